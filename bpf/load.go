@@ -2,35 +2,114 @@ package bpf
 
 import (
 	"errors"
-	"reflect"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
 
 	"github.com/cilium/ebpf"
 )
 
-// Load loads a spec of LoadKernel into the kernel. A program that the caller has deleted from the
-// spec, because the kernel lacks its kind or has a better one, is nil in Programs.
-// LoadKernelObjects and LoadAndAssign fail in that case.
+// Loaded is the BPF object in the kernel: its maps and variables from the start, and each program
+// from its first use. A program that walks stacks takes the verifier 0.2 s, and a trace needs only
+// those of its sources.
+type Loaded struct {
+	Maps
+	Variables
+
+	all map[string]*ebpf.Map // those of Maps, and the sections of data
+
+	mu       sync.Mutex // guards what follows
+	specs    map[string]*ebpf.ProgramSpec
+	programs map[string]*ebpf.Program
+}
+
+// Load loads the maps and variables of a spec of LoadKernel into the kernel. The spec belongs to
+// Loaded from now on, and a program that the caller has deleted from it is not there.
 //
-// The errors are those of ebpf.NewCollectionWithOptions.
-func Load(spec *ebpf.CollectionSpec, options ebpf.CollectionOptions) (*Objects, error) {
-	collection, err := ebpf.NewCollectionWithOptions(spec, options)
+// The errors are those of ebpf.NewCollection.
+func Load(spec *ebpf.CollectionSpec) (*Loaded, error) {
+	l := &Loaded{specs: spec.Programs, programs: make(map[string]*ebpf.Program)}
+	spec.Programs = nil
+	collection, err := ebpf.NewCollection(spec)
 	if err != nil {
 		return nil, err
 	}
 	defer collection.Close() // closes what has not been assigned
 
-	var objects Objects
-	err = errors.Join(collection.Assign(&objects.Maps), collection.Assign(&objects.Variables))
+	l.all = maps.Clone(collection.Maps)
+	err = errors.Join(collection.Assign(&l.Maps), collection.Assign(&l.Variables))
+	clear(collection.Maps) // whose owner is l
 	if err != nil {
-		_ = objects.Close()
-		return nil, err
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Program returns a program by its name, one of the constants Prog*. The first call loads it.
+//
+// The errors are those of ebpf.NewProgram.
+func (l *Loaded) Program(name string) (*ebpf.Program, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if p := l.programs[name]; p != nil {
+		return p, nil
+	}
+	spec := l.specs[name]
+	if spec == nil {
+		return nil, fmt.Errorf("program %s: %w", name, os.ErrNotExist)
 	}
 
-	programs := reflect.ValueOf(&objects.Programs).Elem()
-	for i := range programs.NumField() {
-		name := programs.Type().Field(i).Tag.Get("ebpf")
-		programs.Field(i).Set(reflect.ValueOf(collection.DetachProgram(name)))
+	for i := range spec.Instructions {
+		instruction := &spec.Instructions[i]
+		m := l.all[instruction.Reference()]
+		if m == nil || !instruction.IsLoadFromMap() {
+			continue
+		}
+		if err := instruction.AssociateMap(m); err != nil {
+			return nil, fmt.Errorf("program %s: %w", name, err)
+		}
 	}
 
-	return &objects, nil
+	p, err := ebpf.NewProgram(spec)
+	if err != nil {
+		return nil, fmt.Errorf("program %s: %w", name, err)
+	}
+	l.programs[name] = p
+	delete(l.specs, name)
+	return p, nil
+}
+
+// AllPrograms returns all programs by name, and loads those that have not been used yet.
+func (l *Loaded) AllPrograms() (map[string]*ebpf.Program, error) {
+	l.mu.Lock()
+	names := slices.Collect(maps.Keys(l.specs))
+	l.mu.Unlock()
+
+	for _, name := range names {
+		if _, err := l.Program(name); err != nil {
+			return nil, err
+		}
+	}
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.programs), nil
+}
+
+// Close closes all maps and programs. The kernel keeps those that a link or a program uses.
+func (l *Loaded) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	var errs []error
+	for _, p := range l.programs {
+		errs = append(errs, p.Close())
+	}
+	for _, m := range l.all {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
 }

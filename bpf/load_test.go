@@ -1,9 +1,9 @@
 package bpf
 
 import (
+	"errors"
+	"os"
 	"testing"
-
-	"github.com/cilium/ebpf"
 )
 
 func TestLoad(t *testing.T) {
@@ -20,20 +20,26 @@ func TestLoad(t *testing.T) {
 	specs.Live.MaxEntries = 7
 	delete(spec.Programs, ProgHeapSession) // which needs Linux 6.13
 
-	objects, err := Load(spec, ebpf.CollectionOptions{})
+	loaded, err := Load(spec)
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
-	defer objects.Close()
+	defer loaded.Close()
 
-	if n := objects.Live.MaxEntries(); n != 7 {
+	if n := loaded.Live.MaxEntries(); n != 7 {
 		t.Errorf("the live map has %d entries, want 7", n)
 	}
-	if objects.HeapSession != nil || objects.HeapOnEntry == nil {
-		t.Errorf("programs %v and %v, want only the one that the spec has", objects.HeapSession,
-			objects.HeapOnEntry)
+	if _, err := loaded.Program(ProgHeapSession); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v for a program that the spec lacks", err)
 	}
-	if err := objects.Interval.Set(uint32(1)); err != nil {
+	entry, err := loaded.Program(ProgHeapOnEntry)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	if all, err := loaded.AllPrograms(); err != nil || all[ProgHeapOnEntry] != entry || len(all) < 2 {
+		t.Errorf("programs %v: %+v", all, err)
+	}
+	if err := loaded.Interval.Set(uint32(1)); err != nil {
 		t.Errorf("set a variable: %v", err)
 	}
 }

@@ -35,6 +35,16 @@ type Loss struct {
 	Count uint64
 }
 
+// Losses are those that have occurred.
+type Losses []Loss
+
+// Add adds a loss with its cause, which may be empty. It ignores a count of 0.
+func (l *Losses) Add(kind LossKind, cause string, count uint64) {
+	if count > 0 {
+		*l = append(*l, Loss{Kind: kind, Cause: cause, Count: count})
+	}
+}
+
 // A SourceGap is what an attached source does not see.
 type SourceGap string
 

@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
-	"golang.org/x/sys/unix"
 )
 
 const manyObjects = 100_000
@@ -377,7 +379,7 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 	awaitTables(s)
 	handled := func() (ns float64) { return 0 }
 	if scans {
-		read := runTime(b, tracer.Kernel(s).OnFault)
+		read := runTime(b, s, bpf.ProgOnFault)
 		handled = func() float64 { ns, _ := read(); return ns }
 	}
 

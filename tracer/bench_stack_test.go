@@ -1,7 +1,6 @@
 package tracer_test
 
 import (
-	"reflect"
 	"testing"
 	"time"
 
@@ -15,8 +14,12 @@ import (
 
 // runTime makes the kernel measure a BPF program. It returns what reads the measurement: time in
 // ns, and runs.
-func runTime(b *testing.B, program *ebpf.Program) func() (ns, runs float64) {
+func runTime(b *testing.B, s *tracer.Session, name string) func() (ns, runs float64) {
 	b.Helper()
+	program, err := tracer.Kernel(s).Program(name)
+	if err != nil {
+		b.Fatal(err)
+	}
 	const statsRunTime = 0 // BPF_STATS_RUN_TIME, include/uapi/linux/bpf.h
 	stats, err := ebpf.EnableStats(statsRunTime)
 	if err != nil {
@@ -65,7 +68,7 @@ func BenchmarkTrackedAllocation(b *testing.B) {
 	for range costRounds {
 		for _, interval := range []uint64{1, kernel.MaxInterval} {
 			s := open(b, tracer.Options{PID: target.PID(), Interval: interval})
-			read := runTime(b, tracer.Kernel(s).HeapSession)
+			read := runTime(b, s, bpf.ProgHeapSession)
 			target.train(steps, nothing)
 			ns, _ := read()
 			events := mustLoseNothing(b, s)
@@ -114,14 +117,11 @@ func BenchmarkVerifier(b *testing.B) {
 	target := start(b, tracertest.Build(b, "leak.c", "-pthread"), "1", "1", "64", "0")
 	s := open(b, tracer.Options{PID: target.PID()})
 
-	programs := reflect.ValueOf(tracer.Kernel(s).Programs)
-	for i := range programs.NumField() {
-		name := programs.Type().Field(i).Tag.Get("ebpf")
-		program := programs.Field(i).Interface().(*ebpf.Program)
-		if program == nil { // one of the alternatives that this kernel does not need
-			continue
-		}
-
+	programs, err := tracer.Kernel(s).AllPrograms()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, program := range programs {
 		info, err := program.Info()
 		if err != nil {
 			b.Fatal(err)

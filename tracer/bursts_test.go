@@ -136,54 +136,62 @@ func testBurstsBurstRepresentsTime(t *testing.T) {
 	}
 }
 
-func testBurstsFreesBurstsFound(t *testing.T) {
-	for _, size := range []string{"24", "100", "1000", "20000", "300000"} {
-		t.Run(size, func(t *testing.T) {
-			target, s := startBursts(t)
-			inBurst(t, target, s, "keep 400 "+size)
-			checkLiveness(s)
-			if n := trackedObjects(s); n != 400 {
-				t.Errorf("%d objects are tracked, want 400", n)
-			}
-			runOrders(target, "drop 150")
-			checkLiveness(s)
-			if n := trackedObjects(s); n != 250 {
-				t.Errorf("%d objects are tracked after the release of 150 of 400, want 250", n)
-			}
-			inBurst(t, target, s, "drop 100") // seen by the probe
-			if n := trackedObjects(s); n != 150 {
-				t.Errorf("%d objects are tracked after the release of 100 of 250, want 150", n)
-			}
+// sizes of objects, in bytes: small ones, those that malloc sorts into its bins, and large ones.
+var sizes = []int{24, 100, 1000, 20_000, 300_000}
 
-			got := evidenceOf(t, s, "kept_here")
-			if counts := got.HazardRate.Mature(0); got.Bursts != 1 || counts.Deaths != 100 ||
-				counts.ExposureSeconds <= 0 {
-				t.Errorf("%+v, want 1 burst and 100 deaths", got)
-			}
-		})
+// ofEachSize are the orders to allocate so many objects of each size. The oldest are dropped first.
+func ofEachSize(verb string, objects int) (orders []string) {
+	for _, size := range sizes {
+		orders = append(orders, fmt.Sprint(verb, " ", objects, " ", size))
+	}
+	return orders
+}
+
+func mustTrack(t *testing.T, s *tracer.Session, objects int) {
+	t.Helper()
+	if n := trackedObjects(s); n != objects {
+		t.Errorf("%d objects are tracked, want %d", n, objects)
+	}
+}
+
+func testBurstsFreesBurstsFound(t *testing.T) {
+	target, s := startBursts(t)
+	inBurst(t, target, s, slices.Concat(ofEachSize("keep", 150), ofEachSize("keep", 100),
+		ofEachSize("keep", 150))...)
+	checkLiveness(s)
+	mustTrack(t, s, 400*len(sizes))
+
+	runOrders(target, fmt.Sprint("drop ", 150*len(sizes)))
+	checkLiveness(s)
+	mustTrack(t, s, 250*len(sizes))
+
+	inBurst(t, target, s, fmt.Sprint("drop ", 100*len(sizes))) // seen by the probe
+	mustTrack(t, s, 150*len(sizes))
+
+	deaths := 100 * len(sizes)
+	got := evidenceOf(t, s, "kept_here")
+	if counts := got.HazardRate.Mature(0); got.Bursts != 1 || counts.Deaths != deaths ||
+		counts.ExposureSeconds <= 0 {
+		t.Errorf("%+v, want 1 burst and %d deaths", got, deaths)
 	}
 }
 
 // What thread caches of jemalloc keep counts as dead once a second check has found it there.
 func testBurstsOtherAllocators(t *testing.T) {
 	for _, library := range []string{"libjemalloc.so.2", "libmimalloc.so.2"} {
-		for _, size := range []string{"24", "1000", "20000", "300000"} {
-			t.Run(library+" "+size, func(t *testing.T) {
-				command := exec.Command(tracertest.Build(t, "bursts.c"))
-				command.Env = append(os.Environ(), "LD_PRELOAD="+library)
-				target, s := traceInBursts(t, startCommand(t, command))
-				inBurst(t, target, s, "keep 400 "+size)
-				runOrders(target, "drop 150")
-				for range 2 {
-					checkLiveness(s)
-					time.Sleep(1100 * time.Millisecond)
-				}
+		t.Run(library, func(t *testing.T) {
+			command := exec.Command(tracertest.Build(t, "bursts.c"))
+			command.Env = append(os.Environ(), "LD_PRELOAD="+library)
+			target, s := traceInBursts(t, startCommand(t, command))
+			inBurst(t, target, s, append(ofEachSize("keep", 150), ofEachSize("keep", 250)...)...)
+			runOrders(target, fmt.Sprint("drop ", 150*len(sizes)))
+			for range 2 {
 				checkLiveness(s)
-				if n := trackedObjects(s); n != 250 {
-					t.Errorf("%d objects are tracked after the release of 150 of 400, want 250", n)
-				}
-			})
-		}
+				time.Sleep(1100 * time.Millisecond)
+			}
+			checkLiveness(s)
+			mustTrack(t, s, 250*len(sizes))
+		})
 	}
 }
 

@@ -2,14 +2,8 @@ package tracer
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
-	"os"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/cilium/ebpf/ringbuf"
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/kernel"
@@ -20,27 +14,15 @@ import (
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
-// maxQueuedEvents bounds the events that wait for the naming of stacks: 64 MiB if all of them were
-// code objects.
-const maxQueuedEvents = 1 << 14
-
-// eventReader reads the ring buffer of the BPF programs. It names new stacks, keeps mapping calls
-// for the next snapshot, and has the unwinder read new code. One goroutine reads and another one
-// dispatches: to read the symbols of a large library takes long, and a process that has just
-// started would fill the ring buffer meanwhile.
+// eventReader handles the events of the BPF programs. It names new stacks, keeps mapping calls for
+// the next snapshot, and has the unwinder read new code.
 type eventReader struct {
+	*kernel.EventReader
 	kernel   *kernel.Kernel
-	ring     *ringbuf.Reader
 	tables   *unwind.Tables
 	target   func(pid uint32) *target // nil: not a target
 	steps    *overhead.StepTimes
 	reported stack.Reported
-	queue    chan []byte   // raw events in their order; nil: a flush
-	flushed  chan struct{} // one value for each flush; closed when all events have been dispatched
-
-	flushing sync.Mutex    // ringbuf reports two concurrent flushes once
-	asked    atomic.Bool   // a flush waits
-	wake     chan struct{} // ends a pause of read
 	journal  addrspace.Journal
 }
 
@@ -48,18 +30,14 @@ func startEvents(
 	k *kernel.Kernel, tables *unwind.Tables, target func(pid uint32) *target,
 	steps *overhead.StepTimes,
 ) (*eventReader, error) {
-	ring, err := ringbuf.NewReader(k.Events)
-	if err != nil {
-		return nil, fmt.Errorf("open ring buffer: %w", err)
-	}
 	r := &eventReader{
-		kernel: k, ring: ring, tables: tables, target: target, steps: steps,
+		kernel: k, tables: tables, target: target, steps: steps,
 		reported: stack.Reported{Seen: k.ReportedStacks},
-		queue:    make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}),
-		wake: make(chan struct{}, 1),
 	}
-	go r.read()
-	go r.dispatchAll()
+	var err error
+	if r.EventReader, err = k.ReadEvents(readPause, r.dispatch); err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 
@@ -67,68 +45,6 @@ func startEvents(
 // second at most, and the BPF programs rely on it: they do not wake the reader twice within this
 // time. Meanwhile the ring has room for 1,500 of the longest stacks, which take longer to walk.
 const readPause = bpf.WakeupPeriodMs * time.Millisecond
-
-// read reads events until close. A flush ends when the ring buffer is empty or, in a storm that never
-// leaves it empty, when as much has been read as it can hold.
-func (r *eventReader) read() {
-	defer close(r.queue)
-	sinceFlush := 0 // bytes
-	for {
-		record, err := r.ring.Read()
-		switch {
-		case errors.Is(err, ringbuf.ErrFlushed):
-			r.endFlush()
-		case errors.Is(err, os.ErrClosed):
-			return
-		case err == nil:
-			r.queue <- record.RawSample
-			if record.Remaining == 0 {
-				r.pause()
-			}
-
-			sinceFlush += len(record.RawSample)
-			if !r.asked.Load() {
-				sinceFlush = 0
-			} else if sinceFlush >= r.ring.BufferSize() {
-				r.endFlush()
-			}
-		}
-	}
-}
-
-// endFlush queues the end of the flush that waits, if there is one.
-func (r *eventReader) endFlush() {
-	if r.asked.Swap(false) {
-		r.queue <- nil
-	}
-}
-
-// pause waits for more events, or for a flush or close.
-func (r *eventReader) pause() {
-	select {
-	case <-r.wake:
-	case <-time.After(readPause):
-	}
-}
-
-// endPause ends a pause of read, or the next one.
-func (r *eventReader) endPause() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (r *eventReader) dispatchAll() {
-	defer close(r.flushed)
-	for raw := range r.queue {
-		if raw == nil {
-			r.flushed <- struct{}{}
-			continue
-		}
-		r.dispatch(raw)
-	}
-}
 
 func (r *eventReader) dispatch(raw []byte) {
 	if len(raw) < 4 {
@@ -182,24 +98,12 @@ func (r *eventReader) dispatchEvent(event bpf.Event) {
 	}
 }
 
-// flush waits until all events that are in the ring buffer now have been dispatched.
-func (r *eventReader) flush() {
-	r.flushing.Lock()
-	defer r.flushing.Unlock()
-
-	r.asked.Store(true)
-	if r.ring.Flush() == nil {
-		r.endPause()
-		<-r.flushed
-	}
-}
-
 // collect takes recent mappings and releases out of the kernel, and flushes: what leaves the map of
 // mappings before is an event, unless it is gone.
 func (r *eventReader) collect() {
 	source.TakeRecentMappings(r.kernel, r.dispatchEvent)
 	source.TakeReleases(r.kernel, r.dispatchEvent)
-	r.flush()
+	r.Flush()
 }
 
 // takeCalls collects, and returns the mapping calls of a process since the last time, in order.
@@ -207,15 +111,4 @@ func (r *eventReader) takeCalls(pid int) []bpf.Event {
 	until := kernel.Monotonic()
 	r.collect()
 	return r.journal.Take(uint32(pid), until)
-}
-
-// close stops both goroutines. Afterwards nothing is dispatched.
-func (r *eventReader) close() error {
-	if err := r.ring.Close(); err != nil {
-		return err
-	}
-	r.endPause()
-	for range r.flushed { // until it is closed
-	}
-	return nil
 }

@@ -86,4 +86,4 @@ func Detach(s *Session, pid int) error {
 }
 
 // Flush waits until all events in the ring buffer have been dispatched.
-func Flush(s *Session) { s.events.flush() }
+func Flush(s *Session) { s.events.Flush() }

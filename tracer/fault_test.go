@@ -355,6 +355,9 @@ func testFaultsSampledFaultsRepresent(t *testing.T) {
 func testFaultsMissingPrivilegesNamed(t *testing.T) {
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+	if _, err := tracer.Kernel(s).Program(bpf.ProgOnFault); err != nil {
+		t.Fatal(err)
+	}
 
 	mustBeRefused := true
 	if level, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err == nil {

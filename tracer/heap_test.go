@@ -75,7 +75,7 @@ func mustCountSemantics(t *testing.T, preload string, mode probe.Mode) tracer.Ev
 
 func testKernelHeapLeakExactHundredfold(t *testing.T) {
 	t.Parallel()
-	perThread, size := 10000, 96
+	perThread, size := 2000, 96
 	if testing.Short() { // emulated, say
 		perThread = 200
 	}

@@ -82,7 +82,7 @@ forever()
 // Fewer than one in a hundred of gdb's stacks is missing from ours, and ours are complete.
 func testNativeStacksThoseGdb(t *testing.T) {
 	t.Parallel()
-	const stops = 250
+	const stops = 120
 	for _, c := range []struct {
 		of    string
 		skip  int

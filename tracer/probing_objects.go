@@ -151,7 +151,7 @@ func (p *probing) foldTallies(factor func(tgid uint32) float64) error {
 	}
 	err := estimate.TakeTallies(p.kernel.Tallies, totalsOf, factorOf)
 
-	p.events.flush() // so that each stack of the tallies has been reported
+	p.events.Flush() // so that each stack of the tallies has been reported
 	for key, sum := range onHost {
 		if t := p.targets.find(key.TGID); t != nil {
 			estimate.TotalsOf(t.folded, t.stacks.Get(key.ID).ID).AddAllocated(sum)

@@ -259,7 +259,7 @@ func (s *Session) Close() error {
 	s.watcher.Wait()
 
 	if s.events != nil {
-		errs = append(errs, s.events.close())
+		errs = append(errs, s.events.Close())
 	}
 	for _, t := range s.targets.list() {
 		errs = append(errs, t.close(&s.reading))

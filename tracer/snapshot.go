@@ -35,7 +35,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 		return nil, err
 	}
 
-	s.events.flush() // so that each stack of the sums has been reported
+	s.events.Flush() // so that each stack of the sums has been reported
 	held := make(estimate.Holdings)
 	for key, sum := range sums {
 		if t := s.targets.find(key.TGID); t != nil {

@@ -276,7 +276,7 @@ func (t *target) forget(p *probing, events *eventReader) error {
 	}
 	_ = k.Requests.Delete(pid | bpf.RequestNewCode)
 
-	events.flush()
+	events.Flush()
 	events.journal.Forget(pid)
 
 	return errors.Join(append(errs, k.DeleteProcess(pid))...)

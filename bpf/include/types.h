@@ -282,7 +282,7 @@ struct event {
 	__u64 length;       /* bytes; EVENT_STEP: steps */
 	__u64 old_start;    /* mremap */
 	__u64 old_length;   /* mremap, bytes */
-	__u64 calls;        /* madvise: calls that the event stands for */
+	__u64 calls;        /* madvise: calls that the event represents */
 	__u32 protection;   /* mmap: PROT_*; madvise: the advice */
 	__u32 flags;        /* MAP_* or MREMAP_* */
 	__s32 descriptor;   /* mmap: file descriptor; -1: anonymous memory */

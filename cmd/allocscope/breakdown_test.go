@@ -76,22 +76,37 @@ func leakLine(t *testing.T, program string) string {
 	return fmt.Sprintf("%s:%d)", program, strings.Count(before, "\n")+1)
 }
 
-// TestBreakdown traces a real trainer with workers. readSummary checks that all rows sum to the RSS
-// of the kernel.
+// TestBreakdown traces a real trainer with workers, which grow by copies of the pages of labels: they
+// count references there. The ground truths are the bytes that the program has leaked and the
+// kernel's count of private memory. readSummary checks that all rows sum to the RSS of the kernel.
 func TestBreakdown(t *testing.T) {
 	t.Parallel()
-	l := startLoader(t, 0, 0)
+	const minCopied = 64 << 20 // bytes
+	l := startLoader(t, 4_000_000, 0)
+	workers := childrenOf(t, l.PID())
 	before := l.train(10)
 	c, dir := tracing(t, l.Target, "--interval", "64KiB", "--warmup", loaderWarmup)
 	c.awaitFile(dir, baselineFile)
+	copied := -privateOf(t, workers)
 	leaked := l.train(100) - before
+	copied += privateOf(t, workers)
+	if copied < minCopied {
+		t.Fatalf("the workers grew by %d private bytes: the test is wrong", copied)
+	}
 	c.interrupt()
 
 	s := readSummary(t, dir)
+	mustBreakDown(t, &s, l.PID(), leaked)
+	mustBreakDownCopies(t, &s, workers, copied)
+}
+
+// mustBreakDown checks the rows of the trainer itself.
+func mustBreakDown(t *testing.T, s *summary.Summary, pid int, leaked int64) {
+	t.Helper()
 	grown := *s.RSS.EndBytes - *s.RSS.BaselineBytes
-	rows := rowsOf(&s, l.PID())
-	if line := leakLine(t, "loader.py"); rows[0].Kind != growth.KindHeap || !strings.Contains(rows[0].Name,
-		line) {
+	rows := rowsOf(s, pid)
+	if line := leakLine(t, "loader.py"); rows[0].Kind != growth.KindHeap ||
+		!strings.Contains(rows[0].Name, line) {
 		t.Errorf("the first row is %+v, want heap of %s", rows[0], line)
 	}
 
@@ -103,39 +118,18 @@ func TestBreakdown(t *testing.T) {
 	}
 	mustBePart(t, "the leak", rows[0].DeltaBytes, leaked, grown)
 	mustBePart(t, "unexplained", unexplained, 0, grown)
+}
 
-	for _, pid := range childrenOf(t, l.PID()) {
+// mustBreakDownCopies checks the rows of the workers.
+func mustBreakDownCopies(t *testing.T, s *summary.Summary, workers []int, want int64) {
+	t.Helper()
+	for _, pid := range workers {
 		isWorker := func(p summary.Resident) bool {
 			return p.Process == pid && p.Role == growth.RoleLoaderWorker
 		}
 		if !slices.ContainsFunc(s.Residents, isWorker) {
 			t.Errorf("worker %d is not among %+v", pid, s.Residents)
 		}
-	}
-}
-
-// TestBreakdownCopies checks what DataLoader workers grow by: copies of the pages of labels, in
-// which they count references. The ground truth is the kernel's count of private memory.
-func TestBreakdownCopies(t *testing.T) {
-	t.Parallel()
-	const minGrowth = 64 << 20 // bytes
-	l := startLoader(t, 4_000_000, 0)
-	workers := childrenOf(t, l.PID())
-	l.train(10)
-
-	c, dir := tracing(t, l.Target, "--sources", "mapping,fault,step", "--warmup", loaderWarmup)
-	c.awaitFile(dir, baselineFile)
-	grown := -privateOf(t, workers)
-	l.train(100)
-	grown += privateOf(t, workers)
-	if grown < minGrowth {
-		t.Fatalf("the workers grew by %d private bytes: the test is wrong", grown)
-	}
-	c.interrupt()
-
-	s := readSummary(t, dir)
-	if state := states(s)["heap"]; state != summary.SourceOff {
-		t.Errorf("source heap is %s", state)
 	}
 
 	var copied int64
@@ -144,7 +138,7 @@ func TestBreakdownCopies(t *testing.T) {
 			copied += row.DeltaBytes
 		}
 	}
-	mustBePart(t, "copies", copied, grown, grown)
+	mustBePart(t, "copies", copied, want, want)
 
 	isAboutCopies := func(a summary.Advice) bool { return a.About == advice.AboutCopies }
 	if !slices.ContainsFunc(s.Advice, isAboutCopies) {

@@ -105,11 +105,12 @@ func testTwoCapabilities(t *testing.T) {
 	}
 
 	c := begin(t, privileged(allocscope(t, traceArguments(target.PID(), dir, "--duration",
-		"1s")...)))
+		"1s", "--sources", "heap,mapping,fault")...)))
 	c.mustEnd(0)
 	sum := readSummary(t, dir)
-	if states := states(sum); states["fault"] != summary.SourceAttached {
-		t.Errorf("source fault is %s", states["fault"])
+	if states := states(sum); states["fault"] != summary.SourceAttached ||
+		states["tensor"] != summary.SourceOff {
+		t.Errorf("source fault is %s, tensor %s", states["fault"], states["tensor"])
 	}
 
 	for _, name := range []string{"heap", "mapping"} {

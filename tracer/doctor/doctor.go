@@ -131,12 +131,15 @@ func checkPrograms() Result {
 		MaxStacks: kernel.DefaultMaxStacks,
 		MaxFaults: kernel.MaxFaults,
 	})
+	if err == nil {
+		defer k.Close()
+		_, err = k.AllPrograms()
+	}
 	if err != nil {
 		r.Finding = err.Error()
 		r.Remedy = "fix the failed checks above first; --debug shows the verifier's log"
 		return r
 	}
-	defer k.Close()
 	r.Finding = "loaded; functions are probed by " + k.Mode.String()
 	return r
 }

@@ -35,7 +35,7 @@ const (
 
 // A Kernel is the loaded BPF object.
 type Kernel struct {
-	*bpf.Objects
+	*bpf.Loaded
 	// Mode in which functions are probed.
 	Mode probe.Mode
 	// TableSpec and MappingSpec describe the inner maps of UnwindTables and Mappings.
@@ -105,13 +105,14 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 		return nil, fmt.Errorf("configure BPF object: %w", err)
 	}
 
-	types := btf.NewCache()
+	first := bpf.ProgHeapOnEntry // which the kernel refuses if it lacks the mode
 	switch mode {
 	case probe.Session:
+		first = bpf.ProgHeapSession
 		specs.HeapSession.AttachType = probe.AttachTraceUprobeSession
 		attachMulti(specs.CudaOnEntry, specs.CudaOnReturn, specs.OnBlock, specs.HeapOnEntry)
 		delete(spec.Programs, bpf.ProgHeapOnReturn)
-		if err := matchSessionKfunc(spec, types); err != nil {
+		if err := matchSessionKfunc(spec); err != nil {
 			return nil, err
 		}
 	case probe.Multi:
@@ -123,11 +124,24 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 	}
 
 	tables, mappings := specs.UnwindTables.InnerMap, specs.Mappings.InnerMap
-	objects, err := bpf.Load(spec, ebpf.CollectionOptions{Cache: types})
+	loaded, err := bpf.Load(spec)
 	if err != nil {
 		return nil, explainRefusal(err)
 	}
-	return &Kernel{Objects: objects, Mode: mode, TableSpec: tables, MappingSpec: mappings}, nil
+	k := &Kernel{Loaded: loaded, Mode: mode, TableSpec: tables, MappingSpec: mappings}
+	if _, err := k.Program(first); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	return k, nil
+}
+
+// Program is that of bpf.Loaded, with the remedy in its error.
+func (k *Kernel) Program(name string) (*ebpf.Program, error) {
+	p, err := k.Loaded.Program(name)
+	if err != nil {
+		return nil, explainRefusal(err)
+	}
+	return p, nil
 }
 
 // attachMulti marks programs that one link attaches to many functions.
@@ -155,8 +169,8 @@ const sessionKfunc = "bpf_session_is_return"
 // matchSessionKfunc removes the parameter from our declaration of sessionKfunc if the kernel's
 // declaration has none. cilium/ebpf requires the two to be equal, and kernels differ: Linux 6.18
 // has no parameter, 7.3 has the context. The program passes the context in any case.
-func matchSessionKfunc(spec *ebpf.CollectionSpec, types *btf.Cache) error {
-	kernel, err := types.Kernel()
+func matchSessionKfunc(spec *ebpf.CollectionSpec) error {
+	kernel, err := btf.NewCache().Kernel()
 	if err != nil {
 		return fmt.Errorf("read the kernel's BTF: %w", err)
 	}
@@ -260,20 +274,11 @@ func (k *Kernel) TakeBusiest() (time.Duration, error) {
 	return time.Duration(busiest[ended]), nil
 }
 
-// HeapPrograms returns the programs that probe.Attach needs for the allocator's functions.
-func (k *Kernel) HeapPrograms() probe.Programs {
-	return probe.Programs{
-		Session: k.HeapSession,
-		Entry:   k.HeapOnEntry,
-		Return:  k.HeapOnReturn,
-	}
-}
-
 // Sweep calls probe.Sweep for files, with a program that counts nothing in our own process.
 func (k *Kernel) Sweep(files []probe.FileSites) error {
 	var errs []error
 	for _, file := range files {
-		errs = append(errs, probe.Sweep(k.Mode, file, k.HeapOnEntry))
+		errs = append(errs, probe.Sweep(k.Mode, file, k.Program))
 	}
 	return errors.Join(errs...)
 }

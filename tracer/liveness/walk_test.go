@@ -45,13 +45,13 @@ func (p *program) info() (info mallocInfo) {
 
 func TestWalkHeaps(t *testing.T) {
 	for _, mode := range []string{"mixed", "fast", "lru"} {
-		t.Run("as malloc counts, "+mode, func(t *testing.T) { startProgram(t, 8, mode).mustWalk() })
+		t.Run("as malloc counts, "+mode, func(t *testing.T) { startProgram(t, mode).mustWalk() })
 	}
 
 	// There, the variables of the first thread lie before the first chunk.
 	t.Run("static program", func(t *testing.T) {
 		path := tracertest.Build(t, "liveness.c", "-pthread", "-static")
-		p := startBuild(t, path, 4, "mixed")
+		p := startBuild(t, path, "mixed")
 		got, err := mustFind(t, p.process).(*glibc).WalkHeaps(p.process, mapsOf(t, p.process), all)
 		if !errors.Is(err, ErrBrokenChain) {
 			t.Errorf("%+v, %v", got, err)
@@ -60,7 +60,7 @@ func TestWalkHeaps(t *testing.T) {
 
 	t.Run("one arena", func(t *testing.T) {
 		t.Setenv("MALLOC_ARENA_MAX", "1")
-		startProgram(t, 4, "mixed").mustWalk()
+		startProgram(t, "mixed").mustWalk()
 	})
 
 	// What the program prints of itself is of the same moment.

@@ -30,9 +30,9 @@ func MeasureCosts(
 	}
 
 	costs, err := calibrate.Measure(ctx, calibrate.Tracing{
-		Mode: k.Mode, Programs: k.HeapPrograms(), SetTraced: k.SetTraced, Detach: detach,
-		OnFault: k.OnFault, FaultPeriod: faultPeriod,
-		Timeout: timeout,
+		Mode: k.Mode, Programs: k.Program, SetTraced: k.SetTraced, Detach: detach,
+		FaultPeriod: faultPeriod,
+		Timeout:     timeout,
 	})
 	return costs, errors.Join(err, k.SetIntervals(0, 0), k.ResetCounters())
 }

@@ -42,7 +42,7 @@ func hang() error {
 		return err
 	}
 	_, err = calibrate.Measure(context.Background(), calibrate.Tracing{
-		Mode: k.Mode, Programs: k.HeapPrograms(), Detach: func([]link.Link) {}, Timeout: time.Minute,
+		Mode: k.Mode, Programs: k.Program, Detach: func([]link.Link) {}, Timeout: time.Minute,
 		SetTraced: func(pid int, traced bool) error {
 			fmt.Printf("%d\nready\n", pid)
 			select {}

@@ -34,37 +34,53 @@ func (m Mode) String() string {
 // cilium/ebpf has no name for it yet.
 const AttachTraceUprobeSession ebpf.AttachType = 57
 
-// Programs are the BPF programs of a Mode: Session in that mode, Return in the others, and Entry in
-// all.
-type Programs struct {
-	Session, Entry, Return *ebpf.Program
-}
+// Programs returns a BPF program by its name, one of bpf.Prog*.
+type Programs func(name string) (*ebpf.Program, error)
 
-// Attach attaches the programs to all sites of a file in a process. It attaches all or nothing.
+// Attach attaches the programs of the allocator's functions to all sites of a file in a process. It
+// attaches all or nothing.
 func Attach(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link, error) {
 	if mode == Session {
 		return attachAll(file,
 			func() ([]link.Link, error) { return attachSession(file, programs, pid) })
 	}
 	return attachAll(file,
-		func() ([]link.Link, error) { return attachEntries(mode, file, programs.Entry, pid) },
 		func() ([]link.Link, error) {
-			return attachReturns(mode, file.only(Function.returns), programs.Return, pid)
+			return attachEntries(mode, file, programs, bpf.ProgHeapOnEntry, pid)
+		},
+		func() ([]link.Link, error) {
+			returning := file.only(Function.returns)
+			return attachReturns(mode, returning, programs, bpf.ProgHeapOnReturn, pid)
 		})
 }
 
 // AttachCUDADriver attaches to the functions of the CUDA driver API in a process, all or none.
 // Return probes come first: where the entry of a call has been seen, its return will be, too.
-func AttachCUDADriver(mode Mode, file FileSites, entry, exit *ebpf.Program, pid int) ([]link.Link, error) {
+func AttachCUDADriver(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link, error) {
 	return attachAll(file,
-		func() ([]link.Link, error) { return attachReturns(mode, file, exit, pid) },
-		func() ([]link.Link, error) { return attachEntries(mode, file, entry, pid) })
+		func() ([]link.Link, error) {
+			return attachReturns(mode, file, programs, bpf.ProgCudaOnReturn, pid)
+		},
+		func() ([]link.Link, error) {
+			return attachEntries(mode, file, programs, bpf.ProgCudaOnEntry, pid)
+		})
 }
 
-// AttachEntry attaches a program to the one site of a file in a process, without a return probe.
-func AttachEntry(mode Mode, file FileSites, entry *ebpf.Program, pid int) (link.Link, error) {
+// AttachBlocks attaches to the one function of a file to which blocks are reported.
+func AttachBlocks(mode Mode, file FileSites, programs Programs, pid int) (link.Link, error) {
+	return attachEntry(mode, file, programs, bpf.ProgOnBlock, pid)
+}
+
+// AttachStep attaches to the one site of a step function in a process. It uses a perf event in all
+// modes: a single probe that fires a few times a second need not be cheap.
+func AttachStep(file FileSites, programs Programs, pid int) (link.Link, error) {
+	return attachEntry(Single, file, programs, bpf.ProgOnStep, pid)
+}
+
+// attachEntry attaches a program to the one site of a file in a process, without a return probe.
+func attachEntry(mode Mode, file FileSites, programs Programs, name string, pid int) (link.Link, error) {
 	links, err := attachAll(file,
-		func() ([]link.Link, error) { return attachEntries(mode, file, entry, pid) })
+		func() ([]link.Link, error) { return attachEntries(mode, file, programs, name, pid) })
 	if err != nil {
 		return nil, err
 	}
@@ -72,12 +88,6 @@ func AttachEntry(mode Mode, file FileSites, entry *ebpf.Program, pid int) (link.
 		return nil, fmt.Errorf("attach to %s: no site", file.Mapping.Path)
 	}
 	return links[0], nil
-}
-
-// AttachStep attaches a program to the one site of a step function in a process. It uses a perf
-// event in all modes: a single probe that fires a few times a second need not be cheap.
-func AttachStep(file FileSites, program *ebpf.Program, pid int) (link.Link, error) {
-	return AttachEntry(Single, file, program, pid)
 }
 
 // attachAll runs steps that return links. If one fails, it closes the links of all.
@@ -104,20 +114,28 @@ func Close(links []link.Link) error {
 
 // attachEntries attaches a program to the entries of the functions of a file. With an error it
 // returns the links that it has made.
-func attachEntries(mode Mode, file FileSites, program *ebpf.Program, pid int) ([]link.Link, error) {
-	return attachUprobes(mode, file, program, pid, "uprobe")
+func attachEntries(
+	mode Mode, file FileSites, programs Programs, name string, pid int,
+) ([]link.Link, error) {
+	return attachUprobes(mode, file, programs, name, pid, "uprobe")
 }
 
 // attachReturns attaches a program to their returns, like attachEntries.
-func attachReturns(mode Mode, file FileSites, program *ebpf.Program, pid int) ([]link.Link, error) {
-	return attachUprobes(mode, file, program, pid, "uretprobe")
+func attachReturns(
+	mode Mode, file FileSites, programs Programs, name string, pid int,
+) ([]link.Link, error) {
+	return attachUprobes(mode, file, programs, name, pid, "uretprobe")
 }
 
 func attachUprobes(
-	mode Mode, file FileSites, program *ebpf.Program, pid int, kind string,
+	mode Mode, file FileSites, programs Programs, name string, pid int, kind string,
 ) ([]link.Link, error) {
 	if len(file.Sites) == 0 {
 		return nil, nil
+	}
+	program, err := programs(name)
+	if err != nil {
+		return nil, err
 	}
 	executable, err := link.OpenExecutable(file.Path)
 	if err != nil {
@@ -178,19 +196,23 @@ func attachSession(file FileSites, programs Programs, pid int) ([]link.Link, err
 
 	var links []link.Link
 	if len(inSession.Sites) > 0 {
-		l, err := createSession(inSession, programs.Session, pid)
+		l, err := createSession(inSession, programs, pid)
 		if err != nil {
 			return nil, err
 		}
 		links = append(links, l)
 	}
-	entries, err := attachEntries(Multi, others, programs.Entry, pid)
+	entries, err := attachEntries(Multi, others, programs, bpf.ProgHeapOnEntry, pid)
 	return append(links, entries...), err
 }
 
 // createSession makes the system call bpf(2) itself: cilium/ebpf 0.22 can parse such a link, but
 // not create it.
-func createSession(file FileSites, program *ebpf.Program, pid int) (link.Link, error) {
+func createSession(file FileSites, programs Programs, pid int) (link.Link, error) {
+	program, err := programs(bpf.ProgHeapSession)
+	if err != nil {
+		return nil, err
+	}
 	path, err := unix.BytePtrFromString(file.Path)
 	if err != nil {
 		return nil, err

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/cilium/ebpf"
+	"github.com/allocscope/allocscope/bpf"
 )
 
 // Sweep removes the breakpoints at the sites of a file from the processes that have inherited them
@@ -15,12 +15,12 @@ import (
 // modes do not (uprobe_multi_link_handler, kernel/trace/bpf_trace.c). But whenever a probe of the
 // site goes, the kernel asks the filters of the others, in all processes (register_for_each_vma,
 // kernel/events/uprobes.c). So Sweep attaches program in our own process, and detaches it.
-func Sweep(mode Mode, file FileSites, program *ebpf.Program) error {
+func Sweep(mode Mode, file FileSites, programs Programs) error {
 	if mode == Single {
 		return nil
 	}
 
-	links, err := attachEntries(Multi, file, program, os.Getpid())
+	links, err := attachEntries(Multi, file, programs, bpf.ProgHeapOnEntry, os.Getpid())
 	if err == nil {
 		err = Close(links)
 	}

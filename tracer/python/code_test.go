@@ -61,7 +61,7 @@ func TestLine(t *testing.T) {
 			instructions += checkLines(t, want, minor)
 		}
 
-		if codes < 15000 || instructions < 500000 {
+		if codes < 4000 || instructions < 500000 {
 			t.Errorf("only %d code objects with %d instructions were compared", codes, instructions)
 		}
 

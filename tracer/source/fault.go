@@ -23,7 +23,11 @@ import (
 func AttachFaults(k *kernel.Kernel, interval uint64) (Status, []link.Link) {
 	status := Status{Name: "fault"}
 	period := FaultPeriod(interval)
-	links, err := openFaultEvents(k.OnFault, period)
+	var links []link.Link
+	program, err := k.Program(bpf.ProgOnFault)
+	if err == nil {
+		links, err = openFaultEvents(program, period)
+	}
 	if err != nil {
 		status.Reason = errors.Join(err, probe.Close(links)).Error()
 		return status, nil

@@ -78,8 +78,7 @@ func (g *GPU) findDriver(m process.Mapping) {
 	file, err := probe.ResolveCUDADriver(g.process, m)
 	if err == nil {
 		var links []link.Link
-		links, err = probe.AttachCUDADriver(g.kernel.Mode, file,
-			g.kernel.CudaOnEntry, g.kernel.CudaOnReturn, g.process.PID)
+		links, err = probe.AttachCUDADriver(g.kernel.Mode, file, g.kernel.Program, g.process.PID)
 		g.driverLinks = append(g.driverLinks, links...)
 	}
 	if err != nil {
@@ -124,7 +123,7 @@ func (g *GPU) attachBlocks() {
 	}
 
 	for _, file := range g.blockFiles[len(g.blockLinks):] {
-		l, err := probe.AttachEntry(g.kernel.Mode, file, g.kernel.OnBlock, g.process.PID)
+		l, err := probe.AttachBlocks(g.kernel.Mode, file, g.kernel.Program, g.process.PID)
 		if err != nil {
 			g.reportError(errors.Join(err, g.detachBlocks(refused)))
 			return
@@ -285,7 +284,7 @@ func (g *GPU) SampleTotals(stop <-chan struct{}) {
 		return
 	}
 
-	l, err := probe.AttachEntry(g.kernel.Mode, g.blockFiles[0], g.kernel.OnBlock, g.process.PID)
+	l, err := probe.AttachBlocks(g.kernel.Mode, g.blockFiles[0], g.kernel.Program, g.process.PID)
 	if err != nil {
 		return
 	}

@@ -49,7 +49,7 @@ func (h *Heap) Open() error {
 	}
 
 	for _, file := range h.Functions {
-		links, err := probe.Attach(h.Kernel.Mode, file, h.Kernel.HeapPrograms(), h.PID)
+		links, err := probe.Attach(h.Kernel.Mode, file, h.Kernel.Program, h.PID)
 		if err != nil {
 			return errors.Join(err, h.Close())
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -37,16 +36,18 @@ func AttachMapping(k *kernel.Kernel) (Status, []link.Link) {
 
 // attachCalls attaches to system calls. With an error it returns the links that are attached.
 func attachCalls(k *kernel.Kernel) (links []link.Link, err error) {
-	for _, at := range []struct {
-		tracepoint string
-		program    *ebpf.Program
-	}{
-		{"sys_enter_munmap", k.EnterMunmap}, // first: a mapping must not be seen without its end
-		{"sys_exit_mmap", k.ExitMapping},
-		{"sys_exit_mremap", k.ExitMapping},
-		{"sys_exit_madvise", k.ExitMapping},
+	for _, at := range []struct{ tracepoint, program string }{
+		// First: a mapping must not be seen without its end.
+		{"sys_enter_munmap", bpf.ProgEnterMunmap},
+		{"sys_exit_mmap", bpf.ProgExitMapping},
+		{"sys_exit_mremap", bpf.ProgExitMapping},
+		{"sys_exit_madvise", bpf.ProgExitMapping},
 	} {
-		l, err := link.Tracepoint("syscalls", at.tracepoint, at.program, nil)
+		program, err := k.Program(at.program)
+		if err != nil {
+			return links, err
+		}
+		l, err := link.Tracepoint("syscalls", at.tracepoint, program, nil)
 		if err != nil {
 			return links, fmt.Errorf("attach to tracepoint %s: %w", at.tracepoint, err)
 		}
@@ -85,7 +86,11 @@ func ReadMappingPairs(k *kernel.Kernel, pid int) (pairs []addrspace.Pair) {
 // AttachExec attaches to the tracepoint that reports execve(2) of all processes.
 func AttachExec(k *kernel.Kernel) (link.Link, error) {
 	const name = "sched_process_exec"
-	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: k.OnExec})
+	program, err := k.Program(bpf.ProgOnExec)
+	if err != nil {
+		return nil, err
+	}
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: program})
 	if err != nil {
 		return nil, fmt.Errorf("attach to tracepoint %s: %w", name, err)
 	}

@@ -88,7 +88,7 @@ func (s *Steps) tryAttach(m process.Mapping) (link.Link, probe.FileSites, error)
 		return nil, file, fmt.Errorf("count steps of pid %d: %w", s.process.PID, err)
 	}
 
-	l, err := probe.AttachStep(file, s.kernel.OnStep, s.process.PID)
+	l, err := probe.AttachStep(file, s.kernel.Program, s.process.PID)
 	return l, file, err
 }
 

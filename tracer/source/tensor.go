@@ -84,7 +84,7 @@ func (t *Tensors) attach(file probe.FileSites) error {
 
 	var links []link.Link
 	for _, file := range files {
-		l, err := probe.Attach(t.kernel.Mode, file, t.kernel.HeapPrograms(), t.process.PID)
+		l, err := probe.Attach(t.kernel.Mode, file, t.kernel.Program, t.process.PID)
 		if err != nil {
 			return errors.Join(err, probe.Close(links))
 		}

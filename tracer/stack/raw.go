@@ -84,31 +84,13 @@ func (r Raw) lastNative() int {
 	return last
 }
 
-// EndReasons name the causes for which a stack ends before the start of its thread. They are shown
-// as its last frame.
-var EndReasons = map[bpf.StackEnd]string{
-	bpf.EndLimit:        "too many frames",
-	bpf.EndNotReady:     "unwind table not ready yet",
-	bpf.EndUnmapped:     "code at an unknown address",
-	bpf.EndNoRule:       "code without unwind information",
-	bpf.EndUnsupported:  "unwind information not supported",
-	bpf.EndStackMemory:  "stack memory not readable",
-	bpf.EndFramePointer: "no frame pointer",
-}
-
-// PythonErrors name the causes for which a stack lacks Python frames.
-var PythonErrors = map[bpf.PythonError]string{
-	bpf.PythonNoThread: "Python thread not found",
-	bpf.PythonMemory:   "Python frames not readable",
-}
-
 // truncation returns why the stack is incomplete, or "" if it is not.
 func (r Raw) truncation() string {
 	var reasons []string
-	if reason := EndReasons[r.end]; reason != "" {
+	if reason := endReasons[r.end]; reason != "" {
 		reasons = append(reasons, reason)
 	}
-	if reason := PythonErrors[r.python]; reason != "" {
+	if reason := pythonErrors[r.python]; reason != "" {
 		reasons = append(reasons, reason)
 	}
 	return strings.Join(reasons, ", ")

@@ -152,12 +152,12 @@ func FuzzDecodeStack(f *testing.F) {
 
 func TestEveryReasonIsNamed(t *testing.T) {
 	for end := bpf.EndComplete + 1; end < bpf.NumStackEnds; end++ {
-		if EndReasons[end] == "" {
+		if endReasons[end] == "" {
 			t.Errorf("end %d has no reason", end)
 		}
 	}
 	for err := bpf.PythonOk + 1; err < bpf.NumPythonErrors; err++ {
-		if PythonErrors[err] == "" {
+		if pythonErrors[err] == "" {
 			t.Errorf("Python error %d has no reason", err)
 		}
 	}

@@ -169,8 +169,8 @@ func TestPostpone(t *testing.T) {
 		taken, spread int
 	}{
 		"cheap":        {5 * time.Millisecond, 0, overhead.Limits{OwnFloor: 0.02}, 601, 0},
-		"dear":         {20 * time.Millisecond, 0, overhead.Limits{OwnFloor: 0.02}, 191, 5},
-		"very dear":    {time.Second, 0, overhead.Limits{OwnFloor: 0.02}, 121, 1},
+		"expensive":    {20 * time.Millisecond, 0, overhead.Limits{OwnFloor: 0.02}, 191, 5},
+		"slow":         {time.Second, 0, overhead.Limits{OwnFloor: 0.02}, 121, 1},
 		"a large job":  {20 * time.Millisecond, 0, overhead.Limits{Limit: 0.1, OwnFloor: 0.02}, 601, 0},
 		"no limit":     {time.Second, 0, overhead.Limits{}, 601, 0},
 		"period given": {time.Second, time.Second, overhead.Limits{OwnFloor: 0.02}, 601, 0},

@@ -57,8 +57,7 @@ type Tracing struct {
 	// Detach closes the links. That may take as long as all the rest, and Detach need not wait for
 	// it: the child is gone.
 	Detach func([]link.Link)
-	// OnFault runs at one page fault in FaultPeriod; nil: Fault is not measured.
-	OnFault     *ebpf.Program
+	// FaultPeriod is the number of page faults of which one is sampled; 0: Fault is not measured.
 	FaultPeriod uint64
 	// Timeout of the child; 0: DefaultTimeout.
 	Timeout time.Duration
@@ -164,7 +163,7 @@ func fileOffset(maps []process.Mapping, address uint64) (uint64, error) {
 // without it again: the clock of the processor may have changed meanwhile. A disabled event would
 // not do for the first and the last, as it costs time, too.
 func (t Tracing) measureFaults(c *childProcess, costs *Costs) error {
-	if t.OnFault == nil {
+	if t.FaultPeriod == 0 {
 		return nil
 	}
 
@@ -190,7 +189,11 @@ func (t Tracing) withFaultEvent(c *childProcess, do func() error) error {
 	}
 	defer unix.Close(event)
 
-	options := link.RawLinkOptions{Target: event, Program: t.OnFault, Attach: ebpf.AttachPerfEvent}
+	program, err := t.Programs(bpf.ProgOnFault)
+	if err != nil {
+		return err
+	}
+	options := link.RawLinkOptions{Target: event, Program: program, Attach: ebpf.AttachPerfEvent}
 	l, err := link.AttachRawLink(options)
 	if err != nil {
 		return fmt.Errorf("attach to page faults of child: %w", err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate/child"
@@ -105,9 +106,9 @@ func TestMeasure(t *testing.T) {
 			runtime.LockOSThread()
 			detached := 0
 			costs, err := Measure(t.Context(), Tracing{
-				Timeout:   c.timeout,
-				SetTraced: func(int, bool) error { return refused },
-				Detach:    func([]link.Link) { detached++ },
+				Timeout:  c.timeout,
+				Programs: func(string) (*ebpf.Program, error) { return nil, refused },
+				Detach:   func([]link.Link) { detached++ },
 			})
 			if costs != DefaultCosts || err == nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%+v, %v", costs, err)

@@ -19,6 +19,10 @@ const (
 
 	// maxGroups bounds the page groups of a mapping. Those of larger mappings are larger.
 	maxGroups = 4096
+
+	// minScannedGroups of a sampled mapping are scanned on average, however small the share. Where
+	// none is, nothing explains the mapping's memory.
+	minScannedGroups = 12
 )
 
 // A mappingSample is a mapping of which some page groups were scanned. All groups have one size,
@@ -40,6 +44,8 @@ func (s *pageScan) sample(m process.Mapping, share float64) error {
 	for m.Len()/groupBytes > maxGroups {
 		groupBytes *= 2
 	}
+
+	share = max(share, minScannedGroups*float64(groupBytes)/float64(m.Len()))
 
 	if err := s.flush(); err != nil {
 		return err

@@ -154,6 +154,20 @@ func TestScanPages(t *testing.T) {
 		}
 	})
 
+	t.Run("some page groups of each large mapping, however small the share", func(t *testing.T) {
+		tracker := ownTracker(t)
+		for i := range uint64(200) {
+			m := process.Mapping{Start: gib + i*100*mib, End: gib + i*100*mib + minSampledBytes}
+			s, err := tracker.scanPages([]process.Mapping{m}, minScanShare)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(s.scanned) == 0 {
+				t.Errorf("nothing of the mapping at %d MiB was scanned", m.Start/mib)
+			}
+		}
+	})
+
 	t.Run("fewer pages if there are too many runs", func(t *testing.T) {
 		before := MaxRuns
 		MaxRuns = 10

@@ -43,6 +43,9 @@ const (
 	usualOwnShare = 0.02
 	// newStackCost is what the naming of a stack takes, in seconds.
 	newStackCost = 100e-6
+	// newStacksPerSecond bounds the new stacks that bursts may meet, on average over all of the time. A
+	// name takes up to 10 KiB: these are 60 MiB in five minutes.
+	newStacksPerSecond = 20
 )
 
 // liveStep is the part of the live map for whose every filling the finest interval doubles. So the
@@ -168,14 +171,18 @@ func (c *Controller) tuneBurstInterval(u timeUse) {
 	allowed := c.budget.rate() / c.dutyCycle() * u.elapsed
 	longest := max(burstWalkRatio*traps, burstWalkShare*(allowed-traps))
 
-	walking := u.walking
-	for walking > longest && c.burstInterval < defaultInterval {
+	walking, newStacks := u.walking, u.newStacks
+	mostNew := newStacksPerSecond / c.dutyCycle() * u.elapsed
+	for (walking > longest || newStacks > mostNew) && c.burstInterval < defaultInterval {
 		c.burstInterval *= 2
 		walking /= 2
+		newStacks /= 2
 	}
-	for walking < minBurstWalkShare*longest && c.burstInterval > finest {
+	for walking < minBurstWalkShare*longest && newStacks < minBurstWalkShare*mostNew &&
+		c.burstInterval > finest {
 		c.burstInterval /= 2
 		walking *= 2
+		newStacks *= 2
 	}
 	c.burstInterval = max(c.burstInterval, finest)
 }

@@ -102,6 +102,20 @@ func TestInterval(t *testing.T) {
 		}
 	})
 
+	t.Run("of bursts is coarser where they meet many new stacks", func(t *testing.T) {
+		for newStacks, want := range map[uint64]uint64{0: 64 << 10, 100_000: defaultInterval} {
+			c := New(all(1))
+			c.now, c.burstInterval = 100, 128<<10
+			c.tuneBurstInterval(timeUse{
+				elapsed: 0.5, probes: 0.027, walking: 0.002, newStacks: float64(newStacks),
+			})
+			if c.burstInterval > want || newStacks > 0 && c.burstInterval < want {
+				t.Errorf("%d new stacks: one sample in %d bytes, want %d", newStacks,
+					c.burstInterval, want)
+			}
+		}
+	})
+
 	t.Run("is coarser while walks are what costs", func(t *testing.T) {
 		l := load{cores: 1, isBound: true, calls: 5_000, bytes: 3e9}
 		s := simulate(all(1), constant(l)).run(t, 300)

@@ -55,7 +55,7 @@ func ownCPU(s *summary.Summary) string {
 		text += fmt.Sprintf(" (above its limit of %.3f)", o.OwnLimitS/s.DurationS)
 	}
 	if n := o.LeftOutSnapshots; n > 0 {
-		text += ", and leaves out " + units.Plural(n, "snapshot", "snapshots") + " for that"
+		text += ", with " + units.Plural(n, "snapshot", "snapshots") + " left out to save CPU time"
 	}
 	return text
 }

@@ -49,7 +49,7 @@ func TestOverheadLines(t *testing.T) {
 			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.LeftOutSnapshots, o.StepSinceS = summary.HeapFull, 0, 24, nil
 			},
-			[]string{share + ", and leaves out 24 snapshots for that; heap probed all the time"},
+			[]string{share + ", with 24 snapshots left out to save CPU time; heap probed all the time"},
 		},
 		"full again": {
 			func(o *summary.Overhead) {

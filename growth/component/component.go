@@ -16,8 +16,8 @@ import (
 //go:embed components.rules
 var builtinRules []byte
 
-// maxCached bounds the cached places, functions and stacks. Beyond, the cache is emptied: a traced process
-// may make up names without end.
+// maxCached bounds the cached places, functions and stacks. Beyond, the cache is emptied: a traced
+// process may make up names without end.
 const maxCached = 1 << 16
 
 // Rules map stacks to components; docs/components.md has their format. Several goroutines may use

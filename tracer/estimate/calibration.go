@@ -36,8 +36,9 @@ type calibration struct {
 type burstTotals struct {
 	from, to uint64 // the time that the bursts represent; ns, CLOCK_MONOTONIC
 
-	// probed is what was born while every call was probed, or has a mapping of its own; seen what was born in bursts, and
-	// unseen what that represents of the pauses before, as if probes did not slow the program.
+	// probed is what was born while every call was probed, or has a mapping of its own; seen what
+	// was born in bursts, and unseen what that represents of the pauses before, as if probes did
+	// not slow the program.
 	probed, seen, unseen float64
 }
 

@@ -56,6 +56,7 @@ func (r *EventReader) read() {
 		switch {
 		case errors.Is(err, ringbuf.ErrFlushed):
 			r.endFlush()
+			r.pause() // the flush may have cut one short, on which the BPF programs rely
 		case errors.Is(err, os.ErrClosed):
 			return
 		case err == nil:

@@ -2,7 +2,6 @@ package tracer
 
 import (
 	"encoding/binary"
-	"time"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/addrspace"
@@ -35,16 +34,11 @@ func startEvents(
 		reported: stack.Reported{Seen: k.ReportedStacks},
 	}
 	var err error
-	if r.EventReader, err = k.ReadEvents(readPause, r.dispatch); err != nil {
+	if r.EventReader, err = k.ReadEvents(r.dispatch); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
-
-// readPause is the pause of read at an empty ring buffer. Events wake allocscope twenty times a
-// second at most, and the BPF programs rely on it: they do not wake the reader twice within this
-// time. Meanwhile the ring has room for 1,500 of the longest stacks, which take longer to walk.
-const readPause = bpf.WakeupPeriodMs * time.Millisecond
 
 func (r *eventReader) dispatch(raw []byte) {
 	if len(raw) < 4 {

@@ -9,20 +9,26 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/allocscope/allocscope/bpf"
 )
 
 // maxQueuedEvents bounds the events that wait to be handled: 64 MiB if all of them were code
 // objects.
 const maxQueuedEvents = 1 << 14
 
+// readPause is the pause of read at an empty ring buffer. Events wake allocscope twenty times a
+// second at most, and the BPF programs rely on it: they do not wake the reader twice within this
+// time. Meanwhile the ring has room for 1,500 of the longest stacks, which take longer to walk.
+const readPause = bpf.WakeupPeriodMs * time.Millisecond
+
 // An EventReader reads the ring buffer of the BPF programs. One goroutine reads and another one
 // handles: to handle an event may take long, and a process that has just started would fill the
 // ring buffer meanwhile.
 type EventReader struct {
-	ring      *ringbuf.Reader
-	readPause time.Duration // at an empty ring buffer
-	queue     chan []byte   // raw events in their order; nil: a flush
-	flushed   chan struct{} // one value for each flush; closed when all events have been handled
+	ring    *ringbuf.Reader
+	queue   chan []byte   // raw events in their order; nil: a flush
+	flushed chan struct{} // one value for each flush; closed when all events have been handled
 
 	flushing sync.Mutex    // ringbuf reports two concurrent flushes once
 	asked    atomic.Bool   // a flush waits
@@ -30,14 +36,13 @@ type EventReader struct {
 }
 
 // ReadEvents starts to read the ring buffer, and calls handle for each event, one after the other.
-// readPause is the pause at an empty ring buffer.
-func (k *Kernel) ReadEvents(readPause time.Duration, handle func(raw []byte)) (*EventReader, error) {
+func (k *Kernel) ReadEvents(handle func(raw []byte)) (*EventReader, error) {
 	ring, err := ringbuf.NewReader(k.Events)
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
 	r := &EventReader{
-		ring: ring, readPause: readPause,
+		ring:  ring,
 		queue: make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}),
 		wake: make(chan struct{}, 1),
 	}
@@ -86,7 +91,7 @@ func (r *EventReader) endFlush() {
 func (r *EventReader) pause() {
 	select {
 	case <-r.wake:
-	case <-time.After(r.readPause):
+	case <-time.After(readPause):
 	}
 }
 

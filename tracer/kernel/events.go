@@ -22,6 +22,10 @@ const maxQueuedEvents = 1 << 14
 // time. Meanwhile the ring has room for 1,500 of the longest stacks, which take longer to walk.
 const readPause = bpf.WakeupPeriodMs * time.Millisecond
 
+// maxWait is how long read waits to be woken. After a flush it waits without a look at the ring
+// buffer, which may have events by then that woke nobody.
+const maxWait = 4 * readPause
+
 // An EventReader reads the ring buffer of the BPF programs. One goroutine reads and another one
 // handles: to handle an event may take long, and a process that has just started would fill the
 // ring buffer meanwhile.
@@ -57,6 +61,7 @@ func (r *EventReader) read() {
 	defer close(r.queue)
 	sinceFlush := 0 // bytes
 	for {
+		r.ring.SetDeadline(time.Now().Add(maxWait))
 		record, err := r.ring.Read()
 		switch {
 		case errors.Is(err, ringbuf.ErrFlushed):

@@ -159,21 +159,23 @@ func (u *Unwinder) run(first []process.Mapping) {
 }
 
 // rescan reads and publishes the mappings. The kernel locks the address space while they are read,
-// and a process may map code all the time. So rescan sleeps for nine times as long as it took, and
+// and a process may map code all the time. So rescan sleeps for nine times as long as that took, and
 // until the CPU time that it may take has accrued. Meanwhile stacks end in code that is new.
 func (u *Unwinder) rescan() {
 	u.rescans.Accrue(time.Now())
-	began := time.Now()
+	var took time.Duration
 	// First: the BPF programs report code that is mapped from now on. It fails if there was none.
 	_ = u.kernel.Requests.Delete(uint32(u.process.PID) | bpf.RequestNewCode)
 	u.rescans.Spend(process.MeasureCPUTime(func() {
-		if maps, err := u.process.Maps(); err == nil {
+		began := time.Now()
+		maps, err := u.process.Maps()
+		took = time.Since(began)
+		if err == nil {
 			_ = u.update(maps) // stacks through new code are truncated, with the reason
 			u.onMaps(maps)
 		}
 	}))
 
-	took := time.Since(began)
 	select {
 	case <-u.stop:
 	case <-time.After(max(9*took, u.rescans.Rest(time.Now()))):

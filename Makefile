@@ -137,9 +137,10 @@ bench-default: build ## Compare the defaults with no tracing, three trainers at 
 		-rounds 10 $(PEERS_FLAGS)
 
 .PHONY: bench-recompile
-bench-recompile: build ## Bound the cost where torch.compile compiles all the time, 10 minutes
+bench-recompile: build ## Bound the cost where torch.compile compiles all the time, 20 minutes
 	@.ci/packages $(PEERS_PACKAGES)
-	$(PEERS) -workloads recompile -ways default -rounds 5 -long 60 -bound 1.03 $(PEERS_FLAGS)
+	$(PEERS) -workloads recompile -ways default -rounds 6 -seconds 60 -long 60 -bound 1.03 \
+		$(PEERS_FLAGS)
 
 # CASES chooses: names of test/cases/plan.go, default all.
 .PHONY: cases

@@ -131,10 +131,9 @@ bench-peers: build ## Compare with other tools on real trainers, two hours; PEER
 		-rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) $(PEERS_FLAGS)
 
 .PHONY: bench-default
-bench-default: build ## Compare the defaults with no tracing, three trainers at once, 20 minutes
+bench-default: build ## Compare the defaults with no tracing on three trainers, 30 minutes
 	@.ci/packages $(PEERS_PACKAGES)
-	$(PEERS) -together -workloads "dispatch images compile" -ways default \
-		-rounds 10 $(PEERS_FLAGS)
+	$(PEERS) -workloads "dispatch images compile" -ways default -rounds 5 -long 40 $(PEERS_FLAGS)
 
 .PHONY: bench-recompile
 bench-recompile: build ## Bound the cost where torch.compile compiles all the time, 20 minutes

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -123,9 +124,11 @@ func choose[T any](all []T, names string, nameOf func(T) string) (chosen []T, er
 
 // prepare makes the folder of this run, with the workloads.
 func (b *bench) prepare(ctx context.Context, workloads int) (err error) {
-	b.cpus = workloads + 1
-	if !b.together {
-		b.cpus = 0
+	if b.together {
+		b.cpus = workloads + 1
+	}
+	if there := runtime.NumCPU(); there < b.cpus {
+		return fmt.Errorf("-together needs %d processors, and this machine has %d", b.cpus, there)
 	}
 
 	if b.allocscope, err = filepath.Abs(b.allocscope); err != nil {

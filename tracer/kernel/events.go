@@ -22,8 +22,8 @@ const maxQueuedEvents = 1 << 14
 // time. Meanwhile the ring has room for 1,500 of the longest stacks, which take longer to walk.
 const readPause = bpf.WakeupPeriodMs * time.Millisecond
 
-// maxWait is how long read waits to be woken. After a flush it waits without a look at the ring
-// buffer, which may have events by then that woke nobody.
+// maxWait is how long read waits to be woken. After a flush it waits without reading the ring
+// buffer first, which may have events by then that woke nobody.
 const maxWait = 4 * readPause
 
 // An EventReader reads the ring buffer of the BPF programs. One goroutine reads and another one

@@ -37,6 +37,7 @@ func TestMappingStorm(t *testing.T) {
 	t.Run("random calls of threads that pass mappings on", testMappingStormRandomCalls)
 	t.Run("a library that comes and goes", testMappingStormLibraries)
 	t.Run("two lines of Python at one depth", testMappingStormPythonLines)
+	t.Run("snapshots end beside calls that never pause", testMappingStormSnapshotsEnd)
 }
 
 // These are what a function of a target has mapped and released, as the target reports (see
@@ -337,6 +338,39 @@ func testMappingStormKeptExact(t *testing.T) {
 		t.Error("each stack was walked: there was no storm")
 	}
 	mustLoseNothing(t, s)
+}
+
+// testMappingStormSnapshotsEnd takes snapshots while an event comes each 0.3 ms. For the reader of
+// events that is too often to find the ring buffer empty after a pause, and too seldom to fill it
+// soon.
+func testMappingStormSnapshotsEnd(t *testing.T) {
+	target := start(t, python, "-c", `
+import mmap, time
+print("ready", flush=True)
+mapping = mmap.mmap(-1, 4096)
+while True:
+    for size in 8192, 4096:
+        mapping.resize(size)
+        time.sleep(0.0002)
+`)
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 20 {
+			if _, err := s.Snapshot(); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	eventually(t, "the snapshots end", func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 func testMappingStormRandomCalls(t *testing.T) {

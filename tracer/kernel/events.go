@@ -71,7 +71,7 @@ func (r *EventReader) read() {
 			return
 		case err == nil:
 			r.queue <- record.RawSample
-			if record.Remaining == 0 {
+			if record.Remaining == 0 && !r.asked.Load() { // else it might never find the ring empty
 				r.pause()
 			}
 

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // NeedsRoot fails the test where BPF programs cannot be loaded. A skipped test of the tracer would
@@ -161,9 +162,18 @@ func (g *Target) Say(line string) {
 	}
 }
 
+// awaitLimit is the time after which a program is taken to hang.
+const awaitLimit = 5 * time.Minute
+
 // Await reads lines up to and including the given one. It returns those before it.
 func (g *Target) Await(last string) []string {
 	g.t.Helper()
+	hangs := time.AfterFunc(awaitLimit, func() {
+		g.t.Logf("the target hangs, where its threads are:\n%s", whereThreadsAre(g.PID()))
+		g.Process.Kill()
+	})
+	defer hangs.Stop()
+
 	var before []string
 	for g.lines.Scan() {
 		if g.lines.Text() == last {
@@ -174,6 +184,19 @@ func (g *Target) Await(last string) []string {
 	}
 	g.t.Fatalf("the target ended before it printed %q; it printed %q", last, before)
 	return nil
+}
+
+// whereThreadsAre returns what the kernel knows of each thread: its system call, and the stack in it.
+func whereThreadsAre(pid int) string {
+	var said strings.Builder
+	for _, name := range []string{"syscall", "stack"} {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/%s", pid, name))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			fmt.Fprintln(&said, file, string(text), err)
+		}
+	}
+	return said.String()
 }
 
 // Hangup closes the program's input and waits until it has exited.

@@ -23,6 +23,8 @@ import (
 func TestBreakpoints(t *testing.T) {
 	t.Run("forked worker loses its breakpoints", testBreakpointsWorker)
 	t.Run("fork keeps no breakpoints", testBreakpointsFork)
+	t.Run("executed program gets no breakpoints", testBreakpointsExecuted)
+	t.Run("file mapped over a probed library gets no breakpoints", testBreakpointsRemapped)
 	t.Run("job keeps no breakpoints after an interrupt or a kill", testBreakpointsJob)
 }
 
@@ -173,6 +175,85 @@ func testBreakpointsWorker(t *testing.T) {
 			target.Say("leave")
 			target.Await("done")
 		})
+	}
+}
+
+// The next program of a process is rid of the probes at once, whether it will be traced or not.
+func testBreakpointsExecuted(t *testing.T) {
+	for _, mode := range modes {
+		if mode == probe.Session && !hasSessions() {
+			continue
+		}
+		t.Run(mode.String(), func(t *testing.T) {
+			next := tracertest.Build(t, "pair.c")
+			target := startCommand(t,
+				exec.Command("sh", "-c", "echo ready; read line; exec "+next+" 1000 64"))
+			open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+			if len(breakpoints(t, target.PID())) == 0 {
+				t.Fatal("the shell has no breakpoints: the test is wrong")
+			}
+
+			target.Say("go")
+			target.Await("ready")
+			eventually(t, "the next program has no breakpoints", func() bool {
+				return len(breakpoints(t, target.PID())) == 0
+			})
+		})
+	}
+}
+
+// Probes stay with the file that was read. If they followed the path of its mapping, a process could
+// have any file changed that it can map, at offsets of its choice: a setuid program, too.
+func testBreakpointsRemapped(t *testing.T) {
+	for _, mode := range modes {
+		if mode == probe.Session && !hasSessions() {
+			continue
+		}
+		t.Run(mode.String(), func(t *testing.T) {
+			library := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
+			other := filepath.Join(t.TempDir(), "other.so")
+			copyFile(t, library, other)
+			command := exec.Command(tracertest.Build(t, "remap.c"), library, other)
+			command.Env = append(os.Environ(), "LD_PRELOAD="+library)
+			target := startCommand(t, command)
+			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+			if len(breakpoints(t, target.PID())) == 0 {
+				t.Fatal("the library has no breakpoints: the test is wrong")
+			}
+
+			probing := tracer.Probing(s)
+			if err := probing.CloseHeap(); err != nil {
+				t.Fatal(err)
+			}
+			target.Say("remap")
+			target.Await("done")
+			if err := probing.OpenHeap(true, 1); err != nil {
+				t.Fatal(err)
+			}
+
+			p := openProcess(t, target.PID())
+			defer p.Close()
+			maps, err := p.Maps()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, at := range breakpoints(t, target.PID()) {
+				if m, _ := process.FindMapping(maps, at); m.Path == other {
+					t.Errorf("%s has a breakpoint at %#x, and was never read", other, at)
+				}
+			}
+		})
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, content, 0o755); err != nil {
+		t.Fatal(err)
 	}
 }
 

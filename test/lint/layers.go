@@ -36,6 +36,7 @@ var layers = [][]string{
 	{"export/words"},
 	{"export/compare", "export/report"},
 
+	{"tracer/hostile"},
 	{
 		"tracer/gpu/nvml", "tracer/overhead/calibrate/child", "tracer/overhead/controller",
 		"tracer/overhead/duty", "tracer/residency/pages", "tracer/symbol", "tracer/tracertest",

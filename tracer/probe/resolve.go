@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
@@ -16,7 +16,7 @@ import (
 type FileSites struct {
 	// Mapping is the one through which the file is opened.
 	Mapping process.Mapping
-	// Path is where the kernel finds the file.
+	// Path is where the kernel finds the very file that was read, until the process is closed.
 	Path  string
 	Sites []Site
 	// Unprobed are functions that cannot be probed, each with its reason, for people.
@@ -100,7 +100,7 @@ func programMapping(p *process.Process, maps []process.Mapping) (process.Mapping
 	return process.Mapping{}, fmt.Errorf("find program: %s is not mapped", p.Executable)
 }
 
-func openFile(p *process.Process, mapping process.Mapping) (*os.File, *symbol.File, error) {
+func openFile(p *process.Process, mapping process.Mapping) (*hostile.File, *symbol.File, error) {
 	f, err := p.OpenMapped(mapping)
 	if err != nil {
 		return nil, nil, err
@@ -128,7 +128,10 @@ func resolveFile(
 		return FileSites{}, err
 	}
 
-	result := FileSites{Mapping: mapping, Path: p.MappedPath(mapping)}
+	result := FileSites{Mapping: mapping}
+	if result.Path, err = p.Hold(opened); err != nil {
+		return FileSites{}, err
+	}
 	for _, f := range found {
 		site, err := siteAt(file, f.function, f.address)
 		if err != nil {
@@ -151,7 +154,7 @@ type definitions struct {
 // A definingFile defines at least one allocator function.
 type definingFile struct {
 	mapping process.Mapping
-	opened  *os.File
+	opened  *hostile.File
 	image   *symbol.File
 	defined []definition
 	isLibc  bool
@@ -370,7 +373,11 @@ func (d *definitions) sites() ([]FileSites, error) {
 func (d *definitions) sitesIn(
 	file *definingFile, allocators, called map[string]bool,
 ) (FileSites, error) {
-	result := FileSites{Mapping: file.mapping, Path: d.process.MappedPath(file.mapping)}
+	result := FileSites{Mapping: file.mapping}
+	var err error
+	if result.Path, err = d.process.Hold(file.opened); err != nil {
+		return result, err
+	}
 	imports, err := file.image.Imports(func(string) bool { return true })
 	if err != nil {
 		return result, fmt.Errorf("read imports of %s: %w", file.mapping.Path, err)

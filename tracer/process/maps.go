@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 // A Mapping is one VMA: a line of /proc/PID/maps.
@@ -116,34 +117,35 @@ func parseMapping(line string) (Mapping, error) {
 	}, nil
 }
 
-// MappedPath returns a path under which the kernel opens the very file that is mapped, whatever the
-// mount namespace or chroot of the process, and even if the file was deleted.
-func (p *Process) MappedPath(m Mapping) string {
-	return p.path(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
-}
-
-// OpenMapped opens the file behind a mapping for reading. It refuses anything but regular files:
-// opening a device may have an effect on it.
-func (p *Process) OpenMapped(m Mapping) (*os.File, error) {
-	if info, err := os.Stat(p.MappedPath(m)); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("open %s: not a regular file", m.Path)
-	}
-
-	f, err := os.OpenFile(p.MappedPath(m), os.O_RDONLY|unix.O_NONBLOCK, 0)
+// OpenMapped opens the very file behind a mapping for reading, whatever the mount namespace or chroot
+// of the process, and even if the file was deleted. It refuses anything but regular files: opening a
+// device may have an effect on it.
+func (p *Process) OpenMapped(m Mapping) (*hostile.File, error) {
+	path := p.path(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
+	f, err := hostile.Open(unix.AT_FDCWD, path, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", m.Path, errors.Unwrap(err))
-	}
-
-	// The process may have mapped another file there since.
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("not a regular file")
-	}
-	if err != nil {
-		f.Close()
 		return nil, fmt.Errorf("open %s: %w", m.Path, err)
 	}
 	return f, nil
+}
+
+// Hold keeps an opened file until Close, and returns a path under which the kernel opens that very
+// file until then. The path of its mapping would lead to whatever the process has mapped there since.
+func (p *Process) Hold(f *hostile.File) (path string, err error) {
+	p.heldMu.Lock()
+	defer p.heldMu.Unlock()
+
+	for _, h := range p.held {
+		if h.Device == f.Device && h.Inode == f.Inode {
+			return h.Path(), nil
+		}
+	}
+	own, err := f.Duplicate()
+	if err != nil {
+		return "", err
+	}
+	p.held = append(p.held, own)
+	return own.Path(), nil
 }
 
 // FindMapping returns the mapping that contains an address. maps must be in address order.

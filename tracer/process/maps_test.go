@@ -129,7 +129,7 @@ func mustFindProgram(t *testing.T, p *Process) {
 
 	f := must(p.OpenMapped(maps[i]))
 	defer f.Close()
-	if got, want := readAll(t, f), readFile(t, "/bin/cat"); !bytes.Equal(got, want) {
+	if got, want := readAll(t, f.Stream()), readFile(t, "/bin/cat"); !bytes.Equal(got, want) {
 		t.Errorf("%q opens another file, of %d bytes", p.Executable, len(got))
 	}
 }

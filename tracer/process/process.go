@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 // A Process is a running process. A pidfd holds it, so that a reused PID is never mistaken for it.
@@ -41,6 +42,9 @@ type Process struct {
 
 	pidfd     int      // -1: not open
 	pidfdFile *os.File // of pidfd; the runtime's poller waits on it without a thread
+
+	heldMu sync.Mutex
+	held   []*hostile.File // by Hold
 
 	awaitOnce sync.Once
 	exited    chan struct{} // closed when awaitExit has seen the exit
@@ -158,6 +162,13 @@ func (p *Process) Close() error {
 		errs = append(errs, p.dir.Close())
 		p.dir = nil
 	}
+
+	p.heldMu.Lock()
+	defer p.heldMu.Unlock()
+	for _, h := range p.held {
+		errs = append(errs, h.Close())
+	}
+	p.held = nil
 	return errors.Join(errs...)
 }
 

@@ -14,6 +14,10 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
 	"github.com/allocscope/allocscope/tracer/tracertest"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 func TestFind(t *testing.T) {
@@ -238,7 +242,7 @@ const bias = 0x7f0000000000
 // evalLoop is findEvalLoop on a file, without unused ranges.
 func evalLoop(t testing.TB, path string) ([]bpf.CodeRange, error) {
 	t.Helper()
-	f, err := os.Open(path)
+	f, err := hostile.Open(unix.AT_FDCWD, path, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,13 +3,13 @@ package stack
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
@@ -27,7 +27,7 @@ type Namer struct {
 // A mappedFile is an open file. Both fields are nil if the file cannot be opened, and symbols alone
 // is if the file is damaged.
 type mappedFile struct {
-	file    *os.File
+	file    *hostile.File
 	symbols *symbol.File
 }
 

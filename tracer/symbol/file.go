@@ -23,7 +23,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 // A File is an opened ELF file: what it takes to name an address in it. It is
@@ -49,10 +50,10 @@ type File struct {
 // debug files are sought in the host's /usr/lib/debug first and then there.
 // With an empty root only the host is searched.
 //
-// It is an error if f is not a regular file, not ELF, 32-bit or big-endian,
+// It is an error if f is not ELF, 32-bit or big-endian,
 // neither an executable nor a shared object, or if its program headers cannot
 // be read. Damaged sections and refused debug files only cost names: see Err.
-func New(f *os.File, path, root string) (*File, error) {
+func New(f *hostile.File, path, root string) (*File, error) {
 	file, err := Open(f, path)
 	if err != nil {
 		return nil, err
@@ -66,16 +67,8 @@ func New(f *os.File, path, root string) (*File, error) {
 }
 
 // Open is New without the search for a debug file.
-func Open(f *os.File, path string) (*File, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("stat %s: %w", path, err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("read %s: not a regular file (%s)", path, info.Mode().Type())
-	}
-
-	file, err := newFile(f, info.Size())
+func Open(f *hostile.File, path string) (*File, error) {
+	file, err := newFile(f, f.Size())
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}

@@ -13,6 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 const (
@@ -107,9 +111,9 @@ func read(t testing.TB, path string) []byte {
 	return data
 }
 
-func handleOf(t testing.TB, path string) *os.File {
+func handleOf(t testing.TB, path string) *hostile.File {
 	t.Helper()
-	handle, err := os.Open(path)
+	handle, err := hostile.Open(unix.AT_FDCWD, path, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -464,19 +464,13 @@ func (s *AddressSpace) addFile(m process.Mapping, urgent bool) file {
 		return file{}
 	}
 
-	info, err := opened.Stat()
-	if err != nil {
-		opened.Close()
-		return file{}
-	}
-
 	headers, err := symbol.Open(opened, m.Path)
 	if err != nil {
 		opened.Close()
 		return file{}
 	}
 
-	id := Identity{BuildID: headers.BuildID(), Size: info.Size()}
+	id := Identity{BuildID: headers.BuildID(), Size: opened.Size()}
 	if id.BuildID == "" {
 		id.Device, id.Inode = m.Device, m.Inode
 	}

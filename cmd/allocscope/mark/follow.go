@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 // pollPeriod is the time between two reads of a file, by which marks may be late.
@@ -40,21 +42,20 @@ func (m *Receiver) Follow(path string) error {
 	return nil
 }
 
-// openOutput opens a file or a FIFO without waiting for a writer. It opens no device: that may have
-// effects.
+// openOutput opens a file or a FIFO without waiting for a writer. Each time, the owner of its folder
+// decides what the path leads to.
 func openOutput(path string) (*os.File, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w (make it first, or start the program that writes it)", err)
+	file, err := hostile.Open(unix.AT_FDCWD, path, 0, unix.S_IFIFO)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		err = fmt.Errorf("%w (make it first, or start the program that writes it)", err)
+	case errors.Is(err, hostile.ErrFileType):
+		err = errors.New("neither a file nor a FIFO")
 	}
-
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	if !info.Mode().IsRegular() && info.Mode()&os.ModeNamedPipe == 0 {
-		return nil, fmt.Errorf("open %s: neither a file nor a FIFO", path)
-	}
-	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	return file.Stream(), nil
 }
 
 // tail is a file that is followed.

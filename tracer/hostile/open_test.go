@@ -1,0 +1,76 @@
+package hostile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A path that leads now to a file and now to a FIFO never has the FIFO opened: another reader of the
+// FIFO's folder sees no open of it.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	file, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "fifo")
+	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watch)
+	if _, err := unix.InotifyAddWatch(watch, fifo, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+
+	path, stop := filepath.Join(dir, "path"), make(chan struct{})
+	flipped := make(chan int)
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				flipped <- n
+				return
+			default:
+			}
+			next := filepath.Join(dir, "next")
+			_ = os.Symlink([]string{file, fifo}[n%2], next)
+			_ = os.Rename(next, path)
+		}
+	}()
+
+	opened, refused := 0, 0
+	for opened < 2000 || refused < 2000 {
+		f, err := Open(unix.AT_FDCWD, path, 0)
+		switch {
+		case err == nil:
+			opened++
+			if info, err := f.Stream().Stat(); err != nil || !info.Mode().IsRegular() {
+				t.Errorf("opened %v, %v", info.Mode(), err)
+			}
+			f.Close()
+		case errors.Is(err, ErrFileType):
+			refused++
+		case !errors.Is(err, fs.ErrNotExist): // before the first link
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	t.Logf("%d flips, %d opened, %d refused", <-flipped, opened, refused)
+
+	if n, err := unix.Read(watch, make([]byte, 4096)); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("the FIFO was opened: %d bytes of events, %v", n, err)
+	}
+	f, err := Open(unix.AT_FDCWD, fifo, 0, unix.S_IFIFO)
+	if err != nil {
+		t.Fatalf("a FIFO that is allowed: %v", err)
+	}
+	f.Close()
+}

@@ -282,7 +282,7 @@ func (s *Session) Close() error {
 func (s *Session) detach() error {
 	var closes []func() error
 	for _, t := range s.targets.list() {
-		closes = append(closes, func() error { return t.detach(s.probing) })
+		closes = append(closes, t.detach)
 	}
 	for _, l := range s.sources.links {
 		closes = append(closes, l.Close)

@@ -30,6 +30,7 @@ var errAllocatorNotLoaded = errors.New("attached to before its C library was loa
 type target struct {
 	process    *process.Process
 	kernel     *kernel.Kernel
+	probing    *probing
 	heap       source.Heap
 	allocators probe.AllocatorCode
 	steps      *source.Steps
@@ -53,16 +54,16 @@ type target struct {
 	image   process.Image  // the program when it was first read
 	parent  int            // the parent's PID then
 	stop    chan struct{}  // closed to stop the target's goroutines
-	watcher sync.WaitGroup // awaitTargetExit, and samples of GPU totals
+	watcher sync.WaitGroup // awaitExit, detachExecuted, and samples of GPU totals
 
-	mu     sync.Mutex // guards ending
+	mu     sync.Mutex // guards ending, and is held while stop is closed
 	ending error      // the reason of the end; nil: the target is traced
 }
 
 // newTarget prepares the walking and the naming of stacks. It takes over p, also with an error.
 func newTarget(s *Session, p *process.Process) (*target, error) {
 	t := &target{
-		process: p, kernel: s.kernel, stop: make(chan struct{}),
+		process: p, kernel: s.kernel, probing: s.probing, stop: make(chan struct{}),
 		folded:    make(map[uint64]*estimate.StackTotals),
 		foldedGPU: make(map[gpu.Key]*estimate.StackTotals),
 	}
@@ -95,7 +96,7 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 
 	t.unwinder, err = stack.StartUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.updateProbes)
 	if err != nil {
-		return nil, errors.Join(err, t.forget(s.probing, s.events), t.stacks.Close(), p.Close())
+		return nil, errors.Join(err, t.forget(s.events), t.stacks.Close(), p.Close())
 	}
 	return t, nil
 }
@@ -192,12 +193,23 @@ func (t *target) awaitExit(exited <-chan struct{}, ended func()) {
 	}
 }
 
+// end ends the target for a reason, unless it has ended. If the process has executed another program,
+// the target's probes are detached at once: those of a process, not of a program, are in the C library
+// of the next one, too, and nobody counts what they find there.
 func (t *target) end(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	if t.ending == nil {
-		t.ending = why
+	if t.ending != nil {
+		return
+	}
+	t.ending = why
+	select {
+	case <-t.stop: // retire or Close detaches
+	default:
+		if errors.Is(why, process.ErrExecuted) {
+			t.watcher.Go(func() { _ = t.detach() }) // what fails is detached again by retire
+		}
 	}
 }
 
@@ -238,15 +250,15 @@ func (t *target) noticeExecution() {
 }
 
 // detach detaches the target's probes.
-func (t *target) detach(p *probing) error {
-	leaveHeap := func() error { return p.leaveHeap(t) }
+func (t *target) detach() error {
+	leaveHeap := func() error { return t.probing.leaveHeap(t) }
 	return parallel([]func() error{leaveHeap, t.steps.Close, t.tensors.Shutdown, t.gpu.Shutdown})
 }
 
 // retire detaches from a process and deletes what the kernel knows of it, while the trace goes on.
 // The target's goroutines have been stopped, and it is no longer in the session's set.
 func (s *Session) retire(t *target) error {
-	errs := []error{t.forget(s.probing, s.events)}
+	errs := []error{t.forget(s.events)}
 	s.probing.forget(t)
 	s.stepTimes.Forget(uint32(t.process.PID))
 	s.retired.add(t)
@@ -258,7 +270,9 @@ func (s *Session) retire(t *target) error {
 func stopWorkers(targets []*target) {
 	var stopping sync.WaitGroup
 	for _, t := range targets {
+		t.mu.Lock()
 		close(t.stop)
+		t.mu.Unlock()
 		stopping.Go(t.unwinder.Close)
 		stopping.Go(t.watcher.Wait)
 	}
@@ -267,10 +281,10 @@ func stopWorkers(targets []*target) {
 
 // forget detaches from the process and deletes its entries in the kernel's maps. It waits for the
 // events of the process, so that a later target with its PID gets none of them.
-func (t *target) forget(p *probing, events *eventReader) error {
+func (t *target) forget(events *eventReader) error {
 	pid, k := uint32(t.process.PID), t.kernel
 	_ = k.Targets.Delete(pid) // it may have no entry, here and below
-	errs := []error{t.detach(p)}
+	errs := []error{t.detach()}
 	for _, m := range []*ebpf.Map{k.Pythons, k.Mappings, k.Requests, k.GpuUsers} {
 		_ = m.Delete(pid) // Mappings waits for programs that are running
 	}

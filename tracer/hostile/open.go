@@ -14,7 +14,7 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"sync/atomic"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,8 +30,7 @@ type File struct {
 	Device, Inode uint64
 	// mayStall is set unless a block device holds the file system: reading may wait for another
 	// process or for another machine.
-	mayStall   bool
-	hasStalled atomic.Bool
+	mayStall bool
 }
 
 // Open opens a file for reading whose path somebody else controls. It refuses all but regular files,
@@ -110,14 +109,42 @@ func (f *File) ReadAt(buffer []byte, offset int64) (read int, err error) {
 }
 
 func (f *File) readPiece(buffer []byte, offset int64) (int, error) {
-	if f.hasStalled.Load() {
+	if stalled.has(f) {
 		return 0, ErrStalled
 	}
 	n, err := child.readFile(f.file, buffer, offset)
 	if errors.Is(err, ErrStalled) {
-		f.hasStalled.Store(true)
+		stalled.add(f)
 	}
 	return n, err
+}
+
+// stalledFiles are the files that have not answered once, by device and inode. They are not read again,
+// however often they are opened. Files of /proc are not among them.
+type stalledFiles struct {
+	mu    sync.Mutex
+	files map[[2]uint64]bool
+}
+
+var stalled stalledFiles
+
+func (s *stalledFiles) has(f *File) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.files[[2]uint64{f.Device, f.Inode}]
+}
+
+// add is called maxLost times at most.
+func (s *stalledFiles) add(f *File) {
+	if f.Inode == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.files == nil {
+		s.files = make(map[[2]uint64]bool)
+	}
+	s.files[[2]uint64{f.Device, f.Inode}] = true
 }
 
 // ReadAll reads the file from its start, up to a limit of bytes.

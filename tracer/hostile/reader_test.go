@@ -66,9 +66,10 @@ func testReads(t *testing.T) {
 func withTimeout(t *testing.T, timeout time.Duration) {
 	t.Helper()
 	child.timeout = timeout
+	stalled.files = nil // an inode may be that of another file by now
 	t.Cleanup(func() {
 		child.mu.Lock()
-		child.timeout, child.lost = readTimeout, 0
+		child.timeout, child.lost, stalled.files = readTimeout, 0, nil
 		child.mu.Unlock()
 	})
 }
@@ -96,7 +97,13 @@ func testGivesUp(t *testing.T) {
 		t.Fatalf("a read by a child that does not answer: %v", err)
 	}
 	child.timeout = readTimeout // a new child has time to start
-	if _, err := f.ReadAt(buffer, 0); !errors.Is(err, ErrStalled) {
+	again, err := Open(nil, f.Name(), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	again.mayStall = true
+	if _, err := again.ReadAt(buffer, 0); !errors.Is(err, ErrStalled) {
 		t.Errorf("the file is read again: %v", err)
 	}
 	if n, err := other.ReadAt(buffer, 0); n != 4 || err != nil || string(buffer) != "othe" {
@@ -119,7 +126,7 @@ func testBoundsLost(t *testing.T) {
 		if _, err := f.ReadAt(make([]byte, 4), 0); !errors.Is(err, ErrStalled) {
 			t.Fatal(err)
 		}
-		child.timeout = readTimeout
+		child.timeout, stalled.files = readTimeout, nil
 	}
 	if _, err := Open(nil, "/bin/cat", 0, 0); !errors.Is(err, ErrStalled) {
 		t.Errorf("after %d children were lost: %v", maxLost, err)

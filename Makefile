@@ -22,6 +22,7 @@ TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps 
 	wget libjemalloc-dev libgoogle-perftools-dev libmimalloc-dev musl-tools
 IMAGE_PACKAGES    := chromium python3 python3-pil
 PEERS_PACKAGES    := coreutils util-linux debootstrap debian-archive-keyring wget
+CAMPAIGN_PACKAGES := gcc libc6-dev python3 python3-torch util-linux procps linux-perf bpftrace
 GPU_PACKAGES      := gcc libc6-dev
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios \
 	debian-archive-keyring
@@ -146,6 +147,12 @@ bench-recompile: build ## Bound the cost where torch.compile compiles all the ti
 cases: build ## Check what is said of programs that users have reported, 35 minutes; CASES chooses
 	@.ci/packages $(PEERS_PACKAGES)
 	$(ROOT_GO) test/cases/run -cases "$(CASES)" $(CASES_FLAGS)
+
+CAMPAIGN ?= 30m
+.PHONY: campaign
+campaign: ## Break things while a trainer is traced, and check what is left; CAMPAIGN=30m
+	@.ci/packages $(CAMPAIGN_PACKAGES)
+	$(ROOT_GO) test/campaign/run --defects $(CAMPAIGN)
 
 .PHONY: demo
 demo: build ## Trace a leaking Python trainer for 20 seconds and print what leaks

@@ -179,10 +179,11 @@ const (
 	EventMremap      EventKind = 4
 	EventMadvise     EventKind = 5
 	EventExec        EventKind = 6
-	EventUnmapped    EventKind = 7
-	EventNewCode     EventKind = 8
-	EventStep        EventKind = 9
-	EventTableNeeded EventKind = 10
+	EventOutOfMemory EventKind = 7
+	EventUnmapped    EventKind = 8
+	EventNewCode     EventKind = 9
+	EventStep        EventKind = 10
+	EventTableNeeded EventKind = 11
 )
 
 type Fault struct {
@@ -523,6 +524,7 @@ const (
 	ProgOnBlock         = "on_block"
 	ProgOnExec          = "on_exec"
 	ProgOnFault         = "on_fault"
+	ProgOnOomVictim     = "on_oom_victim"
 	ProgOnStep          = "on_step"
 	VarBlockInterval    = "block_interval"
 	VarBusiest          = "busiest"
@@ -595,6 +597,7 @@ type ProgramSpecs struct {
 	OnBlock      *ebpf.ProgramSpec `ebpf:"on_block"`
 	OnExec       *ebpf.ProgramSpec `ebpf:"on_exec"`
 	OnFault      *ebpf.ProgramSpec `ebpf:"on_fault"`
+	OnOomVictim  *ebpf.ProgramSpec `ebpf:"on_oom_victim"`
 	OnStep       *ebpf.ProgramSpec `ebpf:"on_step"`
 }
 
@@ -784,6 +787,7 @@ type Programs struct {
 	OnBlock      *ebpf.Program `ebpf:"on_block"`
 	OnExec       *ebpf.Program `ebpf:"on_exec"`
 	OnFault      *ebpf.Program `ebpf:"on_fault"`
+	OnOomVictim  *ebpf.Program `ebpf:"on_oom_victim"`
 	OnStep       *ebpf.Program `ebpf:"on_step"`
 }
 
@@ -799,6 +803,7 @@ func (p *Programs) Close() error {
 		p.OnBlock,
 		p.OnExec,
 		p.OnFault,
+		p.OnOomVictim,
 		p.OnStep,
 	)
 }

@@ -83,6 +83,8 @@ func (r *eventReader) dispatchEvent(event bpf.Event) {
 	switch event.Kind {
 	case bpf.EventExec:
 		t.end(process.ErrExecuted)
+	case bpf.EventOutOfMemory:
+		t.outOfMemory.Store(true)
 	case bpf.EventStep:
 		r.steps.Add(event.Tgid, event.Time, event.Length)
 	case bpf.EventUnmapped, bpf.EventNewCode:

@@ -39,6 +39,13 @@ func (s *Session) Sample() growth.TreeSample {
 // IsTraced reports whether a process is traced now.
 func (s *Session) IsTraced(pid int) bool { return s.targets.traced(pid) != nil }
 
+// IsOutOfMemory reports whether the kernel has killed a target's process for want of memory, of the
+// machine or of a cgroup.
+func (s *Session) IsOutOfMemory(pid int) bool {
+	t := s.targets.find(uint32(pid))
+	return t != nil && t.outOfMemory.Load()
+}
+
 // IsStopped reports whether a target's process is stopped by a signal or a debugger.
 func (s *Session) IsStopped(pid int) bool {
 	t := s.targets.find(uint32(pid))

@@ -31,6 +31,9 @@ func (k *kernelSources) attach(loaded *kernel.Kernel, o Options, faultInterval u
 		return err
 	}
 	k.links = append(k.links, exec)
+	if oom, err := source.AttachOOM(loaded); err == nil { // else a kill looks like any exit
+		k.links = append(k.links, oom)
+	}
 
 	var links []link.Link
 	k.mapping = source.Status{Name: "mapping", Off: true}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -55,6 +56,8 @@ type target struct {
 	parent  int            // the parent's PID then
 	stop    chan struct{}  // closed to stop the target's goroutines
 	watcher sync.WaitGroup // awaitExit, detachExecuted, and samples of GPU totals
+
+	outOfMemory atomic.Bool // the kernel has killed the process for want of memory
 
 	mu     sync.Mutex // guards ending, and is held while stop is closed
 	ending error      // the reason of the end; nil: the target is traced

@@ -264,12 +264,13 @@ enum event_kind {
 	EVENT_MUNMAP,
 	EVENT_MREMAP,
 	EVENT_MADVISE,
-	EVENT_EXEC,         /* the process called execve */
-	EVENT_UNMAPPED,     /* a walk met code outside all known mappings */
-	EVENT_NEW_CODE,     /* the process has mapped code */
-	EVENT_STEP,         /* a training step began: `length` is their number so far */
-	EVENT_TABLE_NEEDED, /* a walk met code whose unwind table is not built: `start` is the
-			     * table's index */
+	EVENT_EXEC,          /* the process called execve */
+	EVENT_OUT_OF_MEMORY, /* the kernel kills the process for want of memory */
+	EVENT_UNMAPPED,      /* a walk met code outside all known mappings */
+	EVENT_NEW_CODE,      /* the process has mapped code */
+	EVENT_STEP,          /* a training step began: `length` is their number so far */
+	EVENT_TABLE_NEEDED,  /* a walk met code whose unwind table is not built: `start` is the
+			      * table's index */
 };
 
 /* Record of the ring buffer for all kinds but EVENT_STACK and EVENT_CODE. */

@@ -22,6 +22,23 @@ static __always_inline void send_event(enum event_kind kind, __u32 tgid, __u64 l
 	bpf_ringbuf_submit(event, wakeup);
 }
 
+/* Context of the tracepoint: /sys/kernel/tracing/events/oom/mark_victim/format */
+struct oom_victim {
+	__u64 common;
+	__s32 pid; /* of the initial PID namespace */
+};
+
+/* The kernel has chosen a process to kill, because the machine or a cgroup is out of memory. */
+SEC("tracepoint/oom/mark_victim")
+int on_oom_victim(struct oom_victim *ctx)
+{
+	__u32 tgid = ctx->pid;
+
+	if (is_traced(tgid))
+		send_event(EVENT_OUT_OF_MEMORY, tgid, 0, urgent_wakeup());
+	return 0;
+}
+
 /* execve replaces the address space: nothing counts from that moment on. */
 SEC("raw_tracepoint/sched_process_exec")
 int on_exec(void *ctx)

@@ -109,6 +109,8 @@ const (
 	EndedDuration  = "duration"
 	EndedInterrupt = "interrupt"
 	EndedExit      = "target-exited"
+	// EndedOutOfMemory: the kernel has killed the process for want of memory.
+	EndedOutOfMemory = "out-of-memory"
 )
 
 // A Process is the main process of a trace.

@@ -247,6 +247,8 @@ func End(ended string) string {
 		return "interrupted"
 	case summary.EndedExit:
 		return "target exited"
+	case summary.EndedOutOfMemory:
+		return "target killed: out of memory"
 	}
 
 	return ended

@@ -104,7 +104,7 @@ func Warnings(s *summary.Summary, droppedMarks int, isStopped bool) []string {
 			" dropped: there were too many")
 	}
 
-	if s.Ended == summary.EndedExit {
+	if s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory {
 		lines = append(lines, End(s.Ended)+" after "+units.Seconds(s.DurationS)+
 			": the files hold what was alive until then")
 	}

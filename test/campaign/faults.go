@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 )
 
 // A fault is what goes wrong in a round.
@@ -31,6 +34,8 @@ type fault struct {
 	endsTarget bool
 	// losesFolder: the files need not be there, if allocscope says so.
 	losesFolder bool
+	// check is called once the trace has ended.
+	check func(*round) error
 }
 
 var faults = []fault{
@@ -61,7 +66,7 @@ var faults = []fault{
 	{name: "two traces", prepare: secondTrace},
 	{name: "perf on the same functions", prepare: perfProbes},
 	{name: "bpftrace on the same functions", prepare: bpftraceProbes},
-	{name: "target out of memory", target: greedy, endsTarget: true},
+	{name: "target out of memory", target: greedy, endsTarget: true, check: checkOutOfMemory},
 }
 
 func signalTracer(signal syscall.Signal) func(*round) error {
@@ -250,6 +255,18 @@ while True:
 	}
 	r.seconds = 60 // it ends before
 	return func() { end(); remove() }, nil
+}
+
+// checkOutOfMemory checks that the result says why the target has ended.
+func checkOutOfMemory(r *round) error {
+	raw, err := os.ReadFile(filepath.Join(r.output, folder.SummaryFile))
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(raw), `"ended": "`+summary.EndedOutOfMemory+`"`) {
+		return errors.New("the summary does not say that the target was out of memory")
+	}
+	return nil
 }
 
 func secondTrace(r *round, _ *[]string) (func(), error) {

@@ -1,4 +1,4 @@
-// Command campaign traces a real trainer again and again, and each time breaks something: the tracer,
+// Command campaign traces a real trainer repeatedly, and each time breaks something: the tracer,
 // the target, the disk, the memory. After each round it checks that the trainer has computed what it
 // computes untraced, that no probe and nothing else of ours is left, and that the folder has what was
 // promised, or that the error says what is lost. See the script `run` beside it.
@@ -35,22 +35,22 @@ func main() {
 	flag.StringVar(&c.programs, "programs", "", "folder with pair and storms, compiled")
 	duration := flag.Duration("duration", 30*time.Minute, "after it no round begins")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of all that is random")
-	names := flag.String("faults", "", "which, with spaces between them (default all)")
-	expect := flag.Bool("expect-failure", false, "a defect is planted: the campaign has to find it")
+	names := flag.String("faults", "", "which, with commas between them (default all)")
+	expect := flag.Bool("expect-failure", false, "a defect is injected: the campaign has to find it")
 	flag.Parse()
 	c.random = rand.New(rand.NewPCG(*seed, 0))
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	fmt.Printf("seed %d\n", *seed)
-	if err := c.run(ctx, *duration, strings.Fields(*names), *expect); err != nil {
+	if err := c.run(ctx, *duration, *names, *expect); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
 // run runs rounds, each fault once before any comes again, and prints a table of them.
-func (c *campaign) run(ctx context.Context, d time.Duration, names []string, expect bool) error {
+func (c *campaign) run(ctx context.Context, d time.Duration, names string, expect bool) error {
 	var err error
 	if c.work, err = os.MkdirTemp("", "allocscope-campaign-"); err != nil {
 		return err
@@ -59,8 +59,9 @@ func (c *campaign) run(ctx context.Context, d time.Duration, names []string, exp
 	defer func() { c.trainer.end() }()
 
 	chosen := slices.Clone(faults)
-	if len(names) > 0 {
-		chosen = slices.DeleteFunc(chosen, func(f fault) bool { return !slices.Contains(names, f.name) })
+	if names != "" {
+		wanted := strings.Split(names, ",")
+		chosen = slices.DeleteFunc(chosen, func(f fault) bool { return !slices.Contains(wanted, f.name) })
 	}
 	if len(chosen) == 0 {
 		return fmt.Errorf("no fault is named %q", names)
@@ -91,7 +92,7 @@ func (c *campaign) run(ctx context.Context, d time.Duration, names []string, exp
 	fmt.Printf("| all | %d | %d |\n", all, bad)
 	switch {
 	case expect && bad == 0:
-		return errors.New("the planted defect was not found")
+		return errors.New("the injected defect was not found")
 	case !expect && bad > 0:
 		return fmt.Errorf("%d of %d rounds failed", bad, all)
 	}

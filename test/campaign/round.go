@@ -79,11 +79,15 @@ func (c *campaign) round(ctx context.Context, f fault, number int) error {
 		err = errors.Join(err, trainerErr)
 	}
 	err = errors.Join(err, r.checkLeftovers(), r.checkFolder(f))
+	if f.check != nil {
+		err = errors.Join(err, f.check(r))
+	}
 	if r.peak > maxTracerBytes {
 		err = errors.Join(err, fmt.Errorf("the tracer has taken %d MiB", r.peak>>20))
 	}
 	if err != nil {
-		err = fmt.Errorf("%w\n\ttrace: %v: %s", err, r.result, strings.TrimSpace(r.said.String()))
+		said := fmt.Sprintf("the trace ended with %v and said: %s", r.result, r.said.String())
+		err = errors.Join(err, errors.New(strings.TrimSpace(said)))
 	}
 	return err
 }

@@ -22,7 +22,7 @@ type trainer struct {
 	done chan struct{} // closed when they do
 }
 
-// A loop is testdata/train.py, which prints the losses of as many steps as it is told.
+// A loop is testdata/train.py, which prints the losses of as many steps as its input says.
 type loop struct {
 	*exec.Cmd
 	orders io.WriteCloser

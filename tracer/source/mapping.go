@@ -83,6 +83,15 @@ func ReadMappingPairs(k *kernel.Kernel, pid int) (pairs []addrspace.Pair) {
 	return pairs
 }
 
+// AttachOOM attaches to the kernel's choice of a process that it kills for want of memory.
+func AttachOOM(k *kernel.Kernel) (link.Link, error) {
+	program, err := k.Program(bpf.ProgOnOomVictim)
+	if err != nil {
+		return nil, err
+	}
+	return link.Tracepoint("oom", "mark_victim", program, nil)
+}
+
 // AttachExec attaches to the tracepoint that reports execve(2) of all processes.
 func AttachExec(k *kernel.Kernel) (link.Link, error) {
 	const name = "sched_process_exec"

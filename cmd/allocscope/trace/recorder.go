@@ -189,6 +189,8 @@ func (r *Recorder) record(ctx context.Context) (ended string, err error) {
 // endReason returns why a trace ends, for the summary.
 func endReason(ctx context.Context, session *tracer.Session) string {
 	switch {
+	case session.Err() != nil && session.IsOutOfMemory(session.Options.PID):
+		return summary.EndedOutOfMemory
 	case session.Err() != nil:
 		return summary.EndedExit
 	case ctx.Err() != nil:

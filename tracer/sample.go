@@ -10,6 +10,12 @@ import (
 // not be read is growth.Unknown.
 func (s *Session) Sample() growth.TreeSample {
 	s.events.collect() // what is not urgent, and wakes no reader
+	for _, t := range s.targets.list() {
+		if s.events.journal.IsHalfFull(uint32(t.process.PID)) && t.isAlive() {
+			t.reconcile(s.events) // rather than lose calls before the next snapshot
+		}
+	}
+
 	sample := s.follower.Sample(s.Elapsed())
 	sample.Overhead = s.overheadSample()
 

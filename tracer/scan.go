@@ -10,7 +10,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
@@ -125,8 +124,6 @@ func (k *scanner) addTarget(
 		return
 	}
 
-	t.pages.Forget(pages.MergeSpans(t.released))
-	t.released = t.released[:0]
 	scan := k.scan(t.pages, maps, t.space.Intervals())
 	if scan == nil {
 		return

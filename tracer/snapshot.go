@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/gpu"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
@@ -81,13 +82,13 @@ func (s *Session) readHeap(
 }
 
 // reconcile updates the address space by the calls that were kept, corrects it by the maps, and
-// returns these; nil: they could not be read. Maps correct nothing if a call was made while they
-// were being read.
+// returns these; nil: they could not be read. Of memory for which calls were made in all attempts,
+// the maps correct nothing.
 func (t *target) reconcile(events *eventReader) (maps []process.Mapping) {
 	const attempts = 3
 	calls := events.takeCalls(t.process.PID)
 	pairs := source.ReadMappingPairs(t.kernel, t.process.PID)
-	for range attempts {
+	for attempt := 1; attempt <= attempts; attempt++ {
 		var err error
 		if maps, err = t.process.Maps(); err != nil {
 			break
@@ -96,8 +97,14 @@ func (t *target) reconcile(events *eventReader) (maps []process.Mapping) {
 		before := pairs
 		calls = events.takeCalls(t.process.PID)
 		pairs = source.ReadMappingPairs(t.kernel, t.process.PID)
-		if len(calls) == 0 && slices.Equal(before, pairs) {
-			t.vanished += t.space.Reconcile(maps).Vanished
+
+		meanwhile := addrspace.ChangesOf(calls)
+		meanwhile.Unknown = !slices.Equal(before, pairs)
+		isQuiet := len(calls) == 0 && !meanwhile.Unknown
+		if isQuiet || attempt == attempts {
+			t.vanished += t.space.Reconcile(maps, meanwhile).Vanished
+		}
+		if isQuiet {
 			return maps
 		}
 	}
@@ -115,6 +122,14 @@ func (t *target) applyCalls(
 			return ok && t.allocators.HasCalled(s)
 		}
 	}
-	t.released = append(t.released, t.space.Apply(calls, maps, isAllocator)...)
+	released := t.space.Apply(calls, maps, isAllocator)
 	t.space.CountPairs(pairs, maps, isAllocator != nil)
+
+	if t.pages != nil {
+		spans := make([]pages.Span, len(released))
+		for i, r := range released {
+			spans[i] = r.Span
+		}
+		t.pages.Forget(pages.MergeSpans(spans))
+	}
 }

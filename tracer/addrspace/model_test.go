@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -14,6 +15,9 @@ import (
 // TestCalls makes the same random calls on a set and on an array of pages. After each call, both
 // must agree about every page.
 func TestCalls(t *testing.T) {
+	defer func(size int) { maxChunk = size }(maxChunk)
+	maxChunk = 3
+
 	for seed := range uint64(400) {
 		p := &pair{
 			Rand:  rand.New(rand.NewPCG(seed, 0)),
@@ -93,14 +97,21 @@ var kindOfPath = map[string]growth.Kind{
 	"anonymous": growth.KindMmap, "/lib/a": growth.KindFile, "/dev/shm/b": growth.KindShmem,
 }
 
-func (m *model) reconcile(paths [modelPages]string) (c Corrections) {
+// reconcile leaves pages that are changing as they are.
+func (m *model) reconcile(
+	paths [modelPages]string, changing [modelPages]bool, isUnknown bool,
+) (c Corrections) {
 	for i, path := range paths {
+		if changing[i] {
+			continue
+		}
 		state := &m.pages[i]
 		kind, isMapped := kindOfPath[path]
 		switch {
 		case !isMapped && state.mapped:
 			*state = pageState{}
 			c.Vanished += int64(page)
+		case isMapped && !state.mapped && isUnknown:
 		case isMapped && !state.mapped:
 			*state = pageState{mapped: true, kind: kind, origin: Unobserved}
 			c.Missed += int64(page)
@@ -221,7 +232,22 @@ func (p *pair) reconcile(t *testing.T) {
 			paths[i] = path
 		}
 	}
-	if got, want := p.set.Reconcile(toMaps(paths)), p.model.reconcile(paths); got != want {
+
+	var changing [modelPages]bool
+	var calls []bpf.Event
+	for range max(0, p.IntN(8)-4) {
+		from, pages := p.pages()
+		kind := [...]bpf.EventKind{bpf.EventMmap, bpf.EventMunmap, bpf.EventMremap}[p.IntN(3)]
+		calls = append(calls, bpf.Event{Kind: kind, Start: at(from), Length: p.bytes(pages)})
+		for i := from; i < from+pages; i++ {
+			changing[i] = true
+		}
+	}
+	meanwhile := ChangesOf(calls)
+	meanwhile.Unknown = p.IntN(4) == 0
+
+	got := p.set.Reconcile(toMaps(paths), meanwhile)
+	if want := p.model.reconcile(paths, changing, meanwhile.Unknown); got != want {
 		t.Errorf("corrections %+v, want %+v", got, want)
 	}
 }

@@ -121,6 +121,26 @@ func TestIntervalSet(t *testing.T) {
 			mustHaveMapped(t, s, 2, growth.KindShmem, total(1, 2))
 		}
 	})
+
+	// The kernel merges them to one mapping, of which there may be millions.
+	t.Run("adjacent mappings are bounded, and the loss is counted", func(t *testing.T) {
+		defer func(bound int) { maxIntervals = bound }(maxIntervals)
+		maxIntervals = 10
+
+		s := &IntervalSet{}
+		for n := range uint64(1000) {
+			s.Mmap(by(1), at(n), page, private, noFile)
+		}
+		s.Reconcile([]process.Mapping{line(0, 1000, "")}, Changes{})
+
+		var bytes uint64
+		for _, i := range s.Intervals() {
+			bytes += i.Len()
+		}
+		if n := len(s.Intervals()); n > 11 || bytes != 1000*page || s.Lost() != 990 {
+			t.Errorf("%d intervals of %d bytes, %d lost", n, bytes, s.Lost())
+		}
+	})
 }
 
 // No kernel returns such addresses; a 32-bit or hostile process may pass them.

@@ -110,7 +110,9 @@ func (k *scanner) addTarget(
 ) {
 	var maps []process.Mapping
 	if t.isAlive() {
-		maps = t.reconcile(k.events)
+		var released []addrspace.Release
+		maps, released = t.reconcile(k.events)
+		known.Faults = t.forgetReleased(known.Faults, released)
 	}
 	if !t.isAlive() { // it may have ended meanwhile
 		return

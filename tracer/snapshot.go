@@ -81,10 +81,12 @@ func (s *Session) readHeap(
 	return estimator, s.probing.readTallies(sums, onGPUs)
 }
 
-// reconcile updates the address space by the calls that were kept, corrects it by the maps, and
-// returns these; nil: they could not be read. Of memory for which calls were made in all attempts,
-// the maps correct nothing.
-func (t *target) reconcile(events *eventReader) (maps []process.Mapping) {
+// reconcile updates the address space by the calls that were kept, and corrects it by the maps. It
+// returns these, or nil if they could not be read, and what the calls have released. Of memory for
+// which calls were made in all attempts, the maps correct nothing.
+func (t *target) reconcile(
+	events *eventReader,
+) (maps []process.Mapping, released []addrspace.Release) {
 	const attempts = 3
 	calls := events.takeCalls(t.process.PID)
 	pairs := source.ReadMappingPairs(t.kernel, t.process.PID)
@@ -93,7 +95,7 @@ func (t *target) reconcile(events *eventReader) (maps []process.Mapping) {
 		if maps, err = t.process.Maps(); err != nil {
 			break
 		}
-		t.applyCalls(calls, pairs, maps)
+		released = append(released, t.applyCalls(calls, pairs, maps)...)
 		before := pairs
 		calls = events.takeCalls(t.process.PID)
 		pairs = source.ReadMappingPairs(t.kernel, t.process.PID)
@@ -105,16 +107,16 @@ func (t *target) reconcile(events *eventReader) (maps []process.Mapping) {
 			t.vanished += t.space.Reconcile(maps, meanwhile).Vanished
 		}
 		if isQuiet {
-			return maps
+			return maps, released
 		}
 	}
-	t.applyCalls(calls, pairs, maps)
-	return maps
+	return maps, append(released, t.applyCalls(calls, pairs, maps)...)
 }
 
+// applyCalls returns what the calls have released.
 func (t *target) applyCalls(
 	calls []bpf.Event, pairs []addrspace.Pair, maps []process.Mapping,
-) {
+) (released []addrspace.Release) {
 	var isAllocator func(id uint64) bool
 	if t.heap.Status().Attached || t.tensors.Active() {
 		isAllocator = func(id uint64) bool {
@@ -122,7 +124,7 @@ func (t *target) applyCalls(
 			return ok && t.allocators.HasCalled(s)
 		}
 	}
-	released := t.space.Apply(calls, maps, isAllocator)
+	released = t.space.Apply(calls, maps, isAllocator)
 	t.space.CountPairs(pairs, maps, isAllocator != nil)
 
 	if t.pages != nil {
@@ -132,4 +134,14 @@ func (t *target) applyCalls(
 		}
 		t.pages.Forget(pages.MergeSpans(spans))
 	}
+	return released
+}
+
+// forgetReleased forgets the faults of pages that have been released since, and returns the others.
+func (t *target) forgetReleased(
+	faults []source.Fault, released []addrspace.Release,
+) (kept []source.Fault) {
+	kept, gone := source.SplitReleased(faults, released)
+	source.ForgetFaults(t.kernel, uint32(t.process.PID), gone)
+	return kept
 }

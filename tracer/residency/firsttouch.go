@@ -47,10 +47,13 @@ type firstToucher struct {
 
 // faultSample sums the sampled page faults of a row.
 type faultSample struct {
-	faults int
-	bytes  float64 // of the pages that were sampled
-	weight float64 // bytes that these represent
+	bytes   float64 // of the pages that were sampled
+	weight  float64 // bytes that these represent
+	squares float64 // sum of the squared weights
 }
+
+// size is the effective sample size by Kish, (Σw)²/Σw²: the number of faults if all weigh the same.
+func (s faultSample) size() float64 { return s.weight * s.weight / s.squares }
 
 // addFirstTouch divides the memory of each firstTouchRow among the stacks that have touched it
 // first, in proportion to the bytes that their sampled page faults represent.
@@ -61,16 +64,18 @@ func (r *Rows) addFirstTouch(faults []source.Fault) {
 	for _, f := range faults {
 		row, bytes, ok := r.firstTouchRowAt(f)
 		if !ok {
-			stale = append(stale, f.Page)
+			if r.isStale(f) {
+				stale = append(stale, f.Page)
+			}
 			continue
 		}
 
 		weight := f.Weight * bytes
 		weights[firstToucher{firstTouchRow: row, stack: f.Stack}] += weight
 		sample := samples[row]
-		sample.faults++
 		sample.bytes += bytes
 		sample.weight += weight
+		sample.squares += weight * weight
 		samples[row] = sample
 	}
 
@@ -83,15 +88,24 @@ func (r *Rows) addFirstTouch(faults []source.Fault) {
 		}
 	}
 
-	// If only a share of the pages was scanned, a fault that matches no page is not stale.
-	if r.stacks != nil && r.Share == 1 {
+	if r.stacks != nil {
 		r.StaleFaults = stale
 	}
 }
 
-// addFirstToucher adds the share p of a row that n sampled page faults assign to a stack. Its
-// variance is that of a proportion with finite population correction, B²·(1−b/B)·p·(1−p)/n, for a
-// row of B bytes of which b are in sampled pages.
+// isStale reports whether a fault that belongs to no row will not belong to one later either. The page
+// may be in memory if it was not scanned.
+func (r *Rows) isStale(f source.Fault) bool {
+	if _, isScanned := r.scanned.Find(f.Page); isScanned {
+		return true
+	}
+	segment := r.segmentAt(f.Page)
+	return segment == nil || !f.Copied && (segment.Heap || segment.hasMapper())
+}
+
+// addFirstToucher adds the share p of a row that sampled page faults of effective size n assign to a
+// stack. Its variance is that of a proportion with finite population correction,
+// B²·(1−b/B)·p·(1−p)/n, for a row of B bytes of which b are in sampled pages.
 func (r *Rows) addFirstToucher(site firstToucher, weight float64, sample faultSample) {
 	memory, ok := r.firstTouch[site.firstTouchRow]
 	if !ok {
@@ -100,7 +114,7 @@ func (r *Rows) addFirstToucher(site firstToucher, weight float64, sample faultSa
 
 	share := weight / sample.weight
 	bytes := float64(memory.bytes)
-	proportion := share * (1 - share) / float64(sample.faults)
+	proportion := share * (1 - share) / sample.size()
 	variance := bytes*max(0, bytes-sample.bytes)*proportion + memory.variance*share
 
 	stack := r.stacks(site.stack).Under(site.root)

@@ -206,3 +206,42 @@ func TestFirstTouchRowAt(t *testing.T) {
 		})
 	}
 }
+
+// A fault that is of no use now may be of use at a later scan, if its page was not scanned.
+func TestStaleFaults(t *testing.T) {
+	const scannedEnd = mib
+	memory := Segment{Region: region.Region{End: 10 * mib, Class: region.Anonymous}}
+	heap := Segment{Region: region.Region{Start: 10 * mib, End: 20 * mib}, Heap: true}
+	mapped := Segment{
+		Region: region.Region{Start: 20 * mib, End: 30 * mib, Class: region.Anonymous}, HasInterval: true,
+	}
+
+	for _, c := range []struct {
+		name   string
+		page   uint64
+		copied bool
+		want   bool
+	}{
+		{"scanned, in memory", 0, false, false},
+		{"scanned, not in memory", scannedEnd - 4096, false, true},
+		{"not scanned", scannedEnd, false, false},
+		{"heap, not scanned", 10 * mib, false, true},
+		{"heap, not scanned, copied on write", 10 * mib, true, false},
+		{"mapped since, not scanned", 20 * mib, false, true},
+		{"not mapped", 30 * mib, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rows := NewRows(&Scan{
+				Share:    0.1,
+				Segments: []Segment{memory, heap, mapped},
+				runs:     pages.Runs{{Span: pages.Span{End: mib / 2}}},
+				scanned:  pages.Spans{{Start: 0, End: scannedEnd}},
+			}, 7, func(id uint64) *growth.Stack { return &growth.Stack{ID: id} },
+				make(estimate.Holdings), make(CountedFiles))
+			rows.Fill(Samples{Faults: []source.Fault{{Page: c.page, Weight: 1, Copied: c.copied}}})
+			if got := slices.Equal(rows.StaleFaults, []uint64{c.page}); got != c.want {
+				t.Errorf("stale: %v, want %v (%d)", got, c.want, rows.StaleFaults)
+			}
+		})
+	}
+}

@@ -10,11 +10,12 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestFirstTouch divides memory that was mapped before tracing among the functions that have touched
-// it, by sampled page faults.
+// TestFirstTouch divides memory that was mapped before tracing among the functions that have
+// touched it, by sampled page faults.
 func TestFirstTouch(t *testing.T) {
 	t.Run("memory that was released and touched again", testFirstTouchReleased)
 	t.Run("memory that was released, at a sampled scan", testFirstTouchSampledScan)
+	t.Run("pages that became huge later", testFirstTouchCollapsed)
 	t.Run("more pages than the kernel's map holds", testFirstTouchManyPages)
 }
 
@@ -63,7 +64,8 @@ func testFirstTouchReleased(t *testing.T) {
 	mustTouch(t, got, "touch_late", firstTouchBytes)
 }
 
-// Where not all pages are scanned, the faults of those that are gone must be forgotten all the same.
+// Where not all pages are scanned, the faults of those that are gone must be forgotten all the
+// same.
 func testFirstTouchSampledScan(t *testing.T) {
 	target, _, s := startFirstTouch(t, 64<<10)
 	order(target, "small")
@@ -80,9 +82,25 @@ func testFirstTouchSampledScan(t *testing.T) {
 	}
 }
 
-// testFirstTouchManyPages touches nearly three times as many pages as the kernel's map has room for. Each
-// piece must be represented. Faults are thinned at random: an error of five standard deviations of
-// independent draws with the largest weight that occurs.
+// Both functions have touched as many bytes, one by 512 times as many faults. In the end all of
+// their pages are huge.
+func testFirstTouchCollapsed(t *testing.T) {
+	target, program, s := startFirstTouch(t, everyFault)
+	order(target, "small")
+	order(target, "huge")
+	order(target, "collapse")
+	if huge := rollup(t, target.PID())["AnonHugePages"]; huge < 2*firstTouchBytes {
+		t.Skipf("the kernel made %d bytes of huge pages of %d", huge, 2*firstTouchBytes)
+	}
+
+	got := touchedBy(balanced(t, s), program)
+	mustTouch(t, got, "touch_small", firstTouchBytes)
+	mustTouch(t, got, "touch_huge", firstTouchBytes)
+}
+
+// testFirstTouchManyPages touches nearly three times as many pages as the kernel's map has room
+// for. Each piece must be represented. Faults are thinned at random: an error of five standard
+// deviations of independent draws with the largest weight that occurs.
 func testFirstTouchManyPages(t *testing.T) {
 	const pages, pieces = 30_000, 6
 	target, _, s := traceFaults(t, everyFault)

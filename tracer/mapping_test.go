@@ -376,8 +376,8 @@ while True:
 	})
 }
 
-// testMappingStormMapsCorrect maps memory by shmat(2), which no probe sees, beside calls that fall into
-// each reading of the maps.
+// testMappingStormMapsCorrect maps memory by shmat(2), which no probe sees, beside calls that fall
+// into each reading of the maps.
 func testMappingStormMapsCorrect(t *testing.T) {
 	target := start(t, python, "-c", `
 import ctypes, mmap, threading, time
@@ -413,12 +413,12 @@ input()
 	order(target, "unmap")
 	got := snapshot(t, s).Mappings
 	if got.Unknown > mapped/2 || got.Vanished < mapped || got.Vanished > mapped+mapped/2 {
-		t.Errorf("%d bytes are mapped without a call, and %d have vanished, want 0 and %d", got.Unknown,
-			got.Vanished, mapped)
+		t.Errorf("%d bytes are mapped without a call, and %d have vanished, want 0 and %d",
+			got.Unknown, got.Vanished, mapped)
 	}
 }
 
-// testMappingStormManyCalls makes many times more calls than are kept. Samples are taken in between,
+// testMappingStormManyCalls makes many times more calls than are kept. In between, samples are taken,
 // and no snapshot.
 func testMappingStormManyCalls(t *testing.T) {
 	defer func(bound int) { addrspace.MaxCalls = bound }(addrspace.MaxCalls)
@@ -435,7 +435,8 @@ func testMappingStormManyCalls(t *testing.T) {
 
 	got := snapshot(t, s)
 	mustMatchMaps(t, got.Mappings)
-	if by := measured(got, program).holds[mapper{"change", growth.KindMmap}]; by.touched != truth.reserved {
+	by := measured(got, program).holds[mapper{"change", growth.KindMmap}]
+	if by.touched != truth.reserved {
 		t.Errorf("%d bytes are touched, want %d", by.touched, truth.reserved)
 	}
 	if events := mustLoseNothing(t, s); events.MappingCalls < 4*uint64(addrspace.MaxCalls) {

@@ -48,7 +48,7 @@ func (s *Session) makeRoom() {
 		}
 		_, released := t.reconcile(s.events)
 		if len(released) > 0 {
-			faults, _ := source.ReadFaults(s.kernel) // an error leaves them to the next scan of pages
+			faults, _ := source.ReadFaults(s.kernel) // an error leaves them to the next scan
 			t.forgetReleased(faults[uint32(t.process.PID)], released)
 		}
 	}

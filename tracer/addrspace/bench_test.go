@@ -16,7 +16,9 @@ func BenchmarkApply(b *testing.B) {
 		start := at(2 * random.Uint64N(mappings))
 		calls = append(calls,
 			bpf.Event{Kind: bpf.EventMunmap, Start: start, Length: page},
-			bpf.Event{Kind: bpf.EventMmap, Start: start, Length: page, Flags: private, Descriptor: noFile})
+			bpf.Event{
+				Kind: bpf.EventMmap, Start: start, Length: page, Flags: private, Descriptor: noFile,
+			})
 	}
 
 	for b.Loop() {

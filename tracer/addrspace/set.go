@@ -54,12 +54,12 @@ type IntervalSet struct {
 	shortAll Total
 }
 
-// maxChunk bounds the intervals of a chunk. A call moves those of its chunk alone: a process may have
-// 60,000 mappings and change them thousands of times a second. A test makes it smaller.
+// maxChunk bounds the intervals of a chunk. A call moves those of its chunk alone: a process may
+// have 60,000 mappings and change them thousands of times a second. A test makes it smaller.
 var maxChunk = 512
 
-// maxIntervals bounds the intervals of a process: 20 MiB. By default Linux allows 65,530 mappings, but
-// it merges adjacent ones, of which a process may have any number. A test makes it smaller.
+// maxIntervals bounds the intervals of a process: 20 MiB. By default Linux allows 65,530 mappings,
+// but it merges adjacent ones, of which a process may have any number. A test makes it smaller.
 var maxIntervals = 1 << 18
 
 // A Key is a stack and the kind of memory it mapped.

@@ -16,8 +16,8 @@ import (
 // keptFaults is how many faults are kept in the kernel's map when it fills.
 const keptFaults = kernel.MaxFaults / 4
 
-// A FaultThinner keeps room in the kernel's map of page faults, so that those of the first minutes do
-// not fill it for good.
+// A FaultThinner keeps room in the kernel's map of page faults, so that those of the first minutes
+// do not fill it for good.
 type FaultThinner struct {
 	Kernel *kernel.Kernel
 
@@ -26,8 +26,8 @@ type FaultThinner struct {
 }
 
 // Thin thins the map if it may be more than half full. Of the faults it keeps some at random, with
-// weights such that each sum of weights keeps its expectation. A fault that is sampled meanwhile may
-// be lost.
+// weights such that each sum of weights keeps its expectation. A fault that is sampled meanwhile
+// may be lost.
 func (r *FaultThinner) Thin() error {
 	counters, err := kernel.ReadCounters(r.Kernel.Counters)
 	if err != nil {
@@ -65,10 +65,10 @@ type weighted struct {
 	faults []bpf.Fault
 }
 
-// thinFaults draws about so many faults at most, and returns those with a new weight and the keys of
-// those that are left out. A fault of weight w is kept with probability min(1, w/τ), and then has the
-// weight max(w, τ). That is threshold sampling (Duffield, Lund, Thorup 2005): it has the least sum of
-// variances for the number of faults.
+// thinFaults draws about so many faults at most, and returns those with a new weight and the keys
+// of those that are left out. A fault of weight w is kept with probability min(1, w/τ), and then
+// has the weight max(w, τ). That is threshold sampling (Duffield, Lund, Thorup 2005): it has the
+// least sum of variances for the number of faults.
 func thinFaults(keys []bpf.Address, faults []bpf.Fault, most int) (w weighted, left []bpf.Address) {
 	threshold := thresholdOf(faults, most)
 	for i, f := range faults {
@@ -110,8 +110,8 @@ func SplitReleased(faults []Fault, released []addrspace.Release) (kept []Fault, 
 		return cmp.Compare(b.Time, a.Time)
 	})
 
-	// The newest release of a page decides. next[i] leads to the first fault from i on that none has
-	// decided yet, so that ranges which overlap cost no more than others.
+	// The newest release of a page decides. next[i] leads to the first fault from i on that none
+	// has decided yet, so that ranges which overlap cost no more than others.
 	next := make([]int, len(faults)+1)
 	for i := range next {
 		next[i] = i

@@ -44,7 +44,8 @@ func TestSplitReleased(t *testing.T) {
 
 		kept, gone := SplitReleased(faults, released)
 		if !slices.Equal(kept, wantKept) || !slices.Equal(gone, wantGone) {
-			t.Fatalf("seed %d: %v of\n%v and\n%v\nare gone, want %v", seed, gone, faults, released, wantGone)
+			t.Fatalf("seed %d: %v of\n%v and\n%v\nare gone, want %v",
+				seed, gone, faults, released, wantGone)
 		}
 		if !slices.IsSortedFunc(kept, func(a, b Fault) int { return cmp.Compare(a.Page, b.Page) }) {
 			t.Fatalf("seed %d: not in the order of pages", seed)

@@ -71,6 +71,15 @@ func (m *model) countReleased(call string, pages uint64) {
 	}
 }
 
+func (m *model) countMappedPages(from, pages uint64) (mapped uint64) {
+	for _, state := range m.pages[from : from+pages] {
+		if state.mapped {
+			mapped++
+		}
+	}
+	return mapped
+}
+
 func (m *model) remap(call Call, old, oldPages, start, pages uint64, keep bool) {
 	before := m.pages
 	grown := pageState{true, call.ByAllocator, call.Stack, growth.KindMmap, FromCall}
@@ -161,22 +170,21 @@ func (p *pair) step(t *testing.T) {
 		p.model.fill(from, from+pages, p.stateOf(kind))
 		p.model.countMapped(p.call, kind, pages)
 	case 4, 5:
-		var unmapped uint64
-		for _, state := range p.model.pages[from : from+pages] {
-			if state.mapped {
-				unmapped++
-			}
-		}
 		p.set.Munmap(at(from), p.bytes(pages))
-		p.model.countReleased("munmap", unmapped)
+		p.model.countReleased("munmap", p.model.countMappedPages(from, pages))
 		p.model.fill(from, from+pages, pageState{})
 	case 6, 7, 8:
 		p.remap(from, pages)
 	case 9:
 		p.moveBreak(1 + p.Uint64N(modelPages-1))
 	case 10:
-		p.set.Madvise(1, p.bytes(pages))
-		p.model.countReleased("madvise", pages)
+		var flags bpf.ReleaseFlags
+		released := pages
+		if p.IntN(2) == 0 {
+			flags, released = bpf.ReleaseHoles, p.model.countMappedPages(from, pages)
+		}
+		p.set.Madvise(1, at(from), p.bytes(pages), flags)
+		p.model.countReleased("madvise", released)
 	case 11:
 		p.reconcile(t)
 	}

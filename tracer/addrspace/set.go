@@ -195,6 +195,19 @@ func (s *IntervalSet) at(address uint64) (Interval, bool) {
 	return i, i.Start <= address
 }
 
+// bytesIn returns how many bytes of [start, end) are mapped.
+func (s *IntervalSet) bytesIn(start, end uint64) (bytes uint64) {
+	for n := s.chunkAt(start); n < len(s.chunks) && s.chunks[n][0].Start < end; n++ {
+		for _, i := range s.chunks[n][search(s.chunks[n], start):] {
+			if i.Start >= end {
+				break
+			}
+			bytes += min(i.End, end) - max(i.Start, start)
+		}
+	}
+	return bytes
+}
+
 // set sets all intervals, and takes over the slice.
 func (s *IntervalSet) set(all []Interval) {
 	s.chunks, s.count = s.chunks[:0], len(all)

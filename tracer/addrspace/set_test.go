@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -158,7 +159,8 @@ func TestHostileAddresses(t *testing.T) {
 			s.Brk(start)
 			s.Brk(length)
 			s.Brk(start)
-			s.Madvise(1, length)
+			s.Madvise(1, start, length, 0)
+			s.Madvise(1, start, length, bpf.ReleaseHoles)
 			for _, other := range values {
 				s.Mremap(by(6), start, length, other, page, 0)
 				s.Mremap(by(6), other, page, start, length, unix.MREMAP_DONTUNMAP)

@@ -358,11 +358,11 @@ const (
 )
 
 type Range struct {
-	_        structs.HostLayout
-	Start    uint64
-	Length   uint64
-	Tgid     uint32
-	Reserved uint32
+	_      structs.HostLayout
+	Start  uint64
+	Length uint64
+	Tgid   uint32
+	Flags  ReleaseFlags
 }
 
 type RecentMapping struct {
@@ -376,6 +376,13 @@ type Release struct {
 	Calls uint64
 	Time  uint64
 }
+
+type ReleaseFlags uint32
+
+const (
+	ReleaseLazy  ReleaseFlags = 1
+	ReleaseHoles ReleaseFlags = 2
+)
 
 type Rule struct {
 	_         structs.HostLayout

@@ -1,6 +1,7 @@
 /* Large mappings of which the pages in memory lie as they would not be expected to. It prints "ready", executes one
  * order a line, prints the truth as breakdown.c does, then prints "done". "all" makes all mappings, "dense" one, of
- * which "discard" gives half back; "reserve" makes one that "first" touches.
+ * which "discard" gives half back at once, and "lazy" all when the kernel needs memory; "reserve" makes one that
+ * "first" touches.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -124,6 +125,8 @@ int main(void)
 			madvise(dense, SIZE / 2, MADV_DONTNEED);
 			truth("map_dense", "mmap", SIZE / 2);
 		}
+		if (!strcmp(line, "lazy\n") && madvise(dense, SIZE, MADV_FREE))
+			exit(1);
 		if (!strcmp(line, "all\n")) {
 			map_dense();
 			map_bursts();

@@ -9,6 +9,7 @@
  *     allocator BYTES                                 what malloc and sbrk have mapped
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -239,6 +240,29 @@ CASE discard_by_madvise(void)
 	releases("madvise", 20 * PAGE);
 }
 
+__attribute__((noinline)) char *map_for_hole(void)
+{
+	char *p = map(30 * PAGE, WRITABLE, PRIVATE, -1);
+
+	touch(p, 0, 30);
+	holds(__func__, "mmap", 2, 0, 30);
+	return p;
+}
+
+/* The kernel releases what is mapped of a range, and returns an error if that is not all. */
+CASE discard_over_hole(void)
+{
+	char *p = map_for_hole(), *hole = p + 10 * PAGE;
+
+	munmap(hole, 10 * PAGE);
+	reserved -= 10 * PAGE;
+	releases("munmap", 10 * PAGE);
+	check(madvise(p, 30 * PAGE, MADV_DONTNEED) && errno == ENOMEM, "madvise");
+	check(madvise(hole, 10 * PAGE, MADV_DONTNEED) && errno == ENOMEM, "madvise");
+	check(madvise(p, 10 * PAGE, 12345) && errno == EINVAL, "madvise");
+	releases("madvise", 20 * PAGE);
+}
+
 static void *kept(void *p)
 {
 	touch(p, 0, 256);
@@ -268,7 +292,7 @@ static void all_cases(void)
 {
 	map_touched(), map_odd_length(), map_many(), map_reserved(), map_only_read(), map_guarded(), map_over_another();
 	map_file_privately(), map_file_shared(), map_shared(), map_memfd(), map_dev_shm();
-	map_and_unmap(), unmap_middle_third(), grow_by_mremap(), discard_by_madvise();
+	map_and_unmap(), unmap_middle_third(), grow_by_mremap(), discard_by_madvise(), discard_over_hole();
 	allocate_by_malloc();
 	printf("reserved %ld\n", reserved);
 }

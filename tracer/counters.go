@@ -35,10 +35,15 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 		return Events{}, nil, err
 	}
 	values[bpf.DropLiveFull] += s.probing.lost()
-	values[bpf.DropEvents] += s.events.journal.Lost()
 	if s.probing.hadBursts() { // liveness checks find the frees between them
 		values[bpf.DropMissedFree] = 0
 	}
+
+	sum := s.retired
+	for _, t := range s.targets.list() {
+		sum.add(t)
+	}
+	values[bpf.DropEvents] += s.events.journal.Lost() + sum.calls
 
 	lost := kernel.Losses(values)
 	stacks, cut, err := stack.ReadEnds(s.kernel)
@@ -46,11 +51,6 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 		return Events{}, nil, err
 	}
 	lost = append(lost, cut...)
-
-	sum := s.retired
-	for _, t := range s.targets.list() {
-		sum.add(t)
-	}
 	lost.Add(growth.LossUnknownStacks, "", sum.stacks)
 	lost.Add(growth.LossUnwindTables, "", uint64(s.tables.Stats().Dropped))
 	lost.Add(growth.LossUnwindMappings, "", sum.mappings)
@@ -71,9 +71,12 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 }
 
 // losses are those of targets that user space counts.
-type losses struct{ stacks, mappings uint64 }
+type losses struct{ stacks, mappings, calls uint64 }
 
 func (l *losses) add(t *target) {
 	l.stacks += t.stacks.Lost()
 	l.mappings += uint64(t.unwinder.Space.Dropped())
+	if t.space != nil { // nil: attaching has failed
+		l.calls += t.space.Lost()
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -38,6 +39,8 @@ func TestMappingStorm(t *testing.T) {
 	t.Run("a library that comes and goes", testMappingStormLibraries)
 	t.Run("two lines of Python at one depth", testMappingStormPythonLines)
 	t.Run("snapshots end beside calls that never pause", testMappingStormSnapshotsEnd)
+	t.Run("the maps correct what such calls leave alone", testMappingStormMapsCorrect)
+	t.Run("more calls than are kept, between two snapshots", testMappingStormManyCalls)
 }
 
 // These are what a function of a target has mapped and released, as the target reports (see
@@ -371,6 +374,74 @@ while True:
 			return false
 		}
 	})
+}
+
+// testMappingStormMapsCorrect maps memory by shmat(2), which no probe sees, beside calls that fall
+// into each reading of the maps.
+func testMappingStormMapsCorrect(t *testing.T) {
+	target := start(t, python, "-c", `
+import ctypes, mmap, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype, libc.shmdt.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+
+def resize():
+    mapping = mmap.mmap(-1, 4096)
+    while True:
+        for size in 8192, 4096:
+            mapping.resize(size)
+            time.sleep(0.0002)
+
+threading.Thread(target=resize, daemon=True).start()
+print("ready", flush=True)
+input()
+segment = libc.shmget(0, 16 << 20, 0o600)
+address = libc.shmat(segment, None, 0)
+assert libc.shmctl(segment, 0, None) == 0 and address != -1
+print("done", flush=True)
+input()
+assert libc.shmdt(address) == 0
+print("done", flush=True)
+input()
+`)
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+	const mapped = 16 << 20
+	order(target, "map")
+	if got := snapshot(t, s).Mappings.Unknown; got < mapped || got > mapped+mapped/2 {
+		t.Errorf("%d bytes are mapped without a call, want %d", got, mapped)
+	}
+
+	order(target, "unmap")
+	got := snapshot(t, s).Mappings
+	if got.Unknown > mapped/2 || got.Vanished < mapped || got.Vanished > mapped+mapped/2 {
+		t.Errorf("%d bytes are mapped without a call, and %d have vanished, want 0 and %d",
+			got.Unknown, got.Vanished, mapped)
+	}
+}
+
+// testMappingStormManyCalls makes many times more calls than are kept. In between, samples are taken,
+// and no snapshot.
+func testMappingStormManyCalls(t *testing.T) {
+	defer func(bound int) { addrspace.MaxCalls = bound }(addrspace.MaxCalls)
+	addrspace.MaxCalls = 4096
+
+	target, program := startStorm(t)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
+	var truth space
+	for range 40 {
+		target.Say("random 250")
+		truth = reported(t, target.Await("done"))
+		s.Sample()
+	}
+
+	got := snapshot(t, s)
+	mustMatchMaps(t, got.Mappings)
+	by := measured(got, program).holds[mapper{"change", growth.KindMmap}]
+	if by.touched != truth.reserved {
+		t.Errorf("%d bytes are touched, want %d", by.touched, truth.reserved)
+	}
+	if events := mustLoseNothing(t, s); events.MappingCalls < 4*uint64(addrspace.MaxCalls) {
+		t.Errorf("only %d calls were made: the test is wrong", events.MappingCalls)
+	}
 }
 
 func testMappingStormRandomCalls(t *testing.T) {

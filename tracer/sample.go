@@ -4,12 +4,15 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/source"
 )
 
 // Sample reads the state of all processes of the tree and of the memory of the system. What could
 // not be read is growth.Unknown.
 func (s *Session) Sample() growth.TreeSample {
 	s.events.collect() // what is not urgent, and wakes no reader
+	s.makeRoom()
+
 	sample := s.follower.Sample(s.Elapsed())
 	sample.Overhead = s.overheadSample()
 
@@ -34,6 +37,22 @@ func (s *Session) Sample() growth.TreeSample {
 	}
 	sample.GPUs = s.gpus.nvml.Samples(s.gpus.initialPIDs())
 	return sample
+}
+
+// makeRoom applies mapping calls and thins the page faults where too many would wait for the next
+// snapshot.
+func (s *Session) makeRoom() {
+	for _, t := range s.targets.list() {
+		if !s.events.journal.IsHalfFull(uint32(t.process.PID)) || !t.isAlive() {
+			continue
+		}
+		_, released := t.reconcile(s.events)
+		if len(released) > 0 {
+			faults, _ := source.ReadFaults(s.kernel) // an error leaves them to the next scan
+			t.forgetReleased(faults[uint32(t.process.PID)], released)
+		}
+	}
+	_ = s.faults.Thin() // what cannot be thinned is counted once the map is full
 }
 
 // IsTraced reports whether a process is traced now.

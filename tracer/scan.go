@@ -10,7 +10,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
@@ -111,7 +110,9 @@ func (k *scanner) addTarget(
 ) {
 	var maps []process.Mapping
 	if t.isAlive() {
-		maps = t.reconcile(k.events)
+		var released []addrspace.Release
+		maps, released = t.reconcile(k.events)
+		known.Faults = t.forgetReleased(known.Faults, released)
 	}
 	if !t.isAlive() { // it may have ended meanwhile
 		return
@@ -125,8 +126,6 @@ func (k *scanner) addTarget(
 		return
 	}
 
-	t.pages.Forget(pages.MergeSpans(t.released))
-	t.released = t.released[:0]
 	scan := k.scan(t.pages, maps, t.space.Intervals())
 	if scan == nil {
 		return

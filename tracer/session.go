@@ -15,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tree"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
@@ -36,6 +37,7 @@ type Session struct {
 	follower  *follower
 	scanner   scanner
 	gpus      gpuState
+	faults    source.FaultThinner
 	probing   *probing
 	runner    *overhead.Runner // nil: the overhead has no limit
 	stepTimes overhead.StepTimes
@@ -129,6 +131,7 @@ func (s *Session) open(ctx context.Context) error {
 		kernel: s.kernel, events: s.events, probing: s.probing,
 		targets: &s.targets, members: s.follower.Members,
 	}
+	s.faults.Kernel = s.kernel
 	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets, library: s.Options.NVML}
 
 	err = s.sources.attach(s.kernel, s.Options, s.Options.faultInterval(s.askedInterval))

@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/gpu"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
@@ -80,34 +81,42 @@ func (s *Session) readHeap(
 	return estimator, s.probing.readTallies(sums, onGPUs)
 }
 
-// reconcile updates the address space by the calls that were kept, corrects it by the maps, and
-// returns these; nil: they could not be read. Maps correct nothing if a call was made while they
-// were being read.
-func (t *target) reconcile(events *eventReader) (maps []process.Mapping) {
+// reconcile updates the address space by the calls that were kept, and corrects it by the maps. It
+// returns these, or nil if they could not be read, and what the calls have released. Of memory for
+// which calls were made in all attempts, the maps correct nothing.
+func (t *target) reconcile(
+	events *eventReader,
+) (maps []process.Mapping, released []addrspace.Release) {
 	const attempts = 3
 	calls := events.takeCalls(t.process.PID)
 	pairs := source.ReadMappingPairs(t.kernel, t.process.PID)
-	for range attempts {
+	for attempt := 1; attempt <= attempts; attempt++ {
 		var err error
 		if maps, err = t.process.Maps(); err != nil {
 			break
 		}
-		t.applyCalls(calls, pairs, maps)
+		released = append(released, t.applyCalls(calls, pairs, maps)...)
 		before := pairs
 		calls = events.takeCalls(t.process.PID)
 		pairs = source.ReadMappingPairs(t.kernel, t.process.PID)
-		if len(calls) == 0 && slices.Equal(before, pairs) {
-			t.vanished += t.space.Reconcile(maps).Vanished
-			return maps
+
+		meanwhile := addrspace.ChangesOf(calls)
+		meanwhile.Unknown = !slices.Equal(before, pairs)
+		isQuiet := len(calls) == 0 && !meanwhile.Unknown
+		if isQuiet || attempt == attempts {
+			t.vanished += t.space.Reconcile(maps, meanwhile).Vanished
+		}
+		if isQuiet {
+			return maps, released
 		}
 	}
-	t.applyCalls(calls, pairs, maps)
-	return maps
+	return maps, append(released, t.applyCalls(calls, pairs, maps)...)
 }
 
+// applyCalls returns what the calls have released.
 func (t *target) applyCalls(
 	calls []bpf.Event, pairs []addrspace.Pair, maps []process.Mapping,
-) {
+) (released []addrspace.Release) {
 	var isAllocator func(id uint64) bool
 	if t.heap.Status().Attached || t.tensors.Active() {
 		isAllocator = func(id uint64) bool {
@@ -115,6 +124,24 @@ func (t *target) applyCalls(
 			return ok && t.allocators.HasCalled(s)
 		}
 	}
-	t.released = append(t.released, t.space.Apply(calls, maps, isAllocator)...)
+	released = t.space.Apply(calls, maps, isAllocator)
 	t.space.CountPairs(pairs, maps, isAllocator != nil)
+
+	if t.pages != nil {
+		spans := make([]pages.Span, len(released))
+		for i, r := range released {
+			spans[i] = r.Span
+		}
+		t.pages.Forget(pages.MergeSpans(spans))
+	}
+	return released
+}
+
+// forgetReleased forgets the faults of pages that have been released since, and returns the others.
+func (t *target) forgetReleased(
+	faults []source.Fault, released []addrspace.Release,
+) (kept []source.Fault) {
+	kept, gone := source.SplitReleased(faults, released)
+	source.ForgetFaults(t.kernel, uint32(t.process.PID), gone)
+	return kept
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
@@ -46,7 +45,6 @@ type target struct {
 	from        time.Duration // between the start of the trace and that of this target
 	tracedSince uint64        // the same moment, ns, CLOCK_MONOTONIC; probing.mu guards it
 	vanished    int64         // bytes of the mappings that were gone without a call
-	released    []pages.Span  // by madvise since the last scan
 	// folded are the tallies that foldTallies has taken out of the kernel, by stack; foldedGPU are
 	// those of GPU memory.
 	folded    map[uint64]*estimate.StackTotals

@@ -284,8 +284,8 @@ struct event {
 	__u64 old_start;    /* mremap */
 	__u64 old_length;   /* mremap, bytes */
 	__u64 calls;        /* madvise: calls that the event represents */
-	__u32 protection;   /* mmap: PROT_*; madvise: the advice */
-	__u32 flags;        /* MAP_* or MREMAP_* */
+	__u32 protection;   /* mmap: PROT_* */
+	__u32 flags;        /* MAP_* or MREMAP_*; madvise: RELEASE_* */
 	__s32 descriptor;   /* mmap: file descriptor; -1: anonymous memory */
 	__u32 by_allocator; /* 1: called from within a probed allocator function */
 	__u64 malloc_slot;  /* word in the stack slot of the last malloc's return address, while the
@@ -299,12 +299,18 @@ struct recent_mapping {
 	__u64 cuts; /* `mapping_cuts` when it was made */
 };
 
+/* How madvise has released a range. */
+enum release_flags {
+	RELEASE_LAZY = 1,  /* the pages stay in memory until the kernel needs it (MADV_FREE) */
+	RELEASE_HOLES = 2, /* parts of the range were not mapped */
+};
+
 /* Key of `released_ranges`. */
 struct range {
 	__u64 start;
 	__u64 length; /* bytes */
 	__u32 tgid;
-	__u32 reserved;
+	enum release_flags flags;
 };
 
 /* Value of `released_ranges`. */

@@ -25,6 +25,8 @@
 #define MADV_REMOVE 9
 #define MADV_DONTNEED_LOCKED 24
 
+#define ENOMEM 12 /* include/uapi/asm-generic/errno-base.h */
+
 #define ADDRESS_BITS 56 /* of user space, at most */
 
 /* Stack between the entry of malloc and the mmap that it calls, in bytes. */
@@ -214,6 +216,7 @@ static __always_inline void send_release(const struct range *range, __u64 time)
 		.time = time,
 		.start = range->start,
 		.length = range->length,
+		.flags = range->flags,
 		.calls = 1,
 	};
 
@@ -222,13 +225,14 @@ static __always_inline void send_release(const struct range *range, __u64 time)
 
 /* Counts a call that has released the memory of a range. Threads that end release their stacks: a
  * thread without state gets none for this. */
-static __always_inline void on_madvise(struct pt_regs *regs, __u32 tgid)
+static __always_inline void on_madvise(struct pt_regs *regs, __u32 tgid, __u32 flags)
 {
 	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
 	struct range key = {
 		.start = SYSCALL_ARG1(regs),
 		.length = SYSCALL_ARG2(regs),
 		.tgid = tgid,
+		.flags = flags,
 	};
 	struct release *release = bpf_map_lookup_elem(&released_ranges, &key), none = {};
 	__u64 now = bpf_ktime_get_ns();
@@ -263,6 +267,25 @@ static __always_inline bool is_release(__u64 advice)
 	       advice == MADV_DONTNEED_LOCKED;
 }
 
+/* At the exit of madvise. Where parts of the range are not mapped, it has released the others and
+ * returns -ENOMEM. */
+static __always_inline void exit_madvise(struct pt_regs *regs, __u32 tgid, __s64 result)
+{
+	__u64 advice = SYSCALL_ARG3(regs);
+	__u32 flags = 0;
+
+	if (is_error(result) && result != -ENOMEM)
+		return;
+	if (!is_release(advice))
+		return;
+
+	if (advice == MADV_FREE)
+		flags |= RELEASE_LAZY;
+	if (result == -ENOMEM)
+		flags |= RELEASE_HOLES;
+	on_madvise(regs, tgid, flags);
+}
+
 /* At the exit of mmap, mremap and madvise. One program serves them all: the verifier needs long for
  * each program that walks stacks. It takes the arguments from the registers, which the system call
  * leaves as they are. */
@@ -273,13 +296,14 @@ int exit_mapping(struct syscall_exit *ctx)
 	__u32 tgid = current_tgid();
 	struct thread *thread;
 
-	if (!is_traced(tgid) || is_error(ctx->result))
+	if (!is_traced(tgid))
 		return 0;
 	if (ctx->number == SYSCALL_MADVISE) {
-		if (is_release(SYSCALL_ARG3(regs)))
-			on_madvise(regs, tgid);
+		exit_madvise(regs, tgid, ctx->result);
 		return 0;
 	}
+	if (is_error(ctx->result))
+		return 0;
 
 	thread = current_thread();
 	if (!thread)

@@ -16,13 +16,19 @@ type Call struct {
 	ByAllocator bool   // made by malloc or one of its relatives
 }
 
-// Apply records calls, and returns what madvise(2) has released. maps show where the kernel's
+// A Release is memory that madvise(2) has released.
+type Release struct {
+	pages.Span
+	Time uint64 // ns, CLOCK_MONOTONIC
+}
+
+// Apply records calls, and returns what madvise(2) has released at once. maps show where the kernel's
 // uprobe trampoline is: a call that returns there was made by a probed function of the allocator.
 // They also show the program break, as brk(2) is not traced. isAllocator reports whether the code
 // that made a call is an allocator's, by the call's stack. It is nil if no allocator is traced.
 func (s *IntervalSet) Apply(
 	calls []bpf.Event, maps []process.Mapping, isAllocator func(stack uint64) bool,
-) (released []pages.Span) {
+) (released []Release) {
 	for _, c := range calls {
 		call := Call{Time: c.Time, Stack: c.Stack}
 		if isAllocator != nil {
@@ -38,8 +44,10 @@ func (s *IntervalSet) Apply(
 		case bpf.EventMremap:
 			s.Mremap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
 		case bpf.EventMadvise:
-			s.Madvise(c.Calls, c.Length)
-			released = append(released, pages.Span{Start: c.Start, End: c.Start + c.Length})
+			s.Madvise(c.Calls, c.Start, c.Length, bpf.ReleaseFlags(c.Flags))
+			if c.Flags&uint32(bpf.ReleaseLazy) == 0 {
+				released = append(released, Release{pageSpan(c.Start, c.Length), c.Time})
+			}
 		}
 	}
 
@@ -156,8 +164,8 @@ func (s *IntervalSet) Mremap(call Call, oldStart, oldLength, start, length uint6
 
 // kindAt returns the kind of the interval at an address; growth.KindMmap if there is none.
 func (s *IntervalSet) kindAt(address uint64) growth.Kind {
-	if i := s.search(address); i < len(s.intervals) && s.intervals[i].Start <= address {
-		return s.intervals[i].Kind
+	if i, ok := s.at(address); ok {
+		return i.Kind
 	}
 	return growth.KindMmap
 }
@@ -192,9 +200,13 @@ func (s *IntervalSet) Brk(end uint64) {
 }
 
 // Madvise records that calls of madvise(2) have released the contents of a range of length bytes,
-// which stays mapped.
-func (s *IntervalSet) Madvise(calls, length uint64) {
-	s.countReleased("madvise", calls, calls*roundUp(length))
+// which stays mapped. Of a range with holes, what is mapped by now counts.
+func (s *IntervalSet) Madvise(calls, start, length uint64, flags bpf.ReleaseFlags) {
+	bytes := roundUp(length)
+	if flags&bpf.ReleaseHoles != 0 {
+		bytes = s.bytesIn(start, start+bytes)
+	}
+	s.countReleased("madvise", calls, calls*bytes)
 }
 
 // roundUp rounds up to whole pages.

@@ -16,9 +16,9 @@ type Journal struct {
 	lost  uint64
 }
 
-// maxCalls bounds the calls of a process that are kept: 14 MiB. Mappings beyond come from
-// /proc/PID/maps, without stacks.
-const maxCalls = 1 << 17
+// MaxCalls bounds the calls of a process that are kept: 14 MiB. Mappings beyond come from
+// /proc/PID/maps, without stacks. A test makes it smaller.
+var MaxCalls = 1 << 17
 
 // Add adds a call. Calls may come in any order.
 func (j *Journal) Add(call bpf.Event) {
@@ -28,11 +28,18 @@ func (j *Journal) Add(call bpf.Event) {
 	if j.calls == nil {
 		j.calls = make(map[uint32][]bpf.Event)
 	}
-	if len(j.calls[call.Tgid]) >= maxCalls {
+	if len(j.calls[call.Tgid]) >= MaxCalls {
 		j.lost++
 		return
 	}
 	j.calls[call.Tgid] = append(j.calls[call.Tgid], call)
+}
+
+// IsHalfFull reports whether so many calls of a process are kept that they should be taken soon.
+func (j *Journal) IsHalfFull(pid uint32) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.calls[pid]) >= MaxCalls/2
 }
 
 // Lost returns how many calls could not be kept.

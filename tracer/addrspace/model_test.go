@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -14,6 +15,9 @@ import (
 // TestCalls makes the same random calls on a set and on an array of pages. After each call, both
 // must agree about every page.
 func TestCalls(t *testing.T) {
+	defer func(size int) { maxChunk = size }(maxChunk)
+	maxChunk = 3
+
 	for seed := range uint64(400) {
 		p := &pair{
 			Rand:  rand.New(rand.NewPCG(seed, 0)),
@@ -67,6 +71,15 @@ func (m *model) countReleased(call string, pages uint64) {
 	}
 }
 
+func (m *model) countMappedPages(from, pages uint64) (mapped uint64) {
+	for _, state := range m.pages[from : from+pages] {
+		if state.mapped {
+			mapped++
+		}
+	}
+	return mapped
+}
+
 func (m *model) remap(call Call, old, oldPages, start, pages uint64, keep bool) {
 	before := m.pages
 	grown := pageState{true, call.ByAllocator, call.Stack, growth.KindMmap, FromCall}
@@ -93,14 +106,21 @@ var kindOfPath = map[string]growth.Kind{
 	"anonymous": growth.KindMmap, "/lib/a": growth.KindFile, "/dev/shm/b": growth.KindShmem,
 }
 
-func (m *model) reconcile(paths [modelPages]string) (c Corrections) {
+// reconcile leaves pages that are changing as they are.
+func (m *model) reconcile(
+	paths [modelPages]string, changing [modelPages]bool, isUnknown bool,
+) (c Corrections) {
 	for i, path := range paths {
+		if changing[i] {
+			continue
+		}
 		state := &m.pages[i]
 		kind, isMapped := kindOfPath[path]
 		switch {
 		case !isMapped && state.mapped:
 			*state = pageState{}
 			c.Vanished += int64(page)
+		case isMapped && !state.mapped && isUnknown:
 		case isMapped && !state.mapped:
 			*state = pageState{mapped: true, kind: kind, origin: Unobserved}
 			c.Missed += int64(page)
@@ -150,22 +170,21 @@ func (p *pair) step(t *testing.T) {
 		p.model.fill(from, from+pages, p.stateOf(kind))
 		p.model.countMapped(p.call, kind, pages)
 	case 4, 5:
-		var unmapped uint64
-		for _, state := range p.model.pages[from : from+pages] {
-			if state.mapped {
-				unmapped++
-			}
-		}
 		p.set.Munmap(at(from), p.bytes(pages))
-		p.model.countReleased("munmap", unmapped)
+		p.model.countReleased("munmap", p.model.countMappedPages(from, pages))
 		p.model.fill(from, from+pages, pageState{})
 	case 6, 7, 8:
 		p.remap(from, pages)
 	case 9:
 		p.moveBreak(1 + p.Uint64N(modelPages-1))
 	case 10:
-		p.set.Madvise(1, p.bytes(pages))
-		p.model.countReleased("madvise", pages)
+		var flags bpf.ReleaseFlags
+		released := pages
+		if p.IntN(2) == 0 {
+			flags, released = bpf.ReleaseHoles, p.model.countMappedPages(from, pages)
+		}
+		p.set.Madvise(1, at(from), p.bytes(pages), flags)
+		p.model.countReleased("madvise", released)
 	case 11:
 		p.reconcile(t)
 	}
@@ -221,7 +240,22 @@ func (p *pair) reconcile(t *testing.T) {
 			paths[i] = path
 		}
 	}
-	if got, want := p.set.Reconcile(toMaps(paths)), p.model.reconcile(paths); got != want {
+
+	var changing [modelPages]bool
+	var calls []bpf.Event
+	for range max(0, p.IntN(8)-4) {
+		from, pages := p.pages()
+		kind := [...]bpf.EventKind{bpf.EventMmap, bpf.EventMunmap, bpf.EventMremap}[p.IntN(3)]
+		calls = append(calls, bpf.Event{Kind: kind, Start: at(from), Length: p.bytes(pages)})
+		for i := from; i < from+pages; i++ {
+			changing[i] = true
+		}
+	}
+	meanwhile := ChangesOf(calls)
+	meanwhile.Unknown = p.IntN(4) == 0
+
+	got := p.set.Reconcile(toMaps(paths), meanwhile)
+	if want := p.model.reconcile(paths, changing, meanwhile.Unknown); got != want {
 		t.Errorf("corrections %+v, want %+v", got, want)
 	}
 }

@@ -3,17 +3,20 @@ package addrspace
 import (
 	"strings"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // New returns the set of a process when tracing starts. startBrk is the program break at which the
 // process began; it counts while there is no [heap]. 0 means unknown.
 func New(maps []process.Mapping, startBrk uint64) *IntervalSet {
 	s := &IntervalSet{brk: startBrk, startBrk: startBrk}
+	var all []Interval
 	for _, m := range maps {
 		if isTracked(m) {
-			s.intervals = append(s.intervals, Interval{
+			all = append(all, Interval{
 				Start: m.Start, End: m.End, Kind: KindOf(m), Origin: BeforeTracing,
 			})
 		}
@@ -21,6 +24,7 @@ func New(maps []process.Mapping, startBrk uint64) *IntervalSet {
 			s.brk = m.End
 		}
 	}
+	s.set(all)
 	return s
 }
 
@@ -33,12 +37,56 @@ type Corrections struct {
 	Vanished int64
 }
 
-// Reconcile corrects the set by the process's maps, which must be read while no call is in flight.
-func (s *IntervalSet) Reconcile(maps []process.Mapping) Corrections {
+// Changes are what has changed while the maps were being read. The zero value is nothing.
+type Changes struct {
+	// Spans of calls that are still to be applied. The maps decide nothing about them.
+	Spans pages.Spans
+
+	// Unknown is set if mappings came and went that no call has shown. What the maps alone have may
+	// be one of those.
+	Unknown bool
+}
+
+// ChangesOf returns the changes by calls.
+func ChangesOf(calls []bpf.Event) (changes Changes) {
+	var spans []pages.Span
+	for _, c := range calls {
+		switch c.Kind {
+		case bpf.EventMremap:
+			spans = append(spans, pageSpan(c.OldStart, c.OldLength), pageSpan(c.Start, c.Length))
+		case bpf.EventMmap, bpf.EventMunmap:
+			spans = append(spans, pageSpan(c.Start, c.Length))
+		}
+	}
+	changes.Spans = pages.MergeSpans(spans)
+	return changes
+}
+
+// pageSpan returns the pages of a range; nothing if the range wraps around.
+func pageSpan(start, length uint64) pages.Span {
+	return pages.Span{Start: start, End: max(start, start+roundUp(length))}
+}
+
+// Reconcile corrects the set by the process's maps, but for what has changed meanwhile.
+func (s *IntervalSet) Reconcile(maps []process.Mapping, meanwhile Changes) Corrections {
+	var changing []Interval
+	for _, span := range meanwhile.Spans {
+		changing = append(changing, s.remove(span.Start, span.End)...)
+	}
+
 	var c Corrections
-	old := s.intervals
-	s.intervals = make([]Interval, 0, len(old))
+	old := s.Intervals()
+	all := make(intervals, 0, len(old))
 	next := 0 // the first old interval that ends after the current mapping begins
+
+	// addUnobserved adds a range that no interval covers, and returns its bytes.
+	addUnobserved := func(m process.Mapping, start, end uint64) int64 {
+		if start >= end || meanwhile.Unknown {
+			return 0
+		}
+		all.add(Interval{Start: start, End: end, Kind: KindOf(m), Origin: Unobserved}, true)
+		return int64(end - start)
+	}
 
 	for _, m := range maps {
 		if !isTracked(m) {
@@ -51,14 +99,22 @@ func (s *IntervalSet) Reconcile(maps []process.Mapping) Corrections {
 		position := m.Start
 		for i := next; i < len(old) && old[i].Start < m.End; i++ {
 			start, end := max(old[i].Start, m.Start), min(old[i].End, m.End)
-			c.Missed += s.appendUnobserved(m, position, start)
-			s.appendKnown(old[i], m, start, end)
+			c.Missed += addUnobserved(m, position, start)
+			isTail := start > old[i].Start
+			all.add(s.known(old[i], m, start, end), isTail)
 			position = end
 		}
-		c.Missed += s.appendUnobserved(m, position, m.End)
+		c.Missed += addUnobserved(m, position, m.End)
 	}
 
-	c.Vanished = sumBytes(old) + c.Missed - sumBytes(s.intervals)
+	c.Vanished = sumBytes(old) + c.Missed - sumBytes(all)
+	s.set(all)
+	for _, span := range meanwhile.Spans {
+		c.Missed -= sumBytes(s.remove(span.Start, span.End))
+	}
+	for _, i := range changing {
+		s.insert(i)
+	}
 	return c
 }
 
@@ -69,10 +125,9 @@ func sumBytes(intervals []Interval) (bytes int64) {
 	return bytes
 }
 
-// appendKnown keeps the part of a known interval that is mapped. What was mapped from a file gets its
+// known returns the part of a known interval that is mapped. What was mapped from a file gets its
 // kind from the maps: of a library, the part that is zero at first (.bss) is anonymous.
-func (s *IntervalSet) appendKnown(known Interval, m process.Mapping, start, end uint64) {
-	isTail := start > known.Start
+func (s *IntervalSet) known(known Interval, m process.Mapping, start, end uint64) Interval {
 	known.Start, known.End = start, end
 	if m.IsFile() {
 		s.recount(known, KindOf(m))
@@ -80,7 +135,7 @@ func (s *IntervalSet) appendKnown(known Interval, m process.Mapping, start, end 
 	if m.IsFile() || known.Kind == growth.KindFile {
 		known.Kind = KindOf(m)
 	}
-	s.append(known, isTail)
+	return known
 }
 
 // recount moves the total of an interval to the kind that the maps show. The call had a descriptor
@@ -100,20 +155,14 @@ func (s *IntervalSet) recount(i Interval, kind growth.Kind) {
 	}
 }
 
-// appendUnobserved adds a range that no interval covers, and returns its bytes.
-func (s *IntervalSet) appendUnobserved(m process.Mapping, start, end uint64) int64 {
-	if start >= end {
-		return 0
-	}
-	s.append(Interval{Start: start, End: end, Kind: KindOf(m), Origin: Unobserved}, true)
-	return int64(end - start)
-}
+// intervals are those that Reconcile has found so far.
+type intervals []Interval
 
-// append adds an interval at the end. With join it extends the last one, if they are adjacent and
+// add adds an interval at the end. With join it extends the last one, if they are adjacent and
 // alike: what mprotect(2) has split is one mapping, but two adjacent calls are two.
-func (s *IntervalSet) append(i Interval, join bool) {
-	if n := len(s.intervals); n > 0 && join {
-		last := &s.intervals[n-1]
+func (all *intervals) add(i Interval, join bool) {
+	if n := len(*all); n > 0 && join {
+		last := &(*all)[n-1]
 		extended := *last
 		extended.End = i.End
 		joined := i
@@ -123,7 +172,7 @@ func (s *IntervalSet) append(i Interval, join bool) {
 			return
 		}
 	}
-	s.intervals = append(s.intervals, i)
+	*all = append(*all, i)
 }
 
 // isTracked excludes what the kernel maps and grows by itself.

@@ -21,7 +21,7 @@ func line(from, to uint64, path string) process.Mapping {
 func mustReconcile(t *testing.T, s *IntervalSet, missedPages uint64, maps ...process.Mapping) {
 	t.Helper()
 	want := Corrections{Missed: int64(missedPages * page)}
-	if got := s.Reconcile(maps); got != want {
+	if got := s.Reconcile(maps, Changes{}); got != want {
 		t.Errorf("corrections %+v, want %+v", got, want)
 	}
 }

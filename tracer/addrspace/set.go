@@ -43,14 +43,24 @@ func (i Interval) Len() uint64 { return i.End - i.Start }
 
 // An IntervalSet holds the intervals of one process. The zero value is empty.
 type IntervalSet struct {
-	intervals []Interval // sorted by address, disjoint
-	brk       uint64     // the program break; 0: unknown
-	startBrk  uint64     // the break at which the process began; 0: unknown
-	mapped    map[Key]Total
-	released  map[string]Total // by call: "munmap", "brk" or "madvise"
-	short     map[Key]Total    // see CountPairs
-	shortAll  Total
+	chunks   [][]Interval // none is empty; all intervals are sorted by address and disjoint
+	count    int          // of intervals
+	lost     uint64       // mappings that were not inserted, because there were too many
+	brk      uint64       // the program break; 0: unknown
+	startBrk uint64       // the break at which the process began; 0: unknown
+	mapped   map[Key]Total
+	released map[string]Total // by call: "munmap", "brk" or "madvise"
+	short    map[Key]Total    // see CountPairs
+	shortAll Total
 }
+
+// maxChunk bounds the intervals of a chunk. A call moves those of its chunk alone: a process may
+// have 60,000 mappings and change them thousands of times a second. A test makes it smaller.
+var maxChunk = 512
+
+// maxIntervals bounds the intervals of a process: 20 MiB. By default Linux allows 65,530 mappings,
+// but it merges adjacent ones, of which a process may have any number. A test makes it smaller.
+var maxIntervals = 1 << 18
 
 // A Key is a stack and the kind of memory it mapped.
 type Key struct {
@@ -65,8 +75,11 @@ func (t Total) plus(other Total) Total {
 	return Total{t.Calls + other.Calls, t.Bytes + other.Bytes}
 }
 
-// Intervals returns the intervals in address order. The caller must not change them.
-func (s *IntervalSet) Intervals() []Interval { return s.intervals }
+// Intervals returns the intervals in address order.
+func (s *IntervalSet) Intervals() []Interval { return slices.Concat(s.chunks...) }
+
+// Lost returns how many mappings could not be kept with their stacks.
+func (s *IntervalSet) Lost() uint64 { return s.lost }
 
 // Mapped returns what each stack has mapped, later unmapped or not, without the allocator's calls.
 func (s *IntervalSet) Mapped() map[Key]Total {
@@ -94,43 +107,115 @@ func (s *IntervalSet) insert(interval Interval) {
 		return
 	}
 	s.remove(interval.Start, interval.End)
-	s.intervals = slices.Insert(s.intervals, s.search(interval.Start), interval)
+
+	switch {
+	case s.count >= maxIntervals: // the maps will show it
+		s.lost++
+		return
+	case len(s.chunks) == 0:
+		s.set([]Interval{interval})
+		return
+	}
+	n := min(s.chunkAt(interval.Start), len(s.chunks)-1)
+	s.replace(n, search(s.chunks[n], interval.Start), 0, interval)
 }
 
 // remove removes [start, end), splits intervals that extend beyond it, and returns the removed
 // parts.
-func (s *IntervalSet) remove(start, end uint64) []Interval {
+func (s *IntervalSet) remove(start, end uint64) (removed []Interval) {
 	if start >= end {
 		return nil
 	}
 
-	first := s.search(start)
-	last := first
-	var removed, kept []Interval
-	for ; last < len(s.intervals) && s.intervals[last].Start < end; last++ {
-		interval := s.intervals[last]
-		if interval.Start < start {
-			left := interval
-			left.End = start
-			kept = append(kept, left)
-		}
-		if interval.End > end {
-			right := interval
-			right.Start = end
-			kept = append(kept, right)
-		}
+	for n := s.chunkAt(start); n < len(s.chunks) && s.chunks[n][0].Start < end; {
+		chunk := s.chunks[n]
+		first := search(chunk, start)
+		last := first
+		var kept []Interval
+		for ; last < len(chunk) && chunk[last].Start < end; last++ {
+			interval := chunk[last]
+			if interval.Start < start {
+				left := interval
+				left.End = start
+				kept = append(kept, left)
+			}
+			if interval.End > end {
+				right := interval
+				right.Start = end
+				kept = append(kept, right)
+			}
 
-		interval.Start, interval.End = max(interval.Start, start), min(interval.End, end)
-		removed = append(removed, interval)
+			interval.Start, interval.End = max(interval.Start, start), min(interval.End, end)
+			removed = append(removed, interval)
+		}
+		n += s.replace(n, first, last-first, kept...)
 	}
-
-	s.intervals = slices.Replace(s.intervals, first, last, kept...)
 	return removed
 }
 
+// replace replaces so many intervals of a chunk from an index on. It returns how many chunks the
+// chunk is now: none, one or two.
+func (s *IntervalSet) replace(n, first, count int, by ...Interval) int {
+	chunk := slices.Replace(s.chunks[n], first, first+count, by...)
+	s.chunks[n] = chunk
+	s.count += len(by) - count
+
+	switch {
+	case len(chunk) == 0:
+		s.chunks = slices.Delete(s.chunks, n, n+1)
+		return 0
+	case len(chunk) > maxChunk:
+		half := len(chunk) / 2
+		s.chunks[n] = chunk[:half:half] // so that it cannot grow into the other half
+		s.chunks = slices.Insert(s.chunks, n+1, chunk[half:])
+		return 2
+	}
+	return 1
+}
+
+// chunkAt returns the index of the first chunk that ends after an address.
+func (s *IntervalSet) chunkAt(address uint64) int {
+	return sort.Search(len(s.chunks), func(n int) bool {
+		return s.chunks[n][len(s.chunks[n])-1].End > address
+	})
+}
+
 // search returns the index of the first interval that ends after an address.
-func (s *IntervalSet) search(address uint64) int {
-	return sort.Search(len(s.intervals), func(i int) bool { return s.intervals[i].End > address })
+func search(chunk []Interval, address uint64) int {
+	return sort.Search(len(chunk), func(i int) bool { return chunk[i].End > address })
+}
+
+// at returns the interval that contains an address.
+func (s *IntervalSet) at(address uint64) (Interval, bool) {
+	n := s.chunkAt(address)
+	if n == len(s.chunks) {
+		return Interval{}, false
+	}
+	i := s.chunks[n][search(s.chunks[n], address)]
+	return i, i.Start <= address
+}
+
+// bytesIn returns how many bytes of [start, end) are mapped.
+func (s *IntervalSet) bytesIn(start, end uint64) (bytes uint64) {
+	for n := s.chunkAt(start); n < len(s.chunks) && s.chunks[n][0].Start < end; n++ {
+		for _, i := range s.chunks[n][search(s.chunks[n], start):] {
+			if i.Start >= end {
+				break
+			}
+			bytes += min(i.End, end) - max(i.Start, start)
+		}
+	}
+	return bytes
+}
+
+// set sets all intervals, and takes over the slice.
+func (s *IntervalSet) set(all []Interval) {
+	s.chunks, s.count = s.chunks[:0], len(all)
+	for len(all) > 0 {
+		size := min(maxChunk, len(all))
+		s.chunks = append(s.chunks, all[:size:size])
+		all = all[size:]
+	}
 }
 
 // countMapped adds one call to the totals of a stack.

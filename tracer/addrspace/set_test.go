@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -121,6 +122,26 @@ func TestIntervalSet(t *testing.T) {
 			mustHaveMapped(t, s, 2, growth.KindShmem, total(1, 2))
 		}
 	})
+
+	// The kernel merges them to one mapping, of which there may be millions.
+	t.Run("adjacent mappings are bounded, and the loss is counted", func(t *testing.T) {
+		defer func(bound int) { maxIntervals = bound }(maxIntervals)
+		maxIntervals = 10
+
+		s := &IntervalSet{}
+		for n := range uint64(1000) {
+			s.Mmap(by(1), at(n), page, private, noFile)
+		}
+		s.Reconcile([]process.Mapping{line(0, 1000, "")}, Changes{})
+
+		var bytes uint64
+		for _, i := range s.Intervals() {
+			bytes += i.Len()
+		}
+		if n := len(s.Intervals()); n > 11 || bytes != 1000*page || s.Lost() != 990 {
+			t.Errorf("%d intervals of %d bytes, %d lost", n, bytes, s.Lost())
+		}
+	})
 }
 
 // No kernel returns such addresses; a 32-bit or hostile process may pass them.
@@ -138,7 +159,8 @@ func TestHostileAddresses(t *testing.T) {
 			s.Brk(start)
 			s.Brk(length)
 			s.Brk(start)
-			s.Madvise(1, length)
+			s.Madvise(1, start, length, 0)
+			s.Madvise(1, start, length, bpf.ReleaseHoles)
 			for _, other := range values {
 				s.Mremap(by(6), start, length, other, page, 0)
 				s.Mremap(by(6), other, page, start, length, unix.MREMAP_DONTUNMAP)

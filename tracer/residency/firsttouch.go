@@ -2,13 +2,9 @@ package residency
 
 import (
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
 )
-
-// hugePageBytes is the size of a huge page on amd64, and on arm64 with pages of 4 KiB.
-const hugePageBytes = 2 << 20
 
 // A firstTouchRow is a row of memory whose allocation site is unknown. It is divided among the
 // stacks that have touched its pages first, as sampled page faults show them.
@@ -47,10 +43,13 @@ type firstToucher struct {
 
 // faultSample sums the sampled page faults of a row.
 type faultSample struct {
-	faults int
-	bytes  float64 // of the pages that were sampled
-	weight float64 // bytes that these represent
+	bytes   float64 // of the pages that were sampled
+	weight  float64 // bytes that these represent
+	squares float64 // sum of the squared weights
 }
+
+// size is the effective sample size by Kish, (Σw)²/Σw²: the number of faults if all weigh the same.
+func (s faultSample) size() float64 { return s.weight * s.weight / s.squares }
 
 // addFirstTouch divides the memory of each firstTouchRow among the stacks that have touched it
 // first, in proportion to the bytes that their sampled page faults represent.
@@ -58,19 +57,23 @@ func (r *Rows) addFirstTouch(faults []source.Fault) {
 	samples := make(map[firstTouchRow]faultSample)
 	weights := make(map[firstToucher]float64)
 	var stale []uint64
+	huge := r.hugePlaces(faults)
 	for _, f := range faults {
-		row, bytes, ok := r.firstTouchRowAt(f)
+		row, run, segment, ok := r.firstTouchRowAt(f)
 		if !ok {
-			stale = append(stale, f.Page)
+			if r.isStale(f) {
+				stale = append(stale, f.Page)
+			}
 			continue
 		}
 
+		bytes := huge.bytesPerFault(row, run, segment)
 		weight := f.Weight * bytes
 		weights[firstToucher{firstTouchRow: row, stack: f.Stack}] += weight
 		sample := samples[row]
-		sample.faults++
 		sample.bytes += bytes
 		sample.weight += weight
+		sample.squares += weight * weight
 		samples[row] = sample
 	}
 
@@ -83,15 +86,24 @@ func (r *Rows) addFirstTouch(faults []source.Fault) {
 		}
 	}
 
-	// If only a share of the pages was scanned, a fault that matches no page is not stale.
-	if r.stacks != nil && r.Share == 1 {
+	if r.stacks != nil {
 		r.StaleFaults = stale
 	}
 }
 
-// addFirstToucher adds the share p of a row that n sampled page faults assign to a stack. Its
-// variance is that of a proportion with finite population correction, B²·(1−b/B)·p·(1−p)/n, for a
-// row of B bytes of which b are in sampled pages.
+// isStale reports whether a fault that belongs to no row will not belong to one later either. The
+// page may be in memory if it was not scanned.
+func (r *Rows) isStale(f source.Fault) bool {
+	if _, isScanned := r.scanned.Find(f.Page); isScanned {
+		return true
+	}
+	segment := r.segmentAt(f.Page)
+	return segment == nil || !f.Copied && (segment.Heap || segment.hasMapper())
+}
+
+// addFirstToucher adds the share p of a row that sampled page faults of effective size n assign to
+// a stack. Its variance is that of a proportion with finite population correction,
+// B²·(1−b/B)·p·(1−p)/n, for a row of B bytes of which b are in sampled pages.
 func (r *Rows) addFirstToucher(site firstToucher, weight float64, sample faultSample) {
 	memory, ok := r.firstTouch[site.firstTouchRow]
 	if !ok {
@@ -100,7 +112,7 @@ func (r *Rows) addFirstToucher(site firstToucher, weight float64, sample faultSa
 
 	share := weight / sample.weight
 	bytes := float64(memory.bytes)
-	proportion := share * (1 - share) / float64(sample.faults)
+	proportion := share * (1 - share) / sample.size()
 	variance := bytes*max(0, bytes-sample.bytes)*proportion + memory.variance*share
 
 	stack := r.stacks(site.stack).Under(site.root)
@@ -121,42 +133,46 @@ func (r *Rows) addUntouched(row firstTouchRow, memory *firstTouchMemory) {
 	}
 }
 
-// firstTouchRowAt returns the row of the page of a fault, and the size of the page. ok is false if the
-// allocation site of the page is known otherwise, or if the page is not in memory any more.
-func (r *Rows) firstTouchRowAt(f source.Fault) (row firstTouchRow, bytes float64, ok bool) {
-	run, inMemory := r.runs.Find(f.Page)
-	segment := r.segmentAt(f.Page)
-	if !inMemory || run.Swapped || segment == nil || !segment.countsInRSS() {
-		return firstTouchRow{}, 0, false
+// firstTouchRowAt returns the row of the page of a fault, its run and its segment. ok is false if
+// the allocation site of the page is known otherwise, or if the page is not in memory any more.
+func (r *Rows) firstTouchRowAt(
+	f source.Fault,
+) (row firstTouchRow, run pages.Run, segment *Segment, ok bool) {
+	run, ok = r.runs.Find(f.Page)
+	segment = r.segmentAt(f.Page)
+	if !ok || segment == nil {
+		return firstTouchRow{}, run, segment, false
 	}
 
-	bytes = float64(process.PageSize)
-	if run.Huge {
-		bytes = hugePageBytes
+	row, ok = firstTouchRowOf(run, segment)
+	isCopy := !run.File && run.Origin == pages.CopiedOnWrite
+	return row, run, segment, ok && (f.Copied || !isCopy)
+}
+
+// firstTouchRowOf returns the row of a run within a segment. ok is false if its allocation site is
+// known otherwise.
+func firstTouchRowOf(run pages.Run, segment *Segment) (row firstTouchRow, ok bool) {
+	if run.Swapped || !segment.countsInRSS() {
+		return firstTouchRow{}, false
 	}
 
 	if run.File {
-		if segment.hasMapper() {
-			return firstTouchRow{}, 0, false
-		}
 		of := segment.rowKind()
-		return firstTouchRow{kind: of.kind, root: of.root}, bytes, true
+		return firstTouchRow{kind: of.kind, root: of.root}, !segment.hasMapper()
 	}
 
 	switch run.Origin {
 	case pages.Inherited, pages.BeforeTracing:
-		return firstTouchRow{}, 0, false
+		return firstTouchRow{}, false
 	case pages.CopiedOnWrite:
 		class := string(segment.Class)
 		if segment.Heap {
 			class = heapClass
 		}
-		return firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: class}, bytes, f.Copied
+		return firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: class}, true
 	}
 
 	of := segment.privateRowKind()
-	if segment.Heap || segment.hasMapper() || of.anyAge {
-		return firstTouchRow{}, 0, false
-	}
-	return firstTouchRow{kind: of.kind, root: of.root}, bytes, true
+	isKnown := segment.Heap || segment.hasMapper() || of.anyAge
+	return firstTouchRow{kind: of.kind, root: of.root}, !isKnown
 }

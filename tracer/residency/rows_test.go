@@ -179,29 +179,67 @@ func TestFirstTouchRowAt(t *testing.T) {
 		segment Segment
 		run     pages.Run // the first MiB of the segment
 		fault   source.Fault
-		want    float64 // bytes; 0: no row
+		want    bool
 	}{
-		{"huge page", memory, pages.Run{Huge: true}, touched, 2 << 20},
-		{"page", memory, pages.Run{}, touched, 4096},
-		{"before tracing", memory, pages.Run{Origin: pages.BeforeTracing}, touched, 0},
-		{"inherited", memory, pages.Run{Origin: pages.Inherited}, touched, 0},
-		{"copied on write, by another fault", memory, copiedRun, touched, 0},
-		{"copied on write", memory, copiedRun, copied, 4096},
-		{"swapped out", memory, pages.Run{Swapped: true}, touched, 0},
-		{"not in memory", memory, pages.Run{}, source.Fault{Page: 5 * mib}, 0},
-		{"file", file, pages.Run{File: true}, touched, 4096},
-		{"file, not in memory", file, pages.Run{File: true}, source.Fault{Page: 5 * mib}, 0},
-		{"heap", heap, pages.Run{}, touched, 0},
-		{"heap, copied on write, by another fault", heap, copiedRun, touched, 0},
-		{"heap, copied on write", heap, copiedRun, copied, 4096},
-		{"outside of segments", Segment{}, pages.Run{}, touched, 0},
+		{"page", memory, pages.Run{}, touched, true},
+		{"before tracing", memory, pages.Run{Origin: pages.BeforeTracing}, touched, false},
+		{"inherited", memory, pages.Run{Origin: pages.Inherited}, touched, false},
+		{"copied on write, by another fault", memory, copiedRun, touched, false},
+		{"copied on write", memory, copiedRun, copied, true},
+		{"swapped out", memory, pages.Run{Swapped: true}, touched, false},
+		{"not in memory", memory, pages.Run{}, source.Fault{Page: 5 * mib}, false},
+		{"file", file, pages.Run{File: true}, touched, true},
+		{"file, not in memory", file, pages.Run{File: true}, source.Fault{Page: 5 * mib}, false},
+		{"heap", heap, pages.Run{}, touched, false},
+		{"heap, copied on write, by another fault", heap, copiedRun, touched, false},
+		{"heap, copied on write", heap, copiedRun, copied, true},
+		{"outside of segments", Segment{}, pages.Run{}, touched, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.run.Span = pages.Span{End: mib}
 			rows := &Rows{Scan: &Scan{Segments: []Segment{c.segment}, runs: pages.Runs{c.run}}}
-			_, bytes, ok := rows.firstTouchRowAt(c.fault)
-			if ok != (c.want != 0) || ok && bytes != c.want {
-				t.Errorf("%v bytes (%v), want %v", bytes, ok, c.want)
+			if _, _, _, ok := rows.firstTouchRowAt(c.fault); ok != c.want {
+				t.Errorf("%v, want %v", ok, c.want)
+			}
+		})
+	}
+}
+
+// A fault that is of no use now may be of use at a later scan, if its page was not scanned.
+func TestStaleFaults(t *testing.T) {
+	const scannedEnd = mib
+	memory := Segment{Region: region.Region{End: 10 * mib, Class: region.Anonymous}}
+	heap := Segment{Region: region.Region{Start: 10 * mib, End: 20 * mib}, Heap: true}
+	mapped := Segment{
+		Region:      region.Region{Start: 20 * mib, End: 30 * mib, Class: region.Anonymous},
+		HasInterval: true,
+	}
+
+	for _, c := range []struct {
+		name   string
+		page   uint64
+		copied bool
+		want   bool
+	}{
+		{"scanned, in memory", 0, false, false},
+		{"scanned, not in memory", scannedEnd - 4096, false, true},
+		{"not scanned", scannedEnd, false, false},
+		{"heap, not scanned", 10 * mib, false, true},
+		{"heap, not scanned, copied on write", 10 * mib, true, false},
+		{"mapped since, not scanned", 20 * mib, false, true},
+		{"not mapped", 30 * mib, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rows := NewRows(&Scan{
+				Share:    0.1,
+				Segments: []Segment{memory, heap, mapped},
+				runs:     pages.Runs{{Span: pages.Span{End: mib / 2}}},
+				scanned:  pages.Spans{{Start: 0, End: scannedEnd}},
+			}, 7, func(id uint64) *growth.Stack { return &growth.Stack{ID: id} },
+				make(estimate.Holdings), make(CountedFiles))
+			rows.Fill(Samples{Faults: []source.Fault{{Page: c.page, Weight: 1, Copied: c.copied}}})
+			if got := slices.Equal(rows.StaleFaults, []uint64{c.page}); got != c.want {
+				t.Errorf("stale: %v, want %v (%d)", got, c.want, rows.StaleFaults)
 			}
 		})
 	}

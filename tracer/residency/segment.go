@@ -17,7 +17,8 @@ type Scan struct {
 	// Segments of the address space, sorted and disjoint.
 	Segments []Segment
 
-	runs pages.Runs
+	runs    pages.Runs
+	scanned pages.Spans // the addresses that were scanned
 
 	// Status holds the kernel's counts, read before or after the pages were scanned, whichever RSS
 	// is nearer to the pages found.

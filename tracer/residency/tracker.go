@@ -163,7 +163,7 @@ func (t *Tracker) Scan(
 	}
 
 	t.update(found, intervals, s.Status.Parent != t.parent)
-	s.runs = t.withOrigins(found)
+	s.runs, s.scanned = t.withOrigins(found), found.scanned
 
 	starts := make([]uint64, len(intervals))
 	for i, interval := range intervals {

@@ -67,7 +67,7 @@ func TakeReleases(k *kernel.Kernel, each func(bpf.Event)) {
 	_ = kernel.TakeAll(k.ReleasedRanges, func(at *bpf.Range, r *bpf.Release) {
 		each(bpf.Event{
 			Kind: bpf.EventMadvise, Tgid: at.Tgid, Time: r.Time,
-			Start: at.Start, Length: at.Length, Calls: r.Calls,
+			Start: at.Start, Length: at.Length, Flags: uint32(at.Flags), Calls: r.Calls,
 		})
 	})
 }

@@ -3,6 +3,7 @@ package symbol
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -151,6 +152,59 @@ func TestDebugFileRefused(t *testing.T) {
 			p := newSplit(t, strings.HasPrefix(test.name, "linked"))
 			test.place(t, p)
 			p.check(t, test.want)
+		})
+	}
+}
+
+// bytesRead is how many bytes this process has read so far, by the kernel's account.
+func bytesRead(t *testing.T) (bytes int64) {
+	t.Helper()
+	if _, err := fmt.Sscanf(string(read(t, "/proc/self/io")), "rchar: %d", &bytes); err != nil {
+		t.Fatal(err)
+	}
+	return bytes
+}
+
+// TestDebugFileReads has a hundred libraries link to debug files that are large, and not theirs.
+func TestDebugFileReads(t *testing.T) {
+	const libraries, size = 100, 16 << 20
+	for _, c := range []struct {
+		name   string
+		copies int // of the debug file, the same one under all names if 1
+		most   int64
+	}{
+		{"one debug file is read once", 1, 2 * size},
+		{"many debug files are read up to a limit", libraries, 6 * size},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newSplit(t, true, "-Wl,--build-id=none")
+			for i := range libraries {
+				debug := p.in(fmt.Sprintf("/opt/%d/program.debug", i))
+				if i < c.copies {
+					write(t, debug, read(t, p.debug))
+					if err := os.Truncate(debug, size); err != nil { // another checksum
+						t.Fatal(err)
+					}
+					continue
+				}
+				if err := os.MkdirAll(filepath.Dir(debug), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Link(p.in("/opt/0/program.debug"), debug); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			before := bytesRead(t)
+			for i := range libraries {
+				f := open(t, p.path, fmt.Sprintf("/opt/%d/program", i), p.root)
+				if name, ok := f.Name(p.functions[0].value); ok {
+					t.Fatalf("%s is named by a debug file to refuse", name)
+				}
+			}
+			if got := bytesRead(t) - before; got > c.most {
+				t.Errorf("%d MiB were read, want %d at most", got>>20, c.most>>20)
+			}
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/symbol"
 	"github.com/allocscope/allocscope/tracer/tree"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
@@ -28,17 +29,18 @@ type Session struct {
 	// askedInterval is Options.Interval as given; 0: allocscope chooses it.
 	askedInterval uint64
 
-	kernel    *kernel.Kernel
-	tables    *unwind.Tables
-	events    *eventReader
-	sources   kernelSources
-	targets   targetSet
-	follower  *follower
-	scanner   scanner
-	gpus      gpuState
-	probing   *probing
-	runner    *overhead.Runner // nil: the overhead has no limit
-	stepTimes overhead.StepTimes
+	kernel     *kernel.Kernel
+	tables     *unwind.Tables
+	events     *eventReader
+	debugFiles *symbol.DebugFiles
+	sources    kernelSources
+	targets    targetSet
+	follower   *follower
+	scanner    scanner
+	gpus       gpuState
+	probing    *probing
+	runner     *overhead.Runner // nil: the overhead has no limit
+	stepTimes  overhead.StepTimes
 
 	costs calibrate.Costs // of the probes; zeros: the overhead has no limit
 
@@ -88,7 +90,7 @@ func Open(ctx context.Context, options Options) (*Session, error) {
 	}
 	s := &Session{
 		Process: p, Options: options.withDefaults(), askedInterval: options.Interval,
-		ended: make(chan struct{}),
+		debugFiles: symbol.NewDebugFiles(), ended: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 

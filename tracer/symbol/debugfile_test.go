@@ -96,6 +96,7 @@ func TestDebugFile(t *testing.T) {
 		write(t, other, []byte("x"))
 		run(t, "", "objcopy", "--add-gnu-debuglink="+other, p.path)
 		f := open(t, p.path, seen, p.root)
+		f.load()
 
 		if err := f.Err(); err != nil || f.debug != nil {
 			t.Errorf("Err() = %v, debug file %v", err, f.debug)
@@ -116,7 +117,9 @@ func TestDebugFile(t *testing.T) {
 		id := withoutDebug(t, path).BuildID()
 		write(t, filepath.Join(root, debugDir, ".build-id", id[:2], id[2:]+".debug"), read(t, path))
 
-		if f := openSound(t, path, root); f.debug != nil {
+		f := openSound(t, path, root)
+		f.load()
+		if f.debug != nil {
 			t.Errorf("opened %s", f.debug.Name())
 		}
 	})
@@ -124,6 +127,7 @@ func TestDebugFile(t *testing.T) {
 	// The host's debug files come first; libc's is installed.
 	t.Run("host's", func(t *testing.T) {
 		f := openSound(t, libc, t.TempDir())
+		f.load()
 		id := f.BuildID()
 		debug := debugDir + "/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
 		if f.debug == nil {
@@ -195,9 +199,11 @@ func TestDebugFileReads(t *testing.T) {
 				}
 			}
 
+			debug := NewDebugFiles()
+			debug.left = 4 * size
 			before := bytesRead(t)
 			for i := range libraries {
-				f := open(t, p.path, fmt.Sprintf("/opt/%d/program", i), p.root)
+				f := openWith(t, debug, p.path, fmt.Sprintf("/opt/%d/program", i), p.root)
 				if name, ok := f.Name(p.functions[0].value); ok {
 					t.Fatalf("%s is named by a debug file to refuse", name)
 				}

@@ -125,6 +125,11 @@ func (s *Session) attachTarget(ctx context.Context, t *target) error {
 		functions = t.heap.Find(t.process, maps)
 		t.allocators = probe.CodeOf(functions)
 	}
+	defer context.AfterFunc(ctx, func() {
+		t.gpu.Stop()
+		t.tensors.Stop()
+		t.steps.Stop()
+	})()
 	t.gpu.Update(maps)
 	t.tensors.Update(maps)
 	if err := ctx.Err(); err != nil {

@@ -19,7 +19,7 @@ import (
 // debugDir holds the debug files of a system.
 const debugDir = "/usr/lib/debug"
 
-// DebugFiles finds the separate debug files of a session's programs. Whoever owns a program can have
+// DebugFiles finds the separate debug files of a session's programs. The owner of a program can have
 // any file checked for being its debug file, which takes to read it: DebugFiles reads each file for
 // its checksum once, and maxLinked bytes in all. It is safe for concurrent use.
 type DebugFiles struct {

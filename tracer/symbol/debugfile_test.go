@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A splitProgram is a stripped program in a folder that serves as the root of a
@@ -160,15 +162,6 @@ func TestDebugFileRefused(t *testing.T) {
 	}
 }
 
-// bytesRead is how many bytes this process has read so far, by the kernel's account.
-func bytesRead(t *testing.T) (bytes int64) {
-	t.Helper()
-	if _, err := fmt.Sscanf(string(read(t, "/proc/self/io")), "rchar: %d", &bytes); err != nil {
-		t.Fatal(err)
-	}
-	return bytes
-}
-
 // TestDebugFileReads has a hundred libraries link to debug files that are large, and not theirs.
 func TestDebugFileReads(t *testing.T) {
 	const libraries, size = 100, 16 << 20
@@ -201,14 +194,14 @@ func TestDebugFileReads(t *testing.T) {
 
 			debug := NewDebugFiles()
 			debug.left = 4 * size
-			before := bytesRead(t)
+			before := tracertest.BytesRead(t)
 			for i := range libraries {
 				f := openWith(t, debug, p.path, fmt.Sprintf("/opt/%d/program", i), p.root)
 				if name, ok := f.Name(p.functions[0].value); ok {
 					t.Fatalf("%s is named by a debug file to refuse", name)
 				}
 			}
-			if got := bytesRead(t) - before; got > c.most {
+			if got := tracertest.BytesRead(t) - before; got > c.most {
 				t.Errorf("%d MiB were read, want %d at most", got>>20, c.most>>20)
 			}
 		})

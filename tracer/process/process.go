@@ -126,7 +126,8 @@ func (p *Process) checkTraceable() error {
 	p.Name = status.Name
 
 	if _, err := os.Readlink(p.path("exe")); errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w: it belongs to another user (run as root)", ErrPermission)
+		return fmt.Errorf("%w: it belongs to another user (run as root or grant CAP_SYS_PTRACE)",
+			ErrPermission)
 	}
 	return nil
 }

@@ -178,8 +178,12 @@ func (s *Session) addTarget(ctx context.Context, held *process.Process) error {
 	if err != nil {
 		return err
 	}
+	err = kernel.CheckReachable(p.PID)
 	if !held.Alive() { // and another process may have its PID
-		return errors.Join(exitedError(held), p.Close())
+		err = exitedError(held)
+	}
+	if err != nil {
+		return errors.Join(err, p.Close())
 	}
 
 	t, err := newTarget(s, p)

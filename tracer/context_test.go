@@ -91,7 +91,7 @@ func openCancelled(t *testing.T, options tracer.Options, check int32) bool {
 // any number.
 func TestOpenLargeLibraries(t *testing.T) {
 	tracertest.NeedsRoot(t)
-	const size, count, enough, most = 128 << 20, 64, 2 << 30, 4 << 30
+	const size, count, enough, most = 128 << 20, 64, 2 << 30, 8 << 30
 	folder := t.TempDir()
 	var libraries []string
 	for i := range count {

@@ -163,6 +163,10 @@ func TestHeadroom(t *testing.T) {
 		limit  string
 	}{
 		{SystemMemory{Available: 100, CgroupUsed: 30, CgroupLimit: 80}, 50, "cgroup"},
+		{
+			SystemMemory{Available: 100, CgroupUsed: 30, CgroupLimit: 80, CgroupThrottles: true},
+			50, "memory.high",
+		},
 		{SystemMemory{Available: 40, CgroupUsed: 30, CgroupLimit: 80}, 40, "machine"},
 		{SystemMemory{Available: Unknown, CgroupUsed: 90, CgroupLimit: 80}, 0, "cgroup"},
 		{SystemMemory{Available: 40, CgroupUsed: Unknown, CgroupLimit: Unknown}, 40, "machine"},

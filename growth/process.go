@@ -80,23 +80,36 @@ type SystemMemory struct {
 	// CgroupUsed is charged to the cgroup whose limit is nearest, without page cache that can be
 	// dropped. CgroupLimit is its limit. Unknown where no cgroup has a limit.
 	CgroupUsed, CgroupLimit int64
+	// CgroupThrottles is set if the limit is memory.high: there the kernel slows processes down, and
+	// ends none.
+	CgroupThrottles bool
 	// CgroupCache is the page cache of files charged to that cgroup, without shared memory.
 	CgroupCache int64
 }
 
-// Headroom is the memory left until the first limit, and the name of that limit: "cgroup" or
-// "machine". It is Unknown where neither is known.
+// Names of the limits of Headroom: the size at which the kernel throttles the cgroup, or ends a process
+// of it, or of the machine.
+const (
+	LimitHigh    = "memory.high"
+	LimitCgroup  = "cgroup"
+	LimitMachine = "machine"
+)
+
+// Headroom is the memory left until the first limit, and the name of that limit. It is Unknown where neither is known.
 func (m SystemMemory) Headroom() (bytes int64, limit string) {
 	bytes = Unknown
 	if m.Available != Unknown {
-		bytes, limit = m.Available, "machine"
+		bytes, limit = m.Available, LimitMachine
 	}
 
 	if m.CgroupLimit == Unknown || m.CgroupUsed == Unknown {
 		return bytes, limit
 	}
 	if left := m.CgroupLimit - m.CgroupUsed; bytes == Unknown || left < bytes {
-		bytes, limit = max(0, left), "cgroup"
+		bytes, limit = max(0, left), LimitCgroup
+		if m.CgroupThrottles {
+			limit = LimitHigh
+		}
 	}
 
 	return bytes, limit

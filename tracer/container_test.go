@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
@@ -21,6 +22,7 @@ func TestContainer(t *testing.T) {
 	t.Run("target on a file system of its own", testContainerTargetFileSystem)
 	t.Run("other processes inside the container", testContainerOtherProcessesInside)
 	t.Run("target in another container is refused", testContainerTargetAnotherContainer)
+	t.Run("child in a container of its own is not traced", testContainerChildNotTraced)
 	t.Run("NVML counts by the PID outside", testContainerNVMLCountsPID)
 }
 
@@ -250,6 +252,51 @@ func testContainerTargetAnotherContainer(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "PID namespace") ||
 		!strings.Contains(err.Error(), "host") {
 		t.Errorf("%v, want a refusal that names where to trace it from", err)
+	}
+}
+
+// Inside a container, a child starts a container of its own, as bubblewrap does, and outgrows its
+// parent.
+func testContainerChildNotTraced(t *testing.T) {
+	t.Parallel()
+	if !isContained(t) {
+		return
+	}
+
+	program := tracertest.Build(t, "tree.c")
+	script := filepath.Join(t.TempDir(), "nested")
+	text := fmt.Sprintf("#!/bin/sh\n(while echo grow 8; do sleep 0.1; done) | "+
+		"unshare --pid --fork --kill-child %s\n", program)
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	parent := start(t, program)
+	s := open(t, tracer.Options{PID: parent.PID(), Children: true})
+	parent.Say("run " + script)
+	parent.Await("done")
+
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is said about the child, which outgrows its parent")
+		}
+		sample := s.Sample()
+		for _, change := range s.Follow() {
+			switch {
+			case change.Event == growth.TreeTraced:
+				t.Fatalf("traced: %+v, whose events the BPF programs cannot see", change)
+			case change.Event != growth.TreeNotTraced:
+				continue
+			case namespace(t, change.PID, "pid") == namespace(t, "self", "pid"):
+				t.Fatalf("not traced: %+v, in the tracer's namespace", change)
+			case change.Err == nil || !strings.Contains(change.Err.Error(), "PID namespace"):
+				t.Errorf("not traced: %+v, want the reason", change)
+			}
+			isChild := func(m growth.Member) bool { return m.PID == change.PID && !m.Traced }
+			if !slices.ContainsFunc(sample.Members, isChild) {
+				t.Errorf("PID %d is not on the timeline: %+v", change.PID, sample.Members)
+			}
+			return
+		}
 	}
 }
 

@@ -3,8 +3,15 @@ package tracer_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -78,4 +85,51 @@ func openCancelled(t *testing.T, options tracer.Options, check int32) bool {
 		t.Errorf("check %d: %d descriptors are left", check, more)
 	}
 	return false
+}
+
+// TestOpenLargeLibraries cancels Open while it reads symbols of libraries, of which a process can map
+// any number.
+func TestOpenLargeLibraries(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	const size, count, enough, most = 128 << 20, 64, 2 << 30, 8 << 30
+	folder := t.TempDir()
+	var libraries []string
+	for i := range count {
+		path := filepath.Join(folder, fmt.Sprintf("libc10.so.%d", i)) // each is read for tensors
+		tracertest.BuildInflated(t, path, size)
+		libraries = append(libraries, path)
+	}
+	command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"))
+	command.Env = append(os.Environ(), "LD_PRELOAD="+strings.Join(libraries, ":"))
+	target := tracertest.StartCommand(t, command)
+	target.Await("ready")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	before := tracertest.BytesRead(t)
+	done := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		for tracertest.BytesRead(t)-before < enough {
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+		cancel()
+	})
+
+	s, err := tracer.Open(ctx, tracer.Options{PID: target.PID()})
+	close(done)
+	watcher.Wait()
+	if s != nil {
+		s.Close()
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want %v", err, context.Canceled)
+	}
+	if got := tracertest.BytesRead(t) - before; got > most {
+		t.Errorf("%d MiB were read, want %d at most", got>>20, most>>20)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tree"
@@ -188,8 +189,8 @@ func (f *follower) attachTo(ctx context.Context, pid int) {
 	f.report(change)
 }
 
-// attachFailed reports once that a process cannot be traced, after it has had time to settle. Until
-// then follow tries again.
+// attachFailed reports once that a process cannot be traced: at once where that will not change, or
+// after it has had time to settle. Until then follow tries again.
 func (f *follower) attachFailed(pid int, err error) {
 	failure := f.failed[pid]
 	if failure.at.IsZero() {
@@ -198,7 +199,9 @@ func (f *follower) attachFailed(pid int, err error) {
 
 	isGone := errors.Is(err, ErrExited) || errors.Is(err, process.ErrNotFound) ||
 		errors.Is(err, process.ErrZombie)
-	if !failure.reported && !isGone && time.Since(failure.at) > settlingTime {
+	isFinal := errors.Is(err, kernel.ErrPIDNamespace)
+	isSettled := isFinal || time.Since(failure.at) > settlingTime
+	if !failure.reported && !isGone && isSettled {
 		failure.reported = true
 		change := changeOf(growth.TreeNotTraced, pid, "")
 		change.Err = err

@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/symbol"
 	"github.com/allocscope/allocscope/tracer/tree"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
@@ -29,18 +30,19 @@ type Session struct {
 	// askedInterval is Options.Interval as given; 0: allocscope chooses it.
 	askedInterval uint64
 
-	kernel    *kernel.Kernel
-	tables    *unwind.Tables
-	events    *eventReader
-	sources   kernelSources
-	targets   targetSet
-	follower  *follower
-	scanner   scanner
-	gpus      gpuState
-	faults    source.FaultThinner
-	probing   *probing
-	runner    *overhead.Runner // nil: the overhead has no limit
-	stepTimes overhead.StepTimes
+	kernel     *kernel.Kernel
+	tables     *unwind.Tables
+	events     *eventReader
+	debugFiles *symbol.DebugFiles
+	sources    kernelSources
+	targets    targetSet
+	follower   *follower
+	scanner    scanner
+	gpus       gpuState
+	faults     source.FaultThinner
+	probing    *probing
+	runner     *overhead.Runner // nil: the overhead has no limit
+	stepTimes  overhead.StepTimes
 
 	costs calibrate.Costs // of the probes; zeros: the overhead has no limit
 
@@ -90,7 +92,7 @@ func Open(ctx context.Context, options Options) (*Session, error) {
 	}
 	s := &Session{
 		Process: p, Options: options.withDefaults(), askedInterval: options.Interval,
-		ended: make(chan struct{}),
+		debugFiles: symbol.NewDebugFiles(), ended: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 
@@ -179,8 +181,12 @@ func (s *Session) addTarget(ctx context.Context, held *process.Process) error {
 	if err != nil {
 		return err
 	}
+	err = kernel.CheckReachable(p.PID)
 	if !held.Alive() { // and another process may have its PID
-		return errors.Join(exitedError(held), p.Close())
+		err = exitedError(held)
+	}
+	if err != nil {
+		return errors.Join(err, p.Close())
 	}
 
 	t, err := newTarget(s, p)

@@ -79,7 +79,7 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	t.stacks = stack.NewTable(p, stack.NewNamer(p, s.Options.NativeFrames))
+	t.stacks = stack.NewTable(p, stack.NewNamer(p, s.debugFiles, s.Options.NativeFrames))
 
 	t.steps = source.NewSteps(s.kernel, p, s.Options.StepSymbol)
 	if !s.Options.wants("step") {
@@ -126,6 +126,11 @@ func (s *Session) attachTarget(ctx context.Context, t *target) error {
 		functions = t.heap.Find(t.process, maps)
 		t.allocators = probe.CodeOf(functions)
 	}
+	defer context.AfterFunc(ctx, func() {
+		t.gpu.Stop()
+		t.tensors.Stop()
+		t.steps.Stop()
+	})()
 	t.gpu.Update(maps)
 	t.tensors.Update(maps)
 	if err := ctx.Err(); err != nil {

@@ -70,8 +70,9 @@ func testDoctorUnprivileged(t *testing.T) {
 	c := begin(t, unprivileged(allocscope(t, "doctor")))
 	c.mustEnd(1)
 	mustSay(t, "stdout", c.stdout.String(), "FAIL  privilege",
-		"uid 65534 without CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE", "-> run with sudo",
-		"FAIL  BPF programs")
+		"uid 65534 without CAP_BPF, CAP_PERFMON\n", "-> run with sudo", "FAIL  BPF programs",
+		"warn  privilege", "without CAP_SYS_PTRACE: ", "without CAP_CHECKPOINT_RESTORE: ",
+		"without CAP_DAC_READ_SEARCH: ")
 	mustSay(t, "stderr", c.stderr.String(), "error: ", "cannot trace here")
 }
 

@@ -50,7 +50,7 @@ type Group struct {
 
 // A Limit is the memory limit that ends the growth.
 type Limit struct {
-	// Of is "cgroup" or "machine".
+	// Of is growth.LimitCgroup or another of these names.
 	Of string `json:"of"`
 	// HeadroomBytes is what is left below it at the end of the trace.
 	HeadroomBytes int64 `json:"headroom_bytes"`

@@ -6,6 +6,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
 )
 
 // NothingAlive is said instead of the stacks that are alive.
@@ -13,7 +14,11 @@ const NothingAlive = "nothing that was allocated since tracing started is alive 
 
 // Headroom is how much memory is left until a limit: "22.3 GiB of headroom in the machine".
 func Headroom(l summary.Limit) string {
-	return units.Bytes(float64(l.HeadroomBytes)) + " of headroom in the " + l.Of
+	left := units.Bytes(float64(l.HeadroomBytes)) + " of headroom "
+	if l.Of == growth.LimitHigh {
+		return left + "below the cgroup's memory.high"
+	}
+	return left + "in the " + l.Of
 }
 
 // NoVerdictYet is when a trace is judged first.

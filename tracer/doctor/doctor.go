@@ -34,17 +34,14 @@ type Result struct {
 
 // Check checks this machine, and a process unless pid is 0. It attaches nothing.
 func Check(pid int) []Result {
-	results := []Result{
-		checkKernel(),
-		checkArchitecture(),
-		checkPrivilege(),
-		checkBTF(),
-		checkTracefs(),
-		checkPIDNamespace(),
-		checkPrograms(),
-		checkFaults(),
-		checkNVML(),
-	}
+	results := slices.Concat(
+		[]Result{checkKernel(), checkArchitecture()},
+		checkPrivileges(),
+		[]Result{
+			checkBTF(), checkTracefs(), checkPIDNamespace(), checkPrograms(), checkFaults(),
+			checkNVML(),
+		},
+	)
 	if pid != 0 {
 		return append(results, checkTarget(pid)...)
 	}
@@ -73,22 +70,36 @@ func checkArchitecture() Result {
 	return r
 }
 
-// checkPrivilege lists the missing capabilities.
-func checkPrivilege() Result {
-	r := Result{
-		Name: "privilege", Finding: fmt.Sprintf("uid %d", os.Geteuid()), Required: true,
-	}
+// checkPrivileges lists the missing capabilities: those without which nothing can be traced, and
+// then each of the others.
+func checkPrivileges() []Result {
+	const name = "privilege"
+	r := Result{Name: name, Finding: fmt.Sprintf("uid %d", os.Geteuid()), Required: true}
 	missing, err := kernel.MissingPrivileges()
-	switch {
-	case err != nil:
+	if err != nil {
 		r.Finding += ": " + err.Error()
 		r.Remedy = "run as root"
-	case len(missing) > 0:
-		list := strings.Join(missing, ", ")
+		return []Result{r}
+	}
+
+	var required []string
+	var others []Result
+	for _, p := range missing {
+		if p.Without == "" {
+			required = append(required, p.Name)
+			continue
+		}
+		others = append(others, Result{
+			Name: name, Finding: "without " + p.Name + ": " + p.Without,
+			Remedy: "run with sudo, or grant " + p.Name,
+		})
+	}
+	if len(required) > 0 {
+		list := strings.Join(required, ", ")
 		r.Finding += " without " + list
 		r.Remedy = "run with sudo, or grant " + list
 	}
-	return r
+	return append([]Result{r}, others...)
 }
 
 func checkBTF() Result {
@@ -207,6 +218,9 @@ func checkTarget(pid int) []Result {
 	p, err := process.Open(pid)
 	if err != nil {
 		r.Finding, r.Remedy = err.Error(), "name a process that can be traced"
+		if errors.Is(err, process.ErrPermission) {
+			r.Remedy = "run as root or grant CAP_SYS_PTRACE"
+		}
 		return []Result{r}
 	}
 	defer p.Close()

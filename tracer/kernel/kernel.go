@@ -4,6 +4,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -151,13 +152,20 @@ func attachMulti(programs ...*ebpf.ProgramSpec) {
 	}
 }
 
-// explainRefusal adds the remedy to an error of loading.
+// explainRefusal adds the remedy to an error of loading. Where the kernel has refused, the error is
+// left out: cilium/ebpf may report a low RLIMIT_MEMLOCK, which does not matter from 5.11 on, or an old
+// kernel.
 func explainRefusal(err error) error {
-	if missing, err := MissingPrivileges(); err != nil || len(missing) > 0 {
-		// Without err: for a missing capability, cilium/ebpf may report a low RLIMIT_MEMLOCK or an
-		// old kernel.
-		return fmt.Errorf("load BPF programs: %w "+
-			"(run as root or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)", syscall.EPERM)
+	missing, capErr := MissingPrivileges()
+	isMissing := func(p Privilege) bool { return p.Without == "" }
+	switch {
+	case capErr != nil || slices.ContainsFunc(missing, isMissing):
+		return fmt.Errorf("load BPF programs: %w (run as root or grant CAP_BPF and CAP_PERFMON)",
+			syscall.EPERM)
+	case errors.Is(err, syscall.EPERM):
+		return fmt.Errorf("load BPF programs: %w (in a container, allow bpf and perf_event_open in "+
+			"its seccomp profile, or run on the host; else a security module or lockdown refuses bpf)",
+			syscall.EPERM)
 	}
 	return fmt.Errorf("load BPF programs: %w "+
 		"(see allocscope doctor, and --debug for the verifier's log)", err)

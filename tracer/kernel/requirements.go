@@ -23,9 +23,33 @@ func Release() (release string, supported bool, err error) {
 	return release, err == nil && (major > 5 || major == 5 && minor >= 15), nil
 }
 
-// MissingPrivileges returns the capabilities that this process lacks to load and attach the BPF
-// programs (capabilities(7)).
-func MissingPrivileges() ([]string, error) {
+// A Privilege is a capability that allocscope uses (capabilities(7)).
+type Privilege struct {
+	Name string
+	// Without is what is missing without it, for people; empty: nothing can be traced.
+	Without string
+
+	bit           int
+	adminSuffices bool // CAP_SYS_ADMIN has the same effect
+}
+
+var privileges = []Privilege{
+	{"CAP_BPF", "", unix.CAP_BPF, true},
+	{"CAP_PERFMON", "", unix.CAP_PERFMON, true},
+	{"CAP_SYS_PTRACE", "processes of other users cannot be traced", unix.CAP_SYS_PTRACE, false},
+	{
+		"CAP_CHECKPOINT_RESTORE", "no allocation sites of heap memory, and no names",
+		unix.CAP_CHECKPOINT_RESTORE, true,
+	},
+	{
+		"CAP_DAC_READ_SEARCH", "no source mapping; of other users' processes no allocation sites " +
+			"of heap memory, no names, and no RSS breakdown",
+		unix.CAP_DAC_READ_SEARCH, false,
+	},
+}
+
+// MissingPrivileges returns the capabilities that this process lacks.
+func MissingPrivileges() (missing []Privilege, err error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
@@ -33,19 +57,10 @@ func MissingPrivileges() ([]string, error) {
 	}
 	effective := uint64(data[0].Effective) | uint64(data[1].Effective)<<32
 
-	var missing []string
-	for _, need := range []struct {
-		name          string
-		bit           int
-		adminSuffices bool
-	}{
-		{"CAP_BPF", unix.CAP_BPF, true},
-		{"CAP_PERFMON", unix.CAP_PERFMON, true},
-		{"CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE, false},
-	} {
-		isAdmin := need.adminSuffices && effective&(1<<unix.CAP_SYS_ADMIN) != 0
-		if !isAdmin && effective&(1<<need.bit) == 0 {
-			missing = append(missing, need.name)
+	for _, p := range privileges {
+		isAdmin := p.adminSuffices && effective&(1<<unix.CAP_SYS_ADMIN) != 0
+		if !isAdmin && effective&(1<<p.bit) == 0 {
+			missing = append(missing, p)
 		}
 	}
 	return missing, nil

@@ -40,6 +40,7 @@ func (f FileSites) Functions() []string {
 // Reasons for which a process's allocator cannot be probed.
 var (
 	ErrNoAllocator = errors.New("no malloc symbol in any of its files (a static, stripped program?)")
+	ErrManyNames   = errors.New("its libraries claim too many symbols")
 	Err32Bit       = symbol.Err32Bit
 )
 
@@ -56,6 +57,9 @@ func Resolve(p *process.Process, maps []process.Mapping) ([]FileSites, error) {
 	found := definitions{process: p, isStatic: len(order) == 1, fileOf: make(map[string]int)}
 	defer found.close()
 	for _, mapping := range order {
+		if found.read > maxTableBytes {
+			return nil, ErrManyNames
+		}
 		if err := found.addFile(mapping); err != nil {
 			return nil, err
 		}
@@ -149,7 +153,12 @@ type definitions struct {
 	files     []*definingFile
 	fileOf    map[string]int // index in files by function name
 	afterLibc bool           // the C library has been added
+	read      uint64         // bytes of symbol tables, but for the program's
 }
+
+// maxTableBytes bounds what is read of the symbol tables of libraries: any number of them can precede
+// the C library, or lack a hash table. One that exports 100,000 C++ functions has 20 MB.
+const maxTableBytes = 1 << 30
 
 // A definingFile defines at least one allocator function.
 type definingFile struct {
@@ -187,6 +196,11 @@ func (d *definitions) addFile(mapping process.Mapping) error {
 	}
 
 	file := &definingFile{mapping: mapping, opened: opened, image: image}
+	defer func() {
+		if mapping.Path != d.process.Executable {
+			d.read += image.TableBytes()
+		}
+	}()
 	if !d.afterLibc {
 		err = d.addMalloc(file)
 	}

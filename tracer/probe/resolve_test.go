@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -315,4 +316,27 @@ func returnsOf(t *testing.T, path string) (map[uint64]bool, *elf.Section) {
 		returns[l.address] = l.mnemonic == "ret" || l.mnemonic == "repz" || l.mnemonic == "bnd"
 	}
 	return returns, file.Section(".text")
+}
+
+// Any number of libraries can precede the C library, each with names as large as the limit for one.
+func TestResolveManyNames(t *testing.T) {
+	const size, most = 128 << 20, 1500 << 20
+	var libraries []string
+	for i := range 16 {
+		path := filepath.Join(t.TempDir(), fmt.Sprintf("lib%d.so", i))
+		tracertest.BuildInflated(t, path, size)
+		libraries = append(libraries, path)
+	}
+
+	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
+	command.Env = append(os.Environ(), "LD_PRELOAD="+strings.Join(libraries, ":"))
+	p, maps := start(t, command)
+	before := tracertest.BytesRead(t)
+	files, err := Resolve(p, maps)
+	if !errors.Is(err, ErrManyNames) {
+		t.Errorf("%+v, %v; want %v", files, err, ErrManyNames)
+	}
+	if got := tracertest.BytesRead(t) - before; got > most {
+		t.Errorf("%d MiB were read, want %d at most", got>>20, most>>20)
+	}
 }

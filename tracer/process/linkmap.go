@@ -26,7 +26,7 @@ const (
 // LoadOrder returns the files of the process's global symbol scope in the dynamic linker's search
 // order: the program, preloaded libraries, libraries. Each file is the mapping that contains its
 // dynamic section. LoadOrder follows the linker's own list, struct r_debug and struct link_map of
-// <link.h>, in the memory of the process.
+// <link.h>, in the memory of the process. A process may forge it: each file is once in the result.
 func (p *Process) LoadOrder(maps []Mapping) ([]Mapping, error) {
 	head, err := p.linkMapHead()
 	if err != nil {
@@ -34,12 +34,14 @@ func (p *Process) LoadOrder(maps []Mapping) ([]Mapping, error) {
 	}
 
 	var order []Mapping
+	seen := make(map[FileID]bool)
 	for next, n := head, 0; next != 0 && n < maxLibraries; n++ {
 		var entry struct{ Addr, Name, Ld, Next, Prev uint64 } // struct link_map
 		if err := p.readStruct(next, &entry); err != nil {
 			return nil, err
 		}
-		if m, ok := FindMapping(maps, entry.Ld); ok && m.IsFile() {
+		if m, ok := FindMapping(maps, entry.Ld); ok && m.IsFile() && !seen[m.File()] {
+			seen[m.File()] = true
 			order = append(order, m)
 		}
 		next = entry.Next

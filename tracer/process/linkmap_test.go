@@ -94,6 +94,21 @@ func TestLoadOrder(t *testing.T) {
 		})
 	}
 
+	// Each file is once in the list of a process that has forged it into a ring.
+	t.Run("ring", func(t *testing.T) {
+		program := tracertest.Build(t, "linkmap.c", libraries...)
+		want := linkerScope(t, tracertest.Build(t, "leak.c", libraries...), os.Environ())
+		want[0] = program
+
+		target := tracertest.Start(t, program)
+		target.Await("ready")
+		got, err := loadOrder(open(t, target.PID()))
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%d files %q, %v; the dynamic linker searches %q", len(got),
+				got[:min(len(got), 20)], err, want)
+		}
+	})
+
 	t.Run("ended process", func(t *testing.T) {
 		p := startStopped(t)
 		maps := must(p.Maps())

@@ -126,7 +126,12 @@ func parseMapping(line string) (Mapping, error) {
 func (p *Process) OpenMapped(m Mapping) (*hostile.File, error) {
 	path := fmt.Sprintf("map_files/%x-%x", m.Start, m.End)
 	f, err := hostile.Open(p.dir, path, 0, 0)
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.EPERM): // proc_map_files_get_link of the kernel
+		return nil, fmt.Errorf("open %s: %w (run as root or grant CAP_CHECKPOINT_RESTORE)", m.Path, err)
+	case errors.Is(err, unix.EACCES): // the folder belongs to the process's user
+		return nil, fmt.Errorf("open %s: %w (run as root or grant CAP_DAC_READ_SEARCH)", m.Path, err)
+	case err != nil:
 		return nil, fmt.Errorf("open %s: %w", m.Path, p.noteStall(err))
 	}
 	return f, nil

@@ -47,6 +47,7 @@ type Process struct {
 
 	heldMu sync.Mutex
 	held   []*hostile.File // by Hold
+	root   *os.File        // by HoldRoot
 
 	awaitOnce sync.Once
 	exited    chan struct{} // closed when awaitExit has seen the exit
@@ -127,7 +128,8 @@ func (p *Process) checkTraceable() error {
 	p.Name = status.Name
 
 	if _, err := os.Readlink(p.path("exe")); errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w: it belongs to another user (run as root)", ErrPermission)
+		return fmt.Errorf("%w: it belongs to another user (run as root or grant CAP_SYS_PTRACE)",
+			ErrPermission)
 	}
 	return nil
 }
@@ -171,6 +173,10 @@ func (p *Process) Close() error {
 		errs = append(errs, h.Close())
 	}
 	p.held = nil
+	if p.root != nil {
+		errs = append(errs, p.root.Close())
+		p.root = nil
+	}
 	return errors.Join(errs...)
 }
 
@@ -219,8 +225,21 @@ func (p *Process) path(name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", p.dir.Fd(), name)
 }
 
-// Root is the path under which we see the process's root directory, valid until Close.
-func (p *Process) Root() string { return p.path("root") }
+// HoldRoot keeps the process's root directory until Close, and returns a path that leads to it until
+// then, even when the process is gone. The path is empty if the directory cannot be opened.
+func (p *Process) HoldRoot() string {
+	p.heldMu.Lock()
+	defer p.heldMu.Unlock()
+
+	if p.root == nil {
+		root, err := os.OpenFile(p.path("root"), unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return ""
+		}
+		p.root = root
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", p.root.Fd())
+}
 
 // read reads a file of the process's /proc directory. The error names the file, and wraps
 // os.ErrNotExist if the process is gone.

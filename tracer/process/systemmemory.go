@@ -53,7 +53,7 @@ func (r *SystemMemoryReader) readFor(membership []byte) growth.SystemMemory {
 
 	if cgroup := r.tightestCgroup(membership); cgroup != nil {
 		memory.CgroupUsed, memory.CgroupLimit = cgroup.used, cgroup.limit
-		memory.CgroupCache = cgroup.cache
+		memory.CgroupCache, memory.CgroupThrottles = cgroup.cache, cgroup.throttles
 	}
 	return memory
 }
@@ -61,7 +61,8 @@ func (r *SystemMemoryReader) readFor(membership []byte) growth.SystemMemory {
 // memoryFiles names the memory files of one version of the cgroup interface
 // (https://docs.kernel.org/admin-guide/cgroup-v2.html and cgroup-v1/memory.html).
 type memoryFiles struct {
-	limit, usage string
+	// high is where the kernel begins to throttle; empty: version 1 has none.
+	limit, high, usage string
 
 	// Lines of memory.stat that include descendants: page cache on the inactive list, all page
 	// cache including shared memory, and shared memory.
@@ -74,7 +75,7 @@ var (
 		inactiveFile: "total_inactive_file", cache: "total_cache", shmem: "total_shmem",
 	}
 	memoryFilesV2 = memoryFiles{
-		limit: "memory.max", usage: "memory.current",
+		limit: "memory.max", high: "memory.high", usage: "memory.current",
 		inactiveFile: "inactive_file", cache: "file", shmem: "shmem",
 	}
 )
@@ -159,7 +160,10 @@ func (h hierarchy) folder(cgroup string) (path []string, ok bool) {
 
 // A cgroupMemory is the limit of a cgroup and its use, in bytes. used excludes the inactive page
 // cache, which the kernel can drop. cache is all page cache of files; Unknown if not reported.
-type cgroupMemory struct{ used, limit, cache int64 }
+type cgroupMemory struct {
+	used, limit, cache int64
+	throttles          bool // the limit is that of memory.high
+}
 
 func (c cgroupMemory) headroom() int64 { return c.limit - c.used }
 
@@ -186,13 +190,13 @@ func (r *SystemMemoryReader) tightestCgroup(membership []byte) *cgroupMemory {
 
 // read reads the memory of a cgroup; nil if it has no limit.
 func (f memoryFiles) read(folder string) *cgroupMemory {
-	limit := readNumber(filepath.Join(folder, f.limit))
+	limit, throttles := f.readLimit(folder)
 	used := readNumber(filepath.Join(folder, f.usage))
 	if limit == Unknown || limit >= minUnlimitedBytes || used == Unknown {
 		return nil
 	}
 
-	c := &cgroupMemory{used: used, limit: limit, cache: Unknown}
+	c := &cgroupMemory{used: used, limit: limit, cache: Unknown, throttles: throttles}
 	raw, err := os.ReadFile(filepath.Join(folder, "memory.stat"))
 	if err != nil {
 		return c
@@ -210,6 +214,20 @@ func (f memoryFiles) read(folder string) *cgroupMemory {
 		c.cache = cache - shmem
 	}
 	return c
+}
+
+// readLimit returns the lower of a cgroup's two limits, and whether the kernel throttles there.
+func (f memoryFiles) readLimit(folder string) (limit int64, throttles bool) {
+	limit = readNumber(filepath.Join(folder, f.limit))
+	if f.high == "" {
+		return limit, false
+	}
+
+	high := readNumber(filepath.Join(folder, f.high))
+	if high == Unknown || limit != Unknown && limit <= high {
+		return limit, false
+	}
+	return high, true
 }
 
 // parseMemoryStat returns the lines of memory.stat by name, the first of each.

@@ -124,6 +124,30 @@ func TestSystemMemoryReader(t *testing.T) {
 		})
 	}
 
+	// The kernel throttles a cgroup at memory.high, long before it would end a process at memory.max.
+	for name, c := range map[string]struct {
+		high, max    string
+		limit        int64
+		isThrottling bool
+	}{
+		"memory.high below memory.max":    {"3000", "5000", 3000, true},
+		"memory.high alone":               {"3000", "max", 3000, true},
+		"memory.high above memory.max":    {"5000", "4000", 4000, false},
+		"memory.high equals memory.max":   {"4000", "4000", 4000, false},
+		"no memory.high":                  {"max", "4000", 4000, false},
+		"neither":                         {"max", "max", Unknown, false},
+		"memory.high that makes no sense": {"many", "4000", 4000, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := files{"sys/fs/cgroup/m/memory.high": c.high + "\n"}.
+				add(memoryFilesV2, "m", c.max, "1000", "")
+			got := f.read(t, mountV2, "0::/m\n")
+			if got.CgroupLimit != c.limit || got.CgroupThrottles != c.isThrottling {
+				t.Errorf("%+v, want limit %d, throttling %t", got, c.limit, c.isThrottling)
+			}
+		})
+	}
+
 	t.Run("both versions mounted", func(t *testing.T) {
 		const mounts = mountV1 + "broken\n - \n" +
 			"41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"

@@ -20,7 +20,7 @@ import (
 func Remedy(err error) string {
 	switch {
 	case errors.Is(err, os.ErrPermission):
-		return "run as root or grant CAP_SYS_PTRACE"
+		return "run as root or grant CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
 	case errors.Is(err, os.ErrNotExist):
 		return "use a kernel built with CONFIG_PROC_PAGE_MONITOR, as distributions' are"
 	}

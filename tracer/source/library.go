@@ -97,6 +97,9 @@ func (l *library) TurnOff() {
 	l.status = Status{Name: l.status.Name, Off: true}
 }
 
+// Stop makes Update stop at the next file, for good. It does not wait, and detaches nothing.
+func (l *library) Stop() { l.enter(closed) }
+
 // check calls find for each executable mapping of a file that is not checked yet. find returns
 // whether the file is done; else it is found again in the next mappings.
 func (l *library) check(maps []process.Mapping, find func(process.Mapping) (done bool)) {

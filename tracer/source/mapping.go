@@ -3,6 +3,7 @@ package source
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/cilium/ebpf/link"
 
@@ -26,12 +27,22 @@ func AttachMapping(k *kernel.Kernel) (Status, []link.Link) {
 
 	links, err := attachCalls(k)
 	if err != nil {
-		status.Reason = errors.Join(err, probe.Close(links)).Error()
+		err = errors.Join(err, probe.Close(links))
+		status.Reason = err.Error() + WithRemedy(tracepointRemedy(err))
 		return status, nil
 	}
 	status.Attached = true
 	status.Details = append(status.Details, "system calls: mmap, munmap, mremap, madvise")
 	return status, links
+}
+
+// tracepointRemedy returns what to do about an error of attachCalls, or "" if that is not known.
+func tracepointRemedy(err error) string {
+	var file *os.PathError
+	if errors.As(err, &file) && errors.Is(err, os.ErrPermission) {
+		return "run as root or grant CAP_DAC_READ_SEARCH"
+	}
+	return EventRemedy(err)
 }
 
 // attachCalls attaches to system calls. With an error it returns the links that are attached.

@@ -17,6 +17,8 @@ import (
 // A Namer symbolizes the stacks of one process.
 type Namer struct {
 	process          *process.Process
+	debugFiles       *symbol.DebugFiles
+	root             string // of the process, for its debug files
 	Codes            *codeNames
 	keepNativeFrames bool              // of the Python interpreter
 	maps             []process.Mapping // executable ones
@@ -33,9 +35,13 @@ type mappedFile struct {
 
 // NewNamer returns a Namer without mappings. It leaves the native frames of the Python interpreter
 // out of stacks with Python frames, unless keepNativeFrames is set.
-func NewNamer(p *process.Process, keepNativeFrames bool) *Namer {
+func NewNamer(
+	p *process.Process, debugFiles *symbol.DebugFiles, keepNativeFrames bool,
+) *Namer {
 	return &Namer{
 		process:          p,
+		debugFiles:       debugFiles,
+		root:             p.HoldRoot(),
 		Codes:            newCodeNames(p),
 		keepNativeFrames: keepNativeFrames,
 		files:            make(map[process.FileID]*mappedFile),
@@ -191,7 +197,7 @@ func (n *Namer) mappedFile(m process.Mapping) *mappedFile {
 		return f
 	}
 	path := strings.TrimSuffix(m.Path, " (deleted)")
-	f.symbols, _ = symbol.New(f.file, path, n.process.Root())
+	f.symbols, _ = n.debugFiles.New(f.file, path, n.root)
 	return f
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/python"
+	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
 // interpreterCode is where the interpreter of testNamer starts. It ends at twice that.
@@ -18,7 +19,7 @@ const interpreterCode = 0x10000
 // freed. The interpreter's file has no symbols.
 func testNamer() *Namer {
 	p := &process.Process{PID: 7}
-	n := NewNamer(p, false)
+	n := NewNamer(p, symbol.NewDebugFiles(), false)
 	module := process.Mapping{
 		Start: interpreterCode, End: 2 * interpreterCode, Path: "/python", Execute: true, Inode: 5,
 	}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +19,26 @@ import (
 
 // debugDir holds the debug files of a system.
 const debugDir = "/usr/lib/debug"
+
+// DebugFiles finds the separate debug files of a session's programs. The owner of a program can have
+// any file checked for being its debug file, which takes to read it: DebugFiles reads each file for
+// its checksum once, and maxLinked bytes in all. It is safe for concurrent use.
+type DebugFiles struct {
+	mu   sync.Mutex
+	left int64 // bytes that may still be read
+	sums map[checkedFile]uint32
+}
+
+// A checkedFile is a file whose checksum is known.
+type checkedFile struct {
+	device, inode uint64
+	size          int64 // bytes
+}
+
+// NewDebugFiles returns a DebugFiles that has read nothing.
+func NewDebugFiles() *DebugFiles {
+	return &DebugFiles{left: maxLinked, sums: make(map[checkedFile]uint32)}
+}
 
 // A debugFile is a file with the .symtab that was stripped from another.
 type debugFile struct {
@@ -31,13 +52,13 @@ type debugPath struct {
 	checksum   bool // has to match the one in .gnu_debuglink
 }
 
-// findDebug opens the debug file of f. binary is where the process sees the
-// file and root the process's root directory, "" for none.
-func (f *File) findDebug(binary, root string) {
+// find opens the debug file of f. binary is where the process sees the file and
+// root the process's root directory, "" for none.
+func (d *DebugFiles) find(f *File, binary, root string) {
 	link, sum, err := f.image.debugLink()
 	f.problem(err)
 	for _, p := range debugPaths(f.image.buildID, link, binary, root) {
-		file, err := openDebug(p, f.image.buildID, sum)
+		file, err := d.open(p, f.image.buildID, sum)
 		if err == nil {
 			f.debug = file
 			return
@@ -84,9 +105,9 @@ func debugPaths(buildID, link, binary, root string) []debugPath {
 	return paths
 }
 
-// openDebug opens the debug file at p. Its build ID has to be buildID, and with
+// open opens the debug file at p. Its build ID has to be buildID, and with
 // p.checksum the CRC-32 of its bytes sum.
-func openDebug(p debugPath, buildID string, sum uint32) (_ *debugFile, err error) {
+func (d *DebugFiles) open(p debugPath, buildID string, sum uint32) (_ *debugFile, err error) {
 	file, err := openInRoot(p.root, p.path)
 	if err != nil {
 		return nil, err
@@ -109,8 +130,12 @@ func openDebug(p debugPath, buildID string, sum uint32) (_ *debugFile, err error
 	}
 
 	if p.checksum {
-		if err := checksum(file, file.Size(), sum); err != nil {
+		got, err := d.checksum(file)
+		if err != nil {
 			return nil, err
+		}
+		if got != sum {
+			return nil, fmt.Errorf("checksum %08x is not %08x", got, sum)
 		}
 	}
 
@@ -143,21 +168,27 @@ func (m *image) debugLink() (name string, sum uint32, err error) {
 	return name, binary.LittleEndian.Uint32(buf[at:]), nil
 }
 
-// checksum reports whether the CRC-32 of r, of size bytes, is sum.
-func checksum(r io.ReaderAt, size int64, sum uint32) error {
-	if size > maxLinkedFile {
-		return fmt.Errorf("%d bytes exceed the limit of %d", size, maxLinkedFile)
+// checksum returns the CRC-32 of a file.
+func (d *DebugFiles) checksum(file *hostile.File) (uint32, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+
+	key := checkedFile{file.Device, file.Inode, file.Size()}
+	if sum, ok := d.sums[key]; ok {
+		return sum, nil
+	}
+	if key.size > d.left {
+		return 0, fmt.Errorf("%d bytes to check exceed the %d that are left of %d for a trace",
+			key.size, d.left, maxLinked)
 	}
 
+	d.left -= key.size // also of a file that cannot be read to its end
 	hash := crc32.NewIEEE()
-	if _, err := io.Copy(hash, io.NewSectionReader(r, 0, size)); err != nil {
-		return err
+	if _, err := io.Copy(hash, io.NewSectionReader(file, 0, key.size)); err != nil {
+		return 0, err
 	}
-	if got := hash.Sum32(); got != sum {
-		return fmt.Errorf("checksum %08x is not %08x", got, sum)
-	}
-
-	return nil
+	d.sums[key] = hash.Sum32()
+	return d.sums[key], nil
 }
 
 // openInRoot opens a regular file for reading at a path that is resolved as if

@@ -3,6 +3,7 @@ package symbol
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A splitProgram is a stripped program in a folder that serves as the root of a
@@ -95,6 +98,7 @@ func TestDebugFile(t *testing.T) {
 		write(t, other, []byte("x"))
 		run(t, "", "objcopy", "--add-gnu-debuglink="+other, p.path)
 		f := open(t, p.path, seen, p.root)
+		f.load()
 
 		if err := f.Err(); err != nil || f.debug != nil {
 			t.Errorf("Err() = %v, debug file %v", err, f.debug)
@@ -115,7 +119,9 @@ func TestDebugFile(t *testing.T) {
 		id := withoutDebug(t, path).BuildID()
 		write(t, filepath.Join(root, debugDir, ".build-id", id[:2], id[2:]+".debug"), read(t, path))
 
-		if f := openSound(t, path, root); f.debug != nil {
+		f := openSound(t, path, root)
+		f.load()
+		if f.debug != nil {
 			t.Errorf("opened %s", f.debug.Name())
 		}
 	})
@@ -123,6 +129,7 @@ func TestDebugFile(t *testing.T) {
 	// The host's debug files come first; libc's is installed.
 	t.Run("host's", func(t *testing.T) {
 		f := openSound(t, libc, t.TempDir())
+		f.load()
 		id := f.BuildID()
 		debug := debugDir + "/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
 		if f.debug == nil {
@@ -151,6 +158,52 @@ func TestDebugFileRefused(t *testing.T) {
 			p := newSplit(t, strings.HasPrefix(test.name, "linked"))
 			test.place(t, p)
 			p.check(t, test.want)
+		})
+	}
+}
+
+// TestDebugFileReads has a hundred libraries link to debug files that are large, and not theirs.
+func TestDebugFileReads(t *testing.T) {
+	const libraries, size = 100, 16 << 20
+	for _, c := range []struct {
+		name   string
+		copies int // of the debug file, the same one under all names if 1
+		most   int64
+	}{
+		{"one debug file is read once", 1, 2 * size},
+		{"many debug files are read up to a limit", libraries, 6 * size},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newSplit(t, true, "-Wl,--build-id=none")
+			for i := range libraries {
+				debug := p.in(fmt.Sprintf("/opt/%d/program.debug", i))
+				if i < c.copies {
+					write(t, debug, read(t, p.debug))
+					if err := os.Truncate(debug, size); err != nil { // another checksum
+						t.Fatal(err)
+					}
+					continue
+				}
+				if err := os.MkdirAll(filepath.Dir(debug), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Link(p.in("/opt/0/program.debug"), debug); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			debug := NewDebugFiles()
+			debug.left = 4 * size
+			before := tracertest.BytesRead(t)
+			for i := range libraries {
+				f := openWith(t, debug, p.path, fmt.Sprintf("/opt/%d/program", i), p.root)
+				if name, ok := f.Name(p.functions[0].value); ok {
+					t.Fatalf("%s is named by a debug file to refuse", name)
+				}
+			}
+			if got := tracertest.BytesRead(t) - before; got > c.most {
+				t.Errorf("%d MiB were read, want %d at most", got>>20, c.most>>20)
+			}
 		})
 	}
 }

@@ -30,8 +30,9 @@ import (
 // A File is an opened ELF file: what it takes to name an address in it. It is
 // safe for use by one goroutine at a time.
 type File struct {
-	image *image
-	debug *debugFile // nil: none found, or none needed
+	image     *image
+	debug     *debugFile // nil: none found, none needed, or not sought yet
+	findDebug func()     // nil: none is needed
 
 	loaded   bool // the symbol table was sought
 	symbols  table
@@ -41,32 +42,33 @@ type File struct {
 }
 
 // New reads the headers of f, a 64-bit little-endian ELF executable or shared
-// object, and opens its debug file, so that Name works after the process is
-// gone; symbols are read by the first call to Name. f stays the caller's and
-// has to stay open for as long as the File is used.
+// object. Its symbols are read, and its debug file is sought, by the first call
+// to Name or Size. f stays the caller's and has to stay open for as long as the
+// File is used.
 //
 // path is where the process sees the file; with a .gnu_debuglink it leads to
-// the debug file. root is the process's root directory, usually /proc/PID/root;
-// debug files are sought in the host's /usr/lib/debug first and then there.
-// With an empty root only the host is searched.
+// the debug file. root is the process's root directory. It is used later, when
+// the process may be gone: see Process.HoldRoot of package process. Debug files are sought in the
+// host's /usr/lib/debug first and then there. With an empty root only the host
+// is searched.
 //
 // It is an error if f is not ELF, 32-bit or big-endian,
 // neither an executable nor a shared object, or if its program headers cannot
 // be read. Damaged sections and refused debug files only cost names: see Err.
-func New(f *hostile.File, path, root string) (*File, error) {
+func (d *DebugFiles) New(f *hostile.File, path, root string) (*File, error) {
 	file, err := Open(f, path)
 	if err != nil {
 		return nil, err
 	}
 
 	if file.image.symtab.size() == 0 {
-		file.findDebug(path, root)
+		file.findDebug = func() { d.find(file, path, root) }
 	}
 
 	return file, nil
 }
 
-// Open is New without the search for a debug file.
+// Open is DebugFiles.New without the search for a debug file.
 func Open(f *hostile.File, path string) (*File, error) {
 	file, err := newFile(f, f.Size())
 	if err != nil {
@@ -213,6 +215,10 @@ func (f *File) load() {
 	}
 
 	f.loaded = true
+	if f.findDebug != nil {
+		f.findDebug()
+	}
+
 	type source struct {
 		image   *image
 		section symbolSection

@@ -329,7 +329,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 
 	for _, test := range tests {
-		_, err := New(handleOf(t, test.path), test.path, "")
+		_, err := NewDebugFiles().New(handleOf(t, test.path), test.path, "")
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("New(%s): error %v, want one with %q", test.path, err, test.want)
 		}

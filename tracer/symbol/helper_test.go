@@ -123,7 +123,13 @@ func handleOf(t testing.TB, path string) *hostile.File {
 // open opens the file at path for the length of the test; see New.
 func open(t testing.TB, path, seen, root string) *File {
 	t.Helper()
-	f, err := New(handleOf(t, path), seen, root)
+	return openWith(t, NewDebugFiles(), path, seen, root)
+}
+
+// openWith is open where debug files count among others that were sought.
+func openWith(t testing.TB, d *DebugFiles, path, seen, root string) *File {
+	t.Helper()
+	f, err := d.New(handleOf(t, path), seen, root)
 	if err != nil {
 		t.Fatal(err)
 	}

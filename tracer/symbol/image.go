@@ -29,6 +29,8 @@ type image struct {
 	link    span       // .gnu_debuglink; empty if there is none
 	buildID string
 	damage  error // why sections or notes were not read
+
+	tableBytes uint64 // of symbol tables that symbolTable has read
 }
 
 // Err32Bit is the refusal of a 32-bit file.

@@ -11,7 +11,7 @@ const (
 	maxNote        = 1 << 16   // bytes of one of them
 	maxBuildID     = 64        // bytes; GNU ld writes 20
 	maxLink        = 4096      // bytes of .gnu_debuglink
-	maxLinkedFile  = 1 << 31   // bytes of a debug file whose checksum is computed
+	maxLinked      = 1 << 31   // bytes of all debug files of a session whose checksums are computed
 	maxSymbols     = 8 << 20   // of a symbol table: 24 bytes each in the file, up to 16.2 in memory
 	maxNames       = 256 << 20 // bytes of a string table that is searched
 	maxName        = 4096      // bytes of a name, mangled and demangled

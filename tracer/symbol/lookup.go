@@ -283,6 +283,9 @@ func importedName(machine elf.Machine, relocation, symbols, names []byte) []byte
 	return unversioned(symbols[index*elf.Sym64Size:], names)
 }
 
+// TableBytes is how many bytes of whole symbol tables have been read of the file, counted each time.
+func (f *File) TableBytes() uint64 { return f.image.tableBytes }
+
 // symbolTable reads a whole symbol table and its names.
 func (m *image) symbolTable(section symbolSection) (symbols, names []byte, err error) {
 	if names, err = m.bytes(section.names, maxNames); err != nil {
@@ -291,6 +294,7 @@ func (m *image) symbolTable(section symbolSection) (symbols, names []byte, err e
 	if symbols, err = m.bytes(section.symbols, maxSymbols*elf.Sym64Size); err != nil {
 		return nil, nil, fmt.Errorf("read symbols: %w", err)
 	}
+	m.tableBytes += section.names.size + section.symbols.size
 	return symbols, names, nil
 }
 

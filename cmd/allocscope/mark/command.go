@@ -3,7 +3,6 @@ package mark
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -28,7 +27,8 @@ ended; one that starts with "validation", a validation. With them the warm-up an
 cycle of training are not mistaken for a leak.
 
 The user of the traced process, root, and the user behind sudo may mark. The trace must run in the
-same network and PID namespace: mark a process in a container from outside.`,
+same PID namespace, and in the same mount or network namespace: mark a process in a container from
+outside.`,
 		Example: `  allocscope mark --pid 4242 epoch 3`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, text []string) error {
@@ -98,7 +98,7 @@ func parentOf(pid int) (int, error) {
 // sendTo sends a mark to the trace of exactly that process. The error wraps ECONNREFUSED if there
 // is none, and errForeignTrace if the listener belongs to another user.
 func sendTo(pid int, text string) error {
-	conn, err := net.DialUnix("unixpacket", nil, socketAddress(pid))
+	conn, err := dial(pid)
 	if err != nil {
 		return fmt.Errorf("mark pid %d: %w", pid, err)
 	}

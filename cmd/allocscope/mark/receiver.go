@@ -42,12 +42,12 @@ type Receiver struct {
 	pending   []Mark
 	received  int
 	excess    int
-	listeners map[int]*net.UnixListener // by PID
+	listeners []*net.UnixListener
 }
 
 // NewReceiver returns a receiver that neither listens nor follows yet.
 func NewReceiver() *Receiver {
-	m := &Receiver{listeners: make(map[int]*net.UnixListener)}
+	m := &Receiver{}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
@@ -86,10 +86,8 @@ func (m *Receiver) Dropped() int {
 func (m *Receiver) Close() {
 	m.cancel()
 	m.mu.Lock()
-	for pid, l := range m.listeners {
-		_ = l.Close() // nothing is lost
-		delete(m.listeners, pid)
-	}
+	closeAll(m.listeners)
+	m.listeners = nil
 	m.mu.Unlock()
 	m.running.Wait()
 }
@@ -109,9 +107,6 @@ func Text(raw string) string {
 	return strings.TrimSpace(text[:end])
 }
 
-// Marks come through abstract unix sockets (unix(7)), one for each traced process, which vanish
-// with the trace. A connection brings one mark in one packet. The answer is one packet: answerOK,
-// or the reason of a refusal.
 const (
 	answerOK        = "ok"
 	socketTimeout   = 5 * time.Second  // of both sides
@@ -122,11 +117,6 @@ const (
 // errOtherTrace means that another trace of the process receives its marks.
 var errOtherTrace = errors.New("another trace receives them")
 
-// socketAddress is the abstract socket for the marks of a process.
-func socketAddress(pid int) *net.UnixAddr {
-	return &net.UnixAddr{Net: "unixpacket", Name: "@allocscope/" + strconv.Itoa(pid)}
-}
-
 // Listen receives the marks that `allocscope mark` sends to a process: of its own user, of root,
 // and of the users given. The error wraps errOtherTrace where another trace listens already.
 func (m *Receiver) Listen(pid int, users ...uint32) error {
@@ -134,12 +124,11 @@ func (m *Receiver) Listen(pid int, users ...uint32) error {
 	if err != nil {
 		return fmt.Errorf("listen for marks of pid %d: %w", pid, err)
 	}
+	users = append([]uint32{0, own}, users...)
+	slices.Sort(users)
+	users = slices.Compact(users)
 
-	listener, err := net.ListenUnix("unixpacket", socketAddress(pid))
-	if errors.Is(err, unix.EADDRINUSE) {
-		err = errOtherTrace
-	}
-
+	listeners, err := listen(pid, users)
 	if err != nil {
 		return fmt.Errorf("listen for marks of pid %d: %w", pid, err)
 	}
@@ -147,12 +136,54 @@ func (m *Receiver) Listen(pid int, users ...uint32) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ctx.Err() != nil {
-		return listener.Close()
+		closeAll(listeners)
+		return nil
+	}
+	m.listeners = append(m.listeners, listeners...)
+	for _, l := range listeners {
+		m.running.Go(func() { m.serve(l, users) })
+	}
+	return nil
+}
+
+// listen listens on the sockets for the marks of a process. It is enough to have the users', or the
+// abstract one.
+func listen(pid int, users []uint32) (listeners []*net.UnixListener, err error) {
+	for _, uid := range users {
+		address, err := socketOf(pid, uid)
+		if err != nil {
+			break
+		}
+		l, err := listenForUser(address, uid)
+		if errors.Is(err, errOtherTrace) {
+			closeAll(listeners)
+			return nil, err
+		}
+		if err == nil {
+			listeners = append(listeners, l)
+		}
 	}
 
-	m.listeners[pid] = listener
-	m.running.Go(func() { m.serve(listener, append([]uint32{0, own}, users...)) })
-	return nil
+	abstract, err := net.ListenUnix(network, abstractAddress(pid))
+	if err == nil {
+		return append(listeners, abstract), nil
+	}
+	if len(listeners) == len(users) {
+		return listeners, nil // any user may have taken its name
+	}
+
+	closeAll(listeners)
+	if errors.Is(err, unix.EADDRINUSE) {
+		err = errOtherTrace
+	}
+	return nil, err
+}
+
+// closeAll closes listeners. Marks that are in their queues are lost.
+func closeAll(listeners []*net.UnixListener) {
+	for _, l := range listeners {
+		_ = l.Close()
+	}
 }
 
 // serve answers connections until the listener is closed. A user who may not mark is refused at

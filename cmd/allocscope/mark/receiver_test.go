@@ -22,6 +22,9 @@ func TestReceiver(t *testing.T) {
 	t.Run("users", testUsers)
 	t.Run("silent clients", testSilentClients)
 	t.Run("second trace", testSecondTrace)
+	t.Run("squatter", testSquatter)
+	t.Run("flood of strangers", testFloodOfStrangers)
+	t.Run("socket of a killed trace", testKilledTrace)
 }
 
 func startMarker(t *testing.T) *Receiver {
@@ -221,4 +224,136 @@ func testSecondTrace(t *testing.T) {
 	if len(second.Drain()) > 0 {
 		t.Error("a mark has come to the second trace")
 	}
+}
+
+// Any user can take the abstract socket of a process before its trace does.
+func testSquatter(t *testing.T) {
+	pid := sleeper(t, nobody)
+	startImpostor(t, 12345, pid, "ok")
+	m, began := startMarker(t), time.Now()
+	mustListen(t, m, pid)
+	if err := send(pid, "epoch"); err != nil {
+		t.Error(err)
+	}
+
+	mustMark(t, m, began, "epoch")
+}
+
+// strangers fill the queue of connections to the abstract socket, and keep it full.
+const strangers = `
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (16384, 16384))
+kept, said = [], False
+while True:
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.setblocking(False)
+    try:
+        s.connect("\0allocscope/" + sys.argv[1])
+        kept.append(s)
+    except BlockingIOError:
+        s.close()
+        if not said: print("full", flush=True)
+        said = True
+    if len(kept) > 16000: del kept[:8000]
+`
+
+func testFloodOfStrangers(t *testing.T) {
+	m, pid := startMarker(t), sleeper(t, nobody)
+	mustListen(t, m, pid)
+	flood := exec.Command("/usr/bin/python3", "-c", strangers, itoa(pid))
+	flood.SysProcAttr = as(12345)
+	tracertest.StartCommand(t, flood).Await("full")
+
+	began := time.Now()
+	var want []string
+	for i := range 20 {
+		want = append(want, fmt.Sprintf("epoch %d", i))
+		if err := send(pid, want[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustMark(t, m, began, want...)
+}
+
+// The kernel keeps users from each other's sockets, and all from what may not be root's alone.
+func TestSockets(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	t.Run("stranger", func(t *testing.T) {
+		m, pid := startMarker(t), sleeper(t, nobody)
+		mustListen(t, m, pid)
+		address, err := socketOf(pid, nobody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const client = `
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+try: s.connect(sys.argv[1])
+except OSError as e: print(e.strerror)
+else: print("connected")
+`
+		for uid, want := range map[uint32]string{
+			0: "connected", nobody: "connected", 12345: "Permission denied",
+		} {
+			command := exec.Command("/usr/bin/python3", "-c", client, address.Name)
+			command.SysProcAttr = as(uid)
+			out, err := command.CombinedOutput()
+			if got := strings.TrimSpace(string(out)); err != nil || got != want {
+				t.Errorf("user %d: %q, %v, want %q", uid, got, err, want)
+			}
+		}
+
+		m.Close()
+		if _, err := os.Lstat(address.Name); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after the trace: %v", err)
+		}
+	})
+
+	const mode = 0o711
+	for name, prepare := range map[string]func(path string) error{
+		"new":   func(string) error { return nil },
+		"there": func(path string) error { return os.Mkdir(path, 0o700) },
+		"another user's": func(path string) error {
+			return errors.Join(os.Mkdir(path, mode), os.Chown(path, nobody, -1))
+		},
+		"open to a group": func(path string) error {
+			return errors.Join(os.Mkdir(path, mode), os.Chmod(path, 0o731))
+		},
+		"a link elsewhere": func(path string) error { return os.Symlink("/", path) },
+	} {
+		t.Run("folder: "+name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "folder")
+			if err := prepare(path); err != nil {
+				t.Fatal(err)
+			}
+			folder, err := openFolder(path)
+			if isSafe := name == "new" || name == "there"; isSafe != (err == nil) {
+				t.Fatalf("%v", err)
+			}
+			if err != nil {
+				return
+			}
+			defer folder.Close()
+			if info, err := folder.Stat(); err != nil || info.Mode().Perm() != mode {
+				t.Errorf("%v, %v", info, err)
+			}
+		})
+	}
+}
+
+// A trace that was killed leaves its socket behind.
+func testKilledTrace(t *testing.T) {
+	pid := sleeper(t, nobody)
+	killed, second, began := NewReceiver(), startMarker(t), time.Now()
+	mustListen(t, killed, pid)
+	for _, l := range killed.listeners {
+		l.SetUnlinkOnClose(false)
+	}
+	killed.Close()
+
+	mustListen(t, second, pid)
+	if err := send(pid, "epoch"); err != nil {
+		t.Error(err)
+	}
+	mustMark(t, second, began, "epoch")
 }

@@ -35,8 +35,8 @@ type State struct {
 	Suspect string
 	// Diagnosis is the largest part of the growth with its cause, in words; empty: unknown.
 	Diagnosis string
-	// Headroom is the bytes until the Limit ("machine", "cgroup"); Limit is empty where none is
-	// known.
+	// Headroom is the bytes until the Limit (growth.LimitMachine and others), which is empty where
+	// none is known.
 	Headroom int64
 	Limit    string
 

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+var capabilityNumbers = map[string]uintptr{
+	"CAP_BPF": unix.CAP_BPF, "CAP_PERFMON": unix.CAP_PERFMON, "CAP_SYS_PTRACE": unix.CAP_SYS_PTRACE,
+	"CAP_CHECKPOINT_RESTORE": unix.CAP_CHECKPOINT_RESTORE,
+	"CAP_DAC_READ_SEARCH":    unix.CAP_DAC_READ_SEARCH,
+}
+
+// documentedCapabilities are those that the table of requirements lists before other remarks.
+func documentedCapabilities(t *testing.T) []string {
+	t.Helper()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile(`(?m)^\| privilege \|([^;(|]*)`).FindSubmatch(readme)
+	if row == nil {
+		t.Fatal("the README lists no privileges")
+	}
+	names := regexp.MustCompile(`CAP_[A-Z_]+`).FindAllString(string(row[1]), -1)
+	for _, name := range names {
+		if capabilityNumbers[name] == 0 {
+			t.Errorf("the README lists %s, which this test does not know", name)
+		}
+	}
+	return names
+}
+
+// withCapabilities makes a command that of a user who has these capabilities alone.
+func withCapabilities(cmd *exec.Cmd, names []string) *exec.Cmd {
+	unprivileged(cmd)
+	for _, name := range names {
+		number := capabilityNumbers[name]
+		cmd.SysProcAttr.AmbientCaps = append(cmd.SysProcAttr.AmbientCaps, number)
+	}
+	return cmd
+}
+
+// TestPrivileges traces a process of another user with the capabilities that the README lists, and
+// with one fewer. doctor must say before what then happens.
+func TestPrivileges(t *testing.T) {
+	all := documentedCapabilities(t)
+	const heap, mapping, fault, pages = "heap", "mapping", "fault", "breakdown"
+	for missing, failing := range map[string][]string{
+		"none":                   {},
+		"CAP_BPF":                nil, // nothing can be traced
+		"CAP_PERFMON":            nil,
+		"CAP_SYS_PTRACE":         nil,
+		"CAP_CHECKPOINT_RESTORE": {heap},
+		"CAP_DAC_READ_SEARCH":    {heap, mapping, pages},
+	} {
+		t.Run("without "+missing, func(t *testing.T) {
+			t.Parallel()
+			command := exec.Command("sleep", "1000")
+			command.SysProcAttr = &syscall.SysProcAttr{
+				Credential: &syscall.Credential{Uid: nobody - 1, Gid: nobody - 1},
+			}
+			target := tracertest.StartCommand(t, command)
+			eventually(t, "sleep is executed", func() bool {
+				name, _ := os.ReadFile("/proc/" + itoa(target.PID()) + "/comm")
+				return string(name) == "sleep\n"
+			})
+			granted := slices.DeleteFunc(slices.Clone(all), func(c string) bool { return c == missing })
+
+			status := 0
+			if failing == nil {
+				status = 1
+			}
+			d := begin(t, withCapabilities(allocscope(t, "doctor", "--pid", itoa(target.PID())), granted))
+			d.mustEnd(status)
+			dir := newFolder(t)
+			if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil { // to reach it
+				t.Fatal(err)
+			}
+			c := begin(t, withCapabilities(allocscope(t, traceArguments(target.PID(), dir,
+				"--duration", "1s", "--sources", "heap,mapping,fault")...), granted))
+			c.mustEnd(status)
+
+			said := d.stdout.String()
+			if missing == "none" {
+				if strings.Contains(said, "CAP_") {
+					t.Errorf("doctor asks for a capability:\n%s", said)
+				}
+			} else {
+				mustSay(t, "doctor's output", said, missing)
+				mustSay(t, "stderr of trace", c.stderr.String(), missing)
+			}
+			if failing == nil {
+				return
+			}
+
+			sum := readSummary(t, dir)
+			for _, name := range []string{heap, mapping, fault, pages} {
+				if slices.Contains(failing, name) {
+					mustSay(t, "reason of "+name, reasonOf(t, sum, name), missing)
+					continue
+				}
+				if state := states(sum)[name]; state == summary.SourceFailed {
+					t.Errorf("source %s failed: %s", name, reasonOf(t, sum, name))
+				}
+			}
+		})
+	}
+}
+
+// As in a container whose seccomp profile refuses bpf(2), whatever capabilities it has.
+func TestPrivilegesSeccomp(t *testing.T) {
+	deny := tracertest.Build(t, "deny.c", "-DDENIED=SYS_bpf")
+	target := startSteps(t)
+	d := begin(t, inside(allocscope(t, "doctor"), deny))
+	d.mustEnd(1)
+	c := begin(t, inside(allocscope(t, traceArguments(target.PID(), newFolder(t))...), deny))
+	c.mustEnd(1)
+	for where, said := range map[string]string{
+		"doctor's output": d.stdout.String(), "stderr of trace": c.stderr.String(),
+	} {
+		mustSay(t, where, said, "operation not permitted", "seccomp", "bpf")
+		if strings.Contains(said, "MEMLOCK") || strings.Contains(said, "CAP_") {
+			t.Errorf("%s names another cause:\n%s", where, said)
+		}
+	}
+}
+
+// TestPrivilegesExamples checks the examples of docs/privileges.md.
+func TestPrivilegesExamples(t *testing.T) {
+	t.Run("the service has the documented capabilities", func(t *testing.T) {
+		unit, err := os.ReadFile("../../examples/allocscope@.service")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := strings.Join(documentedCapabilities(t), " ")
+		mustSay(t, "the unit", string(unit), "\nAmbientCapabilities="+want+"\n",
+			"\nCapabilityBoundingSet="+want+"\n")
+	})
+
+	t.Run("the wrapper takes a PID of the user's own", func(t *testing.T) {
+		for argument, want := range map[string]string{
+			"":                 "usage",
+			"--help":           "usage",
+			"1 --marks=/x":     "usage",
+			"0":                "usage",
+			itoa(os.Getpid()):  "is no process of user",
+			"99999999":         "is no process of user",
+			"../../etc/passwd": "usage",
+		} {
+			command := exec.Command("../../examples/allocscope-own", argument)
+			command.Env = append(os.Environ(), "SUDO_UID="+itoa(nobody))
+			out, err := command.CombinedOutput()
+			if err == nil || !strings.Contains(string(out), want) {
+				t.Errorf("%q: %v, %q, want %q", argument, err, out, want)
+			}
+		}
+	})
+}

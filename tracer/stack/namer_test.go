@@ -1,0 +1,90 @@
+package stack
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/symbol"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	tracertest.Cleanup()
+	os.Exit(code)
+}
+
+func run(t *testing.T, name string, arguments ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, arguments...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", name, arguments, err, out)
+	}
+	return string(out)
+}
+
+// addressIn returns where a function is, by nm.
+func addressIn(t *testing.T, path, function string) uint64 {
+	t.Helper()
+	for line := range strings.Lines(run(t, "nm", path)) {
+		fields := strings.Fields(line)
+		if len(fields) == 3 && fields[2] == function {
+			address, err := strconv.ParseUint(fields[0], 16, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return address
+		}
+	}
+	t.Fatalf("nm finds no %s in %s", function, path)
+	return 0
+}
+
+// TestNamerEndedProcess names a stack when its process is gone, by a debug file in the process's own
+// root directory.
+func TestNamerEndedProcess(t *testing.T) {
+	tracertest.NeedsRoot(t) // chroot(2)
+	root := t.TempDir()
+	program := filepath.Join(root, "program")
+	run(t, "cp", tracertest.Build(t, "leak.c", "-pthread", "-static", "-no-pie",
+		"-Wl,--build-id=0x0123456789"), program)
+	function := addressIn(t, program, "leak_here")
+
+	folder := filepath.Join(root, "usr/lib/debug/.build-id/01")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "objcopy", "--only-keep-debug", program, filepath.Join(folder, "23456789.debug"))
+	run(t, "strip", program)
+
+	command := exec.Command("/program")
+	command.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+	target := tracertest.StartCommand(t, command)
+	target.Await("ready")
+	p, err := process.Open(target.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	maps, err := p.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	n := NewNamer(p, symbol.NewDebugFiles(), false)
+	defer n.close()
+	n.setMappings(maps)
+	target.Process.Kill()
+	target.Wait()
+
+	if got := names(n, wordOf(bpf.WordNative, function)); len(got) != 1 || got[0] != "leak_here" {
+		t.Errorf("%q at %#x, which nm calls leak_here", got, function)
+	}
+}

@@ -52,6 +52,7 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 		sum.add(t)
 	}
 	lost.Add(growth.LossUnknownStacks, "", sum.stacks)
+	lost.Add(growth.LossForgottenStacks, "", sum.forgotten)
 	lost.Add(growth.LossUnwindTables, "", uint64(s.tables.Stats().Dropped))
 	lost.Add(growth.LossUnwindMappings, "", sum.mappings)
 	lost.Add(growth.LossProcesses, "", uint64(s.follower.LeftOut()))
@@ -71,9 +72,10 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 }
 
 // losses are those of targets that user space counts.
-type losses struct{ stacks, mappings uint64 }
+type losses struct{ stacks, forgotten, mappings uint64 }
 
 func (l *losses) add(t *target) {
 	l.stacks += t.stacks.Lost()
+	l.forgotten += t.stacks.Forgotten()
 	l.mappings += uint64(t.unwinder.Space.Dropped())
 }

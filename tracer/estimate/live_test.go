@@ -83,4 +83,3 @@ func TestReadLive(t *testing.T) {
 		}
 	})
 }
-

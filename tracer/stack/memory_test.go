@@ -79,7 +79,7 @@ func TestTableMemory(t *testing.T) {
 		table.unnamed.limiter.Burst = time.Hour
 		return table
 	}
-	const stacks = 10_000 // 27 KiB each
+	const stacks = 6_000 // 27 KiB each
 
 	t.Run("stacks of one snapshot are bounded", func(t *testing.T) {
 		const bound = 2*maxNamedBytes + maxUnnamedBytes + 64<<20 // maps, and what Go rounds up
@@ -132,7 +132,7 @@ func TestTableMemory(t *testing.T) {
 
 	t.Run("a young stack is not forgotten", func(t *testing.T) {
 		table := newTable(&Memory{})
-		for id := range uint64(3000) {
+		for id := range uint64(1800) {
 			table.Add(deepStack(id + 1))
 			table.GetUnheld(id + 1)
 		}
@@ -175,7 +175,7 @@ func TestTableMemory(t *testing.T) {
 		for range 8 {
 			table := newTable(&memory)
 			tables = append(tables, table)
-			for id := range uint64(3000) {
+			for id := range uint64(1800) {
 				table.Add(deepStack(id + 1))
 				table.GetUnheld(id + 1)
 			}

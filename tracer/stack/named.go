@@ -13,7 +13,7 @@ import (
 // Bounds of the memory of named stacks, in bytes. A stack of 100 frames takes 7 KiB. Above a bound
 // those are forgotten that hold nothing; above twice as much no stack is named.
 const (
-	maxNamedBytes    = 48 << 20  // of a process
+	maxNamedBytes    = 32 << 20  // of a process
 	maxAllNamedBytes = 128 << 20 // of all processes
 )
 

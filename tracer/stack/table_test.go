@@ -130,7 +130,7 @@ func TestNamerOfShortenedStack(t *testing.T) {
 }
 
 func TestTableNamesLater(t *testing.T) {
-	const stacks, words = 12_000, 70 // 9 MB
+	const stacks, words = 15_000, 40 // 9 MB
 	fill := func(table *Table) {
 		for id := range uint64(stacks) {
 			table.Add(Raw{ID: id + 1, words: append(make([]word, words), word(id))})

@@ -238,7 +238,8 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	if err := volunteerForOOM(); err != nil {
 		slog.Warn(err.Error())
 	}
-	limitMemory()
+	userLimit := userMemoryLimit()
+	limitMemory(userLimit)
 	defer limitHeapAtStartup()()
 
 	session, err := tracer.Open(ctx, options.sessionOptions())
@@ -270,7 +271,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		return err
 	}
 
-	r.env = env
+	r.env, r.userMemoryLimit = env, userLimit
 	r.display = env.NewDisplay(r)
 	defer r.display.Clear()
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"runtime/metrics"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,23 +16,31 @@ const (
 	minMemoryLimit = 256 << 20
 	maxMemoryLimit = 1 << 30
 
-	// memoryLimitPart is the part of the machine's memory, in between.
+	// memoryLimitPart is the part of the machine's memory that is the highest limit, in between.
 	memoryLimitPart = 20
 )
 
-// memoryLimit returns the limit on a machine with so much memory.
-func memoryLimit(machineBytes int64) int64 {
-	return min(max(machineBytes/memoryLimitPart, minMemoryLimit), maxMemoryLimit)
+// memoryLimit returns the limit on a machine with so much memory, of a heap of which so much is alive:
+// garbage may take half as much, so that collecting it stays cheap.
+func memoryLimit(machineBytes, liveBytes int64) int64 {
+	highest := min(max(machineBytes/memoryLimitPart, minMemoryLimit), maxMemoryLimit)
+	return min(max(liveBytes+liveBytes/2, minMemoryLimit), highest)
 }
 
-// limitMemory lets garbage wait for its collection only up to a limit, or to a lower one that
-// GOMEMLIMIT sets.
-func limitMemory() {
+// limitMemory lets garbage wait for its collection only up to a limit, or to a lower one that the
+// user has set. It is called again as the heap grows.
+func limitMemory(userLimit int64) {
 	var machine unix.Sysinfo_t
 	_ = unix.Sysinfo(&machine) // without it the limit is the least
-	limit := memoryLimit(int64(machine.Totalram) * int64(machine.Unit))
-	debug.SetMemoryLimit(min(limit, debug.SetMemoryLimit(-1)))
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+
+	limit := memoryLimit(int64(machine.Totalram)*int64(machine.Unit), int64(live[0].Value.Uint64()))
+	debug.SetMemoryLimit(min(limit, userLimit))
 }
+
+// userMemoryLimit returns what GOMEMLIMIT sets.
+func userMemoryLimit() int64 { return debug.SetMemoryLimit(-1) }
 
 // volunteerForOOM makes the OOM killer end this process before any other. It would choose the
 // largest, which is the trainer, also where this process is what has grown. Any process may raise

@@ -26,6 +26,13 @@ import (
 // Whenever there are this many, every other one is dropped and the time between them doubles.
 const maxSnapshots = 120
 
+// maxHoldings bounds the holdings that all snapshots have, some 220 bytes each. They are not thinned
+// below minSnapshots, which the judgement of stacks needs.
+const (
+	maxHoldings  = 1 << 17
+	minSnapshots = 16
+)
+
 const (
 	// snapshotOwnPart is the part of the limit of allocscope's own CPU time that snapshots may take,
 	// and snapshotBurst what they may take in advance. They are taken further apart where they cost
@@ -65,13 +72,16 @@ type Recorder struct {
 
 	snapshots      []numberedSnapshot // in order, while the process lived
 	snapshotPeriod time.Duration
-	costs          duty.Limiter     // of snapshots, where the user has not set their period
-	notBefore      time.Duration    // no snapshot is due before
-	leftOut        int              // snapshots, for what they cost
-	nextFile       int              // number of the next snapshot's file
-	exitSnapshot   *growth.Snapshot // of the ended process; nil: it lives
-	baselineTaken  bool
-	baseline       *growth.Snapshot // nil: not planned by --warmup, or not reached
+	costs          duty.Limiter  // of snapshots, where the user has not set their period
+	notBefore      time.Duration // no snapshot is due before
+	leftOut        int           // snapshots, for what they cost
+	idleHoldings   uint64        // that boundHoldings has dropped
+
+	userMemoryLimit int64            // bytes
+	nextFile        int              // number of the next snapshot's file
+	exitSnapshot    *growth.Snapshot // of the ended process; nil: it lives
+	baselineTaken   bool
+	baseline        *growth.Snapshot // nil: not planned by --warmup, or not reached
 
 	rechecks    *verdict.Rechecks // nil: judged once, at the end
 	gpuRechecks *verdict.Rechecks // of GPU memory, at the same times
@@ -289,13 +299,21 @@ func (r *Recorder) sample() {
 		r.noteWriteError(err)
 	}
 
-	events, losses, err := r.session.Counters()
+	events, losses, err := r.counters()
 	if err == nil {
 		r.display.Show(console.Progress{
 			Sample: row.Sample, Latest: r.Latest(), Events: events, Losses: losses,
 			Overhead: overhead,
 		})
 	}
+}
+
+// counters are those of the session, with the losses of the recorder.
+func (r *Recorder) counters() (tracer.Events, []growth.Loss, error) {
+	events, losses, err := r.session.Counters()
+	all := growth.Losses(losses)
+	all.Add(growth.LossIdleHoldings, "", r.idleHoldings)
+	return events, all, err
 }
 
 func (r *Recorder) addMarks() {
@@ -337,7 +355,8 @@ func (r *Recorder) takeSnapshot() error {
 	if r.options.Duration == 0 && len(r.snapshots) >= maxSnapshots {
 		r.thinSnapshots()
 	}
-
+	r.boundHoldings()
+	limitMemory(r.userMemoryLimit)
 	return nil
 }
 
@@ -347,6 +366,28 @@ func (r *Recorder) snapshotTimes() []time.Duration {
 		times = append(times, s.Elapsed)
 	}
 	return times
+}
+
+// boundHoldings bounds the memory of the snapshots. In those between the first and the latest it drops
+// what holds nothing, and then every other one of them.
+func (r *Recorder) boundHoldings() {
+	for i, s := range r.snapshots {
+		isEnd := i == 0 || i == len(r.snapshots)-1 || s.Snapshot == r.baseline
+		if !isEnd && r.holdings() > maxHoldings {
+			r.idleHoldings += uint64(s.DropIdle())
+		}
+	}
+	for len(r.snapshots) > minSnapshots && r.holdings() > maxHoldings {
+		r.thinSnapshots()
+	}
+}
+
+// holdings is how many the snapshots have.
+func (r *Recorder) holdings() (n int) {
+	for _, s := range r.snapshots {
+		n += len(s.Holdings) + len(s.GPUHoldings) + len(s.Others)
+	}
+	return n
 }
 
 // thinSnapshots drops every other snapshot but the first, the last and the planned baseline.

@@ -118,6 +118,7 @@ func (f *follower) follow(ctx context.Context) []Change {
 
 	for _, t := range f.session.targets.list() {
 		t.noticeExecution()
+		f.noticeStall(t)
 	}
 	f.reattach(ctx)
 	f.attachSelected(ctx)
@@ -126,6 +127,20 @@ func (f *follower) follow(ctx context.Context) []Change {
 		f.session.probing.sweep()
 	}
 	return f.takeChanges()
+}
+
+// noticeStall gives up a target whose process does not answer. It is not attached to again.
+func (f *follower) noticeStall(t *target) {
+	err := t.process.Stalled()
+	if err == nil || t.err() != nil {
+		return
+	}
+	t.end(err)
+	pid := t.process.PID
+	f.failed[pid] = attachFailure{at: time.Now(), reported: true}
+	change := changeOf(growth.TreeNotTraced, pid, t.process.Command())
+	change.Err = err
+	f.report(change)
 }
 
 // reattach attaches again to targets that were attached to before their C library was loaded.

@@ -94,6 +94,10 @@ func (s *Session) measureCosts(ctx context.Context) {
 		ctx, s.kernel, faultPeriod, calibrate.DefaultTimeout, detach)
 }
 
+// slowAttach is how long attaching may take for bursts to go on. All processes of the machine wait
+// with their fork(2) for as long, each time.
+const slowAttach = 5 * time.Second
+
 // OpenHeap attaches the probes of source heap in all targets, and starts a probe period. A target
 // where that fails gives up its heap, and the source's status has the reason.
 func (p *probing) OpenHeap(burst bool, interval uint64) error {
@@ -103,8 +107,12 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	defer p.mu.Unlock()
 
 	p.recordProgress(&p.schedule.Outside)
+	began := time.Now()
 	for _, t := range p.targets.list() {
 		t.openHeap()
+	}
+	if took := time.Since(began); burst && took > slowAttach {
+		return fmt.Errorf("attaching took %.1f s: %w", took.Seconds(), probe.ErrBlocked)
 	}
 	if err := p.nextEpoch(); err != nil {
 		return fmt.Errorf("start a probe period: %w", err)
@@ -186,7 +194,8 @@ func (p *probing) CloseHeap() error {
 
 	time.Sleep(returnGrace)               // entries are ignored by now
 	err = errors.Join(err, p.nextEpoch()) // a tensor's call would miss the return of an older one
-	probed := p.detachHeap()
+	probed, detachErr := p.detachHeap()
+	err = errors.Join(err, detachErr)
 	p.recordProgress(&estimate.Progress{}) // some probes were still attached
 	if p.tensorsAlone {
 		err = errors.Join(err, p.moveObjects(p.kernel.Tensors, p.kernel.Live, nil))
@@ -200,8 +209,9 @@ func (p *probing) CloseHeap() error {
 	return errors.Join(err, observeErr, p.foldTallies(p.extrapolation(ended)))
 }
 
-// detachHeap detaches the probes of source heap, and returns the PIDs of the targets that had any.
-func (p *probing) detachHeap() map[uint32]bool {
+// detachHeap detaches the probes of source heap, and returns the PIDs of the targets that had any. It
+// is an error only if the kernel has not done so in time.
+func (p *probing) detachHeap() (map[uint32]bool, error) {
 	probed := make(map[uint32]bool)
 	var closes []func() error
 	for _, t := range p.targets.list() {
@@ -209,8 +219,10 @@ func (p *probing) detachHeap() map[uint32]bool {
 		probed[uint32(t.process.PID)] = t.err() == nil && hadProbes
 		closes = append(closes, t.heap.Close)
 	}
-	_ = parallel(closes) // the kernel detaches what remains when allocscope exits
-	return probed
+	if err := parallel(closes); errors.Is(err, probe.ErrBlocked) {
+		return probed, err
+	}
+	return probed, nil // the kernel detaches what remains when allocscope exits
 }
 
 // extrapolation returns the factors by which the counts of a probe period are multiplied, by

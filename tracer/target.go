@@ -193,9 +193,9 @@ func (t *target) awaitExit(exited <-chan struct{}, ended func()) {
 	}
 }
 
-// end ends the target for a reason, unless it has ended. If the process has executed another program,
-// the target's probes are detached at once: those of a process, not of a program, are in the C library
-// of the next one, too, and nobody counts what they find there.
+// end ends the target for a reason, unless it has ended. If its process lives on, the probes are
+// detached at once. They belong to the process, not to the program: they would be in the C library of
+// the next one, too, and nobody counts what they find there.
 func (t *target) end(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -207,7 +207,7 @@ func (t *target) end(why error) {
 	select {
 	case <-t.stop: // retire or Close detaches
 	default:
-		if errors.Is(why, process.ErrExecuted) {
+		if !errors.Is(why, ErrExited) {
 			t.watcher.Go(func() { _ = t.detach() }) // what fails is detached again by retire
 		}
 	}

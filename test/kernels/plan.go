@@ -13,6 +13,8 @@ type expectation struct {
 	mode string
 	// refused: allocscope must refuse to run.
 	refused bool
+	// hasFUSE: FUSE is a part of the kernel, not a module.
+	hasFUSE bool
 }
 
 // thisMachine names the kernel that runs already, on which the tests run without qemu.
@@ -22,9 +24,9 @@ const thisMachine = "here"
 var expectations = map[string]expectation{
 	thisMachine: {},
 	"5.10":      {refused: true},
-	"5.15":      {mode: "single uprobes"},
+	"5.15":      {mode: "single uprobes", hasFUSE: true},
 	"6.1":       {mode: "single uprobes"},
-	"6.8":       {mode: "uprobe_multi"},
+	"6.8":       {mode: "uprobe_multi", hasFUSE: true},
 	"6.12":      {mode: "uprobe_multi"},
 	"newest":    {mode: "uprobe session"},
 }
@@ -63,6 +65,9 @@ func planFor(s settings, expected expectation) (plan, error) {
 	allocscope := filepath.Join(s.programs, "allocscope")
 	p := plan{expectation: expected}
 	p.Environment = []string{"ALLOCSCOPE_TARGETS=" + s.targets, "HOME=/tmp"}
+	if expected.hasFUSE {
+		p.Environment = append(p.Environment, "ALLOCSCOPE_MACHINE_HAS_FUSE=1")
+	}
 	p.Jobs = [][]string{{allocscope, "doctor"}}
 	if expected.refused {
 		p.Jobs = append(p.Jobs, []string{

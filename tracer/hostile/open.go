@@ -1,12 +1,20 @@
-// Package hostile opens what somebody else controls, who may want the reader to come to harm: files
-// at paths of a traced process, and files that it has mapped.
+// Package hostile opens and reads what somebody else controls, who may want the reader to come to
+// harm: files at paths of a traced process, files that it has mapped, its files in /proc, and its
+// memory.
+//
+// A read may never return. A file may be on FUSE, whose daemon is a program of any user, a page of
+// memory may be one of such a file, and the lock of an address space may be held meanwhile. No signal
+// ends some of these waits. So a child process reads in our place, and is given up if it does not
+// answer.
 package hostile
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"slices"
+	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,40 +28,45 @@ type File struct {
 	size int64
 	// Device and Inode identify the file.
 	Device, Inode uint64
+	// mayStall is set unless a block device holds the file system: reading may wait for another
+	// process or for another machine.
+	mayStall bool
 }
 
 // Open opens a file for reading whose path somebody else controls. It refuses all but regular files,
-// and those of the other types (unix.S_IFIFO and the like), without opening them: that may block, as
-// with a FIFO, or act on a device, as with a watchdog.
+// and those of another type that is allowed (unix.S_IFIFO and the like; 0: none), without opening
+// them: that may block, as with a FIFO, or act on a device, as with a watchdog.
 //
-// folder is an open folder that the path is relative to, or unix.AT_FDCWD; resolve has the
+// folder is an open folder that the path is relative to; nil: the working directory. resolve has the
 // restrictions of openat2(2). The path is opened with O_PATH, which has no effect on what it leads to.
-// The type is that of the very file that is then read, even if the path leads elsewhere by now.
-func Open(folder int, path string, resolve uint64, types ...uint32) (*File, error) {
-	fd, err := openPath(folder, path, resolve)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-
-	var stat unix.Statx_t
-	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &stat)
-	if err != nil {
-		return nil, err
-	}
-	if !slices.Contains(append(types, unix.S_IFREG), uint32(stat.Mode)&unix.S_IFMT) {
+// The type is that of the very file that is then read, even if the path leads elsewhere by now. The
+// error wraps ErrStalled if the file system does not answer.
+func Open(folder *os.File, path string, resolve uint64, allowed uint32) (*File, error) {
+	fd, err := child.open(folder, path, resolve, allowed)
+	switch {
+	case errors.Is(err, errnoFileType):
 		return nil, ErrFileType
-	}
-
-	opened, err := unix.Open(descriptorPath(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
-	return &File{
-		file: os.NewFile(uintptr(opened), path), size: int64(stat.Size),
-		Device: unix.Mkdev(stat.Dev_major, stat.Dev_minor), Inode: stat.Ino,
-	}, nil
+
+	f := &File{file: os.NewFile(uintptr(fd), path)}
+	var stat unix.Statx_t
+	flags := unix.AT_EMPTY_PATH | unix.AT_STATX_DONT_SYNC // does not ask a daemon
+	if err := unix.Statx(fd, "", flags, unix.STATX_BASIC_STATS, &stat); err != nil {
+		return nil, errors.Join(fmt.Errorf("stat: %w", err), f.Close())
+	}
+	f.size = int64(stat.Size)
+	f.Device, f.Inode = unix.Mkdev(stat.Dev_major, stat.Dev_minor), stat.Ino
+	f.mayStall = stat.Dev_major == 0
+	return f, nil
 }
+
+// errnoFileType is ErrFileType where only a number fits.
+const errnoFileType = unix.ENOEXEC
+
+// OfProcess returns an open file of a process's folder in /proc.
+func OfProcess(file *os.File) *File { return &File{file: file, mayStall: true} }
 
 // openPath opens a path with O_PATH. It tries again where the kernel asks for that: if something was
 // renamed while the kernel followed a "..".
@@ -68,30 +81,112 @@ func openPath(folder int, path string, resolve uint64) (fd int, err error) {
 	return fd, err
 }
 
-func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
-
 // Name is the path that Open was given.
 func (f *File) Name() string { return f.file.Name() }
 
 // Size is the size in bytes when the file was opened.
 func (f *File) Size() int64 { return f.size }
 
-// ReadAt implements io.ReaderAt.
-func (f *File) ReadAt(buffer []byte, offset int64) (int, error) { return f.file.ReadAt(buffer, offset) }
+// ReadAt implements io.ReaderAt. The error wraps ErrStalled if a read has not returned in time, now or
+// before.
+func (f *File) ReadAt(buffer []byte, offset int64) (read int, err error) {
+	if !f.mayStall {
+		return f.file.ReadAt(buffer, offset)
+	}
+
+	for read < len(buffer) {
+		piece := buffer[read:min(len(buffer), read+maxBytes)]
+		n, err := f.readPiece(piece, offset+int64(read))
+		read += n
+		switch {
+		case err != nil:
+			return read, fmt.Errorf("read %s: %w", f.Name(), err)
+		case n < len(piece):
+			return read, io.EOF
+		}
+	}
+	return read, nil
+}
+
+func (f *File) readPiece(buffer []byte, offset int64) (int, error) {
+	if stalled.has(f) {
+		return 0, ErrStalled
+	}
+	n, err := child.readFile(f.file, buffer, offset)
+	if errors.Is(err, ErrStalled) {
+		stalled.add(f)
+	}
+	return n, err
+}
+
+// stalledFiles are the files that have not answered once, by device and inode. They are not read again,
+// however often they are opened. Files of /proc are not among them.
+type stalledFiles struct {
+	mu    sync.Mutex
+	files map[[2]uint64]bool
+}
+
+var stalled stalledFiles
+
+func (s *stalledFiles) has(f *File) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.files[[2]uint64{f.Device, f.Inode}]
+}
+
+// add is called maxLost times at most.
+func (s *stalledFiles) add(f *File) {
+	if f.Inode == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.files == nil {
+		s.files = make(map[[2]uint64]bool)
+	}
+	s.files[[2]uint64{f.Device, f.Inode}] = true
+}
+
+// ReadAll reads the file from its start, up to a limit of bytes.
+func (f *File) ReadAll(limit int) ([]byte, error) {
+	var all []byte
+	for len(all) < limit {
+		piece := make([]byte, min(limit-len(all), readAllBytes))
+		n, err := f.readPiece(piece, int64(len(all)))
+		all = append(all, piece[:n]...)
+		if err != nil {
+			return nil, err
+		}
+		if n < len(piece) {
+			break
+		}
+	}
+	return all, nil
+}
+
+const readAllBytes = 64 << 10 // of a piece
+
+// ScanPages makes the ioctl PAGEMAP_SCAN of a file pagemap. argument is the memory of a struct
+// pm_scan_arg, regions that of a vector of struct page_region, of <linux/fs.h>. It returns how many
+// regions were found, and changes argument as the kernel does.
+func (f *File) ScanPages(argument, regions []byte) (int, error) {
+	return child.scanPages(f.file, argument, regions)
+}
 
 // Path returns a path under which the kernel opens this very file, until Close. What becomes of the
 // file's names and mappings does not change that.
-func (f *File) Path() string { return descriptorPath(int(f.file.Fd())) }
+func (f *File) Path() string { return "/proc/self/fd/" + strconv.Itoa(int(f.file.Fd())) }
 
-// Duplicate returns a file of its own for the same open file.
+// Duplicate returns another File of the same open file.
 func (f *File) Duplicate() (*File, error) {
 	fd, err := unix.FcntlInt(f.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("duplicate %s: %w", f.file.Name(), err)
+		return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
 	}
-	other := *f
-	other.file = os.NewFile(uintptr(fd), f.file.Name())
-	return &other, nil
+	return &File{
+		file: os.NewFile(uintptr(fd), f.Name()), size: f.size,
+		Device: f.Device, Inode: f.Inode, mayStall: f.mayStall,
+	}, nil
 }
 
 // Stream returns the open file, for reads that may wait.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -90,21 +91,73 @@ func attachEntry(mode Mode, file FileSites, programs Programs, name string, pid 
 	return links[0], nil
 }
 
-// attachAll runs steps that return links. If one fails, it closes the links of all.
-func attachAll(file FileSites, steps ...func() ([]link.Link, error)) ([]link.Link, error) {
-	var all []link.Link
-	for _, attach := range steps {
-		links, err := attach()
-		all = append(all, links...)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("attach to %s: %w", file.Mapping.Path, err), Close(all))
-		}
+// ErrBlocked means that the kernel has not attached or detached in time. For each probe, it takes the
+// lock of the address space of every process that has mapped the file, and one of them keeps its own.
+// fork(2) waits for as long, in all processes of the machine. Nothing can end that but the end of the
+// process that keeps its lock.
+var ErrBlocked = errors.New("the kernel waits for a process that keeps its address space locked")
+
+// kernelLimit is the time that the kernel has to attach or to detach. It takes milliseconds.
+const kernelLimit = 10 * time.Second
+
+// within runs a call of the kernel. After kernelLimit it returns ErrBlocked, and runs late once the
+// call has returned.
+func within[T any](call func() (T, error), late func(T)) (T, error) {
+	type result struct {
+		value T
+		err   error
 	}
-	return all, nil
+	done := make(chan result, 1)
+	go func() {
+		value, err := call()
+		done <- result{value, err}
+	}()
+
+	limit := time.NewTimer(kernelLimit)
+	defer limit.Stop()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-limit.C:
+		go func() { late((<-done).value) }()
+		var none T
+		return none, ErrBlocked
+	}
 }
 
-// Close closes links, the last opened first.
+// attachAll runs steps that return links. If one fails, it closes the links of all.
+func attachAll(file FileSites, steps ...func() ([]link.Link, error)) ([]link.Link, error) {
+	attach := func() (all []link.Link, err error) {
+		for _, step := range steps {
+			links, err := step()
+			all = append(all, links...)
+			if err != nil {
+				return nil, errors.Join(err, closeAll(all))
+			}
+		}
+		return all, nil
+	}
+	links, err := within(attach, func(late []link.Link) { _ = closeAll(late) })
+	if err != nil {
+		return nil, fmt.Errorf("attach to %s: %w", file.Mapping.Path, err)
+	}
+	return links, nil
+}
+
+// Close closes links, the last opened first. The error wraps ErrBlocked if that takes too long: the
+// kernel goes on with it.
 func Close(links []link.Link) error {
+	if len(links) == 0 {
+		return nil
+	}
+	detach := func() (struct{}, error) { return struct{}{}, closeAll(links) }
+	if _, err := within(detach, func(struct{}) {}); err != nil {
+		return fmt.Errorf("detach: %w", err)
+	}
+	return nil
+}
+
+func closeAll(links []link.Link) error {
 	var errs []error
 	for _, l := range slices.Backward(links) {
 		errs = append(errs, l.Close())

@@ -15,8 +15,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/symbol"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
@@ -111,7 +109,7 @@ func find(listing []line, address uint64) (int, bool) {
 // openBoth opens a file with debug/elf, the oracle, and with our package.
 func openBoth(t testing.TB, path string) (*elf.File, *symbol.File) {
 	t.Helper()
-	f, err := hostile.Open(unix.AT_FDCWD, path, 0)
+	f, err := hostile.Open(nil, path, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -191,7 +191,7 @@ func (p *Process) Sample() (growth.Sample, error) {
 // Rollup reads PSS and private memory (USS) in bytes from /proc/PID/smaps_rollup. Reading it costs
 // about 5 ms for each resident GiB and holds the process's mmap lock for reading.
 func (p *Process) Rollup() (pss, private int64, err error) {
-	raw, err := p.read("smaps_rollup")
+	raw, err := p.readLocking("smaps_rollup", maxRollupBytes)
 	if err != nil {
 		return Unknown, Unknown, err
 	}
@@ -203,6 +203,8 @@ func (p *Process) Rollup() (pss, private int64, err error) {
 	}
 	return kibibytes(fields, "Pss"), clean + dirty, nil
 }
+
+const maxRollupBytes = 64 << 10 // of smaps_rollup
 
 // parseFields reads lines of the form "Name:  value".
 func parseFields(raw []byte) map[string]string {

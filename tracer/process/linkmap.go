@@ -36,7 +36,7 @@ func (p *Process) LoadOrder(maps []Mapping) ([]Mapping, error) {
 	var order []Mapping
 	for next, n := head, 0; next != 0 && n < maxLibraries; n++ {
 		var entry struct{ Addr, Name, Ld, Next, Prev uint64 } // struct link_map
-		if err := p.readMemory(next, &entry); err != nil {
+		if err := p.readStruct(next, &entry); err != nil {
 			return nil, err
 		}
 		if m, ok := FindMapping(maps, entry.Ld); ok && m.IsFile() {
@@ -61,7 +61,7 @@ func (p *Process) linkMapHead() (uint64, error) {
 
 	for range maxDynamicEntries {
 		var entry struct{ Tag, Value uint64 }
-		if err := p.readMemory(address, &entry); err != nil {
+		if err := p.readStruct(address, &entry); err != nil {
 			return 0, err
 		}
 
@@ -70,7 +70,7 @@ func (p *Process) linkMapHead() (uint64, error) {
 			return 0, ErrNoLinkMap
 		case elf.DynTag(entry.Tag) == elf.DT_DEBUG && entry.Value != 0:
 			var debug struct{ Version, Map uint64 } // struct r_debug: an int and padding, a pointer
-			if err := p.readMemory(entry.Value, &debug); err != nil {
+			if err := p.readStruct(entry.Value, &debug); err != nil {
 				return 0, err
 			}
 			return debug.Map, nil
@@ -91,7 +91,7 @@ func (p *Process) dynamicSection() (uint64, error) {
 	var hasPhdr bool
 	for i := range count {
 		var header elf.Prog64
-		if err := p.readMemory(headers+i*programHeaderSize, &header); err != nil {
+		if err := p.readStruct(headers+i*programHeaderSize, &header); err != nil {
 			return 0, err
 		}
 
@@ -136,8 +136,8 @@ func (p *Process) programHeaders() (address, count uint64, err error) {
 	return address, count, nil
 }
 
-// readMemory fills value, a pointer to a struct of fixed size, from the memory of the process.
-func (p *Process) readMemory(address uint64, value any) error {
+// readStruct fills value, a pointer to a struct of fixed size, from the memory of the process.
+func (p *Process) readStruct(address uint64, value any) error {
 	buffer := make([]byte, binary.Size(value))
 	if err := p.ReadMemory(address, buffer); err != nil {
 		return err

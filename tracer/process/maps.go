@@ -48,9 +48,12 @@ func (m Mapping) File() FileID { return FileID{m.Device, m.Inode} }
 // Maps reads the memory map in address order. The error wraps os.ErrNotExist if the process has
 // exited.
 func (p *Process) Maps() ([]Mapping, error) {
-	raw, err := p.read("maps")
+	raw, err := p.readLocking("maps", maxMapsBytes)
 	if err != nil {
 		return nil, err
+	}
+	if len(raw) == maxMapsBytes {
+		return nil, fmt.Errorf("read maps: more than %d MiB", maxMapsBytes>>20)
 	}
 	if len(raw) == 0 || !p.Alive() {
 		return nil, fmt.Errorf("read maps: empty: %w", os.ErrNotExist)
@@ -121,10 +124,10 @@ func parseMapping(line string) (Mapping, error) {
 // of the process, and even if the file was deleted. It refuses anything but regular files: opening a
 // device may have an effect on it.
 func (p *Process) OpenMapped(m Mapping) (*hostile.File, error) {
-	path := p.path(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
-	f, err := hostile.Open(unix.AT_FDCWD, path, 0)
+	path := fmt.Sprintf("map_files/%x-%x", m.Start, m.End)
+	f, err := hostile.Open(p.dir, path, 0, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", m.Path, err)
+		return nil, fmt.Errorf("open %s: %w", m.Path, p.noteStall(err))
 	}
 	return f, nil
 }

@@ -3,99 +3,159 @@ package process
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 // PageSize is the kernel's page size in bytes. The arm64 kernel may have pages of 16 or 64 KiB.
 var PageSize = uint64(os.Getpagesize())
 
-var errShortRead = errors.New("the rest is not mapped")
+var errNotReadable = errors.New("it is not in RAM, nor in the file that it is mapped from")
 
-// ReadMemory fills buffer with the memory of the process at an address (proc_pid_mem(5)), whatever
-// its protection, and even if it is a device's. It is an error if not all of it could be read;
-// buffer is undefined then.
+// ReadMemory fills buffer with the memory of the process at an address, whatever its protection. It
+// is an error if not all of it could be read; buffer is undefined then. What is not in RAM is read
+// from the file that it was mapped from, or is zero if it never was written. It is not read from
+// swap.
 func (p *Process) ReadMemory(address uint64, buffer []byte) error {
 	if len(buffer) == 0 {
 		return nil
 	}
-
-	memory, err := p.openMemory()
-	if err == nil {
-		defer memory.Close()
-		err = readAt(memory, buffer, address)
-	}
-	if err != nil {
+	if err := p.readMemory(address, buffer); err != nil {
 		return fmt.Errorf("read %d bytes of memory of pid %d at %#x: %w",
 			len(buffer), p.PID, address, err)
 	}
 	return nil
 }
 
+func (p *Process) readMemory(address uint64, buffer []byte) error {
+	if address+uint64(len(buffer)) < address {
+		return errNotReadable
+	}
+	for len(buffer) > hostile.MaxBytes {
+		if err := p.readMemory(address, buffer[:hostile.MaxBytes]); err != nil {
+			return err
+		}
+		address, buffer = address+hostile.MaxBytes, buffer[hostile.MaxBytes:]
+	}
+	contents, err := p.peek([]uint64{address}, len(buffer))
+	if err != nil {
+		return err
+	}
+	if contents[0] != nil {
+		copy(buffer, contents[0])
+		return nil
+	}
+
+	maps, err := p.Maps()
+	if err != nil {
+		return err
+	}
+	for len(buffer) > 0 {
+		n := min(uint64(len(buffer)), PageSize-address%PageSize)
+		if err := p.readPage(maps, address, buffer[:n]); err != nil {
+			return err
+		}
+		address, buffer = address+n, buffer[n:]
+	}
+	return nil
+}
+
+// readPage reads memory of one page. A page of a private mapping that has no entry in the page table
+// has the contents of its file, or zeros.
+func (p *Process) readPage(maps []Mapping, address uint64, buffer []byte) error {
+	contents, err := p.peek([]uint64{address}, len(buffer))
+	if err != nil {
+		return err
+	}
+	if contents[0] != nil {
+		copy(buffer, contents[0])
+		return nil
+	}
+
+	m, ok := FindMapping(maps, address)
+	if !ok || m.Shared || !p.isUntouched(address) {
+		return errNotReadable
+	}
+	clear(buffer)
+	if !m.IsFile() {
+		return nil
+	}
+	f, err := p.OpenMapped(m)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.ReadAt(buffer, int64(address-m.Start+m.Offset)); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil // behind its end the page is zero
+}
+
+// isUntouched reports whether a page is neither in RAM nor in swap.
+func (p *Process) isUntouched(address uint64) bool {
+	pagemap, err := p.open("pagemap")
+	if err != nil {
+		return false
+	}
+	defer pagemap.Close()
+	var entry [entrySize]byte
+	_, err = hostile.OfProcess(pagemap).ReadAt(entry[:], int64(address/PageSize*entrySize))
+	return err == nil && entry[entrySize-1]&0xc0 == 0
+}
+
 const maxPeekBytes = 4096 // at each address
 
-// Peek reads size bytes, 1 to 4096, at each address, as ReadMemory does. A result is nil where not
-// all bytes could be read. The reads are not atomic: they may be of different moments. Reading a
-// swapped-out page brings it in: call Pagemap.Runs first. The error wraps os.ErrNotExist if the
-// process is gone.
+// Peek reads size bytes, 1 to 4096, at each address, whatever its protection. A result is nil where
+// not all bytes are in RAM. The reads are not atomic: they may be of different moments. The error
+// wraps os.ErrNotExist if the process is gone.
 func (p *Process) Peek(addresses []uint64, size int) ([][]byte, error) {
 	if size < 1 || size > maxPeekBytes {
 		return nil, fmt.Errorf("read %d bytes of memory at each address: not 1 to %d",
 			size, maxPeekBytes)
 	}
-	memory, err := p.openMemory()
+	contents, err := p.peek(addresses, size)
+	if err == nil && !p.Alive() {
+		err = os.ErrNotExist
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read memory of pid %d: %w", p.PID, err)
-	}
-	defer memory.Close()
-
-	buffer := make([]byte, len(addresses)*size)
-	contents := make([][]byte, len(addresses))
-	for i := 0; i < len(addresses); {
-		n := adjacent(addresses[i:], size)
-		isRead := n > 1 && readAt(memory, buffer[i*size:(i+n)*size], addresses[i]) == nil
-		for end := i + n; i < end; i++ {
-			to := buffer[i*size : (i+1)*size : (i+1)*size]
-			if isRead || readAt(memory, to, addresses[i]) == nil {
-				contents[i] = to
-			}
-		}
-	}
-
-	if !p.Alive() {
-		return nil, fmt.Errorf("read memory of pid %d: %w", p.PID, os.ErrNotExist)
 	}
 	return contents, nil
 }
 
-// adjacent returns how many addresses follow each other with so many bytes between them.
-func adjacent(addresses []uint64, size int) int {
-	n := 1
-	for n < len(addresses) && addresses[n] == addresses[n-1]+uint64(size) {
-		n++
+// peek reads memory of the program that the process executes now. process_vm_readv(2) would do
+// without a file. But since Linux 5.19 it first gives the process its own copy of every page that it
+// shares with a parent or child since a fork.
+func (p *Process) peek(addresses []uint64, size int) ([][]byte, error) {
+	if err := p.Stalled(); err != nil {
+		return nil, err
 	}
-	return n
+	memory, err := p.open("mem")
+	if err != nil {
+		return nil, err
+	}
+	defer memory.Close()
+	pagemap, err := p.open("pagemap")
+	if err != nil {
+		return nil, err
+	}
+	defer pagemap.Close()
+	contents, err := hostile.Memory(memory, pagemap, addresses, size)
+	return contents, p.noteStall(err)
 }
 
-// openMemory opens the memory of the program that the process executes now. process_vm_readv(2)
-// would read many addresses in one call. But since Linux 5.19 it first gives the process its own
-// copy of every page that it shares with a parent or child since a fork.
-func (p *Process) openMemory() (*os.File, error) {
-	memory, err := os.Open(p.path("mem"))
+// open opens a file of the process's /proc directory.
+func (p *Process) open(name string) (*os.File, error) {
+	f, err := os.Open(p.path(name))
 	switch {
 	case errors.Is(err, unix.ESRCH):
 		return nil, os.ErrNotExist
 	case err != nil:
 		return nil, errors.Unwrap(err)
 	}
-	return memory, nil
-}
-
-func readAt(memory *os.File, buffer []byte, address uint64) error {
-	n, err := unix.Pread(int(memory.Fd()), buffer, int64(address))
-	if err == nil && n < len(buffer) {
-		err = errShortRead
-	}
-	return err
+	return f, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -78,16 +79,65 @@ func TestReadMemory(t *testing.T) {
 	}{
 		"no bytes":         {0, 0, nil},
 		"last bytes":       {end - 8, 8, nil},
-		"end not readable": {end - 8, 9, errShortRead},
-		"not readable":     {end, 8, unix.EIO},
-		"null pointer":     {0, 8, unix.EIO},
-		"kernel address":   {^uint64(0) - 7, 8, unix.EINVAL},
-		"not canonical":    {1 << 62, 8, unix.EIO},
+		"end not readable": {end - 8, 9, errNotReadable},
+		"not readable":     {end, 8, errNotReadable},
+		"null pointer":     {0, 8, errNotReadable},
+		"kernel address":   {^uint64(0) - 7, 8, errNotReadable},
+		"not canonical":    {1 << 62, 8, errNotReadable},
 	} {
 		if err := p.ReadMemory(c.address, make([]byte, c.size)); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
+}
+
+// What the process has not touched is read without touching it for the process.
+func TestReadMemoryOfUntouchedPages(t *testing.T) {
+	const pages = 4
+	path := filepath.Join(t.TempDir(), "file")
+	content := bytes.Repeat([]byte("0123456789abcdef"), pages*pageBytes/16)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := must(os.Open(path))
+	defer file.Close()
+	mapped := must(unix.Mmap(int(file.Fd()), 0, len(content), unix.PROT_READ, unix.MAP_PRIVATE))
+	defer unix.Munmap(mapped)
+	anonymous := mapPages(t, pages)
+	anonymous[0] = 1
+
+	p := openSelf(t)
+	for name, c := range map[string]struct{ memory, want []byte }{
+		"file":      {mapped, content},
+		"anonymous": {anonymous, append([]byte{1}, make([]byte, len(content)-1)...)},
+	} {
+		before := presentPages(t, c.memory)
+		got := make([]byte, len(c.memory)-100)
+		if err := p.ReadMemory(addressOf(c.memory)+50, got); err != nil ||
+			!bytes.Equal(got, c.want[50:len(c.want)-50]) {
+			t.Errorf("%s: %v, or other bytes", name, err)
+		}
+		peeked := must(p.Peek([]uint64{addressOf(c.memory) + 3*PageSize}, 8))
+		if peeked[0] != nil {
+			t.Errorf("%s: Peek has read %x of an untouched page", name, peeked[0])
+		}
+		if after := presentPages(t, c.memory); after != before || before == pages {
+			t.Errorf("%s: %d pages are in the page table, and %d after reading", name, before, after)
+		}
+	}
+}
+
+// presentPages counts the pages of our own memory that are in the page table, by /proc/self/pagemap.
+func presentPages(t *testing.T, memory []byte) (present int) {
+	t.Helper()
+	file := must(os.Open("/proc/self/pagemap"))
+	defer file.Close()
+	entries := make([]byte, 8*len(memory)/pageBytes)
+	must(file.ReadAt(entries, int64(addressOf(memory)/PageSize*8)))
+	for entry := range slices.Chunk(entries, 8) {
+		present += int(binary.NativeEndian.Uint64(entry) >> 63)
+	}
+	return present
 }
 
 func mustPeek(t *testing.T, memory []byte, offsets []int, size int) {

@@ -8,13 +8,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -42,6 +42,8 @@ type Process struct {
 
 	pidfd     int      // -1: not open
 	pidfdFile *os.File // of pidfd; the runtime's poller waits on it without a thread
+
+	stalled atomic.Bool // it has not answered once
 
 	heldMu sync.Mutex
 	held   []*hostile.File // by Hold
@@ -238,32 +240,58 @@ func (p *Process) read(name string) ([]byte, error) {
 	return raw, nil
 }
 
-// Bounds on what is read of a command line and of an environment, in bytes.
+// Bounds on what is read of a command line, an environment and the maps, in bytes.
 const (
 	maxArgumentBytes    = 64 << 10
 	maxEnvironmentBytes = 1 << 20
+	maxMapsBytes        = 64 << 20
 )
 
-// readLimited reads up to limit bytes of a file whose length the process controls.
-func (p *Process) readLimited(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(p.path(name))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, errors.Unwrap(err))
+// readLocking reads up to limit bytes of a file whose reading takes the lock of the process's address
+// space. The process can keep that locked for ever: the error wraps hostile.ErrStalled then, now and
+// from now on.
+func (p *Process) readLocking(name string, limit int) ([]byte, error) {
+	if err := p.Stalled(); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	defer f.Close()
-
-	raw, err := io.ReadAll(io.LimitReader(f, limit))
+	f, err := p.open(name)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
+	defer f.Close()
+
+	raw, err := hostile.OfProcess(f).ReadAll(limit)
+	if errors.Is(err, unix.ESRCH) {
+		err = os.ErrNotExist
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, p.noteStall(err))
+	}
 	return raw, nil
+}
+
+// noteStall notes and returns an error. If the process has not answered, it is not asked again.
+func (p *Process) noteStall(err error) error {
+	if errors.Is(err, hostile.ErrStalled) {
+		p.stalled.Store(true)
+	}
+	return err
+}
+
+// Stalled returns an error that wraps hostile.ErrStalled if the process has not answered once: its
+// address space is locked, or a file that it has mapped cannot be read.
+func (p *Process) Stalled() error {
+	if p.stalled.Load() {
+		return fmt.Errorf("pid %d: %w", p.PID, hostile.ErrStalled)
+	}
+	return nil
 }
 
 // Environment returns the named variables that were set when the program was executed, printable;
 // later calls of setenv do not show. It is empty where the environment cannot be read.
 func (p *Process) Environment(names ...string) map[string]string {
 	values := make(map[string]string)
-	raw, err := p.readLimited("environ", maxEnvironmentBytes)
+	raw, err := p.readLocking("environ", maxEnvironmentBytes)
 	if err != nil {
 		return values
 	}
@@ -278,7 +306,7 @@ func (p *Process) Environment(names ...string) map[string]string {
 }
 
 func (p *Process) readArguments() []string {
-	raw, err := p.readLimited("cmdline", maxArgumentBytes)
+	raw, err := p.readLocking("cmdline", maxArgumentBytes)
 	if err != nil || len(raw) == 0 {
 		return nil
 	}

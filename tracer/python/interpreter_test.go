@@ -15,8 +15,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/symbol"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
@@ -242,7 +240,7 @@ const bias = 0x7f0000000000
 // evalLoop is findEvalLoop on a file, without unused ranges.
 func evalLoop(t testing.TB, path string) ([]bpf.CodeRange, error) {
 	t.Helper()
-	f, err := hostile.Open(unix.AT_FDCWD, path, 0)
+	f, err := hostile.Open(nil, path, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

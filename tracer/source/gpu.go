@@ -293,5 +293,5 @@ func (g *GPU) SampleTotals(stop <-chan struct{}) {
 	case <-stop:
 	case <-time.After(totalsSampleTime):
 	}
-	_ = l.Close() // else it is detached when allocscope exits
+	_ = probe.Close([]link.Link{l}) // else it is detached when allocscope exits
 }

@@ -116,7 +116,7 @@ func (s *Steps) Close() error {
 	if s.link == nil {
 		return nil
 	}
-	err := s.link.Close()
+	err := probe.Close([]link.Link{s.link})
 	s.link = nil
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 
 	"golang.org/x/sys/unix"
@@ -164,14 +165,14 @@ func checksum(r io.ReaderAt, size int64, sum uint32) error {
 // (openat2(2), RESOLVE_IN_ROOT, Linux 5.6). os.Root would refuse the absolute
 // links that are common in system images.
 func openInRoot(root, path string) (*hostile.File, error) {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open root %s: %w", root, err)
+		return nil, fmt.Errorf("open root: %w", err)
 	}
-	defer unix.Close(dir)
+	defer dir.Close()
 
 	const inRoot = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
-	f, err := hostile.Open(dir, path, inRoot)
+	f, err := hostile.Open(dir, path, inRoot, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
@@ -113,7 +111,7 @@ func read(t testing.TB, path string) []byte {
 
 func handleOf(t testing.TB, path string) *hostile.File {
 	t.Helper()
-	handle, err := hostile.Open(unix.AT_FDCWD, path, 0)
+	handle, err := hostile.Open(nil, path, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

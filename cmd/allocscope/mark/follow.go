@@ -45,7 +45,7 @@ func (m *Receiver) Follow(path string) error {
 // openOutput opens a file or a FIFO without waiting for a writer. Each time, the owner of its folder
 // decides what the path leads to.
 func openOutput(path string) (*os.File, error) {
-	file, err := hostile.Open(unix.AT_FDCWD, path, 0, unix.S_IFIFO)
+	file, err := hostile.Open(nil, path, 0, unix.S_IFIFO)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		err = fmt.Errorf("%w (make it first, or start the program that writes it)", err)

@@ -1,0 +1,227 @@
+package hostile
+
+import (
+	"encoding/binary"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors of the child.
+const childSocket, childShared = 3, 4
+
+// init takes over in the child, before most of the program has started.
+func init() {
+	if len(os.Args) == 0 || os.Args[0] != Name {
+		return
+	}
+	if err := serve(); err != nil {
+		_, _ = os.Stderr.WriteString(Name + ": " + err.Error() + "\n")
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// serve answers requests until the other end of the socket is closed.
+func serve() error {
+	memory, err := mapShared(childShared)
+	if err != nil {
+		return err
+	}
+	message := make([]byte, requestBytes)
+	for {
+		fds, err := receive(childSocket, message)
+		if err != nil {
+			return nil //nolint:nilerr // the end of the socket is that of the child
+		}
+		var ask request
+		if _, err := binary.Decode(message, binary.NativeEndian, &ask); err != nil {
+			return err
+		}
+
+		server := server{shared: memory, data: memory[8*maxReads:], fds: fds, opened: -1}
+		server.answer(ask)
+		var rights []byte
+		if server.opened >= 0 {
+			rights = unix.UnixRights(server.opened)
+			fds = append(fds, server.opened)
+		}
+		err = unix.Sendmsg(childSocket, []byte{0}, rights, nil, 0)
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// server answers one request.
+type server struct {
+	shared, data []byte
+	fds          []int // that came with the request
+	opened       int   // the descriptor to answer with; -1: none
+}
+
+func (s *server) answer(ask request) {
+	switch {
+	case ask.Operation == openFile:
+		s.opened = s.open(string(s.data[:ask.Size]))
+	case ask.Operation == readFile && len(s.fds) == 1:
+		s.readFile(s.data[:ask.Size], int64(s.position(0)))
+	case ask.Operation == scanPages && len(s.fds) == 1:
+		n, err := pagemapScan(s.fds[0], s.shared, s.data[:ask.Size])
+		s.put(0, n, err)
+	case ask.Operation == readMemory && len(s.fds) == 2:
+		m := memoryReader{server: s, mem: s.fds[0], pagemap: s.fds[1]}
+		m.read(int(ask.Reads), int(ask.Size))
+	default:
+		s.put(0, 0, unix.EINVAL)
+	}
+}
+
+func (s *server) position(i int) uint64 { return binary.NativeEndian.Uint64(s.shared[8*i:]) }
+
+// put sets the result of a read.
+func (s *server) put(read, n int, err error) {
+	result := int64(n)
+	if errno, ok := err.(unix.Errno); ok { //nolint:errorlint // system calls return these alone
+		result = -int64(errno)
+	}
+	binary.NativeEndian.PutUint64(s.shared[8*read:], uint64(result))
+}
+
+// open opens a file if it is of an allowed type: see Open. It returns -1 if it does not.
+func (s *server) open(path string) int {
+	folder := unix.AT_FDCWD
+	if len(s.fds) > 0 {
+		folder = s.fds[0]
+	}
+	fd, err := openPath(folder, path, s.position(0))
+	if err != nil {
+		s.put(0, 0, err)
+		return -1
+	}
+	defer unix.Close(fd)
+
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		s.put(0, 0, err)
+		return -1
+	}
+	if !slices.Contains([]uint64{unix.S_IFREG, s.position(1)}, uint64(stat.Mode&unix.S_IFMT)) {
+		s.put(0, 0, errnoFileType)
+		return -1
+	}
+	opened, err := unix.Open("/proc/self/fd/"+decimal(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	s.put(0, 0, err)
+	return opened
+}
+
+// readFile reads until the buffer is full or the file ends. Files of /proc come in pieces.
+func (s *server) readFile(to []byte, offset int64) {
+	read := 0
+	for read < len(to) {
+		n, err := unix.Pread(s.fds[0], to[read:], offset+int64(read))
+		if err != nil && err != unix.EINTR { //nolint:errorlint // as in put
+			s.put(0, 0, err)
+			return
+		}
+		if n == 0 && err == nil {
+			break
+		}
+		read += max(0, n)
+	}
+	s.put(0, read, nil)
+}
+
+// A memoryReader reads the memory of a process.
+type memoryReader struct {
+	*server
+	mem, pagemap int
+	pages        []uint64 // those that are asked for and in RAM, in order
+}
+
+var pageSize = uint64(os.Getpagesize())
+
+// read reads size bytes at each address. Where addresses follow each other, it reads them at once.
+func (m *memoryReader) read(reads, size int) {
+	addresses := make([]uint64, reads)
+	for i := range addresses {
+		addresses[i] = m.position(i)
+	}
+	m.findPages(addresses, uint64(size))
+
+	for i := 0; i < reads; {
+		n := 1
+		for i+n < reads && addresses[i+n] == addresses[i+n-1]+uint64(size) {
+			n++
+		}
+		isRead := n > 1 && m.readAt(m.data[i*size:(i+n)*size], addresses[i])
+		for end := i + n; i < end; i++ {
+			got := 0
+			if isRead || m.readAt(m.data[i*size:(i+1)*size], addresses[i]) {
+				got = size
+			}
+			m.put(i, got, nil)
+		}
+	}
+}
+
+// findPages finds which pages of the ranges are in RAM and in the page table: then reading them waits
+// for nothing. Bit 63 of an entry says so, proc_pid_pagemap(5). Entries that lie close to each other
+// are read at once.
+func (m *memoryReader) findPages(addresses []uint64, size uint64) {
+	var wanted []uint64
+	for _, address := range addresses {
+		last := (address + size - 1) / pageSize
+		for page := address / pageSize; page <= last; page++ {
+			if n := len(wanted); n == 0 || wanted[n-1] != page {
+				wanted = append(wanted, page)
+			}
+		}
+	}
+	slices.Sort(wanted)
+	wanted = slices.Compact(wanted)
+
+	const most = 2048 // entries: 16 KiB
+	entries := make([]byte, 8*most)
+	for len(wanted) > 0 {
+		first, n := wanted[0], 1
+		for n < len(wanted) && wanted[n] < first+most && wanted[n]-wanted[n-1] <= 64 {
+			n++
+		}
+		read, _ := unix.Pread(m.pagemap, entries[:8*(wanted[n-1]-first+1)], int64(first)*8)
+		for _, page := range wanted[:n] {
+			at := 8 * int(page-first)
+			if at+8 <= read && binary.LittleEndian.Uint64(entries[at:])>>63 == 1 {
+				m.pages = append(m.pages, page)
+			}
+		}
+		wanted = wanted[n:]
+	}
+}
+
+// readAt reads all bytes of a range, or returns false.
+func (m *memoryReader) readAt(to []byte, address uint64) bool {
+	first, last := address/pageSize, (address+uint64(len(to))-1)/pageSize
+	i, found := slices.BinarySearch(m.pages, first)
+	n := int(last - first)
+	if !found || last < first || i+n >= len(m.pages) || m.pages[i+n] != last {
+		return false
+	}
+	read, err := unix.Pread(m.mem, to, int64(address))
+	return err == nil && read == len(to)
+}
+
+// decimal is strconv.Itoa for what is not negative.
+func decimal(n int) string {
+	var digits strings.Builder
+	if n >= 10 {
+		digits.WriteString(decimal(n / 10))
+	}
+	digits.WriteByte(byte('0' + n%10))
+	return digits.String()
+}

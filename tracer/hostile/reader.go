@@ -1,0 +1,359 @@
+package hostile
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Name is argument 0 of the child process.
+const Name = "allocscope-reader"
+
+// ErrStalled means that a read has not returned in time, and was given up.
+var ErrStalled = errors.New("it does not answer (a file system in user space or on another machine?)")
+
+const (
+	// readTimeout is how long the child has for an answer. Most take microseconds, and a busy disk or
+	// network takes less than a second.
+	readTimeout = 10 * time.Second
+	// maxLost bounds the children that hang. Each costs some 10 MiB until its read returns.
+	maxLost = 4
+)
+
+// The memory that both processes share has the positions of the reads, and then the bytes read.
+const (
+	maxReads    = 1 << 15 // in a request
+	maxBytes    = 2 << 20 // in an answer
+	sharedBytes = 8*maxReads + maxBytes
+)
+
+// An operation is what the child is asked for.
+type operation uint32
+
+const (
+	openFile   operation = iota // at a path; the answer has the descriptor
+	readFile                    // at a position
+	scanPages                   // the ioctl PAGEMAP_SCAN
+	readMemory                  // of a process, at addresses whose pages are in RAM
+)
+
+// A request goes through the socket, with the descriptors of the files. The shared memory has what
+// else it needs: positions, or an argument, and a path. It is answered there, too: position i by the
+// number of bytes that were read, or by an error number below 0.
+type request struct {
+	Operation operation
+	Reads     uint32
+	Size      uint32 // bytes of each read
+}
+
+const (
+	requestBytes = 12
+	scanBytes    = 96 // of struct pm_scan_arg
+)
+
+// A reader asks a child process to read. It starts the child when it first needs one.
+type reader struct {
+	timeout time.Duration
+
+	mu     sync.Mutex // held during a request
+	socket int        // 0: there is no child
+	pid    int
+	shared []byte
+	used   time.Duration // CPU time of children that have ended
+	lost   int           // children that hang
+}
+
+var child = reader{timeout: readTimeout}
+
+// CPUTime returns the CPU time of the children.
+func CPUTime() time.Duration {
+	child.mu.Lock()
+	defer child.mu.Unlock()
+	return child.used + child.cpuTime()
+}
+
+// Memory reads memory of a process: mem and pagemap are its files in /proc. It reads size bytes at
+// each address, and only where all of them are in RAM: nothing is brought in for it, be it from swap,
+// from a file or from the kernel's zero page. A result is nil where that is not so.
+func Memory(mem, pagemap *os.File, addresses []uint64, size int) ([][]byte, error) {
+	contents := make([][]byte, len(addresses))
+	buffer := make([]byte, len(addresses)*size)
+	most := min(maxReads, maxBytes/size)
+	for from := 0; from < len(addresses); from += most {
+		to := min(len(addresses), from+most)
+		results, err := child.readMemory(mem, pagemap, addresses[from:to], size, buffer[from*size:])
+		if err != nil {
+			return nil, err
+		}
+		for i, n := range results {
+			if n == int64(size) {
+				at := (from + i) * size
+				contents[from+i] = buffer[at : at+size : at+size]
+			}
+		}
+	}
+	return contents, nil
+}
+
+// MaxBytes is the most that Memory can read at one address.
+const MaxBytes = maxBytes
+
+func (r *reader) readMemory(
+	mem, pagemap *os.File, addresses []uint64, size int, to []byte,
+) (results []int64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if err := r.start(); err != nil {
+		return nil, err
+	}
+	for i, address := range addresses {
+		r.setPosition(i, address)
+	}
+	ask := request{Operation: readMemory, Reads: uint32(len(addresses)), Size: uint32(size)}
+	if _, err := r.ask(ask, mem, pagemap); err != nil {
+		return nil, err
+	}
+	copy(to, r.data()[:len(addresses)*size])
+	results = make([]int64, len(addresses))
+	for i := range results {
+		results[i] = r.result(i)
+	}
+	return results, nil
+}
+
+func (r *reader) readFile(f *os.File, to []byte, offset int64) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if err := r.start(); err != nil {
+		return 0, err
+	}
+	r.setPosition(0, uint64(offset))
+	if _, err := r.ask(request{Operation: readFile, Reads: 1, Size: uint32(len(to))}, f); err != nil {
+		return 0, err
+	}
+	n, err := r.onlyResult()
+	copy(to, r.data()[:n])
+	return n, err
+}
+
+func (r *reader) scanPages(f *os.File, argument, regions []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if err := r.start(); err != nil {
+		return 0, err
+	}
+	copy(r.shared[:scanBytes], argument)
+	regions = regions[:min(len(regions), maxBytes)]
+	if _, err := r.ask(request{Operation: scanPages, Size: uint32(len(regions))}, f); err != nil {
+		return 0, err
+	}
+	copy(argument, r.shared[8:8+scanBytes])
+	copy(regions, r.data())
+	return r.onlyResult()
+}
+
+// open opens a file: see Open.
+func (r *reader) open(folder *os.File, path string, resolve uint64, allowed uint32) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if err := r.start(); err != nil {
+		return -1, err
+	}
+	r.setPosition(0, resolve)
+	r.setPosition(1, uint64(allowed))
+	size := copy(r.data(), path)
+	var folders []*os.File
+	if folder != nil {
+		folders = append(folders, folder)
+	}
+	opened, err := r.ask(request{Operation: openFile, Reads: 2, Size: uint32(size)}, folders...)
+	if err != nil {
+		return -1, err
+	}
+	if _, err := r.onlyResult(); err != nil {
+		return -1, err
+	}
+	return opened, nil
+}
+
+func (r *reader) data() []byte { return r.shared[8*maxReads:] }
+
+func (r *reader) setPosition(i int, position uint64) {
+	binary.NativeEndian.PutUint64(r.shared[8*i:], position)
+}
+
+func (r *reader) result(i int) int64 { return int64(binary.NativeEndian.Uint64(r.shared[8*i:])) }
+
+// onlyResult returns the result of a request that has one.
+func (r *reader) onlyResult() (int, error) {
+	n := r.result(0)
+	if n < 0 {
+		return 0, unix.Errno(-n)
+	}
+	return int(n), nil
+}
+
+// ask has the child do a request, and returns the descriptor of its answer; -1: there is none. The
+// results are in shared. A child that does not answer in time is given up.
+func (r *reader) ask(ask request, files ...*os.File) (fd int, err error) {
+	var fds []int
+	for _, f := range files {
+		fds = append(fds, int(f.Fd()))
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	message, _ := binary.Append(nil, binary.NativeEndian, ask)
+	if err := unix.Sendmsg(r.socket, message, rights, nil, 0); err != nil {
+		r.giveUp()
+		return -1, fmt.Errorf("ask the reading process: %w", err)
+	}
+
+	if !r.awaitAnswer() {
+		r.lost++
+		r.giveUp()
+		return -1, ErrStalled
+	}
+	opened, err := receive(r.socket, make([]byte, 1))
+	if err != nil {
+		r.giveUp()
+		return -1, fmt.Errorf("hear the reading process: %w", err)
+	}
+	if len(opened) == 0 {
+		return -1, nil
+	}
+	return opened[0], nil
+}
+
+// awaitAnswer returns false if there is no answer in time.
+func (r *reader) awaitAnswer() bool {
+	until := time.Now().Add(r.timeout)
+	for {
+		rest := time.Until(until)
+		polled := []unix.PollFd{{Fd: int32(r.socket), Events: unix.POLLIN}}
+		n, err := unix.Poll(polled, int(max(0, rest.Milliseconds())))
+		if n > 0 {
+			return true
+		}
+		if rest <= 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return false
+		}
+	}
+}
+
+// receive receives a message with its descriptors. The error is io.EOF if the other end is closed.
+func receive(socket int, message []byte) (fds []int, err error) {
+	const most = 2 // descriptors
+	control := make([]byte, unix.CmsgSpace(most*4))
+	n, size, _, _, err := unix.Recvmsg(socket, message, control, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, io.EOF
+	}
+	parts, err := unix.ParseSocketControlMessage(control[:size])
+	if err != nil || len(parts) == 0 {
+		return nil, err
+	}
+	return unix.ParseUnixRights(&parts[0])
+}
+
+// start starts the child, unless there is one.
+func (r *reader) start() error {
+	if r.socket != 0 {
+		return nil
+	}
+	if r.lost >= maxLost {
+		return fmt.Errorf("%d reading processes hang: %w", r.lost, ErrStalled)
+	}
+	if err := r.startChild(); err != nil {
+		return fmt.Errorf("start the reading process: %w", err)
+	}
+	return nil
+}
+
+func (r *reader) startChild() error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	ours, theirs := pair[0], os.NewFile(uintptr(pair[1]), "socket")
+	defer theirs.Close()
+
+	memory, err := newShared()
+	if err != nil {
+		unix.Close(ours)
+		return err
+	}
+	defer memory.Close()
+	shared, err := mapShared(int(memory.Fd()))
+	if err != nil {
+		unix.Close(ours)
+		return err
+	}
+
+	command := exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{Name},
+		Env:        []string{"GOMAXPROCS=1", "GOGC=20"},
+		Stderr:     os.Stderr,
+		ExtraFiles: []*os.File{theirs, memory},
+	}
+	if err := command.Start(); err != nil {
+		unix.Close(ours)
+		return errors.Join(err, unix.Munmap(shared))
+	}
+	go func() { _ = command.Wait() }() // which may be never
+	r.socket, r.pid, r.shared = ours, command.Process.Pid, shared
+	return nil
+}
+
+func newShared() (*os.File, error) {
+	fd, err := unix.MemfdCreate("allocscope-reader", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), "shared memory")
+	if err := file.Truncate(sharedBytes); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func mapShared(fd int) ([]byte, error) {
+	return unix.Mmap(fd, 0, sharedBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+// giveUp ends the child. If it hangs, it ends when its read returns.
+func (r *reader) giveUp() {
+	r.used += r.cpuTime()
+	_ = unix.Kill(r.pid, unix.SIGKILL)
+	_ = unix.Close(r.socket)
+	_ = unix.Munmap(r.shared)
+	r.socket, r.pid, r.shared = 0, 0, nil
+}
+
+// cpuTime returns the CPU time of the child.
+func (r *reader) cpuTime() time.Duration {
+	if r.socket == 0 {
+		return 0
+	}
+	clock := int32(^r.pid<<3 | 2) // MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED), <linux/posix-timers.h>
+	var used unix.Timespec
+	if unix.ClockGettime(clock, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Nano())
+}

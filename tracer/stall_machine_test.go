@@ -1,0 +1,153 @@
+//go:build machine
+
+package tracer_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/hostile"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// machineHasFUSE is the variable that is set in a virtual machine whose kernel has FUSE.
+const machineHasFUSE = "ALLOCSCOPE_MACHINE_HAS_FUSE"
+
+// TestKernelStall traces programs whose memory, files or address space never answer. It can block
+// fork(2) for a whole machine, so that only virtual ones run it. On this machine it builds the program.
+func TestKernelStall(t *testing.T) {
+	tracertest.Build(t, "stall.c", "-pthread")
+	tracertest.Build(t, "pair.c")
+	if os.Getenv(machineHasFUSE) == "" {
+		return
+	}
+	t.Run("list of libraries in a file that is never read", func(t *testing.T) {
+		testStall(t, "links", "does not answer")
+	})
+	t.Run("code in a file that is never read", func(t *testing.T) { testStall(t, "code", "") })
+	t.Run("locked address space", testStallLocked)
+	t.Run("locked address space of another process", testStallBystander)
+}
+
+// startStall starts a program of which a file system waits, which ends with it.
+func startStall(t *testing.T, mode string) *tracertest.Target {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "stall-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after the program's end
+		_ = syscall.Unmount(folder, syscall.MNT_FORCE)
+		_ = os.Remove(folder)
+	})
+	target := tracertest.Start(t, tracertest.Build(t, "stall.c", "-pthread"), mode, folder)
+	target.Await("ready")
+	return target
+}
+
+// within fails the test if a call has not returned after minutes.
+func within[T any](t *testing.T, what string, call func() (T, error)) (T, error) {
+	t.Helper()
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := call()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-time.After(3 * time.Minute):
+		t.Fatalf("%s does not return", what)
+		panic("not reached")
+	}
+}
+
+func openWithin(t *testing.T, pid int) (*tracer.Session, error) {
+	t.Helper()
+	return within(t, "Open", func() (*tracer.Session, error) {
+		return tracer.Open(context.Background(), tracer.Options{PID: pid, Interval: 1})
+	})
+}
+
+func closeWithin(t *testing.T, s *tracer.Session) error {
+	t.Helper()
+	_, err := within(t, "Close", func() (any, error) { return nil, s.Close() })
+	return err
+}
+
+// testStall traces a program of which some memory cannot be read. reason is a part of why source heap
+// is not attached; "": it is.
+func testStall(t *testing.T, mode, reason string) {
+	target := startStall(t, mode)
+	s, err := openWithin(t, target.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := heapReason(s); reason == "" && got != "" || !strings.Contains(got, reason) {
+		t.Errorf("source heap: %q, want %q", got, reason)
+	}
+	within(t, "Follow", func() (any, error) { return s.Follow(), nil })
+	if _, err := within(t, "Snapshot", func() (any, error) { return s.Snapshot() }); err != nil {
+		t.Error(err)
+	}
+	if err := closeWithin(t, s); err != nil {
+		t.Error(err)
+	}
+	if err := syscall.Kill(target.PID(), 0); err != nil {
+		t.Errorf("the target: %v", err)
+	}
+}
+
+// heapReason returns why source heap is not attached; "": it is.
+func heapReason(s *tracer.Session) string {
+	for _, status := range s.Sources() {
+		if status.Name == "heap" {
+			return status.Reason
+		}
+	}
+	return "there is no source heap"
+}
+
+func testStallLocked(t *testing.T) {
+	target := startStall(t, "locked")
+	s, err := openWithin(t, target.PID())
+	if !errors.Is(err, hostile.ErrStalled) {
+		t.Errorf("Open: %v", err)
+	}
+	if err == nil {
+		closeWithin(t, s)
+	}
+}
+
+// Attaching to a library locks the address space of all processes that have mapped it. The trace of
+// another process goes on without source heap.
+func testStallBystander(t *testing.T) {
+	hog := startStall(t, "locked")
+	target := startCommand(t, exec.Command(tracertest.Build(t, "pair.c"), "1000", "64"))
+	s, err := openWithin(t, target.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reason := heapReason(s); !strings.Contains(reason, "address space locked") {
+		t.Errorf("source heap: %q", reason)
+	}
+	if _, err := within(t, "Snapshot", func() (any, error) { return s.Snapshot() }); err != nil {
+		t.Error(err)
+	}
+
+	hog.Process.Kill()
+	if err := closeWithin(t, s); err != nil {
+		t.Error(err)
+	}
+}

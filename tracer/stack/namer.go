@@ -20,15 +20,22 @@ type Namer struct {
 	Codes            *codeNames
 	keepNativeFrames bool              // of the Python interpreter
 	maps             []process.Mapping // executable ones
+	generation       int               // of maps: how often they have changed
 	files            map[process.FileID]*mappedFile
+	uses             uint64 // of files
 	modules          map[process.Mapping]*growth.Module
 }
 
-// A mappedFile is an open file. Both fields are nil if the file cannot be opened, and symbols alone
-// is if the file is damaged.
+// maxOpenFiles bounds the files of a process that are open. A trainer that compiles maps a library
+// for each kernel.
+const maxOpenFiles = 512
+
+// A mappedFile is an open file. Both fields are nil if the file cannot be opened, or is damaged.
 type mappedFile struct {
 	file    *hostile.File
 	symbols *symbol.File
+	seen    int    // the last generation of the mappings that has it
+	used    uint64 // when it was last needed, in uses
 }
 
 // NewNamer returns a Namer without mappings. It leaves the native frames of the Python interpreter
@@ -43,23 +50,46 @@ func NewNamer(p *process.Process, keepNativeFrames bool) *Namer {
 	}
 }
 
-// setMappings keeps the executable mappings. It opens their files at once: the process may have
-// exited by the time a stack is named.
-// It returns false if they are those that it has.
-func (n *Namer) setMappings(maps []process.Mapping) (changed bool) {
+// setMappings keeps the executable mappings. It opens their files at once, up to a bound: the process
+// may have exited by the time a stack is named. It closes those that no generation since the oldest
+// has: no stack asks for them.
+// It returns false if the mappings are those that it has.
+func (n *Namer) setMappings(maps []process.Mapping, oldest int) (changed bool) {
 	var executable []process.Mapping
 	for _, m := range maps {
 		if m.Execute {
 			executable = append(executable, m)
-			n.mappedFile(m)
 		}
 	}
-
 	if slices.Equal(executable, n.maps) {
 		return false
 	}
+
 	n.maps = executable
+	n.generation++
+	for _, m := range executable {
+		if f, ok := n.files[m.File()]; ok {
+			f.seen = n.generation
+		} else if len(n.files) < maxOpenFiles {
+			n.mappedFile(m)
+		}
+	}
+	n.forget(oldest)
 	return true
+}
+
+// forget closes the files that no generation since the oldest has.
+func (n *Namer) forget(oldest int) {
+	for id, f := range n.files {
+		if f.seen < oldest {
+			_ = f.close() // it was only read
+			delete(n.files, id)
+		}
+	}
+
+	if len(n.modules) > 2*len(n.maps)+maxOpenFiles {
+		clear(n.modules) // frames keep theirs
+	}
 }
 
 // A namedFrame is a frame and whether the frame is the Python interpreter's own.
@@ -172,38 +202,64 @@ func (n *Namer) module(m process.Mapping) *growth.Module {
 	return module
 }
 
-// mappedFile opens the file of a mapping, once.
+// mappedFile opens the file of a mapping, unless it is open. Of too many it closes the one that was
+// not needed for longest.
 func (n *Namer) mappedFile(m process.Mapping) *mappedFile {
+	n.uses++
 	id := m.File()
 	if f, ok := n.files[id]; ok {
+		f.used = n.uses
 		return f
 	}
 
-	f := &mappedFile{}
+	if len(n.files) >= maxOpenFiles {
+		n.closeOldest()
+	}
+	f := &mappedFile{seen: n.generation, used: n.uses}
 	n.files[id] = f
 	if !m.IsFile() {
 		return f
 	}
 
-	var err error
-	if f.file, err = n.process.OpenMapped(m); err != nil {
-		f.file = nil
+	file, err := n.process.OpenMapped(m)
+	if err != nil {
 		return f
 	}
 	path := strings.TrimSuffix(m.Path, " (deleted)")
-	f.symbols, _ = symbol.New(f.file, path, n.process.Root())
+	f.file = file
+	if f.symbols, err = symbol.New(file, path, n.process.Root()); err != nil {
+		_ = f.close() // it was only read
+	}
 	return f
+}
+
+func (n *Namer) closeOldest() {
+	var oldest process.FileID
+	for id, f := range n.files {
+		if known, ok := n.files[oldest]; !ok || f.used < known.used {
+			oldest = id
+		}
+	}
+	_ = n.files[oldest].close() // it was only read
+	delete(n.files, oldest)
 }
 
 func (n *Namer) close() error {
 	var errs []error
 	for _, f := range n.files {
-		if f.symbols != nil {
-			errs = append(errs, f.symbols.Close())
-		}
-		if f.file != nil {
-			errs = append(errs, f.file.Close())
-		}
+		errs = append(errs, f.close())
 	}
+	return errors.Join(errs...)
+}
+
+func (f *mappedFile) close() error {
+	var errs []error
+	if f.symbols != nil {
+		errs = append(errs, f.symbols.Close())
+	}
+	if f.file != nil {
+		errs = append(errs, f.file.Close())
+	}
+	f.file, f.symbols = nil, nil
 	return errors.Join(errs...)
 }

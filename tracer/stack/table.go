@@ -66,8 +66,8 @@ func (t *Table) SetMappings(maps []process.Mapping) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
 
-	if t.Namer.setMappings(maps) {
-		t.unnamed.generation++
+	if t.Namer.setMappings(maps, t.unnamed.oldestGeneration()) {
+		t.unnamed.generation = t.Namer.generation
 		t.settle()
 	}
 }

@@ -1,10 +1,13 @@
 package stack
 
 import (
+	"debug/elf"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -112,4 +115,100 @@ func TestNamerFiles(t *testing.T) {
 			t.Errorf("%d files have symbols; %d descriptors, %d before", named, after, before)
 		}
 	})
+}
+
+// manySymbols is an ELF file with so many functions of one byte, named f, from address 0x1000 on.
+func manySymbols(functions int) []byte {
+	const header, program, code = 64, 56, 0x1000
+	symbols := uint64(code)
+	names := symbols + uint64(functions+1)*24
+	sections := names + 8
+	le := binary.LittleEndian
+
+	b := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 9)...)
+	b = le.AppendUint16(b, uint16(elf.ET_DYN))
+	b = le.AppendUint16(b, uint16(elf.EM_X86_64))
+	b = le.AppendUint32(b, 1)
+	for _, at := range []uint64{0, header, sections} { // entry, program headers, section headers
+		b = le.AppendUint64(b, at)
+	}
+	b = le.AppendUint32(b, 0)
+	for _, size := range []uint16{header, program, 1, 64, 3, 2} {
+		b = le.AppendUint16(b, size)
+	}
+
+	b = le.AppendUint32(b, uint32(elf.PT_LOAD))
+	b = le.AppendUint32(b, uint32(elf.PF_R|elf.PF_X))
+	for _, v := range []uint64{0, 0, 0, code, code + uint64(functions), code} {
+		b = le.AppendUint64(b, v)
+	}
+	b = append(b, make([]byte, code-len(b))...)
+
+	b = append(b, make([]byte, 24)...)
+	for i := range uint64(functions) {
+		b = le.AppendUint32(b, 1)
+		b = append(b, byte(elf.STB_GLOBAL)<<4|byte(elf.STT_FUNC), 0, 1, 0)
+		b = le.AppendUint64(b, code/2+i%(code/2))
+		b = le.AppendUint64(b, 1)
+	}
+	b = append(b, "\x00f\x00\x00\x00\x00\x00\x00"...)
+
+	b = append(b, make([]byte, 64)...)
+	section := func(kind elf.SectionType, at, size uint64, link uint32, entry uint64) {
+		b = le.AppendUint32(b, 0)
+		b = le.AppendUint32(b, uint32(kind))
+		for _, v := range []uint64{0, 0, at, size} {
+			b = le.AppendUint64(b, v)
+		}
+		b = le.AppendUint32(b, link)
+		b = le.AppendUint32(b, 1)
+		for _, v := range []uint64{8, entry} {
+			b = le.AppendUint64(b, v)
+		}
+	}
+	section(elf.SHT_SYMTAB, symbols, uint64(functions+1)*24, 2, 24)
+	section(elf.SHT_STRTAB, names, 8, 0, 0)
+	return b
+}
+
+func TestNamerSymbols(t *testing.T) {
+	const functions, files = 1 << 20, 8 // 16 MiB each
+	p, err := process.Open(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	program := manySymbols(functions)
+	mapped := make(map[uint64]bool)
+	for range files {
+		library := mapProgram(t, program)
+		t.Cleanup(func() { _ = unix.Munmap(library) })
+		mapped[uint64(uintptr(unsafe.Pointer(&library[0])))] = true
+	}
+	program = nil
+	maps, err := p.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	n := NewNamer(p, false)
+	n.setMappings(maps, 0)
+	before := heapBytes()
+	for range 2 {
+		named := 0
+		for _, m := range n.maps {
+			if mapped[m.Start] && n.frame(m, m.Start+0xfff, m.Start+0xfff).Function == "f" {
+				named++
+			}
+		}
+		if named != files {
+			t.Errorf("%d of %d files name their function", named, files)
+		}
+	}
+	if after := heapBytes(); after > before+maxSymbolBytes+24<<20 {
+		t.Errorf("%d symbol tables of 16 MiB take %d MiB", files, (after-before)>>20)
+	}
+	if err := n.close(); err != nil {
+		t.Error(err)
+	}
 }

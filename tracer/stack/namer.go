@@ -23,12 +23,17 @@ type Namer struct {
 	generation       int               // of maps: how often they have changed
 	files            map[process.FileID]*mappedFile
 	uses             uint64 // of files
+	symbolBytes      int    // of files
 	modules          map[process.Mapping]*growth.Module
 }
 
 // maxOpenFiles bounds the files of a process that are open. A trainer that compiles maps a library
 // for each kernel.
 const maxOpenFiles = 512
+
+// maxSymbolBytes bounds the symbol tables of a process. That of a large file can take more: the last
+// that was needed stays.
+const maxSymbolBytes = 64 << 20
 
 // A mappedFile is an open file. Both fields are nil if the file cannot be opened, or is damaged.
 type mappedFile struct {
@@ -82,8 +87,7 @@ func (n *Namer) setMappings(maps []process.Mapping, oldest int) (changed bool) {
 func (n *Namer) forget(oldest int) {
 	for id, f := range n.files {
 		if f.seen < oldest {
-			_ = f.close() // it was only read
-			delete(n.files, id)
+			n.closeFile(id)
 		}
 	}
 
@@ -174,7 +178,7 @@ func (n *Namer) frame(m process.Mapping, pc, lookup uint64) growth.Frame {
 
 	if f := n.mappedFile(m); f.symbols != nil {
 		if virtual, ok := f.symbols.Address(lookup - m.Start + m.Offset); ok {
-			if frame.Function, ok = f.symbols.Name(virtual); ok {
+			if frame.Function, ok = n.nameOf(f, virtual); ok {
 				return frame
 			}
 			address = virtual + pc - lookup
@@ -183,6 +187,20 @@ func (n *Namer) frame(m process.Mapping, pc, lookup uint64) growth.Frame {
 
 	frame.Function = fmt.Sprintf("%s+%#x", filepath.Base(frame.Module.Path), address)
 	return frame
+}
+
+// nameOf names the function at an address of a file. The file's symbol table may take the place of
+// others.
+func (n *Namer) nameOf(f *mappedFile, virtual uint64) (name string, ok bool) {
+	before := f.symbols.TableBytes()
+	name, ok = f.symbols.Name(virtual)
+	n.symbolBytes += f.symbols.TableBytes() - before
+	for n.symbolBytes > maxSymbolBytes {
+		if !n.closeOldest(func(other *mappedFile) bool { return other != f && other.tableBytes() > 0 }) {
+			break
+		}
+	}
+	return name, ok
 }
 
 func (n *Namer) module(m process.Mapping) *growth.Module {
@@ -213,7 +231,7 @@ func (n *Namer) mappedFile(m process.Mapping) *mappedFile {
 	}
 
 	if len(n.files) >= maxOpenFiles {
-		n.closeOldest()
+		n.closeOldest(func(*mappedFile) bool { return true })
 	}
 	f := &mappedFile{seen: n.generation, used: n.uses}
 	n.files[id] = f
@@ -233,15 +251,29 @@ func (n *Namer) mappedFile(m process.Mapping) *mappedFile {
 	return f
 }
 
-func (n *Namer) closeOldest() {
-	var oldest process.FileID
+// closeOldest closes the file that was not needed for longest, of those that may be closed; false:
+// there is none.
+func (n *Namer) closeOldest(may func(*mappedFile) bool) bool {
+	var oldest *mappedFile
+	var oldestID process.FileID
 	for id, f := range n.files {
-		if known, ok := n.files[oldest]; !ok || f.used < known.used {
-			oldest = id
+		if may(f) && (oldest == nil || f.used < oldest.used) {
+			oldest, oldestID = f, id
 		}
 	}
-	_ = n.files[oldest].close() // it was only read
-	delete(n.files, oldest)
+	if oldest == nil {
+		return false
+	}
+	n.closeFile(oldestID)
+	return true
+}
+
+// closeFile closes a file, which is opened again if a stack leads through it while it is mapped.
+func (n *Namer) closeFile(id process.FileID) {
+	f := n.files[id]
+	n.symbolBytes -= f.tableBytes()
+	_ = f.close() // it was only read
+	delete(n.files, id)
 }
 
 func (n *Namer) close() error {
@@ -262,4 +294,11 @@ func (f *mappedFile) close() error {
 	}
 	f.file, f.symbols = nil, nil
 	return errors.Join(errs...)
+}
+
+func (f *mappedFile) tableBytes() int {
+	if f.symbols == nil {
+		return 0
+	}
+	return f.symbols.TableBytes()
 }

@@ -185,7 +185,6 @@ func TestNamerSymbols(t *testing.T) {
 		t.Cleanup(func() { _ = unix.Munmap(library) })
 		mapped[uint64(uintptr(unsafe.Pointer(&library[0])))] = true
 	}
-	program = nil
 	maps, err := p.Maps()
 	if err != nil {
 		t.Fatal(err)

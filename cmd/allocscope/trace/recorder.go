@@ -210,7 +210,7 @@ func endReason(ctx context.Context, session *tracer.Session) string {
 // tick does what is due.
 func (r *Recorder) tick() error {
 	if time.Since(r.lastSample) >= r.options.samplePeriod()-sampleTolerance {
-		r.sample()
+		r.sample(false)
 		r.recheck()
 	}
 
@@ -279,8 +279,8 @@ func (r *Recorder) untilNextDue() time.Duration {
 	return max(next, 0)
 }
 
-// sample follows the process tree and adds a row to the timeline.
-func (r *Recorder) sample() {
+// sample follows the process tree and adds a row to the timeline, which may be the last one.
+func (r *Recorder) sample(isLast bool) {
 	r.lastSample = time.Now()
 	for _, change := range r.session.Follow() {
 		logChange(change)
@@ -295,7 +295,8 @@ func (r *Recorder) sample() {
 	}
 
 	row := r.history.Add(tree)
-	if err := r.rows.write(row, tree); err != nil {
+	// A file of many processes would grow until it cannot be read back.
+	if err := r.rows.write(row, tree, isLast || r.history.KeepsLast()); err != nil {
 		r.noteWriteError(err)
 	}
 
@@ -409,7 +410,7 @@ func (r *Recorder) thinSnapshots() {
 
 // finalSample takes the last sample and the last snapshot.
 func (r *Recorder) finalSample() error {
-	r.sample()
+	r.sample(true)
 	err := r.takeSnapshot()
 	if closeErr := r.rows.close(); closeErr != nil {
 		r.noteWriteError(closeErr)
@@ -468,14 +469,15 @@ func openRows(dir *folder.Folder) (f *rowFiles, err error) {
 	return f, nil
 }
 
-// write writes the row of a sample of the tree, and those of its processes and GPUs.
-func (f *rowFiles) write(row growth.Row, tree growth.TreeSample) error {
+// write writes the row of a sample of the tree, and those of its GPUs and, unless they are left out, of
+// its processes.
+func (f *rowFiles) write(row growth.Row, tree growth.TreeSample, withProcesses bool) error {
 	if f.failed {
 		return nil
 	}
 
 	err := f.timeline.Write(row)
-	if err == nil {
+	if err == nil && withProcesses {
 		err = f.processes.Write(tree.Processes...)
 	}
 

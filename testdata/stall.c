@@ -122,10 +122,12 @@ int main(int argc, char **argv)
 	const char *mode = argc > 2 ? argv[1] : "";
 	int file = argc > 2 ? mount_file_system(argv[2]) : -1;
 	int protection = strcmp(mode, "code") ? PROT_READ : PROT_READ | PROT_EXEC;
+	/* No page of its own may be missing once the address space is locked. */
+	int locked = mlockall(MCL_CURRENT);
 	void *mapped = mmap(NULL, FILE_BYTES, protection, MAP_PRIVATE, file, 0);
 	pthread_t thread;
 
-	if (file < 0 || mapped == MAP_FAILED) {
+	if (file < 0 || locked || mapped == MAP_FAILED) {
 		perror("stall");
 		return 1;
 	}

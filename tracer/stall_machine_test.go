@@ -23,7 +23,7 @@ const machineHasFUSE = "ALLOCSCOPE_MACHINE_HAS_FUSE"
 // TestKernelStall traces programs whose memory, files or address space never answer. It can block
 // fork(2) for a whole machine, so that only virtual ones run it. On this machine it builds the program.
 func TestKernelStall(t *testing.T) {
-	tracertest.Build(t, "stall.c", "-pthread")
+	tracertest.Build(t, "stall.c", "-pthread", "-Wl,-z,now")
 	tracertest.Build(t, "pair.c")
 	if os.Getenv(machineHasFUSE) == "" {
 		return
@@ -47,7 +47,7 @@ func startStall(t *testing.T, mode string) *tracertest.Target {
 		_ = syscall.Unmount(folder, syscall.MNT_FORCE)
 		_ = os.Remove(folder)
 	})
-	target := tracertest.Start(t, tracertest.Build(t, "stall.c", "-pthread"), mode, folder)
+	target := tracertest.Start(t, tracertest.Build(t, "stall.c", "-pthread", "-Wl,-z,now"), mode, folder)
 	target.Await("ready")
 	return target
 }
@@ -67,7 +67,7 @@ func within[T any](t *testing.T, what string, call func() (T, error)) (T, error)
 	select {
 	case r := <-done:
 		return r.value, r.err
-	case <-time.After(3 * time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Fatalf("%s does not return", what)
 		panic("not reached")
 	}

@@ -106,6 +106,7 @@ func (r *round) trace(ctx context.Context, f fault) error {
 
 	r.command = exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	r.command.Stdout, r.command.Stderr = nil, &r.said
+	r.command.WaitDelay = 5 * time.Second // what it has left behind may have its output open
 	if err := r.command.Start(); err != nil {
 		return err
 	}

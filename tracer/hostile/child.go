@@ -30,6 +30,9 @@ func serve() error {
 	if err != nil {
 		return err
 	}
+	if err := unix.Sendmsg(childSocket, []byte{0}, nil, nil, 0); err != nil { // it has started
+		return err
+	}
 	message := make([]byte, requestBytes)
 	for {
 		fds, err := receive(childSocket, message)

@@ -20,9 +20,11 @@ const Name = "allocscope-reader"
 var ErrStalled = errors.New("it does not answer (a file system in user space or on another machine?)")
 
 const (
-	// readTimeout is how long the child has for an answer. Most take microseconds, and a busy disk or
-	// network takes less than a second.
-	readTimeout = 10 * time.Second
+	// readTimeout is how long the child has for an answer. Most take microseconds. A busy disk takes
+	// less than a second, and a fork(2) of a process of hundreds of GiB locks it for some.
+	readTimeout = 30 * time.Second
+	// startTimeout is how long the child has to start.
+	startTimeout = 2 * time.Minute
 	// maxLost bounds the children that hang. Each costs some 10 MiB until its read returns.
 	maxLost = 4
 )
@@ -221,7 +223,7 @@ func (r *reader) ask(ask request, files ...*os.File) (fd int, err error) {
 		return -1, fmt.Errorf("ask the reading process: %w", err)
 	}
 
-	if !r.awaitAnswer() {
+	if !awaitAnswer(r.socket, r.timeout) {
 		r.lost++
 		r.giveUp()
 		return -1, ErrStalled
@@ -238,11 +240,11 @@ func (r *reader) ask(ask request, files ...*os.File) (fd int, err error) {
 }
 
 // awaitAnswer returns false if there is no answer in time.
-func (r *reader) awaitAnswer() bool {
-	until := time.Now().Add(r.timeout)
+func awaitAnswer(socket int, timeout time.Duration) bool {
+	until := time.Now().Add(timeout)
 	for {
 		rest := time.Until(until)
-		polled := []unix.PollFd{{Fd: int32(r.socket), Events: unix.POLLIN}}
+		polled := []unix.PollFd{{Fd: int32(socket), Events: unix.POLLIN}}
 		n, err := unix.Poll(polled, int(max(0, rest.Milliseconds())))
 		if n > 0 {
 			return true
@@ -317,6 +319,14 @@ func (r *reader) startChild() error {
 	}
 	go func() { _ = command.Wait() }() // which may be never
 	r.socket, r.pid, r.shared = ours, command.Process.Pid, shared
+	if !awaitAnswer(ours, startTimeout) {
+		r.giveUp()
+		return fmt.Errorf("not within %s", startTimeout)
+	}
+	if _, err := receive(ours, make([]byte, 1)); err != nil {
+		r.giveUp()
+		return err
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package liveness
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/tracer/process"
@@ -16,9 +17,11 @@ const maxSwappedSpans = 1 << 20
 //   - swapped memory, which each read would bring back into RAM,
 //   - reserved memory (PROT_NONE),
 //   - shared memory and device files.
+//
+// Anonymous memory that was never touched is zero: Memory does not read it.
 type privateMemory struct {
 	Memory
-	readable pages.Spans
+	readable, anonymous pages.Spans
 }
 
 // newPrivateMemory returns the private memory of a process with these maps.
@@ -29,15 +32,17 @@ func newPrivateMemory(p *process.Process, maps []process.Mapping) (Memory, error
 	}
 
 	readable := privateSpans(maps)
+	anonymous := privateSpans(slices.DeleteFunc(slices.Clone(maps), process.Mapping.IsFile))
 	if status.Swap > 0 {
 		pagemap, err := p.OpenPagemap()
 		if err != nil {
 			return nil, err
 		}
 		defer pagemap.Close()
-		readable = readable.Subtract(swappedSpans(pagemap, maps))
+		swapped := swappedSpans(pagemap, maps)
+		readable, anonymous = readable.Subtract(swapped), anonymous.Subtract(swapped)
 	}
-	return &privateMemory{Memory: p, readable: readable}, nil
+	return &privateMemory{Memory: p, readable: readable, anonymous: anonymous}, nil
 }
 
 // privateSpans returns the readable mappings that no other process shares.
@@ -92,7 +97,32 @@ func (m *privateMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
 	}
 	contents := make([][]byte, len(addresses))
 	for i, content := range read {
+		span := pages.Span{Start: readable[i], End: readable[i] + uint64(size)}
+		if content == nil && m.anonymous.Contains(span) {
+			if content, err = m.peekPages(span); err != nil {
+				return nil, err
+			}
+		}
 		contents[indices[i]] = content
 	}
 	return contents, nil
+}
+
+// peekPages reads anonymous memory, of which at least one page was never touched.
+func (m *privateMemory) peekPages(s pages.Span) ([]byte, error) {
+	content := make([]byte, s.End-s.Start)
+	page := process.PageSize
+	if s.Start/page == (s.End-1)/page {
+		return content, nil
+	}
+	for at := s.Start; at < s.End; {
+		end := min(s.End, (at/page+1)*page)
+		read, err := m.Memory.Peek([]uint64{at}, int(end-at))
+		if err != nil {
+			return nil, err
+		}
+		copy(content[at-s.Start:], read[0])
+		at = end
+	}
+	return content, nil
 }

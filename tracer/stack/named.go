@@ -114,6 +114,9 @@ func (n *named) charge(s *growth.Stack) int {
 	bytes := frameBytes * len(s.Frames)
 	for i := range s.Frames {
 		for _, text := range textsOf(&s.Frames[i]) {
+			if text == "" {
+				continue
+			}
 			first := unsafe.StringData(text)
 			if n.texts[first]++; n.texts[first] == 1 {
 				bytes += len(text)
@@ -128,6 +131,9 @@ func (n *named) release(s *growth.Stack) int {
 	bytes := frameBytes * len(s.Frames)
 	for i := range s.Frames {
 		for _, text := range textsOf(&s.Frames[i]) {
+			if text == "" {
+				continue
+			}
 			first := unsafe.StringData(text)
 			if n.texts[first]--; n.texts[first] == 0 {
 				delete(n.texts, first)

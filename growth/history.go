@@ -14,6 +14,8 @@ const (
 	maxHistories = 64
 	// maxGPUs bounds the GPUs and instances: a machine of 16 GPUs has at most 112 instances.
 	maxGPUs = 256
+	// maxSamples bounds the samples of all timelines and the rows, some 200 bytes each.
+	maxSamples = 1 << 18
 )
 
 // A ProcessHistory is the life of one process in a trace.
@@ -35,11 +37,16 @@ type ProcessHistory struct {
 type History struct {
 	// Processes in the order in which they appeared.
 	Processes []*ProcessHistory
-	// Rows, one per sample of the tree.
+	// Rows of the samples of the tree.
 	Rows  []Row
 	Marks []Mark
 	// GPUs by their latest samples, in the order in which they appeared.
 	GPUs []GPUSample
+
+	// A long history keeps every second, fourth, ... sample, and the last. stride is that number,
+	// 0 at first. dropsLast: the next sample takes the place of the last one.
+	stride, taken int
+	dropsLast     bool
 
 	alive  map[int]*ProcessHistory // by PID, in the last sample
 	groups map[Role]*Group
@@ -55,7 +62,7 @@ func (h *History) Add(m TreeSample) Row {
 	for i, member := range m.Members {
 		t := h.processOf(member, m.Elapsed)
 		alive[member.PID] = t
-		t.add(m.Processes[i].Sample)
+		t.add(m.Processes[i].Sample, h.dropsLast)
 		if member.Traced {
 			traced = append(traced, m.Processes[i].Sample)
 		}
@@ -67,7 +74,11 @@ func (h *History) Add(m TreeSample) Row {
 	row.Elapsed = m.Elapsed
 
 	h.alive = alive
+	if h.dropsLast && len(h.Rows) > 1 {
+		h.Rows = h.Rows[:len(h.Rows)-1]
+	}
 	h.Rows = append(h.Rows, row)
+	h.thin()
 	h.prune(m.Elapsed)
 	h.addGroups(m)
 	h.addGPUs(m.GPUs)
@@ -94,14 +105,59 @@ func (h *History) processOf(member Member, now time.Duration) *ProcessHistory {
 	return t
 }
 
-func (t *ProcessHistory) add(s Sample) {
+// KeepsLast reports whether the history keeps its last sample when the next one comes.
+func (h *History) KeepsLast() bool { return !h.dropsLast }
+
+// thin drops every other sample where there are too many, and takes half as many from then on: the
+// judgement of a series needs samples that are equally far apart.
+func (h *History) thin() {
+	h.taken++
+	h.dropsLast = h.stride > 0 && h.taken%h.stride != 0
+	if h.dropsLast {
+		return
+	}
+
+	samples := len(h.Rows)
+	for _, t := range h.Processes {
+		samples += len(t.Timeline)
+	}
+	if samples <= maxSamples {
+		return
+	}
+	h.stride, h.taken = max(2, 2*h.stride), 0
+	h.Rows = everyOther(h.Rows)
+	for _, t := range h.Processes {
+		t.Timeline = everyOther(t.Timeline)
+	}
+}
+
+// everyOther returns the first element, every second one before the last, and the last.
+func everyOther[T any](all []T) []T {
+	kept := make([]T, 0, len(all)/2+2)
+	for i := range all {
+		if i == 0 || (len(all)-1-i)%2 == 0 {
+			kept = append(kept, all[i])
+		}
+	}
+	return kept
+}
+
+// add adds a sample, which may take the place of the last one.
+func (t *ProcessHistory) add(s Sample, dropsLast bool) {
 	t.peakRSS = max(t.peakRSS, s.RSS)
 	if s.PSS != Unknown {
 		t.pss, t.private = s.PSS, s.Private
 	}
-	if !t.Role.IsWorker() || t.Traced {
-		t.Timeline = append(t.Timeline, s)
+	if t.Role.IsWorker() && !t.Traced {
+		return
 	}
+	if n := len(t.Timeline); dropsLast && n > 1 {
+		if last := t.Timeline[n-1]; s.PSS == Unknown { // it is read now and then
+			s.PSS, s.Private = last.PSS, last.Private
+		}
+		t.Timeline = t.Timeline[:n-1]
+	}
+	t.Timeline = append(t.Timeline, s)
 }
 
 // prune drops processes that have ended: first untraced ones, then the smallest.

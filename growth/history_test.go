@@ -242,3 +242,48 @@ func mustGroup(t *testing.T, h *History, want []Group) {
 		t.Errorf("groups\n%+v, want\n%+v", got, want)
 	}
 }
+
+func TestHistoryOfDays(t *testing.T) {
+	const ranks, seconds = 6, 200_000
+	roles := make(map[int]Role)
+	for pid := 1; pid <= ranks; pid++ {
+		roles[pid] = RoleRank
+	}
+
+	var h History
+	for second := range seconds {
+		samples := make(map[int]Sample, ranks)
+		for pid := 1; pid <= ranks; pid++ {
+			if pid == 1 || second > 100 {
+				samples[pid] = unread(int64(second))
+			}
+		}
+		if row := h.Add(seen(second, samples, roles)); row.Elapsed != time.Duration(second)*time.Second {
+			t.Fatalf("the row of second %d is of %s", second, row.Elapsed)
+		}
+		if last := h.Rows[len(h.Rows)-1].Elapsed; last != time.Duration(second)*time.Second {
+			t.Fatalf("the last row at second %d is of %s", second, last)
+		}
+	}
+
+	total := len(h.Rows)
+	for _, p := range h.Processes {
+		total += len(p.Timeline)
+		first, last := p.Timeline[0], p.Timeline[len(p.Timeline)-1]
+		if first.Elapsed != p.First || last.Elapsed != p.Last || last.RSS != seconds-1 {
+			t.Errorf("PID %d: from %s to %s, RSS %d at the end", p.PID, first.Elapsed, last.Elapsed,
+				last.RSS)
+		}
+
+		gaps := make(map[time.Duration]int)
+		for i := 2; i < len(p.Timeline)-1; i++ { // the first and the last are always there
+			gaps[p.Timeline[i].Elapsed-p.Timeline[i-1].Elapsed]++
+		}
+		if len(gaps) != 1 {
+			t.Errorf("PID %d: times between samples %v, want one", p.PID, gaps)
+		}
+	}
+	if total > maxSamples+ranks+1 || total < maxSamples/4 {
+		t.Errorf("%d samples are kept", total)
+	}
+}

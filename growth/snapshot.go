@@ -247,6 +247,28 @@ func (s *Snapshot) DropBirths(pids []int) {
 	}
 }
 
+// DropIdle removes the holdings that hold nothing: memory that was allocated and freed. It returns
+// how many it has removed.
+func (s *Snapshot) DropIdle() (dropped int) {
+	for _, holdings := range []*[]Holding{&s.Holdings, &s.GPUHoldings} {
+		var held []Holding
+		for _, h := range *holdings {
+			if !h.isIdle() {
+				held = append(held, h)
+			}
+		}
+		dropped += len(*holdings) - len(held)
+		*holdings = slices.Clip(held)
+	}
+	return dropped
+}
+
+// isIdle is true of a holding that holds nothing.
+func (h *Holding) isIdle() bool {
+	return h.InuseBytes == 0 && h.InuseObjects == 0 && h.ResidentBytes == 0 &&
+		h.SwappedBytes == 0 && h.GPUBytes == 0
+}
+
 // Total sums InuseBytes over the holdings of the named kinds, or of all kinds if none is named.
 func (s *Snapshot) Total(kinds ...Kind) int64 {
 	var sum int64

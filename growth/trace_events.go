@@ -22,6 +22,8 @@ const (
 	LossTruncatedStacks LossKind = "truncated-stacks" // stacks that are truncated, by cause
 	LossPythonFrames    LossKind = "python-frames"    // stacks that lack Python frames, by cause
 	LossUnknownStacks   LossKind = "unknown-stacks"   // stacks that were not reported or not kept
+	LossForgottenStacks LossKind = "forgotten-stacks" // stacks that held nothing: too many
+	LossIdleHoldings    LossKind = "idle-holdings"    // of older snapshots, which held nothing: too many
 	LossUnwindTables    LossKind = "unwind-tables"    // files: too many unwind tables
 	LossUnwindMappings  LossKind = "unwind-mappings"  // mappings: too many for stack walks
 	LossProcesses       LossKind = "processes"        // processes: too many, or not readable

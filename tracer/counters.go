@@ -52,6 +52,7 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 	}
 	lost = append(lost, cut...)
 	lost.Add(growth.LossUnknownStacks, "", sum.stacks)
+	lost.Add(growth.LossForgottenStacks, "", sum.forgotten)
 	lost.Add(growth.LossUnwindTables, "", uint64(s.tables.Stats().Dropped))
 	lost.Add(growth.LossUnwindMappings, "", sum.mappings)
 	lost.Add(growth.LossProcesses, "", uint64(s.follower.LeftOut()))
@@ -71,10 +72,11 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 }
 
 // losses are those of targets that user space counts.
-type losses struct{ stacks, mappings, calls uint64 }
+type losses struct{ stacks, forgotten, mappings, calls uint64 }
 
 func (l *losses) add(t *target) {
 	l.stacks += t.stacks.Lost()
+	l.forgotten += t.stacks.Forgotten()
 	l.mappings += uint64(t.unwinder.Space.Dropped())
 	if t.space != nil { // nil: attaching has failed
 		l.calls += t.space.Lost()

@@ -29,7 +29,7 @@ func (g *gpuState) addTo(totals *gpu.Totals, snapshot *growth.Snapshot, held est
 		if t == nil {
 			continue
 		}
-		stack := t.stacks.Get(key.ID)
+		stack := t.stackOf(key.ID, sum)
 		switch key.Kind {
 		case bpf.KindBlock:
 			onGPUs.Add(stack, growth.KindCudaBlock, gpu.Name(key.GPU), sum)

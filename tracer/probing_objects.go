@@ -154,14 +154,44 @@ func (p *probing) foldTallies(factor func(tgid uint32) float64) error {
 	p.events.Flush() // so that each stack of the tallies has been reported
 	for key, sum := range onHost {
 		if t := p.targets.find(key.TGID); t != nil {
-			estimate.TotalsOf(t.folded, t.stacks.Get(key.ID).ID).AddAllocated(sum)
+			estimate.TotalsOf(t.folded, t.stacks.GetUnheld(key.ID).ID).AddAllocated(sum)
 		}
 	}
 	for key, sum := range onGPUs.ByStack {
 		if t := p.targets.find(key.TGID); t != nil {
-			key.ID = t.stacks.Get(key.ID).ID
+			key.ID = t.stacks.GetUnheld(key.ID).ID
 			estimate.TotalsOf(t.foldedGPU, key).AddAllocated(sum)
 		}
 	}
 	return err
+}
+
+// forgetStacks bounds the memory of the targets' stacks after a snapshot. What the forgotten ones have
+// allocated is added to the stack of those that are lost.
+func (p *probing) forgetStacks() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	forgotten := make(map[uint64]bool)
+	for _, t := range p.targets.list() {
+		for _, id := range t.stacks.Forget() {
+			moveTotals(t.folded, id, stack.LostID)
+			forgotten[id] = true
+		}
+		for key := range t.foldedGPU {
+			if lost := key; forgotten[key.ID] {
+				lost.ID = stack.LostID
+				moveTotals(t.foldedGPU, key, lost)
+			}
+		}
+		clear(forgotten)
+	}
+}
+
+// moveTotals adds what a key has allocated to another.
+func moveTotals[K comparable](totals map[K]*estimate.StackTotals, from, to K) {
+	if sum, ok := totals[from]; ok {
+		delete(totals, from)
+		estimate.TotalsOf(totals, to).AddAllocated(sum)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/stack"
 	"github.com/allocscope/allocscope/tracer/symbol"
 	"github.com/allocscope/allocscope/tracer/tree"
 	"github.com/allocscope/allocscope/tracer/unwind"
@@ -51,6 +52,7 @@ type Session struct {
 	// liveObjects is their number.
 	liveObjects atomic.Int64
 	retired     losses // of the targets that have been dropped
+	named       stack.Memory
 
 	// reading is held while a goroutine other than the caller's reads a process, while heap probes
 	// come and go, and while a process is closed.

@@ -40,7 +40,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	held := make(estimate.Holdings)
 	for key, sum := range sums {
 		if t := s.targets.find(key.TGID); t != nil {
-			held.Add(t.stacks.Get(key.ID), growth.KindHeap, "", sum)
+			held.Add(t.stackOf(key.ID, sum), growth.KindHeap, "", sum)
 		}
 	}
 	held.AddEvidence(estimator)
@@ -54,8 +54,17 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	attribution.Attribute(snapshot)
 	snapshot.Holdings = held.List()
 	s.probing.calibrate(estimator, snapshot)
+	s.probing.forgetStacks()
 	snapshot.Took = time.Since(began)
 	return snapshot, nil
+}
+
+// stackOf returns the stack that has allocated these totals.
+func (t *target) stackOf(id uint64, totals *estimate.StackTotals) *growth.Stack {
+	if totals.Holds() {
+		return t.stacks.Get(id)
+	}
+	return t.stacks.GetUnheld(id)
 }
 
 // readHeap reads the live map, and what has been allocated since tracing started, on GPUs too. It

@@ -79,7 +79,8 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	t.stacks = stack.NewTable(p, stack.NewNamer(p, s.debugFiles, s.Options.NativeFrames))
+	namer := stack.NewNamer(p, s.debugFiles, s.Options.NativeFrames)
+	t.stacks = stack.NewTable(p, namer, &s.named)
 
 	t.steps = source.NewSteps(s.kernel, p, s.Options.StepSymbol)
 	if !s.Options.wants("step") {

@@ -31,6 +31,7 @@ func TestTrace(t *testing.T) {
 	t.Run("full live map", testFullLiveMap)
 	t.Run("full ring buffer", testFullRing)
 	t.Run("program replaced on disk", testReplacedProgram)
+	t.Run("OOM killer spares the target", testOOMScore)
 	t.Run("folder of an earlier trace", testForce)
 	t.Run("marks by command and pipe", testMarks)
 }
@@ -430,6 +431,29 @@ func testReplacedProgram(t *testing.T) {
 	c.interrupt()
 	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
 		objects(1000, 96))
+}
+
+// The kernel ends the process with the highest score.
+func testOOMScore(t *testing.T) {
+	target := startSteps(t)
+	do(target, "map 1 1073741824 1073741824") // it is larger than allocscope
+	before := oomScore(t, target.PID())
+	c, _ := tracing(t, target)
+
+	own, after := oomScore(t, c.Process.Pid), oomScore(t, target.PID())
+	if own <= after || after > before+before/10 {
+		t.Errorf("allocscope's score is %d, the target's %d, before the trace %d", own, after, before)
+	}
+	c.interrupt()
+}
+
+func oomScore(t *testing.T, pid int) (score int) {
+	t.Helper()
+	text := readFile(t, fmt.Sprintf("/proc/%d", pid), "oom_score")
+	if _, err := fmt.Sscan(text, &score); err != nil {
+		t.Fatal(err)
+	}
+	return score
 }
 
 // Package folder proves what is replaced, and what is refused, in every case.

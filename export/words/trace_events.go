@@ -28,6 +28,10 @@ var lossTexts = map[growth.LossKind]string{
 	growth.LossTruncatedStacks: "truncated stacks",
 	growth.LossPythonFrames:    "stacks without some Python frames",
 	growth.LossUnknownStacks:   "unknown stacks (ring buffer or stack table full)",
+	growth.LossForgottenStacks: "stacks that held nothing any more were forgotten: too many " +
+		"(what they allocated has no stack)",
+	growth.LossIdleHoldings: "entries of stacks that held nothing were left out of older snapshots: " +
+		"too many (alloc_objects, alloc_space of the growth count from the start there)",
 	growth.LossUnwindTables: "files that stacks cannot be walked through: " +
 		"too many unwind tables",
 	growth.LossUnwindMappings: "mappings that stacks cannot be walked through: too many",

@@ -50,14 +50,29 @@ type Pin struct {
 	Stack uint64
 }
 
+// maxBelievedBytes bounds what the objects of a process take together: that is how much it can
+// address. A process with a malloc of its own can make up any sizes.
+const maxBelievedBytes = 1 << 47
+
+// believed sums the sizes of the objects of each process, by PID.
+type believed map[uint32]uint64
+
+// size returns the size of one more object, or what is left of maxBelievedBytes.
+func (b believed) size(tgid uint32, claimed uint64) uint64 {
+	size := min(claimed, maxBelievedBytes-b[tgid])
+	b[tgid] += size
+	return size
+}
+
 // ReadLive adds the objects of the live maps of heap and tensors to sums, and returns them in no
 // particular order. An object that counts only after the last bin is left out: it belongs to a
 // later snapshot. ReadLive takes over the memory of last, the result of the previous call.
 func ReadLive(
 	k *kernel.Kernel, estimator *Estimator, sums map[stack.Key]*StackTotals, last LiveObjects,
 ) (LiveObjects, error) {
-	objects := last.emptied()
+	objects, sizes := last.emptied(), make(believed)
 	add := func(key *bpf.Address, a *bpf.Allocation) {
+		a.Size = sizes.size(key.Tgid, a.Size)
 		estimate := estimator.estimate(key, a)
 		bin, ok := estimator.bins.Index(estimate.countedFrom)
 		if !ok {

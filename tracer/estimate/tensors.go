@@ -27,11 +27,13 @@ func ReadTensors(k *kernel.Kernel, pids []int) TensorTotals {
 		totals[uint32(pid)] = tensorTotal{}
 	}
 
+	sizes := make(believed)
 	err := kernel.ReadMap(k.Tensors, func(key *bpf.Address, a *bpf.Allocation) {
 		total, ok := totals[key.Tgid]
 		if !ok {
 			return
 		}
+		a.Size = sizes.size(key.Tgid, a.Size)
 		weight := growth.Weight(a.Size, uint64(a.Interval))
 		total.objects += weight
 		total.bytes += int64(math.Round(weight * float64(a.Size)))

@@ -22,6 +22,9 @@ type StackTotals struct {
 	evidence                               *burstEvidence // nil: no object was born in a burst
 }
 
+// Holds is true of a stack that holds sampled memory.
+func (t *StackTotals) Holds() bool { return t.samples > 0 }
+
 // TotalsOf returns the totals of a key, new ones if there were none.
 func TotalsOf[K comparable](sums map[K]*StackTotals, key K) *StackTotals {
 	to, ok := sums[key]

@@ -198,7 +198,7 @@ func (d *definitions) addFile(mapping process.Mapping) error {
 	file := &definingFile{mapping: mapping, opened: opened, image: image}
 	defer func() {
 		if mapping.Path != d.process.Executable {
-			d.read += image.TableBytes()
+			d.read += image.BytesRead()
 		}
 	}()
 	if !d.afterLibc {

@@ -339,8 +339,13 @@ func (p *Process) readArguments() []string {
 }
 
 // Command returns a short name of the running program: its base name and that of the script it
-// runs, "-m" with the module, or "-c" for code on the command line.
-func (p *Process) Command() string {
+// runs, "-m" with the module, or "-c" for code on the command line. A process can give itself any
+// name, so it is cut after maxCommandBytes.
+func (p *Process) Command() string { return growth.Truncate(p.command(), maxCommandBytes) }
+
+const maxCommandBytes = 200
+
+func (p *Process) command() string {
 	if len(p.Arguments) == 0 {
 		return p.Name
 	}

@@ -165,3 +165,27 @@ func TestExited(t *testing.T) {
 		<-done
 	})
 }
+
+func TestCommand(t *testing.T) {
+	long := strings.Repeat("x", 60<<10)
+	for _, c := range []struct {
+		name      string
+		arguments []string
+		want      string
+	}{
+		{"program", []string{"/bin/sleep", "-v"}, "sleep"},
+		{"script", []string{"/bin/python3", "-u", "/job/train.py", "x"}, "python3 train.py"},
+		{"module", []string{"python3", "-m", "torch.run"}, "python3 -m torch.run"},
+		{"code", []string{"python3", "-c", long}, "python3 -c"},
+		{"long program", []string{long}, long[:200] + "…"},
+		{"long script", []string{"python3", long}, "python3 " + long[:192] + "…"},
+		{"long module", []string{"python3", "-m", long}, "python3 -m " + long[:189] + "…"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := &Process{Arguments: c.arguments}
+			if got := p.Command(); got != c.want {
+				t.Errorf("%.300q, want %.300q", got, c.want)
+			}
+		})
+	}
+}

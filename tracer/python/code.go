@@ -107,6 +107,14 @@ func int32At(object []byte, offset uint16) int32 {
 	return int32(binary.LittleEndian.Uint32(object[offset:]))
 }
 
+// TextBytes is the memory of the names and of the line table, in bytes; 0 for nil.
+func (c *Code) TextBytes() int {
+	if c == nil {
+		return 0
+	}
+	return len(c.Function) + len(c.File) + len(c.linetable)
+}
+
 // IsIncomplete reports whether a frame at a byte offset in the bytecode is a shim of the
 // interpreter, or a function that has not begun. CPython leaves such frames out of tracebacks.
 // This is _PyFrame_IsIncomplete:

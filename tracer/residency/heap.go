@@ -11,6 +11,10 @@ import (
 // heapClass names heap memory below roots that it shares with other memory.
 const heapClass = "heap"
 
+// maxGroupVisits bounds the page groups that are visited for the objects of a process. Objects of a
+// real heap do not overlap, so that they have fewer in all. Beyond it, variances are too small.
+const maxGroupVisits = 4 << 20
+
 // addObjects adds the resident memory of live objects. A segment with an object belongs to an
 // allocator, whatever its class.
 func (r *Rows) addObjects(objects []estimate.LiveObject) {
@@ -53,8 +57,8 @@ func (r *Rows) addObject(segment *Segment, o estimate.LiveObject, sums pages.Pre
 		r.metadata.add(origin, overhead, o.Weight)
 	}
 
-	if segment.sampled {
-		live.addGroups(segment, r.runs.Clip(o.Address, o.Address+o.Size), o.Weight)
+	if segment.sampled && r.groups < maxGroupVisits {
+		r.groups += live.addGroups(segment, r.runs.Clip(o.Address, o.Address+o.Size), o.Weight)
 	}
 }
 
@@ -103,7 +107,10 @@ func (e *residentEstimate) add(origin pages.Origin, size, objects float64) {
 // addGroups adds the variance that is due to the sampling of page groups (cluster sampling: pages
 // of one group were scanned together, or not at all). runs are those of an object. groupVariance is
 // linear in the square of what a group holds, so that addGroups adds the difference of the squares.
-func (e *residentEstimate) addGroups(segment *Segment, runs pages.Runs, objects float64) {
+// It returns how many groups it has visited.
+func (e *residentEstimate) addGroups(
+	segment *Segment, runs pages.Runs, objects float64,
+) (visited int) {
 	if e.groupBytes == nil {
 		e.groupBytes = make(map[uint64]float64)
 	}
@@ -119,6 +126,7 @@ func (e *residentEstimate) addGroups(segment *Segment, runs pages.Runs, objects 
 			group := start &^ (segment.groupBytes - 1)
 			end := start + min(run.End-start, group+segment.groupBytes-start)
 
+			visited++
 			before := e.groupBytes[group]
 			after := before + float64(end-start)*objects
 			e.groupBytes[group] = after
@@ -126,6 +134,7 @@ func (e *residentEstimate) addGroups(segment *Segment, runs pages.Runs, objects 
 			start = end
 		}
 	}
+	return visited
 }
 
 // scaled returns the sum over all origins, each multiplied by its factor.

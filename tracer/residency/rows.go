@@ -83,6 +83,7 @@ type Rows struct {
 
 	live     map[uint64]*residentEstimate // of live objects, by stack ID
 	metadata residentEstimate             // of the allocator, for live objects
+	groups   int                          // page groups that were visited for live objects
 
 	// firstTouch is memory that addFirstTouch divides.
 	firstTouch map[firstTouchRow]*firstTouchMemory

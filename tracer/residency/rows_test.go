@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
@@ -242,5 +243,46 @@ func TestStaleFaults(t *testing.T) {
 				t.Errorf("stale: %v, want %v (%d)", got, c.want, rows.StaleFaults)
 			}
 		})
+	}
+}
+
+// A process can make up objects that overlap. Those of a real heap do not.
+func TestRowsOfForgedObjects(t *testing.T) {
+	const (
+		runs, objects = 200_000, 200_000
+		watchdog      = time.Minute // without a bound it takes hours
+	)
+	s := &Scan{Share: 0.5, Status: process.Status{RSS: runs * int64(process.PageSize)}}
+	for i := range uint64(runs) {
+		start := 2 * i * process.PageSize
+		span := pages.Span{Start: start, End: start + process.PageSize}
+		s.runs = append(s.runs, pages.Run{Span: span, Origin: pages.SinceTracing})
+	}
+	s.Segments = []Segment{{
+		Region: region.Region{End: 2 * runs * process.PageSize, Class: region.MainHeap, Name: "[heap]"},
+		Heap:   true, factor: 1, fileFactor: 1,
+		sampled: true, groupBytes: minGroupBytes, groupShare: 0.5,
+	}}
+
+	var samples Samples
+	for i := range uint64(objects) {
+		samples.Objects = append(samples.Objects, estimate.LiveObject{
+			Address: i, Size: 2 * runs * process.PageSize, Stack: 1, Weight: 1,
+		})
+	}
+
+	done := make(chan *Rows)
+	go func() {
+		rows := NewRows(s, 7, func(id uint64) *growth.Stack { return &growth.Stack{ID: id, PID: 7} },
+			make(estimate.Holdings), make(CountedFiles))
+		rows.HeapTraced, rows.HeapComplete = true, true
+		rows.Fill(samples)
+		done <- rows
+	}()
+	select {
+	case rows := <-done:
+		checkRows(t, 0, rows)
+	case <-time.After(watchdog):
+		t.Fatal("a snapshot does not end")
 	}
 }

@@ -22,15 +22,27 @@ type Namer struct {
 	Codes            *codeNames
 	keepNativeFrames bool              // of the Python interpreter
 	maps             []process.Mapping // executable ones
+	generation       int               // of maps: how often they have changed
 	files            map[process.FileID]*mappedFile
+	uses             uint64 // of files
+	symbolBytes      int    // of files
 	modules          map[process.Mapping]*growth.Module
 }
 
-// A mappedFile is an open file. Both fields are nil if the file cannot be opened, and symbols alone
-// is if the file is damaged.
+// maxOpenFiles bounds the files of a process that are open. A trainer that compiles maps a library
+// for each kernel.
+const maxOpenFiles = 512
+
+// maxSymbolBytes bounds the symbol tables of a process. That of a large file can take more: the last
+// that was needed stays.
+const maxSymbolBytes = 64 << 20
+
+// A mappedFile is an open file. Both fields are nil if the file cannot be opened, or is damaged.
 type mappedFile struct {
 	file    *hostile.File
 	symbols *symbol.File
+	seen    int    // the last generation of the mappings that has it
+	used    uint64 // when it was last needed, in uses
 }
 
 // NewNamer returns a Namer without mappings. It leaves the native frames of the Python interpreter
@@ -49,23 +61,45 @@ func NewNamer(
 	}
 }
 
-// setMappings keeps the executable mappings. It opens their files at once: the process may have
-// exited by the time a stack is named.
-// It returns false if they are those that it has.
-func (n *Namer) setMappings(maps []process.Mapping) (changed bool) {
+// setMappings keeps the executable mappings. It opens their files at once, up to a bound: the process
+// may have exited by the time a stack is named. It closes those that no generation since the oldest
+// has: no stack asks for them.
+// It returns false if the mappings are those that it has.
+func (n *Namer) setMappings(maps []process.Mapping, oldest int) (changed bool) {
 	var executable []process.Mapping
 	for _, m := range maps {
 		if m.Execute {
 			executable = append(executable, m)
-			n.mappedFile(m)
 		}
 	}
-
 	if slices.Equal(executable, n.maps) {
 		return false
 	}
+
 	n.maps = executable
+	n.generation++
+	for _, m := range executable {
+		if f, ok := n.files[m.File()]; ok {
+			f.seen = n.generation
+		} else if len(n.files) < maxOpenFiles {
+			n.mappedFile(m)
+		}
+	}
+	n.forget(oldest)
 	return true
+}
+
+// forget closes the files that no generation since the oldest has.
+func (n *Namer) forget(oldest int) {
+	for id, f := range n.files {
+		if f.seen < oldest {
+			n.closeFile(id)
+		}
+	}
+
+	if len(n.modules) > 2*len(n.maps)+maxOpenFiles {
+		clear(n.modules) // frames keep theirs
+	}
 }
 
 // A namedFrame is a frame and whether the frame is the Python interpreter's own.
@@ -150,7 +184,7 @@ func (n *Namer) frame(m process.Mapping, pc, lookup uint64) growth.Frame {
 
 	if f := n.mappedFile(m); f.symbols != nil {
 		if virtual, ok := f.symbols.Address(lookup - m.Start + m.Offset); ok {
-			if frame.Function, ok = f.symbols.Name(virtual); ok {
+			if frame.Function, ok = n.nameOf(f, virtual); ok {
 				return frame
 			}
 			address = virtual + pc - lookup
@@ -159,6 +193,20 @@ func (n *Namer) frame(m process.Mapping, pc, lookup uint64) growth.Frame {
 
 	frame.Function = fmt.Sprintf("%s+%#x", filepath.Base(frame.Module.Path), address)
 	return frame
+}
+
+// nameOf names the function at an address of a file. The file's symbol table may take the place of
+// others.
+func (n *Namer) nameOf(f *mappedFile, virtual uint64) (name string, ok bool) {
+	before := f.symbols.TableBytes()
+	name, ok = f.symbols.Name(virtual)
+	n.symbolBytes += f.symbols.TableBytes() - before
+	for n.symbolBytes > maxSymbolBytes {
+		if !n.closeOldest(func(other *mappedFile) bool { return other != f && other.tableBytes() > 0 }) {
+			break
+		}
+	}
+	return name, ok
 }
 
 func (n *Namer) module(m process.Mapping) *growth.Module {
@@ -178,38 +226,85 @@ func (n *Namer) module(m process.Mapping) *growth.Module {
 	return module
 }
 
-// mappedFile opens the file of a mapping, once.
+// mappedFile opens the file of a mapping, unless it is open. Of too many it closes the one that was
+// not needed for longest.
 func (n *Namer) mappedFile(m process.Mapping) *mappedFile {
+	n.uses++
 	id := m.File()
 	if f, ok := n.files[id]; ok {
+		f.used = n.uses
 		return f
 	}
 
-	f := &mappedFile{}
+	if len(n.files) >= maxOpenFiles {
+		n.closeOldest(func(*mappedFile) bool { return true })
+	}
+	f := &mappedFile{seen: n.generation, used: n.uses}
 	n.files[id] = f
 	if !m.IsFile() {
 		return f
 	}
 
-	var err error
-	if f.file, err = n.process.OpenMapped(m); err != nil {
-		f.file = nil
+	file, err := n.process.OpenMapped(m)
+	if err != nil {
 		return f
 	}
 	path := strings.TrimSuffix(m.Path, " (deleted)")
-	f.symbols, _ = n.debugFiles.New(f.file, path, n.root)
+	f.file = file
+	if f.symbols, err = n.debugFiles.New(file, path, n.root); err != nil {
+		_ = f.close() // it was only read
+	}
 	return f
+}
+
+// closeOldest closes the file that was not needed for longest, of those that may be closed; false:
+// there is none.
+func (n *Namer) closeOldest(may func(*mappedFile) bool) bool {
+	var oldest *mappedFile
+	var oldestID process.FileID
+	for id, f := range n.files {
+		if may(f) && (oldest == nil || f.used < oldest.used) {
+			oldest, oldestID = f, id
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	n.closeFile(oldestID)
+	return true
+}
+
+// closeFile closes a file, which is opened again if a stack leads through it while it is mapped.
+func (n *Namer) closeFile(id process.FileID) {
+	f := n.files[id]
+	n.symbolBytes -= f.tableBytes()
+	_ = f.close() // it was only read
+	delete(n.files, id)
 }
 
 func (n *Namer) close() error {
 	var errs []error
 	for _, f := range n.files {
-		if f.symbols != nil {
-			errs = append(errs, f.symbols.Close())
-		}
-		if f.file != nil {
-			errs = append(errs, f.file.Close())
-		}
+		errs = append(errs, f.close())
 	}
 	return errors.Join(errs...)
+}
+
+func (f *mappedFile) close() error {
+	var errs []error
+	if f.symbols != nil {
+		errs = append(errs, f.symbols.Close())
+	}
+	if f.file != nil {
+		errs = append(errs, f.file.Close())
+	}
+	f.file, f.symbols = nil, nil
+	return errors.Join(errs...)
+}
+
+func (f *mappedFile) tableBytes() int {
+	if f.symbols == nil {
+		return 0
+	}
+	return f.symbols.TableBytes()
 }

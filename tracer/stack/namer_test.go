@@ -80,7 +80,7 @@ func TestNamerEndedProcess(t *testing.T) {
 
 	n := NewNamer(p, symbol.NewDebugFiles(), false)
 	defer n.close()
-	n.setMappings(maps)
+	n.setMappings(maps, 0)
 	target.Process.Kill()
 	target.Wait()
 

@@ -10,8 +10,13 @@ import (
 	"github.com/allocscope/allocscope/tracer/python"
 )
 
-// maxCodes bounds the code objects that are remembered, some 500 bytes each.
-const maxCodes = 1 << 16
+// maxCodeBytes bounds the memory of the code objects that are remembered. Each takes some 500 bytes,
+// but a process can give it a line table of 1 MiB.
+const maxCodeBytes = 32 << 20
+
+// codeOverhead is what a code object takes beside its texts and its line table, in bytes, and what
+// one takes that could not be read.
+const codeOverhead = 200
 
 // codeNames names Python frames. The BPF programs read the code objects of a new stack at once,
 // because CPython may free them soon after.
@@ -19,6 +24,7 @@ type codeNames struct {
 	process     *process.Process
 	interpreter *python.Interpreter // nil: none was found
 	Known       map[codeKey]*python.Code
+	bytes       int // of Known
 }
 
 // A codeKey identifies a code object. The fingerprint is of its contents: CPython may reuse the
@@ -84,13 +90,18 @@ func (c *codeNames) code(key codeKey) *python.Code {
 }
 
 // isFull reports whether the next code object replaces all others.
-func (c *codeNames) isFull() bool { return len(c.Known) >= maxCodes }
+func (c *codeNames) isFull() bool { return c.bytes >= maxCodeBytes }
 
 func (c *codeNames) keep(key codeKey, code *python.Code) {
 	if c.isFull() {
 		clear(c.Known)
+		c.bytes = 0
+	}
+	if before, ok := c.Known[key]; ok {
+		c.bytes -= codeOverhead + before.TextBytes()
 	}
 	c.Known[key] = code
+	c.bytes += codeOverhead + code.TextBytes()
 }
 
 // Read reads a code object from the process. It returns nil if there is none at the address, or

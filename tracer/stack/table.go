@@ -3,8 +3,6 @@
 package stack
 
 import (
-	"hash/maphash"
-	"slices"
 	"sync"
 	"time"
 
@@ -24,17 +22,13 @@ type Key struct {
 // IDs of stacks that the BPF programs never report. Theirs are hashes, which are one of these with
 // a probability of 2^-63.
 const (
-	lostID       = 0
+	LostID       = 0
 	UnobservedID = ^uint64(0)
 )
 
 // UnobservedRoot is the only frame of the stack UnobservedID. That is the stack of memory that was
 // mapped while the process was traced, by a call that source mapping did not see.
 const UnobservedRoot = "[mapped without a system call being seen]"
-
-// maxStacks bounds what a process can make allocscope remember: some 100 bytes for each stack ID,
-// and more for each stack with frames of its own.
-const maxStacks = 1 << 20
 
 // maxCheap bounds the stacks that are named though they hold nothing: 10 KiB each where frames are
 // many.
@@ -45,30 +39,26 @@ const maxCheap = 500
 type Table struct {
 	Mu            sync.Mutex // guards what follows
 	Namer         *Namer
-	stacks        map[uint64]*growth.Stack // by ID; several IDs may share a stack
-	byFrames      map[uint64]*growth.Stack // by hashFrames
-	seed          maphash.Seed             // of hashFrames
+	lost          *growth.Stack
+	named         named
 	unnamed       unnamed
 	cheap         int // stacks that GetCheap has named
 	failedLookups uint64
 }
 
-// NewTable returns a table that uses, and closes, the Namer.
-func NewTable(p *process.Process, namer *Namer) *Table {
-	return &Table{
-		Namer:    namer,
-		byFrames: make(map[uint64]*growth.Stack),
-		seed:     maphash.MakeSeed(),
-		stacks: map[uint64]*growth.Stack{
-			lostID: {
-				ID: lostID, PID: p.PID, Truncated: "not reported, or too many distinct stacks",
-			},
-			UnobservedID: {
-				ID: UnobservedID, PID: p.PID, Frames: []growth.Frame{{Function: UnobservedRoot}},
-			},
+// NewTable returns a table that uses, and closes, the Namer. The memory is that of all tables.
+func NewTable(p *process.Process, namer *Namer, memory *Memory) *Table {
+	t := &Table{
+		Namer: namer,
+		lost: &growth.Stack{
+			ID: LostID, PID: p.PID, Truncated: "not reported, or too many distinct stacks",
 		},
+		named:   newNamed(memory),
 		unnamed: newUnnamed(),
 	}
+	unobserved := []growth.Frame{{Function: UnobservedRoot}}
+	t.named.add(UnobservedID, &growth.Stack{ID: UnobservedID, PID: p.PID, Frames: unobserved})
+	return t
 }
 
 // SetMappings sets the mappings that stacks are named by from now on.
@@ -76,8 +66,8 @@ func (t *Table) SetMappings(maps []process.Mapping) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
 
-	if t.Namer.setMappings(maps) {
-		t.unnamed.generation++
+	if t.Namer.setMappings(maps, t.unnamed.oldestGeneration()) {
+		t.unnamed.generation = t.Namer.generation
 		t.settle()
 	}
 }
@@ -101,22 +91,25 @@ func (t *Table) AddCode(code *CodeRecord) {
 	t.Namer.Codes.add(code)
 }
 
-// Add adds a stack. It does nothing if the table has the stack already, or is full.
+// Add adds a stack. It does nothing if the table has the stack already.
 func (t *Table) Add(raw Raw) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
 
-	if _, ok := t.stacks[raw.ID]; ok || len(t.stacks) >= maxStacks {
+	if raw.ID == LostID || t.named.has(raw.ID) {
 		return
 	}
 	t.unnamed.add(raw, t.Namer.maps)
 	t.settle()
 }
 
-// find returns the stack with an ID, which it names if it has no name yet.
+// find returns the stack with an ID, which it names if it has no name yet and there is room.
 func (t *Table) find(id uint64) (*growth.Stack, bool) {
-	if s, ok := t.stacks[id]; ok {
+	if s, ok := t.named.find(id); ok {
 		return s, true
+	}
+	if t.named.isFull() {
+		return nil, false
 	}
 	if u, ok := t.unnamed.take(id); ok {
 		return t.name(u), true
@@ -125,19 +118,9 @@ func (t *Table) find(id uint64) (*growth.Stack, bool) {
 }
 
 // name names a stack, and charges what that costs.
-func (t *Table) name(u unnamedStack) *growth.Stack {
-	var s *growth.Stack
+func (t *Table) name(u unnamedStack) (s *growth.Stack) {
 	t.unnamed.limiter.Spend(process.MeasureCPUTime(func() {
-		s = t.Namer.stack(u.raw, u.maps)
-		hash := t.hashFrames(s)
-		same, ok := t.byFrames[hash]
-		switch {
-		case !ok:
-			t.byFrames[hash] = s
-		case same.Truncated == s.Truncated && slices.Equal(same.Frames, s.Frames):
-			s = same
-		}
-		t.stacks[u.raw.ID] = s
+		s = t.named.add(u.raw.ID, t.Namer.stack(u.raw, u.maps))
 	}))
 	return s
 }
@@ -155,12 +138,12 @@ func (t *Table) settleAll() {
 	}
 }
 
-// settleOldest names the oldest stack, or gives it up where naming takes too much CPU time.
+// settleOldest names the oldest stack, or gives it up where naming takes too much CPU time or memory.
 func (t *Table) settleOldest() {
 	u, ok := t.unnamed.oldest()
 	switch {
 	case !ok:
-	case t.unnamed.limiter.Allowed(time.Now()):
+	case t.unnamed.limiter.Allowed(time.Now()) && !t.named.isFull():
 		t.name(u)
 	default:
 		t.unnamed.givenUp = append(t.unnamed.givenUp, u.raw.ID)
@@ -178,17 +161,6 @@ func (t *Table) TakeGivenUp() []uint64 {
 	return ids
 }
 
-// hashFrames is equal for stacks whose frames are. The seed keeps a process from making up others.
-func (t *Table) hashFrames(s *growth.Stack) uint64 {
-	var h maphash.Hash
-	h.SetSeed(t.seed)
-	for _, f := range s.Frames {
-		maphash.WriteComparable(&h, f)
-	}
-	_, _ = h.WriteString(s.Truncated) // never fails
-	return h.Sum64()
-}
-
 // Find returns the stack with an ID; false: the table has none.
 func (t *Table) Find(id uint64) (*growth.Stack, bool) {
 	t.Mu.Lock()
@@ -197,18 +169,33 @@ func (t *Table) Find(id uint64) (*growth.Stack, bool) {
 	return t.find(id)
 }
 
-// Get returns the stack with an ID. If the table has no such stack, Get returns one without frames
-// and counts it as lost.
+// Get returns the stack with an ID, which holds memory. If the table has no such stack, Get returns
+// one without frames and counts it as lost.
 func (t *Table) Get(id uint64) *growth.Stack {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
 
+	t.named.use(id)
+	return t.get(id)
+}
+
+// GetUnheld is Get for a stack that may hold nothing. Forget may forget it.
+func (t *Table) GetUnheld(id uint64) *growth.Stack {
+	t.Mu.Lock()
+	defer t.Mu.Unlock()
+
+	return t.get(id)
+}
+
+func (t *Table) get(id uint64) *growth.Stack {
+	if id == LostID {
+		return t.lost
+	}
 	if s, ok := t.find(id); ok {
 		return s
 	}
-
 	t.failedLookups++
-	return t.stacks[lostID]
+	return t.lost
 }
 
 // GetCheap is Get for a stack that holds nothing. It names maxCheap of them, within the CPU time of
@@ -220,14 +207,14 @@ func (t *Table) GetCheap(id uint64) *growth.Stack {
 
 	if _, isUnnamed := t.unnamed.stacks[id]; isUnnamed {
 		if t.cheap >= maxCheap || !t.unnamed.limiter.Allowed(time.Now()) {
-			return t.stacks[lostID]
+			return t.lost
 		}
 		t.cheap++
 	}
 	if s, ok := t.find(id); ok {
 		return s
 	}
-	return t.stacks[lostID]
+	return t.lost
 }
 
 // Lost returns how many times Get did not find a stack.
@@ -238,11 +225,32 @@ func (t *Table) Lost() uint64 {
 	return t.failedLookups
 }
 
+// Forget forgets named stacks that have held nothing since the snapshot before the last, if the names
+// take too much memory: those first that have held nothing for longest. It is called after each
+// snapshot, and returns the IDs of those that it forgets. The BPF programs have to report them again.
+func (t *Table) Forget() (ids []uint64) {
+	t.Mu.Lock()
+	defer t.Mu.Unlock()
+
+	ids = t.named.forget()
+	t.unnamed.givenUp = append(t.unnamed.givenUp, ids...)
+	return ids
+}
+
+// Forgotten returns how many stacks Forget has forgotten.
+func (t *Table) Forgotten() uint64 {
+	t.Mu.Lock()
+	defer t.Mu.Unlock()
+
+	return t.named.forgotten
+}
+
 // Close closes the files of the Namer.
 func (t *Table) Close() error {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
 
+	t.named.close()
 	return t.Namer.close()
 }
 

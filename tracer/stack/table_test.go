@@ -131,24 +131,24 @@ func TestNamerOfShortenedStack(t *testing.T) {
 }
 
 func TestTableNamesLater(t *testing.T) {
-	const stacks, words = 8_000, 200 // 13 MB
+	const stacks, words = 15_000, 40 // 9 MB
 	fill := func(table *Table) {
 		for id := range uint64(stacks) {
 			table.Add(Raw{ID: id + 1, words: append(make([]word, words), word(id))})
 		}
 	}
 	count := func(table *Table) (named, kept, givenUp int) {
-		return len(table.stacks) - 2, len(table.unnamed.stacks), len(table.TakeGivenUp())
+		return len(table.named.ids) - 1, len(table.unnamed.stacks), len(table.TakeGivenUp())
 	}
 
 	t.Run("by the mappings of then", func(t *testing.T) {
 		n := testNamer()
-		table := NewTable(n.process, n)
+		table := NewTable(n.process, n, &Memory{})
 		table.Add(Raw{ID: 1, words: []word{interpreterCode + 0x100}})
 		table.SetMappings(nil)
 		table.Add(Raw{ID: 2, words: []word{interpreterCode + 0x200}})
 
-		if len(table.stacks) != 2 {
+		if len(table.named.ids) != 1 {
 			t.Error("named before anything asked for them")
 		}
 		before, after := table.Get(1).Frames[0].Function, table.Get(2).Frames[0].Function
@@ -159,10 +159,10 @@ func TestTableNamesLater(t *testing.T) {
 
 	t.Run("at the latest after some changes of the mappings", func(t *testing.T) {
 		n := testNamer()
-		table := NewTable(n.process, n)
+		table := NewTable(n.process, n, &Memory{})
 		table.Add(Raw{ID: 1, words: []word{0x500}})
 		for i := range uint64(maxGenerations) {
-			if len(table.stacks) != 2 {
+			if len(table.named.ids) != 1 {
 				t.Fatalf("named after %d changes", i)
 			}
 			table.SetMappings([]process.Mapping{{Start: i, End: i + 1, Execute: true}})
@@ -174,7 +174,7 @@ func TestTableNamesLater(t *testing.T) {
 
 	t.Run("the oldest, where memory ends", func(t *testing.T) {
 		n := testNamer()
-		table := NewTable(n.process, n)
+		table := NewTable(n.process, n, &Memory{})
 		table.unnamed.limiter.Burst = time.Hour
 		fill(table)
 
@@ -194,7 +194,7 @@ func TestTableNamesLater(t *testing.T) {
 
 	t.Run("or gives them up, and takes them again", func(t *testing.T) {
 		n := testNamer()
-		table := NewTable(n.process, n)
+		table := NewTable(n.process, n, &Memory{})
 		table.unnamed.limiter.Spend(time.Hour)
 		fill(table)
 
@@ -223,7 +223,7 @@ func TestTableNamesLater(t *testing.T) {
 
 func TestTableNamesFewThatHoldNothing(t *testing.T) {
 	n := testNamer()
-	table := NewTable(n.process, n)
+	table := NewTable(n.process, n, &Memory{})
 	table.unnamed.limiter.Burst = time.Hour
 	for id := range uint64(2 * maxCheap) {
 		table.Add(Raw{ID: id + 1, words: []word{word(id)}})
@@ -248,7 +248,7 @@ func TestTableNamesFewThatHoldNothing(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	n := testNamer()
-	table := NewTable(n.process, n)
+	table := NewTable(n.process, n, &Memory{})
 	add := func(id uint64, words ...word) { table.Add(Raw{ID: id, words: words}) }
 
 	add(1, 0x500, 0x600)

@@ -80,6 +80,17 @@ func (n *unnamed) oldest() (unnamedStack, bool) {
 	return unnamedStack{}, false
 }
 
+// oldestGeneration is the first generation of the mappings that a stack needs.
+func (n *unnamed) oldestGeneration() int {
+	for len(n.order) > 0 {
+		if u, ok := n.stacks[n.order[0]]; ok {
+			return u.generation
+		}
+		n.order = n.order[1:]
+	}
+	return n.generation
+}
+
 // exceed reports whether the oldest stack can wait no longer.
 func (n *unnamed) exceed() bool {
 	for len(n.order) > 0 {

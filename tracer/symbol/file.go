@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unsafe"
 
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
@@ -201,6 +202,12 @@ func (f *File) Size(vaddr uint64) uint64 {
 	}
 
 	return f.symbols.symbols[i].size()
+}
+
+// TableBytes is the memory of the symbol table and of the names that were read, in bytes.
+func (f *File) TableBytes() int {
+	const symbolBytes = int(unsafe.Sizeof(symbol{}))
+	return symbolBytes*len(f.symbols.symbols) + 8*len(f.symbols.last) + f.cached
 }
 
 // Err returns what cost names so far, nil if nothing did: damaged sections and

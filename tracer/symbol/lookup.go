@@ -283,8 +283,8 @@ func importedName(machine elf.Machine, relocation, symbols, names []byte) []byte
 	return unversioned(symbols[index*elf.Sym64Size:], names)
 }
 
-// TableBytes is how many bytes of whole symbol tables have been read of the file, counted each time.
-func (f *File) TableBytes() uint64 { return f.image.tableBytes }
+// BytesRead is how many bytes of whole symbol tables have been read of the file, counted each time.
+func (f *File) BytesRead() uint64 { return f.image.tableBytes }
 
 // symbolTable reads a whole symbol table and its names.
 func (m *image) symbolTable(section symbolSection) (symbols, names []byte, err error) {

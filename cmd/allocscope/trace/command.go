@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -236,6 +235,11 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	if err := options.check(); err != nil {
 		return err
 	}
+	if err := volunteerForOOM(); err != nil {
+		slog.Warn(err.Error())
+	}
+	userLimit := userMemoryLimit()
+	limitMemory(userLimit)
 	defer limitHeapAtStartup()()
 
 	session, err := tracer.Open(ctx, options.sessionOptions())
@@ -267,7 +271,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		return err
 	}
 
-	r.env = env
+	r.env, r.userMemoryLimit = env, userLimit
 	r.display = env.NewDisplay(r)
 	defer r.display.Clear()
 
@@ -316,20 +320,4 @@ func (o *Options) createFolder() (*folder.Folder, error) {
 		path = fmt.Sprintf("allocscope-%d-%s", o.PID, time.Now().Format("20060102-150405"))
 	}
 	return folder.Create(path, owner, o.Force)
-}
-
-// limitHeapAtStartup halves the garbage that Go lets accumulate while a trace starts, when most of
-// it arises: beside a trainer memory is more expensive than a little CPU time. It ends by itself,
-// or by the function that it returns.
-func limitHeapAtStartup() (end func()) {
-	const startup = 15 * time.Second
-
-	before := debug.SetGCPercent(50)
-	restore := func() { debug.SetGCPercent(before) }
-	timer := time.AfterFunc(startup, restore)
-	return func() {
-		if timer.Stop() {
-			restore()
-		}
-	}
 }

@@ -213,7 +213,7 @@ func (r *Recorder) comments(s *growth.Snapshot) []string {
 		comments = append(comments, line)
 	}
 
-	if _, losses, err := r.session.Counters(); err == nil {
+	if _, losses, err := r.counters(); err == nil {
 		for _, l := range losses {
 			comments = append(comments, fmt.Sprintf("lost %d: %s", l.Count, words.Loss(l)))
 		}

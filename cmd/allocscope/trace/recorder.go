@@ -26,6 +26,13 @@ import (
 // Whenever there are this many, every other one is dropped and the time between them doubles.
 const maxSnapshots = 120
 
+// maxHoldings bounds the holdings that all snapshots have, some 220 bytes each. They are not thinned
+// below minSnapshots, which the judgement of stacks needs.
+const (
+	maxHoldings  = 1 << 17
+	minSnapshots = 16
+)
+
 const (
 	// snapshotOwnPart is the part of the limit of allocscope's own CPU time that snapshots may take,
 	// and snapshotBurst what they may take in advance. They are taken further apart where they cost
@@ -65,13 +72,16 @@ type Recorder struct {
 
 	snapshots      []numberedSnapshot // in order, while the process lived
 	snapshotPeriod time.Duration
-	costs          duty.Limiter     // of snapshots, where the user has not set their period
-	notBefore      time.Duration    // no snapshot is due before
-	leftOut        int              // snapshots, for what they cost
-	nextFile       int              // number of the next snapshot's file
-	exitSnapshot   *growth.Snapshot // of the ended process; nil: it lives
-	baselineTaken  bool
-	baseline       *growth.Snapshot // nil: not planned by --warmup, or not reached
+	costs          duty.Limiter  // of snapshots, where the user has not set their period
+	notBefore      time.Duration // no snapshot is due before
+	leftOut        int           // snapshots, for what they cost
+	idleHoldings   uint64        // that boundHoldings has dropped
+
+	userMemoryLimit int64            // bytes
+	nextFile        int              // number of the next snapshot's file
+	exitSnapshot    *growth.Snapshot // of the ended process; nil: it lives
+	baselineTaken   bool
+	baseline        *growth.Snapshot // nil: not planned by --warmup, or not reached
 
 	rechecks    *verdict.Rechecks // nil: judged once, at the end
 	gpuRechecks *verdict.Rechecks // of GPU memory, at the same times
@@ -202,7 +212,7 @@ func endReason(ctx context.Context, session *tracer.Session) string {
 // tick does what is due.
 func (r *Recorder) tick() error {
 	if time.Since(r.lastSample) >= r.options.samplePeriod()-sampleTolerance {
-		r.sample()
+		r.sample(false)
 		r.recheck()
 	}
 
@@ -271,8 +281,8 @@ func (r *Recorder) untilNextDue() time.Duration {
 	return max(next, 0)
 }
 
-// sample follows the process tree and adds a row to the timeline.
-func (r *Recorder) sample() {
+// sample follows the process tree and adds a row to the timeline, which may be the last one.
+func (r *Recorder) sample(isLast bool) {
 	r.lastSample = time.Now()
 	for _, change := range r.session.Follow() {
 		logChange(change)
@@ -287,17 +297,26 @@ func (r *Recorder) sample() {
 	}
 
 	row := r.history.Add(tree)
-	if err := r.rows.write(row, tree); err != nil {
+	// A file of many processes would grow until it cannot be read back.
+	if err := r.rows.write(row, tree, isLast || r.history.KeepsLast()); err != nil {
 		r.noteWriteError(err)
 	}
 
-	events, losses, err := r.session.Counters()
+	events, losses, err := r.counters()
 	if err == nil {
 		r.display.Show(console.Progress{
 			Sample: row.Sample, Latest: r.Latest(), Events: events, Losses: losses,
 			Overhead: overhead,
 		})
 	}
+}
+
+// counters are those of the session, with the losses of the recorder.
+func (r *Recorder) counters() (tracer.Events, []growth.Loss, error) {
+	events, losses, err := r.session.Counters()
+	all := growth.Losses(losses)
+	all.Add(growth.LossIdleHoldings, "", r.idleHoldings)
+	return events, all, err
 }
 
 func (r *Recorder) addMarks() {
@@ -339,7 +358,8 @@ func (r *Recorder) takeSnapshot() error {
 	if r.options.Duration == 0 && len(r.snapshots) >= maxSnapshots {
 		r.thinSnapshots()
 	}
-
+	r.boundHoldings()
+	limitMemory(r.userMemoryLimit)
 	return nil
 }
 
@@ -349,6 +369,28 @@ func (r *Recorder) snapshotTimes() []time.Duration {
 		times = append(times, s.Elapsed)
 	}
 	return times
+}
+
+// boundHoldings bounds the memory of the snapshots. In those between the first and the latest it drops
+// what holds nothing, and then every other one of them.
+func (r *Recorder) boundHoldings() {
+	for i, s := range r.snapshots {
+		isEnd := i == 0 || i == len(r.snapshots)-1 || s.Snapshot == r.baseline
+		if !isEnd && r.holdings() > maxHoldings {
+			r.idleHoldings += uint64(s.DropIdle())
+		}
+	}
+	for len(r.snapshots) > minSnapshots && r.holdings() > maxHoldings {
+		r.thinSnapshots()
+	}
+}
+
+// holdings is how many the snapshots have.
+func (r *Recorder) holdings() (n int) {
+	for _, s := range r.snapshots {
+		n += len(s.Holdings) + len(s.GPUHoldings) + len(s.Others)
+	}
+	return n
 }
 
 // thinSnapshots drops every other snapshot but the first, the last and the planned baseline.
@@ -370,7 +412,7 @@ func (r *Recorder) thinSnapshots() {
 
 // finalSample takes the last sample and the last snapshot.
 func (r *Recorder) finalSample() error {
-	r.sample()
+	r.sample(true)
 	err := r.takeSnapshot()
 	if closeErr := r.rows.close(); closeErr != nil {
 		r.noteWriteError(closeErr)
@@ -429,14 +471,15 @@ func openRows(dir *folder.Folder) (f *rowFiles, err error) {
 	return f, nil
 }
 
-// write writes the row of a sample of the tree, and those of its processes and GPUs.
-func (f *rowFiles) write(row growth.Row, tree growth.TreeSample) error {
+// write writes the row of a sample of the tree, and those of its GPUs and, unless they are left out, of
+// its processes.
+func (f *rowFiles) write(row growth.Row, tree growth.TreeSample, withProcesses bool) error {
 	if f.failed {
 		return nil
 	}
 
 	err := f.timeline.Write(row)
-	if err == nil {
+	if err == nil && withProcesses {
 		err = f.processes.Write(tree.Processes...)
 	}
 

@@ -3,6 +3,7 @@ package trace
 import (
 	"io"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -19,6 +20,78 @@ import (
 func TestSnapshots(t *testing.T) {
 	t.Run("thinned", testThinned)
 	t.Run("baseline is kept", testBaselineKept)
+	t.Run("memory of a long trace is bounded", testSnapshotMemory)
+	t.Run("few stacks lose nothing", testFewStacks)
+}
+
+// compiling adds a snapshot of a program that has allocated in so many stacks. Each tenth holds
+// memory.
+func (r *Recorder) compiling(t *testing.T, at time.Duration, stacks []*growth.Stack) {
+	t.Helper()
+	snapshot := r.pretend(t, at)
+	for i, s := range stacks {
+		h := growth.Holding{Stack: s, Kind: growth.KindHeap, AllocBytes: 1e6, AllocObjects: 1}
+		if i%10 == 0 {
+			h.InuseBytes, h.InuseObjects = int64(i), 1
+		}
+		snapshot.Holdings = append(snapshot.Holdings, h)
+	}
+	r.boundHoldings()
+}
+
+func stacksOf(n int) (stacks []*growth.Stack) {
+	for id := range n {
+		stacks = append(stacks, &growth.Stack{ID: uint64(id), PID: 7})
+	}
+	return stacks
+}
+
+func testSnapshotMemory(t *testing.T) {
+	const stacks, bound = 20_000, 100 << 20
+	r, path := openEnded(t)
+	all := stacksOf(stacks)
+	before := heapBytes()
+	for at := r.nextSnapshotTime(); at <= 24*time.Hour; at = r.nextSnapshotTime() {
+		r.compiling(t, at, all)
+	}
+	if after := heapBytes(); after > before+bound {
+		t.Errorf("%d snapshots of %d stacks take %d MiB", len(r.snapshots), stacks, (after-before)>>20)
+	}
+	mustHaveFiles(t, r, path)
+
+	n := len(r.snapshots)
+	if n < minSnapshots {
+		t.Errorf("%d snapshots are left", n)
+	}
+	for _, i := range []int{0, n - 1} {
+		if got := len(r.snapshots[i].Holdings); got != stacks {
+			t.Errorf("snapshot %d of %d has %d stacks, want %d", i, n, got, stacks)
+		}
+	}
+	if held := len(r.snapshots[n/2].Holdings); held != stacks/10 || r.idleHoldings == 0 {
+		t.Errorf("a snapshot in between has %d stacks, %d were left out", held, r.idleHoldings)
+	}
+}
+
+func testFewStacks(t *testing.T) {
+	const stacks = 1000
+	r, _ := openEnded(t)
+	for at := r.nextSnapshotTime(); at < 100*time.Second; at = r.nextSnapshotTime() {
+		r.compiling(t, at, stacksOf(stacks))
+	}
+	if len(r.snapshots) != 100 || len(r.snapshots[50].Holdings) != stacks || r.idleHoldings != 0 {
+		t.Errorf("%d snapshots, one of %d stacks, %d were left out", len(r.snapshots),
+			len(r.snapshots[50].Holdings), r.idleHoldings)
+	}
+}
+
+// heapBytes is what is alive in the heap of this program.
+func heapBytes() uint64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what the first has found dead is swept
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
 }
 
 func TestPairOf(t *testing.T) {

@@ -25,7 +25,7 @@ func (r *Recorder) summarize(
 	grown []growth.Holding,
 	ended string,
 ) (*summary.Summary, error) {
-	events, losses, err := r.session.Counters()
+	events, losses, err := r.counters()
 	if err != nil {
 		return nil, err
 	}

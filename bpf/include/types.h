@@ -143,7 +143,7 @@ enum counter {
 	DROP_FAULTS_FULL,      /* sampled page faults not kept: the map was full */
 	DROP_TALLY_FULL,       /* allocations missing from alloc_*: the tally was full */
 	DROP_EVENTS,           /* events lost: the ring buffer was full */
-	DROP_THREAD_STATE,     /* calls not followed: no per-thread storage */
+	DROP_THREAD_STATE,     /* calls or returns not followed: no per-thread storage */
 	DROP_NO_MEMORY,        /* tallies not kept: the kernel could not allocate the entry */
 	DROP_OUT_POINTER,      /* results that a call stores in memory and that were unreadable */
 	DROP_MISSED_RETURN,    /* calls whose return was never seen */

@@ -189,18 +189,25 @@ int cuda_on_entry(struct pt_regs *ctx)
 	return 0;
 }
 
-SEC("uretprobe")
-int cuda_on_return(struct pt_regs *ctx)
+/* Handles a return probe. */
+static __always_inline int gpu_return(struct pt_regs *regs)
 {
-	struct gpu_thread *thread =
-		bpf_task_storage_get(&gpu_threads, bpf_get_current_task_btf(), NULL, 0);
+	struct gpu_thread *thread;
 
-	keep_task_stack(ctx, &no_programs);
-	if (!thread || !thread->call.sp || REGS_SP(ctx) - RETURN_SLOT != thread->call.sp)
+	if (!is_traced(current_tgid()))
+		return 0;
+	thread = current_gpu_thread();
+	if (!thread || !thread->call.sp || REGS_SP(regs) - RETURN_SLOT != thread->call.sp)
 		return 0;
 
 	thread->call.sp = 0;
-	if (is_traced(current_tgid()))
-		gpu_call_return(&thread->call, REGS_RESULT(ctx));
+	gpu_call_return(&thread->call, REGS_RESULT(regs));
 	return 0;
+}
+
+SEC("uretprobe")
+int cuda_on_return(struct pt_regs *ctx)
+{
+	keep_task_stack(ctx, &no_programs);
+	return gpu_return(ctx);
 }

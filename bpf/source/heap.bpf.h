@@ -158,11 +158,14 @@ static __always_inline void heap_call_return(struct call *call, __u32 tgid, __u6
 /* Handles a return probe. */
 static __always_inline int heap_return(struct pt_regs *regs)
 {
-	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
 	__u32 tgid = current_tgid();
+	struct thread *thread;
 	struct call *call;
 
-	if (!thread || !is_traced(tgid))
+	if (!is_traced(tgid))
+		return 0;
+	thread = current_thread();
+	if (!thread)
 		return 0;
 
 	count(COUNT_RETURNS);

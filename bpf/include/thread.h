@@ -18,7 +18,8 @@ struct call {
 	enum call_form form;
 	enum probe_cookie cookie;
 	enum allocation_kind kind;
-	__u32 epoch; /* at the entry */
+	__u32 epoch;  /* at the entry */
+	__u32 nested; /* calls since that count as parts of this one */
 	bool old_was_live;
 	struct address old_address; /* realloc: the old object, and its live-map entry if any */
 	struct allocation old;

@@ -23,8 +23,9 @@ static __always_inline bool is_inner_gpu_call(struct gpu_call *call, __u64 sp,
 {
 	if (!call->sp)
 		return false;
-	if (sp == call->sp ? cookie != call->cookie
-			   : sp < call->sp && call->sp - sp < NESTED_STACK_BYTES)
+	if ((sp == call->sp ? cookie != call->cookie
+			    : sp < call->sp && call->sp - sp < NESTED_STACK_BYTES) &&
+	    call->nested++ < MAX_NESTED_CALLS)
 		return true;
 
 	count(DROP_MISSED_RETURN);

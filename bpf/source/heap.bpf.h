@@ -92,6 +92,7 @@ static __always_inline int heap_allocate(struct thread *thread, struct pt_regs *
 		return SKIP_RETURN;
 
 	call->sp = 0;
+	call->nested = 0;
 	count(COUNT_ALLOCATIONS);
 	call->form = cookie & COOKIE_FORM;
 	call->cookie = cookie;

@@ -56,10 +56,11 @@ enum call_form {
 	CALL_HEAP_REALLOC,      /* mi_heap_realloc(heap, pointer, size) */
 	CALL_HEAP_REALLOCF,     /* mi_heap_reallocf(heap, pointer, size) */
 	CALL_HEAP_REALLOCARRAY, /* mi_heap_reallocn(heap, pointer, n, size) */
-	CALL_EXIT,              /* no call: an instruction that returns from one with
-				 * COOKIE_THROWS */
-	CALL_ALLOC_CPU,         /* alloc_cpu(size): calls a function with COOKIE_ALIGNED, and may
-				 * throw */
+	CALL_EXIT,        /* no call: an instruction that returns from one with COOKIE_EXITS */
+	CALL_EXIT_MEMSET, /* no call: a jump to memset(pointer, 0, size), which returns from
+			   * one with COOKIE_EXITS, and its pointer */
+	CALL_ALLOC_CPU,   /* alloc_cpu(size): calls a function with COOKIE_ALIGNED, and may
+			   * throw */
 	/* CUDA driver API. All of them return 0 (CUDA_SUCCESS) on success. */
 	CALL_CUDA_ALLOCATE,   /* cuMemAlloc(&address, size) and its variants */
 	CALL_CUDA_PITCH,      /* cuMemAllocPitch(&address, &pitch, width, height, element):
@@ -88,6 +89,7 @@ enum probe_cookie {
 				   * for a handler */
 	COOKIE_CALLED = 1 << 11,  /* other probed functions call this one */
 	COOKIE_ALIGNED = 1 << 12, /* the function returns aligned memory: alloc_cpu may call it */
+	COOKIE_EXITS = 1 << 13,   /* its return is followed by the instructions that return */
 	COOKIE_FUNCTION = 0xffff << COOKIE_FUNCTION_SHIFT, /* number of the function, unique within
 							    * its allocator */
 };

@@ -66,6 +66,14 @@ func AttachCUDADriver(mode Mode, file FileSites, programs Programs, pid int) ([]
 		})
 }
 
+// AttachReturn attaches the program of returns from the CUDA driver API to functions in a process
+// that is not traced: it counts nothing there, but the functions return through return probes.
+func AttachReturn(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link, error) {
+	return attachAll(file, func() ([]link.Link, error) {
+		return attachReturns(mode, file, programs, bpf.ProgCudaOnReturn, pid)
+	})
+}
+
 // AttachBlocks attaches to the one function of a file to which blocks are reported.
 func AttachBlocks(mode Mode, file FileSites, programs Programs, pid int) (link.Link, error) {
 	return attachEntry(mode, file, programs, bpf.ProgOnBlock, pid)
@@ -189,7 +197,7 @@ func (f FileSites) offsetsAndCookies() (offsets, cookies []uint64) {
 func attachSession(file FileSites, programs Programs, pid int) ([]link.Link, error) {
 	hasReturns := slices.ContainsFunc(file.Sites, func(s Site) bool { return s.Function.returns() })
 	isInSession := func(f Function) bool {
-		return hasReturns && !f.Throws && f.Form != bpf.CallExit
+		return hasReturns && !f.Throws && !f.Exits && !f.isExit()
 	}
 	inSession := file.only(isInSession)
 	others := file.only(func(f Function) bool { return !isInSession(f) })

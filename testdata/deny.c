@@ -1,4 +1,5 @@
-/* Runs a program as in a container whose seccomp profile refuses perf_event_open:
+/* Runs a program as in a container whose seccomp profile refuses perf_event_open, or the system call of the number
+ * REFUSED:
  *
  *     deny PROGRAM ARGUMENT...
  */
@@ -11,11 +12,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef REFUSED
+#define REFUSED SYS_perf_event_open
+#endif
+
 int main(int argc, char **argv)
 {
 	struct sock_filter rules[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, REFUSED, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};

@@ -63,7 +63,11 @@ func mustCountSemantics(t *testing.T, preload string, mode probe.Mode) tracer.Ev
 	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
 	target := startCommand(t, command)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+	return mustHoldSemantics(t, target, s)
+}
 
+func mustHoldSemantics(t *testing.T, target *tracertest.Target, s *tracer.Session) tracer.Events {
+	t.Helper()
 	target.Say("go")
 	truth := target.Await("done")
 	got := held(snapshot(t, s))

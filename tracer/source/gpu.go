@@ -77,6 +77,9 @@ func (g *GPU) find(m process.Mapping) {
 func (g *GPU) findDriver(m process.Mapping) {
 	file, err := probe.ResolveCUDADriver(g.process, m)
 	if err == nil {
+		err = g.kernel.CheckReturns(g.process)
+	}
+	if err == nil {
 		var links []link.Link
 		links, err = probe.AttachCUDADriver(g.kernel.Mode, file, g.kernel.Program, g.process.PID)
 		g.driverLinks = append(g.driverLinks, links...)

@@ -25,6 +25,7 @@ var expectations = map[string]expectation{
 	"5.15":      {mode: "single uprobes"},
 	"6.1":       {mode: "single uprobes"},
 	"6.8":       {mode: "uprobe_multi"},
+	"6.11":      {mode: "uprobe_multi"},
 	"6.12":      {mode: "uprobe_multi"},
 	"newest":    {mode: "uprobe session"},
 }

@@ -58,7 +58,7 @@ int run_returns_without_state(struct arithmetic *ctx)
 	struct pt_regs regs = {};
 
 	heap_return(&regs);
-	gpu_return(&regs);
+	gpu_return(&regs, 0);
 	return 0;
 }
 

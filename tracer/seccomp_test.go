@@ -24,7 +24,7 @@ func TestSeccomp(t *testing.T) {
 	t.Run("program without a filter has return probes", testSeccompUnfiltered)
 	t.Run("filter that comes later is noticed by the next opening", testSeccompLater)
 	t.Run("memory of tensors is exact without return probes", testSeccompTensors)
-	t.Run("driver of CUDA is not probed", testSeccompCUDA)
+	t.Run("calls of CUDA's driver count without return probes", testSeccompCUDA)
 }
 
 // refuseReturns runs a program under a filter that refuses the system call by which a probed
@@ -56,6 +56,7 @@ func testKernelSeccompLives(t *testing.T) {
 			target := startCommand(t, refuseReturns(t, tracertest.Build(t, "semantics.c", "-pthread")))
 			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
 			mustHoldSemantics(t, target, s)
+			t.Logf("%d return probes have run", counted(t, s, bpf.CountReturns))
 		})
 	}
 }
@@ -139,15 +140,19 @@ func testSeccompTensors(t *testing.T) {
 
 func testSeccompCUDA(t *testing.T) {
 	t.Parallel()
-	command := refuseReturns(t, tracertest.Build(t, "cuda.c", "-pthread"))
-	g := gpuProgram{startCommand(t, command), t}
-	s := openUnsafe(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: []string{"cuda", "mapping"}})
-	g.do("load " + libcuda(t))
-	eventually(t, "the driver is found", func() bool {
-		s.Sample()
-		return strings.Contains(sourceOf(t, s, "cuda").Reason, calibrate.ErrFiltered.Error())
-	})
-	if driver, _ := tracer.Targets(s)[0].GPU.Active(); driver {
-		t.Error("the driver is probed")
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			command := refuseReturns(t, tracertest.Build(t, "cuda.c", "-pthread"))
+			command.Args = append(command.Args, libcuda(t))
+			g := gpuProgram{startCommand(t, command), t}
+			s := openUnsafe(t, tracer.Options{
+				PID: g.PID(), Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"},
+			})
+			if details := strings.Join(sourceOf(t, s, "cuda").Details, "\n"); !strings.Contains(
+				details, "return of cuMemAlloc_v2 in ") {
+				t.Errorf("no return instruction is probed:\n%s", details)
+			}
+			mustCountDriverCalls(t, g, s)
+		})
 	}
 }

@@ -232,8 +232,8 @@ func checkReturns(p *process.Process, check func(*process.Process) error) Result
 	r := Result{Name: "return probes", Finding: "safe in this process"}
 	if err := check(p); err != nil {
 		r.Finding = err.Error()
-		r.Remedy = "trace without them: sources heap and tensor cost several times as much, and " +
-			"source cuda misses the driver; newer kernels need no remedy"
+		r.Remedy = "trace without them: the counts stay exact, and each call costs several times as " +
+			"much; or boot a newer kernel"
 	}
 	return r
 }

@@ -55,14 +55,19 @@ func Attach(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link,
 }
 
 // AttachCUDADriver attaches to the functions of the CUDA driver API in a process, all or none.
-// Return probes come first: where the entry of a call has been seen, its return will be, too.
+// Probes of returns come first: where the entry of a call has been seen, its return will be, too.
 func AttachCUDADriver(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link, error) {
+	entries := file.only(func(f Function) bool { return !f.isExit() })
 	return attachAll(file,
 		func() ([]link.Link, error) {
-			return attachReturns(mode, file, programs, bpf.ProgCudaOnReturn, pid)
+			returning := file.only(Function.returns)
+			return attachReturns(mode, returning, programs, bpf.ProgCudaOnReturn, pid)
 		},
 		func() ([]link.Link, error) {
-			return attachEntries(mode, file, programs, bpf.ProgCudaOnEntry, pid)
+			return attachEntries(mode, file.only(Function.isExit), programs, bpf.ProgCudaOnEntry, pid)
+		},
+		func() ([]link.Link, error) {
+			return attachEntries(mode, entries, programs, bpf.ProgCudaOnEntry, pid)
 		})
 }
 

@@ -38,6 +38,9 @@ func (f Function) isExit() bool {
 	return f.Form == bpf.CallExit || f.Form == bpf.CallExitMemset
 }
 
+// isCUDA reports whether the function is one of CUDA's driver.
+func (f Function) isCUDA() bool { return f.Form >= bpf.CallCudaAllocate }
+
 // resizes reports whether the function frees an object, or changes its size, and may fail.
 func (f Function) resizes() bool {
 	switch f.Form {

@@ -132,8 +132,17 @@ func resolveFile(
 	if result.Path, err = p.Hold(opened); err != nil {
 		return FileSites{}, err
 	}
+	code := &analyzer{file: file}
+	if slices.ContainsFunc(found, func(d definition) bool { return d.function.isCUDA() }) {
+		if code.imports, err = file.Imports(neverReturns); err != nil {
+			return FileSites{}, fmt.Errorf("read imports of %s: %w", mapping.Path, err)
+		}
+	}
 	for _, f := range found {
 		site, err := siteAt(file, f.function, f.address)
+		if err == nil && f.function.isCUDA() {
+			err = code.findExits(&site, code.controlFlow(f.address))
+		}
 		if err != nil {
 			return FileSites{}, fmt.Errorf("probe %s in %s: %w", f.function.Name, mapping.Path, err)
 		}
@@ -423,28 +432,26 @@ func (s *siteCollector) add(f definition) (*controlFlow, error) {
 	}
 
 	flow := s.code.controlFlow(f.address)
-	exits, err := s.exits(f.function, flow)
-	if err != nil {
-		return nil, err
-	}
-	if f.function.Exits && len(exits) == 0 {
-		s.into.Unprobed = append(s.into.Unprobed, f.function.Name+unknownExits)
-		return nil, nil
-	}
 	if f.function.Form == bpf.CallMalloc && flow.callsAny() {
 		f.function.Form = bpf.CallValloc
 	}
 
 	site, err := siteAt(s.code.file, f.function, f.address)
+	if err == nil {
+		err = s.code.findExits(&site, flow)
+	}
 	if err != nil {
 		return nil, err
 	}
-	site.names, site.exits, site.hasOtherExits = f.names, exits, flow.isIncomplete
-	// A function may also end in others of the allocator, whose returns are its own.
-	site.hasExits = len(exits) > 0 || !flow.isIncomplete && flow.callsAny() && len(flow.returns) == 0
+	if f.function.Exits && len(site.exits) == 0 {
+		s.into.Unprobed = append(s.into.Unprobed, f.function.Name+unknownExits)
+		return nil, nil
+	}
+
+	site.names = f.names
 	s.take(site)
 	if f.function.Exits {
-		for _, exit := range exits {
+		for _, exit := range site.exits {
 			exit.Reason = "a return probe would stop an exception"
 			s.take(exit)
 		}
@@ -455,31 +462,43 @@ func (s *siteCollector) add(f definition) (*controlFlow, error) {
 // unknownExits follows the name of a function.
 const unknownExits = ": where it returns is not known"
 
-// exits returns the instructions by which a function returns, none if there are too many.
-func (s *siteCollector) exits(function Function, flow *controlFlow) (exits []Site, err error) {
+// findExits adds the instructions by which the function of a site returns, unless there are too
+// many.
+func (a *analyzer) findExits(site *Site, flow *controlFlow) error {
 	if len(flow.returns)+len(flow.memsets) > maxReturns {
-		return nil, nil
+		return nil
 	}
 
-	name := "return of " + function.Name
+	name := "return of " + site.Function.Name
 	add := func(addresses []uint64, form bpf.CallForm) error {
 		for _, address := range addresses {
-			code, offset, err := s.code.file.Code(address, 1)
+			code, offset, err := a.file.Code(address, 1)
 			if err != nil {
 				return err
 			}
 			exit := Function{Name: name, Form: form}
-			exits = append(exits, Site{Function: exit, Offset: offset, Emulated: emulated(code[:1])})
+			site.exits = append(site.exits,
+				Site{Function: exit, Offset: offset, Emulated: emulated(code[:1])})
 		}
 		return nil
 	}
-	err = errors.Join(add(flow.returns, bpf.CallExit), add(flow.memsets, bpf.CallExitMemset))
-	return exits, err
+	if err := add(flow.returns, bpf.CallExit); err != nil {
+		return err
+	}
+	if err := add(flow.memsets, bpf.CallExitMemset); err != nil {
+		return err
+	}
+
+	// A function may also end in others of the allocator, whose returns are its own.
+	endsInOthers := !flow.isIncomplete && flow.callsAny() && len(flow.returns) == 0
+	site.hasExits = len(site.exits) > 0 || endsInOthers
+	site.hasOtherExits = flow.isIncomplete
+	return nil
 }
 
 // WithoutReturnProbes returns the files with the returns of all functions followed by the
 // instructions that return. Functions of which these are not known move to Unprobed. It is an error
-// if malloc, or a function that also frees, is among them.
+// if malloc, a function that also frees, or one of CUDA's driver is among them.
 func WithoutReturnProbes(files []FileSites) ([]FileSites, error) {
 	files = slices.Clone(files)
 	for i := range files {
@@ -500,7 +519,8 @@ func (f *FileSites) replaceReturnProbes() error {
 		}
 
 		function := &site.Function
-		if !site.hasExits && (slices.Contains(site.names, "malloc") || function.resizes()) {
+		isNeeded := slices.Contains(site.names, "malloc") || function.resizes() || function.isCUDA()
+		if !site.hasExits && isNeeded {
 			return fmt.Errorf("follow %s in %s without return probes%s", function.Name, f.Mapping.Path,
 				unknownExits)
 		}

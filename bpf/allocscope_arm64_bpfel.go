@@ -59,18 +59,19 @@ const (
 	CallHeapReallocf     CallForm = 13
 	CallHeapReallocarray CallForm = 14
 	CallExit             CallForm = 15
-	CallAllocCpu         CallForm = 16
-	CallCudaAllocate     CallForm = 17
-	CallCudaPitch        CallForm = 18
-	CallCudaCreate       CallForm = 19
-	CallCudaPin          CallForm = 20
-	CallCudaRegister     CallForm = 21
-	CallCudaRetain       CallForm = 22
-	CallCudaMap          CallForm = 23
-	CallCudaUnmap        CallForm = 24
-	CallCudaFree         CallForm = 25
-	CallCudaRelease      CallForm = 26
-	CallCudaUnregister   CallForm = 27
+	CallExitMemset       CallForm = 16
+	CallAllocCpu         CallForm = 17
+	CallCudaAllocate     CallForm = 18
+	CallCudaPitch        CallForm = 19
+	CallCudaCreate       CallForm = 20
+	CallCudaPin          CallForm = 21
+	CallCudaRegister     CallForm = 22
+	CallCudaRetain       CallForm = 23
+	CallCudaMap          CallForm = 24
+	CallCudaUnmap        CallForm = 25
+	CallCudaFree         CallForm = 26
+	CallCudaRelease      CallForm = 27
+	CallCudaUnregister   CallForm = 28
 )
 
 type Code struct {
@@ -300,6 +301,7 @@ const (
 	CookieThrows   ProbeCookie = 1024
 	CookieCalled   ProbeCookie = 2048
 	CookieAligned  ProbeCookie = 4096
+	CookieExits    ProbeCookie = 8192
 	CookieFunction ProbeCookie = 4294901760
 )
 

@@ -6,6 +6,15 @@
 
 #include "bpf_helpers.h"
 
+/* The state of a thread, as on kernels that refuse it now and then. */
+static __always_inline void *refuse_storage(void)
+{
+	return NULL;
+}
+
+#define bpf_task_storage_get(...) refuse_storage()
+
+#include "source/cuda.bpf.h"
 #include "source/heap.bpf.h"
 
 struct arithmetic {
@@ -39,6 +48,17 @@ SEC("syscall")
 int run_size_class(struct arithmetic *ctx)
 {
 	ctx->result = size_class(ctx->a);
+	return 0;
+}
+
+/* Returns of calls of a traced process whose thread has no state. */
+SEC("syscall")
+int run_returns_without_state(struct arithmetic *ctx)
+{
+	struct pt_regs regs = {};
+
+	heap_return(&regs);
+	gpu_return(&regs, 0);
 	return 0;
 }
 

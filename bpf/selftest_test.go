@@ -20,9 +20,15 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// loadSelftestPrograms loads the programs of selftest.c, without those of the headers that it
-// includes.
+// loadSelftestPrograms loads the programs of selftest.c.
 func loadSelftestPrograms(t *testing.T) map[string]*ebpf.Program {
+	t.Helper()
+	return loadSelftestCollection(t).Programs
+}
+
+// loadSelftestCollection loads the programs of selftest.c with their maps, without the programs of
+// the headers that it includes.
+func loadSelftestCollection(t *testing.T) *ebpf.Collection {
 	t.Helper()
 	needRoot(t)
 
@@ -41,7 +47,7 @@ func loadSelftestPrograms(t *testing.T) map[string]*ebpf.Program {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(collection.Close)
-	return collection.Programs
+	return collection
 }
 
 // compute runs a program of selftest.c on two numbers.
@@ -95,6 +101,35 @@ func TestDrawExponential(t *testing.T) {
 			t.Errorf("mean %d: mean of the draws is off by %.1f standard errors", mean, off)
 		}
 	}
+}
+
+func TestReturnWithoutState(t *testing.T) {
+	t.Run("each lost return is counted", func(t *testing.T) {
+		collection := loadSelftestCollection(t)
+		self := uint32(os.Getpid())
+		if err := collection.Maps["targets"].Put(self, TargetTraced); err != nil {
+			t.Fatal(err)
+		}
+
+		in, out := selftestArithmetic{}, selftestArithmetic{}
+		options := ebpf.RunOptions{Context: &in, ContextOut: &out}
+		program := collection.Programs["run_returns_without_state"]
+		if _, err := program.Run(&options); err != nil {
+			t.Fatal(err)
+		}
+
+		var ofCPUs []uint64
+		if err := collection.Maps["counters"].Lookup(DropThreadState, &ofCPUs); err != nil {
+			t.Fatal(err)
+		}
+		lost := uint64(0)
+		for _, n := range ofCPUs {
+			lost += n
+		}
+		if lost != 2 {
+			t.Errorf("%d returns of one call of the allocator and one of the driver are counted", lost)
+		}
+	})
 }
 
 func TestProduct(t *testing.T) {

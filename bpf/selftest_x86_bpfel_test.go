@@ -24,46 +24,53 @@ type selftestArithmetic struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	selftestMapCounters         = "counters"
-	selftestMapEvents           = "events"
-	selftestMapFingerprintCache = "fingerprint_cache"
-	selftestMapLive             = "live"
-	selftestMapMappings         = "mappings"
-	selftestMapNoPrograms       = "no_programs"
-	selftestMapNoSessions       = "no_sessions"
-	selftestMapPythonErrors     = "python_errors"
-	selftestMapPythons          = "pythons"
-	selftestMapReportedCodes    = "reported_codes"
-	selftestMapReportedStacks   = "reported_stacks"
-	selftestMapRequests         = "requests"
-	selftestMapRuleCache        = "rule_cache"
-	selftestMapStackEnds        = "stack_ends"
-	selftestMapTallies          = "tallies"
-	selftestMapTargets          = "targets"
-	selftestMapTensors          = "tensors"
-	selftestMapThreads          = "threads"
-	selftestMapUnwindTables     = "unwind_tables"
-	selftestMapWalks            = "walks"
-	selftestProgHeapOnEntry     = "heap_on_entry"
-	selftestProgHeapOnReturn    = "heap_on_return"
-	selftestProgHeapSession     = "heap_session"
-	selftestProgRunDraw         = "run_draw"
-	selftestProgRunNegativeLog  = "run_negative_log"
-	selftestProgRunProduct      = "run_product"
-	selftestProgRunSizeClass    = "run_size_class"
-	selftestVarBusiest          = "busiest"
-	selftestVarChargeWindow     = "charge_window"
-	selftestVarCosts            = "costs"
-	selftestVarEmitted          = "emitted"
-	selftestVarEpoch            = "epoch"
-	selftestVarInterval         = "interval"
-	selftestVarLastWakeup       = "last_wakeup"
-	selftestVarNever            = "never"
-	selftestVarPageSize         = "page_size"
-	selftestVarPidnsDevice      = "pidns_device"
-	selftestVarPidnsInode       = "pidns_inode"
-	selftestVarTensorEpoch      = "tensor_epoch"
-	selftestVarTensorInterval   = "tensor_interval"
+	selftestMapCounters                = "counters"
+	selftestMapEvents                  = "events"
+	selftestMapFingerprintCache        = "fingerprint_cache"
+	selftestMapGpuLive                 = "gpu_live"
+	selftestMapGpuMappings             = "gpu_mappings"
+	selftestMapGpuThreads              = "gpu_threads"
+	selftestMapGpuUsers                = "gpu_users"
+	selftestMapLive                    = "live"
+	selftestMapMappings                = "mappings"
+	selftestMapNoPrograms              = "no_programs"
+	selftestMapNoSessions              = "no_sessions"
+	selftestMapPythonErrors            = "python_errors"
+	selftestMapPythons                 = "pythons"
+	selftestMapReportedCodes           = "reported_codes"
+	selftestMapReportedStacks          = "reported_stacks"
+	selftestMapRequests                = "requests"
+	selftestMapRuleCache               = "rule_cache"
+	selftestMapStackEnds               = "stack_ends"
+	selftestMapTallies                 = "tallies"
+	selftestMapTargets                 = "targets"
+	selftestMapTensors                 = "tensors"
+	selftestMapThreads                 = "threads"
+	selftestMapUnwindTables            = "unwind_tables"
+	selftestMapWalks                   = "walks"
+	selftestProgCudaOnEntry            = "cuda_on_entry"
+	selftestProgCudaOnReturn           = "cuda_on_return"
+	selftestProgHeapOnEntry            = "heap_on_entry"
+	selftestProgHeapOnReturn           = "heap_on_return"
+	selftestProgHeapSession            = "heap_session"
+	selftestProgRunDraw                = "run_draw"
+	selftestProgRunNegativeLog         = "run_negative_log"
+	selftestProgRunProduct             = "run_product"
+	selftestProgRunReturnsWithoutState = "run_returns_without_state"
+	selftestProgRunSizeClass           = "run_size_class"
+	selftestVarBusiest                 = "busiest"
+	selftestVarChargeWindow            = "charge_window"
+	selftestVarCosts                   = "costs"
+	selftestVarEmitted                 = "emitted"
+	selftestVarEpoch                   = "epoch"
+	selftestVarInterval                = "interval"
+	selftestVarLastWakeup              = "last_wakeup"
+	selftestVarNever                   = "never"
+	selftestVarPageSize                = "page_size"
+	selftestVarPidnsDevice             = "pidns_device"
+	selftestVarPidnsInode              = "pidns_inode"
+	selftestVarTensorEpoch             = "tensor_epoch"
+	selftestVarTensorInterval          = "tensor_interval"
 )
 
 // loadSelftest returns the embedded CollectionSpec for selftest.
@@ -108,13 +115,16 @@ type selftestSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type selftestProgramSpecs struct {
-	HeapOnEntry    *ebpf.ProgramSpec `ebpf:"heap_on_entry"`
-	HeapOnReturn   *ebpf.ProgramSpec `ebpf:"heap_on_return"`
-	HeapSession    *ebpf.ProgramSpec `ebpf:"heap_session"`
-	RunDraw        *ebpf.ProgramSpec `ebpf:"run_draw"`
-	RunNegativeLog *ebpf.ProgramSpec `ebpf:"run_negative_log"`
-	RunProduct     *ebpf.ProgramSpec `ebpf:"run_product"`
-	RunSizeClass   *ebpf.ProgramSpec `ebpf:"run_size_class"`
+	CudaOnEntry            *ebpf.ProgramSpec `ebpf:"cuda_on_entry"`
+	CudaOnReturn           *ebpf.ProgramSpec `ebpf:"cuda_on_return"`
+	HeapOnEntry            *ebpf.ProgramSpec `ebpf:"heap_on_entry"`
+	HeapOnReturn           *ebpf.ProgramSpec `ebpf:"heap_on_return"`
+	HeapSession            *ebpf.ProgramSpec `ebpf:"heap_session"`
+	RunDraw                *ebpf.ProgramSpec `ebpf:"run_draw"`
+	RunNegativeLog         *ebpf.ProgramSpec `ebpf:"run_negative_log"`
+	RunProduct             *ebpf.ProgramSpec `ebpf:"run_product"`
+	RunReturnsWithoutState *ebpf.ProgramSpec `ebpf:"run_returns_without_state"`
+	RunSizeClass           *ebpf.ProgramSpec `ebpf:"run_size_class"`
 }
 
 // selftestMapSpecs contains maps before they are loaded into the kernel.
@@ -124,6 +134,10 @@ type selftestMapSpecs struct {
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	FingerprintCache *ebpf.MapSpec `ebpf:"fingerprint_cache"`
+	GpuLive          *ebpf.MapSpec `ebpf:"gpu_live"`
+	GpuMappings      *ebpf.MapSpec `ebpf:"gpu_mappings"`
+	GpuThreads       *ebpf.MapSpec `ebpf:"gpu_threads"`
+	GpuUsers         *ebpf.MapSpec `ebpf:"gpu_users"`
 	Live             *ebpf.MapSpec `ebpf:"live"`
 	Mappings         *ebpf.MapSpec `ebpf:"mappings"`
 	NoPrograms       *ebpf.MapSpec `ebpf:"no_programs"`
@@ -185,6 +199,10 @@ type selftestMaps struct {
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Events           *ebpf.Map `ebpf:"events"`
 	FingerprintCache *ebpf.Map `ebpf:"fingerprint_cache"`
+	GpuLive          *ebpf.Map `ebpf:"gpu_live"`
+	GpuMappings      *ebpf.Map `ebpf:"gpu_mappings"`
+	GpuThreads       *ebpf.Map `ebpf:"gpu_threads"`
+	GpuUsers         *ebpf.Map `ebpf:"gpu_users"`
 	Live             *ebpf.Map `ebpf:"live"`
 	Mappings         *ebpf.Map `ebpf:"mappings"`
 	NoPrograms       *ebpf.Map `ebpf:"no_programs"`
@@ -209,6 +227,10 @@ func (m *selftestMaps) Close() error {
 		m.Counters,
 		m.Events,
 		m.FingerprintCache,
+		m.GpuLive,
+		m.GpuMappings,
+		m.GpuThreads,
+		m.GpuUsers,
 		m.Live,
 		m.Mappings,
 		m.NoPrograms,
@@ -252,23 +274,29 @@ type selftestVariables struct {
 //
 // It can be passed to loadSelftestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type selftestPrograms struct {
-	HeapOnEntry    *ebpf.Program `ebpf:"heap_on_entry"`
-	HeapOnReturn   *ebpf.Program `ebpf:"heap_on_return"`
-	HeapSession    *ebpf.Program `ebpf:"heap_session"`
-	RunDraw        *ebpf.Program `ebpf:"run_draw"`
-	RunNegativeLog *ebpf.Program `ebpf:"run_negative_log"`
-	RunProduct     *ebpf.Program `ebpf:"run_product"`
-	RunSizeClass   *ebpf.Program `ebpf:"run_size_class"`
+	CudaOnEntry            *ebpf.Program `ebpf:"cuda_on_entry"`
+	CudaOnReturn           *ebpf.Program `ebpf:"cuda_on_return"`
+	HeapOnEntry            *ebpf.Program `ebpf:"heap_on_entry"`
+	HeapOnReturn           *ebpf.Program `ebpf:"heap_on_return"`
+	HeapSession            *ebpf.Program `ebpf:"heap_session"`
+	RunDraw                *ebpf.Program `ebpf:"run_draw"`
+	RunNegativeLog         *ebpf.Program `ebpf:"run_negative_log"`
+	RunProduct             *ebpf.Program `ebpf:"run_product"`
+	RunReturnsWithoutState *ebpf.Program `ebpf:"run_returns_without_state"`
+	RunSizeClass           *ebpf.Program `ebpf:"run_size_class"`
 }
 
 func (p *selftestPrograms) Close() error {
 	return _SelftestClose(
+		p.CudaOnEntry,
+		p.CudaOnReturn,
 		p.HeapOnEntry,
 		p.HeapOnReturn,
 		p.HeapSession,
 		p.RunDraw,
 		p.RunNegativeLog,
 		p.RunProduct,
+		p.RunReturnsWithoutState,
 		p.RunSizeClass,
 	)
 }

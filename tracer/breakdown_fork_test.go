@@ -6,9 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
-	"golang.org/x/sys/unix"
 )
 
 // TestBreakdownTree compares the RSS breakdowns of processes that share memory with what the kernel

@@ -130,42 +130,48 @@ func testKernelGPUDriverCallCounts(t *testing.T) {
 				PID: g.PID(), Interval: 1, Mode: mode,
 				Sources: []string{"cuda", "mapping"},
 			})
-			expected := newExpectation()
-			for _, turn := range []struct {
-				api, order         string // %s of an order is the API, %d the size; empty: each API
-				objects, allocated int64
-			}{
-				{"", "hold %s 7 %d", 7, 7},
-				{"", "fail %s 3", 0, 0},
-				{"", "refuse %s 4 %d", 0, 0},
-				{"", "keep %s 3", 0, 0},
-				{"", "free %s 2", -2, 0},
-				{"", "elsewhere %s 1", -1, 0},
-				{"", "churn %s 50 %d", 0, 50},
-				{"", "threads 4 %s 25 %d", 100, 100},
-				{"", "free %s 100", -100, 0},
-				{"malloc", "wrong 10", 0, 0},
-				// memory lives on for the handles that there are of it; four segments are there before
-				{"segment", "hold %s 6 %d", 6, 6},
-				{"segment", "retain 4", 0, 0},
-				{"segment", "free %s 10", -6, 0},
-				{"segment", "release 3", -3, 0},
-				{"segment", "release 1", -1, 0},
-				{"segment", "hold %s 3 %d", 3, 3},
-			} {
-				for _, a := range gpuAPIs {
-					if turn.api != "" && turn.api != a.name {
-						continue
-					}
-
-					g.do(strings.NewReplacer("%s", a.name, "%d", fmt.Sprint(a.size)).Replace(turn.order))
-					expected.add(a, turn.objects, turn.allocated)
-				}
-				mustHoldExpected(t, g, s, turn.order, expected)
-			}
-			mustLoseNothing(t, s)
+			mustCountDriverCalls(t, g, s)
 		})
 	}
+}
+
+// mustCountDriverCalls has testdata/cuda.c call all functions, and compares after each.
+func mustCountDriverCalls(t *testing.T, g gpuProgram, s *tracer.Session) {
+	t.Helper()
+	expected := newExpectation()
+	for _, turn := range []struct {
+		api, order         string // %s of an order is the API, %d the size; empty: each API
+		objects, allocated int64
+	}{
+		{"", "hold %s 7 %d", 7, 7},
+		{"", "fail %s 3", 0, 0},
+		{"", "refuse %s 4 %d", 0, 0},
+		{"", "keep %s 3", 0, 0},
+		{"", "free %s 2", -2, 0},
+		{"", "elsewhere %s 1", -1, 0},
+		{"", "churn %s 50 %d", 0, 50},
+		{"", "threads 4 %s 25 %d", 100, 100},
+		{"", "free %s 100", -100, 0},
+		{"malloc", "wrong 10", 0, 0},
+		// memory lives on for the handles that there are of it; four segments are there before
+		{"segment", "hold %s 6 %d", 6, 6},
+		{"segment", "retain 4", 0, 0},
+		{"segment", "free %s 10", -6, 0},
+		{"segment", "release 3", -3, 0},
+		{"segment", "release 1", -1, 0},
+		{"segment", "hold %s 3 %d", 3, 3},
+	} {
+		for _, a := range gpuAPIs {
+			if turn.api != "" && turn.api != a.name {
+				continue
+			}
+
+			g.do(strings.NewReplacer("%s", a.name, "%d", fmt.Sprint(a.size)).Replace(turn.order))
+			expected.add(a, turn.objects, turn.allocated)
+		}
+		mustHoldExpected(t, g, s, turn.order, expected)
+	}
+	mustLoseNothing(t, s)
 }
 
 // The library hands out freed addresses again at once, for other calls.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,7 @@ func TestHeap(t *testing.T) {
 	t.Run("every function of a linked allocator counts once", testHeapFunctionLinkedAllocator)
 	t.Run("every function of a preloaded allocator counts once", testHeapFunctionPreloadedAllocator)
 	t.Run("operator new throws through the probes", testHeapOperatorNewThrows)
+	t.Run("call that is left by longjmp hides few calls below it", testHeapLeftCall)
 	t.Run("stripped static program has a heap of unknown site", testHeapStrippedStaticProgram)
 	t.Run("32-bit program's mappings come from /proc", testHeap32BitProgram)
 }
@@ -61,7 +63,11 @@ func mustCountSemantics(t *testing.T, preload string, mode probe.Mode) tracer.Ev
 	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
 	target := startCommand(t, command)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+	return mustHoldSemantics(t, target, s)
+}
 
+func mustHoldSemantics(t *testing.T, target *tracertest.Target, s *tracer.Session) tracer.Events {
+	t.Helper()
 	target.Say("go")
 	truth := target.Await("done")
 	got := held(snapshot(t, s))
@@ -140,6 +146,38 @@ func testHeapSampledLeakWithin(t *testing.T) {
 	if math.Abs(mean/math.Sqrt(float64(rounds))) > 4.5 {
 		t.Errorf("biased: mean error %.2f standard deviations over %d rounds", mean/float64(rounds),
 			rounds)
+	}
+}
+
+// A return that is never seen must not make the calls below its frame parts of that call.
+func testHeapLeftCall(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			target := start(t, tracertest.Build(t, "jumps.c", "-rdynamic"))
+			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+
+			target.Say("go")
+			truth := target.Await("done")
+			var objects, bytes int64
+			if _, err := fmt.Sscanf(truth[0], "nested %d %d", &objects, &bytes); err != nil {
+				t.Fatalf("the target reports %q: %v", truth, err)
+			}
+
+			const fewCalls = 8
+			size := bytes / objects
+			holds := held(snapshot(t, s))["nested"]
+			if holds[0] < objects-fewCalls || holds[0] > objects || holds[1] != holds[0]*size {
+				t.Errorf("nested holds %d, want %d (objects, bytes), or %d objects fewer", holds,
+					[2]int64{objects, bytes}, fewCalls)
+			}
+
+			_, losses := counters(t, s)
+			isReturn := func(l growth.Loss) bool { return l.Kind == growth.LossMissedReturn }
+			if i := slices.IndexFunc(losses, isReturn); i < 0 || losses[i].Count != 1 {
+				t.Errorf("lost %+v, want one return", losses)
+			}
+		})
 	}
 }
 

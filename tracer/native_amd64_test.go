@@ -17,11 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/tracertest"
-	"github.com/cilium/ebpf"
 )
 
 // TestNative holds native stacks against gdb's, and against programs that know where they are.

@@ -43,6 +43,9 @@ type Options struct {
 	NVML string
 	// Mode in which functions are probed. Default: the best that the kernel has.
 	Mode probe.Mode
+
+	// checkFilter is that of kernel.Config. Tests set it.
+	checkFilter func() error
 }
 
 // wants reports whether a source is to be attached.
@@ -73,6 +76,7 @@ func (o Options) intervalOf(source string) uint64 {
 func (o Options) kernel() kernel.Config {
 	return kernel.Config{
 		MaxLive: o.MaxLive, MaxStacks: o.MaxStacks, MaxFaults: kernel.MaxFaults, Mode: o.Mode,
+		CheckFilter: o.checkFilter,
 	}
 }
 

@@ -68,7 +68,7 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 		folded:    make(map[uint64]*estimate.StackTotals),
 		foldedGPU: make(map[gpu.Key]*estimate.StackTotals),
 	}
-	t.heap.Kernel, t.heap.PID = s.kernel, p.PID
+	t.heap.Kernel, t.heap.Process = s.kernel, p
 
 	stat, err := p.Stat() // before the maps, so that check notices an execve in between
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *Session) attachTarget(ctx context.Context, t *target) error {
 	t.heap.SetStatus(source.Status{Name: "heap", Off: true})
 	var functions []probe.FileSites
 	if s.Options.wants("heap") {
-		functions = t.heap.Find(t.process, maps)
+		functions = t.heap.Find(maps)
 		t.allocators = probe.CodeOf(functions)
 	}
 	defer context.AfterFunc(ctx, func() {

@@ -12,6 +12,9 @@
 
 /* Stack that an allocator uses at most between its entry and a nested call, in bytes. */
 #define NESTED_STACK_BYTES (64 << 10)
+/* Calls of probed functions that an allocator function makes at most. More of them, all below its
+ * frame, are not its own: its return has been missed. */
+#define MAX_NESTED_CALLS 8
 
 /* Returns whether the probes of the thread's last call are those of now. */
 static __always_inline bool is_of_epoch(const struct call *call)
@@ -48,7 +51,8 @@ static __always_inline bool is_inner_call(struct call *call, __u64 sp, enum prob
 {
 	if (!is_under_way(call))
 		return false;
-	if (!(call->cookie & COOKIE_THROWS) && is_nested(call, sp, cookie))
+	if (!(call->cookie & COOKIE_THROWS) && is_nested(call, sp, cookie) &&
+	    call->nested++ < MAX_NESTED_CALLS)
 		return true;
 
 	abandon_call(call);

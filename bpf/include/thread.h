@@ -18,7 +18,8 @@ struct call {
 	enum call_form form;
 	enum probe_cookie cookie;
 	enum allocation_kind kind;
-	__u32 epoch; /* at the entry */
+	__u32 epoch;  /* at the entry */
+	__u32 nested; /* calls since that count as parts of this one */
 	bool old_was_live;
 	struct address old_address; /* realloc: the old object, and its live-map entry if any */
 	struct allocation old;
@@ -87,7 +88,9 @@ static __always_inline void charge(struct thread *thread, __u64 ns)
 		busiest[window & 1] = thread->charge.ns;
 }
 
-/* Returns the state of the current thread, allocated on first use; NULL: out of memory. */
+/* Returns the state of the current thread, allocated on first use; NULL: out of memory. Before
+ * Linux 6.2 the kernel refuses the state also where a task that is inside bpf_task_storage_get()
+ * has been preempted on the CPU (bpf_task_storage_busy, kernel/bpf/bpf_task_storage.c). */
 static __always_inline struct thread *current_thread(void)
 {
 	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL,

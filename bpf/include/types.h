@@ -56,10 +56,11 @@ enum call_form {
 	CALL_HEAP_REALLOC,      /* mi_heap_realloc(heap, pointer, size) */
 	CALL_HEAP_REALLOCF,     /* mi_heap_reallocf(heap, pointer, size) */
 	CALL_HEAP_REALLOCARRAY, /* mi_heap_reallocn(heap, pointer, n, size) */
-	CALL_EXIT,              /* no call: an instruction that returns from one with
-				 * COOKIE_THROWS */
-	CALL_ALLOC_CPU,         /* alloc_cpu(size): calls a function with COOKIE_ALIGNED, and may
-				 * throw */
+	CALL_EXIT,        /* no call: an instruction that returns from one with COOKIE_EXITS */
+	CALL_EXIT_MEMSET, /* no call: a jump to memset(pointer, 0, size), which returns from
+			   * one with COOKIE_EXITS, and its pointer */
+	CALL_ALLOC_CPU,   /* alloc_cpu(size): calls a function with COOKIE_ALIGNED, and may
+			   * throw */
 	/* CUDA driver API. All of them return 0 (CUDA_SUCCESS) on success. */
 	CALL_CUDA_ALLOCATE,   /* cuMemAlloc(&address, size) and its variants */
 	CALL_CUDA_PITCH,      /* cuMemAllocPitch(&address, &pitch, width, height, element):
@@ -88,6 +89,7 @@ enum probe_cookie {
 				   * for a handler */
 	COOKIE_CALLED = 1 << 11,  /* other probed functions call this one */
 	COOKIE_ALIGNED = 1 << 12, /* the function returns aligned memory: alloc_cpu may call it */
+	COOKIE_EXITS = 1 << 13,   /* its return is followed by the instructions that return */
 	COOKIE_FUNCTION = 0xffff << COOKIE_FUNCTION_SHIFT, /* number of the function, unique within
 							    * its allocator */
 };
@@ -143,7 +145,7 @@ enum counter {
 	DROP_FAULTS_FULL,      /* sampled page faults not kept: the map was full */
 	DROP_TALLY_FULL,       /* allocations missing from alloc_*: the tally was full */
 	DROP_EVENTS,           /* events lost: the ring buffer was full */
-	DROP_THREAD_STATE,     /* calls not followed: no per-thread storage */
+	DROP_THREAD_STATE,     /* calls or returns not followed: no per-thread storage */
 	DROP_NO_MEMORY,        /* tallies not kept: the kernel could not allocate the entry */
 	DROP_OUT_POINTER,      /* results that a call stores in memory and that were unreadable */
 	DROP_MISSED_RETURN,    /* calls whose return was never seen */

@@ -23,8 +23,9 @@ static __always_inline bool is_inner_gpu_call(struct gpu_call *call, __u64 sp,
 {
 	if (!call->sp)
 		return false;
-	if (sp == call->sp ? cookie != call->cookie
-			   : sp < call->sp && call->sp - sp < NESTED_STACK_BYTES)
+	if ((sp == call->sp ? cookie != call->cookie
+			    : sp < call->sp && call->sp - sp < NESTED_STACK_BYTES) &&
+	    call->nested++ < MAX_NESTED_CALLS)
 		return true;
 
 	count(DROP_MISSED_RETURN);
@@ -178,29 +179,42 @@ static __always_inline void gpu_call_return(struct gpu_call *call, __u64 result)
 		gpu_live_add(&call->key, &call->memory);
 }
 
+/* Handles the return of the call whose stack pointer at the entry was this one. */
+static __always_inline int gpu_return(struct pt_regs *regs, __u64 sp)
+{
+	struct gpu_thread *thread;
+
+	if (!is_traced(current_tgid()))
+		return 0;
+	thread = current_gpu_thread();
+	if (!thread || !thread->call.sp || sp != thread->call.sp)
+		return 0;
+
+	thread->call.sp = 0;
+	gpu_call_return(&thread->call, REGS_RESULT(regs));
+	return 0;
+}
+
+/* At the entry of a driver function, or at an instruction that returns from it, where the stack
+ * pointer is as at the entry. */
 SEC("uprobe")
 int cuda_on_entry(struct pt_regs *ctx)
 {
+	enum probe_cookie cookie = bpf_get_attach_cookie(ctx);
 	__u32 tgid = current_tgid();
 
 	keep_task_stack(ctx, &no_programs);
-	if (is_traced(tgid))
-		gpu_call_entry(ctx, tgid, bpf_get_attach_cookie(ctx));
+	if (!is_traced(tgid))
+		return 0;
+	if ((cookie & COOKIE_FORM) == CALL_EXIT)
+		return gpu_return(ctx, REGS_SP(ctx));
+	gpu_call_entry(ctx, tgid, cookie);
 	return 0;
 }
 
 SEC("uretprobe")
 int cuda_on_return(struct pt_regs *ctx)
 {
-	struct gpu_thread *thread =
-		bpf_task_storage_get(&gpu_threads, bpf_get_current_task_btf(), NULL, 0);
-
 	keep_task_stack(ctx, &no_programs);
-	if (!thread || !thread->call.sp || REGS_SP(ctx) - RETURN_SLOT != thread->call.sp)
-		return 0;
-
-	thread->call.sp = 0;
-	if (is_traced(current_tgid()))
-		gpu_call_return(&thread->call, REGS_RESULT(ctx));
-	return 0;
+	return gpu_return(ctx, REGS_SP(ctx) - RETURN_SLOT);
 }

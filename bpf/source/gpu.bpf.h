@@ -28,6 +28,7 @@ struct gpu_call {
 	__u64 pitch_slot;
 	struct gpu_mapping unmapped; /* cuMemUnmap: first mapping of the range; size 0: unknown */
 	enum probe_cookie cookie;
+	__u32 nested;             /* calls since that count as parts of this one */
 	struct gpu_address key;   /* of the memory that is registered or freed */
 	struct gpu_memory memory; /* that is allocated, or was at key */
 	bool was_live;            /* `memory` has been removed from gpu_live */

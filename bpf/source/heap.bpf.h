@@ -92,6 +92,7 @@ static __always_inline int heap_allocate(struct thread *thread, struct pt_regs *
 		return SKIP_RETURN;
 
 	call->sp = 0;
+	call->nested = 0;
 	count(COUNT_ALLOCATIONS);
 	call->form = cookie & COOKIE_FORM;
 	call->cookie = cookie;
@@ -106,7 +107,7 @@ static __always_inline int heap_allocate(struct thread *thread, struct pt_regs *
 
 	stash_old_object(call, tgid, old_pointer);
 	call->sp = REGS_SP(regs);
-	return cookie & COOKIE_THROWS ? SKIP_RETURN : FOLLOW_RETURN;
+	return cookie & COOKIE_EXITS ? SKIP_RETURN : FOLLOW_RETURN;
 }
 
 /* Adds a sampled allocation to the live map and to the tallies. */
@@ -158,11 +159,14 @@ static __always_inline void heap_call_return(struct call *call, __u32 tgid, __u6
 /* Handles a return probe. */
 static __always_inline int heap_return(struct pt_regs *regs)
 {
-	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
 	__u32 tgid = current_tgid();
+	struct thread *thread;
 	struct call *call;
 
-	if (!thread || !is_traced(tgid))
+	if (!is_traced(tgid))
+		return 0;
+	thread = current_thread();
+	if (!thread)
 		return 0;
 
 	count(COUNT_RETURNS);
@@ -173,13 +177,17 @@ static __always_inline int heap_return(struct pt_regs *regs)
 	return 0;
 }
 
-/* Handles a probe at a return instruction, where the stack pointer is as at the entry. */
-static __always_inline int heap_exit(struct thread *thread, struct pt_regs *regs, __u32 tgid)
+/* Handles a probe at an instruction that returns, where the stack pointer is as at the entry. */
+static __always_inline int heap_exit(struct thread *thread, struct pt_regs *regs, __u32 tgid,
+				     enum call_form form)
 {
+	__u64 result = REGS_RESULT(regs), pointer = REGS_ARG1(regs);
 	struct call *call = &thread->call;
 
-	if (is_under_way(call) && call->cookie & COOKIE_THROWS && REGS_SP(regs) == call->sp)
-		heap_call_return(call, tgid, REGS_RESULT(regs));
+	/* Both are read: the verifier refuses to read the one of a computed offset. */
+	asm volatile("" : "+r"(result), "+r"(pointer));
+	if (is_under_way(call) && call->cookie & COOKIE_EXITS && REGS_SP(regs) == call->sp)
+		heap_call_return(call, tgid, form == CALL_EXIT ? result : pointer);
 	return SKIP_RETURN;
 }
 
@@ -215,11 +223,11 @@ static __always_inline int heap_entry(struct pt_regs *regs)
 		return SKIP_RETURN;
 	count_entry(thread, cookie);
 
-	if (!(is_tensor ? tensor_interval : interval))
+	if (form == CALL_EXIT || form == CALL_EXIT_MEMSET)
+		return heap_exit(thread, regs, tgid, form);
+	if (!(is_tensor ? tensor_interval : interval)) /* calls under way may still return */
 		return SKIP_RETURN;
 
-	if (form == CALL_EXIT)
-		return heap_exit(thread, regs, tgid);
 	if (form == CALL_ALLOC_CPU)
 		return tensor_begin(thread, regs, tgid);
 	if (form == CALL_FREE && is_tensor)

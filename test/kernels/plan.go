@@ -27,6 +27,7 @@ var expectations = map[string]expectation{
 	"5.15":      {mode: "single uprobes", hasFUSE: true},
 	"6.1":       {mode: "single uprobes"},
 	"6.8":       {mode: "uprobe_multi", hasFUSE: true},
+	"6.11":      {mode: "uprobe_multi"},
 	"6.12":      {mode: "uprobe_multi"},
 	"newest":    {mode: "uprobe session"},
 }

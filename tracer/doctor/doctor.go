@@ -137,11 +137,7 @@ func checkPIDNamespace() Result {
 // checkPrograms loads the BPF programs and unloads them again.
 func checkPrograms() Result {
 	r := Result{Name: "BPF programs", Required: true}
-	k, err := kernel.Load(kernel.Config{
-		MaxLive:   kernel.DefaultMaxLive,
-		MaxStacks: kernel.DefaultMaxStacks,
-		MaxFaults: kernel.MaxFaults,
-	})
+	k, err := load()
 	if err == nil {
 		defer k.Close()
 		_, err = k.AllPrograms()
@@ -153,6 +149,14 @@ func checkPrograms() Result {
 	}
 	r.Finding = "loaded; functions are probed by " + k.Mode.String()
 	return r
+}
+
+func load() (*kernel.Kernel, error) {
+	return kernel.Load(kernel.Config{
+		MaxLive:   kernel.DefaultMaxLive,
+		MaxStacks: kernel.DefaultMaxStacks,
+		MaxFaults: kernel.MaxFaults,
+	})
 }
 
 // checkFaults opens and closes the perf event of source fault. A CPU that is offline returns
@@ -232,8 +236,40 @@ func checkTarget(pid int) []Result {
 		return []Result{r}
 	}
 	return slices.Concat(
-		[]Result{r, checkPages(p)}, checkAllocator(p, maps), checkPython(p, maps),
+		[]Result{r, checkPages(p), checkReturns(p, askKernel)},
+		checkAllocator(p, maps), checkPython(p, maps),
 	)
+}
+
+// checkReturns returns whether return probes are safe in a process, as check says.
+func checkReturns(p *process.Process, check func(*process.Process) error) Result {
+	r := Result{Name: "return probes", Finding: "safe in this process"}
+	if err := check(p); err != nil {
+		r.Finding = err.Error()
+		r.Remedy = "trace without them: the counts stay exact, and each call costs several times as " +
+			"much; or boot a newer kernel"
+	}
+	return r
+}
+
+// askKernel loads the BPF programs once more, unless the process has neither a filter nor a shadow
+// stack.
+func askKernel(p *process.Process) error {
+	status, err := p.Status()
+	if err != nil {
+		return err
+	}
+	isFiltered, err := p.HasFilter()
+	if err != nil || !isFiltered && !status.ShadowStack {
+		return err
+	}
+
+	k, err := load()
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	return k.CheckReturns(p)
 }
 
 // checkPython returns which interpreter a process has, if any.

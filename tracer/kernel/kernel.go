@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -44,6 +46,8 @@ type Kernel struct {
 	// SessionRefusal is why the kernel refused probe.Session, for --debug. It is nil if the kernel
 	// took it, or if Config asked for another mode.
 	SessionRefusal error
+
+	checkFilter func() error // whether return probes are safe under seccomp filters; once
 }
 
 // Config is set before the BPF object is loaded.
@@ -56,6 +60,8 @@ type Config struct {
 	MaxFaults int
 	// Mode in which functions are probed. probe.Automatic is the best one that the kernel has.
 	Mode probe.Mode
+	// CheckFilter replaces calibrate.CheckFilter; nil: it is called once it is needed.
+	CheckFilter func() error
 }
 
 // Load loads the BPF object in the mode of the config.
@@ -130,6 +136,11 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 		return nil, explainRefusal(err)
 	}
 	k := &Kernel{Loaded: loaded, Mode: mode, TableSpec: tables, MappingSpec: mappings}
+	check := config.CheckFilter
+	if check == nil {
+		check = func() error { return calibrate.CheckFilter(mode, k.Program) }
+	}
+	k.checkFilter = sync.OnceValue(check)
 	if _, err := k.Program(first); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
@@ -143,6 +154,29 @@ func (k *Kernel) Program(name string) (*ebpf.Program, error) {
 		return nil, explainRefusal(err)
 	}
 	return p, nil
+}
+
+// ErrShadowStack means that a return probe may end a process whose returns the processor compares
+// with a shadow stack: before Linux 6.11, a return probe changes the return address on the stack
+// alone.
+var ErrShadowStack = errors.New("return probes may end a process with a shadow stack")
+
+// CheckReturns returns the reason for which return probes could end a process; nil: they are safe.
+// A process may get a seccomp filter at any time, so that each attach needs a check of its own.
+func (k *Kernel) CheckReturns(p *process.Process) error {
+	status, err := p.Status()
+	if err != nil {
+		return err
+	}
+	if status.ShadowStack {
+		return ErrShadowStack
+	}
+
+	isFiltered, err := p.HasFilter()
+	if err != nil || !isFiltered {
+		return err
+	}
+	return k.checkFilter()
 }
 
 // attachMulti marks programs that one link attaches to many functions.

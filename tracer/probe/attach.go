@@ -56,15 +56,28 @@ func Attach(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link,
 }
 
 // AttachCUDADriver attaches to the functions of the CUDA driver API in a process, all or none.
-// Return probes come first: where the entry of a call has been seen, its return will be, too.
+// Probes of returns come first: where the entry of a call has been seen, its return will be, too.
 func AttachCUDADriver(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link, error) {
+	entries := file.only(func(f Function) bool { return !f.isExit() })
 	return attachAll(file,
 		func() ([]link.Link, error) {
-			return attachReturns(mode, file, programs, bpf.ProgCudaOnReturn, pid)
+			returning := file.only(Function.returns)
+			return attachReturns(mode, returning, programs, bpf.ProgCudaOnReturn, pid)
 		},
 		func() ([]link.Link, error) {
-			return attachEntries(mode, file, programs, bpf.ProgCudaOnEntry, pid)
+			return attachEntries(mode, file.only(Function.isExit), programs, bpf.ProgCudaOnEntry, pid)
+		},
+		func() ([]link.Link, error) {
+			return attachEntries(mode, entries, programs, bpf.ProgCudaOnEntry, pid)
 		})
+}
+
+// AttachReturn attaches the program of returns from the CUDA driver API to functions in a process
+// that is not traced: it counts nothing there, but the functions return through return probes.
+func AttachReturn(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link, error) {
+	return attachAll(file, func() ([]link.Link, error) {
+		return attachReturns(mode, file, programs, bpf.ProgCudaOnReturn, pid)
+	})
 }
 
 // AttachBlocks attaches to the one function of a file to which blocks are reported.
@@ -242,7 +255,7 @@ func (f FileSites) offsetsAndCookies() (offsets, cookies []uint64) {
 func attachSession(file FileSites, programs Programs, pid int) ([]link.Link, error) {
 	hasReturns := slices.ContainsFunc(file.Sites, func(s Site) bool { return s.Function.returns() })
 	isInSession := func(f Function) bool {
-		return hasReturns && !f.Throws && f.Form != bpf.CallExit
+		return hasReturns && !f.Throws && !f.Exits && !f.isExit()
 	}
 	inSession := file.only(isInSession)
 	others := file.only(func(f Function) bool { return !isInSession(f) })

@@ -41,6 +41,9 @@ type controlFlow struct {
 	// returns are the addresses of the instructions that return, sorted. A function that it has
 	// jumped to (a tail call) has some of them.
 	returns []uint64
+	// memsets are the addresses of jumps to memset(pointer, 0, size), sorted: the function returns
+	// from there, and returns the pointer.
+	memsets []uint64
 	// isIncomplete: some paths could not be followed.
 	isIncomplete bool
 
@@ -51,7 +54,7 @@ type controlFlow struct {
 
 const (
 	maxInstructions   = 4096 // of one function
-	maxReturns        = 32   // of a function that may throw
+	maxReturns        = 32   // of a function that is followed by them
 	maxInstructionLen = 15   // bytes, Intel SDM volume 2, section 2.3.11
 	readLength        = 256  // bytes of code that are read at once
 )
@@ -66,7 +69,7 @@ func (a *analyzer) forwards(function Function, entry uint64) bool {
 		flow.end = entry + size
 	}
 	a.follow(flow)
-	return !flow.isIncomplete && len(flow.returns) == 0 && flow.callsAny()
+	return !flow.isIncomplete && len(flow.returns)+len(flow.memsets) == 0 && flow.callsAny()
 }
 
 // controlFlow returns all that a function may do.
@@ -102,6 +105,7 @@ func (a *analyzer) follow(flow *controlFlow) {
 		}
 	}
 	slices.Sort(flow.returns)
+	slices.Sort(flow.memsets)
 }
 
 func (f *controlFlow) push(address uint64) {
@@ -176,7 +180,11 @@ func (a *analyzer) endsPath(flow *controlFlow, instruction x86asm.Inst, at, next
 	case x86asm.UD2, x86asm.HLT, x86asm.INT:
 		return true
 	case x86asm.JMP:
-		a.jump(flow, instruction, next)
+		if a.destination(instruction, next).isMemset() {
+			flow.memsets = append(flow.memsets, at)
+		} else {
+			a.jump(flow, instruction, next)
+		}
 		return true
 	case x86asm.CALL:
 		to := a.destination(instruction, next)
@@ -234,7 +242,13 @@ func neverReturns(name string) bool {
 type destination struct {
 	address uint64
 	name    string
+	isStub  bool // it is reached through a stub of the procedure linkage table
 }
+
+// isMemset reports whether a function that returns memory leads to memset, the last that calloc
+// does. Within the C library the stub has no name: the linker chooses among several memsets
+// (R_X86_64_IRELATIVE). It chooses among other functions as well, but none of these returns memory.
+func (d destination) isMemset() bool { return d.name == "memset" || d.name == "" && d.isStub }
 
 // destination returns where a jump or a call leads, through the stub of the procedure linkage
 // table if it goes to one.
@@ -251,7 +265,9 @@ func (a *analyzer) destination(instruction x86asm.Inst, next uint64) destination
 			return destination{}
 		}
 		if pointer, ok := pltStub(code, address); ok {
-			return a.imported(pointer)
+			to := a.imported(pointer)
+			to.isStub = true
+			return to
 		}
 		return destination{address: address}
 	}

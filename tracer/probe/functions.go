@@ -17,6 +17,8 @@ type Function struct {
 	// Throws: it may throw a C++ exception. No exception can pass a return probe, so that the
 	// instructions that return from the function are probed instead.
 	Throws bool
+	// Exits: its return is followed by the instructions that return, not by a return probe.
+	Exits bool
 	// AlwaysProbed: it is probed even if it only calls other allocator functions, because its size
 	// or its result differs from theirs.
 	AlwaysProbed bool
@@ -28,7 +30,25 @@ type Function struct {
 
 // returns reports whether the function has a return probe.
 func (f Function) returns() bool {
-	return f.Form != bpf.CallFree && f.Form != bpf.CallExit && !f.Throws
+	return f.Form != bpf.CallFree && !f.isExit() && !f.Throws && !f.Exits
+}
+
+// isExit reports whether this is an instruction that returns from a function with Exits.
+func (f Function) isExit() bool {
+	return f.Form == bpf.CallExit || f.Form == bpf.CallExitMemset
+}
+
+// isCUDA reports whether the function is one of CUDA's driver.
+func (f Function) isCUDA() bool { return f.Form >= bpf.CallCudaAllocate }
+
+// resizes reports whether the function frees an object, or changes its size, and may fail.
+func (f Function) resizes() bool {
+	switch f.Form {
+	case bpf.CallRealloc, bpf.CallReallocarray, bpf.CallReallocf, bpf.CallXallocx,
+		bpf.CallHeapRealloc, bpf.CallHeapReallocarray, bpf.CallHeapReallocf:
+		return true
+	}
+	return false
 }
 
 // aligns reports whether the function returns memory with a requested alignment, and never throws.
@@ -203,7 +223,7 @@ func withForm(form bpf.CallForm, arguments int, names ...string) []Function {
 func throwing(form bpf.CallForm, arguments int, names ...string) []Function {
 	functions := withForm(form, arguments, names...)
 	for i := range functions {
-		functions[i].Throws = true
+		functions[i].Throws, functions[i].Exits = true, true
 	}
 	return functions
 }

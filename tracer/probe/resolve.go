@@ -30,7 +30,7 @@ type FileSites struct {
 func (f FileSites) Functions() []string {
 	var names []string
 	for _, s := range f.Sites {
-		if s.Function.Form != bpf.CallExit {
+		if !s.Function.isExit() {
 			names = append(names, s.Function.Name)
 		}
 	}
@@ -136,8 +136,17 @@ func resolveFile(
 	if result.Path, err = p.Hold(opened); err != nil {
 		return FileSites{}, err
 	}
+	code := &analyzer{file: file}
+	if slices.ContainsFunc(found, func(d definition) bool { return d.function.isCUDA() }) {
+		if code.imports, err = file.Imports(neverReturns); err != nil {
+			return FileSites{}, fmt.Errorf("read imports of %s: %w", mapping.Path, err)
+		}
+	}
 	for _, f := range found {
 		site, err := siteAt(file, f.function, f.address)
+		if err == nil && f.function.isCUDA() {
+			err = code.findExits(&site, code.controlFlow(f.address))
+		}
 		if err != nil {
 			return FileSites{}, fmt.Errorf("probe %s in %s: %w", f.function.Name, mapping.Path, err)
 		}
@@ -437,37 +446,115 @@ func (s *siteCollector) add(f definition) (*controlFlow, error) {
 	}
 
 	flow := s.code.controlFlow(f.address)
-	if f.function.Throws && (len(flow.returns) == 0 || len(flow.returns) > maxReturns) {
-		s.into.Unprobed = append(s.into.Unprobed, f.function.Name+": where it returns is not known")
-		return nil, nil
-	}
 	if f.function.Form == bpf.CallMalloc && flow.callsAny() {
 		f.function.Form = bpf.CallValloc
 	}
 
 	site, err := siteAt(s.code.file, f.function, f.address)
+	if err == nil {
+		err = s.code.findExits(&site, flow)
+	}
 	if err != nil {
 		return nil, err
 	}
+	if f.function.Exits && len(site.exits) == 0 {
+		s.into.Unprobed = append(s.into.Unprobed, f.function.Name+unknownExits)
+		return nil, nil
+	}
+
 	site.names = f.names
 	s.take(site)
-	if f.function.Throws {
-		return flow, s.addReturns(f.function, flow)
+	if f.function.Exits {
+		for _, exit := range site.exits {
+			exit.Reason = "a return probe would stop an exception"
+			s.take(exit)
+		}
 	}
 	return flow, nil
 }
 
-// addReturns adds the instructions by which a function returns. The kernel emulates none of them.
-func (s *siteCollector) addReturns(function Function, flow *controlFlow) error {
-	exit := Function{Name: "return of " + function.Name, Form: bpf.CallExit}
-	for _, address := range flow.returns {
-		_, offset, err := s.code.file.Code(address, 1)
-		if err != nil {
-			return err
-		}
-		reason := "single-stepped: a return probe would stop an exception"
-		s.take(Site{Function: exit, Offset: offset, Reason: reason})
+// unknownExits follows the name of a function.
+const unknownExits = ": where it returns is not known"
+
+// findExits adds the instructions by which the function of a site returns, unless there are too
+// many.
+func (a *analyzer) findExits(site *Site, flow *controlFlow) error {
+	if len(flow.returns)+len(flow.memsets) > maxReturns {
+		return nil
 	}
+
+	name := "return of " + site.Function.Name
+	add := func(addresses []uint64, form bpf.CallForm) error {
+		for _, address := range addresses {
+			code, offset, err := a.file.Code(address, 1)
+			if err != nil {
+				return err
+			}
+			exit := Function{Name: name, Form: form}
+			site.exits = append(site.exits,
+				Site{Function: exit, Offset: offset, Emulated: emulated(code[:1])})
+		}
+		return nil
+	}
+	if err := add(flow.returns, bpf.CallExit); err != nil {
+		return err
+	}
+	if err := add(flow.memsets, bpf.CallExitMemset); err != nil {
+		return err
+	}
+
+	// A function may also end in others of the allocator, whose returns are its own.
+	endsInOthers := !flow.isIncomplete && flow.callsAny() && len(flow.returns) == 0
+	site.hasExits = len(site.exits) > 0 || endsInOthers
+	site.hasOtherExits = flow.isIncomplete
+	return nil
+}
+
+// WithoutReturnProbes returns the files with the returns of all functions followed by the
+// instructions that return. Functions of which these are not known move to Unprobed. It is an error
+// if malloc, a function that also frees, or one of CUDA's driver is among them.
+func WithoutReturnProbes(files []FileSites) ([]FileSites, error) {
+	files = slices.Clone(files)
+	for i := range files {
+		if err := files[i].replaceReturnProbes(); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+func (f *FileSites) replaceReturnProbes() error {
+	replaced := siteCollector{taken: make(map[uint64]bool), into: &FileSites{}}
+	f.Unprobed = slices.Clone(f.Unprobed)
+	for _, site := range f.Sites {
+		if !site.Function.returns() {
+			replaced.take(site)
+			continue
+		}
+
+		function := &site.Function
+		isNeeded := slices.Contains(site.names, "malloc") || function.resizes() || function.isCUDA()
+		if !site.hasExits && isNeeded {
+			return fmt.Errorf("follow %s in %s without return probes%s", function.Name, f.Mapping.Path,
+				unknownExits)
+		}
+		if !site.hasExits {
+			f.Unprobed = append(f.Unprobed, function.Name+unknownExits)
+			continue
+		}
+
+		function.Exits = true
+		if site.hasOtherExits {
+			site.Reason += "; some of its returns are not known"
+		}
+		replaced.take(site)
+		for _, exit := range site.exits {
+			exit.Function.Tensor = function.Tensor
+			exit.Reason = "return probes are not safe in this process"
+			replaced.take(exit)
+		}
+	}
+	f.Sites = replaced.into.Sites
 	return nil
 }
 

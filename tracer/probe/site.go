@@ -23,9 +23,12 @@ type Site struct {
 	// which costs eight times as much.
 	Emulated bool
 
-	names  []string // all of the function's names
-	number int      // of the function, among those of the process
-	called bool     // by other functions that are probed
+	exits         []Site   // the instructions that return from the function
+	hasExits      bool     // they are known
+	hasOtherExits bool     // besides, there are some that are not known
+	names         []string // all of the function's names
+	number        int      // of the function, among those of the process
+	called        bool     // by other functions that are probed
 }
 
 // functionShift is the lowest bit of COOKIE_FUNCTION.
@@ -38,6 +41,7 @@ func (s Site) cookie() uint64 {
 	for flag, isSet := range map[bpf.ProbeCookie]bool{
 		bpf.CookieStepped: !s.Emulated,
 		bpf.CookieThrows:  s.Function.Throws,
+		bpf.CookieExits:   s.Function.Exits,
 		bpf.CookieCalled:  s.called,
 		bpf.CookieAligned: s.Function.aligns(),
 		bpf.CookieTensor:  s.Function.Tensor,

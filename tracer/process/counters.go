@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,17 +26,29 @@ type Status struct {
 	Virtual, RSS, Swap int64 // Unknown for a process without memory of its own
 	Threads            int64
 
+	// Filtered is set if a seccomp filter applies to the main thread, and ShadowStack if the
+	// processor compares its returns with a shadow stack.
+	Filtered, ShadowStack bool
+
 	// Anonymous, File and Shared are the parts of RSS: RssAnon, RssFile and RssShmem.
 	Anonymous, File, Shared int64
 }
 
 // Status reads the state of the process. The error wraps os.ErrNotExist if the process is gone.
 func (p *Process) Status() (Status, error) {
-	raw, err := p.read("status")
+	return p.readStatus("status")
+}
+
+func (p *Process) readStatus(name string) (Status, error) {
+	raw, err := p.read(name)
 	if err != nil {
 		return Status{}, err
 	}
 
+	return parseStatus(raw), nil
+}
+
+func parseStatus(raw []byte) Status {
 	fields := parseFields(raw)
 	status := Status{
 		Name:      growth.Printable(fields["Name"]),
@@ -48,11 +61,34 @@ func (p *Process) Status() (Status, error) {
 		File:      kibibytes(fields, "RssFile"),
 		Shared:    kibibytes(fields, "RssShmem"),
 		Threads:   number(fields["Threads"]),
+		Filtered:  fields["Seccomp"] == "2", // SECCOMP_MODE_FILTER, <linux/seccomp.h>
 	}
+	features := strings.Fields(fields["x86_Thread_features"])
+	status.ShadowStack = slices.Contains(features, "shstk")
 	if state := fields["State"]; state != "" {
 		status.State = state[0]
 	}
-	return status, nil
+	return status
+}
+
+// HasFilter reports whether a seccomp filter applies to any thread of the process.
+func (p *Process) HasFilter() (bool, error) {
+	status, err := p.Status()
+	if err != nil || status.Filtered {
+		return status.Filtered, err
+	}
+
+	threads, err := os.ReadDir(p.path("task"))
+	if err != nil {
+		return false, fmt.Errorf("list threads: %w", err)
+	}
+	for _, thread := range threads {
+		status, err := p.readStatus(filepath.Join("task", thread.Name(), "status"))
+		if err == nil && status.Filtered { // with an error, the thread has ended
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // Stat is the part of /proc/PID/stat that we use (proc_pid_stat(5)).

@@ -1,12 +1,15 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -58,6 +61,68 @@ func TestStatus(t *testing.T) {
 	if after.Threads < 2 || after.State != 'R' && after.State != 'S' {
 		t.Errorf("%+v of a Go program that reads its own status", after)
 	}
+}
+
+// filterThread installs a seccomp filter that allows everything in a thread of its own.
+func filterThread(t *testing.T) {
+	t.Helper()
+	done := make(chan error)
+	end := make(chan struct{})
+	t.Cleanup(func() { close(end) })
+	go func() {
+		runtime.LockOSThread() // which ends with the goroutine
+		allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+		filter := unix.SockFprog{Len: 1, Filter: &allow}
+		done <- errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+			unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER,
+				uintptr(unsafe.Pointer(&filter)), 0, 0))
+		<-end
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The kernel's account of its filters is the oracle; this process has none before.
+func TestHasFilter(t *testing.T) {
+	t.Run("filter of any thread counts", func(t *testing.T) {
+		p := openSelf(t)
+		if must(p.HasFilter()) {
+			t.Skip("the tests themselves run under a seccomp filter")
+		}
+		filterThread(t)
+		if !must(p.HasFilter()) {
+			t.Error("the filter of a thread is not seen")
+		}
+	})
+
+	t.Run("main thread's filter is in its status", func(t *testing.T) {
+		command := exec.Command(tracertest.Build(t, "deny.c"), "/bin/sleep", "1000")
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer command.Wait()
+		defer command.Process.Kill()
+
+		p := open(t, command.Process.Pid)
+		for p.Refresh() == nil && !strings.Contains(p.Executable, "sleep") { // execve is under way
+			time.Sleep(time.Millisecond)
+		}
+		if status := must(p.Status()); !status.Filtered || status.ShadowStack || !must(p.HasFilter()) {
+			t.Errorf("%+v", status)
+		}
+	})
+}
+
+func TestShadowStack(t *testing.T) {
+	t.Run("features of the thread name it", func(t *testing.T) {
+		for features, want := range map[string]bool{"shstk wrss": true, "wrss": false, "": false} {
+			raw := "Name:\tx\nSeccomp:\t0\nx86_Thread_features:\t" + features + "\n"
+			if got := parseStatus([]byte(raw)); got.ShadowStack != want || got.Filtered {
+				t.Errorf("%q: %+v", features, got)
+			}
+		}
+	})
 }
 
 func TestStat(t *testing.T) {

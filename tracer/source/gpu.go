@@ -76,7 +76,12 @@ func (g *GPU) find(m process.Mapping) {
 // findDriver attaches to the CUDA driver API in a mapped file.
 func (g *GPU) findDriver(m process.Mapping) {
 	file, err := probe.ResolveCUDADriver(g.process, m)
+	var found followed
 	if err == nil {
+		found, err = follow(g.kernel, g.process, []probe.FileSites{file})
+	}
+	if err == nil {
+		file = found.files[0]
 		var links []link.Link
 		links, err = probe.AttachCUDADriver(g.kernel.Mode, file, g.kernel.Program, g.process.PID)
 		g.driverLinks = append(g.driverLinks, links...)

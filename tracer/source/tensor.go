@@ -18,6 +18,7 @@ type Tensors struct {
 	libraries []probe.FileSites // found so far
 	aligned   []probe.FileSites // functions of the C allocator that these call for memory
 	links     []link.Link       // on all of these, empty while nothing is attached
+	probed    []probe.FileSites // all of these as they are probed, empty while nothing is attached
 
 	// hadGap is set once frees were missed since the first probes were attached. It stays set in
 	// all states: probes that are attached again do not know what was freed. mu guards it.
@@ -82,8 +83,12 @@ func (t *Tensors) attach(file probe.FileSites) error {
 		files = append(slices.Clone(t.aligned), file)
 	}
 
+	found, err := follow(t.kernel, t.process, files)
+	if err != nil {
+		return err
+	}
 	var links []link.Link
-	for _, file := range files {
+	for _, file := range found.files {
 		l, err := probe.Attach(t.kernel.Mode, file, t.kernel.Program, t.process.PID)
 		if err != nil {
 			return errors.Join(err, probe.Close(links))
@@ -92,6 +97,7 @@ func (t *Tensors) attach(file probe.FileSites) error {
 	}
 
 	t.links = append(t.links, links...)
+	t.probed = append(t.probed, found.files...)
 	t.enter(attached)
 	return nil
 }
@@ -104,7 +110,7 @@ func (t *Tensors) Sweep() error {
 	if len(t.links) == 0 {
 		return nil
 	}
-	return t.kernel.Sweep(slices.Concat(t.aligned, t.libraries))
+	return t.kernel.Sweep(t.probed)
 }
 
 // report sets the status: what has been found, or why nothing is attached.
@@ -151,7 +157,7 @@ func (t *Tensors) Close() error {
 	t.enter(paused)
 
 	err := probe.Close(t.links)
-	t.links = nil
+	t.links, t.probed = nil, nil
 	return err
 }
 

@@ -130,23 +130,27 @@ func (t Tracing) attach(c *childProcess) ([]link.Link, error) {
 	malloc := probe.Function{Name: "malloc", Form: bpf.CallMalloc, Throws: true}
 	free := probe.Function{Name: "free", Form: bpf.CallFree}
 	calloc := probe.Function{Name: "calloc", Form: bpf.CallCalloc}
-	file := probe.FileSites{Mapping: process.Mapping{Path: self}, Path: self, Sites: []probe.Site{
-		{Function: malloc, Offset: c.functions.Malloc, Emulated: true},
-		{Function: free, Offset: c.functions.Free, Emulated: true},
-		{Function: calloc, Offset: c.functions.Calloc, Emulated: true},
-		{Function: malloc, Offset: c.functions.Stepped},
-	}}
-
-	maps, err := c.maps()
+	file, err := c.sites(
+		probe.Site{Function: malloc, Offset: c.functions.Malloc, Emulated: true},
+		probe.Site{Function: free, Offset: c.functions.Free, Emulated: true},
+		probe.Site{Function: calloc, Offset: c.functions.Calloc, Emulated: true},
+		probe.Site{Function: malloc, Offset: c.functions.Stepped},
+	)
 	if err != nil {
 		return nil, err
 	}
-	for i := range file.Sites {
-		if file.Sites[i].Offset, err = fileOffset(maps, file.Sites[i].Offset); err != nil {
-			return nil, err
+	return probe.Attach(t.Mode, file, t.Programs, c.pid())
+}
+
+// sites returns sites of the child, whose offsets are addresses still, as those of its file.
+func (c *childProcess) sites(sites ...probe.Site) (probe.FileSites, error) {
+	maps, err := c.maps()
+	for i := range sites {
+		if err == nil {
+			sites[i].Offset, err = fileOffset(maps, sites[i].Offset)
 		}
 	}
-	return probe.Attach(t.Mode, file, t.Programs, c.pid())
+	return probe.FileSites{Mapping: process.Mapping{Path: self}, Path: self, Sites: sites}, err
 }
 
 // fileOffset returns the offset in the executable's file of an address of the child.

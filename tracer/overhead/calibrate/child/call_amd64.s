@@ -37,6 +37,7 @@ TEXT ·call(SB), NOSPLIT, $8-24
 	MOVQ times+8(FP), R12
 	MOVQ argument+16(FP), DI
 	XORL SI, SI
+	XORL AX, AX // where a refused return probe would jump to
 
 again:
 	CALL BX

@@ -20,11 +20,13 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestTraceEnd(t *testing.T) {
 	t.Run("target dies", testTargetDies)
+	t.Run("target is out of memory", testTargetOutOfMemory)
 	t.Run("target executes a program", testTargetExecutes)
 	t.Run("target is stopped", testTargetStopped)
 	t.Run("signal", testSignal)
@@ -69,6 +71,51 @@ func testTargetDies(t *testing.T) {
 		target.Say("exit")
 		mustEndWithTarget(t, c, dir)
 	})
+}
+
+// The kernel names the process that it kills. What the trace has until then is complete.
+func testTargetOutOfMemory(t *testing.T) {
+	const limit = 64 << 20
+	target := startSteps(t)
+	limitMemory(t, target.PID(), limit)
+	c, dir := traceToBaseline(t, target)
+	target.Say("leak 1000000 200")
+	c.mustEnd(0)
+
+	s := mustHaveEnded(t, dir, summary.EndedOutOfMemory)
+	if s.Limit == nil || s.Limit.Of != growth.LimitCgroup || s.Limit.Bytes != limit {
+		t.Errorf("the limit is %+v", s.Limit)
+	}
+	mustSay(t, "stdout", c.stdout.String(), "killed: out of memory, limit 64.0 MiB", "leak_here (steps)")
+}
+
+// limitMemory moves a process to a cgroup of its own with a limit of bytes.
+func limitMemory(t *testing.T, pid, bytes int) {
+	t.Helper()
+	root, file := "/sys/fs/cgroup", "memory.max"
+	if info, err := os.Stat(root + "/memory"); err == nil && info.IsDir() { // version 1
+		root, file = root+"/memory", "memory.limit_in_bytes"
+	} else if err := os.WriteFile(root+"/cgroup.subtree_control", []byte("+memory"), 0); err != nil {
+		t.Fatal(err)
+	}
+	cgroup, err := os.MkdirTemp(root, "allocscope-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // before the target is waited for
+		for range 1000 {
+			if os.Remove(cgroup) == nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Errorf("%s is not empty", cgroup)
+	})
+	for name, value := range map[string]int{file: bytes, "cgroup.procs": pid} {
+		if err := os.WriteFile(filepath.Join(cgroup, name), []byte(itoa(value)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // mustEndWithTarget checks that the leak of 1000 objects of 96 bytes is found although the target

@@ -436,6 +436,11 @@ func testReplacedProgram(t *testing.T) {
 // The kernel ends the process with the highest score.
 func testOOMScore(t *testing.T) {
 	target := startSteps(t)
+	// A trace within this process has set its own, which the target has inherited.
+	adjustment := fmt.Sprintf("/proc/%d/oom_score_adj", target.PID())
+	if err := os.WriteFile(adjustment, []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
 	do(target, "map 1 1073741824 1073741824") // it is larger than allocscope
 	before := oomScore(t, target.PID())
 	c, _ := tracing(t, target)

@@ -121,7 +121,7 @@ type sourceView struct{ Name, PID, State, Reason string }
 func viewOf(s *summary.Summary, data pageData) *view {
 	v := &view{
 		Command: commandOf(s), PID: strconv.Itoa(s.Process.PID),
-		Duration: units.Seconds(s.DurationS), Ended: words.End(s.Ended),
+		Duration: units.Seconds(s.DurationS), Ended: words.Ended(s),
 		Started:    s.Started.Format("2 January 2006, 15:04:05 MST"),
 		StartedISO: s.Started.Format(time.RFC3339),
 		Verdict:    verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s),

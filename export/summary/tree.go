@@ -52,6 +52,8 @@ type Group struct {
 type Limit struct {
 	// Of is growth.LimitCgroup or another of these names.
 	Of string `json:"of"`
+	// Bytes is the limit; absent for that of the machine.
+	Bytes int64 `json:"bytes,omitempty"`
 	// HeadroomBytes is what is left below it at the end of the trace.
 	HeadroomBytes int64 `json:"headroom_bytes"`
 }

@@ -238,6 +238,14 @@ func FrameClass(frame string) string {
 	return "native"
 }
 
+// Ended is why a trace ended, with the limit that the target has met.
+func Ended(s *summary.Summary) string {
+	if s.Ended == summary.EndedOutOfMemory && s.Limit != nil && s.Limit.Bytes > 0 {
+		return End(s.Ended) + ", limit " + units.Bytes(float64(s.Limit.Bytes))
+	}
+	return End(s.Ended)
+}
+
 // End is why a trace ended, by one of the constants summary.Ended….
 func End(ended string) string {
 	switch ended {

@@ -105,7 +105,7 @@ func Warnings(s *summary.Summary, droppedMarks int, isStopped bool) []string {
 	}
 
 	if s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory {
-		lines = append(lines, End(s.Ended)+" after "+units.Seconds(s.DurationS)+
+		lines = append(lines, Ended(s)+" after "+units.Seconds(s.DurationS)+
 			": the files hold what was alive until then")
 	}
 

@@ -145,6 +145,7 @@ type memoryReader struct {
 	*server
 	mem, pagemap int
 	pages        []uint64 // those that are asked for and in RAM, in order
+	hasNoPagemap bool     // the kernel or a container hides it: all pages are read
 }
 
 var pageSize = uint64(os.Getpagesize())
@@ -191,6 +192,10 @@ func (m *memoryReader) findPages(addresses []uint64, size uint64) {
 
 	const most = 2048 // entries: 16 KiB
 	entries := make([]byte, 8*most)
+	if n, _ := unix.Pread(m.pagemap, entries[:8], 0); n <= 0 {
+		m.hasNoPagemap = true
+		return
+	}
 	for len(wanted) > 0 {
 		first, n := wanted[0], 1
 		for n < len(wanted) && wanted[n] < first+most && wanted[n]-wanted[n-1] <= 64 {
@@ -212,7 +217,8 @@ func (m *memoryReader) readAt(to []byte, address uint64) bool {
 	first, last := address/pageSize, (address+uint64(len(to))-1)/pageSize
 	i, found := slices.BinarySearch(m.pages, first)
 	n := int(last - first)
-	if !found || last < first || i+n >= len(m.pages) || m.pages[i+n] != last {
+	isResident := found && last >= first && i+n < len(m.pages) && m.pages[i+n] == last
+	if !isResident && !m.hasNoPagemap {
 		return false
 	}
 	read, err := unix.Pread(m.mem, to, int64(address))

@@ -19,7 +19,7 @@ var errNotReadable = errors.New("it is not in RAM, nor in the file that it is ma
 // ReadMemory fills buffer with the memory of the process at an address, whatever its protection. It
 // is an error if not all of it could be read; buffer is undefined then. What is not in RAM is read
 // from the file that it was mapped from, or is zero if it never was written. It is not read from
-// swap.
+// swap. Where the page map cannot be read, all that is mapped is read.
 func (p *Process) ReadMemory(address uint64, buffer []byte) error {
 	if len(buffer) == 0 {
 		return nil

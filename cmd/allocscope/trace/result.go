@@ -25,7 +25,7 @@ const (
 // printResult prints the result of a trace, the verdict first.
 func printResult(out io.Writer, s *summary.Summary, dir string) error {
 	fmt.Fprintf(out, "\n%s (PID %d), %s, %s\n\n", s.Process.Command, s.Process.PID,
-		units.Seconds(s.DurationS), words.End(s.Ended))
+		units.Seconds(s.DurationS), words.Ended(s))
 	for _, line := range words.VerdictLines(s.Verdict, words.AtLimit) {
 		fmt.Fprintln(out, line)
 	}

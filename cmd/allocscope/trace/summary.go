@@ -236,11 +236,16 @@ func (r *Recorder) limit() *summary.Limit {
 		return nil
 	}
 
-	headroom, of := r.history.Rows[n-1].System.Headroom()
+	system := r.history.Rows[n-1].System
+	headroom, of := system.Headroom()
 	if headroom == growth.Unknown {
 		return nil
 	}
-	return &summary.Limit{Of: of, HeadroomBytes: headroom}
+	limit := &summary.Limit{Of: of, HeadroomBytes: headroom}
+	if of != growth.LimitMachine {
+		limit.Bytes = system.CgroupLimit
+	}
+	return limit
 }
 
 // MaxRowsPerKind bounds the rows of the RSS breakdown, for each process and kind.

@@ -125,7 +125,7 @@ func traceOf(s *summary.Summary) *traceView {
 	name, sentence := words.HeadlineParts(s.Verdict)
 	return &traceView{
 		Command: growth.Printable(s.Process.Command), PID: strconv.Itoa(s.Process.PID),
-		Duration: units.Seconds(s.DurationS), Ended: words.End(s.Ended),
+		Duration: units.Seconds(s.DurationS), Ended: words.Ended(s),
 		Started: s.Started.Format(time.DateTime), StartedISO: s.Started.Format(time.RFC3339),
 		Class: string(s.Class), Name: name, Sentence: sentence,
 		Lines: words.VerdictLines(s.Verdict, words.AtLimit)[1:],

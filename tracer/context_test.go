@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -36,6 +37,11 @@ func (c *countedContext) Err() error {
 func TestOpen(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	target := startSteps(t)
+	if f, err := hostile.Open(nil, "/bin/true", 0, 0); err != nil { // starts the child that reads
+		t.Fatal(err)
+	} else {
+		f.Close()
+	}
 	for name, limit := range map[string]float64{
 		"cancelled":                        0,
 		"cancelled with an overhead limit": 0.05,

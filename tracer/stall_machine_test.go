@@ -67,7 +67,7 @@ func within[T any](t *testing.T, what string, call func() (T, error)) (T, error)
 	select {
 	case r := <-done:
 		return r.value, r.err
-	case <-time.After(5 * time.Minute):
+	case <-time.After(8 * time.Minute):
 		t.Fatalf("%s does not return", what)
 		panic("not reached")
 	}

@@ -110,8 +110,9 @@ func attachEntry(mode Mode, file FileSites, programs Programs, name string, pid 
 // process that keeps its lock.
 var ErrBlocked = errors.New("the kernel waits for a process that keeps its address space locked")
 
-// kernelLimit is the time that the kernel has to attach or to detach. It takes milliseconds.
-const kernelLimit = 10 * time.Second
+// kernelLimit is the time that the kernel has to attach or to detach. It takes milliseconds, or tens of
+// seconds for single uprobes on a busy machine: for each it waits for all CPUs (RCU).
+const kernelLimit = 2 * time.Minute
 
 // within runs a call of the kernel. After kernelLimit it returns ErrBlocked, and runs late once the
 // call has returned.

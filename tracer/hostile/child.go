@@ -74,9 +74,6 @@ func (s *server) answer(ask request) {
 		s.opened = s.open(string(s.data[:ask.Size]))
 	case ask.Operation == readFile && len(s.fds) == 1:
 		s.readFile(s.data[:ask.Size], int64(s.position(0)))
-	case ask.Operation == scanPages && len(s.fds) == 1:
-		n, err := pagemapScan(s.fds[0], s.shared, s.data[:ask.Size])
-		s.put(0, n, err)
 	case ask.Operation == readMemory && len(s.fds) == 2:
 		m := memoryReader{server: s, mem: s.fds[0], pagemap: s.fds[1]}
 		m.read(int(ask.Reads), int(ask.Size))
@@ -187,7 +184,9 @@ func (m *memoryReader) findPages(addresses []uint64, size uint64) {
 			}
 		}
 	}
-	slices.Sort(wanted)
+	if !slices.IsSorted(wanted) {
+		slices.Sort(wanted)
+	}
 	wanted = slices.Compact(wanted)
 
 	const most = 2048 // entries: 16 KiB

@@ -166,13 +166,6 @@ func (f *File) ReadAll(limit int) ([]byte, error) {
 
 const readAllBytes = 64 << 10 // of a piece
 
-// ScanPages makes the ioctl PAGEMAP_SCAN of a file pagemap. argument is the memory of a struct
-// pm_scan_arg, regions that of a vector of struct page_region, of <linux/fs.h>. It returns how many
-// regions were found, and changes argument as the kernel does.
-func (f *File) ScanPages(argument, regions []byte) (int, error) {
-	return child.scanPages(f.file, argument, regions)
-}
-
 // Path returns a path under which the kernel opens this very file, until Close. What becomes of the
 // file's names and mappings does not change that.
 func (f *File) Path() string { return "/proc/self/fd/" + strconv.Itoa(int(f.file.Fd())) }

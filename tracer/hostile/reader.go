@@ -42,12 +42,11 @@ type operation uint32
 const (
 	openFile   operation = iota // at a path; the answer has the descriptor
 	readFile                    // at a position
-	scanPages                   // the ioctl PAGEMAP_SCAN
 	readMemory                  // of a process, at addresses whose pages are in RAM
 )
 
 // A request goes through the socket, with the descriptors of the files. The shared memory has what
-// else it needs: positions, or an argument, and a path. It is answered there, too: position i by the
+// else it needs: positions, and a path. It is answered there, too: position i by the
 // number of bytes that were read, or by an error number below 0.
 type request struct {
 	Operation operation
@@ -55,10 +54,7 @@ type request struct {
 	Size      uint32 // bytes of each read
 }
 
-const (
-	requestBytes = 12
-	scanBytes    = 96 // of struct pm_scan_arg
-)
+const requestBytes = 12
 
 // A reader asks a child process to read. It starts the child when it first needs one.
 type reader struct {
@@ -145,23 +141,6 @@ func (r *reader) readFile(f *os.File, to []byte, offset int64) (int, error) {
 	n, err := r.onlyResult()
 	copy(to, r.data()[:n])
 	return n, err
-}
-
-func (r *reader) scanPages(f *os.File, argument, regions []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	if err := r.start(); err != nil {
-		return 0, err
-	}
-	copy(r.shared[:scanBytes], argument)
-	regions = regions[:min(len(regions), maxBytes)]
-	if _, err := r.ask(request{Operation: scanPages, Size: uint32(len(regions))}, f); err != nil {
-		return 0, err
-	}
-	copy(argument, r.shared[8:8+scanBytes])
-	copy(regions, r.data())
-	return r.onlyResult()
 }
 
 // open opens a file: see Open.

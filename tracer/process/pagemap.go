@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 // A Pagemap finds the pages of a process that hold memory, through /proc/PID/pagemap
@@ -18,12 +17,13 @@ import (
 // bound to the program that ran when it was opened: after an exit or execve(2), every method
 // returns an error that wraps os.ErrNotExist.
 type Pagemap struct {
-	file    *hostile.File
+	file    *os.File
 	canScan bool // the kernel has PAGEMAP_SCAN (6.7), as far as we know
 
 	// excluded are the categories without memory that this kernel supports.
 	excluded uint64
 
+	// The kernel writes into these; on the heap, which does not move.
 	regions []pageRegion
 	entries []byte
 }
@@ -31,13 +31,16 @@ type Pagemap struct {
 // OpenPagemap opens the page map of the process. The error wraps os.ErrNotExist if the process is
 // gone.
 func (p *Process) OpenPagemap() (*Pagemap, error) {
-	f, err := p.open("pagemap")
+	f, err := os.Open(p.path("pagemap"))
+	if errors.Is(err, unix.ESRCH) {
+		return nil, fmt.Errorf("open pagemap: %w", os.ErrNotExist)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("open pagemap: %w", err)
+		return nil, fmt.Errorf("open pagemap: %w", errors.Unwrap(err))
 	}
 
 	return &Pagemap{
-		file: hostile.OfProcess(f), canScan: true, excluded: pageIsPfnZero | pageIsGuard,
+		file: f, canScan: true, excluded: pageIsPfnZero | pageIsGuard,
 		regions: make([]pageRegion, maxRegions),
 	}, nil
 }
@@ -67,7 +70,7 @@ func (m *Pagemap) checkProgram() error {
 
 // struct pm_scan_arg of include/uapi/linux/fs.h.
 type pmScanArg struct {
-	size, _, start, end, walkEnd, _, _, maxPages                  uint64
+	size, flags, start, end, walkEnd, vec, vecLen, maxPages       uint64
 	categoryInverted, categoryMask, categoryAnyofMask, returnMask uint64
 }
 
@@ -76,6 +79,7 @@ type pageRegion struct{ start, end, categories uint64 }
 
 // Constants of include/uapi/linux/fs.h.
 const (
+	pagemapScan   = 0xc0606610 // _IOWR('f', 16, struct pm_scan_arg)
 	pageIsFile    = 1 << 2
 	pageIsPresent = 1 << 3
 	pageIsSwapped = 1 << 4
@@ -141,23 +145,25 @@ func (m *Pagemap) scan(start, end, categories uint64, to *runMerger) error {
 func (m *Pagemap) scanOnce(start, end, categories uint64) (n int, next uint64, err error) {
 	argument := pmScanArg{
 		start: start, end: end, maxPages: maxScanBytes / PageSize,
+		vec: uint64(uintptr(unsafe.Pointer(&m.regions[0]))), vecLen: uint64(len(m.regions)),
 		categoryInverted: m.excluded, categoryMask: m.excluded, // none of these,
 		categoryAnyofMask: pageIsPresent | pageIsSwapped, // and one of those
 		returnMask:        categories,
 	}
 	argument.size = uint64(unsafe.Sizeof(argument))
 
-	n, err = m.file.ScanPages(bytesOf(&argument, 1), bytesOf(&m.regions[0], len(m.regions)))
-	if errors.Is(err, unix.EINVAL) && m.excluded&pageIsGuard != 0 {
+	found, _, errno := unix.Syscall(unix.SYS_IOCTL, m.file.Fd(), pagemapScan,
+		uintptr(unsafe.Pointer(&argument)))
+	runtime.KeepAlive(m)
+
+	if errors.Is(errno, unix.EINVAL) && m.excluded&pageIsGuard != 0 {
 		m.excluded &^= pageIsGuard // a kernel before 6.15
 		return m.scanOnce(start, end, categories)
 	}
-	return min(n, len(m.regions)), argument.walkEnd, err
-}
-
-// bytesOf returns the memory of n values.
-func bytesOf[T any](first *T, n int) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(first)), n*int(unsafe.Sizeof(*first)))
+	if errno != 0 {
+		return 0, 0, errno
+	}
+	return min(int(found), len(m.regions)), argument.walkEnd, nil
 }
 
 // Bits of a pagemap entry.

@@ -134,42 +134,18 @@ func (p *Process) peek(addresses []uint64, size int) ([][]byte, error) {
 	if err := p.Stalled(); err != nil {
 		return nil, err
 	}
-	p.memoryMu.Lock()
-	defer p.memoryMu.Unlock()
-	if err := p.openMemory(); err != nil {
-		return nil, err
-	}
-	contents, err := hostile.Memory(p.memory, p.pagemap, addresses, size)
-	return contents, p.noteStall(err)
-}
-
-// openMemory opens the memory of the program that the process executes now, unless it is open.
-func (p *Process) openMemory() (err error) {
-	if p.memory != nil {
-		return nil
-	}
 	memory, err := p.open("mem")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if p.pagemap, err = p.open("pagemap"); err != nil {
-		return errors.Join(err, memory.Close())
+	defer memory.Close()
+	pagemap, err := p.open("pagemap")
+	if err != nil {
+		return nil, err
 	}
-	p.memory = memory
-	return nil
-}
-
-// closeMemory has the next read open the memory of the program that is executed then.
-func (p *Process) closeMemory() error {
-	p.memoryMu.Lock()
-	defer p.memoryMu.Unlock()
-
-	if p.memory == nil {
-		return nil
-	}
-	err := errors.Join(p.memory.Close(), p.pagemap.Close())
-	p.memory, p.pagemap = nil, nil
-	return err
+	defer pagemap.Close()
+	contents, err := hostile.Memory(memory, pagemap, addresses, size)
+	return contents, p.noteStall(err)
 }
 
 // open opens a file of the process's /proc directory.

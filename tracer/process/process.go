@@ -43,9 +43,6 @@ type Process struct {
 	pidfd     int      // -1: not open
 	pidfdFile *os.File // of pidfd; the runtime's poller waits on it without a thread
 
-	memoryMu        sync.Mutex
-	memory, pagemap *os.File // mem and pagemap of /proc/PID; nil: not open
-
 	stalled atomic.Bool // it has not answered once
 
 	heldMu sync.Mutex
@@ -155,12 +152,12 @@ func (p *Process) Refresh() error {
 	}
 	p.Name = status.Name
 	p.readDescription()
-	return p.closeMemory()
+	return nil
 }
 
 // Close releases the descriptors. The process itself goes on.
 func (p *Process) Close() error {
-	errs := []error{p.closeMemory()}
+	var errs []error
 	if p.pidfd >= 0 {
 		errs = append(errs, p.pidfdFile.Close())
 		p.pidfd = -1

@@ -53,7 +53,7 @@ type target struct {
 	image   process.Image  // the program when it was first read
 	parent  int            // the parent's PID then
 	stop    chan struct{}  // closed to stop the target's goroutines
-	watcher sync.WaitGroup // awaitExit, detachExecuted, and samples of GPU totals
+	watcher sync.WaitGroup // awaitExit, detach where the process lives on, and samples of GPU totals
 
 	outOfMemory atomic.Bool // the kernel has killed the process for want of memory
 

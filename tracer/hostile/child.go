@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"os"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -115,7 +114,7 @@ func (s *server) open(path string) int {
 		s.put(0, 0, errnoFileType)
 		return -1
 	}
-	opened, err := unix.Open("/proc/self/fd/"+decimal(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	opened, err := unix.Open(descriptorPath(fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	s.put(0, 0, err)
 	return opened
 }
@@ -222,14 +221,4 @@ func (m *memoryReader) readAt(to []byte, address uint64) bool {
 	}
 	read, err := unix.Pread(m.mem, to, int64(address))
 	return err == nil && read == len(to)
-}
-
-// decimal is strconv.Itoa for what is not negative.
-func decimal(n int) string {
-	var digits strings.Builder
-	if n >= 10 {
-		digits.WriteString(decimal(n / 10))
-	}
-	digits.WriteByte(byte('0' + n%10))
-	return digits.String()
 }

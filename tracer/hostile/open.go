@@ -168,7 +168,9 @@ const readAllBytes = 64 << 10 // of a piece
 
 // Path returns a path under which the kernel opens this very file, until Close. What becomes of the
 // file's names and mappings does not change that.
-func (f *File) Path() string { return "/proc/self/fd/" + strconv.Itoa(int(f.file.Fd())) }
+func (f *File) Path() string { return descriptorPath(int(f.file.Fd())) }
+
+func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // Duplicate returns another File of the same open file.
 func (f *File) Duplicate() (*File, error) {

@@ -86,7 +86,7 @@ func (n *named) add(id uint64, s *growth.Stack) *growth.Stack {
 	of, ok := n.byFrames[hash]
 	if !ok || of.Truncated != s.Truncated || !slices.Equal(of.Frames, s.Frames) {
 		of = &namedStack{Stack: s, hash: hash}
-		n.grow(n.charge(s))
+		n.grow(n.count(s, 1))
 		if !ok {
 			n.byFrames[hash] = of
 		}
@@ -109,8 +109,9 @@ func (n *named) hashFrames(s *growth.Stack) uint64 {
 	return h.Sum64()
 }
 
-// charge returns the bytes that a stack adds. Frames share the texts of their code object or symbol.
-func (n *named) charge(s *growth.Stack) int {
+// count adds a stack's uses of its texts (by 1) or drops them (by -1), and returns the bytes that the
+// stack has taken or frees. Frames share the texts of their code object or symbol.
+func (n *named) count(s *growth.Stack, by int) int {
 	bytes := frameBytes * len(s.Frames)
 	for i := range s.Frames {
 		for _, text := range textsOf(&s.Frames[i]) {
@@ -118,26 +119,14 @@ func (n *named) charge(s *growth.Stack) int {
 				continue
 			}
 			first := unsafe.StringData(text)
-			if n.texts[first]++; n.texts[first] == 1 {
-				bytes += len(text)
-			}
-		}
-	}
-	return bytes
-}
-
-// release returns the bytes that the end of a stack frees.
-func (n *named) release(s *growth.Stack) int {
-	bytes := frameBytes * len(s.Frames)
-	for i := range s.Frames {
-		for _, text := range textsOf(&s.Frames[i]) {
-			if text == "" {
+			before := n.texts[first]
+			n.texts[first] += by
+			if min(before, before+by) > 0 { // others use it
 				continue
 			}
-			first := unsafe.StringData(text)
-			if n.texts[first]--; n.texts[first] == 0 {
+			bytes += len(text)
+			if by < 0 {
 				delete(n.texts, first)
-				bytes += len(text)
 			}
 		}
 	}
@@ -198,7 +187,7 @@ func (n *named) drop(id uint64) {
 	if of.ids--; of.ids > 0 {
 		return
 	}
-	n.grow(-n.release(of.Stack))
+	n.grow(-n.count(of.Stack, -1))
 	n.forgotten++
 	if n.byFrames[of.hash] == of {
 		delete(n.byFrames, of.hash)

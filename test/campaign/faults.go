@@ -187,8 +187,7 @@ func (r *round) start(command *exec.Cmd, order, line string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	input, err := command.StdinPipe()
-	if err != nil {
+	if r.input, err = command.StdinPipe(); err != nil {
 		return nil, err
 	}
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -196,7 +195,7 @@ func (r *round) start(command *exec.Cmd, order, line string) (func(), error) {
 		return nil, err
 	}
 	r.pid = command.Process.Pid
-	if _, err := io.WriteString(input, order); err != nil { // which stays open
+	if _, err := io.WriteString(r.input, order); err != nil { // which stays open
 		return nil, err
 	}
 	if line != "" {
@@ -235,7 +234,7 @@ func execution(r *round) (func(), error) {
 	return r.start(exec.Command("bash", "-c", text), "", "")
 }
 
-// greedy takes memory until the limit of its cgroup.
+// greedy takes memory until the limit of its cgroup, once it is traced.
 func greedy(r *round) (func(), error) {
 	cgroup, remove, err := newCgroup(200 << 20)
 	if err != nil {
@@ -243,6 +242,7 @@ func greedy(r *round) (func(), error) {
 	}
 	const text = `import sys, time
 print("ready", flush=True)
+sys.stdin.readline()
 kept = []
 while True:
     kept.append(bytearray(1 << 20))
@@ -254,7 +254,18 @@ while True:
 		return nil, err
 	}
 	r.seconds = 60 // it ends before
-	return func() { end(); remove() }, nil
+	traced := make(chan struct{})
+	go func() {
+		defer close(traced)
+		for range 600 {
+			if _, err := os.Stat(r.output); err == nil {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		_, _ = io.WriteString(r.input, "\n") // it may have ended
+	}()
+	return func() { end(); remove(); <-traced }, nil
 }
 
 // checkOutOfMemory checks that the result says why the target has ended.

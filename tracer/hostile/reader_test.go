@@ -145,7 +145,7 @@ func testChildEnds(t *testing.T) {
 	}
 
 	us := exec.Command("/proc/self/exe", "-test.run", "^TestReader$/^child_ends")
-	us.Env = append(os.Environ(), variable+"=1")
+	us.Env = append(os.Environ(), variable+"=1", "TMPDIR="+t.TempDir()) // it is killed
 	output, err := us.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

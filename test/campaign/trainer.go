@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // A trainer is a training loop that is traced, beside the same one that is not.
@@ -78,6 +79,9 @@ func startTrainer(testdata string) (*trainer, error) {
 	return &trainer{traced: traced, untraced: untraced}, nil
 }
 
+// pause is between some steps and the next: the rest of the machine belongs to the tracer.
+const pause = 100 * time.Millisecond
+
 // begin has both train until rest is called, and compares their losses.
 func (t *trainer) begin() {
 	t.stop, t.done = make(chan struct{}), make(chan struct{})
@@ -95,6 +99,7 @@ func (t *trainer) begin() {
 				t.mu.Unlock()
 				return
 			}
+			time.Sleep(pause)
 		}
 	}()
 }

@@ -154,6 +154,13 @@ campaign: ## Break things while a trainer is traced, and check what is left; CAM
 	@.ci/packages $(CAMPAIGN_PACKAGES)
 	$(ROOT_GO) test/campaign/run --defects $(CAMPAIGN)
 
+SOAK ?= 7200
+.PHONY: soak
+soak: build ## Trace for two hours (SOAK, in seconds), and 72 with a clock of its own: what grows
+	@.ci/packages $(CAMPAIGN_PACKAGES)
+	ALLOCSCOPE_HOURS=72 $(GO) test -count=1 -timeout 1h -v -run '^TestDays$$' ./cmd/allocscope/trace
+	$(ROOT_GO) test/soak/run $(SOAK)
+
 .PHONY: demo
 demo: build ## Trace a leaking Python trainer for 20 seconds and print what leaks
 	@examples/demo.sh

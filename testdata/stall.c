@@ -113,7 +113,7 @@ static void *read_own_memory(void *address)
 
 static void *change_address_space(void *unused)
 {
-	sleep(1); /* until the other thread has the lock */
+	sleep(5); /* until the other thread has the lock */
 	return mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
@@ -139,9 +139,10 @@ int main(int argc, char **argv)
 		last->l_next = mapped;
 	}
 	if (!strcmp(mode, "locked")) {
-		pthread_create(&thread, NULL, read_own_memory, mapped);
+		/* Reading begins last: starting a thread maps its stack. */
 		pthread_create(&thread, NULL, change_address_space, NULL);
-		sleep(2);
+		pthread_create(&thread, NULL, read_own_memory, mapped);
+		sleep(6);
 	}
 	if (write(1, "ready\n", 6) == 6)
 		pause();

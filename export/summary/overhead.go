@@ -35,8 +35,9 @@ type Overhead struct {
 	// StepBetweenS is that of the later steps without probes, between bursts; absent: too few were
 	// seen.
 	StepBetweenS *float64 `json:"step_between_s,omitempty"`
-	// Changes of what is probed, in the order of time.
-	Changes []OverheadChange `json:"changes"`
+	// Changes of what is probed, in the order of time: the first 1,000. LeftOutChanges came later.
+	Changes        []OverheadChange `json:"changes"`
+	LeftOutChanges int              `json:"left_out_changes,omitempty"`
 }
 
 // Modes of source heap.

@@ -47,8 +47,9 @@ type Overhead struct {
 	StepBefore, StepSince time.Duration
 	// StepBetween is the median time of the steps between bursts; 0: too few were seen.
 	StepBetween time.Duration
-	// Changes of mode or sampling interval, in the order of time.
+	// Changes of mode or sampling interval, in the order of time. LeftOut is how many more there were.
 	Changes []Change
+	LeftOut int
 }
 
 // Slowdown returns the share of the elapsed time that the probes took from the thread that they slow

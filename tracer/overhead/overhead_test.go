@@ -52,3 +52,13 @@ func TestRatio(t *testing.T) {
 		}
 	}
 }
+
+func TestChangesAreBounded(t *testing.T) {
+	var r Runner
+	for i := range 3 * maxChanges {
+		r.note(Change{At: time.Duration(i)}, Change{At: time.Duration(i)})
+	}
+	if len(r.changes) != maxChanges || r.leftOut != 5*maxChanges || r.changes[maxChanges-1].At != maxChanges/2-1 {
+		t.Errorf("%d changes are kept, %d are left out", len(r.changes), r.leftOut)
+	}
+}

@@ -2,7 +2,6 @@ package overhead
 
 import (
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -50,6 +49,7 @@ type Runner struct {
 	controller *controller.Controller
 	last       controller.Reading
 	changes    []Change
+	leftOut    int
 	gaveUp     bool       // nothing is probed any more
 	reported   costTotals // when Cost was called last
 }
@@ -111,8 +111,18 @@ func (r *Runner) decide() controller.Decision {
 	}
 
 	decision := r.controller.Decide(r.last)
-	r.changes = append(r.changes, r.controller.Changes()...)
+	r.note(r.controller.Changes()...)
 	return decision
+}
+
+// maxChanges bounds the changes that are listed.
+const maxChanges = 1000
+
+// note adds changes. The caller holds r.mu.
+func (r *Runner) note(changes ...Change) {
+	n := min(len(changes), maxChanges-len(r.changes))
+	r.changes = append(r.changes, changes[:n]...)
+	r.leftOut += len(changes) - n
 }
 
 // apply opens and closes probes as decided.
@@ -165,7 +175,7 @@ func (r *Runner) giveUp(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gaveUp = true
-	r.changes = append(r.changes, Change{
+	r.note(Change{
 		At: r.elapsed(), Mode: HeapOff,
 		OverheadChange: growth.OverheadChange{Reason: growth.OverheadFailed, Err: cause},
 	})
@@ -196,7 +206,8 @@ func (r *Runner) Overhead() Overhead {
 		StepBefore:  totals.StepBefore,
 		StepSince:   totals.StepSince,
 		StepBetween: totals.StepBetween,
-		Changes:     slices.Clone(r.changes),
+		Changes:     r.changes[:len(r.changes):len(r.changes)],
+		LeftOut:     r.leftOut,
 	}
 }
 

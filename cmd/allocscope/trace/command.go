@@ -266,7 +266,11 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	}
 	defer marks.Close()
 
-	r, err := newRecorder(session, marks, dir, options)
+	asked := summary.Process{
+		PID: session.Process.PID, Command: session.Process.Command(),
+		Executable: session.Process.Executable, Arguments: session.Process.Arguments,
+	}
+	r, err := newRecorder(session, asked, marks, dir, options)
 	if err != nil {
 		return err
 	}

@@ -253,7 +253,7 @@ func testGPUFile(t *testing.T) {
 
 	write := func(m growth.TreeSample) {
 		t.Helper()
-		if err := rows.write(growth.Row{Sample: growth.Sample{Elapsed: m.Elapsed}}, m, true); err != nil {
+		if err := rows.write(growth.Row{Sample: growth.Sample{Elapsed: m.Elapsed}}, m); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -110,6 +110,7 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 		Mode: heapModes[o.Mode], Bursts: o.Bursts, OpenS: summary.Seconds(o.Open),
 		IntervalBytes: o.Interval, StepBeforeS: knownSeconds(o.StepBefore),
 		StepBetweenS: knownSeconds(o.StepBetween), StepSinceS: knownSeconds(o.StepSince),
+		LeftOutChanges: o.LeftOut,
 	}
 
 	if o.Limit > 0 && o.Elapsed > 0 {

@@ -20,6 +20,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/source"
 )
 
 // maxSnapshots bounds the snapshots of a trace without a duration. They start at one a second.
@@ -56,11 +57,28 @@ type Display interface {
 	Clear()
 }
 
+// A session is a *tracer.Session; in a test, days of one.
+type session interface {
+	Elapsed() time.Duration
+	Follow() []tracer.Change
+	Sample() growth.TreeSample
+	Snapshot(born ...time.Duration) (*growth.Snapshot, error)
+	OtherProcesses() []growth.OtherProcess
+	Sources() []source.Status
+	Counters() (tracer.Events, []growth.Loss, error)
+	Overhead() overhead.Overhead
+	IsStopped(pid int) bool
+	IsOutOfMemory(pid int) bool
+	Done() <-chan struct{}
+	Err() error
+}
+
 // Recorder keeps what a trace yields while it runs.
 type Recorder struct {
 	env     Environment
 	options Options
-	session *tracer.Session
+	session session
+	asked   summary.Process // of --pid
 	folder  *folder.Folder
 	display Display
 	marks   *mark.Receiver
@@ -107,10 +125,10 @@ func defaultSnapshotPeriod(duration time.Duration) time.Duration {
 }
 
 func newRecorder(
-	session *tracer.Session, marks *mark.Receiver, dir *folder.Folder, options Options,
+	session session, asked summary.Process, marks *mark.Receiver, dir *folder.Folder, options Options,
 ) (*Recorder, error) {
 	r := &Recorder{
-		session: session, marks: marks, folder: dir, options: options, started: time.Now(),
+		session: session, asked: asked, marks: marks, folder: dir, options: options, started: time.Now(),
 		snapshotPeriod: time.Duration(options.SnapshotEvery),
 		costs:          duty.Limiter{Burst: snapshotBurst},
 	}
@@ -130,7 +148,7 @@ func newRecorder(
 
 // Replay returns a recorder of what has been recorded before, for benchmarks and tests of displays.
 func Replay(
-	session *tracer.Session, options Options, history growth.History, snapshots ...*growth.Snapshot,
+	session session, options Options, history growth.History, snapshots ...*growth.Snapshot,
 ) *Recorder {
 	r := &Recorder{session: session, options: options, history: history}
 	for i, s := range snapshots {
@@ -176,7 +194,7 @@ func (r *Recorder) record(ctx context.Context) (ended string, err error) {
 
 	for {
 		if err := r.tick(); err != nil {
-			return endReason(ctx, r.session), errors.Join(err, r.rows.close())
+			return r.endReason(ctx), errors.Join(err, r.rows.close())
 		}
 
 		wait := time.NewTimer(r.untilNextDue())
@@ -191,17 +209,17 @@ func (r *Recorder) record(ctx context.Context) (ended string, err error) {
 
 		wait.Stop()
 
-		ended = endReason(ctx, r.session)
+		ended = r.endReason(ctx)
 		return ended, r.finalSample()
 	}
 }
 
 // endReason returns why a trace ends, for the summary.
-func endReason(ctx context.Context, session *tracer.Session) string {
+func (r *Recorder) endReason(ctx context.Context) string {
 	switch {
-	case session.Err() != nil && session.IsOutOfMemory(session.Options.PID):
+	case r.session.Err() != nil && r.session.IsOutOfMemory(r.options.PID):
 		return summary.EndedOutOfMemory
-	case session.Err() != nil:
+	case r.session.Err() != nil:
 		return summary.EndedExit
 	case ctx.Err() != nil:
 		return summary.EndedInterrupt
@@ -297,9 +315,10 @@ func (r *Recorder) sample(isLast bool) {
 	}
 
 	row := r.history.Add(tree)
-	// A file of many processes would grow until it cannot be read back.
-	if err := r.rows.write(row, tree, isLast || r.history.KeepsLast()); err != nil {
-		r.noteWriteError(err)
+	if isLast || r.history.KeepsLast() { // else the files would grow until they cannot be read back
+		if err := r.rows.write(row, tree); err != nil {
+			r.noteWriteError(err)
+		}
 	}
 
 	events, losses, err := r.counters()
@@ -471,15 +490,14 @@ func openRows(dir *folder.Folder) (f *rowFiles, err error) {
 	return f, nil
 }
 
-// write writes the row of a sample of the tree, and those of its GPUs and, unless they are left out, of
-// its processes.
-func (f *rowFiles) write(row growth.Row, tree growth.TreeSample, withProcesses bool) error {
+// write writes the row of a sample of the tree, and those of its processes and GPUs.
+func (f *rowFiles) write(row growth.Row, tree growth.TreeSample) error {
 	if f.failed {
 		return nil
 	}
 
 	err := f.timeline.Write(row)
-	if err == nil && withProcesses {
+	if err == nil {
 		err = f.processes.Write(tree.Processes...)
 	}
 

@@ -54,8 +54,8 @@ func (r *Recorder) summarize(
 		SnapshotsS: r.snapshotSeconds(), Files: r.files(), Sources: r.sources(),
 	}
 
-	if asked := r.session.Process.PID; asked != s.Process.PID {
-		s.Asked = asked
+	if r.asked.PID != s.Process.PID {
+		s.Asked = r.asked.PID
 	}
 
 	for _, c := range main.Suspects[:min(maxTableRows, len(main.Suspects))] {
@@ -127,10 +127,7 @@ func (r *Recorder) sources() []summary.Source {
 // ProcessOf returns a process in the form of the summary; nil means the process of --pid.
 func (r *Recorder) ProcessOf(process *growth.ProcessHistory) summary.Process {
 	if process == nil {
-		p := r.session.Process
-		return summary.Process{
-			PID: p.PID, Command: p.Command(), Executable: p.Executable, Arguments: p.Arguments,
-		}
+		return r.asked
 	}
 	return summary.Process{
 		PID: process.PID, Command: process.Command, Executable: process.Executable,

@@ -1,0 +1,244 @@
+package trace
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
+	"github.com/allocscope/allocscope/cmd/allocscope/mark"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/report"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/source"
+)
+
+// A trainer leaks by leakPerHour. At a sixth of the time it executes itself, and at a third its launcher
+// starts it again. torch.compile makes stacksPerHour.
+const (
+	leakPerHour   = 600 << 20
+	epoch         = 20 * time.Second
+	stacksPerHour = 100
+)
+
+// days is a session whose trainer leaks, whose clock is that of synctest.
+type days struct {
+	length  time.Duration
+	started time.Time
+	marks   *mark.Receiver
+	epochs  int
+}
+
+func (d *days) Elapsed() time.Duration { return time.Since(d.started) }
+
+// Follow marks the epochs.
+func (d *days) Follow() []tracer.Change {
+	for ; d.Elapsed() >= time.Duration(d.epochs)*epoch; d.epochs++ {
+		d.marks.Add(fmt.Sprintf("epoch %d", d.epochs), time.Now())
+	}
+	return nil
+}
+
+// trainer returns the trainer of a moment, and how long its program has run.
+func (d *days) trainer() (growth.Process, time.Duration) {
+	p := growth.Process{PID: 100, Parent: 1, Command: "train.py", Role: growth.RoleTrainer, Rank: growth.Unknown}
+	switch now := d.Elapsed(); {
+	case now >= d.length/3:
+		p.PID, p.Born = 200, d.length/3
+	case now >= d.length/6:
+		p.Born = d.length / 6
+	}
+	return p, d.Elapsed() - p.Born
+}
+
+// rss warms up for two minutes, leaks, and is 2 GiB higher for some seconds of each epoch.
+func (d *days) rss() int64 {
+	_, age := d.trainer()
+	warm := (5 << 30) * (1 - math.Exp(-age.Minutes()))
+	rss := int64(warm) + int64(age.Hours()*leakPerHour)
+	if age%epoch > epoch-3*time.Second {
+		rss += 2 << 30
+	}
+	return rss
+}
+
+// Sample has the launcher, the trainer, and two workers of each epoch.
+func (d *days) Sample() growth.TreeSample {
+	sample := growth.TreeSample{
+		Elapsed: d.Elapsed(),
+		System: growth.SystemMemory{
+			Available: 1 << 40, SwapFree: growth.Unknown, CgroupUsed: growth.Unknown, CgroupLimit: growth.Unknown,
+		},
+	}
+	add := func(p growth.Process, traced bool, rss int64) {
+		s := growth.UnknownSample()
+		s.Elapsed, s.RSS = sample.Elapsed, rss
+		sample.Members = append(sample.Members, growth.Member{Process: p, Traced: traced, From: max(0, p.Born)})
+		sample.Processes = append(sample.Processes, growth.ProcessSample{PID: int64(p.PID), Sample: s})
+	}
+	add(growth.Process{PID: 1, Command: "torchrun", Role: growth.RoleLauncher, Rank: growth.Unknown}, false, 1<<20)
+	trainer, _ := d.trainer()
+	add(trainer, true, d.rss())
+	for worker := range 2 {
+		add(growth.Process{
+			PID: 1000 + 2*d.epochs + worker, Parent: trainer.PID, Born: time.Duration(d.epochs) * epoch,
+			Role: growth.RoleLoaderWorker, Rank: growth.Unknown,
+		}, false, 400<<20)
+	}
+	return sample
+}
+
+// Snapshot has the stack that leaks, one that holds the rest, and those that a compiler has made, which
+// hold nothing.
+func (d *days) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
+	trainer, age := d.trainer()
+	s := &growth.Snapshot{
+		Elapsed: d.Elapsed(), Interval: 1, Alive: []int{trainer.PID}, Bins: append(born, d.Elapsed()),
+	}
+	leaked := int64(age.Hours() * leakPerHour)
+	hold := func(name string, bytes int64) {
+		stack := growth.NamedStack(trainer.PID, "", name, "main")
+		s.Holdings = append(s.Holdings, growth.Holding{
+			Stack: stack, Kind: growth.KindHeap, InuseBytes: bytes, ResidentBytes: bytes,
+			InuseObjects: float64(bytes) / 4096, AllocBytes: float64(bytes), AllocObjects: float64(bytes) / 4096,
+		})
+	}
+	hold("leaks", leaked)
+	hold("holds", d.rss()-leaked)
+	for i := range int(age.Hours() * stacksPerHour) {
+		hold(fmt.Sprintf("compiled_%d", i), 0)
+	}
+	s.Residents = []growth.Resident{{PID: trainer.PID, Traced: true, HeapTraced: true, RSS: d.rss(), Scanned: 1}}
+	return s, nil
+}
+
+func (d *days) OtherProcesses() []growth.OtherProcess { return nil }
+func (d *days) Sources() []source.Status              { return []source.Status{{Name: "heap", Attached: true}} }
+func (d *days) Overhead() overhead.Overhead           { return overhead.Overhead{Elapsed: d.Elapsed()} }
+func (d *days) IsStopped(int) bool                    { return false }
+func (d *days) IsOutOfMemory(int) bool                { return false }
+func (d *days) Done() <-chan struct{}                 { return nil }
+func (d *days) Err() error                            { return nil }
+func (d *days) Counters() (tracer.Events, []growth.Loss, error) {
+	return tracer.Events{}, nil, nil
+}
+
+// silent shows nothing.
+type silent struct{}
+
+func (silent) Show(console.Progress) {}
+func (silent) Clear()                {}
+
+// record records the whole time.
+func (d *days) record(t *testing.T, dir *folder.Folder) *Recorder {
+	t.Helper()
+	d.started, d.marks = time.Now(), mark.NewReceiver()
+	defer d.marks.Close()
+	r, err := newRecorder(d, summary.Process{PID: 1}, d.marks, dir, Options{PID: 1, Speed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.display = silent{}
+	r.env = Environment{Out: io.Discard, WriteReport: func(*folder.Folder) func(io.Writer) error {
+		return func(io.Writer) error { return nil }
+	}}
+	ctx, cancel := context.WithTimeout(t.Context(), d.length)
+	defer cancel()
+	ended, err := r.record(ctx)
+	if err != nil || ended != summary.EndedInterrupt {
+		t.Fatalf("the trace has ended by %q, %v", ended, err)
+	}
+	return r
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
+// TestDays bounds what hours of tracing take, and reads what they leave. ALLOCSCOPE_HOURS is how many;
+// `make soak` takes 72, some minutes.
+func TestDays(t *testing.T) {
+	hours := 0.5
+	if text := os.Getenv("ALLOCSCOPE_HOURS"); text != "" {
+		var err error
+		if hours, err = strconv.ParseFloat(text, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := &days{length: time.Duration(hours * float64(time.Hour))}
+	dir, path := createFolder(t)
+	synctest.Test(t, func(t *testing.T) {
+		const maxMemory = 200 << 20
+		memory, files := heapBytes(), openFiles(t)
+		r := d.record(t, dir)
+		took := int64(heapBytes()) - int64(memory)
+		t.Logf("memory: %.0f MiB; %d snapshots, %d rows", float64(took)/(1<<20), len(r.snapshots), len(r.history.Rows))
+		if took > maxMemory {
+			t.Errorf("it takes %d MiB of memory", took>>20)
+		}
+		if _, err := r.finish(summary.EndedInterrupt); err != nil {
+			t.Error(err)
+		}
+		if now := openFiles(t); now > files {
+			t.Errorf("%d files are open, %d before", now, files)
+		}
+		runtime.KeepAlive(r)
+	})
+	d.checkFiles(t, path)
+}
+
+// checkFiles checks the sizes of the files, and what they say.
+func (d *days) checkFiles(t *testing.T, path string) {
+	t.Helper()
+	const maxBytes = 200 << 20
+	var total int64
+	err := filepath.Walk(path, func(_ string, info os.FileInfo, err error) error {
+		if err == nil && !info.IsDir() {
+			total += info.Size()
+		}
+		return err
+	})
+	t.Logf("files: %.1f MiB", float64(total)/(1<<20))
+	if err != nil || total > maxBytes {
+		t.Errorf("the folder has %d MiB, %v", total>>20, err)
+	}
+
+	dir, err := folder.Open(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	trace, err := report.Read(dir)
+	if err != nil || len(trace.Missing) > 0 {
+		t.Fatalf("read the folder: %v, missing %q", err, trace.Missing)
+	}
+	if got := trace.Summary; !got.Class.Grows() || got.Process.PID != 200 ||
+		got.RateBytesPerMin == nil || math.Abs(*got.RateBytesPerMin*60/leakPerHour-1) > 0.05 {
+		t.Errorf("the verdict on PID %d is %s, by %.0f bytes a minute", got.Process.PID, got.Class, *got.RateBytesPerMin)
+	}
+	if n := len(trace.Summary.Marks); n != min(d.epochs, 10_000) {
+		t.Errorf("%d marks of %d epochs", n, d.epochs)
+	}
+	if last := trace.Rows[len(trace.Rows)-1].Elapsed; last != d.length {
+		t.Errorf("the last row is of %s", last)
+	}
+	if most := trace.Summary.Accumulating[0]; most.Function != "leaks" {
+		t.Errorf("%s accumulates most", most.Function)
+	}
+}

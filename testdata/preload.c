@@ -1,6 +1,8 @@
 /* An allocator to be preloaded: malloc, calloc, realloc and free, and none of their relatives. It asks the C library
- * for 16 bytes more than it was asked for, so that a tracer that counts the C library's calls is found out. */
+ * for 16 bytes more than it was asked for, so that a tracer that counts the C library's calls is found out. With
+ * SLOW_US defined, malloc of 1 MB or more takes that time. */
 #include <stdlib.h>
+#include <unistd.h>
 
 #define MORE 16
 
@@ -11,6 +13,10 @@ extern void __libc_free(void *p);
 
 void *malloc(size_t size)
 {
+#ifdef SLOW_US
+	if (size >= 1000000)
+		usleep(SLOW_US);
+#endif
 	return size > size + MORE ? NULL : __libc_malloc(size + MORE);
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/source"
@@ -28,6 +29,7 @@ func TestBursts(t *testing.T) {
 	t.Run("walks find what is free", testBurstsWalksFree)
 	t.Run("large objects count exactly, within bursts and between", testBurstsLargeObjects)
 	t.Run("call cut by the end of a burst", testBurstsCallCutEnd)
+	t.Run("slow call cut by the end of a burst", testBurstsSlowCall)
 	t.Run("reused address is a loss outside of bursts", testBurstsReusedAddressLoss)
 	t.Run("fingerprints find replaced objects", testBurstsFingerprintsFindReplaced)
 	t.Run("unprobed target leaves the others", testBurstsUnprobedTargetLeaves)
@@ -302,6 +304,28 @@ func testBurstsCallCutEnd(t *testing.T) {
 	}
 	if got := held(snapshot(t, s)); got["leak_here"][0] == 0 {
 		t.Errorf("nothing is seen any more: %v, %d tracked", got, trackedObjects(s))
+	}
+}
+
+// A call that is under way at the end of a burst counts, even if it takes 100 ms. On a machine under load
+// it may take longer than a burst waits.
+func testBurstsSlowCall(t *testing.T) {
+	const bursts = 10
+	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC", "-DSLOW_US=100000")
+	command := exec.Command(tracertest.Build(t, "bursts.c"))
+	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
+	target, s := traceInBursts(t, startCommand(t, command))
+	before := counted(t, s, bpf.CountSamples)
+	for range bursts {
+		openBurst(t, s)
+		begun := counted(t, s, bpf.CountBegun)
+		target.Say("keep 1 2000000")
+		eventually(t, "the call begins", func() bool { return counted(t, s, bpf.CountBegun) > begun })
+		closeHeap(t, s)
+		target.Await("done")
+	}
+	if n := counted(t, s, bpf.CountSamples) - before; n < bursts/2 {
+		t.Errorf("%d of %d calls count", n, bursts)
 	}
 }
 

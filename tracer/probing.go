@@ -45,6 +45,7 @@ type probing struct {
 	// epoch is incremented when the heap opens and closes, tensorEpoch when the probes on tensors
 	// have been detached. The BPF programs ignore returns of calls of an earlier epoch.
 	epoch, tensorEpoch uint32
+	missed             uint64 // sampled calls whose returns were missed before the period
 	// interval and tensorInterval are the bytes between samples of both sources. interval is kept
 	// while the heap is closed. tensorInterval 0: tensors are sampled as objects of the heap.
 	interval, tensorInterval uint64
@@ -100,7 +101,7 @@ const slowAttach = 5 * time.Second
 
 // OpenHeap attaches the probes of source heap in all targets, and starts a probe period. A target
 // where that fails gives up its heap, and the source's status has the reason.
-func (p *probing) OpenHeap(burst bool, interval uint64) error {
+func (p *probing) OpenHeap(burst bool, interval uint64) (err error) {
 	p.reading.Lock()
 	defer p.reading.Unlock()
 	p.mu.Lock()
@@ -115,6 +116,9 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 		return fmt.Errorf("attaching took %.1f s: %w", took.Seconds(), probe.ErrBlocked)
 	}
 	if err := p.nextEpoch(); err != nil {
+		return fmt.Errorf("start a probe period: %w", err)
+	}
+	if p.missed, err = p.underWay(); err != nil {
 		return fmt.Errorf("start a probe period: %w", err)
 	}
 	if p.tensorsAlone { // their frees are seen again
@@ -169,10 +173,30 @@ func (p *probing) recordProgress(to *estimate.Progress) {
 	p.recorded = now
 }
 
-// returnGrace is how long the probes stay attached at the end of a period, so that calls that began
-// in it return under a probe. A call counts where it begins. To lose the slow ones would bias the
-// estimates of large objects.
-const returnGrace = 10 * time.Millisecond
+// maxReturnGrace is how long the probes stay attached at the end of a period at most, so that sampled
+// calls that began in it return under a probe. A call counts where it begins. To lose the slow ones would
+// bias the estimates of large objects.
+const maxReturnGrace = 300 * time.Millisecond
+
+// awaitReturns waits for the sampled calls that are under way. missed are those whose returns were not
+// seen before the period.
+func (p *probing) awaitReturns(missed uint64) {
+	for wait := time.Millisecond; wait < maxReturnGrace/2; wait *= 2 { // it doubles: in all, less
+		time.Sleep(wait)
+		if n, err := p.underWay(); err != nil || n <= missed {
+			return
+		}
+	}
+}
+
+// underWay returns how many sampled calls have begun and not ended.
+func (p *probing) underWay() (uint64, error) {
+	values, err := kernel.ReadCounters(p.kernel.Counters)
+	if err != nil {
+		return 0, err
+	}
+	return values[bpf.CountBegun] - values[bpf.CountEnded], nil
+}
 
 // CloseHeap ends the probe period and detaches its probes. Then it updates the tracked objects and
 // takes the tallies out of the kernel.
@@ -192,7 +216,7 @@ func (p *probing) CloseHeap() error {
 		p.recordProgress(&estimate.Progress{})
 	}
 
-	time.Sleep(returnGrace)               // entries are ignored by now
+	p.awaitReturns(p.missed)              // entries are ignored by now
 	err = errors.Join(err, p.nextEpoch()) // a tensor's call would miss the return of an older one
 	probed, detachErr := p.detachHeap()
 	err = errors.Join(err, detachErr)

@@ -32,6 +32,8 @@ static __always_inline bool is_under_way(const struct call *call)
 static __always_inline void abandon_call(struct call *call)
 {
 	count(call->cookie & COOKIE_THROWS ? COUNT_FAILED : DROP_MISSED_RETURN);
+	if (call->interval)
+		count(COUNT_ENDED);
 	call->sp = 0;
 }
 

@@ -121,6 +121,8 @@ enum counter {
 				* sampled */
 	COUNT_SAMPLES,         /* allocations added to the live map */
 	COUNT_FAILED,          /* sampled calls that returned no memory */
+	COUNT_BEGUN,           /* sampled calls that began */
+	COUNT_ENDED,           /* sampled calls that returned, or whose return was missed */
 	COUNT_SHORTENED,       /* walked stacks whose middle was left out */
 	COUNT_LEFT_OUT,        /* frames of these that were left out */
 	COUNT_MAPPING_CALLS,   /* mmap, munmap, mremap, madvise that took effect */

@@ -105,6 +105,8 @@ static __always_inline int heap_allocate(struct thread *thread, struct pt_regs *
 		return SKIP_RETURN;
 	}
 
+	if (call->interval)
+		count(COUNT_BEGUN);
 	stash_old_object(call, tgid, old_pointer);
 	call->sp = REGS_SP(regs);
 	return cookie & COOKIE_EXITS ? SKIP_RETURN : FOLLOW_RETURN;
@@ -150,6 +152,7 @@ static __always_inline void heap_call_return(struct call *call, __u32 tgid, __u6
 
 	if (!call->interval)
 		return;
+	count(COUNT_ENDED);
 	if (address)
 		add_allocation(call, tgid, address);
 	else

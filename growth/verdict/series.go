@@ -9,7 +9,8 @@ import (
 
 // A Series is one size over time, such as the RSS of a process. X is in seconds, or in training
 // steps; Y is in bytes. Both have the same length. The samples may be in any order. There is a gap
-// where X is not a number, or Y no size (not a number, infinite, negative).
+// where X is not a number, or Y no size (not a number, infinite, negative). Samples that are less than
+// resolution apart are of one moment.
 type Series struct {
 	X, Y []float64
 }
@@ -32,6 +33,9 @@ type Setting struct {
 	Tolerable float64
 }
 
+// resolution of X: a nanosecond.
+const resolution = 1e-9
+
 // clean returns the series without gaps, in the order of X.
 func (s Series) clean() Series {
 	isReadable := func(i int) bool {
@@ -39,7 +43,7 @@ func (s Series) clean() Series {
 	}
 	isClean := true
 	for i := 0; i < len(s.X) && isClean; i++ {
-		isClean = isReadable(i) && (i == 0 || s.X[i-1] <= s.X[i])
+		isClean = isReadable(i) && (i == 0 || s.X[i-1] == s.X[i] || s.X[i-1]+resolution <= s.X[i])
 	}
 	if isClean {
 		return s
@@ -51,7 +55,13 @@ func (s Series) clean() Series {
 			c.X, c.Y = append(c.X, s.X[i]), append(c.Y, s.Y[i])
 		}
 	}
-	return c.sorted()
+	c = c.sorted()
+	for i := 1; i < len(c.X); i++ {
+		if c.X[i] < c.X[i-1]+resolution {
+			c.X[i] = c.X[i-1]
+		}
+	}
+	return c
 }
 
 // sorted sorts the series in place by X, then Y.

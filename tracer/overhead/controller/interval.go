@@ -120,7 +120,10 @@ func (c *Controller) refine(finest uint64, u timeUse, longest float64) {
 
 // withRoom returns the interval, or the finest one for which the live map has room, in bytes.
 func (c *Controller) withRoom(interval uint64) uint64 {
-	steps := int(min(max(c.last.LiveShare, 0), 1) / liveStep)
+	steps := 0
+	if share := c.last.LiveShare; share > 0 { // else it may be no number
+		steps = int(min(share, 1) / liveStep)
+	}
 	return interval << min(steps, bits.Len64(coarsestInterval/interval)-1)
 }
 

@@ -47,7 +47,7 @@ func stacksOf(n int) (stacks []*growth.Stack) {
 }
 
 func testSnapshotMemory(t *testing.T) {
-	const stacks, bound = 20_000, 100 << 20
+	const stacks, bound = 4000, 45 << 20
 	r, path := openEnded(t)
 	all := stacksOf(stacks)
 	before := heapBytes()

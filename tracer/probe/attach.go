@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -110,9 +111,17 @@ func attachEntry(mode Mode, file FileSites, programs Programs, name string, pid 
 // process that keeps its lock.
 var ErrBlocked = errors.New("the kernel waits for a process that keeps its address space locked")
 
-// kernelLimit is the time that the kernel has to attach or to detach. It takes milliseconds, or tens of
-// seconds for single uprobes on a busy machine: for each it waits for all CPUs (RCU).
-const kernelLimit = 2 * time.Minute
+const (
+	// kernelLimit is the time that the kernel has to attach or to detach. It takes milliseconds, or
+	// tens of seconds for single uprobes on a busy machine: for each it waits for all CPUs (RCU).
+	kernelLimit = 2 * time.Minute
+	// blockedLimit is the time that it has while an earlier call has not returned: all wait for the
+	// same lock.
+	blockedLimit = time.Second
+)
+
+// blocked are the calls that have not returned in time.
+var blocked atomic.Int32
 
 // within runs a call of the kernel. After kernelLimit it returns ErrBlocked, and runs late once the
 // call has returned.
@@ -121,19 +130,27 @@ func within[T any](call func() (T, error), late func(T)) (T, error) {
 		value T
 		err   error
 	}
+	limit := time.NewTimer(kernelLimit)
+	defer limit.Stop()
+	if blocked.Load() > 0 {
+		limit.Reset(blockedLimit)
+	}
+
 	done := make(chan result, 1)
 	go func() {
 		value, err := call()
 		done <- result{value, err}
 	}()
-
-	limit := time.NewTimer(kernelLimit)
-	defer limit.Stop()
 	select {
 	case r := <-done:
 		return r.value, r.err
 	case <-limit.C:
-		go func() { late((<-done).value) }()
+		blocked.Add(1)
+		go func() {
+			r := <-done
+			blocked.Add(-1)
+			late(r.value)
+		}()
 		var none T
 		return none, ErrBlocked
 	}

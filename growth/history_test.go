@@ -170,10 +170,12 @@ func TestHeadroom(t *testing.T) {
 		{SystemMemory{Available: 40, CgroupUsed: 30, CgroupLimit: 80}, 40, "machine"},
 		{SystemMemory{Available: Unknown, CgroupUsed: 90, CgroupLimit: 80}, 0, "cgroup"},
 		{SystemMemory{Available: 40, CgroupUsed: Unknown, CgroupLimit: Unknown}, 40, "machine"},
-		{SystemMemory{Available: Unknown, CgroupUsed: Unknown, CgroupLimit: Unknown}, Unknown, ""},
+		{SystemMemory{Available: Unknown, CgroupUsed: Unknown, CgroupLimit: Unknown}, 0, ""},
+		{SystemMemory{Available: 40, CgroupUsed: Unknown, Own: Headroom{30, 90, LimitData}}, 30, "RLIMIT_DATA"},
+		{SystemMemory{Available: 40, CgroupUsed: Unknown, Own: Headroom{50, 90, LimitData}}, 40, "machine"},
 	} {
-		if room, limit := c.around.Headroom(); room != c.room || limit != c.limit {
-			t.Errorf("room of %+v is %d by %q, want %d by %q", c.around, room, limit, c.room,
+		if got := c.around.Headroom(); got.Left != c.room || got.Of != c.limit {
+			t.Errorf("room of %+v is %d by %q, want %d by %q", c.around, got.Left, got.Of, c.room,
 				c.limit)
 		}
 	}

@@ -85,34 +85,48 @@ type SystemMemory struct {
 	CgroupThrottles bool
 	// CgroupCache is the page cache of files charged to that cgroup, without shared memory.
 	CgroupCache int64
+	// Own is the nearest limit of a traced process itself; the zero value: there is none.
+	Own Headroom
 }
 
 // Names of the limits of Headroom: the size at which the kernel throttles the cgroup, or ends a process
-// of it, or of the machine.
+// of it, or of the machine, or refuses a process more memory (setrlimit(2)).
 const (
-	LimitHigh    = "memory.high"
-	LimitCgroup  = "cgroup"
-	LimitMachine = "machine"
+	LimitHigh         = "memory.high"
+	LimitCgroup       = "cgroup"
+	LimitMachine      = "machine"
+	LimitAddressSpace = "RLIMIT_AS"
+	LimitData         = "RLIMIT_DATA"
 )
 
-// Headroom is the memory left until the first limit, and the name of that limit. It is Unknown where neither is known.
-func (m SystemMemory) Headroom() (bytes int64, limit string) {
-	bytes = Unknown
-	if m.Available != Unknown {
-		bytes, limit = m.Available, LimitMachine
-	}
+// A Headroom is the memory left until the first limit, and that limit: Bytes is Unknown for the
+// machine's. The zero value is of no limit.
+type Headroom struct {
+	Left, Bytes int64
+	Of          string
+}
 
-	if m.CgroupLimit == Unknown || m.CgroupUsed == Unknown {
-		return bytes, limit
-	}
-	if left := m.CgroupLimit - m.CgroupUsed; bytes == Unknown || left < bytes {
-		bytes, limit = max(0, left), LimitCgroup
-		if m.CgroupThrottles {
-			limit = LimitHigh
+// Headroom is the memory left until the first limit that is known.
+func (m SystemMemory) Headroom() (first Headroom) {
+	add := func(left, limit int64, of string) {
+		if first.Of == "" || left < first.Left {
+			first = Headroom{max(0, left), limit, of}
 		}
 	}
-
-	return bytes, limit
+	if m.Available != Unknown {
+		add(m.Available, Unknown, LimitMachine)
+	}
+	if m.CgroupLimit != Unknown && m.CgroupUsed != Unknown {
+		of := LimitCgroup
+		if m.CgroupThrottles {
+			of = LimitHigh
+		}
+		add(m.CgroupLimit-m.CgroupUsed, m.CgroupLimit, of)
+	}
+	if m.Own.Of != "" {
+		add(m.Own.Left, m.Own.Bytes, m.Own.Of)
+	}
+	return first
 }
 
 // An OverheadSample is the cost of tracing since the sample before; Unknown where it is not

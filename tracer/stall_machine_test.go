@@ -36,20 +36,22 @@ func TestKernelStall(t *testing.T) {
 	t.Run("locked address space of another process", testStallBystander)
 }
 
-// startStall starts a program of which a file system waits, which ends with it.
-func startStall(t *testing.T, mode string) *tracertest.Target {
+// startStall starts a program that waits for a file system of its own. release ends that, and so the
+// waiting: killed, the program would wait on.
+func startStall(t *testing.T, mode string) (target *tracertest.Target, release func()) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "stall-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // after the program's end
+	release = func() {
 		_ = syscall.Unmount(folder, syscall.MNT_FORCE)
 		_ = os.Remove(folder)
-	})
-	target := tracertest.Start(t, tracertest.Build(t, "stall.c", "-pthread", "-Wl,-z,now"), mode, folder)
+	}
+	t.Cleanup(release) // after the program's end
+	target = tracertest.Start(t, tracertest.Build(t, "stall.c", "-pthread", "-Wl,-z,now"), mode, folder)
 	target.Await("ready")
-	return target
+	return target, release
 }
 
 // within fails the test if a call has not returned after minutes.
@@ -89,7 +91,7 @@ func closeWithin(t *testing.T, s *tracer.Session) error {
 // testStall traces a program of which some memory cannot be read. reason is a part of why source heap
 // is not attached; "": it is.
 func testStall(t *testing.T, mode, reason string) {
-	target := startStall(t, mode)
+	target, _ := startStall(t, mode)
 	s, err := openWithin(t, target.PID())
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +122,7 @@ func heapReason(s *tracer.Session) string {
 }
 
 func testStallLocked(t *testing.T) {
-	target := startStall(t, "locked")
+	target, _ := startStall(t, "locked")
 	s, err := openWithin(t, target.PID())
 	if !errors.Is(err, hostile.ErrStalled) {
 		t.Errorf("Open: %v", err)
@@ -133,7 +135,7 @@ func testStallLocked(t *testing.T) {
 // Attaching to a library locks the address space of all processes that have mapped it. The trace of
 // another process goes on without source heap.
 func testStallBystander(t *testing.T) {
-	hog := startStall(t, "locked")
+	_, release := startStall(t, "locked")
 	target := startCommand(t, exec.Command(tracertest.Build(t, "pair.c"), "1000", "64"))
 	s, err := openWithin(t, target.PID())
 	if err != nil {
@@ -146,7 +148,7 @@ func testStallBystander(t *testing.T) {
 		t.Error(err)
 	}
 
-	hog.Process.Kill()
+	release()
 	if err := closeWithin(t, s); err != nil {
 		t.Error(err)
 	}

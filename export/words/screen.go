@@ -15,8 +15,11 @@ const NothingAlive = "nothing that was allocated since tracing started is alive 
 // Headroom is how much memory is left until a limit: "22.3 GiB of headroom in the machine".
 func Headroom(l summary.Limit) string {
 	left := units.Bytes(float64(l.HeadroomBytes)) + " of headroom "
-	if l.Of == growth.LimitHigh {
+	switch l.Of {
+	case growth.LimitHigh:
 		return left + "below the cgroup's memory.high"
+	case growth.LimitAddressSpace, growth.LimitData:
+		return left + "below the process's " + l.Of
 	}
 	return left + "in the " + l.Of
 }

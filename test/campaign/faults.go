@@ -107,6 +107,8 @@ func fullDisk(r *round, _ *[]string) (func(), error) {
 	return func() { _ = unix.Unmount(r.folder, unix.MNT_DETACH) }, nil
 }
 
+const movedSuffix = "-moved"
+
 // replaceOutput moves the folder away and puts a link in its place. Nothing may be written where that
 // leads.
 func replaceOutput(r *round) error {
@@ -114,7 +116,7 @@ func replaceOutput(r *round) error {
 	if err := os.Mkdir(elsewhere, 0o755); err != nil {
 		return err
 	}
-	if err := os.Rename(r.output, r.output+"-moved"); err != nil {
+	if err := os.Rename(r.output, r.output+movedSuffix); err != nil {
 		return nil //nolint:nilerr // it is not there yet
 	}
 	if err := os.Symlink(elsewhere, r.output); err != nil {

@@ -279,12 +279,17 @@ func (r *round) checkFolder(f fault) error {
 
 func wholeLines(raw []byte) []byte { return raw[:bytes.LastIndexByte(raw, '\n')+1] }
 
+// isComplete reports whether all files are there. The folder may have been moved once they were.
 func (r *round) isComplete() bool {
+	return hasFiles(r.output) || hasFiles(r.output+movedSuffix)
+}
+
+func hasFiles(output string) bool {
 	for _, name := range []string{
 		folder.GrowthFile, folder.WarmupFile, folder.PlateauFile, folder.SummaryFile,
 		folder.ReportFile, folder.TimelineFile,
 	} {
-		if info, err := os.Stat(filepath.Join(r.output, name)); err != nil || info.Size() == 0 {
+		if info, err := os.Stat(filepath.Join(output, name)); err != nil || info.Size() == 0 {
 			return false
 		}
 	}

@@ -37,6 +37,49 @@ func (r *SystemMemoryReader) Read(p *Process) growth.SystemMemory {
 	return r.readFor(membership)
 }
 
+// Headroom returns what is left until the kernel refuses the process more address space or more
+// private memory (RLIMIT_AS, RLIMIT_DATA); the zero value: it has neither limit.
+func (p *Process) Headroom() (nearest growth.Headroom) {
+	raw, err := p.read("limits")
+	if err != nil {
+		return nearest
+	}
+	space, data := softLimit(raw, "Max address space"), softLimit(raw, "Max data size")
+	if space == Unknown && data == Unknown {
+		return nearest
+	}
+	if raw, err = p.read("status"); err != nil {
+		return nearest
+	}
+
+	fields := parseFields(raw)
+	for _, l := range []struct {
+		limit, used int64
+		of          string
+	}{
+		{space, kibibytes(fields, "VmSize"), growth.LimitAddressSpace},
+		{data, kibibytes(fields, "VmData"), growth.LimitData},
+	} {
+		left := max(0, l.limit-l.used)
+		if l.limit != Unknown && l.used != Unknown && (nearest.Of == "" || left < nearest.Left) {
+			nearest = growth.Headroom{Left: left, Bytes: l.limit, Of: l.of}
+		}
+	}
+	return nearest
+}
+
+// softLimit returns a limit of /proc/PID/limits; Unknown: there is none.
+func softLimit(raw []byte, name string) int64 {
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			if fields := strings.Fields(rest); len(fields) > 0 {
+				return number(fields[0]) // "unlimited" is none
+			}
+		}
+	}
+	return Unknown
+}
+
 // readFor returns the memory available to the members of cgroups; membership is the text of
 // /proc/PID/cgroup.
 func (r *SystemMemoryReader) readFor(membership []byte) growth.SystemMemory {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -230,8 +231,8 @@ func TestSystemMemoryReaderOnThisMachine(t *testing.T) {
 		t.Errorf("%+v; the kernel has charged %d of %d bytes", memory, used, limit)
 	}
 
-	if room, by := memory.Headroom(); by != "cgroup" || room != limit-memory.CgroupUsed {
-		t.Errorf("headroom of %d bytes in the %s", room, by)
+	if got := memory.Headroom(); got.Of != "cgroup" || got.Left != limit-memory.CgroupUsed {
+		t.Errorf("headroom: %+v", got)
 	}
 	total := kibibytes(parseFields(readFile(t, "/proc/meminfo")), "MemTotal")
 	if memory.Available <= 0 || memory.Available > total || memory.SwapFree < 0 {
@@ -270,4 +271,36 @@ func FuzzHierarchies(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestProcessHeadroom(t *testing.T) {
+	const gib = 1 << 30
+	for _, c := range []struct {
+		limits, of string
+		bytes      int64
+		used       string // field of /proc/PID/status
+	}{
+		{"--as=unlimited", "", 0, ""},
+		{"--as=8589934592", growth.LimitAddressSpace, 8 * gib, "VmSize"},
+		{"--data=1073741824", growth.LimitData, gib, "VmData"},
+	} {
+		target := tracertest.StartCommand(t, exec.Command("prlimit", c.limits, "sh", "-c", "echo ready; exec sleep 1000"))
+		target.Await("ready")
+		p := open(t, target.PID())
+		want := growth.Headroom{Of: c.of, Bytes: c.bytes}
+		var got growth.Headroom
+		for range 1000 { // the shell may just execute sleep
+			if c.of != "" {
+				fields := parseFields(readFile(t, fmt.Sprintf("/proc/%d/status", target.PID())))
+				want.Left = c.bytes - kibibytes(fields, c.used)
+			}
+			if got = p.Headroom(); got == want {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", c.limits, got, want)
+		}
+	}
 }

@@ -222,7 +222,8 @@ func (d *display) state(progress console.Progress) *State {
 	}
 
 	s.Curve = d.curve
-	s.Headroom, s.Limit = latest.System.Headroom()
+	first := latest.System.Headroom()
+	s.Headroom, s.Limit = first.Left, first.Of
 	s.CPU, s.OwnRSS = d.usage.update()
 	s.Drops, s.DropReason = progress.TotalLosses()
 

@@ -56,7 +56,9 @@ func (r *Recorder) CaseOf(process *growth.ProcessHistory) judge.Case {
 	}
 
 	if n := len(r.history.Rows); n > 0 {
-		c.Headroom, _ = r.history.Rows[n-1].System.Headroom()
+		if first := r.history.Rows[n-1].System.Headroom(); first.Of != "" {
+			c.Headroom = first.Left
+		}
 	}
 
 	for _, s := range r.snapshots {

@@ -233,14 +233,13 @@ func (r *Recorder) limit() *summary.Limit {
 		return nil
 	}
 
-	system := r.history.Rows[n-1].System
-	headroom, of := system.Headroom()
-	if headroom == growth.Unknown {
+	first := r.history.Rows[n-1].System.Headroom()
+	if first.Of == "" {
 		return nil
 	}
-	limit := &summary.Limit{Of: of, HeadroomBytes: headroom}
-	if of != growth.LimitMachine {
-		limit.Bytes = system.CgroupLimit
+	limit := &summary.Limit{Of: first.Of, HeadroomBytes: first.Left}
+	if first.Bytes != growth.Unknown {
+		limit.Bytes = first.Bytes
 	}
 	return limit
 }

@@ -154,6 +154,11 @@ campaign: ## Break things while a trainer is traced, and check what is left; CAM
 	@.ci/packages $(CAMPAIGN_PACKAGES)
 	$(ROOT_GO) test/campaign/run --defects $(CAMPAIGN)
 
+.PHONY: campaign-slice
+campaign-slice: ## A minute of the campaign, as a part of CI
+	@.ci/packages $(CAMPAIGN_PACKAGES)
+	$(ROOT_GO) test/campaign/run 1m
+
 SOAK ?= 7200
 .PHONY: soak
 soak: build ## Trace for two hours (SOAK, in seconds), and 72 with a clock of its own: what grows

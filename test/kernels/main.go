@@ -28,7 +28,7 @@ func main() {
 		"folder with the programs that the tests trace, which tracertest.Build fills")
 	flag.StringVar(&s.testdata, "testdata", "", "the project's testdata folder")
 	flag.StringVar(&s.logs, "logs", "", "folder for the logs")
-	flag.DurationVar(&s.limit, "limit", 12*time.Minute, "time for one kernel")
+	flag.DurationVar(&s.limit, "limit", 30*time.Minute, "time for one kernel")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

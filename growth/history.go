@@ -98,7 +98,7 @@ func (h *History) processOf(member Member, now time.Duration) *ProcessHistory {
 	}
 
 	if t.Traced && !member.Traced { // it has just ended; it stays a traced process
-		member.Traced, member.From = true, t.From
+		member.Traced, member.From, member.Headroom = true, t.From, t.Headroom
 	}
 	t.Member, t.Last = member, now
 

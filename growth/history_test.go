@@ -171,12 +171,21 @@ func TestHeadroom(t *testing.T) {
 		{SystemMemory{Available: Unknown, CgroupUsed: 90, CgroupLimit: 80}, 0, "cgroup"},
 		{SystemMemory{Available: 40, CgroupUsed: Unknown, CgroupLimit: Unknown}, 40, "machine"},
 		{SystemMemory{Available: Unknown, CgroupUsed: Unknown, CgroupLimit: Unknown}, 0, ""},
-		{SystemMemory{Available: 40, CgroupUsed: Unknown, Own: Headroom{30, 90, LimitData}}, 30, "RLIMIT_DATA"},
-		{SystemMemory{Available: 40, CgroupUsed: Unknown, Own: Headroom{50, 90, LimitData}}, 40, "machine"},
 	} {
 		if got := c.around.Headroom(); got.Left != c.room || got.Of != c.limit {
 			t.Errorf("room of %+v is %d by %q, want %d by %q", c.around, got.Left, got.Of, c.room,
 				c.limit)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	none, near, far := Headroom{}, Headroom{30, 90, LimitData}, Headroom{40, Unknown, LimitMachine}
+	for _, c := range []struct{ a, b, want Headroom }{
+		{none, none, none}, {none, far, far}, {far, none, far}, {far, near, near}, {near, far, near},
+	} {
+		if got := c.a.Nearest(c.b); got != c.want {
+			t.Errorf("of %+v and %+v the nearest is %+v", c.a, c.b, got)
 		}
 	}
 }

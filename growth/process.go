@@ -57,6 +57,8 @@ type Member struct {
 	// Traced: all sources are attached, since From.
 	Traced bool
 	From   time.Duration
+	// Headroom of a traced process: what is left of a limit of its own.
+	Headroom Headroom
 }
 
 // A TreeSample is the state of a process tree and of the memory around it.
@@ -85,8 +87,6 @@ type SystemMemory struct {
 	CgroupThrottles bool
 	// CgroupCache is the page cache of files charged to that cgroup, without shared memory.
 	CgroupCache int64
-	// Own is the nearest limit of a traced process itself; the zero value: there is none.
-	Own Headroom
 }
 
 // Names of the limits of Headroom: the size at which the kernel throttles the cgroup, or ends a process
@@ -123,10 +123,15 @@ func (m SystemMemory) Headroom() (first Headroom) {
 		}
 		add(m.CgroupLimit-m.CgroupUsed, m.CgroupLimit, of)
 	}
-	if m.Own.Of != "" {
-		add(m.Own.Left, m.Own.Bytes, m.Own.Of)
-	}
 	return first
+}
+
+// Nearest returns the one with less left. The zero value has no limit.
+func (h Headroom) Nearest(other Headroom) Headroom {
+	if h.Of == "" || other.Of != "" && other.Left < h.Left {
+		return other
+	}
+	return h
 }
 
 // An OverheadSample is the cost of tracing since the sample before; Unknown where it is not

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A real training loop that does in an hour what trainers do in a day, and uses a fifth of a core.
 
-An epoch, some 20 seconds, starts two DataLoader workers that end with it, validates with a batch of
-eight times the size, and saves a checkpoint. Every step keeps 4 KiB for ever: a leak of 2.4 MB a
+An epoch, some 20 seconds, starts two DataLoader workers that end with it, validates with half of the
+data at once, and saves a checkpoint. Every step keeps 4 KiB for ever: a leak of 2.4 MB a
 minute. It writes a line per epoch to the log that is its argument, as `allocscope: epoch N`, and
 rotates the log every fifth epoch.
 """

@@ -327,6 +327,9 @@ func testBurstsSlowCall(t *testing.T) {
 	if n := counted(t, s, bpf.CountSamples) - before; n < bursts/2 {
 		t.Errorf("%d of %d calls count", n, bursts)
 	}
+	if begun, ended := counted(t, s, bpf.CountBegun), counted(t, s, bpf.CountEnded); ended < begun-bursts/2 || ended > begun {
+		t.Errorf("%d calls have begun, %d ended", begun, ended)
+	}
 }
 
 func testBurstsReusedAddressLoss(t *testing.T) {

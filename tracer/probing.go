@@ -45,7 +45,7 @@ type probing struct {
 	// epoch is incremented when the heap opens and closes, tensorEpoch when the probes on tensors
 	// have been detached. The BPF programs ignore returns of calls of an earlier epoch.
 	epoch, tensorEpoch uint32
-	missed             uint64 // sampled calls whose returns were missed before the period
+	underWayBefore     int64 // underWay at the start of the period: returns that are not seen, and tensors
 	// interval and tensorInterval are the bytes between samples of both sources. interval is kept
 	// while the heap is closed. tensorInterval 0: tensors are sampled as objects of the heap.
 	interval, tensorInterval uint64
@@ -101,7 +101,7 @@ const slowAttach = 5 * time.Second
 
 // OpenHeap attaches the probes of source heap in all targets, and starts a probe period. A target
 // where that fails gives up its heap, and the source's status has the reason.
-func (p *probing) OpenHeap(burst bool, interval uint64) (err error) {
+func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	p.reading.Lock()
 	defer p.reading.Unlock()
 	p.mu.Lock()
@@ -118,9 +118,7 @@ func (p *probing) OpenHeap(burst bool, interval uint64) (err error) {
 	if err := p.nextEpoch(); err != nil {
 		return fmt.Errorf("start a probe period: %w", err)
 	}
-	if p.missed, err = p.underWay(); err != nil {
-		return fmt.Errorf("start a probe period: %w", err)
-	}
+	p.underWayBefore = p.underWay()
 	if p.tensorsAlone { // their frees are seen again
 		if err := p.moveObjects(p.kernel.Live, p.kernel.Tensors, nil); err != nil {
 			return err
@@ -176,26 +174,26 @@ func (p *probing) recordProgress(to *estimate.Progress) {
 // maxReturnGrace is how long the probes stay attached at the end of a period at most, so that sampled
 // calls that began in it return under a probe. A call counts where it begins. To lose the slow ones would
 // bias the estimates of large objects.
-const maxReturnGrace = 300 * time.Millisecond
+const maxReturnGrace = 256 * time.Millisecond
 
-// awaitReturns waits for the sampled calls that are under way. missed are those whose returns were not
-// seen before the period.
-func (p *probing) awaitReturns(missed uint64) {
+// awaitReturns waits for the sampled calls that have begun in the period.
+func (p *probing) awaitReturns() {
 	for wait := time.Millisecond; wait < maxReturnGrace/2; wait *= 2 { // it doubles: in all, less
 		time.Sleep(wait)
-		if n, err := p.underWay(); err != nil || n <= missed {
+		if p.underWay() <= p.underWayBefore {
 			return
 		}
 	}
 }
 
-// underWay returns how many sampled calls have begun and not ended.
-func (p *probing) underWay() (uint64, error) {
+// underWay returns how many sampled calls have begun and not ended; 0 if that cannot be read. The
+// counters are not read at one moment, so that it may be negative.
+func (p *probing) underWay() int64 {
 	values, err := kernel.ReadCounters(p.kernel.Counters)
 	if err != nil {
-		return 0, err
+		return 0
 	}
-	return values[bpf.CountBegun] - values[bpf.CountEnded], nil
+	return int64(values[bpf.CountBegun] - values[bpf.CountEnded])
 }
 
 // CloseHeap ends the probe period and detaches its probes. Then it updates the tracked objects and
@@ -216,7 +214,7 @@ func (p *probing) CloseHeap() error {
 		p.recordProgress(&estimate.Progress{})
 	}
 
-	p.awaitReturns(p.missed)              // entries are ignored by now
+	p.awaitReturns()                      // entries are ignored by now
 	err = errors.Join(err, p.nextEpoch()) // a tensor's call would miss the return of an older one
 	probed, detachErr := p.detachHeap()
 	err = errors.Join(err, detachErr)

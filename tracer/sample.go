@@ -25,9 +25,7 @@ func (s *Session) Sample() growth.TreeSample {
 		if t := s.targets.traced(m.Info.PID); t != nil {
 			member.Traced, member.From = true, t.from
 			ofProcess.Steps = t.steps.Count()
-			if own := t.process.Headroom(); sample.System.Own.Of == "" || own.Of != "" && own.Left < sample.System.Own.Left {
-				sample.System.Own = own
-			}
+			member.Headroom = t.process.Headroom()
 			tensors.Set(&ofProcess.Sample, m.Info.PID)
 			onGPUs.Set(&ofProcess.Sample, m.Info.PID)
 

@@ -69,8 +69,11 @@ static __always_inline void sample_call(struct thread *thread, struct tensor *te
 		call->size = tensor->size;
 		call->stack = tensor->stack;
 		call->interval = tensor->interval;
+		if (call->interval)
+			count(COUNT_BEGUN);
 	} else if (call->size != ~0ULL && take_sample(&thread->sampler, mean, call->size)) {
 		call->interval = mean;
+		count(COUNT_BEGUN); /* before the walk, which takes its time */
 		call->stack = capture_stack(regs, tgid, true, COUNT_WALK_NS);
 	}
 }
@@ -105,8 +108,6 @@ static __always_inline int heap_allocate(struct thread *thread, struct pt_regs *
 		return SKIP_RETURN;
 	}
 
-	if (call->interval)
-		count(COUNT_BEGUN);
 	stash_old_object(call, tgid, old_pointer);
 	call->sp = REGS_SP(regs);
 	return cookie & COOKIE_EXITS ? SKIP_RETURN : FOLLOW_RETURN;
@@ -152,11 +153,11 @@ static __always_inline void heap_call_return(struct call *call, __u32 tgid, __u6
 
 	if (!call->interval)
 		return;
-	count(COUNT_ENDED);
 	if (address)
 		add_allocation(call, tgid, address);
 	else
 		count(COUNT_FAILED);
+	count(COUNT_ENDED);
 }
 
 /* Handles a return probe. */

@@ -87,7 +87,7 @@ static __always_inline void mark_by_allocator(struct event *event, const struct 
 		return;
 	}
 
-	if (!is_of_epoch(&thread->call) || sp >= thread->malloc_sp ||
+	if (!interval || !is_of_epoch(&thread->call) || sp >= thread->malloc_sp ||
 	    thread->malloc_sp - sp > ALLOCATOR_STACK_BYTES)
 		return;
 

@@ -67,7 +67,7 @@ func pageOf(t *Trace) (*view, pageData) {
 
 // Bounds on what is read.
 const (
-	maxTimelineRows = 500_000   // rows of timeline.csv: five days at one per second
+	maxTimelineRows = 500_000   // rows of timeline.csv: months, as a long trace writes ever fewer
 	maxProcessRows  = 5_000_000 // rows of processes.csv
 )
 

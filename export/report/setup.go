@@ -89,7 +89,9 @@ func probingOf(s *summary.Summary) []phaseBand {
 		}
 	}
 
-	until(s.DurationS)
+	if s.Overhead.LeftOutChanges == 0 { // else it is unknown from the last one on
+		until(s.DurationS)
+	}
 	return bands
 }
 

@@ -32,6 +32,11 @@ func Limits(s *summary.Summary) []string {
 		"In the end the heap was not probed, as that would have cost more than the limit: its "+
 			"growth since then has no stacks.")
 
+	if o != nil {
+		say(o.LeftOutChanges > 0, "What is probed changed %s more: the first thousand are listed.",
+			units.Plural(o.LeftOutChanges, "time", "times"))
+	}
+
 	before, swapped := endOf(s, growth.KindBeforeTracing), endOf(s, growth.KindSwapped)
 	say(before > 0, "%s of PID %d were allocated before tracing started and are still resident: "+
 		"their allocation sites are unknown.", units.Bytes(before), s.Process.PID)

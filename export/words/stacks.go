@@ -238,9 +238,9 @@ func FrameClass(frame string) string {
 	return "native"
 }
 
-// Ended is why a trace ended, with the limit that the target has met.
+// Ended is why a trace ended, with the limit of the cgroup that the target has met.
 func Ended(s *summary.Summary) string {
-	if s.Ended == summary.EndedOutOfMemory && s.Limit != nil && s.Limit.Bytes > 0 {
+	if s.Ended == summary.EndedOutOfMemory && s.Limit != nil && s.Limit.Of == growth.LimitCgroup {
 		return End(s.Ended) + ", limit " + units.Bytes(float64(s.Limit.Bytes))
 	}
 	return End(s.Ended)

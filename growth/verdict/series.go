@@ -33,10 +33,10 @@ type Setting struct {
 	Tolerable float64
 }
 
-// resolution of X: a nanosecond.
+// resolution of X.
 const resolution = 1e-9
 
-// clean returns the series without gaps, in the order of X.
+// clean returns the series without gaps, in the order of X, with one X for each moment.
 func (s Series) clean() Series {
 	isReadable := func(i int) bool {
 		return math.Abs(s.X[i]) < 1e18 && s.Y[i] >= 0 && s.Y[i] < 1<<63

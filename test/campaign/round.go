@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/pprof/profile"
@@ -219,8 +220,10 @@ func compareText(memory *os.File, path string, start, end, offset int64) error {
 	for at := start; at < end; at += piece {
 		size := min(piece, end-at)
 		n, _ := file.ReadAt(content[:size], offset+at-start)
-		if _, err := memory.ReadAt(mapped[:n], at); err != nil {
-			return nil //nolint:nilerr // it was unmapped meanwhile
+		if _, err := memory.ReadAt(mapped[:n], at); errors.Is(err, syscall.EIO) {
+			return nil // it was unmapped meanwhile
+		} else if err != nil {
+			return fmt.Errorf("read code of %s: %w", path, err)
 		}
 		if !bytes.Equal(mapped[:n], content[:n]) {
 			return fmt.Errorf("the code of %s at %#x differs from its file: a probe is left", path, at)

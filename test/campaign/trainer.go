@@ -79,7 +79,7 @@ func startTrainer(testdata string) (*trainer, error) {
 	return &trainer{traced: traced, untraced: untraced}, nil
 }
 
-// pause is between some steps and the next: the rest of the machine belongs to the tracer.
+// pause is how long the trainer rests after some steps, so that the tracer gets CPU time.
 const pause = 100 * time.Millisecond
 
 // begin has both train until rest is called, and compares their losses.

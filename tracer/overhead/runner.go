@@ -175,7 +175,7 @@ func (r *Runner) giveUp(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gaveUp = true
-	r.note(Change{
+	r.changes = append(r.changes, Change{
 		At: r.elapsed(), Mode: HeapOff,
 		OverheadChange: growth.OverheadChange{Reason: growth.OverheadFailed, Err: cause},
 	})

@@ -223,6 +223,9 @@ func (d *display) state(progress console.Progress) *State {
 
 	s.Curve = d.curve
 	first := latest.System.Headroom()
+	if process != nil {
+		first = first.Nearest(process.Headroom)
+	}
 	s.Headroom, s.Limit = first.Left, first.Of
 	s.CPU, s.OwnRSS = d.usage.update()
 	s.Drops, s.DropReason = progress.TotalLosses()

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/mark"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/report"
+	"github.com/allocscope/allocscope/export/rows"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
@@ -228,9 +230,12 @@ func (d *days) checkFiles(t *testing.T, path string) {
 	if err != nil || len(trace.Missing) > 0 {
 		t.Fatalf("read the folder: %v, missing %q", err, trace.Missing)
 	}
-	if got := trace.Summary; !got.Class.Grows() || got.Process.PID != 200 ||
-		got.RateBytesPerMin == nil || math.Abs(*got.RateBytesPerMin*60/leakPerHour-1) > 0.05 {
-		t.Errorf("the verdict on PID %d is %s, by %.0f bytes a minute", got.Process.PID, got.Class, *got.RateBytesPerMin)
+	got, rate := trace.Summary, 0.0
+	if got.RateBytesPerMin != nil {
+		rate = *got.RateBytesPerMin
+	}
+	if !got.Class.Grows() || got.Process.PID != 200 || math.Abs(rate*60/leakPerHour-1) > 0.05 {
+		t.Errorf("the verdict on PID %d is %s, by %.0f bytes a minute", got.Process.PID, got.Class, rate)
 	}
 	if n := len(trace.Summary.Marks); n != min(d.epochs, 10_000) {
 		t.Errorf("%d marks of %d epochs", n, d.epochs)
@@ -242,3 +247,41 @@ func (d *days) checkFiles(t *testing.T, path string) {
 		t.Errorf("%s accumulates most", most.Function)
 	}
 }
+
+// TestThinnedRows samples where the history keeps every second sample, and then all processes exit.
+func TestThinnedRows(t *testing.T) {
+	dir, path := createFolder(t)
+	d := &days{length: time.Hour, started: time.Now().Add(-time.Minute), marks: mark.NewReceiver()}
+	defer d.marks.Close()
+	r, err := newRecorder(d, summary.Process{PID: 1}, d.marks, dir, Options{PID: 1, Speed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.display = silent{}
+	long := growth.TreeSample{Members: make([]growth.Member, 1), Processes: make([]growth.ProcessSample, 1)}
+	long.Members[0].Traced = true
+	for r.history.KeepsLast() {
+		r.history.Add(long)
+	}
+	kept := len(r.history.Rows)
+
+	const samples = 8
+	for range samples {
+		r.sample(false)
+	}
+	r.session = exited{d}
+	if err := r.finalSample(); err != nil {
+		t.Error(err)
+	}
+	read, err := rows.ReadTimeline(strings.NewReader(readFile(t, path, folder.TimelineFile)))
+	last := r.history.Rows[len(r.history.Rows)-1].Elapsed
+	if want := len(r.history.Rows) - kept + 1; err != nil || len(read) != want || want > samples/2+1 ||
+		(read[want-1].Elapsed-last).Abs() > time.Millisecond {
+		t.Errorf("%d rows, want %d, %v", len(read), want, err)
+	}
+}
+
+// exited is days after the exit of all processes.
+type exited struct{ *days }
+
+func (exited) Sample() growth.TreeSample { return growth.TreeSample{} }

@@ -55,16 +55,26 @@ func (r *Recorder) CaseOf(process *growth.ProcessHistory) judge.Case {
 		Criteria: r.criteria(), Components: r.options.Components.Rules,
 	}
 
-	if n := len(r.history.Rows); n > 0 {
-		if first := r.history.Rows[n-1].System.Headroom(); first.Of != "" {
-			c.Headroom = first.Left
-		}
+	if first := r.headroom(process); first.Of != "" {
+		c.Headroom = first.Left
 	}
 
 	for _, s := range r.snapshots {
 		c.Snapshots = append(c.Snapshots, s.Snapshot)
 	}
 	return c
+}
+
+// headroom is what is left, at the last sample, until a process meets its first limit; nil: no process
+// was traced.
+func (r *Recorder) headroom(process *growth.ProcessHistory) (first growth.Headroom) {
+	if n := len(r.history.Rows); n > 0 {
+		first = r.history.Rows[n-1].System.Headroom()
+	}
+	if process != nil {
+		first = first.Nearest(process.Headroom)
+	}
+	return first
 }
 
 // mainVerdict is the one that a trace is about: that of the main process, unless another process

@@ -86,6 +86,7 @@ type Recorder struct {
 
 	history    growth.History
 	rows       *rowFiles
+	unwritten  func() error // writes the rows of the last sample; nil: they are written
 	lastSample time.Time
 
 	snapshots      []numberedSnapshot // in order, while the process lived
@@ -125,10 +126,10 @@ func defaultSnapshotPeriod(duration time.Duration) time.Duration {
 }
 
 func newRecorder(
-	session session, asked summary.Process, marks *mark.Receiver, dir *folder.Folder, options Options,
+	of session, asked summary.Process, marks *mark.Receiver, dir *folder.Folder, options Options,
 ) (*Recorder, error) {
 	r := &Recorder{
-		session: session, asked: asked, marks: marks, folder: dir, options: options, started: time.Now(),
+		session: of, asked: asked, marks: marks, folder: dir, options: options, started: time.Now(),
 		snapshotPeriod: time.Duration(options.SnapshotEvery),
 		costs:          duty.Limiter{Burst: snapshotBurst},
 	}
@@ -148,9 +149,9 @@ func newRecorder(
 
 // Replay returns a recorder of what has been recorded before, for benchmarks and tests of displays.
 func Replay(
-	session session, options Options, history growth.History, snapshots ...*growth.Snapshot,
+	of session, options Options, history growth.History, snapshots ...*growth.Snapshot,
 ) *Recorder {
-	r := &Recorder{session: session, options: options, history: history}
+	r := &Recorder{session: of, options: options, history: history}
 	for i, s := range snapshots {
 		r.snapshots = append(r.snapshots, numberedSnapshot{s, i})
 	}
@@ -315,10 +316,9 @@ func (r *Recorder) sample(isLast bool) {
 	}
 
 	row := r.history.Add(tree)
+	r.unwritten = func() error { return r.rows.write(row, tree) }
 	if isLast || r.history.KeepsLast() { // else the files would grow until they cannot be read back
-		if err := r.rows.write(row, tree); err != nil {
-			r.noteWriteError(err)
-		}
+		r.writeRows()
 	}
 
 	events, losses, err := r.counters()
@@ -336,6 +336,17 @@ func (r *Recorder) counters() (tracer.Events, []growth.Loss, error) {
 	all := growth.Losses(losses)
 	all.Add(growth.LossIdleHoldings, "", r.idleHoldings)
 	return events, all, err
+}
+
+// writeRows writes the rows of the last sample, unless it has.
+func (r *Recorder) writeRows() {
+	if r.unwritten == nil {
+		return
+	}
+	if err := r.unwritten(); err != nil {
+		r.noteWriteError(err)
+	}
+	r.unwritten = nil
 }
 
 func (r *Recorder) addMarks() {
@@ -432,6 +443,7 @@ func (r *Recorder) thinSnapshots() {
 // finalSample takes the last sample and the last snapshot.
 func (r *Recorder) finalSample() error {
 	r.sample(true)
+	r.writeRows() // of the sample before, if all processes have exited
 	err := r.takeSnapshot()
 	if closeErr := r.rows.close(); closeErr != nil {
 		r.noteWriteError(closeErr)

@@ -43,7 +43,7 @@ func (r *Recorder) summarize(
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),
 		BaselineS: &baseline, RSS: sizesOf(main.Process, scanned),
-		Steps: stepsOf(main, pair.Start.Elapsed), Limit: r.limit(),
+		Steps: stepsOf(main, pair.Start.Elapsed), Limit: r.limit(main.Process),
 
 		Accumulating: summary.Accumulating(grown, r.accumulationContext(pair), maxSummaryStacks),
 		Live:         summary.LiveOf(pair.End.Holdings),
@@ -226,14 +226,9 @@ func stepsOf(v ProcessVerdict, baseline time.Duration) *summary.Steps {
 	return steps
 }
 
-// limit is the memory limit that would be reached first, at the end; nil: none is known.
-func (r *Recorder) limit() *summary.Limit {
-	n := len(r.history.Rows)
-	if n == 0 {
-		return nil
-	}
-
-	first := r.history.Rows[n-1].System.Headroom()
+// limit is the memory limit that a process would reach first, at the end; nil: none is known.
+func (r *Recorder) limit(main *growth.ProcessHistory) *summary.Limit {
+	first := r.headroom(main)
 	if first.Of == "" {
 		return nil
 	}

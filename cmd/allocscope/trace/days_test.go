@@ -127,11 +127,12 @@ func (d *days) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 
 func (d *days) OtherProcesses() []growth.OtherProcess { return nil }
 func (d *days) Sources() []source.Status              { return []source.Status{{Name: "heap", Attached: true}} }
-func (d *days) Overhead() overhead.Overhead           { return overhead.Overhead{Elapsed: d.Elapsed()} }
-func (d *days) IsStopped(int) bool                    { return false }
-func (d *days) IsOutOfMemory(int) bool                { return false }
-func (d *days) Done() <-chan struct{}                 { return nil }
-func (d *days) Err() error                            { return nil }
+
+func (d *days) Overhead() overhead.Overhead { return overhead.Overhead{Elapsed: d.Elapsed()} }
+func (d *days) IsStopped(int) bool          { return false }
+func (d *days) IsOutOfMemory(int) bool      { return false }
+func (d *days) Done() <-chan struct{}       { return nil }
+func (d *days) Err() error                  { return nil }
 func (d *days) Counters() (tracer.Events, []growth.Loss, error) {
 	return tracer.Events{}, nil, nil
 }

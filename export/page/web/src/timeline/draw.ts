@@ -119,9 +119,21 @@ function linesOf(u: uPlot, data: TimelineData, axis: Axis, ratio: number): Line[
 	return lines.filter((line) => line.x >= u.bbox.left && line.x <= u.bbox.left + u.bbox.width);
 }
 
-/** drawLines draws lines with their texts, as far as there is room for these, so far below the top. */
-function drawLines(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, lines: Line[], below: number): void {
+/** leastGap is the mean distance between lines, in CSS pixels, below which they would cover the curves. */
+const leastGap = 20;
+
+/**
+ * drawLines draws lines with their texts, as far as there is room for these, so far below the top. Where they are crowded,
+ * all but the first are ticks without texts, until the reader zooms in.
+ */
+function drawLines(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, all: Line[], below: number): void {
 	const { left, top, width, height } = u.bbox;
+	const isCrowded = all.length * leastGap * ratio > width;
+	const lines = isCrowded ? all.slice(0, 1) : all;
+	all.slice(lines.length).forEach(({ x, color }) => {
+		ctx.fillStyle = color;
+		ctx.fillRect(x, top + height - 6 * ratio, ratio, 6 * ratio);
+	});
 	const room = { left, right: left + width, height: height - (below + 6) * ratio, thickness: thickness * ratio };
 	const texts = lines.map((line) => fitting(ctx, line.text, 0.65 * room.height));
 	const places = placeLabels(

@@ -180,7 +180,7 @@ func TestHeadroom(t *testing.T) {
 }
 
 func TestNearest(t *testing.T) {
-	none, near, far := Headroom{}, Headroom{30, 90, LimitData}, Headroom{40, Unknown, LimitMachine}
+	none, near, far := Headroom{}, Headroom{30, 90, LimitData}, Headroom{40, 0, LimitMachine}
 	for _, c := range []struct{ a, b, want Headroom }{
 		{none, none, none}, {none, far, far}, {far, none, far}, {far, near, near}, {near, far, near},
 	} {

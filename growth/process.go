@@ -99,8 +99,8 @@ const (
 	LimitData         = "RLIMIT_DATA"
 )
 
-// A Headroom is the memory left until the first limit, and that limit: Bytes is Unknown for the
-// machine's. The zero value is of no limit.
+// A Headroom is the memory left until the first limit, and that limit: Bytes is 0 for the machine's. The
+// zero value is of no limit.
 type Headroom struct {
 	Left, Bytes int64
 	Of          string
@@ -108,20 +108,15 @@ type Headroom struct {
 
 // Headroom is the memory left until the first limit that is known.
 func (m SystemMemory) Headroom() (first Headroom) {
-	add := func(left, limit int64, of string) {
-		if first.Of == "" || left < first.Left {
-			first = Headroom{max(0, left), limit, of}
-		}
-	}
 	if m.Available != Unknown {
-		add(m.Available, Unknown, LimitMachine)
+		first = Headroom{Left: m.Available, Of: LimitMachine}
 	}
 	if m.CgroupLimit != Unknown && m.CgroupUsed != Unknown {
 		of := LimitCgroup
 		if m.CgroupThrottles {
 			of = LimitHigh
 		}
-		add(m.CgroupLimit-m.CgroupUsed, m.CgroupLimit, of)
+		first = first.Nearest(Headroom{max(0, m.CgroupLimit-m.CgroupUsed), m.CgroupLimit, of})
 	}
 	return first
 }

@@ -178,7 +178,7 @@ const maxReturnGrace = 256 * time.Millisecond
 
 // awaitReturns waits for the sampled calls that have begun in the period.
 func (p *probing) awaitReturns() {
-	for wait := time.Millisecond; wait < maxReturnGrace/2; wait *= 2 { // it doubles: in all, less
+	for wait := time.Millisecond; wait < maxReturnGrace; wait *= 2 { // 1 + 2 + 4 ... < maxReturnGrace
 		time.Sleep(wait)
 		if p.underWay() <= p.underWayBefore {
 			return

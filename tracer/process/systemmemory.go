@@ -60,9 +60,9 @@ func (p *Process) Headroom() (nearest growth.Headroom) {
 		{space, kibibytes(fields, "VmSize"), growth.LimitAddressSpace},
 		{data, kibibytes(fields, "VmData"), growth.LimitData},
 	} {
-		left := max(0, l.limit-l.used)
-		if l.limit != Unknown && l.used != Unknown && (nearest.Of == "" || left < nearest.Left) {
-			nearest = growth.Headroom{Left: left, Bytes: l.limit, Of: l.of}
+		if l.limit != Unknown && l.used != Unknown {
+			left := max(0, l.limit-l.used)
+			nearest = nearest.Nearest(growth.Headroom{Left: left, Bytes: l.limit, Of: l.of})
 		}
 	}
 	return nearest

@@ -232,11 +232,7 @@ func (r *Recorder) limit(main *growth.ProcessHistory) *summary.Limit {
 	if first.Of == "" {
 		return nil
 	}
-	limit := &summary.Limit{Of: first.Of, HeadroomBytes: first.Left}
-	if first.Bytes != growth.Unknown {
-		limit.Bytes = first.Bytes
-	}
-	return limit
+	return &summary.Limit{Of: first.Of, Bytes: first.Bytes, HeadroomBytes: first.Left}
 }
 
 // MaxRowsPerKind bounds the rows of the RSS breakdown, for each process and kind.

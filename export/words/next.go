@@ -2,8 +2,7 @@ package words
 
 import (
 	"fmt"
-	"math"
-	"time"
+	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
@@ -17,10 +16,9 @@ const binary = "allocscope "
 
 // causeSteps are what to do about each cause of growth. docs/verdict.md has them as a table.
 var causeSteps = map[diagnosis.Cause]string{
-	diagnosis.HeapLeak: "that line allocates, something keeps it: find the list, dict or cache " +
-		"that grows",
+	diagnosis.HeapLeak:      "find the list, dict or cache that keeps what that line allocates",
 	diagnosis.PythonObjects: "find the list, dict or cache that keeps these objects",
-	diagnosis.Fragmentation: "restart with MALLOC_ARENA_MAX=2, or with jemalloc by LD_PRELOAD",
+	diagnosis.Fragmentation: "restart with MALLOC_ARENA_MAX=2, or LD_PRELOAD=libjemalloc.so.2",
 	diagnosis.MmapGrowth:    "find what maps this memory and does not unmap it: files, buffers, threads",
 	diagnosis.SharedMemory:  "copy tensors that come from workers before you keep them; clear /dev/shm",
 	diagnosis.CopyOnWrite:   "keep data sets in numpy or Arrow arrays, or start workers by spawn",
@@ -37,9 +35,9 @@ var componentSteps = map[string]string{
 }
 
 // oneArenaStep is what to do about fragmentation where a limit on the arenas would not help.
-const oneArenaStep = "restart with jemalloc by LD_PRELOAD, or call malloc_trim(0) now and then"
+const oneArenaStep = "restart with LD_PRELOAD=libjemalloc.so.2, or call malloc_trim(0) now and then"
 
-const recompileStep = "TORCH_LOGS=recompiles shows why; mark changing shapes as dynamic, or pad them"
+const recompileStep = "TORCH_LOGS=recompiles shows why; mark changing shapes as dynamic"
 
 // nextLines are what to do next, at most three steps.
 func nextLines(s *summary.Summary, place Place) []string {
@@ -92,10 +90,31 @@ func causeStep(s *summary.Summary) string {
 		return oneArenaStep
 	case objects && len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0:
 		return recompileStep
+	case main.Cause == diagnosis.HeapLeak && extensionOf(s) != "":
+		return "find what keeps what that line allocates, or the free that " + extensionOf(s) + " lacks"
 	case objects && len(s.Suspects) > 0 && componentSteps[s.Suspects[0].Component] != "":
 		return componentSteps[s.Suspects[0].Component]
 	}
+	if main.Cause == diagnosis.HeapLeak && len(suspectsOfNote(s.Suspects)) > 1 {
+		return strings.ReplaceAll(causeSteps[main.Cause], "that line allocates", "these lines allocate")
+	}
 	return causeSteps[main.Cause]
+}
+
+// extensionOf is the native library that the user's code calls directly; empty: it calls none.
+func extensionOf(s *summary.Summary) string {
+	if len(s.Suspects) == 0 {
+		return ""
+	}
+	chain, at := userFrame(s.Suspects[0])
+	if at < 0 {
+		return ""
+	}
+	_, file, _ := strings.Cut(strings.TrimSuffix(calleeOf(chain[:at]), ")"), " (")
+	if !strings.HasSuffix(file, ".so") || strings.HasPrefix(file, "libc.") {
+		return ""
+	}
+	return file
 }
 
 // stableSteps say what excludes a slower leak, and what to do about spikes.
@@ -108,8 +127,7 @@ func stableSteps(s *summary.Summary, place Place) []string {
 		steps[0] = causeSteps[diagnosis.PageCache]
 	}
 	if s.WatchLongerS != nil && *s.WatchLongerS > 0 {
-		steps[0] += "; a longer trace excludes slower leaks"
-		steps = append(steps, place.longer(s))
+		steps = append(steps, "optional: "+place.longer(s))
 	}
 	return steps
 }
@@ -135,7 +153,7 @@ func (p Place) longer(s *summary.Summary) string {
 		seconds = max(60, min(*s.WatchLongerS, maxLongerSeconds))
 	}
 
-	length := units.Duration((time.Duration(math.Ceil(seconds/60)) * time.Minute))
+	length := units.Duration(secondsOf(inMinutes(seconds)))
 	pid := askedPID(s)
 	if p.Dir == "" || hasEnded(s) {
 		return p.trace(pid, "--duration "+length)
@@ -175,7 +193,8 @@ func (p Place) diff() string {
 const (
 	minLostStacks   = 0.1 // of the stacks
 	minLostSamples  = 0.01
-	minUndecidedNow = 0.25 // of the growth of all stacks
+	minUndecidedNow = 0.25     // of the growth of all stacks
+	minTreeGrowth   = 64 << 20 // bytes
 )
 
 // noteLines are what is missing from the numbers, how much, and the fix; the most serious first.
@@ -192,11 +211,12 @@ func noteLines(s *summary.Summary) []string {
 	say(heap != "", "malloc was not traced (%s). Fix: %sdoctor --pid %d", heap, binary, askedPID(s))
 	notes = append(notes, budgetNote(s)...)
 	notes = append(notes, lossNotes(s)...)
+	notes = append(notes, treeNote(s)...)
 	for _, g := range s.Groups {
 		say(g.Verdict.Grows() && g.RateBytesPerMin != nil, "%s", Group(g))
 	}
 	for _, o := range s.Related {
-		say(true, "PID %d (%s) of the same job, not traced, grew by %s", o.PID, o.Command,
+		say(true, "PID %d (%s) of the same job is not traced: it grew by %s", o.PID, o.Command,
 			units.Bytes(float64(o.GrowthBytes)))
 	}
 	notes = append(notes, undecidedNote(s)...)
@@ -210,6 +230,18 @@ func noteLines(s *summary.Summary) []string {
 		notes[most-1] += fmt.Sprintf("; %s: --details", units.Plural(n, "more note", "more notes"))
 	}
 	return notes
+}
+
+// treeNote is the growth of the other processes of the tree, where it is more than that of the one
+// that is judged.
+func treeNote(s *summary.Summary) []string {
+	own, tree := BreakdownOf(s.Breakdown, s.Process.PID), BreakdownOf(s.Breakdown, 0)
+	others, grown := OtherProcesses(s), tree.Sum().Delta-own.Sum().Delta
+	if others == 0 || grown < minTreeGrowth || grown < own.Sum().Delta {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s of the tree grew by %s since the baseline: --details",
+		units.Plural(others, "other process", "other processes"), units.Bytes(grown))}
 }
 
 // heapFailed is why source heap is not attached to the main process; empty: it is, or was not asked
@@ -235,10 +267,10 @@ func budgetNote(s *summary.Summary) []string {
 	own := o.OwnLimitS > 0 && o.OwnS > maxExcess*o.OwnLimitS && s.DurationS > 0
 	switch {
 	case slowdown:
-		return []string{fmt.Sprintf("over the limit: the job ran %s slower (%s)",
+		return []string{fmt.Sprintf("over budget: the job ran %s slower (%s); the result holds",
 			units.Percent(*o.Slowdown), OverheadLimit(o))}
 	case own:
-		return []string{fmt.Sprintf("over the limit: allocscope itself used %.3f of a core (limit %.3f)",
+		return []string{fmt.Sprintf("over budget: allocscope used %.3f of a core (limit %.3f); the result holds",
 			o.OwnS/s.DurationS, o.OwnLimitS/s.DurationS)}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,7 +73,7 @@ func ResultOf(s *summary.Summary, place Place) Result {
 
 	r := Result{
 		Name: Name(s.Verdict), Class: s.Class,
-		Subject: fmt.Sprintf("%s (PID %d), traced %s", commandText(s.Process), s.Process.PID,
+		Subject: fmt.Sprintf("%s (PID %s), traced %s", commandText(s.Process), pidText(s),
 			clockText(s.DurationS)),
 	}
 	r.add(LabelWho, whoLines(s))
@@ -82,6 +83,15 @@ func ResultOf(s *summary.Summary, place Place) Result {
 	r.add(LabelDoNext, nextLines(s, place))
 	r.add(LabelNote, noteLines(s))
 	return r
+}
+
+// pidText is the PID of the process, and that of the launcher that the user has named.
+func pidText(s *summary.Summary) string {
+	text := strconv.Itoa(s.Process.PID)
+	if s.Asked != 0 && s.Asked != s.Process.PID {
+		text += fmt.Sprintf(", started by %d", s.Asked)
+	}
+	return text
 }
 
 // VerdictResult returns the result of a series without a trace. limit names the memory limit.
@@ -179,12 +189,16 @@ func joined(texts ...string) string {
 // maxCommandChars bounds the command line of the process.
 const maxCommandChars = 60
 
-// commandText is the command line of a process, without the folder of its program.
+// commandText is the command line of a process, without folders.
 func commandText(p summary.Process) string {
 	if len(p.Arguments) == 0 {
 		return p.Command
 	}
-	text := strings.Join(append([]string{filepath.Base(p.Arguments[0])}, p.Arguments[1:]...), " ")
+	var words []string
+	for _, argument := range p.Arguments {
+		words = append(words, filepath.Base(argument))
+	}
+	text := strings.Join(words, " ")
 	return ansi.Truncate(growth.Printable(text), maxCommandChars, "...")
 }
 
@@ -232,7 +246,7 @@ func spikesOf(s *summary.Summary) string {
 // limitText is when the limit is met, by the clock where that is soon, and which limit it is.
 func limitText(s *summary.Summary) string {
 	text := LimitLine(s.Verdict, AtLimit)
-	if text == "" {
+	if text == "" || hasEnded(s) {
 		return ""
 	}
 

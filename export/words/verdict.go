@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -132,11 +133,16 @@ func since(v summary.Verdict) string {
 	case from != nil:
 		text = " since " + units.Point(*from, v.InSteps())
 	}
+	if slices.ContainsFunc(v.Phases, isWarmup) {
+		text += ", after a warm-up"
+	}
 	if restart != nil {
 		text += ", after a restart at " + units.Point(*restart, v.InSteps())
 	}
 	return text
 }
+
+func isWarmup(p summary.VerdictPhase) bool { return p.Kind == verdict.PhaseWarmup }
 
 // lengthText is a length in seconds or steps, as precise as a clock: "4m44s", "1h40m".
 func lengthText(length float64, steps bool) string {
@@ -192,7 +198,11 @@ func stableText(v summary.Verdict) string {
 		text = "the residual growth is not proven to last; "
 	}
 
+	// Two bounds would confuse: the upper end of the interval is the larger one.
 	bound := firstKnown(v.BoundBytesPerMin, v.BoundBytesPerStep)
+	if bound != nil && v.RateHigh != nil && *bound > 0 && *v.RateHigh > *bound {
+		bound = v.RateHigh
+	}
 	switch {
 	case bound == nil:
 		return text + "how slow a leak it excludes is not known"
@@ -226,8 +236,15 @@ func longerText(v summary.Verdict, format string) string {
 	if longer == nil || *longer == 0 || !v.InSteps() && *longer > maxLongerSeconds {
 		return ""
 	}
-	return fmt.Sprintf(format, units.Span(*longer, v.InSteps(), math.Ceil))
+	more := *longer
+	if !v.InSteps() {
+		more = inMinutes(more)
+	}
+	return fmt.Sprintf(format, units.Span(more, v.InSteps(), math.Ceil))
 }
+
+// inMinutes rounds seconds up to whole minutes.
+func inMinutes(seconds float64) float64 { return 60 * math.Ceil(seconds/60) }
 
 // maxLongerSeconds is the longest time to trace that is advised.
 const maxLongerSeconds = 2 * 60 * 60

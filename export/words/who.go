@@ -33,7 +33,7 @@ func Component(name string) string {
 
 // causeTexts are what grows, by its cause. %s is the component.
 var causeTexts = map[diagnosis.Cause]string{
-	diagnosis.HeapLeak:      "heap memory that %s allocates and does not free",
+	diagnosis.HeapLeak:      "CPU heap memory that %s allocates and does not free",
 	diagnosis.PythonObjects: "small Python objects that are kept",
 	diagnosis.Fragmentation: "malloc keeps memory that the program has freed",
 	diagnosis.MmapGrowth:    "memory that is mapped besides malloc, by %s",
@@ -329,11 +329,35 @@ func accountLine(s *summary.Summary) string {
 			sum += *c.Share
 		}
 	}
-	what := "this call site accounts for "
-	if len(suspects) > 1 {
-		what = "these call sites account for "
+	sites := "WHERE is " + confidenceTexts[main.Confidence] + ": "
+	what := sharePercent(sum) + " of the growth"
+	if sum > allShare*main.Share {
+		what = "all of that"
 	}
-	return what + sharePercent(sum) + " of the growth (" + string(main.Confidence) + " confidence)"
+	if len(suspects) > 1 {
+		return sites + "these call sites explain " + what + restText(s)
+	}
+	return sites + "this call site explains " + what + restText(s)
+}
+
+// allShare is the share that counts as all.
+const allShare = 0.95
+
+var confidenceTexts = map[diagnosis.Confidence]string{
+	diagnosis.High: "sure", diagnosis.Medium: "likely", diagnosis.Low: "uncertain",
+}
+
+// minRestShare is the share of the growth without a cause that is worth a word.
+const minRestShare = 0.1
+
+// restText is the part of the growth without a cause; empty: it is negligible.
+func restText(s *summary.Summary) string {
+	for _, d := range s.Diagnoses {
+		if d.Process == s.Process.PID && d.Cause == diagnosis.Undecided && d.Share >= minRestShare {
+			return "; " + sharePercent(d.Share) + " has no known cause"
+		}
+	}
+	return ""
 }
 
 // undecidedLine is the part of the growth without a cause, where that is worth a line.

@@ -9,8 +9,8 @@ var (
 
 	// Pending matches calls that this version refuses.
 	Pending = regexp.MustCompile(`allocscope (show|ps|demo|--version)\b|--until-settled|` +
-		`--continue\b|trace .*--(limit|name)\b|trace (PID|N|\d+)\b|--details\b|--color\b|--quiet\b|` +
-		`--verbose\b|--open\b|allocscope (view|report)$`)
+		`--continue\b|trace .*--(limit|name)\b|trace ((PID|N|\d+)\b|"\$[^"]+")|--details\b|` +
+		`--color\b|--quiet\b|--verbose\b|--open\b|allocscope (view|report)$`)
 
 	pendingLine = regexp.MustCompile(`(?m)^.*(` + Pending.String() + `).*\n`)
 )

@@ -29,7 +29,7 @@ type Command struct {
 	Text      string
 	Arguments []string // without "allocscope" itself
 
-	// Abridged: the text leaves arguments out, as "...".
+	// Abridged: the text may leave arguments out, as "..." or within a sentence.
 	Abridged bool
 }
 
@@ -145,7 +145,11 @@ func (p Page) Commands() (commands []Command) {
 			commands = append(commands, p.commandsIn(number, line)...)
 		case "":
 			for _, m := range inline.FindAllStringSubmatch(line, -1) {
-				commands = append(commands, p.commandsIn(number, m[1])...)
+				named := p.commandsIn(number, m[1])
+				for i := range named {
+					named[i].Abridged = true
+				}
+				commands = append(commands, named...)
 			}
 		}
 	})
@@ -173,7 +177,7 @@ func (p Page) commandsIn(number int, line string) (commands []Command) {
 
 var (
 	duration   = regexp.MustCompile(`(--duration|-d) [0-9]+[smh]\b`)
-	pid        = regexp.MustCompile(`\bPID\b`)
+	pid        = regexp.MustCompile(`(?m)(^|[\s"'.-])PID(["'\s/]|$)`)
 	background = regexp.MustCompile(`(?m)^(.* )&$`)
 )
 
@@ -185,7 +189,7 @@ func Script(snippets []Snippet, short string) string {
 	script.WriteString("set -eu\n")
 	for _, s := range snippets {
 		code := duration.ReplaceAllString(Today(s.Code), "$1 "+short)
-		code = pid.ReplaceAllString(code, "$$PID")
+		code = pid.ReplaceAllString(code, "$1$$PID$2")
 		code = background.ReplaceAllString(code, "$1&\nPID=$$!\nsleep 2")
 		fmt.Fprintf(&script, "echo '== %s:%d' >&2\n%s", s.Path, s.Line, code)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 const page = "# Title\n\nCall `sudo allocscope doctor --pid N` first, or `allocscope trace ...`.\n\n" +
-	"<!-- run: tutorial -->\n```sh\npython3 train.py &\nsudo allocscope trace --pid PID \\\n" +
+	"<!-- run: test -->\n```sh\npython3 train.py &\nsudo allocscope trace --pid PID \\\n" +
 	"    --duration 10m -o before   # ten minutes\n```\n\n" +
 	"<!-- not run: no cluster -->\n\n```sh\nkubectl get pods | allocscope verdict -\n```\n\n" +
 	"```sh\nls\n```\n\n```text\nallocscope was here\n```\n\n" +
@@ -17,7 +17,7 @@ func TestSnippets(t *testing.T) {
 	got := Page{"a.md", page}.Snippets()
 	want := []Snippet{
 		{
-			Path: "a.md", Line: 7, Run: "tutorial", Code: "python3 train.py &\n" +
+			Path: "a.md", Line: 7, Run: "test", Code: "python3 train.py &\n" +
 				"sudo allocscope trace --pid PID \\\n--duration 10m -o before   # ten minutes\n",
 		},
 		{
@@ -42,7 +42,7 @@ func TestCommands(t *testing.T) {
 	}
 
 	want := []string{
-		"doctor --pid 4242", "trace ...", "trace --pid 4242 --duration 10m -o before", "verdict -",
+		"doctor --pid 4242 ...", "trace ...", "trace --pid 4242 --duration 10m -o before", "verdict -",
 		"diff 1 after",
 	}
 	if !slices.Equal(got, want) {
@@ -51,6 +51,14 @@ func TestCommands(t *testing.T) {
 }
 
 func TestScript(t *testing.T) {
+	t.Run("variables stay", func(t *testing.T) {
+		const code = "PID=$(pgrep x)\nsudo allocscope doctor --pid \"$PID\"\n"
+		got := Script([]Snippet{{Path: "a.md", Line: 1, Code: code}}, "8s")
+		if want := "set -eu\necho '== a.md:1' >&2\n" + code; got != want {
+			t.Errorf("got:\n%s\nwant:\n%s", got, want)
+		}
+	})
+
 	got := Script(Page{"a.md", page}.Snippets()[:1], "8s")
 	want := "set -eu\necho '== a.md:7' >&2\npython3 train.py &\nPID=$!\nsleep 2\n" +
 		"sudo allocscope trace --pid $PID \\\n--duration 8s -o before   # ten minutes\n"

@@ -24,6 +24,8 @@ IMAGE_PACKAGES    := chromium python3 python3-pil
 PEERS_PACKAGES    := coreutils util-linux debootstrap debian-archive-keyring wget
 CAMPAIGN_PACKAGES := gcc libc6-dev python3 python3-torch util-linux procps linux-perf bpftrace
 GPU_PACKAGES      := gcc libc6-dev
+DOCS_PACKAGES     := podman runc debootstrap slurm-wlm munge jq procps python3 python3-pil \
+	python3-torch
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios \
 	debian-archive-keyring
 
@@ -175,6 +177,12 @@ DOCS_TRACE ?= 2m
 docs-images: build ## Trace the demo's trainer for DOCS_TRACE (2m), take pictures of the report
 	@.ci/packages $(IMAGE_PACKAGES)
 	@test/images/run $(DOCS_TRACE)
+
+# DOCS chooses: docker, slurm, torchrun, dataloader, ci; default all.
+.PHONY: docs-run
+docs-run: build ## Run the guides' commands in containers, Slurm and trainers, 10 minutes; DOCS chooses
+	@.ci/packages $(DOCS_PACKAGES)
+	$(ROOT_GO) test/docs/run $(DOCS)
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -31,9 +31,6 @@ func (k *kernelSources) attach(loaded *kernel.Kernel, o Options, faultInterval u
 		return err
 	}
 	k.links = append(k.links, exec)
-	if oom, err := source.AttachOOM(loaded); err == nil { // else a kill looks like any exit
-		k.links = append(k.links, oom)
-	}
 
 	var links []link.Link
 	k.mapping = source.Status{Name: "mapping", Off: true}
@@ -41,6 +38,12 @@ func (k *kernelSources) attach(loaded *kernel.Kernel, o Options, faultInterval u
 		k.mapping, links = source.AttachMapping(loaded)
 		k.links = append(k.links, links...)
 	}
+
+	// AttachMapping may have mounted tracefs. cilium/ebpf looks for it once, so this comes later.
+	if oom, err := source.AttachOOM(loaded); err == nil { // else a kill looks like any exit
+		k.links = append(k.links, oom)
+	}
+
 	k.fault = source.Status{Name: "fault", Off: true}
 	if o.wants("fault") {
 		k.fault, links = source.AttachFaults(loaded, faultInterval)

@@ -31,7 +31,7 @@ func newDiffCommand() *cobra.Command {
 component and by stack. It compares the sizes of two pprof profiles (growth, warmup,
 plateau, snapshots, or another tool's).
 
-docs/diff.md explains the states and the intervals.`,
+docs/reference/diff.md explains the states and the intervals.`,
 		Example: `  allocscope diff before/ after/ --html diff.html
   allocscope diff trace/snapshots/003.pb.gz trace/plateau.pb.gz`,
 		Args: cobra.ExactArgs(2),

@@ -137,7 +137,7 @@ func TestPrivilegesSeccomp(t *testing.T) {
 	}
 }
 
-// TestPrivilegesExamples checks the examples of docs/privileges.md.
+// TestPrivilegesExamples checks the examples of docs/guides/privileges.md.
 func TestPrivilegesExamples(t *testing.T) {
 	t.Run("the service has the documented capabilities", func(t *testing.T) {
 		unit, err := os.ReadFile("../../examples/allocscope@.service")

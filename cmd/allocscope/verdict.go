@@ -42,7 +42,7 @@ of ps, psrecord or mprof, the log of a training ("step=40 rss=9.4GB"). FILE may 
 standard input.
 
 Columns and units are taken from the file where it names them. GB is 10^9 bytes, GiB is 2^30.
-docs/verdict.md explains the verdicts.`,
+docs/reference/verdict.md explains the verdicts.`,
 		Example: `  allocscope verdict allocscope-4242-*/timeline.csv --limit 32GiB
   allocscope verdict train.log --step-time 8s --fail-on leak`,
 		Args: cobra.ExactArgs(1),

@@ -27,7 +27,7 @@ func newViewCommand() *cobra.Command {
 address. It needs no privilege but to read the folder. From another machine: ssh -L
 8080:127.0.0.1:PORT, then open http://127.0.0.1:8080/.
 
-Every user of this machine may read the pages. docs/view.md explains what is served, and what is
+Every user of this machine may read the pages. docs/reference/view.md explains what is served, and what is
 not.`,
 		Example: `  allocscope view allocscope-4242-20260102-150405
   allocscope view allocscope-4242-20260102-150405 --http 127.0.0.1:8080`,

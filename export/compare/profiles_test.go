@@ -154,7 +154,7 @@ func TestWriteHTML(t *testing.T) {
 }
 
 func TestWriteJSON(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/diff.md")
+	doc, err := os.ReadFile("../../docs/reference/diff.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestWriteJSON(t *testing.T) {
 		-1) {
 		keys[key[1]] = true
 		if !strings.Contains(string(doc), "`"+key[1]) {
-			t.Errorf("docs/diff.md does not name %s", key[1])
+			t.Errorf("docs/reference/diff.md does not name %s", key[1])
 		}
 	}
 	if len(keys) < 30 {

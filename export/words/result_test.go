@@ -89,7 +89,7 @@ func TestLongResult(t *testing.T) {
 
 // Every cause has its texts, and a line in the table of the documentation.
 func TestCauses(t *testing.T) {
-	docs, err := os.ReadFile("../../docs/verdict.md")
+	docs, err := os.ReadFile("../../docs/reference/verdict.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ var builtinRules []byte
 // process may make up names without end.
 const maxCached = 1 << 16
 
-// Rules map stacks to components; docs/components.md has their format. Several goroutines may use
+// Rules map stacks to components; docs/reference/components.md has their format. Several goroutines may use
 // them at once.
 type Rules struct {
 	rules []rule

@@ -84,7 +84,7 @@ func (r *rule) componentOf(own string) string {
 	return r.component
 }
 
-// ParseRules reads rules in the format of docs/components.md and appends the built-in ones. Errors
+// ParseRules reads rules in the format of docs/reference/components.md and appends the built-in ones. Errors
 // have the given name of the file, the line and the cause.
 func ParseRules(name string, text []byte) (*Rules, error) {
 	rules, err := parseRules(name, text)

@@ -1,5 +1,5 @@
 // Package diagnosis divides the growth of resident memory into causes, by formulas over the rows of
-// a breakdown. docs/verdict.md has the formulas.
+// a breakdown. docs/reference/verdict.md has the formulas.
 package diagnosis
 
 import (

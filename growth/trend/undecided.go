@@ -10,7 +10,7 @@ import (
 )
 
 // Evidence that a stack sampled in bursts needs. The thresholds are from simulated traces, see
-// docs/measurement.md.
+// docs/internals/measurement.md.
 const (
 	minSamplesToDecide = 20
 	minBurstsToDecide  = 3

@@ -1,7 +1,7 @@
 package verdict
 
 // Criteria are the thresholds of a judgement. Lengths and ages are in X of the series, rates in
-// shares of the level per X. docs/verdict.md has their derivation.
+// shares of the level per X. docs/reference/verdict.md has their derivation.
 type Criteria struct {
 	// MinLeakLength is the shortest last segment of a leak.
 	MinLeakLength float64

@@ -10,7 +10,7 @@ import (
 // maxPlateauRise over the segment, as a share of the level, that a plateau's bound must exclude.
 const maxPlateauRise = 0.05
 
-// Judge judges whether a series leaks. docs/verdict.md has the method.
+// Judge judges whether a series leaks. docs/reference/verdict.md has the method.
 func Judge(series Series, setting Setting, criteria Criteria) Verdict {
 	s, setting, restarted := series.clean().sinceStart(setting)
 	v := Unjudged(s, criteria)

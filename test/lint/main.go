@@ -1,5 +1,6 @@
 // Command lint checks what no other linter does: that no retired word is used, that lines are short
-// and functions have paragraphs, and that packages import only what lies below them. `make lint`
+// and functions have paragraphs, that packages import only what lies below them, and that the links
+// of pages lead somewhere. `make lint`
 // runs it in the project's folder. It prints the faults and exits with 1 if there is one.
 package main
 
@@ -11,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -53,8 +55,17 @@ func check(folder string) (faults []string, err error) {
 		}
 	}
 
+	glossary, err := os.ReadFile(filepath.Join(folder, glossaryPath))
+	if err != nil {
+		return nil, err
+	}
+	broken, err := linkFaults(folder, append(sources, source{glossaryPath, string(glossary)}))
+	if err != nil {
+		return nil, err
+	}
+
 	fmt.Println(shape)
-	return append(append(faults, shape.faults()...), imports.faults()...), nil
+	return slices.Concat(faults, shape.faults(), imports.faults(), broken), nil
 }
 
 // A source is a text file that people write and read.
@@ -65,6 +76,9 @@ type source struct{ path, text string }
 var unread = regexp.MustCompile(`(^|/)(LICENSE[^/]*|(go|tools)\.(mod|sum)|package-lock\.json)$|` +
 	`_bpfel(_test)?\.(go|o)$|^bpf/headers/|^export/page/assets/|(^|/)testdata/series/|/testdata/|\.(png|svg|gz|o)$|` +
 	`^docs/(GLOSSARY\.md|retired-words\.txt)$|^test/lint/.*_test\.go$`)
+
+// glossaryPath lists retired words, so that only its links are checked.
+const glossaryPath = "docs/GLOSSARY.md"
 
 // generated is the line that Go tools put above generated code (go.dev/s/generatedcode).
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)

@@ -121,7 +121,7 @@ func ParseStepTime(lines []string) (float64, error) {
 	return 0, fmt.Errorf("read the trainer's time: %q, want \"steps NUMBER seconds WALL\"", lines)
 }
 
-// MeasuredOnGPU logs a row of the table of docs/gpu.md. It adds the row to the file that the
+// MeasuredOnGPU logs a row of the table of docs/reference/gpu.md. It adds the row to the file that the
 // variable GPU_TABLE names, if any.
 func MeasuredOnGPU(t testing.TB, what, format string, arguments ...any) {
 	t.Helper()

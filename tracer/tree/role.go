@@ -136,6 +136,7 @@ func parseCommand(arguments []string) command {
 	}
 
 	program := strings.TrimPrefix(arguments[0], "-") // login shells have a dash
+	program, _, _ = strings.Cut(program, ": ")       // daemons say what they do: "slurmstepd: [2.0]"
 	c := command{program: path.Base(program)}
 	c.isPython = strings.HasPrefix(c.program, "python") || strings.HasPrefix(c.program, "pypy")
 	if !c.isPython {
@@ -190,7 +191,7 @@ var shells = []string{"sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "busybo
 // sessionLaunchers start programs that have nothing to do with each other.
 var sessionLaunchers = []string{
 	"docker-init", "tini", "dumb-init", "catatonit", "s6-svscan", "supervisord", "systemd", "init",
-	"screen", "tmux", "tmux: server",
+	"screen", "tmux",
 }
 
 // launchers start a training program and wait for it.

@@ -17,6 +17,7 @@ func TestRoleOfCommand(t *testing.T) {
 			"-bash", "PY|/usr/bin/torchrun|train.py", "PY|-m|torch.distributed.run|train.py",
 			"PY|/usr/lib/python3/dist-packages/torch/distributed/run.py|train.py",
 			"PY|-u|-m|deepspeed.launcher.launch|--world_info=x|train.py",
+			"slurmstepd: [2.0]|", "tmux: server|",
 		},
 		"compiler": {
 			"PY|/usr/lib/python3/dist-packages/torch/_inductor/compile_worker/__main__.py|--x",

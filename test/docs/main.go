@@ -1,0 +1,39 @@
+// Command docs prints the code of the documentation's pages that have a name, as a shell script:
+//
+//	docs NAME DURATION
+//
+// The script `run` beside it prepares what the code needs, and runs it.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/allocscope/allocscope/test/docs/snippet"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: docs NAME DURATION")
+		os.Exit(2)
+	}
+	pages, err := snippet.Pages(".")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+
+	var named []snippet.Snippet
+	for _, page := range pages {
+		for _, s := range page.Snippets() {
+			if s.Run == os.Args[1] {
+				named = append(named, s)
+			}
+		}
+	}
+	if len(named) == 0 {
+		fmt.Fprintf(os.Stderr, "error: no page has <!-- run: %s -->\n", os.Args[1])
+		os.Exit(1)
+	}
+	fmt.Print("set -x\n" + snippet.Script(named, os.Args[2]))
+}

@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -47,8 +50,9 @@ type Listed struct {
 }
 
 // ListMachine returns the processes of the machine by PID, without kernel threads and zombies. It is
-// an error if /proc cannot be listed. Hostile processes take their time: reading a command line may
-// wait for hostile.ErrStalled.
+// an error if /proc cannot be listed. A process can keep others from reading its command line, which
+// takes long to notice: the processes of its user have short names then, and nothing else that
+// takes the lock of an address space.
 func ListMachine() ([]Listed, error) {
 	pids, err := listPIDs()
 	if err != nil {
@@ -57,9 +61,10 @@ func ListMachine() ([]Listed, error) {
 	slices.Sort(pids)
 
 	images := make(map[int]process.Image)
+	stalled := make(map[uint32]bool)
 	var all []Listed
 	for _, pid := range pids {
-		if one, image, ok := list(pid); ok {
+		if one, image, ok := list(pid, stalled); ok {
 			images[pid] = image
 			all = append(all, one)
 		}
@@ -73,36 +78,65 @@ func ListMachine() ([]Listed, error) {
 	return all, nil
 }
 
-// list reads a process; false: it is gone, or is none that has memory.
-func list(pid int) (l Listed, image process.Image, ok bool) {
+// list reads a process; false: it is gone, or is none that has memory. stalled has the users of
+// processes that have not answered, and is added to.
+func list(pid int, stalled map[uint32]bool) (l Listed, image process.Image, ok bool) {
+	stat, err := process.ReadStat(pid)
+	resident, _, hasMemory := readResident(pid)
+	if err != nil || !hasMemory || resident == 0 { // kernel threads and zombies have none
+		return l, image, false
+	}
+	l = Listed{
+		PID: pid, Parent: stat.Parent, Age: stat.Age(), Start: stat.Start, RSS: resident,
+		Rank: growth.Unknown,
+	}
+
+	user, err := userOf(pid)
+	if err != nil || stalled[user] {
+		l.Arguments = []string{nameOf(pid)}
+		l.program.Arguments = l.Arguments
+		return l, stat.Image, err == nil
+	}
+
 	p, err := process.OpenAny(pid)
 	if err != nil {
 		return l, image, false
 	}
 	defer p.Close()
-	stat, err := p.Stat()
-	if err != nil {
-		return l, image, false
-	}
+	l.describe(p)
+	stalled[user] = p.Stalled() != nil
+	return l, stat.Image, true
+}
 
-	l = Listed{
-		PID: pid, Parent: stat.Parent, Age: stat.Age(), Start: stat.Start, RSS: growth.Unknown,
-		Arguments: p.Arguments, Container: p.Container(),
-		IsPython: parseCommand(p.Arguments).isPython, IsReadable: p.Executable != "",
-		program: Program{
-			Name: p.Name, Arguments: p.Arguments, Environment: p.Environment(rankVariables()...),
-		},
+// describe reads what only an open process has.
+func (l *Listed) describe(p *process.Process) {
+	l.Arguments, l.Container = p.Arguments, p.Container()
+	l.IsPython, l.IsReadable = parseCommand(p.Arguments).isPython, p.Executable != ""
+	l.program = Program{
+		Name: p.Name, Arguments: p.Arguments, Environment: p.Environment(rankVariables()...),
 	}
 	if len(l.Arguments) == 0 {
 		l.Arguments = []string{p.Name}
 	}
-	if status, err := p.Status(); err == nil {
-		l.RSS = status.RSS
-	}
 	if maps, err := p.Maps(); err == nil {
 		l.Allocator = process.AllocatorName(maps)
 	}
-	return l, stat.Image, true
+}
+
+// userOf returns the user of a process.
+func userOf(pid int) (uint32, error) {
+	var stat unix.Stat_t
+	err := unix.Stat(filepath.Join("/proc", strconv.Itoa(pid)), &stat)
+	return stat.Uid, err
+}
+
+// nameOf returns the short name of a process, printable.
+func nameOf(pid int) string {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
+	if err != nil {
+		return "?"
+	}
+	return growth.Printable(strings.TrimSuffix(string(raw), "\n"))
 }
 
 // classifyMachine sets the roles. The role of a parent counts within one job: of a launcher, or of a
@@ -143,23 +177,15 @@ func classifyMachine(all []Listed) {
 	}
 }
 
-// ReadRSS returns the RSS of a process that was listed, in bytes; growth.Unknown: it is gone.
+// ReadRSS returns the RSS of a process that was listed, in bytes; growth.Unknown: it is gone. It
+// waits for nothing that the process can hold up.
 func (l Listed) ReadRSS() int64 {
-	p, err := process.OpenAny(l.PID)
-	if err != nil {
+	resident, _, ok := readResident(l.PID)
+	stat, err := process.ReadStat(l.PID)
+	if !ok || err != nil || stat.Start != l.Start {
 		return growth.Unknown
 	}
-	defer p.Close()
-
-	stat, err := p.Stat()
-	if err != nil || stat.Start != l.Start {
-		return growth.Unknown
-	}
-	status, err := p.Status()
-	if err != nil {
-		return growth.Unknown
-	}
-	return status.RSS
+	return resident
 }
 
 // Command is the command line in one text.

@@ -114,6 +114,12 @@ func TestListMachine(t *testing.T) {
 		l.Allocator != "glibc" || strings.ContainsAny(l.Command(), "\x1b\n") {
 		t.Errorf("listed %+v", l)
 	}
+	stalled := map[uint32]bool{uint32(os.Geteuid()): true}
+	short, _, ok := list(target.PID(), stalled)
+	if !ok || short.Command() != "python3" || short.Allocator != "" || short.RSS <= 0 {
+		t.Errorf("beside a process that does not answer: %+v, %t", short, ok)
+	}
+
 	if rss := l.ReadRSS(); rss <= 0 {
 		t.Errorf("RSS is %d", rss)
 	}

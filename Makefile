@@ -169,8 +169,8 @@ soak: build ## Trace for two hours (SOAK, in seconds), and 72 with a clock of it
 	$(ROOT_GO) test/soak/run $(SOAK)
 
 .PHONY: demo
-demo: build ## Trace a leaking Python trainer for 20 seconds and print what leaks
-	@examples/demo.sh
+demo: build ## Trace a leaking Python trainer for a minute and print what leaks
+	@$(SUDO) bin/allocscope demo
 
 DOCS_TRACE ?= 2m
 .PHONY: docs-images

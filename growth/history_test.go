@@ -179,6 +179,25 @@ func TestHeadroom(t *testing.T) {
 	}
 }
 
+func TestGivenHeadroom(t *testing.T) {
+	for _, c := range []struct {
+		limit int64
+		tree  Tree
+		want  Headroom
+	}{
+		{0, Tree{RSS: 30, PSS: 20}, Headroom{}},
+		{100, Tree{Processes: 2, RSS: 30, PSS: 20}, Headroom{80, 100, LimitGiven}},
+		{100, Tree{Processes: 1, RSS: 30, PSS: 20}, Headroom{70, 100, LimitGiven}},
+		{100, Tree{Processes: 2, RSS: 30, PSS: Unknown}, Headroom{70, 100, LimitGiven}},
+		{10, Tree{RSS: 30, PSS: 20}, Headroom{0, 10, LimitGiven}},
+		{100, Tree{RSS: Unknown, PSS: Unknown}, Headroom{}},
+	} {
+		if got := GivenHeadroom(c.limit, c.tree); got != c.want {
+			t.Errorf("of %d and %+v: %+v, want %+v", c.limit, c.tree, got, c.want)
+		}
+	}
+}
+
 func TestNearest(t *testing.T) {
 	none, near, far := Headroom{}, Headroom{30, 90, LimitData}, Headroom{40, 0, LimitMachine}
 	for _, c := range []struct{ a, b, want Headroom }{

@@ -90,13 +90,15 @@ type SystemMemory struct {
 }
 
 // Names of the limits of Headroom: the size at which the kernel throttles the cgroup, or ends a process
-// of it, or of the machine, or refuses a process more memory (setrlimit(2)).
+// of it, or of the machine, or refuses a process more memory (setrlimit(2)); or a limit that the user
+// has given, because allocscope cannot see it.
 const (
 	LimitHigh         = "memory.high"
 	LimitCgroup       = "cgroup"
 	LimitMachine      = "machine"
 	LimitAddressSpace = "RLIMIT_AS"
 	LimitData         = "RLIMIT_DATA"
+	LimitGiven        = "given"
 )
 
 // A Headroom is the memory left until the first limit, and that limit: Bytes is 0 for the machine's. The
@@ -119,6 +121,20 @@ func (m SystemMemory) Headroom() (first Headroom) {
 		first = first.Nearest(Headroom{max(0, m.CgroupLimit-m.CgroupUsed), m.CgroupLimit, of})
 	}
 	return first
+}
+
+// GivenHeadroom is what is left until a limit that the user has given, for a process tree. Several
+// processes use their PSS where that is known, since shared pages are charged once. A limit of 0 is
+// none.
+func GivenHeadroom(limit int64, tree Tree) Headroom {
+	used := tree.RSS
+	if tree.Processes > 1 && tree.PSS != Unknown {
+		used = tree.PSS
+	}
+	if limit <= 0 || used == Unknown {
+		return Headroom{}
+	}
+	return Headroom{Left: max(0, limit-used), Bytes: limit, Of: LimitGiven}
 }
 
 // Nearest returns the one with less left. The zero value has no limit.

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/cli"
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/compare"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/units"
@@ -34,7 +36,16 @@ plateau, snapshots, or another tool's).
 docs/reference/diff.md explains the states and the intervals.`,
 		Example: `  allocscope diff before/ after/ --html diff.html
   allocscope diff trace/snapshots/003.pb.gz trace/plateau.pb.gz`,
-		Args: cobra.ExactArgs(2),
+		Args: func(_ *cobra.Command, arguments []string) error {
+			if len(arguments) != 2 {
+				return fmt.Errorf("%s: name two (allocscope diff BEFORE AFTER)",
+					units.Plural(len(arguments), "trace is named", "traces are named"))
+			}
+			return nil
+		},
+		Annotations: map[string]string{
+			cli.ExitStatus: exit.Help(exit.Done, exit.Failed, exit.Refused),
+		},
 		RunE: func(command *cobra.Command, arguments []string) error {
 			return runDiff(command.OutOrStdout(), flags, arguments[0], arguments[1])
 		},
@@ -58,10 +69,10 @@ docs/reference/diff.md explains the states and the intervals.`,
 
 func runDiff(out io.Writer, flags diffFlags, before, after string) error {
 	if flags.per != "min" && flags.per != "step" {
-		return fmt.Errorf("--per %q is neither min nor step", flags.per)
+		return exit.Usage(fmt.Errorf("--per %q is neither min nor step", flags.per))
 	}
 	if flags.limit < 0 {
-		return fmt.Errorf("--limit %d is negative", flags.limit)
+		return exit.Usage(fmt.Errorf("--limit %d is negative", flags.limit))
 	}
 
 	result, err := compareFiles(flags, before, after)
@@ -87,7 +98,7 @@ func compareFiles(flags diffFlags, before, after string) (*compare.Result, error
 	options := compare.Options{Sample: flags.sample, PerStep: flags.per == "step"}
 	isFolder, err := areFolders(before, after)
 	if err != nil {
-		return nil, err
+		return nil, exit.Refuse(err)
 	}
 
 	if !isFolder {
@@ -138,7 +149,7 @@ func areFolders(before, after string) (bool, error) {
 func readDiffFolder(path string) (*compare.Trace, error) {
 	dir, err := folder.Open(path, folder.Owner{})
 	if err != nil {
-		return nil, err
+		return nil, exit.Refuse(err)
 	}
 	defer dir.Close()
 	trace, err := compare.ReadTrace(dir, path)

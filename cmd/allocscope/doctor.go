@@ -4,17 +4,24 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/allocscope/allocscope/tracer/doctor"
 	"github.com/spf13/cobra"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/target"
+	"github.com/allocscope/allocscope/tracer/doctor"
 )
 
 func newDoctorCommand() *cobra.Command {
-	var pid int
+	var choice target.Choice
 	command := &cobra.Command{
-		Use:   "doctor [--pid N]",
+		Use:   "doctor [PID]",
 		Short: "Check what works on this machine, and how to fix what does not",
-		Args:  cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(command *cobra.Command, arguments []string) error {
+			pid, err := choice.Resolve(arguments, "allocscope doctor", false)
+			if err != nil {
+				return err
+			}
+
 			failed := 0
 			for _, check := range doctor.Check(pid) {
 				mark := "ok  "
@@ -41,6 +48,6 @@ func newDoctorCommand() *cobra.Command {
 		},
 	}
 
-	command.Flags().IntVarP(&pid, "pid", "p", 0, "process that is to be traced")
+	choice.AddPID(command.Flags(), "process that is to be traced, as the argument PID")
 	return command
 }

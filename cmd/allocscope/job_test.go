@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/export/folder"
@@ -256,7 +256,7 @@ func testLeakUnderWarmUp(t *testing.T) {
 	defer startWith(t, job, options)()
 
 	v, err := judgeUntil(t.Context(), t, options)
-	if failOn := new(flagvalue.FailOnError); !errors.As(err, &failOn) {
+	if exit.StatusOf(err) != exit.Found {
 		t.Errorf("--fail-on leak: %v", err)
 	}
 
@@ -315,7 +315,7 @@ func testAlarm(t *testing.T) {
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
 	var log output
-	slog.SetDefault(console.New(&log).Logger(false))
+	slog.SetDefault(console.New(&log).Logger(slog.LevelInfo, console.ColorAuto))
 
 	job := startJob(t, "fill=50", "leak=64")
 	ctx, interrupt := context.WithTimeout(t.Context(), guard)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,10 +18,12 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/spf13/cobra"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
-	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/mark"
 	"github.com/allocscope/allocscope/cmd/allocscope/screen"
+	"github.com/allocscope/allocscope/cmd/allocscope/target"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 )
 
@@ -39,50 +42,134 @@ func run() int {
 	stderr := console.New(os.Stderr)
 	defer stderr.Flush()
 
-	err := newRootCommand(stderr).ExecuteContext(ctx)
+	return int(execute(ctx, newRootCommand(stderr)))
+}
+
+// execute executes a command, and logs its error. It returns the exit status.
+func execute(ctx context.Context, root *cobra.Command) exit.Status {
+	command, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return 0
+		return exit.Done
+	}
+
+	// What fails before the command itself begins is wrong usage.
+	if !hasBegun(command) {
+		err = exit.Usage(err)
 	}
 
 	slog.Error(err.Error())
-
-	var failOn *flagvalue.FailOnError
-	if errors.As(err, &failOn) {
-		return 3
+	if exit.IsUsage(err) {
+		fmt.Fprintf(root.ErrOrStderr(), "try '%s --help'\n", command.CommandPath())
 	}
 
-	var verifier *ebpf.VerifierError
-	if errors.As(err, &verifier) {
+	if verifier, ok := errors.AsType[*ebpf.VerifierError](err); ok {
 		slog.Debug(fmt.Sprintf("%+v", verifier))
 	}
+	return exit.StatusOf(err)
+}
 
-	return 1
+// begun is the annotation of a command whose flags and arguments are right.
+const begun = "begun"
+
+func hasBegun(command *cobra.Command) bool { return command.Annotations[begun] != "" }
+
+// rootFlags are the flags of all commands.
+type rootFlags struct {
+	debug, quiet bool
+	color        console.Color
 }
 
 func newRootCommand(stderr *console.Console) *cobra.Command {
-	var verbose bool
+	var flags rootFlags
 	root := &cobra.Command{
-		Use:   "allocscope",
-		Short: "Find memory leaks in a running process",
+		Use:     "allocscope",
+		Short:   "Find memory leaks in a running process",
+		Version: versionText(),
 		Long: `allocscope attaches to a running process without restarting it, and reports whether its
 memory leaks, how fast, and which code accumulates it.`,
+		Example: `  allocscope ps
+  sudo allocscope trace 4242 --duration 5m
+  allocscope view
+  sudo allocscope demo`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRun: func(*cobra.Command, []string) {
-			slog.SetDefault(stderr.Logger(verbose))
+		PersistentPreRunE: func(command *cobra.Command, arguments []string) error {
+			unknown, err := readEnvironment(command, arguments)
+			if err == nil {
+				err = flags.check()
+			}
+			if err != nil {
+				return err
+			}
+
+			slog.SetDefault(stderr.Logger(flags.level(), flags.color))
+			for _, name := range unknown {
+				slog.Warn(fmt.Sprintf("there is no flag for the environment variable %s", name))
+			}
+
+			if command.Annotations == nil {
+				command.Annotations = make(map[string]string)
+			}
+			command.Annotations[begun] = "yes"
+			return nil
 		},
 	}
 
-	slog.SetDefault(stderr.Logger(false)) // for errors in the flags themselves
+	slog.SetDefault(stderr.Logger(slog.LevelInfo, "")) // for errors in the flags themselves
 
-	root.PersistentFlags().BoolVar(&verbose, "debug", false,
+	set := root.PersistentFlags()
+	set.BoolVar(&flags.debug, "debug", false,
 		"log which functions are probed and why, and the verifier's log")
+	set.BoolVarP(&flags.quiet, cli.QuietFlag, "q", false,
+		"log warnings and errors alone; trace prints the verdict alone")
+	set.Var(&flags.color, cli.ColorFlag,
+		"colours: auto (on a terminal), always, never; sudo drops NO_COLOR")
 	root.SetErr(stderr)
-	root.AddCommand(newTraceCommand(stderr), mark.NewCommand(), newShowCommand(), newReportCommand(),
-		newViewCommand(), newDiffCommand(), newVerdictCommand(), newDoctorCommand(),
-		newVersionCommand())
+	root.SetVersionTemplate(versionLine())
+	cli.Install(root)
+
+	root.AddCommand(newTraceCommand(stderr), target.NewCommand(), newShowCommand(), newViewCommand(),
+		newReportCommand(), newDiffCommand(), newVerdictCommand(), mark.NewCommand(),
+		newDoctorCommand(), newDemoCommand(stderr), newVersionCommand())
 	return root
 }
+
+// check refuses combinations that make no sense.
+func (f rootFlags) check() error {
+	if f.debug && f.quiet {
+		return errors.New("--quiet and --debug: give one of them")
+	}
+	return nil
+}
+
+// level is the level of the log.
+func (f rootFlags) level() slog.Level {
+	switch {
+	case f.debug:
+		return slog.LevelDebug
+	case f.quiet:
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+// readEnvironment sets flags from the environment: all of trace, and of other commands those that
+// trace has as well. A process that the command line chooses is chosen.
+func readEnvironment(command *cobra.Command, arguments []string) (unknown []string, err error) {
+	set := command.Flags()
+	if command.Name() != traceName {
+		_, err := cli.FromEnvironment(command.InheritedFlags(), os.Environ())
+		return nil, err
+	}
+
+	var chosen []string
+	if len(arguments) > 0 || set.Changed("pid") || set.Changed("name") {
+		chosen = []string{"pid", "name"}
+	}
+	return cli.FromEnvironment(set, os.Environ(), chosen...)
+}
+
+const traceName = "trace"
 
 // newTraceCommand returns the trace command with its screen on the terminal.
 func newTraceCommand(stderr *console.Console) *cobra.Command {
@@ -121,15 +208,39 @@ func versionText() string {
 	return "unknown"
 }
 
+// versionLine is the version, and what it was built for and with.
+func versionLine() string {
+	return fmt.Sprintf("allocscope %s %s/%s %s\n", versionText(), runtime.GOOS, runtime.GOARCH,
+		runtime.Version())
+}
+
+// versionJSON is the version for programs.
+type versionJSON struct {
+	Schema  string `json:"schema"`
+	Version string `json:"version"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+	Go      string `json:"go"`
+}
+
 func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	command := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(command.OutOrStdout(), "allocscope %s %s/%s %s\n", versionText(),
-				runtime.GOOS, runtime.GOARCH, runtime.Version())
+			out := command.OutOrStdout()
+			if asJSON {
+				return json.NewEncoder(out).Encode(versionJSON{
+					"allocscope-version/1", versionText(), runtime.GOOS, runtime.GOARCH,
+					runtime.Version(),
+				})
+			}
+			_, err := io.WriteString(out, versionLine())
 			return err
 		},
 	}
+	command.Flags().BoolVar(&asJSON, "json", false, "print the version as JSON")
+	return command
 }

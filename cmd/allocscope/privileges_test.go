@@ -126,7 +126,7 @@ func TestPrivilegesSeccomp(t *testing.T) {
 	d := begin(t, inside(allocscope(t, "doctor"), deny))
 	d.mustEnd(1)
 	c := begin(t, inside(allocscope(t, traceArguments(target.PID(), newFolder(t))...), deny))
-	c.mustEnd(1)
+	c.mustEnd(2)
 	for where, said := range map[string]string{
 		"doctor's output": d.stdout.String(), "stderr of trace": c.stderr.String(),
 	} {

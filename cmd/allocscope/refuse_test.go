@@ -22,13 +22,13 @@ func TestRefusal(t *testing.T) {
 
 const nobody = 65534
 
-// mustRefuse checks for an exit status other than 0, one line on stderr that explains why, and
-// nothing else: no folder, no output.
+// mustRefuse checks for exit status 2, one line on stderr that explains why, and nothing else: no
+// folder, no output.
 func mustRefuse(t *testing.T, cmd *exec.Cmd, dir string, words ...string) {
 	t.Helper()
 	c := begin(t, cmd)
-	if c.wait() <= 0 {
-		t.Errorf("%v, want an exit status", c.ProcessState)
+	if c.wait() != 2 {
+		t.Errorf("%v, want exit status 2", c.ProcessState)
 	}
 
 	line, rest, _ := strings.Cut(c.stderr.String(), "\n")
@@ -50,7 +50,14 @@ func testFlags(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	pid, sources := itoa(startSteps(t).PID()), strings.Join(source.Names(), ", ")
 	for flags, words := range map[string][]string{
-		"":                             {"pid"},
+		"":                             {"no process is chosen: allocscope trace PID"},
+		"--pid abc":                    {`--pid "abc" is not a number`},
+		"--pid 99999999999999999999":   {`--pid "99999999999999999999" is out of range`},
+		"--pid 2 --name x":             {`--name "x" and PID 2: give one of them`},
+		"--name no-such-text":          {`--name "no-such-text": no process has it`},
+		"--quiet --verbose":            {"--quiet and --verbose"},
+		"--color sometimes":            {"--color", `"sometimes" is neither auto nor`},
+		"--limit 0":                    {"--limit", `"0" is not a size`},
 		"--pid 0":                      {"pid 0", "no such process"},
 		"--pid 2147483647":             {"pid 2147483647", "no such process"},
 		"--pid 2":                      {"pid 2", "kernel thread"},
@@ -71,12 +78,14 @@ func testFlags(t *testing.T) {
 			"no source could be attached", "heap: ", "mapping: ",
 			"fault: ",
 		},
-		"4242": {"4242"},
+		"4242":     {"two PIDs are given: 4242, and --pid " + pid},
+		"train.py": {`"train.py" is not a PID (allocscope trace PID)`},
+		"1 2":      {`one argument too many: "2"`},
 	} {
 		t.Run(flags, func(t *testing.T) {
 			dir := newFolder(t)
 			arguments := append([]string{"trace", "--output", dir}, strings.Fields(flags)...)
-			if !strings.Contains(flags, "--pid") && flags != "" {
+			if !strings.Contains(flags, "--pid") && !strings.Contains(flags, "--name") && flags != "" {
 				arguments = append(arguments, "--pid", pid)
 			}
 
@@ -114,7 +123,7 @@ func testProcess(t *testing.T) {
 
 func testUnknownCommand(t *testing.T) {
 	c := call(t, "tracee")
-	c.mustEnd(1)
+	c.mustEnd(2)
 	mustSay(t, "stderr", c.stderr.String(), `error: unknown command "tracee"`, "trace\n")
 }
 

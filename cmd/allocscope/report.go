@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/report"
 )
@@ -17,15 +18,18 @@ import (
 func newReportCommand() *cobra.Command {
 	var output string
 	command := &cobra.Command{
-		Use:   "report DIR",
+		Use:   "report [DIR]",
 		Short: "Regenerate the report of a trace: one HTML file that needs no network",
 		Long: `Report makes report.html of the files in the folder of a trace, as trace does at its end,
-and prints its path. Use it for traces whose files were moved or truncated. The report names the files that cannot be read; only summary.json
-is required.`,
-		Example: `  allocscope report allocscope-4242-20261121-224502`,
-		Args:    cobra.ExactArgs(1),
+and prints its path. Without DIR it takes the latest trace, by allocscope-latest.
+
+Use it for traces whose files were moved or truncated. The report names the files that cannot be
+read; only summary.json is required.`,
+		Example: `  allocscope report
+  allocscope report allocscope-4242-20261121-224502`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, arguments []string) error {
-			return runReport(command.OutOrStdout(), arguments[0], output)
+			return runReport(command.OutOrStdout(), arguments, output)
 		},
 	}
 
@@ -35,15 +39,19 @@ is required.`,
 }
 
 // runReport writes the report of a folder, into it unless a file is named, and prints its path.
-func runReport(out io.Writer, path, output string) error {
+func runReport(out io.Writer, arguments []string, output string) error {
 	owner, err := folder.OwnerFromEnvironment(os.Getenv)
 	if err != nil {
-		return err
+		return exit.Refuse(err)
 	}
 
+	path, err := folder.Choose(arguments, "allocscope report", owner)
+	if err != nil {
+		return exit.Refuse(err)
+	}
 	dir, err := folder.Open(path, owner)
 	if err != nil {
-		return err
+		return exit.Refuse(err)
 	}
 	defer dir.Close()
 	trace, err := report.Read(dir)

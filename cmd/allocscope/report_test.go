@@ -59,7 +59,7 @@ func testReportFolder(t *testing.T) {
 // Package report proves which folders have no report.
 func testReportRefusals(t *testing.T) {
 	c := call(t, "report", "/nowhere")
-	c.mustEnd(1)
+	c.mustEnd(2)
 	mustSay(t, "stderr", c.stderr.String(), "open /nowhere: there is no such folder")
 
 	killed := summaryFolder(t)

@@ -470,7 +470,7 @@ func testForce(t *testing.T) {
 	notes := filepath.Join(dir, "notes.txt")
 	writeFile(t, notes, "precious", 0o644)
 	refused := call(t, traceArguments(target.PID(), dir)...)
-	refused.mustEnd(1)
+	refused.mustEnd(2)
 	mustSay(t, "stderr", refused.stderr.String(), "error: create "+dir, "--force")
 	if got := flat(readProfile(t, dir, folder.GrowthFile), "leak_here"); got != objects(10, 100) {
 		t.Errorf("without --force: %+v", got)

@@ -11,9 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/cli"
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/series"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -45,7 +48,17 @@ Columns and units are taken from the file where it names them. GB is 10^9 bytes,
 docs/reference/verdict.md explains the verdicts.`,
 		Example: `  allocscope verdict allocscope-4242-*/timeline.csv --limit 32GiB
   allocscope verdict train.log --step-time 8s --fail-on leak`,
-		Args: cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, arguments []string) error {
+			if len(arguments) != 1 {
+				return fmt.Errorf("%s: name one (allocscope verdict FILE)",
+					units.Plural(len(arguments), "file is named", "files are named"))
+			}
+			return nil
+		},
+		Annotations: map[string]string{
+			cli.ExitStatus: exit.Help(exit.Done, exit.Failed, exit.Refused, exit.Found,
+				exit.Inconclusive),
+		},
 		RunE: func(command *cobra.Command, arguments []string) error {
 			return runVerdict(command, flags, arguments[0])
 		},
@@ -72,7 +85,8 @@ docs/reference/verdict.md explains the verdicts.`,
 		"length of a step; without it a series in steps is judged in steps")
 	set.BoolVar(&flags.json, "json", false, "print the verdict as JSON")
 	set.Var(&flags.failOn, "fail-on",
-		"exit with status 3 on a leak: leak (confirmed) or suspected (also suspected)")
+		"exit with status 3 on a leak, and 4 where the series cannot tell: leak (confirmed) or "+
+			"suspected (also suspected)")
 
 	return command
 }
@@ -86,12 +100,12 @@ func runVerdict(command *cobra.Command, flags verdictFlags, path string) error {
 	slog.Debug(fmt.Sprintf("read %d samples, and %d rows without a size", len(file.X), file.Gaps))
 	axis, err := flags.axis(file)
 	if err != nil {
-		return err
+		return exit.Usage(err)
 	}
 
 	setting, err := flags.setting(file, axis)
 	if err != nil {
-		return err
+		return exit.Usage(err)
 	}
 
 	verdict := summary.VerdictOf(verdict.Judge(file.Series, setting, axis.Criteria()), axis.Unit)
@@ -109,7 +123,7 @@ func readSeries(from io.Reader, path string, flags verdictFlags) (*series.File, 
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
-			return nil, err
+			return nil, exit.Refuse(err)
 		}
 		defer file.Close()
 		from = file

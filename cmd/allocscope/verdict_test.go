@@ -164,6 +164,6 @@ func testVerdictStatus(t *testing.T) {
 	mustSay(t, "stderr", c.stderr.String(), "the verdict is leak (--fail-on suspected)")
 
 	c = call(t, "verdict", path+".missing", "--fail-on", "leak")
-	c.mustEnd(1)
+	c.mustEnd(2)
 	mustSay(t, "stderr", c.stderr.String(), "no such file")
 }

@@ -14,49 +14,72 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/view"
 	"github.com/allocscope/allocscope/export/folder"
 )
 
+// viewFlags are the flags of `allocscope view`.
+type viewFlags struct {
+	address string
+	open    bool
+}
+
 func newViewCommand() *cobra.Command {
-	var address string
+	var flags viewFlags
 	command := &cobra.Command{
-		Use:   "view DIR",
+		Use:   "view [DIR]",
 		Short: "Show a trace in the browser: its report, and its profiles in pprof",
 		Long: `View serves the folder of a trace as web pages until it is interrupted, and prints their
-address. It needs no privilege but to read the folder. From another machine: ssh -L
-8080:127.0.0.1:PORT, then open http://127.0.0.1:8080/.
+address. Without DIR it takes the latest trace, by allocscope-latest. It needs no privilege but to
+read the folder. On a machine that you reach by SSH it prints the command that makes the pages
+reachable from yours.
 
 Every user of this machine may read the pages. docs/reference/view.md explains what is served, and what is
 not.`,
-		Example: `  allocscope view allocscope-4242-20260102-150405
+		Example: `  allocscope view
+  allocscope view --open
   allocscope view allocscope-4242-20260102-150405 --http 127.0.0.1:8080`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, arguments []string) error {
-			return runView(command, arguments[0], address)
+			return runView(command, flags, arguments)
 		},
 	}
 
-	command.Flags().StringVar(&address, "http", "127.0.0.1:0",
+	command.Flags().StringVar(&flags.address, "http", "127.0.0.1:0",
 		"address to listen at, HOST:PORT; port 0: any free port")
+	command.Flags().BoolVar(&flags.open, "open", false,
+		"open the pages in a browser ($BROWSER, or xdg-open), never as root")
 	return command
 }
 
-func runView(command *cobra.Command, path, address string) error {
-	host, port, err := net.SplitHostPort(address)
+func runView(command *cobra.Command, flags viewFlags, arguments []string) error {
+	host, port, err := net.SplitHostPort(flags.address)
 	if err != nil {
-		return fmt.Errorf("--http %q is not HOST:PORT (such as 127.0.0.1:8080)", address)
+		return exit.Usage(fmt.Errorf("--http %q is not HOST:PORT (such as 127.0.0.1:8080)",
+			flags.address))
 	}
 
 	if host == "" {
 		host = "127.0.0.1" // all addresses: 0.0.0.0
 	}
 
+	behindSudo, err := folder.OwnerFromEnvironment(os.Getenv)
+	if err != nil {
+		return exit.Refuse(err)
+	}
+	path, err := folder.Choose(arguments, "allocscope view", behindSudo)
+	if err != nil {
+		return exit.Refuse(err)
+	}
 	dir, err := folder.Open(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()})
 	if err != nil {
-		return err
+		return exit.Refuse(err)
 	}
 	defer dir.Close()
+	if len(arguments) == 0 {
+		slog.Info("the latest trace is " + path)
+	}
 	pages, err := view.New(dir, os.Geteuid() != 0)
 	if err != nil {
 		return err
@@ -82,6 +105,14 @@ func runView(command *cobra.Command, path, address string) error {
 	if _, err := fmt.Fprintln(command.OutOrStdout(), urlOf(at)); err != nil {
 		_ = listener.Close()
 		return err
+	}
+	if line := view.Tunnel(at, os.Getenv); line != "" {
+		slog.Info(line)
+	}
+	if flags.open { // before limitTools, which a browser would inherit
+		if err := view.OpenBrowser(command.Context(), urlOf(at), behindSudo); err != nil {
+			slog.Warn(err.Error())
+		}
 	}
 	if err := limitTools(); err != nil {
 		_ = listener.Close()

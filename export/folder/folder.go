@@ -73,6 +73,23 @@ func Create(path string, owner Owner, force bool) (*Folder, error) {
 	return &Folder{path: path, root: root, owner: owner}, nil
 }
 
+// MakeDirectory makes a directory for files of the owner beside folders of traces, and opens it: path
+// may lead elsewhere later. Anything that is already at path is an error.
+func MakeDirectory(path string, owner Owner) (*os.File, error) {
+	parent, err := openParent(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", path, err)
+	}
+	defer parent.Close()
+
+	root, err := makeDir(parent, filepath.Base(path), owner)
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", path, cause(err))
+	}
+	defer root.Close()
+	return root.Open(".")
+}
+
 // Path is the path that the folder was created with, for messages only. By now it may lead
 // elsewhere.
 func (f *Folder) Path() string { return f.path }

@@ -20,6 +20,8 @@ func Headroom(l summary.Limit) string {
 		return left + "below the cgroup's memory.high"
 	case growth.LimitAddressSpace, growth.LimitData:
 		return left + "below the process's " + l.Of
+	case growth.LimitGiven:
+		return left + "below the limit given by --limit"
 	}
 	return left + "in the " + l.Of
 }

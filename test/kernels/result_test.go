@@ -16,7 +16,7 @@ func TestCheck(t *testing.T) {
 		tests = jobMark + "/programs/tracer.test\n=== RUN TestA\n" +
 			"    --- PASS: TestA/sub (0s)\n--- PASS: TestA (0s)\n"
 		refuse = jobMark + "allocscope doctor\nFAIL" + failureMark + "exit status 1\n" +
-			jobMark + "trace\nerror: " + refusal + " or newer" + failureMark + "exit status 1\n"
+			jobMark + "trace\nerror: " + refusal + " or newer" + failureMark + "exit status 2\n"
 	)
 
 	passes := doctor + tests + finishedMark

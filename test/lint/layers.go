@@ -56,11 +56,13 @@ var layers = [][]string{
 	{"tracer", "tracer/doctor"},
 
 	{
-		"cmd/allocscope/console", "cmd/allocscope/flagvalue", "cmd/allocscope/mark",
-		"cmd/allocscope/view",
+		"cmd/allocscope/cli", "cmd/allocscope/console", "cmd/allocscope/exit",
+		"cmd/allocscope/user",
 	},
+	{"cmd/allocscope/flagvalue", "cmd/allocscope/target", "cmd/allocscope/view"},
+	{"cmd/allocscope/mark"},
 	{"cmd/allocscope/trace"},
-	{"cmd/allocscope/screen"},
+	{"cmd/allocscope/demo", "cmd/allocscope/screen"},
 	{"cmd/allocscope"},
 }
 

@@ -64,6 +64,20 @@ var (
 
 // Open opens the process with a PID. The error wraps one of the reasons above.
 func Open(pid int) (*Process, error) {
+	p, err := OpenAny(pid)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.checkPermission(); err != nil {
+		_ = p.Close()
+		return nil, fmt.Errorf("pid %d: %w", pid, err)
+	}
+	return p, nil
+}
+
+// OpenAny is Open for a process of which only what every user may read is needed: its Executable,
+// memory map and environment may be out of reach.
+func OpenAny(pid int) (*Process, error) {
 	p := &Process{PID: pid, pidfd: -1}
 	if err := p.openHandles(); err != nil {
 		p.Close()
@@ -110,7 +124,7 @@ func (p *Process) openHandles() error {
 	return nil
 }
 
-// checkTraceable refuses threads, zombies, kernel threads and processes we may not read.
+// checkTraceable refuses threads, zombies and kernel threads.
 func (p *Process) checkTraceable() error {
 	status, err := p.Status()
 	switch {
@@ -126,7 +140,11 @@ func (p *Process) checkTraceable() error {
 		return ErrKernelThread
 	}
 	p.Name = status.Name
+	return nil
+}
 
+// checkPermission refuses processes that we may not read.
+func (p *Process) checkPermission() error {
 	if _, err := os.Readlink(p.path("exe")); errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w: it belongs to another user (run as root or grant CAP_SYS_PTRACE)",
 			ErrPermission)

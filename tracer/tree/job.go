@@ -46,7 +46,7 @@ func JobOf(p *process.Process) Job {
 			break
 		}
 		job.start = stat.Start
-		if stat.Parent <= 1 || !launchesJob(stat.Parent) {
+		if stat.Parent <= 1 || !isJobLauncher(stat.Parent) {
 			break
 		}
 		job.launcher = stat.Parent
@@ -54,17 +54,21 @@ func JobOf(p *process.Process) Job {
 	return job
 }
 
-// launchesJob reports whether a process launches one job. A terminal, a service manager and a shell
-// in which somebody types launch many.
-func launchesJob(pid int) bool {
+// isJobLauncher reports whether a process launches one job.
+func isJobLauncher(pid int) bool {
 	p, err := process.Open(pid)
 	if err != nil {
 		return false
 	}
 	defer p.Close()
+	return launchesJob(p.Arguments)
+}
 
-	c := parseCommand(p.Arguments)
-	isTyped := slices.Contains(shells, c.name()) && !runsScript(p.Arguments)
+// launchesJob reports whether a command launches one job. A terminal, a service manager and a shell
+// in which somebody types launch many.
+func launchesJob(arguments []string) bool {
+	c := parseCommand(arguments)
+	isTyped := slices.Contains(shells, c.name()) && !runsScript(arguments)
 	return c.isLauncher() && !isTyped && !slices.Contains(sessionLaunchers, c.name())
 }
 

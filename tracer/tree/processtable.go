@@ -55,21 +55,28 @@ func ReadProcessTable() (ProcessTable, error) {
 	return table, nil
 }
 
-// readPrivate returns resident minus shared memory of /proc/PID/statm. The kernel reads it from
-// counters, without walking page tables.
+// readPrivate returns resident minus shared memory of a process in bytes.
 func readPrivate(pid int) (bytes int64, ok bool) {
+	resident, shared, ok := readResident(pid)
+	return max(0, resident-shared), ok
+}
+
+// readResident returns resident memory, and the shared part of it, of /proc/PID/statm in bytes. The
+// kernel reads it from counters, without walking page tables.
+func readResident(pid int) (resident, shared int64, ok bool) {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "statm"))
 	if err != nil {
-		return 0, false
+		return 0, 0, false
 	}
 	fields := strings.Fields(string(raw)) // size, resident, shared, ..., in pages
 	if len(fields) < 3 {
-		return 0, false
+		return 0, 0, false
 	}
 
 	resident, err1 := strconv.ParseInt(fields[1], 10, 64)
 	shared, err2 := strconv.ParseInt(fields[2], 10, 64)
-	return max(0, resident-shared) * int64(process.PageSize), err1 == nil && err2 == nil
+	page := int64(process.PageSize)
+	return resident * page, shared * page, err1 == nil && err2 == nil
 }
 
 // TopGrowers returns up to limit processes that have grown most until a later table, largest growth

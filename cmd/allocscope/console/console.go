@@ -47,18 +47,15 @@ func (c *Console) Flush() {
 	}
 }
 
-// Logger returns a logger of lines for people: "warn: text".
-func (c *Console) Logger(debug bool) *slog.Logger {
-	level := slog.LevelInfo
-	if debug {
-		level = slog.LevelDebug
-	}
-	return slog.New(&lineHandler{to: c, level: level})
+// Logger returns a logger of lines for people, of a level and above: "warn: text".
+func (c *Console) Logger(level slog.Level, color Color) *slog.Logger {
+	return slog.New(&lineHandler{to: c, level: level, hasColor: color.Enabled(c)})
 }
 
 type lineHandler struct {
-	to    io.Writer
-	level slog.Level
+	to       io.Writer
+	level    slog.Level
+	hasColor bool
 }
 
 // Enabled implements slog.Handler.
@@ -68,7 +65,11 @@ func (h *lineHandler) Enabled(_ context.Context, level slog.Level) bool { return
 func (h *lineHandler) Handle(_ context.Context, record slog.Record) error {
 	line := record.Message
 	if record.Level != slog.LevelInfo {
-		line = strings.ToLower(record.Level.String()) + ": " + line
+		word := strings.ToLower(record.Level.String()) + ":"
+		if h.hasColor {
+			word = colored(record.Level, word)
+		}
+		line = word + " " + line
 	}
 
 	record.Attrs(func(a slog.Attr) bool {

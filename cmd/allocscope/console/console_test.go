@@ -64,7 +64,7 @@ func TestAsyncWriter(t *testing.T) {
 func TestStatusWriter(t *testing.T) {
 	var out bytes.Buffer
 	to, before := New(&out), slog.Default()
-	slog.SetDefault(to.Logger(false))
+	slog.SetDefault(to.Logger(slog.LevelInfo, ColorAuto))
 	defer slog.SetDefault(before)
 	var shown []string
 	slog.Info("before")
@@ -109,6 +109,8 @@ func testPlainStatus(t *testing.T) {
 		})
 	}
 
+	s.Quiet = true
+	s.Show(Progress{Sample: growth.Sample{Elapsed: time.Hour}})
 	s.Clear()
 	rest := " of 5m  RSS 1.00 GiB  traced 3.00 MiB in 12.3 k samples  2000 events/s  drops 7  " +
 		words.OverheadShort(overhead) + "\n"

@@ -65,6 +65,9 @@ type StatusLine struct {
 	duration  time.Duration // 0: until Ctrl-C
 	lastPlain time.Duration
 	rate      EventRate
+
+	// Quiet shows nothing.
+	Quiet bool
 }
 
 // NewStatusLine returns the status line of a trace of a duration, which is 0 for one without end.
@@ -74,6 +77,10 @@ func NewStatusLine(to *Console, duration time.Duration) *StatusLine {
 
 // Show implements trace.Display.
 func (s *StatusLine) Show(p Progress) {
+	if s.Quiet {
+		return
+	}
+
 	line := s.line(p)
 	if cost := words.OverheadShort(p.Overhead); cost != "" {
 		line += "  " + cost

@@ -13,17 +13,11 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 )
 
-// Interval is a sampling interval in bytes: 1, 64KiB, 2MiB, 1.5 GiB; or "auto", which is 0. K, KB
-// and KiB all mean 1024 bytes.
+// Interval is a sampling interval in bytes: 1, 64KiB, 2MB, 1.5 GiB, with the units of Size; or
+// "auto", which is 0.
 type Interval uint64
 
 const autoInterval = "auto"
-
-// intervalShifts are the binary logarithms of the units.
-var intervalShifts = map[string]int{
-	"": 0, "b": 0, "k": 10, "kb": 10, "kib": 10, "m": 20, "mb": 20, "mib": 20, "g": 30, "gb": 30,
-	"gib": 30,
-}
 
 // Type implements pflag.Value.
 func (b *Interval) Type() string { return "size" }
@@ -43,15 +37,11 @@ func (b *Interval) Set(text string) error {
 		return nil
 	}
 
-	number := strings.TrimRight(text, "KMGTkmgtiIbB ")
-	unit := strings.ToLower(strings.TrimSpace(text[len(number):]))
-	shift, ok := intervalShifts[unit]
-	value, err := strconv.ParseFloat(number, 64)
-	if !ok || err != nil {
+	value, err := series.ParseSize(text)
+	if err != nil || math.IsNaN(value) {
 		return fmt.Errorf("%q is not a size (write auto, 1, 64KiB, 2MiB)", text)
 	}
 
-	value *= float64(uint64(1) << shift)
 	if !(value >= 1 && value <= 1<<30) || value != math.Trunc(value) {
 		return fmt.Errorf("%q is not between 1 byte and 1 GiB", text)
 	}

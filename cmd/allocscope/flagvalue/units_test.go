@@ -31,9 +31,9 @@ func TestSizeRatePoint(t *testing.T) {
 
 func testIntervalParse(t *testing.T) {
 	for text, want := range map[string]uint64{
-		"1": 1, "4096": 4096, "1b": 1, "64K": 64 << 10, "64k": 64 << 10, "64KB": 64 << 10,
+		"1": 1, "4096": 4096, "1b": 1, "64K": 64 << 10, "64k": 64 << 10, "64KB": 64e3,
 		"64KiB": 64 << 10, "64kib": 64 << 10,
-		"2M": 2 << 20, "2MiB": 2 << 20, "1.5 MiB": 3 << 19, "0.5KiB": 512, "1GiB": 1 << 30,
+		"2M": 2 << 20, "2MiB": 2 << 20, "1.5 MiB": 3 << 19, "2MB": 2e6, "0.5GB": 5e8, "0.5KiB": 512, "1GiB": 1 << 30,
 		"auto": 0,
 	} {
 		size := Interval(7)

@@ -3,6 +3,7 @@ package flagvalue
 import (
 	"fmt"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -81,26 +82,38 @@ type Outcome struct {
 	Class verdict.Class
 }
 
-// Check returns a *FailOnError if one of the verdicts is a failure. It names the worst one, the
+// Check returns an error with its exit status if one of the verdicts is a failure: Found, or
+// Inconclusive where none is found and one of them excludes nothing. It names the worst one, the
 // first of those that are as bad.
 func (f *FailOn) Check(outcomes ...Outcome) error {
-	var worst Outcome
+	if *f == "" {
+		return nil
+	}
+
+	var worst, undecided Outcome
 	for _, o := range outcomes {
 		if o.Class.Severity() > worst.Class.Severity() {
 			worst = o
 		}
+		if isInconclusive(o.Class) && o.Class.Severity() > undecided.Class.Severity() {
+			undecided = o
+		}
 	}
 
-	isFailure := worst.Class == verdict.ClassLeak && *f != "" ||
+	isFailure := worst.Class == verdict.ClassLeak ||
 		worst.Class == verdict.ClassSuspected && *f == "suspected"
-	if isFailure {
-		return &FailOnError{fmt.Sprintf("%s is %s (--fail-on %s)", worst.What, worst.Class, *f)}
+	switch {
+	case isFailure:
+		return &exit.Error{Status: exit.Found, Err: fmt.Errorf("%s is %s (--fail-on %s)",
+			worst.What, worst.Class, *f)}
+	case undecided.What != "":
+		return &exit.Error{Status: exit.Inconclusive, Err: fmt.Errorf(
+			"%s is %s: inconclusive (--fail-on %s)", undecided.What, undecided.Class, *f)}
 	}
 	return nil
 }
 
-// FailOnError is the error of --fail-on, for which the exit status is 3.
-type FailOnError struct{ text string }
-
-// Error implements error.
-func (e *FailOnError) Error() string { return e.text }
+// isInconclusive reports whether a verdict neither finds a leak nor speaks against one.
+func isInconclusive(class verdict.Class) bool {
+	return class == verdict.ClassTooShort || class == verdict.ClassGrowing
+}

@@ -1,32 +1,41 @@
 package flagvalue
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestFailOn(t *testing.T) {
-	var wanted *FailOnError
+	const other = verdict.ClassPlateau
 	for _, test := range []struct {
-		on    FailOn
-		class verdict.Class
-		fails bool
+		on     FailOn
+		class  verdict.Class
+		second verdict.Class
+		want   exit.Status
 	}{
-		{"", verdict.ClassLeak, false},
-		{"leak", verdict.ClassLeak, true},
-		{"leak", verdict.ClassSuspected, false},
-		{"leak", verdict.ClassGrowing, false},
-		{"suspected", verdict.ClassLeak, true},
-		{"suspected", verdict.ClassSuspected, true},
-		{"suspected", verdict.ClassGrowing, false},
+		{"", verdict.ClassLeak, other, exit.Done},
+		{"", verdict.ClassTooShort, other, exit.Done},
+		{"leak", verdict.ClassLeak, other, exit.Found},
+		{"leak", verdict.ClassSuspected, other, exit.Done},
+		{"leak", verdict.ClassGrowing, other, exit.Inconclusive},
+		{"leak", verdict.ClassTooShort, other, exit.Inconclusive},
+		{"leak", verdict.ClassSaturating, other, exit.Done},
+		{"leak", verdict.ClassSpikyPlateau, other, exit.Done},
+		{"leak", verdict.ClassTooShort, verdict.ClassLeak, exit.Found},
+		{"leak", verdict.ClassSuspected, verdict.ClassTooShort, exit.Inconclusive},
+		{"suspected", verdict.ClassLeak, other, exit.Found},
+		{"suspected", verdict.ClassSuspected, other, exit.Found},
+		{"suspected", verdict.ClassGrowing, other, exit.Inconclusive},
+		{"suspected", verdict.ClassGrowing, verdict.ClassSuspected, exit.Found},
 	} {
-		if err := test.on.Check(Outcome{"the verdict", test.class}); errors.As(err,
-			&wanted) != test.fails || (err != nil) != test.fails {
-			t.Errorf("--fail-on %q, %s: %v", test.on, test.class, err)
+		err := test.on.Check(Outcome{"the verdict", test.class}, Outcome{"another", test.second})
+		if got := exit.StatusOf(err); got != test.want {
+			t.Errorf("--fail-on %q, %s and %s: %d, %v; want %d", test.on, test.class, test.second,
+				got, err, test.want)
 		}
 	}
 }

@@ -11,15 +11,17 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
+	"github.com/allocscope/allocscope/cmd/allocscope/target"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // NewCommand returns the command.
 func NewCommand() *cobra.Command {
-	var pid int
+	var choice target.Choice
 	command := &cobra.Command{
-		Use:   "mark --pid N TEXT",
+		Use:   "mark PID TEXT",
 		Short: "Add a mark to the running trace of a process",
 		Long: `Mark adds a mark to the trace of a process, or of its nearest ancestor that is traced. The
 text appears in the results. A mark that starts with "epoch" means that an epoch just
@@ -29,18 +31,28 @@ cycle of training are not mistaken for a leak.
 The user of the traced process, root, and the user behind sudo may mark. The trace must run in the
 same PID namespace, and in the same mount or network namespace: mark a process in a container from
 outside.`,
-		Example: `  allocscope mark --pid 4242 epoch 3`,
-		Args:    cobra.MinimumNArgs(1),
+		Example: `  allocscope mark 4242 epoch 3`,
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, text []string) error {
+			// With --pid all arguments are the text, which may begin with a number.
+			var first []string
+			if !choice.IsGiven() && len(text) > 0 {
+				first, text = text[:1], text[1:]
+			}
+
+			const usage = "allocscope mark"
+			pid, err := choice.Resolve(first, usage, true)
+			if err != nil {
+				return err
+			}
+			if len(text) == 0 {
+				return exit.Usage(fmt.Errorf("the mark has no text (%s PID TEXT)", usage))
+			}
 			return send(pid, strings.Join(text, " "))
 		},
 	}
 
-	command.Flags().IntVarP(&pid, "pid", "p", 0, "process that is traced, or a child of it")
-	if err := command.MarkFlagRequired("pid"); err != nil {
-		panic(err) // the flag is defined above
-	}
-
+	choice.AddPID(command.Flags(), "process that is traced, or a child of it, as the argument PID")
 	return command
 }
 
@@ -80,7 +92,7 @@ func send(pid int, text string) error {
 	}
 
 	return fmt.Errorf("mark pid %d: no trace of it or of an ancestor is running "+
-		"(start one: allocscope trace --pid %d)", pid, pid)
+		"(start one: allocscope trace %d)", pid, pid)
 }
 
 // parentOf returns the PID of the parent; 0: there is none.

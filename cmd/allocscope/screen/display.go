@@ -32,6 +32,7 @@ func NewDisplay(
 	out io.Writer,
 ) trace.Display {
 	line := console.NewStatusLine(stderr, time.Duration(r.Options().Duration))
+	line.Quiet = r.Options().Quiet
 	terminal, ok := out.(*os.File)
 	if !ok || !stderr.IsTerminal() || !wantsScreen(r.Options(), terminal) {
 		return line
@@ -55,7 +56,7 @@ func NewDisplay(
 // wantsScreen reports whether the user can see a screen, and has not asked for something else.
 func wantsScreen(options *trace.Options, out *os.File) bool {
 	switch {
-	case options.NoTUI || options.JSON:
+	case options.NoTUI || options.JSON || options.Quiet:
 		return false
 	case os.Getenv("TERM") == "" || os.Getenv("TERM") == "dumb":
 		return false
@@ -113,7 +114,9 @@ func openDisplay(
 		ended: make(chan struct{}), preview: newPreview(r),
 	}
 
-	screen, err := Open(keys, out, Actions{Mark: d.mark, Interrupt: interrupt})
+	screen, err := Open(keys, out, r.Options().Color, Actions{
+		Mark: d.mark, Interrupt: interrupt,
+	})
 	if err != nil {
 		_ = keys.Close()
 		return nil, err
@@ -222,10 +225,7 @@ func (d *display) state(progress console.Progress) *State {
 	}
 
 	s.Curve = d.curve
-	first := latest.System.Headroom()
-	if process != nil {
-		first = first.Nearest(process.Headroom)
-	}
+	first := r.Headroom(process)
 	s.Headroom, s.Limit = first.Left, first.Of
 	s.CPU, s.OwnRSS = d.usage.update()
 	s.Drops, s.DropReason = progress.TotalLosses()

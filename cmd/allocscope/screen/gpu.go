@@ -6,6 +6,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
@@ -127,7 +128,7 @@ func gpuVerdictLines(g *GPU, width int) []string {
 	}
 
 	verdict := safeLines(words.VerdictLines(*g.Verdict, words.AtGPULimit))
-	lines := wrapText("GPU so far: "+boldIn(colorOf(g.Verdict.Class), verdict[0]), width)
+	lines := wrapText("GPU so far: "+boldIn(console.ColorOf(g.Verdict.Class), verdict[0]), width)
 	rest := verdict[1:]
 	if g.Suspect != "" {
 		rest = append([]string{safe(g.Suspect)}, rest...)

@@ -8,7 +8,10 @@ import (
 	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
 	"golang.org/x/term"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 )
 
 // framesPerSecond are drawn at most. A trace shows a state once a second; the other frames follow
@@ -42,7 +45,7 @@ const closeTimeout = 2 * time.Second
 
 // Open takes a terminal, whose keys are read from one file, and which is drawn on through another.
 // Close closes the file of the keys, unless the terminal is stuck.
-func Open(keys, to *os.File, actions Actions) (*Screen, error) {
+func Open(keys, to *os.File, color console.Color, actions Actions) (*Screen, error) {
 	before, err := term.GetState(int(keys.Fd()))
 	if err != nil {
 		return nil, err
@@ -51,8 +54,14 @@ func Open(keys, to *os.File, actions Actions) (*Screen, error) {
 	s := &Screen{keys: keys, before: before, ended: make(chan struct{})}
 	s.changed = sync.NewCond(&s.mu)
 	messages := make(chan tea.Msg)
-	s.program = tea.NewProgram(model{actions: actions, messages: messages}, tea.WithInput(keys),
-		tea.WithOutput(to), tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond))
+	options := []tea.ProgramOption{
+		tea.WithInput(keys), tea.WithOutput(to), tea.WithoutSignalHandler(),
+		tea.WithFPS(framesPerSecond),
+	}
+	if profile := profileOf(color, to); profile != colorprofile.Unknown {
+		options = append(options, tea.WithColorProfile(profile))
+	}
+	s.program = tea.NewProgram(model{actions: actions, messages: messages}, options...)
 
 	go s.feed(messages)
 	go func() {
@@ -60,6 +69,17 @@ func Open(keys, to *os.File, actions Actions) (*Screen, error) {
 		_, s.err = s.program.Run()
 	}()
 	return s, nil
+}
+
+// profileOf returns the colours that a terminal is to show; colorprofile.Unknown: those that it can.
+func profileOf(color console.Color, to *os.File) colorprofile.Profile {
+	switch {
+	case !color.Enabled(to):
+		return colorprofile.ASCII // bold stays
+	case color == console.ColorAlways:
+		return max(colorprofile.ANSI256, colorprofile.Detect(to, os.Environ()))
+	}
+	return colorprofile.Unknown
 }
 
 // Show draws a state. It replaces a state that was not drawn yet.

@@ -13,6 +13,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/export/words"
 )
@@ -114,7 +115,7 @@ func testRestored(t *testing.T) {
 
 	before := settings(t, program)
 	pressed := make(chan struct{}, 1)
-	screen, err := Open(again(t, program), program,
+	screen, err := Open(again(t, program), program, console.ColorAlways,
 		Actions{Interrupt: func() { pressed <- struct{}{} }})
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +190,7 @@ func testBlocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.IoctlSetInt(int(program.Fd()), unix.TCXONC, on) }()
-	screen, err := Open(again(t, program), program, Actions{})
+	screen, err := Open(again(t, program), program, console.ColorNever, Actions{})
 	if err != nil {
 		t.Fatal(err)
 	}

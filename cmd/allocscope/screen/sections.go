@@ -9,6 +9,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
@@ -174,7 +175,7 @@ func verdictLines(s *State) (headline string, rest []string) {
 		headline = dim(words.NoVerdictYet(s.JudgedAt))
 	} else {
 		lines := safeLines(words.VerdictLines(*s.Verdict, words.AtLimit))
-		headline = "So far: " + boldIn(colorOf(s.Verdict.Class), lines[0])
+		headline = "So far: " + boldIn(console.ColorOf(s.Verdict.Class), lines[0])
 		rest = append(lines[1:], words.JudgedAt(s.JudgedAt))
 	}
 

@@ -7,17 +7,16 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// Colours of the 256 that have about the same contrast to white as to black.
+// Colours of the texts and charts.
 const (
-	red   = ansi.IndexedColor(160)
-	amber = ansi.IndexedColor(130)
-	green = ansi.IndexedColor(28)
-	blue  = ansi.IndexedColor(31)
-	grey  = ansi.IndexedColor(243)
+	red, amber, green = console.Red, console.Amber, console.Green
+
+	blue = ansi.IndexedColor(31)
+	grey = console.Grey
 )
 
 func colored(color ansi.IndexedColor, text string) string {
@@ -30,19 +29,6 @@ func bold(text string) string { return ansi.NewStyle().Bold().Styled(text) }
 
 func boldIn(color ansi.IndexedColor, text string) string {
 	return ansi.NewStyle().Bold().ForegroundColor(color).Styled(text)
-}
-
-// colorOf returns the colour of a verdict.
-func colorOf(class verdict.Class) ansi.IndexedColor {
-	switch class {
-	case verdict.ClassLeak, verdict.ClassSuspected:
-		return red
-	case verdict.ClassGrowing, verdict.ClassSaturating:
-		return amber
-	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
-		return green
-	}
-	return grey
 }
 
 // safeLines makes each line safe.

@@ -15,10 +15,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/cli"
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/cmd/allocscope/mark"
+	"github.com/allocscope/allocscope/cmd/allocscope/target"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
@@ -37,6 +42,7 @@ type Environment struct {
 type Options struct {
 	PID           int
 	NoChildren    bool
+	Limit         flagvalue.Size     // of memory, that allocscope cannot see; none: none
 	Duration      flagvalue.Duration // 0: until Ctrl-C
 	Warmup        flagvalue.Duration // 0: detected
 	Tolerable     flagvalue.Rate
@@ -52,10 +58,13 @@ type Options struct {
 	Native        string
 	Components    flagvalue.Components
 	Output        string // empty: allocscope-PID-TIME
+	LinksLatest   bool   // allocscope-latest leads to Output, as it does to the default folder
 	Force         bool
 	JSON          bool
 	Details       bool // print the numbers behind the result, too
 	NoTUI         bool
+	Quiet         bool // prints the verdict alone, and logs warnings and errors
+	Color         console.Color
 
 	// Speed is how many times faster than a real trainer the process lives. It is 1 but in tests.
 	Speed float64
@@ -76,9 +85,9 @@ const (
 
 // NewCommand returns the command.
 func NewCommand(environment func(*cobra.Command) Environment) *cobra.Command {
-	options := Options{Overhead: defaultOverheadPercent, Speed: 1}
+	options, choice := DefaultOptions(), target.Choice{}
 	command := &cobra.Command{
-		Use:   "trace --pid N [--duration 5m]",
+		Use:   "trace PID [--duration 5m]",
 		Short: "Trace a running process and find its leaks",
 		Long: `Trace attaches to a running process, judges whether its memory leaks, and names the code
 that accumulates it. It writes a folder with pprof profiles: growth.pb.gz (what
@@ -94,44 +103,104 @@ A terminal shows a screen, with its keys in the last line. Elsewhere a status li
 every 10 s.
 
 Ctrl-C ends the trace and writes the files. A second Ctrl-C quits without them.`,
-		Example: `  sudo allocscope trace --pid 4242 --duration 5m
-  go tool pprof -top allocscope-4242-*/growth.pb.gz
-  sudo allocscope trace --pid 4242 --marks train.log`,
-		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			if !command.Flags().Changed("overhead") {
-				options.OwnFloor = defaultOwnFloor
-			}
-			return Run(command.Context(), options, environment(command))
+		Example: `  allocscope ps
+  sudo allocscope trace 4242 --duration 5m
+  sudo allocscope trace --name train.py --fail-on leak -d 15m
+  sudo allocscope trace 4242 --marks train.log
+  sudo ALLOCSCOPE_OVERHEAD=1% allocscope trace 4242`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(command *cobra.Command, arguments []string) error {
+			return runCommand(command, arguments, &choice, options, environment(command))
+		},
+		Annotations: map[string]string{
+			cli.Environment: environmentHelp,
+			cli.ExitStatus: exit.Help(exit.Done, exit.Failed, exit.Refused, exit.Found,
+				exit.Inconclusive),
 		},
 	}
 
+	choice.AddPID(command.Flags(), "process to trace, as the argument PID")
+	choice.AddName(command.Flags())
 	options.addTargetFlags(command)
-	options.addSourceFlags(command)
+	options.addVerdictFlags(command)
 	options.addOutputFlags(command)
-	if err := command.MarkFlagRequired("pid"); err != nil {
-		panic(err) // the flag is defined above
-	}
+	options.addSourceFlags(command)
+	groupFlags(command)
 
 	return command
 }
 
-// addTargetFlags defines the flags that choose the process and its judgement.
+// DefaultOptions are the options of a trace without any flag.
+func DefaultOptions() Options {
+	return Options{
+		Overhead: defaultOverheadPercent, OwnFloor: defaultOwnFloor, Speed: 1,
+		Sources: source.Names(), MaxLive: kernel.DefaultMaxLive, Native: NativeOutside,
+	}
+}
+
+const environmentHelp = `  Every flag can be set by a variable: ALLOCSCOPE_OVERHEAD=1% for --overhead 1%,
+  ALLOCSCOPE_FAIL_ON=leak for --fail-on leak. A flag wins over its variable. sudo drops
+  variables: sudo ALLOCSCOPE_OVERHEAD=1% allocscope trace PID, or sudo -E.
+  NO_COLOR turns colours off, unless --color always is given.`
+
+// groupFlags arranges the help: what most people need first, flags for experts last.
+func groupFlags(command *cobra.Command) {
+	set := command.Flags()
+	cli.Group(set, "Target", "pid", "name", "no-children", "duration")
+	cli.Group(set, "Verdict", "warmup", "tolerable", "limit", "fail-on", "marks")
+	cli.Group(set, "Cost", "overhead")
+	cli.Group(set, "Output", "output", "force", "details", "verbose", "json", "no-tui")
+	cli.Group(set, "Sources and cost, for experts", "sources", "interval", "snapshot-every",
+		"max-live", "native", "step-symbol", "components")
+}
+
+// runCommand traces the process that flags and arguments choose.
+func runCommand(
+	command *cobra.Command, arguments []string, choice *target.Choice, options Options,
+	env Environment,
+) (err error) {
+	set := command.Flags()
+	if set.Changed("overhead") {
+		options.OwnFloor = 0
+	}
+
+	if options.PID, err = choice.Resolve(arguments, "allocscope trace", true); err != nil {
+		return err
+	}
+	if options.Quiet, err = set.GetBool(cli.QuietFlag); err != nil {
+		return err
+	}
+	if options.Quiet && options.Details {
+		return exit.Usage(errors.New("--quiet and --details: give one of them"))
+	}
+	if color, ok := set.Lookup(cli.ColorFlag).Value.(*console.Color); ok {
+		options.Color = *color
+	}
+
+	return Run(command.Context(), options, env)
+}
+
+// addTargetFlags defines the flags that choose what is traced, and how long.
 func (o *Options) addTargetFlags(command *cobra.Command) {
 	set := command.Flags()
-	set.IntVarP(&o.PID, "pid", "p", 0, "process to trace")
 	set.BoolVar(&o.NoChildren, "no-children", false,
 		"trace this process alone, not what it launches")
 	set.VarP(&o.Duration, "duration", "d", "how long to trace: 300, 5m (default until Ctrl-C)")
+}
+
+// addVerdictFlags defines the flags of the judgement.
+func (o *Options) addVerdictFlags(command *cobra.Command) {
+	set := command.Flags()
 	set.Var(&o.Warmup, "warmup",
 		"measure growth from this time on: 2m (default the detected end of the warm-up)")
 	set.Var(&o.Tolerable, "tolerable", "growth that is harmless: 10MiB/min")
-	set.Var(&o.FailOn, "fail-on", "exit with status 3 if RSS or GPU memory leaks: "+
-		"leak (confirmed) or suspected (also suspected)")
+	set.Var(&o.Limit, "limit",
+		"memory limit of the job that allocscope cannot see, for the forecast: 32GiB, 32GB "+
+			"(KB is 1000 bytes, KiB 1024)")
+	set.Var(&o.FailOn, "fail-on", "exit with status 3 if RSS or GPU memory leaks, and 4 where the "+
+		"trace cannot tell: leak (confirmed) or suspected (also suspected)")
 	set.StringVar(&o.Marks, "marks", "",
-		"file to follow, or - for stdin: lines \"allocscope: TEXT\" become marks")
-	set.StringVar(&o.StepSymbol, "step-symbol", "",
-		"function that runs once a step, as LIB:SYMBOL (default PyTorch's backward pass)")
+		"log of the job to follow, or - for stdin: lines \"allocscope: TEXT\" become marks")
 }
 
 // addSourceFlags defines the flags that choose what is recorded.
@@ -140,41 +209,45 @@ func (o *Options) addSourceFlags(command *cobra.Command) {
 	set.StringSliceVar(&o.Sources, "sources", source.Names(),
 		"sources to attach; without heap, allocation sites of heap memory are unknown")
 	set.Var(
+		&o.Interval,
+		"interval",
+		"mean bytes between samples: auto (the finest that the budget pays for), "+
+			"1 (every allocation), 64KiB, 2MiB",
+	)
+	set.Var(
 		&o.SnapshotEvery,
 		"snapshot-every",
 		"time between snapshots (default a sixtieth of the "+
 			"duration; under two minutes a thirtieth, at least 1s; up to five times as long "+
 			"where snapshots cost too much)",
 	)
-	set.Var(&o.Overhead, "overhead",
-		"limit of the slow-down of any thread, and of allocscope's own CPU as a share of the "+
-			"job's: 3%, 0.5%, off (every call is probed)")
-	set.Var(
-		&o.Interval,
-		"interval",
-		"mean bytes between samples: auto (the finest that the budget pays for), "+
-			"1 (every allocation), 64KiB, 2MiB",
-	)
 	set.IntVar(&o.MaxLive, "max-live", kernel.DefaultMaxLive, "maximum live sampled allocations")
 	set.StringVar(&o.Native, "native", NativeOutside,
 		"native frames to keep besides Python's: outside (the interpreter) or all")
 	set.Var(&o.Components, "components",
 		"file of rules that assign stacks to components; they precede the built-in ones")
+	set.StringVar(&o.StepSymbol, "step-symbol", "",
+		"function that runs once a step, as LIB:SYMBOL (default PyTorch's backward pass)")
 }
 
 // addOutputFlags defines the flags that choose what is written, and where.
 func (o *Options) addOutputFlags(command *cobra.Command) {
 	set := command.Flags()
-	set.StringVarP(&o.Output, "output", "o", "", "folder to write (default ./allocscope-PID-TIME)")
+	set.Var(&o.Overhead, "overhead",
+		"limit of the slow-down of any thread, and of allocscope's own CPU as a share of the "+
+			"job's: 3%, 0.5%, off (every call is probed)")
+	set.StringVarP(&o.Output, "output", "o", "",
+		"folder to write (default ./allocscope-PID-TIME, and allocscope-latest leads to it)")
 	set.BoolVarP(&o.Force, "force", "f", false,
 		"replace the files of an earlier trace in the folder")
 	set.BoolVar(&o.Details, "details", false, "print the numbers behind the result, too")
 	set.BoolVar(&o.JSON, "json", false, "print the summary as JSON instead of a table")
+	set.BoolVarP(&o.Details, "verbose", "v", false, "the same as --details")
 	set.BoolVar(&o.NoTUI, "no-tui", false,
 		"print plain lines, on a terminal too, instead of a screen")
 }
 
-// check refuses combinations that make no sense.
+// check refuses wrong values and combinations that make no sense.
 func (o *Options) check() error {
 	timeAxis := flagvalue.Axis{Unit: summary.AxisSeconds}
 	if _, err := timeAxis.Rate("--tolerable", o.Tolerable); err != nil {
@@ -231,11 +304,11 @@ func (o *Options) sessionOptions() tracer.Options {
 	}
 }
 
-// Run traces until the context ends, the process exits or the duration has passed. The error is a
-// *flagvalue.FailOnError where the verdict is to be a failure.
+// Run traces until the context ends, the process exits or the duration has passed. The error has its
+// exit status where the verdict is to be a failure, or the trace was refused before its start.
 func Run(ctx context.Context, options Options, env Environment) (err error) {
 	if err := options.check(); err != nil {
-		return err
+		return exit.Usage(err)
 	}
 	if err := volunteerForOOM(); err != nil {
 		slog.Warn(err.Error())
@@ -247,10 +320,12 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	session, err := tracer.Open(ctx, options.sessionOptions())
 	if errors.Is(err, context.Canceled) {
 		slog.Warn("interrupted before tracing started: nothing is written")
-		return nil
+		return options.FailOn.Check(flagvalue.Outcome{
+			What: "the verdict", Class: verdict.ClassTooShort,
+		})
 	}
 	if err != nil {
-		return err
+		return exit.Refuse(err)
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
 	options.logSession(session)
@@ -258,13 +333,13 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 
 	dir, err := options.createFolder()
 	if err != nil {
-		return err
+		return exit.Refuse(err)
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 
 	marks, err := options.receiveMarks()
 	if err != nil {
-		return err
+		return exit.Refuse(err)
 	}
 	defer marks.Close()
 
@@ -286,6 +361,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	if err := errors.Join(err, finishErr); err != nil {
 		return err
 	}
+	options.linkLatest(dir)
 
 	return options.FailOn.Check(outcomes...)
 }
@@ -322,8 +398,18 @@ func (o *Options) createFolder() (*folder.Folder, error) {
 	}
 
 	path := o.Output
-	if path == "" {
+	if path == "" { // linkLatest makes a link to it
 		path = fmt.Sprintf("allocscope-%d-%s", o.PID, time.Now().Format("20060102-150405"))
 	}
 	return folder.Create(path, owner, o.Force)
+}
+
+// linkLatest makes allocscope-latest lead to the folder, where it has a default name.
+func (o *Options) linkLatest(dir *folder.Folder) {
+	if o.Output != "" && !o.LinksLatest {
+		return
+	}
+	if err := dir.LinkLatest(); err != nil {
+		slog.Warn(err.Error())
+	}
 }

@@ -145,12 +145,11 @@ func (r *Recorder) print(s *summary.Summary, place words.Place) error {
 		return s.Write(r.env.Out)
 	}
 
-	fmt.Fprintln(r.env.Out)
-	err := PrintResult(r.env.Out, s, place, nil)
-	if err == nil && r.options.Details {
-		err = PrintDetails(r.env.Out, s, place.Dir)
+	o := r.options
+	if !o.Quiet {
+		fmt.Fprintln(r.env.Out)
 	}
-	return err
+	return PrintResult(r.env.Out, s, place, Print{o.Quiet, o.Details, o.Color})
 }
 
 // PlaceOf is where the commands of a result are typed: in this shell, about a folder.

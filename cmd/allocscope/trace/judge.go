@@ -55,7 +55,7 @@ func (r *Recorder) CaseOf(process *growth.ProcessHistory) judge.Case {
 		Criteria: r.criteria(), Components: r.options.Components.Rules,
 	}
 
-	if first := r.headroom(process); first.Of != "" {
+	if first := r.Headroom(process); first.Of != "" {
 		c.Headroom = first.Left
 	}
 
@@ -65,11 +65,13 @@ func (r *Recorder) CaseOf(process *growth.ProcessHistory) judge.Case {
 	return c
 }
 
-// headroom is what is left, at the last sample, until a process meets its first limit; nil: no process
+// Headroom is what is left, at the last sample, until a process meets its first limit; nil: no process
 // was traced.
-func (r *Recorder) headroom(process *growth.ProcessHistory) (first growth.Headroom) {
+func (r *Recorder) Headroom(process *growth.ProcessHistory) (first growth.Headroom) {
 	if n := len(r.history.Rows); n > 0 {
-		first = r.history.Rows[n-1].System.Headroom()
+		last := r.history.Rows[n-1]
+		given := growth.GivenHeadroom(int64(r.options.Limit.Bytes), last.Tree)
+		first = last.System.Headroom().Nearest(given)
 	}
 	if process != nil {
 		first = first.Nearest(process.Headroom)

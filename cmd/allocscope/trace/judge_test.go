@@ -31,7 +31,7 @@ func logged(t *testing.T) *bytes.Buffer {
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
 	var text bytes.Buffer
-	slog.SetDefault(console.New(&text).Logger(false))
+	slog.SetDefault(console.New(&text).Logger(slog.LevelInfo, console.ColorAuto))
 	return &text
 }
 

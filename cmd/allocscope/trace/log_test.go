@@ -79,7 +79,7 @@ func testOverheadNoLimit(t *testing.T) {
 func testChanges(t *testing.T) {
 	var out bytes.Buffer
 	before := slog.Default()
-	slog.SetDefault(console.New(&out).Logger(false))
+	slog.SetDefault(console.New(&out).Logger(slog.LevelInfo, console.ColorAuto))
 	defer slog.SetDefault(before)
 	changes := make([]overhead.Change, 3)
 	for i := range changes {

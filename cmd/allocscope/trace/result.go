@@ -9,6 +9,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
@@ -22,13 +25,30 @@ const (
 	maxUndecided     = 3
 )
 
-// PrintResult prints the result of a trace in at most fifteen lines. paint may colour the name of
-// the verdict; nil does not.
-func PrintResult(
-	out io.Writer, s *summary.Summary, place words.Place, paint func(string) string,
-) error {
-	lines := words.ResultOf(s, place).Lines(paint)
+// A Print is how a result is printed.
+type Print struct {
+	// Quiet prints the verdict alone, and Details the numbers behind the result, too.
+	Quiet, Details bool
+	Color          console.Color
+}
+
+// PrintResult prints the result of a trace in at most fifteen lines.
+func PrintResult(out io.Writer, s *summary.Summary, place words.Place, how Print) error {
+	result := words.ResultOf(s, place)
+	paint := func(name string) string { return name }
+	if how.Color.Enabled(out) {
+		style := ansi.NewStyle().Bold().ForegroundColor(console.ColorOf(result.Class))
+		paint = style.Styled
+	}
+
+	lines := result.Lines(paint)
+	if how.Quiet {
+		lines = lines[:1]
+	}
 	_, err := fmt.Fprintln(out, strings.Join(lines, "\n"))
+	if err == nil && how.Details {
+		err = PrintDetails(out, s, place.Dir)
+	}
 	return err
 }
 

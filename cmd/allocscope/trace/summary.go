@@ -228,7 +228,7 @@ func stepsOf(v ProcessVerdict, baseline time.Duration) *summary.Steps {
 
 // limit is the memory limit that a process would reach first, at the end; nil: none is known.
 func (r *Recorder) limit(main *growth.ProcessHistory) *summary.Limit {
-	first := r.headroom(main)
+	first := r.Headroom(main)
 	if first.Of == "" {
 		return nil
 	}

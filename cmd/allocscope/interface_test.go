@@ -1,0 +1,417 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestInterface(t *testing.T) {
+	t.Run("exit status", testExitStatus)
+	t.Run("usage hint", testUsageHint)
+	t.Run("candidates", testCandidates)
+	t.Run("name", testName)
+	t.Run("ps", testPS)
+	t.Run("positional PID", testPositional)
+	t.Run("environment", testEnvironment)
+	t.Run("environment refused", testEnvironmentRefused)
+	t.Run("quiet", testQuiet)
+	t.Run("color", testColor)
+	t.Run("limit", testLimit)
+	t.Run("latest", testLatest)
+	t.Run("help", testHelp)
+	t.Run("examples", testExamples)
+}
+
+// recordedFile is a file of a recorded series.
+func recordedFile(t *testing.T, mb func(seconds float64) float64) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "series.csv")
+	writeFile(t, path, recorded(mb), 0o600)
+	return path
+}
+
+// Every status of the table is reached by a call.
+func testExitStatus(t *testing.T) {
+	t.Parallel()
+	leak, flat := recordedFile(t, growingSteadily), recordedFile(t, standingStill)
+	short := filepath.Join(t.TempDir(), "short.csv")
+	writeFile(t, short, "time_s,rss_mb\n0,100\n1,101\n2,102\n", 0o600)
+
+	seen := make(map[int]bool)
+	for _, c := range []struct {
+		arguments string
+		want      exit.Status
+	}{
+		{"version", exit.Done},
+		{"--version", exit.Done},
+		{"trace --help", exit.Done},
+		{"verdict --fail-on leak " + flat, exit.Done},
+		{"verdict " + short, exit.Done},
+		{"verdict /proc/self/cmdline", exit.Failed},
+		{"trace", exit.Refused},
+		{"trace --no-such-flag 1", exit.Refused},
+		{"trace 2147483647", exit.Refused},
+		{"trace -p 2", exit.Refused},
+		{"mark 2147483647", exit.Refused},
+		{"mark", exit.Refused},
+		{"report /nowhere", exit.Refused},
+		{"view /nowhere", exit.Refused},
+		{"view --http nowhere /", exit.Refused},
+		{"diff /nowhere", exit.Refused},
+		{"diff /nowhere /neither", exit.Refused},
+		{"verdict", exit.Refused},
+		{"verdict --fail-on always " + leak, exit.Refused},
+		{"ps 1", exit.Refused},
+		{"demo --duration 1h", exit.Refused},
+		{"doctor x", exit.Refused},
+		{"no-such-command", exit.Refused},
+		{"version --quiet --debug", exit.Refused},
+		{"verdict --fail-on leak " + leak, exit.Found},
+		{"verdict --fail-on leak " + short, exit.Inconclusive},
+	} {
+		got := call(t, strings.Fields(c.arguments)...)
+		if got.wait() != int(c.want) {
+			t.Errorf("%s: %v, want exit status %d; stderr:\n%s", c.arguments, got.ProcessState, c.want,
+				got.stderr.String())
+		}
+		seen[got.wait()] = true
+	}
+
+	for status := range exit.Meanings {
+		if !seen[status] {
+			t.Errorf("no call ended with status %d", status)
+		}
+	}
+}
+
+func testUsageHint(t *testing.T) {
+	for arguments, want := range map[string]string{
+		"trace --pid abc 1":         `error: --pid "abc" is not a number`,
+		"verdict":                   "error: 0 files are named: name one (allocscope verdict FILE)",
+		"trace --max-live 0 -p 1":   "error: --max-live 0 is not between 1 and",
+		"trace --duration 1s -p 1x": `error: --pid "1x" is not a number`,
+	} {
+		c := call(t, strings.Fields(arguments)...)
+		c.mustEnd(2)
+		hint := fmt.Sprintf("try 'allocscope %s --help'", strings.Fields(arguments)[0])
+		if said := c.stderr.String(); !strings.HasPrefix(said, want) || lastLine(said) != hint {
+			t.Errorf("%s: want %q and the hint %q:\n%s", arguments, want, hint, said)
+		}
+	}
+
+	c := call(t, "trace", "2147483647") // right usage, but no process
+	c.mustEnd(2)
+	if strings.Contains(c.stderr.String(), "--help") {
+		t.Errorf("has a hint:\n%s", c.stderr.String())
+	}
+}
+
+// python starts a Python program with arguments of its own, which say what it is in command lines.
+func python(t *testing.T, launcher []string, arguments ...string) *tracertest.Target {
+	t.Helper()
+	const code = "import sys; print('ready', flush=True); sys.stdin.read()"
+	program := append(slices.Clone(launcher), "/usr/bin/python3", "-c", code)
+	program = append(program, arguments...)
+	return ready(tracertest.StartCommand(t, exec.Command(program[0], program[1:]...)))
+}
+
+func testCandidates(t *testing.T) {
+	target := python(t, nil, "candidate")
+	c := call(t, "trace")
+	c.mustEnd(2)
+	mustSay(t, "stderr", c.stderr.String(), "no process is chosen: allocscope trace PID",
+		"RSS", "AGE", "COMMAND")
+
+	c = call(t, "ps")
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), itoa(target.PID()))
+}
+
+func testName(t *testing.T) {
+	t.Parallel()
+	// The launcher and its child have the text: one job, whose launcher is meant.
+	launched := python(t, []string{"/usr/bin/nice"}, "one-of-its-name")
+	env := python(t, []string{"/bin/sh", "-c", `"$@"; :`, "sh"}, "under-a-shell")
+	first, second := python(t, nil, "twice", "--a"), python(t, nil, "twice", "--b")
+
+	for name, pid := range map[string]int{
+		"one-of-its-name": launched.PID(), "under-a-shell": env.PID(),
+		"twice --b": second.PID(),
+	} {
+		dir := newFolder(t)
+		c := begin(t, allocscope(t, "trace", "--name", name, "--output", dir, "--duration", "1s"))
+		c.mustEnd(0)
+		mustSay(t, "stderr", c.stderr.String(), fmt.Sprintf("--name %q is PID %d: ", name, pid))
+	}
+
+	dir := newFolder(t)
+	c := call(t, "trace", "--name", "twice", "--output", dir)
+	c.mustEnd(2)
+	mustSay(t, "stderr", c.stderr.String(), `"twice" is in the command lines of 2 jobs`,
+		itoa(first.PID()), itoa(second.PID()), "twice --a", "twice --b", "RSS", "AGE")
+	if exists(dir) {
+		t.Error("it makes a folder")
+	}
+}
+
+func testPS(t *testing.T) {
+	target := python(t, nil, "listed\x1b[31m")
+	c := call(t, "ps", "--json")
+	c.mustEnd(0)
+
+	var list struct {
+		Schema    string
+		SpanS     float64 `json:"span_s"`
+		Processes []struct {
+			PID       int
+			RSS       int64    `json:"rss_bytes"`
+			PerMin    *float64 `json:"rate_bytes_per_min"`
+			Role      growth.Role
+			Allocator string
+			Arguments []string
+			Readable  bool
+		}
+	}
+	if err := json.Unmarshal([]byte(c.stdout.String()), &list); err != nil {
+		t.Fatalf("%v in %s", err, c.stdout.String())
+	}
+	if list.Schema != "allocscope-ps/1" || list.SpanS < 1 {
+		t.Errorf("schema %q, span %v s", list.Schema, list.SpanS)
+	}
+
+	found := false
+	for _, p := range list.Processes {
+		if p.PID != target.PID() {
+			continue
+		}
+		found = true
+		if p.RSS <= 0 || p.PerMin == nil || p.Role != growth.RoleTrainer || !p.Readable ||
+			p.Allocator != "glibc" || p.Arguments[len(p.Arguments)-1] != "listed?[31m" {
+			t.Errorf("lists %+v", p)
+		}
+	}
+	if !found {
+		t.Errorf("PID %d is not in\n%s", target.PID(), c.stdout.String())
+	}
+
+	c = call(t, "ps", "--all")
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), itoa(os.Getpid()), "listed?[31m")
+	mustSay(t, "stderr", c.stderr.String(), "PACE is the growth of RSS over ")
+
+	c = begin(t, unprivileged(allocscope(t, "ps")))
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), itoa(target.PID()), "listed?[31m")
+	mustSay(t, "stderr", c.stderr.String(), "of other users could not be read: sudo allocscope ps")
+}
+
+func testPositional(t *testing.T) {
+	t.Parallel()
+	target, dir := startSteps(t), newFolder(t)
+	pid := itoa(target.PID())
+	call(t, "trace", pid, "--pid", pid, "--output", dir, "--duration", "1s").mustEnd(0)
+	if s := readSummary(t, dir); s.Process.PID != target.PID() {
+		t.Errorf("traced PID %d, want %s", s.Process.PID, pid)
+	}
+
+	c := call(t, "doctor", pid)
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), "ok    pid "+pid)
+
+	c = call(t, "mark", pid, "text")
+	c.mustEnd(1)
+	mustSay(t, "stderr", c.stderr.String(), "no trace of it", "allocscope trace "+pid)
+}
+
+func testEnvironment(t *testing.T) {
+	t.Parallel()
+	target, dir := startSteps(t), newFolder(t)
+	cmd := allocscope(t, "trace", "--overhead", "2%", itoa(target.PID()))
+	cmd.Env = append(cmd.Environ(), "ALLOCSCOPE_DURATION=1s", "ALLOCSCOPE_OUTPUT="+dir,
+		"ALLOCSCOPE_OVERHEAD=off", "ALLOCSCOPE_PID=1", "ALLOCSCOPE_NO_TUI=1",
+		"ALLOCSCOPE_SOURCES=heap", "ALLOCSCOPE_OVERHAED=1%", "ALLOCSCOPE_JSON=true")
+	c := begin(t, cmd)
+	c.mustEnd(0)
+	mustSay(t, "stderr", c.stderr.String(),
+		"warn: there is no flag for the environment variable ALLOCSCOPE_OVERHAED\n")
+
+	s := readSummary(t, dir)
+	if s.Process.PID != target.PID() || s.Overhead.Limit != 0.02 || len(s.Sources) == 0 {
+		t.Errorf("PID %d, limit %v, sources %+v", s.Process.PID, s.Overhead.Limit, s.Sources)
+	}
+	for _, source := range s.Sources {
+		if (source.Name == "heap") != (source.State == summary.SourceAttached) {
+			t.Errorf("source %s is %s", source.Name, source.State)
+		}
+	}
+	if !strings.HasPrefix(c.stdout.String(), "{") {
+		t.Errorf("prints no JSON:\n%s", c.stdout.String())
+	}
+}
+
+func testEnvironmentRefused(t *testing.T) {
+	for entry, want := range map[string]string{
+		"ALLOCSCOPE_OVERHEAD=many": `ALLOCSCOPE_OVERHEAD: "many" is not a share`,
+		"ALLOCSCOPE_PID=abc":       `ALLOCSCOPE_PID "abc" is not a number`,
+		"ALLOCSCOPE_MAX_LIVE=abc":  `ALLOCSCOPE_MAX_LIVE "abc" is not a number`,
+		"ALLOCSCOPE_FORCE=maybe":   `ALLOCSCOPE_FORCE "maybe" is neither true nor false`,
+	} {
+		cmd := allocscope(t, "trace")
+		cmd.Env = append(cmd.Environ(), entry)
+		c := begin(t, cmd)
+		c.mustEnd(2)
+		mustSay(t, "stderr", c.stderr.String(), want, "try 'allocscope trace --help'")
+	}
+}
+
+func testQuiet(t *testing.T) {
+	t.Parallel()
+	target, dir := startSteps(t), newFolder(t)
+	c := call(t, "trace", "--quiet", itoa(target.PID()), "--output", dir, "--duration", "11s")
+	c.mustEnd(0)
+	if c.stderr.String() != "" {
+		t.Errorf("stderr:\n%s", c.stderr.String())
+	}
+}
+
+func testColor(t *testing.T) {
+	for flag, want := range map[string]string{
+		"always": "\x1b[38;5;160merror:\x1b[0m ", "auto": "error: ", "never": "error: ",
+	} {
+		c := call(t, "report", "/nowhere", "--color", flag)
+		c.mustEnd(2)
+		if !strings.HasPrefix(c.stderr.String(), want) {
+			t.Errorf("--color %s prints %q", flag, c.stderr.String())
+		}
+
+		cmd := allocscope(t, "report", "/nowhere")
+		cmd.Env = append(cmd.Environ(), "ALLOCSCOPE_COLOR="+flag)
+		c = begin(t, cmd)
+		c.mustEnd(2)
+		if !strings.HasPrefix(c.stderr.String(), want) {
+			t.Errorf("ALLOCSCOPE_COLOR=%s: it prints %q", flag, c.stderr.String())
+		}
+	}
+}
+
+func testLimit(t *testing.T) {
+	t.Parallel()
+	target, dir := startSteps(t), newFolder(t)
+	call(t, "trace", itoa(target.PID()), "--limit", "64MiB", "--output", dir,
+		"--duration", "2s").mustEnd(0)
+
+	const limit = 64 << 20
+	got := readSummary(t, dir).Limit
+	if got == nil || got.Of != growth.LimitGiven || got.Bytes != limit || got.HeadroomBytes <= 0 ||
+		got.HeadroomBytes >= limit {
+		t.Errorf("limit %+v", got)
+	}
+}
+
+func testLatest(t *testing.T) {
+	t.Parallel()
+	target := startSteps(t)
+	where := t.TempDir()
+	in := func(arguments ...string) *command {
+		cmd := allocscope(t, arguments...)
+		cmd.Dir = where
+		return begin(t, cmd)
+	}
+
+	c := in("report")
+	c.mustEnd(2)
+	mustSay(t, "stderr", c.stderr.String(), "there is no allocscope-latest here",
+		"allocscope report DIR")
+
+	in("trace", itoa(target.PID()), "--duration", "1s").mustEnd(0)
+	name, err := os.Readlink(filepath.Join(where, folder.LatestLink))
+	if err != nil || !strings.HasPrefix(name, fmt.Sprintf("allocscope-%d-", target.PID())) {
+		t.Fatalf("the link leads to %q, %v", name, err)
+	}
+
+	if err := os.Remove(filepath.Join(where, name, folder.ReportFile)); err != nil {
+		t.Fatal(err)
+	}
+	in("report").mustEnd(0)
+	if !exists(filepath.Join(where, name, folder.ReportFile)) {
+		t.Error("there is no report")
+	}
+
+	view := in("view")
+	view.await("the address is printed", func() bool {
+		return strings.HasPrefix(view.stdout.String(), "http://127.0.0.1:")
+	})
+	view.interrupt()
+
+	c = in("view", name, "another")
+	c.mustEnd(2)
+	mustSay(t, "stderr", c.stderr.String(), "2 folders are named", "the newest is "+name)
+
+	in("trace", itoa(target.PID()), "--duration", "1s", "--output", "elsewhere").mustEnd(0)
+	if again, err := os.Readlink(filepath.Join(where, folder.LatestLink)); again != name {
+		t.Errorf("the link leads to %q, %v", again, err)
+	}
+}
+
+func testHelp(t *testing.T) {
+	for name, wanted := range map[string][]string{
+		"trace": {
+			"\nTarget:\n", "\nVerdict:\n", "\nCost:\n", "\nOutput:\n", "for experts:\n",
+			"\nEnvironment:\n", "\nExit status:\n", "  4  inconclusive",
+		},
+		"diff":    {"\nExit status:\n", "  2  refused"},
+		"verdict": {"\nExit status:\n", "  3  a leak was found"},
+	} {
+		c := call(t, name, "--help")
+		c.mustEnd(0)
+		mustSay(t, "the help of "+name, c.stdout.String(), wanted...)
+		for line := range strings.Lines(c.stdout.String()) {
+			if len(strings.TrimSuffix(line, "\n")) > 110 {
+				t.Errorf("the help of %s has a line of %d bytes: %s", name, len(line), line)
+			}
+		}
+	}
+}
+
+// The examples of the help have flags that exist, and values that they can have.
+func testExamples(t *testing.T) {
+	count := 0
+	for _, command := range newRootCommand(console.New(io.Discard)).Commands() {
+		for line := range strings.Lines(command.Example) {
+			words := strings.Fields(line)
+			words = slices.DeleteFunc(words, func(word string) bool {
+				return word == "sudo" || strings.HasPrefix(word, "ALLOCSCOPE_")
+			})
+			if len(words) == 0 || words[0] != "allocscope" {
+				t.Errorf("%s: an example begins with another command: %s", command.Name(), line)
+				continue
+			}
+
+			called, arguments, err := newRootCommand(console.New(io.Discard)).Find(words[1:])
+			if err == nil {
+				err = called.ParseFlags(arguments)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", strings.TrimSpace(line), err)
+			}
+			count++
+		}
+	}
+	if count < 10 {
+		t.Errorf("there are %d examples", count)
+	}
+}

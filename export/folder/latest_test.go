@@ -1,0 +1,203 @@
+package folder
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const other = 65534 // nobody
+
+// linked makes a folder of a name in the working directory, and a link to it.
+func linked(t *testing.T, name string, owner Owner) error {
+	t.Helper()
+	f, err := Create(name, owner, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return f.LinkLatest()
+}
+
+// mustLead checks where the link leads and whose it is, and that nothing else is left behind.
+func mustLead(t *testing.T, to string, uid int) {
+	t.Helper()
+	if got, err := os.Readlink(LatestLink); err != nil || got != to {
+		t.Errorf("the link leads to %q, %v; want %q", got, err, to)
+	}
+	info, err := os.Lstat(LatestLink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Sys().(*syscall.Stat_t).Uid; int(got) != uid {
+		t.Errorf("the link belongs to UID %d, want %d", got, uid)
+	}
+	mustBeClean(t)
+}
+
+func mustBeClean(t *testing.T) {
+	t.Helper()
+	if left, _ := filepath.Glob(".*"); len(left) > 0 {
+		t.Errorf("leaves %q behind", left)
+	}
+}
+
+// inSharedDirectory changes to a directory that everybody may write, as /tmp.
+func inSharedDirectory(t *testing.T) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	if err := os.Chmod(".", 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLinkLatest(t *testing.T) {
+	inSharedDirectory(t)
+	for _, c := range []struct {
+		name  string
+		owner Owner
+	}{
+		{"allocscope-1-a", Owner{other, other}},
+		{"allocscope-2-b", Owner{other, other}}, // replaces it
+		{"allocscope-3-c", Owner{}},             // root replaces it only where it is its own
+	} {
+		err := linked(t, c.name, c.owner)
+		if c.owner.UID == 0 {
+			if err == nil || !strings.Contains(err.Error(), "UID 65534") {
+				t.Errorf("the link of another user: %v", err)
+			}
+			mustLead(t, "allocscope-2-b", other)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustLead(t, c.name, c.owner.UID)
+	}
+
+	// Elsewhere root may replace it: a directory of one user.
+	if err := os.Chmod(".", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path, err := Choose(nil, "allocscope view", Owner{})
+	if path != "allocscope-2-b" || err != nil {
+		t.Errorf("the latest is %q, %v", path, err)
+	}
+	if err := linked(t, "allocscope-4-d", Owner{}); err != nil {
+		t.Error(err)
+	}
+	mustLead(t, "allocscope-4-d", 0)
+}
+
+func TestLinkLatestShared(t *testing.T) {
+	inSharedDirectory(t)
+	if err := linked(t, "allocscope-2-b", Owner{other, other}); err != nil {
+		t.Fatal(err)
+	}
+	path, err := Choose(nil, "allocscope view", Owner{other, other})
+	if path != "allocscope-2-b" || err != nil {
+		t.Errorf("the latest is %q, %v", path, err)
+	}
+}
+
+// What stands where the link would be stays, and so does what it leads to.
+func TestLinkLatestKeeps(t *testing.T) {
+	for name, make := range map[string]func() error{
+		"a file":      func() error { return os.WriteFile(LatestLink, []byte("mine"), 0o600) },
+		"a directory": func() error { return os.Mkdir(LatestLink, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			if err := make(); err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.Lstat(LatestLink)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			err = linked(t, "allocscope-1-a", Owner{})
+			if err == nil || !strings.Contains(err.Error(), "is no symbolic link") {
+				t.Errorf("%v", err)
+			}
+			after, err := os.Lstat(LatestLink)
+			if err != nil || !os.SameFile(before, after) {
+				t.Errorf("%s was replaced: %v", name, err)
+			}
+			mustBeClean(t)
+
+			path, err := Choose(nil, "allocscope view", Owner{})
+			if err == nil || !strings.Contains(err.Error(), "is no symbolic link") {
+				t.Errorf("the latest is %q, %v", path, err)
+			}
+		})
+	}
+
+	t.Run("what a link leads to", func(t *testing.T) {
+		t.Chdir(t.TempDir())
+		victim := filepath.Join(t.TempDir(), "victim")
+		if err := os.WriteFile(victim, []byte("mine"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(victim, LatestLink); err != nil {
+			t.Fatal(err)
+		}
+		if err := linked(t, "allocscope-1-a", Owner{other, other}); err != nil {
+			t.Fatal(err)
+		}
+		mustLead(t, "allocscope-1-a", other)
+		if text, err := os.ReadFile(victim); err != nil || string(text) != "mine" {
+			t.Errorf("the victim holds %q, %v", text, err)
+		}
+	})
+
+	t.Run("a folder elsewhere", func(t *testing.T) {
+		t.Chdir(t.TempDir())
+		err := linked(t, filepath.Join(t.TempDir(), "out"), Owner{})
+		if err == nil || !strings.Contains(err.Error(), "not below") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestChoose(t *testing.T) {
+	inSharedDirectory(t)
+	refused := func(want string, arguments ...string) {
+		t.Helper()
+		path, err := Choose(arguments, "allocscope view", Owner{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %q, %v; want %q", arguments, path, err, want)
+		}
+	}
+
+	refused("there is no allocscope-latest here")
+	if path, err := Choose([]string{"any"}, "allocscope view", Owner{}); path != "any" || err != nil {
+		t.Errorf("%q, %v", path, err)
+	}
+
+	for i, name := range []string{"a", "b", "c"} {
+		if err := os.Mkdir(name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(time.Duration([]int{1, 3, 2}[i]) * time.Hour)
+		if err := os.Chtimes(name, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused("3 folders are named, and one can be shown: the newest is b (allocscope view b)",
+		"a", "b", "c")
+	refused("2 folders are named", "none", "neither")
+
+	if err := os.Symlink("/etc", LatestLink); err != nil {
+		t.Fatal(err)
+	}
+	refused(`leads out of this folder, to "/etc"`)
+
+	if err := os.Lchown(LatestLink, 1234, 1234); err != nil {
+		t.Fatal(err)
+	}
+	refused("belongs to UID 1234, not to you")
+}

@@ -133,7 +133,7 @@ func testCandidates(t *testing.T) {
 	target := python(t, nil, "candidate")
 	c := call(t, "trace")
 	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "no process is chosen: allocscope trace PID",
+	mustSay(t, "stderr", c.stderr.String(), "name the process: allocscope trace PID",
 		"RSS", "AGE", "COMMAND")
 
 	c = call(t, "ps")

@@ -50,12 +50,12 @@ func testFlags(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	pid, sources := itoa(startSteps(t).PID()), strings.Join(source.Names(), ", ")
 	for flags, words := range map[string][]string{
-		"":                             {"no process is chosen: allocscope trace PID"},
+		"":                             {"name the process: allocscope trace PID"},
 		"--pid abc":                    {`--pid "abc" is not a number`},
 		"--pid 99999999999999999999":   {`--pid "99999999999999999999" is out of range`},
 		"--pid 2 --name x":             {`--name "x" and PID 2: give one of them`},
 		"--name no-such-text":          {`--name "no-such-text": no process has it`},
-		"--quiet --verbose":            {"--quiet and --verbose"},
+		"--quiet --verbose":            {"--quiet and --details"},
 		"--color sometimes":            {"--color", `"sometimes" is neither auto nor`},
 		"--limit 0":                    {"--limit", `"0" is not a size`},
 		"--pid 0":                      {"pid 0", "no such process"},

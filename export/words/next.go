@@ -146,7 +146,7 @@ func (p Place) trace(pid int, flags string) string {
 }
 
 // longer is the command that traces for as long as the verdict needs: a trace that goes on from this
-// one, or one of its own where the process has ended.
+// one, or one of the next run where the process has ended.
 func (p Place) longer(s *summary.Summary) string {
 	const shortest = 5 * 60
 	seconds := float64(shortest)
@@ -156,7 +156,10 @@ func (p Place) longer(s *summary.Summary) string {
 
 	length := units.Duration(secondsOf(inMinutes(seconds)))
 	pid := askedPID(s)
-	if p.Dir == "" || hasEnded(s) {
+	switch {
+	case hasEnded(s), p.Ended:
+		return "trace its next run: " + p.sudo() + "trace PID --duration " + length
+	case p.Dir == "":
 		return p.trace(pid, "--duration "+length)
 	}
 	return p.trace(pid, "--continue "+ShellQuote(p.Dir)+" --duration "+length)

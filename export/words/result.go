@@ -63,6 +63,8 @@ type Place struct {
 	Dir string
 	// Sudo is true where root's rights come from sudo.
 	Sudo bool
+	// Ended is true where the process ends with the trace, whatever the summary says.
+	Ended bool
 }
 
 // ResultOf returns the result of a trace. GPU memory takes the place of the RSS where it alone grows.

@@ -81,7 +81,7 @@ allocscope-latest lead to the trace.`,
 
 	set := command.Flags()
 	set.VarP(&options.Duration, "duration", "d", "how long to trace, at most 10m")
-	set.BoolVarP(&options.Details, "verbose", "v", false, "print all tables of the result")
+	set.BoolVarP(&options.Details, "verbose", "v", false, "print the numbers behind the result, too")
 	set.BoolVar(&options.NoTUI, "no-tui", false,
 		"print plain lines, on a terminal too, instead of a screen")
 	return command
@@ -119,7 +119,7 @@ func run(ctx context.Context, options trace.Options, env trace.Environment) (err
 
 	options.PID = started.command.Process.Pid
 	options.Output = filepath.Join(path, traceName)
-	options.LinksLatest = true
+	options.LinksLatest, options.EndsTarget = true, true
 	slog.Info(fmt.Sprintf("PID %d runs %s and leaks 3 MiB a second", options.PID,
 		filepath.Join(path, scriptName)))
 	return trace.Run(ctx, options, env)

@@ -103,7 +103,7 @@ func (c *Choice) addArguments(arguments []string, command string) error {
 
 // missing is the error where no process is chosen, with some that could be.
 func missing(command string) error {
-	text := "no process is chosen: " + command + " PID"
+	text := "name the process: " + command + " PID"
 	all, err := tree.ListMachine()
 	if err != nil {
 		return errors.New(text)

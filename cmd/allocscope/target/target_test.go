@@ -46,7 +46,7 @@ func TestResolve(t *testing.T) {
 		{"", "python", 0, `"python" is not a PID (allocscope trace PID)`},
 		{"", "\x1b[31m", 0, "?[31m"},
 		{"--name x", "7", 0, `--name "x" and PID 7: give one of them`},
-		{"", "", 0, "no process is chosen: allocscope trace PID"},
+		{"", "", 0, "name the process: allocscope trace PID"},
 	} {
 		got, err := resolve(t, c.flags, c.arguments)
 		if got != c.want || (err != nil) != (c.refusal != "") {

@@ -66,6 +66,8 @@ type Options struct {
 	Quiet         bool // prints the verdict alone, and logs warnings and errors
 	Color         console.Color
 
+	// EndsTarget: who runs the trace ends the process after it.
+	EndsTarget bool
 	// Speed is how many times faster than a real trainer the process lives. It is 1 but in tests.
 	Speed float64
 }

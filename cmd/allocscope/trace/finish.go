@@ -126,6 +126,7 @@ func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 
 	sum.GPUMemory = r.gpuSummaries(gpus)
 	place := PlaceOf(r.folder.Path())
+	place.Ended = r.options.EndsTarget
 	sum.Text = words.ResultOf(sum, place).Text()
 	r.writeFile(folder.SummaryFile, sum.Write)
 	r.writeFile(folder.ReportFile, r.env.WriteReport(r.folder))

@@ -80,6 +80,9 @@ func (o *output) String() string {
 func allocscope(t *testing.T, arguments ...string) *exec.Cmd {
 	t.Helper()
 	tracertest.NeedsRoot(t)
+	if arguments[0] == "trace" && !slices.Contains(arguments, "--json") {
+		arguments = append(arguments, "--details") // the tests compare the numbers behind the result
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), guard)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, binary, arguments...)

@@ -78,7 +78,7 @@ memory leaks, how fast, and which code accumulates it.`,
 	root.PersistentFlags().BoolVar(&verbose, "debug", false,
 		"log which functions are probed and why, and the verifier's log")
 	root.SetErr(stderr)
-	root.AddCommand(newTraceCommand(stderr), mark.NewCommand(), newReportCommand(),
+	root.AddCommand(newTraceCommand(stderr), mark.NewCommand(), newShowCommand(), newReportCommand(),
 		newViewCommand(), newDiffCommand(), newVerdictCommand(), newDoctorCommand(),
 		newVersionCommand())
 	return root

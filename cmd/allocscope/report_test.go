@@ -52,7 +52,7 @@ func testReportFolder(t *testing.T) {
 
 		mustBelongTo(t, path, 0o600, 65534, 65533)
 		mustSay(t, "the report", readFile(t, filepath.Dir(path), filepath.Base(path)),
-			"<!doctype html>", "TOO SHORT", "PID 42", "read timeline.csv: no such file")
+			"<!doctype html>", "NOT ENOUGH DATA", "PID 42", "read timeline.csv: no such file")
 	}
 }
 

@@ -95,7 +95,7 @@ func runVerdict(command *cobra.Command, flags verdictFlags, path string) error {
 	}
 
 	verdict := summary.VerdictOf(verdict.Judge(file.Series, setting, axis.Criteria()), axis.Unit)
-	if err := printVerdict(command.OutOrStdout(), verdict, flags); err != nil {
+	if err := printVerdict(command.OutOrStdout(), path, verdict, flags); err != nil {
 		return err
 	}
 
@@ -171,13 +171,16 @@ func (f verdictFlags) setting(
 	return s, err
 }
 
-func printVerdict(out io.Writer, v summary.Verdict, flags verdictFlags) error {
+func printVerdict(out io.Writer, path string, v summary.Verdict, flags verdictFlags) error {
 	if flags.json {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(v)
 	}
-	limit := fmt.Sprintf("the limit of %s is reached", &flags.limit)
-	_, err := fmt.Fprintln(out, strings.Join(words.VerdictLines(v, limit), "\n  "))
+	limit := ""
+	if flags.limit.Bytes > 0 {
+		limit = "limit " + flags.limit.String()
+	}
+	_, err := fmt.Fprintln(out, strings.Join(words.VerdictResult(v, path, limit).Lines(nil), "\n"))
 	return err
 }

@@ -86,14 +86,14 @@ func testVerdictLeak(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	mustSay(t, "stdout", out, "LEAK: grows by 57", " MiB/min (95% CI ",
+	mustSay(t, "stdout", out, "LEAK   ", "+57", " MiB/min (95% CI ",
 		"the limit of 104800MB is reached in ", " min\n")
 
 	out, err = callVerdict(recorded(standingStill), "--fail-on", "suspected")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustSay(t, "stdout", out, "NO LEAK (plateau): no growth is seen")
+	mustSay(t, "stdout", out, "STABLE   ", "would have been seen")
 }
 
 func testVerdictSteps(t *testing.T) {
@@ -160,7 +160,7 @@ func testVerdictStatus(t *testing.T) {
 	c.mustEnd(0)
 	c = call(t, "verdict", path, "--fail-on", "suspected")
 	c.mustEnd(3)
-	mustSay(t, "stdout", c.stdout.String(), "LEAK: grows by ")
+	mustSay(t, "stdout", c.stdout.String(), "LEAK   ", "HOW FAST  +")
 	mustSay(t, "stderr", c.stderr.String(), "the verdict is leak (--fail-on suspected)")
 
 	c = call(t, "verdict", path+".missing", "--fail-on", "leak")

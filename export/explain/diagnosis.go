@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth/diagnosis"
@@ -18,22 +19,21 @@ var causeTexts = map[diagnosis.Cause]string{
 	diagnosis.Pinned:        "pinned for copies to a GPU",
 }
 
-// Diagnosis returns a part of the growth in a sentence: "fragmentation: 41.0 MiB/min of the growth
-// (97%) is freed memory that malloc keeps (high confidence)".
+// Diagnosis returns a part of the growth in a sentence: "fragmentation: 97% of the growth is freed
+// memory that malloc keeps (high confidence)".
 func Diagnosis(d diagnosis.Diagnosis) string {
-	rate := units.Bytes(60 * d.Rate)
+	share := units.WholePercent(math.Abs(d.Share)) + " of the growth"
 	if d.Cause == diagnosis.Undecided {
 		if d.Bytes < 0 {
-			return "undecided: other memory shrank by " + units.Bytes(-60*d.Rate) + "/min"
+			return "undecided: other memory shrank, by " + share
 		}
-		return fmt.Sprintf("undecided: the cause of %s/min of the growth (%s) is not known",
-			rate, units.WholePercent(d.Share))
+		return "undecided: the cause of " + share + " is not known"
 	}
 
 	how := ""
 	if d.Free != 0 {
 		how = ", by walking malloc's heaps near the baseline and near the end"
 	}
-	return fmt.Sprintf("%s: %s/min of the growth (%s) is %s%s (%s confidence)", d.Cause, rate,
-		units.WholePercent(d.Share), causeTexts[d.Cause], how, d.Confidence)
+	return fmt.Sprintf("%s: %s is %s%s (%s confidence)", d.Cause, share, causeTexts[d.Cause], how,
+		d.Confidence)
 }

@@ -15,9 +15,9 @@ func Reason(v verdict.Verdict) string {
 	case verdict.ReasonTooShort:
 		return "too short"
 	case verdict.ReasonPlateauTooYoung:
-		return "plateau too young"
+		return "too short to tell what follows the growth"
 	case verdict.ReasonTooNoisy:
-		return "too noisy to tell yet"
+		return "too noisy to tell growth from noise"
 	case verdict.ReasonNoGrowth:
 		return "no growth"
 	case verdict.ReasonTolerated:
@@ -29,9 +29,9 @@ func Reason(v verdict.Verdict) string {
 	case verdict.ReasonStillGrowing:
 		return "still growing"
 	case verdict.ReasonAfterWarmup:
-		return "steady growth after warm-up"
+		return "steady growth after the warm-up"
 	case verdict.ReasonNoPlateau:
-		return "steady growth, no plateau ever seen"
+		return "steady growth for longer than a warm-up takes, without a plateau"
 	case verdict.ReasonStacksAccumulate:
 		return "steady growth, explained by stacks that accumulate"
 	case verdict.ReasonFewRechecks:

@@ -15,7 +15,7 @@ import (
 func TestGPUSection(t *testing.T) {
 	page := show(t, gpuTrace(t))
 	page.mustSay(t, "gpu",
-		"GPU memory LEAK grows by 120 MiB/min (95% CI 114-126), steady growth after warm-up",
+		"GPU memory LEAK +120 MiB/min (95% CI 114-126) for 4m20s",
 		"out of GPU memory in 56-64 min",
 		"tensors are retained by the code below", "Headroom78.0 GiB on the GPU with the least",
 		"At the baseline1.09 GiB allocated by torch, after 60.0 s",
@@ -28,10 +28,10 @@ func TestGPUSection(t *testing.T) {
 		"not attributed: CUDA context, modules, unseen allocations520 MiB520 MiB0 B",
 		"At the end: used, as NVML counts",
 		"cuda-block remember (train.py:19) < main (train.py:40)", "480 MiB", "240")
-	page.mustSay(t, "verdict", "GPU memory: LEAK grows by 120 MiB/min")
-	page.mustSay(t, "timeline", "LEAK: grows by 60 MiB/min",
+	page.mustSay(t, "verdict", "GPU memory: LEAK +120 MiB/min")
+	page.mustSay(t, "timeline", "LEAK: +60 MiB/min",
 		"GPU memory (as NVML counts) over 5 min: 500 MiB at first, 2.22 GiB at last",
-		"LEAK: grows by 120 MiB/min", "40.0 s300.0 sGPU: growth+120 MiB/min")
+		"LEAK: +120 MiB/min", "40.0 s300.0 sGPU: growth+120 MiB/min")
 	page.mustSay(t, "reproduce", "go tool pprof -top -sample_index=device_space growth.pb.gz")
 	const links = "verdict timeline breakdown accumulating gpu flame processes losses reproduce"
 	if got := page.links(); got != links {
@@ -58,10 +58,10 @@ func TestGPUSection(t *testing.T) {
 		trace.Summary.GPUMemory = append(trace.Summary.GPUMemory, other)
 		page := show(t, trace)
 		page.mustSay(t, "gpu", "GPU memory of python3 (PID 42)")
-		page.mustSay(t, "gpu-2", "GPU memory of worker (PID 50) NO LEAK (plateau)",
+		page.mustSay(t, "gpu-2", "GPU memory of worker (PID 50) STABLE",
 			"Nothing that was traced on GPUs accumulated")
 		page.mustSay(t, "verdict", "GPU memory of python3 (PID 42): LEAK",
-			"GPU memory of worker (PID 50): NO LEAK (plateau)")
+			"GPU memory of worker (PID 50): STABLE")
 	})
 
 	// However much a forged summary has, the page of it is bounded.

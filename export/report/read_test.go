@@ -64,6 +64,7 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	want.Dir = got.Dir
 	var a, b bytes.Buffer
 	if Write(&a, got) != nil || Write(&b, want) != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
 		t.Errorf("the page of the files differs from that of the trace")

@@ -27,6 +27,8 @@ var body = template.Must(template.New("report").Parse(bodyText))
 // A Trace is the content of a trace's folder. Nothing in it is trusted.
 type Trace struct {
 	Summary summary.Summary
+	// Dir is the folder, for the commands of the result.
+	Dir string
 	// Rows of timeline.csv, with the samples of the main process; empty: the file is missing.
 	Rows []growth.Row
 	// Growth is growth.pb.gz; nil: the file is missing. Write removes the frames of the allocator
@@ -55,7 +57,7 @@ func pageOf(t *Trace) (*view, pageData) {
 		notes = append(notes, "The flame graph is left out: "+clean(err.Error())+".")
 	}
 
-	v := viewOf(summary, data)
+	v := viewOf(summary, clean(t.Dir), data)
 	v.Limits = append(v.Limits, notes...)
 
 	for _, sentence := range t.Missing {
@@ -75,17 +77,12 @@ const (
 // cannot be read are named in Missing. Of a damaged timeline.csv all rows before the damage are
 // used.
 func Read(dir *folder.Folder) (*Trace, error) {
-	var t Trace
-	err := dir.ReadFile(folder.SummaryFile, func(r io.Reader) error {
-		summary, err := summary.Read(r)
-		if err == nil {
-			t.Summary = *summary
-		}
-		return err
-	})
+	t := Trace{Dir: dir.Path()}
+	read, err := readSummary(dir)
 	if err != nil {
 		return nil, err
 	}
+	t.Summary = *read
 
 	t.note(dir.ReadFile(folder.TimelineFile, t.readRows))
 
@@ -95,6 +92,25 @@ func Read(dir *folder.Folder) (*Trace, error) {
 
 	t.note(dir.ReadFile(folder.GrowthFile, t.readGrowth))
 	return &t, nil
+}
+
+func readSummary(dir *folder.Folder) (s *summary.Summary, err error) {
+	err = dir.ReadFile(folder.SummaryFile, func(r io.Reader) error {
+		s, err = summary.Read(r)
+		return err
+	})
+	return s, err
+}
+
+// ReadSummary reads summary.json of a folder, with texts that are fit to be shown, and lists and
+// numbers that are bounded.
+func ReadSummary(dir *folder.Folder) (*summary.Summary, error) {
+	s, err := readSummary(dir)
+	if err != nil {
+		return nil, err
+	}
+	s, _ = sanitized(s)
+	return s, nil
 }
 
 // note names a file that could not be read.

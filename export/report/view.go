@@ -19,6 +19,8 @@ type view struct {
 	Started, StartedISO string
 	Sections            []section
 	Verdict             verdictView
+	// Result is what the terminal prints under the verdict.
+	Result []words.Block
 	// Facts are the numbers that people look for first: rate, time to the limit, RSS at the start
 	// and the end.
 	Facts        []fact
@@ -118,13 +120,15 @@ type processView struct{ PID, Role, Command, Traced, Seen, Start, End, Verdict s
 type sourceView struct{ Name, PID, State, Reason string }
 
 // viewOf makes the view of a sanitized summary.
-func viewOf(s *summary.Summary, data pageData) *view {
+func viewOf(s *summary.Summary, dir string, data pageData) *view {
+	result := words.ResultOf(s, words.Place{Dir: dir, Sudo: true})
 	v := &view{
 		Command: commandOf(s), PID: strconv.Itoa(s.Process.PID),
 		Duration: units.Seconds(s.DurationS), Ended: words.Ended(s),
 		Started:    s.Started.Format("2 January 2006, 15:04:05 MST"),
 		StartedISO: s.Started.Format(time.RFC3339),
 		Verdict:    verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s),
+		Result:   result.Blocks,
 		Suspects: suspectsOf(s.Suspects), Diagnoses: words.Diagnoses(s),
 		Advice:     words.Advice(s),
 		Breakdowns: breakdownsOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS),
@@ -243,7 +247,7 @@ func factsOf(s *summary.Summary) []fact {
 
 	if r := s.RSS; r.EndBytes != nil {
 		facts = append(facts, fact{
-			"RSS at the end", units.Bytes(float64(*r.EndBytes)), words.RSSGrowth(s),
+			"RSS at the end", units.Bytes(float64(*r.EndBytes)), "",
 		})
 	}
 

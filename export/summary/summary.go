@@ -102,6 +102,24 @@ type Summary struct {
 	Files map[string]string `json:"files"`
 	// Warnings for people, a sentence each.
 	Warnings []string `json:"warnings"`
+	// Text is the result for people, as the terminal prints it.
+	Text ResultText `json:"text"`
+}
+
+// ResultText is the result of a trace for people, a sentence or an entry each. What has nothing to
+// say is absent.
+type ResultText struct {
+	// Verdict is its name, such as "LEAK SUSPECTED". Subject is the process.
+	Verdict string `json:"verdict"`
+	Subject string `json:"subject"`
+	// Who grows, Where the call sites are, HowFast it grows, HowSure that is, what to DoNext, and
+	// what to Note about the numbers.
+	Who     []string `json:"who,omitempty"`
+	Where   []string `json:"where,omitempty"`
+	HowFast []string `json:"how_fast,omitempty"`
+	HowSure []string `json:"how_sure,omitempty"`
+	DoNext  []string `json:"do_next,omitempty"`
+	Note    []string `json:"note,omitempty"`
 }
 
 // Why a trace ended.

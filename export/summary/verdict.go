@@ -68,6 +68,16 @@ type Verdict struct {
 	Phases []VerdictPhase `json:"phases"`
 	// Spikes above the lower envelope; absent where they are negligible.
 	Spikes *Spikes `json:"spikes,omitempty"`
+	// Other is the process outside the traced tree that grows in its place; absent: there is none.
+	Other *OtherGrowth `json:"other,omitempty"`
+}
+
+// An OtherGrowth is a process outside the traced tree, and its growth beside that of the tree.
+type OtherGrowth struct {
+	PID             int    `json:"pid"`
+	Command         string `json:"command"`
+	GrowthBytes     int64  `json:"growth_bytes"`
+	TreeGrowthBytes int64  `json:"tree_growth_bytes"`
 }
 
 // A VerdictPhase is a verdict.Phase: a span with one behaviour.
@@ -124,6 +134,9 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 		Phases: []VerdictPhase{},
 	}
 
+	if o := v.Other; o != nil {
+		out.Other = &OtherGrowth{o.PID, o.Command, o.Growth, o.TreeGrowth}
+	}
 	if v.Restarted {
 		out.RestartedAtS, out.RestartedAtStep = milli(v.Start*seconds), milli(v.Start*steps)
 	}

@@ -61,8 +61,9 @@ func TestGPULines(t *testing.T) {
 		},
 	}
 	want := []string{
-		"LEAK: grows by 5.00 MiB/min (95% CI 4.90-5.10), steady growth after warm-up (allocated by torch, between steps)",
+		"LEAK: +5.00 MiB/min (95% CI 4.90-5.10; 7.03 GiB/day) (allocated by torch, between steps)",
 		"out of GPU memory in 60 min",
+		"confirmed: steady growth after warm-up",
 		"allocated 8.00 GiB → 9.00 GiB (+5.00 MiB/min, spiky plateau)",
 		"tensors are kept",
 		"NVML's count is unknown: libnvidia-ml.so.1 is not there",
@@ -71,7 +72,7 @@ func TestGPULines(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	d.Reason, d.Curves = "", nil
-	if got := GPULines(d); len(got) != 3 || strings.Contains(strings.Join(got, ""), "→") {
+	if got := GPULines(d); len(got) != 4 || strings.Contains(strings.Join(got, ""), "→") {
 		t.Errorf("without curves: %q", got)
 	}
 }

@@ -1,11 +1,15 @@
-// Package words turns what a trace has found into sentences for people: verdicts, breakdowns,
-// overhead, and stacks in one line. The summary, the report, the terminal and the comparison all
-// take their words from here; numbers are written by package units.
+// Package words turns what a trace has found into sentences for people: the result in fifteen
+// lines, breakdowns, overhead, and stacks in one line. The summary, the report, the terminal and the
+// comparison all take their words from here; numbers are written by package units.
 package words
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
@@ -19,89 +23,231 @@ const (
 	bytesPerMiB = 1 << 20
 )
 
-// VerdictLines describes a verdict: the Headline, then up to four lines of what follows from it.
-// limit is what happens at the limit, such as AtLimit.
-func VerdictLines(v summary.Verdict, limit string) []string {
-	lines := []string{Headline(v)}
-	for _, line := range []string{
-		boundLine(v), LimitLine(v, limit), levelsOffLine(v), spikesLine(v), sinceLine(v),
-		longerLine(v),
-	} {
-		if line != "" {
-			lines = append(lines, line)
-		}
-	}
-
-	return lines
-}
-
-// Headline is the verdict in one sentence.
-func Headline(v summary.Verdict) string {
-	name, sentence := HeadlineParts(v)
-	if v.Class == verdict.ClassWrongProcess || v.WhyCode == verdict.ReasonTooShort {
-		return name + " " + sentence
-	}
-	return name + ": " + sentence
-}
-
-// HeadlineParts are the name of the verdict and the rest of its Headline: "LEAK" and
-// "grows by ...".
-func HeadlineParts(v summary.Verdict) (name, sentence string) {
-	switch v.WhyCode {
-	case verdict.ReasonFragmentation:
-		return "FRAGMENTATION", "grows by " + Rate(v) + ", most of it " + v.Why
-	case verdict.ReasonPageCache:
-		return "NO LEAK (page cache)", v.Why
+// Name is the verdict itself: "LEAK", "STABLE WITH SPIKES".
+func Name(v summary.Verdict) string {
+	if v.WhyCode == verdict.ReasonFragmentation {
+		return "FRAGMENTATION"
 	}
 
 	switch v.Class {
 	case verdict.ClassLeak:
-		return "LEAK", "grows by " + Rate(v) + ", " + v.Why
+		return "LEAK"
 	case verdict.ClassSuspected:
-		return "LEAK SUSPECTED", "grows by " + Rate(v) + ", " + v.Why
+		return "LEAK SUSPECTED"
 	case verdict.ClassGrowing:
-		return "GROWING, too early to tell", "by " + Rate(v)
+		return "GROWING (warm-up or leak?)"
 	case verdict.ClassSaturating:
-		return "SATURATING", "grows by " + Rate(v) + ", and slows down"
+		return "LEVELLING OFF"
 	case verdict.ClassPlateau:
-		return "NO LEAK (plateau)", plateauText(v)
+		return "STABLE"
 	case verdict.ClassSpikyPlateau:
-		return "NO LEAK (spiky plateau)", plateauText(v)
+		return "STABLE WITH SPIKES"
 	case verdict.ClassWrongProcess:
-		return "WRONG PROCESS?", v.Why
+		return "WRONG PROCESS?"
 	}
-
-	if v.WhyCode == verdict.ReasonTooShort {
-		return "TOO SHORT", "to tell"
-	}
-
-	return "TOO SHORT", v.Why
+	return "NOT ENOUGH DATA"
 }
 
-func plateauText(v summary.Verdict) string {
-	if v.RateLow != nil && *v.RateLow > 0 {
-		return "a residual growth of " + Rate(v) + " is seen, but not proven to last"
+// HeadlineParts are the Name and the Pace of a verdict.
+func HeadlineParts(v summary.Verdict) (name, pace string) { return Name(v), Pace(v) }
+
+// Headline is the verdict in one sentence: "LEAK: +572 MiB/min (95% CI 568-577) since 82 min".
+func Headline(v summary.Verdict) string { return Name(v) + ": " + Pace(v) }
+
+// VerdictLines describes a verdict: the Headline, then what follows from it. limit is what happens
+// at the limit, such as AtLimit.
+func VerdictLines(v summary.Verdict, limit string) []string {
+	lines := []string{Headline(v)}
+	for _, line := range append([]string{LimitLine(v, limit), spikesLine(v)}, Certainty(v)...) {
+		if line != "" {
+			lines = append(lines, line)
+		}
 	}
-	return "no growth is seen, the rate is " + Rate(v)
+	return lines
 }
 
-func isPlateau(v summary.Verdict) bool {
-	return v.Class == verdict.ClassPlateau || v.Class == verdict.ClassSpikyPlateau
+// Pace is how fast memory grows, and since when.
+func Pace(v summary.Verdict) string {
+	switch v.Class {
+	case verdict.ClassWrongProcess:
+		return otherPace(v)
+	case verdict.ClassTooShort:
+		if rate := paceRate(v); rate != "" {
+			return "so far " + rate
+		}
+		return "the rate is not known yet"
+	case verdict.ClassSaturating:
+		text := cmp.Or(paceRate(v), unknownRate) + " and slowing"
+		if v.LevelsOffAtBytes != nil {
+			text += "; expected to level off near " + units.Bytes(*v.LevelsOffAtBytes)
+		}
+		return text
+	}
+	return cmp.Or(paceRate(v), unknownRate) + since(v)
 }
 
-// boundLine is the largest leak that a plateau may still hide.
-func boundLine(v summary.Verdict) string {
-	bound := firstKnown(v.BoundBytesPerMin, v.BoundBytesPerStep)
-	switch {
-	case !isPlateau(v) || bound == nil:
+// paceRate is the Rate with its sign, and by the day where it is slow; empty where it is unknown.
+func paceRate(v summary.Verdict) string {
+	rate, interval := RateParts(v)
+	value := firstKnown(v.RateBytesPerMin, v.RateBytesPerStep)
+	if value == nil {
 		return ""
-	case *bound == 0:
-		return "a leak of any size is excluded (95% confidence)"
 	}
 
-	return fmt.Sprintf("if there is a leak, it is below %s%s (95%% confidence)",
-		units.RoundedUp(*bound/bytesPerMiB), rateUnit(v))
+	note := interval
+	if *value > 0 && strings.ContainsAny(strings.Fields(rate)[0], "123456789") {
+		rate = "+" + rate
+		if *value < slowRate && !v.InSteps() {
+			note = joined(interval, perDay(*value))
+		}
+	}
+	return rate + inParentheses(note)
 }
+
+func inParentheses(note string) string {
+	if note == "" {
+		return ""
+	}
+	return " (" + note + ")"
+}
+
+// otherPace compares the growth of another process with that of the traced ones.
+func otherPace(v summary.Verdict) string {
+	o := v.Other
+	if o == nil {
+		return v.Why
+	}
+	return fmt.Sprintf("PID %d (%s) grew by %s during this trace, the traced processes by %s", o.PID,
+		o.Command, units.Bytes(float64(o.GrowthBytes)), units.Bytes(float64(o.TreeGrowthBytes)))
+}
+
+// since is the part of the series that the verdict is about.
+func since(v summary.Verdict) string {
+	from := firstKnown(v.PlateauFromS, v.PlateauFromStep)
+	restart := firstKnown(v.RestartedAtS, v.RestartedAtStep)
+	length := firstKnown(v.SegmentS, v.SegmentSteps)
+	text := ""
+	switch {
+	case length != nil && *length > 0:
+		text = " for " + lengthText(*length, v.InSteps())
+	case from != nil:
+		text = " since " + units.Point(*from, v.InSteps())
+	}
+	if slices.ContainsFunc(v.Phases, isWarmup) {
+		text += ", after a warm-up"
+	}
+	if restart != nil {
+		text += ", after a restart at " + units.Point(*restart, v.InSteps())
+	}
+	return text
+}
+
+func isWarmup(p summary.VerdictPhase) bool { return p.Kind == verdict.PhaseWarmup }
+
+// lengthText is a length in seconds or steps, as precise as a clock: "4m44s", "1h40m".
+func lengthText(length float64, steps bool) string {
+	if steps || !(length < maxClock) {
+		return units.Span(length, steps, math.Round)
+	}
+	return units.Duration(secondsOf(length))
+}
+
+// Certainty is what the verdict shows, and what would change it, a sentence each.
+func Certainty(v summary.Verdict) []string {
+	switch v.WhyCode {
+	case verdict.ReasonFragmentation:
+		return []string{"the growth is freed memory that malloc keeps, and no leak of objects"}
+	case verdict.ReasonPageCache:
+		return []string{"only pages of mapped files grow: the kernel takes them back before it " +
+			"runs out of memory"}
+	case verdict.ReasonTolerated:
+		return []string{"slower than the growth that you call harmless"}
+	}
+
+	switch v.Class {
+	case verdict.ClassLeak:
+		return []string{"confirmed: " + v.Why}
+	case verdict.ClassSuspected:
+		return []string{suspectedText(v)}
+	case verdict.ClassGrowing:
+		return []string{"undecided: first epochs, caches and torch.compile look the same" +
+			longerText(v, "; %s more may decide")}
+	case verdict.ClassSaturating:
+		return []string{"the growth slows down, as that of a warm-up does; a slow leak under it shows " +
+			"only afterwards"}
+	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
+		return []string{stableText(v)}
+	case verdict.ClassWrongProcess:
+		return []string{"the traced processes do not grow; the other belongs to the same job"}
+	}
+	return []string{noDataText(v)}
+}
+
+func suspectedText(v summary.Verdict) string {
+	if v.WhyCode == verdict.ReasonFewRechecks {
+		return "likely, not confirmed: " + v.Why
+	}
+	return "likely, not confirmed: stacks that only grow explain it" +
+		longerText(v, "; %s more may confirm it")
+}
+
+// stableText names the smallest leak that a plateau excludes.
+func stableText(v summary.Verdict) string {
+	text := ""
+	if v.RateLow != nil && *v.RateLow > 0 {
+		text = "the residual growth is not proven to last; "
+	}
+
+	// Two bounds would confuse: the upper end of the interval is the larger one.
+	bound := firstKnown(v.BoundBytesPerMin, v.BoundBytesPerStep)
+	if bound != nil && v.RateHigh != nil && *bound > 0 && *v.RateHigh > *bound {
+		bound = v.RateHigh
+	}
+	switch {
+	case bound == nil:
+		return text + "how slow a leak it excludes is not known"
+	case *bound == 0:
+		return text + "memory shrinks: a leak would have been seen"
+	}
+	rounded := units.RoundedUp(*bound / bytesPerMiB)
+	leak := rounded + rateUnit(v)
+	if mib, err := strconv.ParseFloat(rounded, 64); err == nil && !v.InSteps() {
+		leak += inParentheses(perDay(mib * bytesPerMiB))
+	}
+	return text + "a leak faster than " + leak + " would have been seen; a slower one would not"
+}
+
+func noDataText(v summary.Verdict) string {
+	switch v.WhyCode {
+	case verdict.ReasonTooNoisy:
+		return "memory swings too much to tell growth from noise" +
+			longerText(v, "; %s more may do")
+	case verdict.ReasonPlateauTooYoung:
+		return "too short to tell what follows the growth" +
+			longerText(v, "; %s more may do")
+	}
+	return "too short for a verdict" + longerText(v, "; %s more may do")
+}
+
+// longerText fills a format with how much longer to watch. It is empty where that is not known, and
+// where it is too long to be an advice.
+func longerText(v summary.Verdict, format string) string {
+	longer := firstKnown(v.WatchLongerS, v.WatchLongerSteps)
+	if longer == nil || *longer == 0 || !v.InSteps() && *longer > maxLongerSeconds {
+		return ""
+	}
+	more := *longer
+	if !v.InSteps() {
+		more = inMinutes(more)
+	}
+	return fmt.Sprintf(format, units.Span(more, v.InSteps(), math.Ceil))
+}
+
+// inMinutes rounds seconds up to whole minutes.
+func inMinutes(seconds float64) float64 { return 60 * math.Ceil(seconds/60) }
+
+// maxLongerSeconds is the longest time to trace that is advised.
+const maxLongerSeconds = 2 * 60 * 60
 
 // LimitLine is when the memory limit will be met: "out of memory in 46 min at this rate". It is
 // empty where no limit is known, or nothing grows.
@@ -140,76 +286,35 @@ func TimeToLimit(v summary.Verdict) (when, condition string) {
 	return "in " + units.Span(*to, v.InSteps(), math.Round), condition
 }
 
-func levelsOffLine(v summary.Verdict) string {
-	if v.LevelsOffAtBytes == nil || v.Class != verdict.ClassSaturating {
-		return ""
-	}
-	return "expected to level off near " + units.Bytes(*v.LevelsOffAtBytes)
-}
-
 func spikesLine(v summary.Verdict) string {
 	if v.Spikes == nil {
 		return ""
 	}
-	return fmt.Sprintf("spikes of %s on top, in %s of the samples",
-		units.Bytes(v.Spikes.HeightBytes), units.Percent(v.Spikes.Share))
+	return fmt.Sprintf("spikes of +%s, %s of the time", units.Bytes(v.Spikes.HeightBytes),
+		units.Percent(v.Spikes.Share))
 }
 
-// sinceLine is the part of the series that the verdict is about.
-func sinceLine(v summary.Verdict) string {
-	if v.Class == verdict.ClassWrongProcess || v.Class == verdict.ClassTooShort {
-		v.PlateauFromS, v.PlateauFromStep = nil, nil
-	}
+const (
+	// slowRate is the rate in bytes a minute below which growth is also named per day.
+	slowRate = 50 * bytesPerMiB
 
-	what := "growing at this rate since "
-	if isPlateau(v) {
-		what = "the plateau began at "
-	}
-
-	from := firstKnown(v.PlateauFromS, v.PlateauFromStep)
-	restart := firstKnown(v.RestartedAtS, v.RestartedAtStep)
-	switch {
-	case from != nil && restart != nil:
-		return what + units.Point(*from, v.InSteps()) +
-			", after a restart at " + units.Point(*restart, v.InSteps())
-	case from != nil:
-		return what + units.Point(*from, v.InSteps())
-	case restart != nil:
-		return "only what follows the restart at " + units.Point(*restart, v.InSteps()) +
-			" is judged"
-	}
-
-	return ""
-}
-
-func longerLine(v summary.Verdict) string {
-	longer := firstKnown(v.WatchLongerS, v.WatchLongerSteps)
-	if longer == nil || *longer == 0 {
-		return ""
-	}
-
-	line := "watch at least " + units.Span(*longer, v.InSteps(), math.Ceil) + " more"
-	switch {
-	case isPlateau(v):
-		return line + " to exclude a smaller one"
-	case v.Class == verdict.ClassSuspected:
-		return line + " to confirm it"
-	}
-
-	return line
-}
+	unknownRate = "an unknown rate"
+)
 
 // Rate is the rate with its interval: "572.2 MiB/min (95% CI 567.8-576.6)".
 func Rate(v summary.Verdict) string {
 	rate, interval := RateParts(v)
 	switch {
 	case rate == "":
-		return "an unknown rate"
+		return unknownRate
 	case interval == "":
 		return rate
 	}
 	return rate + " (" + interval + ")"
 }
+
+// perDay is a rate in bytes a minute, by the day: "3.0 GiB/day".
+func perDay(bytesPerMin float64) string { return units.Bytes(24*60*bytesPerMin) + "/day" }
 
 // RateParts are the rate and its interval, with as many decimals as the width of the interval
 // warrants: "572.2 MiB/min" and "95% CI 567.8-576.6". They are empty where they are unknown.

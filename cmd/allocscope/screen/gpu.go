@@ -126,8 +126,8 @@ func gpuVerdictLines(g *GPU, width int) []string {
 		return nil
 	}
 
-	verdict := words.VerdictLines(*g.Verdict, words.AtGPULimit)
-	lines := wrapText("GPU so far: "+boldIn(colorOf(g.Verdict.Class), safe(verdict[0])), width)
+	verdict := safeLines(words.VerdictLines(*g.Verdict, words.AtGPULimit))
+	lines := wrapText("GPU so far: "+boldIn(colorOf(g.Verdict.Class), verdict[0]), width)
 	rest := verdict[1:]
 	if g.Suspect != "" {
 		rest = append([]string{safe(g.Suspect)}, rest...)

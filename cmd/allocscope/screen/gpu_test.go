@@ -67,7 +67,7 @@ func testGPUFacts(t *testing.T) {
 		mustShow(t, text, "RSS 1.00 GiB", "GPU memory used 31.0 GiB of 80.0 GiB",
 			"min 20.0 GiB, max 30.7 GiB",
 			" reserved 29.0 GiB · allocated 27.0 GiB · headroom 49.0 GiB",
-			"So far: LEAK: grows by 240.0 MiB/min", "GPU so far: LEAK: grows by 3072 MiB/min",
+			"So far: LEAK: +240.0 MiB/min", "GPU so far: LEAK: +3072 MiB/min",
 			"g GPU", "Stacks by rate", "What the growth of RSS is made of", "12.3 k events/s",
 			"? help")
 	}
@@ -87,7 +87,7 @@ func testGPUKey(t *testing.T) {
 	next, _ := m.Update(stateMsg{onGPU()})
 	m = pressed(next.(model), "down", "g")
 	mustShow(t, m.View().Content, "GPU stacks by rate", "remember0", "g host", "700.00", "1 to ")
-	if strings.Contains(m.View().Content, "resize") {
+	if strings.Contains(m.View().Content, "resize0") {
 		t.Errorf("shows those of the host, too:\n%s", ansi.Strip(m.View().Content))
 	}
 

@@ -124,7 +124,7 @@ func testAllFacts(t *testing.T) {
 
 		mustShow(t, text, "python3 train.py", "PID 4242", "3m20s of 5m", "RSS 1.00 GiB",
 			"min 100 MiB, max 896 MiB", "warm-up", "growth", "▲",
-			"So far: LEAK: grows by 240.0 MiB/min",
+			"So far: LEAK: +240.0 MiB/min",
 			"Stacks by rate, since the end of the warm-up at 40s", "▾MiB/min", "100.00", "10.0 MiB",
 			"pil", "resize0 (Image.py:2192)", "resize4 (Image.py:2192)", "+581 MiB", "+600 MiB",
 			"900 MiB", "unexplained", "40 steps/s", "12.3 k events/s", "drops 7",

@@ -173,8 +173,8 @@ func verdictLines(s *State) (headline string, rest []string) {
 	if s.Verdict == nil {
 		headline = dim(words.NoVerdictYet(s.JudgedAt))
 	} else {
-		lines := words.VerdictLines(*s.Verdict, words.AtLimit)
-		headline = "So far: " + boldIn(colorOf(s.Verdict.Class), safe(lines[0]))
+		lines := safeLines(words.VerdictLines(*s.Verdict, words.AtLimit))
+		headline = "So far: " + boldIn(colorOf(s.Verdict.Class), lines[0])
 		rest = append(lines[1:], words.JudgedAt(s.JudgedAt))
 	}
 

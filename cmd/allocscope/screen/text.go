@@ -45,6 +45,15 @@ func colorOf(class verdict.Class) ansi.IndexedColor {
 	return grey
 }
 
+// safeLines makes each line safe.
+func safeLines(lines []string) []string {
+	var out []string
+	for _, line := range lines {
+		out = append(out, safe(line))
+	}
+	return out
+}
+
 // maxRunes of a text are drawn: a screen shows no more.
 const maxRunes = 1000
 

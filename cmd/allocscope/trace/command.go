@@ -54,6 +54,7 @@ type Options struct {
 	Output        string // empty: allocscope-PID-TIME
 	Force         bool
 	JSON          bool
+	Details       bool // print the numbers behind the result, too
 	NoTUI         bool
 
 	// Speed is how many times faster than a real trainer the process lives. It is 1 but in tests.
@@ -167,6 +168,7 @@ func (o *Options) addOutputFlags(command *cobra.Command) {
 	set.StringVarP(&o.Output, "output", "o", "", "folder to write (default ./allocscope-PID-TIME)")
 	set.BoolVarP(&o.Force, "force", "f", false,
 		"replace the files of an earlier trace in the folder")
+	set.BoolVar(&o.Details, "details", false, "print the numbers behind the result, too")
 	set.BoolVar(&o.JSON, "json", false, "print the summary as JSON instead of a table")
 	set.BoolVar(&o.NoTUI, "no-tui", false,
 		"print plain lines, on a terminal too, instead of a screen")

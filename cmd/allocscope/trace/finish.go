@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"time"
@@ -124,20 +125,37 @@ func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 	}
 
 	sum.GPUMemory = r.gpuSummaries(gpus)
+	place := PlaceOf(r.folder.Path())
+	sum.Text = words.ResultOf(sum, place).Text()
 	r.writeFile(folder.SummaryFile, sum.Write)
 	r.writeFile(folder.ReportFile, r.env.WriteReport(r.folder))
 
-	if r.options.JSON {
-		err = sum.Write(r.env.Out)
-	} else {
-		err = printResult(r.env.Out, sum, r.folder.Path())
-	}
+	err = r.print(sum, place)
 
 	if n := len(r.writeErrors); err == nil && n > 0 {
 		err = fmt.Errorf("%d files could not be written, first: %w", n, r.writeErrors[0])
 	}
 
 	return outcomes, err
+}
+
+// print prints the result as the user wants it.
+func (r *Recorder) print(s *summary.Summary, place words.Place) error {
+	if r.options.JSON {
+		return s.Write(r.env.Out)
+	}
+
+	fmt.Fprintln(r.env.Out)
+	err := PrintResult(r.env.Out, s, place, nil)
+	if err == nil && r.options.Details {
+		err = PrintDetails(r.env.Out, s, place.Dir)
+	}
+	return err
+}
+
+// PlaceOf is where the commands of a result are typed: in this shell, about a folder.
+func PlaceOf(dir string) words.Place {
+	return words.Place{Dir: dir, Sudo: os.Geteuid() != 0 || os.Getenv("SUDO_UID") != ""}
 }
 
 // checkOtherProcesses adds to a verdict without growth whether another process of the job grows, and

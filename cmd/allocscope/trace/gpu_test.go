@@ -62,7 +62,7 @@ func gpuSummary() *summary.Summary {
 
 func testGPUResult(t *testing.T) {
 	var out bytes.Buffer
-	if err := printResult(&out, gpuSummary(), "folder"); err != nil {
+	if err := PrintDetails(&out, gpuSummary(), "folder"); err != nil {
 		t.Fatal(err)
 	}
 
@@ -83,7 +83,7 @@ func testGPUResult(t *testing.T) {
 
 func testNoGPUResult(t *testing.T) {
 	var out bytes.Buffer
-	if err := printResult(&out, &summary.Summary{Process: summary.Process{PID: 42}},
+	if err := PrintDetails(&out, &summary.Summary{Process: summary.Process{PID: 42}},
 		"folder"); err != nil || strings.Contains(strings.ToLower(out.String()), "gpu memory") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
@@ -200,7 +200,7 @@ func testGPUSummary(t *testing.T) {
 	}
 
 	mustSay(t, "the comments", strings.Join(gpuComments(judged), "\n"),
-		"GPU memory of PID 7: LEAK: grows by 60", "retained-tensors")
+		"GPU memory of PID 7: LEAK: +60", "retained-tensors")
 }
 
 func testGPUEnded(t *testing.T) {

@@ -71,7 +71,7 @@ func mustLog(t *testing.T, checks ...check) {
 
 func testStreakAlarm(t *testing.T) {
 	never := math.NaN()
-	const alarm = "LEAK: grows by 60 MiB/min, steady growth after warm-up\n"
+	const alarm = "LEAK: +60 MiB/min"
 	leak := check{verdict.ClassLeak, never, ""}
 	mustLog(t, check{verdict.ClassGrowing, never, ""}, leak, leak,
 		check{verdict.ClassSuspected, never, ""}, leak, leak,
@@ -92,7 +92,7 @@ func testNearLimit(t *testing.T) {
 		check{verdict.ClassGrowing, 60, "; "},
 		check{verdict.ClassLeak, 50, "LEAK"},
 		check{verdict.ClassLeak, 40, ""},
-		check{verdict.ClassLeak, 30, "LEAK: grows"}, // the alarm
+		check{verdict.ClassLeak, 30, "LEAK: +60"}, // the alarm
 		check{verdict.ClassLeak, 20, ""},
 	)
 }
@@ -106,10 +106,10 @@ func testStreakRequired(t *testing.T) {
 	}{
 		{nil, leak, verdict.ClassSuspected, "in 1 of 3 checks in a row"},
 		{[]verdict.Class{leak}, leak, verdict.ClassSuspected, "in 2 of 3 checks in a row"},
-		{[]verdict.Class{leak, leak}, leak, leak, "after warm-up"},
+		{[]verdict.Class{leak, leak}, leak, leak, "after the warm-up"},
 		{[]verdict.Class{leak, leak, growing}, leak, verdict.ClassSuspected, "in 1 of 3"},
-		{nil, plateau, plateau, "after warm-up"},
-		{[]verdict.Class{leak, leak, leak}, growing, growing, "after warm-up"},
+		{nil, plateau, plateau, "after the warm-up"},
+		{[]verdict.Class{leak, leak, leak}, growing, growing, "after the warm-up"},
 	} {
 		logged(t)
 		r := openEndedRecorder()

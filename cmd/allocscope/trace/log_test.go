@@ -139,7 +139,7 @@ func testOverheadResult(t *testing.T) {
 		Accumulating: []summary.Accumulation{{Function: "leak", Kind: growth.KindHeap}},
 	}
 
-	if err := printResult(&out, s, "folder"); err != nil {
+	if err := PrintDetails(&out, s, "folder"); err != nil {
 		t.Fatal(err)
 	}
 
@@ -147,7 +147,7 @@ func testOverheadResult(t *testing.T) {
 		"Stacks that grew since the baseline (heap from "+words.FromBursts(s.Overhead)+"):")...)
 	out.Reset()
 	s.Overhead = overheadSummary(overhead.Overhead{Mode: overhead.HeapFull})
-	if err := printResult(&out, s, "folder"); err != nil || strings.Contains(out.String(),
+	if err := PrintDetails(&out, s, "folder"); err != nil || strings.Contains(out.String(),
 		"overhead") || !strings.Contains(out.String(), "since the baseline:\n") {
 		t.Errorf("without a limit prints %v\n%s", err, out.String())
 	}

@@ -22,13 +22,20 @@ const (
 	maxUndecided     = 3
 )
 
-// printResult prints the result of a trace, the verdict first.
-func printResult(out io.Writer, s *summary.Summary, dir string) error {
-	fmt.Fprintf(out, "\n%s (PID %d), %s, %s\n\n", s.Process.Command, s.Process.PID,
+// PrintResult prints the result of a trace in at most fifteen lines. paint may colour the name of
+// the verdict; nil does not.
+func PrintResult(
+	out io.Writer, s *summary.Summary, place words.Place, paint func(string) string,
+) error {
+	lines := words.ResultOf(s, place).Lines(paint)
+	_, err := fmt.Fprintln(out, strings.Join(lines, "\n"))
+	return err
+}
+
+// PrintDetails prints the numbers behind a result.
+func PrintDetails(out io.Writer, s *summary.Summary, dir string) error {
+	fmt.Fprintf(out, "\n%s (PID %d), %s, %s\n", s.Process.Command, s.Process.PID,
 		units.Seconds(s.DurationS), words.Ended(s))
-	for _, line := range words.VerdictLines(s.Verdict, words.AtLimit) {
-		fmt.Fprintln(out, line)
-	}
 	for _, line := range words.Diagnoses(s) {
 		fmt.Fprintln(out, line)
 	}

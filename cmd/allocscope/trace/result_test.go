@@ -19,7 +19,7 @@ func TestResult(t *testing.T) {
 
 func testNothingAccumulated(t *testing.T) {
 	var out bytes.Buffer
-	if err := printResult(&out, &summary.Summary{
+	if err := PrintDetails(&out, &summary.Summary{
 		Process:   summary.Process{PID: 42, Command: "job"},
 		DurationS: 1.25, Ended: summary.EndedDuration,
 	}, "/tmp/my folder"); err != nil {

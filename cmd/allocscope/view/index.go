@@ -60,10 +60,9 @@ type indexView struct {
 
 type traceView struct {
 	Command, PID, Duration, Ended, Started, StartedISO string
-	// The verdict as a heading: Name is "LEAK", Sentence the rest of the line, Lines the lines
-	// below it.
-	Class, Name, Sentence string
-	Lines                 []string
+	// Class and Name of the verdict, and the Result below it.
+	Class, Name string
+	Result      []words.Block
 }
 
 // snapshotView is a snapshot with the time since tracing started or, where that is unknown, its
@@ -107,7 +106,7 @@ func (i *index) view() indexView {
 	if err != nil {
 		v.NoSummary = "There is no verdict, since the summary cannot be read: " + err.Error()
 	} else {
-		v.Trace = traceOf(sum)
+		v.Trace = traceOf(sum, i.folder.Path())
 	}
 
 	v.NoReport = reportMissing(i.folder, i.folder.ReadFile(folder.ReportFile,
@@ -121,14 +120,13 @@ func (i *index) view() indexView {
 	return v
 }
 
-func traceOf(s *summary.Summary) *traceView {
-	name, sentence := words.HeadlineParts(s.Verdict)
+func traceOf(s *summary.Summary, dir string) *traceView {
+	result := words.ResultOf(s, words.Place{Dir: dir, Sudo: true})
 	return &traceView{
 		Command: growth.Printable(s.Process.Command), PID: strconv.Itoa(s.Process.PID),
 		Duration: units.Seconds(s.DurationS), Ended: words.Ended(s),
 		Started: s.Started.Format(time.DateTime), StartedISO: s.Started.Format(time.RFC3339),
-		Class: string(s.Class), Name: name, Sentence: sentence,
-		Lines: words.VerdictLines(s.Verdict, words.AtLimit)[1:],
+		Class: string(result.Class), Name: result.Name, Result: result.Blocks,
 	}
 }
 

@@ -181,7 +181,7 @@ func testIndex(t *testing.T) {
 	server := serve(t, dir, true)
 	body := mustGet(t, server.URL+"/",
 		"<title>allocscope: train &lt;er&gt;</title>", "PID 4242", "LEAK",
-		"grows by 2.86 MiB/min, steady growth", "verdict-leak",
+		"2.86 MiB/min", "verdict-leak",
 		"allocscope report "+path, `<a href="snapshots/0/flamegraph">0s</a>`,
 		`<a href="snapshots/7/flamegraph">1m30s</a>`)
 

@@ -1,0 +1,108 @@
+package words
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// maxResultLines of a result.
+const maxResultLines = 15
+
+// The summaries are of real traces, without what no result shows.
+func TestResultOf(t *testing.T) {
+	paths, err := filepath.Glob("testdata/results/*.json")
+	if err != nil || len(paths) < 8 {
+		t.Fatalf("%d summaries: %v", len(paths), err)
+	}
+
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		t.Run(name, func(t *testing.T) {
+			s := readSummary(t, path)
+			result := ResultOf(s, Place{Dir: "allocscope-" + name, Sudo: true})
+			mustFit(t, result)
+			lines := result.Lines(nil)
+			mustBeGolden(t, filepath.Join("results", name+".txt"), strings.Join(lines, "\n")+"\n")
+		})
+	}
+}
+
+func readSummary(t *testing.T, path string) *summary.Summary {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s summary.Summary
+	if err := json.Unmarshal(data, &s); err != nil {
+		t.Fatal(err)
+	}
+	return &s
+}
+
+// mustFit checks the bounds of a result. Only a command may be longer.
+func mustFit(t *testing.T, r Result) {
+	t.Helper()
+	lines := r.Lines(nil)
+	if len(lines) > maxResultLines {
+		t.Errorf("%d lines", len(lines))
+	}
+	for _, line := range lines {
+		if utf8.RuneCountInString(line) > ResultWidth && !strings.Contains(line, binary) {
+			t.Errorf("%d columns: %s", utf8.RuneCountInString(line), line)
+		}
+	}
+}
+
+// Whatever a summary holds, the result has at most fifteen lines.
+func TestLongResult(t *testing.T) {
+	s := readSummary(t, "testdata/results/two.json")
+	long := strings.Repeat("long ", 100)
+	s.Process.Arguments = []string{"python3", long}
+	for range 20 {
+		c := s.Suspects[0]
+		c.Function = "f" + long + " (/src/" + strings.ReplaceAll(long, " ", "_") + ".py:1)"
+		c.Path, c.Component = nil, long
+		s.Suspects = append(s.Suspects, c)
+		s.Related = append(s.Related, summary.Related{PID: 1, Command: long, GrowthBytes: 1})
+	}
+	s.Ended = summary.EndedExit
+	s.Sources = []summary.Source{{Name: "heap", State: summary.SourceFailed, Reason: long}}
+
+	for _, class := range []verdict.Class{
+		verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
+		verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
+		verdict.ClassWrongProcess,
+	} {
+		s.Class, s.Why = class, long
+		mustFit(t, ResultOf(s, Place{Dir: "dir"}))
+	}
+}
+
+// Every cause has its texts, and a line in the table of the documentation.
+func TestCauses(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/reference/verdict.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cause := range []diagnosis.Cause{
+		diagnosis.HeapLeak, diagnosis.PythonObjects, diagnosis.Fragmentation, diagnosis.MmapGrowth,
+		diagnosis.SharedMemory, diagnosis.CopyOnWrite, diagnosis.PageCache, diagnosis.Pinned,
+	} {
+		if causeTexts[cause] == "" || causeSteps[cause] == "" {
+			t.Errorf("%s has no text", cause)
+		}
+		if !strings.Contains(string(docs), "`"+string(cause)+"`") ||
+			!strings.Contains(string(docs), causeSteps[cause]) {
+			t.Errorf("the documentation lacks %s: %s", cause, causeSteps[cause])
+		}
+	}
+}

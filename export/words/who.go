@@ -1,0 +1,371 @@
+package words
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// componentTexts are the names of components that people know by another one.
+var componentTexts = map[string]string{
+	"pil": "Pillow", "torch": "PyTorch", "numpy": "NumPy", "autograd": "PyTorch's autograd",
+	"inductor-compile": "torch.compile's compiler", "inductor-run": "torch.compile's kernels",
+	"dynamo": "torch.compile's Dynamo", "hf-arrow": "Hugging Face datasets",
+	"dataloader": "DataLoader", "python": "Python", "libc": "the C library",
+	"optimizer": "the optimizer", "nccl": "NCCL", "pinned": "pinned memory",
+}
+
+// Component names a component: "Pillow (pil)", "train.py".
+func Component(name string) string {
+	if text, ok := componentTexts[name]; ok {
+		return text + " (" + name + ")"
+	}
+	return name
+}
+
+// causeTexts are what grows, by its cause. %s is the component.
+var causeTexts = map[diagnosis.Cause]string{
+	diagnosis.HeapLeak:      "CPU heap memory that %s allocates and does not free",
+	diagnosis.PythonObjects: "small Python objects that are kept",
+	diagnosis.Fragmentation: "malloc keeps memory that the program has freed",
+	diagnosis.MmapGrowth:    "memory that is mapped besides malloc, by %s",
+	diagnosis.SharedMemory:  "shared memory, such as /dev/shm and memfd",
+	diagnosis.CopyOnWrite:   "forked workers copy pages that they share with their parent",
+	diagnosis.PageCache:     "pages of mapped files",
+	diagnosis.Pinned:        "host memory that is pinned for copies to a GPU",
+}
+
+// mainCause is the cause of most of the growth of the main process; nil: there is none.
+func mainCause(s *summary.Summary) *summary.Diagnosis {
+	for i, d := range s.Diagnoses {
+		if d.Process == s.Process.PID && d.Cause != diagnosis.Undecided && d.Share >= 0.5 {
+			return &s.Diagnoses[i]
+		}
+	}
+	return nil
+}
+
+// whoLines name the component that grows, and how much of the growth it is.
+func whoLines(s *summary.Summary) []string {
+	if s.Class == verdict.ClassWrongProcess && s.Other != nil {
+		return []string{fmt.Sprintf("PID %d (%s), which is not traced", s.Other.PID, s.Other.Command)}
+	}
+	if !grows(s) {
+		return nil
+	}
+
+	who := whoText(s)
+	if ranks := ranksText(s); ranks != "" {
+		who += "; " + ranks
+	}
+	return []string{who}
+}
+
+// grows reports whether the verdict is about growth that has a cause.
+func grows(s *summary.Summary) bool {
+	return s.Class.Grows() || s.Class == verdict.ClassSaturating
+}
+
+func whoText(s *summary.Summary) string {
+	main := mainCause(s)
+	switch {
+	case main == nil && len(s.Suspects) == 0:
+		return "not known: no traced call site accounts for the growth"
+	case main == nil:
+		return "growing most: " + allocates(s.Suspects[0])
+	}
+
+	text := causeTexts[main.Cause]
+	if strings.Contains(text, "%s") {
+		who := "code that is not known"
+		if len(s.Suspects) > 0 {
+			who = Component(s.Suspects[0].Component)
+		}
+		text = fmt.Sprintf(text, who)
+	}
+	if n := otherComponents(s); n > 0 && main.Cause == diagnosis.HeapLeak {
+		text += ", and " + units.Plural(n, "other component", "other components")
+	}
+	text += ", " + sharePercent(main.Share) + " of the growth"
+	if len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0 {
+		text += fmt.Sprintf("; recompiles %.1f kernels/min", s.Suspects[0].NewCodePerMin)
+	}
+	return text
+}
+
+func allocates(c summary.Suspect) string {
+	text := "memory that " + Component(c.Component) + " allocates"
+	if c.Share != nil {
+		text += ", " + sharePercent(*c.Share) + " of the growth"
+	}
+	return text
+}
+
+// minSuspectShare is the share of the largest suspect from which on another one is worth a line.
+const minSuspectShare = 0.1
+
+// suspectsOfNote are those that are worth a line, the largest first.
+func suspectsOfNote(all []summary.Suspect) []summary.Suspect {
+	for i, c := range all {
+		if float64(c.BytesPerMin) < minSuspectShare*float64(all[0].BytesPerMin) {
+			return all[:i]
+		}
+	}
+	return all
+}
+
+// otherComponents is the number of components that grow beside the first.
+func otherComponents(s *summary.Summary) int {
+	names := make(map[string]bool)
+	for _, c := range suspectsOfNote(s.Suspects) {
+		names[c.Component] = true
+	}
+	return max(0, len(names)-1)
+}
+
+// ranksText is how many of several ranks grow. It is empty where there are not several.
+func ranksText(s *summary.Summary) string {
+	ranks, growing, own := 0, 0, ""
+	for _, p := range s.Processes {
+		if p.Role != growth.RoleRank || !p.Traced {
+			continue
+		}
+		ranks++
+		if p.Verdict.Grows() {
+			growing++
+		}
+		if p.PID == s.Process.PID && p.Rank != nil {
+			own = fmt.Sprintf("; this is rank %d", *p.Rank)
+		}
+	}
+	if ranks < 2 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d ranks grow", growing, ranks) + own
+}
+
+// sharePercent is a share of the growth. The estimate of a part may exceed the whole.
+func sharePercent(share float64) string { return units.WholePercent(min(share, 1)) }
+
+// whereLines are the call sites of what grows: the user's own frame first.
+func whereLines(s *summary.Summary) []string {
+	if !grows(s) {
+		return nil
+	}
+
+	main := mainCause(s)
+	if main != nil && main.Cause == diagnosis.Fragmentation {
+		return []string{"no call site: this memory is free"}
+	}
+
+	suspects := suspectsOfNote(s.Suspects)
+	switch {
+	case len(suspects) == 0 && !ResidentOf(s).HeapTraced && len(s.Residents) > 0:
+		return []string{"not known: malloc was not traced"}
+	case len(suspects) == 0:
+		return nil
+	case len(suspects) == 1:
+		return siteLines(suspects[0])
+	}
+
+	var lines []string
+	for _, c := range suspects[:min(len(suspects), maxBlockLines[LabelWhere])] {
+		share := "-"
+		if c.Share != nil {
+			share = sharePercent(*c.Share)
+		}
+		lines = append(lines, fmt.Sprintf("%4s  %s", share, siteLines(c)[0]))
+	}
+	if n := len(suspects) - len(lines); n > 0 {
+		lines[len(lines)-1] += fmt.Sprintf("; %d more: --details", n)
+	}
+	return lines
+}
+
+// siteLines are the user's frame that is nearest to the allocations of a suspect, with the library
+// that it calls, and the frame that calls it.
+func siteLines(c summary.Suspect) []string {
+	chain, at := userFrame(c)
+	if at < 0 {
+		return []string{siteText(c, c.Function) + "   <- no frame of your code is on these stacks"}
+	}
+
+	line := siteText(c, chain[at]) + "   <- your code"
+	if callee := calleeOf(chain[:at]); callee != "" {
+		line += "; calls " + callee
+		if len(line) > ResultWidth-labelWidth {
+			function, _, _ := strings.Cut(callee, " (")
+			line = siteText(c, chain[at]) + "   <- your code; calls " + function
+		}
+	}
+	lines := []string{line}
+
+	for _, caller := range chain[at+1:] {
+		if isUserCode(caller) && placeOf(caller) != placeOf(chain[at]) {
+			return append(lines, siteText(summary.Suspect{}, caller)+"   <- caller")
+		}
+	}
+	return lines
+}
+
+// userFrame returns the frames of a suspect from the allocation site outwards, and where among them
+// the user's frame is that most of its growth passes through; -1: there is none.
+func userFrame(c summary.Suspect) (chain []string, at int) {
+	path := c.Path
+	if len(path) == 0 || path[0] != c.Function {
+		path = append([]string{c.Function}, path...)
+	}
+
+	chain = slices.Clone(path)
+	slices.Reverse(chain)
+	function := len(chain) - 1
+	chain = append(chain, c.Callers...)
+	for i := function; i < len(chain); i++ {
+		if isUserCode(chain[i]) {
+			return chain, i
+		}
+	}
+	for i := function - 1; i >= 0; i-- {
+		if isUserCode(chain[i]) {
+			return chain, i
+		}
+	}
+	return chain, -1
+}
+
+// calleeOf is the library's function that the user's code calls: the outermost of the frames within
+// it that is not the user's.
+func calleeOf(inner []string) string {
+	for _, frame := range slices.Backward(inner) {
+		if !isUserCode(frame) {
+			return libraryFrame(frame)
+		}
+	}
+	return ""
+}
+
+// libraryFrame is a frame with its file or library: "Image.resize (Image.py:2192)".
+func libraryFrame(frame string) string {
+	if frameWithLine.MatchString(frame) {
+		return Frame(frame)
+	}
+	name, file, ok := strings.Cut(strings.TrimSuffix(frame, ")"), " (/")
+	if !ok {
+		return frame
+	}
+	return name + " (" + filepath.Base(file) + ")"
+}
+
+// siteText is a frame with its place first: "train.py:47  augment()". Where the suspect's function
+// grows by several lines, it has the share of each.
+func siteText(c summary.Suspect, frame string) string {
+	m := frameWithLine.FindStringSubmatch(frame)
+	if m == nil {
+		return libraryFrame(frame)
+	}
+
+	place := placeOf(frame)
+	if frame == c.Function && len(c.Lines) > 1 {
+		place = filepath.Base(m[2])
+		for i, l := range c.Lines {
+			place += fmt.Sprintf("%s:%d (%s)", cmp.Or(strings.Repeat(", ", min(i, 1)), ""), l.Line,
+				units.WholePercent(l.Share))
+		}
+	}
+
+	return place + "  " + functionText(m[1])
+}
+
+// functionText is a function as its user calls it. A comprehension or a lambda belongs to the function
+// around it.
+func functionText(name string) string {
+	if strings.HasPrefix(name, "<module") {
+		return "at module level"
+	}
+	name, _, _ = strings.Cut(name, ".<locals>.<")
+	return strings.ReplaceAll(name, "<locals>.", "") + "()"
+}
+
+// placeOf is the file and line of a frame: "train.py:47".
+func placeOf(frame string) string {
+	m := frameWithLine.FindStringSubmatch(frame)
+	if m == nil {
+		return ""
+	}
+	return filepath.Base(m[2]) + ":" + m[3]
+}
+
+// accountLine is how much of the growth the call sites of WHERE account for, and how much has no
+// cause.
+func accountLine(s *summary.Summary) string {
+	main := mainCause(s)
+	if !grows(s) || main == nil {
+		return undecidedLine(s)
+	}
+	if main.Cause == diagnosis.Fragmentation {
+		how := "every malloc and free was traced"
+		if main.Walked {
+			how = "malloc's heaps were walked near the baseline and near the end"
+		}
+		return fmt.Sprintf("%s of the growth, %s confidence: %s", sharePercent(main.Share),
+			main.Confidence, how)
+	}
+
+	suspects := suspectsOfNote(s.Suspects)
+	if len(suspects) == 0 {
+		return ""
+	}
+	sum := 0.0
+	for _, c := range suspects {
+		if c.Share != nil {
+			sum += *c.Share
+		}
+	}
+	sites := "WHERE is " + confidenceTexts[main.Confidence] + ": "
+	what := sharePercent(sum) + " of the growth"
+	if sum > allShare*main.Share {
+		what = "all of that"
+	}
+	if len(suspects) > 1 {
+		return sites + "these call sites explain " + what + restText(s)
+	}
+	return sites + "this call site explains " + what + restText(s)
+}
+
+// allShare is the share that counts as all.
+const allShare = 0.95
+
+var confidenceTexts = map[diagnosis.Confidence]string{
+	diagnosis.High: "sure", diagnosis.Medium: "likely", diagnosis.Low: "uncertain",
+}
+
+// minRestShare is the share of the growth without a cause that is worth a word.
+const minRestShare = 0.1
+
+// restText is the part of the growth without a cause; empty: it is negligible.
+func restText(s *summary.Summary) string {
+	for _, d := range s.Diagnoses {
+		if d.Process == s.Process.PID && d.Cause == diagnosis.Undecided && d.Share >= minRestShare {
+			return "; " + sharePercent(d.Share) + " has no known cause"
+		}
+	}
+	return ""
+}
+
+// undecidedLine is the part of the growth without a cause, where that is worth a line.
+func undecidedLine(s *summary.Summary) string {
+	for _, d := range s.Diagnoses {
+		if d.Process == s.Process.PID && d.Cause == diagnosis.Undecided && d.Share >= 0.5 {
+			return "the cause of " + sharePercent(d.Share) + " of the growth is not known"
+		}
+	}
+	return ""
+}

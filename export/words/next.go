@@ -14,7 +14,7 @@ import (
 // binary begins each command that a Result recommends.
 const binary = "allocscope "
 
-// causeSteps are what to do about each cause of growth. docs/verdict.md has them as a table.
+// causeSteps are what to do about each cause of growth. docs/reference/verdict.md has them as a table.
 var causeSteps = map[diagnosis.Cause]string{
 	diagnosis.HeapLeak:      "find the list, dict or cache that keeps what that line allocates",
 	diagnosis.PythonObjects: "find the list, dict or cache that keeps these objects",

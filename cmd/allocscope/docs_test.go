@@ -91,11 +91,17 @@ func parse(call snippet.Command) error {
 	if err := command.ParseFlags(arguments); err != nil {
 		return err
 	}
-	if call.Abridged || command.Flags().Changed("help") || !command.Runnable() {
+	if command.Flags().Changed("help") || !command.Runnable() {
 		return nil
 	}
-	if err := command.ValidateRequiredFlags(); err != nil {
-		return err
+
+	if call.Abridged && command.Flags().NArg() == 0 {
+		return nil
+	}
+	if !call.Abridged {
+		if err := command.ValidateRequiredFlags(); err != nil {
+			return err
+		}
 	}
 	return command.ValidateArgs(command.Flags().Args())
 }

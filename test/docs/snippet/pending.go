@@ -8,7 +8,7 @@ var (
 	positional = regexp.MustCompile(`allocscope trace (PID|"\$[^"]+")`)
 
 	// Pending matches calls that this version refuses.
-	Pending = regexp.MustCompile(`allocscope (show|ps|demo|--version)\b|--until-settled|` +
+	Pending = regexp.MustCompile(`allocscope (show|ps|demo|--version|doctor (PID|N))\b|--until-settled|` +
 		`--continue\b|trace .*--(limit|name)\b|trace ((PID|N|\d+)\b|"\$[^"]+")|--details\b|` +
 		`--color\b|--quiet\b|--verbose\b|--open\b|allocscope (view|report)$`)
 

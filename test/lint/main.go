@@ -1,6 +1,7 @@
 // Command lint checks what no other linter does: that no retired word is used, that lines are short
-// and functions have paragraphs, and that packages import only what lies below them. `make lint`
-// runs it in the project's folder. It prints the faults and exits with 1 if there is one.
+// and functions have paragraphs, that packages import only what lies below them, and that the
+// messages that the docs quote exist. `make lint` runs it in the project's folder. It prints the
+// faults and exits with 1 if there is one.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -46,15 +48,16 @@ func check(folder string) (faults []string, err error) {
 
 	var shape shape
 	imports := importsOf{}
+	var quoted messages
 	for _, s := range sources {
 		faults = append(faults, words.faultsIn(s)...)
-		if err := errors.Join(shape.add(s), imports.add(s)); err != nil {
+		if err := errors.Join(shape.add(s), imports.add(s), quoted.add(s)); err != nil {
 			return nil, err
 		}
 	}
 
 	fmt.Println(shape)
-	return append(append(faults, shape.faults()...), imports.faults()...), nil
+	return slices.Concat(faults, shape.faults(), imports.faults(), quoted.faults()), nil
 }
 
 // A source is a text file that people write and read.

@@ -117,7 +117,7 @@ var testCases = []testCase{
 	},
 	{
 		name: "shared", source: "shared.py",
-		about: "tensors in shared memory are kept",
+		about: "shared memory is kept",
 		alarm: true, rows: []growth.Kind{growth.KindShmem},
 		diagnoses: []string{"shared-memory"}, named: true,
 	},

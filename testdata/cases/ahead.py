@@ -9,7 +9,7 @@ import case
 from PIL import Image
 
 DRAWN = (320, 240)  # pixels
-DECODED, TAKEN = 16, 8  # frames a second
+DECODED, TAKEN = 16, 4  # frames a second
 
 picture = Image.effect_mandelbrot(DRAWN, (-2, -1.5, 1, 1.5), 20).convert("RGB")
 encoded = io.BytesIO()

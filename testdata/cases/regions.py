@@ -12,7 +12,7 @@ registered = []
 
 
 def step():
-    region = mmap.mmap(-1, REGION)  # NAMED
+    region = mmap.mmap(-1, REGION, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # NAMED
     region.write(bytes(REGION))
     registered.append(region)
 

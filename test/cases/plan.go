@@ -117,7 +117,7 @@ var testCases = []testCase{
 	},
 	{
 		name: "shared", source: "shared.py",
-		about: "shared memory is kept",
+		about: "tensors in shared memory are kept",
 		alarm: true, rows: []growth.Kind{growth.KindShmem},
 		diagnoses: []string{"shared-memory"}, named: true,
 	},

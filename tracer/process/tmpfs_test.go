@@ -24,7 +24,7 @@ func TestParseTmpfsMounts(t *testing.T) {
 	}
 }
 
-// The kernel is the oracle: statfs(2) tells the file system of a folder.
+// The kernel is the oracle: statfs(2) returns the file system of a folder.
 func TestMarkTmpfs(t *testing.T) {
 	p, err := Open(os.Getpid())
 	if err != nil {

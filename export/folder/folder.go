@@ -66,7 +66,11 @@ func Create(path string, owner Owner, force bool) (*Folder, error) {
 		root, err = takeOver(parent, base, owner, force)
 	}
 
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("create %s: %w (choose another with --output: "+
+			"root may not write to NFS that squashes it)", path, cause(err))
+	case err != nil:
 		return nil, fmt.Errorf("create %s: %w", path, cause(err))
 	}
 

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -269,6 +270,21 @@ func TestCreate(t *testing.T) {
 		wantError(t, err, "its name is empty")
 		_, err = Create("/", current(), true)
 		wantError(t, err, "create /: ")
+	})
+
+	// What a server of NFS does to root, the kernel does to a thread with another file system UID.
+	t.Run("a folder where root may not write", func(t *testing.T) {
+		parent := t.TempDir()
+		do(t, os.Chmod(parent, 0o755))
+		do(t, os.Chmod(filepath.Dir(parent), 0o755))
+		path := filepath.Join(parent, "out")
+
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		do(t, unix.Setfsuid(65534))
+		_, err := Create(path, current(), false)
+		do(t, unix.Setfsuid(os.Getuid()))
+		wantError(t, err, "create "+path+": permission denied (choose another with --output")
 	})
 
 	// A parent may be reached through a link: /home often is one.

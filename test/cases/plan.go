@@ -97,6 +97,37 @@ var testCases = []testCase{
 		diagnoses: []string{"heap-leak"}, named: true,
 	},
 	{
+		name: "cached", source: "cached.py",
+		about:     "a cache fills up to its limit of entries",
+		rows:      []growth.Kind{growth.KindHeap},
+		diagnoses: []string{"heap-leak", "undecided"},
+	},
+	{
+		name: "ahead", source: "ahead.py",
+		about: "a decoder runs ahead of its consumer",
+		alarm: true, rows: []growth.Kind{growth.KindHeap},
+		diagnoses: []string{"heap-leak"}, named: true,
+	},
+	{
+		name: "regions", source: "regions.py",
+		about: "mapped regions are registered and kept",
+		alarm: true, rows: []growth.Kind{growth.KindMmap},
+		diagnoses: []string{"mmap-growth"}, named: true,
+		rate: 8 * (256 << 10) * 60, // regions, their size
+	},
+	{
+		name: "shared", source: "shared.py",
+		about: "tensors in shared memory are kept",
+		alarm: true, rows: []growth.Kind{growth.KindShmem},
+		diagnoses: []string{"shared-memory"}, named: true,
+	},
+	{
+		name: "specs", source: "specs.py",
+		about: "small objects of Python are kept",
+		alarm: true, rows: []growth.Kind{growth.KindPython},
+		diagnoses: []string{"python-objects"}, named: true,
+	},
+	{
 		name: "waiting", source: "waiting.py",
 		about: "a trainer that waits for its input",
 		alarm: true, rows: []growth.Kind{growth.KindHeap},

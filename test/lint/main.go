@@ -1,7 +1,7 @@
 // Command lint checks what no other linter does: that no retired word is used, that lines are short
-// and functions have paragraphs, that packages import only what lies below them, and that the links
-// of pages lead somewhere. `make lint`
-// runs it in the project's folder. It prints the faults and exits with 1 if there is one.
+// and functions have paragraphs, that packages import only what lies below them, that the links of
+// pages lead somewhere, and that the messages that the docs quote exist. `make lint` runs it in the
+// project's folder. It prints the faults and exits with 1 if there is one.
 package main
 
 import (
@@ -48,9 +48,10 @@ func check(folder string) (faults []string, err error) {
 
 	var shape shape
 	imports := importsOf{}
+	var quoted messages
 	for _, s := range sources {
 		faults = append(faults, words.faultsIn(s)...)
-		if err := errors.Join(shape.add(s), imports.add(s)); err != nil {
+		if err := errors.Join(shape.add(s), imports.add(s), quoted.add(s)); err != nil {
 			return nil, err
 		}
 	}
@@ -65,7 +66,7 @@ func check(folder string) (faults []string, err error) {
 	}
 
 	fmt.Println(shape)
-	return slices.Concat(faults, shape.faults(), imports.faults(), broken), nil
+	return slices.Concat(faults, shape.faults(), imports.faults(), broken, quoted.faults()), nil
 }
 
 // A source is a text file that people write and read.

@@ -197,6 +197,8 @@ func KindOf(m process.Mapping) growth.Kind {
 		return growth.KindHeap
 	case strings.HasPrefix(m.Path, "/dev/"):
 		return growth.KindDeviceFile
+	case m.Tmpfs:
+		return growth.KindShmem
 	case m.IsFile():
 		return growth.KindFile
 	case m.Path == "[stack]":

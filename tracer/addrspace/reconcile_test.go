@@ -67,6 +67,17 @@ func TestKindOf(t *testing.T) {
 			t.Errorf("%q: kind %s, want %s", path, got, want)
 		}
 	}
+
+	for path, want := range map[string]growth.Kind{
+		"/home/user/batches.bin": growth.KindShmem,
+		"/dev/nvidia0":           growth.KindDeviceFile, // a container's /dev is a tmpfs
+	} {
+		m := line(0, 1, path)
+		m.Shared, m.Tmpfs = true, true
+		if got := KindOf(m); got != want {
+			t.Errorf("%q on a tmpfs: kind %s, want %s", path, got, want)
+		}
+	}
 }
 
 // How intervals are cut and joined: the model of TestCalls compares pages only.

@@ -31,6 +31,10 @@ type Mapping struct {
 	Path string
 
 	Read, Write, Execute, Shared bool
+
+	// Tmpfs is set where the file of a shared mapping is in memory, on a tmpfs. The kernel cannot drop
+	// its pages, as it can those of other files.
+	Tmpfs bool
 }
 
 // Len is the size in bytes.
@@ -58,10 +62,12 @@ func (p *Process) Maps() ([]Mapping, error) {
 	if len(raw) == 0 || !p.Alive() {
 		return nil, fmt.Errorf("read maps: empty: %w", os.ErrNotExist)
 	}
-	return ParseMaps(raw)
+	maps, err := ParseMaps(raw)
+	p.markTmpfs(maps)
+	return maps, err
 }
 
-// ParseMaps parses the text of /proc/PID/maps (proc_pid_maps(5)). The kernel writes it in pieces: a
+// ParseMaps parses the text of /proc/PID/maps (proc_pid_maps(5)), without Tmpfs. The kernel writes it in pieces: a
 // mapping that grows between two of them, such as the heap, is there twice, and the later line is
 // right.
 func ParseMaps(raw []byte) ([]Mapping, error) {

@@ -44,6 +44,7 @@ type Process struct {
 	pidfdFile *os.File // of pidfd; the runtime's poller waits on it without a thread
 
 	stalled atomic.Bool // it has not answered once
+	devices knownDevices
 
 	heldMu sync.Mutex
 	held   []*hostile.File // by Hold

@@ -36,6 +36,8 @@ func classOf(m process.Mapping) (Class, string) {
 		return Shmem, shmemName(path)
 	case strings.HasPrefix(path, "/dev/"):
 		return DeviceFile, path
+	case m.Tmpfs:
+		return Shmem, tmpfsName(path)
 	case m.IsFile():
 		return File, path
 	case strings.HasPrefix(path, "[") && !strings.HasPrefix(path, "[anon:"):
@@ -133,6 +135,14 @@ func shmemName(path string) string {
 		return "/dev/shm/" + withoutRandom(strings.TrimPrefix(path, "/dev/shm/"))
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(path, "[anon_shmem:"), "]")
+}
+
+// tmpfsName returns the name of a file on a tmpfs. That of a chroot may be a folder's.
+func tmpfsName(path string) string {
+	if _, name, ok := strings.Cut(path, "/dev/shm/"); ok {
+		return shmemName("/dev/shm/" + name)
+	}
+	return strings.TrimSuffix(path, " (deleted)")
 }
 
 // randomNamePrefixes are prefixes after which libraries put random letters alone: NCCL,

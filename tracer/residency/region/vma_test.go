@@ -58,6 +58,28 @@ func TestRegionOf(t *testing.T) {
 	}
 }
 
+func TestTmpfs(t *testing.T) {
+	for path, want := range map[string]string{
+		"/scratch/batches.bin (deleted)":      "/scratch/batches.bin",
+		"/srv/root/dev/shm/torch_1_2_3":       "/dev/shm/torch_*",
+		"/srv/root/dev/shm/nccl-Qw (deleted)": "/dev/shm/nccl-*",
+	} {
+		m := process.Mapping{Start: 0x1000, End: 0x2000, Inode: 9, Path: path, Shared: true, Tmpfs: true}
+		if class, name := classOf(m); class != Shmem || name != want {
+			t.Errorf("%s: %s %q, want %q", path, class, name, want)
+		}
+		m.Tmpfs = false
+		if class, _ := classOf(m); class != File {
+			t.Errorf("%s, not on a tmpfs: %s", path, class)
+		}
+	}
+
+	device := process.Mapping{Inode: 9, Path: "/dev/nvidia0", Shared: true, Tmpfs: true} // as in a container
+	if class, _ := classOf(device); class != DeviceFile {
+		t.Errorf("a device's node on a tmpfs: %s", class)
+	}
+}
+
 type nothing struct{}
 
 func (nothing) Resident(uint64) bool { return false }

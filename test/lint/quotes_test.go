@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestMessages(t *testing.T) {
+	const page = "# Errors\n## `no such process`\ntext with `anything`\n" +
+		"## `grant CAP_BPF and CAP_PERFMON`, `of pid`\n## `is gone`, `only in a test`\n"
+	const program = `package p
+var err = errors.New("no such process")
+func f(pid int) { g("run as root or " + (remedy + "grant CAP_BPF ") +
+	"and CAP_PERFMON", h("maps of pid %d", pid)) } // is gone`
+
+	var m messages
+	for _, s := range []source{
+		{quotesPage, page},
+		{"tracer/p.go", program},
+		{"tracer/p_test.go", "package p\nvar s = `only in a test`\n"},
+		{"docs/other.md", "## `only there`\n"},
+	} {
+		if err := m.add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	want := []string{
+		quotesPage + `:5: no message has "is gone"`,
+		quotesPage + `:5: no message has "only in a test"`,
+	}
+	if got := m.faults(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestCauses checks that each cause of growth has its place in docs/causes.md: results link there.
+func TestCauses(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile("../../" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	causes := regexp.MustCompile(`\bCause\s+= "([^"]+)"`).
+		FindAllStringSubmatch(read("growth/diagnosis/diagnosis.go"), -1)
+	if len(causes) < 9 {
+		t.Fatalf("%d causes in growth/diagnosis", len(causes))
+	}
+
+	page := read("docs/causes.md")
+	for _, cause := range causes {
+		if !strings.Contains(page, "\n## "+cause[1]+"\n") {
+			t.Errorf("docs/causes.md has no heading %q", "## "+cause[1])
+		}
+	}
+}

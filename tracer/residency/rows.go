@@ -70,6 +70,9 @@ type Rows struct {
 	// StaleFaults are the sampled pages whose faults Fill needs no more.
 	StaleFaults []uint64
 
+	// Touches are heap memory that came into RAM in a spike of RSS. It is part of other rows, too.
+	Touches []Touch
+
 	holdings estimate.Holdings
 	pid      int
 	stacks   func(id uint64) *growth.Stack // nil: the process is not traced
@@ -130,6 +133,7 @@ func (r *Rows) Fill(known Samples) {
 	r.addLive()
 	r.addHeapRemainder()
 	r.addFirstTouch(known.Faults)
+	r.findTouches(known.Faults)
 
 	if r.Status.RSS != growth.Unknown {
 		unexplained := growth.NamedStack(r.pid, rootUnexplained)

@@ -124,6 +124,9 @@ func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 	}
 
 	sum.GPUMemory = r.gpuSummaries(gpus)
+	if sum.SpikeMemory = r.spikeMemory(main.Process); sum.SpikeMemory.IsCaptured() {
+		sum.Files["spikes"] = folder.SpikesFile
+	}
 	r.writeFile(folder.SummaryFile, sum.Write)
 	r.writeFile(folder.ReportFile, r.env.WriteReport(r.folder))
 

@@ -1,12 +1,14 @@
-"""A training loop with a validation that holds memory for some seconds, again and again.
+"""A training loop with a validation that holds memory for some seconds, repeatedly.
 
 usage: spikes.py EVERY SECONDS MIB WAY PACE
 
 Steady work is temporary memory, at a PACE of so many objects a step; a cache is bounded. Each EVERY seconds validate() holds MIB for
 SECONDS, in objects by WAY: "large" is one, "small" are of 256 KiB, from the heap. It writes
-"spike BYTES" to standard output each time.
+"spike BYTES" to standard output each time, and "done" before SIGTERM ends it.
 """
 
+import os
+import signal
 import sys
 import time
 
@@ -37,7 +39,13 @@ def filled(size):
     return bytearray(b"x") * size
 
 
+def end(*_):
+    os.write(1, b"done\n")
+    os._exit(0)
+
+
 def main():
+    signal.signal(signal.SIGTERM, end)
     every, seconds, mib = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     way, pace = sys.argv[4], int(sys.argv[5])
     cache, step = [], 0

@@ -37,7 +37,7 @@ func (s *Session) SpikeSnapshot() (*growth.Snapshot, error) {
 	return snapshot, err
 }
 
-// SetSpike tells the session whether RSS is in a spike. Meanwhile snapshots have the memory that
+// SetSpike sets whether RSS is in a spike. Meanwhile snapshots have the memory that
 // came into RAM since the ones before.
 func (s *Session) SetSpike(on bool) { s.scanner.inSpike = on }
 

@@ -152,7 +152,7 @@ func TestContents(t *testing.T) {
 			map[string]int64{RootTouched + "validate": 60, RootTouched + "train": 20},
 		},
 		{
-			"what nobody has touched stays", Capture{
+			"what was not touched stays", Capture{
 				Before: snapshot(free(10)), At: snapshot(free(110), heap(trainer, 5)),
 			}, []growth.Holding{touched(validator, 75)},
 			map[string]int64{

@@ -32,7 +32,7 @@ func newSpikeWatcher() spikeWatcher {
 	}
 }
 
-// addSample adds the last sample of each traced process, and tells the session whether one is in a
+// addSample adds the last sample of each traced process, and reports to the session whether one is in a
 // spike.
 func (w *spikeWatcher) addSample(history *growth.History, to session) {
 	now, inSpike := history.Rows[len(history.Rows)-1].Elapsed, false

@@ -140,6 +140,9 @@ func (k *scanner) addTarget(
 		known.Objects = slices.Concat(known.Objects,
 			k.estimator.AddMapped(held, mapped, t.stacks.Get))
 	}
+	if k.inSpike {
+		known.Extents = t.breaks.Extents()
+	}
 	rows.ParentInSnapshot = residency.HasParent(snapshot, t.pages)
 	rows.Fill(known)
 	for _, touch := range rows.Touches {

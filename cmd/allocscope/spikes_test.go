@@ -17,7 +17,7 @@ import (
 // TestSpikes traces programs with a validation that holds memory for some seconds, repeatedly,
 // beside steady work and a bounded cache. They print how many bytes it holds.
 func TestSpikes(t *testing.T) {
-	const every, seconds, mib = 15, 5, 200
+	const every, seconds, mib = 12, 4, 200
 
 	for _, c := range []struct {
 		name, way string
@@ -38,7 +38,7 @@ func TestSpikes(t *testing.T) {
 
 			dir := newFolder(t)
 			flags := append([]string{
-				"trace", "--pid", fmt.Sprint(target.PID()), "--duration", "60s", "--no-tui",
+				"trace", "--pid", fmt.Sprint(target.PID()), "--duration", "50s", "--no-tui",
 				"--output", dir,
 			}, c.flags...)
 			call(t, flags...).mustEnd(0)

@@ -3,10 +3,13 @@ package residency
 import (
 	"cmp"
 	"slices"
+	"sort"
 
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/stack"
 )
 
 // maxTouches bounds the stacks of Rows.Touches, which are all named. The largest are kept.
@@ -18,35 +21,69 @@ type Touch struct {
 	Bytes int64
 }
 
-// findTouches divides the heap memory that came into RAM since before a spike among the stacks that
-// have touched it first, in proportion to the bytes that their sampled page faults represent.
+// findTouches divides the heap memory that came into RAM since before a spike. Where calls of brk(2)
+// have made the main heap grow meanwhile, it belongs to their stacks. The rest is divided among the
+// stacks that have touched it first, in proportion to the bytes that their sampled page faults
+// represent.
 //
-// First touch says nothing about what keeps memory, as elsewhere. But RSS rises by first touches
-// alone, so that the stacks of a spike are those that made it.
-func (r *Rows) findTouches(faults []source.Fault) {
+// Neither says what keeps memory. But RSS rises by first touches alone, so that these stacks are those
+// that made the spike.
+func (r *Rows) findTouches(faults []source.Fault, extents []addrspace.Extent) {
 	if !r.inSpike || r.stacks == nil {
 		return
 	}
 
+	bytes := make(map[uint64]float64)
 	fresh := r.freshHeap().Subtract(r.usual)
-	var total float64
-	for _, span := range fresh {
-		if segment := r.segmentAt(span.Start); segment != nil {
-			total += float64(span.Len()) * segment.factor
+	var grown pages.Spans
+	for _, e := range extents {
+		if e.Stack != stack.LostID && e.Last >= r.keepFaultsFrom {
+			bytes[e.Stack] += r.scaled(clip(fresh, e.Span))
+			grown = append(grown, e.Span)
 		}
 	}
 
-	weights, sum := r.touchWeights(fresh, faults)
-	if !(sum > 0) {
-		return
+	rest := fresh.Subtract(pages.MergeSpans(grown))
+	if weights, sum := r.touchWeights(rest, faults); sum > 0 {
+		total := r.scaled(rest)
+		for stack, weight := range weights {
+			bytes[stack] += total * weight / sum
+		}
 	}
-	for stack, weight := range weights {
-		r.Touches = append(r.Touches, Touch{Stack: stack, Bytes: round(total * weight / sum)})
+
+	for stack, part := range bytes {
+		if part >= 1 {
+			r.Touches = append(r.Touches, Touch{Stack: stack, Bytes: round(part)})
+		}
 	}
 	slices.SortFunc(r.Touches, func(a, b Touch) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Stack, b.Stack))
 	})
 	r.Touches = r.Touches[:min(maxTouches, len(r.Touches))]
+}
+
+// scaled returns the bytes of some memory, extrapolated where its mapping was sampled.
+func (r *Rows) scaled(memory pages.Spans) (bytes float64) {
+	for _, span := range memory {
+		if segment := r.segmentAt(span.Start); segment != nil {
+			bytes += float64(span.Len()) * segment.factor
+		}
+	}
+	return bytes
+}
+
+// clip returns the part of some memory within a span.
+func clip(memory pages.Spans, span pages.Span) (inside pages.Spans) {
+	first := sort.Search(len(memory), func(i int) bool { return memory[i].End > span.Start })
+	for _, m := range memory[first:] {
+		if m.Start >= span.End {
+			break
+		}
+		inside = append(inside, pages.Span{
+			Start: max(m.Start, span.Start), End: min(m.End, span.End),
+		})
+	}
+	return inside
 }
 
 // freshHeap returns the private memory of the heap that came into RAM since tracing started, but for

@@ -125,8 +125,8 @@ type Snapshot struct {
 	// stacks.
 	Residents []Resident
 	Others    []Holding
-	// Touched is heap memory that came into RAM since before a spike, by the stacks that touched it
-	// first: only of a snapshot within a spike of RSS. It is part of what Holdings has as heap,
+	// Touched is heap memory that came into RAM since before a spike, by the stacks that made the heap
+	// grow, or touched it first: only of a snapshot within a spike of RSS. It is part of what Holdings has as heap,
 	// retained or unclassified, and no part of the sums. ResidentBytes alone are set.
 	Touched []Holding
 	// LiveObjects is the number of entries of the BPF map of live objects.

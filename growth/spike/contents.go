@@ -8,14 +8,14 @@ import (
 	"github.com/allocscope/allocscope/growth/trend"
 )
 
-// RootTouched is the outermost frame of heap memory that is known by who touched it first.
-const RootTouched = "[heap: by first touch]"
+// RootGrowth is the outermost frame of heap memory that is known by what made the heap grow.
+const RootGrowth = "[heap: by growth]"
 
 // Contents returns what is in RAM in the spike, and neither before nor after it, by stack and kind,
 // the largest first. InuseBytes are ResidentBytes here. Without a change of other memory they sum to
 // Height.
 //
-// Heap memory that no known object takes is divided among the stacks that touched it first.
+// Heap memory that no known object takes is divided among the stacks that made the heap grow.
 func (c *Capture) Contents() []growth.Holding {
 	before, after := residentOf(c.Before), residentOf(c.After)
 	var contents, rest []growth.Holding
@@ -57,7 +57,7 @@ func (c *Capture) attribute(rest []growth.Holding, bytes int64) (all []growth.Ho
 	for _, h := range c.At.Touched {
 		if own := int64(math.Round(part * float64(h.ResidentBytes))); own > 0 {
 			all = append(all, growth.Holding{
-				Stack: h.Stack.Under(RootTouched), Kind: growth.KindHeap,
+				Stack: h.Stack.Under(RootGrowth), Kind: growth.KindHeap,
 				InuseBytes: own, ResidentBytes: own,
 			})
 		}

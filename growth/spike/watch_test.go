@@ -149,14 +149,14 @@ func TestContents(t *testing.T) {
 			"first touch divides the heap", Capture{
 				Before: snapshot(free(10)), At: snapshot(free(90)),
 			}, []growth.Holding{touched(validator, 90), touched(trainer, 30)},
-			map[string]int64{RootTouched + "validate": 60, RootTouched + "train": 20},
+			map[string]int64{RootGrowth + "validate": 60, RootGrowth + "train": 20},
 		},
 		{
 			"what was not touched stays", Capture{
 				Before: snapshot(free(10)), At: snapshot(free(110), heap(trainer, 5)),
 			}, []growth.Holding{touched(validator, 75)},
 			map[string]int64{
-				RootTouched + "validate": 75, "[heap: unclassified]main heap": 25, "train": 5,
+				RootGrowth + "validate": 75, "[heap: unclassified]main heap": 25, "train": 5,
 			},
 		},
 		{

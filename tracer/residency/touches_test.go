@@ -54,7 +54,7 @@ func TestTouches(t *testing.T) {
 		t.Errorf("touched %v, want %v", got, want)
 	}
 
-	// Who makes the main heap grow has its memory, whoever touches it. Old growth does not count.
+	// Who makes the main heap grow has its memory, also where others touch it. Old growth does not count.
 	const base = 100
 	grown := scan(true)
 	grown.keepFaultsFrom = base

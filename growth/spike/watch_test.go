@@ -146,21 +146,27 @@ func TestContents(t *testing.T) {
 			}, nil, map[string]int64{"validate": 50},
 		},
 		{
-			"first touch divides the heap", Capture{
+			"first touch divides the heap",
+			Capture{
 				Before: snapshot(free(10)), At: snapshot(free(90)),
-			}, []growth.Holding{touched(validator, 90), touched(trainer, 30)},
+			},
+			[]growth.Holding{touched(validator, 90), touched(trainer, 30)},
 			map[string]int64{RootGrowth + "validate": 60, RootGrowth + "train": 20},
 		},
 		{
-			"what was not touched stays", Capture{
+			"what was not touched stays",
+			Capture{
 				Before: snapshot(free(10)), At: snapshot(free(110), heap(trainer, 5)),
-			}, []growth.Holding{touched(validator, 75)},
+			},
+			[]growth.Holding{touched(validator, 75)},
 			map[string]int64{
 				RootGrowth + "validate": 75, "[heap: unclassified]main heap": 25, "train": 5,
 			},
 		},
 		{
-			"nothing was touched", Capture{Before: snapshot(), At: snapshot(free(40))}, nil,
+			"nothing was touched",
+			Capture{Before: snapshot(), At: snapshot(free(40))},
+			nil,
 			map[string]int64{"[heap: unclassified]main heap": 40},
 		},
 	} {

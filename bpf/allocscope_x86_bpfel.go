@@ -181,12 +181,13 @@ const (
 	EventMunmap      EventKind = 3
 	EventMremap      EventKind = 4
 	EventMadvise     EventKind = 5
-	EventExec        EventKind = 6
-	EventOutOfMemory EventKind = 7
-	EventUnmapped    EventKind = 8
-	EventNewCode     EventKind = 9
-	EventStep        EventKind = 10
-	EventTableNeeded EventKind = 11
+	EventBrk         EventKind = 6
+	EventExec        EventKind = 7
+	EventOutOfMemory EventKind = 8
+	EventUnmapped    EventKind = 9
+	EventNewCode     EventKind = 10
+	EventStep        EventKind = 11
+	EventTableNeeded EventKind = 12
 )
 
 type Fault struct {

@@ -125,6 +125,10 @@ type Snapshot struct {
 	// stacks.
 	Residents []Resident
 	Others    []Holding
+	// Touched is heap memory that came into RAM since before a spike, by the stacks that made the heap
+	// grow, or touched it first: only of a snapshot within a spike of RSS. It is part of what Holdings has as heap,
+	// retained or unclassified, and no part of the sums. ResidentBytes alone are set.
+	Touched []Holding
 	// LiveObjects is the number of entries of the BPF map of live objects.
 	LiveObjects int
 	Mappings    MappingTotals
@@ -196,7 +200,7 @@ func (s *Snapshot) Of(pid int) *Snapshot {
 
 	own := *s
 	own.Holdings, own.GPUHoldings = ofProcess(s.Holdings), ofProcess(s.GPUHoldings)
-	own.Others = ofProcess(s.Others)
+	own.Others, own.Touched = ofProcess(s.Others), ofProcess(s.Touched)
 
 	own.Residents = nil
 	for _, r := range s.Residents {

@@ -87,6 +87,8 @@ func (r *eventReader) dispatchEvent(event bpf.Event) {
 		t.outOfMemory.Store(true)
 	case bpf.EventStep:
 		r.steps.Add(event.Tgid, event.Time, event.Length)
+	case bpf.EventBrk:
+		t.breaks.Add(event.Time, event.Start, event.Stack)
 	case bpf.EventUnmapped, bpf.EventNewCode:
 		t.unwinder.Refresh()
 	default:

@@ -24,6 +24,7 @@ type scanner struct {
 	members func() []*tree.Member
 	budget  residency.Budget
 	others  residency.Others
+	inSpike bool // RSS is in a spike
 
 	// The rest is of the snapshot that is being taken.
 	estimator *estimate.Estimator
@@ -94,6 +95,7 @@ func (k *scanner) trackerOf(pid int) *residency.Tracker {
 func (k *scanner) scan(
 	tracker *residency.Tracker, maps []process.Mapping, intervals []addrspace.Interval,
 ) *residency.Scan {
+	tracker.InSpike = k.inSpike
 	scan, err := tracker.Scan(maps, intervals, k.share, nil)
 	if err != nil {
 		return nil
@@ -138,8 +140,16 @@ func (k *scanner) addTarget(
 		known.Objects = slices.Concat(known.Objects,
 			k.estimator.AddMapped(held, mapped, t.stacks.Get))
 	}
+	if k.inSpike {
+		known.Extents = t.breaks.Extents()
+	}
 	rows.ParentInSnapshot = residency.HasParent(snapshot, t.pages)
 	rows.Fill(known)
+	for _, touch := range rows.Touches {
+		snapshot.Touched = append(snapshot.Touched, growth.Holding{
+			Stack: t.stacks.Get(touch.Stack), Kind: growth.KindHeap, ResidentBytes: touch.Bytes,
+		})
+	}
 	source.ForgetFaults(t.kernel, uint32(t.process.PID), rows.StaleFaults)
 	kinds := rows.AddMappings(&snapshot.Mappings)
 	residency.AddTallies(held, t.space, t.stacks.Get, t.stacks.GetCheap, kinds)

@@ -22,18 +22,40 @@ import (
 // memory is split by the time of its allocation at the given moments, in order, since the start of
 // the trace.
 func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
+	snapshot, estimator, err := s.snapshot(born)
+	if err != nil {
+		return nil, err
+	}
+	s.probing.calibrate(estimator, snapshot)
+	return snapshot, nil
+}
+
+// SpikeSnapshot is Snapshot for one between the others, within a spike of RSS. It changes nothing
+// for these: what is free again in a moment must not calibrate the estimates from bursts.
+func (s *Session) SpikeSnapshot() (*growth.Snapshot, error) {
+	snapshot, _, err := s.snapshot(nil)
+	return snapshot, err
+}
+
+// SetSpike sets whether RSS is in a spike. Meanwhile snapshots have the memory that
+// came into RAM since the ones before.
+func (s *Session) SetSpike(on bool) { s.scanner.inSpike = on }
+
+func (s *Session) snapshot(
+	born []time.Duration,
+) (*growth.Snapshot, *estimate.Estimator, error) {
 	began := time.Now()
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.probing.Interval()}
 	bins := estimate.SetBins(snapshot, s.started, born)
 
 	onGPUs, err := gpu.ReadLive(s.kernel, bins)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sums := make(map[stack.Key]*estimate.StackTotals)
 	estimator, err := s.readHeap(snapshot, sums, onGPUs, bins)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 
 	s.events.Flush() // so that each stack of the sums has been reported
@@ -47,16 +69,15 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 
 	s.scanner.estimator = estimator
 	if err := s.scanner.addTo(snapshot, held, s.objects, onGPUs.Pins); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 
 	s.gpus.addTo(onGPUs, snapshot, held)
 	attribution.Attribute(snapshot)
 	snapshot.Holdings = held.List()
-	s.probing.calibrate(estimator, snapshot)
 	s.probing.forgetStacks()
 	snapshot.Took = time.Since(began)
-	return snapshot, nil
+	return snapshot, estimator, nil
 }
 
 // stackOf returns the stack that has allocated these totals.

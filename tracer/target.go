@@ -39,6 +39,7 @@ type target struct {
 	stacks     *stack.Table
 	unwinder   *stack.Unwinder
 	space      *addrspace.IntervalSet
+	breaks     addrspace.Breaks
 	pages      *residency.Tracker // nil: the page map cannot be read, for the reason pagesErr
 	pagesErr   error
 
@@ -167,6 +168,9 @@ func (s *Session) startTarget(t *target) error {
 		return err
 	}
 	t.space = addrspace.New(maps, t.process.StartBrk())
+	if t.breaks.IsEmpty() {
+		t.breaks.Add(0, t.space.Break(), stack.LostID)
+	}
 	parentPages := s.scanner.trackerOf(t.parent)
 	t.pages, t.pagesErr = residency.Start(t.process, maps, parentPages)
 

@@ -30,6 +30,7 @@ struct pt_regs { /* arch/x86/include/uapi/asm/ptrace.h */
 #define SYSCALL_ARG5(regs) ((regs)->r8)
 /* arch/x86/entry/syscalls/syscall_64.tbl */
 #define SYSCALL_MMAP 9
+#define SYSCALL_BRK 12
 #define SYSCALL_MREMAP 25
 #define SYSCALL_MADVISE 28
 /* Bytes that `ret` pops: the stack pointer at the entry of a call is this much below the one after
@@ -58,6 +59,7 @@ struct pt_regs { /* arch/arm64/include/asm/ptrace.h */
 #define SYSCALL_ARG4(r) ((r)->regs[3])
 #define SYSCALL_ARG5(r) ((r)->regs[4])
 /* include/uapi/asm-generic/unistd.h */
+#define SYSCALL_BRK 214
 #define SYSCALL_MREMAP 216
 #define SYSCALL_MMAP 222
 #define SYSCALL_MADVISE 233

@@ -268,6 +268,7 @@ enum event_kind {
 	EVENT_MUNMAP,
 	EVENT_MREMAP,
 	EVENT_MADVISE,
+	EVENT_BRK,           /* the program break moved: `start` is the new one */
 	EVENT_EXEC,          /* the process called execve */
 	EVENT_OUT_OF_MEMORY, /* the kernel kills the process for want of memory */
 	EVENT_UNMAPPED,      /* a walk met code outside all known mappings */

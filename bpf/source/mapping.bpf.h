@@ -119,7 +119,8 @@ static __always_inline struct event *begin_event(struct thread *thread, enum eve
 	struct event *event = &thread->mapping.event;
 
 	charge(thread, costs.mapping);
-	count(COUNT_MAPPING_CALLS);
+	if (kind != EVENT_BRK) /* it maps nothing that user space has an interval of */
+		count(COUNT_MAPPING_CALLS);
 	__builtin_memset(event, 0, sizeof(*event));
 	event->kind = kind;
 	event->tgid = tgid;
@@ -207,6 +208,23 @@ static __always_inline void on_mremap(struct thread *thread, struct pt_regs *reg
 	send_cut(event);
 }
 
+/* At the exit of a brk that has moved the program break, and is no query. Only the allocator moves
+ * it, whose objects have stacks of their own where they are probed. Otherwise that of the call shows
+ * who makes the main heap grow. */
+static __always_inline void on_brk(struct thread *thread, struct pt_regs *regs, __u32 tgid,
+				   __u64 end)
+{
+	struct event *event;
+
+	if (SYSCALL_ARG1(regs) != end)
+		return;
+
+	event = begin_event(thread, EVENT_BRK, tgid);
+	event->start = end;
+	event->stack = site_stack(regs, tgid, 0, event->time);
+	send_mapping_event(event);
+}
+
 /* Sends the event of a call that has released the memory of a range. */
 static __always_inline void send_release(const struct range *range, __u64 time)
 {
@@ -286,7 +304,7 @@ static __always_inline void exit_madvise(struct pt_regs *regs, __u32 tgid, __s64
 	on_madvise(regs, tgid, flags);
 }
 
-/* At the exit of mmap, mremap and madvise. One program serves them all: the verifier needs long for
+/* At the exit of mmap, mremap, madvise and brk. One program serves them all: the verifier needs long for
  * each program that walks stacks. It takes the arguments from the registers, which the system call
  * leaves as they are. */
 SEC("tracepoint")
@@ -315,6 +333,9 @@ int exit_mapping(struct syscall_exit *ctx)
 		break;
 	case SYSCALL_MREMAP:
 		on_mremap(thread, regs, tgid, ctx->result);
+		break;
+	case SYSCALL_BRK:
+		on_brk(thread, regs, tgid, ctx->result);
 		break;
 	}
 	return 0;

@@ -177,6 +177,7 @@ const (
 	GrowthFile    = "growth.pb.gz"
 	WarmupFile    = "warmup.pb.gz"
 	PlateauFile   = "plateau.pb.gz"
+	SpikesFile    = "spikes.pb.gz" // only where a snapshot lies in a spike
 	ReportFile    = "report.html"
 )
 
@@ -185,7 +186,7 @@ const snapshotDir = "snapshots"
 var (
 	fileNames = []string{
 		SummaryFile, TimelineFile, ProcessesFile, GPUsFile, GrowthFile, WarmupFile, PlateauFile,
-		ReportFile,
+		SpikesFile, ReportFile,
 	}
 	snapshotName = regexp.MustCompile(`^[0-9]{3,}\.pb\.gz$`)
 )

@@ -16,8 +16,9 @@ import (
 )
 
 // notShown are texts with another form in the page: a class is a colour, a code has its sentence,
-// the path of a suspect is in the stacks, losses are in the warnings, and advice explains a diagnosis.
-var notShown = regexp.MustCompile(`Schema|Class|Why|Text\.|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|Groups\[\d+\]\.Verdict|Breakdown\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command)`)
+// the path of a suspect is in the stacks, losses are in the warnings, advice explains a diagnosis, and
+// what is in a spike has no trend.
+var notShown = regexp.MustCompile(`Schema|Class|Why|Text\.|SpikeMemory\..*(Path|Trend|UndecidedReason|Untrackable)|WhyCode|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|Groups\[\d+\]\.Verdict|Breakdown\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command)`)
 
 func TestPage(t *testing.T) {
 	t.Run("all texts of the summary", func(t *testing.T) {
@@ -49,7 +50,7 @@ func TestPage(t *testing.T) {
 		page := show(t, leakingTrace(t))
 		var ids []string
 		each(page.root, "section", func(n *html.Node) { ids = append(ids, attribute(n, "id")) })
-		const want = "verdict timeline breakdown accumulating flame processes losses reproduce"
+		const want = "verdict timeline breakdown accumulating spikes flame processes losses reproduce"
 		if got := strings.Join(ids, " "); got != want || page.links() != want {
 			t.Errorf("sections %q, links %q", got, page.links())
 		}
@@ -76,6 +77,13 @@ func TestPage(t *testing.T) {
 				"What accumulates, from bursts", "Heap memory is known from 11 bursts of 0.49 s",
 				"pil", "mmap memory_get_block (_imaging.so) < resize (Image.py:2192)", "57.00",
 				"55.00-59.00", "97%", "230 MiB", "1956", "accumulating", "61 s",
+			},
+			"spikes": {
+				"4 spikes of RSS, at most 66.0 MiB above the level before, one each 60.0 s.",
+				"RSS was 65.0 MiB above the level at 105.0 s. In RAM then, and neither at 100.0 s nor " +
+					"at 115.0 s:",
+				"64.0 MiB eval.py validate (eval.py:31) < main (train.py:60)",
+				"mmap validate (eval.py:31)", "98%",
 			},
 			"flame": {"1 stack that has shrunk is left out: 8.00 KiB less than at the baseline."},
 			"processes": {

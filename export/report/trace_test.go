@@ -96,7 +96,8 @@ func leakingSummary() summary.Summary {
 				"augment (/src/train.py:47)", "[truncated: more than 127 frames]",
 			},
 		}},
-		Breakdown: sampleBreakdown(),
+		SpikeMemory: spikeMemory(),
+		Breakdown:   sampleBreakdown(),
 		Residents: []summary.Resident{
 			{
 				Process: 42, Traced: true, HeapTraced: true, StartBytes: pointer[int64](380 * mib),
@@ -125,6 +126,24 @@ func leakingSummary() summary.Summary {
 	}
 	s.Spikes.Spans = []summary.SpikeSpan{{FromS: pointer(100.0), ToS: pointer(110.0)}}
 	return s
+}
+
+// spikeMemory is of a validation that holds 64 MiB each minute.
+func spikeMemory() *summary.SpikeMemory {
+	return &summary.SpikeMemory{
+		Count: 4, PeakBytes: 66 * mib, PeriodS: pointer(60.0), ExtraSnapshots: 2,
+		Captured: &summary.CapturedSpike{
+			AtS: 105, BeforeS: 100, AfterS: pointer(115.0), Bytes: 65 * mib,
+			Stacks: []summary.Accumulation{{
+				Rank: 1, Function: "validate", Kind: growth.KindMmap, Bytes: 64 * mib, Share: 0.98,
+				Component: "eval.py", Stack: []string{"validate (/src/eval.py:31)"},
+			}},
+			Suspect: &summary.Suspect{
+				Component: "eval.py", Function: "validate (/src/eval.py:31)", Bytes: 64 * mib,
+				Explains: 1, Stacks: 1, Callers: []string{"main (/src/train.py:60)"},
+			},
+		},
+	}
 }
 
 // sampleBreakdown is of a process that gains 240 MiB from 380, and of its tree.

@@ -34,6 +34,8 @@ type view struct {
 	Breakdowns []breakdownView
 	Rows       []rowView
 	RowsNote   string
+	// Spikes of RSS and what is alive in them only; nil: there were none.
+	Spikes *spikesView
 	// InBursts: the heap was sampled in bursts.
 	InBursts bool
 	// GPUMemory of the processes that have any.
@@ -136,6 +138,7 @@ func viewOf(s *summary.Summary, dir string, data pageData) *view {
 		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: words.Limits(s),
 		CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
 		PprofCommands: strings.Join(pprofCommandsOf(data), "\n"), GPUMemory: gpuViewsOf(s),
+		Spikes: spikeMemoryOf(s),
 	}
 
 	for _, g := range s.Groups {
@@ -178,6 +181,7 @@ func sectionsOf(v *view) []section {
 		{"timeline", "Timeline", v.HasTimeline},
 		{"breakdown", "RSS breakdown", len(v.Breakdowns) > 0},
 		{"accumulating", "What accumulates", true},
+		{"spikes", "Spikes", v.Spikes != nil},
 	}
 
 	for _, d := range v.GPUMemory {

@@ -78,6 +78,8 @@ type Summary struct {
 	Mappings Mappings `json:"mappings"`
 	// SnapshotsS are the times of the snapshots, in seconds.
 	SnapshotsS []float64 `json:"snapshots_s"`
+	// SpikeMemory is what is alive in spikes of RSS only; absent without spikes.
+	SpikeMemory *SpikeMemory `json:"spike_memory,omitempty"`
 	// Accumulating are the stacks that hold more at the end than at the baseline, the largest
 	// first, as many as the user asked for.
 	Accumulating []Accumulation `json:"accumulating"`

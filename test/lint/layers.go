@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"growth/component", "growth/growthtest"},
 	{"growth/breakdown"},
 	{"growth/trend"},
-	{"growth/diagnosis"},
+	{"growth/diagnosis", "growth/spike"},
 	{"growth/advice", "growth/judge"},
 	{"growth/gpu"},
 

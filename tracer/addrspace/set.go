@@ -78,6 +78,9 @@ func (t Total) plus(other Total) Total {
 // Intervals returns the intervals in address order.
 func (s *IntervalSet) Intervals() []Interval { return slices.Concat(s.chunks...) }
 
+// Break returns the program break as of the last maps; 0: unknown.
+func (s *IntervalSet) Break() uint64 { return s.brk }
+
 // Lost returns how many mappings could not be kept with their stacks.
 func (s *IntervalSet) Lost() uint64 { return s.lost }
 

@@ -92,13 +92,15 @@ func (r *Rows) addFirstTouch(faults []source.Fault) {
 }
 
 // isStale reports whether a fault that belongs to no row will not belong to one later either. The
-// page may be in memory if it was not scanned.
+// page may be in memory if it was not scanned. Recent faults of the heap may be of a spike.
 func (r *Rows) isStale(f source.Fault) bool {
-	if _, isScanned := r.scanned.Find(f.Page); isScanned {
-		return true
-	}
 	segment := r.segmentAt(f.Page)
-	return segment == nil || !f.Copied && (segment.Heap || segment.hasMapper())
+	isRecent := segment != nil && segment.Heap && f.Time >= r.keepFaultsFrom
+	if _, isScanned := r.scanned.Find(f.Page); isScanned {
+		_, isInMemory := r.runs.Find(f.Page)
+		return !isRecent || !isInMemory
+	}
+	return segment == nil || !isRecent && !f.Copied && (segment.Heap || segment.hasMapper())
 }
 
 // addFirstToucher adds the share p of a row that sampled page faults of effective size n assign to

@@ -70,6 +70,9 @@ type Rows struct {
 	// StaleFaults are the sampled pages whose faults Fill needs no more.
 	StaleFaults []uint64
 
+	// Touches are heap memory that came into RAM in a spike of RSS. It is part of other rows, too.
+	Touches []Touch
+
 	holdings estimate.Holdings
 	pid      int
 	stacks   func(id uint64) *growth.Stack // nil: the process is not traced
@@ -106,8 +109,9 @@ func NewRows(
 }
 
 // Samples are what tracing knows about the memory of a process: sampled live objects, sampled page
-// faults, and host memory that is pinned for a GPU.
+// faults, host memory that is pinned for a GPU, and by what calls the main heap has grown.
 type Samples struct {
+	Extents []addrspace.Extent
 	Objects []estimate.LiveObject
 	Faults  []source.Fault
 	Pins    []estimate.Pin
@@ -130,6 +134,7 @@ func (r *Rows) Fill(known Samples) {
 	r.addLive()
 	r.addHeapRemainder()
 	r.addFirstTouch(known.Faults)
+	r.findTouches(known.Faults, known.Extents)
 
 	if r.Status.RSS != growth.Unknown {
 		unexplained := growth.NamedStack(r.pid, rootUnexplained)

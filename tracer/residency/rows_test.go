@@ -124,6 +124,8 @@ func TestRows(t *testing.T) {
 		for range 2 { // the second process shares files with the first
 			rows := NewRows(randomScan(r), pid, nil, make(estimate.Holdings), files)
 			rows.ParentInSnapshot = r.IntN(2) == 0
+			rows.inSpike = r.IntN(2) == 0
+			rows.usual = rows.runs[:len(rows.runs)/2].PrivateSpans()
 
 			var samples Samples
 			if r.IntN(2) == 0 {
@@ -157,6 +159,12 @@ func checkRows(t *testing.T, seed uint64, rows *Rows) {
 			t.Fatalf("seed %d: %s %s: %d bytes resident, %d shared, %d swapped, variance %g",
 				seed, row.Kind, row.Stack.Root, row.ResidentBytes, row.SharedBytes,
 				row.SwappedBytes, row.ResidentVariance)
+		}
+	}
+
+	for _, touch := range rows.Touches {
+		if touch.Bytes < 0 {
+			t.Fatalf("seed %d: stack %d has touched %d bytes", seed, touch.Stack, touch.Bytes)
 		}
 	}
 
@@ -206,9 +214,10 @@ func TestFirstTouchRowAt(t *testing.T) {
 	}
 }
 
-// A fault that is of no use now may be of use at a later scan, if its page was not scanned.
+// A fault that is of no use now may be of use at a later scan, if its page was not scanned, or if it
+// is a recent one of the heap: a spike may just have begun.
 func TestStaleFaults(t *testing.T) {
-	const scannedEnd = mib
+	const scannedEnd, old, recent = mib, 99, 100
 	memory := Segment{Region: region.Region{End: 10 * mib, Class: region.Anonymous}}
 	heap := Segment{Region: region.Region{Start: 10 * mib, End: 20 * mib}, Heap: true}
 	mapped := Segment{
@@ -219,26 +228,37 @@ func TestStaleFaults(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		page   uint64
+		time   uint64
 		copied bool
 		want   bool
 	}{
-		{"scanned, in memory", 0, false, false},
-		{"scanned, not in memory", scannedEnd - 4096, false, true},
-		{"not scanned", scannedEnd, false, false},
-		{"heap, not scanned", 10 * mib, false, true},
-		{"heap, not scanned, copied on write", 10 * mib, true, false},
-		{"mapped since, not scanned", 20 * mib, false, true},
-		{"not mapped", 30 * mib, false, true},
+		{"scanned, in memory", 0, old, false, false},
+		{"scanned, not in memory", scannedEnd - 4096, recent, false, true},
+		{"not scanned", scannedEnd, old, false, false},
+		{"heap, not scanned", 10 * mib, old, false, true},
+		{"heap, not scanned, recent", 10 * mib, recent, false, false},
+		{"heap, not scanned, copied on write", 10 * mib, old, true, false},
+		{"heap, scanned", 19 * mib, old, false, true},
+		{"heap, scanned, recent", 19 * mib, recent, false, false},
+		{"heap, scanned, recent, not in memory", 18 * mib, recent, false, true},
+		{"mapped since, not scanned", 20 * mib, recent, false, true},
+		{"not mapped", 30 * mib, recent, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rows := NewRows(&Scan{
 				Share:    0.1,
 				Segments: []Segment{memory, heap, mapped},
-				runs:     pages.Runs{{Span: pages.Span{End: mib / 2}}},
-				scanned:  pages.Spans{{Start: 0, End: scannedEnd}},
+				runs: pages.Runs{
+					{Span: pages.Span{End: mib / 2}},
+					{Span: pages.Span{Start: 19 * mib, End: 20 * mib}},
+				},
+				scanned:        pages.Spans{{Start: 0, End: scannedEnd}, {Start: 18 * mib, End: 20 * mib}},
+				keepFaultsFrom: recent,
 			}, 7, func(id uint64) *growth.Stack { return &growth.Stack{ID: id} },
 				make(estimate.Holdings), make(CountedFiles))
-			rows.Fill(Samples{Faults: []source.Fault{{Page: c.page, Weight: 1, Copied: c.copied}}})
+			rows.Fill(Samples{Faults: []source.Fault{{
+				Page: c.page, Time: c.time, Weight: 1, Copied: c.copied,
+			}}})
 			if got := slices.Equal(rows.StaleFaults, []uint64{c.page}); got != c.want {
 				t.Errorf("stale: %v, want %v (%d)", got, c.want, rows.StaleFaults)
 			}

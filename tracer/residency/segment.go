@@ -33,6 +33,14 @@ type Scan struct {
 
 	// CPUTime that scanning the pages took.
 	CPUTime time.Duration
+
+	// inSpike is set if RSS was in a spike. Then usual is the private memory of both scans before.
+	inSpike bool
+	usual   pages.Spans
+
+	// keepFaultsFrom is the time from which on page faults of the heap are kept: a spike may have
+	// begun before anybody has noticed. In ns, CLOCK_MONOTONIC.
+	keepFaultsFrom uint64
 }
 
 // A Segment is a range of addresses of one region and one interval.

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/allocscope/allocscope/tracer/addrspace"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
@@ -63,6 +64,14 @@ type Tracker struct {
 
 	// lastPrivate is the private memory of the last two scans, the last one first.
 	lastPrivate [2]pages.Spans
+
+	// InSpike is set while RSS is in a spike. Scans meanwhile are compared with those before it.
+	InSpike bool
+
+	// usual is the private memory of the last two scans outside spikes, the last one first, and
+	// usualAt is when they were made, in ns, CLOCK_MONOTONIC.
+	usual   [2]pages.Spans
+	usualAt [2]uint64
 }
 
 // NewTracker opens the page map of a process. It scans nothing yet. A scan never reads more than
@@ -109,6 +118,7 @@ func Start(p *process.Process, maps []process.Mapping, parent *Tracker) (*Tracke
 func (t *Tracker) setFirst(first *pageScan, parent *Tracker) {
 	t.hasFirst = true
 	t.beforeTracing, t.inherited = first.runs.PrivateSpans(), first.shared
+	t.usual = [2]pages.Spans{t.beforeTracing, t.beforeTracing}
 
 	// Pages that the process has copied before the first scan are not shared any more. They have
 	// been in the parent's memory all the time.
@@ -164,6 +174,13 @@ func (t *Tracker) Scan(
 
 	t.update(found, intervals, s.Status.Parent != t.parent)
 	s.runs, s.scanned = t.withOrigins(found), found.scanned
+	s.keepFaultsFrom = t.usualAt[1]
+	if t.InSpike {
+		s.inSpike, s.usual = true, t.usual[0].Intersect(t.usual[1])
+	} else {
+		t.usual = [2]pages.Spans{t.lastPrivate[0], t.usual[0]}
+		t.usualAt = [2]uint64{kernel.Monotonic(), t.usualAt[0]}
+	}
 
 	starts := make([]uint64, len(intervals))
 	for i, interval := range intervals {

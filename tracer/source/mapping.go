@@ -32,7 +32,7 @@ func AttachMapping(k *kernel.Kernel) (Status, []link.Link) {
 		return status, nil
 	}
 	status.Attached = true
-	status.Details = append(status.Details, "system calls: mmap, munmap, mremap, madvise")
+	status.Details = append(status.Details, "system calls: mmap, munmap, mremap, madvise, brk")
 	return status, links
 }
 
@@ -53,6 +53,7 @@ func attachCalls(k *kernel.Kernel) (links []link.Link, err error) {
 		{"sys_exit_mmap", bpf.ProgExitMapping},
 		{"sys_exit_mremap", bpf.ProgExitMapping},
 		{"sys_exit_madvise", bpf.ProgExitMapping},
+		{"sys_exit_brk", bpf.ProgExitMapping},
 	} {
 		program, err := k.Program(at.program)
 		if err != nil {

@@ -125,6 +125,9 @@ func (d *days) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	return s, nil
 }
 
+func (d *days) SpikeSnapshot() (*growth.Snapshot, error) { return d.Snapshot() }
+func (d *days) SetSpike(bool)                            {}
+
 func (d *days) OtherProcesses() []growth.OtherProcess { return nil }
 func (d *days) Sources() []source.Status              { return []source.Status{{Name: "heap", Attached: true}} }
 

@@ -125,6 +125,9 @@ func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 	}
 
 	sum.GPUMemory = r.gpuSummaries(gpus)
+	if sum.SpikeMemory = r.spikeMemory(main.Process); sum.SpikeMemory.IsCaptured() {
+		sum.Files["spikes"] = folder.SpikesFile
+	}
 	place := PlaceOf(r.folder.Path())
 	place.Ended = r.options.EndsTarget
 	sum.Text = words.ResultOf(sum, place).Text()

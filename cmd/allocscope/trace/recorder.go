@@ -63,6 +63,8 @@ type session interface {
 	Follow() []tracer.Change
 	Sample() growth.TreeSample
 	Snapshot(born ...time.Duration) (*growth.Snapshot, error)
+	SpikeSnapshot() (*growth.Snapshot, error)
+	SetSpike(on bool)
 	OtherProcesses() []growth.OtherProcess
 	Sources() []source.Status
 	Counters() (tracer.Events, []growth.Loss, error)
@@ -95,6 +97,7 @@ type Recorder struct {
 	notBefore      time.Duration // no snapshot is due before
 	leftOut        int           // snapshots, for what they cost
 	idleHoldings   uint64        // that boundHoldings has dropped
+	spikes         spikeWatcher
 
 	userMemoryLimit int64            // bytes
 	nextFile        int              // number of the next snapshot's file
@@ -132,6 +135,7 @@ func newRecorder(
 		session: of, asked: asked, marks: marks, folder: dir, options: options, started: time.Now(),
 		snapshotPeriod: time.Duration(options.SnapshotEvery),
 		costs:          duty.Limiter{Burst: snapshotBurst},
+		spikes:         newSpikeWatcher(),
 	}
 
 	if r.snapshotPeriod == 0 {
@@ -250,6 +254,9 @@ func (r *Recorder) tick() error {
 		return err
 	}
 
+	if r.spikes.isDue(r.session, r.nextSnapshotTime(), r.options.samplePeriod()) {
+		return r.takeSpikeSnapshot()
+	}
 	return nil
 }
 
@@ -316,6 +323,7 @@ func (r *Recorder) sample(isLast bool) {
 	}
 
 	row := r.history.Add(tree)
+	r.spikes.addSample(&r.history, r.session)
 	r.unwritten = func() error { return r.rows.write(row, tree) }
 	if isLast || r.history.KeepsLast() { // else the files would grow until they cannot be read back
 		r.writeRows()
@@ -379,6 +387,7 @@ func (r *Recorder) takeSnapshot() error {
 	if latest := r.Latest(); latest != nil {
 		latest.DropBirths(snapshot.Alive)
 	}
+	r.spikes.addSnapshot(snapshot, false)
 
 	n := numberedSnapshot{snapshot, r.nextFile}
 	r.nextFile++

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestSpikes traces programs with a validation that holds memory for some seconds, repeatedly,
+// beside steady work and a bounded cache. They print how many bytes it holds.
+func TestSpikes(t *testing.T) {
+	const every, seconds, mib = 12, 4, 200
+
+	for _, c := range []struct {
+		name, way string
+		pace      int // objects of the steady work in a step
+		line      string
+		flags     []string
+	}{
+		{"objects of the heap", "small", 40, "# small", nil},
+		{"objects of the heap, sampled in bursts", "small", 3000, "# small", nil},
+		{"one object, between snapshots", "large", 40, "# large", []string{"--snapshot-every", "40s"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			source := tracertest.Source("spikes.py")
+			target := tracertest.Start(t, "/usr/bin/python3", source, fmt.Sprint(every),
+				fmt.Sprint(seconds), fmt.Sprint(mib), c.way, fmt.Sprint(c.pace))
+			target.Await("ready")
+
+			dir := newFolder(t)
+			flags := append([]string{
+				"trace", "--pid", fmt.Sprint(target.PID()), "--duration", "50s", "--no-tui",
+				"--output", dir,
+			}, c.flags...)
+			call(t, flags...).mustEnd(0)
+
+			if err := target.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			spikes := target.Await("done")
+			mustNameSpikes(t, dir, c.line, spikes)
+		})
+	}
+}
+
+// mustNameSpikes checks the spikes of a trace by what the program has printed of them. The line is
+// that with a mark in its source, of the function that the suspect leads through.
+func mustNameSpikes(t *testing.T, dir, mark string, printed []string) {
+	t.Helper()
+	const tolerance = 0.25 // of the bytes; a sample may come while they are being allocated
+	var held float64
+	if len(printed) < 3 {
+		t.Fatalf("the program printed %q", printed)
+	}
+	if _, err := fmt.Sscanf(printed[0], "spike %f", &held); err != nil {
+		t.Fatalf("the program printed %q: %v", printed[0], err)
+	}
+
+	s := readSummary(t, dir)
+	m := s.SpikeMemory
+	if !m.IsCaptured() || m.Captured.Suspect == nil {
+		t.Fatalf("spikes %+v", m)
+	}
+	if m.Count < 2 || m.Count > len(printed) {
+		t.Errorf("%d spikes, the program printed %q", m.Count, printed)
+	}
+
+	suspect := m.Captured.Suspect
+	near := func(what string, got float64) {
+		if math.Abs(got-held) > tolerance*held {
+			t.Errorf("%s: %.0f bytes, the program held %.0f", what, got, held)
+		}
+	}
+	near("peak", float64(m.PeakBytes))
+	near("above the level", float64(m.Captured.Bytes))
+	near("suspect", float64(suspect.Bytes))
+
+	source := tracertest.Source("spikes.py")
+	want := fmt.Sprintf("validate (%s:%d)", source, lineOf(t, source, mark))
+	frames := slices.Concat(suspect.Path, suspect.Callers)
+	if !slices.Contains(frames, want) || suspect.Component != "spikes.py" || *suspect.Share < 0.8 {
+		t.Errorf("suspect %+v, want %s", suspect, want)
+	}
+	mustSay(t, "its sentence", words.SpikeSuspect(m), "most by spikes.py: ", "filled (spikes.py:")
+
+	var inProfile int64
+	for _, sample := range readProfile(t, dir, s.Files["spikes"]).Sample {
+		inProfile += sample.Value[len(sample.Value)-1]
+	}
+	near("in "+folder.SpikesFile, float64(inProfile))
+	mustSay(t, "the report", readFile(t, dir, folder.ReportFile), "What is alive in spikes only")
+}
+
+// lineOf is the number of the line of a source with a mark at its end.
+func lineOf(t *testing.T, source, mark string) int {
+	t.Helper()
+	text, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, found := strings.Cut(string(text), mark+"\n")
+	if !found {
+		t.Fatalf("%s has no line with the mark %q", source, mark)
+	}
+	return strings.Count(before, "\n") + 1
+}

@@ -1,0 +1,126 @@
+package trace
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/spike"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// spikeOwnPart is the part of the limit of allocscope's own CPU time that snapshots for spikes alone
+// may take.
+const spikeOwnPart = 0.1
+
+// A spikeWatcher follows the RSS of all traced processes, and takes snapshots in their spikes.
+type spikeWatcher struct {
+	processes map[*growth.ProcessHistory]*spike.Watch
+	costs     duty.Limiter
+}
+
+func newSpikeWatcher() spikeWatcher {
+	return spikeWatcher{
+		processes: make(map[*growth.ProcessHistory]*spike.Watch),
+		costs:     duty.Limiter{Burst: snapshotBurst},
+	}
+}
+
+// addSample adds the last sample of each traced process, and reports to the session whether one is in a
+// spike.
+func (w *spikeWatcher) addSample(history *growth.History, to session) {
+	now, inSpike := history.Rows[len(history.Rows)-1].Elapsed, false
+	for _, p := range history.Processes {
+		if !p.Traced || p.Last != now || len(p.Timeline) == 0 {
+			continue
+		}
+		watch := w.processes[p]
+		if watch == nil {
+			watch = &spike.Watch{PID: p.PID}
+			w.processes[p] = watch
+		}
+		watch.Add(p.Timeline[len(p.Timeline)-1])
+		inSpike = inSpike || watch.InSpike()
+	}
+
+	for p := range w.processes {
+		if !slices.Contains(history.Processes, p) { // the history is bounded
+			delete(w.processes, p)
+		}
+	}
+	to.SetSpike(inSpike)
+}
+
+// addSnapshot adds a snapshot. isExtra is true of one that was taken for a spike alone.
+func (w *spikeWatcher) addSnapshot(s *growth.Snapshot, isExtra bool) {
+	for p, watch := range w.processes {
+		if p.IsIn(s) {
+			watch.AddSnapshot(s, isExtra)
+		}
+	}
+}
+
+// isDue reports whether a snapshot now would show more of a spike, and may be paid for. next is when
+// the next one of the others is due: one that comes soon will do.
+func (w *spikeWatcher) isDue(of session, next, samplePeriod time.Duration) bool {
+	due := false
+	if next-of.Elapsed() < 2*samplePeriod {
+		return false
+	}
+	for _, watch := range w.processes {
+		due = due || watch.IsDue()
+	}
+	if !due {
+		return false
+	}
+
+	o := of.Overhead()
+	if limit := o.OwnLimit(); limit != 0 {
+		w.costs.Share = max(minSnapshotShare,
+			spikeOwnPart*float64(limit)/float64(max(1, o.Elapsed)))
+		return w.costs.Allowed(time.Time{}.Add(o.Elapsed))
+	}
+	return true
+}
+
+// takeSpikeSnapshot takes a snapshot in a spike, between the others. They do not have it: what is
+// free again in a moment is neither growth nor a fall.
+func (r *Recorder) takeSpikeSnapshot() error {
+	var snapshot *growth.Snapshot
+	var err error
+	cost := process.MeasureCPUTime(func() { snapshot, err = r.session.SpikeSnapshot() })
+	r.spikes.costs.Spend(cost)
+	r.costs.Spend(cost) // so that all snapshots together take no more: the next one comes later
+	if err != nil || r.session.Err() != nil {
+		return err
+	}
+
+	slog.Debug(fmt.Sprintf("snapshot in a spike at %s, in %s", units.Duration(snapshot.Elapsed),
+		snapshot.Took))
+	r.spikes.addSnapshot(snapshot, true)
+	return nil
+}
+
+// maxSpikeStacks bounds the stacks of a spike in the summary.
+const maxSpikeStacks = 10
+
+// spikeMemory is what is alive in the spikes of a process only, which it writes as a profile, too;
+// nil: it has no spikes, or no process was traced.
+func (r *Recorder) spikeMemory(main *growth.ProcessHistory) *summary.SpikeMemory {
+	watch := r.spikes.processes[main]
+	if watch == nil || watch.Spikes().Count == 0 {
+		return nil
+	}
+
+	spikes := watch.Spikes()
+	if c := spikes.Highest; c != nil {
+		r.writeFile(folder.SpikesFile, r.profileWriter(c.Contents(), c.Before.Elapsed, c.At))
+	}
+	return summary.SpikeMemoryOf(spikes, r.options.Components.Rules, maxSpikeStacks)
+}

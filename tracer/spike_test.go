@@ -1,0 +1,62 @@
+package tracer_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestSpikeSnapshot traces a program whose main heap rises twice, and falls in between. Another thread
+// fills what two functions have allocated. No probe sees them: source heap is not attached.
+func TestSpikeSnapshot(t *testing.T) {
+	const risen, tolerance = 32 << 20, 2 << 20 // bytes; the heap grows by more than what is asked for
+	program := tracertest.Build(t, "mainheap.c", "-pthread")
+	target := start(t, program)
+	s := open(t, tracer.Options{
+		PID: target.PID(), Interval: 64 << 10, Sources: []string{"mapping", "fault"},
+	})
+	order(target, "usual")
+	snapshot(t, s)
+	snapshot(t, s)
+
+	touchedIn := func(take func() (*growth.Snapshot, error)) map[string]int64 {
+		snapshot, err := take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		touched := make(map[string]int64)
+		for _, h := range snapshot.Touched {
+			touched[caller(h.Stack, program)] += h.ResidentBytes
+		}
+		return touched
+	}
+	regular := func() (*growth.Snapshot, error) { return s.Snapshot() }
+
+	for _, rise := range []string{"first", "second"} {
+		order(target, "rise")
+		s.SetSpike(true)
+		for _, take := range []func() (*growth.Snapshot, error){s.SpikeSnapshot, regular} {
+			got := touchedIn(take)
+			for _, function := range []string{"first", "second"} {
+				if math.Abs(float64(got[function]-risen)) > tolerance {
+					t.Errorf("%s rise: %s has %d bytes, want %d, of %v", rise, function, got[function],
+						risen, got)
+				}
+			}
+			if got["usual"] != 0 || got["fill"] > tolerance {
+				t.Errorf("%s rise: %v", rise, got)
+			}
+		}
+
+		order(target, "fall")
+		s.SetSpike(false)
+		for range 2 {
+			if got := touchedIn(regular); len(got) != 0 {
+				t.Errorf("after the %s rise: %v", rise, got)
+			}
+		}
+	}
+}

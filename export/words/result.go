@@ -242,7 +242,11 @@ func spikesOf(s *summary.Summary) string {
 	case grows(s) && s.Spikes.HeightBytes < minSpikeShare**s.LevelBytes:
 		return ""
 	}
-	return spikesLine(s.Verdict) + ", up to " + units.Bytes(*s.LevelBytes+s.Spikes.HeightBytes)
+	text := spikesLine(s.Verdict)
+	if m := s.SpikeMemory; m != nil && m.PeriodS != nil {
+		text += fmt.Sprintf(", one each %s", clockText(*m.PeriodS))
+	}
+	return text + ", up to " + units.Bytes(*s.LevelBytes+s.Spikes.HeightBytes)
 }
 
 // limitText is when the limit is met, by the clock where that is soon, and which limit it is.

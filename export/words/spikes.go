@@ -2,6 +2,7 @@ package words
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
@@ -15,6 +16,18 @@ func SpikeSuspect(m *summary.SpikeMemory) string {
 	}
 	suspect := *m.Captured.Suspect
 	return fmt.Sprintf("most by %s: %s", suspect.Component, Suspect(suspect))
+}
+
+// SpikeLines describe the spikes, and the code behind them; none without spikes.
+func SpikeLines(m *summary.SpikeMemory) []string {
+	if m == nil {
+		return nil
+	}
+	lines := []string{strings.TrimSuffix(Spikes(m), ".")}
+	if suspect := SpikeSuspect(m); suspect != "" {
+		lines[0] += ": " + suspect
+	}
+	return lines
 }
 
 // Spikes is a sentence about the number, the height and the period of spikes.

@@ -58,6 +58,9 @@ func whoLines(s *summary.Summary) []string {
 	if s.Class == verdict.ClassWrongProcess && s.Other != nil {
 		return []string{fmt.Sprintf("PID %d (%s), which is not traced", s.Other.PID, s.Other.Command)}
 	}
+	if c := spikeSuspect(s); c != nil {
+		return []string{"in spikes only: " + allocatesIn(*c, "a spike")}
+	}
 	if !grows(s) {
 		return nil
 	}
@@ -101,12 +104,23 @@ func whoText(s *summary.Summary) string {
 	return text
 }
 
-func allocates(c summary.Suspect) string {
+func allocates(c summary.Suspect) string { return allocatesIn(c, "the growth") }
+
+// allocatesIn names the component of a suspect, and its share of a whole.
+func allocatesIn(c summary.Suspect, whole string) string {
 	text := "memory that " + Component(c.Component) + " allocates"
 	if c.Share != nil {
-		text += ", " + sharePercent(*c.Share) + " of the growth"
+		text += ", " + sharePercent(*c.Share) + " of " + whole
 	}
 	return text
+}
+
+// spikeSuspect is the code behind the spikes of a process that does not grow; nil: it is not known.
+func spikeSuspect(s *summary.Summary) *summary.Suspect {
+	if s.Class != verdict.ClassSpikyPlateau || !s.SpikeMemory.IsCaptured() {
+		return nil
+	}
+	return s.SpikeMemory.Captured.Suspect
 }
 
 // minSuspectShare is the share of the largest suspect from which on another one is worth a line.
@@ -157,6 +171,9 @@ func sharePercent(share float64) string { return units.WholePercent(min(share, 1
 
 // whereLines are the call sites of what grows: the user's own frame first.
 func whereLines(s *summary.Summary) []string {
+	if c := spikeSuspect(s); c != nil {
+		return siteLines(*c)
+	}
 	if !grows(s) {
 		return nil
 	}

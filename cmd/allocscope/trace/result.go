@@ -60,7 +60,8 @@ func PrintDetails(out io.Writer, s *summary.Summary, dir string) error {
 		fmt.Fprintln(out, line)
 	}
 
-	if lines := slices.Concat(words.Sizes(s), words.OverheadLines(s)); len(lines) > 0 {
+	lines := slices.Concat(words.Sizes(s), words.SpikeLines(s.SpikeMemory), words.OverheadLines(s))
+	if len(lines) > 0 {
 		fmt.Fprintf(out, "\n%s\n", strings.Join(lines, "\n"))
 	}
 

@@ -85,6 +85,8 @@ type SystemMemory struct {
 	// CgroupThrottles is set if the limit is memory.high: there the kernel slows processes down, and
 	// ends none.
 	CgroupThrottles bool
+	// CgroupHidden is set if neither we nor the process can see its cgroup: a limit of it is unknown.
+	CgroupHidden bool
 	// CgroupCache is the page cache of files charged to that cgroup, without shared memory.
 	CgroupCache int64
 }

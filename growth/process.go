@@ -5,13 +5,13 @@ import "time"
 // A Role is the function of a process in a training job.
 type Role string
 
-// The roles of processes.
+// The roles of processes, as files have them.
 const (
 	RoleTrainer       Role = "trainer"
 	RoleRank          Role = "rank" // one trainer of several; its number is Process.Rank
 	RoleLauncher      Role = "launcher"
-	RoleCompileWorker Role = "compile worker"
-	RoleLoaderWorker  Role = "DataLoader worker"
+	RoleCompileWorker Role = "compile-worker"
+	RoleLoaderWorker  Role = "dataloader-worker"
 	RoleOther         Role = "other"
 )
 

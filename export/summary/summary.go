@@ -41,6 +41,9 @@ type Summary struct {
 	Ended string `json:"ended"`
 	// Verdict on the main process. Its keys are at the top level of the file.
 	Verdict
+	// Notes are what a reader should know of the trace before its numbers, in the order in which
+	// allocscope logged them.
+	Notes []Note `json:"notes"`
 	// Process is the main process of the trace.
 	Process Process `json:"process"`
 	// Asked is the PID that the user named; absent where that is the main process.
@@ -111,6 +114,23 @@ const (
 	EndedExit      = "target-exited"
 	// EndedOutOfMemory: the kernel has killed the process for want of memory.
 	EndedOutOfMemory = "out-of-memory"
+)
+
+// A Note is a fact that was known when a trace started, or soon after.
+type Note struct {
+	// Code is one of the constants Note….
+	Code string `json:"code"`
+	// Text is one or two sentences for people.
+	Text string `json:"text"`
+}
+
+// Codes of notes.
+const (
+	NoteProcess     = "process"          // which process is traced, and why
+	NoteSampling    = "sampling"         // how it is sampled, and until when
+	NoteAllocator   = "allocator"        // what its malloc keeps from being measured
+	NoteLimitHidden = "limit-hidden"     // a limit of its container may be unknown
+	NoteGPU         = "gpu-experimental" // it uses a GPU
 )
 
 // A Process is the main process of a trace.
@@ -247,6 +267,7 @@ func (s *Summary) Write(w io.Writer) error {
 	out.Phases = list(out.Phases)
 	out.Sources = list(out.Sources)
 	out.Processes = list(out.Processes)
+	out.Notes = list(out.Notes)
 	out.Groups = list(out.Groups)
 	out.Marks = list(out.Marks)
 	out.Suspects = list(out.Suspects)

@@ -47,23 +47,44 @@ const (
 // FindAllocator finds the malloc that a process uses. The error wraps one of the reasons above, or
 // those of probe.Resolve.
 func FindAllocator(p *process.Process, maps []process.Mapping) (Allocator, error) {
+	_, a, err := find(p, maps)
+	return a, err
+}
+
+// A Malloc names the malloc of a process.
+type Malloc struct {
+	// Name is "glibc", "jemalloc", "tcmalloc" or "mimalloc"; empty: another one. Path is its file;
+	// empty: it was not found.
+	Name, Path string
+}
+
+// Identify names the malloc that a process uses. The error is the one for which FindAllocator cannot
+// find it in memory.
+func Identify(p *process.Process, maps []process.Mapping) (Malloc, error) {
+	m, _, err := find(p, maps)
+	return m, err
+}
+
+func find(p *process.Process, maps []process.Mapping) (m Malloc, a Allocator, err error) {
 	library, err := mallocLibrary(p, maps)
 	if err != nil {
-		return nil, err
+		return m, nil, err
 	}
 
-	name, err := nameOf(p, library)
+	m.Path = library.Path
+	m.Name, err = nameOf(p, library)
 	switch {
 	case err != nil:
-		return nil, err
-	case name == "jemalloc":
-		return findJemalloc(p, maps, library.File())
-	case name == "mimalloc":
-		return findMimalloc(p, maps)
-	case name == "glibc":
-		return findGlibc(p, maps, library)
+	case m.Name == "jemalloc":
+		a, err = findJemalloc(p, maps, library.File())
+	case m.Name == "mimalloc":
+		a, err = findMimalloc(p, maps)
+	case m.Name == "glibc":
+		a, err = findGlibc(p, maps, library)
+	default:
+		err = fmt.Errorf("%w but that of %s", ErrUnknown, library.Path)
 	}
-	return nil, fmt.Errorf("%w but that of %s", ErrUnknown, library.Path)
+	return m, a, err
 }
 
 func findGlibc(
@@ -119,7 +140,8 @@ func nameOf(p *process.Process, m process.Mapping) (string, error) {
 		return "", err
 	}
 	marks := map[string]string{
-		"dallocx": "jemalloc", "mi_free": "mimalloc", "gnu_get_libc_version": "glibc",
+		"dallocx": "jemalloc", "mi_free": "mimalloc", "tc_free": "tcmalloc",
+		"gnu_get_libc_version": "glibc",
 	}
 	for function, name := range marks {
 		if _, ok := file.Export(function); ok {
@@ -134,7 +156,7 @@ func nameOf(p *process.Process, m process.Mapping) (string, error) {
 		wanted[function] = true
 	}
 	found, err := file.Functions(symbol.Symtab, wanted)
-	order := []string{"dallocx", "mi_free", "gnu_get_libc_version", "_int_free"}
+	order := []string{"dallocx", "mi_free", "tc_free", "gnu_get_libc_version", "_int_free"}
 	for _, function := range order {
 		if _, ok := found[function]; ok {
 			return marks[function], err

@@ -251,7 +251,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
-	options.logSession(session)
+	notes := options.logSession(session)
 	options.logBudget()
 
 	dir, err := options.createFolder()
@@ -275,7 +275,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		return err
 	}
 
-	r.env, r.userMemoryLimit = env, userLimit
+	r.env, r.userMemoryLimit, r.notes = env, userLimit, notes
 	r.display = env.NewDisplay(r)
 	defer r.display.Clear()
 

@@ -125,6 +125,10 @@ func (d *days) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	return s, nil
 }
 
+func (d *days) UsesGPU() bool { return false }
+
+func (d *days) Allocators() []tracer.Allocator { return nil }
+
 func (d *days) OtherProcesses() []growth.OtherProcess { return nil }
 func (d *days) Sources() []source.Status              { return []source.Status{{Name: "heap", Attached: true}} }
 

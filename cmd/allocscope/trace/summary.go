@@ -38,7 +38,7 @@ func (r *Recorder) summarize(
 		Version: r.env.Version, CommandLine: os.Args, Started: r.started,
 		DurationS: summary.Seconds(r.session.Elapsed()), Ended: ended,
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
-		Process: r.ProcessOf(main.Process), Processes: r.processes(all), Groups: r.groups(),
+		Notes: r.notes, Process: r.ProcessOf(main.Process), Processes: r.processes(all), Groups: r.groups(),
 		Related: r.related,
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),

@@ -1,0 +1,50 @@
+package words
+
+import (
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/export/summary"
+)
+
+func TestStartNotes(t *testing.T) {
+	const untrackable = "its malloc is neither"
+	for want, note := range map[string]summary.Note{
+		"Tracing PID 7 (python3 train.py).": TracedProcess(7, "python3 train.py"),
+		"Tracing PID 7 (?[2J).":             TracedProcess(7, "\x1b[2J"),
+		"Sampling 1 allocation per 512 KiB, slowing the job by 3% at most. " +
+			"Result in 5m; Ctrl-C stops early and writes it.": Plan{
+			Interval: 512 << 10, Limit: 0.03, Duration: 5 * time.Minute,
+		}.Note(),
+		"Sampling allocations, slowing the job by 0.5% at most. " +
+			"Ctrl-C stops and writes the result.": Plan{Limit: 0.005}.Note(),
+		"Recording every allocation, however much that slows the job. " +
+			"Ctrl-C stops and writes the result.": Plan{Interval: 1}.Note(),
+		"Tracing without source heap, slowing the job by 3% at most. " +
+			"Ctrl-C stops and writes the result.": Plan{Limit: 0.03, NoHeap: true}.Note(),
+		"malloc of PID 7 is tcmalloc (libtcmalloc.so.4). Where the budget allows bursts only, call " +
+			"sites of the heap stay undecided: --overhead off for 1-2 minutes names them, and slows " +
+			"the job more.": Allocator{7, "tcmalloc", "/usr/lib/libtcmalloc.so.4", untrackable}.Note(),
+		"malloc of PID 7 is jemalloc (libjemalloc.so.2). Where the budget allows bursts only, free " +
+			"memory inside it is not measured: a leak and fragmentation look alike in RSS until call " +
+			"sites are named.": Allocator{7, "jemalloc", "/usr/lib/libjemalloc.so.2", ""}.Note(),
+	} {
+		if note.Text != want {
+			t.Errorf("%q, want %q", note.Text, want)
+		}
+		if note.Code == "" {
+			t.Errorf("%q has no code", note.Text)
+		}
+	}
+
+	for a, want := range map[Allocator]bool{
+		{Name: "glibc"}: false,
+		{Name: "glibc", Untrackable: untrackable}: true,
+		{Name: "jemalloc"}:                        true,
+		{Name: ""}:                                true,
+	} {
+		if a.NeedsNote() != want {
+			t.Errorf("%+v needs a note: %t", a, !want)
+		}
+	}
+}

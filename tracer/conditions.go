@@ -1,0 +1,47 @@
+package tracer
+
+import (
+	"github.com/allocscope/allocscope/tracer/liveness"
+)
+
+// An Allocator is the malloc of a traced process, as far as it limits what a trace can find.
+type Allocator struct {
+	PID int
+	// Name is "glibc", "jemalloc", "tcmalloc" or "mimalloc"; empty: another one. Path is its file.
+	Name, Path string
+	// Untrackable is why objects cannot be checked from outside, and call sites not be confirmed
+	// from bursts; nil: they can.
+	Untrackable error
+}
+
+// Allocators returns the mallocs of the processes whose heap is traced.
+func (s *Session) Allocators() []Allocator {
+	var found []Allocator
+	for _, t := range s.targets.list() {
+		if !t.heap.Status().Attached || t.err() != nil {
+			continue
+		}
+		maps, err := t.process.Maps()
+		if err != nil {
+			continue
+		}
+		m, err := liveness.Identify(t.process, maps)
+		if m.Path == "" {
+			continue // the process has just exited, or executes another program
+		}
+		found = append(found, Allocator{
+			PID: t.process.PID, Name: m.Name, Path: m.Path, Untrackable: err,
+		})
+	}
+	return found
+}
+
+// UsesGPU reports whether a traced process has mapped a library of those that use a GPU.
+func (s *Session) UsesGPU() bool {
+	for _, t := range s.targets.list() {
+		if t.gpu.UsesGPU() {
+			return true
+		}
+	}
+	return false
+}

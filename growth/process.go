@@ -94,11 +94,11 @@ type SystemMemory struct {
 // Names of the limits of Headroom: the size at which the kernel throttles the cgroup, or ends a process
 // of it, or of the machine, or refuses a process more memory (setrlimit(2)).
 const (
-	LimitHigh         = "memory.high"
+	LimitHigh         = "cgroup-high"
 	LimitCgroup       = "cgroup"
 	LimitMachine      = "machine"
-	LimitAddressSpace = "RLIMIT_AS"
-	LimitData         = "RLIMIT_DATA"
+	LimitAddressSpace = "rlimit-as"
+	LimitData         = "rlimit-data"
 )
 
 // A Headroom is the memory left until the first limit, and that limit: Bytes is 0 for the machine's. The

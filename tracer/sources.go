@@ -31,15 +31,16 @@ func (k *kernelSources) attach(loaded *kernel.Kernel, o Options, faultInterval u
 		return err
 	}
 	k.links = append(k.links, exec)
-	if oom, err := source.AttachOOM(loaded); err == nil { // else a kill looks like any exit
-		k.links = append(k.links, oom)
-	}
 
 	var links []link.Link
 	k.mapping = source.Status{Name: "mapping", Off: true}
 	if o.wants("mapping") {
 		k.mapping, links = source.AttachMapping(loaded)
 		k.links = append(k.links, links...)
+	}
+	// After the mapping source, which mounts tracefs: cilium/ebpf looks for that once.
+	if oom, err := source.AttachOOM(loaded); err == nil { // else a kill looks like any exit
+		k.links = append(k.links, oom)
 	}
 	k.fault = source.Status{Name: "fault", Off: true}
 	if o.wants("fault") {

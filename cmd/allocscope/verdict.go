@@ -175,7 +175,7 @@ func printVerdict(out io.Writer, v summary.Verdict, flags verdictFlags) error {
 	if flags.json {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(v)
+		return encoder.Encode(summary.RecordedVerdict{Schema: summary.VerdictSchema, Verdict: v})
 	}
 	limit := fmt.Sprintf("the limit of %s is reached", &flags.limit)
 	_, err := fmt.Fprintln(out, strings.Join(words.VerdictLines(v, limit), "\n  "))

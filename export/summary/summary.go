@@ -18,7 +18,7 @@ import (
 
 // Schema is the version of the form of summary.json. It changes when a field goes or changes its
 // meaning; fields may be added at any time.
-const Schema = "allocscope/3"
+const Schema = "allocscope/4"
 
 // A Summary is the content of summary.json, for programs.
 //
@@ -221,8 +221,8 @@ type Accumulation struct {
 	// Component whose memory it is: a Python package or a library.
 	Component string `json:"component"`
 	// RateLow and RateHigh are the 95% interval of BytesPerMin; absent where that is.
-	RateLow  *int64 `json:"rate_low,omitempty"`
-	RateHigh *int64 `json:"rate_high,omitempty"`
+	RateLow  *int64 `json:"rate_low_bytes_per_min,omitempty"`
+	RateHigh *int64 `json:"rate_high_bytes_per_min,omitempty"`
 	// AgeS is the mean age of the live bytes at the end, in seconds; absent if unknown.
 	AgeS *float64 `json:"age_s,omitempty"`
 	// HistoryBytes are the live bytes at each time of Summary.SnapshotsS.
@@ -254,8 +254,10 @@ type Events struct {
 
 // A Loss is how often something was missed for one reason.
 type Loss struct {
-	Reason string `json:"reason"`
-	Count  uint64 `json:"count"`
+	// Code is one of growth.Loss…, and Reason what was lost, and why, in words.
+	Code   growth.LossKind `json:"code"`
+	Reason string          `json:"reason"`
+	Count  uint64          `json:"count"`
 }
 
 // Write writes the summary as indented JSON. The error is that of w, unwrapped, or that a number is

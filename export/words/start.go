@@ -76,10 +76,10 @@ func (a Allocator) Note() summary.Note {
 
 	if a.Untrackable != "" {
 		text += "Where the budget allows bursts only, call sites of the heap stay undecided: " +
-			"--overhead off for 1-2 minutes names them, and slows the job more."
+			"--overhead off records every call and names them, and slows the job more."
 	} else {
-		text += "Where the budget allows bursts only, free memory inside it is not measured: " +
-			"a leak and fragmentation look alike in RSS until call sites are named."
+		text += "Where the budget allows bursts only, free memory inside it is not measured, " +
+			"so that fragmentation is not told from a leak: --overhead off measures it."
 	}
 	return summary.Note{Code: summary.NoteAllocator, Text: text}
 }

@@ -23,11 +23,11 @@ func TestStartNotes(t *testing.T) {
 		"Tracing without source heap, slowing the job by 3% at most. " +
 			"Ctrl-C stops and writes the result.": Plan{Limit: 0.03, NoHeap: true}.Note(),
 		"malloc of PID 7 is tcmalloc (libtcmalloc.so.4). Where the budget allows bursts only, call " +
-			"sites of the heap stay undecided: --overhead off for 1-2 minutes names them, and slows " +
-			"the job more.": Allocator{7, "tcmalloc", "/usr/lib/libtcmalloc.so.4", untrackable}.Note(),
+			"sites of the heap stay undecided: --overhead off records every call and names them, " +
+			"and slows the job more.": Allocator{7, "tcmalloc", "/usr/lib/libtcmalloc.so.4", untrackable}.Note(),
 		"malloc of PID 7 is jemalloc (libjemalloc.so.2). Where the budget allows bursts only, free " +
-			"memory inside it is not measured: a leak and fragmentation look alike in RSS until call " +
-			"sites are named.": Allocator{7, "jemalloc", "/usr/lib/libjemalloc.so.2", ""}.Note(),
+			"memory inside it is not measured, so that fragmentation is not told from a leak: " +
+			"--overhead off measures it.": Allocator{7, "jemalloc", "/usr/lib/libjemalloc.so.2", ""}.Note(),
 	} {
 		if note.Text != want {
 			t.Errorf("%q, want %q", note.Text, want)

@@ -79,7 +79,7 @@ func HeadlineParts(v summary.Verdict) (name, sentence string) {
 }
 
 func plateauText(v summary.Verdict) string {
-	if v.RateLow != nil && *v.RateLow > 0 {
+	if low, _ := v.RateInterval(); low != nil && *low > 0 {
 		return "a residual growth of " + Rate(v) + " is seen, but not proven to last"
 	}
 	return "no growth is seen, the rate is " + Rate(v)
@@ -219,11 +219,12 @@ func RateParts(v summary.Verdict) (rate, interval string) {
 		return "", ""
 	}
 
-	if v.RateLow == nil || v.RateHigh == nil {
+	least, most := v.RateInterval()
+	if least == nil || most == nil {
 		return fmt.Sprintf("%.3g", *value/bytesPerMiB) + rateUnit(v), ""
 	}
 
-	low, high := *v.RateLow/bytesPerMiB, *v.RateHigh/bytesPerMiB
+	low, high := *least/bytesPerMiB, *most/bytesPerMiB
 	decimals := 4
 	if width := high - low; width > 0 {
 		decimals = min(max(1-int(math.Floor(math.Log10(width))), 0), 4)

@@ -67,7 +67,7 @@ func (r *Recorder) summarize(
 	}
 
 	for _, l := range losses {
-		s.Losses = append(s.Losses, summary.Loss{Reason: words.Loss(l), Count: l.Count})
+		s.Losses = append(s.Losses, summary.Loss{Code: l.Kind, Reason: words.Loss(l), Count: l.Count})
 	}
 
 	r.addBreakdown(s, scanned, main, all)

@@ -25,7 +25,7 @@ status is 1 if a check failed.`,
   sudo allocscope doctor --pid 4242 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			report := doctor.Examine(pid)
+			report := doctor.NewReport(pid)
 			if err := writeDoctor(command.OutOrStdout(), report, asJSON); err != nil {
 				return err
 			}

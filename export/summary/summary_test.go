@@ -27,7 +27,7 @@ func summary() Summary {
 		Started:     time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 		DurationS:   Seconds(300*time.Second + 1234567*time.Nanosecond),
 		Ended:       EndedDuration,
-		Notes:   []Note{{Code: NoteSampling, Text: "Sampling allocations."}},
+		Notes:       []Note{{Code: NoteSampling, Text: "Sampling allocations."}},
 		Process: Process{
 			PID: 4242, Command: "trainer", Executable: trainer.Path,
 			Arguments: []string{"trainer", "--fast"},

@@ -57,7 +57,7 @@ const (
 type Result struct {
 	// Name of the check.
 	Name string `json:"name"`
-	// State is set by Examine.
+	// State is the outcome of the check.
 	State State `json:"state"`
 	// Finding is what was found, in words.
 	Finding string `json:"finding"`
@@ -67,8 +67,8 @@ type Result struct {
 	Required bool `json:"required"`
 }
 
-// Examine checks this machine, and a process unless pid is 0. It attaches nothing.
-func Examine(pid int) Report {
+// NewReport checks this machine, and a process unless pid is 0. It attaches nothing.
+func NewReport(pid int) Report {
 	r := Report{Schema: Schema, PID: pid, Checks: Check(pid)}
 	for i := range r.Checks {
 		c := &r.Checks[i]
@@ -92,7 +92,7 @@ func Examine(pid int) Report {
 	return r
 }
 
-// Check makes the checks of Examine, without their states.
+// Check makes the checks of NewReport, without their states.
 func Check(pid int) []Result {
 	results := slices.Concat(
 		[]Result{checkKernel(), checkArchitecture()},

@@ -137,7 +137,8 @@ func (o *Options) addTargetFlags(command *cobra.Command) {
 func (o *Options) addSourceFlags(command *cobra.Command) {
 	set := command.Flags()
 	set.StringSliceVar(&o.Sources, "sources", source.Names(),
-		"sources to attach; without heap, allocation sites of heap memory are unknown")
+		"sources to attach; without heap, allocation sites of heap memory are unknown; "+
+			"cuda (GPU memory) is experimental: not measured on a real GPU yet")
 	set.Var(
 		&o.SnapshotEvery,
 		"snapshot-every",

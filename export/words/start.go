@@ -74,12 +74,16 @@ func (a Allocator) Note() summary.Note {
 		text = fmt.Sprintf("malloc of PID %d is an unknown one (%s). ", a.PID, file)
 	}
 
-	if a.Untrackable != "" {
-		text += "Where the budget allows bursts only, call sites of the heap stay undecided: " +
-			"--overhead off records every call and names them, and slows the job more."
-	} else {
-		text += "Where the budget allows bursts only, free memory inside it is not measured, " +
-			"so that fragmentation is not told from a leak: --overhead off measures it."
+	text += "Where the budget allows bursts only, "
+	const remedy = ": --overhead off records every call and names them, and slows the job more."
+	switch {
+	case a.Untrackable != "":
+		text += "call sites of the heap stay undecided" + remedy
+	case a.Name == "mimalloc": // a third of what it frees still looks alive
+		text += "call sites of the heap may stay unnamed for long" + remedy
+	default:
+		text += "free memory inside it is not measured, and growth by fragmentation stays " +
+			"undecided: --overhead off measures it, and slows the job more."
 	}
 	return summary.Note{Code: summary.NoteAllocator, Text: text}
 }

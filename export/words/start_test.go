@@ -25,9 +25,14 @@ func TestStartNotes(t *testing.T) {
 		"malloc of PID 7 is tcmalloc (libtcmalloc.so.4). Where the budget allows bursts only, call " +
 			"sites of the heap stay undecided: --overhead off records every call and names them, " +
 			"and slows the job more.": Allocator{7, "tcmalloc", "/usr/lib/libtcmalloc.so.4", untrackable}.Note(),
+		"malloc of PID 7 is mimalloc (libmimalloc.so.2). Where the budget allows bursts only, call " +
+			"sites of the heap may stay unnamed for long: --overhead off records every call and names " +
+			"them, and slows the job more.": Allocator{7, "mimalloc", "/lib/libmimalloc.so.2", ""}.Note(),
 		"malloc of PID 7 is jemalloc (libjemalloc.so.2). Where the budget allows bursts only, free " +
-			"memory inside it is not measured, so that fragmentation is not told from a leak: " +
-			"--overhead off measures it.": Allocator{7, "jemalloc", "/usr/lib/libjemalloc.so.2", ""}.Note(),
+			"memory inside it is not measured, and growth by fragmentation stays undecided: " +
+			"--overhead off measures it, and slows the job more.": Allocator{
+			7, "jemalloc", "/usr/lib/libjemalloc.so.2", "",
+		}.Note(),
 	} {
 		if note.Text != want {
 			t.Errorf("%q, want %q", note.Text, want)

@@ -103,6 +103,10 @@ func checkMalloc(p *process.Process, maps []process.Mapping) []Result {
 			r.Finding += ": " + err.Error()
 		}
 		r.Remedy = "trace with --overhead off, which slows the job more"
+	case m.Name == "mimalloc":
+		r.Finding += ": where the budget allows bursts only, call sites of the heap may stay " +
+			"unnamed for long"
+		r.Remedy = "trace with --overhead off, which slows the job more"
 	case m.Name != "glibc":
 		r.Finding += ": where the budget allows bursts only, free memory inside it is not measured"
 		r.Remedy = "where fragmentation matters, trace with --overhead off, which slows the job more"

@@ -356,7 +356,7 @@ func (r *Recorder) writeRows() {
 	r.unwritten = nil
 }
 
-// maxNotes bounds the notes of a trace whose processes are started again and again.
+// maxNotes bounds the notes of a trace whose processes are started repeatedly.
 const maxNotes = 32
 
 // noteOnce logs a note that applies, and adds it to the summary, unless it is there.

@@ -7,11 +7,7 @@ import (
 // An Allocator is the malloc of a traced process, as far as it limits what a trace can find.
 type Allocator struct {
 	PID int
-	// Name is "glibc", "jemalloc", "tcmalloc" or "mimalloc"; empty: another one. Path is its file.
-	Name, Path string
-	// Untrackable is why objects cannot be checked from outside, and call sites not be confirmed
-	// from bursts; nil: they can.
-	Untrackable error
+	liveness.Malloc
 }
 
 // Allocators returns the mallocs of the processes whose heap is traced.
@@ -26,12 +22,10 @@ func (s *Session) Allocators() []Allocator {
 			continue
 		}
 		m, err := liveness.Identify(t.process, maps)
-		if m.Path == "" {
+		if err != nil {
 			continue // the process has just exited, or executes another program
 		}
-		found = append(found, Allocator{
-			PID: t.process.PID, Name: m.Name, Path: m.Path, Untrackable: err,
-		})
+		found = append(found, Allocator{PID: t.process.PID, Malloc: m})
 	}
 	return found
 }

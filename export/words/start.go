@@ -59,12 +59,10 @@ type Allocator struct {
 	PID int
 	// Name is "glibc", "jemalloc", "tcmalloc" or "mimalloc"; empty: another one. Path is its file.
 	Name, Path string
-	// Untrackable is why objects cannot be checked from outside; empty: they can.
-	Untrackable string
 }
 
 // NeedsNote reports whether the malloc limits what the trace can find.
-func (a Allocator) NeedsNote() bool { return a.Name != "glibc" || a.Untrackable != "" }
+func (a Allocator) NeedsNote() bool { return a.Name != "glibc" }
 
 // Note is what the budget can tell of the malloc.
 func (a Allocator) Note() summary.Note {
@@ -76,12 +74,12 @@ func (a Allocator) Note() summary.Note {
 
 	text += "Where the budget allows bursts only, "
 	const remedy = ": --overhead off records every call and names them, and slows the job more."
-	switch {
-	case a.Untrackable != "":
+	switch a.Name {
+	default: // objects cannot be checked from outside
 		text += "call sites of the heap stay undecided" + remedy
-	case a.Name == "mimalloc": // a third of what it frees still looks alive
+	case "mimalloc": // up to a third of what it has freed looks alive
 		text += "call sites of the heap may stay unnamed for long" + remedy
-	default:
+	case "jemalloc":
 		text += "free memory inside it is not measured, and growth by fragmentation stays " +
 			"undecided: --overhead off measures it, and slows the job more."
 	}

@@ -1,7 +1,7 @@
 package doctor
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -88,28 +88,25 @@ func checkLimit(p *process.Process) Result {
 // bursts.
 func checkMalloc(p *process.Process, maps []process.Mapping) []Result {
 	m, err := liveness.Identify(p, maps)
-	if m.Path == "" {
+	if err != nil {
 		return nil // source heap has the reason
 	}
-	if m.Name == "" {
-		m.Name = "an unknown one"
+
+	r := Result{Name: "malloc", Remedy: "trace with --overhead off, which slows the job more"}
+	limits := "call sites of the heap stay undecided"
+	switch m.Name {
+	case liveness.Glibc:
+		limits, r.Remedy = "", ""
+	case liveness.Mimalloc:
+		limits = "call sites of the heap may stay unnamed for long"
+	case liveness.Jemalloc:
+		limits = "free memory inside it is not measured"
+		r.Remedy = "where fragmentation matters, " + r.Remedy
 	}
 
-	r := Result{Name: "malloc", Finding: fmt.Sprintf("%s (%s)", m.Name, path.Base(m.Path))}
-	switch {
-	case err != nil:
-		r.Finding += ": where the budget allows bursts only, call sites of the heap stay undecided"
-		if !errors.Is(err, liveness.ErrUnknown) {
-			r.Finding += ": " + err.Error()
-		}
-		r.Remedy = "trace with --overhead off, which slows the job more"
-	case m.Name == "mimalloc":
-		r.Finding += ": where the budget allows bursts only, call sites of the heap may stay " +
-			"unnamed for long"
-		r.Remedy = "trace with --overhead off, which slows the job more"
-	case m.Name != "glibc":
-		r.Finding += ": where the budget allows bursts only, free memory inside it is not measured"
-		r.Remedy = "where fragmentation matters, trace with --overhead off, which slows the job more"
+	r.Finding = fmt.Sprintf("%s (%s)", cmp.Or(m.Name, "an unknown one"), path.Base(m.Path))
+	if limits != "" {
+		r.Finding += ": where the budget allows bursts only, " + limits
 	}
 	return []Result{r}
 }

@@ -47,44 +47,47 @@ const (
 // FindAllocator finds the malloc that a process uses. The error wraps one of the reasons above, or
 // those of probe.Resolve.
 func FindAllocator(p *process.Process, maps []process.Mapping) (Allocator, error) {
-	_, a, err := find(p, maps)
-	return a, err
+	library, err := mallocLibrary(p, maps)
+	if err != nil {
+		return nil, err
+	}
+
+	name, err := nameOf(p, library)
+	switch {
+	case err != nil:
+		return nil, err
+	case name == Jemalloc:
+		return findJemalloc(p, maps, library.File())
+	case name == Mimalloc:
+		return findMimalloc(p, maps)
+	case name == Glibc:
+		return findGlibc(p, maps, library)
+	}
+	return nil, fmt.Errorf("%w but that of %s", ErrUnknown, library.Path)
 }
+
+// Names of mallocs. FindAllocator finds all but tcmalloc, in the versions that are known.
+const (
+	Glibc    = "glibc"
+	Jemalloc = "jemalloc"
+	Mimalloc = "mimalloc"
+	Tcmalloc = "tcmalloc"
+)
 
 // A Malloc names the malloc of a process.
 type Malloc struct {
-	// Name is "glibc", "jemalloc", "tcmalloc" or "mimalloc"; empty: another one. Path is its file;
-	// empty: it was not found.
+	// Name is one of the names above; empty: another one. Path is its file.
 	Name, Path string
 }
 
-// Identify names the malloc that a process uses. The error is the one for which FindAllocator cannot
-// find it in memory.
+// Identify names the malloc that a process uses. The error wraps those of probe.Resolve.
 func Identify(p *process.Process, maps []process.Mapping) (Malloc, error) {
-	m, _, err := find(p, maps)
-	return m, err
-}
-
-func find(p *process.Process, maps []process.Mapping) (m Malloc, a Allocator, err error) {
 	library, err := mallocLibrary(p, maps)
 	if err != nil {
-		return m, nil, err
+		return Malloc{}, err
 	}
-
-	m.Path = library.Path
-	m.Name, err = nameOf(p, library)
-	switch {
-	case err != nil:
-	case m.Name == "jemalloc":
-		a, err = findJemalloc(p, maps, library.File())
-	case m.Name == "mimalloc":
-		a, err = findMimalloc(p, maps)
-	case m.Name == "glibc":
-		a, err = findGlibc(p, maps, library)
-	default:
-		err = fmt.Errorf("%w but that of %s", ErrUnknown, library.Path)
-	}
-	return m, a, err
+	name, err := nameOf(p, library)
+	return Malloc{name, library.Path}, err
 }
 
 func findGlibc(
@@ -140,8 +143,8 @@ func nameOf(p *process.Process, m process.Mapping) (string, error) {
 		return "", err
 	}
 	marks := map[string]string{
-		"dallocx": "jemalloc", "mi_free": "mimalloc", "tc_free": "tcmalloc",
-		"gnu_get_libc_version": "glibc",
+		"dallocx": Jemalloc, "mi_free": Mimalloc, "tc_free": Tcmalloc,
+		"gnu_get_libc_version": Glibc,
 	}
 	for function, name := range marks {
 		if _, ok := file.Export(function); ok {
@@ -150,7 +153,7 @@ func nameOf(p *process.Process, m process.Mapping) (string, error) {
 	}
 
 	// A static program exports none. It may lack the last function, but not what free calls.
-	marks["_int_free"] = "glibc"
+	marks["_int_free"] = Glibc
 	wanted := make(map[string]bool)
 	for function := range marks {
 		wanted[function] = true

@@ -34,7 +34,7 @@ func (o *Options) logSession(s *tracer.Session) (notes []summary.Note) {
 	}.Note()
 	slog.Info(plan.Text)
 	notes = append(notes, plan)
-	for _, note := range allocatorNotes(s.Allocators()) {
+	for _, note := range o.allocatorNotes(s.Allocators()) {
 		notes = append(notes, note)
 		slog.Warn(note.Text)
 	}
@@ -45,13 +45,14 @@ func (o *Options) logSession(s *tracer.Session) (notes []summary.Note) {
 	return notes
 }
 
-// allocatorNotes are where mallocs limit what the trace can find.
-func allocatorNotes(found []tracer.Allocator) (notes []summary.Note) {
+// allocatorNotes are where mallocs limit what the trace can find. Without a limit of the overhead there
+// are no bursts.
+func (o *Options) allocatorNotes(found []tracer.Allocator) (notes []summary.Note) {
+	if o.Overhead == 0 {
+		return nil
+	}
 	for _, f := range found {
 		a := words.Allocator{PID: f.PID, Name: f.Name, Path: f.Path}
-		if f.Untrackable != nil {
-			a.Untrackable = f.Untrackable.Error()
-		}
 		if a.NeedsNote() {
 			notes = append(notes, a.Note())
 		}

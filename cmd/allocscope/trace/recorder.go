@@ -373,7 +373,7 @@ func (r *Recorder) noteChange(notes []summary.Note) {
 		return
 	}
 	r.notes = append(r.notes, notes...)
-	for _, note := range allocatorNotes(r.session.Allocators()) {
+	for _, note := range r.options.allocatorNotes(r.session.Allocators()) {
 		r.noteOnce(true, note)
 	}
 }

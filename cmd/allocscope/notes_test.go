@@ -15,6 +15,23 @@ import (
 func TestNotes(t *testing.T) {
 	t.Run("mallocs", testNotesMallocs)
 	t.Run("a hidden limit", testNotesHiddenLimit)
+	t.Run("tracefs is not mounted yet", testNotesTracefs)
+}
+
+// The first trace after a boot, or in a container, mounts tracefs before anything looks for it.
+func testNotesTracefs(t *testing.T) {
+	const unmounted = `umount -l /sys/kernel/tracing; umount -l /sys/kernel/debug 2>&-; exec "$0" "$@"`
+	target, dir := startSteps(t), newFolder(t)
+	begin(t, inside(allocscope(t, traceArguments(target.PID(), dir, "--duration", "1s")...),
+		"unshare", "--mount", "sh", "-c", unmounted)).mustEnd(0)
+	if s := readSummary(t, dir); states(s)["mapping"] != summary.SourceAttached {
+		t.Errorf("source mapping: %s", reasonOf(t, s, "mapping"))
+	}
+
+	d := begin(t, inside(allocscope(t, "doctor"), "unshare", "--mount", "sh", "-c", unmounted))
+	d.mustEnd(0)
+	mustSay(t, "doctor's output", d.stdout.String(), "ok    tracefs                not mounted: "+
+		"allocscope trace mounts it\n")
 }
 
 func textOf(t *testing.T, s summary.Summary, code string) string {

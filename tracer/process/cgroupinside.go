@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -30,6 +31,9 @@ type insideView struct {
 	shown      bool           // the process's own cgroup is
 	cgroups    []insideCgroup // those that account memory, from the process's own outwards
 	untilRetry int
+	stalled    bool // a path has not answered, and none is opened again
+
+	openFile func(folder *os.File, path string, resolve uint64, allowed uint32) (*hostile.File, error)
 }
 
 type insideCgroup struct {
@@ -40,7 +44,7 @@ type insideCgroup struct {
 // update opens the cgroups of a process, unless they are open.
 func (v *insideView) update(p *Process, membership []byte) {
 	isSame := v.of == p && v.membership == string(membership)
-	if v.untilRetry--; isSame && (v.shown || v.untilRetry > 0) {
+	if v.untilRetry--; v.stalled || isSame && (v.shown || v.untilRetry > 0) {
 		return
 	}
 	v.close()
@@ -72,7 +76,7 @@ func (v *insideView) open() {
 // openMount opens the memory files of the cgroups of a path, if the mount shows the last of them.
 func (v *insideView) openMount(root *os.File, h hierarchy, path []string) {
 	folderAt := func(n int) string { return filepath.Join(h.mountPoint, filepath.Join(path[:n]...)) }
-	own := h.openInside(root, filepath.Join(folderAt(len(path)), "cgroup.procs"))
+	own := v.openInside(h, root, filepath.Join(folderAt(len(path)), "cgroup.procs"))
 	if own == nil {
 		return
 	}
@@ -82,7 +86,7 @@ func (v *insideView) openMount(root *os.File, h hierarchy, path []string) {
 	for n := len(path); n >= 0; n-- {
 		c := insideCgroup{h.memoryFiles, make(map[string]*hostile.File)}
 		for _, name := range h.names() {
-			if file := h.openInside(root, filepath.Join(folderAt(n), name)); file != nil {
+			if file := v.openInside(h, root, filepath.Join(folderAt(n), name)); file != nil {
 				c.files[name] = file
 			}
 		}
@@ -95,11 +99,15 @@ func (v *insideView) openMount(root *os.File, h hierarchy, path []string) {
 	v.shown, v.cgroups = true, append(v.cgroups, cgroups...)
 }
 
-// openInside opens a file below the root of a process, if it is of this mount; else it returns nil.
-func (h hierarchy) openInside(root *os.File, path string) *hostile.File {
+// openInside opens a file below the root of a process, if it is of a mount; else it returns nil.
+func (v *insideView) openInside(h hierarchy, root *os.File, path string) *hostile.File {
+	if v.stalled {
+		return nil
+	}
 	const resolve = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
-	file, err := hostile.Open(root, path, resolve, 0)
+	file, err := v.openFile(root, path, resolve, 0)
 	if err != nil {
+		v.stalled = errors.Is(err, hostile.ErrStalled)
 		return nil
 	}
 	if file.Mount != h.mount {
@@ -144,7 +152,7 @@ func (v *insideView) tightest() (tightest *cgroupMemory) {
 
 func (v *insideView) close() {
 	closeInside(v.cgroups)
-	*v = insideView{}
+	*v = insideView{stalled: v.stalled, openFile: v.openFile}
 }
 
 func closeInside(cgroups []insideCgroup) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -118,5 +119,34 @@ func TestInsideViewNotNeeded(t *testing.T) {
 	}
 	if memory == (growth.SystemMemory{}) {
 		t.Error("nothing was read")
+	}
+}
+
+// A path that leads to a file system in user space may never answer. It is asked once.
+func TestInsideViewStall(t *testing.T) {
+	folder, _ := makeCgroup(t)
+	target := tracertest.StartCommand(t, exec.Command("sh", "-ec",
+		"echo $$ > "+filepath.Join(folder, "cgroup.procs")+"; echo ready; exec sleep 1000"))
+	t.Cleanup(func() {
+		procs := filepath.Join(filepath.Dir(folder), "cgroup.procs")
+		_ = os.WriteFile(procs, []byte(fmt.Sprint(target.PID())), 0o644)
+	})
+	target.Await("ready")
+	p := open(t, target.PID())
+
+	asked := 0
+	reader := newSystemMemoryReader(t.TempDir())
+	defer reader.Close()
+	reader.inside.openFile = func(*os.File, string, uint64, uint32) (*hostile.File, error) {
+		asked++
+		return nil, fmt.Errorf("open: %w", hostile.ErrStalled)
+	}
+	for range 3 * insideRetryPeriod {
+		if got := reader.Read(p); !got.CgroupHidden {
+			t.Fatalf("%+v", got)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
 	}
 }

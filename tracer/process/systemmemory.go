@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 // A SystemMemoryReader reads the memory that limits a process: the machine's, and that of the
@@ -24,11 +25,10 @@ type SystemMemoryReader struct {
 func NewSystemMemoryReader() *SystemMemoryReader { return newSystemMemoryReader("/") }
 
 func newSystemMemoryReader(root string) *SystemMemoryReader {
-	raw, err := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
-	if err != nil {
-		return &SystemMemoryReader{root: root}
+	raw, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo")) // without it there are none
+	return &SystemMemoryReader{
+		root: root, hierarchies: parseMounts(raw), inside: insideView{openFile: hostile.Open},
 	}
-	return &SystemMemoryReader{root: root, hierarchies: parseMounts(raw)}
 }
 
 // Read returns the memory available to a process. What cannot be read is Unknown. Where no mount of

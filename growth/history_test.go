@@ -165,7 +165,7 @@ func TestHeadroom(t *testing.T) {
 		{SystemMemory{Available: 100, CgroupUsed: 30, CgroupLimit: 80}, 50, "cgroup"},
 		{
 			SystemMemory{Available: 100, CgroupUsed: 30, CgroupLimit: 80, CgroupThrottles: true},
-			50, "memory.high",
+			50, "cgroup-high",
 		},
 		{SystemMemory{Available: 40, CgroupUsed: 30, CgroupLimit: 80}, 40, "machine"},
 		{SystemMemory{Available: Unknown, CgroupUsed: 90, CgroupLimit: 80}, 0, "cgroup"},

@@ -5,13 +5,13 @@ import "time"
 // A Role is the function of a process in a training job.
 type Role string
 
-// The roles of processes.
+// The roles of processes, as files have them.
 const (
 	RoleTrainer       Role = "trainer"
 	RoleRank          Role = "rank" // one trainer of several; its number is Process.Rank
 	RoleLauncher      Role = "launcher"
-	RoleCompileWorker Role = "compile worker"
-	RoleLoaderWorker  Role = "DataLoader worker"
+	RoleCompileWorker Role = "compile-worker"
+	RoleLoaderWorker  Role = "dataloader-worker"
 	RoleOther         Role = "other"
 )
 
@@ -85,6 +85,8 @@ type SystemMemory struct {
 	// CgroupThrottles is set if the limit is memory.high: there the kernel slows processes down, and
 	// ends none.
 	CgroupThrottles bool
+	// CgroupHidden is set if neither we nor the process can see its cgroup: a limit of it is unknown.
+	CgroupHidden bool
 	// CgroupCache is the page cache of files charged to that cgroup, without shared memory.
 	CgroupCache int64
 }
@@ -93,11 +95,11 @@ type SystemMemory struct {
 // of it, or of the machine, or refuses a process more memory (setrlimit(2)); or a limit that the user
 // has given, because allocscope cannot see it.
 const (
-	LimitHigh         = "memory.high"
+	LimitHigh         = "cgroup-high"
 	LimitCgroup       = "cgroup"
 	LimitMachine      = "machine"
-	LimitAddressSpace = "RLIMIT_AS"
-	LimitData         = "RLIMIT_DATA"
+	LimitAddressSpace = "rlimit-as"
+	LimitData         = "rlimit-data"
 	LimitGiven        = "given"
 )
 

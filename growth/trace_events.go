@@ -114,14 +114,16 @@ const (
 type Selection struct {
 	Reason SelectionReason
 	// Root is the PID of the process that the user has named, and Command its command line. 0: it
-	// has exited.
-	Root    int
-	Command string
+	// has exited. RootRole is its role.
+	Root     int
+	Command  string
+	RootRole Role
 	// Processes are traced from now on. LeftOut is the number of others, which are too many.
 	Processes, LeftOut int
-	// PID, Parent, Role and Rank are those of the first process, as in Process. Private is the
-	// private memory of all, in bytes.
+	// PID, Parent, Role and Rank are those of the first process, as in Process, and Traced is its
+	// command line. Private is the private memory of all, in bytes.
 	PID, Parent int
+	Traced      string
 	Role        Role
 	Rank        int
 	Private     int64

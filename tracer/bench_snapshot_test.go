@@ -82,7 +82,7 @@ func measureCommand(b *testing.B, path string) map[string]float64 {
 
 	metrics := make(map[string]float64)
 	began := time.Now()
-	stop := startTool(b, command, bufio.NewScanner(lines), "tracing")
+	stop := startTool(b, command, bufio.NewScanner(lines), "Tracing")
 	metrics["ms-to-start"] = milliseconds(began)
 	order(target, "go")
 	awaitSnapshots(b, folder, 3)

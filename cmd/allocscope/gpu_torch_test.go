@@ -177,7 +177,7 @@ func awaitTrace(b *testing.B, lines *bufio.Scanner) {
 	b.Helper()
 	var before []string
 	for lines.Scan() {
-		if strings.Contains(lines.Text(), "tracing ") {
+		if strings.Contains(lines.Text(), "Tracing ") {
 			go func() {
 				for lines.Scan() { // until it ends
 				}

@@ -143,7 +143,7 @@ func testTargetExecutes(t *testing.T) {
 		target.Await("ready")
 
 		c.await("trace of the new program", func() bool {
-			return strings.Contains(c.stderr.String(), "tracing PID "+itoa(target.PID())+" (steps)")
+			return strings.Contains(c.stderr.String(), "Tracing PID "+itoa(target.PID())+" (steps)")
 		})
 
 		do(target, "leak 500 640")

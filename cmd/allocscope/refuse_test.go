@@ -119,7 +119,12 @@ func testProcess(t *testing.T) {
 
 	target := startSteps(t)
 	mustRefuse(t, unprivileged(allocscope(t, traceArguments(target.PID(), dir)...)), dir,
-		"pid "+itoa(target.PID()), "permission denied")
+		"pid "+itoa(target.PID()), "permission denied", "use sudo")
+
+	// As root in a container. The process has more capabilities than allocscope.
+	mustRefuse(t, inside(allocscope(t, traceArguments(target.PID(), dir)...), "setpriv",
+		"--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"), dir,
+		"pid "+itoa(target.PID()), "permission denied", "root lacks a capability", "CAP_SYS_PTRACE")
 }
 
 func testUnknownCommand(t *testing.T) {

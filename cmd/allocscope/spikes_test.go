@@ -3,9 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
-	"os"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -85,7 +83,7 @@ func mustNameSpikes(t *testing.T, dir, mark string, printed []string) {
 	near("suspect", float64(suspect.Bytes))
 
 	source := tracertest.Source("spikes.py")
-	want := fmt.Sprintf("validate (%s:%d)", source, lineOf(t, source, mark))
+	want := fmt.Sprintf("validate (%s:%d)", source, lineOf(t, source, mark+"\n"))
 	frames := slices.Concat(suspect.Path, suspect.Callers)
 	if !slices.Contains(frames, want) || suspect.Component != "spikes.py" || *suspect.Share < 0.8 {
 		t.Errorf("suspect %+v, want %s", suspect, want)
@@ -98,18 +96,4 @@ func mustNameSpikes(t *testing.T, dir, mark string, printed []string) {
 	}
 	near("in "+folder.SpikesFile, float64(inProfile))
 	mustSay(t, "the report", readFile(t, dir, folder.ReportFile), "What is alive in spikes only")
-}
-
-// lineOf is the number of the line of a source with a mark at its end.
-func lineOf(t *testing.T, source, mark string) int {
-	t.Helper()
-	text, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, _, found := strings.Cut(string(text), mark+"\n")
-	if !found {
-		t.Fatalf("%s has no line with the mark %q", source, mark)
-	}
-	return strings.Count(before, "\n") + 1
 }

@@ -57,7 +57,7 @@ func traceLeak(t *testing.T) *leakTrace {
 	h.rssBefore = rssOf(t, h.target.PID())
 	h.command = begin(t, allocscope(t, traceArguments(h.target.PID(), h.folder, "--warmup",
 		"5")...))
-	h.awaitLine("tracing ")
+	h.awaitLine("Tracing ")
 	h.leak()
 	if exists(filepath.Join(h.folder, baselineFile)) {
 		t.Fatal("the warm-up ended before the target had leaked: the machine is too slow for this test")
@@ -302,7 +302,7 @@ func testJSON(t *testing.T) {
 	}
 
 	readSummary(t, dir)
-	mustSay(t, "stderr", c.stderr.String(), "tracing "+itoa(target.PID())+" (steps)")
+	mustSay(t, "stderr", c.stderr.String(), "Tracing PID "+itoa(target.PID())+" (")
 }
 
 func testOverheadLimit(t *testing.T) {
@@ -313,7 +313,7 @@ func testOverheadLimit(t *testing.T) {
 		t.Errorf("--overhead 2.5%%: %+v", o)
 	}
 
-	mustSay(t, "stderr", c.stderr.String(), "slowing it by 2.5% at most",
+	mustSay(t, "stderr", c.stderr.String(), "slowing the job by 2.5% at most",
 		"every allocation is recorded while heap is probed")
 	mustSay(t, "the comments", strings.Join(readProfile(t, dir, folder.GrowthFile).Comments, "\n"),
 		"heap ")

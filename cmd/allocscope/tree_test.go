@@ -100,7 +100,7 @@ func testSecondTrainer(t *testing.T) {
 	ready(launcher)
 	second := childOf(t, launcher.PID())
 	c.awaitLine(fmt.Sprintf("PID %d (steps) exited", first))
-	c.awaitLine(fmt.Sprintf("tracing PID %d (steps)", second))
+	c.awaitLine(fmt.Sprintf("Tracing PID %d (steps)", second))
 	do(launcher, "leak 1000 96")
 	c.awaitSnapshots(dir, 2)
 	if n := descriptors(t, c.Process.Pid); n > open {
@@ -193,7 +193,7 @@ func testRanks(t *testing.T) {
 	}
 
 	mustHold(t, "both", flat(grown, "leak_here"), objects(1300, 96))
-	mustSay(t, "stderr", c.stderr.String(), "tracing 2 ranks")
+	mustSay(t, "stderr", c.stderr.String(), "Tracing 2 ranks")
 	if p := inTree(t, s, launcher.PID()); p.Role != growth.RoleLauncher || p.Traced ||
 		s.Asked != launcher.PID() {
 		t.Errorf("%+v, want a launcher that is not traced", p)

@@ -189,7 +189,7 @@ func printVerdict(out io.Writer, path string, v summary.Verdict, flags verdictFl
 	if flags.json {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(v)
+		return encoder.Encode(summary.RecordedVerdict{Schema: summary.VerdictSchema, Verdict: v})
 	}
 	limit := ""
 	if flags.limit.Bytes > 0 {

@@ -206,7 +206,7 @@ func tenths(x float64) float64 { return math.Round(10*x) / 10 }
 
 // Schema is the version of the form of `allocscope diff --json`. It changes when a field goes or
 // changes its meaning; fields may be added at any time.
-const Schema = "allocscope-diff/2"
+const Schema = "allocscope-diff/3"
 
 // A Result is the difference between before and after. Sizes are whole bytes, or bytes by Unit.
 type Result struct {
@@ -245,7 +245,7 @@ type Side struct {
 	// Name of the folder or file.
 	Name string `json:"name"`
 	// Time when it began, and its length in seconds.
-	Time      *time.Time `json:"time,omitempty"`
+	Time      *time.Time `json:"started,omitempty"`
 	DurationS float64    `json:"duration_s,omitempty"`
 	// IntervalBytes is the mean number of bytes between samples; 1: every allocation; absent:
 	// unknown.
@@ -263,9 +263,9 @@ type Side struct {
 	StepsPerMin float64 `json:"steps_per_min,omitempty"`
 }
 
-// An Estimate is a number of bytes with its 95% interval.
+// An Estimate is a number of bytes, or a rate, with its 95% interval. Result.Unit is its unit.
 type Estimate struct {
-	Bytes int64 `json:"bytes"`
+	Bytes int64 `json:"value"`
 	Low   int64 `json:"low"`
 	High  int64 `json:"high"`
 }

@@ -186,7 +186,7 @@ type Suspect struct {
 	Share *float64 `json:"share,omitempty"`
 	// Explains is the part of Bytes whose stacks lead through Function. Stacks is the number of
 	// different stacks.
-	Explains float64      `json:"explains"`
+	Explains float64      `json:"explained_share"`
 	Stacks   int          `json:"stacks"`
 	Trend    growth.Trend `json:"trend"`
 	// Path leads from Function to the allocation site that holds most, and Callers outwards.

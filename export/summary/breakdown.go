@@ -21,7 +21,7 @@ import (
 // and the end. The rows of a process sum to its RSS, except for those of kind swapped.
 type BreakdownRow struct {
 	// Process is the PID; 0: the process tree, where shared memory counts once.
-	Process int         `json:"process"`
+	Process int         `json:"pid"`
 	Kind    growth.Kind `json:"kind"`
 	// Name of the stack, file or arena, as BreakdownOf writes it.
 	Name       string `json:"name"`
@@ -218,7 +218,7 @@ func shortFrameText(f growth.Frame) string {
 // A Resident is a process whose pages were scanned, with the kernel's counts at the baseline and
 // the end.
 type Resident struct {
-	Process int `json:"process"`
+	Process int `json:"pid"`
 	// Role is one of growth.Role….
 	Role growth.Role `json:"role,omitempty"`
 	// Traced: with all sources. HeapTraced: the allocation sites of its heap are known.
@@ -231,14 +231,14 @@ type Resident struct {
 	Threads *int64 `json:"threads,omitempty"`
 	Arenas  int    `json:"arenas,omitempty"`
 	// Scanned is the share of its pages that was scanned, up to 1.
-	Scanned float64 `json:"scanned"`
+	Scanned float64 `json:"scanned_share"`
 }
 
 // A Diagnosis is a part of the growth of RSS with its cause. The parts of a process sum to the growth
 // of its RSS between the baseline and the end.
 type Diagnosis struct {
 	// Process is the PID; 0: the process tree, where shared memory counts once.
-	Process int `json:"process"`
+	Process int `json:"pid"`
 	// Cause is one of the constants of package diagnosis.
 	Cause diagnosis.Cause `json:"cause"`
 	// Bytes of growth, negative only where the cause is undecided. ErrorBytes is half the width of
@@ -261,7 +261,7 @@ type Advice struct {
 	// About is one of advice.Cause.
 	About advice.Cause `json:"about"`
 	// Process is the PID that it is about; absent: the tree.
-	Process int    `json:"process,omitempty"`
+	Process int    `json:"pid,omitempty"`
 	Text    string `json:"text"`
 }
 

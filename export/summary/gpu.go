@@ -19,7 +19,7 @@ import (
 // A GPUMemory is the memory of one traced process on all its GPUs: the verdict, its evidence, and a
 // breakdown.
 type GPUMemory struct {
-	Process int    `json:"process"`
+	Process int    `json:"pid"`
 	Command string `json:"command,omitempty"`
 	// Verdict on the curve that is named in Judged. Of several curves that grow, it is the one
 	// whose growth is most severe.

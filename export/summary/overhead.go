@@ -4,10 +4,10 @@ package summary
 type Overhead struct {
 	// Limit is the largest share of the elapsed time that the probes may take from any thread, 0.03
 	// being 3%; absent: there is none.
-	Limit float64 `json:"limit,omitempty"`
+	Limit float64 `json:"limit_share,omitempty"`
 	// Slowdown is the share that they took from the thread that they slow down most; absent: not
 	// measured.
-	Slowdown *float64 `json:"slowdown,omitempty"`
+	Slowdown *float64 `json:"slowdown_share,omitempty"`
 	// InProbesS is the CPU time of the probes in all traced processes, by calibrated costs; absent:
 	// not measured.
 	InProbesS *float64 `json:"in_probes_s,omitempty"`

@@ -18,7 +18,7 @@ import (
 
 // Schema is the version of the form of summary.json. It changes when a field goes or changes its
 // meaning; fields may be added at any time.
-const Schema = "allocscope/3"
+const Schema = "allocscope/4"
 
 // A Summary is the content of summary.json, for programs.
 //
@@ -41,6 +41,9 @@ type Summary struct {
 	Ended string `json:"ended"`
 	// Verdict on the main process. Its keys are at the top level of the file.
 	Verdict
+	// Notes are what a reader should know of the trace before its numbers, in the order in which
+	// allocscope logged them.
+	Notes []Note `json:"notes"`
 	// Process is the main process of the trace.
 	Process Process `json:"process"`
 	// Asked is the PID that the user named; absent where that is the main process.
@@ -133,6 +136,23 @@ const (
 	EndedOutOfMemory = "out-of-memory"
 )
 
+// A Note is a fact that was known when a trace started, or soon after.
+type Note struct {
+	// Code is one of the constants Note….
+	Code string `json:"code"`
+	// Text is one or two sentences for people.
+	Text string `json:"text"`
+}
+
+// Codes of notes.
+const (
+	NoteProcess     = "process"          // which process is traced, and why
+	NoteSampling    = "sampling"         // how it is sampled, and until when
+	NoteAllocator   = "allocator"        // what its malloc keeps from being measured
+	NoteLimitHidden = "limit-hidden"     // a limit of its container may be unknown
+	NoteGPU         = "gpu-experimental" // it uses a GPU
+)
+
 // A Process is the main process of a trace.
 type Process struct {
 	PID int `json:"pid"`
@@ -221,8 +241,8 @@ type Accumulation struct {
 	// Component whose memory it is: a Python package or a library.
 	Component string `json:"component"`
 	// RateLow and RateHigh are the 95% interval of BytesPerMin; absent where that is.
-	RateLow  *int64 `json:"rate_low,omitempty"`
-	RateHigh *int64 `json:"rate_high,omitempty"`
+	RateLow  *int64 `json:"rate_low_bytes_per_min,omitempty"`
+	RateHigh *int64 `json:"rate_high_bytes_per_min,omitempty"`
 	// AgeS is the mean age of the live bytes at the end, in seconds; absent if unknown.
 	AgeS *float64 `json:"age_s,omitempty"`
 	// HistoryBytes are the live bytes at each time of Summary.SnapshotsS.
@@ -254,8 +274,10 @@ type Events struct {
 
 // A Loss is how often something was missed for one reason.
 type Loss struct {
-	Reason string `json:"reason"`
-	Count  uint64 `json:"count"`
+	// Code is one of growth.Loss…, and Reason what was lost, and why, in words.
+	Code   growth.LossKind `json:"code"`
+	Reason string          `json:"reason"`
+	Count  uint64          `json:"count"`
 }
 
 // Write writes the summary as indented JSON. The error is that of w, unwrapped, or that a number is
@@ -267,6 +289,7 @@ func (s *Summary) Write(w io.Writer) error {
 	out.Phases = list(out.Phases)
 	out.Sources = list(out.Sources)
 	out.Processes = list(out.Processes)
+	out.Notes = list(out.Notes)
 	out.Groups = list(out.Groups)
 	out.Marks = list(out.Marks)
 	out.Suspects = list(out.Suspects)

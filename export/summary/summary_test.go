@@ -27,6 +27,7 @@ func summary() Summary {
 		Started:     time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 		DurationS:   Seconds(300*time.Second + 1234567*time.Nanosecond),
 		Ended:       EndedDuration,
+		Notes:       []Note{{Code: NoteSampling, Text: "Sampling allocations."}},
 		Process: Process{
 			PID: 4242, Command: "trainer", Executable: trainer.Path,
 			Arguments: []string{"trainer", "--fast"},
@@ -110,7 +111,7 @@ func summary() Summary {
 				{AtS: 2.5, Mode: HeapBursts, Text: "heap probes would take 41%: sampled in bursts"},
 			},
 		},
-		Losses:   []Loss{{Reason: "stack map full", Count: 3}},
+		Losses:   []Loss{{Code: growth.LossUnknownStacks, Reason: "stack map full", Count: 3}},
 		Files:    map[string]string{"growth": folder.GrowthFile, "timeline": folder.TimelineFile},
 		Warnings: []string{"the heap of <module> & others is not traced"},
 	}
@@ -288,13 +289,13 @@ func TestRead(t *testing.T) {
 
 	t.Run("errors", func(t *testing.T) {
 		for content, want := range map[string]string{
-			"": "the file is truncated", `{"schema": "allocscope/3", "dur`: "the file is truncated",
+			"": "the file is truncated", `{"schema": "allocscope/4", "dur`: "the file is truncated",
 			`{"schema": "allocscope/1"}`:    `schema is "allocscope/1"`,
-			`{"schema": "allocscope/3"} {}`: "data after its end", `{"schema": 1}`: "schema",
+			`{"schema": "allocscope/4"} {}`: "data after its end", `{"schema": 1}`: "schema",
 			"\x00": "invalid character",
-			`{"schema": "allocscope/3", "accumulating": [` + strings.Repeat("{}, ", 200_000) +
+			`{"schema": "allocscope/4", "accumulating": [` + strings.Repeat("{}, ", 200_000) +
 				"{}]}": "more than 200000 objects",
-			`{"schema": "allocscope/3"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
+			`{"schema": "allocscope/4"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
 				"}": "larger than 33554432 bytes",
 		} {
 			_, err := Read(bytes.NewReader([]byte(content)))

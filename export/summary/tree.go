@@ -8,7 +8,7 @@ import (
 // A TreeProcess is a process of the traced tree.
 type TreeProcess struct {
 	PID    int `json:"pid"`
-	Parent int `json:"parent"`
+	Parent int `json:"parent_pid"`
 	// Role is one of growth.Role…. Rank is the number of a distributed rank.
 	Role    growth.Role `json:"role"`
 	Rank    *int        `json:"rank,omitempty"`

@@ -28,12 +28,13 @@ type Verdict struct {
 	// absent where something else than the series decides.
 	Why     string         `json:"why"`
 	WhyCode verdict.Reason `json:"why_code,omitempty"`
-	// RateBytesPerMin, or by step, of the last segment. RateLow and RateHigh are its 95% interval
-	// in the same unit.
+	// RateBytesPerMin, or by step, of the last segment, with its 95% interval.
 	RateBytesPerMin  *float64 `json:"rate_bytes_per_min,omitempty"`
 	RateBytesPerStep *float64 `json:"rate_bytes_per_step,omitempty"`
-	RateLow          *float64 `json:"rate_low,omitempty"`
-	RateHigh         *float64 `json:"rate_high,omitempty"`
+	RateLow          *float64 `json:"rate_low_bytes_per_min,omitempty"`
+	RateHigh         *float64 `json:"rate_high_bytes_per_min,omitempty"`
+	RateLowPerStep   *float64 `json:"rate_low_bytes_per_step,omitempty"`
+	RateHighPerStep  *float64 `json:"rate_high_bytes_per_step,omitempty"`
 	// BoundBytesPerMin is the one-sided 95% upper bound of the rate.
 	BoundBytesPerMin  *float64 `json:"bound_bytes_per_min,omitempty"`
 	BoundBytesPerStep *float64 `json:"bound_bytes_per_step,omitempty"`
@@ -55,12 +56,12 @@ type Verdict struct {
 	LevelsOffAtBytes *float64 `json:"levels_off_at_bytes,omitempty"`
 	// SecondsToLimit with its 95% interval: a forecast where the verdict is a leak, else an
 	// extrapolation at this rate.
-	SecondsToLimit     *float64 `json:"seconds_to_limit,omitempty"`
-	SecondsToLimitLow  *float64 `json:"seconds_to_limit_low,omitempty"`
-	SecondsToLimitHigh *float64 `json:"seconds_to_limit_high,omitempty"`
-	StepsToLimit       *float64 `json:"steps_to_limit,omitempty"`
-	StepsToLimitLow    *float64 `json:"steps_to_limit_low,omitempty"`
-	StepsToLimitHigh   *float64 `json:"steps_to_limit_high,omitempty"`
+	SecondsToLimit     *float64 `json:"to_limit_s,omitempty"`
+	SecondsToLimitLow  *float64 `json:"to_limit_low_s,omitempty"`
+	SecondsToLimitHigh *float64 `json:"to_limit_high_s,omitempty"`
+	StepsToLimit       *float64 `json:"to_limit_steps,omitempty"`
+	StepsToLimitLow    *float64 `json:"to_limit_low_steps,omitempty"`
+	StepsToLimitHigh   *float64 `json:"to_limit_high_steps,omitempty"`
 	// WatchLongerS is how much longer to watch at least; 0: the verdict is final.
 	WatchLongerS     *float64 `json:"watch_longer_s,omitempty"`
 	WatchLongerSteps *float64 `json:"watch_longer_steps,omitempty"`
@@ -78,6 +79,16 @@ type OtherGrowth struct {
 	Command         string `json:"command"`
 	GrowthBytes     int64  `json:"growth_bytes"`
 	TreeGrowthBytes int64  `json:"tree_growth_bytes"`
+}
+
+// VerdictSchema is the version of the form of a RecordedVerdict, as Schema is that of a Summary.
+const VerdictSchema = "allocscope-verdict/1"
+
+// A RecordedVerdict is the content of `allocscope verdict --json`: the judgement of a recorded series.
+type RecordedVerdict struct {
+	// Schema is the version of this form.
+	Schema string `json:"schema"`
+	Verdict
 }
 
 // A VerdictPhase is a verdict.Phase: a span with one behaviour.
@@ -111,15 +122,15 @@ type SpikeSpan struct {
 // VerdictOf converts a judgement.
 func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 	perMin, perStep, seconds, steps := 60.0, math.NaN(), 1.0, math.NaN() // NaN leaves a key out
-	perX := perMin
 	if axis == AxisSteps {
-		perMin, perStep, seconds, steps, perX = math.NaN(), 1, math.NaN(), 1, 1
+		perMin, perStep, seconds, steps = math.NaN(), 1, math.NaN(), 1
 	}
 
 	out := Verdict{
 		Class: v.Class, Why: explain.Reason(v), WhyCode: v.Reason,
 		RateBytesPerMin: whole(v.Rate * perMin), RateBytesPerStep: whole(v.Rate * perStep),
-		RateLow: whole(v.RateLow * perX), RateHigh: whole(v.RateHigh * perX),
+		RateLow: whole(v.RateLow * perMin), RateHigh: whole(v.RateHigh * perMin),
+		RateLowPerStep: whole(v.RateLow * perStep), RateHighPerStep: whole(v.RateHigh * perStep),
 		BoundBytesPerMin: whole(v.Bound * perMin), BoundBytesPerStep: whole(v.Bound * perStep),
 		PlateauFromS: milli(v.From * seconds), PlateauFromStep: milli(v.From * steps),
 		SegmentS: milli(v.Length * seconds), SegmentSteps: milli(v.Length * steps),
@@ -163,6 +174,14 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 	}
 
 	return out
+}
+
+// RateInterval is the 95% interval of the rate by minute or step; nil where it is unknown.
+func (v *Verdict) RateInterval() (low, high *float64) {
+	if v.RateLowPerStep != nil || v.RateHighPerStep != nil {
+		return v.RateLowPerStep, v.RateHighPerStep
+	}
+	return v.RateLow, v.RateHigh
 }
 
 // InSteps reports whether the series is in training steps.

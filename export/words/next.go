@@ -213,6 +213,12 @@ func noteLines(s *summary.Summary) []string {
 	say(hasEnded(s), "%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
 	heap := heapFailed(s)
 	say(heap != "", "malloc was not traced (%s). Fix: %sdoctor --pid %d", heap, binary, askedPID(s))
+	for _, note := range s.Notes {
+		isHidden := note.Code == summary.NoteLimitHidden && s.Class.Grows()
+		isUnnamed := note.Code == summary.NoteAllocator && s.Overhead.InBursts() && grows(s) &&
+			mainCause(s) == nil
+		say(isHidden || isUnnamed, "%s", note.Text)
+	}
 	notes = append(notes, budgetNote(s)...)
 	notes = append(notes, lossNotes(s)...)
 	notes = append(notes, treeNote(s)...)

@@ -1,6 +1,7 @@
 package words
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -289,7 +290,7 @@ func LimitName(l summary.Limit) string {
 	case growth.LimitMachine:
 		return "machine RAM" + size
 	}
-	return l.Of + size
+	return cmp.Or(limitNames[l.Of], l.Of) + size
 }
 
 // sureLines are what the verdict shows, and how much of the growth its call sites account for.

@@ -12,6 +12,11 @@ import (
 // NothingAlive is said instead of the stacks that are alive.
 const NothingAlive = "nothing that was allocated since tracing started is alive yet"
 
+// limitNames are those of setrlimit(2).
+var limitNames = map[string]string{
+	growth.LimitAddressSpace: "RLIMIT_AS", growth.LimitData: "RLIMIT_DATA", growth.LimitGiven: "--limit",
+}
+
 // Headroom is how much memory is left until a limit: "22.3 GiB of headroom in the machine".
 func Headroom(l summary.Limit) string {
 	left := units.Bytes(float64(l.HeadroomBytes)) + " of headroom "
@@ -19,7 +24,7 @@ func Headroom(l summary.Limit) string {
 	case growth.LimitHigh:
 		return left + "below the cgroup's memory.high"
 	case growth.LimitAddressSpace, growth.LimitData:
-		return left + "below the process's " + l.Of
+		return left + "below the process's " + limitNames[l.Of]
 	case growth.LimitGiven:
 		return left + "below the limit given by --limit"
 	}

@@ -30,13 +30,13 @@ func Role(p summary.TreeProcess) string {
 	if p.Rank != nil {
 		return fmt.Sprintf("rank %d", *p.Rank)
 	}
-	return string(p.Role)
+	return RoleName(p.Role)
 }
 
 // Group is one line about the workers of one role: "20 compile workers: 400 MiB RSS each, 1.10 GiB
 // together (900 MiB private), stable".
 func Group(g summary.Group) string {
-	text := fmt.Sprintf("%d %s", g.Processes, g.Role)
+	text := fmt.Sprintf("%d %s", g.Processes, RoleName(g.Role))
 	switch {
 	case g.Role == growth.RoleOther && g.Processes == 1:
 		text = "1 other process"

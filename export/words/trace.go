@@ -8,25 +8,6 @@ import (
 	"github.com/allocscope/allocscope/growth/trend"
 )
 
-// Started is the process of a trace, and how it samples: "tracing 16464 (python3), one sample every
-// 64 KiB, slowing it by 3% at most". A launcher is not traced, but followed. An interval of 0 is
-// allocscope's choice, and a limit of 0 is none.
-func Started(pid int, command string, isTraced bool, interval uint64, limit float64) string {
-	verb := "following"
-	if isTraced {
-		verb = "tracing"
-	}
-
-	text := fmt.Sprintf("%s %d (%s)", verb, pid, command)
-	if interval > 0 {
-		text += ", " + Sampling(interval)
-	}
-	if limit > 0 {
-		text += ", slowing it by " + units.ExactPercent(limit) + " at most"
-	}
-	return text
-}
-
 // ExactInBursts is what a limit of the overhead means for a trace of every allocation.
 func ExactInBursts(limit float64) string {
 	return "every allocation is recorded while heap is probed; heap is probed in bursts where it " +

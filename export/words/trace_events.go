@@ -133,7 +133,7 @@ func TreeChange(c growth.TreeChange) string {
 	case growth.TreeSelected:
 		return Selection(c.Selection)
 	case growth.TreeTraced:
-		return fmt.Sprintf("tracing PID %d (%s)", c.PID, c.Command)
+		return fmt.Sprintf("Tracing PID %d (%s).", c.PID, c.Command)
 	case growth.TreeNotTraced:
 		return fmt.Sprintf("PID %d is not traced", c.PID)
 	case growth.TreeNotFollowed:
@@ -147,22 +147,23 @@ func TreeChange(c growth.TreeChange) string {
 	return string(c.Event)
 }
 
-// Selection is why processes are traced, or are not yet. It is empty where that needs no reason.
+// Selection is why processes are traced, or are not yet: "PID 7 is a launcher (bash -c ...). Tracing
+// its child 8 (python3 train.py, 52.0 MiB)." It is empty where that needs no reason.
 func Selection(s growth.Selection) string {
 	switch s.Reason {
 	case growth.SelectionTraced:
-		return rootText(s) + "tracing " + selectedText(s)
+		return rootText(s, ". ") + "Tracing " + selectedText(s) + "."
 	case growth.SelectionAdded:
-		return "also tracing " + selectedText(s)
+		return "Also tracing " + selectedText(s) + "."
 	case growth.SelectionTrainers:
-		return rootText(s) +
-			"several processes under it could be the trainer; checking which of them grows"
+		return rootText(s, ". ") +
+			"Several processes under it could be the trainer: checking which of them grows."
 	case growth.SelectionLarger:
-		return rootText(s) + "a process under it holds more; checking which of them grows"
+		return rootText(s, ". ") + "A process under it holds more: checking which of them grows."
 	case growth.SelectionWaiting:
-		return rootText(s) + "waiting for the program that it starts"
+		return rootText(s, ": ") + "waiting for the program that it starts."
 	case growth.SelectionNone:
-		return "the process has exited, and nothing under it could be traced"
+		return "The process has exited, and nothing under it could be traced."
 	}
 	return string(s.Reason)
 }
@@ -170,26 +171,37 @@ func Selection(s growth.Selection) string {
 // maxCommandRunes bounds how much of a command line is quoted.
 const maxCommandRunes = 60
 
-// rootText begins a sentence with the process that the user has named. It is empty where that has
-// exited.
-func rootText(s growth.Selection) string {
-	if s.Root == 0 {
-		return ""
+// shortCommand is a command line in printable characters, shortened.
+func shortCommand(text string) string {
+	text = units.Name(text)
+	if runes := []rune(text); len(runes) > maxCommandRunes {
+		return string(runes[:maxCommandRunes-1]) + "…"
 	}
+	return text
+}
 
-	command := s.Command
-	if runes := []rune(command); len(runes) > maxCommandRunes {
-		command = string(runes[:maxCommandRunes-1]) + "…"
+// rootText begins a sentence with the process that the user has named, and what it is. It is empty
+// where that has exited.
+func rootText(s growth.Selection, end string) string {
+	switch {
+	case s.Root == 0:
+		return ""
+	case s.RootRole == growth.RoleLauncher:
+		return fmt.Sprintf("PID %d is a launcher (%s)%s", s.Root, shortCommand(s.Command), end)
+	case s.Reason == growth.SelectionTraced:
+		return fmt.Sprintf("PID %d (%s) holds less than a process under it that grows%s", s.Root,
+			shortCommand(s.Command), end)
 	}
-	return fmt.Sprintf("PID %d is `%s`; ", s.Root, command)
+	return fmt.Sprintf("PID %d is %s%s", s.Root, shortCommand(s.Command), end)
 }
 
 // selectedText names the processes and their memory.
 func selectedText(s growth.Selection) string {
 	size := units.Bytes(float64(s.Private))
-	text := fmt.Sprintf("%d %ss, which hold %s together", s.Processes, s.Role, size)
+	text := fmt.Sprintf("%d %ss, which hold %s together", s.Processes, RoleName(s.Role), size)
 	if s.Processes == 1 {
-		text = fmt.Sprintf("%s %d%s, which holds %s", relationText(s), s.PID, roleText(s), size)
+		text = fmt.Sprintf("%s %d (%s%s, %s)", relationText(s), s.PID, roleText(s),
+			shortCommand(s.Traced), size)
 	}
 
 	if s.LeftOut > 0 {
@@ -212,9 +224,20 @@ func relationText(s growth.Selection) string {
 func roleText(s growth.Selection) string {
 	switch s.Role {
 	case growth.RoleRank:
-		return fmt.Sprintf(" (rank %d)", s.Rank)
+		return fmt.Sprintf("rank %d: ", s.Rank)
 	case growth.RoleTrainer:
 		return ""
 	}
-	return fmt.Sprintf(" (%s)", s.Role)
+	return RoleName(s.Role) + ": "
+}
+
+// RoleName names a role for people: "DataLoader worker".
+func RoleName(role growth.Role) string {
+	switch role {
+	case growth.RoleCompileWorker:
+		return "compile worker"
+	case growth.RoleLoaderWorker:
+		return "DataLoader worker"
+	}
+	return string(role)
 }

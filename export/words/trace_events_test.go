@@ -102,14 +102,14 @@ func TestOverheadChange(t *testing.T) {
 
 func TestTreeChange(t *testing.T) {
 	for want, change := range map[string]growth.TreeChange{
-		"tracing PID 7 (python3)":   {Event: growth.TreeTraced, PID: 7, Command: "python3"},
+		"Tracing PID 7 (python3).":  {Event: growth.TreeTraced, PID: 7, Command: "python3"},
 		"PID 7 is not traced":       {Event: growth.TreeNotTraced, PID: 7},
 		"children are not followed": {Event: growth.TreeNotFollowed},
 		"PID 7 (python3) exited":    {Event: growth.TreeExited, PID: 7, Command: "python3"},
 		"PID 7 started a new program (python3); earlier data is dropped": {
 			Event: growth.TreeExecuted, PID: 7, Command: "python3",
 		},
-		"the process has exited, and nothing under it could be traced": {
+		"The process has exited, and nothing under it could be traced.": {
 			Event: growth.TreeSelected, Selection: growth.Selection{Reason: growth.SelectionNone},
 		},
 	} {
@@ -123,7 +123,8 @@ func TestSelection(t *testing.T) {
 	const mib = 1 << 20
 	of := func(reason growth.SelectionReason, change func(*growth.Selection)) growth.Selection {
 		s := growth.Selection{
-			Reason: reason, Root: 10, Command: "sh train.sh", Processes: 1, PID: 12, Parent: 10,
+			Reason: reason, Root: 10, Command: "sh train.sh", RootRole: growth.RoleLauncher,
+			Processes: 1, PID: 12, Parent: 10, Traced: "python3 train.py",
 			Role: growth.RoleTrainer, Rank: growth.Unknown, Private: 51 * mib,
 		}
 		if change != nil {
@@ -134,32 +135,36 @@ func TestSelection(t *testing.T) {
 
 	for want, s := range map[string]growth.Selection{
 		"": {},
-		"PID 10 is `sh train.sh`; tracing its child 12, which holds 51.0 MiB": of(
+		"PID 10 is a launcher (sh train.sh). Tracing its child 12 (python3 train.py, 51.0 MiB).": of(
 			growth.SelectionTraced, nil),
-		"PID 10 is `sh train.sh`; tracing its descendant 12 (compile worker), which holds 400 MiB": of(
+		"PID 10 is a launcher (sh train.sh). Tracing its descendant 12 " +
+			"(compile worker: python3 train.py, 400 MiB).": of(
 			growth.SelectionTraced, func(s *growth.Selection) {
 				s.Role, s.Parent, s.Private = growth.RoleCompileWorker, 11, 400*mib
 			}),
-		"also tracing its child 12 (rank 1), which holds 51.0 MiB": of(
+		"PID 10 (sh train.sh) holds less than a process under it that grows. " +
+			"Tracing its child 12 (python3 train.py, 51.0 MiB).": of(
+			growth.SelectionTraced, func(s *growth.Selection) { s.RootRole = growth.RoleTrainer }),
+		"Also tracing its child 12 (rank 1: python3 train.py, 51.0 MiB).": of(
 			growth.SelectionAdded, func(s *growth.Selection) { s.Role, s.Rank = growth.RoleRank, 1 }),
-		"tracing PID 12, which holds 51.0 MiB": of(
+		"Tracing PID 12 (python3 train.py, 51.0 MiB).": of(
 			growth.SelectionTraced, func(s *growth.Selection) { s.Root = 0 }),
-		"PID 10 is `sh train.sh`; tracing 16 ranks, which hold 6.20 GiB together " +
-			"(4 more are left out)": of(growth.SelectionTraced, func(s *growth.Selection) {
+		"PID 10 is a launcher (sh train.sh). Tracing 16 ranks, which hold 6.20 GiB together " +
+			"(4 more are left out).": of(growth.SelectionTraced, func(s *growth.Selection) {
 			s.Role, s.Processes, s.LeftOut, s.Private = growth.RoleRank, 16, 4, 6349*mib
 		}),
-		"also tracing 2 DataLoader workers, which hold 51.0 MiB together": of(
+		"Also tracing 2 DataLoader workers, which hold 51.0 MiB together.": of(
 			growth.SelectionAdded, func(s *growth.Selection) {
 				s.Role, s.Processes = growth.RoleLoaderWorker, 2
 			}),
-		"PID 10 is `sh train.sh`; several processes under it could be the trainer; " +
-			"checking which of them grows": of(growth.SelectionTrainers, nil),
-		"PID 10 is `sh train.sh`; a process under it holds more; " +
-			"checking which of them grows": of(growth.SelectionLarger, nil),
-		"PID 10 is `sh train.sh`; waiting for the program that it starts": of(
+		"PID 10 is a launcher (sh train.sh). Several processes under it could be the trainer: " +
+			"checking which of them grows.": of(growth.SelectionTrainers, nil),
+		"PID 10 is sh train.sh. A process under it holds more: checking which of them grows.": of(
+			growth.SelectionLarger, func(s *growth.Selection) { s.RootRole = growth.RoleTrainer }),
+		"PID 10 is a launcher (sh train.sh): waiting for the program that it starts.": of(
 			growth.SelectionWaiting, nil),
-		"PID 10 is `bash " + strings.Repeat("é", maxCommandRunes-6) +
-			"…`; waiting for the program that it starts": of(
+		"PID 10 is a launcher (bash " + strings.Repeat("é", maxCommandRunes-6) +
+			"…): waiting for the program that it starts.": of(
 			growth.SelectionWaiting, func(s *growth.Selection) {
 				s.Command = "bash " + strings.Repeat("é", 1000)
 			}),

@@ -194,14 +194,15 @@ func suspectedText(v summary.Verdict) string {
 // stableText names the smallest leak that a plateau excludes.
 func stableText(v summary.Verdict) string {
 	text := ""
-	if v.RateLow != nil && *v.RateLow > 0 {
+	low, high := v.RateInterval()
+	if low != nil && *low > 0 {
 		text = "the residual growth is not proven to last; "
 	}
 
 	// Two bounds would confuse: the upper end of the interval is the larger one.
 	bound := firstKnown(v.BoundBytesPerMin, v.BoundBytesPerStep)
-	if bound != nil && v.RateHigh != nil && *bound > 0 && *v.RateHigh > *bound {
-		bound = v.RateHigh
+	if bound != nil && high != nil && *bound > 0 && *high > *bound {
+		bound = high
 	}
 	switch {
 	case bound == nil:
@@ -324,11 +325,12 @@ func RateParts(v summary.Verdict) (rate, interval string) {
 		return "", ""
 	}
 
-	if v.RateLow == nil || v.RateHigh == nil {
+	least, most := v.RateInterval()
+	if least == nil || most == nil {
 		return fmt.Sprintf("%.3g", *value/bytesPerMiB) + rateUnit(v), ""
 	}
 
-	low, high := *v.RateLow/bytesPerMiB, *v.RateHigh/bytesPerMiB
+	low, high := *least/bytesPerMiB, *most/bytesPerMiB
 	decimals := 4
 	if width := high - low; width > 0 {
 		decimals = min(max(1-int(math.Floor(math.Log10(width))), 0), 4)

@@ -101,7 +101,7 @@ func allocscope(name, label string, long bool, flags ...string) way {
 	}
 	return way{
 		name: name, label: label, long: long, attach: attach,
-		ready: "tracing ", read: readAllocscope,
+		ready: "Tracing ", read: readAllocscope,
 	}
 }
 

@@ -166,7 +166,7 @@ func trace(b *testing.B, target *tracertest.Target, seconds int) (s tracedStretc
 func awaitTrace(said io.Reader) error {
 	var before []string
 	for lines := bufio.NewScanner(said); lines.Scan(); before = append(before, lines.Text()) {
-		if strings.Contains(lines.Text(), "tracing ") {
+		if strings.Contains(lines.Text(), "Tracing ") {
 			go io.Copy(io.Discard, said)
 			return nil
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -22,24 +23,83 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// Result is what one check found.
-type Result struct {
-	Name    string
-	Finding string
-	// Remedy for what is missing; empty: nothing is.
-	Remedy string
-	// Required is set if nothing can be traced without it.
-	Required bool
+// Schema is the version of the form of `allocscope doctor --json`. It changes when a field goes or
+// changes its meaning; fields may be added at any time.
+const Schema = "allocscope-doctor/1"
+
+// A Report is the content of `allocscope doctor --json`.
+type Report struct {
+	// Schema is the version of this form.
+	Schema string `json:"schema"`
+	// PID of the process that was checked; absent: none was.
+	PID int `json:"pid,omitempty"`
+	// Ready is true if no check failed.
+	Ready bool `json:"ready"`
+	// Failed is the number of checks that failed.
+	Failed int `json:"failed"`
+	// Checks in the order in which they were made.
+	Checks []Result `json:"checks"`
+	// Command is what to run next; absent if a check failed.
+	Command string `json:"command,omitempty"`
 }
 
-// Check checks this machine, and a process unless pid is 0. It attaches nothing.
+// A State is the outcome of a check.
+type State string
+
+// The states.
+const (
+	StateOK   State = "ok"
+	StateWarn State = "warn" // something is missing, and a trace goes on without it
+	StateFail State = "fail" // nothing can be traced
+)
+
+// Result is what one check found.
+type Result struct {
+	// Name of the check.
+	Name string `json:"name"`
+	// State is the outcome of the check.
+	State State `json:"state"`
+	// Finding is what was found, in words.
+	Finding string `json:"finding"`
+	// Remedy for what is missing; absent: nothing is.
+	Remedy string `json:"remedy,omitempty"`
+	// Required is set if nothing can be traced without it.
+	Required bool `json:"required"`
+}
+
+// NewReport checks this machine, and a process unless pid is 0. It attaches nothing.
+func NewReport(pid int) Report {
+	r := Report{Schema: Schema, PID: pid, Checks: Check(pid)}
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		switch {
+		case c.Remedy == "":
+			c.State = StateOK
+		case c.Required:
+			c.State = StateFail
+			r.Failed++
+		default:
+			c.State = StateWarn
+		}
+	}
+	if r.Ready = r.Failed == 0; r.Ready {
+		target := "PID"
+		if pid != 0 {
+			target = strconv.Itoa(pid)
+		}
+		r.Command = "sudo allocscope trace " + target + " --duration 5m"
+	}
+	return r
+}
+
+// Check makes the checks of NewReport, without their states.
 func Check(pid int) []Result {
 	results := slices.Concat(
 		[]Result{checkKernel(), checkArchitecture()},
 		checkPrivileges(),
 		[]Result{
 			checkBTF(), checkTracefs(), checkPIDNamespace(), checkPrograms(), checkFaults(),
-			checkNVML(),
+			checkFolder("."), checkOpenFiles(), checkNVML(),
 		},
 	)
 	if pid != 0 {
@@ -78,8 +138,16 @@ func checkPrivileges() []Result {
 	missing, err := kernel.MissingPrivileges()
 	if err != nil {
 		r.Finding += ": " + err.Error()
-		r.Remedy = "run as root"
+		r.Remedy = "run with sudo"
 		return []Result{r}
+	}
+
+	var names []string
+	for _, p := range kernel.Privileges() {
+		names = append(names, p.Name)
+	}
+	if len(missing) == 0 {
+		r.Finding += " with " + strings.Join(names, ", ")
 	}
 
 	var required []string
@@ -113,10 +181,13 @@ func checkBTF() Result {
 
 func checkTracefs() Result {
 	r := Result{Name: "tracefs", Finding: "mounted"}
-	if !kernel.TracefsMounted() {
+	switch {
+	case kernel.TracefsMounted():
+	case kernel.CanMount():
+		r.Finding = "not mounted: allocscope trace mounts it"
+	default:
 		r.Finding = "not mounted: source mapping needs it"
-		r.Remedy = "allocscope trace mounts it; or run: mount -t tracefs tracefs " +
-			kernel.TracefsPath
+		r.Remedy = "run with sudo; or mount it: mount -t tracefs tracefs " + kernel.TracefsPath
 	}
 	return r
 }
@@ -223,7 +294,7 @@ func checkTarget(pid int) []Result {
 	if err != nil {
 		r.Finding, r.Remedy = err.Error(), "name a process that can be traced"
 		if errors.Is(err, process.ErrPermission) {
-			r.Remedy = "run as root or grant CAP_SYS_PTRACE"
+			r.Remedy = "grant CAP_SYS_PTRACE"
 		}
 		return []Result{r}
 	}
@@ -232,12 +303,12 @@ func checkTarget(pid int) []Result {
 	r.Finding = p.Command()
 	maps, err := p.Maps()
 	if err != nil {
-		r.Finding, r.Remedy = err.Error(), "run as root"
+		r.Finding, r.Remedy = err.Error(), "run with sudo"
 		return []Result{r}
 	}
 	return slices.Concat(
-		[]Result{r, checkPages(p), checkReturns(p, askKernel)},
-		checkAllocator(p, maps), checkPython(p, maps),
+		[]Result{r, checkLimit(p), checkPages(p), checkReturns(p, askKernel)},
+		checkAllocator(p, maps), checkMalloc(p, maps), checkPython(p, maps), checkGPU(maps),
 	)
 }
 

@@ -28,6 +28,9 @@ type File struct {
 	size int64
 	// Device and Inode identify the file.
 	Device, Inode uint64
+	// Mount is the number of the mount that it was opened on, as in /proc/PID/mountinfo. No other
+	// mount has that number before Close.
+	Mount uint64
 	// mayStall is set unless a block device holds the file system: reading may wait for another
 	// process or for another machine.
 	mayStall bool
@@ -53,11 +56,12 @@ func Open(folder *os.File, path string, resolve uint64, allowed uint32) (*File, 
 	f := &File{file: os.NewFile(uintptr(fd), path)}
 	var stat unix.Statx_t
 	flags := unix.AT_EMPTY_PATH | unix.AT_STATX_DONT_SYNC // does not ask a daemon
-	if err := unix.Statx(fd, "", flags, unix.STATX_BASIC_STATS, &stat); err != nil {
+	if err := unix.Statx(fd, "", flags, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &stat); err != nil {
 		return nil, errors.Join(fmt.Errorf("stat: %w", err), f.Close())
 	}
 	f.size = int64(stat.Size)
 	f.Device, f.Inode = unix.Mkdev(stat.Dev_major, stat.Dev_minor), stat.Ino
+	f.Mount = stat.Mnt_id
 	f.mayStall = stat.Dev_major == 0
 	return f, nil
 }
@@ -180,7 +184,7 @@ func (f *File) Duplicate() (*File, error) {
 	}
 	return &File{
 		file: os.NewFile(uintptr(fd), f.Name()), size: f.size,
-		Device: f.Device, Inode: f.Inode, mayStall: f.mayStall,
+		Device: f.Device, Inode: f.Inode, Mount: f.Mount, mayStall: f.mayStall,
 	}, nil
 }
 

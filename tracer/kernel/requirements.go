@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -48,14 +49,30 @@ var privileges = []Privilege{
 	},
 }
 
-// MissingPrivileges returns the capabilities that this process lacks.
-func MissingPrivileges() (missing []Privilege, err error) {
+// Privileges returns the capabilities that allocscope uses.
+func Privileges() []Privilege { return slices.Clone(privileges) }
+
+// CanMount reports whether this process has the capability to mount file systems.
+func CanMount() bool {
+	effective, err := effectiveCapabilities()
+	return err == nil && effective&(1<<unix.CAP_SYS_ADMIN) != 0
+}
+
+func effectiveCapabilities() (uint64, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
-		return nil, fmt.Errorf("read capabilities: %w", err)
+		return 0, fmt.Errorf("read capabilities: %w", err)
 	}
-	effective := uint64(data[0].Effective) | uint64(data[1].Effective)<<32
+	return uint64(data[0].Effective) | uint64(data[1].Effective)<<32, nil
+}
+
+// MissingPrivileges returns the capabilities that this process lacks.
+func MissingPrivileges() (missing []Privilege, err error) {
+	effective, err := effectiveCapabilities()
+	if err != nil {
+		return nil, err
+	}
 
 	for _, p := range privileges {
 		isAdmin := p.adminSuffices && effective&(1<<unix.CAP_SYS_ADMIN) != 0

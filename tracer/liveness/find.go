@@ -56,14 +56,38 @@ func FindAllocator(p *process.Process, maps []process.Mapping) (Allocator, error
 	switch {
 	case err != nil:
 		return nil, err
-	case name == "jemalloc":
+	case name == Jemalloc:
 		return findJemalloc(p, maps, library.File())
-	case name == "mimalloc":
+	case name == Mimalloc:
 		return findMimalloc(p, maps)
-	case name == "glibc":
+	case name == Glibc:
 		return findGlibc(p, maps, library)
 	}
 	return nil, fmt.Errorf("%w but that of %s", ErrUnknown, library.Path)
+}
+
+// Names of mallocs. FindAllocator finds all but tcmalloc, in the versions that are known.
+const (
+	Glibc    = "glibc"
+	Jemalloc = "jemalloc"
+	Mimalloc = "mimalloc"
+	Tcmalloc = "tcmalloc"
+)
+
+// A Malloc names the malloc of a process.
+type Malloc struct {
+	// Name is one of the names above; empty: another one. Path is its file.
+	Name, Path string
+}
+
+// Identify names the malloc that a process uses. The error wraps those of probe.Resolve.
+func Identify(p *process.Process, maps []process.Mapping) (Malloc, error) {
+	library, err := mallocLibrary(p, maps)
+	if err != nil {
+		return Malloc{}, err
+	}
+	name, err := nameOf(p, library)
+	return Malloc{name, library.Path}, err
 }
 
 func findGlibc(
@@ -119,7 +143,8 @@ func nameOf(p *process.Process, m process.Mapping) (string, error) {
 		return "", err
 	}
 	marks := map[string]string{
-		"dallocx": "jemalloc", "mi_free": "mimalloc", "gnu_get_libc_version": "glibc",
+		"dallocx": Jemalloc, "mi_free": Mimalloc, "tc_free": Tcmalloc,
+		"gnu_get_libc_version": Glibc,
 	}
 	for function, name := range marks {
 		if _, ok := file.Export(function); ok {
@@ -128,13 +153,13 @@ func nameOf(p *process.Process, m process.Mapping) (string, error) {
 	}
 
 	// A static program exports none. It may lack the last function, but not what free calls.
-	marks["_int_free"] = "glibc"
+	marks["_int_free"] = Glibc
 	wanted := make(map[string]bool)
 	for function := range marks {
 		wanted[function] = true
 	}
 	found, err := file.Functions(symbol.Symtab, wanted)
-	order := []string{"dallocx", "mi_free", "gnu_get_libc_version", "_int_free"}
+	order := []string{"dallocx", "mi_free", "tc_free", "gnu_get_libc_version", "_int_free"}
 	for _, function := range order {
 		if _, ok := found[function]; ok {
 			return marks[function], err

@@ -147,10 +147,19 @@ func (p *Process) checkTraceable() error {
 // checkPermission refuses processes that we may not read.
 func (p *Process) checkPermission() error {
 	if _, err := os.Readlink(p.path("exe")); errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w: it belongs to another user (run as root or grant CAP_SYS_PTRACE)",
-			ErrPermission)
+		return fmt.Errorf("%w: %s", ErrPermission, permissionRemedy(os.Geteuid()))
 	}
 	return nil
+}
+
+// permissionRemedy returns why a user may not read a process, and what to do. Root lacks a capability,
+// as in a container.
+func permissionRemedy(uid int) string {
+	if uid == 0 {
+		return "root lacks a capability here (grant CAP_SYS_PTRACE: --cap-add SYS_PTRACE for a " +
+			"container; or run allocscope on the host)"
+	}
+	return "it is owned by another user, or protected (use sudo, or grant CAP_SYS_PTRACE)"
 }
 
 // readDescription reads Arguments and Executable.

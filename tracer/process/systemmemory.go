@@ -1,12 +1,15 @@
 package process
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 // A SystemMemoryReader reads the memory that limits a process: the machine's, and that of the
@@ -14,6 +17,7 @@ import (
 type SystemMemoryReader struct {
 	root        string // "/"; tests have another
 	hierarchies []hierarchy
+	inside      insideView
 }
 
 // NewSystemMemoryReader finds the mounted cgroup hierarchies. Without any, it reads the machine's
@@ -21,20 +25,62 @@ type SystemMemoryReader struct {
 func NewSystemMemoryReader() *SystemMemoryReader { return newSystemMemoryReader("/") }
 
 func newSystemMemoryReader(root string) *SystemMemoryReader {
-	raw, err := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
-	if err != nil {
-		return &SystemMemoryReader{root: root}
+	raw, _ := os.ReadFile(filepath.Join(root, "proc/self/mountinfo")) // without it there are none
+	return &SystemMemoryReader{
+		root: root, hierarchies: parseMounts(raw), inside: insideView{openFile: hostile.Open},
 	}
-	return &SystemMemoryReader{root: root, hierarchies: parseMounts(raw)}
 }
 
-// Read returns the memory available to a process. What cannot be read is Unknown.
+// Read returns the memory available to a process. What cannot be read is Unknown. Where no mount of
+// ours shows the cgroup of the process, mounts of its own are read.
 func (r *SystemMemoryReader) Read(p *Process) growth.SystemMemory {
 	membership, err := p.read("cgroup")
 	if err != nil {
 		membership = nil
 	}
-	return r.readFor(membership)
+	memory := r.readFor(membership)
+	if r.shows(membership) {
+		return memory
+	}
+
+	r.inside.update(p, membership)
+	memory.CgroupHidden = !r.inside.shown
+	r.inside.tightest().describe(&memory)
+	return memory
+}
+
+// Close closes the files of the last process whose own mounts were read.
+func (r *SystemMemoryReader) Close() { r.inside.close() }
+
+// shows reports whether a mount of ours shows the cgroup of a process that accounts its memory, or
+// the process is in no cgroup.
+func (r *SystemMemoryReader) shows(membership []byte) bool {
+	files, path := accounting(membership)
+	if path == "" || path == "/" && isInitialCgroupNamespace() {
+		return true
+	}
+	return slices.ContainsFunc(r.hierarchies, func(h hierarchy) bool {
+		_, ok := h.folder(path)
+		return ok && h.memoryFiles == files
+	})
+}
+
+// accounting returns the cgroup that accounts the memory of a process, in the hierarchy of these
+// files; empty: none does.
+func accounting(membership []byte) (files memoryFiles, path string) {
+	for _, files = range []memoryFiles{memoryFilesV1, memoryFilesV2} {
+		if path = (hierarchy{memoryFiles: files}).membership(membership); path != "" {
+			break
+		}
+	}
+	return files, path
+}
+
+// isInitialCgroupNamespace reports whether cgroup paths count from the root of all cgroups for us:
+// PROC_CGROUP_INIT_INO in https://github.com/torvalds/linux/blob/v6.13/include/linux/proc_ns.h
+func isInitialCgroupNamespace() bool {
+	link, err := os.Readlink("/proc/self/ns/cgroup")
+	return err == nil && link == fmt.Sprintf("cgroup:[%d]", 0xEFFFFFFB)
 }
 
 // Headroom returns what is left until the kernel refuses the process more address space or more
@@ -94,10 +140,7 @@ func (r *SystemMemoryReader) readFor(membership []byte) growth.SystemMemory {
 		memory.SwapFree = kibibytes(fields, "SwapFree")
 	}
 
-	if cgroup := r.tightestCgroup(membership); cgroup != nil {
-		memory.CgroupUsed, memory.CgroupLimit = cgroup.used, cgroup.limit
-		memory.CgroupCache, memory.CgroupThrottles = cgroup.cache, cgroup.throttles
-	}
+	r.tightestCgroup(membership).describe(&memory)
 	return memory
 }
 
@@ -130,8 +173,14 @@ const minUnlimitedBytes = 1 << 60
 // A hierarchy is a cgroup mount that may account memory.
 type hierarchy struct {
 	memoryFiles
+	mount      uint64   // its number in mountinfo
 	root       []string // path components of the cgroup that is mounted there
 	mountPoint string
+}
+
+func (h hierarchy) equals(other hierarchy) bool {
+	return h.memoryFiles == other.memoryFiles && h.mount == other.mount &&
+		h.mountPoint == other.mountPoint && slices.Equal(h.root, other.root)
 }
 
 // parseMounts finds the hierarchies in the text of /proc/self/mountinfo (proc_pid_mountinfo(5)).
@@ -146,6 +195,7 @@ func parseMounts(raw []byte) []hierarchy {
 		}
 
 		h := hierarchy{root: components(unescape(left[3])), mountPoint: unescape(left[4])}
+		h.mount, _ = strconv.ParseUint(left[0], 10, 64)
 		switch {
 		case right[0] == "cgroup2":
 			h.memoryFiles = memoryFilesV2
@@ -208,7 +258,21 @@ type cgroupMemory struct {
 	throttles          bool // the limit is that of memory.high
 }
 
-func (c cgroupMemory) headroom() int64 { return c.limit - c.used }
+// nearest returns the one with less headroom. nil has no limit.
+func (c *cgroupMemory) nearest(other *cgroupMemory) *cgroupMemory {
+	if c == nil || other != nil && other.limit-other.used < c.limit-c.used {
+		return other
+	}
+	return c
+}
+
+// describe sets the cgroup's part, unless it is nil.
+func (c *cgroupMemory) describe(memory *growth.SystemMemory) {
+	if c != nil {
+		memory.CgroupUsed, memory.CgroupLimit = c.used, c.limit
+		memory.CgroupCache, memory.CgroupThrottles = c.cache, c.throttles
+	}
+}
 
 // tightestCgroup returns the cgroup with the least headroom among those of a process and their
 // ancestors; nil if we can see no limit.
@@ -222,30 +286,40 @@ func (r *SystemMemoryReader) tightestCgroup(membership []byte) *cgroupMemory {
 
 		for n := len(path); n >= 0; n-- {
 			folder := filepath.Join(r.root, h.mountPoint, filepath.Join(path[:n]...))
-			c := h.read(folder)
-			if c != nil && (tightest == nil || c.headroom() < tightest.headroom()) {
-				tightest = c
-			}
+			tightest = tightest.nearest(h.read(func(name string) []byte {
+				raw, err := os.ReadFile(filepath.Join(folder, name))
+				if err != nil {
+					return nil
+				}
+				return raw
+			}))
 		}
 	}
 	return tightest
 }
 
-// read reads the memory of a cgroup; nil if it has no limit.
-func (f memoryFiles) read(folder string) *cgroupMemory {
-	limit, throttles := f.readLimit(folder)
-	used := readNumber(filepath.Join(folder, f.usage))
+// names are the files that read needs.
+func (f memoryFiles) names() []string {
+	names := []string{f.limit, f.usage, memoryStat}
+	if f.high != "" {
+		names = append(names, f.high)
+	}
+	return names
+}
+
+const memoryStat = "memory.stat"
+
+// read reads the memory of a cgroup; nil if it has no limit. file returns the content of one of its
+// files; empty: it cannot be read.
+func (f memoryFiles) read(file func(name string) []byte) *cgroupMemory {
+	limit, throttles := f.readLimit(file)
+	used := parseNumber(file(f.usage))
 	if limit == Unknown || limit >= minUnlimitedBytes || used == Unknown {
 		return nil
 	}
 
 	c := &cgroupMemory{used: used, limit: limit, cache: Unknown, throttles: throttles}
-	raw, err := os.ReadFile(filepath.Join(folder, "memory.stat"))
-	if err != nil {
-		return c
-	}
-
-	stat := parseMemoryStat(raw)
+	stat := parseMemoryStat(file(memoryStat))
 	if inactive, ok := stat[f.inactiveFile]; ok {
 		c.used = max(0, used-max(0, inactive))
 	}
@@ -260,13 +334,13 @@ func (f memoryFiles) read(folder string) *cgroupMemory {
 }
 
 // readLimit returns the lower of a cgroup's two limits, and whether the kernel throttles there.
-func (f memoryFiles) readLimit(folder string) (limit int64, throttles bool) {
-	limit = readNumber(filepath.Join(folder, f.limit))
+func (f memoryFiles) readLimit(file func(name string) []byte) (limit int64, throttles bool) {
+	limit = parseNumber(file(f.limit))
 	if f.high == "" {
 		return limit, false
 	}
 
-	high := readNumber(filepath.Join(folder, f.high))
+	high := parseNumber(file(f.high))
 	if high == Unknown || limit != Unknown && limit <= high {
 		return limit, false
 	}
@@ -285,11 +359,5 @@ func parseMemoryStat(raw []byte) map[string]int64 {
 	return stat
 }
 
-// readNumber reads a file that holds one number; Unknown for "max" and for unreadable files.
-func readNumber(path string) int64 {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return Unknown
-	}
-	return number(strings.TrimSpace(string(raw)))
-}
+// parseNumber parses a file that holds one number; Unknown for "max" and for what is none.
+func parseNumber(raw []byte) int64 { return number(strings.TrimSpace(string(raw))) }

@@ -251,6 +251,7 @@ func (s selection) trace(chosen []Candidate) Decision {
 	d.Selection.Processes, d.Selection.LeftOut = len(kept), len(chosen)-len(kept)
 	d.Selection.PID, d.Selection.Parent = first.PID, first.Parent
 	d.Selection.Role, d.Selection.Rank = first.Role, first.Rank
+	d.Selection.Traced = first.commandLine()
 	for _, c := range kept {
 		d.Trace = append(d.Trace, c.PID)
 		d.Selection.Private += c.Private
@@ -266,10 +267,15 @@ func (s selection) trace(chosen []Candidate) Decision {
 func (s selection) because(reason growth.SelectionReason) Decision {
 	why := growth.Selection{Reason: reason}
 	if s.root != nil {
-		why.Root, why.Command = s.root.PID, s.root.Command
-		if len(s.root.Arguments) > 0 {
-			why.Command = strings.Join(s.root.Arguments, " ")
-		}
+		why.Root, why.Command, why.RootRole = s.root.PID, s.root.commandLine(), s.root.Role
 	}
 	return Decision{Selection: why}
+}
+
+// commandLine is the program with its arguments, or its short name where these are unknown.
+func (c Candidate) commandLine() string {
+	if len(c.Arguments) > 0 {
+		return strings.Join(c.Arguments, " ")
+	}
+	return c.Command
 }

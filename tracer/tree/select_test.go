@@ -163,19 +163,20 @@ func TestSelectTraced(t *testing.T) {
 func TestSelection(t *testing.T) {
 	for text, want := range map[string]growth.Selection{
 		"10 launcher 9?, 11<10 trainer 3?": {
-			Reason: growth.SelectionTraced, Root: 10, Command: "command of 10", Processes: 1,
-			PID: 11, Parent: 10, Role: growth.RoleTrainer, Rank: growth.Unknown, Private: 3 * mib,
+			Reason: growth.SelectionTraced, Root: 10, Command: "command of 10",
+			RootRole: growth.RoleLauncher, Processes: 1, Traced: "command of 11", PID: 11, Parent: 10, Role: growth.RoleTrainer, Rank: growth.Unknown, Private: 3 * mib,
 		},
 		"10 launcher 9+0, 13<10 rank#1 20+0, 12<10 rank#0 10+0": {
-			Reason: growth.SelectionTraced, Root: 10, Command: "command of 10", Processes: 2,
-			PID: 12, Parent: 10, Role: growth.RoleRank, Rank: 0, Private: 30 * mib,
+			Reason: growth.SelectionTraced, Root: 10, Command: "command of 10",
+			RootRole: growth.RoleLauncher, Processes: 2, Traced: "command of 12", PID: 12, Parent: 10, Role: growth.RoleRank, Rank: 0, Private: 30 * mib,
 		},
 		"11<10 trainer 100+1": {
-			Reason: growth.SelectionTraced, Processes: 1,
+			Reason: growth.SelectionTraced, Processes: 1, Traced: "command of 11",
 			PID: 11, Parent: 10, Role: growth.RoleTrainer, Rank: growth.Unknown, Private: 100 * mib,
 		},
 		"10 launcher 5+0": {
 			Reason: growth.SelectionWaiting, Root: 10, Command: "command of 10",
+			RootRole: growth.RoleLauncher,
 		},
 	} {
 		if got := SelectTraced(parseCandidates(t, text)).Selection; got != want {

@@ -295,4 +295,5 @@ func (t *Tree) Close() {
 	}
 	t.members = nil
 	clear(t.byPID)
+	t.systemMemory.Close()
 }

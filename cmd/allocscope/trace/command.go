@@ -209,7 +209,8 @@ func (o *Options) addVerdictFlags(command *cobra.Command) {
 func (o *Options) addSourceFlags(command *cobra.Command) {
 	set := command.Flags()
 	set.StringSliceVar(&o.Sources, "sources", source.Names(),
-		"sources to attach; without heap, allocation sites of heap memory are unknown")
+		"sources to attach; without heap, allocation sites of heap memory are unknown; "+
+			"cuda (GPU memory) is experimental: not measured on a real GPU yet")
 	set.Var(
 		&o.Interval,
 		"interval",
@@ -330,7 +331,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		return exit.Refuse(err)
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
-	options.logSession(session)
+	notes := options.logSession(session)
 	options.logBudget()
 
 	dir, err := options.createFolder()
@@ -354,7 +355,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		return err
 	}
 
-	r.env, r.userMemoryLimit = env, userLimit
+	r.env, r.userMemoryLimit, r.notes = env, userLimit, notes
 	r.display = env.NewDisplay(r)
 	defer r.display.Clear()
 

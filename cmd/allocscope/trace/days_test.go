@@ -127,6 +127,9 @@ func (d *days) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 
 func (d *days) SpikeSnapshot() (*growth.Snapshot, error) { return d.Snapshot() }
 func (d *days) SetSpike(bool)                            {}
+func (d *days) UsesGPU() bool                            { return false }
+
+func (d *days) Allocators() []tracer.Allocator { return nil }
 
 func (d *days) OtherProcesses() []growth.OtherProcess { return nil }
 func (d *days) Sources() []source.Status              { return []source.Status{{Name: "heap", Attached: true}} }

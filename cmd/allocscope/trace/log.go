@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -15,19 +16,48 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// logSession logs what is traced and how, and which sources are not attached and why.
-func (o *Options) logSession(s *tracer.Session) {
-	pid := s.Process.PID
-	slog.Info(words.Started(pid, s.Process.Command(), s.IsTraced(pid), uint64(o.Interval),
-		s.Options.Overhead))
-
+// logSession logs what is traced and how, and which sources are not attached and why. It returns
+// what the summary repeats.
+func (o *Options) logSession(s *tracer.Session) (notes []summary.Note) {
 	for _, change := range s.Changes() {
-		logChange(change)
+		notes = append(notes, logChange(change)...)
+	}
+	if pid := s.Process.PID; len(notes) == 0 && s.IsTraced(pid) {
+		commandLine := cmp.Or(strings.Join(s.Process.Arguments, " "), s.Process.Command())
+		notes = append(notes, words.TracedProcess(pid, commandLine))
+		slog.Info(notes[0].Text)
+	}
+
+	plan := words.Plan{
+		Interval: uint64(o.Interval), Limit: s.Options.Overhead,
+		Duration: time.Duration(o.Duration), NoHeap: !slices.Contains(o.Sources, "heap"),
+	}.Note()
+	slog.Info(plan.Text)
+	notes = append(notes, plan)
+	for _, note := range o.allocatorNotes(s.Allocators()) {
+		notes = append(notes, note)
+		slog.Warn(note.Text)
 	}
 
 	for _, source := range s.Sources() {
 		logSource(source)
 	}
+	return notes
+}
+
+// allocatorNotes are where mallocs limit what the trace can find. Without a limit of the overhead there
+// are no bursts.
+func (o *Options) allocatorNotes(found []tracer.Allocator) (notes []summary.Note) {
+	if o.Overhead == 0 {
+		return nil
+	}
+	for _, f := range found {
+		a := words.Allocator{PID: f.PID, Name: f.Name, Path: f.Path}
+		if a.NeedsNote() {
+			notes = append(notes, a.Note())
+		}
+	}
+	return notes
 }
 
 // logBudget logs what the CPU budget can do to a trace that is meant to be exact.
@@ -37,18 +67,23 @@ func (o *Options) logBudget() {
 	}
 }
 
-// logChange logs a change of the process tree.
-func logChange(c tracer.Change) {
+// logChange logs a change of the process tree. It returns a note where that is which process is
+// traced, and why.
+func logChange(c tracer.Change) (notes []summary.Note) {
 	text := words.TreeChange(c.TreeChange)
 	if c.Err != nil {
 		slog.Warn(fmt.Sprintf("%s: %v", text, c.Err))
-		return
+		return nil
 	}
 
 	slog.Info(text)
 	for _, source := range c.Sources {
 		logSource(source)
 	}
+	if c.Event == growth.TreeSelected && c.Selection.Processes > 0 {
+		notes = append(notes, summary.Note{Code: summary.NoteProcess, Text: text})
+	}
+	return notes
 }
 
 func logSource(source source.Status) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
@@ -14,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/export/rows"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer"
@@ -71,6 +73,8 @@ type session interface {
 	Overhead() overhead.Overhead
 	IsStopped(pid int) bool
 	IsOutOfMemory(pid int) bool
+	Allocators() []tracer.Allocator
+	UsesGPU() bool
 	Done() <-chan struct{}
 	Err() error
 }
@@ -113,6 +117,7 @@ type Recorder struct {
 	gpuHeadlines  []string // the same of GPU memory, for the comments of profiles
 	loggedChanges int      // changes of the overhead controller
 	related       []summary.Related
+	notes         []summary.Note
 	writeErrors   []error
 }
 
@@ -311,7 +316,7 @@ func (r *Recorder) untilNextDue() time.Duration {
 func (r *Recorder) sample(isLast bool) {
 	r.lastSample = time.Now()
 	for _, change := range r.session.Follow() {
-		logChange(change)
+		r.noteChange(logChange(change))
 	}
 
 	overhead := r.overhead()
@@ -321,6 +326,8 @@ func (r *Recorder) sample(isLast bool) {
 	if len(tree.Members) == 0 {
 		return // all have just exited
 	}
+	r.noteOnce(tree.System.CgroupHidden && r.options.Limit.Bytes == 0, words.LimitHidden())
+	r.noteOnce(r.session.UsesGPU(), words.GPUExperimental())
 
 	row := r.history.Add(tree)
 	r.spikes.addSample(&r.history, r.session)
@@ -355,6 +362,28 @@ func (r *Recorder) writeRows() {
 		r.noteWriteError(err)
 	}
 	r.unwritten = nil
+}
+
+// maxNotes bounds the notes of a trace whose processes are started repeatedly.
+const maxNotes = 32
+
+// noteOnce logs a note that applies, and adds it to the summary, unless it is there.
+func (r *Recorder) noteOnce(applies bool, note summary.Note) {
+	if applies && len(r.notes) < maxNotes && !slices.Contains(r.notes, note) {
+		slog.Warn(note.Text)
+		r.notes = append(r.notes, note)
+	}
+}
+
+// noteChange adds the notes of a change, and what limits the processes that are traced from now on.
+func (r *Recorder) noteChange(notes []summary.Note) {
+	if len(notes) == 0 || len(r.notes)+len(notes) > maxNotes {
+		return
+	}
+	r.notes = append(r.notes, notes...)
+	for _, note := range r.options.allocatorNotes(r.session.Allocators()) {
+		r.noteOnce(true, note)
+	}
 }
 
 func (r *Recorder) addMarks() {

@@ -38,7 +38,7 @@ func (r *Recorder) summarize(
 		Version: r.env.Version, CommandLine: os.Args, Started: r.started,
 		DurationS: summary.Seconds(r.session.Elapsed()), Ended: ended,
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
-		Process: r.ProcessOf(main.Process), Processes: r.processes(all), Groups: r.groups(),
+		Notes: r.notes, Process: r.ProcessOf(main.Process), Processes: r.processes(all), Groups: r.groups(),
 		Related: r.related,
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),
@@ -67,7 +67,7 @@ func (r *Recorder) summarize(
 	}
 
 	for _, l := range losses {
-		s.Losses = append(s.Losses, summary.Loss{Reason: words.Loss(l), Count: l.Count})
+		s.Losses = append(s.Losses, summary.Loss{Code: l.Kind, Reason: words.Loss(l), Count: l.Count})
 	}
 
 	r.addBreakdown(s, scanned, main, all)

@@ -1,0 +1,105 @@
+package words
+
+import (
+	"fmt"
+	"path"
+	"time"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+)
+
+// TracedProcess is the process of a trace that was named by the user.
+func TracedProcess(pid int, commandLine string) summary.Note {
+	text := fmt.Sprintf("Tracing PID %d (%s).", pid, shortCommand(commandLine))
+	return summary.Note{Code: summary.NoteProcess, Text: text}
+}
+
+// Plan is how a trace samples, and when it ends.
+type Plan struct {
+	// Interval is the mean number of bytes between samples; 0: allocscope's choice.
+	Interval uint64
+	// Limit is the largest share of the job's time that tracing may take; 0: none.
+	Limit float64
+	// Duration is 0 until Ctrl-C.
+	Duration time.Duration
+	// NoHeap: source heap is not wanted.
+	NoHeap bool
+}
+
+// Note is the plan in two sentences.
+func (p Plan) Note() summary.Note {
+	text := "Sampling allocations"
+	switch {
+	case p.NoHeap:
+		text = "Tracing without source heap"
+	case p.Interval == 1:
+		text = "Recording every allocation"
+	case p.Interval > 1:
+		text = "Sampling 1 allocation per " + units.Bytes(float64(p.Interval))
+	}
+
+	if p.Limit > 0 {
+		text += ", slowing the job by " + units.ExactPercent(p.Limit) + " at most. "
+	} else {
+		text += ", however much that slows the job. "
+	}
+
+	if p.Duration > 0 {
+		text += "Result in " + units.Duration(p.Duration) +
+			"; Ctrl-C stops early and writes it."
+	} else {
+		text += "Ctrl-C stops and writes the result."
+	}
+	return summary.Note{Code: summary.NoteSampling, Text: text}
+}
+
+// An Allocator is the malloc of a traced process.
+type Allocator struct {
+	PID int
+	// Name is "glibc", "jemalloc", "tcmalloc" or "mimalloc"; empty: another one. Path is its file.
+	Name, Path string
+}
+
+// NeedsNote reports whether the malloc limits what the trace can find.
+func (a Allocator) NeedsNote() bool { return a.Name != "glibc" }
+
+// Note is what the budget can tell of the malloc.
+func (a Allocator) Note() summary.Note {
+	file := units.Name(path.Base(a.Path))
+	text := fmt.Sprintf("malloc of PID %d is %s (%s). ", a.PID, a.Name, file)
+	if a.Name == "" {
+		text = fmt.Sprintf("malloc of PID %d is an unknown one (%s). ", a.PID, file)
+	}
+
+	text += "Where the budget allows bursts only, "
+	const remedy = ": --overhead off records every call and names them, and slows the job more."
+	switch a.Name {
+	default: // objects cannot be checked from outside
+		text += "call sites of the heap stay undecided" + remedy
+	case "mimalloc": // up to a third of what it has freed looks alive
+		text += "call sites of the heap may stay unnamed for long" + remedy
+	case "jemalloc":
+		text += "free memory inside it is not measured, and growth by fragmentation stays " +
+			"undecided: --overhead off measures it, and slows the job more."
+	}
+	return summary.Note{Code: summary.NoteAllocator, Text: text}
+}
+
+// LimitHidden says that a memory limit of the container may be unknown.
+func LimitHidden() summary.Note {
+	return summary.Note{
+		Code: summary.NoteLimitHidden,
+		Text: "The memory limit of the process's container cannot be seen from here: forecasts " +
+			"use the machine's memory. Name the limit with --limit SIZE, or run allocscope on the host.",
+	}
+}
+
+// GPUExperimental says that the process uses a GPU.
+func GPUExperimental() summary.Note {
+	return summary.Note{
+		Code: summary.NoteGPU,
+		Text: "The process uses a GPU. Tracing GPU memory is experimental: it has not been " +
+			"measured on a real GPU yet.",
+	}
+}

@@ -1,0 +1,41 @@
+package tracer
+
+import (
+	"github.com/allocscope/allocscope/tracer/liveness"
+)
+
+// An Allocator is the malloc of a traced process, as far as it limits what a trace can find.
+type Allocator struct {
+	PID int
+	liveness.Malloc
+}
+
+// Allocators returns the mallocs of the processes whose heap is traced.
+func (s *Session) Allocators() []Allocator {
+	var found []Allocator
+	for _, t := range s.targets.list() {
+		if !t.heap.Status().Attached || t.err() != nil {
+			continue
+		}
+		maps, err := t.process.Maps()
+		if err != nil {
+			continue
+		}
+		m, err := liveness.Identify(t.process, maps)
+		if err != nil {
+			continue // the process has just exited, or executes another program
+		}
+		found = append(found, Allocator{PID: t.process.PID, Malloc: m})
+	}
+	return found
+}
+
+// UsesGPU reports whether a traced process has mapped a library of those that use a GPU.
+func (s *Session) UsesGPU() bool {
+	for _, t := range s.targets.list() {
+		if t.gpu.UsesGPU() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,125 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/liveness"
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+const (
+	// minFreeBytes is room for the files of a trace of some hours.
+	minFreeBytes = 256 << 20
+	// minOpenFiles is what a tree of the largest size that is followed takes.
+	minOpenFiles = 2048
+)
+
+// checkFolder checks whether a trace can write its files into a folder.
+func checkFolder(path string) Result {
+	r := Result{Name: "current folder"}
+	const remedy = "change to another folder, or name one with --output"
+	if err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		r.Finding, r.Remedy = fmt.Sprintf("not writable: %v", err), remedy
+		return r
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		r.Finding, r.Remedy = fmt.Sprintf("read its free space: %v", err), remedy
+		return r
+	}
+
+	free := int64(fs.Bavail) * fs.Bsize
+	r.Finding = "writable, " + gibibytes(free) + " free"
+	if free < minFreeBytes {
+		r.Remedy = remedy
+	}
+	return r
+}
+
+// checkOpenFiles checks how many files may be open: some for each process of a tree.
+func checkOpenFiles() Result {
+	r := Result{Name: "open files"}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		r.Finding, r.Remedy = fmt.Sprintf("read their limit: %v", err), "check with ulimit -n"
+		return r
+	}
+	r.Finding = fmt.Sprintf("up to %d", limit.Max)
+	if limit.Max < minOpenFiles {
+		r.Finding += ": too few for trees of hundreds of processes"
+		r.Remedy = fmt.Sprintf("raise the limit if the job is so large: ulimit -n %d", minOpenFiles)
+	}
+	return r
+}
+
+// checkLimit finds the memory limit that a process will meet first.
+func checkLimit(p *process.Process) Result {
+	r := Result{Name: "memory limit"}
+	reader := process.NewSystemMemoryReader()
+	defer reader.Close()
+	memory := reader.Read(p)
+	if memory.CgroupHidden {
+		r.Finding = "that of the process's container cannot be seen from here"
+		r.Remedy = "name it: allocscope trace --limit SIZE; or run allocscope on the host"
+		return r
+	}
+
+	first := memory.Headroom().Nearest(p.Headroom())
+	switch first.Of {
+	case "":
+		r.Finding, r.Remedy = "unknown", "mount /proc"
+	case growth.LimitMachine:
+		r.Finding = "the machine's memory, " + gibibytes(first.Left) + " available"
+	default:
+		r.Finding = fmt.Sprintf("%s of the %s, %s left", gibibytes(first.Bytes), first.Of,
+			gibibytes(first.Left))
+	}
+	return r
+}
+
+// checkMalloc checks whether the objects of a process can be followed where its heap is sampled in
+// bursts.
+func checkMalloc(p *process.Process, maps []process.Mapping) []Result {
+	m, err := liveness.Identify(p, maps)
+	if err != nil {
+		return nil // source heap has the reason
+	}
+
+	r := Result{Name: "malloc", Remedy: "trace with --overhead off, which slows the job more"}
+	limits := "call sites of the heap stay undecided"
+	switch m.Name {
+	case liveness.Glibc:
+		limits, r.Remedy = "", ""
+	case liveness.Mimalloc:
+		limits = "call sites of the heap may stay unnamed for long"
+	case liveness.Jemalloc:
+		limits = "free memory inside it is not measured"
+		r.Remedy = "where fragmentation matters, " + r.Remedy
+	}
+
+	r.Finding = fmt.Sprintf("%s (%s)", cmp.Or(m.Name, "an unknown one"), path.Base(m.Path))
+	if limits != "" {
+		r.Finding += ": where the budget allows bursts only, " + limits
+	}
+	return []Result{r}
+}
+
+// checkGPU returns a result for a process that uses a GPU.
+func checkGPU(maps []process.Mapping) []Result {
+	usesGPU := func(m process.Mapping) bool { return probe.UsesGPU(m.Path) }
+	if !slices.ContainsFunc(maps, usesGPU) {
+		return nil
+	}
+	return []Result{{
+		Name: "source cuda", Finding: "experimental: it has not been measured on a real GPU yet",
+	}}
+}
+
+func gibibytes(bytes int64) string { return fmt.Sprintf("%.2f GiB", float64(bytes)/(1<<30)) }

@@ -238,7 +238,7 @@ func FuzzRead(f *testing.F) {
 		"accumulating":[{"bytes":-9223372036854775808,"age_s":-1,"share":1e300,"history_bytes":[9223372036854775807,-1]}],"breakdown":[{"kind":"heap","delta_bytes":9223372036854775807,"end_bytes":-9223372036854775808}],
 		"residents":[{"threads":9223372036854775807}],"to_limit_s":1e308,"verdict":"plateau"}`), timeline, grown)
 	f.Add([]byte(`{"schema":"allocscope/4","gpu_memory":[{"curves":[{}],"breakdown":[{}],"accumulating":[{}],"suspects":[{}],"phases":[{}]},
-		{"process":42,"judged":"used","verdict":"leak","rate_bytes_per_min":1e308,"to_limit_s":-1e308,"headroom_bytes":-9223372036854775808,"phases":[{"from_s":1e308,"to_s":-1e308}],
+		{"pid":42,"judged":"used","verdict":"leak","rate_bytes_per_min":1e308,"to_limit_s":-1e308,"headroom_bytes":-9223372036854775808,"phases":[{"from_s":1e308,"to_s":-1e308}],
 		"curves":[{"name":"used","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807,"bytes_per_min":9223372036854775807}],
 		"breakdown":[{"kind":"cuda-block","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807},{"kind":"not-attributed","end_bytes":-9223372036854775808}]}]}`), timeline, grown)
 	device := gpuTrace(f)

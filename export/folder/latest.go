@@ -22,8 +22,9 @@ const LatestLink = "allocscope-latest"
 // LinkLatest makes LatestLink, in the working directory, lead to the folder, whose path must be
 // relative and below it. The link belongs to the owner of the folder.
 //
-// Others may change the working directory meanwhile. Only a symbolic link of that name is replaced,
-// and only one of the owner, of the current user or of root. Nothing that it leads to is touched.
+// Others may change the working directory meanwhile. Only a symbolic link of that name is replaced, in
+// a directory that everybody may write only one of the owner, of the current user or of root. Nothing
+// that it leads to is touched.
 func (f *Folder) LinkLatest() error {
 	if err := f.linkLatest(); err != nil {
 		return fmt.Errorf("link %s to %s: %w", LatestLink, f.path, cause(err))
@@ -116,12 +117,20 @@ func (f *Folder) mayReplace(at int, name string) error {
 	if stat.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return errors.New("it exists and is no symbolic link (remove it)")
 	}
-	return checkLinkOwner(int(stat.Uid), f.owner)
+	return checkLinkOwner(at, int(stat.Uid), f.owner)
 }
 
-// checkLinkOwner refuses a link that another user may have made to mislead.
-func checkLinkOwner(uid int, owner Owner) error {
-	if uid != 0 && uid != os.Geteuid() && uid != owner.UID {
+// checkLinkOwner refuses a link that another user may have made to mislead: in a directory that
+// everybody may write.
+func checkLinkOwner(dir, uid int, owner Owner) error {
+	var stat unix.Stat_t
+	if err := unix.Fstatat(dir, ".", &stat, 0); err != nil {
+		return err
+	}
+
+	const writableByOthers = 0o002
+	isOwn := uid == 0 || uid == os.Geteuid() || uid == owner.UID
+	if !isOwn && stat.Mode&writableByOthers != 0 {
 		return fmt.Errorf("it belongs to UID %d, not to you", uid)
 	}
 	return nil
@@ -167,7 +176,7 @@ func latest(command string, owner Owner) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("open %s: its owner is unknown", LatestLink)
 	}
-	if err := checkLinkOwner(int(stat.Uid), owner); err != nil {
+	if err := checkLinkOwner(unix.AT_FDCWD, int(stat.Uid), owner); err != nil {
 		return "", fmt.Errorf("open %s: %w: name the folder of a trace (%s DIR)", LatestLink, err,
 			command)
 	}

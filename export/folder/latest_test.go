@@ -45,8 +45,17 @@ func mustBeClean(t *testing.T) {
 	}
 }
 
-func TestLinkLatest(t *testing.T) {
+// inSharedDirectory changes to a directory that everybody may write, as /tmp.
+func inSharedDirectory(t *testing.T) {
+	t.Helper()
 	t.Chdir(t.TempDir())
+	if err := os.Chmod(".", 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLinkLatest(t *testing.T) {
+	inSharedDirectory(t)
 	for _, c := range []struct {
 		name  string
 		owner Owner
@@ -69,6 +78,25 @@ func TestLinkLatest(t *testing.T) {
 		mustLead(t, c.name, c.owner.UID)
 	}
 
+	// Elsewhere root may replace it: a directory of one user.
+	if err := os.Chmod(".", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path, err := Choose(nil, "allocscope view", Owner{})
+	if path != "allocscope-2-b" || err != nil {
+		t.Errorf("the latest is %q, %v", path, err)
+	}
+	if err := linked(t, "allocscope-4-d", Owner{}); err != nil {
+		t.Error(err)
+	}
+	mustLead(t, "allocscope-4-d", 0)
+}
+
+func TestLinkLatestShared(t *testing.T) {
+	inSharedDirectory(t)
+	if err := linked(t, "allocscope-2-b", Owner{other, other}); err != nil {
+		t.Fatal(err)
+	}
 	path, err := Choose(nil, "allocscope view", Owner{other, other})
 	if path != "allocscope-2-b" || err != nil {
 		t.Errorf("the latest is %q, %v", path, err)
@@ -136,7 +164,7 @@ func TestLinkLatestKeeps(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	t.Chdir(t.TempDir())
+	inSharedDirectory(t)
 	refused := func(want string, arguments ...string) {
 		t.Helper()
 		path, err := Choose(arguments, "allocscope view", Owner{})

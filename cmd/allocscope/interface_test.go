@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
@@ -31,6 +33,7 @@ func TestInterface(t *testing.T) {
 	t.Run("limit", testLimit)
 	t.Run("latest", testLatest)
 	t.Run("help", testHelp)
+	t.Run("examples", testExamples)
 }
 
 // recordedFile is a file of a recorded series.
@@ -294,6 +297,14 @@ func testColor(t *testing.T) {
 		if !strings.HasPrefix(c.stderr.String(), want) {
 			t.Errorf("--color %s prints %q", flag, c.stderr.String())
 		}
+
+		cmd := allocscope(t, "report", "/nowhere")
+		cmd.Env = append(cmd.Environ(), "ALLOCSCOPE_COLOR="+flag)
+		c = begin(t, cmd)
+		c.mustEnd(2)
+		if !strings.HasPrefix(c.stderr.String(), want) {
+			t.Errorf("ALLOCSCOPE_COLOR=%s: it prints %q", flag, c.stderr.String())
+		}
 	}
 }
 
@@ -373,5 +384,34 @@ func testHelp(t *testing.T) {
 				t.Errorf("the help of %s has a line of %d bytes: %s", name, len(line), line)
 			}
 		}
+	}
+}
+
+// The examples of the help have flags that exist, and values that they can have.
+func testExamples(t *testing.T) {
+	count := 0
+	for _, command := range newRootCommand(console.New(io.Discard)).Commands() {
+		for line := range strings.Lines(command.Example) {
+			words := strings.Fields(line)
+			words = slices.DeleteFunc(words, func(word string) bool {
+				return word == "sudo" || strings.HasPrefix(word, "ALLOCSCOPE_")
+			})
+			if len(words) == 0 || words[0] != "allocscope" {
+				t.Errorf("%s: an example begins with another command: %s", command.Name(), line)
+				continue
+			}
+
+			called, arguments, err := newRootCommand(console.New(io.Discard)).Find(words[1:])
+			if err == nil {
+				err = called.ParseFlags(arguments)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", strings.TrimSpace(line), err)
+			}
+			count++
+		}
+	}
+	if count < 10 {
+		t.Errorf("there are %d examples", count)
 	}
 }

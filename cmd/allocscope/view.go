@@ -77,6 +77,9 @@ func runView(command *cobra.Command, flags viewFlags, arguments []string) error 
 		return exit.Refuse(err)
 	}
 	defer dir.Close()
+	if len(arguments) == 0 {
+		slog.Info("the latest trace is " + path)
+	}
 	pages, err := view.New(dir, os.Geteuid() != 0)
 	if err != nil {
 		return err

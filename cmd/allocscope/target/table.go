@@ -62,10 +62,10 @@ func orDash(text string) string { return cmp.Or(text, "-") }
 
 // roleOf is the role of a process, with the number of a rank; a dash where it has none in a job.
 func roleOf(l tree.Listed) string {
-	switch {
-	case l.Role == growth.RoleRank:
+	switch l.Role {
+	case growth.RoleRank:
 		return fmt.Sprintf("%s %d", l.Role, l.Rank)
-	case l.Role == growth.RoleOther:
+	case growth.RoleOther:
 		return "-"
 	}
 	return string(l.Role)

@@ -195,7 +195,8 @@ func (o *Options) addVerdictFlags(command *cobra.Command) {
 		"measure growth from this time on: 2m (default the detected end of the warm-up)")
 	set.Var(&o.Tolerable, "tolerable", "growth that is harmless: 10MiB/min")
 	set.Var(&o.Limit, "limit",
-		"memory limit of the job that allocscope cannot see, for the forecast: 32GiB, 32GB")
+		"memory limit of the job that allocscope cannot see, for the forecast: 32GiB, 32GB "+
+			"(KB is 1000 bytes, KiB 1024)")
 	set.Var(&o.FailOn, "fail-on", "exit with status 3 if RSS or GPU memory leaks, and 4 where the "+
 		"trace cannot tell: leak (confirmed) or suspected (also suspected)")
 	set.StringVar(&o.Marks, "marks", "",

@@ -78,19 +78,19 @@ func TestPrivileges(t *testing.T) {
 			})
 			granted := slices.DeleteFunc(slices.Clone(all), func(c string) bool { return c == missing })
 
-			status := 0
+			failed, refused := 0, 0
 			if failing == nil {
-				status = 1
+				failed, refused = 1, 2
 			}
 			d := begin(t, withCapabilities(allocscope(t, "doctor", "--pid", itoa(target.PID())), granted))
-			d.mustEnd(status)
+			d.mustEnd(failed)
 			dir := newFolder(t)
 			if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil { // to reach it
 				t.Fatal(err)
 			}
 			c := begin(t, withCapabilities(allocscope(t, traceArguments(target.PID(), dir,
 				"--duration", "1s", "--sources", "heap,mapping,fault")...), granted))
-			c.mustEnd(status)
+			c.mustEnd(refused)
 
 			said := d.stdout.String()
 			if missing == "none" {

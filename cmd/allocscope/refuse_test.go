@@ -22,8 +22,8 @@ func TestRefusal(t *testing.T) {
 
 const nobody = 65534
 
-// mustRefuse checks for exit status 2, one line on stderr that explains why, and nothing else: no
-// folder, no output.
+// mustRefuse checks for exit status 2, one line on stderr that explains why, perhaps with the hint of
+// wrong usage, and nothing else: no folder, no output.
 func mustRefuse(t *testing.T, cmd *exec.Cmd, dir string, words ...string) {
 	t.Helper()
 	c := begin(t, cmd)
@@ -32,7 +32,8 @@ func mustRefuse(t *testing.T, cmd *exec.Cmd, dir string, words ...string) {
 	}
 
 	line, rest, _ := strings.Cut(c.stderr.String(), "\n")
-	if !strings.HasPrefix(line, "error: ") || rest != "" {
+	isHint := strings.HasPrefix(rest, "try 'allocscope ") && strings.Count(rest, "\n") == 1
+	if !strings.HasPrefix(line, "error: ") || rest != "" && !isHint {
 		t.Errorf("stderr is not one line that begins with \"error: \":\n%s", c.stderr.String())
 	}
 

@@ -82,12 +82,12 @@ func runView(command *cobra.Command, flags viewFlags, arguments []string) error 
 	}
 	pages, err := view.New(dir, os.Geteuid() != 0)
 	if err != nil {
-		return err
+		return exit.Refuse(err)
 	}
 
 	listener, err := listen(command.Context(), host, port)
 	if err != nil {
-		return fmt.Errorf("view %s: %w (choose another address with --http)", path, err)
+		return exit.Refuse(fmt.Errorf("view %s: %w (choose another address with --http)", path, err))
 	}
 
 	at := listener.Addr().(*net.TCPAddr)

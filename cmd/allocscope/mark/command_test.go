@@ -40,8 +40,14 @@ func testCommand(t *testing.T) {
 	if err := markCommand("-p", itoa(pid), "two words"); err != nil {
 		t.Error(err)
 	}
+	if err := markCommand(itoa(pid), "7", "of 9"); err != nil {
+		t.Error(err)
+	}
+	if err := markCommand("-p", itoa(pid), "8", "of 9"); err != nil {
+		t.Error(err)
+	}
 
-	mustMark(t, m, began, "epoch 3", "two words")
+	mustMark(t, m, began, "epoch 3", "two words", "7 of 9", "8 of 9")
 }
 
 // descendant starts a shell with a child that has a child, and returns the PIDs of the first and
@@ -95,8 +101,10 @@ func testSendErrors(t *testing.T) {
 		"no trace of it or of an ancestor": {"--pid", pid, "epoch"},
 		"no such process":                  {"--pid", itoa(gone.Process.Pid), "epoch"},
 		"pid 0":                            {"--pid", "0", "epoch"},
-		`"pid" not set`:                    {"epoch"},
-		"at least 1 arg":                   {"--pid", pid},
+		`"epoch" is not a PID`:             {"epoch"},
+		"no process is chosen":             {},
+		"the mark has no text":             {"--pid", pid},
+		"mark PID TEXT":                    {pid},
 		"201 bytes is longer than 200":     {"--pid", pid, strings.Repeat("x", 201)},
 	} {
 		if err := markCommand(arguments...); err == nil || !strings.Contains(err.Error(), words) {

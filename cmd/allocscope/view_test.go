@@ -23,6 +23,7 @@ func TestView(t *testing.T) {
 	t.Run("source", testViewSource)
 	t.Run("CPU time of dot", testViewDot)
 	t.Run("refusals", testViewRefusals)
+	t.Run("open", testViewOpen)
 	t.Run("other machines", testViewAddress)
 }
 
@@ -166,6 +167,36 @@ func testViewDot(t *testing.T) {
 	if status, body := fetch(t, url+"growth/graph", ""); status != http.StatusOK ||
 		!strings.Contains(body, "<svg>\n10\n0\n</svg>") {
 		t.Errorf("status %d: %s", status, body)
+	}
+}
+
+// Package view proves which browser is started, and what is typed for SSH.
+func testViewOpen(t *testing.T) {
+	where := everybodys(t)
+	browser, seen := filepath.Join(where, "browser"), filepath.Join(where, "seen")
+	writeFile(t, browser, "#!/bin/sh\nid -u > "+seen+".new; echo \"$1\" >> "+seen+".new; mv "+
+		seen+".new "+seen+"\n", 0o755)
+	cmd := allocscope(t, "view", tracedFolder(t, nobody, "/src/leak.c"), "--open")
+	cmd.Env = append(cmd.Environ(), "BROWSER="+browser, "SUDO_UID="+itoa(nobody),
+		"SUDO_GID="+itoa(nobody), "SSH_CONNECTION=203.0.113.7 50000 198.51.100.9 22")
+	c, url := viewing(t, cmd)
+
+	c.awaitLine("ssh -L ")
+	port := strings.TrimSuffix(strings.TrimPrefix(url, "http://127.0.0.1:"), "/")
+	mustSay(t, "stderr", c.stderr.String(), "-L "+port+":127.0.0.1:"+port+" 198.51.100.9")
+	eventually(t, "the browser has started", func() bool { return exists(seen) })
+	if text, err := os.ReadFile(seen); string(text) != itoa(nobody)+"\n"+url+"\n" {
+		t.Errorf("the browser was started as %q, %v", text, err)
+	}
+	c.interrupt()
+
+	// Root starts none, and serves all the same.
+	cmd = allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c"), "--open")
+	cmd.Env = append(cmd.Environ(), "BROWSER="+browser)
+	c, url = viewing(t, cmd)
+	c.awaitLine("warn: open a browser: there is no user behind root")
+	if status, _ := fetch(t, url, ""); status != http.StatusOK {
+		t.Errorf("status %d", status)
 	}
 }
 

@@ -85,15 +85,14 @@ func (c *Choice) addArguments(arguments []string, command string) error {
 	if len(arguments) == 0 {
 		return nil
 	}
-	if len(arguments) > 1 {
-		return fmt.Errorf("there is one argument too many: %q (%s PID)",
-			units.Name(arguments[1]), command)
-	}
 
 	pid, err := strconv.Atoi(arguments[0])
 	switch {
 	case err != nil:
 		return fmt.Errorf("%q is not a PID (%s PID)", units.Name(arguments[0]), command)
+	case len(arguments) > 1:
+		return fmt.Errorf("there is one argument too many: %q (%s PID)",
+			units.Name(arguments[1]), command)
 	case c.given && c.pid != pid:
 		return fmt.Errorf("two PIDs are given: %d, and --pid %d", pid, c.pid)
 	}

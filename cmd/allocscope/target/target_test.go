@@ -43,6 +43,7 @@ func TestResolve(t *testing.T) {
 		{"--pid 0", "", 0, ""}, // the trace refuses it
 		{"--pid 7", "8", 0, "two PIDs are given: 8, and --pid 7"},
 		{"", "7 8", 0, `one argument too many: "8"`},
+		{"", "python train.py", 0, `"python" is not a PID (allocscope trace PID)`},
 		{"", "python", 0, `"python" is not a PID (allocscope trace PID)`},
 		{"", "\x1b[31m", 0, "?[31m"},
 		{"--name x", "7", 0, `--name "x" and PID 7: give one of them`},

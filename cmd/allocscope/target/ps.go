@@ -143,8 +143,12 @@ func print(out io.Writer, rows []row, span time.Duration) error {
 
 	slog.Info(fmt.Sprintf("PACE is the growth of RSS over %s", units.Seconds(span.Seconds())))
 	if unreadable > 0 {
-		slog.Info(fmt.Sprintf("allocator and rank of %s could not be read: sudo allocscope ps",
-			units.Plural(unreadable, "process", "processes")+" of other users"))
+		remedy := "of other users could not be read: sudo allocscope ps"
+		if os.Geteuid() == 0 {
+			remedy = "could not be read, although allocscope is root"
+		}
+		slog.Info(fmt.Sprintf("allocator and rank of %s %s",
+			units.Plural(unreadable, "process", "processes"), remedy))
 	}
 	return nil
 }

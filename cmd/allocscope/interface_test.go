@@ -143,14 +143,16 @@ func testCandidates(t *testing.T) {
 
 func testName(t *testing.T) {
 	t.Parallel()
-	// The launcher and its child have the text: one job, whose launcher is meant.
-	launched := python(t, []string{"/usr/bin/nice"}, "one-of-its-name")
-	env := python(t, []string{"/bin/sh", "-c", `"$@"; :`, "sh"}, "under-a-shell")
-	first, second := python(t, nil, "twice", "--a"), python(t, nil, "twice", "--b")
+	// The launcher and its child have the text: one job, whose launcher is meant. Other runs of this
+	// test have other texts.
+	nice, shell := fmt.Sprintf("nice-%d", os.Getpid()), fmt.Sprintf("shell-%d", os.Getpid())
+	twice := fmt.Sprintf("twice-%d", os.Getpid())
+	launched := python(t, []string{"/usr/bin/nice"}, nice)
+	env := python(t, []string{"/bin/sh", "-c", `"$@"; :`, "sh"}, shell)
+	first, second := python(t, nil, twice, "--a"), python(t, nil, twice, "--b")
 
 	for name, pid := range map[string]int{
-		"one-of-its-name": launched.PID(), "under-a-shell": env.PID(),
-		"twice --b": second.PID(),
+		nice: launched.PID(), shell: env.PID(), twice + " --b": second.PID(),
 	} {
 		dir := newFolder(t)
 		c := begin(t, allocscope(t, "trace", "--name", name, "--output", dir, "--duration", "1s"))
@@ -159,32 +161,35 @@ func testName(t *testing.T) {
 	}
 
 	dir := newFolder(t)
-	c := call(t, "trace", "--name", "twice", "--output", dir)
+	c := call(t, "trace", "--name", twice, "--output", dir)
 	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), `"twice" is in the command lines of 2 jobs`,
-		itoa(first.PID()), itoa(second.PID()), "twice --a", "twice --b", "RSS", "AGE")
+	mustSay(t, "stderr", c.stderr.String(), "is in the command lines of 2 jobs",
+		itoa(first.PID()), itoa(second.PID()), twice+" --a", twice+" --b", "RSS", "AGE")
 	if exists(dir) {
 		t.Error("it makes a folder")
 	}
 }
 
-func testPS(t *testing.T) {
-	target := python(t, nil, "listed\x1b[31m")
-	c := call(t, "ps", "--json")
-	c.mustEnd(0)
+// A listed process of `allocscope ps --json`.
+type listed struct {
+	PID       int
+	RSS       int64    `json:"rss_bytes"`
+	PerMin    *float64 `json:"rate_bytes_per_min"`
+	Role      growth.Role
+	Allocator string
+	Arguments []string
+	Readable  bool
+}
 
+// listedBy calls `allocscope ps --json`, and returns what it says of a process.
+func listedBy(t *testing.T, ps *exec.Cmd, pid int) listed {
+	t.Helper()
+	c := begin(t, ps)
+	c.mustEnd(0)
 	var list struct {
 		Schema    string
 		SpanS     float64 `json:"span_s"`
-		Processes []struct {
-			PID       int
-			RSS       int64    `json:"rss_bytes"`
-			PerMin    *float64 `json:"rate_bytes_per_min"`
-			Role      growth.Role
-			Allocator string
-			Arguments []string
-			Readable  bool
-		}
+		Processes []listed
 	}
 	if err := json.Unmarshal([]byte(c.stdout.String()), &list); err != nil {
 		t.Fatalf("%v in %s", err, c.stdout.String())
@@ -193,22 +198,29 @@ func testPS(t *testing.T) {
 		t.Errorf("schema %q, span %v s", list.Schema, list.SpanS)
 	}
 
-	found := false
-	for _, p := range list.Processes {
-		if p.PID != target.PID() {
-			continue
-		}
-		found = true
-		if p.RSS <= 0 || p.PerMin == nil || p.Role != growth.RoleTrainer || !p.Readable ||
-			p.Allocator != "glibc" || p.Arguments[len(p.Arguments)-1] != "listed?[31m" {
-			t.Errorf("lists %+v", p)
-		}
+	i := slices.IndexFunc(list.Processes, func(p listed) bool { return p.PID == pid })
+	if i < 0 {
+		t.Fatalf("PID %d is not in\n%s", pid, c.stdout.String())
 	}
-	if !found {
-		t.Errorf("PID %d is not in\n%s", target.PID(), c.stdout.String())
+	return list.Processes[i]
+}
+
+func testPS(t *testing.T) {
+	target := python(t, nil, "listed\x1b[31m")
+	p := listedBy(t, allocscope(t, "ps", "--json"), target.PID())
+	if p.RSS <= 0 || p.PerMin == nil || p.Role != growth.RoleTrainer || !p.Readable ||
+		p.Allocator != "glibc" || p.Arguments[len(p.Arguments)-1] != "listed?[31m" {
+		t.Errorf("lists %+v", p)
 	}
 
-	c = call(t, "ps", "--all")
+	// Another user sees less of it.
+	p = listedBy(t, unprivileged(allocscope(t, "ps", "--json")), target.PID())
+	if p.RSS <= 0 || p.PerMin == nil || p.Role != growth.RoleTrainer || p.Readable ||
+		p.Allocator != "" || p.Arguments[len(p.Arguments)-1] != "listed?[31m" {
+		t.Errorf("another user sees %+v", p)
+	}
+
+	c := call(t, "ps", "--all")
 	c.mustEnd(0)
 	mustSay(t, "stdout", c.stdout.String(), itoa(os.Getpid()), "listed?[31m")
 	mustSay(t, "stderr", c.stderr.String(), "PACE is the growth of RSS over ")

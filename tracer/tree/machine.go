@@ -70,9 +70,9 @@ func ListMachine() ([]Listed, error) {
 		}
 	}
 
-	for i := range all {
+	for i := range all { // of a process that is out of reach, the kernel hides the image
 		parent, ok := images[all[i].Parent]
-		all[i].program.Forked = ok && parent == images[all[i].PID]
+		all[i].program.Forked = all[i].IsReadable && ok && parent == images[all[i].PID]
 	}
 	classifyMachine(all)
 	return all, nil

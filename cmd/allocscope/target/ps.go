@@ -147,7 +147,7 @@ func print(out io.Writer, rows []row, span time.Duration) error {
 		if os.Geteuid() == 0 {
 			remedy = "could not be read, although allocscope is root"
 		}
-		slog.Info(fmt.Sprintf("allocator and rank of %s %s",
+		slog.Info(fmt.Sprintf("allocator and exact role of %s %s",
 			units.Plural(unreadable, "process", "processes"), remedy))
 	}
 	return nil

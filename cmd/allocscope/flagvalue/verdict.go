@@ -95,7 +95,8 @@ func (f *FailOn) Check(outcomes ...Outcome) error {
 		if o.Class.Severity() > worst.Class.Severity() {
 			worst = o
 		}
-		if isInconclusive(o.Class) && o.Class.Severity() > undecided.Class.Severity() {
+		isWorse := undecided.What == "" || o.Class.Severity() > undecided.Class.Severity()
+		if isInconclusive(o.Class) && isWorse {
 			undecided = o
 		}
 	}
@@ -113,7 +114,12 @@ func (f *FailOn) Check(outcomes ...Outcome) error {
 	return nil
 }
 
-// isInconclusive reports whether a verdict neither finds a leak nor speaks against one.
+// isInconclusive reports whether a verdict neither finds a leak nor speaks against one: also where
+// another process grows than the one that was traced.
 func isInconclusive(class verdict.Class) bool {
-	return class == verdict.ClassTooShort || class == verdict.ClassGrowing
+	switch class {
+	case verdict.ClassTooShort, verdict.ClassGrowing, verdict.ClassWrongProcess:
+		return true
+	}
+	return false
 }

@@ -23,6 +23,7 @@ func TestFailOn(t *testing.T) {
 		{"leak", verdict.ClassSuspected, other, exit.Done},
 		{"leak", verdict.ClassGrowing, other, exit.Inconclusive},
 		{"leak", verdict.ClassTooShort, other, exit.Inconclusive},
+		{"leak", verdict.ClassWrongProcess, other, exit.Inconclusive},
 		{"leak", verdict.ClassSaturating, other, exit.Done},
 		{"leak", verdict.ClassSpikyPlateau, other, exit.Done},
 		{"leak", verdict.ClassTooShort, verdict.ClassLeak, exit.Found},

@@ -26,7 +26,7 @@ var Meanings = []string{
 	Failed:       "an error, such as a file that could not be written",
 	Refused:      "refused before the start: wrong usage, no such process, no privilege, no folder",
 	Found:        "a leak was found (--fail-on)",
-	Inconclusive: "inconclusive (--fail-on): not enough data, growth that may be warm-up, or another\n     process grows",
+	Inconclusive: "inconclusive (--fail-on): too little data, maybe warm-up, or another process grows",
 }
 
 // Help is the section of a command's help, of the statuses that the command has.

@@ -19,6 +19,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/mark"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
@@ -38,6 +39,8 @@ type Options struct {
 	PID           int
 	NoChildren    bool
 	Duration      flagvalue.Duration // 0: until Ctrl-C
+	UntilSettled  flagvalue.Duration // the longest trace; 0: it ends after Duration
+	Continue      string             // folder of an earlier trace of the process; empty: none
 	Warmup        flagvalue.Duration // 0: detected
 	Tolerable     flagvalue.Rate
 	FailOn        flagvalue.FailOn
@@ -122,6 +125,13 @@ func (o *Options) addTargetFlags(command *cobra.Command) {
 	set.BoolVar(&o.NoChildren, "no-children", false,
 		"trace this process alone, not what it launches")
 	set.VarP(&o.Duration, "duration", "d", "how long to trace: 300, 5m (default until Ctrl-C)")
+	set.Var(&o.UntilSettled, "until-settled", "trace on after --duration (default 5m) until the "+
+		"verdict is settled, this long at most: --until-settled=2h; without =MAX 1h. A leak of a "+
+		"process that is younger than an hour takes more than an hour")
+	set.Lookup("until-settled").NoOptDefVal = defaultUntilSettled
+	set.StringVar(&o.Continue, "continue", "",
+		"folder of an earlier trace of the same process: the verdict is on both, and --duration is "+
+			"that of the new trace")
 	set.Var(&o.Warmup, "warmup",
 		"measure growth from this time on: 2m (default the detected end of the warm-up)")
 	set.Var(&o.Tolerable, "tolerable", "growth that is harmless: 10MiB/min")
@@ -194,8 +204,11 @@ func (o *Options) check() error {
 	switch {
 	case len(o.Sources) == 0:
 		return fmt.Errorf("--sources names none (there are %s)", strings.Join(known, ", "))
-	case o.Duration != 0 && o.Warmup >= o.Duration:
+	case o.Continue == "" && o.Duration != 0 && o.Warmup >= o.Duration:
 		return fmt.Errorf("--warmup %s is not before the end of the trace at %s", &o.Warmup,
+			&o.Duration)
+	case o.UntilSettled != 0 && o.UntilSettled <= o.Duration:
+		return fmt.Errorf("--until-settled %s is not longer than --duration %s", &o.UntilSettled,
 			&o.Duration)
 	case o.MaxLive < 1 || o.MaxLive > 1<<30:
 		return fmt.Errorf("--max-live %d is not between 1 and %d", o.MaxLive, 1<<30)
@@ -219,20 +232,27 @@ func (o *Options) samplePeriod() time.Duration {
 	return max(100*time.Millisecond, time.Duration(float64(time.Second)/o.Speed))
 }
 
-func (o *Options) sessionOptions() tracer.Options {
+func (o *Options) sessionOptions(earlier *earlierTrace) tracer.Options {
 	return tracer.Options{
 		PID: o.PID, Children: !o.NoChildren, StepSymbol: o.StepSymbol, Sources: o.Sources,
 		Interval: uint64(o.Interval), Overhead: o.Overhead.Share(),
 		OwnFloor: o.OwnFloor,
 		Duration: time.Duration(o.Duration), MaxLive: o.MaxLive,
-		NativeFrames: o.Native == NativeAll,
+		NativeFrames: o.Native == NativeAll, Started: earlier.started(),
 	}
 }
 
 // Run traces until the context ends, the process exits or the duration has passed. The error is a
 // *flagvalue.FailOnError where the verdict is to be a failure.
 func Run(ctx context.Context, options Options, env Environment) (err error) {
+	if options.UntilSettled != 0 && options.Duration == 0 {
+		options.Duration = flagvalue.Duration(defaultDuration)
+	}
 	if err := options.check(); err != nil {
+		return err
+	}
+	earlier, err := options.readEarlier()
+	if err != nil {
 		return err
 	}
 	if err := volunteerForOOM(); err != nil {
@@ -242,7 +262,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	limitMemory(userLimit)
 	defer limitHeapAtStartup()()
 
-	session, err := tracer.Open(ctx, options.sessionOptions())
+	session, err := tracer.Open(ctx, options.sessionOptions(earlier))
 	if errors.Is(err, context.Canceled) {
 		slog.Warn("interrupted before tracing started: nothing is written")
 		return nil
@@ -251,6 +271,9 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
+	if err := earlier.checkProgram(session.Process); err != nil {
+		return err
+	}
 	options.logSession(session)
 	options.logBudget()
 
@@ -270,9 +293,15 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		PID: session.Process.PID, Command: session.Process.Command(),
 		Executable: session.Process.Executable, Arguments: session.Process.Arguments,
 	}
-	r, err := newRecorder(session, asked, marks, dir, options)
+	r, err := newRecorder(session, asked, marks, dir, options, earlier)
 	if err != nil {
 		return err
+	}
+	if stat, err := session.Process.Stat(); err == nil {
+		r.startTicks = stat.StartTicks
+	}
+	if c := r.continuedFrom(); c != nil {
+		slog.Info(words.Continues(c))
 	}
 
 	r.env, r.userMemoryLimit = env, userLimit

@@ -39,7 +39,7 @@ func (r *Recorder) summarize(
 		DurationS: summary.Seconds(r.session.Elapsed()), Ended: ended,
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
 		Process: r.ProcessOf(main.Process), Processes: r.processes(all), Groups: r.groups(),
-		Related: r.related,
+		Related: r.related, Target: r.target(), ContinuedFrom: r.continuedFrom(), Gaps: r.gaps(),
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),
 		BaselineS: &baseline, RSS: sizesOf(main.Process, scanned),
@@ -144,7 +144,7 @@ func (r *Recorder) processes(all []ProcessVerdict) []summary.TreeProcess {
 		}
 
 		p := summary.TreeProcess{
-			PID: t.PID, Parent: t.Parent, Role: t.Role, Command: t.Command, Traced: t.Traced,
+			PID: t.PID, StartTicks: t.Start, Parent: t.Parent, Role: t.Role, Command: t.Command, Traced: t.Traced,
 			FirstS: summary.Seconds(t.First), LastS: summary.Seconds(t.Last),
 			StartBytes: summary.Known(t.Timeline.RSSAt(t.First)),
 			EndBytes:   summary.Known(t.Timeline.RSSAt(t.Last)),

@@ -48,8 +48,10 @@ type History struct {
 	stride, taken int
 	dropsLast     bool
 
-	alive  map[int]*ProcessHistory // by PID, in the last sample
-	groups map[Role]*Group
+	alive map[int]*ProcessHistory // by PID, in the last sample
+	// restored: the last sample is of an earlier trace.
+	restored bool
+	groups   map[Role]*Group
 }
 
 // Add adds a sample that is later than all before, and returns its row.
@@ -73,7 +75,7 @@ func (h *History) Add(m TreeSample) Row {
 	row.Sample = sumSamples(traced)
 	row.Elapsed = m.Elapsed
 
-	h.alive = alive
+	h.alive, h.restored = alive, false
 	if h.dropsLast && len(h.Rows) > 1 {
 		h.Rows = h.Rows[:len(h.Rows)-1]
 	}
@@ -89,7 +91,7 @@ func (h *History) Add(m TreeSample) Row {
 // processOf returns the history of a member. A PID that executed another program begins a new one.
 func (h *History) processOf(member Member, now time.Duration) *ProcessHistory {
 	t, ok := h.alive[member.PID]
-	if !ok || t.Born != member.Born {
+	if !ok || !h.isSame(t, member) {
 		if ok {
 			t.End = now
 		}

@@ -27,6 +27,9 @@ type Process struct {
 	// Born is when the process started or executed its program, since the start of the trace. It is
 	// negative for a process that was there before.
 	Born time.Duration
+	// Start is when the process started, since the machine's boot, in ticks of 10 ms: with the PID it
+	// distinguishes all processes since then. 0: unknown. execve(2) keeps it.
+	Start int64
 	// Command is a short name of the program. Executable is its path and Arguments its command
 	// line, as the process sees them.
 	Command    string

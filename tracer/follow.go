@@ -59,10 +59,10 @@ func (s *Session) OtherProcesses() []growth.OtherProcess { return s.follower.oth
 // if the first cannot be attached to, except when it is executing another program: then follow
 // tries again.
 func (f *follower) open(ctx context.Context) error {
-	if _, err := f.Scan(0); err != nil {
+	if _, err := f.Scan(f.session.Elapsed()); err != nil {
 		return err
 	}
-	f.Sample(0)                            // which SelectTraced needs
+	f.Sample(f.session.Elapsed())          // which SelectTraced needs
 	f.atStart, _ = tree.ReadProcessTable() // without it otherProcesses returns none
 	f.job = tree.JobOf(f.session.Process)
 

@@ -30,6 +30,9 @@ type Options struct {
 	OwnFloor float64
 	// Duration of the trace; 0: unknown.
 	Duration time.Duration
+	// Started is when Elapsed is 0, in ns of CLOCK_MONOTONIC: the start of an earlier trace that this
+	// one continues. 0: when tracing starts.
+	Started uint64
 	// MaxLive bounds the sampled objects that are tracked at a time. Default 262,144, each some 100
 	// bytes of kernel memory, used or not.
 	MaxLive int

@@ -3,6 +3,7 @@ package tracer
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead"
@@ -20,7 +21,7 @@ func (s *Session) startRunner() error {
 		return float64(s.liveObjects.Load()) / float64(s.kernel.Live.MaxEntries())
 	}
 	meter := overhead.NewMeter(
-		s.kernel, &s.reading, s.Elapsed, s.targets.usage, s.tables.Busy, liveShare, takeSteps)
+		s.kernel, &s.reading, s.sinceOpened, s.targets.usage, s.tables.Busy, liveShare, takeSteps)
 
 	costs := overhead.CostsOf(s.costs)
 	err := errors.Join(s.kernel.SetCosts(overhead.Charges(costs)),
@@ -39,7 +40,7 @@ func (s *Session) startRunner() error {
 		Maturity: s.probing.schedule.Lag, Seed: rand.Uint64(),
 		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Blocks: o.wants("cuda"),
 		Steps: s.targets.countSteps(),
-	}, s.probing, meter, s.Elapsed)
+	}, s.probing, meter, s.sinceOpened)
 	return nil
 }
 
@@ -69,13 +70,19 @@ func (s *targetSet) countSteps() bool {
 	return false
 }
 
-// Overhead returns what tracing has cost so far. Without a limit, the costs are not measured.
+// Overhead returns what tracing has cost so far, by the clock of Elapsed. Without a limit, the costs
+// are not measured.
 func (s *Session) Overhead() overhead.Overhead {
 	if s.runner != nil {
-		return s.runner.Overhead()
+		o := s.runner.Overhead()
+		o.Changes = slices.Clone(o.Changes)
+		for i := range o.Changes {
+			o.Changes[i].At += s.Opened()
+		}
+		return o
 	}
 	o := overhead.Overhead{
-		Mode: overhead.HeapOff, Interval: s.probing.Interval(), Elapsed: s.Elapsed(),
+		Mode: overhead.HeapOff, Interval: s.probing.Interval(), Elapsed: s.sinceOpened(),
 	}
 	if s.Options.wants("heap") {
 		o.Mode = overhead.HeapFull

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,8 @@ type Session struct {
 
 	costs calibrate.Costs // of the probes; zeros: the overhead has no limit
 
-	started uint64               // ns, CLOCK_MONOTONIC; 0: tracing has not started
+	started uint64               // when Elapsed is 0: ns, CLOCK_MONOTONIC
+	opened  uint64               // when tracing started; 0: it has not
 	objects estimate.LiveObjects // of the last snapshot
 	// liveObjects is their number.
 	liveObjects atomic.Int64
@@ -155,10 +157,11 @@ func (s *Session) open(ctx context.Context) error {
 	return nil
 }
 
-// start starts the clock with the first target, or without one.
+// start starts the clock with the first target, or without one. That of an earlier trace goes on.
 func (s *Session) start() {
-	if s.started == 0 {
-		s.started = kernel.Monotonic()
+	if s.opened == 0 {
+		s.opened = kernel.Monotonic()
+		s.started = cmp.Or(s.Options.Started, s.opened)
 	}
 }
 
@@ -252,8 +255,23 @@ func (s *Session) Err() error {
 	}
 }
 
-// Elapsed returns the time since tracing started.
-func (s *Session) Elapsed() time.Duration { return time.Duration(kernel.Monotonic() - s.started) }
+// Elapsed returns the time since tracing started, or since Options.Started; 0 before.
+func (s *Session) Elapsed() time.Duration {
+	started := cmp.Or(s.started, s.Options.Started)
+	if started == 0 {
+		return 0
+	}
+	return time.Duration(kernel.Monotonic() - started)
+}
+
+// Started returns when Elapsed is 0, in ns of CLOCK_MONOTONIC, as Options.Started.
+func (s *Session) Started() uint64 { return s.started }
+
+// Opened returns Elapsed when tracing started: 0, unless Options.Started is set.
+func (s *Session) Opened() time.Duration { return time.Duration(s.opened - s.started) }
+
+// sinceOpened returns the time since tracing started.
+func (s *Session) sinceOpened() time.Duration { return s.Elapsed() - s.Opened() }
 
 // Close detaches everything. The processes go on.
 func (s *Session) Close() error {

@@ -131,8 +131,8 @@ func TestRead(t *testing.T) {
 	})
 
 	t.Run("too many rows", func(t *testing.T) {
-		r := &firstLines{r: strings.NewReader("a\nb\nc\n"), left: 2}
-		if data, err := io.ReadAll(r); string(data) != "a\nb\n" || err != nil || r.left != 0 {
+		r := &rows.FirstLines{R: strings.NewReader("a\nb\nc\n"), Left: 2}
+		if data, err := io.ReadAll(r); string(data) != "a\nb\n" || err != nil || r.Left != 0 {
 			t.Errorf("%q, %v", data, err)
 		}
 		var all bytes.Buffer

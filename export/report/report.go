@@ -121,13 +121,13 @@ func (t *Trace) note(err error) {
 }
 
 func (t *Trace) readRows(r io.Reader) (err error) {
-	bounded := &firstLines{r: r, left: maxTimelineRows + 1} // with the header
+	bounded := &rows.FirstLines{R: r, Left: maxTimelineRows + 1} // with the header
 	t.Rows, err = rows.ReadTimeline(bounded)
 	if err != nil && len(t.Rows) > 0 {
 		return fmt.Errorf("%w (the rows before are shown)", err)
 	}
 
-	if err == nil && bounded.left == 0 {
+	if err == nil && bounded.Left == 0 {
 		err = fmt.Errorf("only the first %d rows are shown", maxTimelineRows)
 	}
 
@@ -140,7 +140,7 @@ func (t *Trace) readOwn(dir *folder.Folder) error {
 	pid := int64(t.Summary.Process.PID)
 	var own []growth.ProcessSample
 	err := dir.ReadFile(folder.ProcessesFile, func(r io.Reader) (err error) {
-		own, err = rows.ReadProcesses(&firstLines{r: r, left: maxProcessRows + 1},
+		own, err = rows.ReadProcesses(&rows.FirstLines{R: r, Left: maxProcessRows + 1},
 			func(p *growth.ProcessSample) bool { return p.PID == pid })
 		return err
 	})
@@ -171,31 +171,6 @@ func severalTraced(s *summary.Summary) bool {
 		}
 	}
 	return traced > 1
-}
-
-// A firstLines reader ends after that many lines.
-type firstLines struct {
-	r    io.Reader
-	left int
-}
-
-// Read reads what is left of these lines.
-func (f *firstLines) Read(buf []byte) (int, error) {
-	if f.left == 0 {
-		return 0, io.EOF
-	}
-
-	n, err := f.r.Read(buf)
-	for i, c := range buf[:n] {
-		if c != '\n' {
-			continue
-		}
-		if f.left--; f.left == 0 {
-			return i + 1, nil
-		}
-	}
-
-	return n, err
 }
 
 func (t *Trace) readGrowth(r io.Reader) (err error) {

@@ -33,7 +33,7 @@ func setupOf(s *summary.Summary) []fact {
 		}
 	}
 
-	return []fact{
+	facts := []fact{
 		{"allocscope", s.Version, ""},
 		{"Kernel", s.Kernel, s.Architecture},
 		{"Sampling", words.Sampling(s.IntervalBytes), ""},
@@ -45,6 +45,13 @@ func setupOf(s *summary.Summary) []fact {
 		},
 		{"Program", s.Process.Executable, ""},
 	}
+	if c := s.ContinuedFrom; c != nil {
+		facts = append(facts, fact{
+			"Continues", c.Folder, "after a gap of " + units.Seconds(c.GapS) + "; stacks count from " +
+				units.Seconds(c.BeganS),
+		})
+	}
+	return facts
 }
 
 // pprofCommandsOf are commands for the folder of the report.
@@ -71,7 +78,7 @@ func probingOf(s *summary.Summary) []phaseBand {
 		return bands
 	}
 
-	mode, from := s.Overhead.Mode, 0.0
+	mode, from := s.Overhead.Mode, s.BeganS()
 	if len(s.Overhead.Changes) > 0 {
 		mode = summary.HeapFull
 	}

@@ -18,7 +18,7 @@ import (
 
 // timelineOf is the chart over time; nil if there are fewer than two rows.
 func timelineOf(s *summary.Summary, rows []growth.Row) *timelineData {
-	rows = increasing(thinned(rows))
+	rows = withGaps(increasing(thinned(rows)), s.Gaps)
 	if len(rows) < 2 {
 		return nil
 	}

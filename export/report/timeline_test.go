@@ -46,6 +46,21 @@ func TestTimeline(t *testing.T) {
 		}
 	})
 
+	t.Run("gap", func(t *testing.T) {
+		s := leakingSummary()
+		s.Gaps = []summary.Gap{{FromS: 100, ToS: 201}, {FromS: -1e15, ToS: 1e15}, {FromS: 301, ToS: 400}}
+		rows := timelineRows(300)
+		d := timelineOf(&s, append(rows[:101:101], rows[201:]...))
+		if d.TimeS[100] != 100 || d.TimeS[101] != 150.5 || d.TimeS[102] != 201 || len(d.TimeS) != 202 {
+			t.Fatalf("times %v around the gap, %d in all", d.TimeS[100:103], len(d.TimeS))
+		}
+		for _, key := range []string{"rss", "tree", "workers", "tensors"} {
+			if values := curveOf(t, d, key); values[101] != nil || values[100] == nil || values[102] == nil {
+				t.Errorf("%s leads over the gap", key)
+			}
+		}
+	})
+
 	t.Run("process without a tree", func(t *testing.T) {
 		s := leakingSummary()
 		d := timelineOf(&s, gpuRows(10, func(int, *growth.Sample) {}))

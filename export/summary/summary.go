@@ -35,7 +35,7 @@ type Summary struct {
 	CommandLine []string `json:"command_line"`
 	// Started is when the trace began, in the form of RFC 3339. All other times count from it.
 	Started time.Time `json:"started"`
-	// DurationS is the length of the trace in seconds.
+	// DurationS is the length of the trace in seconds, that of the traces that it continues included.
 	DurationS float64 `json:"duration_s"`
 	// Ended is why the trace ended, one of the constants Ended….
 	Ended string `json:"ended"`
@@ -48,6 +48,14 @@ type Summary struct {
 	Process Process `json:"process"`
 	// Asked is the PID that the user named; absent where that is the main process.
 	Asked int `json:"asked_pid,omitempty"`
+	// Target identifies the process that the user named, so that a later trace can continue this
+	// one; absent in folders of older versions.
+	Target *Target `json:"target,omitempty"`
+	// ContinuedFrom is the trace that this one continues; absent where it continues none.
+	ContinuedFrom *Continued `json:"continued_from,omitempty"`
+	// Gaps are the times between continued traces, in which nothing was sampled; absent where there
+	// are none.
+	Gaps []Gap `json:"gaps,omitempty"`
 	// Processes of the tree that are no workers, in the order of their appearance. Workers are in
 	// Groups, by role.
 	Processes []TreeProcess `json:"processes"`
@@ -132,6 +140,8 @@ const (
 	EndedDuration  = "duration"
 	EndedInterrupt = "interrupt"
 	EndedExit      = "target-exited"
+	// EndedSettled: with --until-settled, the verdict has settled.
+	EndedSettled = "settled"
 	// EndedOutOfMemory: the kernel has killed the process for want of memory.
 	EndedOutOfMemory = "out-of-memory"
 )

@@ -13,6 +13,8 @@ type TreeProcess struct {
 	Role    growth.Role `json:"role"`
 	Rank    *int        `json:"rank,omitempty"`
 	Command string      `json:"command"`
+	// StartTicks is Target.StartTicks of this process; absent in folders of older versions.
+	StartTicks int64 `json:"start_ticks,omitempty"`
 	// Traced: with all sources. Other processes are only in the timeline.
 	Traced bool `json:"traced"`
 	// FirstS and LastS are when it was first and last seen.

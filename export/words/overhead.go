@@ -45,14 +45,14 @@ const maxExcess = 1.1
 
 // ownCPU is the CPU time of allocscope itself.
 func ownCPU(s *summary.Summary) string {
-	o := s.Overhead
-	if !(s.DurationS > 0) {
+	o, seconds := s.Overhead, s.DurationS-s.BeganS()
+	if !(seconds > 0) {
 		return ""
 	}
 
-	text := fmt.Sprintf("; allocscope itself uses %.3f of a core", o.OwnS/s.DurationS)
+	text := fmt.Sprintf("; allocscope itself uses %.3f of a core", o.OwnS/seconds)
 	if o.OwnLimitS > 0 && o.OwnS > maxExcess*o.OwnLimitS {
-		text += fmt.Sprintf(" (above its limit of %.3f)", o.OwnLimitS/s.DurationS)
+		text += fmt.Sprintf(" (above its limit of %.3f)", o.OwnLimitS/seconds)
 	}
 	if n := o.LeftOutSnapshots; n > 0 {
 		text += ", with " + units.Plural(n, "snapshot", "snapshots") + " left out to save CPU time"
@@ -131,7 +131,7 @@ func HeapProbed(s *summary.Summary) string {
 	}
 
 	text := fmt.Sprintf("in %s, %s of %s", units.Plural(o.Bursts, "burst", "bursts"),
-		units.ShortSeconds(o.OpenS), units.ShortSeconds(s.DurationS))
+		units.ShortSeconds(o.OpenS), units.ShortSeconds(s.DurationS-s.BeganS()))
 	switch o.Mode {
 	case summary.HeapFull:
 		text += ", all the time in the end"

@@ -251,6 +251,8 @@ func End(ended string) string {
 	switch ended {
 	case summary.EndedDuration:
 		return "completed"
+	case summary.EndedSettled:
+		return "settled"
 	case summary.EndedInterrupt:
 		return "interrupted"
 	case summary.EndedExit:

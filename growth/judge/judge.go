@@ -240,7 +240,7 @@ func (c Case) StackWindow(v verdict.Verdict, snapshots []*growth.Snapshot) trend
 		}
 	}
 	if c.Warmup != 0 && c.Warmup < w.To {
-		w.From = c.Warmup
+		w.From = max(c.Warmup, c.Process.From) // it may be that of an earlier trace
 	}
 	if settled := last.Heap.Settled(); settled < w.To {
 		w.From = max(w.From, settled)

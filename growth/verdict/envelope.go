@@ -58,7 +58,7 @@ func (e envelope) end() float64    { return e.x[len(e.x)-1] }
 func (e envelope) length() float64 { return e.end() - e.start() }
 
 // bucketBounds returns the indices at which the buckets of a series begin, and its length. Buckets
-// have equal time, or one moment each where there are few samples.
+// have equal time without gaps, or one moment each where there are few samples.
 func bucketBounds(x []float64) []int {
 	n := len(x)
 	if n < minSamplesForBuckets {
@@ -72,14 +72,40 @@ func bucketBounds(x []float64) []int {
 	}
 
 	buckets := min(96, max(24, n/10))
-	width := (x[n-1] - x[0]) / float64(buckets)
+	at := withoutGaps(x, buckets)
+	width := (at[n-1] - at[0]) / float64(buckets)
 	bounds := make([]int, buckets+1)
 	for k := 1; k < buckets; k++ {
-		bounds[k] = sort.SearchFloat64s(x, x[0]+float64(k)*width)
+		bounds[k] = sort.SearchFloat64s(at, at[0]+float64(k)*width)
 	}
 	bounds[buckets] = n
 
 	return bounds
+}
+
+// withoutGaps returns X as if each gap were one bucket long, where gaps take half of the series or
+// more. A gap is a distance of more than minGapBuckets of so many buckets: it would leave most
+// buckets empty, and the samples to a few.
+func withoutGaps(x []float64, buckets int) []float64 {
+	const minGapBuckets, maxPasses = 5, 8
+	for range maxPasses { // where a long one is closed, shorter ones show
+		length := x[len(x)-1] - x[0]
+		width := length / float64(buckets)
+		closed := make([]float64, len(x))
+		for i := 1; i < len(x); i++ {
+			distance := x[i] - x[i-1]
+			if distance > minGapBuckets*width {
+				distance = width
+			}
+			closed[i] = closed[i-1] + distance
+		}
+
+		if closed[len(x)-1] > length/2 {
+			return x
+		}
+		x = closed
+	}
+	return x
 }
 
 // bucketLows returns the tenth percentile of each bucket, or its minimum if it has few samples. It
@@ -111,6 +137,9 @@ func opening(low []float64, half int) []float64 {
 	eroded := make([]float64, len(low))
 	for k := range low {
 		eroded[k] = slices.Min(around(low, k))
+		if math.IsInf(low[k], 1) { // its neighbours, on the edge of a gap, may be spikes alone
+			eroded[k] = math.Inf(-1)
+		}
 	}
 
 	opened := make([]float64, len(low))

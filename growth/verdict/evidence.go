@@ -10,6 +10,8 @@ import (
 const (
 	// growthConfidence is the one-sided confidence at which growth is proven.
 	growthConfidence = 0.995
+	// minGap is a gap between points of an envelope, as a multiple of their usual distance.
+	minGap = 5
 	// minSegmentShare is the shortest last segment, as a share of the growth before it.
 	minSegmentShare = 0.5
 )
@@ -44,7 +46,7 @@ func gatherEvidence(s Series, setting Setting, criteria Criteria, c segmentation
 	e.isGrowing = isProven && rise > 4*step && risesInThirds(base)
 	e.isSlowing = e.isGrowing && e.slowsDown()
 	e.isPastWarmup = e.isOldEnough() && e.length >= e.minLeakLength() &&
-		!e.segments.isRefill && !isStaircase(base.y, rise, step)
+		!e.segments.isRefill && !isStaircase(base, rise, step)
 
 	return e
 }
@@ -73,10 +75,20 @@ func risesInThirds(e envelope) bool {
 // isStaircase is true where jumps make up most of the rise, and few of them are in the second half.
 // The running maximum of a process that does not leak looks like that: it sets ln 2 = 0.7 records
 // in the second half of a series, however long.
-func isStaircase(y []float64, rise, step float64) bool {
-	jumps := make([]float64, len(y)-1)
+//
+// Over a gap in the series, the typical rate explains a larger difference, which is no jump.
+func isStaircase(e envelope, rise, step float64) bool {
+	jumps, distances, rates := make([]float64, len(e.y)-1), make([]float64, len(e.y)-1),
+		make([]float64, len(e.y)-1)
 	for i := range jumps {
-		jumps[i] = y[i+1] - y[i]
+		jumps[i], distances[i] = e.y[i+1]-e.y[i], e.x[i+1]-e.x[i]
+		rates[i] = jumps[i] / distances[i]
+	}
+	usual, rate := median(distances), median(rates)
+	for i, distance := range distances {
+		if distance > minGap*usual {
+			jumps[i] -= rate * (distance - usual)
+		}
 	}
 	typical := median(jumps)
 	deviations := make([]float64, len(jumps))

@@ -25,6 +25,9 @@ func (l *Rechecks) Due(elapsed float64) bool {
 	return true
 }
 
+// Next is the length from which the next check is due.
+func (l *Rechecks) Next() float64 { return l.next }
+
 // Add counts a verdict. It returns true once, when enough checks in a row have found a leak.
 func (l *Rechecks) Add(v Verdict) (alarm bool) {
 	if v.Class != ClassLeak {

@@ -102,6 +102,9 @@ type Stat struct {
 	// Start is the time from the machine's boot to the start of the process. execve(2) keeps it.
 	Start time.Duration
 
+	// StartTicks is Start as the kernel has it, in ticks of 10 ms.
+	StartTicks int64
+
 	// Image identifies the program that the process executes now. A fork keeps its parent's image
 	// until it executes a program of its own.
 	Image Image
@@ -171,6 +174,7 @@ func parseStat(raw []byte) (Stat, error) {
 		MinorFaults: number(fields[statMinFlt]),
 		MajorFaults: number(fields[statMajFlt]),
 		Start:       time.Duration(start) * tick,
+		StartTicks:  start,
 		Image: Image{
 			code:  number(fields[statStartCode]),
 			stack: number(fields[statStartStack]),
@@ -187,6 +191,16 @@ func (s Stat) Age() time.Duration {
 		return 0 // cannot happen: the clock always exists
 	}
 	return max(0, time.Duration(now.Nano())-s.Start)
+}
+
+// BootID returns the random number that the kernel draws at each boot
+// (https://docs.kernel.org/admin-guide/sysctl/kernel.html#random).
+func BootID() (string, error) {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read the boot ID: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
 }
 
 // IsExiting reports whether the process has exited or has no program any more (Image.IsZero).

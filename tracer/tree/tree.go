@@ -255,7 +255,8 @@ func hasExited(err error) bool {
 func (t *Tree) add(p *process.Process, stat process.Stat, elapsed time.Duration) *Member {
 	m := &Member{Process: p, parent: t.byPID[stat.Parent]}
 	m.Info = growth.Process{
-		PID: p.PID, Parent: stat.Parent, Born: elapsed - stat.Age(), Rank: growth.Unknown,
+		PID: p.PID, Parent: stat.Parent, Born: elapsed - stat.Age(), Start: stat.StartTicks,
+		Rank: growth.Unknown,
 	}
 	m.describe(stat)
 	m.classify()

@@ -89,7 +89,7 @@ func TestStatusWriter(t *testing.T) {
 
 func testPlainStatus(t *testing.T) {
 	var out bytes.Buffer
-	s := NewStatusLine(New(&out), 5*time.Minute)
+	s := NewStatusLine(New(&out))
 	cost := 0.019
 	overhead := &summary.Overhead{Slowdown: &cost, Limit: 0.03, Mode: summary.HeapBursts, Bursts: 3}
 
@@ -101,7 +101,7 @@ func testPlainStatus(t *testing.T) {
 	for second := range 25 {
 		sample := growth.Sample{Elapsed: time.Duration(second) * time.Second, RSS: 1 << 30}
 		s.Show(Progress{
-			Sample: sample, Latest: snapshot, Overhead: overhead,
+			Sample: sample, Latest: snapshot, Overhead: overhead, End: 5 * time.Minute,
 			Events: tracer.Events{Allocations: uint64(second) * 1500, Frees: uint64(second) * 500},
 			Losses: []growth.Loss{
 				{Count: 2}, {Count: 5}, {Kind: growth.LossSiteStacks, Count: 9},
@@ -121,7 +121,7 @@ func testPlainStatus(t *testing.T) {
 
 func testNoSnapshot(t *testing.T) {
 	var out bytes.Buffer
-	s := NewStatusLine(New(&out), 0)
+	s := NewStatusLine(New(&out))
 	s.Show(Progress{Sample: growth.Sample{Elapsed: 10 * time.Second, RSS: 5 << 20}})
 	if want := "10s  RSS 5.00 MiB  0 events/s  drops 0\n"; out.String() != want {
 		t.Errorf("prints %q, want %q", out.String(), want)

@@ -23,6 +23,10 @@ type Progress struct {
 	Events   tracer.Events
 	Losses   []growth.Loss
 	Overhead *summary.Overhead // nil: unknown
+	// End of the trace, by the clock of Sample.Elapsed; 0: until Ctrl-C. UntilSettled: it ends when
+	// the verdict is settled, and then at the latest.
+	End          time.Duration
+	UntilSettled bool
 }
 
 // TotalLosses returns the sum of all losses, and what the largest of them is; "" without any. A call
@@ -62,7 +66,6 @@ func (r *EventRate) Update(elapsed time.Duration, events tracer.Events) float64 
 // line every plainPeriod elsewhere. It implements trace.Display.
 type StatusLine struct {
 	to        *Console
-	duration  time.Duration // 0: until Ctrl-C
 	lastPlain time.Duration
 	rate      EventRate
 
@@ -70,10 +73,8 @@ type StatusLine struct {
 	Quiet bool
 }
 
-// NewStatusLine returns the status line of a trace of a duration, which is 0 for one without end.
-func NewStatusLine(to *Console, duration time.Duration) *StatusLine {
-	return &StatusLine{to: to, duration: duration}
-}
+// NewStatusLine returns the status line of a trace.
+func NewStatusLine(to *Console) *StatusLine { return &StatusLine{to: to} }
 
 // Show implements trace.Display.
 func (s *StatusLine) Show(p Progress) {
@@ -106,8 +107,8 @@ func (s *StatusLine) fit(line string) string {
 
 func (s *StatusLine) line(p Progress) string {
 	line := units.Duration(p.Sample.Elapsed.Truncate(time.Second))
-	if s.duration != 0 {
-		line += " of " + units.Duration(s.duration)
+	if p.End != 0 {
+		line += words.OfTrace(p.End, p.UntilSettled)
 	}
 
 	line += "  RSS " + units.Bytes(float64(p.Sample.RSS))

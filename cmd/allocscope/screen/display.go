@@ -20,6 +20,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/mark"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -31,7 +32,7 @@ func NewDisplay(
 	stderr *console.Console,
 	out io.Writer,
 ) trace.Display {
-	line := console.NewStatusLine(stderr, time.Duration(r.Options().Duration))
+	line := console.NewStatusLine(stderr)
 	line.Quiet = r.Options().Quiet
 	terminal, ok := out.(*os.File)
 	if !ok || !stderr.IsTerminal() || !wantsScreen(r.Options(), terminal) {
@@ -115,7 +116,7 @@ func openDisplay(
 	}
 
 	screen, err := Open(keys, out, r.Options().Color, Actions{
-		Mark: d.mark, Interrupt: interrupt,
+		Mark: d.mark, Extend: d.extend, Interrupt: interrupt,
 	})
 	if err != nil {
 		_ = keys.Close()
@@ -141,6 +142,14 @@ func interrupt() { _ = unix.Kill(os.Getpid(), unix.SIGINT) } // cannot fail
 func (d *display) mark(text string, at time.Time) {
 	if text = mark.Text(text); text != "" && !d.recorder.AddMark(text, at) {
 		slog.Warn("the mark was dropped: there have been too many")
+	}
+}
+
+// extend makes a trace with an end go on longer.
+func (d *display) extend() {
+	d.recorder.Extend()
+	if end := d.recorder.End(); end != 0 {
+		slog.Info(words.Extended(end))
 	}
 }
 
@@ -207,7 +216,8 @@ func (d *display) state(progress console.Progress) *State {
 
 	s := &State{
 		Command: about.Command, PID: about.PID, Processes: int(latest.Tree.Processes),
-		Traced: r.TracedNow(), Elapsed: elapsed, Duration: time.Duration(r.Options().Duration),
+		Traced: r.TracedNow(), Elapsed: elapsed, Duration: r.End(),
+		Extension: r.Extension(), UntilSettled: progress.UntilSettled,
 
 		Verdict: p.verdict, JudgedAt: p.judgedAt, Suspect: p.suspect, Diagnosis: p.diagnosis,
 		Since: p.compared.since, Warm: p.compared.warm, Stacks: p.compared.stacks,
@@ -219,7 +229,7 @@ func (d *display) state(progress console.Progress) *State {
 
 	if process != nil && len(process.Timeline) > 0 {
 		s.RSS = process.Timeline[len(process.Timeline)-1].RSS
-		s.Steps = recentSteps(process.Timeline)
+		s.Steps = recentSteps(process.Timeline, r.Began())
 		d.follow(process)
 		s.GPU = d.gpu(process)
 	}
@@ -255,15 +265,15 @@ func (d *display) add(s growth.Sample) {
 	}
 }
 
-// recentSteps returns the training steps a second over the last minute; negative: no steps were
-// seen.
-func recentSteps(timeline growth.Timeline) float64 {
+// recentSteps returns the training steps a second over the last minute of a trace that began at a
+// time; negative: no steps were seen.
+func recentSteps(timeline growth.Timeline, began time.Duration) float64 {
 	const samples = 60 // one a second
 
 	last := timeline[len(timeline)-1]
 	for i := max(0, len(timeline)-samples); i < len(timeline)-1; i++ {
 		first := timeline[i]
-		if first.Steps != growth.Unknown && last.Steps > 0 && last.Elapsed > first.Elapsed {
+		if first.Elapsed >= began && first.Steps != growth.Unknown && last.Steps > 0 && last.Elapsed > first.Elapsed {
 			return float64(last.Steps-first.Steps) / (last.Elapsed - first.Elapsed).Seconds()
 		}
 	}

@@ -58,7 +58,7 @@ type comparison struct {
 func newPreview(r *trace.Recorder) *preview {
 	first := time.Duration(float64(firstJudgement) / r.Options().Speed)
 	return &preview{
-		recorder: r, judgedAt: first, limiter: duty.Limiter{Share: previewCPUShare},
+		recorder: r, judgedAt: r.Began() + first, limiter: duty.Limiter{Share: previewCPUShare},
 		rechecks: verdict.NewRechecks(verdict.Criteria{MinPlateauLength: first.Seconds()}),
 	}
 }
@@ -71,7 +71,7 @@ func (p *preview) judge() {
 	}
 
 	elapsed := p.recorder.Elapsed()
-	if !p.rechecks.Due(elapsed.Seconds()) {
+	if !p.rechecks.Due((elapsed - p.recorder.Began()).Seconds()) {
 		return
 	}
 

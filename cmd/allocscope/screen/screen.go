@@ -174,6 +174,8 @@ func (s *Screen) Close() error {
 type Actions struct {
 	// Mark adds a mark at the moment when its key was pressed.
 	Mark func(text string, at time.Time)
+	// Extend makes a trace with an end go on longer.
+	Extend func()
 	// Interrupt is Ctrl-C.
 	Interrupt func()
 }
@@ -248,6 +250,10 @@ func (m *model) press(key tea.KeyPressMsg) {
 		}
 	case name == "m":
 		m.ui.Writing, m.ui.Draft, m.ui.Help, m.markAt = true, "", false, time.Now()
+	case name == "e":
+		if m.state != nil && m.state.Extension > 0 && !m.ui.Leaving {
+			m.actions.Extend()
+		}
 	case name == "s":
 		m.ui.Order, m.ui.Scroll = m.ui.Order.next(), 0
 	case name == "g":

@@ -27,6 +27,7 @@ func TestModel(t *testing.T) {
 	t.Run("mark", testMark)
 	t.Run("long mark", testLongMark)
 	t.Run("quit", testQuit)
+	t.Run("extend", testExtend)
 	t.Run("scroll", testScroll)
 	t.Run("help", testHelp)
 	t.Run("log", testLog)
@@ -237,12 +238,14 @@ type spied struct {
 	model
 	marks      *[]string
 	interrupts *int
+	extended   *int
 }
 
 func watched() spied {
-	s := spied{marks: new([]string), interrupts: new(int)}
+	s := spied{marks: new([]string), interrupts: new(int), extended: new(int)}
 	s.actions = Actions{
 		Mark:      func(text string, _ time.Time) { *s.marks = append(*s.marks, text) },
+		Extend:    func() { *s.extended++ },
 		Interrupt: func() { *s.interrupts++ },
 	}
 
@@ -274,6 +277,27 @@ func testLongMark(t *testing.T) {
 	pressed(next.(model), "enter")
 	if len(*s.marks) != 1 || len((*s.marks)[0]) != maxDraftBytes {
 		t.Errorf("marks %q", *s.marks)
+	}
+}
+
+// e makes a trace with an end longer, each time that it is pressed.
+func testExtend(t *testing.T) {
+	s := watched()
+	pressed(s.model, "e")
+	if *s.extended != 0 {
+		t.Error("a trace without an end was extended")
+	}
+	if strings.Contains(s.View().Content, "more") {
+		t.Error("the key is shown")
+	}
+
+	state := leaking()
+	state.Extension = 5 * time.Minute
+	next, _ := s.Update(stateMsg{state})
+	mustShow(t, next.View().Content, "e 5m more", "of 5m")
+	pressed(next.(model), "e", "e", "q", "e")
+	if *s.extended != 2 {
+		t.Errorf("extended %d times, want 2: not while it ends", *s.extended)
 	}
 }
 

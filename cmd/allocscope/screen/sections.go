@@ -51,7 +51,7 @@ func hasRoom(s *State, clock, more string, width int) bool {
 func clockText(s *State, width int) string {
 	clock := units.Duration(s.Elapsed.Truncate(time.Second))
 	if s.Duration > 0 {
-		clock += " of " + units.Duration(s.Duration)
+		clock += words.OfTrace(s.Duration, s.UntilSettled)
 		if progressWidth := min(width/8, maxProgressWidth); progressWidth >= minProgressWidth {
 			share := float64(s.Elapsed) / float64(s.Duration)
 			progress := left(bar(share, progressWidth), progressWidth)
@@ -348,7 +348,11 @@ func footerLine(s *State, ui UIState, width int) string {
 		return key("?", "back") + key("q", "quit and write")
 	}
 
-	keys := key("q", "quit and write") + key("m", "mark") + key("s", "sort: "+ui.Order.String())
+	keys := key("q", "quit and write") + key("m", "mark")
+	if s.Extension > 0 {
+		keys += key("e", units.Duration(s.Extension)+" more")
+	}
+	keys += key("s", "sort: "+ui.Order.String())
 	if s.GPU != nil {
 		keys += key("g", map[bool]string{false: "GPU", true: "host"}[ui.ShowGPU])
 	}

@@ -20,7 +20,11 @@ type State struct {
 	// Processes of its tree, and how many of them are traced.
 	Processes, Traced int
 	// Elapsed is the time since tracing started, Duration that of the whole trace; 0: until Ctrl-C.
+	// UntilSettled: it ends when the verdict is settled, and then at the latest.
 	Elapsed, Duration time.Duration
+	UntilSettled      bool
+	// Extension is by how much a key makes the trace longer; 0: it has no end.
+	Extension time.Duration
 	// RSS of the process in bytes, and its curve so far; RSS is negative where it is unknown.
 	RSS   int64
 	Curve Curve

@@ -23,6 +23,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/target"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
@@ -44,6 +45,8 @@ type Options struct {
 	NoChildren    bool
 	Limit         flagvalue.Size     // of memory, that allocscope cannot see; none: none
 	Duration      flagvalue.Duration // 0: until Ctrl-C
+	UntilSettled  flagvalue.Duration // the longest trace; 0: it ends after Duration
+	Continue      string             // folder of an earlier trace of the process; empty: none
 	Warmup        flagvalue.Duration // 0: detected
 	Tolerable     flagvalue.Rate
 	FailOn        flagvalue.FailOn
@@ -148,7 +151,8 @@ const environmentHelp = `  Every flag can be set by a variable: ALLOCSCOPE_OVERH
 // groupFlags arranges the help: what most people need first, flags for experts last.
 func groupFlags(command *cobra.Command) {
 	set := command.Flags()
-	cli.Group(set, "Target", "pid", "name", "no-children", "duration")
+	cli.Group(set, "Target", "pid", "name", "no-children")
+	cli.Group(set, "Length", "duration", "until-settled", "continue")
 	cli.Group(set, "Verdict", "warmup", "tolerable", "limit", "fail-on", "marks")
 	cli.Group(set, "Cost", "overhead")
 	cli.Group(set, "Output", "output", "force", "details", "verbose", "json", "no-tui")
@@ -188,6 +192,13 @@ func (o *Options) addTargetFlags(command *cobra.Command) {
 	set.BoolVar(&o.NoChildren, "no-children", false,
 		"trace this process alone, not what it launches")
 	set.VarP(&o.Duration, "duration", "d", "how long to trace: 300, 5m (default until Ctrl-C)")
+	set.Var(&o.UntilSettled, "until-settled", "trace on after --duration (default 5m) until the "+
+		"verdict is settled, this long at most: --until-settled=2h; without =MAX 1h. A leak of a "+
+		"process that is younger than an hour takes more than an hour")
+	set.Lookup("until-settled").NoOptDefVal = defaultUntilSettled
+	set.StringVar(&o.Continue, "continue", "",
+		"folder of an earlier trace of the same process: the verdict is on both, and --duration is "+
+			"that of the new trace")
 }
 
 // addVerdictFlags defines the flags of the judgement.
@@ -272,8 +283,11 @@ func (o *Options) check() error {
 	switch {
 	case len(o.Sources) == 0:
 		return fmt.Errorf("--sources names none (there are %s)", strings.Join(known, ", "))
-	case o.Duration != 0 && o.Warmup >= o.Duration:
+	case o.Continue == "" && o.Duration != 0 && o.Warmup >= o.Duration:
 		return fmt.Errorf("--warmup %s is not before the end of the trace at %s", &o.Warmup,
+			&o.Duration)
+	case o.UntilSettled != 0 && o.UntilSettled <= o.Duration:
+		return fmt.Errorf("--until-settled %s is not longer than --duration %s", &o.UntilSettled,
 			&o.Duration)
 	case o.MaxLive < 1 || o.MaxLive > 1<<30:
 		return fmt.Errorf("--max-live %d is not between 1 and %d", o.MaxLive, 1<<30)
@@ -297,21 +311,28 @@ func (o *Options) samplePeriod() time.Duration {
 	return max(100*time.Millisecond, time.Duration(float64(time.Second)/o.Speed))
 }
 
-func (o *Options) sessionOptions() tracer.Options {
+func (o *Options) sessionOptions(earlier *earlierTrace) tracer.Options {
 	return tracer.Options{
 		PID: o.PID, Children: !o.NoChildren, StepSymbol: o.StepSymbol, Sources: o.Sources,
 		Interval: uint64(o.Interval), Overhead: o.Overhead.Share(),
 		OwnFloor: o.OwnFloor,
 		Duration: time.Duration(o.Duration), MaxLive: o.MaxLive,
-		NativeFrames: o.Native == NativeAll,
+		NativeFrames: o.Native == NativeAll, Started: earlier.started(),
 	}
 }
 
 // Run traces until the context ends, the process exits or the duration has passed. The error has its
 // exit status where the verdict is to be a failure, or the trace was refused before its start.
 func Run(ctx context.Context, options Options, env Environment) (err error) {
+	if options.UntilSettled != 0 && options.Duration == 0 {
+		options.Duration = flagvalue.Duration(defaultDuration)
+	}
 	if err := options.check(); err != nil {
 		return exit.Usage(err)
+	}
+	earlier, err := options.readEarlier()
+	if err != nil {
+		return exit.Refuse(err)
 	}
 	if err := volunteerForOOM(); err != nil {
 		slog.Warn(err.Error())
@@ -320,7 +341,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	limitMemory(userLimit)
 	defer limitHeapAtStartup()()
 
-	session, err := tracer.Open(ctx, options.sessionOptions())
+	session, err := tracer.Open(ctx, options.sessionOptions(earlier))
 	if errors.Is(err, context.Canceled) {
 		slog.Warn("interrupted before tracing started: nothing is written")
 		return options.FailOn.Check(flagvalue.Outcome{
@@ -331,6 +352,9 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		return exit.Refuse(err)
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
+	if err := earlier.checkProgram(session.Process); err != nil {
+		return exit.Refuse(err)
+	}
 	notes := options.logSession(session)
 	options.logBudget()
 
@@ -350,9 +374,15 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		PID: session.Process.PID, Command: session.Process.Command(),
 		Executable: session.Process.Executable, Arguments: session.Process.Arguments,
 	}
-	r, err := newRecorder(session, asked, marks, dir, options)
+	r, err := newRecorder(session, asked, marks, dir, options, earlier)
 	if err != nil {
 		return err
+	}
+	if stat, err := session.Process.Stat(); err == nil {
+		r.startTicks = stat.StartTicks
+	}
+	if c := r.continuedFrom(); c != nil {
+		slog.Info(words.Continues(c))
 	}
 
 	r.env, r.userMemoryLimit, r.notes = env, userLimit, notes

@@ -43,6 +43,8 @@ type days struct {
 }
 
 func (d *days) Elapsed() time.Duration { return time.Since(d.started) }
+func (d *days) Started() uint64        { return 1 }
+func (d *days) Opened() time.Duration  { return 0 }
 
 // Follow marks the epochs.
 func (d *days) Follow() []tracer.Change {
@@ -154,7 +156,7 @@ func (d *days) record(t *testing.T, dir *folder.Folder) *Recorder {
 	t.Helper()
 	d.started, d.marks = time.Now(), mark.NewReceiver()
 	defer d.marks.Close()
-	r, err := newRecorder(d, summary.Process{PID: 1}, d.marks, dir, Options{PID: 1, Speed: 1})
+	r, err := newRecorder(d, summary.Process{PID: 1}, d.marks, dir, Options{PID: 1, Speed: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +262,7 @@ func TestThinnedRows(t *testing.T) {
 	dir, path := createFolder(t)
 	d := &days{length: time.Hour, started: time.Now().Add(-time.Minute), marks: mark.NewReceiver()}
 	defer d.marks.Close()
-	r, err := newRecorder(d, summary.Process{PID: 1}, d.marks, dir, Options{PID: 1, Speed: 1})
+	r, err := newRecorder(d, summary.Process{PID: 1}, d.marks, dir, Options{PID: 1, Speed: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

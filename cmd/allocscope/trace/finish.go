@@ -36,7 +36,7 @@ func (p SnapshotPair) Elapsed() time.Duration { return p.End.Elapsed - p.Start.E
 // its memory, so that the last snapshot of its life is the end. What was left at its exit is the
 // end only where there is no snapshot after the first.
 func (r *Recorder) PairOf(v ProcessVerdict) SnapshotPair {
-	start, end := &growth.Snapshot{}, r.exitSnapshot // nothing was alive before the first snapshot
+	start, end := &growth.Snapshot{Elapsed: r.began}, r.exitSnapshot // nothing was alive before the first snapshot
 	own := r.snapshotsOf(v.Process)
 	if n := len(own); n > 1 || n == 1 && end == nil {
 		end = own[n-1]
@@ -113,8 +113,8 @@ func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 
 	trend.Label(grown, trends)
 
-	r.writeFile(folder.WarmupFile, r.profileWriter(pair.Start.AllHoldings(), 0, pair.Start))
-	r.writeFile(folder.PlateauFile, r.profileWriter(pair.End.AllHoldings(), 0, pair.End))
+	r.writeFile(folder.WarmupFile, r.profileWriter(pair.Start.AllHoldings(), r.began, pair.Start))
+	r.writeFile(folder.PlateauFile, r.profileWriter(pair.End.AllHoldings(), r.began, pair.End))
 	grownEverywhere := slices.Concat(grown, grownOnGPUs(pair, gpus))
 	r.writeFile(folder.GrowthFile, r.profileWriter(grownEverywhere, pair.Start.Elapsed, pair.End))
 

@@ -236,7 +236,7 @@ func testGPUStreak(t *testing.T) {
 	}
 
 	all := r.judge()
-	r.recheckGPUs(all)
+	r.recheckGPUs(r.judgeGPUs(all))
 	judged = r.judgeGPUs(all)
 	r.requireGPUStreak(judged)
 	if judged[0].Class != verdict.ClassLeak {

@@ -25,7 +25,7 @@ type ProcessVerdict struct {
 // criteria of the judgement: stricter where a trace is judged periodically.
 func (r *Recorder) criteria() verdict.Criteria {
 	c := verdict.InSeconds().Faster(r.options.Speed)
-	if r.options.Duration == 0 {
+	if r.options.isRechecked() {
 		return c.Repeated()
 	}
 	return c
@@ -96,23 +96,31 @@ func mainVerdict(all []ProcessVerdict) ProcessVerdict {
 	return worst
 }
 
-// recheck judges a trace without a duration where that is due.
+// recheck judges a trace without a fixed end where that is due.
 func (r *Recorder) recheck() {
-	if r.rechecks == nil || !r.rechecks.Due(r.session.Elapsed().Seconds()) {
+	if r.rechecks == nil || !r.rechecks.Due((r.session.Elapsed() - r.began).Seconds()) {
 		return
 	}
 	all := r.judge()
 	r.raiseAlarm(mainVerdict(all))
-	r.recheckGPUs(all)
+	gpus := r.judgeGPUs(all)
+	r.recheckGPUs(gpus)
+	if r.options.UntilSettled != 0 {
+		r.settle(mainVerdict(all), gpus)
+	}
 }
 
 // Unconfirmed returns the class of a verdict while the trace runs: a leak is suspected until enough
 // checks agree.
 func (r *Recorder) Unconfirmed(class verdict.Class) verdict.Class {
-	if r.rechecks == nil || class != verdict.ClassLeak {
+	return unconfirmed(class, r.rechecks)
+}
+
+func unconfirmed(class verdict.Class, checks *verdict.Rechecks) verdict.Class {
+	if checks == nil || class != verdict.ClassLeak {
 		return class
 	}
-	if agree, of := r.rechecks.Streak(); agree < of {
+	if agree, of := checks.Streak(); agree < of {
 		return verdict.ClassSuspected
 	}
 	return class
@@ -200,8 +208,8 @@ func worstGPU(all []gpuVerdict) *gpuVerdict {
 }
 
 // recheckGPUs raises the alarm when enough checks have found a leak of GPU memory.
-func (r *Recorder) recheckGPUs(all []ProcessVerdict) {
-	worst := worstGPU(r.judgeGPUs(all))
+func (r *Recorder) recheckGPUs(all []gpuVerdict) {
+	worst := worstGPU(all)
 	if worst == nil || !r.gpuRechecks.Add(worst.Verdict) {
 		return
 	}

@@ -7,12 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/mark"
 	"github.com/allocscope/allocscope/export/folder"
-	"github.com/allocscope/allocscope/export/rows"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
@@ -77,6 +77,9 @@ type session interface {
 	UsesGPU() bool
 	Done() <-chan struct{}
 	Err() error
+	// Started and Opened are those of *tracer.Session.
+	Started() uint64
+	Opened() time.Duration
 }
 
 // Recorder keeps what a trace yields while it runs.
@@ -85,10 +88,16 @@ type Recorder struct {
 	options Options
 	session session
 	asked   summary.Process // of --pid
-	folder  *folder.Folder
-	display Display
-	marks   *mark.Receiver
-	started time.Time
+	// startTicks is growth.Process.Start of asked; 0: unknown.
+	startTicks int64
+	folder     *folder.Folder
+	display    Display
+	marks      *mark.Receiver
+	started    time.Time     // when Elapsed was 0
+	began      time.Duration // Elapsed when tracing began: 0, unless it continues an earlier trace
+	// end is Elapsed when the trace ends, at the latest; 0: without end. Extend moves it.
+	end     atomic.Int64
+	earlier *earlierTrace // nil: it continues none
 
 	history    growth.History
 	rows       *rowFiles
@@ -112,6 +121,7 @@ type Recorder struct {
 	rechecks    *verdict.Rechecks // nil: judged once, at the end
 	gpuRechecks *verdict.Rechecks // of GPU memory, at the same times
 	warnedClass verdict.Class     // of the last check; empty: the limit was far
+	settled     bool              // with --until-settled: nothing more is to be learned
 
 	headline      string   // the verdict in a sentence; empty until the end
 	gpuHeadlines  []string // the same of GPU memory, for the comments of profiles
@@ -135,25 +145,33 @@ func defaultSnapshotPeriod(duration time.Duration) time.Duration {
 
 func newRecorder(
 	of session, asked summary.Process, marks *mark.Receiver, dir *folder.Folder, options Options,
+	earlier *earlierTrace,
 ) (*Recorder, error) {
 	r := &Recorder{
-		session: of, asked: asked, marks: marks, folder: dir, options: options, started: time.Now(),
+		session: of, asked: asked, marks: marks, folder: dir, options: options, earlier: earlier,
+		started: time.Now().Add(-of.Elapsed()), began: of.Opened(),
 		snapshotPeriod: time.Duration(options.SnapshotEvery),
 		costs:          duty.Limiter{Burst: snapshotBurst},
 		spikes:         newSpikeWatcher(),
+	}
+	r.setEnd()
+	if earlier != nil {
+		r.history = earlier.history
 	}
 
 	if r.snapshotPeriod == 0 {
 		r.snapshotPeriod = defaultSnapshotPeriod(time.Duration(options.Duration))
 	}
-	if options.Duration == 0 {
-		r.rechecks = verdict.NewRechecks(r.criteria())
-		r.gpuRechecks = verdict.NewRechecks(r.criteria())
+	if options.isRechecked() {
+		r.rechecks = verdict.NewRechecks(r.firstCheck())
+		r.gpuRechecks = verdict.NewRechecks(r.firstCheck())
 	}
 
 	var err error
-	r.rows, err = openRows(dir)
-	return r, err
+	if r.rows, err = openRows(dir); err != nil {
+		return nil, err
+	}
+	return r, r.rows.writeEarlier(&r.history)
 }
 
 // Replay returns a recorder of what has been recorded before, for benchmarks and tests of displays.
@@ -161,6 +179,7 @@ func Replay(
 	of session, options Options, history growth.History, snapshots ...*growth.Snapshot,
 ) *Recorder {
 	r := &Recorder{session: of, options: options, history: history}
+	r.setEnd()
 	for i, s := range snapshots {
 		r.snapshots = append(r.snapshots, numberedSnapshot{s, i})
 	}
@@ -173,8 +192,11 @@ func (r *Recorder) Options() *Options { return &r.options }
 // History returns the samples so far.
 func (r *Recorder) History() *growth.History { return &r.history }
 
-// Elapsed returns the time since tracing started.
+// Elapsed returns the time since tracing started, or since the first of the traces that it continues.
 func (r *Recorder) Elapsed() time.Duration { return r.session.Elapsed() }
+
+// Began returns Elapsed when tracing began: 0, unless it continues an earlier trace.
+func (r *Recorder) Began() time.Duration { return r.began }
 
 // AddMark adds a mark. It returns false if there have been too many.
 func (r *Recorder) AddMark(text string, at time.Time) bool { return r.marks.Add(text, at) }
@@ -212,7 +234,7 @@ func (r *Recorder) record(ctx context.Context) (ended string, err error) {
 		case <-ctx.Done():
 		case <-r.session.Done():
 		case <-wait.C:
-			if r.options.Duration == 0 || r.session.Elapsed() < time.Duration(r.options.Duration) {
+			if !r.settled && (r.End() == 0 || r.session.Elapsed() < r.End()) {
 				continue
 			}
 		}
@@ -233,6 +255,8 @@ func (r *Recorder) endReason(ctx context.Context) string {
 		return summary.EndedExit
 	case ctx.Err() != nil:
 		return summary.EndedInterrupt
+	case r.settled:
+		return summary.EndedSettled
 	}
 	return summary.EndedDuration
 }
@@ -278,7 +302,7 @@ func (r *Recorder) postpone(cost time.Duration, o overhead.Overhead) {
 	r.costs.Accrue(now)
 	r.costs.Spend(cost)
 	planned := r.nextSnapshotTime()
-	r.notBefore = o.Elapsed + min(r.costs.Rest(now), maxStretch*r.snapshotPeriod)
+	r.notBefore = r.began + o.Elapsed + min(r.costs.Rest(now), maxStretch*r.snapshotPeriod)
 	r.leftOut += int((r.nextSnapshotTime() - planned) / r.snapshotPeriod)
 }
 
@@ -302,8 +326,11 @@ func (r *Recorder) untilNextDue() time.Duration {
 	elapsed := r.session.Elapsed()
 	next := min(r.nextSnapshotTime()-elapsed, r.options.samplePeriod()-time.Since(r.lastSample))
 
-	if r.options.Duration != 0 {
-		next = min(next, time.Duration(r.options.Duration)-elapsed)
+	if end := r.End(); end != 0 {
+		next = min(next, end-elapsed)
+	}
+	if r.settled {
+		next = 0
 	}
 
 	if baseline, planned := r.plannedBaseline(); planned && !r.baselineTaken {
@@ -328,6 +355,7 @@ func (r *Recorder) sample(isLast bool) {
 	}
 	r.noteOnce(tree.System.CgroupHidden && r.options.Limit.Bytes == 0, words.LimitHidden())
 	r.noteOnce(r.session.UsesGPU(), words.GPUExperimental())
+	r.earlier.addSteps(tree)
 
 	row := r.history.Add(tree)
 	r.spikes.addSample(&r.history, r.session)
@@ -340,7 +368,7 @@ func (r *Recorder) sample(isLast bool) {
 	if err == nil {
 		r.display.Show(console.Progress{
 			Sample: row.Sample, Latest: r.Latest(), Events: events, Losses: losses,
-			Overhead: overhead,
+			Overhead: overhead, End: r.End(), UntilSettled: r.options.UntilSettled != 0,
 		})
 	}
 }
@@ -421,9 +449,10 @@ func (r *Recorder) takeSnapshot() error {
 	n := numberedSnapshot{snapshot, r.nextFile}
 	r.nextFile++
 	r.snapshots = append(r.snapshots, n)
-	r.writeFile(folder.SnapshotFile(n.file), r.profileWriter(snapshot.AllHoldings(), 0, snapshot))
+	r.writeFile(folder.SnapshotFile(n.file), r.profileWriter(snapshot.AllHoldings(), r.began, snapshot))
 
-	if r.options.Duration == 0 && len(r.snapshots) >= maxSnapshots {
+	isOpenEnded := r.options.Duration == 0 || r.options.SnapshotEvery == 0 // or it was extended
+	if isOpenEnded && len(r.snapshots) >= maxSnapshots {
 		r.thinSnapshots()
 	}
 	r.boundHoldings()
@@ -502,87 +531,4 @@ func (r *Recorder) noteWriteError(err error) {
 		slog.Error(err.Error())
 	}
 	r.writeErrors = append(r.writeErrors, err)
-}
-
-// rowFiles are the files that grow with the trace: timeline.csv, processes.csv, and gpus.csv where
-// there are GPUs.
-type rowFiles struct {
-	folder    *folder.Folder
-	files     []io.Closer
-	timeline  *rows.Writer[growth.Row]
-	processes *rows.Writer[growth.ProcessSample]
-	gpus      *rows.Writer[rows.GPURow] // nil: no GPU was seen yet
-	failed    bool                      // nothing more is written after the first error
-}
-
-func openRows(dir *folder.Folder) (f *rowFiles, err error) {
-	f = &rowFiles{folder: dir}
-	timeline, err := dir.Append(folder.TimelineFile)
-	if err != nil {
-		return nil, err
-	}
-
-	f.files = append(f.files, timeline)
-
-	processes, err := dir.Append(folder.ProcessesFile)
-	if err == nil {
-		f.files = append(f.files, processes)
-		if f.timeline, err = rows.NewTimelineWriter(timeline); err == nil {
-			f.processes, err = rows.NewProcessesWriter(processes)
-		}
-	}
-
-	if err != nil { // empty files would keep --force from replacing the folder
-		return nil, errors.Join(err, f.close(), dir.Remove(folder.TimelineFile),
-			dir.Remove(folder.ProcessesFile))
-	}
-
-	return f, nil
-}
-
-// write writes the row of a sample of the tree, and those of its processes and GPUs.
-func (f *rowFiles) write(row growth.Row, tree growth.TreeSample) error {
-	if f.failed {
-		return nil
-	}
-
-	err := f.timeline.Write(row)
-	if err == nil {
-		err = f.processes.Write(tree.Processes...)
-	}
-
-	if err == nil {
-		err = f.writeGPUs(rows.GPURowsOf(tree))
-	}
-
-	f.failed = err != nil
-	return err
-}
-
-// writeGPUs opens gpus.csv when the first GPU is seen.
-func (f *rowFiles) writeGPUs(all []rows.GPURow) error {
-	if len(all) == 0 {
-		return nil
-	}
-
-	if f.gpus == nil {
-		file, err := f.folder.Append(folder.GPUsFile)
-		if err != nil {
-			return err
-		}
-		f.files = append(f.files, file)
-		if f.gpus, err = rows.NewGPUsWriter(file); err != nil {
-			return err
-		}
-	}
-
-	return f.gpus.Write(all...)
-}
-
-func (f *rowFiles) close() error {
-	var errs []error
-	for _, file := range f.files {
-		errs = append(errs, file.Close())
-	}
-	return errors.Join(errs...)
 }

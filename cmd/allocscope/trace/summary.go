@@ -38,8 +38,9 @@ func (r *Recorder) summarize(
 		Version: r.env.Version, CommandLine: os.Args, Started: r.started,
 		DurationS: summary.Seconds(r.session.Elapsed()), Ended: ended,
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
-		Notes: r.notes, Process: r.ProcessOf(main.Process), Processes: r.processes(all), Groups: r.groups(),
-		Related: r.related,
+		Notes: r.notes, Process: r.ProcessOf(main.Process), Processes: r.processes(all),
+		Groups: r.groups(), Related: r.related, Target: r.target(),
+		ContinuedFrom: r.continuedFrom(), Gaps: r.gaps(),
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),
 		BaselineS: &baseline, RSS: sizesOf(main.Process, scanned),
@@ -144,7 +145,7 @@ func (r *Recorder) processes(all []ProcessVerdict) []summary.TreeProcess {
 		}
 
 		p := summary.TreeProcess{
-			PID: t.PID, Parent: t.Parent, Role: t.Role, Command: t.Command, Traced: t.Traced,
+			PID: t.PID, StartTicks: t.Start, Parent: t.Parent, Role: t.Role, Command: t.Command, Traced: t.Traced,
 			FirstS: summary.Seconds(t.First), LastS: summary.Seconds(t.Last),
 			StartBytes: summary.Known(t.Timeline.RSSAt(t.First)),
 			EndBytes:   summary.Known(t.Timeline.RSSAt(t.Last)),

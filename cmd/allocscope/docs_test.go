@@ -139,8 +139,7 @@ func runScript(t *testing.T, script string) {
 	}
 
 	// Root needs no sudo, and the system's python3 has Pillow.
-	prelude := "sudo() { \"$@\"; }\npython3() { exec /usr/bin/python3 \"$@\"; }\n" +
-		"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
+	prelude := "sudo() { \"$@\"; }\npython3() { exec /usr/bin/python3 \"$@\"; }\n"
 	bash := exec.CommandContext(t.Context(), "bash", "-c", prelude+script)
 	bash.Dir = folder
 	bash.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))

@@ -181,12 +181,15 @@ var (
 	background = regexp.MustCompile(`(?m)^(.* )&$`)
 )
 
+// prelude ends the script at the first command that fails, and with it what it has started.
+const prelude = "set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
+
 // Script returns a shell script of snippets, in their order, which ends at the first command that
 // fails. PID is replaced by that of the last program in the background, and the durations of traces
 // by a short one.
 func Script(snippets []Snippet, short string) string {
 	var script strings.Builder
-	script.WriteString("set -eu\n")
+	script.WriteString(prelude)
 	for _, s := range snippets {
 		code := duration.ReplaceAllString(Today(s.Code), "$1 "+short)
 		code = pid.ReplaceAllString(code, "$1$$PID$2")

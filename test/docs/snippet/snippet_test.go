@@ -54,13 +54,13 @@ func TestScript(t *testing.T) {
 	t.Run("variables stay", func(t *testing.T) {
 		const code = "PID=$(pgrep x)\nsudo allocscope doctor --pid \"$PID\"\n"
 		got := Script([]Snippet{{Path: "a.md", Line: 1, Code: code}}, "8s")
-		if want := "set -eu\necho '== a.md:1' >&2\n" + code; got != want {
+		if want := prelude + "echo '== a.md:1' >&2\n" + code; got != want {
 			t.Errorf("got:\n%s\nwant:\n%s", got, want)
 		}
 	})
 
 	got := Script(Page{"a.md", page}.Snippets()[:1], "8s")
-	want := "set -eu\necho '== a.md:7' >&2\npython3 train.py &\nPID=$!\nsleep 2\n" +
+	want := prelude + "echo '== a.md:7' >&2\npython3 train.py &\nPID=$!\nsleep 2\n" +
 		"sudo allocscope trace --pid $PID \\\n--duration 8s -o before   # ten minutes\n"
 	if got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)

@@ -26,9 +26,6 @@ var (
 	pagePath = regexp.MustCompile(`(?:^|[^\w/.-])((?:\.\./)*docs/[\w/-]+\.md)\b`)
 )
 
-// pendingPages are being written. Delete this, and its use, when they are there.
-var pendingPages = []string{"docs/causes.md", "docs/troubleshooting.md", "docs/faq.md"}
-
 // linkFaults returns a line for each link of a page to a file of the project, or to a heading in
 // one, that is not there, and for each page that code names and that is not there.
 func linkFaults(folder string, sources []source) (faults []string, err error) {
@@ -53,9 +50,6 @@ func linkFaults(folder string, sources []source) (faults []string, err error) {
 				name = path.Join(path.Dir(s.path), name)
 			}
 
-			if slices.Contains(pendingPages, name) {
-				continue
-			}
 			if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
 				faults = append(faults, fmt.Sprintf("%s:%d: there is no %s", s.path, target.line, name))
 				continue

@@ -191,7 +191,7 @@ func Script(snippets []Snippet, short string) string {
 	var script strings.Builder
 	script.WriteString(prelude)
 	for _, s := range snippets {
-		code := duration.ReplaceAllString(Today(s.Code), "$1 "+short)
+		code := duration.ReplaceAllString(s.Code, "$1 "+short)
 		code = pid.ReplaceAllString(code, "$1$$PID$2")
 		code = background.ReplaceAllString(code, "$1&\nPID=$$!\nsleep 2")
 		fmt.Fprintf(&script, "echo '== %s:%d' >&2\n%s", s.Path, s.Line, code)

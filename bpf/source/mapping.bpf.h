@@ -29,6 +29,8 @@
 
 #define ADDRESS_BITS 56 /* of user space, at most */
 
+#define BRK_PERIOD_NS 100000 /* between two events of a thread, at least */
+
 /* Stack between the entry of malloc and the mmap that it calls, in bytes. */
 #define ALLOCATOR_STACK_BYTES 4096
 
@@ -214,10 +216,14 @@ static __always_inline void on_mremap(struct thread *thread, struct pt_regs *reg
 static __always_inline void on_brk(struct thread *thread, struct pt_regs *regs, __u32 tgid,
 				   __u64 end)
 {
+	__u64 now = bpf_ktime_get_ns();
 	struct event *event;
 
 	if (SYSCALL_ARG1(regs) != end)
 		return;
+	if (now - thread->brk_time < BRK_PERIOD_NS) /* the next event has the growth */
+		return;
+	thread->brk_time = now;
 
 	event = begin_event(thread, EVENT_BRK, tgid);
 	event->start = end;

@@ -7,6 +7,7 @@ SECONDS, in objects by WAY: "large" is one, "small" are of 256 KiB, from the hea
 "spike BYTES" to standard output each time, and "done" before SIGTERM ends it.
 """
 
+import ctypes
 import os
 import signal
 import sys
@@ -57,6 +58,7 @@ def main():
         time.sleep(0.001)
         if time.monotonic() >= due:
             validate(seconds, mib, way)
+            ctypes.CDLL(None).malloc_trim(0)  # a small object at the top would keep all below it
             due += every
 
 

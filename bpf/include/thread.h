@@ -51,6 +51,7 @@ struct thread {
 	__u64 malloc_return;
 	struct recent_mapping mapping; /* scratch of source mapping */
 	__u64 file_start;              /* of the last mapping of a file among the recent ones */
+	__u64 brk_time;                /* ns, CLOCK_MONOTONIC, of the last EVENT_BRK */
 };
 
 /* Scratch space is per task: a uprobe program can be preempted and migrate between two helper

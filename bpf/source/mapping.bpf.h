@@ -29,6 +29,8 @@
 
 #define ADDRESS_BITS 56 /* of user space, at most */
 
+#define BRK_PERIOD_NS 100000 /* between two events of a thread, at least */
+
 /* Stack between the entry of malloc and the mmap that it calls, in bytes. */
 #define ALLOCATOR_STACK_BYTES 4096
 
@@ -209,15 +211,19 @@ static __always_inline void on_mremap(struct thread *thread, struct pt_regs *reg
 }
 
 /* At the exit of a brk that has moved the program break, and is no query. Only the allocator moves
- * it, whose objects have stacks of their own where they are probed. Otherwise that of the call shows
- * who makes the main heap grow. */
+ * it, whose objects have stacks of their own where they are probed. Otherwise that of the call
+ * shows who makes the main heap grow. */
 static __always_inline void on_brk(struct thread *thread, struct pt_regs *regs, __u32 tgid,
 				   __u64 end)
 {
+	__u64 now = bpf_ktime_get_ns();
 	struct event *event;
 
 	if (SYSCALL_ARG1(regs) != end)
 		return;
+	if (now - thread->brk_time < BRK_PERIOD_NS) /* the next event has the growth */
+		return;
+	thread->brk_time = now;
 
 	event = begin_event(thread, EVENT_BRK, tgid);
 	event->start = end;
@@ -304,9 +310,9 @@ static __always_inline void exit_madvise(struct pt_regs *regs, __u32 tgid, __s64
 	on_madvise(regs, tgid, flags);
 }
 
-/* At the exit of mmap, mremap, madvise and brk. One program serves them all: the verifier needs long for
- * each program that walks stacks. It takes the arguments from the registers, which the system call
- * leaves as they are. */
+/* At the exit of mmap, mremap, madvise and brk. One program serves them all: the verifier needs
+ * long for each program that walks stacks. It takes the arguments from the registers, which the
+ * system call leaves as they are. */
 SEC("tracepoint")
 int exit_mapping(struct syscall_exit *ctx)
 {

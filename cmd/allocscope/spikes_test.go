@@ -66,7 +66,7 @@ func mustNameSpikes(t *testing.T, dir, mark string, printed []string) {
 	s := readSummary(t, dir)
 	m := s.SpikeMemory
 	if !m.IsCaptured() || m.Captured.Suspect == nil {
-		t.Fatalf("spikes %+v", m)
+		t.Fatalf("spikes %+v of\n%s", m, readFile(t, dir, folder.TimelineFile))
 	}
 	if m.Count < 2 || m.Count > len(printed) {
 		t.Errorf("%d spikes, the program printed %q", m.Count, printed)

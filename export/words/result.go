@@ -79,6 +79,9 @@ func ResultOf(s *summary.Summary, place Place) Result {
 		Subject: fmt.Sprintf("%s (PID %s), traced %s", commandText(s.Process), pidText(s),
 			clockText(s.DurationS)),
 	}
+	if c := s.ContinuedFrom; c != nil {
+		r.Subject += " with a gap of " + clockText(c.GapS)
+	}
 	r.add(LabelWho, whoLines(s))
 	r.add(LabelWhere, whereLines(s))
 	r.add(LabelHowFast, fastLines(s))

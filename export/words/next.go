@@ -124,6 +124,9 @@ func stableSteps(s *summary.Summary, place Place) []string {
 	if s.Class == verdict.ClassSpikyPlateau {
 		steps[0] = "no leak to fix; to lower the peaks, see what runs in them: validation, checkpoints"
 	}
+	if spikeSuspect(s) != nil {
+		steps[0] = "no leak to fix; to lower the peaks, hold less at once at that line"
+	}
 	if s.WhyCode == verdict.ReasonPageCache {
 		steps[0] = causeSteps[diagnosis.PageCache]
 	}

@@ -230,7 +230,11 @@ func fastLines(s *summary.Summary) []string {
 		s.Class != verdict.ClassWrongProcess {
 		pace += fmt.Sprintf("; RSS %s -> %s", units.Bytes(float64(*start)), units.Bytes(float64(*end)))
 	}
-	return []string{pace, joined(limitText(s), spikesOf(s))}
+	line := joined(limitText(s), spikesOf(s))
+	if grows(s) && len(line) > ResultWidth-labelWidth {
+		line = limitText(s)
+	}
+	return []string{pace, line}
 }
 
 // minSpikeShare is the height of spikes, as a share of the level, that is worth a word beside growth.
@@ -245,6 +249,8 @@ func spikesOf(s *summary.Summary) string {
 		return spikesLine(s.Verdict)
 	case grows(s) && s.Spikes.HeightBytes < minSpikeShare**s.LevelBytes:
 		return ""
+	case grows(s):
+		return "peaks of +" + units.Bytes(s.Spikes.HeightBytes)
 	}
 	text := spikesLine(s.Verdict)
 	if m := s.SpikeMemory; m != nil && m.PeriodS != nil {

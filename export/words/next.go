@@ -193,7 +193,7 @@ func (p Place) diff() string {
 	if p.Dir == "" {
 		return ""
 	}
-	return binary + "diff " + ShellQuote(p.Dir) + " AFTER   # when you have traced the fix"
+	return binary + "diff " + ShellQuote(p.Dir) + " AFTER   # AFTER: the folder of a trace of the fix"
 }
 
 // Shares from which on something incomplete is worth a note.
@@ -229,8 +229,8 @@ func noteLines(s *summary.Summary) []string {
 		say(g.Verdict.Grows() && g.RateBytesPerMin != nil, "%s", Group(g))
 	}
 	for _, o := range s.Related {
-		say(true, "PID %d (%s) of the same job is not traced: it grew by %s", o.PID, o.Command,
-			units.Bytes(float64(o.GrowthBytes)))
+		say(true, "PID %d (%s) of the same job is not traced and grew by %s: trace it too", o.PID,
+			o.Command, units.Bytes(float64(o.GrowthBytes)))
 	}
 	notes = append(notes, undecidedNote(s)...)
 	for _, g := range s.GPUMemory {

@@ -225,16 +225,28 @@ func clockText(seconds float64) string {
 
 // fastLines are the rate, and when the limit is met.
 func fastLines(s *summary.Summary) []string {
-	pace := Pace(s.Verdict)
-	if start, end := s.RSS.StartBytes, s.RSS.EndBytes; start != nil && end != nil &&
-		s.Class != verdict.ClassWrongProcess {
-		pace += fmt.Sprintf("; RSS %s -> %s", units.Bytes(float64(*start)), units.Bytes(float64(*end)))
+	const room = ResultWidth - labelWidth
+	pace, line := joined(Pace(s.Verdict), rssText(s)), joined(limitText(s), spikesOf(s))
+	if len(pace) > room {
+		pace = Pace(s.Verdict)
 	}
-	line := joined(limitText(s), spikesOf(s))
-	if grows(s) && len(line) > ResultWidth-labelWidth {
+	if grows(s) && len(line) > room {
 		line = limitText(s)
 	}
 	return []string{pace, line}
+}
+
+// rssText is the RSS at the start and the end: "RSS 306 -> 394 MiB".
+func rssText(s *summary.Summary) string {
+	if s.RSS.StartBytes == nil || s.RSS.EndBytes == nil || s.Class == verdict.ClassWrongProcess {
+		return ""
+	}
+	start, end := units.Bytes(float64(*s.RSS.StartBytes)), units.Bytes(float64(*s.RSS.EndBytes))
+	number, unit, _ := strings.Cut(start, " ")
+	if strings.HasSuffix(end, " "+unit) {
+		start = number
+	}
+	return "RSS " + start + " -> " + end
 }
 
 // minSpikeShare is the height of spikes, as a share of the level, that is worth a word beside growth.

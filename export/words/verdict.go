@@ -134,7 +134,7 @@ func since(v summary.Verdict) string {
 		text = " since " + units.Point(*from, v.InSteps())
 	}
 	if slices.ContainsFunc(v.Phases, isWarmup) {
-		text += ", after a warm-up"
+		text += " after a warm-up"
 	}
 	if restart != nil {
 		text += ", after a restart at " + units.Point(*restart, v.InSteps())

@@ -33,7 +33,7 @@ func Component(name string) string {
 
 // causeTexts are what grows, by its cause. %s is the component.
 var causeTexts = map[diagnosis.Cause]string{
-	diagnosis.HeapLeak:      "CPU heap memory that %s allocates and does not free",
+	diagnosis.HeapLeak:      "CPU heap memory that %s allocates and has not freed",
 	diagnosis.PythonObjects: "small Python objects that are kept",
 	diagnosis.Fragmentation: "malloc keeps memory that the program has freed",
 	diagnosis.MmapGrowth:    "memory that is mapped besides malloc, by %s",
@@ -61,7 +61,10 @@ func whoLines(s *summary.Summary) []string {
 	if c := spikeSuspect(s); c != nil {
 		return []string{"in spikes only: " + allocatesIn(*c, "a spike")}
 	}
-	if !grows(s) {
+	switch {
+	case s.Class == verdict.ClassPlateau, s.Class == verdict.ClassSpikyPlateau:
+		return []string{"nothing grows: there is no line to look at"}
+	case !grows(s):
 		return nil
 	}
 
@@ -361,7 +364,7 @@ func accountLine(s *summary.Summary) string {
 const allShare = 0.95
 
 var confidenceTexts = map[diagnosis.Confidence]string{
-	diagnosis.High: "sure", diagnosis.Medium: "likely", diagnosis.Low: "uncertain",
+	diagnosis.High: "sure", diagnosis.Medium: "an estimate", diagnosis.Low: "uncertain",
 }
 
 // minRestShare is the share of the growth without a cause that is worth a word.

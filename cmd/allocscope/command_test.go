@@ -80,7 +80,10 @@ func (o *output) String() string {
 func allocscope(t *testing.T, arguments ...string) *exec.Cmd {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	if arguments[0] == "trace" && !slices.Contains(arguments, "--json") {
+	noDetails := func(flag string) bool {
+		return slices.Contains([]string{"--json", "--quiet", "-q", "--help"}, flag)
+	}
+	if arguments[0] == "trace" && !slices.ContainsFunc(arguments, noDetails) {
 		arguments = append(arguments, "--details") // the tests compare the numbers behind the result
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), guard)

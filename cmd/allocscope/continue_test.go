@@ -160,7 +160,7 @@ func testNotContinued(t *testing.T) {
 			[]string{"does not say when its process started"},
 		},
 		"another program": {
-			target.PID(), strings.Replace(text, s.Process.Executable, "/bin/other", 1), timeline,
+			target.PID(), strings.ReplaceAll(text, s.Process.Executable, "/bin/other"), timeline,
 			[]string{"executes " + s.Process.Executable + " now"},
 		},
 		"no summary":         {target.PID(), "", timeline, []string{"has no summary.json"}},
@@ -192,7 +192,7 @@ func testNotContinued(t *testing.T) {
 
 	t.Run("its own folder", func(t *testing.T) {
 		c := begin(t, allocscope(t, traceArguments(target.PID(), good, "--force", "--continue", good)...))
-		c.mustEnd(1)
+		c.mustEnd(2)
 		mustSay(t, "stderr", c.stderr.String(), "--output names the same folder")
 		if readFile(t, good, folder.SummaryFile) != text {
 			t.Error("the summary has changed")

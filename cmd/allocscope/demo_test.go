@@ -36,7 +36,7 @@ var trainerLine = regexp.MustCompile(`PID ([0-9]+) runs `)
 // trainerOf is the PID of a demo's trainer, once it is traced.
 func trainerOf(t *testing.T, c *command) int {
 	t.Helper()
-	c.awaitLine("tracing ")
+	c.awaitLine("Tracing ")
 	pid, err := strconv.Atoi(trainerLine.FindStringSubmatch(c.stderr.String())[1])
 	if err != nil {
 		t.Fatal(err)

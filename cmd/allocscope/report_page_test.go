@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/page/pagetest"
+	"github.com/allocscope/allocscope/export/words"
 )
 
 // readable is the folder of a trace with its report, and a browser to read it with.
@@ -92,14 +93,13 @@ const chartsDrawn = "document.querySelector('#timeline-chart canvas') && " +
 	"document.querySelector('#flame-chart svg g')"
 
 func checkViews(t *testing.T, report readable) {
-	class := string(readSummary(t, report.folder).Class)
+	verdict := readSummary(t, report.folder).Verdict
 	for _, view := range views() {
 		t.Run(view.String(), func(t *testing.T) {
 			r := report.open(t, view)
 			r.must(r.Await(chartsDrawn))
-			if got := r.text("#verdict h1"); !strings.HasPrefix(strings.ToLower(got),
-				strings.SplitN(class, "-", 2)[0]) {
-				t.Errorf("the headline %q does not begin with the verdict %s", got, class)
+			if got := r.text("#verdict h1"); got != words.Name(verdict) {
+				t.Errorf("the headline is %q, want %q", got, words.Name(verdict))
 			}
 
 			r.openDetails()

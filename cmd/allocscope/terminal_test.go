@@ -173,7 +173,7 @@ func (m *tmux) mustBeGivenBack(words ...string) {
 // screenCommand is a trace for a shell.
 func screenCommand(pid int, dir string, flags ...string) string {
 	arguments := append([]string{
-		binary, "trace", "--pid", itoa(pid), "--interval", "1",
+		binary, "trace", "--pid", itoa(pid), "--interval", "1", "--details",
 		"--overhead", "off", "--snapshot-every", "1s", "--output", dir,
 	}, flags...)
 	return "env -u SUDO_USER -u SUDO_UID -u SUDO_GID " + strings.Join(arguments, " ")

@@ -87,7 +87,7 @@ func testVerdictLeak(t *testing.T) {
 	}
 
 	mustSay(t, "stdout", out, "LEAK   ", "+57", " MiB/min (95% CI ",
-		"the limit of 104800MB is reached in ", " min\n")
+		"out of memory in ", " min (limit 104800MB)\n")
 
 	out, err = callVerdict(recorded(standingStill), "--fail-on", "suspected")
 	if err != nil {
@@ -115,8 +115,8 @@ func testVerdictSettings(t *testing.T) {
 		class             verdict.Class
 		why               string
 	}{
-		{"nothing", text, "", verdict.ClassLeak, "no plateau ever seen"},
-		{"age", text, "--age 3h", verdict.ClassLeak, "after warm-up"},
+		{"nothing", text, "", verdict.ClassLeak, "without a plateau"},
+		{"age", text, "--age 3h", verdict.ClassLeak, "after the warm-up"},
 		{"first pass is not over", text, "--epoch-end 70m", verdict.ClassGrowing, ""},
 		{"a step in time", steps, "--epoch-end 3700 --step-time 2s", verdict.ClassGrowing, ""},
 		{"long epochs", text, "--cycle 1h", verdict.ClassGrowing, ""},

@@ -59,6 +59,10 @@ func (f *Folder) linkLatest() error {
 	if err != nil {
 		_ = unix.Unlinkat(at, temporary, 0)
 	}
+	if errors.Is(err, unix.EINVAL) {
+		return errors.New("the file system has no rename that replaces nothing, as NFS has none: " +
+			"name the folder where a command takes DIR")
+	}
 	return err
 }
 

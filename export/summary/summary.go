@@ -39,6 +39,9 @@ type Summary struct {
 	DurationS float64 `json:"duration_s"`
 	// Ended is why the trace ended, one of the constants Ended….
 	Ended string `json:"ended"`
+	// TargetEnded: the process was ended after the trace, as that of allocscope demo; absent: it
+	// was not.
+	TargetEnded bool `json:"target_ended,omitempty"`
 	// Verdict on the main process. Its keys are at the top level of the file.
 	Verdict
 	// Notes are what a reader should know of the trace before its numbers, in the order in which

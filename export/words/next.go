@@ -2,6 +2,7 @@ package words
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -53,11 +54,11 @@ func nextLines(s *summary.Summary, place Place) []string {
 		}
 		return []string{place.trace(s.Other.PID, "--duration 5m")}
 	case verdict.ClassTooShort:
-		return []string{place.longer(s)}
+		return []string{place.longer(s, s.Verdict)}
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		return stableSteps(s, place)
 	case verdict.ClassSaturating:
-		return []string{"nothing now; after the warm-up: " + place.longer(s), place.view()}
+		return []string{"nothing now; after the warm-up: " + place.longer(s, s.Verdict), place.view()}
 	}
 
 	step := causeStep(s)
@@ -65,11 +66,11 @@ func nextLines(s *summary.Summary, place Place) []string {
 	case s.WhyCode == verdict.ReasonFragmentation, s.Class == verdict.ClassLeak:
 		return []string{step, place.diff(), place.view()}
 	case s.Class == verdict.ClassSuspected:
-		return []string{step, place.longer(s), place.view()}
+		return []string{step, place.longer(s, s.Verdict), place.view()}
 	case step != "":
-		return []string{place.longer(s), "If it lasts: " + step, place.view()}
+		return []string{place.longer(s, s.Verdict), "If it lasts: " + step, place.view()}
 	}
-	return []string{place.longer(s), fmt.Sprintf(
+	return []string{place.longer(s, s.Verdict), fmt.Sprintf(
 		"%smark --pid %d epoch   # during the trace, when a pass over the data ends", binary,
 		s.Process.PID,
 	), place.view()}
@@ -131,7 +132,7 @@ func stableSteps(s *summary.Summary, place Place) []string {
 		steps[0] = causeSteps[diagnosis.PageCache]
 	}
 	if s.WatchLongerS != nil && *s.WatchLongerS > 0 {
-		steps = append(steps, "optional: "+place.longer(s))
+		steps = append(steps, "optional: "+place.longer(s, s.Verdict))
 	}
 	return steps
 }
@@ -150,17 +151,17 @@ func (p Place) trace(pid int, flags string) string {
 
 // longer is the command that traces for as long as the verdict needs: a trace that goes on from this
 // one, or one of the next run where the process has ended.
-func (p Place) longer(s *summary.Summary) string {
+func (p Place) longer(s *summary.Summary, v summary.Verdict) string {
 	const shortest = 5 * 60
 	seconds := float64(shortest)
-	if s.WatchLongerS != nil {
-		seconds = max(60, min(*s.WatchLongerS, maxLongerSeconds))
+	if v.WatchLongerS != nil {
+		seconds = max(60, min(*v.WatchLongerS, maxLongerSeconds))
 	}
 
 	length := units.Duration(secondsOf(inMinutes(seconds)))
 	pid := askedPID(s)
 	switch {
-	case hasEnded(s), p.Ended:
+	case hasEnded(s):
 		return "trace its next run: " + p.sudo() + "trace PID --duration " + length
 	case p.Dir == "":
 		return p.trace(pid, "--duration "+length)
@@ -178,7 +179,7 @@ func askedPID(s *summary.Summary) int {
 
 // hasEnded reports whether the process has ended.
 func hasEnded(s *summary.Summary) bool {
-	return s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory
+	return s.TargetEnded || s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory
 }
 
 func (p Place) view() string {
@@ -205,7 +206,7 @@ const (
 )
 
 // noteLines are what is missing from the numbers, how much, and the fix; the most serious first.
-func noteLines(s *summary.Summary) []string {
+func noteLines(s *summary.Summary, place Place) []string {
 	var notes []string
 	say := func(applies bool, format string, values ...any) {
 		if applies {
@@ -213,9 +214,9 @@ func noteLines(s *summary.Summary) []string {
 		}
 	}
 
-	say(hasEnded(s), "%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
+	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory, "%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
 	heap := heapFailed(s)
-	say(heap != "", "malloc was not traced (%s). Fix: %sdoctor --pid %d", heap, binary, askedPID(s))
+	say(heap != "", "malloc was not traced (%s). Fix: %sdoctor %d", heap, place.sudo(), askedPID(s))
 	for _, note := range s.Notes {
 		isHidden := note.Code == summary.NoteLimitHidden && s.Class.Grows()
 		isUnnamed := note.Code == summary.NoteAllocator && s.Overhead.InBursts() && grows(s) &&
@@ -234,14 +235,9 @@ func noteLines(s *summary.Summary) []string {
 	}
 	notes = append(notes, undecidedNote(s)...)
 	for _, g := range s.GPUMemory {
-		say(true, "GPU memory (experimental) %s", Headline(g.Verdict))
+		say(gpuInCharge(s) == nil, "GPU memory (experimental) %s", Headline(g.Verdict))
 	}
 
-	const most = 2
-	if n := len(notes) - most; n > 0 {
-		notes = notes[:most]
-		notes[most-1] += fmt.Sprintf("; %s: --details", units.Plural(n, "more note", "more notes"))
-	}
 	return notes
 }
 
@@ -277,16 +273,22 @@ func budgetNote(s *summary.Summary) []string {
 	}
 
 	slowdown := o.Slowdown != nil && *o.Slowdown > maxExcess*o.Limit
-	own := o.OwnLimitS > 0 && o.OwnS > maxExcess*o.OwnLimitS && s.DurationS > 0
+	traced := s.DurationS - s.BeganS()
+	own := o.OwnLimitS > 0 && o.OwnS > maxExcess*o.OwnLimitS && traced > 0
 	switch {
 	case slowdown:
 		return []string{fmt.Sprintf("over budget: the job ran %s slower (%s); the result holds",
 			units.Percent(*o.Slowdown), OverheadLimit(o))}
 	case own:
 		return []string{fmt.Sprintf("over budget: allocscope used %.3f of a core (limit %.3f); the result holds",
-			o.OwnS/s.DurationS, o.OwnLimitS/s.DurationS)}
+			o.OwnS/traced, o.OwnLimitS/traced)}
 	}
 	return nil
+}
+
+// lossesOfSamples are those after which sizes are wrong.
+var lossesOfSamples = []growth.LossKind{
+	growth.LossLiveFull, growth.LossMissedReturn, growth.LossMissedFree,
 }
 
 // lossNotes are the losses that change the result, the largest first.
@@ -294,26 +296,16 @@ func lossNotes(s *summary.Summary) []string {
 	var notes []string
 	for _, l := range s.Losses {
 		switch {
-		case isOneOf(l, growth.LossTruncatedStacks) &&
+		case l.Code == growth.LossTruncatedStacks &&
 			float64(l.Count) > minLostStacks*float64(s.Events.Stacks):
 			notes = append(notes, fmt.Sprintf("%s of the stacks are truncated, their sizes are right",
 				units.WholePercent(min(1, float64(l.Count)/float64(max(1, s.Events.Stacks))))))
-		case isOneOf(l, growth.LossLiveFull, growth.LossMissedReturn, growth.LossMissedFree) &&
+		case slices.Contains(lossesOfSamples, l.Code) &&
 			float64(l.Count) > minLostSamples*float64(s.Events.Samples):
 			notes = append(notes, fmt.Sprintf("incomplete: %d %s", l.Count, l.Reason))
 		}
 	}
 	return notes
-}
-
-// isOneOf reports whether a loss is of one of the kinds, by its text.
-func isOneOf(l summary.Loss, kinds ...growth.LossKind) bool {
-	for _, kind := range kinds {
-		if text := lossTexts[kind]; len(l.Reason) >= len(text) && l.Reason[:len(text)] == text {
-			return true
-		}
-	}
-	return false
 }
 
 // undecidedNote names the largest stack that may be a cache as well as a leak.

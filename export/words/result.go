@@ -64,8 +64,6 @@ type Place struct {
 	Dir string
 	// Sudo is true where root's rights come from sudo.
 	Sudo bool
-	// Ended is true where the process ends with the trace, whatever the summary says.
-	Ended bool
 }
 
 // ResultOf returns the result of a trace. GPU memory takes the place of the RSS where it alone grows.
@@ -74,21 +72,27 @@ func ResultOf(s *summary.Summary, place Place) Result {
 		return gpuResultOf(s, g, place)
 	}
 
-	r := Result{
-		Name: Name(s.Verdict), Class: s.Class,
-		Subject: fmt.Sprintf("%s (PID %s), traced %s", commandText(s.Process), pidText(s),
-			clockText(s.DurationS)),
-	}
-	if c := s.ContinuedFrom; c != nil {
-		r.Subject += " with a gap of " + clockText(c.GapS)
-	}
+	r := Result{Name: Name(s.Verdict), Class: s.Class, Subject: subjectOf(s, pidText(s))}
 	r.add(LabelWho, whoLines(s))
 	r.add(LabelWhere, whereLines(s))
 	r.add(LabelHowFast, fastLines(s))
 	r.add(LabelHowSure, sureLines(s))
 	r.add(LabelDoNext, nextLines(s, place))
-	r.add(LabelNote, noteLines(s))
+	r.add(LabelNote, noteLines(s, place))
 	return r
+}
+
+// subjectOf is the process, and how long it was traced.
+func subjectOf(s *summary.Summary, pid string) string {
+	text := fmt.Sprintf("%s (PID %s), traced %s", commandText(s.Process), pid, clockText(s.DurationS))
+	gaps := 0.0
+	for _, g := range s.Gaps {
+		gaps += g.ToS - g.FromS
+	}
+	if gaps > 0 {
+		text += " with a gap of " + clockText(gaps)
+	}
+	return text
 }
 
 // pidText is the PID of the process, and that of the launcher that the user has named.
@@ -97,7 +101,7 @@ func pidText(s *summary.Summary) string {
 	if s.Asked != 0 && s.Asked != s.Process.PID {
 		text += fmt.Sprintf(", started by %d", s.Asked)
 	}
-	return text
+	return text + ranksText(s)
 }
 
 // VerdictResult returns the result of a series without a trace. limit names the memory limit.
@@ -164,8 +168,14 @@ func (b Block) lines() []string {
 			entry = fmt.Sprintf("%d. %s", i+1, entry)
 		}
 
-		last := maxBlockLines[b.Label] - len(wrapped) - (len(b.Lines) - i - 1)
-		rows := strings.Split(ansi.Wordwrap(entry, width, " "), "\n")
+		last := maxBlockLines[b.Label] - len(wrapped)
+		if last <= 0 {
+			break
+		}
+		if b.Label != LabelNote { // the first note is the most serious: it is shown whole
+			last -= len(b.Lines) - i - 1
+		}
+		rows := strings.Split(ansi.Wrap(entry, width, " "), "\n")
 		switch {
 		case b.Label == LabelDoNext && strings.Contains(entry, binary):
 			rows = []string{entry}

@@ -1,7 +1,7 @@
 package words
 
 import (
-	"fmt"
+	"strconv"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/gpu"
@@ -40,8 +40,7 @@ func gpuInCharge(s *summary.Summary) *summary.GPUMemory {
 func gpuResultOf(s *summary.Summary, g *summary.GPUMemory, place Place) Result {
 	r := Result{
 		Name: "GPU " + Name(g.Verdict) + " (experimental)", Class: g.Class,
-		Subject: fmt.Sprintf("%s (PID %d), traced %s", commandText(s.Process), g.Process,
-			clockText(s.DurationS)),
+		Subject: subjectOf(s, strconv.Itoa(g.Process)),
 	}
 
 	r.add(LabelWho, []string{gpuWho[gpu.Diagnosis(g.Diagnosis)]})
@@ -50,17 +49,22 @@ func gpuResultOf(s *summary.Summary, g *summary.GPUMemory, place Place) Result {
 	}
 
 	pace := Pace(g.Verdict) + " (" + CurveText(g.Judged) + ")"
-	r.add(LabelHowFast, []string{pace, LimitLine(g.Verdict, AtGPULimit)})
+	limit := LimitLine(g.Verdict, AtGPULimit)
+	if hasEnded(s) {
+		limit = ""
+	}
+	r.add(LabelHowFast, []string{pace, limit})
 	r.add(LabelHowSure, []string{
 		Certainty(g.Verdict)[0],
 		"experimental: compared with PyTorch on stubs, not yet on a GPU",
 	})
-	r.add(LabelDoNext, []string{gpuSteps[gpu.Diagnosis(g.Diagnosis)], place.longer(s), place.view()})
+	r.add(LabelDoNext, []string{gpuSteps[gpu.Diagnosis(g.Diagnosis)], place.longer(s, g.Verdict), place.view()})
 
 	var notes []string
 	if unknown := GPUCountUnknown(*g); unknown != "" {
 		notes = append(notes, unknown)
 	}
+	notes = append(notes, noteLines(s, place)...)
 	r.add(LabelNote, append(notes, "RSS is a matter of its own: "+Headline(s.Verdict)))
 	return r
 }

@@ -30,6 +30,11 @@ func TestResultOf(t *testing.T) {
 			result := ResultOf(s, Place{Dir: "allocscope-" + name, Sudo: true})
 			mustFit(t, result)
 			lines := result.Lines(nil)
+			for _, line := range lines {
+				if strings.HasSuffix(line, "...") {
+					t.Errorf("is cut: %s", line)
+				}
+			}
 			mustBeGolden(t, filepath.Join("results", name+".txt"), strings.Join(lines, "\n")+"\n")
 		})
 	}
@@ -84,6 +89,29 @@ func TestLongResult(t *testing.T) {
 	} {
 		s.Class, s.Why = class, long
 		mustFit(t, ResultOf(s, Place{Dir: "dir"}))
+	}
+
+	s.Class, s.Suspects = verdict.ClassLeak, s.Suspects[:1]
+	s.Suspects[0].Function, s.Suspects[0].Callers = strings.Repeat("f", 4096), nil
+	s.Suspects[0].Path = nil
+	mustFit(t, ResultOf(s, Place{Dir: "dir"}))
+}
+
+// What the kernel takes back is no cause of a leak, and growth that the user accepts is some.
+func TestMisleading(t *testing.T) {
+	s := readSummary(t, "testdata/results/two.json")
+	s.Class = verdict.ClassLeak
+	s.Diagnoses = []summary.Diagnosis{
+		{Process: s.Process.PID, Cause: diagnosis.PageCache, Share: 0.75},
+		{Process: s.Process.PID, Cause: diagnosis.HeapLeak, Share: 0.25},
+	}
+	if next := ResultOf(s, Place{}).Block(LabelDoNext); strings.Contains(next[0], "nothing") {
+		t.Errorf("a leak beside mapped files: %q", next)
+	}
+
+	s.Class, s.WhyCode = verdict.ClassPlateau, verdict.ReasonTolerated
+	if who := ResultOf(s, Place{}).Block(LabelWho); who != nil {
+		t.Errorf("tolerated growth: %q", who)
 	}
 }
 

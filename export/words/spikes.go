@@ -48,7 +48,7 @@ func Spikes(m *summary.SpikeMemory) string {
 func SpikeSnapshots(m *summary.SpikeMemory) string {
 	c := m.Captured
 	if c == nil {
-		return "No snapshot lies in a spike: they are shorter than a second, or came too early."
+		return "No snapshot lies in a spike: it was too short or too early, or the budget had no room for one."
 	}
 
 	around := "not at " + units.Seconds(c.BeforeS)

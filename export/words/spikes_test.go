@@ -39,7 +39,7 @@ func TestSpikes(t *testing.T) {
 		{
 			&summary.SpikeMemory{Count: 2, PeakBytes: 50 << 20}, "",
 			"2 spikes of RSS, at most 50.0 MiB above the level before.",
-			"No snapshot lies in a spike: they are shorter than a second, or came too early.",
+			"No snapshot lies in a spike: it was too short or too early, or the budget had no room for one.",
 		},
 	} {
 		for _, text := range [][2]string{

@@ -23,6 +23,9 @@ type Plan struct {
 	Limit float64
 	// Duration is 0 until Ctrl-C.
 	Duration time.Duration
+	// UntilSettled is the longest trace, where it goes on until the verdict is settled; 0: it does
+	// not.
+	UntilSettled time.Duration
 	// NoHeap: source heap is not wanted.
 	NoHeap bool
 }
@@ -45,10 +48,14 @@ func (p Plan) Note() summary.Note {
 		text += ", however much that slows the job. "
 	}
 
-	if p.Duration > 0 {
+	switch {
+	case p.UntilSettled > 0:
+		text += fmt.Sprintf("Result when the verdict is settled, after %s to %s; Ctrl-C stops early "+
+			"and writes it.", units.Duration(p.Duration), units.Duration(p.UntilSettled))
+	case p.Duration > 0:
 		text += "Result in " + units.Duration(p.Duration) +
 			"; Ctrl-C stops early and writes it."
-	} else {
+	default:
 		text += "Ctrl-C stops and writes the result."
 	}
 	return summary.Note{Code: summary.NoteSampling, Text: text}

@@ -173,8 +173,7 @@ func Certainty(v summary.Verdict) []string {
 		return []string{"undecided: first epochs, caches and torch.compile look the same" +
 			longerText(v, "; %s more may decide")}
 	case verdict.ClassSaturating:
-		return []string{"the growth slows down, as that of a warm-up does; a slow leak under it shows " +
-			"only afterwards"}
+		return []string{"it slows down, as a warm-up does; a slow leak under it shows only afterwards"}
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		return []string{stableText(v)}
 	case verdict.ClassWrongProcess:

@@ -43,10 +43,18 @@ var causeTexts = map[diagnosis.Cause]string{
 	diagnosis.Pinned:        "host memory that is pinned for copies to a GPU",
 }
 
-// mainCause is the cause of most of the growth of the main process; nil: there is none.
+// mainCause is the cause of most of the growth of the main process; nil: there is none. Pages of files
+// are no cause of growth that lasts: then it is that of most of the rest.
 func mainCause(s *summary.Summary) *summary.Diagnosis {
+	rest := 1.0
+	for _, d := range s.Diagnoses {
+		if d.Process == s.Process.PID && d.Cause == diagnosis.PageCache {
+			rest -= d.Share
+		}
+	}
 	for i, d := range s.Diagnoses {
-		if d.Process == s.Process.PID && d.Cause != diagnosis.Undecided && d.Share >= 0.5 {
+		isCause := d.Cause != diagnosis.Undecided && d.Cause != diagnosis.PageCache
+		if d.Process == s.Process.PID && isCause && d.Share >= max(0, rest)/2 {
 			return &s.Diagnoses[i]
 		}
 	}
@@ -62,17 +70,12 @@ func whoLines(s *summary.Summary) []string {
 		return []string{"in spikes only: " + allocatesIn(*c, "a spike")}
 	}
 	switch {
-	case s.Class == verdict.ClassPlateau, s.Class == verdict.ClassSpikyPlateau:
+	case s.WhyCode == verdict.ReasonNoGrowth:
 		return []string{"nothing grows: there is no line to look at"}
 	case !grows(s):
 		return nil
 	}
-
-	who := whoText(s)
-	if ranks := ranksText(s); ranks != "" {
-		who += "; " + ranks
-	}
-	return []string{who}
+	return []string{whoText(s)}
 }
 
 // grows reports whether the verdict is about growth that has a cause.
@@ -160,13 +163,13 @@ func ranksText(s *summary.Summary) string {
 			growing++
 		}
 		if p.PID == s.Process.PID && p.Rank != nil {
-			own = fmt.Sprintf("; this is rank %d", *p.Rank)
+			own = fmt.Sprintf(", this is rank %d", *p.Rank)
 		}
 	}
 	if ranks < 2 {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d ranks grow", growing, ranks) + own
+	return fmt.Sprintf("; %d of %d ranks grow", growing, ranks) + own
 }
 
 // sharePercent is a share of the growth. The estimate of a part may exceed the whole.

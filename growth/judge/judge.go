@@ -305,22 +305,23 @@ func stepsPerSecond(timeline growth.Timeline, w trend.Window) float64 {
 }
 
 // CheckTree checks that the traced tree is what grows. The verdict becomes ClassWrongProcess where
-// the tree does not grow and another process of its job does. others are those, sorted by growth. A
+// the tree does not grow and another process of its job does. rows are those of the time over which
+// others have grown, which are sorted by growth. A
 // trace shorter than the criteria's MinPlateauLength is not checked.
 func CheckTree(
-	v verdict.Verdict, h *growth.History, others []growth.OtherProcess, c verdict.Criteria,
+	v verdict.Verdict, rows []growth.Row, others []growth.OtherProcess, c verdict.Criteria,
 ) verdict.Verdict {
 	switch v.Class {
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort:
 	default:
 		return v // the traced process grows
 	}
-	tree, ok := growthOf(h, func(r growth.Row) int64 { return r.Tree.RSS })
+	tree, ok := growthOf(rows, func(r growth.Row) int64 { return r.Tree.RSS })
 	if !ok || len(others) == 0 {
 		return v
 	}
 
-	elapsed, other := h.Rows[len(h.Rows)-1].Elapsed, others[0]
+	elapsed, other := rows[len(rows)-1].Elapsed-rows[0].Elapsed, others[0]
 	if elapsed.Seconds() < c.MinPlateauLength || float64(other.Growth) < c.MinOutsideGrowth ||
 		tree >= other.Growth {
 		return v
@@ -335,9 +336,9 @@ func CheckTree(
 }
 
 // growthOf is the median of the last rows less that of the first; false for too few rows.
-func growthOf(h *growth.History, value func(growth.Row) int64) (bytes int64, ok bool) {
-	const rows = 5
-	if len(h.Rows) < 2*rows {
+func growthOf(rows []growth.Row, value func(growth.Row) int64) (bytes int64, ok bool) {
+	const few = 5
+	if len(rows) < 2*few {
 		return 0, false
 	}
 
@@ -349,7 +350,7 @@ func growthOf(h *growth.History, value func(growth.Row) int64) (bytes int64, ok 
 		slices.Sort(values)
 		return values[len(values)/2]
 	}
-	first, last := median(h.Rows[:rows]), median(h.Rows[len(h.Rows)-rows:])
+	first, last := median(rows[:few]), median(rows[len(rows)-few:])
 
 	return last - first, first != growth.Unknown && last != growth.Unknown
 }

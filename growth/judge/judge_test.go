@@ -327,7 +327,7 @@ func TestCheckTree(t *testing.T) {
 	} {
 		criteria := verdict.Criteria{MinPlateauLength: 10, MinOutsideGrowth: 256 * mib}
 		h := growing(c.tree)
-		got := CheckTree(verdict.Verdict{Class: c.class}, h, c.others, criteria)
+		got := CheckTree(verdict.Verdict{Class: c.class}, h.Rows, c.others, criteria)
 		if got.Class != c.want {
 			t.Errorf("%s: %s (%s), want %s", name, got.Class, got.Reason, c.want)
 		}
@@ -336,7 +336,7 @@ func TestCheckTree(t *testing.T) {
 			t.Errorf("%s: %+v, want the trainer", name, o)
 		}
 		criteria.MinPlateauLength = 60 // the trace has 20 s
-		if got := CheckTree(verdict.Verdict{Class: c.class}, h, c.others, criteria); got.Class != c.class {
+		if got := CheckTree(verdict.Verdict{Class: c.class}, h.Rows, c.others, criteria); got.Class != c.class {
 			t.Errorf("%s: %s of a short trace", name, got.Class)
 		}
 	}

@@ -1,8 +1,13 @@
 package verdict
 
+import "math"
+
 // leaksForAlarm is how many checks in a row must find a leak: repeated checks are wrong more often
 // than a single one.
 const leaksForAlarm = 3
+
+// recheckFactor is by how much longer a trace is at the next check.
+const recheckFactor = 1.25
 
 // Rechecks schedule repeated judgements of a trace and count those that agree.
 type Rechecks struct {
@@ -21,8 +26,15 @@ func (l *Rechecks) Due(elapsed float64) bool {
 	if elapsed < l.next {
 		return false
 	}
-	l.next = 1.25 * elapsed
+	l.next = recheckFactor * elapsed
 	return true
+}
+
+// Missing is how much longer a trace of the length elapsed must be until enough checks can have
+// found a leak.
+func (l *Rechecks) Missing(elapsed float64) float64 {
+	missing := max(0, leaksForAlarm-l.streak)
+	return elapsed * (math.Pow(recheckFactor, float64(missing)) - 1)
 }
 
 // Next is the length from which the next check is due.

@@ -114,11 +114,12 @@ func (f *FailOn) Check(outcomes ...Outcome) error {
 	return nil
 }
 
-// isInconclusive reports whether a verdict neither finds a leak nor speaks against one: also where
+// isInconclusive reports whether a verdict neither proves a leak nor speaks against one: also where
 // another process grows than the one that was traced.
 func isInconclusive(class verdict.Class) bool {
 	switch class {
-	case verdict.ClassTooShort, verdict.ClassGrowing, verdict.ClassWrongProcess:
+	case verdict.ClassTooShort, verdict.ClassGrowing, verdict.ClassSuspected,
+		verdict.ClassSaturating, verdict.ClassWrongProcess:
 		return true
 	}
 	return false

@@ -283,11 +283,11 @@ func (o *Options) check() error {
 	switch {
 	case len(o.Sources) == 0:
 		return fmt.Errorf("--sources names none (there are %s)", strings.Join(known, ", "))
-	case o.Continue == "" && o.Duration != 0 && o.Warmup >= o.Duration:
-		return fmt.Errorf("--warmup %s is not before the end of the trace at %s", &o.Warmup,
-			&o.Duration)
+	case o.Continue == "" && o.Duration != 0 && o.Warmup >= o.longest():
+		longest := o.longest()
+		return fmt.Errorf("--warmup %s is not before the end of the trace at %s", &o.Warmup, &longest)
 	case o.UntilSettled != 0 && o.UntilSettled <= o.Duration:
-		return fmt.Errorf("--until-settled %s is not longer than --duration %s", &o.UntilSettled,
+		return fmt.Errorf("--until-settled %s is not longer than the duration of %s", &o.UntilSettled,
 			&o.Duration)
 	case o.MaxLive < 1 || o.MaxLive > 1<<30:
 		return fmt.Errorf("--max-live %d is not between 1 and %d", o.MaxLive, 1<<30)
@@ -316,7 +316,7 @@ func (o *Options) sessionOptions(earlier *earlierTrace) tracer.Options {
 		PID: o.PID, Children: !o.NoChildren, StepSymbol: o.StepSymbol, Sources: o.Sources,
 		Interval: uint64(o.Interval), Overhead: o.Overhead.Share(),
 		OwnFloor: o.OwnFloor,
-		Duration: time.Duration(o.Duration), MaxLive: o.MaxLive,
+		Duration: time.Duration(o.longest()), MaxLive: o.MaxLive,
 		NativeFrames: o.Native == NativeAll, Started: earlier.started(),
 	}
 }

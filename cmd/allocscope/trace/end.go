@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -25,7 +26,7 @@ func (o *Options) isRechecked() bool { return o.Duration == 0 || o.UntilSettled 
 
 // setEnd sets the end by the options.
 func (r *Recorder) setEnd() {
-	if length := cmp.Or(r.options.UntilSettled, r.options.Duration); length != 0 {
+	if length := r.options.longest(); length != 0 {
 		r.end.Store(int64(r.began + time.Duration(length)))
 	}
 }
@@ -83,3 +84,6 @@ func (r *Recorder) settle(main ProcessVerdict, gpus []gpuVerdict) {
 func isSettled(v verdict.Verdict, checks *verdict.Rechecks) bool {
 	return v.Longer == 0 && unconfirmed(v.Class, checks) == v.Class
 }
+
+// longest is the longest time that a trace may take; 0: until Ctrl-C.
+func (o *Options) longest() flagvalue.Duration { return cmp.Or(o.UntilSettled, o.Duration) }

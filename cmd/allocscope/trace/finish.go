@@ -129,7 +129,7 @@ func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 		sum.Files["spikes"] = folder.SpikesFile
 	}
 	place := PlaceOf(r.folder.Path())
-	place.Ended = r.options.EndsTarget
+	sum.TargetEnded = r.options.EndsTarget
 	sum.Text = words.ResultOf(sum, place).Text()
 	r.writeFile(folder.SummaryFile, sum.Write)
 	r.writeFile(folder.ReportFile, r.env.WriteReport(r.folder))
@@ -165,7 +165,7 @@ func PlaceOf(dir string) words.Place {
 // notes the others that grow much.
 func (r *Recorder) checkOtherProcesses(v *verdict.Verdict) {
 	others := r.session.OtherProcesses()
-	*v = judge.CheckTree(*v, &r.history, others, r.criteria())
+	*v = judge.CheckTree(*v, r.rowsSince(r.began), others, r.criteria())
 
 	for _, o := range others {
 		isHeadline := v.Other != nil && v.Other.PID == o.PID
@@ -249,4 +249,14 @@ func kernelRelease() string {
 		return "unknown"
 	}
 	return unix.ByteSliceToString(name.Release[:])
+}
+
+// rowsSince returns the samples since a time.
+func (r *Recorder) rowsSince(began time.Duration) []growth.Row {
+	rows := r.history.Rows
+	i := slices.IndexFunc(rows, func(row growth.Row) bool { return row.Elapsed >= began })
+	if i < 0 {
+		return nil
+	}
+	return rows[i:]
 }

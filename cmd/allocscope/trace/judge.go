@@ -175,6 +175,7 @@ func (r *Recorder) requireStreak(all []ProcessVerdict) {
 				v.Reason = verdict.ReasonFewRechecks
 				v.Streak = verdict.Streak{Found: agree, Needed: of}
 			}
+			v.Longer = max(v.Longer, r.rechecks.Missing(r.session.Elapsed().Seconds()))
 		}
 	}
 }
@@ -235,6 +236,7 @@ func (r *Recorder) requireGPUStreak(all []gpuVerdict) {
 		if v := &all[i]; v.Class == verdict.ClassLeak && agree < of {
 			v.Class, v.Reason = verdict.ClassSuspected, verdict.ReasonFewRechecks
 			v.Streak = verdict.Streak{Found: agree, Needed: of}
+			v.Longer = max(v.Longer, r.gpuRechecks.Missing(r.session.Elapsed().Seconds()))
 		}
 	}
 }

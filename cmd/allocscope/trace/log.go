@@ -30,7 +30,8 @@ func (o *Options) logSession(s *tracer.Session) (notes []summary.Note) {
 
 	plan := words.Plan{
 		Interval: uint64(o.Interval), Limit: s.Options.Overhead,
-		Duration: time.Duration(o.Duration), NoHeap: !slices.Contains(o.Sources, "heap"),
+		Duration: time.Duration(o.Duration), UntilSettled: time.Duration(o.UntilSettled),
+		NoHeap: !slices.Contains(o.Sources, "heap"),
 	}.Note()
 	slog.Info(plan.Text)
 	notes = append(notes, plan)

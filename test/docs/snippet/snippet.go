@@ -144,6 +144,9 @@ func (p Page) Commands() (commands []Command) {
 		case "sh", "indented":
 			commands = append(commands, p.commandsIn(number, line)...)
 		case "":
+			if strings.HasPrefix(line, "#") { // headings quote messages
+				return
+			}
 			for _, m := range inline.FindAllStringSubmatch(line, -1) {
 				named := p.commandsIn(number, m[1])
 				for i := range named {

@@ -14,6 +14,7 @@ import (
 )
 
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	t.Run("names its leak", testDemoLeak)
 	t.Run("killed", testDemoKilled)
 	t.Run("without python", testDemoPython)

@@ -27,6 +27,7 @@ const runHere = "test"
 
 // TestDocs checks what the pages tell readers to type.
 func TestDocs(t *testing.T) {
+	t.Parallel()
 	pages, err := snippet.Pages(repository)
 	if err != nil {
 		t.Fatal(err)

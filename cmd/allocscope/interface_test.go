@@ -20,6 +20,7 @@ import (
 )
 
 func TestInterface(t *testing.T) {
+	t.Parallel()
 	t.Run("exit status", testExitStatus)
 	t.Run("usage hint", testUsageHint)
 	t.Run("candidates", testCandidates)

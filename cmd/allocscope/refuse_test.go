@@ -65,7 +65,7 @@ func testFlags(t *testing.T) {
 		"--duration long":              {`"long"`, "--duration", "5m"},
 		"--duration 5s --warmup 5s":    {"--warmup 5s", "end of the trace", "5s"},
 		"--duration 1m --warmup 2m":    {"--warmup 2m", "end of the trace", "1m"},
-		"--until-settled=5m -d 5m":     {"--until-settled 5m", "--duration 5m"},
+		"--until-settled=5m -d 5m":     {"--until-settled 5m", "the duration of 5m"},
 		"--continue /there/is/none":    {"continue /there/is/none", "no such folder"},
 		"--snapshot-every 99ms":        {"--snapshot-every", "99ms", "100ms"},
 		"--max-live 0":                 {"--max-live 0", "1"},

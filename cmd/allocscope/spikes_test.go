@@ -15,6 +15,7 @@ import (
 // TestSpikes traces programs with a validation that holds memory for some seconds, repeatedly,
 // beside steady work and a bounded cache. They print how many bytes it holds.
 func TestSpikes(t *testing.T) {
+	t.Parallel()
 	const every, seconds, mib = 12, 4, 200
 
 	for _, c := range []struct {

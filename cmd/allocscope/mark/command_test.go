@@ -102,7 +102,7 @@ func testSendErrors(t *testing.T) {
 		"no such process":                  {"--pid", itoa(gone.Process.Pid), "epoch"},
 		"pid 0":                            {"--pid", "0", "epoch"},
 		`"epoch" is not a PID`:             {"epoch"},
-		"name the process":             {},
+		"name the process":                 {},
 		"the mark has no text":             {"--pid", pid},
 		"mark PID TEXT":                    {pid},
 		"201 bytes is longer than 200":     {"--pid", pid, strings.Repeat("x", 201)},

@@ -230,8 +230,8 @@ func noteLines(s *summary.Summary, place Place) []string {
 		say(g.Verdict.Grows() && g.RateBytesPerMin != nil, "%s", Group(g))
 	}
 	for _, o := range s.Related {
-		say(true, "PID %d (%s) of the same job is not traced and grew by %s: trace it too", o.PID,
-			o.Command, units.Bytes(float64(o.GrowthBytes)))
+		say(true, "PID %d (%s) of the same job is not traced and grew by %s: %strace %d", o.PID,
+			o.Command, units.Bytes(float64(o.GrowthBytes)), place.sudo(), o.PID)
 	}
 	notes = append(notes, undecidedNote(s)...)
 	for _, g := range s.GPUMemory {
@@ -249,8 +249,8 @@ func treeNote(s *summary.Summary) []string {
 	if others == 0 || grown < minTreeGrowth || grown < own.Sum().Delta {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s of the tree grew by %s since the baseline: --details",
-		units.Plural(others, "other process", "other processes"), units.Bytes(grown))}
+	return []string{fmt.Sprintf("%s of the tree grew by %s: %sshow --details",
+		units.Plural(others, "other process", "other processes"), units.Bytes(grown), binary)}
 }
 
 // heapFailed is why source heap is not attached to the main process; empty: it is, or was not asked

@@ -284,7 +284,12 @@ func spikesOf(s *summary.Summary) string {
 // limitText is when the limit is met, by the clock where that is soon, and which limit it is.
 func limitText(s *summary.Summary) string {
 	text := LimitLine(s.Verdict, AtLimit)
-	if text == "" || hasEnded(s) {
+	switch {
+	case text != "" && hasEnded(s):
+		return "no forecast: the process has ended"
+	case text == "" && s.WhyCode == verdict.ReasonNoGrowth:
+		return "memory does not run out at this rate"
+	case text == "":
 		return ""
 	}
 

@@ -352,7 +352,7 @@ func accountLine(s *summary.Summary) string {
 			sum += *c.Share
 		}
 	}
-	sites := "WHERE is " + confidenceTexts[main.Confidence] + ": "
+	sites := "WHERE, " + string(main.Confidence) + " confidence: "
 	what := sharePercent(sum) + " of the growth"
 	if sum > allShare*main.Share {
 		what = "all of that"
@@ -366,10 +366,6 @@ func accountLine(s *summary.Summary) string {
 // allShare is the share that counts as all.
 const allShare = 0.95
 
-var confidenceTexts = map[diagnosis.Confidence]string{
-	diagnosis.High: "sure", diagnosis.Medium: "an estimate", diagnosis.Low: "uncertain",
-}
-
 // minRestShare is the share of the growth without a cause that is worth a word.
 const minRestShare = 0.1
 
@@ -377,7 +373,7 @@ const minRestShare = 0.1
 func restText(s *summary.Summary) string {
 	for _, d := range s.Diagnoses {
 		if d.Process == s.Process.PID && d.Cause == diagnosis.Undecided && d.Share >= minRestShare {
-			return "; " + sharePercent(d.Share) + " has no known cause"
+			return "; " + sharePercent(d.Share) + " has no cause"
 		}
 	}
 	return ""

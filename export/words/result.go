@@ -287,7 +287,7 @@ func limitText(s *summary.Summary) string {
 	switch {
 	case text != "" && hasEnded(s):
 		return "no forecast: the process has ended"
-	case text == "" && s.WhyCode == verdict.ReasonNoGrowth:
+	case text == "" && s.Class == verdict.ClassPlateau && s.WhyCode == verdict.ReasonNoGrowth:
 		return "memory does not run out at this rate"
 	case text == "":
 		return ""

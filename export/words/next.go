@@ -230,7 +230,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 		say(g.Verdict.Grows() && g.RateBytesPerMin != nil, "%s", Group(g))
 	}
 	for _, o := range s.Related {
-		say(true, "PID %d (%s) of the same job is not traced and grew by %s: %strace %d", o.PID,
+		say(true, "PID %d (%s) of the same job grew by %s: %strace %d", o.PID,
 			o.Command, units.Bytes(float64(o.GrowthBytes)), place.sudo(), o.PID)
 	}
 	notes = append(notes, undecidedNote(s)...)

@@ -175,7 +175,7 @@ func (b Block) lines() []string {
 		if b.Label != LabelNote { // the first note is the most serious: it is shown whole
 			last -= len(b.Lines) - i - 1
 		}
-		rows := strings.Split(ansi.Wrap(entry, width, " "), "\n")
+		rows := strings.Split(unglued(ansi.Wrap(glued(entry), width, " ")), "\n")
 		switch {
 		case b.Label == LabelDoNext && strings.Contains(entry, binary):
 			rows = []string{entry}
@@ -195,6 +195,23 @@ func (b Block) lines() []string {
 	}
 	return wrapped
 }
+
+// noBreak is a space at which no line is broken.
+const noBreak = "\u00a0"
+
+// glued keeps a command at the end of an entry in one piece.
+func glued(entry string) string {
+	i := strings.Index(entry, "sudo "+binary)
+	if i < 0 {
+		i = strings.Index(entry, binary)
+	}
+	if i < 0 {
+		return entry
+	}
+	return entry[:i] + strings.ReplaceAll(entry[i:], " ", noBreak)
+}
+
+func unglued(text string) string { return strings.ReplaceAll(text, noBreak, " ") }
 
 // joined joins texts that are not empty.
 func joined(texts ...string) string {

@@ -12,16 +12,17 @@ import (
 const (
 	// levelSamples are the latest samples outside spikes, whose lower quartile is the level.
 	levelSamples = 15
-	// noiseSamples are those whose upper quartile above the level is noise.
+	// noiseSamples are those whose median above the level is noise: half of them may lie in spikes
+	// that began before spikes were known.
 	noiseSamples = 120
 	// minLevelSamples and minNoiseSamples are needed before anything is a spike.
 	minLevelSamples = 5
-	minNoiseSamples = 10
+	minNoiseSamples = 14
 
 	// A spike is higher than minHeight, than a share of the level, and than a multiple of the noise.
 	minHeight      = 32 << 20 // bytes
 	minHeightShare = 0.05
-	noiseFactor    = 4
+	noiseFactor    = 10
 
 	// What is longer than minLongest samples and than longestShare of all is no spike, but another
 	// level. The verdict's lower envelope follows what is longer, too.
@@ -96,7 +97,7 @@ func (d *Detector) addInSpike(rss int64) Event {
 
 // threshold is how much above the level a spike begins, in bytes.
 func (d *Detector) threshold() int64 {
-	return max(minHeight, int64(minHeightShare*float64(d.level)), noiseFactor*d.noise.quantile(0.75))
+	return max(minHeight, int64(minHeightShare*float64(d.level)), noiseFactor*d.noise.quantile(0.5))
 }
 
 // InSpike reports whether RSS is above the level, in what may prove to be a spike.

@@ -99,6 +99,16 @@ func TestDetector(t *testing.T) {
 	}
 }
 
+// Spikes that take much of the time, the first of them before spikes can be known, are found soon.
+func TestFrequentSpikes(t *testing.T) {
+	for offset := range 12 {
+		early := func(second int, r *rand.Rand) float64 { return spikesOf(400, 5, 12)(second+offset, r) }
+		if _, ended := detect(early, 0); ended < 72 {
+			t.Errorf("offset %d: %d spikes, want most of 75", offset, ended)
+		}
+	}
+}
+
 // detect counts the beginnings and the ends of spikes in fifteen minutes.
 func detect(of shape, seed uint64) (begun, ended int) {
 	var d Detector

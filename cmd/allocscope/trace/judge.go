@@ -175,9 +175,17 @@ func (r *Recorder) requireStreak(all []ProcessVerdict) {
 				v.Reason = verdict.ReasonFewRechecks
 				v.Streak = verdict.Streak{Found: agree, Needed: of}
 			}
-			v.Longer = max(v.Longer, r.rechecks.Missing(r.session.Elapsed().Seconds()))
+			v.Longer = max(v.Longer, r.rechecks.Missing(r.lastElapsed().Seconds()))
 		}
 	}
+}
+
+// lastElapsed is the time of the last sample.
+func (r *Recorder) lastElapsed() time.Duration {
+	if len(r.history.Rows) == 0 {
+		return 0
+	}
+	return r.history.Rows[len(r.history.Rows)-1].Elapsed
 }
 
 // gpuVerdict is a traced process with the judgement of its GPU memory.
@@ -236,7 +244,7 @@ func (r *Recorder) requireGPUStreak(all []gpuVerdict) {
 		if v := &all[i]; v.Class == verdict.ClassLeak && agree < of {
 			v.Class, v.Reason = verdict.ClassSuspected, verdict.ReasonFewRechecks
 			v.Streak = verdict.Streak{Found: agree, Needed: of}
-			v.Longer = max(v.Longer, r.gpuRechecks.Missing(r.session.Elapsed().Seconds()))
+			v.Longer = max(v.Longer, r.gpuRechecks.Missing(r.lastElapsed().Seconds()))
 		}
 	}
 }

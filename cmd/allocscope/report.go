@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/report"
 )
@@ -29,7 +27,7 @@ read; only summary.json is required.`,
   allocscope report allocscope-4242-20261121-224502`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, arguments []string) error {
-			return runReport(command.OutOrStdout(), arguments, output)
+			return runReport(command, arguments, output)
 		},
 	}
 
@@ -39,19 +37,10 @@ read; only summary.json is required.`,
 }
 
 // runReport writes the report of a folder, into it unless a file is named, and prints its path.
-func runReport(out io.Writer, arguments []string, output string) error {
-	owner, err := folder.OwnerFromEnvironment(os.Getenv)
+func runReport(command *cobra.Command, arguments []string, output string) error {
+	dir, owner, err := openTrace(command, arguments)
 	if err != nil {
-		return exit.Refuse(err)
-	}
-
-	path, err := folder.Choose(arguments, "allocscope report", owner)
-	if err != nil {
-		return exit.Refuse(err)
-	}
-	dir, err := folder.Open(path, owner)
-	if err != nil {
-		return exit.Refuse(err)
+		return err
 	}
 	defer dir.Close()
 	trace, err := report.Read(dir)
@@ -61,14 +50,14 @@ func runReport(out io.Writer, arguments []string, output string) error {
 
 	write := func(w io.Writer) error { return report.Write(w, trace) }
 	if output == "" {
-		output = filepath.Join(path, folder.ReportFile)
+		output = filepath.Join(dir.Path(), folder.ReportFile)
 		err = dir.WriteFile(folder.ReportFile, write)
 	} else {
 		err = folder.WriteFile(output, owner, write)
 	}
 
 	if err == nil {
-		_, err = fmt.Fprintln(out, output)
+		_, err = fmt.Fprintln(command.OutOrStdout(), output)
 	}
 
 	return err

@@ -6,8 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/cli"
-	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/export/folder"
@@ -27,10 +25,7 @@ to read the folder.`,
   allocscope show allocscope-4242-20261121-224502 --details`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, arguments []string) error {
-			how.Quiet, _ = command.Flags().GetBool(cli.QuietFlag)
-			if color, ok := command.Flags().Lookup(cli.ColorFlag).Value.(*console.Color); ok {
-				how.Color = *color
-			}
+			how.Quiet, how.Color = trace.OutputFlags(command.Flags())
 			return runShow(command, arguments, how)
 		},
 	}
@@ -39,24 +34,33 @@ to read the folder.`,
 	return command
 }
 
-func runShow(command *cobra.Command, arguments []string, how trace.Print) error {
-	behindSudo, err := folder.OwnerFromEnvironment(os.Getenv)
-	if err != nil {
-		return exit.Refuse(err)
+// openTrace opens the folder that the arguments of a command name, or that of the latest trace. What
+// is written into it belongs to the owner, the user behind sudo.
+func openTrace(
+	command *cobra.Command, arguments []string,
+) (dir *folder.Folder, owner folder.Owner, err error) {
+	if owner, err = folder.OwnerFromEnvironment(os.Getenv); err != nil {
+		return nil, owner, exit.Refuse(err)
 	}
-	path, err := folder.Choose(arguments, "allocscope show", behindSudo)
+	path, err := folder.Choose(arguments, command.CommandPath(), owner)
 	if err != nil {
-		return exit.Refuse(err)
+		return nil, owner, exit.Refuse(err)
 	}
-
-	dir, err := folder.Open(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()})
-	if err != nil {
-		return exit.Refuse(err)
+	if dir, err = folder.Open(path, owner); err != nil {
+		return nil, owner, exit.Refuse(err)
 	}
-	defer dir.Close()
 	if len(arguments) == 0 {
 		slog.Info("the latest trace is " + path)
 	}
+	return dir, owner, nil
+}
+
+func runShow(command *cobra.Command, arguments []string, how trace.Print) error {
+	dir, _, err := openTrace(command, arguments)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
 
 	summary, err := report.ReadSummary(dir)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/view"
-	"github.com/allocscope/allocscope/export/folder"
 )
 
 // viewFlags are the flags of `allocscope view`.
@@ -64,22 +63,11 @@ func runView(command *cobra.Command, flags viewFlags, arguments []string) error 
 		host = "127.0.0.1" // all addresses: 0.0.0.0
 	}
 
-	behindSudo, err := folder.OwnerFromEnvironment(os.Getenv)
+	dir, behindSudo, err := openTrace(command, arguments)
 	if err != nil {
-		return exit.Refuse(err)
-	}
-	path, err := folder.Choose(arguments, "allocscope view", behindSudo)
-	if err != nil {
-		return exit.Refuse(err)
-	}
-	dir, err := folder.Open(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()})
-	if err != nil {
-		return exit.Refuse(err)
+		return err
 	}
 	defer dir.Close()
-	if len(arguments) == 0 {
-		slog.Info("the latest trace is " + path)
-	}
 	pages, err := view.New(dir, os.Geteuid() != 0)
 	if err != nil {
 		return exit.Refuse(err)
@@ -87,7 +75,7 @@ func runView(command *cobra.Command, flags viewFlags, arguments []string) error 
 
 	listener, err := listen(command.Context(), host, port)
 	if err != nil {
-		return exit.Refuse(fmt.Errorf("view %s: %w (choose another address with --http)", path, err))
+		return exit.Refuse(fmt.Errorf("view %s: %w (choose another address with --http)", dir.Path(), err))
 	}
 
 	at := listener.Addr().(*net.TCPAddr)

@@ -218,7 +218,7 @@ func verdictOf(judged summary.Verdict, limit string) verdictView {
 	if slices.Contains(classes, judged.Class) {
 		v.Class = string(judged.Class)
 	}
-	v.Name, v.Sentence = words.HeadlineParts(judged)
+	v.Name, v.Sentence = words.Name(judged), words.Pace(judged)
 	return v
 }
 

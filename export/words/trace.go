@@ -23,7 +23,7 @@ func Sizes(s *summary.Summary) []string {
 		line := fmt.Sprintf("RSS %s at the start, %s at the baseline (%s), %s at the end",
 			units.Bytes(float64(*rss.StartBytes)), units.Bytes(float64(*rss.BaselineBytes)),
 			units.Seconds(*s.BaselineS), units.Bytes(float64(*rss.EndBytes)))
-		if growth := RSSGrowth(s); growth != "" {
+		if growth := rssGrowth(s); growth != "" {
 			line += ": " + growth
 		}
 		lines = append(lines, line)
@@ -58,9 +58,9 @@ func Sizes(s *summary.Summary) []string {
 	return lines
 }
 
-// RSSGrowth is how fast RSS grew: "+462 MiB/min since the baseline". It is empty where that is
+// rssGrowth is how fast RSS grew: "+462 MiB/min since the baseline". It is empty where that is
 // unknown.
-func RSSGrowth(s *summary.Summary) string {
+func rssGrowth(s *summary.Summary) string {
 	if s.RSS.GrowthBytesPerMin == nil {
 		return ""
 	}

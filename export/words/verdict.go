@@ -48,9 +48,6 @@ func Name(v summary.Verdict) string {
 	return "NOT ENOUGH DATA"
 }
 
-// HeadlineParts are the Name and the Pace of a verdict.
-func HeadlineParts(v summary.Verdict) (name, pace string) { return Name(v), Pace(v) }
-
 // Headline is the verdict in one sentence: "LEAK: +572 MiB/min (95% CI 568-577) since 82 min".
 func Headline(v summary.Verdict) string { return Name(v) + ": " + Pace(v) }
 

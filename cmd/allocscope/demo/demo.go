@@ -21,8 +21,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/cli"
-	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
@@ -64,17 +62,12 @@ allocscope-latest lead to the trace.`,
 		Example: `  sudo allocscope demo
   allocscope view`,
 		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) (err error) {
+		RunE: func(command *cobra.Command, _ []string) error {
 			if time.Duration(options.Duration) > maxDuration {
 				return exit.Usage(fmt.Errorf("--duration %s is longer than %s", &options.Duration,
 					maxDuration))
 			}
-			if options.Quiet, err = command.Flags().GetBool(cli.QuietFlag); err != nil {
-				return err
-			}
-			if color, ok := command.Flags().Lookup(cli.ColorFlag).Value.(*console.Color); ok {
-				options.Color = *color
-			}
+			options.Quiet, options.Color = trace.OutputFlags(command.Flags())
 			return run(command.Context(), options, environment(command))
 		},
 	}

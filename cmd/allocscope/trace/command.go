@@ -173,14 +173,9 @@ func runCommand(
 	if options.PID, err = choice.Resolve(arguments, "allocscope trace", true); err != nil {
 		return err
 	}
-	if options.Quiet, err = set.GetBool(cli.QuietFlag); err != nil {
-		return err
-	}
+	options.Quiet, options.Color = OutputFlags(set)
 	if options.Quiet && options.Details {
 		return exit.Usage(errors.New("--quiet and --details: give one of them"))
-	}
-	if color, ok := set.Lookup(cli.ColorFlag).Value.(*console.Color); ok {
-		options.Color = *color
 	}
 
 	return Run(command.Context(), options, env)

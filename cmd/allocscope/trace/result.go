@@ -10,7 +10,9 @@ import (
 	"text/tabwriter"
 
 	"github.com/charmbracelet/x/ansi"
+	"github.com/spf13/pflag"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
@@ -30,6 +32,19 @@ type Print struct {
 	// Quiet prints the verdict alone, and Details the numbers behind the result, too.
 	Quiet, Details bool
 	Color          console.Color
+}
+
+// OutputFlags returns the values of the flags --quiet and --color, which all commands have.
+func OutputFlags(set *pflag.FlagSet) (quiet bool, color console.Color) {
+	if flag := set.Lookup(cli.QuietFlag); flag != nil {
+		quiet = flag.Value.String() == "true"
+	}
+	if flag := set.Lookup(cli.ColorFlag); flag != nil {
+		if value, ok := flag.Value.(*console.Color); ok {
+			color = *value
+		}
+	}
+	return quiet, color
 }
 
 // PrintResult prints the result of a trace in at most fifteen lines.

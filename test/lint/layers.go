@@ -20,7 +20,7 @@ const module = "github.com/allocscope/allocscope/"
 var layers = [][]string{
 	{"bpf", "bpf/internal/shorten"},
 
-	{"growth/verdict"},
+	{"growth/census", "growth/keeper", "growth/verdict"},
 	{"growth"},
 	{"growth/component", "growth/growthtest"},
 	{"growth/breakdown"},
@@ -53,6 +53,8 @@ var layers = [][]string{
 	{"tracer/liveness"},
 	{"tracer/estimate"},
 	{"tracer/gpu", "tracer/residency"},
+	{"tracer/objects/cpython", "tracer/objects/native", "tracer/objects/torch"},
+	{"tracer/objects"},
 	{"tracer", "tracer/doctor"},
 
 	{

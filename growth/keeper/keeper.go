@@ -1,0 +1,140 @@
+// Package keeper is the domain of who keeps memory: the path from a variable to the objects that it keeps.
+// It does no I/O.
+package keeper
+
+import "time"
+
+// A Search is what was found about who keeps the objects of one suspect.
+type Search struct {
+	PID int
+	// Stack is the ID of the stack that allocated the objects; 0: they are those of Type.
+	Stack uint64
+	// Type of the objects; empty: memory without one.
+	Type string
+	// Samples is the number of objects that were looked for; those that were freed meanwhile do not count.
+	Samples int
+	// Paths found, the one that explains most samples first.
+	Paths []Path
+	// Reason for which no keeper was found, or none for part of the samples; empty: all have one.
+	Reason Reason
+	// Garbage is the number of samples that nothing outside of a cycle of objects refers to.
+	Garbage int
+	// Collections is how often the oldest generation of the garbage collector has run since the start of
+	// the trace; -1: not known.
+	Collections int
+	// Elapsed since the start of the trace at which the search ended; Took is its CPU time.
+	Elapsed, Took time.Duration
+}
+
+// A Reason says why no keeper is known.
+type Reason string
+
+// Reasons.
+const (
+	// ReasonNone: there is a keeper for each sample.
+	ReasonNone Reason = ""
+	// ReasonFreed: the objects were freed meanwhile.
+	ReasonFreed Reason = "freed"
+	// ReasonGarbage: they are in cycles of objects that wait for the garbage collector.
+	ReasonGarbage Reason = "garbage"
+	// ReasonNative: only memory of native code refers to them, which no symbol names.
+	ReasonNative Reason = "native"
+	// ReasonUnreferenced: nothing that was searched refers to them.
+	ReasonUnreferenced Reason = "unreferenced"
+	// ReasonBudget: the time for the search was used up.
+	ReasonBudget Reason = "budget"
+	// ReasonUnsupported: the interpreter is not one that is known.
+	ReasonUnsupported Reason = "unsupported"
+	// ReasonChanging: what was found did not add up twice.
+	ReasonChanging Reason = "changing"
+)
+
+// A Path leads from a variable to the objects that it keeps.
+type Path struct {
+	Root Root
+	// Links lead from the root to the objects. The first is what the variable itself refers to.
+	Links []Link
+	// Samples is the number of samples that are reached through it.
+	Samples int
+	// Complete is set if the references that were found are all that the objects on the way have
+	// (ob_refcnt): nothing else keeps them.
+	Complete bool
+}
+
+// GrowingLink returns the index of the first container on the way that grows; -1: none is known to.
+func (p *Path) GrowingLink() int {
+	for i, l := range p.Links {
+		if l.PerMinute > 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// A Link is one step of the way: how the object before refers to this one, and what this one is.
+type Link struct {
+	How How
+	// Name is that of an attribute or variable, or the key of a dict in Python's notation. Empty: it differs
+	// between the samples, or there is none.
+	Name string
+	// Type is the name of this object's type: "dict", "PIL.Image.Image". Empty: memory without a type. TypeSize is
+	// its size in bytes then.
+	Type     string
+	TypeSize uint64
+	// Entries is the number of entries if this is a container (list, dict, set, deque, tuple); else -1.
+	Entries int64
+	// PerMinute is by how many entries it grows per minute; 0: it does not, or that is not known.
+	PerMinute float64
+	// Repeated is set for a chain of such links: a linked list.
+	Repeated bool
+}
+
+// How an object refers to another one.
+type How string
+
+// Ways to refer to an object.
+const (
+	HowVariable  How = "variable"  // the root itself
+	HowItem      How = "item"      // an item of a list, tuple or deque: [...]
+	HowValue     How = "value"     // a value of a dict: [key]
+	HowKey       How = "key"       // a key of a dict
+	HowElement   How = "element"   // an element of a set
+	HowAttribute How = "attribute" // of an instance: .name
+	HowClosure   How = "closure"   // a cell of a function
+	HowDefault   How = "default"   // a default argument of a function
+	HowLocal     How = "local"     // a local variable of a frame or generator
+	HowField     How = "field"     // a field of a C structure; Name is empty
+)
+
+// A RootKind is the kind of a root.
+type RootKind string
+
+// Kinds of roots.
+const (
+	RootGlobal    RootKind = "global"      // a module's global
+	RootClass     RootKind = "class"       // an attribute of a class
+	RootLocal     RootKind = "local"       // a local variable of a running function
+	RootGenerator RootKind = "generator"   // a local variable of a generator or coroutine that is suspended
+	RootClosure   RootKind = "closure"     // a variable of an enclosing function
+	RootDefault   RootKind = "default"     // a default argument
+	RootCache     RootKind = "lru_cache"   // functools.lru_cache of a function
+	RootThread    RootKind = "thread"      // a native thread's stack
+	RootStatic    RootKind = "static"      // a static variable of a program or library
+	RootRuntime   RootKind = "interpreter" // of the interpreter itself: interned strings, codecs
+)
+
+// A Root is where a way begins: a variable with a name.
+type Root struct {
+	Kind RootKind
+	// Module is the name of the module of a global, "__main__" of the program's; of a static variable,
+	// it is the file. File is the path of the source: of a module, of the function of a local variable.
+	Module, File string
+	// Line is that at which a frame stands, or where the function begins; 0: unknown.
+	Line int
+	// Owner is the qualified name of the class or function; empty for globals.
+	Owner string
+	// Name of the variable; of a static variable its symbol, empty if there is none.
+	Name string
+	// Offset within the symbol, or within the file's mapping where there is none, in bytes.
+	Offset uint64
+}

@@ -14,10 +14,11 @@ import (
 //
 // https://docs.python.org/3/c-api/typeobj.html
 const (
-	objectRefcnt = 0  // PyObject.ob_refcnt
-	objectType   = 8  // PyObject.ob_type
-	objectSize   = 16 // PyVarObject.ob_size
-	objectHead   = 16 // bytes of a PyObject
+	objectRefcnt = 0   // PyObject.ob_refcnt
+	objectType   = 8   // PyObject.ob_type
+	objectSize   = 16  // PyVarObject.ob_size
+	objectHead   = 16  // bytes of a PyObject
+	typeMembers  = 240 // PyTypeObject.tp_members
 )
 
 // Flags of types: Py_TPFLAGS_...
@@ -83,6 +84,7 @@ var kindsOfNames = map[string]typeKind{
 type typeInfo struct {
 	address             uint64
 	name                string // with its module, but for builtins
+	module, qualname    string // of a type that was made at run time
 	kind                typeKind
 	basicsize, itemsize uint64
 	flags               uint64
@@ -197,34 +199,37 @@ func (h *Heap) parseType(address uint64, content []byte) *typeInfo {
 	}
 	t.name = name
 	if t.flags&flagHeapType != 0 {
-		t.name = h.heapTypeName(address, name)
+		t.module, t.qualname = h.heapTypeName(address, name)
+		if t.name = t.qualname; t.module != "" {
+			t.name = t.module + "." + t.qualname
+		}
 		t.cachedKeys, _ = h.word(address + s.HTCachedKeys)
 	}
 	t.kind = h.kindOf(t)
 	return t
 }
 
-// heapTypeName returns the name of a type that was made at run time, with its module.
-func (h *Heap) heapTypeName(address uint64, name string) string {
+// heapTypeName returns the module and the qualified name of a type that was made at run time. The module is
+// empty for builtins, and where the name has it already.
+func (h *Heap) heapTypeName(address uint64, name string) (module, qualname string) {
+	if strings.Contains(name, ".") { // made by C code
+		return "", strings.TrimPrefix(name, "builtins.")
+	}
 	if at, ok := h.word(address + h.structures.HTQualname); ok {
-		if text, ok := h.python.Text(at); ok && text != "" && !strings.Contains(name, ".") {
+		if text, ok := h.python.Text(at); ok && text != "" {
 			name = text
 		}
 	}
-	dict, ok := h.word(address + h.structures.TypeDict)
-	if !ok || strings.HasPrefix(name, "builtins.") {
-		return strings.TrimPrefix(name, "builtins.")
-	}
+	dict, _ := h.word(address + h.structures.TypeDict)
 	for _, e := range h.namespace(dict, maxNamespace) {
 		if key, ok := h.python.Text(e.key); ok && key == "__module__" {
-			module, ok := h.python.Text(e.value)
-			if ok && module != "builtins" && module != "" && !strings.HasPrefix(name, module+".") {
-				return module + "." + name
+			if module, _ = h.python.Text(e.value); module == "builtins" {
+				module = ""
 			}
 			break
 		}
 	}
-	return name
+	return module, name
 }
 
 // kindOf finds the kind of a type by its flags, its name, or the name of a base.
@@ -312,7 +317,7 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	t.members = make(map[uint64]string)
 	const size = 40 // of a PyMemberDef
 	for base, n := t, 0; base != nil && n < maxBases; n++ {
-		at, ok := h.word(base.address + h.structures.TypeMembers)
+		at, ok := h.word(base.address + typeMembers)
 		for i := uint64(0); ok && at != 0 && i < maxMembers; i++ {
 			var def [size]byte
 			if h.memory.process.ReadMemory(at+i*size, def[:]) != nil || word(def[:], 0) == 0 {

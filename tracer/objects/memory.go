@@ -232,7 +232,7 @@ func (m *memory) each(
 		inside := pages.Spans{{Start: r.Start &^ (process.PageSize - 1), End: roundUp(r.End, process.PageSize)}}
 		var chain *chunkChain
 		if r.kind == regionHeap {
-			chain = &chunkChain{memory: m, region: r.Span, next: r.Start}
+			chain = &chunkChain{memory: m, heap: r.Span, at: r.Start}
 		}
 		for _, s := range m.spans.Intersect(inside) {
 			for at := s.Start; at < s.End; {

@@ -6,13 +6,11 @@ package objects
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/objects/cpython"
 	"github.com/allocscope/allocscope/tracer/objects/native"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/python"
 )
 
 // A Heap is the memory of a process in which objects are. It is not safe for concurrent use.

@@ -16,6 +16,7 @@ type way struct {
 	ref    reference
 	below  *way // nil: the node is the sample
 	length int
+	words  []edge // by which the node refers to the one below; two where a table lies between
 }
 
 // A rooted is a whole way.
@@ -23,6 +24,7 @@ type rooted struct {
 	root keeper.Root
 	way  *way // from the outermost node
 	rank int
+	word *edge // by which the root refers to it; nil: it is part of the way
 }
 
 const (
@@ -56,7 +58,7 @@ func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
 		}
 		for _, e := range n.edges {
 			if e.root != nil {
-				found = append(found, rooted{root: s.completed(*e.root, w), way: w})
+				found = append(found, rooted{root: s.completed(*e.root, w), way: w, word: &e})
 				continue
 			}
 			up, ok := s.up(w, e)
@@ -102,7 +104,8 @@ func (s *search) up(w *way, e edge) (*way, bool) {
 	h := s.heap
 	if h.structures != nil && w.node.typ == nil && w.below != nil {
 		if r, isTable, ok := h.tableReference(e, w.at); isTable {
-			return &way{node: e.from, at: e.at, ref: r, below: w.below, length: w.length + 1}, ok
+			words := append(slices.Clone(w.words), e)
+			return &way{node: e.from, at: e.at, ref: r, below: w.below, length: w.length + 1, words: words}, ok
 		}
 	}
 	r := reference{how: keeper.HowField}
@@ -112,7 +115,7 @@ func (s *search) up(w *way, e edge) (*way, bool) {
 			return nil, false
 		}
 	}
-	return &way{node: e.from, at: e.at, ref: r, below: w, length: w.length + 1}, true
+	return &way{node: e.from, at: e.at, ref: r, below: w, length: w.length + 1, words: []edge{e}}, true
 }
 
 // rootOf returns the root that the outermost node of a way is: the dict of a module, or a class.
@@ -239,11 +242,14 @@ func (s *search) argument(steps []step, defaults *way) string {
 	}
 	f, ok := s.heap.python.Function(steps[len(steps)-1].node.address)
 	n := s.heap.length(defaults.node.address, defaults.node.typ)
-	i := int64((defaults.at - defaults.node.address - s.heap.structures.TupleItem) / wordSize)
-	if i += int64(len(f.argsOf())) - n; !ok || n < 0 || i < 0 || i >= int64(len(f.argsOf())) {
+	if !ok {
 		return ""
 	}
-	return f.argsOf()[i]
+	i := int64((defaults.at-defaults.node.address-s.heap.structures.TupleItem)/wordSize) + int64(len(f.Args)) - n
+	if n < 0 || i < 0 || i >= int64(len(f.Args)) {
+		return ""
+	}
+	return f.Args[i]
 }
 
 // minRepeats is the number of objects of one type that refer to each other alike, from which on they are one

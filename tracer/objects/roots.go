@@ -23,7 +23,7 @@ func Open(p *process.Process) (*Heap, error) {
 		return nil, err
 	}
 	h := &Heap{process: p, heads: []uint64{0}}
-	h.allocator = liveness.Of(p, maps)
+	h.allocator = liveness.AllocatorOf(p)
 
 	interpreter, err := python.Find(p, maps)
 	switch {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // A Suspect is a set of objects whose keeper is searched for: those of a stack or those of a type.
@@ -387,5 +386,3 @@ func (h *Heap) anonymousAt(address uint64, r region) (block, bool) {
 	}
 	return h.memory.mmappedAt(address)
 }
-
-var _ = pages.Span{}

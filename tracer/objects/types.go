@@ -7,7 +7,6 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // Offsets that are the same in all supported versions.
@@ -352,5 +351,3 @@ func (h *Heap) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
 	}
 	return 0, nil
 }
-
-var _ = pages.Span{}

@@ -45,6 +45,9 @@ type node struct {
 	// searched is set once a pass has looked for references to it.
 	searched bool
 	sample   bool
+	// kept are the edges that count, once they are known: see references.
+	kept                []edge
+	isComplete, isKnown bool
 }
 
 // An edge is a word that refers to a node.
@@ -141,6 +144,7 @@ func (s *search) climb(ctx context.Context, frontier []*node, samples [][]*node)
 // level searches all memory for references to the nodes of a level, and returns those of the next one.
 func (s *search) level(ctx context.Context, frontier []*node) (next []*node, err error) {
 	frontier = frontier[:min(len(frontier), maxFrontier)]
+	s.heap.forget()
 	s.aim(frontier)
 	err = s.heap.memory.each(ctx, nil, func(p *piece) error {
 		if process.OwnCPUTime()-s.began > s.limit {

@@ -132,6 +132,7 @@ def describe(tensor):
         "data": storage.data_ptr(),
         "bytes": storage.nbytes(),
         "storage": storage._cdata,
+        "hasgradfn": tensor.grad_fn is not None,
     }
 
 

@@ -30,6 +30,7 @@ func Groups(tensors []Tensor, stacks map[uint64]uint64) []census.TensorGroup {
 		}
 		g.Storages++
 		g.Tensors += s.tensors
+		g.WithGradFn += s.withGradFn
 		g.Bytes += s.bytes
 		if stack := stacks[s.largest.Data]; stack != 0 {
 			g.bytesOf[stack] += s.bytes
@@ -57,15 +58,15 @@ func Groups(tensors []Tensor, stacks map[uint64]uint64) []census.TensorGroup {
 
 // A storage is memory that one or more tensors share.
 type storage struct {
-	largest *Tensor
-	tensors int
-	bytes   int64
+	largest             *Tensor
+	tensors, withGradFn int
+	bytes               int64
 }
 
 // storages returns the distinct storages. Those with memory are one by its address: several StorageImpls may
 // share it. The empty ones are distinct by their StorageImpl.
 func storages(tensors []Tensor) map[uint64]*storage {
-	found := make(map[uint64]*storage)
+	found, left := make(map[uint64]*storage), int64(maxBytes)
 	for i := range tensors {
 		t := &tensors[i]
 		key := t.Data
@@ -79,7 +80,13 @@ func storages(tensors []Tensor) map[uint64]*storage {
 			found[key] = s
 		}
 		s.tensors++
-		s.bytes = max(s.bytes, t.Bytes)
+		if t.HasGradFn {
+			s.withGradFn++
+		}
+		if t.Bytes > s.bytes {
+			grown := min(t.Bytes-s.bytes, left)
+			s.bytes, left = s.bytes+grown, left-grown
+		}
 		if compareSizes(t, s.largest) > 0 {
 			s.largest = t
 		}

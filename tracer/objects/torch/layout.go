@@ -13,8 +13,8 @@ type layout struct {
 
 	// Fields of TensorImpl. sizes is that of SizesAndStrides: the number of dimensions, then sizes and
 	// strides in 10 words, or in the first of them a pointer to them.
-	storage, pyobj, sizes, storageOffset, numel, dataType uint64
-	tensorBytes                                           int
+	storage, autograd, pyobj, sizes, storageOffset, numel, dataType uint64
+	tensorBytes                                                     int
 
 	// engagedFirst is set where device_opt_ has its flag before the value, as the c10::optional of C++14.
 	engagedFirst bool
@@ -23,6 +23,14 @@ type layout struct {
 	data, device, sizeBytes uint64
 	storageBytes            int
 }
+
+// Fields of AutogradMeta: name_, a std::string whose short text is in itself, and grad_fn_. The vtable is
+// first.
+const (
+	metaName, metaShortText = 8, 24
+	metaGradFn              = 48
+	metaBytes               = metaGradFn + 8
+)
 
 // inlineDims is C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE.
 const inlineDims = 5
@@ -33,9 +41,9 @@ func newLayout(refcounts, slotWords, cdata uint64, engagedFirst bool) layout {
 	fields := 8 + refcounts // of both structures: behind vtable and counts
 	l := layout{
 		cdata: cdata, refcounts: refcounts, engagedFirst: engagedFirst,
-		storage: fields,
-		pyobj:   fields + 4*8 + (slotWords-1)*8, // behind autograd_meta_, extra_meta_, version_counter_
-		data:    fields, device: fields + 3*8, sizeBytes: fields + 4*8,
+		storage: fields, autograd: fields + 8,
+		pyobj: fields + 4*8 + (slotWords-1)*8, // behind extra_meta_ and version_counter_
+		data:  fields, device: fields + 3*8, sizeBytes: fields + 4*8,
 	}
 	l.sizes = l.pyobj + 8
 	l.storageOffset = l.sizes + 8 + 2*inlineDims*8

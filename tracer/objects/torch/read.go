@@ -94,6 +94,9 @@ func (r *reader) read(addresses []uint64) ([]object, error) {
 		return nil, err
 	}
 
+	if err := r.readAutograd(left); err != nil {
+		return nil, err
+	}
 	return objects, r.confirm(left)
 }
 
@@ -236,7 +239,7 @@ func mul(a, b uint64) (product uint64, overflow bool) {
 func (r *reader) setStorage(o *object, storage []byte) bool {
 	l := &r.layout
 	o.Data, o.Bytes = word(storage, l.data), int64(word(storage, l.sizeBytes))
-	if !r.isClass(storage) || deviceAt(storage[l.device:]) != o.device || o.Bytes < 0 {
+	if !r.isClass(storage) || deviceAt(storage[l.device:]) != o.device {
 		return false
 	}
 
@@ -244,7 +247,28 @@ func (r *reader) setStorage(o *object, storage []byte) bool {
 		o.state = skipped
 		return false
 	}
-	return o.extent <= o.Bytes && (o.Bytes == 0 || o.device.kind != cpu || r.isMapped(o.Data, o.Bytes))
+	return o.extent <= o.Bytes && o.Bytes <= maxBytes &&
+		(o.Bytes == 0 || o.device.kind != cpu || r.isMapped(o.Data, o.Bytes))
+}
+
+// readAutograd sets which tensors have a grad_fn. Most have no AutogradMeta.
+func (r *reader) readAutograd(objects []*object) error {
+	var metas []*object
+	for _, o := range objects {
+		if word(o.impl, r.layout.autograd) != 0 {
+			metas = append(metas, o)
+		}
+	}
+	_, err := r.step(metas, metaBytes,
+		func(o *object) uint64 { return word(o.impl, r.layout.autograd) },
+		func(o *object, content []byte) bool {
+			_, isMeta := process.FindMapping(r.libraries, word(content, 0))
+			name := word(content, metaName)
+			isMeta = isMeta && name == word(o.impl, r.layout.autograd)+metaShortText
+			o.HasGradFn = isMeta && word(content, metaGradFn) != 0
+			return true
+		})
+	return err
 }
 
 // isMapped reports whether both ends of some memory are mapped.

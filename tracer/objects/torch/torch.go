@@ -38,6 +38,10 @@ type Tensor struct {
 	Shape  []int64
 	Device string // "cpu", "cuda:0"
 
+	// HasGradFn is set if the tensor has a grad_fn: it keeps the autograd graph that computed it. It is
+	// known where PyTorch was built with the C++11 ABI of std::string.
+	HasGradFn bool
+
 	// extent is the number of bytes from the start of the storage to the end of the last element.
 	extent int64
 	// numel is the number of elements, and contiguous that they follow each other as in C.
@@ -67,6 +71,9 @@ func Loaded(maps []process.Mapping) bool {
 
 // batchTensors bounds what is read of the process at a time: 192 bytes each.
 const batchTensors = 8192
+
+// maxBytes bounds what the storages of a process take together: that is how much it can address.
+const maxBytes = 1 << 47
 
 // Read reads the tensors at the addresses of Python objects of type torch.Tensor and its subclasses.
 // Objects that are none any more count as inconsistent. maps must be of after the addresses were

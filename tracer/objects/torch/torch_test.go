@@ -18,7 +18,7 @@ import (
 // A described tensor is what the program says of one.
 type described struct {
 	Object, Storage, Data uint64
-	Skipped               bool
+	Skipped, HasGradFn    bool
 	DType, Device         string
 	Shape                 []int64
 	Bytes                 int64
@@ -87,11 +87,11 @@ func mustBeAsDescribed(t *testing.T, got *Tensors, all []described) {
 			skipped++
 			continue
 		}
-		want = append(want, fmt.Sprint(d.Object, d.DType, d.Shape, d.Device, d.Data, d.Storage, d.Bytes))
+		want = append(want, fmt.Sprint(d.Object, d.DType, d.Shape, d.Device, d.Data, d.Storage, d.Bytes, d.HasGradFn))
 	}
 	var have []string
 	for _, k := range got.Known {
-		have = append(have, fmt.Sprint(k.Object, k.DType, k.Shape, k.Device, k.Data, k.Storage, k.Bytes))
+		have = append(have, fmt.Sprint(k.Object, k.DType, k.Shape, k.Device, k.Data, k.Storage, k.Bytes, k.HasGradFn))
 	}
 	slices.Sort(want)
 	slices.Sort(have)
@@ -146,6 +146,9 @@ func mustBeGrouped(t *testing.T, groups []census.TensorGroup, all []described) {
 			storages[d.Storage] = 0
 		}
 		want.Tensors++
+		if d.HasGradFn {
+			want.WithGradFn++
+		}
 	}
 	for _, bytes := range storages {
 		want.Storages++
@@ -154,6 +157,7 @@ func mustBeGrouped(t *testing.T, groups []census.TensorGroup, all []described) {
 	for _, g := range groups {
 		got.Storages += g.Storages
 		got.Tensors += g.Tensors
+		got.WithGradFn += g.WithGradFn
 		got.Bytes += g.Bytes
 	}
 	if !reflect.DeepEqual(got, want) {

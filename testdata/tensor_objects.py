@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds tensors of all kinds, and prints, a line each, what PyTorch itself says of those that gc knows: address, dtype, shape, device, data_ptr and
-bytes of its storage; or "skipped" in place of these, if its elements are not in memory in the ordinary form. Prints "ready" then,
-and exits at the end of its input."""
+bytes of its storage; or "skipped" in place of these, if its elements are not in memory in the ordinary form. Then it prints the memory that
+autograd alone holds, and "ready". It exits at the end of its input."""
 
 import gc
 import json
@@ -62,6 +62,18 @@ def trained():
         optimizer.step()
         losses.append(loss)  # not detached
     return net, optimizer, losses, [p.grad for p in net.parameters()]
+
+
+saved = []
+
+
+def graph():
+    """Activations that only autograd holds: sigmoid saves its result, of which no Python object is left."""
+    activation = torch.ones(1000, requires_grad=True).sigmoid()
+    for _ in range(50):
+        saved.append({"data": activation.data_ptr(), "bytes": 4000, "saved": True})
+        activation = activation.sigmoid()
+    return activation
 
 
 def owned_by_cpp():
@@ -137,7 +149,7 @@ def describe(tensor):
 
 
 for make in (
-    views, shapes, trained, owned_by_cpp, sparse, fake, resized, shared, batched, inference,
+    views, shapes, trained, graph, owned_by_cpp, sparse, fake, resized, shared, batched, inference,
     lambda: torch.empty(5, 5, device="meta"), lambda: torch.empty(0, device="meta"), lambda: torch.ones(3, 3).to_mkldnn(),
     lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)]), lambda: torch.ones(9).as_subclass(Sub),
     lambda: nn.Parameter(torch.ones(6)[2:]), lambda: torch.ones(4, names=("N",)), lambda: torch.ones(6).conj(),
@@ -151,6 +163,8 @@ gc.collect()
 tensors = [o for o in gc.get_objects() if isinstance(o, torch.Tensor)]
 for tensor in tensors:
     print(json.dumps(describe(tensor)))
+for memory in saved:
+    print(json.dumps(memory))
 print("ready", flush=True)
 for _ in sys.stdin:
     pass

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -22,6 +23,7 @@ type described struct {
 	DType, Device         string
 	Shape                 []int64
 	Bytes                 int64
+	Saved                 bool // only Data and Bytes are set
 }
 
 // pytorches are the commands of Pythons with a PyTorch, by the name of their release. Debian 13 is that of
@@ -48,12 +50,16 @@ func TestRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			target := tracertest.StartCommand(t, command)
-			var all []described
+			var all, saved []described
 			var objects []uint64
 			for _, line := range target.Await("ready") {
 				var d described
 				if err := json.Unmarshal([]byte(line), &d); err != nil {
 					t.Fatalf("%q: %v", line, err)
+				}
+				if d.Saved {
+					saved = append(saved, d)
+					continue
 				}
 				all, objects = append(all, d), append(objects, d.Object)
 			}
@@ -72,6 +78,7 @@ func TestRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			mustBeAsDescribed(t, got, all)
+			mustFindSaved(t, got.Known, all, saved)
 			mustFitOneLayout(t, p, maps, objects)
 		})
 	}
@@ -110,6 +117,37 @@ func mustBeAsDescribed(t *testing.T, got *Tensors, all []described) {
 			len(want), got.Skipped, skipped, got.Inconsistent)
 	}
 	mustBeGrouped(t, Groups(got.Known, nil), all)
+}
+
+// mustFindSaved compares what C++ alone holds, if the memory of all tensors was sampled.
+func mustFindSaved(t *testing.T, known []Tensor, all, saved []described) {
+	t.Helper()
+	var before, after []estimate.LiveObject
+	want := int64(0)
+	for _, d := range slices.Concat(all, saved) {
+		if d.Bytes > 0 {
+			before = append(before, estimate.LiveObject{Address: d.Data, Size: uint64(d.Bytes), Stack: 1, Weight: 1})
+		}
+		if d.Saved {
+			want += d.Bytes
+		}
+	}
+	if want != 200000 {
+		t.Errorf("%d bytes are saved", want)
+	}
+
+	// What is there at one of the moments only does not count.
+	after = append(slices.Clone(before), estimate.LiveObject{Address: 16, Size: 1 << 30, Stack: 1, Weight: 1})
+	before = append(before, estimate.LiveObject{Address: 16, Size: 1 << 30, Stack: 2, Weight: 1})
+	if got := InCPPOnly(known, before, after); got != want {
+		t.Errorf("%d bytes in C++ only, want %d", got, want)
+	}
+	for i := range after {
+		after[i].Weight = 2.5
+	}
+	if got := InCPPOnly(known, before, after); got != want*5/2 {
+		t.Errorf("%d bytes in C++ only, want %d by sampling", got, want*5/2)
+	}
 }
 
 // mustFitOneLayout checks that no layout is taken for another one.

@@ -46,7 +46,7 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 		if debugDump != nil {
 			debugDump(s, n)
 		}
-		found, isClosed := s.rootsOf(n)
+		found, _, isClosed := s.rootsOf(n)
 		known := len(found)
 		found = slices.DeleteFunc(found, func(f rooted) bool { return !s.holds(f) })
 		switch {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth/census"
@@ -69,17 +70,13 @@ func TestRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			maps, err := p.Maps()
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := Read(p, maps, objects)
+			got, err := Read(p, objects)
 			if err != nil {
 				t.Fatal(err)
 			}
 			mustBeAsDescribed(t, got, all)
 			mustFindSaved(t, got.Known, all, saved)
-			mustFitOneLayout(t, p, maps, objects)
+			mustFitOneLayout(t, p, objects)
 		})
 	}
 }
@@ -151,8 +148,12 @@ func mustFindSaved(t *testing.T, known []Tensor, all, saved []described) {
 }
 
 // mustFitOneLayout checks that no layout is taken for another one.
-func mustFitOneLayout(t *testing.T, p *process.Process, maps []process.Mapping, objects []uint64) {
+func mustFitOneLayout(t *testing.T, p *process.Process, objects []uint64) {
 	t.Helper()
+	maps, err := p.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var fits []int
 	for _, l := range layouts {
 		r := &reader{memory: p, maps: maps, libraries: libraries(maps), layout: l}
@@ -201,4 +202,64 @@ func mustBeGrouped(t *testing.T, groups []census.TensorGroup, all []described) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+}
+
+// changingTensors replaces tensors all the time, each by one of another size that fills its storage.
+const changingTensors = `
+import gc, random, sys, threading
+import torch
+
+torch.set_num_threads(1)
+make = lambda: torch.empty(random.randrange(1, 30000), dtype=random.choice([torch.float32, torch.int8, torch.int16]))
+kept = [make() for _ in range(2000)]
+for tensor in gc.get_objects():
+    if isinstance(tensor, torch.Tensor):
+        print(id(tensor))
+
+def change():
+    while True:
+        kept[random.randrange(len(kept))] = make()
+
+threading.Thread(target=change, daemon=True).start()
+print("ready", flush=True)
+sys.stdin.read()
+`
+
+// TestReadWhileChanging checks that no tensor gets the storage, dtype or shape of another one that took its
+// place.
+func TestReadWhileChanging(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, "/usr/bin/python3", "-c", changingTensors)
+	var objects []uint64
+	for _, line := range target.Await("ready") {
+		object, err := strconv.ParseUint(line, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, object)
+	}
+	p, err := process.Open(target.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+
+	const rounds = 8
+	known := 0
+	for range rounds {
+		got, err := Read(p, objects)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known += len(got.Known)
+		for _, k := range got.Known {
+			if k.Bytes != k.extent {
+				t.Fatalf("%v in %d bytes", k, k.Bytes)
+			}
+		}
+	}
+	if known == 0 {
+		t.Error("no tensor is known")
+	}
+	t.Logf("%d of %d tensors are known", known, rounds*len(objects))
 }

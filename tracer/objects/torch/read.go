@@ -43,7 +43,7 @@ const (
 // maxDims bounds the dimensions of a tensor; PyTorch's operators take 64 at most.
 const maxDims = 64
 
-// readInto adds the tensors at some addresses, and returns the addresses of those that are inconsistent.
+// readInto adds the tensors at some addresses, and returns the addresses that failed: unread or inconsistent.
 func (r *reader) readInto(tensors *Tensors, addresses []uint64) (failed []uint64, err error) {
 	found, err := r.read(addresses)
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *reader) read(addresses []uint64) ([]object, error) {
 }
 
 // step reads size bytes for each object, and returns those that set accepts. The others become
-// inconsistent if they can be read, unless set has given them another state.
+// inconsistent, or unread where memory is mapped but not in RAM, unless set has given them a state.
 func (r *reader) step(
 	objects []*object, size int, address func(*object) uint64, set func(*object, []byte) bool,
 ) (left []*object, err error) {

@@ -1,10 +1,10 @@
 package torch
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -27,30 +27,32 @@ type described struct {
 	Saved                 bool // only Data and Bytes are set
 }
 
-// pytorches are the commands of Pythons with a PyTorch, by the name of their release. Debian 13 is that of
-// testdata/peers/debian.sh. None finds testdata/cuda.py when it imports cuda (-I).
-func pytorches(t *testing.T) map[string]*exec.Cmd {
+// startDescribing starts testdata/tensor_objects.py on this system, or in the Debian 13 of
+// testdata/peers/debian.sh. -I: PyTorch must not take testdata/cuda.py for CUDA's bindings.
+func startDescribing(t *testing.T, inDebian13 bool) *tracertest.Target {
+	t.Helper()
 	program, err := filepath.Abs(tracertest.Source("tensor_objects.py"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := os.Getenv("ALLOCSCOPE_PEERS")
-	if folder == "" {
-		folder = "/var/cache/allocscope/peers"
+	if !inDebian13 {
+		return tracertest.Start(t, "/usr/bin/python3", "-I", program)
 	}
-	return map[string]*exec.Cmd{
-		"system": exec.Command("/usr/bin/python3", "-I", program),
-		"Debian 13": exec.Command(tracertest.Source("peers/inside.sh"), filepath.Join(folder, "trixie"),
-			"python3", "-I", fmt.Sprintf("/proc/%d/root%s", os.Getpid(), program)),
+
+	root := filepath.Join(cmp.Or(os.Getenv("ALLOCSCOPE_PEERS"), "/var/cache/allocscope/peers"), "trixie")
+	if _, err := os.Stat(root); err != nil {
+		t.Skipf("there is no Debian 13 in %s: testdata/peers/debian.sh sets it up", root)
 	}
+	ours := fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that Debian sees our files
+	return tracertest.Start(t, tracertest.Source("peers/inside.sh"), root, "python3", "-I", ours+program)
 }
 
 func TestRead(t *testing.T) {
 	tracertest.NeedsRoot(t)
-	for name, command := range pytorches(t) {
+	for name, inDebian13 := range map[string]bool{"system": false, "Debian 13": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			target := tracertest.StartCommand(t, command)
+			target := startDescribing(t, inDebian13)
 			var all, saved []described
 			var objects []uint64
 			for _, line := range target.Await("ready") {

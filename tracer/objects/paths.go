@@ -111,7 +111,7 @@ func (s *search) references(n *node) (edges []edge, isComplete bool) {
 			strong = append(strong, e)
 		}
 	}
-	isComplete = n.refcnt != 0 && uint64(len(strong)) == n.refcnt
+	isComplete = isKnown && n.refcnt != 0 && uint64(len(strong)) == n.refcnt
 	if edges = n.edges; isComplete {
 		edges = strong
 	}

@@ -31,11 +31,15 @@ func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Hea
 	if err != nil {
 		return Heaps{}, err
 	}
-	arenas, err := malloc.readArenas(memory)
+	return malloc.heaps(memory, maps)
+}
+
+func (a *glibc) heaps(memory Memory, maps []process.Mapping) (Heaps, error) {
+	arenas, err := a.readArenas(memory)
 	if err != nil {
 		return Heaps{}, err
 	}
-	found, err := malloc.heapsOf(memory, maps, arenas)
+	found, err := a.heapsOf(memory, maps, arenas)
 	if err != nil {
 		return Heaps{}, err
 	}
@@ -60,7 +64,7 @@ func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Hea
 		}
 	}
 
-	listed, err := malloc.cachedObjects(memory, maps, arenas)
+	listed, err := a.cachedObjects(memory, maps, arenas)
 	heaps.Cached = make(map[uint64]bool, len(listed))
 	for object := range listed {
 		heaps.Cached[object-headerSize] = true

@@ -54,14 +54,18 @@ func (p *program) chunks(heaps Heaps) (inUse map[uint64]uint64, sum uint64) {
 // The program runs until it has had so many blocks.
 const minLive, minFreed = 300, 3000
 
+func (p *program) awaitBlocks() {
+	for live := 0; live < minLive || len(p.freedObjects()) < minFreed; {
+		objects, _ := p.liveObjects()
+		live = len(objects)
+	}
+}
+
 func TestHeaps(t *testing.T) {
 	for _, mode := range []string{"mixed", "fast", "lru"} {
 		t.Run("blocks of the program, "+mode, func(t *testing.T) {
 			p := startProgram(t, mode)
-			for live := 0; live < minLive || len(p.freedObjects()) < minFreed; {
-				objects, _ := p.liveObjects()
-				live = len(objects)
-			}
+			p.awaitBlocks()
 			p.Say("stop")
 			p.Await("stopped")
 			p.mustHoldBlocks()

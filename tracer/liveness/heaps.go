@@ -47,14 +47,21 @@ func (a *glibc) heaps(memory Memory, maps []process.Mapping) (Heaps, error) {
 		return Heaps{}, ErrBrokenChain
 	}
 
+	// The top chunk of another arena ends with its heap. That of the main one ends before it where others
+	// have called sbrk.
+	const attempts = 16
+	for range attempts {
+		if err = found[0].readTop(memory); !errors.Is(err, ErrBrokenChain) {
+			break
+		}
+	}
+	if err != nil {
+		return Heaps{}, err
+	}
+	found[0].end = found[0].top.End
+
 	var heaps Heaps
 	for _, h := range found {
-		if h.topAt != 0 {
-			if err := h.readTop(memory); err != nil {
-				return Heaps{}, err
-			}
-			h.end = h.top.End // others may have called sbrk since
-		}
 		heaps.Spans = append(heaps.Spans, pages.Span{Start: h.first, End: h.end})
 	}
 	slices.SortFunc(heaps.Spans, func(a, b pages.Span) int { return cmp.Compare(a.Start, b.Start) })

@@ -21,6 +21,7 @@ const (
 	blockPool    blockKind = iota // of pymalloc
 	blockChunk                    // of a heap of glibc's malloc
 	blockMmapped                  // a chunk of glibc's malloc with a mapping of its own
+	blockOther                    // of jemalloc or mimalloc
 )
 
 // The header of a pool of pymalloc: struct pool_header.
@@ -278,9 +279,14 @@ const (
 	headersAtOnce = 512
 )
 
-// mmappedAt returns the chunk with a mapping of its own that an address is in. Its header is at the
+// mmappedAt returns the block of jemalloc or mimalloc that an address is in, if one of them is the malloc,
+// or else the chunk with a mapping of its own. Its header is at the
 // start of a page before, up to maxMmapped.
 func (m *memory) mmappedAt(address uint64) (block, bool) {
+	if m.others != nil {
+		found, isLive := m.others.At(address)
+		return block{found, blockOther}, isLive
+	}
 	if i, ok := slices.BinarySearchFunc(m.mmapped, address, func(b block, a uint64) int {
 		switch {
 		case b.End <= a:

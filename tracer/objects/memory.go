@@ -59,9 +59,10 @@ type memory struct {
 	spans   pages.Spans     // of the regions, whole pages
 	cached  map[uint64]bool // chunks of malloc that are free, by their headers in use
 	buffer  []byte
-	mmapped []block // that were found so far, in order
-	bulk    uint64  // bytes that are left out
-	read    uint64  // bytes that were read
+	mmapped []block         // that were found so far, in order
+	others  liveness.Blocks // of jemalloc or mimalloc; nil: neither is the malloc
+	bulk    uint64          // bytes that are left out
+	read    uint64          // bytes that were read
 }
 
 // errStop ends a pass without an error.

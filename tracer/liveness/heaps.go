@@ -7,6 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 // Heaps are glibc's heaps, for a reader of their chunks.
@@ -18,6 +19,9 @@ type Heaps struct {
 	// Cached are the chunks in tcaches and fastbins, by the address of the header. They are free, but
 	// their headers are those of chunks in use.
 	Cached map[uint64]bool
+	// Mapped are the chunks with a mapping of their own, as far as they are found, from the header to the
+	// end of the mapping. See region.Classify.
+	Mapped pages.Spans
 }
 
 // Heaps finds the heaps of the process. maps are those of now. The error wraps ErrNotGlibc,
@@ -71,6 +75,11 @@ func (a *glibc) heaps(memory Memory, maps []process.Mapping) (Heaps, error) {
 		}
 	}
 
+	for _, r := range region.Classify(maps, nil, regionMemory{memory}) {
+		if r.Class == region.MmappedChunk {
+			heaps.Mapped = append(heaps.Mapped, pages.Span{Start: r.Start, End: r.End})
+		}
+	}
 	listed, err := a.cachedObjects(memory, maps, arenas)
 	heaps.Cached = make(map[uint64]bool, len(listed))
 	for object := range listed {

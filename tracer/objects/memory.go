@@ -212,7 +212,9 @@ type piece struct {
 	region  region
 	// chunks of a heap that begin in the piece or before, in order; of a heap only.
 	chunks []chunk
-	pools  map[uint64]*pool
+	// skipped are chunks of the heap that begin in memory that was left out before the piece.
+	skipped []chunk
+	pools   map[uint64]*pool
 }
 
 func (p *piece) end() uint64 { return p.start + uint64(len(p.bytes)) }
@@ -258,11 +260,20 @@ func (m *memory) each(
 					return err
 				}
 				if chain != nil {
-					p.chunks = chain.through(p)
+					chain.through(p)
 				}
 				if err := visit(p); err != nil {
 					return err
 				}
+			}
+		}
+		if chain == nil {
+			continue
+		}
+		p := &piece{start: r.End, memory: m, region: r} // what was left out at the end
+		if chain.through(p); len(p.skipped) > 0 {
+			if err := visit(p); err != nil {
+				return err
 			}
 		}
 	}

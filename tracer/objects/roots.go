@@ -96,6 +96,10 @@ func (h *Heap) refresh() (err error) {
 	if h.memory, err = findMemory(h.process, maps, h.heaps, others); err != nil {
 		return err
 	}
+	h.memory.others, err = h.allocator.Blocks(h.process, maps)
+	if errors.Is(err, process.ErrNotFound) {
+		return err
+	}
 	h.forget()
 	h.types, h.notTypes = make(map[uint64]*typeInfo), make(map[uint64]struct{})
 	if h.python == nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
@@ -160,32 +159,24 @@ func printed(text []rune, limit int) string {
 	return growth.Printable(string(text))
 }
 
-func sorted(values []uint64) []uint64 {
-	values = slices.Clone(values)
-	slices.Sort(values)
-	return values
-}
-
-// zeroMemory is memory of bytes from an address on.
+// A fakeMemory is memory of bytes from an address on.
 type fakeMemory struct {
 	start uint64
 	bytes []byte
 	read  *int // bytes that were read, all together
 }
 
-var errNoMemory = os.ErrInvalid
-
 func (m fakeMemory) ReadMemory(address uint64, buffer []byte) error {
 	*m.read += len(buffer)
 	at := address - m.start
 	if address < m.start || at > uint64(len(m.bytes)) ||
 		copy(buffer, m.bytes[at:]) < len(buffer) {
-		return errNoMemory
+		return errUnreadable
 	}
 	return nil
 }
 
-// repeated is memory that has the same words everywhere.
+// A repeated memory is memory that has the same words everywhere.
 type repeated struct {
 	word []byte
 	read *int

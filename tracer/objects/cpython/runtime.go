@@ -36,9 +36,13 @@ func Open(m python.Memory, interpreter *python.Interpreter) (*Runtime, error) {
 		structures.InterpreterGC = uint64(state.GC)
 	}
 	r := &Runtime{memory: m, interpreter: interpreter, structures: *structures}
+	v := newView(m)
+	if err := structures.checkPublished(v, interpreter.State.Runtime); err != nil {
+		return nil, fmt.Errorf("%w: CPython %s with unknown structures: %w", python.ErrUnsupported,
+			interpreter.Version, err)
+	}
 
 	// The type of type is type itself.
-	v := newView(m)
 	typeType, ok := v.pointer(interpreter.State.Objects["PyType_Type"] + 8)
 	if back, known := v.pointer(typeType + 8); !ok || !known || back != typeType {
 		return nil, fmt.Errorf("%w: PyType_Type of CPython %s is no type (a modified build?)",

@@ -180,7 +180,7 @@ func TestCorruptedMemory(t *testing.T) {
 			t.Parallel()
 			p := start(t, command)
 			pages := recorder{Memory: p.process, pages: make(map[uint64][]byte)}
-			p.Runtime.memory = pages
+			p.memory = pages
 			p.ask(t)
 			if len(pages.pages) < 50 {
 				t.Fatalf("%d pages are read", len(pages.pages))
@@ -189,7 +189,7 @@ func TestCorruptedMemory(t *testing.T) {
 			const seeds = 40
 			for seed := range uint64(seeds) {
 				m := corrupt(pages.pages, rand.New(rand.NewPCG(seed, 0)))
-				p.Runtime.memory = m
+				p.memory = m
 				p.ask(t)
 				if m.read > 6*maxPagesRead*pageSize {
 					t.Errorf("seed %d: %d bytes are read", seed, m.read)

@@ -20,24 +20,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// interpreterCommands returns the commands that run each Python of this machine, by name.
-func interpreterCommands(t testing.TB) map[string][]string {
-	t.Helper()
-	commands := make(map[string][]string)
-	for line := range strings.Lines(runTool(t, "sh", tracertest.Source("interpreters.sh"))) {
-		name, command, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		if reason, missing := strings.CutPrefix(command, "missing: "); missing {
-			t.Logf("without %s: %s", name, reason)
-			continue
-		}
-		commands[name] = strings.Fields(command)
-	}
-	if len(commands) == 0 {
-		t.Fatal("no Python at all (apt-get install python3)")
-	}
-	return commands
-}
-
 func runTool(t testing.TB, tool string, arguments ...string) string {
 	t.Helper()
 	out, err := exec.Command(tool, arguments...).Output()

@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/python"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // forged is where the memory of the tests lies.
@@ -175,7 +176,7 @@ func (m recorder) ReadMemory(address uint64, buffer []byte) error {
 // TestCorruptedMemory: whatever a process writes over its state, what is read is bounded, and the texts
 // are printable.
 func TestCorruptedMemory(t *testing.T) {
-	for name, command := range interpreterCommands(t) {
+	for name, command := range tracertest.Interpreters(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := start(t, command)

@@ -9,11 +9,12 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/python"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // The oracle is the interpreter: what it says about its own objects.
 func TestRuntime(t *testing.T) {
-	for name, command := range interpreterCommands(t) {
+	for name, command := range tracertest.Interpreters(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := start(t, command)

@@ -290,7 +290,7 @@ func ObjectsNotes(o *summary.Objects) []string {
 	say(o.Inconsistent > 0, "%s changed while they were read, and are left out",
 		units.Plural(o.Inconsistent, "pool", "pools"))
 	say(o.InCPPOnlyBytes != nil, "%s of tensors are held by C++ alone, as by autograd", inCPPOnly(o))
-	say(o.TensorsUnknown != "" && len(o.Tensors) == 0, "tensors: %s", o.TensorsUnknown)
+	say(o.TensorsUnknown != "", "tensors: %s", o.TensorsUnknown)
 	return notes
 }
 
@@ -308,6 +308,15 @@ func TypeInterval(t summary.TypeGrowth) string {
 		return "exact"
 	}
 	return units.Interval(units.Count(t.LowPerMin), units.Count(t.HighPerMin))
+}
+
+// TypeCount is the number of objects of a type: "1022", "12.3 k ± 120".
+func TypeCount(t summary.TypeCount) string {
+	text := units.Count(float64(t.Count))
+	if t.Margin > 0 {
+		text += " ± " + units.Count(float64(t.Margin))
+	}
+	return text
 }
 
 // Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu".

@@ -285,9 +285,10 @@ func ObjectsNotes(o *summary.Objects) []string {
 			notes = append(notes, fmt.Sprintf(format, values...))
 		}
 	}
-	say(o.Share < 1, "%s of the memory of small objects was read: counts of all are estimates", units.Percent(o.Share))
+	say(o.Share < 1, "%s of the memory of small objects was read: the counts are estimates",
+		units.Percent(o.Share))
 	say(o.Missing != "", "not counted: %s", o.Missing)
-	say(o.Inconsistent > 0, "%s changed while they were read, and are left out",
+	say(o.Inconsistent > 0, "not counted: %s of small objects that changed meanwhile",
 		units.Plural(o.Inconsistent, "pool", "pools"))
 	say(o.InCPPOnlyBytes != nil, "%s of tensors are held by C++ alone, as by autograd", inCPPOnly(o))
 	say(o.TensorsUnknown != "", "tensors: %s", o.TensorsUnknown)

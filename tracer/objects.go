@@ -48,6 +48,9 @@ func (s *Session) Census(ctx context.Context, o CensusOptions) ([]*objects.Censu
 	return counted, errors.Join(errs...)
 }
 
+// ObjectsCPUTime is the CPU time that censuses and searches have taken.
+func (s *Session) ObjectsCPUTime() time.Duration { return s.objectWorker.CPUTime() }
+
 // askWorker asks the worker about a target. It is an error if that has ended meanwhile: what was read
 // may be of another program.
 func (s *Session) askWorker(

@@ -94,6 +94,7 @@ func (r *Recorder) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapsho
 // verdicts.
 func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 	all := r.judge()
+	r.finishObjects(mainVerdict(all))
 	r.requireStreak(all)
 	main := mainVerdict(all)
 	r.checkOtherProcesses(&main.Verdict)

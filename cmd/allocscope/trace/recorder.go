@@ -17,8 +17,10 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -67,6 +69,10 @@ type session interface {
 	Snapshot(born ...time.Duration) (*growth.Snapshot, error)
 	SpikeSnapshot() (*growth.Snapshot, error)
 	SetSpike(on bool)
+	// These may be called while others are.
+	Census(context.Context, tracer.CensusOptions) ([]*objects.Census, error)
+	Search(context.Context, tracer.KeeperSearch) ([]keeper.Search, error)
+	ObjectsCPUTime() time.Duration
 	OtherProcesses() []growth.OtherProcess
 	Sources() []source.Status
 	Counters() (tracer.Events, []growth.Loss, error)
@@ -111,6 +117,7 @@ type Recorder struct {
 	leftOut        int           // snapshots, for what they cost
 	idleHoldings   uint64        // that boundHoldings has dropped
 	spikes         spikeWatcher
+	objects        objectWatch
 
 	userMemoryLimit int64            // bytes
 	nextFile        int              // number of the next snapshot's file
@@ -152,7 +159,7 @@ func newRecorder(
 		started: time.Now().Add(-of.Elapsed()), began: of.Opened(),
 		snapshotPeriod: time.Duration(options.SnapshotEvery),
 		costs:          duty.Limiter{Burst: snapshotBurst},
-		spikes:         newSpikeWatcher(),
+		spikes:         newSpikeWatcher(), objects: objectWatch{session: of},
 	}
 	r.setEnd()
 	if earlier != nil {
@@ -266,6 +273,7 @@ func (r *Recorder) tick() error {
 	if time.Since(r.lastSample) >= r.options.samplePeriod()-sampleTolerance {
 		r.sample(false)
 		r.recheck()
+		r.watchObjects()
 	}
 
 	baseline, planned := r.plannedBaseline()

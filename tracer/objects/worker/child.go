@@ -115,4 +115,3 @@ func answer(ask Request, firsts map[int]first) (answer Response, err error) {
 	}
 	return answer, err
 }
-

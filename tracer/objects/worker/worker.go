@@ -69,12 +69,12 @@ type Worker struct {
 
 // A child is the child process.
 type child struct {
-	command *exec.Cmd
-	encoder *gob.Encoder
-	decoder *gob.Decoder
-	stdin   io.Closer
-	errors  *firstBytes
-	told    time.Duration // CPU time by its last response
+	command  *exec.Cmd
+	encoder  *gob.Encoder
+	decoder  *gob.Decoder
+	stdin    io.Closer
+	errors   *firstBytes
+	reported time.Duration // CPU time by its last response
 }
 
 // Ask has the child do a request. It may be called from any goroutine. The error wraps that of ctx, or
@@ -110,7 +110,7 @@ func (w *Worker) Ask(ctx context.Context, ask Request) (*Response, error) {
 	}
 
 	w.mu.Lock()
-	c.told = answer.CPUTime
+	c.reported = answer.CPUTime
 	w.mu.Unlock()
 	switch {
 	case answer.NoPython:
@@ -199,9 +199,9 @@ func (c *child) cpuTime() time.Duration {
 	clock := int32(^c.command.Process.Pid<<3 | 2) // MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED), <linux/posix-timers.h>
 	var used unix.Timespec
 	if unix.ClockGettime(clock, &used) != nil {
-		return c.told
+		return c.reported
 	}
-	return max(c.told, time.Duration(used.Nano()))
+	return max(c.reported, time.Duration(used.Nano()))
 }
 
 // firstBytes keeps the first bytes that are written: of the child's errors.

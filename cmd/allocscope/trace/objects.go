@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/allocscope/allocscope/export/rows"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
@@ -261,6 +262,9 @@ func (r *Recorder) take(work objectWork) {
 	for _, c := range work.counted {
 		slog.Debug(fmt.Sprintf("census of PID %d at %s: %d types, %.0f%% of the memory read, in %s",
 			c.PID, units.Duration(c.Elapsed), len(c.Types), 100*c.Share, c.Took))
+		if err := r.rows.writeObjects(rows.ObjectRowsOf(&c.Result)); err != nil {
+			r.noteWriteError(err)
+		}
 	}
 	w.counted = append(w.counted, work.counted...)
 

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -233,7 +232,7 @@ func (r *Recorder) record(ctx context.Context) (ended string, err error) {
 
 	for {
 		if err := r.tick(); err != nil {
-			return r.endReason(ctx), errors.Join(err, r.rows.close())
+			return r.endReason(ctx), err
 		}
 
 		wait := time.NewTimer(r.untilNextDue())
@@ -519,11 +518,7 @@ func (r *Recorder) thinSnapshots() {
 func (r *Recorder) finalSample() error {
 	r.sample(true)
 	r.writeRows() // of the sample before, if all processes have exited
-	err := r.takeSnapshot()
-	if closeErr := r.rows.close(); closeErr != nil {
-		r.noteWriteError(closeErr)
-	}
-	return err
+	return r.takeSnapshot()
 }
 
 // writeFile writes a file of the folder. The trace goes on after an error.

@@ -14,32 +14,33 @@ import (
 // arrow leads from a container to what it holds.
 const arrow = " -> "
 
-// KeeperPath is a path as code, in so many characters: "train.cache (dict, 10,512 entries, +461/min)
-// -> Image -> ImagingCore -> buffer". The variable and the first container that grows stand first,
-// and are cut last. width 0: it is whole.
-func KeeperPath(p keeper.Path, width int) string {
-	if width <= 0 {
-		width = 1 << 30
-	}
+// KeeperPath is a path as code: "train.cache (dict, 10,512 entries, +461/min) -> Image -> ImagingCore
+// -> buffer".
+func KeeperPath(p keeper.Path) string {
+	return containerText(&p) + strings.Join(restOf(&p), "")
+}
 
-	at := containerOf(&p)
-	text := KeeperVariable(p)
-	if about := linkText(p.Links, at); about != "" {
+// KeeperHead is the variable of a path, the first container that grows and what it holds, in so many
+// characters: "train.cache (dict, 10,512 entries, +461/min) -> Image". What it holds is left out
+// first.
+func KeeperHead(p keeper.Path, width int) string {
+	text := containerText(&p)
+	if rest := restOf(&p); len(rest) > 0 && utf8.RuneCountInString(text+rest[0]) <= width {
+		return text + rest[0]
+	}
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	const dots = "..."
+	runes := []rune(text)
+	return string(runes[:max(0, min(len(runes), width-len(dots)))]) + dots
+}
+
+// containerText is the variable of a path, and what it leads to.
+func containerText(p *keeper.Path) string {
+	text := KeeperVariable(*p)
+	if about := linkText(p.Links, containerOf(p)); about != "" {
 		text += " (" + about + ")"
-	}
-	if utf8.RuneCountInString(text) > width {
-		return cut(text, width)
-	}
-
-	rest := restOf(p.Links, at)
-	for n := len(rest); n >= 0; n-- {
-		whole := text + strings.Join(rest[:n], "")
-		if n < len(rest) {
-			whole += arrow + "..."
-		}
-		if utf8.RuneCountInString(whole) <= width {
-			return whole
-		}
 	}
 	return text
 }
@@ -97,11 +98,12 @@ func accessText(l keeper.Link) string {
 }
 
 // restOf are the links behind the container, those that repeat once.
-func restOf(links []keeper.Link, at int) []string {
+func restOf(p *keeper.Path) []string {
 	var rest []string
-	for i := at + 1; i < len(links); i++ {
-		text := arrow + typeText(links[i], i == len(links)-1)
-		if links[i].Repeated {
+	last := len(p.Links) - 1
+	for i := containerOf(p) + 1; i <= last; i++ {
+		text := arrow + typeText(p.Links[i], i == last)
+		if p.Links[i].Repeated {
 			text += arrow + "..."
 		}
 		rest = append(rest, text)
@@ -209,13 +211,6 @@ func staticText(r keeper.Root) string {
 		text += fmt.Sprintf("+%#x", r.Offset)
 	}
 	return text
-}
-
-// cut cuts a text after so many characters.
-func cut(text string, width int) string {
-	const dots = "..."
-	runes := []rune(text)
-	return string(runes[:max(0, min(len(runes), width-len(dots)))]) + dots
 }
 
 // Thousands writes a whole number with commas: "10,512".

@@ -119,14 +119,14 @@ func TestKeeperPath(t *testing.T) {
 		{keeper.Root{Kind: keeper.RootStatic, Module: "/usr/bin/job", Name: "head"}, nil, "job: head"},
 		{keeper.Root{Kind: keeper.RootRuntime}, nil, "CPython itself"},
 	} {
-		if got := KeeperPath(keeper.Path{Root: c.root, Links: c.links}, 0); got != c.want {
+		if got := KeeperPath(keeper.Path{Root: c.root, Links: c.links}); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
 }
 
 // The variable and the container outlast what they hold.
-func TestKeeperPathFits(t *testing.T) {
+func TestKeeperHead(t *testing.T) {
 	p := keeper.Path{
 		Root: keeper.Root{Kind: keeper.RootGlobal, Module: "train", Name: "cache"},
 		Links: []keeper.Link{
@@ -134,15 +134,12 @@ func TestKeeperPathFits(t *testing.T) {
 			link(keeper.HowAttribute, "im", "ImagingCore"),
 		},
 	}
-	const whole = "train.cache (dict, 10,512 entries, +461/min) -> Image -> ImagingCore"
 	for width, want := range map[int]string{
-		len(whole):     whole,
-		len(whole) - 1: "train.cache (dict, 10,512 entries, +461/min) -> Image -> ...",
-		55:             "train.cache (dict, 10,512 entries, +461/min) -> ...",
-		45:             "train.cache (dict, 10,512 entries, +461/min)",
-		20:             "train.cache (dict...",
+		90: "train.cache (dict, 10,512 entries, +461/min) -> Image",
+		50: "train.cache (dict, 10,512 entries, +461/min)",
+		20: "train.cache (dict...",
 	} {
-		if got := KeeperPath(p, width); got != want {
+		if got := KeeperHead(p, width); got != want {
 			t.Errorf("in %d characters %q, want %q", width, got, want)
 		}
 	}
@@ -162,11 +159,11 @@ func FuzzKeeperPath(f *testing.F) {
 			Links: []keeper.Link{l, l, l},
 		}
 		width = max(3, width%200)
-		got := KeeperPath(p, width)
+		got := KeeperHead(p, width)
 		if n := utf8.RuneCountInString(got); n > width {
 			t.Errorf("%d characters, not %d: %q", n, width, got)
 		}
-		if whole := KeeperPath(p, 0); !strings.HasPrefix(whole, KeeperVariable(p)) {
+		if whole := KeeperPath(p); !strings.HasPrefix(whole, KeeperVariable(p)) {
 			t.Errorf("%q does not begin with %q", whole, KeeperVariable(p))
 		}
 	})

@@ -200,7 +200,7 @@ type Suspect struct {
 	// Path leads from Function to the allocation site that holds most, and Callers outwards.
 	Path    []string `json:"path"`
 	Callers []string `json:"callers"`
-	// StackIDs are the IDs of its stacks, those that grew most first: the first 16; absent where
+	// StackIDs are the IDs of its stacks, those that grew most first: the first 64; absent where
 	// they have none.
 	StackIDs []string `json:"stack_ids,omitempty"`
 	// NewCodePerMin is how many executable files the process maps newly, per minute, where Path

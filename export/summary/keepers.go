@@ -134,7 +134,7 @@ func keeperPathOf(p keeper.Path) KeeperPath {
 		}
 		out.Links = append(out.Links, link)
 	}
-	out.Text = explain.KeeperPath(out.Path(), 0)
+	out.Text = explain.KeeperPath(out.Path())
 	return out
 }
 

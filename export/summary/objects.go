@@ -169,7 +169,7 @@ func tensorKey(g census.TensorGroup) string {
 }
 
 // maxStackIDs bounds the IDs of a suspect, and of stacks with one text.
-const maxStackIDs = 16
+const maxStackIDs = 64
 
 // stackIDs writes the IDs of stacks, without those that have none.
 func stackIDs(ids []uint64) []string {

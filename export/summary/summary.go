@@ -267,7 +267,7 @@ type Accumulation struct {
 	HistoryBytes []int64 `json:"history_bytes"`
 	// Stack, leaf first, without the allocator's own frames, as profile.StackText writes it.
 	Stack []string `json:"stack"`
-	// StackIDs are the IDs of the stacks with this text, the first 16; absent where it has none.
+	// StackIDs are the IDs of the stacks with this text, the first 64; absent where it has none.
 	StackIDs []string `json:"stack_ids,omitempty"`
 }
 

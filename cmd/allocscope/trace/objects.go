@@ -309,14 +309,17 @@ func (r *Recorder) finishObjects(v ProcessVerdict) {
 	r.take(<-w.done)
 }
 
-// pair returns the census of a process nearest to a baseline, and the last one; nil: there is none.
-func (w *objectWatch) pair(
+// Keepers returns who keeps what grows, by the latest search that has found any.
+func (r *Recorder) Keepers() []keeper.Search { return r.objects.last }
+
+// Censuses returns the census of a process nearest to a baseline, and the last one; nil: there is none.
+func (r *Recorder) Censuses(
 	p *growth.ProcessHistory, baseline time.Duration,
 ) (before, after *census.Result) {
 	if p == nil {
 		return nil, nil
 	}
-	own := w.of(p)
+	own := r.objects.of(p)
 	for i, c := range own {
 		if i == len(own)-1 {
 			after = &c.Result

@@ -55,8 +55,8 @@ func (r *Recorder) summarize(
 		SnapshotsS: r.snapshotSeconds(), Files: r.files(), Sources: r.sources(),
 	}
 
-	s.Objects = summary.ObjectsOf(r.objects.pair(main.Process, pair.Start.Elapsed))
-	s.Keepers = summary.KeepersOf(r.objects.last)
+	s.Objects = summary.ObjectsOf(r.Censuses(main.Process, pair.Start.Elapsed))
+	s.Keepers = summary.KeepersOf(r.Keepers())
 
 	if r.asked.PID != s.Process.PID {
 		s.Asked = r.asked.PID

@@ -100,6 +100,27 @@ func Memory(mem, pagemap *os.File, addresses []uint64, size int) ([][]byte, erro
 	return contents, nil
 }
 
+// Pages reads memory of a process as Memory does, a number of whole pages that follow each other. The
+// buffer has at most MaxBytes. It returns which pages were in RAM; the bytes of the others are zero.
+func Pages(mem, pagemap *os.File, address uint64, buffer []byte) (present []bool, err error) {
+	addresses := make([]uint64, uint64(len(buffer))/pageSize)
+	for i := range addresses {
+		addresses[i] = address + uint64(i)*pageSize
+	}
+	results, err := child.readMemory(mem, pagemap, addresses, int(pageSize), buffer)
+	if err != nil {
+		return nil, err
+	}
+	present = make([]bool, len(results))
+	for i, n := range results {
+		present[i] = n == int64(pageSize)
+		if !present[i] {
+			clear(buffer[uint64(i)*pageSize:][:pageSize])
+		}
+	}
+	return present, nil
+}
+
 // MaxBytes is the most that Memory can read at one address.
 const MaxBytes = maxBytes
 

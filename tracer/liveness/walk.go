@@ -30,14 +30,7 @@ const (
 	maxWalkedPages  = 1 << 17 // pages that are read
 	maxPiecePages   = 1 << 6  // pages that are read at once
 	maxChainRetries = 1 << 10 // of all heaps
-	maxHeaps        = 1 << 12 // heaps of one arena
 )
-
-// heapMaxSize is HEAP_MAX_SIZE on 64-bit machines: heaps of other arenas than the main one are
-// aligned to it.
-//
-// https://github.com/bminor/glibc/blob/glibc-2.41/malloc/arena.c#L28
-const heapMaxSize = 64 << 20
 
 // WalkHeaps reads the headers of all chunks, from the start of each heap to its end. Each size leads
 // to the next chunk, whose PREV_INUSE shows whether the one before is free. resident returns how
@@ -54,19 +47,15 @@ func (a *glibc) WalkHeaps(
 		return HeapChunks{}, err
 	}
 
+	heaps, err := a.heapsOf(memory, maps, arenas)
+	if err != nil {
+		return HeapChunks{}, err
+	}
+
 	w := heapWalk{memory: memory, resident: resident}
-	for i, r := range arenas {
-		heaps, err := a.arenaHeaps(memory, r)
-		if i == 0 {
-			heaps, err = a.mainHeap(maps, r)
-		}
-		if err != nil {
+	for _, h := range heaps {
+		if err := w.walk(h); err != nil {
 			return HeapChunks{}, err
-		}
-		for _, h := range heaps {
-			if err := w.walk(h); err != nil {
-				return HeapChunks{}, err
-			}
 		}
 	}
 	return w.sum, a.addCached(memory, maps, arenas, &w)
@@ -76,11 +65,7 @@ func (a *glibc) WalkHeaps(
 func (a *glibc) addCached(
 	memory Memory, maps []process.Mapping, arenas []arena, w *heapWalk,
 ) error {
-	tcaches, err := a.findTcaches(memory, maps, arenas)
-	if err != nil {
-		return err
-	}
-	listed, err := a.listedObjects(memory, arenas, tcaches)
+	listed, err := a.cachedObjects(memory, maps, arenas)
 	if err != nil {
 		return err
 	}
@@ -103,61 +88,6 @@ func (a *glibc) addCached(
 		w.sum.FreeResident += w.resident(chunks[i], chunks[i]+size)
 	}
 	return nil
-}
-
-// A heapSpan is a heap of an arena. Its chunks lie from the first one to its top chunk, or to the
-// fencepost with which a heap ends that has no top any more.
-type heapSpan struct {
-	start, first, end uint64
-	// topAt is where the arena has the address of its top chunk; 0: the heap has none.
-	topAt uint64
-	// top is the top chunk when it was read; zero: it is to be read. What is taken from it later
-	// begins there, too.
-	top pages.Span
-}
-
-// mainHeap returns the heap of the main arena. It fails where that goes on in other mappings, or has
-// not begun.
-func (a *glibc) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
-	m, ok := process.FindMapping(maps, r.top)
-	if !ok || m.Path != "[heap]" {
-		return nil, ErrBrokenChain
-	}
-	h := heapSpan{start: m.Start, first: m.Start, end: m.End, topAt: r.address + a.layout.top}
-	return []heapSpan{h}, nil
-}
-
-// arenaHeaps returns the heaps of another arena, the newest first, which has the top chunk.
-func (a *glibc) arenaHeaps(memory Memory, r arena) (heaps []heapSpan, err error) {
-	infoSize := r.address % heapMaxSize
-	topAt := r.address + a.layout.top
-	for address := r.top &^ (heapMaxSize - 1); len(heaps) < maxHeaps; topAt = 0 {
-		info, err := peekOne(memory, address, 3*8)
-		if err != nil {
-			return nil, err
-		}
-		if info == nil || word(info, 0) != r.address {
-			return nil, ErrBrokenChain
-		}
-
-		prev, size := word(info, 8), word(info, 16)
-		first := address + infoSize
-		if prev == 0 { // the arena's own malloc_state lies there
-			first = alignUp(r.address+a.layout.size, mallocAlignment)
-		}
-		if size > heapMaxSize || address+size < first || prev%heapMaxSize != 0 || first-address >= heapMaxSize ||
-			first%mallocAlignment != 0 {
-			return nil, ErrBrokenChain
-		}
-		heaps = append(heaps, heapSpan{
-			start: address, first: first, end: address + size, topAt: topAt,
-		})
-		if prev == 0 {
-			return heaps, nil
-		}
-		address = prev
-	}
-	return nil, ErrBrokenChain
 }
 
 // heapWalk is a walk over all heaps.
@@ -274,28 +204,6 @@ func (w *heapWalk) walkPiece(h *heapSpan, s *chainState, count int) (ended bool,
 		s.at, s.size = s.at+size, size
 	}
 	return false, nil
-}
-
-// readTop reads the top chunk of the heap's arena.
-func (h *heapSpan) readTop(memory Memory) error {
-	pointer, err := peekOne(memory, h.topAt, 8)
-	if err != nil || pointer == nil {
-		return errors.Join(err, ErrBrokenChain)
-	}
-	top := word(pointer, 0)
-
-	// The size belongs to the top chunk only if that is the top still.
-	contents, err := memory.Peek([]uint64{top, h.topAt}, headerSize)
-	if err != nil {
-		return err
-	}
-	header, again := contents[0], contents[1]
-	if header == nil || again == nil || word(again, 0) != top || top < h.first || top > h.end ||
-		chunkSize(header) > h.end-top {
-		return ErrBrokenChain
-	}
-	h.top = pages.Span{Start: top, End: top + chunkSize(header)}
-	return nil
 }
 
 // close adds the chunk before, by the header of the chunk that follows. It returns false where the

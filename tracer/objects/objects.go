@@ -5,61 +5,38 @@
 package objects
 
 import (
-	"context"
 	"errors"
-	"time"
 
-	"github.com/allocscope/allocscope/growth/census"
-	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/liveness"
+	"github.com/allocscope/allocscope/tracer/objects/cpython"
+	"github.com/allocscope/allocscope/tracer/objects/native"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // A Heap is the memory of a process in which objects are. It is not safe for concurrent use.
 type Heap struct {
 	process *process.Process
+	// Python is the version of the interpreter, such as "3.11"; empty: there is none that is known.
+	Python string
+	// NoPython says why there is none; nil: there is one.
+	NoPython error
+
+	python     *cpython.Runtime    // nil: there is none
+	structures *cpython.Structures // of it
+	heads      []uint64            // bytes that may lie before an object in its block
+	allocator  liveness.ProcessAllocator
+
+	types    map[uint64]*typeInfo
+	notTypes map[uint64]struct{}
+
+	// The rest is of one moment: see refresh.
+	memory  *memory
+	heaps   liveness.Heaps
+	statics *native.Statics
+	stacks  []native.Stack
+	modules map[uint64]cpython.Module // by the address of their dict
+	frames  []cpython.Frame           // that run, in the order of their addresses
 }
 
 // ErrNoPython means that the process has no CPython whose objects can be counted.
 var ErrNoPython = errors.New("no CPython of a known version")
-
-// Open opens the memory of a process. The caller closes the process.
-func Open(p *process.Process) (*Heap, error) {
-	return &Heap{process: p}, nil
-}
-
-// CensusOptions limit a census.
-type CensusOptions struct {
-	// Share is the part of the small-object memory that is read, from 0 to 1; 0: all of it.
-	Share float64
-	// Samples is how many addresses of each type are kept, at random.
-	Samples int
-	// Before is an earlier census: samples are only of objects that it has not seen.
-	Before *Census
-}
-
-// A Census is a count of objects, with samples of them.
-type Census struct {
-	census.Result
-	// Samples are addresses of objects of each type that is worth a search, by name.
-	Samples map[string][]uint64
-}
-
-// Census counts the objects. The error wraps ErrNoPython, or is that of reading.
-func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, error) {
-	return nil, ErrNoPython
-}
-
-// A Suspect is a set of objects whose keeper is searched for: those of a stack or those of a type.
-type Suspect struct {
-	Stack   uint64 // ID; 0: they are those of a type
-	Type    string
-	Objects []uint64 // addresses
-}
-
-// Search finds who keeps the objects of the suspects, within a limit of CPU time. It returns a result for each
-// suspect, in order.
-func (h *Heap) Search(
-	ctx context.Context, suspects []Suspect, limit time.Duration,
-) ([]keeper.Search, error) {
-	return nil, ErrNoPython
-}

@@ -148,6 +148,26 @@ func (p *Process) peek(addresses []uint64, size int) ([][]byte, error) {
 	return contents, p.noteStall(err)
 }
 
+// PeekPages reads whole pages that follow each other into a buffer of at most 2 MiB, and returns which
+// of them are in RAM. The bytes of the others are zero. Errors are as those of Peek.
+func (p *Process) PeekPages(address uint64, buffer []byte) (present []bool, err error) {
+	if err := p.Stalled(); err != nil {
+		return nil, err
+	}
+	memory, err := p.open("mem")
+	if err != nil {
+		return nil, err
+	}
+	defer memory.Close()
+	pagemap, err := p.open("pagemap")
+	if err != nil {
+		return nil, err
+	}
+	defer pagemap.Close()
+	present, err = hostile.Pages(memory, pagemap, address, buffer)
+	return present, p.noteStall(err)
+}
+
 // open opens a file of the process's /proc directory.
 func (p *Process) open(name string) (*os.File, error) {
 	f, err := os.Open(p.path(name))

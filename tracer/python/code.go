@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/allocscope/allocscope/growth"
@@ -252,15 +251,28 @@ func readSvarint(varint []byte) int64 {
 // readText reads a str in one of the compact forms, which all names have that the compiler makes.
 // Text longer than maxTextBytes is truncated and ends in "…".
 func readText(m Memory, address uint64, layout CodeLayout) (string, error) {
+	characters, length, err := ReadCharacters(m, address, layout, maxTextBytes)
+	if err != nil {
+		return "", err
+	}
+	return truncateText(growth.Printable(string(characters)), length > maxTextBytes), nil
+}
+
+// ReadCharacters reads the first characters of the str at an address, at most limit, and how many it
+// has. They may be surrogates. It is an error if memory cannot be read or holds no str in one of the
+// compact forms.
+func ReadCharacters(m Memory, address uint64, layout CodeLayout, limit int64) (
+	characters []rune, length int64, err error,
+) {
 	header := make([]byte, max(int(layout.UnicodeLength)+8, int(layout.UnicodeState)+4))
 	if err := m.ReadMemory(address, header); err != nil {
-		return "", fmt.Errorf("read str at %#x: %w", address, err)
+		return nil, 0, fmt.Errorf("read str at %#x: %w", address, err)
 	}
 
 	state := parseUnicodeState(uint32(int32At(header, layout.UnicodeState)), layout.Minor)
-	length := int64(wordAt(header, layout.UnicodeLength))
+	length = int64(wordAt(header, layout.UnicodeLength))
 	if !state.isCompact() || length < 0 {
-		return "", fmt.Errorf("read str at %#x: not a compact string", address)
+		return nil, 0, fmt.Errorf("read str at %#x: not a compact string", address)
 	}
 
 	start := layout.CompactData
@@ -268,13 +280,11 @@ func readText(m Memory, address uint64, layout CodeLayout) (string, error) {
 		start = layout.ASCIIData
 	}
 
-	data := make([]byte, min(length, maxTextBytes)*int64(state.kind))
+	data := make([]byte, min(length, limit)*int64(state.kind))
 	if err := m.ReadMemory(address+uint64(start), data); err != nil {
-		return "", fmt.Errorf("read characters of str at %#x: %w", address, err)
+		return nil, 0, fmt.Errorf("read characters of str at %#x: %w", address, err)
 	}
-
-	text := growth.Printable(decodeText(data, state.kind))
-	return truncateText(text, length > maxTextBytes), nil
+	return decodeCharacters(data, state.kind), length, nil
 }
 
 // A unicodeState is the bit fields of PyASCIIObject.state.
@@ -308,11 +318,9 @@ func (s unicodeState) isCompact() bool {
 	return false
 }
 
-// decodeText decodes characters of 1, 2 or 4 bytes. Each surrogate becomes "?", also in a pair:
-// in a str each is a character of its own, which has no UTF-8.
-func decodeText(data []byte, kind int) string {
-	var text strings.Builder
-	text.Grow(len(data) / kind)
+// decodeCharacters decodes characters of 1, 2 or 4 bytes.
+func decodeCharacters(data []byte, kind int) []rune {
+	characters := make([]rune, 0, len(data)/kind)
 	for ; len(data) >= kind; data = data[kind:] {
 		var r rune
 		switch kind {
@@ -323,15 +331,9 @@ func decodeText(data []byte, kind int) string {
 		case 4:
 			r = rune(binary.LittleEndian.Uint32(data))
 		}
-
-		if !utf8.ValidRune(r) {
-			r = '?'
-		}
-
-		text.WriteRune(r)
+		characters = append(characters, r)
 	}
-
-	return text.String()
+	return characters
 }
 
 // truncateText truncates valid UTF-8 to maxTextBytes. It marks text that it truncates, or that was

@@ -37,6 +37,30 @@ type Interpreter struct {
 	Kernel bpf.Python
 	// CodeLayout is what ReadCode needs to name the frames.
 	CodeLayout CodeLayout
+	// State is where the state of the interpreter is.
+	State State
+}
+
+// State is where the state of an interpreter is.
+type State struct {
+	// Runtime is the address of _PyRuntime.
+	Runtime uint64
+	// Hex is PY_VERSION_HEX; 0 before 3.11, where the file does not have it.
+	Hex uint32
+	// Objects are the addresses of the exported objects that exportedObjects names.
+	Objects map[string]uint64
+	// NativeThreadID is the offset of PyThreadState.native_thread_id, in bytes; 0 before 3.11.
+	NativeThreadID uint16
+	// GC and Modules are the offsets of gc and imports.modules in PyInterpreterState, in bytes; 0
+	// before 3.13, which does not publish them.
+	GC, Modules uint16
+}
+
+// exportedObjects are types and other objects that every version exports.
+var exportedObjects = []string{
+	"PyType_Type", "PyModule_Type", "PyUnicode_Type", "PyBytes_Type", "PyLong_Type", "PyBool_Type",
+	"PyTuple_Type", "PyDict_Type", "PyFunction_Type", "PyCode_Type", "PyFrame_Type", "PyGen_Type",
+	"PyCoro_Type", "PyAsyncGen_Type", "_Py_NoneStruct", "_Py_TrueStruct", "_Py_FalseStruct",
 }
 
 // ErrUnsupported is wrapped by the errors for interpreters whose frames cannot be walked. Each such
@@ -129,7 +153,22 @@ func findInFile(p *process.Process, m process.Mapping) (*Interpreter, error) {
 		Module:     m,
 		Kernel:     kernel,
 		CodeLayout: l.code,
+		State:      l.state(file, bias, bias+runtime.Address),
 	}, nil
+}
+
+// state returns where the state of an interpreter with this layout is.
+func (l layout) state(file *symbol.File, bias, runtime uint64) State {
+	s := State{
+		Runtime: runtime, Hex: l.hex, Objects: make(map[string]uint64),
+		NativeThreadID: l.nativeThreadID, GC: l.gc, Modules: l.modules,
+	}
+	for _, name := range exportedObjects {
+		if object, ok := file.Export(name); ok {
+			s.Objects[name] = bias + object.Address
+		}
+	}
+	return s
 }
 
 // refuseOther returns an error if a file without _PyRuntime is PyPy or a CPython before 3.7.
@@ -166,11 +205,12 @@ func findLayout(m Memory, file *symbol.File, bias, runtime uint64) (*layout, err
 		return l, err
 	}
 
-	minor, err := minorBefore313(m, file, bias)
+	minor, hex, err := versionBefore313(m, file, bias)
 	if err != nil {
 		return nil, err
 	}
 	if l, known := staticLayouts[minor]; known {
+		l.hex = hex
 		return &l, nil
 	}
 	if _, known := debugOffsetsOf[minor]; known {
@@ -181,15 +221,17 @@ func findLayout(m Memory, file *symbol.File, bias, runtime uint64) (*layout, err
 	return nil, unsupportedVersion(fmt.Sprintf("CPython 3.%d", minor))
 }
 
-// minorBefore313 returns the minor version of a CPython without _Py_DebugOffsets. From 3.11 on the
-// file exports Py_Version; before that the functions that came with each version tell them apart.
-func minorBefore313(m Memory, file *symbol.File, bias uint64) (int, error) {
+// versionBefore313 returns the minor version of a CPython without _Py_DebugOffsets, and its
+// PY_VERSION_HEX. From 3.11 on the file exports Py_Version; before that the functions that came with
+// each version tell them apart, and the PY_VERSION_HEX is 0.
+func versionBefore313(m Memory, file *symbol.File, bias uint64) (minor int, hex uint32, err error) {
 	if version, ok := file.Export("Py_Version"); ok {
-		hex, err := readWord(m, bias+version.Address)
+		word, err := readWord(m, bias+version.Address)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		return minorOfHex(hex)
+		minor, err = minorOfHex(word)
+		return minor, uint32(word), err
 	}
 
 	for _, since := range []struct {
@@ -197,11 +239,11 @@ func minorBefore313(m Memory, file *symbol.File, bias uint64) (int, error) {
 		minor int
 	}{{"PyIter_Send", 10}, {"PyFrame_GetBack", 9}, {"PyCode_NewWithPosOnlyArgs", 8}} {
 		if _, ok := file.Export(since.name); ok {
-			return since.minor, nil
+			return since.minor, 0, nil
 		}
 	}
 
-	return 7, nil
+	return 7, 0, nil
 }
 
 // minorOfHex returns the minor version in PY_VERSION_HEX. It refuses alphas and betas, because

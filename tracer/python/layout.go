@@ -18,6 +18,9 @@ type layout struct {
 	interpretersHead uint16 // _PyRuntimeState.interpreters.head: the newest interpreter
 	interp           uint16 // PyThreadState.interp
 	nativeThreadID   uint16 // PyThreadState.native_thread_id, the kernel's thread ID; 0 before 3.11
+	gc, modules      uint16 // PyInterpreterState.gc and .imports.modules; 0 before 3.13
+
+	hex uint32 // PY_VERSION_HEX; 0 before 3.11
 }
 
 // noIndirection marks layouts whose PyThreadState points to the innermost frame without a _PyCFrame
@@ -162,6 +165,7 @@ const (
 type debugOffsets struct {
 	interpretersHead                                 int // runtime_state
 	interpreterNext, interpreterThreadsHead          int // interpreter_state
+	interpreterGC, interpreterModules                int // interpreter_state
 	threadNext, threadInterp, threadCurrentFrame     int // thread_state
 	threadID, nativeThreadID                         int // thread_state
 	framePrevious, frameExecutable                   int // interpreter_frame
@@ -177,6 +181,7 @@ type debugOffsets struct {
 var debugOffsetsOf = map[int]debugOffsets{
 	13: {
 		interpretersHead: 40, interpreterNext: 64, interpreterThreadsHead: 72,
+		interpreterGC: 80, interpreterModules: 88,
 		threadNext: 168, threadInterp: 176, threadCurrentFrame: 184,
 		threadID: 192, nativeThreadID: 200,
 		framePrevious: 232, frameExecutable: 240, frameInstrPtr: 248, frameOwner: 264,
@@ -187,6 +192,7 @@ var debugOffsetsOf = map[int]debugOffsets{
 	},
 	14: {
 		interpretersHead: 40, interpreterNext: 64, interpreterThreadsHead: 72,
+		interpreterGC: 88, interpreterModules: 96,
 		threadNext: 192, threadInterp: 200, threadCurrentFrame: 208,
 		threadID: 216, nativeThreadID: 224,
 		framePrevious: 256, frameExecutable: 264, frameInstrPtr: 272, frameOwner: 288,
@@ -267,6 +273,9 @@ func parseDebugOffsets(table []byte) (*layout, error) {
 		interpretersHead: t.offset(at.interpretersHead, 8),
 		interp:           t.offset(at.threadInterp, 8),
 		nativeThreadID:   t.offset(at.nativeThreadID, 8),
+		gc:               t.offset(at.interpreterGC, 8),
+		modules:          t.offset(at.interpreterModules, 8),
+		hex:              uint32(binary.LittleEndian.Uint64(table[8:])),
 	}
 
 	t.require(t.offset(at.obType, 8) == 8, "the type of an object is not its second word")

@@ -98,7 +98,7 @@ func TestDebugFile(t *testing.T) {
 		write(t, other, []byte("x"))
 		run(t, "", "objcopy", "--add-gnu-debuglink="+other, p.path)
 		f := open(t, p.path, seen, p.root)
-		f.load()
+		f.load(&f.functions, isFunction)
 
 		if err := f.Err(); err != nil || f.debug != nil {
 			t.Errorf("Err() = %v, debug file %v", err, f.debug)
@@ -120,7 +120,7 @@ func TestDebugFile(t *testing.T) {
 		write(t, filepath.Join(root, debugDir, ".build-id", id[:2], id[2:]+".debug"), read(t, path))
 
 		f := openSound(t, path, root)
-		f.load()
+		f.load(&f.functions, isFunction)
 		if f.debug != nil {
 			t.Errorf("opened %s", f.debug.Name())
 		}
@@ -129,7 +129,7 @@ func TestDebugFile(t *testing.T) {
 	// The host's debug files come first; libc's is installed.
 	t.Run("host's", func(t *testing.T) {
 		f := openSound(t, libc, t.TempDir())
-		f.load()
+		f.load(&f.functions, isFunction)
 		id := f.BuildID()
 		debug := debugDir + "/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
 		if f.debug == nil {

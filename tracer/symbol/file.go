@@ -1,12 +1,12 @@
-// Package symbol names native code addresses in ELF files.
+// Package symbol names the functions and variables at addresses in ELF files.
 //
 // The files belong to the traced process and the tracer runs as root, so they
 // are hostile input: every size is checked against the file and a limit
 // (limits.go) before memory is allocated, and what is damaged yields no name
 // rather than a wrong one.
 //
-// Sources, best first; the first that lists a function is the only one used,
-// because each is a superset of the next:
+// Sources, best first; the first that lists a function, or a variable, is the only
+// one used for them, because each is a superset of the next:
 //
 //  1. .symtab of the file,
 //  2. .symtab of its separate debug file (debugfile.go), sought only when the
@@ -35,16 +35,21 @@ type File struct {
 	debug     *debugFile // nil: none found, none needed, or not sought yet
 	findDebug func()     // nil: none is needed
 
-	loaded   bool // the symbol table was sought
-	symbols  table
-	names    map[int]string // printed names by index in symbols; bounded by maxCache
-	cached   int            // bytes in names
-	problems []error
+	functions, variables namedSymbols
+	problems             []error
+}
+
+// namedSymbols are the symbols of one kind, and those of their names that were read.
+type namedSymbols struct {
+	table
+	loaded bool           // the symbol table was sought
+	cache  map[int]string // printed names by index in table; bounded by maxCache
+	cached int            // bytes in cache
 }
 
 // New reads the headers of f, a 64-bit little-endian ELF executable or shared
 // object. Its symbols are read, and its debug file is sought, by the first call
-// to Name or Size. f stays the caller's and has to stay open for as long as the
+// to Name, Size or Variable. f stays the caller's and has to stay open for as long as the
 // File is used.
 //
 // path is where the process sees the file; with a .gnu_debuglink it leads to
@@ -86,7 +91,7 @@ func newFile(r io.ReaderAt, size int64) (*File, error) {
 		return nil, err
 	}
 
-	f := &File{image: image, names: make(map[int]string)}
+	f := &File{image: image}
 	f.problem(image.damage)
 	return f, nil
 }
@@ -144,6 +149,16 @@ func (f *File) Bias(start, offset uint64) (bias uint64, ok bool) {
 	return 0, false
 }
 
+// Writable returns the PT_LOAD program headers of writable memory: the file's variables.
+func (f *File) Writable() (segments []elf.Prog64) {
+	for _, s := range f.image.loads {
+		if elf.ProgFlag(s.Flags)&elf.PF_W != 0 {
+			segments = append(segments, s)
+		}
+	}
+	return segments
+}
+
 // Code reads up to limit bytes of code from a virtual address on, and returns
 // their offset in the file. It is an error if no executable segment holds the
 // address.
@@ -175,39 +190,56 @@ func (f *File) Code(vaddr uint64, limit int) (code []byte, offset uint64, err er
 // size 0, from hand-written assembly, contains its own address only. Where
 // functions nest, the one that starts last answers.
 func (f *File) Name(vaddr uint64) (name string, ok bool) {
-	f.load()
-	i, ok := f.symbols.find(vaddr)
+	name, _, ok = f.name(&f.functions, isFunction, vaddr)
+	return name, ok
+}
+
+// Variable returns the name of the variable that contains the ELF virtual address vaddr, as Name does
+// that of a function, and the offset of the address in it, in bytes. Thread-local variables have no
+// address.
+func (f *File) Variable(vaddr uint64) (name string, offset uint64, ok bool) {
+	return f.name(&f.variables, isVariable, vaddr)
+}
+
+// name returns the name of the symbol that contains an address, and the offset in it.
+func (f *File) name(
+	symbols *namedSymbols, isWanted kindFilter, vaddr uint64,
+) (name string, offset uint64, ok bool) {
+	f.load(symbols, isWanted)
+	i, ok := symbols.find(vaddr)
 	if !ok {
-		return "", false
+		return "", 0, false
 	}
 
-	name, ok = f.names[i]
+	name, ok = symbols.cache[i]
 	if !ok {
-		raw, err := f.symbols.name(i)
+		raw, err := symbols.name(i)
 		f.problem(err)
 		name = printed(raw)
-		f.remember(i, name)
+		symbols.remember(i, name)
 	}
 
-	return name, name != ""
+	return name, vaddr - symbols.symbols[i].value, name != ""
 }
 
 // Size returns the bytes of code of the function that begins at a virtual
 // address, 0 if the best symbol table lists no such function or not its size.
 func (f *File) Size(vaddr uint64) uint64 {
-	f.load()
-	i, ok := f.symbols.find(vaddr)
-	if !ok || f.symbols.symbols[i].value != vaddr {
+	f.load(&f.functions, isFunction)
+	i, ok := f.functions.find(vaddr)
+	if !ok || f.functions.symbols[i].value != vaddr {
 		return 0
 	}
 
-	return f.symbols.symbols[i].size()
+	return f.functions.symbols[i].size()
 }
 
-// TableBytes is the memory of the symbol table and of the names that were read, in bytes.
-func (f *File) TableBytes() int {
+// TableBytes is the memory of the symbol tables and of the names that were read, in bytes.
+func (f *File) TableBytes() int { return f.functions.bytes() + f.variables.bytes() }
+
+func (s *namedSymbols) bytes() int {
 	const symbolBytes = int(unsafe.Sizeof(symbol{}))
-	return symbolBytes*len(f.symbols.symbols) + 8*len(f.symbols.last) + f.cached
+	return symbolBytes*len(s.symbols) + 8*len(s.last) + s.cached
 }
 
 // Err returns what cost names so far, nil if nothing did: damaged sections and
@@ -215,15 +247,16 @@ func (f *File) TableBytes() int {
 // A file that merely is stripped is not an error.
 func (f *File) Err() error { return errors.Join(f.problems...) }
 
-// load reads the best symbol table, once.
-func (f *File) load() {
-	if f.loaded {
+// load reads the wanted symbols of the best symbol table, once.
+func (f *File) load(symbols *namedSymbols, isWanted kindFilter) {
+	if symbols.loaded {
 		return
 	}
 
-	f.loaded = true
+	symbols.loaded = true
 	if f.findDebug != nil {
 		f.findDebug()
+		f.findDebug = nil
 	}
 
 	type source struct {
@@ -238,24 +271,24 @@ func (f *File) load() {
 
 	sources = append(sources, source{f.image, f.image.dynsym})
 	for _, s := range sources {
-		t, err := readTable(s.image, s.section)
+		t, err := readTable(s.image, s.section, isWanted)
 		f.problem(err)
 		if len(t.symbols) > 0 {
-			f.symbols = t
+			symbols.table = t
 			return
 		}
 	}
 }
 
 // remember caches the name of symbol i.
-func (f *File) remember(i int, name string) {
+func (s *namedSymbols) remember(i int, name string) {
 	const overhead = 64 // bytes of an entry of the map, roughly
-	if f.cached += len(name) + overhead; f.cached > maxCache {
-		clear(f.names)
-		f.cached = len(name) + overhead
+	if s.cached += len(name) + overhead; s.cache == nil || s.cached > maxCache {
+		s.cache = make(map[int]string)
+		s.cached = len(name) + overhead
 	}
 
-	f.names[i] = name
+	s.cache[i] = name
 }
 
 // problem keeps err for Err, up to maxProblems of them.

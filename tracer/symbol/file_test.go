@@ -175,12 +175,12 @@ func TestNameHostile(t *testing.T) {
 	}
 
 	f := openSound(t, assemble(t, labels(names...)), "")
-	f.load()
-	if got, want := len(f.symbols.symbols), len(tests); got != want {
+	f.load(&f.functions, isFunction)
+	if got, want := len(f.functions.symbols), len(tests); got != want {
 		t.Fatalf("%d symbols, want %d", got, want)
 	}
 
-	for i, s := range f.symbols.symbols { // the functions lie in the order of the source
+	for i, s := range f.functions.symbols { // the functions lie in the order of the source
 		for range 2 { // read, then cached
 			if got, ok := f.Name(s.value); !ok || got != tests[i].want {
 				t.Errorf("Name of %q = %q, %v, want %q", tests[i].name, got, ok, tests[i].want)
@@ -478,8 +478,8 @@ func exercise(t *testing.T, data []byte) {
 		}
 	}
 
-	file.load()
-	for _, s := range file.symbols.symbols[:min(len(file.symbols.symbols), 50)] {
+	file.load(&file.functions, isFunction)
+	for _, s := range file.functions.symbols[:min(len(file.functions.symbols), 50)] {
 		addresses = append(addresses, s.value, s.end(), s.end()+1)
 	}
 
@@ -519,6 +519,8 @@ func exercise(t *testing.T, data []byte) {
 		}
 
 		file.Bias(vaddr, vaddr)
+		file.Variable(vaddr)
+		file.Writable()
 	}
 
 	_ = file.Err()

@@ -255,7 +255,7 @@ func run(t testing.TB, stdin, tool string, args ...string) string {
 	return string(out)
 }
 
-// A function is one that nm lists.
+// A function is a function or variable that nm lists.
 type function struct {
 	name        string // without version
 	value, size uint64
@@ -270,6 +270,16 @@ func (f function) contains(addr uint64) bool {
 // them; args is -D for .dynsym.
 func nmFunctions(t testing.TB, path string, args ...string) []function {
 	t.Helper()
+	return nmSymbols(t, path, func(class, kind string) bool {
+		return kind == "FUNC" || class == "i"
+	}, args...)
+}
+
+// nmSymbols lists the defined symbols of a file of some classes and kinds, as nmFunctions does.
+func nmSymbols(
+	t testing.TB, path string, isWanted func(class, kind string) bool, args ...string,
+) []function {
+	t.Helper()
 	var functions []function
 	for line := range strings.Lines(run(t, "", "nm", append(args, "--format=sysv", path)...)) {
 		field := strings.Split(line, "|")
@@ -282,7 +292,7 @@ func nmFunctions(t testing.TB, path string, args ...string) []function {
 		}
 
 		name, value, class, kind, size := field[0], field[1], field[2], field[3], field[4]
-		if kind != "FUNC" && class != "i" || class == "U" || value == "" {
+		if !isWanted(class, kind) || class == "U" || value == "" {
 			continue
 		}
 
@@ -293,7 +303,7 @@ func nmFunctions(t testing.TB, path string, args ...string) []function {
 
 	slices.SortFunc(functions, func(a, b function) int { return cmp.Compare(a.value, b.value) })
 	if len(functions) == 0 {
-		t.Fatalf("nm lists no function in %s", path)
+		t.Fatalf("nm lists no such symbol in %s", path)
 	}
 
 	return functions
@@ -313,11 +323,12 @@ func hexadecimal(t testing.TB, s string) uint64 {
 type oracle struct {
 	functions []function
 	shown     map[string]string // mangled name: as c++filt prints it, without templates
+	tested    func(f *File, addr uint64) (name string, ok bool)
 }
 
 func newOracle(t testing.TB, functions []function) *oracle {
 	t.Helper()
-	o := &oracle{functions, make(map[string]string)}
+	o := &oracle{functions, make(map[string]string), (*File).Name}
 	var in strings.Builder
 
 	for _, f := range functions {
@@ -367,7 +378,7 @@ var abbreviations = strings.NewReplacer(
 func (o *oracle) check(t testing.TB, f *File, addr uint64) bool {
 	t.Helper()
 	want := o.at(addr)
-	got, ok := f.Name(addr)
+	got, ok := o.tested(f, addr)
 	got = abbreviations.Replace(got)
 
 	if ok != (len(want) > 0) || ok && !slices.Contains(want, got) {

@@ -16,7 +16,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A table is the function symbols of one symbol section, sorted. The names stay
+// A table is the symbols of one kind of one symbol section, sorted. The names stay
 // in the file.
 type table struct {
 	image   *image
@@ -28,7 +28,7 @@ type table struct {
 // blockSize is the number of symbols in a block of table.last.
 const blockSize = 64
 
-// A symbol is a function. 16 bytes: some files have millions.
+// A symbol is a function or a variable. 16 bytes: some files have millions.
 type symbol struct {
 	value  uint64 // virtual address
 	extent uint32 // size in bytes << 1, plus 1 if the symbol is not local
@@ -48,8 +48,14 @@ func (s symbol) end() uint64 {
 	return math.MaxUint64
 }
 
-// readTable reads the function symbols of section s of m; none if s is empty.
-func readTable(m *image, s symbolSection) (table, error) {
+// A kindFilter reports whether the symbols of a type belong in a table.
+type kindFilter func(elf.SymType) bool
+
+func isFunction(t elf.SymType) bool { return t == elf.STT_FUNC || t == elf.STT_GNU_IFUNC }
+func isVariable(t elf.SymType) bool { return t == elf.STT_OBJECT }
+
+// readTable reads the wanted symbols of section s of m; none if s is empty.
+func readTable(m *image, s symbolSection, isWanted kindFilter) (table, error) {
 	t := table{image: m, names: s.names}
 	if err := m.check(s.symbols, maxSymbols*elf.Sym64Size); err != nil {
 		return t, fmt.Errorf("read symbols: %w", err)
@@ -58,7 +64,7 @@ func readTable(m *image, s symbolSection) (table, error) {
 		return t, fmt.Errorf("read symbol names: %w", err)
 	}
 
-	symbols, err := readSymbols(m, s.symbols)
+	symbols, err := readSymbols(m, s.symbols, isWanted)
 	if err != nil {
 		return t, fmt.Errorf("read symbols: %w", err)
 	}
@@ -81,8 +87,8 @@ func readTable(m *image, s symbolSection) (table, error) {
 	return t, nil
 }
 
-// readSymbols reads the function symbols in s, unsorted.
-func readSymbols(m *image, s span) ([]symbol, error) {
+// readSymbols reads the wanted symbols in s, unsorted.
+func readSymbols(m *image, s span, isWanted kindFilter) ([]symbol, error) {
 	const chunk = 4096 * elf.Sym64Size // bytes read at once
 	var symbols []symbol
 	for s.size >= elf.Sym64Size {
@@ -93,7 +99,7 @@ func readSymbols(m *image, s span) ([]symbol, error) {
 		}
 
 		for entry := range slices.Chunk(buf, elf.Sym64Size) {
-			if sym, ok := decode(entry); ok {
+			if sym, ok := decode(entry); ok && isWanted(elf.ST_TYPE(entry[4])) {
 				symbols = append(symbols, sym)
 			}
 		}
@@ -105,25 +111,20 @@ func readSymbols(m *image, s span) ([]symbol, error) {
 }
 
 // decode decodes an Elf64_Sym (elf(5), "String and symbol tables"). ok is false
-// if it is no defined function.
+// if it is not defined, or has no address.
 func decode(entry []byte) (s symbol, ok bool) {
 	name := binary.LittleEndian.Uint32(entry)
-	info := entry[4]
 	section := elf.SectionIndex(binary.LittleEndian.Uint16(entry[6:]))
 	value := binary.LittleEndian.Uint64(entry[8:])
 	size := binary.LittleEndian.Uint64(entry[16:])
 
-	kind := elf.ST_TYPE(info)
-	if kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC {
-		return symbol{}, false
-	}
 	if section == elf.SHN_UNDEF || value == 0 || name == 0 {
 		return symbol{}, false
 	}
 
 	// A symbol of size 0 contains its own address and no other.
 	extent := uint32(min(max(size, 1), maxSize)) << 1
-	if elf.ST_BIND(info) != elf.STB_LOCAL {
+	if elf.ST_BIND(entry[4]) != elf.STB_LOCAL {
 		extent |= 1
 	}
 
@@ -201,7 +202,7 @@ func (t *table) string(offset uint32) (string, error) {
 	return string(buf), nil
 }
 
-// compareAliases orders the names of one function, best first: malloc before
+// compareAliases orders the names of one symbol, best first: malloc before
 // cmalloc before __libc_malloc.
 func compareAliases(a, b string) int {
 	return cmp.Or(cmp.Compare(underscored(a), underscored(b)), cmp.Compare(len(a), len(b)),

@@ -1,0 +1,186 @@
+package liveness
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+)
+
+// Heaps are glibc's heaps, for a reader of their chunks.
+type Heaps struct {
+	// Spans are sorted. Each begins at a chunk, and chunk follows on chunk up to its end. One that ends
+	// there is the top chunk, which is free. A heap that has no top any more ends with fenceposts
+	// instead: one of 16 bytes, and one of size 0.
+	Spans []pages.Span
+	// Cached are the chunks in tcaches and fastbins, by the address of the header. They are free, but
+	// their headers are those of chunks in use.
+	Cached map[uint64]bool
+}
+
+// Heaps finds the heaps of the process. maps are those of now. The error wraps ErrNotGlibc,
+// ErrBrokenChain or ErrLargeHeap, or is that of memory. A heap that has grown beyond maps is an ErrBrokenChain, too.
+func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Heaps, error) {
+	malloc, ok := a.Allocator.(*glibc)
+	if !ok {
+		return Heaps{}, errors.Join(a.err, ErrNotGlibc)
+	}
+	memory, err := newPrivateMemory(p, maps)
+	if err != nil {
+		return Heaps{}, err
+	}
+	arenas, err := malloc.readArenas(memory)
+	if err != nil {
+		return Heaps{}, err
+	}
+	found, err := malloc.heapsOf(memory, maps, arenas)
+	if err != nil {
+		return Heaps{}, err
+	}
+	if len(found) == 0 {
+		return Heaps{}, ErrBrokenChain
+	}
+
+	var heaps Heaps
+	for _, h := range found {
+		if h.topAt != 0 {
+			if err := h.readTop(memory); err != nil {
+				return Heaps{}, err
+			}
+			h.end = h.top.End // others may have called sbrk since
+		}
+		heaps.Spans = append(heaps.Spans, pages.Span{Start: h.first, End: h.end})
+	}
+	slices.SortFunc(heaps.Spans, func(a, b pages.Span) int { return cmp.Compare(a.Start, b.Start) })
+	for i, s := range heaps.Spans[1:] {
+		if s.Start < heaps.Spans[i].End { // forged
+			return Heaps{}, ErrBrokenChain
+		}
+	}
+
+	listed, err := malloc.cachedObjects(memory, maps, arenas)
+	heaps.Cached = make(map[uint64]bool, len(listed))
+	for object := range listed {
+		heaps.Cached[object-headerSize] = true
+	}
+	return heaps, err
+}
+
+// cachedObjects returns the objects in tcaches and fastbins.
+func (a *glibc) cachedObjects(
+	memory Memory, maps []process.Mapping, arenas []arena,
+) (map[uint64]bool, error) {
+	tcaches, err := a.findTcaches(memory, maps, arenas)
+	if err != nil {
+		return nil, err
+	}
+	return a.listedObjects(memory, arenas, tcaches)
+}
+
+// heapMaxSize is HEAP_MAX_SIZE on 64-bit machines: heaps of other arenas than the main one are
+// aligned to it.
+//
+// https://github.com/bminor/glibc/blob/glibc-2.41/malloc/arena.c#L28
+const heapMaxSize = 64 << 20
+
+const maxHeaps = 1 << 14 // of all arenas: 1 TiB
+
+// A heapSpan is a heap of an arena. Its chunks lie from the first one to its top chunk, or to the
+// fencepost with which a heap ends that has no top any more.
+type heapSpan struct {
+	start, first, end uint64
+	// topAt is where the arena has the address of its top chunk; 0: the heap has none.
+	topAt uint64
+	// top is the top chunk when it was read; zero: it is to be read. What is taken from it later
+	// begins there, too.
+	top pages.Span
+}
+
+// heapsOf returns the heaps of arenas, the main one of which is the first.
+func (a *glibc) heapsOf(
+	memory Memory, maps []process.Mapping, arenas []arena,
+) (heaps []heapSpan, err error) {
+	for i, r := range arenas {
+		var found []heapSpan
+		if i == 0 {
+			found, err = a.mainHeap(maps, r)
+		} else {
+			found, err = a.arenaHeaps(memory, r)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if heaps = append(heaps, found...); len(heaps) > maxHeaps {
+			return nil, ErrLargeHeap
+		}
+	}
+	return heaps, nil
+}
+
+// mainHeap returns the heap of the main arena. It fails where that goes on in other mappings, or has
+// not begun.
+func (a *glibc) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
+	m, ok := process.FindMapping(maps, r.top)
+	if !ok || m.Path != "[heap]" {
+		return nil, ErrBrokenChain
+	}
+	h := heapSpan{start: m.Start, first: m.Start, end: m.End, topAt: r.address + a.layout.top}
+	return []heapSpan{h}, nil
+}
+
+// arenaHeaps returns the heaps of another arena, the newest first, which has the top chunk.
+func (a *glibc) arenaHeaps(memory Memory, r arena) (heaps []heapSpan, err error) {
+	infoSize := r.address % heapMaxSize
+	topAt := r.address + a.layout.top
+	for address := r.top &^ (heapMaxSize - 1); len(heaps) < maxHeaps; topAt = 0 {
+		info, err := peekOne(memory, address, 3*8)
+		if err != nil {
+			return nil, err
+		}
+		if info == nil || word(info, 0) != r.address {
+			return nil, ErrBrokenChain
+		}
+
+		prev, size := word(info, 8), word(info, 16)
+		first := address + infoSize
+		if prev == 0 { // the arena's own malloc_state lies there
+			first = alignUp(r.address+a.layout.size, mallocAlignment)
+		}
+		if size > heapMaxSize || address+size < first || prev%heapMaxSize != 0 || first-address >= heapMaxSize ||
+			first%mallocAlignment != 0 {
+			return nil, ErrBrokenChain
+		}
+		heaps = append(heaps, heapSpan{
+			start: address, first: first, end: address + size, topAt: topAt,
+		})
+		if prev == 0 {
+			return heaps, nil
+		}
+		address = prev
+	}
+	return nil, ErrBrokenChain
+}
+
+// readTop reads the top chunk of the heap's arena.
+func (h *heapSpan) readTop(memory Memory) error {
+	pointer, err := peekOne(memory, h.topAt, 8)
+	if err != nil || pointer == nil {
+		return errors.Join(err, ErrBrokenChain)
+	}
+	top := word(pointer, 0)
+
+	// The size belongs to the top chunk only if that is the top still.
+	contents, err := memory.Peek([]uint64{top, h.topAt}, headerSize)
+	if err != nil {
+		return err
+	}
+	header, again := contents[0], contents[1]
+	if header == nil || again == nil || word(again, 0) != top || top < h.first || top > h.end ||
+		chunkSize(header) > h.end-top {
+		return ErrBrokenChain
+	}
+	h.top = pages.Span{Start: top, End: top + chunkSize(header)}
+	return nil
+}

@@ -1,0 +1,313 @@
+package objects
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"hash/maphash"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+)
+
+// CensusOptions limit a census.
+type CensusOptions struct {
+	// Share is the part of pymalloc's memory that is read, from 0 to 1; 0: all of it.
+	Share float64
+	// Samples is how many addresses of each type are kept, at random.
+	Samples int
+	// Before is an earlier census: samples are only of objects that it has not seen, if it read where
+	// they are.
+	Before *Census
+}
+
+// A Census is a count of objects, with samples of them.
+type Census struct {
+	census.Result
+	// Samples are addresses of objects of each type, by name.
+	Samples map[string][]uint64
+
+	blocks map[uint64]bitmap // of the pools that were read, by address: those with an object
+	chunks map[uint64]struct{}
+}
+
+// A bitmap has a bit for each 16 bytes of a pool.
+type bitmap []uint64
+
+func (b *bitmap) set(i uint64) {
+	for uint64(len(*b)) <= i/64 {
+		*b = append(*b, 0)
+	}
+	(*b)[i/64] |= 1 << (i % 64)
+}
+
+func (b bitmap) has(i uint64) bool { return i/64 < uint64(len(b)) && b[i/64]>>(i%64)&1 == 1 }
+
+const (
+	maxSamples    = 64
+	maxCensusType = 1 << 14 // types that are listed
+	maxChunkSet   = 1 << 22 // objects of malloc that are remembered
+)
+
+// A typeTotal is what a census has counted of one type.
+type typeTotal struct {
+	info         *typeInfo
+	count, bytes float64 // of what was read
+	// inGroup is the count in the group of pools that is being read, squares the sum of the squares of
+	// all groups before.
+	inGroup, squares float64
+	exact            float64 // counted outside of the pools
+	exactBytes       float64
+	seen             int // objects that samples may be of
+	samples          []uint64
+}
+
+// A counter counts the objects of a process.
+type counter struct {
+	heap    *Heap
+	options CensusOptions
+	result  *Census
+	totals  []*typeTotal
+	group   uint64 // window that is being read, in regions with pools
+	touched []*typeTotal
+	share   float64
+	owned   float64 // bytes of tables in pools that were counted with their containers
+	visited bool
+}
+
+// Census counts the objects of the process. The error wraps ErrNoPython, or is that of reading.
+func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, error) {
+	if h.python == nil {
+		return nil, h.NoPython
+	}
+	if err := h.refresh(); err != nil {
+		return nil, err
+	}
+	c := &counter{
+		heap: h, options: options, share: options.Share,
+		result: &Census{blocks: make(map[uint64]bitmap), chunks: make(map[uint64]struct{})},
+	}
+	c.options.Samples = min(options.Samples, maxSamples)
+	if c.share <= 0 || c.share > 1 {
+		c.share = 1
+	}
+	for _, t := range h.types {
+		t.counted = 0
+	}
+
+	var err error
+	took := process.MeasureCPUTime(func() {
+		seed := maphash.MakeSeed()
+		choose := func(s pages.Span) bool {
+			var address [8]byte
+			binary.LittleEndian.PutUint64(address[:], s.Start&^(windowBytes-1))
+			return float64(maphash.Bytes(seed, address[:])) < c.share*math.MaxUint64
+		}
+		if c.share == 1 {
+			choose = nil
+		}
+		err = h.memory.each(ctx, choose, c.visit)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.endGroup()
+	c.fill()
+	c.result.Took, c.result.ReadBytes = took, int64(h.memory.read)
+	return c.result, nil
+}
+
+// visit counts the objects of a piece.
+func (c *counter) visit(p *piece) error {
+	switch p.region.kind {
+	case regionAnonymous:
+		for at := roundUp(p.start, c.heap.structures.PoolSize); at < p.end(); at += c.heap.structures.PoolSize {
+			if group := at / windowBytes; group != c.group {
+				c.endGroup()
+				c.group = group
+			}
+			found, torn := p.poolAt(at, c.heap.structures.PoolSize)
+			if torn {
+				c.result.Inconsistent++
+			}
+			if found != nil {
+				c.pool(p, found)
+			}
+		}
+	case regionHeap:
+		for _, k := range p.chunks {
+			b := block{k.user(), blockChunk}
+			if k.inUse && b.Start >= p.start {
+				c.chunk(p, b)
+			}
+		}
+	}
+	return nil
+}
+
+// endGroup adds what was counted in a group of pools to the squares.
+func (c *counter) endGroup() {
+	for _, t := range c.touched {
+		t.squares += t.inGroup * t.inGroup
+		t.inGroup = 0
+	}
+	c.touched = c.touched[:0]
+}
+
+func (c *counter) pool(p *piece, found *pool) {
+	c.result.Blocks += float64(found.live)
+	var seen bitmap
+	for at := found.start + poolHeader; at+found.blockSize <= found.end; at += found.blockSize {
+		if found.free[at] {
+			continue
+		}
+		b := block{pages.Span{Start: at, End: at + found.blockSize}, blockPool}
+		object, t := c.heap.objectIn(b, p.at(at, found.blockSize))
+		if t == nil {
+			c.result.Untyped++
+			c.result.UntypedBytes += float64(found.blockSize)
+			continue
+		}
+		seen.set((at - found.start) / poolAlignment)
+		total := c.total(t)
+		if total.inGroup == 0 {
+			c.touched = append(c.touched, total)
+		}
+		total.inGroup++
+		total.count++
+		tables := c.tables(t, p.at(object, b.End-object))
+		total.bytes += float64(b.Len() + tables)
+		if tables <= maxPooled {
+			c.owned += float64(tables)
+		}
+		isNew := c.options.Before == nil || !c.options.Before.blocks[found.start].has((at-found.start)/poolAlignment)
+		c.sample(total, object, isNew)
+	}
+	c.result.blocks[found.start] = seen
+}
+
+// maxPooled is the most that pymalloc hands out from its pools: SMALL_REQUEST_THRESHOLD.
+const maxPooled = 512
+
+func (c *counter) chunk(p *piece, b block) {
+	content := p.at(b.Start, min(b.Len(), p.end()-b.Start, 256))
+	object, t := c.heap.objectIn(b, content)
+	if t == nil {
+		return
+	}
+	total := c.total(t)
+	total.exact++
+	total.exactBytes += float64(b.Len() + c.tables(t, content[object-b.Start:]))
+	isNew := true
+	if c.options.Before != nil {
+		_, old := c.options.Before.chunks[object]
+		isNew = !old
+	}
+	if len(c.result.chunks) < maxChunkSet {
+		c.result.chunks[object] = struct{}{}
+	}
+	c.sample(total, object, isNew)
+}
+
+func (c *counter) total(t *typeInfo) *typeTotal {
+	if t.counted == 0 {
+		c.totals = append(c.totals, &typeTotal{info: t})
+		t.counted = len(c.totals)
+	}
+	return c.totals[t.counted-1]
+}
+
+// sample keeps an object with the probability that makes all of them as likely (reservoir sampling).
+func (c *counter) sample(t *typeTotal, object uint64, isNew bool) {
+	if !isNew || c.options.Samples == 0 {
+		return
+	}
+	t.seen++
+	if len(t.samples) < c.options.Samples {
+		t.samples = append(t.samples, object)
+	} else if i := rand.IntN(t.seen); i < len(t.samples) {
+		t.samples[i] = object
+	}
+}
+
+// tables returns the bytes of the tables that a container has outside of its block. That of a dict follows
+// from the number of its entries: CPython makes it as large as these need.
+func (c *counter) tables(t *typeInfo, object []byte) uint64 {
+	s := c.heap.structures
+	switch {
+	case t.kind == kindList && len(object) >= int(s.ListItem)+2*wordSize:
+		return min(word(object, s.ListItem+wordSize), maxChunk) * wordSize // allocated
+	case t.kind == kindDict && len(object) >= int(s.DictUsed)+wordSize:
+		return dictTable(word(object, s.DictUsed))
+	case t.kind == kindSet && len(object) >= int(s.SetMask)+wordSize:
+		if mask := word(object, s.SetMask); mask >= 8 {
+			return min(mask+1, maxChunk) * 2 * wordSize
+		}
+	case t.kind == kindDeque && len(object) >= objectSize+wordSize:
+		return (min(word(object, objectSize), maxChunk)/64 + 1) * 66 * wordSize
+	}
+	return 0
+}
+
+// dictTable returns the bytes of the table of a dict with a number of entries, at its smallest.
+func dictTable(used uint64) uint64 {
+	if used == 0 || used > maxChunk {
+		return 0
+	}
+	size := uint64(8)
+	for size*2/3 < used {
+		size *= 2
+	}
+	index := uint64(1)
+	if size > 1<<8 {
+		index = 2
+	}
+	if size > 1<<16 {
+		index = 4
+	}
+	return 32 + size*index + size*2/3*3*wordSize
+}
+
+// fill sets the result from what was counted.
+func (c *counter) fill() {
+	r := c.result
+	r.PID, r.Python, r.Share, r.Missing = c.heap.process.PID, c.heap.Python, c.share, c.heap.missing()
+	r.Blocks /= c.share
+	r.Untyped /= c.share
+	r.UntypedBytes = max(0, r.UntypedBytes-c.owned) / c.share
+	byName := make(map[string]*census.TypeCount)
+	r.Samples = make(map[string][]uint64)
+	for _, t := range c.totals {
+		name := growth.Truncate(t.info.name, maxTypeName)
+		one := byName[name]
+		if one == nil {
+			one = &census.TypeCount{Type: name}
+			byName[name] = one
+		}
+		one.Count += t.count/c.share + t.exact
+		one.Bytes += t.bytes/c.share + t.exactBytes
+		variance := t.squares * (1 - c.share) / (c.share * c.share)
+		one.Margin = math.Hypot(one.Margin, growth.ZScore95*math.Sqrt(variance))
+		r.Samples[name] = append(r.Samples[name], t.samples...)
+	}
+	for _, one := range byName {
+		r.Types = append(r.Types, *one)
+	}
+	slices.SortFunc(r.Types, func(a, b census.TypeCount) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Type, b.Type))
+	})
+	r.Types = r.Types[:min(len(r.Types), maxCensusType)]
+}
+
+// missing names the objects that a census does not see; empty: none.
+func (h *Heap) missing() string {
+	if len(h.heaps.Spans) == 0 {
+		return "objects above 512 bytes: malloc is not glibc's, or its heap cannot be read"
+	}
+	return ""
+}

@@ -1,0 +1,311 @@
+package objects
+
+import (
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/objects/cpython"
+)
+
+// An entry is a key of a dict with its value: addresses of objects. value is 0 where there is none.
+type entry struct{ key, value uint64 }
+
+// namespace returns the entries of a dict in the order in which they were put in, up to a limit. It returns
+// nothing of what does not check.
+func (h *Heap) namespace(dict uint64, limit int) []entry {
+	s := h.structures
+	keys, ok := h.word(dict + s.DictKeys)
+	if !ok {
+		return nil
+	}
+	values, ok := h.word(dict + s.DictValues)
+	shape, isTable := h.keysAt(keys)
+	if !ok || !isTable {
+		return nil
+	}
+	n := uint64(min(int64(limit), shape.Entries))
+	content := make([]byte, n*shape.EntrySize)
+	if n == 0 || h.process.ReadMemory(keys+shape.EntriesAt, content) != nil {
+		return nil
+	}
+	var items []byte
+	if values != 0 {
+		items = make([]byte, n*wordSize)
+		at, ok := h.valuesAt(values, shape)
+		if !ok || int64(n) > at.Items || h.process.ReadMemory(values+at.ItemsAt, items) != nil {
+			return nil
+		}
+	}
+	entries := make([]entry, 0, n)
+	for i := range n {
+		e := entry{key: word(content, i*shape.EntrySize+shape.KeyAt)}
+		if items != nil {
+			e.value = word(items, i*wordSize)
+		} else {
+			e.value = word(content, i*shape.EntrySize+shape.ValueAt)
+		}
+		if e.key != 0 {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// keysAt returns the shape of the PyDictKeysObject at an address.
+func (h *Heap) keysAt(keys uint64) (cpython.KeysShape, bool) {
+	header, ok := h.peek(keys, int(h.structures.KeysHeader))
+	if !ok {
+		return cpython.KeysShape{}, false
+	}
+	return h.structures.Keys(header)
+}
+
+// valuesAt returns the shape of the values of a split table.
+func (h *Heap) valuesAt(values uint64, keys cpython.KeysShape) (cpython.ValuesShape, bool) {
+	s := h.structures
+	var header []byte
+	if s.ValuesHeader > 0 {
+		var ok bool
+		header, ok = h.peek(values+uint64(s.ValuesHeaderAt), int(s.ValuesHeader))
+		if !ok {
+			return cpython.ValuesShape{}, false
+		}
+	}
+	return s.ValuesItems(header, keys)
+}
+
+// length returns the number of entries of a container; -1: it is none.
+func (h *Heap) length(object uint64, t *typeInfo) int64 {
+	if t == nil {
+		return -1
+	}
+	var offset uint64
+	switch t.kind {
+	case kindList, kindTuple, kindDeque:
+		offset = objectSize
+	case kindDict:
+		offset = h.structures.DictUsed
+	case kindSet:
+		offset = h.structures.SetUsed
+	default:
+		return -1
+	}
+	n, ok := h.word(object + offset)
+	if !ok || n > maxChunk {
+		return -1
+	}
+	return int64(n)
+}
+
+// A reference is how an object refers to another one.
+type reference struct {
+	how  keeper.How
+	name string // in Python's notation; empty: there is none
+	attr string // of a dict's key that is text, or of an attribute: the text itself
+	// isDict is set for the dict that has an object's attributes.
+	isDict bool
+}
+
+// tableReference returns how a container refers to an object by its table. e refers to the table, and at is where
+// in the table the object is referred to. isTable is false if e leads to no table of the container. ok
+// is false if what is at that place is no entry any more.
+func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool) {
+	p, s := e.from, h.structures
+	if p.typ == nil {
+		return reference{}, false, false
+	}
+	offset, index := e.at-p.address, (at-e.value)/wordSize
+	switch {
+	case p.typ.kind == kindList && offset == s.ListItem:
+		return reference{how: keeper.HowItem}, true, at >= e.value && int64(index) < h.length(p.address, p.typ)
+	case p.typ.kind == kindDict && offset == s.DictKeys:
+		r, ok = h.keysReference(e.value, at)
+		return r, true, ok
+	case p.typ.kind == kindDict && offset == s.DictValues:
+		keys, isRead := h.word(p.address + s.DictKeys)
+		r, ok = h.valuesReference(e.value, keys, at)
+		return r, true, ok && isRead
+	case p.typ.kind == kindSet && offset == s.SetTable:
+		mask, isRead := h.word(p.address + s.SetMask)
+		ok = isRead && at >= e.value && (at-e.value)/s.SetEntrySize <= mask && (at-e.value)%s.SetEntrySize == 0
+		return reference{how: keeper.HowElement}, true, ok
+	case p.typ.kind == kindDeque && (offset == s.DequeLeftblock || offset == s.DequeRightblock):
+		isItem := at >= e.value+s.BlockData && at < e.value+s.BlockRightlink
+		return reference{how: keeper.HowItem}, true, isItem && h.length(p.address, p.typ) > 0
+	case p.typ.flags&flagManagedDict != 0 && e.at == h.managedValues(p):
+		values := e.value
+		if s.TagsManagedDict {
+			values++
+		}
+		r, ok = h.valuesReference(values, p.typ.cachedKeys, at)
+		r.how, r.name = keeper.HowAttribute, r.attr
+		return r, true, ok
+	case p.typ.name == "numpy.ndarray" && offset == arrayData:
+		return reference{how: keeper.HowItem}, true, true
+	}
+	return reference{}, false, false
+}
+
+// arrayData is PyArrayObject_fields.data of NumPy.
+//
+// https://github.com/numpy/numpy/blob/v2.0.0/numpy/_core/include/numpy/ndarraytypes.h
+const arrayData = 16
+
+// managedValues returns where an object has the pointer to the values of its attributes.
+func (h *Heap) managedValues(n *node) uint64 {
+	if h.structures.TagsManagedDict {
+		return n.address + uint64(h.structures.ManagedDict)
+	}
+	return n.address + uint64(h.structures.ManagedValues)
+}
+
+// keysReference returns what a word in a PyDictKeysObject is: a key or a value.
+func (h *Heap) keysReference(keys, at uint64) (reference, bool) {
+	shape, ok := h.keysAt(keys)
+	first := keys + shape.EntriesAt
+	if !ok || at < first || int64((at-first)/shape.EntrySize) >= shape.Entries {
+		return reference{}, false
+	}
+	index, within := (at-first)/shape.EntrySize, (at-first)%shape.EntrySize
+	content, ok := h.peek(first+index*shape.EntrySize, int(shape.EntrySize))
+	switch {
+	case !ok || shape.Split:
+		return reference{}, false
+	case within == shape.KeyAt:
+		return reference{how: keeper.HowKey}, word(content, shape.ValueAt) != 0
+	case within == shape.ValueAt:
+		r := h.named(word(content, shape.KeyAt))
+		r.how = keeper.HowValue
+		return r, word(content, shape.KeyAt) != 0
+	}
+	return reference{}, false
+}
+
+// valuesReference returns what a word in the values of a split table is.
+func (h *Heap) valuesReference(values, keys, at uint64) (reference, bool) {
+	shape, ok := h.keysAt(keys)
+	if !ok {
+		return reference{}, false
+	}
+	items, ok := h.valuesAt(values, shape)
+	first := values + items.ItemsAt
+	if !ok || at < first || int64((at-first)/wordSize) >= items.Items {
+		return reference{}, false
+	}
+	key, ok := h.word(keys + shape.EntriesAt + (at-first)/wordSize*shape.EntrySize + shape.KeyAt)
+	r := h.named(key)
+	r.how = keeper.HowValue
+	return r, ok
+}
+
+// named returns the name of a key.
+func (h *Heap) named(key uint64) (r reference) {
+	r.name, _ = h.python.Repr(key)
+	r.attr, _ = h.python.Text(key)
+	return r
+}
+
+// objectReference returns how an object refers to another one by a word of its own.
+func (h *Heap) objectReference(e edge) (r reference, ok bool) {
+	p, s := e.from, h.structures
+	if p.typ == nil {
+		return reference{how: keeper.HowField}, true
+	}
+	offset := e.at - p.address
+	isDict := reference{how: keeper.HowAttribute, attr: "__dict__", isDict: true}
+	switch p.typ.kind {
+	case kindList, kindDict, kindDeque, kindWeakref:
+		isOwn := p.typ.dictoffset > 0 && offset == uint64(p.typ.dictoffset) ||
+			p.typ.flags&flagManagedDict != 0 && e.at == p.address+uint64(s.ManagedDict)
+		if isOwn {
+			return isDict, true
+		}
+		return h.memberReference(p, offset)
+	case kindTuple:
+		index := (offset - s.TupleItem) / wordSize
+		if offset >= s.TupleItem && int64(index) < h.length(p.address, p.typ) {
+			name := h.memberNames(p.typ)[offset]
+			return reference{how: keeper.HowItem, attr: name}, true
+		}
+	case kindSet:
+		table, ok := h.word(p.address + s.SetTable)
+		isSmall := ok && table == p.address+s.SetSmalltable
+		if isSmall && offset >= s.SetSmalltable && (offset-s.SetSmalltable)%s.SetEntrySize == 0 {
+			return reference{how: keeper.HowElement}, true
+		}
+	case kindFunction:
+		switch offset {
+		case s.FuncClosure:
+			return reference{how: keeper.HowClosure}, true
+		case s.FuncDefaults, s.FuncKwdefaults:
+			return reference{how: keeper.HowDefault}, true
+		case s.FuncDict:
+			return isDict, true
+		case s.FuncGlobals:
+			return reference{}, false
+		}
+	case kindModule:
+		if offset == s.ModuleDict {
+			return isDict, true
+		}
+	case kindType:
+		return isDict, offset == s.TypeDict
+	case kindFrame, kindGenerator:
+		if f, ok := h.python.FrameOf(p.address, p.typ.name); ok && e.at >= f.Locals && e.at < f.End {
+			return reference{how: keeper.HowLocal, attr: variableAt(f, e.at)}, true
+		}
+	}
+	switch {
+	case p.typ.dictoffset > 0 && offset == uint64(p.typ.dictoffset),
+		p.typ.flags&flagManagedDict != 0 && e.at == p.address+uint64(s.ManagedDict):
+		return isDict, true
+	case s.InlineValues && p.typ.flags&flagInlineValues != 0 && offset >= p.typ.basicsize:
+		r, ok = h.valuesReference(p.address+p.typ.basicsize, p.typ.cachedKeys, e.at)
+		r.how, r.name = keeper.HowAttribute, r.attr
+		return r, ok
+	}
+	return h.memberReference(p, offset)
+}
+
+// memberReference returns how an object refers to another one by a field of its structure.
+func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
+	size := p.typ.basicsize
+	if p.typ.itemsize > 0 {
+		n, _ := h.word(p.address + objectSize)
+		if n < maxChunk {
+			size += n * p.typ.itemsize
+		}
+	}
+	if offset < objectHead || offset+wordSize > max(size, p.typ.basicsize) {
+		return reference{}, false
+	}
+	if name := h.memberNames(p.typ)[offset]; name != "" {
+		return reference{how: keeper.HowAttribute, name: name, attr: name}, true
+	}
+	return reference{how: keeper.HowField}, true
+}
+
+// isWeak reports whether a word of an object does not keep what it refers to.
+func (h *Heap) isWeak(p *node, at uint64) bool {
+	if p.typ == nil {
+		return false
+	}
+	s := h.structures
+	offset := at - p.address
+	switch {
+	case at < p.address:
+		isDict := p.typ.flags&flagManagedDict != 0 && (at == p.address+uint64(s.ManagedDict) ||
+			s.ManagedValues != 0 && at == p.address+uint64(s.ManagedValues))
+		return !isDict
+	case offset < objectHead:
+		return true
+	case p.typ.weaklistoffset > 0 && offset == uint64(p.typ.weaklistoffset):
+		return true
+	case p.typ.kind == kindWeakref:
+		return offset < s.WeakrefSize && offset != weakrefCallback
+	case p.typ.kind == kindType:
+		return offset != s.TypeDict
+	}
+	return false
+}
+
+// weakrefCallback is PyWeakReference.wr_callback, the only thing that a weak reference keeps.
+const weakrefCallback = 24

@@ -1,0 +1,236 @@
+package cpython
+
+// maxFrames bounds the frames of all threads.
+const maxFrames = 1 << 14
+
+// A Frame is a frame of a Python function.
+type Frame struct {
+	// Thread is the kernel's ID of the thread that runs it, as the process itself sees it; 0: before
+	// 3.11, which does not keep it, and for frames that are not running.
+	Thread int
+	// Function is its qualified name, before 3.11 its name. Module is that of its globals; empty if they
+	// have no __name__.
+	Function, Module, File string
+	Line                   int // 0: unknown
+	// Locals is the address of localsplus: a pointer for each of Names, to the value or to its cell. The
+	// values of the value stack follow. In 3.14 StackRefTags are in the words.
+	Locals uint64
+	// End is the end of the values: of the value stack, or of the variables while the interpreter keeps
+	// the end of the value stack to itself. Values up to StackLimit may be stale.
+	End, StackLimit uint64
+	Names           []string // of localsplus, in order
+	// Object is the PyFrameObject or generator that the frame lies in; 0: the data stack of its thread.
+	Object uint64
+}
+
+// Frames returns the Python frames that all threads of all interpreters run, the innermost of a thread
+// first. Frames that cannot be read are left out.
+func (r *Runtime) Frames() ([]Frame, error) {
+	w := &frameReader{Runtime: r, view: newView(r.memory), codes: make(map[uint64]*code)}
+	kernel := &r.interpreter.Kernel
+	threads := 0
+	for _, interpreter := range r.interpreters(w.view) {
+		thread, ok := w.pointer(interpreter + uint64(kernel.InterpreterThreads))
+		for ; ok && threads < maxThreads; threads++ {
+			w.walk(thread)
+			thread, ok = w.pointer(thread + uint64(kernel.ThreadNext))
+		}
+	}
+	return w.frames, nil
+}
+
+// A frameReader reads frames. It keeps code objects: frames of a recursion have the same.
+type frameReader struct {
+	*Runtime
+	*view
+	codes  map[uint64]*code // nil: is none
+	frames []Frame
+}
+
+// walk appends the frames of a thread state.
+func (w *frameReader) walk(thread uint64) {
+	kernel := &w.interpreter.Kernel
+	at := thread + uint64(kernel.ThreadFrame)
+	if indirect := kernel.ThreadFrameIndirect; indirect != ^uint16(0) { // by way of a _PyCFrame
+		cframe, ok := w.pointer(at)
+		if !ok {
+			return
+		}
+		at = cframe + uint64(indirect)
+	}
+
+	id := 0
+	if member := w.interpreter.State.NativeThreadID; member != 0 {
+		const maxThreadID = 1 << 22 // PID_MAX_LIMIT
+		if word, ok := w.word(thread + uint64(member)); ok && word <= maxThreadID {
+			id = int(word)
+		}
+	}
+
+	seen := make(map[uint64]bool)
+	frame, ok := w.pointer(at)
+	for ok && !seen[frame] && len(w.frames) < maxFrames {
+		seen[frame] = true
+		if f, isPython := w.frame(frame); isPython {
+			f.Thread = id
+			w.frames = append(w.frames, f)
+		}
+		frame, ok = w.pointer(frame + uint64(kernel.FrameBack))
+	}
+}
+
+// Owners of frames (enum _frameowner) since 3.11. From FRAME_OWNED_BY_CSTACK on, which 3.14 calls
+// FRAME_OWNED_BY_INTERPRETER, they are shims without a function.
+// https://github.com/python/cpython/blob/v3.12.0/Include/internal/pycore_frame.h
+const (
+	ownedByThread      = 0
+	ownedByGenerator   = 1
+	ownedByFrameObject = 2
+)
+
+// frame reads a frame: before 3.11 a PyFrameObject, since then a _PyInterpreterFrame. ok is false if it
+// is none, a shim, or has not begun.
+func (w *frameReader) frame(address uint64) (f Frame, ok bool) {
+	s, kernel := &w.structures, &w.interpreter.Kernel
+	head := w.bytes(address, int(s.FrameLocalsplus))
+	if head == nil {
+		return Frame{}, false
+	}
+	at := wordAt(head, uint64(kernel.FrameCode)) &^ s.StackRefTags
+	c := w.codeAt(at)
+	if c == nil {
+		return Frame{}, false
+	}
+
+	owner := byte(ownedByThread)
+	switch {
+	case s.Minor < 11:
+		f.Object = address
+		if !w.is(w.view, address, "PyFrame_Type") {
+			return Frame{}, false
+		}
+	default:
+		switch owner = head[s.FrameOwner]; owner {
+		case ownedByThread:
+		case ownedByGenerator:
+			f.Object = address - s.GenIframe
+			if !w.isGenerator(f.Object) {
+				return Frame{}, false
+			}
+		case ownedByFrameObject:
+			f.Object = wordAt(head, s.FrameObject)
+			if !w.is(w.view, f.Object, "PyFrame_Type") {
+				return Frame{}, false
+			}
+		default:
+			return Frame{}, false
+		}
+	}
+
+	instruction := w.instruction(head, at)
+	if c.IsIncomplete(instruction) && owner != ownedByGenerator {
+		return Frame{}, false
+	}
+	f.Function, f.File, f.Line = c.Function, c.File, c.Line(instruction)
+	if name, ok := w.lookup(w.view, wordAt(head, s.FrameGlobals), "__name__"); ok {
+		f.Module, _ = w.text(w.view, name, maxText)
+	}
+	f.Names, f.Locals = c.names, address+s.FrameLocalsplus
+	f.End = f.Locals + 8*uint64(len(f.Names))
+	f.StackLimit = f.End + 8*uint64(c.stacksize)
+	if end := w.stackEnd(head, f.Locals); end > f.End && end <= f.StackLimit && end%8 == 0 {
+		f.End = end
+	}
+	return f, true
+}
+
+// codeAt returns the code object at an address, nil if there is none.
+func (w *frameReader) codeAt(address uint64) *code {
+	c, known := w.codes[address]
+	if !known {
+		c, _ = w.code(w.view, address)
+		w.codes[address] = c
+	}
+	return c
+}
+
+// instruction returns the byte offset of the instruction that a frame is at. at is its code object.
+func (w *frameReader) instruction(head []byte, at uint64) int32 {
+	kernel := &w.interpreter.Kernel
+	if w.structures.Minor < 11 {
+		return int32At(head, uint64(kernel.FrameInstruction)) * int32(kernel.InstructionScale)
+	}
+	return int32(wordAt(head, uint64(kernel.FrameInstruction)) - at - uint64(kernel.CodeBytes))
+}
+
+// stackEnd returns the end of the value stack of a frame that has left it in memory, else 0. locals is
+// the address of its localsplus.
+func (w *frameReader) stackEnd(head []byte, locals uint64) uint64 {
+	s := &w.structures
+	switch {
+	case s.Minor < 10:
+		return wordAt(head, s.FrameStacktop)
+	case s.Minor == 10:
+		if depth := int32At(head, s.FrameStackdepth); depth >= 0 {
+			return wordAt(head, s.FrameValuestack) + 8*uint64(depth)
+		}
+	case s.Minor < 14:
+		if top := int32At(head, s.FrameStacktop); top >= 0 {
+			return locals + 8*uint64(top)
+		}
+	default:
+		return wordAt(head, s.FrameStackpointer)
+	}
+	return 0
+}
+
+func (w *frameReader) isGenerator(object uint64) bool {
+	for _, symbol := range frameTypes {
+		if symbol != "PyFrame_Type" && w.is(w.view, object, symbol) {
+			return true
+		}
+	}
+	return false
+}
+
+// frameTypes are the types of objects that have a frame, by name.
+var frameTypes = map[string]string{
+	"frame": "PyFrame_Type", "generator": "PyGen_Type", "coroutine": "PyCoro_Type",
+	"async_generator": "PyAsyncGen_Type",
+}
+
+// FrameOf returns the frame of an object of the type "frame", or of a "generator", "coroutine" or
+// "async_generator" that has not ended.
+func (r *Runtime) FrameOf(object uint64, typeName string) (*Frame, bool) {
+	w := &frameReader{Runtime: r, view: newView(r.memory), codes: make(map[uint64]*code)}
+	if !r.is(w.view, object, frameTypes[typeName]) {
+		return nil, false
+	}
+	address, ok := w.frameAddress(object, typeName == "frame")
+	if !ok {
+		return nil, false
+	}
+	f, ok := w.frame(address)
+	if !ok {
+		return nil, false
+	}
+	return &f, true
+}
+
+// frameAddress returns where the frame of a frame object or of a generator is.
+func (w *frameReader) frameAddress(object uint64, isFrame bool) (uint64, bool) {
+	s := &w.structures
+	switch {
+	case isFrame && s.FrameFrame == 0:
+		return object, true
+	case isFrame:
+		frame, ok := w.pointer(object + s.FrameFrame)
+		back, known := w.word(frame + s.FrameObject)
+		return frame, ok && known && back == object
+	case s.GenFrame != 0:
+		return w.pointer(object + s.GenFrame)
+	}
+	// enum _framestate: FRAME_CREATED and FRAME_SUSPENDED are below 0, FRAME_EXECUTING is 0.
+	state := w.bytes(object+s.GenFrameState, 1)
+	return object + s.GenIframe, state != nil && int8(state[0]) <= 0
+}

@@ -1,0 +1,147 @@
+package cpython
+
+import "github.com/allocscope/allocscope/tracer/python"
+
+// maxVariables bounds the variables of a function: arguments, locals, cells and free variables.
+const maxVariables = 1 << 12
+
+// A code is a PyCodeObject.
+type code struct {
+	*python.Code
+	names                    []string // of localsplus, in order
+	argcount, kwonlyargcount int
+	freevars, stacksize      int
+}
+
+// code reads a PyCodeObject.
+func (r *Runtime) code(v *view, address uint64) (*code, bool) {
+	s := &r.structures
+	if !r.is(v, address, "PyCode_Type") {
+		return nil, false
+	}
+	read, err := python.ReadCode(v, address, r.interpreter.CodeLayout)
+	if err != nil {
+		return nil, false
+	}
+	c := &code{Code: read}
+
+	var tuples []uint64
+	for _, member := range []uint64{
+		s.CodeVarnames, s.CodeCellvars, s.CodeFreevars, s.CodeLocalsplusnames,
+	} {
+		if member == 0 {
+			continue
+		}
+		tuple, ok := v.pointer(address + member)
+		if !ok {
+			return nil, false
+		}
+		tuples = append(tuples, tuple)
+	}
+	for _, tuple := range tuples {
+		names, ok := r.names(v, tuple)
+		if !ok {
+			return nil, false
+		}
+		c.names, c.freevars = append(c.names, names...), len(names)
+	}
+	if s.CodeNlocalsplus != 0 {
+		count, _ := v.int32(address + s.CodeNlocalsplus)
+		free, _ := v.int32(address + s.CodeNfreevars)
+		if int(count) != len(c.names) || free < 0 {
+			return nil, false
+		}
+		c.freevars = int(free)
+	}
+
+	arguments, _ := v.int32(address + s.CodeArgcount)
+	keywordOnly, _ := v.int32(address + s.CodeKwonlyargcount)
+	stack, ok := v.int32(address + s.CodeStacksize)
+	c.argcount, c.kwonlyargcount, c.stacksize = int(arguments), int(keywordOnly), int(stack)
+	const maxStack = 1 << 20
+	if !ok || arguments < 0 || keywordOnly < 0 || c.argcount+c.kwonlyargcount > len(c.names) ||
+		c.freevars > len(c.names) || stack < 0 || stack > maxStack {
+		return nil, false
+	}
+	return c, true
+}
+
+// names returns the texts in a tuple of strs.
+func (r *Runtime) names(v *view, tuple uint64) ([]string, bool) {
+	items, ok := r.items(v, tuple, maxVariables)
+	if !ok {
+		return nil, false
+	}
+	names := make([]string, len(items))
+	for i, item := range items {
+		if names[i], ok = r.text(v, item, maxText); !ok {
+			return nil, false
+		}
+	}
+	return names, true
+}
+
+// A Function is what a PyFunctionObject says of itself.
+type Function struct {
+	Qualname, Module string // Module is empty if it is no str
+	File             string
+	Line             int // at which it begins
+	// Args are the names of the positional arguments, KeywordOnly those of the others. Defaults are
+	// those of the last NDefaults of Args.
+	Args, KeywordOnly []string
+	// FreeVars are the names of the variables of enclosing functions, in the order of Closure.
+	FreeVars  []string
+	NDefaults int
+	// Addresses of the tuples and dicts; 0: it has none.
+	Closure, Defaults, KwDefaults, Globals uint64
+}
+
+// Function returns the function at an address.
+func (r *Runtime) Function(address uint64) (*Function, bool) {
+	v, s := newView(r.memory), &r.structures
+	if !r.is(v, address, "PyFunction_Type") {
+		return nil, false
+	}
+	at, ok := v.pointer(address + s.FuncCode)
+	if !ok {
+		return nil, false
+	}
+	c, ok := r.code(v, at)
+	if !ok {
+		return nil, false
+	}
+
+	keywordOnly := c.argcount + c.kwonlyargcount
+	f := &Function{
+		File: c.File, Line: c.FirstLine, Args: c.names[:c.argcount],
+		KeywordOnly: c.names[c.argcount:keywordOnly], FreeVars: c.names[len(c.names)-c.freevars:],
+	}
+	name, _ := v.word(address + s.FuncQualname)
+	if f.Qualname, ok = r.text(v, name, maxText); !ok {
+		return nil, false
+	}
+	module, _ := v.word(address + s.FuncModule)
+	f.Module, _ = r.text(v, module, maxText)
+
+	for _, of := range []struct {
+		field  *uint64
+		member uint64
+	}{
+		{&f.Closure, s.FuncClosure},
+		{&f.Defaults, s.FuncDefaults},
+		{&f.KwDefaults, s.FuncKwdefaults},
+		{&f.Globals, s.FuncGlobals},
+	} {
+		if *of.field, ok = v.word(address + of.member); !ok {
+			return nil, false
+		}
+	}
+	if f.Defaults != 0 {
+		defaults, ok := r.items(v, f.Defaults, maxVariables)
+		if !ok || len(defaults) > len(f.Args) {
+			return nil, false
+		}
+		f.NDefaults = len(defaults)
+	}
+	return f, true
+}

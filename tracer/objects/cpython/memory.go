@@ -1,0 +1,93 @@
+package cpython
+
+import (
+	"errors"
+
+	"github.com/allocscope/allocscope/tracer/python"
+)
+
+const (
+	pageSize      = 4096    // bytes that are read at once; no more are of one protection for sure
+	maxPages      = 1 << 12 // that are kept: 16 MiB
+	maxReadsOfOne = 1 << 20 // bytes that one read may ask for
+)
+
+var errUnreadable = errors.New("memory cannot be read")
+
+// A view reads memory by pages and keeps them, because objects lie close together. It is for one
+// question: the pages are of the moment of their first use.
+type view struct {
+	memory python.Memory
+	pages  map[uint64][]byte // by address; nil: cannot be read
+}
+
+func newView(m python.Memory) *view { return &view{memory: m, pages: make(map[uint64][]byte)} }
+
+// ReadMemory implements python.Memory.
+func (v *view) ReadMemory(address uint64, buffer []byte) error {
+	if address+uint64(len(buffer)) < address || len(buffer) > maxReadsOfOne {
+		return errUnreadable
+	}
+	for len(buffer) > 0 {
+		page := v.page(address &^ (pageSize - 1))
+		if page == nil {
+			return errUnreadable
+		}
+		n := copy(buffer, page[address%pageSize:])
+		address, buffer = address+uint64(n), buffer[n:]
+	}
+	return nil
+}
+
+func (v *view) page(address uint64) []byte {
+	page, known := v.pages[address]
+	if known {
+		return page
+	}
+	if len(v.pages) >= maxPages {
+		clear(v.pages)
+	}
+	page = make([]byte, pageSize)
+	if v.memory.ReadMemory(address, page) != nil {
+		page = nil
+	}
+	v.pages[address] = page
+	return page
+}
+
+// bytes reads size bytes; nil if not all of them can be read.
+func (v *view) bytes(address uint64, size int) []byte {
+	buffer := make([]byte, size)
+	if v.ReadMemory(address, buffer) != nil {
+		return nil
+	}
+	return buffer
+}
+
+// word reads a word; ok is false if it cannot be read.
+func (v *view) word(address uint64) (word uint64, ok bool) {
+	var buffer [8]byte
+	if v.ReadMemory(address, buffer[:]) != nil {
+		return 0, false
+	}
+	return wordAt(buffer[:], 0), true
+}
+
+// pointer reads a pointer that is not 0 and that can be one to an object.
+func (v *view) pointer(address uint64) (pointer uint64, ok bool) {
+	pointer, ok = v.word(address)
+	return pointer, ok && isPointer(pointer)
+}
+
+// isPointer reports whether a word can be a pointer to an object: aligned, and in the lower half of the
+// address space.
+func isPointer(word uint64) bool { return word >= pageSize && word < 1<<56 && word%8 == 0 }
+
+// int32 reads a C int.
+func (v *view) int32(address uint64) (value int32, ok bool) {
+	var buffer [4]byte
+	if v.ReadMemory(address, buffer[:]) != nil {
+		return 0, false
+	}
+	return int32At(buffer[:], 0), true
+}

@@ -1,0 +1,155 @@
+package native
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
+)
+
+// A Stack is the stack of a thread, with the thread-local variables above it: glibc has them there
+// for all threads but the first.
+type Stack struct {
+	TID  int
+	Name string // of the thread; it is the program's choice
+	// Start is the stack pointer, if it is Known. Otherwise the thread runs, and the stack may be live
+	// from anywhere above Start. Memory above the stack pointer is stale in places, too: frames have
+	// gaps. End is the stack's base.
+	Start, End uint64
+	Known      bool
+}
+
+// Stacks returns the stacks of the threads, by address. maps are those of now. It leaves out threads
+// whose stacks are not known: those that run on a stack that is not glibc's. The error wraps
+// os.ErrNotExist if the process is gone.
+func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
+	threads, err := p.Threads()
+	if err != nil {
+		return nil, err
+	}
+	memory := &memory{process: p}
+	regions := region.ThreadStacks(maps, endsOf(maps), memory)
+	owners := memory.owners(regions)
+	if memory.err != nil {
+		return nil, memory.err
+	}
+
+	var stacks []Stack
+	for _, t := range threads {
+		s := Stack{TID: t.TID, Name: t.Name, Known: t.StackPointer != 0}
+		var ok bool
+		if s.Known {
+			s.Start = t.StackPointer
+			s.End, ok = stackEnd(maps, regions, s.Start)
+		} else {
+			s.Start, s.End, ok = wholeStack(maps, owners, t, t.TID == p.PID)
+		}
+		if ok {
+			stacks = append(stacks, s)
+		}
+	}
+	slices.SortFunc(stacks, func(a, b Stack) int { return cmp.Compare(a.Start, b.Start) })
+	return stacks, nil
+}
+
+// stackEnd returns the base of the stack that a stack pointer is in: where glibc's stack ends, or else
+// the mapping, if it is a stack by its name or has a guard below it.
+func stackEnd(maps []process.Mapping, stacks []region.Region, pointer uint64) (end uint64, ok bool) {
+	for _, s := range stacks {
+		if s.Start <= pointer && pointer < s.End {
+			return s.End, true
+		}
+	}
+	i := slices.IndexFunc(maps, func(m process.Mapping) bool {
+		return m.Start <= pointer && pointer < m.End
+	})
+	if i < 0 || !maps[i].Write || maps[i].Shared || maps[i].IsFile() {
+		return 0, false
+	}
+	isGuarded := i > 0 && maps[i-1].End == maps[i].Start && !maps[i-1].Read && !maps[i-1].IsFile()
+	return maps[i].End, isGuarded || maps[i].Path == "[stack]"
+}
+
+// wholeStack returns the stack of a thread that runs: that of the first thread, which the kernel
+// names, or the one that glibc made for the thread, without its guard.
+func wholeStack(
+	maps []process.Mapping, owners map[int]pages.Span, t process.Thread, isFirst bool,
+) (start, end uint64, ok bool) {
+	if isFirst {
+		i := slices.IndexFunc(maps, func(m process.Mapping) bool { return m.Path == "[stack]" })
+		if i < 0 {
+			return 0, 0, false
+		}
+		return maps[i].Start, maps[i].End, true
+	}
+
+	s, ok := owners[t.InnerTID]
+	if !ok {
+		return 0, 0, false
+	}
+	m, ok := process.FindMapping(maps, s.End-1)
+	return max(s.Start, m.Start), s.End, ok
+}
+
+// endsOf returns where mappings end in which a stack may be.
+func endsOf(maps []process.Mapping) (ends []uint64) {
+	for _, m := range maps {
+		if m.Read && m.Write && !m.Shared && !m.IsFile() {
+			ends = append(ends, m.End)
+		}
+	}
+	return ends
+}
+
+// memory implements region.Memory.
+type memory struct {
+	process *process.Process
+	err     error
+}
+
+// Resident returns true for all pages: Peek leaves out what is not in RAM.
+func (m *memory) Resident(uint64) bool { return true }
+
+func (m *memory) Peek(addresses []uint64, size int) [][]byte {
+	contents, err := m.process.Peek(addresses, size)
+	if err != nil {
+		m.err = cmp.Or(m.err, err)
+		return make([][]byte, len(addresses))
+	}
+	return contents
+}
+
+// A thread's struct pthread begins with its TCB, whose fields tcb and self point to it.
+//
+// https://github.com/bminor/glibc/blob/glibc-2.41/nptl/descr.h#L130
+const (
+	selfOffset      = 16
+	tidOffset       = 720 // x86-64; behind list
+	threadAlignment = 16
+	topPageBytes    = 4096
+)
+
+// owners returns the stacks by the thread for which glibc has made them: the ID is in the struct
+// pthread, in the last page. It is 0 once the thread has ended.
+func (m *memory) owners(stacks []region.Region) map[int]pages.Span {
+	var tops []uint64
+	for _, s := range stacks {
+		tops = append(tops, s.End-topPageBytes)
+	}
+
+	owners := make(map[int]pages.Span)
+	for i, page := range m.Peek(tops, topPageBytes) {
+		for at := 0; at+tidOffset+4 <= len(page); at += threadAlignment {
+			self := tops[i] + uint64(at)
+			if binary.LittleEndian.Uint64(page[at:]) == self &&
+				binary.LittleEndian.Uint64(page[at+selfOffset:]) == self {
+				tid := int(int32(binary.LittleEndian.Uint32(page[at+tidOffset:])))
+				owners[tid] = pages.Span{Start: stacks[i].Start, End: stacks[i].End}
+			}
+		}
+	}
+	return owners
+}

@@ -1,0 +1,193 @@
+package native
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	tracertest.Cleanup()
+	os.Exit(code)
+}
+
+func openProcess(t testing.TB, pid int) (*process.Process, []process.Mapping) {
+	t.Helper()
+	p, err := process.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	maps, err := p.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, maps
+}
+
+func openStatics(t testing.TB, pid int) *Statics {
+	t.Helper()
+	s, err := Open(openProcess(t, pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// variable is a line of what testdata/statics.c prints: an address and what is there.
+type variable struct {
+	file, name      string
+	offset, address uint64
+}
+
+func parseVariable(t testing.TB, line string) (v variable) {
+	t.Helper()
+	if _, err := fmt.Sscan(line, &v.file, &v.name, &v.offset, &v.address); err != nil {
+		t.Fatal(line, err)
+	}
+	return v
+}
+
+// nm returns the virtual addresses of the symbols of a file.
+func nm(t testing.TB, path string) map[string]uint64 {
+	t.Helper()
+	output, err := exec.Command("nm", path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols := make(map[string]uint64)
+	for line := range strings.Lines(string(output)) {
+		if fields := strings.Fields(line); len(fields) == 3 {
+			if symbols[fields[2]], err = strconv.ParseUint(fields[0], 16, 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return symbols
+}
+
+// strip returns a copy of a program or library without .symtab.
+func strip(t testing.TB, path string) string {
+	t.Helper()
+	stripped := filepath.Join(t.TempDir(), filepath.Base(path))
+	if out, err := exec.Command("strip", "-o", stripped, path).CombinedOutput(); err != nil {
+		t.Fatal(string(out), err)
+	}
+	return stripped
+}
+
+// mustFind compares what Find says with what the program printed. exported are the names that a
+// stripped file keeps; symbols are those of its unstripped build, nil: it is not stripped.
+func (v variable) mustFind(t testing.TB, s *Statics, symbols map[string]uint64, exported string) {
+	t.Helper()
+	file, symbol, offset, ok := s.Find(v.address)
+	inSpans := s.Spans().Contains(pages.Span{Start: v.address, End: v.address + 1})
+	if v.file == "-" {
+		if ok || inSpans {
+			t.Errorf("%s at %#x is %s: %s+%#x", v.name, v.address, file, symbol, offset)
+		}
+		return
+	}
+
+	name, at := v.name, v.offset
+	if symbols != nil && !strings.Contains(exported, name) {
+		name, at = "", symbols[name]+at
+	}
+	if !ok || file != v.file || symbol != name || offset != at || !inSpans || s.IsInterpreter(v.address) {
+		t.Errorf("%#x is %s: %s+%#x, %t; want %s: %s+%#x", v.address, file, symbol, offset, ok,
+			v.file, name, at)
+	}
+}
+
+func TestStatics(t *testing.T) {
+	const library = "-DLIBRARY -shared -fPIC"
+	const exported = "last_value first_name"
+	for _, c := range []struct{ name, program, library string }{
+		{"position-independent", "-pie", library},
+		{"fixed addresses", "-no-pie", library + " -Wl,-z,now"},
+		{".bss only", "", library + " -DBSS_ONLY -Wl,-z,now,-z,relro"},
+		{"no read-only relocations", "", library + " -Wl,-z,norelro"},
+		{"large pages", "", library + " -Wl,-z,max-page-size=0x200000"},
+		{"static", "-static", ""},
+		{"static, position-independent", "-static-pie", ""},
+	} {
+		program := tracertest.Build(t, "statics.c", strings.Fields(c.program)...)
+		libraries := []string{}
+		if c.library != "" {
+			libraries = []string{tracertest.Build(t, "statics.c", strings.Fields(c.library)...)}
+		}
+
+		t.Run(c.name, func(t *testing.T) {
+			target := tracertest.Start(t, program, libraries...)
+			lines := target.Await("ready")
+			s := openStatics(t, target.PID())
+			for _, line := range lines {
+				parseVariable(t, line).mustFind(t, s, nil, "")
+			}
+		})
+
+		t.Run(c.name+", stripped", func(t *testing.T) {
+			var stripped []string
+			symbols := map[string]map[string]uint64{}
+			for _, file := range append([]string{program}, libraries...) {
+				stripped = append(stripped, strip(t, file))
+				symbols[stripped[len(stripped)-1]] = nm(t, file)
+			}
+
+			target := tracertest.Start(t, stripped[0], stripped[1:]...)
+			lines := target.Await("ready")
+			s := openStatics(t, target.PID())
+			for _, line := range lines {
+				v := parseVariable(t, line)
+				names := exported
+				if v.file == stripped[0] { // a program exports nothing
+					names = ""
+				}
+				v.mustFind(t, s, symbols[v.file], names)
+			}
+		})
+	}
+
+	// Without randomization, the heap begins where .bss ends.
+	t.Run("heap behind .bss", func(t *testing.T) {
+		path := tracertest.Build(t, "statics.c", "-no-pie")
+		target := tracertest.StartCommand(t, exec.Command("setarch", "-R", path))
+		lines := target.Await("ready")
+		s := openStatics(t, target.PID())
+		for _, line := range lines {
+			parseVariable(t, line).mustFind(t, s, nil, "")
+		}
+	})
+
+	t.Run("deleted file", func(t *testing.T) {
+		content, err := os.ReadFile(tracertest.Build(t, "statics.c"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "program")
+		if err := os.WriteFile(path, content, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		target := tracertest.Start(t, path)
+		lines := target.Await("ready")
+		os.Remove(path)
+		s := openStatics(t, target.PID())
+		for _, line := range lines {
+			v := parseVariable(t, line)
+			if v.file == path {
+				v.file += " (deleted)"
+			}
+			v.mustFind(t, s, nil, "")
+		}
+	})
+}

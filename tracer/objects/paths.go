@@ -1,0 +1,294 @@
+package objects
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/keeper"
+)
+
+// A way is one step of the ways from a sample up to its roots: a node, and how it refers to the one
+// below.
+type way struct {
+	node   *node
+	at     uint64 // where in the node the one below is referred to; 0: the node is the sample
+	ref    reference
+	below  *way // nil: the node is the sample
+	length int
+	words  []edge // by which the node refers to the one below; two where a table lies between
+}
+
+// A rooted is a whole way.
+type rooted struct {
+	root keeper.Root
+	way  *way // from the outermost node
+	rank int
+	word *edge // by which the root refers to it; nil: it is part of the way
+}
+
+const (
+	maxRoots = 16      // of one sample
+	maxWays  = 1 << 14 // of one sample
+)
+
+// rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the best
+// first. isClosed is set if all that refers to the sample is known and leads to no root.
+func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
+	type key struct {
+		n  *node
+		at uint64
+	}
+	seen := map[key]bool{{sample, 0}: true}
+	queue := []*way{{node: sample}}
+	isClosed = true
+	for len(queue) > 0 && len(found) < maxRoots {
+		w := queue[0]
+		queue = queue[1:]
+		n := w.node
+		if !n.searched && !s.heap.isRoot(n) || n.more || n.foreign > 0 {
+			isClosed = false
+		}
+		if n.typ != nil && n.refcnt != uint64(len(n.edges)) {
+			isClosed = false
+		}
+		if root, ok := s.rootOf(w); ok {
+			found = append(found, root)
+			continue
+		}
+		for _, e := range n.edges {
+			if e.root != nil {
+				found = append(found, rooted{root: s.completed(*e.root, w), way: w, word: &e})
+				continue
+			}
+			up, ok := s.up(w, e)
+			if !ok {
+				continue
+			}
+			k := key{up.node, 0}
+			if up.node.typ == nil {
+				k.at = up.at
+			}
+			if !seen[k] && len(seen) < maxWays {
+				seen[k] = true
+				queue = append(queue, up)
+			}
+		}
+	}
+	for i := range found {
+		found[i].rank = rankOf(found[i].root) + found[i].way.length
+	}
+	slices.SortStableFunc(found, func(a, b rooted) int { return cmp.Compare(a.rank, b.rank) })
+	return found, isClosed && len(found) == 0
+}
+
+// rankOf orders kinds of roots: those that a reader can look up come first, if they are not much
+// farther.
+func rankOf(r keeper.Root) int {
+	switch {
+	case r.Kind == keeper.RootThread:
+		return 100
+	case r.Kind == keeper.RootLocal && r.Name == "":
+		return 8
+	case r.Kind == keeper.RootLocal:
+		return levelsAfter
+	case r.Kind == keeper.RootStatic:
+		return levelsAfter + 1
+	}
+	return 0
+}
+
+// up returns the way one step further, by a reference to its outermost node; false: the reference is
+// stale.
+func (s *search) up(w *way, e edge) (*way, bool) {
+	h := s.heap
+	if h.structures != nil && w.node.typ == nil && w.below != nil {
+		if r, isTable, ok := h.tableReference(e, w.at); isTable {
+			words := append(slices.Clone(w.words), e)
+			return &way{node: e.from, at: e.at, ref: r, below: w.below, length: w.length + 1, words: words}, ok
+		}
+	}
+	r := reference{how: keeper.HowField}
+	if h.structures != nil {
+		var ok bool
+		if r, ok = h.objectReference(e); !ok {
+			return nil, false
+		}
+	}
+	return &way{node: e.from, at: e.at, ref: r, below: w, length: w.length + 1, words: []edge{e}}, true
+}
+
+// rootOf returns the root that the outermost node of a way is: the dict of a module, or a class.
+func (s *search) rootOf(w *way) (rooted, bool) {
+	h := s.heap
+	if w.node.typ == nil || w.below == nil || w.node.sample && w.node.typ.kind == kindType {
+		return rooted{}, false
+	}
+	if m, ok := h.modules[w.node.address]; ok {
+		root := keeper.Root{Kind: keeper.RootGlobal, Module: m.Name, File: m.File, Name: w.ref.attr}
+		return rooted{root: root, way: w.below}, true
+	}
+	if t := w.node.typ; t.kind == kindType && w.ref.isDict && w.below.below != nil {
+		of := h.typeOf(w.node.address)
+		if of == nil {
+			return rooted{}, false
+		}
+		root := keeper.Root{
+			Kind: keeper.RootClass, Module: of.module, Owner: of.qualifiedName(), Name: w.below.ref.attr,
+		}
+		root.File = h.fileOf(of.module)
+		return rooted{root: root, way: w.below.below}, true
+	}
+	return rooted{}, false
+}
+
+// completed returns the root of a way that ends at memory which is a root itself.
+func (s *search) completed(root keeper.Root, w *way) keeper.Root {
+	if root.Kind == keeper.RootClass {
+		root.Name, root.File = w.ref.attr, s.heap.fileOf(root.Module)
+	}
+	return root
+}
+
+func (h *Heap) fileOf(module string) string {
+	for _, m := range h.modules {
+		if m.Name == module {
+			return m.File
+		}
+	}
+	return ""
+}
+
+// allRooted reports whether each sample has a root that has a name.
+func (s *search) allRooted(samples [][]*node) bool {
+	for _, of := range samples {
+		for _, n := range of {
+			found, _ := s.rootsOf(n)
+			if len(found) == 0 || found[0].root.Kind == keeper.RootThread {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// A step is one object of a path from the root downwards, and how the one above refers to it.
+type step struct {
+	node *node
+	ref  reference
+	// repeated is set for the last of a run of objects of one type that refer to each other alike.
+	repeated bool
+}
+
+// stepsOf returns the objects of a way from the root downwards, without what is of no interest: the dicts
+// of attributes, cells and tuples of functions, and memory without a type in between.
+func (s *search) stepsOf(w *way) (steps []step) {
+	ref := reference{how: keeper.HowVariable}
+	for ; w != nil; w = w.below {
+		next := w.ref
+		switch {
+		case ref.isDict && w.below != nil && next.how == keeper.HowValue: // the dict of attributes
+			next.how, next.name = keeper.HowAttribute, next.attr
+			ref = next
+			continue
+		case ref.how == keeper.HowClosure && w.node.typ != nil && w.node.typ.kind == kindTuple && w.below != nil:
+			next.how, next.attr = keeper.HowClosure, s.freeVariable(steps, w)
+			ref = next
+			continue
+		case ref.how == keeper.HowDefault && w.node.typ != nil && w.below != nil &&
+			(w.node.typ.kind == kindTuple || w.node.typ.kind == kindDict):
+			next.how = keeper.HowDefault
+			if w.node.typ.kind == kindTuple {
+				next.attr = s.argument(steps, w)
+			}
+			ref = next
+			continue
+		case w.node.typ != nil && w.node.typ.kind == kindCell && w.below != nil:
+			continue // the variable is what the cell has
+		case w.node.typ != nil && w.node.typ.name == "functools._lru_list_elem" && w.below != nil:
+			continue
+		case w.node.typ == nil && w.below != nil:
+			if ref.how == keeper.HowVariable {
+				next.how = keeper.HowVariable
+			} else if ref.attr != "" {
+				next = ref
+			}
+			ref = next
+			continue
+		}
+		steps = append(steps, step{node: w.node, ref: ref})
+		ref = next
+	}
+	return foldChains(steps)
+}
+
+// freeVariable returns the name of a variable of an enclosing function, by its place in the closure.
+func (s *search) freeVariable(steps []step, closure *way) string {
+	if len(steps) == 0 {
+		return ""
+	}
+	f, ok := s.heap.python.Function(steps[len(steps)-1].node.address)
+	i := (closure.at - closure.node.address - s.heap.structures.TupleItem) / wordSize
+	if !ok || i >= uint64(len(f.FreeVars)) {
+		return ""
+	}
+	return f.FreeVars[i]
+}
+
+// argument returns the name of a default argument, by its place in __defaults__.
+func (s *search) argument(steps []step, defaults *way) string {
+	if len(steps) == 0 {
+		return ""
+	}
+	f, ok := s.heap.python.Function(steps[len(steps)-1].node.address)
+	n := s.heap.length(defaults.node.address, defaults.node.typ)
+	if !ok {
+		return ""
+	}
+	i := int64((defaults.at-defaults.node.address-s.heap.structures.TupleItem)/wordSize) + int64(len(f.Args)) - n
+	if n < 0 || i < 0 || i >= int64(len(f.Args)) {
+		return ""
+	}
+	return f.Args[i]
+}
+
+// minRepeats is the number of objects of one type that refer to each other alike, from which on they are one
+// chain.
+const minRepeats = 3
+
+// foldChains makes one step of each run of objects that refer to each other alike: a linked list.
+func foldChains(steps []step) []step {
+	var folded []step
+	for i := 0; i < len(steps); {
+		n := 1
+		for i+n < len(steps) && alike(steps[i+n], steps[i]) && (n == 1 || steps[i+n].ref == steps[i+1].ref) {
+			n++
+		}
+		if n >= minRepeats {
+			last := steps[i+n-1]
+			last.repeated = true
+			folded = append(folded, steps[i], last)
+		} else {
+			folded = append(folded, steps[i:i+n]...)
+		}
+		i += n
+	}
+	return folded
+}
+
+func alike(a, b step) bool { return a.node.typ != nil && a.node.typ == b.node.typ }
+
+// linkOf returns a step as the domain has it. isShared is set if all samples have this very object there.
+func (s *search) linkOf(st step, isShared bool) keeper.Link {
+	l := keeper.Link{How: st.ref.how, Name: cmp.Or(st.ref.name, st.ref.attr), Entries: -1, Repeated: st.repeated}
+	l.Name = growth.Truncate(l.Name, maxTypeName)
+	if t := st.node.typ; t != nil {
+		l.Type = t.name
+	} else {
+		l.TypeSize = st.node.block.Len()
+	}
+	if isShared && s.heap.structures != nil {
+		l.Entries = s.heap.length(st.node.address, st.node.typ)
+	}
+	return l
+}

@@ -1,0 +1,275 @@
+package objects
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// maxPaths is the number of paths of one suspect that are reported.
+const maxPaths = 4
+
+// A candidate is a root with the ways by which samples lead to it.
+type candidate struct {
+	root     keeper.Root
+	ways     [][]step
+	rank     int // of the shortest way
+	complete bool
+}
+
+// result returns what was found of a suspect.
+func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
+	r := keeper.Search{
+		PID: s.heap.process.PID, Stack: suspect.Stack, Type: suspect.Type, Collections: -1,
+		Took: process.OwnCPUTime() - s.began,
+	}
+	if s.heap.python != nil {
+		if n, ok := s.heap.python.Collections(); ok {
+			r.Collections = int(n)
+		}
+	}
+
+	candidates := make(map[keeper.Root]*candidate)
+	var without, changed int
+	isNative := false
+	for _, n := range samples {
+		if !s.isAlive(n) {
+			continue
+		}
+		r.Samples++
+		found, isClosed := s.rootsOf(n)
+		known := len(found)
+		found = slices.DeleteFunc(found, func(f rooted) bool { return !s.holds(f) })
+		switch {
+		case len(found) > 0:
+			addTo(candidates, s.independent(found), s)
+		case known > 0:
+			changed++
+		case isClosed && n.typ != nil && len(n.edges) > 0:
+			r.Garbage++
+		default:
+			without++
+			isNative = isNative || len(n.edges) > 0 || n.foreign > 0
+		}
+	}
+	r.Paths = s.paths(candidates, r.Samples)
+
+	kept := 0
+	for _, p := range r.Paths {
+		kept = max(kept, p.Samples)
+	}
+	switch {
+	case r.Samples == 0:
+		r.Reason = keeper.ReasonFreed
+	case r.Garbage+without+changed == 0 && kept > 0:
+	case s.late:
+		r.Reason = keeper.ReasonBudget
+	case r.Garbage >= max(1, without, changed):
+		r.Reason = keeper.ReasonGarbage
+	case changed > without:
+		r.Reason = keeper.ReasonChanging
+	case isNative:
+		r.Reason = keeper.ReasonNative
+	default:
+		r.Reason = keeper.ReasonUnreferenced
+	}
+	return r
+}
+
+// isAlive reports whether a sample is still what it was when the search began.
+func (s *search) isAlive(n *node) bool {
+	if n.typ == nil {
+		again := search{heap: s.heap, nodes: make(map[uint64]*node)}
+		now := again.nodeAt(n.address)
+		return now != nil && now.block == n.block
+	}
+	head, ok := s.heap.peek(n.address, objectHead)
+	return ok && word(head, objectRefcnt) != 0 && word(head, objectType) == n.typ.address
+}
+
+// holds reports whether all words of a way still are what they were.
+func (s *search) holds(f rooted) bool {
+	if f.word != nil && !s.isUnchanged(*f.word) {
+		return false
+	}
+	for w := f.way; w != nil; w = w.below {
+		for _, e := range w.words {
+			if !s.isUnchanged(e) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (s *search) isUnchanged(e edge) bool {
+	now, ok := s.heap.word(e.at)
+	return ok && now == e.value
+}
+
+// independent returns the ways that have no object but the sample in common with a better one: those are
+// other keepers, and not other names of the same one.
+func (s *search) independent(found []rooted) (ways []rooted) {
+	used := make(map[*node]bool)
+	for _, f := range found {
+		isOther := true
+		for w := f.way; w != nil && w.below != nil; w = w.below {
+			isOther = isOther && !used[w.node]
+		}
+		if !isOther {
+			continue
+		}
+		for w := f.way; w != nil && w.below != nil; w = w.below {
+			used[w.node] = true
+		}
+		ways = append(ways, f)
+	}
+	return ways
+}
+
+// addTo adds the ways of one sample to the candidates, one for each root.
+func addTo(candidates map[keeper.Root]*candidate, ways []rooted, s *search) {
+	seen := make(map[keeper.Root]bool)
+	for _, f := range ways {
+		if seen[f.root] {
+			continue
+		}
+		seen[f.root] = true
+		c := candidates[f.root]
+		if c == nil {
+			c = &candidate{root: f.root, rank: f.rank, complete: true}
+			candidates[f.root] = c
+		}
+		c.rank = min(c.rank, f.rank)
+		c.ways = append(c.ways, s.stepsOf(f.way))
+		for w := f.way; w != nil; w = w.below {
+			n := w.node
+			c.complete = c.complete && (n.typ == nil || n.refcnt == uint64(len(n.edges))) && !n.more
+		}
+	}
+}
+
+// paths returns the paths of the candidates, those of most samples first.
+func (s *search) paths(candidates map[keeper.Root]*candidate, samples int) []keeper.Path {
+	var chosen []*candidate
+	for _, c := range candidates {
+		// A native stack has values that nobody uses any more, and the evaluation stack changes all the
+		// time: they are believed only if most samples agree.
+		isVague := c.root.Kind == keeper.RootThread || c.root.Kind == keeper.RootLocal && c.root.Name == ""
+		if !isVague || 2*len(c.ways) > samples {
+			chosen = append(chosen, c)
+		}
+	}
+	slices.SortFunc(chosen, func(a, b *candidate) int {
+		return cmp.Or(cmp.Compare(len(b.ways), len(a.ways)), cmp.Compare(a.rank, b.rank),
+			strings.Compare(a.root.Name, b.root.Name), strings.Compare(a.root.Owner, b.root.Owner))
+	})
+	var paths []keeper.Path
+	for _, c := range chosen[:min(len(chosen), maxPaths)] {
+		paths = append(paths, s.path(c))
+	}
+	return paths
+}
+
+// path returns the path of a candidate: that by which most of its samples are kept.
+func (s *search) path(c *candidate) keeper.Path {
+	byPattern := make(map[string][][]step)
+	var best string
+	for _, w := range c.ways {
+		k := patternOf(w)
+		byPattern[k] = append(byPattern[k], w)
+		if len(byPattern[k]) > len(byPattern[best]) {
+			best = k
+		}
+	}
+	ways := byPattern[best]
+	steps := slices.Clone(ways[0])
+	shared := make([]bool, len(steps))
+	isShared := true
+	for i := range steps {
+		for _, w := range ways {
+			isShared = isShared && w[i].node == steps[i].node
+			if w[i].ref.name != steps[i].ref.name || w[i].ref.attr != steps[i].ref.attr {
+				steps[i].ref.name, steps[i].ref.attr = "", ""
+			}
+		}
+		shared[i] = isShared
+	}
+
+	p := keeper.Path{Root: c.root, Samples: len(c.ways), Complete: c.complete}
+	from := 0
+	for i := 0; i+1 < len(steps) && shared[i]; i++ {
+		if root, ok := s.innerRoot(steps[i], steps[i+1]); ok {
+			p.Root, from = root, i+1
+		}
+	}
+	for i := from; i < len(steps); i++ {
+		l := s.linkOf(steps[i], shared[i] && (i+1 < len(steps) || len(ways) == 1))
+		if i == from {
+			l.How, l.Name = keeper.HowVariable, ""
+		}
+		p.Links = append(p.Links, l)
+	}
+	return p
+}
+
+// innerRoot returns the root that an object on the way is: a function with what its closure and defaults
+// keep, a cache, or a generator.
+func (s *search) innerRoot(at, next step) (keeper.Root, bool) {
+	n := at.node
+	if n.typ == nil {
+		return keeper.Root{}, false
+	}
+	h := s.heap
+	switch {
+	case n.typ.kind == kindFunction && (next.ref.how == keeper.HowClosure || next.ref.how == keeper.HowDefault):
+		f, ok := h.python.Function(n.address)
+		if !ok {
+			return keeper.Root{}, false
+		}
+		kind := keeper.RootClosure
+		if next.ref.how == keeper.HowDefault {
+			kind = keeper.RootDefault
+		}
+		return keeper.Root{
+			Kind: kind, Module: f.Module, File: f.File, Line: f.Line, Owner: f.Qualname,
+			Name: next.ref.attr,
+		}, true
+	case n.typ.kind == kindCache:
+		address, ok := h.word(n.address + h.structures.LRUFunc)
+		if !ok {
+			return keeper.Root{}, false
+		}
+		root := keeper.Root{Kind: keeper.RootCache}
+		if f, ok := h.python.Function(address); ok {
+			root.Module, root.File, root.Line, root.Owner = f.Module, f.File, f.Line, f.Qualname
+		}
+		return root, root.Owner != ""
+	case n.typ.kind == kindGenerator && next.ref.how == keeper.HowLocal:
+		f, ok := h.python.FrameOf(n.address, n.typ.name)
+		if !ok {
+			return keeper.Root{}, false
+		}
+		return keeper.Root{
+			Kind: keeper.RootGenerator, Module: f.Module, File: f.File, Line: f.Line, Owner: f.Function,
+			Name: next.ref.attr,
+		}, true
+	}
+	return keeper.Root{}, false
+}
+
+// patternOf tells ways that are alike: the types on them, and how they refer to each other.
+func patternOf(steps []step) string {
+	var b strings.Builder
+	for _, st := range steps {
+		b.WriteString(string(st.ref.how))
+		if st.node.typ != nil {
+			b.WriteString(st.node.typ.name)
+		}
+		b.WriteByte(0)
+	}
+	return b.String()
+}

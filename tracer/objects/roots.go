@@ -1,0 +1,179 @@
+package objects
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/liveness"
+	"github.com/allocscope/allocscope/tracer/objects/cpython"
+	"github.com/allocscope/allocscope/tracer/objects/native"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/python"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+)
+
+// Open opens the memory of a process. It is no error if the process has no Python: see NoPython. The
+// caller closes the Heap, and then the process.
+func Open(p *process.Process) (*Heap, error) {
+	maps, err := p.Maps()
+	if err != nil {
+		return nil, err
+	}
+	h := &Heap{process: p, heads: []uint64{0}}
+	h.allocator = liveness.AllocatorOf(p)
+
+	interpreter, err := python.Find(p, maps)
+	switch {
+	case err != nil:
+		h.NoPython = err
+	case interpreter == nil:
+		h.NoPython = ErrNoPython
+	default:
+		h.python, err = cpython.Open(p, interpreter)
+		if err != nil {
+			h.NoPython = err
+			break
+		}
+		h.Python, h.structures = interpreter.Version, h.python.Structures()
+		h.heads = append(h.heads, h.structures.GCHead)
+		if h.structures.PreHeader > 0 {
+			h.heads = append(h.heads, h.structures.PreHeader, h.structures.GCHead+h.structures.PreHeader)
+		}
+	}
+	return h, nil
+}
+
+// Close closes what was opened for the names of variables.
+func (h *Heap) Close() error {
+	if h.statics == nil {
+		return nil
+	}
+	return h.statics.Close()
+}
+
+// refresh finds the memory of now, and the roots in it.
+func (h *Heap) refresh() error {
+	maps, err := h.process.Maps()
+	if err != nil {
+		return err
+	}
+	if h.statics != nil {
+		_ = h.statics.Close()
+	}
+	if h.statics, err = native.Open(h.process, maps); err != nil {
+		return err
+	}
+	if h.stacks, err = native.Stacks(h.process, maps); err != nil {
+		return err
+	}
+	h.heaps, err = h.allocator.Heaps(h.process, maps)
+	if errors.Is(err, process.ErrNotFound) {
+		return err
+	}
+
+	var others []region
+	for _, s := range h.statics.Spans() {
+		others = append(others, region{s, regionStatic})
+	}
+	for _, s := range h.stacks {
+		if s.Known {
+			others = append(others, region{pages.Span{Start: s.Start, End: s.End}, regionStack})
+		}
+	}
+	if h.memory, err = findMemory(h.process, maps, h.heaps, others); err != nil {
+		return err
+	}
+	h.types, h.notTypes = make(map[uint64]*typeInfo), make(map[uint64]struct{})
+	if h.python == nil {
+		return nil
+	}
+
+	modules, err := h.python.Modules()
+	if err != nil {
+		return fmt.Errorf("read the modules of Python: %w", err)
+	}
+	h.modules = make(map[uint64]cpython.Module, len(modules))
+	for _, m := range modules {
+		if _, has := h.modules[m.Dict]; !has && m.Dict != 0 {
+			h.modules[m.Dict] = m
+		}
+	}
+	h.frames, err = h.python.Frames()
+	if err != nil {
+		return fmt.Errorf("read the frames of Python: %w", err)
+	}
+	slices.SortFunc(h.frames, func(a, b cpython.Frame) int { return compareAddresses(a.Locals, b.Locals) })
+	return nil
+}
+
+// isRoot reports whether a node has a name: nothing that refers to it matters.
+func (h *Heap) isRoot(n *node) bool {
+	if n.typ == nil || n.sample {
+		return false
+	}
+	_, isModule := h.modules[n.address]
+	return isModule || n.typ.kind == kindType
+}
+
+// frameRoot returns the local variable of a running frame at an address; nil: there is none.
+func (h *Heap) frameRoot(at uint64) *keeper.Root {
+	i, found := slices.BinarySearchFunc(h.frames, at, func(f cpython.Frame, a uint64) int {
+		return compareAddresses(f.Locals, a)
+	})
+	if !found {
+		i--
+	}
+	if i < 0 || at >= h.frames[i].End {
+		return nil
+	}
+	f := &h.frames[i]
+	return &keeper.Root{
+		Kind: keeper.RootLocal, Module: f.Module, File: f.File, Line: f.Line, Owner: f.Function,
+		Name: variableAt(f, at),
+	}
+}
+
+// variableAt returns the name of the variable at an address; empty: a value of the evaluation stack.
+func variableAt(f *cpython.Frame, at uint64) string {
+	if i := (at - f.Locals) / wordSize; at >= f.Locals && i < uint64(len(f.Names)) {
+		return f.Names[i]
+	}
+	return ""
+}
+
+// staticRoot returns the static variable at an address; nil: it is one of CPython's own.
+func (h *Heap) staticRoot(at uint64) *keeper.Root {
+	if h.structures != nil {
+		if t := h.typeOf(at - h.structures.TypeDict); t != nil {
+			return &keeper.Root{Kind: keeper.RootClass, Module: t.module, Owner: t.qualifiedName()}
+		}
+	}
+	if h.statics.IsInterpreter(at) {
+		return nil
+	}
+	file, symbol, offset, ok := h.statics.Find(at)
+	if !ok {
+		return nil
+	}
+	return &keeper.Root{Kind: keeper.RootStatic, Module: file, Name: symbol, Offset: offset}
+}
+
+func (t *typeInfo) qualifiedName() string {
+	if t.module != "" {
+		return t.qualname
+	}
+	return t.name
+}
+
+// stackRoot returns the thread whose stack has an address.
+func (h *Heap) stackRoot(at uint64) *keeper.Root {
+	for _, s := range h.stacks {
+		if at >= s.Start && at < s.End {
+			return &keeper.Root{Kind: keeper.RootThread, Owner: strconv.Itoa(s.TID), Name: s.Name}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,388 @@
+package objects
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// A Suspect is a set of objects whose keeper is searched for: those of a stack or those of a type.
+type Suspect struct {
+	Stack   uint64 // ID; 0: they are those of a type
+	Type    string
+	Objects []uint64 // addresses: as malloc returned them, or of Python objects
+}
+
+// Bounds of a search.
+const (
+	maxObjects   = 64      // of a suspect
+	maxLevels    = 96      // levels of references
+	levelsAfter  = 3       // levels that are searched after every sample has a root
+	maxNodes     = 1 << 17 // in all
+	maxFrontier  = 1 << 14 // nodes that are searched for at once
+	maxEdges     = 64      // references to a node that are remembered
+	maxInterior  = 64      // words of a block that references may point into
+	filterBits   = 1 << 18
+	nodeContents = 64 // bytes of a block that are read to find its object
+)
+
+// A node is a block that was found on a way, or an object in it.
+type node struct {
+	block   block
+	typ     *typeInfo // nil: memory without an object
+	address uint64    // of the object, or of the block
+	refcnt  uint64
+	edges   []edge // what refers to it
+	// more is set if there are more than maxEdges. foreign counts references from memory that nothing
+	// is known of: free blocks, blocks of unknown allocators, CPython's own variables.
+	more    bool
+	foreign int
+	// searched is set once a pass has looked for references to it.
+	searched bool
+	sample   bool
+}
+
+// An edge is a word that refers to a node.
+type edge struct {
+	from      *node        // nil: root
+	root      *keeper.Root // nil: from
+	at, value uint64       // where the word is, and what it was
+}
+
+// A search finds references backwards, a level at a time.
+type search struct {
+	heap    *Heap
+	nodes   map[uint64]*node // by the address of their block
+	targets map[uint64]*node // by each address that refers to them
+	filter  []uint64
+	low     uint64
+	high    uint64
+	began   time.Duration // CPU time
+	limit   time.Duration
+	late    bool // the limit is used up
+}
+
+// errLate ends a pass when the time is used up.
+var errLate = errors.New("the time for the search is used up")
+
+// Search finds who keeps the objects of the suspects, within a limit of CPU time. It returns a result for
+// each suspect, in order.
+func (h *Heap) Search(
+	ctx context.Context, suspects []Suspect, limit time.Duration,
+) ([]keeper.Search, error) {
+	s := &search{
+		heap: h, nodes: make(map[uint64]*node), limit: limit, began: process.OwnCPUTime(),
+		filter: make([]uint64, filterBits/64),
+	}
+	if err := h.refresh(); err != nil {
+		return nil, err
+	}
+	samples := make([][]*node, len(suspects))
+	var frontier []*node
+	for i, suspect := range suspects {
+		samples[i] = s.findSamples(suspect)
+		for _, n := range samples[i] {
+			if !n.sample {
+				n.sample = true
+				frontier = append(frontier, n)
+			}
+		}
+	}
+	if err := s.climb(ctx, frontier, samples); err != nil {
+		return nil, err
+	}
+
+	results := make([]keeper.Search, len(suspects))
+	for i, suspect := range suspects {
+		results[i] = s.result(suspect, samples[i])
+	}
+	return results, nil
+}
+
+// findSamples returns the objects of a suspect that are alive.
+func (s *search) findSamples(suspect Suspect) (found []*node) {
+	for _, address := range suspect.Objects[:min(len(suspect.Objects), maxObjects)] {
+		if n := s.nodeAt(address); n != nil && !slices.Contains(found, n) {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// climb searches level by level until each sample has a root and the levels behind it are searched too, or
+// until nothing is left that could lead further.
+func (s *search) climb(ctx context.Context, frontier []*node, samples [][]*node) error {
+	after := 0
+	for range maxLevels {
+		if len(frontier) == 0 || after > levelsAfter {
+			return nil
+		}
+		found, err := s.level(ctx, frontier)
+		if errors.Is(err, errLate) {
+			s.late = true
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		frontier = found
+		if s.allRooted(samples) {
+			after++
+		}
+	}
+	return nil
+}
+
+// level searches all memory for references to the nodes of a level, and returns those of the next one.
+func (s *search) level(ctx context.Context, frontier []*node) (next []*node, err error) {
+	frontier = frontier[:min(len(frontier), maxFrontier)]
+	s.aim(frontier)
+	err = s.heap.memory.each(ctx, nil, func(p *piece) error {
+		if process.OwnCPUTime()-s.began > s.limit {
+			return errLate
+		}
+		s.match(p)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[*node]bool)
+	for _, n := range frontier {
+		n.searched = true
+	}
+	for _, n := range frontier {
+		for _, e := range n.edges {
+			if f := e.from; f != nil && !f.searched && !seen[f] && !s.heap.isRoot(f) {
+				seen[f] = true
+				next = append(next, f)
+			}
+		}
+	}
+	return next, nil
+}
+
+// aim sets what match looks for: the addresses that refer to the nodes.
+func (s *search) aim(frontier []*node) {
+	s.targets = make(map[uint64]*node, len(frontier))
+	clear(s.filter)
+	s.low, s.high = ^uint64(0), 0
+	add := func(address uint64, n *node) {
+		s.targets[address] = n
+		s.low, s.high = min(s.low, address), max(s.high, address)
+		bit := address / wordSize % filterBits
+		s.filter[bit/64] |= 1 << (bit % 64)
+	}
+	tags := uint64(0)
+	if s.heap.structures != nil {
+		tags = s.heap.structures.StackRefTags
+	}
+	for _, n := range frontier {
+		if n.typ != nil {
+			add(n.address, n)
+			if tags&1 != 0 {
+				add(n.address|1, n) // in frames
+			}
+			continue
+		}
+		size := n.block.Len()
+		if n.block.kind == blockChunk {
+			size -= wordSize // the next chunk begins there, which the lists of malloc refer to
+		}
+		for i := uint64(0); i < min(maxInterior*wordSize, size); i += wordSize {
+			add(n.address+i, n)
+			if s.heap.structures != nil && s.heap.structures.TagsManagedDict {
+				add(n.address+i-1, n)
+			}
+		}
+	}
+}
+
+// match finds the words of a piece that are in targets.
+func (s *search) match(p *piece) {
+	low, width, filter := s.low, s.high-s.low, s.filter
+	content := p.bytes
+	for i := 0; i+wordSize <= len(content); i += wordSize {
+		w := binary.LittleEndian.Uint64(content[i:])
+		if w-low > width {
+			continue
+		}
+		bit := w / wordSize % filterBits
+		if filter[bit/64]>>(bit%64)&1 == 0 {
+			continue
+		}
+		if n := s.targets[w]; n != nil {
+			s.hit(p, n, p.start+uint64(i), w)
+		}
+	}
+}
+
+// hit adds a word that refers to a node.
+func (s *search) hit(p *piece, n *node, at, value uint64) {
+	if at < p.region.Start || at >= p.region.End {
+		return
+	}
+	if len(n.edges) >= maxEdges {
+		n.more = true
+		return
+	}
+	e := edge{at: at, value: value}
+	switch {
+	case p.region.kind == regionStatic:
+		e.root = s.heap.staticRoot(at)
+	case p.region.kind == regionStack:
+		e.root = s.heap.stackRoot(at)
+	default:
+		if e.root = s.heap.frameRoot(at); e.root != nil {
+			break
+		}
+		e.from = s.holder(p, at)
+		if e.from == n {
+			return
+		}
+		if e.from != nil && s.heap.isWeak(e.from, at) {
+			return
+		}
+	}
+	if e.from == nil && e.root == nil {
+		n.foreign++
+		return
+	}
+	n.edges = append(n.edges, e)
+}
+
+// holder returns the node of the block that an address is in; nil: there is none that is alive.
+func (s *search) holder(p *piece, at uint64) *node {
+	var poolSize uint64 = defaultPoolSize
+	if s.heap.structures != nil {
+		poolSize = s.heap.structures.PoolSize
+	}
+	b, ok := p.blockAt(at, poolSize)
+	if !ok {
+		return nil
+	}
+	if n := s.nodes[b.Start]; n != nil {
+		return n
+	}
+	content := p.at(b.Start, min(b.Len(), nodeContents))
+	if content == nil {
+		content, _ = s.heap.peek(b.Start, int(min(b.Len(), nodeContents)))
+	}
+	return s.add(b, content)
+}
+
+// defaultPoolSize is taken where there is no Python: then nothing looks like a pool.
+const defaultPoolSize = 16 << 10
+
+// add adds the node of a block; nil: there are too many.
+func (s *search) add(b block, content []byte) *node {
+	if len(s.nodes) >= maxNodes || content == nil {
+		return nil
+	}
+	n := &node{block: b, address: b.Start}
+	if s.heap.structures != nil {
+		if object, t := s.heap.objectIn(b, content); t != nil {
+			n.address, n.typ = object, t
+			n.refcnt = s.heap.refcntOf(word(content, object-b.Start))
+		}
+	}
+	s.nodes[b.Start] = n
+	return n
+}
+
+// refcntOf returns the reference count in the first word of an object; 0: it is immortal.
+func (h *Heap) refcntOf(ob uint64) uint64 {
+	if h.structures.Minor >= 12 {
+		ob &= 0xffffffff
+		if ob >= 1<<30 { // _Py_IMMORTAL_REFCNT and its variants
+			return 0
+		}
+	}
+	return ob
+}
+
+// nodeAt returns the node of an object by its address, or by that of its block; nil: it is not alive, or
+// in no known block.
+func (s *search) nodeAt(address uint64) *node {
+	h := s.heap
+	r, ok := h.memory.regionAt(address)
+	if !ok {
+		return nil
+	}
+	var b block
+	switch r.kind {
+	case regionHeap:
+		b, ok = h.chunkAt(address, r)
+	case regionAnonymous:
+		b, ok = h.anonymousAt(address, r)
+	default:
+		return nil
+	}
+	if !ok {
+		return nil
+	}
+	if n := s.nodes[b.Start]; n != nil {
+		return n
+	}
+	content, ok := h.peek(b.Start, int(min(b.Len(), nodeContents)))
+	if !ok {
+		return nil
+	}
+	return s.add(b, content)
+}
+
+// chunkAt returns the chunk of a heap whose memory, or whose object, begins at an address.
+func (h *Heap) chunkAt(address uint64, r region) (block, bool) {
+	for _, head := range h.heads {
+		start := address - head - chunkHeader
+		header, ok := h.peek(start, chunkHeader)
+		if !ok {
+			continue
+		}
+		c := chunk{start: start, size: word(header, 8) &^ sizeFlags}
+		if c.size < minChunk || c.size%chunkHeader != 0 || c.end() >= r.End || c.end() < start ||
+			word(header, 8)&isMmapped != 0 || h.heaps.Cached[start] {
+			continue
+		}
+		next, ok := h.peek(c.end(), chunkHeader)
+		if !ok || word(next, 8)&prevInUse == 0 {
+			continue
+		}
+		b := block{c.user(), blockChunk}
+		if head == 0 {
+			return b, true
+		}
+		content, ok := h.peek(b.Start, int(min(b.Len(), nodeContents)))
+		if ok {
+			if object, t := h.objectIn(b, content); t != nil && object == address {
+				return b, true
+			}
+		}
+	}
+	return block{}, false
+}
+
+// anonymousAt returns the block of a pool that an address is in, or the chunk with a mapping of its own.
+func (h *Heap) anonymousAt(address uint64, r region) (block, bool) {
+	if h.structures != nil {
+		size := h.structures.PoolSize
+		start := address &^ (size - 1)
+		if start >= r.Start && start+size <= r.End {
+			content := make([]byte, size)
+			present, err := h.process.PeekPages(start, content)
+			if err == nil && present[0] {
+				if p, torn := parsePool(content, start); p != nil {
+					return p.find(address)
+				} else if torn {
+					return block{}, false
+				}
+			}
+		}
+	}
+	return h.memory.mmappedAt(address)
+}

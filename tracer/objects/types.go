@@ -1,0 +1,353 @@
+package objects
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// Offsets that are the same in all supported versions.
+//
+// https://docs.python.org/3/c-api/typeobj.html
+const (
+	objectRefcnt = 0   // PyObject.ob_refcnt
+	objectType   = 8   // PyObject.ob_type
+	objectSize   = 16  // PyVarObject.ob_size
+	objectHead   = 16  // bytes of a PyObject
+	typeMembers  = 240 // PyTypeObject.tp_members
+)
+
+// Flags of types: Py_TPFLAGS_...
+//
+// https://github.com/python/cpython/blob/v3.14.0/Include/object.h
+const (
+	flagInlineValues   = 1 << 2 // since 3.13
+	flagManagedWeakref = 1 << 3 // since 3.12
+	flagManagedDict    = 1 << 4 // since 3.11
+	flagHeapType       = 1 << 9
+	flagReady          = 1 << 12
+	flagHaveGC         = 1 << 14
+	flagListSubclass   = 1 << 25
+	flagTupleSubclass  = 1 << 26
+	flagDictSubclass   = 1 << 29
+	flagTypeSubclass   = 1 << 31
+)
+
+const (
+	maxTypes      = 1 << 17
+	maxNotTypes   = 1 << 20 // addresses that are known not to be types
+	maxBasicsize  = 1 << 20
+	maxTypeName   = 200 // bytes
+	maxMetatypes  = 4   // in a row
+	maxBases      = 32
+	maxMembers    = 256
+	maxNamespace  = 1 << 12 // entries of a type's dict that are read
+	staticTypeEnd = 424     // bytes of a PyTypeObject that all versions have, and a few more
+)
+
+// A typeKind tells how objects of a type refer to others.
+type typeKind uint8
+
+const (
+	kindOther typeKind = iota
+	kindList
+	kindTuple
+	kindDict
+	kindSet
+	kindDeque
+	kindCell
+	kindFunction
+	kindModule
+	kindType
+	kindWeakref
+	kindFrame
+	kindGenerator
+	kindCache
+	kindCode
+)
+
+// kindsOfNames are the kinds of types that no flag tells, by the names of them or of a base.
+var kindsOfNames = map[string]typeKind{
+	"set": kindSet, "frozenset": kindSet, "collections.deque": kindDeque, "cell": kindCell,
+	"function": kindFunction, "module": kindModule, "weakref": kindWeakref,
+	"weakref.ReferenceType": kindWeakref, "weakproxy": kindWeakref, "weakref.ProxyType": kindWeakref,
+	"weakcallableproxy": kindWeakref, "weakref.CallableProxyType": kindWeakref,
+	"frame": kindFrame, "generator": kindGenerator, "coroutine": kindGenerator,
+	"async_generator": kindGenerator, "functools._lru_cache_wrapper": kindCache, "code": kindCode,
+}
+
+// A typeInfo is a type of the process.
+type typeInfo struct {
+	address             uint64
+	name                string // with its module, but for builtins
+	module, qualname    string // of a type that was made at run time
+	kind                typeKind
+	basicsize, itemsize uint64
+	flags               uint64
+	dictoffset          int64
+	weaklistoffset      int64
+	base                uint64
+	// head is the number of bytes before an object in its block: of the garbage collector's links, and
+	// of the pointers to its dict and weak references.
+	head uint64
+	// members are the fields with a name, such as __slots__, by offset; nil: not read yet.
+	members map[uint64]string
+	// cachedKeys is the table of the names of attributes that instances share; 0: there is none.
+	cachedKeys uint64
+	counted    int // index in the counts of a census, plus 1
+}
+
+// typeOf returns the type at an address, nil if there is none. It reads each address once.
+func (h *Heap) typeOf(address uint64) *typeInfo {
+	if t, ok := h.types[address]; ok {
+		return t
+	}
+	if _, ok := h.notTypes[address]; ok || !h.mayBeType(address) {
+		return nil
+	}
+	h.readTypes([]uint64{address})
+	return h.types[address]
+}
+
+// mayBeType reports whether an address is where types are: in variables of files and in chunks of
+// malloc, as they are larger than what pymalloc hands out.
+func (h *Heap) mayBeType(address uint64) bool {
+	if address%wordSize != 0 || address < process.PageSize || address >= maxAddress {
+		return false
+	}
+	r, ok := h.memory.regionAt(address)
+	return ok && (r.kind == regionHeap || r.kind == regionStatic ||
+		r.kind == regionAnonymous && len(h.heaps.Spans) == 0)
+}
+
+// readTypes reads what may be types, each once.
+func (h *Heap) readTypes(addresses []uint64) { h.readTypesBelow(addresses, maxMetatypes) }
+
+func (h *Heap) readTypesBelow(addresses []uint64, depth int) {
+	if len(h.notTypes) > maxNotTypes {
+		clear(h.notTypes)
+	}
+	contents, err := h.memory.process.Peek(addresses, staticTypeEnd)
+	if err != nil {
+		return
+	}
+	var metatypes []uint64
+	for i, content := range contents {
+		if content != nil && h.mayBeHeader(content) {
+			meta := word(content, objectType)
+			_, known := h.types[meta]
+			_, refused := h.notTypes[meta]
+			if meta != h.python.TypeType() && !known && !refused && h.mayBeType(meta) && depth > 0 {
+				metatypes = append(metatypes, meta)
+			}
+		} else {
+			h.notTypes[addresses[i]] = struct{}{}
+		}
+	}
+	if len(metatypes) > 0 {
+		slices.Sort(metatypes)
+		h.readTypesBelow(slices.Compact(metatypes), depth-1)
+	}
+	for i, content := range contents {
+		if _, refused := h.notTypes[addresses[i]]; refused || content == nil {
+			continue
+		}
+		if t := h.parseType(addresses[i], content); t != nil && len(h.types) < maxTypes {
+			h.types[addresses[i]] = t
+		} else {
+			h.notTypes[addresses[i]] = struct{}{}
+		}
+	}
+}
+
+// mayBeHeader reports whether the numbers of a PyTypeObject are plausible.
+func (h *Heap) mayBeHeader(content []byte) bool {
+	s := h.structures
+	basicsize, itemsize := word(content, s.TypeBasicsize), word(content, s.TypeItemsize)
+	return word(content, s.TypeFlags)&flagReady != 0 && word(content, objectRefcnt) != 0 &&
+		basicsize >= objectHead && basicsize < maxBasicsize && itemsize < 1<<16
+}
+
+func (h *Heap) parseType(address uint64, content []byte) *typeInfo {
+	s := h.structures
+	meta := word(content, objectType)
+	isType := meta == h.python.TypeType()
+	if m := h.types[meta]; m != nil {
+		isType = m.flags&flagTypeSubclass != 0
+	}
+	if !isType {
+		return nil
+	}
+	t := &typeInfo{
+		address: address, basicsize: word(content, s.TypeBasicsize), itemsize: word(content, s.TypeItemsize),
+		flags: word(content, s.TypeFlags), dictoffset: int64(word(content, s.TypeDictoffset)),
+		weaklistoffset: int64(word(content, s.TypeWeaklistoffset)), base: word(content, s.TypeBase),
+	}
+	if t.flags&flagHaveGC != 0 {
+		t.head += s.GCHead
+	}
+	if s.PreHeader > 0 && (t.flags&flagManagedDict != 0 || s.Minor >= 12 && t.flags&flagManagedWeakref != 0) {
+		t.head += s.PreHeader
+	}
+	name, ok := h.cString(word(content, s.TypeName), maxTypeName)
+	if !ok || name == "" {
+		return nil
+	}
+	t.name = name
+	if t.flags&flagHeapType != 0 {
+		t.module, t.qualname = h.heapTypeName(address, name)
+		if t.name = t.qualname; t.module != "" {
+			t.name = t.module + "." + t.qualname
+		}
+		t.cachedKeys, _ = h.word(address + s.HTCachedKeys)
+	}
+	t.kind = h.kindOf(t)
+	return t
+}
+
+// heapTypeName returns the module and the qualified name of a type that was made at run time. The module is
+// empty for builtins, and where the name has it already.
+func (h *Heap) heapTypeName(address uint64, name string) (module, qualname string) {
+	if strings.Contains(name, ".") { // made by C code
+		return "", strings.TrimPrefix(name, "builtins.")
+	}
+	if at, ok := h.word(address + h.structures.HTQualname); ok {
+		if text, ok := h.python.Text(at); ok && text != "" {
+			name = text
+		}
+	}
+	dict, _ := h.word(address + h.structures.TypeDict)
+	for _, e := range h.namespace(dict, maxNamespace) {
+		if key, ok := h.python.Text(e.key); ok && key == "__module__" {
+			if module, _ = h.python.Text(e.value); module == "builtins" {
+				module = ""
+			}
+			break
+		}
+	}
+	return module, name
+}
+
+// kindOf finds the kind of a type by its flags, its name, or the name of a base.
+func (h *Heap) kindOf(t *typeInfo) typeKind {
+	switch {
+	case t.flags&flagListSubclass != 0:
+		return kindList
+	case t.flags&flagTupleSubclass != 0:
+		return kindTuple
+	case t.flags&flagDictSubclass != 0:
+		return kindDict
+	case t.flags&flagTypeSubclass != 0:
+		return kindType
+	}
+	for range maxBases {
+		if t.flags&flagHeapType == 0 || t.base == 0 || strings.Contains(t.name, ".") {
+			if kind, ok := kindsOfNames[t.name]; ok {
+				return kind
+			}
+		}
+		base := t.base
+		if base == 0 {
+			break
+		}
+		if t = h.typeOf(base); t == nil {
+			break
+		}
+		if t.kind != kindOther {
+			return t.kind
+		}
+	}
+	return kindOther
+}
+
+// cString returns the C string at an address, printable, of at most limit bytes.
+func (h *Heap) cString(address uint64, limit int) (string, bool) {
+	page := process.PageSize
+	first := min(uint64(limit), page-address%page)
+	text := make([]byte, first)
+	if address == 0 || address >= maxAddress || h.memory.process.ReadMemory(address, text) != nil {
+		return "", false
+	}
+	if end := bytes.IndexByte(text, 0); end >= 0 {
+		return growth.Printable(string(text[:end])), true
+	}
+	rest := make([]byte, uint64(limit)-first)
+	if len(rest) > 0 && h.memory.process.ReadMemory(address+first, rest) != nil {
+		return "", false
+	}
+	text = append(text, rest...)
+	end := bytes.IndexByte(text, 0)
+	if end < 0 {
+		return "", false
+	}
+	return growth.Printable(string(text[:end])), true
+}
+
+// word reads a word.
+func (h *Heap) word(address uint64) (uint64, bool) {
+	b, ok := h.peek(address, wordSize)
+	if !ok {
+		return 0, false
+	}
+	return word(b, 0), true
+}
+
+// peek reads bytes that are in RAM.
+func (h *Heap) peek(address uint64, size int) ([]byte, bool) {
+	if address < process.PageSize || address >= maxAddress {
+		return nil, false
+	}
+	contents, err := h.memory.process.Peek([]uint64{address}, size)
+	if err != nil || contents[0] == nil {
+		return nil, false
+	}
+	return contents[0], true
+}
+
+// memberNames returns the fields of a type's objects that have a name: its members, and those of its
+// bases. PyMemberDef is {name, type, offset, flags, doc}.
+func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
+	if t.members != nil {
+		return t.members
+	}
+	t.members = make(map[uint64]string)
+	const size = 40 // of a PyMemberDef
+	for base, n := t, 0; base != nil && n < maxBases; n++ {
+		at, ok := h.word(base.address + typeMembers)
+		for i := uint64(0); ok && at != 0 && i < maxMembers; i++ {
+			var def [size]byte
+			if h.memory.process.ReadMemory(at+i*size, def[:]) != nil || word(def[:], 0) == 0 {
+				break
+			}
+			name, ok := h.cString(word(def[:], 0), maxTypeName)
+			offset := word(def[:], 16)
+			if _, has := t.members[offset]; ok && !has && !strings.HasPrefix(name, "__") {
+				t.members[offset] = name
+			}
+		}
+		base = h.typeOf(base.base)
+	}
+	return t.members
+}
+
+// objectIn returns the object at the start of a block, and its type; nil: the block has none. content
+// is at least the start of the block.
+func (h *Heap) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
+	for _, head := range h.heads {
+		if head+objectHead > uint64(len(content)) || head+objectHead > b.Len() {
+			break
+		}
+		refcnt := word(content, head+objectRefcnt)
+		if refcnt == 0 || refcnt>>62 != 0 {
+			continue
+		}
+		t := h.typeOf(word(content, head+objectType))
+		if t != nil && t.head == head && head+t.basicsize <= b.Len()+wordSize {
+			return b.Start + head, t
+		}
+	}
+	return 0, nil
+}

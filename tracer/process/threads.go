@@ -1,0 +1,83 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// maxThreads bounds the threads that are read of a process.
+const maxThreads = 1 << 14
+
+// A Thread is a thread of a process, at the moment at which it was read.
+type Thread struct {
+	TID  int
+	Name string // printable; it is the program's choice
+	// InnerTID is the ID that the thread itself sees, in its namespace.
+	InnerTID int
+	// StackPointer is that of a thread that waits in the kernel; 0: it runs, or its registers cannot be
+	// read.
+	StackPointer uint64
+}
+
+// Threads returns the threads. Those that end meanwhile are left out. The error wraps
+// os.ErrNotExist if the process is gone.
+func (p *Process) Threads() ([]Thread, error) {
+	folder, err := p.open("task")
+	if err != nil {
+		return nil, fmt.Errorf("list threads: %w", err)
+	}
+	defer folder.Close()
+
+	names, err := folder.Readdirnames(maxThreads)
+	if err != nil {
+		return nil, fmt.Errorf("list threads: %w", err)
+	}
+	var threads []Thread
+	for _, name := range names {
+		tid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		thread, err := p.thread(tid)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			return nil, err
+		default:
+			threads = append(threads, thread)
+		}
+	}
+	return threads, nil
+}
+
+// thread reads what the kernel publishes of a thread. task/TID/syscall ends with the stack pointer and
+// the program counter of a thread that waits (proc_pid_syscall(5)).
+func (p *Process) thread(tid int) (Thread, error) {
+	folder := filepath.Join("task", strconv.Itoa(tid))
+	status, err := p.read(filepath.Join(folder, "status"))
+	if err != nil {
+		return Thread{}, err
+	}
+	fields := parseFields(status)
+	thread := Thread{TID: tid, InnerTID: tid, Name: growth.Printable(fields["Name"])}
+	if ids := strings.Fields(fields["NSpid"]); len(ids) > 0 {
+		thread.InnerTID = int(number(ids[len(ids)-1]))
+	}
+
+	const maxSyscallBytes = 256
+	registers, err := p.readLocking(filepath.Join(folder, "syscall"), maxSyscallBytes)
+	if errors.Is(err, os.ErrNotExist) || p.Stalled() != nil {
+		return Thread{}, err
+	}
+	if words := bytes.Fields(registers); len(words) >= 3 {
+		thread.StackPointer, _ = strconv.ParseUint(string(words[len(words)-2]), 0, 64)
+	}
+	return thread, nil
+}

@@ -290,16 +290,11 @@ func ObjectsNotes(o *summary.Objects) []string {
 	say(o.Missing != "", "not counted: %s", o.Missing)
 	say(o.Inconsistent > 0, "not counted: %s of small objects that changed meanwhile",
 		units.Plural(o.Inconsistent, "pool", "pools"))
-	say(o.InCPPOnlyBytes != nil, "%s of tensors are held by C++ alone, as by autograd", inCPPOnly(o))
+	if bytes := o.InCPPOnlyBytes; bytes != nil && *bytes > 0 {
+		say(true, "%s of tensors are held by C++ alone, as by autograd", units.Bytes(float64(*bytes)))
+	}
 	say(o.TensorsUnknown != "", "tensors: %s", o.TensorsUnknown)
 	return notes
-}
-
-func inCPPOnly(o *summary.Objects) string {
-	if o.InCPPOnlyBytes == nil {
-		return ""
-	}
-	return units.Bytes(float64(*o.InCPPOnlyBytes))
 }
 
 // TypeInterval is the 95% interval of the growth of a type, in objects a minute; "exact" where all

@@ -46,17 +46,16 @@ func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
 		w := queue[0]
 		queue = queue[1:]
 		n := w.node
-		if !n.searched && !s.heap.isRoot(n) || n.more || n.foreign > 0 {
-			isClosed = false
-		}
-		if n.typ != nil && n.refcnt != uint64(len(n.edges)) {
-			isClosed = false
-		}
 		if root, ok := s.rootOf(w); ok {
 			found = append(found, root)
 			continue
 		}
-		for _, e := range n.edges {
+		edges, isComplete := s.references(n)
+		isClosed = isClosed && (isComplete || n.typ == nil)
+		if n.typ == nil && w.below != nil {
+			edges = s.owners(edges)
+		}
+		for _, e := range edges {
 			if e.root != nil {
 				found = append(found, rooted{root: s.completed(*e.root, w), way: w, word: &e})
 				continue
@@ -80,6 +79,76 @@ func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
 	}
 	slices.SortStableFunc(found, func(a, b rooted) int { return cmp.Compare(a.rank, b.rank) })
 	return found, isClosed && len(found) == 0
+}
+
+// references returns what keeps a node. isComplete is set if that is all that does: the references that were
+// found in objects, and in what has a name, are as many as the object counts. Then all other words
+// that look like a reference are none: values that native code has borrowed, or that nobody uses
+// any more.
+func (s *search) references(n *node) (edges []edge, isComplete bool) {
+	if n.isKnown {
+		return n.kept, n.isComplete
+	}
+	isKnown := n.searched
+	if n.typ == nil || n.more {
+		n.kept, n.isKnown = n.edges, isKnown
+		return n.edges, false
+	}
+	var strong []edge
+	for _, e := range n.edges {
+		isStrong, known := s.isStrong(e)
+		isKnown = isKnown && known
+		if isStrong {
+			strong = append(strong, e)
+		}
+	}
+	isComplete = isKnown && n.refcnt != 0 && uint64(len(strong)) == n.refcnt
+	if edges = n.edges; isComplete {
+		edges = strong
+	}
+	n.kept, n.isComplete, n.isKnown = edges, isComplete, isKnown
+	return edges, isComplete
+}
+
+// owners returns the references to a table by the container that owns it: then no other word counts. Of
+// memory that is no table of a container it returns all references.
+func (s *search) owners(edges []edge) []edge {
+	if s.heap.structures == nil {
+		return edges
+	}
+	var owners []edge
+	for _, e := range edges {
+		if e.from != nil && s.heap.isTable(e) {
+			owners = append(owners, e)
+		}
+	}
+	if len(owners) > 0 {
+		return owners
+	}
+	return edges
+}
+
+// isStrong reports whether a reference to an object is counted by it. known is false while that cannot be
+// told.
+func (s *search) isStrong(e edge) (isStrong, known bool) {
+	switch {
+	case e.root != nil:
+		return e.root.Kind != keeper.RootThread, true
+	case e.from.typ != nil:
+		_, ok := s.heap.objectReference(e)
+		return ok, true
+	case !e.from.searched:
+		return false, s.heap.isRoot(e.from)
+	}
+	for _, owner := range e.from.edges {
+		if owner.from == nil || owner.from.typ == nil {
+			continue
+		}
+		if _, isTable, ok := s.heap.tableReference(owner, e.at); isTable && ok {
+			return true, true
+		}
+	}
+	return false, true
 }
 
 // rankOf orders kinds of roots: those that a reader can look up come first, if they are not much
@@ -109,6 +178,9 @@ func (s *search) up(w *way, e edge) (*way, bool) {
 		}
 	}
 	r := reference{how: keeper.HowField}
+	if h.structures != nil && w.node.typ == nil && w.below != nil && e.from.typ != nil && e.from.typ.isOpaque {
+		return nil, false
+	}
 	if h.structures != nil {
 		var ok bool
 		if r, ok = h.objectReference(e); !ok {
@@ -130,7 +202,7 @@ func (s *search) rootOf(w *way) (rooted, bool) {
 	}
 	if t := w.node.typ; t.kind == kindType && w.ref.isDict && w.below.below != nil {
 		of := h.typeOf(w.node.address)
-		if of == nil {
+		if of == nil || !h.isNamed(of) {
 			return rooted{}, false
 		}
 		root := keeper.Root{

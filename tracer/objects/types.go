@@ -79,6 +79,32 @@ var kindsOfNames = map[string]typeKind{
 	"async_generator": kindGenerator, "functools._lru_cache_wrapper": kindCache, "code": kindCode,
 }
 
+// opaqueTypes have data of their own in memory outside of their objects. What looks like a pointer in it is
+// a number. Objects of inlineTypes have it in themselves.
+var (
+	opaqueTypes = map[string]bool{
+		"bytearray": true, "array.array": true, "mmap.mmap": true, "memoryview": true, "_ctypes._CData": true,
+		"_io.BytesIO": true, "_io.StringIO": true,
+	}
+	inlineTypes = map[string]bool{"bytes": true, "str": true, "int": true, "float": true, "complex": true, "bool": true}
+)
+
+// hasBase reports whether a type, or one that it is derived from, is among some by name.
+func (h *Heap) hasBase(t *typeInfo, names map[string]bool) bool {
+	for range maxBases {
+		if names[t.name] {
+			return true
+		}
+		if t.base == 0 {
+			return false
+		}
+		if t = h.typeOf(t.base); t == nil {
+			return false
+		}
+	}
+	return false
+}
+
 // A typeInfo is a type of the process.
 type typeInfo struct {
 	address             uint64
@@ -98,6 +124,9 @@ type typeInfo struct {
 	// cachedKeys is the table of the names of attributes that instances share; 0: there is none.
 	cachedKeys uint64
 	counted    int // index in the counts of a census, plus 1
+	named      int // 1: it can be reached by its name, -1: it cannot, 0: not known yet
+	// isOpaque is set if what objects refer to outside of themselves is data, and no references.
+	isOpaque bool
 }
 
 // typeOf returns the type at an address, nil if there is none. It reads each address once.
@@ -205,6 +234,7 @@ func (h *Heap) parseType(address uint64, content []byte) *typeInfo {
 		t.cachedKeys, _ = h.word(address + s.HTCachedKeys)
 	}
 	t.kind = h.kindOf(t)
+	t.isOpaque = h.hasBase(t, opaqueTypes)
 	return t
 }
 
@@ -295,16 +325,52 @@ func (h *Heap) word(address uint64) (uint64, bool) {
 	return word(b, 0), true
 }
 
-// peek reads bytes that are in RAM.
+// peek reads bytes that are in RAM, of at most a page. It keeps the pages that it reads, until forget.
 func (h *Heap) peek(address uint64, size int) ([]byte, bool) {
-	if address < process.PageSize || address >= maxAddress {
+	page := process.PageSize
+	if address < page || address >= maxAddress || uint64(size) > page {
 		return nil, false
 	}
-	contents, err := h.memory.process.Peek([]uint64{address}, size)
-	if err != nil || contents[0] == nil {
+	first, offset := h.page(address&^(page-1)), address%page
+	if first == nil {
 		return nil, false
 	}
-	return contents[0], true
+	if offset+uint64(size) <= page {
+		return first[offset : offset+uint64(size)], true
+	}
+	second := h.page(address&^(page-1) + page)
+	if second == nil {
+		return nil, false
+	}
+	return slices.Concat(first[offset:], second[:offset+uint64(size)-page]), true
+}
+
+// page returns a page of memory; nil: it is not in RAM.
+func (h *Heap) page(start uint64) []byte {
+	if content, ok := h.pages[start]; ok {
+		return content
+	}
+	content := make([]byte, process.PageSize)
+	present, err := h.process.PeekPages(start, content)
+	if err != nil || !present[0] {
+		content = nil
+	}
+	if len(h.pages) >= maxKeptPages {
+		h.forget()
+	}
+	h.pages[start] = content
+	return content
+}
+
+// maxKeptPages bounds the pages that peek keeps.
+const maxKeptPages = 1 << 12
+
+// forget makes peek read anew.
+func (h *Heap) forget() {
+	if h.pages == nil {
+		h.pages = make(map[uint64][]byte)
+	}
+	clear(h.pages)
 }
 
 // memberNames returns the fields of a type's objects that have a name: its members, and those of its
@@ -333,6 +399,10 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	return t.members
 }
 
+// isRefcnt reports whether the first word of an object may be a reference count. It has 32 bits, and in
+// 3.14 flags in the highest 16.
+func isRefcnt(ob uint64) bool { return ob&0xffffffff != 0 && ob>>32&0xffff == 0 }
+
 // objectIn returns the object at the start of a block, and its type; nil: the block has none. content
 // is at least the start of the block.
 func (h *Heap) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
@@ -340,8 +410,7 @@ func (h *Heap) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
 		if head+objectHead > uint64(len(content)) || head+objectHead > b.Len() {
 			break
 		}
-		refcnt := word(content, head+objectRefcnt)
-		if refcnt == 0 || refcnt>>62 != 0 {
+		if !isRefcnt(word(content, head+objectRefcnt)) {
 			continue
 		}
 		t := h.typeOf(word(content, head+objectType))

@@ -157,12 +157,23 @@ func keeperStep(s *summary.Summary, k *summary.Keeper) string {
 		return fitted(threadSteps, variable)
 	case hasType(path, "traceback"):
 		return fitted(tracebackSteps, variable)
-	case len(s.Suspects) > 0 && s.Suspects[0].Component == "autograd":
+	case isGraph(s, path):
 		return fitted(graphSteps, variable)
 	case slices.ContainsFunc(path.Links, func(l keeper.Link) bool { return l.Entries >= 0 }):
 		return fitted(limitSteps, variable)
 	}
 	return fitted(variableSteps, variable)
+}
+
+// isGraph reports whether a path leads to tensors that keep the graph that computed them.
+func isGraph(s *summary.Summary, p keeper.Path) bool {
+	if len(s.Suspects) > 0 && s.Suspects[0].Component == "autograd" {
+		return true
+	}
+	return hasType(p, "torch.Tensor") && s.Objects != nil &&
+		slices.ContainsFunc(s.Objects.Tensors, func(g summary.TensorGroup) bool {
+			return g.WithGradFn > 0 && g.GrowthBytes != nil && *g.GrowthBytes > 0
+		})
 }
 
 func hasType(p keeper.Path, name string) bool {
@@ -315,8 +326,12 @@ func TypeCount(t summary.TypeCount) string {
 	return text
 }
 
-// Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu".
+// Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu". Where it is so, it adds how many
+// keep the graph that computed them.
 func Tensor(g summary.TensorGroup) string {
-	return fmt.Sprintf("%s [%s] %s", g.DType,
-		strings.Trim(strings.ReplaceAll(fmt.Sprint(g.Shape), " ", ", "), "[]"), g.Device)
+	text := fmt.Sprintf("%s %s %s", g.DType, strings.ReplaceAll(fmt.Sprint(g.Shape), " ", ", "), g.Device)
+	if g.WithGradFn > 0 {
+		text += fmt.Sprintf(", %d with their graph", g.WithGradFn)
+	}
+	return text
 }

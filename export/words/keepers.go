@@ -17,8 +17,8 @@ import (
 // minKeeperShare is the share of the samples from which on a path explains most of them.
 const minKeeperShare = 0.5
 
-// KeeperOf is what was found about who keeps the memory of a suspect: of its stack that grew most and
-// has an answer; nil: none was searched for.
+// KeeperOf is what was found about who keeps the memory of a suspect: of its stack that grew most
+// and has an answer; nil: none was searched for.
 func KeeperOf(keepers []summary.Keeper, c summary.Suspect) *summary.Keeper {
 	var unanswered *summary.Keeper
 	for _, id := range c.StackIDs {
@@ -63,9 +63,9 @@ func mainKeeper(s *summary.Summary) *summary.Keeper {
 	return nil
 }
 
-// KeptBy are lines about who keeps something, in so many characters each: "kept by train.cache (dict,
-// 10,512 entries, +461/min) -> Image, in 6 of 8 samples". A second path is there where it explains
-// most samples, too. There are none where no keeper is known.
+// KeptBy are lines about who keeps something, in so many characters each: "kept by train.cache
+// (dict, 10,512 entries, +461/min) -> Image, in 6 of 8 samples". A second path is there where it
+// explains most samples, too. There are none where no keeper is known.
 func KeptBy(k *summary.Keeper, width int) []string {
 	if k == nil {
 		return nil
@@ -111,8 +111,8 @@ func withKeeper(site, kept []string) []string {
 	return append(site[:min(room, len(site))], kept...)
 }
 
-// keeperSteps are what to do first where the keeper is known. %s is the variable. The first that has
-// room is taken.
+// keeperSteps are what to do first where the keeper is known. %s is the variable. The first that
+// has room is taken.
 var (
 	limitSteps = []string{
 		"give %s a limit, or remove entries when done", "give %s a limit", "limit %s",
@@ -326,10 +326,11 @@ func TypeCount(t summary.TypeCount) string {
 	return text
 }
 
-// Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu". Where it is so, it adds how many
-// keep the graph that computed them.
+// Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu". Where it is so, it adds how
+// many keep the graph that computed them.
 func Tensor(g summary.TensorGroup) string {
-	text := fmt.Sprintf("%s %s %s", g.DType, strings.ReplaceAll(fmt.Sprint(g.Shape), " ", ", "), g.Device)
+	shape := strings.ReplaceAll(fmt.Sprint(g.Shape), " ", ", ")
+	text := fmt.Sprintf("%s %s %s", g.DType, shape, g.Device)
 	if g.WithGradFn > 0 {
 		text += fmt.Sprintf(", %d with their graph", g.WithGradFn)
 	}

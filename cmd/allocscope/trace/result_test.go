@@ -51,7 +51,9 @@ func testObjectsDetails(t *testing.T) {
 			},
 		},
 	}
-	s.Keepers[0].Paths[0].Links = []summary.KeeperLink{{How: keeper.HowVariable, Type: "dict", Entries: &entries}}
+	s.Keepers[0].Paths[0].Links = []summary.KeeperLink{
+		{How: keeper.HowVariable, Type: "dict", Entries: &entries},
+	}
 
 	var out bytes.Buffer
 	if err := printObjects(&out, s); err != nil {

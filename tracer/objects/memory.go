@@ -19,6 +19,8 @@ const (
 	pieceBytes = hostile.MaxBytes
 	maxAddress = 1 << 47 // of user space, in what is believed
 
+	// maxPoolSize is the size of the largest pools.
+	maxPoolSize = 16 << 10
 	// windowBytes is the unit in which memory is bulk or not. It is a multiple of every pool.
 	windowBytes = 256 << 10
 	// minPointers is the number of words of one page that lead to objects, from which on memory
@@ -112,8 +114,10 @@ func findMemory(
 			return nil, err
 		}
 		for _, run := range runs {
-			if !run.Swapped {
-				resident = append(resident, pages.Span{Start: run.Start, End: run.End})
+			if !run.Swapped { // whole pools, of which some pages may not have been touched
+				resident = append(resident, pages.Span{
+					Start: max(start, run.Start&^(maxPoolSize-1)), End: min(end, roundUp(run.End, maxPoolSize)),
+				})
 			}
 		}
 	}

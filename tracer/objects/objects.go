@@ -31,6 +31,7 @@ type Heap struct {
 
 	// The rest is of one moment: see refresh.
 	memory  *memory
+	pages   map[uint64][]byte // that peek has read; nil: not in RAM
 	heaps   liveness.Heaps
 	statics *native.Statics
 	stacks  []native.Stack

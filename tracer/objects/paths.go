@@ -46,17 +46,13 @@ func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
 		w := queue[0]
 		queue = queue[1:]
 		n := w.node
-		if !n.searched && !s.heap.isRoot(n) || n.more || n.foreign > 0 {
-			isClosed = false
-		}
-		if n.typ != nil && n.refcnt != uint64(len(n.edges)) {
-			isClosed = false
-		}
 		if root, ok := s.rootOf(w); ok {
 			found = append(found, root)
 			continue
 		}
-		for _, e := range n.edges {
+		edges, isComplete := s.references(n)
+		isClosed = isClosed && (isComplete || n.typ == nil)
+		for _, e := range edges {
 			if e.root != nil {
 				found = append(found, rooted{root: s.completed(*e.root, w), way: w, word: &e})
 				continue
@@ -80,6 +76,58 @@ func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
 	}
 	slices.SortStableFunc(found, func(a, b rooted) int { return cmp.Compare(a.rank, b.rank) })
 	return found, isClosed && len(found) == 0
+}
+
+// references returns what keeps a node. isComplete is set if that is all that does: the references that were
+// found in objects, and in what has a name, are as many as the object counts. Then all other words
+// that look like a reference are none: values that native code has borrowed, or that nobody uses
+// any more.
+func (s *search) references(n *node) (edges []edge, isComplete bool) {
+	if n.isKnown {
+		return n.kept, n.isComplete
+	}
+	isKnown := n.searched
+	if n.typ == nil || n.more {
+		n.kept, n.isKnown = n.edges, isKnown
+		return n.edges, false
+	}
+	var strong []edge
+	for _, e := range n.edges {
+		isStrong, known := s.isStrong(e)
+		isKnown = isKnown && known
+		if isStrong {
+			strong = append(strong, e)
+		}
+	}
+	isComplete = isKnown && n.refcnt != 0 && uint64(len(strong)) == n.refcnt
+	if edges = n.edges; isComplete {
+		edges = strong
+	}
+	n.kept, n.isComplete, n.isKnown = edges, isComplete, isKnown
+	return edges, isComplete
+}
+
+// isStrong reports whether a reference to an object is counted by it. known is false while that cannot be
+// told.
+func (s *search) isStrong(e edge) (isStrong, known bool) {
+	switch {
+	case e.root != nil:
+		return e.root.Kind != keeper.RootThread, true
+	case e.from.typ != nil:
+		_, ok := s.heap.objectReference(e)
+		return ok, true
+	case !e.from.searched:
+		return false, s.heap.isRoot(e.from)
+	}
+	for _, owner := range e.from.edges {
+		if owner.from == nil || owner.from.typ == nil {
+			continue
+		}
+		if _, isTable, ok := s.heap.tableReference(owner, e.at); isTable {
+			return ok, true
+		}
+	}
+	return false, true
 }
 
 // rankOf orders kinds of roots: those that a reader can look up come first, if they are not much

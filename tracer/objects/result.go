@@ -40,6 +40,9 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 			continue
 		}
 		r.Samples++
+		if debugDump != nil {
+			debugDump(s, n)
+		}
 		found, isClosed := s.rootsOf(n)
 		known := len(found)
 		found = slices.DeleteFunc(found, func(f rooted) bool { return !s.holds(f) })
@@ -86,6 +89,7 @@ func (s *search) isAlive(n *node) bool {
 		now := again.nodeAt(n.address)
 		return now != nil && now.block == n.block
 	}
+	s.heap.forget()
 	head, ok := s.heap.peek(n.address, objectHead)
 	return ok && word(head, objectRefcnt) != 0 && word(head, objectType) == n.typ.address
 }
@@ -106,8 +110,8 @@ func (s *search) holds(f rooted) bool {
 }
 
 func (s *search) isUnchanged(e edge) bool {
-	now, ok := s.heap.word(e.at)
-	return ok && now == e.value
+	now, err := s.heap.process.Peek([]uint64{e.at}, wordSize)
+	return err == nil && now[0] != nil && word(now[0], 0) == e.value
 }
 
 // independent returns the ways that have no object but the sample in common with a better one: those are
@@ -146,8 +150,10 @@ func addTo(candidates map[keeper.Root]*candidate, ways []rooted, s *search) {
 		c.rank = min(c.rank, f.rank)
 		c.ways = append(c.ways, s.stepsOf(f.way))
 		for w := f.way; w != nil; w = w.below {
-			n := w.node
-			c.complete = c.complete && (n.typ == nil || n.refcnt == uint64(len(n.edges))) && !n.more
+			if w.node.typ != nil {
+				_, isComplete := s.references(w.node)
+				c.complete = c.complete && isComplete
+			}
 		}
 	}
 }
@@ -273,3 +279,5 @@ func patternOf(steps []step) string {
 	}
 	return b.String()
 }
+
+var debugDump func(s *search, n *node)

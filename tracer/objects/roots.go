@@ -86,6 +86,7 @@ func (h *Heap) refresh() error {
 	if h.memory, err = findMemory(h.process, maps, h.heaps, others); err != nil {
 		return err
 	}
+	h.forget()
 	h.types, h.notTypes = make(map[uint64]*typeInfo), make(map[uint64]struct{})
 	if h.python == nil {
 		return nil

@@ -1,6 +1,8 @@
 package objects
 
 import (
+"fmt"
+
 	"context"
 	"encoding/binary"
 	"errors"
@@ -45,6 +47,9 @@ type node struct {
 	// searched is set once a pass has looked for references to it.
 	searched bool
 	sample   bool
+	// kept are the edges that count, once they are known: see references.
+	kept                []edge
+	isComplete, isKnown bool
 }
 
 // An edge is a word that refers to a node.
@@ -141,6 +146,7 @@ func (s *search) climb(ctx context.Context, frontier []*node, samples [][]*node)
 // level searches all memory for references to the nodes of a level, and returns those of the next one.
 func (s *search) level(ctx context.Context, frontier []*node) (next []*node, err error) {
 	frontier = frontier[:min(len(frontier), maxFrontier)]
+	s.heap.forget()
 	s.aim(frontier)
 	err = s.heap.memory.each(ctx, nil, func(p *piece) error {
 		if process.OwnCPUTime()-s.began > s.limit {
@@ -251,6 +257,15 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 	}
 	if e.from == nil && e.root == nil {
 		n.foreign++
+		if debugDump != nil {
+			ps := p.memory.process
+			_ = ps
+			pl, torn := p.poolAt(at, s.heap.structures.PoolSize)
+			fmt.Printf("foreign at %x value %x region %x-%x kind %d pool %v torn %v piece %x-%x chunks %d\n", at, value, p.region.Start, p.region.End, p.region.kind, pl != nil, torn, p.start, p.end(), len(p.chunks))
+			if pl != nil {
+				fmt.Printf("   pool %+v free %v\n", pl.blockSize, pl.free[at-(at-pl.start-48)%pl.blockSize])
+			}
+		}
 		return
 	}
 	n.edges = append(n.edges, e)
@@ -258,7 +273,7 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 
 // holder returns the node of the block that an address is in; nil: there is none that is alive.
 func (s *search) holder(p *piece, at uint64) *node {
-	var poolSize uint64 = defaultPoolSize
+	var poolSize uint64 = maxPoolSize // without Python nothing looks like a pool
 	if s.heap.structures != nil {
 		poolSize = s.heap.structures.PoolSize
 	}
@@ -275,9 +290,6 @@ func (s *search) holder(p *piece, at uint64) *node {
 	}
 	return s.add(b, content)
 }
-
-// defaultPoolSize is taken where there is no Python: then nothing looks like a pool.
-const defaultPoolSize = 16 << 10
 
 // add adds the node of a block; nil: there are too many.
 func (s *search) add(b block, content []byte) *node {

@@ -295,16 +295,52 @@ func (h *Heap) word(address uint64) (uint64, bool) {
 	return word(b, 0), true
 }
 
-// peek reads bytes that are in RAM.
+// peek reads bytes that are in RAM, of at most a page. It keeps the pages that it reads, until forget.
 func (h *Heap) peek(address uint64, size int) ([]byte, bool) {
-	if address < process.PageSize || address >= maxAddress {
+	page := process.PageSize
+	if address < page || address >= maxAddress || uint64(size) > page {
 		return nil, false
 	}
-	contents, err := h.memory.process.Peek([]uint64{address}, size)
-	if err != nil || contents[0] == nil {
+	first, offset := h.page(address&^(page-1)), address%page
+	if first == nil {
 		return nil, false
 	}
-	return contents[0], true
+	if offset+uint64(size) <= page {
+		return first[offset : offset+uint64(size)], true
+	}
+	second := h.page(address&^(page-1) + page)
+	if second == nil {
+		return nil, false
+	}
+	return slices.Concat(first[offset:], second[:offset+uint64(size)-page]), true
+}
+
+// page returns a page of memory; nil: it is not in RAM.
+func (h *Heap) page(start uint64) []byte {
+	if content, ok := h.pages[start]; ok {
+		return content
+	}
+	content := make([]byte, process.PageSize)
+	present, err := h.process.PeekPages(start, content)
+	if err != nil || !present[0] {
+		content = nil
+	}
+	if len(h.pages) >= maxKeptPages {
+		h.forget()
+	}
+	h.pages[start] = content
+	return content
+}
+
+// maxKeptPages bounds the pages that peek keeps.
+const maxKeptPages = 1 << 12
+
+// forget makes peek read anew.
+func (h *Heap) forget() {
+	if h.pages == nil {
+		h.pages = make(map[uint64][]byte)
+	}
+	clear(h.pages)
 }
 
 // memberNames returns the fields of a type's objects that have a name: its members, and those of its

@@ -19,7 +19,7 @@ struct entry {
 };
 
 #ifndef BSS_ONLY
-static struct entry table[40] = {{1, NULL}};
+static struct entry table[40] = { { 1, NULL } };
 void *last_value = table;
 #endif
 static struct entry *buckets[100000]; /* .bss of many pages */

@@ -80,6 +80,8 @@ type TensorGroup struct {
 	// refer to them, which is larger where some are views.
 	Storages int `json:"storages"`
 	Tensors  int `json:"tensors"`
+	// WithGradFn is the number of Tensors that keep the autograd graph that computed them.
+	WithGradFn int `json:"with_grad_fn"`
 	// Bytes of the storages. GrowthBytes since the first census; absent where there was one.
 	Bytes       int64  `json:"bytes"`
 	GrowthBytes *int64 `json:"growth_bytes,omitempty"`
@@ -149,7 +151,8 @@ func (o *Objects) addTensors(before, after *census.Result) {
 	for _, g := range after.Tensors.Groups[:min(maxTypes, len(after.Tensors.Groups))] {
 		group := TensorGroup{
 			DType: units.Name(g.DType), Shape: list(g.Shape), Device: units.Name(g.Device),
-			Storages: g.Storages, Tensors: g.Tensors, Bytes: g.Bytes, StackID: stackID(g.Stack),
+			Storages: g.Storages, Tensors: g.Tensors, WithGradFn: g.WithGradFn, Bytes: g.Bytes,
+			StackID: stackID(g.Stack),
 		}
 		if isKnown {
 			growth := g.Bytes - old[tensorKey(g)]

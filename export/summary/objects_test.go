@@ -25,7 +25,7 @@ func censusAt(elapsed time.Duration, pictures float64, margin float64) *census.R
 			Groups: []census.TensorGroup{
 				{
 					DType: "float32", Shape: []int64{64, 3}, Device: "cpu", Storages: int(pictures),
-					Tensors: 2 * int(pictures), Bytes: 768 * int64(pictures), Stack: 0xfedcba9876543210,
+					Tensors: 2 * int(pictures), WithGradFn: 5, Bytes: 768 * int64(pictures), Stack: 0xfedcba9876543210,
 				},
 				{DType: "int64", Device: "cpu", Storages: 1, Tensors: 1, Bytes: 8},
 			},
@@ -58,7 +58,7 @@ func TestObjectsOf(t *testing.T) {
 	tensors := got.Tensors
 	if len(tensors) != 2 || *tensors[0].GrowthBytes != 768*922 || *tensors[1].GrowthBytes != 0 ||
 		tensors[0].StackID != "fedcba9876543210" || tensors[1].StackID != "" ||
-		tensors[1].Shape == nil || *got.InCPPOnlyBytes != 1<<20 {
+		tensors[1].Shape == nil || tensors[0].WithGradFn != 5 || *got.InCPPOnlyBytes != 1<<20 {
 		t.Errorf("tensors are %+v", tensors)
 	}
 

@@ -157,12 +157,23 @@ func keeperStep(s *summary.Summary, k *summary.Keeper) string {
 		return fitted(threadSteps, variable)
 	case hasType(path, "traceback"):
 		return fitted(tracebackSteps, variable)
-	case len(s.Suspects) > 0 && s.Suspects[0].Component == "autograd":
+	case isGraph(s, path):
 		return fitted(graphSteps, variable)
 	case slices.ContainsFunc(path.Links, func(l keeper.Link) bool { return l.Entries >= 0 }):
 		return fitted(limitSteps, variable)
 	}
 	return fitted(variableSteps, variable)
+}
+
+// isGraph reports whether a path leads to tensors that keep the graph that computed them.
+func isGraph(s *summary.Summary, p keeper.Path) bool {
+	if len(s.Suspects) > 0 && s.Suspects[0].Component == "autograd" {
+		return true
+	}
+	return hasType(p, "torch.Tensor") && s.Objects != nil &&
+		slices.ContainsFunc(s.Objects.Tensors, func(g summary.TensorGroup) bool {
+			return g.WithGradFn > 0 && g.GrowthBytes != nil && *g.GrowthBytes > 0
+		})
 }
 
 func hasType(p keeper.Path, name string) bool {
@@ -285,20 +296,16 @@ func ObjectsNotes(o *summary.Objects) []string {
 			notes = append(notes, fmt.Sprintf(format, values...))
 		}
 	}
-	say(o.Share < 1, "%s of the memory of small objects was read: counts of all are estimates", units.Percent(o.Share))
+	say(o.Share < 1, "%s of the memory of small objects was read: the counts are estimates",
+		units.Percent(o.Share))
 	say(o.Missing != "", "not counted: %s", o.Missing)
-	say(o.Inconsistent > 0, "%s changed while they were read, and are left out",
+	say(o.Inconsistent > 0, "not counted: %s of small objects that changed meanwhile",
 		units.Plural(o.Inconsistent, "pool", "pools"))
-	say(o.InCPPOnlyBytes != nil, "%s of tensors are held by C++ alone, as by autograd", inCPPOnly(o))
-	say(o.TensorsUnknown != "" && len(o.Tensors) == 0, "tensors: %s", o.TensorsUnknown)
-	return notes
-}
-
-func inCPPOnly(o *summary.Objects) string {
-	if o.InCPPOnlyBytes == nil {
-		return ""
+	if bytes := o.InCPPOnlyBytes; bytes != nil && *bytes > 0 {
+		say(true, "%s of tensors are held by C++ alone, as by autograd", units.Bytes(float64(*bytes)))
 	}
-	return units.Bytes(float64(*o.InCPPOnlyBytes))
+	say(o.TensorsUnknown != "", "tensors: %s", o.TensorsUnknown)
+	return notes
 }
 
 // TypeInterval is the 95% interval of the growth of a type, in objects a minute; "exact" where all
@@ -310,8 +317,21 @@ func TypeInterval(t summary.TypeGrowth) string {
 	return units.Interval(units.Count(t.LowPerMin), units.Count(t.HighPerMin))
 }
 
-// Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu".
+// TypeCount is the number of objects of a type: "1022", "12.3 k ± 120".
+func TypeCount(t summary.TypeCount) string {
+	text := units.Count(float64(t.Count))
+	if t.Margin > 0 {
+		text += " ± " + units.Count(float64(t.Margin))
+	}
+	return text
+}
+
+// Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu". Where it is so, it adds how many
+// keep the graph that computed them.
 func Tensor(g summary.TensorGroup) string {
-	return fmt.Sprintf("%s [%s] %s", g.DType,
-		strings.Trim(strings.ReplaceAll(fmt.Sprint(g.Shape), " ", ", "), "[]"), g.Device)
+	text := fmt.Sprintf("%s %s %s", g.DType, strings.ReplaceAll(fmt.Sprint(g.Shape), " ", ", "), g.Device)
+	if g.WithGradFn > 0 {
+		text += fmt.Sprintf(", %d with their graph", g.WithGradFn)
+	}
+	return text
 }

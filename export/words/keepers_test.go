@@ -159,6 +159,20 @@ func TestKeptBy(t *testing.T) {
 		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+
+		kept := pathTo("losses", 8)
+		kept.Links[1].Type = "torch.Tensor"
+		s = withSearch(t, keeper.Search{Samples: 8, Paths: []keeper.Path{kept}})
+		grown := int64(4000)
+		s.Objects = &summary.Objects{Tensors: []summary.TensorGroup{
+			{DType: "float32", Shape: []int64{2, 3}, Device: "cpu", WithGradFn: 7, GrowthBytes: &grown},
+		}}
+		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if got := Tensor(s.Objects.Tensors[0]); got != "float32 [2, 3] cpu, 7 with their graph" {
+			t.Errorf("%q", got)
+		}
 	})
 
 	// Names of any length and contents fit.

@@ -65,6 +65,8 @@ type TensorGroup struct {
 	// objects that refer to them: above Storages where some are views.
 	Storages, Tensors int
 	Bytes             int64
+	// WithGradFn is the number of Tensors that keep the autograd graph that computed them.
+	WithGradFn int
 	// Stack is the stack that allocated most of them, by ID; 0: not known.
 	Stack uint64
 }

@@ -17,10 +17,11 @@ type TypeGrowth struct {
 }
 
 // Grown returns the types whose objects became more between two censuses of a process, those that grew by the
-// most bytes first. A type whose interval includes 0 is left out.
+// most bytes first. A type whose interval includes 0 is left out. There are none where only one of the
+// two has counted large objects.
 func Grown(before, after *Result) []TypeGrowth {
 	minutes := (after.Elapsed - before.Elapsed).Minutes()
-	if minutes <= 0 || before.PID != after.PID {
+	if minutes <= 0 || before.PID != after.PID || before.Missing != after.Missing {
 		return nil
 	}
 

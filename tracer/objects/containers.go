@@ -139,15 +139,27 @@ func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool)
 		r.how, r.name = keeper.HowAttribute, r.attr
 		return r, true, ok
 	case p.typ.name == "numpy.ndarray" && offset == arrayData:
-		return reference{how: keeper.HowItem}, true, true
+		descr, _ := h.word(p.address + arrayDescr)
+		kind, isRead := h.peek(descr+descrKind, 1)
+		return reference{how: keeper.HowItem}, true, isRead && kind[0] == 'O'
 	}
 	return reference{}, false, false
 }
 
-// arrayData is PyArrayObject_fields.data of NumPy.
+// isTable reports whether a reference is that of a container to its table.
+func (h *Heap) isTable(e edge) bool {
+	_, isTable, _ := h.tableReference(e, e.value)
+	return isTable
+}
+
+// PyArrayObject_fields.data and .descr of NumPy, and PyArray_Descr.kind.
 //
 // https://github.com/numpy/numpy/blob/v2.0.0/numpy/_core/include/numpy/ndarraytypes.h
-const arrayData = 16
+const (
+	arrayData  = 16
+	arrayDescr = 56
+	descrKind  = 24
+)
 
 // managedValues returns where an object has the pointer to the values of its attributes.
 func (h *Heap) managedValues(n *node) uint64 {
@@ -274,7 +286,7 @@ func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
 			size += n * p.typ.itemsize
 		}
 	}
-	if offset < objectHead || offset+wordSize > max(size, p.typ.basicsize) {
+	if offset < objectHead || offset+wordSize > max(size, p.typ.basicsize) || inlineTypes[p.typ.name] {
 		return reference{}, false
 	}
 	if name := h.memberNames(p.typ)[offset]; name != "" {
@@ -299,6 +311,8 @@ func (h *Heap) isWeak(p *node, at uint64) bool {
 		return true
 	case p.typ.weaklistoffset > 0 && offset == uint64(p.typ.weaklistoffset):
 		return true
+	case p.typ.name == "_contextvars.ContextVar" || p.typ.name == "ContextVar":
+		return offset >= contextCached
 	case p.typ.kind == kindWeakref:
 		return offset < s.WeakrefSize && offset != weakrefCallback
 	case p.typ.kind == kindType:
@@ -306,6 +320,9 @@ func (h *Heap) isWeak(p *node, at uint64) bool {
 	}
 	return false
 }
+
+// contextCached is PyContextVar.var_cached, a borrowed reference.
+const contextCached = 32
 
 // weakrefCallback is PyWeakReference.wr_callback, the only thing that a weak reference keeps.
 const weakrefCallback = 24

@@ -52,6 +52,9 @@ func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
 		}
 		edges, isComplete := s.references(n)
 		isClosed = isClosed && (isComplete || n.typ == nil)
+		if n.typ == nil && w.below != nil {
+			edges = s.owners(edges)
+		}
 		for _, e := range edges {
 			if e.root != nil {
 				found = append(found, rooted{root: s.completed(*e.root, w), way: w, word: &e})
@@ -107,6 +110,24 @@ func (s *search) references(n *node) (edges []edge, isComplete bool) {
 	return edges, isComplete
 }
 
+// owners returns the references to a table by the container that owns it: then no other word counts. Of
+// memory that is no table of a container it returns all references.
+func (s *search) owners(edges []edge) []edge {
+	if s.heap.structures == nil {
+		return edges
+	}
+	var owners []edge
+	for _, e := range edges {
+		if e.from != nil && s.heap.isTable(e) {
+			owners = append(owners, e)
+		}
+	}
+	if len(owners) > 0 {
+		return owners
+	}
+	return edges
+}
+
 // isStrong reports whether a reference to an object is counted by it. known is false while that cannot be
 // told.
 func (s *search) isStrong(e edge) (isStrong, known bool) {
@@ -123,8 +144,8 @@ func (s *search) isStrong(e edge) (isStrong, known bool) {
 		if owner.from == nil || owner.from.typ == nil {
 			continue
 		}
-		if _, isTable, ok := s.heap.tableReference(owner, e.at); isTable {
-			return ok, true
+		if _, isTable, ok := s.heap.tableReference(owner, e.at); isTable && ok {
+			return true, true
 		}
 	}
 	return false, true
@@ -157,6 +178,9 @@ func (s *search) up(w *way, e edge) (*way, bool) {
 		}
 	}
 	r := reference{how: keeper.HowField}
+	if h.structures != nil && w.node.typ == nil && w.below != nil && e.from.typ != nil && e.from.typ.isOpaque {
+		return nil, false
+	}
 	if h.structures != nil {
 		var ok bool
 		if r, ok = h.objectReference(e); !ok {
@@ -178,7 +202,7 @@ func (s *search) rootOf(w *way) (rooted, bool) {
 	}
 	if t := w.node.typ; t.kind == kindType && w.ref.isDict && w.below.below != nil {
 		of := h.typeOf(w.node.address)
-		if of == nil {
+		if of == nil || !h.isNamed(of) {
 			return rooted{}, false
 		}
 		root := keeper.Root{

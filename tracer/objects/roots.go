@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/liveness"
@@ -115,8 +116,42 @@ func (h *Heap) isRoot(n *node) bool {
 	if n.typ == nil || n.sample {
 		return false
 	}
-	_, isModule := h.modules[n.address]
-	return isModule || n.typ.kind == kindType
+	if _, isModule := h.modules[n.address]; isModule {
+		return true
+	}
+	if n.typ.kind != kindType {
+		return false
+	}
+	t := h.typeOf(n.address)
+	return t != nil && h.isNamed(t)
+}
+
+// isNamed reports whether a type can be reached by its name. Types that no module was asked for, such as
+// those of C code, count as named.
+func (h *Heap) isNamed(t *typeInfo) bool {
+	if t.named != 0 {
+		return t.named > 0
+	}
+	t.named = 1
+	if t.module == "" {
+		return true
+	}
+	outer, _, _ := strings.Cut(t.qualname, ".")
+	t.named = -1
+	for dict, m := range h.modules {
+		if m.Name != t.module {
+			continue
+		}
+		for _, e := range h.namespace(dict, maxNamespace) {
+			if key, ok := h.python.Text(e.key); ok && key == outer {
+				of := h.typeOf(e.value)
+				if of != nil && (outer != t.qualname && !strings.Contains(t.qualname, "<locals>") || of == t) {
+					t.named = 1
+				}
+			}
+		}
+	}
+	return t.named > 0
 }
 
 // frameRoot returns the local variable of a running frame at an address; nil: there is none.

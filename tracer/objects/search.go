@@ -1,7 +1,7 @@
 package objects
 
 import (
-"fmt"
+	"fmt"
 
 	"context"
 	"encoding/binary"

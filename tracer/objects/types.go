@@ -79,6 +79,32 @@ var kindsOfNames = map[string]typeKind{
 	"async_generator": kindGenerator, "functools._lru_cache_wrapper": kindCache, "code": kindCode,
 }
 
+// opaqueTypes have data of their own in memory outside of their objects. What looks like a pointer in it is
+// a number. Objects of inlineTypes have it in themselves.
+var (
+	opaqueTypes = map[string]bool{
+		"bytearray": true, "array.array": true, "mmap.mmap": true, "memoryview": true, "_ctypes._CData": true,
+		"_io.BytesIO": true, "_io.StringIO": true,
+	}
+	inlineTypes = map[string]bool{"bytes": true, "str": true, "int": true, "float": true, "complex": true, "bool": true}
+)
+
+// hasBase reports whether a type, or one that it is derived from, is among some by name.
+func (h *Heap) hasBase(t *typeInfo, names map[string]bool) bool {
+	for range maxBases {
+		if names[t.name] {
+			return true
+		}
+		if t.base == 0 {
+			return false
+		}
+		if t = h.typeOf(t.base); t == nil {
+			return false
+		}
+	}
+	return false
+}
+
 // A typeInfo is a type of the process.
 type typeInfo struct {
 	address             uint64
@@ -98,6 +124,9 @@ type typeInfo struct {
 	// cachedKeys is the table of the names of attributes that instances share; 0: there is none.
 	cachedKeys uint64
 	counted    int // index in the counts of a census, plus 1
+	named      int // 1: it can be reached by its name, -1: it cannot, 0: not known yet
+	// isOpaque is set if what objects refer to outside of themselves is data, and no references.
+	isOpaque bool
 }
 
 // typeOf returns the type at an address, nil if there is none. It reads each address once.
@@ -205,6 +234,7 @@ func (h *Heap) parseType(address uint64, content []byte) *typeInfo {
 		t.cachedKeys, _ = h.word(address + s.HTCachedKeys)
 	}
 	t.kind = h.kindOf(t)
+	t.isOpaque = h.hasBase(t, opaqueTypes)
 	return t
 }
 
@@ -369,6 +399,10 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	return t.members
 }
 
+// isRefcnt reports whether the first word of an object may be a reference count. It has 32 bits, and in
+// 3.14 flags in the highest 16.
+func isRefcnt(ob uint64) bool { return ob&0xffffffff != 0 && ob>>32&0xffff == 0 }
+
 // objectIn returns the object at the start of a block, and its type; nil: the block has none. content
 // is at least the start of the block.
 func (h *Heap) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
@@ -376,8 +410,7 @@ func (h *Heap) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
 		if head+objectHead > uint64(len(content)) || head+objectHead > b.Len() {
 			break
 		}
-		refcnt := word(content, head+objectRefcnt)
-		if refcnt == 0 || refcnt>>62 != 0 {
+		if !isRefcnt(word(content, head+objectRefcnt)) {
 			continue
 		}
 		t := h.typeOf(word(content, head+objectType))

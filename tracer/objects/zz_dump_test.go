@@ -23,16 +23,18 @@ func (s *search) dump(n *node) {
 func init() {
 	if os.Getenv("TRYDUMP") != "" {
 		debugDump = func(s *search, n *node) {
-			for w, i := n, 0; w != nil && i < 6; i++ {
-				s.dump(w)
-				var next *node
-				for _, e := range w.edges {
-					if e.from != nil {
-						next = e.from
+			seen := map[*node]bool{n: true}
+			queue := []*node{n}
+			for i := 0; i < len(queue) && i < 40; i++ {
+				s.dump(queue[i])
+				for _, e := range queue[i].edges {
+					if e.from != nil && !seen[e.from] {
+						seen[e.from] = true
+						queue = append(queue, e.from)
 					}
 				}
-				w = next
 			}
+			debugDump = nil
 		}
 	}
 }

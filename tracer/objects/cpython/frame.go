@@ -118,7 +118,7 @@ func (w *frameReader) frame(address uint64) (f Frame, ok bool) {
 				return Frame{}, false
 			}
 		case ownedByFrameObject:
-			f.Object = wordAt(head, s.FrameObject)
+			f.Object = address - s.FrameData
 			if !w.is(w.view, f.Object, "PyFrame_Type") {
 				return Frame{}, false
 			}
@@ -226,7 +226,7 @@ func (w *frameReader) frameAddress(object uint64, isFrame bool) (uint64, bool) {
 	case isFrame:
 		frame, ok := w.pointer(object + s.FrameFrame)
 		back, known := w.word(frame + s.FrameObject)
-		return frame, ok && known && back == object
+		return frame, ok && known && (back == object || frame == object+s.FrameData)
 	case s.GenFrame != 0:
 		return w.pointer(object + s.GenFrame)
 	}

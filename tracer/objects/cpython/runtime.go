@@ -188,8 +188,17 @@ func (r *Runtime) collections(v *view) (sum int64, ok bool) {
 // objects have to be lists.
 func (r *Runtime) collectionsOf(v *view, state uint64) (int64, bool) {
 	const prevMask = 3 // flags in the lowest bits of _gc_prev and _gc_next
+	first := state + r.structures.GCGenerations
+	if at := r.structures.GCGeneration0; at != 0 {
+		// Later releases of 3.13 align PyGC_Head to 4 bytes, so that the lists begin 4 bytes earlier.
+		generation0, ok := v.word(state + at)
+		if !ok || generation0 != first && generation0 != first-4 {
+			return 0, false
+		}
+		first = generation0
+	}
 	for i := range uint64(gcGenerations) {
-		head := state + r.structures.GCGenerations + i*gcGenerationSize
+		head := first + i*gcGenerationSize
 		next, ok := v.word(head)
 		if !ok {
 			return 0, false

@@ -74,8 +74,9 @@ type Structures struct {
 	FrameValuestack uint64 // f_valuestack
 	FrameStacktop   uint64 // f_stacktop: a pointer, 0 while the frame is executing; since 3.11 an index
 	FrameStackdepth uint64 // f_stackdepth: an int, negative while the frame is executing
-	// FrameFrame is f_frame, the pointer to the _PyInterpreterFrame, from 3.11 on.
-	FrameFrame uint64
+	// FrameFrame is f_frame, the pointer to the _PyInterpreterFrame, from 3.11 on. FrameData is
+	// _f_frame_data, where that frame lies once it has ended.
+	FrameFrame, FrameData uint64
 	// _PyInterpreterFrame, before 3.11 PyFrameObject.
 	FrameGlobals, FrameLocalsplus uint64
 	// _PyInterpreterFrame.
@@ -96,6 +97,8 @@ type Structures struct {
 	InterpreterModules, InterpreterGC, RuntimeGC uint64
 	// struct _gc_runtime_state.
 	GCGenerations, GCGenerationStats uint64
+	// GCGeneration0 is where the pointer to the first of the lists lies, before 3.14.
+	GCGeneration0 uint64
 }
 
 // Sizes that are the same in every version, in bytes.
@@ -287,6 +290,7 @@ func structuresOf(minor int) *Structures {
 		{&s.FrameStacktop, offsets{72, 72, 0, 64, 64, 64, 0}},
 		{&s.FrameStackdepth, offsets{0, 0, 80, 0, 0, 0, 0}},
 		{&s.FrameFrame, since(11, 24)},
+		{&s.FrameData, offsets{0, 0, 0, 48, 48, 64, 72}},
 		{&s.FrameGlobals, offsets{48, 48, 48, 8, 24, 24, 24}},
 		{&s.FrameLocalsplus, offsets{360, 360, 352, 72, 72, 72, 80}},
 		{&s.FrameObject, offsets{0, 0, 0, 40, 48, 48, 48}},
@@ -304,6 +308,7 @@ func structuresOf(minor int) *Structures {
 		// https://github.com/python/cpython/blob/v3.12.0/Include/internal/pycore_gc.h
 		// https://github.com/python/cpython/blob/v3.14.5/Include/internal/pycore_interp_structs.h
 		{&s.GCGenerations, always(24)},
+		{&s.GCGeneration0, before(14, 96)},
 		{&s.GCGenerationStats, offsets{128, 128, 128, 128, 128, 128, 120}},
 	} {
 		*row.field = row.of[version]

@@ -117,8 +117,6 @@ static void print_objects(void) {
 
 static void print_frames(void) {
 #if PY_MINOR_VERSION < 11
-	MEMBER(FrameBack, PyFrameObject, f_back);
-	MEMBER(FrameCode, PyFrameObject, f_code);
 	MEMBER(FrameGlobals, PyFrameObject, f_globals);
 	MEMBER(FrameValuestack, PyFrameObject, f_valuestack);
 	MEMBER(FrameLocalsplus, PyFrameObject, f_localsplus);
@@ -130,18 +128,13 @@ static void print_frames(void) {
 #endif
 #else
 	MEMBER(FrameFrame, PyFrameObject, f_frame);
-	MEMBER(FrameBack, struct _PyInterpreterFrame, previous);
+	MEMBER(FrameData, PyFrameObject, _f_frame_data);
 	MEMBER(FrameGlobals, struct _PyInterpreterFrame, f_globals);
 	MEMBER(FrameObject, struct _PyInterpreterFrame, frame_obj);
 	MEMBER(FrameOwner, struct _PyInterpreterFrame, owner);
 	MEMBER(FrameLocalsplus, struct _PyInterpreterFrame, localsplus);
 	MEMBER(GenIframe, PyGenObject, gi_iframe);
 	MEMBER(GenFrameState, PyGenObject, gi_frame_state);
-#if PY_MINOR_VERSION >= 13
-	MEMBER(FrameCode, struct _PyInterpreterFrame, f_executable);
-#else
-	MEMBER(FrameCode, struct _PyInterpreterFrame, f_code);
-#endif
 #if PY_MINOR_VERSION < 14
 	MEMBER(FrameStacktop, struct _PyInterpreterFrame, stacktop);
 #else
@@ -164,11 +157,15 @@ static void print_interpreter(void) {
 	MEMBER(RuntimeGC, _PyRuntimeState, gc);
 #endif
 	MEMBER(GCGenerations, struct _gc_runtime_state, generations);
-	print("GCGenerationSize", sizeof(struct gc_generation));
+#if PY_MINOR_VERSION < 14
+	MEMBER(GCGeneration0, struct _gc_runtime_state, generation0);
+#endif
 	MEMBER(GCGenerationStats, struct _gc_runtime_state, generation_stats);
-	print("GCGenerationStatsSize", sizeof(struct gc_generation_stats));
 	print("GCHead", sizeof(PyGC_Head));
 }
+
+_Static_assert(sizeof(struct gc_generation) == 24, "gcGenerationSize");
+_Static_assert(sizeof(struct gc_generation_stats) == 24, "gcGenerationStatSize");
 
 int main(void) {
 	print("Minor", PY_MINOR_VERSION);

@@ -1,0 +1,91 @@
+package objects
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// mustBeChain checks what Back returns by the links alone.
+func mustBeChain(t *testing.T, links []NodeLink, nodes []uint64, end ChainEnd) {
+	t.Helper()
+	next := make(map[uint64]uint64)
+	for _, l := range slices.Backward(links) {
+		next[l.Node] = l.Next
+	}
+	// referrers returns the other nodes that refer to one, if it is a node at all.
+	referrers := func(to uint64) (found []uint64) {
+		if _, ok := next[to]; !ok {
+			return nil
+		}
+		for node, value := range next {
+			if value == to && node != to {
+				found = append(found, node)
+			}
+		}
+		return found
+	}
+
+	for i, node := range nodes {
+		from := referrers(node)
+		if i < len(nodes)-1 && (len(from) != 1 || from[0] != nodes[i+1]) {
+			t.Fatalf("%d follows %d in %v of %v", nodes[i+1], node, nodes, links)
+		}
+	}
+	last := referrers(nodes[len(nodes)-1])
+	want := ChainFork
+	switch {
+	case len(last) == 0:
+		want = ChainHead
+	case len(last) == 1 && last[0] == nodes[0]:
+		want = ChainCycle
+	}
+	unique := slices.Compact(slices.Sorted(slices.Values(nodes)))
+	if end != want || len(last) == 1 && want == ChainFork || len(unique) != len(nodes) {
+		t.Fatalf("%v ends by %d, want %d: %v", nodes, end, want, links)
+	}
+}
+
+func TestChains(t *testing.T) {
+	t.Run("random links", func(t *testing.T) {
+		r := rand.New(rand.NewPCG(3, 4))
+		for range 20_000 {
+			count := 1 + r.Uint64N(12)
+			var links []NodeLink
+			for range r.Uint64N(2 * count) {
+				links = append(links, NodeLink{r.Uint64N(count), r.Uint64N(count + 2)})
+			}
+			node := r.Uint64N(count + 1)
+			nodes, end := NewChains(links).Back(node)
+			if nodes[0] != node {
+				t.Fatal(nodes, node)
+			}
+			mustBeChain(t, links, nodes, end)
+		}
+	})
+
+	t.Run("list of a million nodes", func(t *testing.T) {
+		const count = 1 << 20
+		links := make([]NodeLink, count)
+		for i := range links { // the last one refers to what is no node
+			links[i] = NodeLink{uint64(64 * (i + 1)), uint64(64 * (i + 2))}
+		}
+		nodes, end := NewChains(links).Back(64 * count)
+		if len(nodes) != count || nodes[count-1] != 64 || end != ChainHead {
+			t.Errorf("%d nodes up to %d, end %d", len(nodes), nodes[len(nodes)-1], end)
+		}
+	})
+}
+
+func FuzzChains(f *testing.F) {
+	f.Add([]byte{1, 2, 2, 3, 3, 1}, uint8(1))
+	f.Add([]byte{1, 1, 2, 1, 3, 1}, uint8(1))
+	f.Fuzz(func(t *testing.T, words []byte, node uint8) {
+		var links []NodeLink
+		for pair := range slices.Chunk(words, 2) {
+			links = append(links, NodeLink{uint64(pair[0]), uint64(pair[len(pair)-1])})
+		}
+		nodes, end := NewChains(links).Back(uint64(node))
+		mustBeChain(t, links, nodes, end)
+	})
+}

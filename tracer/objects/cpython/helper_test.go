@@ -1,0 +1,198 @@
+package cpython
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/python"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	tracertest.Cleanup()
+	os.Exit(code)
+}
+
+// interpreterCommands returns the commands that run each Python of this machine, by name.
+func interpreterCommands(t testing.TB) map[string][]string {
+	t.Helper()
+	commands := make(map[string][]string)
+	for line := range strings.Lines(runTool(t, "sh", tracertest.Source("interpreters.sh"))) {
+		name, command, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if reason, missing := strings.CutPrefix(command, "missing: "); missing {
+			t.Logf("without %s: %s", name, reason)
+			continue
+		}
+		commands[name] = strings.Fields(command)
+	}
+	if len(commands) == 0 {
+		t.Fatal("no Python at all (apt-get install python3)")
+	}
+	return commands
+}
+
+func runTool(t testing.TB, tool string, arguments ...string) string {
+	t.Helper()
+	out, err := exec.Command(tool, arguments...).Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v", tool, strings.Join(arguments, " "), err)
+	}
+	return string(out)
+}
+
+// A described object is a line of testdata/state.py.
+type described struct {
+	Kind string
+	ID   uint64
+	IDs  []uint64
+
+	Name, Type, File, Module, Function string
+	Repr, Points, Qualname             []rune
+	Hex                                uint32
+	Found                              []uint64
+	First, Len                         int
+	Names                              []string
+	Flags                              uint64
+
+	Line, Defaults              int
+	Args, KeywordOnly, FreeVars []string
+
+	Frames  int
+	Values  map[string]uint64
+	Stacked uint64
+	Frame   *described
+	Count   int64
+}
+
+// A pythonTarget is a running testdata/state.py.
+type pythonTarget struct {
+	*Runtime
+	target  *tracertest.Target
+	process *process.Process
+	said    map[string][]described // by kind
+}
+
+// start runs testdata/state.py in an interpreter and opens that.
+func start(t testing.TB, command []string) *pythonTarget {
+	t.Helper()
+	source, err := os.ReadFile("testdata/state.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := exec.Command(command[0], append(command[1:], "-c", string(source))...)
+	p := &pythonTarget{target: tracertest.StartCommand(t, run)}
+	p.said = parse(t, p.target.Await("ready"))
+
+	if p.process, err = process.Open(p.target.PID()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.process.Close() })
+	maps, err := p.process.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	interpreter, err := python.Find(p.process, maps)
+	if err != nil || interpreter == nil {
+		t.Fatalf("find the interpreter: %+v, %v", interpreter, err)
+	}
+	if p.Runtime, err = Open(p.process, interpreter); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func parse(t testing.TB, lines []string) map[string][]described {
+	t.Helper()
+	said := make(map[string][]described)
+	for _, line := range lines {
+		var d described
+		if err := json.Unmarshal([]byte(line), &d); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		said[d.Kind] = append(said[d.Kind], d)
+	}
+	return said
+}
+
+// each calls check with each object of a kind; there has to be one.
+func (p *pythonTarget) each(t *testing.T, kind string, check func(d described)) {
+	t.Helper()
+	if len(p.said[kind]) == 0 {
+		t.Errorf("the program has not described any %s", kind)
+	}
+	for _, d := range p.said[kind] {
+		check(d)
+	}
+}
+
+// words reads words of the target.
+func (p *pythonTarget) words(t *testing.T, address uint64, count int) []uint64 {
+	t.Helper()
+	memory := make([]byte, 8*count)
+	if err := p.process.ReadMemory(address, memory); err != nil {
+		t.Fatal(err)
+	}
+	words := make([]uint64, count)
+	for i := range words {
+		words[i] = wordAt(memory, uint64(8*i))
+	}
+	return words
+}
+
+func (p *pythonTarget) word(t *testing.T, address uint64) uint64 {
+	t.Helper()
+	return p.words(t, address, 1)[0]
+}
+
+// printed is how a text of the target is shown, at most limit characters of it.
+func printed(text []rune, limit int) string {
+	if len(text) > limit {
+		return growth.Printable(string(text[:limit])) + "…"
+	}
+	return growth.Printable(string(text))
+}
+
+func sorted(values []uint64) []uint64 {
+	values = slices.Clone(values)
+	slices.Sort(values)
+	return values
+}
+
+// zeroMemory is memory of bytes from an address on.
+type fakeMemory struct {
+	start uint64
+	bytes []byte
+	read  *int // bytes that were read, all together
+}
+
+var errNoMemory = os.ErrInvalid
+
+func (m fakeMemory) ReadMemory(address uint64, buffer []byte) error {
+	*m.read += len(buffer)
+	at := address - m.start
+	if address < m.start || at > uint64(len(m.bytes)) ||
+		copy(buffer, m.bytes[at:]) < len(buffer) {
+		return errNoMemory
+	}
+	return nil
+}
+
+// repeated is memory that has the same words everywhere.
+type repeated struct {
+	word []byte
+	read *int
+}
+
+func (m repeated) ReadMemory(_ uint64, buffer []byte) error {
+	*m.read += len(buffer)
+	copy(buffer, bytes.Repeat(m.word, len(buffer)/8+1))
+	return nil
+}

@@ -1,0 +1,148 @@
+package cpython
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/python"
+)
+
+// forged is where the memory of the tests lies.
+const forged = 1 << 20
+
+// interpreterOf returns an interpreter whose exported types lie at the beginning of forged memory, 8 bytes
+// apart, so that few words make an object of any type.
+func interpreterOf(minor int) *python.Interpreter {
+	i := &python.Interpreter{
+		Version: "3.x",
+		Kernel: bpf.Python{
+			Interpreters: forged, InterpreterThreads: 8, ThreadNext: 8, ThreadFrame: 24,
+			ThreadFrameIndirect: ^uint16(0), FrameCode: 32, FrameBack: 24, FrameInstruction: 96,
+			InstructionScale: 1,
+		},
+		CodeLayout: python.CodeLayout{
+			Minor: minor, Filename: 104, Name: 112, Firstlineno: 40, Linetable: 120,
+			BytesSize: 16, BytesData: 32, UnicodeLength: 16, UnicodeState: 32, ASCIIData: 48,
+			CompactData: 72,
+		},
+		State: python.State{Runtime: forged, Objects: make(map[string]uint64)},
+	}
+	for n, name := range []string{
+		"PyType_Type", "PyModule_Type", "PyUnicode_Type", "PyBytes_Type", "PyLong_Type",
+		"PyTuple_Type", "PyDict_Type", "PyFunction_Type", "PyCode_Type", "PyFrame_Type",
+		"PyGen_Type",
+	} {
+		i.State.Objects[name] = forged + 8*uint64(n)
+	}
+	return i
+}
+
+// FuzzRuntime: whatever the memory, what is read of it is bounded, and the texts are printable.
+func FuzzRuntime(f *testing.F) {
+	const maxRead = 64 << 20 // bytes
+	word := func(value uint64) []byte { return binary.LittleEndian.AppendUint64(nil, value) }
+	for minor := firstMinor; minor <= 14; minor++ {
+		for n := range uint64(11) {
+			// Each word is the address of a type: an object of that type, whose members are such objects.
+			f.Add(minor, word(forged+8*n), true)
+			f.Add(minor, bytes.Repeat(word(forged+8*n), 256), false)
+		}
+		f.Add(minor, bytes.Repeat([]byte{0xff}, 4096), false)
+		f.Add(minor, word(1<<60), true)
+	}
+
+	f.Fuzz(func(t *testing.T, minor int, contents []byte, everywhere bool) {
+		if structuresOf(minor) == nil {
+			return
+		}
+		read := 0
+		var memory python.Memory = fakeMemory{start: forged, bytes: contents, read: &read}
+		if everywhere {
+			if len(contents) < 8 {
+				return
+			}
+			memory = repeated{word: contents[:8], read: &read}
+		}
+		r := &Runtime{
+			memory: memory, interpreter: interpreterOf(minor), structures: *structuresOf(minor),
+			typeType: forged,
+		}
+		check := func(what string, texts ...string) {
+			t.Helper()
+			if read > maxRead {
+				t.Fatalf("%s: %d bytes are read", what, read)
+			}
+			read = 0
+			for _, text := range texts {
+				if !utf8.ValidString(text) || growth.Printable(text) != text {
+					t.Errorf("%s: %q", what, text)
+				}
+			}
+		}
+
+		for at := uint64(forged); at < forged+128; at += 8 {
+			text, _ := r.Text(at)
+			check("Text", text)
+			key, _ := r.Repr(at)
+			check("Repr", key)
+			if function, ok := r.Function(at); ok {
+				check("Function", function.Qualname, function.Module, function.File)
+			}
+			for typeName := range frameTypes {
+				if frame, ok := r.FrameOf(at, typeName); ok {
+					check("FrameOf", append(frame.Names, frame.Function, frame.Module)...)
+					if frame.End > frame.StackLimit || frame.Locals > frame.End {
+						t.Errorf("%+v", frame)
+					}
+				}
+			}
+		}
+		if modules, err := r.Modules(); err == nil {
+			check("Modules", modules[0].Name, modules[0].File)
+		}
+		frames, _ := r.Frames()
+		check("Frames")
+		if len(frames) > maxFrames {
+			t.Errorf("%d frames", len(frames))
+		}
+		r.Collections()
+		check("Collections")
+	})
+}
+
+// FuzzKeys: entries lie within the table, and values within theirs.
+func FuzzKeys(f *testing.F) {
+	f.Add(12, []byte{
+		1, 0, 0, 0, 0, 0, 0, 0, 6, 6, 2, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0,
+	}, []byte{0, 0, 0, 0, 0, 0, 20, 32})
+	f.Add(8, bytes.Repeat([]byte{0x80}, 40), []byte{})
+	f.Add(14, bytes.Repeat([]byte{0xff}, 40), []byte{30, 30, 1, 1, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, minor int, header, values []byte) {
+		s := structuresOf(minor)
+		if s == nil {
+			return
+		}
+		keys, ok := s.Keys(header)
+		if !ok {
+			return
+		}
+		end := keys.EntriesAt + uint64(keys.Entries)*keys.EntrySize
+		if keys.Entries < 0 || keys.Entries+keys.Usable > keys.Capacity || end > keys.Size ||
+			keys.Size > 1<<46 || keys.EntriesAt < s.KeysHeader ||
+			max(keys.KeyAt, keys.ValueAt)+8 > keys.EntrySize {
+			t.Errorf("keys %+v", keys)
+		}
+		shape, ok := s.ValuesItems(values, keys)
+		if !ok {
+			return
+		}
+		last := int64(shape.ItemsAt) + 8*shape.Items
+		if shape.Items < 0 || shape.BlockAt > 0 || last > shape.BlockAt+int64(shape.Size) {
+			t.Errorf("values %+v of keys %+v", shape, keys)
+		}
+	})
+}

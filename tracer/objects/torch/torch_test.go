@@ -1,0 +1,204 @@
+package torch
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// A described tensor is what the program says of one.
+type described struct {
+	Object, Storage, Data uint64
+	Skipped, HasGradFn    bool
+	DType, Device         string
+	Shape                 []int64
+	Bytes                 int64
+	Saved                 bool // only Data and Bytes are set
+}
+
+// pytorches are the commands of Pythons with a PyTorch, by the name of their release. Debian 13 is that of
+// testdata/peers/debian.sh. None finds testdata/cuda.py when it imports cuda (-I).
+func pytorches(t *testing.T) map[string]*exec.Cmd {
+	program, err := filepath.Abs(tracertest.Source("tensor_objects.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := os.Getenv("ALLOCSCOPE_PEERS")
+	if folder == "" {
+		folder = "/var/cache/allocscope/peers"
+	}
+	return map[string]*exec.Cmd{
+		"system": exec.Command("/usr/bin/python3", "-I", program),
+		"Debian 13": exec.Command(tracertest.Source("peers/inside.sh"), filepath.Join(folder, "trixie"),
+			"python3", "-I", fmt.Sprintf("/proc/%d/root%s", os.Getpid(), program)),
+	}
+}
+
+func TestRead(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	for name, command := range pytorches(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := tracertest.StartCommand(t, command)
+			var all, saved []described
+			var objects []uint64
+			for _, line := range target.Await("ready") {
+				var d described
+				if err := json.Unmarshal([]byte(line), &d); err != nil {
+					t.Fatalf("%q: %v", line, err)
+				}
+				if d.Saved {
+					saved = append(saved, d)
+					continue
+				}
+				all, objects = append(all, d), append(objects, d.Object)
+			}
+
+			p, err := process.Open(target.PID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			maps, err := p.Maps()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := Read(p, maps, objects)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustBeAsDescribed(t, got, all)
+			mustFindSaved(t, got.Known, all, saved)
+			mustFitOneLayout(t, p, maps, objects)
+		})
+	}
+}
+
+// mustBeAsDescribed compares with what the program says of its tensors.
+func mustBeAsDescribed(t *testing.T, got *Tensors, all []described) {
+	t.Helper()
+	var want []string
+	skipped := 0
+	for _, d := range all {
+		if d.Skipped {
+			skipped++
+			continue
+		}
+		want = append(want, fmt.Sprint(d.Object, d.DType, d.Shape, d.Device, d.Data, d.Storage, d.Bytes, d.HasGradFn))
+	}
+	var have []string
+	for _, k := range got.Known {
+		have = append(have, fmt.Sprint(k.Object, k.DType, k.Shape, k.Device, k.Data, k.Storage, k.Bytes, k.HasGradFn))
+	}
+	slices.Sort(want)
+	slices.Sort(have)
+	for _, w := range want {
+		if _, found := slices.BinarySearch(have, w); !found {
+			t.Errorf("PyTorch has %s", w)
+		}
+	}
+	for _, h := range have {
+		if _, found := slices.BinarySearch(want, h); !found {
+			t.Errorf("PyTorch has no %s", h)
+		}
+	}
+	if len(want) < 20000 || skipped < 10 || got.Skipped != skipped || got.Inconsistent != 0 {
+		t.Errorf("%d tensors, %d skipped, want %d; %d inconsistent",
+			len(want), got.Skipped, skipped, got.Inconsistent)
+	}
+	mustBeGrouped(t, Groups(got.Known, nil), all)
+}
+
+// mustFindSaved compares what C++ alone holds, if the memory of all tensors was sampled.
+func mustFindSaved(t *testing.T, known []Tensor, all, saved []described) {
+	t.Helper()
+	var before, after []estimate.LiveObject
+	want := int64(0)
+	for _, d := range slices.Concat(all, saved) {
+		if d.Bytes > 0 {
+			before = append(before, estimate.LiveObject{Address: d.Data, Size: uint64(d.Bytes), Stack: 1, Weight: 1})
+		}
+		if d.Saved {
+			want += d.Bytes
+		}
+	}
+	if want != 200000 {
+		t.Errorf("%d bytes are saved", want)
+	}
+
+	// What is there at one of the moments only does not count.
+	after = append(slices.Clone(before), estimate.LiveObject{Address: 16, Size: 1 << 30, Stack: 1, Weight: 1})
+	before = append(before, estimate.LiveObject{Address: 16, Size: 1 << 30, Stack: 2, Weight: 1})
+	if got := InCPPOnly(known, before, after); got != want {
+		t.Errorf("%d bytes in C++ only, want %d", got, want)
+	}
+	for i := range after {
+		after[i].Weight = 2.5
+	}
+	if got := InCPPOnly(known, before, after); got != want*5/2 {
+		t.Errorf("%d bytes in C++ only, want %d by sampling", got, want*5/2)
+	}
+}
+
+// mustFitOneLayout checks that no layout is taken for another one.
+func mustFitOneLayout(t *testing.T, p *process.Process, maps []process.Mapping, objects []uint64) {
+	t.Helper()
+	var fits []int
+	for _, l := range layouts {
+		r := &reader{memory: p, maps: maps, libraries: libraries(maps), layout: l}
+		found, err := r.read(objects)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fit, _ := fitOf(found); fit > 0 {
+			fits = append(fits, fit)
+		}
+	}
+	if !slices.Equal(fits, []int{len(objects)}) {
+		t.Errorf("%d of %d tensors fit one of the layouts", fits, len(objects))
+	}
+}
+
+// mustBeGrouped compares the sums over all groups.
+func mustBeGrouped(t *testing.T, groups []census.TensorGroup, all []described) {
+	t.Helper()
+	var want, got census.TensorGroup
+	storages := make(map[uint64]int64)
+	for _, d := range all {
+		switch {
+		case d.Skipped:
+			continue
+		case d.Bytes > 0:
+			storages[d.Data] = d.Bytes
+		default:
+			storages[d.Storage] = 0
+		}
+		want.Tensors++
+		if d.HasGradFn {
+			want.WithGradFn++
+		}
+	}
+	for _, bytes := range storages {
+		want.Storages++
+		want.Bytes += bytes
+	}
+	for _, g := range groups {
+		got.Storages += g.Storages
+		got.Tensors += g.Tensors
+		got.WithGradFn += g.WithGradFn
+		got.Bytes += g.Bytes
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

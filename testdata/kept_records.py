@@ -1,4 +1,4 @@
-"""Keeps records as it is told: each order is a line, and is answered by "done".
+"""Keeps records as ordered: each order is a line, and is answered by "done".
 
 keep N    keeps N more in a dict of this module, and prints their addresses
 count     prints how many there are, as the garbage collector knows them

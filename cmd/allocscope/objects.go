@@ -49,7 +49,7 @@ func newObjectsCommand() *cobra.Command {
 		Use:   "objects PID",
 		Short: "Count the objects of a Python process by type, and find who keeps them",
 		Long: `Objects counts what a running Python process has in its memory: objects by type, and the
-storages of PyTorch's tensors. With --every it counts again and again, and prints what grows.
+storages of PyTorch's tensors. With --every it counts repeatedly, and prints what grows.
 With --keepers it finds the variables that keep the objects of a type.
 
 It reads the process's memory from outside, and attaches nothing: CAP_SYS_PTRACE is enough. The
@@ -342,4 +342,3 @@ func (c *objectCounter) printKeepers(keepers []summary.Keeper) error {
 	}
 	return nil
 }
-

@@ -126,8 +126,18 @@ func (a *glibc) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
 	if !ok || m.Path != "[heap]" {
 		return nil, ErrBrokenChain
 	}
-	h := heapSpan{start: m.Start, first: m.Start, end: m.End, topAt: r.address + a.layout.top}
-	return []heapSpan{h}, nil
+	start, end := m.Start, m.End
+	for _, o := range slices.Backward(maps) { // a fork splits it
+		if o.Path == m.Path && o.End == start {
+			start = o.Start
+		}
+	}
+	for _, o := range maps {
+		if o.Path == m.Path && o.Start == end {
+			end = o.End
+		}
+	}
+	return []heapSpan{{start: start, first: start, end: end, topAt: r.address + a.layout.top}}, nil
 }
 
 // arenaHeaps returns the heaps of another arena, the newest first, which has the top chunk.

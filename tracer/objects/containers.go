@@ -326,3 +326,29 @@ const contextCached = 32
 
 // weakrefCallback is PyWeakReference.wr_callback, the only thing that a weak reference keeps.
 const weakrefCallback = 24
+
+// table returns the table of a container, and its size in bytes; 0: it has none.
+func (h *Heap) table(n *node) (address, size uint64) {
+	if n.typ == nil {
+		return 0, 0
+	}
+	s := h.structures
+	switch n.typ.kind {
+	case kindList:
+		address, _ = h.word(n.address + s.ListItem)
+		size = uint64(max(0, h.length(n.address, n.typ))) * wordSize
+	case kindDict:
+		keys, _ := h.word(n.address + s.DictKeys)
+		if shape, ok := h.keysAt(keys); ok {
+			address, size = keys+shape.EntriesAt, uint64(shape.Entries)*shape.EntrySize
+		}
+	case kindSet:
+		address, _ = h.word(n.address + s.SetTable)
+		mask, _ := h.word(n.address + s.SetMask)
+		size = (mask + 1) * s.SetEntrySize
+	}
+	if size > maxChunk {
+		return 0, 0
+	}
+	return address, size
+}

@@ -111,13 +111,16 @@ func (s *search) references(n *node) (edges []edge, isComplete bool) {
 }
 
 // owners returns the references to a table by the container that owns it: then no other word counts. Of
-// memory that is no table of a container it returns all references.
+// memory that is no table of a container it returns all references; of data none.
 func (s *search) owners(edges []edge) []edge {
 	if s.heap.structures == nil {
 		return edges
 	}
 	var owners []edge
 	for _, e := range edges {
+		if e.from != nil && e.from.typ != nil && e.from.typ.isOpaque {
+			return nil
+		}
 		if e.from != nil && s.heap.isTable(e) {
 			owners = append(owners, e)
 		}
@@ -178,9 +181,6 @@ func (s *search) up(w *way, e edge) (*way, bool) {
 		}
 	}
 	r := reference{how: keeper.HowField}
-	if h.structures != nil && w.node.typ == nil && w.below != nil && e.from.typ != nil && e.from.typ.isOpaque {
-		return nil, false
-	}
 	if h.structures != nil {
 		var ok bool
 		if r, ok = h.objectReference(e); !ok {

@@ -9,6 +9,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
+// minPart is the part of the samples, one in so many, that a path must explain.
+const minPart = 4
+
 // maxPaths is the number of paths of one suspect that are reported.
 const maxPaths = 4
 
@@ -100,14 +103,36 @@ func (s *search) holds(f rooted) bool {
 		return false
 	}
 	for w := f.way; w != nil; w = w.below {
-		for _, e := range w.words {
-			if !s.isUnchanged(e) {
-				return false
-			}
+		if slices.ContainsFunc(w.words, func(e edge) bool { return !s.isUnchanged(e) }) && !s.stillHas(w) {
+			return false
 		}
 	}
 	return true
 }
+
+// stillHas reports whether a container has what it had: its table moves as it grows.
+func (s *search) stillHas(w *way) bool {
+	if len(w.words) < 2 {
+		return false
+	}
+	h := s.heap
+	h.forget()
+	table, size := h.table(w.node)
+	value := w.words[len(w.words)-2].value
+	content := make([]byte, min(size, maxTable))
+	if table == 0 || h.process.ReadMemory(table, content) != nil {
+		return false
+	}
+	for i := uint64(0); i+wordSize <= uint64(len(content)); i += wordSize {
+		if word(content, i) == value {
+			return true
+		}
+	}
+	return false
+}
+
+// maxTable is the number of bytes of a table that are searched for an entry again.
+const maxTable = 64 << 20
 
 func (s *search) isUnchanged(e edge) bool {
 	now, err := s.heap.process.Peek([]uint64{e.at}, wordSize)
@@ -164,8 +189,8 @@ func (s *search) paths(candidates map[keeper.Root]*candidate, samples int) []kee
 	for _, c := range candidates {
 		// A native stack has values that nobody uses any more, and the evaluation stack changes all the
 		// time: they are believed only if most samples agree.
-		isVague := c.root.Kind == keeper.RootThread || c.root.Kind == keeper.RootLocal && c.root.Name == ""
-		if !isVague || 2*len(c.ways) > samples {
+		isVague := c.root.Kind == keeper.RootThread || c.root.Name == "" && c.root.Kind != keeper.RootCache
+		if isVague && 2*len(c.ways) > samples || !isVague && minPart*len(c.ways) >= samples {
 			chosen = append(chosen, c)
 		}
 	}

@@ -399,9 +399,16 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	return t.members
 }
 
-// isRefcnt reports whether the first word of an object may be a reference count. It has 32 bits, and in
-// 3.14 flags in the highest 16.
-func isRefcnt(ob uint64) bool { return ob&0xffffffff != 0 && ob>>32&0xffff == 0 }
+// isRefcnt reports whether the first word of an object may be a reference count. From 3.12 on immortal
+// objects have one of 2^30 and more, and in 3.14 the highest 16 bits are flags.
+func (h *Heap) isRefcnt(ob uint64) bool {
+	low := ob & 0xffffffff
+	isImmortal := h.structures.Minor >= 12 && low >= 1<<30
+	return low != 0 && ob>>32&0xffff == 0 && (low < maxRefcnt || isImmortal)
+}
+
+// maxRefcnt bounds the reference counts that are believed. Above it are addresses of programs and heaps.
+const maxRefcnt = 1 << 24
 
 // objectIn returns the object at the start of a block, and its type; nil: the block has none. content
 // is at least the start of the block.
@@ -410,7 +417,7 @@ func (h *Heap) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
 		if head+objectHead > uint64(len(content)) || head+objectHead > b.Len() {
 			break
 		}
-		if !isRefcnt(word(content, head+objectRefcnt)) {
+		if !h.isRefcnt(word(content, head+objectRefcnt)) {
 			continue
 		}
 		t := h.typeOf(word(content, head+objectType))

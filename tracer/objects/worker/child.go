@@ -54,7 +54,7 @@ func serve() error {
 
 	encoder, firsts := gob.NewEncoder(os.Stdout), make(map[int]first)
 	for ask := range requests {
-		setPriority(ask.Urgent)
+		setPriority(unix.SCHED_NORMAL)
 		answer, err := answer(ask, firsts)
 		if err != nil {
 			answer = Response{Error: err.Error(), NoPython: errors.Is(err, objects.ErrNoPython)}
@@ -67,19 +67,10 @@ func serve() error {
 	return nil
 }
 
-// setPriority gives the calling thread idle priority, unless the request is urgent. Processes that it
-// starts have normal priority: the one that reads the target holds the lock of the target's address
-// space for a moment. If it had to wait for a CPU then, so would the job.
-//
-// A thread may not be able to leave idle priority without CAP_SYS_NICE. It stays there.
-func setPriority(urgent bool) {
-	attributes := unix.SchedAttr{
-		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
-	}
-	if urgent {
-		attributes.Policy = unix.SCHED_NORMAL
-	}
-	_ = unix.SchedSetAttr(0, &attributes, 0)
+// setPriority sets the policy of the calling thread: unix.SCHED_IDLE, or unix.SCHED_NORMAL. A thread may
+// not be able to leave idle priority without CAP_SYS_NICE. It stays there.
+func setPriority(policy uint32) {
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Policy: policy}, 0)
 }
 
 func answer(ask Request, firsts map[int]first) (answer Response, err error) {
@@ -95,6 +86,12 @@ func answer(ask Request, firsts map[int]first) (answer Response, err error) {
 		return answer, err
 	}
 	defer p.Close()
+	// Open has started the process that reads for this one, at normal priority. That holds the lock of
+	// the target's address space for a moment: if it had to wait for a CPU then, so would the job.
+	if !ask.Urgent {
+		setPriority(unix.SCHED_IDLE)
+	}
+
 	heap, err := objects.Open(p)
 	if err != nil {
 		return answer, err

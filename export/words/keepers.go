@@ -50,14 +50,16 @@ func mainKeeper(s *summary.Summary) *summary.Keeper {
 			return k
 		}
 	}
-	if main := mainCause(s); main == nil || main.Cause != diagnosis.PythonObjects || s.Objects == nil {
+	main := mainCause(s)
+	if main == nil || main.Cause != diagnosis.PythonObjects || s.Objects == nil {
 		return nil
 	}
 	for _, t := range s.Objects.Types {
-		for i, k := range s.Keepers {
-			if k.StackID == "" && k.Type == t.Type && k.PID == s.Process.PID && isAnswer(&s.Keepers[i]) {
-				return &s.Keepers[i]
-			}
+		i := slices.IndexFunc(s.Keepers, func(k summary.Keeper) bool {
+			return k.StackID == "" && k.Type == t.Type && k.PID == s.Process.PID && isAnswer(&k)
+		})
+		if i >= 0 {
+			return &s.Keepers[i]
 		}
 	}
 	return nil
@@ -83,7 +85,8 @@ func KeptBy(k *summary.Keeper, width int) []string {
 		if path.Samples < k.Samples {
 			share = fmt.Sprintf(", in %d of %d samples", path.Samples, k.Samples)
 		}
-		lines = append(lines, text+explain.KeeperHead(path.Path(), width-len(text)-len(share))+share)
+		room := width - len(text) - len(share)
+		lines = append(lines, text+explain.KeeperHead(path.Path(), room)+share)
 	}
 	if len(lines) == 0 && isGarbage(k) {
 		lines = []string{garbageText(k)}
@@ -272,7 +275,8 @@ func KeeperLines(k summary.Keeper) []string {
 		if path.Complete {
 			about = "no other reference"
 		}
-		lines = append(lines, fmt.Sprintf("%d of %d: %s; %s", path.Samples, k.Samples, path.Text, about))
+		lines = append(lines, fmt.Sprintf("%d of %d: %s; %s", path.Samples, k.Samples, path.Text,
+			about))
 	}
 	if k.Garbage > 0 {
 		lines = append(lines, fmt.Sprintf("%d of %d: %s", k.Garbage, k.Samples, garbageText(&k)))
@@ -301,9 +305,12 @@ func ObjectsNotes(o *summary.Objects) []string {
 	say(o.Missing != "", "not counted: %s", o.Missing)
 	say(o.Inconsistent > 0, "not counted: %s of small objects that changed meanwhile",
 		units.Plural(o.Inconsistent, "pool", "pools"))
-	if bytes := o.InCPPOnlyBytes; bytes != nil && *bytes > 0 {
-		say(true, "%s of tensors are held by C++ alone, as by autograd", units.Bytes(float64(*bytes)))
+	inCPPOnly := int64(0)
+	if o.InCPPOnlyBytes != nil {
+		inCPPOnly = *o.InCPPOnlyBytes
 	}
+	say(inCPPOnly > 0, "%s of tensors are held by C++ alone, as by autograd",
+		units.Bytes(float64(inCPPOnly)))
 	say(o.TensorsUnknown != "", "tensors: %s", o.TensorsUnknown)
 	return notes
 }

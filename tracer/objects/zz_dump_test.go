@@ -25,7 +25,7 @@ func init() {
 		debugDump = func(s *search, n *node) {
 			seen := map[*node]bool{n: true}
 			queue := []*node{n}
-			for i := 0; i < len(queue) && i < 40; i++ {
+			for i := 0; i < len(queue) && i < 400; i++ {
 				s.dump(queue[i])
 				for _, e := range queue[i].edges {
 					if e.from != nil && !seen[e.from] {

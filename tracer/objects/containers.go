@@ -1,6 +1,8 @@
 package objects
 
 import (
+	"math"
+
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/objects/cpython"
 )
@@ -261,8 +263,11 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 	case kindType:
 		return isDict, offset == s.TypeDict
 	case kindFrame, kindGenerator:
-		if f, ok := h.python.FrameOf(p.address, p.typ.name); ok && e.at >= f.Locals && e.at < f.End {
-			return reference{how: keeper.HowLocal, attr: variableAt(f, e.at)}, true
+		if f, ok := h.python.FrameOf(p.address, p.typ.name); ok && e.at >= f.Locals {
+			return reference{how: keeper.HowLocal, attr: variableAt(f, e.at)}, e.at < f.End
+		}
+		if offset >= h.localsplus(p.typ.kind) { // it is executing: see frameRoot
+			return reference{}, false
 		}
 	}
 	switch {
@@ -275,6 +280,19 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 		return r, ok
 	}
 	return h.memberReference(p, offset)
+}
+
+// localsplus returns where the variables of a frame object or generator begin, in bytes from its start;
+// the largest number: they lie elsewhere.
+func (h *Heap) localsplus(kind typeKind) uint64 {
+	s := h.structures
+	switch {
+	case kind == kindFrame && s.FrameFrame == 0:
+		return s.FrameLocalsplus
+	case kind == kindGenerator && s.GenIframe != 0:
+		return s.GenIframe + s.FrameLocalsplus
+	}
+	return math.MaxUint64
 }
 
 // memberReference returns how an object refers to another one by a field of its structure.

@@ -33,8 +33,9 @@ const (
 )
 
 // rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the best
-// first. isClosed is set if all that refers to the sample is known and leads to no root.
-func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
+// first, and the nodes that references have not been searched for yet. isClosed is set if all that refers to the
+// sample is known and leads to no root.
+func (s *search) rootsOf(sample *node) (found []rooted, open []*node, isClosed bool) {
 	type key struct {
 		n  *node
 		at uint64
@@ -50,12 +51,20 @@ func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
 			found = append(found, root)
 			continue
 		}
+		if !n.searched {
+			open = append(open, n)
+			isClosed = false
+			continue
+		}
 		edges, isComplete := s.references(n)
 		isClosed = isClosed && (isComplete || n.typ == nil)
 		if n.typ == nil && w.below != nil {
 			edges = s.owners(edges)
 		}
 		for _, e := range edges {
+			if e.root != nil && e.root.Kind == keeper.RootThread && sample.typ != nil {
+				continue // native code borrows objects of Python, and leaves their addresses behind
+			}
 			if e.root != nil {
 				found = append(found, rooted{root: s.completed(*e.root, w), way: w, word: &e})
 				continue
@@ -78,7 +87,7 @@ func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
 		found[i].rank = rankOf(found[i].root) + found[i].way.length
 	}
 	slices.SortStableFunc(found, func(a, b rooted) int { return cmp.Compare(a.rank, b.rank) })
-	return found, isClosed && len(found) == 0
+	return found, open, isClosed && len(found) == 0
 }
 
 // references returns what keeps a node. isComplete is set if that is all that does: the references that were
@@ -229,19 +238,6 @@ func (h *Heap) fileOf(module string) string {
 		}
 	}
 	return ""
-}
-
-// allRooted reports whether each sample has a root that has a name.
-func (s *search) allRooted(samples [][]*node) bool {
-	for _, of := range samples {
-		for _, n := range of {
-			found, _ := s.rootsOf(n)
-			if len(found) == 0 || found[0].root.Kind == keeper.RootThread {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // A step is one object of a path from the root downwards, and how the one above refers to it.

@@ -46,7 +46,7 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 		if debugDump != nil {
 			debugDump(s, n)
 		}
-		found, isClosed := s.rootsOf(n)
+		found, _, isClosed := s.rootsOf(n)
 		known := len(found)
 		found = slices.DeleteFunc(found, func(f rooted) bool { return !s.holds(f) })
 		switch {
@@ -233,7 +233,8 @@ func (s *search) path(c *candidate) keeper.Path {
 	p := keeper.Path{Root: c.root, Samples: len(c.ways), Complete: c.complete}
 	from := 0
 	for i := 0; i+1 < len(steps) && shared[i]; i++ {
-		if root, ok := s.innerRoot(steps[i], steps[i+1]); ok {
+		isSuspended := i > 0 && steps[i-1].node.typ != nil && steps[i-1].node.typ.kind == kindGenerator
+		if root, ok := s.innerRoot(steps[i], steps[i+1], isSuspended); ok {
 			p.Root, from = root, i+1
 		}
 	}
@@ -248,8 +249,8 @@ func (s *search) path(c *candidate) keeper.Path {
 }
 
 // innerRoot returns the root that an object on the way is: a function with what its closure and defaults
-// keep, a cache, or a generator.
-func (s *search) innerRoot(at, next step) (keeper.Root, bool) {
+// keep, a cache, or a generator. Before 3.11 that has a frame, which isSuspended then.
+func (s *search) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) {
 	n := at.node
 	if n.typ == nil {
 		return keeper.Root{}, false
@@ -279,7 +280,7 @@ func (s *search) innerRoot(at, next step) (keeper.Root, bool) {
 			root.Module, root.File, root.Line, root.Owner = f.Module, f.File, f.Line, f.Qualname
 		}
 		return root, root.Owner != ""
-	case n.typ.kind == kindGenerator && next.ref.how == keeper.HowLocal:
+	case (n.typ.kind == kindGenerator || n.typ.kind == kindFrame && isSuspended) && next.ref.how == keeper.HowLocal:
 		f, ok := h.python.FrameOf(n.address, n.typ.name)
 		if !ok {
 			return keeper.Root{}, false

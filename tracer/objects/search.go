@@ -88,17 +88,13 @@ func (h *Heap) Search(
 		return nil, err
 	}
 	samples := make([][]*node, len(suspects))
-	var frontier []*node
 	for i, suspect := range suspects {
 		samples[i] = s.findSamples(suspect)
 		for _, n := range samples[i] {
-			if !n.sample {
-				n.sample = true
-				frontier = append(frontier, n)
-			}
+			n.sample = true
 		}
 	}
-	if err := s.climb(ctx, frontier, samples); err != nil {
+	if err := s.climb(ctx, samples); err != nil {
 		return nil, err
 	}
 
@@ -121,13 +117,17 @@ func (s *search) findSamples(suspect Suspect) (found []*node) {
 
 // climb searches level by level until each sample has a root and the levels behind it are searched too, or
 // until nothing is left that could lead further.
-func (s *search) climb(ctx context.Context, frontier []*node, samples [][]*node) error {
+func (s *search) climb(ctx context.Context, samples [][]*node) error {
 	after := 0
 	for range maxLevels {
+		frontier, isRooted := s.frontier(samples)
+		if isRooted {
+			after++
+		}
 		if len(frontier) == 0 || after > levelsAfter {
 			return nil
 		}
-		found, err := s.level(ctx, frontier)
+		err := s.level(ctx, frontier)
 		if errors.Is(err, errLate) {
 			s.late = true
 			return nil
@@ -135,42 +135,45 @@ func (s *search) climb(ctx context.Context, frontier []*node, samples [][]*node)
 		if err != nil {
 			return err
 		}
-		frontier = found
-		if s.allRooted(samples) {
-			after++
-		}
 	}
 	return nil
 }
 
-// level searches all memory for references to the nodes of a level, and returns those of the next one.
-func (s *search) level(ctx context.Context, frontier []*node) (next []*node, err error) {
-	frontier = frontier[:min(len(frontier), maxFrontier)]
+// frontier returns the nodes that references are to be searched for next. isRooted is set if each sample
+// has a root.
+func (s *search) frontier(samples [][]*node) (next []*node, isRooted bool) {
 	s.heap.forget()
+	isRooted = true
+	seen := make(map[*node]bool)
+	for _, of := range samples {
+		for _, n := range of {
+			found, open, _ := s.rootsOf(n)
+			isRooted = isRooted && len(found) > 0
+			for _, o := range open {
+				if !seen[o] && len(next) < maxFrontier {
+					seen[o] = true
+					next = append(next, o)
+				}
+			}
+		}
+	}
+	return next, isRooted
+}
+
+// level searches all memory for references to nodes.
+func (s *search) level(ctx context.Context, frontier []*node) error {
 	s.aim(frontier)
-	err = s.heap.memory.each(ctx, nil, func(p *piece) error {
+	err := s.heap.memory.each(ctx, nil, func(p *piece) error {
 		if process.OwnCPUTime()-s.began > s.limit {
 			return errLate
 		}
 		s.match(p)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	seen := make(map[*node]bool)
 	for _, n := range frontier {
-		n.searched = true
+		n.searched = err == nil
 	}
-	for _, n := range frontier {
-		for _, e := range n.edges {
-			if f := e.from; f != nil && !f.searched && !seen[f] && !s.heap.isRoot(f) {
-				seen[f] = true
-				next = append(next, f)
-			}
-		}
-	}
-	return next, nil
+	return err
 }
 
 // aim sets what match looks for: the addresses that refer to the nodes.
@@ -298,9 +301,13 @@ func (s *search) add(b block, content []byte) *node {
 	}
 	n := &node{block: b, address: b.Start}
 	if s.heap.structures != nil {
-		if object, t := s.heap.objectIn(b, content); t != nil {
+		object, t := s.heap.objectIn(b, content)
+		switch {
+		case t != nil:
 			n.address, n.typ = object, t
 			n.refcnt = s.heap.refcntOf(word(content, object-b.Start))
+		case s.heap.isDeadObject(b, content):
+			return nil
 		}
 	}
 	s.nodes[b.Start] = n

@@ -399,6 +399,23 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	return t.members
 }
 
+// isDeadObject reports whether a block has an object that nobody refers to, and that CPython keeps for the next
+// one of its type: a frame of its code object, or an entry of a free list.
+func (h *Heap) isDeadObject(b block, content []byte) bool {
+	for _, head := range h.heads {
+		if head+objectHead > uint64(len(content)) || head+objectHead > b.Len() {
+			return false
+		}
+		if word(content, head+objectRefcnt) == 0 {
+			t := h.typeOf(word(content, head+objectType))
+			if t != nil && t.head == head && head+t.basicsize <= b.Len()+wordSize {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // isRefcnt reports whether the first word of an object may be a reference count. From 3.12 on immortal
 // objects have one of 2^30 and more, and in 3.14 the highest 16 bits are flags.
 func (h *Heap) isRefcnt(ob uint64) bool {

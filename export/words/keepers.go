@@ -321,14 +321,15 @@ func TypeInterval(t summary.TypeGrowth) string {
 	if t.LowPerMin == t.HighPerMin {
 		return "exact"
 	}
-	return units.Interval(units.Count(t.LowPerMin), units.Count(t.HighPerMin))
+	return units.Interval(explain.Thousands(units.Round(t.LowPerMin)),
+		explain.Thousands(units.Round(t.HighPerMin)))
 }
 
-// TypeCount is the number of objects of a type: "1022", "12.3 k ± 120".
+// TypeCount is the number of objects of a type: "1,022", "12,340 ± 120".
 func TypeCount(t summary.TypeCount) string {
-	text := units.Count(float64(t.Count))
+	text := explain.Thousands(t.Count)
 	if t.Margin > 0 {
-		text += " ± " + units.Count(float64(t.Margin))
+		text += " ± " + explain.Thousands(t.Margin)
 	}
 	return text
 }

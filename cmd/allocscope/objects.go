@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -52,8 +53,9 @@ func newObjectsCommand() *cobra.Command {
 storages of PyTorch's tensors. With --every it counts repeatedly, and prints what grows.
 With --keepers it finds the variables that keep the objects of a type.
 
-It reads the process's memory from outside, and attaches nothing: CAP_SYS_PTRACE is enough. The
-process is neither stopped nor changed.`,
+It reads the process's memory and its programs' files from outside, and attaches nothing:
+CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE and CAP_DAC_READ_SEARCH are enough. The process is
+neither stopped nor changed.`,
 		Example: `  sudo allocscope objects 4242
   sudo allocscope objects 4242 --every 30s
   sudo allocscope objects 4242 --keepers PIL.Image.Image`,
@@ -132,7 +134,7 @@ func (c *objectCounter) run(ctx context.Context) error {
 		err := c.count(ctx)
 		switch {
 		case err != nil && c.first == nil:
-			return exit.Refuse(err)
+			return c.refusal(err)
 		case err != nil && ctx.Err() == nil && !c.process.Alive():
 			slog.Info("the process has exited")
 			return nil
@@ -156,6 +158,27 @@ func (c *objectCounter) run(ctx context.Context) error {
 		case <-wait.C:
 		}
 	}
+}
+
+// refusal is why nothing can be counted. An interpreter is found by the files that the process has mapped:
+// where these cannot be opened, that is the reason.
+func (c *objectCounter) refusal(err error) error {
+	var known *exit.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	if maps, mapsErr := c.process.Maps(); mapsErr == nil && errors.Is(err, objects.ErrNoPython) {
+		i := slices.IndexFunc(maps, func(m process.Mapping) bool { return m.Execute && m.IsFile() })
+		if i >= 0 {
+			f, openErr := c.process.OpenMapped(maps[i])
+			if openErr != nil {
+				err = openErr
+			} else {
+				_ = f.Close()
+			}
+		}
+	}
+	return exit.Refuse(fmt.Errorf("count objects of PID %d: %w", c.process.PID, err))
 }
 
 // count takes a census, and prints it.

@@ -159,6 +159,10 @@ func (m *memory) leaveOutBulk() error {
 		return nil
 	}
 	for _, s := range m.spans {
+		// A window of a heap may have a table between large chunks.
+		if r, ok := m.regionAt(s.Start); ok && r.kind == regionHeap {
+			continue
+		}
 		for at := s.Start; at < s.End; {
 			end := min(s.End, at&^(windowBytes-1)+windowBytes)
 			if w := (pages.Span{Start: at, End: end}); w.Len() >= windowBytes/2 {

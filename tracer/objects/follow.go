@@ -28,7 +28,8 @@ const (
 // noteChain notes a way that seems to follow a linked list: to go back a node a level would take too long.
 func (s *search) noteChain(w *way) {
 	for period := 1; period <= maxPeriod; period++ {
-		if !isPeriodic(w, period) {
+		isOfDict := w.node.typ != nil && w.node.typ.kind == kindDict // its object is the node
+		if isOfDict || !isPeriodic(w, period) {
 			continue
 		}
 		var hops []uint64

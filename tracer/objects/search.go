@@ -72,7 +72,7 @@ type search struct {
 	late    bool // the limit is used up
 
 	chains map[string]*linkPattern // linked lists that ways follow
-	heads  map[*node]*node         // of the lists, by the nodes from which the ways go on
+	heads  map[*node]*way          // of the lists, by the nodes from which the ways go on
 }
 
 // errLate ends a pass when the time is used up.

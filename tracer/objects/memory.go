@@ -23,6 +23,8 @@ const (
 	maxPoolSize = 16 << 10
 	// windowBytes is the unit in which memory is bulk or not. It is a multiple of every pool.
 	windowBytes = 256 << 10
+	// minBulk is the size of the smallest part of a window that is looked at.
+	minBulk = 32 << 10
 	// minPointers is the number of words of one page that lead to objects, from which on memory
 	// is no bulk. Random words hit some GiB of 2^64 never; tables and objects have dozens.
 	minPointers = 2
@@ -162,7 +164,7 @@ func (m *memory) leaveOutBulk() error {
 	for _, s := range m.spans {
 		for at := s.Start; at < s.End; {
 			end := min(s.End, at&^(windowBytes-1)+windowBytes)
-			if w := (pages.Span{Start: at, End: end}); w.Len() >= windowBytes/2 {
+			if w := (pages.Span{Start: at, End: end}); w.Len() >= minBulk {
 				windows = append(windows, w)
 				for i := range uint64(probedPages) {
 					probes = append(probes, (at+w.Len()*(2*i+1)/(2*probedPages))&^(page-1))

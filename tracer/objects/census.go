@@ -120,6 +120,7 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 	for _, s := range h.heaps.Mapped {
 		c.chunkAlone(block{pages.Span{Start: s.Start + chunkHeader, End: s.End}, blockMmapped})
 	}
+	c.others()
 	c.fill()
 	c.result.Took, c.result.ReadBytes = took, int64(h.memory.read)
 	return c.result, nil
@@ -204,6 +205,22 @@ const headBytes = 128
 
 // maxPooled is the most that pymalloc hands out from its pools: SMALL_REQUEST_THRESHOLD.
 const maxPooled = 512
+
+// others counts the objects in blocks of jemalloc or mimalloc.
+func (c *counter) others() {
+	m := c.heap.memory
+	if m.others == nil {
+		return
+	}
+	for _, r := range m.regions {
+		if r.kind != regionAnonymous {
+			continue
+		}
+		for b, ok := m.others.Next(r.Start, r.End); ok; b, ok = m.others.Next(b.End, r.End) {
+			c.chunkAlone(block{b, blockOther})
+		}
+	}
+}
 
 // chunkAlone counts the object of a chunk that no piece has.
 func (c *counter) chunkAlone(b block) {
@@ -326,7 +343,7 @@ func (c *counter) fill() {
 
 // missing names the objects that a census does not see; empty: none.
 func (h *Heap) missing() string {
-	if len(h.heaps.Spans) == 0 {
+	if len(h.heaps.Spans) == 0 && h.memory.others == nil {
 		return "objects above 512 bytes: malloc is not glibc's, or its heap cannot be read"
 	}
 	return ""

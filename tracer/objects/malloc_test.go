@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"fmt"
+	"math"
 	"os/exec"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ class Huge(bytes): pass
 for_threshold = bytes(5000000)
 del for_threshold
 small = [Small() for i in range(3000)]
-middle = [Middle(1000 + i) for i in range(3000)]
+middle = [Middle(1000 + i % 500) for i in range(20000)]
 large = [Large(600000) for i in range(100)]
 huge = [Huge(6000000) for i in range(20)]
 print("ready", flush=True)
@@ -57,6 +58,22 @@ func TestMallocs(t *testing.T) {
 	}
 }
 
+// mustSample counts the objects in half of the memory: those that are large all the same. The others
+// are in dozens of windows, and the interval of 95% is made four times as wide: this has to hold always.
+func mustSample(t *testing.T, h *Heap) {
+	t.Helper()
+	counted, err := h.Census(context.Background(), CensusOptions{Share: 0.5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{"__main__.Middle": 20000, "__main__.Large": 100, "__main__.Huge": 20}
+	for _, one := range counted.Types {
+		if w, ok := want[one.Type]; ok && math.Abs(one.Count-w) > 4*one.Margin+0.5 {
+			t.Errorf("%+v, want %.0f", one, w)
+		}
+	}
+}
+
 func mustCountSizes(t *testing.T, h *Heap) {
 	t.Helper()
 	counted, err := h.Census(context.Background(), CensusOptions{Samples: 4})
@@ -71,11 +88,13 @@ func mustCountSizes(t *testing.T, h *Heap) {
 		counts[one.Type] = one.Count
 	}
 
+	mustSample(t, h)
+
 	var suspects []Suspect
 	names := []string{"small", "middle", "large", "huge"}
 	for i, class := range []string{"Small", "Middle", "Large", "Huge"} {
 		class = "__main__." + class
-		if want := []float64{3000, 3000, 100, 20}[i]; counts[class] != want {
+		if want := []float64{3000, 20000, 100, 20}[i]; counts[class] != want {
 			t.Errorf("%.0f objects of %s, want %.0f", counts[class], class, want)
 		}
 		suspects = append(suspects, Suspect{Type: class, Objects: counted.Samples[class]})

@@ -109,7 +109,7 @@ func (p *piece) poolAt(address, size uint64) (found *pool, torn bool) {
 	found, torn = parsePool(content, start)
 	if torn { // once more
 		again := make([]byte, size)
-		if present, err := p.memory.process.PeekPages(start, again); err == nil && present[0] {
+		if present, err := p.memory.reader.PeekPages(start, again); err == nil && present[0] {
 			copy(content, again)
 			found, torn = parsePool(content, start)
 		}
@@ -159,7 +159,6 @@ type chunkChain struct {
 	heap   pages.Span
 	at     uint64 // the chunk that the next piece begins in or with
 	isLost bool   // the chunks do not fit: they were changing, or it is no heap
-	last   uint64 // the last chunk that a piece got
 	alone  int    // headers that were read for themselves
 	// The last of them, and where it is.
 	aloneHeader []byte
@@ -171,33 +170,16 @@ const (
 	resyncHops = 4       // chunks in a row that fit
 )
 
-// through follows the chunks through a piece. It sets those of the piece, the first of which may begin
-// before it, and the last end behind it; and those that lie in what was not read before the piece.
-func (c *chunkChain) through(p *piece) {
+// through returns the chunks of a piece; the first may begin before it, and the last end behind it.
+func (c *chunkChain) through(p *piece) (chunks []chunk) {
 	for !c.isLost && c.at < p.start {
 		size, ok := c.size(p, c.at)
-		next := c.at + size
-		if !ok || next > p.start || next >= c.heap.End {
+		if !ok || c.at+size > p.start || c.at+size >= c.heap.End {
 			break
 		}
-		if c.at > c.last {
-			p.skipped = append(p.skipped, chunk{c.at, size, c.isInUse(p, next)})
-			c.last = c.at
-		}
-		c.at = next
+		c.at += size
 	}
-	p.chunks = c.within(p)
-	for _, k := range p.chunks {
-		if k.start > c.last && k.user().Start < p.start {
-			p.skipped = append(p.skipped, k)
-		}
-		c.last = max(c.last, k.start)
-	}
-}
-
-// within returns the chunks of a piece.
-func (c *chunkChain) within(p *piece) (chunks []chunk) {
-	for c.at < p.end() {
+	for c.at < p.end() && c.at+chunkHeader < c.heap.End {
 		if c.isLost && !c.resync(p) {
 			return chunks
 		}
@@ -248,7 +230,7 @@ func (c *chunkChain) header(p *piece, address uint64) []byte {
 	if c.alone++; c.alone > maxAlone {
 		return nil
 	}
-	contents, err := c.memory.process.Peek([]uint64{address}, chunkHeader)
+	contents, err := c.memory.reader.Peek([]uint64{address}, chunkHeader)
 	if err != nil {
 		return nil
 	}
@@ -338,7 +320,7 @@ func (m *memory) mmappedAt(address uint64) (block, bool) {
 		for ; len(addresses) < headersAtOnce && first-back*page >= r.Start && back*page <= first; back++ {
 			addresses = append(addresses, first-back*page)
 		}
-		headers, err := m.process.Peek(addresses, chunkHeader)
+		headers, err := m.reader.Peek(addresses, chunkHeader)
 		if err != nil {
 			return block{}, false
 		}

@@ -136,7 +136,7 @@ func (s *search) stillHas(w *way) bool {
 const maxTable = 64 << 20
 
 func (s *search) isUnchanged(e edge) bool {
-	now, err := s.heap.process.Peek([]uint64{e.at}, wordSize)
+	now, err := s.heap.memory.reader.Peek([]uint64{e.at}, wordSize)
 	return err == nil && now[0] != nil && word(now[0], 0) == e.value
 }
 

@@ -357,6 +357,11 @@ func (h *Heap) refcntOf(ob uint64) uint64 {
 func (s *search) nodeAt(address uint64) *node {
 	h := s.heap
 	r, ok := h.memory.regionAt(address)
+	for _, heap := range h.heaps.Spans { // large chunks are in no region
+		if address >= heap.Start && address < heap.End {
+			r, ok = region{heap, regionHeap}, true
+		}
+	}
 	if !ok {
 		return nil
 	}
@@ -420,7 +425,7 @@ func (h *Heap) anonymousAt(address uint64, r region) (block, bool) {
 		start := address &^ (size - 1)
 		if start >= r.Start && start+size <= r.End {
 			content := make([]byte, size)
-			present, err := h.process.PeekPages(start, content)
+			present, err := h.memory.reader.PeekPages(start, content)
 			if err == nil && present[0] {
 				if p, torn := parsePool(content, start); p != nil {
 					return p.find(address)

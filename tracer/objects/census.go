@@ -252,7 +252,7 @@ func (c *counter) countBlocks(ctx context.Context, blocks []block) error {
 	for i, b := range blocks {
 		addresses[i] = b.Start
 	}
-	contents, err := c.heap.process.Peek(addresses, chunkContents)
+	contents, err := c.heap.memory.reader.Peek(addresses, chunkContents)
 	if err != nil {
 		return err
 	}

@@ -12,9 +12,9 @@ import (
 // Blocks finds the blocks of jemalloc or mimalloc that addresses are in. For glibc's there is Heaps.
 // It is not safe for concurrent use.
 type Blocks interface {
-	// At returns the block that the program has at an address. isLive is false if there is none, or if
-	// that cannot be told: the block is free, or of another allocator, or was changing. The answer is of
-	// the moment when the address, or one near it, was first asked for.
+	// At returns the block that the program has at an address. isLive is false if the block is free, is
+	// of another allocator, or was changing. The answer is of the moment when the address, or one near it,
+	// was first asked for.
 	At(address uint64) (block pages.Span, isLive bool)
 	// Next returns the first live block that begins at an address or behind it, and before another one.
 	// ok is false if there is none.

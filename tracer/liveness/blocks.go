@@ -9,23 +9,23 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// Blocks finds the blocks of jemalloc or mimalloc that addresses are in. For glibc's there is Heaps.
-// It is not safe for concurrent use.
+// Blocks finds the blocks of jemalloc or mimalloc that addresses are in. For glibc's there is
+// Heaps. It is not safe for concurrent use.
 type Blocks interface {
-	// At returns the block that the program has at an address. isLive is false if the block is free, is
-	// of another allocator, or was changing. The answer is of the moment when the address, or one near it,
-	// was first asked for.
+	// At returns the block that the program has at an address. isLive is false if the block is
+	// free, is of another allocator, or was changing. The answer is of the moment when the
+	// address, or one near it, was first asked for.
 	At(address uint64) (block pages.Span, isLive bool)
-	// Next returns the first live block that begins at an address or behind it, and before another one.
-	// ok is false if there is none.
+	// Next returns the first live block that begins at an address or behind it, and before
+	// another one. ok is false if there is none.
 	Next(address, before uint64) (block pages.Span, ok bool)
 }
 
 // ErrNoBlocks means that the blocks of a malloc cannot be found by address.
 var ErrNoBlocks = errors.New("malloc is neither jemalloc nor mimalloc")
 
-// Blocks reads the free lists of the allocator, for the blocks of now. The error wraps ErrNoBlocks, or
-// is that of memory.
+// Blocks reads the free lists of the allocator, for the blocks of now. The error wraps
+// ErrNoBlocks, or is that of memory.
 func (a ProcessAllocator) Blocks(p *process.Process, maps []process.Mapping) (Blocks, error) {
 	memory, err := newPrivateMemory(p, maps)
 	if err != nil {
@@ -71,7 +71,8 @@ func (j *jemalloc) blocks(memory Memory) (Blocks, error) {
 	}, nil
 }
 
-// At implements Blocks. The tree has the first and the last page of an extent, and all those of a slab.
+// At implements Blocks. The tree has the first and the last page of an extent, and all those of a
+// slab.
 func (b *jeBlocks) At(address uint64) (block pages.Span, isLive bool) {
 	if b.last.Start <= address && address < b.last.End {
 		return b.last, true
@@ -179,7 +180,8 @@ func (b *jeBlocks) extent(element jeElement) jeExtent {
 	return extent
 }
 
-// blockAt returns the block of an extent at an address, and whether it is in use or in a thread cache.
+// blockAt returns the block of an extent at an address, and whether it is in use or in a thread
+// cache.
 func (e jeExtent) blockAt(address uint64) (block pages.Span, isUsed bool) {
 	if e.state != 0 || e.szind >= uint64(len(jeSizes)) || address < e.address {
 		return pages.Span{}, false
@@ -303,7 +305,8 @@ func (p *miBlockPage) blockAt(address uint64) (block pages.Span, isLive bool) {
 	index := (address - p.first) / p.blockSize
 	start := p.first + index*p.blockSize
 	block = pages.Span{Start: start, End: start + p.blockSize}
-	isFree := index >= p.capacity || block.End > p.End || isIn(p.blocks, start) || isIn(p.delayed, start)
+	isFree := index >= p.capacity || block.End > p.End ||
+		isIn(p.blocks, start) || isIn(p.delayed, start)
 	return block, !isFree
 }
 
@@ -387,8 +390,8 @@ func (p *miBlockPage) beginsAt(first uint64) bool {
 	})
 }
 
-// learnOffset finds the one of the offsets with which the free blocks of pages agree. The error wraps
-// ErrNoBlocks if none does.
+// learnOffset finds the one of the offsets with which the free blocks of pages agree. The error
+// wraps ErrNoBlocks if none does.
 func (b *miBlocks) learnOffset(maps []process.Mapping) error {
 	compared, tried, segments := 0, 0, 0
 	for _, s := range heapSpans(maps) {
@@ -415,8 +418,8 @@ func (b *miBlocks) learnOffset(maps []process.Mapping) error {
 	return nil
 }
 
-// learnFrom leaves the offsets with which the free blocks of a page agree, and returns whether it has any
-// such blocks.
+// learnFrom leaves the offsets with which the free blocks of a page agree, and returns whether it
+// has any such blocks.
 func (b *miBlocks) learnFrom(address uint64) (isCompared bool, err error) {
 	found, err := readPages(b.memory, []uint64{address})
 	if err != nil {

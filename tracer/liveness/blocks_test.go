@@ -62,7 +62,8 @@ func (p *program) mustFindBlocks(percent int) {
 			end := min(s.End, at+300_000)
 			for block, ok := blocks.Next(at, end); ok; block, ok = blocks.Next(block.Start+1, end) {
 				same, isLive := blocks.At(block.Start)
-				if all[block.Start] || block.Start < at || block.Start >= end || !isLive || same != block {
+				isInside := block.Start >= at && block.Start < end
+				if all[block.Start] || !isInside || !isLive || same != block {
 					p.t.Fatalf("%#x is in %#x, %t: in piece %#x", block, same, isLive, at)
 				}
 				all[block.Start] = true
@@ -85,7 +86,8 @@ func (p *program) mustFindBlocks(percent int) {
 			shown++ // free, or in a block that is larger now
 		}
 	}
-	p.t.Logf("%d live blocks of %d, %d missed; %d freed, %d shown", len(live), len(all), missed, freed, shown)
+	p.t.Logf("%d live blocks of %d, %d missed; %d freed, %d shown",
+		len(live), len(all), missed, freed, shown)
 	if len(live) < minLive/2 || missed > len(live)/50 || freed < minFreed/10 ||
 		shown < freed*percent/100 {
 		p.t.Error("too few are found")

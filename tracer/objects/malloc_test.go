@@ -2,7 +2,6 @@ package objects
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"os/exec"
 	"testing"
@@ -13,8 +12,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// Objects of all sizes: in pools, in heaps and with mappings of their own. The first large object that is
-// freed sets the size from which on glibc makes mappings.
+// Objects of all sizes: in pools, in heaps and with mappings of their own. The first large object
+// that is freed sets the size from which on glibc makes mappings.
 const sizesScript = `
 class Small: __slots__ = "payload"
 class Middle(bytes): pass
@@ -33,7 +32,9 @@ input()
 // All mallocs have the same objects, in blocks of their own.
 func TestMallocs(t *testing.T) {
 	for name, variable := range map[string]string{
-		"glibc": "", "jemalloc": "LD_PRELOAD=libjemalloc.so.2", "mimalloc": "LD_PRELOAD=libmimalloc.so.2",
+		"glibc":               "",
+		"jemalloc":            "LD_PRELOAD=libjemalloc.so.2",
+		"mimalloc":            "LD_PRELOAD=libmimalloc.so.2",
 		"PYTHONMALLOC=malloc": "PYTHONMALLOC=malloc",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -58,8 +59,9 @@ func TestMallocs(t *testing.T) {
 	}
 }
 
-// mustSample counts the objects in half of the memory: those that are large all the same. The others
-// are in dozens of windows, and the interval of 95% is made four times as wide: this has to hold always.
+// mustSample counts the objects in half of the memory: those that are large all the same. The
+// others are in dozens of windows, and the interval of 95% is made four times as wide: this has
+// to hold always.
 func mustSample(t *testing.T, h *Heap) {
 	t.Helper()
 	counted, err := h.Census(context.Background(), CensusOptions{Share: 0.5})
@@ -104,8 +106,10 @@ func mustCountSizes(t *testing.T, h *Heap) {
 		t.Fatal(err)
 	}
 	for i, s := range found {
-		if len(s.Paths) != 1 || s.Paths[0].Root.Kind != keeper.RootGlobal || s.Paths[0].Root.Name != names[i] {
-			t.Errorf("%s is kept by %s", s.Type, fmt.Sprintf("%+v", s))
+		isNamed := len(s.Paths) == 1 && s.Paths[0].Root.Kind == keeper.RootGlobal &&
+			s.Paths[0].Root.Name == names[i]
+		if !isNamed {
+			t.Errorf("%+v", s)
 		}
 	}
 }

@@ -128,7 +128,8 @@ func runObjects(ctx context.Context, out io.Writer, pid int, flags objectsFlags)
 	return c.run(ctx)
 }
 
-// run counts until it is done. The end of ctx is the end after the first census, and an error before.
+// run counts until it is done. The end of ctx is the end after the first census, and an error
+// before.
 func (c *objectCounter) run(ctx context.Context) error {
 	for {
 		err := c.count(ctx)
@@ -160,8 +161,8 @@ func (c *objectCounter) run(ctx context.Context) error {
 	}
 }
 
-// refusal is why nothing can be counted. An interpreter is found by the files that the process has mapped:
-// where these cannot be opened, that is the reason.
+// refusal is why nothing can be counted. An interpreter is found by the files that the process has
+// mapped: where these cannot be opened, that is the reason.
 func (c *objectCounter) refusal(err error) error {
 	var known *exit.Error
 	if errors.As(err, &known) {

@@ -234,8 +234,8 @@ type Resident struct {
 	Scanned float64 `json:"scanned_share"`
 }
 
-// A Diagnosis is a part of the growth of RSS with its cause. The parts of a process sum to the growth
-// of its RSS between the baseline and the end.
+// A Diagnosis is a part of the growth of RSS with its cause. The parts of a process sum to the
+// growth of its RSS between the baseline and the end.
 type Diagnosis struct {
 	// Process is the PID; 0: the process tree, where shared memory counts once.
 	Process int `json:"pid"`

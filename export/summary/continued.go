@@ -3,8 +3,8 @@ package summary
 // A Target identifies a process on this machine, and the clock of its trace.
 type Target struct {
 	PID int `json:"pid"`
-	// StartTicks is when the process started, since the machine's boot, in ticks of 10 ms: starttime
-	// of proc_pid_stat(5). With PID and BootID no other process has it.
+	// StartTicks is when the process started, since the machine's boot, in ticks of 10 ms:
+	// starttime of proc_pid_stat(5). With PID and BootID no other process has it.
 	StartTicks int64 `json:"start_ticks"`
 	// BootID is that of /proc/sys/kernel/random/boot_id.
 	BootID string `json:"boot_id"`

@@ -23,7 +23,8 @@ func onGPU(function string, kind growth.Kind, gpu string, bytes int64) growth.Ho
 	}
 }
 
-// gpuSnapshot is a snapshot in which the driver counts 10,000 bytes: a leak in blocks, a cache, NCCL, and a rest.
+// gpuSnapshot is a snapshot in which the driver counts 10,000 bytes: a leak in blocks, a cache,
+// NCCL, and a rest.
 func gpuSnapshot(at time.Duration, leak int64) *growth.Snapshot {
 	s := &growth.Snapshot{
 		Elapsed: at, Alive: []int{4242},

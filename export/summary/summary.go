@@ -35,7 +35,8 @@ type Summary struct {
 	CommandLine []string `json:"command_line"`
 	// Started is when the trace began, in the form of RFC 3339. All other times count from it.
 	Started time.Time `json:"started"`
-	// DurationS is the length of the trace in seconds, that of the traces that it continues included.
+	// DurationS is the length of the trace in seconds, that of the traces that it continues
+	// included.
 	DurationS float64 `json:"duration_s"`
 	// Ended is why the trace ended, one of the constants Ended….
 	Ended string `json:"ended"`
@@ -250,8 +251,8 @@ type Accumulation struct {
 	Share float64 `json:"share"`
 	// Trend is one of growth.Trend…; absent if it was not judged.
 	Trend growth.Trend `json:"trend,omitempty"`
-	// UndecidedReason is why Trend is undecided, one of growth.Undecided…. LongerS is about how many
-	// seconds more would decide it; absent where more time does not help. Untrackable is why
+	// UndecidedReason is why Trend is undecided, one of growth.Undecided…. LongerS is about how
+	// many seconds more would decide it; absent where more time does not help. Untrackable is why
 	// objects cannot be tracked, where that is the reason.
 	UndecidedReason growth.UndecidedReason `json:"undecided_reason,omitempty"`
 	LongerS         *float64               `json:"longer_s,omitempty"`

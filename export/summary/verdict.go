@@ -84,7 +84,8 @@ type OtherGrowth struct {
 // VerdictSchema is the version of the form of a RecordedVerdict, as Schema is that of a Summary.
 const VerdictSchema = "allocscope-verdict/1"
 
-// A RecordedVerdict is the content of `allocscope verdict --json`: the judgement of a recorded series.
+// A RecordedVerdict is the content of `allocscope verdict --json`: the judgement of a recorded
+// series.
 type RecordedVerdict struct {
 	// Schema is the version of this form.
 	Schema string `json:"schema"`

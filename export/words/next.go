@@ -157,8 +157,8 @@ func (p Place) trace(pid int, flags string) string {
 	return fmt.Sprintf("%strace %d %s", p.sudo(), pid, flags)
 }
 
-// longer is the command that traces for as long as the verdict needs: a trace that goes on from this
-// one, or one of the next run where the process has ended.
+// longer is the command that traces for as long as the verdict needs: a trace that goes on from
+// this one, or one of the next run where the process has ended.
 func (p Place) longer(s *summary.Summary, v summary.Verdict) string {
 	const shortest = 5 * 60
 	seconds := float64(shortest)

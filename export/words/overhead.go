@@ -60,8 +60,8 @@ func ownCPU(s *summary.Summary) string {
 	return text
 }
 
-// OverheadShort is the overhead in a few words: "slows the job by 1.9%, heap sampled in bursts". It is
-// empty where the overhead was not measured and the heap is probed all the time.
+// OverheadShort is the overhead in a few words: "slows the job by 1.9%, heap sampled in bursts". It
+// is empty where the overhead was not measured and the heap is probed all the time.
 func OverheadShort(o *summary.Overhead) string {
 	if o == nil {
 		return ""

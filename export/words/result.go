@@ -66,7 +66,8 @@ type Place struct {
 	Sudo bool
 }
 
-// ResultOf returns the result of a trace. GPU memory takes the place of the RSS where it alone grows.
+// ResultOf returns the result of a trace. GPU memory takes the place of the RSS where it alone
+// grows.
 func ResultOf(s *summary.Summary, place Place) Result {
 	if g := gpuInCharge(s); g != nil {
 		return gpuResultOf(s, g, place)
@@ -276,7 +277,8 @@ func rssText(s *summary.Summary) string {
 	return "RSS " + start + " -> " + end
 }
 
-// minSpikeShare is the height of spikes, as a share of the level, that is worth a word beside growth.
+// minSpikeShare is the height of spikes, as a share of the level, that is worth a word beside
+// growth.
 const minSpikeShare = 0.1
 
 // spikesOf are the spikes, and the size that they reach.
@@ -320,8 +322,8 @@ func limitText(s *summary.Summary) string {
 	return text + inParentheses(joined(about...))
 }
 
-// clockAt is the time of day so many seconds after the end of the trace; empty where that is no time
-// of this day or the next one.
+// clockAt is the time of day so many seconds after the end of the trace; empty where that is no
+// time of this day or the next one.
 func clockAt(s *summary.Summary, seconds float64) string {
 	if seconds <= 0 || !(seconds < 24*60*60) || s.Started.IsZero() || !(s.DurationS < maxClock) {
 		return ""

@@ -76,9 +76,9 @@ var growthWords = map[verdict.Class]string{
 // maxSuspectCallers is the number of callers that a suspect is shown with.
 const maxSuspectCallers = 2
 
-// Suspect is the lowest common function of stacks with its lines and its nearest callers. Where that
-// is the user's code, it is followed by the library's function that it calls: "load (train.py:47) <
-// main (train.py:60), calls Image.resize".
+// Suspect is the lowest common function of stacks with its lines and its nearest callers. Where
+// that is the user's code, it is followed by the library's function that it calls: "load
+// (train.py:47) < main (train.py:60), calls Image.resize".
 func Suspect(c summary.Suspect) string {
 	text := suspectFrame(c) + callersText(c.Callers[:min(maxSuspectCallers, len(c.Callers))])
 

@@ -147,8 +147,8 @@ func TreeChange(c growth.TreeChange) string {
 	return string(c.Event)
 }
 
-// Selection is why processes are traced, or are not yet: "PID 7 is a launcher (bash -c ...). Tracing
-// its child 8 (python3 train.py, 52.0 MiB)." It is empty where that needs no reason.
+// Selection is why processes are traced, or are not yet: "PID 7 is a launcher (bash -c ...).
+// Tracing its child 8 (python3 train.py, 52.0 MiB)." It is empty where that needs no reason.
 func Selection(s growth.Selection) string {
 	switch s.Reason {
 	case growth.SelectionTraced:

@@ -1,6 +1,6 @@
 // Package words turns what a trace has found into sentences for people: the result in fifteen
-// lines, breakdowns, overhead, and stacks in one line. The summary, the report, the terminal and the
-// comparison all take their words from here; numbers are written by package units.
+// lines, breakdowns, overhead, and stacks in one line. The summary, the report, the terminal and
+// the comparison all take their words from here; numbers are written by package units.
 package words
 
 import (

@@ -43,8 +43,8 @@ var causeTexts = map[diagnosis.Cause]string{
 	diagnosis.Pinned:        "host memory that is pinned for copies to a GPU",
 }
 
-// mainCause is the cause of most of the growth of the main process; nil: there is none. Pages of files
-// are no cause of growth that lasts: then it is that of most of the rest.
+// mainCause is the cause of most of the growth of the main process; nil: there is none. Pages of
+// files are no cause of growth that lasts: then it is that of most of the rest.
 func mainCause(s *summary.Summary) *summary.Diagnosis {
 	rest := 1.0
 	for _, d := range s.Diagnoses {
@@ -318,8 +318,8 @@ func siteText(c summary.Suspect, frame string) string {
 	return place + "  " + functionText(m[1])
 }
 
-// functionText is a function as its user calls it. A comprehension or a lambda belongs to the function
-// around it.
+// functionText is a function as its user calls it. A comprehension or a lambda belongs to the
+// function around it.
 func functionText(name string) string {
 	if strings.HasPrefix(name, "<module") {
 		return "at module level"

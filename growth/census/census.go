@@ -1,5 +1,5 @@
-// Package census is the domain of what objects a Python process has: their number and bytes by type, the
-// storages of its tensors, and how both grow. It does no I/O.
+// Package census is the domain of what objects a Python process has: their number and bytes by
+// type, the storages of its tensors, and how both grow. It does no I/O.
 package census
 
 import "time"
@@ -12,15 +12,16 @@ type Result struct {
 	// Python is the version of the interpreter, such as "3.11".
 	Python string
 
-	// Share is the part of the small-object memory that was read; 1: all of it, the counts are exact but
-	// for what changed meanwhile.
+	// Share is the part of the small-object memory that was read; 1: all of it, the counts are
+	// exact but for what changed meanwhile.
 	Share float64
 	// Types are the objects by type, those with the most bytes first.
 	Types []TypeCount
-	// Blocks is the number of live blocks of pymalloc; Untyped is the part of them without an object:
-	// tables of containers and buffers. Bytes of these are UntypedBytes.
+	// Blocks is the number of live blocks of pymalloc; Untyped is the part of them without an
+	// object: tables of containers and buffers. Bytes of these are UntypedBytes.
 	Blocks, Untyped, UntypedBytes float64
-	// Inconsistent is the number of pools that changed while they were read, twice, and are left out.
+	// Inconsistent is the number of pools that changed while they were read, twice, and are left
+	// out.
 	Inconsistent int
 	// Missing names a part of the objects that is not counted: "objects above 512 bytes (malloc is
 	// jemalloc's)". Empty: nothing is missing.
@@ -38,7 +39,8 @@ type TypeCount struct {
 	// Type is the name of the type with its module: "PIL.Image.Image", "list".
 	Type string
 	// Count and Bytes of the objects; Bytes are those of their blocks, GC headers included, and of
-	// the tables that they own (the items of a list, the table of a dict, the value arrays of an instance).
+	// the tables that they own (the items of a list, the table of a dict, the value arrays of an
+	// instance).
 	Count, Bytes float64
 	// Margin is half the width of the 95% confidence interval of Count; 0: exact.
 	Margin float64
@@ -46,13 +48,13 @@ type TypeCount struct {
 
 // Tensors are the tensors of PyTorch that Python objects refer to.
 type Tensors struct {
-	// Unknown says why they are not known: "PyTorch is not loaded", "PyTorch of a layout that is not
-	// known". Empty: they are.
+	// Unknown says why they are not known: "PyTorch is not loaded", "PyTorch of a layout that is
+	// not known". Empty: they are.
 	Unknown string
 	// Groups are the distinct storages by dtype, shape and device, the most bytes first.
 	Groups []TensorGroup
-	// InCPPOnly are bytes of CPU storages that no Python object refers to, such as what autograd has
-	// saved: an estimate from the sampled allocations. -1: not known.
+	// InCPPOnly are bytes of CPU storages that no Python object refers to, such as what autograd
+	// has saved: an estimate from the sampled allocations. -1: not known.
 	InCPPOnly int64
 }
 
@@ -61,8 +63,8 @@ type TensorGroup struct {
 	DType  string  // "float32"
 	Shape  []int64 // of the largest tensor on each storage
 	Device string  // "cpu", "cuda:0"
-	// Storages is the number of distinct storages, and Bytes their size. Tensors is the number of Python
-	// objects that refer to them: above Storages where some are views.
+	// Storages is the number of distinct storages, and Bytes their size. Tensors is the number of
+	// Python objects that refer to them: above Storages where some are views.
 	Storages, Tensors int
 	Bytes             int64
 	// WithGradFn is the number of Tensors that keep the autograd graph that computed them.

@@ -2,9 +2,9 @@ package keeper
 
 import "time"
 
-// AddGrowth sets PerMinute of the containers that an earlier search of the same process had on its way,
-// too. The same root and the same links up to a container lead to the same one, unless the samples were
-// in different entries of a container before it.
+// AddGrowth sets PerMinute of the containers that an earlier search of the same process had on its
+// way, too. The same root and the same links up to a container lead to the same one, unless the
+// samples were in different entries of a container before it.
 func AddGrowth(before, after []Search) {
 	for i := range after {
 		for j := range after[i].Paths {
@@ -15,7 +15,8 @@ func AddGrowth(before, after []Search) {
 					break
 				}
 				entries, at, ok := find(before, after[i].PID, path, n)
-				if minutes := (after[i].Elapsed - at).Minutes(); ok && link.Entries >= 0 && minutes > 0 {
+				if minutes := (after[i].Elapsed - at).Minutes(); ok && link.Entries >= 0 &&
+					minutes > 0 {
 					link.PerMinute = max(0, float64(link.Entries-entries)/minutes)
 				}
 			}
@@ -32,7 +33,8 @@ func find(before []Search, pid int, path *Path, n int) (entries int64, at time.D
 		}
 		for j := range before[i].Paths {
 			p := &before[i].Paths[j]
-			if p.Root.is(path.Root) && beginsWith(p.Links, path.Links[:n+1]) && p.Links[n].Entries >= 0 {
+			if p.Root.is(path.Root) && beginsWith(p.Links, path.Links[:n+1]) &&
+				p.Links[n].Entries >= 0 {
 				return p.Links[n].Entries, before[i].Elapsed, true
 			}
 		}

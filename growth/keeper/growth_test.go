@@ -71,7 +71,11 @@ func TestAddGrowth(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := []Search{
-				{PID: 2, Elapsed: time.Minute, Paths: []Path{{Root: c.after.Root, Links: []Link{dict(1 << 40)}}}},
+				{
+					PID:     2,
+					Elapsed: time.Minute,
+					Paths:   []Path{{Root: c.after.Root, Links: []Link{dict(1 << 40)}}},
+				},
 				{PID: 1, Elapsed: time.Minute, Paths: []Path{c.before}},
 			}
 			after := []Search{{PID: 1, Elapsed: 3 * time.Minute, Paths: []Path{c.after}}}

@@ -1,5 +1,5 @@
-// Package keeper is the domain of who keeps memory: the path from a variable to the objects that it keeps.
-// It does no I/O.
+// Package keeper is the domain of who keeps memory: the path from a variable to the objects that it
+// keeps. It does no I/O.
 package keeper
 
 import "time"
@@ -11,7 +11,8 @@ type Search struct {
 	Stack uint64
 	// Type of the objects; empty: memory without one.
 	Type string
-	// Samples is the number of objects that were looked for; those that were freed meanwhile do not count.
+	// Samples is the number of objects that were looked for; those that were freed meanwhile do not
+	// count.
 	Samples int
 	// Paths found, the one that explains most samples first.
 	Paths []Path
@@ -19,8 +20,8 @@ type Search struct {
 	Reason Reason
 	// Garbage is the number of samples that nothing outside of a cycle of objects refers to.
 	Garbage int
-	// Collections is how often the oldest generation of the garbage collector has run since the start of
-	// the trace; -1: not known.
+	// Collections is how often the oldest generation of the garbage collector has run since the
+	// start of the trace; -1: not known.
 	Collections int
 	// Elapsed since the start of the trace at which the search ended; Took is its CPU time.
 	Elapsed, Took time.Duration
@@ -76,14 +77,15 @@ func (p *Path) GrowingLink() int {
 // A Link is one step of the way: how the object before refers to this one, and what this one is.
 type Link struct {
 	How How
-	// Name is that of an attribute or variable, or the key of a dict in Python's notation. Empty: it differs
-	// between the samples, or there is none.
+	// Name is that of an attribute or variable, or the key of a dict in Python's notation. Empty:
+	// it differs between the samples, or there is none.
 	Name string
-	// Type is the name of this object's type: "dict", "PIL.Image.Image". Empty: memory without a type. TypeSize is
-	// its size in bytes then.
+	// Type is the name of this object's type: "dict", "PIL.Image.Image". Empty: memory without a
+	// type. TypeSize is its size in bytes then.
 	Type     string
 	TypeSize uint64
-	// Entries is the number of entries if this is a container (list, dict, set, deque, tuple); else -1.
+	// Entries is the number of entries if this is a container (list, dict, set, deque, tuple); else
+	// -1.
 	Entries int64
 	// PerMinute is by how many entries it grows per minute; 0: it does not, or that is not known.
 	PerMinute float64
@@ -128,8 +130,9 @@ const (
 // A Root is where a way begins: a variable with a name.
 type Root struct {
 	Kind RootKind
-	// Module is the name of the module of a global, "__main__" of the program's; of a static variable,
-	// it is the file. File is the path of the source: of a module, of the function of a local variable.
+	// Module is the name of the module of a global, "__main__" of the program's; of a static
+	// variable, it is the file. File is the path of the source: of a module, of the function of a
+	// local variable.
 	Module, File string
 	// Line is that at which a frame stands, or where the function begins; 0: unknown.
 	Line int

@@ -15,12 +15,12 @@ import (
 type Allocator interface {
 	// Check returns the state of each object, all of them allocated before the call.
 	//
-	// maps are those of the process, read after the objects were allocated. Check returns the errors
-	// of memory. It is not safe for concurrent use.
+	// maps are those of the process, read after the objects were allocated. Check returns the
+	// errors of memory. It is not safe for concurrent use.
 	Check(memory Memory, maps []process.Mapping, objects []Object) ([]State, error)
 
-	// SizeClass returns how many bytes an object of a size takes. Objects of one class can take each
-	// other's place.
+	// SizeClass returns how many bytes an object of a size takes. Objects of one class can take
+	// each other's place.
 	SizeClass(size uint64) uint64
 }
 

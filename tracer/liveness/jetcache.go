@@ -4,8 +4,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// tcache_structs.h and cache_bin.h: a thread's cache has a tcache_slow_t, which its arena lists, and
-// a tcache_t with the bins. Each has a pointer to the other.
+// tcache_structs.h and cache_bin.h: a thread's cache has a tcache_slow_t, which its arena lists,
+// and a tcache_t with the bins. Each has a pointer to the other.
 const (
 	jeSlowBytes  = 176
 	jeSlowBins   = 32  // offset of cache_bin_array_descriptor.bins

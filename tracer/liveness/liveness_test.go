@@ -37,8 +37,8 @@ type program struct {
 	allocator Allocator
 }
 
-// threads of the program. They allocate without a pause: with more of them, the check that they race
-// with takes long on a small machine, and few blocks live through it.
+// threads of the program. They allocate without a pause: with more of them, the check that they
+// race with takes long on a small machine, and few blocks live through it.
 const threads = 3
 
 func startProgram(t testing.TB, mode string) *program {

@@ -9,8 +9,8 @@ import (
 )
 
 // mimalloc is mimalloc 2.0 in a process, built without MI_SECURE. Its segments lie at multiples of
-// their size. A segment begins with a mi_segment_t, and that ends with a mi_page_t for each slice of
-// the segment. While an object is alive, three things do not change:
+// their size. A segment begins with a mi_segment_t, and that ends with a mi_page_t for each slice
+// of the segment. While an object is alive, three things do not change:
 //
 //   - the segment, whose cookie shows that it is one,
 //   - the page, and the size of its blocks,
@@ -285,8 +285,8 @@ func (p miPage) contains(block uint64) bool {
 }
 
 // delayedBlocks returns the blocks that threads have freed in full pages of others. They wait in a
-// list of the heap (thread_delayed_free), which is returned sorted. The heap's thread takes the list
-// as a whole, so that a list whose head is unchanged has been read right.
+// list of the heap (thread_delayed_free), which is returned sorted. The heap's thread takes the
+// list as a whole, so that a list whose head is unchanged has been read right.
 func delayedBlocks(memory Memory, found map[uint64]miPage) ([]uint64, error) {
 	seen := make(map[uint64]bool)
 	var heads []uint64

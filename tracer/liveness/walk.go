@@ -32,9 +32,9 @@ const (
 	maxChainRetries = 1 << 10 // of all heaps
 )
 
-// WalkHeaps reads the headers of all chunks, from the start of each heap to its end. Each size leads
-// to the next chunk, whose PREV_INUSE shows whether the one before is free. resident returns how
-// many bytes of a range are in RAM.
+// WalkHeaps reads the headers of all chunks, from the start of each heap to its end. Each size
+// leads to the next chunk, whose PREV_INUSE shows whether the one before is free. resident returns
+// how many bytes of a range are in RAM.
 //
 // The process goes on meanwhile. A chain that does not fit, because chunks were split or merged
 // between two reads, is read again from a little before. The error wraps ErrBrokenChain or
@@ -106,8 +106,9 @@ type chainState struct {
 	sum      HeapChunks
 }
 
-// walk adds the chunks of a heap to the sum. Where the chain breaks, it goes back by no piece, then by
-// one, three, seven and so on: the chunk with which a piece began may have been merged meanwhile.
+// walk adds the chunks of a heap to the sum. Where the chain breaks, it goes back by no piece, then
+// by one, three, seven and so on: the chunk with which a piece began may have been merged
+// meanwhile.
 func (w *heapWalk) walk(h heapSpan) error {
 	// The states at which pieces begin.
 	pieces := []chainState{{at: h.first, sum: HeapChunks{InUse: h.first - h.start}}}

@@ -47,9 +47,9 @@ type pool struct {
 	free             map[uint64]bool
 }
 
-// parsePool returns the pool that begins at an address; nil: there is none, or an empty one. torn is set
-// if it looks like a pool that was changing while it was read.
-func parsePool(content []byte, start uint64) (p *pool, torn bool) {
+// parsePool returns the pool that begins at an address; nil: there is none, or an empty one.
+// isChanging is set if it looks like a pool that was changing while it was read.
+func parsePool(content []byte, start uint64) (p *pool, isChanging bool) {
 	size := uint64(len(content))
 	count, szidx := half(content, poolCount), half(content, poolSzidx)
 	nextoffset, maxnext := half(content, poolNextoffset), half(content, poolMaxnext)
@@ -96,8 +96,8 @@ func (p *pool) find(address uint64) (block, bool) {
 	return block{pages.Span{Start: start, End: start + p.blockSize}, blockPool}, true
 }
 
-// poolAt returns the pool of an address; nil: there is none. torn is as parsePool returns it.
-func (p *piece) poolAt(address, size uint64) (found *pool, torn bool) {
+// poolAt returns the pool of an address; nil: there is none. isChanging is as parsePool returns it.
+func (p *piece) poolAt(address, size uint64) (found *pool, isChanging bool) {
 	start := address &^ (size - 1)
 	if known, ok := p.pools[start]; ok {
 		return known, known == nil
@@ -106,21 +106,21 @@ func (p *piece) poolAt(address, size uint64) (found *pool, torn bool) {
 	if content == nil || !p.isPresent(start) {
 		return nil, false
 	}
-	found, torn = parsePool(content, start)
-	if torn { // once more
+	found, isChanging = parsePool(content, start)
+	if isChanging { // once more
 		again := make([]byte, size)
 		if present, err := p.memory.reader.PeekPages(start, again); err == nil && present[0] {
 			copy(content, again)
-			found, torn = parsePool(content, start)
+			found, isChanging = parsePool(content, start)
 		}
 	}
-	if found != nil || torn {
+	if found != nil || isChanging {
 		if p.pools == nil {
 			p.pools = make(map[uint64]*pool)
 		}
 		p.pools[start] = found
 	}
-	return found, torn
+	return found, isChanging
 }
 
 func (p *piece) isPresent(address uint64) bool {
@@ -258,7 +258,8 @@ func (c *chunkChain) resync(p *piece) bool {
 	return false
 }
 
-// blockAt returns the live block of an address in the piece, and false if there is none that is known.
+// blockAt returns the live block of an address in the piece, and false if there is none that is
+// known.
 func (p *piece) blockAt(address, poolSize uint64) (block, bool) {
 	switch p.region.kind {
 	case regionHeap:
@@ -273,11 +274,11 @@ func (p *piece) blockAt(address, poolSize uint64) (block, bool) {
 		}
 		return block{p.chunks[i].user(), blockChunk}, true
 	case regionAnonymous:
-		found, torn := p.poolAt(address, poolSize)
+		found, isChanging := p.poolAt(address, poolSize)
 		switch {
 		case found != nil:
 			return found.find(address)
-		case torn:
+		case isChanging:
 			return block{}, false
 		}
 		return p.memory.mmappedAt(address)
@@ -290,9 +291,9 @@ const (
 	headersAtOnce = 512
 )
 
-// mmappedAt returns the block of jemalloc or mimalloc that an address is in, if one of them is the malloc,
-// or else the chunk with a mapping of its own. Its header is at the
-// start of a page before, up to maxMmapped.
+// mmappedAt returns the block of jemalloc or mimalloc that an address is in, if one of them is the
+// malloc, or else the chunk with a mapping of its own. Its header is at the start of a page before,
+// up to maxMmapped.
 func (m *memory) mmappedAt(address uint64) (block, bool) {
 	if m.others != nil {
 		found, isLive := m.others.At(address)

@@ -21,8 +21,8 @@ type CensusOptions struct {
 	Share float64
 	// Samples is how many addresses of each type are kept, at random.
 	Samples int
-	// Before is an earlier census: samples are only of objects that it has not seen, if it read where
-	// they are.
+	// Before is an earlier census: samples are only of objects that it has not seen, if it read
+	// where they are.
 	Before *Census
 }
 
@@ -58,8 +58,8 @@ const (
 type typeTotal struct {
 	info         *typeInfo
 	count, bytes float64 // of what was read
-	// inGroup is the count in the group of pools that is being read, squares the sum of the squares of
-	// all groups before.
+	// inGroup is the count in the group of pools that is being read, squares the sum of the squares
+	// of all groups before.
 	inGroup, squares float64
 	exact            float64 // counted outside of the pools
 	exactBytes       float64
@@ -140,8 +140,8 @@ func (c *counter) visit(p *piece) error {
 				c.endGroup()
 				c.group = group
 			}
-			found, torn := p.poolAt(at, c.heap.structures.PoolSize)
-			if torn {
+			found, isChanging := p.poolAt(at, c.heap.structures.PoolSize)
+			if isChanging {
 				c.result.Inconsistent++
 			}
 			if found != nil {
@@ -199,7 +199,8 @@ func (c *counter) pool(p *piece, found *pool) {
 		if tables <= maxPooled {
 			c.owned += float64(tables)
 		}
-		isNew := c.options.Before == nil || !c.options.Before.blocks[found.start].has((at-found.start)/poolAlignment)
+		isNew := c.options.Before == nil ||
+			!c.options.Before.blocks[found.start].has((at-found.start)/poolAlignment)
 		c.sample(total, object, isNew)
 	}
 	c.result.blocks[found.start] = seen
@@ -214,8 +215,8 @@ const maxPooled = 512
 // blocksAtOnce is how many blocks of jemalloc or mimalloc are read together.
 const blocksAtOnce = 4096
 
-// others counts the objects in blocks of jemalloc or mimalloc. Small ones are sampled by window, as pools
-// are; nil for choose: all are counted.
+// others counts the objects in blocks of jemalloc or mimalloc. Small ones are sampled by window, as
+// pools are; nil for choose: all are counted.
 func (c *counter) others(ctx context.Context, choose func(pages.Span) bool) error {
 	m := c.heap.memory
 	if m.others == nil {
@@ -281,8 +282,8 @@ func (c *counter) chunkAlone(b block) {
 // chunkContents is how many bytes of a chunk are read to count its object.
 const chunkContents = 256
 
-// chunk counts the object of a block that is no pool's. isSampled is set if only a share of such blocks
-// is counted.
+// chunk counts the object of a block that is no pool's. isSampled is set if only a share of such
+// blocks is counted.
 func (c *counter) chunk(b block, content []byte, isSampled bool) {
 	object, t := c.heap.objectIn(b, content)
 	if t == nil {
@@ -320,7 +321,8 @@ func (c *counter) total(t *typeInfo) *typeTotal {
 	return c.totals[t.counted-1]
 }
 
-// sample keeps an object with the probability that makes all of them as likely (reservoir sampling).
+// sample keeps an object with the probability that makes all of them as likely (reservoir
+// sampling).
 func (c *counter) sample(t *typeTotal, object uint64, isNew bool) {
 	if !isNew || c.options.Samples == 0 {
 		return
@@ -333,8 +335,8 @@ func (c *counter) sample(t *typeTotal, object uint64, isNew bool) {
 	}
 }
 
-// tables returns the bytes of the tables that a container has outside of its block. That of a dict follows
-// from the number of its entries: CPython makes it as large as these need.
+// tables returns the bytes of the tables that a container has outside of its block. That of a dict
+// follows from the number of its entries: CPython makes it as large as these need.
 func (c *counter) tables(t *typeInfo, object []byte) uint64 {
 	s := c.heap.structures
 	switch {

@@ -10,8 +10,8 @@ import (
 // An entry is a key of a dict with its value: addresses of objects. value is 0 where there is none.
 type entry struct{ key, value uint64 }
 
-// namespace returns the entries of a dict in the order in which they were put in, up to a limit. It returns
-// nothing of what does not check.
+// namespace returns the entries of a dict in the order in which they were put in, up to a limit. It
+// returns nothing of what does not check.
 func (h *Heap) namespace(dict uint64, limit int) []entry {
 	s := h.structures
 	keys, ok := h.word(dict + s.DictKeys)
@@ -106,9 +106,9 @@ type reference struct {
 	isDict bool
 }
 
-// tableReference returns how a container refers to an object by its table. e refers to the table, and at is where
-// in the table the object is referred to. isTable is false if e leads to no table of the container. ok
-// is false if what is at that place is no entry any more.
+// tableReference returns how a container refers to an object by its table. e refers to the table,
+// and at is where in the table the object is referred to. isTable is false if e leads to no table
+// of the container. ok is false if what is at that place is no entry any more.
 func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool) {
 	p, s := e.from, h.structures
 	if p.typ == nil {
@@ -117,7 +117,10 @@ func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool)
 	offset, index := e.at-p.address, (at-e.value)/wordSize
 	switch {
 	case p.typ.kind == kindList && offset == s.ListItem:
-		return reference{how: keeper.HowItem}, true, at >= e.value && int64(index) < h.length(p.address, p.typ)
+		return reference{
+				how: keeper.HowItem,
+			}, true, at >= e.value &&
+				int64(index) < h.length(p.address, p.typ)
 	case p.typ.kind == kindDict && offset == s.DictKeys:
 		r, ok = h.keysReference(e.value, at)
 		return r, true, ok
@@ -127,7 +130,8 @@ func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool)
 		return r, true, ok && isRead
 	case p.typ.kind == kindSet && offset == s.SetTable:
 		mask, isRead := h.word(p.address + s.SetMask)
-		ok = isRead && at >= e.value && (at-e.value)/s.SetEntrySize <= mask && (at-e.value)%s.SetEntrySize == 0
+		ok = isRead && at >= e.value && (at-e.value)/s.SetEntrySize <= mask &&
+			(at-e.value)%s.SetEntrySize == 0
 		return reference{how: keeper.HowElement}, true, ok
 	case p.typ.kind == kindDeque && (offset == s.DequeLeftblock || offset == s.DequeRightblock):
 		// Another block is linked by the words around the items.
@@ -284,8 +288,8 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 	return h.memberReference(p, offset)
 }
 
-// localsplus returns where the variables of a frame object or generator begin, in bytes from its start;
-// the largest number: they lie elsewhere.
+// localsplus returns where the variables of a frame object or generator begin, in bytes from its
+// start; the largest number: they lie elsewhere.
 func (h *Heap) localsplus(kind typeKind) uint64 {
 	s := h.structures
 	switch {
@@ -306,7 +310,8 @@ func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
 			size += n * p.typ.itemsize
 		}
 	}
-	if offset < objectHead || offset+wordSize > max(size, p.typ.basicsize) || inlineTypes[p.typ.name] {
+	if offset < objectHead || offset+wordSize > max(size, p.typ.basicsize) ||
+		inlineTypes[p.typ.name] {
 		return reference{}, false
 	}
 	if name := h.memberNames(p.typ)[offset]; name != "" {

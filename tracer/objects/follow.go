@@ -6,8 +6,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// A linkPattern is how the nodes of linked lists refer to the next one: all nodes are of one type, or chunks
-// of one size, and the words that lead from one to the next are at the same offsets.
+// A linkPattern is how the nodes of linked lists refer to the next one: all nodes are of one type,
+// or chunks of one size, and the words that lead from one to the next are at the same offsets.
 type linkPattern struct {
 	typ    *typeInfo
 	size   uint64    // of a node's block
@@ -25,7 +25,8 @@ const (
 	maxPeriod     = 2 // objects between two nodes: a node may refer to the next one by its dict
 )
 
-// noteChain notes a way that seems to follow a linked list: to go back a node a level would take too long.
+// noteChain notes a way that seems to follow a linked list: to go back a node a level would take
+// too long.
 func (s *search) noteChain(w *way) {
 	for period := 1; period <= maxPeriod; period++ {
 		isOfDict := w.node.typ != nil && w.node.typ.kind == kindDict // its object is the node
@@ -45,7 +46,12 @@ func (s *search) noteChain(w *way) {
 		}
 		p := s.chains[key]
 		if p == nil && len(s.chains) < maxPatterns {
-			p = &linkPattern{typ: w.node.typ, size: w.node.block.Len(), kind: w.node.block.kind, hops: hops}
+			p = &linkPattern{
+				typ:  w.node.typ,
+				size: w.node.block.Len(),
+				kind: w.node.block.kind,
+				hops: hops,
+			}
 			s.chains[key] = p
 		}
 		if p == nil || s.heads[w.node] != nil {
@@ -86,8 +92,8 @@ func areAlike(a, b *way) bool {
 	return isSame
 }
 
-// isSize reports whether a block may be one for a request of the same size as another one. malloc does not split
-// off less than a chunk.
+// isSize reports whether a block may be one for a request of the same size as another one. malloc
+// does not split off less than a chunk.
 func isSize(b block, size uint64) bool {
 	if b.kind == blockPool {
 		return b.Len() == size

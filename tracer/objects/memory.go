@@ -21,10 +21,11 @@ const (
 
 	// maxPoolSize is the size of the largest pools.
 	maxPoolSize = 16 << 10
-	// windowBytes is the unit in which anonymous memory is bulk or not. It is a multiple of every pool, and no
-	// larger than twice the smallest table that has a mapping of its own.
+	// windowBytes is the unit in which anonymous memory is bulk or not. It is a multiple of every
+	// pool, and no larger than twice the smallest table that has a mapping of its own.
 	windowBytes = 256 << 10
-	// minBulk is the size of the smallest part of a window that is looked at; minLarge that of a chunk.
+	// minBulk is the size of the smallest part of a window that is checked; minLarge that of a
+	// chunk.
 	minBulk, minLarge = 32 << 10, 64 << 10
 	// minPointers is the number of words in one probe that lead to objects, from which on memory
 	// is no bulk. Random words hit some GiB of 2^64 never; tables and objects have dozens.
@@ -42,7 +43,7 @@ type region struct {
 	kind regionKind
 }
 
-// A regionKind tells how the blocks of a region are found.
+// A regionKind is how the blocks of a region are found.
 type regionKind uint8
 
 const (
@@ -56,8 +57,8 @@ const (
 	regionStack
 )
 
-// A memory is what of a process is searched: its private, writable memory that is in RAM and no bulk
-// data. It is of one moment; the process goes on meanwhile.
+// A memory is what of a process is searched: its private, writable memory that is in RAM and no
+// bulk data. It is of one moment; the process goes on meanwhile.
 type memory struct {
 	process *process.Process
 	reader  *process.Memory
@@ -78,9 +79,19 @@ var errStop = errors.New("stop")
 
 // findMemory finds the memory of a process that is worth a search.
 func findMemory(
-	p *process.Process, reader *process.Memory, maps []process.Mapping, heaps liveness.Heaps, others []region,
+	p *process.Process,
+	reader *process.Memory,
+	maps []process.Mapping,
+	heaps liveness.Heaps,
+	others []region,
 ) (*memory, error) {
-	m := &memory{process: p, reader: reader, maps: maps, cached: heaps.Cached, buffer: make([]byte, pieceBytes)}
+	m := &memory{
+		process: p,
+		reader:  reader,
+		maps:    maps,
+		cached:  heaps.Cached,
+		buffer:  make([]byte, pieceBytes),
+	}
 	pagemap, err := p.OpenPagemap()
 	if err != nil {
 		return nil, err
@@ -131,7 +142,10 @@ func findMemory(
 		for _, run := range runs {
 			if !run.Swapped { // whole pools, of which some pages may not have been touched
 				resident = append(resident, pages.Span{
-					Start: max(start, run.Start&^(maxPoolSize-1)), End: min(end, roundUp(run.End, maxPoolSize)),
+					Start: max(
+						start,
+						run.Start&^(maxPoolSize-1),
+					), End: min(end, roundUp(run.End, maxPoolSize)),
 				})
 			}
 		}
@@ -152,15 +166,17 @@ func compareAddresses(a, b uint64) int {
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }
 
-// leaveOutBulk takes the windows of anonymous memory without pointers out of the spans: tensors, images,
-// arrays.
+// leaveOutBulk takes the windows of anonymous memory without pointers out of the spans: tensors,
+// images, arrays.
 func (m *memory) leaveOutBulk() error {
 	var windows []pages.Span
 	for _, r := range m.regions {
 		if r.kind != regionAnonymous {
 			continue
 		}
-		inside := pages.Spans{{Start: r.Start &^ (process.PageSize - 1), End: roundUp(r.End, process.PageSize)}}
+		inside := pages.Spans{
+			{Start: r.Start &^ (process.PageSize - 1), End: roundUp(r.End, process.PageSize)},
+		}
 		for _, s := range m.spans.Intersect(inside) {
 			for at := s.Start; at < s.End; {
 				end := min(s.End, at&^(windowBytes-1)+windowBytes)
@@ -186,7 +202,8 @@ func (m *memory) leaveOutBulk() error {
 	return nil
 }
 
-// areBulk reports which ranges of memory have no pointers, by probes of each. What cannot be read has none.
+// areBulk reports which ranges of memory have no pointers, by probes of each. What cannot be read
+// has none.
 func (m *memory) areBulk(ranges []pages.Span) ([]bool, error) {
 	isBulk := make([]bool, len(ranges))
 	var probes []uint64
@@ -223,15 +240,19 @@ func (m *memory) areBulk(ranges []pages.Span) ([]bool, error) {
 	return isBulk, flush()
 }
 
-// walkHeap follows the chunks of a heap, and returns the parts of it that are worth a search: from a chunk to the
-// header of the next one that is large and has no pointers. Where the chunks do not fit, the rest is one part.
+// walkHeap follows the chunks of a heap, and returns the parts of it that are worth a search: from
+// a chunk to the header of the next one that is large and has no pointers. Where the chunks do not
+// fit, the rest is one part.
 func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
 	var candidates []chunk
 	chain := &chunkChain{memory: m, heap: heap, at: heap.Start}
 	size := process.PageSize // that is read at once
 	for at := heap.Start; at < heap.End && !chain.isLost; {
 		start := at &^ (process.PageSize - 1)
-		end := min(roundUp(at+chunkHeader+size, process.PageSize), roundUp(heap.End, process.PageSize))
+		end := min(
+			roundUp(at+chunkHeader+size, process.PageSize),
+			roundUp(heap.End, process.PageSize),
+		)
 		p, err := m.readPiece(pages.Span{Start: start, End: end}, region{heap, regionHeap})
 		if err != nil {
 			return nil, err
@@ -267,7 +288,7 @@ func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
 		if c.inUse && !isBulk[i] {
 			continue
 		}
-		// The header tells whether the chunk before is in use.
+		// The header shows whether the chunk before is in use.
 		parts = append(parts, pages.Span{Start: at, End: min(c.start+chunkHeader, heap.End)})
 		at = c.end()
 		m.bulk += c.size
@@ -326,13 +347,15 @@ func (p *piece) at(address, n uint64) []byte {
 
 func word(b []byte, offset uint64) uint64 { return binary.LittleEndian.Uint64(b[offset:]) }
 
-// each reads all memory, in the order of the addresses, and calls visit for each piece. Its bytes are
-// valid until visit returns. choose tells which pieces are read; nil: all.
+// each reads all memory, in the order of the addresses, and calls visit for each piece. Its bytes
+// are valid until visit returns. choose reports which pieces are read; nil: all.
 func (m *memory) each(
 	ctx context.Context, choose func(pages.Span) bool, visit func(*piece) error,
 ) error {
 	for _, r := range m.regions {
-		inside := pages.Spans{{Start: r.Start &^ (process.PageSize - 1), End: roundUp(r.End, process.PageSize)}}
+		inside := pages.Spans{
+			{Start: r.Start &^ (process.PageSize - 1), End: roundUp(r.End, process.PageSize)},
+		}
 		var chain *chunkChain
 		if r.kind == regionHeap {
 			chain = &chunkChain{memory: m, heap: r.Span, at: r.Start}

@@ -32,9 +32,9 @@ const (
 	maxWays  = 1 << 14 // of one sample
 )
 
-// rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the best
-// first, and the ways to nodes that references have not been searched for yet. isClosed is set if all that refers to the
-// sample is known and leads to no root.
+// rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the
+// best first, and the ways to nodes that references have not been searched for yet. isClosed is set
+// if all that refers to the sample is known and leads to no root.
 func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bool) {
 	type key struct {
 		n  *node
@@ -96,10 +96,10 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 	return found, open, isClosed && len(found) == 0
 }
 
-// references returns what keeps a node. isComplete is set if that is all that does: the references that were
-// found in objects, and in what has a name, are as many as the object counts. Then all other words
-// that look like a reference are none: values that native code has borrowed, or that nobody uses
-// any more.
+// references returns what keeps a node. isComplete is set if that is all that does: the references
+// that were found in objects, and in what has a name, are as many as the object counts. Then all
+// other words that look like a reference are none: values that native code has borrowed, or that
+// nobody uses any more.
 func (s *search) references(n *node) (edges []edge, isComplete bool) {
 	if n.isKnown {
 		return n.kept, n.isComplete
@@ -125,8 +125,8 @@ func (s *search) references(n *node) (edges []edge, isComplete bool) {
 	return edges, isComplete
 }
 
-// owners returns the references to a table by the container that owns it: then no other word counts. Of
-// memory that is no table of a container it returns all references; of data none.
+// owners returns the references to a table by the container that owns it: then no other word
+// counts. Of memory that is no table of a container it returns all references; of data none.
 func (s *search) owners(edges []edge) []edge {
 	if s.heap.structures == nil {
 		return edges
@@ -146,8 +146,8 @@ func (s *search) owners(edges []edge) []edge {
 	return edges
 }
 
-// isStrong reports whether a reference to an object is counted by it. known is false while that cannot be
-// told.
+// isStrong reports whether a reference to an object is counted by it. known is false while that
+// cannot be known.
 func (s *search) isStrong(e edge) (isStrong, known bool) {
 	switch {
 	case e.root != nil:
@@ -185,14 +185,21 @@ func rankOf(r keeper.Root) int {
 	return 0
 }
 
-// up returns the way one step further, by a reference to its outermost node; false: the reference is
-// stale.
+// up returns the way one step further, by a reference to its outermost node; false: the reference
+// is stale.
 func (s *search) up(w *way, e edge) (*way, bool) {
 	h := s.heap
 	if h.structures != nil && w.node.typ == nil && w.below != nil {
 		if r, isTable, ok := h.tableReference(e, w.at); isTable {
 			words := append(slices.Clone(w.words), e)
-			return &way{node: e.from, at: e.at, ref: r, below: w.below, length: w.length + 1, words: words}, ok
+			return &way{
+				node:   e.from,
+				at:     e.at,
+				ref:    r,
+				below:  w.below,
+				length: w.length + 1,
+				words:  words,
+			}, ok
 		}
 	}
 	r := reference{how: keeper.HowField}
@@ -202,7 +209,14 @@ func (s *search) up(w *way, e edge) (*way, bool) {
 			return nil, false
 		}
 	}
-	return &way{node: e.from, at: e.at, ref: r, below: w, length: w.length + 1, words: []edge{e}}, true
+	return &way{
+		node:   e.from,
+		at:     e.at,
+		ref:    r,
+		below:  w,
+		length: w.length + 1,
+		words:  []edge{e},
+	}, true
 }
 
 // rootOf returns the root that the outermost node of a way is: the dict of a module, or a class.
@@ -254,8 +268,8 @@ type step struct {
 	repeated bool
 }
 
-// stepsOf returns the objects of a way from the root downwards, without what is of no interest: the dicts
-// of attributes, cells and tuples of functions, and memory without a type in between.
+// stepsOf returns the objects of a way from the root downwards, without what is of no interest: the
+// dicts of attributes, cells and tuples of functions, and memory without a type in between.
 func (s *search) stepsOf(w *way) (steps []step) {
 	ref := reference{how: keeper.HowVariable}
 	for ; w != nil; w = w.below {
@@ -293,7 +307,8 @@ func (s *search) stepsOf(w *way) (steps []step) {
 	return foldChains(steps)
 }
 
-// freeVariable returns the name of a variable of an enclosing function, by its place in the closure.
+// freeVariable returns the name of a variable of an enclosing function, by its place in the
+// closure.
 func (s *search) freeVariable(steps []step, closure *way) string {
 	if len(steps) == 0 {
 		return ""
@@ -316,15 +331,19 @@ func (s *search) argument(steps []step, defaults *way) string {
 	if !ok {
 		return ""
 	}
-	i := int64((defaults.at-defaults.node.address-s.heap.structures.TupleItem)/wordSize) + int64(len(f.Args)) - n
+	i := int64(
+		(defaults.at-defaults.node.address-s.heap.structures.TupleItem)/wordSize,
+	) + int64(
+		len(f.Args),
+	) - n
 	if n < 0 || i < 0 || i >= int64(len(f.Args)) {
 		return ""
 	}
 	return f.Args[i]
 }
 
-// minRepeats is the number of objects of one type that refer to each other alike, from which on they are one
-// chain.
+// minRepeats is the number of objects of one type that refer to each other alike, from which on
+// they are one chain.
 const minRepeats = 3
 
 // foldChains makes one step of each run of objects that refer to each other alike: a linked list.
@@ -349,9 +368,15 @@ func foldChains(steps []step) []step {
 
 func alike(a, b step) bool { return a.node.typ != nil && a.node.typ == b.node.typ }
 
-// linkOf returns a step as the domain has it. isShared is set if all samples have this very object there.
+// linkOf returns a step as the domain has it. isShared is set if all samples have this very object
+// there.
 func (s *search) linkOf(st step, isShared bool) keeper.Link {
-	l := keeper.Link{How: st.ref.how, Name: cmp.Or(st.ref.name, st.ref.attr), Entries: -1, Repeated: st.repeated}
+	l := keeper.Link{
+		How:      st.ref.how,
+		Name:     cmp.Or(st.ref.name, st.ref.attr),
+		Entries:  -1,
+		Repeated: st.repeated,
+	}
 	l.Name = growth.Truncate(l.Name, maxTypeName)
 	if t := st.node.typ; t != nil {
 		l.Type = t.name

@@ -44,9 +44,6 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 			continue
 		}
 		r.Samples++
-		if debugDump != nil {
-			debugDump(s, n)
-		}
 		found, _, isClosed := s.rootsOf(n)
 		known := len(found)
 		found = slices.DeleteFunc(found, func(f rooted) bool { return !s.holds(f) })
@@ -106,7 +103,8 @@ func (s *search) holds(f rooted) bool {
 		return false
 	}
 	for w := f.way; w != nil; w = w.below {
-		if slices.ContainsFunc(w.words, func(e edge) bool { return !s.isUnchanged(e) }) && !s.stillHas(w) {
+		if slices.ContainsFunc(w.words, func(e edge) bool { return !s.isUnchanged(e) }) &&
+			!s.stillHas(w) {
 			return false
 		}
 	}
@@ -142,8 +140,8 @@ func (s *search) isUnchanged(e edge) bool {
 	return err == nil && now[0] != nil && word(now[0], 0) == e.value
 }
 
-// independent returns the ways that have no object but the sample in common with a better one: those are
-// other keepers, and not other names of the same one.
+// independent returns the ways that have no object but the sample in common with a better one:
+// those are other keepers, and not other names of the same one.
 func (s *search) independent(found []rooted) (ways []rooted) {
 	used := make(map[*node]bool)
 	for _, f := range found {
@@ -195,9 +193,10 @@ func addTo(candidates map[keeper.Root]*candidate, ways []rooted, s *search) {
 func (s *search) paths(candidates map[keeper.Root]*candidate, samples int) []keeper.Path {
 	var chosen []*candidate
 	for _, c := range candidates {
-		// A native stack has values that nobody uses any more, and the evaluation stack changes all the
-		// time: they are believed only if most samples agree.
-		isVague := c.root.Kind == keeper.RootThread || c.root.Name == "" && c.root.Kind != keeper.RootCache
+		// A native stack has values that nobody uses any more, and the evaluation stack changes all
+		// the time: they are believed only if most samples agree.
+		isVague := c.root.Kind == keeper.RootThread ||
+			c.root.Name == "" && c.root.Kind != keeper.RootCache
 		if isVague && 2*len(c.ways) > samples || !isVague && minPart*len(c.ways) >= samples {
 			chosen = append(chosen, c)
 		}
@@ -244,7 +243,8 @@ func (s *search) path(c *candidate) keeper.Path {
 	}
 	from := 0
 	for i := 0; i+1 < len(steps) && shared[i]; i++ {
-		isSuspended := i > 0 && steps[i-1].node.typ != nil && steps[i-1].node.typ.kind == kindGenerator
+		isSuspended := i > 0 && steps[i-1].node.typ != nil &&
+			steps[i-1].node.typ.kind == kindGenerator
 		if root, ok := s.innerRoot(steps[i], steps[i+1], isSuspended); ok {
 			p.Root, from = root, i+1
 		}
@@ -259,8 +259,8 @@ func (s *search) path(c *candidate) keeper.Path {
 	return p
 }
 
-// innerRoot returns the root that an object on the way is: a function with what its closure and defaults
-// keep, a cache, or a generator. Before 3.11 that has a frame, which isSuspended then.
+// innerRoot returns the root that an object on the way is: a function with what its closure and
+// defaults keep, a cache, or a generator. Before 3.11 that has a frame, which isSuspended then.
 func (s *search) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) {
 	n := at.node
 	if n.typ == nil {
@@ -304,7 +304,8 @@ func (s *search) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) 
 	return keeper.Root{}, false
 }
 
-// patternOf tells ways that are alike: the types on them, and how they refer to each other.
+// patternOf is the same for ways that are alike: the types on them, and how they refer to each
+// other.
 func patternOf(steps []step) string {
 	var b strings.Builder
 	for _, st := range steps {
@@ -316,5 +317,3 @@ func patternOf(steps []step) string {
 	}
 	return b.String()
 }
-
-var debugDump func(s *search, n *node)

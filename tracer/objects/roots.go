@@ -17,8 +17,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// Open opens the memory of a process. It is no error if the process has no Python: see NoPython. The
-// caller closes the Heap, and then the process.
+// Open opens the memory of a process. It is no error if the process has no Python: see NoPython.
+// The caller closes the Heap, and then the process.
 func Open(p *process.Process) (*Heap, error) {
 	maps, err := p.Maps()
 	if err != nil {
@@ -42,7 +42,11 @@ func Open(p *process.Process) (*Heap, error) {
 		h.Python, h.structures = interpreter.Version, h.python.Structures()
 		h.heads = append(h.heads, h.structures.GCHead)
 		if h.structures.PreHeader > 0 {
-			h.heads = append(h.heads, h.structures.PreHeader, h.structures.GCHead+h.structures.PreHeader)
+			h.heads = append(
+				h.heads,
+				h.structures.PreHeader,
+				h.structures.GCHead+h.structures.PreHeader,
+			)
 		}
 	}
 	return h, nil
@@ -59,7 +63,7 @@ func (h *Heap) Close() (err error) {
 	return err
 }
 
-// maxRefreshes is how often the memory is looked at where heaps change meanwhile.
+// maxRefreshes is how often the memory is read where heaps change meanwhile.
 const maxRefreshes = 5
 
 // refresh finds the memory of now, and the roots in it.
@@ -129,7 +133,10 @@ func (h *Heap) refresh() (err error) {
 	if err != nil {
 		return fmt.Errorf("read the frames of Python: %w", err)
 	}
-	slices.SortFunc(h.frames, func(a, b cpython.Frame) int { return compareAddresses(a.Locals, b.Locals) })
+	slices.SortFunc(
+		h.frames,
+		func(a, b cpython.Frame) int { return compareAddresses(a.Locals, b.Locals) },
+	)
 	return nil
 }
 
@@ -148,8 +155,8 @@ func (h *Heap) isRoot(n *node) bool {
 	return t != nil && h.isNamed(t)
 }
 
-// isNamed reports whether a type can be reached by its name. Types that no module was asked for, such as
-// those of C code, count as named.
+// isNamed reports whether a type can be reached by its name. Types that no module was asked for,
+// such as those of C code, count as named.
 func (h *Heap) isNamed(t *typeInfo) bool {
 	if t.named != 0 {
 		return t.named > 0
@@ -167,7 +174,8 @@ func (h *Heap) isNamed(t *typeInfo) bool {
 		for _, e := range h.namespace(dict, maxNamespace) {
 			if key, ok := h.python.Text(e.key); ok && key == outer {
 				of := h.typeOf(e.value)
-				if of != nil && (outer != t.qualname && !strings.Contains(t.qualname, "<locals>") || of == t) {
+				if of != nil &&
+					(outer != t.qualname && !strings.Contains(t.qualname, "<locals>") || of == t) {
 					t.named = 1
 				}
 			}
@@ -194,7 +202,8 @@ func (h *Heap) frameRoot(at uint64) *keeper.Root {
 	}
 }
 
-// variableAt returns the name of the variable at an address; empty: a value of the evaluation stack.
+// variableAt returns the name of the variable at an address; empty: a value of the evaluation
+// stack.
 func variableAt(f *cpython.Frame, at uint64) string {
 	if i := (at - f.Locals) / wordSize; at >= f.Locals && i < uint64(len(f.Names)) {
 		return f.Names[i]

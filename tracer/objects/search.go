@@ -1,8 +1,6 @@
 package objects
 
 import (
-	"fmt"
-
 	"context"
 	"encoding/binary"
 	"errors"
@@ -41,8 +39,8 @@ type node struct {
 	address uint64    // of the object, or of the block
 	refcnt  uint64
 	edges   []edge // what refers to it
-	// more is set if there are more than maxEdges. foreign counts references from memory that nothing
-	// is known of: free blocks, blocks of unknown allocators, CPython's own variables.
+	// more is set if there are more than maxEdges. foreign counts references from memory that
+	// nothing is known of: free blocks, blocks of unknown allocators, CPython's own variables.
 	more    bool
 	foreign int
 	// searched is set once a pass has looked for references to it.
@@ -79,8 +77,9 @@ type search struct {
 // errLate ends a pass when the time is used up.
 var errLate = errors.New("the time for the search is used up")
 
-// Search finds who keeps the objects of the suspects, within a limit of CPU time. It returns a result for
-// each suspect, in order. Containers move while they grow: what has no keeper is searched once more.
+// Search finds who keeps the objects of the suspects, within a limit of CPU time. It returns a
+// result for each suspect, in order. Containers move while they grow: what has no keeper is
+// searched once more.
 func (h *Heap) Search(
 	ctx context.Context, suspects []Suspect, limit time.Duration,
 ) ([]keeper.Search, error) {
@@ -104,7 +103,8 @@ func (h *Heap) Search(
 		return nil, err
 	}
 	for k, r := range second {
-		if results[of[k]].Took = r.Took; r.Samples > 0 && unexplained(r) < unexplained(results[of[k]]) {
+		if results[of[k]].Took = r.Took; r.Samples > 0 &&
+			unexplained(r) < unexplained(results[of[k]]) {
 			results[of[k]] = r
 		}
 	}
@@ -158,8 +158,8 @@ func (s *search) findSamples(suspect Suspect) (found []*node) {
 	return found
 }
 
-// climb searches level by level until each sample has a root and the levels behind it are searched too, or
-// until nothing is left that could lead further.
+// climb searches level by level until each sample has a root and the levels behind it are searched
+// too, or until nothing is left that could lead further.
 func (s *search) climb(ctx context.Context, samples [][]*node) error {
 	after := 0
 	for range maxLevels {
@@ -182,8 +182,8 @@ func (s *search) climb(ctx context.Context, samples [][]*node) error {
 	return nil
 }
 
-// frontier returns the nodes that references are to be searched for next. isRooted is set if each sample
-// has a root.
+// frontier returns the nodes that references are to be searched for next. isRooted is set if each
+// sample has a root.
 func (s *search) frontier(samples [][]*node) (next []*node, isRooted bool) {
 	s.heap.forget()
 	isRooted = true
@@ -306,15 +306,6 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 	}
 	if e.from == nil && e.root == nil {
 		n.foreign++
-		if debugDump != nil {
-			ps := p.memory.process
-			_ = ps
-			pl, torn := p.poolAt(at, s.heap.structures.PoolSize)
-			fmt.Printf("foreign at %x value %x region %x-%x kind %d pool %v torn %v piece %x-%x chunks %d\n", at, value, p.region.Start, p.region.End, p.region.kind, pl != nil, torn, p.start, p.end(), len(p.chunks))
-			if pl != nil {
-				fmt.Printf("   pool %+v free %v\n", pl.blockSize, pl.free[at-(at-pl.start-48)%pl.blockSize])
-			}
-		}
 		return
 	}
 	if len(n.edges) >= maxEdges || n.alike(e) >= maxAlike {
@@ -324,8 +315,8 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 	n.edges = append(n.edges, e)
 }
 
-// alike counts the references from the same place in objects of the same type, or in blocks of the same size: what
-// an object keeps often refers back to it.
+// alike counts the references from the same place in objects of the same type, or in blocks of the
+// same size: what an object keeps often refers back to it.
 func (n *node) alike(e edge) (count int) {
 	if e.from == nil {
 		return 0
@@ -390,8 +381,8 @@ func (h *Heap) refcntOf(ob uint64) uint64 {
 	return ob
 }
 
-// nodeAt returns the node of an object by its address, or by that of its block; nil: it is not alive, or
-// in no known block.
+// nodeAt returns the node of an object by its address, or by that of its block; nil: it is not
+// alive, or in no known block.
 func (s *search) nodeAt(address uint64) *node {
 	h := s.heap
 	r, ok := h.memory.regionAt(address)
@@ -456,7 +447,8 @@ func (h *Heap) chunkAt(address uint64, r region) (block, bool) {
 	return block{}, false
 }
 
-// anonymousAt returns the block of a pool that an address is in, or the chunk with a mapping of its own.
+// anonymousAt returns the block of a pool that an address is in, or the chunk with a mapping of its
+// own.
 func (h *Heap) anonymousAt(address uint64, r region) (block, bool) {
 	if h.structures != nil {
 		size := h.structures.PoolSize
@@ -465,9 +457,9 @@ func (h *Heap) anonymousAt(address uint64, r region) (block, bool) {
 			content := make([]byte, size)
 			present, err := h.memory.reader.PeekPages(start, content)
 			if err == nil && present[0] {
-				if p, torn := parsePool(content, start); p != nil {
+				if p, isChanging := parsePool(content, start); p != nil {
 					return p.find(address)
-				} else if torn {
+				} else if isChanging {
 					return block{}, false
 				}
 			}

@@ -48,7 +48,7 @@ const (
 	staticTypeEnd = 424     // bytes of a PyTypeObject that all versions have, and a few more
 )
 
-// A typeKind tells how objects of a type refer to others.
+// A typeKind is how objects of a type refer to others.
 type typeKind uint8
 
 const (
@@ -69,7 +69,7 @@ const (
 	kindCode
 )
 
-// kindsOfNames are the kinds of types that no flag tells, by the names of them or of a base.
+// kindsOfNames are the kinds of types that no flag shows, by the names of them or of a base.
 var kindsOfNames = map[string]typeKind{
 	"set": kindSet, "frozenset": kindSet, "collections.deque": kindDeque, "cell": kindCell,
 	"function": kindFunction, "module": kindModule, "weakref": kindWeakref,
@@ -79,14 +79,21 @@ var kindsOfNames = map[string]typeKind{
 	"async_generator": kindGenerator, "functools._lru_cache_wrapper": kindCache, "code": kindCode,
 }
 
-// opaqueTypes have data of their own in memory outside of their objects. What looks like a pointer in it is
-// a number. Objects of inlineTypes have it in themselves.
+// opaqueTypes have data of their own in memory outside of their objects. What looks like a pointer
+// in it is a number. Objects of inlineTypes have it in themselves.
 var (
 	opaqueTypes = map[string]bool{
 		"bytearray": true, "array.array": true, "mmap.mmap": true, "memoryview": true, "_ctypes._CData": true,
 		"_io.BytesIO": true, "_io.StringIO": true,
 	}
-	inlineTypes = map[string]bool{"bytes": true, "str": true, "int": true, "float": true, "complex": true, "bool": true}
+	inlineTypes = map[string]bool{
+		"bytes":   true,
+		"str":     true,
+		"int":     true,
+		"float":   true,
+		"complex": true,
+		"bool":    true,
+	}
 )
 
 // hasBase reports whether a type, or one that it is derived from, is among some by name.
@@ -116,8 +123,8 @@ type typeInfo struct {
 	dictoffset          int64
 	weaklistoffset      int64
 	base                uint64
-	// head is the number of bytes before an object in its block: of the garbage collector's links, and
-	// of the pointers to its dict and weak references.
+	// head is the number of bytes before an object in its block: of the garbage collector's links,
+	// and of the pointers to its dict and weak references.
 	head uint64
 	// members are the fields with a name, such as __slots__, by offset; nil: not read yet.
 	members map[uint64]string
@@ -218,7 +225,8 @@ func (h *Heap) parseType(address uint64, content []byte) *typeInfo {
 	if t.flags&flagHaveGC != 0 {
 		t.head += s.GCHead
 	}
-	if s.PreHeader > 0 && (t.flags&flagManagedDict != 0 || s.Minor >= 12 && t.flags&flagManagedWeakref != 0) {
+	if s.PreHeader > 0 &&
+		(t.flags&flagManagedDict != 0 || s.Minor >= 12 && t.flags&flagManagedWeakref != 0) {
 		t.head += s.PreHeader
 	}
 	name, ok := h.cString(word(content, s.TypeName), maxTypeName)
@@ -238,8 +246,8 @@ func (h *Heap) parseType(address uint64, content []byte) *typeInfo {
 	return t
 }
 
-// heapTypeName returns the module and the qualified name of a type that was made at run time. The module is
-// empty for builtins, and where the name has it already.
+// heapTypeName returns the module and the qualified name of a type that was made at run time. The
+// module is empty for builtins, and where the name has it already.
 func (h *Heap) heapTypeName(address uint64, name string) (module, qualname string) {
 	if strings.Contains(name, ".") { // made by C code
 		return "", strings.TrimPrefix(name, "builtins.")
@@ -325,7 +333,8 @@ func (h *Heap) word(address uint64) (uint64, bool) {
 	return word(b, 0), true
 }
 
-// peek reads bytes that are in RAM, of at most a page. It keeps the pages that it reads, until forget.
+// peek reads bytes that are in RAM, of at most a page. It keeps the pages that it reads, until
+// forget.
 func (h *Heap) peek(address uint64, size int) ([]byte, bool) {
 	page := process.PageSize
 	if address < page || address >= maxAddress || uint64(size) > page {
@@ -365,7 +374,7 @@ func (h *Heap) page(start uint64) []byte {
 // maxKeptPages bounds the pages that peek keeps.
 const maxKeptPages = 1 << 12
 
-// forget makes peek read anew.
+// forget makes peek read again.
 func (h *Heap) forget() {
 	if h.pages == nil {
 		h.pages = make(map[uint64][]byte)
@@ -373,8 +382,8 @@ func (h *Heap) forget() {
 	clear(h.pages)
 }
 
-// memberNames returns the fields of a type's objects that have a name: its members, and those of its
-// bases. PyMemberDef is {name, type, offset, flags, doc}.
+// memberNames returns the fields of a type's objects that have a name: its members, and those of
+// its bases. PyMemberDef is {name, type, offset, flags, doc}.
 func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	if t.members != nil {
 		return t.members
@@ -399,30 +408,32 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	return t.members
 }
 
-// isZombieFrame reports whether a block has a frame that has ended, and that its code object keeps for the next
-// call: co_zombieframe, before 3.11.
+// isZombieFrame reports whether a block has a frame that has ended, and that its code object keeps
+// for the next call: co_zombieframe, before 3.11.
 func (h *Heap) isZombieFrame(content []byte) bool {
 	head := h.structures.GCHead
-	if h.structures.FrameFrame != 0 || head+objectHead > uint64(len(content)) || word(content, head) != 0 {
+	if h.structures.FrameFrame != 0 || head+objectHead > uint64(len(content)) ||
+		word(content, head) != 0 {
 		return false
 	}
 	t := h.typeOf(word(content, head+objectType))
 	return t != nil && t.kind == kindFrame
 }
 
-// isRefcnt reports whether the first word of an object may be a reference count. From 3.12 on immortal
-// objects have one of 2^30 and more, and in 3.14 the highest 16 bits are flags.
+// isRefcnt reports whether the first word of an object may be a reference count. From 3.12 on
+// immortal objects have one of 2^30 and more, and in 3.14 the highest 16 bits are flags.
 func (h *Heap) isRefcnt(ob uint64) bool {
 	low := ob & 0xffffffff
 	isImmortal := h.structures.Minor >= 12 && low >= 1<<30
 	return low != 0 && ob>>32&0xffff == 0 && (low < maxRefcnt || isImmortal)
 }
 
-// maxRefcnt bounds the reference counts that are believed. Above it are addresses of programs and heaps.
+// maxRefcnt bounds the reference counts that are believed. Above it are addresses of programs and
+// heaps.
 const maxRefcnt = 1 << 24
 
-// objectIn returns the object at the start of a block, and its type; nil: the block has none. content
-// is at least the start of the block.
+// objectIn returns the object at the start of a block, and its type; nil: the block has none.
+// content is at least the start of the block.
 func (h *Heap) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
 	for _, head := range h.heads {
 		if head+objectHead > uint64(len(content)) || head+objectHead > b.Len() {

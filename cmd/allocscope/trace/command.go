@@ -323,8 +323,8 @@ func (o *Options) sessionOptions(earlier *earlierTrace) tracer.Options {
 	}
 }
 
-// Run traces until the context ends, the process exits or the duration has passed. The error has its
-// exit status where the verdict is to be a failure, or the trace was refused before its start.
+// Run traces until the context ends, the process exits or the duration has passed. The error has
+// its exit status where the verdict is to be a failure, or the trace was refused before its start.
 func Run(ctx context.Context, options Options, env Environment) (err error) {
 	if options.UntilSettled != 0 && options.Duration == 0 {
 		options.Duration = flagvalue.Duration(defaultDuration)

@@ -28,8 +28,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// A trainer leaks by leakPerHour. At a sixth of the time it executes itself, and at a third its launcher
-// starts it again. torch.compile makes stacksPerHour.
+// A trainer leaks by leakPerHour. At a sixth of the time it executes itself, and at a third its
+// launcher starts it again. torch.compile makes stacksPerHour.
 const (
 	leakPerHour   = 600 << 20
 	epoch         = 20 * time.Second
@@ -105,8 +105,8 @@ func (d *days) Sample() growth.TreeSample {
 	return sample
 }
 
-// Snapshot has the stack that leaks, one that holds the rest, and those that a compiler has made, which
-// hold nothing.
+// Snapshot has the stack that leaks, one that holds the rest, and those that a compiler has made,
+// which hold nothing.
 func (d *days) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	trainer, age := d.trainer()
 	s := &growth.Snapshot{
@@ -194,8 +194,8 @@ func openFiles(t *testing.T) int {
 	return len(files)
 }
 
-// TestDays bounds what hours of tracing take, and reads what they leave. ALLOCSCOPE_HOURS is how many;
-// `make soak` takes 72, some minutes.
+// TestDays bounds what hours of tracing take, and reads what they leave. ALLOCSCOPE_HOURS is how
+// many; `make soak` takes 72, some minutes.
 func TestDays(t *testing.T) {
 	hours := 0.5
 	if text := os.Getenv("ALLOCSCOPE_HOURS"); text != "" {

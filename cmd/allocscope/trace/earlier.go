@@ -49,8 +49,8 @@ type processKey struct {
 	start int64 // as growth.Process.Start
 }
 
-// readEarlier reads the trace that --continue names; nil where there is none. It is an error if that
-// trace was of another process than the one that has the PID now.
+// readEarlier reads the trace that --continue names; nil where there is none. It is an error if
+// that trace was of another process than the one that has the PID now.
 func (o *Options) readEarlier() (*earlierTrace, error) {
 	if o.Continue == "" {
 		return nil, nil
@@ -178,7 +178,8 @@ func (e *earlierTrace) traced() []int {
 	return pids
 }
 
-// checkProgram checks that a process still executes the program that was traced, as far as is known.
+// checkProgram checks that a process still executes the program that was traced, as far as is
+// known.
 func (e *earlierTrace) checkProgram(p *process.Process) error {
 	if e == nil {
 		return nil
@@ -269,8 +270,8 @@ func (e *earlierTrace) readProcesses(dir *folder.Folder) ([]growth.EarlierProces
 	return processes, err
 }
 
-// processes are those of the summary. It is an error if one that was traced executed another program
-// meanwhile: nothing shows the age of the new one.
+// processes are those of the summary. It is an error if one that was traced executed another
+// program meanwhile: nothing shows the age of the new one.
 func (e *earlierTrace) processes() ([]growth.EarlierProcess, error) {
 	all := e.summary.Processes
 	if len(all) > maxEarlierProcesses {

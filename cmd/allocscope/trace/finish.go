@@ -90,8 +90,8 @@ func (r *Recorder) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapsho
 	return own
 }
 
-// finish ends the rows, writes the profiles, the summary and the report, prints the result, and returns the
-// verdicts.
+// finish ends the rows, writes the profiles, the summary and the report, prints the result, and
+// returns the verdicts.
 func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 	all := r.judge()
 	r.finishObjects(mainVerdict(all))
@@ -165,8 +165,8 @@ func PlaceOf(dir string) words.Place {
 	return words.Place{Dir: dir, Sudo: os.Geteuid() != 0 || os.Getenv("SUDO_UID") != ""}
 }
 
-// checkOtherProcesses adds to a verdict without growth whether another process of the job grows, and
-// notes the others that grow much.
+// checkOtherProcesses adds to a verdict without growth whether another process of the job grows,
+// and notes the others that grow much.
 func (r *Recorder) checkOtherProcesses(v *verdict.Verdict) {
 	others := r.session.OtherProcesses()
 	*v = judge.CheckTree(*v, r.rowsSince(r.began), others, r.criteria())

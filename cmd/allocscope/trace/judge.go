@@ -65,8 +65,8 @@ func (r *Recorder) CaseOf(process *growth.ProcessHistory) judge.Case {
 	return c
 }
 
-// Headroom is what is left, at the last sample, until a process meets its first limit; nil: no process
-// was traced.
+// Headroom is what is left, at the last sample, until a process meets its first limit; nil: no
+// process was traced.
 func (r *Recorder) Headroom(process *growth.ProcessHistory) (first growth.Headroom) {
 	if n := len(r.history.Rows); n > 0 {
 		last := r.history.Rows[n-1]

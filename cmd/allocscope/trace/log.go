@@ -46,8 +46,8 @@ func (o *Options) logSession(s *tracer.Session) (notes []summary.Note) {
 	return notes
 }
 
-// allocatorNotes are where mallocs limit what the trace can find. Without a limit of the overhead there
-// are no bursts.
+// allocatorNotes are where mallocs limit what the trace can find. Without a limit of the overhead
+// there are no bursts.
 func (o *Options) allocatorNotes(found []tracer.Allocator) (notes []summary.Note) {
 	if o.Overhead == 0 {
 		return nil

@@ -20,8 +20,8 @@ const (
 	memoryLimitPart = 20
 )
 
-// memoryLimit returns the limit on a machine with so much memory, of a heap of which so much is alive:
-// garbage may take half as much, so that collecting it stays cheap.
+// memoryLimit returns the limit on a machine with so much memory, of a heap of which so much is
+// alive: garbage may take half as much, so that collecting it stays cheap.
 func memoryLimit(machineBytes, liveBytes int64) int64 {
 	highest := min(max(machineBytes/memoryLimitPart, minMemoryLimit), maxMemoryLimit)
 	return min(max(liveBytes+liveBytes/2, minMemoryLimit), highest)

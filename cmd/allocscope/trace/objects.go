@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// objectOwnPart is the part of the limit of allocscope's own CPU time that censuses and searches
-	// may take, and objectBurst what they may take in advance.
+	// objectOwnPart is the part of the limit of allocscope's own CPU time that censuses and
+	// searches may take, and objectBurst what they may take in advance.
 	objectOwnPart = 0.3
 	objectBurst   = time.Second
 
@@ -33,7 +33,8 @@ const (
 	minCensusShare = 0.02
 
 	// firstCensusGap is the time from the first census to the second. From then on each comes when
-	// twice as much time has passed since the start: one of them is near the baseline, wherever it is.
+	// twice as much time has passed since the start: one of them is near the baseline, wherever it
+	// is.
 	firstCensusGap = 10 * time.Second
 	// searchGap is the least time between two searches of a trace without a fixed end.
 	searchGap = 5 * time.Minute
@@ -46,8 +47,8 @@ const (
 	maxSearchedSuspects = 4  // of stacks
 	maxSearchedTypes    = 3  // that grow
 	maxSearchSamples    = 16 // objects of each
-	// minObjectAge is how old an object is that may be leaked. Most of those of the step that is under
-	// way are freed in a moment.
+	// minObjectAge is how old an object is that may be leaked. Most of those of the step that is
+	// under way are freed in a moment.
 	minObjectAge = 2 * time.Second
 )
 
@@ -57,9 +58,9 @@ const (
 	KeepersOff = "off"
 )
 
-// objectWatch counts the objects of the traced processes with Python, and searches who keeps those that
-// grow. The work runs in a goroutine of its own, one piece at a time, so that it delays neither samples
-// nor snapshots.
+// objectWatch counts the objects of the traced processes with Python, and searches who keeps those
+// that grow. The work runs in a goroutine of its own, one piece at a time, so that it delays
+// neither samples nor snapshots.
 type objectWatch struct {
 	session session
 	done    chan objectWork // of the work under way; nil: there is none
@@ -98,8 +99,8 @@ func (w *objectWatch) budget(o overhead.Overhead) time.Duration {
 	return objectBurst + time.Duration(objectOwnPart*float64(limit)) - w.session.ObjectsCPUTime()
 }
 
-// censusShare returns the share of the small-object memory that half of a budget pays for; 0: all of
-// it.
+// censusShare returns the share of the small-object memory that half of a budget pays for; 0: all
+// of it.
 func (w *objectWatch) censusShare(budget time.Duration, history *growth.History) float64 {
 	var cost float64 // seconds of full censuses
 	for _, p := range history.Traced() {
@@ -126,8 +127,8 @@ func (w *objectWatch) of(p *growth.ProcessHistory) (own []*objects.Census) {
 	return own
 }
 
-// watchObjects takes the results of work that has ended, and starts the next one that is due. The first
-// census follows the first snapshot.
+// watchObjects takes the results of work that has ended, and starts the next one that is due. The
+// first census follows the first snapshot.
 func (r *Recorder) watchObjects() {
 	w := &r.objects
 	if !r.options.keepsObjects() || len(r.snapshots) == 0 {
@@ -153,8 +154,8 @@ func (r *Recorder) watchObjects() {
 	}
 }
 
-// searchKeepers starts a search for who keeps what a verdict says that grows, unless work is under way
-// or there is no budget.
+// searchKeepers starts a search for who keeps what a verdict says that grows, unless work is under
+// way or there is no budget.
 func (r *Recorder) searchKeepers(v ProcessVerdict) {
 	work := r.searchFor(v)
 	if r.objects.done == nil && work.search != nil && r.objects.budget(r.session.Overhead()) > 0 {
@@ -312,7 +313,8 @@ func (r *Recorder) finishObjects(v ProcessVerdict) {
 // Keepers returns who keeps what grows, by the latest search that has found any.
 func (r *Recorder) Keepers() []keeper.Search { return r.objects.last }
 
-// Censuses returns the census of a process nearest to a baseline, and the last one; nil: there is none.
+// Censuses returns the census of a process nearest to a baseline, and the last one; nil: there is
+// none.
 func (r *Recorder) Censuses(
 	p *growth.ProcessHistory, baseline time.Duration,
 ) (before, after *census.Result) {

@@ -30,17 +30,17 @@ import (
 // Whenever there are this many, every other one is dropped and the time between them doubles.
 const maxSnapshots = 120
 
-// maxHoldings bounds the holdings that all snapshots have, some 220 bytes each. They are not thinned
-// below minSnapshots, which the judgement of stacks needs.
+// maxHoldings bounds the holdings that all snapshots have, some 220 bytes each. They are not
+// thinned below minSnapshots, which the judgement of stacks needs.
 const (
 	maxHoldings  = 1 << 17
 	minSnapshots = 16
 )
 
 const (
-	// snapshotOwnPart is the part of the limit of allocscope's own CPU time that snapshots may take,
-	// and snapshotBurst what they may take in advance. They are taken further apart where they cost
-	// more, but at most maxStretch periods.
+	// snapshotOwnPart is the part of the limit of allocscope's own CPU time that snapshots may
+	// take, and snapshotBurst what they may take in advance. They are taken further apart where
+	// they cost more, but at most maxStretch periods.
 	snapshotOwnPart = 0.3
 	snapshotBurst   = 200 * time.Millisecond
 	maxStretch      = 5
@@ -198,7 +198,8 @@ func (r *Recorder) Options() *Options { return &r.options }
 // History returns the samples so far.
 func (r *Recorder) History() *growth.History { return &r.history }
 
-// Elapsed returns the time since tracing started, or since the first of the traces that it continues.
+// Elapsed returns the time since tracing started, or since the first of the traces that it
+// continues.
 func (r *Recorder) Elapsed() time.Duration { return r.session.Elapsed() }
 
 // Began returns Elapsed when tracing began: 0, unless it continues an earlier trace.
@@ -475,8 +476,8 @@ func (r *Recorder) snapshotTimes() []time.Duration {
 	return times
 }
 
-// boundHoldings bounds the memory of the snapshots. In those between the first and the latest it drops
-// what holds nothing, and then every other one of them.
+// boundHoldings bounds the memory of the snapshots. In those between the first and the latest it
+// drops what holds nothing, and then every other one of them.
 func (r *Recorder) boundHoldings() {
 	for i, s := range r.snapshots {
 		isEnd := i == 0 || i == len(r.snapshots)-1 || s.Snapshot == r.baseline

@@ -9,8 +9,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// rowFiles are the files that grow with the trace: timeline.csv, processes.csv, gpus.csv where there are
-// GPUs, and objects.csv where objects are counted.
+// rowFiles are the files that grow with the trace: timeline.csv, processes.csv, gpus.csv where
+// there are GPUs, and objects.csv where objects are counted.
 type rowFiles struct {
 	folder    *folder.Folder
 	files     []io.Closer

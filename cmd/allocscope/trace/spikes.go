@@ -15,8 +15,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// spikeOwnPart is the part of the limit of allocscope's own CPU time that snapshots for spikes alone
-// may take.
+// spikeOwnPart is the part of the limit of allocscope's own CPU time that snapshots for spikes
+// alone may take.
 const spikeOwnPart = 0.1
 
 // A spikeWatcher follows the RSS of all traced processes, and takes snapshots in their spikes.
@@ -32,8 +32,8 @@ func newSpikeWatcher() spikeWatcher {
 	}
 }
 
-// addSample adds the last sample of each traced process, and reports to the session whether one is in a
-// spike.
+// addSample adds the last sample of each traced process, and reports to the session whether one is
+// in a spike.
 func (w *spikeWatcher) addSample(history *growth.History, to session) {
 	now, inSpike := history.Rows[len(history.Rows)-1].Elapsed, false
 	for _, p := range history.Processes {
@@ -66,8 +66,8 @@ func (w *spikeWatcher) addSnapshot(s *growth.Snapshot, isExtra bool) {
 	}
 }
 
-// isDue reports whether a snapshot now would show more of a spike, and may be paid for. next is when
-// the next one of the others is due: one that comes soon will do.
+// isDue reports whether a snapshot now would show more of a spike, and may be paid for. next is
+// when the next one of the others is due: one that comes soon will do.
 func (w *spikeWatcher) isDue(of session, next, samplePeriod time.Duration) bool {
 	due := false
 	if next-of.Elapsed() < 2*samplePeriod {

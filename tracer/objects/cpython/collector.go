@@ -3,8 +3,8 @@ package cpython
 import "slices"
 
 // Collections returns how often the oldest generation of the garbage collector has run in all
-// interpreters together. It is not known of the incremental collector of 3.14.0 to 3.14.4, which never
-// collects the old objects at once.
+// interpreters together. It is not known of the incremental collector of 3.14.0 to 3.14.4, which
+// never collects the old objects at once.
 func (r *Runtime) Collections() (int64, bool) {
 	if r.interpreter.State.Hex>>16 == 0x030e && r.interpreter.State.Hex < 0x030e05a0 {
 		return 0, false
@@ -32,8 +32,8 @@ func (r *Runtime) collections(v *view) (sum int64, ok bool) {
 	return sum, len(states) > 0
 }
 
-// gcStates returns the addresses of the garbage collectors' states: one in _PyRuntime in 3.8, since then
-// one in each interpreter.
+// gcStates returns the addresses of the garbage collectors' states: one in _PyRuntime in 3.8, since
+// then one in each interpreter.
 func (r *Runtime) gcStates(v *view) (states []uint64) {
 	interpreters := r.interpreters(v)
 	if published := r.interpreter.State.GC; published != 0 {
@@ -60,7 +60,8 @@ func (r *Runtime) collectionsOf(v *view, state uint64) (int64, bool) {
 	const prevMask = 3 // flags in the lowest bits of _gc_prev and _gc_next
 	first := state + r.structures.GCGenerations
 	if at := r.structures.GCGeneration0; at != 0 {
-		// Later releases of 3.13 align PyGC_Head to 4 bytes, so that the lists begin 4 bytes earlier.
+		// Later releases of 3.13 align PyGC_Head to 4 bytes, so that the lists begin 4 bytes
+		// earlier.
 		generation0, ok := v.word(state + at)
 		if !ok || generation0 != first && generation0 != first-4 {
 			return 0, false

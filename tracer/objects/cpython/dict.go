@@ -47,7 +47,8 @@ const (
 // maxKeysLog2 bounds dk_size: a table of 2^40 indices has 16 TiB.
 const maxKeysLog2 = 40
 
-// Keys decodes the beginning of a PyDictKeysObject, KeysHeader bytes. ok is false if it cannot be one.
+// Keys decodes the beginning of a PyDictKeysObject, KeysHeader bytes. ok is false if it cannot be
+// one.
 func (s *Structures) Keys(header []byte) (shape KeysShape, ok bool) {
 	if uint64(len(header)) < s.KeysHeader {
 		return KeysShape{}, false
@@ -120,21 +121,22 @@ func indexSize(log2 uint64) uint64 { return 1 << log2IndexSize(log2) }
 type ValuesShape struct {
 	Items   int64  // how many values may be set
 	ItemsAt uint64 // of the first value; each is a pointer
-	// BlockAt is where the memory of the values begins: 0 or negative. Size is its size, in 3.11 and
-	// 3.12 at most. Embedded values lie in their object.
+	// BlockAt is where the memory of the values begins: 0 or negative. Size is its size, in 3.11
+	// and 3.12 at most. Embedded values lie in their object.
 	BlockAt  int64
 	Size     uint64
 	Embedded bool
 }
 
-// Bounds of the values of a split table: SHARED_KEYS_MAX_SIZE since 3.11, and one of our own before.
+// Bounds of the values of a split table: SHARED_KEYS_MAX_SIZE since 3.11, and one of our own
+// before.
 const (
 	maxSharedKeys    = 30
 	maxOldSharedKeys = 1 << 20
 )
 
-// ValuesItems decodes the values of a split table with these keys. header is the ValuesHeader bytes at
-// ValuesHeaderAt from the pointer on. ok is false if they cannot be such values.
+// ValuesItems decodes the values of a split table with these keys. header is the ValuesHeader bytes
+// at ValuesHeaderAt from the pointer on. ok is false if they cannot be such values.
 func (s *Structures) ValuesItems(header []byte, keys KeysShape) (shape ValuesShape, ok bool) {
 	if uint64(len(header)) < s.ValuesHeader {
 		return ValuesShape{}, false
@@ -147,9 +149,9 @@ func (s *Structures) ValuesItems(header []byte, keys KeysShape) (shape ValuesSha
 			keys.Capacity <= maxOldSharedKeys
 
 	case s.Minor < 13:
-		// The byte before the values is the size of the prefix that has the order of insertion: 2 more
-		// than the values, rounded up to words. The byte before that says how much of it is used. The
-		// keys may have had more usable entries when the values were made.
+		// The byte before the values is the size of the prefix that has the order of insertion: 2
+		// more than the values, rounded up to words. The byte before that says how much of it is
+		// used. The keys may have had more usable entries when the values were made.
 		// https://github.com/python/cpython/blob/v3.12.0/Objects/dictobject.c, new_values
 		prefix, used := int64(header[7]), int64(header[6])
 		capacity := min(prefix-2, maxSharedKeys)

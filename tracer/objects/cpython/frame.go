@@ -5,26 +5,27 @@ const maxFrames = 1 << 14
 
 // A Frame is a frame of a Python function.
 type Frame struct {
-	// Thread is the kernel's ID of the thread that runs it, as the process itself sees it; 0: before
-	// 3.11, which does not keep it, and for frames that are not running.
+	// Thread is the kernel's ID of the thread that runs it, as the process itself sees it; 0:
+	// before 3.11, which does not keep it, and for frames that are not running.
 	Thread int
-	// Function is its qualified name, before 3.11 its name. Module is that of its globals; empty if they
-	// have no __name__.
+	// Function is its qualified name, before 3.11 its name. Module is that of its globals; empty if
+	// they have no __name__.
 	Function, Module, File string
 	Line                   int // 0: unknown
-	// Locals is the address of localsplus: a pointer for each of Names, to the value or to its cell. The
-	// values of the value stack follow. In 3.14 StackRefTags are in the words.
+	// Locals is the address of localsplus: a pointer for each of Names, to the value or to its
+	// cell. The values of the value stack follow. In 3.14 StackRefTags are in the words.
 	Locals uint64
-	// End is the end of the values: of the value stack, or of the variables while the interpreter keeps
-	// the end of the value stack to itself. Values up to StackLimit may be stale.
+	// End is the end of the values: of the value stack, or of the variables while the interpreter
+	// keeps the end of the value stack to itself. Values up to StackLimit may be stale.
 	End, StackLimit uint64
 	Names           []string // of localsplus, in order
-	// Object is the PyFrameObject or generator that the frame lies in; 0: the data stack of its thread.
+	// Object is the PyFrameObject or generator that the frame lies in; 0: the data stack of its
+	// thread.
 	Object uint64
 }
 
-// Frames returns the Python frames that all threads of all interpreters run, the innermost of a thread
-// first. Frames that cannot be read are left out.
+// Frames returns the Python frames that all threads of all interpreters run, the innermost of a
+// thread first. Frames that cannot be read are left out.
 func (r *Runtime) Frames() ([]Frame, error) {
 	w := &frameReader{Runtime: r, view: newView(r.memory), codes: make(map[uint64]*code)}
 	kernel := &r.interpreter.Kernel
@@ -88,8 +89,8 @@ const (
 	ownedByFrameObject = 2
 )
 
-// frame reads a frame: before 3.11 a PyFrameObject, since then a _PyInterpreterFrame. ok is false if it
-// is none, a shim, or has not begun.
+// frame reads a frame: before 3.11 a PyFrameObject, since then a _PyInterpreterFrame. ok is false
+// if it is none, a shim, or has not begun.
 func (w *frameReader) frame(address uint64) (f Frame, ok bool) {
 	s, kernel := &w.structures, &w.interpreter.Kernel
 	head := w.bytes(address, int(s.FrameLocalsplus))
@@ -163,8 +164,8 @@ func (w *frameReader) instruction(head []byte, at uint64) int32 {
 	return int32(wordAt(head, uint64(kernel.FrameInstruction)) - at - uint64(kernel.CodeBytes))
 }
 
-// stackEnd returns the end of the value stack of a frame that has left it in memory, else 0. locals is
-// the address of its localsplus.
+// stackEnd returns the end of the value stack of a frame that has left it in memory, else 0. locals
+// is the address of its localsplus.
 func (w *frameReader) stackEnd(head []byte, locals uint64) uint64 {
 	s := &w.structures
 	switch {

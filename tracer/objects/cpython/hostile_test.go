@@ -18,8 +18,8 @@ import (
 // forged is where the memory of the tests lies.
 const forged = 1 << 20
 
-// interpreterOf returns an interpreter whose exported types lie at the beginning of forged memory, 8 bytes
-// apart, so that few words make an object of any type.
+// interpreterOf returns an interpreter whose exported types lie at the beginning of forged memory,
+// 8 bytes apart, so that few words make an object of any type.
 func interpreterOf(minor int) *python.Interpreter {
 	i := &python.Interpreter{
 		Version: "3.x",
@@ -51,7 +51,8 @@ func FuzzRuntime(f *testing.F) {
 	word := func(value uint64) []byte { return binary.LittleEndian.AppendUint64(nil, value) }
 	for minor := firstMinor; minor <= 14; minor++ {
 		for n := range uint64(11) {
-			// Each word is the address of a type: an object of that type, whose members are such objects.
+			// Each word is the address of a type: an object of that type, whose members are such
+			// objects.
 			f.Add(minor, word(forged+8*n), true)
 			f.Add(minor, bytes.Repeat(word(forged+8*n), 256), false)
 		}
@@ -173,8 +174,8 @@ func (m recorder) ReadMemory(address uint64, buffer []byte) error {
 	return err
 }
 
-// TestCorruptedMemory: whatever a process writes over its state, what is read is bounded, and the texts
-// are printable.
+// TestCorruptedMemory: whatever a process writes over its state, what is read is bounded, and the
+// texts are printable.
 func TestCorruptedMemory(t *testing.T) {
 	for name, command := range tracertest.Interpreters(t) {
 		t.Run(name, func(t *testing.T) {

@@ -86,8 +86,8 @@ func (v *view) pointer(address uint64) (pointer uint64, ok bool) {
 	return pointer, ok && isPointer(pointer)
 }
 
-// isPointer reports whether a word can be a pointer to an object: aligned, and in the lower half of the
-// address space.
+// isPointer reports whether a word can be a pointer to an object: aligned, and in the lower half of
+// the address space.
 func isPointer(word uint64) bool { return word >= pageSize && word < 1<<56 && word%8 == 0 }
 
 // int32 reads a C int.

@@ -11,8 +11,9 @@ type Module struct {
 
 const maxModules = 1 << 16
 
-// stateBytes is how much of a PyInterpreterState or of _PyRuntime is searched for what has no published
-// offset. Its releases of a minor version differ. In all before 3.13 it lies in the first KiB.
+// stateBytes is how much of a PyInterpreterState or of _PyRuntime is searched for what has no
+// published offset. Its releases of a minor version differ. In all before 3.13 it lies in the first
+// KiB.
 const stateBytes = 4 << 10
 
 var errNoModules = errors.New("sys.modules is not where it has to be")
@@ -46,8 +47,8 @@ func (r *Runtime) Modules() ([]Module, error) {
 	return modules, nil
 }
 
-// findModules finds where PyInterpreterState has the pointer to sys.modules: a dict in which "sys" is a
-// module in which "modules" is that dict.
+// findModules finds where PyInterpreterState has the pointer to sys.modules: a dict in which "sys"
+// is a module in which "modules" is that dict.
 func (r *Runtime) findModules(v *view, states []uint64) bool {
 	for _, state := range states {
 		for offset := uint64(0); offset < stateBytes; offset += 8 {

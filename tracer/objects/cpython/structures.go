@@ -1,23 +1,24 @@
-// Package cpython knows the structures of CPython 3.8 to 3.14, in builds with the GIL, and reads from
-// outside what the state of an interpreter says: its modules, its frames, its functions and its garbage
-// collector.
+// Package cpython knows the structures of CPython 3.8 to 3.14, in builds with the GIL, and reads
+// from outside what the state of an interpreter says: its modules, its frames, its functions and
+// its garbage collector.
 //
-// All memory that it reads belongs to the traced process, so it is hostile input: sizes are bounded,
-// and what cannot be true is refused. Names follow the CPython sources.
+// All memory that it reads belongs to the traced process, so it is hostile input: sizes are
+// bounded, and what cannot be true is refused. Names follow the CPython sources.
 package cpython
 
-// Structures are the offsets of the members of CPython's structures in one version, in bytes. A member
-// that the version does not have is 0.
+// Structures are the offsets of the members of CPython's structures in one version, in bytes. A
+// member that the version does not have is 0.
 type Structures struct {
 	Minor int // of Python 3: 8 to 14
 
 	PoolSize uint64 // POOL_SIZE of pymalloc
 	GCHead   uint64 // sizeof(PyGC_Head), which lies before an object
-	// PreHeader is what lies before the GC head of an object whose type has Py_TPFLAGS_MANAGED_DICT or
-	// Py_TPFLAGS_MANAGED_WEAKREF: two words.
+	// PreHeader is what lies before the GC head of an object whose type has Py_TPFLAGS_MANAGED_DICT
+	// or Py_TPFLAGS_MANAGED_WEAKREF: two words.
 	PreHeader uint64
-	// ManagedDict is where the pointer to the dict lies, from the object on: negative. ManagedValues is
-	// where that to the values lies in 3.11, which has both. In 3.12 they share one word.
+	// ManagedDict is where the pointer to the dict lies, from the object on: negative.
+	// ManagedValues is where that to the values lies in 3.11, which has both. In 3.12 they share
+	// one word.
 	ManagedDict, ManagedValues int64
 	// TagsManagedDict is set in 3.12: the word points to the values if its lowest bit is set; the
 	// pointer is the word plus 1.
@@ -38,8 +39,8 @@ type Structures struct {
 	DictUsed, DictKeys, DictValues uint64
 	// KeysHeader is the size of a PyDictKeysObject without its indices and entries.
 	KeysHeader uint64
-	// ValuesHeader is the size of what ValuesItems decodes, and ValuesHeaderAt where it begins, from the
-	// pointer to the values on: negative in 3.11 and 3.12. Before that there is none.
+	// ValuesHeader is the size of what ValuesItems decodes, and ValuesHeaderAt where it begins,
+	// from the pointer to the values on: negative in 3.11 and 3.12. Before that there is none.
 	ValuesHeader   uint64
 	ValuesHeaderAt int64
 
@@ -83,8 +84,8 @@ type Structures struct {
 	FrameObject       uint64 // frame_obj
 	FrameOwner        uint64 // owner: a byte
 	FrameStackpointer uint64 // stackpointer, 0 while the frame is executing
-	// StackRefTags are the bits of a word of localsplus that are no part of the pointer. The word is no
-	// pointer if all are set.
+	// StackRefTags are the bits of a word of localsplus that are no part of the pointer. The word
+	// is no pointer if all are set.
 	StackRefTags uint64
 
 	// PyGenObject.

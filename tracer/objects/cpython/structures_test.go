@@ -28,8 +28,8 @@ func fieldsOf(s *Structures) map[string]int64 {
 	return fields
 }
 
-// notInHeaders are the fields that TestRuntime checks on live interpreters: no header has them, or not
-// in every version.
+// notInHeaders are the fields that TestRuntime checks on live interpreters: no header has them, or
+// not in every version.
 var notInHeaders = map[string]bool{
 	"PartialFunc": true, "PartialArgs": true, "PartialKw": true, "LRUFunc": true, "LRUCache": true,
 	"LRUElemKey": true, "LRUElemResult": true, "ModuleDict": true, "ModuleName": true,

@@ -43,8 +43,8 @@ func (r *Runtime) text(v *view, address uint64, limit int64) (string, bool) {
 	return text, true
 }
 
-// Repr returns an object that can be a key of a dict in Python's notation: a str, int, bool, None, bytes
-// or tuple of these. ok is false for others, and for those that are long.
+// Repr returns an object that can be a key of a dict in Python's notation: a str, int, bool, None,
+// bytes or tuple of these. ok is false for others, and for those that are long.
 func (r *Runtime) Repr(address uint64) (text string, ok bool) {
 	return r.repr(newView(r.memory), address, maxTupleDepth)
 }
@@ -171,7 +171,8 @@ func isNoCharacter(c rune) bool { return c < 0 || c > unicode.MaxRune }
 // quote is repr of a str.
 func quote(text []rune) string { return quoteRunes(text, unicode.IsPrint) }
 
-// quoteRunes puts characters between quotes, as Python does, and escapes those that are not printable.
+// quoteRunes puts characters between quotes, as Python does, and escapes those that are not
+// printable.
 func quoteRunes(text []rune, printable func(rune) bool) string {
 	mark := '\''
 	if slices.Contains(text, '\'') && !slices.Contains(text, '"') {

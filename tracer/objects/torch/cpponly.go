@@ -6,10 +6,10 @@ import (
 	"github.com/allocscope/allocscope/tracer/estimate"
 )
 
-// InCPPOnly estimates the bytes of the CPU tensors to whose memory no tensor of Python refers, such as
-// what autograd has saved for the backward pass. before and after are what was alive before and after
-// the tensors were read, of the allocations of c10::alloc_cpu alone: an object counts if it is in both.
-// So memory that was allocated or freed meanwhile does not.
+// InCPPOnly estimates the bytes of the CPU tensors to whose memory no tensor of Python refers, such
+// as what autograd has saved for the backward pass. before and after are what was alive before and
+// after the tensors were read, of the allocations of c10::alloc_cpu alone: an object counts if it
+// is in both. So memory that was allocated or freed meanwhile does not.
 //
 // Memory of tensors that were skipped counts: C++ holds the indices and values of a sparse tensor.
 func InCPPOnly(tensors []Tensor, before, after []estimate.LiveObject) int64 {

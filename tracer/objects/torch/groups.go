@@ -63,8 +63,8 @@ type storage struct {
 	bytes               int64
 }
 
-// storages returns the distinct storages. Those with memory are one by its address: several StorageImpls may
-// share it. The empty ones are distinct by their StorageImpl.
+// storages returns the distinct storages. Those with memory are one by its address: several
+// StorageImpls may share it. The empty ones are distinct by their StorageImpl.
 func storages(tensors []Tensor) map[uint64]*storage {
 	found, left := make(map[uint64]*storage), int64(maxBytes)
 	for i := range tensors {
@@ -94,8 +94,8 @@ func storages(tensors []Tensor) map[uint64]*storage {
 	return found
 }
 
-// compareSizes orders the tensors of one storage: by the memory that they span, then the ones before
-// those that expand or transpose them.
+// compareSizes orders the tensors of one storage: by the memory that they span, then the ones
+// before those that expand or transpose them.
 func compareSizes(a, b *Tensor) int {
 	return cmp.Or(
 		cmp.Compare(a.extent, b.extent),

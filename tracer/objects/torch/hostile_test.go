@@ -32,7 +32,12 @@ func (f *forgery) Maps() ([]process.Mapping, error) {
 	return []process.Mapping{
 		{Start: forged, End: forged + uint64(len(f.bytes)), Read: true, Write: true},
 		{Start: vtable, End: vtable + 0x1000, Inode: 1, Path: "/usr/lib/libc10.so"},
-		{Start: vtable + 0x1000, End: vtable + 0x2000, Inode: 2, Path: "/usr/lib/libtorch_python.so"},
+		{
+			Start: vtable + 0x1000,
+			End:   vtable + 0x2000,
+			Inode: 2,
+			Path:  "/usr/lib/libtorch_python.so",
+		},
 	}, nil
 }
 
@@ -43,7 +48,8 @@ func (f *forgery) Peek(addresses []uint64, size int) ([][]byte, error) {
 	}
 	contents := make([][]byte, len(addresses))
 	for i, a := range addresses {
-		if a >= forged && a-forged <= uint64(len(f.bytes)) && uint64(len(f.bytes))-(a-forged) >= uint64(size) {
+		if a >= forged && a-forged <= uint64(len(f.bytes)) &&
+			uint64(len(f.bytes))-(a-forged) >= uint64(size) {
 			contents[i] = slices.Clone(f.bytes[a-forged:][:size])
 		}
 	}
@@ -278,8 +284,10 @@ func mustBePossible(t *testing.T, k Tensor) {
 		}
 		numel *= size
 	}
-	if len(k.Shape) > maxDims || k.Bytes < 0 || k.extent > k.Bytes || k.numel != numel || k.DType == "" ||
-		k.Device == "" || k.Device == "meta" {
+	if len(k.Shape) > maxDims || k.Bytes < 0 || k.extent > k.Bytes || k.numel != numel ||
+		k.DType == "" ||
+		k.Device == "" ||
+		k.Device == "meta" {
 		t.Fatalf("%+v", k)
 	}
 }

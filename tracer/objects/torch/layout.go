@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// A layout has offsets in bytes: where the fields of PyTorch's structures are on 64-bit systems with
-// libstdc++.
+// A layout has offsets in bytes: where the fields of PyTorch's structures are on 64-bit systems
+// with libstdc++.
 type layout struct {
 	// cdata of THPVariable: the pointer to the TensorImpl.
 	cdata uint64
@@ -14,12 +14,13 @@ type layout struct {
 	// refcounts is the size of the counts of intrusive_ptr_target, behind the vtable.
 	refcounts uint64
 
-	// Fields of TensorImpl. sizes is that of SizesAndStrides: the number of dimensions, then sizes and
-	// strides in 10 words, or in the first of them a pointer to them.
+	// Fields of TensorImpl. sizes is that of SizesAndStrides: the number of dimensions, then sizes
+	// and strides in 10 words, or in the first of them a pointer to them.
 	storage, autograd, pyobj, sizes, storageOffset, numel, dataType uint64
 	tensorBytes                                                     int
 
-	// engagedFirst is set where device_opt_ has its flag before the value, as the c10::optional of C++14.
+	// engagedFirst is set where device_opt_ has its flag before the value, as the c10::optional of
+	// C++14.
 	engagedFirst bool
 
 	// Fields of StorageImpl: those of data_ptr_, and size_bytes_.
@@ -27,8 +28,8 @@ type layout struct {
 	storageBytes            int
 }
 
-// Fields of AutogradMeta: name_, a std::string whose short text is in itself, and grad_fn_. The vtable is
-// first.
+// Fields of AutogradMeta: name_, a std::string whose short text is in itself, and grad_fn_. The
+// vtable is first.
 const (
 	metaName, metaShortText = 8, 24
 	metaGradFn              = 48
@@ -73,9 +74,9 @@ const (
 	minFitShare    = 0.95 // of them must fit
 )
 
-// chooseLayout takes the layout that fits the objects. Those that changed meanwhile do not count, nor do
-// those of a type of which none fits: an object may have been freed since it was found, and one of another
-// type be in its place.
+// chooseLayout takes the layout that fits the objects. Those that changed meanwhile do not count,
+// nor do those of a type of which none fits: an object may have been freed since it was found, and
+// one of another type be in its place.
 func (r *reader) chooseLayout(objects []uint64) error {
 	if len(objects) == 0 {
 		return nil
@@ -103,7 +104,12 @@ func (r *reader) chooseLayout(objects []uint64) error {
 		}
 	}
 	if !fitting {
-		return fmt.Errorf("%w: the likeliest one fits %d of %d tensors", ErrUnknownLayout, most, len(sample))
+		return fmt.Errorf(
+			"%w: the likeliest one fits %d of %d tensors",
+			ErrUnknownLayout,
+			most,
+			len(sample),
+		)
 	}
 	r.layout = best
 	return nil

@@ -43,7 +43,8 @@ const (
 // maxDims bounds the dimensions of a tensor; PyTorch's operators take 64 at most.
 const maxDims = 64
 
-// readInto adds the tensors at some addresses, and returns the addresses that failed: unread or inconsistent.
+// readInto adds the tensors at some addresses, and returns the addresses that failed: unread or
+// inconsistent.
 func (r *reader) readInto(tensors *Tensors, addresses []uint64) (failed []uint64, err error) {
 	found, err := r.read(addresses)
 	if err != nil {
@@ -70,8 +71,8 @@ func (r *reader) read(addresses []uint64) ([]object, error) {
 		objects[i].Object, all[i] = addresses[i], &objects[i]
 	}
 
-	// From the PyObject to its TensorImpl and the StorageImpl. Each step goes on with the objects that
-	// passed the one before it.
+	// From the PyObject to its TensorImpl and the StorageImpl. Each step goes on with the objects
+	// that passed the one before it.
 	headBytes := int(r.layout.cdata + 8)
 	left, err := r.step(all, headBytes,
 		func(o *object) uint64 { return o.Object },
@@ -137,8 +138,8 @@ func (r *reader) step(
 
 const pageSize = 4096 // the most that Peek reads at an address
 
-// peek reads size bytes, at most a page, at each address; nil: not all are in RAM. It reads whole pages, each
-// once, because many structures of one kind lie together.
+// peek reads size bytes, at most a page, at each address; nil: not all are in RAM. It reads whole
+// pages, each once, because many structures of one kind lie together.
 func (r *reader) peek(addresses []uint64, size int) ([][]byte, error) {
 	var starts []uint64
 	pages := make(map[uint64][]byte)
@@ -181,7 +182,8 @@ func (r *reader) peek(addresses []uint64, size int) ([][]byte, error) {
 func (r *reader) setImpl(o *object, impl []byte) bool {
 	l := &r.layout
 	o.impl = impl
-	if word(impl, l.pyobj)&^1 != o.Object || !r.isClass(impl) { // bit 0: the TensorImpl owns the PyObject
+	if word(impl, l.pyobj)&^1 != o.Object ||
+		!r.isClass(impl) { // bit 0: the TensorImpl owns the PyObject
 		return false
 	}
 
@@ -195,7 +197,8 @@ func (r *reader) setImpl(o *object, impl []byte) bool {
 	o.DType, o.itemSize = scalarTypes[itemType].name, scalarTypes[itemType].size
 	o.Storage = word(impl, l.storage)
 	o.Device = o.device.name(l)
-	if o.Storage == 0 || o.DType == "" || o.Device == "" || o.device.kind == meta || l.hasPolicy(impl) {
+	if o.Storage == 0 || o.DType == "" || o.Device == "" || o.device.kind == meta ||
+		l.hasPolicy(impl) {
 		o.state = skipped
 		return false
 	}
@@ -203,8 +206,8 @@ func (r *reader) setImpl(o *object, impl []byte) bool {
 	return aligned(o.Storage)
 }
 
-// isClass reports whether an instance of an intrusive_ptr_target is alive: its vtable is in a file of
-// PyTorch, and its counts are not 0.
+// isClass reports whether an instance of an intrusive_ptr_target is alive: its vtable is in a file
+// of PyTorch, and its counts are not 0.
 func (r *reader) isClass(instance []byte) bool {
 	vtable := word(instance, 0)
 	if _, ok := process.FindMapping(r.libraries, vtable); !ok || !aligned(vtable) {
@@ -337,8 +340,8 @@ func (r *reader) isMapped(start uint64, size int64) bool {
 	return first && last
 }
 
-// confirm sets to unread the objects that are not as they were read: another tensor may have taken the place
-// of one, and another StorageImpl that of its.
+// confirm sets to unread the objects that are not as they were read: another tensor may have taken
+// the place of one, and another StorageImpl that of its.
 func (r *reader) confirm(objects []*object) error {
 	l := &r.layout
 	err := r.recheck(objects, int(l.cdata+8),
@@ -354,17 +357,24 @@ func (r *reader) confirm(objects []*object) error {
 	err = r.recheck(objects, l.tensorBytes,
 		func(o *object) uint64 { return o.Impl },
 		func(o *object, impl []byte) bool {
-			same := word(impl, l.storage) == word(o.impl, l.storage) && word(impl, l.pyobj) == word(o.impl, l.pyobj)
+			same := word(impl, l.storage) == word(o.impl, l.storage) &&
+				word(impl, l.pyobj) == word(o.impl, l.pyobj)
 			return same && string(impl[l.sizes:]) == string(o.impl[l.sizes:])
 		})
 	if err != nil {
 		return err
 	}
 
-	objects = slices.DeleteFunc(objects, func(o *object) bool { return o.changed || o.storage == nil })
-	return r.recheck(objects, l.storageBytes,
+	objects = slices.DeleteFunc(
+		objects,
+		func(o *object) bool { return o.changed || o.storage == nil },
+	)
+	return r.recheck(
+		objects,
+		l.storageBytes,
 		func(o *object) uint64 { return o.Storage },
-		func(o *object, storage []byte) bool { return string(storage[l.data:]) == string(o.storage[l.data:]) })
+		func(o *object, storage []byte) bool { return string(storage[l.data:]) == string(o.storage[l.data:]) },
+	)
 }
 
 // recheck reads size bytes of each object again, and sets to unread those that are not the same.
@@ -386,8 +396,9 @@ func (r *reader) recheck(
 	return err
 }
 
-// hasPolicy reports whether sizes and strides are not those of the TensorImpl: sizes_strides_policy_,
-// has_symbolic_sizes_strides_ or custom_sizes_strides_ of the bit-fields behind device_opt_.
+// hasPolicy reports whether sizes and strides are not those of the TensorImpl:
+// sizes_strides_policy_, has_symbolic_sizes_strides_ or custom_sizes_strides_ of the bit-fields
+// behind device_opt_.
 func (l *layout) hasPolicy(impl []byte) bool {
 	return impl[l.dataType+6]&0b0111_1100 != 0
 }

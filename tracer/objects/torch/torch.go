@@ -1,10 +1,11 @@
-// Package torch reads the tensors of a running PyTorch from outside: dtype, shape, device and storage
-// of each torch.Tensor that the process has. It sets no probe, stops nothing and writes nothing.
+// Package torch reads the tensors of a running PyTorch from outside: dtype, shape, device and
+// storage of each torch.Tensor that the process has. It sets no probe, stops nothing and writes
+// nothing.
 //
-// PyTorch publishes no offsets, and nothing of its binaries says how its structures are laid out. So
-// no layout is believed: each known one is checked against the tensors of the process, by what must
-// be true of every tensor, and PyTorch is refused unless one layout fits nearly all of them. All
-// memory that the package reads is hostile input: any contents cost bounded work and yield some
+// PyTorch publishes no offsets, and nothing of its binaries says how its structures are laid out.
+// So no layout is believed: each known one is checked against the tensors of the process, by what
+// must be true of every tensor, and PyTorch is refused unless one layout fits nearly all of them.
+// All memory that the package reads is hostile input: any contents cost bounded work and yield some
 // answer. Names follow the PyTorch sources.
 package torch
 
@@ -26,10 +27,11 @@ var (
 
 // A Tensor is a torch.Tensor of Python whose elements are in memory.
 type Tensor struct {
-	// Object, Impl and Storage are the addresses of the PyObject, its TensorImpl and its StorageImpl.
+	// Object, Impl and Storage are the addresses of the PyObject, its TensorImpl and its
+	// StorageImpl.
 	Object, Impl, Storage uint64
-	// Data is the storage's data_ptr, of which Bytes is the size. Views share it, or have a StorageImpl of
-	// their own with the same Data.
+	// Data is the storage's data_ptr, of which Bytes is the size. Views share it, or have a
+	// StorageImpl of their own with the same Data.
 	Data uint64
 	// Bytes of the whole storage, views or not.
 	Bytes int64
@@ -38,8 +40,8 @@ type Tensor struct {
 	Shape  []int64
 	Device string // "cpu", "cuda:0"
 
-	// HasGradFn is set if the tensor has a grad_fn: it keeps the autograd graph that computed it. It is
-	// known where PyTorch was built with the C++11 ABI of std::string.
+	// HasGradFn is set if the tensor has a grad_fn: it keeps the autograd graph that computed it.
+	// It is known where PyTorch was built with the C++11 ABI of std::string.
 	HasGradFn bool
 
 	// extent is the number of bytes from the start of the storage to the end of the last element.
@@ -54,11 +56,11 @@ type Tensors struct {
 	// Known are the tensors whose elements are in memory.
 	Known []Tensor
 	// Skipped is the number of those without memory of their own, or with elements in another form:
-	// sparse and quantized ones, those on the meta device, FakeTensors, wrappers of functorch and of
-	// subclasses, storages that were resized to nothing.
+	// sparse and quantized ones, those on the meta device, FakeTensors, wrappers of functorch and
+	// of subclasses, storages that were resized to nothing.
 	Skipped int
-	// Inconsistent is the number of objects that did not add up twice, or are not in RAM. Most were freed
-	// meanwhile.
+	// Inconsistent is the number of objects that did not add up twice, or are not in RAM. Most were
+	// freed meanwhile.
 	Inconsistent int
 }
 
@@ -82,9 +84,9 @@ type Process interface {
 	Maps() ([]process.Mapping, error)
 }
 
-// Read reads the tensors at the addresses of Python objects of type torch.Tensor and its subclasses.
-// Objects that are none any more count as inconsistent. The error is ErrNotLoaded, wraps
-// ErrUnknownLayout, or is that of reading.
+// Read reads the tensors at the addresses of Python objects of type torch.Tensor and its
+// subclasses. Objects that are none any more count as inconsistent. The error is ErrNotLoaded,
+// wraps ErrUnknownLayout, or is that of reading.
 func Read(p Process, objects []uint64) (*Tensors, error) {
 	maps, err := p.Maps()
 	if err != nil {
@@ -117,7 +119,8 @@ func libraries(maps []process.Mapping) []process.Mapping {
 	var own []process.Mapping
 	for _, m := range maps {
 		name := path.Base(m.Path)
-		if m.IsFile() && (strings.HasPrefix(name, "libtorch") || strings.HasPrefix(name, "libc10")) {
+		if m.IsFile() &&
+			(strings.HasPrefix(name, "libtorch") || strings.HasPrefix(name, "libc10")) {
 			own = append(own, m)
 		}
 	}

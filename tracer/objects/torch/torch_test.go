@@ -39,12 +39,22 @@ func startDescribing(t *testing.T, inDebian13 bool) *tracertest.Target {
 		return tracertest.Start(t, "/usr/bin/python3", "-I", program)
 	}
 
-	root := filepath.Join(cmp.Or(os.Getenv("ALLOCSCOPE_PEERS"), "/var/cache/allocscope/peers"), "trixie")
+	root := filepath.Join(
+		cmp.Or(os.Getenv("ALLOCSCOPE_PEERS"), "/var/cache/allocscope/peers"),
+		"trixie",
+	)
 	if _, err := os.Stat(root); err != nil {
 		t.Skipf("there is no Debian 13 in %s: testdata/peers/debian.sh sets it up", root)
 	}
 	ours := fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that Debian sees our files
-	return tracertest.Start(t, tracertest.Source("peers/inside.sh"), root, "python3", "-I", ours+program)
+	return tracertest.Start(
+		t,
+		tracertest.Source("peers/inside.sh"),
+		root,
+		"python3",
+		"-I",
+		ours+program,
+	)
 }
 
 func TestRead(t *testing.T) {
@@ -93,11 +103,35 @@ func mustBeAsDescribed(t *testing.T, got *Tensors, all []described) {
 			skipped++
 			continue
 		}
-		want = append(want, fmt.Sprint(d.Object, d.DType, d.Shape, d.Device, d.Data, d.Storage, d.Bytes, d.HasGradFn))
+		want = append(
+			want,
+			fmt.Sprint(
+				d.Object,
+				d.DType,
+				d.Shape,
+				d.Device,
+				d.Data,
+				d.Storage,
+				d.Bytes,
+				d.HasGradFn,
+			),
+		)
 	}
 	var have []string
 	for _, k := range got.Known {
-		have = append(have, fmt.Sprint(k.Object, k.DType, k.Shape, k.Device, k.Data, k.Storage, k.Bytes, k.HasGradFn))
+		have = append(
+			have,
+			fmt.Sprint(
+				k.Object,
+				k.DType,
+				k.Shape,
+				k.Device,
+				k.Data,
+				k.Storage,
+				k.Bytes,
+				k.HasGradFn,
+			),
+		)
 	}
 	slices.Sort(want)
 	slices.Sort(have)
@@ -125,7 +159,10 @@ func mustFindSaved(t *testing.T, known []Tensor, all, saved []described) {
 	want := int64(0)
 	for _, d := range slices.Concat(all, saved) {
 		if d.Bytes > 0 {
-			before = append(before, estimate.LiveObject{Address: d.Data, Size: uint64(d.Bytes), Stack: 1, Weight: 1})
+			before = append(
+				before,
+				estimate.LiveObject{Address: d.Data, Size: uint64(d.Bytes), Stack: 1, Weight: 1},
+			)
 		}
 		if d.Saved {
 			want += d.Bytes
@@ -136,7 +173,10 @@ func mustFindSaved(t *testing.T, known []Tensor, all, saved []described) {
 	}
 
 	// What is there at one of the moments only does not count.
-	after = append(slices.Clone(before), estimate.LiveObject{Address: 16, Size: 1 << 30, Stack: 1, Weight: 1})
+	after = append(
+		slices.Clone(before),
+		estimate.LiveObject{Address: 16, Size: 1 << 30, Stack: 1, Weight: 1},
+	)
 	before = append(before, estimate.LiveObject{Address: 16, Size: 1 << 30, Stack: 2, Weight: 1})
 	if got := InCPPOnly(known, before, after); got != want {
 		t.Errorf("%d bytes in C++ only, want %d", got, want)
@@ -206,7 +246,8 @@ func mustBeGrouped(t *testing.T, groups []census.TensorGroup, all []described) {
 	}
 }
 
-// changingTensors replaces tensors all the time, each by one of another size that fills its storage.
+// changingTensors replaces tensors all the time, each by one of another size that fills its
+// storage.
 const changingTensors = `
 import gc, random, sys, threading
 import torch
@@ -227,8 +268,8 @@ print("ready", flush=True)
 sys.stdin.read()
 `
 
-// TestReadWhileChanging checks that no tensor gets the storage, dtype or shape of another one that took its
-// place.
+// TestReadWhileChanging checks that no tensor gets the storage, dtype or shape of another one that
+// took its place.
 func TestReadWhileChanging(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	target := tracertest.Start(t, "/usr/bin/python3", "-c", changingTensors)

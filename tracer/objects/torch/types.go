@@ -2,7 +2,8 @@ package torch
 
 import "fmt"
 
-// A scalarType is an element type of https://github.com/pytorch/pytorch/blob/main/c10/core/ScalarType.h.
+// A scalarType is an element type of
+// https://github.com/pytorch/pytorch/blob/main/c10/core/ScalarType.h.
 type scalarType struct {
 	name string // of the dtype; empty: quantized
 	size int64  // bytes
@@ -79,7 +80,8 @@ const privateUse1Before = 19 // before MTIA had this value, in 2.1
 
 func deviceAt(memory []byte) device { return device{int8(memory[0]), int8(memory[1])} }
 
-// deviceOf returns device_opt_ of a TensorImpl, which follows data_type_, and whether it has a value.
+// deviceOf returns device_opt_ of a TensorImpl, which follows data_type_, and whether it has a
+// value.
 func (l *layout) deviceOf(impl []byte) (d device, engaged bool) {
 	option := impl[l.dataType+2:][:3]
 	flag, value := option[2], option[:2]

@@ -67,8 +67,8 @@ func serve() error {
 	return nil
 }
 
-// setPriority sets the policy of the calling thread: unix.SCHED_IDLE, or unix.SCHED_NORMAL. A thread may
-// not be able to leave idle priority without CAP_SYS_NICE. It stays there.
+// setPriority sets the policy of the calling thread: unix.SCHED_IDLE, or unix.SCHED_NORMAL. A
+// thread may not be able to leave idle priority without CAP_SYS_NICE. It stays there.
 func setPriority(policy uint32) {
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Policy: policy}, 0)
 }
@@ -86,8 +86,9 @@ func answer(ask Request, firsts map[int]first) (answer Response, err error) {
 		return answer, err
 	}
 	defer p.Close()
-	// Open has started the process that reads for this one, at normal priority. That holds the lock of
-	// the target's address space for a moment: if it had to wait for a CPU then, so would the job.
+	// Open has started the process that reads for this one, at normal priority. That holds the lock
+	// of the target's address space for a moment: if it had to wait for a CPU then, so would the
+	// job.
 	if !ask.Urgent {
 		setPriority(unix.SCHED_IDLE)
 	}
@@ -96,6 +97,8 @@ func answer(ask Request, firsts map[int]first) (answer Response, err error) {
 	if err != nil {
 		return answer, err
 	}
+
+	defer heap.Close()
 
 	if ask.Census == nil {
 		answer.Searches, err = heap.Search(ctx, ask.Suspects, ask.Limit)

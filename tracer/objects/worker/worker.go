@@ -1,9 +1,9 @@
 // Package worker reads the objects of processes in a child process of allocscope, at idle priority.
 //
 // A thread of allocscope itself would not do. Go's garbage collector waits until each thread has
-// reached a safe point, and on a busy machine a thread at idle priority takes seconds to: samples and
-// snapshots would wait as long. A child of its own also gives back the memory that a search takes, and
-// whatever a hostile process makes it do, the trace goes on.
+// reached a safe point, and on a busy machine a thread at idle priority takes seconds to: samples
+// and snapshots would wait as long. A child of its own also gives back the memory that a search
+// takes, and whatever a hostile process makes it do, the trace goes on.
 package worker
 
 import (
@@ -58,7 +58,8 @@ type Response struct {
 	CPUTime time.Duration
 }
 
-// A Worker asks the child. It starts the child when it first needs one. The zero value is ready to use.
+// A Worker asks the child. It starts the child when it first needs one. The zero value is ready to
+// use.
 type Worker struct {
 	asking sync.Mutex // held during a request
 
@@ -77,8 +78,8 @@ type child struct {
 	reported time.Duration // CPU time by its last response
 }
 
-// Ask has the child do a request. It may be called from any goroutine. The error wraps that of ctx, or
-// objects.ErrNoPython. A child that is given up for the end of ctx forgets the first censuses.
+// Ask has the child do a request. It may be called from any goroutine. The error wraps that of ctx,
+// or objects.ErrNoPython. A child that is given up for the end of ctx forgets the first censuses.
 func (w *Worker) Ask(ctx context.Context, ask Request) (*Response, error) {
 	w.asking.Lock()
 	defer w.asking.Unlock()

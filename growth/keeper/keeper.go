@@ -35,6 +35,8 @@ const (
 	ReasonNone Reason = ""
 	// ReasonFreed: the objects were freed meanwhile.
 	ReasonFreed Reason = "freed"
+	// ReasonAllocator: the blocks of their allocator are not known.
+	ReasonAllocator Reason = "allocator"
 	// ReasonGarbage: they are in cycles of objects that wait for the garbage collector.
 	ReasonGarbage Reason = "garbage"
 	// ReasonNative: only memory of native code refers to them, which no symbol names.
@@ -117,7 +119,7 @@ const (
 	RootGenerator RootKind = "generator"   // a local variable of a generator or coroutine that is suspended
 	RootClosure   RootKind = "closure"     // a variable of an enclosing function
 	RootDefault   RootKind = "default"     // a default argument
-	RootCache     RootKind = "lru_cache"   // functools.lru_cache of a function
+	RootCache     RootKind = "lru-cache"   // functools.lru_cache of a function
 	RootThread    RootKind = "thread"      // a native thread's stack
 	RootStatic    RootKind = "static"      // a static variable of a program or library
 	RootRuntime   RootKind = "interpreter" // of the interpreter itself: interned strings, codecs

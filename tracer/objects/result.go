@@ -69,6 +69,8 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 		kept = max(kept, p.Samples)
 	}
 	switch {
+	case r.Samples == 0 && len(s.heap.heaps.Spans) == 0 && s.heap.memory.others == nil:
+		r.Reason = keeper.ReasonAllocator
 	case r.Samples == 0:
 		r.Reason = keeper.ReasonFreed
 	case r.Garbage+without+changed == 0 && kept > 0:

@@ -197,7 +197,7 @@ func (s *Statics) Find(address uint64) (file, symbol string, offset uint64, ok b
 	file, virtual := v.mapping.Path, address-v.bias
 	f := s.open(v.mapping)
 	if f.symbols != nil {
-		symbol, offset, ok = f.symbols.Variable(virtual)
+		symbol, offset, _ = f.symbols.Variable(virtual)
 	}
 	s.limit(f)
 	if symbol == "" {

@@ -29,17 +29,20 @@ func TestAddGrowth(t *testing.T) {
 			[]float64{30, 0},
 		},
 		{
-			"container shrinks", Path{Root: cache, Links: []Link{dict(160)}},
+			"container shrinks",
+			Path{Root: cache, Links: []Link{dict(160)}},
 			Path{Root: cache, Links: []Link{dict(100)}},
 			[]float64{0},
 		},
 		{
-			"other root", Path{Root: Root{Kind: RootGlobal, Module: "train", Name: "other"}, Links: []Link{dict(0)}},
+			"other root",
+			Path{Root: Root{Kind: RootGlobal, Module: "train", Name: "other"}, Links: []Link{dict(0)}},
 			Path{Root: cache, Links: []Link{dict(100)}},
 			[]float64{0},
 		},
 		{
-			"function stands at another line", Path{Root: local, Links: []Link{dict(10)}},
+			"function stands at another line",
+			Path{Root: local, Links: []Link{dict(10)}},
 			Path{Root: moved, Links: []Link{dict(14)}},
 			[]float64{2},
 		},

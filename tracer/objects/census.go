@@ -77,7 +77,6 @@ type counter struct {
 	touched []*typeTotal
 	share   float64
 	owned   float64 // bytes of tables in pools that were counted with their containers
-	visited bool
 }
 
 // Census counts the objects of the process. The error wraps ErrNoPython, or is that of reading.
@@ -205,9 +204,6 @@ func (c *counter) pool(p *piece, found *pool) {
 	}
 	c.result.blocks[found.start] = seen
 }
-
-// headBytes are the bytes of a block that have its object's head, and the fields of containers.
-const headBytes = 128
 
 // maxPooled is the most that pymalloc hands out from its pools: SMALL_REQUEST_THRESHOLD.
 const maxPooled = 512

@@ -74,9 +74,6 @@ type memory struct {
 	read    uint64          // bytes that were read
 }
 
-// errStop ends a pass without an error.
-var errStop = errors.New("stop")
-
 // findMemory finds the memory of a process that is worth a search.
 func findMemory(
 	p *process.Process,

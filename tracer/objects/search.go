@@ -287,10 +287,10 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 		return
 	}
 	e := edge{at: at, value: value}
-	switch {
-	case p.region.kind == regionStatic:
+	switch p.region.kind {
+	case regionStatic:
 		e.root = s.heap.staticRoot(at)
-	case p.region.kind == regionStack:
+	case regionStack:
 		e.root = s.heap.stackRoot(at)
 	default:
 		if e.root = s.heap.frameRoot(at); e.root != nil {

@@ -33,15 +33,25 @@ const (
 )
 
 // rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the best
-// first, and the nodes that references have not been searched for yet. isClosed is set if all that refers to the
+// first, and the ways to nodes that references have not been searched for yet. isClosed is set if all that refers to the
 // sample is known and leads to no root.
-func (s *search) rootsOf(sample *node) (found []rooted, open []*node, isClosed bool) {
+func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bool) {
 	type key struct {
 		n  *node
 		at uint64
 	}
 	seen := map[key]bool{{sample, 0}: true}
 	queue := []*way{{node: sample}}
+	push := func(up *way) {
+		k := key{n: up.node}
+		if up.node.typ == nil {
+			k.at = up.at
+		}
+		if !seen[k] && len(seen) < maxWays {
+			seen[k] = true
+			queue = append(queue, up)
+		}
+	}
 	isClosed = true
 	for len(queue) > 0 && len(found) < maxRoots {
 		w := queue[0]
@@ -52,9 +62,12 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*node, isClosed b
 			continue
 		}
 		if !n.searched {
-			open = append(open, n)
+			open = append(open, w)
 			isClosed = false
 			continue
+		}
+		if head := s.heads[n]; head != nil {
+			push(&way{node: head.node, at: head.at, ref: w.ref, below: w, length: w.length + 1})
 		}
 		edges, isComplete := s.references(n)
 		isClosed = isClosed && (isComplete || n.typ == nil)
@@ -73,14 +86,7 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*node, isClosed b
 			if !ok {
 				continue
 			}
-			k := key{up.node, 0}
-			if up.node.typ == nil {
-				k.at = up.at
-			}
-			if !seen[k] && len(seen) < maxWays {
-				seen[k] = true
-				queue = append(queue, up)
-			}
+			push(up)
 		}
 	}
 	for i := range found {
@@ -276,12 +282,9 @@ func (s *search) stepsOf(w *way) (steps []step) {
 		case w.node.typ != nil && w.node.typ.name == "functools._lru_list_elem" && w.below != nil:
 			continue
 		case w.node.typ == nil && w.below != nil:
-			if ref.how == keeper.HowVariable {
-				next.how = keeper.HowVariable
-			} else if ref.attr != "" {
-				next = ref
+			if ref.how == keeper.HowField && ref.attr == "" {
+				ref = next
 			}
-			ref = next
 			continue
 		}
 		steps = append(steps, step{node: w.node, ref: ref})

@@ -70,6 +70,9 @@ type search struct {
 	began   time.Duration // CPU time
 	limit   time.Duration
 	late    bool // the limit is used up
+
+	chains map[string]*linkPattern // linked lists that ways follow
+	heads  map[*node]*way          // of the lists, by the nodes from which the ways go on
 }
 
 // errLate ends a pass when the time is used up.
@@ -82,6 +85,7 @@ func (h *Heap) Search(
 ) ([]keeper.Search, error) {
 	s := &search{
 		heap: h, nodes: make(map[uint64]*node), limit: limit, began: process.OwnCPUTime(),
+		chains: make(map[string]*linkPattern), heads: make(map[*node]*way),
 		filter: make([]uint64, filterBits/64),
 	}
 	if err := h.refresh(); err != nil {
@@ -149,10 +153,13 @@ func (s *search) frontier(samples [][]*node) (next []*node, isRooted bool) {
 		for _, n := range of {
 			found, open, _ := s.rootsOf(n)
 			isRooted = isRooted && len(found) > 0
-			for _, o := range open {
-				if !seen[o] && len(next) < maxFrontier {
-					seen[o] = true
-					next = append(next, o)
+			for _, w := range open {
+				if len(found) == 0 {
+					s.noteChain(w)
+				}
+				if !seen[w.node] && len(next) < maxFrontier {
+					seen[w.node] = true
+					next = append(next, w.node)
 				}
 			}
 		}
@@ -168,8 +175,12 @@ func (s *search) level(ctx context.Context, frontier []*node) error {
 			return errLate
 		}
 		s.match(p)
+		s.collectLinks(p)
 		return nil
 	})
+	if err == nil {
+		s.followChains()
+	}
 	for _, n := range frontier {
 		n.searched = err == nil
 	}
@@ -306,7 +317,7 @@ func (s *search) add(b block, content []byte) *node {
 		case t != nil:
 			n.address, n.typ = object, t
 			n.refcnt = s.heap.refcntOf(word(content, object-b.Start))
-		case s.heap.isDeadObject(b, content):
+		case s.heap.isZombieFrame(content):
 			return nil
 		}
 	}

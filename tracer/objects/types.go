@@ -399,21 +399,15 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	return t.members
 }
 
-// isDeadObject reports whether a block has an object that nobody refers to, and that CPython keeps for the next
-// one of its type: a frame of its code object, or an entry of a free list.
-func (h *Heap) isDeadObject(b block, content []byte) bool {
-	for _, head := range h.heads {
-		if head+objectHead > uint64(len(content)) || head+objectHead > b.Len() {
-			return false
-		}
-		if word(content, head+objectRefcnt) == 0 {
-			t := h.typeOf(word(content, head+objectType))
-			if t != nil && t.head == head && head+t.basicsize <= b.Len()+wordSize {
-				return true
-			}
-		}
+// isZombieFrame reports whether a block has a frame that has ended, and that its code object keeps for the next
+// call: co_zombieframe, before 3.11.
+func (h *Heap) isZombieFrame(content []byte) bool {
+	head := h.structures.GCHead
+	if h.structures.FrameFrame != 0 || head+objectHead > uint64(len(content)) || word(content, head) != 0 {
+		return false
 	}
-	return false
+	t := h.typeOf(word(content, head+objectType))
+	return t != nil && t.kind == kindFrame
 }
 
 // isRefcnt reports whether the first word of an object may be a reference count. From 3.12 on immortal

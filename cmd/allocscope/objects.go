@@ -118,6 +118,7 @@ func runObjects(ctx context.Context, out io.Writer, pid int, flags objectsFlags)
 	if err != nil {
 		return exit.Refuse(err)
 	}
+	defer heap.Close()
 
 	c := objectCounter{flags: flags, out: out, process: p, heap: heap, began: time.Now()}
 	if flags.duration != 0 {

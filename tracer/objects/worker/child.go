@@ -96,6 +96,7 @@ func answer(ask Request, firsts map[int]first) (answer Response, err error) {
 	if err != nil {
 		return answer, err
 	}
+	defer heap.Close()
 
 	if ask.Census == nil {
 		answer.Searches, err = heap.Search(ctx, ask.Suspects, ask.Limit)

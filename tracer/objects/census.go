@@ -199,6 +199,9 @@ func (c *counter) pool(p *piece, found *pool) {
 	c.result.blocks[found.start] = seen
 }
 
+// headBytes are the bytes of a block that have its object's head, and the fields of containers.
+const headBytes = 128
+
 // maxPooled is the most that pymalloc hands out from its pools: SMALL_REQUEST_THRESHOLD.
 const maxPooled = 512
 

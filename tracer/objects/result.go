@@ -18,6 +18,7 @@ const maxPaths = 4
 // A candidate is a root with the ways by which samples lead to it.
 type candidate struct {
 	root     keeper.Root
+	isSpread bool // the samples are kept by several places of one static variable
 	ways     [][]step
 	rank     int // of the shortest way
 	complete bool
@@ -163,15 +164,20 @@ func (s *search) independent(found []rooted) (ways []rooted) {
 func addTo(candidates map[keeper.Root]*candidate, ways []rooted, s *search) {
 	seen := make(map[keeper.Root]bool)
 	for _, f := range ways {
-		if seen[f.root] {
+		variable := f.root
+		if variable.Name != "" {
+			variable.Offset = 0
+		}
+		if seen[variable] {
 			continue
 		}
-		seen[f.root] = true
-		c := candidates[f.root]
+		seen[variable] = true
+		c := candidates[variable]
 		if c == nil {
 			c = &candidate{root: f.root, rank: f.rank, complete: true}
-			candidates[f.root] = c
+			candidates[variable] = c
 		}
+		c.isSpread = c.isSpread || c.root.Offset != f.root.Offset
 		c.rank = min(c.rank, f.rank)
 		c.ways = append(c.ways, s.stepsOf(f.way))
 		for w := f.way; w != nil; w = w.below {
@@ -231,6 +237,9 @@ func (s *search) path(c *candidate) keeper.Path {
 	}
 
 	p := keeper.Path{Root: c.root, Samples: len(c.ways), Complete: c.complete}
+	if c.isSpread {
+		p.Root.Offset = 0
+	}
 	from := 0
 	for i := 0; i+1 < len(steps) && shared[i]; i++ {
 		isSuspended := i > 0 && steps[i-1].node.typ != nil && steps[i-1].node.typ.kind == kindGenerator

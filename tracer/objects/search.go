@@ -27,7 +27,8 @@ const (
 	levelsAfter  = 3       // levels that are searched after every sample has a root
 	maxNodes     = 1 << 17 // in all
 	maxFrontier  = 1 << 14 // nodes that are searched for at once
-	maxEdges     = 64      // references to a node that are remembered
+	maxEdges     = 512     // references to a node that are remembered
+	maxAlike     = 8       // of those from the same place in objects of one type
 	maxInterior  = 64      // words of a block that references may point into
 	filterBits   = 1 << 18
 	nodeContents = 64 // bytes of a block that are read to find its object
@@ -247,10 +248,6 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 	if at < p.region.Start || at >= p.region.End {
 		return
 	}
-	if len(n.edges) >= maxEdges {
-		n.more = true
-		return
-	}
 	e := edge{at: at, value: value}
 	switch {
 	case p.region.kind == regionStatic:
@@ -282,7 +279,26 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 		}
 		return
 	}
+	if len(n.edges) >= maxEdges || n.alike(e) >= maxAlike {
+		n.more = true
+		return
+	}
 	n.edges = append(n.edges, e)
+}
+
+// alike counts the references from the same place in objects of the same type, or in blocks of the same size: what
+// an object keeps often refers back to it.
+func (n *node) alike(e edge) (count int) {
+	if e.from == nil {
+		return 0
+	}
+	for _, o := range n.edges {
+		if f := o.from; f != nil && f.typ == e.from.typ && f.block.Len() == e.from.block.Len() &&
+			o.at-f.block.Start == e.at-e.from.block.Start {
+			count++
+		}
+	}
+	return count
 }
 
 // holder returns the node of the block that an address is in; nil: there is none that is alive.

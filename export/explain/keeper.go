@@ -14,15 +14,15 @@ import (
 // arrow leads from a container to what it holds.
 const arrow = " -> "
 
-// KeeperPath is a path as code: "train.cache (dict, 10,512 entries, +461/min) -> Image -> ImagingCore
-// -> buffer".
+// KeeperPath is a path as code: "train.cache (dict, 10,512 entries, +461/min) -> Image ->
+// ImagingCore -> buffer".
 func KeeperPath(p keeper.Path) string {
 	return containerText(&p) + strings.Join(restOf(&p), "")
 }
 
-// KeeperHead is the variable of a path, the first container that grows and what it holds, in so many
-// characters: "train.cache (dict, 10,512 entries, +461/min) -> Image". What it holds is left out
-// first.
+// KeeperHead is the variable of a path, the first container that grows and what it holds, in so
+// many characters: "train.cache (dict, 10,512 entries, +461/min) -> Image". What it holds is left
+// out first.
 func KeeperHead(p keeper.Path, width int) string {
 	text := containerText(&p)
 	if rest := restOf(&p); len(rest) > 0 && utf8.RuneCountInString(text+rest[0]) <= width {
@@ -46,8 +46,8 @@ func containerText(p *keeper.Path) string {
 }
 
 // KeeperVariable is the variable of a path, with the attributes and keys that lead to the first
-// container that grows: "train.state.history['loss']". Where none is known to grow, they lead to the
-// first whose entries differ.
+// container that grows: "train.state.history['loss']". Where none is known to grow, they lead to
+// the first whose entries differ.
 func KeeperVariable(p keeper.Path) string {
 	access := ""
 	for _, l := range p.Links[min(1, len(p.Links)) : containerOf(&p)+1] {

@@ -57,7 +57,7 @@ func objectsOf(s *summary.Summary) *objectsView {
 	for _, t := range o.Types {
 		v.Types = append(v.Types, typeView{
 			Type: t.Type, Rate: explain.PerMinute(t.PerMin), Interval: words.TypeInterval(t),
-			Before: units.Count(float64(t.Before)), After: units.Count(float64(t.After)),
+			Before: explain.Thousands(t.Before), After: explain.Thousands(t.After),
 			Bytes: units.Signed(float64(t.Bytes)), RateValue: t.PerMin, BeforeValue: t.Before,
 			AfterValue: t.After, BytesValue: t.Bytes,
 		})

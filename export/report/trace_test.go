@@ -138,7 +138,9 @@ func sampleObjects() *summary.Objects {
 			Type: "PIL.Image.Image", Before: 100, After: 1944, Bytes: 3 * mib, PerMin: 461,
 			LowPerMin: 455, HighPerMin: 467,
 		}},
-		Largest: []summary.TypeCount{{Type: "builtins.module", Count: 20_000, Bytes: 9 * mib, Margin: 120}},
+		Largest: []summary.TypeCount{
+			{Type: "builtins.module", Count: 20_000, Bytes: 9 * mib, Margin: 120},
+		},
 		Tensors: []summary.TensorGroup{{
 			DType: "float32", Shape: []int64{64, 3, 224, 224}, Device: "cpu", Storages: 12,
 			Tensors: 24, Bytes: 440 * mib, GrowthBytes: pointer[int64](36 * mib), StackID: "abc",

@@ -21,7 +21,8 @@ type Keeper struct {
 	Samples int `json:"samples"`
 	// Paths from a variable to the objects, those that explain most samples first.
 	Paths []KeeperPath `json:"paths"`
-	// Reason for which no keeper was found, or none for a part of the samples; absent: all have one.
+	// Reason for which no keeper was found, or none for a part of the samples; absent: all have
+	// one.
 	Reason keeper.Reason `json:"reason,omitempty"`
 	// Garbage is the number of samples to which nothing outside of a cycle of objects refers.
 	Garbage int `json:"garbage"`

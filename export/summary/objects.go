@@ -15,8 +15,8 @@ type Objects struct {
 	// BeforeS and AfterS are the times of the two censuses; BeforeS is absent where there was one.
 	BeforeS *float64 `json:"before_s,omitempty"`
 	AfterS  float64  `json:"after_s"`
-	// Share of the small-object memory that was read by the census that read less; 1: the counts are
-	// exact but for what changed meanwhile.
+	// Share of the small-object memory that was read by the census that read less; 1: the counts
+	// are exact but for what changed meanwhile.
 	Share float64 `json:"share"`
 	// Types that grow, those that gained most bytes first: the first 50.
 	Types []TypeGrowth `json:"types"`
@@ -85,8 +85,8 @@ type TensorGroup struct {
 	// Bytes of the storages. GrowthBytes since the first census; absent where there was one.
 	Bytes       int64  `json:"bytes"`
 	GrowthBytes *int64 `json:"growth_bytes,omitempty"`
-	// StackID is the stack that allocated most of them, as in Accumulation.StackIDs; absent where it
-	// is unknown.
+	// StackID is the stack that allocated most of them, as in Accumulation.StackIDs; absent where
+	// it is unknown.
 	StackID string `json:"stack_id,omitempty"`
 }
 

@@ -17,8 +17,8 @@ import (
 // minKeeperShare is the share of the samples from which on a path explains most of them.
 const minKeeperShare = 0.5
 
-// KeeperOf is what was found about who keeps the memory of a suspect: of its stack that grew most and
-// has an answer; nil: none was searched for.
+// KeeperOf is what was found about who keeps the memory of a suspect: of its stack that grew most
+// and has an answer; nil: none was searched for.
 func KeeperOf(keepers []summary.Keeper, c summary.Suspect) *summary.Keeper {
 	var unanswered *summary.Keeper
 	for _, id := range c.StackIDs {
@@ -50,22 +50,24 @@ func mainKeeper(s *summary.Summary) *summary.Keeper {
 			return k
 		}
 	}
-	if main := mainCause(s); main == nil || main.Cause != diagnosis.PythonObjects || s.Objects == nil {
+	main := mainCause(s)
+	if main == nil || main.Cause != diagnosis.PythonObjects || s.Objects == nil {
 		return nil
 	}
 	for _, t := range s.Objects.Types {
-		for i, k := range s.Keepers {
-			if k.StackID == "" && k.Type == t.Type && k.PID == s.Process.PID && isAnswer(&s.Keepers[i]) {
-				return &s.Keepers[i]
-			}
+		i := slices.IndexFunc(s.Keepers, func(k summary.Keeper) bool {
+			return k.StackID == "" && k.Type == t.Type && k.PID == s.Process.PID && isAnswer(&k)
+		})
+		if i >= 0 {
+			return &s.Keepers[i]
 		}
 	}
 	return nil
 }
 
-// KeptBy are lines about who keeps something, in so many characters each: "kept by train.cache (dict,
-// 10,512 entries, +461/min) -> Image, in 6 of 8 samples". A second path is there where it explains
-// most samples, too. There are none where no keeper is known.
+// KeptBy are lines about who keeps something, in so many characters each: "kept by train.cache
+// (dict, 10,512 entries, +461/min) -> Image, in 6 of 8 samples". A second path is there where it
+// explains most samples, too. There are none where no keeper is known.
 func KeptBy(k *summary.Keeper, width int) []string {
 	if k == nil {
 		return nil
@@ -83,7 +85,8 @@ func KeptBy(k *summary.Keeper, width int) []string {
 		if path.Samples < k.Samples {
 			share = fmt.Sprintf(", in %d of %d samples", path.Samples, k.Samples)
 		}
-		lines = append(lines, text+explain.KeeperHead(path.Path(), width-len(text)-len(share))+share)
+		room := width - len(text) - len(share)
+		lines = append(lines, text+explain.KeeperHead(path.Path(), room)+share)
 	}
 	if len(lines) == 0 && isGarbage(k) {
 		lines = []string{garbageText(k)}
@@ -111,8 +114,8 @@ func withKeeper(site, kept []string) []string {
 	return append(site[:min(room, len(site))], kept...)
 }
 
-// keeperSteps are what to do first where the keeper is known. %s is the variable. The first that has
-// room is taken.
+// keeperSteps are what to do first where the keeper is known. %s is the variable. The first that
+// has room is taken.
 var (
 	limitSteps = []string{
 		"give %s a limit, or remove entries when done", "give %s a limit", "limit %s",
@@ -272,7 +275,8 @@ func KeeperLines(k summary.Keeper) []string {
 		if path.Complete {
 			about = "no other reference"
 		}
-		lines = append(lines, fmt.Sprintf("%d of %d: %s; %s", path.Samples, k.Samples, path.Text, about))
+		lines = append(lines, fmt.Sprintf("%d of %d: %s; %s", path.Samples, k.Samples, path.Text,
+			about))
 	}
 	if k.Garbage > 0 {
 		lines = append(lines, fmt.Sprintf("%d of %d: %s", k.Garbage, k.Samples, garbageText(&k)))
@@ -301,9 +305,12 @@ func ObjectsNotes(o *summary.Objects) []string {
 	say(o.Missing != "", "not counted: %s", o.Missing)
 	say(o.Inconsistent > 0, "not counted: %s of small objects that changed meanwhile",
 		units.Plural(o.Inconsistent, "pool", "pools"))
-	if bytes := o.InCPPOnlyBytes; bytes != nil && *bytes > 0 {
-		say(true, "%s of tensors are held by C++ alone, as by autograd", units.Bytes(float64(*bytes)))
+	inCPPOnly := int64(0)
+	if o.InCPPOnlyBytes != nil {
+		inCPPOnly = *o.InCPPOnlyBytes
 	}
+	say(inCPPOnly > 0, "%s of tensors are held by C++ alone, as by autograd",
+		units.Bytes(float64(inCPPOnly)))
 	say(o.TensorsUnknown != "", "tensors: %s", o.TensorsUnknown)
 	return notes
 }
@@ -314,22 +321,24 @@ func TypeInterval(t summary.TypeGrowth) string {
 	if t.LowPerMin == t.HighPerMin {
 		return "exact"
 	}
-	return units.Interval(units.Count(t.LowPerMin), units.Count(t.HighPerMin))
+	return units.Interval(explain.Thousands(units.Round(t.LowPerMin)),
+		explain.Thousands(units.Round(t.HighPerMin)))
 }
 
-// TypeCount is the number of objects of a type: "1022", "12.3 k ± 120".
+// TypeCount is the number of objects of a type: "1,022", "12,340 ± 120".
 func TypeCount(t summary.TypeCount) string {
-	text := units.Count(float64(t.Count))
+	text := explain.Thousands(t.Count)
 	if t.Margin > 0 {
-		text += " ± " + units.Count(float64(t.Margin))
+		text += " ± " + explain.Thousands(t.Margin)
 	}
 	return text
 }
 
-// Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu". Where it is so, it adds how many
-// keep the graph that computed them.
+// Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu". Where it is so, it adds how
+// many keep the graph that computed them.
 func Tensor(g summary.TensorGroup) string {
-	text := fmt.Sprintf("%s %s %s", g.DType, strings.ReplaceAll(fmt.Sprint(g.Shape), " ", ", "), g.Device)
+	shape := strings.ReplaceAll(fmt.Sprint(g.Shape), " ", ", ")
+	text := fmt.Sprintf("%s %s %s", g.DType, shape, g.Device)
 	if g.WithGradFn > 0 {
 		text += fmt.Sprintf(", %d with their graph", g.WithGradFn)
 	}

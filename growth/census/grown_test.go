@@ -8,7 +8,8 @@ import (
 
 func TestGrown(t *testing.T) {
 	before := &Result{PID: 1, Elapsed: time.Minute, Types: []TypeCount{
-		{Type: "dict", Count: 100, Bytes: 6400, Margin: 30}, {Type: "list", Count: 50, Bytes: 4000},
+		{Type: "dict", Count: 100, Bytes: 6400, Margin: 30},
+		{Type: "list", Count: 50, Bytes: 4000},
 		{Type: "int", Count: 10, Bytes: 280},
 	}}
 	after := &Result{PID: 1, Elapsed: 3 * time.Minute, Types: []TypeCount{

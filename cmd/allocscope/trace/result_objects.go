@@ -47,7 +47,7 @@ func printGrownTypes(out io.Writer, o *summary.Objects) error {
 	fmt.Fprint(w, "growth\t95%\tat first\tat the end\tbytes\t  type\n")
 	for _, t := range o.Types[:min(maxTableRows, len(o.Types))] {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", explain.PerMinute(t.PerMin), words.TypeInterval(t),
-			units.Count(float64(t.Before)), units.Count(float64(t.After)),
+			explain.Thousands(t.Before), explain.Thousands(t.After),
 			units.Signed(float64(t.Bytes)), t.Type)
 	}
 	return w.Flush()

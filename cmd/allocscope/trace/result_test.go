@@ -51,7 +51,9 @@ func testObjectsDetails(t *testing.T) {
 			},
 		},
 	}
-	s.Keepers[0].Paths[0].Links = []summary.KeeperLink{{How: keeper.HowVariable, Type: "dict", Entries: &entries}}
+	s.Keepers[0].Paths[0].Links = []summary.KeeperLink{
+		{How: keeper.HowVariable, Type: "dict", Entries: &entries},
+	}
 
 	var out bytes.Buffer
 	if err := printObjects(&out, s); err != nil {
@@ -60,7 +62,7 @@ func testObjectsDetails(t *testing.T) {
 	text := strings.Join(singleSpaced(out.String()), "\n")
 	mustSay(t, "the details", text,
 		"Types of Python objects that grow (Python 3.11):",
-		"+461/min 458-464 100 1022 +1.00 MiB PIL.Image.Image",
+		"+461/min 459-464 100 1,022 +1.00 MiB PIL.Image.Image",
 		"7 9 4.00 MiB +3.00 MiB float32 [64, 3] cpu: resize (Image.py:7)",
 		"objects: 50% of the memory of small objects was read",
 		"objects: not counted: objects above 512 bytes",

@@ -273,7 +273,7 @@ func (c *objectCounter) print(counted *objects.Census, result *summary.Counted, 
 	if !isAgain {
 		fmt.Fprintf(c.out, "%s (PID %d), Python %s: %s of memory read in %s of CPU time\n",
 			result.Process.Command, result.Process.PID, result.Objects.Python,
-			units.Bytes(float64(counted.ReadBytes)), units.Duration(counted.Took))
+			units.Bytes(float64(counted.ReadBytes)), units.Milliseconds(counted.Took.Seconds()))
 		for _, note := range words.ObjectsNotes(result.Objects) {
 			fmt.Fprintln(c.out, note)
 		}

@@ -96,12 +96,14 @@ func TestKeeperPath(t *testing.T) {
 		{
 			global("head"),
 			[]keeper.Link{
-				link(keeper.HowVariable, "", "train.Node"), node, link(keeper.HowAttribute, "payload", "bytes"),
+				link(keeper.HowVariable, "", "train.Node"), node,
+				link(keeper.HowAttribute, "payload", "bytes"),
 			},
 			"train.head (Node) -> Node -> ... -> bytes",
 		},
 		{
-			global("text"), []keeper.Link{link(keeper.HowVariable, "", "bytearray")},
+			global("text"),
+			[]keeper.Link{link(keeper.HowVariable, "", "bytearray")},
 			"train.text (bytearray)",
 		},
 		{global("text"), nil, "train.text"},
@@ -146,7 +148,8 @@ func TestKeeperPath(t *testing.T) {
 			"libfoo.so+0x4010",
 		},
 		{
-			keeper.Root{Kind: keeper.RootStatic, Module: "/usr/bin/job", Name: "head"}, nil,
+			keeper.Root{Kind: keeper.RootStatic, Module: "/usr/bin/job", Name: "head"},
+			nil,
 			"job: head",
 		},
 		{keeper.Root{Kind: keeper.RootRuntime}, nil, "CPython itself"},

@@ -25,7 +25,8 @@ func censusAt(elapsed time.Duration, pictures float64, margin float64) *census.R
 			Groups: []census.TensorGroup{
 				{
 					DType: "float32", Shape: []int64{64, 3}, Device: "cpu", Storages: int(pictures),
-					Tensors: 2 * int(pictures), WithGradFn: 5, Bytes: 768 * int64(pictures), Stack: 0xfedcba9876543210,
+					Tensors: 2 * int(pictures), WithGradFn: 5, Bytes: 768 * int64(pictures),
+					Stack: 0xfedcba9876543210,
 				},
 				{DType: "int64", Device: "cpu", Storages: 1, Tensors: 1, Bytes: 8},
 			},

@@ -104,7 +104,8 @@ func TestKeptBy(t *testing.T) {
 			find,
 		},
 		"none": {
-			keeper.Search{Samples: 8, Reason: keeper.ReasonUnreferenced}, []string{where, call},
+			keeper.Search{Samples: 8, Reason: keeper.ReasonUnreferenced},
+			[]string{where, call},
 			find,
 		},
 		"garbage": {

@@ -20,8 +20,6 @@ type CensusOptions struct {
 	// Share and Samples are those of objects.CensusOptions.
 	Share   float64
 	Samples int
-	// Urgent is set where somebody waits for the result.
-	Urgent bool
 }
 
 // Census counts the objects of the traced processes that have Python. It may be called from any
@@ -35,7 +33,7 @@ func (s *Session) Census(ctx context.Context, o CensusOptions) ([]*objects.Censu
 		}
 		began := s.Elapsed()
 		answer, err := s.askWorker(ctx, t, worker.Request{
-			Census: &objects.CensusOptions{Share: o.Share, Samples: o.Samples}, Urgent: o.Urgent,
+			Census: &objects.CensusOptions{Share: o.Share, Samples: o.Samples},
 		})
 		switch {
 		case err == nil:
@@ -50,6 +48,9 @@ func (s *Session) Census(ctx context.Context, o CensusOptions) ([]*objects.Censu
 
 // ObjectsCPUTime is the CPU time that censuses and searches have taken.
 func (s *Session) ObjectsCPUTime() time.Duration { return s.objectWorker.CPUTime() }
+
+// HurryObjects has censuses and searches no longer wait for idle CPUs: somebody waits for them.
+func (s *Session) HurryObjects() { s.objectWorker.Hurry() }
 
 // askWorker asks the worker about a target. It is an error if that has ended meanwhile: what was read
 // may be of another program.
@@ -77,8 +78,6 @@ type KeeperSearch struct {
 	Types []objects.Suspect
 	// Limit of CPU time.
 	Limit time.Duration
-	// Urgent is as that of CensusOptions.
-	Urgent bool
 }
 
 // Search finds who keeps the objects of suspects, those of Stacks first. It may be called from any
@@ -96,9 +95,7 @@ func (s *Session) Search(ctx context.Context, k KeeperSearch) ([]keeper.Search, 
 		return nil, nil
 	}
 
-	answer, err := s.askWorker(ctx, t, worker.Request{
-		Suspects: suspects, Limit: k.Limit, Urgent: k.Urgent,
-	})
+	answer, err := s.askWorker(ctx, t, worker.Request{Suspects: suspects, Limit: k.Limit})
 	if err != nil {
 		return nil, err
 	}

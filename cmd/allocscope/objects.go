@@ -118,6 +118,7 @@ func runObjects(ctx context.Context, out io.Writer, pid int, flags objectsFlags)
 	if err != nil {
 		return exit.Refuse(err)
 	}
+	defer heap.Close()
 
 	c := objectCounter{flags: flags, out: out, process: p, heap: heap, began: time.Now()}
 	if flags.duration != 0 {
@@ -273,7 +274,7 @@ func (c *objectCounter) print(counted *objects.Census, result *summary.Counted, 
 	if !isAgain {
 		fmt.Fprintf(c.out, "%s (PID %d), Python %s: %s of memory read in %s of CPU time\n",
 			result.Process.Command, result.Process.PID, result.Objects.Python,
-			units.Bytes(float64(counted.ReadBytes)), units.Duration(counted.Took))
+			units.Bytes(float64(counted.ReadBytes)), units.Milliseconds(counted.Took.Seconds()))
 		for _, note := range words.ObjectsNotes(result.Objects) {
 			fmt.Fprintln(c.out, note)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -25,6 +26,7 @@ func TestObjects(t *testing.T) {
 	t.Run("privilege", testObjectsPrivilege)
 	t.Run("refuses", testObjectsRefuses)
 	t.Run("in a trace", testObjectsInTrace)
+	t.Run("of the leaky trainer", testObjectsLeakyTrainer)
 	t.Run("keepers off", testObjectsOff)
 }
 
@@ -230,6 +232,49 @@ func testObjectsInTrace(t *testing.T) {
 	}
 	if len(s.Keepers) == 0 {
 		t.Errorf("no keeper was searched; verdict %s", s.Verdict.Class)
+	}
+}
+
+// The line that allocates is not the one that leaks: the variable is what leads to that.
+func testObjectsLeakyTrainer(t *testing.T) {
+	t.Parallel()
+	program, err := filepath.Abs("../../examples/leaky_trainer.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", program))
+	eventually(t, "the trainer has Pillow", func() bool {
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", target.PID()))
+		return err == nil && strings.Contains(string(maps), "_imaging")
+	})
+
+	dir := newFolder(t)
+	c := begin(t, allocscope(t, "trace", "--pid", itoa(target.PID()), "--interval", "1",
+		"--overhead", "off", "--output", dir))
+	c.awaitSnapshots(dir, 25)
+	c.interrupt()
+	c.mustEnd(0)
+
+	// In the first epoch its other dict, decoded, grows by the images of another line.
+	s := readSummary(t, dir)
+	line := fmt.Sprintf("leaky_trainer.py:%d", lineOf(t, program, "return image.rotate(5)"))
+	isAllocation := func(a summary.Accumulation) bool {
+		return strings.Contains(strings.Join(a.Stack, "\n"), line)
+	}
+	if !slices.ContainsFunc(s.Accumulating, isAllocation) {
+		t.Errorf("no stack through %s has grown: %+v", line, s.Accumulating)
+	}
+	var kept []string
+	for _, c := range s.Suspects {
+		if k := words.KeeperOf(s.Keepers, c); k != nil {
+			for _, path := range k.Paths {
+				kept = append(kept, path.Text)
+			}
+		}
+	}
+	isCache := func(path string) bool { return strings.HasPrefix(path, "leaky_trainer.cache (dict, ") }
+	if !slices.ContainsFunc(kept, isCache) {
+		t.Errorf("kept by %q, want leaky_trainer.cache; %+v", kept, s.Keepers)
 	}
 }
 

@@ -140,6 +140,7 @@ func (d *days) Search(context.Context, tracer.KeeperSearch) ([]keeper.Search, er
 	return nil, nil
 }
 func (d *days) ObjectsCPUTime() time.Duration { return 0 }
+func (d *days) HurryObjects()                 {}
 
 func (d *days) UsesGPU() bool { return false }
 

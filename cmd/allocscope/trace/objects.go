@@ -38,8 +38,9 @@ const (
 	firstCensusGap = 10 * time.Second
 	// searchGap is the least time between two searches of a trace without a fixed end.
 	searchGap = 5 * time.Minute
-	// lastObjectsTimeout is how long the end of a trace waits for the last census and search.
-	lastObjectsTimeout = 15 * time.Second
+	// lastObjectsTimeout is how long the end of a trace waits for the last census and search, and for
+	// those that are under way.
+	lastObjectsTimeout = 20 * time.Second
 )
 
 // Bounds on what is searched for.
@@ -234,7 +235,7 @@ func (work *objectWork) do(ctx context.Context, of session) {
 		}
 	}
 	left := work.limit - (of.ObjectsCPUTime() - before)
-	k.Limit, k.Urgent = min(max(left, objectBurst), maxSearchTime), work.census.Urgent
+	k.Limit = min(max(left, objectBurst), maxSearchTime)
 	work.searches, work.err = of.Search(ctx, *k)
 }
 
@@ -288,8 +289,9 @@ func (r *Recorder) finishObjects(v ProcessVerdict) {
 		return
 	}
 	isExited := r.session.Err() != nil
+	r.session.HurryObjects()
 	if w.done != nil {
-		stopping := time.AfterFunc(lastObjectsTimeout/3, w.stop)
+		stopping := time.AfterFunc(lastObjectsTimeout, w.stop)
 		if isExited {
 			w.stop()
 		}
@@ -304,9 +306,7 @@ func (r *Recorder) finishObjects(v ProcessVerdict) {
 	defer slow.Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), lastObjectsTimeout)
 	defer cancel()
-	work := r.searchFor(v)
-	work.census.Urgent = true
-	r.startObjects(ctx, work)
+	r.startObjects(ctx, r.searchFor(v))
 	r.take(<-w.done)
 }
 

@@ -72,6 +72,7 @@ type session interface {
 	Census(context.Context, tracer.CensusOptions) ([]*objects.Census, error)
 	Search(context.Context, tracer.KeeperSearch) ([]keeper.Search, error)
 	ObjectsCPUTime() time.Duration
+	HurryObjects()
 	OtherProcesses() []growth.OtherProcess
 	Sources() []source.Status
 	Counters() (tracer.Events, []growth.Loss, error)

@@ -38,7 +38,7 @@ func serve() error {
 	// The terminal and systemd signal all processes. allocscope ends the trace in order, and then
 	// this one.
 	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGTERM)
-	runtime.LockOSThread() // whose priority is set
+	runtime.LockOSThread() // the main one, whose priority is set
 
 	requests := make(chan Request)
 	go func() {
@@ -54,7 +54,7 @@ func serve() error {
 
 	encoder, firsts := gob.NewEncoder(os.Stdout), make(map[int]first)
 	for ask := range requests {
-		setPriority(unix.SCHED_NORMAL)
+		setPriority(0, unix.SCHED_NORMAL)
 		answer, err := answer(ask, firsts)
 		if err != nil {
 			answer = Response{Error: err.Error(), NoPython: errors.Is(err, objects.ErrNoPython)}
@@ -67,10 +67,10 @@ func serve() error {
 	return nil
 }
 
-// setPriority sets the policy of the calling thread: unix.SCHED_IDLE, or unix.SCHED_NORMAL. A
-// thread may not be able to leave idle priority without CAP_SYS_NICE. It stays there.
-func setPriority(policy uint32) {
-	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Policy: policy}, 0)
+// setPriority sets the policy of a thread: unix.SCHED_IDLE, or unix.SCHED_NORMAL; 0 is the calling thread.
+// A thread may not be able to leave idle priority without CAP_SYS_NICE. It stays there.
+func setPriority(thread int, policy uint32) {
+	_ = unix.SchedSetAttr(thread, &unix.SchedAttr{Policy: policy}, 0)
 }
 
 func answer(ask Request, firsts map[int]first) (answer Response, err error) {
@@ -90,14 +90,13 @@ func answer(ask Request, firsts map[int]first) (answer Response, err error) {
 	// of the target's address space for a moment: if it had to wait for a CPU then, so would the
 	// job.
 	if !ask.Urgent {
-		setPriority(unix.SCHED_IDLE)
+		setPriority(0, unix.SCHED_IDLE)
 	}
 
 	heap, err := objects.Open(p)
 	if err != nil {
 		return answer, err
 	}
-
 	defer heap.Close()
 
 	if ask.Census == nil {

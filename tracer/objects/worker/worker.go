@@ -40,9 +40,9 @@ type Request struct {
 	Suspects []objects.Suspect
 	Limit    time.Duration // of the search's CPU time
 
-	// Urgent is set where somebody waits: the child runs at normal priority.
-	Urgent bool
-	// Timeout is what is left of the caller's time; 0: there is no limit.
+	// Urgent and Timeout are set by Ask: that the child runs at normal priority, and what is left of
+	// the caller's time; 0: there is no limit.
+	Urgent  bool
 	Timeout time.Duration
 }
 
@@ -66,6 +66,7 @@ type Worker struct {
 	mu    sync.Mutex // guards what follows
 	child *child     // nil: there is none
 	used  time.Duration
+	hurry bool // the child runs at normal priority
 }
 
 // A child is the child process.
@@ -94,6 +95,10 @@ func (w *Worker) Ask(ctx context.Context, ask Request) (*Response, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		ask.Timeout = max(1, time.Until(deadline)*9/10) // the rest is for the answer
 	}
+
+	w.mu.Lock()
+	ask.Urgent = w.hurry
+	w.mu.Unlock()
 
 	stop := context.AfterFunc(ctx, func() { _ = c.command.Process.Kill() })
 	defer stop()
@@ -127,6 +132,16 @@ type noPythonError struct{ text string }
 
 func (e *noPythonError) Error() string { return e.text }
 func (e *noPythonError) Unwrap() error { return objects.ErrNoPython }
+
+// Hurry gives the child normal priority from now on, also in the middle of a request: somebody waits.
+func (w *Worker) Hurry() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hurry = true
+	if w.child != nil {
+		setPriority(w.child.command.Process.Pid, unix.SCHED_NORMAL)
+	}
+}
 
 // CPUTime returns the CPU time of the child, and of those before it.
 func (w *Worker) CPUTime() time.Duration {

@@ -21,6 +21,11 @@ SUSPENDED = (
 )
 
 
+def is_a(thing, kinds):
+    """isinstance asks the thing for its class; some things answer with a warning."""
+    return issubclass(type(thing), kinds)
+
+
 def stem(file):
     return os.path.splitext(os.path.basename(file))[0]
 
@@ -33,7 +38,7 @@ def main():
 def modules_by_dict():
     names = {}
     for name, module in list(sys.modules.items()):
-        if isinstance(module, types.ModuleType):
+        if is_a(module, types.ModuleType):
             names[id(module.__dict__)] = main() if module.__name__ == "__main__" else name
     return names
 
@@ -74,8 +79,8 @@ def referrers():
 
 def is_mine(holder):
     """Whether it is a frame or generator of the helpers, or a frame that only an account of them has made."""
-    frame = holder.gi_frame if isinstance(holder, types.GeneratorType) else holder
-    return isinstance(frame, types.FrameType) and (
+    frame = holder.gi_frame if is_a(holder, types.GeneratorType) else holder
+    return is_a(frame, types.FrameType) and (
         frame.f_code.co_filename in MINE or frame in list(running_frames()) or frame.f_code.co_name == "<module>"
     )
 
@@ -83,16 +88,16 @@ def is_mine(holder):
 def variables(holder, thing, below):
     """The names of the variables of a class, function or generator by which it refers to a thing. Below is
     what the thing refers to on this way: such variables are in a dict, tuple or cell."""
-    if isinstance(holder, type) and isinstance(thing, dict):
+    if is_a(holder, type) and is_a(thing, dict):
         module = main() if holder.__module__ == "__main__" else holder.__module__
         prefix = module + "." + holder.__qualname__ + "."
         return [prefix + key for key, value in thing.items() if value is below]
-    if isinstance(holder, types.FunctionType):
+    if is_a(holder, types.FunctionType):
         return of_function(holder, thing, below)
-    if isinstance(holder, functools._lru_cache_wrapper):
+    if is_a(holder, functools._lru_cache_wrapper):
         return ["lru_cache of %s()" % holder.__qualname__]
     for kind, attribute in SUSPENDED:
-        frame = getattr(holder, attribute) if isinstance(holder, kind) else None
+        frame = getattr(holder, attribute) if is_a(holder, kind) else None
         if frame is not None:
             return [
                 local_text(frame, name, "generator ")
@@ -130,7 +135,7 @@ def roots_of(targets):
                     roots.update(names, (module + "." + key for key, value in holder.items() if value is thing))
                     continue
                 further = names or tuple(variables(holder, thing, below))  # the nearest to the object
-                key = (id(holder), further, id(thing) if isinstance(holder, (dict, tuple)) else 0)
+                key = (id(holder), further, id(thing) if is_a(holder, (dict, tuple)) else 0)
                 if key not in seen:
                     seen.add(key)
                     ways.append((holder, thing, further))

@@ -150,7 +150,7 @@ func (p python) command(t *testing.T, environment []string, file string, argumen
 		t.Fatal(err)
 	}
 	library := tracertest.BuildLibrary(t, "keepers/keep.c", "libkeep.so")
-	command = append(command, "-B", ours+source, ours+library)
+	command = append(command, "-B", "-W", "ignore", ours+source, ours+library)
 	return exec.Command(command[0], append(command[1:], arguments...)...)
 }
 

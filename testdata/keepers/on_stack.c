@@ -1,4 +1,4 @@
-/* A local array of a function that runs in a thread of its own has the only pointers to the objects. */
+/* A local array of a running function, in a thread, has the only pointers to the objects. */
 /* KEPT BY: stack of native thread */
 #include <pthread.h>
 #include "keepers.h"

@@ -9,12 +9,12 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// churned is how many objects of a type census.py makes and drops at a time, and few how many of a type
-// the interpreter may have besides, or may have dropped and not yet freed.
+// churned is how many objects of a type census.py makes and drops at a time, and few how many of a
+// type the interpreter may have besides, or may have dropped and not yet freed.
 const churned, few = 100, 100
 
-// TestCensus compares the number of objects with the program's own account, while a thread of it makes and
-// drops objects.
+// TestCensus compares the number of objects with the program's own account, while a thread of it
+// makes and drops objects.
 func TestCensus(t *testing.T) {
 	for _, p := range pythons(t) {
 		for _, malloc := range []string{"pymalloc", "malloc"} {
@@ -30,7 +30,8 @@ func TestCensus(t *testing.T) {
 }
 
 func testCensus(t *testing.T, p python, malloc string) {
-	target := tracertest.StartCommand(t, p.command(t, []string{"PYTHONMALLOC=" + malloc}, "census.py"))
+	command := p.command(t, []string{"PYTHONMALLOC=" + malloc}, "census.py")
+	target := tracertest.StartCommand(t, command)
 	target.Await("ready")
 	heap, err := objects.Open(openProcess(t, target.PID()))
 	if err != nil {
@@ -69,7 +70,7 @@ func testCensus(t *testing.T, p python, malloc string) {
 		const passing = 10 * churned // blocks of what comes and goes
 		low, high := min(blocksBefore, blocksAfter)-passing, max(blocksBefore, blocksAfter)+passing
 		if census.Blocks < low || census.Blocks > high {
-			t.Errorf("%.0f blocks of pymalloc, the program has %.0f to %.0f", census.Blocks, low, high)
+			t.Errorf("%.0f blocks, the program has %.0f to %.0f", census.Blocks, low, high)
 		}
 	}
 	if census.Share != 1 || census.Missing != "" {
@@ -78,8 +79,10 @@ func testCensus(t *testing.T, p python, malloc string) {
 	t.Logf("%.0f blocks, %d inconsistent, took %v", census.Blocks, census.Inconsistent, census.Took)
 }
 
-// askCounts returns the number of objects by type and of all blocks of pymalloc, as the program counts.
-func askCounts(t *testing.T, target *tracertest.Target) (counts map[string]float64, blocks float64) {
+// askCounts returns the number of objects by type, and of blocks of pymalloc, as the program counts.
+func askCounts(
+	t *testing.T, target *tracertest.Target,
+) (counts map[string]float64, blocks float64) {
 	t.Helper()
 	counts = map[string]float64{}
 	target.Say("count")

@@ -14,8 +14,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestKeepers compares who is said to keep objects with the truth, which the programs of testdata/keepers
-// have at their heads.
+// TestKeepers compares who is said to keep objects with the truth, which the programs of
+// testdata/keepers have at their heads.
 func TestKeepers(t *testing.T) {
 	t.Run("gc gives the same account", testKeepersByGC)
 	t.Run("programs of Python", testKeepersPython)
@@ -62,7 +62,8 @@ func testKeepersByGC(t *testing.T) {
 				if one.unseen {
 					return
 				}
-				found := tracertest.StartCommand(t, p.command(t, nil, one.file, "check")).Await("done")
+				target := tracertest.StartCommand(t, p.command(t, nil, one.file, "check"))
+				found := target.Await("done")
 				for _, root := range one.keptBy {
 					if !slices.Contains(found, root) {
 						t.Errorf("gc does not know of %q; it knows %q", root, found)
@@ -101,7 +102,7 @@ func testKeepersPython(t *testing.T) {
 	})
 
 	for name, s := range scores {
-		t.Logf("%-22s %2d of %2d found; not: %s", name, s.found, s.programs, strings.Join(s.missed, ", "))
+		t.Logf("%-22s %2d of %2d found; not: %q", name, s.found, s.programs, s.missed)
 	}
 }
 
@@ -119,7 +120,7 @@ func testKeepersNative(t *testing.T) {
 func (s *score) mustBeGood(t *testing.T) {
 	t.Helper()
 	if allowed := max(1, s.programs*2/30); len(s.missed) > allowed {
-		t.Errorf("the keepers of %d of %d programs were not found: %q", len(s.missed), s.programs, s.missed)
+		t.Errorf("not found: %d of %d programs' keepers: %q", len(s.missed), s.programs, s.missed)
 	}
 }
 
@@ -162,9 +163,11 @@ func (s *score) judge(t *testing.T, one program, target *tracertest.Target) {
 	}
 }
 
-// mustHaveContainer checks the first container on the way. Its entries may have become more while it was
-// searched for.
-func mustHaveContainer(t *testing.T, one program, least int64, target *tracertest.Target, path keeper.Path) {
+// mustHaveContainer checks the first container on the way. The program may have added entries while it
+// was searched for.
+func mustHaveContainer(
+	t *testing.T, one program, least int64, target *tracertest.Target, path keeper.Path,
+) {
 	t.Helper()
 	most := one.entries
 	if one.entries < 0 {
@@ -180,8 +183,8 @@ func mustHaveContainer(t *testing.T, one program, least int64, target *tracertes
 		return
 	}
 	if l := path.Links[i]; l.Type != one.container || l.Entries < least || l.Entries > most+1 {
-		t.Errorf("the first container is %s with %d entries, want %s with %d to %d", l.Type, l.Entries,
-			one.container, least, most)
+		t.Errorf("the first container is %s with %d entries, want %s with %d to %d",
+			l.Type, l.Entries, one.container, least, most)
 	}
 }
 
@@ -191,7 +194,9 @@ func rootAsCode(r keeper.Root) string {
 	if module == "__main__" {
 		module = strings.TrimSuffix(filepath.Base(r.File), ".py")
 	}
-	function := r.Owner[strings.LastIndexByte(r.Owner, '.')+1:] // before 3.11 code has no qualified name
+	// Before 3.11 code has no qualified name.
+	function := r.Owner[strings.LastIndexByte(r.Owner, '.')+1:]
+	place := fmt.Sprintf("%s() (%s)", function, filepath.Base(r.File))
 
 	switch r.Kind {
 	case keeper.RootGlobal:
@@ -199,9 +204,9 @@ func rootAsCode(r keeper.Root) string {
 	case keeper.RootClass:
 		return module + "." + r.Owner + "." + r.Name
 	case keeper.RootLocal:
-		return fmt.Sprintf("local %s of %s() (%s)", r.Name, function, filepath.Base(r.File))
+		return "local " + r.Name + " of " + place
 	case keeper.RootGenerator:
-		return fmt.Sprintf("local %s of generator %s() (%s)", r.Name, function, filepath.Base(r.File))
+		return "local " + r.Name + " of generator " + place
 	case keeper.RootClosure:
 		return fmt.Sprintf("closure variable %s of %s()", r.Name, r.Owner)
 	case keeper.RootDefault:

@@ -27,12 +27,12 @@ var whole = os.Getenv("ALLOCSCOPE_KEEPERS") == "all"
 type program struct {
 	file  string
 	needs string // a Python package, libkeep, or nothing
-	// keptBy are the roots that keep the objects: none for "nothing". also are further ones that gc does
-	// not see. unseen is set if it sees none of them.
+	// keptBy are the roots that keep the objects: none for "nothing". also are further ones that gc
+	// does not see. unseen is set if it sees none of them.
 	keptBy, also []string
 	unseen       bool
-	// container is the type of the first container on the path; entries its number of entries, -1: that of
-	// the objects noted.
+	// container is the type of the first container on the path; entries its number of entries, -1: that
+	// of the objects noted.
 	container string
 	entries   int64
 }
@@ -65,7 +65,7 @@ func programs(t *testing.T, extensions ...string) (all []program) {
 	return all
 }
 
-// readProgram reads the comments at the head of a file; ok is false if it is not one of the programs.
+// readProgram reads the comments at the head of a file; ok is false if it is none of the programs.
 func readProgram(t *testing.T, file string) (p program, ok bool) {
 	t.Helper()
 	text, err := os.ReadFile(tracertest.Source(file))
@@ -105,7 +105,10 @@ type python struct {
 	packages []string // that it has
 }
 
-// pythons returns the interpreters, and the Debian 13 with PyTorch 2.6 of testdata/peers, if it is set up.
+var withTorch = []string{"torch", "numpy", "PIL"}
+
+// pythons returns the interpreters, and the Debian 13 with PyTorch 2.6 of testdata/peers if it is
+// set up.
 func pythons(t *testing.T) (all []python) {
 	t.Helper()
 	for _, one := range tracertest.Interpreters(t) {
@@ -114,7 +117,7 @@ func pythons(t *testing.T) (all []python) {
 			p.root, p.Command = one.Command[1], one.Command[2:]
 		}
 		if one.Name == "system" {
-			p.packages = []string{"torch", "numpy", "PIL"}
+			p.packages = withTorch
 		}
 		all = append(all, p)
 	}
@@ -123,7 +126,7 @@ func pythons(t *testing.T) (all []python) {
 	if folder == "" {
 		folder = "/var/cache/allocscope/peers"
 	}
-	peers := python{root: filepath.Join(folder, "trixie"), packages: []string{"torch", "numpy", "PIL"}}
+	peers := python{root: filepath.Join(folder, "trixie"), packages: withTorch}
 	peers.Name, peers.Command = "debian-trixie-torch", []string{"/usr/bin/python3"}
 	if _, err := os.Stat(peers.root); err == nil {
 		all = append(all, peers)
@@ -135,8 +138,11 @@ func (p python) canRun(one program) bool {
 	return one.needs == "" || one.needs == "libkeep" || slices.Contains(p.packages, one.needs)
 }
 
-// command runs a file with the interpreter. One with a system of its own sees our files by way of /proc.
-func (p python) command(t *testing.T, environment []string, file string, arguments ...string) *exec.Cmd {
+// command runs a file with the interpreter. One with a system of its own sees our files by way of
+// /proc.
+func (p python) command(
+	t *testing.T, environment []string, file string, arguments ...string,
+) *exec.Cmd {
 	t.Helper()
 	ours := ""
 	command := append(append([]string{"env"}, environment...), p.Command...)

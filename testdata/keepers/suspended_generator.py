@@ -1,5 +1,6 @@
 """A local variable of a suspended generator keeps the items."""
 # KEPT BY: local window of generator windows() (suspended_generator.py)
+# ALSO: suspended_generator.source
 # CONTAINER: list
 import case
 

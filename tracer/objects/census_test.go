@@ -79,7 +79,7 @@ func testCensus(t *testing.T, p python, malloc string) {
 	t.Logf("%.0f blocks, %d inconsistent, took %v", census.Blocks, census.Inconsistent, census.Took)
 }
 
-// askCounts returns the number of objects by type, and of blocks of pymalloc, as the program counts.
+// askCounts returns the number of objects by type, and of blocks of pymalloc, by the program.
 func askCounts(
 	t *testing.T, target *tracertest.Target,
 ) (counts map[string]float64, blocks float64) {

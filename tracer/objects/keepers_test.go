@@ -163,8 +163,8 @@ func (s *score) judge(t *testing.T, one program, target *tracertest.Target) {
 	}
 }
 
-// mustHaveContainer checks the first container on the way. The program may have added entries while it
-// was searched for.
+// mustHaveContainer checks the first container on the way. The program may have added entries
+// while it was searched for.
 func mustHaveContainer(
 	t *testing.T, one program, least int64, target *tracertest.Target, path keeper.Path,
 ) {

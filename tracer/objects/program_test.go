@@ -31,8 +31,8 @@ type program struct {
 	// does not see. unseen is set if it sees none of them.
 	keptBy, also []string
 	unseen       bool
-	// container is the type of the first container on the path; entries its number of entries, -1: that
-	// of the objects noted.
+	// container is the type of the first container on the path; entries its number of entries, -1:
+	// that of the objects noted.
 	container string
 	entries   int64
 }

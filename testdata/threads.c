@@ -4,7 +4,8 @@
  *
  * A line of a thread is "NAME LOCAL DEAD BASE": the address of a variable of a function that it is in, that of a
  * variable of one that has returned, and where its stack ends by pthread_getattr_np(3). Then it prints "ready". A
- * thread "own" waits on a stack in the middle of a mapping of the program's.
+ * thread "own" waits on a stack in the middle of a mapping of the program's. LOCAL of "tls" is the address of a
+ * thread-local variable of the first thread.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 static sem_t printed;
+static __thread long of_thread = 1;
 
 /* Returns the address of the lowest byte of its frame. */
 static __attribute__((noinline)) uint64_t deeper(void)
@@ -93,6 +95,7 @@ int main(int argc, char **argv)
 	start(&attributes, wait_for_ever, "own", 0);
 
 	print("first", &attributes);
+	printf("tls %lu 0 0\n", (uint64_t)&of_thread);
 	puts("ready");
 	while ((c = read(0, line, sizeof(line))) > 0)
 		;

@@ -36,14 +36,39 @@ func frames(t *testing.T, python ...string) *exec.Cmd {
 	return exec.Command(python[0], append(python[1:], "-c", runArgument, string(source))...)
 }
 
+// interpreters returns the lines of testdata/interpreters.sh: name and command, or the reason why
+// there is none.
+func interpreters(t *testing.T) (lines [][2]string) {
+	t.Helper()
+	command := exec.Command(tracertest.Source("interpreters.sh"))
+	command.Stderr = os.Stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+
+	for line := range strings.Lines(string(out)) {
+		name, rest, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		if !ok {
+			t.Fatalf("%s: %q has no tab", command, line)
+		}
+
+		lines = append(lines, [2]string{name, rest})
+	}
+	if len(lines) == 0 {
+		t.Fatalf("%s prints nothing", command)
+	}
+	return lines
+}
+
 func testPythonFramesInterpreter(t *testing.T) {
 	t.Parallel()
-	for _, python := range tracertest.Interpreters(t) {
-		t.Run(python.Name, func(t *testing.T) {
-			if python.Command == nil {
-				t.Skip(python.Missing)
+	for _, line := range interpreters(t) {
+		t.Run(line[0], func(t *testing.T) {
+			if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
+				t.Skip(reason)
 			}
-			target := startCommand(t, frames(t, python.Command...))
+			target := startCommand(t, frames(t, strings.Fields(line[1])...))
 			mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
 		})
 	}
@@ -52,12 +77,12 @@ func testPythonFramesInterpreter(t *testing.T) {
 // newestLibrary returns the libpython of pyenv's newest version, and the folder of that version.
 func newestLibrary(t *testing.T) (library, home string) {
 	t.Helper()
-	for _, python := range tracertest.Interpreters(t) {
-		if !strings.HasPrefix(python.Name, "pyenv-") {
+	for _, line := range interpreters(t) {
+		if !strings.HasPrefix(line[0], "pyenv-") {
 			continue
 		}
 
-		folder := filepath.Dir(filepath.Dir(python.Command[0]))
+		folder := filepath.Dir(filepath.Dir(line[1]))
 		found, err := filepath.Glob(filepath.Join(folder, "lib", "libpython3.*.so.1.0"))
 		if err != nil {
 			t.Fatal(err)

@@ -146,7 +146,8 @@ type memoryReader struct {
 
 var pageSize = uint64(os.Getpagesize())
 
-// read reads size bytes at each address. Where addresses follow each other, it reads them at once.
+// read reads size bytes at each address. Where addresses follow each other, and what they have is in RAM, it
+// reads them at once.
 func (m *memoryReader) read(reads, size int) {
 	addresses := make([]uint64, reads)
 	for i := range addresses {
@@ -156,7 +157,8 @@ func (m *memoryReader) read(reads, size int) {
 
 	for i := 0; i < reads; {
 		n := 1
-		for i+n < reads && addresses[i+n] == addresses[i+n-1]+uint64(size) {
+		for i+n < reads && addresses[i+n] == addresses[i+n-1]+uint64(size) &&
+			m.isResident(addresses[i+n], size) {
 			n++
 		}
 		isRead := n > 1 && m.readAt(m.data[i*size:(i+n)*size], addresses[i])
@@ -212,13 +214,17 @@ func (m *memoryReader) findPages(addresses []uint64, size uint64) {
 
 // readAt reads all bytes of a range, or returns false.
 func (m *memoryReader) readAt(to []byte, address uint64) bool {
-	first, last := address/pageSize, (address+uint64(len(to))-1)/pageSize
-	i, found := slices.BinarySearch(m.pages, first)
-	n := int(last - first)
-	isResident := found && last >= first && i+n < len(m.pages) && m.pages[i+n] == last
-	if !isResident && !m.hasNoPagemap {
+	if !m.isResident(address, len(to)) {
 		return false
 	}
 	read, err := unix.Pread(m.mem, to, int64(address))
 	return err == nil && read == len(to)
+}
+
+// isResident reports whether all pages of a range are in RAM.
+func (m *memoryReader) isResident(address uint64, size int) bool {
+	first, last := address/pageSize, (address+uint64(size)-1)/pageSize
+	i, found := slices.BinarySearch(m.pages, first)
+	n := int(last - first)
+	return m.hasNoPagemap || found && last >= first && i+n < len(m.pages) && m.pages[i+n] == last
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 // Heaps are glibc's heaps, for a reader of their chunks.
@@ -18,6 +19,9 @@ type Heaps struct {
 	// Cached are the chunks in tcaches and fastbins, by the address of the header. They are free, but
 	// their headers are those of chunks in use.
 	Cached map[uint64]bool
+	// Mapped are the chunks with a mapping of their own, as far as they are found, from the header to the
+	// end of the mapping. See region.Classify.
+	Mapped pages.Spans
 }
 
 // Heaps finds the heaps of the process. maps are those of now. The error wraps ErrNotGlibc,
@@ -31,11 +35,15 @@ func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Hea
 	if err != nil {
 		return Heaps{}, err
 	}
-	arenas, err := malloc.readArenas(memory)
+	return malloc.heaps(memory, maps)
+}
+
+func (a *glibc) heaps(memory Memory, maps []process.Mapping) (Heaps, error) {
+	arenas, err := a.readArenas(memory)
 	if err != nil {
 		return Heaps{}, err
 	}
-	found, err := malloc.heapsOf(memory, maps, arenas)
+	found, err := a.heapsOf(memory, maps, arenas)
 	if err != nil {
 		return Heaps{}, err
 	}
@@ -43,14 +51,21 @@ func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Hea
 		return Heaps{}, ErrBrokenChain
 	}
 
+	// The top chunk of another arena ends with its heap. That of the main one ends before it where others
+	// have called sbrk.
+	const attempts = 16
+	for range attempts {
+		if err = found[0].readTop(memory); !errors.Is(err, ErrBrokenChain) {
+			break
+		}
+	}
+	if err != nil {
+		return Heaps{}, err
+	}
+	found[0].end = found[0].top.End
+
 	var heaps Heaps
 	for _, h := range found {
-		if h.topAt != 0 {
-			if err := h.readTop(memory); err != nil {
-				return Heaps{}, err
-			}
-			h.end = h.top.End // others may have called sbrk since
-		}
 		heaps.Spans = append(heaps.Spans, pages.Span{Start: h.first, End: h.end})
 	}
 	slices.SortFunc(heaps.Spans, func(a, b pages.Span) int { return cmp.Compare(a.Start, b.Start) })
@@ -60,7 +75,12 @@ func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Hea
 		}
 	}
 
-	listed, err := malloc.cachedObjects(memory, maps, arenas)
+	for _, r := range region.Classify(maps, nil, regionMemory{memory}) {
+		if r.Class == region.MmappedChunk {
+			heaps.Mapped = append(heaps.Mapped, pages.Span{Start: r.Start, End: r.End})
+		}
+	}
+	listed, err := a.cachedObjects(memory, maps, arenas)
 	heaps.Cached = make(map[uint64]bool, len(listed))
 	for object := range listed {
 		heaps.Cached[object-headerSize] = true

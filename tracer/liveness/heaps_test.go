@@ -54,19 +54,47 @@ func (p *program) chunks(heaps Heaps) (inUse map[uint64]uint64, sum uint64) {
 // The program runs until it has had so many blocks.
 const minLive, minFreed = 300, 3000
 
+func (p *program) awaitBlocks() {
+	for live := 0; live < minLive || len(p.freedObjects()) < minFreed; {
+		objects, _ := p.liveObjects()
+		live = len(objects)
+	}
+}
+
 func TestHeaps(t *testing.T) {
 	for _, mode := range []string{"mixed", "fast", "lru"} {
 		t.Run("blocks of the program, "+mode, func(t *testing.T) {
 			p := startProgram(t, mode)
-			for live := 0; live < minLive || len(p.freedObjects()) < minFreed; {
-				objects, _ := p.liveObjects()
-				live = len(objects)
-			}
+			p.awaitBlocks()
 			p.Say("stop")
 			p.Await("stopped")
 			p.mustHoldBlocks()
 		})
 	}
+
+	t.Run("chunks with a mapping of their own", func(t *testing.T) {
+		p, objects := startPythonScript(t, pythonLargeObjects)
+		heaps, err := AllocatorOf(p).Heaps(p, mapsOf(t, p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		live := make(map[uint64]bool)
+		for _, o := range objects["live"] {
+			live[o.Address] = true
+			chunk, ok := heaps.Mapped.Find(o.Address)
+			if !ok || chunk.Start != o.Address-16 || chunk.End < o.Address+o.Size {
+				t.Errorf("%d bytes at %#x are in chunk %#x", o.Size, o.Address, chunk)
+			}
+		}
+		for _, o := range objects["dead"] {
+			if chunk, ok := heaps.Mapped.Find(o.Address); ok && !live[chunk.Start+16] {
+				t.Errorf("%d bytes that were freed at %#x are in chunk %#x", o.Size, o.Address, chunk)
+			}
+		}
+		if len(live) < 100 {
+			t.Errorf("%d objects", len(live))
+		}
+	})
 
 	t.Run("another malloc", func(t *testing.T) {
 		t.Setenv("LD_PRELOAD", "libjemalloc.so.2")
@@ -77,6 +105,20 @@ func TestHeaps(t *testing.T) {
 		}
 	})
 }
+
+// pythonLargeObjects makes objects above the size from which on malloc makes a mapping, and frees some.
+const pythonLargeObjects = `
+import random, sys
+random.seed(1)
+live = [bytes(random.randrange(200000, 4000000)) for _ in range(200)]
+dead = [bytes(5000000) for _ in range(20)]
+for kind, objects in ("live", live), ("dead", dead):
+    for b in objects:
+        print(kind, id(b), sys.getsizeof(b))
+del b, objects, dead
+print("ready", flush=True)
+input()
+`
 
 // mustHoldBlocks compares the heaps of a program that stands still with its table of blocks.
 func (p *program) mustHoldBlocks() {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/process"
@@ -95,11 +96,33 @@ func FuzzCheck(f *testing.F) {
 			if memory.reads > 4*bounds+1<<20 {
 				t.Fatalf("%d reads of a walk", memory.reads)
 			}
+			memory.reads = 0
+			heaps, err := a.heaps(memory, maps)
+			if err != nil && !errors.Is(err, ErrBrokenChain) && !errors.Is(err, ErrLargeHeap) {
+				t.Fatal(err)
+			}
+			sorted := pages.MergeSpans(slices.Clone(heaps.Spans))
+			if memory.reads > 4*bounds+1<<20 || sorted.Len() != pages.Spans(heaps.Spans).Len() {
+				t.Fatalf("%d reads for heaps %v", memory.reads, heaps.Spans)
+			}
 		}
 		if _, err := findMainArena(memory, start, content); err != nil {
 			t.Fatal(err)
 		}
 	})
+}
+
+// mustAnswer checks that a block that is found has the address that was asked for.
+func mustAnswer(t *testing.T, blocks Blocks, objects []Object) {
+	t.Helper()
+	for _, o := range objects {
+		for _, address := range []uint64{o.Address, o.Address + 8, o.Address + 8<<10} {
+			block, isLive := blocks.At(address)
+			if isLive && (address < block.Start || address >= block.End) {
+				t.Fatalf("%#x is in %#x", address, block)
+			}
+		}
+	}
 }
 
 // FuzzJemalloc checks that no contents of memory make the search for the tree, or a check, panic or
@@ -134,6 +157,14 @@ func FuzzJemalloc(f *testing.F) {
 		if err != nil || len(states) != len(objects) || states[3] != Unknown || states[4] != Unknown {
 			t.Fatalf("%v, %v", states, err)
 		}
+		before := memory.reads
+		blocks, err := j.blocks(memory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAnswer(t, blocks, objects)
+		memory.reads = before
+
 		const maxArenaReads = maxJeArenas * (jeArenaBytes/peekSize + jeArenaBytes/8 + 2)
 		const maxReads = maxLeaves*(jeNodeBytes/peekSize+maxLeafElements) + maxArenaReads
 		if memory.reads > maxReads+2*maxJeTcaches+maxJeCachePeek+1<<12 {
@@ -169,6 +200,18 @@ func FuzzMimalloc(f *testing.F) {
 		}
 		if memory.reads > maxPageBytes/peekSize+maxDelayedBlocks+1<<14 {
 			t.Fatalf("%d reads", memory.reads)
+		}
+
+		memory.reads = 0
+		blocks, err := m.blocks(memory, maps)
+		if err != nil && !errors.Is(err, ErrNoBlocks) {
+			t.Fatal(err)
+		}
+		if err == nil {
+			mustAnswer(t, blocks, objects)
+		}
+		if memory.reads > maxLearnedPages*(2+miMediumPage/peekSize)+2*maxTriedPages+4*maxDelayedBlocks {
+			t.Fatalf("%d reads for blocks", memory.reads)
 		}
 	})
 }

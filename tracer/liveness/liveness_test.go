@@ -343,7 +343,12 @@ input()
 // dead objects that it prints.
 func startPython(t testing.TB) (*process.Process, map[string][]Object) {
 	t.Helper()
-	python := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", "-c", pythonObjects))
+	return startPythonScript(t, pythonObjects)
+}
+
+func startPythonScript(t testing.TB, script string) (*process.Process, map[string][]Object) {
+	t.Helper()
+	python := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", "-c", script))
 	objects := make(map[string][]Object)
 	for _, line := range python.Await("ready") {
 		var kind string

@@ -53,6 +53,7 @@ type miPage struct {
 	blockSize  uint64 // bytes; 0: no object is in it
 	free       [3]uint64
 	used       uint32
+	capacity   uint64 // blocks that were in use at least once, or are in a list
 	heap       uint64 // address of the mi_heap_t
 }
 
@@ -64,6 +65,7 @@ func pageOf(content []byte, segment, address uint64) miPage {
 		Span:      pages.Span{Start: start, End: start + word(content, 0)&(1<<32-1)*miSliceBytes},
 		blockSize: sizes >> 32,
 		used:      uint32(sizes),
+		capacity:  word(content, 8) >> 16 & 0xffff,
 		// free, local_free, xthread_free, whose two low bits are flags
 		free: [3]uint64{word(content, 16), word(content, 32), word(content, 40) &^ 3},
 		heap: word(content, 48), // xheap

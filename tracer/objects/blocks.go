@@ -21,6 +21,7 @@ const (
 	blockPool    blockKind = iota // of pymalloc
 	blockChunk                    // of a heap of glibc's malloc
 	blockMmapped                  // a chunk of glibc's malloc with a mapping of its own
+	blockOther                    // of jemalloc or mimalloc
 )
 
 // The header of a pool of pymalloc: struct pool_header.
@@ -158,7 +159,11 @@ type chunkChain struct {
 	heap   pages.Span
 	at     uint64 // the chunk that the next piece begins in or with
 	isLost bool   // the chunks do not fit: they were changing, or it is no heap
+	last   uint64 // the last chunk that a piece got
 	alone  int    // headers that were read for themselves
+	// The last of them, and where it is.
+	aloneHeader []byte
+	aloneAt     uint64
 }
 
 const (
@@ -166,15 +171,32 @@ const (
 	resyncHops = 4       // chunks in a row that fit
 )
 
-// through returns the chunks of a piece; the first may begin before it, and the last end behind it.
-func (c *chunkChain) through(p *piece) (chunks []chunk) {
+// through follows the chunks through a piece. It sets those of the piece, the first of which may begin
+// before it, and the last end behind it; and those that lie in what was not read before the piece.
+func (c *chunkChain) through(p *piece) {
 	for !c.isLost && c.at < p.start {
 		size, ok := c.size(p, c.at)
-		if !ok || c.at+size > p.start {
+		next := c.at + size
+		if !ok || next > p.start || next >= c.heap.End {
 			break
 		}
-		c.at += size
+		if c.at > c.last {
+			p.skipped = append(p.skipped, chunk{c.at, size, c.isInUse(p, next)})
+			c.last = c.at
+		}
+		c.at = next
 	}
+	p.chunks = c.within(p)
+	for _, k := range p.chunks {
+		if k.start > c.last && k.user().Start < p.start {
+			p.skipped = append(p.skipped, k)
+		}
+		c.last = max(c.last, k.start)
+	}
+}
+
+// within returns the chunks of a piece.
+func (c *chunkChain) within(p *piece) (chunks []chunk) {
 	for c.at < p.end() {
 		if c.isLost && !c.resync(p) {
 			return chunks
@@ -188,15 +210,19 @@ func (c *chunkChain) through(p *piece) (chunks []chunk) {
 		if next >= c.heap.End { // the top chunk
 			return append(chunks, chunk{c.at, size, false})
 		}
-		header := c.header(p, next)
-		inUse := header != nil && word(header, 8)&prevInUse != 0 && !c.memory.cached[c.at]
-		chunks = append(chunks, chunk{c.at, size, inUse})
+		chunks = append(chunks, chunk{c.at, size, c.isInUse(p, next)})
 		if next >= p.end() {
 			break
 		}
 		c.at = next
 	}
 	return chunks
+}
+
+// isInUse reports whether the chunk that the chain is at is in use, by the one that follows.
+func (c *chunkChain) isInUse(p *piece, next uint64) bool {
+	header := c.header(p, next)
+	return header != nil && word(header, 8)&prevInUse != 0 && !c.memory.cached[c.at]
 }
 
 // size returns the size of the chunk at an address, if it has a plausible one.
@@ -216,6 +242,9 @@ func (c *chunkChain) header(p *piece, address uint64) []byte {
 	if b := p.at(address, chunkHeader); b != nil && p.isPresent(address) && p.isPresent(address+8) {
 		return b
 	}
+	if address == c.aloneAt {
+		return c.aloneHeader
+	}
 	if c.alone++; c.alone > maxAlone {
 		return nil
 	}
@@ -223,6 +252,7 @@ func (c *chunkChain) header(p *piece, address uint64) []byte {
 	if err != nil {
 		return nil
 	}
+	c.aloneAt, c.aloneHeader = address, contents[0]
 	return contents[0]
 }
 
@@ -278,9 +308,14 @@ const (
 	headersAtOnce = 512
 )
 
-// mmappedAt returns the chunk with a mapping of its own that an address is in. Its header is at the
+// mmappedAt returns the block of jemalloc or mimalloc that an address is in, if one of them is the malloc,
+// or else the chunk with a mapping of its own. Its header is at the
 // start of a page before, up to maxMmapped.
 func (m *memory) mmappedAt(address uint64) (block, bool) {
+	if m.others != nil {
+		found, isLive := m.others.At(address)
+		return block{found, blockOther}, isLive
+	}
 	if i, ok := slices.BinarySearchFunc(m.mmapped, address, func(b block, a uint64) int {
 		switch {
 		case b.End <= a:

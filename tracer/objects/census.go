@@ -117,6 +117,9 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 		return nil, err
 	}
 	c.endGroup()
+	for _, s := range h.heaps.Mapped {
+		c.chunkAlone(block{pages.Span{Start: s.Start + chunkHeader, End: s.End}, blockMmapped})
+	}
 	c.fill()
 	c.result.Took, c.result.ReadBytes = took, int64(h.memory.read)
 	return c.result, nil
@@ -140,10 +143,15 @@ func (c *counter) visit(p *piece) error {
 			}
 		}
 	case regionHeap:
+		for _, k := range p.skipped {
+			if k.inUse {
+				c.chunkAlone(block{k.user(), blockChunk})
+			}
+		}
 		for _, k := range p.chunks {
 			b := block{k.user(), blockChunk}
 			if k.inUse && b.Start >= p.start {
-				c.chunk(p, b)
+				c.chunk(b, p.at(b.Start, min(b.Len(), p.end()-b.Start, chunkContents)))
 			}
 		}
 	}
@@ -191,11 +199,23 @@ func (c *counter) pool(p *piece, found *pool) {
 	c.result.blocks[found.start] = seen
 }
 
+// headBytes are the bytes of a block that have its object's head, and the fields of containers.
+const headBytes = 128
+
 // maxPooled is the most that pymalloc hands out from its pools: SMALL_REQUEST_THRESHOLD.
 const maxPooled = 512
 
-func (c *counter) chunk(p *piece, b block) {
-	content := p.at(b.Start, min(b.Len(), p.end()-b.Start, 256))
+// chunkAlone counts the object of a chunk that no piece has.
+func (c *counter) chunkAlone(b block) {
+	if content, ok := c.heap.peek(b.Start, int(min(b.Len(), chunkContents))); ok {
+		c.chunk(b, content)
+	}
+}
+
+// chunkContents is how many bytes of a chunk are read to count its object.
+const chunkContents = 256
+
+func (c *counter) chunk(b block, content []byte) {
 	object, t := c.heap.objectIn(b, content)
 	if t == nil {
 		return

@@ -18,10 +18,7 @@ const churned, few = 100, 100
 func TestCensus(t *testing.T) {
 	for _, p := range pythons(t) {
 		for _, malloc := range []string{"pymalloc", "malloc"} {
-			t.Run(p.Name+"/"+malloc, func(t *testing.T) {
-				if p.Command == nil {
-					t.Skip(p.Missing)
-				}
+			t.Run(p.name+"/"+malloc, func(t *testing.T) {
 				t.Parallel()
 				testCensus(t, p, malloc)
 			})
@@ -30,7 +27,7 @@ func TestCensus(t *testing.T) {
 }
 
 func testCensus(t *testing.T, p python, malloc string) {
-	command := p.command(t, []string{"PYTHONMALLOC=" + malloc}, "census.py")
+	command := p.run(t, []string{"PYTHONMALLOC=" + malloc}, "census.py")
 	target := tracertest.StartCommand(t, command)
 	target.Await("ready")
 	heap, err := objects.Open(openProcess(t, target.PID()))

@@ -1,6 +1,8 @@
 package objects
 
 import (
+	"math"
+
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/objects/cpython"
 )
@@ -128,8 +130,9 @@ func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool)
 		ok = isRead && at >= e.value && (at-e.value)/s.SetEntrySize <= mask && (at-e.value)%s.SetEntrySize == 0
 		return reference{how: keeper.HowElement}, true, ok
 	case p.typ.kind == kindDeque && (offset == s.DequeLeftblock || offset == s.DequeRightblock):
-		isItem := at >= e.value+s.BlockData && at < e.value+s.BlockRightlink
-		return reference{how: keeper.HowItem}, true, isItem && h.length(p.address, p.typ) > 0
+		// Another block is linked by the words around the items.
+		isBlock := at >= e.value && at <= e.value+s.BlockRightlink
+		return reference{how: keeper.HowItem}, true, isBlock && h.length(p.address, p.typ) > 0
 	case p.typ.flags&flagManagedDict != 0 && e.at == h.managedValues(p):
 		values := e.value
 		if s.TagsManagedDict {
@@ -261,8 +264,12 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 	case kindType:
 		return isDict, offset == s.TypeDict
 	case kindFrame, kindGenerator:
-		if f, ok := h.python.FrameOf(p.address, p.typ.name); ok && e.at >= f.Locals && e.at < f.End {
-			return reference{how: keeper.HowLocal, attr: variableAt(f, e.at)}, true
+		f, ok := h.python.FrameOf(p.address, p.typ.name)
+		if ok && f.Locals >= p.address && f.Locals <= e.at {
+			return reference{how: keeper.HowLocal, attr: variableAt(f, e.at)}, e.at < f.End
+		}
+		if offset >= h.localsplus(p.typ.kind) { // it is executing: see frameRoot
+			return reference{}, false
 		}
 	}
 	switch {
@@ -275,6 +282,19 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 		return r, ok
 	}
 	return h.memberReference(p, offset)
+}
+
+// localsplus returns where the variables of a frame object or generator begin, in bytes from its start;
+// the largest number: they lie elsewhere.
+func (h *Heap) localsplus(kind typeKind) uint64 {
+	s := h.structures
+	switch {
+	case kind == kindFrame && s.FrameFrame == 0:
+		return s.FrameLocalsplus
+	case kind == kindGenerator && s.GenIframe != 0:
+		return s.GenIframe + s.FrameLocalsplus
+	}
+	return math.MaxUint64
 }
 
 // memberReference returns how an object refers to another one by a field of its structure.

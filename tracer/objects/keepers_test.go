@@ -38,10 +38,7 @@ func share(all []program, interpreter int) (some []program) {
 func eachPython(t *testing.T, f func(t *testing.T, p python, some []program)) {
 	all := programs(t, ".py")
 	for i, p := range pythons(t) {
-		t.Run(p.Name, func(t *testing.T) {
-			if p.Command == nil {
-				t.Skip(p.Missing)
-			}
+		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			var can []program
 			for _, one := range all {
@@ -62,7 +59,7 @@ func testKeepersByGC(t *testing.T) {
 				if one.unseen {
 					return
 				}
-				target := tracertest.StartCommand(t, p.command(t, nil, one.file, "check"))
+				target := tracertest.StartCommand(t, p.run(t, nil, one.file, "check"))
 				found := target.Await("done")
 				for _, root := range one.keptBy {
 					if !slices.Contains(found, root) {
@@ -91,13 +88,13 @@ func testKeepersPython(t *testing.T) {
 			s := &score{}
 			for _, one := range some {
 				t.Run(one.name(), func(t *testing.T) {
-					s.judge(t, one, tracertest.StartCommand(t, p.command(t, nil, one.file)))
+					s.judge(t, one, tracertest.StartCommand(t, p.run(t, nil, one.file)))
 				})
 			}
 			s.mustBeGood(t)
 			lock.Lock()
 			defer lock.Unlock()
-			scores[p.Name] = s
+			scores[p.name] = s
 		})
 	})
 

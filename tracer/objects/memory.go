@@ -23,6 +23,8 @@ const (
 	maxPoolSize = 16 << 10
 	// windowBytes is the unit in which memory is bulk or not. It is a multiple of every pool.
 	windowBytes = 256 << 10
+	// minBulk is the size of the smallest part of a window that is looked at.
+	minBulk = 32 << 10
 	// minPointers is the number of words of one page that lead to objects, from which on memory
 	// is no bulk. Random words hit some GiB of 2^64 never; tables and objects have dozens.
 	minPointers = 2
@@ -59,9 +61,10 @@ type memory struct {
 	spans   pages.Spans     // of the regions, whole pages
 	cached  map[uint64]bool // chunks of malloc that are free, by their headers in use
 	buffer  []byte
-	mmapped []block // that were found so far, in order
-	bulk    uint64  // bytes that are left out
-	read    uint64  // bytes that were read
+	mmapped []block         // that were found so far, in order
+	others  liveness.Blocks // of jemalloc or mimalloc; nil: neither is the malloc
+	bulk    uint64          // bytes that are left out
+	read    uint64          // bytes that were read
 }
 
 // errStop ends a pass without an error.
@@ -161,7 +164,7 @@ func (m *memory) leaveOutBulk() error {
 	for _, s := range m.spans {
 		for at := s.Start; at < s.End; {
 			end := min(s.End, at&^(windowBytes-1)+windowBytes)
-			if w := (pages.Span{Start: at, End: end}); w.Len() >= windowBytes/2 {
+			if w := (pages.Span{Start: at, End: end}); w.Len() >= minBulk {
 				windows = append(windows, w)
 				for i := range uint64(probedPages) {
 					probes = append(probes, (at+w.Len()*(2*i+1)/(2*probedPages))&^(page-1))
@@ -211,7 +214,9 @@ type piece struct {
 	region  region
 	// chunks of a heap that begin in the piece or before, in order; of a heap only.
 	chunks []chunk
-	pools  map[uint64]*pool
+	// skipped are chunks of the heap that begin in memory that was left out before the piece.
+	skipped []chunk
+	pools   map[uint64]*pool
 }
 
 func (p *piece) end() uint64 { return p.start + uint64(len(p.bytes)) }
@@ -257,11 +262,20 @@ func (m *memory) each(
 					return err
 				}
 				if chain != nil {
-					p.chunks = chain.through(p)
+					chain.through(p)
 				}
 				if err := visit(p); err != nil {
 					return err
 				}
+			}
+		}
+		if chain == nil {
+			continue
+		}
+		p := &piece{start: r.End, memory: m, region: r} // what was left out at the end
+		if chain.through(p); len(p.skipped) > 0 {
+			if err := visit(p); err != nil {
+				return err
 			}
 		}
 	}

@@ -33,14 +33,25 @@ const (
 )
 
 // rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the best
-// first. isClosed is set if all that refers to the sample is known and leads to no root.
-func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
+// first, and the ways to nodes that references have not been searched for yet. isClosed is set if all that refers to the
+// sample is known and leads to no root.
+func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bool) {
 	type key struct {
 		n  *node
 		at uint64
 	}
 	seen := map[key]bool{{sample, 0}: true}
 	queue := []*way{{node: sample}}
+	push := func(up *way) {
+		k := key{n: up.node}
+		if up.node.typ == nil {
+			k.at = up.at
+		}
+		if !seen[k] && len(seen) < maxWays {
+			seen[k] = true
+			queue = append(queue, up)
+		}
+	}
 	isClosed = true
 	for len(queue) > 0 && len(found) < maxRoots {
 		w := queue[0]
@@ -50,12 +61,23 @@ func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
 			found = append(found, root)
 			continue
 		}
+		if !n.searched {
+			open = append(open, w)
+			isClosed = false
+			continue
+		}
+		if head := s.heads[n]; head != nil {
+			push(&way{node: head.node, at: head.at, ref: w.ref, below: w, length: w.length + 1})
+		}
 		edges, isComplete := s.references(n)
 		isClosed = isClosed && (isComplete || n.typ == nil)
 		if n.typ == nil && w.below != nil {
 			edges = s.owners(edges)
 		}
 		for _, e := range edges {
+			if e.root != nil && e.root.Kind == keeper.RootThread && sample.typ != nil {
+				continue // native code borrows objects of Python, and leaves their addresses behind
+			}
 			if e.root != nil {
 				found = append(found, rooted{root: s.completed(*e.root, w), way: w, word: &e})
 				continue
@@ -64,21 +86,14 @@ func (s *search) rootsOf(sample *node) (found []rooted, isClosed bool) {
 			if !ok {
 				continue
 			}
-			k := key{up.node, 0}
-			if up.node.typ == nil {
-				k.at = up.at
-			}
-			if !seen[k] && len(seen) < maxWays {
-				seen[k] = true
-				queue = append(queue, up)
-			}
+			push(up)
 		}
 	}
 	for i := range found {
 		found[i].rank = rankOf(found[i].root) + found[i].way.length
 	}
 	slices.SortStableFunc(found, func(a, b rooted) int { return cmp.Compare(a.rank, b.rank) })
-	return found, isClosed && len(found) == 0
+	return found, open, isClosed && len(found) == 0
 }
 
 // references returns what keeps a node. isComplete is set if that is all that does: the references that were
@@ -231,19 +246,6 @@ func (h *Heap) fileOf(module string) string {
 	return ""
 }
 
-// allRooted reports whether each sample has a root that has a name.
-func (s *search) allRooted(samples [][]*node) bool {
-	for _, of := range samples {
-		for _, n := range of {
-			found, _ := s.rootsOf(n)
-			if len(found) == 0 || found[0].root.Kind == keeper.RootThread {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // A step is one object of a path from the root downwards, and how the one above refers to it.
 type step struct {
 	node *node
@@ -280,12 +282,9 @@ func (s *search) stepsOf(w *way) (steps []step) {
 		case w.node.typ != nil && w.node.typ.name == "functools._lru_list_elem" && w.below != nil:
 			continue
 		case w.node.typ == nil && w.below != nil:
-			if ref.how == keeper.HowVariable {
-				next.how = keeper.HowVariable
-			} else if ref.attr != "" {
-				next = ref
+			if ref.how == keeper.HowField && ref.attr == "" {
+				ref = next
 			}
-			ref = next
 			continue
 		}
 		steps = append(steps, step{node: w.node, ref: ref})

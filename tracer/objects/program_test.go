@@ -2,6 +2,7 @@ package objects_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,7 +101,8 @@ func readProgram(t *testing.T, file string) (p program, ok bool) {
 
 // A python is an interpreter that runs programs of testdata/keepers.
 type python struct {
-	tracertest.Interpreter
+	name     string
+	command  []string
 	root     string   // the folder of its system; empty: this system's
 	packages []string // that it has
 }
@@ -111,12 +113,13 @@ var withTorch = []string{"torch", "numpy", "PIL"}
 // set up.
 func pythons(t *testing.T) (all []python) {
 	t.Helper()
-	for _, one := range tracertest.Interpreters(t) {
-		p := python{Interpreter: one}
-		if len(one.Command) > 1 { // chroot FOLDER PROGRAM
-			p.root, p.Command = one.Command[1], one.Command[2:]
+	interpreters := tracertest.Interpreters(t)
+	for _, name := range slices.Sorted(maps.Keys(interpreters)) {
+		p := python{name: name, command: interpreters[name]}
+		if len(p.command) > 1 { // chroot FOLDER PROGRAM
+			p.root, p.command = p.command[1], p.command[2:]
 		}
-		if one.Name == "system" {
+		if name == "system" {
 			p.packages = withTorch
 		}
 		all = append(all, p)
@@ -126,10 +129,9 @@ func pythons(t *testing.T) (all []python) {
 	if folder == "" {
 		folder = "/var/cache/allocscope/peers"
 	}
-	peers := python{root: filepath.Join(folder, "trixie"), packages: withTorch}
-	peers.Name, peers.Command = "debian-trixie-torch", []string{"/usr/bin/python3"}
-	if _, err := os.Stat(peers.root); err == nil {
-		all = append(all, peers)
+	root := filepath.Join(folder, "trixie")
+	if _, err := os.Stat(root); err == nil {
+		all = append(all, python{"debian-trixie-torch", []string{"/usr/bin/python3"}, root, withTorch})
 	}
 	return all
 }
@@ -138,14 +140,14 @@ func (p python) canRun(one program) bool {
 	return one.needs == "" || one.needs == "libkeep" || slices.Contains(p.packages, one.needs)
 }
 
-// command runs a file with the interpreter. One with a system of its own sees our files by way of
+// run is the command that runs a file with the interpreter. One with a system of its own sees our files by way of
 // /proc.
-func (p python) command(
+func (p python) run(
 	t *testing.T, environment []string, file string, arguments ...string,
 ) *exec.Cmd {
 	t.Helper()
 	ours := ""
-	command := append(append([]string{"env"}, environment...), p.Command...)
+	command := append(append([]string{"env"}, environment...), p.command...)
 	if p.root != "" {
 		ours = fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that system sees our files
 		command = append([]string{tracertest.Source("peers/inside.sh"), p.root}, command...)

@@ -18,6 +18,7 @@ const maxPaths = 4
 // A candidate is a root with the ways by which samples lead to it.
 type candidate struct {
 	root     keeper.Root
+	isSpread bool // the samples are kept by several places of one static variable
 	ways     [][]step
 	rank     int // of the shortest way
 	complete bool
@@ -46,7 +47,7 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 		if debugDump != nil {
 			debugDump(s, n)
 		}
-		found, isClosed := s.rootsOf(n)
+		found, _, isClosed := s.rootsOf(n)
 		known := len(found)
 		found = slices.DeleteFunc(found, func(f rooted) bool { return !s.holds(f) })
 		switch {
@@ -163,15 +164,20 @@ func (s *search) independent(found []rooted) (ways []rooted) {
 func addTo(candidates map[keeper.Root]*candidate, ways []rooted, s *search) {
 	seen := make(map[keeper.Root]bool)
 	for _, f := range ways {
-		if seen[f.root] {
+		variable := f.root
+		if variable.Name != "" {
+			variable.Offset = 0
+		}
+		if seen[variable] {
 			continue
 		}
-		seen[f.root] = true
-		c := candidates[f.root]
+		seen[variable] = true
+		c := candidates[variable]
 		if c == nil {
 			c = &candidate{root: f.root, rank: f.rank, complete: true}
-			candidates[f.root] = c
+			candidates[variable] = c
 		}
+		c.isSpread = c.isSpread || c.root.Offset != f.root.Offset
 		c.rank = min(c.rank, f.rank)
 		c.ways = append(c.ways, s.stepsOf(f.way))
 		for w := f.way; w != nil; w = w.below {
@@ -231,9 +237,13 @@ func (s *search) path(c *candidate) keeper.Path {
 	}
 
 	p := keeper.Path{Root: c.root, Samples: len(c.ways), Complete: c.complete}
+	if c.isSpread {
+		p.Root.Offset = 0
+	}
 	from := 0
 	for i := 0; i+1 < len(steps) && shared[i]; i++ {
-		if root, ok := s.innerRoot(steps[i], steps[i+1]); ok {
+		isSuspended := i > 0 && steps[i-1].node.typ != nil && steps[i-1].node.typ.kind == kindGenerator
+		if root, ok := s.innerRoot(steps[i], steps[i+1], isSuspended); ok {
 			p.Root, from = root, i+1
 		}
 	}
@@ -248,8 +258,8 @@ func (s *search) path(c *candidate) keeper.Path {
 }
 
 // innerRoot returns the root that an object on the way is: a function with what its closure and defaults
-// keep, a cache, or a generator.
-func (s *search) innerRoot(at, next step) (keeper.Root, bool) {
+// keep, a cache, or a generator. Before 3.11 that has a frame, which isSuspended then.
+func (s *search) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) {
 	n := at.node
 	if n.typ == nil {
 		return keeper.Root{}, false
@@ -279,7 +289,7 @@ func (s *search) innerRoot(at, next step) (keeper.Root, bool) {
 			root.Module, root.File, root.Line, root.Owner = f.Module, f.File, f.Line, f.Qualname
 		}
 		return root, root.Owner != ""
-	case n.typ.kind == kindGenerator && next.ref.how == keeper.HowLocal:
+	case (n.typ.kind == kindGenerator || n.typ.kind == kindFrame && isSuspended) && next.ref.how == keeper.HowLocal:
 		f, ok := h.python.FrameOf(n.address, n.typ.name)
 		if !ok {
 			return keeper.Root{}, false

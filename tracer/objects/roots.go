@@ -3,6 +3,7 @@ package objects
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,10 +56,22 @@ func (h *Heap) Close() error {
 	return h.statics.Close()
 }
 
+// maxRefreshes is how often the memory is looked at where heaps change meanwhile.
+const maxRefreshes = 5
+
 // refresh finds the memory of now, and the roots in it.
-func (h *Heap) refresh() error {
-	maps, err := h.process.Maps()
-	if err != nil {
+func (h *Heap) refresh() (err error) {
+	var maps []process.Mapping
+	for range maxRefreshes {
+		if maps, err = h.process.Maps(); err != nil {
+			return err
+		}
+		h.heaps, err = h.allocator.Heaps(h.process, maps)
+		if !errors.Is(err, liveness.ErrBrokenChain) {
+			break
+		}
+	}
+	if errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if h.statics != nil {
@@ -68,10 +81,6 @@ func (h *Heap) refresh() error {
 		return err
 	}
 	if h.stacks, err = native.Stacks(h.process, maps); err != nil {
-		return err
-	}
-	h.heaps, err = h.allocator.Heaps(h.process, maps)
-	if errors.Is(err, process.ErrNotFound) {
 		return err
 	}
 
@@ -85,6 +94,10 @@ func (h *Heap) refresh() error {
 		}
 	}
 	if h.memory, err = findMemory(h.process, maps, h.heaps, others); err != nil {
+		return err
+	}
+	h.memory.others, err = h.allocator.Blocks(h.process, maps)
+	if errors.Is(err, process.ErrNotFound) {
 		return err
 	}
 	h.forget()

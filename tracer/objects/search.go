@@ -27,7 +27,8 @@ const (
 	levelsAfter  = 3       // levels that are searched after every sample has a root
 	maxNodes     = 1 << 17 // in all
 	maxFrontier  = 1 << 14 // nodes that are searched for at once
-	maxEdges     = 64      // references to a node that are remembered
+	maxEdges     = 512     // references to a node that are remembered
+	maxAlike     = 8       // of those from the same place in objects of one type
 	maxInterior  = 64      // words of a block that references may point into
 	filterBits   = 1 << 18
 	nodeContents = 64 // bytes of a block that are read to find its object
@@ -70,6 +71,9 @@ type search struct {
 	began   time.Duration // CPU time
 	limit   time.Duration
 	late    bool // the limit is used up
+
+	chains map[string]*linkPattern // linked lists that ways follow
+	heads  map[*node]*way          // of the lists, by the nodes from which the ways go on
 }
 
 // errLate ends a pass when the time is used up.
@@ -82,23 +86,20 @@ func (h *Heap) Search(
 ) ([]keeper.Search, error) {
 	s := &search{
 		heap: h, nodes: make(map[uint64]*node), limit: limit, began: process.OwnCPUTime(),
+		chains: make(map[string]*linkPattern), heads: make(map[*node]*way),
 		filter: make([]uint64, filterBits/64),
 	}
 	if err := h.refresh(); err != nil {
 		return nil, err
 	}
 	samples := make([][]*node, len(suspects))
-	var frontier []*node
 	for i, suspect := range suspects {
 		samples[i] = s.findSamples(suspect)
 		for _, n := range samples[i] {
-			if !n.sample {
-				n.sample = true
-				frontier = append(frontier, n)
-			}
+			n.sample = true
 		}
 	}
-	if err := s.climb(ctx, frontier, samples); err != nil {
+	if err := s.climb(ctx, samples); err != nil {
 		return nil, err
 	}
 
@@ -121,13 +122,17 @@ func (s *search) findSamples(suspect Suspect) (found []*node) {
 
 // climb searches level by level until each sample has a root and the levels behind it are searched too, or
 // until nothing is left that could lead further.
-func (s *search) climb(ctx context.Context, frontier []*node, samples [][]*node) error {
+func (s *search) climb(ctx context.Context, samples [][]*node) error {
 	after := 0
 	for range maxLevels {
+		frontier, isRooted := s.frontier(samples)
+		if isRooted {
+			after++
+		}
 		if len(frontier) == 0 || after > levelsAfter {
 			return nil
 		}
-		found, err := s.level(ctx, frontier)
+		err := s.level(ctx, frontier)
 		if errors.Is(err, errLate) {
 			s.late = true
 			return nil
@@ -135,42 +140,52 @@ func (s *search) climb(ctx context.Context, frontier []*node, samples [][]*node)
 		if err != nil {
 			return err
 		}
-		frontier = found
-		if s.allRooted(samples) {
-			after++
-		}
 	}
 	return nil
 }
 
-// level searches all memory for references to the nodes of a level, and returns those of the next one.
-func (s *search) level(ctx context.Context, frontier []*node) (next []*node, err error) {
-	frontier = frontier[:min(len(frontier), maxFrontier)]
+// frontier returns the nodes that references are to be searched for next. isRooted is set if each sample
+// has a root.
+func (s *search) frontier(samples [][]*node) (next []*node, isRooted bool) {
 	s.heap.forget()
+	isRooted = true
+	seen := make(map[*node]bool)
+	for _, of := range samples {
+		for _, n := range of {
+			found, open, _ := s.rootsOf(n)
+			isRooted = isRooted && len(found) > 0
+			for _, w := range open {
+				if len(found) == 0 {
+					s.noteChain(w)
+				}
+				if !seen[w.node] && len(next) < maxFrontier {
+					seen[w.node] = true
+					next = append(next, w.node)
+				}
+			}
+		}
+	}
+	return next, isRooted
+}
+
+// level searches all memory for references to nodes.
+func (s *search) level(ctx context.Context, frontier []*node) error {
 	s.aim(frontier)
-	err = s.heap.memory.each(ctx, nil, func(p *piece) error {
+	err := s.heap.memory.each(ctx, nil, func(p *piece) error {
 		if process.OwnCPUTime()-s.began > s.limit {
 			return errLate
 		}
 		s.match(p)
+		s.collectLinks(p)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	seen := make(map[*node]bool)
-	for _, n := range frontier {
-		n.searched = true
+	if err == nil {
+		s.followChains()
 	}
 	for _, n := range frontier {
-		for _, e := range n.edges {
-			if f := e.from; f != nil && !f.searched && !seen[f] && !s.heap.isRoot(f) {
-				seen[f] = true
-				next = append(next, f)
-			}
-		}
+		n.searched = err == nil
 	}
-	return next, nil
+	return err
 }
 
 // aim sets what match looks for: the addresses that refer to the nodes.
@@ -233,10 +248,6 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 	if at < p.region.Start || at >= p.region.End {
 		return
 	}
-	if len(n.edges) >= maxEdges {
-		n.more = true
-		return
-	}
 	e := edge{at: at, value: value}
 	switch {
 	case p.region.kind == regionStatic:
@@ -268,7 +279,26 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 		}
 		return
 	}
+	if len(n.edges) >= maxEdges || n.alike(e) >= maxAlike {
+		n.more = true
+		return
+	}
 	n.edges = append(n.edges, e)
+}
+
+// alike counts the references from the same place in objects of the same type, or in blocks of the same size: what
+// an object keeps often refers back to it.
+func (n *node) alike(e edge) (count int) {
+	if e.from == nil {
+		return 0
+	}
+	for _, o := range n.edges {
+		if f := o.from; f != nil && f.typ == e.from.typ && f.block.Len() == e.from.block.Len() &&
+			o.at-f.block.Start == e.at-e.from.block.Start {
+			count++
+		}
+	}
+	return count
 }
 
 // holder returns the node of the block that an address is in; nil: there is none that is alive.
@@ -298,9 +328,13 @@ func (s *search) add(b block, content []byte) *node {
 	}
 	n := &node{block: b, address: b.Start}
 	if s.heap.structures != nil {
-		if object, t := s.heap.objectIn(b, content); t != nil {
+		object, t := s.heap.objectIn(b, content)
+		switch {
+		case t != nil:
 			n.address, n.typ = object, t
 			n.refcnt = s.heap.refcntOf(word(content, object-b.Start))
+		case s.heap.isZombieFrame(content):
+			return nil
 		}
 	}
 	s.nodes[b.Start] = n

@@ -399,6 +399,17 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	return t.members
 }
 
+// isZombieFrame reports whether a block has a frame that has ended, and that its code object keeps for the next
+// call: co_zombieframe, before 3.11.
+func (h *Heap) isZombieFrame(content []byte) bool {
+	head := h.structures.GCHead
+	if h.structures.FrameFrame != 0 || head+objectHead > uint64(len(content)) || word(content, head) != 0 {
+		return false
+	}
+	t := h.typeOf(word(content, head+objectType))
+	return t != nil && t.kind == kindFrame
+}
+
 // isRefcnt reports whether the first word of an object may be a reference count. From 3.12 on immortal
 // objects have one of 2^30 and more, and in 3.14 the highest 16 bits are flags.
 func (h *Heap) isRefcnt(ob uint64) bool {

@@ -19,7 +19,7 @@ import (
 // eachPython runs a test on pyenv's interpreters.
 func eachPython(t *testing.T, test func(t *testing.T, command string, minor int)) {
 	tested := 0
-	for name, command := range interpreterCommands(t) {
+	for name, command := range tracertest.Interpreters(t) {
 		var minor int
 		if n, _ := fmt.Sscanf(name, "pyenv-3.%d.", &minor); n == 1 {
 			tested++

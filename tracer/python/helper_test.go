@@ -13,33 +13,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// interpreterCommands returns the commands that run each Python of this machine, by name. An
-// interpreter that is not available is absent.
-func interpreterCommands(t testing.TB) map[string][]string {
-	t.Helper()
-	out, err := exec.Command("sh", tracertest.Source("interpreters.sh")).Output()
-	if err != nil {
-		t.Fatalf("list interpreters: %v", err)
-	}
-
-	commands := make(map[string][]string)
-	for line := range strings.Lines(string(out)) {
-		name, command, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		if reason, missing := strings.CutPrefix(command, "missing: "); missing {
-			t.Logf("without %s: %s", name, reason)
-			continue
-		}
-
-		commands[name] = strings.Fields(command)
-	}
-
-	if len(commands) == 0 {
-		t.Fatal("no Python at all (apt-get install python3)")
-	}
-
-	return commands
-}
-
 // library returns the shared library of an interpreter and its home, empty if it has none.
 func library(t testing.TB, command []string) (path, home string) {
 	t.Helper()

@@ -19,7 +19,7 @@ import (
 )
 
 func TestFind(t *testing.T) {
-	for name, command := range interpreterCommands(t) {
+	for name, command := range tracertest.Interpreters(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, printed := startReady(t, append(command, "-c", waitPy)...)
@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
 func TestFindEmbedded(t *testing.T) {
 	program := buildC(t, embeddingC, "-ldl")
 	libraries := 0
-	for name, command := range interpreterCommands(t) {
+	for name, command := range tracertest.Interpreters(t) {
 		path, home := library(t, command)
 		if path == "" {
 			continue
@@ -308,7 +308,7 @@ int _PyEval_EvalFrameDefault(int n, char **words) {
 
 func TestFindEvalLoop(t *testing.T) {
 	withSymbols := 0
-	for name, command := range interpreterCommands(t) {
+	for name, command := range tracertest.Interpreters(t) {
 		t.Run(name, func(t *testing.T) {
 			path, _ := library(t, command)
 			if path != "" && len(nmLoop(t, path)) > 0 {

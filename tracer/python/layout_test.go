@@ -12,12 +12,13 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // gdb prints what is compiled into the interpreters that have debug information.
 func TestLayouts(t *testing.T) {
 	compared := 0
-	for name, command := range interpreterCommands(t) {
+	for name, command := range tracertest.Interpreters(t) {
 		path, _ := library(t, command)
 		if path == "" || !strings.Contains(runTool(t, "readelf", "-SW", path), ".debug_info") {
 			continue

@@ -1,42 +1,34 @@
 package tracertest
 
 import (
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 )
 
-// An Interpreter is a line of testdata/interpreters.sh.
-type Interpreter struct {
-	Name    string
-	Command []string // that runs it; nil: it is Missing
-	Missing string   // the reason
-}
-
-// Interpreters returns the Python interpreters that the tests trace.
-func Interpreters(t testing.TB) (all []Interpreter) {
+// Interpreters returns the commands that run each Python of this machine, by name (see
+// testdata/interpreters.sh). An interpreter that is not available is absent.
+func Interpreters(t testing.TB) map[string][]string {
 	t.Helper()
-	command := exec.Command(Source("interpreters.sh"))
-	command.Stderr = os.Stderr
-	out, err := command.Output()
+	out, err := exec.Command("sh", Source("interpreters.sh")).Output()
 	if err != nil {
-		t.Fatalf("%s: %v", command, err)
+		t.Fatalf("list interpreters: %v", err)
 	}
 
+	commands := make(map[string][]string)
 	for line := range strings.Lines(string(out)) {
-		name, rest, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
-		if !ok {
-			t.Fatalf("%s: %q has no tab", command, line)
+		name, command, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if reason, missing := strings.CutPrefix(command, "missing: "); missing {
+			t.Logf("without %s: %s", name, reason)
+			continue
 		}
-		if reason, missing := strings.CutPrefix(rest, "missing: "); missing {
-			all = append(all, Interpreter{Name: name, Missing: reason})
-		} else {
-			all = append(all, Interpreter{Name: name, Command: strings.Fields(rest)})
-		}
+
+		commands[name] = strings.Fields(command)
 	}
-	if len(all) == 0 {
-		t.Fatalf("%s prints nothing", command)
+
+	if len(commands) == 0 {
+		t.Fatal("no Python at all (apt-get install python3)")
 	}
-	return all
+
+	return commands
 }

@@ -162,8 +162,10 @@ func (s *Structures) ValuesItems(header []byte, keys KeysShape) (shape ValuesSha
 	}
 
 	// https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_dict.h, struct _dictvalues
-	capacity, size, embedded := int64(header[0]), int64(header[1]), header[2]
-	if !keys.Split || capacity > maxSharedKeys || size > capacity || embedded > 1 || header[3] > 1 {
+	// Embedded values that are not valid have moved to the dict; others do not initialise valid.
+	capacity, size, embedded, valid := int64(header[0]), int64(header[1]), header[2], header[3]
+	if !keys.Split || capacity > maxSharedKeys || size > capacity || embedded > 1 ||
+		embedded == 1 && valid != 1 {
 		return ValuesShape{}, false
 	}
 	const values = 8

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,24 +18,6 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	tracertest.Cleanup()
 	os.Exit(code)
-}
-
-// interpreterCommands returns the commands that run each Python of this machine, by name.
-func interpreterCommands(t testing.TB) map[string][]string {
-	t.Helper()
-	commands := make(map[string][]string)
-	for line := range strings.Lines(runTool(t, "sh", tracertest.Source("interpreters.sh"))) {
-		name, command, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		if reason, missing := strings.CutPrefix(command, "missing: "); missing {
-			t.Logf("without %s: %s", name, reason)
-			continue
-		}
-		commands[name] = strings.Fields(command)
-	}
-	if len(commands) == 0 {
-		t.Fatal("no Python at all (apt-get install python3)")
-	}
-	return commands
 }
 
 func runTool(t testing.TB, tool string, arguments ...string) string {
@@ -160,32 +141,24 @@ func printed(text []rune, limit int) string {
 	return growth.Printable(string(text))
 }
 
-func sorted(values []uint64) []uint64 {
-	values = slices.Clone(values)
-	slices.Sort(values)
-	return values
-}
-
-// zeroMemory is memory of bytes from an address on.
+// A fakeMemory is memory of bytes from an address on.
 type fakeMemory struct {
 	start uint64
 	bytes []byte
 	read  *int // bytes that were read, all together
 }
 
-var errNoMemory = os.ErrInvalid
-
 func (m fakeMemory) ReadMemory(address uint64, buffer []byte) error {
 	*m.read += len(buffer)
 	at := address - m.start
 	if address < m.start || at > uint64(len(m.bytes)) ||
 		copy(buffer, m.bytes[at:]) < len(buffer) {
-		return errNoMemory
+		return errUnreadable
 	}
 	return nil
 }
 
-// repeated is memory that has the same words everywhere.
+// A repeated memory is memory that has the same words everywhere.
 type repeated struct {
 	word []byte
 	read *int

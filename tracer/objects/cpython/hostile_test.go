@@ -3,12 +3,16 @@ package cpython
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/python"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // forged is where the memory of the tests lies.
@@ -43,7 +47,7 @@ func interpreterOf(minor int) *python.Interpreter {
 
 // FuzzRuntime: whatever the memory, what is read of it is bounded, and the texts are printable.
 func FuzzRuntime(f *testing.F) {
-	const maxRead = 64 << 20 // bytes
+	const maxRead = maxPagesRead * pageSize // bytes
 	word := func(value uint64) []byte { return binary.LittleEndian.AppendUint64(nil, value) }
 	for minor := firstMinor; minor <= 14; minor++ {
 		for n := range uint64(11) {
@@ -112,6 +116,129 @@ func FuzzRuntime(f *testing.F) {
 		r.Collections()
 		check("Collections")
 	})
+}
+
+// A corrupted memory has some words of the pages of another one replaced.
+type corrupted struct {
+	pages map[uint64][]byte
+	read  int
+}
+
+func (m *corrupted) ReadMemory(address uint64, buffer []byte) error {
+	m.read += len(buffer)
+	page, known := m.pages[address&^(pageSize-1)]
+	if !known || page == nil || address%pageSize+uint64(len(buffer)) > pageSize {
+		return errUnreadable
+	}
+	copy(buffer, page[address%pageSize:])
+	return nil
+}
+
+// corrupt returns memory in which words of some pages are replaced: by numbers that a process may
+// forge, and by pointers that belong elsewhere.
+func corrupt(pages map[uint64][]byte, random *rand.Rand) *corrupted {
+	forgeries := []uint64{0, 1, 8, 1 << 20, 1 << 40, 1 << 60, 1 << 63, ^uint64(0)}
+	addresses := slices.Sorted(maps.Keys(pages))
+	m := &corrupted{pages: maps.Clone(pages)}
+	for range 1 + random.IntN(len(addresses)) {
+		at := addresses[random.IntN(len(addresses))]
+		page := slices.Clone(m.pages[at])
+		if page == nil {
+			continue
+		}
+		for range 1 + random.IntN(64) {
+			value := forgeries[random.IntN(len(forgeries))]
+			if other := pages[addresses[random.IntN(len(addresses))]]; other != nil &&
+				random.IntN(2) == 0 {
+				value = wordAt(other, 8*random.Uint64N(pageSize/8))
+			}
+			binary.LittleEndian.PutUint64(page[8*random.IntN(pageSize/8):], value)
+		}
+		m.pages[at] = page
+	}
+	return m
+}
+
+// A recorder keeps the pages that are read of a process.
+type recorder struct {
+	python.Memory
+	pages map[uint64][]byte
+}
+
+func (m recorder) ReadMemory(address uint64, buffer []byte) error {
+	err := m.Memory.ReadMemory(address, buffer)
+	if err == nil && len(buffer) == pageSize {
+		m.pages[address] = slices.Clone(buffer)
+	}
+	return err
+}
+
+// TestCorruptedMemory: whatever a process writes over its state, what is read is bounded, and the texts
+// are printable.
+func TestCorruptedMemory(t *testing.T) {
+	for name, command := range tracertest.Interpreters(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, command)
+			pages := recorder{Memory: p.process, pages: make(map[uint64][]byte)}
+			p.memory = pages
+			p.ask(t)
+			if len(pages.pages) < 50 {
+				t.Fatalf("%d pages are read", len(pages.pages))
+			}
+
+			const seeds = 40
+			for seed := range uint64(seeds) {
+				m := corrupt(pages.pages, rand.New(rand.NewPCG(seed, 0)))
+				p.memory = m
+				p.ask(t)
+				if m.read > 6*maxPagesRead*pageSize {
+					t.Errorf("seed %d: %d bytes are read", seed, m.read)
+				}
+			}
+		})
+	}
+}
+
+// ask asks for all that a runtime answers, and checks that texts are printable.
+func (p *pythonTarget) ask(t *testing.T) {
+	t.Helper()
+	check := func(texts ...string) {
+		t.Helper()
+		for _, text := range texts {
+			if !utf8.ValidString(text) || growth.Printable(text) != text {
+				t.Errorf("%q is not printable", text)
+			}
+		}
+	}
+
+	modules, _ := p.Modules()
+	for _, m := range modules {
+		check(m.Name, m.File)
+	}
+	frames, _ := p.Frames()
+	for _, d := range p.said["suspended"] {
+		if f, ok := p.FrameOf(d.ID, d.Type); ok {
+			frames = append(frames, *f)
+		}
+	}
+	for _, f := range frames {
+		check(append(f.Names, f.Function, f.Module, f.File)...)
+		if f.Locals > f.End || f.End > f.StackLimit || f.StackLimit-f.Locals > 1<<24 {
+			t.Errorf("frame %+v", f)
+		}
+	}
+	for _, d := range p.said["function"][:12] {
+		if f, ok := p.Function(d.ID); ok {
+			check(slices.Concat(f.Args, f.KeywordOnly, f.FreeVars)...)
+			check(f.Qualname, f.Module, f.File)
+		}
+	}
+	for _, d := range p.said["key"] {
+		text, _ := p.Repr(d.ID)
+		check(text)
+	}
+	p.Collections()
 }
 
 // FuzzKeys: entries lie within the table, and values within theirs.

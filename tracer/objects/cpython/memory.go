@@ -7,25 +7,29 @@ import (
 )
 
 const (
-	pageSize      = 4096    // bytes that are read at once; no more are of one protection for sure
-	maxPages      = 1 << 12 // that are kept: 16 MiB
-	maxReadsOfOne = 1 << 20 // bytes that one read may ask for
+	pageSize     = 4096    // bytes that are read at once: a page has one protection
+	maxPagesKept = 1 << 12 // 16 MiB
+	maxPagesRead = 1 << 16 // for one question: 256 MiB
+	maxReads     = 1 << 23 // for one question, most of them of pages that are kept
+	maxReadBytes = 1 << 20 // of one read
 )
 
 var errUnreadable = errors.New("memory cannot be read")
 
 // A view reads memory by pages and keeps them, because objects lie close together. It is for one
-// question: the pages are of the moment of their first use.
+// question: the pages are of the moment of their first use, and their number is bounded.
 type view struct {
-	memory python.Memory
-	pages  map[uint64][]byte // by address; nil: cannot be read
+	memory           python.Memory
+	pages            map[uint64][]byte // by address; nil: cannot be read
+	pagesRead, reads int
 }
 
 func newView(m python.Memory) *view { return &view{memory: m, pages: make(map[uint64][]byte)} }
 
 // ReadMemory implements python.Memory.
 func (v *view) ReadMemory(address uint64, buffer []byte) error {
-	if address+uint64(len(buffer)) < address || len(buffer) > maxReadsOfOne {
+	v.reads++
+	if address+uint64(len(buffer)) < address || len(buffer) > maxReadBytes || v.reads > maxReads {
 		return errUnreadable
 	}
 	for len(buffer) > 0 {
@@ -44,7 +48,10 @@ func (v *view) page(address uint64) []byte {
 	if known {
 		return page
 	}
-	if len(v.pages) >= maxPages {
+	if v.pagesRead++; v.pagesRead > maxPagesRead {
+		return nil
+	}
+	if len(v.pages) >= maxPagesKept {
 		clear(v.pages)
 	}
 	page = make([]byte, pageSize)

@@ -1,7 +1,6 @@
 package cpython
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/allocscope/allocscope/tracer/python"
@@ -13,14 +12,15 @@ type Runtime struct {
 	interpreter *python.Interpreter
 	structures  Structures
 	typeType    uint64
+	// modules is the offset of the pointer to sys.modules in PyInterpreterState; 0: not found yet.
+	modules uint64
 }
 
 // Bounds of what is walked. What is beyond them is left out.
 const (
 	maxInterpreters = 64
 	maxThreads      = 1 << 13 // of all interpreters
-	maxModules      = 1 << 16
-	maxBases        = 64 // types up to the root
+	maxBases        = 64      // types up to the root
 )
 
 // Open returns the runtime of an interpreter that python.Find has found in memory. The error wraps
@@ -31,14 +31,17 @@ func Open(m python.Memory, interpreter *python.Interpreter) (*Runtime, error) {
 		return nil, fmt.Errorf("%w: the structures of CPython %s", python.ErrUnsupported,
 			interpreter.Version)
 	}
-	if state := interpreter.State; state.Modules != 0 && state.GC != 0 {
-		structures.InterpreterModules = uint64(state.Modules)
-		structures.InterpreterGC = uint64(state.GC)
+	r := &Runtime{
+		memory: m, interpreter: interpreter, structures: *structures,
+		modules: uint64(interpreter.State.Modules),
 	}
-	r := &Runtime{memory: m, interpreter: interpreter, structures: *structures}
+	v := newView(m)
+	if err := structures.checkPublished(v, interpreter.State.Runtime); err != nil {
+		return nil, fmt.Errorf("%w: CPython %s with unknown structures: %w", python.ErrUnsupported,
+			interpreter.Version, err)
+	}
 
 	// The type of type is type itself.
-	v := newView(m)
 	typeType, ok := v.pointer(interpreter.State.Objects["PyType_Type"] + 8)
 	if back, known := v.pointer(typeType + 8); !ok || !known || back != typeType {
 		return nil, fmt.Errorf("%w: PyType_Type of CPython %s is no type (a modified build?)",
@@ -98,127 +101,4 @@ func (r *Runtime) interpreters(v *view) (states []uint64) {
 		at = state + uint64(kernel.InterpreterNext)
 	}
 	return states
-}
-
-// A Module is an entry of sys.modules.
-type Module struct {
-	Name         string // its key
-	File         string // its __file__; empty if it has none
-	Object, Dict uint64 // addresses of the module and of its dict
-}
-
-var errNoModules = errors.New("sys.modules is not where it has to be")
-
-// Modules returns the entries of sys.modules of all interpreters that are modules, or of a type
-// derived from them. It is an error if no interpreter has a sys.modules.
-func (r *Runtime) Modules() ([]Module, error) {
-	v := newView(r.memory)
-	found := false
-	var modules []Module
-	for _, state := range r.interpreters(v) {
-		dict, ok := v.pointer(state + r.structures.InterpreterModules)
-		if !ok {
-			continue
-		}
-		found = r.entries(v, dict, maxModules, func(key, value uint64) bool {
-			if m, ok := r.module(v, key, value); ok {
-				modules = append(modules, m)
-			}
-			return len(modules) < maxModules
-		}) || found
-	}
-	if !found || len(modules) == 0 {
-		return nil, errNoModules
-	}
-	return modules, nil
-}
-
-func (r *Runtime) module(v *view, key, value uint64) (m Module, ok bool) {
-	if m.Name, ok = r.text(v, key, maxText); !ok || !r.isSubtype(v, value, "PyModule_Type") {
-		return Module{}, false
-	}
-	m.Object = value
-	if m.Dict, ok = v.pointer(value + r.structures.ModuleDict); !ok {
-		return Module{}, false
-	}
-	if file, ok := r.lookup(v, m.Dict, "__file__"); ok {
-		m.File, _ = r.text(v, file, maxPath)
-	}
-	return m, true
-}
-
-// Collections returns how often the oldest generation of the garbage collector has run in all
-// interpreters together. It is not known of the incremental collector of 3.14.0 to 3.14.4, which never
-// collects the old objects at once.
-func (r *Runtime) Collections() (int64, bool) {
-	if r.interpreter.State.Hex>>16 == 0x030e && r.interpreter.State.Hex < 0x030e05a0 {
-		return 0, false
-	}
-
-	const attempts = 8 // the collector may change the lists meanwhile
-	for range attempts {
-		v := newView(r.memory)
-		if collections, ok := r.collections(v); ok {
-			return collections, true
-		}
-	}
-	return 0, false
-}
-
-func (r *Runtime) collections(v *view) (sum int64, ok bool) {
-	s := &r.structures
-	states := []uint64{r.interpreter.State.Runtime + s.RuntimeGC}
-	if s.RuntimeGC == 0 {
-		states = nil
-		for _, state := range r.interpreters(v) {
-			states = append(states, state+s.InterpreterGC)
-		}
-	}
-	for _, state := range states {
-		collections, ok := r.collectionsOf(v, state)
-		if !ok {
-			return 0, false
-		}
-		sum += collections
-	}
-	return sum, len(states) > 0
-}
-
-// collectionsOf returns the collections that a struct _gc_runtime_state has counted. Its lists of
-// objects have to be lists.
-func (r *Runtime) collectionsOf(v *view, state uint64) (int64, bool) {
-	const prevMask = 3 // flags in the lowest bits of _gc_prev and _gc_next
-	first := state + r.structures.GCGenerations
-	if at := r.structures.GCGeneration0; at != 0 {
-		// Later releases of 3.13 align PyGC_Head to 4 bytes, so that the lists begin 4 bytes earlier.
-		generation0, ok := v.word(state + at)
-		if !ok || generation0 != first && generation0 != first-4 {
-			return 0, false
-		}
-		first = generation0
-	}
-	for i := range uint64(gcGenerations) {
-		head := first + i*gcGenerationSize
-		next, ok := v.word(head)
-		if !ok {
-			return 0, false
-		}
-		if back, ok := v.word(next&^prevMask + 8); !ok || back&^prevMask != head {
-			return 0, false
-		}
-	}
-
-	stats := v.bytes(state+r.structures.GCGenerationStats, gcGenerations*gcGenerationStatSize)
-	if stats == nil {
-		return 0, false
-	}
-	var collections [gcGenerations]int64
-	for i := range collections {
-		collections[i] = int64(wordAt(stats, uint64(i)*gcGenerationStatSize))
-		collected := int64(wordAt(stats, uint64(i)*gcGenerationStatSize+8))
-		if collections[i] < 0 || collections[i] > 1<<40 || collected < 0 || collected > 1<<50 {
-			return 0, false
-		}
-	}
-	return collections[gcGenerations-1], true
 }

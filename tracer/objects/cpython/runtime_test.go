@@ -1,20 +1,25 @@
 package cpython
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/python"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // The oracle is the interpreter: what it says about its own objects.
 func TestRuntime(t *testing.T) {
-	for name, command := range interpreterCommands(t) {
+	for name, command := range tracertest.Interpreters(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := start(t, command)
 			t.Run("version", p.testVersion)
+			t.Run("Open", p.testOpen)
 			t.Run("Text and Repr", p.testText)
 			t.Run("Modules", p.testModules)
 			t.Run("Structures", p.testOffsets)
@@ -444,3 +449,38 @@ func TestQuoteKeepsOneLine(t *testing.T) {
 		}
 	}
 }
+
+// testOpen: a release that publishes other offsets than those of its version is refused.
+func (p *pythonTarget) testOpen(t *testing.T) {
+	for _, at := range p.Structures().published() {
+		memory := memoryFunc(func(address uint64, buffer []byte) error {
+			err := p.process.ReadMemory(address, buffer)
+			if offset := p.interpreter.State.Runtime + at.position - address; offset < pageSize {
+				buffer[offset]++
+			}
+			return err
+		})
+		_, err := Open(memory, p.interpreter)
+		if !errors.Is(err, python.ErrUnsupported) || !strings.Contains(err.Error(), at.member) {
+			t.Errorf("with another %s: %v", at.member, err)
+		}
+	}
+
+	for name, change := range map[string]func(*python.Interpreter){
+		"version": func(i *python.Interpreter) { i.CodeLayout.Minor = 15 },
+		"no type": func(i *python.Interpreter) { i.State.Objects = nil },
+		"another": func(i *python.Interpreter) { i.State.Objects["PyType_Type"] += 8 },
+	} {
+		changed := *p.interpreter
+		changed.State.Objects = maps.Clone(changed.State.Objects)
+		change(&changed)
+		if _, err := Open(p.process, &changed); !errors.Is(err, python.ErrUnsupported) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A memoryFunc is memory made of its ReadMemory.
+type memoryFunc func(address uint64, buffer []byte) error
+
+func (f memoryFunc) ReadMemory(address uint64, buffer []byte) error { return f(address, buffer) }

@@ -92,9 +92,6 @@ type Structures struct {
 	GenIframe     uint64 // gi_iframe: the _PyInterpreterFrame itself
 	GenFrameState uint64 // gi_frame_state: a signed byte
 
-	// PyInterpreterState, in 3.8 _PyRuntimeState for the garbage collector. From 3.13 on they are
-	// not here: _Py_DebugOffsets has them.
-	InterpreterModules, InterpreterGC, RuntimeGC uint64
 	// struct _gc_runtime_state.
 	GCGenerations, GCGenerationStats uint64
 	// GCGeneration0 is where the pointer to the first of the lists lies, before 3.14.
@@ -301,10 +298,6 @@ func structuresOf(minor int) *Structures {
 		{&s.GenIframe, offsets{0, 0, 0, 80, 72, 72, 72}},
 		{&s.GenFrameState, offsets{0, 0, 0, 75, 67, 67, 67}},
 
-		// https://github.com/python/cpython/blob/v3.12.0/Include/internal/pycore_interp.h
-		{&s.InterpreterModules, offsets{56, 856, 856, 888, 944, 0, 0}},
-		{&s.InterpreterGC, offsets{0, 616, 616, 648, 112, 0, 0}},
-		{&s.RuntimeGC, offsets{344, 0, 0, 0, 0, 0, 0}},
 		// https://github.com/python/cpython/blob/v3.12.0/Include/internal/pycore_gc.h
 		// https://github.com/python/cpython/blob/v3.14.5/Include/internal/pycore_interp_structs.h
 		{&s.GCGenerations, always(24)},

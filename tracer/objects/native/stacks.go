@@ -10,8 +10,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
-// A Stack is the stack of a thread, with the thread-local variables above it: glibc has them there
-// for all threads but the first.
+// A Stack is the stack of a thread, with the thread-local variables above it. Those of the first
+// thread lie elsewhere: they are a Stack of their own.
 type Stack struct {
 	TID  int
 	Name string // of the thread; it is the program's choice
@@ -50,6 +50,14 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 		if ok {
 			stacks = append(stacks, s)
 		}
+	}
+	if i := slices.IndexFunc(threads, func(t process.Thread) bool { return t.TID == p.PID }); i >= 0 {
+		if span, ok := memory.firstTLS(maps, threads[i].InnerTID); ok {
+			stacks = append(stacks, Stack{p.PID, threads[i].Name, span.Start, span.End, true})
+		}
+	}
+	if memory.err != nil {
+		return nil, memory.err
 	}
 	slices.SortFunc(stacks, func(a, b Stack) int { return cmp.Compare(a.Start, b.Start) })
 	return stacks, nil
@@ -126,8 +134,9 @@ func (m *memory) Peek(addresses []uint64, size int) [][]byte {
 //
 // https://github.com/bminor/glibc/blob/glibc-2.41/nptl/descr.h#L130
 const (
-	selfOffset      = 16
-	tidOffset       = 720 // x86-64; behind list
+	selfOffset      = 16 // all are those of x86-64
+	tidOffset       = 720
+	descriptorBytes = 2304
 	threadAlignment = 16
 	topPageBytes    = 4096
 )
@@ -142,14 +151,56 @@ func (m *memory) owners(stacks []region.Region) map[int]pages.Span {
 
 	owners := make(map[int]pages.Span)
 	for i, page := range m.Peek(tops, topPageBytes) {
-		for at := 0; at+tidOffset+4 <= len(page); at += threadAlignment {
-			self := tops[i] + uint64(at)
-			if binary.LittleEndian.Uint64(page[at:]) == self &&
-				binary.LittleEndian.Uint64(page[at+selfOffset:]) == self {
-				tid := int(int32(binary.LittleEndian.Uint32(page[at+tidOffset:])))
-				owners[tid] = pages.Span{Start: stacks[i].Start, End: stacks[i].End}
-			}
+		for _, tid := range descriptors(page, tops[i]) {
+			owners[tid] = pages.Span{Start: stacks[i].Start, End: stacks[i].End}
 		}
 	}
 	return owners
+}
+
+// descriptors returns the IDs of the threads whose struct pthread is in memory at an address, by the
+// address of that.
+func descriptors(content []byte, start uint64) map[uint64]int {
+	found := make(map[uint64]int)
+	for at := 0; at+tidOffset+4 <= len(content); at += threadAlignment {
+		self := start + uint64(at)
+		if binary.LittleEndian.Uint64(content[at:]) == self &&
+			binary.LittleEndian.Uint64(content[at+selfOffset:]) == self {
+			found[self] = int(int32(binary.LittleEndian.Uint32(content[at+tidOffset:])))
+		}
+	}
+	return found
+}
+
+// Bounds of the search for the thread-local variables of the first thread.
+const (
+	maxTLSBytes    = 64 << 10 // of the mapping that the dynamic linker makes for them
+	maxTLSMappings = 1 << 10  // that are read
+)
+
+// firstTLS returns the thread-local variables of the first thread: they lie below its struct pthread,
+// which has the values of its keys (pthread_setspecific).
+func (m *memory) firstTLS(maps []process.Mapping, tid int) (pages.Span, bool) {
+	read := 0
+	for _, v := range maps {
+		isSmall := v.Len() <= maxTLSBytes && v.Read && v.Write && !v.Shared && v.Path == ""
+		if !isSmall || read == maxTLSMappings {
+			continue
+		}
+		read++
+		var addresses []uint64
+		for address := v.Start; address < v.End; address += topPageBytes {
+			addresses = append(addresses, address)
+		}
+		content := make([]byte, v.Len())
+		for i, page := range m.Peek(addresses, topPageBytes) {
+			copy(content[i*topPageBytes:], page)
+		}
+		for self, found := range descriptors(content, v.Start) {
+			if found == tid {
+				return pages.Span{Start: v.Start, End: min(v.End, self+descriptorBytes)}, true
+			}
+		}
+	}
+	return pages.Span{}, false
 }

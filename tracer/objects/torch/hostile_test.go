@@ -16,24 +16,29 @@ const (
 	forged = 0x1000_0000
 )
 
-// forgedMaps has PyTorch's libraries and forged memory of a size.
-func forgedMaps(size int) []process.Mapping {
-	return []process.Mapping{
-		{Start: forged, End: forged + uint64(size), Read: true, Write: true},
-		{Start: vtable, End: vtable + 0x1000, Inode: 1, Path: "/usr/lib/libc10.so"},
-		{Start: vtable + 0x1000, End: vtable + 0x2000, Inode: 2, Path: "/usr/lib/libtorch_python.so"},
-	}
-}
-
-// A forgery is the memory of a process from forged on.
+// A forgery is a process with some memory from forged on.
 type forgery struct {
 	t     testing.TB
 	bytes []byte
 }
 
-// Peek implements liveness.Memory. It fails the test if too much is read.
+// newForgery returns a process with such memory, and zeros up to the end of its last page.
+func newForgery(t testing.TB, memory []byte) *forgery {
+	return &forgery{t, append(slices.Clip(memory), make([]byte, pageSize-len(memory)%pageSize)...)}
+}
+
+// Maps has PyTorch's libraries besides.
+func (f *forgery) Maps() ([]process.Mapping, error) {
+	return []process.Mapping{
+		{Start: forged, End: forged + uint64(len(f.bytes)), Read: true, Write: true},
+		{Start: vtable, End: vtable + 0x1000, Inode: 1, Path: "/usr/lib/libc10.so"},
+		{Start: vtable + 0x1000, End: vtable + 0x2000, Inode: 2, Path: "/usr/lib/libtorch_python.so"},
+	}, nil
+}
+
+// Peek fails the test if too much is read.
 func (f *forgery) Peek(addresses []uint64, size int) ([][]byte, error) {
-	if size < 1 || size > 4096 || len(addresses) > batchTensors {
+	if size < 1 || size > 4096 || len(addresses) > 2*batchTensors {
 		f.t.Fatalf("%d bytes are read at %d addresses", size, len(addresses))
 	}
 	contents := make([][]byte, len(addresses))
@@ -101,7 +106,7 @@ func (f *forgery) putTensor(l *layout, object uint64, shape ...uint64) {
 
 // forge returns the memory of n tensors of a layout, and their addresses.
 func forge(t testing.TB, l *layout, n int) (*forgery, []uint64) {
-	f := &forgery{t, make([]byte, n*tensorSpan)}
+	f := newForgery(t, make([]byte, n*tensorSpan))
 	var objects []uint64
 	for i := range n {
 		object := forged + uint64(i*tensorSpan)
@@ -164,7 +169,7 @@ func TestHostile(t *testing.T) {
 			f, objects := forge(t, l, 1+others)
 			f.put(c.at, c.value)
 
-			got, err := Read(f, forgedMaps(len(f.bytes)), objects)
+			got, err := Read(f, objects)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -189,7 +194,7 @@ func TestLayouts(t *testing.T) {
 			for o := range wrong {
 				f.put(objects[o]+implAt, 0) // no vtable
 			}
-			got, err := Read(f, forgedMaps(len(f.bytes)), objects)
+			got, err := Read(f, objects)
 			if wrong > 1 {
 				if !errors.Is(err, ErrUnknownLayout) {
 					t.Errorf("layout %d: %v with %d of 20 wrong", i, err, wrong)
@@ -203,17 +208,24 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
+// withoutTorch is a process of C++ alone.
+type withoutTorch struct{ *forgery }
+
+func (w withoutTorch) Maps() ([]process.Mapping, error) {
+	maps, err := w.forgery.Maps()
+	return maps[:2], err
+}
+
 func TestReadWithout(t *testing.T) {
 	f, objects := forge(t, &layouts[0], 2)
-	maps := forgedMaps(len(f.bytes))
-	if _, err := Read(f, maps[:2], objects); !errors.Is(err, ErrNotLoaded) {
+	if _, err := Read(withoutTorch{f}, objects); !errors.Is(err, ErrNotLoaded) {
 		t.Errorf("without libtorch_python: %v", err)
 	}
-	if got, err := Read(f, maps, nil); err != nil || len(got.Known) != 0 {
+	if got, err := Read(f, nil); err != nil || len(got.Known) != 0 {
 		t.Errorf("without tensors: %+v, %v", got, err)
 	}
 	clear(f.bytes)
-	if _, err := Read(f, maps, objects); !errors.Is(err, ErrUnknownLayout) {
+	if _, err := Read(f, objects); !errors.Is(err, ErrUnknownLayout) {
 		t.Errorf("of zeros: %v", err)
 	}
 }
@@ -235,8 +247,7 @@ func FuzzRead(f *testing.F) {
 		}
 		objects = append(objects, 0, 1, forged-8, math.MaxUint64, 1<<63)
 
-		maps := forgedMaps(max(len(memory), 1))
-		got, err := Read(&forgery{t, memory}, maps, objects)
+		got, err := Read(newForgery(t, memory), objects)
 		if err != nil {
 			return
 		}

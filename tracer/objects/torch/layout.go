@@ -1,6 +1,9 @@
 package torch
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // A layout has offsets in bytes: where the fields of PyTorch's structures are on 64-bit systems with
 // libstdc++.
@@ -70,7 +73,7 @@ const (
 	minFitShare    = 0.95 // of them must fit
 )
 
-// chooseLayout takes the layout that fits the objects. Those that are not in RAM do not count, nor do
+// chooseLayout takes the layout that fits the objects. Those that changed meanwhile do not count, nor do
 // those of a type of which none fits: an object may have been freed since it was found, and one of another
 // type be in its place.
 func (r *reader) chooseLayout(objects []uint64) error {
@@ -87,9 +90,13 @@ func (r *reader) chooseLayout(objects []uint64) error {
 	var best layout
 	for _, l := range layouts {
 		r.layout = l
-		found, err := r.read(sample)
-		if err != nil {
-			return err
+		var found []object
+		for batch := range slices.Chunk(sample, batchTensors) {
+			objects, err := r.read(batch)
+			if err != nil {
+				return err
+			}
+			found = append(found, objects...)
 		}
 		if fit, share := fitOf(found); fit > most {
 			most, fitting, best = fit, share >= minFitShare, l

@@ -3,14 +3,14 @@ package torch
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 
-	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // A reader reads the tensors of one process.
 type reader struct {
-	memory    liveness.Memory
+	memory    Process
 	maps      []process.Mapping
 	libraries []process.Mapping // PyTorch's own
 	layout    layout
@@ -22,17 +22,19 @@ type object struct {
 	state      state
 	pythonType uint64
 
-	head, impl []byte // as read: the PyObject and its TensorImpl
-	strides    []int64
-	offset     uint64 // in the storage, in elements
-	itemSize   int64
-	device     device
+	impl, storage []byte // as they were read; nil: they were not
+	changed       bool   // since they were read
+
+	offset   uint64 // in the storage, in elements
+	itemSize int64
+	device   device
 }
 
 type state uint8
 
 const (
-	absent       state = iota // not all of it is in RAM
+	pending      state = iota // not all of it has been read yet
+	unread                    // not all of it is in RAM, it changed meanwhile, or it is not alive
 	inconsistent              // what was read contradicts itself
 	skipped                   // a tensor without memory of its own
 	known
@@ -41,7 +43,7 @@ const (
 // maxDims bounds the dimensions of a tensor; PyTorch's operators take 64 at most.
 const maxDims = 64
 
-// readInto adds the tensors at some addresses, and returns the addresses of those that are inconsistent.
+// readInto adds the tensors at some addresses, and returns the addresses that failed: unread or inconsistent.
 func (r *reader) readInto(tensors *Tensors, addresses []uint64) (failed []uint64, err error) {
 	found, err := r.read(addresses)
 	if err != nil {
@@ -74,8 +76,11 @@ func (r *reader) read(addresses []uint64) ([]object, error) {
 	left, err := r.step(all, headBytes,
 		func(o *object) uint64 { return o.Object },
 		func(o *object, head []byte) bool {
-			o.head, o.pythonType, o.Impl = head, word(head, 8), word(head, r.layout.cdata)
-			return aligned(o.Impl)
+			o.pythonType, o.Impl = word(head, 8), word(head, r.layout.cdata)
+			if refcount := uint32(word(head, 0)); refcount == 0 || o.Impl == 0 {
+				o.state = unread // it has been freed
+			}
+			return o.state == pending && aligned(o.Impl)
 		})
 	if err != nil {
 		return nil, err
@@ -94,14 +99,17 @@ func (r *reader) read(addresses []uint64) ([]object, error) {
 		return nil, err
 	}
 
+	for _, o := range left {
+		o.state = known
+	}
 	if err := r.readAutograd(left); err != nil {
 		return nil, err
 	}
-	return objects, r.confirm(left)
+	return objects, r.confirm(all)
 }
 
-// step reads size bytes for each object, and returns those that set accepts. The others become absent or
-// inconsistent, unless set has given them another state.
+// step reads size bytes for each object, and returns those that set accepts. The others become
+// inconsistent, or unread where memory is mapped but not in RAM, unless set has given them a state.
 func (r *reader) step(
 	objects []*object, size int, address func(*object) uint64, set func(*object, []byte) bool,
 ) (left []*object, err error) {
@@ -109,20 +117,64 @@ func (r *reader) step(
 	for i, o := range objects {
 		addresses[i] = address(o)
 	}
-	contents, err := r.memory.Peek(addresses, size)
+	contents, err := r.peek(addresses, size)
 	if err != nil {
 		return nil, err
 	}
 	for i, o := range objects {
 		switch {
-		case contents[i] == nil && r.isMapped(addresses[i], int64(size)):
 		case contents[i] != nil && set(o, contents[i]):
 			left = append(left, o)
-		case o.state == absent:
+		case o.state != pending:
+		case contents[i] == nil && r.isMapped(addresses[i], int64(size)):
+			o.state = unread
+		default:
 			o.state = inconsistent
 		}
 	}
 	return left, nil
+}
+
+const pageSize = 4096 // the most that Peek reads at an address
+
+// peek reads size bytes, at most a page, at each address; nil: not all are in RAM. It reads whole pages, each
+// once, because many structures of one kind lie together.
+func (r *reader) peek(addresses []uint64, size int) ([][]byte, error) {
+	var starts []uint64
+	pages := make(map[uint64][]byte)
+	need := func(address uint64) {
+		start := address &^ (pageSize - 1)
+		if _, has := pages[start]; !has {
+			pages[start] = nil
+			starts = append(starts, start)
+		}
+	}
+	for _, a := range addresses {
+		need(a)
+		need(a + uint64(size) - 1)
+	}
+
+	read, err := r.memory.Peek(starts, pageSize)
+	if err != nil {
+		return nil, err
+	}
+	for i, start := range starts {
+		pages[start] = read[i]
+	}
+
+	contents := make([][]byte, len(addresses))
+	for i, a := range addresses {
+		first, last := a&^(pageSize-1), (a+uint64(size)-1)&^(pageSize-1)
+		at := int(a - first)
+		switch {
+		case pages[first] == nil || pages[last] == nil:
+		case first == last:
+			contents[i] = pages[first][at:][:size]
+		default:
+			contents[i] = slices.Concat(pages[first][at:], pages[last][:size-(pageSize-at)])
+		}
+	}
+	return contents, nil
 }
 
 // setImpl takes from a TensorImpl what does not depend on other memory.
@@ -238,6 +290,7 @@ func mul(a, b uint64) (product uint64, overflow bool) {
 // setStorage takes the memory from a StorageImpl.
 func (r *reader) setStorage(o *object, storage []byte) bool {
 	l := &r.layout
+	o.storage = storage
 	o.Data, o.Bytes = word(storage, l.data), int64(word(storage, l.sizeBytes))
 	if !r.isClass(storage) || deviceAt(storage[l.device:]) != o.device {
 		return false
@@ -247,8 +300,14 @@ func (r *reader) setStorage(o *object, storage []byte) bool {
 		o.state = skipped
 		return false
 	}
-	return o.extent <= o.Bytes && o.Bytes <= maxBytes &&
-		(o.Bytes == 0 || o.device.kind != cpu || r.isMapped(o.Data, o.Bytes))
+	if o.extent > o.Bytes || o.Bytes > maxBytes {
+		return false
+	}
+	if o.Bytes > 0 && o.device.kind == cpu && !r.isMapped(o.Data, o.Bytes) {
+		o.state = unread // it is newer than maps
+		return false
+	}
+	return true
 }
 
 // readAutograd sets which tensors have a grad_fn. Most have no AutogradMeta.
@@ -278,11 +337,11 @@ func (r *reader) isMapped(start uint64, size int64) bool {
 	return first && last
 }
 
-// confirm makes known the objects whose PyObject and TensorImpl are still as they were. So the
-// StorageImpl has been theirs all the time.
+// confirm sets to unread the objects that are not as they were read: another tensor may have taken the place
+// of one, and another StorageImpl that of its.
 func (r *reader) confirm(objects []*object) error {
 	l := &r.layout
-	left, err := r.step(objects, int(l.cdata+8),
+	err := r.recheck(objects, int(l.cdata+8),
 		func(o *object) uint64 { return o.Object },
 		func(o *object, head []byte) bool {
 			return o.pythonType == word(head, 8) && o.Impl == word(head, l.cdata)
@@ -290,14 +349,39 @@ func (r *reader) confirm(objects []*object) error {
 	if err != nil {
 		return err
 	}
-	left, err = r.step(left, l.tensorBytes,
+
+	objects = slices.DeleteFunc(objects, func(o *object) bool { return o.changed || o.impl == nil })
+	err = r.recheck(objects, l.tensorBytes,
 		func(o *object) uint64 { return o.Impl },
 		func(o *object, impl []byte) bool {
-			same := word(impl, l.storage) == o.Storage && word(impl, l.pyobj)&^1 == o.Object
+			same := word(impl, l.storage) == word(o.impl, l.storage) && word(impl, l.pyobj) == word(o.impl, l.pyobj)
 			return same && string(impl[l.sizes:]) == string(o.impl[l.sizes:])
 		})
+	if err != nil {
+		return err
+	}
+
+	objects = slices.DeleteFunc(objects, func(o *object) bool { return o.changed || o.storage == nil })
+	return r.recheck(objects, l.storageBytes,
+		func(o *object) uint64 { return o.Storage },
+		func(o *object, storage []byte) bool { return string(storage[l.data:]) == string(o.storage[l.data:]) })
+}
+
+// recheck reads size bytes of each object again, and sets to unread those that are not the same.
+func (r *reader) recheck(
+	objects []*object, size int, address func(*object) uint64, same func(*object, []byte) bool,
+) error {
+	left, err := r.step(objects, size, address, same)
+	for _, o := range objects {
+		o.changed = true
+	}
 	for _, o := range left {
-		o.state = known
+		o.changed = false
+	}
+	for _, o := range objects {
+		if o.changed {
+			o.state = unread
+		}
 	}
 	return err
 }

@@ -69,20 +69,31 @@ func Loaded(maps []process.Mapping) bool {
 	})
 }
 
-// batchTensors bounds what is read of the process at a time: 192 bytes each.
-const batchTensors = 8192
+// batchTensors is how many tensors are read at a time: few, so that little changes meanwhile.
+const batchTensors = 512
 
 // maxBytes bounds what the storages of a process take together: that is how much it can address.
 const maxBytes = 1 << 47
 
+// A Process is one whose memory is read, as process.Process.
+type Process interface {
+	liveness.Memory
+	// Maps returns the memory map in address order.
+	Maps() ([]process.Mapping, error)
+}
+
 // Read reads the tensors at the addresses of Python objects of type torch.Tensor and its subclasses.
-// Objects that are none any more count as inconsistent. maps must be of after the addresses were
-// found. The error is ErrNotLoaded, wraps ErrUnknownLayout, or is that of reading.
-func Read(m liveness.Memory, maps []process.Mapping, objects []uint64) (*Tensors, error) {
+// Objects that are none any more count as inconsistent. The error is ErrNotLoaded, wraps
+// ErrUnknownLayout, or is that of reading.
+func Read(p Process, objects []uint64) (*Tensors, error) {
+	maps, err := p.Maps()
+	if err != nil {
+		return nil, err
+	}
 	if !Loaded(maps) {
 		return nil, ErrNotLoaded
 	}
-	r := &reader{memory: m, maps: maps, libraries: libraries(maps)}
+	r := &reader{memory: p, maps: maps, libraries: libraries(maps)}
 	if err := r.chooseLayout(objects); err != nil {
 		return nil, err
 	}

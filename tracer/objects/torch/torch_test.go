@@ -1,13 +1,14 @@
 package torch
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth/census"
@@ -26,30 +27,32 @@ type described struct {
 	Saved                 bool // only Data and Bytes are set
 }
 
-// pytorches are the commands of Pythons with a PyTorch, by the name of their release. Debian 13 is that of
-// testdata/peers/debian.sh. None finds testdata/cuda.py when it imports cuda (-I).
-func pytorches(t *testing.T) map[string]*exec.Cmd {
+// startDescribing starts testdata/tensor_objects.py on this system, or in the Debian 13 of
+// testdata/peers/debian.sh. -I: PyTorch must not take testdata/cuda.py for CUDA's bindings.
+func startDescribing(t *testing.T, inDebian13 bool) *tracertest.Target {
+	t.Helper()
 	program, err := filepath.Abs(tracertest.Source("tensor_objects.py"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := os.Getenv("ALLOCSCOPE_PEERS")
-	if folder == "" {
-		folder = "/var/cache/allocscope/peers"
+	if !inDebian13 {
+		return tracertest.Start(t, "/usr/bin/python3", "-I", program)
 	}
-	return map[string]*exec.Cmd{
-		"system": exec.Command("/usr/bin/python3", "-I", program),
-		"Debian 13": exec.Command(tracertest.Source("peers/inside.sh"), filepath.Join(folder, "trixie"),
-			"python3", "-I", fmt.Sprintf("/proc/%d/root%s", os.Getpid(), program)),
+
+	root := filepath.Join(cmp.Or(os.Getenv("ALLOCSCOPE_PEERS"), "/var/cache/allocscope/peers"), "trixie")
+	if _, err := os.Stat(root); err != nil {
+		t.Skipf("there is no Debian 13 in %s: testdata/peers/debian.sh sets it up", root)
 	}
+	ours := fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that Debian sees our files
+	return tracertest.Start(t, tracertest.Source("peers/inside.sh"), root, "python3", "-I", ours+program)
 }
 
 func TestRead(t *testing.T) {
 	tracertest.NeedsRoot(t)
-	for name, command := range pytorches(t) {
+	for name, inDebian13 := range map[string]bool{"system": false, "Debian 13": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			target := tracertest.StartCommand(t, command)
+			target := startDescribing(t, inDebian13)
 			var all, saved []described
 			var objects []uint64
 			for _, line := range target.Await("ready") {
@@ -69,17 +72,13 @@ func TestRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			maps, err := p.Maps()
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := Read(p, maps, objects)
+			got, err := Read(p, objects)
 			if err != nil {
 				t.Fatal(err)
 			}
 			mustBeAsDescribed(t, got, all)
 			mustFindSaved(t, got.Known, all, saved)
-			mustFitOneLayout(t, p, maps, objects)
+			mustFitOneLayout(t, p, objects)
 		})
 	}
 }
@@ -151,8 +150,12 @@ func mustFindSaved(t *testing.T, known []Tensor, all, saved []described) {
 }
 
 // mustFitOneLayout checks that no layout is taken for another one.
-func mustFitOneLayout(t *testing.T, p *process.Process, maps []process.Mapping, objects []uint64) {
+func mustFitOneLayout(t *testing.T, p *process.Process, objects []uint64) {
 	t.Helper()
+	maps, err := p.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var fits []int
 	for _, l := range layouts {
 		r := &reader{memory: p, maps: maps, libraries: libraries(maps), layout: l}
@@ -201,4 +204,64 @@ func mustBeGrouped(t *testing.T, groups []census.TensorGroup, all []described) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+}
+
+// changingTensors replaces tensors all the time, each by one of another size that fills its storage.
+const changingTensors = `
+import gc, random, sys, threading
+import torch
+
+torch.set_num_threads(1)
+make = lambda: torch.empty(random.randrange(1, 30000), dtype=random.choice([torch.float32, torch.int8, torch.int16]))
+kept = [make() for _ in range(2000)]
+for tensor in gc.get_objects():
+    if isinstance(tensor, torch.Tensor):
+        print(id(tensor))
+
+def change():
+    while True:
+        kept[random.randrange(len(kept))] = make()
+
+threading.Thread(target=change, daemon=True).start()
+print("ready", flush=True)
+sys.stdin.read()
+`
+
+// TestReadWhileChanging checks that no tensor gets the storage, dtype or shape of another one that took its
+// place.
+func TestReadWhileChanging(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, "/usr/bin/python3", "-c", changingTensors)
+	var objects []uint64
+	for _, line := range target.Await("ready") {
+		object, err := strconv.ParseUint(line, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, object)
+	}
+	p, err := process.Open(target.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+
+	const rounds = 8
+	known := 0
+	for range rounds {
+		got, err := Read(p, objects)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known += len(got.Known)
+		for _, k := range got.Known {
+			if k.Bytes != k.extent {
+				t.Fatalf("%v in %d bytes", k, k.Bytes)
+			}
+		}
+	}
+	if known == 0 {
+		t.Error("no tensor is known")
+	}
+	t.Logf("%d of %d tensors are known", known, rounds*len(objects))
 }

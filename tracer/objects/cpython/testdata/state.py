@@ -161,6 +161,29 @@ def show_offsets():
     keep.append((partial, cached, given, module, deque))
 
 
+def show_pools():
+    """A pool says how large its blocks are, and where the last can begin."""
+    class Plain:
+        pass
+
+    def blocks(size, address):
+        header = (ctypes.c_uint32 * 12).from_address(address // size * size)
+        block = (header[9] + 1) * 16  # szidx
+        return block if header[9] < 32 and header[11] == size - block else 0  # maxnextoffset
+
+    objects, instances = [object() for _ in range(5000)], [Plain() for _ in range(5000)]
+    found = [size for size in (1 << 12, 1 << 13, 1 << 14, 1 << 15) if all(blocks(size, id(o)) == 16 for o in objects)]
+    show("offset", name="PoolSize", found=found)
+
+    def begins(instance, before):
+        pool, block = id(instance) // found[0] * found[0], blocks(found[0], id(instance))
+        return block and (id(instance) - before - pool - 48) % block == 0
+
+    heads = [before for before in range(0, 64, 16) if all(begins(i, before) for i in instances)]
+    show("offset", name="GCHead", found=[16] if min(heads) >= 16 else [])
+    show("offset", name="PreHeader", found=[min(heads) - 16])
+
+
 # Functions.
 
 def shapes():
@@ -358,6 +381,7 @@ for name, module in sys.modules.items():
 show_instances()
 show_containers()
 show_offsets()
+show_pools()
 gc.disable()
 show_functions()
 show_suspended()

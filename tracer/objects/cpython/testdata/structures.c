@@ -144,17 +144,9 @@ static void print_frames(void) {
 #endif
 }
 
-static void print_interpreter(void) {
+static void print_collector(void) {
 #if PY_MINOR_VERSION >= 12
-	MEMBER(InterpreterModules, PyInterpreterState, imports.modules);
 	print("PoolSize", POOL_SIZE);
-#else
-	MEMBER(InterpreterModules, PyInterpreterState, modules);
-#endif
-#if PY_MINOR_VERSION >= 9
-	MEMBER(InterpreterGC, PyInterpreterState, gc);
-#else
-	MEMBER(RuntimeGC, _PyRuntimeState, gc);
 #endif
 	MEMBER(GCGenerations, struct _gc_runtime_state, generations);
 #if PY_MINOR_VERSION < 14
@@ -174,6 +166,6 @@ int main(void) {
 	print_functions();
 	print_objects();
 	print_frames();
-	print_interpreter();
+	print_collector();
 	return 0;
 }

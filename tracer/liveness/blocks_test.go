@@ -1,0 +1,73 @@
+package liveness
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+)
+
+func TestBlocks(t *testing.T) {
+	for _, c := range []struct {
+		library string
+		percent int // of the free blocks that are known to be free
+	}{{"libjemalloc.so.2", 95}, {"libmimalloc.so.2", 50}} {
+		for _, mode := range []string{"mixed", "fast", "lru"} {
+			t.Run(c.library+" "+mode, func(t *testing.T) {
+				t.Setenv("LD_PRELOAD", c.library)
+				startProgram(t, mode).mustFindBlocks(c.percent)
+			})
+		}
+	}
+
+	t.Run("glibc", func(t *testing.T) {
+		p := startProgram(t, "lru")
+		a := AllocatorOf(p.process)
+		if _, err := a.Blocks(p.process, mapsOf(t, p.process)); !errors.Is(err, ErrNoBlocks) {
+			t.Error(err)
+		}
+	})
+}
+
+// mustFindBlocks compares the blocks of a program that stands still with its table.
+func (p *program) mustFindBlocks(percent int) {
+	p.t.Helper()
+	p.awaitBlocks()
+	p.Say("stop")
+	p.Await("stopped")
+	blocks, err := AllocatorOf(p.process).Blocks(p.process, mapsOf(p.t, p.process))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+
+	live, _ := p.liveObjects()
+	alive := make(map[uint64]bool)
+	missed := 0
+	for _, o := range live {
+		alive[o.Address] = true
+		block, ok := blocks.At(o.Address + rand.Uint64N(o.Size))
+		// An aligned object may begin inside a block.
+		switch {
+		case !ok:
+			missed++
+		case block.Start > o.Address || o.Address-block.Start >= max(16<<8, block.Len()/2) ||
+			block.End < o.Address+o.Size:
+			p.t.Errorf("%d bytes at %#x are in block %#x", o.Size, o.Address, block)
+		}
+	}
+
+	freed, shown := 0, 0
+	for _, o := range p.freedObjects() {
+		if alive[o.Address] {
+			continue
+		}
+		freed++
+		if block, ok := blocks.At(o.Address); !ok || block.Start != o.Address {
+			shown++ // free, or in a block that is larger now
+		}
+	}
+	p.t.Logf("%d live blocks, %d missed; %d freed, %d shown", len(live), missed, freed, shown)
+	if len(live) < minLive/2 || missed > len(live)/50 || freed < minFreed/10 ||
+		shown < freed*percent/100 {
+		p.t.Error("too few are found")
+	}
+}

@@ -1,0 +1,84 @@
+package cpython
+
+import "errors"
+
+// A Module is an entry of sys.modules.
+type Module struct {
+	Name         string // its key
+	File         string // its __file__; empty if it has none
+	Object, Dict uint64 // addresses of the module and of its dict
+}
+
+const maxModules = 1 << 16
+
+// stateBytes is how much of a PyInterpreterState or of _PyRuntime is searched for what has no published
+// offset. Its releases of a minor version differ. In all before 3.13 it lies in the first KiB.
+const stateBytes = 4 << 10
+
+var errNoModules = errors.New("sys.modules is not where it has to be")
+
+// Modules returns the entries of sys.modules of all interpreters that are modules, or of a type
+// derived from them. It is an error if no interpreter has a sys.modules.
+func (r *Runtime) Modules() ([]Module, error) {
+	v := newView(r.memory)
+	states := r.interpreters(v)
+	if r.modules == 0 && !r.findModules(v, states) {
+		return nil, errNoModules
+	}
+
+	found := false
+	var modules []Module
+	for _, state := range states {
+		dict, ok := v.pointer(state + r.modules)
+		if !ok {
+			continue
+		}
+		found = r.entries(v, dict, maxModules, func(key, value uint64) bool {
+			if m, ok := r.module(v, key, value); ok {
+				modules = append(modules, m)
+			}
+			return len(modules) < maxModules
+		}) || found
+	}
+	if !found || len(modules) == 0 {
+		return nil, errNoModules
+	}
+	return modules, nil
+}
+
+// findModules finds where PyInterpreterState has the pointer to sys.modules: a dict in which "sys" is a
+// module in which "modules" is that dict.
+func (r *Runtime) findModules(v *view, states []uint64) bool {
+	for _, state := range states {
+		for offset := uint64(0); offset < stateBytes; offset += 8 {
+			dict, ok := v.pointer(state + offset)
+			if !ok || !r.is(v, dict, "PyDict_Type") {
+				continue
+			}
+			sys, _ := r.lookup(v, dict, "sys")
+			if !r.is(v, sys, "PyModule_Type") {
+				continue
+			}
+			names, _ := v.pointer(sys + r.structures.ModuleDict)
+			if back, _ := r.lookup(v, names, "modules"); back == dict {
+				r.modules = offset
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (r *Runtime) module(v *view, key, value uint64) (m Module, ok bool) {
+	if m.Name, ok = r.text(v, key, maxText); !ok || !r.isSubtype(v, value, "PyModule_Type") {
+		return Module{}, false
+	}
+	m.Object = value
+	if m.Dict, ok = v.pointer(value + r.structures.ModuleDict); !ok {
+		return Module{}, false
+	}
+	if file, ok := r.lookup(v, m.Dict, "__file__"); ok {
+		m.File, _ = r.text(v, file, maxPath)
+	}
+	return m, true
+}

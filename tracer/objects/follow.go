@@ -1,0 +1,196 @@
+package objects
+
+import (
+	"encoding/binary"
+
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+)
+
+// A linkPattern is how the nodes of linked lists refer to the next one: all nodes are of one type, or chunks
+// of one size, and the words that lead from one to the next are at the same offsets.
+type linkPattern struct {
+	typ    *typeInfo
+	size   uint64    // of a node's block
+	kind   blockKind // of it
+	hops   []uint64  // offsets: the word at each leads to the next one
+	wanted []*node   // from which ways are to go on
+	nodes  []uint64  // all nodes that were found
+	chains *Chains   // of these; nil: not yet
+}
+
+const (
+	maxChainNodes = 1 << 18
+	maxPatterns   = 8
+	minPeriods    = 3 // of equal links in a row that show a linked list
+	maxPeriod     = 2 // objects between two nodes: a node may refer to the next one by its dict
+)
+
+// noteChain notes a way that seems to follow a linked list: to go back a node a level would take too long.
+func (s *search) noteChain(w *way) {
+	for period := 1; period <= maxPeriod; period++ {
+		isOfDict := w.node.typ != nil && w.node.typ.kind == kindDict // its object is the node
+		if isOfDict || !isPeriodic(w, period) {
+			continue
+		}
+		var hops []uint64
+		for i, at := 0, w; i < period; i, at = i+1, at.below {
+			hops = append(hops, hopsOf(at)...)
+		}
+		key := string(binary.LittleEndian.AppendUint64(nil, w.node.block.Len()))
+		if w.node.typ != nil {
+			key += w.node.typ.name
+		}
+		for _, h := range hops {
+			key = string(binary.LittleEndian.AppendUint64([]byte(key), h))
+		}
+		p := s.chains[key]
+		if p == nil && len(s.chains) < maxPatterns {
+			p = &linkPattern{typ: w.node.typ, size: w.node.block.Len(), kind: w.node.block.kind, hops: hops}
+			s.chains[key] = p
+		}
+		if p == nil || s.heads[w.node] != nil {
+			return
+		}
+		if p.wanted = append(p.wanted, w.node); p.chains != nil {
+			s.goBack(p)
+		}
+		return
+	}
+}
+
+// isPeriodic reports whether the outermost steps of a way repeat.
+func isPeriodic(w *way, period int) bool {
+	steps := make([]*way, 0, period*(minPeriods+1))
+	for at := w; at != nil && len(steps) < cap(steps); at = at.below {
+		steps = append(steps, at)
+	}
+	if len(steps) < cap(steps) {
+		return false
+	}
+	for i := range period * (minPeriods - 1) {
+		if !areAlike(steps[i], steps[i+period]) {
+			return false
+		}
+	}
+	return true
+}
+
+// areAlike reports whether two steps of a way have the same kind of node and the same link.
+func areAlike(a, b *way) bool {
+	x, y := hopsOf(a), hopsOf(b)
+	isSame := a.node.typ == b.node.typ && isSize(a.node.block, b.node.block.Len()) &&
+		a.node.block.kind == b.node.block.kind && len(x) == len(y) && len(x) > 0
+	for i := 0; isSame && i < len(x); i++ {
+		isSame = x[i] == y[i]
+	}
+	return isSame
+}
+
+// isSize reports whether a block may be one for a request of the same size as another one. malloc does not split
+// off less than a chunk.
+func isSize(b block, size uint64) bool {
+	if b.kind == blockPool {
+		return b.Len() == size
+	}
+	return b.Len()+poolAlignment >= size && b.Len() <= size+poolAlignment
+}
+
+// hopsOf returns the offsets by which a node leads to the one below it.
+func hopsOf(w *way) []uint64 {
+	n := len(w.words)
+	if n == 0 {
+		return nil
+	}
+	outer := w.words[n-1]
+	hops := []uint64{outer.at - w.node.address}
+	if n > 1 {
+		hops = append(hops, w.words[n-2].at-outer.value)
+	}
+	return hops
+}
+
+// collectLinks collects the nodes of the patterns that are in a piece.
+func (s *search) collectLinks(p *piece) {
+	for _, pattern := range s.chains {
+		if pattern.chains != nil || len(pattern.nodes) >= maxChainNodes {
+			continue
+		}
+		s.eachBlock(p, pattern.kind, pattern.size, func(b block) {
+			content := p.at(b.Start, min(b.Len(), nodeContents))
+			if content == nil {
+				return
+			}
+			address := b.Start
+			if s.heap.structures != nil {
+				object, t := s.heap.objectIn(b, content)
+				if t != pattern.typ {
+					return
+				}
+				if t != nil {
+					address = object
+				}
+			}
+			pattern.nodes = append(pattern.nodes, address)
+		})
+	}
+}
+
+// eachBlock calls visit for the live blocks of one size that begin in a piece.
+func (s *search) eachBlock(p *piece, kind blockKind, size uint64, visit func(block)) {
+	switch {
+	case p.region.kind == regionHeap && kind == blockChunk:
+		for _, c := range p.chunks {
+			b := block{c.user(), blockChunk}
+			if c.inUse && c.start >= p.start && isSize(b, size) {
+				visit(b)
+			}
+		}
+	case p.region.kind == regionAnonymous && kind == blockPool && s.heap.structures != nil:
+		poolSize := s.heap.structures.PoolSize
+		for at := roundUp(p.start, poolSize); at < p.end(); at += poolSize {
+			found, _ := p.poolAt(at, poolSize)
+			if found == nil || found.blockSize != size {
+				continue
+			}
+			for b := found.start + poolHeader; b+size <= found.end; b += size {
+				if !found.free[b] {
+					visit(block{pages.Span{Start: b, End: b + size}, blockPool})
+				}
+			}
+		}
+	}
+}
+
+// followChains links the nodes that were collected, and finds the heads of their lists.
+func (s *search) followChains() {
+	for _, pattern := range s.chains {
+		if pattern.chains != nil {
+			continue
+		}
+		links := make([]NodeLink, 0, len(pattern.nodes))
+		for _, n := range pattern.nodes {
+			next, ok := n, true
+			for _, hop := range pattern.hops {
+				if next, ok = s.heap.word(next + hop); !ok {
+					break
+				}
+			}
+			if ok {
+				links = append(links, NodeLink{Node: n, Next: next})
+			}
+		}
+		pattern.chains, pattern.nodes = NewChains(links), nil
+		s.goBack(pattern)
+	}
+}
+
+// goBack finds the heads of the lists that ways follow.
+func (s *search) goBack(pattern *linkPattern) {
+	for _, n := range pattern.wanted {
+		nodes, _ := pattern.chains.Back(n.address)
+		if head := s.nodeAt(nodes[len(nodes)-1]); len(nodes) > 1 && head != nil && head != n {
+			s.heads[n] = &way{node: head, at: head.address + pattern.hops[0]}
+		}
+	}
+	pattern.wanted = nil
+}

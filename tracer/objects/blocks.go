@@ -159,7 +159,6 @@ type chunkChain struct {
 	heap   pages.Span
 	at     uint64 // the chunk that the next piece begins in or with
 	isLost bool   // the chunks do not fit: they were changing, or it is no heap
-	last   uint64 // the last chunk that a piece got
 	alone  int    // headers that were read for themselves
 	// The last of them, and where it is.
 	aloneHeader []byte
@@ -171,33 +170,16 @@ const (
 	resyncHops = 4       // chunks in a row that fit
 )
 
-// through follows the chunks through a piece. It sets those of the piece, the first of which may begin
-// before it, and the last end behind it; and those that lie in what was not read before the piece.
-func (c *chunkChain) through(p *piece) {
+// through returns the chunks of a piece; the first may begin before it, and the last end behind it.
+func (c *chunkChain) through(p *piece) (chunks []chunk) {
 	for !c.isLost && c.at < p.start {
 		size, ok := c.size(p, c.at)
-		next := c.at + size
-		if !ok || next > p.start || next >= c.heap.End {
+		if !ok || c.at+size > p.start || c.at+size >= c.heap.End {
 			break
 		}
-		if c.at > c.last {
-			p.skipped = append(p.skipped, chunk{c.at, size, c.isInUse(p, next)})
-			c.last = c.at
-		}
-		c.at = next
+		c.at += size
 	}
-	p.chunks = c.within(p)
-	for _, k := range p.chunks {
-		if k.start > c.last && k.user().Start < p.start {
-			p.skipped = append(p.skipped, k)
-		}
-		c.last = max(c.last, k.start)
-	}
-}
-
-// within returns the chunks of a piece.
-func (c *chunkChain) within(p *piece) (chunks []chunk) {
-	for c.at < p.end() {
+	for c.at < p.end() && c.at+chunkHeader < c.heap.End {
 		if c.isLost && !c.resync(p) {
 			return chunks
 		}

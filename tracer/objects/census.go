@@ -117,6 +117,9 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 		return nil, err
 	}
 	c.endGroup()
+	for _, k := range h.memory.large {
+		c.chunkAlone(block{k.user(), blockChunk})
+	}
 	for _, s := range h.heaps.Mapped {
 		c.chunkAlone(block{pages.Span{Start: s.Start + chunkHeader, End: s.End}, blockMmapped})
 	}
@@ -143,11 +146,6 @@ func (c *counter) visit(p *piece) error {
 			}
 		}
 	case regionHeap:
-		for _, k := range p.skipped {
-			if k.inUse {
-				c.chunkAlone(block{k.user(), blockChunk})
-			}
-		}
 		for _, k := range p.chunks {
 			b := block{k.user(), blockChunk}
 			if k.inUse && b.Start >= p.start {

@@ -21,15 +21,19 @@ const (
 
 	// maxPoolSize is the size of the largest pools.
 	maxPoolSize = 16 << 10
-	// windowBytes is the unit in which memory is bulk or not. It is a multiple of every pool.
+	// windowBytes is the unit in which anonymous memory is bulk or not. It is a multiple of every pool, and no
+	// larger than twice the smallest table that has a mapping of its own.
 	windowBytes = 256 << 10
-	// minBulk is the size of the smallest part of a window that is looked at.
-	minBulk = 32 << 10
-	// minPointers is the number of words of one page that lead to objects, from which on memory
+	// minBulk is the size of the smallest part of a window that is looked at; minLarge that of a chunk.
+	minBulk, minLarge = 32 << 10, 64 << 10
+	// minPointers is the number of words in one probe that lead to objects, from which on memory
 	// is no bulk. Random words hit some GiB of 2^64 never; tables and objects have dozens.
 	minPointers = 2
-	// probedPages is the number of pages of a window that are read to tell whether it is bulk.
-	probedPages = 4
+	// A probe is made of each so many bytes, within limits.
+	probedBytes, minProbes, maxProbes = 64 << 10, 3, 64
+	probeBytes                        = 1024
+	probesAtOnce                      = 4096
+	walkBytes                         = 256 << 10 // of a heap that are read at once to follow its chunks
 )
 
 // A region is memory of one kind.
@@ -61,7 +65,8 @@ type memory struct {
 	spans   pages.Spans     // of the regions, whole pages
 	cached  map[uint64]bool // chunks of malloc that are free, by their headers in use
 	buffer  []byte
-	mmapped []block         // that were found so far, in order
+	mmapped []block         // chunks with a mapping of their own, that are known so far, in order
+	large   []chunk         // of heaps, in use, and left out as bulk data
 	others  liveness.Blocks // of jemalloc or mimalloc; nil: neither is the malloc
 	bulk    uint64          // bytes that are left out
 	read    uint64          // bytes that were read
@@ -81,9 +86,9 @@ func findMemory(
 	}
 	defer pagemap.Close()
 
-	isOther := make(map[uint64]bool)
-	for _, r := range others {
-		isOther[r.Start] = true
+	for _, s := range heaps.Mapped {
+		b := pages.Span{Start: s.Start + chunkHeader, End: s.End}
+		m.mmapped = append(m.mmapped, block{b, blockMmapped})
 	}
 	var candidates []region
 	var taken []pages.Span
@@ -92,7 +97,13 @@ func findMemory(
 		taken = append(taken, r.Span)
 	}
 	for _, s := range heaps.Spans {
-		candidates = append(candidates, region{s, regionHeap})
+		segments, err := m.walkHeap(s)
+		if err != nil {
+			return nil, err
+		}
+		for _, segment := range segments {
+			candidates = append(candidates, region{segment, regionHeap})
+		}
 		taken = append(taken, s)
 	}
 	var anonymous []pages.Span
@@ -140,49 +151,130 @@ func compareAddresses(a, b uint64) int {
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }
 
-// leaveOutBulk takes the windows without pointers out of the spans: tensors, images, arrays.
+// leaveOutBulk takes the windows of anonymous memory without pointers out of the spans: tensors, images,
+// arrays.
 func (m *memory) leaveOutBulk() error {
-	var probes []uint64
-	var bulk []pages.Span
-	page := process.PageSize
 	var windows []pages.Span
-	flush := func() error {
-		contents, err := m.process.Peek(probes, int(min(page, 4096)))
-		if err != nil {
-			return err
+	for _, r := range m.regions {
+		if r.kind != regionAnonymous {
+			continue
 		}
-		for i, w := range windows {
-			found := contents[i*probedPages:][:probedPages]
-			if !slices.ContainsFunc(found, m.hasPointers) {
-				bulk = append(bulk, w)
-				m.bulk += w.Len()
-			}
-		}
-		probes, windows = probes[:0], windows[:0]
-		return nil
-	}
-	for _, s := range m.spans {
-		for at := s.Start; at < s.End; {
-			end := min(s.End, at&^(windowBytes-1)+windowBytes)
-			if w := (pages.Span{Start: at, End: end}); w.Len() >= minBulk {
-				windows = append(windows, w)
-				for i := range uint64(probedPages) {
-					probes = append(probes, (at+w.Len()*(2*i+1)/(2*probedPages))&^(page-1))
+		inside := pages.Spans{{Start: r.Start &^ (process.PageSize - 1), End: roundUp(r.End, process.PageSize)}}
+		for _, s := range m.spans.Intersect(inside) {
+			for at := s.Start; at < s.End; {
+				end := min(s.End, at&^(windowBytes-1)+windowBytes)
+				if end-at >= minBulk {
+					windows = append(windows, pages.Span{Start: at, End: end})
 				}
-			}
-			at = end
-			if len(windows) == 1024 {
-				if err := flush(); err != nil {
-					return err
-				}
+				at = end
 			}
 		}
 	}
-	if err := flush(); err != nil {
+	isBulk, err := m.areBulk(windows)
+	if err != nil {
 		return err
+	}
+	var bulk []pages.Span
+	for i, w := range windows {
+		if isBulk[i] {
+			bulk = append(bulk, w)
+			m.bulk += w.Len()
+		}
 	}
 	m.spans = m.spans.Subtract(pages.MergeSpans(bulk))
 	return nil
+}
+
+// areBulk reports which ranges of memory have no pointers, by probes of each. What cannot be read has none.
+func (m *memory) areBulk(ranges []pages.Span) ([]bool, error) {
+	isBulk := make([]bool, len(ranges))
+	var probes []uint64
+	var of []int // which range each probe is of
+	flush := func() error {
+		contents, err := m.process.Peek(probes, probeBytes)
+		if err != nil {
+			return err
+		}
+		for i, content := range contents {
+			if content != nil && m.hasPointers(content) {
+				isBulk[of[i]] = false
+			}
+		}
+		probes, of = probes[:0], of[:0]
+		return nil
+	}
+	for i, s := range ranges {
+		isBulk[i] = true
+		n := max(minProbes, min(maxProbes, s.Len()/probedBytes))
+		for k := range n {
+			at := (s.Start + s.Len()*(2*k+1)/(2*n)) &^ (probeBytes - 1)
+			if k == 0 {
+				at = roundUp(s.Start, probeBytes)
+			}
+			probes, of = append(probes, at), append(of, i)
+		}
+		if len(probes) >= probesAtOnce {
+			if err := flush(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return isBulk, flush()
+}
+
+// walkHeap follows the chunks of a heap, and returns the parts of it that are worth a search: from a chunk to the
+// header of the next one that is large and has no pointers. Where the chunks do not fit, the rest is one part.
+func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
+	var candidates []chunk
+	chain := &chunkChain{memory: m, heap: heap, at: heap.Start}
+	for at := heap.Start; at < heap.End && !chain.isLost; {
+		start := at &^ (process.PageSize - 1)
+		p, err := m.readPiece(pages.Span{Start: start, End: min(start+walkBytes, roundUp(heap.End, process.PageSize))},
+			region{heap, regionHeap})
+		if err != nil {
+			return nil, err
+		}
+		for at+chunkHeader <= p.end() && at < heap.End {
+			chain.at = at
+			size, ok := chain.size(p, at)
+			if !ok {
+				chain.isLost = true
+				break
+			}
+			next := at + size
+			if size >= minLarge || next >= heap.End {
+				isInUse := next < heap.End && chain.isInUse(p, next)
+				candidates = append(candidates, chunk{at, size, isInUse})
+			}
+			at = next
+		}
+	}
+
+	var spans []pages.Span
+	for _, c := range candidates {
+		spans = append(spans, c.user())
+	}
+	isBulk, err := m.areBulk(spans)
+	if err != nil {
+		return nil, err
+	}
+	at := heap.Start
+	for i, c := range candidates {
+		if c.inUse && !isBulk[i] {
+			continue
+		}
+		// The header tells whether the chunk before is in use.
+		parts = append(parts, pages.Span{Start: at, End: min(c.start+chunkHeader, heap.End)})
+		at = c.end()
+		m.bulk += c.size
+		if c.inUse {
+			m.large = append(m.large, c)
+		}
+	}
+	if at < heap.End {
+		parts = append(parts, pages.Span{Start: at, End: heap.End})
+	}
+	return parts, nil
 }
 
 // hasPointers reports whether a page has words that lead to memory that may have objects.
@@ -214,9 +306,7 @@ type piece struct {
 	region  region
 	// chunks of a heap that begin in the piece or before, in order; of a heap only.
 	chunks []chunk
-	// skipped are chunks of the heap that begin in memory that was left out before the piece.
-	skipped []chunk
-	pools   map[uint64]*pool
+	pools  map[uint64]*pool
 }
 
 func (p *piece) end() uint64 { return p.start + uint64(len(p.bytes)) }
@@ -262,20 +352,11 @@ func (m *memory) each(
 					return err
 				}
 				if chain != nil {
-					chain.through(p)
+					p.chunks = chain.through(p)
 				}
 				if err := visit(p); err != nil {
 					return err
 				}
-			}
-		}
-		if chain == nil {
-			continue
-		}
-		p := &piece{start: r.End, memory: m, region: r} // what was left out at the end
-		if chain.through(p); len(p.skipped) > 0 {
-			if err := visit(p); err != nil {
-				return err
 			}
 		}
 	}

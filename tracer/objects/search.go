@@ -357,6 +357,11 @@ func (h *Heap) refcntOf(ob uint64) uint64 {
 func (s *search) nodeAt(address uint64) *node {
 	h := s.heap
 	r, ok := h.memory.regionAt(address)
+	for _, heap := range h.heaps.Spans { // large chunks are in no region
+		if address >= heap.Start && address < heap.End {
+			r, ok = region{heap, regionHeap}, true
+		}
+	}
 	if !ok {
 		return nil
 	}

@@ -35,6 +35,8 @@ const (
 	ReasonNone Reason = ""
 	// ReasonFreed: the objects were freed meanwhile.
 	ReasonFreed Reason = "freed"
+	// ReasonAllocator: the blocks of their allocator are not known.
+	ReasonAllocator Reason = "allocator"
 	// ReasonGarbage: they are in cycles of objects that wait for the garbage collector.
 	ReasonGarbage Reason = "garbage"
 	// ReasonNative: only memory of native code refers to them, which no symbol names.

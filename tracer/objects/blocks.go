@@ -109,7 +109,7 @@ func (p *piece) poolAt(address, size uint64) (found *pool, torn bool) {
 	found, torn = parsePool(content, start)
 	if torn { // once more
 		again := make([]byte, size)
-		if present, err := p.memory.process.PeekPages(start, again); err == nil && present[0] {
+		if present, err := p.memory.reader.PeekPages(start, again); err == nil && present[0] {
 			copy(content, again)
 			found, torn = parsePool(content, start)
 		}
@@ -230,7 +230,7 @@ func (c *chunkChain) header(p *piece, address uint64) []byte {
 	if c.alone++; c.alone > maxAlone {
 		return nil
 	}
-	contents, err := c.memory.process.Peek([]uint64{address}, chunkHeader)
+	contents, err := c.memory.reader.Peek([]uint64{address}, chunkHeader)
 	if err != nil {
 		return nil
 	}
@@ -320,7 +320,7 @@ func (m *memory) mmappedAt(address uint64) (block, bool) {
 		for ; len(addresses) < headersAtOnce && first-back*page >= r.Start && back*page <= first; back++ {
 			addresses = append(addresses, first-back*page)
 		}
-		headers, err := m.process.Peek(addresses, chunkHeader)
+		headers, err := m.reader.Peek(addresses, chunkHeader)
 		if err != nil {
 			return block{}, false
 		}

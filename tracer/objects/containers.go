@@ -312,7 +312,8 @@ func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
 	if name := h.memberNames(p.typ)[offset]; name != "" {
 		return reference{how: keeper.HowAttribute, name: name, attr: name}, true
 	}
-	return reference{how: keeper.HowField}, true
+	// The other fields of a code object are caches, which keep nothing: co_zombieframe.
+	return reference{how: keeper.HowField}, p.typ.kind != kindCode
 }
 
 // isWeak reports whether a word of an object does not keep what it refers to.

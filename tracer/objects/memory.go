@@ -60,6 +60,7 @@ const (
 // data. It is of one moment; the process goes on meanwhile.
 type memory struct {
 	process *process.Process
+	reader  *process.Memory
 	maps    []process.Mapping
 	regions []region        // in the order of their addresses
 	spans   pages.Spans     // of the regions, whole pages
@@ -77,9 +78,9 @@ var errStop = errors.New("stop")
 
 // findMemory finds the memory of a process that is worth a search.
 func findMemory(
-	p *process.Process, maps []process.Mapping, heaps liveness.Heaps, others []region,
+	p *process.Process, reader *process.Memory, maps []process.Mapping, heaps liveness.Heaps, others []region,
 ) (*memory, error) {
-	m := &memory{process: p, maps: maps, cached: heaps.Cached, buffer: make([]byte, pieceBytes)}
+	m := &memory{process: p, reader: reader, maps: maps, cached: heaps.Cached, buffer: make([]byte, pieceBytes)}
 	pagemap, err := p.OpenPagemap()
 	if err != nil {
 		return nil, err
@@ -191,7 +192,7 @@ func (m *memory) areBulk(ranges []pages.Span) ([]bool, error) {
 	var probes []uint64
 	var of []int // which range each probe is of
 	flush := func() error {
-		contents, err := m.process.Peek(probes, probeBytes)
+		contents, err := m.reader.Peek(probes, probeBytes)
 		if err != nil {
 			return err
 		}
@@ -227,24 +228,27 @@ func (m *memory) areBulk(ranges []pages.Span) ([]bool, error) {
 func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
 	var candidates []chunk
 	chain := &chunkChain{memory: m, heap: heap, at: heap.Start}
+	size := process.PageSize // that is read at once
 	for at := heap.Start; at < heap.End && !chain.isLost; {
 		start := at &^ (process.PageSize - 1)
-		p, err := m.readPiece(pages.Span{Start: start, End: min(start+walkBytes, roundUp(heap.End, process.PageSize))},
-			region{heap, regionHeap})
+		end := min(roundUp(at+chunkHeader+size, process.PageSize), roundUp(heap.End, process.PageSize))
+		p, err := m.readPiece(pages.Span{Start: start, End: end}, region{heap, regionHeap})
 		if err != nil {
 			return nil, err
 		}
 		for at+chunkHeader <= p.end() && at < heap.End {
 			chain.at = at
-			size, ok := chain.size(p, at)
+			length, ok := chain.size(p, at)
 			if !ok {
 				chain.isLost = true
 				break
 			}
-			next := at + size
-			if size >= minLarge || next >= heap.End {
+			next := at + length
+			size = min(2*size, walkBytes)
+			if length >= minLarge || next >= heap.End {
 				isInUse := next < heap.End && chain.isInUse(p, next)
-				candidates = append(candidates, chunk{at, size, isInUse})
+				candidates = append(candidates, chunk{at, length, isInUse})
+				size = process.PageSize // the next one may be large, too
 			}
 			at = next
 		}
@@ -365,7 +369,7 @@ func (m *memory) each(
 
 func (m *memory) readPiece(s pages.Span, r region) (*piece, error) {
 	buffer := m.buffer[:s.Len()]
-	present, err := m.process.PeekPages(s.Start, buffer)
+	present, err := m.reader.PeekPages(s.Start, buffer)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,7 @@ type Heap struct {
 	notTypes map[uint64]struct{}
 
 	// The rest is of one moment: see refresh.
+	reader  *process.Memory
 	memory  *memory
 	pages   map[uint64][]byte // that peek has read; nil: not in RAM
 	heaps   liveness.Heaps

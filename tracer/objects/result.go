@@ -69,6 +69,8 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 		kept = max(kept, p.Samples)
 	}
 	switch {
+	case r.Samples == 0 && len(s.heap.heaps.Spans) == 0 && s.heap.memory.others == nil:
+		r.Reason = keeper.ReasonAllocator
 	case r.Samples == 0:
 		r.Reason = keeper.ReasonFreed
 	case r.Garbage+without+changed == 0 && kept > 0:
@@ -136,7 +138,7 @@ func (s *search) stillHas(w *way) bool {
 const maxTable = 64 << 20
 
 func (s *search) isUnchanged(e edge) bool {
-	now, err := s.heap.process.Peek([]uint64{e.at}, wordSize)
+	now, err := s.heap.memory.reader.Peek([]uint64{e.at}, wordSize)
 	return err == nil && now[0] != nil && word(now[0], 0) == e.value
 }
 

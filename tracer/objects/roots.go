@@ -48,12 +48,15 @@ func Open(p *process.Process) (*Heap, error) {
 	return h, nil
 }
 
-// Close closes what was opened for the names of variables.
-func (h *Heap) Close() error {
-	if h.statics == nil {
-		return nil
+// Close closes what was opened for memory and for the names of variables.
+func (h *Heap) Close() (err error) {
+	if h.statics != nil {
+		err = h.statics.Close()
 	}
-	return h.statics.Close()
+	if h.reader != nil {
+		err = errors.Join(err, h.reader.Close())
+	}
+	return err
 }
 
 // maxRefreshes is how often the memory is looked at where heaps change meanwhile.
@@ -93,7 +96,13 @@ func (h *Heap) refresh() (err error) {
 			others = append(others, region{pages.Span{Start: s.Start, End: s.End}, regionStack})
 		}
 	}
-	if h.memory, err = findMemory(h.process, maps, h.heaps, others); err != nil {
+	if h.reader != nil {
+		_ = h.reader.Close()
+	}
+	if h.reader, err = h.process.OpenMemory(); err != nil {
+		return err
+	}
+	if h.memory, err = findMemory(h.process, h.reader, maps, h.heaps, others); err != nil {
 		return err
 	}
 	h.memory.others, err = h.allocator.Blocks(h.process, maps)

@@ -425,7 +425,7 @@ func (h *Heap) anonymousAt(address uint64, r region) (block, bool) {
 		start := address &^ (size - 1)
 		if start >= r.Start && start+size <= r.End {
 			content := make([]byte, size)
-			present, err := h.process.PeekPages(start, content)
+			present, err := h.memory.reader.PeekPages(start, content)
 			if err == nil && present[0] {
 				if p, torn := parsePool(content, start); p != nil {
 					return p.find(address)

@@ -159,7 +159,7 @@ func (h *Heap) readTypesBelow(addresses []uint64, depth int) {
 	if len(h.notTypes) > maxNotTypes {
 		clear(h.notTypes)
 	}
-	contents, err := h.memory.process.Peek(addresses, staticTypeEnd)
+	contents, err := h.memory.reader.Peek(addresses, staticTypeEnd)
 	if err != nil {
 		return
 	}
@@ -351,7 +351,7 @@ func (h *Heap) page(start uint64) []byte {
 		return content
 	}
 	content := make([]byte, process.PageSize)
-	present, err := h.process.PeekPages(start, content)
+	present, err := h.memory.reader.PeekPages(start, content)
 	if err != nil || !present[0] {
 		content = nil
 	}

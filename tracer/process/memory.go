@@ -148,24 +148,59 @@ func (p *Process) peek(addresses []uint64, size int) ([][]byte, error) {
 	return contents, p.noteStall(err)
 }
 
-// PeekPages reads whole pages that follow each other into a buffer of at most 2 MiB, and returns which
-// of them are in RAM. The bytes of the others are zero. Errors are as those of Peek.
-func (p *Process) PeekPages(address uint64, buffer []byte) (present []bool, err error) {
-	if err := p.Stalled(); err != nil {
-		return nil, err
-	}
-	memory, err := p.open("mem")
+// A Memory reads the memory of the program that a process executed when it was opened, many times. It is not
+// safe for concurrent use.
+type Memory struct {
+	process      *Process
+	mem, pagemap *os.File
+}
+
+// OpenMemory opens the memory of the process. The error wraps os.ErrNotExist if the process is gone.
+func (p *Process) OpenMemory() (*Memory, error) {
+	mem, err := p.open("mem")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open memory of pid %d: %w", p.PID, err)
 	}
-	defer memory.Close()
 	pagemap, err := p.open("pagemap")
 	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open pagemap of pid %d: %w", p.PID, err), mem.Close())
+	}
+	return &Memory{process: p, mem: mem, pagemap: pagemap}, nil
+}
+
+// Close closes the memory.
+func (m *Memory) Close() error { return errors.Join(m.mem.Close(), m.pagemap.Close()) }
+
+// Peek is Process.Peek.
+func (m *Memory) Peek(addresses []uint64, size int) ([][]byte, error) {
+	if size < 1 || size > maxPeekBytes {
+		return nil, fmt.Errorf("read %d bytes of memory at each address: not 1 to %d", size, maxPeekBytes)
+	}
+	if err := m.check(); err != nil {
 		return nil, err
 	}
-	defer pagemap.Close()
-	present, err = hostile.Pages(memory, pagemap, address, buffer)
-	return present, p.noteStall(err)
+	contents, err := hostile.Memory(m.mem, m.pagemap, addresses, size)
+	return contents, m.process.noteStall(err)
+}
+
+// PeekPages reads whole pages that follow each other into a buffer of at most 2 MiB, and returns which
+// of them are in RAM. The bytes of the others are zero. Errors are as those of Peek.
+func (m *Memory) PeekPages(address uint64, buffer []byte) (present []bool, err error) {
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	present, err = hostile.Pages(m.mem, m.pagemap, address, buffer)
+	return present, m.process.noteStall(err)
+}
+
+func (m *Memory) check() error {
+	if err := m.process.Stalled(); err != nil {
+		return err
+	}
+	if !m.process.Alive() {
+		return fmt.Errorf("read memory of pid %d: %w", m.process.PID, os.ErrNotExist)
+	}
+	return nil
 }
 
 // open opens a file of the process's /proc directory.

@@ -140,8 +140,8 @@ func (p python) canRun(one program) bool {
 	return one.needs == "" || one.needs == "libkeep" || slices.Contains(p.packages, one.needs)
 }
 
-// run is the command that runs a file with the interpreter. One with a system of its own sees our files by way of
-// /proc.
+// run is the command that runs a file with the interpreter. One with a system of its own sees our
+// files by way of /proc.
 func (p python) run(
 	t *testing.T, environment []string, file string, arguments ...string,
 ) *exec.Cmd {

@@ -15,7 +15,7 @@ if "check" in sys.argv:
     import oracle  # now: later it would take memory that is to stay free
 
 addresses = []  # of the objects that the program has noted
-kind = object  # their type
+kind = None  # their type; None: memory without one
 
 
 class Item:
@@ -49,7 +49,7 @@ def samples():
 
 
 def answer():
-    print("type", kind.__module__ + "." + kind.__qualname__)
+    print("type", kind.__module__ + "." + kind.__qualname__ if kind else "")
     print("objects", *map(hex, samples()))
     print("noted", len(addresses))
     print("live", sum(type(thing) is kind for thing in gc.get_objects()))

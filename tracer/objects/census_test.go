@@ -13,6 +13,10 @@ import (
 // type the interpreter may have besides, or may have dropped and not yet freed.
 const churned, few = 100, 100
 
+// leftOut is the largest share of the objects in chunks of malloc that a census may leave out, since
+// the chunks beside them changed while it followed them.
+const leftOut = 0.01
+
 // TestCensus compares the number of objects with the program's own account, while a thread of it
 // makes and drops objects.
 func TestCensus(t *testing.T) {
@@ -53,6 +57,9 @@ func testCensus(t *testing.T, p python, malloc string) {
 		low, high := min(n, after[name]), max(n, after[name])
 		switch {
 		case strings.HasPrefix(name, "__main__."): // these do not change
+			if malloc == "malloc" || name == "__main__.Large" {
+				low -= low * leftOut
+			}
 		case name == "bytearray" || name == "list" || name == "set":
 			low, high = low-churned-few, high+churned+few
 		default:

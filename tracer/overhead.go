@@ -4,10 +4,12 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // kernelWalkShare is the part of the limit that stack walks for mapping calls and page faults may
@@ -20,8 +22,10 @@ func (s *Session) startRunner() error {
 	liveShare := func() float64 {
 		return float64(s.liveObjects.Load()) / float64(s.kernel.Live.MaxEntries())
 	}
+	ownCPU := func() time.Duration { return process.OwnCPUTime() + s.objectWorker.CPUTime() }
 	meter := overhead.NewMeter(
-		s.kernel, &s.reading, s.sinceOpened, s.targets.usage, s.tables.Busy, liveShare, takeSteps)
+		s.kernel, &s.reading, s.sinceOpened, s.targets.usage, s.tables.Busy, liveShare, takeSteps,
+		ownCPU)
 
 	costs := overhead.CostsOf(s.costs)
 	err := errors.Join(s.kernel.SetCosts(overhead.Charges(costs)),

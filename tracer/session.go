@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/objects/worker"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -47,6 +48,8 @@ type Session struct {
 	stepTimes  overhead.StepTimes
 
 	costs calibrate.Costs // of the probes; zeros: the overhead has no limit
+
+	objectWorker worker.Worker
 
 	started uint64               // when Elapsed is 0: ns, CLOCK_MONOTONIC
 	opened  uint64               // when tracing started; 0: it has not
@@ -279,6 +282,7 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.cancel()
+	s.objectWorker.Close()
 	if s.runner != nil {
 		s.runner.Close()
 	}

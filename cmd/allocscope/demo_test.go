@@ -84,10 +84,14 @@ func testDemoLeak(t *testing.T) {
 	}
 	script := filepath.Join(where, filepath.Dir(link), "trainer.py")
 	line := lineOf(t, script, "\n    learned[step] = bytes(sample)") + 1
-	grown := readSummary(t, filepath.Join(where, link)).Accumulating
+	result := readSummary(t, filepath.Join(where, link))
+	grown := result.Accumulating
 	if len(grown) == 0 || grown[0].Function != "keep_learned" {
 		t.Errorf("what accumulates most is not keep_learned: %+v", grown)
 	}
+
+	// The line allocates; the variable keeps.
+	mustSay(t, "WHERE", strings.Join(result.Text.Where, "\n"), "kept by trainer.learned (dict, ")
 
 	for _, l := range readProfile(t, filepath.Join(where, link), folder.GrowthFile).Location {
 		for _, at := range l.Line {

@@ -82,7 +82,7 @@ func mustHold(t *testing.T, what string, got, want values) {
 }
 
 // objects of one size that are alive and have never been joined by others.
-func objects(n, size int64) values { return values{n, n * size, n, n * size} }
+func heldObjects(n, size int64) values { return values{n, n * size, n, n * size} }
 
 var (
 	topHeader = regexp.MustCompile(`(?m)^ +flat +flat% +sum% +cum +cum%$`)

@@ -125,7 +125,7 @@ func mustEndWithTarget(t *testing.T, c *command, dir string) {
 	c.mustEnd(0)
 	s := mustHaveEnded(t, dir, summary.EndedExit)
 	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		objects(1000, 96))
+		heldObjects(1000, 96))
 	mustSay(t, "stdout", c.stdout.String(), words.End(summary.EndedExit), "leak_here (steps)",
 		"93.8 KiB")
 	if first, last := *s.RSS.StartBytes, *s.RSS.EndBytes; first <= 0 || last <= 0 {
@@ -152,7 +152,7 @@ func testTargetExecutes(t *testing.T) {
 		c.mustEnd(0)
 		mustHaveEnded(t, dir, summary.EndedInterrupt)
 		mustHold(t, "leak_here", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"),
-			objects(500, 640))
+			heldObjects(500, 640))
 		mustSay(t, "stderr", c.stderr.String(), "PID "+itoa(target.PID())+" started a new program (steps)")
 		checkDetached(t, target)
 	}
@@ -202,7 +202,7 @@ func testSignal(t *testing.T) {
 			c.mustEnd(0)
 			mustHaveEnded(t, dir, summary.EndedInterrupt)
 			mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-				objects(1000, 96))
+				heldObjects(1000, 96))
 			mustSay(t, "stdout", c.stdout.String(), words.End(summary.EndedInterrupt),
 				"leak_here (steps)")
 			checkDetached(t, target)
@@ -318,7 +318,7 @@ func testKilled(t *testing.T) {
 
 	files := snapshotFiles(t, dir)
 	latest := parseProfile(t, files[len(files)-1])
-	mustHold(t, "leak_here", flat(latest, "leak_here"), objects(1000, 96))
+	mustHold(t, "leak_here", flat(latest, "leak_here"), heldObjects(1000, 96))
 	if len(readTimeline(t, dir)) == 0 {
 		t.Error("the timeline has no rows")
 	}
@@ -336,7 +336,7 @@ func testKilled(t *testing.T) {
 	}
 
 	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		objects(1000, 96))
+		heldObjects(1000, 96))
 }
 
 // The probes are in a library that the program has loaded, and in its PyTorch's allocator.

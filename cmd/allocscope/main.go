@@ -129,7 +129,8 @@ memory leaks, how fast, and which code accumulates it.`,
 	cli.Install(root)
 
 	root.AddCommand(newTraceCommand(stderr), target.NewCommand(), newShowCommand(), newViewCommand(),
-		newReportCommand(), newDiffCommand(), newVerdictCommand(), mark.NewCommand(),
+		newReportCommand(), newDiffCommand(), newVerdictCommand(), newObjectsCommand(),
+		mark.NewCommand(),
 		newDoctorCommand(), newDemoCommand(stderr), newVersionCommand())
 	return root
 }

@@ -151,7 +151,7 @@ func testNoPageMap(t *testing.T) {
 	}
 
 	grown := readProfile(t, dir, folder.GrowthFile)
-	mustHold(t, "leak_here", flat(grown, "leak_here"), objects(leakedObjects, leakedSize))
+	mustHold(t, "leak_here", flat(grown, "leak_here"), heldObjects(leakedObjects, leakedSize))
 	mustHold(t, "map_here", flat(grown, "map_here"), values{
 		pieces, pieces * pieceSize, 0,
 		0,
@@ -172,7 +172,7 @@ func testNoPerfEvents(t *testing.T) {
 		"seccomp")
 	mustSay(t, "reason", reasonOf(t, sum, "mapping"), "operation not permitted")
 	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		objects(leakedObjects, leakedSize))
+		heldObjects(leakedObjects, leakedSize))
 	mustRow(t, mustSum(t, dir, target.PID(), rss), growth.KindHeap, leakedObjects*leakedSize,
 		"leak_here")
 }

@@ -229,7 +229,7 @@ func testScreen(t *testing.T) {
 	}
 
 	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"),
-		objects(2000, 4096))
+		heldObjects(2000, 4096))
 }
 
 func testSignalOnScreen(t *testing.T) {

@@ -98,10 +98,10 @@ func testLeak(t *testing.T) {
 func checkGrowth(t *testing.T, h *leakTrace) {
 	warmup, plateau, grown := readProfile(t, h.folder, folder.WarmupFile), readProfile(t, h.folder,
 		folder.PlateauFile), readProfile(t, h.folder, folder.GrowthFile)
-	mustHold(t, "leak_here in warmup", flat(warmup, "leak_here"), objects(leakedBefore, leakSize))
-	mustHold(t, "leak_here in growth", flat(grown, "leak_here"), objects(leakedAfter, leakSize))
+	mustHold(t, "leak_here in warmup", flat(warmup, "leak_here"), heldObjects(leakedBefore, leakSize))
+	mustHold(t, "leak_here in growth", flat(grown, "leak_here"), heldObjects(leakedAfter, leakSize))
 	mustHold(t, "leak_here in plateau", flat(plateau, "leak_here"),
-		objects(leakedBefore+leakedAfter, leakSize))
+		heldObjects(leakedBefore+leakedAfter, leakSize))
 	const churned = churnFactor * leakedAfter
 
 	mustHold(t, "churn_here in growth", flat(grown, "churn_here"), values{
@@ -430,7 +430,7 @@ func testReplacedProgram(t *testing.T) {
 	do(target, "leak 1000 96")
 	c.interrupt()
 	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		objects(1000, 96))
+		heldObjects(1000, 96))
 }
 
 // The kernel ends the process with the highest score.
@@ -472,7 +472,7 @@ func testForce(t *testing.T) {
 	refused := call(t, traceArguments(target.PID(), dir)...)
 	refused.mustEnd(2)
 	mustSay(t, "stderr", refused.stderr.String(), "error: create "+dir, "--force")
-	if got := flat(readProfile(t, dir, folder.GrowthFile), "leak_here"); got != objects(10, 100) {
+	if got := flat(readProfile(t, dir, folder.GrowthFile), "leak_here"); got != heldObjects(10, 100) {
 		t.Errorf("without --force: %+v", got)
 	}
 
@@ -481,7 +481,7 @@ func testForce(t *testing.T) {
 	do(target, "leak 20 50")
 	second.interrupt()
 	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		objects(20, 50))
+		heldObjects(20, 50))
 	if got := readFile(t, dir, "notes.txt"); got != "precious" {
 		t.Errorf("notes.txt holds %q", got)
 	}

@@ -116,7 +116,7 @@ func testSecondTrainer(t *testing.T) {
 	}
 
 	mustHold(t, "the second trainer", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"),
-		objects(1000, 96))
+		heldObjects(1000, 96))
 }
 
 // descriptors is how many files a process has open.
@@ -189,10 +189,10 @@ func testRanks(t *testing.T) {
 			t.Errorf("%+v, want rank %d, traced and judged", p, rank)
 		}
 		mustHold(t, fmt.Sprintf("rank %d", rank), flat(ofPID(grown, pid), "leak_here"),
-			objects(counts[rank], 96))
+			heldObjects(counts[rank], 96))
 	}
 
-	mustHold(t, "both", flat(grown, "leak_here"), objects(1300, 96))
+	mustHold(t, "both", flat(grown, "leak_here"), heldObjects(1300, 96))
 	mustSay(t, "stderr", c.stderr.String(), "Tracing 2 ranks")
 	if p := inTree(t, s, launcher.PID()); p.Role != growth.RoleLauncher || p.Traced ||
 		s.Asked != launcher.PID() {

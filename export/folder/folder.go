@@ -173,7 +173,8 @@ const (
 	SummaryFile   = "summary.json"
 	TimelineFile  = "timeline.csv"
 	ProcessesFile = "processes.csv"
-	GPUsFile      = "gpus.csv" // only of traces that saw a GPU
+	GPUsFile      = "gpus.csv"    // only of traces that saw a GPU
+	ObjectsFile   = "objects.csv" // only where the objects of a process were counted
 	GrowthFile    = "growth.pb.gz"
 	WarmupFile    = "warmup.pb.gz"
 	PlateauFile   = "plateau.pb.gz"
@@ -185,8 +186,8 @@ const snapshotDir = "snapshots"
 
 var (
 	fileNames = []string{
-		SummaryFile, TimelineFile, ProcessesFile, GPUsFile, GrowthFile, WarmupFile, PlateauFile,
-		SpikesFile, ReportFile,
+		SummaryFile, TimelineFile, ProcessesFile, GPUsFile, ObjectsFile, GrowthFile, WarmupFile,
+		PlateauFile, SpikesFile, ReportFile,
 	}
 	snapshotName = regexp.MustCompile(`^[0-9]{3,}\.pb\.gz$`)
 )

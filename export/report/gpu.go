@@ -38,7 +38,7 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 		d := &s.GPUMemory[i]
 		v := gpuView{
 			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(d.Verdict, words.AtGPULimit),
-			Facts: gpuFacts(d, s.BaselineS), Suspects: suspectsOf(d.Suspects),
+			Facts: gpuFacts(d, s.BaselineS), Suspects: suspectsOf(d.Suspects, nil),
 			Advice: d.Advice, Reason: words.GPUCountUnknown(*d), Curves: curveViews(d),
 			Breakdown: gpuBreakdownOf(d, s.BaselineS),
 			Rows:      rowsOf(d.Accumulating, s.SnapshotsS), RowsNote: words.GPURowsNote(*d),

@@ -33,7 +33,7 @@ func TestGPUSection(t *testing.T) {
 		"GPU memory (as NVML counts) over 5 min: 500 MiB at first, 2.22 GiB at last",
 		"LEAK: +120 MiB/min", "40.0 s300.0 sGPU: growth+120 MiB/min")
 	page.mustSay(t, "reproduce", "go tool pprof -top -sample_index=device_space growth.pb.gz")
-	const links = "verdict timeline breakdown accumulating spikes gpu flame processes losses reproduce"
+	const links = "verdict timeline breakdown accumulating spikes objects gpu flame processes losses reproduce"
 	if got := page.links(); got != links {
 		t.Errorf("links %q, want %q", got, links)
 	}

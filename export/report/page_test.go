@@ -16,9 +16,9 @@ import (
 )
 
 // notShown are texts with another form in the page: a class is a colour, a code has its sentence,
-// the path of a suspect is in the stacks, losses are in the warnings, advice explains a diagnosis, and
+// the path of a suspect is in the stacks, that of a keeper is code, IDs of stacks are their names, losses are in the warnings, advice explains a diagnosis, and
 // what is in a spike has no trend.
-var notShown = regexp.MustCompile(`Schema|Class|Why|Text\.|SpikeMemory\..*(Path|Trend|UndecidedReason|Untrackable)|WhyCode|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|Groups\[\d+\]\.Verdict|Breakdown\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command)`)
+var notShown = regexp.MustCompile(`Schema|Class|Why|Text\.|SpikeMemory\..*(Path|Trend|UndecidedReason|Untrackable)|WhyCode|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|StackID|Keepers\[\d+\]\.(Type|Reason|Paths\[\d+\]\.(Root|Links))|Groups\[\d+\]\.Verdict|Breakdown\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command)`)
 
 func TestPage(t *testing.T) {
 	t.Run("all texts of the summary", func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestPage(t *testing.T) {
 		page := show(t, leakingTrace(t))
 		var ids []string
 		each(page.root, "section", func(n *html.Node) { ids = append(ids, attribute(n, "id")) })
-		const want = "verdict timeline breakdown accumulating spikes flame processes losses reproduce"
+		const want = "verdict timeline breakdown accumulating spikes objects flame processes losses reproduce"
 		if got := strings.Join(ids, " "); got != want || page.links() != want {
 			t.Errorf("sections %q, links %q", got, page.links())
 		}
@@ -61,6 +61,7 @@ func TestPage(t *testing.T) {
 				"380 MiB", "620 MiB", "2400",
 				"600/min, +102 KiB a step", "1.9% (limit 3%)",
 				"resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)",
+				"kept by train.cache (dict, 10,512 entries, +461/min) -> Image, in 6 of 8 samples",
 				"PID 50: fewer arenas",
 			},
 			"timeline": {
@@ -84,6 +85,17 @@ func TestPage(t *testing.T) {
 					"at 115.0 s:",
 				"64.0 MiB eval.py validate (eval.py:31) < main (train.py:60)",
 				"mmap validate (eval.py:31)", "98%",
+			},
+			"objects": {
+				"50% of the memory of small objects was read", "not counted: objects above 512 bytes",
+				"1 pool of small objects that changed", "100 MiB of tensors are held by C++ alone",
+				"Types that grow, Python 3.11", "PIL.Image.Image+461/min455-4671001,944+3.00 MiB",
+				"builtins.module20,000 ± 1209.00 MiB",
+				"float32 [64, 3, 224, 224] cpuresize (Image.py:2192) < augment (train.py:47)1224440 MiB+36.0 MiB",
+				"6 of 8: train.cache (dict, 10,512 entries, +461/min) -> Image; no other reference",
+				"2 of 8: garbage: waits for gc; generation 2 has not run since tracing started, 4m50s",
+				"objects of type dict (3 samples, at 0.0 s)",
+				"not found: nothing that was searched refers to them",
 			},
 			"flame": {"1 stack that has shrunk is left out: 8.00 KiB less than at the baseline."},
 			"processes": {

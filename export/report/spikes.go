@@ -28,7 +28,7 @@ func spikeMemoryOf(s *summary.Summary) *spikesView {
 	v.Rows = rowsOf(m.Captured.Stacks, nil)
 	if suspect := m.Captured.Suspect; suspect != nil {
 		v.Suspects = []suspectView{{
-			units.Bytes(float64(suspect.Bytes)), suspect.Component, words.Suspect(*suspect),
+			units.Bytes(float64(suspect.Bytes)), suspect.Component, words.Suspect(*suspect), nil,
 		}}
 	}
 	return v

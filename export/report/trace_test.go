@@ -17,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/growthtest"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -71,8 +72,9 @@ func leakingSummary() summary.Summary {
 		Suspects: []summary.Suspect{{
 			Component: "pil", Function: "resize (/src/Image.py:2192)", Bytes: 240 * mib,
 			BytesPerMin: 60 * mib, Share: pointer(0.98), Explains: 1, Stacks: 3,
-			Callers: []string{"augment (/src/train.py:47)"},
+			Callers: []string{"augment (/src/train.py:47)"}, StackIDs: []string{"abc"},
 		}},
+		Objects: sampleObjects(), Keepers: sampleKeepers(),
 		Kernel: "6.12.0", Architecture: "amd64", IntervalBytes: 512 << 10,
 		Sources: []summary.Source{
 			{Name: "heap", PID: 42, State: summary.SourceAttached},
@@ -126,6 +128,46 @@ func leakingSummary() summary.Summary {
 	}
 	s.Spikes.Spans = []summary.SpikeSpan{{FromS: pointer(100.0), ToS: pointer(110.0)}}
 	return s
+}
+
+// sampleObjects are of a process whose pictures become more.
+func sampleObjects() *summary.Objects {
+	return &summary.Objects{
+		Python: "3.11", BeforeS: pointer(60.0), AfterS: 300, Share: 0.5,
+		Types: []summary.TypeGrowth{{
+			Type: "PIL.Image.Image", Before: 100, After: 1944, Bytes: 3 * mib, PerMin: 461,
+			LowPerMin: 455, HighPerMin: 467,
+		}},
+		Largest: []summary.TypeCount{
+			{Type: "builtins.module", Count: 20_000, Bytes: 9 * mib, Margin: 120},
+		},
+		Tensors: []summary.TensorGroup{{
+			DType: "float32", Shape: []int64{64, 3, 224, 224}, Device: "cpu", Storages: 12,
+			Tensors: 24, Bytes: 440 * mib, GrowthBytes: pointer[int64](36 * mib), StackID: "abc",
+		}},
+		InCPPOnlyBytes: pointer[int64](100 * mib), Missing: "objects above 512 bytes",
+		Inconsistent: 1,
+	}
+}
+
+func sampleKeepers() []summary.Keeper {
+	return summary.KeepersOf([]keeper.Search{
+		{
+			PID: 42, Stack: 0xabc, Samples: 8, Elapsed: 290 * time.Second,
+			Paths: []keeper.Path{{
+				Root: keeper.Root{
+					Kind: keeper.RootGlobal, Module: "__main__", File: "/src/train.py", Name: "cache",
+				},
+				Links: []keeper.Link{
+					{How: keeper.HowVariable, Type: "dict", Entries: 10_512, PerMinute: 461},
+					{How: keeper.HowValue, Type: "PIL.Image.Image", Entries: -1},
+				},
+				Samples: 6, Complete: true,
+			}},
+			Reason: keeper.ReasonGarbage, Garbage: 2,
+		},
+		{PID: 42, Type: "dict", Samples: 3, Reason: keeper.ReasonUnreferenced, Collections: -1},
+	})
 }
 
 // spikeMemory is of a validation that holds 64 MiB each minute.

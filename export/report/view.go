@@ -36,6 +36,8 @@ type view struct {
 	RowsNote   string
 	// Spikes of RSS and what is alive in them only; nil: there were none.
 	Spikes *spikesView
+	// Objects of the process, and who keeps what; nil: they are not known.
+	Objects *objectsView
 	// InBursts: the heap was sampled in bursts.
 	InBursts bool
 	// GPUMemory of the processes that have any.
@@ -62,7 +64,11 @@ type verdictView struct {
 
 type fact struct{ Name, Value, Note string }
 
-type suspectView struct{ Share, Component, Where string }
+// A suspectView is a suspect, with lines about who keeps its memory.
+type suspectView struct {
+	Share, Component, Where string
+	Kept                    []string
+}
 
 type phaseRow struct{ From, To, Event, Rate string }
 
@@ -131,14 +137,14 @@ func viewOf(s *summary.Summary, dir string, data pageData) *view {
 		StartedISO: s.Started.Format(time.RFC3339),
 		Verdict:    verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s),
 		Result:   result.Blocks,
-		Suspects: suspectsOf(s.Suspects), Diagnoses: words.Diagnoses(s),
+		Suspects: suspectsOf(s.Suspects, s.Keepers), Diagnoses: words.Diagnoses(s),
 		Advice:     words.Advice(s),
 		Breakdowns: breakdownsOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS),
 		RowsNote: words.RowsNote(s), InBursts: s.Overhead.InBursts(), Processes: processesOf(s),
 		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: words.Limits(s),
 		CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
 		PprofCommands: strings.Join(pprofCommandsOf(data), "\n"), GPUMemory: gpuViewsOf(s),
-		Spikes: spikeMemoryOf(s),
+		Spikes: spikeMemoryOf(s), Objects: objectsOf(s),
 	}
 
 	for _, g := range s.Groups {
@@ -182,6 +188,7 @@ func sectionsOf(v *view) []section {
 		{"breakdown", "RSS breakdown", len(v.Breakdowns) > 0},
 		{"accumulating", "What accumulates", true},
 		{"spikes", "Spikes", v.Spikes != nil},
+		{"objects", "Objects", v.Objects != nil},
 	}
 
 	for _, d := range v.GPUMemory {
@@ -222,14 +229,15 @@ func verdictOf(judged summary.Verdict, limit string) verdictView {
 	return v
 }
 
-func suspectsOf(all []summary.Suspect) []suspectView {
+func suspectsOf(all []summary.Suspect, keepers []summary.Keeper) []suspectView {
 	var suspects []suspectView
 	for _, c := range all {
 		share := units.Signed(float64(c.BytesPerMin)) + "/min"
 		if c.Share != nil {
 			share = units.WholePercent(*c.Share) + " of the growth"
 		}
-		suspects = append(suspects, suspectView{share, c.Component, words.Suspect(c)})
+		kept := words.KeptBy(words.KeeperOf(keepers, c), maxKeptChars)
+		suspects = append(suspects, suspectView{share, c.Component, words.Suspect(c), kept})
 	}
 
 	return suspects

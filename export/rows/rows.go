@@ -1,5 +1,5 @@
-// Package rows writes and reads the tables of a trace as CSV files: timeline.csv, processes.csv and
-// gpus.csv. Each begins with a header and has one row for each point in time, in order.
+// Package rows writes and reads the tables of a trace as CSV files: timeline.csv, processes.csv,
+// gpus.csv and objects.csv. Each begins with a header and has one row for each point in time, in order.
 package rows
 
 import (
@@ -16,10 +16,11 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A column is a field of a row, a whole number.
+// A column is a field of a row, a whole number. One of a table that is only written may be a text.
 type column[T any] struct {
 	name  string
 	value func(*T) *int64
+	text  func(*T) string // nil: a whole number
 }
 
 // A layout describes a file of rows: the time in seconds with three decimals, then columns of whole
@@ -66,7 +67,9 @@ func (t *Writer[T]) fields(row *T) []string {
 	fields := []string{fmt.Sprintf("%d.%03d", ms/1000, ms%1000)}
 	for _, c := range t.layout.columns {
 		field := ""
-		if value := *c.value(row); value != growth.Unknown {
+		if c.text != nil {
+			field = c.text(row)
+		} else if value := *c.value(row); value != growth.Unknown {
 			field = strconv.FormatInt(value, 10)
 		}
 		fields = append(fields, field)

@@ -43,6 +43,7 @@ func Accumulating(grown []growth.Holding, period Period, limit int) []Accumulati
 
 	for i := range top {
 		top[i].Rank, top[i].Share = i+1, float64(top[i].Bytes)/sum
+		top[i].StackIDs = stackIDs(merged.ids[keyOf(&merged.holdings[i])])
 	}
 
 	period.addHistory(top, merged.holdings, merged.members)
@@ -88,10 +89,11 @@ func (a *Accumulation) setUndecided(h growth.Holding, end *growth.Snapshot) {
 func keyOf(h *growth.Holding) growth.Key { return growth.KeyOf(h.Stack, h.Kind, "") }
 
 // mergedHoldings has one holding for all stacks with the same text, and maps the key of each stack
-// to that of its merged holding, which is the first one.
+// to that of its merged holding, which is the first one. ids are those of the stacks of each.
 type mergedHoldings struct {
 	holdings []growth.Holding
 	members  map[growth.Key]growth.Key
+	ids      map[growth.Key][]uint64
 }
 
 // mergeAlike sums holdings whose stacks have the same text. These differ only in addresses within
@@ -102,7 +104,9 @@ func mergeAlike(holdings []growth.Holding) mergedHoldings {
 		text string
 	}
 	at := make(map[stackText]int)
-	merged := mergedHoldings{members: make(map[growth.Key]growth.Key)}
+	merged := mergedHoldings{
+		members: make(map[growth.Key]growth.Key), ids: make(map[growth.Key][]uint64),
+	}
 	for _, h := range holdings {
 		key := stackText{h.Kind, strings.Join(profile.StackText(h.Stack), "\n")}
 		i, ok := at[key]
@@ -116,7 +120,11 @@ func mergeAlike(holdings []growth.Holding) mergedHoldings {
 			merged.holdings[i].Variance += h.Variance
 		}
 
-		merged.members[keyOf(&h)] = keyOf(&merged.holdings[i])
+		own := keyOf(&merged.holdings[i])
+		merged.members[keyOf(&h)] = own
+		if h.Stack != nil {
+			merged.ids[own] = append(merged.ids[own], h.Stack.ID)
+		}
 	}
 
 	return merged
@@ -192,6 +200,9 @@ type Suspect struct {
 	// Path leads from Function to the allocation site that holds most, and Callers outwards.
 	Path    []string `json:"path"`
 	Callers []string `json:"callers"`
+	// StackIDs are the IDs of its stacks, those that grew most first: the first 64; absent where
+	// they have none.
+	StackIDs []string `json:"stack_ids,omitempty"`
 	// NewCodePerMin is how many executable files the process maps newly, per minute, where Path
 	// leads through PyTorch's compiler: kernels of recompilations. Absent elsewhere.
 	NewCodePerMin float64 `json:"new_code_per_min,omitempty"`
@@ -210,6 +221,7 @@ func SuspectOf(c trend.Suspect) Suspect {
 		BytesPerMin: units.Round(c.Rate * 60),
 		Explains:    c.Inclusive, Stacks: c.Stacks, Trend: c.Trend, Path: frameTexts(c.Path),
 		Callers: frameTexts(c.Above), Lines: []LineShare{}, NewCodePerMin: c.NewCode * 60,
+		StackIDs: stackIDs(c.StackIDs),
 	}
 	for _, l := range c.Lines {
 		out.Lines = append(out.Lines, LineShare(l))

@@ -103,6 +103,11 @@ type Summary struct {
 	Residents []Resident     `json:"residents"`
 	Diagnoses []Diagnosis    `json:"diagnoses"`
 	Advice    []Advice       `json:"advice"`
+	// Objects of the main process by type, and how they grow; absent where they are unknown.
+	Objects *Objects `json:"objects,omitempty"`
+	// Keepers are who keeps the objects of suspects and of types that grow; absent where none were
+	// searched for.
+	Keepers []Keeper `json:"keepers,omitempty"`
 	// GPUMemory is the memory on GPUs of each traced process that has any.
 	GPUMemory []GPUMemory `json:"gpu_memory"`
 	// GPUs of the machine, or their instances, as NVML reports them.
@@ -262,6 +267,8 @@ type Accumulation struct {
 	HistoryBytes []int64 `json:"history_bytes"`
 	// Stack, leaf first, without the allocator's own frames, as profile.StackText writes it.
 	Stack []string `json:"stack"`
+	// StackIDs are the IDs of the stacks with this text, the first 64; absent where it has none.
+	StackIDs []string `json:"stack_ids,omitempty"`
 }
 
 // Events are counts since tracing started.

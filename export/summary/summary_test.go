@@ -14,6 +14,7 @@ import (
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/growthtest"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -94,6 +95,10 @@ func summary() Summary {
 		Advice: AdviceOf([]advice.Advice{
 			{About: advice.AboutRetained, PID: 4242},
 			{About: advice.AboutCache},
+		}),
+		Objects: ObjectsOf(censusAt(time.Minute, 100, 3), censusAt(3*time.Minute, 1022, 4)),
+		Keepers: KeepersOf([]keeper.Search{
+			cacheSearch(), {PID: 4242, Type: "dict", Reason: keeper.ReasonFreed, Collections: -1},
 		}),
 		GPUMemory: []GPUMemory{GPUMemoryOf(gpuInput())},
 		GPUs: GPUsOf([]growth.GPUSample{

@@ -79,6 +79,14 @@ func nextLines(s *summary.Summary, place Place) []string {
 // causeStep is what to do about the main cause; empty: it is not known.
 func causeStep(s *summary.Summary) string {
 	main := mainCause(s)
+	isRecompiled := len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0
+	if main == nil || main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects {
+		if k := mainKeeper(s); k != nil && !isRecompiled {
+			if step := keeperStep(s, k); step != "" {
+				return step
+			}
+		}
+	}
 	if main == nil {
 		if s.Class == verdict.ClassGrowing || len(s.Suspects) == 0 {
 			return ""
@@ -90,7 +98,7 @@ func causeStep(s *summary.Summary) string {
 	switch {
 	case main.Cause == diagnosis.Fragmentation && ResidentOf(s).Arenas < 2:
 		return oneArenaStep
-	case objects && len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0:
+	case objects && isRecompiled:
 		return recompileStep
 	case main.Cause == diagnosis.HeapLeak && extensionOf(s) != "":
 		return "find what keeps what that line allocates, or the free that " + extensionOf(s) + " lacks"

@@ -92,7 +92,14 @@ func whoText(s *summary.Summary) string {
 		return "growing most: " + allocates(s.Suspects[0])
 	}
 
+	share := ", " + sharePercent(main.Share) + " of the growth"
+	if len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0 {
+		share += fmt.Sprintf("; recompiles %.1f kernels/min", s.Suspects[0].NewCodePerMin)
+	}
 	text := causeTexts[main.Cause]
+	if main.Cause == diagnosis.PythonObjects {
+		text = objectsText(s, ResultWidth-labelWidth-len(share))
+	}
 	if strings.Contains(text, "%s") {
 		who := "code that is not known"
 		if len(s.Suspects) > 0 {
@@ -103,11 +110,7 @@ func whoText(s *summary.Summary) string {
 	if n := otherComponents(s); n > 0 && main.Cause == diagnosis.HeapLeak {
 		text += ", and " + units.Plural(n, "other component", "other components")
 	}
-	text += ", " + sharePercent(main.Share) + " of the growth"
-	if len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0 {
-		text += fmt.Sprintf("; recompiles %.1f kernels/min", s.Suspects[0].NewCodePerMin)
-	}
-	return text
+	return text + share
 }
 
 func allocates(c summary.Suspect) string { return allocatesIn(c, "the growth") }
@@ -175,7 +178,7 @@ func ranksText(s *summary.Summary) string {
 // sharePercent is a share of the growth. The estimate of a part may exceed the whole.
 func sharePercent(share float64) string { return units.WholePercent(min(share, 1)) }
 
-// whereLines are the call sites of what grows: the user's own frame first.
+// whereLines are the call sites of what grows, the user's own frame first, and who keeps it.
 func whereLines(s *summary.Summary) []string {
 	if c := spikeSuspect(s); c != nil {
 		return siteLines(*c)
@@ -190,13 +193,16 @@ func whereLines(s *summary.Summary) []string {
 	}
 
 	suspects := suspectsOfNote(s.Suspects)
+	kept := KeptBy(mainKeeper(s), ResultWidth-labelWidth)
 	switch {
+	case len(suspects) == 0 && len(kept) > 0:
+		return kept
 	case len(suspects) == 0 && !ResidentOf(s).HeapTraced && len(s.Residents) > 0:
 		return []string{"not known: malloc was not traced"}
 	case len(suspects) == 0:
 		return nil
 	case len(suspects) == 1:
-		return siteLines(suspects[0])
+		return withKeeper(siteLines(suspects[0]), kept)
 	}
 
 	var lines []string
@@ -209,6 +215,11 @@ func whereLines(s *summary.Summary) []string {
 	}
 	if n := len(suspects) - len(lines); n > 0 {
 		lines[len(lines)-1] += fmt.Sprintf("; %d more: --details", n)
+	}
+	if len(kept) > 0 && len(lines) < maxBlockLines[LabelWhere] {
+		const indent = "      " // as wide as a share
+		kept = KeptBy(mainKeeper(s), ResultWidth-labelWidth-len(indent))
+		lines = slices.Insert(lines, 1, indent+kept[0])
 	}
 	return lines
 }

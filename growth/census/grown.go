@@ -11,16 +11,17 @@ type TypeGrowth struct {
 	Type string
 	// Before and After are counts; Bytes is the difference in bytes.
 	Before, After, Bytes float64
-	// PerMinute is the growth of the count; Low and High bound it with 95% confidence, by the sampling of
-	// pools alone.
+	// PerMinute is the growth of the count; Low and High bound it with 95% confidence, by the
+	// sampling of pools alone.
 	PerMinute, Low, High float64
 }
 
-// Grown returns the types whose objects became more between two censuses of a process, those that grew by the
-// most bytes first. A type whose interval includes 0 is left out.
+// Grown returns the types whose objects became more between two censuses of a process, those that
+// grew by the most bytes first. A type whose interval includes 0 is left out. There are none where
+// only one of the two has counted large objects.
 func Grown(before, after *Result) []TypeGrowth {
 	minutes := (after.Elapsed - before.Elapsed).Minutes()
-	if minutes <= 0 || before.PID != after.PID {
+	if minutes <= 0 || before.PID != after.PID || before.Missing != after.Missing {
 		return nil
 	}
 

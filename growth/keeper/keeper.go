@@ -119,7 +119,7 @@ const (
 	RootGenerator RootKind = "generator"   // a local variable of a generator or coroutine that is suspended
 	RootClosure   RootKind = "closure"     // a variable of an enclosing function
 	RootDefault   RootKind = "default"     // a default argument
-	RootCache     RootKind = "lru_cache"   // functools.lru_cache of a function
+	RootCache     RootKind = "lru-cache"   // functools.lru_cache of a function
 	RootThread    RootKind = "thread"      // a native thread's stack
 	RootStatic    RootKind = "static"      // a static variable of a program or library
 	RootRuntime   RootKind = "interpreter" // of the interpreter itself: interned strings, codecs

@@ -16,6 +16,8 @@ const (
 	// minBranchShare of a component's growth makes a branch a suspect, and of a suspect's growth a
 	// line one of its lines.
 	minBranchShare = 0.1
+	// maxStackIDs bounds Suspect.StackIDs.
+	maxStackIDs = 64
 )
 
 // A Suspect is the code behind most of the growth of one component, or of a branch of it.
@@ -36,8 +38,9 @@ type Suspect struct {
 	Growth, Low, Rate float64
 	// Share of the RSS growth that they explain; NaN where the RSS did not grow.
 	Share float64
-	// Stacks is their number.
-	Stacks int
+	// Stacks is their number, and StackIDs are those that grew most, the first one most.
+	Stacks   int
+	StackIDs []uint64
 	// Path is the way from Frame to the leaf along which most was allocated, Frame first, without
 	// the allocator. Above is the callers of Frame on the same stack, nearest first.
 	Path, Above []growth.Frame
@@ -102,6 +105,9 @@ func suspectOf(component string, b branch) Suspect {
 	var margin float64 // below Growth; of independent errors, squared
 	byTrend := make(map[growth.Trend]float64)
 	for _, p := range b.paths {
+		if len(c.StackIDs) < maxStackIDs {
+			c.StackIDs = append(c.StackIDs, p.Stack.ID)
+		}
 		c.Rate += p.Rate
 		c.Share += p.Share
 		margin += (p.Growth - p.Low) * (p.Growth - p.Low)

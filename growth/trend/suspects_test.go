@@ -98,6 +98,10 @@ func TestSuspects(t *testing.T) {
 			math.Abs(got.Inclusive-1) > 1e-9 {
 			t.Errorf("%+v", got)
 		}
+		// The stacks are numbered from 1; every seventh grows most.
+		if len(got.StackIDs) != maxStackIDs || !slices.Equal(got.StackIDs[:3], []uint64{7, 14, 21}) {
+			t.Errorf("%d stacks, first %v", len(got.StackIDs), got.StackIDs[:3])
+		}
 		if above := functionsOf(got.Above); above != "<module>" {
 			t.Errorf("above: %s", above)
 		}

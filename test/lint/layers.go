@@ -55,6 +55,7 @@ var layers = [][]string{
 	{"tracer/gpu", "tracer/residency"},
 	{"tracer/objects/cpython", "tracer/objects/native", "tracer/objects/torch"},
 	{"tracer/objects"},
+	{"tracer/objects/worker"},
 	{"tracer", "tracer/doctor"},
 
 	{

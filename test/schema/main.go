@@ -37,6 +37,7 @@ var documents = []struct {
 	{"diff.json", compare.Schema, "allocscope diff --json", compare.Result{}},
 	{"verdict.json", summary.VerdictSchema, "allocscope verdict --json", summary.RecordedVerdict{}},
 	{"doctor.json", doctor.Schema, "allocscope doctor --json", doctor.Report{}},
+	{"objects.json", summary.CountedSchema, "allocscope objects --json", summary.Counted{}},
 }
 
 func main() {

@@ -9,20 +9,23 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// Blocks finds the blocks of jemalloc or mimalloc that addresses are in. For glibc's there is Heaps.
-// It is not safe for concurrent use.
+// Blocks finds the blocks of jemalloc or mimalloc that addresses are in. For glibc's there is
+// Heaps. It is not safe for concurrent use.
 type Blocks interface {
-	// At returns the block that the program has at an address. isLive is false if there is none, or if
-	// that cannot be told: the block is free, or of another allocator, or was changing. The answer is of
-	// the moment when the address, or one near it, was first asked for.
+	// At returns the block that the program has at an address. isLive is false if the block is
+	// free, is of another allocator, or was changing. The answer is of the moment when the
+	// address, or one near it, was first asked for.
 	At(address uint64) (block pages.Span, isLive bool)
+	// Next returns the first live block that begins at an address or behind it, and before
+	// another one. ok is false if there is none.
+	Next(address, before uint64) (block pages.Span, ok bool)
 }
 
 // ErrNoBlocks means that the blocks of a malloc cannot be found by address.
 var ErrNoBlocks = errors.New("malloc is neither jemalloc nor mimalloc")
 
-// Blocks reads the free lists of the allocator, for the blocks of now. The error wraps ErrNoBlocks, or
-// is that of memory.
+// Blocks reads the free lists of the allocator, for the blocks of now. The error wraps
+// ErrNoBlocks, or is that of memory.
 func (a ProcessAllocator) Blocks(p *process.Process, maps []process.Mapping) (Blocks, error) {
 	memory, err := newPrivateMemory(p, maps)
 	if err != nil {
@@ -36,6 +39,8 @@ func (a ProcessAllocator) Blocks(p *process.Process, maps []process.Mapping) (Bl
 	}
 	return nil, errors.Join(a.err, ErrNoBlocks)
 }
+
+const jePageBytes = 1 << jePageBits
 
 // Bounds on what is kept, each of a few MiB.
 const (
@@ -66,7 +71,8 @@ func (j *jemalloc) blocks(memory Memory) (Blocks, error) {
 	}, nil
 }
 
-// At implements Blocks. The tree has the first and the last page of an extent, and all those of a slab.
+// At implements Blocks. The tree has the first and the last page of an extent, and all those of a
+// slab.
 func (b *jeBlocks) At(address uint64) (block pages.Span, isLive bool) {
 	if b.last.Start <= address && address < b.last.End {
 		return b.last, true
@@ -75,7 +81,7 @@ func (b *jeBlocks) At(address uint64) (block pages.Span, isLive bool) {
 		return pages.Span{}, false
 	}
 
-	page := address &^ (1<<jePageBits - 1)
+	page := address &^ (jePageBytes - 1)
 	for back := uint64(0); back < maxExtentPages && back<<jePageBits <= page; back++ {
 		element, ok := b.element(page - back<<jePageBits)
 		if !ok {
@@ -94,6 +100,36 @@ func (b *jeBlocks) At(address uint64) (block pages.Span, isLive bool) {
 			b.last = block
 		}
 		return block, isLive
+	}
+	return pages.Span{}, false
+}
+
+// Next implements Blocks.
+func (b *jeBlocks) Next(address, before uint64) (block pages.Span, ok bool) {
+	for before = min(before, jeMaxAddress); address < before; {
+		page := address &^ (jePageBytes - 1)
+		element, _ := b.element(page)
+		var extent jeExtent
+		if element.edata() != 0 {
+			extent = b.extent(element)
+		}
+		if extent.size == 0 || !extent.contains(page) {
+			address = page + jePageBytes
+			continue
+		}
+
+		end := extent.address&^(jePageBytes-1) + extent.size
+		for at := max(address, extent.address); at < min(end, before); {
+			block, isUsed := extent.blockAt(at)
+			if block.End <= at { // behind the last one
+				break
+			}
+			if block.Start >= address && block.Start < before && isUsed && !b.cached[block.Start] {
+				return block, true
+			}
+			at = block.End
+		}
+		address = max(end, page+jePageBytes)
 	}
 	return pages.Span{}, false
 }
@@ -144,7 +180,8 @@ func (b *jeBlocks) extent(element jeElement) jeExtent {
 	return extent
 }
 
-// blockAt returns the block of an extent at an address, and whether it is in use or in a thread cache.
+// blockAt returns the block of an extent at an address, and whether it is in use or in a thread
+// cache.
 func (e jeExtent) blockAt(address uint64) (block pages.Span, isUsed bool) {
 	if e.state != 0 || e.szind >= uint64(len(jeSizes)) || address < e.address {
 		return pages.Span{}, false
@@ -207,31 +244,69 @@ type miBlockPage struct {
 
 // At implements Blocks.
 func (b *miBlocks) At(address uint64) (block pages.Span, isLive bool) {
-	segment := address &^ (miSegmentBytes - 1)
-	if segment == 0 || address >= maxAddress || !b.isSegment(segment) {
+	if address >= maxAddress {
 		return pages.Span{}, false
+	}
+	p := b.pageOf(address)
+	if p == nil || address < p.first || address >= p.End {
+		return pages.Span{}, false
+	}
+	return p.blockAt(address)
+}
+
+// pageOf returns the page that an address is in; nil: there is none with blocks in use.
+func (b *miBlocks) pageOf(address uint64) *miBlockPage {
+	segment := address &^ (miSegmentBytes - 1)
+	if segment == 0 || !b.isSegment(segment) {
+		return nil
 	}
 	entry := segment + miSlicesStart + (address-segment)/miSliceBytes*miPageBytes
 	content, err := peekOne(b.memory, entry, 8)
 	if err != nil || content == nil {
-		return pages.Span{}, false
+		return nil
 	}
 	offset := word(content, 0) >> 32 // slice_offset
 	if offset%miPageBytes != 0 || offset > entry-segment-miSlicesStart {
-		return pages.Span{}, false
+		return nil
 	}
-	p := b.page(entry - offset)
-	if p == nil || p.used == 0 || address < p.first || address >= p.End {
-		return pages.Span{}, false
+	if p := b.page(entry - offset); p != nil && p.used != 0 {
+		return p
 	}
+	return nil
+}
 
+// Next implements Blocks.
+func (b *miBlocks) Next(address, before uint64) (block pages.Span, ok bool) {
+	for before = min(before, maxAddress); address < before; {
+		end := address&^(miSliceBytes-1) + miSliceBytes
+		p := b.pageOf(address)
+		if p == nil || p.End <= address {
+			address = end
+			continue
+		}
+
+		for at := max(address, p.first); at < min(p.End, before); {
+			block, isLive := p.blockAt(at)
+			if block.Start >= address && block.Start < before && isLive {
+				return block, true
+			}
+			at = block.End
+		}
+		address = max(end, p.End)
+	}
+	return pages.Span{}, false
+}
+
+// blockAt returns the block of a page at an address, and whether it is in use.
+func (p *miBlockPage) blockAt(address uint64) (block pages.Span, isLive bool) {
 	if p.Len() > miMediumPage || p.blockSize >= miHugeBlock {
 		return p.Span, !isIn(p.delayed, p.Start)
 	}
 	index := (address - p.first) / p.blockSize
 	start := p.first + index*p.blockSize
 	block = pages.Span{Start: start, End: start + p.blockSize}
-	isFree := index >= p.capacity || block.End > p.End || isIn(p.blocks, start) || isIn(p.delayed, start)
+	isFree := index >= p.capacity || block.End > p.End ||
+		isIn(p.blocks, start) || isIn(p.delayed, start)
 	return block, !isFree
 }
 
@@ -315,8 +390,8 @@ func (p *miBlockPage) beginsAt(first uint64) bool {
 	})
 }
 
-// learnOffset finds the one of the offsets with which the free blocks of pages agree. The error wraps
-// ErrNoBlocks if none does.
+// learnOffset finds the one of the offsets with which the free blocks of pages agree. The error
+// wraps ErrNoBlocks if none does.
 func (b *miBlocks) learnOffset(maps []process.Mapping) error {
 	compared, tried, segments := 0, 0, 0
 	for _, s := range heapSpans(maps) {
@@ -343,8 +418,8 @@ func (b *miBlocks) learnOffset(maps []process.Mapping) error {
 	return nil
 }
 
-// learnFrom leaves the offsets with which the free blocks of a page agree, and returns whether it has any
-// such blocks.
+// learnFrom leaves the offsets with which the free blocks of a page agree, and returns whether it
+// has any such blocks.
 func (b *miBlocks) learnFrom(address uint64) (isCompared bool, err error) {
 	found, err := readPages(b.memory, []uint64{address})
 	if err != nil {

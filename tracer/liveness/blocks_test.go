@@ -55,6 +55,27 @@ func (p *program) mustFindBlocks(percent int) {
 		}
 	}
 
+	// Those that Next finds, piece by piece, are the same.
+	all := make(map[uint64]bool)
+	for _, s := range heapSpans(mapsOf(p.t, p.process)) {
+		for at := s.Start; at < s.End; at += 300_000 {
+			end := min(s.End, at+300_000)
+			for block, ok := blocks.Next(at, end); ok; block, ok = blocks.Next(block.Start+1, end) {
+				same, isLive := blocks.At(block.Start)
+				isInside := block.Start >= at && block.Start < end
+				if all[block.Start] || !isInside || !isLive || same != block {
+					p.t.Fatalf("%#x is in %#x, %t: in piece %#x", block, same, isLive, at)
+				}
+				all[block.Start] = true
+			}
+		}
+	}
+	for _, o := range live {
+		if block, ok := blocks.At(o.Address); ok && !all[block.Start] {
+			p.t.Errorf("block %#x is not found", block)
+		}
+	}
+
 	freed, shown := 0, 0
 	for _, o := range p.freedObjects() {
 		if alive[o.Address] {
@@ -65,7 +86,8 @@ func (p *program) mustFindBlocks(percent int) {
 			shown++ // free, or in a block that is larger now
 		}
 	}
-	p.t.Logf("%d live blocks, %d missed; %d freed, %d shown", len(live), missed, freed, shown)
+	p.t.Logf("%d live blocks of %d, %d missed; %d freed, %d shown",
+		len(live), len(all), missed, freed, shown)
 	if len(live) < minLive/2 || missed > len(live)/50 || freed < minFreed/10 ||
 		shown < freed*percent/100 {
 		p.t.Error("too few are found")

@@ -12,20 +12,21 @@ import (
 
 // Heaps are glibc's heaps, for a reader of their chunks.
 type Heaps struct {
-	// Spans are sorted. Each begins at a chunk, and chunk follows on chunk up to its end. One that ends
-	// there is the top chunk, which is free. A heap that has no top any more ends with fenceposts
-	// instead: one of 16 bytes, and one of size 0.
+	// Spans are sorted. Each begins at a chunk, and chunk follows on chunk up to its end. One
+	// that ends there is the top chunk, which is free. A heap that has no top any more ends with
+	// fenceposts instead: one of 16 bytes, and one of size 0.
 	Spans []pages.Span
-	// Cached are the chunks in tcaches and fastbins, by the address of the header. They are free, but
-	// their headers are those of chunks in use.
+	// Cached are the chunks in tcaches and fastbins, by the address of the header. They are free,
+	// but their headers are those of chunks in use.
 	Cached map[uint64]bool
-	// Mapped are the chunks with a mapping of their own, as far as they are found, from the header to the
-	// end of the mapping. See region.Classify.
+	// Mapped are the chunks with a mapping of their own, as far as they are found, from the
+	// header to the end of the mapping. See region.Classify.
 	Mapped pages.Spans
 }
 
 // Heaps finds the heaps of the process. maps are those of now. The error wraps ErrNotGlibc,
-// ErrBrokenChain or ErrLargeHeap, or is that of memory. A heap that has grown beyond maps is an ErrBrokenChain, too.
+// ErrBrokenChain or ErrLargeHeap, or is that of memory. A heap that has grown beyond maps is an
+// ErrBrokenChain, too.
 func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Heaps, error) {
 	malloc, ok := a.Allocator.(*glibc)
 	if !ok {
@@ -51,8 +52,8 @@ func (a *glibc) heaps(memory Memory, maps []process.Mapping) (Heaps, error) {
 		return Heaps{}, ErrBrokenChain
 	}
 
-	// The top chunk of another arena ends with its heap. That of the main one ends before it where others
-	// have called sbrk.
+	// The top chunk of another arena ends with its heap. That of the main one ends before it
+	// where others have called sbrk.
 	const attempts = 16
 	for range attempts {
 		if err = found[0].readTop(memory); !errors.Is(err, ErrBrokenChain) {
@@ -139,8 +140,8 @@ func (a *glibc) heapsOf(
 	return heaps, nil
 }
 
-// mainHeap returns the heap of the main arena. It fails where that goes on in other mappings, or has
-// not begun.
+// mainHeap returns the heap of the main arena. It fails where that goes on in other mappings, or
+// has not begun.
 func (a *glibc) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
 	m, ok := process.FindMapping(maps, r.top)
 	if !ok || m.Path != "[heap]" {

@@ -106,7 +106,8 @@ func TestHeaps(t *testing.T) {
 	})
 }
 
-// pythonLargeObjects makes objects above the size from which on malloc makes a mapping, and frees some.
+// pythonLargeObjects makes objects above the size from which on malloc makes a mapping, and frees
+// some.
 const pythonLargeObjects = `
 import random, sys
 random.seed(1)

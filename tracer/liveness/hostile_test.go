@@ -121,6 +121,10 @@ func mustAnswer(t *testing.T, blocks Blocks, objects []Object) {
 			if isLive && (address < block.Start || address >= block.End) {
 				t.Fatalf("%#x is in %#x", address, block)
 			}
+			before := address + 1<<20
+			if next, ok := blocks.Next(address, before); ok && (next.Start < address || next.Start >= before) {
+				t.Fatalf("%#x follows %#x", next, address)
+			}
 		}
 	}
 }

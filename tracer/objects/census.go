@@ -111,7 +111,10 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 		if c.share == 1 {
 			choose = nil
 		}
-		err = h.memory.each(ctx, choose, c.visit)
+		if err = h.memory.each(ctx, choose, c.visit); err == nil {
+			c.endGroup()
+			err = c.others(ctx, choose)
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -148,8 +151,13 @@ func (c *counter) visit(p *piece) error {
 	case regionHeap:
 		for _, k := range p.chunks {
 			b := block{k.user(), blockChunk}
-			if k.inUse && b.Start >= p.start {
-				c.chunk(b, p.at(b.Start, min(b.Len(), p.end()-b.Start, chunkContents)))
+			if !k.inUse || b.Start < p.start || b.Start >= p.end() {
+				continue
+			}
+			if content := p.at(b.Start, min(b.Len(), chunkContents)); content != nil {
+				c.chunk(b, content, false)
+			} else { // it goes on behind the piece
+				c.chunkAlone(b)
 			}
 		}
 	}
@@ -203,24 +211,96 @@ const headBytes = 128
 // maxPooled is the most that pymalloc hands out from its pools: SMALL_REQUEST_THRESHOLD.
 const maxPooled = 512
 
+// blocksAtOnce is how many blocks of jemalloc or mimalloc are read together.
+const blocksAtOnce = 4096
+
+// others counts the objects in blocks of jemalloc or mimalloc. Small ones are sampled by window, as pools
+// are; nil for choose: all are counted.
+func (c *counter) others(ctx context.Context, choose func(pages.Span) bool) error {
+	m := c.heap.memory
+	if m.others == nil {
+		return nil
+	}
+	var blocks []block
+	for _, r := range m.regions {
+		if r.kind != regionAnonymous {
+			continue
+		}
+		for b, ok := m.others.Next(r.Start, r.End); ok; b, ok = m.others.Next(b.End, r.End) {
+			isSmall := b.Len() < windowBytes
+			if isSmall && choose != nil && !choose(b) {
+				continue
+			}
+			if blocks = append(blocks, block{b, blockOther}); len(blocks) < blocksAtOnce {
+				continue
+			}
+			if err := c.countBlocks(ctx, blocks); err != nil {
+				return err
+			}
+			blocks = blocks[:0]
+		}
+	}
+	return c.countBlocks(ctx, blocks)
+}
+
+// countBlocks counts the objects of blocks in the order of their addresses.
+func (c *counter) countBlocks(ctx context.Context, blocks []block) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	addresses := make([]uint64, len(blocks))
+	for i, b := range blocks {
+		addresses[i] = b.Start
+	}
+	contents, err := c.heap.memory.reader.Peek(addresses, chunkContents)
+	if err != nil {
+		return err
+	}
+	for i, b := range blocks {
+		content := contents[i]
+		if content == nil { // it ends before that
+			content, _ = c.heap.peek(b.Start, int(min(b.Len(), chunkContents)))
+		}
+		content = content[:min(uint64(len(content)), b.Len())]
+		if group := b.Start / windowBytes; group != c.group {
+			c.endGroup()
+			c.group = group
+		}
+		c.chunk(b, content, b.Len() < windowBytes)
+	}
+	return nil
+}
+
 // chunkAlone counts the object of a chunk that no piece has.
 func (c *counter) chunkAlone(b block) {
 	if content, ok := c.heap.peek(b.Start, int(min(b.Len(), chunkContents))); ok {
-		c.chunk(b, content)
+		c.chunk(b, content, false)
 	}
 }
 
 // chunkContents is how many bytes of a chunk are read to count its object.
 const chunkContents = 256
 
-func (c *counter) chunk(b block, content []byte) {
+// chunk counts the object of a block that is no pool's. isSampled is set if only a share of such blocks
+// is counted.
+func (c *counter) chunk(b block, content []byte, isSampled bool) {
 	object, t := c.heap.objectIn(b, content)
 	if t == nil {
 		return
 	}
 	total := c.total(t)
-	total.exact++
-	total.exactBytes += float64(b.Len() + c.tables(t, content[object-b.Start:]))
+	bytes := float64(b.Len() + c.tables(t, content[object-b.Start:]))
+	if isSampled {
+		if total.inGroup == 0 {
+			c.touched = append(c.touched, total)
+		}
+		total.inGroup++
+		total.count++
+		total.bytes += bytes
+	} else {
+		total.exact++
+		total.exactBytes += bytes
+	}
 	isNew := true
 	if c.options.Before != nil {
 		_, old := c.options.Before.chunks[object]
@@ -324,7 +404,7 @@ func (c *counter) fill() {
 
 // missing names the objects that a census does not see; empty: none.
 func (h *Heap) missing() string {
-	if len(h.heaps.Spans) == 0 {
+	if len(h.heaps.Spans) == 0 && h.memory.others == nil {
 		return "objects above 512 bytes: malloc is not glibc's, or its heap cannot be read"
 	}
 	return ""

@@ -10,15 +10,15 @@ type ChainEnd uint8
 const (
 	// ChainHead: no other node refers to the last one. What keeps the list refers to it.
 	ChainHead ChainEnd = iota
-	// ChainCycle: the first node refers to the last one. The list is circular: what keeps it may refer to
-	// any of its nodes.
+	// ChainCycle: the first node refers to the last one. The list is circular: what keeps it may
+	// refer to any of its nodes.
 	ChainCycle
 	// ChainFork: several nodes refer to the last one. It is no list from there on.
 	ChainFork
 )
 
-// Chains are the linked lists that nodes of one kind form: chunks of one size or objects of one type,
-// by the word at one offset.
+// Chains are the linked lists that nodes of one kind form: chunks of one size or objects of one
+// type, by the word at one offset.
 type Chains struct {
 	previous map[uint64]uint64
 	forks    map[uint64]bool // nodes that several nodes refer to
@@ -49,8 +49,8 @@ func NewChains(links []NodeLink) *Chains {
 	return c
 }
 
-// Back returns the nodes from one back to the head of its list: each is referred to by the one after
-// it. The first is the node itself, even if it is not known.
+// Back returns the nodes from one back to the head of its list: each is referred to by the one
+// after it. The first is the node itself, even if it is not known.
 func (c *Chains) Back(node uint64) (nodes []uint64, end ChainEnd) {
 	for at := node; ; {
 		nodes = append(nodes, at)

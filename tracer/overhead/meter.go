@@ -7,7 +7,6 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
-	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // Usage is what a process has used since its start.
@@ -26,6 +25,7 @@ type Meter struct {
 	busy    func() bool          // unwind tables are being made
 	live    func() float64       // how full the live map is
 	steps   func() []controller.Step
+	ownCPU  func() time.Duration // CPU time of allocscope's own processes
 
 	counted controller.Reading // by the counters before the meter was made
 	sum     controller.Reading // of what is read by process, and of Own and Busiest
@@ -38,11 +38,11 @@ type Meter struct {
 func NewMeter(
 	k *kernel.Kernel, reading *sync.Mutex, elapsed func() time.Duration,
 	usage func() map[any]Usage, busy func() bool, live func() float64,
-	steps func() []controller.Step,
+	steps func() []controller.Step, own func() time.Duration,
 ) *Meter {
 	m := &Meter{
 		kernel: k, reading: reading, elapsed: elapsed, usage: usage, busy: busy, live: live, steps: steps,
-		Targets: make(map[any]Usage), own: process.OwnCPUTime(),
+		ownCPU: own, Targets: make(map[any]Usage), own: own(),
 	}
 	m.counted, _ = readCounters(k) // without it the calibration counts too, which is little
 	return m
@@ -111,7 +111,7 @@ func (m *Meter) readTargets() {
 // readOwn adds the CPU time of allocscope since the last reading, but not that of its start, until
 // the unwind tables have been made.
 func (m *Meter) readOwn() {
-	now := process.OwnCPUTime()
+	now := m.ownCPU()
 	m.started = m.started || !m.busy()
 	if m.started {
 		m.sum.Own += now - m.own

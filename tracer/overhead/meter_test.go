@@ -8,6 +8,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -25,6 +26,7 @@ func TestMeter(t *testing.T) {
 		k, &reading, func() time.Duration { return 0 },
 		func() map[any]overhead.Usage { return used },
 		func() bool { return false }, func() float64 { return 0 }, func() []controller.Step { return nil },
+		process.OwnCPUTime,
 	)
 	for _, step := range []struct {
 		name   string

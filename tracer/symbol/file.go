@@ -194,9 +194,9 @@ func (f *File) Name(vaddr uint64) (name string, ok bool) {
 	return name, ok
 }
 
-// Variable returns the name of the variable that contains the ELF virtual address vaddr, as Name does
-// that of a function, and the offset of the address in it, in bytes. Thread-local variables have no
-// address.
+// Variable returns the name of the variable that contains the ELF virtual address vaddr, as Name
+// does that of a function, and the offset of the address in it, in bytes. Thread-local variables
+// have no address.
 func (f *File) Variable(vaddr uint64) (name string, offset uint64, ok bool) {
 	return f.name(&f.variables, isVariable, vaddr)
 }

@@ -207,6 +207,7 @@ const maxShownMarks = 20
 func (d *display) state(progress console.Progress) *State {
 	d.preview.judge()
 	d.preview.compare()
+	d.preview.count()
 
 	r, p, elapsed := d.recorder, d.preview, progress.Sample.Elapsed
 	history := r.History()
@@ -220,6 +221,7 @@ func (d *display) state(progress console.Progress) *State {
 		Extension: r.Extension(), UntilSettled: progress.UntilSettled,
 
 		Verdict: p.verdict, JudgedAt: p.judgedAt, Suspect: p.suspect, Diagnosis: p.diagnosis,
+		Keeper: p.keeper(), Objects: p.objects.grown,
 		Since: p.compared.since, Warm: p.compared.warm, Stacks: p.compared.stacks,
 		Breakdown: p.compared.breakdown, Resident: p.compared.resident,
 

@@ -16,12 +16,14 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestRender(t *testing.T) {
 	t.Run("all facts", testAllFacts)
 	t.Run("overhead", testOverhead)
+	t.Run("keeper", testKeeper)
 	t.Run("every size", testEverySize)
 	t.Run("nothing known", testNothingKnown)
 	t.Run("hostile texts", testHostile)
@@ -138,6 +140,37 @@ func testAllFacts(t *testing.T) {
 		"8.00 GiB of headroom in the cgroup", "stacks not kept", "resize8", "objects", "1000")
 }
 
+func testKeeper(t *testing.T) {
+	state := leaking()
+	state.Objects, state.Keeper = grownObjects("PIL.Image.Image"), keptBy("cache")
+	for _, ui := range sizes[:2] {
+		mustFit(t, Render(state, ui), ui)
+	}
+	text := Render(state, sizes[1])
+	mustShow(t, text, "kept by train.cache (dict, 10,512 entries, +461/min) -> Image",
+		"objects: PIL.Image.Image +461/min", "most by pil: resize (Image.py:2192)")
+
+	state.Suspect = "" // of another process than the search was about
+	if text := Render(state, sizes[1]); strings.Contains(text, "kept by") {
+		t.Errorf("a keeper of nothing:\n%s", text)
+	}
+}
+
+func grownObjects(typeName string) *summary.Objects {
+	return &summary.Objects{Types: []summary.TypeGrowth{{Type: typeName, PerMin: 461}}}
+}
+
+func keptBy(variable string) *summary.Keeper {
+	return &summary.Keeper{Samples: 8, Paths: []summary.KeeperPath{{
+		Samples: 8, Share: 1,
+		Root: summary.KeeperRoot{Kind: keeper.RootGlobal, Module: "train", Name: variable},
+		Links: []summary.KeeperLink{
+			{How: keeper.HowVariable, Type: "dict", Entries: known(int64(10512)), EntriesPerMin: 461},
+			{How: keeper.HowValue, Type: "PIL.Image.Image"},
+		},
+	}}}
+}
+
 // What tracing costs is in the header as far as nothing else has to be cut for it, and else among
 // the facts; never twice.
 func testOverhead(t *testing.T) {
@@ -205,6 +238,7 @@ func testHostile(t *testing.T) {
 				state := onGPU()
 				state.Command, state.Suspect, state.DropReason = text, text, text
 				state.Diagnosis = text
+				state.Objects, state.Keeper = grownObjects(text), keptBy(text)
 				state.Verdict.Why, state.Marks[1].Text = text, text
 				state.GPU.Diagnosis, state.GPU.Suspect, state.GPU.Verdict.Why = text, text, text
 				for _, stacks := range [][]Stack{state.Stacks, state.GPU.Stacks} {

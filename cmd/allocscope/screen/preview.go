@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/component"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/judge"
@@ -43,6 +44,13 @@ type preview struct {
 
 	latest   *growth.Snapshot // of the comparison
 	compared comparison
+	objects  countedObjects
+}
+
+// countedObjects is how objects grew between two censuses.
+type countedObjects struct {
+	before, after *census.Result
+	grown         *summary.Objects // nil: unknown
 }
 
 // comparison is the growth from the baseline to the latest snapshot.
@@ -134,6 +142,24 @@ func (p *preview) compare() {
 	}
 
 	p.limiter.Spend(time.Since(start))
+}
+
+// count compares the latest census with that of the baseline, unless it has done so.
+func (p *preview) count() {
+	main := p.recorder.History().Main()
+	before, after := p.recorder.Censuses(main, p.compared.since)
+	if o := p.objects; before != o.before || after != o.after {
+		p.objects = countedObjects{before, after, summary.ObjectsOf(before, after)}
+	}
+}
+
+// keeper is who keeps the memory of the first suspect; nil: unknown.
+func (p *preview) keeper() *summary.Keeper {
+	if len(p.judged.Suspects) == 0 {
+		return nil
+	}
+	found := summary.KeepersOf(p.recorder.Keepers())
+	return words.KeeperOf(found, summary.SuspectOf(p.judged.Suspects[0]))
 }
 
 // isWarm reports whether the baseline is the end of a warm-up that was seen.

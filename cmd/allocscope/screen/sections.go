@@ -158,7 +158,7 @@ func verdictSection(s *State, width, height int) section {
 		most = maxVerdictLines
 	}
 
-	headline, rest := verdictLines(s)
+	headline, rest := verdictLines(s, width)
 	lines := append(wrapText(headline, width), joinParts(rest, width)...)
 	if gpu := gpuVerdictLines(s.GPU, width); len(gpu) > 0 {
 		return section{2, min(len(lines)+len(gpu), 3*most/2), 2, 1, func(_, height int) []string {
@@ -168,9 +168,9 @@ func verdictSection(s *State, width, height int) section {
 	return section{1, min(len(lines), most), 2, 1, func(int, int) []string { return lines }}
 }
 
-const maxVerdictLines = 6
+const maxVerdictLines = 8
 
-func verdictLines(s *State) (headline string, rest []string) {
+func verdictLines(s *State, width int) (headline string, rest []string) {
 	if s.Verdict == nil {
 		headline = dim(words.NoVerdictYet(s.JudgedAt))
 	} else {
@@ -179,16 +179,27 @@ func verdictLines(s *State) (headline string, rest []string) {
 		rest = append(lines[1:], words.JudgedAt(s.JudgedAt))
 	}
 
-	for _, line := range []string{s.Suspect, s.Diagnosis} {
-		if line != "" {
-			rest = slices.Insert(rest, min(1, len(rest)), safe(line))
-		}
+	about := []string{s.Diagnosis, s.Suspect}
+	if s.Suspect != "" {
+		about = append(about, words.KeptBy(s.Keeper, width)...)
 	}
+	about = slices.DeleteFunc(append(about, objectsLine(s, width)),
+		func(line string) bool { return line == "" })
+	rest = slices.Insert(rest, min(1, len(rest)), safeLines(about)...)
 	if s.Limit != "" {
 		rest = append(rest, words.Headroom(summary.Limit{Of: s.Limit, HeadroomBytes: s.Headroom}))
 	}
 
 	return headline, rest
+}
+
+// objectsLine names the types whose objects become more.
+func objectsLine(s *State, width int) string {
+	const about = "objects: "
+	if types := words.GrownTypes(s.Objects, width-len(about)); types != "" {
+		return about + types
+	}
+	return ""
 }
 
 // Widths of the columns of the breakdown.

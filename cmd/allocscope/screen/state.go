@@ -37,6 +37,10 @@ type State struct {
 	JudgedAt time.Duration
 	// Suspect is the code with most of the growth, in words; empty: unknown.
 	Suspect string
+	// Keeper is who keeps its memory; nil: unknown.
+	Keeper *summary.Keeper
+	// Objects are how the process's objects grow by type; nil: unknown.
+	Objects *summary.Objects
 	// Diagnosis is the largest part of the growth with its cause, in words; empty: unknown.
 	Diagnosis string
 	// Headroom is the bytes until the Limit (growth.LimitMachine and others), which is empty where

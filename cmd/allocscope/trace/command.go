@@ -59,6 +59,7 @@ type Options struct {
 	Interval      flagvalue.Interval // 0: the finest that the budget pays for
 	MaxLive       int
 	Native        string
+	Keepers       string // KeepersOn: objects are counted, and searched for who keeps them
 	Components    flagvalue.Components
 	Output        string // empty: allocscope-PID-TIME
 	LinksLatest   bool   // allocscope-latest leads to Output, as it does to the default folder
@@ -140,6 +141,7 @@ func DefaultOptions() Options {
 	return Options{
 		Overhead: defaultOverheadPercent, OwnFloor: defaultOwnFloor, Speed: 1,
 		Sources: source.Names(), MaxLive: kernel.DefaultMaxLive, Native: NativeOutside,
+		Keepers: KeepersOn,
 	}
 }
 
@@ -154,7 +156,7 @@ func groupFlags(command *cobra.Command) {
 	cli.Group(set, "Target", "pid", "name", "no-children")
 	cli.Group(set, "Length", "duration", "until-settled", "continue")
 	cli.Group(set, "Verdict", "warmup", "tolerable", "limit", "fail-on", "marks")
-	cli.Group(set, "Cost", "overhead")
+	cli.Group(set, "Cost", "overhead", "keepers")
 	cli.Group(set, "Output", "output", "force", "details", "verbose", "json", "no-tui")
 	cli.Group(set, "Sources and cost, for experts", "sources", "interval", "snapshot-every",
 		"max-live", "native", "step-symbol", "components")
@@ -245,6 +247,9 @@ func (o *Options) addOutputFlags(command *cobra.Command) {
 	set.Var(&o.Overhead, "overhead",
 		"limit of the slow-down of any thread, and of allocscope's own CPU as a share of the "+
 			"job's: 3%, 0.5%, off (every call is probed)")
+	set.StringVar(&o.Keepers, "keepers", KeepersOn,
+		"count Python's objects by type, and search which variable keeps those that grow: on or "+
+			"off (the names of variables and keys of dicts are read and written into the result)")
 	set.StringVarP(&o.Output, "output", "o", "",
 		"folder to write (default ./allocscope-PID-TIME, and allocscope-latest leads to it)")
 	set.BoolVarP(&o.Force, "force", "f", false,
@@ -286,6 +291,8 @@ func (o *Options) check() error {
 			&o.Duration)
 	case o.MaxLive < 1 || o.MaxLive > 1<<30:
 		return fmt.Errorf("--max-live %d is not between 1 and %d", o.MaxLive, 1<<30)
+	case o.Keepers != KeepersOn && o.Keepers != KeepersOff:
+		return fmt.Errorf("--keepers %q is neither %s nor %s", o.Keepers, KeepersOn, KeepersOff)
 	case o.Native != NativeOutside && o.Native != NativeAll:
 		return fmt.Errorf("--native %q is neither %s nor %s", o.Native, NativeOutside, NativeAll)
 	case o.SnapshotEvery != 0 && time.Duration(o.SnapshotEvery) < 100*time.Millisecond:

@@ -21,7 +21,9 @@ import (
 	"github.com/allocscope/allocscope/export/rows"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/source"
 )
@@ -129,7 +131,17 @@ func (d *days) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 
 func (d *days) SpikeSnapshot() (*growth.Snapshot, error) { return d.Snapshot() }
 func (d *days) SetSpike(bool)                            {}
-func (d *days) UsesGPU() bool                            { return false }
+
+func (d *days) Census(context.Context, tracer.CensusOptions) ([]*objects.Census, error) {
+	return nil, nil
+}
+
+func (d *days) Search(context.Context, tracer.KeeperSearch) ([]keeper.Search, error) {
+	return nil, nil
+}
+func (d *days) ObjectsCPUTime() time.Duration { return 0 }
+
+func (d *days) UsesGPU() bool { return false }
 
 func (d *days) Allocators() []tracer.Allocator { return nil }
 

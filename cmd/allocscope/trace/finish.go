@@ -90,10 +90,14 @@ func (r *Recorder) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapsho
 	return own
 }
 
-// finish writes the profiles, the summary and the report, prints the result, and returns the
+// finish ends the rows, writes the profiles, the summary and the report, prints the result, and returns the
 // verdicts.
 func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 	all := r.judge()
+	r.finishObjects(mainVerdict(all))
+	if err := r.rows.close(); err != nil {
+		r.noteWriteError(err)
+	}
 	r.requireStreak(all)
 	main := mainVerdict(all)
 	r.checkOtherProcesses(&main.Verdict)

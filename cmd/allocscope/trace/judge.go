@@ -103,6 +103,7 @@ func (r *Recorder) recheck() {
 	}
 	all := r.judge()
 	r.raiseAlarm(mainVerdict(all))
+	r.searchAgain(mainVerdict(all))
 	gpus := r.judgeGPUs(all)
 	r.recheckGPUs(gpus)
 	if r.options.UntilSettled != 0 {

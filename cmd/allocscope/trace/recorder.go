@@ -2,7 +2,6 @@ package trace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,8 +16,10 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -67,6 +68,10 @@ type session interface {
 	Snapshot(born ...time.Duration) (*growth.Snapshot, error)
 	SpikeSnapshot() (*growth.Snapshot, error)
 	SetSpike(on bool)
+	// These may be called while others are.
+	Census(context.Context, tracer.CensusOptions) ([]*objects.Census, error)
+	Search(context.Context, tracer.KeeperSearch) ([]keeper.Search, error)
+	ObjectsCPUTime() time.Duration
 	OtherProcesses() []growth.OtherProcess
 	Sources() []source.Status
 	Counters() (tracer.Events, []growth.Loss, error)
@@ -111,6 +116,7 @@ type Recorder struct {
 	leftOut        int           // snapshots, for what they cost
 	idleHoldings   uint64        // that boundHoldings has dropped
 	spikes         spikeWatcher
+	objects        objectWatch
 
 	userMemoryLimit int64            // bytes
 	nextFile        int              // number of the next snapshot's file
@@ -152,7 +158,7 @@ func newRecorder(
 		started: time.Now().Add(-of.Elapsed()), began: of.Opened(),
 		snapshotPeriod: time.Duration(options.SnapshotEvery),
 		costs:          duty.Limiter{Burst: snapshotBurst},
-		spikes:         newSpikeWatcher(),
+		spikes:         newSpikeWatcher(), objects: objectWatch{session: of},
 	}
 	r.setEnd()
 	if earlier != nil {
@@ -226,7 +232,7 @@ func (r *Recorder) record(ctx context.Context) (ended string, err error) {
 
 	for {
 		if err := r.tick(); err != nil {
-			return r.endReason(ctx), errors.Join(err, r.rows.close())
+			return r.endReason(ctx), err
 		}
 
 		wait := time.NewTimer(r.untilNextDue())
@@ -266,6 +272,7 @@ func (r *Recorder) tick() error {
 	if time.Since(r.lastSample) >= r.options.samplePeriod()-sampleTolerance {
 		r.sample(false)
 		r.recheck()
+		r.watchObjects()
 	}
 
 	baseline, planned := r.plannedBaseline()
@@ -511,11 +518,7 @@ func (r *Recorder) thinSnapshots() {
 func (r *Recorder) finalSample() error {
 	r.sample(true)
 	r.writeRows() // of the sample before, if all processes have exited
-	err := r.takeSnapshot()
-	if closeErr := r.rows.close(); closeErr != nil {
-		r.noteWriteError(closeErr)
-	}
-	return err
+	return r.takeSnapshot()
 }
 
 // writeFile writes a file of the folder. The trace goes on after an error.

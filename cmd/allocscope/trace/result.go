@@ -101,6 +101,10 @@ func PrintDetails(out io.Writer, s *summary.Summary, dir string) error {
 		return err
 	}
 
+	if err := printObjects(out, s); err != nil {
+		return err
+	}
+
 	for _, d := range s.GPUMemory {
 		if err := printGPU(out, d); err != nil {
 			return err

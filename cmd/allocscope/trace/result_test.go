@@ -9,12 +9,72 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/keeper"
 )
 
 func TestResult(t *testing.T) {
 	t.Run("nothing accumulated", testNothingAccumulated)
 	t.Run("breakdown", testBreakdown)
 	t.Run("parts of the breakdown", testParts)
+	t.Run("objects and keepers", testObjectsDetails)
+}
+
+func testObjectsDetails(t *testing.T) {
+	grown := int64(3 << 20)
+	entries := int64(2000)
+	held := int64(5 << 20)
+	s := &summary.Summary{
+		Process: summary.Process{PID: 42},
+		Accumulating: []summary.Accumulation{{
+			Function: "resize", Kind: growth.KindHeap, Stack: []string{"resize (/src/Image.py:7)"},
+			StackIDs: []string{"abc"},
+		}},
+		Objects: &summary.Objects{
+			Python: "3.11", Share: 0.5, Missing: "objects above 512 bytes", InCPPOnlyBytes: &held,
+			Types: []summary.TypeGrowth{{
+				Type: "PIL.Image.Image", Before: 100, After: 1022, Bytes: 1 << 20, PerMin: 461,
+				LowPerMin: 458.5, HighPerMin: 463.5,
+			}},
+			Tensors: []summary.TensorGroup{{
+				DType: "float32", Shape: []int64{64, 3}, Device: "cpu", Storages: 7, Tensors: 9,
+				Bytes: 4 << 20, GrowthBytes: &grown, StackID: "abc",
+			}},
+		},
+		Keepers: []summary.Keeper{
+			{
+				StackID: "abc", Samples: 8, AtS: 290,
+				Paths: []summary.KeeperPath{{Text: "train.cache", Samples: 8, Share: 1, Complete: true}},
+			},
+			{
+				Type: "dict", Samples: 3, Reason: keeper.ReasonUnreferenced, Garbage: 0,
+				Paths: []summary.KeeperPath{},
+			},
+		},
+	}
+	s.Keepers[0].Paths[0].Links = []summary.KeeperLink{
+		{How: keeper.HowVariable, Type: "dict", Entries: &entries},
+	}
+
+	var out bytes.Buffer
+	if err := printObjects(&out, s); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(singleSpaced(out.String()), "\n")
+	mustSay(t, "the details", text,
+		"Types of Python objects that grow (Python 3.11):",
+		"+461/min 459-464 100 1,022 +1.00 MiB PIL.Image.Image",
+		"7 9 4.00 MiB +3.00 MiB float32 [64, 3] cpu: resize (Image.py:7)",
+		"objects: 50% of the memory of small objects was read",
+		"objects: not counted: objects above 512 bytes",
+		"objects: 5.00 MiB of tensors are held by C++ alone",
+		"resize (Image.py:7) (8 samples, at 290.0 s)", "8 of 8: train.cache; no other reference",
+		"objects of type dict (3 samples, at 0.0 s)",
+		"not found: nothing that was searched refers to them")
+
+	out.Reset()
+	if err := printObjects(&out, &summary.Summary{}); err != nil || out.Len() > 0 {
+		t.Errorf("without a census: %q, %v", out.String(), err)
+	}
 }
 
 func testNothingAccumulated(t *testing.T) {

@@ -9,15 +9,16 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// rowFiles are the files that grow with the trace: timeline.csv, processes.csv, and gpus.csv where
-// there are GPUs.
+// rowFiles are the files that grow with the trace: timeline.csv, processes.csv, gpus.csv where there are
+// GPUs, and objects.csv where objects are counted.
 type rowFiles struct {
 	folder    *folder.Folder
 	files     []io.Closer
 	timeline  *rows.Writer[growth.Row]
 	processes *rows.Writer[growth.ProcessSample]
-	gpus      *rows.Writer[rows.GPURow] // nil: no GPU was seen yet
-	failed    bool                      // nothing more is written after the first error
+	gpus      *rows.Writer[rows.GPURow]    // nil: no GPU was seen yet
+	objects   *rows.Writer[rows.ObjectRow] // nil: no objects were counted yet
+	failed    bool                         // nothing more is written after the first error
 }
 
 func openRows(dir *folder.Folder) (f *rowFiles, err error) {
@@ -82,6 +83,26 @@ func (f *rowFiles) writeGPUs(all []rows.GPURow) error {
 	}
 
 	return f.gpus.Write(all...)
+}
+
+// writeObjects opens objects.csv when objects are counted first.
+func (f *rowFiles) writeObjects(all []rows.ObjectRow) error {
+	if f.failed || len(all) == 0 {
+		return nil
+	}
+
+	if f.objects == nil {
+		file, err := f.folder.Append(folder.ObjectsFile)
+		if err != nil {
+			return err
+		}
+		f.files = append(f.files, file)
+		if f.objects, err = rows.NewObjectsWriter(file); err != nil {
+			return err
+		}
+	}
+
+	return f.objects.Write(all...)
 }
 
 // writeEarlier writes the rows of the traces that a trace continues.

@@ -55,6 +55,9 @@ func (r *Recorder) summarize(
 		SnapshotsS: r.snapshotSeconds(), Files: r.files(), Sources: r.sources(),
 	}
 
+	s.Objects = summary.ObjectsOf(r.Censuses(main.Process, pair.Start.Elapsed))
+	s.Keepers = summary.KeepersOf(r.Keepers())
+
 	if r.asked.PID != s.Process.PID {
 		s.Asked = r.asked.PID
 	}
@@ -86,6 +89,9 @@ func (r *Recorder) files() map[string]string {
 	}
 	if r.rows.gpus != nil {
 		files["gpus"] = folder.GPUsFile
+	}
+	if r.rows.objects != nil {
+		files["objects"] = folder.ObjectsFile
 	}
 	return files
 }

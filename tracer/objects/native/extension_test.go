@@ -12,9 +12,11 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// startPython runs a script with Debian's interpreter. It returns the values that the script prints,
-// by name.
-func startPython(t testing.TB, script string, arguments ...string) (pid int, values map[string]uint64) {
+// startPython runs a script with Debian's interpreter. It returns the values that the script
+// prints, by name.
+func startPython(
+	t testing.TB, script string, arguments ...string,
+) (pid int, values map[string]uint64) {
 	t.Helper()
 	command := exec.Command("/usr/bin/python3", append([]string{"-c", script}, arguments...)...)
 	target := tracertest.StartCommand(t, command)
@@ -56,8 +58,8 @@ func (s *Statics) findValue(t testing.TB, value uint64) (found []string) {
 	return found
 }
 
-// isOnlyUser reports whether a variable is the only one of those found, but for the interpreter's own.
-// Its free lists have stale entries, which may refer to anything.
+// isOnlyUser reports whether a variable is the only one of those found, but for the interpreter's
+// own. Its free lists have stale entries, which may refer to anything.
 func isOnlyUser(found []string, want string) bool {
 	others := 0
 	for _, name := range found {

@@ -15,16 +15,16 @@ import (
 type Stack struct {
 	TID  int
 	Name string // of the thread; it is the program's choice
-	// Start is the stack pointer, if it is Known. Otherwise the thread runs, and the stack may be live
-	// from anywhere above Start. Memory above the stack pointer is stale in places, too: frames have
-	// gaps. End is the stack's base.
+	// Start is the stack pointer, if it is Known. Otherwise the thread runs, and the stack may be
+	// live from anywhere above Start. Memory above the stack pointer is stale in places, too:
+	// frames have gaps. End is the stack's base.
 	Start, End uint64
 	Known      bool
 }
 
-// Stacks returns the stacks of the threads, by address. maps are those of now. It leaves out threads
-// whose stacks are not known: those that run on a stack that is not glibc's. The error wraps
-// os.ErrNotExist if the process is gone.
+// Stacks returns the stacks of the threads, by address. maps are those of now. It leaves out
+// threads whose stacks are not known: those that run on a stack that is not glibc's. The error
+// wraps os.ErrNotExist if the process is gone.
 func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 	threads, err := p.Threads()
 	if err != nil {
@@ -51,7 +51,8 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 			stacks = append(stacks, s)
 		}
 	}
-	if i := slices.IndexFunc(threads, func(t process.Thread) bool { return t.TID == p.PID }); i >= 0 {
+	isFirst := func(t process.Thread) bool { return t.TID == p.PID }
+	if i := slices.IndexFunc(threads, isFirst); i >= 0 {
 		if span, ok := memory.firstTLS(maps, threads[i].InnerTID); ok {
 			stacks = append(stacks, Stack{p.PID, threads[i].Name, span.Start, span.End, true})
 		}
@@ -63,9 +64,11 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 	return stacks, nil
 }
 
-// stackEnd returns the base of the stack that a stack pointer is in: where glibc's stack ends, or else
-// the mapping, if it is a stack by its name or has a guard below it.
-func stackEnd(maps []process.Mapping, stacks []region.Region, pointer uint64) (end uint64, ok bool) {
+// stackEnd returns the base of the stack that a stack pointer is in: where glibc's stack ends, or
+// else the mapping, if it is a stack by its name or has a guard below it.
+func stackEnd(
+	maps []process.Mapping, stacks []region.Region, pointer uint64,
+) (end uint64, ok bool) {
 	for _, s := range stacks {
 		if s.Start <= pointer && pointer < s.End {
 			return s.End, true
@@ -158,8 +161,8 @@ func (m *memory) owners(stacks []region.Region) map[int]pages.Span {
 	return owners
 }
 
-// descriptors returns the IDs of the threads whose struct pthread is in memory at an address, by the
-// address of that.
+// descriptors returns the IDs of the threads whose struct pthread is in memory at an address, by
+// the address of that.
 func descriptors(content []byte, start uint64) map[uint64]int {
 	found := make(map[uint64]int)
 	for at := 0; at+tidOffset+4 <= len(content); at += threadAlignment {
@@ -178,8 +181,8 @@ const (
 	maxTLSMappings = 1 << 10  // that are read
 )
 
-// firstTLS returns the thread-local variables of the first thread: they lie below its struct pthread,
-// which has the values of its keys (pthread_setspecific).
+// firstTLS returns the thread-local variables of the first thread: they lie below its struct
+// pthread, which has the values of its keys (pthread_setspecific).
 func (m *memory) firstTLS(maps []process.Mapping, tid int) (pages.Span, bool) {
 	read := 0
 	for _, v := range maps {

@@ -1,6 +1,6 @@
-// Package native reads from outside what refers to memory in native code: static variables and the
-// stacks of threads. It sets no probe, stops nothing and writes nothing. Files and memory are hostile
-// input: any contents cost bounded work and yield some answer.
+// Package native reads from outside what refers to memory in native code: static variables and
+// the stacks of threads. It sets no probe, stops nothing and writes nothing. Files and memory are
+// hostile input: any contents cost bounded work and yield some answer.
 package native
 
 import (
@@ -46,9 +46,9 @@ type module struct {
 	isInterpreter bool
 }
 
-// Open finds the static variables of a process. maps are those of now. A file that cannot be opened
-// has none; the error is of the first such file, if there is no other. The caller closes the Statics
-// before the process.
+// Open finds the static variables of a process. maps are those of now. A file that cannot be
+// opened has none; the error is of the first such file, if there is no other. The caller closes
+// the Statics before the process.
 func Open(p *process.Process, maps []process.Mapping) (*Statics, error) {
 	type place struct {
 		file process.FileID
@@ -118,8 +118,8 @@ func (s *Statics) add(maps []process.Mapping, m *module, file *symbol.File) {
 	for _, segment := range file.Writable() {
 		start := m.bias + segment.Vaddr
 		end := start + segment.Memsz
-		first, _ := slices.BinarySearchFunc(maps, start, func(m process.Mapping, address uint64) int {
-			return cmp.Compare(m.End, address+1)
+		first, _ := slices.BinarySearchFunc(maps, start+1, func(m process.Mapping, end uint64) int {
+			return cmp.Compare(m.End, end)
 		})
 
 		for at := start; first < len(maps) && s.steps < maxSteps; first++ {
@@ -139,7 +139,9 @@ func (s *Statics) add(maps []process.Mapping, m *module, file *symbol.File) {
 
 // sort sorts the variables, and leaves out those that overlap others: forged ones.
 func (s *Statics) sort() {
-	slices.SortStableFunc(s.variables, func(a, b variables) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortStableFunc(s.variables, func(a, b variables) int {
+		return cmp.Compare(a.Start, b.Start)
+	})
 	kept := s.variables[:0]
 	for _, v := range s.variables {
 		if len(kept) == 0 || kept[len(kept)-1].End <= v.Start {
@@ -175,17 +177,17 @@ func (s *Statics) find(address uint64) (variables, bool) {
 	return s.variables[i], true
 }
 
-// IsInterpreter reports whether an address is in a variable of the file of CPython: of the program or
-// of libpython. Most of them are the interpreter's own state.
+// IsInterpreter reports whether an address is in a variable of the file of CPython: of the
+// program or of libpython. Most of them are the interpreter's own state.
 func (s *Statics) IsInterpreter(address uint64) bool {
 	v, ok := s.find(address)
 	return ok && v.isInterpreter
 }
 
 // Find names the static variable that an address is in. file is its path as the process sees it.
-// symbol is demangled, and offset is that of the address in it, in bytes. Without a symbol, offset is
-// the virtual address in the file, as nm(1) prints it: for a library, that is where its mapping
-// begins plus offset. ok is false if the address is in none.
+// symbol is demangled, and offset is that of the address in it, in bytes. Without a symbol,
+// offset is the virtual address in the file, as nm(1) prints it: for a library, that is where its
+// mapping begins plus offset. ok is false if the address is in none.
 func (s *Statics) Find(address uint64) (file, symbol string, offset uint64, ok bool) {
 	v, ok := s.find(address)
 	if !ok {

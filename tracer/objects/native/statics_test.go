@@ -103,7 +103,8 @@ func (v variable) mustFind(t testing.TB, s *Statics, symbols map[string]uint64, 
 	if symbols != nil && !strings.Contains(exported, name) {
 		name, at = "", symbols[name]+at
 	}
-	if !ok || file != v.file || symbol != name || offset != at || !inSpans || s.IsInterpreter(v.address) {
+	isSame := ok && file == v.file && symbol == name && offset == at
+	if !isSame || !inSpans || s.IsInterpreter(v.address) {
 		t.Errorf("%#x is %s: %s+%#x, %t; want %s: %s+%#x", v.address, file, symbol, offset, ok,
 			v.file, name, at)
 	}

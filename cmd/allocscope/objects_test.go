@@ -1,0 +1,259 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestObjects(t *testing.T) {
+	t.Parallel()
+	t.Run("counts", testObjectsCounts)
+	t.Run("growth", testObjectsGrowth)
+	t.Run("keepers", testObjectsKeepers)
+	t.Run("privilege", testObjectsPrivilege)
+	t.Run("refuses", testObjectsRefuses)
+	t.Run("in a trace", testObjectsInTrace)
+	t.Run("keepers off", testObjectsOff)
+}
+
+const recordType = "__main__.Record"
+
+// startRecords starts the program that keeps so many records.
+func startRecords(t *testing.T, n int) *tracertest.Target {
+	t.Helper()
+	target := ready(tracertest.StartCommand(t,
+		exec.Command("/usr/bin/python3", tracertest.Source("kept_records.py"))))
+	do(target, "keep %d", n)
+	return target
+}
+
+// recordsOf is how many records the garbage collector of the program knows.
+func recordsOf(t *testing.T, target *tracertest.Target) int64 {
+	t.Helper()
+	target.Say("count")
+	n, err := strconv.ParseInt(target.Await("done")[0], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// counted is the output of objects --json.
+func counted(t *testing.T, output string) *summary.Counted {
+	t.Helper()
+	mustFit(t, "objects.json", output)
+	var c summary.Counted
+	if err := json.Unmarshal([]byte(output), &c); err != nil {
+		t.Fatal(err)
+	}
+	return &c
+}
+
+// countedRecords is how many records a census has found.
+func countedRecords(c *summary.Counted) int64 {
+	for _, t := range c.Objects.Largest {
+		if t.Type == recordType {
+			return t.Count
+		}
+	}
+	return 0
+}
+
+func testObjectsCounts(t *testing.T) {
+	t.Parallel()
+	target := startRecords(t, 1500)
+	c := call(t, "objects", "--json", itoa(target.PID()))
+	c.mustEnd(0)
+	got := counted(t, c.stdout.String())
+	if n, want := countedRecords(got), recordsOf(t, target); n != want {
+		t.Errorf("%d records, want the %d of the garbage collector", n, want)
+	}
+	if got.Process.PID != target.PID() || got.Objects.Share != 1 || got.Objects.BeforeS != nil {
+		t.Errorf("%+v of %+v, want all objects of one census", got.Objects, got.Process)
+	}
+
+	c = call(t, "objects", "--pid", itoa(target.PID()))
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), fmt.Sprintf("(PID %d), Python 3.", target.PID()),
+		"1,500", recordType, "other types (--all)")
+	c = call(t, "objects", "--all", itoa(target.PID()))
+	c.mustEnd(0)
+	if text := c.stdout.String(); strings.Contains(text, "(--all)") ||
+		strings.Count(text, "\n") <= maxListedTypes+5 {
+		t.Errorf("not all types are listed:\n%s", text)
+	}
+}
+
+func testObjectsGrowth(t *testing.T) {
+	t.Parallel()
+	target := startRecords(t, 1000)
+	c := begin(t, allocscope(t, "objects", "--every", "1s", "--json", itoa(target.PID())))
+	linesOf := func() []string { return strings.Split(strings.TrimSpace(c.stdout.String()), "\n") }
+	c.await("the first census", func() bool { return strings.Contains(c.stdout.String(), "\n") })
+	do(target, "keep 250")
+	before := len(linesOf())
+	c.await("two censuses more", func() bool { return len(linesOf()) >= before+2 })
+	c.interrupt()
+	c.mustEnd(0)
+
+	lines := linesOf()
+	first, last := counted(t, lines[0]), counted(t, lines[len(lines)-1])
+	if n := countedRecords(first); n != 1000 || len(first.Objects.Types) > 0 {
+		t.Errorf("%d records first, want 1000; growth %v, want none", n, first.Objects.Types)
+	}
+	for _, grown := range last.Objects.Types {
+		if grown.Type == recordType {
+			minutes := (last.Objects.AfterS - *last.Objects.BeforeS) / 60
+			if grown.Before != 1000 || grown.After != 1250 || grown.PerMin*minutes < 249 {
+				t.Errorf("%+v in %v min, want 1000, 1250 and 250 more", grown, minutes)
+			}
+			return
+		}
+	}
+	t.Errorf("records have not grown: %+v", last.Objects.Types)
+}
+
+func testObjectsKeepers(t *testing.T) {
+	t.Parallel()
+	target := startRecords(t, 700)
+	c := call(t, "objects", "--json", "--keepers", "Record", itoa(target.PID()))
+	c.mustEnd(0)
+	got := counted(t, c.stdout.String())
+	if len(got.Keepers) != 1 || got.Keepers[0].Type != recordType || len(got.Keepers[0].Paths) == 0 {
+		t.Fatalf("keepers %+v, want those of %s", got.Keepers, recordType)
+	}
+	path := got.Keepers[0].Paths[0]
+	if path.Root.Kind != keeper.RootGlobal || path.Root.Name != "cache" || path.Share != 1 {
+		t.Errorf("%+v, want the global cache for all samples", path)
+	}
+
+	c = call(t, "objects", "--keepers", recordType, itoa(target.PID()))
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), "Who keeps "+recordType,
+		"kept_records.cache (dict, 700 entries) -> Record")
+
+	c = call(t, "objects", "--keepers", "NoSuchType", itoa(target.PID()))
+	c.mustEnd(2)
+	mustSay(t, "stderr", c.stderr.String(), "NoSuchType", "--all lists the types")
+}
+
+// Three capabilities are enough, and the remedy names those that are missing.
+func testObjectsPrivilege(t *testing.T) {
+	t.Parallel()
+	target := startRecords(t, 100)
+	c := begin(t, withCapabilities(allocscope(t, "objects", "--json", itoa(target.PID())),
+		[]string{"CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH"}))
+	c.mustEnd(0)
+	if n := countedRecords(counted(t, c.stdout.String())); n != 100 {
+		t.Errorf("%d records, want 100", n)
+	}
+
+	for _, missing := range []string{"CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH"} {
+		names := slices.DeleteFunc(
+			[]string{"CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH"},
+			func(name string) bool { return name == missing })
+		c = begin(t, withCapabilities(allocscope(t, "objects", itoa(target.PID())), names))
+		c.mustEnd(2)
+		mustSay(t, "stderr", c.stderr.String(), "grant "+missing)
+	}
+
+	c = begin(t, unprivileged(allocscope(t, "objects", itoa(target.PID()))))
+	c.mustEnd(2)
+	mustSay(t, "stderr", c.stderr.String(), "permission denied", "CAP_SYS_PTRACE")
+}
+
+func testObjectsRefuses(t *testing.T) {
+	t.Parallel()
+	steps := startSteps(t)
+	for _, r := range []struct {
+		arguments, words []string
+	}{
+		{[]string{itoa(steps.PID())}, []string{itoa(steps.PID()), "CPython"}},
+		{[]string{"4194304"}, []string{"no such process"}},
+		{[]string{}, []string{"name the process: allocscope objects PID"}},
+		{[]string{itoa(steps.PID()), "--duration", "5s"}, []string{"--every"}},
+		{[]string{itoa(steps.PID()), "--every", "0.1"}, []string{"less than 1s"}},
+	} {
+		c := call(t, append([]string{"objects"}, r.arguments...)...)
+		c.mustEnd(2)
+		mustSay(t, "stderr", c.stderr.String(), r.words...)
+	}
+}
+
+// A trace says which variable keeps what it says that grows.
+func testObjectsInTrace(t *testing.T) {
+	t.Parallel()
+	target := ready(tracertest.StartCommand(t,
+		exec.Command("/usr/bin/python3", tracertest.Source("kept_records.py"))))
+
+	dir := newFolder(t)
+	c := begin(t, allocscope(t, "trace", "--pid", itoa(target.PID()), "--interval", "1",
+		"--overhead", "off", "--output", dir))
+	for range 15 {
+		c.awaitSnapshots(dir, 1)
+		do(target, "keep 100")
+	}
+	c.interrupt()
+	c.mustEnd(0)
+
+	s := readSummary(t, dir)
+	if s.Objects == nil || !isGrown(s.Objects.Types, 1500) {
+		t.Fatalf("objects %+v, want records that grew to 1500", s.Objects)
+	}
+	if s.Files["objects"] != folder.ObjectsFile {
+		t.Errorf("files %v lack %s", s.Files, folder.ObjectsFile)
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, folder.ObjectsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustSay(t, folder.ObjectsFile, string(raw), recordType+",1500,")
+	for _, k := range s.Keepers {
+		if k.Type != recordType && k.StackID == "" {
+			continue
+		}
+		if len(k.Paths) == 0 || k.Paths[0].Root.Name != "cache" {
+			t.Errorf("%+v, want the global cache first", k)
+		}
+	}
+	if len(s.Keepers) == 0 {
+		t.Errorf("no keeper was searched; verdict %s", s.Verdict.Class)
+	}
+}
+
+func isGrown(types []summary.TypeGrowth, to int64) bool {
+	return slices.ContainsFunc(types, func(t summary.TypeGrowth) bool {
+		return t.Type == recordType && t.After == to
+	})
+}
+
+// Without keepers, no process beside the one that reads is started, and nothing is counted.
+func testObjectsOff(t *testing.T) {
+	t.Parallel()
+	target := startRecords(t, 100)
+	dir := newFolder(t)
+	c := call(t, traceArguments(target.PID(), dir, "--keepers", "off", "--duration", "3s")...)
+	c.mustEnd(0)
+	if s := readSummary(t, dir); s.Objects != nil || s.Keepers != nil {
+		t.Errorf("objects %+v and keepers %+v, want none", s.Objects, s.Keepers)
+	}
+	if exists(filepath.Join(dir, folder.ObjectsFile)) {
+		t.Error("there is a file of objects")
+	}
+
+	c = call(t, traceArguments(target.PID(), dir, "--keepers", "maybe")...)
+	c.mustEnd(2)
+	mustSay(t, "stderr", c.stderr.String(), "--keepers", "maybe")
+}

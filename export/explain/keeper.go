@@ -1,0 +1,235 @@
+package explain
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth/keeper"
+)
+
+// arrow leads from a container to what it holds.
+const arrow = " -> "
+
+// KeeperPath is a path as code: "train.cache (dict, 10,512 entries, +461/min) -> Image ->
+// ImagingCore -> buffer".
+func KeeperPath(p keeper.Path) string {
+	return containerText(&p) + strings.Join(restOf(&p), "")
+}
+
+// KeeperHead is the variable of a path, the first container that grows and what it holds, in so
+// many characters: "train.cache (dict, 10,512 entries, +461/min) -> Image". What it holds is left
+// out first.
+func KeeperHead(p keeper.Path, width int) string {
+	text := containerText(&p)
+	if rest := restOf(&p); len(rest) > 0 && utf8.RuneCountInString(text+rest[0]) <= width {
+		return text + rest[0]
+	}
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	const dots = "..."
+	runes := []rune(text)
+	return string(runes[:max(0, min(len(runes), width-len(dots)))]) + dots
+}
+
+// containerText is the variable of a path, and what it leads to.
+func containerText(p *keeper.Path) string {
+	text := KeeperVariable(*p)
+	if about := linkText(p.Links, containerOf(p)); about != "" {
+		text += " (" + about + ")"
+	}
+	return text
+}
+
+// KeeperVariable is the variable of a path, with the attributes and keys that lead to the first
+// container that grows: "train.state.history['loss']". Where none is known to grow, they lead to
+// the first whose entries differ.
+func KeeperVariable(p keeper.Path) string {
+	access := ""
+	for _, l := range p.Links[min(1, len(p.Links)) : containerOf(&p)+1] {
+		access += accessText(l)
+	}
+	return rootText(p.Root, access)
+}
+
+// containerOf is the index of the link that the variable and its attributes lead to; -1: there is
+// no link.
+func containerOf(p *keeper.Path) int {
+	if at := p.GrowingLink(); at >= 0 {
+		return at
+	}
+	at := min(0, len(p.Links)-1)
+	for i := 1; i < len(p.Links) && p.Links[i].Name != "" && !p.Links[i].Repeated; i++ {
+		at = i
+	}
+	return at
+}
+
+// accessText is how code refers to an object from the one before.
+func accessText(l keeper.Link) string {
+	text := ""
+	switch l.How {
+	case keeper.HowAttribute:
+		text = "." + l.Name
+		if l.Name == "" {
+			text = ".*"
+		}
+	case keeper.HowItem, keeper.HowValue:
+		text = "[" + l.Name + "]"
+		if l.Name == "" {
+			text = "[...]"
+		}
+	case keeper.HowKey, keeper.HowElement:
+		text = "{...}"
+	case keeper.HowClosure, keeper.HowDefault, keeper.HowLocal:
+		text = "." + l.Name
+		if l.Name == "" {
+			text = ""
+		}
+	}
+	if l.Repeated {
+		text += "..."
+	}
+	return text
+}
+
+// restOf are the links behind the container, those that repeat once.
+func restOf(p *keeper.Path) []string {
+	var rest []string
+	last := len(p.Links) - 1
+	for i := containerOf(p) + 1; i <= last; i++ {
+		text := arrow + typeText(p.Links[i], i == last)
+		if p.Links[i].Repeated {
+			text += arrow + "..."
+		}
+		rest = append(rest, text)
+	}
+	return rest
+}
+
+// linkText is what an object is: "dict, 10,512 entries, +461/min".
+func linkText(links []keeper.Link, at int) string {
+	if at < 0 {
+		return ""
+	}
+	l := links[at]
+	text := typeText(l, at == len(links)-1)
+	if l.Entries >= 0 {
+		text += ", " + Thousands(l.Entries) + " entries"
+		if l.Entries == 1 {
+			text = strings.TrimSuffix(text, "entries") + "entry"
+		}
+	}
+	if l.PerMinute > 0 {
+		text += ", " + PerMinute(l.PerMinute)
+	}
+	return text
+}
+
+// typeText is the name of a type without its module. Memory without a type is a buffer where it is
+// what is kept, else a chunk of malloc.
+func typeText(l keeper.Link, isLast bool) string {
+	switch {
+	case l.Type != "":
+		return shortType(l.Type)
+	case isLast || l.TypeSize == 0:
+		return "buffer"
+	}
+	return "chunk of " + units.Bytes(float64(l.TypeSize))
+}
+
+// shortType is the name of a type without its module and the function around it: "Image".
+func shortType(name string) string {
+	short := name[strings.LastIndexByte(name, '.')+1:]
+	if short == "" {
+		return name
+	}
+	return short
+}
+
+// rootText is a variable, with what leads on from it.
+func rootText(r keeper.Root, access string) string {
+	switch r.Kind {
+	case keeper.RootGlobal:
+		return moduleText(r) + "." + r.Name + access
+	case keeper.RootClass:
+		return moduleText(r) + "." + r.Owner + "." + r.Name + access
+	case keeper.RootLocal:
+		return "local " + r.Name + access + " of " + functionText(r) + placeText(r)
+	case keeper.RootGenerator:
+		return "local " + r.Name + access + " of generator " + functionText(r) + placeText(r)
+	case keeper.RootClosure:
+		return "closure variable " + r.Name + access + " of " + functionText(r)
+	case keeper.RootDefault:
+		return "default argument " + r.Name + access + " of " + functionText(r)
+	case keeper.RootCache:
+		return "lru_cache of " + functionText(r) + access
+	case keeper.RootThread:
+		return "stack of native thread " + r.Name
+	case keeper.RootStatic:
+		return staticText(r)
+	case keeper.RootRuntime:
+		return "CPython itself"
+	}
+	return r.Name + access
+}
+
+// moduleText is the name of a module; that of the program is the stem of its file.
+func moduleText(r keeper.Root) string {
+	if r.Module != "__main__" || r.File == "" {
+		return r.Module
+	}
+	base := filepath.Base(r.File)
+	return strings.TrimSuffix(base, filepath.Ext(base))
+}
+
+func functionText(r keeper.Root) string { return r.Owner + "()" }
+
+// placeText is where a function stands: " (train.py:40)".
+func placeText(r keeper.Root) string {
+	if r.File == "" {
+		return ""
+	}
+	text := filepath.Base(r.File)
+	if r.Line > 0 {
+		text += ":" + strconv.Itoa(r.Line)
+	}
+	return " (" + text + ")"
+}
+
+// staticText is a static variable: "libfoo.so: table+0x10", or "libfoo.so+0x4010" without a symbol.
+func staticText(r keeper.Root) string {
+	text := filepath.Base(r.Module)
+	if r.Name != "" {
+		text += ": " + r.Name
+	}
+	if r.Offset > 0 || r.Name == "" {
+		text += fmt.Sprintf("+%#x", r.Offset)
+	}
+	return text
+}
+
+// Thousands writes a whole number with commas: "10,512".
+func Thousands(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	start := 0
+	if n < 0 {
+		start = 1
+	}
+	for i := len(text) - 3; i > start; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// PerMinute writes the growth of a count: "+461/min", "+0.4/min".
+func PerMinute(rate float64) string {
+	if rate < 9.95 {
+		return fmt.Sprintf("+%.1f/min", rate)
+	}
+	return "+" + Thousands(units.Round(rate)) + "/min"
+}

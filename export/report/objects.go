@@ -1,0 +1,82 @@
+package report
+
+import (
+	"github.com/allocscope/allocscope/export/explain"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
+)
+
+// maxKeptChars bounds a line about who keeps the memory of a suspect.
+const maxKeptChars = 200
+
+// An objectsView is the Python objects of the process, its tensors, and who keeps what.
+type objectsView struct {
+	Title   string
+	Notes   []string
+	Types   []typeView
+	Largest []typeView
+	Tensors []tensorView
+	Keepers []keeperView
+}
+
+type typeView struct {
+	Type, Rate, Interval, Before, After, Bytes string
+	RateValue                                  float64
+	BeforeValue, AfterValue, BytesValue        int64
+}
+
+type tensorView struct {
+	Name, Where, Bytes, Growth string
+	Storages, Tensors          int
+	BytesValue, GrowthValue    int64
+}
+
+// A keeperView is what a search was about, and what it has found.
+type keeperView struct {
+	Title string
+	Lines []string
+}
+
+// objectsOf is the part about objects; nil: neither they nor any keeper are known.
+func objectsOf(s *summary.Summary) *objectsView {
+	if s.Objects == nil && len(s.Keepers) == 0 {
+		return nil
+	}
+
+	v := &objectsView{}
+	for _, k := range s.Keepers {
+		v.Keepers = append(v.Keepers, keeperView{words.KeeperTitle(s, k), words.KeeperLines(k)})
+	}
+	o := s.Objects
+	if o == nil {
+		return v
+	}
+
+	v.Title, v.Notes = "Types that grow, Python "+o.Python, words.ObjectsNotes(o)
+	for _, t := range o.Types {
+		v.Types = append(v.Types, typeView{
+			Type: t.Type, Rate: explain.PerMinute(t.PerMin), Interval: words.TypeInterval(t),
+			Before: explain.Thousands(t.Before), After: explain.Thousands(t.After),
+			Bytes: units.Signed(float64(t.Bytes)), RateValue: t.PerMin, BeforeValue: t.Before,
+			AfterValue: t.After, BytesValue: t.Bytes,
+		})
+	}
+	for _, t := range o.Largest {
+		v.Largest = append(v.Largest, typeView{
+			Type: t.Type, After: words.TypeCount(t), Bytes: units.Bytes(float64(t.Bytes)),
+		})
+	}
+	for _, g := range o.Tensors {
+		row := tensorView{
+			Name: words.Tensor(g), Where: words.WhereStack(s, g.StackID), Growth: "-",
+			Storages: g.Storages, Tensors: g.Tensors, Bytes: units.Bytes(float64(g.Bytes)),
+			BytesValue: g.Bytes,
+		}
+		if g.GrowthBytes != nil {
+			row.Growth, row.GrowthValue = units.Signed(float64(*g.GrowthBytes)), *g.GrowthBytes
+		}
+		v.Tensors = append(v.Tensors, row)
+	}
+	return v
+}

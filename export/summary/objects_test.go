@@ -1,0 +1,152 @@
+package summary
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/growth/keeper"
+)
+
+// censusAt is a census in which a cache has so many pictures.
+func censusAt(elapsed time.Duration, pictures float64, margin float64) *census.Result {
+	return &census.Result{
+		PID: 4242, Elapsed: elapsed, Python: "3.11", Share: 0.25,
+		Types: []census.TypeCount{
+			{Type: "PIL.Image.Image", Count: pictures, Bytes: 56 * pictures, Margin: margin},
+			{Type: "dict", Count: 4000, Bytes: 900_000},
+		},
+		Blocks: 9000.4, Untyped: 120, UntypedBytes: 4096, Inconsistent: 1,
+		Missing: "objects above 512 bytes (malloc is jemalloc's)",
+		Tensors: census.Tensors{
+			InCPPOnly: 1 << 20,
+			Groups: []census.TensorGroup{
+				{
+					DType: "float32", Shape: []int64{64, 3}, Device: "cpu", Storages: int(pictures),
+					Tensors: 2 * int(pictures), WithGradFn: 5, Bytes: 768 * int64(pictures),
+					Stack: 0xfedcba9876543210,
+				},
+				{DType: "int64", Device: "cpu", Storages: 1, Tensors: 1, Bytes: 8},
+			},
+		},
+		Took: 1500 * time.Millisecond, ReadBytes: 40 << 20,
+	}
+}
+
+func TestObjectsOf(t *testing.T) {
+	if got := ObjectsOf(censusAt(time.Minute, 1, 0), nil); got != nil {
+		t.Errorf("without a census at the end: %+v", got)
+	}
+
+	before, after := censusAt(time.Minute, 100, 3), censusAt(3*time.Minute, 1022, 4)
+	before.Share = 1
+	got := ObjectsOf(before, after)
+	// (1022 - 100) / 2 min; the margins are 3 and 4, so that of the difference is 5.
+	want := []TypeGrowth{{
+		Type: "PIL.Image.Image", Before: 100, After: 1022, Bytes: 56 * 922, PerMin: 461,
+		LowPerMin: 458.5, HighPerMin: 463.5,
+	}}
+	if !reflect.DeepEqual(got.Types, want) {
+		t.Errorf("grown types are %+v", got.Types)
+	}
+	if len(got.Largest) != 2 || got.Largest[0].Count != 1022 || got.Largest[0].Margin != 4 ||
+		*got.BeforeS != 60 || got.AfterS != 180 || got.Share != 0.25 || got.OwnS != 3 ||
+		got.ReadBytes != 80<<20 || got.Inconsistent != 2 || got.Blocks != 9000 {
+		t.Errorf("%+v", got)
+	}
+	tensors := got.Tensors
+	if len(tensors) != 2 || *tensors[0].GrowthBytes != 768*922 || *tensors[1].GrowthBytes != 0 ||
+		tensors[0].StackID != "fedcba9876543210" || tensors[1].StackID != "" ||
+		tensors[1].Shape == nil || tensors[0].WithGradFn != 5 || *got.InCPPOnlyBytes != 1<<20 {
+		t.Errorf("tensors are %+v", tensors)
+	}
+
+	t.Run("one census", func(t *testing.T) {
+		after := censusAt(time.Minute, 7, 0)
+		after.Tensors = census.Tensors{Unknown: "PyTorch is not loaded", InCPPOnly: -1}
+		got := ObjectsOf(nil, after)
+		if got.BeforeS != nil || len(got.Types) != 0 || len(got.Largest) != 2 ||
+			got.InCPPOnlyBytes != nil || got.TensorsUnknown == "" {
+			t.Errorf("%+v", got)
+		}
+	})
+
+	// Whatever types a process invents, the file stays small and printable.
+	t.Run("hostile", func(t *testing.T) {
+		after := censusAt(time.Minute, 7, 0)
+		for range 1000 {
+			after.Types = append(after.Types, census.TypeCount{
+				Type: "\x1b[2J" + strings.Repeat("x", 5000), Count: 1,
+			})
+		}
+		got := ObjectsOf(nil, after)
+		if len(got.Largest) != maxTypes {
+			t.Errorf("%d types", len(got.Largest))
+		}
+		if name := got.Largest[10].Type; len(name) > 400 || strings.Contains(name, "\x1b") {
+			t.Errorf("a type is %q", name)
+		}
+	})
+}
+
+func cacheSearch() keeper.Search {
+	return keeper.Search{
+		PID: 4242, Stack: 0xabc, Samples: 8,
+		Paths: []keeper.Path{{
+			Root: keeper.Root{
+				Kind: keeper.RootGlobal, Module: "__main__", File: "/src/leaky_trainer.py",
+				Name: "cache",
+			},
+			Links: []keeper.Link{
+				{How: keeper.HowVariable, Type: "dict", Entries: 10_512, PerMinute: 461},
+				{How: keeper.HowValue, Type: "PIL.Image.Image", Entries: -1},
+				{How: keeper.HowAttribute, Name: "im", Type: "ImagingCore", Entries: -1},
+				{How: keeper.HowField, TypeSize: 196_608, Entries: -1},
+			},
+			Samples: 6, Complete: true,
+		}},
+		Reason: keeper.ReasonGarbage, Garbage: 2, Collections: 0, Elapsed: 290 * time.Second,
+		Took: 2 * time.Second,
+	}
+}
+
+func TestKeepersOf(t *testing.T) {
+	search := cacheSearch()
+	unknown := keeper.Search{
+		PID: 4242, Type: "dict", Samples: 3, Reason: keeper.ReasonUnreferenced, Collections: -1,
+	}
+	got := KeepersOf([]keeper.Search{search, unknown})
+	if len(got) != 2 || got[0].StackID != "abc" || got[0].Type != "" || *got[0].Collections != 0 ||
+		got[0].AtS != 290 || got[0].OwnS != 2 || got[1].Paths == nil || got[1].Collections != nil {
+		t.Fatalf("%+v", got)
+	}
+	path := got[0].Paths[0]
+	const text = "leaky_trainer.cache (dict, 10,512 entries, +461/min) -> Image -> ImagingCore -> buffer"
+	if path.Text != text || path.Share != 0.75 || path.Links[1].Entries != nil {
+		t.Errorf("%+v", path)
+	}
+	if back := path.Path(); !reflect.DeepEqual(back, search.Paths[0]) {
+		t.Errorf("read back as %+v, want %+v", back, search.Paths[0])
+	}
+
+	// Keys of a process's dicts may be anything: they are short, and printable.
+	t.Run("hostile", func(t *testing.T) {
+		search := cacheSearch()
+		root, links := &search.Paths[0].Root, search.Paths[0].Links
+		root.Name = strings.Repeat("é", 5000)
+		links[1].Name = "'\x1b[31m" + strings.Repeat("k", 5000) + "'"
+		for range 1000 {
+			search.Paths[0].Links = append(search.Paths[0].Links, links[1])
+			search.Paths = append(search.Paths, search.Paths[0])
+		}
+		got := KeepersOf([]keeper.Search{search})[0]
+		name, key := got.Paths[0].Root.Name, got.Paths[0].Links[1].Name
+		if len(got.Paths) != maxKeeperPaths || len(got.Paths[0].Links) > maxLinks ||
+			name != strings.Repeat("é", 39)+"…" || len(key) > 4*maxKeyChars ||
+			strings.Contains(key, "\x1b") {
+			t.Errorf("%d paths, a variable %q, a key %q", len(got.Paths), name, key)
+		}
+	})
+}

@@ -1,0 +1,346 @@
+package words
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/allocscope/allocscope/export/explain"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/keeper"
+)
+
+// minKeeperShare is the share of the samples from which on a path explains most of them.
+const minKeeperShare = 0.5
+
+// KeeperOf is what was found about who keeps the memory of a suspect: of its stack that grew most
+// and has an answer; nil: none was searched for.
+func KeeperOf(keepers []summary.Keeper, c summary.Suspect) *summary.Keeper {
+	var unanswered *summary.Keeper
+	for _, id := range c.StackIDs {
+		i := slices.IndexFunc(keepers, func(k summary.Keeper) bool { return k.StackID == id })
+		switch {
+		case i < 0:
+		case isAnswer(&keepers[i]):
+			return &keepers[i]
+		case unanswered == nil:
+			unanswered = &keepers[i]
+		}
+	}
+	return unanswered
+}
+
+// isAnswer reports whether a search explains most of its samples.
+func isAnswer(k *summary.Keeper) bool {
+	return len(k.Paths) > 0 && k.Paths[0].Share >= minKeeperShare || isGarbage(k)
+}
+
+// isGarbage reports whether most samples wait for the garbage collector.
+func isGarbage(k *summary.Keeper) bool { return k.Samples > 0 && 2*k.Garbage > k.Samples }
+
+// mainKeeper is who keeps the memory of the first suspect, or of the type that gains most where the
+// cause is small Python objects; nil: it is not known.
+func mainKeeper(s *summary.Summary) *summary.Keeper {
+	if len(s.Suspects) > 0 {
+		if k := KeeperOf(s.Keepers, s.Suspects[0]); k != nil && isAnswer(k) {
+			return k
+		}
+	}
+	main := mainCause(s)
+	if main == nil || main.Cause != diagnosis.PythonObjects || s.Objects == nil {
+		return nil
+	}
+	for _, t := range s.Objects.Types {
+		i := slices.IndexFunc(s.Keepers, func(k summary.Keeper) bool {
+			return k.StackID == "" && k.Type == t.Type && k.PID == s.Process.PID && isAnswer(&k)
+		})
+		if i >= 0 {
+			return &s.Keepers[i]
+		}
+	}
+	return nil
+}
+
+// KeptBy are lines about who keeps something, in so many characters each: "kept by train.cache
+// (dict, 10,512 entries, +461/min) -> Image, in 6 of 8 samples". A second path is there where it
+// explains most samples, too. There are none where no keeper is known.
+func KeptBy(k *summary.Keeper, width int) []string {
+	if k == nil {
+		return nil
+	}
+
+	var lines []string
+	for i, path := range k.Paths[:min(2, len(k.Paths))] {
+		if path.Share < minKeeperShare {
+			break
+		}
+		text, share := "kept by ", ""
+		if i > 0 {
+			text = "also kept by "
+		}
+		if path.Samples < k.Samples {
+			share = fmt.Sprintf(", in %d of %d samples", path.Samples, k.Samples)
+		}
+		room := width - len(text) - len(share)
+		lines = append(lines, text+explain.KeeperHead(path.Path(), room)+share)
+	}
+	if len(lines) == 0 && isGarbage(k) {
+		lines = []string{garbageText(k)}
+	}
+	return lines
+}
+
+// garbageText is about objects that wait for the garbage collector.
+func garbageText(k *summary.Keeper) string {
+	text := "garbage: waits for gc"
+	switch {
+	case k.Collections == nil:
+	case *k.Collections == 0:
+		text += "; generation 2 has not run since tracing started, " + clockText(math.Round(k.AtS))
+	default:
+		text += "; generation 2 has run " + units.Plural(*k.Collections, "time", "times") +
+			" since tracing started"
+	}
+	return text
+}
+
+// withKeeper adds who keeps a suspect's memory to the lines about its call site.
+func withKeeper(site, kept []string) []string {
+	room := max(1, maxBlockLines[LabelWhere]-len(kept))
+	return append(site[:min(room, len(site))], kept...)
+}
+
+// keeperSteps are what to do first where the keeper is known. %s is the variable. The first that
+// has room is taken.
+var (
+	limitSteps = []string{
+		"give %s a limit, or remove entries when done", "give %s a limit", "limit %s",
+	}
+	graphSteps = []string{
+		"keep loss.item() or tensor.detach() in %s, not tensors with their graph",
+		"keep loss.item() or tensor.detach() in %s",
+	}
+	tracebackSteps = []string{
+		"keep the texts of exceptions in %s, not their tracebacks", "keep no tracebacks in %s",
+	}
+	variableSteps = []string{
+		"set %s to None when done, or keep less in it", "clear %s when done",
+	}
+	staticSteps = []string{"find what adds to %s and removes nothing", "free what %s holds"}
+	threadSteps = []string{"find what the %s still uses", "see the %s"}
+)
+
+const (
+	maxSizeSteps = "give the lru_cache of %s a maxsize, or call its cache_clear()"
+	garbageStep  = "break the cycles of references, or call gc.collect() now and then"
+	// stepRoom is for a step with its number and a condition before it.
+	stepRoom = ResultWidth - labelWidth - len("2. If it lasts: ")
+)
+
+// keeperStep is what to do about the memory that a keeper holds; empty: nothing is known to help.
+func keeperStep(s *summary.Summary, k *summary.Keeper) string {
+	if len(k.Paths) == 0 || k.Paths[0].Share < minKeeperShare {
+		return garbageStep
+	}
+
+	path := k.Paths[0].Path()
+	variable := explain.KeeperVariable(path)
+	switch {
+	case path.Root.Kind == keeper.RootRuntime:
+		return ""
+	case path.Root.Kind == keeper.RootCache:
+		return fitted([]string{maxSizeSteps}, path.Root.Owner+"()")
+	case path.Root.Kind == keeper.RootStatic:
+		return fitted(staticSteps, variable)
+	case path.Root.Kind == keeper.RootThread:
+		return fitted(threadSteps, variable)
+	case hasType(path, "traceback"):
+		return fitted(tracebackSteps, variable)
+	case isGraph(s, path):
+		return fitted(graphSteps, variable)
+	case slices.ContainsFunc(path.Links, func(l keeper.Link) bool { return l.Entries >= 0 }):
+		return fitted(limitSteps, variable)
+	}
+	return fitted(variableSteps, variable)
+}
+
+// isGraph reports whether a path leads to tensors that keep the graph that computed them.
+func isGraph(s *summary.Summary, p keeper.Path) bool {
+	if len(s.Suspects) > 0 && s.Suspects[0].Component == "autograd" {
+		return true
+	}
+	return hasType(p, "torch.Tensor") && s.Objects != nil &&
+		slices.ContainsFunc(s.Objects.Tensors, func(g summary.TensorGroup) bool {
+			return g.WithGradFn > 0 && g.GrowthBytes != nil && *g.GrowthBytes > 0
+		})
+}
+
+func hasType(p keeper.Path, name string) bool {
+	return slices.ContainsFunc(p.Links, func(l keeper.Link) bool { return l.Type == name })
+}
+
+// fitted is the first step that has room for a variable. Where none has, the variable is cut.
+func fitted(steps []string, variable string) string {
+	for _, step := range steps {
+		text := fmt.Sprintf(step, variable)
+		if utf8.RuneCountInString(text) <= stepRoom {
+			return text
+		}
+	}
+	last := steps[len(steps)-1]
+	room := stepRoom - len(last) + len("%s") - len("...")
+	return fmt.Sprintf(last, string([]rune(variable)[:room])+"...")
+}
+
+// maxGrownTypes is the number of types that are named in a line.
+const maxGrownTypes = 3
+
+// GrownTypes are the types whose objects become more, in so many characters: "PIL.Image.Image
+// +461/min, dict +922/min". It is empty where none are known.
+func GrownTypes(o *summary.Objects, width int) string {
+	text := ""
+	if o == nil {
+		return ""
+	}
+	for _, t := range o.Types[:min(maxGrownTypes, len(o.Types))] {
+		more := t.Type + " " + explain.PerMinute(t.PerMin)
+		if text != "" {
+			more = text + ", " + more
+		}
+		if utf8.RuneCountInString(more) > width {
+			break
+		}
+		text = more
+	}
+	return text
+}
+
+// objectsText is what small Python objects grow: by type, where that is known.
+func objectsText(s *summary.Summary, room int) string {
+	const text = "small Python objects"
+	if types := GrownTypes(s.Objects, room-len(text+": ")); types != "" {
+		return text + ": " + types
+	}
+	return causeTexts[diagnosis.PythonObjects]
+}
+
+// keeperReasons are why no keeper is known.
+var keeperReasons = map[keeper.Reason]string{
+	keeper.ReasonFreed:        "they were freed meanwhile",
+	keeper.ReasonGarbage:      "they are in cycles of objects that wait for the garbage collector",
+	keeper.ReasonNative:       "only memory of native code refers to them, which no symbol names",
+	keeper.ReasonUnreferenced: "nothing that was searched refers to them",
+	keeper.ReasonBudget:       "the search has used up its CPU time",
+	keeper.ReasonUnsupported:  "the interpreter is not one that is known",
+	keeper.ReasonChanging:     "what was found did not hold when it was checked again",
+}
+
+// KeeperTitle names what a search was about: the objects of a stack, or of a type.
+func KeeperTitle(s *summary.Summary, k summary.Keeper) string {
+	what := "memory of stack " + k.StackID
+	if k.StackID == "" {
+		what = "objects of type " + k.Type
+	} else if where := WhereStack(s, k.StackID); where != "" {
+		what = where
+	}
+	return fmt.Sprintf("%s (%s, at %s)", what, units.Plural(k.Samples, "sample", "samples"),
+		units.Seconds(k.AtS))
+}
+
+// WhereStack is the allocation site of a stack by its ID; empty: it is not known.
+func WhereStack(s *summary.Summary, id string) string {
+	for _, a := range s.Accumulating {
+		if slices.Contains(a.StackIDs, id) {
+			return WhereShort(a)
+		}
+	}
+	for _, c := range s.Suspects {
+		if slices.Contains(c.StackIDs, id) {
+			return Suspect(c)
+		}
+	}
+	return ""
+}
+
+// KeeperLines are all that a search has found: each path with its share, whether it is complete,
+// and why no more is known.
+func KeeperLines(k summary.Keeper) []string {
+	var lines []string
+	for _, path := range k.Paths {
+		about := "one of several references"
+		if path.Complete {
+			about = "no other reference"
+		}
+		lines = append(lines, fmt.Sprintf("%d of %d: %s; %s", path.Samples, k.Samples, path.Text,
+			about))
+	}
+	if k.Garbage > 0 {
+		lines = append(lines, fmt.Sprintf("%d of %d: %s", k.Garbage, k.Samples, garbageText(&k)))
+	}
+	reason := keeperReasons[k.Reason]
+	switch {
+	case k.Reason == keeper.ReasonNone, k.Reason == keeper.ReasonGarbage && k.Garbage > 0:
+	case len(lines) == 0:
+		lines = append(lines, "not found: "+reason)
+	default:
+		lines = append(lines, "the others were not found: "+reason)
+	}
+	return lines
+}
+
+// ObjectsNotes are sentences about what a census does not know, and what it cost.
+func ObjectsNotes(o *summary.Objects) []string {
+	var notes []string
+	say := func(applies bool, format string, values ...any) {
+		if applies {
+			notes = append(notes, fmt.Sprintf(format, values...))
+		}
+	}
+	say(o.Share < 1, "%s of the memory of small objects was read: the counts are estimates",
+		units.Percent(o.Share))
+	say(o.Missing != "", "not counted: %s", o.Missing)
+	say(o.Inconsistent > 0, "not counted: %s of small objects that changed meanwhile",
+		units.Plural(o.Inconsistent, "pool", "pools"))
+	inCPPOnly := int64(0)
+	if o.InCPPOnlyBytes != nil {
+		inCPPOnly = *o.InCPPOnlyBytes
+	}
+	say(inCPPOnly > 0, "%s of tensors are held by C++ alone, as by autograd",
+		units.Bytes(float64(inCPPOnly)))
+	say(o.TensorsUnknown != "", "tensors: %s", o.TensorsUnknown)
+	return notes
+}
+
+// TypeInterval is the 95% interval of the growth of a type, in objects a minute; "exact" where all
+// was read.
+func TypeInterval(t summary.TypeGrowth) string {
+	if t.LowPerMin == t.HighPerMin {
+		return "exact"
+	}
+	return units.Interval(explain.Thousands(units.Round(t.LowPerMin)),
+		explain.Thousands(units.Round(t.HighPerMin)))
+}
+
+// TypeCount is the number of objects of a type: "1,022", "12,340 ± 120".
+func TypeCount(t summary.TypeCount) string {
+	text := explain.Thousands(t.Count)
+	if t.Margin > 0 {
+		text += " ± " + explain.Thousands(t.Margin)
+	}
+	return text
+}
+
+// Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu". Where it is so, it adds how
+// many keep the graph that computed them.
+func Tensor(g summary.TensorGroup) string {
+	shape := strings.ReplaceAll(fmt.Sprint(g.Shape), " ", ", ")
+	text := fmt.Sprintf("%s %s %s", g.DType, shape, g.Device)
+	if g.WithGradFn > 0 {
+		text += fmt.Sprintf(", %d with their graph", g.WithGradFn)
+	}
+	return text
+}

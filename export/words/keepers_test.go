@@ -1,0 +1,319 @@
+package words
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/keeper"
+)
+
+// theStack is that of the first suspect.
+const theStack = 0xabc
+
+// pathTo is a path from a global to pictures in a dict, which explains so many of eight samples.
+func pathTo(name string, samples int) keeper.Path {
+	return keeper.Path{
+		Root: keeper.Root{
+			Kind: keeper.RootGlobal, Module: "__main__", File: "/src/leaky_trainer.py", Name: name,
+		},
+		Links: []keeper.Link{
+			{How: keeper.HowVariable, Type: "dict", Entries: 10_512, PerMinute: 461},
+			{How: keeper.HowValue, Type: "PIL.Image.Image", Entries: -1},
+			{How: keeper.HowAttribute, Name: "im", Type: "ImagingCore", Entries: -1},
+		},
+		Samples: samples, Complete: true,
+	}
+}
+
+// withSearch is the real trace of a trainer that keeps pictures, with a search.
+func withSearch(t *testing.T, search keeper.Search) *summary.Summary {
+	t.Helper()
+	s := readSummary(t, "testdata/results/suspected.json")
+	s.Suspects[0].StackIDs = []string{"1", "abc"}
+	search.PID, search.Stack = s.Process.PID, theStack
+	s.Keepers = summary.KeepersOf([]keeper.Search{search})
+	return s
+}
+
+func TestKeptBy(t *testing.T) {
+	const (
+		where = "leaky_trainer.py:47  augment()   <- your code; calls Image.resize (Image.py:2192)"
+		call  = "leaky_trainer.py:62  load_batch()   <- caller"
+		cache = "kept by leaky_trainer.cache (dict, 10,512 entries, +461/min) -> Image"
+		find  = "find the list, dict or cache that keeps what that line allocates"
+	)
+	static := pathTo("table", 8)
+	static.Root = keeper.Root{
+		Kind: keeper.RootStatic, Module: "/usr/lib/libfoo.so", Name: "table", Offset: 16,
+	}
+	static.Links = []keeper.Link{{How: keeper.HowField, TypeSize: 48, Entries: -1}}
+	cached := pathTo("", 8)
+	cached.Root = keeper.Root{Kind: keeper.RootCache, Module: "train", Owner: "load"}
+	local := pathTo("batch", 8)
+	local.Root = keeper.Root{
+		Kind: keeper.RootLocal, Module: "train", File: "/src/train.py", Line: 40, Owner: "train",
+		Name: "batch",
+	}
+	local.Links = local.Links[1:]
+	errors := pathTo("errors", 8)
+	errors.Links = append(errors.Links, keeper.Link{Type: "traceback", Entries: -1})
+	runtime := pathTo("", 8)
+	runtime.Root = keeper.Root{Kind: keeper.RootRuntime}
+
+	for name, c := range map[string]struct {
+		of    keeper.Search
+		where []string
+		next  string
+	}{
+		"all samples": {
+			keeper.Search{Samples: 8, Paths: []keeper.Path{pathTo("cache", 8)}},
+			[]string{where, call, cache},
+			"give leaky_trainer.cache a limit, or remove entries when done",
+		},
+		"most samples": {
+			keeper.Search{
+				Samples: 8, Paths: []keeper.Path{pathTo("cache", 6)},
+				Reason: keeper.ReasonUnreferenced,
+			},
+			[]string{where, call, cache + ", in 6 of 8 samples"},
+			"give leaky_trainer.cache a limit, or remove entries when done",
+		},
+		"two paths": {
+			keeper.Search{
+				Samples: 8,
+				Paths:   []keeper.Path{pathTo("cache", 8), pathTo("seen", 7), pathTo("x", 6)},
+			},
+			[]string{
+				where, cache,
+				"also kept by leaky_trainer.seen (dict, 10,512 entries, +461/min), " +
+					"in 7 of 8 samples",
+			},
+			"give leaky_trainer.cache a limit, or remove entries when done",
+		},
+		"few samples": {
+			keeper.Search{
+				Samples: 8, Paths: []keeper.Path{pathTo("cache", 3)}, Reason: keeper.ReasonNative,
+			},
+			[]string{where, call},
+			find,
+		},
+		"none": {
+			keeper.Search{Samples: 8, Reason: keeper.ReasonUnreferenced},
+			[]string{where, call},
+			find,
+		},
+		"garbage": {
+			keeper.Search{
+				Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage, Elapsed: 5 * time.Minute,
+			},
+			[]string{
+				where, call,
+				"garbage: waits for gc; generation 2 has not run since tracing started, 5m",
+			},
+			"break the cycles of references, or call gc.collect() now and then",
+		},
+		"garbage, collected": {
+			keeper.Search{Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage, Collections: 3},
+			[]string{
+				where, call,
+				"garbage: waits for gc; generation 2 has run 3 times since tracing started",
+			},
+			"break the cycles of references, or call gc.collect() now and then",
+		},
+		"garbage, unknown collections": {
+			keeper.Search{Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage, Collections: -1},
+			[]string{where, call, "garbage: waits for gc"},
+			"break the cycles of references, or call gc.collect() now and then",
+		},
+		"static variable": {
+			keeper.Search{Samples: 8, Paths: []keeper.Path{static}},
+			[]string{where, call, "kept by libfoo.so: table+0x10 (buffer)"},
+			"find what adds to libfoo.so: table+0x10 and removes nothing",
+		},
+		"lru_cache": {
+			keeper.Search{Samples: 8, Paths: []keeper.Path{cached}},
+			[]string{
+				where, call, "kept by lru_cache of load() (dict, 10,512 entries, +461/min) -> Image",
+			},
+			"give the lru_cache of load() a maxsize, or call its cache_clear()",
+		},
+		"local variable": {
+			keeper.Search{Samples: 8, Paths: []keeper.Path{local}},
+			[]string{where, call, "kept by local batch.im of train() (train.py:40) (ImagingCore)"},
+			"clear local batch.im of train() (train.py:40) when done",
+		},
+		"traceback": {
+			keeper.Search{Samples: 8, Paths: []keeper.Path{errors}},
+			[]string{where, call, strings.Replace(cache, "cache", "errors", 1)},
+			"keep the texts of exceptions in leaky_trainer.errors, not their tracebacks",
+		},
+		"CPython itself": {
+			keeper.Search{Samples: 8, Paths: []keeper.Path{runtime}},
+			[]string{
+				where, call, "kept by CPython itself (dict, 10,512 entries, +461/min) -> Image",
+			},
+			find,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result := ResultOf(withSearch(t, c.of), Place{Dir: "dir", Sudo: true})
+			mustFit(t, result)
+			if got := result.Block(LabelWhere); !slices.Equal(got, c.where) {
+				t.Errorf("WHERE is %q, want %q", got, c.where)
+			}
+			if got := result.Block(LabelDoNext)[0]; got != c.next {
+				t.Errorf("DO NEXT is %q, want %q", got, c.next)
+			}
+		})
+	}
+
+	t.Run("losses with their graph", func(t *testing.T) {
+		s := withSearch(t, keeper.Search{Samples: 8, Paths: []keeper.Path{pathTo("losses", 8)}})
+		s.Suspects[0].Component = "autograd"
+		const want = "keep loss.item() or tensor.detach() in leaky_trainer.losses"
+		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+
+		kept := pathTo("losses", 8)
+		kept.Links[1].Type = "torch.Tensor"
+		s = withSearch(t, keeper.Search{Samples: 8, Paths: []keeper.Path{kept}})
+		grown := int64(4000)
+		s.Objects = &summary.Objects{Tensors: []summary.TensorGroup{
+			{
+				DType: "float32", Shape: []int64{2, 3}, Device: "cpu", WithGradFn: 7,
+				GrowthBytes: &grown,
+			},
+		}}
+		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if got := Tensor(s.Objects.Tensors[0]); got != "float32 [2, 3] cpu, 7 with their graph" {
+			t.Errorf("%q", got)
+		}
+	})
+
+	// Names of any length and contents fit.
+	t.Run("hostile", func(t *testing.T) {
+		path := pathTo(strings.Repeat("é\n", 500), 8)
+		path.Root.Module = strings.Repeat("\x1b[31m", 500)
+		for _, kind := range []keeper.RootKind{
+			keeper.RootGlobal, keeper.RootClass, keeper.RootLocal, keeper.RootCache, keeper.RootStatic,
+			keeper.RootThread, "",
+		} {
+			path.Root.Kind, path.Root.Owner = kind, strings.Repeat("long.", 500)
+			s := withSearch(t, keeper.Search{Samples: 9, Paths: []keeper.Path{path, path}})
+			mustFit(t, ResultOf(s, Place{Dir: "dir"}))
+		}
+	})
+}
+
+// Of several call sites the keeper of the first is shown, where there is room.
+func TestKeptByOfSeveral(t *testing.T) {
+	s := readSummary(t, "testdata/results/two.json")
+	s.Suspects[0].StackIDs = []string{"abc"}
+	s.Keepers = summary.KeepersOf([]keeper.Search{
+		{
+			PID: s.Process.PID, Stack: theStack, Samples: 4,
+			Paths: []keeper.Path{pathTo("images", 4)},
+		},
+	})
+	result := ResultOf(s, Place{Dir: "dir"})
+	mustFit(t, result)
+	want := []string{
+		" 65%  two_run.py:5  load_images()   <- your code",
+		"      kept by leaky_trainer.images (dict, 10,512 entries, +461/min) -> Image",
+		" 27%  two_run.py:7  make_labels()   <- your code",
+	}
+	if got := result.Block(LabelWhere); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+// Small Python objects have types.
+func TestGrownTypes(t *testing.T) {
+	at := func(minutes int, objects float64) *census.Result {
+		types := []census.TypeCount{
+			{Type: "dict", Count: 10 * objects, Bytes: 2000 * objects},
+			{Type: "metrics.Record", Count: objects, Bytes: 500 * objects},
+			{Type: "str", Count: objects / 10, Bytes: 5 * objects},
+			{Type: "float", Count: objects / 10, Bytes: 2 * objects},
+		}
+		return &census.Result{PID: 1, Elapsed: time.Duration(minutes) * time.Minute, Types: types}
+	}
+	s := readSummary(t, "testdata/results/objects.json")
+	s.Objects = summary.ObjectsOf(at(1, 0), at(3, 1002))
+	pid := s.Process.PID
+	s.Keepers = summary.KeepersOf([]keeper.Search{
+		{PID: pid, Type: "metrics.Record", Samples: 8, Paths: []keeper.Path{pathTo("x", 8)}},
+		{PID: pid, Type: "dict", Samples: 8, Paths: []keeper.Path{pathTo("history", 8)}},
+	})
+	result := ResultOf(s, Place{Dir: "dir"})
+	mustFit(t, result)
+	const want = "small Python objects: dict +5,010/min, metrics.Record +501/min, 97% of the growth"
+	if got := result.Block(LabelWho)[0]; got != want {
+		t.Errorf("WHO is %q, want %q", got, want)
+	}
+	where := result.Block(LabelWhere)
+	last := where[len(where)-1]
+	if !strings.HasPrefix(last, "kept by leaky_trainer.history (dict, ") {
+		t.Errorf("WHERE is %q", where)
+	}
+	next := result.Block(LabelDoNext)
+	if !strings.Contains(next[1], "give leaky_trainer.history a limit") {
+		t.Errorf("DO NEXT is %q", next)
+	}
+}
+
+// Whatever a search has found, the details say it.
+func TestKeeperLines(t *testing.T) {
+	for reason := range keeperReasons {
+		k := summary.KeepersOf([]keeper.Search{{Samples: 3, Reason: reason}})[0]
+		if got := KeeperLines(k); len(got) != 1 || !strings.HasPrefix(got[0], "not found: ") {
+			t.Errorf("%s: %q", reason, got)
+		}
+	}
+	several := pathTo("seen", 5)
+	several.Complete = false
+	k := summary.KeepersOf([]keeper.Search{{
+		Samples: 8, Paths: []keeper.Path{pathTo("cache", 6), several}, Garbage: 1,
+		Reason: keeper.ReasonBudget, Collections: 2,
+	}})[0]
+	want := []string{
+		"6 of 8: leaky_trainer.cache (dict, 10,512 entries, +461/min) -> Image -> ImagingCore; " +
+			"no other reference",
+		"5 of 8: leaky_trainer.seen (dict, 10,512 entries, +461/min) -> Image -> ImagingCore; " +
+			"one of several references",
+		"1 of 8: garbage: waits for gc; generation 2 has run 2 times since tracing started",
+		"the others were not found: the search has used up its CPU time",
+	}
+	if got := KeeperLines(k); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+// The documentation has the steps of each sort of keeper.
+func TestKeeperSteps(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/reference/verdict.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, steps := range [][]string{
+		limitSteps, graphSteps, tracebackSteps, variableSteps, staticSteps, threadSteps,
+		{maxSizeSteps},
+		{garbageStep},
+	} {
+		if text := strings.ReplaceAll(steps[0], "%s", "X"); !strings.Contains(string(docs), text) {
+			t.Errorf("the documentation lacks %q", text)
+		}
+	}
+	if _, ok := causeSteps[diagnosis.PythonObjects]; !ok {
+		t.Error("no step without a keeper")
+	}
+}

@@ -1,0 +1,114 @@
+package worker
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/objects"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// init takes over in the child, before most of the program has started.
+func init() {
+	if len(os.Args) == 0 || os.Args[0] != Name {
+		return
+	}
+	if err := serve(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// A first is the first census of a program.
+type first struct {
+	program uint64
+	census  *objects.Census
+}
+
+// serve answers requests until standard input is closed.
+func serve() error {
+	// The terminal and systemd signal all processes. allocscope ends the trace in order, and then
+	// this one.
+	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGTERM)
+	runtime.LockOSThread() // whose priority is set
+
+	requests := make(chan Request)
+	go func() {
+		decoder := gob.NewDecoder(os.Stdin)
+		for {
+			var ask Request
+			if decoder.Decode(&ask) != nil {
+				os.Exit(0) // also in the middle of a search: nobody waits for it
+			}
+			requests <- ask
+		}
+	}()
+
+	encoder, firsts := gob.NewEncoder(os.Stdout), make(map[int]first)
+	for ask := range requests {
+		setPriority(unix.SCHED_NORMAL)
+		answer, err := answer(ask, firsts)
+		if err != nil {
+			answer = Response{Error: err.Error(), NoPython: errors.Is(err, objects.ErrNoPython)}
+		}
+		answer.CPUTime = process.OwnCPUTime()
+		if err := encoder.Encode(answer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setPriority sets the policy of the calling thread: unix.SCHED_IDLE, or unix.SCHED_NORMAL. A thread may
+// not be able to leave idle priority without CAP_SYS_NICE. It stays there.
+func setPriority(policy uint32) {
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Policy: policy}, 0)
+}
+
+func answer(ask Request, firsts map[int]first) (answer Response, err error) {
+	ctx := context.Background()
+	if ask.Timeout != 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, ask.Timeout)
+		defer cancel()
+	}
+
+	p, err := process.Open(ask.PID)
+	if err != nil {
+		return answer, err
+	}
+	defer p.Close()
+	// Open has started the process that reads for this one, at normal priority. That holds the lock of
+	// the target's address space for a moment: if it had to wait for a CPU then, so would the job.
+	if !ask.Urgent {
+		setPriority(unix.SCHED_IDLE)
+	}
+
+	heap, err := objects.Open(p)
+	if err != nil {
+		return answer, err
+	}
+
+	if ask.Census == nil {
+		answer.Searches, err = heap.Search(ctx, ask.Suspects, ask.Limit)
+		return answer, err
+	}
+
+	options := *ask.Census
+	if f, ok := firsts[ask.PID]; ok && f.program == ask.Program {
+		options.Before = f.census
+	}
+	answer.Census, err = heap.Census(ctx, options)
+	if err == nil && options.Before == nil {
+		firsts[ask.PID] = first{ask.Program, answer.Census}
+	}
+	return answer, err
+}

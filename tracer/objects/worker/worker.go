@@ -1,0 +1,232 @@
+// Package worker reads the objects of processes in a child process of allocscope, at idle priority.
+//
+// A thread of allocscope itself would not do. Go's garbage collector waits until each thread has
+// reached a safe point, and on a busy machine a thread at idle priority takes seconds to: samples and
+// snapshots would wait as long. A child of its own also gives back the memory that a search takes, and
+// whatever a hostile process makes it do, the trace goes on.
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/objects"
+)
+
+// Name is argument 0 of the child process.
+const Name = "allocscope-objects"
+
+// A Request is what is read of a process: a census, or who keeps the objects of suspects.
+type Request struct {
+	PID int
+	// Program differs where the process executes another program. The first census of a program
+	// is the CensusOptions.Before of all later ones.
+	Program uint64
+
+	// Census has the options of a census, but for Before; nil: it is a search.
+	Census *objects.CensusOptions
+
+	Suspects []objects.Suspect
+	Limit    time.Duration // of the search's CPU time
+
+	// Urgent is set where somebody waits: the child runs at normal priority.
+	Urgent bool
+	// Timeout is what is left of the caller's time; 0: there is no limit.
+	Timeout time.Duration
+}
+
+// A Response answers a Request.
+type Response struct {
+	Census   *objects.Census
+	Searches []keeper.Search
+
+	// Error is why there is no answer, empty if there is one. NoPython: it was objects.ErrNoPython.
+	Error    string
+	NoPython bool
+	// CPUTime is that of the child so far, and of the process that reads for it.
+	CPUTime time.Duration
+}
+
+// A Worker asks the child. It starts the child when it first needs one. The zero value is ready to use.
+type Worker struct {
+	asking sync.Mutex // held during a request
+
+	mu    sync.Mutex // guards what follows
+	child *child     // nil: there is none
+	used  time.Duration
+}
+
+// A child is the child process.
+type child struct {
+	command  *exec.Cmd
+	encoder  *gob.Encoder
+	decoder  *gob.Decoder
+	stdin    io.Closer
+	errors   *firstBytes
+	reported time.Duration // CPU time by its last response
+}
+
+// Ask has the child do a request. It may be called from any goroutine. The error wraps that of ctx, or
+// objects.ErrNoPython. A child that is given up for the end of ctx forgets the first censuses.
+func (w *Worker) Ask(ctx context.Context, ask Request) (*Response, error) {
+	w.asking.Lock()
+	defer w.asking.Unlock()
+
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c, err := w.start()
+	if err != nil {
+		return nil, fmt.Errorf("start the process that reads objects: %w", err)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		ask.Timeout = max(1, time.Until(deadline)*9/10) // the rest is for the answer
+	}
+
+	stop := context.AfterFunc(ctx, func() { _ = c.command.Process.Kill() })
+	defer stop()
+	var answer Response
+	err = c.encoder.Encode(ask)
+	if err == nil {
+		err = c.decoder.Decode(&answer)
+	}
+	if err != nil {
+		w.giveUp()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("ask the process that reads objects: %w%s", err, c.errors.text())
+	}
+
+	w.mu.Lock()
+	c.reported = answer.CPUTime
+	w.mu.Unlock()
+	switch {
+	case answer.NoPython:
+		return nil, &noPythonError{answer.Error}
+	case answer.Error != "":
+		return nil, errors.New(answer.Error)
+	}
+	return &answer, nil
+}
+
+// A noPythonError is objects.ErrNoPython in the words of the child.
+type noPythonError struct{ text string }
+
+func (e *noPythonError) Error() string { return e.text }
+func (e *noPythonError) Unwrap() error { return objects.ErrNoPython }
+
+// CPUTime returns the CPU time of the child, and of those before it.
+func (w *Worker) CPUTime() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.used + w.child.cpuTime()
+}
+
+// Close ends the child.
+func (w *Worker) Close() {
+	w.mu.Lock()
+	if w.child != nil {
+		_ = w.child.command.Process.Kill() // Ask returns then
+	}
+	w.mu.Unlock()
+
+	w.asking.Lock()
+	defer w.asking.Unlock()
+	w.giveUp()
+}
+
+// start starts the child, unless there is one.
+func (w *Worker) start() (*child, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.child != nil {
+		return w.child, nil
+	}
+
+	c := &child{errors: &firstBytes{}}
+	c.command = &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{Name}, Stderr: c.errors,
+		Env: []string{"GOMAXPROCS=1", "GOGC=50"},
+	}
+	stdin, err := c.command.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := c.command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.command.Start(); err != nil {
+		return nil, err
+	}
+	c.encoder, c.decoder, c.stdin = gob.NewEncoder(stdin), gob.NewDecoder(stdout), stdin
+	w.child = c
+	return c, nil
+}
+
+// giveUp ends the child if there is one. The caller holds asking.
+func (w *Worker) giveUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.child
+	if c == nil {
+		return
+	}
+	_ = c.command.Process.Kill()
+	w.used += c.cpuTime()
+	_ = c.stdin.Close()
+	_ = c.command.Wait() // it was killed
+	w.child = nil
+}
+
+// cpuTime returns the CPU time of the child; 0 of nil. What reads for it counts when it answers.
+func (c *child) cpuTime() time.Duration {
+	if c == nil {
+		return 0
+	}
+	clock := int32(^c.command.Process.Pid<<3 | 2) // MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED), <linux/posix-timers.h>
+	var used unix.Timespec
+	if unix.ClockGettime(clock, &used) != nil {
+		return c.reported
+	}
+	return max(c.reported, time.Duration(used.Nano()))
+}
+
+// firstBytes keeps the first bytes that are written: of the child's errors.
+type firstBytes struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+const maxErrorBytes = 2000
+
+// Write implements io.Writer.
+func (f *firstBytes) Write(b []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kept = append(f.kept, b[:min(len(b), maxErrorBytes-len(f.kept))]...)
+	return len(b), nil
+}
+
+// text is the first line, for an error.
+func (f *firstBytes) text() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	line, _, _ := bytes.Cut(f.kept, []byte("\n"))
+	if len(line) == 0 {
+		return ""
+	}
+	return " (" + growth.Printable(string(line)) + ")"
+}

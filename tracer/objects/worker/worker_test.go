@@ -1,0 +1,264 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/objects"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	tracertest.Cleanup()
+	os.Exit(code)
+}
+
+// recordType is the type of what testdata/kept_records.py keeps.
+const recordType = "__main__.Record"
+
+// A program is testdata/kept_records.py.
+type program struct{ *tracertest.Target }
+
+func start(t *testing.T) program {
+	t.Helper()
+	tracertest.NeedsRoot(t)
+	p := program{tracertest.StartCommand(t,
+		exec.Command("/usr/bin/python3", tracertest.Source("kept_records.py")))}
+	p.Await("ready")
+	return p
+}
+
+// do gives an order, and returns the numbers of the answer.
+func (p program) do(t *testing.T, order string) (numbers []uint64) {
+	t.Helper()
+	p.Say(order)
+	for _, line := range p.Await("done") {
+		for field := range strings.FieldsSeq(line) {
+			if n, err := strconv.ParseUint(field, 10, 64); err == nil {
+				numbers = append(numbers, n)
+			}
+		}
+	}
+	return numbers
+}
+
+func newWorker(t *testing.T) *Worker {
+	t.Helper()
+	w := &Worker{}
+	t.Cleanup(w.Close)
+	return w
+}
+
+// census counts the objects of a program.
+func census(t *testing.T, w *Worker, p program) *objects.Census {
+	t.Helper()
+	answer, err := w.Ask(t.Context(),
+		Request{PID: p.PID(), Census: &objects.CensusOptions{Samples: 16}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Census
+}
+
+func countOf(c *objects.Census, name string) uint64 {
+	for _, of := range c.Types {
+		if of.Type == name {
+			return uint64(of.Count)
+		}
+	}
+	return 0
+}
+
+func TestWorker(t *testing.T) {
+	t.Run("counts and finds", testCountsAndFinds)
+	t.Run("priority", testPriority)
+	t.Run("end of the context", testEndOfContext)
+	t.Run("child that is killed", testKilledChild)
+	t.Run("process without Python", testNoPython)
+	t.Run("process that is gone", testGone)
+}
+
+func testCountsAndFinds(t *testing.T) {
+	p, w := start(t), newWorker(t)
+	p.do(t, "keep 2000")
+	first := census(t, w, p)
+	if got, want := countOf(first, recordType), p.do(t, "count")[0]; got != want {
+		t.Errorf("%d records, want the %d of the garbage collector", got, want)
+	}
+
+	added := p.do(t, "keep 500")
+	second := census(t, w, p)
+	if got, want := countOf(second, recordType), p.do(t, "count")[0]; got != want {
+		t.Errorf("%d records, want the %d of the garbage collector", got, want)
+	}
+	samples := second.Samples[recordType]
+	for _, address := range samples {
+		if !slices.Contains(added, address) {
+			t.Errorf("sample %#x is not one that was added between the censuses", address)
+		}
+	}
+	if len(samples) == 0 {
+		t.Fatal("no samples")
+	}
+
+	answer, err := w.Ask(t.Context(), Request{
+		PID: p.PID(), Limit: time.Minute,
+		Suspects: []objects.Suspect{{Type: recordType, Objects: samples}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := answer.Searches[0]
+	if len(found.Paths) == 0 || found.Paths[0].Samples != len(samples) {
+		t.Fatalf("%+v, want a path to all %d samples", found, len(samples))
+	}
+	root := found.Paths[0].Root
+	if root.Kind != keeper.RootGlobal || root.Module != "__main__" || root.Name != "cache" {
+		t.Errorf("root %+v, want the global cache of __main__", root)
+	}
+	if links := found.Paths[0].Links; links[0].Type != "dict" || links[0].Entries != 2500 {
+		t.Errorf("links %+v, want a dict of 2500 entries first", links)
+	}
+	if w.CPUTime() < answer.CPUTime || answer.CPUTime <= 0 {
+		t.Errorf("CPU time %s, and %s of the last answer", w.CPUTime(), answer.CPUTime)
+	}
+}
+
+// policies are how the threads of a process are scheduled.
+func policies(t *testing.T, pid int) (all []uint32) {
+	t.Helper()
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(task.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if attributes, err := unix.SchedGetAttr(tid, 0); err == nil { // else it has ended
+			all = append(all, attributes.Policy)
+		}
+	}
+	return all
+}
+
+// childrenOf are the processes that a process has started.
+func childrenOf(t *testing.T, pid int) (children []int) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for field := range strings.FieldsSeq(string(raw)) {
+			child, err := strconv.Atoi(field)
+			if err != nil {
+				t.Fatal(err)
+			}
+			children = append(children, child)
+		}
+	}
+	return children
+}
+
+// The child works at idle priority unless somebody waits. What reads for it never does.
+func testPriority(t *testing.T) {
+	p, w := start(t), newWorker(t)
+	census(t, w, p)
+	child := w.child.command.Process.Pid
+	if !slices.Contains(policies(t, child), unix.SCHED_IDLE) {
+		t.Error("no thread of the child has idle priority")
+	}
+	readers := childrenOf(t, child)
+	if len(readers) != 1 {
+		t.Fatalf("the child has the children %v, want the one that reads", readers)
+	}
+	if slices.Contains(policies(t, readers[0]), unix.SCHED_IDLE) {
+		t.Error("what reads the process has idle priority")
+	}
+
+	_, err := w.Ask(t.Context(), Request{PID: p.PID(), Census: &objects.CensusOptions{}, Urgent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(policies(t, child), unix.SCHED_IDLE) {
+		t.Error("the child has idle priority while somebody waits")
+	}
+}
+
+// A child that does not answer is given up.
+func testEndOfContext(t *testing.T) {
+	p, w := start(t), newWorker(t)
+	census(t, w, p)
+	child := w.child.command.Process
+	if err := child.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := w.Ask(ctx, Request{PID: p.PID(), Census: &objects.CensusOptions{}})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want the end of the context", err)
+	}
+
+	before := w.CPUTime()
+	if before <= 0 {
+		t.Error("the CPU time of the child that was given up is lost")
+	}
+	if census(t, w, p); w.CPUTime() <= before {
+		t.Error("the CPU time of the next child does not count")
+	}
+}
+
+func testKilledChild(t *testing.T) {
+	p, w := start(t), newWorker(t)
+	census(t, w, p)
+	if err := w.child.command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.Ask(t.Context(), Request{PID: p.PID(), Census: &objects.CensusOptions{}})
+	if err == nil {
+		t.Error("a killed child has answered")
+	}
+	census(t, w, p)
+}
+
+func testNoPython(t *testing.T) {
+	target := tracertest.Start(t, tracertest.Build(t, "steps.c"))
+	target.Await("ready")
+	_, err := newWorker(t).Ask(t.Context(),
+		Request{PID: target.PID(), Census: &objects.CensusOptions{}})
+	if !errors.Is(err, objects.ErrNoPython) {
+		t.Errorf("%v, want %v", err, objects.ErrNoPython)
+	}
+}
+
+func testGone(t *testing.T) {
+	command := exec.Command("/bin/true")
+	if err := command.Run(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := newWorker(t).Ask(t.Context(),
+		Request{PID: command.Process.Pid, Census: &objects.CensusOptions{}})
+	if err == nil || errors.Is(err, objects.ErrNoPython) {
+		t.Errorf("%v, want that there is no such process", err)
+	}
+}

@@ -77,6 +77,12 @@ test-tracer-rest:
 test-others:
 	$(GO_TEST) -p 2 $$($(GO) list ./... | grep -v '/tracer$$')
 
+.PHONY: test-keepers
+test-keepers: ## Compare who keeps objects, and their number, with the truth of 60 programs, 15 minutes
+	@.ci/packages $(TEST_PACKAGES)
+	$(ROOT_GO) ALLOCSCOPE_KEEPERS=all $(GO) test -count=1 -timeout 1h -v \
+		-run '^Test(Keepers|Census)$$' ./tracer/objects
+
 .PHONY: fuzz
 fuzz: ## Fuzz all that reads what a process can forge, FUZZ_TIME (60s) each
 	@.ci/fuzz $(FUZZ_TIME)
@@ -95,7 +101,7 @@ test-gpu: ## Compare with PyTorch on a GPU, half an hour; PYTHON has CUDA; asks 
 	$(ROOT_GO) test/gpu/run "$(PYTHON)"
 
 C_SOURCES := bpf/*.c bpf/include/*.h bpf/source/*.h bpf/unwind/*.h tracer/gpu/nvml/*.h \
-	testdata/*.c testdata/peers/*.c
+	testdata/*.c testdata/peers/*.c testdata/keepers/*.c testdata/keepers/*.h
 .PHONY: lint
 lint: $(WEB)/node_modules ## Run the linters
 	@.ci/packages $(LINT_PACKAGES)

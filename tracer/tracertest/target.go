@@ -47,7 +47,7 @@ var builds struct {
 // it once.
 func Build(t testing.TB, source string, flags ...string) string {
 	t.Helper()
-	name := strings.TrimSuffix(source, filepath.Ext(source))
+	name := strings.TrimSuffix(filepath.Base(source), filepath.Ext(source))
 	if slices.Contains(flags, "-shared") {
 		name = "lib" + name + ".so"
 	}

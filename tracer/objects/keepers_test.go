@@ -1,0 +1,237 @@
+package objects_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/objects"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestKeepers compares who is said to keep objects with the truth, which the programs of
+// testdata/keepers have at their heads.
+func TestKeepers(t *testing.T) {
+	t.Run("gc gives the same account", testKeepersByGC)
+	t.Run("programs of Python", testKeepersPython)
+	t.Run("programs of C and C++", testKeepersNative)
+}
+
+// share returns about six of the programs, other ones for each interpreter, or all of them.
+func share(all []program, interpreter int) (some []program) {
+	const few = 6
+	stride := max(1, len(all)/few)
+	for i, one := range all {
+		if whole || i%stride == interpreter%stride {
+			some = append(some, one)
+		}
+	}
+	return some
+}
+
+// eachPython calls f with each interpreter and the programs for it, at the same time.
+func eachPython(t *testing.T, f func(t *testing.T, p python, some []program)) {
+	all := programs(t, ".py")
+	for i, p := range pythons(t) {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			var can []program
+			for _, one := range all {
+				if p.canRun(one) {
+					can = append(can, one)
+				}
+			}
+			f(t, p, share(can, i))
+		})
+	}
+}
+
+// The interpreter itself can find what refers to an object.
+func testKeepersByGC(t *testing.T) {
+	eachPython(t, func(t *testing.T, p python, some []program) {
+		for _, one := range some {
+			t.Run(one.name(), func(t *testing.T) {
+				if one.unseen {
+					return
+				}
+				target := tracertest.StartCommand(t, p.run(t, nil, one.file, "check"))
+				found := target.Await("done")
+				for _, root := range one.keptBy {
+					if !slices.Contains(found, root) {
+						t.Errorf("gc does not know of %q; it knows %q", root, found)
+					}
+				}
+				if len(one.keptBy) == 0 && !slices.Equal(found, []string{"nothing"}) {
+					t.Errorf("nothing keeps the objects, and gc finds %q", found)
+				}
+			})
+		}
+	})
+}
+
+// A score is what was said of the programs that one interpreter runs.
+type score struct {
+	programs, found int
+	missed          []string
+}
+
+func testKeepersPython(t *testing.T) {
+	var lock sync.Mutex
+	scores := map[string]*score{}
+	t.Run("on", func(t *testing.T) {
+		eachPython(t, func(t *testing.T, p python, some []program) {
+			s := &score{}
+			for _, one := range some {
+				t.Run(one.name(), func(t *testing.T) {
+					s.judge(t, one, tracertest.StartCommand(t, p.run(t, nil, one.file)))
+				})
+			}
+			s.mustBeGood(t)
+			lock.Lock()
+			defer lock.Unlock()
+			scores[p.name] = s
+		})
+	})
+
+	for name, s := range scores {
+		t.Logf("%-22s %2d of %2d found; not: %q", name, s.found, s.programs, s.missed)
+	}
+}
+
+func testKeepersNative(t *testing.T) {
+	s := &score{}
+	for _, one := range programs(t, ".c", ".cc") {
+		t.Run(one.name(), func(t *testing.T) {
+			s.judge(t, one, tracertest.Start(t, tracertest.Build(t, one.file, "-pthread")))
+		})
+	}
+	s.mustBeGood(t)
+}
+
+// mustBeGood fails unless the keepers of 28 of 30 programs are found.
+func (s *score) mustBeGood(t *testing.T) {
+	t.Helper()
+	if allowed := max(1, s.programs*2/30); len(s.missed) > allowed {
+		t.Errorf("not found: %d of %d programs' keepers: %q", len(s.missed), s.programs, s.missed)
+	}
+}
+
+// judge searches for the keeper in a program that has been started. A wrong name is an error; a
+// program without a keeper must have none.
+func (s *score) judge(t *testing.T, one program, target *tracertest.Target) {
+	t.Helper()
+	before := readTruth(t, target)
+	heap, err := objects.Open(openProcess(t, before.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	suspects := []objects.Suspect{{Type: before.kind, Objects: before.objects}}
+	searches, err := heap.Search(t.Context(), suspects, time.Minute)
+	if err != nil || len(searches) != 1 {
+		t.Fatalf("%d searches, %v", len(searches), err)
+	}
+
+	found := searches[0]
+	said := describe(found)
+	t.Log(said)
+	for _, path := range found.Paths {
+		if root := rootAsCode(path.Root); !one.isTrue(root) {
+			t.Errorf("%q does not keep the objects; %q do (%s)", root, one.keptBy, said)
+		}
+	}
+	if len(one.keptBy) == 0 {
+		return
+	}
+
+	s.programs++
+	if len(found.Paths) == 0 || !one.isTrue(rootAsCode(found.Paths[0].Root)) {
+		s.missed = append(s.missed, one.name())
+		return
+	}
+	s.found++
+	if one.container != "" {
+		mustHaveContainer(t, one, before.noted, target, found.Paths[0])
+	}
+}
+
+// mustHaveContainer checks the first container on the way. The program may have added entries
+// while it was searched for.
+func mustHaveContainer(
+	t *testing.T, one program, least int64, target *tracertest.Target, path keeper.Path,
+) {
+	t.Helper()
+	most := one.entries
+	if one.entries < 0 {
+		target.Say("count")
+		most = readTruth(t, target).noted
+	} else {
+		least = one.entries
+	}
+
+	i := slices.IndexFunc(path.Links, func(l keeper.Link) bool { return l.Entries >= 0 })
+	if i < 0 {
+		t.Errorf("no container on the way, want %s", one.container)
+		return
+	}
+	if l := path.Links[i]; l.Type != one.container || l.Entries < least || l.Entries > most+1 {
+		t.Errorf("the first container is %s with %d entries, want %s with %d to %d",
+			l.Type, l.Entries, one.container, least, most)
+	}
+}
+
+// rootAsCode is a root as the programs write it.
+func rootAsCode(r keeper.Root) string {
+	module := r.Module
+	if module == "__main__" {
+		module = strings.TrimSuffix(filepath.Base(r.File), ".py")
+	}
+	// Before 3.11 code has no qualified name.
+	function := r.Owner[strings.LastIndexByte(r.Owner, '.')+1:]
+	place := fmt.Sprintf("%s() (%s)", function, filepath.Base(r.File))
+
+	switch r.Kind {
+	case keeper.RootGlobal:
+		return module + "." + r.Name
+	case keeper.RootClass:
+		return module + "." + r.Owner + "." + r.Name
+	case keeper.RootLocal:
+		return "local " + r.Name + " of " + place
+	case keeper.RootGenerator:
+		return "local " + r.Name + " of generator " + place
+	case keeper.RootClosure:
+		return fmt.Sprintf("closure variable %s of %s()", r.Name, r.Owner)
+	case keeper.RootDefault:
+		return fmt.Sprintf("default argument %s of %s()", r.Name, r.Owner)
+	case keeper.RootCache:
+		return fmt.Sprintf("lru_cache of %s()", r.Owner)
+	case keeper.RootStatic:
+		return filepath.Base(r.Module) + ": " + r.Name
+	case keeper.RootThread:
+		return "stack of native thread"
+	case keeper.RootRuntime:
+		return "CPython itself"
+	}
+	return fmt.Sprintf("%+v", r)
+}
+
+// describe is a search in a line.
+func describe(s keeper.Search) string {
+	var text strings.Builder
+	for _, path := range s.Paths {
+		fmt.Fprintf(&text, "%d of %d: %s", path.Samples, s.Samples, rootAsCode(path.Root))
+		for _, l := range path.Links {
+			fmt.Fprintf(&text, " -%s %s-> %s", l.How, l.Name, l.Type)
+			if l.Entries >= 0 {
+				fmt.Fprintf(&text, "(%d)", l.Entries)
+			}
+		}
+		fmt.Fprintf(&text, " complete=%t; ", path.Complete)
+	}
+	return fmt.Sprintf("%s%s, %d garbage, took %v", text.String(), s.Reason, s.Garbage, s.Took)
+}

@@ -1,0 +1,210 @@
+package objects_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	tracertest.Cleanup()
+	os.Exit(code)
+}
+
+// whole makes the tests run every program on every interpreter: `make test-keepers`.
+var whole = os.Getenv("ALLOCSCOPE_KEEPERS") == "all"
+
+// A program of testdata/keepers, with the truth that it has written in comments.
+type program struct {
+	file  string
+	needs string // a Python package, libkeep, or nothing
+	// keptBy are the roots that keep the objects: none for "nothing". also are further ones that gc
+	// does not see. unseen is set if it sees none of them.
+	keptBy, also []string
+	unseen       bool
+	// container is the type of the first container on the path; entries its number of entries, -1:
+	// that of the objects noted.
+	container string
+	entries   int64
+}
+
+func (p program) name() string {
+	return strings.TrimSuffix(filepath.Base(p.file), filepath.Ext(p.file))
+}
+
+func (p program) isTrue(root string) bool {
+	return slices.Contains(p.keptBy, root) || slices.Contains(p.also, root)
+}
+
+// programs returns the programs with one of the extensions, sorted by name.
+func programs(t *testing.T, extensions ...string) (all []program) {
+	t.Helper()
+	files, err := os.ReadDir(tracertest.Source("keepers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if slices.Contains(extensions, filepath.Ext(file.Name())) {
+			if p, ok := readProgram(t, "keepers/"+file.Name()); ok {
+				all = append(all, p)
+			}
+		}
+	}
+	if len(all) == 0 {
+		t.Fatal("no programs in testdata/keepers")
+	}
+	return all
+}
+
+// readProgram reads the comments at the head of a file; ok is false if it is none of the programs.
+func readProgram(t *testing.T, file string) (p program, ok bool) {
+	t.Helper()
+	text, err := os.ReadFile(tracertest.Source(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	p = program{file: file, entries: -1}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(strings.TrimLeft(strings.TrimSpace(line), "#/* "), "*/ ")
+		key, value, _ := strings.Cut(line, ": ")
+		switch key {
+		case "KEPT BY":
+			ok = true
+			if value != "nothing" {
+				p.keptBy = append(p.keptBy, value)
+			}
+		case "ALSO":
+			p.also = append(p.also, value)
+		case "NEEDS":
+			p.needs = value
+		case "UNSEEN BY GC":
+			p.unseen = true
+		case "CONTAINER":
+			if n, err := fmt.Sscanf(value, "%s %d", &p.container, &p.entries); n == 0 {
+				t.Fatalf("%s: %q: %v", file, line, err)
+			}
+		}
+	}
+	return p, ok
+}
+
+// A python is an interpreter that runs programs of testdata/keepers.
+type python struct {
+	name     string
+	command  []string
+	root     string   // the folder of its system; empty: this system's
+	packages []string // that it has
+}
+
+var withTorch = []string{"torch", "numpy", "PIL"}
+
+// pythons returns the interpreters, and the Debian 13 with PyTorch 2.6 of testdata/peers if it is
+// set up.
+func pythons(t *testing.T) (all []python) {
+	t.Helper()
+	interpreters := tracertest.Interpreters(t)
+	for _, name := range slices.Sorted(maps.Keys(interpreters)) {
+		p := python{name: name, command: interpreters[name]}
+		if len(p.command) > 1 { // chroot FOLDER PROGRAM
+			p.root, p.command = p.command[1], p.command[2:]
+		}
+		if name == "system" {
+			p.packages = withTorch
+		}
+		all = append(all, p)
+	}
+
+	folder := os.Getenv("ALLOCSCOPE_PEERS")
+	if folder == "" {
+		folder = "/var/cache/allocscope/peers"
+	}
+	root := filepath.Join(folder, "trixie")
+	if _, err := os.Stat(root); err == nil {
+		all = append(all, python{"debian-trixie-torch", []string{"/usr/bin/python3"}, root, withTorch})
+	}
+	return all
+}
+
+func (p python) canRun(one program) bool {
+	return one.needs == "" || one.needs == "libkeep" || slices.Contains(p.packages, one.needs)
+}
+
+// run is the command that runs a file with the interpreter. One with a system of its own sees our
+// files by way of /proc.
+func (p python) run(
+	t *testing.T, environment []string, file string, arguments ...string,
+) *exec.Cmd {
+	t.Helper()
+	ours := ""
+	command := append(append([]string{"env"}, environment...), p.command...)
+	if p.root != "" {
+		ours = fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that system sees our files
+		command = append([]string{tracertest.Source("peers/inside.sh"), p.root}, command...)
+	}
+
+	source, err := filepath.Abs(tracertest.Source(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	library := tracertest.BuildLibrary(t, "keepers/keep.c", "libkeep.so")
+	command = append(command, "-B", "-W", "ignore", ours+source, ours+library)
+	return exec.Command(command[0], append(command[1:], arguments...)...)
+}
+
+// A truth is what a program prints of itself.
+type truth struct {
+	pid         int
+	kind        string
+	objects     []uint64
+	noted, live int64
+}
+
+func readTruth(t *testing.T, target *tracertest.Target) (truth truth) {
+	t.Helper()
+	for _, line := range target.Await("done") {
+		key, value, _ := strings.Cut(line, " ")
+		switch key {
+		case "ready":
+			truth.pid, _ = strconv.Atoi(value)
+		case "type":
+			truth.kind = strings.TrimPrefix(value, "builtins.")
+		case "objects":
+			for word := range strings.FieldsSeq(value) {
+				address, err := strconv.ParseUint(word, 0, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				truth.objects = append(truth.objects, address)
+			}
+		case "noted":
+			truth.noted, _ = strconv.ParseInt(value, 10, 64)
+		case "live":
+			truth.live, _ = strconv.ParseInt(value, 10, 64)
+		}
+	}
+	if len(truth.objects) != 8 || truth.noted < 8 {
+		t.Fatalf("the program says of itself: %+v", truth)
+	}
+	return truth
+}
+
+func openProcess(t *testing.T, pid int) *process.Process {
+	t.Helper()
+	p, err := process.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}

@@ -40,7 +40,7 @@ const (
 	searchGap = 5 * time.Minute
 	// lastObjectsTimeout is how long the end of a trace waits for the last census and search, and for
 	// those that are under way.
-	lastObjectsTimeout = 20 * time.Second
+	lastObjectsTimeout = 30 * time.Second
 )
 
 // Bounds on what is searched for.
@@ -200,7 +200,7 @@ func suspectStacks(suspects []trend.Suspect) (stacks [][]uint64) {
 func (r *Recorder) startObjects(ctx context.Context, work objectWork) {
 	w := &r.objects
 	now := r.session.Elapsed()
-	work.limit = max(objectBurst, w.budget(r.session.Overhead()))
+	work.limit = max(work.limit, objectBurst, w.budget(r.session.Overhead()))
 	work.census.Share = w.censusShare(work.limit, &r.history)
 	work.census.Samples = maxSearchSamples
 	if work.search != nil {
@@ -306,7 +306,9 @@ func (r *Recorder) finishObjects(v ProcessVerdict) {
 	defer slow.Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), lastObjectsTimeout)
 	defer cancel()
-	r.startObjects(ctx, r.searchFor(v))
+	work := r.searchFor(v)
+	work.limit = maxSearchTime // whatever the budget says: the answer is what the trace is for
+	r.startObjects(ctx, work)
 	r.take(<-w.done)
 }
 

@@ -27,11 +27,6 @@ const (
 	// maxSearchTime is the most CPU time of one search.
 	maxSearchTime = 10 * time.Second
 
-	// censusSecondsPerByte is the expected cost of a census before any was taken: 1 s a GiB of RSS.
-	censusSecondsPerByte = 1.0 / (1 << 30)
-	// minCensusShare is the least share of the small-object memory that a census reads.
-	minCensusShare = 0.02
-
 	// firstCensusGap is the time from the first census to the second. From then on each comes when
 	// twice as much time has passed since the start: one of them is near the baseline, wherever it
 	// is.
@@ -98,24 +93,6 @@ func (w *objectWatch) budget(o overhead.Overhead) time.Duration {
 		return maxSearchTime
 	}
 	return objectBurst + time.Duration(objectOwnPart*float64(limit)) - w.session.ObjectsCPUTime()
-}
-
-// censusShare returns the share of the small-object memory that half of a budget pays for; 0: all
-// of it.
-func (w *objectWatch) censusShare(budget time.Duration, history *growth.History) float64 {
-	var cost float64 // seconds of full censuses
-	for _, p := range history.Traced() {
-		if own := w.of(p); len(own) > 0 {
-			last := own[len(own)-1]
-			cost += last.Took.Seconds() / last.Share
-		} else if n := len(p.Timeline); n > 0 {
-			cost += float64(max(0, p.Timeline[n-1].RSS)) * censusSecondsPerByte
-		}
-	}
-	if share := budget.Seconds() / 2 / cost; share < 1 {
-		return max(minCensusShare, share)
-	}
-	return 0
 }
 
 // of returns the censuses of a process, as long as it executes the same program.
@@ -201,7 +178,7 @@ func (r *Recorder) startObjects(ctx context.Context, work objectWork) {
 	w := &r.objects
 	now := r.session.Elapsed()
 	work.limit = max(work.limit, objectBurst, w.budget(r.session.Overhead()))
-	work.census.Share = w.censusShare(work.limit, &r.history)
+	work.census.Limit = work.limit / 2
 	work.census.Samples = maxSearchSamples
 	if work.search != nil {
 		w.lastSearch = now

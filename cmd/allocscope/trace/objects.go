@@ -22,7 +22,7 @@ const (
 	// objectOwnPart is the part of the limit of allocscope's own CPU time that censuses and
 	// searches may take, and objectBurst what they may take in advance.
 	objectOwnPart = 0.3
-	objectBurst   = time.Second
+	objectBurst   = 2 * time.Second
 
 	// maxSearchTime is the most CPU time of one search.
 	maxSearchTime = 10 * time.Second
@@ -69,6 +69,8 @@ type objectWatch struct {
 
 	// first is the first search that found a keeper, and last the latest that did.
 	first, last []keeper.Search
+	// atEnd is the CPU time of the last census and search.
+	atEnd time.Duration
 }
 
 // An objectWork is a census, and a search after it.
@@ -279,6 +281,8 @@ func (r *Recorder) finishObjects(v ProcessVerdict) {
 		return
 	}
 
+	before := r.session.ObjectsCPUTime()
+	defer func() { w.atEnd = r.session.ObjectsCPUTime() - before }()
 	slow := time.AfterFunc(2*time.Second, func() { slog.Info("searching who keeps what grows") })
 	defer slow.Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), lastObjectsTimeout)

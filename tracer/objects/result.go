@@ -27,13 +27,8 @@ type candidate struct {
 // result returns what was found of a suspect.
 func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 	r := keeper.Search{
-		PID: s.heap.process.PID, Stack: suspect.Stack, Type: suspect.Type, Collections: -1,
-		Took: process.OwnCPUTime() - s.began,
-	}
-	if s.heap.python != nil {
-		if n, ok := s.heap.python.Collections(); ok {
-			r.Collections = int(n)
-		}
+		PID: s.heap.process.PID, Stack: suspect.Stack, Type: suspect.Type,
+		Collections: s.heap.collections(), Took: process.OwnCPUTime() - s.began,
 	}
 
 	candidates := make(map[keeper.Root]*candidate)

@@ -249,6 +249,9 @@ func (r *Recorder) take(work objectWork) {
 	}
 	w.counted = append(w.counted, work.counted...)
 
+	for i := range work.searches {
+		w.countSinceStart(&work.searches[i])
+	}
 	isFound := func(s keeper.Search) bool { return len(s.Paths) > 0 }
 	switch {
 	case len(work.searches) == 0, w.first != nil && !slices.ContainsFunc(work.searches, isFound):
@@ -258,6 +261,17 @@ func (r *Recorder) take(work objectWork) {
 		keeper.AddGrowth(w.first, work.searches)
 		w.last = work.searches
 	}
+}
+
+// countSinceStart makes the collections of a search those since the first census of its process.
+func (w *objectWatch) countSinceStart(s *keeper.Search) {
+	for _, c := range w.counted {
+		if c.PID == s.PID && c.Collections >= 0 && s.Collections >= c.Collections {
+			s.Collections -= c.Collections
+			return
+		}
+	}
+	s.Collections = -1
 }
 
 // finishObjects counts and searches for the last time, while the process lives and its objects are

@@ -47,7 +47,7 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 			addTo(candidates, s.independent(found), s)
 		case known > 0:
 			changed++
-		case isClosed && n.typ != nil && len(n.edges) > 0:
+		case isClosed && len(n.edges) > 0:
 			r.Garbage++
 		default:
 			without++

@@ -252,7 +252,7 @@ func (r *Recorder) take(work objectWork) {
 	for i := range work.searches {
 		w.countSinceStart(&work.searches[i])
 	}
-	isFound := func(s keeper.Search) bool { return len(s.Paths) > 0 }
+	isFound := func(s keeper.Search) bool { return len(s.Paths) > 0 || s.Garbage > 0 }
 	switch {
 	case len(work.searches) == 0, w.first != nil && !slices.ContainsFunc(work.searches, isFound):
 	case w.first == nil:

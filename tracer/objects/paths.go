@@ -75,7 +75,8 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 			edges = s.owners(edges)
 		}
 		for _, e := range edges {
-			if e.root != nil && e.root.Kind == keeper.RootThread && sample.typ != nil {
+			isObject := sample.typ != nil || n.typ != nil
+			if e.root != nil && e.root.Kind == keeper.RootThread && isObject {
 				continue // native code borrows objects of Python, and leaves their addresses behind
 			}
 			if e.root != nil {

@@ -125,12 +125,10 @@ func findMemory(
 	for _, s := range pages.MergeSpans(anonymous).Subtract(pages.MergeSpans(slices.Clone(taken))) {
 		candidates = append(candidates, region{s, regionAnonymous})
 	}
-	slices.SortFunc(candidates, func(a, b region) int { return compareAddresses(a.Start, b.Start) })
-
-	m.regions = candidates
+	m.regions = disjoint(candidates)
 	var resident []pages.Span
 	var runs []process.PageRun
-	for _, r := range candidates {
+	for _, r := range m.regions {
 		start, end := r.Start&^(process.PageSize-1), roundUp(r.End, process.PageSize)
 		runs, err = pagemap.AnonymousRuns(runs[:0], start, end)
 		if errors.Is(err, os.ErrNotExist) {
@@ -151,6 +149,20 @@ func findMemory(
 	return m, m.leaveOutBulk()
 }
 
+// disjoint sorts regions, and takes from each what is in one before. The stacks of two threads
+// overlap if one thread runs on that of the other.
+func disjoint(regions []region) (apart []region) {
+	slices.SortFunc(regions, func(a, b region) int { return compareAddresses(a.Start, b.Start) })
+	end := uint64(0)
+	for _, r := range regions {
+		r.Start = max(r.Start, end)
+		if r.Start < r.End {
+			apart, end = append(apart, r), r.End
+		}
+	}
+	return apart
+}
+
 func compareAddresses(a, b uint64) int {
 	switch {
 	case a < b:
@@ -159,6 +171,11 @@ func compareAddresses(a, b uint64) int {
 		return 1
 	}
 	return 0
+}
+
+// wholePages widens a range to whole pages.
+func wholePages(s pages.Span) pages.Span {
+	return pages.Span{Start: s.Start &^ (process.PageSize - 1), End: roundUp(s.End, process.PageSize)}
 }
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }
@@ -171,10 +188,7 @@ func (m *memory) leaveOutBulk() error {
 		if r.kind != regionAnonymous {
 			continue
 		}
-		inside := pages.Spans{
-			{Start: r.Start &^ (process.PageSize - 1), End: roundUp(r.End, process.PageSize)},
-		}
-		for _, s := range m.spans.Intersect(inside) {
+		for _, s := range m.spans.Within(wholePages(r.Span)) {
 			for at := s.Start; at < s.End; {
 				end := min(s.End, at&^(windowBytes-1)+windowBytes)
 				if end-at >= minBulk {
@@ -350,14 +364,11 @@ func (m *memory) each(
 	ctx context.Context, choose func(pages.Span) bool, visit func(*piece) error,
 ) error {
 	for _, r := range m.regions {
-		inside := pages.Spans{
-			{Start: r.Start &^ (process.PageSize - 1), End: roundUp(r.End, process.PageSize)},
-		}
 		var chain *chunkChain
 		if r.kind == regionHeap {
 			chain = &chunkChain{memory: m, heap: r.Span, at: r.Start}
 		}
-		for _, s := range m.spans.Intersect(inside) {
+		for _, s := range m.spans.Within(wholePages(r.Span)) {
 			for at := s.Start; at < s.End; {
 				end := min(s.End, at&^(pieceBytes-1)+pieceBytes)
 				if choose != nil && r.kind == regionAnonymous {

@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -68,8 +67,10 @@ type memory struct {
 	cached  map[uint64]bool // chunks of malloc that are free, by their headers in use
 	buffer  []byte
 	mmapped []block         // chunks with a mapping of their own, that are known so far, in order
+	without pages.Span      // the last memory that was searched back, and in which none begins
 	large   []chunk         // of heaps, in use, and left out as bulk data
 	others  liveness.Blocks // of jemalloc or mimalloc; nil: neither is the malloc
+	budget  *budget         // of the census or search
 	bulk    uint64          // bytes that are left out
 	read    uint64          // bytes that were read
 }
@@ -359,9 +360,10 @@ func (p *piece) at(address, n uint64) []byte {
 func word(b []byte, offset uint64) uint64 { return binary.LittleEndian.Uint64(b[offset:]) }
 
 // each reads all memory, in the order of the addresses, and calls visit for each piece. Its bytes
-// are valid until visit returns. choose reports which pieces are read; nil: all.
+// are valid until visit returns. choose reports which pieces are read; nil: all. The error is
+// errLate when the time is used up.
 func (m *memory) each(
-	ctx context.Context, choose func(pages.Span) bool, visit func(*piece) error,
+	choose func(pages.Span) bool, visit func(*piece) error,
 ) error {
 	for _, r := range m.regions {
 		var chain *chunkChain
@@ -379,8 +381,8 @@ func (m *memory) each(
 				if choose != nil && r.kind == regionAnonymous && !choose(span) {
 					continue
 				}
-				if err := ctx.Err(); err != nil {
-					return err
+				if m.budget.check() {
+					return errLate
 				}
 				p, err := m.readPiece(span, r)
 				if err != nil {

@@ -28,6 +28,7 @@ type Heap struct {
 
 	types    map[uint64]*typeInfo
 	notTypes map[uint64]struct{}
+	reading  int // types of which one leads to the next, and which are being read
 
 	// The rest is of one moment: see refresh.
 	reader  *process.Memory

@@ -54,6 +54,10 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 	}
 	isClosed = true
 	for len(queue) > 0 && len(found) < maxRoots {
+		if s.heap.memory.budget.isSpent() {
+			isClosed = false
+			break
+		}
 		w := queue[0]
 		queue = queue[1:]
 		n := w.node
@@ -75,6 +79,10 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 			edges = s.owners(edges)
 		}
 		for _, e := range edges {
+			if s.heap.memory.budget.isSpent() {
+				isClosed = false
+				break
+			}
 			if e.root != nil && e.root.Kind == keeper.RootThread && sample.typ != nil {
 				continue // native code borrows objects of Python, and leaves their addresses behind
 			}

@@ -172,13 +172,19 @@ func (h *Heap) isNamed(t *typeInfo) bool {
 			continue
 		}
 		for _, e := range h.namespace(dict, maxNamespace) {
-			if key, ok := h.python.Text(e.key); ok && key == outer {
-				of := h.typeOf(e.value)
-				if of != nil &&
-					(outer != t.qualname && !strings.Contains(t.qualname, "<locals>") || of == t) {
-					t.named = 1
-				}
+			if h.memory.budget.isSpent() {
+				break
 			}
+			key, ok := h.python.Text(e.key)
+			if !ok || key != outer {
+				continue
+			}
+			of := h.typeOf(e.value)
+			isWithin := outer != t.qualname && !strings.Contains(t.qualname, "<locals>")
+			if of != nil && (isWithin || of == t) {
+				t.named = 1
+			}
+			break
 		}
 	}
 	return t.named > 0

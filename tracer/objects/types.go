@@ -37,14 +37,14 @@ const (
 )
 
 const (
-	maxTypes      = 1 << 17
-	maxNotTypes   = 1 << 20 // addresses that are known not to be types
+	maxTypes      = 1 << 16
+	maxNotTypes   = 1 << 19 // addresses that are known not to be types
 	maxBasicsize  = 1 << 20
 	maxTypeName   = 200 // bytes
-	maxMetatypes  = 4   // in a row
 	maxBases      = 32
 	maxMembers    = 256
-	maxNamespace  = 1 << 12 // entries of a type's dict that are read
+	maxClassNames = 1 << 8  // entries of a type's dict that are read
+	maxNamespace  = 1 << 12 // entries of a module's dict that are read
 	staticTypeEnd = 424     // bytes of a PyTypeObject that all versions have, and a few more
 )
 
@@ -136,16 +136,31 @@ type typeInfo struct {
 	isOpaque bool
 }
 
-// typeOf returns the type at an address, nil if there is none. It reads each address once.
+// typeOf returns the type at an address, nil if there is none. It reads each address once. Types
+// lead to other types, and forged ones in a circle: it follows maxBases.
 func (h *Heap) typeOf(address uint64) *typeInfo {
 	if t, ok := h.types[address]; ok {
 		return t
 	}
-	if _, ok := h.notTypes[address]; ok || !h.mayBeType(address) {
+	_, isNone := h.notTypes[address]
+	if isNone || !h.mayBeType(address) || h.reading >= maxBases || h.memory.budget.isSpent() {
 		return nil
 	}
-	h.readTypes([]uint64{address})
-	return h.types[address]
+	h.reading++
+	t := h.readType(address)
+	h.reading--
+	if known := h.types[address]; known != nil { // it leads to itself
+		return known
+	}
+	if t == nil || len(h.types) >= maxTypes {
+		if len(h.notTypes) >= maxNotTypes {
+			clear(h.notTypes)
+		}
+		h.notTypes[address] = struct{}{}
+		return nil
+	}
+	h.types[address] = t
+	return t
 }
 
 // mayBeType reports whether an address is where types are: in variables of files and in chunks of
@@ -159,46 +174,6 @@ func (h *Heap) mayBeType(address uint64) bool {
 		r.kind == regionAnonymous && len(h.heaps.Spans) == 0)
 }
 
-// readTypes reads what may be types, each once.
-func (h *Heap) readTypes(addresses []uint64) { h.readTypesBelow(addresses, maxMetatypes) }
-
-func (h *Heap) readTypesBelow(addresses []uint64, depth int) {
-	if len(h.notTypes) > maxNotTypes {
-		clear(h.notTypes)
-	}
-	contents, err := h.memory.reader.Peek(addresses, staticTypeEnd)
-	if err != nil {
-		return
-	}
-	var metatypes []uint64
-	for i, content := range contents {
-		if content != nil && h.mayBeHeader(content) {
-			meta := word(content, objectType)
-			_, known := h.types[meta]
-			_, refused := h.notTypes[meta]
-			if meta != h.python.TypeType() && !known && !refused && h.mayBeType(meta) && depth > 0 {
-				metatypes = append(metatypes, meta)
-			}
-		} else {
-			h.notTypes[addresses[i]] = struct{}{}
-		}
-	}
-	if len(metatypes) > 0 {
-		slices.Sort(metatypes)
-		h.readTypesBelow(slices.Compact(metatypes), depth-1)
-	}
-	for i, content := range contents {
-		if _, refused := h.notTypes[addresses[i]]; refused || content == nil {
-			continue
-		}
-		if t := h.parseType(addresses[i], content); t != nil && len(h.types) < maxTypes {
-			h.types[addresses[i]] = t
-		} else {
-			h.notTypes[addresses[i]] = struct{}{}
-		}
-	}
-}
-
 // mayBeHeader reports whether the numbers of a PyTypeObject are plausible.
 func (h *Heap) mayBeHeader(content []byte) bool {
 	s := h.structures
@@ -207,15 +182,17 @@ func (h *Heap) mayBeHeader(content []byte) bool {
 		basicsize >= objectHead && basicsize < maxBasicsize && itemsize < 1<<16
 }
 
-func (h *Heap) parseType(address uint64, content []byte) *typeInfo {
+// readType reads the type at an address; nil: it is none.
+func (h *Heap) readType(address uint64) *typeInfo {
 	s := h.structures
-	meta := word(content, objectType)
-	isType := meta == h.python.TypeType()
-	if m := h.types[meta]; m != nil {
-		isType = m.flags&flagTypeSubclass != 0
-	}
-	if !isType {
+	content, ok := h.peek(address, staticTypeEnd)
+	if !ok || !h.mayBeHeader(content) {
 		return nil
+	}
+	if meta := word(content, objectType); meta != h.python.TypeType() {
+		if m := h.typeOf(meta); m == nil || m.flags&flagTypeSubclass == 0 {
+			return nil
+		}
 	}
 	t := &typeInfo{
 		address: address, basicsize: word(content, s.TypeBasicsize), itemsize: word(content, s.TypeItemsize),
@@ -258,7 +235,10 @@ func (h *Heap) heapTypeName(address uint64, name string) (module, qualname strin
 		}
 	}
 	dict, _ := h.word(address + h.structures.TypeDict)
-	for _, e := range h.namespace(dict, maxNamespace) {
+	for _, e := range h.namespace(dict, maxClassNames) {
+		if h.memory.budget.isSpent() {
+			break
+		}
 		if key, ok := h.python.Text(e.key); ok && key == "__module__" {
 			if module, _ = h.python.Text(e.value); module == "builtins" {
 				module = ""
@@ -392,7 +372,7 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	const size = 40 // of a PyMemberDef
 	for base, n := t, 0; base != nil && n < maxBases; n++ {
 		at, ok := h.word(base.address + typeMembers)
-		for i := uint64(0); ok && at != 0 && i < maxMembers; i++ {
+		for i := uint64(0); ok && at != 0 && i < maxMembers && !h.memory.budget.isSpent(); i++ {
 			var def [size]byte
 			if h.memory.process.ReadMemory(at+i*size, def[:]) != nil || word(def[:], 0) == 0 {
 				break

@@ -77,6 +77,11 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 	if err := h.refresh(); err != nil {
 		return nil, err
 	}
+	return h.count(ctx, options)
+}
+
+// count counts the objects in the memory of the last refresh.
+func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error) {
 	c := &counter{
 		heap: h, options: options, share: options.Share,
 		result: &Census{},

@@ -56,11 +56,17 @@ const (
 	regionStack
 )
 
+// A reader is a process.Memory, or a forged one in tests.
+type reader interface {
+	Peek(addresses []uint64, size int) ([][]byte, error)
+	PeekPages(address uint64, buffer []byte) (present []bool, err error)
+}
+
 // A memory is what of a process is searched: its private, writable memory that is in RAM and no
 // bulk data. It is of one moment; the process goes on meanwhile.
 type memory struct {
 	process *process.Process
-	reader  *process.Memory
+	reader  reader
 	maps    []process.Mapping
 	regions []region        // in the order of their addresses
 	spans   pages.Spans     // of the regions, whole pages
@@ -78,7 +84,7 @@ type memory struct {
 // findMemory finds the memory of a process that is worth a search.
 func findMemory(
 	p *process.Process,
-	reader *process.Memory,
+	reader reader,
 	maps []process.Mapping,
 	heaps liveness.Heaps,
 	others []region,
@@ -259,7 +265,7 @@ func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
 	var candidates []chunk
 	chain := &chunkChain{memory: m, heap: heap, at: heap.Start}
 	size := process.PageSize // that is read at once
-	for at := heap.Start; at < heap.End && !chain.isLost; {
+	for at := heap.Start; at+chunkHeader <= heap.End && !chain.isLost; {
 		start := at &^ (process.PageSize - 1)
 		end := min(
 			roundUp(at+chunkHeader+size, process.PageSize),

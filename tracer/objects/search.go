@@ -125,13 +125,20 @@ func unexplained(r keeper.Search) int {
 func (h *Heap) searchOnce(
 	whole *budget, suspects []Suspect, began time.Duration,
 ) ([]keeper.Search, error) {
+	if err := h.refresh(); err != nil {
+		return nil, err
+	}
+	return h.searchIn(whole, suspects, began)
+}
+
+// searchIn searches the memory of the last refresh.
+func (h *Heap) searchIn(
+	whole *budget, suspects []Suspect, began time.Duration,
+) ([]keeper.Search, error) {
 	s := &search{
 		heap: h, nodes: make(map[uint64]*node), began: began,
 		chains: make(map[string]*linkPattern), heads: make(map[*node]*way),
 		filter: make([]uint64, filterBits/64),
-	}
-	if err := h.refresh(); err != nil {
-		return nil, err
 	}
 	h.memory.budget = whole.most()
 	samples := make([][]*node, len(suspects))

@@ -3,6 +3,7 @@ package objects
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
@@ -76,7 +77,7 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 		edges, isComplete := s.references(n)
 		isClosed = isClosed && (isComplete || n.typ == nil)
 		if n.typ == nil && w.below != nil {
-			edges = s.owners(edges)
+			edges = s.owners(edges, sample.typ != nil)
 		}
 		for _, e := range edges {
 			if s.heap.memory.budget.isSpent() {
@@ -134,14 +135,18 @@ func (s *search) references(n *node) (edges []edge, isComplete bool) {
 }
 
 // owners returns the references to a table by the container that owns it: then no other word
-// counts. Of memory that is no table of a container it returns all references; of data none.
-func (s *search) owners(edges []edge) []edge {
+// counts. Of memory that is no table of a container it returns all references; of data none. Memory
+// of C that leads to data may lead to other memory of C; isObject is set if an object is looked for.
+func (s *search) owners(edges []edge, isObject bool) []edge {
 	if s.heap.structures == nil {
 		return edges
 	}
 	var owners []edge
 	for _, e := range edges {
-		if e.from != nil && e.from.typ != nil && e.from.typ.isOpaque {
+		if t := e.typ(); t != nil && (t.isOpaque || isObject && t.isData) {
+			return nil
+		}
+		if isObject && e.from != nil && e.from.typ == nil && s.heap.isStorage(e.from) {
 			return nil
 		}
 		if e.from != nil && s.heap.isTable(e) {
@@ -152,6 +157,24 @@ func (s *search) owners(edges []edge) []edge {
 		return owners
 	}
 	return edges
+}
+
+// typ returns the type of the object that refers; nil: it is none.
+func (e edge) typ() *typeInfo {
+	if e.from == nil {
+		return nil
+	}
+	return e.from.typ
+}
+
+// isStorage reports whether a block is a StorageImpl of PyTorch: what it leads to are numbers.
+func (h *Heap) isStorage(n *node) bool {
+	vtable, ok := h.word(n.address)
+	if !ok {
+		return false
+	}
+	_, symbol, _, ok := h.statics.Find(vtable)
+	return ok && strings.HasSuffix(symbol, "c10::StorageImpl")
 }
 
 // isStrong reports whether a reference to an object is counted by it. known is false while that

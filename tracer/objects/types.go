@@ -80,19 +80,26 @@ var kindsOfNames = map[string]typeKind{
 }
 
 // opaqueTypes have data of their own in memory outside of their objects. What looks like a pointer
-// in it is a number. Objects of inlineTypes have it in themselves.
+// in it is a number, or what was there before. Objects of inlineTypes have it in themselves. What
+// those of dataTypes refer to are structures of C that lead to data: no object is in them.
 var (
 	opaqueTypes = map[string]bool{
 		"bytearray": true, "array.array": true, "mmap.mmap": true, "memoryview": true, "_ctypes._CData": true,
-		"_io.BytesIO": true, "_io.StringIO": true,
+		"_io._BufferedIOBase": true, "_io.StringIO": true,
 	}
-	inlineTypes = map[string]bool{
-		"bytes":   true,
-		"str":     true,
-		"int":     true,
-		"float":   true,
-		"complex": true,
-		"bool":    true,
+	dataTypes = map[string]bool{
+		"ImagingCore": true, "zlib.Compress": true, "zlib.Decompress": true,
+		"_bz2.BZ2Compressor": true, "_bz2.BZ2Decompressor": true,
+		"_lzma.LZMACompressor": true, "_lzma.LZMADecompressor": true,
+	}
+	arrayTypes, ctypesTypes = map[string]bool{"numpy.ndarray": true}, map[string]bool{"_ctypes._CData": true}
+	inlineTypes             = map[string]bool{
+		"bytes":         true,
+		"str":           true,
+		"int":           true,
+		"float":         true,
+		"complex":       true,
+		"numpy.generic": true,
 	}
 )
 
@@ -132,8 +139,9 @@ type typeInfo struct {
 	cachedKeys uint64
 	counted    int // index in the counts of a census, plus 1
 	named      int // 1: it can be reached by its name, -1: it cannot, 0: not known yet
-	// isOpaque is set if what objects refer to outside of themselves is data, and no references.
-	isOpaque bool
+	// isOpaque, isData and isInline are set for what derives from opaqueTypes, dataTypes or
+	// inlineTypes; isArray and isCtypes for arrays of NumPy and for objects of ctypes.
+	isOpaque, isData, isInline, isArray, isCtypes bool
 }
 
 // typeOf returns the type at an address, nil if there is none. It reads each address once. Types
@@ -219,7 +227,9 @@ func (h *Heap) readType(address uint64) *typeInfo {
 		t.cachedKeys, _ = h.word(address + s.HTCachedKeys)
 	}
 	t.kind = h.kindOf(t)
-	t.isOpaque = h.hasBase(t, opaqueTypes)
+	t.isOpaque, t.isData = h.hasBase(t, opaqueTypes), h.hasBase(t, dataTypes)
+	t.isInline, t.isArray = h.hasBase(t, inlineTypes), h.hasBase(t, arrayTypes)
+	t.isCtypes = h.hasBase(t, ctypesTypes)
 	return t
 }
 

@@ -2,11 +2,13 @@ package objects
 
 import (
 	"cmp"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // A way is one step of the ways from a sample up to its roots: a node, and how it refers to the one
@@ -169,12 +171,20 @@ func (e edge) typ() *typeInfo {
 
 // isStorage reports whether a block is a StorageImpl of PyTorch: what it leads to are numbers.
 func (h *Heap) isStorage(n *node) bool {
-	vtable, ok := h.word(n.address)
-	if !ok {
-		return false
+	vtable, _ := h.word(n.address)
+	if isOne, ok := h.storages[vtable]; ok {
+		return isOne
 	}
-	_, symbol, _, ok := h.statics.Find(vtable)
-	return ok && strings.HasSuffix(symbol, "c10::StorageImpl")
+	m, ok := process.FindMapping(h.memory.maps, vtable)
+	name := path.Base(m.Path)
+	// It is in both. The dynamic linker takes the first one.
+	isTorch := strings.HasPrefix(name, "libtorch_python") || strings.HasPrefix(name, "libc10.so")
+	isOne := ok && isTorch &&
+		h.statics.Constant(m, vtable) == "vtable for c10::StorageImpl"
+	if ok && m.IsFile() && len(h.storages) < maxTypes {
+		h.storages[vtable] = isOne
+	}
+	return isOne
 }
 
 // isStrong reports whether a reference to an object is counted by it. known is false while that

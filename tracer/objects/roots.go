@@ -114,6 +114,7 @@ func (h *Heap) refresh() (err error) {
 		return err
 	}
 	h.forget()
+	h.storages = make(map[uint64]bool)
 	h.types, h.notTypes = make(map[uint64]*typeInfo), make(map[uint64]struct{})
 	if h.python == nil {
 		return nil

@@ -41,8 +41,8 @@ func TestGrown(t *testing.T) {
 	}
 }
 
-// sampled returns what a census says of a type with objects in windows, of which it reads a share at
-// random.
+// sampled returns what a census finds of a type, whose objects windows has by window. The census reads
+// a share of the windows at random.
 func sampled(r *rand.Rand, windows []float64, share float64, elapsed time.Duration) *Result {
 	var c TypeCount
 	var squares float64

@@ -18,8 +18,8 @@ type budget struct {
 	isOver bool
 }
 
-// callsAtOnce is how many calls of isSpent one reading of the clocks is good for. One call stands
-// for microseconds of work.
+// callsAtOnce is how many calls of isSpent one reading of the clocks is good for. Between two calls
+// lie microseconds of work.
 const callsAtOnce = 64
 
 // newBudget returns the budget of what begins now.

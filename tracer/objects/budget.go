@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/allocscope/allocscope/tracer/process"
@@ -22,13 +23,14 @@ type budget struct {
 // lie microseconds of work.
 const callsAtOnce = 64
 
+// noLimit is more CPU time than any process takes.
+const noLimit = math.MaxInt64
+
 // newBudget returns the budget of what begins now.
 func newBudget(ctx context.Context, limit time.Duration) *budget {
 	b := &budget{ctx: ctx}
-	if limit > 0 {
-		if ends := process.OwnCPUTime() + limit; ends > limit { // it does not overflow
-			b.ends = ends
-		}
+	if now := process.OwnCPUTime(); limit < noLimit-now {
+		b.ends = now + limit
 	}
 	b.until, _ = ctx.Deadline()
 	return b
@@ -37,7 +39,7 @@ func newBudget(ctx context.Context, limit time.Duration) *budget {
 // most returns the budget of the first four fifths of the time: the rest is for the results.
 func (b *budget) most() *budget {
 	part := *b
-	if b.ends > 0 {
+	if b.ends != 0 {
 		now := process.OwnCPUTime()
 		part.ends = now + (b.ends-now)*4/5
 	}
@@ -65,7 +67,7 @@ func (b *budget) check() bool {
 	}
 	b.isOver = b.isOver || b.ctx.Err() != nil ||
 		!b.until.IsZero() && time.Now().After(b.until) ||
-		b.ends > 0 && process.OwnCPUTime() >= b.ends
+		b.ends != 0 && process.OwnCPUTime() >= b.ends
 	return b.isOver
 }
 

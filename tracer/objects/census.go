@@ -86,7 +86,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 		heap: h, options: options, share: options.Share,
 		result: &Census{},
 	}
-	h.memory.budget = newBudget(ctx, 0)
+	h.memory.budget = newBudget(ctx, noLimit)
 	if options.Before == nil {
 		c.result.seen = newSeenSet(h.memory.spans.Len() + h.memory.bulk)
 	}

@@ -379,13 +379,17 @@ func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
 			size += n * p.typ.itemsize
 		}
 	}
-	if offset < objectHead || offset+wordSize > max(size, p.typ.basicsize) ||
-		p.typ.isInline || p.typ.isArray && offset == arrayData ||
-		p.typ.isCtypes && (offset == ctypesPtr || offset >= ctypesValue && offset < ctypesValueEnd) {
+	isInside := offset >= objectHead && offset+wordSize > offset &&
+		offset+wordSize <= max(size, p.typ.basicsize)
+	if !isInside {
 		return reference{}, false
 	}
 	if name := h.memberNames(p.typ)[offset]; name != "" {
 		return reference{how: keeper.HowAttribute, name: name, attr: name}, true
+	}
+	if p.typ.isInline || p.typ.isArray && offset == arrayData ||
+		p.typ.isCtypes && (offset == ctypesPtr || offset >= ctypesValue && offset < ctypesValueEnd) {
+		return reference{}, false
 	}
 	// The other fields of a code object are caches, which keep nothing: co_zombieframe.
 	return reference{how: keeper.HowField}, p.typ.kind != kindCode

@@ -207,7 +207,7 @@ func FuzzSearch(f *testing.F) {
 			rest.Start + sample, ^uint64(0), 0, 8,
 		}}}
 		began := process.OwnCPUTime()
-		found, err := h.searchIn(newBudget(context.Background(), 0), suspects, began)
+		found, err := h.searchIn(newBudget(context.Background(), noLimit), suspects, began)
 		if err != nil || len(found) != 1 {
 			t.Fatalf("%+v, %v", found, err)
 		}
@@ -248,9 +248,11 @@ func TestBudget(t *testing.T) {
 		limit  time.Duration
 		isOver bool
 	}{
-		"without a limit": {context.Background(), 0, false},
+		"without a limit": {context.Background(), noLimit, false},
 		"within it":       {context.Background(), time.Hour, false},
-		"no overflow":     {context.Background(), 1<<63 - 1, false},
+		"no overflow":     {context.Background(), noLimit - 1, false},
+		"nothing left":    {context.Background(), 0, true},
+		"less":            {context.Background(), -time.Hour, true},
 		"used up":         {context.Background(), 1, true},
 		"deadline":        {past, time.Hour, true},
 		"canceled":        {canceled, time.Hour, true},

@@ -79,9 +79,9 @@ type search struct {
 // errLate ends a pass when the time is used up.
 var errLate = errors.New("the time for the search is used up")
 
-// Search finds who keeps the objects of the suspects, within a limit of CPU time, 0: without one. It
-// returns a result for each suspect, in order. At the limit, and at the deadline of ctx, it returns
-// what was found so far. Containers move while they grow: what has no keeper is searched once more.
+// Search finds who keeps the objects of the suspects, within a limit of CPU time. It returns a
+// result for each suspect, in order. At the limit, and at the deadline of ctx, it returns what was
+// found so far. Containers move while they grow: what has no keeper is searched once more.
 func (h *Heap) Search(
 	ctx context.Context, suspects []Suspect, limit time.Duration,
 ) ([]keeper.Search, error) {

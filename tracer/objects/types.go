@@ -48,6 +48,11 @@ const (
 	staticTypeEnd = 424     // bytes of a PyTypeObject that all versions have, and a few more
 )
 
+// Types of members that are references: Py_T_OBJECT_EX, and _Py_T_OBJECT.
+//
+// https://github.com/python/cpython/blob/v3.14.0/Include/descrobject.h
+const memberObject, memberObjectEx = 6, 16
+
 // A typeKind is how objects of a type refer to others.
 type typeKind uint8
 
@@ -85,7 +90,7 @@ var kindsOfNames = map[string]typeKind{
 var (
 	opaqueTypes = map[string]bool{
 		"bytearray": true, "array.array": true, "mmap.mmap": true, "memoryview": true, "_ctypes._CData": true,
-		"_io._BufferedIOBase": true, "_io.StringIO": true,
+		"_io._BufferedIOBase": true, "_io.StringIO": true, "numpy.void": true,
 	}
 	dataTypes = map[string]bool{
 		"ImagingCore": true, "zlib.Compress": true, "zlib.Decompress": true,
@@ -94,12 +99,13 @@ var (
 	}
 	arrayTypes, ctypesTypes = map[string]bool{"numpy.ndarray": true}, map[string]bool{"_ctypes._CData": true}
 	inlineTypes             = map[string]bool{
-		"bytes":         true,
-		"str":           true,
-		"int":           true,
-		"float":         true,
-		"complex":       true,
-		"numpy.generic": true,
+		"bytes":            true,
+		"str":              true,
+		"int":              true,
+		"float":            true,
+		"complex":          true,
+		"numpy.number":     true,
+		"numpy.datetime64": true,
 	}
 )
 
@@ -372,8 +378,8 @@ func (h *Heap) forget() {
 	clear(h.pages)
 }
 
-// memberNames returns the fields of a type's objects that have a name: its members, and those of
-// its bases. PyMemberDef is {name, type, offset, flags, doc}.
+// memberNames returns the fields of a type's objects that have a name and refer to objects: its
+// members, and those of its bases. PyMemberDef is {name, type, offset, flags, doc}.
 func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	if t.members != nil {
 		return t.members
@@ -386,6 +392,9 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 			var def [size]byte
 			if h.memory.process.ReadMemory(at+i*size, def[:]) != nil || word(def[:], 0) == 0 {
 				break
+			}
+			if kind := half(def[:], 8); kind != memberObject && kind != memberObjectEx {
+				continue
 			}
 			name, ok := h.cString(word(def[:], 0), maxTypeName)
 			offset := word(def[:], 16)

@@ -26,6 +26,8 @@ type Result struct {
 	// Missing names a part of the objects that is not counted: "objects above 512 bytes (malloc is
 	// jemalloc's)". Empty: nothing is missing.
 	Missing string
+	// Cut is set if the time was used up before all was read. The counts are of what was read.
+	Cut bool
 
 	Tensors Tensors
 
@@ -46,8 +48,12 @@ type TypeCount struct {
 	// the tables that they own (the items of a list, the table of a dict, the value arrays of an
 	// instance).
 	Count, Bytes float64
-	// Margin is half the width of the 95% confidence interval of Count; 0: exact.
+	// Margin is half the width of the 95% confidence interval of Count; 0: exact. It is a guess where
+	// Windows is small.
 	Margin float64
+	// Windows is the number of parts of the memory in which some were counted; 0: all were read, or
+	// none has any.
+	Windows int
 }
 
 // Tensors are the tensors of PyTorch that Python objects refer to.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
@@ -31,6 +32,8 @@ type Census struct {
 	census.Result
 	// Samples are addresses of objects of each type, by name.
 	Samples map[string][]uint64
+	// Storages are those of Tensors.Groups that are memory of the CPU, one by one.
+	Storages []torch.Storage
 
 	blocks map[uint64]bitmap // of the pools that were read, by address: those with an object
 	chunks map[uint64]struct{}
@@ -77,6 +80,7 @@ type counter struct {
 	touched []*typeTotal
 	share   float64
 	owned   float64 // bytes of tables in pools that were counted with their containers
+	tensors []uint64 // addresses of Python objects, at most one more than maxTensors
 }
 
 // Census counts the objects of the process. The error wraps ErrNoPython, or is that of reading.
@@ -114,16 +118,20 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 			c.endGroup()
 			err = c.others(ctx, choose)
 		}
+		if err != nil {
+			return
+		}
+		c.endGroup()
+		for _, k := range h.memory.large {
+			c.chunkAlone(block{k.user(), blockChunk})
+		}
+		for _, s := range h.heaps.Mapped {
+			c.chunkAlone(block{pages.Span{Start: s.Start + chunkHeader, End: s.End}, blockMmapped})
+		}
+		err = c.readTensors()
 	})
 	if err != nil {
 		return nil, err
-	}
-	c.endGroup()
-	for _, k := range h.memory.large {
-		c.chunkAlone(block{k.user(), blockChunk})
-	}
-	for _, s := range h.heaps.Mapped {
-		c.chunkAlone(block{pages.Span{Start: s.Start + chunkHeader, End: s.End}, blockMmapped})
 	}
 	c.fill()
 	c.result.Took, c.result.ReadBytes = took, int64(h.memory.read)
@@ -187,6 +195,7 @@ func (c *counter) pool(p *piece, found *pool) {
 			continue
 		}
 		seen.set((at - found.start) / poolAlignment)
+		c.noteTensor(object, t)
 		total := c.total(t)
 		if total.inGroup == 0 {
 			c.touched = append(c.touched, total)
@@ -285,6 +294,7 @@ func (c *counter) chunk(b block, content []byte, isSampled bool) {
 	if t == nil {
 		return
 	}
+	c.noteTensor(object, t)
 	total := c.total(t)
 	bytes := float64(b.Len() + c.tables(t, content[object-b.Start:]))
 	if isSampled {

@@ -134,6 +134,7 @@ type typeInfo struct {
 	named      int // 1: it can be reached by its name, -1: it cannot, 0: not known yet
 	// isOpaque is set if what objects refer to outside of themselves is data, and no references.
 	isOpaque bool
+	isTensor bool // torch.Tensor, or derived from it
 }
 
 // typeOf returns the type at an address, nil if there is none. It reads each address once.
@@ -243,6 +244,7 @@ func (h *Heap) parseType(address uint64, content []byte) *typeInfo {
 	}
 	t.kind = h.kindOf(t)
 	t.isOpaque = h.hasBase(t, opaqueTypes)
+	t.isTensor = h.hasBase(t, tensorTypes)
 	return t
 }
 

@@ -15,13 +15,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // Reasons why the tensors of a process are not known.
 var (
-	ErrNotLoaded     = errors.New("PyTorch is not loaded")
+	ErrNotLoaded     = errors.New(census.NoTorch)
 	ErrUnknownLayout = errors.New("PyTorch of a layout that is not known")
 )
 

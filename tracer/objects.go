@@ -18,8 +18,8 @@ import (
 // CensusOptions limit the censuses of a trace. A census has samples of the objects that the first one of
 // its process did not have.
 type CensusOptions struct {
-	// Share and Samples are those of objects.CensusOptions.
-	Share   float64
+	// Limit and Samples are those of objects.CensusOptions.
+	Limit   time.Duration
 	Samples int
 }
 
@@ -38,7 +38,7 @@ func (s *Session) Census(ctx context.Context, o CensusOptions) ([]*objects.Censu
 			errs = append(errs, err)
 		}
 		answer, err := s.askWorker(ctx, t, worker.Request{
-			Census: &objects.CensusOptions{Share: o.Share, Samples: o.Samples},
+			Census: &objects.CensusOptions{Limit: o.Limit, Samples: o.Samples},
 		})
 		switch {
 		case err == nil:

@@ -100,13 +100,9 @@ func Memory(mem, pagemap *os.File, addresses []uint64, size int) ([][]byte, erro
 	return contents, nil
 }
 
-// Pages reads memory of a process as Memory does, a number of whole pages that follow each other. The
-// buffer has at most MaxBytes. It returns which pages were in RAM; the bytes of the others are zero.
-func Pages(mem, pagemap *os.File, address uint64, buffer []byte) (present []bool, err error) {
-	addresses := make([]uint64, uint64(len(buffer))/pageSize)
-	for i := range addresses {
-		addresses[i] = address + uint64(i)*pageSize
-	}
+// Pages reads whole pages as Memory does, one after the other into a buffer of at most MaxBytes. It
+// returns which pages were in RAM; the bytes of the others are zero.
+func Pages(mem, pagemap *os.File, addresses []uint64, buffer []byte) (present []bool, err error) {
 	results, err := child.readMemory(mem, pagemap, addresses, int(pageSize), buffer)
 	if err != nil {
 		return nil, err

@@ -163,6 +163,8 @@ type chunkChain struct {
 	// The last of them, and where it is.
 	aloneHeader []byte
 	aloneAt     uint64
+	// ahead are headers that were read before their turn, and are used at once: see readAhead.
+	ahead map[uint64][]byte
 }
 
 const (
@@ -224,6 +226,9 @@ func (c *chunkChain) header(p *piece, address uint64) []byte {
 	if b := p.at(address, chunkHeader); b != nil && p.isPresent(address) && p.isPresent(address+8) {
 		return b
 	}
+	if header := c.ahead[address]; header != nil {
+		return header
+	}
 	if address == c.aloneAt {
 		return c.aloneHeader
 	}
@@ -236,6 +241,33 @@ func (c *chunkChain) header(p *piece, address uint64) []byte {
 	}
 	c.aloneAt, c.aloneHeader = address, contents[0]
 	return contents[0]
+}
+
+// readAhead reads where the headers of the next chunks are, if they are as large as this one: buffers of
+// one size often follow each other.
+func (c *chunkChain) readAhead(at, size uint64) {
+	const chunks = 32
+	if c.ahead[at+size] != nil {
+		return
+	}
+	var addresses []uint64
+	for i := uint64(1); i <= chunks && at+i*size+chunkHeader <= c.heap.End; i++ {
+		addresses = append(addresses, at+i*size)
+	}
+	c.ahead = make(map[uint64][]byte, chunks)
+	headers, err := c.memory.reader.Peek(addresses, chunkHeader)
+	if err != nil {
+		return
+	}
+	for i, header := range headers {
+		if header == nil || word(header, 8)&^sizeFlags != size {
+			if i == 0 && header != nil { // the next chunk, whatever its size
+				c.ahead[addresses[i]] = header
+			}
+			return
+		}
+		c.ahead[addresses[i]] = header
+	}
 }
 
 // resync finds the first place behind the last chunk at which several chunks fit in a row.

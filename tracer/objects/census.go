@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
@@ -20,6 +21,8 @@ import (
 type CensusOptions struct {
 	// Share is the part of pymalloc's memory that is read, from 0 to 1; 0: all of it.
 	Share float64
+	// Limit is the CPU time that a census should take; 0: there is none. It lowers the share.
+	Limit time.Duration
 	// Samples is how many addresses of each type are kept, at random.
 	Samples int
 	// Before is an earlier census: samples are only of objects that it has not seen, if it read
@@ -52,6 +55,11 @@ func (b *bitmap) set(i uint64) {
 func (b bitmap) has(i uint64) bool { return i/64 < uint64(len(b)) && b[i/64]>>(i%64)&1 == 1 }
 
 const (
+	// censusSecondsPerByte is the expected cost of a census: see docs/internals/objects.md.
+	censusSecondsPerByte = 1.5 / (1 << 30)
+	// minCensusShare is the least share that is read, whatever the limit.
+	minCensusShare = 0.02
+
 	maxSamples    = 64
 	maxCensusType = 1 << 14 // types that are listed
 	maxChunkSet   = 1 << 22 // objects of malloc that are remembered
@@ -98,6 +106,10 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 	c.options.Samples = min(options.Samples, maxSamples)
 	if c.share <= 0 || c.share > 1 {
 		c.share = 1
+	}
+	if options.Limit > 0 {
+		expected := censusSecondsPerByte * float64(h.memory.spans.Len())
+		c.share = min(c.share, max(minCensusShare, options.Limit.Seconds()/expected))
 	}
 	for _, t := range h.types {
 		t.counted = 0

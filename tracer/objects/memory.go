@@ -65,6 +65,7 @@ type memory struct {
 	maps    []process.Mapping
 	regions []region        // in the order of their addresses
 	spans   pages.Spans     // of the regions, whole pages
+	parts   []part          // of the spans, in the same order
 	cached  map[uint64]bool // chunks of malloc that are free, by their headers in use
 	buffer  []byte
 	mmapped []block         // chunks with a mapping of their own, that are known so far, in order
@@ -148,7 +149,11 @@ func findMemory(
 		}
 	}
 	m.spans = pages.MergeSpans(resident)
-	return m, m.leaveOutBulk()
+	if err := m.leaveOutBulk(); err != nil {
+		return nil, err
+	}
+	m.findParts()
+	return m, nil
 }
 
 func compareAddresses(a, b uint64) int {
@@ -242,33 +247,36 @@ func (m *memory) areBulk(ranges []pages.Span) ([]bool, error) {
 // fit, the rest is one part.
 func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
 	var candidates []chunk
-	chain := &chunkChain{memory: m, heap: heap, at: heap.Start}
+	chain := &chunkChain{memory: m, heap: heap}
+	last := -1               // the candidate that the chunk before is
 	size := process.PageSize // that is read at once
-	for at := heap.Start; at < heap.End && !chain.isLost; {
-		start := at &^ (process.PageSize - 1)
-		end := min(
-			roundUp(at+chunkHeader+size, process.PageSize),
-			roundUp(heap.End, process.PageSize),
-		)
-		p, err := m.readPiece(pages.Span{Start: start, End: end}, region{heap, regionHeap})
-		if err != nil {
-			return nil, err
+	for at := heap.Start; at < heap.End; {
+		start, end := at&^(process.PageSize-1), roundUp(at+chunkHeader+size, process.PageSize)
+		p := &piece{}
+		if chain.ahead[at] == nil {
+			end = min(end, roundUp(heap.End, process.PageSize))
+			p, err = m.readPiece(pages.Span{Start: start, End: end}, region{heap, regionHeap})
+			if err != nil {
+				return nil, err
+			}
 		}
-		for at+chunkHeader <= p.end() && at < heap.End {
-			chain.at = at
+		size = min(2*size, walkBytes)
+		for at < heap.End && (at+chunkHeader <= p.end() || chain.ahead[at] != nil) {
 			length, ok := chain.size(p, at)
 			if !ok {
-				chain.isLost = true
+				at = heap.End
 				break
 			}
-			next := at + length
-			size = min(2*size, walkBytes)
-			if length >= minLarge || next >= heap.End {
-				isInUse := next < heap.End && chain.isInUse(p, next)
-				candidates = append(candidates, chunk{at, length, isInUse})
-				size = process.PageSize // the next one may be large, too
+			if last >= 0 {
+				candidates[last].inUse = word(chain.header(p, at), 8)&prevInUse != 0
+				last = -1
 			}
-			at = next
+			if length >= minLarge || at+length >= heap.End {
+				last, size = len(candidates), process.PageSize // the next one may be large, too
+				candidates = append(candidates, chunk{start: at, size: length})
+				chain.readAhead(at, length)
+			}
+			at += length
 		}
 	}
 
@@ -344,46 +352,104 @@ func (p *piece) at(address, n uint64) []byte {
 
 func word(b []byte, offset uint64) uint64 { return binary.LittleEndian.Uint64(b[offset:]) }
 
-// each reads all memory, in the order of the addresses, and calls visit for each piece. Its bytes
-// are valid until visit returns. choose reports which pieces are read; nil: all.
-func (m *memory) each(
-	ctx context.Context, choose func(pages.Span) bool, visit func(*piece) error,
-) error {
-	for _, r := range m.regions {
-		inside := pages.Spans{
-			{Start: r.Start &^ (process.PageSize - 1), End: roundUp(r.End, process.PageSize)},
+// A part is memory of a region that becomes one piece.
+type part struct {
+	pages.Span
+	region int // index
+}
+
+// findParts divides the spans into parts: of anonymous memory, none crosses the border of a window.
+func (m *memory) findParts() {
+	next := 0 // the first span that may be in a region
+	for i, r := range m.regions {
+		size := uint64(pieceBytes)
+		if r.kind == regionAnonymous {
+			size = windowBytes
 		}
-		var chain *chunkChain
-		if r.kind == regionHeap {
-			chain = &chunkChain{memory: m, heap: r.Span, at: r.Start}
+		first, last := r.Start&^(process.PageSize-1), roundUp(r.End, process.PageSize)
+		for next < len(m.spans) && m.spans[next].End <= first {
+			next++
 		}
-		for _, s := range m.spans.Intersect(inside) {
-			for at := s.Start; at < s.End; {
-				end := min(s.End, at&^(pieceBytes-1)+pieceBytes)
-				if choose != nil && r.kind == regionAnonymous {
-					end = min(s.End, at&^(windowBytes-1)+windowBytes)
-				}
-				span := pages.Span{Start: at, End: end}
+		for _, s := range m.spans[next:] {
+			if s.Start >= last {
+				break
+			}
+			for at := max(first, s.Start); at < min(last, s.End); {
+				end := min(last, s.End, at&^(size-1)+size)
+				m.parts = append(m.parts, part{pages.Span{Start: at, End: end}, i})
 				at = end
-				if choose != nil && r.kind == regionAnonymous && !choose(span) {
-					continue
-				}
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				p, err := m.readPiece(span, r)
-				if err != nil {
-					return err
-				}
-				if chain != nil {
-					p.chunks = chain.through(p)
-				}
-				if err := visit(p); err != nil {
-					return err
-				}
 			}
 		}
 	}
+}
+
+// each reads all memory, in the order of the addresses, and calls visit for each piece. Its bytes are
+// valid until visit returns. choose reports which windows of anonymous memory are read; nil: all.
+func (m *memory) each(
+	ctx context.Context, choose func(pages.Span) bool, visit func(*piece) error,
+) error {
+	reading := eachReader{memory: m, visit: visit}
+	for _, p := range m.parts {
+		if choose != nil && m.regions[p.region].kind == regionAnonymous && !choose(p.Span) {
+			continue
+		}
+		if reading.bytes+p.Len() > pieceBytes {
+			if err := errors.Join(ctx.Err(), reading.flush()); err != nil {
+				return err
+			}
+		}
+		reading.batch, reading.bytes = append(reading.batch, p), reading.bytes+p.Len()
+	}
+	return reading.flush()
+}
+
+// An eachReader reads several parts at once.
+type eachReader struct {
+	memory *memory
+	visit  func(*piece) error
+	batch  []part
+	bytes  uint64
+	// chain is that of the region of the last part, if it is a heap.
+	chain       *chunkChain
+	chainRegion int
+}
+
+func (r *eachReader) flush() error {
+	m := r.memory
+	addresses := make([]uint64, 0, r.bytes/process.PageSize)
+	for _, p := range r.batch {
+		for at := p.Start; at < p.End; at += process.PageSize {
+			addresses = append(addresses, at)
+		}
+	}
+	if len(addresses) == 0 {
+		return nil
+	}
+	present, err := m.reader.PeekPagesAt(addresses, m.buffer[:r.bytes])
+	if err != nil {
+		return err
+	}
+	m.read += r.bytes
+	content := m.buffer
+	for _, of := range r.batch {
+		n := of.Len()
+		p := &piece{
+			start: of.Start, bytes: content[:n:n], present: present[:n/process.PageSize],
+			memory: m, region: m.regions[of.region],
+		}
+		content, present = content[n:], present[n/process.PageSize:]
+		if p.region.kind == regionHeap {
+			if r.chain == nil || r.chainRegion != of.region {
+				r.chain = &chunkChain{memory: m, heap: p.region.Span, at: p.region.Start}
+				r.chainRegion = of.region
+			}
+			p.chunks = r.chain.through(p)
+		}
+		if err := r.visit(p); err != nil {
+			return err
+		}
+	}
+	r.batch, r.bytes = r.batch[:0], 0
 	return nil
 }
 

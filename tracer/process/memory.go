@@ -186,10 +186,19 @@ func (m *Memory) Peek(addresses []uint64, size int) ([][]byte, error) {
 // PeekPages reads whole pages that follow each other into a buffer of at most 2 MiB, and returns which
 // of them are in RAM. The bytes of the others are zero. Errors are as those of Peek.
 func (m *Memory) PeekPages(address uint64, buffer []byte) (present []bool, err error) {
+	addresses := make([]uint64, uint64(len(buffer))/PageSize)
+	for i := range addresses {
+		addresses[i] = address + uint64(i)*PageSize
+	}
+	return m.PeekPagesAt(addresses, buffer)
+}
+
+// PeekPagesAt is PeekPages for pages anywhere, in the order of their addresses.
+func (m *Memory) PeekPagesAt(addresses []uint64, buffer []byte) (present []bool, err error) {
 	if err := m.check(); err != nil {
 		return nil, err
 	}
-	present, err = hostile.Pages(m.mem, m.pagemap, address, buffer)
+	present, err = hostile.Pages(m.mem, m.pagemap, addresses, buffer)
 	return present, m.process.noteStall(err)
 }
 

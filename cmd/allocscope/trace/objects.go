@@ -27,11 +27,6 @@ const (
 	// maxSearchTime is the most CPU time of one search.
 	maxSearchTime = 10 * time.Second
 
-	// censusSecondsPerByte is the expected cost of a census before any was taken: 1 s a GiB of RSS.
-	censusSecondsPerByte = 1.0 / (1 << 30)
-	// minCensusShare is the least share of the small-object memory that a census reads.
-	minCensusShare = 0.02
-
 	// firstCensusGap is the time from the first census to the second. From then on each comes when
 	// twice as much time has passed since the start: one of them is near the baseline, wherever it
 	// is.
@@ -40,7 +35,7 @@ const (
 	searchGap = 5 * time.Minute
 	// lastObjectsTimeout is how long the end of a trace waits for the last census and search, and for
 	// those that are under way.
-	lastObjectsTimeout = 20 * time.Second
+	lastObjectsTimeout = 30 * time.Second
 )
 
 // Bounds on what is searched for.
@@ -98,24 +93,6 @@ func (w *objectWatch) budget(o overhead.Overhead) time.Duration {
 		return maxSearchTime
 	}
 	return objectBurst + time.Duration(objectOwnPart*float64(limit)) - w.session.ObjectsCPUTime()
-}
-
-// censusShare returns the share of the small-object memory that half of a budget pays for; 0: all
-// of it.
-func (w *objectWatch) censusShare(budget time.Duration, history *growth.History) float64 {
-	var cost float64 // seconds of full censuses
-	for _, p := range history.Traced() {
-		if own := w.of(p); len(own) > 0 {
-			last := own[len(own)-1]
-			cost += last.Took.Seconds() / last.Share
-		} else if n := len(p.Timeline); n > 0 {
-			cost += float64(max(0, p.Timeline[n-1].RSS)) * censusSecondsPerByte
-		}
-	}
-	if share := budget.Seconds() / 2 / cost; share < 1 {
-		return max(minCensusShare, share)
-	}
-	return 0
 }
 
 // of returns the censuses of a process, as long as it executes the same program.
@@ -200,8 +177,8 @@ func suspectStacks(suspects []trend.Suspect) (stacks [][]uint64) {
 func (r *Recorder) startObjects(ctx context.Context, work objectWork) {
 	w := &r.objects
 	now := r.session.Elapsed()
-	work.limit = max(objectBurst, w.budget(r.session.Overhead()))
-	work.census.Share = w.censusShare(work.limit, &r.history)
+	work.limit = max(work.limit, objectBurst, w.budget(r.session.Overhead()))
+	work.census.Limit = work.limit / 2
 	work.census.Samples = maxSearchSamples
 	if work.search != nil {
 		w.lastSearch = now
@@ -306,7 +283,9 @@ func (r *Recorder) finishObjects(v ProcessVerdict) {
 	defer slow.Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), lastObjectsTimeout)
 	defer cancel()
-	r.startObjects(ctx, r.searchFor(v))
+	work := r.searchFor(v)
+	work.limit = maxSearchTime // whatever the budget says: the answer is what the trace is for
+	r.startObjects(ctx, work)
 	r.take(<-w.done)
 }
 

@@ -87,7 +87,7 @@ type counter struct {
 	group   uint64 // window that is being read, in regions with pools
 	touched []*typeTotal
 	share   float64
-	owned   float64 // bytes of tables in pools that were counted with their containers
+	owned   float64  // bytes of tables in pools that were counted with their containers
 	tensors []uint64 // addresses of Python objects, at most one more than maxTensors
 }
 
@@ -152,6 +152,7 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 
 // visit counts the objects of a piece.
 func (c *counter) visit(p *piece) error {
+	c.learnTypes(p)
 	switch p.region.kind {
 	case regionAnonymous:
 		for at := roundUp(p.start, c.heap.structures.PoolSize); at < p.end(); at += c.heap.structures.PoolSize {
@@ -181,6 +182,33 @@ func (c *counter) visit(p *piece) error {
 		}
 	}
 	return nil
+}
+
+// learnTypes reads the types of the objects of a piece.
+func (c *counter) learnTypes(p *piece) {
+	var blocks [][]byte
+	switch p.region.kind {
+	case regionAnonymous:
+		size := c.heap.structures.PoolSize
+		for start := roundUp(p.start, size); start < p.end(); start += size {
+			found, _ := p.poolAt(start, size)
+			if found == nil {
+				continue
+			}
+			for at := start + poolHeader; at+found.blockSize <= found.end; at += found.blockSize {
+				if !found.free[at] {
+					blocks = append(blocks, p.at(at, found.blockSize))
+				}
+			}
+		}
+	case regionHeap:
+		for _, k := range p.chunks {
+			if user := k.user(); k.inUse {
+				blocks = append(blocks, p.at(user.Start, min(user.Len(), chunkContents)))
+			}
+		}
+	}
+	c.heap.learnTypes(blocks)
 }
 
 // endGroup adds what was counted in a group of pools to the squares.
@@ -274,6 +302,7 @@ func (c *counter) countBlocks(ctx context.Context, blocks []block) error {
 	if err != nil {
 		return err
 	}
+	c.heap.learnTypes(contents)
 	for i, b := range blocks {
 		content := contents[i]
 		if content == nil { // it ends before that

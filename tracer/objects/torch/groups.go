@@ -126,7 +126,7 @@ func storages(tensors []Tensor) map[uint64]*storage {
 // before those that expand or transpose them.
 func compareSizes(a, b *Tensor) int {
 	return cmp.Or(
-		cmp.Compare(a.extent, b.extent),
+		cmp.Compare(a.span, b.span),
 		cmp.Compare(b.numel, a.numel),
 		compareBools(a.contiguous, b.contiguous),
 		slices.Compare(b.Shape, a.Shape),

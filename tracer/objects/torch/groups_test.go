@@ -9,14 +9,14 @@ import (
 )
 
 func TestGroups(t *testing.T) {
-	on := func(data uint64, bytes, extent int64, shape ...int64) Tensor {
+	on := func(data uint64, bytes, span int64, shape ...int64) Tensor {
 		numel := int64(1)
 		for _, size := range shape {
 			numel *= size
 		}
 		return Tensor{
 			Storage: data + 1<<40, Data: data, Bytes: bytes, DType: "float32", Device: "cpu",
-			Shape: shape, extent: extent, numel: numel, contiguous: true,
+			Shape: shape, span: span, numel: numel, contiguous: true,
 		}
 	}
 	otherImpl := on(0x1000, 400, 400, 100)
@@ -29,7 +29,7 @@ func TestGroups(t *testing.T) {
 	withGraph.HasGradFn = true
 
 	tensors := []Tensor{
-		on(0x1000, 400, 40, 10), // a slice of the next one
+		on(0x1000, 400, 40, 10), // the end of the next one
 		on(0x1000, 400, 400, 100),
 		otherImpl,
 		transposed,

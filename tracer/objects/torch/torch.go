@@ -47,6 +47,8 @@ type Tensor struct {
 
 	// extent is the number of bytes from the start of the storage to the end of the last element.
 	extent int64
+	// span is the number of bytes from the first to the last element.
+	span int64
 	// numel is the number of elements, and contiguous that they follow each other as in C.
 	numel      int64
 	contiguous bool

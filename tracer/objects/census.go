@@ -89,6 +89,8 @@ type counter struct {
 	share   float64
 	owned   float64  // bytes of tables in pools that were counted with their containers
 	tensors []uint64 // addresses of Python objects, at most one more than maxTensors
+	// tensorsKnown is set if all tensors were noted.
+	tensorsKnown bool
 }
 
 // Census counts the objects of the process. The error wraps ErrNoPython, or is that of reading.
@@ -140,7 +142,9 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 		for _, s := range h.heaps.Mapped {
 			c.chunkAlone(block{pages.Span{Start: s.Start + chunkHeader, End: s.End}, blockMmapped})
 		}
-		err = c.readTensors()
+		if err = c.findTensors(ctx, choose); err == nil {
+			err = c.readTensors()
+		}
 	})
 	if err != nil {
 		return nil, err

@@ -1,11 +1,15 @@
 package objects
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/tracer/objects/torch"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // tensorTypes are the types of PyTorch's tensors from which all others are derived.
@@ -22,9 +26,101 @@ func (c *counter) noteTensor(object uint64, t *typeInfo) {
 	}
 }
 
-// readTensors reads the tensors whose objects were counted. They are not known where only a share
-// of the memory was read: how many storages there are does not follow from some of the tensors, as
-// several may refer to one.
+// findTensors notes the tensors in the windows that choose has left out; nil: there are none. How
+// many storages there are does not follow from some of the tensors, as several may refer to one. So
+// it reads the pools of the sizes that tensors have, by their headers.
+func (c *counter) findTensors(ctx context.Context, choose func(pages.Span) bool) error {
+	c.tensorsKnown = choose == nil
+	sizes := c.heap.tensorSizes()
+	if choose == nil || len(sizes) == 0 || c.heap.memory.others != nil {
+		return nil
+	}
+	c.tensorsKnown = true
+
+	var pools []uint64
+	size, m := c.heap.structures.PoolSize, c.heap.memory
+	for _, p := range m.parts {
+		if m.regions[p.region].kind != regionAnonymous || choose(p.Span) {
+			continue
+		}
+		for at := roundUp(p.Start, size); at+size <= p.End; at += size {
+			pools = append(pools, at)
+		}
+		if len(pools) >= headersAtOnce {
+			if err := c.findTensorsIn(ctx, pools, sizes); err != nil {
+				return err
+			}
+			pools = pools[:0]
+		}
+	}
+	return c.findTensorsIn(ctx, pools, sizes)
+}
+
+// tensorSizes returns the blocks of pymalloc that tensors take, in bytes.
+func (h *Heap) tensorSizes() map[uint64]bool {
+	sizes := make(map[uint64]bool)
+	for _, t := range h.types {
+		if t.isTensor {
+			sizes[roundUp(t.head+t.basicsize, poolAlignment)] = true
+		}
+	}
+	return sizes
+}
+
+// findTensorsIn notes the tensors in some pools, which must have blocks of some sizes.
+func (c *counter) findTensorsIn(ctx context.Context, pools []uint64, sizes map[uint64]bool) error {
+	m, size := c.heap.memory, c.heap.structures.PoolSize
+	headers, err := m.reader.Peek(pools, poolHeader)
+	if err != nil {
+		return err
+	}
+	var wanted []uint64 // pages
+	for i, header := range headers {
+		if header != nil && sizes[(half(header, poolSzidx)+1)*poolAlignment] {
+			for at := pools[i]; at < pools[i]+size; at += process.PageSize {
+				wanted = append(wanted, at)
+			}
+		}
+	}
+
+	for batch := range slices.Chunk(wanted, len(m.buffer)/int(process.PageSize)) {
+		content := m.buffer[:len(batch)*int(process.PageSize)]
+		present, err := m.reader.PeekPagesAt(batch, content)
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		m.read += uint64(len(content))
+		for i, pagesOfPool := 0, int(size/process.PageSize); i < len(batch); i += pagesOfPool {
+			p := &piece{
+				start: batch[i], bytes: content[i*int(process.PageSize):][:size:size],
+				present: present[i:][:pagesOfPool], memory: m,
+				region: region{kind: regionAnonymous},
+			}
+			c.learnTypes(p)
+			c.noteTensors(p)
+		}
+	}
+	return nil
+}
+
+// noteTensors keeps the addresses of the tensors of a piece that is one pool.
+func (c *counter) noteTensors(p *piece) {
+	found, isChanging := p.poolAt(p.start, uint64(len(p.bytes)))
+	if isChanging {
+		c.result.Inconsistent++
+	}
+	if found == nil {
+		return
+	}
+	for at := found.start + poolHeader; at+found.blockSize <= found.end; at += found.blockSize {
+		b := block{pages.Span{Start: at, End: at + found.blockSize}, blockPool}
+		if object, t := c.heap.objectIn(b, p.at(at, found.blockSize)); t != nil && !found.free[at] {
+			c.noteTensor(object, t)
+		}
+	}
+}
+
+// readTensors reads the tensors that were noted.
 func (c *counter) readTensors() error {
 	of := &c.result.Tensors
 	of.InCPPOnly = -1
@@ -32,7 +128,7 @@ func (c *counter) readTensors() error {
 	case !torch.Loaded(c.heap.memory.maps):
 		of.Unknown = census.NoTorch
 		return nil
-	case c.share < 1:
+	case !c.tensorsKnown:
 		of.Unknown = "only a part of the memory of small objects was read"
 		return nil
 	case len(c.tensors) > maxTensors:

@@ -33,12 +33,15 @@ func TestTensors(t *testing.T) {
 			for _, steps := range []int{20, 200} {
 				target.Say(fmt.Sprint("train ", steps))
 				target.Await("done")
-				counted, err := heap.Census(t.Context(), objects.CensusOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
 				target.Say("tensors")
-				mustBeTensors(t, counted, target.Await("done"))
+				want := target.Await("done")
+				for _, share := range []float64{1, 0.3} { // all of the tensors, also by a share
+					counted, err := heap.Census(t.Context(), objects.CensusOptions{Share: share})
+					if err != nil {
+						t.Fatal(err)
+					}
+					mustBeTensors(t, counted, want)
+				}
 			}
 		})
 	}

@@ -143,7 +143,7 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 			c.chunkAlone(block{pages.Span{Start: s.Start + chunkHeader, End: s.End}, blockMmapped})
 		}
 		if err = c.findTensors(ctx, choose); err == nil {
-			err = c.readTensors()
+			err = c.readTensors(ctx)
 		}
 	})
 	if err != nil {

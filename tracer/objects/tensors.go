@@ -17,7 +17,19 @@ var tensorTypes = map[string]bool{
 	"torch.Tensor": true, "torch._C.TensorBase": true, "torch._C._TensorBase": true,
 }
 
-const maxTensors = 1 << 20 // that are read
+const (
+	maxTensors = 1 << 20 // that are read
+	// secondsPerTensor is the expected cost of reading one.
+	secondsPerTensor = 4e-6
+)
+
+// mostTensors is how many tensors are read: as many as the limit of the census pays for once more.
+func (c *counter) mostTensors() int {
+	if c.options.Limit == 0 {
+		return maxTensors
+	}
+	return int(min(maxTensors, c.options.Limit.Seconds()/secondsPerTensor))
+}
 
 // noteTensor keeps the address of an object if it is a tensor.
 func (c *counter) noteTensor(object uint64, t *typeInfo) {
@@ -121,7 +133,7 @@ func (c *counter) noteTensors(p *piece) {
 }
 
 // readTensors reads the tensors that were noted.
-func (c *counter) readTensors() error {
+func (c *counter) readTensors(ctx context.Context) error {
 	of := &c.result.Tensors
 	of.InCPPOnly = -1
 	switch {
@@ -131,12 +143,12 @@ func (c *counter) readTensors() error {
 	case !c.tensorsKnown:
 		of.Unknown = "only a part of the memory of small objects was read"
 		return nil
-	case len(c.tensors) > maxTensors:
-		of.Unknown = fmt.Sprintf("there are more than %d", maxTensors)
+	case len(c.tensors) > c.mostTensors():
+		of.Unknown = fmt.Sprintf("there are more than %d", c.mostTensors())
 		return nil
 	}
 
-	tensors, err := torch.Read(c.heap.process, c.tensors)
+	tensors, err := torch.Read(ctx, c.heap.process, c.tensors)
 	switch {
 	case errors.Is(err, torch.ErrNotLoaded), errors.Is(err, torch.ErrUnknownLayout):
 		of.Unknown = err.Error()

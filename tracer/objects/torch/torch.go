@@ -10,6 +10,7 @@
 package torch
 
 import (
+	"context"
 	"errors"
 	"path"
 	"slices"
@@ -89,8 +90,8 @@ type Process interface {
 
 // Read reads the tensors at the addresses of Python objects of type torch.Tensor and its
 // subclasses. Objects that are none any more count as inconsistent. The error is ErrNotLoaded,
-// wraps ErrUnknownLayout, or is that of reading.
-func Read(p Process, objects []uint64) (*Tensors, error) {
+// wraps ErrUnknownLayout, or is that of ctx or of reading.
+func Read(ctx context.Context, p Process, objects []uint64) (*Tensors, error) {
 	maps, err := p.Maps()
 	if err != nil {
 		return nil, err
@@ -105,6 +106,9 @@ func Read(p Process, objects []uint64) (*Tensors, error) {
 
 	tensors := &Tensors{}
 	for batch := range slices.Chunk(objects, batchTensors) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		again, err := r.readInto(tensors, batch)
 		if err == nil {
 			again, err = r.readInto(tensors, again)

@@ -83,7 +83,7 @@ func TestRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			got, err := Read(p, objects)
+			got, err := Read(t.Context(), p, objects)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -282,7 +282,7 @@ func TestReadWhileChanging(t *testing.T) {
 	const rounds = 8
 	known := 0
 	for range rounds {
-		got, err := Read(p, objects)
+		got, err := Read(t.Context(), p, objects)
 		if err != nil {
 			t.Fatal(err)
 		}

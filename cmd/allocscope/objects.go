@@ -240,6 +240,7 @@ func (c *objectCounter) search(
 	}
 	for i := range found {
 		found[i].Elapsed = time.Since(c.began)
+		found[i].Collections = -1 // since when is said of traces alone
 	}
 	return summary.KeepersOf(found), nil
 }

@@ -54,6 +54,9 @@ func ownCPU(s *summary.Summary) string {
 	if o.OwnLimitS > 0 && o.OwnS > maxExcess*o.OwnLimitS {
 		text += fmt.Sprintf(" (above its limit of %.3f)", o.OwnLimitS/seconds)
 	}
+	if o.SearchAtEndS > 0 {
+		text += fmt.Sprintf(", and %.1f s of CPU time for the search at the end", o.SearchAtEndS)
+	}
 	if n := o.LeftOutSnapshots; n > 0 {
 		text += ", with " + units.Plural(n, "snapshot", "snapshots") + " left out to save CPU time"
 	}

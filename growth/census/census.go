@@ -29,6 +29,10 @@ type Result struct {
 
 	Tensors Tensors
 
+	// Collections is how often the oldest generation of the garbage collector has run since the
+	// interpreter started; -1: not known.
+	Collections int
+
 	// Took is the CPU time of the census; ReadBytes is what was read of the process.
 	Took      time.Duration
 	ReadBytes int64

@@ -16,8 +16,12 @@ type TypeGrowth struct {
 	PerMinute, Low, High float64
 }
 
+// minGrowthPart is the part of the growth of the first type from which on another one is worth a
+// line.
+const minGrowthPart = 0.01
+
 // Grown returns the types whose objects became more between two censuses of a process, those that
-// grew by the most bytes first. A type whose interval includes 0 is left out. There are none where
+// grew by the most bytes first. A type whose interval includes 0 is left out, and one that grew by less than a hundredth of the first. There are none where
 // only one of the two has counted large objects.
 func Grown(before, after *Result) []TypeGrowth {
 	minutes := (after.Elapsed - before.Elapsed).Minutes()
@@ -44,5 +48,9 @@ func Grown(before, after *Result) []TypeGrowth {
 	slices.SortFunc(grown, func(a, b TypeGrowth) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Type, b.Type))
 	})
-	return grown
+	if len(grown) == 0 {
+		return nil
+	}
+	least := minGrowthPart * grown[0].Bytes
+	return slices.DeleteFunc(grown, func(t TypeGrowth) bool { return t.Bytes < least })
 }

@@ -21,7 +21,7 @@ type Search struct {
 	// Garbage is the number of samples that nothing outside of a cycle of objects refers to.
 	Garbage int
 	// Collections is how often the oldest generation of the garbage collector has run since the
-	// start of the trace; -1: not known.
+	// start of the trace, in what a search returns since that of the interpreter; -1: not known.
 	Collections int
 	// Elapsed since the start of the trace at which the search ended; Took is its CPU time.
 	Elapsed, Took time.Duration

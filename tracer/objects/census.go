@@ -428,6 +428,7 @@ func dictTable(used uint64) uint64 {
 func (c *counter) fill() {
 	r := c.result
 	r.PID, r.Python, r.Share, r.Missing = c.heap.process.PID, c.heap.Python, c.share, c.heap.missing()
+	r.Collections = c.heap.collections()
 	r.Blocks /= c.share
 	r.Untyped /= c.share
 	r.UntypedBytes = max(0, r.UntypedBytes-c.owned) / c.share
@@ -453,6 +454,18 @@ func (c *counter) fill() {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Type, b.Type))
 	})
 	r.Types = r.Types[:min(len(r.Types), maxCensusType)]
+}
+
+// collections returns how often the oldest generation has been collected; -1: not known.
+func (h *Heap) collections() int {
+	if h.python == nil {
+		return -1
+	}
+	n, ok := h.python.Collections()
+	if !ok {
+		return -1
+	}
+	return int(n)
 }
 
 // missing names the objects that a census does not see; empty: none.

@@ -71,6 +71,7 @@ type memory struct {
 	mmapped []block         // chunks with a mapping of their own, that are known so far, in order
 	large   []chunk         // of heaps, in use, and left out as bulk data
 	others  liveness.Blocks // of jemalloc or mimalloc; nil: neither is the malloc
+	frames  pages.Spans     // variables of running functions: they are no bulk
 	bulk    uint64          // bytes that are left out
 	read    uint64          // bytes that were read
 }
@@ -82,12 +83,14 @@ func findMemory(
 	maps []process.Mapping,
 	heaps liveness.Heaps,
 	others []region,
+	frames pages.Spans,
 ) (*memory, error) {
 	m := &memory{
 		process: p,
 		reader:  reader,
 		maps:    maps,
 		cached:  heaps.Cached,
+		frames:  frames,
 		buffer:  make([]byte, pieceBytes),
 	}
 	pagemap, err := p.OpenPagemap()
@@ -195,7 +198,7 @@ func (m *memory) leaveOutBulk() error {
 	}
 	var bulk []pages.Span
 	for i, w := range windows {
-		if isBulk[i] {
+		if isBulk[i] && len(m.frames.Intersect(pages.Spans{w})) == 0 {
 			bulk = append(bulk, w)
 			m.bulk += w.Len()
 		}

@@ -41,4 +41,4 @@ type Heap struct {
 }
 
 // ErrNoPython means that the process has no CPython whose objects can be counted.
-var ErrNoPython = errors.New("no CPython of a known version")
+var ErrNoPython = errors.New("no CPython in it (3.8 to 3.14, with the GIL, are known)")

@@ -70,12 +70,13 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 			push(&way{node: head.node, at: head.at, ref: w.ref, below: w, length: w.length + 1})
 		}
 		edges, isComplete := s.references(n)
-		isClosed = isClosed && (isComplete || n.typ == nil)
+		isClosed = isClosed && (isComplete || n.typ == nil && n.isOwned())
 		if n.typ == nil && w.below != nil {
 			edges = s.owners(edges)
 		}
 		for _, e := range edges {
-			if e.root != nil && e.root.Kind == keeper.RootThread && sample.typ != nil {
+			isObject := sample.typ != nil || n.typ != nil
+			if e.root != nil && e.root.Kind == keeper.RootThread && isObject {
 				continue // native code borrows objects of Python, and leaves their addresses behind
 			}
 			if e.root != nil {
@@ -123,6 +124,12 @@ func (s *search) references(n *node) (edges []edge, isComplete bool) {
 	}
 	n.kept, n.isComplete, n.isKnown = edges, isComplete, isKnown
 	return edges, isComplete
+}
+
+// isOwned reports whether all that refers to memory without an object is objects.
+func (n *node) isOwned() bool {
+	isOther := func(e edge) bool { return e.from == nil || e.from.typ == nil }
+	return len(n.edges) > 0 && n.foreign == 0 && !n.more && !slices.ContainsFunc(n.edges, isOther)
 }
 
 // owners returns the references to a table by the container that owns it: then no other word

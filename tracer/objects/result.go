@@ -27,13 +27,8 @@ type candidate struct {
 // result returns what was found of a suspect.
 func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 	r := keeper.Search{
-		PID: s.heap.process.PID, Stack: suspect.Stack, Type: suspect.Type, Collections: -1,
-		Took: process.OwnCPUTime() - s.began,
-	}
-	if s.heap.python != nil {
-		if n, ok := s.heap.python.Collections(); ok {
-			r.Collections = int(n)
-		}
+		PID: s.heap.process.PID, Stack: suspect.Stack, Type: suspect.Type,
+		Collections: s.heap.collections(), Took: process.OwnCPUTime() - s.began,
 	}
 
 	candidates := make(map[keeper.Root]*candidate)
@@ -52,7 +47,7 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 			addTo(candidates, s.independent(found), s)
 		case known > 0:
 			changed++
-		case isClosed && n.typ != nil && len(n.edges) > 0:
+		case isClosed && len(n.edges) > 0:
 			r.Garbage++
 		default:
 			without++

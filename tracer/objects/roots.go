@@ -106,7 +106,15 @@ func (h *Heap) refresh() (err error) {
 	if h.reader, err = h.process.OpenMemory(); err != nil {
 		return err
 	}
-	if h.memory, err = findMemory(h.process, h.reader, maps, h.heaps, others); err != nil {
+	if err := h.readRuntime(); err != nil {
+		return err
+	}
+	var frames []pages.Span
+	for _, f := range h.frames {
+		frames = append(frames, pages.Span{Start: f.Locals, End: f.End})
+	}
+	h.memory, err = findMemory(h.process, h.reader, maps, h.heaps, others, pages.MergeSpans(frames))
+	if err != nil {
 		return err
 	}
 	h.memory.others, err = h.allocator.Blocks(h.process, maps)
@@ -115,10 +123,14 @@ func (h *Heap) refresh() (err error) {
 	}
 	h.forget()
 	h.types, h.notTypes = make(map[uint64]*typeInfo), make(map[uint64]struct{})
+	return nil
+}
+
+// readRuntime reads the modules and the running frames of Python.
+func (h *Heap) readRuntime() error {
 	if h.python == nil {
 		return nil
 	}
-
 	modules, err := h.python.Modules()
 	if err != nil {
 		return fmt.Errorf("read the modules of Python: %w", err)

@@ -111,12 +111,13 @@ func (h *Heap) Search(
 	return results, nil
 }
 
-// unexplained is the number of samples that the first path does not lead to.
+// unexplained is the number of samples that no path leads to.
 func unexplained(r keeper.Search) int {
-	if len(r.Paths) == 0 {
-		return r.Samples
+	rest := r.Samples
+	for _, p := range r.Paths {
+		rest -= p.Samples
 	}
-	return r.Samples - r.Paths[0].Samples
+	return max(0, rest)
 }
 
 func (h *Heap) searchOnce(

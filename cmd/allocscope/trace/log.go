@@ -120,6 +120,8 @@ func (r *Recorder) overhead() *summary.Overhead {
 	r.loggedChanges = logOverheadChanges(o.Changes, r.loggedChanges)
 	out := overheadSummary(o)
 	out.LeftOutSnapshots = r.leftOut
+	out.SearchAtEndS = summary.Seconds(r.objects.atEnd)
+	out.OwnS = max(0, out.OwnS-out.SearchAtEndS)
 	return out
 }
 

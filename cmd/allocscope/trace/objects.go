@@ -22,7 +22,7 @@ const (
 	// objectOwnPart is the part of the limit of allocscope's own CPU time that censuses and
 	// searches may take, and objectBurst what they may take in advance.
 	objectOwnPart = 0.3
-	objectBurst   = time.Second
+	objectBurst   = 2 * time.Second
 
 	// maxSearchTime is the most CPU time of one search.
 	maxSearchTime = 10 * time.Second
@@ -69,6 +69,8 @@ type objectWatch struct {
 
 	// first is the first search that found a keeper, and last the latest that did.
 	first, last []keeper.Search
+	// atEnd is the CPU time of the last census and search.
+	atEnd time.Duration
 }
 
 // An objectWork is a census, and a search after it.
@@ -247,7 +249,10 @@ func (r *Recorder) take(work objectWork) {
 	}
 	w.counted = append(w.counted, work.counted...)
 
-	isFound := func(s keeper.Search) bool { return len(s.Paths) > 0 }
+	for i := range work.searches {
+		w.countSinceStart(&work.searches[i])
+	}
+	isFound := func(s keeper.Search) bool { return len(s.Paths) > 0 || s.Garbage > 0 }
 	switch {
 	case len(work.searches) == 0, w.first != nil && !slices.ContainsFunc(work.searches, isFound):
 	case w.first == nil:
@@ -256,6 +261,17 @@ func (r *Recorder) take(work objectWork) {
 		keeper.AddGrowth(w.first, work.searches)
 		w.last = work.searches
 	}
+}
+
+// countSinceStart makes the collections of a search those since the first census of its process.
+func (w *objectWatch) countSinceStart(s *keeper.Search) {
+	for _, c := range w.counted {
+		if c.PID == s.PID && c.Collections >= 0 && s.Collections >= c.Collections {
+			s.Collections -= c.Collections
+			return
+		}
+	}
+	s.Collections = -1
 }
 
 // finishObjects counts and searches for the last time, while the process lives and its objects are
@@ -279,6 +295,8 @@ func (r *Recorder) finishObjects(v ProcessVerdict) {
 		return
 	}
 
+	before := r.session.ObjectsCPUTime()
+	defer func() { w.atEnd = r.session.ObjectsCPUTime() - before }()
 	slow := time.AfterFunc(2*time.Second, func() { slog.Info("searching who keeps what grows") })
 	defer slow.Stop()
 	ctx, cancel := context.WithTimeout(context.Background(), lastObjectsTimeout)

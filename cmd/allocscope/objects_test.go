@@ -313,7 +313,7 @@ func testObjectsLosses(t *testing.T) {
 
 	c = call(t, "show", "--details", dir)
 	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "kept by outputs.losses (list, ", "keep loss.item()",
+	mustSay(t, "stdout", c.stdout.String(), "outputs.losses (list, ",
 		"float32 [64, 128] cpu, ", " with their graph: ")
 }
 

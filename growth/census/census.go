@@ -56,15 +56,18 @@ type TypeCount struct {
 	Windows int
 }
 
+// NoTorch is why the tensors of most processes are not known: there are none.
+const NoTorch = "PyTorch is not loaded"
+
 // Tensors are the tensors of PyTorch that Python objects refer to.
 type Tensors struct {
-	// Unknown says why they are not known: "PyTorch is not loaded", "PyTorch of a layout that is
-	// not known". Empty: they are.
+	// Unknown says why they are not known: NoTorch, "PyTorch of a layout that is not known". Empty:
+	// they are.
 	Unknown string
 	// Groups are the distinct storages by dtype, shape and device, the most bytes first.
 	Groups []TensorGroup
-	// InCPPOnly are bytes of CPU storages that no Python object refers to, such as what autograd
-	// has saved: an estimate from the sampled allocations. -1: not known.
+	// InCPPOnly are bytes of CPU storages to which no tensor of Python refers, such as what autograd
+	// has saved: an estimate from the sampled allocations since tracing started. -1: not known.
 	InCPPOnly int64
 }
 

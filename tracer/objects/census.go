@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
@@ -35,6 +36,8 @@ type Census struct {
 	census.Result
 	// Samples are addresses of objects of each type, by name.
 	Samples map[string][]uint64
+	// Storages are those of Tensors.Groups that are memory of the CPU, one by one.
+	Storages []torch.Storage
 
 	seen *seenSet // all objects; nil: the census was made with CensusOptions.Before
 }
@@ -72,7 +75,10 @@ type counter struct {
 	group   uint64 // window that is being read, in regions with pools
 	touched []*typeTotal
 	share   float64
-	owned   float64 // bytes of tables in pools that were counted with their containers
+	owned   float64  // bytes of tables in pools that were counted with their containers
+	tensors []uint64 // addresses of Python objects, at most one more than maxTensors
+	// tensorsKnown is set if all tensors were noted.
+	tensorsKnown bool
 }
 
 // Census counts the objects of the process. At the deadline of ctx it returns what it has counted by
@@ -129,6 +135,13 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 			c.endGroup()
 			err = c.alone()
 		}
+		if err == nil {
+			c.endGroup()
+			err = c.findTensors(choose)
+		}
+		if err == nil {
+			err = c.readTensors(ctx)
+		}
 	})
 	if errors.Is(err, errLate) {
 		c.result.Cut, err = true, h.memory.budget.canceled()
@@ -144,6 +157,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 
 // visit counts the objects of a piece.
 func (c *counter) visit(p *piece) error {
+	c.learnTypes(p)
 	switch p.region.kind {
 	case regionAnonymous:
 		for at := roundUp(p.start, c.heap.structures.PoolSize); at < p.end(); at += c.heap.structures.PoolSize {
@@ -197,6 +211,33 @@ func (c *counter) alone() error {
 	return nil
 }
 
+// learnTypes reads the types of the objects of a piece.
+func (c *counter) learnTypes(p *piece) {
+	var blocks [][]byte
+	switch p.region.kind {
+	case regionAnonymous:
+		size := c.heap.structures.PoolSize
+		for start := roundUp(p.start, size); start < p.end(); start += size {
+			found, _ := p.poolAt(start, size)
+			if found == nil {
+				continue
+			}
+			for at := start + poolHeader; at+found.blockSize <= found.end; at += found.blockSize {
+				if !found.free[at] {
+					blocks = append(blocks, p.at(at, found.blockSize))
+				}
+			}
+		}
+	case regionHeap:
+		for _, k := range p.chunks {
+			if user := k.user(); k.inUse {
+				blocks = append(blocks, p.at(user.Start, min(user.Len(), chunkContents)))
+			}
+		}
+	}
+	c.heap.learnTypes(blocks)
+}
+
 // endGroup adds what was counted in a group of pools to the squares.
 func (c *counter) endGroup() {
 	for _, t := range c.touched {
@@ -220,6 +261,7 @@ func (c *counter) pool(p *piece, found *pool) {
 			c.result.UntypedBytes += float64(found.blockSize)
 			continue
 		}
+		c.noteTensor(object, t)
 		total := c.total(t)
 		if total.inGroup == 0 {
 			c.touched = append(c.touched, total)
@@ -283,6 +325,7 @@ func (c *counter) countBlocks(blocks []block) error {
 	if err != nil {
 		return err
 	}
+	c.heap.learnTypes(contents)
 	for i, b := range blocks {
 		content := contents[i]
 		if content == nil { // it ends before that
@@ -317,6 +360,7 @@ func (c *counter) chunk(b block, content []byte, isSampled bool) {
 	if t == nil {
 		return
 	}
+	c.noteTensor(object, t)
 	total := c.total(t)
 	bytes := float64(b.Len() + c.tables(t, content[object-b.Start:]))
 	if isSampled {

@@ -148,6 +148,7 @@ type typeInfo struct {
 	// isOpaque, isData and isInline are set for what derives from opaqueTypes, dataTypes or
 	// inlineTypes; isArray and isCtypes for arrays of NumPy and for objects of ctypes.
 	isOpaque, isData, isInline, isArray, isCtypes bool
+	isTensor                                      bool // torch.Tensor, or derived from it
 }
 
 // typeOf returns the type at an address, nil if there is none. It reads each address once. Types
@@ -186,6 +187,59 @@ func (h *Heap) mayBeType(address uint64) bool {
 	r, ok := h.memory.regionAt(address)
 	return ok && (r.kind == regionHeap || r.kind == regionStatic ||
 		r.kind == regionAnonymous && len(h.heaps.Spans) == 0)
+}
+
+// learnTypes reads the memory of what may be the types of the objects in some blocks, of which it
+// has the start of each. To read it one by one, as typeOf does, takes longer than all the rest of a
+// census.
+func (h *Heap) learnTypes(blocks [][]byte) {
+	var unknown []uint64 // pages
+	for _, content := range blocks {
+		for _, head := range h.heads {
+			if head+objectHead > uint64(len(content)) || !h.isRefcnt(word(content, head)) {
+				continue
+			}
+			address := word(content, head+objectType)
+			_, isType := h.types[address]
+			_, isNone := h.notTypes[address]
+			if !isType && !isNone && h.mayBeType(address) {
+				first := address &^ (process.PageSize - 1)
+				unknown = append(unknown, first)
+				if address+staticTypeEnd > first+process.PageSize {
+					unknown = append(unknown, first+process.PageSize)
+				}
+			}
+		}
+	}
+	slices.Sort(unknown)
+	unknown = slices.DeleteFunc(slices.Compact(unknown), func(page uint64) bool {
+		_, ok := h.pages[page]
+		return ok
+	})
+	for batch := range slices.Chunk(unknown, pagesAtOnce) {
+		h.keepPages(batch)
+	}
+}
+
+// pagesAtOnce is how many pages keepPages reads at once.
+const pagesAtOnce = 256
+
+// keepPages reads pages for peek.
+func (h *Heap) keepPages(addresses []uint64) {
+	if len(h.pages)+len(addresses) > maxKeptPages {
+		h.forget()
+	}
+	content := make([]byte, uint64(len(addresses))*process.PageSize)
+	present, err := h.memory.reader.PeekPagesAt(addresses, content)
+	if err != nil {
+		return
+	}
+	for i, address := range addresses {
+		h.pages[address] = nil
+		if present[i] {
+			h.pages[address] = content[uint64(i)*process.PageSize:][:process.PageSize]
+		}
+	}
 }
 
 // mayBeHeader reports whether the numbers of a PyTypeObject are plausible.
@@ -236,6 +290,7 @@ func (h *Heap) readType(address uint64) *typeInfo {
 	t.isOpaque, t.isData = h.hasBase(t, opaqueTypes), h.hasBase(t, dataTypes)
 	t.isInline, t.isArray = h.hasBase(t, inlineTypes), h.hasBase(t, arrayTypes)
 	t.isCtypes = h.hasBase(t, ctypesTypes)
+	t.isTensor = h.hasBase(t, tensorTypes)
 	return t
 }
 

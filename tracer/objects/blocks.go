@@ -350,13 +350,14 @@ func (m *memory) mmappedAt(address uint64) (block, bool) {
 	first := address &^ (page - 1)
 	lowest := max(roundUp(r.Start, page), first-min(first, maxMmapped))
 	at := first + page // the page before it is the next one
+	isKnown := func() bool { return m.without.Start < at && at <= m.without.End }
 	for at > lowest && !m.budget.check() {
-		if m.without.Start < at && at <= m.without.End {
+		if isKnown() {
 			at = m.without.Start
 			break
 		}
 		var addresses []uint64
-		for ; len(addresses) < headersAtOnce && at > lowest && at != m.without.End; at -= page {
+		for ; len(addresses) < headersAtOnce && at > lowest && !isKnown(); at -= page {
 			addresses = append(addresses, at-page)
 		}
 		headers, err := m.reader.Peek(addresses, chunkHeader)

@@ -300,3 +300,40 @@ func TestSeenSet(t *testing.T) {
 		t.Errorf("%d words", len(largest.bits))
 	}
 }
+
+// TestMmapped finds chunks with mappings of their own by any address, in any order, and reads little
+// for those that are in none.
+func TestMmapped(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		const count = 3000 // pages
+		forged := newImage(make([]byte, count*int(process.PageSize)))
+		in := make([]pages.Span, count) // the chunk that each page is in; zero: none
+		for page := r.IntN(200); page < count; page += 1 + r.IntN(300) {
+			n := min(1+r.IntN(50), count-page)
+			at := forgedAt + uint64(page)*process.PageSize
+			chunk := pages.Span{Start: at + chunkHeader, End: at + uint64(n)*process.PageSize}
+			binary.LittleEndian.PutUint64(forged.content[at-forgedAt+8:], chunk.End-at|isMmapped)
+			for range n {
+				in[page], page = chunk, page+1
+			}
+		}
+		m := &memory{reader: forged, regions: []region{{forged.span(), regionAnonymous}}}
+		for range 2000 {
+			page, offset := r.IntN(count), chunkHeader+r.Uint64N(process.PageSize-chunkHeader)
+			b, ok := m.mmappedAt(forgedAt + uint64(page)*process.PageSize + offset)
+			if want := in[page]; ok != (want.End != 0) || ok && b.Span != want {
+				t.Fatalf("page %d is in %x, %t, want %x", page, b.Span, ok, want)
+			}
+		}
+		forged.reads = 0
+		for page := range count {
+			for range 100 {
+				m.mmappedAt(forgedAt + uint64(page)*process.PageSize + chunkHeader)
+			}
+		}
+		if most := 4 * count; forged.reads > most {
+			t.Errorf("%d reads", forged.reads)
+		}
+	}
+}

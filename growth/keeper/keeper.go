@@ -38,6 +38,8 @@ const (
 	ReasonFreed Reason = "freed"
 	// ReasonAllocator: the blocks of their allocator are not known.
 	ReasonAllocator Reason = "allocator"
+	// ReasonMany: each is kept by another variable.
+	ReasonMany Reason = "many"
 	// ReasonGarbage: they are in cycles of objects that wait for the garbage collector.
 	ReasonGarbage Reason = "garbage"
 	// ReasonNative: only memory of native code refers to them, which no symbol names.
@@ -59,8 +61,8 @@ type Path struct {
 	Links []Link
 	// Samples is the number of samples that are reached through it.
 	Samples int
-	// Complete is set if the references that were found are all that the objects on the way have
-	// (ob_refcnt): nothing else keeps them.
+	// Complete is set if each object on the way has one reference (ob_refcnt), which is that of the
+	// way: nothing else keeps them.
 	Complete bool
 }
 

@@ -40,6 +40,15 @@ type Census struct {
 	Storages []torch.Storage
 
 	seen *seenSet // all objects; nil: the census was made with CensusOptions.Before
+	// seed draws the windows that are read: the same ones as in the census before.
+	seed maphash.Seed
+}
+
+// lot is the lot of the window of an address, from 0 to 1: it is read if the share is larger.
+func (c *Census) lot(address uint64) float64 {
+	var window [8]byte
+	binary.LittleEndian.PutUint64(window[:], address&^(windowBytes-1))
+	return float64(maphash.Bytes(c.seed, window[:])) / math.MaxUint64
 }
 
 const (
@@ -101,7 +110,10 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 		result: &Census{},
 	}
 	h.memory.budget = newBudget(ctx, noLimit)
-	if options.Before == nil {
+	if options.Before != nil {
+		c.result.seed = options.Before.seed
+	} else {
+		c.result.seed = maphash.MakeSeed()
 		c.result.seen = newSeenSet(h.memory.spans.Len() + h.memory.bulk)
 	}
 	c.options.Samples = min(options.Samples, maxSamples)
@@ -118,12 +130,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 
 	var err error
 	took := process.MeasureCPUTime(func() {
-		seed := maphash.MakeSeed()
-		choose := func(s pages.Span) bool {
-			var address [8]byte
-			binary.LittleEndian.PutUint64(address[:], s.Start&^(windowBytes-1))
-			return float64(maphash.Bytes(seed, address[:])) < c.share*math.MaxUint64
-		}
+		choose := func(s pages.Span) bool { return c.result.lot(s.Start) < c.share }
 		if c.share == 1 {
 			choose = nil
 		}
@@ -273,7 +280,7 @@ func (c *counter) pool(p *piece, found *pool) {
 		if tables <= maxPooled {
 			c.owned += float64(tables)
 		}
-		c.sample(total, object)
+		c.sample(total, object, true)
 	}
 }
 
@@ -374,7 +381,7 @@ func (c *counter) chunk(b block, content []byte, isSampled bool) {
 		total.exact++
 		total.exactBytes += bytes
 	}
-	c.sample(total, object)
+	c.sample(total, object, isSampled)
 }
 
 func (c *counter) total(t *typeInfo) *typeTotal {
@@ -386,12 +393,13 @@ func (c *counter) total(t *typeInfo) *typeTotal {
 }
 
 // sample keeps an object with the probability that makes all of them as likely (reservoir
-// sampling).
-func (c *counter) sample(t *typeTotal, object uint64) {
-	if c.result.seen != nil {
+// sampling). isSampled is set if it lies in a window that is read for a share.
+func (c *counter) sample(t *typeTotal, object uint64, isSampled bool) {
+	switch before := c.options.Before; {
+	case before == nil:
 		c.result.seen.add(object)
-	} else if c.options.Before.seen.has(object) {
-		return
+	case before.seen.has(object) || isSampled && before.lot(object) >= before.Share:
+		return // an old one, or one of memory that the census before has not read
 	}
 	if c.options.Samples == 0 {
 		return

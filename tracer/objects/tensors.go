@@ -68,8 +68,24 @@ func (c *counter) findTensors(choose func(pages.Span) bool) error {
 	return c.findTensorsIn(pools, sizes)
 }
 
+// learnTensorTypes finds the types of tensors by their names, as a share of the memory may have none of
+// them.
+func (h *Heap) learnTensorTypes() {
+	for dict, m := range h.modules {
+		if m.Name != "torch" && m.Name != "torch.nn.parameter" {
+			continue
+		}
+		for _, e := range h.namespace(dict, maxNamespace) {
+			if name, _ := h.python.Text(e.key); name == "Tensor" || name == "Parameter" {
+				h.typeOf(e.value)
+			}
+		}
+	}
+}
+
 // tensorSizes returns the blocks of pymalloc that tensors take, in bytes.
 func (h *Heap) tensorSizes() map[uint64]bool {
+	h.learnTensorTypes()
 	sizes := make(map[uint64]bool)
 	for _, t := range h.types {
 		if t.isTensor {

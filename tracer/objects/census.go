@@ -53,7 +53,7 @@ func (c *Census) lot(address uint64) float64 {
 
 const (
 	// censusSecondsPerByte is the expected cost of a census: see docs/internals/objects.md.
-	censusSecondsPerByte = 1.5 / (1 << 30)
+	censusSecondsPerByte = 2.5 / (1 << 30)
 	// minCensusShare is the least share that is read, whatever the limit.
 	minCensusShare = 0.02
 
@@ -84,6 +84,8 @@ type counter struct {
 	group   uint64 // window that is being read, in regions with pools
 	touched []*typeTotal
 	share   float64
+	pieces  int      // that were visited
+	learned int      // types that were new in the last one
 	owned   float64  // bytes of tables in pools that were counted with their containers
 	tensors []uint64 // addresses of Python objects, at most one more than maxTensors
 	// tensorsKnown is set if all tensors were noted.
@@ -162,9 +164,17 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 	return c.result, nil
 }
 
+// The types of the first pieces are read at once, and those of pieces that follow one with many that
+// were not known.
+const fewPieces, fewTypes = 32, 8
+
 // visit counts the objects of a piece.
 func (c *counter) visit(p *piece) error {
-	c.learnTypes(p)
+	known := len(c.heap.types)
+	defer func() { c.learned = len(c.heap.types) - known }()
+	if c.pieces++; c.pieces <= fewPieces || c.learned > fewTypes {
+		c.learnTypes(p)
+	}
 	switch p.region.kind {
 	case regionAnonymous:
 		for at := roundUp(p.start, c.heap.structures.PoolSize); at < p.end(); at += c.heap.structures.PoolSize {

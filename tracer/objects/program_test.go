@@ -32,7 +32,7 @@ type program struct {
 	// does not see. unseen is set if it sees none of them.
 	keptBy, also []string
 	unseen       bool
-	each      bool     // all variables of keptBy keep all samples, each beside the others
+	each         bool // all variables of keptBy keep all samples, each beside the others
 	// container is the type of the first container on the path; entries its number of entries, -1:
 	// that of the objects noted.
 	container string

@@ -21,8 +21,9 @@ type TypeGrowth struct {
 const minGrowthPart = 0.01
 
 // Grown returns the types whose objects became more between two censuses of a process, those that
-// grew by the most bytes first. A type whose interval includes 0 is left out, and one that grew by less than a hundredth of the first. There are none where
-// only one of the two has counted large objects.
+// grew by the most bytes first. A type whose interval includes 0 is left out, and one that grew by
+// less than a hundredth of the first. There are none where only one of the two has counted large
+// objects.
 func Grown(before, after *Result) []TypeGrowth {
 	minutes := (after.Elapsed - before.Elapsed).Minutes()
 	if minutes <= 0 || before.PID != after.PID || before.Missing != after.Missing {

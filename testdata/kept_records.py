@@ -4,7 +4,7 @@ keep N    keeps N more in a dict of this module, and prints their addresses
 count     prints how many there are, as the garbage collector knows them
 namesake  keeps an object of another type Record, of another module
 clear     keeps no records any more
-exec      executes this program anew: it has no records, and is ready
+exec      executes this program again: it has no records, and is ready
 """
 
 import gc

@@ -196,9 +196,8 @@ func (c *objectCounter) ask(
 	return answer, err
 }
 
-// refusal is why a census was not taken; before the first one, nothing can be counted. An interpreter
-// is found by the files that the process has mapped: where these cannot be opened, that is the
-// reason.
+// refusal is why a census was not taken. Before the first one it is why nothing can be counted: an
+// interpreter is found by the files that the process has mapped, and these may not open.
 func (c *objectCounter) refusal(err error) error {
 	if c.first != nil {
 		return err

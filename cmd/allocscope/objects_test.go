@@ -340,7 +340,7 @@ func testObjectsInTrace(t *testing.T) {
 		}
 	}
 	if len(s.Keepers) == 0 {
-		t.Errorf("no keeper was searched; verdict %s", s.Verdict.Class)
+		t.Errorf("no keeper was searched; verdict %s", s.Class)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/objects"
+	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/objects/worker"
 )
 
@@ -32,18 +33,87 @@ func (s *Session) Census(ctx context.Context, o CensusOptions) ([]*objects.Censu
 			continue
 		}
 		began := s.Elapsed()
+		before, err := s.sampledTensors(t)
+		if err != nil {
+			errs = append(errs, err)
+		}
 		answer, err := s.askWorker(ctx, t, worker.Request{
 			Census: &objects.CensusOptions{Limit: o.Limit, Samples: o.Samples},
 		})
 		switch {
 		case err == nil:
 			answer.Census.Elapsed = began
+			errs = append(errs, s.traceTensors(t, answer.Census, before))
 			counted = append(counted, answer.Census)
 		case !errors.Is(err, objects.ErrNoPython):
 			errs = append(errs, err)
 		}
 	}
 	return counted, errors.Join(errs...)
+}
+
+// sampledTensors returns the sampled tensors of a target that are alive; nil: it has not been probed
+// for them without a gap.
+func (s *Session) sampledTensors(t *target) (map[estimate.SampledTensor]float64, error) {
+	s.probing.mu.Lock()
+	defer s.probing.mu.Unlock()
+
+	p := s.probing
+	if !t.tensors.Complete() || p.tensorInterval == 0 || p.tensorsAlone && p.schedule.HadBursts() {
+		return nil, nil
+	}
+	return estimate.ReadSampledTensors(s.kernel, t.process.PID)
+}
+
+// traceTensors sets which stacks have allocated the tensors of a census, and what C++ alone holds.
+// before are the sampled tensors from before the census; nil: they are not known.
+func (s *Session) traceTensors(
+	t *target, c *objects.Census, before map[estimate.SampledTensor]float64,
+) error {
+	if c.Tensors.Unknown != "" {
+		return nil
+	}
+	after, err := s.sampledTensors(t)
+	if before != nil && after != nil {
+		c.Tensors.InCPPOnly = torch.InCPPOnly(c.Storages, before, after)
+	}
+	if len(c.Storages) == 0 || err != nil {
+		return err
+	}
+
+	stacks := make(map[uint64]uint64, len(c.Storages))
+	for _, of := range c.Storages {
+		stacks[of.Data] = 0
+	}
+	s.events.Flush() // so that the stack of each object has been reported
+	if err := s.findStacks(t, stacks, c.Elapsed); err != nil {
+		return err
+	}
+	torch.SetStacks(c.Tensors.Groups, c.Storages, stacks)
+	return nil
+}
+
+// findStacks sets the IDs of the stacks that have allocated the memory at some addresses, before
+// some time since the start of the trace.
+func (s *Session) findStacks(
+	t *target, stacks map[uint64]uint64, before time.Duration,
+) error {
+	s.probing.mu.Lock()
+	defer s.probing.mu.Unlock()
+
+	err := estimate.StacksAt(s.kernel, s.estimator(), t.process.PID, stacks, s.started+uint64(before))
+	if err != nil {
+		return err
+	}
+	for address, id := range stacks {
+		stack, ok := t.stacks.Find(id)
+		if !ok {
+			delete(stacks, address)
+			continue
+		}
+		stacks[address] = stack.ID
+	}
+	return nil
 }
 
 // ObjectsCPUTime is the CPU time that censuses and searches have taken.
@@ -63,6 +133,13 @@ func (s *Session) askWorker(
 		err = exitedError(t.process)
 	}
 	return answer, err
+}
+
+// estimator returns that of now. The caller holds probing.mu for as long as it is used.
+func (s *Session) estimator() *estimate.Estimator {
+	snapshot := growth.Snapshot{Elapsed: s.Elapsed()}
+	bins := estimate.SetBins(&snapshot, s.started, nil)
+	return s.probing.estimator(tracedSince(s.targets.list()), bins)
 }
 
 // A KeeperSearch is what to search for, in one process.
@@ -128,10 +205,7 @@ func (s *Session) sampleStacks(t *target, k *KeeperSearch) ([]objects.Suspect, e
 	s.events.Flush() // so that the stack of each object has been reported
 	s.probing.mu.Lock()
 	defer s.probing.mu.Unlock()
-	snapshot := growth.Snapshot{Elapsed: s.Elapsed()}
-	bins := estimate.SetBins(&snapshot, s.started, nil)
-	estimator := s.probing.estimator(tracedSince(s.targets.list()), bins)
-	samples, err := estimate.SampleLive(s.kernel, estimator, groupOf, len(k.Stacks),
+	samples, err := estimate.SampleLive(s.kernel, s.estimator(), groupOf, len(k.Stacks),
 		s.started+uint64(k.From), s.started+uint64(k.To), k.MaxSamples)
 	if err != nil {
 		return nil, err

@@ -332,10 +332,10 @@ func (c *objectCounter) print(counted *objects.Census, result *summary.Counted) 
 		if err := c.printTypes(counted.Types); err != nil {
 			return err
 		}
-		if err := printTensors(c.out, result.Objects.Tensors); err != nil {
+		if err := c.printTensors(result.Objects); err != nil {
 			return err
 		}
-	} else if err := c.printGrowth(counted); err != nil {
+	} else if err := c.printGrowth(counted, result.Objects); err != nil {
 		return err
 	}
 	return c.printKeepers(counted, result.Keepers)
@@ -363,27 +363,31 @@ func (c *objectCounter) printTypes(types []census.TypeCount) error {
 	return w.Flush()
 }
 
-func printTensors(out io.Writer, groups []summary.TensorGroup) error {
-	if len(groups) == 0 {
+func (c *objectCounter) printTensors(o *summary.Objects) error {
+	rows := words.TensorRows(o)
+	if len(rows) == 0 {
 		return nil
 	}
-	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(c.out)
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "tensors\tstorages\tbytes\t  dtype, shape of the largest, device\n")
-	for _, g := range groups[:min(maxListedGroups, len(groups))] {
-		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", explain.Thousands(int64(g.Tensors)),
-			explain.Thousands(int64(g.Storages)), units.Bytes(float64(g.Bytes)), words.Tensor(g))
+	for _, row := range rows[:min(maxListedGroups, len(rows))] {
+		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", row.Tensors, row.Storages,
+			units.Bytes(float64(row.Bytes)), row.What)
+	}
+	if n := len(rows) - maxListedGroups; n > 0 {
+		fmt.Fprintf(w, "\t\t\t  and %s\n", units.Plural(n, "other group", "other groups"))
 	}
 	return w.Flush()
 }
 
-// printGrowth prints the types whose objects have become more since the first census.
-func (c *objectCounter) printGrowth(counted *objects.Census) error {
+// printGrowth prints what has grown since the first census: types, and groups of tensors.
+func (c *objectCounter) printGrowth(counted *objects.Census, o *summary.Objects) error {
 	grown := census.Grown(&c.first.Result, &counted.Result)
 	span := units.Duration((counted.Elapsed - c.first.Elapsed).Round(time.Second))
 	if len(grown) == 0 {
-		_, err := fmt.Fprintf(c.out, "\nAfter %s: no type has grown\n", span)
-		return err
+		fmt.Fprintf(c.out, "\nAfter %s: no type has grown\n", span)
+		return c.printTensorGrowth(o)
 	}
 
 	fmt.Fprintf(c.out, "\nAfter %s, since the first count:\n\n", span)
@@ -396,6 +400,25 @@ func (c *objectCounter) printGrowth(counted *objects.Census) error {
 	for _, t := range shown {
 		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", explain.Thousands(units.Round(t.After)),
 			explain.PerMinute(t.PerMinute), units.Signed(t.Bytes), units.Name(t.Type))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return c.printTensorGrowth(o)
+}
+
+func (c *objectCounter) printTensorGrowth(o *summary.Objects) error {
+	grown := slices.DeleteFunc(words.TensorRows(o), func(row words.TensorRow) bool {
+		return row.Growth <= 0
+	})
+	if len(grown) == 0 {
+		return nil
+	}
+	fmt.Fprintln(c.out)
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "tensors\tmore\tbytes\t  dtype, shape of the largest, device\n")
+	for _, row := range grown[:min(maxListedGroups, len(grown))] {
+		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", row.Tensors, row.Gained, row.GrowthText(), row.What)
 	}
 	return w.Flush()
 }

@@ -32,6 +32,7 @@ func TestObjects(t *testing.T) {
 	t.Run("refuses", testObjectsRefuses)
 	t.Run("in a trace", testObjectsInTrace)
 	t.Run("of the leaky trainer", testObjectsLeakyTrainer)
+	t.Run("of losses that are kept", testObjectsLosses)
 	t.Run("keepers off", testObjectsOff)
 }
 
@@ -385,6 +386,44 @@ func testObjectsLeakyTrainer(t *testing.T) {
 	if !slices.ContainsFunc(kept, isCache) {
 		t.Errorf("kept by %q, want leaky_trainer.cache; %+v", kept, s.Keepers)
 	}
+}
+
+// Losses that are kept with their graph are tensors that grow, and the list that keeps them.
+func testObjectsLosses(t *testing.T) {
+	t.Parallel()
+	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", tracertest.Source("cases/outputs.py")))
+	target.Await(fmt.Sprintf("ready %d", target.PID()))
+
+	dir := newFolder(t)
+	c := begin(t, allocscope(t, "trace", "--pid", itoa(target.PID()), "--interval", "1",
+		"--overhead", "off", "--output", dir))
+	c.awaitSnapshots(dir, 25)
+	c.interrupt()
+	c.mustEnd(0)
+
+	s := readSummary(t, dir)
+	if s.Objects == nil || s.Objects.TensorsUnknown != "" || s.Objects.InCPPOnlyBytes == nil {
+		t.Fatalf("objects %+v, want tensors", s.Objects)
+	}
+	// Five activations of a step are [64, 128], and the first has grown most.
+	first := s.Objects.Tensors[0]
+	isLoss := func(g summary.TensorGroup) bool {
+		return len(g.Shape) == 0 && g.DType == "float32" && *g.GrowthTensors > 10 &&
+			g.WithGradFn >= *g.GrowthTensors
+	}
+	if !slices.Equal(first.Shape, []int64{64, 128}) || *first.GrowthBytes != int64(*first.GrowthTensors)*64*128*4 ||
+		!slices.ContainsFunc(s.Objects.Tensors, isLoss) {
+		t.Errorf("tensors %+v, want growing activations and losses", s.Objects.Tensors)
+	}
+	line := fmt.Sprintf("outputs.py:%d", lineOf(t, tracertest.Source("cases/outputs.py"), "# NAMED"))
+	if where := words.WhereStack(&s, first.StackID); !strings.Contains(where, line) {
+		t.Errorf("allocated by %q (stack %s), want %s", where, first.StackID, line)
+	}
+
+	c = call(t, "show", "--details", dir)
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), "outputs.losses (list, ",
+		"float32 [64, 128] cpu, ", " with their graph: ")
 }
 
 func isGrown(types []summary.TypeGrowth, to int64) bool {

@@ -1,6 +1,7 @@
 package words
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
@@ -173,7 +175,8 @@ func isGraph(s *summary.Summary, p keeper.Path) bool {
 	}
 	return hasType(p, "torch.Tensor") && s.Objects != nil &&
 		slices.ContainsFunc(s.Objects.Tensors, func(g summary.TensorGroup) bool {
-			return g.WithGradFn > 0 && g.GrowthBytes != nil && *g.GrowthBytes > 0
+			// A single one may be of the step that is under way.
+			return g.GrowthTensors != nil && *g.GrowthTensors > 1 && 2*g.WithGradFn > *g.GrowthTensors
 		})
 }
 
@@ -308,13 +311,8 @@ func ObjectsNotes(o *summary.Objects) []string {
 	say(o.Missing != "", "not counted: %s", o.Missing)
 	say(o.Inconsistent > 0, "not counted: %s of small objects that changed meanwhile",
 		units.Plural(o.Inconsistent, "pool", "pools"))
-	inCPPOnly := int64(0)
-	if o.InCPPOnlyBytes != nil {
-		inCPPOnly = *o.InCPPOnlyBytes
-	}
-	say(inCPPOnly > 0, "%s of tensors are held by C++ alone, as by autograd",
-		units.Bytes(float64(inCPPOnly)))
-	say(o.TensorsUnknown != "", "tensors: %s", o.TensorsUnknown)
+	isUnknown := o.TensorsUnknown != "" && o.TensorsUnknown != census.NoTorch
+	say(isUnknown, "tensors are not known: %s", o.TensorsUnknown)
 	return notes
 }
 
@@ -335,6 +333,72 @@ func TypeCount(t summary.TypeCount) string {
 		text += " ± " + explain.Thousands(t.Margin)
 	}
 	return text
+}
+
+// A TensorRow is a row of the table of tensors: a group of them, or what C++ alone holds.
+type TensorRow struct {
+	Group *summary.TensorGroup // nil: C++ alone
+	What  string
+	// StackID is the stack that allocated most of the memory; empty: it is not known.
+	StackID string
+	// Storages and Tensors are numbers, and Gained is the growth of Tensors with its sign; "-": they
+	// are not known.
+	Storages, Tensors, Gained string
+	// Bytes, and their growth since the first census. HasGrowth: there was one.
+	Bytes, Growth int64
+	HasGrowth     bool
+}
+
+// GrowthText is the growth in bytes; "-": it is not known.
+func (r TensorRow) GrowthText() string {
+	if !r.HasGrowth {
+		return "-"
+	}
+	return units.Signed(float64(r.Growth))
+}
+
+// TensorRows are the tensors of a process, those that gained most bytes first, then those with most
+// bytes.
+func TensorRows(o *summary.Objects) []TensorRow {
+	var rows []TensorRow
+	for _, g := range o.Tensors {
+		row := TensorRow{
+			Group: &g, What: Tensor(g), StackID: g.StackID, Bytes: g.Bytes, Gained: "-",
+			Storages: explain.Thousands(int64(g.Storages)),
+			Tensors:  explain.Thousands(int64(g.Tensors)),
+		}
+		if g.GrowthBytes != nil && g.GrowthTensors != nil {
+			row.Growth, row.HasGrowth = *g.GrowthBytes, true
+			row.Gained = signedCount(*g.GrowthTensors)
+		}
+		rows = append(rows, row)
+	}
+
+	inCPPOnly := TensorRow{
+		What:     "held by C++ alone, such as what autograd has saved",
+		Storages: "-", Tensors: "-", Gained: "-",
+	}
+	if o.InCPPOnlyBytes != nil {
+		inCPPOnly.Bytes = *o.InCPPOnlyBytes
+	}
+	if o.InCPPOnlyGrowthBytes != nil {
+		inCPPOnly.Growth, inCPPOnly.HasGrowth = *o.InCPPOnlyGrowthBytes, true
+	}
+	if inCPPOnly.Bytes > 0 {
+		rows = append(rows, inCPPOnly)
+	}
+	slices.SortStableFunc(rows, func(a, b TensorRow) int {
+		return cmp.Or(cmp.Compare(max(0, b.Growth), max(0, a.Growth)), cmp.Compare(b.Bytes, a.Bytes))
+	})
+	return rows
+}
+
+// signedCount is a number with its sign: "+1,022".
+func signedCount(n int) string {
+	if n > 0 {
+		return "+" + explain.Thousands(int64(n))
+	}
+	return explain.Thousands(int64(n))
 }
 
 // Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu". Where it is so, it adds how

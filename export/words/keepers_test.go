@@ -176,16 +176,21 @@ func TestKeptBy(t *testing.T) {
 		kept := pathTo("losses", 8)
 		kept.Links[1].Type = "torch.Tensor"
 		s = withSearch(t, keeper.Search{Samples: 8, Paths: []keeper.Path{kept}})
-		grown := int64(4000)
+		grown, more := int64(4000), 8
 		s.Objects = &summary.Objects{Tensors: []summary.TensorGroup{
 			{
 				DType: "float32", Shape: []int64{2, 3}, Device: "cpu", WithGradFn: 7,
-				GrowthBytes: &grown,
+				GrowthBytes: &grown, GrowthTensors: &more,
 			},
 		}}
 		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+		s.Objects.Tensors[0].WithGradFn = 1 // as that of the step under way
+		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got == want {
+			t.Errorf("%q, though few of those that grow keep their graph", got)
+		}
+		s.Objects.Tensors[0].WithGradFn = 7
 		if got := Tensor(s.Objects.Tensors[0]); got != "float32 [2, 3] cpu, 7 with their graph" {
 			t.Errorf("%q", got)
 		}

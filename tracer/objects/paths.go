@@ -2,10 +2,13 @@ package objects
 
 import (
 	"cmp"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // A way is one step of the ways from a sample up to its roots: a node, and how it refers to the one
@@ -54,6 +57,10 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 	}
 	isClosed = true
 	for len(queue) > 0 && len(found) < maxRoots {
+		if s.heap.memory.budget.isSpent() {
+			isClosed = false
+			break
+		}
 		w := queue[0]
 		queue = queue[1:]
 		n := w.node
@@ -72,9 +79,13 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 		edges, isComplete := s.references(n)
 		isClosed = isClosed && (isComplete || n.typ == nil && n.isOwned())
 		if n.typ == nil && w.below != nil {
-			edges = s.owners(edges)
+			edges = s.owners(edges, sample.typ != nil)
 		}
 		for _, e := range edges {
+			if s.heap.memory.budget.isSpent() {
+				isClosed = false
+				break
+			}
 			isObject := sample.typ != nil || n.typ != nil
 			if e.root != nil && e.root.Kind == keeper.RootThread && isObject {
 				continue // native code borrows objects of Python, and leaves their addresses behind
@@ -133,14 +144,18 @@ func (n *node) isOwned() bool {
 }
 
 // owners returns the references to a table by the container that owns it: then no other word
-// counts. Of memory that is no table of a container it returns all references; of data none.
-func (s *search) owners(edges []edge) []edge {
+// counts. Of memory that is no table of a container it returns all references; of data none. Memory
+// of C that leads to data may lead to other memory of C; isObject is set if an object is looked for.
+func (s *search) owners(edges []edge, isObject bool) []edge {
 	if s.heap.structures == nil {
 		return edges
 	}
 	var owners []edge
 	for _, e := range edges {
-		if e.from != nil && e.from.typ != nil && e.from.typ.isOpaque {
+		if t := e.typ(); t != nil && (t.isOpaque || isObject && t.isData) {
+			return nil
+		}
+		if isObject && e.from != nil && e.from.typ == nil && s.heap.isStorage(e.from) {
 			return nil
 		}
 		if e.from != nil && s.heap.isTable(e) {
@@ -151,6 +166,32 @@ func (s *search) owners(edges []edge) []edge {
 		return owners
 	}
 	return edges
+}
+
+// typ returns the type of the object that refers; nil: it is none.
+func (e edge) typ() *typeInfo {
+	if e.from == nil {
+		return nil
+	}
+	return e.from.typ
+}
+
+// isStorage reports whether a block is a StorageImpl of PyTorch: what it leads to are numbers.
+func (h *Heap) isStorage(n *node) bool {
+	vtable, _ := h.word(n.address)
+	if isOne, ok := h.storages[vtable]; ok {
+		return isOne
+	}
+	m, ok := process.FindMapping(h.memory.maps, vtable)
+	name := path.Base(m.Path)
+	// It is in both. The dynamic linker takes the first one.
+	isTorch := strings.HasPrefix(name, "libtorch_python") || strings.HasPrefix(name, "libc10.so")
+	isOne := ok && isTorch &&
+		h.statics.Constant(m, vtable) == "vtable for c10::StorageImpl"
+	if ok && m.IsFile() && len(h.storages) < maxTypes {
+		h.storages[vtable] = isOne
+	}
+	return isOne
 }
 
 // isStrong reports whether a reference to an object is counted by it. known is false while that

@@ -66,7 +66,7 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 	case r.Samples == 0:
 		r.Reason = keeper.ReasonFreed
 	case r.Garbage+without+changed == 0 && kept > 0:
-	case s.late:
+	case s.late || s.heap.memory.budget.check():
 		r.Reason = keeper.ReasonBudget
 	case r.Garbage >= max(1, without, changed):
 		r.Reason = keeper.ReasonGarbage
@@ -111,17 +111,24 @@ func (s *search) stillHas(w *way) bool {
 	if len(w.words) < 2 {
 		return false
 	}
-	h := s.heap
-	h.forget()
-	table, size := h.table(w.node)
-	value := w.words[len(w.words)-2].value
-	content := make([]byte, min(size, maxTable))
-	if table == 0 || h.process.ReadMemory(table, content) != nil {
-		return false
-	}
-	for i := uint64(0); i+wordSize <= uint64(len(content)); i += wordSize {
-		if word(content, i) == value {
-			return true
+	s.heap.forget()
+	table, size := s.heap.table(w.node)
+	return table != 0 && s.heap.memory.hasWord(table, size, w.words[len(w.words)-2].value)
+}
+
+// hasWord reports whether a word is among the first maxTable bytes at an address.
+func (m *memory) hasWord(address, size, value uint64) bool {
+	end := address + min(size, maxTable)
+	for at := address &^ (process.PageSize - 1); at < end && !m.budget.check(); at += pieceBytes {
+		content := m.buffer[:min(pieceBytes, roundUp(end-at, process.PageSize))]
+		if _, err := m.reader.PeekPages(at, content); err != nil {
+			return false
+		}
+		first := max(at, address) - at
+		for i := first; i+wordSize <= min(uint64(len(content)), end-at); i += wordSize {
+			if word(content, i) == value {
+				return true
+			}
 		}
 	}
 	return false

@@ -43,7 +43,8 @@ type Objects struct {
 	Missing string `json:"missing,omitempty"`
 	// Inconsistent is the number of pools that changed while they were read, and are left out.
 	Inconsistent int `json:"inconsistent"`
-	// OwnS is the CPU time of the censuses, and ReadBytes what they read.
+	// OwnS is the CPU time of reading and counting the objects, in both censuses, and ReadBytes what
+	// that read. To list the memory, and to tell bulk data, is in neither.
 	OwnS      float64 `json:"own_s"`
 	ReadBytes int64   `json:"read_bytes"`
 }

@@ -143,7 +143,7 @@ const (
 	stepRoom = ResultWidth - labelWidth - len("2. If it lasts: ")
 )
 
-// keeperStep is what to do about the memory that a keeper holds; empty: nothing is known to help.
+// keeperStep is what to do about the memory that a keeper holds.
 func keeperStep(s *summary.Summary, k *summary.Keeper) string {
 	if len(k.Paths) == 0 || k.Paths[0].Share < minKeeperShare {
 		return garbageStep
@@ -152,8 +152,6 @@ func keeperStep(s *summary.Summary, k *summary.Keeper) string {
 	path := k.Paths[0].Path()
 	variable := explain.KeeperVariable(path)
 	switch {
-	case path.Root.Kind == keeper.RootRuntime:
-		return ""
 	case path.Root.Kind == keeper.RootCache:
 		return fitted([]string{maxSizeSteps}, path.Root.Owner+"()")
 	case path.Root.Kind == keeper.RootStatic:
@@ -234,11 +232,13 @@ func objectsText(s *summary.Summary, room int) string {
 // keeperReasons are why no keeper is known.
 var keeperReasons = map[keeper.Reason]string{
 	keeper.ReasonFreed:        "they were freed meanwhile",
+	keeper.ReasonMany:         "each is kept by another variable",
+	keeper.ReasonAllocator:    "the blocks of their malloc are not known",
 	keeper.ReasonGarbage:      "they are in cycles of objects that wait for the garbage collector",
 	keeper.ReasonNative:       "only memory of native code refers to them, which no symbol names",
 	keeper.ReasonUnreferenced: "nothing that was searched refers to them",
 	keeper.ReasonBudget:       "the search has used up its CPU time",
-	keeper.ReasonUnsupported:  "the interpreter is not one that is known",
+	keeper.ReasonUnsupported:  "their CPython is not one that is known",
 	keeper.ReasonChanging:     "what was found did not hold when it was checked again",
 }
 
@@ -284,13 +284,16 @@ func KeeperLines(k summary.Keeper) []string {
 	if k.Garbage > 0 {
 		lines = append(lines, fmt.Sprintf("%d of %d: %s", k.Garbage, k.Samples, garbageText(&k)))
 	}
-	reason := keeperReasons[k.Reason]
+	reason, missing := keeperReasons[k.Reason], "not found: "
+	if k.Reason == keeper.ReasonMany {
+		missing = "no common keeper: "
+	}
 	switch {
 	case k.Reason == keeper.ReasonNone, k.Reason == keeper.ReasonGarbage && k.Garbage > 0:
 	case len(lines) == 0:
-		lines = append(lines, "not found: "+reason)
+		lines = append(lines, missing+reason)
 	default:
-		lines = append(lines, "the others were not found: "+reason)
+		lines = append(lines, "of the others "+missing+reason)
 	}
 	return lines
 }

@@ -35,7 +35,8 @@ type Result struct {
 	// interpreter started; -1: not known.
 	Collections int
 
-	// Took is the CPU time of the census; ReadBytes is what was read of the process.
+	// Took is the CPU time of reading and counting the objects; ReadBytes is what that read. To list
+	// the memory, and to tell bulk data, is in neither.
 	Took      time.Duration
 	ReadBytes int64
 }

@@ -16,30 +16,32 @@ type Search struct {
 	Samples int
 	// Paths found, the one that explains most samples first.
 	Paths []Path
-	// Reason for which no keeper was found, or none for part of the samples; empty: all have one.
+	// Reason for which no path is named, or none of part of the samples; empty: Paths and Garbage
+	// explain all.
 	Reason Reason
 	// Garbage is the number of samples that nothing outside of a cycle of objects refers to.
 	Garbage int
 	// Collections is how often the oldest generation of the garbage collector has run since the
 	// start of the trace, in what a search returns since that of the interpreter; -1: not known.
 	Collections int
-	// Elapsed since the start of the trace at which the search ended; Took is its CPU time.
+	// Elapsed since the start of the trace at which the search ended. Took is the CPU time up to
+	// this result: suspects are searched for together, and the last one's is that of all.
 	Elapsed, Took time.Duration
 }
 
-// A Reason says why no keeper is known.
+// A Reason says why no path is named.
 type Reason string
 
 // Reasons.
 const (
-	// ReasonNone: there is a keeper for each sample.
+	// ReasonNone: Paths and Garbage explain each sample.
 	ReasonNone Reason = ""
 	// ReasonFreed: the objects were freed meanwhile.
 	ReasonFreed Reason = "freed"
+	// ReasonMany: each is kept by another variable, none by one that keeps enough of them.
+	ReasonMany Reason = "many"
 	// ReasonAllocator: the blocks of their allocator are not known.
 	ReasonAllocator Reason = "allocator"
-	// ReasonMany: each is kept by another variable.
-	ReasonMany Reason = "many"
 	// ReasonGarbage: they are in cycles of objects that wait for the garbage collector.
 	ReasonGarbage Reason = "garbage"
 	// ReasonNative: only memory of native code refers to them, which no symbol names.
@@ -48,7 +50,7 @@ const (
 	ReasonUnreferenced Reason = "unreferenced"
 	// ReasonBudget: the time for the search was used up.
 	ReasonBudget Reason = "budget"
-	// ReasonUnsupported: the interpreter is not one that is known.
+	// ReasonUnsupported: the process has a CPython that is not known, such as a free-threaded one.
 	ReasonUnsupported Reason = "unsupported"
 	// ReasonChanging: what was found did not add up twice.
 	ReasonChanging Reason = "changing"
@@ -117,16 +119,15 @@ type RootKind string
 
 // Kinds of roots.
 const (
-	RootGlobal    RootKind = "global"      // a module's global
-	RootClass     RootKind = "class"       // an attribute of a class
-	RootLocal     RootKind = "local"       // a local variable of a running function
-	RootGenerator RootKind = "generator"   // a local variable of a generator or coroutine that is suspended
-	RootClosure   RootKind = "closure"     // a variable of an enclosing function
-	RootDefault   RootKind = "default"     // a default argument
-	RootCache     RootKind = "lru-cache"   // functools.lru_cache of a function
-	RootThread    RootKind = "thread"      // a native thread's stack
-	RootStatic    RootKind = "static"      // a static variable of a program or library
-	RootRuntime   RootKind = "interpreter" // of the interpreter itself: interned strings, codecs
+	RootGlobal    RootKind = "global"    // a module's global
+	RootClass     RootKind = "class"     // an attribute of a class
+	RootLocal     RootKind = "local"     // a local variable of a running function
+	RootGenerator RootKind = "generator" // of a generator or coroutine that is suspended
+	RootClosure   RootKind = "closure"   // a variable of an enclosing function
+	RootDefault   RootKind = "default"   // a default argument
+	RootCache     RootKind = "lru-cache" // functools.lru_cache of a function
+	RootThread    RootKind = "thread"    // a native thread's stack
+	RootStatic    RootKind = "static"    // a static variable of a program or library
 )
 
 // A Root is where a way begins: a variable with a name.

@@ -220,8 +220,6 @@ func rootAsCode(r keeper.Root) string {
 		return filepath.Base(r.Module) + ": " + r.Name
 	case keeper.RootThread:
 		return "stack of native thread"
-	case keeper.RootRuntime:
-		return "CPython itself"
 	}
 	return fmt.Sprintf("%+v", r)
 }

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 
@@ -62,6 +63,8 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 	case r.Samples == 0:
 		r.Reason = keeper.ReasonFreed
 	case unexplained(r) == 0:
+	case s.heap.NoPython != nil && !errors.Is(s.heap.NoPython, ErrNoPython):
+		r.Reason = keeper.ReasonUnsupported
 	case s.late || s.heap.memory.budget.check():
 		r.Reason = keeper.ReasonBudget
 	case r.Garbage >= max(1, without, changed):

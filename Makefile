@@ -102,6 +102,10 @@ test-gpu: ## Compare with PyTorch on a GPU, half an hour; PYTHON has CUDA; asks 
 
 C_SOURCES := bpf/*.c bpf/include/*.h bpf/source/*.h bpf/unwind/*.h tracer/gpu/nvml/*.h \
 	testdata/*.c testdata/peers/*.c testdata/keepers/*.c testdata/keepers/*.h
+.PHONY: packages
+packages: ## Install what the linters and the tests need
+	@.ci/packages $(LINT_PACKAGES) $(TEST_PACKAGES)
+
 .PHONY: lint
 lint: $(WEB)/node_modules ## Run the linters
 	@.ci/packages $(LINT_PACKAGES)

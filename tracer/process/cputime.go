@@ -42,6 +42,9 @@ func MeasureCPUTime(work func()) time.Duration {
 	return readClock(unix.CLOCK_THREAD_CPUTIME_ID) + hostile.CPUTime() - began
 }
 
+// Monotonic is the time of CLOCK_MONOTONIC, which is the same in all processes.
+func Monotonic() time.Duration { return readClock(unix.CLOCK_MONOTONIC) }
+
 func readClock(clock int32) time.Duration {
 	var used unix.Timespec
 	if err := unix.ClockGettime(clock, &used); err != nil {

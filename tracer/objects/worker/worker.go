@@ -226,7 +226,7 @@ func (w *Worker) giveUp() {
 	}
 }
 
-// kill ends the child, and whoever waits for its answer. At idle priority it might not get the CPU
+// kill ends the child, and the wait for its answer. At idle priority it might not get the CPU
 // to end.
 func (c *child) kill() {
 	setPriority(c.command.Process.Pid, unix.SCHED_NORMAL)

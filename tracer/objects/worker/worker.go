@@ -21,6 +21,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/objects"
 )
 
@@ -239,12 +240,8 @@ func (c *child) cpuTime() time.Duration {
 	if c == nil {
 		return 0
 	}
-	clock := int32(^c.command.Process.Pid<<3 | 2) // MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED), <linux/posix-timers.h>
-	var used unix.Timespec
-	if unix.ClockGettime(clock, &used) != nil {
-		return c.reported
-	}
-	return max(c.reported, time.Duration(used.Nano()))
+	used, _ := hostile.CPUTimeOf(c.command.Process.Pid) // 0: it has ended
+	return max(c.reported, used)
 }
 
 // firstBytes keeps the first bytes that are written: of the child's errors.

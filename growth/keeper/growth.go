@@ -122,14 +122,14 @@ func Update(before, now []Search, stacks [][]uint64) []Search {
 		switch {
 		case at < 0:
 			latest = append(latest, *b)
-		case !latest[at].isAnswer() && b.isAnswer():
+		case !latest[at].IsAnswer() && b.IsAnswer():
 			latest[at] = *b
 		}
 	}
 	return latest[:min(len(latest), maxAnswers)]
 }
 
-// isAnswer is false of a search whose time was used up before it found anything.
-func (s *Search) isAnswer() bool {
+// IsAnswer is false of a search whose time was used up before it found anything.
+func (s Search) IsAnswer() bool {
 	return len(s.Paths) > 0 || s.Garbage > 0 || s.Reason != ReasonBudget
 }

@@ -24,7 +24,7 @@ const (
 	// objectOwnPart is the part of the limit of allocscope's own CPU time that censuses and
 	// searches may take, and objectBurst what they may take in advance.
 	objectOwnPart = 0.3
-	objectBurst   = time.Second
+	objectBurst   = 2 * time.Second
 
 	// minObjectTime is the least CPU time of a census with a search after it, and maxObjectTime the
 	// most.
@@ -289,7 +289,7 @@ func (r *Recorder) take(work objectWork) {
 	}
 	w.counted = append(w.counted, work.counted...)
 
-	w.isSearched = w.isSearched || len(work.searches) > 0
+	w.isSearched = w.isSearched || slices.ContainsFunc(work.searches, keeper.Search.IsAnswer)
 	for i := range work.searches {
 		w.countSinceFirst(&work.searches[i])
 	}

@@ -111,7 +111,10 @@ func (c *counting) second(r *Recorder, mib int64) {
 	sample.Elapsed, sample.RSS = c.Elapsed(), mib<<20
 	r.history.Add(growth.TreeSample{
 		Elapsed: c.Elapsed(),
-		System:  growth.SystemMemory{Available: 1 << 40, SwapFree: growth.Unknown, CgroupUsed: growth.Unknown, CgroupLimit: growth.Unknown},
+		System: growth.SystemMemory{
+			Available: 1 << 40, SwapFree: growth.Unknown, CgroupUsed: growth.Unknown,
+			CgroupLimit: growth.Unknown,
+		},
 		Members: []growth.Member{{
 			Process: growth.Process{PID: trainerPID, Role: growth.RoleTrainer, Rank: growth.Unknown},
 			Traced:  true,
@@ -193,6 +196,7 @@ func testHalfwayAndEnd(t *testing.T) {
 
 func testHalfwayAgain(t *testing.T) {
 	c, r := newCounting(t, 4*time.Minute)
+	c.found = []keeper.Search{{PID: trainerPID, Stack: 1, Samples: 16, Reason: keeper.ReasonBudget}}
 	for range 130 {
 		c.second(r, 1000) // nothing grows
 	}
@@ -202,8 +206,8 @@ func testHalfwayAgain(t *testing.T) {
 			c.found = []keeper.Search{kept(1, "cache", 100)}
 		}
 	}
-	if n := len(c.searches); n < 2 || n > halfwayTries || len(r.objects.latest) != 1 {
-		t.Errorf("%d searches with %d answers, want some until there is one", n, len(r.objects.latest))
+	if n := len(c.searches); n < 2 || n > halfwayTries || len(r.objects.latest[0].Paths) != 1 {
+		t.Errorf("%d searches, and then %+v: want some until there is an answer", n, r.objects.latest)
 	}
 }
 
@@ -279,6 +283,7 @@ func testSearchedFirst(t *testing.T) {
 	c.censusTime, c.searchTime = 3*time.Second, 4*time.Second
 	c.second(r, 1000)
 	time.Sleep(time.Minute)
+	synctest.Wait()
 	c.asked, c.censuses = nil, nil
 	c.finish(r, r.grows(1))
 	// 10 s of CPU time are for all: of two others, the second begins before they are used up.

@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/objects"
+	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/objects/worker"
 )
 
@@ -33,13 +35,15 @@ func (s *Session) TracedPIDs() (pids []int) {
 }
 
 // Census counts the objects of a traced process. It may be called from any goroutine. The error
-// wraps objects.ErrNoPython where the process has no Python.
+// wraps objects.ErrNoPython where the process has no Python. There may be both a census and an error
+// of its tensors.
 func (s *Session) Census(ctx context.Context, o CensusOptions) (*objects.Census, error) {
 	t := s.targets.traced(o.PID)
 	if t == nil {
 		return nil, fmt.Errorf("pid %d: %w", o.PID, ErrExited)
 	}
 	began := s.Elapsed()
+	before, tensorsErr := s.sampledTensors(t)
 	answer, err := s.askWorker(ctx, t, worker.Request{
 		Census: &objects.CensusOptions{Limit: o.Limit, Samples: o.Samples},
 	})
@@ -47,7 +51,71 @@ func (s *Session) Census(ctx context.Context, o CensusOptions) (*objects.Census,
 		return nil, err
 	}
 	answer.Census.Elapsed = began
-	return answer.Census, nil
+	return answer.Census, errors.Join(tensorsErr, s.traceTensors(t, answer.Census, before))
+}
+
+// sampledTensors returns the sampled tensors of a target that are alive; nil: it has not been probed
+// for them without a gap.
+func (s *Session) sampledTensors(t *target) (map[estimate.SampledTensor]float64, error) {
+	s.probing.mu.Lock()
+	defer s.probing.mu.Unlock()
+
+	p := s.probing
+	if !t.tensors.Complete() || p.tensorInterval == 0 || p.tensorsAlone && p.schedule.HadBursts() {
+		return nil, nil
+	}
+	return estimate.ReadSampledTensors(s.kernel, t.process.PID)
+}
+
+// traceTensors sets which stacks have allocated the tensors of a census, and what C++ alone holds.
+// before are the sampled tensors from before the census; nil: they are not known.
+func (s *Session) traceTensors(
+	t *target, c *objects.Census, before map[estimate.SampledTensor]float64,
+) error {
+	if c.Tensors.Unknown != "" {
+		return nil
+	}
+	after, err := s.sampledTensors(t)
+	if before != nil && after != nil {
+		c.Tensors.InCPPOnly = torch.InCPPOnly(c.Storages, before, after)
+	}
+	if len(c.Storages) == 0 || err != nil {
+		return err
+	}
+
+	stacks := make(map[uint64]uint64, len(c.Storages))
+	for _, of := range c.Storages {
+		stacks[of.Data] = 0
+	}
+	s.events.Flush() // so that the stack of each object has been reported
+	if err := s.findStacks(t, stacks, c.Elapsed); err != nil {
+		return err
+	}
+	torch.SetStacks(c.Tensors.Groups, c.Storages, stacks)
+	return nil
+}
+
+// findStacks sets the IDs of the stacks that have allocated the memory at some addresses, before
+// some time since the start of the trace.
+func (s *Session) findStacks(
+	t *target, stacks map[uint64]uint64, before time.Duration,
+) error {
+	s.probing.mu.Lock()
+	defer s.probing.mu.Unlock()
+
+	err := estimate.StacksAt(s.kernel, s.estimator(), t.process.PID, stacks, s.started+uint64(before))
+	if err != nil {
+		return err
+	}
+	for address, id := range stacks {
+		stack, ok := t.stacks.Find(id)
+		if !ok {
+			delete(stacks, address)
+			continue
+		}
+		stacks[address] = stack.ID
+	}
+	return nil
 }
 
 // ObjectsCPUTime is the CPU time that censuses and searches have taken.
@@ -67,6 +135,13 @@ func (s *Session) askWorker(
 		err = exitedError(t.process)
 	}
 	return answer, err
+}
+
+// estimator returns that of now. The caller holds probing.mu for as long as it is used.
+func (s *Session) estimator() *estimate.Estimator {
+	snapshot := growth.Snapshot{Elapsed: s.Elapsed()}
+	bins := estimate.SetBins(&snapshot, s.started, nil)
+	return s.probing.estimator(tracedSince(s.targets.list()), bins)
 }
 
 // A KeeperSearch is what to search for, in one process.
@@ -140,9 +215,7 @@ func (s *Session) sampleStacks(t *target, k *KeeperSearch) ([]objects.Suspect, e
 
 	s.probing.mu.Lock() // not while the maps are read: snapshots and the controller need it
 	defer s.probing.mu.Unlock()
-	snapshot := growth.Snapshot{Elapsed: s.Elapsed()}
-	bins := estimate.SetBins(&snapshot, s.started, nil)
-	estimator := s.probing.estimator(tracedSince(s.targets.list()), bins)
+	estimator := s.estimator()
 	var suspects []objects.Suspect
 	for i, group := range candidates {
 		if alive := estimator.Alive(group, k.MaxSamples); len(alive) > 0 {

@@ -2,8 +2,10 @@ package tracer_test
 
 import (
 	"errors"
+	"fmt"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 // TestObjects counts and searches in a traced process, beside the session's other work.
 func TestObjects(t *testing.T) {
 	t.Run("who keeps what a stack has allocated", testObjectsOfStack)
+	t.Run("who has allocated tensors, and what C++ alone holds", testObjectsOfTensors)
 	t.Run("process without Python", testObjectsWithoutPython)
 }
 
@@ -80,6 +83,70 @@ func testObjectsOfStack(t *testing.T) {
 	if s.ObjectsCPUTime() <= 0 {
 		t.Error("it has cost no CPU time")
 	}
+}
+
+func testObjectsOfTensors(t *testing.T) {
+	t.Parallel()
+	h := startTensors(t)
+	h.do("keep 3 70000") // before: no stack is known
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
+	h.do("keep 40 5000", "keep 7 70000", "view", "save 50")
+
+	counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: h.PID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := counted.Tensors.InCPPOnly; got != 50*4000 {
+		t.Errorf("C++ alone holds %d bytes, want %d", got, 50*4000)
+	}
+	found := make(map[string]bool)
+	for _, g := range counted.Tensors.Groups {
+		group := fmt.Sprint(g.DType, g.Shape, g.Storages, g.Tensors, g.Bytes)
+		for _, held := range snapshot(t, s).Holdings {
+			if held.Stack.ID == g.Stack && held.Stack.ID != 0 {
+				group += " " + strings.Join(pythonFunctions(held.Stack), " ")
+			}
+		}
+		found[group] = true
+	}
+	for _, want := range []string{
+		"uint8[5000] 40 80 200000 Holder.order_keep main <module>",
+		"uint8[70000] 10 20 700000 Holder.order_keep main <module>",
+		"float32[1000] 2 2 8000 Holder.order_save main <module>",
+	} {
+		if !found[want] {
+			t.Errorf("there is no %q in %v", want, found)
+		}
+	}
+
+	h.do("drop 200")
+	counted, err = s.Census(t.Context(), tracer.CensusOptions{PID: h.PID()})
+	if err != nil || counted.Tensors.InCPPOnly != 0 {
+		t.Errorf("%v, %+v: want nothing that C++ alone holds", err, counted)
+	}
+
+	t.Run("heap that is not traced", func(t *testing.T) {
+		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"mapping"}})
+		counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: h.PID()})
+		if err != nil || counted.Tensors.InCPPOnly != -1 {
+			t.Fatalf("%v, %+v: want that it is not known what C++ alone holds", err, counted)
+		}
+		for _, g := range counted.Tensors.Groups {
+			if g.Stack != 0 {
+				t.Errorf("%+v has a stack", g)
+			}
+		}
+	})
+}
+
+// pythonFunctions are the functions of Python on a stack, from the innermost on.
+func pythonFunctions(s *growth.Stack) (names []string) {
+	for _, f := range s.Frames {
+		if f.Python {
+			names = append(names, f.Function)
+		}
+	}
+	return names
 }
 
 func testObjectsWithoutPython(t *testing.T) {

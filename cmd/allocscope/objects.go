@@ -18,12 +18,14 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/cmd/allocscope/target"
+	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/tracer/objects"
+	"github.com/allocscope/allocscope/tracer/objects/worker"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -40,7 +42,7 @@ const (
 	maxListedTypes  = 20 // without --all
 	maxListedGroups = 20 // of tensors
 	keeperSamples   = 16
-	maxKeeperTime   = time.Minute // of CPU time: somebody waits for this search, and can end it
+	maxObjectsTime  = 10 * time.Second // CPU time of a count, and of a search
 )
 
 func newObjectsCommand() *cobra.Command {
@@ -103,9 +105,11 @@ type objectCounter struct {
 	flags   objectsFlags
 	out     io.Writer
 	process *process.Process
-	heap    *objects.Heap
+	image   process.Image // of the program that is counted
+	worker  worker.Worker
 	began   time.Time
-	first   *objects.Census // nil: none was taken
+	first   *objects.Census // that was printed; nil: none was
+	kept    string          // the whole name of the type of --keepers; empty: not known yet
 }
 
 func runObjects(ctx context.Context, out io.Writer, pid int, flags objectsFlags) error {
@@ -114,13 +118,17 @@ func runObjects(ctx context.Context, out io.Writer, pid int, flags objectsFlags)
 		return exit.Refuse(err)
 	}
 	defer p.Close()
-	heap, err := objects.Open(p)
+	stat, err := p.Stat()
 	if err != nil {
 		return exit.Refuse(err)
 	}
-	defer heap.Close()
+	if err := trace.VolunteerForOOM(); err != nil { // the child inherits it
+		slog.Warn(err.Error())
+	}
 
-	c := objectCounter{flags: flags, out: out, process: p, heap: heap, began: time.Now()}
+	c := objectCounter{flags: flags, out: out, process: p, image: stat.Image, began: time.Now()}
+	defer c.worker.Close()
+	c.worker.Hurry()
 	if flags.duration != 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(flags.duration))
@@ -129,44 +137,69 @@ func runObjects(ctx context.Context, out io.Writer, pid int, flags objectsFlags)
 	return c.run(ctx)
 }
 
-// run counts until it is done. The end of ctx is the end after the first census, and an error
-// before.
+// run counts until it is done. The end of ctx or of the program is the end after the first count,
+// and an error before.
 func (c *objectCounter) run(ctx context.Context) error {
 	for {
 		err := c.count(ctx)
 		switch {
-		case err != nil && c.first == nil:
-			return c.refusal(err)
-		case err != nil && ctx.Err() == nil && !c.process.Alive():
-			slog.Info("the process has exited")
+		case err != nil && ctx.Err() != nil && c.first == nil:
+			return fmt.Errorf("count objects of PID %d: the end came before the first count",
+				c.process.PID)
+		case err != nil && ctx.Err() != nil:
 			return nil
-		case err != nil && ctx.Err() == nil:
-			return err
-		case c.flags.every == 0:
+		case err != nil && c.first != nil && c.ended() != nil:
+			slog.Info(c.ended().Error())
+			return nil
+		case err != nil || c.flags.every == 0:
 			return err
 		}
 
 		wait := time.NewTimer(time.Duration(c.flags.every))
 		select {
 		case <-ctx.Done():
-			wait.Stop()
-			return nil
 		case <-c.process.Exited(ctx.Done()):
-			wait.Stop()
-			if ctx.Err() == nil {
-				slog.Info("the process has exited")
-			}
-			return nil
 		case <-wait.C:
+			continue
 		}
+		wait.Stop()
+		if ctx.Err() == nil {
+			slog.Info(c.ended().Error())
+		}
+		return nil
 	}
 }
 
-// refusal is why nothing can be counted. An interpreter is found by the files that the process has
-// mapped: where these cannot be opened, that is the reason.
+// ended is why nothing of the program is left to be counted; nil: it goes on.
+func (c *objectCounter) ended() error {
+	if !c.process.Alive() {
+		return errors.New("the process has exited")
+	}
+	stat, err := c.process.Stat()
+	if err != nil || stat.Image.IsZero() || stat.Image == c.image {
+		return nil
+	}
+	_ = c.process.Refresh() // the name of the program that was counted will do, too
+	return fmt.Errorf("the process executes another program now: %s", c.process.Command())
+}
+
+// ask asks the process that reads. It is an error if the program has ended meanwhile: what was read
+// may be of another one.
+func (c *objectCounter) ask(
+	ctx context.Context, request worker.Request,
+) (*worker.Response, error) {
+	request.PID = c.process.PID
+	answer, err := c.worker.Ask(ctx, request)
+	if ended := c.ended(); ended != nil {
+		return nil, ended
+	}
+	return answer, err
+}
+
+// refusal is why a census was not taken. Before the first one it is why nothing can be counted: an
+// interpreter is found by the files that the process has mapped, and these may not open.
 func (c *objectCounter) refusal(err error) error {
-	var known *exit.Error
-	if errors.As(err, &known) {
+	if c.first != nil {
 		return err
 	}
 	if maps, mapsErr := c.process.Maps(); mapsErr == nil && errors.Is(err, objects.ErrNoPython) {
@@ -186,17 +219,20 @@ func (c *objectCounter) refusal(err error) error {
 // count takes a census, and prints it.
 func (c *objectCounter) count(ctx context.Context) error {
 	at := time.Since(c.began)
-	counted, err := c.heap.Census(ctx, objects.CensusOptions{Samples: keeperSamples, Before: c.first})
-	if err != nil {
-		return err
+	options := objects.CensusOptions{Limit: maxObjectsTime}
+	if c.flags.keepers != "" {
+		options.Samples = keeperSamples
 	}
+	answer, err := c.ask(ctx, worker.Request{Census: &options})
+	if err != nil {
+		return c.refusal(err)
+	}
+	counted := answer.Census
 	counted.Elapsed = at
 
 	var before *census.Result
 	if c.first != nil {
 		before = &c.first.Result
-	} else {
-		c.first = counted
 	}
 	result := summary.Counted{
 		Schema: summary.CountedSchema, Objects: summary.ObjectsOf(before, &counted.Result),
@@ -212,32 +248,46 @@ func (c *objectCounter) count(ctx context.Context) error {
 	}
 
 	if c.flags.json {
-		encoder := json.NewEncoder(c.out)
-		encoder.SetEscapeHTML(false)
-		if c.flags.every == 0 {
-			encoder.SetIndent("", "  ")
-		}
-		return encoder.Encode(result)
+		err = c.printJSON(&result)
+	} else {
+		err = c.print(counted, &result)
 	}
-	return c.print(counted, &result, before != nil)
+	if c.first == nil && err == nil {
+		c.first = counted
+	}
+	return err
 }
 
-// search finds who keeps the objects of the type of --keepers.
+func (c *objectCounter) printJSON(result *summary.Counted) error {
+	encoder := json.NewEncoder(c.out)
+	encoder.SetEscapeHTML(false)
+	if c.flags.every == 0 {
+		encoder.SetIndent("", "  ")
+	}
+	return encoder.Encode(result)
+}
+
+// search finds who keeps the objects of the type of --keepers. The first count shows which type is
+// meant: later, objects of another one may have such a name, and this one may have none.
 func (c *objectCounter) search(
 	ctx context.Context, counted *objects.Census,
-) ([]summary.Keeper, error) {
-	name, err := typeNamed(counted, c.flags.keepers)
-	if err != nil {
-		return nil, err
+) (keepers []summary.Keeper, err error) {
+	if c.kept == "" {
+		if c.kept, err = typeNamed(counted, c.flags.keepers); err != nil {
+			return nil, err
+		}
 	}
-	samples := counted.Samples[name]
+	samples := counted.Samples[c.kept]
 	if len(samples) == 0 {
 		return []summary.Keeper{}, nil
 	}
-	found, err := c.heap.Search(ctx, []objects.Suspect{{Type: name, Objects: samples}}, maxKeeperTime)
+	answer, err := c.ask(ctx, worker.Request{
+		Suspects: []objects.Suspect{{Type: c.kept, Objects: samples}}, Limit: maxObjectsTime,
+	})
 	if err != nil {
 		return nil, err
 	}
+	found := answer.Searches
 	for i := range found {
 		found[i].Elapsed = time.Since(c.began)
 		found[i].Collections = -1 // since when is said of traces alone
@@ -271,8 +321,8 @@ func typeNamed(counted *objects.Census, name string) (string, error) {
 }
 
 // print prints a census: the largest types, or those that have grown since the first one.
-func (c *objectCounter) print(counted *objects.Census, result *summary.Counted, isAgain bool) error {
-	if !isAgain {
+func (c *objectCounter) print(counted *objects.Census, result *summary.Counted) error {
+	if c.first == nil {
 		fmt.Fprintf(c.out, "%s (PID %d), Python %s: %s of memory read in %s of CPU time\n",
 			result.Process.Command, result.Process.PID, result.Objects.Python,
 			units.Bytes(float64(counted.ReadBytes)), units.Milliseconds(counted.Took.Seconds()))
@@ -282,13 +332,13 @@ func (c *objectCounter) print(counted *objects.Census, result *summary.Counted, 
 		if err := c.printTypes(counted.Types); err != nil {
 			return err
 		}
-		if err := printTensors(c.out, result.Objects.Tensors); err != nil {
+		if err := c.printTensors(result.Objects); err != nil {
 			return err
 		}
-	} else if err := c.printGrowth(counted); err != nil {
+	} else if err := c.printGrowth(counted, result.Objects); err != nil {
 		return err
 	}
-	return c.printKeepers(result.Keepers)
+	return c.printKeepers(counted, result.Keepers)
 }
 
 func (c *objectCounter) printTypes(types []census.TypeCount) error {
@@ -313,30 +363,34 @@ func (c *objectCounter) printTypes(types []census.TypeCount) error {
 	return w.Flush()
 }
 
-func printTensors(out io.Writer, groups []summary.TensorGroup) error {
-	if len(groups) == 0 {
+func (c *objectCounter) printTensors(o *summary.Objects) error {
+	rows := words.TensorRows(o)
+	if len(rows) == 0 {
 		return nil
 	}
-	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(c.out)
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "tensors\tstorages\tbytes\t  dtype, shape of the largest, device\n")
-	for _, g := range groups[:min(maxListedGroups, len(groups))] {
-		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", explain.Thousands(int64(g.Tensors)),
-			explain.Thousands(int64(g.Storages)), units.Bytes(float64(g.Bytes)), words.Tensor(g))
+	for _, row := range rows[:min(maxListedGroups, len(rows))] {
+		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", row.Tensors, row.Storages,
+			units.Bytes(float64(row.Bytes)), row.What)
+	}
+	if n := len(rows) - maxListedGroups; n > 0 {
+		fmt.Fprintf(w, "\t\t\t  and %s\n", units.Plural(n, "other group", "other groups"))
 	}
 	return w.Flush()
 }
 
-// printGrowth prints the types whose objects have become more since the first census.
-func (c *objectCounter) printGrowth(counted *objects.Census) error {
+// printGrowth prints what has grown since the first census: types, and groups of tensors.
+func (c *objectCounter) printGrowth(counted *objects.Census, o *summary.Objects) error {
 	grown := census.Grown(&c.first.Result, &counted.Result)
-	span := counted.Elapsed - c.first.Elapsed
+	span := units.Duration((counted.Elapsed - c.first.Elapsed).Round(time.Second))
 	if len(grown) == 0 {
-		_, err := fmt.Fprintf(c.out, "\nAfter %s: no type has grown\n", units.Duration(span.Round(time.Second)))
-		return err
+		fmt.Fprintf(c.out, "\nAfter %s: no type has grown\n", span)
+		return c.printTensorGrowth(o)
 	}
 
-	fmt.Fprintf(c.out, "\nAfter %s, since the first count:\n\n", units.Duration(span.Round(time.Second)))
+	fmt.Fprintf(c.out, "\nAfter %s, since the first count:\n\n", span)
 	shown := grown
 	if !c.flags.all {
 		shown = grown[:min(maxListedTypes, len(grown))]
@@ -347,16 +401,38 @@ func (c *objectCounter) printGrowth(counted *objects.Census) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", explain.Thousands(units.Round(t.After)),
 			explain.PerMinute(t.PerMinute), units.Signed(t.Bytes), units.Name(t.Type))
 	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return c.printTensorGrowth(o)
+}
+
+func (c *objectCounter) printTensorGrowth(o *summary.Objects) error {
+	grown := slices.DeleteFunc(words.TensorRows(o), func(row words.TensorRow) bool {
+		return row.Growth <= 0
+	})
+	if len(grown) == 0 {
+		return nil
+	}
+	fmt.Fprintln(c.out)
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "tensors\tmore\tbytes\t  dtype, shape of the largest, device\n")
+	for _, row := range grown[:min(maxListedGroups, len(grown))] {
+		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", row.Tensors, row.Gained, row.GrowthText(), row.What)
+	}
 	return w.Flush()
 }
 
-func (c *objectCounter) printKeepers(keepers []summary.Keeper) error {
+func (c *objectCounter) printKeepers(counted *objects.Census, keepers []summary.Keeper) error {
 	if c.flags.keepers == "" {
 		return nil
 	}
 	if len(keepers) == 0 {
-		_, err := fmt.Fprintf(c.out, "\nThere are no objects of type %s that were not there before\n",
-			units.Name(c.flags.keepers))
+		text := "There are no objects of type %s now"
+		if slices.ContainsFunc(counted.Types, func(t census.TypeCount) bool { return t.Type == c.kept }) {
+			text = "There are no objects of type %s that the first count has not seen"
+		}
+		_, err := fmt.Fprintf(c.out, "\n"+text+"\n", units.Name(c.kept))
 		return err
 	}
 	for _, k := range keepers {

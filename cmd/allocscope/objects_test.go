@@ -15,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/objects/worker"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -23,10 +24,15 @@ func TestObjects(t *testing.T) {
 	t.Run("counts", testObjectsCounts)
 	t.Run("growth", testObjectsGrowth)
 	t.Run("keepers", testObjectsKeepers)
+	t.Run("type that comes and goes", testObjectsOfNoMore)
+	t.Run("another program", testObjectsOtherProgram)
+	t.Run("end before the first count", testObjectsEarlyEnd)
+	t.Run("child", testObjectsChild)
 	t.Run("privilege", testObjectsPrivilege)
 	t.Run("refuses", testObjectsRefuses)
 	t.Run("in a trace", testObjectsInTrace)
 	t.Run("of the leaky trainer", testObjectsLeakyTrainer)
+	t.Run("of losses that are kept", testObjectsLosses)
 	t.Run("keepers off", testObjectsOff)
 }
 
@@ -151,6 +157,110 @@ func testObjectsKeepers(t *testing.T) {
 	mustSay(t, "stderr", c.stderr.String(), "NoSuchType", "--all lists the types")
 }
 
+// lastCount awaits so many counts more, and returns the last.
+func lastCount(t *testing.T, c *command, more int) *summary.Counted {
+	t.Helper()
+	linesOf := func() []string { return strings.Split(c.stdout.String(), "\n") }
+	before := len(linesOf())
+	c.await(fmt.Sprintf("%d counts", more), func() bool { return len(linesOf()) >= before+more })
+	lines := linesOf()
+	return counted(t, lines[len(lines)-2])
+}
+
+// The type of --keepers is that of the first count, whatever the process has later.
+func testObjectsOfNoMore(t *testing.T) {
+	t.Parallel()
+	target := startRecords(t, 300)
+	c := begin(t, allocscope(t, "objects", "--every", "1s", "--json", "--keepers", "Record",
+		itoa(target.PID())))
+	if got := lastCount(t, c, 1); len(got.Keepers) != 1 || len(got.Keepers[0].Paths) == 0 {
+		t.Errorf("first count: keepers %+v, want one", got.Keepers)
+	}
+	do(target, "namesake")
+	if got := lastCount(t, c, 2); got.Keepers == nil || len(got.Keepers) > 0 {
+		t.Errorf("no new records: keepers %#v, want an empty list", got.Keepers)
+	}
+	do(target, "keep 200")
+	got := lastCount(t, c, 2)
+	if len(got.Keepers) != 1 || got.Keepers[0].Type != recordType ||
+		len(got.Keepers[0].Paths) == 0 || got.Keepers[0].Paths[0].Root.Name != "cache" {
+		t.Errorf("new records: keepers %+v, want the global cache", got.Keepers)
+	}
+	do(target, "clear")
+	if got := lastCount(t, c, 2); got.Keepers == nil || len(got.Keepers) > 0 {
+		t.Errorf("no records: keepers %#v, want an empty list", got.Keepers)
+	}
+	c.interrupt()
+
+	target = startRecords(t, 300)
+	text := begin(t, allocscope(t, "objects", "--every", "1s", "--keepers", recordType,
+		itoa(target.PID())))
+	says := func(words string) {
+		t.Helper()
+		text.await(words, func() bool { return strings.Contains(text.stdout.String(), words) })
+	}
+	says("kept_records.cache (dict, 300 entries) -> Record")
+	says("There are no objects of type " + recordType + " that the first count has not seen")
+	do(target, "clear")
+	says("There are no objects of type " + recordType + " now")
+	text.interrupt()
+}
+
+// What another program has is no growth of the first one's.
+func testObjectsOtherProgram(t *testing.T) {
+	t.Parallel()
+	target := startRecords(t, 300)
+	c := begin(t, allocscope(t, "objects", "--every", "1s", "--json", itoa(target.PID())))
+	lastCount(t, c, 1)
+	target.Say("exec")
+	target.Await("ready")
+	c.mustEnd(0)
+	mustSay(t, "stderr", c.stderr.String(), "executes another program now: ", "kept_records.py")
+	for line := range strings.Lines(c.stdout.String()) {
+		if n := countedRecords(counted(t, line)); n != 300 {
+			t.Errorf("%d records, want the 300 of the first program", n)
+		}
+	}
+}
+
+func testObjectsEarlyEnd(t *testing.T) {
+	t.Parallel()
+	target := startRecords(t, 1)
+	c := call(t, "objects", "--every", "1s", "--duration", "1ms", itoa(target.PID()))
+	c.mustEnd(1)
+	mustSay(t, "stderr", c.stderr.String(), itoa(target.PID()), "the end came before the first count")
+}
+
+// A child reads the process, and is what the kernel ends where memory is short.
+func testObjectsChild(t *testing.T) {
+	t.Parallel()
+	target := startRecords(t, 1)
+	c := begin(t, allocscope(t, "objects", "--every", "1s", "--json", itoa(target.PID())))
+	lastCount(t, c, 1)
+	children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", c.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var scores []string
+	for _, file := range children {
+		pids, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for pid := range strings.FieldsSeq(string(pids)) {
+			name, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+			score, err := os.ReadFile("/proc/" + pid + "/oom_score_adj")
+			if strings.HasPrefix(string(name), worker.Name) && err == nil {
+				scores = append(scores, strings.TrimSpace(string(score)))
+			}
+		}
+	}
+	if !slices.Equal(scores, []string{"1000"}) {
+		t.Errorf("children with oom_score_adj %q, want one with 1000", scores)
+	}
+	c.interrupt()
+}
+
 // Three capabilities are enough, and the remedy names those that are missing.
 func testObjectsPrivilege(t *testing.T) {
 	t.Parallel()
@@ -231,7 +341,7 @@ func testObjectsInTrace(t *testing.T) {
 		}
 	}
 	if len(s.Keepers) == 0 {
-		t.Errorf("no keeper was searched; verdict %s", s.Verdict.Class)
+		t.Errorf("no keeper was searched; verdict %s", s.Class)
 	}
 }
 
@@ -276,6 +386,44 @@ func testObjectsLeakyTrainer(t *testing.T) {
 	if !slices.ContainsFunc(kept, isCache) {
 		t.Errorf("kept by %q, want leaky_trainer.cache; %+v", kept, s.Keepers)
 	}
+}
+
+// Losses that are kept with their graph are tensors that grow, and the list that keeps them.
+func testObjectsLosses(t *testing.T) {
+	t.Parallel()
+	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", tracertest.Source("cases/outputs.py")))
+	target.Await(fmt.Sprintf("ready %d", target.PID()))
+
+	dir := newFolder(t)
+	c := begin(t, allocscope(t, "trace", "--pid", itoa(target.PID()), "--interval", "1",
+		"--overhead", "off", "--output", dir))
+	c.awaitSnapshots(dir, 25)
+	c.interrupt()
+	c.mustEnd(0)
+
+	s := readSummary(t, dir)
+	if s.Objects == nil || s.Objects.TensorsUnknown != "" || s.Objects.InCPPOnlyBytes == nil {
+		t.Fatalf("objects %+v, want tensors", s.Objects)
+	}
+	// Five activations of a step are [64, 128], and the first has grown most.
+	first := s.Objects.Tensors[0]
+	isLoss := func(g summary.TensorGroup) bool {
+		return len(g.Shape) == 0 && g.DType == "float32" && *g.GrowthTensors > 10 &&
+			g.WithGradFn >= *g.GrowthTensors
+	}
+	if !slices.Equal(first.Shape, []int64{64, 128}) || *first.GrowthBytes != int64(*first.GrowthTensors)*64*128*4 ||
+		!slices.ContainsFunc(s.Objects.Tensors, isLoss) {
+		t.Errorf("tensors %+v, want growing activations and losses", s.Objects.Tensors)
+	}
+	line := fmt.Sprintf("outputs.py:%d", lineOf(t, tracertest.Source("cases/outputs.py"), "# NAMED"))
+	if where := words.WhereStack(&s, first.StackID); !strings.Contains(where, line) {
+		t.Errorf("allocated by %q (stack %s), want %s", where, first.StackID, line)
+	}
+
+	c = call(t, "show", "--details", dir)
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), "outputs.losses (list, ",
+		"float32 [64, 128] cpu, ", " with their graph: ")
 }
 
 func isGrown(types []summary.TypeGrowth, to int64) bool {

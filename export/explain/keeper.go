@@ -172,8 +172,6 @@ func rootText(r keeper.Root, access string) string {
 		return "stack of native thread " + r.Name
 	case keeper.RootStatic:
 		return staticText(r)
-	case keeper.RootRuntime:
-		return "CPython itself"
 	}
 	return r.Name + access
 }

@@ -152,7 +152,6 @@ func TestKeeperPath(t *testing.T) {
 			nil,
 			"job: head",
 		},
-		{keeper.Root{Kind: keeper.RootRuntime}, nil, "CPython itself"},
 	} {
 		if got := KeeperPath(keeper.Path{Root: c.root, Links: c.links}); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

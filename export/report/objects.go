@@ -27,9 +27,8 @@ type typeView struct {
 }
 
 type tensorView struct {
-	Name, Where, Bytes, Growth string
-	Storages, Tensors          int
-	BytesValue, GrowthValue    int64
+	words.TensorRow
+	Where, BytesText string
 }
 
 // A keeperView is what a search was about, and what it has found.
@@ -67,16 +66,11 @@ func objectsOf(s *summary.Summary) *objectsView {
 			Type: t.Type, After: words.TypeCount(t), Bytes: units.Bytes(float64(t.Bytes)),
 		})
 	}
-	for _, g := range o.Tensors {
-		row := tensorView{
-			Name: words.Tensor(g), Where: words.WhereStack(s, g.StackID), Growth: "-",
-			Storages: g.Storages, Tensors: g.Tensors, Bytes: units.Bytes(float64(g.Bytes)),
-			BytesValue: g.Bytes,
-		}
-		if g.GrowthBytes != nil {
-			row.Growth, row.GrowthValue = units.Signed(float64(*g.GrowthBytes)), *g.GrowthBytes
-		}
-		v.Tensors = append(v.Tensors, row)
+	for _, row := range words.TensorRows(o) {
+		v.Tensors = append(v.Tensors, tensorView{
+			TensorRow: row, Where: words.WhereStack(s, row.StackID),
+			BytesText: units.Bytes(float64(row.Bytes)),
+		})
 	}
 	return v
 }

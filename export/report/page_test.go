@@ -88,10 +88,10 @@ func TestPage(t *testing.T) {
 			},
 			"objects": {
 				"50% of the memory of small objects was read", "not counted: objects above 512 bytes",
-				"1 pool of small objects that changed", "100 MiB of tensors are held by C++ alone",
+				"1 pool of small objects that changed", "held by C++ alone, such as what autograd has saved---100 MiB-",
 				"Types that grow, Python 3.11", "PIL.Image.Image+461/min455-4671001,944+3.00 MiB",
 				"builtins.module20,000 ± 1209.00 MiB",
-				"float32 [64, 3, 224, 224] cpuresize (Image.py:2192) < augment (train.py:47)1224440 MiB+36.0 MiB",
+				"float32 [64, 3, 224, 224] cpuresize (Image.py:2192) < augment (train.py:47)1224+3440 MiB+36.0 MiB",
 				"6 of 8: train.cache (dict, 10,512 entries, +461/min) -> Image; no other reference",
 				"2 of 8: garbage: waits for gc; generation 2 has not run in 4m50s of tracing",
 				"objects of type dict (3 samples, at 0.0 s)",

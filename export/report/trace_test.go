@@ -143,7 +143,8 @@ func sampleObjects() *summary.Objects {
 		},
 		Tensors: []summary.TensorGroup{{
 			DType: "float32", Shape: []int64{64, 3, 224, 224}, Device: "cpu", Storages: 12,
-			Tensors: 24, Bytes: 440 * mib, GrowthBytes: pointer[int64](36 * mib), StackID: "abc",
+			Tensors: 24, Bytes: 440 * mib, GrowthBytes: pointer[int64](36 * mib),
+			GrowthTensors: pointer(3), StackID: "abc",
 		}},
 		InCPPOnlyBytes: pointer[int64](100 * mib), Missing: "objects above 512 bytes",
 		Inconsistent: 1,

@@ -1,5 +1,6 @@
 // Package rows writes and reads the tables of a trace as CSV files: timeline.csv, processes.csv,
-// gpus.csv and objects.csv. Each begins with a header and has one row for each point in time, in order.
+// gpus.csv and objects.csv. Each begins with a header and has one row for each point in time, in
+// order.
 package rows
 
 import (
@@ -68,7 +69,7 @@ func (t *Writer[T]) fields(row *T) []string {
 	for _, c := range t.layout.columns {
 		field := ""
 		if c.text != nil {
-			field = c.text(row)
+			field = inert(c.text(row))
 		} else if value := *c.value(row); value != growth.Unknown {
 			field = strconv.FormatInt(value, 10)
 		}
@@ -76,6 +77,15 @@ func (t *Writer[T]) fields(row *T) []string {
 	}
 
 	return fields
+}
+
+// inert puts an apostrophe before a text that a spreadsheet would take for a formula: names are the
+// traced program's choice.
+func inert(text string) string {
+	if text != "" && strings.Contains("=+-@", text[:1]) {
+		return "'" + text
+	}
+	return text
 }
 
 func (t *Writer[T]) flush(fields []string) error {

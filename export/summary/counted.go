@@ -11,6 +11,7 @@ type Counted struct {
 	Process Process `json:"process"`
 	// Objects of the process. Times count from the first census.
 	Objects *Objects `json:"objects"`
-	// Keepers are who keeps the objects of the type of --keepers; absent without it.
-	Keepers []Keeper `json:"keepers,omitempty"`
+	// Keepers are who keeps the objects of the type of --keepers; absent without it. With --every
+	// they are those that the first count has not seen; the list is empty where there are none.
+	Keepers []Keeper `json:"keepers,omitzero"`
 }

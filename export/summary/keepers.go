@@ -21,8 +21,8 @@ type Keeper struct {
 	Samples int `json:"samples"`
 	// Paths from a variable to the objects, those that explain most samples first.
 	Paths []KeeperPath `json:"paths"`
-	// Reason for which no keeper was found, or none for a part of the samples; absent: all have
-	// one.
+	// Reason for which no path is named, or none of a part of the samples; absent: Paths and Garbage
+	// explain all.
 	Reason keeper.Reason `json:"reason,omitempty"`
 	// Garbage is the number of samples to which nothing outside of a cycle of objects refers.
 	Garbage int `json:"garbage"`
@@ -30,8 +30,9 @@ type Keeper struct {
 	// CollectionsS; absent where that is unknown.
 	Collections  *int    `json:"collections,omitempty"`
 	CollectionsS float64 `json:"collections_s,omitempty"`
-	// AtS is when the entries of containers were read, and OwnS the CPU time of the search.
-	AtS  float64 `json:"at_s"`
+	// AtS is when the entries of containers were read.
+	AtS float64 `json:"at_s"`
+	// OwnS is the CPU time of the search up to this result. Suspects are searched for together.
 	OwnS float64 `json:"own_s"`
 	// Earlier: the search at the end was not made, or its time was used up; absent: this is it.
 	Earlier bool `json:"earlier,omitempty"`
@@ -47,7 +48,7 @@ type KeeperPath struct {
 	// Samples that are reached through it, and their share of all, 0 to 1.
 	Samples int     `json:"samples"`
 	Share   float64 `json:"share"`
-	// Complete: the references that were found are all that the objects on the way have.
+	// Complete: no object on the way has another reference than that of the path.
 	Complete bool `json:"complete"`
 }
 

@@ -1,7 +1,9 @@
 package summary
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/allocscope/allocscope/export/units"
@@ -27,19 +29,22 @@ type Objects struct {
 	Blocks        int64 `json:"blocks"`
 	UntypedBlocks int64 `json:"untyped_blocks"`
 	UntypedBytes  int64 `json:"untyped_bytes"`
-	// Tensors are the distinct storages of PyTorch's tensors at the end by dtype, shape and device,
-	// those with most bytes first: the first 50.
+	// Tensors are the distinct storages of PyTorch's tensors at the end by dtype, shape and device:
+	// the first 50 of those that gained most bytes, then those with most bytes.
 	Tensors []TensorGroup `json:"tensors"`
 	// TensorsUnknown is why the tensors are not known; absent: they are.
 	TensorsUnknown string `json:"tensors_unknown,omitempty"`
-	// InCPPOnlyBytes are CPU storages that no Python object refers to, such as what autograd has
-	// saved; absent where that is unknown.
-	InCPPOnlyBytes *int64 `json:"in_cpp_only_bytes,omitempty"`
+	// InCPPOnlyBytes are CPU storages to which no tensor of Python refers, such as what autograd has
+	// saved: of the allocations since tracing started, estimated from the sampled ones; absent where
+	// that is unknown. InCPPOnlyGrowthBytes is their growth since the first census.
+	InCPPOnlyBytes       *int64 `json:"in_cpp_only_bytes,omitempty"`
+	InCPPOnlyGrowthBytes *int64 `json:"in_cpp_only_growth_bytes,omitempty"`
 	// Missing names objects that are not counted; absent: none are missing.
 	Missing string `json:"missing,omitempty"`
 	// Inconsistent is the number of pools that changed while they were read, and are left out.
 	Inconsistent int `json:"inconsistent"`
-	// OwnS is the CPU time of the censuses, and ReadBytes what they read.
+	// OwnS is the CPU time of reading and counting the objects, in both censuses, and ReadBytes what
+	// that read. To list the memory, and to tell bulk data, is in neither.
 	OwnS      float64 `json:"own_s"`
 	ReadBytes int64   `json:"read_bytes"`
 }
@@ -82,9 +87,11 @@ type TensorGroup struct {
 	Tensors  int `json:"tensors"`
 	// WithGradFn is the number of Tensors that keep the autograd graph that computed them.
 	WithGradFn int `json:"with_grad_fn"`
-	// Bytes of the storages. GrowthBytes since the first census; absent where there was one.
-	Bytes       int64  `json:"bytes"`
-	GrowthBytes *int64 `json:"growth_bytes,omitempty"`
+	// Bytes of the storages. GrowthBytes and GrowthTensors are their growth and that of Tensors since
+	// the first census; absent where there was one.
+	Bytes         int64  `json:"bytes"`
+	GrowthBytes   *int64 `json:"growth_bytes,omitempty"`
+	GrowthTensors *int   `json:"growth_tensors,omitempty"`
 	// StackID is the stack that allocated most of them, as in Accumulation.StackIDs; absent where
 	// it is unknown.
 	StackID string `json:"stack_id,omitempty"`
@@ -140,26 +147,43 @@ func ObjectsOf(before, after *census.Result) *Objects {
 
 // addTensors adds the storages of after, with their growth since before.
 func (o *Objects) addTensors(before, after *census.Result) {
-	old := make(map[string]int64)
-	if before != nil {
+	old := make(map[string]census.TensorGroup)
+	isKnown := before != nil && before.Tensors.Unknown == ""
+	if isKnown {
 		for _, g := range before.Tensors.Groups {
-			old[tensorKey(g)] += g.Bytes
+			old[tensorKey(g)] = g
+		}
+		if before.Tensors.InCPPOnly >= 0 && o.InCPPOnlyBytes != nil {
+			growth := after.Tensors.InCPPOnly - before.Tensors.InCPPOnly
+			o.InCPPOnlyGrowthBytes = &growth
 		}
 	}
 
-	isKnown := before != nil && before.Tensors.Unknown == ""
-	for _, g := range after.Tensors.Groups[:min(maxTypes, len(after.Tensors.Groups))] {
+	for _, g := range after.Tensors.Groups {
 		group := TensorGroup{
 			DType: units.Name(g.DType), Shape: list(g.Shape), Device: units.Name(g.Device),
 			Storages: g.Storages, Tensors: g.Tensors, WithGradFn: g.WithGradFn, Bytes: g.Bytes,
 			StackID: stackID(g.Stack),
 		}
 		if isKnown {
-			growth := g.Bytes - old[tensorKey(g)]
-			group.GrowthBytes = &growth
+			was := old[tensorKey(g)]
+			bytes, tensors := g.Bytes-was.Bytes, g.Tensors-was.Tensors
+			group.GrowthBytes, group.GrowthTensors = &bytes, &tensors
 		}
 		o.Tensors = append(o.Tensors, group)
 	}
+	slices.SortStableFunc(o.Tensors, func(a, b TensorGroup) int {
+		return cmp.Or(cmp.Compare(b.gained(), a.gained()), cmp.Compare(b.Bytes, a.Bytes))
+	})
+	o.Tensors = o.Tensors[:min(maxTypes, len(o.Tensors))]
+}
+
+// gained returns the bytes by which a group has grown; 0: by none, or that is not known.
+func (g TensorGroup) gained() int64 {
+	if g.GrowthBytes == nil {
+		return 0
+	}
+	return max(0, *g.GrowthBytes)
 }
 
 // tensorKey is the same for groups of one dtype, shape and device.

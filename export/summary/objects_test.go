@@ -42,6 +42,7 @@ func TestObjectsOf(t *testing.T) {
 
 	before, after := censusAt(time.Minute, 100, 3), censusAt(3*time.Minute, 1022, 4)
 	before.Share = 1
+	before.Tensors.InCPPOnly = 1 << 18
 	got := ObjectsOf(before, after)
 	// (1022 - 100) / 2 min; the margins are 3 and 4, so that of the difference is 5.
 	want := []TypeGrowth{{
@@ -58,6 +59,7 @@ func TestObjectsOf(t *testing.T) {
 	}
 	tensors := got.Tensors
 	if len(tensors) != 2 || *tensors[0].GrowthBytes != 768*922 || *tensors[1].GrowthBytes != 0 ||
+		*tensors[0].GrowthTensors != 2*922 || *got.InCPPOnlyGrowthBytes != 3<<18 ||
 		tensors[0].StackID != "fedcba9876543210" || tensors[1].StackID != "" ||
 		tensors[1].Shape == nil || tensors[0].WithGradFn != 5 || *got.InCPPOnlyBytes != 1<<20 {
 		t.Errorf("tensors are %+v", tensors)

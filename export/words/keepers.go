@@ -1,6 +1,7 @@
 package words
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
@@ -150,7 +152,7 @@ const (
 	stepRoom = ResultWidth - labelWidth - len("2. If it lasts: ")
 )
 
-// keeperStep is what to do about the memory that a keeper holds; empty: nothing is known to help.
+// keeperStep is what to do about the memory that a keeper holds.
 func keeperStep(s *summary.Summary, k *summary.Keeper) string {
 	if len(k.Paths) == 0 || k.Paths[0].Share < minKeeperShare {
 		return garbageStep
@@ -159,8 +161,6 @@ func keeperStep(s *summary.Summary, k *summary.Keeper) string {
 	path := k.Paths[0].Path()
 	variable := explain.KeeperVariable(path)
 	switch {
-	case path.Root.Kind == keeper.RootRuntime:
-		return ""
 	case path.Root.Kind == keeper.RootCache:
 		return fitted([]string{maxSizeSteps}, path.Root.Owner+"()")
 	case path.Root.Kind == keeper.RootStatic:
@@ -184,7 +184,8 @@ func isGraph(s *summary.Summary, p keeper.Path) bool {
 	}
 	return hasType(p, "torch.Tensor") && s.Objects != nil &&
 		slices.ContainsFunc(s.Objects.Tensors, func(g summary.TensorGroup) bool {
-			return g.WithGradFn > 0 && g.GrowthBytes != nil && *g.GrowthBytes > 0
+			// A single one may be of the step that is under way.
+			return g.GrowthTensors != nil && *g.GrowthTensors > 1 && 2*g.WithGradFn > *g.GrowthTensors
 		})
 }
 
@@ -240,11 +241,13 @@ func objectsText(s *summary.Summary, room int) string {
 // keeperReasons are why no keeper is known.
 var keeperReasons = map[keeper.Reason]string{
 	keeper.ReasonFreed:        "they were freed meanwhile",
+	keeper.ReasonMany:         "each is kept by another variable",
+	keeper.ReasonAllocator:    "the blocks of their malloc are not known",
 	keeper.ReasonGarbage:      "they are in cycles of objects that wait for the garbage collector",
 	keeper.ReasonNative:       "only memory of native code refers to them, which no symbol names",
 	keeper.ReasonUnreferenced: "nothing that was searched refers to them",
 	keeper.ReasonBudget:       "the search has used up its CPU time",
-	keeper.ReasonUnsupported:  "the interpreter is not one that is known",
+	keeper.ReasonUnsupported:  "their CPython is not one that is known",
 	keeper.ReasonChanging:     "what was found did not hold when it was checked again",
 }
 
@@ -290,13 +293,16 @@ func KeeperLines(k summary.Keeper) []string {
 	if k.Garbage > 0 {
 		lines = append(lines, fmt.Sprintf("%d of %d: %s", k.Garbage, k.Samples, garbageText(&k)))
 	}
-	reason := keeperReasons[k.Reason]
+	reason, missing := keeperReasons[k.Reason], "not found: "
+	if k.Reason == keeper.ReasonMany {
+		missing = "no common keeper: "
+	}
 	switch {
 	case k.Reason == keeper.ReasonNone, k.Reason == keeper.ReasonGarbage && k.Garbage > 0:
 	case len(lines) == 0:
-		lines = append(lines, "not found: "+reason)
+		lines = append(lines, missing+reason)
 	default:
-		lines = append(lines, "the others were not found: "+reason)
+		lines = append(lines, "of the others "+missing+reason)
 	}
 	return lines
 }
@@ -314,13 +320,8 @@ func ObjectsNotes(o *summary.Objects) []string {
 	say(o.Missing != "", "not counted: %s", o.Missing)
 	say(o.Inconsistent > 0, "not counted: %s of small objects that changed meanwhile",
 		units.Plural(o.Inconsistent, "pool", "pools"))
-	inCPPOnly := int64(0)
-	if o.InCPPOnlyBytes != nil {
-		inCPPOnly = *o.InCPPOnlyBytes
-	}
-	say(inCPPOnly > 0, "%s of tensors are held by C++ alone, as by autograd",
-		units.Bytes(float64(inCPPOnly)))
-	say(o.TensorsUnknown != "", "tensors: %s", o.TensorsUnknown)
+	isUnknown := o.TensorsUnknown != "" && o.TensorsUnknown != census.NoTorch
+	say(isUnknown, "tensors are not known: %s", o.TensorsUnknown)
 	return notes
 }
 
@@ -341,6 +342,72 @@ func TypeCount(t summary.TypeCount) string {
 		text += " ± " + explain.Thousands(t.Margin)
 	}
 	return text
+}
+
+// A TensorRow is a row of the table of tensors: a group of them, or what C++ alone holds.
+type TensorRow struct {
+	Group *summary.TensorGroup // nil: C++ alone
+	What  string
+	// StackID is the stack that allocated most of the memory; empty: it is not known.
+	StackID string
+	// Storages and Tensors are numbers, and Gained is the growth of Tensors with its sign; "-": they
+	// are not known.
+	Storages, Tensors, Gained string
+	// Bytes, and their growth since the first census. HasGrowth: there was one.
+	Bytes, Growth int64
+	HasGrowth     bool
+}
+
+// GrowthText is the growth in bytes; "-": it is not known.
+func (r TensorRow) GrowthText() string {
+	if !r.HasGrowth {
+		return "-"
+	}
+	return units.Signed(float64(r.Growth))
+}
+
+// TensorRows are the tensors of a process, those that gained most bytes first, then those with most
+// bytes.
+func TensorRows(o *summary.Objects) []TensorRow {
+	var rows []TensorRow
+	for _, g := range o.Tensors {
+		row := TensorRow{
+			Group: &g, What: Tensor(g), StackID: g.StackID, Bytes: g.Bytes, Gained: "-",
+			Storages: explain.Thousands(int64(g.Storages)),
+			Tensors:  explain.Thousands(int64(g.Tensors)),
+		}
+		if g.GrowthBytes != nil && g.GrowthTensors != nil {
+			row.Growth, row.HasGrowth = *g.GrowthBytes, true
+			row.Gained = signedCount(*g.GrowthTensors)
+		}
+		rows = append(rows, row)
+	}
+
+	inCPPOnly := TensorRow{
+		What:     "held by C++ alone, such as what autograd has saved",
+		Storages: "-", Tensors: "-", Gained: "-",
+	}
+	if o.InCPPOnlyBytes != nil {
+		inCPPOnly.Bytes = *o.InCPPOnlyBytes
+	}
+	if o.InCPPOnlyGrowthBytes != nil {
+		inCPPOnly.Growth, inCPPOnly.HasGrowth = *o.InCPPOnlyGrowthBytes, true
+	}
+	if inCPPOnly.Bytes > 0 {
+		rows = append(rows, inCPPOnly)
+	}
+	slices.SortStableFunc(rows, func(a, b TensorRow) int {
+		return cmp.Or(cmp.Compare(max(0, b.Growth), max(0, a.Growth)), cmp.Compare(b.Bytes, a.Bytes))
+	})
+	return rows
+}
+
+// signedCount is a number with its sign: "+1,022".
+func signedCount(n int) string {
+	if n > 0 {
+		return "+" + explain.Thousands(int64(n))
+	}
+	return explain.Thousands(int64(n))
 }
 
 // Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu". Where it is so, it adds how

@@ -1,6 +1,7 @@
 package words
 
 import (
+	"encoding/json"
 	"os"
 	"slices"
 	"strings"
@@ -63,8 +64,6 @@ func TestKeptBy(t *testing.T) {
 	local.Links = local.Links[1:]
 	errors := pathTo("errors", 8)
 	errors.Links = append(errors.Links, keeper.Link{Type: "traceback", Entries: -1})
-	runtime := pathTo("", 8)
-	runtime.Root = keeper.Root{Kind: keeper.RootRuntime}
 
 	for name, c := range map[string]struct {
 		of    keeper.Search
@@ -167,13 +166,6 @@ func TestKeptBy(t *testing.T) {
 			[]string{where, call, strings.Replace(cache, "cache", "errors", 1)},
 			"keep the texts of exceptions in leaky_trainer.errors, not their tracebacks",
 		},
-		"CPython itself": {
-			keeper.Search{Samples: 8, Paths: []keeper.Path{runtime}},
-			[]string{
-				where, call, "kept by CPython itself (dict, 10,512 entries, +461/min) -> Image",
-			},
-			find,
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result := ResultOf(withSearch(t, c.of), Place{Dir: "dir", Sudo: true})
@@ -198,16 +190,21 @@ func TestKeptBy(t *testing.T) {
 		kept := pathTo("losses", 8)
 		kept.Links[1].Type = "torch.Tensor"
 		s = withSearch(t, keeper.Search{Samples: 8, Paths: []keeper.Path{kept}})
-		grown := int64(4000)
+		grown, more := int64(4000), 8
 		s.Objects = &summary.Objects{Tensors: []summary.TensorGroup{
 			{
 				DType: "float32", Shape: []int64{2, 3}, Device: "cpu", WithGradFn: 7,
-				GrowthBytes: &grown,
+				GrowthBytes: &grown, GrowthTensors: &more,
 			},
 		}}
 		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+		s.Objects.Tensors[0].WithGradFn = 1 // as that of the step under way
+		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got == want {
+			t.Errorf("%q, though few of those that grow keep their graph", got)
+		}
+		s.Objects.Tensors[0].WithGradFn = 7
 		if got := Tensor(s.Objects.Tensors[0]); got != "float32 [2, 3] cpu, 7 with their graph" {
 			t.Errorf("%q", got)
 		}
@@ -287,10 +284,13 @@ func TestGrownTypes(t *testing.T) {
 
 // Whatever a search has found, the details say it.
 func TestKeeperLines(t *testing.T) {
-	for reason := range keeperReasons {
+	for reason, want := range map[keeper.Reason]string{
+		keeper.ReasonBudget: "not found: the search has used up its CPU time",
+		keeper.ReasonMany:   "no common keeper: each is kept by another variable",
+	} {
 		k := summary.KeepersOf([]keeper.Search{{Samples: 3, Reason: reason}})[0]
-		if got := KeeperLines(k); len(got) != 1 || !strings.HasPrefix(got[0], "not found: ") {
-			t.Errorf("%s: %q", reason, got)
+		if got := KeeperLines(k); !slices.Equal(got, []string{want}) {
+			t.Errorf("%s: %q, want %q", reason, got, want)
 		}
 	}
 	several := pathTo("seen", 5)
@@ -305,10 +305,65 @@ func TestKeeperLines(t *testing.T) {
 		"5 of 8: leaky_trainer.seen (dict, 10,512 entries, +461/min) -> Image -> ImagingCore; " +
 			"one of several references",
 		"1 of 8: garbage: waits for gc; generation 2 has run 2 times in 1m of tracing",
-		"the others were not found: the search has used up its CPU time",
+		"of the others not found: the search has used up its CPU time",
 	}
 	if got := KeeperLines(k); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// Each reason and each kind of root has a row in the documentation, and each reason its words. The
+// schema has them all: it is made of the constants.
+func TestKeeperConstants(t *testing.T) {
+	raw, err := os.ReadFile("../../docs/reference/schema/summary.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type definition struct {
+		Properties map[string]struct{ Enum []string }
+	}
+	var schema struct {
+		Definitions map[string]definition `json:"$defs"`
+	}
+	if err := json.Unmarshal(raw, &schema); err != nil {
+		t.Fatal(err)
+	}
+	rows := make(map[string]string)
+	for _, file := range []string{"reference/files.md", "guides/keepers.md"} {
+		raw, err := os.ReadFile("../../docs/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(raw)) {
+			if strings.HasPrefix(line, "| ") {
+				rows[file] += line
+			}
+		}
+	}
+
+	reasons := schema.Definitions["Keeper"].Properties["reason"].Enum
+	kinds := schema.Definitions["KeeperRoot"].Properties["kind"].Enum
+	if len(reasons) < 2 || len(kinds) < 2 {
+		t.Fatalf("reasons %q and kinds %q of the schema", reasons, kinds)
+	}
+	for _, name := range append(reasons, kinds...) {
+		if name != "" && !strings.Contains(rows["reference/files.md"], "`"+name+"`") {
+			t.Errorf("files.md has no row for %q", name)
+		}
+	}
+	for _, name := range reasons {
+		reason := keeper.Reason(name)
+		text := keeperReasons[reason]
+		switch {
+		case reason == keeper.ReasonNone, reason == keeper.ReasonGarbage: // has a section of its own
+		case text == "":
+			t.Errorf("reason %s has no words", reason)
+		case !strings.Contains(rows["guides/keepers.md"], "| "+text+" |"):
+			t.Errorf("keepers.md has no row for %q", text)
+		}
+	}
+	if len(keeperReasons) != len(reasons)-1 { // ReasonNone has none
+		t.Errorf("%d reasons have words, of %d", len(keeperReasons), len(reasons)-1)
 	}
 }
 

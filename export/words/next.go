@@ -82,9 +82,7 @@ func causeStep(s *summary.Summary) string {
 	isRecompiled := len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0
 	if main == nil || main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects {
 		if k := mainKeeper(s); k != nil && !isRecompiled {
-			if step := keeperStep(s, k); step != "" {
-				return step
-			}
+			return keeperStep(s, k)
 		}
 	}
 	if main == nil {

@@ -26,6 +26,8 @@ type Result struct {
 	// Missing names a part of the objects that is not counted: "objects above 512 bytes (malloc is
 	// jemalloc's)". Empty: nothing is missing.
 	Missing string
+	// Cut is set if the time was used up before all was read. The counts are of what was read.
+	Cut bool
 
 	Tensors Tensors
 
@@ -33,7 +35,8 @@ type Result struct {
 	// interpreter started; -1: not known.
 	Collections int
 
-	// Took is the CPU time of the census; ReadBytes is what was read of the process.
+	// Took is the CPU time of reading and counting the objects; ReadBytes is what that read. To list
+	// the memory, and to tell bulk data, is in neither.
 	Took      time.Duration
 	ReadBytes int64
 }
@@ -46,19 +49,26 @@ type TypeCount struct {
 	// the tables that they own (the items of a list, the table of a dict, the value arrays of an
 	// instance).
 	Count, Bytes float64
-	// Margin is half the width of the 95% confidence interval of Count; 0: exact.
+	// Margin is half the width of the 95% confidence interval of Count; 0: exact. It is a guess where
+	// Windows is small.
 	Margin float64
+	// Windows is the number of parts of the memory in which some were counted; 0: all were read, or
+	// none has any.
+	Windows int
 }
+
+// NoTorch is why the tensors of most processes are not known: there are none.
+const NoTorch = "PyTorch is not loaded"
 
 // Tensors are the tensors of PyTorch that Python objects refer to.
 type Tensors struct {
-	// Unknown says why they are not known: "PyTorch is not loaded", "PyTorch of a layout that is
-	// not known". Empty: they are.
+	// Unknown says why they are not known: NoTorch, "PyTorch of a layout that is not known". Empty:
+	// they are.
 	Unknown string
 	// Groups are the distinct storages by dtype, shape and device, the most bytes first.
 	Groups []TensorGroup
-	// InCPPOnly are bytes of CPU storages that no Python object refers to, such as what autograd
-	// has saved: an estimate from the sampled allocations. -1: not known.
+	// InCPPOnly are bytes of CPU storages to which no tensor of Python refers, such as what autograd
+	// has saved: an estimate from the sampled allocations since tracing started. -1: not known.
 	InCPPOnly int64
 }
 

@@ -20,12 +20,18 @@ type TypeGrowth struct {
 // line.
 const minGrowthPart = 0.01
 
+// minWindows is the number of windows from which on the counts in them show how much other windows
+// differ. In fewer, a type may be by chance: most of its objects are in one that was not read.
+const minWindows = 8
+
 // Grown returns the types whose objects became more between two censuses of a process, those that
-// grew by the most bytes first. A type whose interval includes 0 is left out, and one that grew by less than a hundredth of the first. There are none where
-// only one of the two has counted large objects.
+// grew by the most bytes first. A type is left out if its interval includes 0, if it was counted in
+// few windows, or if it grew by less than a hundredth of the first. There are none where one of the
+// two was cut, or where only one has counted large objects.
 func Grown(before, after *Result) []TypeGrowth {
 	minutes := (after.Elapsed - before.Elapsed).Minutes()
-	if minutes <= 0 || before.PID != after.PID || before.Missing != after.Missing {
+	if minutes <= 0 || before.PID != after.PID || before.Missing != after.Missing ||
+		before.Cut || after.Cut {
 		return nil
 	}
 
@@ -36,7 +42,10 @@ func Grown(before, after *Result) []TypeGrowth {
 	var grown []TypeGrowth
 	for _, t := range after.Types {
 		was := old[t.Type]
-		margin := math.Hypot(t.Margin, was.Margin) / minutes
+		if after.Share < 1 && t.Windows > 0 && t.Windows < minWindows {
+			continue
+		}
+		margin := (math.Hypot(t.Margin, was.Margin) + unseen(before, after, was, t)) / minutes
 		rate := (t.Count - was.Count) / minutes
 		if rate-margin > 0 {
 			grown = append(grown, TypeGrowth{
@@ -53,4 +62,22 @@ func Grown(before, after *Result) []TypeGrowth {
 	}
 	least := minGrowthPart * grown[0].Bytes
 	return slices.DeleteFunc(grown, func(t TypeGrowth) bool { return t.Bytes < least })
+}
+
+// unseen returns how many objects of a type the first census may have missed, beyond the interval,
+// since it found them in few windows. If it found them in n, the number of all windows that have
+// them, times the share, is at most n + minWindows, with 95% confidence (Poisson). Each has as many
+// objects as those that were read.
+func unseen(before, after *Result, was, now TypeCount) float64 {
+	if before.Share <= 0 || before.Share >= 1 || was.Windows >= minWindows {
+		return 0
+	}
+	perWindow := 0.0
+	switch {
+	case now.Windows > 0:
+		perWindow = now.Count * after.Share / float64(now.Windows)
+	case was.Windows > 0:
+		perWindow = was.Count * before.Share / float64(was.Windows)
+	}
+	return minWindows * perWindow / before.Share
 }

@@ -1,6 +1,8 @@
 package census
 
 import (
+	"math"
+	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -26,13 +28,75 @@ func TestGrown(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 
+	cut := *after
+	cut.Cut = true
 	other, incomplete := *after, *after
 	other.PID, incomplete.Missing = 2, "objects above 512 bytes"
 	for name, after := range map[string]*Result{
-		"another process": &other, "another part": &incomplete, "no time": before,
+		"another process": &other, "another part": &incomplete, "no time": before, "cut": &cut,
 	} {
 		if got := Grown(before, after); got != nil {
 			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// sampled returns what a census finds of a type, whose objects windows has by window. The census reads
+// a share of the windows at random.
+func sampled(r *rand.Rand, windows []float64, share float64, elapsed time.Duration) *Result {
+	var c TypeCount
+	var squares float64
+	for _, n := range windows {
+		if n > 0 && r.Float64() < share {
+			c.Count += n / share
+			squares += n * n
+			c.Windows++
+		}
+	}
+	c.Margin = 1.96 * math.Sqrt(squares*(1-share)) / share
+	result := &Result{PID: 1, Elapsed: elapsed, Share: share}
+	if c.Windows > 0 {
+		c.Type = "Record"
+		result.Types = []TypeCount{c}
+	}
+	return result
+}
+
+// TestGrownSampled takes many pairs of samples. Where the number of objects does not change, growth is
+// said of hardly any, be they in few windows or in many. Where it doubles, the growth is in the
+// interval, and it is found in many windows.
+func TestGrownSampled(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	const trials = 2000
+	for _, share := range []float64{0.05, 0.2, 0.5} {
+		for _, count := range []int{1, 2, 5, 10, 30, 100, 400} {
+			windows, twice := make([]float64, count), make([]float64, 2*count)
+			for i := range twice {
+				twice[i] = 500 + float64(r.IntN(1000))
+			}
+			copy(windows, twice)
+			more := 0.0 // objects
+			for _, n := range twice[count:] {
+				more += n
+			}
+			wrong, right, outside := 0, 0, 0
+			for range trials {
+				before := sampled(r, windows, share, 0)
+				wrong += len(Grown(before, sampled(r, windows, share, time.Minute)))
+				for _, g := range Grown(before, sampled(r, twice, share, time.Minute)) {
+					right++
+					if more < g.Low || more > g.High {
+						outside++
+					}
+				}
+			}
+			if wrong > trials*5/100 || outside > 3+right*8/100 {
+				t.Errorf("%d windows, a share of %g: %d of %d grow that do not; %d of %d are not in the interval",
+					count, share, wrong, trials, outside, right)
+			}
+			if float64(count)*share > 60 && right < trials*9/10 {
+				t.Errorf("%d windows, a share of %g: %d of %d are found", count, share, right, trials)
+			}
 		}
 	}
 }

@@ -16,7 +16,8 @@ type Search struct {
 	Samples int
 	// Paths found, the one that explains most samples first.
 	Paths []Path
-	// Reason for which no keeper was found, or none for part of the samples; empty: all have one.
+	// Reason for which no path is named, or none of part of the samples; empty: Paths and Garbage
+	// explain all.
 	Reason Reason
 	// Garbage is the number of samples that nothing outside of a cycle of objects refers to.
 	Garbage int
@@ -31,21 +32,24 @@ type Search struct {
 	// TracedSince is the moment, as Elapsed, since which the program of the process is traced. It
 	// differs where the process executes another one.
 	TracedSince time.Duration
-	// Took is the CPU time of the search.
+	// Took is the CPU time up to this result: suspects are searched for together, and the last one's
+	// is that of all.
 	Took time.Duration
 	// IsEarlier is set if a later search was to look for the same and found no answer in its time.
 	IsEarlier bool
 }
 
-// A Reason says why no keeper is known.
+// A Reason says why no path is named.
 type Reason string
 
 // Reasons.
 const (
-	// ReasonNone: there is a keeper for each sample.
+	// ReasonNone: Paths and Garbage explain each sample.
 	ReasonNone Reason = ""
 	// ReasonFreed: the objects were freed meanwhile.
 	ReasonFreed Reason = "freed"
+	// ReasonMany: each is kept by another variable, none by one that keeps enough of them.
+	ReasonMany Reason = "many"
 	// ReasonAllocator: the blocks of their allocator are not known.
 	ReasonAllocator Reason = "allocator"
 	// ReasonGarbage: they are in cycles of objects that wait for the garbage collector.
@@ -56,7 +60,7 @@ const (
 	ReasonUnreferenced Reason = "unreferenced"
 	// ReasonBudget: the time for the search was used up.
 	ReasonBudget Reason = "budget"
-	// ReasonUnsupported: the interpreter is not one that is known.
+	// ReasonUnsupported: the process has a CPython that is not known, such as a free-threaded one.
 	ReasonUnsupported Reason = "unsupported"
 	// ReasonChanging: what was found did not add up twice.
 	ReasonChanging Reason = "changing"
@@ -69,8 +73,8 @@ type Path struct {
 	Links []Link
 	// Samples is the number of samples that are reached through it.
 	Samples int
-	// Complete is set if the references that were found are all that the objects on the way have
-	// (ob_refcnt): nothing else keeps them.
+	// Complete is set if each object on the way has one reference (ob_refcnt), which is that of the
+	// way: nothing else keeps them.
 	Complete bool
 }
 
@@ -125,16 +129,15 @@ type RootKind string
 
 // Kinds of roots.
 const (
-	RootGlobal    RootKind = "global"      // a module's global
-	RootClass     RootKind = "class"       // an attribute of a class
-	RootLocal     RootKind = "local"       // a local variable of a running function
-	RootGenerator RootKind = "generator"   // a local variable of a generator or coroutine that is suspended
-	RootClosure   RootKind = "closure"     // a variable of an enclosing function
-	RootDefault   RootKind = "default"     // a default argument
-	RootCache     RootKind = "lru-cache"   // functools.lru_cache of a function
-	RootThread    RootKind = "thread"      // a native thread's stack
-	RootStatic    RootKind = "static"      // a static variable of a program or library
-	RootRuntime   RootKind = "interpreter" // of the interpreter itself: interned strings, codecs
+	RootGlobal    RootKind = "global"    // a module's global
+	RootClass     RootKind = "class"     // an attribute of a class
+	RootLocal     RootKind = "local"     // a local variable of a running function
+	RootGenerator RootKind = "generator" // of a generator or coroutine that is suspended
+	RootClosure   RootKind = "closure"   // a variable of an enclosing function
+	RootDefault   RootKind = "default"   // a default argument
+	RootCache     RootKind = "lru-cache" // functools.lru_cache of a function
+	RootThread    RootKind = "thread"    // a native thread's stack
+	RootStatic    RootKind = "static"    // a static variable of a program or library
 )
 
 // A Root is where a way begins: a variable with a name.

@@ -70,3 +70,24 @@ func (e *Estimator) Alive(candidates []Candidate, most int) (addresses []uint64)
 	}
 	return addresses
 }
+
+// StacksAt sets the kernel side's ID of the stack that allocated the memory at some addresses of a
+// process, which are the keys of stacks. It leaves out what was born after a moment, in ns,
+// CLOCK_MONOTONIC, and what may not be alive any more.
+func StacksAt(
+	k *kernel.Kernel, estimator *Estimator, pid int, stacks map[uint64]uint64, to uint64,
+) error {
+	set := func(key *bpf.Address, a *bpf.Allocation) {
+		_, wanted := stacks[key.Address]
+		if key.Tgid == uint32(pid) && wanted && a.Born <= to &&
+			estimator.estimate(key, a).Alive >= minAlive {
+			stacks[key.Address] = a.Stack
+		}
+	}
+	for _, m := range []*ebpf.Map{k.Live, k.Tensors} {
+		if err := kernel.ReadMap(m, set); err != nil {
+			return fmt.Errorf("read live allocations: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -27,14 +28,11 @@ func ReadTensors(k *kernel.Kernel, pids []int) TensorTotals {
 		totals[uint32(pid)] = tensorTotal{}
 	}
 
-	sizes := make(believed)
-	err := kernel.ReadMap(k.Tensors, func(key *bpf.Address, a *bpf.Allocation) {
+	err := eachTensor(k, func(key *bpf.Address, a *bpf.Allocation, weight float64) {
 		total, ok := totals[key.Tgid]
 		if !ok {
 			return
 		}
-		a.Size = sizes.size(key.Tgid, a.Size)
-		weight := growth.Weight(a.Size, uint64(a.Interval))
 		total.objects += weight
 		total.bytes += int64(math.Round(weight * float64(a.Size)))
 		totals[key.Tgid] = total
@@ -43,6 +41,37 @@ func ReadTensors(k *kernel.Kernel, pids []int) TensorTotals {
 		return nil
 	}
 	return totals
+}
+
+// eachTensor calls visit for each sampled tensor that is alive, with the number of tensors that it
+// represents.
+func eachTensor(
+	k *kernel.Kernel, visit func(key *bpf.Address, a *bpf.Allocation, weight float64),
+) error {
+	sizes := make(believed)
+	return kernel.ReadMap(k.Tensors, func(key *bpf.Address, a *bpf.Allocation) {
+		a.Size = sizes.size(key.Tgid, a.Size)
+		visit(key, a, growth.Weight(a.Size, uint64(a.Interval)))
+	})
+}
+
+// A SampledTensor identifies the allocation of a tensor: its address, and when it was made, in ns,
+// CLOCK_MONOTONIC.
+type SampledTensor struct{ Address, Born uint64 }
+
+// ReadSampledTensors returns the sampled tensors of a process that are alive, and the bytes that
+// each represents.
+func ReadSampledTensors(k *kernel.Kernel, pid int) (map[SampledTensor]float64, error) {
+	tensors := make(map[SampledTensor]float64)
+	err := eachTensor(k, func(key *bpf.Address, a *bpf.Allocation, weight float64) {
+		if key.Tgid == uint32(pid) {
+			tensors[SampledTensor{key.Address, a.Born}] = weight * float64(a.Size)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read live tensors: %w", err)
+	}
+	return tensors, nil
 }
 
 // Set sets the tensors of a process's sample if they are known.

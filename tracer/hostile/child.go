@@ -146,8 +146,8 @@ type memoryReader struct {
 
 var pageSize = uint64(os.Getpagesize())
 
-// read reads size bytes at each address. Where addresses follow each other, and what they have is in RAM, it
-// reads them at once.
+// read reads size bytes at each address. Where addresses follow each other, and what they have is in
+// RAM, it reads them at once.
 func (m *memoryReader) read(reads, size int) {
 	addresses := make([]uint64, reads)
 	for i := range addresses {

@@ -348,10 +348,17 @@ func (m *memory) mmappedAt(address uint64) (block, bool) {
 	}
 	page := process.PageSize
 	first := address &^ (page - 1)
-	for back := uint64(0); back < maxMmapped/page && first-back*page >= r.Start; {
+	lowest := max(roundUp(r.Start, page), first-min(first, maxMmapped))
+	at := first + page // the page before it is the next one
+	isKnown := func() bool { return m.without.Start < at && at <= m.without.End }
+	for at > lowest && !m.budget.check() {
+		if isKnown() {
+			at = m.without.Start
+			break
+		}
 		var addresses []uint64
-		for ; len(addresses) < headersAtOnce && first-back*page >= r.Start && back*page <= first; back++ {
-			addresses = append(addresses, first-back*page)
+		for ; len(addresses) < headersAtOnce && at > lowest && !isKnown(); at -= page {
+			addresses = append(addresses, at-page)
 		}
 		headers, err := m.reader.Peek(addresses, chunkHeader)
 		if err != nil {
@@ -359,18 +366,24 @@ func (m *memory) mmappedAt(address uint64) (block, bool) {
 		}
 		for i, header := range headers {
 			if b, ok := mmappedChunk(header, addresses[i], r.End); ok {
-				if address >= b.End || address < b.Start {
-					return block{}, false
-				}
-				at, _ := slices.BinarySearchFunc(m.mmapped, b.Start, func(o block, a uint64) int {
-					return compareAddresses(o.Start, a)
-				})
-				m.mmapped = slices.Insert(m.mmapped, at, b)
-				return b, true
+				m.addMmapped(b)
+				m.without = pages.Span{Start: addresses[i] + page, End: first + page}
+				return b, address >= b.Start && address < b.End
 			}
 		}
 	}
+	m.without = pages.Span{Start: at, End: first + page}
 	return block{}, false
+}
+
+// addMmapped remembers a chunk with a mapping of its own.
+func (m *memory) addMmapped(b block) {
+	i, found := slices.BinarySearchFunc(m.mmapped, b.Start, func(o block, a uint64) int {
+		return compareAddresses(o.Start, a)
+	})
+	if !found {
+		m.mmapped = slices.Insert(m.mmapped, i, b)
+	}
 }
 
 // mmappedChunk returns the block of a header at the start of a page, if it is one of a chunk with

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"hash/maphash"
 	"math"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
@@ -24,8 +26,8 @@ type CensusOptions struct {
 	Limit time.Duration
 	// Samples is how many addresses of each type are kept, at random.
 	Samples int
-	// Before is an earlier census: samples are only of objects that it has not seen, if it read
-	// where they are.
+	// Before is an earlier census, made without one: samples are only of objects that it has not
+	// seen, if it read where they are.
 	Before *Census
 }
 
@@ -34,32 +36,29 @@ type Census struct {
 	census.Result
 	// Samples are addresses of objects of each type, by name.
 	Samples map[string][]uint64
+	// Storages are those of Tensors.Groups that are memory of the CPU, one by one.
+	Storages []torch.Storage
 
-	blocks map[uint64]bitmap // of the pools that were read, by address: those with an object
-	chunks map[uint64]struct{}
+	seen *seenSet // all objects; nil: the census was made with CensusOptions.Before
+	// seed draws the windows that are read: the same ones as in the census before.
+	seed maphash.Seed
 }
 
-// A bitmap has a bit for each 16 bytes of a pool.
-type bitmap []uint64
-
-func (b *bitmap) set(i uint64) {
-	for uint64(len(*b)) <= i/64 {
-		*b = append(*b, 0)
-	}
-	(*b)[i/64] |= 1 << (i % 64)
+// lot is the lot of the window of an address, from 0 to 1: it is read if the share is larger.
+func (c *Census) lot(address uint64) float64 {
+	var window [8]byte
+	binary.LittleEndian.PutUint64(window[:], address&^(windowBytes-1))
+	return float64(maphash.Bytes(c.seed, window[:])) / math.MaxUint64
 }
-
-func (b bitmap) has(i uint64) bool { return i/64 < uint64(len(b)) && b[i/64]>>(i%64)&1 == 1 }
 
 const (
 	// censusSecondsPerByte is the expected cost of a census: see docs/internals/objects.md.
-	censusSecondsPerByte = 1.5 / (1 << 30)
+	censusSecondsPerByte = 2.5 / (1 << 30)
 	// minCensusShare is the least share that is read, whatever the limit.
 	minCensusShare = 0.02
 
 	maxSamples    = 64
 	maxCensusType = 1 << 14 // types that are listed
-	maxChunkSet   = 1 << 22 // objects of malloc that are remembered
 )
 
 // A typeTotal is what a census has counted of one type.
@@ -69,6 +68,7 @@ type typeTotal struct {
 	// inGroup is the count in the group of pools that is being read, squares the sum of the squares
 	// of all groups before.
 	inGroup, squares float64
+	groups           int     // that have any
 	exact            float64 // counted outside of the pools
 	exactBytes       float64
 	seen             int // objects that samples may be of
@@ -84,10 +84,17 @@ type counter struct {
 	group   uint64 // window that is being read, in regions with pools
 	touched []*typeTotal
 	share   float64
-	owned   float64 // bytes of tables in pools that were counted with their containers
+	pieces  int      // that were visited
+	learned int      // types that were new in the last one
+	owned   float64  // bytes of tables in pools that were counted with their containers
+	tensors []uint64 // addresses of Python objects, at most one more than maxTensors
+	// tensorsKnown is set if all tensors were noted.
+	tensorsKnown bool
 }
 
-// Census counts the objects of the process. The error wraps ErrNoPython, or is that of reading.
+// Census counts the objects of the process. At the deadline of ctx it returns what it has counted by
+// then: see census.Result.Cut. The error wraps ErrNoPython or context.Canceled, or is that of
+// reading.
 func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, error) {
 	if h.python == nil {
 		return nil, h.NoPython
@@ -95,9 +102,21 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 	if err := h.refresh(); err != nil {
 		return nil, err
 	}
+	return h.count(ctx, options)
+}
+
+// count counts the objects in the memory of the last refresh.
+func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error) {
 	c := &counter{
 		heap: h, options: options, share: options.Share,
-		result: &Census{blocks: make(map[uint64]bitmap), chunks: make(map[uint64]struct{})},
+		result: &Census{},
+	}
+	h.memory.budget = newBudget(ctx, noLimit)
+	if options.Before != nil {
+		c.result.seed = options.Before.seed
+	} else {
+		c.result.seed = maphash.MakeSeed()
+		c.result.seen = newSeenSet(h.memory.spans.Len() + h.memory.bulk)
 	}
 	c.options.Samples = min(options.Samples, maxSamples)
 	if c.share <= 0 || c.share > 1 {
@@ -113,37 +132,49 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 
 	var err error
 	took := process.MeasureCPUTime(func() {
-		seed := maphash.MakeSeed()
-		choose := func(s pages.Span) bool {
-			var address [8]byte
-			binary.LittleEndian.PutUint64(address[:], s.Start&^(windowBytes-1))
-			return float64(maphash.Bytes(seed, address[:])) < c.share*math.MaxUint64
-		}
+		choose := func(s pages.Span) bool { return c.result.lot(s.Start) < c.share }
 		if c.share == 1 {
 			choose = nil
 		}
-		if err = h.memory.each(ctx, choose, c.visit); err == nil {
+		if err = h.memory.each(choose, c.visit); err == nil {
 			c.endGroup()
-			err = c.others(ctx, choose)
+			err = c.others(choose)
+		}
+		if err == nil {
+			c.endGroup()
+			err = c.alone()
+		}
+		if err == nil {
+			c.endGroup()
+			err = c.findTensors(choose)
+		}
+		if err == nil {
+			err = c.readTensors(ctx)
 		}
 	})
+	if errors.Is(err, errLate) {
+		c.result.Cut, err = true, h.memory.budget.canceled()
+	}
 	if err != nil {
 		return nil, err
 	}
 	c.endGroup()
-	for _, k := range h.memory.large {
-		c.chunkAlone(block{k.user(), blockChunk})
-	}
-	for _, s := range h.heaps.Mapped {
-		c.chunkAlone(block{pages.Span{Start: s.Start + chunkHeader, End: s.End}, blockMmapped})
-	}
 	c.fill()
 	c.result.Took, c.result.ReadBytes = took, int64(h.memory.read)
 	return c.result, nil
 }
 
+// The types of the first pieces are read at once, and those of pieces that follow one with many that
+// were not known.
+const fewPieces, fewTypes = 32, 8
+
 // visit counts the objects of a piece.
 func (c *counter) visit(p *piece) error {
+	known := len(c.heap.types)
+	defer func() { c.learned = len(c.heap.types) - known }()
+	if c.pieces++; c.pieces <= fewPieces || c.learned > fewTypes {
+		c.learnTypes(p)
+	}
 	switch p.region.kind {
 	case regionAnonymous:
 		for at := roundUp(p.start, c.heap.structures.PoolSize); at < p.end(); at += c.heap.structures.PoolSize {
@@ -158,6 +189,9 @@ func (c *counter) visit(p *piece) error {
 			if found != nil {
 				c.pool(p, found)
 			}
+			if c.heap.memory.budget.isOver {
+				return errLate
+			}
 		}
 	case regionHeap:
 		for _, k := range p.chunks {
@@ -170,9 +204,55 @@ func (c *counter) visit(p *piece) error {
 			} else { // it goes on behind the piece
 				c.chunkAlone(b)
 			}
+			if c.heap.memory.budget.isOver {
+				return errLate
+			}
 		}
 	}
 	return nil
+}
+
+// alone counts the objects of large chunks.
+func (c *counter) alone() error {
+	for _, k := range c.heap.memory.large {
+		if c.chunkAlone(block{k.user(), blockChunk}); c.heap.memory.budget.isSpent() {
+			return errLate
+		}
+	}
+	for _, s := range c.heap.heaps.Mapped {
+		b := block{pages.Span{Start: s.Start + chunkHeader, End: s.End}, blockMmapped}
+		if c.chunkAlone(b); c.heap.memory.budget.isSpent() {
+			return errLate
+		}
+	}
+	return nil
+}
+
+// learnTypes reads the types of the objects of a piece.
+func (c *counter) learnTypes(p *piece) {
+	var blocks [][]byte
+	switch p.region.kind {
+	case regionAnonymous:
+		size := c.heap.structures.PoolSize
+		for start := roundUp(p.start, size); start < p.end(); start += size {
+			found, _ := p.poolAt(start, size)
+			if found == nil {
+				continue
+			}
+			for at := start + poolHeader; at+found.blockSize <= found.end; at += found.blockSize {
+				if !found.free[at] {
+					blocks = append(blocks, p.at(at, found.blockSize))
+				}
+			}
+		}
+	case regionHeap:
+		for _, k := range p.chunks {
+			if user := k.user(); k.inUse {
+				blocks = append(blocks, p.at(user.Start, min(user.Len(), chunkContents)))
+			}
+		}
+	}
+	c.heap.learnTypes(blocks)
 }
 
 // endGroup adds what was counted in a group of pools to the squares.
@@ -180,13 +260,13 @@ func (c *counter) endGroup() {
 	for _, t := range c.touched {
 		t.squares += t.inGroup * t.inGroup
 		t.inGroup = 0
+		t.groups++
 	}
 	c.touched = c.touched[:0]
 }
 
 func (c *counter) pool(p *piece, found *pool) {
 	c.result.Blocks += float64(found.live)
-	var seen bitmap
 	for at := found.start + poolHeader; at+found.blockSize <= found.end; at += found.blockSize {
 		if found.free[at] {
 			continue
@@ -198,7 +278,7 @@ func (c *counter) pool(p *piece, found *pool) {
 			c.result.UntypedBytes += float64(found.blockSize)
 			continue
 		}
-		seen.set((at - found.start) / poolAlignment)
+		c.noteTensor(object, t)
 		total := c.total(t)
 		if total.inGroup == 0 {
 			c.touched = append(c.touched, total)
@@ -210,11 +290,8 @@ func (c *counter) pool(p *piece, found *pool) {
 		if tables <= maxPooled {
 			c.owned += float64(tables)
 		}
-		isNew := c.options.Before == nil ||
-			!c.options.Before.blocks[found.start].has((at-found.start)/poolAlignment)
-		c.sample(total, object, isNew)
+		c.sample(total, object, true)
 	}
-	c.result.blocks[found.start] = seen
 }
 
 // maxPooled is the most that pymalloc hands out from its pools: SMALL_REQUEST_THRESHOLD.
@@ -225,7 +302,7 @@ const blocksAtOnce = 4096
 
 // others counts the objects in blocks of jemalloc or mimalloc. Small ones are sampled by window, as
 // pools are; nil for choose: all are counted.
-func (c *counter) others(ctx context.Context, choose func(pages.Span) bool) error {
+func (c *counter) others(choose func(pages.Span) bool) error {
 	m := c.heap.memory
 	if m.others == nil {
 		return nil
@@ -243,19 +320,19 @@ func (c *counter) others(ctx context.Context, choose func(pages.Span) bool) erro
 			if blocks = append(blocks, block{b, blockOther}); len(blocks) < blocksAtOnce {
 				continue
 			}
-			if err := c.countBlocks(ctx, blocks); err != nil {
+			if err := c.countBlocks(blocks); err != nil {
 				return err
 			}
 			blocks = blocks[:0]
 		}
 	}
-	return c.countBlocks(ctx, blocks)
+	return c.countBlocks(blocks)
 }
 
 // countBlocks counts the objects of blocks in the order of their addresses.
-func (c *counter) countBlocks(ctx context.Context, blocks []block) error {
-	if err := ctx.Err(); err != nil {
-		return err
+func (c *counter) countBlocks(blocks []block) error {
+	if c.heap.memory.budget.check() {
+		return errLate
 	}
 	addresses := make([]uint64, len(blocks))
 	for i, b := range blocks {
@@ -265,6 +342,7 @@ func (c *counter) countBlocks(ctx context.Context, blocks []block) error {
 	if err != nil {
 		return err
 	}
+	c.heap.learnTypes(contents)
 	for i, b := range blocks {
 		content := contents[i]
 		if content == nil { // it ends before that
@@ -275,7 +353,9 @@ func (c *counter) countBlocks(ctx context.Context, blocks []block) error {
 			c.endGroup()
 			c.group = group
 		}
-		c.chunk(b, content, b.Len() < windowBytes)
+		if c.chunk(b, content, b.Len() < windowBytes); c.heap.memory.budget.isOver {
+			return errLate
+		}
 	}
 	return nil
 }
@@ -297,6 +377,7 @@ func (c *counter) chunk(b block, content []byte, isSampled bool) {
 	if t == nil {
 		return
 	}
+	c.noteTensor(object, t)
 	total := c.total(t)
 	bytes := float64(b.Len() + c.tables(t, content[object-b.Start:]))
 	if isSampled {
@@ -310,15 +391,7 @@ func (c *counter) chunk(b block, content []byte, isSampled bool) {
 		total.exact++
 		total.exactBytes += bytes
 	}
-	isNew := true
-	if c.options.Before != nil {
-		_, old := c.options.Before.chunks[object]
-		isNew = !old
-	}
-	if len(c.result.chunks) < maxChunkSet {
-		c.result.chunks[object] = struct{}{}
-	}
-	c.sample(total, object, isNew)
+	c.sample(total, object, isSampled)
 }
 
 func (c *counter) total(t *typeInfo) *typeTotal {
@@ -330,9 +403,15 @@ func (c *counter) total(t *typeInfo) *typeTotal {
 }
 
 // sample keeps an object with the probability that makes all of them as likely (reservoir
-// sampling).
-func (c *counter) sample(t *typeTotal, object uint64, isNew bool) {
-	if !isNew || c.options.Samples == 0 {
+// sampling). isSampled is set if it lies in a window that is read for a share.
+func (c *counter) sample(t *typeTotal, object uint64, isSampled bool) {
+	switch before := c.options.Before; {
+	case before == nil:
+		c.result.seen.add(object)
+	case before.seen.has(object) || isSampled && before.lot(object) >= before.Share:
+		return // an old one, or one of memory that the census before has not read
+	}
+	if c.options.Samples == 0 {
 		return
 	}
 	t.seen++
@@ -384,7 +463,7 @@ func dictTable(used uint64) uint64 {
 // fill sets the result from what was counted.
 func (c *counter) fill() {
 	r := c.result
-	r.PID, r.Python, r.Share, r.Missing = c.heap.process.PID, c.heap.Python, c.share, c.heap.missing()
+	r.PID, r.Python, r.Share, r.Missing = c.heap.process.PID, c.heap.Python, c.share, c.missing()
 	r.Collections = c.heap.collections()
 	r.Blocks /= c.share
 	r.Untyped /= c.share
@@ -401,6 +480,9 @@ func (c *counter) fill() {
 		one.Count += t.count/c.share + t.exact
 		one.Bytes += t.bytes/c.share + t.exactBytes
 		variance := t.squares * (1 - c.share) / (c.share * c.share)
+		if c.share < 1 {
+			one.Windows = max(one.Windows, t.groups)
+		}
 		one.Margin = math.Hypot(one.Margin, growth.ZScore95*math.Sqrt(variance))
 		r.Samples[name] = append(r.Samples[name], t.samples...)
 	}
@@ -425,9 +507,12 @@ func (h *Heap) collections() int {
 	return int(n)
 }
 
-// missing names the objects that a census does not see; empty: none.
-func (h *Heap) missing() string {
-	if len(h.heaps.Spans) == 0 && h.memory.others == nil {
+// missing names the objects that the census has not seen; empty: none.
+func (c *counter) missing() string {
+	if c.result.Cut {
+		return "objects in memory for which there was no time"
+	}
+	if len(c.heap.heaps.Spans) == 0 && c.heap.memory.others == nil {
 		return "objects above 512 bytes: malloc is not glibc's, or its heap cannot be read"
 	}
 	return ""

@@ -134,9 +134,7 @@ func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool)
 			(at-e.value)%s.SetEntrySize == 0
 		return reference{how: keeper.HowElement}, true, ok
 	case p.typ.kind == kindDeque && (offset == s.DequeLeftblock || offset == s.DequeRightblock):
-		// Another block is linked by the words around the items.
-		isBlock := at >= e.value && at <= e.value+s.BlockRightlink
-		return reference{how: keeper.HowItem}, true, isBlock && h.length(p.address, p.typ) > 0
+		return reference{how: keeper.HowItem}, true, h.isInDeque(p, e.value, at)
 	case p.typ.flags&flagManagedDict != 0 && e.at == h.managedValues(p):
 		values := e.value
 		if s.TagsManagedDict {
@@ -145,12 +143,42 @@ func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool)
 		r, ok = h.valuesReference(values, p.typ.cachedKeys, at)
 		r.how, r.name = keeper.HowAttribute, r.attr
 		return r, true, ok
-	case p.typ.name == "numpy.ndarray" && offset == arrayData:
+	case p.typ.isArray && offset == arrayData:
 		descr, _ := h.word(p.address + arrayDescr)
 		kind, isRead := h.peek(descr+descrKind, 1)
 		return reference{how: keeper.HowItem}, true, isRead && kind[0] == 'O'
 	}
 	return reference{}, false, false
+}
+
+// isInDeque reports whether a word of the first or last block of a deque is an item of it, or leads
+// to another block. What was taken out stays in the block.
+func (h *Heap) isInDeque(deque *node, block, at uint64) bool {
+	s := h.structures
+	var ends [2]uint64 // blocks
+	var indices [2]uint64
+	for i, offset := range []uint64{s.DequeLeftblock, s.DequeRightblock} {
+		ends[i], _ = h.word(deque.address + offset)
+	}
+	for i, offset := range []uint64{s.DequeLeftindex, s.DequeRightindex} {
+		var ok bool
+		if indices[i], ok = h.word(deque.address + offset); !ok {
+			return false
+		}
+	}
+	if at < block || h.length(deque.address, deque.typ) < 1 {
+		return false
+	}
+	switch offset := at - block; {
+	case offset == s.BlockLeftlink:
+		return block != ends[0]
+	case offset == s.BlockRightlink:
+		return block != ends[1]
+	case offset >= s.BlockData && offset < s.BlockRightlink:
+		i := (offset - s.BlockData) / wordSize
+		return (block != ends[0] || i >= indices[0]) && (block != ends[1] || i <= indices[1])
+	}
+	return false
 }
 
 // isTable reports whether a reference is that of a container to its table.
@@ -230,14 +258,14 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 	}
 	offset := e.at - p.address
 	isDict := reference{how: keeper.HowAttribute, attr: "__dict__", isDict: true}
+	if h.isDictAt(p, e.at) {
+		return isDict, true
+	}
 	switch p.typ.kind {
-	case kindList, kindDict, kindDeque, kindWeakref:
-		isOwn := p.typ.dictoffset > 0 && offset == uint64(p.typ.dictoffset) ||
-			p.typ.flags&flagManagedDict != 0 && e.at == p.address+uint64(s.ManagedDict)
-		if isOwn {
-			return isDict, true
+	case kindDeque:
+		if offset < h.baseSize(p.typ, "collections.deque") { // blocks for the next items
+			return reference{}, false
 		}
-		return h.memberReference(p, offset)
 	case kindTuple:
 		index := (offset - s.TupleItem) / wordSize
 		if offset >= s.TupleItem && int64(index) < h.length(p.address, p.typ) {
@@ -247,8 +275,9 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 	case kindSet:
 		table, ok := h.word(p.address + s.SetTable)
 		isSmall := ok && table == p.address+s.SetSmalltable
-		if isSmall && offset >= s.SetSmalltable && (offset-s.SetSmalltable)%s.SetEntrySize == 0 {
-			return reference{how: keeper.HowElement}, true
+		if offset >= s.SetSmalltable && offset < s.SetSmalltable+setSmallEntries*s.SetEntrySize {
+			isKey := (offset-s.SetSmalltable)%s.SetEntrySize == 0
+			return reference{how: keeper.HowElement}, isSmall && isKey
 		}
 	case kindFunction:
 		switch offset {
@@ -276,17 +305,57 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 			return reference{}, false
 		}
 	}
-	switch {
-	case p.typ.dictoffset > 0 && offset == uint64(p.typ.dictoffset),
-		p.typ.flags&flagManagedDict != 0 && e.at == p.address+uint64(s.ManagedDict):
-		return isDict, true
-	case s.InlineValues && p.typ.flags&flagInlineValues != 0 && offset >= p.typ.basicsize:
+	if s.InlineValues && p.typ.flags&flagInlineValues != 0 && offset >= p.typ.basicsize {
 		r, ok = h.valuesReference(p.address+p.typ.basicsize, p.typ.cachedKeys, e.at)
 		r.how, r.name = keeper.HowAttribute, r.attr
 		return r, ok
 	}
 	return h.memberReference(p, offset)
 }
+
+// isDictAt reports whether an object has the pointer to the dict of its attributes at an address.
+func (h *Heap) isDictAt(p *node, at uint64) bool {
+	t := p.typ
+	switch {
+	case t.flags&flagManagedDict != 0:
+		return at == p.address+uint64(h.structures.ManagedDict)
+	case t.dictoffset > 0:
+		return at == p.address+uint64(t.dictoffset)
+	case t.dictoffset < 0 && t.itemsize > 0: // from the end, of bytes, int and tuple before 3.12
+		n, _ := h.word(p.address + objectSize)
+		n = min(n, -n) // of a negative int
+		return n < maxChunk &&
+			at == p.address+roundUp(t.basicsize+n*t.itemsize, wordSize)+uint64(t.dictoffset)
+	}
+	return false
+}
+
+// baseSize returns the size of the objects of a base of a type.
+func (h *Heap) baseSize(t *typeInfo, name string) uint64 {
+	for range maxBases {
+		if t.name == name || t.base == 0 {
+			break
+		}
+		base := h.typeOf(t.base)
+		if base == nil {
+			break
+		}
+		t = base
+	}
+	return t.basicsize
+}
+
+// setSmallEntries is PySet_MINSIZE.
+const setSmallEntries = 8
+
+// An object of ctypes has a small value in itself: CDataObject.b_value. The memory at b_ptr is data.
+//
+// https://github.com/python/cpython/blob/v3.13.0/Modules/_ctypes/ctypes.h
+const (
+	ctypesPtr      = 16
+	ctypesValue    = 72 // or 8 bytes behind
+	ctypesValueEnd = 96
+)
 
 // localsplus returns where the variables of a frame object or generator begin, in bytes from its
 // start; the largest number: they lie elsewhere.
@@ -310,12 +379,17 @@ func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
 			size += n * p.typ.itemsize
 		}
 	}
-	if offset < objectHead || offset+wordSize > max(size, p.typ.basicsize) ||
-		inlineTypes[p.typ.name] {
+	isInside := offset >= objectHead && offset+wordSize > offset &&
+		offset+wordSize <= max(size, p.typ.basicsize)
+	if !isInside {
 		return reference{}, false
 	}
 	if name := h.memberNames(p.typ)[offset]; name != "" {
 		return reference{how: keeper.HowAttribute, name: name, attr: name}, true
+	}
+	if p.typ.isInline || p.typ.isArray && offset == arrayData ||
+		p.typ.isCtypes && (offset == ctypesPtr || offset >= ctypesValue && offset < ctypesValueEnd) {
+		return reference{}, false
 	}
 	// The other fields of a code object are caches, which keep nothing: co_zombieframe.
 	return reference{how: keeper.HowField}, p.typ.kind != kindCode

@@ -175,6 +175,9 @@ func (s *search) followChains() {
 		}
 		links := make([]NodeLink, 0, len(pattern.nodes))
 		for _, n := range pattern.nodes {
+			if s.heap.memory.budget.isSpent() {
+				break
+			}
 			next, ok := n, true
 			for _, hop := range pattern.hops {
 				if next, ok = s.heap.word(next + hop); !ok {
@@ -193,6 +196,9 @@ func (s *search) followChains() {
 // goBack finds the heads of the lists that ways follow.
 func (s *search) goBack(pattern *linkPattern) {
 	for _, n := range pattern.wanted {
+		if s.heap.memory.budget.check() {
+			break
+		}
 		nodes, _ := pattern.chains.Back(n.address)
 		if head := s.nodeAt(nodes[len(nodes)-1]); len(nodes) > 1 && head != nil && head != n {
 			s.heads[n] = &way{node: head, at: head.address + pattern.hops[0]}

@@ -158,6 +158,9 @@ func (s *score) judge(t *testing.T, one program, target *tracertest.Target) {
 		return
 	}
 	s.found++
+	if one.each {
+		mustNameEach(t, one, found)
+	}
 	if one.container != "" {
 		mustHaveContainer(t, one, before.noted, target, found.Paths[0])
 	}
@@ -217,8 +220,6 @@ func rootAsCode(r keeper.Root) string {
 		return filepath.Base(r.Module) + ": " + r.Name
 	case keeper.RootThread:
 		return "stack of native thread"
-	case keeper.RootRuntime:
-		return "CPython itself"
 	}
 	return fmt.Sprintf("%+v", r)
 }
@@ -237,4 +238,22 @@ func describe(s keeper.Search) string {
 		fmt.Fprintf(&text, " complete=%t; ", path.Complete)
 	}
 	return fmt.Sprintf("%s%s, %d garbage, took %v", text.String(), s.Reason, s.Garbage, s.Took)
+}
+
+// mustNameEach fails unless there is a path for each variable that keeps the samples, and none that
+// claims to be the only one.
+func mustNameEach(t *testing.T, one program, found keeper.Search) {
+	t.Helper()
+	var roots []string
+	for _, path := range found.Paths {
+		if roots = append(roots, rootAsCode(path.Root)); path.Complete || path.Samples < found.Samples {
+			t.Errorf("%q: %d of %d samples, complete: %t", rootAsCode(path.Root), path.Samples,
+				found.Samples, path.Complete)
+		}
+	}
+	for _, root := range one.keptBy {
+		if !slices.Contains(roots, root) {
+			t.Errorf("%q keeps the objects, too; named are %q", root, roots)
+		}
+	}
 }

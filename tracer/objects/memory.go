@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -57,11 +56,18 @@ const (
 	regionStack
 )
 
+// A reader is a process.Memory, or a forged one in tests.
+type reader interface {
+	Peek(addresses []uint64, size int) ([][]byte, error)
+	PeekPages(address uint64, buffer []byte) (present []bool, err error)
+	PeekPagesAt(addresses []uint64, buffer []byte) (present []bool, err error)
+}
+
 // A memory is what of a process is searched: its private, writable memory that is in RAM and no
 // bulk data. It is of one moment; the process goes on meanwhile.
 type memory struct {
 	process *process.Process
-	reader  *process.Memory
+	reader  reader
 	maps    []process.Mapping
 	regions []region        // in the order of their addresses
 	spans   pages.Spans     // of the regions, whole pages
@@ -69,9 +75,11 @@ type memory struct {
 	cached  map[uint64]bool // chunks of malloc that are free, by their headers in use
 	buffer  []byte
 	mmapped []block         // chunks with a mapping of their own, that are known so far, in order
+	without pages.Span      // the last memory that was searched back, and in which none begins
 	large   []chunk         // of heaps, in use, and left out as bulk data
 	others  liveness.Blocks // of jemalloc or mimalloc; nil: neither is the malloc
 	frames  pages.Spans     // variables of running functions: they are no bulk
+	budget  *budget         // of the census or search
 	bulk    uint64          // bytes that are left out
 	read    uint64          // bytes that were read
 }
@@ -79,7 +87,7 @@ type memory struct {
 // findMemory finds the memory of a process that is worth a search.
 func findMemory(
 	p *process.Process,
-	reader *process.Memory,
+	reader reader,
 	maps []process.Mapping,
 	heaps liveness.Heaps,
 	others []region,
@@ -129,12 +137,10 @@ func findMemory(
 	for _, s := range pages.MergeSpans(anonymous).Subtract(pages.MergeSpans(slices.Clone(taken))) {
 		candidates = append(candidates, region{s, regionAnonymous})
 	}
-	slices.SortFunc(candidates, func(a, b region) int { return compareAddresses(a.Start, b.Start) })
-
-	m.regions = candidates
+	m.regions = disjoint(candidates)
 	var resident []pages.Span
 	var runs []process.PageRun
-	for _, r := range candidates {
+	for _, r := range m.regions {
 		start, end := r.Start&^(process.PageSize-1), roundUp(r.End, process.PageSize)
 		runs, err = pagemap.AnonymousRuns(runs[:0], start, end)
 		if errors.Is(err, os.ErrNotExist) {
@@ -159,6 +165,20 @@ func findMemory(
 	return m, nil
 }
 
+// disjoint sorts regions, and takes from each what is in one before. The stacks of two threads
+// overlap if one thread runs on that of the other.
+func disjoint(regions []region) (apart []region) {
+	slices.SortFunc(regions, func(a, b region) int { return compareAddresses(a.Start, b.Start) })
+	end := uint64(0)
+	for _, r := range regions {
+		r.Start = max(r.Start, end)
+		if r.Start < r.End {
+			apart, end = append(apart, r), r.End
+		}
+	}
+	return apart
+}
+
 func compareAddresses(a, b uint64) int {
 	switch {
 	case a < b:
@@ -167,6 +187,11 @@ func compareAddresses(a, b uint64) int {
 		return 1
 	}
 	return 0
+}
+
+// wholePages widens a range to whole pages.
+func wholePages(s pages.Span) pages.Span {
+	return pages.Span{Start: s.Start &^ (process.PageSize - 1), End: roundUp(s.End, process.PageSize)}
 }
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }
@@ -179,10 +204,7 @@ func (m *memory) leaveOutBulk() error {
 		if r.kind != regionAnonymous {
 			continue
 		}
-		inside := pages.Spans{
-			{Start: r.Start &^ (process.PageSize - 1), End: roundUp(r.End, process.PageSize)},
-		}
-		for _, s := range m.spans.Intersect(inside) {
+		for _, s := range m.spans.Within(wholePages(r.Span)) {
 			for at := s.Start; at < s.End; {
 				end := min(s.End, at&^(windowBytes-1)+windowBytes)
 				if end-at >= minBulk {
@@ -253,7 +275,7 @@ func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
 	chain := &chunkChain{memory: m, heap: heap}
 	last := -1               // the candidate that the chunk before is
 	size := process.PageSize // that is read at once
-	for at := heap.Start; at < heap.End; {
+	for at := heap.Start; at+chunkHeader <= heap.End && !m.budget.isSpent(); {
 		start, end := at&^(process.PageSize-1), roundUp(at+chunkHeader+size, process.PageSize)
 		p := &piece{}
 		if chain.ahead[at] == nil {
@@ -270,8 +292,8 @@ func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
 				at = heap.End
 				break
 			}
-			if last >= 0 {
-				candidates[last].inUse = word(chain.header(p, at), 8)&prevInUse != 0
+			if header := chain.header(p, at); last >= 0 && header != nil {
+				candidates[last].inUse = word(header, 8)&prevInUse != 0
 				last = -1
 			}
 			if length >= minLarge || at+length >= heap.End {
@@ -386,18 +408,17 @@ func (m *memory) findParts() {
 	}
 }
 
-// each reads all memory, in the order of the addresses, and calls visit for each piece. Its bytes are
-// valid until visit returns. choose reports which windows of anonymous memory are read; nil: all.
-func (m *memory) each(
-	ctx context.Context, choose func(pages.Span) bool, visit func(*piece) error,
-) error {
+// each reads all memory, in the order of the addresses, and calls visit for each piece. Its bytes
+// are valid until visit returns. choose reports which windows of anonymous memory are read; nil:
+// all. The error is errLate when the time is used up.
+func (m *memory) each(choose func(pages.Span) bool, visit func(*piece) error) error {
 	reading := eachReader{memory: m, visit: visit}
 	for _, p := range m.parts {
 		if choose != nil && m.regions[p.region].kind == regionAnonymous && !choose(p.Span) {
 			continue
 		}
 		if reading.bytes+p.Len() > pieceBytes {
-			if err := errors.Join(ctx.Err(), reading.flush()); err != nil {
+			if err := reading.flush(); err != nil {
 				return err
 			}
 		}
@@ -427,6 +448,9 @@ func (r *eachReader) flush() error {
 	}
 	if len(addresses) == 0 {
 		return nil
+	}
+	if m.budget.check() {
+		return errLate
 	}
 	present, err := m.reader.PeekPagesAt(addresses, m.buffer[:r.bytes])
 	if err != nil {

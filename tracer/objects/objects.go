@@ -28,6 +28,7 @@ type Heap struct {
 
 	types    map[uint64]*typeInfo
 	notTypes map[uint64]struct{}
+	reading  int // types of which one leads to the next, and which are being read
 
 	// The rest is of one moment: see refresh.
 	reader  *process.Memory
@@ -35,9 +36,11 @@ type Heap struct {
 	pages   map[uint64][]byte // that peek has read; nil: not in RAM
 	heaps   liveness.Heaps
 	statics *native.Statics
-	stacks  []native.Stack
-	modules map[uint64]cpython.Module // by the address of their dict
-	frames  []cpython.Frame           // that run, in the order of their addresses
+	// storages are addresses in files: whether each is the vtable of a StorageImpl of PyTorch.
+	storages map[uint64]bool
+	stacks   []native.Stack
+	modules  map[uint64]cpython.Module // by the address of their dict
+	frames   []cpython.Frame           // that run, in the order of their addresses
 }
 
 // ErrNoPython means that the process has no CPython whose objects can be counted.

@@ -2,10 +2,13 @@ package objects
 
 import (
 	"cmp"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // A way is one step of the ways from a sample up to its roots: a node, and how it refers to the one
@@ -17,6 +20,8 @@ type way struct {
 	below  *way // nil: the node is the sample
 	length int
 	words  []edge // by which the node refers to the one below; two where a table lies between
+	// container is the one nearest to the sample; nil: none so far.
+	container *node
 }
 
 // A rooted is a whole way.
@@ -37,15 +42,18 @@ const (
 // if all that refers to the sample is known and leads to no root.
 func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bool) {
 	type key struct {
-		n  *node
-		at uint64
+		n, container *node
+		at           uint64
 	}
-	seen := map[key]bool{{sample, 0}: true}
+	seen := map[key]bool{{n: sample}: true}
 	queue := []*way{{node: sample}}
 	push := func(up *way) {
-		k := key{n: up.node}
-		if up.node.typ == nil {
+		k := key{n: up.node, container: up.container}
+		switch {
+		case up.node.typ == nil:
 			k.at = up.at
+		case up.node.typ.kind == kindDict && len(up.words) > 1: // it may be that of several variables
+			k.at = up.words[len(up.words)-2].at
 		}
 		if !seen[k] && len(seen) < maxWays {
 			seen[k] = true
@@ -54,6 +62,10 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 	}
 	isClosed = true
 	for len(queue) > 0 && len(found) < maxRoots {
+		if s.heap.memory.budget.isSpent() {
+			isClosed = false
+			break
+		}
 		w := queue[0]
 		queue = queue[1:]
 		n := w.node
@@ -67,14 +79,21 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 			continue
 		}
 		if head := s.heads[n]; head != nil {
-			push(&way{node: head.node, at: head.at, ref: w.ref, below: w, length: w.length + 1})
+			push(&way{
+				node: head.node, at: head.at, ref: w.ref, below: w, length: w.length + 1,
+				container: w.container,
+			})
 		}
 		edges, isComplete := s.references(n)
 		isClosed = isClosed && (isComplete || n.typ == nil && n.isOwned())
 		if n.typ == nil && w.below != nil {
-			edges = s.owners(edges)
+			edges = s.owners(edges, sample.typ != nil)
 		}
 		for _, e := range edges {
+			if s.heap.memory.budget.isSpent() {
+				isClosed = false
+				break
+			}
 			isObject := sample.typ != nil || n.typ != nil
 			if e.root != nil && e.root.Kind == keeper.RootThread && isObject {
 				continue // native code borrows objects of Python, and leaves their addresses behind
@@ -133,14 +152,18 @@ func (n *node) isOwned() bool {
 }
 
 // owners returns the references to a table by the container that owns it: then no other word
-// counts. Of memory that is no table of a container it returns all references; of data none.
-func (s *search) owners(edges []edge) []edge {
+// counts. Of memory that is no table of a container it returns all references; of data none. Memory
+// of C that leads to data may lead to other memory of C; isObject is set if an object is looked for.
+func (s *search) owners(edges []edge, isObject bool) []edge {
 	if s.heap.structures == nil {
 		return edges
 	}
 	var owners []edge
 	for _, e := range edges {
-		if e.from != nil && e.from.typ != nil && e.from.typ.isOpaque {
+		if t := e.typ(); t != nil && (t.isOpaque || isObject && t.isData) {
+			return nil
+		}
+		if isObject && e.from != nil && e.from.typ == nil && s.heap.isStorage(e.from) {
 			return nil
 		}
 		if e.from != nil && s.heap.isTable(e) {
@@ -151,6 +174,32 @@ func (s *search) owners(edges []edge) []edge {
 		return owners
 	}
 	return edges
+}
+
+// typ returns the type of the object that refers; nil: it is none.
+func (e edge) typ() *typeInfo {
+	if e.from == nil {
+		return nil
+	}
+	return e.from.typ
+}
+
+// isStorage reports whether a block is a StorageImpl of PyTorch: what it leads to are numbers.
+func (h *Heap) isStorage(n *node) bool {
+	vtable, _ := h.word(n.address)
+	if isOne, ok := h.storages[vtable]; ok {
+		return isOne
+	}
+	m, ok := process.FindMapping(h.memory.maps, vtable)
+	name := path.Base(m.Path)
+	// It is in both. The dynamic linker takes the first one.
+	isTorch := strings.HasPrefix(name, "libtorch_python") || strings.HasPrefix(name, "libc10.so")
+	isOne := ok && isTorch &&
+		h.statics.Constant(m, vtable) == "vtable for c10::StorageImpl"
+	if ok && m.IsFile() && len(h.storages) < maxTypes {
+		h.storages[vtable] = isOne
+	}
+	return isOne
 }
 
 // isStrong reports whether a reference to an object is counted by it. known is false while that
@@ -199,14 +248,7 @@ func (s *search) up(w *way, e edge) (*way, bool) {
 	if h.structures != nil && w.node.typ == nil && w.below != nil {
 		if r, isTable, ok := h.tableReference(e, w.at); isTable {
 			words := append(slices.Clone(w.words), e)
-			return &way{
-				node:   e.from,
-				at:     e.at,
-				ref:    r,
-				below:  w.below,
-				length: w.length + 1,
-				words:  words,
-			}, ok
+			return newWay(w.below, e, r, w.length+1, words), ok
 		}
 	}
 	r := reference{how: keeper.HowField}
@@ -216,38 +258,72 @@ func (s *search) up(w *way, e edge) (*way, bool) {
 			return nil, false
 		}
 	}
-	return &way{
-		node:   e.from,
-		at:     e.at,
-		ref:    r,
-		below:  w,
-		length: w.length + 1,
-		words:  []edge{e},
-	}, true
+	return newWay(w, e, r, w.length+1, []edge{e}), true
+}
+
+// newWay returns a way from what refers to a node on to the ways below.
+func newWay(below *way, e edge, r reference, length int, words []edge) *way {
+	w := &way{
+		node: e.from, at: e.at, ref: r, below: below, length: length, words: words,
+		container: below.container,
+	}
+	if r.isDict && below.node == below.container { // it has an object's attributes
+		w.container = nil
+		if below.below != nil {
+			w.container = below.below.container
+		}
+	}
+	if w.container == nil && w.node.isContainer() {
+		w.container = w.node
+	}
+	return w
+}
+
+// isContainer reports whether a node is a list, dict, set or deque.
+func (n *node) isContainer() bool {
+	if n.typ == nil {
+		return false
+	}
+	switch n.typ.kind {
+	case kindList, kindDict, kindSet, kindDeque:
+		return true
+	}
+	return false
 }
 
 // rootOf returns the root that the outermost node of a way is: the dict of a module, or a class.
 func (s *search) rootOf(w *way) (rooted, bool) {
 	h := s.heap
-	if w.node.typ == nil || w.below == nil || w.node.sample && w.node.typ.kind == kindType {
+	if w.node.typ == nil || w.below == nil {
 		return rooted{}, false
 	}
 	if m, ok := h.modules[w.node.address]; ok {
 		root := keeper.Root{Kind: keeper.RootGlobal, Module: m.Name, File: m.File, Name: w.ref.attr}
 		return rooted{root: root, way: w.below}, true
 	}
-	if t := w.node.typ; t.kind == kindType && w.ref.isDict && w.below.below != nil {
-		of := h.typeOf(w.node.address)
-		if of == nil || !h.isNamed(of) {
-			return rooted{}, false
-		}
+	if t := h.classOf(w.node); t != nil {
 		root := keeper.Root{
-			Kind: keeper.RootClass, Module: of.module, Owner: of.qualifiedName(), Name: w.below.ref.attr,
+			Kind: keeper.RootClass, Module: t.module, Owner: t.qualifiedName(), Name: w.ref.attr,
 		}
-		root.File = h.fileOf(of.module)
-		return rooted{root: root, way: w.below.below}, true
+		root.File = h.fileOf(t.module)
+		return rooted{root: root, way: w.below}, true
 	}
 	return rooted{}, false
+}
+
+// classOf returns the class that a dict has the attributes of; nil: it is none that has a name.
+func (h *Heap) classOf(n *node) *typeInfo {
+	for _, e := range n.edges {
+		f := e.from
+		if f == nil || f.typ == nil || f.typ.kind != kindType ||
+			e.at != f.address+h.structures.TypeDict {
+			continue
+		}
+		if t := h.typeOf(f.address); t != nil && h.isNamed(t) {
+			return t
+		}
+	}
+	return nil
 }
 
 // completed returns the root of a way that ends at memory which is a root itself.

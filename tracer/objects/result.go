@@ -2,6 +2,7 @@ package objects
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 
@@ -32,7 +33,7 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 		Elapsed: process.Monotonic(),
 	}
 
-	candidates := make(map[keeper.Root]*candidate)
+	candidates := make(map[candidateKey]*candidate)
 	var without, changed int
 	isNative := false
 	for _, n := range samples {
@@ -56,23 +57,23 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 		}
 	}
 	r.Paths = s.paths(candidates, r.Samples)
-
-	kept := 0
-	for _, p := range r.Paths {
-		kept = max(kept, p.Samples)
-	}
+	many := unexplained(r) - without - changed - r.Garbage
 	switch {
 	case r.Samples == 0 && len(s.heap.heaps.Spans) == 0 && s.heap.memory.others == nil:
 		r.Reason = keeper.ReasonAllocator
 	case r.Samples == 0:
 		r.Reason = keeper.ReasonFreed
-	case r.Garbage+without+changed == 0 && kept > 0:
-	case s.late:
+	case unexplained(r) == 0:
+	case s.heap.NoPython != nil && !errors.Is(s.heap.NoPython, ErrNoPython):
+		r.Reason = keeper.ReasonUnsupported
+	case s.late || s.heap.memory.budget.check():
 		r.Reason = keeper.ReasonBudget
 	case r.Garbage >= max(1, without, changed):
 		r.Reason = keeper.ReasonGarbage
 	case changed > without:
 		r.Reason = keeper.ReasonChanging
+	case many > without:
+		r.Reason = keeper.ReasonMany
 	case isNative:
 		r.Reason = keeper.ReasonNative
 	default:
@@ -83,12 +84,12 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 
 // isAlive reports whether a sample is still what it was when the search began.
 func (s *search) isAlive(n *node) bool {
+	s.heap.forget()
 	if n.typ == nil {
 		again := search{heap: s.heap, nodes: make(map[uint64]*node)}
 		now := again.nodeAt(n.address)
 		return now != nil && now.block == n.block
 	}
-	s.heap.forget()
 	head, ok := s.heap.peek(n.address, objectHead)
 	return ok && word(head, objectRefcnt) != 0 && word(head, objectType) == n.typ.address
 }
@@ -112,17 +113,24 @@ func (s *search) stillHas(w *way) bool {
 	if len(w.words) < 2 {
 		return false
 	}
-	h := s.heap
-	h.forget()
-	table, size := h.table(w.node)
-	value := w.words[len(w.words)-2].value
-	content := make([]byte, min(size, maxTable))
-	if table == 0 || h.process.ReadMemory(table, content) != nil {
-		return false
-	}
-	for i := uint64(0); i+wordSize <= uint64(len(content)); i += wordSize {
-		if word(content, i) == value {
-			return true
+	s.heap.forget()
+	table, size := s.heap.table(w.node)
+	return table != 0 && s.heap.memory.hasWord(table, size, w.words[len(w.words)-2].value)
+}
+
+// hasWord reports whether a word is among the first maxTable bytes at an address.
+func (m *memory) hasWord(address, size, value uint64) bool {
+	end := address + min(size, maxTable)
+	for at := address &^ (process.PageSize - 1); at < end && !m.budget.check(); at += pieceBytes {
+		content := m.buffer[:min(pieceBytes, roundUp(end-at, process.PageSize))]
+		if _, err := m.reader.PeekPages(at, content); err != nil {
+			return false
+		}
+		first := max(at, address) - at
+		for i := first; i+wordSize <= min(uint64(len(content)), end-at); i += wordSize {
+			if word(content, i) == value {
+				return true
+			}
 		}
 	}
 	return false
@@ -136,57 +144,78 @@ func (s *search) isUnchanged(e edge) bool {
 	return err == nil && now[0] != nil && word(now[0], 0) == e.value
 }
 
-// independent returns the ways that have no object but the sample in common with a better one:
-// those are other keepers, and not other names of the same one.
+// independent returns the ways whose container is not that of a better one: those are other keepers,
+// and not other names of the same one.
 func (s *search) independent(found []rooted) (ways []rooted) {
 	used := make(map[*node]bool)
 	for _, f := range found {
-		isOther := true
-		for w := f.way; w != nil && w.below != nil; w = w.below {
-			isOther = isOther && !used[w.node]
+		container := containerOf(f.way)
+		if container == nil || !used[container] {
+			used[container] = true
+			ways = append(ways, f)
 		}
-		if !isOther {
-			continue
-		}
-		for w := f.way; w != nil && w.below != nil; w = w.below {
-			used[w.node] = true
-		}
-		ways = append(ways, f)
 	}
 	return ways
 }
 
-// addTo adds the ways of one sample to the candidates, one for each root.
-func addTo(candidates map[keeper.Root]*candidate, ways []rooted, s *search) {
-	seen := make(map[keeper.Root]bool)
+// containerOf returns the container on a way that is nearest to the sample; without one the object
+// that refers to the sample, and nil if a variable does.
+func containerOf(w *way) *node {
+	if w.container != nil || w.below == nil {
+		return w.container
+	}
+	for w.below.below != nil {
+		w = w.below
+	}
+	return w.node
+}
+
+// A candidateKey is what keeps samples: a variable, and how it leads to them.
+type candidateKey struct {
+	root    keeper.Root
+	pattern string
+}
+
+// addTo adds the ways of one sample to the candidates.
+func addTo(candidates map[candidateKey]*candidate, ways []rooted, s *search) {
+	seen := make(map[candidateKey]bool)
 	for _, f := range ways {
-		variable := f.root
-		if variable.Name != "" {
-			variable.Offset = 0
+		steps := s.stepsOf(f.way)
+		key := candidateKey{f.root, patternOf(steps)}
+		if key.root.Name != "" {
+			key.root.Offset = 0
 		}
-		if seen[variable] {
+		if seen[key] {
 			continue
 		}
-		seen[variable] = true
-		c := candidates[variable]
+		seen[key] = true
+		c := candidates[key]
 		if c == nil {
 			c = &candidate{root: f.root, rank: f.rank, complete: true}
-			candidates[variable] = c
+			candidates[key] = c
 		}
 		c.isSpread = c.isSpread || c.root.Offset != f.root.Offset
 		c.rank = min(c.rank, f.rank)
-		c.ways = append(c.ways, s.stepsOf(f.way))
-		for w := f.way; w != nil; w = w.below {
-			if w.node.typ != nil {
-				_, isComplete := s.references(w.node)
-				c.complete = c.complete && isComplete
-			}
-		}
+		c.ways = append(c.ways, steps)
+		c.complete = c.complete && s.isOnly(f.way)
 	}
 }
 
+// isOnly reports whether nothing but a way keeps its objects: each has one reference.
+func (s *search) isOnly(w *way) bool {
+	for ; w != nil; w = w.below {
+		if w.node.typ == nil {
+			continue
+		}
+		if kept, isComplete := s.references(w.node); !isComplete || len(kept) != 1 {
+			return false
+		}
+	}
+	return true
+}
+
 // paths returns the paths of the candidates, those of most samples first.
-func (s *search) paths(candidates map[keeper.Root]*candidate, samples int) []keeper.Path {
+func (s *search) paths(candidates map[candidateKey]*candidate, samples int) []keeper.Path {
 	var chosen []*candidate
 	for _, c := range candidates {
 		// A native stack has values that nobody uses any more, and the evaluation stack changes all
@@ -208,18 +237,9 @@ func (s *search) paths(candidates map[keeper.Root]*candidate, samples int) []kee
 	return paths
 }
 
-// path returns the path of a candidate: that by which most of its samples are kept.
+// path returns the path of a candidate.
 func (s *search) path(c *candidate) keeper.Path {
-	byPattern := make(map[string][][]step)
-	var best string
-	for _, w := range c.ways {
-		k := patternOf(w)
-		byPattern[k] = append(byPattern[k], w)
-		if len(byPattern[k]) > len(byPattern[best]) {
-			best = k
-		}
-	}
-	ways := byPattern[best]
+	ways := c.ways
 	steps := slices.Clone(ways[0])
 	shared := make([]bool, len(steps))
 	isShared := true
@@ -300,12 +320,15 @@ func (s *search) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) 
 	return keeper.Root{}, false
 }
 
-// patternOf is the same for ways that are alike: the types on them, and how they refer to each
-// other.
+// patternOf is the same for ways that are alike: the types on them, how they refer to each other, and
+// the names of attributes.
 func patternOf(steps []step) string {
 	var b strings.Builder
 	for _, st := range steps {
 		b.WriteString(string(st.ref.how))
+		if st.ref.how == keeper.HowAttribute {
+			b.WriteString(st.ref.attr)
+		}
 		if st.node.typ != nil {
 			b.WriteString(st.node.typ.name)
 		}

@@ -122,6 +122,7 @@ func (h *Heap) refresh() (err error) {
 		return err
 	}
 	h.forget()
+	h.storages = make(map[uint64]bool)
 	h.types, h.notTypes = make(map[uint64]*typeInfo), make(map[uint64]struct{})
 	return nil
 }
@@ -184,13 +185,19 @@ func (h *Heap) isNamed(t *typeInfo) bool {
 			continue
 		}
 		for _, e := range h.namespace(dict, maxNamespace) {
-			if key, ok := h.python.Text(e.key); ok && key == outer {
-				of := h.typeOf(e.value)
-				if of != nil &&
-					(outer != t.qualname && !strings.Contains(t.qualname, "<locals>") || of == t) {
-					t.named = 1
-				}
+			if h.memory.budget.isSpent() {
+				break
 			}
+			key, ok := h.python.Text(e.key)
+			if !ok || key != outer {
+				continue
+			}
+			of := h.typeOf(e.value)
+			isWithin := outer != t.qualname && !strings.Contains(t.qualname, "<locals>")
+			if of != nil && (isWithin || of == t) {
+				t.named = 1
+			}
+			break
 		}
 	}
 	return t.named > 0

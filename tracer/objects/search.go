@@ -26,6 +26,8 @@ const (
 	maxNodes     = 1 << 17 // in all
 	maxFrontier  = 1 << 14 // nodes that are searched for at once
 	maxEdges     = 512     // references to a node that are remembered
+	maxAllEdges  = 1 << 19 // of all nodes
+	maxTargets   = 1 << 19 // addresses that are searched for at once
 	maxAlike     = 8       // of those from the same place in objects of one type
 	maxInterior  = 64      // words of a block that references may point into
 	filterBits   = 1 << 18
@@ -67,8 +69,8 @@ type search struct {
 	low     uint64
 	high    uint64
 	began   time.Duration // CPU time when it began
-	limit   time.Duration
-	late    bool // the limit is used up
+	edges   int           // of all nodes
+	late    bool          // the time is used up
 
 	chains map[string]*linkPattern // linked lists that ways follow
 	heads  map[*node]*way          // of the lists, by the nodes from which the ways go on
@@ -78,13 +80,14 @@ type search struct {
 var errLate = errors.New("the time for the search is used up")
 
 // Search finds who keeps the objects of the suspects, within a limit of CPU time. It returns a
-// result for each suspect, in order. Containers move while they grow: what has no keeper is
-// searched once more.
+// result for each suspect, in order. At the limit, and at the deadline of ctx, it returns what was
+// found so far. Containers move while they grow: what has no keeper is searched once more.
 func (h *Heap) Search(
 	ctx context.Context, suspects []Suspect, limit time.Duration,
 ) ([]keeper.Search, error) {
 	began := process.OwnCPUTime()
-	results, err := h.searchOnce(ctx, suspects, began, limit)
+	whole := newBudget(ctx, limit)
+	results, err := h.searchOnce(whole, suspects, began)
 	if err != nil {
 		return nil, err
 	}
@@ -95,12 +98,12 @@ func (h *Heap) Search(
 			again, of = append(again, suspects[i]), append(of, i)
 		}
 	}
-	if len(again) == 0 {
-		return results, nil
+	if len(again) == 0 || whole.check() {
+		return results, whole.canceled()
 	}
-	second, err := h.searchOnce(ctx, again, began, limit)
+	second, err := h.searchOnce(whole, again, began)
 	if err != nil {
-		return nil, err
+		return results, whole.canceled() // the first ones stand
 	}
 	for k, r := range second {
 		if results[of[k]].Took = r.Took; r.Samples > 0 &&
@@ -108,7 +111,7 @@ func (h *Heap) Search(
 			results[of[k]] = r
 		}
 	}
-	return results, nil
+	return results, whole.canceled()
 }
 
 // unexplained is the number of samples that no path leads to.
@@ -121,16 +124,24 @@ func unexplained(r keeper.Search) int {
 }
 
 func (h *Heap) searchOnce(
-	ctx context.Context, suspects []Suspect, began, limit time.Duration,
+	whole *budget, suspects []Suspect, began time.Duration,
 ) ([]keeper.Search, error) {
-	s := &search{
-		heap: h, nodes: make(map[uint64]*node), limit: limit, began: began,
-		chains: make(map[string]*linkPattern), heads: make(map[*node]*way),
-		filter: make([]uint64, filterBits/64),
-	}
 	if err := h.refresh(); err != nil {
 		return nil, err
 	}
+	return h.searchIn(whole, suspects, began)
+}
+
+// searchIn searches the memory of the last refresh.
+func (h *Heap) searchIn(
+	whole *budget, suspects []Suspect, began time.Duration,
+) ([]keeper.Search, error) {
+	s := &search{
+		heap: h, nodes: make(map[uint64]*node), began: began,
+		chains: make(map[string]*linkPattern), heads: make(map[*node]*way),
+		filter: make([]uint64, filterBits/64),
+	}
+	h.memory.budget = whole.most()
 	samples := make([][]*node, len(suspects))
 	for i, suspect := range suspects {
 		samples[i] = s.findSamples(suspect)
@@ -138,10 +149,11 @@ func (h *Heap) searchOnce(
 			n.sample = true
 		}
 	}
-	if err := s.climb(ctx, samples); err != nil {
+	if err := s.climb(samples); err != nil {
 		return nil, err
 	}
 
+	h.memory.budget = whole
 	results := make([]keeper.Search, len(suspects))
 	for i, suspect := range suspects {
 		results[i] = s.result(suspect, samples[i])
@@ -161,22 +173,24 @@ func (s *search) findSamples(suspect Suspect) (found []*node) {
 
 // climb searches level by level until each sample has a root and the levels behind it are searched
 // too, or until nothing is left that could lead further.
-func (s *search) climb(ctx context.Context, samples [][]*node) error {
+func (s *search) climb(samples [][]*node) error {
 	after := 0
 	for range maxLevels {
 		frontier, isRooted := s.frontier(samples)
+		if s.heap.memory.budget.check() {
+			s.late = true
+			return nil
+		}
 		if isRooted {
 			after++
 		}
 		if len(frontier) == 0 || after > levelsAfter {
 			return nil
 		}
-		err := s.level(ctx, frontier)
-		if errors.Is(err, errLate) {
+		if err := s.level(frontier); errors.Is(err, errLate) {
 			s.late = true
 			return nil
-		}
-		if err != nil {
+		} else if err != nil {
 			return err
 		}
 	}
@@ -189,6 +203,7 @@ func (s *search) frontier(samples [][]*node) (next []*node, isRooted bool) {
 	s.heap.forget()
 	isRooted = true
 	seen := make(map[*node]bool)
+	targets := uint64(0)
 	for _, of := range samples {
 		for _, n := range of {
 			found, open, _ := s.rootsOf(n)
@@ -197,9 +212,10 @@ func (s *search) frontier(samples [][]*node) (next []*node, isRooted bool) {
 				if len(found) == 0 {
 					s.noteChain(w)
 				}
-				if !seen[w.node] && len(next) < maxFrontier {
+				if !seen[w.node] && len(next) < maxFrontier && targets < maxTargets {
 					seen[w.node] = true
 					next = append(next, w.node)
+					targets += s.eachTarget(w.node, func(uint64) {})
 				}
 			}
 		}
@@ -208,14 +224,14 @@ func (s *search) frontier(samples [][]*node) (next []*node, isRooted bool) {
 }
 
 // level searches all memory for references to nodes.
-func (s *search) level(ctx context.Context, frontier []*node) error {
+func (s *search) level(frontier []*node) error {
 	s.aim(frontier)
-	err := s.heap.memory.each(ctx, nil, func(p *piece) error {
-		if process.OwnCPUTime()-s.began > s.limit {
-			return errLate
-		}
+	err := s.heap.memory.each(nil, func(p *piece) error {
 		s.match(p)
 		s.collectLinks(p)
+		if s.heap.memory.budget.isOver {
+			return errLate
+		}
 		return nil
 	})
 	if err == nil {
@@ -232,35 +248,43 @@ func (s *search) aim(frontier []*node) {
 	s.targets = make(map[uint64]*node, len(frontier))
 	clear(s.filter)
 	s.low, s.high = ^uint64(0), 0
-	add := func(address uint64, n *node) {
-		s.targets[address] = n
-		s.low, s.high = min(s.low, address), max(s.high, address)
-		bit := address / wordSize % filterBits
-		s.filter[bit/64] |= 1 << (bit % 64)
-	}
-	tags := uint64(0)
-	if s.heap.structures != nil {
-		tags = s.heap.structures.StackRefTags
-	}
 	for _, n := range frontier {
-		if n.typ != nil {
-			add(n.address, n)
-			if tags&1 != 0 {
-				add(n.address|1, n) // in frames
-			}
-			continue
+		s.eachTarget(n, func(address uint64) {
+			s.targets[address] = n
+			s.low, s.high = min(s.low, address), max(s.high, address)
+			bit := address / wordSize % filterBits
+			s.filter[bit/64] |= 1 << (bit % 64)
+		})
+	}
+}
+
+// eachTarget calls add with each address that refers to a node, and returns how many there are.
+func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
+	var tags uint64
+	isTagged := false
+	if s.heap.structures != nil {
+		tags, isTagged = s.heap.structures.StackRefTags, s.heap.structures.TagsManagedDict
+	}
+	if n.typ != nil {
+		add(n.address)
+		if tags&1 != 0 {
+			add(n.address | 1) // in frames
 		}
-		size := n.block.Len()
-		if n.block.kind == blockChunk {
-			size -= wordSize // the next chunk begins there, which the lists of malloc refer to
-		}
-		for i := uint64(0); i < min(maxInterior*wordSize, size); i += wordSize {
-			add(n.address+i, n)
-			if s.heap.structures != nil && s.heap.structures.TagsManagedDict {
-				add(n.address+i-1, n)
-			}
+		return 1 + tags&1
+	}
+	size := n.block.Len()
+	if n.block.kind == blockChunk {
+		size -= wordSize // the next chunk begins there, which the lists of malloc refer to
+	}
+	for i := uint64(0); i < min(maxInterior*wordSize, size); i += wordSize {
+		add(n.address + i)
+		count++
+		if isTagged {
+			add(n.address + i - 1)
+			count++
 		}
 	}
+	return count
 }
 
 // match finds the words of a piece that are in targets.
@@ -277,6 +301,9 @@ func (s *search) match(p *piece) {
 			continue
 		}
 		if n := s.targets[w]; n != nil {
+			if s.heap.memory.budget.isSpent() {
+				return
+			}
 			s.hit(p, n, p.start+uint64(i), w)
 		}
 	}
@@ -285,6 +312,10 @@ func (s *search) match(p *piece) {
 // hit adds a word that refers to a node.
 func (s *search) hit(p *piece, n *node, at, value uint64) {
 	if at < p.region.Start || at >= p.region.End {
+		return
+	}
+	if len(n.edges) >= maxEdges || s.edges >= maxAllEdges {
+		n.more = true
 		return
 	}
 	e := edge{at: at, value: value}
@@ -309,11 +340,21 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 		n.foreign++
 		return
 	}
-	if len(n.edges) >= maxEdges || n.alike(e) >= maxAlike {
+	if n.alike(e) >= maxAlike || e.from != nil && !s.keep(e.from) {
 		n.more = true
 		return
 	}
 	n.edges = append(n.edges, e)
+	s.edges++
+}
+
+// keep remembers a node; false: there are too many.
+func (s *search) keep(n *node) bool {
+	if s.nodes[n.block.Start] == nil && len(s.nodes) >= maxNodes {
+		return false
+	}
+	s.nodes[n.block.Start] = n
+	return true
 }
 
 // alike counts the references from the same place in objects of the same type, or in blocks of the
@@ -331,7 +372,8 @@ func (n *node) alike(e edge) (count int) {
 	return count
 }
 
-// holder returns the node of the block that an address is in; nil: there is none that is alive.
+// holder returns the node of the block that an address is in; nil: there is none that is alive. The
+// node may be a new one: see keep.
 func (s *search) holder(p *piece, at uint64) *node {
 	var poolSize uint64 = maxPoolSize // without Python nothing looks like a pool
 	if s.heap.structures != nil {
@@ -348,12 +390,12 @@ func (s *search) holder(p *piece, at uint64) *node {
 	if content == nil {
 		content, _ = s.heap.peek(b.Start, int(min(b.Len(), nodeContents)))
 	}
-	return s.add(b, content)
+	return s.newNode(b, content)
 }
 
-// add adds the node of a block; nil: there are too many.
-func (s *search) add(b block, content []byte) *node {
-	if len(s.nodes) >= maxNodes || content == nil {
+// newNode returns the node of a block; nil: the block is not in use.
+func (s *search) newNode(b block, content []byte) *node {
+	if content == nil {
 		return nil
 	}
 	n := &node{block: b, address: b.Start}
@@ -367,7 +409,6 @@ func (s *search) add(b block, content []byte) *node {
 			return nil
 		}
 	}
-	s.nodes[b.Start] = n
 	return n
 }
 
@@ -414,7 +455,10 @@ func (s *search) nodeAt(address uint64) *node {
 	if !ok {
 		return nil
 	}
-	return s.add(b, content)
+	if n := s.newNode(b, content); n != nil && s.keep(n) {
+		return n
+	}
+	return nil
 }
 
 // chunkAt returns the chunk of a heap whose memory, or whose object, begins at an address.

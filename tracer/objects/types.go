@@ -37,16 +37,21 @@ const (
 )
 
 const (
-	maxTypes      = 1 << 17
-	maxNotTypes   = 1 << 20 // addresses that are known not to be types
+	maxTypes      = 1 << 16
+	maxNotTypes   = 1 << 19 // addresses that are known not to be types
 	maxBasicsize  = 1 << 20
 	maxTypeName   = 200 // bytes
-	maxMetatypes  = 4   // in a row
 	maxBases      = 32
 	maxMembers    = 256
-	maxNamespace  = 1 << 12 // entries of a type's dict that are read
+	maxClassNames = 1 << 8  // entries of a type's dict that are read
+	maxNamespace  = 1 << 12 // entries of a module's dict that are read
 	staticTypeEnd = 424     // bytes of a PyTypeObject that all versions have, and a few more
 )
+
+// Types of members that are references: Py_T_OBJECT_EX, and _Py_T_OBJECT.
+//
+// https://github.com/python/cpython/blob/v3.14.0/Include/descrobject.h
+const memberObject, memberObjectEx = 6, 16
 
 // A typeKind is how objects of a type refer to others.
 type typeKind uint8
@@ -80,19 +85,27 @@ var kindsOfNames = map[string]typeKind{
 }
 
 // opaqueTypes have data of their own in memory outside of their objects. What looks like a pointer
-// in it is a number. Objects of inlineTypes have it in themselves.
+// in it is a number, or what was there before. Objects of inlineTypes have it in themselves. What
+// those of dataTypes refer to are structures of C that lead to data: no object is in them.
 var (
 	opaqueTypes = map[string]bool{
 		"bytearray": true, "array.array": true, "mmap.mmap": true, "memoryview": true, "_ctypes._CData": true,
-		"_io.BytesIO": true, "_io.StringIO": true,
+		"_io._BufferedIOBase": true, "_io.StringIO": true, "numpy.void": true,
 	}
-	inlineTypes = map[string]bool{
-		"bytes":   true,
-		"str":     true,
-		"int":     true,
-		"float":   true,
-		"complex": true,
-		"bool":    true,
+	dataTypes = map[string]bool{
+		"ImagingCore": true, "zlib.Compress": true, "zlib.Decompress": true,
+		"_bz2.BZ2Compressor": true, "_bz2.BZ2Decompressor": true,
+		"_lzma.LZMACompressor": true, "_lzma.LZMADecompressor": true,
+	}
+	arrayTypes, ctypesTypes = map[string]bool{"numpy.ndarray": true}, map[string]bool{"_ctypes._CData": true}
+	inlineTypes             = map[string]bool{
+		"bytes":            true,
+		"str":              true,
+		"int":              true,
+		"float":            true,
+		"complex":          true,
+		"numpy.number":     true,
+		"numpy.datetime64": true,
 	}
 )
 
@@ -132,20 +145,37 @@ type typeInfo struct {
 	cachedKeys uint64
 	counted    int // index in the counts of a census, plus 1
 	named      int // 1: it can be reached by its name, -1: it cannot, 0: not known yet
-	// isOpaque is set if what objects refer to outside of themselves is data, and no references.
-	isOpaque bool
+	// isOpaque, isData and isInline are set for what derives from opaqueTypes, dataTypes or
+	// inlineTypes; isArray and isCtypes for arrays of NumPy and for objects of ctypes.
+	isOpaque, isData, isInline, isArray, isCtypes bool
+	isTensor                                      bool // torch.Tensor, or derived from it
 }
 
-// typeOf returns the type at an address, nil if there is none. It reads each address once.
+// typeOf returns the type at an address, nil if there is none. It reads each address once. Types
+// lead to other types, and forged ones in a circle: it follows maxBases.
 func (h *Heap) typeOf(address uint64) *typeInfo {
 	if t, ok := h.types[address]; ok {
 		return t
 	}
-	if _, ok := h.notTypes[address]; ok || !h.mayBeType(address) {
+	_, isNone := h.notTypes[address]
+	if isNone || !h.mayBeType(address) || h.reading >= maxBases || h.memory.budget.isSpent() {
 		return nil
 	}
-	h.readTypes([]uint64{address})
-	return h.types[address]
+	h.reading++
+	t := h.readType(address)
+	h.reading--
+	if known := h.types[address]; known != nil { // it leads to itself
+		return known
+	}
+	if t == nil || len(h.types) >= maxTypes {
+		if len(h.notTypes) >= maxNotTypes {
+			clear(h.notTypes)
+		}
+		h.notTypes[address] = struct{}{}
+		return nil
+	}
+	h.types[address] = t
+	return t
 }
 
 // mayBeType reports whether an address is where types are: in variables of files and in chunks of
@@ -159,42 +189,55 @@ func (h *Heap) mayBeType(address uint64) bool {
 		r.kind == regionAnonymous && len(h.heaps.Spans) == 0)
 }
 
-// readTypes reads what may be types, each once.
-func (h *Heap) readTypes(addresses []uint64) { h.readTypesBelow(addresses, maxMetatypes) }
-
-func (h *Heap) readTypesBelow(addresses []uint64, depth int) {
-	if len(h.notTypes) > maxNotTypes {
-		clear(h.notTypes)
+// learnTypes reads the memory of what may be the types of the objects in some blocks, of which it
+// has the start of each. To read it one by one, as typeOf does, takes longer than all the rest of a
+// census.
+func (h *Heap) learnTypes(blocks [][]byte) {
+	var unknown []uint64 // pages
+	for _, content := range blocks {
+		for _, head := range h.heads {
+			if head+objectHead > uint64(len(content)) || !h.isRefcnt(word(content, head)) {
+				continue
+			}
+			address := word(content, head+objectType)
+			_, isType := h.types[address]
+			_, isNone := h.notTypes[address]
+			if !isType && !isNone && h.mayBeType(address) {
+				first := address &^ (process.PageSize - 1)
+				unknown = append(unknown, first)
+				if address+staticTypeEnd > first+process.PageSize {
+					unknown = append(unknown, first+process.PageSize)
+				}
+			}
+		}
 	}
-	contents, err := h.memory.reader.Peek(addresses, staticTypeEnd)
+	slices.Sort(unknown)
+	unknown = slices.DeleteFunc(slices.Compact(unknown), func(page uint64) bool {
+		_, ok := h.pages[page]
+		return ok
+	})
+	for batch := range slices.Chunk(unknown, pagesAtOnce) {
+		h.keepPages(batch)
+	}
+}
+
+// pagesAtOnce is how many pages keepPages reads at once.
+const pagesAtOnce = 256
+
+// keepPages reads pages for peek.
+func (h *Heap) keepPages(addresses []uint64) {
+	if len(h.pages)+len(addresses) > maxKeptPages {
+		h.forget()
+	}
+	content := make([]byte, uint64(len(addresses))*process.PageSize)
+	present, err := h.memory.reader.PeekPagesAt(addresses, content)
 	if err != nil {
 		return
 	}
-	var metatypes []uint64
-	for i, content := range contents {
-		if content != nil && h.mayBeHeader(content) {
-			meta := word(content, objectType)
-			_, known := h.types[meta]
-			_, refused := h.notTypes[meta]
-			if meta != h.python.TypeType() && !known && !refused && h.mayBeType(meta) && depth > 0 {
-				metatypes = append(metatypes, meta)
-			}
-		} else {
-			h.notTypes[addresses[i]] = struct{}{}
-		}
-	}
-	if len(metatypes) > 0 {
-		slices.Sort(metatypes)
-		h.readTypesBelow(slices.Compact(metatypes), depth-1)
-	}
-	for i, content := range contents {
-		if _, refused := h.notTypes[addresses[i]]; refused || content == nil {
-			continue
-		}
-		if t := h.parseType(addresses[i], content); t != nil && len(h.types) < maxTypes {
-			h.types[addresses[i]] = t
-		} else {
-			h.notTypes[addresses[i]] = struct{}{}
+	for i, address := range addresses {
+		h.pages[address] = nil
+		if present[i] {
+			h.pages[address] = content[uint64(i)*process.PageSize:][:process.PageSize]
 		}
 	}
 }
@@ -207,15 +250,17 @@ func (h *Heap) mayBeHeader(content []byte) bool {
 		basicsize >= objectHead && basicsize < maxBasicsize && itemsize < 1<<16
 }
 
-func (h *Heap) parseType(address uint64, content []byte) *typeInfo {
+// readType reads the type at an address; nil: it is none.
+func (h *Heap) readType(address uint64) *typeInfo {
 	s := h.structures
-	meta := word(content, objectType)
-	isType := meta == h.python.TypeType()
-	if m := h.types[meta]; m != nil {
-		isType = m.flags&flagTypeSubclass != 0
-	}
-	if !isType {
+	content, ok := h.peek(address, staticTypeEnd)
+	if !ok || !h.mayBeHeader(content) {
 		return nil
+	}
+	if meta := word(content, objectType); meta != h.python.TypeType() {
+		if m := h.typeOf(meta); m == nil || m.flags&flagTypeSubclass == 0 {
+			return nil
+		}
 	}
 	t := &typeInfo{
 		address: address, basicsize: word(content, s.TypeBasicsize), itemsize: word(content, s.TypeItemsize),
@@ -242,7 +287,10 @@ func (h *Heap) parseType(address uint64, content []byte) *typeInfo {
 		t.cachedKeys, _ = h.word(address + s.HTCachedKeys)
 	}
 	t.kind = h.kindOf(t)
-	t.isOpaque = h.hasBase(t, opaqueTypes)
+	t.isOpaque, t.isData = h.hasBase(t, opaqueTypes), h.hasBase(t, dataTypes)
+	t.isInline, t.isArray = h.hasBase(t, inlineTypes), h.hasBase(t, arrayTypes)
+	t.isCtypes = h.hasBase(t, ctypesTypes)
+	t.isTensor = h.hasBase(t, tensorTypes)
 	return t
 }
 
@@ -258,7 +306,10 @@ func (h *Heap) heapTypeName(address uint64, name string) (module, qualname strin
 		}
 	}
 	dict, _ := h.word(address + h.structures.TypeDict)
-	for _, e := range h.namespace(dict, maxNamespace) {
+	for _, e := range h.namespace(dict, maxClassNames) {
+		if h.memory.budget.isSpent() {
+			break
+		}
 		if key, ok := h.python.Text(e.key); ok && key == "__module__" {
 			if module, _ = h.python.Text(e.value); module == "builtins" {
 				module = ""
@@ -382,8 +433,8 @@ func (h *Heap) forget() {
 	clear(h.pages)
 }
 
-// memberNames returns the fields of a type's objects that have a name: its members, and those of
-// its bases. PyMemberDef is {name, type, offset, flags, doc}.
+// memberNames returns the fields of a type's objects that have a name and refer to objects: its
+// members, and those of its bases. PyMemberDef is {name, type, offset, flags, doc}.
 func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	if t.members != nil {
 		return t.members
@@ -392,10 +443,13 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	const size = 40 // of a PyMemberDef
 	for base, n := t, 0; base != nil && n < maxBases; n++ {
 		at, ok := h.word(base.address + typeMembers)
-		for i := uint64(0); ok && at != 0 && i < maxMembers; i++ {
+		for i := uint64(0); ok && at != 0 && i < maxMembers && !h.memory.budget.isSpent(); i++ {
 			var def [size]byte
 			if h.memory.process.ReadMemory(at+i*size, def[:]) != nil || word(def[:], 0) == 0 {
 				break
+			}
+			if kind := half(def[:], 8); kind != memberObject && kind != memberObjectEx {
+				continue
 			}
 			name, ok := h.cString(word(def[:], 0), maxTypeName)
 			offset := word(def[:], 16)

@@ -148,8 +148,8 @@ func (p *Process) peek(addresses []uint64, size int) ([][]byte, error) {
 	return contents, p.noteStall(err)
 }
 
-// A Memory reads the memory of the program that a process executed when it was opened, many times. It is not
-// safe for concurrent use.
+// A Memory reads the memory of the program that a process executed when it was opened, many times.
+// It is not safe for concurrent use.
 type Memory struct {
 	process      *Process
 	mem, pagemap *os.File

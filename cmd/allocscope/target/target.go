@@ -50,7 +50,7 @@ func (c *Choice) AddPID(set *pflag.FlagSet, usage string) { set.VarP(c, "pid", "
 // AddName defines --name.
 func (c *Choice) AddName(set *pflag.FlagSet) {
 	set.StringVar(&c.name, "name", "",
-		"trace the one job that has this text in its command line, instead of a PID")
+		"the one job that has this text in its command line, instead of a PID")
 }
 
 // IsGiven reports whether a process is chosen by a flag.

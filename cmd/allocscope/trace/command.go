@@ -339,7 +339,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	if err != nil {
 		return exit.Refuse(err)
 	}
-	if err := volunteerForOOM(); err != nil {
+	if err := VolunteerForOOM(); err != nil {
 		slog.Warn(err.Error())
 	}
 	userLimit := userMemoryLimit()

@@ -42,10 +42,10 @@ func limitMemory(userLimit int64) {
 // userMemoryLimit returns what GOMEMLIMIT sets.
 func userMemoryLimit() int64 { return debug.SetMemoryLimit(-1) }
 
-// volunteerForOOM makes the OOM killer end this process before any other. It would choose the
+// VolunteerForOOM makes the OOM killer end this process before any other. It would choose the
 // largest, which is the trainer, also where this process is what has grown. Any process may raise
 // its own score.
-func volunteerForOOM() error {
+func VolunteerForOOM() error {
 	const most = "1000" // OOM_SCORE_ADJ_MAX
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(most), 0); err != nil {
 		return fmt.Errorf("have the OOM killer spare the trainer: %w", err)

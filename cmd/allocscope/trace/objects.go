@@ -240,15 +240,15 @@ func (work *objectWork) do(ctx context.Context, of session) {
 		counted, err := of.Census(ctx, tracer.CensusOptions{
 			PID: pid, Limit: left() / pieces, Samples: maxSearchSamples,
 		})
-		switch {
-		case err == nil:
+		if counted != nil {
 			work.counted = append(work.counted, counted)
-		case !errors.Is(err, objects.ErrNoPython):
+		}
+		if !errors.Is(err, objects.ErrNoPython) {
 			work.err = errors.Join(work.err, err)
 		}
 
 		if k := work.search; i == 0 && k != nil && k.PID == pid && ctx.Err() == nil {
-			if err == nil && work.first != nil {
+			if counted != nil && work.first != nil {
 				k.Types = grownTypes(work.first, counted)
 			}
 			k.Limit = max(left(), minObjectTime)

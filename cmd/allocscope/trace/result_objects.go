@@ -54,24 +54,21 @@ func printGrownTypes(out io.Writer, o *summary.Objects) error {
 }
 
 func printTensors(out io.Writer, s *summary.Summary) error {
-	tensors := s.Objects.Tensors
+	tensors := words.TensorRows(s.Objects)
 	if len(tensors) == 0 {
 		return nil
 	}
 
 	fmt.Fprint(out, "\nTensors at the end, each storage once:\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "storages\ttensors\tbytes\tgrowth\t  what\n")
-	for _, g := range tensors[:min(maxTableRows, len(tensors))] {
-		growth, what := "-", words.Tensor(g)
-		if g.GrowthBytes != nil {
-			growth = units.Signed(float64(*g.GrowthBytes))
-		}
-		if where := words.WhereStack(s, g.StackID); where != "" {
+	fmt.Fprint(w, "storages\ttensors\tgrowth\tbytes\tgrowth\t  what\n")
+	for _, row := range tensors[:min(maxTableRows, len(tensors))] {
+		what := row.What
+		if where := words.WhereStack(s, row.StackID); where != "" {
 			what += ": " + where
 		}
-		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t  %s\n", g.Storages, g.Tensors, units.Bytes(float64(g.Bytes)),
-			growth, what)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", row.Storages, row.Tensors, row.Gained,
+			units.Bytes(float64(row.Bytes)), row.GrowthText(), what)
 	}
 	return w.Flush()
 }

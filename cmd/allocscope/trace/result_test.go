@@ -22,7 +22,7 @@ func TestResult(t *testing.T) {
 func testObjectsDetails(t *testing.T) {
 	grown := int64(3 << 20)
 	entries := int64(2000)
-	held := int64(5 << 20)
+	held, heldMore, more := int64(5<<20), int64(4<<20), 6
 	s := &summary.Summary{
 		Process: summary.Process{PID: 42},
 		Accumulating: []summary.Accumulation{{
@@ -31,13 +31,14 @@ func testObjectsDetails(t *testing.T) {
 		}},
 		Objects: &summary.Objects{
 			Python: "3.11", Share: 0.5, Missing: "objects above 512 bytes", InCPPOnlyBytes: &held,
+			InCPPOnlyGrowthBytes: &heldMore,
 			Types: []summary.TypeGrowth{{
 				Type: "PIL.Image.Image", Before: 100, After: 1022, Bytes: 1 << 20, PerMin: 461,
 				LowPerMin: 458.5, HighPerMin: 463.5,
 			}},
 			Tensors: []summary.TensorGroup{{
 				DType: "float32", Shape: []int64{64, 3}, Device: "cpu", Storages: 7, Tensors: 9,
-				Bytes: 4 << 20, GrowthBytes: &grown, StackID: "abc",
+				Bytes: 4 << 20, GrowthBytes: &grown, GrowthTensors: &more, StackID: "abc",
 			}},
 		},
 		Keepers: []summary.Keeper{
@@ -63,10 +64,10 @@ func testObjectsDetails(t *testing.T) {
 	mustSay(t, "the details", text,
 		"Types of Python objects that grow (Python 3.11):",
 		"+461/min 459-464 100 1,022 +1.00 MiB PIL.Image.Image",
-		"7 9 4.00 MiB +3.00 MiB float32 [64, 3] cpu: resize (Image.py:7)",
+		"- - - 5.00 MiB +4.00 MiB held by C++ alone, such as what autograd has saved\n"+
+			"7 9 +6 4.00 MiB +3.00 MiB float32 [64, 3] cpu: resize (Image.py:7)",
 		"objects: 50% of the memory of small objects was read",
 		"objects: not counted: objects above 512 bytes",
-		"objects: 5.00 MiB of tensors are held by C++ alone",
 		"resize (Image.py:7) (8 samples, at 290.0 s)", "8 of 8: train.cache; no other reference",
 		"objects of type dict (3 samples, at 0.0 s)",
 		"not found: nothing that was searched refers to them")

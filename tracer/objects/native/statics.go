@@ -206,6 +206,25 @@ func (s *Statics) Find(address uint64) (file, symbol string, offset uint64, ok b
 	return file, symbol, offset, true
 }
 
+// Constant names what is constant at an address of a mapping, such as "vtable for N::C"; empty: it
+// has no name, or its file no variables.
+func (s *Statics) Constant(m process.Mapping, address uint64) string {
+	i := slices.IndexFunc(s.variables, func(v variables) bool {
+		return v.mapping.File() == m.File()
+	})
+	if i < 0 {
+		return ""
+	}
+	v := s.variables[i]
+	f := s.open(v.mapping)
+	defer s.limit(f)
+	if f.symbols == nil {
+		return ""
+	}
+	name, _, _ := f.symbols.Variable(address - v.bias)
+	return name
+}
+
 // An openFile is a file with its symbols; both are nil if it cannot be opened.
 type openFile struct {
 	file    *hostile.File

@@ -7,26 +7,22 @@ import (
 )
 
 // InCPPOnly estimates the bytes of the CPU tensors to whose memory no tensor of Python refers, such
-// as what autograd has saved for the backward pass. before and after are what was alive before and
-// after the tensors were read, of the allocations of c10::alloc_cpu alone: an object counts if it
-// is in both. So memory that was allocated or freed meanwhile does not.
+// as what autograd has saved for the backward pass. storages are those of the tensors of Python.
+// before and after are the sampled tensors that were alive before and after these were read, with
+// the bytes that each represents. An allocation counts if it is in both: memory that was allocated
+// or freed meanwhile does not.
 //
 // Memory of tensors that were skipped counts: C++ holds the indices and values of a sparse tensor.
-func InCPPOnly(tensors []Tensor, before, after []estimate.LiveObject) int64 {
-	type object struct{ address, size, stack uint64 }
-	old := make(map[object]bool, len(before))
-	for _, o := range before {
-		old[object{o.Address, o.Size, o.Stack}] = true
-	}
-	referred := make(map[uint64]bool, len(tensors))
-	for i := range tensors {
-		referred[tensors[i].Data] = true
+func InCPPOnly(storages []Storage, before, after map[estimate.SampledTensor]float64) int64 {
+	referred := make(map[uint64]bool, len(storages))
+	for _, s := range storages {
+		referred[s.Data] = true
 	}
 
 	sum := 0.0
-	for _, o := range after {
-		if old[object{o.Address, o.Size, o.Stack}] && !referred[o.Address] {
-			sum += o.Weight * float64(o.Size)
+	for t, bytes := range after {
+		if _, was := before[t]; was && !referred[t.Address] {
+			sum += bytes
 		}
 	}
 	return int64(math.Round(min(sum, maxBytes)))

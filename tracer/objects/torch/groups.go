@@ -3,57 +3,85 @@ package torch
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/allocscope/allocscope/growth/census"
 )
 
-// Groups returns the distinct storages of tensors by dtype, shape and device, the most bytes first.
-// stacks has the stack that allocated the memory at an address, by ID, where that is known.
-func Groups(tensors []Tensor, stacks map[uint64]uint64) []census.TensorGroup {
+// A Storage is memory of the CPU that one or more tensors share.
+type Storage struct {
+	Data  uint64 // its address
+	Bytes int64
+	Group int // index of its group in the result of Groups
+}
+
+// Groups returns the distinct storages of tensors by dtype, shape and device, the most bytes first,
+// and those with memory of the CPU one by one.
+func Groups(tensors []Tensor) ([]census.TensorGroup, []Storage) {
 	type group struct {
 		census.TensorGroup
-		bytesOf map[uint64]int64 // by stack
+		onCPU []Storage
 	}
 	groups := make(map[string]*group)
 	for _, s := range storages(tensors) {
 		key := fmt.Sprint(s.largest.DType, s.largest.Shape, s.largest.Device)
 		g := groups[key]
 		if g == nil {
-			g = &group{
-				TensorGroup: census.TensorGroup{
-					DType: s.largest.DType, Shape: s.largest.Shape, Device: s.largest.Device,
-				},
-				bytesOf: make(map[uint64]int64),
-			}
+			g = &group{TensorGroup: census.TensorGroup{
+				DType: s.largest.DType, Shape: s.largest.Shape, Device: s.largest.Device,
+			}}
 			groups[key] = g
 		}
 		g.Storages++
 		g.Tensors += s.tensors
 		g.WithGradFn += s.withGradFn
 		g.Bytes += s.bytes
-		if stack := stacks[s.largest.Data]; stack != 0 {
-			g.bytesOf[stack] += s.bytes
+		if s.bytes > 0 && s.largest.Device == deviceTypes[cpu] {
+			g.onCPU = append(g.onCPU, Storage{Data: s.largest.Data, Bytes: s.bytes})
 		}
 	}
 
-	sorted := make([]census.TensorGroup, 0, len(groups))
-	for _, g := range groups {
-		for stack, bytes := range g.bytesOf {
-			most := g.bytesOf[g.Stack]
-			if bytes > most || bytes == most && stack < g.Stack {
-				g.Stack = stack
-			}
-		}
-		sorted = append(sorted, g.TensorGroup)
-	}
-	slices.SortFunc(sorted, func(a, b census.TensorGroup) int {
+	sorted := slices.SortedFunc(maps.Values(groups), func(a, b *group) int {
 		return cmp.Or(
 			cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.DType, b.DType),
 			cmp.Compare(a.Device, b.Device), slices.Compare(a.Shape, b.Shape),
 		)
 	})
-	return sorted
+	counted, onCPU := make([]census.TensorGroup, 0, len(sorted)), []Storage(nil)
+	for i, g := range sorted {
+		counted = append(counted, g.TensorGroup)
+		for _, s := range g.onCPU {
+			s.Group = i
+			onCPU = append(onCPU, s)
+		}
+	}
+	return counted, onCPU
+}
+
+// SetStacks sets the stack of each group that allocated most of its storages. stacks has the stack
+// that allocated the memory at an address, by ID, where that is known. A Storage of no group is
+// left out.
+func SetStacks(groups []census.TensorGroup, storages []Storage, stacks map[uint64]uint64) {
+	type part struct {
+		group int
+		stack uint64
+	}
+	bytesOf := make(map[part]int64)
+	for _, s := range storages {
+		stack := stacks[s.Data]
+		if stack == 0 || s.Group < 0 || s.Group >= len(groups) {
+			continue
+		}
+		of := part{s.Group, stack}
+		bytesOf[of] += s.Bytes
+
+		g := &groups[s.Group]
+		bytes, most := bytesOf[of], bytesOf[part{s.Group, g.Stack}]
+		if bytes > most || bytes == most && stack < g.Stack {
+			g.Stack = stack
+		}
+	}
 }
 
 // A storage is memory that one or more tensors share.
@@ -98,7 +126,7 @@ func storages(tensors []Tensor) map[uint64]*storage {
 // before those that expand or transpose them.
 func compareSizes(a, b *Tensor) int {
 	return cmp.Or(
-		cmp.Compare(a.extent, b.extent),
+		cmp.Compare(a.span, b.span),
 		cmp.Compare(b.numel, a.numel),
 		compareBools(a.contiguous, b.contiguous),
 		slices.Compare(b.Shape, a.Shape),

@@ -175,7 +175,7 @@ func TestHostile(t *testing.T) {
 			f, objects := forge(t, l, 1+others)
 			f.put(c.at, c.value)
 
-			got, err := Read(f, objects)
+			got, err := Read(t.Context(), f, objects)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +200,7 @@ func TestLayouts(t *testing.T) {
 			for o := range wrong {
 				f.put(objects[o]+implAt, 0) // no vtable
 			}
-			got, err := Read(f, objects)
+			got, err := Read(t.Context(), f, objects)
 			if wrong > 1 {
 				if !errors.Is(err, ErrUnknownLayout) {
 					t.Errorf("layout %d: %v with %d of 20 wrong", i, err, wrong)
@@ -224,14 +224,14 @@ func (w withoutTorch) Maps() ([]process.Mapping, error) {
 
 func TestReadWithout(t *testing.T) {
 	f, objects := forge(t, &layouts[0], 2)
-	if _, err := Read(withoutTorch{f}, objects); !errors.Is(err, ErrNotLoaded) {
+	if _, err := Read(t.Context(), withoutTorch{f}, objects); !errors.Is(err, ErrNotLoaded) {
 		t.Errorf("without libtorch_python: %v", err)
 	}
-	if got, err := Read(f, nil); err != nil || len(got.Known) != 0 {
+	if got, err := Read(t.Context(), f, nil); err != nil || len(got.Known) != 0 {
 		t.Errorf("without tensors: %+v, %v", got, err)
 	}
 	clear(f.bytes)
-	if _, err := Read(f, objects); !errors.Is(err, ErrUnknownLayout) {
+	if _, err := Read(t.Context(), f, objects); !errors.Is(err, ErrUnknownLayout) {
 		t.Errorf("of zeros: %v", err)
 	}
 }
@@ -253,7 +253,7 @@ func FuzzRead(f *testing.F) {
 		}
 		objects = append(objects, 0, 1, forged-8, math.MaxUint64, 1<<63)
 
-		got, err := Read(newForgery(t, memory), objects)
+		got, err := Read(t.Context(), newForgery(t, memory), objects)
 		if err != nil {
 			return
 		}
@@ -263,7 +263,8 @@ func FuzzRead(f *testing.F) {
 		for _, k := range got.Known {
 			mustBePossible(t, k)
 		}
-		for _, g := range Groups(got.Known, nil) {
+		groups, _ := Groups(got.Known)
+		for _, g := range groups {
 			if g.Bytes < 0 || g.Bytes > maxBytes || g.Storages < 1 || g.Tensors < g.Storages ||
 				g.WithGradFn > g.Tensors {
 				t.Errorf("%+v", g)

@@ -280,7 +280,7 @@ func (o *object) setSizes(sizes, strides []byte) bool {
 	}
 
 	extent, high := mul(last+1, uint64(o.itemSize))
-	o.extent = int64(extent)
+	o.extent, o.span = int64(extent), int64(extent)-int64(o.offset)*o.itemSize
 	return !overflow && !high && uint64(o.numel) == numel
 }
 

@@ -10,18 +10,20 @@
 package torch
 
 import (
+	"context"
 	"errors"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // Reasons why the tensors of a process are not known.
 var (
-	ErrNotLoaded     = errors.New("PyTorch is not loaded")
+	ErrNotLoaded     = errors.New(census.NoTorch)
 	ErrUnknownLayout = errors.New("PyTorch of a layout that is not known")
 )
 
@@ -46,6 +48,8 @@ type Tensor struct {
 
 	// extent is the number of bytes from the start of the storage to the end of the last element.
 	extent int64
+	// span is the number of bytes from the first to the last element.
+	span int64
 	// numel is the number of elements, and contiguous that they follow each other as in C.
 	numel      int64
 	contiguous bool
@@ -86,8 +90,8 @@ type Process interface {
 
 // Read reads the tensors at the addresses of Python objects of type torch.Tensor and its
 // subclasses. Objects that are none any more count as inconsistent. The error is ErrNotLoaded,
-// wraps ErrUnknownLayout, or is that of reading.
-func Read(p Process, objects []uint64) (*Tensors, error) {
+// wraps ErrUnknownLayout, or is that of ctx or of reading.
+func Read(ctx context.Context, p Process, objects []uint64) (*Tensors, error) {
 	maps, err := p.Maps()
 	if err != nil {
 		return nil, err
@@ -102,6 +106,9 @@ func Read(p Process, objects []uint64) (*Tensors, error) {
 
 	tensors := &Tensors{}
 	for batch := range slices.Chunk(objects, batchTensors) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		again, err := r.readInto(tensors, batch)
 		if err == nil {
 			again, err = r.readInto(tensors, again)

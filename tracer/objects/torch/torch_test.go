@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -82,7 +83,7 @@ func TestRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			got, err := Read(p, objects)
+			got, err := Read(t.Context(), p, objects)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,43 +150,34 @@ func mustBeAsDescribed(t *testing.T, got *Tensors, all []described) {
 		t.Errorf("%d tensors, %d skipped, want %d; %d inconsistent",
 			len(want), got.Skipped, skipped, got.Inconsistent)
 	}
-	mustBeGrouped(t, Groups(got.Known, nil), all)
+	groups, _ := Groups(got.Known)
+	mustBeGrouped(t, groups, all)
 }
 
 // mustFindSaved compares what C++ alone holds, if the memory of all tensors was sampled.
 func mustFindSaved(t *testing.T, known []Tensor, all, saved []described) {
 	t.Helper()
-	var before, after []estimate.LiveObject
+	before := make(map[estimate.SampledTensor]float64)
 	want := int64(0)
 	for _, d := range slices.Concat(all, saved) {
 		if d.Bytes > 0 {
-			before = append(
-				before,
-				estimate.LiveObject{Address: d.Data, Size: uint64(d.Bytes), Stack: 1, Weight: 1},
-			)
+			before[estimate.SampledTensor{Address: d.Data, Born: 1}] = 2.5 * float64(d.Bytes)
 		}
 		if d.Saved {
-			want += d.Bytes
+			want += d.Bytes * 5 / 2
 		}
 	}
-	if want != 200000 {
+	if want != 500000 {
 		t.Errorf("%d bytes are saved", want)
 	}
 
 	// What is there at one of the moments only does not count.
-	after = append(
-		slices.Clone(before),
-		estimate.LiveObject{Address: 16, Size: 1 << 30, Stack: 1, Weight: 1},
-	)
-	before = append(before, estimate.LiveObject{Address: 16, Size: 1 << 30, Stack: 2, Weight: 1})
-	if got := InCPPOnly(known, before, after); got != want {
+	after := maps.Clone(before)
+	before[estimate.SampledTensor{Address: 16, Born: 1}] = 1 << 30
+	after[estimate.SampledTensor{Address: 16, Born: 2}] = 1 << 30
+	_, storages := Groups(known)
+	if got := InCPPOnly(storages, before, after); got != want {
 		t.Errorf("%d bytes in C++ only, want %d", got, want)
-	}
-	for i := range after {
-		after[i].Weight = 2.5
-	}
-	if got := InCPPOnly(known, before, after); got != want*5/2 {
-		t.Errorf("%d bytes in C++ only, want %d by sampling", got, want*5/2)
 	}
 }
 
@@ -290,7 +282,7 @@ func TestReadWhileChanging(t *testing.T) {
 	const rounds = 8
 	known := 0
 	for range rounds {
-		got, err := Read(p, objects)
+		got, err := Read(t.Context(), p, objects)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,6 +56,15 @@ func (s Spans) Contains(span Span) bool {
 	return i < len(s) && s[i].Start <= span.Start && span.End <= s[i].End && span.Start < span.End
 }
 
+// Within returns the addresses that are in span.
+func (s Spans) Within(span Span) (inside Spans) {
+	i := sort.Search(len(s), func(i int) bool { return s[i].End > span.Start })
+	for ; i < len(s) && s[i].Start < span.End && span.Start < span.End; i++ {
+		inside = append(inside, Span{max(s[i].Start, span.Start), min(s[i].End, span.End)})
+	}
+	return inside
+}
+
 // Intersect returns the addresses that are in both sets.
 func (s Spans) Intersect(other Spans) (both Spans) {
 	for i, j := 0, 0; i < len(s) && j < len(other); {

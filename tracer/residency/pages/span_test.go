@@ -81,6 +81,9 @@ func TestSpans(t *testing.T) {
 		if got := a.Contains(span); got != want {
 			t.Fatalf("%v contains %v: %t", a, span, got)
 		}
+		if got := a.Within(span); !slices.Equal(got, a.Intersect(MergeSpans([]Span{span}))) {
+			t.Fatalf("%v within %v: %v", a, span, got)
+		}
 		if got, want := a.Len(), inA.count(); got != want {
 			t.Fatalf("%v has %d addresses, want %d", a, got, want)
 		}

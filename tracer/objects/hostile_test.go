@@ -1,0 +1,339 @@
+package objects
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/liveness"
+	"github.com/allocscope/allocscope/tracer/objects/native"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+)
+
+// forgedAt is where the memory of the tests lies.
+const forgedAt = uint64(0x7f0000000000)
+
+// An image is forged memory. All else is not in RAM.
+type image struct {
+	content []byte // whole pages
+	reads   int
+}
+
+func newImage(content []byte) *image {
+	size := roundUp(uint64(len(content)), process.PageSize)
+	return &image{content: append(make([]byte, 0, size), content...)[:size]}
+}
+
+func (f *image) span() pages.Span {
+	return pages.Span{Start: forgedAt, End: forgedAt + uint64(len(f.content))}
+}
+
+func (f *image) Peek(addresses []uint64, size int) ([][]byte, error) {
+	contents := make([][]byte, len(addresses))
+	for i, address := range addresses {
+		offset := address - forgedAt
+		if f.reads++; address >= forgedAt && offset+uint64(size) <= uint64(len(f.content)) {
+			contents[i] = f.content[offset : offset+uint64(size)]
+		}
+	}
+	return contents, nil
+}
+
+func (f *image) PeekPages(address uint64, buffer []byte) ([]bool, error) {
+	addresses := make([]uint64, uint64(len(buffer))/process.PageSize)
+	for i := range addresses {
+		addresses[i] = address + uint64(i)*process.PageSize
+	}
+	return f.PeekPagesAt(addresses, buffer)
+}
+
+func (f *image) PeekPagesAt(addresses []uint64, buffer []byte) ([]bool, error) {
+	present := make([]bool, len(addresses))
+	clear(buffer)
+	for i, address := range addresses {
+		content, _ := f.Peek([]uint64{address}, int(process.PageSize))
+		present[i] = copy(buffer[uint64(i)*process.PageSize:], content[0]) > 0
+	}
+	return present, nil
+}
+
+// forgedWords are words that lead to each other, sizes of chunks, and numbers.
+func forgedWords(seed uint64, size int) []byte {
+	r := rand.New(rand.NewPCG(seed, 1))
+	content := make([]byte, size)
+	for at := 0; at < size; at += wordSize {
+		values := []uint64{
+			0, 1, 0x21, 0x31, 0x10011, 0x1002, ^uint64(0), 1 << 60, r.Uint64(), r.Uint64N(1 << 12),
+			forgedAt + 8*r.Uint64N(uint64(size)/8), forgedAt + 16*r.Uint64N(uint64(size)/16),
+		}
+		binary.LittleEndian.PutUint64(content[at:], values[r.IntN(len(values))])
+	}
+	return content
+}
+
+// A pool has as many live blocks as its header says, and finds each by any address in it.
+func FuzzPool(f *testing.F) {
+	header := func(count, szidx, next uint32, free uint64) []byte {
+		b := make([]byte, maxPoolSize)
+		binary.LittleEndian.PutUint32(b[poolCount:], count)
+		binary.LittleEndian.PutUint64(b[poolFreeblock:], free)
+		binary.LittleEndian.PutUint32(b[poolSzidx:], szidx)
+		binary.LittleEndian.PutUint32(b[poolNextoffset:], next)
+		binary.LittleEndian.PutUint32(b[poolMaxnext:], maxPoolSize-16*(szidx+1))
+		return b
+	}
+	f.Add(header(3, 3, poolHeader+3*64, 0))
+	f.Add(header(2, 3, poolHeader+3*64, forgedAt+poolHeader+64))
+	f.Add(header(1, 0, poolHeader+2*16, forgedAt+poolHeader))
+	f.Add(header(1, 31, maxPoolSize, forgedAt))
+	circle := header(1, 3, poolHeader+3*64, forgedAt+poolHeader)
+	binary.LittleEndian.PutUint64(circle[poolHeader:], forgedAt+poolHeader)
+	f.Add(circle)
+	f.Add(header(^uint32(0), 31, ^uint32(0), ^uint64(0)))
+
+	f.Fuzz(func(t *testing.T, content []byte) {
+		size := uint64(4 << 10)
+		if len(content) > 4<<10 {
+			size = maxPoolSize
+		}
+		content = append(content, make([]byte, size)...)[:size]
+		p, _ := parsePool(content, forgedAt)
+		if p == nil {
+			return
+		}
+		live := make(map[block]bool)
+		for at := forgedAt; at < forgedAt+size; at++ {
+			b, ok := p.find(at)
+			if !ok {
+				continue
+			}
+			if live[b] = true; at < b.Start || at >= b.End || b.Len() != p.blockSize ||
+				b.Start < forgedAt+poolHeader || b.End > forgedAt+size {
+				t.Fatalf("%#x is in %+v of %+v", at, b, p)
+			}
+		}
+		if uint64(len(live)) != p.live || p.live != half(content, poolCount) {
+			t.Fatalf("%d blocks, want %d", len(live), p.live)
+		}
+	})
+}
+
+// Chunks follow each other, in the heap, and are found however the heap is read.
+func FuzzChunks(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(forgedWords(seed, 32<<10), uint64(seed%2*8), uint64(seed*16))
+	}
+	// Chunks of a heap that begins 8 bytes too late, up to 8 bytes before its end.
+	odd := make([]byte, 8<<10)
+	for at := 8; at < len(odd)-8; at += minChunk {
+		binary.LittleEndian.PutUint64(odd[at+8:], minChunk|prevInUse)
+		if at == 8 {
+			binary.LittleEndian.PutUint64(odd[at+8:], minChunk+16|prevInUse)
+			at += 16
+		}
+	}
+	f.Add(odd, uint64(8), uint64(0))
+
+	f.Fuzz(func(t *testing.T, content []byte, skip, short uint64) {
+		forged := newImage(content)
+		heap := forged.span()
+		heap.Start += skip % process.PageSize &^ 7
+		if heap.End -= min(short%process.PageSize&^7, heap.Len()); heap.Len() == 0 {
+			return
+		}
+		m := &memory{reader: forged, buffer: make([]byte, pieceBytes)}
+		parts, err := m.walkHeap(heap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := heap.Start
+		for _, part := range parts {
+			if part.Start < end || part.End <= part.Start || part.End > heap.End {
+				t.Fatalf("%x of %x", parts, heap)
+			}
+			end = part.End
+		}
+		for _, c := range m.large {
+			if c.start < heap.Start || c.end() > heap.End || c.size < minLarge {
+				t.Fatalf("%+v of %x", c, heap)
+			}
+		}
+
+		m.regions, m.spans = []region{{heap, regionHeap}}, pages.Spans{wholePages(heap)}
+		end = heap.Start
+		err = m.each(nil, func(p *piece) error {
+			for _, c := range p.chunks {
+				if c.start < heap.Start || c.start >= p.end() || c.end() > heap.End ||
+					c.size < minChunk || c.start < end && c.start >= p.start {
+					t.Fatalf("%+v of %x", c, heap)
+				}
+				end = c.end()
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most := 2*(maxAlone+len(content)) + 1<<10; forged.reads > most {
+			t.Fatalf("%d reads of %d bytes", forged.reads, len(content))
+		}
+	})
+}
+
+// FuzzSearch searches forged memory without Python: whatever it has, a path leads to memory that is
+// in use, from the stack.
+func FuzzSearch(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(forgedWords(seed, 16<<10), seed*160)
+	}
+	f.Fuzz(func(t *testing.T, content []byte, sample uint64) {
+		forged := newImage(content)
+		whole := forged.span()
+		if whole.Len() < 4*process.PageSize {
+			return
+		}
+		stack := pages.Span{Start: whole.Start, End: whole.Start + process.PageSize}
+		heap := pages.Span{Start: stack.End, End: whole.Start + 2*process.PageSize}
+		rest := pages.Span{Start: heap.End, End: whole.End}
+		h := &Heap{
+			heads: []uint64{0}, heaps: liveness.Heaps{Spans: []pages.Span{heap}},
+			statics: &native.Statics{},
+			stacks:  []native.Stack{{TID: 1, Start: stack.Start, End: stack.End, Known: true}},
+			memory: &memory{
+				reader: forged, buffer: make([]byte, pieceBytes), spans: pages.Spans{whole},
+				regions: []region{{stack, regionStack}, {heap, regionHeap}, {rest, regionAnonymous}},
+			},
+			process: &process.Process{PID: 1}, pages: make(map[uint64][]byte),
+		}
+		suspects := []Suspect{{Stack: 1, Objects: []uint64{
+			heap.Start + chunkHeader, heap.Start + sample%process.PageSize, rest.Start + chunkHeader,
+			rest.Start + sample, ^uint64(0), 0, 8,
+		}}}
+		began := process.OwnCPUTime()
+		found, err := h.searchIn(newBudget(context.Background(), noLimit), suspects, began)
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%+v, %v", found, err)
+		}
+		mustBeSound(t, found[0], len(suspects[0].Objects))
+		for _, p := range found[0].Paths {
+			if p.Root.Kind != keeper.RootThread || p.Root.Owner != "1" {
+				t.Errorf("%+v", p)
+			}
+		}
+		if most := 1 << 20; forged.reads > most {
+			t.Errorf("%d reads", forged.reads)
+		}
+	})
+}
+
+// mustBeSound checks what every result of a search has to be.
+func mustBeSound(t *testing.T, s keeper.Search, objects int) {
+	t.Helper()
+	if s.Samples > objects || s.Garbage > s.Samples || len(s.Paths) > maxPaths ||
+		s.Reason == keeper.ReasonNone && len(s.Paths) == 0 {
+		t.Errorf("%+v", s)
+	}
+	for _, p := range s.Paths {
+		if p.Samples < 1 || p.Samples > s.Samples || len(p.Links) == 0 {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// At its limit, or at the deadline, a search returns what it has found so far.
+func TestBudget(t *testing.T) {
+	past, cancel := context.WithDeadline(context.Background(), time.Now())
+	defer cancel()
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx    context.Context
+		limit  time.Duration
+		isOver bool
+	}{
+		"without a limit": {context.Background(), noLimit, false},
+		"within it":       {context.Background(), time.Hour, false},
+		"no overflow":     {context.Background(), noLimit - 1, false},
+		"nothing left":    {context.Background(), 0, true},
+		"less":            {context.Background(), -time.Hour, true},
+		"used up":         {context.Background(), 1, true},
+		"deadline":        {past, time.Hour, true},
+		"canceled":        {canceled, time.Hour, true},
+	} {
+		b := newBudget(c.ctx, c.limit)
+		if b.check() != c.isOver || b.most().check() != c.isOver || b.isSpent() != c.isOver {
+			t.Errorf("%s: %+v", name, b)
+		}
+		if err := b.canceled(); (err != nil) != (name == "canceled") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var none *budget
+	if none.check() || none.isSpent() {
+		t.Error("no budget is spent")
+	}
+}
+
+func TestSeenSet(t *testing.T) {
+	s := newSeenSet(1 << 20)
+	const count = 2000 // of 2^16 bits
+	for i := range uint64(count) {
+		s.add(forgedAt + 48*i)
+	}
+	others, first := 0, forgedAt+48*count
+	for i := range uint64(count) {
+		if !s.has(forgedAt + 48*i) {
+			t.Fatalf("%d is missing", i)
+		}
+		if s.has(first + 48*i) {
+			others++
+		}
+	}
+	if others > count/10 {
+		t.Errorf("%d of %d others", others, count)
+	}
+	if largest := newSeenSet(1 << 46); len(largest.bits)*64 != maxSeenBits {
+		t.Errorf("%d words", len(largest.bits))
+	}
+}
+
+// TestMmapped finds chunks with mappings of their own by any address, in any order, and reads little
+// for those that are in none.
+func TestMmapped(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		const count = 3000 // pages
+		forged := newImage(make([]byte, count*int(process.PageSize)))
+		in := make([]pages.Span, count) // the chunk that each page is in; zero: none
+		for page := r.IntN(200); page < count; page += 1 + r.IntN(300) {
+			n := min(1+r.IntN(50), count-page)
+			at := forgedAt + uint64(page)*process.PageSize
+			chunk := pages.Span{Start: at + chunkHeader, End: at + uint64(n)*process.PageSize}
+			binary.LittleEndian.PutUint64(forged.content[at-forgedAt+8:], chunk.End-at|isMmapped)
+			for range n {
+				in[page], page = chunk, page+1
+			}
+		}
+		m := &memory{reader: forged, regions: []region{{forged.span(), regionAnonymous}}}
+		for range 2000 {
+			page, offset := r.IntN(count), chunkHeader+r.Uint64N(process.PageSize-chunkHeader)
+			b, ok := m.mmappedAt(forgedAt + uint64(page)*process.PageSize + offset)
+			if want := in[page]; ok != (want.End != 0) || ok && b.Span != want {
+				t.Fatalf("page %d is in %x, %t, want %x", page, b.Span, ok, want)
+			}
+		}
+		forged.reads = 0
+		for page := range count {
+			for range 100 {
+				m.mmappedAt(forgedAt + uint64(page)*process.PageSize + chunkHeader)
+			}
+		}
+		if most := 4 * count; forged.reads > most {
+			t.Errorf("%d reads", forged.reads)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/objects/torch"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+)
+
+// tensorTypes are the types of PyTorch's tensors from which all others are derived.
+var tensorTypes = map[string]bool{
+	"torch.Tensor": true, "torch._C.TensorBase": true, "torch._C._TensorBase": true,
+}
+
+const (
+	maxTensors = 1 << 20 // that are read
+	// secondsPerTensor is the expected cost of reading one.
+	secondsPerTensor = 4e-6
+)
+
+// mostTensors is how many tensors are read: as many as the limit of the census pays for once more.
+func (c *counter) mostTensors() int {
+	if c.options.Limit == 0 {
+		return maxTensors
+	}
+	return int(min(maxTensors, c.options.Limit.Seconds()/secondsPerTensor))
+}
+
+// noteTensor keeps the address of an object if it is a tensor.
+func (c *counter) noteTensor(object uint64, t *typeInfo) {
+	if t.isTensor && len(c.tensors) <= maxTensors {
+		c.tensors = append(c.tensors, object)
+	}
+}
+
+// findTensors notes the tensors in the windows that choose has left out; nil: there are none. How
+// many storages there are does not follow from some of the tensors, as several may refer to one. So
+// it reads the pools of the sizes that tensors have, by their headers.
+func (c *counter) findTensors(choose func(pages.Span) bool) error {
+	c.tensorsKnown = choose == nil
+	sizes := c.heap.tensorSizes()
+	if choose == nil || len(sizes) == 0 || c.heap.memory.others != nil {
+		return nil
+	}
+	c.tensorsKnown = true
+
+	var pools []uint64
+	size, m := c.heap.structures.PoolSize, c.heap.memory
+	for _, p := range m.parts {
+		if m.regions[p.region].kind != regionAnonymous || choose(p.Span) {
+			continue
+		}
+		for at := roundUp(p.Start, size); at+size <= p.End; at += size {
+			pools = append(pools, at)
+		}
+		if len(pools) >= headersAtOnce {
+			if err := c.findTensorsIn(pools, sizes); err != nil {
+				return err
+			}
+			pools = pools[:0]
+		}
+	}
+	return c.findTensorsIn(pools, sizes)
+}
+
+// learnTensorTypes finds the types of tensors by their names, as a share of the memory may have none of
+// them.
+func (h *Heap) learnTensorTypes() {
+	for dict, m := range h.modules {
+		if m.Name != "torch" && m.Name != "torch.nn.parameter" {
+			continue
+		}
+		for _, e := range h.namespace(dict, maxNamespace) {
+			if name, _ := h.python.Text(e.key); name == "Tensor" || name == "Parameter" {
+				h.typeOf(e.value)
+			}
+		}
+	}
+}
+
+// tensorSizes returns the blocks of pymalloc that tensors take, in bytes.
+func (h *Heap) tensorSizes() map[uint64]bool {
+	h.learnTensorTypes()
+	sizes := make(map[uint64]bool)
+	for _, t := range h.types {
+		if t.isTensor {
+			sizes[roundUp(t.head+t.basicsize, poolAlignment)] = true
+		}
+	}
+	return sizes
+}
+
+// findTensorsIn notes the tensors in some pools, which must have blocks of some sizes.
+func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
+	m, size := c.heap.memory, c.heap.structures.PoolSize
+	headers, err := m.reader.Peek(pools, poolHeader)
+	if err != nil {
+		return err
+	}
+	var wanted []uint64 // pages
+	for i, header := range headers {
+		if header != nil && sizes[(half(header, poolSzidx)+1)*poolAlignment] {
+			for at := pools[i]; at < pools[i]+size; at += process.PageSize {
+				wanted = append(wanted, at)
+			}
+		}
+	}
+
+	for batch := range slices.Chunk(wanted, len(m.buffer)/int(process.PageSize)) {
+		content := m.buffer[:len(batch)*int(process.PageSize)]
+		if m.budget.check() {
+			return errLate
+		}
+		present, err := m.reader.PeekPagesAt(batch, content)
+		if err != nil {
+			return err
+		}
+		m.read += uint64(len(content))
+		for i, pagesOfPool := 0, int(size/process.PageSize); i < len(batch); i += pagesOfPool {
+			p := &piece{
+				start: batch[i], bytes: content[i*int(process.PageSize):][:size:size],
+				present: present[i:][:pagesOfPool], memory: m,
+				region: region{kind: regionAnonymous},
+			}
+			c.learnTypes(p)
+			c.noteTensors(p)
+		}
+	}
+	return nil
+}
+
+// noteTensors keeps the addresses of the tensors of a piece that is one pool.
+func (c *counter) noteTensors(p *piece) {
+	found, isChanging := p.poolAt(p.start, uint64(len(p.bytes)))
+	if isChanging {
+		c.result.Inconsistent++
+	}
+	if found == nil {
+		return
+	}
+	for at := found.start + poolHeader; at+found.blockSize <= found.end; at += found.blockSize {
+		b := block{pages.Span{Start: at, End: at + found.blockSize}, blockPool}
+		if object, t := c.heap.objectIn(b, p.at(at, found.blockSize)); t != nil && !found.free[at] {
+			c.noteTensor(object, t)
+		}
+	}
+}
+
+// readTensors reads the tensors that were noted.
+func (c *counter) readTensors(ctx context.Context) error {
+	of := &c.result.Tensors
+	of.InCPPOnly = -1
+	switch {
+	case !torch.Loaded(c.heap.memory.maps):
+		of.Unknown = census.NoTorch
+		return nil
+	case !c.tensorsKnown:
+		of.Unknown = "only a part of the memory of small objects was read"
+		return nil
+	case len(c.tensors) > c.mostTensors():
+		of.Unknown = fmt.Sprintf("there are more than %d", c.mostTensors())
+		return nil
+	}
+
+	tensors, err := torch.Read(ctx, c.heap.process, c.tensors)
+	switch {
+	case errors.Is(err, torch.ErrNotLoaded), errors.Is(err, torch.ErrUnknownLayout):
+		of.Unknown = err.Error()
+		return nil
+	case err != nil:
+		return err
+	}
+	of.Groups, c.result.Storages = torch.Groups(tensors.Known)
+	return nil
+}

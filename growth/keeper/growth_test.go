@@ -113,7 +113,8 @@ func TestUpdate(t *testing.T) {
 		"other process":   {old, Search{PID: 2, Stack: 10, Elapsed: 2}, []time.Duration{2, 1}},
 		"another program": {old, Search{PID: 1, Stack: 10, TracedSince: 1, Elapsed: 2}, []time.Duration{2, 1}},
 		"type": {
-			Search{PID: 1, Type: "dict", Elapsed: 1}, Search{PID: 1, Type: "list", Elapsed: 2},
+			Search{PID: 1, Type: "dict", Elapsed: 1},
+			Search{PID: 1, Type: "list", Elapsed: 2},
 			[]time.Duration{2, 1},
 		},
 	} {

@@ -35,7 +35,7 @@ type Search struct {
 	// Took is the CPU time up to this result: suspects are searched for together, and the last one's
 	// is that of all.
 	Took time.Duration
-	// IsEarlier is set if a later search was to look for the same and found no answer in its time.
+	// IsEarlier is set if the search at the end of the trace was not made, or its time was used up.
 	IsEarlier bool
 }
 

@@ -15,41 +15,43 @@ import (
 	"github.com/allocscope/allocscope/tracer/objects/worker"
 )
 
-// CensusOptions limit the censuses of a trace. A census has samples of the objects that the first one of
-// its process did not have.
+// CensusOptions limit a census of a traced process. It has samples of the objects that the first
+// census of the process did not have.
 type CensusOptions struct {
+	PID int
 	// Limit and Samples are those of objects.CensusOptions.
 	Limit   time.Duration
 	Samples int
 }
 
-// Census counts the objects of the traced processes that have Python. It may be called from any
-// goroutine. It returns what it could count, also with an error; without Python there is neither.
-func (s *Session) Census(ctx context.Context, o CensusOptions) ([]*objects.Census, error) {
-	var counted []*objects.Census
-	var errs []error
+// TracedPIDs returns the PIDs of the traced processes that live.
+func (s *Session) TracedPIDs() (pids []int) {
 	for _, t := range s.targets.list() {
-		if !t.isAlive() {
-			continue
-		}
-		began := s.Elapsed()
-		before, err := s.sampledTensors(t)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		answer, err := s.askWorker(ctx, t, worker.Request{
-			Census: &objects.CensusOptions{Limit: o.Limit, Samples: o.Samples},
-		})
-		switch {
-		case err == nil:
-			answer.Census.Elapsed = began
-			errs = append(errs, s.traceTensors(t, answer.Census, before))
-			counted = append(counted, answer.Census)
-		case !errors.Is(err, objects.ErrNoPython):
-			errs = append(errs, err)
+		if t.isAlive() {
+			pids = append(pids, t.process.PID)
 		}
 	}
-	return counted, errors.Join(errs...)
+	return pids
+}
+
+// Census counts the objects of a traced process. It may be called from any goroutine. The error
+// wraps objects.ErrNoPython where the process has no Python. There may be both a census and an error
+// of its tensors.
+func (s *Session) Census(ctx context.Context, o CensusOptions) (*objects.Census, error) {
+	t := s.targets.traced(o.PID)
+	if t == nil {
+		return nil, fmt.Errorf("pid %d: %w", o.PID, ErrExited)
+	}
+	began := s.Elapsed()
+	before, tensorsErr := s.sampledTensors(t)
+	answer, err := s.askWorker(ctx, t, worker.Request{
+		Census: &objects.CensusOptions{Limit: o.Limit, Samples: o.Samples},
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer.Census.Elapsed = began
+	return answer.Census, errors.Join(tensorsErr, s.traceTensors(t, answer.Census, before))
 }
 
 // sampledTensors returns the sampled tensors of a target that are alive; nil: it has not been probed
@@ -177,7 +179,9 @@ func (s *Session) Search(ctx context.Context, k KeeperSearch) ([]keeper.Search, 
 		return nil, err
 	}
 	for i := range answer.Searches {
-		answer.Searches[i].Elapsed = s.Elapsed()
+		found := &answer.Searches[i]
+		found.Elapsed -= time.Duration(s.started)
+		found.TracedSince = t.from
 	}
 	return answer.Searches, nil
 }
@@ -203,18 +207,19 @@ func (s *Session) sampleStacks(t *target, k *KeeperSearch) ([]objects.Suspect, e
 	}
 
 	s.events.Flush() // so that the stack of each object has been reported
-	s.probing.mu.Lock()
-	defer s.probing.mu.Unlock()
-	samples, err := estimate.SampleLive(s.kernel, s.estimator(), groupOf, len(k.Stacks),
-		s.started+uint64(k.From), s.started+uint64(k.To), k.MaxSamples)
+	candidates, err := estimate.LiveCandidates(s.kernel, groupOf, len(k.Stacks),
+		s.started+uint64(k.From), s.started+uint64(k.To))
 	if err != nil {
 		return nil, err
 	}
 
+	s.probing.mu.Lock() // not while the maps are read: snapshots and the controller need it
+	defer s.probing.mu.Unlock()
+	estimator := s.estimator()
 	var suspects []objects.Suspect
-	for i, addresses := range samples {
-		if len(addresses) > 0 {
-			suspects = append(suspects, objects.Suspect{Stack: k.Stacks[i][0], Objects: addresses})
+	for i, group := range candidates {
+		if alive := estimator.Alive(group, k.MaxSamples); len(alive) > 0 {
+			suspects = append(suspects, objects.Suspect{Stack: k.Stacks[i][0], Objects: alive})
 		}
 	}
 	return suspects, nil

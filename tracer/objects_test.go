@@ -1,6 +1,7 @@
 package tracer_test
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -43,16 +45,20 @@ func testObjectsOfStack(t *testing.T) {
 		t.Fatal("no stack holds the payloads")
 	}
 
-	counted, err := s.Census(t.Context(), tracer.CensusOptions{Samples: 4})
-	if err != nil || len(counted) != 1 || counted[0].PID != target.PID() {
-		t.Fatalf("%v, %v: want the census of one process", counted, err)
+	if pids := s.TracedPIDs(); !slices.Equal(pids, []int{target.PID()}) {
+		t.Fatalf("processes %v are traced, want %d", pids, target.PID())
 	}
-	for _, c := range counted[0].Types {
+	counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: target.PID(), Samples: 4})
+	if err != nil || counted.PID != target.PID() {
+		t.Fatalf("%v, %v: want the census of the process", counted, err)
+	}
+	for _, c := range counted.Types {
 		if c.Type == "__main__.Record" && c.Count != 600 {
 			t.Errorf("%v records, want 600", c.Count)
 		}
 	}
 
+	before := s.Elapsed()
 	found, err := s.Search(t.Context(), tracer.KeeperSearch{
 		PID: target.PID(), Stacks: [][]uint64{{1}, {2, stack.ID}}, From: from, To: to,
 		MaxSamples: 1000, Limit: time.Minute,
@@ -63,6 +69,9 @@ func testObjectsOfStack(t *testing.T) {
 	// The first suspect has no objects. Of the second, 300 were allocated between the two moments.
 	if len(found) != 1 || found[0].Stack != 2 || found[0].Samples == 0 || found[0].Samples > 300 {
 		t.Fatalf("%+v, want one search of up to 300 samples", found)
+	}
+	if at := found[0].Elapsed; at < before || at > s.Elapsed() {
+		t.Errorf("the entries were counted at %s, want between %s and now", at, before)
 	}
 	if len(found[0].Paths) == 0 {
 		t.Fatalf("%+v, want a path", found[0])
@@ -83,15 +92,15 @@ func testObjectsOfTensors(t *testing.T) {
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
 	h.do("keep 40 5000", "keep 7 70000", "view", "save 50")
 
-	counted, err := s.Census(t.Context(), tracer.CensusOptions{})
-	if err != nil || len(counted) != 1 {
-		t.Fatalf("%v, %v: want the census of one process", counted, err)
+	counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: h.PID()})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := counted[0].Tensors.InCPPOnly; got != 50*4000 {
+	if got := counted.Tensors.InCPPOnly; got != 50*4000 {
 		t.Errorf("C++ alone holds %d bytes, want %d", got, 50*4000)
 	}
 	found := make(map[string]bool)
-	for _, g := range counted[0].Tensors.Groups {
+	for _, g := range counted.Tensors.Groups {
 		group := fmt.Sprint(g.DType, g.Shape, g.Storages, g.Tensors, g.Bytes)
 		for _, held := range snapshot(t, s).Holdings {
 			if held.Stack.ID == g.Stack && held.Stack.ID != 0 {
@@ -111,19 +120,18 @@ func testObjectsOfTensors(t *testing.T) {
 	}
 
 	h.do("drop 200")
-	counted, err = s.Census(t.Context(), tracer.CensusOptions{})
-	if err != nil || counted[0].Tensors.InCPPOnly != 0 {
-		t.Errorf("%v: C++ alone holds %d bytes, want none", err, counted[0].Tensors.InCPPOnly)
+	counted, err = s.Census(t.Context(), tracer.CensusOptions{PID: h.PID()})
+	if err != nil || counted.Tensors.InCPPOnly != 0 {
+		t.Errorf("%v, %+v: want nothing that C++ alone holds", err, counted)
 	}
 
 	t.Run("heap that is not traced", func(t *testing.T) {
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"mapping"}})
-		counted, err := s.Census(t.Context(), tracer.CensusOptions{})
-		if err != nil || counted[0].Tensors.InCPPOnly != -1 {
-			t.Errorf("%v: C++ alone holds %d bytes, want that it is not known", err,
-				counted[0].Tensors.InCPPOnly)
+		counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: h.PID()})
+		if err != nil || counted.Tensors.InCPPOnly != -1 {
+			t.Fatalf("%v, %+v: want that it is not known what C++ alone holds", err, counted)
 		}
-		for _, g := range counted[0].Tensors.Groups {
+		for _, g := range counted.Tensors.Groups {
 			if g.Stack != 0 {
 				t.Errorf("%+v has a stack", g)
 			}
@@ -145,7 +153,8 @@ func testObjectsWithoutPython(t *testing.T) {
 	t.Parallel()
 	target := startSteps(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Sources: []string{"heap"}})
-	if counted, err := s.Census(t.Context(), tracer.CensusOptions{}); err != nil || len(counted) > 0 {
-		t.Errorf("%v, %v: want neither a census nor an error", counted, err)
+	counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: target.PID()})
+	if !errors.Is(err, objects.ErrNoPython) {
+		t.Errorf("%v, %v: want %v", counted, err, objects.ErrNoPython)
 	}
 }

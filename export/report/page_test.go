@@ -93,7 +93,7 @@ func TestPage(t *testing.T) {
 				"builtins.module20,000 ± 1209.00 MiB",
 				"float32 [64, 3, 224, 224] cpuresize (Image.py:2192) < augment (train.py:47)1224+3440 MiB+36.0 MiB",
 				"6 of 8: train.cache (dict, 10,512 entries, +461/min) -> Image; no other reference",
-				"2 of 8: garbage: waits for gc; generation 2 has not run since tracing started, 4m50s",
+				"2 of 8: garbage: waits for gc; generation 2 has not run in 4m50s of tracing",
 				"objects of type dict (3 samples, at 0.0 s)",
 				"not found: nothing that was searched refers to them",
 			},

@@ -165,7 +165,7 @@ func sampleKeepers() []summary.Keeper {
 				},
 				Samples: 6, Complete: true,
 			}},
-			Reason: keeper.ReasonGarbage, Garbage: 2,
+			Reason: keeper.ReasonGarbage, Garbage: 2, CollectionsTime: 290 * time.Second,
 		},
 		{PID: 42, Type: "dict", Samples: 3, Reason: keeper.ReasonUnreferenced, Collections: -1},
 	})

@@ -26,14 +26,16 @@ type Keeper struct {
 	Reason keeper.Reason `json:"reason,omitempty"`
 	// Garbage is the number of samples to which nothing outside of a cycle of objects refers.
 	Garbage int `json:"garbage"`
-	// Collections is how often the oldest generation of the garbage collector has run since tracing
-	// started; absent where that is unknown.
-	Collections *int `json:"collections,omitempty"`
-	// AtS is when the search ended.
+	// Collections is how often the oldest generation of the garbage collector has run within
+	// CollectionsS; absent where that is unknown.
+	Collections  *int    `json:"collections,omitempty"`
+	CollectionsS float64 `json:"collections_s,omitempty"`
+	// AtS is when the entries of containers were read.
 	AtS float64 `json:"at_s"`
-	// OwnS is the CPU time of the search up to this result. Suspects are searched for together: the
-	// largest of one AtS is that of all.
+	// OwnS is the CPU time of the search up to this result. Suspects are searched for together.
 	OwnS float64 `json:"own_s"`
+	// Earlier: the search at the end was not made, or its time was used up; absent: this is it.
+	Earlier bool `json:"earlier,omitempty"`
 }
 
 // A KeeperPath leads from a variable to the objects that it keeps.
@@ -98,10 +100,10 @@ func KeepersOf(searches []keeper.Search) []Keeper {
 		k := Keeper{
 			PID: s.PID, StackID: stackID(s.Stack), Type: units.Name(s.Type), Samples: s.Samples,
 			Paths: []KeeperPath{}, Reason: s.Reason, Garbage: s.Garbage,
-			AtS: Seconds(s.Elapsed), OwnS: Seconds(s.Took),
+			AtS: Seconds(s.Elapsed), OwnS: Seconds(s.Took), Earlier: s.IsEarlier,
 		}
 		if s.Collections >= 0 {
-			k.Collections = &s.Collections
+			k.Collections, k.CollectionsS = &s.Collections, Seconds(s.CollectionsTime)
 		}
 		for _, p := range s.Paths[:min(maxKeeperPaths, len(s.Paths))] {
 			path := keeperPathOf(p)

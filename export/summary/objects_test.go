@@ -110,7 +110,8 @@ func cacheSearch() keeper.Search {
 			Samples: 6, Complete: true,
 		}},
 		Reason: keeper.ReasonGarbage, Garbage: 2, Collections: 0, Elapsed: 290 * time.Second,
-		Took: 2 * time.Second,
+		CollectionsTime: 280 * time.Second,
+		Took:            2 * time.Second,
 	}
 }
 

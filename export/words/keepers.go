@@ -80,7 +80,7 @@ func KeptBy(k *summary.Keeper, width int) []string {
 		if path.Share < minKeeperShare {
 			break
 		}
-		text, share := "kept by ", ""
+		text, share := earlierText(k)+"kept by ", ""
 		if i > 0 {
 			text = "also kept by "
 		}
@@ -91,21 +91,30 @@ func KeptBy(k *summary.Keeper, width int) []string {
 		lines = append(lines, text+explain.KeeperHead(path.Path(), room)+share)
 	}
 	if len(lines) == 0 && isGarbage(k) {
-		lines = []string{garbageText(k)}
+		lines = []string{earlierText(k) + garbageText(k)}
 	}
 	return lines
+}
+
+// earlierText says when an answer was found that the end neither confirms nor refutes.
+func earlierText(k *summary.Keeper) string {
+	if !k.Earlier {
+		return ""
+	}
+	return "half-way, at " + clockText(math.Round(k.AtS)) + ": "
 }
 
 // garbageText is about objects that wait for the garbage collector.
 func garbageText(k *summary.Keeper) string {
 	text := "garbage: waits for gc"
+	ofTracing := clockText(math.Round(k.CollectionsS)) + " of tracing"
 	switch {
 	case k.Collections == nil:
 	case *k.Collections == 0:
-		text += "; generation 2 has not run since tracing started, " + clockText(math.Round(k.AtS))
+		text += "; generation 2 has not run in " + ofTracing
 	default:
 		text += "; generation 2 has run " + units.Plural(*k.Collections, "time", "times") +
-			" since tracing started"
+			" in " + ofTracing
 	}
 	return text
 }

@@ -95,6 +95,17 @@ func TestKeptBy(t *testing.T) {
 			},
 			"give leaky_trainer.cache a limit, or remove entries when done",
 		},
+		"half-way": {
+			keeper.Search{
+				Samples: 8, Paths: []keeper.Path{pathTo("cache", 8)}, Elapsed: 25 * time.Second,
+				IsEarlier: true,
+			},
+			[]string{
+				where, call,
+				"half-way, at 25s: kept by leaky_trainer.cache (dict, 10,512 entries, +461/min) -> Image",
+			},
+			"give leaky_trainer.cache a limit, or remove entries when done",
+		},
 		"few samples": {
 			keeper.Search{
 				Samples: 8, Paths: []keeper.Path{pathTo("cache", 3)}, Reason: keeper.ReasonNative,
@@ -109,19 +120,22 @@ func TestKeptBy(t *testing.T) {
 		},
 		"garbage": {
 			keeper.Search{
-				Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage, Elapsed: 5 * time.Minute,
+				Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage,
+				CollectionsTime: 5 * time.Minute,
 			},
 			[]string{
 				where, call,
-				"garbage: waits for gc; generation 2 has not run since tracing started, 5m",
+				"garbage: waits for gc; generation 2 has not run in 5m of tracing",
 			},
 			"break the cycles of references, or call gc.collect() now and then",
 		},
 		"garbage, collected": {
-			keeper.Search{Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage, Collections: 3},
+			keeper.Search{Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage, Collections: 3,
+				CollectionsTime: 4 * time.Minute,
+			},
 			[]string{
 				where, call,
-				"garbage: waits for gc; generation 2 has run 3 times since tracing started",
+				"garbage: waits for gc; generation 2 has run 3 times in 4m of tracing",
 			},
 			"break the cycles of references, or call gc.collect() now and then",
 		},
@@ -283,14 +297,14 @@ func TestKeeperLines(t *testing.T) {
 	several.Complete = false
 	k := summary.KeepersOf([]keeper.Search{{
 		Samples: 8, Paths: []keeper.Path{pathTo("cache", 6), several}, Garbage: 1,
-		Reason: keeper.ReasonBudget, Collections: 2,
+		Reason: keeper.ReasonBudget, Collections: 2, CollectionsTime: time.Minute,
 	}})[0]
 	want := []string{
 		"6 of 8: leaky_trainer.cache (dict, 10,512 entries, +461/min) -> Image -> ImagingCore; " +
 			"no other reference",
 		"5 of 8: leaky_trainer.seen (dict, 10,512 entries, +461/min) -> Image -> ImagingCore; " +
 			"one of several references",
-		"1 of 8: garbage: waits for gc; generation 2 has run 2 times since tracing started",
+		"1 of 8: garbage: waits for gc; generation 2 has run 2 times in 1m of tracing",
 		"of the others not found: the search has used up its CPU time",
 	}
 	if got := KeeperLines(k); !slices.Equal(got, want) {

@@ -1,8 +1,11 @@
 package keeper
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// AddGrowth sets PerMinute of the containers that an earlier search of the same process had on its
+// AddGrowth sets PerMinute of the containers that an earlier search of the same program had on its
 // way, too. The same root and the same links up to a container lead to the same one, unless the
 // samples were in different entries of a container before it.
 func AddGrowth(before, after []Search) {
@@ -14,7 +17,7 @@ func AddGrowth(before, after []Search) {
 				if link.isAnyEntry() {
 					break
 				}
-				entries, at, ok := find(before, after[i].PID, path, n)
+				entries, at, ok := find(before, &after[i], path, n)
 				if minutes := (after[i].Elapsed - at).Minutes(); ok && link.Entries >= 0 &&
 					minutes > 0 {
 					link.PerMinute = max(0, float64(link.Entries-entries)/minutes)
@@ -26,9 +29,11 @@ func AddGrowth(before, after []Search) {
 
 // find returns the entries of the container that a path's link n leads to in an earlier search, and
 // when that was.
-func find(before []Search, pid int, path *Path, n int) (entries int64, at time.Duration, ok bool) {
+func find(
+	before []Search, after *Search, path *Path, n int,
+) (entries int64, at time.Duration, ok bool) {
 	for i := range before {
-		if before[i].PID != pid {
+		if !before[i].IsOfProgram(after) {
 			continue
 		}
 		for j := range before[i].Paths {
@@ -40,6 +45,11 @@ func find(before []Search, pid int, path *Path, n int) (entries int64, at time.D
 		}
 	}
 	return 0, 0, false
+}
+
+// IsOfProgram reports whether two searches were in one process that executed the same program.
+func (s *Search) IsOfProgram(other *Search) bool {
+	return s.PID == other.PID && s.TracedSince == other.TracedSince
 }
 
 // isAnyEntry is true of a link from a container to entries that differ between the samples.
@@ -68,4 +78,58 @@ func beginsWith(links, with []Link) bool {
 		}
 	}
 	return true
+}
+
+// maxRemembered bounds the searches that AddFirst keeps, and maxAnswers those of Update.
+const (
+	maxRemembered = 64
+	maxAnswers    = 8
+)
+
+// AddFirst adds to searches those that are the first of their suspect that have found a path: what
+// AddGrowth compares with.
+func AddFirst(first, now []Search) []Search {
+	for i := range now {
+		isKnown := slices.ContainsFunc(first, func(f Search) bool {
+			return f.IsOfProgram(&now[i]) && f.Stack == now[i].Stack && f.Type == now[i].Type
+		})
+		if !isKnown && len(now[i].Paths) > 0 {
+			first = append(first, now[i])
+		}
+	}
+	return first[max(0, len(first)-maxRemembered):]
+}
+
+// Update returns the latest answers: those of a search now, and before them where it was not made or
+// its time was used up. stacks has the stacks of each suspect of the search now. A suspect may have
+// another one first than before.
+func Update(before, now []Search, stacks [][]uint64) []Search {
+	isSame := func(b, n *Search) bool {
+		if b.Stack == 0 || n.Stack == 0 {
+			return b.Stack == n.Stack && b.Type == n.Type
+		}
+		return b.Stack == n.Stack || slices.ContainsFunc(stacks, func(of []uint64) bool {
+			return slices.Contains(of, b.Stack) && slices.Contains(of, n.Stack)
+		})
+	}
+
+	latest := slices.Clone(now)
+	for i := range before {
+		b := &before[i]
+		at := slices.IndexFunc(latest, func(n Search) bool {
+			return n.IsOfProgram(b) && isSame(b, &n)
+		})
+		switch {
+		case at < 0:
+			latest = append(latest, *b)
+		case !latest[at].IsAnswer() && b.IsAnswer():
+			latest[at] = *b
+		}
+	}
+	return latest[:min(len(latest), maxAnswers)]
+}
+
+// IsAnswer is false of a search whose time was used up before it found anything.
+func (s Search) IsAnswer() bool {
+	return len(s.Paths) > 0 || s.Garbage > 0 || s.Reason != ReasonBudget
 }

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -79,6 +80,10 @@ func TestAddGrowth(t *testing.T) {
 					Elapsed: time.Minute,
 					Paths:   []Path{{Root: c.after.Root, Links: []Link{dict(1 << 40)}}},
 				},
+				{
+					PID: 1, TracedSince: time.Second, Elapsed: time.Minute,
+					Paths: []Path{{Root: c.after.Root, Links: []Link{dict(1 << 40)}}},
+				},
 				{PID: 1, Elapsed: time.Minute, Paths: []Path{c.before}},
 			}
 			after := []Search{{PID: 1, Elapsed: 3 * time.Minute, Paths: []Path{c.after}}}
@@ -89,5 +94,54 @@ func TestAddGrowth(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	found := []Path{{Samples: 8}}
+	old := Search{PID: 1, Stack: 10, Paths: found, Elapsed: 1}
+	for name, c := range map[string]struct {
+		before, now Search
+		want        []time.Duration // Elapsed of each
+	}{
+		"confirmed":       {old, Search{PID: 1, Stack: 10, Paths: found, Elapsed: 2}, []time.Duration{2}},
+		"refuted":         {old, Search{PID: 1, Stack: 10, Reason: ReasonFreed, Elapsed: 2}, []time.Duration{2}},
+		"by other stack":  {old, Search{PID: 1, Stack: 11, Reason: ReasonFreed, Elapsed: 2}, []time.Duration{2}},
+		"no time":         {old, Search{PID: 1, Stack: 10, Reason: ReasonBudget, Elapsed: 2}, []time.Duration{1}},
+		"some time":       {old, Search{PID: 1, Stack: 10, Paths: found, Reason: ReasonBudget, Elapsed: 2}, []time.Duration{2}},
+		"other suspect":   {old, Search{PID: 1, Stack: 12, Elapsed: 2}, []time.Duration{2, 1}},
+		"other process":   {old, Search{PID: 2, Stack: 10, Elapsed: 2}, []time.Duration{2, 1}},
+		"another program": {old, Search{PID: 1, Stack: 10, TracedSince: 1, Elapsed: 2}, []time.Duration{2, 1}},
+		"type": {
+			Search{PID: 1, Type: "dict", Elapsed: 1},
+			Search{PID: 1, Type: "list", Elapsed: 2},
+			[]time.Duration{2, 1},
+		},
+	} {
+		var got []time.Duration
+		for _, s := range Update([]Search{c.before}, []Search{c.now}, [][]uint64{{11, 10}, {12}}) {
+			got = append(got, s.Elapsed)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: answers of %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// A search without a path is not what later ones are compared with.
+func TestAddFirst(t *testing.T) {
+	found := []Path{{Samples: 8}}
+	var first []Search
+	for i, s := range []Search{
+		{Stack: 1},
+		{Stack: 1, Paths: found},
+		{Stack: 1, Paths: found},
+		{Stack: 1, Paths: found, TracedSince: 1},
+	} {
+		s.Elapsed = time.Duration(i)
+		first = AddFirst(first, []Search{s})
+	}
+	if len(first) != 2 || first[0].Elapsed != 1 || first[1].Elapsed != 3 {
+		t.Errorf("%+v, want the first with a path of each program", first)
 	}
 }

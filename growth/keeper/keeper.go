@@ -21,12 +21,22 @@ type Search struct {
 	Reason Reason
 	// Garbage is the number of samples that nothing outside of a cycle of objects refers to.
 	Garbage int
-	// Collections is how often the oldest generation of the garbage collector has run since the
-	// start of the trace, in what a search returns since that of the interpreter; -1: not known.
-	Collections int
-	// Elapsed since the start of the trace at which the search ended. Took is the CPU time up to
-	// this result: suspects are searched for together, and the last one's is that of all.
-	Elapsed, Took time.Duration
+	// Collections is how often the oldest generation of the garbage collector has run within
+	// CollectionsTime; -1: not known. In what objects.Heap returns, it is since the interpreter
+	// started, and CollectionsTime is 0.
+	Collections     int
+	CollectionsTime time.Duration
+	// Elapsed since the start of the trace at which the entries of containers were read. In what
+	// objects.Heap returns, it is CLOCK_MONOTONIC.
+	Elapsed time.Duration
+	// TracedSince is the moment, as Elapsed, since which the program of the process is traced. It
+	// differs where the process executes another one.
+	TracedSince time.Duration
+	// Took is the CPU time up to this result: suspects are searched for together, and the last one's
+	// is that of all.
+	Took time.Duration
+	// IsEarlier is set if the search at the end of the trace was not made, or its time was used up.
+	IsEarlier bool
 }
 
 // A Reason says why no path is named.

@@ -14,28 +14,37 @@ import (
 // another one since.
 const minAlive = 0.9
 
-// SampleLive returns at most so many addresses of sampled objects of each group, at random. groupOf
-// returns the group of a process's stack, below groups; false: its objects are not wanted. They were
-// born from one moment to another, in ns, CLOCK_MONOTONIC, and are most probably alive.
-func SampleLive(
-	k *kernel.Kernel, estimator *Estimator, groupOf func(tgid uint32, stack uint64) (int, bool),
-	groups int, from, to uint64, most int,
-) ([][]uint64, error) {
-	samples, seen := make([][]uint64, groups), make([]int, groups)
+// maxCandidates is how many objects of each group LiveCandidates returns.
+const maxCandidates = 1024
+
+// A Candidate is a sampled object whose free was not seen.
+type Candidate struct {
+	key        bpf.Address
+	allocation bpf.Allocation
+}
+
+// LiveCandidates reads the live maps, and returns at most maxCandidates sampled objects of each group,
+// at random, in random order. groupOf returns the group of a process's stack, below groups; false: its
+// objects are not wanted. They were born from one moment to another, in ns, CLOCK_MONOTONIC.
+func LiveCandidates(
+	k *kernel.Kernel, groupOf func(tgid uint32, stack uint64) (int, bool), groups int,
+	from, to uint64,
+) ([][]Candidate, error) {
+	found, seen := make([][]Candidate, groups), make([]int, groups)
 	add := func(key *bpf.Address, a *bpf.Allocation) {
 		if a.Born < from || a.Born > to {
 			return
 		}
 		group, ok := groupOf(key.Tgid, a.Stack)
-		if !ok || estimator.estimate(key, a).Alive < minAlive {
+		if !ok {
 			return
 		}
 
 		seen[group]++ // algorithm R, https://en.wikipedia.org/wiki/Reservoir_sampling
-		if i := rand.IntN(seen[group]); len(samples[group]) < most {
-			samples[group] = append(samples[group], key.Address)
-		} else if i < most {
-			samples[group][i] = key.Address
+		if i := rand.IntN(seen[group]); len(found[group]) < maxCandidates {
+			found[group] = append(found[group], Candidate{*key, *a})
+		} else if i < maxCandidates {
+			found[group][i] = Candidate{*key, *a}
 		}
 	}
 	for _, m := range []*ebpf.Map{k.Live, k.Tensors} {
@@ -43,7 +52,23 @@ func SampleLive(
 			return nil, fmt.Errorf("read live allocations: %w", err)
 		}
 	}
-	return samples, nil
+	for _, group := range found {
+		rand.Shuffle(len(group), func(i, j int) { group[i], group[j] = group[j], group[i] })
+	}
+	return found, nil
+}
+
+// Alive returns the addresses of the first candidates that are most probably alive, at most so many.
+func (e *Estimator) Alive(candidates []Candidate, most int) (addresses []uint64) {
+	for _, c := range candidates {
+		if len(addresses) == most {
+			break
+		}
+		if e.estimate(&c.key, &c.allocation).Alive >= minAlive {
+			addresses = append(addresses, c.key.Address)
+		}
+	}
+	return addresses
 }
 
 // StacksAt sets the kernel side's ID of the stack that allocated the memory at some addresses of a

@@ -356,10 +356,21 @@ func (r *reader) cpuTime() time.Duration {
 	if r.socket == 0 {
 		return 0
 	}
-	clock := int32(^r.pid<<3 | 2) // MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED), <linux/posix-timers.h>
+	used, _ := CPUTimeOf(r.pid) // 0: it has ended
+	return used
+}
+
+// CPUTimeOf returns the user and system time of a process since it began, summed over all its
+// threads, exited ones included. It is an error if the process is gone.
+func CPUTimeOf(pid int) (time.Duration, error) {
+	// The clock ID of another process's CPU clock: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED),
+	// include/linux/posix-timers_types.h.
+	const cpuClockSched = 2
+	clock := int32(^pid<<3 | cpuClockSched)
+
 	var used unix.Timespec
-	if unix.ClockGettime(clock, &used) != nil {
-		return 0
+	if err := unix.ClockGettime(clock, &used); err != nil {
+		return 0, err
 	}
-	return time.Duration(used.Nano())
+	return time.Duration(used.Nano()), nil
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/features"
-	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
@@ -326,10 +325,4 @@ func (k *Kernel) Sweep(files []probe.FileSites) error {
 }
 
 // Monotonic returns the time of CLOCK_MONOTONIC in ns, which is the clock of the BPF programs.
-func Monotonic() uint64 {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return 0 // cannot happen: the clock always exists
-	}
-	return uint64(now.Nano())
-}
+func Monotonic() uint64 { return uint64(process.Monotonic()) }

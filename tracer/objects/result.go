@@ -30,6 +30,7 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 	r := keeper.Search{
 		PID: s.heap.process.PID, Stack: suspect.Stack, Type: suspect.Type,
 		Collections: s.heap.collections(), Took: process.OwnCPUTime() - s.began,
+		Elapsed: process.Monotonic(),
 	}
 
 	candidates := make(map[candidateKey]*candidate)

@@ -13,16 +13,11 @@ import (
 // CPUTime is the user and system time of the process since it began, summed over all its threads,
 // exited ones included. The error wraps unix.ESRCH if the process is gone.
 func (p *Process) CPUTime() (time.Duration, error) {
-	// The clock ID of another process's CPU clock: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED),
-	// include/linux/posix-timers_types.h.
-	const cpuClockSched = 2
-	clock := int32(^p.PID<<3 | cpuClockSched)
-
-	var used unix.Timespec
-	if err := unix.ClockGettime(clock, &used); err != nil || !p.Alive() {
+	used, err := hostile.CPUTimeOf(p.PID)
+	if err != nil || !p.Alive() {
 		return 0, fmt.Errorf("read CPU time of pid %d: %w", p.PID, unix.ESRCH)
 	}
-	return time.Duration(used.Nano()), nil
+	return used, nil
 }
 
 // OwnCPUTime is the CPU time of allocscope's own processes.
@@ -41,6 +36,9 @@ func MeasureCPUTime(work func()) time.Duration {
 	work()
 	return readClock(unix.CLOCK_THREAD_CPUTIME_ID) + hostile.CPUTime() - began
 }
+
+// Monotonic is the time of CLOCK_MONOTONIC, which is the same in all processes.
+func Monotonic() time.Duration { return readClock(unix.CLOCK_MONOTONIC) }
 
 func readClock(clock int32) time.Duration {
 	var used unix.Timespec

@@ -158,7 +158,7 @@ func (p *preview) keeper() *summary.Keeper {
 	if len(p.judged.Suspects) == 0 {
 		return nil
 	}
-	found := summary.KeepersOf(p.recorder.Keepers())
+	found := summary.KeepersOf(p.recorder.Keepers(p.recorder.History().Main()))
 	return words.KeeperOf(found, summary.SuspectOf(p.judged.Suspects[0]))
 }
 

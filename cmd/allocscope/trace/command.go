@@ -9,11 +9,13 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
@@ -108,7 +110,8 @@ in a row find a leak.
 A terminal shows a screen, with its keys in the last line. Elsewhere a status line is printed
 every 10 s.
 
-Ctrl-C ends the trace and writes the files. A second Ctrl-C quits without them.`,
+Ctrl-C ends the trace and writes the files. A second Ctrl-C ends the search for who keeps
+what grows, which takes 10 s at most then. A third one quits without the files.`,
 		Example: `  allocscope ps
   sudo allocscope trace 4242 --duration 5m
   sudo allocscope trace --name train.py --fail-on leak -d 15m
@@ -392,13 +395,22 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	defer r.display.Clear()
 
 	ended, err := r.record(ctx)
-	outcomes, finishErr := r.finish(ended)
+	searching, stop := untilSignal()
+	defer stop()
+	outcomes, finishErr := r.finish(searching, ended)
 	if err := errors.Join(err, finishErr); err != nil {
 		return err
 	}
 	options.linkLatest(dir)
 
 	return options.FailOn.Check(outcomes...)
+}
+
+// untilSignal returns a context that ends by the next signal. The one after it ends allocscope.
+func untilSignal() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 // receiveMarks receives marks of `allocscope mark`, unless another trace does, and of --marks.

@@ -132,8 +132,10 @@ func (d *days) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 func (d *days) SpikeSnapshot() (*growth.Snapshot, error) { return d.Snapshot() }
 func (d *days) SetSpike(bool)                            {}
 
-func (d *days) Census(context.Context, tracer.CensusOptions) ([]*objects.Census, error) {
-	return nil, nil
+func (d *days) TracedPIDs() []int { return nil }
+
+func (d *days) Census(context.Context, tracer.CensusOptions) (*objects.Census, error) {
+	return nil, objects.ErrNoPython
 }
 
 func (d *days) Search(context.Context, tracer.KeeperSearch) ([]keeper.Search, error) {
@@ -216,7 +218,7 @@ func TestDays(t *testing.T) {
 		if took > maxMemory {
 			t.Errorf("it takes %d MiB of memory", took>>20)
 		}
-		if _, err := r.finish(summary.EndedInterrupt); err != nil {
+		if _, err := r.finish(t.Context(), summary.EndedInterrupt); err != nil {
 			t.Error(err)
 		}
 		if now := openFiles(t); now > files {

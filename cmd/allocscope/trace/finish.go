@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -92,9 +93,9 @@ func (r *Recorder) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapsho
 
 // finish ends the rows, writes the profiles, the summary and the report, prints the result, and
 // returns the verdicts.
-func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
+func (r *Recorder) finish(ctx context.Context, ended string) ([]flagvalue.Outcome, error) {
 	all := r.judge()
-	r.finishObjects(mainVerdict(all))
+	r.finishObjects(ctx, mainVerdict(all), ended)
 	if err := r.rows.close(); err != nil {
 		r.noteWriteError(err)
 	}

@@ -2,12 +2,14 @@ package trace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/export/rows"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
@@ -24,8 +26,10 @@ const (
 	objectOwnPart = 0.3
 	objectBurst   = 2 * time.Second
 
-	// maxSearchTime is the most CPU time of one search.
-	maxSearchTime = 10 * time.Second
+	// minObjectTime is the least CPU time of a census with a search after it, and maxObjectTime the
+	// most.
+	minObjectTime = 300 * time.Millisecond
+	maxObjectTime = 10 * time.Second
 
 	// firstCensusGap is the time from the first census to the second. From then on each comes when
 	// twice as much time has passed since the start: one of them is near the baseline, wherever it
@@ -33,9 +37,12 @@ const (
 	firstCensusGap = 10 * time.Second
 	// searchGap is the least time between two searches of a trace without a fixed end.
 	searchGap = 5 * time.Minute
-	// lastObjectsTimeout is how long the end of a trace waits for the last census and search, and for
-	// those that are under way.
-	lastObjectsTimeout = 30 * time.Second
+	// halfwayTries is how often the search at half of the trace is tried until one has been made.
+	halfwayTries = 20
+	// lastObjectsTimeout is how long the end of a trace waits for censuses and searches, and
+	// interruptedTimeout after a signal.
+	lastObjectsTimeout = 20 * time.Second
+	interruptedTimeout = 10 * time.Second
 )
 
 // Bounds on what is searched for.
@@ -55,30 +62,32 @@ const (
 )
 
 // objectWatch counts the objects of the traced processes with Python, and searches who keeps those
-// that grow. The work runs in a goroutine of its own, one piece at a time, so that it delays
-// neither samples nor snapshots.
+// that grow. The work runs in a goroutine of its own, one piece at a time, so that samples and
+// snapshots do not wait for it.
 type objectWatch struct {
 	session session
 	done    chan objectWork // of the work under way; nil: there is none
 	stop    context.CancelFunc
 
-	counted    []*objects.Census // in the order of time
-	nextCensus time.Duration
-	halfway    bool // the search at half of the trace is due no more
-	lastSearch time.Duration
+	counted     []*objects.Census // in the order of time
+	nextCensus  time.Duration
+	nextHalfway time.Duration // the search at half of the trace is not tried before
+	lastSearch  time.Duration // when one was started; 0: none was
+	isSearched  bool          // one has had an answer
 
-	// first is the first search that found a keeper, and last the latest that did.
-	first, last []keeper.Search
+	// first has the earliest search of each suspect that found a keeper, and latest the latest
+	// answers.
+	first, latest []keeper.Search
 	// atEnd is the CPU time of the last census and search.
 	atEnd time.Duration
 }
 
-// An objectWork is a census, and a search after it.
+// An objectWork is censuses, and a search.
 type objectWork struct {
-	census tracer.CensusOptions
-	search *tracer.KeeperSearch // nil: none
+	pids   []int                // to count, in this order
+	search *tracer.KeeperSearch // of the first of them; nil: none
 	first  *objects.Census      // of the searched process; nil: this is the first
-	limit  time.Duration        // of CPU time, of both
+	limit  time.Duration        // of CPU time, of all
 
 	counted  []*objects.Census
 	searches []keeper.Search
@@ -92,7 +101,7 @@ func (o *Options) keepsObjects() bool { return o.Keepers == KeepersOn }
 func (w *objectWatch) budget(o overhead.Overhead) time.Duration {
 	limit := o.OwnLimit()
 	if limit == 0 {
-		return maxSearchTime
+		return maxObjectTime
 	}
 	return objectBurst + time.Duration(objectOwnPart*float64(limit)) - w.session.ObjectsCPUTime()
 }
@@ -100,11 +109,16 @@ func (w *objectWatch) budget(o overhead.Overhead) time.Duration {
 // of returns the censuses of a process, as long as it executes the same program.
 func (w *objectWatch) of(p *growth.ProcessHistory) (own []*objects.Census) {
 	for _, c := range w.counted {
-		if c.PID == p.PID && c.Elapsed >= p.First {
+		if isOf(p, c.PID, c.Elapsed) {
 			own = append(own, c)
 		}
 	}
 	return own
+}
+
+// isOf reports whether a PID was that of a process at some time.
+func isOf(p *growth.ProcessHistory, pid int, at time.Duration) bool {
+	return pid == p.PID && at >= p.First && (p.End == 0 || at < p.End)
 }
 
 // watchObjects takes the results of work that has ended, and starts the next one that is due. The
@@ -124,10 +138,11 @@ func (r *Recorder) watchObjects() {
 	}
 
 	elapsed := r.session.Elapsed()
-	isHalf := r.rechecks == nil && r.End() != 0 && !w.halfway && elapsed-r.began >= (r.End()-r.began)/2
+	length := r.End() - r.began
+	isHalf := r.rechecks == nil && r.End() != 0 && !w.isSearched && elapsed >= r.began+length/2
 	switch {
-	case isHalf:
-		w.halfway = true
+	case isHalf && elapsed >= w.nextHalfway:
+		w.nextHalfway = elapsed + length/2/halfwayTries
 		r.searchKeepers(mainVerdict(r.judge()))
 	case elapsed >= w.nextCensus && w.budget(r.session.Overhead()) > 0:
 		r.startObjects(context.Background(), objectWork{})
@@ -175,17 +190,29 @@ func suspectStacks(suspects []trend.Suspect) (stacks [][]uint64) {
 	return stacks
 }
 
-// startObjects starts work with what the budget allows.
+// startObjects starts work with what the budget allows, unless it has its own limit.
 func (r *Recorder) startObjects(ctx context.Context, work objectWork) {
 	w := &r.objects
 	now := r.session.Elapsed()
-	work.limit = max(work.limit, objectBurst, w.budget(r.session.Overhead()))
-	work.census.Limit = work.limit / 2
-	work.census.Samples = maxSearchSamples
+	if work.limit == 0 {
+		left := w.budget(r.session.Overhead())
+		work.limit = min(max(left, minObjectTime), maxObjectTime)
+	}
 	if work.search != nil {
 		w.lastSearch = now
 	}
 	w.nextCensus = max(r.began+2*(now-r.began), now+firstCensusGap)
+
+	work.pids = w.session.TracedPIDs()
+	main := 0
+	if work.search != nil {
+		main = work.search.PID
+	} else if p := r.history.Main(); p != nil {
+		main = p.PID
+	}
+	if i := slices.Index(work.pids, main); i > 0 {
+		work.pids = slices.Insert(slices.Delete(work.pids, i, i+1), 0, main)
+	}
 
 	ctx, w.stop = context.WithCancel(ctx)
 	done := make(chan objectWork, 1)
@@ -196,26 +223,39 @@ func (r *Recorder) startObjects(ctx context.Context, work objectWork) {
 	}()
 }
 
-// do counts and searches.
+// do counts the objects of the first process, searches in it, and counts those of the others with
+// what is left of the limit.
 func (work *objectWork) do(ctx context.Context, of session) {
 	before := of.ObjectsCPUTime()
-	work.counted, work.err = of.Census(ctx, work.census)
-	k := work.search
-	if k == nil || ctx.Err() != nil {
-		return
-	}
-	if work.err != nil { // stacks can be searched for without
-		slog.Debug("count objects: " + work.err.Error())
-	}
+	left := func() time.Duration { return work.limit - (of.ObjectsCPUTime() - before) }
 
-	for _, c := range work.counted {
-		if c.PID == k.PID && work.first != nil {
-			k.Types = grownTypes(work.first, c)
+	for i, pid := range work.pids {
+		if ctx.Err() != nil || i > 0 && left() <= 0 {
+			return
+		}
+		pieces := time.Duration(len(work.pids) - i)
+		if i == 0 && work.search != nil {
+			pieces = 2
+		}
+		counted, err := of.Census(ctx, tracer.CensusOptions{
+			PID: pid, Limit: left() / pieces, Samples: maxSearchSamples,
+		})
+		if counted != nil {
+			work.counted = append(work.counted, counted)
+		}
+		if !errors.Is(err, objects.ErrNoPython) {
+			work.err = errors.Join(work.err, err)
+		}
+
+		if k := work.search; i == 0 && k != nil && k.PID == pid && ctx.Err() == nil {
+			if counted != nil && work.first != nil {
+				k.Types = grownTypes(work.first, counted)
+			}
+			k.Limit = max(left(), minObjectTime)
+			work.searches, err = of.Search(ctx, *k) // stacks can be searched for without a census
+			work.err = errors.Join(work.err, err)
 		}
 	}
-	left := work.limit - (of.ObjectsCPUTime() - before)
-	k.Limit = min(max(left, objectBurst), maxSearchTime)
-	work.searches, work.err = of.Search(ctx, *k)
 }
 
 // grownTypes are the types that grew most between two censuses, with objects that the first did not
@@ -249,66 +289,83 @@ func (r *Recorder) take(work objectWork) {
 	}
 	w.counted = append(w.counted, work.counted...)
 
+	w.isSearched = w.isSearched || slices.ContainsFunc(work.searches, keeper.Search.IsAnswer)
 	for i := range work.searches {
-		w.countSinceStart(&work.searches[i])
+		w.countSinceFirst(&work.searches[i])
 	}
-	isFound := func(s keeper.Search) bool { return len(s.Paths) > 0 || s.Garbage > 0 }
-	switch {
-	case len(work.searches) == 0, w.first != nil && !slices.ContainsFunc(work.searches, isFound):
-	case w.first == nil:
-		w.first, w.last = work.searches, work.searches
-	default:
-		keeper.AddGrowth(w.first, work.searches)
-		w.last = work.searches
+	keeper.AddGrowth(w.first, work.searches)
+	w.first = keeper.AddFirst(w.first, work.searches)
+	var stacks [][]uint64
+	if work.search != nil {
+		stacks = work.search.Stacks
 	}
+	w.latest = keeper.Update(w.latest, work.searches, stacks)
 }
 
-// countSinceStart makes the collections of a search those since the first census of its process.
-func (w *objectWatch) countSinceStart(s *keeper.Search) {
+// countSinceFirst makes the collections of a search those since the first census of its program.
+func (w *objectWatch) countSinceFirst(s *keeper.Search) {
 	for _, c := range w.counted {
-		if c.PID == s.PID && c.Collections >= 0 && s.Collections >= c.Collections {
+		if c.PID == s.PID && c.Elapsed >= s.TracedSince && c.Collections >= 0 &&
+			s.Collections >= c.Collections {
 			s.Collections -= c.Collections
+			s.CollectionsTime = s.Elapsed - c.Elapsed
 			return
 		}
 	}
 	s.Collections = -1
 }
 
-// finishObjects counts and searches for the last time, while the process lives and its objects are
-// traced.
-func (r *Recorder) finishObjects(v ProcessVerdict) {
+// finishObjects searches and counts for the last time, while the process lives and its objects are
+// traced. It ends early with ctx.
+func (r *Recorder) finishObjects(ctx context.Context, v ProcessVerdict, ended string) {
 	w := &r.objects
 	if !r.options.keepsObjects() {
 		return
 	}
+	timeout := lastObjectsTimeout
+	if ended == summary.EndedInterrupt {
+		timeout = interruptedTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	slow := time.AfterFunc(2*time.Second, func() { slog.Info("searching who keeps what grows") })
+	defer slow.Stop()
+
 	isExited := r.session.Err() != nil
 	r.session.HurryObjects()
-	if w.done != nil {
-		stopping := time.AfterFunc(lastObjectsTimeout, w.stop)
+	if w.done != nil { // half of the time is for the last search
+		old, cancelOld := context.WithTimeout(ctx, timeout/2)
 		if isExited {
-			w.stop()
+			cancelOld()
 		}
+		context.AfterFunc(old, w.stop)
 		r.take(<-w.done)
-		stopping.Stop()
+		cancelOld()
 	}
-	if isExited || v.Process == nil || len(r.snapshots) == 0 {
+	for i := range w.latest {
+		w.latest[i].IsEarlier = true
+	}
+	if isExited || v.Process == nil || len(r.snapshots) == 0 || ctx.Err() != nil {
 		return
 	}
 
 	before := r.session.ObjectsCPUTime()
 	defer func() { w.atEnd = r.session.ObjectsCPUTime() - before }()
-	slow := time.AfterFunc(2*time.Second, func() { slog.Info("searching who keeps what grows") })
-	defer slow.Stop()
-	ctx, cancel := context.WithTimeout(context.Background(), lastObjectsTimeout)
-	defer cancel()
 	work := r.searchFor(v)
-	work.limit = maxSearchTime // whatever the budget says: the answer is what the trace is for
+	work.limit = maxObjectTime // whatever the budget says: the answer is what the trace is for
 	r.startObjects(ctx, work)
 	r.take(<-w.done)
 }
 
-// Keepers returns who keeps what grows, by the latest search that has found any.
-func (r *Recorder) Keepers() []keeper.Search { return r.objects.last }
+// Keepers returns who keeps what grows in a process, by the latest answers.
+func (r *Recorder) Keepers(p *growth.ProcessHistory) (own []keeper.Search) {
+	for _, s := range r.objects.latest {
+		if p != nil && isOf(p, s.PID, s.Elapsed) {
+			own = append(own, s)
+		}
+	}
+	return own
+}
 
 // Censuses returns the census of a process nearest to a baseline, and the last one; nil: there is
 // none.

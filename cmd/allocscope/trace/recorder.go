@@ -69,7 +69,8 @@ type session interface {
 	SpikeSnapshot() (*growth.Snapshot, error)
 	SetSpike(on bool)
 	// These may be called while others are.
-	Census(context.Context, tracer.CensusOptions) ([]*objects.Census, error)
+	TracedPIDs() []int
+	Census(context.Context, tracer.CensusOptions) (*objects.Census, error)
 	Search(context.Context, tracer.KeeperSearch) ([]keeper.Search, error)
 	ObjectsCPUTime() time.Duration
 	HurryObjects()

@@ -56,7 +56,7 @@ func (r *Recorder) summarize(
 	}
 
 	s.Objects = summary.ObjectsOf(r.Censuses(main.Process, pair.Start.Elapsed))
-	s.Keepers = summary.KeepersOf(r.Keepers())
+	s.Keepers = summary.KeepersOf(r.Keepers(main.Process))
 
 	if r.asked.PID != s.Process.PID {
 		s.Asked = r.asked.PID

@@ -104,6 +104,7 @@ func answer(ask Request, firsts map[int]first) (answer Response, err error) {
 		return answer, err
 	}
 
+	forgetEnded(firsts)
 	options := *ask.Census
 	if f, ok := firsts[ask.PID]; ok && f.program == ask.Program {
 		options.Before = f.census
@@ -113,4 +114,13 @@ func answer(ask Request, firsts map[int]first) (answer Response, err error) {
 		firsts[ask.PID] = first{ask.Program, answer.Census}
 	}
 	return answer, err
+}
+
+// forgetEnded deletes the censuses of processes that have ended: they take memory for nothing.
+func forgetEnded(firsts map[int]first) {
+	for pid := range firsts {
+		if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			delete(firsts, pid)
+		}
+	}
 }

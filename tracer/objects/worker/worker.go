@@ -21,6 +21,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/objects"
 )
 
@@ -75,6 +76,7 @@ type child struct {
 	encoder  *gob.Encoder
 	decoder  *gob.Decoder
 	stdin    io.Closer
+	stdout   io.Closer
 	errors   *firstBytes
 	reported time.Duration // CPU time by its last response
 }
@@ -100,7 +102,7 @@ func (w *Worker) Ask(ctx context.Context, ask Request) (*Response, error) {
 	ask.Urgent = w.hurry
 	w.mu.Unlock()
 
-	stop := context.AfterFunc(ctx, func() { _ = c.command.Process.Kill() })
+	stop := context.AfterFunc(ctx, c.kill)
 	defer stop()
 	var answer Response
 	err = c.encoder.Encode(ask)
@@ -154,7 +156,7 @@ func (w *Worker) CPUTime() time.Duration {
 func (w *Worker) Close() {
 	w.mu.Lock()
 	if w.child != nil {
-		_ = w.child.command.Process.Kill() // Ask returns then
+		w.child.kill() // Ask returns then
 	}
 	w.mu.Unlock()
 
@@ -174,7 +176,9 @@ func (w *Worker) start() (*child, error) {
 	c := &child{errors: &firstBytes{}}
 	c.command = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{Name}, Stderr: c.errors,
-		Env: []string{"GOMAXPROCS=1", "GOGC=50"},
+		// Above so much memory, less garbage waits for its collection.
+		Env:       []string{"GOMAXPROCS=1", "GOGC=50", "GOMEMLIMIT=1GiB"},
+		WaitDelay: endTimeout,
 	}
 	stdin, err := c.command.StdinPipe()
 	if err != nil {
@@ -187,24 +191,48 @@ func (w *Worker) start() (*child, error) {
 	if err := c.command.Start(); err != nil {
 		return nil, err
 	}
-	c.encoder, c.decoder, c.stdin = gob.NewEncoder(stdin), gob.NewDecoder(stdout), stdin
+	c.encoder, c.decoder = gob.NewEncoder(stdin), gob.NewDecoder(stdout)
+	c.stdin, c.stdout = stdin, stdout
 	w.child = c
 	return c, nil
 }
 
+// endTimeout is how long the end of the child is waited for, and that of its standard error, which
+// the process that reads for it has, too. That one may hang in a read for ever.
+const endTimeout = time.Second
+
 // giveUp ends the child if there is one. The caller holds asking.
 func (w *Worker) giveUp() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	c := w.child
+	if c != nil {
+		w.used += c.cpuTime()
+		w.child = nil
+	}
+	w.mu.Unlock()
 	if c == nil {
 		return
 	}
-	_ = c.command.Process.Kill()
-	w.used += c.cpuTime()
+
+	c.kill()
 	_ = c.stdin.Close()
-	_ = c.command.Wait() // it was killed
-	w.child = nil
+	ended := make(chan struct{})
+	go func() {
+		_ = c.command.Wait() // it was killed
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(2 * endTimeout):
+	}
+}
+
+// kill ends the child, and the wait for its answer. At idle priority it might not get the CPU
+// to end.
+func (c *child) kill() {
+	setPriority(c.command.Process.Pid, unix.SCHED_NORMAL)
+	_ = c.command.Process.Kill()
+	_ = c.stdout.Close()
 }
 
 // cpuTime returns the CPU time of the child; 0 of nil. What reads for it counts when it answers.
@@ -212,12 +240,8 @@ func (c *child) cpuTime() time.Duration {
 	if c == nil {
 		return 0
 	}
-	clock := int32(^c.command.Process.Pid<<3 | 2) // MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED), <linux/posix-timers.h>
-	var used unix.Timespec
-	if unix.ClockGettime(clock, &used) != nil {
-		return c.reported
-	}
-	return max(c.reported, time.Duration(used.Nano()))
+	used, _ := hostile.CPUTimeOf(c.command.Process.Pid) // 0: it has ended
+	return max(c.reported, used)
 }
 
 // firstBytes keeps the first bytes that are written: of the child's errors.

@@ -86,7 +86,9 @@ func TestWorker(t *testing.T) {
 	t.Run("counts and finds", testCountsAndFinds)
 	t.Run("priority", testPriority)
 	t.Run("end of the context", testEndOfContext)
+	t.Run("reader that hangs", testHangingReader)
 	t.Run("child that is killed", testKilledChild)
+	t.Run("processes that have ended", testForgetsEnded)
 	t.Run("process without Python", testNoPython)
 	t.Run("process that is gone", testGone)
 }
@@ -229,6 +231,32 @@ func testEndOfContext(t *testing.T) {
 	}
 }
 
+// What reads for the child may hang for ever, with the child's standard error.
+func testHangingReader(t *testing.T) {
+	p, w := start(t), newWorker(t)
+	census(t, w, p)
+	child := w.child.command.Process.Pid
+	reader := childrenOf(t, child)[0]
+	if err := unix.Kill(reader, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Kill(reader, unix.SIGKILL) }()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := w.Ask(ctx, Request{PID: p.PID(), Census: &objects.CensusOptions{}})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want the end of the context", err)
+	}
+	if w.CPUTime() <= 0 {
+		t.Error("the CPU time of the child that was given up is lost")
+	}
+	census(t, w, p)
+	if policies(t, reader) == nil {
+		t.Error("the reader has ended: nothing was tested")
+	}
+}
+
 func testKilledChild(t *testing.T) {
 	p, w := start(t), newWorker(t)
 	census(t, w, p)
@@ -261,5 +289,17 @@ func testGone(t *testing.T) {
 		Request{PID: command.Process.Pid, Census: &objects.CensusOptions{}})
 	if err == nil || errors.Is(err, objects.ErrNoPython) {
 		t.Errorf("%v, want that there is no such process", err)
+	}
+}
+
+func testForgetsEnded(t *testing.T) {
+	command := exec.Command("/bin/true")
+	if err := command.Run(); err != nil {
+		t.Fatal(err)
+	}
+	firsts := map[int]first{os.Getpid(): {}, command.Process.Pid: {}}
+	forgetEnded(firsts)
+	if _, ok := firsts[os.Getpid()]; !ok || len(firsts) != 1 {
+		t.Errorf("%d censuses are left, want that of the living process", len(firsts))
 	}
 }

@@ -1,0 +1,356 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/objects"
+	"github.com/allocscope/allocscope/tracer/overhead"
+)
+
+// A counting is a session whose censuses and searches take so long, and as much CPU time. It notes
+// what it was asked for.
+type counting struct {
+	days
+	pids        []int
+	censusTime  time.Duration
+	searchTime  time.Duration
+	hangs       bool    // until the context ends
+	ownFloor    float64 // limit of CPU time; 0: there is none
+	collections int
+	found       []keeper.Search
+	err         error // of the process
+
+	used     time.Duration
+	asked    []string
+	censuses []tracer.CensusOptions
+	searches []tracer.KeeperSearch
+}
+
+func (c *counting) TracedPIDs() []int             { return slices.Clone(c.pids) }
+func (c *counting) ObjectsCPUTime() time.Duration { return c.used }
+func (c *counting) Err() error                    { return c.err }
+
+func (c *counting) Overhead() overhead.Overhead {
+	o := overhead.Overhead{Elapsed: c.Elapsed()}
+	o.OwnFloor = c.ownFloor
+	return o
+}
+
+func (c *counting) work(ctx context.Context, cost time.Duration) error {
+	if c.hangs {
+		<-ctx.Done()
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(cost):
+		c.used += cost
+		return nil
+	}
+}
+
+func (c *counting) Census(ctx context.Context, o tracer.CensusOptions) (*objects.Census, error) {
+	c.asked, c.censuses = append(c.asked, "count"), append(c.censuses, o)
+	at := c.Elapsed()
+	if err := c.work(ctx, c.censusTime); err != nil {
+		return nil, err
+	}
+	return &objects.Census{Result: census.Result{PID: o.PID, Elapsed: at, Collections: c.collections}}, nil
+}
+
+func (c *counting) Search(ctx context.Context, k tracer.KeeperSearch) ([]keeper.Search, error) {
+	c.asked, c.searches = append(c.asked, "search"), append(c.searches, k)
+	if err := c.work(ctx, c.searchTime); err != nil {
+		return nil, err
+	}
+	found := slices.Clone(c.found)
+	for i := range found {
+		found[i].Elapsed = c.Elapsed()
+	}
+	return found, nil
+}
+
+// trainerPID is the process that grows.
+const trainerPID = 100
+
+// newCounting returns the session, and a recorder of a trace of so long.
+func newCounting(t *testing.T, length time.Duration) (*counting, *Recorder) {
+	t.Helper()
+	dir, _ := createFolder(t)
+	rows, err := openRows(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &counting{days: days{started: time.Now()}, pids: []int{7, trainerPID}}
+	r := &Recorder{
+		session: c, options: Options{Keepers: KeepersOn, Speed: 1}, rows: rows,
+		objects:   objectWatch{session: c},
+		snapshots: []numberedSnapshot{{&growth.Snapshot{}, 0}},
+	}
+	r.end.Store(int64(length))
+	t.Cleanup(func() { _ = rows.close() })
+	return c, r
+}
+
+// second lets a second pass, after which RSS is so many MiB.
+func (c *counting) second(r *Recorder, mib int64) {
+	time.Sleep(time.Second)
+	sample := growth.UnknownSample()
+	sample.Elapsed, sample.RSS = c.Elapsed(), mib<<20
+	r.history.Add(growth.TreeSample{
+		Elapsed: c.Elapsed(),
+		System: growth.SystemMemory{
+			Available: 1 << 40, SwapFree: growth.Unknown, CgroupUsed: growth.Unknown,
+			CgroupLimit: growth.Unknown,
+		},
+		Members: []growth.Member{{
+			Process: growth.Process{PID: trainerPID, Role: growth.RoleTrainer, Rank: growth.Unknown},
+			Traced:  true,
+		}},
+		Processes: []growth.ProcessSample{{PID: trainerPID, Sample: sample}},
+	})
+	r.watchObjects()
+	synctest.Wait()
+}
+
+// grows is a verdict on the process with suspects of such stacks.
+func (r *Recorder) grows(stacks ...uint64) ProcessVerdict {
+	v := found(verdict.ClassLeak, 0)
+	v.Process = r.history.Main()
+	for _, id := range stacks {
+		v.Suspects = append(v.Suspects, trend.Suspect{StackIDs: []uint64{id, id + 1}})
+	}
+	return v
+}
+
+// kept is the answer that a dict keeps the objects of a stack.
+func kept(stack uint64, name string, entries int64) keeper.Search {
+	return keeper.Search{
+		PID: trainerPID, Stack: stack, Samples: 16,
+		Paths: []keeper.Path{{
+			Root:  keeper.Root{Kind: keeper.RootGlobal, Module: "__main__", Name: name},
+			Links: []keeper.Link{{How: keeper.HowVariable, Type: "dict", Entries: entries}}, Samples: 16,
+		}},
+	}
+}
+
+func TestObjectWatch(t *testing.T) {
+	for name, test := range map[string]func(*testing.T){
+		"half-way and at the end":         testHalfwayAndEnd,
+		"half-way search is tried again":  testHalfwayAgain,
+		"end refutes the half-way search": testEndRefutes,
+		"end has no time":                 testEndWithoutTime,
+		"end hangs":                       testEndHangs,
+		"end is interrupted":              testEndInterrupted,
+		"searched process comes first":    testSearchedFirst,
+		"budget":                          testObjectBudget,
+		"process that has exited":         testObjectsAfterExit,
+		"process that executes another":   testObjectsAfterExec,
+		"collections since the first one": testCollections,
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+	}
+}
+
+// finish searches at the end, and returns what is known then.
+func (c *counting) finish(r *Recorder, v ProcessVerdict) []keeper.Search {
+	r.finishObjects(context.Background(), v, summary.EndedDuration)
+	return r.Keepers(v.Process)
+}
+
+func testHalfwayAndEnd(t *testing.T) {
+	c, r := newCounting(t, 4*time.Minute)
+	c.found = []keeper.Search{kept(1, "cache", 100)}
+	for i := range int64(240) {
+		if i == 200 {
+			c.found = []keeper.Search{kept(1, "cache", 100+240)}
+		}
+		c.second(r, 1000+10*i)
+	}
+	if len(c.searches) != 1 || r.objects.latest[0].Elapsed < 2*time.Minute {
+		t.Fatalf("%d searches, want one half-way", len(c.searches))
+	}
+	halfway := r.objects.latest[0].Elapsed
+
+	got := c.finish(r, r.grows(1))
+	if len(got) != 1 || got[0].IsEarlier || got[0].Elapsed != c.Elapsed() {
+		t.Fatalf("%+v, want the answer of the end", got)
+	}
+	want := 240 / (c.Elapsed() - halfway).Minutes()
+	if more := got[0].Paths[0].Links[0].PerMinute; more != want {
+		t.Errorf("the dict grows by %v a minute, want %v", more, want)
+	}
+}
+
+func testHalfwayAgain(t *testing.T) {
+	c, r := newCounting(t, 4*time.Minute)
+	c.found = []keeper.Search{{PID: trainerPID, Stack: 1, Samples: 16, Reason: keeper.ReasonBudget}}
+	for range 130 {
+		c.second(r, 1000) // nothing grows
+	}
+	for i := range int64(90) {
+		c.second(r, 1000+20*i)
+		if i == 60 { // it has been searched for in vain
+			c.found = []keeper.Search{kept(1, "cache", 100)}
+		}
+	}
+	if n := len(c.searches); n < 2 || n > halfwayTries || len(r.objects.latest[0].Paths) != 1 {
+		t.Errorf("%d searches, and then %+v: want some until there is an answer", n, r.objects.latest)
+	}
+}
+
+// A search at half of the trace has found a keeper.
+func withHalfway(t *testing.T) (*counting, *Recorder) {
+	t.Helper()
+	c, r := newCounting(t, 4*time.Minute)
+	c.found = []keeper.Search{kept(1, "cache", 100)}
+	for i := range int64(150) {
+		c.second(r, 1000+10*i)
+	}
+	if len(r.objects.latest) != 1 {
+		t.Fatal("there is no answer half-way")
+	}
+	return c, r
+}
+
+func testEndRefutes(t *testing.T) {
+	c, r := withHalfway(t)
+	// Of the stacks of the suspect, another one has grown most now.
+	c.found = []keeper.Search{{PID: trainerPID, Stack: 2, Samples: 16, Reason: keeper.ReasonUnreferenced}}
+	v := r.grows(1)
+	v.Suspects[0].StackIDs = []uint64{2, 1}
+	if got := c.finish(r, v); len(got) != 1 || len(got[0].Paths) > 0 || got[0].IsEarlier {
+		t.Errorf("%+v, want that nothing refers to it", got)
+	}
+}
+
+func testEndWithoutTime(t *testing.T) {
+	c, r := withHalfway(t)
+	c.found = []keeper.Search{{PID: trainerPID, Stack: 1, Samples: 16, Reason: keeper.ReasonBudget}}
+	got := c.finish(r, r.grows(1))
+	if len(got) != 1 || len(got[0].Paths) != 1 || !got[0].IsEarlier {
+		t.Errorf("%+v, want the answer of half-way", got)
+	}
+}
+
+func testEndHangs(t *testing.T) {
+	c, r := withHalfway(t)
+	c.hangs = true
+	r.startObjects(context.Background(), objectWork{})
+	began := time.Now()
+	got := c.finish(r, r.grows(1))
+	if took := time.Since(began); took != lastObjectsTimeout {
+		t.Errorf("the end has waited for %s, want %s", took, lastObjectsTimeout)
+	}
+	if len(got) != 1 || !got[0].IsEarlier {
+		t.Errorf("%+v, want the answer of half-way", got)
+	}
+}
+
+func testEndInterrupted(t *testing.T) {
+	c, r := withHalfway(t)
+	c.hangs = true
+	began := time.Now()
+	r.finishObjects(context.Background(), r.grows(1), summary.EndedInterrupt)
+	if took := time.Since(began); took != interruptedTimeout {
+		t.Errorf("after a signal the end has waited for %s, want %s", took, interruptedTimeout)
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // another signal
+	defer cancel()
+	began = time.Now()
+	r.finishObjects(ctx, r.grows(1), summary.EndedInterrupt)
+	if took := time.Since(began); took != time.Second {
+		t.Errorf("after another signal the end has gone on for %s", took-time.Second)
+	}
+}
+
+func testSearchedFirst(t *testing.T) {
+	c, r := newCounting(t, time.Hour)
+	c.pids = []int{1, 2, trainerPID, 3}
+	c.censusTime, c.searchTime = 3*time.Second, 4*time.Second
+	c.second(r, 1000)
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	c.asked, c.censuses = nil, nil
+	c.finish(r, r.grows(1))
+	// 10 s of CPU time are for all: of two others, the second begins before they are used up.
+	if want := []string{"count", "search", "count"}; !slices.Equal(c.asked, want) {
+		t.Errorf("asked %q, want %q", c.asked, want)
+	}
+	if c.censuses[0].PID != trainerPID || c.searches[0].Limit != maxObjectTime-c.censusTime {
+		t.Errorf("%+v, %+v: want the searched process first", c.censuses, c.searches)
+	}
+}
+
+func testObjectBudget(t *testing.T) {
+	c, r := newCounting(t, time.Hour)
+	c.ownFloor, c.censusTime = 0.02, 200*time.Millisecond
+	c.pids = []int{trainerPID}
+	for range 3000 {
+		c.second(r, 1000)
+	}
+	earned := time.Duration(objectOwnPart * c.ownFloor * float64(c.Elapsed()))
+	if c.used > objectBurst+earned+minObjectTime {
+		t.Errorf("%s of CPU time, with %s and %s in advance", c.used, earned, objectBurst)
+	}
+	for _, o := range c.censuses {
+		if o.Limit < minObjectTime || o.Limit > objectBurst+earned {
+			t.Errorf("a census with a limit of %s", o.Limit)
+		}
+	}
+}
+
+func testObjectsAfterExit(t *testing.T) {
+	c, r := withHalfway(t)
+	c.err = errors.New("it has exited")
+	if got := c.finish(r, r.grows(1)); len(got) != 1 || !got[0].IsEarlier || len(c.searches) != 1 {
+		t.Errorf("%+v after %d searches, want the answer of half-way", got, len(c.searches))
+	}
+}
+
+// The same variable of another program is another one.
+func testObjectsAfterExec(t *testing.T) {
+	c, r := withHalfway(t)
+	now := kept(1, "cache", 500)
+	now.TracedSince = 160 * time.Second
+	c.found = []keeper.Search{now}
+	old := r.history.Main()
+	old.End = c.Elapsed() + time.Second
+	time.Sleep(30 * time.Second)
+	v := r.grows(1)
+	v.Process = &growth.ProcessHistory{Member: old.Member, First: now.TracedSince}
+	got := c.finish(r, v)
+	if len(got) != 1 || got[0].IsEarlier || got[0].Paths[0].Links[0].PerMinute != 0 {
+		t.Errorf("%+v, want one answer, without growth since another program", got)
+	}
+	if before := r.Keepers(old); len(before) != 1 || before[0].TracedSince != 0 {
+		t.Errorf("%+v of the program before, want its own answer", before)
+	}
+}
+
+func testCollections(t *testing.T) {
+	c, r := newCounting(t, 4*time.Minute)
+	c.collections = 5
+	c.second(r, 1000)
+	time.Sleep(2 * time.Minute)
+	now := kept(1, "cache", 1)
+	now.Collections = 7
+	c.found = []keeper.Search{now}
+	got := c.finish(r, r.grows(1))
+	if got[0].Collections != 2 || got[0].CollectionsTime != 2*time.Minute {
+		t.Errorf("%d collections in %s, want 2 in 2m", got[0].Collections, got[0].CollectionsTime)
+	}
+}

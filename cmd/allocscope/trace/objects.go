@@ -32,7 +32,7 @@ const (
 	maxObjectTime = 10 * time.Second
 
 	// firstCensusGap is the time from the first census to the second. From then on each comes when
-	// twice as much time has passed since the start: one of them is near the baseline, wherever it
+	// four times as much time has passed since the start: one of them is near the baseline, wherever it
 	// is.
 	firstCensusGap = 10 * time.Second
 	// searchGap is the least time between two searches of a trace without a fixed end.
@@ -201,7 +201,7 @@ func (r *Recorder) startObjects(ctx context.Context, work objectWork) {
 	if work.search != nil {
 		w.lastSearch = now
 	}
-	w.nextCensus = max(r.began+2*(now-r.began), now+firstCensusGap)
+	w.nextCensus = max(r.began+4*(now-r.began), now+firstCensusGap)
 
 	work.pids = w.session.TracedPIDs()
 	main := 0

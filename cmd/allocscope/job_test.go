@@ -55,7 +55,7 @@ func fastTrace(t *testing.T, pid int, speed float64, duration time.Duration) tra
 	return trace.Options{
 		PID: pid, Duration: flagvalue.Duration(duration), Interval: 64 << 10, MaxLive: 1 << 16,
 		Native: trace.NativeOutside, Sources: source.Names(), Output: newFolder(t),
-		Speed: speed,
+		Keepers: trace.KeepersOff, Speed: speed,
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -304,6 +305,12 @@ func testObjectsRefuses(t *testing.T) {
 	}
 }
 
+// isCounted is true once a census of a trace has been written.
+func isCounted(dir string) bool {
+	raw, _ := os.ReadFile(filepath.Join(dir, folder.ObjectsFile))
+	return bytes.Count(raw, []byte("\n")) > 1
+}
+
 // A trace says which variable keeps what it says that grows.
 func testObjectsInTrace(t *testing.T) {
 	t.Parallel()
@@ -313,6 +320,7 @@ func testObjectsInTrace(t *testing.T) {
 	dir := newFolder(t)
 	c := begin(t, allocscope(t, "trace", "--pid", itoa(target.PID()), "--interval", "1",
 		"--overhead", "off", "--output", dir))
+	c.await("the first census", func() bool { return isCounted(dir) })
 	for range 15 {
 		c.awaitSnapshots(dir, 1)
 		do(target, "keep 100")

@@ -395,9 +395,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	defer r.display.Clear()
 
 	ended, err := r.record(ctx)
-	searching, stop := untilSignal()
-	defer stop()
-	outcomes, finishErr := r.finish(searching, ended)
+	outcomes, finishErr := r.finish(ended)
 	if err := errors.Join(err, finishErr); err != nil {
 		return err
 	}

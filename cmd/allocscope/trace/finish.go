@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -93,9 +92,11 @@ func (r *Recorder) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapsho
 
 // finish ends the rows, writes the profiles, the summary and the report, prints the result, and
 // returns the verdicts.
-func (r *Recorder) finish(ctx context.Context, ended string) ([]flagvalue.Outcome, error) {
+func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 	all := r.judge()
-	r.finishObjects(ctx, mainVerdict(all), ended)
+	searching, stop := untilSignal()
+	r.finishObjects(searching, mainVerdict(all), ended)
+	stop()
 	if err := r.rows.close(); err != nil {
 		r.noteWriteError(err)
 	}

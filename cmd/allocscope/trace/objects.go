@@ -43,6 +43,9 @@ const (
 	// interruptedTimeout after a signal.
 	lastObjectsTimeout = 20 * time.Second
 	interruptedTimeout = 10 * time.Second
+	// minTraced is the length of a trace from which on its end waits for them: in less nothing can be
+	// seen to grow.
+	minTraced = 5 * time.Second
 )
 
 // Bounds on what is searched for.
@@ -319,7 +322,7 @@ func (w *objectWatch) countSinceFirst(s *keeper.Search) {
 // traced. It ends early with ctx.
 func (r *Recorder) finishObjects(ctx context.Context, v ProcessVerdict, ended string) {
 	w := &r.objects
-	if !r.options.keepsObjects() {
+	if !r.options.keepsObjects() || r.session.Elapsed()-r.began < minTraced {
 		return
 	}
 	timeout := lastObjectsTimeout

@@ -352,8 +352,9 @@ func testObjectsInTrace(t *testing.T) {
 	c.mustEnd(0)
 
 	s := readSummary(t, dir)
-	if s.Objects == nil || !isGrown(s.Objects.Types, 1500) {
-		t.Fatalf("objects %+v, want records that grew to 1500", s.Objects)
+	isAll := func(c summary.TypeCount) bool { return c.Type == recordType && c.Count == 1500 }
+	if s.Objects == nil || !slices.ContainsFunc(s.Objects.Largest, isAll) {
+		t.Fatalf("objects %+v, want 1500 records", s.Objects)
 	}
 	if s.Files["objects"] != folder.ObjectsFile {
 		t.Errorf("files %v lack %s", s.Files, folder.ObjectsFile)
@@ -441,12 +442,6 @@ func testObjectsLosses(t *testing.T) {
 	c.mustEnd(0)
 	mustSay(t, "stdout", c.stdout.String(), "outputs.losses (list, ",
 		"float32 [64, 128] cpu, ", " with their graph: ")
-}
-
-func isGrown(types []summary.TypeGrowth, to int64) bool {
-	return slices.ContainsFunc(types, func(t summary.TypeGrowth) bool {
-		return t.Type == recordType && t.After == to
-	})
 }
 
 // Without keepers, no process beside the one that reads is started, and nothing is counted.

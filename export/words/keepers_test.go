@@ -130,7 +130,8 @@ func TestKeptBy(t *testing.T) {
 			"break the cycles of references, or call gc.collect() now and then",
 		},
 		"garbage, collected": {
-			keeper.Search{Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage, Collections: 3,
+			keeper.Search{
+				Samples: 8, Garbage: 8, Reason: keeper.ReasonGarbage, Collections: 3,
 				CollectionsTime: 4 * time.Minute,
 			},
 			[]string{

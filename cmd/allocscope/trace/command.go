@@ -395,7 +395,8 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	defer r.display.Clear()
 
 	ended, err := r.record(ctx)
-	outcomes, finishErr := r.finish(ended)
+	searching, stop := untilSignal()
+	outcomes, finishErr := r.finish(searching, stop, ended)
 	if err := errors.Join(err, finishErr); err != nil {
 		return err
 	}

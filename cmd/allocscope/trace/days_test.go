@@ -218,7 +218,7 @@ func TestDays(t *testing.T) {
 		if took > maxMemory {
 			t.Errorf("it takes %d MiB of memory", took>>20)
 		}
-		if _, err := r.finish(summary.EndedInterrupt); err != nil {
+		if _, err := r.finish(t.Context(), func() {}, summary.EndedInterrupt); err != nil {
 			t.Error(err)
 		}
 		if now := openFiles(t); now > files {

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -91,12 +92,14 @@ func (r *Recorder) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapsho
 }
 
 // finish ends the rows, writes the profiles, the summary and the report, prints the result, and
-// returns the verdicts.
-func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
+// returns the verdicts. It searches who keeps what grows until searching ends, and then calls
+// searched.
+func (r *Recorder) finish(
+	searching context.Context, searched func(), ended string,
+) ([]flagvalue.Outcome, error) {
 	all := r.judge()
-	searching, stop := untilSignal()
 	r.finishObjects(searching, mainVerdict(all), ended)
-	stop()
+	searched()
 	if err := r.rows.close(); err != nil {
 		r.noteWriteError(err)
 	}

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -296,7 +297,7 @@ func (p *piece) blockAt(address, poolSize uint64) (block, bool) {
 	switch p.region.kind {
 	case regionHeap:
 		i, found := slices.BinarySearchFunc(p.chunks, address, func(c chunk, a uint64) int {
-			return compareAddresses(c.user().Start, a)
+			return cmp.Compare(c.user().Start, a)
 		})
 		if !found {
 			i--
@@ -379,7 +380,7 @@ func (m *memory) mmappedAt(address uint64) (block, bool) {
 // addMmapped remembers a chunk with a mapping of its own.
 func (m *memory) addMmapped(b block) {
 	i, found := slices.BinarySearchFunc(m.mmapped, b.Start, func(o block, a uint64) int {
-		return compareAddresses(o.Start, a)
+		return cmp.Compare(o.Start, a)
 	})
 	if !found {
 		m.mmapped = slices.Insert(m.mmapped, i, b)

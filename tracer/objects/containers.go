@@ -118,9 +118,9 @@ func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool)
 	switch {
 	case p.typ.kind == kindList && offset == s.ListItem:
 		return reference{
-			how: keeper.HowItem,
-		}, true, at >= e.value &&
-			int64(index) < h.length(p.address, p.typ)
+				how: keeper.HowItem,
+			}, true, at >= e.value &&
+				int64(index) < h.length(p.address, p.typ)
 	case p.typ.kind == kindDict && offset == s.DictKeys:
 		r, ok = h.keysReference(e.value, at)
 		return r, true, ok

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -149,10 +150,8 @@ func findMemory(
 		for _, run := range runs {
 			if !run.Swapped { // whole pools, of which some pages may not have been touched
 				resident = append(resident, pages.Span{
-					Start: max(
-						start,
-						run.Start&^(maxPoolSize-1),
-					), End: min(end, roundUp(run.End, maxPoolSize)),
+					Start: max(start, run.Start&^(maxPoolSize-1)),
+					End:   min(end, roundUp(run.End, maxPoolSize)),
 				})
 			}
 		}
@@ -168,7 +167,7 @@ func findMemory(
 // disjoint sorts regions, and takes from each what is in one before. The stacks of two threads
 // overlap if one thread runs on that of the other.
 func disjoint(regions []region) (apart []region) {
-	slices.SortFunc(regions, func(a, b region) int { return compareAddresses(a.Start, b.Start) })
+	slices.SortFunc(regions, func(a, b region) int { return cmp.Compare(a.Start, b.Start) })
 	end := uint64(0)
 	for _, r := range regions {
 		r.Start = max(r.Start, end)
@@ -177,16 +176,6 @@ func disjoint(regions []region) (apart []region) {
 		}
 	}
 	return apart
-}
-
-func compareAddresses(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // wholePages widens a range to whole pages.
@@ -493,7 +482,7 @@ func (m *memory) readPiece(s pages.Span, r region) (*piece, error) {
 // regionAt returns the region of an address.
 func (m *memory) regionAt(address uint64) (region, bool) {
 	i, found := slices.BinarySearchFunc(m.regions, address, func(r region, a uint64) int {
-		return compareAddresses(r.Start, a)
+		return cmp.Compare(r.Start, a)
 	})
 	if !found {
 		i--

@@ -414,11 +414,8 @@ func (s *search) argument(steps []step, defaults *way) string {
 	if !ok {
 		return ""
 	}
-	i := int64(
-		(defaults.at-defaults.node.address-s.heap.structures.TupleItem)/wordSize,
-	) + int64(
-		len(f.Args),
-	) - n
+	index := (defaults.at - defaults.node.address - s.heap.structures.TupleItem) / wordSize
+	i := int64(index) + int64(len(f.Args)) - n // they are those of the last arguments
 	if n < 0 || i < 0 || i >= int64(len(f.Args)) {
 		return ""
 	}

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -148,7 +149,7 @@ func (h *Heap) readRuntime() error {
 	}
 	slices.SortFunc(
 		h.frames,
-		func(a, b cpython.Frame) int { return compareAddresses(a.Locals, b.Locals) },
+		func(a, b cpython.Frame) int { return cmp.Compare(a.Locals, b.Locals) },
 	)
 	return nil
 }
@@ -206,7 +207,7 @@ func (h *Heap) isNamed(t *typeInfo) bool {
 // frameRoot returns the local variable of a running frame at an address; nil: there is none.
 func (h *Heap) frameRoot(at uint64) *keeper.Root {
 	i, found := slices.BinarySearchFunc(h.frames, at, func(f cpython.Frame, a uint64) int {
-		return compareAddresses(f.Locals, a)
+		return cmp.Compare(f.Locals, a)
 	})
 	if !found {
 		i--

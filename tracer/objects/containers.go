@@ -117,10 +117,8 @@ func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool)
 	offset, index := e.at-p.address, (at-e.value)/wordSize
 	switch {
 	case p.typ.kind == kindList && offset == s.ListItem:
-		return reference{
-				how: keeper.HowItem,
-			}, true, at >= e.value &&
-				int64(index) < h.length(p.address, p.typ)
+		ok = at >= e.value && int64(index) < h.length(p.address, p.typ)
+		return reference{how: keeper.HowItem}, true, ok
 	case p.typ.kind == kindDict && offset == s.DictKeys:
 		r, ok = h.keysReference(e.value, at)
 		return r, true, ok

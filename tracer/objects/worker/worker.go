@@ -8,6 +8,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/gob"
 	"errors"
@@ -59,10 +60,15 @@ type Response struct {
 	CPUTime time.Duration
 }
 
+// patience is how long a request waits for idle CPUs: a job that keeps all of them busy would never
+// have an answer.
+const patience = 10 * time.Second
+
 // A Worker asks the child. It starts the child when it first needs one. The zero value is ready to
 // use.
 type Worker struct {
-	asking sync.Mutex // held during a request
+	asking   sync.Mutex    // held during a request
+	patience time.Duration // of tests; 0: patience
 
 	mu    sync.Mutex // guards what follows
 	child *child     // nil: there is none
@@ -104,6 +110,9 @@ func (w *Worker) Ask(ctx context.Context, ask Request) (*Response, error) {
 
 	stop := context.AfterFunc(ctx, c.kill)
 	defer stop()
+	answered := make(chan struct{})
+	defer close(answered)
+	go w.hurryWhenLate(c, answered)
 	var answer Response
 	err = c.encoder.Encode(ask)
 	if err == nil {
@@ -142,6 +151,21 @@ func (w *Worker) Hurry() {
 	w.hurry = true
 	if w.child != nil {
 		setPriority(w.child.command.Process.Pid, unix.SCHED_NORMAL)
+	}
+}
+
+// hurryWhenLate gives the child normal priority if a request is not answered in time. It repeats
+// that, as the child may only then begin, with idle priority.
+func (w *Worker) hurryWhenLate(c *child, answered <-chan struct{}) {
+	ticker := time.NewTicker(cmp.Or(w.patience, patience))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			setPriority(c.command.Process.Pid, unix.SCHED_NORMAL)
+		case <-answered:
+			return
+		}
 	}
 }
 

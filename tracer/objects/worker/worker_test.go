@@ -85,6 +85,7 @@ func countOf(c *objects.Census, name string) uint64 {
 func TestWorker(t *testing.T) {
 	t.Run("counts and finds", testCountsAndFinds)
 	t.Run("priority", testPriority)
+	t.Run("patience", testPatience)
 	t.Run("end of the context", testEndOfContext)
 	t.Run("reader that hangs", testHangingReader)
 	t.Run("child that is killed", testKilledChild)
@@ -184,6 +185,7 @@ func childrenOf(t *testing.T, pid int) (children []int) {
 // The child works at idle priority unless somebody waits. What reads for it never does.
 func testPriority(t *testing.T) {
 	p, w := start(t), newWorker(t)
+	w.patience = time.Hour
 	census(t, w, p)
 	child := w.child.command.Process.Pid
 	if !slices.Contains(policies(t, child), unix.SCHED_IDLE) {
@@ -205,6 +207,25 @@ func testPriority(t *testing.T) {
 	if slices.Contains(policies(t, child), unix.SCHED_IDLE) {
 		t.Error("the child has idle priority while somebody waits")
 	}
+}
+
+// A child that no CPU has time for does not wait for ever.
+func testPatience(t *testing.T) {
+	p, w := start(t), newWorker(t)
+	w.patience = time.Hour
+	census(t, w, p)
+	child := w.child.command.Process
+	w.patience = 10 * time.Millisecond
+	if err := child.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for slices.Contains(policies(t, child.Pid), unix.SCHED_IDLE) && t.Context().Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		_ = child.Signal(unix.SIGCONT)
+	}()
+	census(t, w, p)
 }
 
 // A child that does not answer is given up.

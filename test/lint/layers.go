@@ -20,7 +20,7 @@ const module = "github.com/allocscope/allocscope/"
 var layers = [][]string{
 	{"bpf", "bpf/internal/shorten"},
 
-	{"growth/census", "growth/keeper", "growth/verdict"},
+	{"growth/census", "growth/keeper", "growth/outlier", "growth/verdict"},
 	{"growth"},
 	{"growth/component", "growth/growthtest"},
 	{"growth/breakdown"},
@@ -35,6 +35,9 @@ var layers = [][]string{
 	{"export/summary"},
 	{"export/words"},
 	{"export/compare", "export/report"},
+	{"export/push"},
+	{"export/metrics"},
+	{"export/ranks"},
 
 	{"tracer/hostile"},
 	{
@@ -58,6 +61,9 @@ var layers = [][]string{
 	{"tracer/objects/worker"},
 	{"tracer", "tracer/doctor"},
 
+	{"fleet/query", "fleet/serve"},
+	{"fleet"},
+
 	{
 		"cmd/allocscope/cli", "cmd/allocscope/console", "cmd/allocscope/exit",
 		"cmd/allocscope/user",
@@ -75,7 +81,8 @@ var uses = map[string][]string{
 	"growth": {"growth"},
 	"export": {"export", "growth"},
 	"tracer": {"tracer", "growth", "bpf"},
-	"cmd":    {"cmd", "tracer", "export", "growth"},
+	"fleet":  {"fleet", "tracer", "export", "growth"},
+	"cmd":    {"cmd", "fleet", "tracer", "export", "growth"},
 }
 
 // A denial is a package that some packages must not import, with those below it.
@@ -89,7 +96,7 @@ type denial struct {
 var denials = []denial{
 	{"github.com/cilium/ebpf", in("growth", "export"), "it knows no kernel"},
 	{"github.com/google/pprof", in("growth", "tracer", "bpf"), "it knows no file format, pprof's"},
-	{"log/slog", in("growth", "export", "tracer", "bpf"), "only cmd logs"},
+	{"log/slog", in("growth", "export", "tracer", "bpf", "fleet"), "only cmd logs"},
 	{"os", in("growth"), "growth does no I/O"},
 	{"github.com/NVIDIA/go-nvml", isNotNVML, "only tracer/gpu/nvml calls NVML"},
 }

@@ -1,0 +1,44 @@
+// Package fleet is the agent: it finds the processes of jobs on a node, watches their memory, decides
+// when to trace one, and keeps and pushes what the traces find.
+package fleet
+
+import (
+	"time"
+
+	"github.com/allocscope/allocscope/export/push"
+)
+
+// Options of an agent.
+type Options struct {
+	Version string
+	Rules   []Rule
+	// Directory for folders of traces and the state that survives a restart.
+	Directory string
+	// Keep is the number of folders that are kept, and KeepBytes their size.
+	Keep      int
+	KeepBytes int64
+	// Duration of a trace. TraceEvery is the least time between two traces of one process.
+	Duration, TraceEvery time.Duration
+	// Overhead is --overhead of the traces; empty: its default.
+	Overhead string
+	// Push is where profiles go; nil: nowhere.
+	Push *push.Options
+	// Speed is how many times faster than a real trainer the processes live. It is 1 but in tests.
+	Speed float64
+}
+
+// A Rule chooses processes to watch. All its conditions must hold; empty ones do.
+type Rule struct {
+	// Job is the job ID of processes whose environment has none.
+	Job string `yaml:"job_id"`
+	// Command is a text of the command line.
+	Command string `yaml:"command"`
+	// User is a name or a UID.
+	User string `yaml:"user"`
+	// Cgroup is a text of the cgroup's path.
+	Cgroup string `yaml:"cgroup"`
+	// Environment has variables and their values; "*" is any value.
+	Environment map[string]string `yaml:"environment"`
+	// Labels of the profiles.
+	Labels map[string]string `yaml:"labels"`
+}

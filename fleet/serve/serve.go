@@ -1,0 +1,45 @@
+// Package serve answers what others ask of the agent: metrics, health, and traces on request.
+package serve
+
+import (
+	"context"
+
+	"github.com/allocscope/allocscope/export/metrics"
+)
+
+// A Source is the agent.
+type Source interface {
+	// State returns what is known now. It may be called from any goroutine, and is quick.
+	State() metrics.State
+	// Healthy returns why the agent does not do its work; nil: it does.
+	Healthy() error
+	// RequestTrace starts a trace of a watched process. It does not wait for its end. The error is
+	// for whoever asked.
+	RequestTrace(ctx context.Context, r Request) (Answer, error)
+}
+
+// A Request is which process is to be traced: one of Job and Rank, or PID.
+type Request struct {
+	Job  string `json:"job_id,omitempty"`
+	Rank *int   `json:"rank,omitempty"`
+	PID  int    `json:"pid,omitempty"`
+}
+
+// An Answer is what has been started.
+type Answer struct {
+	PID     int     `json:"pid"`
+	Folder  string  `json:"folder"`
+	LengthS float64 `json:"length_s"`
+}
+
+// Options say where requests are answered.
+type Options struct {
+	// Listen is the TCP address of /metrics and /healthz; empty: none.
+	Listen string
+	// Hosts are the names, besides those of loopback and Listen, that a Host header may have.
+	Hosts []string
+	// TokenFile has the bearer token that POST /trace on Listen needs; empty: it is refused there.
+	TokenFile string
+	// Socket is the path of the Unix socket on which root may ask for traces; empty: none.
+	Socket string
+}

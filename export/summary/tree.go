@@ -23,8 +23,21 @@ type TreeProcess struct {
 	// StartBytes and EndBytes are its RSS then.
 	StartBytes *int64 `json:"start_bytes,omitempty"`
 	EndBytes   *int64 `json:"end_bytes,omitempty"`
-	// Verdict on its RSS; absent if it was not traced.
-	Verdict verdict.Class `json:"verdict,omitempty"`
+	// Verdict on its RSS, and the rate with its 95% interval; absent if it was not traced.
+	Verdict         verdict.Class `json:"verdict,omitempty"`
+	RateBytesPerMin *float64      `json:"rate_bytes_per_min,omitempty"`
+	RateLow         *float64      `json:"rate_low_bytes_per_min,omitempty"`
+	RateHigh        *float64      `json:"rate_high_bytes_per_min,omitempty"`
+	// Identity is which process of which job it is; absent if it was not traced, and in folders of
+	// older versions.
+	Identity *Identity `json:"identity,omitempty"`
+}
+
+// SetVerdict sets the verdict on the process, and what belongs to it.
+func (p *TreeProcess) SetVerdict(v verdict.Verdict) {
+	of := VerdictOf(v, AxisSeconds)
+	p.Verdict = of.Class
+	p.RateBytesPerMin, p.RateLow, p.RateHigh = of.RateBytesPerMin, of.RateLow, of.RateHigh
 }
 
 // A Related process belongs to the same job as the main process, but not to its tree.

@@ -11,7 +11,7 @@ import (
 )
 
 // TestOutlier traces six ranks of testdata/job.py, of which one keeps more a step: the oracle is what
-// each is told to keep.
+// each is ordered to keep.
 func TestOutlier(t *testing.T) {
 	t.Run("grows faster by the same line", func(t *testing.T) {
 		t.Parallel()

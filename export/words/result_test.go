@@ -123,7 +123,7 @@ func TestOutlierLine(t *testing.T) {
 	o := &summary.Outlier{
 		Rank: 3, Ranks: 8, RateBytesPerMin: 90 << 20, OthersBytesPerMin: 15 << 20, Z: &z, Chance: 0.0123,
 	}
-	const want = "rank 3: 90.0 MiB/min, median of the other 7: 15.0 MiB/min; robust z-score 98, " +
+	const want = "rank 3: 90.00 MiB/min, median of the other 7: 15.00 MiB/min; robust z-score 98, " +
 		"chance of noise 1.2%"
 	if got := OutlierDetails(o); len(got) != 2 || got[1] != want {
 		t.Errorf("%q, want %q", got, want)

@@ -85,7 +85,7 @@ func mustStandOut(t *testing.T, v verdictOn, rank, leak int) summary.Outlier {
 	if p.Role != growth.RoleRank || p.RateBytesPerMin == nil || p.RateLow == nil || id == nil {
 		t.Fatalf("%+v", p)
 	}
-	if id.JobID != "test" || id.RunID != "test" || id.Node == "" || *id.Rank != rank ||
+	if id.Job != "test" || id.RunID != "test" || id.Node == "" || *id.Rank != rank ||
 		*id.LocalRank != rank || *id.WorldSize != ranksOfJob {
 		t.Errorf("identity %+v", *id)
 	}

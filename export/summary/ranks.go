@@ -5,11 +5,11 @@ import "github.com/allocscope/allocscope/growth"
 // An Identity is which process of which job a process is, by its environment and its cgroup. What is
 // not known is absent.
 type Identity struct {
-	// JobID is the first that is known of RAY_JOB_ID, RunID, KUBEFLOW_TRAINING_JOB_ID and SlurmJobID.
-	JobID string `json:"job_id,omitempty"`
+	// Job is the first that is known of RAY_JOB_ID, RunID, KUBEFLOW_TRAINING_JOB_ID and SlurmJob.
+	Job string `json:"job_id,omitempty"`
 	// RunID is TORCHELASTIC_RUN_ID; "none": torchrun was given none.
-	RunID      string `json:"run_id,omitempty"`
-	SlurmJobID string `json:"slurm_job_id,omitempty"`
+	RunID    string `json:"run_id,omitempty"`
+	SlurmJob string `json:"slurm_job_id,omitempty"`
 	// Rank among all WorldSize ranks, and LocalRank on its node.
 	Rank      *int `json:"rank,omitempty"`
 	LocalRank *int `json:"local_rank,omitempty"`
@@ -30,7 +30,7 @@ func IdentityOf(id growth.Identity) *Identity {
 		return &n
 	}
 	out := Identity{
-		JobID: id.Job, RunID: id.RunID, SlurmJobID: id.SlurmJob,
+		Job: id.Job, RunID: id.RunID, SlurmJob: id.SlurmJob,
 		Rank: known(id.Rank), LocalRank: known(id.LocalRank), WorldSize: known(id.WorldSize),
 		Node: id.Node, Pod: id.Pod, Container: id.Container,
 	}

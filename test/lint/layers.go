@@ -73,7 +73,7 @@ var layers = [][]string{
 		"cmd/allocscope/user",
 	},
 	{"cmd/allocscope/flagvalue", "cmd/allocscope/target", "cmd/allocscope/view"},
-	{"cmd/allocscope/mark"},
+	{"cmd/allocscope/mark", "cmd/allocscope/pushflags"},
 	{"cmd/allocscope/trace"},
 	{"cmd/allocscope/demo", "cmd/allocscope/screen"},
 	{"cmd/allocscope"},

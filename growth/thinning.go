@@ -25,6 +25,17 @@ func (t *Thinning) DropsLast() bool { return t.dropsLast }
 // Halve takes half as many samples from now on. The caller drops every other one (EveryOther).
 func (t *Thinning) Halve() { t.stride, t.taken = max(2, 2*t.stride), 0 }
 
+// Stride is the number of samples of which one is kept, for files.
+func (t *Thinning) Stride() int { return max(1, t.stride) }
+
+// ThinningOf returns a thinning that goes on with a stride.
+func ThinningOf(stride int) Thinning {
+	if stride < 2 {
+		return Thinning{}
+	}
+	return Thinning{stride: stride}
+}
+
 // EveryOther returns the first element, every second one before the last, and the last.
 func EveryOther[T any](all []T) []T {
 	kept := make([]T, 0, len(all)/2+2)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -31,6 +32,15 @@ func NewArrivals(settle time.Duration) *Arrivals {
 type Arrival struct {
 	PID int
 	process.Stat
+}
+
+// RSS of the process in bytes; growth.Unknown: it is gone.
+func (a Arrival) RSS() int64 {
+	resident, _, ok := readResident(a.PID)
+	if !ok {
+		return growth.Unknown
+	}
+	return resident
 }
 
 // scansPerRecheck is how often known processes are read again: the PID may have been used again, and

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -35,6 +36,8 @@ const (
 	savedTime = 10 * time.Minute
 	// lateTime is how late a sample may be before the agent says that it does not do its work.
 	lateTime = time.Minute
+	// maxExecuted bounds Agent.executed.
+	maxExecuted = 1024
 )
 
 // An Agent watches the processes of a node, and traces those that leak. It implements serve.Source.
@@ -56,16 +59,20 @@ type Agent struct {
 	ending   bool
 	tracesAt []time.Time
 	traces   map[metrics.TraceOutcome]uint64
+	// unsaved: a trace has begun or ended since the state was saved.
+	unsaved bool
 	// folderBytes is the size of the kept folders.
 	folderBytes int64
 	// saved are the processes of the agent before that were not found again yet.
 	saved   map[processKey]savedProcess
 	resumed *savedTrace
-	// sampledAt is when all processes were sampled last, and problem why the agent does not do its
-	// work; nil: it does.
-	sampledAt time.Time
-	findErr   error
-	saveErr   error
+	// executed are the ages at which processes were found to execute another program, until they are
+	// watched again.
+	executed map[processKey]float64
+	// sampledAt is when all processes were sampled last. findErr and saveErr are why new ones are not
+	// found, or the state is not saved; nil: they are.
+	sampledAt        time.Time
+	findErr, saveErr error
 }
 
 // New opens an agent. It continues the histories of the one before. The error wraps ErrInUse if that
@@ -89,7 +96,7 @@ func New(options Options) (*Agent, error) {
 		finder:   newFinder(rules, options.MinRSS, options.Speed),
 		done:     make(chan struct{}), sampledAt: time.Now(),
 		traces: make(map[metrics.TraceOutcome]uint64),
-		saved:  make(map[processKey]savedProcess),
+		saved:  make(map[processKey]savedProcess), executed: make(map[processKey]float64),
 	}
 	if a.directory, err = openDirectory(options.Directory); err != nil {
 		return nil, err
@@ -281,7 +288,7 @@ func (a *Agent) newWatched(c candidate) *watched {
 	w := &watched{
 		key: processKey{c.PID, c.StartTicks}, process: c.process, start: c.Start, image: c.Image,
 		limits: process.NewSystemMemoryReader(), identity: c.identity, command: c.process.Command(),
-		labels: c.rule.Labels, last: growth.UnknownSample(),
+		labels: c.labels, last: growth.UnknownSample(),
 	}
 	w.begin(0, a.criteria, a.options.Speed)
 	return w
@@ -292,7 +299,9 @@ func (a *Agent) add(w *watched) {
 	a.mu.Lock()
 	saved, isKnown := a.saved[w.key]
 	isKnown = isKnown && saved.Image == w.image.String()
+	w.history.born = a.executed[w.key]
 	delete(a.saved, w.key)
+	delete(a.executed, w.key)
 	a.mu.Unlock()
 
 	kind := EventAppeared
@@ -348,10 +357,11 @@ func (a *Agent) sampleAll(ctx context.Context) {
 		}
 		a.mu.Lock()
 		a.sampledAt = time.Now()
+		unsaved := a.unsaved
 		a.mu.Unlock()
 		a.decide()
 
-		if time.Now().After(saveAt) {
+		if unsaved || time.Now().After(saveAt) {
 			saveAt = time.Now().Add(a.period(savePeriod))
 			if err := a.save(); err != nil {
 				a.report(Event{Kind: EventError, Err: err})
@@ -370,8 +380,11 @@ func bootTime() time.Duration {
 // sample samples a process; false: it has ended.
 func (a *Agent) sample(w *watched, now time.Duration) bool {
 	status, err := w.process.Status()
-	if err != nil || status.RSS == growth.Unknown {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && status.RSS == growth.Unknown: // or a zombie
 		a.remove(w, EventEnded)
+		return false
+	case err != nil:
 		return false
 	}
 
@@ -389,7 +402,13 @@ func (a *Agent) sample(w *watched, now time.Duration) bool {
 func (a *Agent) check(w *watched, now time.Duration) {
 	stat, err := w.process.Stat()
 	if err == nil && stat.Image != w.image && !stat.Image.IsZero() {
-		// The next scan for new processes compares it with the rules again.
+		// The next scans for new processes compare it with the rules again.
+		a.mu.Lock()
+		if len(a.executed) >= maxExecuted {
+			clear(a.executed)
+		}
+		a.executed[w.key] = (now - w.start).Seconds()
+		a.mu.Unlock()
 		a.remove(w, EventExecuted)
 		return
 	}
@@ -440,6 +459,7 @@ func (a *Agent) find(key processKey) *watched {
 // save writes the state.
 func (a *Agent) save() error {
 	a.mu.Lock()
+	a.unsaved = false
 	s := savedState{Schema: stateSchema, BootID: a.bootID, TracesAt: slices.Clone(a.tracesAt)}
 	if r := a.running; r != nil {
 		s.Running = &savedTrace{r.key.pid, r.key.start, r.folder}

@@ -53,7 +53,7 @@ type candidate struct {
 	tree.Arrival
 	process  *process.Process
 	identity growth.Identity
-	rule     *matcher
+	labels   map[string]string // of its profiles
 }
 
 // A waiting process may be watched later. It is ignored if a rule matches it, and there was no room.
@@ -145,20 +145,25 @@ func (f *finder) match(a tree.Arrival) (c candidate, err error) {
 		return c, errNoMatch
 	}
 
-	identity := tree.IdentityOf(p)
+	identity := tree.IdentityAmongAll(p)
 	if !rule.mayTrain(identity.Role) {
 		p.Close()
 		return c, errNoMatch
 	}
-	if identity.Job == "" {
-		identity.Job = growth.Truncate(growth.Printable(rule.Job), maxJobBytes)
+	labels := maps.Clone(rule.Labels)
+	if identity.Job == "" && rule.Job != "" {
+		identity.Job = rule.Job
+		if labels == nil {
+			labels = make(map[string]string)
+		}
+		labels[jobLabel] = rule.Job
 	}
 	a.Stat = stat
-	return candidate{a, p, identity, rule}, nil
+	return candidate{a, p, identity, labels}, nil
 }
 
-// maxJobBytes of a job ID that a rule gives.
-const maxJobBytes = 128
+// jobLabel is the label of the job ID. A trace does not know that of a rule.
+const jobLabel = "job_id"
 
 // rulesOf are the rules that may match a process of a user.
 func (f *finder) rulesOf(uid uint32) (rules []*matcher) {

@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -66,6 +67,9 @@ func plainYAML(err error) error {
 	return errors.New(strings.Join(lines[:min(len(lines), 5)], "; "))
 }
 
+// maxJobBytes of a job ID that a rule gives.
+const maxJobBytes = 128
+
 // checkRules refuses rules that choose nothing or everything.
 func checkRules(rules []Rule) error {
 	if len(rules) > MaxRules {
@@ -76,6 +80,13 @@ func checkRules(rules []Rule) error {
 			return fmt.Errorf("rule %d has no condition (command, user, cgroup or environment)", i+1)
 		}
 		if _, err := rule.uid(); err != nil {
+			return fmt.Errorf("rule %d: %w", i+1, err)
+		}
+		if rule.Job != growth.Printable(rule.Job) || len(rule.Job) > maxJobBytes {
+			return fmt.Errorf("rule %d: the job ID is not printable, or longer than %d bytes", i+1,
+				maxJobBytes)
+		}
+		if err := push.CheckLabels(rule.Labels); err != nil {
 			return fmt.Errorf("rule %d: %w", i+1, err)
 		}
 		for name := range rule.Environment {

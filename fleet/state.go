@@ -51,6 +51,8 @@ type savedProcess struct {
 	Image      string `json:"image"`
 
 	Verdict       verdict.Class    `json:"verdict"`
+	Alarmed       bool             `json:"alarmed"`
+	Reported      verdict.Class    `json:"reported"`
 	Checks        verdict.Progress `json:"checks"`
 	NextJudgement float64          `json:"next_judgement_s"`
 	NearLimit     int              `json:"near_limit"`
@@ -76,7 +78,8 @@ func (w *watched) saved() savedProcess {
 	h := &w.history
 	s := savedProcess{
 		PID: w.key.pid, StartTicks: w.key.start, Image: w.image.String(),
-		Verdict: w.verdict.Class, Checks: w.rechecks.Progress(), NextJudgement: w.nextJudgement,
+		Verdict: w.verdict.Class, Alarmed: w.alarmed, Reported: w.reported,
+		Checks: w.rechecks.Progress(), NextJudgement: w.nextJudgement,
 		NearLimit: w.nearLimit, WantsTrace: w.wantsTrace, TracedAt: w.tracedAt, Folder: w.folder,
 		BornS: h.born, BeganS: h.began, Stride: h.thinning.Stride(),
 		AgeMS:      make([]int64, len(h.points)),
@@ -136,7 +139,7 @@ func (w *watched) restore(s savedProcess) {
 	}
 
 	w.rechecks.Resume(s.Checks)
-	w.verdict.Class = s.Verdict
+	w.verdict.Class, w.alarmed, w.reported = s.Verdict, s.Alarmed, s.Reported
 	w.nextJudgement = s.NextJudgement
 	if s.Verdict != verdict.ClassTooShort {
 		w.nextJudgement = 0 // the numbers of the verdict were not saved

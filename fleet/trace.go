@@ -119,6 +119,7 @@ func (a *Agent) start(w *watched, now time.Time) error {
 	r.event.Folder = a.directory.tracePath(r.folder)
 	w.wantsTrace, w.wasRefused, w.tracedAt = false, false, now
 	a.tracesAt = append(a.tracesAt, now)
+	a.unsaved = true
 
 	child := a.command(r)
 	started := make(chan error, 1)
@@ -246,8 +247,9 @@ func (a *Agent) finish(r *running, err error) {
 			w.trace, w.folder = result, r.folder
 		}
 		// What did not work may work the next time that a trace is allowed.
-		w.wantsTrace = err != nil && (isAlarming(w.verdict.Class) || w.nearLimit >= nearLimitChecks)
+		w.wantsTrace = err != nil && w.mattersNow()
 	}
+	a.unsaved = true
 	a.mu.Unlock()
 	a.report(event)
 	a.retain()

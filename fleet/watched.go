@@ -37,6 +37,10 @@ type watched struct {
 	nextJudgement float64
 	// verdict of the last judgement. Its class is that of a leak only where enough checks agree.
 	verdict verdict.Verdict
+	// alarmed: it was a leak, suspected or not, and has not stopped growing since. reported is the
+	// class that was reported last.
+	alarmed  bool
+	reported verdict.Class
 	// nearLimit counts the judgements in a row by which a limit will be met soon.
 	nearLimit int
 
@@ -71,15 +75,16 @@ func (w *watched) begin(born float64, criteria verdict.Criteria, speed float64) 
 	w.rechecks.Longest = longestCheck.Seconds() / speed
 	w.nextJudgement = criteria.MinPlateauLength
 	w.verdict = verdict.Unjudged(verdict.Series{}, criteria)
+	w.alarmed, w.reported = false, w.verdict.Class
 	w.nearLimit, w.wantsTrace, w.wasRefused = 0, false, false
 	w.headroom = growth.Headroom{}
 }
 
 // A turn is how a judgement changes what is said of a process.
 type turn struct {
-	before verdict.Class
-	// turned: it is a leak, suspected or not, and was another class, or the other way round.
-	// nearLimit: its limit has come near.
+	before verdict.Class // that was reported last
+	// turned: a leak is suspected or confirmed, or the process has stopped growing since. nearLimit:
+	// its limit has come near.
 	turned, nearLimit bool
 }
 
@@ -106,25 +111,29 @@ func (w *watched) judged(v verdict.Verdict, speed float64) turn {
 		v.Streak = verdict.Streak{Found: found, Needed: needed}
 	}
 
-	before := w.verdict.Class
 	w.verdict = v
-	begins := isAlarming(class) && !isAlarming(before)
-	t := turn{before: before, turned: class != before && (isAlarming(class) || isAlarming(before))}
+	t := turn{before: w.reported}
+	begins := isAlarming(class) && !w.alarmed
+	ends := w.alarmed && !class.Grows()
+	if begins || ends || class == verdict.ClassLeak && w.reported != class {
+		w.alarmed, w.reported, t.turned = isAlarming(class), class, true
+	}
 
-	if v.Class.Grows() && v.ToLimit < nearLimitTime.Seconds()/speed {
+	if class.Grows() && v.ToLimit < nearLimitTime.Seconds()/speed {
 		w.nearLimit++
 		t.nearLimit = w.nearLimit == nearLimitChecks
 	} else {
 		w.nearLimit = 0
 	}
-	switch {
-	case begins, t.nearLimit:
+	if begins || t.nearLimit {
 		w.wantsTrace, w.wasRefused = true, false
-	case !isAlarming(class) && w.nearLimit < nearLimitChecks:
-		w.wantsTrace = false
 	}
+	w.wantsTrace = w.wantsTrace && w.mattersNow()
 	return t
 }
+
+// mattersNow reports whether a trace that was not possible is wanted still.
+func (w *watched) mattersNow() bool { return w.alarmed || w.nearLimit >= nearLimitChecks }
 
 // urgency orders the processes that are to be traced: the more urgent, the less.
 func (w *watched) urgency() float64 {

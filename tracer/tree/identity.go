@@ -28,10 +28,17 @@ func identityVariables() []string {
 
 // IdentityOf returns which process of which job a process is. What cannot be read is unknown.
 func IdentityOf(p *process.Process) growth.Identity {
+	program, _, _ := programOf(p, maxAncestors)
+	return program.identity(p)
+}
+
+// IdentityAmongAll is IdentityOf for any process of the machine: what is no Python and of no job
+// trains nothing.
+func IdentityAmongAll(p *process.Process) growth.Identity {
 	program, _, isOfJob := programOf(p, maxAncestors)
 	id := program.identity(p)
 	if id.Role == growth.RoleTrainer {
-		id.Role, _ = program.roleAmongAll(isOfJob)
+		id.Role, _ = program.roleAmongAll(isOfJob || id.Job != "")
 	}
 	return id
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
@@ -24,13 +25,13 @@ import (
 
 // agentFlags are the flags of `allocscope agent`.
 type agentFlags struct {
+	set                           *pflag.FlagSet
 	rulesFile                     string
 	names, users, cgroups, values []string
 	job                           string
 	minRSS, keepBytes             flagvalue.Size
 	duration, traceEvery          flagvalue.Duration
 	overhead                      flagvalue.Overhead
-	overheadGiven                 bool // else trace has its default, with a floor
 	tracesPerDay, keep            int
 	directory                     string
 	serve                         requests.Options
@@ -38,10 +39,7 @@ type agentFlags struct {
 	speed                         float64
 }
 
-const (
-	defaultAgentDirectory = "/var/lib/allocscope"
-	defaultAgentAddress   = "127.0.0.1:9753"
-)
+const defaultAgentDirectory = "/var/lib/allocscope"
 
 func newAgentCommand() *cobra.Command {
 	var flags agentFlags
@@ -61,7 +59,6 @@ SIGTERM ends it in order. A later agent continues with the same directory.`,
   sudo allocscope agent --rules /etc/allocscope/rules.yaml --push http://pyroscope:4040`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			flags.overheadGiven = command.Flags().Changed("overhead")
 			return flags.run(command.Context())
 		},
 		Annotations: map[string]string{
@@ -69,6 +66,7 @@ SIGTERM ends it in order. A later agent continues with the same directory.`,
 		},
 	}
 	flags.add(command)
+	command.AddCommand(newAgentStatusCommand(), newAgentTraceCommand())
 	return command
 }
 
@@ -81,6 +79,7 @@ func (f *agentFlags) add(command *cobra.Command) {
 	f.overhead = trace.DefaultOptions().Overhead
 
 	set := command.Flags()
+	f.set = set
 	set.StringVar(&f.rulesFile, "rules", "",
 		"YAML file of rules, instead of the flags below (default: Python programs that train, and ranks)")
 	set.StringArrayVar(&f.names, "name", nil, "text in the command line; may be repeated")
@@ -102,14 +101,15 @@ func (f *agentFlags) add(command *cobra.Command) {
 	set.IntVar(&f.keep, "keep", 20, "keep so many folders of traces")
 	set.Var(&f.keepBytes, "keep-bytes", "keep folders of traces up to this size")
 
-	set.StringVar(&f.serve.Listen, "listen", defaultAgentAddress,
+	set.StringVar(&f.serve.Listen, "listen", requests.DefaultListen,
 		"address of /metrics and /healthz; empty: none")
 	set.StringSliceVar(&f.serve.Hosts, "host", nil,
 		"name by which Prometheus calls this host, where that is not the address of --listen; may be repeated")
 	set.StringVar(&f.serve.TokenFile, "trace-token", "",
 		"file with the bearer token for POST /trace on --listen (default: traces on request are refused there)")
 	set.StringVar(&f.serve.Socket, "socket", "",
-		"Unix socket on which root may ask for traces: /run/allocscope/agent.sock (default: none)")
+		"Unix socket on which root may ask for traces and the status: "+requests.DefaultSocket+
+			" (default: none)")
 
 	set.Float64Var(&f.speed, "speed", 1, "how many times faster than real ones the processes live, for tests")
 	_ = set.MarkHidden("speed") // it exists
@@ -145,13 +145,16 @@ func (f *agentFlags) run(ctx context.Context) error {
 		return exit.Refuse(err)
 	}
 
-	// What does not work ends the rest.
+	server, err := requests.Listen(ctx, f.serve, agent)
+	if err != nil {
+		return exit.Refuse(errors.Join(err, agent.Close()))
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
 	go func() {
-		defer stop()
-		served <- requests.Serve(ctx, f.serve, agent)
+		defer stop() // what does not work ends the rest
+		served <- server.Serve(ctx)
 	}()
 	slog.Info(f.started(options))
 
@@ -186,8 +189,8 @@ func (f *agentFlags) options() (fleet.Options, error) {
 	if to != nil && !f.set.Changed("push-spool") {
 		to.Spool = "" // below the directory
 	}
-	overhead := ""
-	if f.overheadGiven {
+	overhead := "" // that of trace, with a floor
+	if f.set.Changed("overhead") {
 		overhead = f.overhead.String()
 	}
 	return fleet.Options{

@@ -102,14 +102,16 @@ func TestAgent(t *testing.T) {
 	}
 	mustSay(t, "stderr", other.stderr.String(), "another agent uses it (give each agent a --directory of its own)")
 
-	first.awaitFile(dir, "state.json")
+	first.await("the trace is in the state", func() bool {
+		state, err := os.ReadFile(filepath.Join(dir, "state.json"))
+		return err == nil && strings.Contains(string(state), fmt.Sprintf("%q", filepath.Base(folders[0]))) &&
+			!strings.Contains(string(state), `"running"`)
+	})
 	first.signal(syscall.SIGKILL)
 	first.wait()
 	second := begin(t, allocscope(t, arguments...))
 	second.awaitLine(who + "watched on after the restart of the agent")
-	second.await("the last trace is shown", func() bool {
-		return strings.Contains(get(t, "http://"+address+"/metrics"), `component="train.py"`)
-	})
+	mustSay(t, "/metrics", get(t, "http://"+address+"/metrics"), `component="train.py"`)
 	second.signal(syscall.SIGTERM)
 	second.mustEnd(0)
 	if strings.Contains(second.stderr.String(), "tracing into") {
@@ -122,19 +124,19 @@ func TestAgentRefusals(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	writeFile(t, rules, "jobs:\n- comand: x\n", 0o600)
 	for arguments, want := range map[string]string{
-		"--rules " + rules:                  "line 2: key comand not found",
-		"--rules /nowhere":                  "no such file or directory",
-		"--rules " + rules + " --name x":    "give one of them",
-		"--env X":                           `--env "X" is not NAME=VALUE`,
-		"--user nobody-has-this-name":       `there is no user "nobody-has-this-name"`,
-		"--job-id x":                        "needs a flag that chooses processes",
-		"--directory /nowhere/a/b":          "choose another with --directory",
-		"--duration 2h":                     "longer than the time between two",
-		"--keep 0":                          "0 folders are to be kept",
-		"--min-rss many":                    "is not a size",
-		"x":                                 "unknown command",
-		"--traces-per-day -1 --name sh":     "-1 traces a day",
-		"--label x=y":                       "without --push",
+		"--rules " + rules:                   "line 2: key comand not found",
+		"--rules /nowhere":                   "no such file or directory",
+		"--rules " + rules + " --name x":     "give one of them",
+		"--env X":                            `--env "X" is not NAME=VALUE`,
+		"--user nobody-has-this-name":        `there is no user "nobody-has-this-name"`,
+		"--job-id x":                         "needs a flag that chooses processes",
+		"--directory /nowhere/a/b":           "choose another with --directory",
+		"--duration 2h":                      "longer than the time between two",
+		"--keep 0":                           "0 folders are to be kept",
+		"--min-rss many":                     "is not a size",
+		"x":                                  "unknown command",
+		"--traces-per-day -1 --name sh":      "-1 traces a day",
+		"--label x=y":                        "without --push",
 		"--directory " + filepath.Dir(rules): "others may write",
 	} {
 		if strings.Contains(want, "others may write") {

@@ -25,13 +25,13 @@ func logEvent(e fleet.Event) {
 
 	switch e.Kind {
 	case fleet.EventAppeared:
-		slog.Info(fmt.Sprintf("%s: watched from now on, RSS %s", who, sizeText(e.RSS)))
+		slog.Info(fmt.Sprintf("%s: watched from now on, RSS %s", who, rssText(e.RSS)))
 	case fleet.EventRestored:
-		slog.Info(fmt.Sprintf("%s: watched on after the restart of the agent, RSS %s", who, sizeText(e.RSS)))
+		slog.Info(fmt.Sprintf("%s: watched on after the restart of the agent, RSS %s", who, rssText(e.RSS)))
 	case fleet.EventExecuted:
 		slog.Info(who + ": executes another program")
 	case fleet.EventEnded:
-		slog.Info(fmt.Sprintf("%s: ended at RSS %s; %s", who, sizeText(e.RSS), words.Name(found)))
+		slog.Info(fmt.Sprintf("%s: ended at RSS %s; %s", who, rssText(e.RSS), words.Name(found)))
 
 	case fleet.EventTurned:
 		level := slog.LevelInfo
@@ -84,7 +84,7 @@ func subjectOf(e fleet.Event) string {
 	return who
 }
 
-func sizeText(bytes int64) string {
+func rssText(bytes int64) string {
 	if bytes == growth.Unknown {
 		return "unknown"
 	}

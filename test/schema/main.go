@@ -130,6 +130,7 @@ var fieldConstants = map[string]string{
 	"OverheadChange.mode": "export/summary.Heap…",
 	"Limit.of":            "growth.Limit…",
 	"ProcessStatus.limit": "growth.Limit…",
+	"Outlier.site":        "export/summary.Site…",
 	"GPUCurve.name":       "growth/gpu.CurveName",
 	"GPUMemory.judged":    "growth/gpu.CurveName",
 	"GPUMemory.diagnosis": "growth/gpu.Diagnosis",

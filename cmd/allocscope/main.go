@@ -131,7 +131,7 @@ memory leaks, how fast, and which code accumulates it.`,
 	root.AddCommand(newTraceCommand(stderr), target.NewCommand(), newShowCommand(), newViewCommand(),
 		newReportCommand(), newDiffCommand(), newVerdictCommand(), newObjectsCommand(),
 		mark.NewCommand(),
-		newDoctorCommand(), newDemoCommand(stderr), newVersionCommand())
+		newAgentCommand(), newDoctorCommand(), newDemoCommand(stderr), newVersionCommand())
 	return root
 }
 

@@ -32,6 +32,7 @@ func calls(t *testing.T, executable string) []string {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
+
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
@@ -50,6 +51,7 @@ func TestAgent(t *testing.T) {
 		!isAlarming(turned.Verdict.Class) {
 		t.Errorf("turned: %+v", turned)
 	}
+
 	done := a.await(t, EventTraceDone)
 	mustSay(t, done.Result, "LEAK SUSPECTED", "train.py keeps", "train.py:5")
 	mustSay(t, done.Folder, "/traces/agent-leak-3-")
@@ -65,11 +67,13 @@ func TestAgent(t *testing.T) {
 		}
 		return false
 	})
+
 	s := a.State()
 	if s.Version != "v1" || s.Node == "" || s.Watched != 2 || len(s.Processes) != 2 || s.Traces[metrics.TraceDone] != 1 ||
 		s.FolderBytes <= 0 {
 		t.Errorf("state: %+v", s)
 	}
+
 	for _, p := range s.Processes {
 		if p.Role != growth.RoleRank || p.Job != job || p.Count != 1 || p.RSS <= 8*mib ||
 			p.RSS != p.Anonymous+p.File+p.Shmem || p.Headroom.Of == "" {
@@ -80,6 +84,7 @@ func TestAgent(t *testing.T) {
 			t.Errorf("rank %d: %+v", p.Rank, p)
 		}
 	}
+
 	for _, p := range s.Processes {
 		if p.Trace == nil {
 			continue
@@ -101,6 +106,7 @@ func TestAgent(t *testing.T) {
 	if err := a.Healthy(); err != nil {
 		t.Error(err)
 	}
+
 	_ = still.Process.Kill()
 	_, _ = still.Process.Wait()
 	eventually(t, "the end is seen", func() bool { return len(a.of(EventEnded)) == 1 })
@@ -124,10 +130,12 @@ func TestRequestTrace(t *testing.T) {
 			t.Errorf("%+v: %v", r, err)
 		}
 	}
+
 	answer, err := a.RequestTrace(ctx, serve.Request{Job: job, Rank: &rank})
 	if err != nil || answer.PID != target.PID() || answer.LengthS != 1 {
 		t.Fatalf("%+v, %v", answer, err)
 	}
+
 	mustSay(t, answer.Folder, a.directory.path+"/traces/agent-request-5-")
 	if _, err := a.RequestTrace(ctx, serve.Request{PID: target.PID()}); !errors.Is(err, ErrBusy) {
 		t.Errorf("while it runs: %v", err)
@@ -138,12 +146,14 @@ func TestRequestTrace(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(filepath.Dir(executable), "start"), []byte(start), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	_ = target.Process.Kill()
 	_, _ = target.Process.Wait()
 	a.await(t, EventEnded)
 	if err := os.Remove(filepath.Join(filepath.Dir(executable), "waits")); err != nil {
 		t.Fatal(err)
 	}
+
 	if done := a.await(t, EventTraceDone); done.PID != target.PID() || done.Folder != answer.Folder {
 		t.Errorf("done: %+v", done)
 	}
@@ -166,9 +176,11 @@ func TestTraceFails(t *testing.T) {
 	if refused.PID != target.PID() || refused.Wait > time.Hour || refused.Wait < 50*time.Minute {
 		t.Errorf("refused: %+v", refused)
 	}
+
 	if _, err := a.RequestTrace(context.Background(), serve.Request{PID: target.PID()}); !errors.Is(err, ErrTooSoon) {
 		t.Errorf("a request: %v", err)
 	}
+
 	if s := a.State(); s.Traces[metrics.TraceFailed] != 1 || s.Traces[metrics.TraceRefused] != 2 || len(calls(t, executable)) != 1 {
 		t.Errorf("%v traces, calls %q", s.Traces, calls(t, executable))
 	}
@@ -215,14 +227,17 @@ func TestEndWhileTracing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	eventually(t, "the trace has its folder", func() bool { _, err := os.Stat(answer.Folder); return err == nil })
 	a.end(t)
 	if done := a.of(EventTraceDone); len(done) != 1 {
 		t.Errorf("events: %+v", a.all)
 	}
+
 	if _, err := os.Stat(filepath.Join(answer.Folder, "summary.json")); err != nil {
 		t.Error(err)
 	}
+
 	if _, err := a.RequestTrace(context.Background(), serve.Request{PID: target.PID()}); err == nil {
 		t.Error("a trace is started after the end")
 	}

@@ -45,11 +45,13 @@ func openDirectory(path string) (*directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
+
 	d := &directory{path: absolute, owner: folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}}
 	if err := d.open(); err != nil {
 		d.close()
 		return nil, fmt.Errorf("open %s: %w", path, plain(err))
 	}
+
 	return d, nil
 }
 
@@ -57,6 +59,7 @@ func (d *directory) open() error {
 	if err := d.ensure(d.path); err != nil {
 		return err
 	}
+
 	if err := d.ensure(filepath.Join(d.path, tracesFolder)); err != nil {
 		return err
 	}
@@ -65,16 +68,19 @@ func (d *directory) open() error {
 	if d.root, err = os.OpenRoot(d.path); err != nil {
 		return err
 	}
+
 	d.lock, err = d.root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
+
 	if err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return ErrInUse
 		}
 		return err
 	}
+
 	return nil
 }
 
@@ -89,6 +95,7 @@ func (d *directory) ensure(path string) error {
 	if err := unix.Lstat(path, &stat); err != nil {
 		return err
 	}
+
 	name := filepath.Base(path)
 	switch {
 	case stat.Mode&unix.S_IFMT != unix.S_IFDIR:
@@ -98,6 +105,7 @@ func (d *directory) ensure(path string) error {
 	case stat.Mode&0o022 != 0:
 		return fmt.Errorf("others may write into %s (chmod 700)", name)
 	}
+
 	return nil
 }
 
@@ -105,6 +113,7 @@ func (d *directory) close() {
 	if d.root != nil {
 		d.root.Close()
 	}
+
 	if d.lock != nil {
 		d.lock.Close() // and unlocks
 	}
@@ -115,6 +124,7 @@ func plain(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
 	}
+
 	return err
 }
 
@@ -141,6 +151,7 @@ func (d *directory) newTraceName(id growth.Identity, pid int, now time.Time) str
 	if job == "" {
 		job = "pid" + strconv.Itoa(pid)
 	}
+
 	if id.Rank >= 0 {
 		job += "-" + strconv.Itoa(id.Rank)
 	}
@@ -149,6 +160,7 @@ func (d *directory) newTraceName(id growth.Identity, pid int, now time.Time) str
 	for n, base := 2, name; d.exists(name); n++ {
 		name = fmt.Sprintf("%s-%d", base, n)
 	}
+
 	return name
 }
 
@@ -173,6 +185,7 @@ func (d *directory) list() (all []kept, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defer dir.Close()
 
 	entries, _ := dir.ReadDir(maxKept) // the error is io.EOF, or shows below
@@ -187,9 +200,11 @@ func (d *directory) list() (all []kept, err error) {
 		k.bytes = d.size(k.name)
 		all = append(all, k)
 	}
+
 	slices.SortFunc(all, func(a, b kept) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.name, b.name))
 	})
+
 	return all, err
 }
 
@@ -205,13 +220,16 @@ func (d *directory) size(name string) (bytes int64) {
 		}
 		return nil
 	})
+
 	return bytes
 }
 
 // retain removes the oldest folders beyond a number and a size, but for the one that is being
 // written. It returns the names of those that it removed, and the size of the others. One that cannot
 // be removed is an error, and does not cost a later one its place.
-func (d *directory) retain(keep int, keepBytes int64, writing string) (gone []string, left int64, err error) {
+func (d *directory) retain(
+	keep int, keepBytes int64, writing string,
+) (gone []string, left int64, err error) {
 	all, err := d.list()
 	for _, k := range all {
 		left += k.bytes
@@ -232,5 +250,6 @@ func (d *directory) retain(keep int, keepBytes int64, writing string) (gone []st
 		}
 		gone, left = append(gone, k.name), left-k.bytes
 	}
+
 	return gone, left, err
 }

@@ -18,6 +18,7 @@ func newDirectory(t *testing.T) *directory {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(d.close)
 	return d
 }
@@ -48,10 +49,12 @@ func names(t *testing.T, d *directory) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var all []string
 	for _, e := range entries {
 		all = append(all, e.Name())
 	}
+
 	return strings.Join(all, " ")
 }
 
@@ -112,6 +115,7 @@ func TestTraceName(t *testing.T) {
 			t.Errorf("%.40q: %s, want %s", job, got, want)
 		}
 	}
+
 	putTrace(t, d, "j-20261126T021500Z", 1)
 	putTrace(t, d, "j-20261126T021500Z-2", 1)
 	got := d.newTraceName(growth.Identity{Job: "j", Rank: growth.Unknown}, 99, now)
@@ -128,6 +132,7 @@ func TestRetain(t *testing.T) {
 		}
 		return d
 	}
+
 	for name, c := range map[string]struct {
 		keep      int
 		bytes     int64

@@ -65,11 +65,14 @@ type waiting struct {
 
 // scan returns the processes that match and are not watched, at most room; the caller closes them.
 // ignored is how many match beyond that.
-func (f *finder) scan(isWatched func(tree.Arrival) bool, room int) (found []candidate, ignored int, err error) {
+func (f *finder) scan(
+	isWatched func(tree.Arrival) bool, room int,
+) (found []candidate, ignored int, err error) {
 	arrived, err := f.arrivals.Scan()
 	if err != nil {
 		return nil, 0, err
 	}
+
 	f.round++
 	for _, a := range arrived {
 		f.waiting[a.PID] = &waiting{Arrival: a, round: f.round}
@@ -108,6 +111,7 @@ func (f *finder) scan(isWatched func(tree.Arrival) bool, room int) (found []cand
 			ignored++
 		}
 	}
+
 	return found, ignored, nil
 }
 
@@ -123,6 +127,7 @@ func (f *finder) match(a tree.Arrival) (c candidate, err error) {
 	if err := unix.Stat(fmt.Sprintf("/proc/%d", a.PID), &owner); err != nil {
 		return c, err
 	}
+
 	rules := f.rulesOf(owner.Uid)
 	switch {
 	case len(rules) == 0 || a.PID == f.self:
@@ -135,10 +140,12 @@ func (f *finder) match(a tree.Arrival) (c candidate, err error) {
 	if err != nil {
 		return c, err
 	}
+
 	rule := firstMatch(p, rules, owner.Uid)
 	if p.Stalled() != nil {
 		f.stalled[owner.Uid] = time.Now().Add(stalledFor)
 	}
+
 	stat, err := p.Stat()
 	if rule == nil || err != nil || stat.StartTicks != a.StartTicks {
 		p.Close()
@@ -150,6 +157,7 @@ func (f *finder) match(a tree.Arrival) (c candidate, err error) {
 		p.Close()
 		return c, errNoMatch
 	}
+
 	labels := maps.Clone(rule.Labels)
 	if identity.Job == "" && rule.Job != "" {
 		identity.Job = rule.Job
@@ -158,6 +166,7 @@ func (f *finder) match(a tree.Arrival) (c candidate, err error) {
 		}
 		labels[jobLabel] = rule.Job
 	}
+
 	a.Stat = stat
 	return candidate{a, p, identity, labels}, nil
 }
@@ -172,6 +181,7 @@ func (f *finder) rulesOf(uid uint32) (rules []*matcher) {
 			rules = append(rules, r)
 		}
 	}
+
 	return rules
 }
 
@@ -180,10 +190,12 @@ func firstMatch(p *process.Process, rules []*matcher, uid uint32) *matcher {
 	if len(p.Arguments) > 0 && strings.HasPrefix(filepath.Base(p.Arguments[0]), "allocscope") {
 		return nil
 	}
+
 	for _, r := range rules {
 		if r.matches(p, uid) {
 			return r
 		}
 	}
+
 	return nil
 }

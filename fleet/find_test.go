@@ -20,6 +20,7 @@ func testFinder(t *testing.T, minRSS int64, rules ...Rule) *finder {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return newFinder(matchers, minRSS, 1e9)
 }
 
@@ -38,6 +39,7 @@ func scanFor(t *testing.T, f *finder, room int) (found []candidate, ignored int)
 		}
 		found, ignored = append(found, some...), n
 	}
+
 	return found, ignored
 }
 
@@ -150,6 +152,7 @@ func TestChurn(t *testing.T) {
 			c.process.Close()
 		}
 	}
+
 	scanFor(t, f, 10)
 	for pid, w := range f.waiting {
 		if w.RSS() == growth.Unknown {

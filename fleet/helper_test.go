@@ -54,6 +54,7 @@ func startSteps(t *testing.T, variables []string, arguments ...string) *process.
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -78,6 +79,7 @@ func startLeaking(t *testing.T, job string, rank int, arguments ...string) *trac
 	if err := os.WriteFile(script, []byte(leaking), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	command := exec.Command("/usr/bin/python3", append([]string{script}, arguments...)...)
 	command.Env = append(os.Environ(), "SLURM_JOB_ID="+job, "RANK="+strconv.Itoa(rank), "WORLD_SIZE=8")
 	target := tracertest.StartCommand(t, command)
@@ -106,6 +108,7 @@ func (e *events) of(kind EventKind) (found []Event) {
 			found = append(found, event)
 		}
 	}
+
 	return found
 }
 
@@ -157,20 +160,24 @@ func newFakeTrace(t *testing.T, files ...string) string {
 		Overhead: &summary.Overhead{OwnS: 0.5},
 		Text:     summary.ResultText{Who: []string{"train.py keeps"}, Where: []string{"train.py:5"}},
 	}
+
 	var text bytes.Buffer
 	if err := s.Write(&text); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	path := filepath.Join(dir, "allocscope")
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "summary.json"), text.Bytes(), 0o600),
 		os.WriteFile(path, []byte(fakeTrace), 0o700)); err != nil {
 		t.Fatal(err)
 	}
+
 	return path
 }
 
@@ -192,6 +199,7 @@ func startAgent(t *testing.T, options Options, executable string) *testAgent {
 	if a.Agent, err = New(options); err != nil {
 		t.Fatal(err)
 	}
+
 	a.executable = executable
 
 	var ctx context.Context
@@ -207,6 +215,7 @@ func (a *testAgent) end(t *testing.T) {
 	if a.stop == nil {
 		return
 	}
+
 	a.stop()
 	a.stop = nil
 	if err := errors.Join(<-a.done, a.Close()); err != nil {

@@ -40,6 +40,7 @@ func (h *history) add(age float64, s growth.Sample) {
 	if s.RSS == growth.Unknown || s.Anonymous == growth.Unknown || s.Shared == growth.Unknown {
 		return
 	}
+
 	n := len(h.points)
 	switch {
 	case n == 0:
@@ -49,12 +50,14 @@ func (h *history) add(age float64, s growth.Sample) {
 	case h.thinning.DropsLast() && n > 1:
 		h.points = h.points[:n-1]
 	}
+
 	h.points = append(h.points, point{age, s.RSS, s.Anonymous + s.Shared})
 
 	if h.thinning.Take() && len(h.points) > maxSamples {
 		h.thinning.Halve()
 		h.points = growth.EveryOther(h.points)
 	}
+
 	for len(h.points) > 2 && h.points[1].age < age-maxSpan.Seconds() {
 		h.points = h.points[1:]
 	}
@@ -65,6 +68,7 @@ func (h *history) length() float64 {
 	if len(h.points) == 0 {
 		return 0
 	}
+
 	return h.points[len(h.points)-1].age - h.began
 }
 
@@ -84,6 +88,7 @@ func (h *history) judge(headroom growth.Headroom, criteria verdict.Criteria) ver
 	if !v.Class.Grows() {
 		return v
 	}
+
 	private := h.series(func(p point) int64 { return p.private })
 	return judge.WithoutFiles(v, private, setting, criteria)
 }
@@ -93,5 +98,6 @@ func (h *history) series(value func(point) int64) verdict.Series {
 	for i, p := range h.points {
 		s.X[i], s.Y[i] = p.age, float64(value(p))
 	}
+
 	return s
 }

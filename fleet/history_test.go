@@ -18,6 +18,7 @@ func (h *history) watch(from, length time.Duration, size func(seconds float64) (
 			RSS: int64(anonymous + file), Anonymous: int64(anonymous), File: int64(file), Shared: 0,
 		})
 	}
+
 	return from + length
 }
 
@@ -108,16 +109,20 @@ func TestJudged(t *testing.T) {
 		}
 		classes = append(classes, w.verdict.Class)
 	}
+
 	if at[0] != 90 || at[1] != 113 {
 		t.Errorf("judged at %v", at[:2])
 	}
+
 	if gap := at[len(at)-1] - at[len(at)-2]; gap != 300 {
 		t.Errorf("the last judgements are %v s apart", gap)
 	}
+
 	if classes[0] != verdict.ClassSuspected || classes[1] != verdict.ClassSuspected ||
 		classes[2] != verdict.ClassLeak || classes[len(classes)-1] != verdict.ClassLeak {
 		t.Errorf("the classes are %v", classes[:3])
 	}
+
 	if turns != 2 || wants != 1 { // suspected, and then confirmed
 		t.Errorf("%d turns, %d traces wanted", turns, wants)
 	}
@@ -131,6 +136,7 @@ func TestJudged(t *testing.T) {
 	if first := w.judged(near, 1); first.nearLimit || w.wantsTrace {
 		t.Errorf("the first one: %+v", first)
 	}
+
 	if second := w.judged(near, 1); !second.nearLimit || !w.wantsTrace {
 		t.Errorf("the second one: %+v", second)
 	}

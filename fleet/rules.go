@@ -28,6 +28,7 @@ func ReadRules(r io.Reader) ([]Rule, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if len(raw) > maxRuleBytes {
 		return nil, fmt.Errorf("more than %d bytes", maxRuleBytes)
 	}
@@ -37,15 +38,19 @@ func ReadRules(r io.Reader) ([]Rule, error) {
 	var file struct {
 		Jobs []Rule `yaml:"jobs"`
 	}
+
 	if err := decoder.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
 		return nil, plainYAML(err)
 	}
+
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more than one document (write one list under jobs:)")
 	}
+
 	if len(file.Jobs) == 0 {
 		return nil, errors.New("no rule (write a list under jobs:)")
 	}
+
 	return file.Jobs, checkRules(file.Jobs)
 }
 
@@ -58,12 +63,14 @@ func plainYAML(err error) error {
 	if !errors.As(err, &wrong) {
 		return err
 	}
+
 	lines := slices.Clone(wrong.Errors)
 	for i := range lines {
 		lines[i] = typeName.ReplaceAllString(lines[i], "")
 		lines[i] = strings.ReplaceAll(lines[i], "field ", "key ")
 		lines[i] = growth.Truncate(growth.Printable(lines[i]), 200)
 	}
+
 	return errors.New(strings.Join(lines[:min(len(lines), 5)], "; "))
 }
 
@@ -75,6 +82,7 @@ func checkRules(rules []Rule) error {
 	if len(rules) > MaxRules {
 		return fmt.Errorf("%d rules, more than %d", len(rules), MaxRules)
 	}
+
 	for i, rule := range rules {
 		if rule.isEmpty() {
 			return fmt.Errorf("rule %d has no condition (command, user, cgroup or environment)", i+1)
@@ -95,6 +103,7 @@ func checkRules(rules []Rule) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -110,13 +119,16 @@ func (r Rule) uid() (int, error) {
 	if r.User == "" {
 		return anyUser, nil
 	}
+
 	if uid, err := strconv.ParseUint(r.User, 10, 32); err == nil {
 		return int(uid), nil
 	}
+
 	account, err := user.Lookup(r.User)
 	if err != nil {
 		return anyUser, fmt.Errorf("there is no user %q", growth.Printable(r.User))
 	}
+
 	return strconv.Atoi(account.Uid)
 }
 
@@ -131,6 +143,7 @@ func newMatchers(rules []Rule) ([]matcher, error) {
 	if err := checkRules(rules); err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}
+
 	var all []matcher
 	for _, rule := range rules {
 		uid, err := rule.uid()
@@ -139,9 +152,11 @@ func newMatchers(rules []Rule) ([]matcher, error) {
 		}
 		all = append(all, matcher{rule, uid})
 	}
+
 	if len(all) == 0 {
 		all = []matcher{{user: anyUser}}
 	}
+
 	return all, nil
 }
 
@@ -160,15 +175,18 @@ func (m *matcher) matches(p *process.Process, uid uint32) bool {
 	for name := range m.Environment {
 		names = append(names, name)
 	}
+
 	if len(names) == 0 {
 		return true
 	}
+
 	values := p.Environment(names...)
 	for name, want := range m.Environment {
 		if value, ok := values[name]; !ok || want != anyValue && value != want {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -184,6 +202,7 @@ func (m *matcher) mayTrain(role growth.Role) bool {
 	case growth.RoleOther:
 		return !m.isEmpty()
 	}
+
 	return false
 }
 

@@ -22,10 +22,12 @@ jobs:
 	if err != nil || len(rules) != 2 {
 		t.Fatalf("%d rules, %v", len(rules), err)
 	}
+
 	want := `{llama train.py root /slurm/ map[SLURM_JOB_ID:* TEAM:vision] map[team:vision]}`
 	if got := fmt.Sprint(rules[0]); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+
 	if rules[1].User != "1000" {
 		t.Errorf("%+v", rules[1])
 	}
@@ -37,11 +39,11 @@ jobs:
 		"jobs:\n- comand: x":      "line 2: key comand not found",
 		"jobs:\n- {command: [x]}": "line 2: cannot unmarshal",
 		"jobs:\n- job_id: x":      "rule 1 has no condition",
-		"jobs:\n- {command: x}\n- {user: nobody-has-this-name}": `rule 2: there is no user "nobody-has-this-name"`,
-		"jobs:\n- {environment: {A=B: x}}":                      `rule 1: "A=B" is not the name of a variable`,
-		"rules:\n- command: x":                                  "line 1: key rules not found",
-		"jobs:\n- command: x\n---\njobs: []":                    "more than one document",
-		"jobs: &a\n- {command: \"\x1b[31m\", \x07: y}":          "control characters",
+		"jobs:\n- {command: x}\n- {user: no-such-user}": `rule 2: there is no user "no-such-user"`,
+		"jobs:\n- {environment: {A=B: x}}":              `rule 1: "A=B" is not the name of a variable`,
+		"rules:\n- command: x":                          "line 1: key rules not found",
+		"jobs:\n- command: x\n---\njobs: []":            "more than one document",
+		"jobs: &a\n- {command: \"\x1b[31m\", \x07: y}":  "control characters",
 		many:                            "65 rules, more than 64",
 		strings.Repeat("#", 1<<20) + "": "no rule",
 		strings.Repeat("# ", 1<<20):     "more than 1048576 bytes",
@@ -59,6 +61,7 @@ func TestReadRulesBomb(t *testing.T) {
 	for c := 'b'; c < 'k'; c++ {
 		text += fmt.Sprintf("%c: &%c [%s]\n", c, c, strings.Repeat(fmt.Sprintf("*%c,", c-1), 9))
 	}
+
 	if _, err := ReadRules(strings.NewReader(text)); err == nil {
 		t.Error("it is taken")
 	}

@@ -86,6 +86,7 @@ func (w *watched) saved() savedProcess {
 		RSSKiB:     make([]int64, len(h.points)),
 		PrivateKiB: make([]int64, len(h.points)),
 	}
+
 	var age, rss, private int64
 	for i, p := range h.points {
 		nowAge := int64(math.Round(p.age * 1000))
@@ -93,6 +94,7 @@ func (w *watched) saved() savedProcess {
 		s.AgeMS[i], s.RSSKiB[i], s.PrivateKiB[i] = nowAge-age, nowRSS-rss, nowPrivate-private
 		age, rss, private = nowAge, nowRSS, nowPrivate
 	}
+
 	return s
 }
 
@@ -102,7 +104,8 @@ func (s *savedProcess) check() error {
 	finite := func(x float64) bool { return x >= 0 && x < 1e12 }
 	switch {
 	case n > maxSamples+1 || len(s.RSSKiB) != n || len(s.PrivateKiB) != n:
-		return fmt.Errorf("process %d has %d, %d and %d samples", s.PID, n, len(s.RSSKiB), len(s.PrivateKiB))
+		return fmt.Errorf("process %d has %d, %d and %d samples", s.PID, n, len(s.RSSKiB),
+			len(s.PrivateKiB))
 	case s.PID <= 0 || s.StartTicks < 0 || s.Stride < 1 || s.Stride > 1<<30:
 		return fmt.Errorf("process %d is out of range", s.PID)
 	case !finite(s.BornS) || !finite(s.BeganS) || !finite(s.NextJudgement) || !finite(s.Checks.Next) ||
@@ -123,6 +126,7 @@ func (s *savedProcess) check() error {
 			return fmt.Errorf("process %d has a sample that is out of range", s.PID)
 		}
 	}
+
 	return nil
 }
 
@@ -132,6 +136,7 @@ func (w *watched) restore(s savedProcess) {
 		thinning: growth.ThinningOf(s.Stride), born: s.BornS, began: s.BeganS,
 		points: make([]point, len(s.AgeMS)),
 	}
+
 	var age, rss, private int64
 	for i := range s.AgeMS {
 		age, rss, private = age+s.AgeMS[i], rss+s.RSSKiB[i], private+s.PrivateKiB[i]
@@ -144,6 +149,7 @@ func (w *watched) restore(s savedProcess) {
 	if s.Verdict != verdict.ClassTooShort {
 		w.nextJudgement = 0 // the numbers of the verdict were not saved
 	}
+
 	w.nearLimit, w.wantsTrace, w.tracedAt = s.NearLimit, s.WantsTrace, s.TracedAt
 	w.folder = s.Folder
 }
@@ -157,9 +163,11 @@ func (d *directory) readState() (*savedState, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoState
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	defer file.Close()
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil, errors.New("it is no regular file")
@@ -169,13 +177,16 @@ func (d *directory) readState() (*savedState, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if len(raw) > maxStateBytes {
 		return nil, fmt.Errorf("more than %d bytes", maxStateBytes)
 	}
+
 	var s savedState
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return nil, err
 	}
+
 	return &s, s.check()
 }
 
@@ -194,11 +205,13 @@ func (s *savedState) check() error {
 	case s.Running != nil && !traceName.MatchString(s.Running.Folder):
 		return errors.New("the folder of the trace that ran is none")
 	}
+
 	for i := range s.Processes {
 		if err := s.Processes[i].check(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 

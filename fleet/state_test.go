@@ -26,6 +26,7 @@ func (a *testAgent) watchedStart(t *testing.T, pid int) string {
 			return strconv.FormatInt(w.key.start, 10)
 		}
 	}
+
 	t.Fatalf("PID %d is not watched", pid)
 	return ""
 }
@@ -40,13 +41,16 @@ func TestSaved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var s savedProcess
 	if err := json.Unmarshal(raw, &s); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := s.check(); err != nil {
 		t.Fatal(err)
 	}
+
 	if perSample := len(raw) / len(w.history.points); perSample > 16 {
 		t.Errorf("%d bytes a sample", perSample)
 	}
@@ -58,6 +62,7 @@ func TestSaved(t *testing.T) {
 		again.history.began != w.history.began || again.history.thinning.Stride() != w.history.thinning.Stride() {
 		t.Errorf("the history is another one")
 	}
+
 	if again.rechecks.Progress() != w.rechecks.Progress() || !again.tracedAt.Equal(w.tracedAt) ||
 		again.folder != w.folder || again.verdict.Class != verdict.ClassSuspected || !again.wantsTrace || !again.isDue() {
 		t.Errorf("%+v, want %+v", again, w)
@@ -80,6 +85,7 @@ func TestDamagedState(t *testing.T) {
 		}
 		return m
 	}
+
 	text := func(change func(state, process map[string]any)) string {
 		m := valid()
 		change(m, m["processes"].([]any)[0].(map[string]any))
@@ -175,6 +181,7 @@ func bootID(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return strings.TrimSpace(string(raw))
 }
 
@@ -196,19 +203,23 @@ func TestRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s, err := d.readState()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	before := len(s.Processes[0].AgeMS)
 	ticks, err := strconv.ParseInt(start, 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s.Running = &savedTrace{target.PID(), ticks, "agent-restart-2-20991126T021500Z"}
 	if err := d.writeState(s); err != nil {
 		t.Fatal(err)
 	}
+
 	d.close()
 
 	second := startAgent(t, testOptions(dir, job), executable)
@@ -216,17 +227,20 @@ func TestRestart(t *testing.T) {
 	if restored.PID != target.PID() || restored.Identity.Rank != 2 {
 		t.Errorf("restored: %+v", restored)
 	}
+
 	eventually(t, "it is judged again", func() bool { return second.State().Processes[0].Growth > mib })
 	p := second.State().Processes[0]
 	if p.Verdict != verdict.ClassLeak || p.Trace == nil || p.Trace.Rows[growth.KindHeap] != 770 {
 		t.Errorf("%+v", p)
 	}
+
 	second.Agent.mu.Lock()
 	points := second.watched[0].history.points
 	second.Agent.mu.Unlock()
 	if len(points) <= before {
 		t.Errorf("%d samples, %d before the restart", len(points), before)
 	}
+
 	if n := len(calls(t, executable)); n != 1 || len(second.of(EventAppeared)) != 0 || len(second.of(EventTurned)) != 0 {
 		t.Errorf("%d traces, events %+v", n, second.all)
 	}
@@ -235,6 +249,7 @@ func TestRestart(t *testing.T) {
 	if err := os.CopyFS(filepath.Join(dir, "traces", s.Running.Folder), os.DirFS(made)); err != nil {
 		t.Fatal(err)
 	}
+
 	if done := second.await(t, EventTraceDone); filepath.Base(done.Folder) != s.Running.Folder {
 		t.Errorf("done: %+v", done)
 	}

@@ -74,6 +74,7 @@ func (a *Agent) allowed(w *watched, now time.Time) time.Duration {
 	if over := len(a.tracesAt) - a.options.TracesPerDay; over >= 0 {
 		wait = max(wait, a.tracesAt[over].Add(day).Sub(now))
 	}
+
 	return max(0, wait)
 }
 
@@ -105,6 +106,7 @@ func (a *Agent) decide() {
 			first = w
 		}
 	}
+
 	if first != nil {
 		_ = a.start(first, now) // it has been reported
 	}
@@ -116,6 +118,7 @@ func (a *Agent) start(w *watched, now time.Time) error {
 		key: w.key, folder: a.directory.newTraceName(w.identity, w.key.pid, now), labels: w.labels,
 		event: w.event(EventTraceStarted), ended: make(chan struct{}),
 	}
+
 	r.event.Folder = a.directory.tracePath(r.folder)
 	w.wantsTrace, w.wasRefused, w.tracedAt = false, false, now
 	a.tracesAt = append(a.tracesAt, now)
@@ -131,6 +134,7 @@ func (a *Agent) start(w *watched, now time.Time) error {
 		a.report(event)
 		return err
 	}
+
 	a.running = r
 	a.report(r.event)
 	return nil
@@ -142,18 +146,22 @@ func (a *Agent) command(r *running) *exec.Cmd {
 		"trace", "--pid", strconv.Itoa(r.key.pid), "--duration", a.options.Duration.String(),
 		"--no-children", "--no-tui", "--quiet", "--output", r.event.Folder,
 	}
+
 	if a.options.Overhead != "" {
 		arguments = append(arguments, "--overhead", a.options.Overhead)
 	}
+
 	child := exec.Command(a.executable, arguments...)
 	child.Dir = "/"
 	child.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		return strings.HasPrefix(entry, "ALLOCSCOPE_") || strings.HasPrefix(entry, "SUDO_")
 	})
+
 	child.SysProcAttr = &syscall.SysProcAttr{
 		Setpgid:   true,           // Ctrl-C reaches the agent alone
 		Pdeathsig: syscall.SIGINT, // an agent that is killed ends its trace in order
 	}
+
 	return child
 }
 
@@ -167,6 +175,7 @@ func (a *Agent) follow(child *exec.Cmd, r *running, started chan<- error) {
 	if err == nil {
 		err = child.Start()
 	}
+
 	started <- err
 	if err != nil {
 		return
@@ -249,6 +258,7 @@ func (a *Agent) finish(r *running, err error) {
 		// What did not work may work the next time that a trace is allowed.
 		w.wantsTrace = err != nil && w.mattersNow()
 	}
+
 	a.unsaved = true
 	a.mu.Unlock()
 	a.report(event)
@@ -261,35 +271,44 @@ func (a *Agent) collect(r *running) (result *metrics.Trace, line string, err err
 	if err != nil {
 		return nil, "", err
 	}
+
 	defer f.Close()
 	if a.pusher != nil {
 		err = a.pusher.AddFolder(f, s, r.labels)
 	}
+
 	return result, resultLine(s), err
 }
 
 // readTrace reads the result of a trace of a process. The caller closes the folder.
-func (a *Agent) readTrace(key processKey, name string) (*metrics.Trace, *summary.Summary, *folder.Folder, error) {
+func (a *Agent) readTrace(
+	key processKey, name string,
+) (*metrics.Trace, *summary.Summary, *folder.Folder, error) {
 	f, err := folder.Open(a.directory.tracePath(name), a.directory.owner)
 	if err != nil {
 		return nil, nil, nil, err
 	}
+
 	var s *summary.Summary
 	err = f.ReadFile(folder.SummaryFile, func(r io.Reader) (err error) {
 		s, err = summary.Read(r)
 		return err
 	})
+
 	if err == nil && (s.Target == nil || s.Target.PID != key.pid || s.Target.StartTicks != key.start) {
 		err = errors.New("it is a trace of another process: the PID was used again")
 	}
+
 	var at time.Time
 	if err == nil {
 		at, err = f.ModTime(folder.SummaryFile)
 	}
+
 	if err != nil {
 		f.Close()
 		return nil, nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
+
 	return traceOf(s, at), s, f, nil
 }
 
@@ -301,6 +320,7 @@ func resultLine(s *summary.Summary) string {
 			parts = append(parts, lines[0])
 		}
 	}
+
 	return strings.Join(parts, "; ")
 }
 
@@ -312,17 +332,21 @@ func traceOf(s *summary.Summary, at time.Time) *metrics.Trace {
 		Rows: make(map[growth.Kind]int64), Components: make(map[string]float64),
 		Losses: make(map[growth.LossKind]uint64), Slowdown: nan, OwnShare: nan,
 	}
+
 	for _, row := range s.Breakdown {
 		if row.Process == s.Process.PID && row.Kind != growth.KindSwapped {
 			t.Rows[row.Kind] += row.EndBytes
 		}
 	}
+
 	for _, suspect := range s.Suspects {
 		t.Components[suspect.Component] += float64(suspect.BytesPerMin) / time.Minute.Seconds()
 	}
+
 	for _, loss := range s.Losses {
 		t.Losses[loss.Code] += loss.Count
 	}
+
 	if o := s.Overhead; o != nil {
 		if o.Slowdown != nil {
 			t.Slowdown = *o.Slowdown
@@ -331,6 +355,7 @@ func traceOf(s *summary.Summary, at time.Time) *metrics.Trace {
 			t.OwnShare = o.OwnS / s.DurationS
 		}
 	}
+
 	return t
 }
 
@@ -341,6 +366,7 @@ func (a *Agent) retain() {
 	if a.running != nil {
 		writing = a.running.folder
 	}
+
 	a.mu.Unlock()
 
 	gone, left, err := a.directory.retain(a.options.Keep, a.options.KeepBytes, writing)
@@ -350,6 +376,7 @@ func (a *Agent) retain() {
 	for _, name := range gone {
 		a.report(Event{Kind: EventFolderGone, Folder: a.directory.tracePath(name)})
 	}
+
 	if err != nil {
 		a.report(Event{Kind: EventError, Err: err})
 	}
@@ -365,6 +392,7 @@ func (a *Agent) resume(ctx context.Context, s savedTrace) {
 			Folder: a.directory.tracePath(s.Folder),
 		},
 	}
+
 	a.mu.Lock()
 	a.running = r
 	a.mu.Unlock()
@@ -383,5 +411,6 @@ func (a *Agent) resume(ctx context.Context, s savedTrace) {
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
+
 	a.finish(r, errors.New("it ended without a result when the agent was killed"))
 }

@@ -125,9 +125,11 @@ func (w *watched) judged(v verdict.Verdict, speed float64) turn {
 	} else {
 		w.nearLimit = 0
 	}
+
 	if begins || t.nearLimit {
 		w.wantsTrace, w.wasRefused = true, false
 	}
+
 	w.wantsTrace = w.wantsTrace && w.mattersNow()
 	return t
 }
@@ -140,6 +142,7 @@ func (w *watched) urgency() float64 {
 	if !math.IsNaN(w.verdict.ToLimit) {
 		return w.verdict.ToLimit
 	}
+
 	return math.MaxFloat64 / float64(1+w.verdict.Class.Severity())
 }
 
@@ -153,10 +156,12 @@ func (w *watched) state() metrics.Process {
 		Growth: v.Rate, GrowthLow: v.RateLow, GrowthHigh: v.RateHigh,
 		ToLimit: v.ToLimit, Trace: w.trace,
 	}
+
 	settled := v.Class != verdict.ClassTooShort && !v.Class.Grows()
 	if math.IsNaN(p.ToLimit) && settled && w.headroom.Of != "" {
 		p.ToLimit = math.Inf(1)
 	}
+
 	return p
 }
 

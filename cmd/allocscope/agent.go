@@ -65,6 +65,7 @@ SIGTERM ends it in order. A later agent continues with the same directory.`,
 			cli.ExitStatus: exit.Help(exit.Done, exit.Failed, exit.Refused),
 		},
 	}
+
 	flags.add(command)
 	command.AddCommand(newAgentStatusCommand(), newAgentTraceCommand())
 	return command
@@ -81,12 +82,14 @@ func (f *agentFlags) add(command *cobra.Command) {
 	set := command.Flags()
 	f.set = set
 	set.StringVar(&f.rulesFile, "rules", "",
-		"YAML file of rules, instead of the flags below (default: Python programs that train, and ranks)")
+		"YAML file of rules, instead of the flags below (default: Python programs that train, and "+
+			"ranks)")
 	set.StringArrayVar(&f.names, "name", nil, "text in the command line; may be repeated")
 	set.StringArrayVar(&f.users, "user", nil, "name of a user, or a UID; may be repeated")
 	set.StringArrayVar(&f.cgroups, "cgroup", nil, "text in the path of the cgroup; may be repeated")
 	set.StringArrayVar(&f.values, "env", nil,
-		"variable with its value, or * for any, at the start of the program: NAME=VALUE; several must all hold")
+		"variable with its value, or * for any, at the start of the program: NAME=VALUE; several "+
+			"must all hold")
 	set.StringVar(&f.job, "job-id", "", "job ID of processes whose environment has none")
 	set.Var(&f.minRSS, "min-rss", "watch processes from this RSS on")
 
@@ -104,14 +107,17 @@ func (f *agentFlags) add(command *cobra.Command) {
 	set.StringVar(&f.serve.Listen, "listen", requests.DefaultListen,
 		"address of /metrics and /healthz; empty: none")
 	set.StringSliceVar(&f.serve.Hosts, "host", nil,
-		"name by which Prometheus calls this host, where that is not the address of --listen; may be repeated")
+		"name by which Prometheus calls this host, where that is not the address of --listen; may be "+
+			"repeated")
 	set.StringVar(&f.serve.TokenFile, "trace-token", "",
-		"file with the bearer token for POST /trace on --listen (default: traces on request are refused there)")
+		"file with the bearer token for POST /trace on --listen (default: traces on request are "+
+			"refused there)")
 	set.StringVar(&f.serve.Socket, "socket", "",
 		"Unix socket on which root may ask for traces and the status: "+requests.DefaultSocket+
 			" (default: none)")
 
-	set.Float64Var(&f.speed, "speed", 1, "how many times faster than real ones the processes live, for tests")
+	set.Float64Var(&f.speed, "speed", 1,
+		"how many times faster than real ones the processes live, for tests")
 	_ = set.MarkHidden("speed") // it exists
 
 	cli.Group(set, "Jobs", "rules", "name", "user", "cgroup", "env", "job-id", "min-rss")
@@ -127,9 +133,11 @@ func (f *agentFlags) run(ctx context.Context) error {
 	if err != nil {
 		return exit.Usage(err)
 	}
+
 	if err := trace.VolunteerForOOM(); err != nil {
 		slog.Warn(err.Error())
 	}
+
 	if os.Geteuid() != 0 {
 		slog.Warn("the agent is not root: it watches what every user may read, and cannot trace " +
 			"processes or read the environment of other users (sudo allocscope agent)")
@@ -149,6 +157,7 @@ func (f *agentFlags) run(ctx context.Context) error {
 	if err != nil {
 		return exit.Refuse(errors.Join(err, agent.Close()))
 	}
+
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)
@@ -169,10 +178,13 @@ func (f *agentFlags) started(o fleet.Options) string {
 	if n := len(o.Rules); n > 0 {
 		what = "processes by " + units.Plural(n, "rule", "rules")
 	}
-	line := fmt.Sprintf("watching %s from %s on, in %s", what, units.Bytes(float64(o.MinRSS)), o.Directory)
+
+	line := fmt.Sprintf("watching %s from %s on, in %s", what, units.Bytes(float64(o.MinRSS)),
+		o.Directory)
 	if f.serve.Listen != "" {
 		line += "; metrics on http://" + f.serve.Listen + "/metrics"
 	}
+
 	return line
 }
 
@@ -182,17 +194,21 @@ func (f *agentFlags) options() (fleet.Options, error) {
 	if err != nil {
 		return fleet.Options{}, err
 	}
+
 	to, err := f.push.Options()
 	if err != nil {
 		return fleet.Options{}, err
 	}
+
 	if to != nil && !f.set.Changed("push-spool") {
 		to.Spool = "" // below the directory
 	}
+
 	overhead := "" // that of trace, with a floor
 	if f.set.Changed("overhead") {
 		overhead = f.overhead.String()
 	}
+
 	return fleet.Options{
 		Version: versionText(), Rules: rules, Directory: f.directory,
 		Keep: f.keep, KeepBytes: int64(min(f.keepBytes.Bytes, 1<<62)),
@@ -208,6 +224,7 @@ func (f *agentFlags) rules() ([]fleet.Rule, error) {
 	if err != nil || f.rulesFile == "" {
 		return byFlags, err
 	}
+
 	if len(byFlags) > 0 {
 		return nil, errors.New("--rules and flags of rules: give one of them")
 	}
@@ -216,11 +233,13 @@ func (f *agentFlags) rules() ([]fleet.Rule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--rules: %w", err)
 	}
+
 	defer file.Close()
 	rules, err := fleet.ReadRules(file)
 	if err != nil {
 		return nil, fmt.Errorf("--rules %s: %w", f.rulesFile, err)
 	}
+
 	return rules, nil
 }
 
@@ -234,6 +253,7 @@ func (f *agentFlags) flagRules() ([]fleet.Rule, error) {
 		}
 		environment[name] = value
 	}
+
 	if len(f.names)+len(f.users)+len(f.cgroups)+len(environment) == 0 {
 		if f.job != "" {
 			return nil, errors.New("--job-id needs a flag that chooses processes (--name)")
@@ -247,8 +267,10 @@ func (f *agentFlags) flagRules() ([]fleet.Rule, error) {
 		}
 		return values
 	}
+
 	if n := len(anyOf(f.names)) * len(anyOf(f.users)) * len(anyOf(f.cgroups)); n > fleet.MaxRules {
-		return nil, fmt.Errorf("the flags make %d rules, more than %d (write --rules FILE)", n, fleet.MaxRules)
+		return nil, fmt.Errorf("the flags make %d rules, more than %d (write --rules FILE)", n,
+			fleet.MaxRules)
 	}
 
 	var rules []fleet.Rule
@@ -261,5 +283,6 @@ func (f *agentFlags) flagRules() ([]fleet.Rule, error) {
 			}
 		}
 	}
+
 	return rules, nil
 }

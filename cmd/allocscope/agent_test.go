@@ -46,6 +46,7 @@ func freeAddress(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	defer listener.Close()
 	return listener.Addr().String()
 }
@@ -56,11 +57,13 @@ func get(t *testing.T, url string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s, %v", url, response.Status, err)
 	}
+
 	return string(text)
 }
 
@@ -90,16 +93,19 @@ func TestAgent(t *testing.T) {
 	if err != nil || len(folders) != 1 {
 		t.Fatalf("folders %q, %v", folders, err)
 	}
+
 	s := readSummary(t, folders[0])
 	if s.Process.PID != target.PID() || s.Ended != summary.EndedDuration {
 		t.Errorf("a trace of %d, ended by %s", s.Process.PID, s.Ended)
 	}
+
 	mustSay(t, "the summary", strings.Join(s.Text.Where, "\n"), "train.py:5  keep_batch()")
 
 	other := call(t, "agent", "--directory", dir, "--listen", "")
 	if other.wait() != 2 {
 		t.Errorf("a second agent ends with %v", other.ProcessState)
 	}
+
 	mustSay(t, "stderr", other.stderr.String(), "another agent uses it (give each agent a --directory of its own)")
 
 	first.await("the trace is in the state", func() bool {
@@ -107,6 +113,7 @@ func TestAgent(t *testing.T) {
 		return err == nil && strings.Contains(string(state), fmt.Sprintf("%q", filepath.Base(folders[0]))) &&
 			!strings.Contains(string(state), `"running"`)
 	})
+
 	first.signal(syscall.SIGKILL)
 	first.wait()
 	second := begin(t, allocscope(t, arguments...))
@@ -128,7 +135,7 @@ func TestAgentRefusals(t *testing.T) {
 		"--rules /nowhere":                   "no such file or directory",
 		"--rules " + rules + " --name x":     "give one of them",
 		"--env X":                            `--env "X" is not NAME=VALUE`,
-		"--user nobody-has-this-name":        `there is no user "nobody-has-this-name"`,
+		"--user no-such-user":                `there is no user "no-such-user"`,
 		"--job-id x":                         "needs a flag that chooses processes",
 		"--directory /nowhere/a/b":           "choose another with --directory",
 		"--duration 2h":                      "longer than the time between two",

@@ -27,7 +27,8 @@ func logEvent(e fleet.Event) {
 	case fleet.EventAppeared:
 		slog.Info(fmt.Sprintf("%s: watched from now on, RSS %s", who, rssText(e.RSS)))
 	case fleet.EventRestored:
-		slog.Info(fmt.Sprintf("%s: watched on after the restart of the agent, RSS %s", who, rssText(e.RSS)))
+		slog.Info(fmt.Sprintf("%s: watched on after the restart of the agent, RSS %s", who,
+			rssText(e.RSS)))
 	case fleet.EventExecuted:
 		slog.Info(who + ": executes another program")
 	case fleet.EventEnded:
@@ -39,7 +40,8 @@ func logEvent(e fleet.Event) {
 			level = slog.LevelWarn
 		}
 		before := words.Name(summary.Verdict{Class: e.Before})
-		slog.Log(context.Background(), level, fmt.Sprintf("%s: %s (before: %s)", who, line, before))
+		slog.Log(context.Background(), level,
+			fmt.Sprintf("%s: %s (before: %s)", who, line, before))
 	case fleet.EventNearLimit:
 		slog.Warn(who + ": " + line)
 
@@ -61,7 +63,8 @@ func logEvent(e fleet.Event) {
 	case fleet.EventFolderGone:
 		slog.Info("removed " + e.Folder + ", the oldest")
 	case fleet.EventStateDamaged:
-		slog.Error(fmt.Sprintf("the state is damaged, and is at %s now: all begins again: %v", e.Folder, e.Err))
+		slog.Error(fmt.Sprintf("the state is damaged, and is at %s now: all begins again: %v", e.Folder,
+			e.Err))
 	case fleet.EventCrowded:
 		slog.Warn(fmt.Sprintf("more than %d processes match: the others are ignored", fleet.MaxWatched))
 	case fleet.EventError:
@@ -75,12 +78,15 @@ func subjectOf(e fleet.Event) string {
 	if e.Command != "" {
 		who += " (" + units.Name(e.Command) + ")"
 	}
+
 	if e.Identity.Rank >= 0 {
 		who = fmt.Sprintf("rank %d, %s", e.Identity.Rank, who)
 	}
+
 	if e.Identity.Job != "" {
 		who = fmt.Sprintf("job %s, %s", units.Name(e.Identity.Job), who)
 	}
+
 	return who
 }
 
@@ -88,5 +94,6 @@ func rssText(bytes int64) string {
 	if bytes == growth.Unknown {
 		return "unknown"
 	}
+
 	return units.Bytes(float64(bytes))
 }

@@ -40,6 +40,7 @@ func (a Arrival) RSS() int64 {
 	if !ok {
 		return growth.Unknown
 	}
+
 	return resident
 }
 
@@ -54,6 +55,7 @@ func (a *Arrivals) Scan() ([]Arrival, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find new processes: %w", err)
 	}
+
 	rechecks := a.scans%scansPerRecheck == 0
 	a.scans++
 
@@ -75,6 +77,7 @@ func (a *Arrivals) Scan() ([]Arrival, error) {
 			found = append(found, Arrival{pid, stat})
 		}
 	}
+
 	a.known = known
 	return found, nil
 }

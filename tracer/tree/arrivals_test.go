@@ -19,6 +19,7 @@ func TestArrivals(t *testing.T) {
 		}
 		return found
 	}
+
 	has := func(found []Arrival, pid int) bool {
 		return slices.ContainsFunc(found, func(a Arrival) bool { return a.PID == pid && a.RSS() > 0 })
 	}
@@ -26,12 +27,14 @@ func TestArrivals(t *testing.T) {
 	if first := scan(); len(first) == 0 || has(first, 2) {
 		t.Errorf("%d processes at first, or the kernel thread 2", len(first))
 	}
+
 	program := tracertest.Build(t, "steps.c")
 	target := tracertest.StartCommand(t, exec.Command(program, "one"))
 	target.Await("ready")
 	if !has(scan(), target.PID()) {
 		t.Error("the new process is not found")
 	}
+
 	if has(scan(), target.PID()) {
 		t.Error("it is found twice")
 	}
@@ -44,6 +47,7 @@ func TestArrivals(t *testing.T) {
 			times++
 		}
 	}
+
 	if times != 1 {
 		t.Errorf("the new program is found %d times", times)
 	}

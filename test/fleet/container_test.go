@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -154,3 +155,117 @@ func inside(t *testing.T, container string, arguments ...string) *exec.Cmd {
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+// TestContainer runs the agent in the container of the manifest: with its capabilities, seccomp
+// profile, mounts, memory limit and read-only image. It traces ranks in another container.
+func TestContainer(t *testing.T) {
+	t.Run("with the five capabilities", func(t *testing.T) { testContainer(t, kubernetesFolder) })
+	t.Run("privileged", func(t *testing.T) { testContainer(t, kubernetesFolder+"-privileged") })
+}
+
+func testContainer(t *testing.T, folder string) {
+	m := build(t, folder)
+	p := pod{
+		spec: m.pod(), maps: m.maps,
+		fields: map[string]string{"status.podIP": "10.1.2.3", "spec.nodeName": "node-7"},
+		paths: map[string]string{
+			"/var/lib/kubelet/seccomp": t.TempDir(), "/var/lib/allocscope": t.TempDir(),
+			"run": t.TempDir(),
+		},
+	}
+	job := strings.ReplaceAll(strings.ToLower(t.Name()), "/", "-")
+	trainer, agent := "trainer-"+itoa(os.Getpid()), "agent-"+itoa(os.Getpid())
+
+	const limit = 3 << 30
+	remove(t, trainer)
+	run(t, podman("run", "--detach", "--name="+trainer, "--memory="+itoa(limit),
+		"--volume="+root(t)+"/test/fleet:/app:ro", "--env=RANK=3", "--env=WORLD_SIZE=8",
+		"--env=TORCHELASTIC_RUN_ID="+job, "docker.io/library/debian:12-slim",
+		"python3", "/app/leaky.py", "3", "20000000", "300000000"))
+
+	for _, c := range p.spec.InitContainers {
+		run(t, podman(append([]string{"run", "--rm"}, p.arguments(t, c)...)...))
+	}
+	c := p.spec.Containers[0]
+	doctor := c
+	doctor.Args = []string{"doctor"}
+	said := run(t, podman(append([]string{"run", "--rm"}, p.arguments(t, doctor)...)...))
+	for line := range strings.Lines(said) {
+		if status, _, _ := strings.Cut(line, " "); status == "fail" || status == "warn" {
+			t.Errorf("doctor: %s", line)
+		}
+	}
+	remove(t, agent)
+	run(t, podman(append([]string{
+		"run", "--detach", "--name=" + agent, "--env=ALLOCSCOPE_DURATION=20s",
+	}, p.arguments(t, c)...)...))
+
+	page := func(path string, header string) (string, error) {
+		out, err := inside(t, agent, "wget", "--quiet", "--output-document=-", "--header=Host: "+header,
+			"http://127.0.0.1:9753"+path).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return string(out), err
+	}
+	metrics := func() (string, error) { return page("/metrics", "10.1.2.3:9753") }
+
+	awaitRanks(t, metrics, job, "3")
+	if probe := c.LivenessProbe.HTTPGet.Path; probe != "" {
+		if out, err := page(probe, "10.1.2.3:9753"); err != nil {
+			t.Errorf("the probe %s: %v %s", probe, err, out)
+		}
+	}
+	if out, err := page("/metrics", "attacker.example"); err == nil {
+		t.Errorf("a foreign Host is answered: %.200s", out)
+	}
+
+	text, err := metrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range points(t, text, "allocscope_process_resident_bytes") {
+		if m.labels["job_id"] == job && m.labels["node"] != "node-7" {
+			t.Errorf("labels %v", m.labels)
+		}
+	}
+	limits := points(t, text, "allocscope_process_limit_bytes")
+	if !slices.ContainsFunc(limits, func(p point) bool {
+		return p.labels["job_id"] == job && p.value == limit
+	}) {
+		t.Errorf("the limit of the container is not there: %v", limits)
+	}
+
+	summaryOf := request(t, filepath.Join(p.paths["run"], "agent.sock"), job, 3)
+	onHost := strings.Replace(summaryOf, "/var/lib/allocscope", p.paths["/var/lib/allocscope"], 1)
+	r, traced := awaitTrace(t, onHost)
+	if line := lineOf(t, "leaky.py", "# the leak"); !strings.Contains(traced, line) {
+		t.Errorf("summary.json has no %s", line)
+	}
+	for _, s := range r.Sources {
+		if s.State == "failed" {
+			t.Errorf("source %s failed: %s", s.Name, s.Reason)
+		}
+	}
+	t.Logf("memory of the container at most: %s", highWater(t, agent))
+}
+
+// highWater is the most memory that a container has had, by its cgroup.
+func highWater(t *testing.T, container string) string {
+	t.Helper()
+	pid := strings.TrimSpace(run(t, podman("inspect", "--format={{.State.Pid}}", container)))
+	for line := range strings.Lines(read(t, "/proc/"+pid+"/cgroup")) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, path, _ := strings.Cut(rest, ":")
+		file := "/sys/fs/cgroup" + path + "/memory.peak"
+		if controllers == "memory" {
+			file = "/sys/fs/cgroup/memory" + path + "/memory.max_usage_in_bytes"
+		} else if controllers != "" {
+			continue
+		}
+		if raw, err := os.ReadFile(file); err == nil {
+			return strings.TrimSpace(string(raw)) + " bytes"
+		}
+	}
+	return "unknown"
+}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -98,21 +97,6 @@ func (p *process) output(t *testing.T) string {
 		t.Error(err)
 	}
 	return string(raw[max(0, len(raw)-8<<10):])
-}
-
-// cpu is the CPU time that the process has taken so far.
-func (p *process) cpu(t *testing.T) time.Duration {
-	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, fields, _ := strings.Cut(string(stat), ") ")
-	var user, system int64
-	values := strings.Fields(fields)
-	fmt.Sscan(values[11], &user)   //nolint:errcheck // the kernel's
-	fmt.Sscan(values[12], &system) //nolint:errcheck // the kernel's
-	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
 // await calls a function until it returns "", which must be before the deadline. It returns what is

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
@@ -19,6 +21,7 @@ type pyroscope struct {
 	folder  string
 	flags   []string
 	process *process
+	before  time.Duration // CPU time of the processes before this one
 }
 
 // startPyroscope starts a server that listens on loopback alone. Flags are added to its own.
@@ -66,7 +69,32 @@ func (p *pyroscope) start(t *testing.T) {
 func (p *pyroscope) restart(t *testing.T) {
 	t.Helper()
 	p.process.stop(t, syscall.SIGTERM)
+	p.before = p.cpu()
 	p.start(t)
+}
+
+// cpu is the CPU time of the server, which has ended.
+func (p *pyroscope) cpu() time.Duration {
+	return p.before + p.process.ProcessState.UserTime() + p.process.ProcessState.SystemTime()
+}
+
+// diskBytes is the size of its data.
+func (p *pyroscope) diskBytes(t *testing.T) (size int64) {
+	t.Helper()
+	err := filepath.WalkDir(p.folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			size += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return size
 }
 
 // call calls a method of Connect with JSON.

@@ -38,6 +38,8 @@ type Process struct {
 	Role       Role
 	// Rank of a RoleRank; Unknown otherwise.
 	Rank int
+	// Identity has Role and Rank, too.
+	Identity Identity
 }
 
 // An OtherProcess is a process of the same job outside the traced tree, and the growth of its

@@ -10,8 +10,15 @@ import (
 )
 
 // containerID is what Docker, containerd, CRI-O and Podman call a container: "docker-ID.scope",
-// "cri-containerd-ID.scope", "crio-ID", or the ID alone.
-var containerID = regexp.MustCompile(`(?:^|-)([0-9a-f]{64})(?:\.scope)?$`)
+// "cri-containerd-ID.scope", "crio-ID", or the ID alone. A runtime that takes the slice of systemd's
+// driver for a directory has "SLICE:cri-containerd:ID".
+var containerID = regexp.MustCompile(`(?:^|[-:])([0-9a-f]{64})(?:\.scope)?$`)
+
+// podUID is what the kubelet calls a pod: "podUID" by its driver cgroupfs, and
+// "kubepods-burstable-podUID.slice" by systemd, which has underscores for dashes. The UID of a static
+// pod has none of them.
+var podUID = regexp.MustCompile(`(?:^|-)pod(` +
+	`[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice(?::.*)?)?$`)
 
 // Prefixes of cgroups of containers that have a name: of LXC, and of systemd-nspawn and libvirt.
 var containerPrefixes = []string{"lxc.payload.", "machine-"}
@@ -24,31 +31,56 @@ const (
 // Container returns the short ID or the name of the container that a process runs in, by its cgroup,
 // printable; empty: it runs in none that is known.
 func (p *Process) Container() string {
+	return growth.Truncate(growth.Printable(p.innermost(containerOf)), maxContainerBytes)
+}
+
+// Pod returns the UID of the Kubernetes pod that a process runs in, by its cgroup; empty: it runs in
+// none.
+func (p *Process) Pod() string { return p.innermost(podOf) }
+
+// innermost returns what the name of a cgroup of the process says; empty: no name says it.
+func (p *Process) innermost(of func(cgroup string) string) string {
 	raw, err := p.read("cgroup")
 	if err != nil {
 		return ""
 	}
-	return growth.Truncate(growth.Printable(containerOf(string(raw))), maxContainerBytes)
+	return innermost(string(raw), of)
 }
 
-// containerOf returns the innermost container of the text of /proc/PID/cgroup.
-func containerOf(membership string) string {
+// innermost returns what the name of the innermost cgroup that says it says, of those in the text of
+// /proc/PID/cgroup.
+func innermost(membership string, of func(cgroup string) string) string {
 	for line := range strings.Lines(membership) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(parts) < 3 {
 			continue
 		}
-
 		for _, name := range slices.Backward(components(parts[2])) {
-			if id := containerID.FindStringSubmatch(name); id != nil {
-				return id[1][:shortIDLength]
-			}
-			for _, prefix := range containerPrefixes {
-				if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "" {
-					return strings.TrimSuffix(rest, ".scope")
-				}
+			if found := of(name); found != "" {
+				return found
 			}
 		}
+	}
+	return ""
+}
+
+// containerOf returns the container that has a cgroup; empty: none has.
+func containerOf(cgroup string) string {
+	if id := containerID.FindStringSubmatch(cgroup); id != nil {
+		return id[1][:shortIDLength]
+	}
+	for _, prefix := range containerPrefixes {
+		if rest, ok := strings.CutPrefix(cgroup, prefix); ok {
+			return strings.TrimSuffix(rest, ".scope")
+		}
+	}
+	return ""
+}
+
+// podOf returns the UID of the pod that has a cgroup; empty: none has.
+func podOf(cgroup string) string {
+	if uid := podUID.FindStringSubmatch(cgroup); uid != nil {
+		return strings.ReplaceAll(uid[1], "_", "-")
 	}
 	return ""
 }

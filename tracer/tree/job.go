@@ -24,6 +24,9 @@ type Job struct {
 	rank int
 }
 
+// noRunID is TORCHELASTIC_RUN_ID of a run that was given none: the default of torchrun's --rdzv-id.
+const noRunID = "none"
+
 // runVariables are the environment variables that together identify a run of several ranks: of
 // torchrun, of Slurm, and of PyTorch's env:// initialization.
 var runVariables = [][]string{
@@ -94,19 +97,18 @@ func runsScript(arguments []string) bool {
 // runOf returns the number of a rank, and the identifiers of its run in the order of runVariables.
 // There are none for a process that is no rank: a shell may export the address of a run.
 func runOf(p *process.Process) (run []string, rank int) {
-	const byDefault = "none" // torchrun's --rdzv-id
 	values := p.Environment(slices.Concat(rankVariables(), slices.Concat(runVariables...))...)
 
 	run = make([]string, len(runVariables))
-	rank, isRank := Program{Arguments: p.Arguments, Environment: values}.rank()
+	numbers, isRank := Program{Arguments: p.Arguments, Environment: values}.rank()
 	if !isRank {
-		return run, rank
+		return run, numbers.rank
 	}
 
 	for i, names := range runVariables {
 		var parts []string
 		for _, name := range names {
-			if value := values[name]; value != "" && value != byDefault {
+			if value := values[name]; value != "" && value != noRunID {
 				parts = append(parts, value)
 			}
 		}
@@ -114,7 +116,7 @@ func runOf(p *process.Process) (run []string, rank int) {
 			run[i] = strings.Join(parts, " ")
 		}
 	}
-	return run, rank
+	return run, numbers.rank
 }
 
 // Has reports whether a process of the table belongs to the job: the launcher, a descendant of it,

@@ -139,8 +139,7 @@ func nameOf(pid int) string {
 	return growth.Printable(strings.TrimSuffix(string(raw), "\n"))
 }
 
-// classifyMachine sets the roles. The role of a parent counts within one job: of a launcher, or of a
-// process that trains.
+// classifyMachine sets the roles.
 func classifyMachine(all []Listed) {
 	index := make(map[int]int, len(all))
 	for i := range all {
@@ -158,19 +157,9 @@ func classifyMachine(all []Listed) {
 		isOfJob := false
 		if at, ok := index[l.Parent]; ok && depth < maxAncestors {
 			classify(at, depth+1)
-			parent := all[at]
-			launches := parent.Role == growth.RoleLauncher && launchesJob(parent.program.Arguments)
-			isOfJob = launches || parent.Role != growth.RoleLauncher && parent.Role != growth.RoleOther
-			if isOfJob || l.program.Forked {
-				l.program.ParentRole = parent.Role
-				l.program.ParentArguments = parent.program.Arguments
-			}
+			isOfJob = l.program.setParent(all[at].program, all[at].Role)
 		}
-
-		l.Role, l.Rank = l.program.Role()
-		if l.Role == growth.RoleTrainer && !l.IsPython && !isOfJob {
-			l.Role = growth.RoleOther
-		}
+		l.Role, l.Rank = l.program.roleAmongAll(isOfJob)
 	}
 	for i := range all {
 		classify(i, 0)

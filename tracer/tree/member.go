@@ -39,7 +39,7 @@ func (m *Member) describe(stat process.Stat) {
 
 	m.program = Program{
 		Name: m.Process.Name, Arguments: m.Process.Arguments,
-		Environment: m.Process.Environment(rankVariables()...),
+		Environment: m.Process.Environment(identityVariables()...),
 		Forked:      m.parent != nil && m.parent.image == m.image,
 	}
 }
@@ -54,6 +54,7 @@ func (m *Member) classify() {
 		m.program.ParentArguments = m.parent.Info.Arguments
 	}
 	m.Info.Role, m.Info.Rank = m.program.Role()
+	m.Info.Identity = m.program.identity(m.Process)
 }
 
 // Sample reads the counters of all members and the memory available to them. What cannot be read is

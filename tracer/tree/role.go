@@ -47,13 +47,33 @@ func (p Program) Role() (growth.Role, int) {
 
 	mayTrain := p.ParentRole == "" || p.ParentRole == growth.RoleLauncher ||
 		p.ParentRole == growth.RoleTrainer
-	if rank, ok := p.rank(); ok && mayTrain {
-		return growth.RoleRank, rank
+	if n, ok := p.rank(); ok && mayTrain {
+		return growth.RoleRank, n.rank
 	}
 	if mayTrain && (c.isPython || p.ParentRole != growth.RoleTrainer) {
 		return growth.RoleTrainer, growth.Unknown
 	}
 	return growth.RoleOther, growth.Unknown // a tool that a trainer calls
+}
+
+// setParent takes over what is known of the parent, which counts within one job: of a launcher, or of
+// a process that trains. It reports whether both are of one.
+func (p *Program) setParent(parent Program, role growth.Role) (isOfJob bool) {
+	launches := role == growth.RoleLauncher && launchesJob(parent.Arguments)
+	isOfJob = launches || role != growth.RoleLauncher && role != growth.RoleOther
+	if isOfJob || p.Forked {
+		p.ParentRole, p.ParentArguments = role, parent.Arguments
+	}
+	return isOfJob
+}
+
+// roleAmongAll is Role of any process of the machine: what is no Python and of no job trains nothing.
+func (p Program) roleAmongAll(isOfJob bool) (growth.Role, int) {
+	role, rank := p.Role()
+	if role == growth.RoleTrainer && !isOfJob && !parseCommand(p.Arguments).isPython {
+		role = growth.RoleOther
+	}
+	return role, rank
 }
 
 // forkedRole returns the role of a copy of the parent: forks of trainers load data, and so do those
@@ -70,34 +90,45 @@ func (p Program) forkedRole() growth.Role {
 	return p.ParentRole
 }
 
-// rankVariable names the environment variables for the number of a rank and of all ranks.
-type rankVariable struct{ rank, size string }
+// rankVariable names the environment variables for the number of a rank, of all ranks, and of the
+// rank on its node.
+type rankVariable struct{ rank, size, local string }
 
 // rankVariableNames are those of PyTorch, Open MPI, PMI (MPICH), Slurm and torchrun, the most
 // specific first.
 var rankVariableNames = []rankVariable{
-	{"RANK", "WORLD_SIZE"},
-	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-	{"PMI_RANK", "PMI_SIZE"},
-	{"SLURM_PROCID", "SLURM_NTASKS"},
-	{"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+	{"RANK", "WORLD_SIZE", localRank},
+	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+	{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+	{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
+	{localRank, "LOCAL_WORLD_SIZE", localRank},
 }
+
+const localRank = "LOCAL_RANK"
 
 // rankVariables returns all names.
 func rankVariables() []string {
 	var names []string
 	for _, v := range rankVariableNames {
-		names = append(names, v.rank, v.size)
+		names = append(names, v.rank, v.size, v.local)
 	}
 	return names
 }
 
-// rank returns the rank number from the environment, or else from the arguments. A single process
-// is not a rank.
-func (p Program) rank() (int, bool) {
+// rankNumbers are the numbers of a rank among all and on its node, and the number of all ranks;
+// growth.Unknown for each that is not known.
+type rankNumbers struct{ rank, local, size int }
+
+// rank returns the numbers from the environment, or else from the arguments. A single process is
+// not a rank.
+func (p Program) rank() (n rankNumbers, isRank bool) {
 	for _, v := range rankVariableNames {
 		if rank, ok := parseRank(p.Environment[v.rank]); ok {
-			return rank, p.Environment[v.size] != "1"
+			n := rankNumbers{rank, p.number(v.local, localRank), p.number(v.size)}
+			if v.rank == localRank {
+				n.size = growth.Unknown // that of the node
+			}
+			return n, p.Environment[v.size] != "1"
 		}
 	}
 
@@ -110,10 +141,20 @@ func (p Program) rank() (int, bool) {
 			value = p.Arguments[i+1]
 		}
 		if rank, ok := parseRank(value); ok {
-			return rank, true
+			return rankNumbers{rank, rank, growth.Unknown}, true
 		}
 	}
-	return growth.Unknown, false
+	return rankNumbers{growth.Unknown, growth.Unknown, growth.Unknown}, false
+}
+
+// number returns the first of these variables that has a number; growth.Unknown: none has.
+func (p Program) number(names ...string) int {
+	for _, name := range names {
+		if n, ok := parseRank(p.Environment[name]); ok {
+			return n
+		}
+	}
+	return growth.Unknown
 }
 
 func parseRank(text string) (int, bool) {

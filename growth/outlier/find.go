@@ -1,0 +1,177 @@
+package outlier
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// madToDeviation makes a MAD of normal noise a standard deviation: 1/Φ⁻¹(3/4).
+const madToDeviation = 1.4826022185
+
+// MaxChance is the chance up to which a member is called an outlier.
+const MaxChance = 0.05
+
+// Find scores members. One whose growth is not a finite number has the score NaN and the chance 1, and
+// is not counted. Of two, neither can be told to be the outlier: both have the chance 1.
+func Find(members []Member) Result {
+	r := Result{Scores: make([]Score, len(members))}
+	var values, variances []float64
+	for _, m := range members {
+		if isFinite(m.Growth) {
+			values = append(values, m.Growth)
+			variances = append(variances, m.variance())
+		}
+	}
+	r.Median = median(values)
+	r.MAD = median(distances(values, r.Median))
+
+	deviation := madToDeviation * r.MAD
+	spread := max(0, deviation*deviation-median(variances))
+	for i, m := range members {
+		r.Scores[i].Z = score(m.Growth-r.Median, math.Sqrt(spread+m.variance()))
+	}
+
+	chance := chances(r.Scores, len(values))
+	for i := range r.Scores {
+		r.Scores[i].Chance = chance(r.Scores[i].Z)
+	}
+	return r
+}
+
+// Outliers returns the members that grow more than the others, and would so with at most this chance
+// if there were no outlier: those with the largest scores first. A member that grows less fills no
+// memory, and is none.
+func (r Result) Outliers(maxChance float64) []int {
+	var found []int
+	for i, s := range r.Scores {
+		if s.Z > 0 && s.Chance <= maxChance {
+			found = append(found, i)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b int) int { return cmp.Compare(r.Scores[b].Z, r.Scores[a].Z) })
+	return found
+}
+
+// variance is the square of the standard error; infinite where that is unknown.
+func (m Member) variance() float64 {
+	if !(m.Error >= 0) {
+		return math.Inf(1)
+	}
+	return m.Error * m.Error
+}
+
+// score is a distance in units of a deviation. Where all others are equal and exact, any distance is
+// infinitely many.
+func score(distance, deviation float64) float64 {
+	switch {
+	case !isFinite(distance):
+		return math.NaN()
+	case distance == 0 || math.IsInf(deviation, 1):
+		return 0
+	}
+	return distance / deviation
+}
+
+// chances returns the function from a score to its chance among so many finite ones.
+func chances(scores []Score, n int) func(z float64) float64 {
+	if first := quantiles[0].members; n < first+len(quantiles) {
+		return func(z float64) float64 {
+			if n < first || math.IsNaN(z) {
+				return 1
+			}
+			return quantiles[n-first].chance(math.Abs(z))
+		}
+	}
+
+	above, below := newTail(scores, 1), newTail(scores, -1)
+	return func(z float64) float64 {
+		if z < 0 {
+			return below.chance(-z)
+		}
+		return above.chance(z)
+	}
+}
+
+// A quantileRow is the scores that the largest of so many members exceeds with each of
+// quantileChances.
+type quantileRow struct {
+	members int
+	scores  [len(quantileChances)]float64
+}
+
+// chance is the probability that the largest score is at least z. It is interpolated on logarithmic
+// scales. Beyond the last column it falls as between the last two.
+func (q quantileRow) chance(z float64) float64 {
+	if z <= q.scores[0] {
+		return 1 - (1-quantileChances[0])*z/q.scores[0]
+	}
+	i := 1
+	for i < len(q.scores)-1 && z > q.scores[i] {
+		i++
+	}
+	part := math.Log(z/q.scores[i-1]) / math.Log(q.scores[i]/q.scores[i-1])
+	return quantileChances[i-1] * math.Pow(quantileChances[i]/quantileChances[i-1], part)
+}
+
+// A tail is the largest scores on one side of the median, as an exponential distribution above a
+// threshold: noise that is not normal has more large scores, and these show it (peaks over threshold).
+type tail struct {
+	threshold, mean float64 // of what exceeds it
+	count           int     // of the scores above it
+}
+
+const minTail = 15 // of at least 32 members
+
+// newTail fits the tail on one side, 1 or -1, to the 2√n largest scores, at least to minTail. Outliers among them count as
+// if they were as large as the largest of the other three quarters, so that they hide none (a
+// right-censored sample).
+func newTail(scores []Score, side float64) tail {
+	var all []float64
+	for _, s := range scores {
+		if !math.IsNaN(s.Z) {
+			all = append(all, side*s.Z)
+		}
+	}
+	slices.SortFunc(all, func(a, b float64) int { return cmp.Compare(b, a) })
+
+	count := min(max(minTail, int(2*math.Sqrt(float64(len(all))))), (len(all)-1)/2)
+	t := tail{threshold: max(0, all[count]), count: count}
+	censored := count / 4
+	for i := range count {
+		t.mean += all[max(i, censored)] - t.threshold
+	}
+	t.mean /= float64(count - censored)
+	return t
+}
+
+// chance is the probability that the largest score of the members is at least z.
+func (t tail) chance(z float64) float64 {
+	if !(z > t.threshold) {
+		return 1
+	}
+	return -math.Expm1(-float64(t.count) * math.Exp(-(z-t.threshold)/t.mean))
+}
+
+// median of values, in any order; NaN: there are none.
+func median(values []float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	if low, high := sorted[(n-1)/2], sorted[n/2]; low != high {
+		return low + (high-low)/2
+	}
+	return sorted[n/2]
+}
+
+func distances(values []float64, from float64) []float64 {
+	all := make([]float64, len(values))
+	for i, v := range values {
+		all[i] = math.Abs(v - from)
+	}
+	return all
+}
+
+func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

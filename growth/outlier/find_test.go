@@ -1,0 +1,191 @@
+package outlier
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func members(growth ...float64) []Member {
+	all := make([]Member, len(growth))
+	for i, g := range growth {
+		all[i].Growth = g
+	}
+	return all
+}
+
+func withError(err float64, all []Member) []Member {
+	for i := range all {
+		all[i].Error = err
+	}
+	return all
+}
+
+func TestFind(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for name, c := range map[string]struct {
+		members []Member
+		want    []int
+	}{
+		"none":                           {nil, nil},
+		"one":                            {members(5), nil},
+		"two":                            {members(1, 1e9), nil},
+		"two, exact":                     {withError(1, members(0, 1e9)), nil},
+		"three, near the others":         {members(1, 1.1, 2), nil},
+		"three, far from the others":     {members(1, 1.1, 100), []int{2}},
+		"four, 6x":                       {members(1, 6, 1.02, 0.98), []int{1}},
+		"four, without an outlier":       {members(1, 2, 3, 4), nil},
+		"eight, 6x":                      {members(1, 1.1, 0.9, 1.05, 0.95, 1, 6, 1.02), []int{6}},
+		"grows less":                     {members(1, 1.1, 0.9, 1.05, 0.95, 1, -6, 1.02), nil},
+		"two of eight, the larger first": {members(1, 5, 0.9, 1.05, 0.95, 1, 9, 1.02), []int{6, 1}},
+		"equal":                          {members(3, 3, 3, 3, 3), nil},
+		"equal but for one":              {members(3, 3, 3, 3, 4), []int{4}},
+		"equal within their errors":      {withError(1, members(3, 3, 3, 3, 4)), nil},
+		"far beyond the errors":          {withError(0.01, members(3, 3, 3, 3, 4)), []int{4}},
+		"its own error is large": {
+			append(withError(0.01, members(3, 3.01, 2.99, 3)), Member{4, 1}), nil,
+		},
+		"its own error is not known": {append(members(3, 3.01, 2.99, 3), Member{4, nan}), nil},
+		"unknown growth is left out": {members(1, nan, 1.1, inf, 0.9, 1.05, -inf, 0.95, 1, 6, 1.02), []int{9}},
+		"huge numbers":               {members(1e300, 1.01e300, 0.99e300, 1e300, 1.7e308), nil},
+	} {
+		r := Find(c.members)
+		if got := r.Outliers(MaxChance); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v; %+v", name, got, c.want, r)
+		}
+	}
+}
+
+// TestScore has the example by hand: the median of 1, 2, 3, 4, 100 is 3, their distances from it are
+// 2, 1, 0, 1, 97, and the median of these is 1.
+func TestScore(t *testing.T) {
+	r := Find(members(100, 1, 2, 3, 4))
+	if r.Median != 3 || r.MAD != 1 {
+		t.Errorf("median %g, MAD %g", r.Median, r.MAD)
+	}
+	for i, want := range []float64{97, -2, -1, 0, 1} {
+		// Iglewicz and Hoaglin: 0.6745 of the distance in MADs
+		if got := r.Scores[i].Z; math.Abs(got-0.6745*want) > 1e-3*math.Abs(want) {
+			t.Errorf("member %d: score %g, want %g", i, got, 0.6745*want)
+		}
+	}
+
+	r = Find(withError(2, members(100, 1, 2, 3, 4))) // more than 1.4826 of the MAD
+	if got := r.Scores[0].Z; got != 97./2 {
+		t.Errorf("within errors: score %g, want %g", got, 97./2)
+	}
+	if got := Find(members(3, 3, 3, 4)).Scores[3]; !math.IsInf(got.Z, 1) || got.Chance != 0 {
+		t.Errorf("the only one that differs: %+v", got)
+	}
+}
+
+// TestChance compares the chance of the largest score with how often it is met without an outlier.
+func TestChance(t *testing.T) {
+	for _, n := range []int{3, 4, 5, 8, 16, 31, 32, 64, 512} {
+		for _, noise := range []string{"normal", "logistic", "Laplace"} {
+			r := rand.New(rand.NewPCG(uint64(n), 7))
+			draws := min(2000, 200_000/n)
+			below := make(map[float64]int)
+			for range draws {
+				chance := 1.0
+				for _, s := range Find(draw(r, n, noises[noise])).Scores {
+					if s.Z > 0 {
+						chance = min(chance, s.Chance)
+					}
+				}
+				for _, limit := range []float64{0.2, 0.05, 0.01} {
+					if chance <= limit {
+						below[limit]++
+					}
+				}
+			}
+			for limit, count := range below {
+				rate := float64(count) / float64(draws)
+				// A Laplace tail is that of the worst noise here; it may double the chance.
+				bound := 2*limit + 4*math.Sqrt(limit/float64(draws))
+				if rate > bound {
+					t.Errorf("%d members, %s noise: chance %g or less in %g of the draws",
+						n, noise, limit, rate)
+				}
+			}
+		}
+	}
+}
+
+// TestRates are the numbers of docs/internals/outlier.md.
+func TestRates(t *testing.T) {
+	const draws = 100
+	type rates struct{ hits, alarms int } // of 100
+	for _, c := range []struct {
+		members int
+		noise   string
+		want    map[float64]rates // by the leak in MADs: least hits, most false alarms
+	}{
+		{8, "normal", map[float64]rates{1: {0, 5}, 3: {0, 5}, 10: {40, 5}, 30: {95, 5}}},
+		{8, "logistic", map[float64]rates{1: {0, 8}, 3: {0, 8}, 10: {35, 8}, 30: {95, 8}}},
+		{8, "Laplace", map[float64]rates{1: {0, 12}, 3: {0, 12}, 10: {30, 12}, 30: {90, 12}}},
+		{64, "normal", map[float64]rates{1: {0, 5}, 3: {0, 5}, 10: {80, 5}, 30: {98, 5}}},
+		{64, "logistic", map[float64]rates{1: {0, 10}, 3: {0, 10}, 10: {70, 10}, 30: {98, 10}}},
+		{64, "Laplace", map[float64]rates{1: {0, 20}, 3: {0, 20}, 10: {30, 20}, 30: {98, 20}}},
+		{4096, "normal", map[float64]rates{1: {0, 5}, 3: {0, 5}, 10: {85, 5}, 30: {98, 5}}},
+		{4096, "logistic", map[float64]rates{1: {0, 12}, 3: {0, 12}, 10: {20, 12}, 30: {98, 12}}},
+		{4096, "Laplace", map[float64]rates{1: {0, 12}, 3: {0, 12}, 10: {0, 12}, 30: {98, 12}}},
+		// A tail like a power is heavier than any exponential one.
+		{4096, "t, 5 degrees", map[float64]rates{1: {0, 70}, 3: {0, 70}, 10: {1, 70}, 30: {98, 70}}},
+	} {
+		for _, leak := range []float64{1, 3, 10, 30} {
+			r := rand.New(rand.NewPCG(uint64(c.members), uint64(leak)))
+			var got rates
+			for range draws {
+				all := draw(r, c.members, noises[c.noise])
+				at := r.IntN(c.members)
+				all[at].Growth += leak * mads[c.noise]
+				found := Find(all).Outliers(MaxChance)
+				if i := slices.Index(found, at); i >= 0 {
+					got.hits++
+					found = slices.Delete(found, i, i+1)
+				}
+				if len(found) > 0 {
+					got.alarms++
+				}
+			}
+			t.Logf("%4d ranks, %-12s noise, a leak of %2.0f MAD: found in %d, others in %d of %d",
+				c.members, c.noise, leak, got.hits, got.alarms, draws)
+			if want := c.want[leak]; got.hits < want.hits || got.alarms > want.alarms {
+				t.Errorf("%d members, %s noise, a leak of %g MAD: %+v, want %+v",
+					c.members, c.noise, leak, got, want)
+			}
+		}
+	}
+}
+
+// Scores depend neither on the order nor on the unit nor on what all have in common.
+func FuzzFind(f *testing.F) {
+	f.Add(uint64(1), 8, 2.0, 100.0)
+	f.Add(uint64(2), 40, 0.01, -3.0)
+	f.Fuzz(func(t *testing.T, seed uint64, n int, unit, shift float64) {
+		if n < 0 || n > 200 || !(unit > 1e-3) || !(unit < 1e3) || !(math.Abs(shift) < 1e3) {
+			return
+		}
+		r := rand.New(rand.NewPCG(seed, 0))
+		all := draw(r, n, noises["Laplace"])
+		order := r.Perm(n)
+		other := make([]Member, n)
+		for i, at := range order {
+			all[i].Error = r.Float64()
+			other[at] = Member{all[i].Growth*unit + shift, all[i].Error * unit}
+		}
+
+		one, two := Find(all), Find(other)
+		for i, at := range order {
+			a, b := one.Scores[i], two.Scores[at]
+			if math.Abs(a.Z-b.Z) > 1e-6*(1+math.Abs(a.Z)) || math.Abs(a.Chance-b.Chance) > 1e-5 {
+				t.Errorf("%+v becomes %+v", a, b)
+			}
+			if !(a.Chance >= 0 && a.Chance <= 1) {
+				t.Errorf("chance %g", a.Chance)
+			}
+		}
+	})
+}

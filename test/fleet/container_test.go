@@ -191,7 +191,9 @@ func testContainer(t *testing.T, folder string) {
 	doctor.Args = []string{"doctor"}
 	said := run(t, podman(append([]string{"run", "--rm"}, p.arguments(t, doctor)...)...))
 	for line := range strings.Lines(said) {
-		if status, _, _ := strings.Cut(line, " "); status == "fail" || status == "warn" {
+		// The limit of open files is that of this machine's podman.
+		status, what, _ := strings.Cut(line, "  ")
+		if status == "fail" || status == "warn" && !strings.HasPrefix(what, "open files") {
 			t.Errorf("doctor: %s", line)
 		}
 	}

@@ -181,7 +181,7 @@ func testContainer(t *testing.T, folder string) {
 	run(t, podman("run", "--detach", "--name="+trainer, "--memory="+itoa(limit),
 		"--volume="+root(t)+"/test/fleet:/app:ro", "--env=RANK=3", "--env=WORLD_SIZE=8",
 		"--env=TORCHELASTIC_RUN_ID="+job, "docker.io/library/debian:12-slim",
-		"python3", "/app/leaky.py", "3", "20000000", "300000000"))
+		"python3", "/app/leaky.py", "3", "4000000", "300000000"))
 
 	for _, c := range p.spec.InitContainers {
 		run(t, podman(append([]string{"run", "--rm"}, p.arguments(t, c)...)...))

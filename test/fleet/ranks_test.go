@@ -13,9 +13,9 @@ import (
 func TestRanks(t *testing.T) {
 	const job, size, leaking = "run-8", 8, 5
 	pyroscope := startPyroscope(t)
-	a := startAgent(t, "--min-rss=32MiB", "--duration=30s", "--push="+pyroscope.url)
+	a := startAgent(t, "--min-rss=32MiB", "--duration=30s", "--speed=20", "--push="+pyroscope.url)
 	prometheus := startPrometheus(t, a.address)
-	startRanks(t, job, size, leaking, 8_000_000, 64_000_000)
+	startRanks(t, job, size, leaking, 4_000_000, 64_000_000)
 	page := func() (string, error) { return get("http://" + a.address + "/metrics") }
 	awaitRanks(t, page, job, "0", "1", "2", "3", "4", "5", "6", "7")
 
@@ -59,7 +59,7 @@ func TestRanks(t *testing.T) {
 		selector := fmt.Sprintf(`{job_id=%q,phase="growth"}`, job)
 		await(t, "the profile arrives", func() string {
 			got, err := pyroscope.sums(residentIn, selector, "rank")
-			if err != nil || len(got) != 1 || got[itoa(leaking)] < 8_000_000*10 {
+			if err != nil || len(got) != 1 || got[itoa(leaking)] < 4_000_000*10 {
 				return fmt.Sprintf("%v %v", got, err)
 			}
 			return ""

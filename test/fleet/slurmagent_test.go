@@ -112,7 +112,7 @@ func TestSlurm(t *testing.T) {
 	}
 	submit := func() string {
 		return s.submit(t, "--uid=nobody", "--ntasks=4", "--wrap",
-			"srun python3 "+script+" 2 20000000 64000000")
+			"srun python3 "+script+" 2 4000000 64000000")
 	}
 	job := submit()
 

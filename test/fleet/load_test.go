@@ -176,7 +176,7 @@ func startFaulty(t *testing.T, target string) *faulty {
 // openPusher opens a pusher with a spool of its own.
 func openPusher(t *testing.T, to string, spool int64) *push.Pusher {
 	t.Helper()
-	p, err := push.Open(push.Options{URL: to, Spool: t.TempDir(), MaxSpoolBytes: spool})
+	p, err := push.Open(push.Options{URL: to, Spool: filepath.Join(t.TempDir(), "spool"), MaxSpoolBytes: spool})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,8 +255,8 @@ func TestLoad(t *testing.T) {
 	nodes := make(chan int)
 	var workers sync.WaitGroup
 	for range 8 {
+		p := openPusher(t, proxy.url, 0)
 		workers.Go(func() {
-			p := openPusher(t, proxy.url, 0)
 			for first := range nodes {
 				n := newNode(t, "load", first, ranks, stacks)
 				begun := time.Now()

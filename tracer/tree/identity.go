@@ -28,8 +28,12 @@ func identityVariables() []string {
 
 // IdentityOf returns which process of which job a process is. What cannot be read is unknown.
 func IdentityOf(p *process.Process) growth.Identity {
-	program, _, _ := programOf(p, maxAncestors)
-	return program.identity(p)
+	program, _, isOfJob := programOf(p, maxAncestors)
+	id := program.identity(p)
+	if id.Role == growth.RoleTrainer {
+		id.Role, _ = program.roleAmongAll(isOfJob)
+	}
+	return id
 }
 
 // programOf returns the evidence of a process's role, by so many generations of ancestors, and

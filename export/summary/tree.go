@@ -25,6 +25,21 @@ type TreeProcess struct {
 	EndBytes   *int64 `json:"end_bytes,omitempty"`
 	// Verdict on its RSS; absent if it was not traced.
 	Verdict verdict.Class `json:"verdict,omitempty"`
+	// Identity is which process of which job it is; absent if it was not traced.
+	Identity *Identity `json:"identity,omitempty"`
+}
+
+// An Identity is growth.Identity, which explains the fields. What is unknown is absent.
+type Identity struct {
+	Job       string `json:"job_id,omitempty"`
+	RunID     string `json:"run_id,omitempty"`
+	SlurmJob  string `json:"slurm_job_id,omitempty"`
+	Rank      *int   `json:"rank,omitempty"`
+	LocalRank *int   `json:"local_rank,omitempty"`
+	WorldSize *int   `json:"world_size,omitempty"`
+	Node      string `json:"node,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container,omitempty"`
 }
 
 // A Related process belongs to the same job as the main process, but not to its tree.

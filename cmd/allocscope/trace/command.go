@@ -22,8 +22,10 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/cmd/allocscope/mark"
+	"github.com/allocscope/allocscope/cmd/allocscope/pushflags"
 	"github.com/allocscope/allocscope/cmd/allocscope/target"
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -71,6 +73,7 @@ type Options struct {
 	NoTUI         bool
 	Quiet         bool // prints the verdict alone, and logs warnings and errors
 	Color         console.Color
+	Push          *push.Options // nil: profiles are not pushed
 
 	// EndsTarget: who runs the trace ends the process after it.
 	EndsTarget bool
@@ -94,6 +97,7 @@ const (
 // NewCommand returns the command.
 func NewCommand(environment func(*cobra.Command) Environment) *cobra.Command {
 	options, choice := DefaultOptions(), target.Choice{}
+	var pushes *pushflags.Flags
 	command := &cobra.Command{
 		Use:   "trace PID [--duration 5m]",
 		Short: "Trace a running process and find its leaks",
@@ -119,6 +123,10 @@ what grows, which takes 10 s at most then. A third one quits without the files.`
   sudo ALLOCSCOPE_OVERHEAD=1% allocscope trace 4242`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, arguments []string) error {
+			var err error
+			if options.Push, err = pushes.Options(); err != nil {
+				return exit.Usage(err)
+			}
 			return runCommand(command, arguments, &choice, options, environment(command))
 		},
 		Annotations: map[string]string{
@@ -135,6 +143,7 @@ what grows, which takes 10 s at most then. A third one quits without the files.`
 	options.addOutputFlags(command)
 	options.addSourceFlags(command)
 	groupFlags(command)
+	pushes = pushflags.Add(command.Flags())
 
 	return command
 }
@@ -339,6 +348,13 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	if err != nil {
 		return exit.Refuse(err)
 	}
+	pusher, err := options.openPush()
+	if err != nil {
+		return err
+	}
+	if pusher != nil {
+		defer func() { _ = pusher.Close() }()
+	}
 	if err := VolunteerForOOM(); err != nil {
 		slog.Warn(err.Error())
 	}
@@ -401,6 +417,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		return err
 	}
 	options.linkLatest(dir)
+	options.pushFolder(pusher, dir)
 
 	return options.FailOn.Check(outcomes...)
 }

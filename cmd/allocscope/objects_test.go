@@ -310,15 +310,11 @@ func testObjectsRefuses(t *testing.T) {
 func traceWithAnswer(t *testing.T, target *tracertest.Target) (dir string, s summary.Summary) {
 	t.Helper()
 	isLate := func(k summary.Keeper) bool { return k.Reason == keeper.ReasonBudget }
-	const attempts = 6
+	const attempts = 4
 	for range attempts {
 		dir = newFolder(t)
-		c := begin(t, allocscope(t, "trace", "--pid", itoa(target.PID()), "--interval", "1",
-			"--overhead", "off", "--output", dir))
-		c.await("the first census", func() bool { return isCounted(dir) })
-		c.awaitSnapshots(dir, 25)
-		c.interrupt()
-		c.mustEnd(0)
+		call(t, "trace", "--pid", itoa(target.PID()), "--interval", "1", "--overhead", "off",
+			"--duration", "25s", "--snapshot-every", "1s", "--no-tui", "--output", dir).mustEnd(0)
 		s = readSummary(t, dir)
 		if s.Objects != nil && len(s.Keepers) > 0 && !slices.ContainsFunc(s.Keepers, isLate) {
 			return dir, s

@@ -16,7 +16,7 @@ import (
 // beside steady work and a bounded cache. They print how many bytes it holds.
 func TestSpikes(t *testing.T) {
 	t.Parallel()
-	const every, seconds, mib = 12, 4, 200
+	const every, seconds, mib = 12, 3, 80
 
 	for _, c := range []struct {
 		name, way string

@@ -68,11 +68,8 @@ var layers = [][]string{
 		"cmd/allocscope/cli", "cmd/allocscope/console", "cmd/allocscope/exit",
 		"cmd/allocscope/user",
 	},
-	{
-		"cmd/allocscope/flagvalue", "cmd/allocscope/pushflags", "cmd/allocscope/target",
-		"cmd/allocscope/view",
-	},
-	{"cmd/allocscope/mark"},
+	{"cmd/allocscope/flagvalue", "cmd/allocscope/target", "cmd/allocscope/view"},
+	{"cmd/allocscope/mark", "cmd/allocscope/pushflags"},
 	{"cmd/allocscope/trace"},
 	{"cmd/allocscope/demo", "cmd/allocscope/screen"},
 	{"cmd/allocscope"},

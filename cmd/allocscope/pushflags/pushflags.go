@@ -45,18 +45,19 @@ func Add(set *pflag.FlagSet) *Flags {
 	f := &Flags{set: set}
 	o := &f.options
 	set.StringVar(&o.URL, urlFlag, "",
-		"send the profiles to this Pyroscope: http://pyroscope:4040. What it does not take now "+
-			"waits in a spool")
+		"send the profiles to the Pyroscope at `URL`: http://pyroscope:4040. What it does not take "+
+			"now waits in a spool")
 	set.StringToStringVar(&o.Labels, labelFlag, nil,
-		"label of the profiles: team=vision; it may be repeated")
-	set.StringVar(&o.Tenant, tenantFlag, "", "tenant of Pyroscope, as X-Scope-OrgID")
-	set.StringVar(&o.User, userFlag, "", "user of basic authentication")
+		"label `NAME=VALUE` of the profiles: team=vision. It may be repeated")
+	set.Lookup(labelFlag).DefValue = "" // not []
+	set.StringVar(&o.Tenant, tenantFlag, "", "`NAME` of the tenant in Pyroscope, as X-Scope-OrgID")
+	set.StringVar(&o.User, userFlag, "", "`NAME` of basic authentication")
 	set.StringVar(&o.PasswordFile, passwordFileFlag, "",
-		"file with its password, which only its owner may read")
+		"`FILE` with its password, which only its owner may read")
 	set.StringVar(&o.TokenFile, tokenFileFlag, "",
-		"file with a bearer token, which only its owner may read")
+		"`FILE` with a bearer token, which only its owner may read")
 	set.StringVar(&o.Spool, spoolFlag, "",
-		"directory of the spool (default "+rootSpool+"; for others than root "+
+		"`DIR` of the spool (default "+rootSpool+"; for others than root "+
 			"~/.local/state/allocscope/spool)")
 	set.Var(&f.spoolSize, spoolSizeFlag,
 		"size of the spool; the oldest profiles make room (default 256MiB)")

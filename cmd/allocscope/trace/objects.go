@@ -41,7 +41,7 @@ const (
 	halfwayTries = 20
 	// lastObjectsTimeout is how long the end of a trace waits for censuses and searches, and
 	// interruptedTimeout after a signal.
-	lastObjectsTimeout = 20 * time.Second
+	lastObjectsTimeout = time.Minute
 	interruptedTimeout = 10 * time.Second
 	// minTraced is the length of a trace from which on its end waits for them: in less nothing can be
 	// seen to grow.

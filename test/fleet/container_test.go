@@ -130,6 +130,9 @@ func (p pod) arguments(t *testing.T, c core.Container) []string {
 		add("--env=%s=%s", e.Name, value)
 		variables = append(variables, "$("+e.Name+")", value)
 	}
+	if c.WorkingDir != "" {
+		add("--workdir=%s", c.WorkingDir)
+	}
 	if len(c.Command) > 0 {
 		add("--entrypoint=%s", c.Command[0])
 	}
@@ -167,7 +170,7 @@ func testContainer(t *testing.T, folder string) {
 	m := build(t, folder)
 	p := pod{
 		spec: m.pod(), maps: m.maps,
-		fields: map[string]string{"status.podIP": "10.1.2.3", "spec.nodeName": "node-7"},
+		fields: map[string]string{"spec.nodeName": "node-7"},
 		paths: map[string]string{
 			"/var/lib/kubelet/seccomp": t.TempDir(), "/var/lib/allocscope": t.TempDir(),
 			"run": t.TempDir(),
@@ -203,7 +206,7 @@ func testContainer(t *testing.T, folder string) {
 	}, p.arguments(t, c)...)...))
 
 	page := func(path string, header string) (string, error) {
-		out, err := inside(t, agent, "wget", "--quiet", "--output-document=-", "--header=Host: "+header,
+		out, err := inside(t, agent, "wget", "--quiet", "--content-on-error", "--output-document=-", "--header=Host: "+header,
 			"http://127.0.0.1:9753"+path).CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)

@@ -65,7 +65,8 @@ func asUnit(t *testing.T, folder string, environment ...string) {
 		capabilities = append(capabilities, "+"+strings.ToLower(strings.TrimPrefix(name, "CAP_")))
 	}
 	list := "-all," + strings.Join(capabilities, ",")
-	command := strings.Replace(u.value(t, "ExecStart"), "/usr/local/bin/allocscope", allocscope(t), 1)
+	command := strings.NewReplacer("/usr/local/bin/allocscope", allocscope(t),
+		"/run/allocscope", filepath.Join(folder, "run")).Replace(u.value(t, "ExecStart"))
 	write(t, filepath.Join(folder, "unit"), fmt.Sprintf(
 		"umask %s\nexec env %s setpriv --reuid=daemon --regid=daemon --clear-groups --no-new-privs "+
 			"--inh-caps=%s --ambient-caps=%s --bounding-set=%s %s\n",
@@ -98,7 +99,7 @@ func TestSlurm(t *testing.T) {
 	}
 	socket := filepath.Join(folder, "run/agent.sock")
 	address := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
-	asUnit(t, folder, "ALLOCSCOPE_LISTEN="+address, "ALLOCSCOPE_SOCKET="+socket,
+	asUnit(t, folder, "ALLOCSCOPE_LISTEN="+address,
 		"ALLOCSCOPE_DIRECTORY="+filepath.Join(folder, "state"), "ALLOCSCOPE_DURATION=15s",
 		"ALLOCSCOPE_MIN_RSS=32MiB", "ALLOCSCOPE_PUSH="+server.url, "ALLOCSCOPE_LABEL=team=vision",
 		"ALLOCSCOPE_PUSH_SPOOL="+filepath.Join(folder, "state/spool"))

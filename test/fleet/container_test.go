@@ -201,9 +201,8 @@ func testContainer(t *testing.T, folder string) {
 		}
 	}
 	remove(t, agent)
-	run(t, podman(append([]string{
-		"run", "--detach", "--name=" + agent, "--env=ALLOCSCOPE_DURATION=20s",
-	}, p.arguments(t, c)...)...))
+	c.Args = append(c.Args, "--duration=20s")
+	run(t, podman(append([]string{"run", "--detach", "--name=" + agent}, p.arguments(t, c)...)...))
 
 	page := func(path string, header string) (string, error) {
 		out, err := inside(t, agent, "wget", "--quiet", "--content-on-error", "--output-document=-", "--header=Host: "+header,
@@ -234,12 +233,19 @@ func testContainer(t *testing.T, folder string) {
 			t.Errorf("labels %v", m.labels)
 		}
 	}
-	limits := points(t, text, "allocscope_process_limit_bytes")
-	if !slices.ContainsFunc(limits, func(p point) bool {
-		return p.labels["job_id"] == job && p.value == limit
-	}) {
-		t.Errorf("the limit of the container is not there: %v", limits)
-	}
+	await(t, "the limit of the container is known", func() string {
+		text, err := metrics()
+		if err != nil {
+			return err.Error()
+		}
+		limits := points(t, text, "allocscope_process_limit_bytes")
+		if !slices.ContainsFunc(limits, func(p point) bool {
+			return p.labels["job_id"] == job && p.value == limit
+		}) {
+			return fmt.Sprint(limits)
+		}
+		return ""
+	})
 
 	summaryOf := request(t, filepath.Join(p.paths["run"], "agent.sock"), job, 3)
 	onHost := strings.Replace(summaryOf, "/var/lib/allocscope", p.paths["/var/lib/allocscope"], 1)

@@ -124,7 +124,7 @@ func (s *slurm) unless(state string) string {
 func (s *slurm) submit(t *testing.T, arguments ...string) string {
 	t.Helper()
 	out := run(t, s.command("sbatch", append([]string{
-		"--parsable", "--output=/dev/null", "--chdir=/", "--export=NONE",
+		"--parsable", "--output=" + filepath.Join(s.folder, "job.log"), "--chdir=/",
 	}, arguments...)...))
 	job := strings.TrimSpace(out)
 	t.Cleanup(func() { s.cancel(t, job) })

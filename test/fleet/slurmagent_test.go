@@ -57,7 +57,7 @@ func TestUnit(t *testing.T) {
 
 // asUnit writes a systemctl into a folder that starts the command line of the unit with its
 // capabilities, as the user daemon: the user of the unit is of machines that have installed it.
-func asUnit(t *testing.T, folder string, environment ...string) {
+func asUnit(t *testing.T, folder string, options ...string) {
 	t.Helper()
 	u := readUnit(t)
 	var capabilities []string
@@ -65,12 +65,14 @@ func asUnit(t *testing.T, folder string, environment ...string) {
 		capabilities = append(capabilities, "+"+strings.ToLower(strings.TrimPrefix(name, "CAP_")))
 	}
 	list := "-all," + strings.Join(capabilities, ",")
-	command := strings.NewReplacer("/usr/local/bin/allocscope", allocscope(t),
+	program := filepath.Join(folder, "allocscope") // where the user may read it
+	run(t, exec.Command("install", allocscope(t), program))
+	command := strings.NewReplacer("/usr/local/bin/allocscope", program,
 		"/run/allocscope", filepath.Join(folder, "run")).Replace(u.value(t, "ExecStart"))
 	write(t, filepath.Join(folder, "unit"), fmt.Sprintf(
-		"umask %s\nexec env %s setpriv --reuid=daemon --regid=daemon --clear-groups --no-new-privs "+
+		"umask %s\nOPTIONS='%s'\nexec setpriv --reuid=daemon --regid=daemon --clear-groups --no-new-privs "+
 			"--inh-caps=%s --ambient-caps=%s --bounding-set=%s %s\n",
-		u.value(t, "UMask"), strings.Join(environment, " "), list, list, list, command))
+		u.value(t, "UMask"), strings.Join(options, " "), list, list, list, command))
 	script := read(t, "systemctl")
 	if err := os.WriteFile(filepath.Join(folder, "systemctl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
@@ -91,7 +93,10 @@ func TestSlurm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(folder) })
+	t.Cleanup(func() {
+		os.RemoveAll(folder)
+		os.Remove("/run/allocscope-jobs")
+	})
 	mkdir(t, folder, 0o755)
 	for _, name := range []string{"state", "run"} {
 		mkdir(t, filepath.Join(folder, name), 0o700)
@@ -99,10 +104,9 @@ func TestSlurm(t *testing.T) {
 	}
 	socket := filepath.Join(folder, "run/agent.sock")
 	address := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
-	asUnit(t, folder, "ALLOCSCOPE_LISTEN="+address,
-		"ALLOCSCOPE_DIRECTORY="+filepath.Join(folder, "state"), "ALLOCSCOPE_DURATION=15s",
-		"ALLOCSCOPE_MIN_RSS=32MiB", "ALLOCSCOPE_PUSH="+server.url, "ALLOCSCOPE_LABEL=team=vision",
-		"ALLOCSCOPE_PUSH_SPOOL="+filepath.Join(folder, "state/spool"))
+	asUnit(t, folder, "--listen", address, "--directory", filepath.Join(folder, "state"),
+		"--duration=15s", "--min-rss=32MiB", "--push", server.url, "--label=team=vision",
+		"--push-spool", filepath.Join(folder, "state/spool"))
 	page := func() (string, error) { return get("http://" + address + "/metrics") }
 
 	s := startSlurm(t, folder)
@@ -113,7 +117,7 @@ func TestSlurm(t *testing.T) {
 	}
 	submit := func() string {
 		return s.submit(t, "--uid=nobody", "--ntasks=4", "--wrap",
-			"srun python3 "+script+" 2 4000000 64000000")
+			"srun /usr/bin/python3 "+script+" 2 4000000 64000000")
 	}
 	job := submit()
 

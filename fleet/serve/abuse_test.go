@@ -78,8 +78,10 @@ func testRawRequests(t *testing.T) {
 			"\r\n\r\n", []int{431, 0}},
 		{"many headers", "GET /metrics HTTP/1.1\r\n" + host + strings.Repeat("X: y\r\n", 20_000) +
 			"\r\n", []int{431, 0}},
-		{"long line", "GET /" + strings.Repeat("x", 64<<10) + " HTTP/1.1\r\n" + host + "\r\n",
-			[]int{431, 414, 0}},
+		{
+			"long line", "GET /" + strings.Repeat("x", 64<<10) + " HTTP/1.1\r\n" + host + "\r\n",
+			[]int{431, 414, 0},
+		},
 		{"two lengths", "POST /trace HTTP/1.1\r\n" + host + "Content-Length: 1\r\n" +
 			"Content-Length: 2\r\n\r\n{}", []int{400}},
 		{"length and chunks", "POST /trace HTTP/1.1\r\n" + host + "Content-Length: 1\r\n" +

@@ -79,7 +79,6 @@ func (a *Agent) allowed(w *watched, now time.Time) time.Duration {
 		wait = max(wait, a.tracesAt[over].Add(day).Sub(now))
 	}
 
-
 	return max(0, wait)
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/fleet"
 	requests "github.com/allocscope/allocscope/fleet/serve"
+	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
 // agentFlags are the flags of `allocscope agent`.
@@ -44,7 +45,7 @@ const defaultAgentDirectory = "/var/lib/allocscope"
 func newAgentCommand() *cobra.Command {
 	var flags agentFlags
 	command := &cobra.Command{
-		Use:   "agent",
+		Use:   agentName,
 		Short: "Watch the jobs of a node for days, and trace those that leak",
 		Long: `Agent finds the processes that train on this node, by rules or by itself, and reads their
 memory once a second from /proc: without eBPF, at less than 0.5% of a core for 16 of them. It
@@ -62,6 +63,8 @@ SIGTERM ends it in order. A later agent continues with the same directory.`,
 			return flags.run(command.Context())
 		},
 		Annotations: map[string]string{
+			cli.Environment: `  Every flag can be set by a variable: ALLOCSCOPE_MIN_RSS=1GiB for --min-rss 1GiB. A flag wins
+  over its variable. Traces that the agent starts read none.`,
 			cli.ExitStatus: exit.Help(exit.Done, exit.Failed, exit.Refused),
 		},
 	}
@@ -138,9 +141,8 @@ func (f *agentFlags) run(ctx context.Context) error {
 		slog.Warn(err.Error())
 	}
 
-	if os.Geteuid() != 0 {
-		slog.Warn("the agent is not root: it watches what every user may read, and cannot trace " +
-			"processes or read the environment of other users (sudo allocscope agent)")
+	if text := missingPrivileges(); text != "" {
+		slog.Warn(text)
 	}
 
 	agent, err := fleet.New(options)
@@ -170,6 +172,26 @@ func (f *agentFlags) run(ctx context.Context) error {
 	err = agent.Run(ctx)
 	stop()
 	return errors.Join(err, <-served, agent.Close())
+}
+
+// missingPrivileges says what the agent cannot do; empty: it can do all.
+func missingPrivileges() string {
+	missing, err := kernel.MissingPrivileges()
+	if err != nil || len(missing) == 0 {
+		return ""
+	}
+
+	var names []string
+	without := "it watches the memory of all processes, and cannot trace"
+	isFatal := false
+	for _, p := range missing {
+		names = append(names, p.Name)
+		isFatal = isFatal || p.Without == ""
+	}
+	if !isFatal {
+		without = "its traces lack something: sudo allocscope doctor says what"
+	}
+	return fmt.Sprintf("the agent lacks %s: %s (sudo allocscope agent)", strings.Join(names, ", "), without)
 }
 
 // started says what the agent does.

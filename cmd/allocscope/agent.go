@@ -144,6 +144,10 @@ func (f *agentFlags) run(ctx context.Context) error {
 	if text := missingPrivileges(); text != "" {
 		slog.Warn(text)
 	}
+	if !fleet.HostPIDs() {
+		slog.Warn("the agent runs in a PID namespace of its own: it sees the processes of its " +
+			"container alone (set hostPID: true in the pod, or start the container with --pid=host)")
+	}
 
 	agent, err := fleet.New(options)
 	switch {

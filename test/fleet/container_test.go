@@ -166,6 +166,30 @@ func TestContainer(t *testing.T) {
 	t.Run("privileged", func(t *testing.T) { testContainer(t, kubernetesFolder+"-privileged") })
 }
 
+// TestContainerWithoutHostPID starts the agent as a manifest that lacks hostPID would.
+func TestContainerWithoutHostPID(t *testing.T) {
+	m := build(t, kubernetesFolder)
+	p := pod{
+		spec: m.pod(), maps: m.maps, fields: map[string]string{"spec.nodeName": "node-7"},
+		paths: map[string]string{
+			"/var/lib/kubelet/seccomp": filepath.Join(root(t), "deploy/kubernetes/agent"),
+			"/var/lib/allocscope":      t.TempDir(), "run": t.TempDir(),
+		},
+	}
+	p.spec.HostPID = false
+	name := "blind-" + itoa(os.Getpid())
+	remove(t, name)
+	run(t, podman(append([]string{"run", "--detach", "--name=" + name},
+		p.arguments(t, p.spec.Containers[0])...)...))
+	await(t, "the log says so", func() string {
+		said, err := podman("logs", name).CombinedOutput()
+		if err != nil || !strings.Contains(string(said), "hostPID: true") {
+			return string(said)
+		}
+		return ""
+	})
+}
+
 func testContainer(t *testing.T, folder string) {
 	m := build(t, folder)
 	p := pod{

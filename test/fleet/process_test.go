@@ -15,7 +15,7 @@ import (
 )
 
 // deadline is how long a test waits for something that is bound to happen. None depends on its length.
-const deadline = 90 * time.Second
+const deadline = 4 * time.Minute
 
 // program returns the path of a program that the run script has built or installed.
 func program(t *testing.T, variable string) string {

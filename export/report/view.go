@@ -46,6 +46,7 @@ type view struct {
 	FlameNote     string
 	Processes     []processView
 	Groups        []string
+	Outlier       []string
 	Warnings      []string
 	Sources       []sourceView
 	Limits        []string
@@ -141,6 +142,7 @@ func viewOf(s *summary.Summary, dir string, data pageData) *view {
 		Advice:     words.Advice(s),
 		Breakdowns: breakdownsOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS),
 		RowsNote: words.RowsNote(s), InBursts: s.Overhead.InBursts(), Processes: processesOf(s),
+		Outlier:  words.OutlierDetails(s.Outlier),
 		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: words.Limits(s),
 		CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
 		PprofCommands: strings.Join(pprofCommandsOf(data), "\n"), GPUMemory: gpuViewsOf(s),

@@ -64,6 +64,8 @@ type Summary struct {
 	// Groups, by role.
 	Processes []TreeProcess `json:"processes"`
 	Groups    []Group       `json:"groups"`
+	// Outlier is the rank that grows unlike the others; absent if there is none.
+	Outlier *Outlier `json:"outlier,omitempty"`
 	// Related are processes of the same job outside the tree that grew much, the largest growth
 	// first; absent if there are none.
 	Related []Related `json:"related,omitempty"`

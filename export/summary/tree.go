@@ -23,23 +23,21 @@ type TreeProcess struct {
 	// StartBytes and EndBytes are its RSS then.
 	StartBytes *int64 `json:"start_bytes,omitempty"`
 	EndBytes   *int64 `json:"end_bytes,omitempty"`
-	// Verdict on its RSS; absent if it was not traced.
-	Verdict verdict.Class `json:"verdict,omitempty"`
-	// Identity is which process of which job it is; absent if it was not traced.
+	// Verdict on its RSS, and the rate with its 95% interval; absent if it was not traced.
+	Verdict         verdict.Class `json:"verdict,omitempty"`
+	RateBytesPerMin *float64      `json:"rate_bytes_per_min,omitempty"`
+	RateLow         *float64      `json:"rate_low_bytes_per_min,omitempty"`
+	RateHigh        *float64      `json:"rate_high_bytes_per_min,omitempty"`
+	// Identity is which process of which job it is; absent if it was not traced, and in folders of
+	// older versions.
 	Identity *Identity `json:"identity,omitempty"`
 }
 
-// An Identity is growth.Identity, which explains the fields. What is unknown is absent.
-type Identity struct {
-	JobID      string `json:"job_id,omitempty"`
-	RunID      string `json:"run_id,omitempty"`
-	SlurmJobID string `json:"slurm_job_id,omitempty"`
-	Rank       *int   `json:"rank,omitempty"`
-	LocalRank  *int   `json:"local_rank,omitempty"`
-	WorldSize  *int   `json:"world_size,omitempty"`
-	Node       string `json:"node,omitempty"`
-	Pod        string `json:"pod,omitempty"`
-	Container  string `json:"container,omitempty"`
+// SetVerdict sets the verdict on the process, and what belongs to it.
+func (p *TreeProcess) SetVerdict(v verdict.Verdict) {
+	of := VerdictOf(v, AxisSeconds)
+	p.Verdict = of.Class
+	p.RateBytesPerMin, p.RateLow, p.RateHigh = of.RateBytesPerMin, of.RateLow, of.RateHigh
 }
 
 // A Related process belongs to the same job as the main process, but not to its tree.

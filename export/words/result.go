@@ -31,13 +31,15 @@ const (
 const (
 	// ResultWidth is the width of a Result in columns. Only a command may be longer.
 	ResultWidth = 100
+	// maxResultLines are those of a Result, the verdict and the empty line below it included.
+	maxResultLines = 15
 	// labelWidth is the width of its labels.
 	labelWidth = 10
 )
 
-// maxBlockLines bounds the lines of each block, so that a Result has at most fifteen.
+// maxBlockLines bounds the lines of each block. The last one has what is left of maxResultLines.
 var maxBlockLines = map[string]int{
-	LabelWho: 1, LabelWhere: 3, LabelHowFast: 2, LabelHowSure: 2, LabelDoNext: 3, LabelNote: 2,
+	LabelWho: 2, LabelWhere: 3, LabelHowFast: 2, LabelHowSure: 2, LabelDoNext: 3, LabelNote: 2,
 }
 
 // A Result is what a trace has found, for somebody in a hurry. The terminal, the report and
@@ -154,13 +156,14 @@ func (r Result) Lines(name func(string) string) []string {
 	room := ResultWidth - len(r.Name) - 3
 	lines := []string{name(r.Name) + "   " + ansi.Truncate(growth.Printable(r.Subject), room, "..."), ""}
 	for _, b := range r.Blocks {
-		lines = append(lines, b.lines()...)
+		lines = append(lines, b.lines(min(maxBlockLines[b.Label], maxResultLines-len(lines)))...)
 	}
 	return lines
 }
 
-// lines wraps the entries of a block. The last line that has room is cut, except for a command.
-func (b Block) lines() []string {
+// lines wraps the entries of a block into so many lines at most. The last line that has room is cut,
+// except for a command.
+func (b Block) lines(most int) []string {
 	const width = ResultWidth - labelWidth
 	var wrapped []string
 	for i, entry := range b.Lines {
@@ -169,7 +172,7 @@ func (b Block) lines() []string {
 			entry = fmt.Sprintf("%d. %s", i+1, entry)
 		}
 
-		last := maxBlockLines[b.Label] - len(wrapped)
+		last := most - len(wrapped)
 		if last <= 0 {
 			break
 		}

@@ -13,9 +13,6 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// maxResultLines of a result.
-const maxResultLines = 15
-
 // The summaries are of real traces, without what no result shows.
 func TestResultOf(t *testing.T) {
 	paths, err := filepath.Glob("testdata/results/*.json")
@@ -79,6 +76,7 @@ func TestLongResult(t *testing.T) {
 		s.Suspects = append(s.Suspects, c)
 		s.Related = append(s.Related, summary.Related{PID: 1, Command: long, GrowthBytes: 1})
 	}
+	s.Outlier = &summary.Outlier{Rank: 1 << 30, Ranks: 1 << 30, Site: summary.SiteOnlyThere}
 	s.Ended = summary.EndedExit
 	s.Sources = []summary.Source{{Name: "heap", State: summary.SourceFailed, Reason: long}}
 
@@ -95,6 +93,41 @@ func TestLongResult(t *testing.T) {
 	s.Suspects[0].Function, s.Suspects[0].Callers = strings.Repeat("f", 4096), nil
 	s.Suspects[0].Path = nil
 	mustFit(t, ResultOf(s, Place{Dir: "dir"}))
+}
+
+func TestOutlierLine(t *testing.T) {
+	six, twelve, one := 6.04, 12.3, 1.36
+	for _, c := range []struct {
+		ratio *float64
+		site  string
+		want  string
+	}{
+		{&six, summary.SiteSame, "rank 3 grows 6.0x as fast as the other 7, by the same call site"},
+		{
+			&twelve, summary.SiteOnlyThere,
+			"rank 3 grows 12x as fast as the other 7, by a call site where they do not grow",
+		},
+		{&one, "", "rank 3 grows 1.4x as fast as the other 7"},
+		{nil, "", "rank 3 grows, unlike the other 7"},
+	} {
+		o := &summary.Outlier{Rank: 3, Ranks: 8, Ratio: c.ratio, Site: c.site}
+		if got := OutlierLine(o); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+	if got := OutlierLine(nil); got != "" {
+		t.Errorf("no outlier: %q", got)
+	}
+
+	z := 97.6
+	o := &summary.Outlier{
+		Rank: 3, Ranks: 8, RateBytesPerMin: 90 << 20, OthersBytesPerMin: 15 << 20, Z: &z, Chance: 0.0123,
+	}
+	const want = "rank 3: 90.00 MiB/min, median of the other 7: 15.00 MiB/min; robust z-score 98, " +
+		"chance of noise 1.2%"
+	if got := OutlierDetails(o); len(got) != 2 || got[1] != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 // What the kernel takes back is no cause of a leak, and growth that the user accepts is some.

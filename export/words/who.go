@@ -75,7 +75,7 @@ func whoLines(s *summary.Summary) []string {
 	case !grows(s):
 		return nil
 	}
-	return []string{whoText(s)}
+	return []string{whoText(s), OutlierLine(s.Outlier)}
 }
 
 // grows reports whether the verdict is about growth that has a cause.
@@ -173,6 +173,50 @@ func ranksText(s *summary.Summary) string {
 		return ""
 	}
 	return fmt.Sprintf("; %d of %d ranks grow", growing, ranks) + own
+}
+
+// OutlierLine is which of several ranks grows unlike the others, and where: "rank 3 grows 6.2x as
+// fast as the other 7, by the same call site". It is empty where there is none.
+func OutlierLine(o *summary.Outlier) string {
+	if o == nil {
+		return ""
+	}
+	text := fmt.Sprintf("rank %d grows, unlike the other %d", o.Rank, o.Ranks-1)
+	if o.Ratio != nil {
+		ratio := units.Count(*o.Ratio)
+		if *o.Ratio < 9.5 {
+			ratio = units.Fixed(*o.Ratio, 1)
+		}
+		text = fmt.Sprintf("rank %d grows %sx as fast as the other %d", o.Rank, ratio, o.Ranks-1)
+	}
+	switch o.Site {
+	case summary.SiteSame:
+		return text + ", by the same call site"
+	case summary.SiteOnlyThere:
+		return text + ", by a call site where they do not grow"
+	}
+	return text
+}
+
+// OutlierDetails are the numbers behind OutlierLine.
+func OutlierDetails(o *summary.Outlier) []string {
+	if o == nil {
+		return nil
+	}
+	score := "the others do not differ"
+	if o.Z != nil {
+		score = "robust z-score " + units.Count(*o.Z)
+	}
+	chance := "below 0.1%"
+	if o.Chance >= 0.001 {
+		chance = units.Percent(o.Chance)
+	}
+	return []string{
+		OutlierLine(o),
+		fmt.Sprintf("rank %d: %s MiB/min, median of the other %d: %s MiB/min; %s, chance of noise %s",
+			o.Rank, units.MiBPerMinute(&o.RateBytesPerMin), o.Ranks-1,
+			units.MiBPerMinute(&o.OthersBytesPerMin), score, chance),
+	}
 }
 
 // sharePercent is a share of the growth. The estimate of a part may exceed the whole.

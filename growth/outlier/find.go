@@ -13,7 +13,7 @@ const madToDeviation = 1.4826022185
 const MaxChance = 0.05
 
 // Find scores members. One whose growth is not a finite number has the score NaN and the chance 1, and
-// is not counted. Of two, neither can be told to be the outlier: both have the chance 1.
+// is not counted. Of two, neither is known to be the outlier: both have the chance 1.
 func Find(members []Member) Result {
 	r := Result{Scores: make([]Score, len(members))}
 	var values, variances []float64
@@ -51,6 +51,12 @@ func (r Result) Outliers(maxChance float64) []int {
 	}
 	slices.SortStableFunc(found, func(a, b int) int { return cmp.Compare(r.Scores[b].Z, r.Scores[a].Z) })
 	return found
+}
+
+// ErrorOf returns the standard error of a rate with this 95% interval; NaN where that is not known.
+func ErrorOf(low, high float64) float64 {
+	const errors = 2 * 1.959964 // in the interval of a normal distribution
+	return (high - low) / errors
 }
 
 // variance is the square of the standard error; infinite where that is unknown.

@@ -60,6 +60,16 @@ func (s *Suspect) ThroughCompiler() bool {
 	})
 }
 
+// IsAt reports whether two suspects, of two processes, have the call site in common: a line of one
+// function.
+func (s Suspect) IsAt(other Suspect) bool {
+	if s.Frame.Function != other.Frame.Function || s.Frame.File != other.Frame.File {
+		return false
+	}
+	return len(s.Lines) == 0 || slices.ContainsFunc(other.Lines,
+		func(l LineShare) bool { return l.Line == s.Lines[0].Line })
+}
+
 // A LineShare is a line of a function, and its share of the function's growth, 0 to 1.
 type LineShare struct {
 	Line  int

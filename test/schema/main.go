@@ -127,6 +127,7 @@ var fieldConstants = map[string]string{
 	"Overhead.mode":       "export/summary.Heap…",
 	"OverheadChange.mode": "export/summary.Heap…",
 	"Limit.of":            "growth.Limit…",
+	"Outlier.site":        "export/summary.Site…",
 	"GPUCurve.name":       "growth/gpu.CurveName",
 	"GPUMemory.judged":    "growth/gpu.CurveName",
 	"GPUMemory.diagnosis": "growth/gpu.Diagnosis",

@@ -71,7 +71,7 @@ func PrintResult(out io.Writer, s *summary.Summary, place words.Place, how Print
 func PrintDetails(out io.Writer, s *summary.Summary, dir string) error {
 	fmt.Fprintf(out, "\n%s (PID %d), %s, %s\n", s.Process.Command, s.Process.PID,
 		units.Seconds(s.DurationS), words.Ended(s))
-	for _, line := range words.Diagnoses(s) {
+	for _, line := range slices.Concat(words.Diagnoses(s), words.OutlierDetails(s.Outlier)) {
 		fmt.Fprintln(out, line)
 	}
 

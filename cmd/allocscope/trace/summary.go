@@ -39,7 +39,7 @@ func (r *Recorder) summarize(
 		DurationS: summary.Seconds(r.session.Elapsed()), Ended: ended,
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
 		Notes: r.notes, Process: r.ProcessOf(main.Process), Processes: r.processes(all),
-		Groups: r.groups(), Related: r.related, Target: r.target(),
+		Outlier: outlierOf(all), Groups: r.groups(), Related: r.related, Target: r.target(),
 		ContinuedFrom: r.continuedFrom(), Gaps: r.gaps(),
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),
@@ -163,7 +163,10 @@ func (r *Recorder) processes(all []ProcessVerdict) []summary.TreeProcess {
 
 		i := slices.IndexFunc(all, func(v ProcessVerdict) bool { return v.Process == t })
 		if i >= 0 {
-			p.Verdict = all[i].Class
+			p.SetVerdict(all[i].Verdict)
+		}
+		if t.Traced {
+			p.Identity = summary.IdentityOf(t.Identity)
 		}
 
 		processes = append(processes, p)

@@ -1,0 +1,71 @@
+package trace
+
+import (
+	"testing"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// rankAt is a rank that grows by so many MiB a minute, known to 1%, at a line of train.py; 0: at none.
+func rankAt(rank int, rate float64, line int) ProcessVerdict {
+	const perSecond = (1 << 20) / 60.
+	v := ProcessVerdict{
+		&growth.ProcessHistory{Member: growth.Member{Process: growth.Process{
+			PID: 100 + rank, Role: growth.RoleRank, Rank: rank,
+		}}},
+		judge.Judgement{Verdict: verdict.Verdict{
+			Class: verdict.ClassGrowing, Rate: rate * perSecond,
+			RateLow: 0.98 * rate * perSecond, RateHigh: 1.02 * rate * perSecond,
+		}},
+	}
+	if line > 0 {
+		v.Suspects = []trend.Suspect{{
+			Frame: growth.Frame{Function: "train_step", File: "/train.py", Line: line},
+			Lines: []trend.LineShare{{Line: line, Share: 1}},
+		}}
+	}
+	return v
+}
+
+func TestOutlierOf(t *testing.T) {
+	others := func(rates ...float64) (all []ProcessVerdict) {
+		for i, rate := range rates {
+			all = append(all, rankAt(i, rate, 10))
+		}
+		return all
+	}
+	steady := rankAt(9, 60, 10)
+	steady.Class = verdict.ClassPlateau
+	loader := rankAt(9, 60, 10)
+	loader.Process.Role = growth.RoleLoaderWorker
+
+	for name, c := range map[string]struct {
+		all   []ProcessVerdict
+		ratio float64 // 0: no outlier, -1: the others do not grow to speak of
+		site  string
+	}{
+		"same call site":       {append(others(10, 10.1, 9.9, 10, 10.2), rankAt(9, 60, 10)), 6, summary.SiteSame},
+		"another call site":    {append(others(10, 10.1, 9.9, 10, 10.2), rankAt(9, 60, 11)), 6, summary.SiteOnlyThere},
+		"unknown call site":    {append(others(10, 10.1, 9.9, 10, 10.2), rankAt(9, 60, 0)), 6, ""},
+		"others hardly grow":   {append(others(0.01, 0.02, -0.01, 0, 0), rankAt(9, 60, 11)), -1, summary.SiteOnlyThere},
+		"two ranks":            {append(others(10), rankAt(9, 60, 10)), 0, ""},
+		"alike":                {append(others(10, 11, 9, 10, 12), rankAt(9, 13, 10)), 0, ""},
+		"a little faster":      {append(others(10, 10, 10, 10, 10), rankAt(9, 11.5, 10)), 0, ""},
+		"verdict is no growth": {append(others(10, 10.1, 9.9, 10, 10.2), steady), 0, ""},
+		"no rank":              {append(others(10, 10.1, 9.9, 10, 10.2), loader), 0, ""},
+	} {
+		o := outlierOf(c.all)
+		switch {
+		case c.ratio == 0 && o == nil:
+		case c.ratio == 0 || o == nil:
+			t.Errorf("%s: %+v", name, o)
+		case o.Rank != 9 || o.PID != 109 || o.Ranks != 6 || o.RateBytesPerMin != 60<<20 || o.Site != c.site,
+			(c.ratio < 0) != (o.Ratio == nil), o.Ratio != nil && int(*o.Ratio+0.1) != int(c.ratio):
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}

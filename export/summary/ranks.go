@@ -1,0 +1,66 @@
+package summary
+
+import "github.com/allocscope/allocscope/growth"
+
+// An Identity is which process of which job a process is, by its environment and its cgroup. What is
+// not known is absent.
+type Identity struct {
+	// Job is the first that is known of RAY_JOB_ID, RunID, KUBEFLOW_TRAINING_JOB_ID and SlurmJob.
+	Job string `json:"job_id,omitempty"`
+	// RunID is TORCHELASTIC_RUN_ID; "none": torchrun was given none.
+	RunID    string `json:"run_id,omitempty"`
+	SlurmJob string `json:"slurm_job_id,omitempty"`
+	// Rank among all WorldSize ranks, and LocalRank on its node.
+	Rank      *int `json:"rank,omitempty"`
+	LocalRank *int `json:"local_rank,omitempty"`
+	WorldSize *int `json:"world_size,omitempty"`
+	// Node is the name of the host, Pod the UID of the Kubernetes pod, and Container its short ID or
+	// its name.
+	Node      string `json:"node,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container,omitempty"`
+}
+
+// IdentityOf converts an identity; nil: nothing is known.
+func IdentityOf(id growth.Identity) *Identity {
+	known := func(n int) *int {
+		if n == growth.Unknown {
+			return nil
+		}
+		return &n
+	}
+	out := Identity{
+		Job: id.Job, RunID: id.RunID, SlurmJob: id.SlurmJob,
+		Rank: known(id.Rank), LocalRank: known(id.LocalRank), WorldSize: known(id.WorldSize),
+		Node: id.Node, Pod: id.Pod, Container: id.Container,
+	}
+	if out == (Identity{}) {
+		return nil
+	}
+	return &out
+}
+
+// An Outlier is the one of several ranks of a trace that grows unlike the others.
+type Outlier struct {
+	PID  int `json:"pid"`
+	Rank int `json:"rank"`
+	// Ranks is the number of ranks that were compared, this one included.
+	Ranks int `json:"ranks"`
+	// RateBytesPerMin is its rate, and OthersBytesPerMin the median rate of the others. Ratio of the
+	// two is absent where the others do not grow to speak of.
+	RateBytesPerMin   int64    `json:"rate_bytes_per_min"`
+	OthersBytesPerMin int64    `json:"others_bytes_per_min"`
+	Ratio             *float64 `json:"ratio,omitempty"`
+	// Z is its robust z-score; absent where the others do not differ at all. Chance is the
+	// probability that one of as many ranks without an outlier has such a score.
+	Z      *float64 `json:"z,omitempty"`
+	Chance float64  `json:"chance"`
+	// Site is one of Site…; absent: the call site of its growth is not known.
+	Site string `json:"site,omitempty"`
+}
+
+// Where the others grow by the call site of an Outlier's first suspect.
+const (
+	SiteSame      = "same"       // the rank with the median rate grows there, too
+	SiteOnlyThere = "only-there" // it does not
+)

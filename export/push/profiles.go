@@ -204,9 +204,9 @@ func labelsOf(pid string, s *summary.Summary, more []map[string]string) map[stri
 		set("role", string(p.Role))
 		number("rank", p.Rank)
 		if i := p.Identity; i != nil {
-			set("job_id", i.JobID)
+			set("job_id", i.Job)
 			set("run_id", i.RunID)
-			set("slurm_job_id", i.SlurmJobID)
+			set("slurm_job_id", i.SlurmJob)
 			number("rank", i.Rank)
 			number("local_rank", i.LocalRank)
 			number("world_size", i.WorldSize)

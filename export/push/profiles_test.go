@@ -29,7 +29,7 @@ func TestAddFolder(t *testing.T) {
 	tr := newTrace(t, []summary.TreeProcess{
 		{PID: 10, Traced: true, Role: growth.RoleTrainer},
 		{PID: 11, Traced: true, Role: growth.RoleRank, Rank: rank(3), Identity: &summary.Identity{
-			JobID: "42", RunID: "run", SlurmJobID: "42", Rank: rank(3), LocalRank: rank(1),
+			Job: "42", RunID: "run", SlurmJob: "42", Rank: rank(3), LocalRank: rank(1),
 			WorldSize: rank(8), Node: "n1", Pod: "p", Container: "c",
 		}},
 		{PID: 12, Role: growth.RoleLauncher},
@@ -143,7 +143,7 @@ func checkPruned(t *testing.T, got received) {
 
 // Pyroscope takes a second profile of equal labels and time for the first one, sent again.
 func TestAddFolderEqualLabels(t *testing.T) {
-	same := &summary.Identity{JobID: "42"}
+	same := &summary.Identity{Job: "42"}
 	tr := newTrace(t, []summary.TreeProcess{
 		{PID: 10, Traced: true, Role: growth.RoleTrainer, Identity: same},
 		{PID: 11, Traced: true, Role: growth.RoleTrainer, Identity: same},
@@ -167,7 +167,7 @@ func TestAddFolderHostileNames(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
 	tr := newTrace(t, []summary.TreeProcess{{
 		PID: 10, Traced: true, Role: growth.Role(long),
-		Identity: &summary.Identity{JobID: "a\x00\x1b[31m\xff\n", Node: long},
+		Identity: &summary.Identity{Job: "a\x00\x1b[31m\xff\n", Node: long},
 	}}, heap(stack(10, "leak\xff\x00"), 1000, 4096))
 	s := newServer(t)
 	p := open(t, Options{URL: s.URL})

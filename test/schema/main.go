@@ -19,6 +19,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/compare"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/tracer/doctor"
 )
 
@@ -37,6 +38,7 @@ var documents = []struct {
 	{"diff.json", compare.Schema, "allocscope diff --json", compare.Result{}},
 	{"verdict.json", summary.VerdictSchema, "allocscope verdict --json", summary.RecordedVerdict{}},
 	{"doctor.json", doctor.Schema, "allocscope doctor --json", doctor.Report{}},
+	{"agent-status.json", serve.StatusSchema, "allocscope agent status --json", serve.Status{}},
 	{"objects.json", summary.CountedSchema, "allocscope objects --json", summary.Counted{}},
 }
 
@@ -128,6 +130,7 @@ var fieldConstants = map[string]string{
 	"OverheadChange.mode": "export/summary.Heap…",
 	"Limit.of":            "growth.Limit…",
 	"Outlier.site":        "export/summary.Site…",
+	"ProcessStatus.limit": "growth.Limit…",
 	"GPUCurve.name":       "growth/gpu.CurveName",
 	"GPUMemory.judged":    "growth/gpu.CurveName",
 	"GPUMemory.diagnosis": "growth/gpu.Diagnosis",

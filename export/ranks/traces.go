@@ -188,6 +188,9 @@ func (r *Result) CompareProfiles(rank, median int, of, with *pprof.Profile) erro
 	return nil
 }
 
+// minSiteShare is the part of the growth of a rank by which a call site must differ, to be named.
+const minSiteShare = 0.05
+
 // maxOtherShare is the part of a rank's growth by a call site up to which the growth of another rank
 // there does not count.
 const maxOtherShare = 0.1
@@ -201,7 +204,8 @@ func (r *Result) setComparison(rank, median int, of *compare.Result) {
 	}
 	r.Comparison = c
 
-	if s := siteOf(of.Stacks); s != nil {
+	least := minSiteShare * math.Abs(float64(of.Total.After.Bytes))
+	if s := siteOf(of.Stacks); s != nil && float64(s.Change.Bytes) >= least {
 		c.Where, c.Site = s.CallSite(), SiteSame
 		if s.State == compare.StateAppeared ||
 			float64(s.Before.Bytes) <= maxOtherShare*float64(s.After.Bytes) {

@@ -121,7 +121,7 @@ func RanksRepeated(more int) string {
 func RanksDiffer(rank, median, where string, isSame, isKnown bool) string {
 	switch {
 	case !isKnown:
-		return fmt.Sprintf("no call site of %s is proven to grow more than on %s, the median", rank,
+		return fmt.Sprintf("no call site of %s grows much more than on %s (the median)", rank,
 			median)
 	case isSame:
 		return fmt.Sprintf("same call site: %s grows there, too, on %s (the median)", where, median)

@@ -9,12 +9,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -35,7 +33,6 @@ const (
 	timeout = 2 * time.Minute
 	// maxAnswerBytes bounds an answer. That of Prometheus on 4,096 ranks has 6 MB.
 	maxAnswerBytes = 64 << 20
-	maxSecretBytes = 64 << 10
 	maxErrorBytes  = 300 // of an answer, in an error
 )
 
@@ -108,49 +105,19 @@ func (s Server) authorize(request *http.Request) error {
 	}
 	switch {
 	case s.TokenFile != "":
-		token, err := readSecret(s.TokenFile)
+		token, err := push.ReadSecret(s.TokenFile)
 		if err != nil {
 			return err
 		}
 		request.Header.Set("Authorization", "Bearer "+token)
 	case s.PasswordFile != "":
-		password, err := readSecret(s.PasswordFile)
+		password, err := push.ReadSecret(s.PasswordFile)
 		if err != nil {
 			return err
 		}
 		request.SetBasicAuth(s.User, password)
 	}
 	return nil
-}
-
-// readSecret reads a file that only its owner may read.
-func readSecret(path string) (string, error) {
-	// Without O_NONBLOCK the open of a named pipe waits for a writer.
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-
-	info, err := file.Stat()
-	switch {
-	case err != nil:
-		return "", err
-	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("read %s: not a regular file", path)
-	case info.Mode().Perm()&0o077 != 0:
-		return "", fmt.Errorf("read %s: others than its owner may read it (chmod 600 %s)", path, path)
-	}
-
-	data, err := io.ReadAll(io.LimitReader(file, maxSecretBytes))
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", path, err)
-	}
-	secret := strings.TrimSpace(string(data))
-	if secret == "" || strings.ContainsAny(secret, "\r\n") {
-		return "", fmt.Errorf("read %s: it is not one line with a secret", path)
-	}
-	return secret, nil
 }
 
 // refusal is an error that says why a server does not answer, in its own words where it has any.

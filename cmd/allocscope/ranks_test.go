@@ -19,7 +19,11 @@ import (
 // recordedRanks are the folders of real traces of 8 ranks, of which rank 3 alone calls evaluate.
 func recordedRanks(t *testing.T) []string {
 	t.Helper()
-	folders, err := filepath.Glob("../../export/ranks/testdata/traces/rank?")
+	traces, err := filepath.Abs("../../export/ranks/testdata/traces")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders, err := filepath.Glob(filepath.Join(traces, "rank?"))
 	if err != nil || len(folders) != 8 {
 		t.Fatal(folders, err)
 	}
@@ -138,7 +142,7 @@ func testRanksDamaged(t *testing.T) {
 	if err := os.Mkdir(damaged, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(damaged, folder.SummaryFile), "{", 0o600)
+	writeFile(t, filepath.Join(damaged, folder.SummaryFile), "{\n  \"schema\": \"allocscope/4\",", 0o600)
 	c := call(t, append([]string{"ranks", damaged}, recordedRanks(t)...)...)
 	c.mustEnd(0)
 	mustSay(t, "stdout", c.stdout.String(), "RANK 3 STANDS OUT", "1 folder is not read")

@@ -166,12 +166,13 @@ func TestSite(t *testing.T) {
 		site     Site
 		where    string
 	}{
-		"same":       {map[string]int64{"step": 100, "load": 5}, map[string]int64{"step": 50, "load": 5}, SiteSame, "step (train.py:7)"},
-		"only there": {map[string]int64{"step": 50, "log": 100}, map[string]int64{"step": 50}, SiteOnly, "log (train.py:7)"},
-		"hardly":     {map[string]int64{"step": 50, "log": 100}, map[string]int64{"step": 50, "log": 10}, SiteOnly, "log (train.py:7)"},
-		"no stack":   {map[string]int64{"step": 50, "[unexplained]": 900}, map[string]int64{"step": 40}, SiteSame, "step (train.py:7)"},
-		"less":       {map[string]int64{"step": 50}, map[string]int64{"step": 60}, SiteUnknown, ""},
-		"nothing":    {nil, nil, SiteUnknown, ""},
+		"same":          {map[string]int64{"step": 100, "load": 5}, map[string]int64{"step": 50, "load": 5}, SiteSame, "step (train.py:7)"},
+		"only there":    {map[string]int64{"step": 50, "log": 100}, map[string]int64{"step": 50}, SiteOnly, "log (train.py:7)"},
+		"hardly":        {map[string]int64{"step": 50, "log": 100}, map[string]int64{"step": 50, "log": 10}, SiteOnly, "log (train.py:7)"},
+		"no stack":      {map[string]int64{"step": 50, "[unexplained]": 80}, map[string]int64{"step": 40}, SiteSame, "step (train.py:7)"},
+		"hardly a site": {map[string]int64{"step": 50, "[unexplained]": 900}, map[string]int64{"step": 40}, SiteOnly, "[unexplained] (train.py:7)"},
+		"less":          {map[string]int64{"step": 50}, map[string]int64{"step": 60}, SiteUnknown, ""},
+		"nothing":       {nil, nil, SiteUnknown, ""},
 	} {
 		r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
 		rank, median, _ := r.Pair(nil)

@@ -205,7 +205,7 @@ func (r *Result) setComparison(rank, median int, of *compare.Result) {
 	r.Comparison = c
 
 	least := minSiteShare * math.Abs(float64(of.Total.After.Bytes))
-	if s := siteOf(of.Stacks); s != nil && float64(s.Change.Bytes) >= least {
+	if s := siteOf(of.Stacks, least); s != nil {
 		c.Where, c.Site = s.CallSite(), SiteSame
 		if s.State == compare.StateAppeared ||
 			float64(s.Before.Bytes) <= maxOtherShare*float64(s.After.Bytes) {
@@ -215,14 +215,14 @@ func (r *Result) setComparison(rank, median int, of *compare.Result) {
 	}
 }
 
-// siteOf is the stack that grows most beyond that of the other rank, a call site if there is one;
-// nil: none is proven to.
-func siteOf(stacks []compare.StackRow) *compare.StackRow {
+// siteOf is the stack that grows most beyond that of the other rank, by so many bytes at least, a call
+// site if there is one; nil: none is proven to.
+func siteOf(stacks []compare.StackRow, least float64) *compare.StackRow {
 	var first *compare.StackRow
 	for i := range stacks {
 		s := &stacks[i]
 		grew := s.State == compare.StateAppeared || s.State == compare.StateGrew
-		if !grew || s.After.Bytes <= 0 {
+		if !grew || s.After.Bytes <= 0 || float64(s.Change.Bytes) < least {
 			continue
 		}
 		if !strings.HasPrefix(s.Function, "[") {

@@ -26,6 +26,8 @@ CAMPAIGN_PACKAGES := gcc libc6-dev python3 python3-torch util-linux procps linux
 GPU_PACKAGES      := gcc libc6-dev
 DOCS_PACKAGES     := podman runc debootstrap slurm-wlm munge jq procps python3 python3-pil \
 	python3-torch
+FLEET_PACKAGES    := podman runc debootstrap slurm-wlm munge prometheus systemd util-linux wget \
+	python3
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios \
 	debian-archive-keyring
 
@@ -193,6 +195,12 @@ docs-images: build ## Trace the demo's trainer for DOCS_TRACE (2m), take picture
 docs-run: build ## Run the guides' commands in containers, Slurm and trainers, 10 minutes; DOCS chooses
 	@.ci/packages $(DOCS_PACKAGES)
 	$(ROOT_GO) test/docs/run $(DOCS)
+
+# FLEET is a pattern of tests: Manifests, Container, Slurm, Ranks, Load, FullSpool, Unit; default all.
+.PHONY: test-fleet
+test-fleet: build ## Test the agent with Pyroscope, Prometheus, Slurm, containers, 20 minutes; FLEET
+	@.ci/packages $(FLEET_PACKAGES)
+	$(ROOT_GO) test/fleet/run "$(FLEET)"
 
 .PHONY: clean
 clean: ## Remove what was built

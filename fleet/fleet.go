@@ -21,11 +21,25 @@ type Options struct {
 	Duration, TraceEvery time.Duration
 	// Overhead is --overhead of the traces; empty: its default.
 	Overhead string
+	// TracesPerDay bounds the traces of all processes in 24 hours.
+	TracesPerDay int
+	// MinRSS is the RSS from which a process is watched, in bytes.
+	MinRSS int64
 	// Push is where profiles go; nil: nowhere.
 	Push *push.Options
+	// Report is called with each event, from any goroutine; nil: they are dropped.
+	Report func(Event)
 	// Speed is how many times faster than a real trainer the processes live. It is 1 but in tests.
 	Speed float64
 }
+
+// Bounds of an agent.
+const (
+	// MaxWatched bounds the processes that are watched. Each holds two file descriptors or more.
+	MaxWatched = 128
+	// MaxRules bounds the rules.
+	MaxRules = 64
+)
 
 // A Rule chooses processes to watch. All its conditions must hold; empty ones do.
 type Rule struct {

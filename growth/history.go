@@ -43,10 +43,7 @@ type History struct {
 	// GPUs by their latest samples, in the order in which they appeared.
 	GPUs []GPUSample
 
-	// A long history keeps every second, fourth, ... sample, and the last. stride is that number,
-	// 0 at first. dropsLast: the next sample takes the place of the last one.
-	stride, taken int
-	dropsLast     bool
+	thinning Thinning
 
 	alive map[int]*ProcessHistory // by PID, in the last sample
 	// restored: the last sample is of an earlier trace.
@@ -64,7 +61,7 @@ func (h *History) Add(m TreeSample) Row {
 	for i, member := range m.Members {
 		t := h.processOf(member, m.Elapsed)
 		alive[member.PID] = t
-		t.add(m.Processes[i].Sample, h.dropsLast)
+		t.add(m.Processes[i].Sample, h.thinning.dropsLast)
 		if member.Traced {
 			traced = append(traced, m.Processes[i].Sample)
 		}
@@ -76,7 +73,7 @@ func (h *History) Add(m TreeSample) Row {
 	row.Elapsed = m.Elapsed
 
 	h.alive, h.restored = alive, false
-	if h.dropsLast && len(h.Rows) > 1 {
+	if h.thinning.dropsLast && len(h.Rows) > 1 {
 		h.Rows = h.Rows[:len(h.Rows)-1]
 	}
 	h.Rows = append(h.Rows, row)
@@ -108,14 +105,11 @@ func (h *History) processOf(member Member, now time.Duration) *ProcessHistory {
 }
 
 // KeepsLast reports whether the history keeps its last sample when the next one comes.
-func (h *History) KeepsLast() bool { return !h.dropsLast }
+func (h *History) KeepsLast() bool { return !h.thinning.dropsLast }
 
-// thin drops every other sample where there are too many, and takes half as many from then on: the
-// judgement of a series needs samples that are equally far apart.
+// thin drops every other sample where there are too many, and takes half as many from then on.
 func (h *History) thin() {
-	h.taken++
-	h.dropsLast = h.stride > 0 && h.taken%h.stride != 0
-	if h.dropsLast {
+	if !h.thinning.Take() {
 		return
 	}
 
@@ -126,22 +120,11 @@ func (h *History) thin() {
 	if samples <= maxSamples {
 		return
 	}
-	h.stride, h.taken = max(2, 2*h.stride), 0
-	h.Rows = everyOther(h.Rows)
+	h.thinning.Halve()
+	h.Rows = EveryOther(h.Rows)
 	for _, t := range h.Processes {
-		t.Timeline = everyOther(t.Timeline)
+		t.Timeline = EveryOther(t.Timeline)
 	}
-}
-
-// everyOther returns the first element, every second one before the last, and the last.
-func everyOther[T any](all []T) []T {
-	kept := make([]T, 0, len(all)/2+2)
-	for i := range all {
-		if i == 0 || (len(all)-1-i)%2 == 0 {
-			kept = append(kept, all[i])
-		}
-	}
-	return kept
 }
 
 // add adds a sample, which may take the place of the last one.

@@ -131,7 +131,7 @@ memory leaks, how fast, and which code accumulates it.`,
 	root.AddCommand(newTraceCommand(stderr), target.NewCommand(), newShowCommand(), newViewCommand(),
 		newReportCommand(), newDiffCommand(), newRanksCommand(), newVerdictCommand(), newObjectsCommand(),
 		mark.NewCommand(),
-		newDoctorCommand(), newDemoCommand(stderr), newVersionCommand())
+		newAgentCommand(), newDoctorCommand(), newDemoCommand(stderr), newVersionCommand())
 	return root
 }
 
@@ -158,7 +158,7 @@ func (f rootFlags) level() slog.Level {
 // trace has as well. A process that the command line chooses is chosen.
 func readEnvironment(command *cobra.Command, arguments []string) (unknown []string, err error) {
 	set := command.Flags()
-	if command.Name() != traceName {
+	if command.CommandPath() != command.Root().Name()+" "+traceName { // nor agent trace
 		_, err := cli.FromEnvironment(command.InheritedFlags(), os.Environ())
 		return nil, err
 	}

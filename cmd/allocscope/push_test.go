@@ -31,6 +31,7 @@ func (p *pyroscope) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.mu.Unlock()
 	w.Header().Set("Retry-After", "600") // longer than a trace waits
 	w.WriteHeader(p.status)
+	_, _ = io.WriteString(w, "{}")
 	p.n++
 
 	var message struct {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/view"
+	"github.com/allocscope/allocscope/export/page/origin"
 )
 
 // viewFlags are the flags of `allocscope view`.
@@ -107,7 +108,7 @@ func runView(command *cobra.Command, flags viewFlags, arguments []string) error 
 		return err
 	}
 
-	return serve(command.Context(), listener, view.Guard(pages, view.HostsOf(at, host)))
+	return servePages(command.Context(), listener, view.Guard(pages, origin.HostsOf(at, host)))
 }
 
 // maxToolSeconds bounds the CPU time of dot: a dense graph takes it hours, and pprof waits for it.
@@ -160,8 +161,8 @@ func sourcesToo() string {
 	return ", and every file of yours that its profiles name as a source"
 }
 
-// serve serves until the context ends, which is no error.
-func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+// servePages serves until the context ends, which is no error.
+func servePages(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	const (
 		headerTimeout   = 10 * time.Second
 		pageTimeout     = 5 * time.Minute // until the browser has received its last byte

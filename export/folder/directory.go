@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -118,6 +119,49 @@ func readPrefix(root *os.Root, name string, length int) string {
 	data := make([]byte, length)
 	n, _ := file.Read(data)
 	return string(data[:n])
+}
+
+// Delete removes the folder of a trace, complete or not: the files that allocscope writes, and then the
+// directory. Anything else in it is an error and stays, and so is a folder that does not belong to the
+// owner, or a symbolic link.
+func Delete(path string, owner Owner) error {
+	if err := deleteFolder(path, owner); err != nil {
+		return fmt.Errorf("remove %s: %w", path, cause(err))
+	}
+	return nil
+}
+
+func deleteFolder(path string, owner Owner) error {
+	parent, err := openParent(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	root, err := openDir(parent, filepath.Base(path))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	switch uid, err := uidOf(dir); {
+	case err != nil:
+		return err
+	case uid != owner.UID:
+		return fmt.Errorf("it belongs to UID %d, not to UID %d", uid, owner.UID)
+	}
+	if err := removeTraceFiles(root); err != nil {
+		return err
+	}
+	err = parent.Remove(filepath.Base(path))
+	if errors.Is(err, unix.ENOTEMPTY) {
+		return errors.New("it holds files that allocscope did not write (remove it by hand)")
+	}
+	return err
 }
 
 // removeTraceFiles removes the files that allocscope writes, complete or not, and then the

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -307,6 +308,15 @@ func (f *Folder) ReadFile(name string, read func(io.Reader) error) error {
 	}
 
 	return nil
+}
+
+// ModTime is when a file was written.
+func (f *Folder) ModTime(name string) (time.Time, error) {
+	info, err := f.root.Lstat(name)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("stat %s: %w", name, cause(err))
+	}
+	return info.ModTime(), nil
 }
 
 // openRegular opens a regular file. O_NONBLOCK keeps it from waiting at a named pipe.

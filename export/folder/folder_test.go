@@ -364,3 +364,24 @@ func TestCreateWithForce(t *testing.T) {
 		}
 	})
 }
+
+func TestDelete(t *testing.T) {
+	f, path, victim := attacked(t)
+	fill(t, f)
+	do(t, Delete(path, current()))
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
+
+	do(t, os.Symlink(victim, path))
+	wantError(t, Delete(path, current()), "is a symbolic link or not a directory")
+	do(t, os.Remove(path))
+	put(t, "mine", path, "notes.txt")
+	put(t, "{}", path, SummaryFile)
+	wantError(t, Delete(path, current()), "it holds files that allocscope did not write")
+	if got := content(t, path, "notes.txt"); got != "mine" {
+		t.Errorf("the file of someone else holds %q", got)
+	}
+	wantError(t, Delete(path, Owner{current().UID + 1, 0}), "it belongs to UID")
+	unharmed(t, victim)
+}

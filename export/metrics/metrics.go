@@ -15,7 +15,7 @@ type State struct {
 	// Node is the name of the host, the label of all metrics.
 	Node      string
 	Processes []Process
-	// Watched is the number of processes that are watched, Ignored of those that match the rules
+	// Watched is the number of watched processes, Ignored of those that match the rules
 	// beyond the bound.
 	Watched, Ignored int
 	// Traces since the start of the agent, by how they ended.

@@ -226,7 +226,7 @@ func labelsOf(pid string, s *summary.Summary, more []map[string]string) map[stri
 // makes one sample of the smallest stacks, as far as the bounds need it. It returns nil where nothing
 // is left.
 func (l *labeled) bounded() (*profile.Profile, error) {
-	p := l.Profile.Compact()
+	p := l.Compact()
 	for _, s := range p.Sample {
 		for i, value := range s.Value {
 			s.Value[i] = max(0, value)

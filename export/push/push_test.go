@@ -35,6 +35,8 @@ func TestFlushFaults(t *testing.T) {
 			w.WriteHeader(http.StatusTemporaryRedirect)
 		case 5:
 			w.WriteHeader(http.StatusUnauthorized)
+		case 6: // of something else
+			_, _ = io.WriteString(w, "<html>Please log in</html>")
 		default:
 			return false
 		}
@@ -46,7 +48,7 @@ func TestFlushFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.once(t, 3)
-	want := Stats{Sent: 3, Retried: 5}
+	want := Stats{Sent: 3, Retried: 6}
 	if got := p.Stats(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -373,6 +375,10 @@ func TestOpenRefuses(t *testing.T) {
 	if err := os.Chmod(public, 0o777); err != nil {
 		t.Fatal(err)
 	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(t.TempDir(), link); err != nil {
+		t.Fatal(err)
+	}
 	const url = "http://127.0.0.1:1"
 	label := func(name, value string) Options {
 		return Options{URL: url, Labels: map[string]string{name: value}}
@@ -410,6 +416,7 @@ func TestOpenRefuses(t *testing.T) {
 		"11 labels":               many,
 		"with mode 0700":          {URL: url, Spool: public},
 		"not a directory":         {URL: url, Spool: file("spool", "", 0o600)},
+		"a symbolic link":         {URL: url, Spool: link},
 		"size of the spool":       {URL: url, MaxSpoolBytes: -1},
 	} {
 		if o.Spool == "" {

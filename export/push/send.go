@@ -54,10 +54,13 @@ func (p *Pusher) post(ctx context.Context, body []byte) answer {
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
 
 	switch status := response.StatusCode; {
-	case status == http.StatusOK && err == nil:
-		return answer{accepted: true}
-	case status == http.StatusOK:
+	case status == http.StatusOK && err != nil:
 		return answer{err: fmt.Errorf("read the answer: %w", err)}
+	case status == http.StatusOK && !isMessage(text):
+		return answer{err: fmt.Errorf("%s does not answer as Pyroscope does%s", p.endpoint.Host,
+			reasonOf(text))}
+	case status == http.StatusOK:
+		return answer{accepted: true}
 	default:
 		return answer{
 			refused: isRefusal(status), retryAfter: retryAfter(response.Header.Get("Retry-After")),
@@ -92,6 +95,12 @@ func (p *Pusher) newRequest(ctx context.Context, body []byte) (*http.Request, er
 		}
 	}
 	return request, nil
+}
+
+// isMessage is true of a message of Connect in JSON, and false of the page of a proxy.
+func isMessage(body []byte) bool {
+	var message map[string]json.RawMessage
+	return json.Unmarshal(body, &message) == nil
 }
 
 // isRefusal is true of answers that the same profile would get again. Others are about the server,

@@ -65,6 +65,9 @@ func openSpool(directory, name string, limit int64) (*spool, error) {
 		return nil, err
 	}
 	defer parent.Close()
+	if info, err := os.Lstat(directory); err != nil || info.Mode().Type() == fs.ModeSymlink {
+		return nil, fmt.Errorf("%s is a symbolic link, which is not followed", directory)
+	}
 	if err := checkPrivate(parent, directory); err != nil {
 		return nil, err
 	}

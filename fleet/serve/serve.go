@@ -14,7 +14,7 @@ type Source interface {
 	// Healthy returns why the agent does not do its work; nil: it does.
 	Healthy() error
 	// RequestTrace starts a trace of a watched process. It does not wait for its end. The error is
-	// for whoever asked.
+	// for the client.
 	RequestTrace(ctx context.Context, r Request) (Answer, error)
 }
 
@@ -31,6 +31,12 @@ type Answer struct {
 	Folder  string  `json:"folder"`
 	LengthS float64 `json:"length_s"`
 }
+
+// The defaults of where an agent is reached.
+const (
+	DefaultListen = "127.0.0.1:9753"
+	DefaultSocket = "/run/allocscope/agent.sock"
+)
 
 // Options say where requests are answered.
 type Options struct {

@@ -122,8 +122,8 @@ func (j *Judgement) evidence(
 	return e, true
 }
 
-// withoutFiles replaces the verdict by that on the memory besides mapped files, where that does not
-// grow: the kernel takes pages of files back before it runs out of memory.
+// withoutFiles leaves mapped files out of the verdict where the memory besides them does not grow: the
+// kernel takes pages of files back before it runs out of memory.
 func (j *Judgement) withoutFiles(c Case) {
 	series := c.Process.Timeline.SeriesOf(func(s *growth.Sample) int64 {
 		if s.Anonymous == growth.Unknown || s.Shared == growth.Unknown {
@@ -132,15 +132,24 @@ func (j *Judgement) withoutFiles(c Case) {
 		return s.Anonymous + s.Shared
 	})
 
-	v := verdict.Judge(series, c.Setting(), c.Criteria)
+	j.Verdict = WithoutFiles(j.Verdict, series, c.Setting(), c.Criteria)
+}
+
+// WithoutFiles replaces the verdict on RSS that grows by that on the series of the memory besides
+// mapped files, where that does not grow.
+func WithoutFiles(
+	rss verdict.Verdict, series verdict.Series, setting verdict.Setting, criteria verdict.Criteria,
+) verdict.Verdict {
+	v := verdict.Judge(series, setting, criteria)
+	if v.Class.Grows() {
+		return rss
+	}
 	switch v.Class {
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		v.Reason = verdict.ReasonPageCache
 	}
-	if !v.Class.Grows() {
-		v.Level, v.LevelAt = math.NaN(), math.NaN() // it is no level of the RSS
-		j.Verdict = v
-	}
+	v.Level, v.LevelAt = math.NaN(), math.NaN() // it is no level of the RSS
+	return v
 }
 
 // Setting is what is known besides the process's timeline.

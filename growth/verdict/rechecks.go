@@ -11,6 +11,10 @@ const recheckFactor = 1.25
 
 // Rechecks schedule repeated judgements of a trace and count those that agree.
 type Rechecks struct {
+	// Longest is the longest time between two checks, in the unit of the criteria; 0: it grows with
+	// the trace.
+	Longest float64
+
 	next    float64
 	streak  int
 	alarmed bool
@@ -27,6 +31,9 @@ func (l *Rechecks) Due(elapsed float64) bool {
 		return false
 	}
 	l.next = recheckFactor * elapsed
+	if l.Longest > 0 {
+		l.next = min(l.next, elapsed+l.Longest)
+	}
 	return true
 }
 
@@ -54,3 +61,25 @@ func (l *Rechecks) Add(v Verdict) (alarm bool) {
 
 // Streak is how many checks in a row have found a leak, and how many raise the alarm.
 func (l *Rechecks) Streak() (checks, of int) { return l.streak, leaksForAlarm }
+
+// Unconfirmed returns the class of a verdict between checks: a leak is suspected until enough checks
+// agree. Nil confirms every class.
+func (l *Rechecks) Unconfirmed(class Class) Class {
+	if l != nil && class == ClassLeak && l.streak < leaksForAlarm {
+		return ClassSuspected
+	}
+	return class
+}
+
+// A Progress is what Rechecks have counted so far. It is for files.
+type Progress struct {
+	Next    float64 `json:"next"`
+	Streak  int     `json:"streak"`
+	Alarmed bool    `json:"alarmed"`
+}
+
+// Progress returns what has been counted.
+func (l *Rechecks) Progress() Progress { return Progress{l.next, l.streak, l.alarmed} }
+
+// Resume goes on from what had been counted.
+func (l *Rechecks) Resume(p Progress) { l.next, l.streak, l.alarmed = p.Next, p.Streak, p.Alarmed }

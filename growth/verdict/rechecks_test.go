@@ -51,3 +51,39 @@ func TestRechecks(t *testing.T) {
 		}
 	})
 }
+
+func TestRechecksForDays(t *testing.T) {
+	rechecks := NewRechecks(InSeconds().Repeated())
+	rechecks.Longest = 3600
+	var at []float64
+	for elapsed := 0.0; elapsed < 48*3600; elapsed++ {
+		if !rechecks.Due(elapsed) {
+			continue
+		}
+		at = append(at, elapsed)
+		if len(at) == 20 { // as a restart does
+			again := NewRechecks(InSeconds())
+			again.Longest = 3600
+			again.Resume(rechecks.Progress())
+			rechecks = again
+		}
+	}
+	for i := 1; i < len(at); i++ {
+		if want := math.Min(math.Ceil(1.25*at[i-1]), at[i-1]+3600); at[i] != want {
+			t.Errorf("check %d is at %v, want %v", i, at[i], want)
+		}
+	}
+
+	if got := rechecks.Unconfirmed(ClassLeak); got != ClassSuspected {
+		t.Errorf("a leak is %s before a check", got)
+	}
+	for range 3 {
+		rechecks.Add(Verdict{Class: ClassLeak})
+	}
+	if got := rechecks.Unconfirmed(ClassLeak); got != ClassLeak {
+		t.Errorf("a leak is %s after three checks", got)
+	}
+	if got := (*Rechecks)(nil).Unconfirmed(ClassLeak); got != ClassLeak {
+		t.Errorf("a leak is %s without checks", got)
+	}
+}

@@ -29,7 +29,10 @@ var layers = [][]string{
 	{"growth/advice", "growth/judge"},
 	{"growth/gpu"},
 
-	{"export/folder", "export/page", "export/page/pagetest", "export/rows", "export/series"},
+	{
+		"export/folder", "export/page", "export/page/origin", "export/page/pagetest", "export/rows",
+		"export/series",
+	},
 	{"export/units"},
 	{"export/explain", "export/profile"},
 	{"export/summary"},
@@ -61,6 +64,7 @@ var layers = [][]string{
 	{"tracer/objects/worker"},
 	{"tracer", "tracer/doctor"},
 
+	{"fleet/socket"},
 	{"fleet/query", "fleet/serve"},
 	{"fleet"},
 

@@ -21,7 +21,7 @@ type code struct {
 // readCode reads the packages below some folders of the repository.
 func readCode(root string) (*code, error) {
 	c := &code{make(map[string]string), make(map[string][]string)}
-	for _, folder := range []string{"export", "growth", "tracer/doctor"} {
+	for _, folder := range []string{"export", "fleet/serve", "growth", "tracer/doctor"} {
 		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
 			if d != nil && d.Name() == "node_modules" {
 				return filepath.SkipDir

@@ -20,6 +20,7 @@ import (
 	"github.com/allocscope/allocscope/export/compare"
 	"github.com/allocscope/allocscope/export/ranks"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/tracer/doctor"
 )
 
@@ -39,6 +40,7 @@ var documents = []struct {
 	{"ranks.json", ranks.Schema, "allocscope ranks --json", ranks.Result{}},
 	{"verdict.json", summary.VerdictSchema, "allocscope verdict --json", summary.RecordedVerdict{}},
 	{"doctor.json", doctor.Schema, "allocscope doctor --json", doctor.Report{}},
+	{"agent-status.json", serve.StatusSchema, "allocscope agent status --json", serve.Status{}},
 	{"objects.json", summary.CountedSchema, "allocscope objects --json", summary.Counted{}},
 }
 
@@ -130,6 +132,7 @@ var fieldConstants = map[string]string{
 	"OverheadChange.mode": "export/summary.Heap…",
 	"Limit.of":            "growth.Limit…",
 	"Outlier.site":        "export/summary.Site…",
+	"ProcessStatus.limit": "growth.Limit…",
 	"GPUCurve.name":       "growth/gpu.CurveName",
 	"GPUMemory.judged":    "growth/gpu.CurveName",
 	"GPUMemory.diagnosis": "growth/gpu.Diagnosis",

@@ -38,6 +38,20 @@ func (p *Process) Container() string {
 // none.
 func (p *Process) Pod() string { return p.innermost(podOf) }
 
+// Cgroup returns the text of /proc/PID/cgroup, printable but for its newlines: the paths of the cgroups
+// of the process. It is empty if it cannot be read.
+func (p *Process) Cgroup() string {
+	raw, err := p.read("cgroup")
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSuffix(string(raw), "\n"), "\n")
+	for i := range lines {
+		lines[i] = growth.Printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
 // innermost returns what the name of a cgroup of the process says; empty: no name says it.
 func (p *Process) innermost(of func(cgroup string) string) string {
 	raw, err := p.read("cgroup")

@@ -48,27 +48,48 @@ func (p *Process) readStatus(name string) (Status, error) {
 	return parseStatus(raw), nil
 }
 
+// parseStatus reads the lines that Status has. It makes no table of all lines: the agent reads some
+// hundred of these files a second.
 func parseStatus(raw []byte) Status {
-	fields := parseFields(raw)
-	status := Status{
-		Name:      growth.Printable(fields["Name"]),
-		TGID:      int(number(fields["Tgid"])),
-		Parent:    int(number(fields["PPid"])),
-		Virtual:   kibibytes(fields, "VmSize"),
-		RSS:       kibibytes(fields, "VmRSS"),
-		Swap:      kibibytes(fields, "VmSwap"),
-		Anonymous: kibibytes(fields, "RssAnon"),
-		File:      kibibytes(fields, "RssFile"),
-		Shared:    kibibytes(fields, "RssShmem"),
-		Threads:   number(fields["Threads"]),
-		Filtered:  fields["Seccomp"] == "2", // SECCOMP_MODE_FILTER, <linux/seccomp.h>
+	s := Status{
+		TGID: Unknown, Parent: Unknown, Virtual: Unknown, RSS: Unknown, Swap: Unknown,
+		Threads: Unknown, Anonymous: Unknown, File: Unknown, Shared: Unknown,
 	}
-	features := strings.Fields(fields["x86_Thread_features"])
-	status.ShadowStack = slices.Contains(features, "shstk")
-	if state := fields["State"]; state != "" {
-		status.State = state[0]
+	for line := range bytes.Lines(raw) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimSpace(value)
+		switch string(name) {
+		case "Name":
+			s.Name = growth.Printable(string(value))
+		case "State":
+			if len(value) > 0 {
+				s.State = value[0]
+			}
+		case "Tgid":
+			s.TGID = int(number(string(value)))
+		case "PPid":
+			s.Parent = int(number(string(value)))
+		case "VmSize":
+			s.Virtual = kibibytesOf(string(value))
+		case "VmRSS":
+			s.RSS = kibibytesOf(string(value))
+		case "VmSwap":
+			s.Swap = kibibytesOf(string(value))
+		case "RssAnon":
+			s.Anonymous = kibibytesOf(string(value))
+		case "RssFile":
+			s.File = kibibytesOf(string(value))
+		case "RssShmem":
+			s.Shared = kibibytesOf(string(value))
+		case "Threads":
+			s.Threads = number(string(value))
+		case "Seccomp":
+			s.Filtered = string(value) == "2" // SECCOMP_MODE_FILTER, <linux/seccomp.h>
+		case "x86_Thread_features":
+			s.ShadowStack = slices.Contains(strings.Fields(string(value)), "shstk")
+		}
 	}
-	return status
+	return s
 }
 
 // HasFilter reports whether a seccomp filter applies to any thread of the process.
@@ -117,6 +138,9 @@ type Image struct{ code, stack, brk int64 }
 // IsZero reports whether the process has no program any more. Its memory is being unmapped, which
 // takes long for much memory, or its main thread has exited.
 func (i Image) IsZero() bool { return i == Image{} }
+
+// String distinguishes images, in files.
+func (i Image) String() string { return fmt.Sprintf("%x-%x-%x", i.code, i.stack, i.brk) }
 
 // Indices into the fields of /proc/PID/stat from the state on, which proc_pid_stat(5) numbers 3.
 const (
@@ -268,8 +292,10 @@ func parseFields(raw []byte) map[string]string {
 }
 
 // kibibytes returns a field of the form "12 kB" in bytes; Unknown if it is absent or malformed.
-func kibibytes(fields map[string]string, name string) int64 {
-	n := number(strings.TrimSuffix(fields[name], " kB"))
+func kibibytes(fields map[string]string, name string) int64 { return kibibytesOf(fields[name]) }
+
+func kibibytesOf(field string) int64 {
+	n := number(strings.TrimSuffix(field, " kB"))
 	if n == Unknown || n > 1<<53 {
 		return Unknown
 	}

@@ -32,6 +32,17 @@ func IdentityOf(p *process.Process) growth.Identity {
 	return program.identity(p)
 }
 
+// IdentityAmongAll is IdentityOf for any process of the machine: what is no Python and of no job
+// trains nothing.
+func IdentityAmongAll(p *process.Process) growth.Identity {
+	program, _, isOfJob := programOf(p, maxAncestors)
+	id := program.identity(p)
+	if id.Role == growth.RoleTrainer {
+		id.Role, _ = program.roleAmongAll(isOfJob || id.Job != "")
+	}
+	return id
+}
+
 // programOf returns the evidence of a process's role, by so many generations of ancestors, and
 // whether its parent is of the same job.
 func programOf(p *process.Process, ancestors int) (program Program, image process.Image, isOfJob bool) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // identityOf returns the identity of a process without that of the machine.
@@ -125,4 +126,24 @@ func TestIdentityOfHostileProcess(t *testing.T) {
 			t.Errorf("%+v", id)
 		}
 	})
+}
+
+// A program that is no Python trains in a job alone.
+func TestIdentityAmongAll(t *testing.T) {
+	for variable, want := range map[string]growth.Role{
+		"SLURM_JOB_ID=42": growth.RoleTrainer, "RANK=3": growth.RoleRank, "OTHER=1": growth.RoleOther,
+	} {
+		command := exec.Command(tracertest.Build(t, "steps.c"))
+		command.Env = []string{variable}
+		target := tracertest.StartCommand(t, command)
+		target.Await("ready")
+		p, err := process.Open(target.PID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if got := IdentityAmongAll(p).Role; got != want {
+			t.Errorf("%s: %s, want %s", variable, got, want)
+		}
+	}
 }

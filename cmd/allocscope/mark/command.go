@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/target"
+	"github.com/allocscope/allocscope/fleet/socket"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -115,7 +116,7 @@ func sendTo(pid int, text string) error {
 		return fmt.Errorf("mark pid %d: %w", pid, err)
 	}
 	defer conn.Close()
-	uid, err := peerOf(conn)
+	uid, err := socket.PeerOf(conn)
 	if err != nil {
 		return fmt.Errorf("mark pid %d: %w", pid, err)
 	}

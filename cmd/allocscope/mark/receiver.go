@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/fleet/socket"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -202,7 +203,7 @@ func (m *Receiver) serve(listener *net.UnixListener, users []uint32) {
 		}
 
 		_ = conn.SetDeadline(time.Now().Add(socketTimeout)) // cannot fail: it is open
-		if uid, err := peerOf(conn); err != nil || !slices.Contains(users, uid) {
+		if uid, err := socket.PeerOf(conn); err != nil || !slices.Contains(users, uid) {
 			sendLast(
 				conn,
 				fmt.Sprintf("user %d may not mark this process (allowed: its own user, root, "+
@@ -245,24 +246,6 @@ func (m *Receiver) answer(conn *net.UnixConn) {
 func sendLast(conn *net.UnixConn, why string) {
 	_, _ = conn.Write([]byte(why))
 	_ = conn.Close()
-}
-
-// peerOf returns the user on the other side of a connection (SO_PEERCRED, unix(7)).
-func peerOf(conn *net.UnixConn) (uid uint32, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-
-	var credentials *unix.Ucred
-	controlled := raw.Control(func(fd uintptr) {
-		credentials, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-
-	if err := errors.Join(controlled, err); err != nil {
-		return 0, err
-	}
-	return credentials.Uid, nil
 }
 
 // userOf returns the effective user of a process.

@@ -7,10 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/allocscope/allocscope/fleet/socket"
 	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
@@ -41,26 +39,14 @@ func socketOf(pid int, uid uint32) (*net.UnixAddr, error) {
 	return &net.UnixAddr{Net: network, Name: filepath.Join(socketFolder, name)}, nil
 }
 
-// openFolder makes a folder for sockets, and opens it. Users can reach sockets in it whose names they
-// know. It is an error if anybody but root could put something there.
+// openFolder makes a folder for sockets of several users, and opens it.
 func openFolder(path string) (*os.File, error) {
-	const mode = 0o711
-	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, err
-	}
-	folder, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	const mode = 0o711 // users can reach sockets in it whose names they know
+	folder, err := socket.OpenFolder(path)
 	if err != nil {
 		return nil, err
 	}
-
-	info, err := folder.Stat()
-	if err == nil && (info.Sys().(*syscall.Stat_t).Uid != 0 || info.Mode()&0o022 != 0) {
-		err = fmt.Errorf("%s can be written by others than root", path)
-	}
-	if err == nil {
-		err = folder.Chmod(mode) // whatever the umask
-	}
-	if err != nil {
+	if err := folder.Chmod(mode); err != nil {
 		folder.Close()
 		return nil, err
 	}
@@ -73,33 +59,13 @@ func listenForUser(address *net.UnixAddr, uid uint32) (*net.UnixListener, error)
 	if err != nil {
 		return nil, err
 	}
-	defer folder.Close()
-	if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX); err != nil { // until it is closed
-		return nil, fmt.Errorf("lock %s: %w", folder.Name(), err)
-	}
+	folder.Close()
 
-	conn, err := net.DialUnix(network, nil, address)
-	switch {
-	case err == nil:
-		conn.Close()
-		return nil, errOtherTrace
-	case errors.Is(err, unix.EAGAIN): // its queue is full
-		return nil, errOtherTrace
-	case errors.Is(err, unix.ECONNREFUSED): // a trace that was killed has left it behind
-		if err := os.Remove(address.Name); err != nil {
-			return nil, err
-		}
+	listener, err := socket.Listen(address, int(uid))
+	if errors.Is(err, socket.ErrTaken) {
+		err = errOtherTrace
 	}
-
-	listener, err := net.ListenUnix(network, address)
-	if err != nil {
-		return nil, err
-	}
-	err = errors.Join(os.Chown(address.Name, int(uid), -1), os.Chmod(address.Name, 0o600))
-	if err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
-	return listener, nil
+	return listener, err
 }
 
 // dial connects to the trace of exactly that process: by this user's socket, or else by the abstract

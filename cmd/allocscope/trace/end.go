@@ -82,7 +82,7 @@ func (r *Recorder) settle(main ProcessVerdict, gpus []gpuVerdict) {
 // isSettled is true of a verdict that a longer trace would not change, and of a leak only where
 // enough checks agree.
 func isSettled(v verdict.Verdict, checks *verdict.Rechecks) bool {
-	return v.Longer == 0 && unconfirmed(v.Class, checks) == v.Class
+	return v.Longer == 0 && checks.Unconfirmed(v.Class) == v.Class
 }
 
 // longest is the longest time that a trace may take; 0: until Ctrl-C.

@@ -114,17 +114,7 @@ func (r *Recorder) recheck() {
 // Unconfirmed returns the class of a verdict while the trace runs: a leak is suspected until enough
 // checks agree.
 func (r *Recorder) Unconfirmed(class verdict.Class) verdict.Class {
-	return unconfirmed(class, r.rechecks)
-}
-
-func unconfirmed(class verdict.Class, checks *verdict.Rechecks) verdict.Class {
-	if checks == nil || class != verdict.ClassLeak {
-		return class
-	}
-	if agree, of := checks.Streak(); agree < of {
-		return verdict.ClassSuspected
-	}
-	return class
+	return r.rechecks.Unconfirmed(class)
 }
 
 // maxTimeToLimitWarning is how near the memory limit must be for a warning before a leak is

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// leakingRank keeps 128 KiB more every 20 ms, by line 5.
+const leakingRank = `import time
+kept = [bytearray(8 << 20)]
+
+def keep_batch():
+    kept.append(bytearray(1 << 17))
+
+print("ready", flush=True)
+while True:
+    keep_batch()
+    time.sleep(0.02)
+`
+
+// startLeakingRank starts it as rank 3 of a job.
+func startLeakingRank(t *testing.T, job string) *tracertest.Target {
+	t.Helper()
+	script := filepath.Join(t.TempDir(), "train.py")
+	writeFile(t, script, leakingRank, 0o600)
+	command := exec.Command("/usr/bin/python3", script)
+	command.Env = append(os.Environ(), "SLURM_JOB_ID="+job, "RANK=3", "WORLD_SIZE=8")
+	return ready(tracertest.StartCommand(t, command))
+}
+
+// freeAddress is an address on loopback that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", url, response.Status, err)
+	}
+
+	return string(text)
+}
+
+// The agent sees a rank leak, traces it, and shows the result. Killed, it goes on where it was.
+func TestAgent(t *testing.T) {
+	t.Parallel()
+	const job = "agent-whole"
+	target := startLeakingRank(t, job)
+	dir, address := filepath.Join(t.TempDir(), "agent"), freeAddress(t)
+	arguments := []string{
+		"agent", "--directory", dir, "--env", "SLURM_JOB_ID=" + job, "--min-rss", "1MiB", "--speed", "400",
+		"--duration", "6s", "--trace-every", "1h", "--overhead", "off", "--listen", address,
+	}
+
+	first := begin(t, allocscope(t, arguments...))
+	first.awaitLine("traced: ")
+	who := fmt.Sprintf("job %s, rank 3, PID %d (python3 train.py): ", job, target.PID())
+	mustSay(t, "stderr", first.stderr.String(), who+"watched from now on, RSS ", "warn: "+who+"LEAK SUSPECTED: +",
+		who+"tracing into "+dir+"/traces/"+job+"-3-", "train.py:5  keep_batch()")
+
+	metrics := get(t, "http://"+address+"/metrics")
+	mustSay(t, "/metrics", metrics, fmt.Sprintf(`allocscope_process_resident_bytes{job_id=%q,`, job),
+		`allocscope_traces_total{node=`, `outcome="done"} 1`, `row="heap"`, `component="train.py"`)
+	mustSay(t, "/healthz", get(t, "http://"+address+"/healthz"), "ok")
+
+	folders, err := filepath.Glob(filepath.Join(dir, "traces", job+"-3-*"))
+	if err != nil || len(folders) != 1 {
+		t.Fatalf("folders %q, %v", folders, err)
+	}
+
+	s := readSummary(t, folders[0])
+	if s.Process.PID != target.PID() || s.Ended != summary.EndedDuration {
+		t.Errorf("a trace of %d, ended by %s", s.Process.PID, s.Ended)
+	}
+
+	mustSay(t, "the summary", strings.Join(s.Text.Where, "\n"), "train.py:5  keep_batch()")
+
+	other := call(t, "agent", "--directory", dir, "--listen", "")
+	if other.wait() != 2 {
+		t.Errorf("a second agent ends with %v", other.ProcessState)
+	}
+
+	mustSay(t, "stderr", other.stderr.String(), "another agent uses it (give each agent a --directory of its own)")
+
+	first.await("the trace is in the state", func() bool {
+		state, err := os.ReadFile(filepath.Join(dir, "state.json"))
+		return err == nil && strings.Contains(string(state), fmt.Sprintf("%q", filepath.Base(folders[0]))) &&
+			!strings.Contains(string(state), `"running"`)
+	})
+
+	first.signal(syscall.SIGKILL)
+	first.wait()
+	second := begin(t, allocscope(t, arguments...))
+	second.awaitLine(who + "watched on after the restart of the agent")
+	mustSay(t, "/metrics", get(t, "http://"+address+"/metrics"), `component="train.py"`)
+	second.signal(syscall.SIGTERM)
+	second.mustEnd(0)
+	if strings.Contains(second.stderr.String(), "tracing into") {
+		t.Errorf("it traces again:\n%s", second.stderr.String())
+	}
+}
+
+func TestAgentRefusals(t *testing.T) {
+	t.Parallel()
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	writeFile(t, rules, "jobs:\n- comand: x\n", 0o600)
+	for arguments, want := range map[string]string{
+		"--rules " + rules:                   "line 2: key comand not found",
+		"--rules /nowhere":                   "no such file or directory",
+		"--rules " + rules + " --name x":     "give one of them",
+		"--env X":                            `--env "X" is not NAME=VALUE`,
+		"--user no-such-user":                `there is no user "no-such-user"`,
+		"--job-id x":                         "needs a flag that chooses processes",
+		"--directory /nowhere/a/b":           "choose another with --directory",
+		"--duration 2h":                      "longer than the time between two",
+		"--keep 0":                           "0 folders are to be kept",
+		"--min-rss many":                     "is not a size",
+		"x":                                  "unknown command",
+		"--traces-per-day -1 --name sh":      "-1 traces a day",
+		"--label x=y":                        "without --push",
+		"--directory " + filepath.Dir(rules): "others may write",
+	} {
+		if strings.Contains(want, "others may write") {
+			if err := os.Chmod(filepath.Dir(rules), 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := call(t, append([]string{"agent", "--listen", ""}, strings.Fields(arguments)...)...)
+		if c.wait() != 2 {
+			t.Errorf("agent %s ends with %v", arguments, c.ProcessState)
+		}
+		mustSay(t, "agent "+arguments, c.stderr.String(), want)
+	}
+}

@@ -1,0 +1,269 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/allocscope/allocscope/export/metrics"
+	"github.com/allocscope/allocscope/export/push"
+	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tree"
+)
+
+const (
+	samplePeriod = time.Second
+	// findPeriod is the time between two scans for new processes, and checkPeriod that between two
+	// readings of the limits of a process, and of the program that it executes.
+	findPeriod  = 5 * time.Second
+	checkPeriod = 15 * time.Second
+	// savePeriod is what a killed agent loses at most.
+	savePeriod = time.Minute
+	// savedTime is how long the history of a process that is not found again is kept.
+	savedTime = 10 * time.Minute
+	// lateTime is how late a sample may be before the agent says that it does not do its work.
+	lateTime = time.Minute
+	// maxExecuted bounds Agent.executed.
+	maxExecuted = 1024
+)
+
+// An Agent watches the processes of a node, and traces those that leak. It implements serve.Source.
+type Agent struct {
+	options    Options
+	node       string
+	executable string // that traces
+	criteria   verdict.Criteria
+	directory  *directory
+	pusher     *push.Pusher // nil: nothing is pushed
+	finder     *finder
+	bootID     string
+	done       chan struct{} // closed when the agent ends
+
+	mu       sync.Mutex
+	watched  []*watched
+	ignored  int
+	running  *running // nil: no trace runs
+	ending   bool
+	tracesAt []time.Time
+	traces   map[metrics.TraceOutcome]uint64
+	// unsaved: a trace has begun or ended since the state was saved.
+	unsaved bool
+	// folderBytes is the size of the kept folders.
+	folderBytes int64
+	// saved are the processes of the agent before that were not found again yet.
+	saved   map[processKey]savedProcess
+	resumed *savedTrace
+	// executed are the ages at which processes were found to execute another program, until they are
+	// watched again.
+	executed map[processKey]float64
+	// sampledAt is when all processes were sampled last. findErr and saveErr are why new ones are not
+	// found, or the state is not saved; nil: they are.
+	sampledAt        time.Time
+	findErr, saveErr error
+}
+
+// New opens an agent. It continues the histories of the one before. The error wraps ErrInUse if that
+// still runs.
+func New(options Options) (*Agent, error) {
+	if err := options.check(); err != nil {
+		return nil, err
+	}
+
+	rules, err := newMatchers(options.Rules)
+	if err != nil {
+		return nil, err
+	}
+
+	boot, err := process.BootID()
+	if err != nil {
+		return nil, err
+	}
+
+	a := &Agent{
+		options: options, node: nodeName(), executable: "/proc/self/exe", bootID: boot,
+		criteria: verdict.InSeconds().Faster(options.Speed).Repeated(),
+		finder:   newFinder(rules, options.MinRSS, options.Speed),
+		done:     make(chan struct{}), sampledAt: time.Now(),
+		traces: make(map[metrics.TraceOutcome]uint64),
+		saved:  make(map[processKey]savedProcess), executed: make(map[processKey]float64),
+	}
+
+	if a.directory, err = openDirectory(options.Directory); err != nil {
+		return nil, err
+	}
+
+	if options.Push != nil {
+		to := *options.Push
+		if to.Spool == "" {
+			to.Spool = filepath.Join(a.directory.path, spoolFolder)
+		}
+		if a.pusher, err = push.Open(to); err != nil {
+			a.directory.close()
+			return nil, fmt.Errorf("push profiles: %w", err)
+		}
+	}
+
+	a.load()
+	return a, nil
+}
+
+// check refuses what an agent cannot do.
+func (o *Options) check() error {
+	switch {
+	case o.Directory == "":
+		return errors.New("the agent has no directory")
+	case o.Keep < 1 || o.Keep > maxKept/2:
+		return fmt.Errorf("%d folders are to be kept: write 1 to %d", o.Keep, maxKept/2)
+	case o.KeepBytes < 1 || o.MinRSS < 0:
+		return errors.New("a size is negative, or 0")
+	case o.Duration < time.Second || o.Duration > 24*time.Hour:
+		return fmt.Errorf("a trace of %s is shorter than 1s, or longer than a day", o.Duration)
+	case o.TraceEvery < o.Duration:
+		return fmt.Errorf("a trace of %s is longer than the time between two, %s", o.Duration,
+			o.TraceEvery)
+	case o.TracesPerDay < 0 || o.TracesPerDay > maxTracesPerDay:
+		return fmt.Errorf("%d traces a day: write 0 to %d", o.TracesPerDay, maxTracesPerDay)
+	case !(o.Speed > 0):
+		return errors.New("the speed is not positive")
+	}
+
+	return nil
+}
+
+// nodeName is the name of the node, as identities have it.
+func nodeName() string {
+	self, err := process.OpenAny(os.Getpid())
+	if err != nil {
+		return ""
+	}
+
+	defer self.Close()
+	return tree.IdentityOf(self).Node
+}
+
+// load reads the state of the agent before.
+func (a *Agent) load() {
+	s, err := a.directory.readState()
+	switch {
+	case errors.Is(err, errNoState):
+		return
+	case err != nil:
+		event := Event{Kind: EventStateDamaged, Err: err}
+		if event.Folder, err = a.directory.moveDamaged(); err != nil {
+			event = Event{Kind: EventError, Err: errors.Join(event.Err, plain(err))}
+		}
+		a.report(event)
+		return
+	}
+
+	for _, p := range s.Processes {
+		a.saved[processKey{p.PID, p.StartTicks}] = p
+	}
+
+	a.tracesAt, a.resumed = s.TracesAt, s.Running
+}
+
+// Close releases what New has opened.
+func (a *Agent) Close() error {
+	var err error
+	if a.pusher != nil {
+		err = a.pusher.Close()
+	}
+
+	for _, w := range a.watched {
+		w.close()
+	}
+
+	a.directory.close()
+	return err
+}
+
+func (w *watched) close() {
+	w.process.Close()
+	w.limits.Close()
+}
+
+func (a *Agent) report(e Event) {
+	if a.options.Report != nil {
+		a.options.Report(e)
+	}
+}
+
+// period is a period of a real trainer, for processes that live faster.
+func (a *Agent) period(d time.Duration) time.Duration {
+	return max(100*time.Millisecond, time.Duration(float64(d)/a.options.Speed))
+}
+
+// Run watches until ctx ends. Then it ends a trace that runs, and saves the state.
+func (a *Agent) Run(ctx context.Context) error {
+	a.retain()
+	var wg sync.WaitGroup
+	wg.Go(func() { a.findAll(ctx) })
+	if a.pusher != nil {
+		wg.Go(func() {
+			if err := a.pusher.Run(ctx); err != nil {
+				a.report(Event{Kind: EventError, Err: fmt.Errorf("push profiles: %w", err)})
+			}
+		})
+	}
+
+	if a.resumed != nil {
+		wg.Go(func() { a.resume(ctx, *a.resumed) })
+	}
+
+	a.sampleAll(ctx)
+	a.endTrace()
+	wg.Wait()
+	return a.save()
+}
+
+// endTrace ends the trace that runs, and waits for its files.
+func (a *Agent) endTrace() {
+	a.mu.Lock()
+	a.ending = true
+	r := a.running
+	a.mu.Unlock()
+	close(a.done)
+	if r == nil {
+		return
+	}
+
+	select {
+	case <-r.ended:
+	case <-time.After(endTime):
+	}
+}
+
+// save writes the state.
+func (a *Agent) save() error {
+	a.mu.Lock()
+	a.unsaved = false
+	s := savedState{Schema: stateSchema, BootID: a.bootID, TracesAt: slices.Clone(a.tracesAt)}
+	if r := a.running; r != nil {
+		s.Running = &savedTrace{r.key.pid, r.key.start, r.folder}
+	}
+
+	for _, w := range a.watched {
+		s.Processes = append(s.Processes, w.saved())
+	}
+
+	for _, p := range a.saved {
+		if len(s.Processes) < MaxWatched {
+			s.Processes = append(s.Processes, p)
+		}
+	}
+
+	a.mu.Unlock()
+
+	err := a.directory.writeState(&s)
+	a.mu.Lock()
+	a.saveErr = err
+	a.mu.Unlock()
+	return err
+}

@@ -1,0 +1,226 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/allocscope/allocscope/export/page/origin"
+	"github.com/allocscope/allocscope/fleet/socket"
+)
+
+// limits bound what clients can take of the agent.
+type limits struct {
+	// header is the time for the header of a request, read for all of it, write for the answer, and
+	// idle between two requests of a connection.
+	header, read, write, idle time.Duration
+	// shutdown is the time for requests that are being answered when the server ends.
+	shutdown time.Duration
+	// connections on the address, and on the socket. More of them wait in the kernel's queue.
+	connections int
+}
+
+var defaultLimits = limits{
+	header: 5 * time.Second, read: 10 * time.Second, write: 30 * time.Second,
+	idle: 30 * time.Second, shutdown: 2 * time.Second, connections: 64,
+}
+
+const (
+	// maxHeaderBytes of a request; net/http adds 4 KiB.
+	maxHeaderBytes = 8 << 10
+	// maxBodyBytes of a request.
+	maxBodyBytes = 4 << 10
+)
+
+// A Server listens, and answers once Serve is called.
+type Server struct {
+	limits limits
+	// address is nil where there is none. The listeners and the servers are in the same order.
+	address   *net.TCPAddr
+	listeners []net.Listener
+	servers   []*http.Server
+}
+
+// Listen listens on the address and the socket of the options. It is an error if the token file
+// could be read by others.
+func Listen(ctx context.Context, o Options, source Source) (*Server, error) {
+	return listen(ctx, o, source, defaultLimits)
+}
+
+func listen(ctx context.Context, o Options, source Source, l limits) (_ *Server, err error) {
+	s := &Server{limits: l}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+
+	if o.TokenFile != "" {
+		if _, err := readToken(o.TokenFile); err != nil {
+			return nil, fmt.Errorf("token file %s: %w", o.TokenFile, err)
+		}
+	}
+	if o.Listen != "" {
+		if err := s.listenTCP(ctx, o, source); err != nil {
+			return nil, err
+		}
+	}
+	if o.Socket != "" {
+		if err := s.listenUnix(o.Socket, source); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// IsExposed reports whether other machines can reach an address to listen at.
+func IsExposed(address string) bool {
+	host, _, err := splitAddress(address)
+	if err != nil || strings.EqualFold(host, "localhost") {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return ip == nil || !ip.IsLoopback()
+}
+
+// splitAddress splits HOST:PORT. No host is a loopback address: all addresses are 0.0.0.0 or [::].
+func splitAddress(address string) (host, port string, err error) {
+	host, port, err = net.SplitHostPort(address)
+	if err != nil {
+		return "", "", fmt.Errorf("%q is not HOST:PORT (such as %s)", address, DefaultListen)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return host, port, nil
+}
+
+func (s *Server) listenTCP(ctx context.Context, o Options, source Source) error {
+	host, port, err := splitAddress(o.Listen)
+	if err != nil {
+		return err
+	}
+
+	network := "tcp"
+	if ip := net.ParseIP(host); ip != nil && ip.To4() != nil {
+		network = "tcp4" // tcp would turn 0.0.0.0 into all addresses of IPv6, too
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, network, net.JoinHostPort(host, port))
+	if err != nil {
+		return err
+	}
+
+	s.address = listener.Addr().(*net.TCPAddr)
+	hosts := origin.HostsOf(s.address, append([]string{host}, o.Hosts...)...)
+	s.add(listener, s.handleTCP(hosts, o.TokenFile, source))
+	return nil
+}
+
+func (s *Server) listenUnix(path string, source Source) error {
+	address := &net.UnixAddr{Net: "unix", Name: path}
+	listener, err := socket.Listen(address, os.Geteuid())
+	if err != nil {
+		return err
+	}
+	s.add(peers{listener}, handleUnix(source))
+	return nil
+}
+
+// add adds a listener, and the server of its requests.
+func (s *Server) add(listener net.Listener, handler http.Handler) {
+	s.listeners = append(s.listeners, netutil.LimitListener(listener, s.limits.connections))
+	s.servers = append(s.servers, &http.Server{
+		Handler:                      handler,
+		DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout:            s.limits.header,
+		ReadTimeout:                  s.limits.read,
+		WriteTimeout:                 s.limits.write,
+		IdleTimeout:                  s.limits.idle,
+		MaxHeaderBytes:               maxHeaderBytes,
+		ErrorLog:                     log.New(io.Discard, "", 0), // clients could fill it
+	})
+}
+
+// Address returns the TCP address; nil: there is none.
+func (s *Server) Address() *net.TCPAddr { return s.address }
+
+func (s *Server) close() {
+	for _, l := range s.listeners {
+		_ = l.Close()
+	}
+}
+
+// Serve answers until the context ends, which is no error.
+func (s *Server) Serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var running sync.WaitGroup
+	errs := make([]error, len(s.servers))
+	for i, server := range s.servers {
+		running.Go(func() {
+			defer cancel() // without one of them, the others end as well
+			errs[i] = server.Serve(s.listeners[i])
+		})
+	}
+
+	<-ctx.Done()
+	limited, release := context.WithTimeout(context.WithoutCancel(ctx), s.limits.shutdown)
+	defer release()
+	for _, server := range s.servers {
+		if server.Shutdown(limited) != nil {
+			_ = server.Close()
+		}
+	}
+	running.Wait()
+	s.close()
+
+	for _, err := range errs {
+		if !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve: %w", err)
+		}
+	}
+	return nil
+}
+
+// Serve listens, and answers until the context ends, which is no error.
+func Serve(ctx context.Context, o Options, source Source) error {
+	s, err := Listen(ctx, o, source)
+	if err != nil {
+		return err
+	}
+	return s.Serve(ctx)
+}
+
+// peers accepts connections of root and of this user. The others get the reason.
+type peers struct{ *net.UnixListener }
+
+// Accept implements net.Listener.
+func (p peers) Accept() (net.Conn, error) {
+	const refusalTimeout = time.Second
+	for {
+		conn, err := p.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		uid, err := socket.PeerOf(conn)
+		if err == nil && (uid == 0 || int(uid) == os.Geteuid()) {
+			return conn, nil
+		}
+
+		_ = conn.SetDeadline(time.Now().Add(refusalTimeout)) // cannot fail: it is open
+		text := fmt.Sprintf("user %d may not ask the agent: root may\n", uid)
+		_, _ = fmt.Fprintf(conn, "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\n"+
+			"Content-Length: %d\r\nConnection: close\r\n\r\n%s", len(text), text)
+		_ = conn.Close()
+	}
+}

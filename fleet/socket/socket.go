@@ -1,0 +1,124 @@
+// Package socket listens on Unix sockets (unix(7)) that one user can reach, and knows who connects.
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// folderMode of a folder that OpenFolder makes: users can reach sockets in it whose names they know.
+const folderMode = 0o711
+
+// ErrTaken means that another process listens on a socket.
+var ErrTaken = errors.New("another process listens on it")
+
+// OpenFolder makes a folder for sockets, or opens the one that is there. It is an error if anybody but
+// its owner, who must be root or this user, could put something there.
+func OpenFolder(path string) (*os.File, error) {
+	made := os.Mkdir(path, folderMode)
+	if made != nil && !errors.Is(made, fs.ErrExist) {
+		return nil, made
+	}
+	folder, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+
+	info, err := folder.Stat()
+	if err == nil && (!isOurs(info) || info.Mode()&0o022 != 0) {
+		err = fmt.Errorf("%s can be written by others than root", path)
+	}
+	if err == nil && made == nil {
+		err = folder.Chmod(folderMode) // whatever the umask
+	}
+	if err != nil {
+		folder.Close()
+		return nil, err
+	}
+	return folder, nil
+}
+
+// isOurs reports whether a file belongs to root or to this user.
+func isOurs(info os.FileInfo) bool {
+	owner := int(info.Sys().(*syscall.Stat_t).Uid)
+	return owner == 0 || owner == os.Geteuid()
+}
+
+// Listen listens on a socket of a user, to which the kernel lets nobody else but root connect, in a
+// folder for OpenFolder. It replaces a socket that was left behind. The error wraps ErrTaken if another
+// process listens there.
+func Listen(address *net.UnixAddr, uid int) (*net.UnixListener, error) {
+	folder, err := OpenFolder(filepath.Dir(address.Name))
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX); err != nil { // until it is closed
+		return nil, fmt.Errorf("lock %s: %w", folder.Name(), err)
+	}
+
+	if err := removeStale(address); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", address.Name, err)
+	}
+	listener, err := net.ListenUnix(address.Net, address)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(os.Chown(address.Name, uid, -1), os.Chmod(address.Name, 0o600))
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return listener, nil
+}
+
+// removeStale removes a socket on which nobody listens any more: its process was killed. Connecting
+// to another kind of file is refused as well, and that stays.
+func removeStale(address *net.UnixAddr) error {
+	info, err := os.Lstat(address.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return errors.New("there is a file that is no socket")
+	}
+
+	conn, err := net.DialUnix(address.Net, nil, address)
+	switch {
+	case err == nil:
+		conn.Close()
+		return ErrTaken
+	case errors.Is(err, unix.EAGAIN): // its queue is full
+		return ErrTaken
+	case errors.Is(err, unix.ECONNREFUSED):
+		return os.Remove(address.Name)
+	}
+	return err
+}
+
+// PeerOf returns the user on the other side of a connection (SO_PEERCRED).
+func PeerOf(conn *net.UnixConn) (uid uint32, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+
+	var credentials *unix.Ucred
+	controlled := raw.Control(func(fd uintptr) {
+		credentials, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+
+	if err := errors.Join(controlled, err); err != nil {
+		return 0, err
+	}
+	return credentials.Uid, nil
+}

@@ -1,0 +1,157 @@
+package socket
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func at(path string) *net.UnixAddr { return &net.UnixAddr{Net: "unix", Name: path} }
+
+func listen(t *testing.T, path string) *net.UnixListener {
+	t.Helper()
+	l, err := Listen(at(path), os.Geteuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func TestListen(t *testing.T) {
+	t.Run("modes", testModes)
+	t.Run("taken", testTaken)
+	t.Run("left behind", testLeftBehind)
+	t.Run("other files", testOtherFiles)
+	t.Run("folders", testFolders)
+	t.Run("peer", testPeer)
+}
+
+func testModes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run", "socket")
+	l := listen(t, path)
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func testTaken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	first := listen(t, path)
+	if l, err := Listen(at(path), os.Geteuid()); !errors.Is(err, ErrTaken) {
+		t.Errorf("second listener: %v, %v", l, err)
+	}
+
+	// The first one still answers.
+	go func() {
+		if conn, err := first.Accept(); err == nil {
+			_ = conn.Close()
+		}
+	}()
+	conn, err := net.DialUnix("unix", nil, at(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+}
+
+func testLeftBehind(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	killed := listen(t, path)
+	killed.SetUnlinkOnClose(false)
+	if err := killed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	listen(t, path)
+}
+
+// A wrong path costs no file.
+func testOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	victim := filepath.Join(dir, "file")
+	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link, folder := filepath.Join(dir, "link"), filepath.Join(dir, "folder")
+	if err := errors.Join(os.Symlink(victim, link), os.Mkdir(folder, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{victim, link, folder} {
+		if _, err := Listen(at(path), os.Geteuid()); err == nil {
+			t.Errorf("listens on %s", path)
+		}
+		if _, err := os.Lstat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func testFolders(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	const nobody = 65534
+	for name, test := range map[string]struct {
+		prepare func(path string) error
+		mode    os.FileMode // 0: it is refused
+	}{
+		"new":   {func(string) error { return nil }, 0o711},
+		"there": {func(path string) error { return os.Mkdir(path, 0o700) }, 0o700},
+		"another user's": {func(path string) error {
+			return errors.Join(os.Mkdir(path, 0o711), os.Chown(path, nobody, -1))
+		}, 0},
+		"open to a group": {func(path string) error {
+			return errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, 0o730))
+		}, 0},
+		"a link":  {func(path string) error { return os.Symlink("/run", path) }, 0},
+		"no room": {func(path string) error { return os.WriteFile(path, nil, 0o600) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "folder")
+			if err := test.prepare(path); err != nil {
+				t.Fatal(err)
+			}
+			folder, err := OpenFolder(path)
+			if (err == nil) != (test.mode != 0) {
+				t.Fatalf("%v", err)
+			}
+			if err != nil {
+				return
+			}
+			defer folder.Close()
+			if info, err := folder.Stat(); err != nil || info.Mode().Perm() != test.mode {
+				t.Errorf("%v, %v", info.Mode(), err)
+			}
+		})
+	}
+}
+
+func testPeer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	l := listen(t, path)
+	conn, err := net.DialUnix("unix", nil, at(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	accepted, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	if uid, err := PeerOf(accepted); err != nil || int(uid) != os.Geteuid() {
+		t.Errorf("%d, %v", uid, err)
+	}
+}

@@ -1,0 +1,112 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/allocscope/allocscope/export/metrics"
+	"github.com/allocscope/allocscope/fleet/serve"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// State implements serve.Source.
+func (a *Agent) State() metrics.State {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := metrics.State{
+		Version: a.options.Version, Node: a.node, Watched: len(a.watched), Ignored: a.ignored,
+		Traces: maps.Clone(a.traces), FolderBytes: a.folderBytes,
+	}
+
+	for _, w := range a.watched {
+		s.Processes = append(s.Processes, w.state())
+	}
+
+	if a.pusher != nil {
+		stats := a.pusher.Stats()
+		s.Push = &stats
+	}
+
+	return s
+}
+
+// Healthy implements serve.Source.
+func (a *Agent) Healthy() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	late := time.Since(a.sampledAt)
+	switch {
+	case late > lateTime:
+		return fmt.Errorf("the last sample is %s old", late.Round(time.Second))
+	case a.findErr != nil:
+		return a.findErr
+	case a.saveErr != nil:
+		return a.saveErr
+	case a.running != nil && a.running.stuck:
+		return fmt.Errorf("the trace of PID %d does not end", a.running.key.pid)
+	}
+
+	return nil
+}
+
+// RequestTrace implements serve.Source. The error wraps ErrNotWatched, ErrBusy, ErrTooSoon or
+// ErrEnding.
+func (a *Agent) RequestTrace(_ context.Context, r serve.Request) (serve.Answer, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w, err := a.requested(r)
+	switch {
+	case err != nil:
+		return serve.Answer{}, err
+	case a.ending:
+		return serve.Answer{}, ErrEnding
+	case a.running != nil:
+		return serve.Answer{}, fmt.Errorf("%w: of PID %d", ErrBusy, a.running.key.pid)
+	}
+
+	now := time.Now()
+	if wait := a.allowed(w, now); wait > 0 {
+		a.traces[metrics.TraceRefused]++
+		return serve.Answer{}, fmt.Errorf("%w of PID %d: the next one is allowed in %s", ErrTooSoon,
+			w.key.pid, wait.Round(time.Second))
+	}
+
+	if err := a.start(w, now); err != nil {
+		return serve.Answer{}, err
+	}
+
+	return serve.Answer{
+		PID: w.key.pid, Folder: a.running.event.Folder, LengthS: a.options.Duration.Seconds(),
+	}, nil
+}
+
+// requested returns the process of a request: the one with a PID, or the largest one with a job ID
+// and a rank.
+func (a *Agent) requested(r serve.Request) (*watched, error) {
+	var found *watched
+	for _, w := range a.watched {
+		isMeant := r.PID != 0 && w.key.pid == r.PID ||
+			r.PID == 0 && r.Job != "" && w.identity.Job == r.Job &&
+				(r.Rank == nil || *r.Rank == w.identity.Rank)
+		if isMeant && (found == nil || w.last.RSS > found.last.RSS) {
+			found = w
+		}
+	}
+
+	if found != nil {
+		return found, nil
+	}
+
+	what := "PID " + strconv.Itoa(r.PID)
+	if r.PID == 0 {
+		what = fmt.Sprintf("job %q", growth.Truncate(growth.Printable(r.Job), maxJobBytes))
+		if r.Rank != nil {
+			what += ", rank " + strconv.Itoa(*r.Rank)
+		}
+	}
+
+	return nil, fmt.Errorf("%s: %w", what, ErrNotWatched)
+}

@@ -1,0 +1,416 @@
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/metrics"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+)
+
+const (
+	// maxTracesPerDay bounds Options.TracesPerDay.
+	maxTracesPerDay = 1000
+
+	// A trace that takes graceTime longer than its duration is interrupted, and again after each
+	// interruptEvery. The third time ends it.
+	graceTime      = 5 * time.Minute
+	interruptEvery = 30 * time.Second
+	maxInterrupts  = 3
+	// endTime is how long the agent waits at its end for the files of a trace.
+	endTime = 75 * time.Second
+	// resumeTime is how long the trace of an agent that was killed may take to write its files.
+	resumeTime = 2 * time.Minute
+
+	maxTraceLines = 200
+	maxLineBytes  = 2000
+)
+
+// Why a trace is refused.
+var (
+	ErrNotWatched = errors.New("no process that the agent watches")
+	ErrBusy       = errors.New("another trace runs")
+	ErrTooSoon    = errors.New("too soon after the last trace")
+	ErrEnding     = errors.New("the agent ends")
+)
+
+// A running trace.
+type running struct {
+	key    processKey
+	folder string // its name
+	labels map[string]string
+	event  Event // about its process
+
+	ended chan struct{}
+	// stuck: it did not end when it was interrupted. It is guarded by Agent.mu.
+	stuck bool
+}
+
+// allowed returns how long a trace of a process must wait; 0: it need not.
+func (a *Agent) allowed(w *watched, now time.Time) time.Duration {
+	var wait time.Duration
+	if !w.tracedAt.IsZero() {
+		wait = w.tracedAt.Add(a.options.TraceEvery).Sub(now)
+	}
+
+	const day = 24 * time.Hour
+	a.tracesAt = slices.DeleteFunc(a.tracesAt, func(at time.Time) bool { return now.Sub(at) >= day })
+	if over := len(a.tracesAt) - a.options.TracesPerDay; over >= 0 {
+		wait = max(wait, a.tracesAt[over].Add(day).Sub(now))
+	}
+
+	return max(0, wait)
+}
+
+// decide starts the trace that is most urgent, if one is wanted and allowed.
+func (a *Agent) decide() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.running != nil || a.ending {
+		return
+	}
+
+	now := time.Now()
+	var first *watched
+	for _, w := range a.watched {
+		if !w.wantsTrace {
+			continue
+		}
+		if wait := a.allowed(w, now); wait > 0 {
+			if !w.wasRefused {
+				w.wasRefused = true
+				a.traces[metrics.TraceRefused]++
+				event := w.event(EventTraceRefused)
+				event.Wait = wait
+				a.report(event)
+			}
+			continue
+		}
+		if first == nil || w.urgency() < first.urgency() {
+			first = w
+		}
+	}
+
+	if first != nil {
+		_ = a.start(first, now) // it has been reported
+	}
+}
+
+// start starts a trace of a process. The caller holds mu, and no trace runs.
+func (a *Agent) start(w *watched, now time.Time) error {
+	r := &running{
+		key: w.key, folder: a.directory.newTraceName(w.identity, w.key.pid, now), labels: w.labels,
+		event: w.event(EventTraceStarted), ended: make(chan struct{}),
+	}
+
+	r.event.Folder = a.directory.tracePath(r.folder)
+	w.wantsTrace, w.wasRefused, w.tracedAt = false, false, now
+	a.tracesAt = append(a.tracesAt, now)
+	a.unsaved = true
+
+	child := a.command(r)
+	started := make(chan error, 1)
+	go a.follow(child, r, started)
+	if err := <-started; err != nil {
+		a.traces[metrics.TraceFailed]++
+		event := r.event
+		event.Kind, event.Err = EventTraceFailed, err
+		a.report(event)
+		return err
+	}
+
+	a.running = r
+	a.report(r.event)
+	return nil
+}
+
+// command is the trace as a program of its own, which cannot bring the agent down.
+func (a *Agent) command(r *running) *exec.Cmd {
+	arguments := []string{
+		"trace", "--pid", strconv.Itoa(r.key.pid), "--duration", a.options.Duration.String(),
+		"--no-children", "--no-tui", "--quiet", "--output", r.event.Folder,
+	}
+
+	if a.options.Overhead != "" {
+		arguments = append(arguments, "--overhead", a.options.Overhead)
+	}
+
+	child := exec.Command(a.executable, arguments...)
+	child.Dir = "/"
+	child.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		return strings.HasPrefix(entry, "ALLOCSCOPE_") || strings.HasPrefix(entry, "SUDO_")
+	})
+
+	child.SysProcAttr = &syscall.SysProcAttr{
+		Setpgid:   true,           // Ctrl-C reaches the agent alone
+		Pdeathsig: syscall.SIGINT, // an agent that is killed ends its trace in order
+	}
+
+	return child
+}
+
+// follow starts a trace, and waits for its end. The child dies with the thread that started it.
+func (a *Agent) follow(child *exec.Cmd, r *running, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(r.ended)
+
+	logged, err := child.StderrPipe()
+	if err == nil {
+		err = child.Start()
+	}
+
+	started <- err
+	if err != nil {
+		return
+	}
+
+	ended := make(chan struct{})
+	go a.interrupt(child, r, ended)
+	a.passOn(logged, r)
+	err = child.Wait()
+	close(ended)
+	a.finish(r, err)
+}
+
+// passOn reports the lines that a trace logs, the first ones.
+func (a *Agent) passOn(from io.Reader, r *running) {
+	lines := bufio.NewReaderSize(from, maxLineBytes)
+	for n := 0; ; {
+		line, isPart, err := lines.ReadLine()
+		if err != nil {
+			return
+		}
+		text := growth.Printable(string(line))
+		for isPart && err == nil {
+			_, isPart, err = lines.ReadLine()
+		}
+		if n++; n <= maxTraceLines && text != "" {
+			event := r.event
+			event.Kind, event.Line = EventTraceLine, text
+			a.report(event)
+		}
+	}
+}
+
+// interrupt interrupts a trace that lasts too long, or whose agent ends.
+func (a *Agent) interrupt(child *exec.Cmd, r *running, ended <-chan struct{}) {
+	longest := time.NewTimer(a.options.Duration + graceTime)
+	defer longest.Stop()
+	select {
+	case <-ended:
+		return
+	case <-longest.C:
+	case <-a.done:
+	}
+
+	for range maxInterrupts {
+		_ = child.Process.Signal(os.Interrupt)
+		select {
+		case <-ended:
+			return
+		case <-time.After(interruptEvery):
+		}
+	}
+
+	a.mu.Lock()
+	r.stuck = true
+	a.mu.Unlock()
+	event := r.event
+	event.Kind = EventTraceStuck
+	a.report(event)
+}
+
+// finish takes over the result of a trace that has ended.
+func (a *Agent) finish(r *running, err error) {
+	result, line, readErr := a.collect(r)
+	err = errors.Join(err, readErr)
+	event := r.event
+	event.Kind, event.Result, event.Err = EventTraceDone, line, err
+	outcome := metrics.TraceDone
+	if err != nil {
+		event.Kind, outcome = EventTraceFailed, metrics.TraceFailed
+	}
+
+	a.mu.Lock()
+	a.running = nil
+	a.traces[outcome]++
+	if w := a.find(r.key); w != nil {
+		if result != nil {
+			w.trace, w.folder = result, r.folder
+		}
+		// What did not work may work the next time that a trace is allowed.
+		w.wantsTrace = err != nil && w.mattersNow()
+	}
+
+	a.unsaved = true
+	a.mu.Unlock()
+	a.report(event)
+	a.retain()
+}
+
+// collect reads the result of a trace, and pushes its profiles.
+func (a *Agent) collect(r *running) (result *metrics.Trace, line string, err error) {
+	result, s, f, err := a.readTrace(r.key, r.folder)
+	if err != nil {
+		return nil, "", err
+	}
+
+	defer f.Close()
+	if a.pusher != nil {
+		err = a.pusher.AddFolder(f, s, r.labels)
+	}
+
+	return result, resultLine(s), err
+}
+
+// readTrace reads the result of a trace of a process. The caller closes the folder.
+func (a *Agent) readTrace(
+	key processKey, name string,
+) (*metrics.Trace, *summary.Summary, *folder.Folder, error) {
+	f, err := folder.Open(a.directory.tracePath(name), a.directory.owner)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+
+	var s *summary.Summary
+	err = f.ReadFile(folder.SummaryFile, func(r io.Reader) (err error) {
+		s, err = summary.Read(r)
+		return err
+	})
+
+	if err == nil && (s.Target == nil || s.Target.PID != key.pid || s.Target.StartTicks != key.start) {
+		err = errors.New("it is a trace of another process: the PID was used again")
+	}
+
+	var at time.Time
+	if err == nil {
+		at, err = f.ModTime(folder.SummaryFile)
+	}
+
+	if err != nil {
+		f.Close()
+		return nil, nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+
+	return traceOf(s, at), s, f, nil
+}
+
+// resultLine is the result of a trace in one line: its verdict, and who grows.
+func resultLine(s *summary.Summary) string {
+	parts := []string{words.Headline(s.Verdict)}
+	for _, lines := range [][]string{s.Text.Who, s.Text.Where} {
+		if len(lines) > 0 {
+			parts = append(parts, lines[0])
+		}
+	}
+
+	return strings.Join(parts, "; ")
+}
+
+// traceOf is the result of a trace as metrics have it.
+func traceOf(s *summary.Summary, at time.Time) *metrics.Trace {
+	nan := math.NaN()
+	t := &metrics.Trace{
+		At: at, Duration: time.Duration(s.DurationS * float64(time.Second)), Verdict: s.Class,
+		Rows: make(map[growth.Kind]int64), Components: make(map[string]float64),
+		Losses: make(map[growth.LossKind]uint64), Slowdown: nan, OwnShare: nan,
+	}
+
+	for _, row := range s.Breakdown {
+		if row.Process == s.Process.PID && row.Kind != growth.KindSwapped {
+			t.Rows[row.Kind] += row.EndBytes
+		}
+	}
+
+	for _, suspect := range s.Suspects {
+		t.Components[suspect.Component] += float64(suspect.BytesPerMin) / time.Minute.Seconds()
+	}
+
+	for _, loss := range s.Losses {
+		t.Losses[loss.Code] += loss.Count
+	}
+
+	if o := s.Overhead; o != nil {
+		if o.Slowdown != nil {
+			t.Slowdown = *o.Slowdown
+		}
+		if s.DurationS > 0 && o.OwnS > 0 {
+			t.OwnShare = o.OwnS / s.DurationS
+		}
+	}
+
+	return t
+}
+
+// retain removes the oldest folders beyond the bounds.
+func (a *Agent) retain() {
+	a.mu.Lock()
+	writing := ""
+	if a.running != nil {
+		writing = a.running.folder
+	}
+
+	a.mu.Unlock()
+
+	gone, left, err := a.directory.retain(a.options.Keep, a.options.KeepBytes, writing)
+	a.mu.Lock()
+	a.folderBytes = left
+	a.mu.Unlock()
+	for _, name := range gone {
+		a.report(Event{Kind: EventFolderGone, Folder: a.directory.tracePath(name)})
+	}
+
+	if err != nil {
+		a.report(Event{Kind: EventError, Err: err})
+	}
+}
+
+// resume waits for the files of a trace that the agent before has left: it was killed, and the trace
+// ends in order.
+func (a *Agent) resume(ctx context.Context, s savedTrace) {
+	r := &running{
+		key: processKey{s.PID, s.StartTicks}, folder: s.Folder, ended: make(chan struct{}),
+		event: Event{
+			Kind: EventTraceStarted, PID: s.PID, Identity: growth.UnknownIdentity(), RSS: growth.Unknown,
+			Folder: a.directory.tracePath(s.Folder),
+		},
+	}
+
+	a.mu.Lock()
+	a.running = r
+	a.mu.Unlock()
+	defer close(r.ended)
+
+	deadline := time.Now().Add(resumeTime)
+	report := filepath.Join(tracesFolder, s.Folder, folder.SummaryFile)
+	for time.Now().Before(deadline) {
+		if _, err := a.directory.root.Lstat(report); err == nil {
+			a.finish(r, nil)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+
+	a.finish(r, errors.New("it ended without a result when the agent was killed"))
+}

@@ -1,0 +1,245 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tree"
+)
+
+// findAll finds new processes until ctx ends. A process that does not answer holds up this alone.
+func (a *Agent) findAll(ctx context.Context) {
+	ticker := time.NewTicker(a.period(findPeriod))
+	defer ticker.Stop()
+	for began := time.Now(); ; {
+		a.findOnce()
+		if time.Since(began) > savedTime {
+			a.mu.Lock()
+			clear(a.saved)
+			a.mu.Unlock()
+		}
+
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (a *Agent) findOnce() {
+	a.mu.Lock()
+	images := make(map[processKey]process.Image, len(a.watched))
+	for _, w := range a.watched {
+		images[w.key] = w.image
+	}
+
+	a.mu.Unlock()
+
+	isWatched := func(p tree.Arrival) bool {
+		image, ok := images[processKey{p.PID, p.StartTicks}]
+		return ok && image == p.Image
+	}
+
+	found, ignored, err := a.finder.scan(isWatched, MaxWatched-len(images))
+	added := make([]*watched, len(found))
+	for i, c := range found {
+		added[i] = a.newWatched(c)
+	}
+
+	a.mu.Lock()
+	a.findErr = err
+	if ignored > a.ignored {
+		a.report(Event{Kind: EventCrowded})
+	}
+
+	a.ignored = ignored
+	a.mu.Unlock()
+	for _, w := range added {
+		a.add(w)
+	}
+}
+
+// newWatched begins to watch a process that was found.
+func (a *Agent) newWatched(c candidate) *watched {
+	w := &watched{
+		key: processKey{c.PID, c.StartTicks}, process: c.process, start: c.Start, image: c.Image,
+		limits: process.NewSystemMemoryReader(), identity: c.identity, command: c.process.Command(),
+		labels: c.labels, last: growth.UnknownSample(),
+	}
+
+	w.begin(0, a.criteria, a.options.Speed)
+	return w
+}
+
+// add adds a process, with its history of the agent before.
+func (a *Agent) add(w *watched) {
+	a.mu.Lock()
+	saved, isKnown := a.saved[w.key]
+	isKnown = isKnown && saved.Image == w.image.String()
+	w.history.born = a.executed[w.key]
+	delete(a.saved, w.key)
+	delete(a.executed, w.key)
+	a.mu.Unlock()
+
+	kind := EventAppeared
+	if isKnown {
+		kind = EventRestored
+		w.restore(saved)
+		if saved.Folder != "" {
+			if trace, _, f, err := a.readTrace(w.key, saved.Folder); err == nil {
+				w.trace = trace
+				f.Close()
+			}
+		}
+	}
+
+	if s, err := w.process.Sample(); err == nil {
+		w.last = s
+	}
+
+	a.mu.Lock()
+	a.watched = append(a.watched, w)
+	a.mu.Unlock()
+	a.report(w.event(kind))
+}
+
+// sampleAll samples and judges all processes until ctx ends.
+func (a *Agent) sampleAll(ctx context.Context) {
+	period := a.period(samplePeriod)
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	checkEvery := max(1, int(a.period(checkPeriod)/period))
+	saveAt := time.Now().Add(a.period(savePeriod))
+
+	for tick := 0; ; tick++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+
+		a.mu.Lock()
+		all := slices.Clone(a.watched)
+		a.mu.Unlock()
+		now := bootTime()
+		for i, w := range all {
+			if !a.sample(w, now) {
+				continue
+			}
+			if (tick+i)%checkEvery == 0 || w.isDue() {
+				a.check(w, now)
+			}
+			if w.isDue() {
+				a.judge(w)
+			}
+		}
+		a.mu.Lock()
+		a.sampledAt = time.Now()
+		unsaved := a.unsaved
+		a.mu.Unlock()
+		a.decide()
+
+		if unsaved || time.Now().After(saveAt) {
+			saveAt = time.Now().Add(a.period(savePeriod))
+			if err := a.save(); err != nil {
+				a.report(Event{Kind: EventError, Err: err})
+			}
+		}
+	}
+}
+
+// bootTime is the time since the boot, suspended or not: the clock of starts.
+func bootTime() time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // the clock always exists
+	return time.Duration(now.Nano())
+}
+
+// sample samples a process; false: it has ended.
+func (a *Agent) sample(w *watched, now time.Duration) bool {
+	status, err := w.process.Status()
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && status.RSS == growth.Unknown: // or a zombie
+		a.remove(w, EventEnded)
+		return false
+	case err != nil:
+		return false
+	}
+
+	s := growth.UnknownSample()
+	s.RSS, s.Swap = status.RSS, status.Swap
+	s.Anonymous, s.File, s.Shared = status.Anonymous, status.File, status.Shared
+	a.mu.Lock()
+	w.last = s
+	w.history.add((now - w.start).Seconds(), s)
+	a.mu.Unlock()
+	return true
+}
+
+// check reads the limits of a process, and whether it still executes its program.
+func (a *Agent) check(w *watched, now time.Duration) {
+	stat, err := w.process.Stat()
+	if err == nil && stat.Image != w.image && !stat.Image.IsZero() {
+		// The next scans for new processes compare it with the rules again.
+		a.mu.Lock()
+		if len(a.executed) >= maxExecuted {
+			clear(a.executed)
+		}
+		a.executed[w.key] = (now - w.start).Seconds()
+		a.mu.Unlock()
+		a.remove(w, EventExecuted)
+		return
+	}
+
+	headroom := w.limits.Read(w.process).Headroom().Nearest(w.process.Headroom())
+	a.mu.Lock()
+	w.headroom = headroom
+	a.mu.Unlock()
+}
+
+// judge judges a process, and reports what has changed.
+func (a *Agent) judge(w *watched) {
+	v := w.history.judge(w.headroom, a.criteria)
+	a.mu.Lock()
+	t := w.judged(v, a.options.Speed)
+	event := w.event(EventTurned)
+	event.Before = t.before
+	a.mu.Unlock()
+
+	switch {
+	case t.turned:
+		a.report(event)
+	case t.nearLimit:
+		event.Kind = EventNearLimit
+		a.report(event)
+	}
+}
+
+// remove makes a process one that is not watched.
+func (a *Agent) remove(w *watched, kind EventKind) {
+	a.mu.Lock()
+	a.watched = slices.DeleteFunc(a.watched, func(other *watched) bool { return other == w })
+	event := w.event(kind)
+	a.mu.Unlock()
+	w.close()
+	a.report(event)
+}
+
+// find returns a watched process; nil: it is none any more. The caller holds mu.
+func (a *Agent) find(key processKey) *watched {
+	for _, w := range a.watched {
+		if w.key == key {
+			return w
+		}
+	}
+
+	return nil
+}

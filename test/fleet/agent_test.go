@@ -1,0 +1,168 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// An agent is where `allocscope agent` is reached, and its directory.
+type agent struct {
+	address, socket, directory string
+}
+
+// startAgent starts an agent that listens on loopback.
+func startAgent(t *testing.T, flags ...string) agent {
+	t.Helper()
+	folder := t.TempDir()
+	a := agent{
+		address:   fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0]),
+		directory: filepath.Join(folder, "state"), socket: filepath.Join(folder, "agent.sock"),
+	}
+	start(t, exec.Command(allocscope(t), append([]string{
+		"agent", "--listen", a.address, "--directory", a.directory, "--socket", a.socket,
+	}, flags...)...))
+	return a
+}
+
+// A point is a value of a metric.
+type point struct {
+	labels map[string]string
+	value  float64
+}
+
+// points returns the values of a metric in a page of /metrics.
+func points(t *testing.T, page, name string) (all []point) {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(page))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, page)
+	}
+	for _, m := range families[name].GetMetric() {
+		p := point{labels: make(map[string]string)}
+		for _, l := range m.GetLabel() {
+			p.labels[l.GetName()] = l.GetValue()
+		}
+		p.value = m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()
+		all = append(all, p)
+	}
+	return all
+}
+
+// ranksOf are the ranks of a job that have a metric, in order.
+func ranksOf(all []point, job string) (ranks []string) {
+	for _, p := range all {
+		if p.labels["job_id"] == job && p.labels["rank"] != "" {
+			ranks = append(ranks, p.labels["rank"])
+		}
+	}
+	slices.Sort(ranks)
+	return ranks
+}
+
+// awaitRanks waits until an agent watches these ranks of a job.
+func awaitRanks(t *testing.T, page func() (string, error), job string, want ...string) {
+	t.Helper()
+	await(t, fmt.Sprintf("ranks %v of job %s are watched", want, job), func() string {
+		text, err := page()
+		if err != nil {
+			return err.Error()
+		}
+		got := ranksOf(points(t, text, "allocscope_process_resident_bytes"), job)
+		if !slices.Equal(got, want) {
+			return fmt.Sprintf("ranks %v", got)
+		}
+		return ""
+	})
+}
+
+// request asks for a trace on a socket, and returns its folder.
+func request(t *testing.T, socket, job string, rank int) string {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	body := fmt.Sprintf(`{"job_id":%q,"rank":%d}`, job, rank)
+	response, err := client.Post("http://localhost/trace", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode/100 != 2 {
+		t.Fatalf("ask for a trace of rank %d: %s, %v: %s", rank, response.Status, err, text)
+	}
+	var answer struct{ Folder string }
+	if err := json.Unmarshal(text, &answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer.Folder
+}
+
+// A result is what summary.json of a trace says.
+type result struct {
+	Processes []struct {
+		Rank     *int
+		Traced   bool
+		Identity map[string]any
+	}
+	Sources []struct{ Name, State, Reason string }
+}
+
+// awaitTrace waits until a trace has written its files, and returns its summary.
+func awaitTrace(t *testing.T, folder string) (r result, text string) {
+	t.Helper()
+	await(t, "the trace in "+folder+" ends", func() string {
+		raw, err := os.ReadFile(filepath.Join(folder, "summary.json"))
+		if err != nil {
+			return err.Error()
+		}
+		text = string(raw)
+		return ""
+	})
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r, text
+}
+
+// lineOf is where a file has a comment: "leaky.py:25".
+func lineOf(t *testing.T, path, comment string) string {
+	t.Helper()
+	for i, line := range strings.Split(read(t, path), "\n") {
+		if strings.Contains(line, comment) {
+			return fmt.Sprintf("%s:%d", filepath.Base(path), i+1)
+		}
+	}
+	t.Fatalf("%s has no %q", path, comment)
+	return ""
+}
+
+// startRanks starts the ranks of a job, of which one leaks so many bytes a second.
+func startRanks(t *testing.T, job string, size, leaking, rate, base int) {
+	t.Helper()
+	for rank := range size {
+		command := exec.Command("/usr/bin/python3", filepath.Join(root(t), "test/fleet/leaky.py"),
+			itoa(leaking), itoa(rate), itoa(base))
+		command.Env = append(os.Environ(), "RANK="+itoa(rank), "LOCAL_RANK="+itoa(rank),
+			"WORLD_SIZE="+itoa(size), "TORCHELASTIC_RUN_ID="+job)
+		command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		start(t, command)
+	}
+}

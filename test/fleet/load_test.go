@@ -1,0 +1,367 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/push"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+)
+
+const (
+	ranksOfNode = 8
+	residentIn  = "memory:resident_space:bytes:space:bytes" // a type of profiles of Pyroscope
+	framesDeep  = 20
+)
+
+var phases = []string{"baseline", "end", "growth"}
+
+// unlimited lets a server take the profiles of thousands of ranks from one tenant.
+var unlimited = []string{
+	"-distributor.ingestion-rate-limit-mb=1000", "-distributor.ingestion-burst-size-mb=1000",
+	"-ingester.max-global-series-per-tenant=0", "-querier.max-query-length=0",
+}
+
+// totals are bytes by phase and rank.
+type totals map[string]map[string]float64
+
+func newTotals() totals {
+	t := make(totals)
+	for _, phase := range phases {
+		t[phase] = make(map[string]float64)
+	}
+	return t
+}
+
+// A node is the folder of a trace of some ranks of a job, and what is in it.
+type node struct {
+	*folder.Folder
+	summary *summary.Summary
+	totals  totals
+}
+
+// newNode makes the folder of a trace of the ranks from first on. Nine of ten of their stacks are
+// those of all ranks, with sizes of their own.
+func newNode(t *testing.T, job string, first, size, stacks int) node {
+	t.Helper()
+	f, err := folder.Create(filepath.Join(t.TempDir(), "out"),
+		folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := node{Folder: f, totals: newTotals(), summary: &summary.Summary{
+		Started: time.Now().Add(-5 * time.Minute), DurationS: (5 * time.Minute).Seconds(),
+		Process: summary.Process{PID: 1000},
+	}}
+
+	held := make(map[string][]growth.Holding)
+	for i := range ranksOfNode {
+		rank := first + i
+		r := rand.New(rand.NewPCG(uint64(rank), 25))
+		n.summary.Processes = append(n.summary.Processes, rankOf(job, rank, size, 1000+i))
+		for s := range stacks {
+			of := 0
+			if s%10 == 0 {
+				of = rank + 1
+			}
+			stack := stackOf(1000+i, of, s)
+			baseline, grown := r.Int64N(1<<20), r.Int64N(1<<16)
+			for phase, bytes := range map[string]int64{
+				"baseline": baseline, "end": baseline + grown, "growth": grown,
+			} {
+				held[phase] = append(held[phase], growth.Holding{
+					Stack: stack, Kind: growth.KindHeap,
+					InuseObjects: 1, InuseBytes: bytes, ResidentBytes: bytes,
+				})
+				n.totals[phase][strconv.Itoa(rank)] += float64(bytes)
+			}
+		}
+	}
+	for phase, name := range map[string]string{
+		"baseline": folder.WarmupFile, "end": folder.PlateauFile, "growth": folder.GrowthFile,
+	} {
+		if err := f.WriteFile(name, func(w io.Writer) error {
+			return profile.Write(w, held[phase], profile.Info{
+				Time: time.Now(), Duration: time.Minute, Interval: 1 << 19, Executable: "/usr/bin/python3",
+			})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+func rankOf(job string, rank, size, pid int) summary.TreeProcess {
+	local := rank % ranksOfNode
+	return summary.TreeProcess{
+		PID: pid, Traced: true, Role: growth.RoleRank, Rank: &rank,
+		Identity: &summary.Identity{
+			Job: job, RunID: job, Rank: &rank, LocalRank: &local, WorldSize: &size,
+			Node: fmt.Sprintf("node-%04d", rank/ranksOfNode),
+		},
+	}
+}
+
+// stackOf is a stack by its number; of: whose it is, 0 being that of all ranks.
+func stackOf(pid, of, number int) *growth.Stack {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d/%d", of, number)
+	r := rand.New(rand.NewPCG(h.Sum64(), 25))
+	stack := &growth.Stack{ID: h.Sum64() ^ uint64(pid), PID: pid}
+	for depth := range framesDeep {
+		n := r.IntN(3000>>depth + 20)
+		if of > 0 && depth == 0 {
+			n += 1000 * of
+		}
+		stack.Frames = append(stack.Frames, growth.Frame{
+			Function: fmt.Sprintf("function_%d", n), File: fmt.Sprintf("/opt/train/module_%d.py", n%97),
+			Line: 1 + n%500,
+		})
+	}
+	return stack
+}
+
+// A faulty is a proxy before Pyroscope that refuses some of the pushes as a full server does.
+type faulty struct {
+	url                     string
+	every                   atomic.Int64 // push that is refused; 0: none
+	requests, bytes, refuse atomic.Int64
+}
+
+func startFaulty(t *testing.T, target string) *faulty {
+	t.Helper()
+	to, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := new(faulty)
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	port := freePorts(t, 1)[0]
+	server := &http.Server{
+		Addr: fmt.Sprintf("127.0.0.1:%d", port),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n := f.requests.Add(1)
+			f.bytes.Add(r.ContentLength)
+			if every := f.every.Load(); every > 0 && n%every == 0 {
+				f.refuse.Add(1)
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, "too many requests", http.StatusTooManyRequests)
+				return
+			}
+			proxy.ServeHTTP(w, r)
+		}),
+	}
+	f.url = "http://" + server.Addr
+	go server.ListenAndServe() //nolint:errcheck // it ends with the test
+	t.Cleanup(func() { server.Close() })
+	return f
+}
+
+// openPusher opens a pusher with a spool of its own.
+func openPusher(t *testing.T, to string, spool int64) *push.Pusher {
+	t.Helper()
+	p, err := push.Open(push.Options{URL: to, Spool: filepath.Join(t.TempDir(), "spool"), MaxSpoolBytes: spool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// flush sends what is in the spool of a pusher, until nothing is.
+func flush(t *testing.T, p *push.Pusher) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	for {
+		err := p.Flush(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Errorf("flush: %v, %+v", err, p.Stats())
+			return
+		}
+	}
+}
+
+// check compares what the server has of a job with what was pushed.
+func check(t *testing.T, p *pyroscope, job string, want totals) {
+	t.Helper()
+	for _, phase := range phases {
+		got, err := p.sums(residentIn, fmt.Sprintf(`{job_id=%q,phase=%q}`, job, phase), "rank")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		wrong := 0
+		for rank, bytes := range want[phase] {
+			if got[rank] != bytes {
+				if wrong++; wrong <= 5 {
+					t.Errorf("%s, rank %s: %.0f bytes, want %.0f", phase, rank, got[rank], bytes)
+				}
+			}
+		}
+		if wrong > 0 || len(got) != len(want[phase]) {
+			t.Errorf("%s: %d ranks of %d are wrong, and %d are there", phase, wrong,
+				len(want[phase]), len(got))
+		}
+	}
+}
+
+// number is a variable of the environment, or a default.
+func number(t *testing.T, variable string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestLoad pushes the three profiles of each of 4,096 ranks from 512 nodes, eight at a time, while the
+// server refuses some and is restarted. FLEET_RANKS and FLEET_STACKS change the size.
+func TestLoad(t *testing.T) {
+	ranks, stacks := number(t, "FLEET_RANKS", 4096), number(t, "FLEET_STACKS", 100)
+	server := startPyroscope(t, unlimited...)
+	proxy := startFaulty(t, server.url)
+	proxy.every.Store(100)
+	want := newTotals()
+	var mu sync.Mutex
+	var sent, retried, made atomic.Uint64
+	var pushing atomic.Int64 // time
+
+	started := time.Now()
+	nodes := make(chan int)
+	var workers sync.WaitGroup
+	for range 8 {
+		p := openPusher(t, proxy.url, 0)
+		workers.Go(func() {
+			for first := range nodes {
+				n := newNode(t, "load", first, ranks, stacks)
+				begun := time.Now()
+				if err := p.AddFolder(n.Folder, n.summary); err != nil {
+					t.Error(err)
+				}
+				flush(t, p)
+				pushing.Add(int64(time.Since(begun)))
+				n.Close()
+				os.RemoveAll(n.Path())
+				made.Add(uint64(ranksOfNode * len(phases)))
+
+				mu.Lock()
+				for phase, of := range n.totals {
+					for rank, bytes := range of {
+						want[phase][rank] += bytes
+					}
+				}
+				mu.Unlock()
+			}
+			s := p.Stats()
+			sent.Add(s.Sent)
+			retried.Add(s.Retried)
+			if s.Refused+s.Dropped+s.Damaged > 0 || s.Waiting > 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+	for first := 0; first < ranks; first += ranksOfNode {
+		if first == ranks/2/ranksOfNode*ranksOfNode {
+			server.restart(t)
+		}
+		nodes <- first
+	}
+	close(nodes)
+	workers.Wait()
+	elapsed := time.Since(started)
+
+	if sent.Load() != made.Load() {
+		t.Errorf("%d profiles sent, %d made", sent.Load(), made.Load())
+	}
+	begun := time.Now()
+	check(t, server, "load", want)
+	asked := time.Since(begun) / time.Duration(len(phases))
+	server.process.stop(t, 15) // SIGTERM: it writes its blocks
+	t.Logf("%d ranks of %d stacks: %d profiles in %.0f s, %.1f a second; %d answers of 429, %d retries; "+
+		"%.0f MB on the wire, %.1f kB a profile; server: %.1f ms of CPU a profile, %.1f kB on disk a "+
+		"profile, %.0f MB; the sums by rank of a phase: %.2f s",
+		ranks, stacks, made.Load(), elapsed.Seconds(), float64(made.Load())/elapsed.Seconds(),
+		proxy.refuse.Load(), retried.Load(),
+		float64(proxy.bytes.Load())/1e6, float64(proxy.bytes.Load())/1e3/float64(made.Load()),
+		server.cpu().Seconds()*1e3/float64(made.Load()),
+		float64(server.diskBytes(t))/1e3/float64(made.Load()), float64(server.diskBytes(t))/1e6,
+		asked.Seconds())
+}
+
+// TestFullSpool has the server away while a spool runs over: what was dropped is counted, and all else
+// arrives.
+func TestFullSpool(t *testing.T) {
+	server := startPyroscope(t, unlimited...)
+	p := openPusher(t, server.url, 1<<20)
+	server.process.stop(t, 15)
+
+	want := newTotals()
+	const ranks, stacks = 256, 100
+	for first := 0; first < ranks; first += ranksOfNode {
+		n := newNode(t, "spool", first, ranks, stacks)
+		if err := p.AddFolder(n.Folder, n.summary); err != nil {
+			t.Fatal(err)
+		}
+		n.Close()
+		for phase, of := range n.totals {
+			for rank, bytes := range of {
+				want[phase][rank] = bytes
+			}
+		}
+	}
+	full := p.Stats()
+	if full.Dropped == 0 || full.Waiting == 0 || full.WaitingBytes > 1<<20 ||
+		int(full.Dropped)+full.Waiting != ranks*len(phases) {
+		t.Fatalf("%d profiles: %+v", ranks*len(phases), full)
+	}
+
+	server.start(t)
+	flush(t, p)
+	s := p.Stats()
+	if s.Sent != uint64(full.Waiting) || s.Dropped != full.Dropped || s.Waiting > 0 || s.Refused > 0 {
+		t.Errorf("before %+v, after %+v", full, s)
+	}
+	arrived := 0
+	for _, phase := range phases {
+		got, err := server.sums(residentIn, fmt.Sprintf(`{job_id="spool",phase=%q}`, phase), "rank")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank, bytes := range got {
+			if arrived++; bytes != want[phase][rank] {
+				t.Errorf("%s, rank %s: %.0f bytes, want %.0f", phase, rank, bytes, want[phase][rank])
+			}
+		}
+		if _, ok := got[strconv.Itoa(ranks-1)]; !ok {
+			t.Errorf("%s: the last rank is not there", phase)
+		}
+	}
+	if arrived != full.Waiting {
+		t.Errorf("%d profiles arrived, %d waited", arrived, full.Waiting)
+	}
+}

@@ -1,0 +1,154 @@
+package fleet
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// deadline is how long a test waits for something that is bound to happen. None depends on its length.
+const deadline = 4 * time.Minute
+
+// program returns the path of a program that the run script has built or installed.
+func program(t *testing.T, variable string) string {
+	t.Helper()
+	path := os.Getenv(variable)
+	if path == "" {
+		t.Fatalf("%s is not set: run the tests by make test-fleet", variable)
+	}
+	return path
+}
+
+func allocscope(t *testing.T) string { return program(t, "ALLOCSCOPE_PROGRAM") }
+
+// root is the folder of the repository.
+func root(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A process is a program that runs until the test ends.
+type process struct {
+	*exec.Cmd
+	log  string // the file with its output
+	done chan struct{}
+}
+
+// start starts a program with its output in a file. The test prints the end of it if it fails.
+func start(t *testing.T, command *exec.Cmd) *process {
+	t.Helper()
+	log, err := os.Create(filepath.Join(t.TempDir(), filepath.Base(command.Path)+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if command.Stdout == nil {
+		command.Stdout = log
+	}
+	command.Stderr = log
+
+	p := &process{Cmd: command, log: log.Name(), done: make(chan struct{})}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		command.Wait() //nolint:errcheck // the state has it
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.stop(t, syscall.SIGTERM)
+		if t.Failed() {
+			t.Logf("%s:\n%s", command, p.output(t))
+		}
+	})
+	return p
+}
+
+// stop ends the process, and waits for its end. One that does not end by the signal is killed.
+func (p *process) stop(t *testing.T, signal syscall.Signal) {
+	t.Helper()
+	p.Process.Signal(signal) //nolint:errcheck // it may have ended
+	select {
+	case <-p.done:
+	case <-time.After(time.Minute):
+		p.Process.Kill() //nolint:errcheck // it may have ended
+		<-p.done
+		t.Errorf("%s: not ended a minute after %v\n%s", p.Path, signal, p.output(t))
+	}
+}
+
+// output returns the last of what the process has written.
+func (p *process) output(t *testing.T) string {
+	t.Helper()
+	raw, err := os.ReadFile(p.log)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(raw[max(0, len(raw)-8<<10):])
+}
+
+// await calls a function until it returns "", which must be before the deadline. It returns what is
+// still missing.
+func await(t *testing.T, what string, missing func() string) {
+	t.Helper()
+	last := ""
+	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if last = missing(); last == "" {
+			return
+		}
+	}
+	t.Fatalf("%s: %s", what, last)
+}
+
+// freePorts returns TCP ports of loopback that nobody listens on.
+func freePorts(t *testing.T, count int) []int {
+	t.Helper()
+	ports := make([]int, count)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports
+}
+
+// run runs a command to its end and returns what it prints.
+func run(t *testing.T, command *exec.Cmd) string {
+	t.Helper()
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", command, err, out, stderr.Bytes())
+	}
+	return string(out)
+}
+
+// get returns the body of a page, or why there is none.
+func get(url string) (string, error) {
+	response, err := http.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %.300s", url, response.Status, body)
+	}
+	return string(body), err
+}

@@ -1,0 +1,212 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A pyroscope is a server of one process, with its data in a folder of the test.
+type pyroscope struct {
+	url     string
+	folder  string
+	flags   []string
+	process *process
+	before  time.Duration // CPU time of the processes before this one
+}
+
+// startPyroscope starts a server that listens on loopback alone. Flags are added to its own.
+func startPyroscope(t *testing.T, flags ...string) *pyroscope {
+	t.Helper()
+	ports := freePorts(t, 3)
+	p := &pyroscope{
+		url: fmt.Sprintf("http://127.0.0.1:%d", ports[0]), folder: t.TempDir(),
+		flags: []string{
+			"-target=all", "-storage.backend=filesystem", "-usage-stats.enabled=false",
+			"-self-profiling.disable-push=true", "-tracing.enabled=false",
+			"-server.http-listen-address=127.0.0.1", "-server.grpc-listen-address=127.0.0.1",
+			"-server.http-listen-port=" + strconv.Itoa(ports[0]),
+			"-server.grpc-listen-port=" + strconv.Itoa(ports[1]),
+			"-memberlist.bind-addr=127.0.0.1", "-memberlist.advertise-addr=127.0.0.1",
+			"-memberlist.bind-port=" + strconv.Itoa(ports[2]),
+			"-ingester.min-ready-duration=0s", "-ingester.lifecycler.addr=127.0.0.1",
+		},
+	}
+	for _, ring := range []string{
+		"distributor.ring", "query-frontend", "query-scheduler.ring", "overrides-exporter.ring",
+		"compactor.ring", "store-gateway.sharding-ring",
+	} {
+		p.flags = append(p.flags, "-"+ring+".instance-addr=127.0.0.1")
+	}
+	p.flags = append(p.flags, flags...)
+	p.start(t)
+	return p
+}
+
+func (p *pyroscope) start(t *testing.T) {
+	t.Helper()
+	command := exec.Command(program(t, "ALLOCSCOPE_PYROSCOPE"), p.flags...)
+	command.Dir = p.folder
+	p.process = start(t, command)
+	await(t, "pyroscope is ready", func() string {
+		if _, err := get(p.url + "/ready"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// restart ends the server in order and starts it again on its data.
+func (p *pyroscope) restart(t *testing.T) {
+	t.Helper()
+	p.process.stop(t, syscall.SIGTERM)
+	p.before = p.cpu()
+	p.start(t)
+}
+
+// cpu is the CPU time of the server, which has ended.
+func (p *pyroscope) cpu() time.Duration {
+	return p.before + p.process.ProcessState.UserTime() + p.process.ProcessState.SystemTime()
+}
+
+// diskBytes is the size of its data.
+func (p *pyroscope) diskBytes(t *testing.T) (size int64) {
+	t.Helper()
+	err := filepath.WalkDir(p.folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			size += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return size
+}
+
+// call calls a method of Connect with JSON.
+func (p *pyroscope) call(method string, request, answer any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	response, err := http.Post(p.url+"/"+method, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 256<<20))
+	switch {
+	case err != nil:
+		return err
+	case response.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s: %s: %.300s", method, response.Status, text)
+	}
+	return json.Unmarshal(text, answer)
+}
+
+// profileTypes returns the IDs of the types of profiles that the server has.
+func (p *pyroscope) profileTypes(t *testing.T) (ids []string) {
+	t.Helper()
+	var answer struct {
+		ProfileTypes []struct{ ID string } `json:"profileTypes"`
+	}
+	if err := p.call("querier.v1.QuerierService/ProfileTypes", window(), &answer); err != nil {
+		t.Fatal(err)
+	}
+	for _, profileType := range answer.ProfileTypes {
+		ids = append(ids, profileType.ID)
+	}
+	return ids
+}
+
+// series returns the label sets of all profiles.
+func (p *pyroscope) series(t *testing.T, matcher string, names ...string) []map[string]string {
+	t.Helper()
+	request := window()
+	request["matchers"], request["labelNames"] = []string{matcher}, names
+	var answer struct {
+		LabelsSet []struct {
+			Labels []struct{ Name, Value string }
+		} `json:"labelsSet"`
+	}
+	if err := p.call("querier.v1.QuerierService/Series", request, &answer); err != nil {
+		t.Fatal(err)
+	}
+
+	var all []map[string]string
+	for _, set := range answer.LabelsSet {
+		labels := make(map[string]string)
+		for _, label := range set.Labels {
+			labels[label.Name] = label.Value
+		}
+		all = append(all, labels)
+	}
+	return all
+}
+
+// sums adds up the profiles of a type by the value of a label.
+func (p *pyroscope) sums(profileType, selector, label string) (map[string]float64, error) {
+	request := window()
+	request["profileTypeID"], request["labelSelector"] = profileType, selector
+	request["groupBy"], request["step"] = []string{label}, 1.0
+	var answer struct {
+		Series []struct {
+			Labels []struct{ Name, Value string }
+			Points []struct{ Value float64 }
+		}
+	}
+	if err := p.call("querier.v1.QuerierService/SelectSeries", request, &answer); err != nil {
+		return nil, err
+	}
+
+	sums := make(map[string]float64)
+	for _, series := range answer.Series {
+		name := ""
+		for _, l := range series.Labels {
+			if l.Name == label {
+				name = l.Value
+			}
+		}
+		for _, point := range series.Points {
+			sums[name] += point.Value
+		}
+	}
+	return sums, nil
+}
+
+// names returns the functions of the flame graph of the profiles of a type.
+func (p *pyroscope) names(t *testing.T, profileType, selector string) []string {
+	t.Helper()
+	request := window()
+	request["profileTypeID"], request["labelSelector"] = profileType, selector
+	var answer struct {
+		Flamegraph struct{ Names []string }
+	}
+	method := "querier.v1.QuerierService/SelectMergeStacktraces"
+	if err := p.call(method, request, &answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer.Flamegraph.Names
+}
+
+// window is a request about the last hour and the next minute.
+func window() map[string]any {
+	now := time.Now()
+	return map[string]any{
+		"start": now.Add(-time.Hour).UnixMilli(), "end": now.Add(time.Minute).UnixMilli(),
+	}
+}

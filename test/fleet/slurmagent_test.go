@@ -1,0 +1,170 @@
+package fleet
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A unit is deploy/systemd/allocscope-agent.service.
+type unit struct{ text string }
+
+func readUnit(t *testing.T) unit {
+	t.Helper()
+	return unit{read(t, "../../deploy/systemd/allocscope-agent.service")}
+}
+
+// value is that of a setting.
+func (u unit) value(t *testing.T, setting string) string {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^` + setting + `=(.*)$`).FindStringSubmatch(u.text)
+	if m == nil {
+		t.Fatalf("the unit has no %s", setting)
+	}
+	return m[1]
+}
+
+func TestUnit(t *testing.T) {
+	u := readUnit(t)
+
+	t.Run("has the documented capabilities", func(t *testing.T) {
+		want := strings.Join(documentedCapabilities(t), " ")
+		for _, setting := range []string{"AmbientCapabilities", "CapabilityBoundingSet"} {
+			if got := u.value(t, setting); got != want {
+				t.Errorf("%s=%s, the page has %s", setting, got, want)
+			}
+		}
+	})
+
+	t.Run("systemd takes it", func(t *testing.T) {
+		// It must find the program that the unit starts.
+		text := strings.ReplaceAll(u.text, "/usr/local/bin/allocscope", allocscope(t))
+		path := filepath.Join(t.TempDir(), "allocscope-agent.service")
+		write(t, path, text)
+		out, err := exec.Command("systemd-analyze", "verify", "--man=no", path).CombinedOutput()
+		if err != nil || len(out) > 0 {
+			t.Errorf("%v: %s", err, out)
+		}
+		// 2.8 of 10: what it may is what it needs. --threshold is ten times that.
+		run(t, exec.Command("systemd-analyze", "security", "--offline=yes", "--threshold=30", path))
+	})
+}
+
+// asUnit writes a systemctl into a folder that starts the command line of the unit with its
+// capabilities, as the user daemon: the user of the unit is of machines that have installed it.
+func asUnit(t *testing.T, folder string, environment ...string) {
+	t.Helper()
+	u := readUnit(t)
+	var capabilities []string
+	for name := range strings.FieldsSeq(u.value(t, "AmbientCapabilities")) {
+		capabilities = append(capabilities, "+"+strings.ToLower(strings.TrimPrefix(name, "CAP_")))
+	}
+	list := "-all," + strings.Join(capabilities, ",")
+	command := strings.Replace(u.value(t, "ExecStart"), "/usr/local/bin/allocscope", allocscope(t), 1)
+	write(t, filepath.Join(folder, "unit"), fmt.Sprintf(
+		"umask %s\nexec env %s setpriv --reuid=daemon --regid=daemon --clear-groups --no-new-privs "+
+			"--inh-caps=%s --ambient-caps=%s --bounding-set=%s %s\n",
+		u.value(t, "UMask"), strings.Join(environment, " "), list, list, list, command))
+	script := read(t, "systemctl")
+	if err := os.WriteFile(filepath.Join(folder, "systemctl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		exec.Command(filepath.Join(folder, "systemctl"), "stop").Run() //nolint:errcheck // it may be gone
+		if t.Failed() {
+			t.Logf("agent:\n%s", read(t, filepath.Join(folder, "log")))
+		}
+	})
+}
+
+// TestSlurm runs jobs of an ordinary user in a cluster whose Prolog starts the agent, and whose Epilog
+// stops it.
+func TestSlurm(t *testing.T) {
+	server := startPyroscope(t)
+	folder, err := os.MkdirTemp("", "allocscope-unit-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	mkdir(t, folder, 0o755)
+	for _, name := range []string{"state", "run"} {
+		mkdir(t, filepath.Join(folder, name), 0o700)
+		run(t, exec.Command("chown", "daemon:", filepath.Join(folder, name)))
+	}
+	socket := filepath.Join(folder, "run/agent.sock")
+	address := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
+	asUnit(t, folder, "ALLOCSCOPE_LISTEN="+address, "ALLOCSCOPE_SOCKET="+socket,
+		"ALLOCSCOPE_DIRECTORY="+filepath.Join(folder, "state"), "ALLOCSCOPE_DURATION=15s",
+		"ALLOCSCOPE_MIN_RSS=32MiB", "ALLOCSCOPE_PUSH="+server.url, "ALLOCSCOPE_LABEL=team=vision",
+		"ALLOCSCOPE_PUSH_SPOOL="+filepath.Join(folder, "state/spool"))
+	page := func() (string, error) { return get("http://" + address + "/metrics") }
+
+	s := startSlurm(t, folder)
+	script := filepath.Join(folder, "leaky.py")
+	run(t, exec.Command("install", "-m", "0755", "leaky.py", script))
+	if _, err := page(); err == nil {
+		t.Fatal("an agent runs before the first job")
+	}
+	submit := func() string {
+		return s.submit(t, "--uid=nobody", "--ntasks=4", "--wrap",
+			"srun python3 "+script+" 2 4000000 64000000")
+	}
+	job := submit()
+
+	t.Run("the agent of the node names the ranks", func(t *testing.T) {
+		awaitRanks(t, page, job, "0", "1", "2", "3")
+	})
+
+	t.Run("the profiles of a rank have the labels of Slurm", func(t *testing.T) {
+		_, text := awaitTrace(t, request(t, socket, job, 2))
+		if line := lineOf(t, "leaky.py", "# the leak"); !strings.Contains(text, line) {
+			t.Errorf("summary.json has no %s", line)
+		}
+
+		host, err := os.Hostname()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{
+			"job_id": job, "slurm_job_id": job, "rank": "2", "local_rank": "2", "world_size": "4",
+			"node": host, "team": "vision", "service_name": "allocscope",
+		}
+		await(t, "the profiles arrive", func() string {
+			for _, phase := range phases {
+				got := server.series(t, fmt.Sprintf(`{phase=%q}`, phase))
+				if !slices.ContainsFunc(got, func(labels map[string]string) bool {
+					for name, value := range want {
+						if labels[name] != value {
+							return false
+						}
+					}
+					return true
+				}) {
+					return fmt.Sprintf("%s: %v, want %v", phase, got, want)
+				}
+			}
+			return ""
+		})
+	})
+
+	t.Run("the agent stays until the last job ends", func(t *testing.T) {
+		second := submit()
+		awaitRanks(t, page, second, "0", "1", "2", "3")
+		s.cancel(t, job)
+		awaitRanks(t, page, job)
+		awaitRanks(t, page, second, "0", "1", "2", "3")
+		s.cancel(t, second)
+		await(t, "the agent has ended", func() string {
+			if _, err := page(); err == nil {
+				return "it answers"
+			}
+			return ""
+		})
+		await(t, "the node is idle", func() string { return s.unless("idle") })
+	})
+}

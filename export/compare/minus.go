@@ -13,7 +13,7 @@ import (
 func Minus(p, less *pprof.Profile, factor float64) (*pprof.Profile, error) {
 	p, less = withoutProcess(p), withoutProcess(less)
 	addMissingGPUTypes(p, less)
-	less.ScaleN(slices.Repeat([]float64{-factor}, len(less.SampleType)))
+	less.Scale(-factor)
 
 	out, err := pprof.Merge([]*pprof.Profile{p, less})
 	if err != nil {

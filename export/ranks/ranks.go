@@ -245,7 +245,7 @@ func (r *Result) score() {
 		r.Ranks[i].Z, r.Ranks[i].Chance = finite(s.Z), finite(s.Chance)
 	}
 	for _, i := range found.Outliers(r.MaxChance) {
-		if rate := *r.Ranks[i].Rate; rate > 0 && rate > minRatio**r.Median {
+		if r.Ranks[i].growsMore(*r.Median) {
 			r.Ranks[i].StandsOut = true
 			r.outliers = append(r.outliers, i)
 		}
@@ -256,6 +256,13 @@ func (r *Result) score() {
 			r.median = i
 		}
 	}
+}
+
+// growsMore reports whether a rank grows to speak of, and more than the median. By its verdict, if
+// there is one, it must grow: among ranks that do not grow at all, a few bytes are far out.
+func (k *Rank) growsMore(median float64) bool {
+	grows := k.Verdict == "" || k.Verdict.Grows()
+	return grows && *k.Rate > 0 && *k.Rate > minRatio*median
 }
 
 func (r *Result) fromMedian(i int) float64 { return math.Abs(*r.Ranks[i].Rate - *r.Median) }

@@ -68,6 +68,18 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// Among ranks that do not grow, a few bytes are no outlier.
+func TestFlat(t *testing.T) {
+	all := ranksOf(0, 0, 0, 0.01, 0, 0, 0, 0)
+	for i := range all {
+		all[i].Verdict = verdict.ClassPlateau
+		all[i].SetRate(*all[i].Rate, *all[i].Rate, *all[i].Rate)
+	}
+	if r := Find("", all, 0.05); r.Outcome != OutcomeNone || r.Ranks[0].Z != nil {
+		t.Errorf("%s, z %v: %s", r.Outcome, r.Ranks[0].Z, r.Sentence)
+	}
+}
+
 func TestRepeated(t *testing.T) {
 	all := ranksOf(10, 11, 12, 13, 14, 15, 16, 17)
 	for i := range all {
@@ -90,8 +102,14 @@ func TestRepeated(t *testing.T) {
 func TestForgedRates(t *testing.T) {
 	inf := math.Inf(1)
 	for _, rate := range [][3]float64{
-		{math.NaN(), 0, 1}, {inf, inf, inf}, {-inf, -inf, 0}, {1e300, 0, 1e300}, {5, 6, 7}, {5, 3, 4},
-		{1, -inf, 2}, {1, 0, inf},
+		{math.NaN(), 0, 1},
+		{inf, inf, inf},
+		{-inf, -inf, 0},
+		{1e300, 0, 1e300},
+		{5, 6, 7},
+		{5, 3, 4},
+		{1, -inf, 2},
+		{1, 0, inf},
 	} {
 		var k Rank
 		if k.SetRate(rate[0], rate[1], rate[2]); k.Rate != nil {

@@ -55,8 +55,14 @@ func (r *Result) writeRanks(out *strings.Builder, limit int) {
 	}
 
 	t := table{columns: []column{
-		{title: "rank"}, {title: "node", isText: true}, {title: "RSS"}, {title: "MiB/min"},
-		{title: "95%"}, {title: "verdict", isText: true}, {title: "z"}, {title: "chance"},
+		{title: "rank"},
+		{title: "node", isText: true},
+		{title: "RSS"},
+		{title: "MiB/min"},
+		{title: "95%"},
+		{title: "verdict", isText: true},
+		{title: "z"},
+		{title: "chance"},
 		{title: "where", isText: true},
 	}}
 	shown := min(limit, len(r.Ranks))
@@ -136,8 +142,12 @@ func (c *Comparison) writeDifferences(
 ) {
 	fmt.Fprintf(out, "\nBy %s (%s, %s):\n\n", by, c.SampleType, c.Unit)
 	t := table{columns: []column{
-		{title: c.MedianRank}, {title: c.Rank}, {title: "difference"}, {title: "95%"},
-		{title: "state", isText: true}, {title: by, isText: true},
+		{title: c.MedianRank},
+		{title: c.Rank},
+		{title: "difference"},
+		{title: "95%"},
+		{title: "state", isText: true},
+		{title: by, isText: true},
 	}}
 	shown := min(limit, len(rows))
 	for _, row := range rows[:shown] {

@@ -62,7 +62,7 @@ func (r Ranks) Text(isUnknown bool) (name, sentence string) {
 // asNoise says what a chance above the largest one means.
 func (r Ranks) asNoise(chance *float64) string {
 	if chance == nil || *chance <= r.MaxChance {
-		return "it does not differ from them"
+		return "that is too little to stand out"
 	}
 	return "noise alone does as much with a chance of " + Chance(chance)
 }

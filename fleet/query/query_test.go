@@ -220,7 +220,8 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	for _, s := range []Server{
-		{URL: "http://host", User: "u"}, {URL: "http://host", PasswordFile: "p"},
+		{URL: "http://host", User: "u"},
+		{URL: "http://host", PasswordFile: "p"},
 		{URL: "http://host", User: "u", PasswordFile: "p", TokenFile: "t"},
 	} {
 		if err := s.Check(); err == nil {

@@ -123,6 +123,15 @@ func TestSlurm(t *testing.T) {
 
 	t.Run("the agent of the node names the ranks", func(t *testing.T) {
 		awaitRanks(t, page, job, "0", "1", "2", "3")
+		text, err := page()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "allocscope_process_resident_bytes{") {
+				t.Log(strings.TrimSpace(line))
+			}
+		}
 	})
 
 	t.Run("the profiles of a rank have the labels of Slurm", func(t *testing.T) {
@@ -139,6 +148,7 @@ func TestSlurm(t *testing.T) {
 			"job_id": job, "slurm_job_id": job, "rank": "2", "local_rank": "2", "world_size": "4",
 			"node": host, "team": "vision", "service_name": "allocscope",
 		}
+		defer func() { t.Log(server.series(t, `{phase="growth"}`)) }()
 		await(t, "the profiles arrive", func() string {
 			for _, phase := range phases {
 				got := server.series(t, fmt.Sprintf(`{phase=%q}`, phase))

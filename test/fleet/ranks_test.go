@@ -12,7 +12,7 @@ import (
 func TestRanks(t *testing.T) {
 	const job, size, leaking = "run-8", 8, 5
 	pyroscope := startPyroscope(t)
-	a := startAgent(t, "--min-rss=32MiB", "--duration=30s", "--speed=100", "--push="+pyroscope.url)
+	a := startAgent(t, "--env=TORCHELASTIC_RUN_ID="+job, "--min-rss=32MiB", "--duration=30s", "--speed=100", "--push="+pyroscope.url)
 	prometheus := startPrometheus(t, a.address)
 	startRanks(t, job, size, leaking, 4_000_000, 64_000_000)
 	page := func() (string, error) { return get("http://" + a.address + "/metrics") }
@@ -73,7 +73,7 @@ func TestRanks(t *testing.T) {
 		out := run(t, exec.Command(allocscope(t), "ranks", "--prometheus", prometheus.url,
 			"--pyroscope", pyroscope.url, "--job", job))
 		t.Log("\n" + out)
-		for _, want := range []string{"rank 5", lineOf(t, "leaky.py", "# the leak")} {
+		for _, want := range []string{"RANK 5 STANDS OUT", lineOf(t, "leaky.py", "# the leak")} {
 			if !strings.Contains(out, want) {
 				t.Errorf("it does not say %q", want)
 			}

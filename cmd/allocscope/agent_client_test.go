@@ -124,7 +124,7 @@ profiles: 6 sent, 1 waiting (2.00 KiB), 0 refused, 3 dropped
 		isUsage                 bool
 	}{
 		"refused":     {socket, "trace --pid 1", "pid 1 is not among", false},
-		"no agent":    {socket + "-none", "status", "start one: allocscope agent", false},
+		"no agent":    {socket + "-none", "status", "no agent listens on", false},
 		"no process":  {socket, "trace", "give --pid, or", true},
 		"both":        {socket, "trace --pid 1 --job a", "give --pid, or", true},
 		"rank of pid": {socket, "trace --pid 1 --rank 1", "--rank goes with --job", true},

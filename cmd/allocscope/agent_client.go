@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -19,6 +20,15 @@ import (
 	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/growth"
 )
+
+// exposure warns of an address that other machines can reach; nil is none.
+func exposure(at *net.TCPAddr) string {
+	if at == nil || at.IP.IsLoopback() {
+		return ""
+	}
+	return fmt.Sprintf("%s is no loopback address: everyone who reaches it can read the metrics, with "+
+		"names of jobs and nodes, unencrypted and without a password", at)
+}
 
 // agentClientFlags are the flags of the commands that ask the agent.
 type agentClientFlags struct {

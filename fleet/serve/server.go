@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -82,16 +81,6 @@ func listen(ctx context.Context, o Options, source Source, l limits) (_ *Server,
 		}
 	}
 	return s, nil
-}
-
-// IsExposed reports whether other machines can reach an address to listen at.
-func IsExposed(address string) bool {
-	host, _, err := splitAddress(address)
-	if err != nil || strings.EqualFold(host, "localhost") {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return ip == nil || !ip.IsLoopback()
 }
 
 // splitAddress splits HOST:PORT. No host is a loopback address: all addresses are 0.0.0.0 or [::].

@@ -214,6 +214,11 @@ func TestTracesPerDay(t *testing.T) {
 			t.Errorf("case %d: wait %s, want %s", i, got, c.want)
 		}
 	}
+
+	a.options.TracesPerDay, a.tracesAt, w.tracedAt = 0, nil, time.Time{}
+	if got := a.allowed(w, now); got != 24*time.Hour {
+		t.Errorf("an agent that only watches: wait %s", got)
+	}
 }
 
 // At the end of the agent the trace is interrupted, and its files are kept.

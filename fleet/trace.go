@@ -71,7 +71,11 @@ func (a *Agent) allowed(w *watched, now time.Time) time.Duration {
 
 	const day = 24 * time.Hour
 	a.tracesAt = slices.DeleteFunc(a.tracesAt, func(at time.Time) bool { return now.Sub(at) >= day })
-	if over := len(a.tracesAt) - a.options.TracesPerDay; over >= 0 {
+	over := len(a.tracesAt) - a.options.TracesPerDay
+	switch {
+	case a.options.TracesPerDay == 0:
+		wait = max(wait, day)
+	case over >= 0:
 		wait = max(wait, a.tracesAt[over].Add(day).Sub(now))
 	}
 
@@ -240,7 +244,10 @@ func (a *Agent) interrupt(child *exec.Cmd, r *running, ended <-chan struct{}) {
 // finish takes over the result of a trace that has ended.
 func (a *Agent) finish(r *running, err error) {
 	result, line, readErr := a.collect(r)
-	err = errors.Join(err, readErr)
+	if err == nil { // else that is why
+		err = readErr
+	}
+
 	event := r.event
 	event.Kind, event.Result, event.Err = EventTraceDone, line, err
 	outcome := metrics.TraceDone

@@ -21,6 +21,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/fleet"
 	requests "github.com/allocscope/allocscope/fleet/serve"
+	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
 // agentFlags are the flags of `allocscope agent`.
@@ -44,7 +45,7 @@ const defaultAgentDirectory = "/var/lib/allocscope"
 func newAgentCommand() *cobra.Command {
 	var flags agentFlags
 	command := &cobra.Command{
-		Use:   "agent",
+		Use:   agentName,
 		Short: "Watch the jobs of a node for days, and trace those that leak",
 		Long: `Agent finds the processes that train on this node, by rules or by itself, and reads their
 memory once a second from /proc: without eBPF, at less than 0.5% of a core for 16 of them. It
@@ -62,6 +63,8 @@ SIGTERM ends it in order. A later agent continues with the same directory.`,
 			return flags.run(command.Context())
 		},
 		Annotations: map[string]string{
+			cli.Environment: `  Every flag can be set by a variable: ALLOCSCOPE_MIN_RSS=1GiB for --min-rss 1GiB. A flag wins
+  over its variable. Traces that the agent starts read none.`,
 			cli.ExitStatus: exit.Help(exit.Done, exit.Failed, exit.Refused),
 		},
 	}
@@ -82,38 +85,38 @@ func (f *agentFlags) add(command *cobra.Command) {
 	set := command.Flags()
 	f.set = set
 	set.StringVar(&f.rulesFile, "rules", "",
-		"YAML file of rules, instead of the flags below (default: Python programs that train, and "+
+		"YAML `FILE` of rules, instead of the flags below (default: Python programs that train, and "+
 			"ranks)")
-	set.StringArrayVar(&f.names, "name", nil, "text in the command line; may be repeated")
-	set.StringArrayVar(&f.users, "user", nil, "name of a user, or a UID; may be repeated")
-	set.StringArrayVar(&f.cgroups, "cgroup", nil, "text in the path of the cgroup; may be repeated")
+	set.StringArrayVar(&f.names, "name", nil, "`TEXT` in the command line; may be repeated")
+	set.StringArrayVar(&f.users, "user", nil, "`USER`, by name or UID; may be repeated")
+	set.StringArrayVar(&f.cgroups, "cgroup", nil, "`TEXT` in the path of the cgroup; may be repeated")
 	set.StringArrayVar(&f.values, "env", nil,
-		"variable with its value, or * for any, at the start of the program: NAME=VALUE; several "+
+		"`NAME=VALUE` of a variable when the program was executed, or * for any value; several "+
 			"must all hold")
-	set.StringVar(&f.job, "job-id", "", "job ID of processes whose environment has none")
+	set.StringVar(&f.job, "job-id", "", "`ID` of the job of processes whose environment has none")
 	set.Var(&f.minRSS, "min-rss", "watch processes from this RSS on")
 
 	set.VarP(&f.duration, "duration", "d", "length of a trace")
 	set.Var(&f.traceEvery, "trace-every", "least time between two traces of one process")
 	set.IntVar(&f.tracesPerDay, "traces-per-day", 24,
-		"most traces of all processes in 24 hours; 0: none, the agent only watches")
+		"at most `N` traces of all processes in 24 hours; 0: none, the agent only watches")
 	set.Var(&f.overhead, "overhead", "limit of the slow-down of a traced process, as that of trace")
 
 	set.StringVar(&f.directory, "directory", defaultAgentDirectory,
-		"directory for folders of traces and the state, of mode 0700")
-	set.IntVar(&f.keep, "keep", 20, "keep so many folders of traces")
+		"`DIR` for folders of traces and the state, of mode 0700")
+	set.IntVar(&f.keep, "keep", 20, "keep `N` folders of traces")
 	set.Var(&f.keepBytes, "keep-bytes", "keep folders of traces up to this size")
 
 	set.StringVar(&f.serve.Listen, "listen", requests.DefaultListen,
-		"address of /metrics and /healthz; empty: none")
+		"`ADDRESS` of /metrics and /healthz; empty: none")
 	set.StringSliceVar(&f.serve.Hosts, "host", nil,
-		"name by which Prometheus calls this host, where that is not the address of --listen; may be "+
+		"`NAME` by which Prometheus calls this host, where that is not the address of --listen; may be "+
 			"repeated")
 	set.StringVar(&f.serve.TokenFile, "trace-token", "",
-		"file with the bearer token for POST /trace on --listen (default: traces on request are "+
+		"`FILE` with the bearer token for POST /trace on --listen (default: traces on request are "+
 			"refused there)")
 	set.StringVar(&f.serve.Socket, "socket", "",
-		"Unix socket on which root may ask for traces and the status: "+requests.DefaultSocket+
+		"`PATH` of a Unix socket on which root may ask for traces and the status: "+requests.DefaultSocket+
 			" (default: none)")
 
 	set.Float64Var(&f.speed, "speed", 1,
@@ -138,9 +141,12 @@ func (f *agentFlags) run(ctx context.Context) error {
 		slog.Warn(err.Error())
 	}
 
-	if os.Geteuid() != 0 {
-		slog.Warn("the agent is not root: it watches what every user may read, and cannot trace " +
-			"processes or read the environment of other users (sudo allocscope agent)")
+	if text := missingPrivileges(); text != "" {
+		slog.Warn(text)
+	}
+	if !fleet.HostPIDs() {
+		slog.Warn("the agent runs in a PID namespace of its own: it sees the processes of its " +
+			"container alone (set hostPID: true in the pod, or start the container with --pid=host)")
 	}
 
 	agent, err := fleet.New(options)
@@ -174,6 +180,26 @@ func (f *agentFlags) run(ctx context.Context) error {
 	err = agent.Run(ctx)
 	stop()
 	return errors.Join(err, <-served, agent.Close())
+}
+
+// missingPrivileges says what the agent cannot do; empty: it can do all.
+func missingPrivileges() string {
+	missing, err := kernel.MissingPrivileges()
+	if err != nil || len(missing) == 0 {
+		return ""
+	}
+
+	var names []string
+	without := "it watches the memory of all processes, and cannot trace"
+	isFatal := false
+	for _, p := range missing {
+		names = append(names, p.Name)
+		isFatal = isFatal || p.Without == ""
+	}
+	if !isFatal {
+		without = "its traces lack something: sudo allocscope doctor says what"
+	}
+	return fmt.Sprintf("the agent lacks %s: %s (sudo allocscope agent)", strings.Join(names, ", "), without)
 }
 
 // started says what the agent does.

@@ -128,6 +128,13 @@ func TestAgent(t *testing.T) {
 
 func TestAgentRefusals(t *testing.T) {
 	t.Parallel()
+
+	byVariable := allocscope(t, "agent", "--listen", "")
+	byVariable.Env = append(byVariable.Env, "ALLOCSCOPE_DIRECTORY=/nowhere/a/b", "ALLOCSCOPE_NO_FLAG=1")
+	c := begin(t, byVariable)
+	c.mustEnd(2)
+	mustSay(t, "stderr", c.stderr.String(), "open /nowhere/a/b: ", "no flag for the environment variable ALLOCSCOPE_NO_FLAG")
+
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	writeFile(t, rules, "jobs:\n- comand: x\n", 0o600)
 	for arguments, want := range map[string]string{
@@ -151,7 +158,7 @@ func TestAgentRefusals(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c := call(t, append([]string{"agent", "--listen", ""}, strings.Fields(arguments)...)...)
+		c := call(t, append([]string{agentName, "--listen", ""}, strings.Fields(arguments)...)...)
 		if c.wait() != 2 {
 			t.Errorf("agent %s ends with %v", arguments, c.ProcessState)
 		}

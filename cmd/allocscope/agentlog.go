@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -52,7 +53,7 @@ func logEvent(e fleet.Event) {
 	case fleet.EventTraceDone:
 		slog.Info(fmt.Sprintf("%s: traced: %s; %s", who, e.Result, e.Folder))
 	case fleet.EventTraceFailed:
-		slog.Error(fmt.Sprintf("%s: trace %s: %v", who, e.Folder, e.Err))
+		slog.Error(fmt.Sprintf("%s: trace into %s: %s", who, e.Folder, inOneLine(e.Err)))
 	case fleet.EventTraceRefused:
 		slog.Info(fmt.Sprintf("%s: not traced for another %s: too soon after the last trace", who,
 			units.Duration(e.Wait.Round(time.Second))))
@@ -63,12 +64,12 @@ func logEvent(e fleet.Event) {
 	case fleet.EventFolderGone:
 		slog.Info("removed " + e.Folder + ", the oldest")
 	case fleet.EventStateDamaged:
-		slog.Error(fmt.Sprintf("the state is damaged, and is at %s now: all begins again: %v", e.Folder,
-			e.Err))
+		slog.Error(fmt.Sprintf("the state is damaged, and is at %s now: all begins again: %s", e.Folder,
+			inOneLine(e.Err)))
 	case fleet.EventCrowded:
 		slog.Warn(fmt.Sprintf("more than %d processes match: the others are ignored", fleet.MaxWatched))
 	case fleet.EventError:
-		slog.Error(e.Err.Error())
+		slog.Error(inOneLine(e.Err))
 	}
 }
 
@@ -89,6 +90,9 @@ func subjectOf(e fleet.Event) string {
 
 	return who
 }
+
+// inOneLine is an error, which may be of several, in a line.
+func inOneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func rssText(bytes int64) string {
 	if bytes == growth.Unknown {

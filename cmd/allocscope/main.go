@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -154,23 +155,28 @@ func (f rootFlags) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// readEnvironment sets flags from the environment: all of trace, and of other commands those that
-// trace has as well. A process that the command line chooses is chosen.
+// readEnvironment sets flags from the environment: all of trace and of agent, and of other commands
+// those that trace has as well. A process that the command line chooses is chosen.
 func readEnvironment(command *cobra.Command, arguments []string) (unknown []string, err error) {
 	set := command.Flags()
-	if command.CommandPath() != command.Root().Name()+" "+traceName { // nor agent trace
+	var chosen []string
+	switch strings.TrimPrefix(command.CommandPath(), command.Root().Name()+" ") {
+	case traceName:
+		if len(arguments) > 0 || set.Changed("pid") || set.Changed("name") {
+			chosen = []string{"pid", "name"}
+		}
+	case agentName:
+	default:
 		_, err := cli.FromEnvironment(command.InheritedFlags(), os.Environ())
 		return nil, err
-	}
-
-	var chosen []string
-	if len(arguments) > 0 || set.Changed("pid") || set.Changed("name") {
-		chosen = []string{"pid", "name"}
 	}
 	return cli.FromEnvironment(set, os.Environ(), chosen...)
 }
 
-const traceName = "trace"
+const (
+	traceName = "trace"
+	agentName = "agent"
+)
 
 // newTraceCommand returns the trace command with its screen on the terminal.
 func newTraceCommand(stderr *console.Console) *cobra.Command {

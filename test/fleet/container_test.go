@@ -130,6 +130,9 @@ func (p pod) arguments(t *testing.T, c core.Container) []string {
 		add("--env=%s=%s", e.Name, value)
 		variables = append(variables, "$("+e.Name+")", value)
 	}
+	if c.WorkingDir != "" {
+		add("--workdir=%s", c.WorkingDir)
+	}
 	if len(c.Command) > 0 {
 		add("--entrypoint=%s", c.Command[0])
 	}
@@ -163,11 +166,35 @@ func TestContainer(t *testing.T) {
 	t.Run("privileged", func(t *testing.T) { testContainer(t, kubernetesFolder+"-privileged") })
 }
 
+// TestContainerWithoutHostPID starts the agent as a manifest that lacks hostPID would.
+func TestContainerWithoutHostPID(t *testing.T) {
+	m := build(t, kubernetesFolder)
+	p := pod{
+		spec: m.pod(), maps: m.maps, fields: map[string]string{"spec.nodeName": "node-7"},
+		paths: map[string]string{
+			"/var/lib/kubelet/seccomp": filepath.Join(root(t), "deploy/kubernetes/agent"),
+			"/var/lib/allocscope":      t.TempDir(), "run": t.TempDir(),
+		},
+	}
+	p.spec.HostPID = false
+	name := "blind-" + itoa(os.Getpid())
+	remove(t, name)
+	run(t, podman(append([]string{"run", "--detach", "--name=" + name},
+		p.arguments(t, p.spec.Containers[0])...)...))
+	await(t, "the log says so", func() string {
+		said, err := podman("logs", name).CombinedOutput()
+		if err != nil || !strings.Contains(string(said), "hostPID: true") {
+			return string(said)
+		}
+		return ""
+	})
+}
+
 func testContainer(t *testing.T, folder string) {
 	m := build(t, folder)
 	p := pod{
 		spec: m.pod(), maps: m.maps,
-		fields: map[string]string{"status.podIP": "10.1.2.3", "spec.nodeName": "node-7"},
+		fields: map[string]string{"spec.nodeName": "node-7"},
 		paths: map[string]string{
 			"/var/lib/kubelet/seccomp": t.TempDir(), "/var/lib/allocscope": t.TempDir(),
 			"run": t.TempDir(),
@@ -198,12 +225,11 @@ func testContainer(t *testing.T, folder string) {
 		}
 	}
 	remove(t, agent)
-	run(t, podman(append([]string{
-		"run", "--detach", "--name=" + agent, "--env=ALLOCSCOPE_DURATION=20s",
-	}, p.arguments(t, c)...)...))
+	c.Args = append(c.Args, "--duration=20s")
+	run(t, podman(append([]string{"run", "--detach", "--name=" + agent}, p.arguments(t, c)...)...))
 
 	page := func(path string, header string) (string, error) {
-		out, err := inside(t, agent, "wget", "--quiet", "--output-document=-", "--header=Host: "+header,
+		out, err := inside(t, agent, "wget", "--quiet", "--content-on-error", "--output-document=-", "--header=Host: "+header,
 			"http://127.0.0.1:9753"+path).CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)
@@ -231,12 +257,19 @@ func testContainer(t *testing.T, folder string) {
 			t.Errorf("labels %v", m.labels)
 		}
 	}
-	limits := points(t, text, "allocscope_process_limit_bytes")
-	if !slices.ContainsFunc(limits, func(p point) bool {
-		return p.labels["job_id"] == job && p.value == limit
-	}) {
-		t.Errorf("the limit of the container is not there: %v", limits)
-	}
+	await(t, "the limit of the container is known", func() string {
+		text, err := metrics()
+		if err != nil {
+			return err.Error()
+		}
+		limits := points(t, text, "allocscope_process_limit_bytes")
+		if !slices.ContainsFunc(limits, func(p point) bool {
+			return p.labels["job_id"] == job && p.value == limit
+		}) {
+			return fmt.Sprint(limits)
+		}
+		return ""
+	})
 
 	summaryOf := request(t, filepath.Join(p.paths["run"], "agent.sock"), job, 3)
 	onHost := strings.Replace(summaryOf, "/var/lib/allocscope", p.paths["/var/lib/allocscope"], 1)

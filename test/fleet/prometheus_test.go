@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// A prometheus is a server that scrapes each second.
-type prometheus struct{ url string }
+// A prometheusServer is a server that scrapes each second.
+type prometheusServer struct{ url string }
 
 // startPrometheus starts a server that scrapes an address, such as 127.0.0.1:9753.
-func startPrometheus(t *testing.T, target string) prometheus {
+func startPrometheus(t *testing.T, target string) prometheusServer {
 	t.Helper()
 	folder := t.TempDir()
 	config := filepath.Join(folder, "prometheus.yml")
@@ -32,7 +32,7 @@ scrape_configs:
 	address := "127.0.0.1:" + strconv.Itoa(freePorts(t, 1)[0])
 	start(t, exec.Command("prometheus", "--config.file="+config,
 		"--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+address))
-	p := prometheus{url: "http://" + address}
+	p := prometheusServer{url: "http://" + address}
 	await(t, "prometheus is ready", func() string {
 		if _, err := get(p.url + "/-/ready"); err != nil {
 			return err.Error()
@@ -49,7 +49,7 @@ type sample struct {
 }
 
 // query evaluates an expression now.
-func (p prometheus) query(expression string) ([]sample, error) {
+func (p prometheusServer) query(expression string) ([]sample, error) {
 	body, err := get(p.url + "/api/v1/query?query=" + url.QueryEscape(expression))
 	if err != nil {
 		return nil, err

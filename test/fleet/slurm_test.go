@@ -123,11 +123,24 @@ func (s *slurm) unless(state string) string {
 // submit submits a job and returns its ID. It is cancelled when the test ends.
 func (s *slurm) submit(t *testing.T, arguments ...string) string {
 	t.Helper()
+	log, err := os.CreateTemp(s.folder, "job-*.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if err := log.Chmod(0o666); err != nil { // the job's user writes it
+		t.Fatal(err)
+	}
 	out := run(t, s.command("sbatch", append([]string{
-		"--parsable", "--output=/dev/null", "--chdir=/", "--export=NONE",
+		"--parsable", "--output=" + log.Name(), "--chdir=/",
 	}, arguments...)...))
 	job := strings.TrimSpace(out)
-	t.Cleanup(func() { s.cancel(t, job) })
+	t.Cleanup(func() {
+		s.cancel(t, job)
+		if t.Failed() {
+			t.Logf("job %s:\n%s", job, read(t, log.Name()))
+		}
+	})
 	return job
 }
 

@@ -57,7 +57,7 @@ func TestUnit(t *testing.T) {
 
 // asUnit writes a systemctl into a folder that starts the command line of the unit with its
 // capabilities, as the user daemon: the user of the unit is of machines that have installed it.
-func asUnit(t *testing.T, folder string, environment ...string) {
+func asUnit(t *testing.T, folder string, options ...string) {
 	t.Helper()
 	u := readUnit(t)
 	var capabilities []string
@@ -65,11 +65,14 @@ func asUnit(t *testing.T, folder string, environment ...string) {
 		capabilities = append(capabilities, "+"+strings.ToLower(strings.TrimPrefix(name, "CAP_")))
 	}
 	list := "-all," + strings.Join(capabilities, ",")
-	command := strings.Replace(u.value(t, "ExecStart"), "/usr/local/bin/allocscope", allocscope(t), 1)
+	program := filepath.Join(folder, "allocscope") // where the user may read it
+	run(t, exec.Command("install", allocscope(t), program))
+	command := strings.NewReplacer("/usr/local/bin/allocscope", program,
+		"/run/allocscope", filepath.Join(folder, "run")).Replace(u.value(t, "ExecStart"))
 	write(t, filepath.Join(folder, "unit"), fmt.Sprintf(
-		"umask %s\nexec env %s setpriv --reuid=daemon --regid=daemon --clear-groups --no-new-privs "+
+		"umask %s\nOPTIONS='%s'\nexec setpriv --reuid=daemon --regid=daemon --clear-groups --no-new-privs "+
 			"--inh-caps=%s --ambient-caps=%s --bounding-set=%s %s\n",
-		u.value(t, "UMask"), strings.Join(environment, " "), list, list, list, command))
+		u.value(t, "UMask"), strings.Join(options, " "), list, list, list, command))
 	script := read(t, "systemctl")
 	if err := os.WriteFile(filepath.Join(folder, "systemctl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
@@ -90,7 +93,10 @@ func TestSlurm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(folder) })
+	t.Cleanup(func() {
+		os.RemoveAll(folder)
+		os.Remove("/run/allocscope-jobs")
+	})
 	mkdir(t, folder, 0o755)
 	for _, name := range []string{"state", "run"} {
 		mkdir(t, filepath.Join(folder, name), 0o700)
@@ -98,10 +104,9 @@ func TestSlurm(t *testing.T) {
 	}
 	socket := filepath.Join(folder, "run/agent.sock")
 	address := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
-	asUnit(t, folder, "ALLOCSCOPE_LISTEN="+address, "ALLOCSCOPE_SOCKET="+socket,
-		"ALLOCSCOPE_DIRECTORY="+filepath.Join(folder, "state"), "ALLOCSCOPE_DURATION=15s",
-		"ALLOCSCOPE_MIN_RSS=32MiB", "ALLOCSCOPE_PUSH="+server.url, "ALLOCSCOPE_LABEL=team=vision",
-		"ALLOCSCOPE_PUSH_SPOOL="+filepath.Join(folder, "state/spool"))
+	asUnit(t, folder, "--listen", address, "--directory", filepath.Join(folder, "state"),
+		"--duration=15s", "--min-rss=32MiB", "--push", server.url, "--label=team=vision",
+		"--push-spool", filepath.Join(folder, "state/spool"))
 	page := func() (string, error) { return get("http://" + address + "/metrics") }
 
 	s := startSlurm(t, folder)
@@ -112,12 +117,21 @@ func TestSlurm(t *testing.T) {
 	}
 	submit := func() string {
 		return s.submit(t, "--uid=nobody", "--ntasks=4", "--wrap",
-			"srun python3 "+script+" 2 4000000 64000000")
+			"srun /usr/bin/python3 "+script+" 2 4000000 64000000")
 	}
 	job := submit()
 
 	t.Run("the agent of the node names the ranks", func(t *testing.T) {
 		awaitRanks(t, page, job, "0", "1", "2", "3")
+		text, err := page()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "allocscope_process_resident_bytes{") {
+				t.Log(strings.TrimSpace(line))
+			}
+		}
 	})
 
 	t.Run("the profiles of a rank have the labels of Slurm", func(t *testing.T) {
@@ -134,6 +148,7 @@ func TestSlurm(t *testing.T) {
 			"job_id": job, "slurm_job_id": job, "rank": "2", "local_rank": "2", "world_size": "4",
 			"node": host, "team": "vision", "service_name": "allocscope",
 		}
+		defer func() { t.Log(server.series(t, `{phase="growth"}`)) }()
 		await(t, "the profiles arrive", func() string {
 			for _, phase := range phases {
 				got := server.series(t, fmt.Sprintf(`{phase=%q}`, phase))

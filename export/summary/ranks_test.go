@@ -3,6 +3,7 @@ package summary
 import (
 	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
@@ -34,6 +35,29 @@ func TestIdentityOf(t *testing.T) {
 		if got, err := json.Marshal(IdentityOf(c.id)); err != nil || string(got) != c.want {
 			t.Errorf("%s (%v), want %s", got, err, c.want)
 		}
+	}
+}
+
+func TestRestored(t *testing.T) {
+	id := growth.Identity{
+		Job: "7f", RunID: "7f", SlurmJob: "42", Rank: 0, LocalRank: growth.Unknown, WorldSize: 8,
+		Role: growth.RoleRank, Node: "n1", Pod: "u", Container: "c",
+	}
+	if got := IdentityOf(id).Restored(growth.RoleRank); got != id {
+		t.Errorf("%+v, want %+v", got, id)
+	}
+	unknown := growth.UnknownIdentity()
+	unknown.Role = growth.RoleTrainer
+	if got := (*Identity)(nil).Restored(growth.RoleTrainer); got != unknown {
+		t.Errorf("of an older version: %+v", got)
+	}
+
+	negative := -5
+	forged := Identity{Job: strings.Repeat("\x1b", 1000), Node: "\xff", Rank: &negative}
+	got := forged.Restored(growth.RoleRank)
+	if len(got.Job) > growth.MaxIdentityBytes+len("…") || got.Job[0] != '?' || got.Node != "?" ||
+		got.Rank != growth.Unknown {
+		t.Errorf("forged: %+v", got)
 	}
 }
 

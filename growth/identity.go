@@ -17,6 +17,9 @@ type Identity struct {
 	Pod, Container string
 }
 
+// MaxIdentityBytes bounds each text of an identity, without the ellipsis of one that was longer.
+const MaxIdentityBytes = 128
+
 // UnknownIdentity returns an identity of which nothing is known.
 func UnknownIdentity() Identity {
 	return Identity{Rank: Unknown, LocalRank: Unknown, WorldSize: Unknown}

@@ -387,7 +387,7 @@ func testHelp(t *testing.T) {
 			"\nEnvironment:\n", "\nExit status:\n", "  4  inconclusive",
 		},
 		"diff":    {"\nExit status:\n", "  2  refused"},
-		"verdict": {"\nExit status:\n", "  3  a leak was found"},
+		"verdict": {"\nExit status:\n", "  3  a leak, or a rank that stands out, was found"},
 	} {
 		c := call(t, name, "--help")
 		c.mustEnd(0)

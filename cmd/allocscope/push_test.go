@@ -97,7 +97,7 @@ func TestPush(t *testing.T) {
 		c, _ := tracing(t, startSteps(t), "--push", server.URL, "--push-spool", spool)
 		c.interrupt()
 		mustSay(t, "stderr", c.stderr.String(), "not pushed yet", "503 Service Unavailable",
-			spool, "--push "+server.URL+" sends them")
+			spool, "--push "+server.URL+" and the same tenant sends them")
 		files, err := filepath.Glob(filepath.Join(spool, "*", "*.json"))
 		if err != nil || len(files) == 0 {
 			t.Errorf("%q wait, %v", files, err)

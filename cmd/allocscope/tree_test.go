@@ -129,8 +129,8 @@ func descriptors(t *testing.T, pid int) int {
 	return len(open)
 }
 
-// ranks starts two programs as torchrun does, and returns what they read their orders from.
-func ranks(t *testing.T) (launcher *tracertest.Target, inputs [2]*os.File) {
+// startTorchrun starts two programs as torchrun does, and returns what they read their orders from.
+func startTorchrun(t *testing.T) (launcher *tracertest.Target, inputs [2]*os.File) {
 	t.Helper()
 	dir, script := t.TempDir(), ""
 	for rank := range inputs {
@@ -166,7 +166,7 @@ func ofPID(p *profile.Profile, pid int) *profile.Profile {
 }
 
 func testRanks(t *testing.T) {
-	launcher, inputs := ranks(t)
+	launcher, inputs := startTorchrun(t)
 	pids := childrenOf(t, launcher.PID())
 	c, dir := tracing(t, launcher)
 	counts := []int64{1000, 300}

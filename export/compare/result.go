@@ -38,10 +38,13 @@ func (s *StackRow) Where() string {
 	return s.place(growth.Kind(s.Kind))
 }
 
-func (s *StackRow) place(kind growth.Kind) string {
-	return words.Where(summary.Accumulation{
-		Function: s.Function, Module: s.Module, Kind: kind, Stack: s.Stack,
-	})
+// CallSite is the function that allocates, with its line where that is known.
+func (s *StackRow) CallSite() string { return words.CallSite(s.accumulation(growth.KindHeap)) }
+
+func (s *StackRow) place(kind growth.Kind) string { return words.Where(s.accumulation(kind)) }
+
+func (s *StackRow) accumulation(kind growth.Kind) summary.Accumulation {
+	return summary.Accumulation{Function: s.Function, Module: s.Module, Kind: kind, Stack: s.Stack}
 }
 
 // Text describes a side in a line.
@@ -89,6 +92,8 @@ type view struct {
 	// All is the sum of all stacks.
 	All    tableRow
 	Tables []table
+	// BeforeTitle and AfterTitle are the titles of the columns of the two sides.
+	BeforeTitle, AfterTitle string
 }
 
 // A table has a row for each component, or for each stack.
@@ -119,7 +124,29 @@ const maxShownStacks = 1000
 
 // WriteHTML writes the result as a page. The error is that of w.
 func (r *Result) WriteHTML(w io.Writer) error {
-	v := view{Result: r, Class: string(classOf[r.Outcome]), All: r.line("", r.Total)}
+	var text strings.Builder
+	if err := body.ExecuteTemplate(&text, "body", r.view("Before", "After")); err != nil {
+		return err
+	}
+
+	return page.Write(w, page.Page{
+		Title: "allocscope diff: " + r.Before.Name + ", " + r.After.Name,
+		Body:  template.HTML(text.String()),
+	})
+}
+
+// WriteTables writes the sections of a page with the components and the stacks. The titles are those
+// of the columns of the two sides. The error is that of w.
+func (r *Result) WriteTables(w io.Writer, beforeTitle, afterTitle string) error {
+	return body.ExecuteTemplate(w, "tables", r.view(beforeTitle, afterTitle))
+}
+
+// view is the data of the templates.
+func (r *Result) view(beforeTitle, afterTitle string) view {
+	v := view{
+		Result: r, Class: string(classOf[r.Outcome]), All: r.line("", r.Total),
+		BeforeTitle: beforeTitle, AfterTitle: afterTitle,
+	}
 	components, stacks := table{ID: "components", Title: "By component", What: "Component"},
 		table{ID: "stacks", Title: "By stack", What: "Where; opens the stack", Stacks: true}
 	for i := range r.Components {
@@ -145,15 +172,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 		v.Tables[i].draw()
 	}
 
-	var text strings.Builder
-	if err := body.ExecuteTemplate(&text, "body", v); err != nil {
-		return err
-	}
-
-	return page.Write(w, page.Page{
-		Title: "allocscope diff: " + r.Before.Name + ", " + r.After.Name,
-		Body:  template.HTML(text.String()),
-	})
+	return v
 }
 
 // classOf has the verdicts in whose colours the outcomes are shown.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -259,6 +260,48 @@ func TestRestart(t *testing.T) {
 	s.once(t, 3)
 	if len(s.bodies) != 3 {
 		t.Errorf("%d IDs, want 3", len(s.bodies))
+	}
+}
+
+const killedSpool, killedURL = "PUSH_TEST_SPOOL", "PUSH_TEST_URL"
+
+// A process that is killed while the server has its request leaves the profile and no lock.
+func TestKilled(t *testing.T) {
+	if spool := os.Getenv(killedSpool); spool != "" { // in the process that is killed
+		p := open(t, Options{URL: os.Getenv(killedURL), Spool: spool})
+		p.addTrace(t, onlyTrace(t))
+		_ = p.Flush(t.Context())
+		return
+	}
+
+	s := newServer(t)
+	reached := make(chan struct{})
+	s.answer = func(n int, _ http.ResponseWriter, r *http.Request, _ []byte) bool {
+		if n == 2 { // the first one was sent
+			close(reached)
+			<-r.Context().Done()
+		}
+		return n == 2
+	}
+	spool := filepath.Join(t.TempDir(), "spool")
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
+	child.Env = append(os.Environ(), killedSpool+"="+spool, killedURL+"="+s.URL)
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-reached
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait()
+
+	p := open(t, Options{URL: s.URL, Spool: spool})
+	if err := p.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.once(t, 3)
+	if got := p.Stats(); len(s.bodies) != 3 || got.Sent != 2 {
+		t.Errorf("%d IDs, %+v", len(s.bodies), got)
 	}
 }
 

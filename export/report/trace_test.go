@@ -62,6 +62,10 @@ func leakingSummary() summary.Summary {
 				Verdict: verdict.ClassLeak,
 			},
 		},
+		Outlier: &summary.Outlier{
+			PID: 7, Rank: 3, Ranks: 8, RateBytesPerMin: 60 * mib, OthersBytesPerMin: 10 * mib,
+			Ratio: pointer(6.), Z: pointer(98.), Chance: 0.002, Site: summary.SiteSame,
+		},
 		Groups: []summary.Group{{
 			Role: growth.RoleLoaderWorker, Processes: 4, EachBytes: pointer[int64](90 * mib),
 			Verdict: verdict.ClassGrowing,

@@ -40,6 +40,28 @@ func IdentityOf(id growth.Identity) *Identity {
 	return &out
 }
 
+// Restored returns the identity of a process of this role, as far as a forged one can be one. Of nil,
+// nothing is known.
+func (i *Identity) Restored(role growth.Role) growth.Identity {
+	id := growth.UnknownIdentity()
+	id.Role = role
+	if i == nil {
+		return id
+	}
+
+	number := func(n *int) int {
+		if n == nil || *n < 0 {
+			return growth.Unknown
+		}
+		return *n
+	}
+	text := func(s string) string { return growth.Truncate(growth.Printable(s), growth.MaxIdentityBytes) }
+	id.Job, id.RunID, id.SlurmJob = text(i.Job), text(i.RunID), text(i.SlurmJob)
+	id.Rank, id.LocalRank, id.WorldSize = number(i.Rank), number(i.LocalRank), number(i.WorldSize)
+	id.Node, id.Pod, id.Container = text(i.Node), text(i.Pod), text(i.Container)
+	return id
+}
+
 // An Outlier is the one of several ranks of a trace that grows unlike the others.
 type Outlier struct {
 	PID  int `json:"pid"`

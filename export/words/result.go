@@ -98,9 +98,13 @@ func subjectOf(s *summary.Summary, pid string) string {
 	return text
 }
 
-// pidText is the PID of the process, and that of the launcher that the user has named.
+// pidText is the PID of the process, and that of the launcher that the user has named. Of a rank that
+// is the outlier, WHO has more.
 func pidText(s *summary.Summary) string {
 	text := strconv.Itoa(s.Process.PID)
+	if o := s.Outlier; o != nil && o.PID == s.Process.PID {
+		return text + fmt.Sprintf(", rank %d of %d", o.Rank, o.Ranks)
+	}
 	if s.Asked != 0 && s.Asked != s.Process.PID {
 		text += fmt.Sprintf(", started by %d", s.Asked)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/allocscope/allocscope/export/compare"
+	"github.com/allocscope/allocscope/export/ranks"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/tracer/doctor"
@@ -36,6 +37,7 @@ var documents = []struct {
 }{
 	{"summary.json", summary.Schema, "summary.json of a trace", summary.Summary{}},
 	{"diff.json", compare.Schema, "allocscope diff --json", compare.Result{}},
+	{"ranks.json", ranks.Schema, "allocscope ranks --json", ranks.Result{}},
 	{"verdict.json", summary.VerdictSchema, "allocscope verdict --json", summary.RecordedVerdict{}},
 	{"doctor.json", doctor.Schema, "allocscope doctor --json", doctor.Report{}},
 	{"agent-status.json", serve.StatusSchema, "allocscope agent status --json", serve.Status{}},
@@ -135,6 +137,7 @@ var fieldConstants = map[string]string{
 	"GPUMemory.judged":    "growth/gpu.CurveName",
 	"GPUMemory.diagnosis": "growth/gpu.Diagnosis",
 	"Side.verdict":        "growth/verdict.Class",
+	"Comparison.unit":     "export/compare.Unit…",
 	"StackRow.kind":       "growth.Kind",
 }
 

@@ -17,9 +17,6 @@ const (
 	nodeVariable = "NODE_NAME" // of allocscope itself
 )
 
-// maxIdentityBytes bounds each text of an identity.
-const maxIdentityBytes = 128
-
 // identityVariables returns the names of all variables that are read of a process. No others are:
 // an environment has passwords.
 func identityVariables() []string {
@@ -73,7 +70,7 @@ func (p Program) identity(of *process.Process) growth.Identity {
 		id.LocalRank, id.WorldSize = n.local, n.size
 	}
 
-	text := func(name string) string { return growth.Truncate(p.Environment[name], maxIdentityBytes) }
+	text := func(name string) string { return growth.Truncate(p.Environment[name], growth.MaxIdentityBytes) }
 	id.RunID, id.SlurmJob = text(torchRunID), text(slurmJobID)
 	for _, job := range []string{text(rayJobID), id.RunID, text(kubeflowJob), id.SlurmJob} {
 		if id.Job == "" && job != noRunID {
@@ -91,5 +88,5 @@ var nodeName = sync.OnceValue(func() string {
 	if name == "" {
 		name, _ = os.Hostname()
 	}
-	return growth.Truncate(growth.Printable(name), maxIdentityBytes)
+	return growth.Truncate(growth.Printable(name), growth.MaxIdentityBytes)
 })

@@ -105,7 +105,7 @@ func TestIdentityOfHostileProcess(t *testing.T) {
 			command.Env = environment
 			id := identityOf(t, start(t, command).PID())
 			for _, text := range []string{id.Job, id.RunID, id.SlurmJob} {
-				if len(text) > maxIdentityBytes+len("…") || !utf8.ValidString(text) ||
+				if len(text) > growth.MaxIdentityBytes+len("…") || !utf8.ValidString(text) ||
 					text != growth.Printable(text) {
 					t.Errorf("%q", text)
 				}

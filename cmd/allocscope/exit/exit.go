@@ -25,7 +25,7 @@ var Meanings = []string{
 	Done:         "done",
 	Failed:       "an error, such as a file that could not be written",
 	Refused:      "refused before the start: wrong usage, no such process, no privilege, no folder",
-	Found:        "a leak was found (--fail-on)",
+	Found:        "a leak, or a rank that stands out, was found (--fail-on)",
 	Inconclusive: "inconclusive (--fail-on): too little data, maybe warm-up, or another process grows",
 }
 

@@ -36,7 +36,7 @@ func TestStatusOf(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	want := "  0  done\n  3  a leak was found (--fail-on)"
+	want := "  0  done\n  3  a leak, or a rank that stands out, was found (--fail-on)"
 	if got := Help(Done, Found); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -311,6 +311,7 @@ func (e *earlierTrace) process(p summary.TreeProcess) growth.EarlierProcess {
 	if p.Rank != nil {
 		m.Rank = *p.Rank
 	}
+	m.Identity = p.Identity.Restored(m.Role)
 	if main := e.summary.Process; main.PID == p.PID {
 		m.Executable = growth.Truncate(growth.Printable(main.Executable), maxCommandBytes)
 	}

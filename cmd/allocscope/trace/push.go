@@ -77,7 +77,7 @@ func logPush(pusher *push.Pusher, url string, problem error) {
 	}
 	if problem != nil {
 		slog.Warn(fmt.Sprintf("not pushed yet: %v. %s in %s. The next trace or agent with "+
-			"--push %s sends them", problem, waiting(s.Waiting), pusher.Directory(), url))
+			"--push %s and the same tenant sends them", problem, waiting(s.Waiting), pusher.Directory(), url))
 	}
 }
 

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
+	"github.com/allocscope/allocscope/export/compare"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/ranks"
+)
+
+// recordedRanks are the folders of real traces of 8 ranks, of which rank 3 alone calls evaluate.
+func recordedRanks(t *testing.T) []string {
+	t.Helper()
+	traces, err := filepath.Abs("../../export/ranks/testdata/traces")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders, err := filepath.Glob(filepath.Join(traces, "rank?"))
+	if err != nil || len(folders) != 8 {
+		t.Fatal(folders, err)
+	}
+	return folders
+}
+
+func TestRanks(t *testing.T) {
+	t.Parallel()
+	t.Run("folders", testRanksFolders)
+	t.Run("servers", testRanksServers)
+	t.Run("refusals", testRanksRefusals)
+	t.Run("damaged folders", testRanksDamaged)
+}
+
+func testRanksFolders(t *testing.T) {
+	folders := recordedRanks(t)
+	dir := t.TempDir()
+	page, diff := filepath.Join(dir, "ranks.html"), filepath.Join(dir, "diff.pb.gz")
+	c := call(t, append([]string{
+		"ranks", "--fail-on", "outlier", "--html", page, "--profile", diff,
+	}, folders...)...)
+	c.mustEnd(int(exit.Found))
+	mustSay(t, "stdout", c.stdout.String(), "RANK 3 STANDS OUT", "only there: evaluate (train.py:13)")
+	mustSay(t, "the page", readFile(t, dir, "ranks.html"), "RANK 3 STANDS OUT", "evaluate")
+
+	file, err := os.Open(diff)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	p, err := compare.ParseProfile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gained := make(map[string]int64)
+	for _, s := range p.Sample {
+		gained[s.Location[0].Line[0].Function.Name] += s.Value[len(s.Value)-1]
+	}
+	// evaluate keeps 200,000 bytes where train_step keeps 25,000 on all ranks.
+	if e, s := gained["evaluate"], gained["train_step"]; e < 100<<20 || s > e/20 || s < -e/20 {
+		t.Errorf("evaluate %d bytes, train_step %d", e, s)
+	}
+
+	c = call(t, append([]string{"ranks", "--json"}, folders...)...)
+	c.mustEnd(0)
+	mustFit(t, "ranks.json", c.stdout.String())
+	var r ranks.Result
+	if err := json.Unmarshal([]byte(c.stdout.String()), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Outcome != ranks.OutcomeOutlier || len(r.Ranks) != 8 || r.Job != "resnet50-17" ||
+		r.Comparison.Site != ranks.SiteOnly {
+		t.Errorf("%s of %d ranks of job %q, %+v", r.Outcome, len(r.Ranks), r.Job, r.Comparison)
+	}
+
+	others := append(append([]string{"ranks", "--fail-on", "outlier"}, folders[:3]...), folders[4:]...)
+	call(t, others...).mustEnd(0)
+	call(t, append([]string{"ranks", "--fail-on", "outlier"}, folders[:2]...)...).mustEnd(int(exit.Inconclusive))
+	c = call(t, append([]string{"ranks", "--rank", "5"}, others[3:]...)...)
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), "NO RANK STANDS OUT", "rank 5", "By stack")
+}
+
+// The answers are those of Prometheus and Pyroscope (fleet/query/testdata).
+func testRanksServers(t *testing.T) {
+	recorded, err := os.ReadFile("../../fleet/query/testdata/prometheus.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/query" {
+			_, _ = w.Write(recorded)
+			return
+		}
+		fmt.Fprint(w, "{}") // Pyroscope without profiles
+	}))
+	defer server.Close()
+
+	c := call(t, "ranks", "--prometheus", server.URL, "--job", "resnet50-17")
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), "RANK 3 STANDS OUT", "the growth of 1 of 8 ranks is unknown")
+	c = call(t, "ranks", "--prometheus", server.URL, "--pyroscope", server.URL, "--job", "resnet50-17", "--json")
+	c.mustEnd(0)
+	mustFit(t, "ranks.json", c.stdout.String())
+	mustSay(t, "stdout", c.stdout.String(), "rank 3 has no growth profile")
+	call(t, "ranks", "--prometheus", server.URL, "--pyroscope", server.URL, "--job", "resnet50-17",
+		"--profile", filepath.Join(t.TempDir(), "diff.pb.gz")).mustEnd(int(exit.Failed))
+}
+
+func testRanksRefusals(t *testing.T) {
+	folders := recordedRanks(t)
+	for arguments, says := range map[string]string{
+		"":                                        "no traces are named",
+		"/nowhere":                                "no such folder",
+		"--fail-on leak " + folders[0]:            "not outlier",
+		"--limit -1 " + folders[0]:                "negative",
+		"--rank -1 " + folders[0]:                 "negative",
+		"--since 0s --prometheus http://h":        "not positive",
+		"--pyroscope http://h " + folders[0]:      "goes with --prometheus",
+		"--user me " + folders[0]:                 "goes with --prometheus",
+		"--prometheus http://h " + folders[0]:     "give one of them",
+		"--prometheus h --job 1":                  "not the URL of Prometheus",
+		"--prometheus http://u:p@h --job 1":       "password in it",
+		"--job other " + folders[0]:               "there are resnet50-17",
+		"--rank 77 " + strings.Join(folders, " "): "there is no rank 77",
+	} {
+		c := call(t, append([]string{"ranks"}, strings.Fields(arguments)...)...)
+		c.mustEnd(int(exit.Refused))
+		mustSay(t, arguments, c.stderr.String(), says)
+	}
+}
+
+// One damaged folder of many is a note.
+func testRanksDamaged(t *testing.T) {
+	damaged := filepath.Join(t.TempDir(), "damaged")
+	if err := os.Mkdir(damaged, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(damaged, folder.SummaryFile), "{\n  \"schema\": \"allocscope/4\",", 0o600)
+	c := call(t, append([]string{"ranks", damaged}, recordedRanks(t)...)...)
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), "RANK 3 STANDS OUT", "1 folder is not read")
+}

@@ -1,0 +1,123 @@
+package ranks
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/allocscope/allocscope/export/compare"
+	"github.com/allocscope/allocscope/export/folder"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// testdata/traces are real traces of 8 ranks for 90 s each. All keep 25,000 bytes in train_step, again
+// and again; rank 3 keeps 200,000 more in evaluate. Summaries are without the keys that are not used.
+func recorded(t *testing.T, number *int) *Result {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/traces/rank?")
+	if err != nil || len(paths) != 8 {
+		t.Fatal(paths, err)
+	}
+
+	open := func(path string) *folder.Folder {
+		dir, err := folder.Open(path, folder.Owner{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { dir.Close() })
+		return dir
+	}
+	var all []Rank
+	for _, path := range paths {
+		found, err := ReadFolder(open(path), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, found...)
+	}
+	job, all, err := OfJob(all, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	r := Find(job, all, 0.05)
+	rank, median, ok := r.Pair(number)
+	if !ok {
+		t.Fatal("there are no two ranks to compare")
+	}
+	var traces [2]*compare.Trace
+	for i, index := range []int{rank, median} {
+		if traces[i], err = ReadGrowth(open(r.Ranks[index].Path), &r.Ranks[index]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.CompareTraces(rank, median, traces[0], traces[1]); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestGolden(t *testing.T) {
+	six := 6
+	for name, r := range map[string]*Result{"outlier": recorded(t, nil), "chosen": recorded(t, &six)} {
+		var text, json bytes.Buffer
+		if err := r.WriteText(&text, 5); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.WriteJSON(&json); err != nil {
+			t.Fatal(err)
+		}
+		for file, got := range map[string][]byte{
+			name + ".txt": text.Bytes(), name + ".json": json.Bytes(),
+		} {
+			file = filepath.Join("testdata", file)
+			if *update {
+				if err := os.WriteFile(file, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s differs (-update writes it): %v\n%s", file, err, got)
+			}
+		}
+	}
+}
+
+// The lines and the bytes are those of the program that was traced, not those of a golden file.
+func TestRecorded(t *testing.T) {
+	r := recorded(t, nil)
+	c := r.Comparison
+	if r.Outcome != OutcomeOutlier || r.Ranks[0].Name != "rank 3" || r.Ranks[1].StandsOut ||
+		c.Site != SiteOnly || c.Where != "evaluate (train.py:13)" {
+		t.Errorf("%s: %s: %s, %+v", r.Outcome, r.Name, r.Sentence, c.Site)
+	}
+	// 225,000 bytes a step, where the others keep 25,000.
+	if ratio := *r.Ranks[0].Rate / *r.Median; ratio < 8 || ratio > 10 {
+		t.Errorf("rank 3 grows %.2f times as fast, want 9", ratio)
+	}
+
+	var file bytes.Buffer
+	if err := r.WriteProfile(&file); err != nil {
+		t.Fatal(err)
+	}
+	p, err := compare.ParseProfile(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gained := make(map[string]int64)
+	for _, s := range p.Sample {
+		gained[s.Location[0].Line[0].Function.Name] += s.Value[4]
+		for _, name := range []string{"pid", "rank", "process"} {
+			if s.Label[name] != nil {
+				t.Errorf("a sample has the label %s", name)
+			}
+		}
+	}
+	if e, s := gained["evaluate"], gained["train_step"]; e < 100<<20 || s > e/20 || s < -e/20 {
+		t.Errorf("evaluate gained %d bytes, train_step %d", e, s)
+	}
+}

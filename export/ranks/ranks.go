@@ -1,0 +1,419 @@
+// Package ranks compares the ranks of a job: which one grows unlike the others, and by what.
+package ranks
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	pprof "github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/export/compare"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth/outlier"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// Schema is the version of the form of `allocscope ranks --json`. It changes when a field goes or
+// changes its meaning; fields may be added at any time.
+const Schema = "allocscope-ranks/1"
+
+// MaxRanks bounds the ranks of a job.
+const MaxRanks = 100_000
+
+// An Outcome is whether a rank stands out.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeOutlier Outcome = "outlier" // at least one rank stands out
+	OutcomeNone    Outcome = "none"    // the ranks grow alike
+	OutcomeUnknown Outcome = "unknown" // too few ranks have a known growth
+)
+
+// A Result is the comparison of the ranks of a job. Unknown values are absent.
+type Result struct {
+	Schema string `json:"schema"`
+	// Outcome is one of the constants Outcome…. Name is it in words, and Sentence the details.
+	Outcome  Outcome `json:"outcome"`
+	Name     string  `json:"name"`
+	Sentence string  `json:"sentence"`
+	// Job is the ID of the job.
+	Job string `json:"job_id,omitempty"`
+	// Judged is the number of ranks whose growth is known. Median and MAD are the median of their
+	// growth and the median absolute deviation from it, in bytes a minute.
+	Judged int      `json:"judged"`
+	Median *float64 `json:"median_bytes_per_min,omitempty"`
+	MAD    *float64 `json:"mad_bytes_per_min,omitempty"`
+	// MaxChance is the chance of being noise below which a rank stands out.
+	MaxChance float64 `json:"max_chance"`
+	// Ranks by growth, the largest first; those whose growth is unknown are last.
+	Ranks []Rank `json:"ranks"`
+	// Comparison of the growth profiles of two ranks; absent where there are none to compare.
+	Comparison *Comparison `json:"comparison,omitempty"`
+	// Notes on what limits the comparison, a sentence each.
+	Notes []string `json:"notes"`
+
+	// outliers and median are indices of Ranks; median is -1 where no growth is known.
+	outliers []int
+	median   int
+	// of and with are the growth profiles of the two ranks of the Comparison. with counts by a
+	// factor.
+	of, with *pprof.Profile
+	factor   float64
+}
+
+// A Rank is one process of a job. Unknown values are absent.
+type Rank struct {
+	// Name is "rank 3", or the PID of a process that is no rank.
+	Name string `json:"name"`
+	Rank *int   `json:"rank,omitempty"`
+	// Node, Pod and Container are where it runs, and PID the process, in traces.
+	Node      string `json:"node,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container,omitempty"`
+	PID       int    `json:"pid,omitempty"`
+	// Folder of its trace, for people, and Path, where that is.
+	Folder string `json:"folder,omitempty"`
+	Path   string `json:"-"`
+	// RSS at the end of the trace, or now.
+	RSS *int64 `json:"rss_bytes,omitempty"`
+	// Rate at which its RSS grows, by the verdict, with the 95% interval.
+	Rate     *float64 `json:"rate_bytes_per_min,omitempty"`
+	RateLow  *float64 `json:"rate_low_bytes_per_min,omitempty"`
+	RateHigh *float64 `json:"rate_high_bytes_per_min,omitempty"`
+	// Verdict on its RSS.
+	Verdict verdict.Class `json:"verdict,omitempty"`
+	// Z is the robust z-score of its growth; absent, too, where it is infinite: the others do not
+	// differ at all. Chance is the probability that noise alone has a rank of this job so far out.
+	Z      *float64 `json:"z,omitempty"`
+	Chance *float64 `json:"chance,omitempty"`
+	// StandsOut: Chance is below Result.MaxChance, and it grows more than the others.
+	StandsOut bool `json:"stands_out,omitempty"`
+	// Where is the call site that accumulates most.
+	Where string `json:"where,omitempty"`
+
+	// job and started are for choosing among the traces of a rank.
+	job     string
+	started int64
+}
+
+// A Site is whether the median rank grows by the call site of the rank that stands out.
+type Site string
+
+// The sites.
+const (
+	SiteSame    Site = "same"       // the median rank grows there, too
+	SiteOnly    Site = "only-there" // nothing is proven to grow there on the median rank
+	SiteUnknown Site = "unknown"    // no call site is proven to grow more
+)
+
+// A Comparison is the difference between the growth profiles of a rank and of the median rank. In
+// its parts, before is the median rank, and after the other one.
+type Comparison struct {
+	// Rank and MedianRank are the names of the two. The median rank is the one whose growth is
+	// nearest to the median.
+	Rank       string `json:"rank"`
+	MedianRank string `json:"median_rank"`
+	// Site is one of the constants Site…, of the call site that differs most; Where is that.
+	Site  Site   `json:"site"`
+	Where string `json:"where,omitempty"`
+	// SampleType that was compared, and the Unit of what follows, one of compare.Unit….
+	SampleType string `json:"sample_type"`
+	Unit       string `json:"unit"`
+	// Total is the sum of all stacks. Components and Stacks come with the largest proven difference
+	// first.
+	Total      compare.Difference     `json:"total"`
+	Components []compare.ComponentRow `json:"components"`
+	Stacks     []compare.StackRow     `json:"stacks"`
+
+	result *compare.Result
+}
+
+// Find compares ranks. At most one of equal rank counts, the latest; maxChance is the largest chance
+// of being noise with which one stands out.
+func Find(job string, ranks []Rank, maxChance float64) *Result {
+	r := &Result{
+		Schema: Schema, Job: job, MaxChance: maxChance, Ranks: []Rank{}, Notes: []string{}, median: -1,
+	}
+	r.take(ranks)
+	r.score()
+	r.say()
+	return r
+}
+
+// take takes over the ranks, the largest growth first, and the latest of several with one number.
+func (r *Result) take(ranks []Rank) {
+	ranks = slices.Clone(ranks)
+	slices.SortStableFunc(ranks, func(a, b Rank) int {
+		return cmp.Or(cmp.Compare(b.started, a.started), boolCompare(b.Rate != nil, a.Rate != nil))
+	})
+
+	type trace struct {
+		started int64
+		node    string
+		pid     int
+		number  int
+	}
+	seen, traces := make(map[int]bool), make(map[trace]bool)
+	same := 0
+	for _, rank := range ranks {
+		t := trace{rank.started, rank.Node, rank.PID, rank.number()}
+		if rank.PID != 0 && traces[t] { // by another name, such as allocscope-latest
+			same++
+			continue
+		}
+		traces[t] = true
+		if rank.Rank != nil {
+			if seen[*rank.Rank] {
+				continue
+			}
+			seen[*rank.Rank] = true
+		}
+		if len(r.Ranks) < MaxRanks {
+			r.Ranks = append(r.Ranks, rank)
+		}
+	}
+	if more := len(ranks) - len(r.Ranks) - same; more > 0 {
+		r.Notes = append(r.Notes, words.RanksRepeated(more))
+	}
+
+	slices.SortStableFunc(r.Ranks, func(a, b Rank) int {
+		return cmp.Or(
+			cmp.Compare(b.growth(), a.growth()),
+			cmp.Compare(a.number(), b.number()),
+			cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node),
+		)
+	})
+	for i := range r.Ranks {
+		if r.Ranks[i].Rate != nil {
+			r.Judged++
+		}
+	}
+}
+
+func boolCompare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// growth is the rate for sorting: an unknown one is below all others.
+func (k *Rank) growth() float64 {
+	if k.Rate == nil {
+		return math.Inf(-1)
+	}
+	return *k.Rate
+}
+
+func (k *Rank) number() int {
+	if k.Rank == nil {
+		return math.MaxInt
+	}
+	return *k.Rank
+}
+
+// minRatio is the growth of a rank that stands out, as a multiple of the median, that is worth a word:
+// ranks that do the same work can be so alike that a hundredth more is no noise.
+const minRatio = 1.2
+
+// score gives each rank whose growth is known its score. These are the first ones.
+func (r *Result) score() {
+	members := make([]outlier.Member, r.Judged)
+	for i := range members {
+		k := &r.Ranks[i]
+		members[i] = outlier.Member{
+			Growth: *k.Rate / 60, Error: outlier.ErrorOf(*k.RateLow/60, *k.RateHigh/60),
+		}
+	}
+	if len(members) == 0 {
+		return
+	}
+
+	found := outlier.Find(members)
+	r.Median, r.MAD = finite(60*found.Median), finite(60*found.MAD)
+	for i, s := range found.Scores {
+		r.Ranks[i].Z, r.Ranks[i].Chance = finite(s.Z), finite(s.Chance)
+	}
+	for _, i := range found.Outliers(r.MaxChance) {
+		if r.Ranks[i].growsMore(*r.Median) {
+			r.Ranks[i].StandsOut = true
+			r.outliers = append(r.outliers, i)
+		}
+	}
+
+	for i := range members {
+		if r.median < 0 || r.fromMedian(i) < r.fromMedian(r.median) {
+			r.median = i
+		}
+	}
+}
+
+// growsMore reports whether a rank grows to speak of, and more than the median. By its verdict, if
+// there is one, it must grow: among ranks that do not grow at all, a few bytes are far out.
+func (k *Rank) growsMore(median float64) bool {
+	grows := k.Verdict == "" || k.Verdict.Grows()
+	return grows && *k.Rate > 0 && *k.Rate > minRatio*median
+}
+
+func (r *Result) fromMedian(i int) float64 { return math.Abs(*r.Ranks[i].Rate - *r.Median) }
+
+// finite returns a pointer to a number; nil if it is not finite.
+func finite(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	x += 0 // no negative zero
+	return &x
+}
+
+// say sets the outcome and its words.
+func (r *Result) say() {
+	w := words.Ranks{
+		Total: len(r.Ranks), Judged: r.Judged, Others: r.medianOfOthers(), MaxChance: r.MaxChance,
+	}
+	for i := range r.Ranks[:r.Judged] {
+		if k := &r.Ranks[i]; k.StandsOut || i == 0 {
+			w.Rows = append(w.Rows, words.RankGrowth{
+				Name: k.Name, Rate: k.rateVerdict(), StandsOut: k.StandsOut, Chance: k.Chance,
+			})
+		}
+	}
+
+	switch {
+	case len(r.outliers) > 0:
+		r.Outcome = OutcomeOutlier
+	case r.Judged < MinJudged || r.Judged < (len(r.Ranks)+1)/2:
+		r.Outcome = OutcomeUnknown
+	default:
+		r.Outcome = OutcomeNone
+	}
+	r.Name, r.Sentence = w.Text(r.Outcome == OutcomeUnknown)
+	if unknown := len(r.Ranks) - r.Judged; unknown > 0 && r.Outcome != OutcomeUnknown {
+		r.Notes = append(r.Notes, words.RanksUnknown(unknown, len(r.Ranks)))
+	}
+}
+
+// medianOfOthers is the median growth of the ranks that do not stand out; nil: there are none. They
+// are in order.
+func (r *Result) medianOfOthers() *float64 {
+	var rates []float64
+	for i := range r.Ranks[:r.Judged] {
+		if k := &r.Ranks[i]; !k.StandsOut {
+			rates = append(rates, *k.Rate)
+		}
+	}
+	n := len(rates)
+	if n == 0 {
+		return nil
+	}
+	return finite((rates[(n-1)/2] + rates[n/2]) / 2)
+}
+
+// MinJudged is the number of ranks with a known growth from which the ranks can be said to grow
+// alike.
+const MinJudged = 3
+
+// rateVerdict is the rate in the form in which words writes it.
+func (k *Rank) rateVerdict() summary.Verdict {
+	return summary.Verdict{RateBytesPerMin: k.Rate, RateLow: k.RateLow, RateHigh: k.RateHigh}
+}
+
+// Pair returns the indices of the two ranks whose profiles are to be compared: that of the number,
+// or, where that is nil, the first that stands out; and the median rank. ok is false where there are
+// no two.
+func (r *Result) Pair(number *int) (rank, median int, ok bool) {
+	rank = -1
+	if number == nil && len(r.outliers) > 0 {
+		rank = r.outliers[0]
+	}
+	if number != nil {
+		rank = slices.IndexFunc(r.Ranks, func(k Rank) bool { return k.Rank != nil && *k.Rank == *number })
+	}
+	median = r.median
+	return rank, median, rank >= 0 && median >= 0 && rank != median
+}
+
+// maxExact is the magnitude up to which a float64 holds every whole number.
+const maxExact = 1 << 53
+
+// SetRate sets the rate and its interval, in bytes a minute, where they are in order and not forged.
+// An interval that is unknown is that of the rate alone.
+func (k *Rank) SetRate(rate, low, high float64) {
+	if math.IsNaN(low) || math.IsNaN(high) {
+		low, high = rate, rate
+	}
+	if !(-maxExact <= low && low <= rate && rate <= high && high <= maxExact) {
+		return
+	}
+	k.Rate, k.RateLow, k.RateHigh = &rate, &low, &high
+}
+
+// SetNumber sets the number of the rank, and its name.
+func (k *Rank) SetNumber(number int) { k.Rank, k.Name = &number, fmt.Sprintf("rank %d", number) }
+
+// SetRSS sets the RSS in bytes, where it is one.
+func (k *Rank) SetRSS(bytes float64) {
+	if bytes >= 0 && bytes <= maxExact {
+		whole := int64(bytes)
+		k.RSS = &whole
+	}
+}
+
+// WriteJSON writes the result, indented. The error is that of w, unwrapped.
+func (r *Result) WriteJSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(r)
+}
+
+// maxListedJobs bounds the jobs that an error lists.
+const maxListedJobs = 5
+
+// OfJob returns the ranks of a job, and its ID. Where no job is named, all must be of one: ranks
+// whose job is unknown count as its. Without any rank of the job the error lists those that there
+// are.
+func OfJob(ranks []Rank, job string) (string, []Rank, error) {
+	var jobs []string
+	for i := range ranks {
+		if ranks[i].job != "" {
+			jobs = append(jobs, ranks[i].job)
+		}
+	}
+	slices.Sort(jobs)
+	jobs = slices.Compact(jobs)
+
+	if job == "" {
+		if len(jobs) > 1 {
+			return "", nil, fmt.Errorf("the traces are of %d jobs (choose one with --job): %s", len(jobs),
+				list(jobs))
+		}
+		return strings.Join(jobs, ""), ranks, nil
+	}
+
+	of := slices.DeleteFunc(slices.Clone(ranks), func(k Rank) bool { return k.job != job })
+	if len(of) == 0 {
+		return "", nil, fmt.Errorf("no trace is of job %s: there are %s", job,
+			cmp.Or(list(jobs), "none whose job is known"))
+	}
+	return job, of, nil
+}
+
+// list joins the first few names.
+func list(names []string) string {
+	text := strings.Join(names[:min(maxListedJobs, len(names))], ", ")
+	if len(names) > maxListedJobs {
+		text += ", ..."
+	}
+	return text
+}

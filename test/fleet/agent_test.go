@@ -99,7 +99,8 @@ func request(t *testing.T, socket, job string, rank int) string {
 		},
 	}}
 	body := fmt.Sprintf(`{"job_id":%q,"rank":%d}`, job, rank)
-	response, err := client.Post("http://localhost/trace", "application/json", strings.NewReader(body))
+	response, err := client.Post("http://localhost/trace", "application/json",
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

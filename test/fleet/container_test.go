@@ -177,7 +177,7 @@ func TestContainerWithoutHostPID(t *testing.T) {
 		},
 	}
 	p.spec.HostPID = false
-	name := "blind-" + itoa(os.Getpid())
+	name := "alone-" + itoa(os.Getpid())
 	remove(t, name)
 	run(t, podman(append([]string{"run", "--detach", "--name=" + name},
 		p.arguments(t, p.spec.Containers[0])...)...))
@@ -229,8 +229,9 @@ func testContainer(t *testing.T, folder string) {
 	run(t, podman(append([]string{"run", "--detach", "--name=" + agent}, p.arguments(t, c)...)...))
 
 	page := func(path string, header string) (string, error) {
-		out, err := inside(t, agent, "wget", "--quiet", "--content-on-error", "--output-document=-", "--header=Host: "+header,
-			"http://127.0.0.1:9753"+path).CombinedOutput()
+		out, err := inside(t, agent, "wget", "--quiet", "--content-on-error",
+			"--output-document=-", "--header=Host: "+header, "http://127.0.0.1:9753"+path,
+		).CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)
 		}

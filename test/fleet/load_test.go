@@ -98,7 +98,8 @@ func newNode(t *testing.T, job string, first, size, stacks int) node {
 	} {
 		if err := f.WriteFile(name, func(w io.Writer) error {
 			return profile.Write(w, held[phase], profile.Info{
-				Time: time.Now(), Duration: time.Minute, Interval: 1 << 19, Executable: "/usr/bin/python3",
+				Time: time.Now(), Duration: time.Minute, Interval: 1 << 19,
+				Executable: "/usr/bin/python3",
 			})
 		}); err != nil {
 			t.Fatal(err)
@@ -130,8 +131,8 @@ func stackOf(pid, of, number int) *growth.Stack {
 			n += 1000 * of
 		}
 		stack.Frames = append(stack.Frames, growth.Frame{
-			Function: fmt.Sprintf("function_%d", n), File: fmt.Sprintf("/opt/train/module_%d.py", n%97),
-			Line: 1 + n%500,
+			Function: fmt.Sprintf("function_%d", n),
+			File:     fmt.Sprintf("/opt/train/module_%d.py", n%97), Line: 1 + n%500,
 		})
 	}
 	return stack
@@ -142,6 +143,7 @@ type faulty struct {
 	url                     string
 	every                   atomic.Int64 // push that is refused; 0: none
 	requests, bytes, refuse atomic.Int64
+	passing                 sync.RWMutex // locked: pushes are refused
 }
 
 func startFaulty(t *testing.T, target string) *faulty {
@@ -164,6 +166,11 @@ func startFaulty(t *testing.T, target string) *faulty {
 				http.Error(w, "too many requests", http.StatusTooManyRequests)
 				return
 			}
+			if !f.passing.TryRLock() {
+				http.Error(w, "the server restarts", http.StatusServiceUnavailable)
+				return
+			}
+			defer f.passing.RUnlock()
 			proxy.ServeHTTP(w, r)
 		}),
 	}
@@ -176,7 +183,9 @@ func startFaulty(t *testing.T, target string) *faulty {
 // openPusher opens a pusher with a spool of its own.
 func openPusher(t *testing.T, to string, spool int64) *push.Pusher {
 	t.Helper()
-	p, err := push.Open(push.Options{URL: to, Spool: filepath.Join(t.TempDir(), "spool"), MaxSpoolBytes: spool})
+	p, err := push.Open(push.Options{
+		URL: to, Spool: filepath.Join(t.TempDir(), "spool"), MaxSpoolBytes: spool,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,8 +248,8 @@ func number(t *testing.T, variable string, otherwise int) int {
 	return n
 }
 
-// TestLoad pushes the three profiles of each of 4,096 ranks from 512 nodes, eight at a time, while the
-// server refuses some and is restarted. FLEET_RANKS and FLEET_STACKS change the size.
+// TestLoad pushes the three profiles of each of 4,096 ranks from 512 nodes, eight at a time, while
+// the server refuses some and is restarted. FLEET_RANKS and FLEET_STACKS change the size.
 func TestLoad(t *testing.T) {
 	ranks, stacks := number(t, "FLEET_RANKS", 4096), number(t, "FLEET_STACKS", 100)
 	server := startPyroscope(t, unlimited...)
@@ -287,7 +296,10 @@ func TestLoad(t *testing.T) {
 	}
 	for first := 0; first < ranks; first += ranksOfNode {
 		if first == ranks/2/ranksOfNode*ranksOfNode {
+			// As a load balancer does: Pyroscope 1.12 loses pushes that it acknowledges while it ends.
+			proxy.passing.Lock()
 			server.restart(t)
+			proxy.passing.Unlock()
 		}
 		nodes <- first
 	}
@@ -302,9 +314,9 @@ func TestLoad(t *testing.T) {
 	check(t, server, "load", want)
 	asked := time.Since(begun) / time.Duration(len(phases))
 	server.process.stop(t, 15) // SIGTERM: it writes its blocks
-	t.Logf("%d ranks of %d stacks: %d profiles in %.0f s, %.1f a second; %d answers of 429, %d retries; "+
-		"%.0f MB on the wire, %.1f kB a profile; server: %.1f ms of CPU a profile, %.1f kB on disk a "+
-		"profile, %.0f MB; the sums by rank of a phase: %.2f s",
+	t.Logf("%d ranks of %d stacks: %d profiles in %.0f s, %.1f a second; %d answers of 429, "+
+		"%d retries; %.0f MB on the wire, %.1f kB a profile; server: %.1f ms of CPU a profile, "+
+		"%.1f kB on disk a profile, %.0f MB; the sums by rank of a phase: %.2f s",
 		ranks, stacks, made.Load(), elapsed.Seconds(), float64(made.Load())/elapsed.Seconds(),
 		proxy.refuse.Load(), retried.Load(),
 		float64(proxy.bytes.Load())/1e6, float64(proxy.bytes.Load())/1e3/float64(made.Load()),
@@ -313,8 +325,8 @@ func TestLoad(t *testing.T) {
 		asked.Seconds())
 }
 
-// TestFullSpool has the server away while a spool runs over: what was dropped is counted, and all else
-// arrives.
+// TestFullSpool has the server away while a spool runs over: what was dropped is counted, and all
+// else arrives.
 func TestFullSpool(t *testing.T) {
 	server := startPyroscope(t, unlimited...)
 	p := openPusher(t, server.url, 1<<20)
@@ -343,7 +355,8 @@ func TestFullSpool(t *testing.T) {
 	server.start(t)
 	flush(t, p)
 	s := p.Stats()
-	if s.Sent != uint64(full.Waiting) || s.Dropped != full.Dropped || s.Waiting > 0 || s.Refused > 0 {
+	if s.Sent != uint64(full.Waiting) || s.Dropped != full.Dropped ||
+		s.Waiting > 0 || s.Refused > 0 {
 		t.Errorf("before %+v, after %+v", full, s)
 	}
 	arrived := 0
@@ -354,7 +367,8 @@ func TestFullSpool(t *testing.T) {
 		}
 		for rank, bytes := range got {
 			if arrived++; bytes != want[phase][rank] {
-				t.Errorf("%s, rank %s: %.0f bytes, want %.0f", phase, rank, bytes, want[phase][rank])
+				t.Errorf("%s, rank %s: %.0f bytes, want %.0f",
+					phase, rank, bytes, want[phase][rank])
 			}
 		}
 		if _, ok := got[strconv.Itoa(ranks-1)]; !ok {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// deadline is how long a test waits for something that is bound to happen. None depends on its length.
+// deadline is how long a test waits for something that is bound to happen. No result depends on it.
 const deadline = 4 * time.Minute
 
 // program returns the path of a program that the run script has built or installed.
@@ -99,8 +99,7 @@ func (p *process) output(t *testing.T) string {
 	return string(raw[max(0, len(raw)-8<<10):])
 }
 
-// await calls a function until it returns "", which must be before the deadline. It returns what is
-// still missing.
+// await calls a function, which returns what is missing, until nothing is.
 func await(t *testing.T, what string, missing func() string) {
 	t.Helper()
 	last := ""

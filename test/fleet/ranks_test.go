@@ -7,13 +7,12 @@ import (
 	"testing"
 )
 
-// TestRanks follows a leak from its process to a name on the screen, as a person would who has 4,096
-// ranks: the agent's verdict turns and it traces; Prometheus names the rank; Pyroscope has the growth
-// by rank; and `allocscope ranks` prints both.
+// TestRanks follows a leak as a person would who has thousands of ranks: the agent's verdict turns
+// and it traces; Prometheus names the rank; Pyroscope has its growth; `allocscope ranks` prints both.
 func TestRanks(t *testing.T) {
 	const job, size, leaking = "run-8", 8, 5
 	pyroscope := startPyroscope(t)
-	a := startAgent(t, "--min-rss=32MiB", "--duration=30s", "--speed=20", "--push="+pyroscope.url)
+	a := startAgent(t, "--min-rss=32MiB", "--duration=30s", "--speed=100", "--push="+pyroscope.url)
 	prometheus := startPrometheus(t, a.address)
 	startRanks(t, job, size, leaking, 4_000_000, 64_000_000)
 	page := func() (string, error) { return get("http://" + a.address + "/metrics") }

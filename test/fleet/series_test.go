@@ -35,11 +35,12 @@ func stateOf(node int) metrics.State {
 			Job: "series", Rank: rank, Role: growth.RoleRank, Count: 1,
 			RSS: 9 << 30, Anonymous: 8 << 30, File: 1 << 30,
 			Headroom: growth.Headroom{Of: growth.LimitCgroup, Left: 7 << 30, Bytes: 16 << 30},
-			Verdict:  verdict.ClassPlateau, Growth: 1e5 + float64(rank*7919%1e5), ToLimit: math.Inf(1),
+			Verdict:  verdict.ClassPlateau, ToLimit: math.Inf(1),
+			Growth: 1e5 + float64(rank*7919%1e5),
 			Trace: &metrics.Trace{
-				At: time.Now(), Duration: 5 * time.Minute, Verdict: verdict.ClassPlateau, Slowdown: 0.01,
-				OwnShare: 0.02, Rows: make(map[growth.Kind]int64), Components: map[string]float64{"other": 1},
-				Losses: map[growth.LossKind]uint64{},
+				At: time.Now(), Duration: 5 * time.Minute, Verdict: verdict.ClassPlateau,
+				Slowdown: 0.01, OwnShare: 0.02, Rows: make(map[growth.Kind]int64),
+				Components: map[string]float64{"other": 1}, Losses: map[growth.LossKind]uint64{},
 			},
 		}
 		if rank == leakingRank {
@@ -97,8 +98,8 @@ func TestSeries(t *testing.T) {
 
 	const growthRate = "allocscope_process_growth_bytes_per_second"
 	asked := time.Now()
-	got, err := p.query("topk(3, " + growthRate + " - on(job_id) group_left quantile by (job_id) (0.5, " +
-		growthRate + "))")
+	got, err := p.query("topk(3, " + growthRate +
+		" - on(job_id) group_left quantile by (job_id) (0.5, " + growthRate + "))")
 	took := time.Since(asked)
 	if err != nil || len(got) != 3 || got[0].labels["rank"] != itoa(leakingRank) {
 		t.Errorf("%v %v", got, err)
@@ -119,8 +120,9 @@ func TestSeries(t *testing.T) {
 	resident := residentBytes(t, server.Process.Pid)
 	server.stop(t, 15) // SIGTERM
 	cpu := server.ProcessState.UserTime() + server.ProcessState.SystemTime()
-	t.Logf("%d ranks on %d nodes: %.0f series of the job, %.1f a rank; %.0f samples of one scrape of all, "+
-		"%.1f kB a node uncompressed; Prometheus: RSS %.0f MB, %.1f s of CPU in %.0f s; the query: %.0f ms",
+	t.Logf("%d ranks on %d nodes: %.0f series of the job, %.1f a rank; %.0f samples of one scrape "+
+		"of all, %.1f kB a node uncompressed; Prometheus: RSS %.0f MB, %.1f s of CPU in %.0f s; "+
+		"the query: %.0f ms",
 		ranks, ranks/ranksOfNode, series[0].value, series[0].value/float64(ranks), samples[0].value,
 		float64(len(response))/1e3, float64(resident)/1e6, cpu.Seconds(), elapsed.Seconds(),
 		took.Seconds()*1e3)

@@ -70,23 +70,24 @@ func asUnit(t *testing.T, folder string, options ...string) {
 	command := strings.NewReplacer("/usr/local/bin/allocscope", program,
 		"/run/allocscope", filepath.Join(folder, "run")).Replace(u.value(t, "ExecStart"))
 	write(t, filepath.Join(folder, "unit"), fmt.Sprintf(
-		"umask %s\nOPTIONS='%s'\nexec setpriv --reuid=daemon --regid=daemon --clear-groups --no-new-privs "+
-			"--inh-caps=%s --ambient-caps=%s --bounding-set=%s %s\n",
+		"umask %s\nOPTIONS='%s'\nexec setpriv --reuid=daemon --regid=daemon --clear-groups "+
+			"--no-new-privs --inh-caps=%s --ambient-caps=%s --bounding-set=%s %s\n",
 		u.value(t, "UMask"), strings.Join(options, " "), list, list, list, command))
 	script := read(t, "systemctl")
 	if err := os.WriteFile(filepath.Join(folder, "systemctl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		exec.Command(filepath.Join(folder, "systemctl"), "stop").Run() //nolint:errcheck // it may be gone
+		stop := exec.Command(filepath.Join(folder, "systemctl"), "stop")
+		stop.Run() //nolint:errcheck // it may be gone
 		if t.Failed() {
 			t.Logf("agent:\n%s", read(t, filepath.Join(folder, "log")))
 		}
 	})
 }
 
-// TestSlurm runs jobs of an ordinary user in a cluster whose Prolog starts the agent, and whose Epilog
-// stops it.
+// TestSlurm runs jobs of an ordinary user in a cluster whose Prolog starts the agent, and whose
+// Epilog stops it.
 func TestSlurm(t *testing.T) {
 	server := startPyroscope(t)
 	folder, err := os.MkdirTemp("", "allocscope-unit-")

@@ -67,7 +67,7 @@ const idleTimeout = 10 * time.Second
 // A Worker asks the child. It starts the child when it first needs one. The zero value is ready to
 // use.
 type Worker struct {
-	asking   sync.Mutex    // held during a request
+	asking      sync.Mutex    // held during a request
 	idleTimeout time.Duration // of tests; 0: idleTimeout
 
 	mu    sync.Mutex // guards what follows

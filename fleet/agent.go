@@ -246,7 +246,7 @@ func (a *Agent) save() error {
 	a.unsaved = false
 	s := savedState{Schema: stateSchema, BootID: a.bootID, TracesAt: slices.Clone(a.tracesAt)}
 	if r := a.running; r != nil {
-		s.Running = &savedTrace{r.key.pid, r.key.start, r.folder}
+		s.Running = &savedTrace{r.key.pid, r.key.start, r.folder, r.child.pid, r.child.start}
 	}
 
 	for _, w := range a.watched {

@@ -22,6 +22,7 @@ import (
 // Names in the directory of an agent.
 const (
 	lockFile     = "lock"
+	logFile      = "trace.log"
 	stateFile    = "state.json"
 	damagedFile  = "state.json.damaged"
 	tracesFolder = "traces"
@@ -117,6 +118,12 @@ func (d *directory) close() {
 	if d.lock != nil {
 		d.lock.Close() // and unlocks
 	}
+}
+
+// newLog returns the file for what a trace logs, empty.
+func (d *directory) newLog() (*os.File, error) {
+	flags := os.O_RDWR | os.O_CREATE | os.O_TRUNC | os.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	return d.root.OpenFile(logFile, flags, 0o600)
 }
 
 // plain is an error without the path that its caller names.

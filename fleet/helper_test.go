@@ -151,8 +151,10 @@ func newFakeTrace(t *testing.T, files ...string) string {
 		Process:   summary.Process{PID: 4242, Command: "train.py"},
 		Target:    &summary.Target{PID: 4242, StartTicks: 171717},
 		Breakdown: []summary.BreakdownRow{
-			{Process: 4242, Kind: growth.KindHeap, EndBytes: 700}, {Process: 4242, Kind: growth.KindFile, EndBytes: 30},
-			{Process: 4242, Kind: growth.KindHeap, EndBytes: 70}, {Process: 1, Kind: growth.KindHeap, EndBytes: 5},
+			{Process: 4242, Kind: growth.KindHeap, EndBytes: 700},
+			{Process: 4242, Kind: growth.KindFile, EndBytes: 30},
+			{Process: 4242, Kind: growth.KindHeap, EndBytes: 70},
+			{Process: 1, Kind: growth.KindHeap, EndBytes: 5},
 			{Process: 4242, Kind: growth.KindSwapped, EndBytes: 9},
 		},
 		Suspects: []summary.Suspect{{Component: "torch", BytesPerMin: 120}, {Component: "torch", BytesPerMin: 60}},

@@ -42,6 +42,9 @@ type savedTrace struct {
 	PID        int    `json:"pid"`
 	StartTicks int64  `json:"start_ticks"`
 	Folder     string `json:"folder"`
+	// ChildPID and ChildStartTicks are those of the trace itself.
+	ChildPID        int   `json:"child_pid"`
+	ChildStartTicks int64 `json:"child_start_ticks"`
 }
 
 // A savedProcess is the history and the verdict of a process.

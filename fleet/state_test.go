@@ -215,7 +215,8 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	s.Running = &savedTrace{target.PID(), ticks, "agent-restart-2-20991126T021500Z"}
+	left := startTarget(t, nil)
+	s.Running = &savedTrace{target.PID(), ticks, "agent-restart-2-20991126T021500Z", left.PID(), keyOf(left.PID()).start}
 	if err := d.writeState(s); err != nil {
 		t.Fatal(err)
 	}
@@ -250,6 +251,11 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	if len(second.of(EventTraceDone)) != 0 {
+		t.Error("it does not wait for the end of the trace")
+	}
+	left.Say("exit")
+	_ = left.Wait()
 	if done := second.await(t, EventTraceDone); filepath.Base(done.Folder) != s.Running.Folder {
 		t.Errorf("done: %+v", done)
 	}

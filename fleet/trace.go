@@ -9,8 +9,6 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +20,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 const (
@@ -35,8 +34,6 @@ const (
 	maxInterrupts  = 3
 	// endTime is how long the agent waits at its end for the files of a trace.
 	endTime = 75 * time.Second
-	// resumeTime is how long the trace of an agent that was killed may take to write its files.
-	resumeTime = 2 * time.Minute
 
 	maxTraceLines = 200
 	maxLineBytes  = 2000
@@ -53,7 +50,8 @@ var (
 // A running trace.
 type running struct {
 	key    processKey
-	folder string // its name
+	child  processKey // the trace itself
+	folder string     // its name
 	labels map[string]string
 	event  Event // about its process
 
@@ -161,23 +159,26 @@ func (a *Agent) command(r *running) *exec.Cmd {
 		return strings.HasPrefix(entry, "ALLOCSCOPE_") || strings.HasPrefix(entry, "SUDO_")
 	})
 
-	child.SysProcAttr = &syscall.SysProcAttr{
-		Setpgid:   true,           // Ctrl-C reaches the agent alone
-		Pdeathsig: syscall.SIGINT, // an agent that is killed ends its trace in order
-	}
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches the agent alone
 
 	return child
 }
 
-// follow starts a trace, and waits for its end. The child dies with the thread that started it.
+// follow starts a trace, and waits for its end. A trace goes on to its end if its agent is killed: the
+// next agent takes over its result.
 func (a *Agent) follow(child *exec.Cmd, r *running, started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	defer close(r.ended)
 
-	logged, err := child.StderrPipe()
+	// It is a file: a pipe that nobody reads would end a trace that outlives its agent.
+	logged, err := a.directory.newLog()
 	if err == nil {
+		defer logged.Close()
+		child.Stderr = logged
 		err = child.Start()
+	}
+
+	if err == nil {
+		r.child = keyOf(child.Process.Pid)
 	}
 
 	started <- err
@@ -187,15 +188,37 @@ func (a *Agent) follow(child *exec.Cmd, r *running, started chan<- error) {
 
 	ended := make(chan struct{})
 	go a.interrupt(child, r, ended)
-	a.passOn(logged, r)
 	err = child.Wait()
 	close(ended)
+
+	a.passOn(r)
 	a.finish(r, err)
 }
 
-// passOn reports the lines that a trace logs, the first ones.
-func (a *Agent) passOn(from io.Reader, r *running) {
-	lines := bufio.NewReaderSize(from, maxLineBytes)
+// keyOf returns the key of a process that has just been started.
+func keyOf(pid int) processKey {
+	stat, err := process.ReadStat(pid)
+	if err != nil {
+		return processKey{pid: pid}
+	}
+	return processKey{pid, stat.StartTicks}
+}
+
+// isAlive reports whether a process has not exited.
+func (k processKey) isAlive() bool {
+	stat, err := process.ReadStat(k.pid)
+	return err == nil && stat.StartTicks == k.start && stat.State != 'Z'
+}
+
+// passOn reports the lines that a trace has logged, the first ones.
+func (a *Agent) passOn(r *running) {
+	logged, err := a.directory.root.Open(logFile)
+	if err != nil {
+		return
+	}
+	defer logged.Close()
+
+	lines := bufio.NewReaderSize(logged, maxLineBytes)
 	for n := 0; ; {
 		line, isPart, err := lines.ReadLine()
 		if err != nil {
@@ -243,12 +266,24 @@ func (a *Agent) interrupt(child *exec.Cmd, r *running, ended <-chan struct{}) {
 
 // finish takes over the result of a trace that has ended.
 func (a *Agent) finish(r *running, err error) {
+	a.mu.Lock()
+	if w := a.find(r.key); w != nil {
+		r.labels = w.labels // an agent before this one may have started the trace
+	}
+	a.mu.Unlock()
+
 	result, line, readErr := a.collect(r)
 	if err == nil { // else that is why
 		err = readErr
 	}
 
+	a.mu.Lock()
 	event := r.event
+	if w := a.find(r.key); w != nil {
+		event = w.event(EventTraceDone)
+		event.Folder = r.event.Folder
+	}
+	a.mu.Unlock()
 	event.Kind, event.Result, event.Err = EventTraceDone, line, err
 	outcome := metrics.TraceDone
 	if err != nil {
@@ -389,35 +424,35 @@ func (a *Agent) retain() {
 	}
 }
 
-// resume waits for the files of a trace that the agent before has left: it was killed, and the trace
-// ends in order.
+// resume waits for the end of a trace that the agent before has left: it was killed, or did not wait
+// any longer.
 func (a *Agent) resume(ctx context.Context, s savedTrace) {
 	r := &running{
-		key: processKey{s.PID, s.StartTicks}, folder: s.Folder, ended: make(chan struct{}),
+		key: processKey{s.PID, s.StartTicks}, child: processKey{s.ChildPID, s.ChildStartTicks},
+		folder: s.Folder, ended: make(chan struct{}),
 		event: Event{
 			Kind: EventTraceStarted, PID: s.PID, Identity: growth.UnknownIdentity(), RSS: growth.Unknown,
 			Folder: a.directory.tracePath(s.Folder),
 		},
 	}
-
 	a.mu.Lock()
 	a.running = r
 	a.mu.Unlock()
 	defer close(r.ended)
 
-	deadline := time.Now().Add(resumeTime)
-	report := filepath.Join(tracesFolder, s.Folder, folder.SummaryFile)
-	for time.Now().Before(deadline) {
-		if _, err := a.directory.root.Lstat(report); err == nil {
-			a.finish(r, nil)
+	deadline := time.Now().Add(a.options.Duration + graceTime)
+	for r.child.isAlive() {
+		if time.Now().After(deadline) {
+			a.finish(r, errors.New("it does not end, and its agent was killed"))
 			return
 		}
+
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
-
-	a.finish(r, errors.New("it ended without a result when the agent was killed"))
+	a.passOn(r)
+	a.finish(r, nil)
 }

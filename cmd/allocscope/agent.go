@@ -164,6 +164,10 @@ func (f *agentFlags) run(ctx context.Context) error {
 		return exit.Refuse(errors.Join(err, agent.Close()))
 	}
 
+	if warning := exposure(server.Address()); warning != "" {
+		slog.Warn(warning)
+	}
+
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, 1)

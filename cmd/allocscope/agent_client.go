@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -19,6 +20,15 @@ import (
 	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/growth"
 )
+
+// exposure warns of an address that other machines can reach; nil is none.
+func exposure(at *net.TCPAddr) string {
+	if at == nil || at.IP.IsLoopback() {
+		return ""
+	}
+	return fmt.Sprintf("%s is no loopback address: everyone who reaches it can read the metrics, with "+
+		"names of jobs and nodes, unencrypted and without a password", at)
+}
 
 // agentClientFlags are the flags of the commands that ask the agent.
 type agentClientFlags struct {
@@ -37,8 +47,7 @@ func (f *agentClientFlags) explain(what string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, serve.ErrNoAgent):
-		err = fmt.Errorf("%s: no agent listens on %s (start one: allocscope agent; or name its "+
-			"socket with --socket)", what, f.socket)
+		err = fmt.Errorf("%s: no agent listens on %s (start it with this --socket)", what, f.socket)
 	default:
 		err = fmt.Errorf("%s: %w", what, err)
 	}
@@ -54,7 +63,8 @@ func newAgentTraceCommand() *cobra.Command {
 		Short: "Ask the running agent to trace a process now",
 		Long: `Trace asks the agent of this machine to trace one of the processes that it watches, and does
 not wait for the end. The agent refuses what is beyond its budget. Its folders and pushes are
-as if it had started the trace itself. Only root may ask.`,
+as if it had started the trace itself. Only root may ask, and only an agent that was started
+with --socket.`,
 		Example: `  sudo allocscope agent trace --pid 4242
   sudo allocscope agent trace --job 1234 --rank 3`,
 		Args: cobra.NoArgs,
@@ -99,7 +109,8 @@ func newAgentStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Print what the running agent watches, and its verdicts",
 		Long: `Status asks the agent of this machine for the processes that it watches, with their verdicts
-and their last traces. Only root may ask. docs/reference/metrics.md has the same as metrics.`,
+and their last traces. Only root may ask, and only an agent that was started with --socket.
+docs/reference/metrics.md has the same as metrics.`,
 		Example: `  sudo allocscope agent status`,
 		Args:    cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,6 +53,20 @@ func (a answeringAgent) RequestTrace(
 	}
 	a.asked <- r
 	return serve.Answer{PID: 4242, Folder: "/var/lib/allocscope/4242", LengthS: 300}, nil
+}
+
+func TestExposure(t *testing.T) {
+	for ip, want := range map[string]bool{
+		"127.0.0.1": false, "127.1.2.3": false, "::1": false, "0.0.0.0": true, "::": true,
+		"10.1.2.3": true,
+	} {
+		if got := exposure(&net.TCPAddr{IP: net.ParseIP(ip), Port: 9753}); (got != "") != want {
+			t.Errorf("%s: %q", ip, got)
+		}
+	}
+	if got := exposure(nil); got != "" {
+		t.Errorf("no address: %q", got)
+	}
 }
 
 // askAgent calls a command of `allocscope agent` with the socket of an agent.
@@ -124,7 +139,7 @@ profiles: 6 sent, 1 waiting (2.00 KiB), 0 refused, 3 dropped
 		isUsage                 bool
 	}{
 		"refused":     {socket, "trace --pid 1", "pid 1 is not among", false},
-		"no agent":    {socket + "-none", "status", "start one: allocscope agent", false},
+		"no agent":    {socket + "-none", "status", "no agent listens on", false},
 		"no process":  {socket, "trace", "give --pid, or", true},
 		"both":        {socket, "trace --pid 1 --job a", "give --pid, or", true},
 		"rank of pid": {socket, "trace --pid 1 --rank 1", "--rank goes with --job", true},

@@ -68,6 +68,7 @@ func ofProcess(own ...string) []string {
 const (
 	notReadable = "the kernel does not show it"
 	noVerdict   = "there is no verdict yet"
+	noRate      = "it is too early for a rate"
 	noTrace     = "there was no trace of the process"
 	noPush      = "profiles are not pushed"
 )
@@ -88,11 +89,11 @@ var (
 	headroomBytes = gauge("allocscope_process_headroom_bytes", ofProcess(limitLabel),
 		"Memory left until that limit.", "no limit is known")
 	growthRate = gauge("allocscope_process_growth_bytes_per_second", ofProcess(),
-		"Growth of RSS after warm-up.", noVerdict)
+		"Growth of RSS after warm-up.", noRate)
 	growthLow = gauge("allocscope_process_growth_low_bytes_per_second", ofProcess(),
-		"Low end of the 95% confidence interval of the growth.", noVerdict)
+		"Low end of the 95% confidence interval of the growth.", noRate)
 	growthHigh = gauge("allocscope_process_growth_high_bytes_per_second", ofProcess(),
-		"High end of the 95% confidence interval of the growth.", noVerdict)
+		"High end of the 95% confidence interval of the growth.", noRate)
 	processVerdict = gauge("allocscope_process_verdict", ofProcess(verdictLabel),
 		"1 for the verdict on RSS, 0 for the others.", noVerdict)
 	timeToLimit = gauge("allocscope_process_time_to_limit_seconds", ofProcess(),

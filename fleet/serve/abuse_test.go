@@ -90,7 +90,7 @@ func testRawRequests(t *testing.T) {
 			"\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" +
 			strings.Repeat("400\r\n"+strings.Repeat(" ", 1024)+"\r\n", 100), []int{413}},
 		{"HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", []int{421, 505, 400, 0}},
-		{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", []int{400, 0}},
+		{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", []int{400, 0}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			status, body := rawAnswer(t, s, test.request)

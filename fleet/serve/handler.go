@@ -7,6 +7,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -82,9 +84,9 @@ func (s *Server) handleTCP(hosts origin.Hosts, tokenFile string, source Source) 
 	})
 }
 
-// handleUnix answers root.
+// handleUnix answers root and this user, of connections from peers.
 func handleUnix(source Source) http.Handler {
-	return routes{
+	all := routes{
 		"/trace": {http.MethodPost, func(w http.ResponseWriter, r *http.Request) {
 			requestTrace(w, r, source)
 		}},
@@ -92,6 +94,15 @@ func handleUnix(source Source) http.Handler {
 			answer(w, statusOf(source))
 		}},
 	}
+	allowed := []string{peerAddr(0).String(), peerAddr(os.Geteuid()).String()}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(allowed, r.RemoteAddr) {
+			refuse(w, http.StatusForbidden,
+				fmt.Errorf("%s may not ask the agent: root may", r.RemoteAddr))
+			return
+		}
+		all.ServeHTTP(w, r)
+	})
 }
 
 func requestTrace(w http.ResponseWriter, r *http.Request, source Source) {

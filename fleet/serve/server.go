@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -81,16 +81,6 @@ func listen(ctx context.Context, o Options, source Source, l limits) (_ *Server,
 		}
 	}
 	return s, nil
-}
-
-// IsExposed reports whether other machines can reach an address to listen at.
-func IsExposed(address string) bool {
-	host, _, err := splitAddress(address)
-	if err != nil || strings.EqualFold(host, "localhost") {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return ip == nil || !ip.IsLoopback()
 }
 
 // splitAddress splits HOST:PORT. No host is a loopback address: all addresses are 0.0.0.0 or [::].
@@ -201,26 +191,39 @@ func Serve(ctx context.Context, o Options, source Source) error {
 	return s.Serve(ctx)
 }
 
-// peers accepts connections of root and of this user. The others get the reason.
+// peers accepts connections that know their user.
 type peers struct{ *net.UnixListener }
 
 // Accept implements net.Listener.
 func (p peers) Accept() (net.Conn, error) {
-	const refusalTimeout = time.Second
-	for {
-		conn, err := p.AcceptUnix()
-		if err != nil {
-			return nil, err
-		}
-		uid, err := socket.PeerOf(conn)
-		if err == nil && (uid == 0 || int(uid) == os.Geteuid()) {
-			return conn, nil
-		}
-
-		_ = conn.SetDeadline(time.Now().Add(refusalTimeout)) // cannot fail: it is open
-		text := fmt.Sprintf("user %d may not ask the agent: root may\n", uid)
-		_, _ = fmt.Fprintf(conn, "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\n"+
-			"Content-Length: %d\r\nConnection: close\r\n\r\n%s", len(text), text)
-		_ = conn.Close()
+	conn, err := p.AcceptUnix()
+	if err != nil {
+		return nil, err
 	}
+	uid, err := socket.PeerOf(conn)
+	if err != nil {
+		uid = unknownUser
+	}
+	return peerConn{conn, uid}, nil
 }
+
+// unknownUser is the number of no user (chown(2)).
+const unknownUser = math.MaxUint32
+
+// peerConn is a connection of a user, whom requests have in RemoteAddr.
+type peerConn struct {
+	*net.UnixConn
+	uid uint32
+}
+
+// RemoteAddr implements net.Conn.
+func (c peerConn) RemoteAddr() net.Addr { return peerAddr(c.uid) }
+
+// peerAddr is a user, as the address of a connection.
+type peerAddr uint32
+
+// Network implements net.Addr.
+func (peerAddr) Network() string { return "unix" }
+
+// String implements net.Addr.
+func (p peerAddr) String() string { return fmt.Sprintf("user %d", uint32(p)) }

@@ -27,7 +27,7 @@ const (
 func authorize(w http.ResponseWriter, r *http.Request, tokenFile string) bool {
 	if tokenFile == "" {
 		refuse(w, http.StatusForbidden, errors.New("traces are not started from here: the agent has "+
-			"no token file (root asks with: allocscope agent trace)"))
+			"no token file"))
 		return false
 	}
 	token, err := readToken(tokenFile)

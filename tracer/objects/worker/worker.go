@@ -60,15 +60,15 @@ type Response struct {
 	CPUTime time.Duration
 }
 
-// patience is how long a request waits for idle CPUs: a job that keeps all of them busy would never
+// idleTimeout is how long a request waits for idle CPUs: a job that keeps all of them busy would never
 // have an answer.
-const patience = 10 * time.Second
+const idleTimeout = 10 * time.Second
 
 // A Worker asks the child. It starts the child when it first needs one. The zero value is ready to
 // use.
 type Worker struct {
-	asking   sync.Mutex    // held during a request
-	patience time.Duration // of tests; 0: patience
+	asking      sync.Mutex    // held during a request
+	idleTimeout time.Duration // of tests; 0: idleTimeout
 
 	mu    sync.Mutex // guards what follows
 	child *child     // nil: there is none
@@ -157,7 +157,7 @@ func (w *Worker) Hurry() {
 // hurryWhenLate gives the child normal priority if a request is not answered in time. It repeats
 // that, as the child may only then begin, with idle priority.
 func (w *Worker) hurryWhenLate(c *child, answered <-chan struct{}) {
-	ticker := time.NewTicker(cmp.Or(w.patience, patience))
+	ticker := time.NewTicker(cmp.Or(w.idleTimeout, idleTimeout))
 	defer ticker.Stop()
 	for {
 		select {

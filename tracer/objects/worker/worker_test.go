@@ -85,7 +85,7 @@ func countOf(c *objects.Census, name string) uint64 {
 func TestWorker(t *testing.T) {
 	t.Run("counts and finds", testCountsAndFinds)
 	t.Run("priority", testPriority)
-	t.Run("patience", testPatience)
+	t.Run("busy CPUs", testBusyCPUs)
 	t.Run("end of the context", testEndOfContext)
 	t.Run("reader that hangs", testHangingReader)
 	t.Run("child that is killed", testKilledChild)
@@ -185,7 +185,7 @@ func childrenOf(t *testing.T, pid int) (children []int) {
 // The child works at idle priority unless somebody waits. What reads for it never does.
 func testPriority(t *testing.T) {
 	p, w := start(t), newWorker(t)
-	w.patience = time.Hour
+	w.idleTimeout = time.Hour
 	census(t, w, p)
 	child := w.child.command.Process.Pid
 	if !slices.Contains(policies(t, child), unix.SCHED_IDLE) {
@@ -210,12 +210,12 @@ func testPriority(t *testing.T) {
 }
 
 // A child that no CPU has time for does not wait for ever.
-func testPatience(t *testing.T) {
+func testBusyCPUs(t *testing.T) {
 	p, w := start(t), newWorker(t)
-	w.patience = time.Hour
+	w.idleTimeout = time.Hour
 	census(t, w, p)
 	child := w.child.command.Process
-	w.patience = 10 * time.Millisecond
+	w.idleTimeout = 10 * time.Millisecond
 	if err := child.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

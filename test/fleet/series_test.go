@@ -20,8 +20,8 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// leakingRank is the one of TestSeries that grows 6 MiB a second; the others grow 100 to 200 kB.
-const leakingRank = 2718
+// unlikeRank is the one of TestSeries that grows 6 MiB a second; the others grow 100 to 200 kB.
+const unlikeRank = 2718
 
 // stateOf is what the agent of a node knows of eight ranks, each of which has a trace behind it.
 func stateOf(node int) metrics.State {
@@ -43,7 +43,7 @@ func stateOf(node int) metrics.State {
 				Components: map[string]float64{"other": 1}, Losses: map[growth.LossKind]uint64{},
 			},
 		}
-		if rank == leakingRank {
+		if rank == unlikeRank {
 			p.Verdict, p.Growth, p.ToLimit = verdict.ClassLeak, 6<<20, 1200
 		}
 		p.GrowthLow, p.GrowthHigh = p.Growth*0.9, p.Growth*1.1
@@ -101,7 +101,7 @@ func TestSeries(t *testing.T) {
 	got, err := p.query("topk(3, " + growthRate +
 		" - on(job_id) group_left quantile by (job_id) (0.5, " + growthRate + "))")
 	took := time.Since(asked)
-	if err != nil || len(got) != 3 || got[0].labels["rank"] != itoa(leakingRank) {
+	if err != nil || len(got) != 3 || got[0].labels["rank"] != itoa(unlikeRank) {
 		t.Errorf("%v %v", got, err)
 	}
 	series, err := p.query(`count({job_id="series"})`)

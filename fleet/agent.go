@@ -41,9 +41,11 @@ type Agent struct {
 	criteria   verdict.Criteria
 	directory  *directory
 	pusher     *push.Pusher // nil: nothing is pushed
-	finder     *finder
-	bootID     string
-	done       chan struct{} // closed when the agent ends
+	// pushProblem is why profiles waited when that was last reported. sampleAll alone uses it.
+	pushProblem string
+	finder      *finder
+	bootID      string
+	done        chan struct{} // closed when the agent ends
 
 	mu       sync.Mutex
 	watched  []*watched

@@ -8,26 +8,29 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/metrics"
+	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // State implements serve.Source.
 func (a *Agent) State() metrics.State {
+	var pushed *push.Stats
+	if a.pusher != nil { // it reads the spool
+		stats := a.pusher.Stats()
+		pushed = &stats
+	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := metrics.State{
+		Push:    pushed,
 		Version: a.options.Version, Node: a.node, Watched: len(a.watched), Ignored: a.ignored,
 		Traces: maps.Clone(a.traces), FolderBytes: a.folderBytes,
 	}
 
 	for _, w := range a.watched {
 		s.Processes = append(s.Processes, w.state())
-	}
-
-	if a.pusher != nil {
-		stats := a.pusher.Stats()
-		s.Push = &stats
 	}
 
 	return s

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"time"
@@ -152,8 +153,23 @@ func (a *Agent) sampleAll(ctx context.Context) {
 			if err := a.save(); err != nil {
 				a.report(Event{Kind: EventError, Err: err})
 			}
+			a.reportPush()
 		}
 	}
+}
+
+// reportPush reports why profiles are not pushed, each reason once.
+func (a *Agent) reportPush() {
+	if a.pusher == nil {
+		return
+	}
+
+	stats := a.pusher.Stats()
+	if stats.Problem != "" && stats.Problem != a.pushProblem {
+		a.report(Event{Kind: EventError, Err: fmt.Errorf("push profiles: %s (%d wait in %s)",
+			stats.Problem, stats.Waiting, a.pusher.Directory())})
+	}
+	a.pushProblem = stats.Problem
 }
 
 // bootTime is the time since the boot, suspended or not: the clock of starts.

@@ -317,10 +317,7 @@ func compareServed(ctx context.Context, flags ranksFlags, r *ranks.Result, rank,
 		if errors.Is(err, query.ErrNoProfile) && i == 1 && flags.profile == "" {
 			// Agents trace ranks that leak, and rarely the median one: all growth of the rank counts.
 			r.Notes = append(r.Notes, words.NoGrowthProfile(r.Ranks[index].Name, err.Error()))
-			p, err = &pprof.Profile{
-				SampleType: grown[0].SampleType, PeriodType: grown[0].PeriodType,
-				Period: grown[0].Period, DefaultSampleType: grown[0].DefaultSampleType,
-			}, nil
+			break
 		}
 		if errors.Is(err, query.ErrNoProfile) {
 			return flags.noProfile(r, index, err)

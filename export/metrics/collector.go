@@ -143,6 +143,7 @@ func (e emitter) push(state *State) {
 	e.emit(pushProfiles, float64(s.Retried), "retried")
 	e.emit(pushProfiles, float64(s.Refused), "refused")
 	e.emit(pushProfiles, float64(s.Dropped), "dropped")
+	e.emit(pushProfiles, float64(s.Damaged), "damaged")
 	e.emit(pushWaiting, float64(s.Waiting))
 	e.emit(pushWaitingBytes, float64(s.WaitingBytes))
 }

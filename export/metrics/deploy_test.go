@@ -124,7 +124,7 @@ func checkValue(t *testing.T, expression, label, value string) {
 	t.Helper()
 	values := map[string][]string{
 		verdictLabel: textsOf(classes),
-		outcomeLabel: append(textsOf(outcomes), "sent", "retried", "dropped", "refused"),
+		outcomeLabel: append(textsOf(outcomes), "sent", "retried", "dropped", "refused", "damaged"),
 	}[label]
 	for one := range strings.SplitSeq(value, "|") {
 		if values != nil && !slices.Contains(values, one) {

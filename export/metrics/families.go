@@ -129,7 +129,8 @@ var (
 	folderBytes = gauge("allocscope_folder_bytes", nil,
 		"Size of the folders of traces that are kept.", "")
 	pushProfiles = counter("allocscope_push_profiles_total", []string{outcomeLabel},
-		"Profiles since the start: sent, retried, refused by the server, or dropped as the spool was full.",
+		"Profiles since the start: sent, retried, refused by the server, dropped as the spool "+
+			"was full, or damaged on disk.",
 		noPush)
 	pushWaiting = gauge("allocscope_push_waiting_profiles", nil,
 		"Profiles that wait in the spool.", noPush)

@@ -110,6 +110,7 @@ type Site string
 const (
 	SiteSame    Site = "same"       // the median rank grows there, too
 	SiteOnly    Site = "only-there" // nothing is proven to grow there on the median rank
+	SiteAlone   Site = "alone"      // the median rank has no profile, so that all growth counts
 	SiteUnknown Site = "unknown"    // no call site is proven to grow more
 )
 

@@ -107,6 +107,9 @@ const maxNodeChars = 16
 
 // sentence says by which call site the rank differs from the median rank.
 func (c *Comparison) sentence() string {
+	if c.Site == SiteAlone {
+		return words.RankAlone(c.Rank, c.MedianRank, c.Where)
+	}
 	return words.RanksDiffer(c.Rank, c.MedianRank, c.Where, c.Site == SiteSame, c.Site != SiteUnknown)
 }
 

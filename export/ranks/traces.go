@@ -176,8 +176,16 @@ func (r *Result) WriteProfile(w io.Writer) error {
 
 const residentSpace = "resident_space"
 
-// CompareProfiles compares a rank with the median rank, by profiles of what they gained, in bytes.
+// CompareProfiles compares a rank with the median rank, by profiles of what they gained, in bytes; nil:
+// the median rank has none, so that all growth of the other one counts.
 func (r *Result) CompareProfiles(rank, median int, of, with *pprof.Profile) error {
+	isAlone := with == nil
+	if isAlone {
+		with = &pprof.Profile{
+			SampleType: of.SampleType, PeriodType: of.PeriodType, Period: of.Period,
+			DefaultSampleType: of.DefaultSampleType,
+		}
+	}
 	result, err := compare.Profiles(compare.Profile{Name: r.Ranks[median].Name, Profile: with},
 		compare.Profile{Name: r.Ranks[rank].Name, Profile: of}, compare.Options{})
 	if err != nil {
@@ -185,6 +193,9 @@ func (r *Result) CompareProfiles(rank, median int, of, with *pprof.Profile) erro
 	}
 	r.setComparison(rank, median, result)
 	r.of, r.with, r.factor = of, with, 1
+	if isAlone && r.Comparison.Site != SiteUnknown {
+		r.Comparison.Site = SiteAlone
+	}
 	return nil
 }
 

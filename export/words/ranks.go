@@ -129,6 +129,12 @@ func RanksDiffer(rank, median, where string, isSame, isKnown bool) string {
 	return fmt.Sprintf("only there: %s grows on %s, and not on %s (the median)", where, rank, median)
 }
 
+// RankAlone says by which call site a rank grows, where the median rank has no profile.
+func RankAlone(rank, median, where string) string {
+	return fmt.Sprintf("most growth of %s: %s; whether %s (the median) grows there is not known", rank,
+		where, median)
+}
+
 // RanksNotes name what makes the profiles of two ranks hard to compare, a sentence each.
 func RanksNotes(names [2]string, traces [2]*summary.Summary, isResident bool) []string {
 	var notes []string

@@ -223,10 +223,6 @@ func (k *Rank) number() int {
 	return *k.Rank
 }
 
-// minRatio is the growth of a rank that stands out, as a multiple of the median, that is worth a word:
-// ranks that do the same work can be so alike that a hundredth more is no noise.
-const minRatio = 1.2
-
 // score gives each rank whose growth is known its score. These are the first ones.
 func (r *Result) score() {
 	members := make([]outlier.Member, r.Judged)
@@ -246,7 +242,8 @@ func (r *Result) score() {
 		r.Ranks[i].Z, r.Ranks[i].Chance = finite(s.Z), finite(s.Chance)
 	}
 	for _, i := range found.Outliers(r.MaxChance) {
-		if r.Ranks[i].growsMore(*r.Median) {
+		// By its verdict, if there is one, it must grow: among ranks that do not, a few bytes are far out.
+		if v := r.Ranks[i].Verdict; v == "" || v.Grows() {
 			r.Ranks[i].StandsOut = true
 			r.outliers = append(r.outliers, i)
 		}
@@ -257,13 +254,6 @@ func (r *Result) score() {
 			r.median = i
 		}
 	}
-}
-
-// growsMore reports whether a rank grows to speak of, and more than the median. By its verdict, if
-// there is one, it must grow: among ranks that do not grow at all, a few bytes are far out.
-func (k *Rank) growsMore(median float64) bool {
-	grows := k.Verdict == "" || k.Verdict.Grows()
-	return grows && *k.Rate > 0 && *k.Rate > minRatio*median
 }
 
 func (r *Result) fromMedian(i int) float64 { return math.Abs(*r.Ranks[i].Rate - *r.Median) }
@@ -347,12 +337,9 @@ func (r *Result) Pair(number *int) (rank, median int, ok bool) {
 // maxExact is the magnitude up to which a float64 holds every whole number.
 const maxExact = 1 << 53
 
-// SetRate sets the rate and its interval, in bytes a minute, where they are in order and not forged.
-// An interval that is unknown is that of the rate alone.
+// SetRate sets the rate and its interval, in bytes a minute, where they are known, in order and not
+// forged: a rate without an interval may be any.
 func (k *Rank) SetRate(rate, low, high float64) {
-	if math.IsNaN(low) || math.IsNaN(high) {
-		low, high = rate, rate
-	}
 	if !(-maxExact <= low && low <= rate && rate <= high && high <= maxExact) {
 		return
 	}

@@ -37,6 +37,18 @@ func TestResultOf(t *testing.T) {
 	}
 }
 
+// The first note is whole where all other blocks are full, too.
+func TestLongNote(t *testing.T) {
+	s := readSummary(t, "testdata/results/ranks.json")
+	s.Sources = []summary.Source{{
+		Name: "heap", State: summary.SourceFailed,
+		Reason: "attach malloc in /usr/lib/x86_64-linux-gnu/libc.so.6: permission denied",
+	}}
+	result := ResultOf(s, Place{Dir: "allocscope-ranks", Sudo: true})
+	mustFit(t, result)
+	mustBeGolden(t, "results/ranks-note.txt", strings.Join(result.Lines(nil), "\n")+"\n")
+}
+
 func readSummary(t *testing.T, path string) *summary.Summary {
 	t.Helper()
 	data, err := os.ReadFile(path)

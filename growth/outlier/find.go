@@ -146,7 +146,8 @@ func newTail(scores []Score, side float64) tail {
 			all = append(all, side*s.Z)
 		}
 	}
-	slices.SortFunc(all, func(a, b float64) int { return cmp.Compare(b, a) })
+	slices.Sort(all)
+	slices.Reverse(all)
 
 	for outliers := (len(all) - 1) / 2; outliers > 0; outliers-- {
 		if t := fitTail(all[outliers:]); t.chance(all[outliers-1]) <= MaxChance {
@@ -163,8 +164,9 @@ func fitTail(scores []float64) tail {
 	count := min(max(minTail, int(2*math.Sqrt(float64(n)))), (n-1)/2)
 	t := tail{threshold: scores[count], count: count}
 	for _, s := range scores[:count] {
-		t.mean += (s - t.threshold) / float64(count)
+		t.mean += s - t.threshold
 	}
+	t.mean /= float64(count)
 	return t
 }
 

@@ -185,6 +185,7 @@ func (r *Result) take(ranks []Rank) {
 		}
 		traces[t] = true
 		if rank.Rank != nil {
+
 			anywhere, here := place{*rank.Rank, ""}, place{*rank.Rank, rank.Node}
 			if rank.IsLocal && seen[here] || !rank.IsLocal && seen[anywhere] {
 				continue
@@ -220,6 +221,7 @@ func (r *Result) nameNodes() {
 	for i := range r.Ranks {
 		count[r.Ranks[i].number()]++
 	}
+
 	for i := range r.Ranks {
 		if k := &r.Ranks[i]; k.Rank != nil && k.Node != "" && count[*k.Rank] > 1 {
 			k.Name += " on " + k.Node
@@ -240,12 +242,15 @@ func (r *Result) missing() (total, count int, first []int) {
 			total = max(total, k.worldSize, *k.Rank+1)
 		}
 	}
+
 	count = total - len(there)
+
 	for n := 0; len(first) < min(count, maxListedRanks); n++ {
 		if !there[n] {
 			first = append(first, n)
 		}
 	}
+
 	return total, count, first
 }
 

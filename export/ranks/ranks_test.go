@@ -104,20 +104,28 @@ func TestRepeated(t *testing.T) {
 // Two nodes have ranks 0 to 3 each, whose variables are those of torch.distributed.launch.
 func TestLocalNumbers(t *testing.T) {
 	summaryOf := func(identity summary.Identity) *summary.Summary {
-		return &summary.Summary{Processes: []summary.TreeProcess{{PID: 7, Rank: identity.Rank, Identity: &identity}}}
+		return &summary.Summary{Processes: []summary.TreeProcess{
+			{PID: 7, Rank: identity.Rank, Identity: &identity},
+		}}
 	}
+
 	var all []Rank
 	for i := range 8 {
 		number, rate := i%4, 10*mib+float64(i)*mib/100
 		if i == 2 {
 			rate = 60 * mib
 		}
-		s := summaryOf(summary.Identity{Rank: &number, LocalRank: &number, Node: fmt.Sprintf("node-%d", i/4)})
+
+		s := summaryOf(summary.Identity{
+			Rank: &number, LocalRank: &number, Node: fmt.Sprintf("node-%d", i/4),
+		})
 		s.Started = time.Unix(int64(i), 0)
+
 		k := rankOf(s, &s.Processes[0], "trace")
 		k.SetRate(rate, rate-mib/10, rate+mib/10)
 		all = append(all, k)
 	}
+
 	again := all[2] // an earlier trace of the same rank
 	again.At, again.PID = time.Unix(0, 0), 6
 
@@ -131,28 +139,35 @@ func TestLocalNumbers(t *testing.T) {
 
 	// One that knows the number of all ranks was started again on another node.
 	number, size := 2, 8
-	s := summaryOf(summary.Identity{Rank: &number, LocalRank: &number, WorldSize: &size, Node: "node-0"})
+	s := summaryOf(summary.Identity{
+		Rank: &number, LocalRank: &number, WorldSize: &size, Node: "node-0",
+	})
 	if k := rankOf(s, &s.Processes[0], "trace"); k.IsLocal {
 		t.Error("rank 2 of 8 is local")
 	}
+
 	all = ranksOf(10, 10.1, 9.9, 60)
 	all[3].At = time.Unix(9, 0)
 	before := all[3]
 	before.Node, before.At = "node-9", time.Unix(8, 0)
 	before.SetRate(10*mib, 10*mib, 10*mib)
+
 	r = Find("", append([]Rank{before}, all...), 0.05)
-	if len(r.Ranks) != 4 || r.Ranks[0].Name != "rank 3" || r.Ranks[0].Node != "node-0" || len(r.Notes) != 1 {
-		t.Errorf("%d ranks, first %s on %s, notes %q", len(r.Ranks), r.Ranks[0].Name, r.Ranks[0].Node, r.Notes)
+	first := r.Ranks[0]
+	if len(r.Ranks) != 4 || first.Name != "rank 3" || first.Node != "node-0" || len(r.Notes) != 1 {
+		t.Errorf("%d ranks, first %s on %s, notes %q", len(r.Ranks), first.Name, first.Node, r.Notes)
 	}
 }
 
 func TestMissing(t *testing.T) {
 	all := ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1)
+
 	withoutThird := slices.Concat(all[:3], all[4:])
 	ofTen := slices.Clone(withoutThird)
 	ofTen[0].worldSize = 10
 	hostile := slices.Clone(all)
 	hostile[0].worldSize = math.MaxInt32
+
 	for what, test := range map[string]struct {
 		ranks   []Rank
 		outcome Outcome
@@ -162,7 +177,9 @@ func TestMissing(t *testing.T) {
 		"by the largest":  {withoutThird, OutcomeUnknown, "1 rank is missing of the job's 8: 3"},
 		"by WORLD_SIZE":   {ofTen, OutcomeUnknown, "3 ranks are missing of the job's 10: 3, 8, 9"},
 		"beside an other": {all[2:], OutcomeOutlier, "2 ranks are missing of the job's 8: 0, 1"},
-		"hostile":         {hostile, OutcomeOutlier, "2147483639 ranks are missing of the job's 2147483647: 8, 9, 10, 11, 12, ..."},
+		"hostile": {hostile, OutcomeOutlier,
+			"2147483639 ranks are missing of the job's 2147483647: 8, 9, 10, 11, 12, ...",
+		},
 	} {
 		r := Find("", test.ranks, 0.05)
 		if r.Outcome != test.outcome || strings.Join(r.Notes, "") != test.note {
@@ -285,7 +302,9 @@ func TestSite(t *testing.T) {
 func TestTraceLengths(t *testing.T) {
 	r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
 	rank, median, _ := r.Pair(nil)
-	of, with := profileOf(map[string]int64{"step": 75 * mib}), profileOf(map[string]int64{"step": 6 * mib})
+
+	of := profileOf(map[string]int64{"step": 75 * mib})
+	with := profileOf(map[string]int64{"step": 6 * mib})
 	of.DurationNanos, with.DurationNanos = 75e9, 6e9
 	if err := r.CompareProfiles(rank, median, of, with); err != nil {
 		t.Fatal(err)
@@ -317,14 +336,17 @@ func TestTraceLengths(t *testing.T) {
 func TestAlone(t *testing.T) {
 	r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
 	rank, median, _ := r.Pair(nil)
-	if err := r.CompareProfiles(rank, median, profileOf(map[string]int64{"step": 75 * mib}), nil); err != nil {
+	of := profileOf(map[string]int64{"step": 75 * mib})
+	if err := r.CompareProfiles(rank, median, of, nil); err != nil {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
 	if err := r.WriteText(&text, 0); err != nil {
 		t.Fatal(err)
 	}
-	const want = "\nrank 3 grows most by step (train.py:7); whether rank 0 (the median) grows there, too, is not known\n"
+
+	const want = "\nrank 3 grows most by step (train.py:7); " +
+		"whether rank 0 (the median) grows there, too, is not known\n"
 	if r.Comparison.Site != SiteAlone || !strings.Contains(text.String(), want) {
 		t.Errorf("%s:\n%s", r.Comparison.Site, text.String())
 	}
@@ -334,14 +356,17 @@ func TestAlone(t *testing.T) {
 func TestNoRows(t *testing.T) {
 	r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
 	rank, median, _ := r.Pair(nil)
-	if err := r.CompareProfiles(rank, median, profileOf(map[string]int64{"step": mib}), profileOf(nil)); err != nil {
+	of := profileOf(map[string]int64{"step": mib})
+	if err := r.CompareProfiles(rank, median, of, profileOf(nil)); err != nil {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
 	if err := r.WriteText(&text, 0); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasSuffix(text.String(), "\n\n8 more ranks, +9.80 MiB/min to +60.0 MiB/min: --limit, --json\n") {
+
+	const want = "\n\n8 more ranks, +9.80 MiB/min to +60.0 MiB/min: --limit, --json\n"
+	if !strings.HasSuffix(text.String(), want) {
 		t.Errorf("%q", text.String())
 	}
 }

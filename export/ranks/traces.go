@@ -195,6 +195,7 @@ func (r *Result) CompareProfiles(rank, median int, of, with *pprof.Profile) erro
 		if of.DurationNanos <= 0 || with.DurationNanos <= 0 {
 			return errors.New("the length of a trace is not known")
 		}
+
 		with = with.Copy()
 		with.Scale(float64(of.DurationNanos) / float64(with.DurationNanos))
 	}

@@ -124,9 +124,11 @@ func RanksMissing(missing, all int, first []int) string {
 	for _, n := range first {
 		names = append(names, strconv.Itoa(n))
 	}
+
 	if missing > len(first) {
 		names = append(names, "...")
 	}
+
 	return fmt.Sprintf("%s missing of the job's %d: %s",
 		units.Plural(missing, "rank is", "ranks are"), all, strings.Join(names, ", "))
 }

@@ -49,6 +49,7 @@ func (p Prometheus) Ranks(ctx context.Context, job string, since time.Duration) 
 	series := fmt.Sprintf("{__name__=~%s,job_id=%s}",
 		strconv.Quote(strings.Join(gauges, "|")), strconv.Quote(job))
 	classes := fmt.Sprintf("%s{job_id=%s}", metricVerdict, strconv.Quote(job))
+
 	times := fmt.Sprintf("timestamp(%s{job_id=%s})", metricRSS, strconv.Quote(job))
 	seconds := max(1, int64(since.Seconds()))
 	within := fmt.Sprintf("[%ds]", seconds)
@@ -72,7 +73,7 @@ func (p Prometheus) Ranks(ctx context.Context, job string, since time.Duration) 
 	return nil, p.noRanks(ctx, job, within)
 }
 
-// setTimes tells ranks with one number on several nodes apart, by their last samples: either the number
+// setTimes sets apart ranks with one number on several nodes, by their last samples: either the number
 // is local, or the rank was started again on another node.
 func (p Prometheus) setTimes(ctx context.Context, found []ranks.Rank, question string) error {
 	numbers := make(map[int]bool)
@@ -87,9 +88,11 @@ func (p Prometheus) setTimes(ctx context.Context, found []ranks.Rank, question s
 	if err != nil {
 		return err
 	}
+
 	seen, newest := make(map[place]time.Time), make(map[int]time.Time)
 	for i := range samples {
 		at, ok := placeOf(samples[i].Metric)
+
 		if t := timeOf(float64(samples[i].Value)); ok && t.After(seen[at]) {
 			seen[at] = t
 			if t.After(newest[at.number]) {
@@ -102,10 +105,12 @@ func (p Prometheus) setTimes(ctx context.Context, found []ranks.Rank, question s
 	for i := range found {
 		k := &found[i]
 		k.At = seen[place{*k.Rank, k.Node}]
+
 		if newest[*k.Rank].Sub(k.At) <= maxScrapeInterval {
 			current[*k.Rank] = append(current[*k.Rank], k)
 		}
 	}
+
 	for _, same := range current {
 		for _, k := range same {
 			k.IsLocal = len(same) > 1
@@ -213,6 +218,7 @@ type place struct {
 func placeOf(labels map[string]string) (p place, ok bool) {
 	number, err := strconv.ParseUint(labels["rank"], 10, 31)
 	role := growth.Role(labels["role"])
+
 	ok = err == nil && !role.IsWorker() && role != growth.RoleLauncher
 	return place{int(number), units.Name(labels["node"])}, ok
 }

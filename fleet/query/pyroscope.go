@@ -60,13 +60,16 @@ func (p Pyroscope) Growth(ctx context.Context, job string, rank *ranks.Rank, sin
 		}
 		end, baseline, grown := profiles[push.PhaseEnd], profiles[push.PhaseBaseline],
 			profiles[push.PhaseGrowth]
+
 		if end != nil && baseline != nil {
 			if grown, err = compare.Minus(end, baseline, 1); err != nil {
 				return nil, err
 			}
 		}
+
 		if grown != nil {
-			grown.DurationNanos = q.traceLength().Nanoseconds() // Pyroscope's is that of the question
+			// Pyroscope's is the length of what was asked for.
+			grown.DurationNanos = q.traceLength().Nanoseconds()
 			return grown, nil
 		}
 	}

@@ -160,8 +160,10 @@ func TestTraceLength(t *testing.T) {
 		"a later trace":    {recordedAt.Add(24 * time.Hour), 0},
 		"none":             {time.Time{}, 0},
 	} {
+
 		k := rankOf(3)
 		k.TraceEnded, k.TraceLength = test.ended, 90*time.Second
+
 		grown, err := p.Growth(t.Context(), "resnet50-17", k, sinceRecorded())
 		if err != nil || grown.DurationNanos != test.want.Nanoseconds() {
 			t.Errorf("%s: %d ns, %v", what, grown.DurationNanos, err)
@@ -179,6 +181,7 @@ func TestLocalRank(t *testing.T) {
 		}
 		fmt.Fprint(w, "{}")
 	})
+
 	k := rankOf(3)
 	k.Node, k.IsLocal = "node-1", true
 	if _, err := p.Growth(t.Context(), "x", k, time.Hour); !errors.Is(err, ErrNoProfile) || asked == 0 {

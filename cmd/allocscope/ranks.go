@@ -98,7 +98,7 @@ func (f *ranksFlags) check(command *cobra.Command, arguments []string) error {
 	case f.prometheus != "" && len(arguments) > 0:
 		return errors.New("folders and --prometheus: give one of them")
 	case f.prometheus != "" && f.job == "":
-		return errors.New("Prometheus has the ranks of many jobs (give --job ID)")
+		return errors.New("no job is named (--prometheus URL --job ID)")
 	case f.failOn != "" && f.failOn != "outlier":
 		return fmt.Errorf("--fail-on %q is not outlier", f.failOn)
 	case f.limit < 0:

@@ -205,7 +205,7 @@ func testRanksRefusals(t *testing.T) {
 		"--limit -1 " + folders[0]:     "negative",
 		"--rank -1 " + folders[0]:      "negative",
 		"--since 0s --job 1 --prometheus http://h": "not positive",
-		"--prometheus http://h":                    "give --job ID",
+		"--prometheus http://h":                    "no job is named",
 		"--pyroscope http://h " + folders[0]:       "goes with --prometheus",
 		"--user me " + folders[0]:                  "goes with --prometheus",
 		"--prometheus http://h " + folders[0]:      "give one of them",

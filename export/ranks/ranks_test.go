@@ -177,7 +177,8 @@ func TestMissing(t *testing.T) {
 		"by the largest":  {withoutThird, OutcomeUnknown, "1 rank is missing of the job's 8: 3"},
 		"by WORLD_SIZE":   {ofTen, OutcomeUnknown, "3 ranks are missing of the job's 10: 3, 8, 9"},
 		"beside an other": {all[2:], OutcomeOutlier, "2 ranks are missing of the job's 8: 0, 1"},
-		"hostile": {hostile, OutcomeOutlier,
+		"hostile": {
+			hostile, OutcomeOutlier,
 			"2147483639 ranks are missing of the job's 2147483647: 8, 9, 10, 11, 12, ...",
 		},
 	} {

@@ -1,7 +1,7 @@
-// Command lint checks what no other linter does: that no retired word is used, that lines are short
-// and functions have paragraphs, that packages import only what lies below them, that the links of
-// pages lead somewhere, and that the messages that the docs quote exist. `make lint` runs it in the
-// project's folder. It prints the faults and exits with 1 if there is one.
+// Command lint checks what no other linter does: that no retired word is used and no placeholder is
+// left, that lines are short and functions have paragraphs, that packages import only what lies below
+// them, that the links of pages lead somewhere, and that the messages that the docs quote exist.
+// `make lint` runs it in the project's folder. It prints the faults and exits with 1 if there is one.
 package main
 
 import (

@@ -325,6 +325,38 @@ func TestLoad(t *testing.T) {
 		asked.Seconds())
 }
 
+// TestResent pushes the same files of a spool again: at once, and twice after a restart, so that the
+// server has them in memory and in blocks on disk. Its answers count them once.
+func TestResent(t *testing.T) {
+	server := startPyroscope(t, unlimited...)
+	p := openPusher(t, server.url, 0)
+	n := newNode(t, "resent", 0, ranksOfNode, 100)
+	if err := p.AddFolder(n.Folder, n.summary); err != nil {
+		t.Fatal(err)
+	}
+	n.Close()
+	spooled := filepath.Join(t.TempDir(), "spooled")
+	if err := os.CopyFS(spooled, os.DirFS(p.Directory())); err != nil {
+		t.Fatal(err)
+	}
+
+	flush(t, p)
+	check(t, server, "resent", n.totals)
+	for _, restarted := range []bool{false, true, true} {
+		if restarted {
+			server.restart(t)
+		}
+		if err := os.CopyFS(p.Directory(), os.DirFS(spooled)); err != nil {
+			t.Fatal(err)
+		}
+		flush(t, p)
+		check(t, server, "resent", n.totals)
+	}
+	if s := p.Stats(); s.Sent != 4*ranksOfNode*uint64(len(phases)) || s.Refused+s.Retried > 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestFullSpool has the server away while a spool runs over: what was dropped is counted, and all
 // else arrives.
 func TestFullSpool(t *testing.T) {

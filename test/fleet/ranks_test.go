@@ -12,7 +12,8 @@ import (
 func TestRanks(t *testing.T) {
 	const job, size, leaking = "run-8", 8, 5
 	pyroscope := startPyroscope(t)
-	a := startAgent(t, "--env=TORCHELASTIC_RUN_ID="+job, "--min-rss=32MiB", "--duration=30s", "--speed=100", "--push="+pyroscope.url)
+	a := startAgent(t, "--env=TORCHELASTIC_RUN_ID="+job, "--min-rss=32MiB",
+		"--duration=30s", "--speed=100", "--push="+pyroscope.url)
 	prometheus := startPrometheus(t, a.address)
 	startRanks(t, job, size, leaking, 4_000_000, 64_000_000)
 	page := func() (string, error) { return get("http://" + a.address + "/metrics") }
@@ -49,6 +50,18 @@ func TestRanks(t *testing.T) {
 			got, err := prometheus.query(query)
 			if err != nil || len(got) != 1 || got[0].labels["rank"] != itoa(leaking) {
 				return fmt.Sprintf("%v %v", got, err)
+			}
+			return ""
+		})
+	})
+
+	t.Run("the alert on a leak with a trace names it", func(t *testing.T) {
+		query := ruleExpressions(t)["AllocscopeLeakConfirmed"]
+		await(t, "the alert has the rank", func() string {
+			got, err := prometheus.query(query)
+			if err != nil || len(got) != 1 || got[0].labels["rank"] != itoa(leaking) {
+				page, _ := page()
+				return fmt.Sprintf("%v %v, of %v", got, err, points(t, page, "allocscope_trace_verdict"))
 			}
 			return ""
 		})

@@ -38,7 +38,8 @@ func (s simulated) State() metrics.State {
 		Push:   &push.Stats{Sent: 48, Waiting: 1, WaitingBytes: 2048},
 	}
 	for rank := range 16 {
-		class, traced, rate := verdict.ClassPlateau, verdict.ClassPlateau, float64(10_240+500*rank)
+		class, traced := verdict.ClassPlateau, verdict.ClassPlateau
+		rate := float64(10_240 + 500*rank)
 		if rank == leakingRank {
 			class, traced, rate = verdict.ClassLeak, verdict.ClassGrowing, 1<<20
 		}
@@ -50,7 +51,8 @@ func (s simulated) State() metrics.State {
 			Verdict:  class, Growth: rate, GrowthLow: rate - 100, GrowthHigh: rate + 100,
 			ToLimit: (7 << 30) / rate,
 			Trace: &metrics.Trace{
-				At: s.began, Duration: 5 * time.Minute, Verdict: traced, Slowdown: 0.004, OwnShare: 0.02,
+				At: s.began, Duration: 5 * time.Minute, Verdict: traced,
+				Slowdown: 0.004, OwnShare: 0.02,
 				Rows:       map[growth.Kind]int64{growth.KindHeap: 8 << 30, growth.KindFile: 1 << 30},
 				Components: map[string]float64{"pil": rate, "other": 10},
 				Losses:     map[growth.LossKind]uint64{growth.LossEvents: 3},

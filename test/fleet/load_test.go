@@ -296,7 +296,8 @@ func TestLoad(t *testing.T) {
 	}
 	for first := 0; first < ranks; first += ranksOfNode {
 		if first == ranks/2/ranksOfNode*ranksOfNode {
-			// As a load balancer does: Pyroscope 1.12 loses pushes that it acknowledges while it ends.
+			// As a load balancer does: Pyroscope 1.12 loses pushes that it acknowledges while it
+			// ends.
 			proxy.passing.Lock()
 			server.restart(t)
 			proxy.passing.Unlock()
@@ -325,8 +326,8 @@ func TestLoad(t *testing.T) {
 		asked.Seconds())
 }
 
-// TestResent pushes the same files of a spool again: at once, and twice after a restart, so that the
-// server has them in memory and in blocks on disk. Its answers count them once.
+// TestResent pushes the same files of a spool again: at once, and twice after a restart, so that
+// the server has them in memory and in blocks on disk. Its answers count them once.
 func TestResent(t *testing.T) {
 	server := startPyroscope(t, unlimited...)
 	p := openPusher(t, server.url, 0)

@@ -106,8 +106,8 @@ func TestSlurm(t *testing.T) {
 	socket := filepath.Join(folder, "run/agent.sock")
 	address := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
 	asUnit(t, folder, "--listen", address, "--directory", filepath.Join(folder, "state"),
-		"--duration=15s", "--min-rss=32MiB", "--push", server.url, "--label=team=vision",
-		"--push-spool", filepath.Join(folder, "state/spool"))
+		"--env=SLURM_JOB_ID=*", "--duration=15s", "--min-rss=32MiB", "--push", server.url,
+		"--label=team=vision", "--push-spool", filepath.Join(folder, "state/spool"))
 	page := func() (string, error) { return get("http://" + address + "/metrics") }
 
 	s := startSlurm(t, folder)

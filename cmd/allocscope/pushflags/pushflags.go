@@ -15,8 +15,9 @@ import (
 	"github.com/allocscope/allocscope/export/push"
 )
 
-// rootSpool is the spool of root. Other users have one under XDG_STATE_HOME.
-const rootSpool = "/var/lib/allocscope/spool"
+// rootSpool is the spool of root. Other users have one under XDG_STATE_HOME. /var/lib/allocscope may
+// belong to the user of an agent.
+const rootSpool = "/var/spool/allocscope"
 
 // jitter spreads the pushes of agents whose jobs begin, and turn, at the same time.
 const jitter = time.Minute

@@ -127,7 +127,7 @@ func (f *agentFlags) add(command *cobra.Command) {
 	cli.Group(set, "Traces", "duration", "trace-every", "traces-per-day", "overhead")
 	cli.Group(set, "Files", "directory", "keep", "keep-bytes")
 	cli.Group(set, "Metrics and requests", "listen", "host", "trace-token", "socket")
-	f.push = pushflags.Add(set)
+	f.push = pushflags.Add(set, "spool in --directory")
 }
 
 // run runs the agent until ctx ends.
@@ -228,10 +228,6 @@ func (f *agentFlags) options() (fleet.Options, error) {
 	to, err := f.push.Options()
 	if err != nil {
 		return fleet.Options{}, err
-	}
-
-	if to != nil && !f.set.Changed("push-spool") {
-		to.Spool = "" // below the directory
 	}
 
 	overhead := "" // that of trace, with a floor

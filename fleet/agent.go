@@ -29,6 +29,8 @@ const (
 	savedTime = 10 * time.Minute
 	// lateTime is how late a sample may be before the agent says that it does not do its work.
 	lateTime = time.Minute
+	// flushTime is how long the agent pushes profiles at its end.
+	flushTime = 10 * time.Second
 	// maxExecuted bounds Agent.executed.
 	maxExecuted = 1024
 )
@@ -59,8 +61,9 @@ type Agent struct {
 	// folderBytes is the size of the kept folders.
 	folderBytes int64
 	// saved are the processes of the agent before that were not found again yet.
-	saved   map[processKey]savedProcess
-	resumed *savedTrace
+	saved map[processKey]savedProcess
+	// resumed is the trace that the agent before has left; nil: none.
+	resumed *running
 	// executed are the ages at which processes were found to execute another program, until they are
 	// watched again.
 	executed map[processKey]float64
@@ -168,7 +171,10 @@ func (a *Agent) load() {
 		a.saved[processKey{p.PID, p.StartTicks}] = p
 	}
 
-	a.tracesAt, a.resumed = s.TracesAt, s.Running
+	a.tracesAt = s.TracesAt
+	if s.Running != nil {
+		a.takeOver(s.Running)
+	}
 }
 
 // Close releases what New has opened.
@@ -202,7 +208,8 @@ func (a *Agent) period(d time.Duration) time.Duration {
 	return max(100*time.Millisecond, time.Duration(float64(d)/a.options.Speed))
 }
 
-// Run watches until ctx ends. Then it ends a trace that runs, and saves the state.
+// Run watches until ctx ends. Then it ends a trace that runs, saves the state, and sends the profiles
+// that wait.
 func (a *Agent) Run(ctx context.Context) error {
 	a.retain()
 	var wg sync.WaitGroup
@@ -216,13 +223,15 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 
 	if a.resumed != nil {
-		wg.Go(func() { a.resume(ctx, *a.resumed) })
+		go a.resume(a.resumed)
 	}
 
 	a.sampleAll(ctx)
 	a.endTrace()
 	wg.Wait()
-	return a.save()
+	err := a.save()
+	a.flush()
+	return err
 }
 
 // endTrace ends the trace that runs, and waits for its files.
@@ -239,6 +248,21 @@ func (a *Agent) endTrace() {
 	select {
 	case <-r.ended:
 	case <-time.After(endTime):
+	}
+}
+
+// flush sends the profiles that wait, those of the trace that has just ended too. What cannot be sent
+// now waits for the next agent.
+func (a *Agent) flush() {
+	if a.pusher == nil {
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+	defer cancel()
+	if err := a.pusher.Flush(ctx); err != nil {
+		a.report(Event{Kind: EventError, Err: fmt.Errorf("push profiles: %w (%d wait in %s)", err,
+			a.pusher.Stats().Waiting, a.pusher.Directory())})
 	}
 }
 

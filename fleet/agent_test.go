@@ -3,14 +3,19 @@ package fleet
 import (
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/allocscope/allocscope/export/metrics"
+	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -221,12 +226,40 @@ func TestTracesPerDay(t *testing.T) {
 	}
 }
 
-// At the end of the agent the trace is interrupted, and its files are kept.
+// A trace is good, whatever becomes of its profiles.
+func TestPushFails(t *testing.T) {
+	t.Parallel()
+	const job = "agent-push-fails"
+	target := startLeaking(t, job, 5, "still")
+	options := testOptions(filepath.Join(t.TempDir(), "agent"), job)
+	options.Push = &push.Options{URL: "http://127.0.0.1:1"}
+	a := startAgent(t, options, newFakeTrace(t)) // which writes no profiles
+	a.await(t, EventAppeared)
+	if _, err := a.RequestTrace(context.Background(), serve.Request{PID: target.PID()}); err != nil {
+		t.Fatal(err)
+	}
+
+	a.await(t, EventTraceDone)
+	mustSay(t, a.await(t, EventError).Err.Error(), "push profiles: ", "warmup.pb.gz")
+}
+
+// At the end of the agent the trace is interrupted, its files are kept, and its profiles pushed.
 func TestEndWhileTracing(t *testing.T) {
 	t.Parallel()
 	const job = "agent-ends"
 	target := startLeaking(t, job, 5, "still")
-	a := startAgent(t, testOptions(filepath.Join(t.TempDir(), "agent"), job), newFakeTrace(t, "waits"))
+	var pushed atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		pushed.Add(1)
+		_, _ = io.WriteString(w, "{}")
+	}))
+	t.Cleanup(server.Close)
+
+	executable := newFakeTrace(t, "waits")
+	putProfiles(t, executable)
+	options := testOptions(filepath.Join(t.TempDir(), "agent"), job)
+	options.Push = &push.Options{URL: server.URL, Jitter: time.Hour}
+	a := startAgent(t, options, executable)
 	a.await(t, EventAppeared)
 	answer, err := a.RequestTrace(context.Background(), serve.Request{PID: target.PID()})
 	if err != nil {
@@ -243,7 +276,49 @@ func TestEndWhileTracing(t *testing.T) {
 		t.Error(err)
 	}
 
+	if got := pushed.Load(); got != 3 {
+		t.Errorf("%d profiles are pushed, events %+v", got, a.all)
+	}
+
 	if _, err := a.RequestTrace(context.Background(), serve.Request{PID: target.PID()}); err == nil {
 		t.Error("a trace is started after the end")
+	}
+}
+
+// A trace cannot be started: it is wanted still.
+func TestStartFails(t *testing.T) {
+	options := testOptions(filepath.Join(t.TempDir(), "agent"), "none")
+	options.Report = (&events{}).add
+	a, err := New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	defer a.Close()
+	a.executable = "/nowhere"
+	w := &watched{key: processKey{1, 1}}
+	w.begin(0, a.criteria, 1)
+	w.judged(verdict.Verdict{Class: verdict.ClassLeak}, 1)
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.start(w, now); err == nil || !w.wantsTrace || a.running != nil {
+		t.Errorf("%v; a trace is wanted: %v", err, w.wantsTrace)
+	}
+	if wait := a.allowed(w, now); wait != options.TraceEvery {
+		t.Errorf("the next try is in %s", wait)
+	}
+}
+
+// What is no work of the sampling is not for a restart.
+func TestHealth(t *testing.T) {
+	a := &Agent{sampledAt: time.Now(), saveErr: errors.New("no space left")}
+	if healthy, ready := a.Healthy(), a.Ready(); healthy != nil || ready != a.saveErr {
+		t.Errorf("a full disk: %v, %v", healthy, ready)
+	}
+
+	a.sampledAt = time.Now().Add(-time.Hour)
+	if healthy, ready := a.Healthy(), a.Ready(); healthy == nil || ready == nil {
+		t.Errorf("late: %v, %v", healthy, ready)
 	}
 }

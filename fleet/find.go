@@ -115,6 +115,12 @@ func (f *finder) scan(
 	return found, ignored, nil
 }
 
+// later has a process found again in a later round.
+func (f *finder) later(c candidate) {
+	c.process.Close()
+	f.waiting[c.PID] = &waiting{Arrival: c.Arrival, round: f.round}
+}
+
 // Why a process is not watched: no rule matches it, or it may be compared with them later.
 var (
 	errNoMatch = errors.New("no rule matches it")
@@ -185,9 +191,12 @@ func (f *finder) rulesOf(uid uint32) (rules []*matcher) {
 	return rules
 }
 
+// ownName begins the names by which allocscope calls its processes.
+const ownName = "allocscope"
+
 // firstMatch returns the first rule that a process matches; nil: none, or it is allocscope.
 func firstMatch(p *process.Process, rules []*matcher, uid uint32) *matcher {
-	if len(p.Arguments) > 0 && strings.HasPrefix(filepath.Base(p.Arguments[0]), "allocscope") {
+	if len(p.Arguments) > 0 && strings.HasPrefix(filepath.Base(p.Arguments[0]), ownName) {
 		return nil
 	}
 

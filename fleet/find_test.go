@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
@@ -158,5 +160,43 @@ func TestChurn(t *testing.T) {
 		if w.RSS() == growth.Unknown {
 			t.Errorf("PID %d is gone, and waits", pid)
 		}
+	}
+}
+
+// A trace is not watched, by its own agent or by another one.
+func TestOwnTrace(t *testing.T) {
+	a := &Agent{executable: "/proc/self/exe"}
+	p := &process.Process{Arguments: a.command(&running{}).Args}
+	if firstMatch(p, testFinder(t, 1, Rule{Command: "trace"}).rulesOf(0), 0) != nil {
+		t.Errorf("%q is watched", p.Arguments)
+	}
+}
+
+// A watched process executes another program: it is watched once, and its history begins then.
+func TestExecuted(t *testing.T) {
+	target := startTarget(t, []string{"SLURM_JOB_ID=agent-executes"}, "train.py")
+	options := testOptions(filepath.Join(t.TempDir(), "agent"), "agent-executes")
+	options.Speed = 1e9
+	a, err := New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	defer a.Close()
+	eventually(t, "it is watched", func() bool { a.findOnce(); return len(a.watched) == 1 })
+	before := a.watched[0]
+	target.Say("exec " + tracertest.Build(t, "steps.c") + " train.py")
+	target.Await("ready")
+	for range 30 {
+		a.findOnce() // also reads what executes another program
+		if len(a.watched) != 1 || a.watched[0] != before {
+			t.Fatalf("%d are watched", len(a.watched))
+		}
+	}
+
+	a.check(before, bootTime())
+	eventually(t, "it is watched again", func() bool { a.findOnce(); return len(a.watched) == 1 })
+	if born := a.watched[0].history.born; born <= 0 {
+		t.Errorf("it executed its program at %v s", born)
 	}
 }

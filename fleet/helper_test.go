@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -124,7 +126,8 @@ type testAgent struct {
 const testSpeed = 600
 
 // fakeTrace is a program in place of allocscope: it copies summary.json of its own directory into the
-// folder of --output, and ends then, or when it is interrupted if there is a file "waits".
+// folder of --output, and profiles if it has some. It ends then, or when it is interrupted if there is
+// a file "waits".
 const fakeTrace = `#!/bin/sh
 here=$(dirname "$0")
 echo "$@" >> "$here/calls"
@@ -132,10 +135,10 @@ while [ $# -gt 0 ]; do
 	case $1 in --output) out=$2 ;; --pid) pid=$2 ;; esac
 	shift
 done
+ends() { cp "$here"/*.pb.gz "$out" 2>/dev/null; sed "s/4242/$pid/; s/171717/$(cut -d' ' -f22 /proc/$pid/stat 2>/dev/null || cat "$here/start")/" "$here/summary.json" > "$out/summary.json"; exit 0; }
+trap ends INT
 mkdir -m 700 "$out" || exit 2
 echo "a line for the log" >&2
-ends() { sed "s/4242/$pid/; s/171717/$(cut -d' ' -f22 /proc/$pid/stat 2>/dev/null || cat "$here/start")/" "$here/summary.json" > "$out/summary.json"; exit 0; }
-trap ends INT
 while [ -e "$here/waits" ]; do sleep 0.05; done
 [ -e "$here/fails" ] && { echo "no privilege" >&2; exit 2; }
 ends
@@ -181,6 +184,23 @@ func newFakeTrace(t *testing.T, files ...string) string {
 	}
 
 	return path
+}
+
+// putProfiles puts those of a trace beside the program in place of it.
+func putProfiles(t *testing.T, executable string) {
+	t.Helper()
+	leak := &growth.Stack{ID: 1, PID: 4242, Frames: []growth.Frame{{Function: "leak", File: "train.py", Line: 5}}}
+	held := []growth.Holding{{Stack: leak, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 4096, ResidentBytes: 4096}}
+	var text bytes.Buffer
+	if err := profile.Write(&text, held, profile.Info{Time: time.Now(), Duration: time.Second, Interval: 1}); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, name := range []string{folder.WarmupFile, folder.PlateauFile, folder.GrowthFile} {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(executable), name), text.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // testOptions watch the processes of one job.

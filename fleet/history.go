@@ -35,7 +35,10 @@ type history struct {
 	began float64
 }
 
-// add adds a sample that is later than all before. It keeps none of unknown sizes.
+// milliseconds are an age as the state has it.
+func milliseconds(age float64) int64 { return int64(math.Round(age * 1000)) }
+
+// add adds a sample that is a millisecond later than all before. It keeps none of unknown sizes.
 func (h *history) add(age float64, s growth.Sample) {
 	if s.RSS == growth.Unknown || s.Anonymous == growth.Unknown || s.Shared == growth.Unknown {
 		return
@@ -45,7 +48,7 @@ func (h *history) add(age float64, s growth.Sample) {
 	switch {
 	case n == 0:
 		h.began = age
-	case age <= h.points[n-1].age:
+	case milliseconds(age) <= milliseconds(h.points[n-1].age):
 		return
 	case h.thinning.DropsLast() && n > 1:
 		h.points = h.points[:n-1]

@@ -78,6 +78,7 @@ func TestHistory(t *testing.T) {
 		h.add(6, growth.Sample{RSS: 5})
 		h.add(6, growth.Sample{RSS: 7})
 		h.add(4, growth.Sample{RSS: 9})
+		h.add(6.0003, growth.Sample{RSS: 11}) // the state has milliseconds
 		if len(h.points) != 1 || h.points[0].rss != 5 || h.began != 6 {
 			t.Errorf("%+v", h)
 		}

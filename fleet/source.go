@@ -40,10 +40,26 @@ func (a *Agent) State() metrics.State {
 func (a *Agent) Healthy() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	late := time.Since(a.sampledAt)
-	switch {
-	case late > lateTime:
+	return a.isLate()
+}
+
+// isLate returns an error if samples are late. The caller holds mu.
+func (a *Agent) isLate() error {
+	if late := time.Since(a.sampledAt); late > lateTime {
 		return fmt.Errorf("the last sample is %s old", late.Round(time.Second))
+	}
+
+	return nil
+}
+
+// Ready implements serve.Source.
+func (a *Agent) Ready() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	late := a.isLate()
+	switch {
+	case late != nil:
+		return late
 	case a.findErr != nil:
 		return a.findErr
 	case a.saveErr != nil:

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -92,7 +91,7 @@ func (w *watched) saved() savedProcess {
 
 	var age, rss, private int64
 	for i, p := range h.points {
-		nowAge := int64(math.Round(p.age * 1000))
+		nowAge := milliseconds(p.age)
 		nowRSS, nowPrivate := p.rss/bytesPerKiB, p.private/bytesPerKiB
 		s.AgeMS[i], s.RSSKiB[i], s.PrivateKiB[i] = nowAge-age, nowRSS-rss, nowPrivate-private
 		age, rss, private = nowAge, nowRSS, nowPrivate

@@ -3,10 +3,12 @@ package fleet
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,6 +37,8 @@ func TestSaved(t *testing.T) {
 	w := &watched{key: processKey{17, 4711}, tracedAt: time.Now().Round(0).UTC(), folder: "j-20261126T021500Z"}
 	w.begin(2.5, verdict.InSeconds().Repeated(), 1)
 	w.history.watch(time.Hour, 2*time.Hour, func(s float64) (float64, float64) { return 1000*mib + 8192*s, 4096 })
+	w.history.add(3*3600, growth.Sample{RSS: mib})
+	w.history.add(3*3600+0.0004, growth.Sample{RSS: mib}) // after a late tick
 	w.judged(verdict.Verdict{Class: verdict.ClassLeak}, 1)
 
 	raw, err := json.Marshal(w.saved())
@@ -258,5 +262,39 @@ func TestRestart(t *testing.T) {
 	_ = left.Wait()
 	if done := second.await(t, EventTraceDone); filepath.Base(done.Folder) != s.Running.Folder {
 		t.Errorf("done: %+v", done)
+	}
+}
+
+// A trace that the agent before has left ends with this one, and its folder is not removed meanwhile.
+func TestEndWhileResumed(t *testing.T) {
+	t.Parallel()
+	d := newDirectory(t)
+	const folder = "agent-resumes-2-20200101T000000Z"
+	for _, name := range []string{folder, "agent-resumes-2-20210101T000000Z"} {
+		putTrace(t, d, name, 1000)
+	}
+
+	left := startTarget(t, nil)
+	s := savedState{Schema: stateSchema, BootID: bootID(t)}
+	s.Running = &savedTrace{1, 1, folder, left.PID(), keyOf(left.PID()).start}
+	if err := d.writeState(&s); err != nil {
+		t.Fatal(err)
+	}
+	d.close()
+
+	options := testOptions(d.path, "agent-resumes")
+	options.Keep = 1
+	a := startAgent(t, options, newFakeTrace(t))
+	eventually(t, "the newer folder is removed", func() bool { return len(a.of(EventFolderGone)) > 0 })
+	if _, err := os.Stat(d.tracePath(folder)); err != nil {
+		t.Error(err)
+	}
+
+	a.end(t)
+	if status, ok := left.Wait().(*exec.ExitError); !ok || status.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+		t.Errorf("the trace is not interrupted")
+	}
+	if failed := a.of(EventTraceFailed); len(failed) != 1 || failed[0].Folder != d.tracePath(folder) {
+		t.Errorf("events: %+v", a.all)
 	}
 }

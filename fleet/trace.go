@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +33,8 @@ const (
 	maxInterrupts  = 3
 	// endTime is how long the agent waits at its end for the files of a trace.
 	endTime = 75 * time.Second
+	// resumePeriod is how often the agent looks whether a trace lives that it has not started.
+	resumePeriod = 500 * time.Millisecond
 
 	maxTraceLines = 200
 	maxLineBytes  = 2000
@@ -130,6 +131,7 @@ func (a *Agent) start(w *watched, now time.Time) error {
 	started := make(chan error, 1)
 	go a.follow(child, r, started)
 	if err := <-started; err != nil {
+		w.wantsTrace = w.mattersNow() // it may work the next time that a trace is allowed
 		a.traces[metrics.TraceFailed]++
 		event := r.event
 		event.Kind, event.Err = EventTraceFailed, err
@@ -154,6 +156,7 @@ func (a *Agent) command(r *running) *exec.Cmd {
 	}
 
 	child := exec.Command(a.executable, arguments...)
+	child.Args[0] = ownName // no agent watches it
 	child.Dir = "/"
 	child.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		return strings.HasPrefix(entry, "ALLOCSCOPE_") || strings.HasPrefix(entry, "SUDO_")
@@ -187,7 +190,7 @@ func (a *Agent) follow(child *exec.Cmd, r *running, started chan<- error) {
 	}
 
 	ended := make(chan struct{})
-	go a.interrupt(child, r, ended)
+	go a.interrupt(r, ended)
 	err = child.Wait()
 	close(ended)
 
@@ -208,6 +211,19 @@ func keyOf(pid int) processKey {
 func (k processKey) isAlive() bool {
 	stat, err := process.ReadStat(k.pid)
 	return err == nil && stat.StartTicks == k.start && stat.State != 'Z'
+}
+
+// interrupt sends SIGINT to a process, unless its PID was used again.
+func (k processKey) interrupt() {
+	child, err := os.FindProcess(k.pid) // by a descriptor: it stays this one
+	if err != nil {
+		return
+	}
+
+	defer child.Release()
+	if k.isAlive() {
+		_ = child.Signal(os.Interrupt)
+	}
 }
 
 // passOn reports the lines that a trace has logged, the first ones.
@@ -237,7 +253,7 @@ func (a *Agent) passOn(r *running) {
 }
 
 // interrupt interrupts a trace that lasts too long, or whose agent ends.
-func (a *Agent) interrupt(child *exec.Cmd, r *running, ended <-chan struct{}) {
+func (a *Agent) interrupt(r *running, ended <-chan struct{}) {
 	longest := time.NewTimer(a.options.Duration + graceTime)
 	defer longest.Stop()
 	select {
@@ -248,7 +264,7 @@ func (a *Agent) interrupt(child *exec.Cmd, r *running, ended <-chan struct{}) {
 	}
 
 	for range maxInterrupts {
-		_ = child.Process.Signal(os.Interrupt)
+		r.child.interrupt()
 		select {
 		case <-ended:
 			return
@@ -316,10 +332,12 @@ func (a *Agent) collect(r *running) (result *metrics.Trace, line string, err err
 
 	defer f.Close()
 	if a.pusher != nil {
-		err = a.pusher.AddFolder(f, s, r.labels)
+		if err := a.pusher.AddFolder(f, s, r.labels); err != nil { // the trace is good all the same
+			a.report(Event{Kind: EventError, Err: fmt.Errorf("push profiles: %w", err)})
+		}
 	}
 
-	return result, resultLine(s), err
+	return result, resultLine(s), nil
 }
 
 // readTrace reads the result of a trace of a process. The caller closes the folder.
@@ -424,10 +442,10 @@ func (a *Agent) retain() {
 	}
 }
 
-// resume waits for the end of a trace that the agent before has left: it was killed, or did not wait
-// any longer.
-func (a *Agent) resume(ctx context.Context, s savedTrace) {
-	r := &running{
+// takeOver makes a trace that the agent before has left the one that runs: that agent was killed, or
+// did not wait any longer.
+func (a *Agent) takeOver(s *savedTrace) {
+	a.running = &running{
 		key: processKey{s.PID, s.StartTicks}, child: processKey{s.ChildPID, s.ChildStartTicks},
 		folder: s.Folder, ended: make(chan struct{}),
 		event: Event{
@@ -435,24 +453,20 @@ func (a *Agent) resume(ctx context.Context, s savedTrace) {
 			Folder: a.directory.tracePath(s.Folder),
 		},
 	}
-	a.mu.Lock()
-	a.running = r
-	a.mu.Unlock()
+	a.resumed = a.running
+}
+
+// resume waits for the end of a trace that was taken over.
+func (a *Agent) resume(r *running) {
 	defer close(r.ended)
 
-	deadline := time.Now().Add(a.options.Duration + graceTime)
+	ended := make(chan struct{})
+	go a.interrupt(r, ended)
 	for r.child.isAlive() {
-		if time.Now().After(deadline) {
-			a.finish(r, errors.New("it does not end, and its agent was killed"))
-			return
-		}
-
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(500 * time.Millisecond):
-		}
+		time.Sleep(resumePeriod)
 	}
+	close(ended)
+
 	a.passOn(r)
 	a.finish(r, nil)
 }

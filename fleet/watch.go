@@ -50,9 +50,13 @@ func (a *Agent) findOnce() {
 	}
 
 	found, ignored, err := a.finder.scan(isWatched, MaxWatched-len(images))
-	added := make([]*watched, len(found))
-	for i, c := range found {
-		added[i] = a.newWatched(c)
+	var added []*watched
+	for _, c := range found {
+		if _, isWatched := images[processKey{c.PID, c.StartTicks}]; isWatched {
+			a.finder.later(c) // as another program: check sees that, and how old the process is
+			continue
+		}
+		added = append(added, a.newWatched(c))
 	}
 
 	a.mu.Lock()

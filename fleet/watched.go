@@ -151,6 +151,7 @@ func (w *watched) state() metrics.Process {
 	v := &w.verdict
 	p := metrics.Process{
 		Job: w.identity.Job, Rank: w.identity.Rank, Role: w.identity.Role, Count: 1,
+		PID: w.key.pid, Command: w.command,
 		RSS: w.last.RSS, Anonymous: w.last.Anonymous, File: w.last.File, Shmem: w.last.Shared,
 		Swap: w.last.Swap, Headroom: w.headroom, Verdict: v.Class,
 		Growth: v.Rate, GrowthLow: v.RateLow, GrowthHigh: v.RateHigh,

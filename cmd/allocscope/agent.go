@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -127,7 +128,7 @@ func (f *agentFlags) add(command *cobra.Command) {
 	cli.Group(set, "Traces", "duration", "trace-every", "traces-per-day", "overhead")
 	cli.Group(set, "Files", "directory", "keep", "keep-bytes")
 	cli.Group(set, "Metrics and requests", "listen", "host", "trace-token", "socket")
-	f.push = pushflags.Add(set)
+	f.push = pushflags.Add(set, "spool in --directory")
 }
 
 // run runs the agent until ctx ends.
@@ -175,7 +176,7 @@ func (f *agentFlags) run(ctx context.Context) error {
 		defer stop() // what does not work ends the rest
 		served <- server.Serve(ctx)
 	}()
-	slog.Info(f.started(options))
+	slog.Info(f.started(options, server.Address()))
 
 	err = agent.Run(ctx)
 	stop()
@@ -202,8 +203,8 @@ func missingPrivileges() string {
 	return fmt.Sprintf("the agent lacks %s: %s (sudo allocscope agent)", strings.Join(names, ", "), without)
 }
 
-// started says what the agent does.
-func (f *agentFlags) started(o fleet.Options) string {
+// started says what the agent does, and where it answers; nil: nowhere.
+func (f *agentFlags) started(o fleet.Options, at *net.TCPAddr) string {
 	what := "Python programs that train, and ranks"
 	if n := len(o.Rules); n > 0 {
 		what = "processes by " + units.Plural(n, "rule", "rules")
@@ -211,8 +212,8 @@ func (f *agentFlags) started(o fleet.Options) string {
 
 	line := fmt.Sprintf("watching %s from %s on, in %s", what, units.Bytes(float64(o.MinRSS)),
 		o.Directory)
-	if f.serve.Listen != "" {
-		line += "; metrics on http://" + f.serve.Listen + "/metrics"
+	if at != nil {
+		line += "; metrics on http://" + at.String() + "/metrics"
 	}
 
 	return line
@@ -228,10 +229,6 @@ func (f *agentFlags) options() (fleet.Options, error) {
 	to, err := f.push.Options()
 	if err != nil {
 		return fleet.Options{}, err
-	}
-
-	if to != nil && !f.set.Changed("push-spool") {
-		to.Spool = "" // below the directory
 	}
 
 	overhead := "" // that of trace, with a floor

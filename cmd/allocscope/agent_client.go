@@ -153,7 +153,7 @@ func printStatus(out io.Writer, s *serve.Status) error {
 	}
 
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "JOB\tRANK\tROLE\tRSS\tGROWTH\tVERDICT\tLIMIT IN\tLAST TRACE\t\n")
+	fmt.Fprint(w, "JOB\tRANK\tROLE\tPID\tRSS\tGROWTH\tVERDICT\tLIMIT IN\tLAST TRACE\tCOMMAND\t\n")
 	for i := range s.Processes {
 		p := &s.Processes[i]
 		rank, traced := "-", "-"
@@ -163,10 +163,10 @@ func printStatus(out io.Writer, s *serve.Status) error {
 		if p.TracedAt != nil {
 			traced = p.TracedAt.Local().Format("Jan 2 15:04") + " " + text(string(p.TraceVerdict))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n",
-			orDash(text(p.JobID)), rank, text(string(p.Role)), orUnknown(p.RSS, sizeText),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t\n",
+			orDash(text(p.JobID)), rank, text(string(p.Role)), p.PID, orUnknown(p.RSS, sizeText),
 			orUnknown(p.PerMin, rateText), orDash(text(string(p.Verdict))),
-			orUnknown(p.ToLimitS, spanText), traced)
+			orUnknown(p.ToLimitS, spanText), traced, text(p.Command))
 	}
 	return w.Flush()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/metrics"
 	"github.com/allocscope/allocscope/export/push"
+	"github.com/allocscope/allocscope/fleet"
 	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -30,20 +31,24 @@ func (answeringAgent) State() metrics.State {
 		Traces: map[metrics.TraceOutcome]uint64{metrics.TraceDone: 2, metrics.TraceRefused: 1},
 		Push:   &push.Stats{Sent: 6, Waiting: 1, WaitingBytes: 2048, Dropped: 3},
 		Processes: []metrics.Process{{
-			Job: "llm\x1b[2J", Rank: 3, Role: growth.RoleRank, Count: 1, RSS: 9 << 30,
+			Job: "llm\x1b[2J", Rank: 3, Role: growth.RoleRank, Count: 1, PID: 4242,
+			Command: "python3 \x1b train.py", RSS: 9 << 30,
 			Headroom: growth.Headroom{Left: 1 << 30, Bytes: 16 << 30, Of: growth.LimitCgroup},
 			Verdict:  verdict.ClassLeak, Growth: 1 << 20, GrowthLow: 1e6, GrowthHigh: 2e6, ToLimit: 3600,
 			Trace: &metrics.Trace{
 				At: time.Date(2026, 3, 4, 5, 6, 0, 0, time.Local), Verdict: verdict.ClassLeak,
 			},
 		}, {
-			Rank: growth.Unknown, Role: growth.RoleTrainer, Count: 2, RSS: growth.Unknown,
+			Rank: growth.Unknown, Role: growth.RoleTrainer, Count: 2, PID: 17,
+			Command: "python3 eval.py", RSS: growth.Unknown,
 			Growth: math.NaN(), GrowthLow: math.NaN(), GrowthHigh: math.NaN(), ToLimit: math.NaN(),
 		}},
 	}
 }
 
-func (answeringAgent) Healthy() error { return errors.New("no space left") }
+func (answeringAgent) Healthy() error { return nil }
+
+func (answeringAgent) Ready() error { return errors.New("no space left") }
 
 func (a answeringAgent) RequestTrace(
 	_ context.Context, r serve.Request,
@@ -66,6 +71,16 @@ func TestExposure(t *testing.T) {
 	}
 	if got := exposure(nil); got != "" {
 		t.Errorf("no address: %q", got)
+	}
+}
+
+func TestStarted(t *testing.T) {
+	var f agentFlags
+	f.serve.Listen = "127.0.0.1:0"
+	got := f.started(fleet.Options{Directory: "/d"}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711})
+	mustSay(t, "the first line", got, "; metrics on http://127.0.0.1:4711/metrics")
+	if got := f.started(fleet.Options{}, nil); strings.Contains(got, "http") {
+		t.Errorf("it does not listen: %q", got)
 	}
 }
 
@@ -104,9 +119,9 @@ func TestAgentClient(t *testing.T) {
 		want := `The agent does not do its work: no space left
 gpu7: 3 processes watched, 1 more ignored; traces: 2 done, 0 failed, 1 refused; folders: 5.00 MiB
 profiles: 6 sent, 1 waiting (2.00 KiB), 0 refused, 3 dropped
-      JOB  RANK     ROLE       RSS         GROWTH  VERDICT  LIMIT IN        LAST TRACE
-  llm?[2J     3     rank  9.00 GiB  +60.0 MiB/min     leak    60 min  Mar 4 05:06 leak
-        -     -  trainer         -              -        -         -                 -
+      JOB  RANK     ROLE   PID       RSS         GROWTH  VERDICT  LIMIT IN        LAST TRACE             COMMAND
+  llm?[2J     3     rank  4242  9.00 GiB  +60.0 MiB/min     leak    60 min  Mar 4 05:06 leak  python3 ? train.py
+        -     -  trainer    17         -              -        -         -                 -     python3 eval.py
 `
 		if err != nil || got != want {
 			t.Errorf("%v\n%s", err, got)

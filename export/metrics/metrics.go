@@ -43,6 +43,9 @@ type Process struct {
 	Rank  int // growth.Unknown: it is no rank
 	Role  growth.Role
 	Count int
+	// PID and Command of one of them. No metric has them.
+	PID     int
+	Command string
 
 	RSS, Anonymous, File, Shmem, Swap int64
 	// Headroom of the one that is nearest to its limit.

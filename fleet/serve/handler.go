@@ -64,13 +64,8 @@ func (s *Server) handleTCP(hosts origin.Hosts, tokenFile string, source Source) 
 
 	all := routes{
 		"/metrics": {http.MethodGet, scrape.ServeHTTP},
-		"/healthz": {http.MethodGet, func(w http.ResponseWriter, _ *http.Request) {
-			if err := source.Healthy(); err != nil {
-				refuse(w, http.StatusServiceUnavailable, err)
-				return
-			}
-			_, _ = io.WriteString(w, "ok\n") // the client may have gone
-		}},
+		"/healthz": {http.MethodGet, probe(source.Healthy)},
+		"/readyz":  {http.MethodGet, probe(source.Ready)},
 		"/trace": {http.MethodPost, func(w http.ResponseWriter, r *http.Request) {
 			if authorize(w, r, tokenFile) {
 				requestTrace(w, r, source)
@@ -82,6 +77,17 @@ func (s *Server) handleTCP(hosts origin.Hosts, tokenFile string, source Source) 
 			all.ServeHTTP(w, r)
 		}
 	})
+}
+
+// probe answers whether there is no error.
+func probe(check func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := check(); err != nil {
+			refuse(w, http.StatusServiceUnavailable, err)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n") // the client may have gone
+	}
 }
 
 // handleUnix answers root and this user, of connections from peers.

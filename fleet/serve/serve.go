@@ -11,8 +11,10 @@ import (
 type Source interface {
 	// State returns what is known now. It may be called from any goroutine, and is quick.
 	State() metrics.State
-	// Healthy returns why the agent does not do its work; nil: it does.
+	// Healthy returns why a restart would help; nil: it would not.
 	Healthy() error
+	// Ready returns why the agent does not do all of its work; nil: it does.
+	Ready() error
 	// RequestTrace starts a trace of a watched process. It does not wait for its end. The error is
 	// for the client.
 	RequestTrace(ctx context.Context, r Request) (Answer, error)

@@ -23,6 +23,7 @@ import (
 type agent struct {
 	mu       sync.Mutex
 	health   error
+	problem  error // of Ready
 	refusal  error
 	requests []Request
 	state    metrics.State
@@ -34,6 +35,12 @@ func (a *agent) Healthy() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.health
+}
+
+func (a *agent) Ready() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.problem
 }
 
 func (a *agent) RequestTrace(_ context.Context, r Request) (Answer, error) {
@@ -160,17 +167,26 @@ func testMetrics(t *testing.T) {
 func testHealth(t *testing.T) {
 	a := &agent{}
 	s := start(t, Options{Listen: "127.0.0.1:0"}, a, defaultLimits)
-	if status, text, _ := ask(t, s, "GET", "/healthz", "", nil); status != 200 || text != "ok\n" {
-		t.Errorf("healthy: %d %q", status, text)
+	check := func(path string, wantStatus int, want string) {
+		t.Helper()
+		if status, text, _ := ask(t, s, "GET", path, "", nil); status != wantStatus || text != want {
+			t.Errorf("%s: %d %q", path, status, text)
+		}
 	}
 
+	check("/healthz", 200, "ok\n")
+	check("/readyz", 200, "ok\n")
+
 	a.mu.Lock()
-	a.health = errors.New("no space left\x1b[2J in /var/lib/allocscope")
+	a.problem = errors.New("no space left\x1b[2J in /var/lib/allocscope")
 	a.mu.Unlock()
-	status, text, _ := ask(t, s, "GET", "/healthz", "", nil)
-	if want := "no space left?[2J in /var/lib/allocscope\n"; status != 503 || text != want {
-		t.Errorf("not healthy: %d %q", status, text)
-	}
+	check("/healthz", 200, "ok\n")
+	check("/readyz", 503, "no space left?[2J in /var/lib/allocscope\n")
+
+	a.mu.Lock()
+	a.health = errors.New("the last sample is 2m0s old")
+	a.mu.Unlock()
+	check("/healthz", 503, "the last sample is 2m0s old\n")
 }
 
 func testTraces(t *testing.T) {

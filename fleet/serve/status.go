@@ -41,13 +41,16 @@ type PushStatus struct {
 	WaitingBytes int64  `json:"waiting_bytes"`
 }
 
-// A ProcessStatus is the watched processes with one job ID, rank and role; nearly always it is one.
+// A ProcessStatus is a watched process.
 type ProcessStatus struct {
 	JobID string      `json:"job_id,omitempty"`
 	Rank  *int        `json:"rank,omitempty"`
 	Role  growth.Role `json:"role"`
 	Count int         `json:"count"`
-	RSS   *int64      `json:"rss_bytes,omitempty"`
+	// PID and command line, shortened. No metric has them.
+	PID     int    `json:"pid"`
+	Command string `json:"command"`
+	RSS     *int64 `json:"rss_bytes,omitempty"`
 	// Limit is the one that is met first, as summary.json names it; empty: none is known.
 	Limit    string `json:"limit,omitempty"`
 	Headroom *int64 `json:"headroom_bytes,omitempty"`
@@ -72,7 +75,7 @@ func statusOf(source Source) *Status {
 		Traces: state.Traces, FolderBytes: state.FolderBytes,
 		Processes: make([]ProcessStatus, 0, len(state.Processes)),
 	}
-	if err := source.Healthy(); err != nil {
+	if err := source.Ready(); err != nil {
 		s.Unhealthy = err.Error()
 	}
 	if state.Traces == nil {
@@ -90,6 +93,7 @@ func statusOf(source Source) *Status {
 func statusOfProcess(p *metrics.Process) ProcessStatus {
 	s := ProcessStatus{
 		JobID: p.Job, Role: p.Role, Count: p.Count, Verdict: p.Verdict,
+		PID: p.PID, Command: growth.Printable(p.Command),
 		RSS: knownSize(p.RSS), Limit: p.Headroom.Of,
 		PerMin:     knownRate(p.Growth * time.Minute.Seconds()),
 		PerMinLow:  knownRate(p.GrowthLow * time.Minute.Seconds()),

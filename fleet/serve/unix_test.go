@@ -62,12 +62,13 @@ func testSocketTrace(t *testing.T) {
 func testSocketStatus(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0).UTC()
 	a := &agent{
-		health: errors.New("no space"),
+		problem: errors.New("no space"),
 		state: metrics.State{
 			Version: "v1", Node: "gpu7", Watched: 2, Ignored: 1, FolderBytes: 7,
 			Push: &push.Stats{Sent: 3, Waiting: 2, WaitingBytes: 9},
 			Processes: []metrics.Process{{
 				Job: "llm", Rank: 3, Role: growth.RoleRank, Count: 1, RSS: 100,
+				PID: 4242, Command: "python3 \x1b",
 				Verdict: verdict.ClassLeak, Growth: 2, GrowthLow: 1, GrowthHigh: math.NaN(),
 				ToLimit: math.Inf(1), Trace: &metrics.Trace{At: at, Verdict: verdict.ClassGrowing},
 			}, {Rank: growth.Unknown, RSS: growth.Unknown, Growth: math.NaN()}},
@@ -82,7 +83,7 @@ func testSocketStatus(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	leak, unknown := s.Processes[0], s.Processes[1]
-	if *leak.Rank != 3 || *leak.RSS != 100 || *leak.PerMin != 120 || *leak.PerMinLow != 60 ||
+	if leak.PID != 4242 || leak.Command != "python3 ?" || *leak.Rank != 3 || *leak.RSS != 100 || *leak.PerMin != 120 || *leak.PerMinLow != 60 ||
 		leak.PerMinHigh != nil || leak.ToLimitS != nil || !leak.TracedAt.Equal(at) {
 		t.Errorf("%+v", leak)
 	}

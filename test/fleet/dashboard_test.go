@@ -27,6 +27,8 @@ type simulated struct{ began time.Time }
 
 func (simulated) Healthy() error { return nil }
 
+func (simulated) Ready() error { return nil }
+
 func (simulated) RequestTrace(context.Context, serve.Request) (serve.Answer, error) {
 	return serve.Answer{}, nil
 }

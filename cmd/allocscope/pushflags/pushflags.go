@@ -19,6 +19,9 @@ import (
 // belong to the user of an agent.
 const rootSpool = "/var/spool/allocscope"
 
+// UserSpool is DefaultSpool in words.
+const UserSpool = rootSpool + "; for others than root ~/.local/state/allocscope/spool"
+
 // jitter spreads the pushes of agents whose jobs begin, and turn, at the same time.
 const jitter = time.Minute
 
@@ -41,8 +44,8 @@ type Flags struct {
 	spoolSize flagvalue.Size
 }
 
-// Add defines the flags in a set, as a group of the help.
-func Add(set *pflag.FlagSet) *Flags {
+// Add defines the flags in a set, as a group of the help. It has the default of the spool in words.
+func Add(set *pflag.FlagSet, spool string) *Flags {
 	f := &Flags{set: set}
 	o := &f.options
 	set.StringVar(&o.URL, urlFlag, "",
@@ -57,9 +60,7 @@ func Add(set *pflag.FlagSet) *Flags {
 		"`FILE` with its password, which only its owner may read")
 	set.StringVar(&o.TokenFile, tokenFileFlag, "",
 		"`FILE` with a bearer token, which only its owner may read")
-	set.StringVar(&o.Spool, spoolFlag, "",
-		"`DIR` of the spool (default "+rootSpool+"; for others than root "+
-			"~/.local/state/allocscope/spool)")
+	set.StringVar(&o.Spool, spoolFlag, "", "`DIR` of the spool (default "+spool+")")
 	set.Var(&f.spoolSize, spoolSizeFlag,
 		"size of the spool; the oldest profiles make room (default 256MiB)")
 	cli.Group(set, "Push to Pyroscope", urlFlag, labelFlag, tenantFlag, userFlag, passwordFileFlag,
@@ -67,7 +68,8 @@ func Add(set *pflag.FlagSet) *Flags {
 	return f
 }
 
-// Options returns what the flags say; nil: no profiles are pushed.
+// Options returns what the flags say; nil: no profiles are pushed. The spool is empty unless a flag
+// names it.
 func (f *Flags) Options() (*push.Options, error) {
 	o := f.options
 	if o.URL == "" {
@@ -82,20 +84,14 @@ func (f *Flags) Options() (*push.Options, error) {
 		return nil, nil
 	}
 
-	if o.Spool == "" {
-		var err error
-		if o.Spool, err = defaultSpool(); err != nil {
-			return nil, err
-		}
-	}
 	o.MaxSpoolBytes = int64(min(f.spoolSize.Bytes, 1<<50))
 	o.Jitter = jitter
 	return &o, nil
 }
 
-// defaultSpool is the spool of the current user. See
+// DefaultSpool is the spool of the current user, UserSpool. See
 // https://specifications.freedesktop.org/basedir-spec/latest/.
-func defaultSpool() (string, error) {
+func DefaultSpool() (string, error) {
 	if os.Geteuid() == 0 {
 		return rootSpool, nil
 	}

@@ -16,7 +16,7 @@ import (
 func parse(t *testing.T, environment []string, arguments ...string) (*push.Options, error) {
 	t.Helper()
 	set := pflag.NewFlagSet("trace", pflag.ContinueOnError)
-	flags := Add(set)
+	flags := Add(set, "spool in --directory")
 	if err := set.Parse(arguments); err != nil {
 		t.Fatal(err)
 	}
@@ -34,6 +34,10 @@ func TestOptions(t *testing.T) {
 		spool = "/var/spool/allocscope"
 	}
 
+	if got, err := DefaultSpool(); got != spool || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+
 	if o, err := parse(t, nil); o != nil || err != nil {
 		t.Errorf("%+v, %v without flags", o, err)
 	}
@@ -44,7 +48,7 @@ func TestOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o.URL != "http://host:4040" || o.Tenant != "team-a" || o.MaxSpoolBytes != 10<<20 ||
-		o.Spool != spool || !maps.Equal(o.Labels, map[string]string{"a": "1", "b": "2"}) {
+		o.Spool != "" || !maps.Equal(o.Labels, map[string]string{"a": "1", "b": "2"}) {
 		t.Errorf("%+v", o)
 	}
 

@@ -127,6 +127,11 @@ what grows, which takes 10 s at most then. A third one quits without the files.`
 			if options.Push, err = pushes.Options(); err != nil {
 				return exit.Usage(err)
 			}
+			if options.Push != nil && options.Push.Spool == "" {
+				if options.Push.Spool, err = pushflags.DefaultSpool(); err != nil {
+					return exit.Usage(err)
+				}
+			}
 			return runCommand(command, arguments, &choice, options, environment(command))
 		},
 		Annotations: map[string]string{
@@ -143,7 +148,7 @@ what grows, which takes 10 s at most then. A third one quits without the files.`
 	options.addOutputFlags(command)
 	options.addSourceFlags(command)
 	groupFlags(command)
-	pushes = pushflags.Add(command.Flags())
+	pushes = pushflags.Add(command.Flags(), pushflags.UserSpool)
 
 	return command
 }

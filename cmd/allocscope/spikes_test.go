@@ -16,7 +16,7 @@ import (
 // beside steady work and a bounded cache. They print how many bytes it holds.
 func TestSpikes(t *testing.T) {
 	t.Parallel()
-	const every, seconds, mib = 12, 3, 80
+	const every, seconds, mib = 18, 3, 200
 
 	for _, c := range []struct {
 		name, way string
@@ -37,7 +37,7 @@ func TestSpikes(t *testing.T) {
 
 			dir := newFolder(t)
 			flags := append([]string{
-				"trace", "--pid", fmt.Sprint(target.PID()), "--duration", "50s", "--no-tui",
+				"trace", "--pid", fmt.Sprint(target.PID()), "--duration", "70s", "--no-tui",
 				"--output", dir,
 			}, c.flags...)
 			call(t, flags...).mustEnd(0)

@@ -196,7 +196,8 @@ docs-run: build ## Run the guides' commands in containers, Slurm and trainers, 1
 	@.ci/packages $(DOCS_PACKAGES)
 	$(ROOT_GO) test/docs/run $(DOCS)
 
-# FLEET is a pattern of tests: Manifests, Container, Slurm, Ranks, Load, FullSpool, Unit; default all.
+# FLEET is a pattern of tests: Container, Dashboard, FullSpool, Load, Manifests, Ranks, Resent,
+# SeccompProfile, Series, Slurm, Unit; default all.
 .PHONY: test-fleet
 test-fleet: build ## Test the agent with Pyroscope, Prometheus, Slurm, containers, 20 minutes; FLEET
 	@.ci/packages $(FLEET_PACKAGES)

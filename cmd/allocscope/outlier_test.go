@@ -31,7 +31,7 @@ func TestOutlier(t *testing.T) {
 			t.Errorf("%+v, want it to grow alone", o)
 		}
 		mustSay(t, "the result", v.stdout,
-			"rank 4 grows, unlike the other 5, by a call site where they do not grow")
+			"rank 4 grows, unlike the other 5, by a call site where they do not")
 	})
 }
 

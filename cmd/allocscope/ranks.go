@@ -97,6 +97,8 @@ func (f *ranksFlags) check(command *cobra.Command, arguments []string) error {
 		return errors.New("no traces are named (allocscope ranks DIR..., or --prometheus URL --job ID)")
 	case f.prometheus != "" && len(arguments) > 0:
 		return errors.New("folders and --prometheus: give one of them")
+	case f.prometheus != "" && f.job == "":
+		return errors.New("no job is named (--prometheus URL --job ID)")
 	case f.failOn != "" && f.failOn != "outlier":
 		return fmt.Errorf("--fail-on %q is not outlier", f.failOn)
 	case f.limit < 0:
@@ -312,8 +314,7 @@ func compareServed(ctx context.Context, flags ranksFlags, r *ranks.Result, rank,
 	pyroscope := query.Pyroscope{Server: flags.server("Pyroscope", flags.pyroscope)}
 	var grown [2]*pprof.Profile
 	for i, index := range []int{rank, median} {
-		number := r.Ranks[index].Rank
-		p, err := pyroscope.Growth(ctx, flags.job, *number, flags.since)
+		p, err := pyroscope.Growth(ctx, flags.job, &r.Ranks[index], flags.since)
 		if errors.Is(err, query.ErrNoProfile) && i == 1 && flags.profile == "" {
 			// Agents trace ranks that leak, and rarely the median one: all growth of the rank counts.
 			r.Notes = append(r.Notes, words.NoGrowthProfile(r.Ranks[index].Name, err.Error()))
@@ -326,6 +327,13 @@ func compareServed(ctx context.Context, flags ranksFlags, r *ranks.Result, rank,
 			return err
 		}
 		grown[i] = p
+	}
+	if grown[1] != nil && min(grown[0].DurationNanos, grown[1].DurationNanos) == 0 {
+		text := words.TraceLengthsUnknown(r.Ranks[rank].Name, r.Ranks[median].Name)
+		if flags.profile != "" {
+			return errors.New(text)
+		}
+		r.Notes, grown[1] = append(r.Notes, text), nil
 	}
 	if err := r.CompareProfiles(rank, median, grown[0], grown[1]); err != nil {
 		return flags.noProfile(r, rank, err)

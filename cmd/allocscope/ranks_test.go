@@ -1,14 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	pprof "github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/compare"
@@ -34,6 +39,7 @@ func TestRanks(t *testing.T) {
 	t.Parallel()
 	t.Run("folders", testRanksFolders)
 	t.Run("servers", testRanksServers)
+	t.Run("trace lengths", testRanksTraceLengths)
 	t.Run("refusals", testRanksRefusals)
 	t.Run("damaged folders", testRanksDamaged)
 }
@@ -80,11 +86,14 @@ func testRanksFolders(t *testing.T) {
 	}
 
 	others := append(append([]string{"ranks", "--fail-on", "outlier"}, folders[:3]...), folders[4:]...)
-	call(t, others...).mustEnd(0)
+	c = call(t, others...)
+	c.mustEnd(int(exit.Inconclusive))
+	mustSay(t, "stdout", c.stdout.String(), "CANNOT TELL", "none of 7 ranks stands out",
+		"1 rank is missing of the job's 8: 3")
 	call(t, append([]string{"ranks", "--fail-on", "outlier"}, folders[:2]...)...).mustEnd(int(exit.Inconclusive))
 	c = call(t, append([]string{"ranks", "--rank", "5"}, others[3:]...)...)
 	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "NO RANK STANDS OUT", "rank 5", "By stack")
+	mustSay(t, "stdout", c.stdout.String(), "CANNOT TELL", "rank 5", "By stack")
 }
 
 // The answers are those of Prometheus and Pyroscope (fleet/query/testdata).
@@ -113,22 +122,97 @@ func testRanksServers(t *testing.T) {
 		"--profile", filepath.Join(t.TempDir(), "diff.pb.gz")).mustEnd(int(exit.Failed))
 }
 
+// Ranks 2 and 3 gain 1 MiB a second by one line. Rank 3 was traced for 75 s, rank 2 for 6 s.
+func testRanksTraceLengths(t *testing.T) {
+	now := time.Now()
+	traced := map[int]int{2: 6, 3: 75}
+	withLengths := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/api/v1/query":
+			fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[
+				{"metric":{},"value":[1,"1"]}`)
+			for rank, bytes := range []int{1 << 20, 1<<20 + 1, 1<<20 + 2, 1<<20 + 3} {
+				sample := func(metric string, value int) {
+					fmt.Fprintf(w, `,{"metric":{"__name__":"allocscope_%s","rank":"%d"},"value":[1,"%d"]}`,
+						metric, rank, value)
+				}
+
+				sample("process_growth_bytes_per_second", bytes)
+				if withLengths && traced[rank] > 0 {
+					sample("trace_timestamp_seconds", int(now.Unix()))
+					sample("trace_duration_seconds", traced[rank])
+				}
+			}
+			fmt.Fprint(w, "]}}")
+
+		case "/querier.v1.QuerierService/SelectSeries":
+			fmt.Fprintf(w, `{"series":[{"points":[{"value":1,"timestamp":"%d"}]}]}`, now.UnixMilli())
+
+		default:
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+
+			for rank, seconds := range traced {
+				if bytes.Contains(body, fmt.Appendf(nil, `rank="%d",phase="growth"`, rank)) {
+					if err := stepProfile(int64(seconds) << 20).Write(w); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	}))
+	defer server.Close()
+
+	arguments := []string{
+		"ranks", "--prometheus", server.URL, "--pyroscope", server.URL, "--job", "1", "--rank", "3",
+	}
+	c := call(t, arguments...)
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(),
+		"no call site of rank 3 grows much more than on rank 2 (the median)")
+
+	withLengths = false
+	c = call(t, arguments...)
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(),
+		"whether rank 2 (the median) grows there, too, is not\nknown",
+		"the traces of rank 3 and rank 2 are not compared")
+
+	diff := filepath.Join(t.TempDir(), "diff.pb.gz")
+	call(t, append(arguments, "--profile", diff)...).mustEnd(int(exit.Failed))
+}
+
+// stepProfile is a profile of so many bytes by one line.
+func stepProfile(bytes int64) *pprof.Profile {
+	f := &pprof.Function{ID: 1, Name: "train_step", Filename: "train.py"}
+	l := &pprof.Location{ID: 1, Line: []pprof.Line{{Function: f, Line: 9}}}
+	return &pprof.Profile{
+		SampleType: []*pprof.ValueType{{Type: "resident_space", Unit: "bytes"}},
+		Function:   []*pprof.Function{f}, Location: []*pprof.Location{l},
+		Sample: []*pprof.Sample{{Location: []*pprof.Location{l}, Value: []int64{bytes}}},
+	}
+}
+
 func testRanksRefusals(t *testing.T) {
 	folders := recordedRanks(t)
 	for arguments, says := range map[string]string{
-		"":                                        "no traces are named",
-		"/nowhere":                                "no such folder",
-		"--fail-on leak " + folders[0]:            "not outlier",
-		"--limit -1 " + folders[0]:                "negative",
-		"--rank -1 " + folders[0]:                 "negative",
-		"--since 0s --prometheus http://h":        "not positive",
-		"--pyroscope http://h " + folders[0]:      "goes with --prometheus",
-		"--user me " + folders[0]:                 "goes with --prometheus",
-		"--prometheus http://h " + folders[0]:     "give one of them",
-		"--prometheus h --job 1":                  "not the URL of Prometheus",
-		"--prometheus http://u:p@h --job 1":       "password in it",
-		"--job other " + folders[0]:               "there are resnet50-17",
-		"--rank 77 " + strings.Join(folders, " "): "there is no rank 77",
+		"":                             "no traces are named",
+		"/nowhere":                     "no such folder",
+		"--fail-on leak " + folders[0]: "not outlier",
+		"--limit -1 " + folders[0]:     "negative",
+		"--rank -1 " + folders[0]:      "negative",
+		"--since 0s --job 1 --prometheus http://h": "not positive",
+		"--prometheus http://h":                    "no job is named",
+		"--pyroscope http://h " + folders[0]:       "goes with --prometheus",
+		"--user me " + folders[0]:                  "goes with --prometheus",
+		"--prometheus http://h " + folders[0]:      "give one of them",
+		"--prometheus h --job 1":                   "not the URL of Prometheus",
+		"--prometheus http://u:p@h --job 1":        "password in it",
+		"--job other " + folders[0]:                "there are resnet50-17",
+		"--rank 77 " + strings.Join(folders, " "):  "there is no rank 77",
 	} {
 		c := call(t, append([]string{"ranks"}, strings.Fields(arguments)...)...)
 		c.mustEnd(int(exit.Refused))

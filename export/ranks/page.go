@@ -188,7 +188,7 @@ func (r *Result) plot() *plot {
 			p.Dots = append(p.Dots, d)
 		}
 		if i%every == 0 {
-			p.Names = append(p.Names, textAt{X: x, Text: strings.TrimPrefix(k.Name, "rank ")})
+			p.Names = append(p.Names, textAt{X: x, Text: k.label()})
 		}
 		if k.StandsOut && len(p.Marks) < maxMarks {
 			p.Marks = append(p.Marks, markAt(x, scale.y(*k.Rate), radius, k.Name))

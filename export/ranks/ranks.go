@@ -8,7 +8,9 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -33,7 +35,7 @@ type Outcome string
 const (
 	OutcomeOutlier Outcome = "outlier" // at least one rank stands out
 	OutcomeNone    Outcome = "none"    // the ranks grow alike
-	OutcomeUnknown Outcome = "unknown" // too few ranks have a known growth
+	OutcomeUnknown Outcome = "unknown" // too few ranks have a known growth, or ranks are missing
 )
 
 // A Result is the comparison of the ranks of a job. Unknown values are absent.
@@ -70,7 +72,8 @@ type Result struct {
 
 // A Rank is one process of a job. Unknown values are absent.
 type Rank struct {
-	// Name is "rank 3", or the PID of a process that is no rank.
+	// Name is "rank 3", "rank 3 on node-1" where other nodes have one, too, or the PID of a process
+	// that is no rank.
 	Name string `json:"name"`
 	Rank *int   `json:"rank,omitempty"`
 	// Node, Pod and Container are where it runs, and PID the process, in traces.
@@ -98,9 +101,16 @@ type Rank struct {
 	// Where is the call site that accumulates most.
 	Where string `json:"where,omitempty"`
 
-	// job and started are for choosing among the traces of a rank.
-	job     string
-	started int64
+	// IsLocal: the number counts the ranks of its node alone.
+	IsLocal bool `json:"-"`
+	// At is when its trace began, or the time of its last sample.
+	At time.Time `json:"-"`
+	// TraceEnded and TraceLength are of its last trace, by the agent's metrics; 0: unknown.
+	TraceEnded  time.Time     `json:"-"`
+	TraceLength time.Duration `json:"-"`
+
+	job       string
+	worldSize int // ranks of the job; 0: unknown
 }
 
 // A Site is whether the median rank grows by the call site of the rank that stands out.
@@ -136,8 +146,8 @@ type Comparison struct {
 	result *compare.Result
 }
 
-// Find compares ranks. At most one of equal rank counts, the latest; maxChance is the largest chance
-// of being noise with which one stands out.
+// Find compares ranks. Of those with one number the latest counts, of each node where that number is
+// local; maxChance is the largest chance of being noise with which one stands out.
 func Find(job string, ranks []Rank, maxChance float64) *Result {
 	r := &Result{
 		Schema: Schema, Job: job, MaxChance: maxChance, Ranks: []Rank{}, Notes: []string{}, median: -1,
@@ -152,29 +162,35 @@ func Find(job string, ranks []Rank, maxChance float64) *Result {
 func (r *Result) take(ranks []Rank) {
 	ranks = slices.Clone(ranks)
 	slices.SortStableFunc(ranks, func(a, b Rank) int {
-		return cmp.Or(cmp.Compare(b.started, a.started), boolCompare(b.Rate != nil, a.Rate != nil))
+		return cmp.Or(b.At.Compare(a.At), boolCompare(b.Rate != nil, a.Rate != nil))
 	})
 
 	type trace struct {
-		started int64
-		node    string
-		pid     int
-		number  int
+		began  int64
+		node   string
+		pid    int
+		number int
 	}
-	seen, traces := make(map[int]bool), make(map[trace]bool)
+	type place struct {
+		number int
+		node   string // empty: any
+	}
+	seen, traces := make(map[place]bool), make(map[trace]bool)
 	same := 0
 	for _, rank := range ranks {
-		t := trace{rank.started, rank.Node, rank.PID, rank.number()}
+		t := trace{rank.At.UnixNano(), rank.Node, rank.PID, rank.number()}
 		if rank.PID != 0 && traces[t] { // by another name, such as allocscope-latest
 			same++
 			continue
 		}
 		traces[t] = true
 		if rank.Rank != nil {
-			if seen[*rank.Rank] {
+
+			anywhere, here := place{*rank.Rank, ""}, place{*rank.Rank, rank.Node}
+			if rank.IsLocal && seen[here] || !rank.IsLocal && seen[anywhere] {
 				continue
 			}
-			seen[*rank.Rank] = true
+			seen[anywhere], seen[here] = true, true
 		}
 		if len(r.Ranks) < MaxRanks {
 			r.Ranks = append(r.Ranks, rank)
@@ -183,6 +199,7 @@ func (r *Result) take(ranks []Rank) {
 	if more := len(ranks) - len(r.Ranks) - same; more > 0 {
 		r.Notes = append(r.Notes, words.RanksRepeated(more))
 	}
+	r.nameNodes()
 
 	slices.SortStableFunc(r.Ranks, func(a, b Rank) int {
 		return cmp.Or(
@@ -196,6 +213,45 @@ func (r *Result) take(ranks []Rank) {
 			r.Judged++
 		}
 	}
+}
+
+// nameNodes adds the node to the names of ranks whose number is there more than once.
+func (r *Result) nameNodes() {
+	count := make(map[int]int)
+	for i := range r.Ranks {
+		count[r.Ranks[i].number()]++
+	}
+
+	for i := range r.Ranks {
+		if k := &r.Ranks[i]; k.Rank != nil && k.Node != "" && count[*k.Rank] > 1 {
+			k.Name += " on " + k.Node
+		}
+	}
+}
+
+// maxListedRanks bounds the missing ranks that a note lists.
+const maxListedRanks = 5
+
+// missing returns how many ranks the job has, by what a rank knows of it and by the largest number;
+// how many of them are not there; and the first of these.
+func (r *Result) missing() (total, count int, first []int) {
+	there := make(map[int]bool)
+	for i := range r.Ranks {
+		if k := &r.Ranks[i]; k.Rank != nil {
+			there[*k.Rank] = true
+			total = max(total, k.worldSize, *k.Rank+1)
+		}
+	}
+
+	count = total - len(there)
+
+	for n := 0; len(first) < min(count, maxListedRanks); n++ {
+		if !there[n] {
+			first = append(first, n)
+		}
+	}
+
+	return total, count, first
 }
 
 func boolCompare(a, b bool) int {
@@ -223,9 +279,13 @@ func (k *Rank) number() int {
 	return *k.Rank
 }
 
-// minRatio is the growth of a rank that stands out, as a multiple of the median, that is worth a word:
-// ranks that do the same work can be so alike that a hundredth more is no noise.
-const minRatio = 1.2
+// label is the number, or the name of what has none.
+func (k *Rank) label() string {
+	if k.Rank == nil {
+		return k.Name
+	}
+	return strconv.Itoa(*k.Rank)
+}
 
 // score gives each rank whose growth is known its score. These are the first ones.
 func (r *Result) score() {
@@ -246,7 +306,8 @@ func (r *Result) score() {
 		r.Ranks[i].Z, r.Ranks[i].Chance = finite(s.Z), finite(s.Chance)
 	}
 	for _, i := range found.Outliers(r.MaxChance) {
-		if r.Ranks[i].growsMore(*r.Median) {
+		// By its verdict, if there is one, it must grow: among ranks that do not, a few bytes are far out.
+		if v := r.Ranks[i].Verdict; v == "" || v.Grows() {
 			r.Ranks[i].StandsOut = true
 			r.outliers = append(r.outliers, i)
 		}
@@ -257,13 +318,6 @@ func (r *Result) score() {
 			r.median = i
 		}
 	}
-}
-
-// growsMore reports whether a rank grows to speak of, and more than the median. By its verdict, if
-// there is one, it must grow: among ranks that do not grow at all, a few bytes are far out.
-func (k *Rank) growsMore(median float64) bool {
-	grows := k.Verdict == "" || k.Verdict.Grows()
-	return grows && *k.Rate > 0 && *k.Rate > minRatio*median
 }
 
 func (r *Result) fromMedian(i int) float64 { return math.Abs(*r.Ranks[i].Rate - *r.Median) }
@@ -279,8 +333,10 @@ func finite(x float64) *float64 {
 
 // say sets the outcome and its words.
 func (r *Result) say() {
+	total, missing, first := r.missing()
 	w := words.Ranks{
 		Total: len(r.Ranks), Judged: r.Judged, Others: r.medianOfOthers(), MaxChance: r.MaxChance,
+		Missing: missing,
 	}
 	for i := range r.Ranks[:r.Judged] {
 		if k := &r.Ranks[i]; k.StandsOut || i == 0 {
@@ -290,17 +346,21 @@ func (r *Result) say() {
 		}
 	}
 
+	tooFew := len(r.outliers) == 0 && (r.Judged < MinJudged || r.Judged < (len(r.Ranks)+1)/2)
 	switch {
 	case len(r.outliers) > 0:
 		r.Outcome = OutcomeOutlier
-	case r.Judged < MinJudged || r.Judged < (len(r.Ranks)+1)/2:
+	case tooFew || missing > 0:
 		r.Outcome = OutcomeUnknown
 	default:
 		r.Outcome = OutcomeNone
 	}
-	r.Name, r.Sentence = w.Text(r.Outcome == OutcomeUnknown)
-	if unknown := len(r.Ranks) - r.Judged; unknown > 0 && r.Outcome != OutcomeUnknown {
+	r.Name, r.Sentence = w.Text(tooFew)
+	if unknown := len(r.Ranks) - r.Judged; unknown > 0 && !tooFew {
 		r.Notes = append(r.Notes, words.RanksUnknown(unknown, len(r.Ranks)))
+	}
+	if missing > 0 {
+		r.Notes = append(r.Notes, words.RanksMissing(missing, total, first))
 	}
 }
 
@@ -347,12 +407,9 @@ func (r *Result) Pair(number *int) (rank, median int, ok bool) {
 // maxExact is the magnitude up to which a float64 holds every whole number.
 const maxExact = 1 << 53
 
-// SetRate sets the rate and its interval, in bytes a minute, where they are in order and not forged.
-// An interval that is unknown is that of the rate alone.
+// SetRate sets the rate and its interval, in bytes a minute, where they are known, in order and not
+// forged: a rate without an interval may be any.
 func (k *Rank) SetRate(rate, low, high float64) {
-	if math.IsNaN(low) || math.IsNaN(high) {
-		low, high = rate, rate
-	}
 	if !(-maxExact <= low && low <= rate && rate <= high && high <= maxExact) {
 		return
 	}

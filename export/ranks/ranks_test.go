@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	pprof "github.com/google/pprof/profile"
 
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -83,19 +85,110 @@ func TestFlat(t *testing.T) {
 func TestRepeated(t *testing.T) {
 	all := ranksOf(10, 11, 12, 13, 14, 15, 16, 17)
 	for i := range all {
-		all[i].PID, all[i].started = 100+i, int64(time.Second)
+		all[i].PID, all[i].At = 100+i, time.Unix(1, 0)
 	}
 	link := all[2] // the same trace, by allocscope-latest
 	later := all[5]
-	later.PID, later.started = 200, int64(time.Minute)
+	later.PID, later.At = 200, time.Unix(60, 0)
 	later.SetRate(mib, mib, mib)
 
 	r := Find("", append(all, link, later), 0.01)
-	if len(r.Ranks) != 8 || r.Judged != 8 || len(r.Notes) != 1 || !strings.HasPrefix(r.Notes[0], "1 more trace") {
+	if len(r.Ranks) != 8 || r.Judged != 8 || len(r.Notes) != 1 || !strings.HasPrefix(r.Notes[0], "1 earlier run") {
 		t.Fatalf("%d ranks, notes %q", len(r.Ranks), r.Notes)
 	}
 	if last := r.Ranks[7]; last.Name != "rank 5" || last.PID != 200 {
 		t.Errorf("%s of PID %d, not the latest trace of rank 5", last.Name, last.PID)
+	}
+}
+
+// Two nodes have ranks 0 to 3 each, whose variables are those of torch.distributed.launch.
+func TestLocalNumbers(t *testing.T) {
+	summaryOf := func(identity summary.Identity) *summary.Summary {
+		return &summary.Summary{Processes: []summary.TreeProcess{
+			{PID: 7, Rank: identity.Rank, Identity: &identity},
+		}}
+	}
+
+	var all []Rank
+	for i := range 8 {
+		number, rate := i%4, 10*mib+float64(i)*mib/100
+		if i == 2 {
+			rate = 60 * mib
+		}
+
+		s := summaryOf(summary.Identity{
+			Rank: &number, LocalRank: &number, Node: fmt.Sprintf("node-%d", i/4),
+		})
+		s.Started = time.Unix(int64(i), 0)
+
+		k := rankOf(s, &s.Processes[0], "trace")
+		k.SetRate(rate, rate-mib/10, rate+mib/10)
+		all = append(all, k)
+	}
+
+	again := all[2] // an earlier trace of the same rank
+	again.At, again.PID = time.Unix(0, 0), 6
+
+	r := Find("", append(all, again), 0.05)
+	if r.Outcome != OutcomeOutlier || r.Name != "RANK 2 ON NODE-0 STANDS OUT" || len(r.Ranks) != 8 {
+		t.Errorf("%s of %d ranks: %s", r.Name, len(r.Ranks), r.Sentence)
+	}
+	if len(r.Notes) != 1 || !strings.HasPrefix(r.Notes[0], "1 earlier run") {
+		t.Errorf("notes %q", r.Notes)
+	}
+
+	// One that knows the number of all ranks was started again on another node.
+	number, size := 2, 8
+	s := summaryOf(summary.Identity{
+		Rank: &number, LocalRank: &number, WorldSize: &size, Node: "node-0",
+	})
+	if k := rankOf(s, &s.Processes[0], "trace"); k.IsLocal {
+		t.Error("rank 2 of 8 is local")
+	}
+
+	all = ranksOf(10, 10.1, 9.9, 60)
+	all[3].At = time.Unix(9, 0)
+	before := all[3]
+	before.Node, before.At = "node-9", time.Unix(8, 0)
+	before.SetRate(10*mib, 10*mib, 10*mib)
+
+	r = Find("", append([]Rank{before}, all...), 0.05)
+	first := r.Ranks[0]
+	if len(r.Ranks) != 4 || first.Name != "rank 3" || first.Node != "node-0" || len(r.Notes) != 1 {
+		t.Errorf("%d ranks, first %s on %s, notes %q", len(r.Ranks), first.Name, first.Node, r.Notes)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	all := ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1)
+
+	withoutThird := slices.Concat(all[:3], all[4:])
+	ofTen := slices.Clone(withoutThird)
+	ofTen[0].worldSize = 10
+	hostile := slices.Clone(all)
+	hostile[0].worldSize = math.MaxInt32
+
+	for what, test := range map[string]struct {
+		ranks   []Rank
+		outcome Outcome
+		note    string
+	}{
+		"none":            {all, OutcomeOutlier, ""},
+		"by the largest":  {withoutThird, OutcomeUnknown, "1 rank is missing of the job's 8: 3"},
+		"by WORLD_SIZE":   {ofTen, OutcomeUnknown, "3 ranks are missing of the job's 10: 3, 8, 9"},
+		"beside an other": {all[2:], OutcomeOutlier, "2 ranks are missing of the job's 8: 0, 1"},
+		"hostile": {
+			hostile, OutcomeOutlier,
+			"2147483639 ranks are missing of the job's 2147483647: 8, 9, 10, 11, 12, ...",
+		},
+	} {
+		r := Find("", test.ranks, 0.05)
+		if r.Outcome != test.outcome || strings.Join(r.Notes, "") != test.note {
+			t.Errorf("%s: %s: %s, notes %q", what, r.Name, r.Sentence, r.Notes)
+		}
+		if isUnknown := test.outcome == OutcomeUnknown; isUnknown != (r.Name == "CANNOT TELL") {
+			t.Errorf("%s: %s: %s", what, r.Name, r.Sentence)
+		}
 	}
 }
 
@@ -110,6 +203,7 @@ func TestForgedRates(t *testing.T) {
 		{5, 3, 4},
 		{1, -inf, 2},
 		{1, 0, inf},
+		{5, math.NaN(), 7}, // the interval is not known
 	} {
 		var k Rank
 		if k.SetRate(rate[0], rate[1], rate[2]); k.Rate != nil {
@@ -117,9 +211,6 @@ func TestForgedRates(t *testing.T) {
 		}
 	}
 	var k Rank
-	if k.SetRate(5, math.NaN(), 7); k.Rate == nil || *k.RateLow != 5 || *k.RateHigh != 5 {
-		t.Errorf("without an interval: %+v", k)
-	}
 	for _, bytes := range []float64{-1, math.NaN(), inf, 1e300} {
 		if k.SetRSS(bytes); k.RSS != nil {
 			t.Errorf("%g is an RSS", bytes)
@@ -168,7 +259,10 @@ func TestPair(t *testing.T) {
 
 // profileOf is a profile of what functions gained, in bytes.
 func profileOf(gained map[string]int64) *pprof.Profile {
-	p := &pprof.Profile{SampleType: []*pprof.ValueType{{Type: "resident_space", Unit: "bytes"}}}
+	p := &pprof.Profile{
+		SampleType:    []*pprof.ValueType{{Type: "resident_space", Unit: "bytes"}},
+		DurationNanos: time.Minute.Nanoseconds(),
+	}
 	for name, bytes := range gained {
 		f := &pprof.Function{ID: uint64(len(p.Function) + 1), Name: name, Filename: "/job/train.py"}
 		l := &pprof.Location{ID: f.ID, Line: []pprof.Line{{Function: f, Line: 7}}}
@@ -200,6 +294,79 @@ func TestSite(t *testing.T) {
 		if c := r.Comparison; c.Site != test.site || c.Where != test.where || c.Rank != "rank 3" {
 			t.Errorf("%s: %s, %q of %s", what, c.Site, c.Where, c.Rank)
 		}
+	}
+}
+
+// Two ranks grow alike, and one was traced for longer.
+func TestTraceLengths(t *testing.T) {
+	r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
+	rank, median, _ := r.Pair(nil)
+
+	of := profileOf(map[string]int64{"step": 75 * mib})
+	with := profileOf(map[string]int64{"step": 6 * mib})
+	of.DurationNanos, with.DurationNanos = 75e9, 6e9
+	if err := r.CompareProfiles(rank, median, of, with); err != nil {
+		t.Fatal(err)
+	}
+	if c := r.Comparison; c.Site != SiteUnknown || c.Total.Change.Bytes != 0 {
+		t.Errorf("%s, total %+v", c.sentence(), c.Total)
+	}
+
+	var file bytes.Buffer
+	if err := r.WriteProfile(&file); err != nil {
+		t.Fatal(err)
+	}
+	p, err := pprof.Parse(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range p.Sample {
+		if s.Value[0] != 0 {
+			t.Errorf("the profile has %d bytes", s.Value[0])
+		}
+	}
+
+	with.DurationNanos = 0
+	if err := r.CompareProfiles(rank, median, of, with); err == nil {
+		t.Error("a trace of unknown length is compared")
+	}
+}
+
+func TestAlone(t *testing.T) {
+	r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
+	rank, median, _ := r.Pair(nil)
+	of := profileOf(map[string]int64{"step": 75 * mib})
+	if err := r.CompareProfiles(rank, median, of, nil); err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text, 0); err != nil {
+		t.Fatal(err)
+	}
+
+	const want = "\nrank 3 grows most by step (train.py:7); " +
+		"whether rank 0 (the median) grows there, too, is not known\n"
+	if r.Comparison.Site != SiteAlone || !strings.Contains(text.String(), want) {
+		t.Errorf("%s:\n%s", r.Comparison.Site, text.String())
+	}
+}
+
+// Without rows there is no table: no title, and no heading.
+func TestNoRows(t *testing.T) {
+	r := Find("", ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1), 0.01)
+	rank, median, _ := r.Pair(nil)
+	of := profileOf(map[string]int64{"step": mib})
+	if err := r.CompareProfiles(rank, median, of, profileOf(nil)); err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text, 0); err != nil {
+		t.Fatal(err)
+	}
+
+	const want = "\n\n8 more ranks, +9.80 MiB/min to +60.0 MiB/min: --limit, --json\n"
+	if !strings.HasSuffix(text.String(), want) {
+		t.Errorf("%q", text.String())
 	}
 }
 

@@ -53,6 +53,7 @@ func (r *Result) writeRanks(out *strings.Builder, limit int) {
 	if len(r.Ranks) == 0 {
 		return
 	}
+	out.WriteString("\n")
 
 	t := table{columns: []column{
 		{title: "rank"},
@@ -69,8 +70,9 @@ func (r *Result) writeRanks(out *strings.Builder, limit int) {
 	for i := range r.Ranks[:shown] {
 		t.add(r.Ranks[i].cells()...)
 	}
-	out.WriteString("\n")
-	t.write(out)
+	if shown > 0 {
+		t.write(out)
+	}
 
 	if rest := r.Ranks[shown:]; len(rest) > 0 {
 		var low, high *float64
@@ -89,7 +91,7 @@ func (r *Result) writeRanks(out *strings.Builder, limit int) {
 // cells are the texts of a row.
 func (k *Rank) cells() []string {
 	rate, interval := words.RankRate(k.rateVerdict())
-	name, rss, z, chance := strings.TrimPrefix(k.Name, "rank "), "?", "", ""
+	rss, z, chance := "?", "", ""
 	if k.RSS != nil {
 		rss = units.Bytes(float64(*k.RSS))
 	}
@@ -97,7 +99,7 @@ func (k *Rank) cells() []string {
 		z, chance = words.Z(k.Z), strings.Replace(words.Chance(k.Chance), "below ", "<", 1)
 	}
 	return []string{
-		name, ansi.Truncate(k.Node, maxNodeChars, "..."), rss, rate, interval,
+		k.label(), ansi.Truncate(k.Node, maxNodeChars, "..."), rss, rate, interval,
 		words.ClassText(k.Verdict), z, chance, k.Where,
 	}
 }
@@ -143,6 +145,11 @@ type differenceRow struct {
 func (c *Comparison) writeDifferences(
 	out *strings.Builder, by string, rows []differenceRow, limit int, withTotal bool,
 ) {
+	shown := min(limit, len(rows))
+	if shown == 0 && !withTotal {
+		return
+	}
+
 	fmt.Fprintf(out, "\nBy %s (%s, %s):\n\n", by, c.SampleType, c.Unit)
 	t := table{columns: []column{
 		{title: c.MedianRank},
@@ -152,7 +159,6 @@ func (c *Comparison) writeDifferences(
 		{title: "state", isText: true},
 		{title: by, isText: true},
 	}}
-	shown := min(limit, len(rows))
 	for _, row := range rows[:shown] {
 		t.add(row.cells()...)
 	}

@@ -69,7 +69,7 @@ func tracedProcesses(s *summary.Summary) (n int) {
 // rankOf is one process of a trace.
 func rankOf(s *summary.Summary, p *summary.TreeProcess, name string) Rank {
 	k := Rank{
-		PID: p.PID, Folder: units.Name(name), Path: name, started: s.Started.UnixNano(),
+		PID: p.PID, Folder: units.Name(name), Path: name, At: s.Started,
 	}
 	k.Name = fmt.Sprintf("PID %d", p.PID)
 	if p.Rank != nil {
@@ -78,6 +78,11 @@ func rankOf(s *summary.Summary, p *summary.TreeProcess, name string) Rank {
 	if id := p.Identity; id != nil {
 		k.job, k.Node = units.Name(id.Job), units.Name(id.Node)
 		k.Pod, k.Container = units.Name(id.Pod), units.Name(id.Container)
+		if id.WorldSize != nil {
+			k.worldSize = *id.WorldSize
+		} else { // a rank that knows its number on its node alone has that for its number
+			k.IsLocal = id.Rank != nil && id.LocalRank != nil && *id.Rank == *id.LocalRank
+		}
 	}
 
 	if p.EndBytes != nil {
@@ -176,7 +181,8 @@ func (r *Result) WriteProfile(w io.Writer) error {
 
 const residentSpace = "resident_space"
 
-// CompareProfiles compares a rank with the median rank, by profiles of what they gained, in bytes; nil:
+// CompareProfiles compares a rank with the median rank, by profiles of what they gained, in bytes. What
+// the median rank gained is for a trace as long as that of the rank: both must have a duration. nil:
 // the median rank has none, so that all growth of the other one counts.
 func (r *Result) CompareProfiles(rank, median int, of, with *pprof.Profile) error {
 	isAlone := with == nil
@@ -185,6 +191,13 @@ func (r *Result) CompareProfiles(rank, median int, of, with *pprof.Profile) erro
 			SampleType: of.SampleType, PeriodType: of.PeriodType, Period: of.Period,
 			DefaultSampleType: of.DefaultSampleType,
 		}
+	} else {
+		if of.DurationNanos <= 0 || with.DurationNanos <= 0 {
+			return errors.New("the length of a trace is not known")
+		}
+
+		with = with.Copy()
+		with.Scale(float64(of.DurationNanos) / float64(with.DurationNanos))
 	}
 	result, err := compare.Profiles(compare.Profile{Name: r.Ranks[median].Name, Profile: with},
 		compare.Profile{Name: r.Ranks[rank].Name, Profile: of}, compare.Options{})

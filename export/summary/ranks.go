@@ -62,12 +62,14 @@ func (i *Identity) Restored(role growth.Role) growth.Identity {
 	return id
 }
 
-// An Outlier is the one of several ranks of a trace that grows unlike the others.
+// An Outlier is the one of several ranks of a trace that grows most unlike the others.
 type Outlier struct {
 	PID  int `json:"pid"`
 	Rank int `json:"rank"`
-	// Ranks is the number of ranks that were compared, this one included.
-	Ranks int `json:"ranks"`
+	// Ranks is the number of ranks that were compared, this one included. Others is the number of
+	// those that do not stand out: one less, or fewer where it is the first of several outliers.
+	Ranks  int `json:"ranks"`
+	Others int `json:"others"`
 	// RateBytesPerMin is its rate, and OthersBytesPerMin the median rate of the others. Ratio of the
 	// two is absent where the others do not grow to speak of.
 	RateBytesPerMin   int64    `json:"rate_bytes_per_min"`

@@ -3,6 +3,7 @@ package words
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -27,10 +28,13 @@ type Ranks struct {
 	Others *float64
 	// MaxChance is the chance of being noise below which a rank stands out.
 	MaxChance float64
+	// Missing ranks of the job are not among Total.
+	Missing int
 }
 
 // Text says whether a rank stands out: a name such as "RANK 3 STANDS OUT", and a sentence.
-func (r Ranks) Text(isUnknown bool) (name, sentence string) {
+// tooFew: too few have a known growth.
+func (r Ranks) Text(tooFew bool) (name, sentence string) {
 	var out []RankGrowth
 	for _, k := range r.Rows {
 		if k.StandsOut {
@@ -39,13 +43,16 @@ func (r Ranks) Text(isUnknown bool) (name, sentence string) {
 	}
 
 	switch {
-	case isUnknown && r.Judged == 0:
+	case tooFew && r.Judged == 0:
 		return "CANNOT TELL", "the growth of no rank is known"
-	case isUnknown && r.Judged < r.Total:
+	case tooFew && r.Judged < r.Total:
 		return "CANNOT TELL", fmt.Sprintf("the growth of %d of %s is known", r.Judged, ranksOf(r.Total))
-	case isUnknown:
+	case tooFew:
 		return "CANNOT TELL", fmt.Sprintf("%s: too few to tell which is unlike the others",
 			ranksOf(r.Total))
+	case len(out) == 0 && r.Missing > 0:
+		return "CANNOT TELL", fmt.Sprintf("none of %s stands out, but the job has more",
+			ranksOf(r.Judged))
 	case len(out) == 0:
 		return "NO RANK STANDS OUT", fmt.Sprintf("of %s, %s grows most, by %s; %s",
 			ranksOf(r.Judged), r.Rows[0].Name, Rate(r.Rows[0].Rate), r.asNoise(r.Rows[0].Chance))
@@ -111,10 +118,25 @@ func RanksUnknown(unknown, all int) string {
 		ranksOf(all))
 }
 
+// RanksMissing is a note on ranks of the job that are not there, and names the first of them.
+func RanksMissing(missing, all int, first []int) string {
+	var names []string
+	for _, n := range first {
+		names = append(names, strconv.Itoa(n))
+	}
+
+	if missing > len(first) {
+		names = append(names, "...")
+	}
+
+	return fmt.Sprintf("%s missing of the job's %d: %s",
+		units.Plural(missing, "rank is", "ranks are"), all, strings.Join(names, ", "))
+}
+
 // RanksRepeated is a note on ranks that are there more than once.
 func RanksRepeated(more int) string {
-	return fmt.Sprintf("%s of a rank that is there already: the latest of each counts",
-		units.Plural(more, "more trace", "more traces"))
+	return fmt.Sprintf("%s of a rank left out: the latest of each counts",
+		units.Plural(more, "earlier run", "earlier runs"))
 }
 
 // RanksDiffer says by which call site a rank grows unlike the median rank.
@@ -131,8 +153,8 @@ func RanksDiffer(rank, median, where string, isSame, isKnown bool) string {
 
 // RankAlone says by which call site a rank grows, where the median rank has no profile.
 func RankAlone(rank, median, where string) string {
-	return fmt.Sprintf("most growth of %s: %s; whether %s (the median) grows there is not known", rank,
-		where, median)
+	return fmt.Sprintf("%s grows most by %s; whether %s (the median) grows there, too, is not known",
+		rank, where, median)
 }
 
 // RanksNotes name what makes the profiles of two ranks hard to compare, a sentence each.
@@ -148,6 +170,12 @@ func RanksNotes(names [2]string, traces [2]*summary.Summary, isResident bool) []
 // NoGrowthProfile is why two ranks are not compared stack by stack.
 func NoGrowthProfile(rank, why string) string {
 	return fmt.Sprintf("%s has no growth profile: %s", rank, why)
+}
+
+// TraceLengthsUnknown is why the growth of two ranks, of profiles without a rate, is not compared.
+func TraceLengthsUnknown(rank, median string) string {
+	return fmt.Sprintf("the traces of %s and %s are not compared: the agents' metrics do not have "+
+		"the length of both", rank, median)
 }
 
 // RankRate is a rate of a table in MiB a minute, and its interval; "?" where it is unknown.

@@ -160,9 +160,20 @@ func (r Result) Lines(name func(string) string) []string {
 	room := ResultWidth - len(r.Name) - 3
 	lines := []string{name(r.Name) + "   " + ansi.Truncate(growth.Printable(r.Subject), room, "..."), ""}
 	for _, b := range r.Blocks {
-		lines = append(lines, b.lines(min(maxBlockLines[b.Label], maxResultLines-len(lines)))...)
+		room := maxResultLines - len(lines)
+		if b.Label == LabelDoNext { // its last step is the least
+			room -= r.firstNoteLines()
+		}
+		lines = append(lines, b.lines(min(maxBlockLines[b.Label], room))...)
 	}
 	return lines
+}
+
+// firstNoteLines are the lines of the first note, the most serious one.
+func (r Result) firstNoteLines() int {
+	notes := r.Block(LabelNote)
+	first := Block{LabelNote, notes[:min(1, len(notes))]}
+	return len(first.lines(maxBlockLines[LabelNote]))
 }
 
 // lines wraps the entries of a block into so many lines at most. The last line that has room is cut,
@@ -180,7 +191,7 @@ func (b Block) lines(most int) []string {
 		if last <= 0 {
 			break
 		}
-		if b.Label != LabelNote { // the first note is the most serious: it is shown whole
+		if b.Label != LabelNote { // the first note is shown whole
 			last -= len(b.Lines) - i - 1
 		}
 		rows := strings.Split(unglued(ansi.Wrap(glued(entry), width, " ")), "\n")

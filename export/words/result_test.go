@@ -37,6 +37,18 @@ func TestResultOf(t *testing.T) {
 	}
 }
 
+// The first note is whole where all other blocks are full, too.
+func TestLongNote(t *testing.T) {
+	s := readSummary(t, "testdata/results/ranks.json")
+	s.Sources = []summary.Source{{
+		Name: "heap", State: summary.SourceFailed,
+		Reason: "attach malloc in /usr/lib/x86_64-linux-gnu/libc.so.6: permission denied",
+	}}
+	result := ResultOf(s, Place{Dir: "allocscope-ranks", Sudo: true})
+	mustFit(t, result)
+	mustBeGolden(t, "results/ranks-note.txt", strings.Join(result.Lines(nil), "\n")+"\n")
+}
+
 func readSummary(t *testing.T, path string) *summary.Summary {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -76,7 +88,7 @@ func TestLongResult(t *testing.T) {
 		s.Suspects = append(s.Suspects, c)
 		s.Related = append(s.Related, summary.Related{PID: 1, Command: long, GrowthBytes: 1})
 	}
-	s.Outlier = &summary.Outlier{Rank: 1 << 30, Ranks: 1 << 30, Site: summary.SiteOnlyThere}
+	s.Outlier = &summary.Outlier{Rank: 1 << 30, Ranks: 1 << 30, Others: 1 << 29, Site: summary.SiteOnlyThere}
 	s.Ended = summary.EndedExit
 	s.Sources = []summary.Source{{Name: "heap", State: summary.SourceFailed, Reason: long}}
 
@@ -105,15 +117,20 @@ func TestOutlierLine(t *testing.T) {
 		{&six, summary.SiteSame, "rank 3 grows 6.0x as fast as the other 7, by the same call site"},
 		{
 			&twelve, summary.SiteOnlyThere,
-			"rank 3 grows 12x as fast as the other 7, by a call site where they do not grow",
+			"rank 3 grows 12x as fast as the other 7, by a call site where they do not",
 		},
 		{&one, "", "rank 3 grows 1.4x as fast as the other 7"},
 		{nil, "", "rank 3 grows, unlike the other 7"},
 	} {
-		o := &summary.Outlier{Rank: 3, Ranks: 8, Ratio: c.ratio, Site: c.site}
+		o := &summary.Outlier{Rank: 3, Ranks: 8, Others: 7, Ratio: c.ratio, Site: c.site}
 		if got := OutlierLine(o); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
+	}
+	two := &summary.Outlier{Rank: 12, Ranks: 16, Others: 14, Ratio: &six, Site: summary.SiteOnlyThere}
+	want := "rank 12 (and 1 more) grows 6.0x as fast as the other 14, by a call site where they do not"
+	if got := OutlierLine(two); got != want || len(got) > ResultWidth-labelWidth {
+		t.Errorf("two: %q, want %q", got, want)
 	}
 	if got := OutlierLine(nil); got != "" {
 		t.Errorf("no outlier: %q", got)
@@ -121,9 +138,9 @@ func TestOutlierLine(t *testing.T) {
 
 	z := 97.6
 	o := &summary.Outlier{
-		Rank: 3, Ranks: 8, RateBytesPerMin: 90 << 20, OthersBytesPerMin: 15 << 20, Z: &z, Chance: 0.0123,
+		Rank: 3, Ranks: 8, Others: 7, RateBytesPerMin: 90 << 20, OthersBytesPerMin: 15 << 20, Z: &z, Chance: 0.0123,
 	}
-	const want = "rank 3: 90.00 MiB/min, median of the other 7: 15.00 MiB/min; robust z-score 98, " +
+	want = "rank 3: 90.00 MiB/min, median of the other 7: 15.00 MiB/min; robust z-score 98, " +
 		"chance of noise 1.2%"
 	if got := OutlierDetails(o); len(got) != 2 || got[1] != want {
 		t.Errorf("%q, want %q", got, want)

@@ -176,24 +176,29 @@ func ranksText(s *summary.Summary) string {
 }
 
 // OutlierLine is which of several ranks grows unlike the others, and where: "rank 3 grows 6.2x as
-// fast as the other 7, by the same call site". It is empty where there is none.
+// fast as the other 7, by the same call site". Several ranks may stand out: "rank 3 (and 1 more)".
+// It is empty where there is none.
 func OutlierLine(o *summary.Outlier) string {
 	if o == nil {
 		return ""
 	}
-	text := fmt.Sprintf("rank %d grows, unlike the other %d", o.Rank, o.Ranks-1)
-	if o.Ratio != nil {
-		ratio := units.Count(*o.Ratio)
-		if *o.Ratio < 9.5 {
-			ratio = units.Fixed(*o.Ratio, 1)
-		}
-		text = fmt.Sprintf("rank %d grows %sx as fast as the other %d", o.Rank, ratio, o.Ranks-1)
+	text := fmt.Sprintf("rank %d", o.Rank)
+	if more := o.Ranks - 1 - o.Others; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	switch {
+	case o.Ratio == nil:
+		text += fmt.Sprintf(" grows, unlike the other %d", o.Others)
+	case *o.Ratio < 9.5:
+		text += fmt.Sprintf(" grows %sx as fast as the other %d", units.Fixed(*o.Ratio, 1), o.Others)
+	default:
+		text += fmt.Sprintf(" grows %sx as fast as the other %d", units.Count(*o.Ratio), o.Others)
 	}
 	switch o.Site {
 	case summary.SiteSame:
 		return text + ", by the same call site"
 	case summary.SiteOnlyThere:
-		return text + ", by a call site where they do not grow"
+		return text + ", by a call site where they do not"
 	}
 	return text
 }
@@ -214,7 +219,7 @@ func OutlierDetails(o *summary.Outlier) []string {
 	return []string{
 		OutlierLine(o),
 		fmt.Sprintf("rank %d: %s MiB/min, median of the other %d: %s MiB/min; %s, chance of noise %s",
-			o.Rank, units.MiBPerMinute(&o.RateBytesPerMin), o.Ranks-1,
+			o.Rank, units.MiBPerMinute(&o.RateBytesPerMin), o.Others,
 			units.MiBPerMinute(&o.OthersBytesPerMin), score, chance),
 	}
 }

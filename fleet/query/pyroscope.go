@@ -15,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/export/compare"
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/push"
+	"github.com/allocscope/allocscope/export/ranks"
 	"github.com/allocscope/allocscope/export/units"
 )
 
@@ -31,8 +32,9 @@ var ErrNoProfile = errors.New("Pyroscope has none of that time")
 
 // Growth returns what a rank gained in its last trace since then: its profile at the end less that at
 // the baseline, which has negative values too; or the profile of what grew, where one of the others is
-// not there. That there is no trace is ErrNoProfile.
-func (p Pyroscope) Growth(ctx context.Context, job string, rank int, since time.Duration) (
+// not there. Its duration is that of the trace, by the agent's metrics; 0: it is not known. That there
+// is no trace is ErrNoProfile.
+func (p Pyroscope) Growth(ctx context.Context, job string, rank *ranks.Rank, since time.Duration) (
 	*pprof.Profile, error,
 ) {
 	now := time.Now()
@@ -58,10 +60,16 @@ func (p Pyroscope) Growth(ctx context.Context, job string, rank int, since time.
 		}
 		end, baseline, grown := profiles[push.PhaseEnd], profiles[push.PhaseBaseline],
 			profiles[push.PhaseGrowth]
-		switch {
-		case end != nil && baseline != nil:
-			return compare.Minus(end, baseline, 1)
-		case grown != nil:
+
+		if end != nil && baseline != nil {
+			if grown, err = compare.Minus(end, baseline, 1); err != nil {
+				return nil, err
+			}
+		}
+
+		if grown != nil {
+			// Pyroscope's is the length of what was asked for.
+			grown.DurationNanos = q.traceLength().Nanoseconds()
 			return grown, nil
 		}
 	}
@@ -75,14 +83,30 @@ type span struct{ from, to time.Time }
 type rankQuery struct {
 	Pyroscope
 	job        string
-	rank       int
+	rank       *ranks.Rank
 	sampleType string
 	span
 }
 
+// maxWriting bounds the time from the end of a trace until the agent has its result.
+const maxWriting = time.Minute
+
+// traceLength is that of the trace that ended in the span; 0: it is not the agent's last one.
+func (q rankQuery) traceLength() time.Duration {
+	ended := q.rank.TraceEnded
+	if ended.Before(q.from) || ended.After(q.to.Add(maxWriting)) {
+		return 0
+	}
+	return q.rank.TraceLength
+}
+
 func (q rankQuery) selector(phase string) string {
-	return fmt.Sprintf("{job_id=%s,rank=%s,phase=%s}", strconv.Quote(q.job),
-		strconv.Quote(strconv.Itoa(q.rank)), strconv.Quote(phase))
+	node := ""
+	if q.rank.IsLocal {
+		node = ",node=" + strconv.Quote(q.rank.Node)
+	}
+	return fmt.Sprintf("{job_id=%s,rank=%s,phase=%s%s}", strconv.Quote(q.job),
+		strconv.Quote(strconv.Itoa(*q.rank.Rank)), strconv.Quote(phase), node)
 }
 
 // step is the time between the points of a series: a part of a trace's length.

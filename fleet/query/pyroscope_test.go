@@ -16,6 +16,8 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/allocscope/allocscope/export/ranks"
 )
 
 // recordedAt is the end of the recorded traces.
@@ -110,12 +112,19 @@ func recordedPyroscope(t *testing.T) Pyroscope {
 	})
 }
 
+// rankOf is a rank that Prometheus knows without a trace.
+func rankOf(number int) *ranks.Rank {
+	k := new(ranks.Rank)
+	k.SetNumber(number)
+	return k
+}
+
 func TestRecordedGrowth(t *testing.T) {
 	p := recordedPyroscope(t)
 	for rank, want := range map[int]map[string]int64{
 		3: {"evaluate": 716 << 20, "train_step": 90 << 20}, 0: {"train_step": 92 << 20},
 	} {
-		grown, err := p.Growth(t.Context(), "resnet50-17", rank, sinceRecorded())
+		grown, err := p.Growth(t.Context(), "resnet50-17", rankOf(rank), sinceRecorded())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,8 +143,49 @@ func TestRecordedGrowth(t *testing.T) {
 		}
 	}
 
-	if _, err := p.Growth(t.Context(), "resnet50-17", 1, sinceRecorded()); !errors.Is(err, ErrNoProfile) {
+	if _, err := p.Growth(t.Context(), "resnet50-17", rankOf(1), sinceRecorded()); !errors.Is(err, ErrNoProfile) {
 		t.Errorf("a rank without a trace: %v", err)
+	}
+}
+
+// Pyroscope has no length of a trace. The metrics have that of the agent's last one.
+func TestTraceLength(t *testing.T) {
+	p := recordedPyroscope(t)
+	for what, test := range map[string]struct {
+		ended time.Time
+		want  time.Duration
+	}{
+		"the same trace":   {recordedAt.Add(3 * time.Second), 90 * time.Second},
+		"an earlier trace": {recordedAt.Add(-24 * time.Hour), 0},
+		"a later trace":    {recordedAt.Add(24 * time.Hour), 0},
+		"none":             {time.Time{}, 0},
+	} {
+
+		k := rankOf(3)
+		k.TraceEnded, k.TraceLength = test.ended, 90*time.Second
+
+		grown, err := p.Growth(t.Context(), "resnet50-17", k, sinceRecorded())
+		if err != nil || grown.DurationNanos != test.want.Nanoseconds() {
+			t.Errorf("%s: %d ns, %v", what, grown.DurationNanos, err)
+		}
+	}
+}
+
+// The profiles of a rank whose number is local are those of its node.
+func TestLocalRank(t *testing.T) {
+	asked := 0
+	p := pyroscopeOf(t, func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		if q := questionOf(t, r); !strings.HasSuffix(q.LabelSelector, `,node="node-1"}`) {
+			t.Error(q.LabelSelector)
+		}
+		fmt.Fprint(w, "{}")
+	})
+
+	k := rankOf(3)
+	k.Node, k.IsLocal = "node-1", true
+	if _, err := p.Growth(t.Context(), "x", k, time.Hour); !errors.Is(err, ErrNoProfile) || asked == 0 {
+		t.Error(asked, err)
 	}
 }
 
@@ -155,7 +205,7 @@ func TestGrowthAlone(t *testing.T) {
 		defer answer.Body.Close()
 		_, _ = io.Copy(w, answer.Body)
 	})
-	grown, err := p.Growth(t.Context(), "resnet50-17", 3, sinceRecorded())
+	grown, err := p.Growth(t.Context(), "resnet50-17", rankOf(3), sinceRecorded())
 	if err != nil || len(grown.Sample) == 0 {
 		t.Fatal(grown, err)
 	}
@@ -198,7 +248,7 @@ func TestHostileProfiles(t *testing.T) {
 				fmt.Fprint(w, test.profile)
 			}
 		})
-		_, err := p.Growth(t.Context(), "x", 1, time.Hour)
+		_, err := p.Growth(t.Context(), "x", rankOf(1), time.Hour)
 		if err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v, want %q", what, err, test.says)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/export/ranks"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -96,6 +97,76 @@ func TestEndedJob(t *testing.T) {
 func vector(labels, value string) string {
 	return fmt.Sprintf(`{"status":"success","data":{"resultType":"vector","result":[`+
 		`{"metric":%s,"value":[1795659502.031,%q]}]}}`, labels, value)
+}
+
+// vectorOf is an answer of Prometheus with several samples: labels and values in turn.
+func vectorOf(samples ...string) string {
+	var all []string
+	for i := 0; i < len(samples); i += 2 {
+		all = append(all, fmt.Sprintf(`{"metric":%s,"value":[1,%q]}`, samples[i], samples[i+1]))
+	}
+
+	return fmt.Sprintf(`{"status":"success","data":{"resultType":"vector","result":[%s]}}`,
+		strings.Join(all, ","))
+}
+
+// Rank 3 of two nodes: it was started again on the other one, or each node counts its own ranks.
+func TestTwoNodes(t *testing.T) {
+	const (
+		node0  = `"rank":"3","role":"rank","node":"node-0"`
+		node9  = `"rank":"3","role":"rank","node":"node-9"`
+		growth = `{"__name__":"allocscope_process_growth_bytes_per_second",`
+		times  = `timestamp(allocscope_process_resident_bytes{job_id="x"})`
+	)
+
+	for _, hasEnded := range []bool{false, true} {
+		for node0Seen, isLocal := range map[string]bool{"1795659490.5": true, "1795659262": false} {
+			p := prometheusOf(t, func(w http.ResponseWriter, r *http.Request) {
+				question := r.FormValue("query")
+				switch {
+				case hasEnded && !strings.Contains(question, "_over_time"):
+					fmt.Fprint(w, noSamples)
+				case strings.Contains(question, times):
+					fmt.Fprint(w, vectorOf("{"+node9+"}", "1795659500", "{"+node0+"}", node0Seen))
+				default:
+					fmt.Fprint(w, vectorOf(growth+node9+"}", "5", growth+node0+"}", "7"))
+				}
+			})
+
+			got, err := p.Ranks(t.Context(), "x", time.Hour)
+			if err != nil || len(got) != 2 {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			if got[0].IsLocal != isLocal || got[1].IsLocal != isLocal {
+				t.Errorf("ended %t, node-0 seen at %s: %+v", hasEnded, node0Seen, got)
+			}
+
+			want := map[bool]string{true: "node-0 node-9", false: "node-9"}[isLocal]
+			var nodes []string
+			for _, k := range ranks.Find("x", got, 0.05).Ranks {
+				nodes = append(nodes, k.Node)
+			}
+			if strings.Join(nodes, " ") != want {
+				t.Errorf("ended %t, node-0 seen at %s: ranks of %q", hasEnded, node0Seen, nodes)
+			}
+		}
+	}
+}
+
+func TestLastTrace(t *testing.T) {
+	for length, want := range map[string]time.Duration{
+		"75.5": 75500 * time.Millisecond, "-1": 0, "NaN": 0, "1e300": 0,
+	} {
+		p := prometheusOf(t, says(vectorOf(
+			`{"__name__":"allocscope_trace_timestamp_seconds","rank":"1"}`, "1795659262.25",
+			`{"__name__":"allocscope_trace_duration_seconds","rank":"1"}`, length)))
+
+		got, err := p.Ranks(t.Context(), "x", time.Hour)
+		if err != nil || len(got) != 1 || got[0].TraceLength != want ||
+			want > 0 && !got[0].TraceEnded.Equal(time.UnixMilli(1795659262250)) {
+			t.Errorf("%s: %+v, %v", length, got, err)
+		}
+	}
 }
 
 func TestHostileSamples(t *testing.T) {

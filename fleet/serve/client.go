@@ -11,7 +11,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +34,8 @@ const (
 // A Client asks the agent that listens on a socket.
 type Client struct{ http http.Client }
 
-// NewClient returns a client of a socket. It talks to an agent of root, or of this user.
+// NewClient returns a client of a socket. It talks to an agent of root, or of this user. For root it
+// talks to the user whose folder the socket is in as well, for example the user of the systemd unit.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
@@ -44,7 +47,8 @@ func NewClient(path string) *Client {
 		}
 
 		uid, err := socket.PeerOf(conn.(*net.UnixConn))
-		if err == nil && uid != 0 && int(uid) != os.Geteuid() {
+		if err == nil && uid != 0 && int(uid) != os.Geteuid() &&
+			(os.Geteuid() != 0 || !ownsFolder(uid, path)) {
 			err = fmt.Errorf("user %d listens there, not root", uid)
 		}
 		if err != nil {
@@ -57,6 +61,12 @@ func NewClient(path string) *Client {
 		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true},
 		Timeout:   clientTimeout,
 	}}
+}
+
+// ownsFolder reports whether the folder of a file belongs to a user, and nobody else may write it.
+func ownsFolder(uid uint32, path string) bool {
+	info, err := os.Stat(filepath.Dir(path))
+	return err == nil && info.Sys().(*syscall.Stat_t).Uid == uid && info.Mode()&0o022 == 0
 }
 
 // Trace asks for a trace.

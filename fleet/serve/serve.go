@@ -37,7 +37,7 @@ type Answer struct {
 // The defaults of where an agent is reached.
 const (
 	DefaultListen = "127.0.0.1:9753"
-	DefaultSocket = "/run/allocscope/agent.sock"
+	DefaultSocket = "/run/allocscope-agent/agent.sock"
 )
 
 // Options say where requests are answered.

@@ -26,6 +26,7 @@ func TestSocket(t *testing.T) {
 	t.Run("status", testSocketStatus)
 	t.Run("no agent", testNoAgent)
 	t.Run("other users", testOtherUsers)
+	t.Run("agents of other users", testOtherAgents)
 }
 
 // startSocket serves on a socket in a folder of its own.
@@ -105,10 +106,9 @@ func testNoAgent(t *testing.T) {
 	}
 }
 
-// The mode of the socket keeps other users out. Where it does not, the kernel says who they are.
-func testOtherUsers(t *testing.T) {
-	tracertest.NeedsRoot(t)
-	a := &agent{}
+// sharedDir is a folder that other users may enter.
+func sharedDir(t *testing.T) string {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "allocscope-socket-")
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,65 @@ func testOtherUsers(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, "run", "agent.sock")
+	return dir
+}
+
+// Root asks the agent of the systemd unit, which is another user's, and nobody else who listens.
+func testOtherAgents(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	const server = `
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[1])
+s.listen()
+print("ready", flush=True)
+answer = b'{"node": "gpu7"}'
+while True:
+    c, _ = s.accept()
+    try: c.recv(4096); c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n" + answer)
+    except OSError: pass
+    c.close()
+`
+	for name, test := range map[string]struct {
+		owner    int
+		mode     os.FileMode
+		answered bool
+	}{
+		"in its own folder":               {nobody, 0o711, true},
+		"in a folder that others write":   {nobody, 0o733, false},
+		"in root's folder that all write": {0, 0o777 | os.ModeSticky, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := filepath.Join(sharedDir(t), "run")
+			err := errors.Join(os.Mkdir(folder, 0o700), os.Chown(folder, test.owner, -1),
+				os.Chmod(folder, test.mode))
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(folder, "agent.sock")
+			command := exec.Command("/usr/bin/python3", "-c", server, path)
+			command.SysProcAttr = &syscall.SysProcAttr{
+				Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
+			}
+			tracertest.StartCommand(t, command).Await("ready")
+
+			s, err := NewClient(path).Status(context.Background())
+			if test.answered && (err != nil || s.Node != "gpu7") {
+				t.Errorf("%v, %v", s, err)
+			}
+			if !test.answered &&
+				(err == nil || !strings.Contains(err.Error(), "user 65534 listens there")) {
+				t.Errorf("%v, %v", s, err)
+			}
+		})
+	}
+}
+
+// The mode of the socket keeps other users out. Where it does not, the kernel says who they are.
+func testOtherUsers(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	a := &agent{}
+	path := filepath.Join(sharedDir(t), "run", "agent.sock")
 	start(t, Options{Socket: path}, a, defaultLimits)
 
 	const client = `

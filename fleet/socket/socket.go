@@ -32,8 +32,8 @@ func OpenFolder(path string) (*os.File, error) {
 	}
 
 	info, err := folder.Stat()
-	if err == nil && (!isOurs(info) || info.Mode()&0o022 != 0) {
-		err = fmt.Errorf("%s can be written by others than root", path)
+	if err == nil {
+		err = checkFolder(info, path)
 	}
 	if err == nil && made == nil {
 		err = folder.Chmod(folderMode) // whatever the umask
@@ -45,10 +45,17 @@ func OpenFolder(path string) (*os.File, error) {
 	return folder, nil
 }
 
-// isOurs reports whether a file belongs to root or to this user.
-func isOurs(info os.FileInfo) bool {
+// checkFolder refuses a folder into which others than root and this user could put something.
+func checkFolder(info os.FileInfo, path string) error {
 	owner := int(info.Sys().(*syscall.Stat_t).Uid)
-	return owner == 0 || owner == os.Geteuid()
+	switch {
+	case owner != 0 && owner != os.Geteuid():
+		return fmt.Errorf("%s belongs to UID %d: it must belong to root or to UID %d", path, owner,
+			os.Geteuid())
+	case info.Mode()&0o022 != 0:
+		return fmt.Errorf("%s has mode %04o: its owner alone may write it", path, info.Mode().Perm())
+	}
+	return nil
 }
 
 // Listen listens on a socket of a user, to which the kernel lets nobody else but root connect, in a

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -106,17 +107,18 @@ func testFolders(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(path string) error
 		mode    os.FileMode // 0: it is refused
+		why     string
 	}{
-		"new":   {func(string) error { return nil }, 0o711},
-		"there": {func(path string) error { return os.Mkdir(path, 0o700) }, 0o700},
+		"new":   {func(string) error { return nil }, 0o711, ""},
+		"there": {func(path string) error { return os.Mkdir(path, 0o700) }, 0o700, ""},
 		"another user's": {func(path string) error {
 			return errors.Join(os.Mkdir(path, 0o711), os.Chown(path, nobody, -1))
-		}, 0},
+		}, 0, "belongs to UID 65534: it must belong to root or to UID 0"},
 		"open to a group": {func(path string) error {
 			return errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, 0o730))
-		}, 0},
-		"a link":  {func(path string) error { return os.Symlink("/run", path) }, 0},
-		"no room": {func(path string) error { return os.WriteFile(path, nil, 0o600) }, 0},
+		}, 0, "has mode 0730: its owner alone may write it"},
+		"a link":  {func(path string) error { return os.Symlink("/run", path) }, 0, "not a directory"},
+		"no room": {func(path string) error { return os.WriteFile(path, nil, 0o600) }, 0, "not a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "folder")
@@ -128,6 +130,9 @@ func testFolders(t *testing.T) {
 				t.Fatalf("%v", err)
 			}
 			if err != nil {
+				if !strings.Contains(err.Error(), test.why) {
+					t.Errorf("%v, want %q", err, test.why)
+				}
 				return
 			}
 			defer folder.Close()

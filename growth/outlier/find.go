@@ -12,10 +12,14 @@ const madToDeviation = 1.4826022185
 // MaxChance is the chance up to which a member is called an outlier.
 const MaxChance = 0.05
 
+// minRatio is the growth of an outlier, as a multiple of the median, that is worth a word: ranks that
+// do the same work can be so alike that a hundredth more is no noise.
+const minRatio = 1.2
+
 // Find scores members. One whose growth is not a finite number has the score NaN and the chance 1, and
 // is not counted. Of two, neither is known to be the outlier: both have the chance 1.
 func Find(members []Member) Result {
-	r := Result{Scores: make([]Score, len(members))}
+	r := Result{Scores: make([]Score, len(members)), members: members}
 	var values, variances []float64
 	for _, m := range members {
 		if isFinite(m.Growth) {
@@ -26,10 +30,12 @@ func Find(members []Member) Result {
 	r.Median = median(values)
 	r.MAD = median(distances(values, r.Median))
 
-	deviation := madToDeviation * r.MAD
-	spread := max(0, deviation*deviation-median(variances))
+	deviation, usual := madToDeviation*r.MAD, median(variances)
+	spread := max(0, deviation*deviation-usual)
 	for i, m := range members {
-		r.Scores[i].Z = score(m.Growth-r.Median, math.Sqrt(spread+m.variance()))
+		// Where most errors are large, the spread is not known better than they are.
+		variance := spread + max(usual, m.variance())
+		r.Scores[i].Z = score(m.Growth-r.Median, math.Sqrt(variance))
 	}
 
 	chance := chances(r.Scores, len(values))
@@ -39,13 +45,14 @@ func Find(members []Member) Result {
 	return r
 }
 
-// Outliers returns the members that grow more than the others, and would so with at most this chance
-// if there were no outlier: those with the largest scores first. A member that grows less fills no
-// memory, and is none.
+// Outliers returns the members that grow by more than minRatio times the median, and would so with at
+// most this chance if there were no outlier: those with the largest scores first. A member that
+// grows less fills no memory, and is none.
 func (r Result) Outliers(maxChance float64) []int {
 	var found []int
 	for i, s := range r.Scores {
-		if s.Z > 0 && s.Chance <= maxChance {
+		growth := r.members[i].Growth
+		if s.Z > 0 && s.Chance <= maxChance && growth > max(0, minRatio*r.Median) {
 			found = append(found, i)
 		}
 	}
@@ -129,9 +136,9 @@ type tail struct {
 
 const minTail = 15 // of at least 32 members
 
-// newTail fits the tail on one side, 1 or -1, to the 2√n largest scores, at least to minTail. Outliers among them count as
-// if they were as large as the largest of the other three quarters, so that they hide none (a
-// right-censored sample).
+// newTail fits the tail on one side, 1 or -1, to the scores without outliers. These are the most, up
+// to half, of which the smallest is beyond the tail of the others. So they hide neither each
+// other nor themselves, and noise seldom has such a gap.
 func newTail(scores []Score, side float64) tail {
 	var all []float64
 	for _, s := range scores {
@@ -139,24 +146,39 @@ func newTail(scores []Score, side float64) tail {
 			all = append(all, side*s.Z)
 		}
 	}
-	slices.SortFunc(all, func(a, b float64) int { return cmp.Compare(b, a) })
+	slices.Sort(all)
+	slices.Reverse(all)
 
-	count := min(max(minTail, int(2*math.Sqrt(float64(len(all))))), (len(all)-1)/2)
-	t := tail{threshold: max(0, all[count]), count: count}
-	censored := count / 4
-	for i := range count {
-		t.mean += all[max(i, censored)] - t.threshold
+	for outliers := (len(all) - 1) / 2; outliers > 0; outliers-- {
+		if t := fitTail(all[outliers:]); t.chance(all[outliers-1]) <= MaxChance {
+			return t
+		}
 	}
-	t.mean /= float64(count - censored)
+	return fitTail(all)
+}
+
+// fitTail fits a tail to the 2√n largest scores of those in descending order, at least to minTail, at
+// most to half of them.
+func fitTail(scores []float64) tail {
+	n := len(scores)
+	count := min(max(minTail, int(2*math.Sqrt(float64(n)))), (n-1)/2)
+	t := tail{threshold: scores[count], count: count}
+	for _, s := range scores[:count] {
+		t.mean += s - t.threshold
+	}
+	t.mean /= float64(count)
 	return t
 }
 
-// chance is the probability that the largest score of the members is at least z.
+// chance is the probability that the largest score of the members is at least z. The mean of few scores
+// is uncertain, so that one more exceeds it as a Lomax distribution, not as an exponential one.
 func (t tail) chance(z float64) float64 {
-	if !(z > t.threshold) {
+	if !(z > t.threshold) || math.IsInf(t.mean, 1) || math.IsNaN(t.mean) {
 		return 1
 	}
-	return -math.Expm1(-float64(t.count) * math.Exp(-(z-t.threshold)/t.mean))
+	count := float64(t.count)
+	exceeds := math.Pow(1+(z-t.threshold)/(count*t.mean), -count)
+	return -math.Expm1(count * math.Log1p(-exceeds))
 }
 
 // median of values, in any order; NaN: there are none.

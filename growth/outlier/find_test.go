@@ -46,8 +46,10 @@ func TestFind(t *testing.T) {
 		"its own error is large": {
 			append(withError(0.01, members(3, 3.01, 2.99, 3)), Member{4, 1}), nil,
 		},
+		"no error is known":          {withError(nan, members(3, 3, 3, 3, 100)), nil},
 		"its own error is not known": {append(members(3, 3.01, 2.99, 3), Member{4, nan}), nil},
 		"unknown growth is left out": {members(1, nan, 1.1, inf, 0.9, 1.05, -inf, 0.95, 1, 6, 1.02), []int{9}},
+		"a little more":              {members(10, 10, 10, 10, 10, 11.5), nil},
 		"huge numbers":               {members(1e300, 1.01e300, 0.99e300, 1e300, 1.7e308), nil},
 	} {
 		r := Find(c.members)
@@ -77,6 +79,85 @@ func TestScore(t *testing.T) {
 	}
 	if got := Find(members(3, 3, 3, 4)).Scores[3]; !math.IsInf(got.Z, 1) || got.Chance != 0 {
 		t.Errorf("the only one that differs: %+v", got)
+	}
+}
+
+// TestManyOutliers has a node or more that leaks: ranks that leak do not hide each other.
+func TestManyOutliers(t *testing.T) {
+	const draws = 20
+	for _, n := range []int{31, 32, 64, 512, 4096} {
+		for _, share := range []float64{0.02, 0.08, 0.25} {
+			for _, noise := range []string{"normal", "logistic", "Laplace"} {
+				r := rand.New(rand.NewPCG(uint64(n), 3))
+				leaks, alarms := int(math.Ceil(share*float64(n))), 0
+				for range draws {
+					all := draw(r, n, noises[noise])
+					for i := range leaks {
+						all[i].Growth += 100
+					}
+
+					found := Find(all).Outliers(MaxChance)
+					slices.Sort(found)
+					if len(found) < leaks || found[leaks-1] != leaks-1 {
+						t.Fatalf("%d members, %s noise, %d leak: %v", n, noise, leaks, found)
+					}
+					if len(found) > leaks {
+						alarms++
+					}
+				}
+				if alarms > draws/4 {
+					t.Errorf("%d members, %s noise, %d leak: more in %d draws", n, noise, leaks, alarms)
+				}
+			}
+		}
+	}
+}
+
+// Where more than half are equal and exact, the scores of the others are infinite.
+func TestInfiniteScores(t *testing.T) {
+	for _, n := range []int{5, 31, 32, 64} {
+		for outliers := 1; outliers < n/2; outliers++ {
+			all := make([]Member, n)
+			for i := range outliers {
+				all[i].Growth = 1000
+			}
+			r := Find(all)
+			if found := r.Outliers(MaxChance); len(found) != outliers {
+				t.Errorf("%d of %d: %v, %+v", outliers, n, found, r.Scores[0])
+			}
+		}
+	}
+}
+
+// TestMixedErrors has a few members that are known well among many that are not: a lead within the
+// errors of these is none, and a leak is one.
+func TestMixedErrors(t *testing.T) {
+	const draws, leak = 400, 5
+	for _, n := range []int{8, 16, 31, 64, 512} {
+		r := rand.New(rand.NewPCG(uint64(n), 9))
+		hits, alarms := 0, 0
+		for range draws {
+			all := make([]Member, n)
+			for i := range all {
+				err := 0.5
+				if i%4 == 0 {
+					err = 0.01
+				}
+				all[i] = Member{1 + 0.2*r.NormFloat64() + err*r.NormFloat64(), err}
+			}
+			if len(Find(all).Outliers(MaxChance)) > 0 {
+				alarms++
+			}
+
+			all[0].Growth += leak
+			if slices.Contains(Find(all).Outliers(MaxChance), 0) {
+				hits++
+			}
+		}
+		t.Logf("%3d ranks: found in %d, false alarms in %d of %d", n, hits, alarms, draws)
+		if hits < 0.8*draws || alarms > MaxChance*draws {
+			t.Errorf("%d members: %d hits, %d false alarms in %d draws", n, hits, alarms, draws)
+		}
 	}
 }
 

@@ -2,7 +2,7 @@
 package outlier
 
 // A Member is one of several that are expected to grow alike: its growth in bytes a second, and the
-// standard error of that; 0: it is exact.
+// standard error of that; 0: it is exact, NaN: it is unknown, so that the growth may be any.
 type Member struct{ Growth, Error float64 }
 
 // A Score is how far a member is from the others.
@@ -19,4 +19,6 @@ type Score struct {
 type Result struct {
 	Median, MAD float64
 	Scores      []Score
+
+	members []Member
 }

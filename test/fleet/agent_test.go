@@ -1,12 +1,8 @@
 package fleet
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,27 +86,13 @@ func awaitRanks(t *testing.T, page func() (string, error), job string, want ...s
 	})
 }
 
-// request asks for a trace on a socket, and returns its folder.
+// request asks for a trace on a socket, as root, and returns its folder.
 func request(t *testing.T, socket, job string, rank int) string {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}}
-	body := fmt.Sprintf(`{"job_id":%q,"rank":%d}`, job, rank)
-	response, err := client.Post("http://localhost/trace", "application/json",
-		strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode/100 != 2 {
-		t.Fatalf("ask for a trace of rank %d: %s, %v: %s", rank, response.Status, err, text)
-	}
+	text := run(t, exec.Command(allocscope(t), "agent", "trace", "--socket", socket, "--job", job,
+		"--rank", itoa(rank), "--json"))
 	var answer struct{ Folder string }
-	if err := json.Unmarshal(text, &answer); err != nil {
+	if err := json.Unmarshal([]byte(text), &answer); err != nil {
 		t.Fatal(err)
 	}
 	return answer.Folder

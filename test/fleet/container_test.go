@@ -23,6 +23,16 @@ func podman(arguments ...string) *exec.Cmd {
 	return exec.Command("podman", append([]string{"--runtime=runc"}, arguments...)...)
 }
 
+// emptyDir is a folder as the kubelet makes it for an emptyDir.
+func emptyDir(t *testing.T) string {
+	t.Helper()
+	path := t.TempDir()
+	if err := os.Chmod(path, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // remove removes a container when the test ends. The test prints what it said if it fails.
 func remove(t *testing.T, name string) {
 	t.Helper()
@@ -173,7 +183,7 @@ func TestContainerWithoutHostPID(t *testing.T) {
 		spec: m.pod(), maps: m.maps, fields: map[string]string{"spec.nodeName": "node-7"},
 		paths: map[string]string{
 			"/var/lib/kubelet/seccomp": filepath.Join(root(t), "deploy/kubernetes/agent"),
-			"/var/lib/allocscope":      t.TempDir(), "run": t.TempDir(),
+			"/var/lib/allocscope":      t.TempDir(), "run": emptyDir(t),
 		},
 	}
 	p.spec.HostPID = false
@@ -197,7 +207,7 @@ func testContainer(t *testing.T, folder string) {
 		fields: map[string]string{"spec.nodeName": "node-7"},
 		paths: map[string]string{
 			"/var/lib/kubelet/seccomp": t.TempDir(), "/var/lib/allocscope": t.TempDir(),
-			"run": t.TempDir(),
+			"run": emptyDir(t),
 		},
 	}
 	job := strings.ReplaceAll(strings.ToLower(t.Name()), "/", "-")
@@ -272,7 +282,7 @@ func testContainer(t *testing.T, folder string) {
 		return ""
 	})
 
-	summaryOf := request(t, filepath.Join(p.paths["run"], "agent.sock"), job, 3)
+	summaryOf := request(t, filepath.Join(p.paths["run"], "allocscope-agent/agent.sock"), job, 3)
 	onHost := strings.Replace(summaryOf, "/var/lib/allocscope", p.paths["/var/lib/allocscope"], 1)
 	r, traced := awaitTrace(t, onHost)
 	if line := lineOf(t, "leaky.py", "# the leak"); !strings.Contains(traced, line) {

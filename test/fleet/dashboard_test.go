@@ -40,9 +40,10 @@ func (s simulated) State() metrics.State {
 		Push:   &push.Stats{Sent: 48, Waiting: 1, WaitingBytes: 2048},
 	}
 	for rank := range 16 {
-		class, rate := verdict.ClassPlateau, float64(10_240+500*rank)
+		class, traced := verdict.ClassPlateau, verdict.ClassPlateau
+		rate := float64(10_240 + 500*rank)
 		if rank == leakingRank {
-			class, rate = verdict.ClassLeak, 1<<20
+			class, traced, rate = verdict.ClassLeak, verdict.ClassGrowing, 1<<20
 		}
 		grown := int64(rate * time.Since(s.began).Seconds())
 		state.Processes = append(state.Processes, metrics.Process{
@@ -52,7 +53,8 @@ func (s simulated) State() metrics.State {
 			Verdict:  class, Growth: rate, GrowthLow: rate - 100, GrowthHigh: rate + 100,
 			ToLimit: (7 << 30) / rate,
 			Trace: &metrics.Trace{
-				At: s.began, Duration: 5 * time.Minute, Verdict: class, Slowdown: 0.004, OwnShare: 0.02,
+				At: s.began, Duration: 5 * time.Minute, Verdict: traced,
+				Slowdown: 0.004, OwnShare: 0.02,
 				Rows:       map[growth.Kind]int64{growth.KindHeap: 8 << 30, growth.KindFile: 1 << 30},
 				Components: map[string]float64{"pil": rate, "other": 10},
 				Losses:     map[growth.LossKind]uint64{growth.LossEvents: 3},
@@ -62,8 +64,8 @@ func (s simulated) State() metrics.State {
 	return state
 }
 
-// recordings are the expressions of the recording rules, by their names.
-func recordings(t *testing.T) map[string]string {
+// ruleExpressions are the expressions of the recording rules and of the alerts, by their names.
+func ruleExpressions(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/prometheus/allocscope.rules.yaml")
 	if err != nil {
@@ -71,7 +73,7 @@ func recordings(t *testing.T) map[string]string {
 	}
 	var file struct {
 		Groups []struct {
-			Rules []struct{ Record, Expr string }
+			Rules []struct{ Record, Alert, Expr string }
 		}
 	}
 	if err := yaml.Unmarshal(text, &file); err != nil {
@@ -80,9 +82,7 @@ func recordings(t *testing.T) map[string]string {
 	expressions := make(map[string]string)
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
-			if rule.Record != "" {
-				expressions[rule.Record] = rule.Expr
-			}
+			expressions[rule.Record+rule.Alert] = rule.Expr // it has one of the two
 		}
 	}
 	return expressions
@@ -146,7 +146,7 @@ func TestDashboard(t *testing.T) {
 	if err := json.Unmarshal(text, &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	rules := recordings(t)
+	rules := ruleExpressions(t)
 	variable := regexp.MustCompile(`\$\w+`)
 	all := expressionsOf(dashboard)
 	if len(all) < 30 {

@@ -296,7 +296,8 @@ func TestLoad(t *testing.T) {
 	}
 	for first := 0; first < ranks; first += ranksOfNode {
 		if first == ranks/2/ranksOfNode*ranksOfNode {
-			// As a load balancer does: Pyroscope 1.12 loses pushes that it acknowledges while it ends.
+			// As a load balancer does: Pyroscope 1.12 loses pushes that it acknowledges while it
+			// ends.
 			proxy.passing.Lock()
 			server.restart(t)
 			proxy.passing.Unlock()
@@ -323,6 +324,38 @@ func TestLoad(t *testing.T) {
 		server.cpu().Seconds()*1e3/float64(made.Load()),
 		float64(server.diskBytes(t))/1e3/float64(made.Load()), float64(server.diskBytes(t))/1e6,
 		asked.Seconds())
+}
+
+// TestResent pushes the same files of a spool again: at once, and twice after a restart, so that
+// the server has them in memory and in blocks on disk. Its answers count them once.
+func TestResent(t *testing.T) {
+	server := startPyroscope(t, unlimited...)
+	p := openPusher(t, server.url, 0)
+	n := newNode(t, "resent", 0, ranksOfNode, 100)
+	if err := p.AddFolder(n.Folder, n.summary); err != nil {
+		t.Fatal(err)
+	}
+	n.Close()
+	spooled := filepath.Join(t.TempDir(), "spooled")
+	if err := os.CopyFS(spooled, os.DirFS(p.Directory())); err != nil {
+		t.Fatal(err)
+	}
+
+	flush(t, p)
+	check(t, server, "resent", n.totals)
+	for _, restarted := range []bool{false, true, true} {
+		if restarted {
+			server.restart(t)
+		}
+		if err := os.CopyFS(p.Directory(), os.DirFS(spooled)); err != nil {
+			t.Fatal(err)
+		}
+		flush(t, p)
+		check(t, server, "resent", n.totals)
+	}
+	if s := p.Stats(); s.Sent != 4*ranksOfNode*uint64(len(phases)) || s.Refused+s.Retried > 0 {
+		t.Errorf("%+v", s)
+	}
 }
 
 // TestFullSpool has the server away while a spool runs over: what was dropped is counted, and all

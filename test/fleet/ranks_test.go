@@ -12,7 +12,8 @@ import (
 func TestRanks(t *testing.T) {
 	const job, size, leaking = "run-8", 8, 5
 	pyroscope := startPyroscope(t)
-	a := startAgent(t, "--env=TORCHELASTIC_RUN_ID="+job, "--min-rss=32MiB", "--duration=30s", "--speed=100", "--push="+pyroscope.url)
+	a := startAgent(t, "--env=TORCHELASTIC_RUN_ID="+job, "--min-rss=32MiB",
+		"--duration=30s", "--speed=100", "--push="+pyroscope.url)
 	prometheus := startPrometheus(t, a.address)
 	startRanks(t, job, size, leaking, 4_000_000, 64_000_000)
 	page := func() (string, error) { return get("http://" + a.address + "/metrics") }
@@ -46,6 +47,17 @@ func TestRanks(t *testing.T) {
 		query := "topk(1, " + growth + " - on(job_id) group_left quantile by (job_id) (0.5, " +
 			growth + "))"
 		await(t, "the query has the rank", func() string {
+			got, err := prometheus.query(query)
+			if err != nil || len(got) != 1 || got[0].labels["rank"] != itoa(leaking) {
+				return fmt.Sprintf("%v %v", got, err)
+			}
+			return ""
+		})
+	})
+
+	t.Run("the alert on a leak with a trace names it", func(t *testing.T) {
+		query := ruleExpressions(t)["AllocscopeLeakConfirmed"]
+		await(t, "the alert has the rank", func() string {
 			got, err := prometheus.query(query)
 			if err != nil || len(got) != 1 || got[0].labels["rank"] != itoa(leaking) {
 				return fmt.Sprintf("%v %v", got, err)

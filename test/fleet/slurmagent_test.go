@@ -41,6 +41,20 @@ func TestUnit(t *testing.T) {
 		}
 	})
 
+	t.Run("systemd makes the folder of the socket", func(t *testing.T) {
+		socket := "/run/" + u.value(t, "RuntimeDirectory") + "/agent.sock "
+		if command := u.value(t, "ExecStart"); !strings.Contains(command, "--socket "+socket) {
+			t.Errorf("%s has no %s", command, socket)
+		}
+	})
+
+	t.Run("has as long to end as the pod", func(t *testing.T) {
+		pod := build(t, kubernetesFolder).pod()
+		if got := u.value(t, "TimeoutStopSec"); got != fmt.Sprint(*pod.TerminationGracePeriodSeconds) {
+			t.Errorf("TimeoutStopSec=%s, the pod has %d", got, *pod.TerminationGracePeriodSeconds)
+		}
+	})
+
 	t.Run("systemd takes it", func(t *testing.T) {
 		// It must find the program that the unit starts.
 		text := strings.ReplaceAll(u.text, "/usr/local/bin/allocscope", allocscope(t))
@@ -68,7 +82,7 @@ func asUnit(t *testing.T, folder string, options ...string) {
 	program := filepath.Join(folder, "allocscope") // where the user may read it
 	run(t, exec.Command("install", allocscope(t), program))
 	command := strings.NewReplacer("/usr/local/bin/allocscope", program,
-		"/run/allocscope", filepath.Join(folder, "run")).Replace(u.value(t, "ExecStart"))
+		"/run/allocscope-agent", filepath.Join(folder, "run")).Replace(u.value(t, "ExecStart"))
 	write(t, filepath.Join(folder, "unit"), fmt.Sprintf(
 		"umask %s\nOPTIONS='%s'\nexec setpriv --reuid=daemon --regid=daemon --clear-groups "+
 			"--no-new-privs --inh-caps=%s --ambient-caps=%s --bounding-set=%s %s\n",
@@ -106,8 +120,8 @@ func TestSlurm(t *testing.T) {
 	socket := filepath.Join(folder, "run/agent.sock")
 	address := fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)[0])
 	asUnit(t, folder, "--listen", address, "--directory", filepath.Join(folder, "state"),
-		"--duration=15s", "--min-rss=32MiB", "--push", server.url, "--label=team=vision",
-		"--push-spool", filepath.Join(folder, "state/spool"))
+		"--env=SLURM_JOB_ID=*", "--duration=15s", "--min-rss=32MiB", "--push", server.url,
+		"--label=team=vision", "--push-spool", filepath.Join(folder, "state/spool"))
 	page := func() (string, error) { return get("http://" + address + "/metrics") }
 
 	s := startSlurm(t, folder)

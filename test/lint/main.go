@@ -1,7 +1,8 @@
-// Command lint checks what no other linter does: that no retired word is used, that lines are short
-// and functions have paragraphs, that packages import only what lies below them, that the links of
-// pages lead somewhere, and that the messages that the docs quote exist. `make lint` runs it in the
-// project's folder. It prints the faults and exits with 1 if there is one.
+// Command lint checks what no other linter does: that no retired word is used and no placeholder is
+// left, that lines are short and functions have paragraphs, that packages import only what lies
+// below them, that the links of pages lead somewhere, that the messages that the docs quote exist,
+// and that the modules of tests compile. `make lint` runs it in the project's folder. It prints the
+// faults and exits with 1 if there is one.
 package main
 
 import (
@@ -65,8 +66,17 @@ func check(folder string) (faults []string, err error) {
 		return nil, err
 	}
 
+	var mistyped []string
+	for _, module := range testModules {
+		found, err := typeFaults(filepath.Join(folder, module))
+		if err != nil {
+			return nil, err
+		}
+		mistyped = append(mistyped, found...)
+	}
+
 	fmt.Println(shape)
-	return slices.Concat(faults, shape.faults(), imports.faults(), broken, quoted.faults()), nil
+	return slices.Concat(faults, mistyped, shape.faults(), imports.faults(), broken, quoted.faults()), nil
 }
 
 // A source is a text file that people write and read.

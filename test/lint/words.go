@@ -111,7 +111,11 @@ func splitAcronym(word string) []string {
 	return []string{string(letters[:last]), string(letters[last:])}
 }
 
-// faultsIn returns a line for each retired word in a source, and in its path.
+// placeholder matches a mark for text that is to come: capital letters between two @.
+var placeholder = regexp.MustCompile(`@[A-Z]+@`)
+
+// faultsIn returns a line for each retired word in a source, and in its path, and for each
+// placeholder.
 func (v vocabulary) faultsIn(s source) (faults []string) {
 	for _, f := range v.find(piecesOf(s.path)) {
 		faults = append(faults,
@@ -120,6 +124,13 @@ func (v vocabulary) faultsIn(s source) (faults []string) {
 	for _, f := range v.find(piecesOf(s.text)) {
 		faults = append(faults,
 			fmt.Sprintf("%s:%d: %s: say %q", s.path, f.line, f.spelling, f.instead))
+	}
+
+	for number, line := range strings.Split(s.text, "\n") {
+		if mark := placeholder.FindString(line); mark != "" {
+			faults = append(faults,
+				fmt.Sprintf("%s:%d: %s is a placeholder: fill it in", s.path, number+1, mark))
+		}
 	}
 	return faults
 }

@@ -45,10 +45,11 @@ func TestFaultsIn(t *testing.T) {
 		}
 	}
 
-	got := v.faultsIn(source{"old/spell.go", "one\n\ntwo spell\n"})
+	got := v.faultsIn(source{"old/spell.go", "one\n\ntwo spell\n@OUTPUT@ a@b.c @x@\n"})
 	want := []string{
 		`old/spell.go: the name has "spell*": say "probe period"`,
 		`old/spell.go:3: spell*: say "probe period"`,
+		`old/spell.go:4: @OUTPUT@ is a placeholder: fill it in`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

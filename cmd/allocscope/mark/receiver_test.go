@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/fleet/serve"
+
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -306,6 +308,12 @@ else: print("connected")
 		m.Close()
 		if _, err := os.Lstat(address.Name); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("after the trace: %v", err)
+		}
+	})
+
+	t.Run("folder: no other user's agent has it", func(t *testing.T) {
+		if agent := filepath.Dir(serve.DefaultSocket); agent == socketFolder {
+			t.Errorf("both use %s", agent)
 		}
 	})
 

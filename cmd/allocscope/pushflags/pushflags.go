@@ -15,8 +15,9 @@ import (
 	"github.com/allocscope/allocscope/export/push"
 )
 
-// rootSpool is the spool of root. Other users have one under XDG_STATE_HOME.
-const rootSpool = "/var/lib/allocscope/spool"
+// rootSpool is the spool of root. Other users have one under XDG_STATE_HOME. /var/lib/allocscope may
+// belong to the user of an agent.
+const rootSpool = "/var/spool/allocscope"
 
 // UserSpool is DefaultSpool in words.
 const UserSpool = rootSpool + "; for others than root ~/.local/state/allocscope/spool"

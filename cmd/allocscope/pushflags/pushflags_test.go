@@ -31,7 +31,7 @@ func TestOptions(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", state)
 	spool := filepath.Join(state, "allocscope", "spool")
 	if os.Geteuid() == 0 {
-		spool = rootSpool
+		spool = "/var/spool/allocscope"
 	}
 
 	if got, err := DefaultSpool(); got != spool || err != nil {

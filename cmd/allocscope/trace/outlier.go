@@ -14,12 +14,8 @@ import (
 // to speak of.
 const minOthersShare = 0.01
 
-// minOutlierRatio is the rate of an outlier, as a multiple of the others' rate, that is worth a word.
-// Ranks that do the same work can be so alike that a hundredth more is no noise.
-const minOutlierRatio = 1.2
-
-// outlierOf is the traced rank that grows unlike the others; nil: none does, or there are too few to
-// tell. A rank whose verdict is no growth is none.
+// outlierOf is the traced rank that grows most unlike the others; nil: none does, or there are too few
+// to tell. A rank whose verdict is no growth is none.
 func outlierOf(all []ProcessVerdict) *summary.Outlier {
 	var ranks []ProcessVerdict
 	var rates []outlier.Member
@@ -32,24 +28,32 @@ func outlierOf(all []ProcessVerdict) *summary.Outlier {
 		}
 	}
 
-	found := outlier.Find(rates)
-	for _, i := range found.Outliers(outlier.MaxChance) {
-		if ranks[i].Class.Grows() && ranks[i].Rate > minOutlierRatio*found.Median {
-			others := slices.Delete(slices.Clone(ranks), i, i+1)
-			return describeOutlier(ranks[i], others, found.Scores[i])
+	scored := outlier.Find(rates)
+	found := slices.DeleteFunc(scored.Outliers(outlier.MaxChance), func(i int) bool {
+		return !ranks[i].Class.Grows()
+	})
+	if len(found) == 0 {
+		return nil
+	}
+	var others []ProcessVerdict
+	for i, v := range ranks {
+		if !slices.Contains(found, i) {
+			others = append(others, v)
 		}
 	}
-	return nil
+	return describeOutlier(ranks[found[0]], others, len(ranks), scored.Scores[found[0]])
 }
 
 // describeOutlier compares a rank with the one of the others whose rate is the median.
-func describeOutlier(rank ProcessVerdict, others []ProcessVerdict, score outlier.Score) *summary.Outlier {
+func describeOutlier(
+	rank ProcessVerdict, others []ProcessVerdict, ranks int, score outlier.Score,
+) *summary.Outlier {
 	slices.SortStableFunc(others, func(a, b ProcessVerdict) int { return cmp.Compare(a.Rate, b.Rate) })
 	middle := others[len(others)/2]
 
 	const perMin = 60
 	o := &summary.Outlier{
-		PID: rank.Process.PID, Rank: rank.Process.Rank, Ranks: len(others) + 1,
+		PID: rank.Process.PID, Rank: rank.Process.Rank, Ranks: ranks, Others: len(others),
 		RateBytesPerMin:   int64(math.Round(rank.Rate * perMin)),
 		OthersBytesPerMin: int64(math.Round(middle.Rate * perMin)),
 		Chance:            score.Chance, Site: siteOf(rank, middle),

@@ -54,7 +54,6 @@ func TestOutlierOf(t *testing.T) {
 		"others hardly grow":   {append(others(0.01, 0.02, -0.01, 0, 0), rankAt(9, 60, 11)), -1, summary.SiteOnlyThere},
 		"two ranks":            {append(others(10), rankAt(9, 60, 10)), 0, ""},
 		"alike":                {append(others(10, 11, 9, 10, 12), rankAt(9, 13, 10)), 0, ""},
-		"a little faster":      {append(others(10, 10, 10, 10, 10), rankAt(9, 11.5, 10)), 0, ""},
 		"verdict is no growth": {append(others(10, 10.1, 9.9, 10, 10.2), steady), 0, ""},
 		"no rank":              {append(others(10, 10.1, 9.9, 10, 10.2), loader), 0, ""},
 	} {
@@ -67,5 +66,23 @@ func TestOutlierOf(t *testing.T) {
 			(c.ratio < 0) != (o.Ratio == nil), o.Ratio != nil && int(*o.Ratio+0.1) != int(c.ratio):
 			t.Errorf("%s: %+v", name, o)
 		}
+	}
+}
+
+// Ranks that stand out are not among those with which the first of them is compared.
+func TestOutlierOfTwo(t *testing.T) {
+	var all []ProcessVerdict
+	for i, rate := range []float64{10, 10.1, 60, 9.9, 10, 62, 10.2, 9.8, 10} {
+		line := 10
+		if rate > 50 {
+			line = 11
+		}
+		all = append(all, rankAt(i, rate, line))
+	}
+
+	o := outlierOf(all)
+	if o == nil || o.Rank != 5 || o.Ranks != 9 || o.Others != 7 || o.OthersBytesPerMin != 10<<20 ||
+		o.Site != summary.SiteOnlyThere {
+		t.Errorf("%+v", o)
 	}
 }

@@ -76,7 +76,7 @@ func logPush(pusher *push.Pusher, url string, problem error) {
 			pusher.Directory()))
 	}
 	if problem != nil {
-		slog.Warn(fmt.Sprintf("not pushed yet: %v. %s in %s. The next trace or agent with "+
+		slog.Warn(fmt.Sprintf("not pushed yet: %v. %s in %s. The next trace with "+
 			"--push %s and the same tenant sends them", problem, waiting(s.Waiting), pusher.Directory(), url))
 	}
 }

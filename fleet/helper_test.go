@@ -126,8 +126,8 @@ type testAgent struct {
 const testSpeed = 600
 
 // fakeTrace is a program in place of allocscope: it copies summary.json of its own directory into the
-// folder of --output, and profiles if it has some. It ends then, or when it is interrupted if there is
-// a file "waits".
+// folder of --output, and profiles if it has some. It ends then, or when it is interrupted if there
+// is a file "waits".
 const fakeTrace = `#!/bin/sh
 here=$(dirname "$0")
 echo "$@" >> "$here/calls"
@@ -189,15 +189,20 @@ func newFakeTrace(t *testing.T, files ...string) string {
 // putProfiles puts those of a trace beside the program in place of it.
 func putProfiles(t *testing.T, executable string) {
 	t.Helper()
-	leak := &growth.Stack{ID: 1, PID: 4242, Frames: []growth.Frame{{Function: "leak", File: "train.py", Line: 5}}}
-	held := []growth.Holding{{Stack: leak, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 4096, ResidentBytes: 4096}}
+	leak := []growth.Frame{{Function: "leak", File: "train.py", Line: 5}}
+	held := []growth.Holding{{
+		Stack: &growth.Stack{ID: 1, PID: 4242, Frames: leak}, Kind: growth.KindHeap,
+		InuseObjects: 1, InuseBytes: 4096, ResidentBytes: 4096,
+	}}
+	info := profile.Info{Time: time.Now(), Duration: time.Second, Interval: 1}
 	var text bytes.Buffer
-	if err := profile.Write(&text, held, profile.Info{Time: time.Now(), Duration: time.Second, Interval: 1}); err != nil {
+	if err := profile.Write(&text, held, info); err != nil {
 		t.Fatal(err)
 	}
 
 	for _, name := range []string{folder.WarmupFile, folder.PlateauFile, folder.GrowthFile} {
-		if err := os.WriteFile(filepath.Join(filepath.Dir(executable), name), text.Bytes(), 0o600); err != nil {
+		path := filepath.Join(filepath.Dir(executable), name)
+		if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

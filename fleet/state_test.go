@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -291,8 +292,10 @@ func TestEndWhileResumed(t *testing.T) {
 	}
 
 	a.end(t)
-	if status, ok := left.Wait().(*exec.ExitError); !ok || status.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
-		t.Errorf("the trace is not interrupted")
+	var ended *exec.ExitError
+	if err := left.Wait(); !errors.As(err, &ended) ||
+		ended.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+		t.Errorf("the trace that was left ends with %v", err)
 	}
 	if failed := a.of(EventTraceFailed); len(failed) != 1 || failed[0].Folder != d.tracePath(folder) {
 		t.Errorf("events: %+v", a.all)

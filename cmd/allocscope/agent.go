@@ -53,7 +53,7 @@ memory once a second from /proc: without eBPF, at less than 0.5% of a core for 1
 judges each as trace does. When a verdict turns to a leak, or a growing process meets its limit
 within the hour, it traces that process for a few minutes, one at a time, and keeps the folder.
 
-It serves metrics for Prometheus on /metrics, and its own state on /healthz. Several rules
+It serves metrics for Prometheus on /metrics, its own state on /healthz and /readyz. Several rules
 are alternatives; the conditions of one must all hold. Flags make rules of all combinations.
 SIGTERM ends it in order. A later agent continues with the same directory.`,
 		Example: `  sudo allocscope agent
@@ -109,7 +109,7 @@ func (f *agentFlags) add(command *cobra.Command) {
 	set.Var(&f.keepBytes, "keep-bytes", "keep folders of traces up to this size")
 
 	set.StringVar(&f.serve.Listen, "listen", requests.DefaultListen,
-		"`ADDRESS` of /metrics and /healthz; empty: none")
+		"`ADDRESS` of /metrics, /healthz and /readyz; empty: none")
 	set.StringSliceVar(&f.serve.Hosts, "host", nil,
 		"`NAME` by which Prometheus calls this host, where that is not the address of --listen; may be "+
 			"repeated")

@@ -77,7 +77,8 @@ func TestExposure(t *testing.T) {
 func TestStarted(t *testing.T) {
 	var f agentFlags
 	f.serve.Listen = "127.0.0.1:0"
-	got := f.started(fleet.Options{Directory: "/d"}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711})
+	at := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711}
+	got := f.started(fleet.Options{Directory: "/d"}, at)
 	mustSay(t, "the first line", got, "; metrics on http://127.0.0.1:4711/metrics")
 	if got := f.started(fleet.Options{}, nil); strings.Contains(got, "http") {
 		t.Errorf("it does not listen: %q", got)

@@ -42,7 +42,7 @@ const (
 
 // Options say where requests are answered.
 type Options struct {
-	// Listen is the TCP address of /metrics and /healthz; empty: none.
+	// Listen is the TCP address of /metrics, /healthz and /readyz; empty: none.
 	Listen string
 	// Hosts are the names, besides those of loopback and Listen, that a Host header may have.
 	Hosts []string

@@ -83,7 +83,8 @@ func testSocketStatus(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	leak, unknown := s.Processes[0], s.Processes[1]
-	if leak.PID != 4242 || leak.Command != "python3 ?" || *leak.Rank != 3 || *leak.RSS != 100 || *leak.PerMin != 120 || *leak.PerMinLow != 60 ||
+	if leak.PID != 4242 || leak.Command != "python3 ?" || *leak.Rank != 3 || *leak.RSS != 100 ||
+		*leak.PerMin != 120 || *leak.PerMinLow != 60 ||
 		leak.PerMinHigh != nil || leak.ToLimitS != nil || !leak.TracedAt.Equal(at) {
 		t.Errorf("%+v", leak)
 	}

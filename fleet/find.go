@@ -159,7 +159,7 @@ func (f *finder) match(a tree.Arrival) (c candidate, err error) {
 	}
 
 	identity := tree.IdentityAmongAll(p)
-	if !rule.mayTrain(identity.Role) {
+	if !rule.mayTrain(identity.Role, tree.IsPython(p.Arguments)) {
 		p.Close()
 		return c, errNoMatch
 	}

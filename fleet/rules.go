@@ -194,11 +194,14 @@ func (m *matcher) matches(p *process.Process, uid uint32) bool {
 const anyValue = "*"
 
 // mayTrain reports whether a process with a role is watched: a rule of the user chooses other
-// programs, too. Launchers and workers serve another process.
-func (m *matcher) mayTrain(role growth.Role) bool {
+// programs, too. Without one these are Python's, as a compiler may have a launcher as well. Launchers
+// and workers serve another process.
+func (m *matcher) mayTrain(role growth.Role, isPython bool) bool {
 	switch role {
-	case growth.RoleTrainer, growth.RoleRank:
+	case growth.RoleRank:
 		return true
+	case growth.RoleTrainer:
+		return isPython || !m.isEmpty()
 	case growth.RoleOther:
 		return !m.isEmpty()
 	}

@@ -3,9 +3,10 @@ package fleet
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 func TestReadRules(t *testing.T) {
@@ -99,8 +100,21 @@ func TestFirstMatch(t *testing.T) {
 	}
 
 	rules, err := newMatchers(nil)
-	if err != nil || len(rules) != 1 || rules[0].mayTrain("other") || !slices.ContainsFunc(rules,
-		func(m matcher) bool { return m.mayTrain("rank") && m.mayTrain("trainer") && !m.mayTrain("launcher") }) {
-		t.Errorf("without rules: %+v, %v", rules, err)
+	if err != nil || len(rules) != 1 {
+		t.Fatalf("without rules: %+v, %v", rules, err)
+	}
+	for _, c := range []struct {
+		role           growth.Role
+		isPython, want bool
+	}{
+		{growth.RoleRank, false, true},
+		{growth.RoleTrainer, true, true},
+		{growth.RoleTrainer, false, false},
+		{growth.RoleOther, true, false},
+		{growth.RoleLauncher, true, false},
+	} {
+		if got := rules[0].mayTrain(c.role, c.isPython); got != c.want {
+			t.Errorf("without rules, %+v: %v", c, got)
+		}
 	}
 }

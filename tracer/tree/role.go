@@ -283,3 +283,6 @@ func (c command) isHelper() bool {
 	return slices.ContainsFunc(multiprocessingHelpers, c.imports) ||
 		slices.Contains(helpers, c.name()) || slices.ContainsFunc(helperModules, c.runs)
 }
+
+// IsPython reports whether a command line is that of a Python.
+func IsPython(arguments []string) bool { return parseCommand(arguments).isPython }

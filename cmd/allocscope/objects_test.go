@@ -412,14 +412,14 @@ func testObjectsLeakyTrainer(t *testing.T) {
 // Losses that are kept with their graph are tensors that grow, and the list that keeps them.
 func testObjectsLosses(t *testing.T) {
 	t.Parallel()
-	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", tracertest.Source("cases/outputs.py")))
+	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", tracertest.Source("cases/outputs.py"), "0"))
 	target.Await(fmt.Sprintf("ready %d", target.PID()))
 
 	dir, s := traceWithAnswer(t, target)
 	if s.Objects == nil || s.Objects.TensorsUnknown != "" || s.Objects.InCPPOnlyBytes == nil {
 		t.Fatalf("objects %+v, want tensors", s.Objects)
 	}
-	// Five activations of a step are [64, 128], and the first has grown most.
+	// The input of a step is [64, 128], and has grown most.
 	first := s.Objects.Tensors[0]
 	isLoss := func(g summary.TensorGroup) bool {
 		return len(g.Shape) == 0 && g.DType == "float32" && *g.GrowthTensors > 10 &&
@@ -437,7 +437,7 @@ func testObjectsLosses(t *testing.T) {
 	c := call(t, "show", "--details", dir)
 	c.mustEnd(0)
 	mustSay(t, "stdout", c.stdout.String(), "outputs.losses (list, ",
-		"float32 [64, 128] cpu, ", " with their graph: ")
+		"float32 [64, 1] cpu, ", " with their graph: ")
 }
 
 // Without keepers, no process beside the one that reads is started, and nothing is counted.

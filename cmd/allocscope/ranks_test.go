@@ -139,6 +139,8 @@ func testRanksTraceLengths(t *testing.T) {
 				}
 
 				sample("process_growth_bytes_per_second", bytes)
+				sample("process_growth_low_bytes_per_second", bytes-100)
+				sample("process_growth_high_bytes_per_second", bytes+100)
 				if withLengths && traced[rank] > 0 {
 					sample("trace_timestamp_seconds", int(now.Unix()))
 					sample("trace_duration_seconds", traced[rank])

@@ -182,15 +182,6 @@ func (s *Server) Serve(ctx context.Context) error {
 	return nil
 }
 
-// Serve listens, and answers until the context ends, which is no error.
-func Serve(ctx context.Context, o Options, source Source) error {
-	s, err := Listen(ctx, o, source)
-	if err != nil {
-		return err
-	}
-	return s.Serve(ctx)
-}
-
 // peers accepts connections that know their user.
 type peers struct{ *net.UnixListener }
 

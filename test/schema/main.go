@@ -137,7 +137,6 @@ var fieldConstants = map[string]string{
 	"GPUMemory.judged":    "growth/gpu.CurveName",
 	"GPUMemory.diagnosis": "growth/gpu.Diagnosis",
 	"Side.verdict":        "growth/verdict.Class",
-	"Comparison.unit":     "export/compare.Unit…",
 	"StackRow.kind":       "growth.Kind",
 }
 

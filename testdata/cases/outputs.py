@@ -1,4 +1,9 @@
-"""A loop keeps the loss of each step for its mean, with the graph that computed it: lightning#14270, pytorch's FAQ."""
+"""A loop keeps the loss of each step for its mean, with the graph that computed it: lightning#14270, pytorch's FAQ.
+
+usage: outputs.py [LAYERS]
+"""
+
+import sys
 
 import case
 import torch
@@ -6,7 +11,9 @@ from torch import nn
 
 BATCH, WIDTH = 64, 128
 
-net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, 1))
+layers = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+hidden = [module for _ in range(layers) for module in (nn.Linear(WIDTH, WIDTH), nn.GELU())]
+net = nn.Sequential(*hidden, nn.Linear(WIDTH, 1))
 losses = []
 
 

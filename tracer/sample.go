@@ -62,6 +62,7 @@ func (s *Session) IsTraced(pid int) bool { return s.targets.traced(pid) != nil }
 // IsOutOfMemory reports whether the kernel has killed a target's process for want of memory, of the
 // machine or of a cgroup.
 func (s *Session) IsOutOfMemory(pid int) bool {
+	s.events.Flush() // the event comes before the exit, which is seen otherwise
 	t := s.targets.find(uint32(pid))
 	return t != nil && t.outOfMemory.Load()
 }

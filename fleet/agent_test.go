@@ -313,7 +313,7 @@ func TestStartFails(t *testing.T) {
 // What is no work of the sampling is not for a restart.
 func TestHealth(t *testing.T) {
 	a := &Agent{sampledAt: time.Now(), saveErr: errors.New("no space left")}
-	if healthy, ready := a.Healthy(), a.Ready(); healthy != nil || ready != a.saveErr {
+	if healthy, ready := a.Healthy(), a.Ready(); healthy != nil || !errors.Is(ready, a.saveErr) {
 		t.Errorf("a full disk: %v, %v", healthy, ready)
 	}
 

@@ -220,7 +220,7 @@ func (k processKey) interrupt() {
 		return
 	}
 
-	defer child.Release()
+	defer func() { _ = child.Release() }()
 	if k.isAlive() {
 		_ = child.Signal(os.Interrupt)
 	}

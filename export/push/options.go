@@ -4,13 +4,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/growth"
 )
@@ -19,7 +15,6 @@ const (
 	maxLabels      = 10
 	maxLabelBytes  = 200 // of a value
 	maxNameBytes   = 64
-	maxSecretBytes = 64 << 10
 	maxTenantBytes = 150 // as Pyroscope's
 )
 
@@ -49,7 +44,7 @@ func (o *Options) check() (*url.URL, error) {
 		if path == "" {
 			continue
 		}
-		if _, err := readSecret(path); err != nil {
+		if _, err := ReadSecret(path); err != nil {
 			return nil, err
 		}
 	}
@@ -109,38 +104,4 @@ func destination(endpoint *url.URL, tenant string) string {
 	sum := sha256.Sum256([]byte(endpoint.String() + "\n" + tenant))
 	host := unsafeInFolder.ReplaceAllString(endpoint.Host, "-")
 	return fmt.Sprintf("%.60s-%x", strings.TrimLeft(host, "."), sum[:4])
-}
-
-// readSecret reads a password or a token. A file that others than its owner can read is an error, and
-// so is one that belongs neither to root nor to the current user.
-func readSecret(path string) (string, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-
-	var stat unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
-		return "", fmt.Errorf("stat %s: %w", path, err)
-	}
-	switch {
-	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
-		return "", fmt.Errorf("%s is not a regular file", path)
-	case stat.Mode&0o077 != 0:
-		return "", fmt.Errorf("%s has mode %04o, so that others than its owner may read it "+
-			"(chmod 600 it)", path, stat.Mode&0o777)
-	case int(stat.Uid) != os.Geteuid() && stat.Uid != 0:
-		return "", fmt.Errorf("%s belongs to UID %d", path, stat.Uid)
-	}
-
-	data, err := io.ReadAll(io.LimitReader(file, maxSecretBytes+1))
-	if err != nil {
-		return "", err
-	}
-	secret := strings.TrimRight(string(data), "\r\n")
-	if secret == "" || len(data) > maxSecretBytes || strings.ContainsAny(secret, "\r\n\x00") {
-		return "", fmt.Errorf("%s is empty, or has more than one line", path)
-	}
-	return secret, nil
 }

@@ -84,7 +84,7 @@ func (p *Pusher) newRequest(ctx context.Context, body []byte) (*http.Request, er
 	}
 
 	if file := cmp.Or(p.options.TokenFile, p.options.PasswordFile); file != "" {
-		secret, err := readSecret(file)
+		secret, err := ReadSecret(file)
 		if err != nil {
 			return nil, err
 		}

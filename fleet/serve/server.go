@@ -67,7 +67,7 @@ func listen(ctx context.Context, o Options, source Source, l limits) (_ *Server,
 
 	if o.TokenFile != "" {
 		if _, err := readToken(o.TokenFile); err != nil {
-			return nil, fmt.Errorf("token file %s: %w", o.TokenFile, err)
+			return nil, fmt.Errorf("token file: %w", err)
 		}
 	}
 	if o.Listen != "" {

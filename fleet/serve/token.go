@@ -27,7 +27,7 @@ func authorize(w http.ResponseWriter, r *http.Request, tokenFile string) bool {
 	}
 	token, err := readToken(tokenFile)
 	if err != nil {
-		// The error has the path of the file, and whoever asks has not shown yet who he is.
+		// The error has the path of the file, and the client has not proven who it is.
 		refuse(w, http.StatusForbidden, errors.New("the agent cannot use its token file"))
 		return false
 	}

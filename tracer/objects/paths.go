@@ -95,8 +95,8 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 				break
 			}
 			isObject := sample.typ != nil || n.typ != nil
-			if e.root != nil && e.root.Kind == keeper.RootThread && isObject {
-				continue // native code borrows objects of Python, and leaves their addresses behind
+			if e.root != nil && isObject && isBorrower(*e.root) {
+				continue
 			}
 			if e.root != nil {
 				found = append(found, rooted{root: s.completed(*e.root, w), way: w, word: &e})
@@ -207,7 +207,7 @@ func (h *Heap) isStorage(n *node) bool {
 func (s *search) isStrong(e edge) (isStrong, known bool) {
 	switch {
 	case e.root != nil:
-		return e.root.Kind != keeper.RootThread, true
+		return !isBorrower(*e.root), true
 	case e.from.typ != nil:
 		_, ok := s.heap.objectReference(e)
 		return ok, true
@@ -223,6 +223,14 @@ func (s *search) isStrong(e edge) (isStrong, known bool) {
 		}
 	}
 	return false, true
+}
+
+// isBorrower reports whether a root never owns an object of Python. Native code on a thread's stack
+// borrows objects and leaves their addresses behind. The dynamic linker has none, but its arrays lie
+// in memory that may have been a table of Python's before.
+func isBorrower(r keeper.Root) bool {
+	return r.Kind == keeper.RootThread ||
+		r.Kind == keeper.RootStatic && strings.HasPrefix(r.Module, "ld-")
 }
 
 // rankOf orders kinds of roots: those that a reader can look up come first, if they are not much

@@ -130,7 +130,7 @@ memory leaks, how fast, and which code accumulates it.`,
 	cli.Install(root)
 
 	root.AddCommand(newTraceCommand(stderr), target.NewCommand(), newShowCommand(), newViewCommand(),
-		newReportCommand(), newDiffCommand(), newRanksCommand(), newVerdictCommand(), newObjectsCommand(),
+		newReportCommand(), newBundleCommand(), newDiffCommand(), newRanksCommand(), newVerdictCommand(), newObjectsCommand(),
 		mark.NewCommand(),
 		newAgentCommand(), newDoctorCommand(), newDemoCommand(stderr), newVersionCommand())
 	return root

@@ -1,0 +1,448 @@
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	pprof "github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+)
+
+// secret matches the names of testdata/secrets.py, of its user, host, job and folders.
+var secret = regexp.MustCompile(`(?i)okapi|quagga|zebu`)
+
+// recorded is the trace of testdata/secrets.py: see testdata/record.
+const recorded = "testdata/trace"
+
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	for name, content := range filesOf(t, recorded) {
+		if name != "timeline.csv" && name != "processes.csv" && !secret.Match(content) {
+			t.Errorf("the recorded %s has no secret", name)
+		}
+	}
+
+	finding := "open /home/zebu-user/okapi: there is no quagga"
+	files, _ := bundled(t, recorded, Options{
+		Documents: map[string]any{"doctor.json": &struct{ Finding string }{finding}},
+	})
+	if len(files) < 10 {
+		t.Errorf("only the files %q", slices.Sorted(maps.Keys(files)))
+	}
+	for name, content := range files {
+		if found := secret.FindAll(content, -1); found != nil {
+			t.Errorf("%s has the secrets %q", name, found)
+		}
+	}
+}
+
+// TestEveryText fills each text of a summary with a secret.
+func TestEveryText(t *testing.T) {
+	t.Parallel()
+	s := &summary.Summary{}
+	kept := map[string]bool{ // what allocscope and the kernel say, and no process
+		"Version": true, "Kernel": true, "Architecture": true, "StackIDs": true, "StackID": true,
+		"Name of GPU": true,
+	}
+	count := 0
+	for i, text := range []string{
+		"okapi", "/srv/okapi quagga/zebu.py", "okapi (/srv/quagga.py:3)", "[okapi: /zebu]", "okapi.quagga",
+		"the okapi of the quagga", "memory-okapi", "x (okapi.py)", "std::map<okapi, int>::at(zebu)",
+		"--okapi=quagga", "'okapi'", "/memfd:okapi (deleted)", "<okapi>", "okapi+0x12", "OKAPI_TOKEN",
+	} {
+		if i == 0 {
+			fill(reflect.ValueOf(s).Elem(), text, kept, &count)
+		} else {
+			fill(reflect.ValueOf(s).Elem(), text, kept, new(int))
+		}
+		n := newNames(nil)
+		copied := *s
+		n.summary(&copied)
+		n.setLong()
+		var out bytes.Buffer
+		if err := copied.Write(&out); err != nil {
+			t.Fatal(err)
+		}
+		if found := secret.FindAll(out.Bytes(), -1); found != nil {
+			t.Errorf("with %q in all texts %d remain:\n%s", text, len(found), linesWith(out.String()))
+		}
+	}
+	if count < 80 {
+		t.Errorf("filled %d texts", count)
+	}
+}
+
+func linesWith(text string) (found string) {
+	for line := range strings.Lines(text) {
+		if secret.MatchString(line) {
+			found += line
+		}
+	}
+	return found
+}
+
+// fill sets all texts below a value, and makes lists and pointers of one element.
+func fill(v reflect.Value, text string, kept map[string]bool, count *int) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+		*count++
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), text, kept, count)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fill(v.Index(0), text, kept, count)
+		fill(v.Index(1), text, kept, count)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, text, kept, count)
+		fill(value, text, kept, count)
+		v.SetMapIndex(key, value)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			field := v.Type().Field(i)
+			if field.IsExported() && !kept[field.Name] && !kept[field.Name+" of "+v.Type().Name()] {
+				fill(v.Field(i), text, kept, count)
+			}
+		}
+	}
+}
+
+// TestEveryTextOfAProfile has a secret in each text of a profile.
+func TestEveryTextOfAProfile(t *testing.T) {
+	t.Parallel()
+	private := &pprof.Mapping{ID: 1, File: "/opt/okapi/libquagga.so", KernelRelocationSymbol: "okapi"}
+	function := func(id uint64, name, file string) *pprof.Function {
+		return &pprof.Function{ID: id, Name: name, SystemName: name, Filename: file}
+	}
+	p := &pprof.Profile{
+		Mapping: []*pprof.Mapping{private, {ID: 2, File: "/memfd:zebu (deleted)"}},
+		Function: []*pprof.Function{
+			function(1, "okapi::zebu<int>(char)", "/build/okapi.cc"),
+			function(2, "okapi", "/home/quagga/okapi.py"), function(3, "[file: /data/okapi set.bin]", ""),
+			function(4, "<okapi>", "<string>"), function(5, "okapi", ""), function(6, "okapi malloc", "<okapi>"),
+		},
+		Comments:   []string{"okapi", "source heap: open /home/quagga: no such file"},
+		DropFrames: "okapi", KeepFrames: "okapi", DocURL: "http://okapi", DefaultSampleType: "okapi",
+		SampleType: []*pprof.ValueType{{Type: "okapi", Unit: "quagga"}},
+		PeriodType: &pprof.ValueType{Type: "okapi", Unit: "quagga"},
+	}
+	for i, f := range p.Function {
+		l := &pprof.Location{ID: uint64(i + 1), Line: []pprof.Line{{Function: f, Line: 7}}}
+		if i == 0 {
+			l.Mapping = private
+		}
+		p.Location = append(p.Location, l)
+	}
+	p.Sample = []*pprof.Sample{{
+		Location: p.Location, Value: []int64{3},
+		Label: map[string][]string{
+			"okapi": {"okapi"}, "component": {"okapi.py"}, "process": {"okapi"}, "kind": {"okapi"},
+		},
+		NumLabel: map[string][]int64{"okapi": {1}}, NumUnit: map[string][]string{"okapi": {"quagga"}},
+	}}
+
+	newNames(nil).profile(p)
+	if err := p.CheckValid(); err != nil {
+		t.Fatal(err)
+	}
+	if found := secret.FindAllString(p.String(), -1); found != nil {
+		t.Errorf("the profile has %q:\n%s", found, p)
+	}
+	var out bytes.Buffer
+	if err := p.WriteUncompressed(&out); err != nil {
+		t.Fatal(err)
+	}
+	if found := secret.FindAllString(out.String(), -1); found != nil {
+		t.Errorf("the file has %q", found)
+	}
+}
+
+// TestNumbers compares what is no name with the trace.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	before := filesOf(t, recorded)
+	after, _ := bundled(t, recorded, Options{})
+
+	for _, name := range []string{"timeline.csv", "processes.csv"} {
+		if !bytes.Equal(before[name], after[name]) {
+			t.Errorf("%s differs", name)
+		}
+	}
+	var was, is any
+	if err := errors.Join(json.Unmarshal(before["summary.json"], &was),
+		json.Unmarshal(after["summary.json"], &is)); err != nil {
+		t.Fatal(err)
+	}
+	delete(was.(map[string]any)["files"].(map[string]any), "report")
+	if was, is := numbersIn(was), numbersIn(is); !reflect.DeepEqual(was, is) {
+		t.Errorf("the numbers of the summary differ")
+	}
+	if was, is := was.(map[string]any), is.(map[string]any); was["verdict"] != is["verdict"] {
+		t.Errorf("the verdict is %v, was %v", is["verdict"], was["verdict"])
+	}
+
+	for name := range before {
+		if !strings.HasSuffix(name, ".pb.gz") {
+			continue
+		}
+		was, is := sumsOf(t, before[name]), sumsOf(t, after[name])
+		if len(was) < 5 || !reflect.DeepEqual(was, is) {
+			t.Errorf("%s sums to %v, was %v", name, is, was)
+		}
+	}
+}
+
+// numbersIn returns a document with all texts empty.
+func numbersIn(document any) any {
+	switch d := document.(type) {
+	case string:
+		return ""
+	case []any:
+		for i := range d {
+			d[i] = numbersIn(d[i])
+		}
+	case map[string]any:
+		for key := range d {
+			if key != "verdict" {
+				d[key] = numbersIn(d[key])
+			}
+		}
+	}
+	return document
+}
+
+// sumsOf has the sums of a profile by sample type and kind, and the number of samples by length.
+func sumsOf(t *testing.T, content []byte) map[string]int64 {
+	t.Helper()
+	p, err := pprof.ParseUncompressed(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := make(map[string]int64)
+	for _, s := range p.Sample {
+		for i, value := range s.Value {
+			sums[p.SampleType[i].Type+" of "+s.Label["kind"][0]] += value
+		}
+		for _, l := range s.Location {
+			for _, line := range l.Line {
+				sums["lines"] += line.Line + int64(len(s.Location))
+			}
+		}
+	}
+	return sums
+}
+
+// TestPublicNames checks that a reader learns where the memory comes from.
+func TestPublicNames(t *testing.T) {
+	t.Parallel()
+	files, contents := bundled(t, recorded, Options{})
+	growth := string(files["growth.pb.gz"])
+	for _, want := range []string{
+		"/usr/lib/python3.11/json/decoder.py", "JSONDecoder.raw_decode", "libc.so.6", "malloc", "<module>",
+	} {
+		if !strings.Contains(growth, want) {
+			t.Errorf("growth.pb.gz lacks %q", want)
+		}
+	}
+	if !slices.Contains(contents.Libraries, "libc.so.6") {
+		t.Errorf("the libraries are %q", contents.Libraries)
+	}
+
+	// One file and one function have the same pseudonyms in all files.
+	var s summary.Summary
+	if err := json.Unmarshal(files["summary.json"], &s); err != nil {
+		t.Fatal(err)
+	}
+	place := regexp.MustCompile(`^(.+) \((.+):\d+\)$`).FindStringSubmatch(s.Suspects[0].Function)
+	if place == nil || !strings.Contains(growth, place[1]) || !strings.Contains(growth, place[2]) {
+		t.Errorf("%q is not in growth.pb.gz", s.Suspects[0].Function)
+	}
+}
+
+func TestHide(t *testing.T) {
+	t.Parallel()
+	files, contents := bundled(t, recorded, Options{Hide: []string{"json", "libffi.so.8.1.2"}})
+	for _, name := range []string{"growth.pb.gz", "plateau.pb.gz", "summary.json"} {
+		for _, hidden := range []string{"JSONDecoder", "raw_decode", "python3.11/json/", "libffi.so.8.1.2"} {
+			if bytes.Contains(files[name], []byte(hidden)) {
+				t.Errorf("%s has %q", name, hidden)
+			}
+		}
+	}
+	if slices.Contains(contents.Libraries, "libffi.so.8.1.2") {
+		t.Errorf("the libraries are %q", contents.Libraries)
+	}
+}
+
+func TestKeepNames(t *testing.T) {
+	t.Parallel()
+	before := filesOf(t, recorded)
+	after, contents := bundled(t, recorded, Options{KeepNames: true})
+	for _, name := range contents.Files {
+		if name != "summary.json" && !bytes.Equal(before[name], after[name]) {
+			t.Errorf("%s differs", name)
+		}
+	}
+	if !contents.NamesKept || len(contents.Replaced) > 0 {
+		t.Errorf("contents %+v", contents)
+	}
+}
+
+func TestDamagedFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"summary.json":  "{\n  \"schema\": \"allocscope/4\",\n  \"okapi\": \"quag",
+		"timeline.csv":  "time_s,rss_bytes,okapi\n1.000,2\nokapi\n2.000,3\n2.0",
+		"processes.csv": "time_s,pid\n1.000,quagga\n",
+		"objects.csv":   "time_s,pid,type,count,bytes,margin\n1.000,2,okapi.Okapi,3,4,0\nokapi\n1.000,2,\"okapi",
+		"growth.pb.gz":  "okapi",
+		"warmup.pb.gz":  "",
+		"other":         "okapi",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	files, contents := bundled(t, dir, Options{})
+	for name, content := range files {
+		if found := secret.FindAll(content, -1); found != nil {
+			t.Errorf("%s has the secrets %q", name, found)
+		}
+	}
+	if got := string(files["timeline.csv"]); got != "1.000,2\n2.000,3\n2.0\n" {
+		t.Errorf("timeline.csv is %q", got)
+	}
+	var named []string
+	for _, l := range contents.LeftOut {
+		named = append(named, l.File)
+	}
+	want := []string{
+		"summary.json", "timeline.csv", "processes.csv", "objects.csv", "growth.pb.gz", "warmup.pb.gz",
+	}
+	if !slices.Equal(named, want) {
+		t.Errorf("left out %+v", contents.LeftOut)
+	}
+}
+
+// TestPprof has pprof read a profile of a bundle.
+func TestPprof(t *testing.T) {
+	t.Parallel()
+	var archive bytes.Buffer
+	dir := open(t, recorded)
+	if _, err := Write(&archive, dir, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	unpacked := t.TempDir()
+	tar := exec.Command("tar", "-xzf", "-", "-C", unpacked)
+	tar.Stdin = &archive
+	if out, err := tar.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := exec.Command("go", "tool", "pprof", "-top", "-sample_index=inuse_space",
+		filepath.Join(unpacked, Name, "growth.pb.gz")).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "name-") || strings.Contains(string(out), " malloc\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func open(t *testing.T, path string) *folder.Folder {
+	t.Helper()
+	dir, err := folder.Open(path, folder.Owner{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dir.Close() })
+	return dir
+}
+
+// bundled returns the files of a bundle, profiles decompressed.
+func bundled(t *testing.T, path string, o Options) (map[string][]byte, *Contents) {
+	t.Helper()
+	var archive bytes.Buffer
+	contents, err := Write(&archive, open(t, path), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := gzip.NewReader(&archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string][]byte)
+	for in := tar.NewReader(plain); ; {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return files, contents
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header.Uname != "" || header.Gname != "" || header.Uid != 0 {
+			t.Errorf("%s belongs to %q, %q, %d", header.Name, header.Uname, header.Gname, header.Uid)
+		}
+		content, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, isInside := strings.CutPrefix(header.Name, Name+"/")
+		if !isInside {
+			t.Errorf("%s lies outside", header.Name)
+		}
+		files[name] = decompressed(t, name, content)
+	}
+}
+
+// filesOf returns the files of a folder, profiles decompressed.
+func filesOf(t *testing.T, path string) map[string][]byte {
+	t.Helper()
+	files := make(map[string][]byte)
+	for _, pattern := range []string{"*.*", "snapshots/*"} {
+		found, err := filepath.Glob(filepath.Join(path, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range found {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := strings.TrimPrefix(file, path+"/")
+			files[name] = decompressed(t, name, content)
+		}
+	}
+	return files
+}
+
+func decompressed(t *testing.T, name string, content []byte) []byte {
+	t.Helper()
+	if !strings.HasSuffix(name, ".gz") {
+		return content
+	}
+	in, err := gzip.NewReader(bytes.NewReader(content))
+	if err == nil {
+		content, err = io.ReadAll(in)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return content
+}

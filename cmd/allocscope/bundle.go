@@ -60,6 +60,7 @@ func runBundle(
 	if err != nil {
 		return err
 	}
+
 	defer dir.Close()
 
 	report := doctor.NewReport(0)
@@ -73,6 +74,7 @@ func runBundle(
 	if err != nil {
 		return err
 	}
+
 	_, err = io.WriteString(command.OutOrStdout(), bundleText(output, contents))
 	return err
 }
@@ -89,6 +91,7 @@ func thisMachine() bundle.Machine {
 	if err != nil {
 		return m
 	}
+
 	defer file.Close()
 	lines := bufio.NewScanner(io.LimitReader(file, 1<<16))
 	for lines.Scan() {
@@ -100,6 +103,7 @@ func thisMachine() bundle.Machine {
 			}
 		}
 	}
+
 	return m
 }
 
@@ -119,10 +123,12 @@ func bundleText(output string, c *bundle.Contents) string {
 		if len(c.Packages) > 0 {
 			line("", "names in the packages %s", strings.Join(c.Packages, ", "))
 		}
+
 		if len(c.Libraries) > 0 {
 			line("", "names in the system's files %s", strings.Join(c.Libraries, ", "))
 		}
 	}
+
 	for _, l := range c.LeftOut {
 		line("left out", "%s: %s", l.File, l.Reason)
 	}
@@ -132,6 +138,7 @@ func bundleText(output string, c *bundle.Contents) string {
 	if !c.NamesKept {
 		line("", "if a package or a file in this list is yours, hide it: --hide NAME")
 	}
+
 	return text.String()
 }
 
@@ -140,6 +147,7 @@ func machineText(m bundle.Machine) []string {
 	if m.System != "" {
 		parts = append(parts, m.System)
 	}
+
 	return append(parts, "and what doctor found")
 }
 
@@ -158,10 +166,13 @@ func replacedText(counts map[string]int) string {
 		case "gpu":
 			one, many = "UUID of a GPU", "UUIDs of GPUs"
 		}
+
 		parts = append(parts, units.Plural(counts[kind], one, many))
 	}
+
 	if len(parts) == 0 {
 		return "nothing: there were no private names"
 	}
+
 	return strings.Join(parts, ", ")
 }

@@ -1,8 +1,8 @@
-// Package bundle makes one file of the folder of a trace, for a report of a problem: without the names
-// that the user has not published.
+// Package bundle makes one file of the folder of a trace, for a report of a problem: without the
+// names that the user has not published.
 //
-// What stays is listed, and all else is replaced: numbers, the words that allocscope itself writes, and
-// names from Python's library, from installed packages and from the system.
+// What stays is listed, and all else is replaced: numbers, the words that allocscope itself writes,
+// and names from Python's library, from installed packages and from the system.
 package bundle
 
 import (
@@ -45,8 +45,8 @@ type Options struct {
 	// Version of allocscope, and what is known of the machine that makes the bundle.
 	Version string
 	Machine Machine
-	// Documents are written as JSON, by their file names: pointers to values, in which the names are
-	// replaced.
+	// Documents are written as JSON, by their file names: pointers to values, in which the names
+	// are replaced.
 	Documents map[string]any
 }
 
@@ -71,7 +71,8 @@ type Contents struct {
 	NamesKept bool `json:"names_kept"`
 	// Replaced is how many names of each sort have a pseudonym, by the word that it begins with.
 	Replaced map[string]int `json:"replaced"`
-	// Packages and Libraries are those whose names, and those of their functions, are in the bundle.
+	// Packages and Libraries are those whose names, and those of their functions, are in the
+	// bundle.
 	Packages  []string `json:"packages"`
 	Libraries []string `json:"libraries"`
 	// Files of the bundle, this one excepted.
@@ -86,13 +87,14 @@ type LeftOut struct {
 	Reason string `json:"reason"`
 }
 
-// Write writes a bundle of a folder as a .tar.gz. A file that cannot be read or is damaged is left out,
-// and Contents says so. The error is that of w, or that nothing could be read.
+// Write writes a bundle of a folder as a .tar.gz. A file that cannot be read or is damaged is left
+// out, and Contents says so. The error is that of w, or that nothing could be read.
 func Write(w io.Writer, dir *folder.Folder, o Options) (*Contents, error) {
 	b := builder{dir: dir, options: o, names: newNames(o.Hide)}
 	for _, text := range []string{o.Version, o.Machine.Kernel, o.Machine.Architecture} {
 		b.names.public[text] = true
 	}
+
 	if err := b.learn(); err != nil {
 		return nil, err
 	}
@@ -102,9 +104,11 @@ func Write(w io.Writer, dir *folder.Folder, o Options) (*Contents, error) {
 	if err := b.write(); err != nil {
 		return nil, err
 	}
+
 	if err := b.tar.Close(); err != nil {
 		return nil, err
 	}
+
 	return &b.contents, compressed.Close()
 }
 
@@ -124,15 +128,18 @@ func (b *builder) learn() error {
 	if err != nil {
 		return err
 	}
+
 	for _, name := range append(profiles, tables...) {
 		_ = b.convert(io.Discard, name) // write reports the error
 	}
+
 	_ = b.convert(io.Discard, folder.SummaryFile)
 	b.names.setLong()
 	b.contents = Contents{
 		Packages: sortedKeys(b.names.packages), Libraries: sortedKeys(b.names.libraries),
 		LeftOut: []LeftOut{},
 	}
+
 	return nil
 }
 
@@ -147,6 +154,7 @@ func (b *builder) profiles() ([]string, error) {
 	for _, n := range snapshots {
 		names = append(names, folder.SnapshotFile(n))
 	}
+
 	return names, err
 }
 
@@ -155,6 +163,7 @@ func (b *builder) write() error {
 	if err != nil {
 		return err
 	}
+
 	for _, name := range slices.Concat([]string{folder.SummaryFile}, tables, profiles) {
 		var content bytes.Buffer
 		err := b.convert(&content, name)
@@ -170,10 +179,12 @@ func (b *builder) write() error {
 		if err != nil {
 			return err
 		}
+
 		if err := b.add(name, content.Bytes(), modified); err != nil {
 			return err
 		}
 	}
+
 	return b.writeDocuments()
 }
 
@@ -185,6 +196,7 @@ func (b *builder) writeDocuments() error {
 		if !b.options.KeepNames {
 			b.names.document(document)
 		}
+
 		if err := b.addJSON(name, document, now); err != nil {
 			return err
 		}
@@ -209,6 +221,7 @@ func (b *builder) addJSON(name string, document any, modified time.Time) error {
 	if err := encoder.Encode(document); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
+
 	return b.add(name, content.Bytes(), modified)
 }
 
@@ -218,16 +231,20 @@ func (b *builder) add(name string, content []byte, modified time.Time) error {
 		b.leaveOut(name, fmt.Sprintf("the bundle would be larger than %d MiB", maxBytes>>20))
 		return nil
 	}
+
 	err := b.tar.WriteHeader(&tar.Header{
 		Name: Name + "/" + name, Mode: 0o600, Size: int64(len(content)),
 		ModTime: modified.Truncate(time.Second), Typeflag: tar.TypeReg,
 	})
+
 	if err == nil {
 		_, err = b.tar.Write(content)
 	}
+
 	if err == nil && name != ContentsFile {
 		b.contents.Files = append(b.contents.Files, name)
 	}
+
 	return err
 }
 
@@ -235,6 +252,7 @@ func (b *builder) leaveOut(file, reason string) {
 	if !b.options.KeepNames {
 		reason = b.names.sentence(reason, false)
 	}
+
 	b.contents.LeftOut = append(b.contents.LeftOut, LeftOut{file, reason})
 }
 
@@ -247,6 +265,7 @@ func (b *builder) convert(w io.Writer, name string) error {
 		case slices.Contains(tables, name):
 			return b.convertTable(w, r, name)
 		}
+
 		return b.convertProfile(w, r)
 	})
 }
@@ -256,10 +275,12 @@ func (b *builder) convertSummary(w io.Writer, r io.Reader) error {
 	if err != nil {
 		return err
 	}
+
 	delete(s.Files, "report") // `allocscope report` makes it of the other files
 	if !b.options.KeepNames {
 		b.names.summary(s)
 	}
+
 	return s.Write(w)
 }
 
@@ -272,12 +293,15 @@ func (b *builder) convertTable(w io.Writer, r io.Reader, name string) error {
 	} else {
 		leftOut, err = b.names.table(w, bounded, name)
 	}
+
 	if err == nil && leftOut > 0 {
 		b.leaveOut(name, fmt.Sprintf("%d lines are damaged", leftOut))
 	}
+
 	if err == nil && bounded.N == 0 {
 		b.leaveOut(name, fmt.Sprintf("all but its first %d MiB", maxTableBytes>>20))
 	}
+
 	return err
 }
 
@@ -286,8 +310,10 @@ func (b *builder) convertProfile(w io.Writer, r io.Reader) error {
 	if err != nil {
 		return err
 	}
+
 	if !b.options.KeepNames {
 		b.names.profile(p)
 	}
+
 	return p.Write(w)
 }

@@ -41,9 +41,11 @@ func TestSecrets(t *testing.T) {
 	files, _ := bundled(t, recorded, Options{
 		Documents: map[string]any{"doctor.json": &struct{ Finding string }{finding}},
 	})
+
 	if len(files) < 10 {
 		t.Errorf("only the files %q", slices.Sorted(maps.Keys(files)))
 	}
+
 	for name, content := range files {
 		if found := secret.FindAll(content, -1); found != nil {
 			t.Errorf("%s has the secrets %q", name, found)
@@ -59,6 +61,7 @@ func TestEveryText(t *testing.T) {
 		"Version": true, "Kernel": true, "Architecture": true, "StackIDs": true, "StackID": true,
 		"Name of GPU": true,
 	}
+
 	count := 0
 	for i, text := range []string{
 		"okapi", "/srv/okapi quagga/zebu.py", "okapi (/srv/quagga.py:3)", "[okapi: /zebu]", "okapi.quagga",
@@ -70,6 +73,7 @@ func TestEveryText(t *testing.T) {
 		} else {
 			fill(reflect.ValueOf(s).Elem(), text, kept, new(int))
 		}
+
 		n := newNames(nil)
 		copied := *s
 		n.summary(&copied)
@@ -78,10 +82,17 @@ func TestEveryText(t *testing.T) {
 		if err := copied.Write(&out); err != nil {
 			t.Fatal(err)
 		}
+
 		if found := secret.FindAll(out.Bytes(), -1); found != nil {
-			t.Errorf("with %q in all texts %d remain:\n%s", text, len(found), linesWith(out.String()))
+			t.Errorf(
+				"with %q in all texts %d remain:\n%s",
+				text,
+				len(found),
+				linesWith(out.String()),
+			)
 		}
 	}
+
 	if count < 80 {
 		t.Errorf("filled %d texts", count)
 	}
@@ -93,6 +104,7 @@ func linesWith(text string) (found string) {
 			found += line
 		}
 	}
+
 	return found
 }
 
@@ -128,48 +140,69 @@ func fill(v reflect.Value, text string, kept map[string]bool, count *int) {
 // TestEveryTextOfAProfile has a secret in each text of a profile.
 func TestEveryTextOfAProfile(t *testing.T) {
 	t.Parallel()
-	private := &pprof.Mapping{ID: 1, File: "/opt/okapi/libquagga.so", KernelRelocationSymbol: "okapi"}
+	private := &pprof.Mapping{
+		ID:                     1,
+		File:                   "/opt/okapi/libquagga.so",
+		KernelRelocationSymbol: "okapi",
+	}
 	function := func(id uint64, name, file string) *pprof.Function {
 		return &pprof.Function{ID: id, Name: name, SystemName: name, Filename: file}
 	}
+
 	p := &pprof.Profile{
 		Mapping: []*pprof.Mapping{private, {ID: 2, File: "/memfd:zebu (deleted)"}},
 		Function: []*pprof.Function{
 			function(1, "okapi::zebu<int>(char)", "/build/okapi.cc"),
-			function(2, "okapi", "/home/quagga/okapi.py"), function(3, "[file: /data/okapi set.bin]", ""),
-			function(4, "<okapi>", "<string>"), function(5, "okapi", ""), function(6, "okapi malloc", "<okapi>"),
+			function(
+				2,
+				"okapi",
+				"/home/quagga/okapi.py",
+			), function(3, "[file: /data/okapi set.bin]", ""),
+			function(
+				4,
+				"<okapi>",
+				"<string>",
+			), function(5, "okapi", ""), function(6, "okapi malloc", "<okapi>"),
 		},
 		Comments:   []string{"okapi", "source heap: open /home/quagga: no such file"},
 		DropFrames: "okapi", KeepFrames: "okapi", DocURL: "http://okapi", DefaultSampleType: "okapi",
 		SampleType: []*pprof.ValueType{{Type: "okapi", Unit: "quagga"}},
 		PeriodType: &pprof.ValueType{Type: "okapi", Unit: "quagga"},
 	}
+
 	for i, f := range p.Function {
 		l := &pprof.Location{ID: uint64(i + 1), Line: []pprof.Line{{Function: f, Line: 7}}}
 		if i == 0 {
 			l.Mapping = private
 		}
+
 		p.Location = append(p.Location, l)
 	}
+
 	p.Sample = []*pprof.Sample{{
 		Location: p.Location, Value: []int64{3},
 		Label: map[string][]string{
 			"okapi": {"okapi"}, "component": {"okapi.py"}, "process": {"okapi"}, "kind": {"okapi"},
 		},
-		NumLabel: map[string][]int64{"okapi": {1}}, NumUnit: map[string][]string{"okapi": {"quagga"}},
+		NumLabel: map[string][]int64{
+			"okapi": {1},
+		}, NumUnit: map[string][]string{"okapi": {"quagga"}},
 	}}
 
 	newNames(nil).profile(p)
 	if err := p.CheckValid(); err != nil {
 		t.Fatal(err)
 	}
+
 	if found := secret.FindAllString(p.String(), -1); found != nil {
 		t.Errorf("the profile has %q:\n%s", found, p)
 	}
+
 	var out bytes.Buffer
 	if err := p.WriteUncompressed(&out); err != nil {
 		t.Fatal(err)
 	}
+
 	if found := secret.FindAllString(out.String(), -1); found != nil {
 		t.Errorf("the file has %q", found)
 	}
@@ -186,15 +219,18 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("%s differs", name)
 		}
 	}
+
 	var was, is any
 	if err := errors.Join(json.Unmarshal(before["summary.json"], &was),
 		json.Unmarshal(after["summary.json"], &is)); err != nil {
 		t.Fatal(err)
 	}
+
 	delete(was.(map[string]any)["files"].(map[string]any), "report")
 	if was, is := numbersIn(was), numbersIn(is); !reflect.DeepEqual(was, is) {
 		t.Errorf("the numbers of the summary differ")
 	}
+
 	if was, is := was.(map[string]any), is.(map[string]any); was["verdict"] != is["verdict"] {
 		t.Errorf("the verdict is %v, was %v", is["verdict"], was["verdict"])
 	}
@@ -203,6 +239,7 @@ func TestNumbers(t *testing.T) {
 		if !strings.HasSuffix(name, ".pb.gz") {
 			continue
 		}
+
 		was, is := sumsOf(t, before[name]), sumsOf(t, after[name])
 		if len(was) < 5 || !reflect.DeepEqual(was, is) {
 			t.Errorf("%s sums to %v, was %v", name, is, was)
@@ -226,6 +263,7 @@ func numbersIn(document any) any {
 			}
 		}
 	}
+
 	return document
 }
 
@@ -236,17 +274,20 @@ func sumsOf(t *testing.T, content []byte) map[string]int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	sums := make(map[string]int64)
 	for _, s := range p.Sample {
 		for i, value := range s.Value {
 			sums[p.SampleType[i].Type+" of "+s.Label["kind"][0]] += value
 		}
+
 		for _, l := range s.Location {
 			for _, line := range l.Line {
 				sums["lines"] += line.Line + int64(len(s.Location))
 			}
 		}
 	}
+
 	return sums
 }
 
@@ -262,6 +303,7 @@ func TestPublicNames(t *testing.T) {
 			t.Errorf("growth.pb.gz lacks %q", want)
 		}
 	}
+
 	if !slices.Contains(contents.Libraries, "libc.so.6") {
 		t.Errorf("the libraries are %q", contents.Libraries)
 	}
@@ -271,6 +313,7 @@ func TestPublicNames(t *testing.T) {
 	if err := json.Unmarshal(files["summary.json"], &s); err != nil {
 		t.Fatal(err)
 	}
+
 	place := regexp.MustCompile(`^(.+) \((.+):\d+\)$`).FindStringSubmatch(s.Suspects[0].Function)
 	if place == nil || !strings.Contains(growth, place[1]) || !strings.Contains(growth, place[2]) {
 		t.Errorf("%q is not in growth.pb.gz", s.Suspects[0].Function)
@@ -287,6 +330,7 @@ func TestHide(t *testing.T) {
 			}
 		}
 	}
+
 	if slices.Contains(contents.Libraries, "libffi.so.8.1.2") {
 		t.Errorf("the libraries are %q", contents.Libraries)
 	}
@@ -301,6 +345,7 @@ func TestKeepNames(t *testing.T) {
 			t.Errorf("%s differs", name)
 		}
 	}
+
 	if !contents.NamesKept || len(contents.Replaced) > 0 {
 		t.Errorf("contents %+v", contents)
 	}
@@ -329,16 +374,20 @@ func TestDamagedFolder(t *testing.T) {
 			t.Errorf("%s has the secrets %q", name, found)
 		}
 	}
+
 	if got := string(files["timeline.csv"]); got != "1.000,2\n2.000,3\n2.0\n" {
 		t.Errorf("timeline.csv is %q", got)
 	}
+
 	var named []string
 	for _, l := range contents.LeftOut {
 		named = append(named, l.File)
 	}
+
 	want := []string{
 		"summary.json", "timeline.csv", "processes.csv", "objects.csv", "growth.pb.gz", "warmup.pb.gz",
 	}
+
 	if !slices.Equal(named, want) {
 		t.Errorf("left out %+v", contents.LeftOut)
 	}
@@ -352,15 +401,18 @@ func TestPprof(t *testing.T) {
 	if _, err := Write(&archive, dir, Options{}); err != nil {
 		t.Fatal(err)
 	}
+
 	unpacked := t.TempDir()
 	tar := exec.Command("tar", "-xzf", "-", "-C", unpacked)
 	tar.Stdin = &archive
 	if out, err := tar.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+
 	out, err := exec.Command("go", "tool", "pprof", "-top", "-sample_index=inuse_space",
 		filepath.Join(unpacked, Name, "growth.pb.gz")).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "name-") || strings.Contains(string(out), " malloc\n") {
+	if err != nil || !strings.Contains(string(out), "name-") ||
+		strings.Contains(string(out), " malloc\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -371,6 +423,7 @@ func open(t *testing.T, path string) *folder.Folder {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { dir.Close() })
 	return dir
 }
@@ -383,10 +436,12 @@ func bundled(t *testing.T, path string, o Options) (map[string][]byte, *Contents
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	plain, err := gzip.NewReader(&archive)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	files := make(map[string][]byte)
 	for in := tar.NewReader(plain); ; {
 		header, err := in.Next()
@@ -396,17 +451,27 @@ func bundled(t *testing.T, path string, o Options) (map[string][]byte, *Contents
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if header.Uname != "" || header.Gname != "" || header.Uid != 0 {
-			t.Errorf("%s belongs to %q, %q, %d", header.Name, header.Uname, header.Gname, header.Uid)
+			t.Errorf(
+				"%s belongs to %q, %q, %d",
+				header.Name,
+				header.Uname,
+				header.Gname,
+				header.Uid,
+			)
 		}
+
 		content, err := io.ReadAll(in)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		name, isInside := strings.CutPrefix(header.Name, Name+"/")
 		if !isInside {
 			t.Errorf("%s lies outside", header.Name)
 		}
+
 		files[name] = decompressed(t, name, content)
 	}
 }
@@ -420,15 +485,18 @@ func filesOf(t *testing.T, path string) map[string][]byte {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, file := range found {
 			content, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			name := strings.TrimPrefix(file, path+"/")
 			files[name] = decompressed(t, name, content)
 		}
 	}
+
 	return files
 }
 
@@ -437,6 +505,7 @@ func decompressed(t *testing.T, name string, content []byte) []byte {
 	if !strings.HasSuffix(name, ".gz") {
 		return content
 	}
+
 	in, err := gzip.NewReader(bytes.NewReader(content))
 	if err == nil {
 		content, err = io.ReadAll(in)
@@ -444,5 +513,6 @@ func decompressed(t *testing.T, name string, content []byte) []byte {
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
+
 	return content
 }

@@ -15,8 +15,8 @@ import (
 const maxNames = 1 << 20
 
 // A names replaces private names by pseudonyms: a word for what the name is of, and a number in the
-// order in which the names were met. A name has the same pseudonym everywhere in a bundle. Nothing of
-// the name is in it, not even a hash, which could be guessed.
+// order in which the names were met. A name has the same pseudonym everywhere in a bundle. Nothing
+// of the name is in it, not even a hash, which could be guessed.
 type names struct {
 	pseudonyms map[string]string
 	counts     map[string]int
@@ -35,9 +35,11 @@ func newNames(hide []string) *names {
 		packages: make(map[string]bool), libraries: make(map[string]bool),
 		written: make(map[string]bool),
 	}
+
 	for _, name := range hide {
 		n.hidden[name] = true
 	}
+
 	return n
 }
 
@@ -47,12 +49,15 @@ func (n *names) replace(kind, name string) string {
 	if name == "" {
 		return ""
 	}
+
 	if pseudonym, ok := n.pseudonyms[name]; ok {
 		return pseudonym
 	}
+
 	if len(n.pseudonyms) >= maxNames {
 		return kind + "-more"
 	}
+
 	n.counts[kind]++
 	pseudonym := kind + "-" + strconv.Itoa(n.counts[kind])
 	n.pseudonyms[name], n.written[pseudonym] = pseudonym, true
@@ -64,6 +69,7 @@ func (n *names) remember(text, replacement string) {
 	if _, ok := n.pseudonyms[text]; ok || text == replacement || len(n.pseudonyms) >= maxNames {
 		return
 	}
+
 	n.pseudonyms[text], n.written[replacement] = replacement, true
 }
 
@@ -78,6 +84,7 @@ func set(words string) map[string]bool {
 	for _, word := range strings.Fields(words) {
 		found[word] = true
 	}
+
 	return found
 }
 
@@ -94,9 +101,11 @@ func (n *names) function(name string, isPublic bool) string {
 		n.public[name] = true
 		return name
 	}
+
 	if found := offsetInFile.FindStringSubmatch(name); found != nil {
 		return n.fileName(found[1]) + "+" + found[2]
 	}
+
 	return n.qualified(name)
 }
 
@@ -108,24 +117,33 @@ func (n *names) isHidden(name string) bool {
 	return n.hidden[name] || n.hidden[top]
 }
 
-// qualified replaces each part of a name with dots: "Trainer.<locals>.step". A name of C++ is one part.
+// qualified replaces each part of a name with dots: "Trainer.<locals>.step". A name of C++ is one
+// part.
 func (n *names) qualified(name string) string {
 	if everywhere[name] {
 		return name
 	}
+
 	if strings.ContainsAny(name, " (:[") {
 		return n.replace("name", name)
 	}
+
 	parts := strings.Split(name, ".")
 	for i, part := range parts {
 		if !everywhere[part] {
 			parts[i] = n.replace("name", part)
 		}
 	}
+
 	replaced := strings.Join(parts, ".")
 	n.remember(name, replaced)
 	return replaced
 }
+
+// packagesText has packages that many environments have installed.
+//
+//go:embed packages.txt
+var packagesText string
 
 // builtinTypesText has the types of module builtins in CPython 3.11 and 3.13.
 //
@@ -134,15 +152,7 @@ var builtinTypesText string
 
 var (
 	builtinTypes      = set(builtinTypesText)
-	wellKnownPackages = set(`torch torchvision torchaudio torchdata torchmetrics torchtext functorch triton numpy
-scipy pandas polars PIL cv2 skimage sklearn matplotlib transformers datasets tokenizers accelerate
-safetensors huggingface_hub peft trl diffusers deepspeed lightning pytorch_lightning lightning_fabric timm
-xformers flash_attn bitsandbytes apex pyarrow wandb mlflow tensorboard tensorboardX comet_ml neptune clearml
-aim tqdm yaml requests urllib3 httpx aiohttp fsspec s3fs boto3 botocore jax jaxlib flax optax tensorflow keras
-ray dask numba cython Cython pydantic psutil setuptools pip packaging six typing_extensions sympy networkx
-jinja2 markupsafe filelock einops omegaconf hydra webdataset litdata streaming tiktoken sentencepiece nltk
-spacy gensim h5py zarr lmdb msgpack protobuf google grpc grpcio loguru structlog click rich attr attrs
-multidict yarl frozenlist certifi charset_normalizer idna pytz dateutil builtins`)
+	wellKnownPackages = set(packagesText)
 )
 
 // typeName returns the name of a Python type with its module.
@@ -155,6 +165,7 @@ func (n *names) typeName(name string) string {
 		n.public[name] = true
 		return name
 	}
+
 	return n.qualified(name)
 }
 
@@ -166,20 +177,26 @@ func (n *names) isPackage(name string) bool {
 // builtinComponents are those of allocscope's own rules.
 var builtinComponents = set(strings.Join(component.DefaultRules().Names(), " "))
 
-// component returns the name of a component: one of allocscope's own, or a package, script or library.
+// component returns the name of a component: one of allocscope's own, or a package, script or
+// library.
 func (n *names) component(name string) string {
 	switch {
-	case builtinComponents[name], n.isPackage(name), n.libraries[name], wellKnownFile.MatchString(name):
+	case builtinComponents[name],
+		n.isPackage(name),
+		n.libraries[name],
+		wellKnownFile.MatchString(name):
 		if !n.isHidden(name) {
 			n.public[name] = true
 			return name
 		}
 	}
+
 	return n.fileName(name)
 }
 
 var wellKnownCommand = regexp.MustCompile(
-	`^(python[0-9.]*[td]?|pt_main_thread|pt_data_worker|pt_data_pin|torchrun|accelerate|mpirun|srun|bash|sh)$`)
+	`^(python[0-9.]*[td]?|pt_main_thread|pt_data_worker|pt_data_pin|torchrun|accelerate|mpirun|srun|bash|sh)$`,
+)
 
 // command returns the name of a process: its short name, or its interpreter and its script.
 func (n *names) command(name string) string {
@@ -187,10 +204,12 @@ func (n *names) command(name string) string {
 	if !wellKnownCommand.MatchString(program) || n.isHidden(program) {
 		return n.replace("process", name)
 	}
+
 	n.public[program] = true
 	if !hasScript {
 		return name
 	}
+
 	replaced := program + " " + n.sentence(script, true)
 	n.remember(name, replaced)
 	return replaced
@@ -198,7 +217,8 @@ func (n *names) command(name string) string {
 
 var (
 	sourceSuffix = regexp.MustCompile(
-		`(\.(cpython|abi|pypy)[-\w]*)?(\.so(\.[0-9]+)*|\.(py|pyc|pyx|c|cc|cpp|cxx|h|hh|hpp|cu|cuh|rs|go|S))$`)
+		`(\.(cpython|abi|pypy)[-\w]*)?(\.so(\.[0-9]+)*|\.(py|pyc|pyx|c|cc|cpp|cxx|h|hh|hpp|cu|cuh|rs|go|S))$`,
+	)
 	plainPart = set(`__init__ __main__ allocscope`)
 )
 
@@ -209,9 +229,11 @@ func (n *names) fileName(name string) string {
 	if stem == "" || plainPart[stem] {
 		return name
 	}
+
 	if suffix == "" && path.Ext(name) != "" {
 		return n.replace("file", name)
 	}
+
 	replaced := n.replace("name", stem) + suffix
 	n.remember(name, replaced)
 	return replaced

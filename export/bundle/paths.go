@@ -30,13 +30,17 @@ var (
 		`([-.][0-9a-f][-.0-9a-f]*)?\.so(\.[0-9]+)*|` +
 		`ld-(linux|musl)[-\w.]*|libc\.musl-\w+\.so\.1|python[0-9.]*[td]?)$`)
 
-	devices = regexp.MustCompile(`^/dev/(zero|null|kfd|dri/\w+|nvidia[-a-z0-9]*|infiniband/uverbs\d+)$|` +
-		`^/SYSV[0-9a-f]{8}$|^/anon_hugepage$`)
+	devices = regexp.MustCompile(
+		`^/dev/(zero|null|kfd|dri/\w+|nvidia[-a-z0-9]*|infiniband/uverbs\d+)$|` +
+			`^/SYSV[0-9a-f]{8}$|^/anon_hugepage$`,
+	)
 )
 
 // topFolders keep their names.
-var topFolders = set(`home root tmp var opt usr local lib lib64 bin mnt dev shm proc run srv conda nix store
-site-packages dist-packages`)
+var topFolders = set(
+	`home root tmp var opt usr local lib lib64 bin mnt dev shm proc run srv conda nix store
+site-packages dist-packages`,
+)
 
 const deleted = " (deleted)" // what the kernel appends to the path of a removed file
 
@@ -48,15 +52,19 @@ func (n *names) isPublic(file string) bool {
 			return false
 		}
 	}
+
 	if found := installedFile.FindStringSubmatch(file); found != nil {
 		return true
 	}
+
 	if found := standardFile.FindStringSubmatch(file); found != nil {
 		return standardLibrary[strings.TrimSuffix(found[3], ".py")]
 	}
+
 	if found := frozenFile.FindStringSubmatch(file); found != nil {
 		return standardLibrary[found[1]]
 	}
+
 	return systemFile.MatchString(file) || wellKnownFile.MatchString(path.Base(file))
 }
 
@@ -65,6 +73,7 @@ func (n *names) path(file string) string {
 	if replaced, ok := n.pseudonyms[file]; ok {
 		return replaced
 	}
+
 	bare, isDeleted := strings.CutSuffix(file, deleted)
 	replaced := n.barePath(bare)
 	n.remember(bare, replaced)
@@ -72,6 +81,7 @@ func (n *names) path(file string) string {
 		replaced += deleted
 		n.remember(file, replaced)
 	}
+
 	return replaced
 }
 
@@ -87,6 +97,7 @@ func (n *names) barePath(file string) string {
 		if n.isPublic(file) {
 			return file
 		}
+
 		return "<" + n.replace("name", file) + ">"
 	case vocabulary[file]: // one that allocscope reads
 		return file
@@ -100,13 +111,16 @@ func (n *names) barePath(file string) string {
 		n.packages[top] = true
 		return n.prefix(found[1]) + "/" + found[2] + "/" + found[3] + found[4]
 	}
+
 	if found := standardFile.FindStringSubmatch(file); found != nil {
 		return n.prefix(found[1]) + "/" + found[2] + "/" + found[3] + found[4]
 	}
+
 	n.libraries[path.Base(file)] = true
 	if systemFile.MatchString(file) || frozenFile.MatchString(file) {
 		return file
 	}
+
 	return n.folders(path.Dir(file), file) + path.Base(file)
 }
 
@@ -115,6 +129,7 @@ func (n *names) prefix(folder string) string {
 	if folder == "/usr" || folder == "/usr/local" || folder == "" {
 		return folder
 	}
+
 	return strings.TrimSuffix(n.folders(folder, folder+"/"), "/")
 }
 
@@ -123,9 +138,11 @@ func (n *names) folders(folder, file string) string {
 	if !strings.Contains(file, "/") {
 		return ""
 	}
+
 	if folder == "/" {
 		return "/"
 	}
+
 	parts := strings.Split(folder, "/")
 	for i, part := range parts {
 		user, isCompiler := strings.CutPrefix(part, "torchinductor_")
@@ -140,6 +157,7 @@ func (n *names) folders(folder, file string) string {
 			parts[i] = n.replace("folder", part)
 		}
 	}
+
 	return strings.Join(parts, "/") + "/"
 }
 

@@ -20,14 +20,17 @@ func (n *names) profile(p *profile.Profile) {
 		m.File = n.path(m.File)
 		m.KernelRelocationSymbol = ""
 	}
+
 	for _, s := range p.Sample {
 		n.labels(s)
 	}
+
 	n.sampleTypes(p)
 
 	for i, line := range p.Comments {
 		p.Comments[i] = n.sentence(line, false)
 	}
+
 	p.DropFrames, p.KeepFrames, p.DocURL = growth.AllocatorFunctions, "", ""
 }
 
@@ -36,19 +39,22 @@ func (n *names) sampleTypes(p *profile.Profile) {
 	if p.PeriodType != nil {
 		types = append(types[:len(types):len(types)], p.PeriodType)
 	}
+
 	for _, t := range types {
 		t.Type, t.Unit = n.sentence(t.Type, false), n.sentence(t.Unit, false)
 	}
+
 	p.DefaultSampleType = n.sentence(p.DefaultSampleType, false)
 }
 
-// locations replaces the functions. One that lies in a public file and in a private one, by its name
-// and source, becomes two.
+// locations replaces the functions. One that lies in a public file and in a private one, by its
+// name and source, becomes two.
 func (n *names) locations(p *profile.Profile) {
 	type key struct {
 		function *profile.Function
 		isPublic bool
 	}
+
 	replaced := make(map[key]*profile.Function)
 	p.Function = nil
 	for _, l := range p.Location {
@@ -57,12 +63,14 @@ func (n *names) locations(p *profile.Profile) {
 			if f == nil {
 				continue
 			}
+
 			k := key{f, n.isPublicCode(l, f)}
 			if replaced[k] == nil {
 				replaced[k] = n.code(f, k.isPublic, l.Mapping == nil)
 				replaced[k].ID = uint64(len(p.Function) + 1)
 				p.Function = append(p.Function, replaced[k])
 			}
+
 			l.Line[i].Function = replaced[k]
 		}
 	}
@@ -73,6 +81,7 @@ func (n *names) isPublicCode(l *profile.Location, f *profile.Function) bool {
 	if l.Mapping != nil {
 		return n.isPublic(l.Mapping.File)
 	}
+
 	return f.Filename != "" && n.isPublic(f.Filename)
 }
 
@@ -84,12 +93,15 @@ func (n *names) code(f *profile.Function, isPublic, isUnmapped bool) *profile.Fu
 	} else {
 		out.Name = n.function(f.Name, isPublic)
 	}
+
 	if f.SystemName != "" {
 		out.SystemName = out.Name
 	}
+
 	if !isPublic || isUnmapped {
 		out.Filename = n.path(f.Filename)
 	}
+
 	return &out
 }
 
@@ -104,8 +116,10 @@ func (n *names) labels(s *profile.Sample) {
 				values[i] = n.sentence(value, false)
 			}
 		}
+
 		labels[n.sentence(key, false)] = values
 	}
+
 	s.Label = labels
 
 	numbers, units := make(map[string][]int64), make(map[string][]string)
@@ -116,5 +130,6 @@ func (n *names) labels(s *profile.Sample) {
 			units[name] = append(units[name], n.sentence(unit, false))
 		}
 	}
+
 	s.NumLabel, s.NumUnit = numbers, units
 }

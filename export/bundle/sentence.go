@@ -11,8 +11,8 @@ import (
 //go:embed vocabulary.txt
 var vocabularyText string
 
-// vocabulary has the words that allocscope's own sentences are made of, in lower case, and the names
-// with dots and underscores in them. They are those of the string literals in its source.
+// vocabulary has the words that allocscope's own sentences are made of, in lower case, and the
+// names with dots and underscores in them. They are those of the string literals in its source.
 var vocabulary = set(vocabularyText)
 
 var (
@@ -29,8 +29,8 @@ const separators = " \t\n()[]{},;\"'“”‘’`|<>=*"
 // punctuation is not part of a chunk at its ends.
 const punctuation = ".:!?…&@#"
 
-// sentence returns a text of allocscope's without what it quotes from the process: every chunk
-// that is no word of allocscope, no number and no name from a public place is replaced. isStrict
+// sentence returns a text of allocscope's without what it quotes from the process: every chunk that
+// is no word of allocscope, no number and no name from a public place is replaced. isStrict
 // replaces the names that were met elsewhere even if they are such words.
 func (n *names) sentence(text string, isStrict bool) string {
 	if n.long != nil {
@@ -126,8 +126,11 @@ func (n *names) qualifiedFile(text string) string {
 // "before-tracing" and "summary.json".
 func isOwnWord(text string) bool {
 	switch {
-	case quantity.MatchString(text), hexadecimal.MatchString(text), utf8.RuneCountInString(text) <= 1,
-		vocabulary[strings.ToLower(text)], strings.Trim(text, joints) == "":
+	case quantity.MatchString(text),
+		hexadecimal.MatchString(text),
+		utf8.RuneCountInString(text) <= 1,
+		vocabulary[strings.ToLower(text)],
+		strings.Trim(text, joints) == "":
 		return true
 	case text[0] == '/', text[0] == '-', !strings.ContainsAny(text, joints):
 		return false // the words above have the paths and the flags that allocscope writes

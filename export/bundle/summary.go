@@ -13,8 +13,8 @@ import (
 // A textRule replaces what is private in a text of one sort.
 type textRule func(n *names, text string) string
 
-// fieldRules are the fields of documents that hold names, by their type and name. All other texts are
-// sentences. So a new field is safe before it is listed here.
+// fieldRules are the fields of documents that hold names, by their type and name. All other texts
+// are sentences. So a new field is safe before it is listed here.
 var fieldRules = map[string]textRule{
 	"Summary.Version":           kept,
 	"Summary.Kernel":            kept,
@@ -77,6 +77,7 @@ func (n *names) module(text string) string {
 	if len(text) > 0 && (text[0] == '/' || text[0] == '[') {
 		return n.path(text)
 	}
+
 	return n.typeName(text)
 }
 
@@ -151,15 +152,18 @@ func (n *names) structFields(v reflect.Value, rule textRule) {
 	if v.Type() == reflect.TypeFor[time.Time]() {
 		return
 	}
+
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
 		if field.Name == "CommandLine" || field.Name == "Arguments" || !field.IsExported() {
 			continue // commandLine and arguments replace them
 		}
+
 		own, isListed := fieldRules[v.Type().Name()+"."+field.Name]
 		if !isListed {
 			own = rule
 		}
+
 		n.value(v.Field(i), own)
 	}
 
@@ -174,8 +178,8 @@ func (n *names) structFields(v reflect.Value, rule textRule) {
 	}
 }
 
-// variables replaces the names of variables, attributes and keys of a path whose types and files are
-// replaced already. Those of public classes and files stay, but for the keys of dicts.
+// variables replaces the names of variables, attributes and keys of a path whose types and files
+// are replaced already. Those of public classes and files stay, but for the keys of dicts.
 func (n *names) variables(p *summary.KeeperPath) {
 	root := &p.Root
 	if isPublic := n.public[root.Module] || root.File != "" && n.isPublic(root.File); !isPublic {
@@ -192,6 +196,7 @@ func (n *names) variables(p *summary.KeeperPath) {
 		default:
 			link.Name = n.qualified(link.Name)
 		}
+
 		holder = link.Type
 	}
 }
@@ -201,6 +206,7 @@ func (n *names) mapValues(v reflect.Value, rule textRule) {
 	if v.IsNil() {
 		return
 	}
+
 	replaced := reflect.MakeMap(v.Type())
 	for _, key := range v.MapKeys() {
 		newKey, newValue := reflect.New(key.Type()).Elem(), reflect.New(v.Type().Elem()).Elem()
@@ -210,5 +216,6 @@ func (n *names) mapValues(v reflect.Value, rule textRule) {
 		n.value(newValue, rule)
 		replaced.SetMapIndex(newKey, newValue)
 	}
+
 	v.Set(replaced)
 }

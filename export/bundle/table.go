@@ -25,6 +25,7 @@ func (n *names) table(w io.Writer, r io.Reader, name string) (leftOut int, err e
 	if name == folder.ObjectsFile {
 		return n.objects(w, r)
 	}
+
 	lines := bufio.NewScanner(r)
 	out := bufio.NewWriter(w)
 	for isFirst := true; lines.Scan(); isFirst = false {
@@ -33,13 +34,16 @@ func (n *names) table(w io.Writer, r io.Reader, name string) (leftOut int, err e
 			leftOut++
 			continue
 		}
+
 		out.WriteString(line + "\n")
 	}
+
 	if err := lines.Err(); err != nil && !errors.Is(err, bufio.ErrTooLong) {
 		return leftOut, err
 	} else if err != nil {
 		leftOut++
 	}
+
 	return leftOut, out.Flush()
 }
 
@@ -48,11 +52,13 @@ func (n *names) isHeader(line string) bool {
 	if !headerLine.MatchString(line) {
 		return false
 	}
+
 	for _, column := range strings.Split(line, ",") {
 		if !isOwnWord(column) {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -65,6 +71,7 @@ func (n *names) objects(w io.Writer, r io.Reader) (leftOut int, err error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
+
 		if _, isDamaged := errors.AsType[*csv.ParseError](err); isDamaged {
 			leftOut++
 			continue
@@ -79,12 +86,15 @@ func (n *names) objects(w io.Writer, r io.Reader) (leftOut int, err error) {
 				leftOut++
 				continue
 			}
+
 			record[typeColumn] = n.typeName(record[typeColumn])
 		}
+
 		if err := out.Write(record); err != nil {
 			return leftOut, err
 		}
 	}
+
 	out.Flush()
 	return leftOut, out.Error()
 }

@@ -125,7 +125,7 @@ func bundleText(output string, c *bundle.Contents) string {
 		}
 
 		if len(c.Libraries) > 0 {
-			line("", "names in the system's files %s", strings.Join(c.Libraries, ", "))
+			line("", "names in the system's files %s", strings.Join(firstOf(c.Libraries), ", "))
 		}
 	}
 
@@ -140,6 +140,16 @@ func bundleText(output string, c *bundle.Contents) string {
 	}
 
 	return text.String()
+}
+
+// firstOf are the first of a long list, which bundle.json has in full.
+func firstOf(names []string) []string {
+	const most = 12
+	if len(names) <= most {
+		return names
+	}
+	more := fmt.Sprintf("and %d more (%s)", len(names)-most, bundle.ContentsFile)
+	return append(names[:most:most], more)
 }
 
 func machineText(m bundle.Machine) []string {

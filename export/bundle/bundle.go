@@ -92,7 +92,7 @@ type LeftOut struct {
 func Write(w io.Writer, dir *folder.Folder, o Options) (*Contents, error) {
 	b := builder{dir: dir, options: o, names: newNames(o.Hide)}
 	for _, text := range []string{o.Version, o.Machine.Kernel, o.Machine.Architecture} {
-		b.names.public[text] = true
+		b.names.keep(text)
 	}
 
 	if err := b.learn(); err != nil {

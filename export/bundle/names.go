@@ -11,8 +11,9 @@ import (
 	"github.com/allocscope/allocscope/growth/component"
 )
 
-// maxNames bounds the names that are replaced one by one. All further ones get the same pseudonym.
-const maxNames = 1 << 20
+// maxNameBytes bounds the names that are remembered. Further private ones get the same pseudonym, and
+// further public ones are replaced in sentences.
+const maxNameBytes = 64 << 20
 
 // A names replaces private names by pseudonyms: a word for what the name is of, and a number in the
 // order in which the names were met. A name has the same pseudonym everywhere in a bundle. Nothing
@@ -26,6 +27,7 @@ type names struct {
 	libraries  map[string]bool
 	long       *strings.Replacer // names with separators; nil: none are known yet
 	written    map[string]bool   // the pseudonyms, which sentences keep
+	bytes      int               // of the names above
 }
 
 func newNames(hide []string) *names {
@@ -54,7 +56,7 @@ func (n *names) replace(kind, name string) string {
 		return pseudonym
 	}
 
-	if len(n.pseudonyms) >= maxNames {
+	if !n.hasRoom(name) {
 		return kind + "-more"
 	}
 
@@ -66,11 +68,28 @@ func (n *names) replace(kind, name string) string {
 
 // remember makes sentences replace a text as a whole, which has blanks or other separators in it.
 func (n *names) remember(text, replacement string) {
-	if _, ok := n.pseudonyms[text]; ok || text == replacement || len(n.pseudonyms) >= maxNames {
+	if _, ok := n.pseudonyms[text]; ok || text == replacement || !n.hasRoom(text) {
 		return
 	}
 
 	n.pseudonyms[text], n.written[replacement] = replacement, true
+}
+
+// keep makes sentences keep a name from a public place.
+func (n *names) keep(name string) {
+	if !n.public[name] && n.hasRoom(name) {
+		n.public[name] = true
+	}
+}
+
+// hasRoom counts a new name, unless there are too many.
+func (n *names) hasRoom(name string) bool {
+	const entryBytes = 64 // of the tables, for each name
+	if n.bytes+len(name)+entryBytes > maxNameBytes {
+		return false
+	}
+	n.bytes += len(name) + entryBytes
+	return true
 }
 
 // everywhere are names that programs of all users have.
@@ -95,10 +114,10 @@ var offsetInFile = regexp.MustCompile(`^(.+)\+(0x[0-9a-f]+)$`)
 func (n *names) function(name string, isPublic bool) string {
 	switch {
 	case isPublic && !n.isHidden(name) && !strings.Contains(name, "/"):
-		n.public[name] = true
+		n.keep(name)
 		return name
 	case growth.IsAllocatorFunction(name) && plainFunction.MatchString(name):
-		n.public[name] = true
+		n.keep(name)
 		return name
 	}
 
@@ -162,7 +181,7 @@ func (n *names) typeName(name string) string {
 	switch {
 	case n.isHidden(name):
 	case !isQualified && builtinTypes[name], isQualified && n.isPackage(top):
-		n.public[name] = true
+		n.keep(name)
 		return name
 	}
 
@@ -186,7 +205,7 @@ func (n *names) component(name string) string {
 		n.libraries[name],
 		wellKnownFile.MatchString(name):
 		if !n.isHidden(name) {
-			n.public[name] = true
+			n.keep(name)
 			return name
 		}
 	}
@@ -205,7 +224,7 @@ func (n *names) command(name string) string {
 		return n.replace("process", name)
 	}
 
-	n.public[program] = true
+	n.keep(program)
 	if !hasScript {
 		return name
 	}
@@ -216,15 +235,17 @@ func (n *names) command(name string) string {
 }
 
 var (
-	sourceSuffix = regexp.MustCompile(
-		`(\.(cpython|abi|pypy)[-\w]*)?(\.so(\.[0-9]+)*|\.(py|pyc|pyx|c|cc|cpp|cxx|h|hh|hpp|cu|cuh|rs|go|S))$`,
+	knownSuffix = regexp.MustCompile(
+		`(\.(cpython|abi|pypy)[-\w]*)?(\.so(\.[0-9]+)*|\.(py|pyc|pyx|c|cc|cpp|cxx|h|hh|hpp|cu|cuh|rs|go|S|sh|` +
+			`json|yaml|toml|txt|log|csv|bin|dat|db|arrow|parquet|npy|npz|h5|tar|zip|gz|zst|pt|pth|ckpt|` +
+			`safetensors|idx|mmap|lmdb|jpg|png))$`,
 	)
 	plainPart = set(`__init__ __main__ allocscope`)
 )
 
-// fileName replaces the name of a file without directories, and keeps the suffix of code.
+// fileName replaces the name of a file without directories, and keeps a suffix that many files have.
 func (n *names) fileName(name string) string {
-	suffix := sourceSuffix.FindString(name)
+	suffix := knownSuffix.FindString(name)
 	stem := strings.TrimSuffix(name, suffix)
 	if stem == "" || plainPart[stem] {
 		return name

@@ -23,16 +23,22 @@ var (
 
 	// wellKnownFile has the libraries that many environments bring along, wherever they lie.
 	wellKnownFile = regexp.MustCompile(`^(` +
-		`(libc|libm|libdl|librt|libpthread|libstdc\+\+|libc\+\+|libc\+\+abi|libgcc_s|libpython[0-9.]*[td]?|` +
-		`libjemalloc|libtcmalloc(_minimal)?|libmimalloc|libcuda|libcudart|libcublas(Lt)?|libcudnn\w*|` +
-		`libcufft|libcurand|libcusolver|libcusparse|libnvrtc|libnvidia-ml|libnccl|libtorch\w*|libc10\w*|` +
-		`libgomp|libomp|libiomp5|libmkl\w*|libopenblas\w*|libffi|libssl|libcrypto|libz|libarrow|libparquet)` +
+		`(libc|libm|libdl|librt|libpthread|libstdc\+\+|libc\+\+|libc\+\+abi|libgcc_s|` +
+		`libpython[0-9.]*[td]?|libjemalloc|libtcmalloc(_minimal)?|libmimalloc|` +
+		`libcuda|libcudart|libcublas(Lt)?|libcudnn(_(adv|cnn|ops|graph|heuristic|engines)[_a-z]*)?|` +
+		`libcufft|libcurand|libcusolver|libcusparse|libnvrtc|libnvidia-ml|libnccl|` +
+		`libtorch(_(cpu|cuda|cuda_linalg|hip|python|global_deps))?|libc10(_(cuda|hip))?|libshm|` +
+		`libuc[mpst]|libgomp|libomp|libiomp5|libmkl_(core|rt|[a-z]+_thread|intel_lp64|avx2|avx512|def)|` +
+		`libopenblasp?|libffi|libssl|libcrypto|libz|libarrow|libparquet)` +
 		`([-.][0-9a-f][-.0-9a-f]*)?\.so(\.[0-9]+)*|` +
 		`ld-(linux|musl)[-\w.]*|libc\.musl-\w+\.so\.1|python[0-9.]*[td]?)$`)
 
-	devices = regexp.MustCompile(
-		`^/dev/(zero|null|kfd|dri/\w+|nvidia[-a-z0-9]*|infiniband/uverbs\d+)$|` +
-			`^/SYSV[0-9a-f]{8}$|^/anon_hugepage$`,
+	// devices are files that the kernel names.
+	// publicNames are files that the kernel, or a public library, names.
+	publicNames = regexp.MustCompile(
+		`^/proc/(self|PID|[0-9]+)(/task/[0-9]+)?(/[a-z_]+)?$|^/sys/kernel/[a-z_/]+$|` +
+			`^/dev/(zero|null|kfd|dri/\w+|nvidia[-a-z0-9]*|infiniband/uverbs[0-9]+)$|` +
+			`^/dev/shm/(torch_|sem\.|psm_|nccl-)\*$|^/SYSV[0-9a-f]{8}$|^/anon_hugepage$`,
 	)
 )
 
@@ -89,7 +95,7 @@ func (n *names) barePath(file string) string {
 	switch name, isMemfd := strings.CutPrefix(file, "/memfd:"); {
 	case isMemfd:
 		return "/memfd:" + n.replace("name", name)
-	case file == "", devices.MatchString(file), file == "<string>", file == "<stdin>":
+	case file == "", publicNames.MatchString(file), file == "<string>", file == "<stdin>":
 		return file
 	case strings.HasPrefix(file, "["):
 		return n.root(file)
@@ -105,10 +111,10 @@ func (n *names) barePath(file string) string {
 		return n.folders(path.Dir(file), file) + n.fileName(path.Base(file))
 	}
 
-	n.public[path.Base(file)] = true
+	n.keep(path.Base(file))
 	if found := installedFile.FindStringSubmatch(file); found != nil {
 		top := strings.TrimSuffix(found[3], path.Ext(found[3]))
-		n.packages[top] = true
+		n.list(n.packages, top)
 		return n.prefix(found[1]) + "/" + found[2] + "/" + found[3] + found[4]
 	}
 
@@ -116,12 +122,19 @@ func (n *names) barePath(file string) string {
 		return n.prefix(found[1]) + "/" + found[2] + "/" + found[3] + found[4]
 	}
 
-	n.libraries[path.Base(file)] = true
+	n.list(n.libraries, path.Base(file))
 	if systemFile.MatchString(file) || frozenFile.MatchString(file) {
 		return file
 	}
 
 	return n.folders(path.Dir(file), file) + path.Base(file)
+}
+
+// list adds a name to those that are reported.
+func (n *names) list(names map[string]bool, name string) {
+	if !names[name] && n.hasRoom(name) {
+		names[name] = true
+	}
 }
 
 // prefix returns the folder in which a Python lies.

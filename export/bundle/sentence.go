@@ -12,19 +12,20 @@ import (
 var vocabularyText string
 
 // vocabulary has the words that allocscope's own sentences are made of, in lower case, and the
-// names with dots and underscores in them. They are those of the string literals in its source.
+// names with dots and underscores in them. They are those of the string literals in its source, and of the errors of system calls.
 var vocabulary = set(vocabularyText)
 
 var (
 	quantity = regexp.MustCompile(
 		`^[-+~±]?([0-9][0-9.,:]*(ns|us|µs|ms|s|m|h|d|min|B|KiB|MiB|GiB|TiB|[kKMGTx%])?)+$`)
+	address     = regexp.MustCompile(`^[0-9]+(\.[0-9]+){3}(:[0-9]+)?$|::`) // of a host
 	hexadecimal = regexp.MustCompile(`^0x[0-9a-f]+$`)
 	rootForm    = regexp.MustCompile(`^\[([a-z -]+): (.+)\]$`)
 	lineNumber  = regexp.MustCompile(`^(.+?)((?::[0-9]+)+)$`)
 )
 
 // separators end a chunk of a sentence: what may be a name.
-const separators = " \t\n()[]{},;\"'“”‘’`|<>=*"
+const separators = " \t\n()[]{},;\"'“”‘’`|<>="
 
 // punctuation is not part of a chunk at its ends.
 const punctuation = ".:!?…&@#"
@@ -97,6 +98,9 @@ func (n *names) word(text string, isStrict bool) string {
 	case n.public[text], n.written[text], isOwnWord(text), wellKnownFile.MatchString(text):
 		return text
 	}
+	if address.MatchString(text) {
+		return n.replace("host", text)
+	}
 	if name, isMemfd := strings.CutPrefix(text, "memfd:"); isMemfd {
 		return "memfd:" + n.replace("name", name)
 	}
@@ -116,7 +120,7 @@ func isShort(text string) bool {
 
 // qualifiedFile replaces a chunk that may be the name of a file or of a function.
 func (n *names) qualifiedFile(text string) string {
-	if sourceSuffix.MatchString(text) {
+	if knownSuffix.MatchString(text) {
 		return n.fileName(text)
 	}
 	return n.qualified(text)
@@ -126,6 +130,8 @@ func (n *names) qualifiedFile(text string) string {
 // "before-tracing" and "summary.json".
 func isOwnWord(text string) bool {
 	switch {
+	case address.MatchString(text):
+		return false
 	case quantity.MatchString(text),
 		hexadecimal.MatchString(text),
 		utf8.RuneCountInString(text) <= 1,
@@ -161,18 +167,29 @@ func (n *names) root(text string) string {
 
 // frame returns a frame as profile.FrameText writes it: "leak (/home/me/leak.py:12)".
 func (n *names) frame(text string) string {
+	function, file, line := splitFrame(text)
+	if file == "" {
+		return n.root(text)
+	}
+	replaced := n.function(function, n.isPublic(file)) + " (" + n.path(file) + line + ")"
+	n.remember(text, replaced)
+	return replaced
+}
+
+// splitFrame takes a frame apart. Line begins with its colon, and is empty where there is none, as is
+// file.
+func splitFrame(text string) (function, file, line string) {
 	at := strings.LastIndex(text, " (")
 	if bare, isDeleted := strings.CutSuffix(text, deleted+")"); isDeleted {
 		at = strings.LastIndex(bare, " (")
 	}
 	if at < 0 || !strings.HasSuffix(text, ")") {
-		return n.root(text)
+		return text, "", ""
 	}
-	file, line := text[at+2:len(text)-1], ""
+
+	file = text[at+2 : len(text)-1]
 	if found := lineNumber.FindStringSubmatch(file); found != nil {
 		file, line = found[1], found[2]
 	}
-	replaced := n.function(text[:at], n.isPublic(file)) + " (" + n.path(file) + line + ")"
-	n.remember(text, replaced)
-	return replaced
+	return text[:at], file, line
 }

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
@@ -27,7 +28,7 @@ var fieldRules = map[string]textRule{
 	"GPUMemory.Command":         (*names).command,
 	"Target.BootID":             named("boot"),
 	"Continued.Folder":          named("trace"),
-	"Mark.Text":                 named("mark"),
+	"Mark.Text":                 (*names).mark,
 	"Accumulation.Module":       (*names).path,
 	"Accumulation.Component":    (*names).component,
 	"Accumulation.Function":     (*names).frame,
@@ -56,7 +57,7 @@ var fieldRules = map[string]textRule{
 	"TypeCount.Type":            (*names).typeName,
 	"Keeper.Type":               (*names).typeName,
 	"KeeperLink.Type":           (*names).typeName,
-	"TensorGroup.DType":         (*names).typeName,
+	"TensorGroup.DType":         (*names).dtype,
 	"KeeperRoot.Module":         (*names).module,
 	"KeeperRoot.File":           (*names).path,
 	"KeeperRoot.Owner":          kept, // variables replaces these
@@ -72,6 +73,16 @@ func named(kind string) textRule {
 	return func(n *names, text string) string { return n.replace(kind, text) }
 }
 
+var dtypes = regexp.MustCompile(`^(q?u?int|b?float|complex|bool|bits)[0-9]*([x_][a-z0-9]+)?$`)
+
+// dtype returns the dtype of a tensor.
+func (n *names) dtype(text string) string {
+	if dtypes.MatchString(strings.TrimPrefix(text, "torch.")) {
+		return text
+	}
+	return n.typeName(text)
+}
+
 // module returns the name of a Python module, or the path of a file with static variables.
 func (n *names) module(text string) string {
 	if len(text) > 0 && (text[0] == '/' || text[0] == '[') {
@@ -79,6 +90,35 @@ func (n *names) module(text string) string {
 	}
 
 	return n.typeName(text)
+}
+
+// markWords are those by which growth.EpochsOf reads a mark.
+var markWords = set(`epoch val valid validate validation eval evaluate evaluation start begin end`)
+
+// mark keeps what a mark means for the verdict.
+func (n *names) mark(text string) string {
+	if replaced, ok := n.pseudonyms[text]; ok {
+		return replaced
+	}
+
+	var kept []string
+	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" _-:", r) })
+	for i, word := range words {
+		if isWord := markWords[strings.ToLower(word)]; isWord || i > 0 && isNumber(word) {
+			kept = append(kept, word)
+		}
+	}
+
+	if len(kept) == len(words) {
+		return text
+	}
+	if len(kept) == 0 || kept[0] != words[0] {
+		return n.replace("mark", text)
+	}
+	kept = append(kept, n.replace("mark", text))
+	replaced := strings.Join(kept, " ")
+	n.pseudonyms[text], n.written[replaced] = replaced, true
+	return replaced
 }
 
 // document replaces what is private in the texts of a value that pointer leads to.
@@ -118,7 +158,7 @@ func (n *names) arguments(arguments []string) {
 		switch {
 		case i == 0:
 			arguments[i] = n.path(argument)
-		case sourceSuffix.MatchString(argument):
+		case knownSuffix.MatchString(argument):
 			arguments[i] = n.path(argument)
 		default:
 			arguments[i] = n.replace("argument", argument)
@@ -170,7 +210,7 @@ func (n *names) structFields(v reflect.Value, rule textRule) {
 	switch s := v.Addr().Interface().(type) {
 	case *summary.Accumulation:
 		if len(s.Stack) > 0 { // Function is the leaf's, without its file
-			s.Function, _, _ = strings.Cut(s.Stack[0], " (")
+			s.Function, _, _ = splitFrame(s.Stack[0])
 		}
 	case *summary.KeeperPath:
 		n.variables(s)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -26,6 +27,9 @@ func TestVocabulary(t *testing.T) {
 		if err := addWords(words, filepath.Join("../..", area)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for number := range syscall.Errno(134) {
+		addText(words, number.Error())
 	}
 	var sorted []string
 	for word := range words {
@@ -88,7 +92,10 @@ func addLiteral(words map[string]bool, literal string) {
 	if err != nil {
 		return
 	}
-	text = verb.ReplaceAllString(text, " ")
+	addText(words, verb.ReplaceAllString(text, " "))
+}
+
+func addText(words map[string]bool, text string) {
 	for _, pattern := range []*regexp.Regexp{flagWord, pathWord, dottedWord, plainWord} {
 		for _, word := range pattern.FindAllString(text, -1) {
 			words[strings.ToLower(word)] = true

@@ -2,14 +2,12 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/export/bundle"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/tracer/doctor"
 )
 
@@ -96,11 +95,7 @@ func thisMachine() bundle.Machine {
 	lines := bufio.NewScanner(io.LimitReader(file, 1<<16))
 	for lines.Scan() {
 		if value, ok := strings.CutPrefix(lines.Text(), "PRETTY_NAME="); ok {
-			unquoted, err := strconv.Unquote(value)
-			m.System = units.Name(cmp.Or(unquoted, value))
-			if err != nil {
-				m.System = units.Name(value)
-			}
+			m.System = units.Name(strings.Trim(value, `"'`))
 		}
 	}
 
@@ -114,7 +109,7 @@ func bundleText(output string, c *bundle.Contents) string {
 		fmt.Fprintf(&text, "%-9s %s\n", name, fmt.Sprintf(format, arguments...))
 	}
 
-	line("wrote", "%s: %s", output, strings.Join(c.Files, ", "))
+	line("wrote", "%s: %s", output, strings.Join(filesText(c.Files), ", "))
 	if c.NamesKept {
 		line("replaced", "nothing: all names, paths and command lines are in it")
 	} else {
@@ -133,13 +128,34 @@ func bundleText(output string, c *bundle.Contents) string {
 		line("left out", "%s: %s", l.File, l.Reason)
 	}
 
+	unpack := "tar -xzf " + words.ShellQuote(output)
+	if slices.Contains(c.Files, folder.SummaryFile) {
+		unpack += " && allocscope report " + bundle.Name
+	}
 	line("next", "look into it before you send it:")
-	line("", "  tar -xzf %s && allocscope report %s", output, bundle.Name)
-	if !c.NamesKept {
+	line("", "  %s", unpack)
+	if len(c.Packages)+len(c.Libraries) > 0 && !c.NamesKept {
 		line("", "if a package or a file in this list is yours, hide it: --hide NAME")
 	}
 
 	return text.String()
+}
+
+// filesText names the files, and counts the snapshots.
+func filesText(files []string) (names []string) {
+	snapshots := 0
+	for _, file := range files {
+		if strings.Contains(file, "/") {
+			snapshots++
+		} else {
+			names = append(names, file)
+		}
+	}
+	if snapshots > 0 {
+		names = append(names, units.Plural(snapshots, "snapshot", "snapshots"))
+	}
+
+	return names
 }
 
 // firstOf are the first of a long list, which bundle.json has in full.

@@ -210,7 +210,7 @@ func (b *builder) writeDocuments() error {
 }
 
 func sortedKeys(found map[string]bool) []string {
-	return slices.AppendSeq([]string{}, slices.Values(slices.Sorted(maps.Keys(found))))
+	return append([]string{}, slices.Sorted(maps.Keys(found))...)
 }
 
 func (b *builder) addJSON(name string, document any, modified time.Time) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/allocscope/allocscope/growth/component"
 )
 
-// maxNameBytes bounds the names that are remembered. Further private ones get the same pseudonym, and
-// further public ones are replaced in sentences.
+// maxNameBytes bounds the names that are remembered. Further private ones get the same pseudonym,
+// and further public ones are replaced in sentences.
 const maxNameBytes = 64 << 20
 
 // A names replaces private names by pseudonyms: a word for what the name is of, and a number in the
@@ -93,10 +93,12 @@ func (n *names) hasRoom(name string) bool {
 }
 
 // everywhere are names that programs of all users have.
-var everywhere = set(`main _start __libc_start_main __libc_start_main_impl __libc_start_call_main
-start_thread clone clone3 __clone __clone3 <module> <lambda> <listcomp> <dictcomp> <setcomp> <genexpr>
-<locals> __main__ __init__ __new__ __call__ __del__ __enter__ __exit__ __getitem__ __setitem__ __iter__
-__next__ __len__ __dict__ __globals__ __class__ __reduce__ __getstate__ __setstate__`)
+var everywhere = set(`main _start __libc_start_main __libc_start_main_impl
+__libc_start_call_main start_thread clone clone3 __clone __clone3 <module>
+<lambda> <listcomp> <dictcomp> <setcomp> <genexpr> <locals> __main__ __init__
+__new__ __call__ __del__ __enter__ __exit__ __getitem__ __setitem__ __iter__
+__next__ __len__ __dict__ __globals__ __class__ __reduce__ __getstate__
+__setstate__`)
 
 func set(words string) map[string]bool {
 	found := make(map[string]bool)
@@ -159,7 +161,8 @@ func (n *names) qualified(name string) string {
 	return replaced
 }
 
-// packagesText has packages that many environments have installed.
+// packagesText has packages that many environments have installed, and whose names no program gives
+// to a module of its own.
 //
 //go:embed packages.txt
 var packagesText string
@@ -188,9 +191,15 @@ func (n *names) typeName(name string) string {
 	return n.qualified(name)
 }
 
+// ownModules are modules of Python's library that many programs have one of their own name for.
+var ownModules = set(`calendar chunk cmd code parser platform profile queue
+resource secrets select site stat statistics symbol test this token trace
+types`)
+
 // isPackage is true of the name of a public Python package or module.
 func (n *names) isPackage(name string) bool {
-	return !n.hidden[name] && (standardLibrary[name] || wellKnownPackages[name] || n.packages[name])
+	isStandard := standardLibrary[name] && !ownModules[name]
+	return !n.hidden[name] && (isStandard || wellKnownPackages[name] || n.packages[name])
 }
 
 // builtinComponents are those of allocscope's own rules.
@@ -214,7 +223,7 @@ func (n *names) component(name string) string {
 }
 
 var wellKnownCommand = regexp.MustCompile(
-	`^(python[0-9.]*[td]?|pt_main_thread|pt_data_worker|pt_data_pin|torchrun|accelerate|mpirun|srun|bash|sh)$`,
+	`^(python[0-9.]*[td]?|pt_(main_thread|data_worker|data_pin)|torchrun|accelerate|mpirun|srun|bash|sh)$`,
 )
 
 // command returns the name of a process: its short name, or its interpreter and its script.
@@ -236,9 +245,10 @@ func (n *names) command(name string) string {
 
 var (
 	knownSuffix = regexp.MustCompile(
-		`(\.(cpython|abi|pypy)[-\w]*)?(\.so(\.[0-9]+)*|\.(py|pyc|pyx|c|cc|cpp|cxx|h|hh|hpp|cu|cuh|rs|go|S|sh|` +
-			`json|yaml|toml|txt|log|csv|bin|dat|db|arrow|parquet|npy|npz|h5|tar|zip|gz|zst|pt|pth|ckpt|` +
-			`safetensors|idx|mmap|lmdb|jpg|png))$`,
+		`(\.(cpython|abi|pypy)[-\w]*)?(\.so(\.[0-9]+)*|` +
+			`\.(py|pyc|pyx|c|cc|cpp|cxx|h|hh|hpp|cu|cuh|rs|go|S|sh|` +
+			`json|yaml|toml|txt|log|csv|bin|dat|db|arrow|parquet|npy|npz|h5|tar|zip|gz|zst|` +
+			`pt|pth|ckpt|safetensors|idx|mmap|lmdb|jpg|png))$`,
 	)
 	plainPart = set(`__init__ __main__ allocscope`)
 )

@@ -177,11 +177,12 @@ func TestSentence(t *testing.T) {
 		{"resize (Image.py:2192)", "name-1 (Image.py:2192)"},
 		{"read 10.1.2.3:4040 and fe80::1", "read host-1 and host-2"},
 		{"read /proc/self/pagemap", "read /proc/self/pagemap"},
+		{"open /usr/lib/../../okapi/zebu.py", "open /folder-1/name-2.py"},
 		{"/dev/shm/torch_*: read", "/dev/shm/torch_*: read"},
-		{"such as /dev/shm and memfd:quagga", "such as /dev/shm and memfd:name-2"},
-		{"try --duration 5m, not --zebu=3", "try --duration 5m, not name-3=3"},
+		{"such as /dev/shm and memfd:quagga", "such as /dev/shm and memfd:name-3"},
+		{"try --duration 5m, not --zebu=3", "try --duration 5m, not name-4=3"},
 		{"PID 7 (gpu-node worker)", "PID 7 (process-1)"},
-		{"libcudart.so.12 of libokapi.so.2", "libcudart.so.12 of name-4.so.2"},
+		{"libcudart.so.12 of libokapi.so.2", "libcudart.so.12 of name-5.so.2"},
 	} {
 		n.setLong()
 		if got := n.sentence(c.text, false); got != c.want {

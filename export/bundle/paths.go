@@ -33,7 +33,6 @@ var (
 		`([-.][0-9a-f][-.0-9a-f]*)?\.so(\.[0-9]+)*|` +
 		`ld-(linux|musl)[-\w.]*|libc\.musl-\w+\.so\.1|python[0-9.]*[td]?)$`)
 
-	// devices are files that the kernel names.
 	// publicNames are files that the kernel, or a public library, names.
 	publicNames = regexp.MustCompile(
 		`^/proc/(self|PID|[0-9]+)(/task/[0-9]+)?(/[a-z_]+)?$|^/sys/kernel/[a-z_/]+$|` +
@@ -43,16 +42,15 @@ var (
 )
 
 // topFolders keep their names.
-var topFolders = set(
-	`home root tmp var opt usr local lib lib64 bin mnt dev shm proc run srv conda nix store
-site-packages dist-packages`,
-)
+var topFolders = set(`home root tmp var opt usr local lib lib64 bin mnt dev
+shm proc run srv conda nix store site-packages dist-packages x86_64-linux-gnu
+aarch64-linux-gnu`)
 
 const deleted = " (deleted)" // what the kernel appends to the path of a removed file
 
 // isPublic is true of a file of an installed package, of Python's library or of the system.
 func (n *names) isPublic(file string) bool {
-	file = strings.TrimSuffix(file, deleted)
+	file = withoutDots(strings.TrimSuffix(file, deleted))
 	for _, part := range strings.Split(file, "/") {
 		if n.isHidden(part) {
 			return false
@@ -81,7 +79,7 @@ func (n *names) path(file string) string {
 	}
 
 	bare, isDeleted := strings.CutSuffix(file, deleted)
-	replaced := n.barePath(bare)
+	replaced := n.barePath(withoutDots(bare))
 	n.remember(bare, replaced)
 	if isDeleted {
 		replaced += deleted
@@ -89,6 +87,14 @@ func (n *names) path(file string) string {
 	}
 
 	return replaced
+}
+
+// withoutDots resolves "..": a path may begin in a folder of the system and lead elsewhere.
+func withoutDots(file string) string {
+	if strings.Contains(file, "..") && !strings.HasPrefix(file, "[") && !strings.HasPrefix(file, "<") {
+		return path.Clean(file)
+	}
+	return file
 }
 
 func (n *names) barePath(file string) string {

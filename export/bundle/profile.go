@@ -1,6 +1,9 @@
 package bundle
 
 import (
+	"encoding/hex"
+	"strings"
+
 	"github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/growth"
@@ -19,6 +22,9 @@ func (n *names) profile(p *profile.Profile) {
 	for _, m := range p.Mapping {
 		m.File = n.path(m.File)
 		m.KernelRelocationSymbol = ""
+		if _, err := hex.DecodeString(m.BuildID); err != nil {
+			m.BuildID = ""
+		}
 	}
 
 	for _, s := range p.Sample {
@@ -98,7 +104,7 @@ func (n *names) code(f *profile.Function, isPublic, isUnmapped bool) *profile.Fu
 		out.SystemName = out.Name
 	}
 
-	if !isPublic || isUnmapped {
+	if !isPublic || isUnmapped || strings.HasPrefix(f.Filename, "/") {
 		out.Filename = n.path(f.Filename)
 	}
 

@@ -12,7 +12,8 @@ import (
 var vocabularyText string
 
 // vocabulary has the words that allocscope's own sentences are made of, in lower case, and the
-// names with dots and underscores in them. They are those of the string literals in its source, and of the errors of system calls.
+// names, flags and paths in them. They are those of the string literals in its source, and of the
+// errors of system calls.
 var vocabulary = set(vocabularyText)
 
 var (
@@ -93,7 +94,7 @@ func (n *names) chunk(text string, isStrict bool) string {
 func (n *names) word(text string, isStrict bool) string {
 	pseudonym, isKnown := n.pseudonyms[text]
 	switch {
-	case isKnown && (isStrict || !vocabulary[strings.ToLower(text)] && !isShort(text)):
+	case isKnown && !isShort(text) && (isStrict || !vocabulary[strings.ToLower(text)]):
 		return pseudonym
 	case n.public[text], n.written[text], isOwnWord(text), wellKnownFile.MatchString(text):
 		return text
@@ -176,8 +177,8 @@ func (n *names) frame(text string) string {
 	return replaced
 }
 
-// splitFrame takes a frame apart. Line begins with its colon, and is empty where there is none, as is
-// file.
+// splitFrame takes a frame apart. Line begins with its colon, and is empty where there is none, as
+// is file.
 func splitFrame(text string) (function, file, line string) {
 	at := strings.LastIndex(text, " (")
 	if bare, isDeleted := strings.CutSuffix(text, deleted+")"); isDeleted {

@@ -3,6 +3,7 @@ package bundle
 import (
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,8 +42,8 @@ var fieldRules = map[string]textRule{
 	"Suspect.Function":          (*names).frame,
 	"Suspect.Path":              (*names).frame,
 	"Suspect.Callers":           (*names).frame,
-	"BreakdownRow.Name":         strict,
-	"GPUBreakdownRow.Name":      strict,
+	"BreakdownRow.Name":         (*names).rowName,
+	"GPUBreakdownRow.Name":      (*names).rowName,
 	"GPUBreakdownRow.Function":  strict,
 	"GPUBreakdownRow.Component": (*names).component,
 	"GPU.UUID":                  named("gpu"),
@@ -69,6 +70,15 @@ func kept(_ *names, text string) string { return text }
 
 func strict(n *names, text string) string { return n.sentence(text, true) }
 
+// rowName returns the name of a row of a breakdown: a file, or frames.
+func (n *names) rowName(text string) string {
+	if strings.HasPrefix(text, "/") && !strings.Contains(text, ": ") && !strings.Contains(text, " < ") {
+		return n.path(text)
+	}
+
+	return strict(n, text)
+}
+
 func named(kind string) textRule {
 	return func(n *names, text string) string { return n.replace(kind, text) }
 }
@@ -80,6 +90,7 @@ func (n *names) dtype(text string) string {
 	if dtypes.MatchString(strings.TrimPrefix(text, "torch.")) {
 		return text
 	}
+
 	return n.typeName(text)
 }
 
@@ -112,9 +123,11 @@ func (n *names) mark(text string) string {
 	if len(kept) == len(words) {
 		return text
 	}
+
 	if len(kept) == 0 || kept[0] != words[0] {
 		return n.replace("mark", text)
 	}
+
 	kept = append(kept, n.replace("mark", text))
 	replaced := strings.Join(kept, " ")
 	n.pseudonyms[text], n.written[replaced] = replaced, true
@@ -130,6 +143,8 @@ func (n *names) document(pointer any) {
 
 // summary replaces what is private in a summary.
 func (n *names) summary(s *summary.Summary) {
+	n.keep(s.Kernel)
+	n.keep(s.Version)
 	n.commandLine(s.CommandLine)
 	n.arguments(s.Process.Arguments)
 	n.document(s)
@@ -160,6 +175,9 @@ func (n *names) arguments(arguments []string) {
 			arguments[i] = n.path(argument)
 		case knownSuffix.MatchString(argument):
 			arguments[i] = n.path(argument)
+		case quantity.MatchString(argument): // sentences keep the number
+			n.counts["argument"]++
+			arguments[i] = "argument-" + strconv.Itoa(n.counts["argument"])
 		default:
 			arguments[i] = n.replace("argument", argument)
 		}

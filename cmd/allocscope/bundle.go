@@ -67,7 +67,7 @@ func runBundle(
 	options.Machine = thisMachine()
 	var contents *bundle.Contents
 	err = folder.CreateFile(output, owner, func(w io.Writer) (err error) {
-		contents, err = bundle.Write(w, dir, options)
+		contents, err = bundle.Write(command.Context(), w, dir, options)
 		return err
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -238,12 +239,21 @@ func TestDamagedFolder(t *testing.T) {
 	}
 }
 
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Write(ctx, io.Discard, open(t, recorded), Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestPprof has pprof read a profile of a bundle.
 func TestPprof(t *testing.T) {
 	t.Parallel()
 	var archive bytes.Buffer
 	dir := open(t, recorded)
-	if _, err := Write(&archive, dir, Options{}); err != nil {
+	if _, err := Write(t.Context(), &archive, dir, Options{}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -277,7 +287,7 @@ func open(t *testing.T, path string) *folder.Folder {
 func bundled(t *testing.T, path string, o Options) (map[string][]byte, *Contents) {
 	t.Helper()
 	var archive bytes.Buffer
-	contents, err := Write(&archive, open(t, path), o)
+	contents, err := Write(t.Context(), &archive, open(t, path), o)
 	if err != nil {
 		t.Fatal(err)
 	}

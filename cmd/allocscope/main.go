@@ -134,8 +134,14 @@ memory leaks, how fast, and which code accumulates it.`,
 		newReportCommand(), newDiffCommand(), newRanksCommand(), newVerdictCommand(), newObjectsCommand(),
 		mark.NewCommand(),
 		newAgentCommand(), newDoctorCommand(), newDemoCommand(stderr), newVersionCommand())
+	for _, newCommand := range extraCommands {
+		root.AddCommand(newCommand())
+	}
 	return root
 }
+
+// extraCommands are those of a build tag.
+var extraCommands []func() *cobra.Command
 
 // check refuses combinations that make no sense.
 func (f rootFlags) check() error {

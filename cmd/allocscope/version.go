@@ -13,45 +13,34 @@ import (
 	"github.com/allocscope/allocscope/tracer/gpu/nvml"
 )
 
-// version is set from git by the Makefile and by deploy/dist. It is empty after `go install`, where
-// the module has a version.
-var version string
+// Set by the Makefile and deploy/dist, from git: the version, the commit and its time. They are empty
+// after `go install`, where the module has a version.
+var version, commit, commitTime string
 
 // A buildVersion is the version, and what it was built from and for. It is the content of
 // `allocscope version --json`.
 type buildVersion struct {
 	Schema  string `json:"schema"`
 	Version string `json:"version"`
-	// Commit of git, and its time; empty: the program was built of sources without git.
+	// Commit of git, with "-dirty" where sources were changed; absent: it is not known.
 	Commit string `json:"commit,omitempty"`
-	Time   string `json:"commit_time,omitempty"`
-	// Modified is set if the sources were not those of the commit.
-	Modified bool   `json:"modified"`
-	OS       string `json:"os"`
-	Arch     string `json:"arch"`
-	Go       string `json:"go"`
+	// CommitTime is the time of the commit, as RFC 3339; absent: it is not known.
+	CommitTime string `json:"commit_time,omitempty"`
+	OS         string `json:"os"`
+	Arch       string `json:"arch"`
+	Go         string `json:"go"`
 	// NVML is set if the program can read the memory of GPUs that NVML counts.
 	NVML bool `json:"nvml"`
 }
 
 func newVersion() buildVersion {
 	v := buildVersion{
-		Schema: "allocscope-version/1", Version: version, OS: runtime.GOOS, Arch: runtime.GOARCH,
-		Go: runtime.Version(), NVML: nvml.IsBuilt,
+		Schema: "allocscope-version/1", Version: version, Commit: commit, CommitTime: commitTime,
+		OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version(), NVML: nvml.IsBuilt,
 	}
 
 	if info, ok := debug.ReadBuildInfo(); ok {
 		v.Version = cmp.Or(v.Version, info.Main.Version)
-		for _, setting := range info.Settings {
-			switch setting.Key {
-			case "vcs.revision":
-				v.Commit = setting.Value
-			case "vcs.time":
-				v.Time = setting.Value
-			case "vcs.modified":
-				v.Modified = setting.Value == "true"
-			}
-		}
 	}
 	v.Version = cmp.Or(strings.TrimPrefix(v.Version, "v"), "unknown")
 	return v
@@ -61,12 +50,7 @@ func newVersion() buildVersion {
 func (v buildVersion) String() string {
 	line := "allocscope " + v.Version
 	if v.Commit != "" {
-		const shortCommit = 12
-		line += fmt.Sprintf(" (commit %.*s of %s", shortCommit, v.Commit, v.Time)
-		if v.Modified {
-			line += ", modified"
-		}
-		line += ")"
+		line += fmt.Sprintf(" (commit %s of %s)", v.Commit, v.CommitTime)
 	}
 
 	nvmlText := "without NVML (static build)"

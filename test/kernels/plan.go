@@ -73,14 +73,13 @@ var suites = []suite{
 }
 
 // fewTests are those tests of tracer.test that run if there is time for few: exact counts in each
-// mode, native and Python stacks, the rows of RSS, mappings. Before them, `allocscope doctor` has
+// mode, native and Python stacks, and the rows of RSS. Before them, `allocscope doctor` has
 // the kernel verify every BPF program.
 var fewTests = []string{
 	"TestKernelHeap/every_allocator_function_counts_as_its_manual_page_says",
 	"TestKernelStacks/stacks_of_C_are_complete",
 	"TestKernelStacks/stacks_of_Python_name_every_line",
 	"TestKernelBreakdown/rows_sum_to_RSS",
-	"TestKernelMappings/direct_mappings_are_exact_to_the_page",
 }
 
 // A suite is a test program, the folder of its package, and some of its tests.

@@ -64,8 +64,8 @@ type Machine struct {
 type Contents struct {
 	// Schema is the version of this form.
 	Schema string `json:"schema"`
-	// Version of allocscope that made the bundle, and the Machine that it ran on, which may be
-	// another one than that of the trace.
+	// Version of allocscope that made the bundle, as it prints it, and the Machine that it ran on,
+	// which may be another one than that of the trace.
 	Version string  `json:"version"`
 	Machine Machine `json:"machine"`
 	// NamesKept: no names were replaced.

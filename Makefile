@@ -47,7 +47,7 @@ DOCS_PACKAGES     := podman runc debootstrap slurm-wlm munge jq procps python3 p
 FLEET_PACKAGES    := podman runc debootstrap slurm-wlm munge prometheus systemd util-linux wget \
 	python3
 DIST_PACKAGES     := gcc libc6-dev $(DIST_CROSS)
-DIST_TEST_PACKAGES := binutils rpm cpio python3
+DIST_TEST_PACKAGES := binutils rpm rpm2cpio cpio groff-base podman runc python3
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios \
 	debian-archive-keyring
 

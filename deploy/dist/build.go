@@ -143,8 +143,8 @@ func compareNumbers(a, b string) int {
 // makeShare returns manual pages and completions. This machine's program writes them.
 func (r *release) makeShare() ([]file, error) {
 	folder := filepath.Join(r.work, "share")
-	err := r.goCommand(nil, "run", "-tags", "share", "-ldflags", r.linkFlags(), "./cmd/allocscope",
-		"share", folder)
+	err := r.goCommand(nil, "run", "-trimpath", "-tags", "share", "-ldflags", r.linkFlags(),
+		"./cmd/allocscope", "share", folder)
 	if err != nil {
 		return nil, fmt.Errorf("write manual pages and completions: %w", err)
 	}

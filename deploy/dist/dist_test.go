@@ -181,6 +181,10 @@ func TestGlibc(t *testing.T) {
 		if deb != "libc6 (>= "+newest+")\n" {
 			t.Errorf("%s: it needs %s, the .deb %s", target, newest, deb)
 		}
+		guide := read(t, "../../docs/guides/install.md")
+		if !strings.Contains(guide, "| glibc "+newest+" or newer: ") {
+			t.Errorf("%s: it needs glibc %s, which docs/guides/install.md does not say", target, newest)
+		}
 		rpm := output(t, "rpm", "-qp", "--requires", find(t, "*."+target.machine+".rpm"))
 		if !strings.Contains(rpm, "libc.so.6(GLIBC_"+newest+")(64bit)\n") {
 			t.Errorf("%s: it needs %s, the .rpm %s", target, newest, rpm)
@@ -323,6 +327,28 @@ func TestLicences(t *testing.T) {
 		if !strings.Contains(licences, words) {
 			t.Errorf("the licences do not have %q", words)
 		}
+	}
+}
+
+// TestInstall installs from source, and removes what was installed.
+func TestInstall(t *testing.T) {
+	folder := t.TempDir()
+	install := []string{"-C", "../..", "PREFIX=/opt/allocscope", "DESTDIR=" + folder}
+	output(t, "make", append(install, "install")...)
+
+	prefix := filepath.Join(folder, "opt/allocscope")
+	if said := output(t, prefix+"/bin/allocscope", "version"); !strings.HasPrefix(said, "allocscope ") {
+		t.Errorf("it says %s", said)
+	}
+	installed := output(t, "sh", "-c", `cd "$1/share" && find * -type f | sort`, "sh", prefix)
+	want := output(t, "sh", "-c", `cd "$1/share" && find * -type f | sort`, "sh", unpack(t, targets[0]))
+	if installed != want {
+		t.Errorf("make install has below share\n%s, the tarball\n%s", installed, want)
+	}
+
+	output(t, "make", append(install, "uninstall")...)
+	if left := output(t, "find", folder, "-type", "f"); left != "" {
+		t.Errorf("make uninstall leaves\n%s", left)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // writeImage writes the image of the static programs as an OCI layout in a tar, without a registry
 // or a daemon.
 func (r *release) writeImage(programs []program) error {
-	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range programs {
 		if !p.isStatic {
 			continue

@@ -23,7 +23,7 @@ func main() {
 	r.time = time.Unix(seconds, 0).UTC()
 	err := r.setVersion(text)
 	if err == nil {
-		err = r.make()
+		err = r.writeAll()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
@@ -50,7 +50,8 @@ type file struct {
 	data []byte
 }
 
-func (r *release) make() (err error) {
+// writeAll writes all files.
+func (r *release) writeAll() (err error) {
 	if r.root, err = filepath.Abs(r.root); err != nil {
 		return err
 	}

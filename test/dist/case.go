@@ -24,6 +24,7 @@ func (c testCase) check(ctx context.Context, s settings) (r result) {
 	}
 	defer log.Close()
 	r.log = log.Name()
+
 	ctx, cancel := context.WithTimeout(ctx, caseTimeout)
 	defer cancel()
 
@@ -45,6 +46,7 @@ func (c testCase) check(ctx context.Context, s settings) (r result) {
 		r.err = err
 		return r
 	}
+
 	r.err = c.checkIn(ctx, copied, &r)
 	r.err = errors.Join(r.err, copied.unmount())
 	return r
@@ -67,6 +69,7 @@ func (c testCase) checkIn(ctx context.Context, copied *root, r *result) error {
 		return err
 	}
 	r.install = time.Since(began)
+
 	if err := c.use(ctx, copied, r, began); err != nil {
 		return err
 	}
@@ -90,6 +93,7 @@ func (c testCase) use(ctx context.Context, copied *root, r *result, began time.T
 		}
 		r.verdict = time.Since(began)
 	}
+
 	version, err := copied.output(ctx, c.program+" version")
 	if err != nil {
 		return err
@@ -97,6 +101,7 @@ func (c testCase) use(ctx context.Context, copied *root, r *result, began time.T
 	if !strings.Contains(version, c.version()) {
 		return fmt.Errorf("allocscope version says %q, but the file's name %s", version, c.version())
 	}
+
 	doctor, err := copied.output(ctx, c.program+" doctor")
 	if err != nil {
 		return err
@@ -187,6 +192,7 @@ func (s state) compare(copied *root, kept []string) error {
 	if len(lines) == 0 {
 		return nil
 	}
+
 	fmt.Fprintf(copied.log, "\n== what is left\n%s\n", strings.Join(lines, "\n"))
 	return fmt.Errorf("removed, but %d entries differ: %s", len(lines), lines[0])
 }

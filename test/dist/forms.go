@@ -90,7 +90,7 @@ func rpmCase(file string) testCase {
 }
 
 // musllinuxCases installs the wheel with busybox, since there is no pip for musl here, and with the
-// pip of Debian, told to install for such a system.
+// pip of Debian, which is asked for such a system's.
 func musllinuxCases(file string) []testCase {
 	return []testCase{
 		{

@@ -66,7 +66,7 @@ func deviceOf(path string) (uint64, error) {
 }
 
 // left returns what differs between two listings, a line each, sorted. It leaves out what lies below
-// the paths in kept. A file that was written anew with what it had is the same; original has the
+// the paths in kept. A file that was written again with the same content is the same; original has the
 // files as they were, and now as they are.
 func left(before, after listing, kept []string, original, now string) (lines []string) {
 	for path, e := range after {
@@ -99,10 +99,12 @@ func isSame(old, new entry, oldPath, newPath string) bool {
 	if old.modified.Equal(new.modified) {
 		return old == new
 	}
+
 	old.modified = new.modified
 	if old != new {
 		return false
 	}
+
 	oldContent, err := os.ReadFile(oldPath)
 	if err != nil {
 		return false

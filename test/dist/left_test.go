@@ -12,7 +12,7 @@ import (
 func TestLeft(t *testing.T) {
 	before, after := t.TempDir(), t.TempDir()
 	for path, content := range map[string][2]string{
-		"same":           {"1", "1"}, // written anew
+		"same":           {"1", "1"}, // written again
 		"changed":        {"1", "2"},
 		"removed":        {"1", ""},
 		"left":           {"", "1"},

@@ -43,6 +43,7 @@ func mountRoot(s settings, lower string, env []string, log io.Writer) (*root, er
 			return nil, err
 		}
 	}
+
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", lower, r.upper, work)
 	if err := unix.Mount("overlay", r.merged, "overlay", 0, options); err != nil {
 		return nil, fmt.Errorf("mount overlay of %s: %w", lower, err)
@@ -79,6 +80,7 @@ func (r *root) command(ctx context.Context, code string, outside bool) *exec.Cmd
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	command.WaitDelay = 10 * time.Second
+
 	if !outside {
 		command.SysProcAttr.Chroot, command.Dir = r.merged, "/root"
 	}

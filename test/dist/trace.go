@@ -72,6 +72,7 @@ func (c testCase) trace(
 	if err := copied.run(ctx, code, c.form == "image"); err != nil {
 		return "", err
 	}
+
 	took := time.Since(began).Minutes()
 	truth := float64(p.leaked.Load()-leaked) / took
 
@@ -79,6 +80,7 @@ func (c testCase) trace(
 	if err != nil {
 		return "", err
 	}
+
 	return s.check(l, truth)
 }
 
@@ -119,6 +121,7 @@ func (s summary) check(l leak, truth float64) (said string, err error) {
 			return "", fmt.Errorf("source %s: %s", source.Name, source.Reason)
 		}
 	}
+
 	if s.Verdict != "growing" {
 		return "", fmt.Errorf("verdict %q", s.Verdict)
 	}
@@ -131,6 +134,7 @@ func (s summary) check(l leak, truth float64) (said string, err error) {
 	if err != nil {
 		return "", err
 	}
+
 	if want := fmt.Sprintf("%s (%s/%s)", l.function, programsFolder, place); first.Function != want {
 		return "", fmt.Errorf("names %s, not %s", first.Function, want)
 	}
@@ -154,6 +158,7 @@ func (l leak) checkFrames(frames []string) error {
 	}) {
 		return fmt.Errorf("no frame of %s in %q", l.python, frames)
 	}
+
 	for _, native := range l.native {
 		if slices.ContainsFunc(frames, func(frame string) bool {
 			return strings.Contains(frame, native)
@@ -169,6 +174,7 @@ func (l leak) place() (string, error) {
 	if l.text == "" {
 		return l.file, nil
 	}
+
 	raw, err := os.ReadFile(filepath.Join("test/dist/programs", l.file))
 	if err != nil {
 		return "", err

@@ -58,6 +58,7 @@ func mountUnseen(name string) (mount int, err error) {
 	if err := unix.FsconfigCreate(context); err != nil {
 		return -1, os.NewSyscallError("fsconfig", err)
 	}
+
 	const attributes = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV |
 		unix.MOUNT_ATTR_NOEXEC
 	mount, err = unix.Fsmount(context, unix.FSMOUNT_CLOEXEC, attributes)
@@ -72,6 +73,7 @@ func (t *Tracefs) EventID(group, name string) (uint64, error) {
 		path = filepath.Join(t.directory.Name(), path)
 		return 0, &os.PathError{Op: "open", Path: path, Err: err}
 	}
+
 	file := os.NewFile(uintptr(fd), path)
 	defer file.Close()
 
@@ -80,6 +82,7 @@ func (t *Tracefs) EventID(group, name string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	id, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("read %s: %w", path, err)

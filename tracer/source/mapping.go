@@ -110,6 +110,7 @@ func attachTracepoint(
 	if err != nil {
 		return nil, err
 	}
+
 	id, err := tracefs.EventID(group, name)
 	if err != nil {
 		return nil, err

@@ -165,7 +165,8 @@ lint: $(WEB)/node_modules ## Run the linters
 	@.ci/packages $(LINT_PACKAGES)
 	npm --prefix $(WEB) run check
 	clang-format-14 --dry-run --Werror $(C_SOURCES)
-	$(LINT) golangci-lint run --build-tags gpu,machine ./...
+	$(LINT) golangci-lint run --build-tags gpu,machine,share ./...
+	cd deploy/dist && $(GO) tool actionlint ../../.github/workflows/*.yml
 	$(GO) run ./test/lint
 
 # BENCH is a pattern of benchmarks. ALLOCSCOPE is the program that the storms are measured with.

@@ -13,7 +13,7 @@ type version struct {
 	wheel  string // 0.1.0, 0.1.0rc1, 0.1.0.post3+gHASH, 0.1.0.dev0+HASH
 }
 
-// described matches what `git describe` says of a commit, or what stands for it without a tag.
+// described matches what `git describe` says of a commit, or what replaces that without a tag.
 var described = regexp.MustCompile(
 	`^(\d+\.\d+\.\d+)(?:-(rc\d+)|-dev\.([0-9a-f]+))?(?:-(\d+)-(g[0-9a-f]+))?$`)
 

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	traceSeconds = 20 * time.Second
-	caseTimeout  = 10 * time.Minute
+	traceTime   = 20 * time.Second
+	caseTimeout = 10 * time.Minute
 )
 
 // check runs a case.
@@ -130,7 +130,7 @@ func (c testCase) use(ctx context.Context, copied *root, r *result, began time.T
 // demo runs the demo, whose leak must be named.
 func (c testCase) demo(ctx context.Context, copied *root, folder string, r *result) error {
 	said, err := copied.output(ctx, fmt.Sprintf("cd %s; %s demo -d %s", folder, c.program,
-		traceSeconds))
+		traceTime))
 	if err != nil {
 		return err
 	}
@@ -146,8 +146,9 @@ func (c testCase) demo(ctx context.Context, copied *root, folder string, r *resu
 // version is the version in the file's name, as `allocscope version` says it.
 func (c testCase) version() string {
 	version := strings.TrimPrefix(strings.TrimPrefix(c.file, "allocscope-"), "allocscope_")
-	for _, end := range []string{"-linux-", "_amd64", "-py3-", "-1.x86_64", "-1.aarch64", "_arm64",
-		"-image"} {
+	for _, end := range []string{
+		"-linux-", "_amd64", "-py3-", "-1.x86_64", "-1.aarch64", "_arm64", "-image",
+	} {
 		version, _, _ = strings.Cut(version, end)
 	}
 	return strings.NewReplacer("~", "-", ".dev0+", "-dev.").Replace(version)

@@ -12,11 +12,14 @@ func casesFor(file string) []testCase {
 	case has("_amd64.deb"):
 		return inDistributions(testCase{
 			form: "deb", file: file, hasDemo: true,
-			install: "dpkg -i $FILE",
+			// The agent waits until somebody enables it.
+			install: "dpkg -i $FILE; test -z \"$(find /etc -name '*allocscope*.service')\"",
 			program: "allocscope",
 			remove:  "dpkg --purge allocscope",
+			// What dpkg writes, and the copies that userdel makes of what it changes.
 			kept: []string{
-				"/var/lib/dpkg", "/var/log/dpkg.log", "/var/log/alternatives.log",
+				"/var/lib/dpkg", "/var/log/dpkg.log", "/etc/passwd-", "/etc/group-", "/etc/shadow-",
+				"/etc/gshadow-",
 			},
 		})
 	case has("_x86_64.whl") && strings.Contains(file, "manylinux"):
@@ -51,7 +54,7 @@ func casesFor(file string) []testCase {
 	case has("_arm64.deb"), has(".aarch64.rpm"), has("_aarch64.whl"), has("-linux-arm64.tar.gz"),
 		has("-linux-arm64-static.tar.gz"):
 		return []testCase{{root: "emulated", form: "arm64", file: file}}
-	case has(".cdx.json"), file == "SHA256SUMS":
+	case has(".cdx.json"), file == "SHA256SUMS": // `run` compares the sums
 		return []testCase{}
 	}
 	return nil

@@ -32,7 +32,6 @@ func (c testCase) checkImage(ctx context.Context, s settings, r *result, log io.
 	if err := unix.Mount("tracefs", tracefs, "tracefs", 0, ""); err != nil {
 		return fmt.Errorf("mount tracefs: %w", err)
 	}
-	defer unix.Unmount(tracefs, unix.MNT_DETACH)
 
 	copied, err := mountRoot(s, filepath.Join(s.roots, "debian-12"), []string{
 		"FILE=" + filepath.Join(s.dist, c.file), "STORAGE=" + storage, "TRACEFS=" + tracefs,
@@ -41,7 +40,7 @@ func (c testCase) checkImage(ctx context.Context, s settings, r *result, log io.
 		return err
 	}
 	err = c.useImage(ctx, copied, r)
-	return errors.Join(err, copied.unmount())
+	return errors.Join(err, copied.unmount(), unix.Unmount(tracefs, unix.MNT_DETACH))
 }
 
 // podman is Docker here, with the limits that it may raise.

@@ -68,7 +68,7 @@ func (c testCase) trace(
 
 	leaked, began := p.leaked.Load(), time.Now()
 	code := fmt.Sprintf("%s trace %d --duration %s -o %s", c.program, command.Process.Pid,
-		traceSeconds, output)
+		traceTime, output)
 	if err := copied.run(ctx, code, c.form == "image"); err != nil {
 		return "", err
 	}

@@ -41,7 +41,7 @@ func casesFor(file string) []testCase {
 		return []testCase{rpmCase(file)}
 	case has("-linux-amd64-static.tar.gz"):
 		return []testCase{{
-			root: "musl", form: "tar", file: file, hasDemo: false,
+			root: "musl", form: "tar", file: file,
 			install: "mkdir /opt; tar -C /opt -xzf $FILE",
 			program: "/opt/" + name + "/allocscope",
 			remove:  "rm -r /opt",
@@ -73,9 +73,9 @@ func inDistributions(c testCase) (cases []testCase) {
 	return cases
 }
 
-// rpmCase installs the package beside the files of Debian 13. rpm works on the root from outside, as
-// Fedora's installer does. It learns of the C library there by an empty package, which provides what
-// Fedora's glibc does.
+// rpmCase installs the package beside the files of Debian 13. rpm works on the root from outside,
+// as Fedora's installer does. It learns of the C library there by an empty package, which provides
+// what Fedora's glibc does.
 func rpmCase(file string) testCase {
 	return testCase{
 		root: "debian-13", form: "rpm", file: file, outside: true,
@@ -106,8 +106,8 @@ func musllinuxCases(file string) []testCase {
 		},
 		{
 			root: "debian-13", form: "musl-whl", file: file,
-			install: `python3 -m pip install --no-index --no-compile --target /opt/target --only-binary=:all: \
-				--platform musllinux_1_1_x86_64 $FILE`,
+			install: `python3 -m pip install --no-index --no-compile --target /opt/target \
+				--only-binary=:all: --platform musllinux_1_1_x86_64 $FILE`,
 			program: "/opt/target/bin/allocscope",
 			remove:  "rm -r /opt/target",
 			leaks:   []leak{listLeak},

@@ -53,8 +53,8 @@ func (p *leaker) end() {
 	_ = p.command.Wait() // its end is the one that was asked for
 }
 
-// trace traces a program that leaks, and returns what was said about it. The folder in the root gets
-// a folder `trace`, which allocscope sees as output.
+// trace traces a program that leaks, and returns what was said about it. The folder in the root
+// gets a folder `trace`, which allocscope sees as output.
 func (c testCase) trace(
 	ctx context.Context, copied *root, l leak, folder, output string,
 ) (string, error) {
@@ -112,8 +112,8 @@ func readSummary(path string) (s summary, err error) {
 }
 
 // check compares a summary with what the program does: the verdict, the line, the frames of the
-// stack, and the rate, which the program counted itself (truth, in MiB a minute). In so short a time
-// a leak and a warm-up look the same, so that the verdict is that it grows.
+// stack, and the rate, which the program counted itself (truth, in MiB a minute). In so short a
+// time a leak and a warm-up look the same, so that the verdict is that it grows.
 func (s summary) check(l leak, truth float64) (said string, err error) {
 	for _, source := range s.Sources {
 		isOther := source.Name != "heap" && source.Name != "mapping" && source.Name != "fault"

@@ -157,8 +157,8 @@ func (c testCase) version() string {
 // A state is what installing and tracing may not change.
 type state struct {
 	files  listing
-	mounts string
-	pinned int // files in the bpffs
+	mounts map[string]string // lines of /proc/self/mountinfo by their first field, the ID
+	pinned int               // files in the bpffs
 }
 
 const bpffs = "/sys/fs/bpf"
@@ -171,8 +171,14 @@ func takeState(merged string) (s state, err error) {
 	if err != nil {
 		return s, err
 	}
+
+	s.mounts = make(map[string]string)
+	for line := range strings.Lines(string(mounts)) {
+		id, _, _ := strings.Cut(line, " ")
+		s.mounts[id] = strings.TrimSpace(line)
+	}
 	pinned, err := os.ReadDir(bpffs)
-	s.mounts, s.pinned = string(mounts), len(pinned)
+	s.pinned = len(pinned)
 	return s, err
 }
 
@@ -184,8 +190,10 @@ func (s state) compare(copied *root, kept []string) error {
 	}
 
 	lines := left(s.files, now.files, kept, copied.lower, copied.merged)
-	if now.mounts != s.mounts {
-		lines = append(lines, "mounts differ")
+	for id, line := range now.mounts { // others of this machine may have ended theirs
+		if _, wasThere := s.mounts[id]; !wasThere {
+			lines = append(lines, "left: mount "+line)
+		}
 	}
 	if now.pinned != s.pinned {
 		lines = append(lines, "changed: "+bpffs)

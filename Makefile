@@ -146,6 +146,11 @@ test-kernels: ## Run the BPF tests on kernels from 5.10 to the newest, in qemu; 
 	@.ci/packages $(KERNEL_PACKAGES)
 	$(ROOT_GO) test/kernels/run
 
+.PHONY: test-one-kernel
+test-one-kernel: ## Run few of these tests on one of these kernels, by turns of commits, as a part of CI
+	@.ci/packages $(KERNEL_PACKAGES)
+	$(ROOT_GO) test/kernels/run --turn
+
 # PYTHON is a Python that has PyTorch with CUDA.
 PYTHON ?= python3
 .PHONY: test-gpu
@@ -157,8 +162,8 @@ test-gpu: ## Compare with PyTorch on a GPU, half an hour; PYTHON has CUDA; asks 
 C_SOURCES := bpf/*.c bpf/include/*.h bpf/source/*.h bpf/unwind/*.h tracer/gpu/nvml/*.h \
 	testdata/*.c testdata/peers/*.c testdata/keepers/*.c testdata/keepers/*.h test/dist/programs/*.c
 .PHONY: packages
-packages: ## Install what the linters and the tests need
-	@.ci/packages $(LINT_PACKAGES) $(TEST_PACKAGES)
+packages: ## Install what the linters, the tests and the kernels need
+	@.ci/packages $(LINT_PACKAGES) $(TEST_PACKAGES) $(KERNEL_PACKAGES)
 
 .PHONY: lint
 lint: $(WEB)/node_modules ## Run the linters

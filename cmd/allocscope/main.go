@@ -131,7 +131,7 @@ memory leaks, how fast, and which code accumulates it.`,
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 
 	root.AddCommand(newTraceCommand(stderr), target.NewCommand(), newShowCommand(), newViewCommand(),
-		newReportCommand(), newDiffCommand(), newRanksCommand(), newVerdictCommand(), newObjectsCommand(),
+		newReportCommand(), newBundleCommand(), newDiffCommand(), newRanksCommand(), newVerdictCommand(), newObjectsCommand(),
 		mark.NewCommand(),
 		newAgentCommand(), newDoctorCommand(), newDemoCommand(stderr), newVersionCommand())
 	for _, newCommand := range extraCommands {

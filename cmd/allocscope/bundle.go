@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/export/bundle"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/units"
@@ -22,7 +23,7 @@ import (
 
 func newBundleCommand() *cobra.Command {
 	var output string
-	options := bundle.Options{Version: newVersion().Version}
+	options := bundle.Options{Version: newVersion().String()}
 	command := &cobra.Command{
 		Use:   "bundle [DIR]",
 		Short: "Make one file of a trace for a report of a problem, without your names",
@@ -38,7 +39,8 @@ library, from installed packages (site-packages) and from the system's files.
 It prints what was replaced and what remains. Look into the file before you send it.`,
 		Example: `  allocscope bundle
   allocscope bundle allocscope-4242-20261121-224502 --output report.tar.gz --hide ourpackage`,
-		Args: cobra.ArbitraryArgs,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cli.Folder,
 		RunE: func(command *cobra.Command, arguments []string) error {
 			return runBundle(command, arguments, output, options)
 		},
@@ -49,6 +51,7 @@ It prints what was replaced and what remains. Look into the file before you send
 	flags.BoolVar(&options.KeepNames, "keep-names", false, "leave all names in")
 	flags.StringSliceVar(&options.Hide, "hide", nil,
 		"replace these names as well: installed packages or files of yours that look public")
+	cli.CompleteFiles(command, "output")
 	return command
 }
 
@@ -67,7 +70,7 @@ func runBundle(
 	options.Machine = thisMachine()
 	var contents *bundle.Contents
 	err = folder.CreateFile(output, owner, func(w io.Writer) (err error) {
-		contents, err = bundle.Write(w, dir, options)
+		contents, err = bundle.Write(command.Context(), w, dir, options)
 		return err
 	})
 	if err != nil {

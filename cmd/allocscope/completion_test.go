@@ -65,10 +65,11 @@ func testCompletedFiles(t *testing.T) {
 	t.Parallel()
 	const folders, files = cobra.ShellCompDirectiveFilterDirs, cobra.ShellCompDirectiveDefault
 	for words, want := range map[string]cobra.ShellCompDirective{
-		"report": folders, "view": folders, "show": folders, "ranks": folders, "ranks a": folders,
+		"report": folders, "bundle": folders, "view": folders, "show": folders, "ranks": folders, "ranks a": folders,
 		"trace --continue": folders, "trace --output": folders, "trace --push-spool": folders,
 		"agent --directory": folders, "diff": files, "diff a": files, "verdict": files,
 		"agent --rules": files, "trace --components": files, "diff --html": files,
+		"bundle --output": files, "bundle -o": files,
 	} {
 		got, directive := complete(t, append(strings.Fields(words), "")...)
 		if len(got) > 0 || directive != want {

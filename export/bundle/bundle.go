@@ -9,6 +9,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,8 +64,8 @@ type Machine struct {
 type Contents struct {
 	// Schema is the version of this form.
 	Schema string `json:"schema"`
-	// Version of allocscope that made the bundle, and the Machine that it ran on, which may be
-	// another one than that of the trace.
+	// Version of allocscope that made the bundle, as it prints it, and the Machine that it ran on,
+	// which may be another one than that of the trace.
 	Version string  `json:"version"`
 	Machine Machine `json:"machine"`
 	// NamesKept: no names were replaced.
@@ -88,9 +89,10 @@ type LeftOut struct {
 }
 
 // Write writes a bundle of a folder as a .tar.gz. A file that cannot be read or is damaged is left
-// out, and Contents says so. The error is that of w, or that nothing could be read.
-func Write(w io.Writer, dir *folder.Folder, o Options) (*Contents, error) {
-	b := builder{dir: dir, options: o, names: newNames(o.Hide)}
+// out, and Contents says so. The error is that of w or of the context, or that nothing could be
+// read.
+func Write(ctx context.Context, w io.Writer, dir *folder.Folder, o Options) (*Contents, error) {
+	b := builder{ctx: ctx, dir: dir, options: o, names: newNames(o.Hide)}
 	for _, text := range []string{o.Version, o.Machine.Kernel, o.Machine.Architecture} {
 		b.names.keep(text)
 	}
@@ -114,6 +116,7 @@ func Write(w io.Writer, dir *folder.Folder, o Options) (*Contents, error) {
 
 // A builder makes one bundle.
 type builder struct {
+	ctx      context.Context
 	dir      *folder.Folder
 	options  Options
 	names    *names
@@ -168,6 +171,8 @@ func (b *builder) write() error {
 		var content bytes.Buffer
 		err := b.convert(&content, name)
 		switch {
+		case b.ctx.Err() != nil:
+			return b.ctx.Err()
 		case errors.Is(err, fs.ErrNotExist) && name != folder.SummaryFile:
 			continue
 		case err != nil:
@@ -258,6 +263,10 @@ func (b *builder) leaveOut(file, reason string) {
 
 // convert writes a file of the folder as it is in the bundle.
 func (b *builder) convert(w io.Writer, name string) error {
+	if err := b.ctx.Err(); err != nil {
+		return err
+	}
+
 	return b.dir.ReadFile(name, func(r io.Reader) error {
 		switch {
 		case name == folder.SummaryFile:

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -142,7 +143,8 @@ func TestPublicNames(t *testing.T) {
 	files, contents := bundled(t, recorded, Options{})
 	growth := string(files["growth.pb.gz"])
 	for _, want := range []string{
-		"/usr/lib/python3.11/json/decoder.py", "JSONDecoder.raw_decode", "libc.so.6", "malloc", "<module>",
+		"/usr/lib/python3.11/json/decoder.py", "JSONDecoder.raw_decode", "libc.so.6", "malloc",
+		"<module>",
 	} {
 		if !strings.Contains(growth, want) {
 			t.Errorf("growth.pb.gz lacks %q", want)
@@ -169,7 +171,7 @@ func TestHide(t *testing.T) {
 	t.Parallel()
 	files, contents := bundled(t, recorded, Options{Hide: []string{"json", "libffi.so.8.1.2"}})
 	for _, name := range []string{"growth.pb.gz", "plateau.pb.gz", "summary.json"} {
-		for _, hidden := range []string{"JSONDecoder", "raw_decode", "python3.11/json/", "libffi.so.8.1.2"} {
+		for _, hidden := range []string{"JSONDecoder", "raw_decode", "python3.11/json/", "libffi.so"} {
 			if bytes.Contains(files[name], []byte(hidden)) {
 				t.Errorf("%s has %q", name, hidden)
 			}
@@ -203,10 +205,11 @@ func TestDamagedFolder(t *testing.T) {
 		"summary.json":  "{\n  \"schema\": \"allocscope/4\",\n  \"okapi\": \"quag",
 		"timeline.csv":  "time_s,rss_bytes,okapi\n1.000,2\nokapi\n2.000,3\n2.0",
 		"processes.csv": "time_s,pid\n1.000,quagga\n",
-		"objects.csv":   "time_s,pid,type,count,bytes,margin\n1.000,2,okapi.Okapi,3,4,0\nokapi\n1.000,2,\"okapi",
-		"growth.pb.gz":  "okapi",
-		"warmup.pb.gz":  "",
-		"other":         "okapi",
+		"objects.csv": "time_s,pid,type,count,bytes,margin\n" +
+			"1.000,2,okapi.Okapi,3,4,0\nokapi\n1.000,2,\"okapi",
+		"growth.pb.gz": "okapi",
+		"warmup.pb.gz": "",
+		"other":        "okapi",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -238,12 +241,21 @@ func TestDamagedFolder(t *testing.T) {
 	}
 }
 
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Write(ctx, io.Discard, open(t, recorded), Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestPprof has pprof read a profile of a bundle.
 func TestPprof(t *testing.T) {
 	t.Parallel()
 	var archive bytes.Buffer
 	dir := open(t, recorded)
-	if _, err := Write(&archive, dir, Options{}); err != nil {
+	if _, err := Write(t.Context(), &archive, dir, Options{}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -277,7 +289,7 @@ func open(t *testing.T, path string) *folder.Folder {
 func bundled(t *testing.T, path string, o Options) (map[string][]byte, *Contents) {
 	t.Helper()
 	var archive bytes.Buffer
-	contents, err := Write(&archive, open(t, path), o)
+	contents, err := Write(t.Context(), &archive, open(t, path), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ func TestEveryText(t *testing.T) {
 
 	count := 0
 	for i, text := range []string{
-		"okapi", "/srv/okapi quagga/zebu.py", "okapi (/srv/quagga.py:3)", "[okapi: /zebu]", "okapi.quagga",
+		"okapi", "/srv/okapi quagga/zebu.py", "okapi (/srv/quagga.py:3)", "[okapi: /zebu]",
+		"okapi.quagga",
 		"the okapi of the quagga", "memory-okapi", "x (okapi.py)", "std::map<okapi, int>::at(zebu)",
 		"--okapi=quagga", "'okapi'", "/memfd:okapi (deleted)", "<okapi>", "okapi+0x12", "OKAPI_TOKEN",
 	} {
@@ -172,8 +173,8 @@ func TestSentence(t *testing.T) {
 	n.path("/usr/lib/python3/dist-packages/PIL/Image.py")
 	n.command("gpu-node worker")
 	for _, c := range []struct{ text, want string }{
-		{"RSS 21.1 -> 114 MiB (95% CI 122.4-126.5) for 45s", "RSS 21.1 -> 114 MiB (95% CI 122.4-126.5) for 45s"},
-		{"out of memory in 2.9 h at this rate (about 08:19)", "out of memory in 2.9 h at this rate (about 08:19)"},
+		{"114 MiB (95% CI 122.4-126.5)", "114 MiB (95% CI 122.4-126.5)"},
+		{"in 2.9 h at this rate (about 08:19)", "in 2.9 h at this rate (about 08:19)"},
 		{"resize (Image.py:2192)", "name-1 (Image.py:2192)"},
 		{"read 10.1.2.3:4040 and fe80::1", "read host-1 and host-2"},
 		{"read /proc/self/pagemap", "read /proc/self/pagemap"},
@@ -222,7 +223,8 @@ func FuzzSecret(f *testing.F) {
 		}
 
 		for _, got := range []string{
-			n.sentence(text, false), n.sentence(text, true), n.frame(text), n.root(text), n.root("[" + text + "]"),
+			n.sentence(text, false), n.sentence(text, true), n.frame(text), n.root(text),
+			n.root("[" + text + "]"),
 			n.command(text), n.component(text), n.fileName(text), n.function(text, false), n.mark(text),
 			n.path(text), n.typeName("okapi" + name),
 		} {

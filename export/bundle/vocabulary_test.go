@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,8 +21,13 @@ var update = flag.Bool("update", false, "write vocabulary.txt")
 
 //go:generate go test -count=1 -run ^TestVocabulary$ . -update
 
-// TestVocabulary checks that the words are those of the source.
+// maxNewWords is how many words of the source may be missing in vocabulary.txt: sentences in bundles
+// have pseudonyms for them, until `make generate` adds them.
+const maxNewWords = 50
+
+// TestVocabulary checks that the words are those of the source, but for the newest.
 func TestVocabulary(t *testing.T) {
+	t.Parallel()
 	words := make(map[string]bool)
 	for _, area := range []string{"cmd", "export", "fleet", "growth", "tracer"} {
 		if err := addWords(words, filepath.Join("../..", area)); err != nil {
@@ -31,21 +37,20 @@ func TestVocabulary(t *testing.T) {
 	for number := range syscall.Errno(134) {
 		addText(words, number.Error())
 	}
-	var sorted []string
-	for word := range words {
-		sorted = append(sorted, word)
-	}
-	slices.Sort(sorted)
-	want := strings.Join(sorted, "\n") + "\n"
+	sorted := slices.Sorted(maps.Keys(words))
 
 	if *update {
-		if err := os.WriteFile("vocabulary.txt", []byte(want), 0o644); err != nil {
+		text := strings.Join(sorted, "\n") + "\n"
+		if err := os.WriteFile("vocabulary.txt", []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	if vocabularyText != want {
-		t.Error("vocabulary.txt is not what the source has: go generate ./export/bundle")
+
+	missing := slices.DeleteFunc(sorted, func(word string) bool { return vocabulary[word] })
+	if len(missing) > maxNewWords {
+		t.Errorf("vocabulary.txt lacks %d words, such as %q: go generate ./export/bundle",
+			len(missing), missing[:10])
 	}
 }
 

@@ -48,6 +48,8 @@ FLEET_PACKAGES    := podman runc debootstrap slurm-wlm munge prometheus systemd 
 	python3
 DIST_PACKAGES     := gcc libc6-dev $(DIST_CROSS)
 DIST_TEST_PACKAGES := binutils rpm rpm2cpio cpio groff-base podman runc python3
+ROOTS_PACKAGES    := debootstrap debian-archive-keyring busybox-static musl musl-tools podman runc \
+	rpm qemu-user libc6-arm64-cross python3 util-linux
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios \
 	debian-archive-keyring
 
@@ -129,6 +131,12 @@ test-keepers: ## Compare who keeps objects, and their number, with the truth of 
 	$(ROOT_GO) ALLOCSCOPE_KEEPERS=all $(GO) test -count=1 -timeout 1h -v \
 		-run '^Test(Keepers|Census)$$' ./tracer/objects
 
+# ROOTS chooses: names of roots or forms, such as debian-12, musl, deb, wheel, image; default all.
+.PHONY: test-dist
+test-dist: ## Install, run and remove each file of dist/ in empty roots, 20 minutes; ROOTS chooses
+	@.ci/packages $(ROOTS_PACKAGES)
+	$(ROOT_GO) test/dist/run $(ROOTS)
+
 .PHONY: fuzz
 fuzz: ## Fuzz all that reads what a process can forge, FUZZ_TIME (60s) each
 	@.ci/fuzz $(FUZZ_TIME)
@@ -152,7 +160,7 @@ test-gpu: ## Compare with PyTorch on a GPU, half an hour; PYTHON has CUDA; asks 
 	$(ROOT_GO) test/gpu/run "$(PYTHON)"
 
 C_SOURCES := bpf/*.c bpf/include/*.h bpf/source/*.h bpf/unwind/*.h tracer/gpu/nvml/*.h \
-	testdata/*.c testdata/peers/*.c testdata/keepers/*.c testdata/keepers/*.h
+	testdata/*.c testdata/peers/*.c testdata/keepers/*.c testdata/keepers/*.h test/dist/programs/*.c
 .PHONY: packages
 packages: ## Install what the linters, the tests and the kernels need
 	@.ci/packages $(LINT_PACKAGES) $(TEST_PACKAGES) $(KERNEL_PACKAGES)

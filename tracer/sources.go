@@ -39,7 +39,6 @@ func (k *kernelSources) attach(loaded *kernel.Kernel, o Options, faultInterval u
 		k.links = append(k.links, links...)
 	}
 
-	// AttachMapping may have mounted tracefs. cilium/ebpf looks for it once, so this comes later.
 	if oom, err := source.AttachOOM(loaded); err == nil { // else a kill looks like any exit
 		k.links = append(k.links, oom)
 	}

@@ -69,7 +69,7 @@ func (r *release) writePackages(p program, files []file) error {
 func (r *release) fix(info *nfpm.Info) {
 	for _, c := range info.Contents {
 		mode := os.FileMode(0o644)
-		if c.Destination == "/usr/bin/" {
+		if c.Destination == "/usr/bin/" || c.Type == nfpmfiles.TypeDir {
 			mode = 0o755
 		}
 		c.FileInfo = &nfpmfiles.ContentFileInfo{

@@ -62,14 +62,11 @@ func checkFolder(info os.FileInfo, path string) error {
 // folder for OpenFolder. It replaces a socket that was left behind. The error wraps ErrTaken if another
 // process listens there.
 func Listen(address *net.UnixAddr, uid int) (*net.UnixListener, error) {
-	folder, err := OpenFolder(filepath.Dir(address.Name))
+	folder, err := lockFolder(filepath.Dir(address.Name))
 	if err != nil {
 		return nil, err
 	}
 	defer folder.Close()
-	if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX); err != nil { // until it is closed
-		return nil, fmt.Errorf("lock %s: %w", folder.Name(), err)
-	}
 
 	if err := removeStale(address); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address.Name, err)
@@ -83,6 +80,61 @@ func Listen(address *net.UnixAddr, uid int) (*net.UnixListener, error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return listener, nil
+}
+
+// lockFolder makes a folder for OpenFolder, or opens it, and locks it until it is closed.
+func lockFolder(path string) (*os.File, error) {
+	for {
+		folder, err := OpenFolder(path)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX); err != nil {
+			folder.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if isAt(folder, path) {
+			return folder, nil
+		}
+		folder.Close() // RemoveFolder was faster
+	}
+}
+
+// isAt reports whether a path still leads to an open folder.
+func isAt(folder *os.File, path string) bool {
+	opened, err := folder.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(path)
+	return err == nil && os.SameFile(opened, there)
+}
+
+// RemoveFolder removes a folder for OpenFolder unless somebody listens in it. Sockets that were left
+// behind go with it.
+func RemoveFolder(network, path string) error {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	folder, err := lockFolder(path)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+
+	names, err := folder.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	isUsed := false
+	for _, name := range names {
+		address := &net.UnixAddr{Net: network, Name: filepath.Join(path, name)}
+		isUsed = removeStale(address) != nil || isUsed
+	}
+	if isUsed {
+		return nil
+	}
+	return os.Remove(path)
 }
 
 // removeStale removes a socket on which nobody listens any more: its process was killed. Connecting

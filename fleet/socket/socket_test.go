@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -28,6 +29,7 @@ func TestListen(t *testing.T) {
 	t.Run("taken", testTaken)
 	t.Run("left behind", testLeftBehind)
 	t.Run("other files", testOtherFiles)
+	t.Run("folder is removed", testRemoveFolder)
 	t.Run("folders", testFolders)
 	t.Run("peer", testPeer)
 }
@@ -158,5 +160,53 @@ func testPeer(t *testing.T) {
 	defer accepted.Close()
 	if uid, err := PeerOf(accepted); err != nil || int(uid) != os.Geteuid() {
 		t.Errorf("%d, %v", uid, err)
+	}
+}
+
+func testRemoveFolder(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "run")
+	isThere := func(name string) bool {
+		_, err := os.Lstat(filepath.Join(folder, name))
+		return err == nil
+	}
+	remove := func() {
+		t.Helper()
+		if err := RemoveFolder("unix", folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	remove()
+	if isThere("") {
+		t.Error("made a folder to remove it")
+	}
+
+	live, killed := listen(t, filepath.Join(folder, "live")), listen(t, filepath.Join(folder, "killed"))
+	killed.SetUnlinkOnClose(false)
+	killed.Close()
+	remove()
+	if !isThere("live") || isThere("killed") {
+		t.Errorf("live: %t, killed: %t", isThere("live"), isThere("killed"))
+	}
+
+	live.Close()
+	remove()
+	if isThere("") {
+		t.Error("the folder is left")
+	}
+
+	// One that starts while another one removes the folder listens in a new one.
+	for range 200 {
+		var running sync.WaitGroup
+		running.Go(func() {
+			l, err := Listen(at(filepath.Join(folder, "socket")), os.Geteuid())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			l.Close()
+		})
+		running.Go(remove)
+		running.Wait()
 	}
 }

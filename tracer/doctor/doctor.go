@@ -202,7 +202,7 @@ func checkTracefs() Result {
 	switch {
 	case kernel.TracefsMounted():
 	case kernel.CanMount():
-		r.Finding = "not mounted: allocscope trace mounts it"
+		r.Finding = "not mounted: allocscope trace opens one that nobody else sees"
 	default:
 		r.Finding = "not mounted: source mapping needs it"
 		r.Remedy = "run with sudo; or mount it: mount -t tracefs tracefs " + kernel.TracefsPath

@@ -142,32 +142,3 @@ func CheckReachable(pid int) error {
 	}
 	return nil
 }
-
-// TracefsPath is where tracefs is mounted on all systems of today.
-const TracefsPath = "/sys/kernel/tracing"
-
-// TracefsMounted reports whether tracefs is mounted where cilium/ebpf reads the tracepoints of
-// system calls. It needs no privilege.
-func TracefsMounted() bool {
-	for _, dir := range []string{TracefsPath, "/sys/kernel/debug/tracing"} {
-		var fs unix.Statfs_t
-		if unix.Statfs(dir, &fs) == nil && fs.Type == unix.TRACEFS_MAGIC {
-			return true
-		}
-	}
-	return false
-}
-
-// EnsureTracefs mounts tracefs if the system has not, and reports whether it did.
-func EnsureTracefs() (mounted bool, err error) {
-	if TracefsMounted() {
-		return false, nil
-	}
-
-	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	if err := unix.Mount("tracefs", TracefsPath, "tracefs", flags, ""); err != nil {
-		return false, fmt.Errorf("mount tracefs at %s: %w (mount -t tracefs tracefs %[1]s)",
-			TracefsPath, err)
-	}
-	return true, nil
-}

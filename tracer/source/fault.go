@@ -71,14 +71,18 @@ func openFaultEvents(program *ebpf.Program, period uint64) (links []link.Link, e
 	return links, nil
 }
 
-// openFaultEvent attaches the program to a counter of page faults. The link keeps the event open.
+// openFaultEvent attaches the program to a counter of page faults.
 func openFaultEvent(program *ebpf.Program, period uint64, cpu int) (link.Link, error) {
 	event, err := OpenFaultCounter(period, cpu)
 	if err != nil {
 		return nil, fmt.Errorf("open perf event: %w", err)
 	}
-	defer unix.Close(event)
+	return attachToEvent(program, event)
+}
 
+// attachToEvent attaches a program to a perf event. The link keeps the event open.
+func attachToEvent(program *ebpf.Program, event int) (link.Link, error) {
+	defer unix.Close(event)
 	l, err := link.AttachRawLink(link.RawLinkOptions{
 		Target: event, Program: program, Attach: ebpf.AttachPerfEvent,
 	})

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"unsafe"
 
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/addrspace"
@@ -16,16 +18,14 @@ import (
 // AttachMapping attaches source mapping: the system calls that change the address space.
 func AttachMapping(k *kernel.Kernel) (Status, []link.Link) {
 	status := Status{Name: "mapping"}
-	mounted, err := kernel.EnsureTracefs()
+	tracefs, err := kernel.OpenTracefs()
 	if err != nil {
 		status.Reason = err.Error()
 		return status, nil
 	}
-	if mounted {
-		status.Details = append(status.Details, "mounted tracefs at "+kernel.TracefsPath)
-	}
+	defer tracefs.Close()
 
-	links, err := attachCalls(k)
+	links, err := attachCalls(k, tracefs)
 	if err != nil {
 		err = errors.Join(err, probe.Close(links))
 		status.Reason = err.Error() + WithRemedy(tracepointRemedy(err))
@@ -46,7 +46,7 @@ func tracepointRemedy(err error) string {
 }
 
 // attachCalls attaches to system calls. With an error it returns the links that are attached.
-func attachCalls(k *kernel.Kernel) (links []link.Link, err error) {
+func attachCalls(k *kernel.Kernel, tracefs *kernel.Tracefs) (links []link.Link, err error) {
 	for _, at := range []struct{ tracepoint, program string }{
 		// First: a mapping must not be seen without its end.
 		{"sys_enter_munmap", bpf.ProgEnterMunmap},
@@ -55,11 +55,7 @@ func attachCalls(k *kernel.Kernel) (links []link.Link, err error) {
 		{"sys_exit_madvise", bpf.ProgExitMapping},
 		{"sys_exit_brk", bpf.ProgExitMapping},
 	} {
-		program, err := k.Program(at.program)
-		if err != nil {
-			return links, err
-		}
-		l, err := link.Tracepoint("syscalls", at.tracepoint, program, nil)
+		l, err := attachTracepoint(k, tracefs, "syscalls", at.tracepoint, at.program)
 		if err != nil {
 			return links, fmt.Errorf("attach to tracepoint %s: %w", at.tracepoint, err)
 		}
@@ -97,11 +93,39 @@ func ReadMappingPairs(k *kernel.Kernel, pid int) (pairs []addrspace.Pair) {
 
 // AttachOOM attaches to the kernel's choice of a process that it kills for want of memory.
 func AttachOOM(k *kernel.Kernel) (link.Link, error) {
-	program, err := k.Program(bpf.ProgOnOomVictim)
+	tracefs, err := kernel.OpenTracefs()
 	if err != nil {
 		return nil, err
 	}
-	return link.Tracepoint("oom", "mark_victim", program, nil)
+	defer tracefs.Close()
+	return attachTracepoint(k, tracefs, "oom", "mark_victim", bpf.ProgOnOomVictim)
+}
+
+// attachTracepoint attaches a program to a tracepoint, for all processes. The link keeps the perf
+// event open.
+func attachTracepoint(
+	k *kernel.Kernel, tracefs *kernel.Tracefs, group, name, programName string,
+) (link.Link, error) {
+	program, err := k.Program(programName)
+	if err != nil {
+		return nil, err
+	}
+
+	id, err := tracefs.EventID(group, name)
+	if err != nil {
+		return nil, err
+	}
+
+	// The program runs on all CPUs, whichever the event is of.
+	attribute := unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT, Config: id, Sample: 1}
+	attribute.Size = uint32(unsafe.Sizeof(attribute))
+	const allProcesses, firstCPU, noGroup = -1, 0, -1
+	event, err := unix.PerfEventOpen(&attribute, allProcesses, firstCPU, noGroup,
+		unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("open perf event: %w", err)
+	}
+	return attachToEvent(program, event)
 }
 
 // AttachExec attaches to the tracepoint that reports execve(2) of all processes.

@@ -91,6 +91,7 @@ func (m *Receiver) Close() {
 	m.listeners = nil
 	m.mu.Unlock()
 	m.running.Wait()
+	_ = socket.RemoveFolder(network, socketFolder) // where this user may
 }
 
 // Text returns the text of a mark: printable, one line, at most maxBytes. It is empty for a blank

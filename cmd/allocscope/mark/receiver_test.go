@@ -357,7 +357,7 @@ func testKilledTrace(t *testing.T) {
 	for _, l := range killed.listeners {
 		l.SetUnlinkOnClose(false)
 	}
-	killed.Close()
+	closeAll(killed.listeners)
 
 	mustListen(t, second, pid)
 	if err := send(pid, "epoch"); err != nil {

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// TestLeft makes two folders that differ in known ways.
+func TestLeft(t *testing.T) {
+	before, after := t.TempDir(), t.TempDir()
+	for path, content := range map[string][2]string{
+		"same":           {"1", "1"}, // written again
+		"changed":        {"1", "2"},
+		"removed":        {"1", ""},
+		"left":           {"", "1"},
+		"folder/left":    {"", "1"},
+		"kept/left":      {"", "1"},
+		"keptnot/left":   {"", "1"},
+		"kept/changed":   {"1", "2"},
+		"folder/removed": {"1", ""},
+	} {
+		write(t, filepath.Join(before, path), content[0])
+		age(t, filepath.Join(before, path))
+		write(t, filepath.Join(after, path), content[1])
+	}
+	if err := os.Chmod(filepath.Join(after, "same"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(before, "mode"), "1")
+	write(t, filepath.Join(after, "mode"), "1")
+	if err := os.Chmod(filepath.Join(after, "mode"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("left", filepath.Join(after, "link")); err != nil {
+		t.Fatal(err)
+	}
+
+	got := left(listed(t, before), listed(t, after), []string{"/kept"}, before, after)
+	want := []string{
+		"changed: /changed (-rw-------)",
+		"changed: /mode (-rwxr-xr-x)",
+		"left: /folder/left",
+		"left: /keptnot/left",
+		"left: /left",
+		"left: /link",
+		"removed: /folder/removed",
+		"removed: /removed",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("left: got %q, want %q", got, want)
+	}
+}
+
+// TestPlan has a case for each name of a file that `make dist` writes, and none for others.
+func TestPlan(t *testing.T) {
+	dist := t.TempDir()
+	for _, name := range []string{
+		"allocscope-1.2.3-linux-amd64.tar.gz",
+		"allocscope-1.2.3-linux-amd64-static.tar.gz",
+		"allocscope_1.2.3_amd64.deb",
+		"allocscope-1.2.3-1.x86_64.rpm",
+		"allocscope-1.2.3-py3-none-manylinux_2_34_x86_64.whl",
+		"allocscope-1.2.3-py3-none-musllinux_1_1_x86_64.whl",
+		"allocscope-1.2.3-image.tar",
+		"allocscope_1.2.3_arm64.deb",
+		"SHA256SUMS",
+	} {
+		write(t, filepath.Join(dist, name), "-")
+	}
+
+	cases, err := plan(dist)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 3*4 + 1 + 1 + 2 + 1 + 1; len(cases) != want {
+		t.Errorf("%d cases, want %d", len(cases), want)
+	}
+	for _, c := range cases {
+		if got := c.version(); got != "1.2.3" {
+			t.Errorf("%s: version %q", c.file, got)
+		}
+	}
+
+	write(t, filepath.Join(dist, "unknown"), "-")
+	if _, err := plan(dist); err == nil {
+		t.Error("a file that no case installs is no error")
+	}
+}
+
+func listed(t *testing.T, root string) listing {
+	t.Helper()
+	entries, err := list(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+// age makes a file, if it is there, older than those written from now on.
+func age(t *testing.T, path string) {
+	t.Helper()
+	hourAgo := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(path, hourAgo, hourAgo); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+}
+
+// write makes a file and its folder, but no file without content.
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if content == "" {
+		return
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

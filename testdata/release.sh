@@ -1,0 +1,102 @@
+#!/bin/bash
+# Unpacks a release of Debian or Ubuntu into a folder, once, with packages:
+#
+#     release.sh SUITE FOLDER [PACKAGE...]
+#
+# Debian comes from the mirror that this machine's apt uses, Ubuntu from UBUNTU_ARCHIVE (default:
+# archive.ubuntu.com). Signatures are checked, with Ubuntu's keys from a package of Debian's.
+# Nothing is installed on this machine, and its apt is not changed. FOLDER gets its name when it is
+# complete; FOLDER.log says what went on. Remove FOLDER for newer packages.
+set -euo pipefail
+
+keyrings=/usr/share/keyrings
+debian_keys=$keyrings/debian-archive-keyring.gpg
+inside=$(realpath "$(dirname "$0")/peers/inside.sh")
+PATH=$PATH:/usr/sbin:/sbin # of debootstrap and chroot
+
+die() {
+	echo "testdata/release.sh: $*" >&2
+	exit 1
+}
+
+# The Debian mirror that this system uses; nothing if it uses none.
+mirror() {
+	grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d \
+		2>/dev/null | head -n 1 | tr -d ' ' || true
+}
+
+# The way to the network that apt is configured to take is debootstrap's, too.
+use_proxy() {
+	eval "$(apt-config shell http_proxy Acquire::http::Proxy)"
+	[ -z "${http_proxy:-}" ] || export http_proxy
+}
+
+# Puts Ubuntu's keys into the file $1, from Debian's package of them.
+fetch_ubuntu_keys() {
+	[ ! -e "$1" ] || return 0
+	local work
+	work=$(mktemp -d)
+	"$(dirname "$0")/../test/kernels/fetch" "$work" ubuntu-keys >&2
+	mv "$work/ubuntu-keys/keys.gpg" "$1"
+	rm -rf "$work"
+}
+
+# Installs packages in folder $1, whose apt needs this system's names of hosts.
+install_packages() {
+	local root=$1
+	shift
+	cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
+	"$inside" "$root" env DEBIAN_FRONTEND=noninteractive ${http_proxy:+"http_proxy=$http_proxy"} \
+		apt-get -qq -y install --no-install-recommends "$@"
+}
+
+# Unpacks into $1. debootstrap knows releases newer than itself by the way of older ones.
+unpack() {
+	local archive keys way components=main
+	case $suite in
+	jammy | noble)
+		archive=${UBUNTU_ARCHIVE:-http://archive.ubuntu.com/ubuntu}
+		keys=$folder.gpg way=gutsy components=main,universe
+		fetch_ubuntu_keys "$keys"
+		;;
+	*)
+		archive=$(mirror) keys=$debian_keys way=sid
+		[ -r "$keys" ] || die "no $keys (apt-get install debian-archive-keyring)"
+		[ -n "$archive" ] || die "apt's sources name no Debian mirror"
+		;;
+	esac
+	[ ! -e "/usr/share/debootstrap/scripts/$suite" ] || way=$suite
+
+	debootstrap --variant=minbase --components="$components" --keyring="$keys" "$suite" "$1" \
+		"$archive" "/usr/share/debootstrap/scripts/$way"
+}
+
+# Unpacks into $1, with packages; it gets the folder's name only when it is complete.
+set_up() {
+	rm -rf --one-file-system "$1"
+	unpack "$1"
+	[ $# = 1 ] || install_packages "$@"
+	rm -rf "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/*
+	mv "$1" "$folder"
+}
+
+# Says on the terminal why it failed, whatever failed.
+report() {
+	local status=$?
+	[ $status = 0 ] || die "unpack $suite: $(tail -n 1 "$folder.log") (see $folder.log)" 2>&3
+}
+
+suite=$1 folder=$2
+shift 2
+[ ! -d "$folder" ] || exit 0
+[ "$(id -u)" = 0 ] || die "needs root to unpack $suite"
+command -v debootstrap >/dev/null || die "no debootstrap (apt-get install debootstrap)"
+
+mkdir -p "$(dirname "$folder")"
+exec 9>"$folder.lock"
+flock 9 # another may be at it
+[ ! -d "$folder" ] || exit 0
+exec 3>&2 >"$folder.log" 2>&1
+trap report EXIT
+use_proxy
+set_up "$folder.part" "$@"

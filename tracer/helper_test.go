@@ -23,6 +23,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -31,7 +32,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if testing.Short() { // emulated, say: a slow processor
-		stack.NameBurst = time.Hour
+		stack.NameBurst, residency.OthersBurst = time.Hour, time.Hour
 	}
 	code := m.Run()
 	tracertest.Cleanup()

@@ -54,7 +54,7 @@ func TestOthers(t *testing.T) {
 
 			spent := time.Duration(total) * cost
 			limit := time.Duration(OthersShare * scanCPUShare * float64(interval*snapshots))
-			if spent > limit+maxCredit+cost || spent < limit-cost {
+			if spent > limit+OthersBurst+cost || spent < limit-cost {
 				t.Errorf("at %s a scan: %s spent, want %s", cost, spent, limit)
 			}
 			if most-least > 1 {

@@ -21,9 +21,19 @@ struct uprobe_task {
 	struct return_instance *return_instances;
 } KERNEL_STRUCT;
 
+#if defined(__TARGET_ARCH_arm64)
+struct user_thread { /* the member uw of thread_struct, arch/arm64/include/asm/processor.h */
+	unsigned long tp_value;
+} KERNEL_STRUCT;
+
+struct thread_struct {
+	struct user_thread uw;
+} KERNEL_STRUCT;
+#else
 struct thread_struct { /* arch/x86/include/asm/processor.h */
 	unsigned long fsbase;
 } KERNEL_STRUCT;
+#endif
 
 struct task_struct { /* include/linux/sched.h */
 	struct thread_struct thread;
@@ -33,15 +43,39 @@ struct task_struct { /* include/linux/sched.h */
 
 #define READ_KERNEL(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
 
+/* Returns the current thread's thread pointer. arm64: as it was when the thread was last switched
+ * out. */
+static __always_inline __u64 thread_pointer(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+#if defined(__TARGET_ARCH_arm64)
+	return task->thread.uw.tp_value;
+#else
+	return task->thread.fsbase;
+#endif
+}
+
 /* Returns the value by which Python's thread states name the current thread: the thread pointer on
  * x86-64, the thread ID on arm64, where pthread_self() is not the thread pointer. */
 static __always_inline __u64 thread_key(void)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
 #if defined(__TARGET_ARCH_arm64)
-	return task->pid;
+	return ((struct task_struct *)bpf_get_current_task_btf())->pid;
 #else
-	return task->thread.fsbase;
+	return thread_pointer();
+#endif
+}
+
+/* Returns whether a return address that the kernel has replaced is the one in a stack slot. On
+ * x86-64 `stack` is the address of the slot. On arm64 the return address was in a register, `stack`
+ * was the stack pointer, and the function has saved the register below. Inner functions come first
+ * among the return instances. */
+static __always_inline bool is_of_slot(__u64 stack, __u64 slot)
+{
+#if defined(__TARGET_ARCH_arm64)
+	return stack > slot;
+#else
+	return stack == slot;
 #endif
 }
 
@@ -63,7 +97,8 @@ static __always_inline __u64 replaced_return(__u64 slot)
 
 		READ_KERNEL(stack, instance->stack);
 		READ_KERNEL(chained, instance->chained);
-		if (stack == slot && !chained && !READ_KERNEL(address, instance->orig_ret_vaddr))
+		if (is_of_slot(stack, slot) && !chained &&
+		    !READ_KERNEL(address, instance->orig_ret_vaddr))
 			return address;
 		if (READ_KERNEL(instance, instance->next))
 			break;

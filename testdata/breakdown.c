@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PAGE 4096L
+#define PAGE sysconf(_SC_PAGESIZE)
 #define MIB (1L << 20)
 #define CASE __attribute__((noinline)) void
 #define WRITABLE (PROT_READ | PROT_WRITE)

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PAGE 4096L
+#define PAGE sysconf(_SC_PAGESIZE)
 #define HUGE (2L << 20)
 #define ROUNDS 128
 #define CASE __attribute__((noinline)) void

@@ -20,7 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PAGE 4096L
+#define PAGE sysconf(_SC_PAGESIZE)
 #define CASE __attribute__((noinline)) void
 
 static long reserved;

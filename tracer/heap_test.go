@@ -83,7 +83,7 @@ func testKernelHeapLeakExactHundredfold(t *testing.T) {
 	t.Parallel()
 	perThread, size := 2000, 96
 	if testing.Short() { // emulated, say
-		perThread = 200
+		perThread = 50
 	}
 
 	for _, flags := range [][]string{

@@ -15,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/doctor"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -222,8 +223,8 @@ const (
 // bytes. It leaves out what threads have counted in their last 64 page faults, of up to 16 pages
 // each, or what CPUs have in batches.
 func countSlack(r growth.Resident) int64 {
-	const page, counters = 4096, 3 // private, of files, shared
-	kernel, cpus := runningKernel(), int64(runtime.NumCPU())
+	const counters = 3 // private, of files, shared
+	kernel, cpus, page := runningKernel(), int64(runtime.NumCPU()), int64(process.PageSize)
 	switch {
 	case kernel < countsByCPU:
 		return r.Threads * 64 * 16 * page

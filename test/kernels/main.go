@@ -23,11 +23,16 @@ func main() {
 
 	var s settings
 	flag.StringVar(&s.programs, "programs", "",
-		"folder with tracer.test, bpf.test and allocscope, linked statically")
+		"folder with a folder for each architecture, with tracer.test, bpf.test, allocscope and this "+
+			"program, linked statically")
 	flag.StringVar(&s.targets, "targets", "",
 		"folder with the programs that the tests trace, which tracertest.Build fills")
+	flag.StringVar(&s.arm64Root, "arm64-root", "",
+		"folder with Python and libraries for arm64, as `fetch` makes it")
 	flag.StringVar(&s.testdata, "testdata", "", "the project's testdata folder")
 	flag.StringVar(&s.logs, "logs", "", "folder for the logs")
+	flag.StringVar(&s.pattern, "run", "",
+		"pattern of the tests of package tracer that run instead of those of the plan")
 	flag.DurationVar(&s.limit, "limit", 30*time.Minute, "time for one kernel")
 	flag.Parse()
 
@@ -47,8 +52,14 @@ func main() {
 // settings are the same for all kernels. Folders are absolute, and have the same paths in the
 // machines.
 type settings struct {
-	programs, targets, testdata, logs string
-	limit                             time.Duration // for one kernel
+	programs, targets, testdata, logs, arm64Root string
+	pattern                                      string
+	limit                                        time.Duration // for one kernel
+}
+
+// program is the path of a program for an architecture.
+func (s settings) program(architecture, name string) string {
+	return filepath.Join(s.programs, architecture, name)
 }
 
 // runAll runs the tests on each kernel, given as NAME=IMAGE, and prints a line for each.
@@ -59,7 +70,7 @@ func runAll(ctx context.Context, s settings, kernels []string) (failed int, err 
 		if !ok {
 			return failed, fmt.Errorf("kernel %q: plan.go has no expectation", name)
 		}
-		p, err := planFor(s, expected)
+		p, err := planFor(s, architectureOf(name), expected)
 		if err != nil {
 			return failed, err
 		}
@@ -99,7 +110,8 @@ func runOn(ctx context.Context, s settings, name, image string, p plan) error {
 	defer os.Remove(root)
 
 	return boot(ctx, machine{
-		image: image, root: root, limit: s.limit,
+		architecture: architectures[p.architecture],
+		image:        image, root: root, limit: s.limit,
 		log: log, console: filepath.Join(s.logs, name+".console"),
 	})
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 	"os/exec"
-	"path/filepath"
+	"runtime"
 	"strings"
 )
 
@@ -30,6 +30,8 @@ var expectations = map[string]expectation{
 	"6.11":      {mode: "uprobe_multi"},
 	"6.12":      {mode: "uprobe_multi"},
 	"newest":    {mode: "uprobe session"},
+	"arm64-4k":  {mode: "uprobe_multi", hasFUSE: true},
+	"arm64-16k": {mode: "uprobe_multi", hasFUSE: true},
 }
 
 // refusal is in the message with which allocscope refuses a kernel.
@@ -59,12 +61,13 @@ type suite struct {
 type plan struct {
 	expectation
 	work
-	tests []string // that must pass
+	architecture string
+	tests        []string // that must pass
 }
 
-func planFor(s settings, expected expectation) (plan, error) {
-	allocscope := filepath.Join(s.programs, "allocscope")
-	p := plan{expectation: expected}
+func planFor(s settings, architecture string, expected expectation) (plan, error) {
+	allocscope := s.program(architecture, "allocscope")
+	p := plan{expectation: expected, architecture: architecture}
 	p.Environment = []string{"ALLOCSCOPE_TARGETS=" + s.targets, "HOME=/tmp"}
 	if expected.hasFUSE {
 		p.Environment = append(p.Environment, "ALLOCSCOPE_MACHINE_HAS_FUSE=1")
@@ -77,19 +80,28 @@ func planFor(s settings, expected expectation) (plan, error) {
 		return p, nil
 	}
 
+	if s.pattern != "" {
+		p.Jobs = append(p.Jobs, testJob(s.program(architecture, "tracer.test"), s.pattern))
+		return p, nil
+	}
+
 	for _, suite := range suites {
-		program := filepath.Join(s.programs, suite.program)
-		chosen, err := list(program, kernelTests)
+		program := s.program(architecture, suite.program)
+		chosen, err := list(s.program(runtime.GOARCH, suite.program), kernelTests)
 		if err != nil {
 			return p, err
 		}
 
 		tests := append(chosen, suite.tests...)
 		p.tests = append(p.tests, tests...)
-		pattern := "^(" + strings.Join(tests, "|") + ")$"
-		p.Jobs = append(p.Jobs, []string{program, "-test.v", "-test.short", "-test.run", pattern})
+		p.Jobs = append(p.Jobs, testJob(program, "^("+strings.Join(tests, "|")+")$"))
 	}
 	return p, nil
+}
+
+// testJob is the command that runs the tests of a program that match a pattern.
+func testJob(program, pattern string) []string {
+	return []string{program, "-test.v", "-test.short", "-test.run", pattern}
 }
 
 // list returns the tests of a program whose names match a pattern.

@@ -29,7 +29,8 @@ DOCS_PACKAGES     := podman runc debootstrap slurm-wlm munge jq procps python3 p
 FLEET_PACKAGES    := podman runc debootstrap slurm-wlm munge prometheus systemd util-linux wget \
 	python3
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios \
-	debian-archive-keyring
+	debian-archive-keyring qemu-system-arm gcc-aarch64-linux-gnu g++-aarch64-linux-gnu \
+	libc6-dev-arm64-cross
 
 WEB := export/page/web
 

@@ -30,7 +30,7 @@ var architectures = map[string]architecture{
 	// kernel panics. Newer kernels allocate the memory of BPF programs with that instruction alone
 	// (kmalloc_nolock), unless their allocator is debugged (slab_debug). Kernels do not test the
 	// timer (no_timer_check): on a busy machine its ticks come too late, and the test panics.
-	"amd64": {
+	amd64: {
 		qemu:      "qemu-system-x86_64",
 		arguments: []string{"-M", "q35", "-cpu", "max,-cx16", "-serial", "chardev:log"},
 		parameters: "console=ttyS0 nokaslr mitigations=off no_timer_check " +
@@ -39,7 +39,7 @@ var architectures = map[string]architecture{
 	},
 	// The machine has one serial port of its own. Pointers are signed by qemu's own algorithm: that
 	// of the architecture takes most of the time.
-	"arm64": {
+	arm64: {
 		qemu: "qemu-system-aarch64",
 		arguments: []string{
 			"-M", "virt", "-cpu", "max,pauth-impdef=on", "-device", "pci-serial,chardev=log",
@@ -49,16 +49,11 @@ var architectures = map[string]architecture{
 	},
 }
 
-// The names of the kernels of arm64 begin with it.
-const arm64 = "arm64"
-
-// architectureOf returns Go's name of the architecture of a kernel.
-func architectureOf(kernel string) string {
-	if strings.HasPrefix(kernel, arm64) {
-		return arm64
-	}
-	return "amd64"
-}
+// Go's names of the architectures.
+const (
+	amd64 = "amd64"
+	arm64 = "arm64"
+)
 
 // crossCompilers are Debian's names of the compilers that build for arm64.
 var crossCompilers = map[string]string{

@@ -19,6 +19,7 @@ import (
 type machine struct {
 	architecture
 	image, root  string
+	parameters   string // of the kernel
 	log, console string // files for what the jobs print and for the kernel's messages
 	limit        time.Duration
 }
@@ -33,7 +34,7 @@ func boot(ctx context.Context, m machine) error {
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-serial", "file:" + m.console, "-chardev", "file,id=log,path=" + m.log,
 		"-kernel", m.image, "-initrd", m.root,
-		"-append", m.parameters + " quiet panic=-1 rdinit=/init",
+		"-append", m.architecture.parameters + " quiet panic=-1 rdinit=/init " + m.parameters,
 	}, m.arguments...)...)
 
 	out, err := command.CombinedOutput()
@@ -121,6 +122,7 @@ func mountAll() error {
 		{"devtmpfs", "/dev"},
 		{"proc", "/proc"},
 		{"sysfs", "/sys"},
+		{"securityfs", "/sys/kernel/security"},
 		{"tracefs", "/sys/kernel/tracing"},
 		{"bpf", "/sys/fs/bpf"},
 		{"tmpfs", "/dev/shm"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os/exec"
 	"runtime"
@@ -9,10 +10,17 @@ import (
 
 // An expectation is what must happen on a kernel.
 type expectation struct {
+	name string
+	// image is the name that the script `fetch` gives the kernel; empty: the same as name.
+	image string
+	// architecture is Go's name of it; empty: amd64.
+	architecture string
+	// parameters are added to the kernel's command line.
+	parameters string
 	// mode is the probe mode that `allocscope doctor` must report; empty for any.
 	mode string
-	// refused: allocscope must refuse to run.
-	refused bool
+	// refusal is in the message with which allocscope must refuse to run; empty: it must run.
+	refusal string
 	// hasFUSE: FUSE is a part of the kernel, not a module.
 	hasFUSE bool
 }
@@ -20,22 +28,40 @@ type expectation struct {
 // thisMachine names the kernel that runs already, on which the tests run without qemu.
 const thisMachine = "here"
 
-// expectations has the kernels by the names that the script `fetch` gives them.
-var expectations = map[string]expectation{
-	thisMachine: {},
-	"5.10":      {refused: true},
-	"5.15":      {mode: "single uprobes", hasFUSE: true},
-	"6.1":       {mode: "single uprobes"},
-	"6.8":       {mode: "uprobe_multi", hasFUSE: true},
-	"6.11":      {mode: "uprobe_multi"},
-	"6.12":      {mode: "uprobe_multi"},
-	"newest":    {mode: "uprobe session"},
-	"arm64-4k":  {mode: "uprobe_multi", hasFUSE: true},
-	"arm64-16k": {mode: "uprobe_multi", hasFUSE: true},
+// expectations has the kernels in the order in which they take turns. Secure Boot locks the kernels
+// of most distributions in the mode integrity (kernel_lockdown(7)).
+var expectations = []expectation{
+	{name: "5.10", refusal: "allocscope needs Linux 5.15"},
+	{name: "5.15", mode: "single uprobes", hasFUSE: true},
+	{name: "6.1", mode: "single uprobes"},
+	{name: "6.8", mode: "uprobe_multi", hasFUSE: true},
+	{name: "6.11", mode: "uprobe_multi"},
+	{name: "6.12", mode: "uprobe_multi"},
+	{name: "6.18", mode: "uprobe session"},
+	{name: "newest", mode: "uprobe session"},
+	{
+		name: "6.12-integrity", image: "6.12", parameters: "lockdown=integrity",
+		mode: "uprobe_multi",
+	},
+	{
+		name: "6.12-confidentiality", image: "6.12", parameters: "lockdown=confidentiality",
+		refusal: "locked down",
+	},
+	{name: "arm64-4k", architecture: arm64, mode: "uprobe_multi", hasFUSE: true},
+	{name: "arm64-16k", architecture: arm64, mode: "uprobe_multi", hasFUSE: true},
 }
 
-// refusal is in the message with which allocscope refuses a kernel.
-const refusal = "allocscope needs Linux 5.15"
+func expectationOf(name string) (expectation, error) {
+	if name == thisMachine {
+		return expectation{name: name}, nil
+	}
+	for _, e := range expectations {
+		if e.name == name {
+			return e, nil
+		}
+	}
+	return expectation{}, fmt.Errorf("kernel %q: plan.go has no expectation", name)
+}
 
 // kernelTests is the pattern of the tests that always run.
 const kernelTests = "^TestKernel"
@@ -51,6 +77,17 @@ var suites = []suite{
 	}},
 }
 
+// fewTests are those tests of tracer.test that run if there is time for few: exact counts in each
+// mode, native and Python stacks, the rows of RSS, mappings. Before them, `allocscope doctor` has
+// the kernel verify every BPF program.
+var fewTests = []string{
+	"TestKernelHeap/every_allocator_function_counts_as_its_manual_page_says",
+	"TestKernelStacks/stacks_of_C_are_complete",
+	"TestKernelStacks/stacks_of_Python_name_every_line",
+	"TestKernelBreakdown/rows_sum_to_RSS",
+	"TestKernelMappings/direct_mappings_are_exact_to_the_page",
+}
+
 // A suite is a test program, the folder of its package, and some of its tests.
 type suite struct {
 	program, folder string
@@ -61,47 +98,74 @@ type suite struct {
 type plan struct {
 	expectation
 	work
-	architecture string
-	tests        []string // that must pass
+	tests []string // that must pass
 }
 
-func planFor(s settings, architecture string, expected expectation) (plan, error) {
-	allocscope := s.program(architecture, "allocscope")
-	p := plan{expectation: expected, architecture: architecture}
-	p.Environment = []string{"ALLOCSCOPE_TARGETS=" + s.targets, "HOME=/tmp"}
-	if expected.hasFUSE {
-		p.Environment = append(p.Environment, "ALLOCSCOPE_MACHINE_HAS_FUSE=1")
-	}
+func planFor(s settings, expected expectation) (plan, error) {
+	p := plan{expectation: expected}
+	p.architecture = cmp.Or(p.architecture, amd64)
+	allocscope := s.program(p.architecture, "allocscope")
+	p.Environment = []string{"HOME=/tmp", "NO_COLOR=1"}
 	p.Jobs = [][]string{{allocscope, "doctor"}}
-	if expected.refused {
+	if expected.refusal != "" {
 		p.Jobs = append(p.Jobs, []string{
 			allocscope, "trace", "--pid", "1", "--duration", "1s", "--output", "/tmp/out",
 		})
 		return p, nil
 	}
 
+	p.Environment = append(p.Environment, "ALLOCSCOPE_TARGETS="+s.targets)
+	if expected.hasFUSE {
+		p.Environment = append(p.Environment, "ALLOCSCOPE_MACHINE_HAS_FUSE=1")
+	}
 	if s.pattern != "" {
-		p.Jobs = append(p.Jobs, testJob(s.program(architecture, "tracer.test"), s.pattern))
+		p.addJob(s, suites[0].program, s.pattern)
+		return p, nil
+	}
+	if s.few {
+		p.add(s, suites[0].program, fewTests)
 		return p, nil
 	}
 
 	for _, suite := range suites {
-		program := s.program(architecture, suite.program)
 		chosen, err := list(s.program(runtime.GOARCH, suite.program), kernelTests)
 		if err != nil {
 			return p, err
 		}
-
-		tests := append(chosen, suite.tests...)
-		p.tests = append(p.tests, tests...)
-		p.Jobs = append(p.Jobs, testJob(program, "^("+strings.Join(tests, "|")+")$"))
+		p.add(s, suite.program, append(chosen, suite.tests...))
 	}
 	return p, nil
 }
 
-// testJob is the command that runs the tests of a program that match a pattern.
-func testJob(program, pattern string) []string {
-	return []string{program, "-test.v", "-test.short", "-test.run", pattern}
+// add adds a job that runs tests, or subtests, of a program.
+func (p *plan) add(s settings, program string, tests []string) {
+	p.tests = append(p.tests, tests...)
+	p.addJob(s, program, patternOf(tests))
+}
+
+// addJob adds a job that runs the tests of a program that match a pattern.
+func (p *plan) addJob(s settings, program, pattern string) {
+	p.Jobs = append(p.Jobs, []string{
+		s.program(p.architecture, program), "-test.v", "-test.short", "-test.run", pattern,
+	})
+}
+
+// patternOf returns the pattern of some tests, or subtests, for -test.run.
+func patternOf(tests []string) string {
+	var names, subtests []string
+	for _, test := range tests {
+		name, subtest, isSubtest := strings.Cut(test, "/")
+		names = append(names, name)
+		if isSubtest {
+			subtests = append(subtests, subtest)
+		}
+	}
+
+	pattern := "^(" + strings.Join(names, "|") + ")$"
+	if len(subtests) > 0 {
+		pattern += "/^(" + strings.Join(subtests, "|") + ")$"
+	}
+	return pattern
 }
 
 // list returns the tests of a program whose names match a pattern.

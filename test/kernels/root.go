@@ -51,7 +51,7 @@ func fill(a *archive, s settings, p plan) error {
 	if err := a.copyTree(s.program(p.architecture, ""), nil); err != nil {
 		return err
 	}
-	if p.refused {
+	if p.refusal != "" {
 		return nil
 	}
 

@@ -215,6 +215,9 @@ func checkPrograms() Result {
 	if err != nil {
 		r.Finding = err.Error()
 		r.Remedy = "fix the failed checks above first; --debug shows the verifier's log"
+		if errors.Is(err, kernel.ErrLockdown) {
+			r.Remedy = "boot the kernel without lockdown=confidentiality"
+		}
 		return r
 	}
 	r.Finding = "loaded; functions are probed by " + k.Mode.String()

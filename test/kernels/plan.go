@@ -21,6 +21,8 @@ type expectation struct {
 	mode string
 	// refusal is in the message with which allocscope must refuse to run; empty: it must run.
 	refusal string
+	// demo: `allocscope demo` runs, too, and must name its leak.
+	demo bool
 	// hasFUSE: FUSE is a part of the kernel, not a module.
 	hasFUSE bool
 }
@@ -47,8 +49,8 @@ var expectations = []expectation{
 		name: "6.12-confidentiality", image: "6.12", parameters: "lockdown=confidentiality",
 		refusal: "locked down",
 	},
-	{name: "arm64-4k", architecture: arm64, mode: "uprobe_multi", hasFUSE: true},
-	{name: "arm64-16k", architecture: arm64, mode: "uprobe_multi", hasFUSE: true},
+	{name: "arm64-4k", architecture: arm64, mode: "uprobe_multi", demo: true, hasFUSE: true},
+	{name: "arm64-16k", architecture: arm64, mode: "uprobe_multi", demo: true, hasFUSE: true},
 }
 
 func expectationOf(name string) (expectation, error) {
@@ -118,24 +120,39 @@ func planFor(s settings, expected expectation) (plan, error) {
 	if expected.hasFUSE {
 		p.Environment = append(p.Environment, "ALLOCSCOPE_MACHINE_HAS_FUSE=1")
 	}
-	if s.pattern != "" {
-		p.addJob(s, suites[0].program, s.pattern)
-		return p, nil
+	if err := p.addTests(s); err != nil {
+		return p, err
 	}
-	if s.few {
+	if p.demo && !s.few {
+		p.Jobs = append(p.Jobs, []string{allocscope, "demo", "--no-tui"})
+	}
+	return p, nil
+}
+
+// addTests adds the jobs that run tests.
+func (p *plan) addTests(s settings) error {
+	switch {
+	case s.pattern != "":
+		p.addJob(s, suites[0].program, s.pattern)
+		return nil
+	case s.few:
 		p.add(s, suites[0].program, fewTests)
-		return p, nil
+		return nil
 	}
 
 	for _, suite := range suites {
 		chosen, err := list(s.program(runtime.GOARCH, suite.program), kernelTests)
 		if err != nil {
-			return p, err
+			return err
 		}
 		p.add(s, suite.program, append(chosen, suite.tests...))
 	}
-	return p, nil
+	return nil
 }
+
+// demoSays is what `allocscope demo` must print: the verdict, and which line and variable of its
+// trainer leak.
+var demoSays = []string{"LEAK", "keep_learned", "trainer.py:31", "kept by trainer.learned"}
 
 // add adds a job that runs tests, or subtests, of a program.
 func (p *plan) add(s settings, program string, tests []string) {

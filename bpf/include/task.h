@@ -8,6 +8,9 @@
 
 #define MAX_RETURN_INSTANCES 64 /* nested return probes: MAX_URETPROBE_DEPTH of the kernel */
 
+/* glibc's struct pthread has some 2 KiB, and those of two threads are pages apart. */
+#define MAX_PTHREAD_BYTES 4096
+
 #define KERNEL_STRUCT __attribute__((preserve_access_index))
 
 struct return_instance { /* include/linux/uprobes.h */
@@ -38,7 +41,6 @@ struct thread_struct { /* arch/x86/include/asm/processor.h */
 struct task_struct { /* include/linux/sched.h */
 	struct thread_struct thread;
 	struct uprobe_task *utask;
-	int pid;
 } KERNEL_STRUCT;
 
 #define READ_KERNEL(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
@@ -55,14 +57,15 @@ static __always_inline __u64 thread_pointer(void)
 #endif
 }
 
-/* Returns the value by which Python's thread states name the current thread: the thread pointer on
- * x86-64, the thread ID on arm64, where pthread_self() is not the thread pointer. */
-static __always_inline __u64 thread_key(void)
+/* Returns whether pthread_self() of a thread is `key`, by its thread pointer. On x86-64 they are
+ * one. On arm64 the thread pointer is the end of the struct pthread, whose size differs by C
+ * library. */
+static __always_inline bool is_thread(__u64 pointer, __u64 key)
 {
 #if defined(__TARGET_ARCH_arm64)
-	return ((struct task_struct *)bpf_get_current_task_btf())->pid;
+	return pointer - key <= MAX_PTHREAD_BYTES;
 #else
-	return thread_pointer();
+	return pointer == key;
 #endif
 }
 

@@ -40,7 +40,7 @@ struct walk {
 	/* Python, set when the walk first meets the evaluation loop */
 	struct python python;
 	bool has_python;
-	__u64 key; /* thread_key() */
+	__u64 key; /* thread_pointer() */
 	__u64 interpreter;
 	__u64 thread;
 	__u64 frame;              /* next one to push */

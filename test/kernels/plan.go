@@ -107,7 +107,7 @@ func planFor(s settings, expected expectation) (plan, error) {
 	p := plan{expectation: expected}
 	p.architecture = cmp.Or(p.architecture, amd64)
 	allocscope := s.program(p.architecture, "allocscope")
-	p.Environment = []string{"HOME=/tmp", "NO_COLOR=1"}
+	p.Environment = []string{"HOME=/tmp", "NO_COLOR=1", "PATH=/usr/bin:/bin:/usr/sbin:/sbin"}
 	p.Jobs = [][]string{{allocscope, "doctor"}}
 	if expected.refusal != "" {
 		p.Jobs = append(p.Jobs, []string{

@@ -20,8 +20,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PAGE sysconf(_SC_PAGESIZE)
+#define PAGE page_size
 #define CASE __attribute__((noinline)) void
+
+static long page_size;
+
+__attribute__((constructor)) static void find_page_size(void)
+{
+	page_size = sysconf(_SC_PAGESIZE);
+}
 
 static long reserved;
 static const char *file;

@@ -272,7 +272,7 @@ CASE discard_over_hole(void)
 
 static void *kept(void *p)
 {
-	touch(p, 0, 256);
+	touch(p, 0, (1 << 20) / PAGE);
 	__asm__ volatile("" : : "r"(p) : "memory");
 	return p;
 }

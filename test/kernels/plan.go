@@ -80,15 +80,20 @@ var suites = []suite{
 	}},
 }
 
-// fewTests are those tests of tracer.test that run if there is time for few: exact counts in each
-// mode, native and Python stacks, the rows of RSS, mappings. Before them, `allocscope doctor` has
-// the kernel verify every BPF program.
-var fewTests = []string{
-	"TestKernelHeap/every_allocator_function_counts_as_its_manual_page_says",
-	"TestKernelStacks/stacks_of_C_are_complete",
-	"TestKernelStacks/stacks_of_Python_name_every_line",
-	"TestKernelBreakdown/rows_sum_to_RSS",
-	"TestKernelMappings/direct_mappings_are_exact_to_the_page",
+// fewTests are those tests of tracer.test that run if there is time for few: exact counts, native and
+// Python stacks, and the rows of RSS. Before them, `allocscope doctor` has the kernel verify every
+// BPF program.
+func fewTests(mode string) []string {
+	heap := "TestKernelHeap/every_allocator_function_counts_as_its_manual_page_says"
+	if mode != "" { // else in all modes
+		heap += "/" + strings.ReplaceAll(mode, " ", "_")
+	}
+	return []string{
+		heap,
+		"TestKernelStacks/stacks_of_C_are_complete",
+		"TestKernelStacks/stacks_of_Python_name_every_line",
+		"TestKernelBreakdown/rows_sum_to_RSS",
+	}
 }
 
 // A suite is a test program, the folder of its package, and some of its tests.
@@ -137,7 +142,7 @@ func (p *plan) addTests(s settings) error {
 		p.addJob(s, suites[0].program, s.pattern)
 		return nil
 	case s.few:
-		p.add(s, suites[0].program, fewTests)
+		p.add(s, suites[0].program, fewTests(p.mode))
 		return nil
 	}
 
@@ -171,22 +176,24 @@ func (p *plan) addJob(s settings, program, pattern string) {
 	})
 }
 
-// patternOf returns the pattern of some tests, or subtests, for -test.run.
+// patternOf returns the pattern of some tests, or subtests, for -test.run. It has an element for each
+// level of subtests.
 func patternOf(tests []string) string {
-	var names, subtests []string
+	var levels [][]string
 	for _, test := range tests {
-		name, subtest, isSubtest := strings.Cut(test, "/")
-		names = append(names, name)
-		if isSubtest {
-			subtests = append(subtests, subtest)
+		for level, name := range strings.Split(test, "/") {
+			if level == len(levels) {
+				levels = append(levels, nil)
+			}
+			levels[level] = append(levels[level], name)
 		}
 	}
 
-	pattern := "^(" + strings.Join(names, "|") + ")$"
-	if len(subtests) > 0 {
-		pattern += "/^(" + strings.Join(subtests, "|") + ")$"
+	var elements []string
+	for _, names := range levels {
+		elements = append(elements, "^("+strings.Join(names, "|")+")$")
 	}
-	return pattern
+	return strings.Join(elements, "/")
 }
 
 // list returns the tests of a program whose names match a pattern.

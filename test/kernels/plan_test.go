@@ -25,7 +25,7 @@ func TestSuites(t *testing.T) {
 		}
 		named := s.tests
 		if s.program == suites[0].program {
-			named = slices.Concat(named, fewTests)
+			named = slices.Concat(named, fewTests(""))
 		}
 		for _, name := range named {
 			name, _, _ = strings.Cut(name, "/")
@@ -41,8 +41,8 @@ func TestSuites(t *testing.T) {
 
 func TestPatternOf(t *testing.T) {
 	for want, tests := range map[string][]string{
-		"^(TestA|TestB)$":                 {"TestA", "TestB"},
-		"^(TestA|TestA|TestB)$/^(a|b|c)$": {"TestA/a", "TestA/b", "TestB/c"},
+		"^(TestA|TestB)$":                       {"TestA", "TestB"},
+		"^(TestA|TestA|TestB)$/^(a|b|c)$/^(x)$": {"TestA/a/x", "TestA/b", "TestB/c"},
 	} {
 		if got := patternOf(tests); got != want {
 			t.Errorf("%q: %s, want %s", tests, got, want)

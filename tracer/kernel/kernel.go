@@ -4,6 +4,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -195,6 +196,7 @@ var ErrLockdown = errors.New("the kernel is locked down: BPF programs cannot rea
 // kernel.
 func explainRefusal(err error) error {
 	missing, capErr := MissingPrivileges()
+	_, btfErr := os.Stat(BTFPath)
 	isMissing := func(p Privilege) bool { return p.Without == "" }
 	switch {
 	case capErr != nil || slices.ContainsFunc(missing, isMissing):
@@ -204,6 +206,8 @@ func explainRefusal(err error) error {
 		return fmt.Errorf("load BPF programs: %w (in a container, allow bpf and perf_event_open in "+
 			"its seccomp profile, or run on the host; else a security module refuses bpf)",
 			syscall.EPERM)
+	case btfErr != nil:
+		return fmt.Errorf("load BPF programs: read the kernel's BTF: %w (%s)", btfErr, BTFRemedy)
 	case errors.Is(features.HaveProgramHelper(ebpf.Kprobe, asm.FnProbeRead),
 		ebpf.ErrNotSupported):
 		return fmt.Errorf("load BPF programs: %w "+

@@ -103,7 +103,7 @@ $(WEB)/node_modules: $(WEB)/package-lock.json
 
 # Tests wait for programs most of the time, so that more of them run than there are cores. Those of
 # package tracer take longest, one after the other: they run as two halves.
-GO_TEST := $(ROOT_GO) $(GO) test -count=1 -parallel 12 -timeout 30m
+GO_TEST := $(ROOT_GO) $(GO) test -vet=off -count=1 -parallel 12 -timeout 30m
 TRACER_HALF := ^Test[A-R]
 
 # Setting up interpreters takes minutes, once. A test that needs one waits for it.

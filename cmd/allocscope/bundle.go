@@ -22,7 +22,7 @@ import (
 
 func newBundleCommand() *cobra.Command {
 	var output string
-	options := bundle.Options{Version: versionText()}
+	options := bundle.Options{Version: newVersion().Version}
 	command := &cobra.Command{
 		Use:   "bundle [DIR]",
 		Short: "Make one file of a trace for a report of a problem, without your names",

@@ -51,7 +51,8 @@ DIST_TEST_PACKAGES := binutils rpm rpm2cpio cpio groff-base podman runc python3
 ROOTS_PACKAGES    := debootstrap debian-archive-keyring busybox-static musl musl-tools podman runc \
 	rpm qemu-user libc6-arm64-cross python3 util-linux
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios \
-	debian-archive-keyring
+	debian-archive-keyring qemu-system-arm gcc-aarch64-linux-gnu g++-aarch64-linux-gnu \
+	libc6-dev-arm64-cross
 
 WEB := export/page/web
 

@@ -6,7 +6,6 @@
  * "done".
  */
 
-#define PAGE 4096L
 #define CASE __attribute__((noinline)) void
 #define INLINE static inline __attribute__((always_inline))
 
@@ -26,6 +25,20 @@ INLINE long call(long number, long a, long b, long c, long d, long e)
 			 : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
 			 : "rcx", "r11", "memory");
 	return result;
+}
+#elif defined(__aarch64__)
+#define READ 63
+#define WRITE 64
+#define MMAP 222
+#define BRK 214
+#define EXIT 93
+INLINE long call(long number, long a, long b, long c, long d, long e)
+{
+	register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d, x4 __asm__("x4") = e, x5 __asm__("x5") = 0;
+
+	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+	return x0;
 }
 #else
 #define READ 3
@@ -54,6 +67,22 @@ static void say(const char *line)
 	call(WRITE, 1, (long)line, length, 0, 0);
 }
 
+static long page_size;
+#define PAGE page_size
+
+/* Prints a space and the size of some pages. */
+static void say_pages(int pages)
+{
+	char digits[24];
+	int at = sizeof(digits) - 1;
+
+	digits[at] = 0;
+	for (unsigned long rest = pages * PAGE; rest; rest /= 10)
+		digits[--at] = '0' + rest % 10;
+	digits[--at] = ' ';
+	say(digits + at);
+}
+
 static void wait_for_line(void)
 {
 	char c = 0;
@@ -72,7 +101,10 @@ INLINE void touch(volatile char *p, int pages)
 CASE map_here(void)
 {
 	touch((char *)call(MMAP, 0, 25 * PAGE, 3, 0x22, -1), 10); /* readable and writable; private and anonymous */
-	say("holds map_here mmap 1 40960 102400\n");
+	say("holds map_here mmap 1");
+	say_pages(10);
+	say_pages(25);
+	say("\n");
 }
 
 static long brk_end;
@@ -81,8 +113,11 @@ CASE move_break(void)
 {
 	brk_end = call(BRK, brk_end + 40 * PAGE, 0, 0, 0, 0);
 	touch((char *)(brk_end - 40 * PAGE), 15);
-	say("heap 61440\n");
-	say("allocator 163840\n");
+	say("heap");
+	say_pages(15);
+	say("\nallocator");
+	say_pages(40);
+	say("\n");
 }
 
 CASE move_break_up_and_down(void)
@@ -93,8 +128,22 @@ CASE move_break_up_and_down(void)
 	/* between two readings of the maps: nobody sees it */
 }
 
-__attribute__((used)) void run(void)
+/* Finds the page size in the auxiliary vector, behind the arguments and the environment. */
+static void find_page_size(long *stack)
 {
+	const long at_pagesz = 6;
+	long *word = stack + 1 + stack[0] + 1;
+
+	while (*word++)
+		;
+	while (*word != at_pagesz)
+		word += 2;
+	page_size = word[1];
+}
+
+__attribute__((used)) void run(long *stack)
+{
+	find_page_size(stack);
 	brk_end = (call(BRK, 0, 0, 0, 0, 0) + PAGE - 1) / PAGE * PAGE;
 	call(BRK, brk_end, 0, 0, 0, 0);
 	say("ready\n");
@@ -102,19 +151,20 @@ __attribute__((used)) void run(void)
 	map_here();
 	move_break();
 	move_break_up_and_down();
-	say("reserved 102400\n");
-	say("done\n");
+	say("reserved");
+	say_pages(25);
+	say("\ndone\n");
 	wait_for_line();
 	call(EXIT, 0, 0, 0, 0, 0);
 }
 
-#ifdef __x86_64__
-#define SP "%rsp"
-#define PC "%rip"
-#else
-#define SP "%esp"
-#define PC "%eip"
-#endif
 /* No caller: the return address is undefined, as in the C library's own _start. */
-__asm__(".globl _start\n_start: .cfi_startproc\n\t.cfi_undefined " PC "\n\txor %ebp, %ebp\n\tand $-16, " SP
-	"\n\tcall run\n\thlt\n\t.cfi_endproc");
+#ifdef __x86_64__
+#define START "rip\n\txor %ebp, %ebp\n\tmov %rsp, %rdi\n\tand $-16, %rsp\n\tcall run\n\thlt"
+#elif defined(__aarch64__)
+#define START "x30\n\tmov x29, #0\n\tmov x0, sp\n\tbl run\n\tbrk #0"
+#else
+#define START                                                                                                          \
+	"eip\n\txor %ebp, %ebp\n\tmov %esp, %eax\n\tand $-16, %esp\n\tsub $12, %esp\n\tpush %eax\n\tcall run\n\thlt"
+#endif
+__asm__(".globl _start\n_start: .cfi_startproc\n\t.cfi_undefined " START "\n\t.cfi_endproc");

@@ -19,11 +19,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PAGE 4096L
+#define PAGE page_size
 #define MIB (1L << 20)
 #define CASE __attribute__((noinline)) void
 #define WRITABLE (PROT_READ | PROT_WRITE)
 #define PRIVATE (MAP_PRIVATE | MAP_ANONYMOUS)
+
+static long page_size;
+
+__attribute__((constructor)) static void find_page_size(void)
+{
+	page_size = sysconf(_SC_PAGESIZE);
+}
 
 static char *heap_start;
 

@@ -21,11 +21,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PAGE 4096L
+#define PAGE page_size
 #define HUGE (2L << 20)
 #define ROUNDS 128
 #define CASE __attribute__((noinline)) void
 #define INLINE static inline __attribute__((always_inline)) /* so that the case is what faults */
+
+static long page_size;
+
+__attribute__((constructor)) static void find_page_size(void)
+{
+	page_size = sysconf(_SC_PAGESIZE);
+}
 
 static const char *file;
 static char *inherited;

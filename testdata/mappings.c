@@ -20,8 +20,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PAGE 4096L
+#define PAGE page_size
 #define CASE __attribute__((noinline)) void
+
+static long page_size;
+
+__attribute__((constructor)) static void find_page_size(void)
+{
+	page_size = sysconf(_SC_PAGESIZE);
+}
 
 static long reserved;
 static const char *file;
@@ -265,7 +272,7 @@ CASE discard_over_hole(void)
 
 static void *kept(void *p)
 {
-	touch(p, 0, 256);
+	touch(p, 0, (1 << 20) / PAGE);
 	__asm__ volatile("" : : "r"(p) : "memory");
 	return p;
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -38,10 +39,9 @@ func TestFaults(t *testing.T) {
 	t.Run("every CPU", testFaultsCPU)
 }
 
-const (
-	faultPage  = 4096
-	everyFault = 1 // interval at which every page fault is taken
-)
+const everyFault = 1 // interval at which every page fault is taken
+
+var faultPage = process.PageSize
 
 // faultTruth is what faults.c reports that one of its functions has touched.
 type faultTruth struct {

@@ -75,7 +75,7 @@ func testFirstTouchSampledScan(t *testing.T) {
 
 	setScanShare(t, s, target.PID(), 0.1)
 	snapshot(t, s)
-	period, pages := 17, firstTouchBytes/faultPage
+	period, pages := 17, firstTouchBytes/int(faultPage)
 	if after := len(faultsOf(t, s, target.PID())); after > before-pages/period*9/10 {
 		t.Errorf("%d faults are kept of %d, of which %d were of pages that are gone", after, before,
 			pages/period)

@@ -14,6 +14,8 @@ struct pt_regs { /* arch/x86/include/uapi/asm/ptrace.h */
 		cs, flags, sp, ss;
 };
 
+typedef struct pt_regs bpf_user_pt_regs_t; /* include/uapi/asm-generic/bpf_perf_event.h */
+
 #define REGS_ARG1(regs) ((regs)->di)
 #define REGS_ARG2(regs) ((regs)->si)
 #define REGS_ARG3(regs) ((regs)->dx)
@@ -39,9 +41,15 @@ struct pt_regs { /* arch/x86/include/uapi/asm/ptrace.h */
 
 #elif defined(__TARGET_ARCH_arm64)
 
+struct user_pt_regs { /* arch/arm64/include/uapi/asm/ptrace.h */
+	unsigned long regs[31], sp, pc, pstate;
+};
+
 struct pt_regs { /* arch/arm64/include/asm/ptrace.h */
 	unsigned long regs[31], sp, pc, pstate, orig_x0;
 };
+
+typedef struct user_pt_regs bpf_user_pt_regs_t; /* arch/arm64/include/uapi/asm/bpf_perf_event.h */
 
 #define REGS_ARG1(r) ((r)->regs[0])
 #define REGS_ARG2(r) ((r)->regs[1])
@@ -69,15 +77,57 @@ struct pt_regs { /* arch/arm64/include/asm/ptrace.h */
 #error "allocscope supports x86-64 and arm64"
 #endif
 
+#if defined(__TARGET_ARCH_arm64)
+
+/* Frame records between a system call and the allocator function that it is made for, at most. */
+#define MAX_FRAME_RECORDS 16
+
+/* Strips the pointer authentication code of an address. */
+static __always_inline __u64 strip_code(__u64 address)
+{
+	return address & ((1ULL << 48) - 1);
+}
+
+/* Returns the return address of the function that the thread is entering. */
+static __always_inline __u64 return_address(struct pt_regs *regs)
+{
+	return REGS_LR(regs);
+}
+
+/* Returns the return address of a running function that was entered with this stack pointer; 0:
+ * unknown. It is in the last frame record below, if all functions since keep frame records, as the
+ * procedure call standard wants it. */
+static __always_inline __u64 saved_return_address(struct pt_regs *regs, __u64 entry_sp)
+{
+	struct {
+		__u64 fp, lr;
+	} record = { .fp = REGS_FP(regs) };
+
+	for (int i = 0; i < MAX_FRAME_RECORDS && record.fp < entry_sp; i++)
+		if (bpf_probe_read_user(&record, sizeof(record), (void *)record.fp))
+			return 0;
+	return record.fp < entry_sp ? 0 : strip_code(record.lr);
+}
+
+#else
+
 /* Returns the return address of the function that the thread is entering; 0: unreadable. */
 static __always_inline __u64 return_address(struct pt_regs *regs)
 {
-#if defined(__TARGET_ARCH_arm64)
-	return REGS_LR(regs);
-#else
 	__u64 address = 0;
 
 	bpf_probe_read_user(&address, sizeof(address), (void *)REGS_SP(regs));
 	return address;
-#endif
 }
+
+/* Returns the word in the stack slot of the return address of a function that was entered with this
+ * stack pointer; 0: unreadable. */
+static __always_inline __u64 saved_return_address(struct pt_regs *regs, __u64 entry_sp)
+{
+	__u64 address = 0;
+
+	bpf_probe_read_user(&address, sizeof(address), (void *)entry_sp);
+	return address;
+}
+
+#endif

@@ -187,8 +187,7 @@ struct python {
 	__u16 interpreter_next;
 	__u16 interpreter_threads; /* pointer to the newest PyThreadState */
 	__u16 thread_next;
-	__u16 thread_key;            /* x86-64: thread_id, the thread pointer; arm64:
-				      * native_thread_id */
+	__u16 thread_key;            /* thread_id, which is pthread_self() */
 	__u16 thread_frame;          /* pointer to the innermost frame, or to the struct with it */
 	__u16 thread_frame_indirect; /* offset of that pointer in the struct (cframe);
 				      * NO_INDIRECTION: none */

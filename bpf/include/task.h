@@ -8,6 +8,9 @@
 
 #define MAX_RETURN_INSTANCES 64 /* nested return probes: MAX_URETPROBE_DEPTH of the kernel */
 
+/* glibc's struct pthread has some 2 KiB, and those of two threads are pages apart. */
+#define MAX_PTHREAD_BYTES 4096
+
 #define KERNEL_STRUCT __attribute__((preserve_access_index))
 
 struct return_instance { /* include/linux/uprobes.h */
@@ -21,27 +24,61 @@ struct uprobe_task {
 	struct return_instance *return_instances;
 } KERNEL_STRUCT;
 
+#if defined(__TARGET_ARCH_arm64)
+struct user_thread { /* the member uw of thread_struct, arch/arm64/include/asm/processor.h */
+	unsigned long tp_value;
+} KERNEL_STRUCT;
+
+struct thread_struct {
+	struct user_thread uw;
+} KERNEL_STRUCT;
+#else
 struct thread_struct { /* arch/x86/include/asm/processor.h */
 	unsigned long fsbase;
 } KERNEL_STRUCT;
+#endif
 
 struct task_struct { /* include/linux/sched.h */
 	struct thread_struct thread;
 	struct uprobe_task *utask;
-	int pid;
 } KERNEL_STRUCT;
 
 #define READ_KERNEL(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
 
-/* Returns the value by which Python's thread states name the current thread: the thread pointer on
- * x86-64, the thread ID on arm64, where pthread_self() is not the thread pointer. */
-static __always_inline __u64 thread_key(void)
+/* Returns the current thread's thread pointer. arm64: as it was when the thread was last switched
+ * out. */
+static __always_inline __u64 thread_pointer(void)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 #if defined(__TARGET_ARCH_arm64)
-	return task->pid;
+	return task->thread.uw.tp_value;
 #else
 	return task->thread.fsbase;
+#endif
+}
+
+/* Returns whether pthread_self() of a thread is `key`, by its thread pointer. On x86-64 they are
+ * one. On arm64 the thread pointer is the end of the struct pthread, whose size differs by C
+ * library. */
+static __always_inline bool is_thread(__u64 pointer, __u64 key)
+{
+#if defined(__TARGET_ARCH_arm64)
+	return pointer - key <= MAX_PTHREAD_BYTES;
+#else
+	return pointer == key;
+#endif
+}
+
+/* Returns whether a return address that the kernel has replaced is the one in a stack slot. On
+ * x86-64 `stack` is the address of the slot. On arm64 the return address was in a register, `stack`
+ * was the stack pointer, and the function has saved the register below. Inner functions come first
+ * among the return instances. */
+static __always_inline bool is_of_slot(__u64 stack, __u64 slot)
+{
+#if defined(__TARGET_ARCH_arm64)
+	return stack > slot;
+#else
+	return stack == slot;
 #endif
 }
 
@@ -63,7 +100,8 @@ static __always_inline __u64 replaced_return(__u64 slot)
 
 		READ_KERNEL(stack, instance->stack);
 		READ_KERNEL(chained, instance->chained);
-		if (stack == slot && !chained && !READ_KERNEL(address, instance->orig_ret_vaddr))
+		if (is_of_slot(stack, slot) && !chained &&
+		    !READ_KERNEL(address, instance->orig_ret_vaddr))
 			return address;
 		if (READ_KERNEL(instance, instance->next))
 			break;

@@ -11,7 +11,7 @@
 #include "unwind/site.h"
 
 struct bpf_perf_event_data { /* include/uapi/linux/bpf_perf_event.h */
-	struct pt_regs regs;
+	bpf_user_pt_regs_t regs;
 	__u64 sample_period;
 	__u64 addr;
 };

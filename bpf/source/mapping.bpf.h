@@ -79,11 +79,12 @@ struct syscall_exit {
 /* Sets by_allocator if the thread is inside an allocator function whose entry was probed. A malloc
  * whose return is not probed is still running if its return address is in place above the stack
  * pointer. Where another tool probes the return, the kernel's trampoline is there instead, which
- * user space recognises by malloc_slot. (On arm64 the return address need not be in memory: only
- * sampled calls are recognised.) */
+ * user space recognises by malloc_slot. */
 static __always_inline void mark_by_allocator(struct event *event, const struct thread *thread,
-					      __u64 sp)
+					      struct pt_regs *regs)
 {
+	__u64 sp = REGS_SP(regs);
+
 	if (is_under_way(&thread->call) && is_nested(&thread->call, sp, COOKIE_NONE)) {
 		event->by_allocator = 1;
 		return;
@@ -93,8 +94,7 @@ static __always_inline void mark_by_allocator(struct event *event, const struct 
 	    thread->malloc_sp - sp > ALLOCATOR_STACK_BYTES)
 		return;
 
-	bpf_probe_read_user(&event->malloc_slot, sizeof(event->malloc_slot),
-			    (void *)thread->malloc_sp);
+	event->malloc_slot = saved_return_address(regs, thread->malloc_sp);
 	event->by_allocator = event->malloc_slot && event->malloc_slot == thread->malloc_return;
 	if (event->malloc_slot & (page_size - 1)) /* the trampoline begins a page */
 		event->malloc_slot = 0;
@@ -135,7 +135,7 @@ static __always_inline struct event *begin_event(struct thread *thread, enum eve
 static __always_inline void set_stack(struct event *event, const struct thread *thread,
 				      struct pt_regs *regs)
 {
-	mark_by_allocator(event, thread, REGS_SP(regs));
+	mark_by_allocator(event, thread, regs);
 	if (!event->by_allocator)
 		event->stack = site_stack(regs, event->tgid, event->length, event->time);
 }

@@ -37,7 +37,8 @@ static __always_inline bool is_still_linked(struct walk *walk)
 	    newest != walk->cached_interpreter)
 		return false;
 
-	if (!read_word(&key, walk->cached_thread + python->thread_key) || key != walk->key)
+	if (!read_word(&key, walk->cached_thread + python->thread_key) ||
+	    !is_thread(walk->key, key))
 		return false;
 
 	/* PyThreadState has `prev` before `next`. */
@@ -72,7 +73,7 @@ __attribute__((noinline)) int try_thread(struct walk *walk)
 
 	if (!read_word(&key, walk->thread + walk->python.thread_key))
 		return SEARCH_FAILED;
-	if (key == walk->key)
+	if (is_thread(walk->key, key))
 		return SEARCH_FOUND;
 	from = walk->thread + walk->python.thread_next;
 	return read_word(&walk->thread, from) ? SEARCH_GOES_ON : SEARCH_FAILED;
@@ -114,7 +115,7 @@ static __always_inline bool read_innermost(struct walk *walk)
 /* Finds the thread state when the walk first meets the evaluation loop. */
 static __always_inline bool start_python(struct walk *walk)
 {
-	walk->key = thread_key();
+	walk->key = thread_pointer();
 	walk->interpreter = 0;
 
 	if (is_still_linked(walk)) {

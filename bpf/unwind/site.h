@@ -73,7 +73,7 @@ __attribute__((noinline)) int hash_site(struct walk *walk)
 	begin_walk(walk);
 	/* Threads that run the same code are one site: their stacks lie at the same distance from
 	 * their thread pointers. */
-	walk->hash = mix(walk->hash, walk->sp - thread_key());
+	walk->hash = mix(walk->hash, walk->sp - thread_pointer());
 
 	for (int i = 0; i < SITE_FRAMES; i++)
 		if (hash_frame(walk))

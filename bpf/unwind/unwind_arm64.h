@@ -33,20 +33,20 @@ static __always_inline int restore_caller(struct walk *walk, __u64 cfa)
 	walk->slot = cfa + walk->rule.fp_offset;
 	if (fp == FP_SAME) {
 		walk->pc = walk->link;
-		walk->slot = 0;
+		walk->slot = cfa - 1; /* in no frame above */
 	} else if (!read_stack(walk, walk->slot, &walk->pc, NULL)) {
 		return end_walk(walk, END_STACK_MEMORY);
 	}
 	if (fp == FP_FRAME && !read_stack(walk, walk->slot - 8, &walk->fp, NULL))
 		return end_walk(walk, END_STACK_MEMORY);
-	walk->pc &= (1ULL << 48) - 1; /* strip the pointer authentication code */
+	walk->pc = strip_code(walk->pc);
 	return 0;
 }
 
 /* Steps from the entry of a function to its caller. */
 static __always_inline int step_entry(struct walk *walk)
 {
-	walk->slot = 0;
+	walk->slot = walk->sp - 1; /* in no frame above */
 	walk->pc = walk->link;
 	walk->link = 0;
 	return 0;

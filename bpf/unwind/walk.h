@@ -21,7 +21,8 @@ struct walk {
 	__u64 sp;
 	__u64 fp;
 	__u64 link; /* arm64: link register of the innermost frame, else 0 */
-	__u64 slot; /* stack address that pc was read from; 0: from a register */
+	__u64 slot; /* stack address that pc was read from; 0: from a register. arm64: one in the
+		     * frame that pc returns from */
 	__u64 leaf[NUM_LEAF_REGISTERS]; /* of the innermost frame */
 	enum word_kind kind;            /* of pc */
 	bool at_entry; /* the thread enters a function: its frame is not set up yet */
@@ -39,7 +40,7 @@ struct walk {
 	/* Python, set when the walk first meets the evaluation loop */
 	struct python python;
 	bool has_python;
-	__u64 key; /* thread_key() */
+	__u64 key; /* thread_pointer() */
 	__u64 interpreter;
 	__u64 thread;
 	__u64 frame;              /* next one to push */

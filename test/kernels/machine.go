@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 // A machine boots a kernel with a root file system.
 type machine struct {
+	architecture
 	image, root  string
 	parameters   string // of the kernel
 	log, console string // files for what the jobs print and for the kernel's messages
@@ -23,23 +25,17 @@ type machine struct {
 }
 
 // boot runs a machine until it switches itself off.
-//
-// One thread emulates everything: /dev/kvm may open and not work, and emulation with more threads
-// hangs. The processor has no cmpxchg16b, because qemu 7.2 can spoil the flags behind it, and then
-// the kernel panics. Newer kernels allocate the memory of BPF programs with that instruction alone
-// (kmalloc_nolock), unless their allocator is debugged (slab_debug). Kernels do not test the timer
-// (no_timer_check): on a busy machine its ticks come too late, and the test panics.
 func boot(ctx context.Context, m machine) error {
 	ctx, stop := context.WithTimeoutCause(ctx, m.limit, fmt.Errorf("not done after %s", m.limit))
 	defer stop()
 
-	command := exec.CommandContext(ctx, "qemu-system-x86_64",
-		"-accel", "tcg,thread=single", "-M", "q35", "-cpu", "max,-cx16", "-smp", "1", "-m", "2G",
+	command := exec.CommandContext(ctx, m.qemu, append([]string{
+		"-accel", "tcg,thread=single", "-smp", "1", "-m", "2G",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-serial", "file:"+m.console, "-serial", "file:"+m.log,
+		"-serial", "file:" + m.console, "-chardev", "file,id=log,path=" + m.log,
 		"-kernel", m.image, "-initrd", m.root,
-		"-append", "console=ttyS0 quiet panic=-1 nokaslr mitigations=off no_timer_check "+
-			"slab_debug=F,kmalloc-* rdinit=/init "+m.parameters)
+		"-append", m.architecture.parameters + " quiet panic=-1 rdinit=/init " + m.parameters,
+	}, m.arguments...)...)
 
 	out, err := command.CombinedOutput()
 	if ctx.Err() != nil {
@@ -50,10 +46,6 @@ func boot(ctx context.Context, m machine) error {
 	}
 	return nil
 }
-
-// resultPort is the second serial port. It gets the output of the jobs; the first one has the
-// kernel's messages.
-const resultPort = "/dev/ttyS1"
 
 // Marks between the output of the jobs. finishedMark distinguishes a machine that has run all jobs
 // from one that died.
@@ -85,7 +77,7 @@ func runJobs() error {
 		return err
 	}
 
-	port, err := os.OpenFile(resultPort, os.O_WRONLY, 0)
+	port, err := os.OpenFile(architectures[runtime.GOARCH].resultPort, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

@@ -28,13 +28,18 @@ func main() {
 	names := flag.Bool("names", false,
 		"print the name of each kernel and that of its image, in the order of turns, and exit")
 	flag.StringVar(&s.programs, "programs", "",
-		"folder with tracer.test, bpf.test and allocscope, linked statically")
+		"folder with a folder for each architecture, with tracer.test, bpf.test, allocscope and this "+
+			"program, linked statically")
 	flag.StringVar(&s.targets, "targets", "",
 		"folder with the programs that the tests trace, which tracertest.Build fills")
+	flag.StringVar(&s.arm64Root, "arm64-root", "",
+		"folder with Python and libraries for arm64, as `fetch` makes it")
 	flag.StringVar(&s.testdata, "testdata", "", "the project's testdata folder")
 	flag.StringVar(&s.logs, "logs", "", "folder for the logs")
 	flag.BoolVar(&s.few, "few", false, "run few tests, those that depend most on the kernel")
-	flag.DurationVar(&s.limit, "limit", 30*time.Minute, "time for one kernel")
+	flag.StringVar(&s.pattern, "run", "",
+		"pattern of the tests of package tracer that run instead of those of the plan")
+	flag.DurationVar(&s.limit, "limit", 2*time.Hour, "time for one kernel")
 	flag.Parse()
 
 	if *names {
@@ -60,9 +65,15 @@ func main() {
 // settings are the same for all kernels. Folders are absolute, and have the same paths in the
 // machines.
 type settings struct {
-	programs, targets, testdata, logs string
-	few                               bool          // tests of fewTests alone
-	limit                             time.Duration // for one kernel
+	programs, targets, testdata, logs, arm64Root string
+	few                                          bool          // tests of fewTests alone
+	pattern                                      string        // of tests that run instead; empty: none
+	limit                                        time.Duration // for one kernel
+}
+
+// program is the path of a program for an architecture.
+func (s settings) program(architecture, name string) string {
+	return filepath.Join(s.programs, architecture, name)
 }
 
 // runAll runs the tests on each kernel, given as NAME=IMAGE, and prints a line for each.
@@ -125,7 +136,8 @@ func runOn(ctx context.Context, s settings, image string, p plan) error {
 	defer os.Remove(root)
 
 	return boot(ctx, machine{
-		image: image, parameters: p.parameters, root: root, limit: s.limit,
+		architecture: architectures[p.architecture],
+		image:        image, parameters: p.parameters, root: root, limit: s.limit,
 		log: log, console: filepath.Join(s.logs, p.name+".console"),
 	})
 }

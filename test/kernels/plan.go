@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os/exec"
-	"path/filepath"
+	"regexp"
+	"runtime"
 	"strings"
 )
 
@@ -12,13 +14,18 @@ type expectation struct {
 	name string
 	// image is the name that the script `fetch` gives the kernel; empty: the same as name.
 	image string
+	// architecture is Go's name of it; empty: amd64.
+	architecture string
 	// parameters are added to the kernel's command line.
 	parameters string
 	// mode is the probe mode that `allocscope doctor` must report; empty for any.
 	mode string
 	// refusal is in the message with which allocscope must refuse to run; empty: it must run.
 	refusal string
-	// hasFUSE: FUSE is a part of the kernel, not a module.
+	// demo: `allocscope demo` runs, too, and must name its leak.
+	demo bool
+	// hasFUSE: FUSE is a part of the kernel, not a module. False for arm64, too: emulated, any read may
+	// take as long as one that a file system holds up.
 	hasFUSE bool
 }
 
@@ -44,6 +51,8 @@ var expectations = []expectation{
 		name: "6.12-confidentiality", image: "6.12", parameters: "lockdown=confidentiality",
 		refusal: "locked down",
 	},
+	{name: "arm64-4k", architecture: arm64, mode: "uprobe_multi", demo: true},
+	{name: "arm64-16k", architecture: arm64, mode: "uprobe_multi", demo: true},
 }
 
 func expectationOf(name string) (expectation, error) {
@@ -102,9 +111,10 @@ type plan struct {
 }
 
 func planFor(s settings, expected expectation) (plan, error) {
-	allocscope := filepath.Join(s.programs, "allocscope")
 	p := plan{expectation: expected}
-	p.Environment = []string{"HOME=/tmp", "NO_COLOR=1"}
+	p.architecture = cmp.Or(p.architecture, amd64)
+	allocscope := s.program(p.architecture, "allocscope")
+	p.Environment = []string{"HOME=/tmp", "NO_COLOR=1", "PATH=/usr/bin:/bin:/usr/sbin:/sbin"}
 	p.Jobs = [][]string{{allocscope, "doctor"}}
 	if expected.refusal != "" {
 		p.Jobs = append(p.Jobs, []string{
@@ -117,26 +127,53 @@ func planFor(s settings, expected expectation) (plan, error) {
 	if expected.hasFUSE {
 		p.Environment = append(p.Environment, "ALLOCSCOPE_MACHINE_HAS_FUSE=1")
 	}
-	if s.few {
-		p.add(s, suites[0].program, fewTests(expected.mode))
-		return p, nil
+	if err := p.addTests(s); err != nil {
+		return p, err
+	}
+	if p.demo && !s.few {
+		p.Jobs = append(p.Jobs, []string{allocscope, "demo", "--no-tui", "--verbose"})
+	}
+	return p, nil
+}
+
+// addTests adds the jobs that run tests.
+func (p *plan) addTests(s settings) error {
+	switch {
+	case s.pattern != "":
+		p.addJob(s, suites[0].program, s.pattern)
+		return nil
+	case s.few:
+		p.add(s, suites[0].program, fewTests(p.mode))
+		return nil
 	}
 
 	for _, suite := range suites {
-		chosen, err := list(filepath.Join(s.programs, suite.program), kernelTests)
+		chosen, err := list(s.program(runtime.GOARCH, suite.program), kernelTests)
 		if err != nil {
-			return p, err
+			return err
 		}
 		p.add(s, suite.program, append(chosen, suite.tests...))
 	}
-	return p, nil
+	return nil
+}
+
+// demoSays is what `allocscope demo` must print: that memory grows, and which line allocates it. How
+// surely it leaks depends on the pace of the trainer, which an emulated processor does not keep.
+var demoSays = []*regexp.Regexp{
+	regexp.MustCompile(`(?m)^(LEAK|GROWING|LEVELLING OFF)`),
+	regexp.MustCompile(`(?m)^WHERE +trainer\.py:31  keep_learned\(\)`),
 }
 
 // add adds a job that runs tests, or subtests, of a program.
 func (p *plan) add(s settings, program string, tests []string) {
 	p.tests = append(p.tests, tests...)
+	p.addJob(s, program, patternOf(tests))
+}
+
+// addJob adds a job that runs the tests of a program that match a pattern.
+func (p *plan) addJob(s settings, program, pattern string) {
 	p.Jobs = append(p.Jobs, []string{
-		filepath.Join(s.programs, program), "-test.v", "-test.short", "-test.run", patternOf(tests),
+		s.program(p.architecture, program), "-test.v", "-test.short", "-test.run", pattern,
 	})
 }
 

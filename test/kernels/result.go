@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -94,6 +95,15 @@ func (r *result) checkRefusal(outputs []output, refusal string) {
 func (r *result) checkTests(outputs []output, p plan) {
 	if p.mode != "" && r.mode != p.mode {
 		r.fault("functions are probed by %s, want %s", r.mode, p.mode)
+	}
+
+	if p.demo && slices.Contains(p.Jobs[len(p.Jobs)-1], "demo") {
+		said := outputs[len(outputs)-1].text
+		for _, want := range demoSays {
+			if !want.MatchString(said) {
+				r.fault("the demo does not say %s", want)
+			}
+		}
 	}
 
 	hasRun := make(map[string]bool)

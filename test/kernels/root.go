@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -44,14 +45,10 @@ func fill(a *archive, s settings, p plan) error {
 	}
 	a.put(jobsFile, regular, 0, jobs)
 
-	self, err := os.Executable()
-	if err != nil {
+	if err := a.copy(s.program(p.architecture, "kernels"), "/init"); err != nil {
 		return err
 	}
-	if err := a.copy(self, "/init"); err != nil {
-		return err
-	}
-	if err := a.copyTree(s.programs, nil); err != nil {
+	if err := a.copyTree(s.program(p.architecture, ""), nil); err != nil {
 		return err
 	}
 	if p.refusal != "" {
@@ -61,6 +58,10 @@ func fill(a *archive, s settings, p plan) error {
 	if err := a.copyTree(s.testdata, nil); err != nil {
 		return err
 	}
+	if p.architecture == arm64 {
+		return a.fillARM64(s)
+	}
+
 	if err := a.copyTree(s.targets, nil); err != nil {
 		return err
 	}
@@ -68,6 +69,43 @@ func fill(a *archive, s settings, p plan) error {
 		return err
 	}
 	return a.copyPython()
+}
+
+// fillARM64 adds the programs that the tests trace, built for arm64, and what runs them.
+func (a *archive) fillARM64(s settings) (err error) {
+	before, err := crossBuild(s.targets)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, os.RemoveAll(s.targets), os.Rename(before, s.targets))
+	}()
+
+	if err := a.copyTree(s.targets, nil); err != nil {
+		return err
+	}
+	return a.moveTree(s.arm64Root, "/")
+}
+
+// moveTree adds the files of a folder under the path of another one. Links stay as they are.
+func (a *archive) moveTree(from, to string) error {
+	return filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		relative, err := filepath.Rel(from, file)
+		if err != nil {
+			return err
+		}
+
+		name := path.Join(to, relative)
+		if entry.Type() == fs.ModeSymlink {
+			target, err := os.Readlink(file)
+			a.put(name, symlink, 0, []byte(target))
+			return err
+		}
+		return a.copy(file, name)
+	})
 }
 
 // copyTree adds the files of a folder, except those in folders for which skip is true; nil skips

@@ -1,6 +1,8 @@
 package addrspace
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -58,9 +60,15 @@ func (s *IntervalSet) Apply(
 }
 
 // returnsToAllocator reports whether a call was made by a probed function of the allocator.
+//
+// On arm64 the trampoline may lie beyond 2^48, where programs have their code. The BPF programs strip
+// the bits above from return addresses, as they may be a pointer authentication code.
 func returnsToAllocator(byAllocator uint32, mallocSlot uint64, maps []process.Mapping) bool {
-	at, _ := process.FindMapping(maps, mallocSlot)
-	return byAllocator != 0 || at.Path == "[uprobes]"
+	const codeBits = 1<<48 - 1
+	isTrampoline := func(m process.Mapping) bool {
+		return m.Path == "[uprobes]" && mallocSlot-m.Start&codeBits < m.Len()
+	}
+	return byAllocator != 0 || mallocSlot != 0 && slices.ContainsFunc(maps, isTrampoline)
 }
 
 // A Pair counts mappings that were unmapped as a whole before their calls were read.

@@ -125,11 +125,10 @@ func checkKernel() Result {
 }
 
 func checkArchitecture() Result {
-	r := Result{Name: "architecture", Finding: runtime.GOARCH}
-	if runtime.GOARCH == "arm64" {
-		r.Finding += ": probes are set at the entries of functions"
+	return Result{
+		Name:    "architecture",
+		Finding: fmt.Sprintf("%s, pages of %d KiB", runtime.GOARCH, process.PageSize>>10),
 	}
-	return r
 }
 
 // checkPrivileges lists the missing capabilities: those without which nothing can be traced, and

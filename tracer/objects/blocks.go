@@ -109,8 +109,7 @@ func (p *piece) poolAt(address, size uint64) (found *pool, isChanging bool) {
 	}
 	found, isChanging = parsePool(content, start)
 	if isChanging { // once more
-		again := make([]byte, size)
-		if present, err := p.memory.reader.PeekPages(start, again); err == nil && present[0] {
+		if again := p.memory.readAround(start, size); again != nil {
 			copy(content, again)
 			found, isChanging = parsePool(content, start)
 		}

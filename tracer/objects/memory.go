@@ -183,6 +183,17 @@ func wholePages(s pages.Span) pages.Span {
 	return pages.Span{Start: s.Start &^ (process.PageSize - 1), End: roundUp(s.End, process.PageSize)}
 }
 
+// readAround reads a range that need not begin or end with a page; nil: its first page is not in RAM.
+func (m *memory) readAround(start, size uint64) []byte {
+	whole := wholePages(pages.Span{Start: start, End: start + size})
+	content := make([]byte, whole.Len())
+	present, err := m.reader.PeekPages(whole.Start, content)
+	if err != nil || !present[0] {
+		return nil
+	}
+	return content[start-whole.Start:][:size:size]
+}
+
 func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }
 
 // leaveOutBulk takes the windows of anonymous memory without pointers out of the spans: tensors,

@@ -499,9 +499,8 @@ func (h *Heap) anonymousAt(address uint64, r region) (block, bool) {
 		size := h.structures.PoolSize
 		start := address &^ (size - 1)
 		if start >= r.Start && start+size <= r.End {
-			content := make([]byte, size)
-			present, err := h.memory.reader.PeekPages(start, content)
-			if err == nil && present[0] {
+			content := h.memory.readAround(start, size)
+			if content != nil {
 				if p, isChanging := parsePool(content, start); p != nil {
 					return p.find(address)
 				} else if isChanging {

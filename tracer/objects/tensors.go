@@ -102,29 +102,36 @@ func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 	if err != nil {
 		return err
 	}
-	var wanted []uint64 // pages
+	var wanted []uint64 // pools
 	for i, header := range headers {
 		if header != nil && sizes[(half(header, poolSzidx)+1)*poolAlignment] {
-			for at := pools[i]; at < pools[i]+size; at += process.PageSize {
-				wanted = append(wanted, at)
-			}
+			wanted = append(wanted, pools[i])
 		}
 	}
 
-	for batch := range slices.Chunk(wanted, len(m.buffer)/int(process.PageSize)) {
-		content := m.buffer[:len(batch)*int(process.PageSize)]
+	pagesOfPool := max(1, size/process.PageSize) // a page may hold several pools
+	bytesOfPool := pagesOfPool * process.PageSize
+	for batch := range slices.Chunk(wanted, len(m.buffer)/int(bytesOfPool)) {
+		var addresses []uint64 // of pages
+		for _, pool := range batch {
+			for i := range pagesOfPool {
+				addresses = append(addresses, pool&^(process.PageSize-1)+i*process.PageSize)
+			}
+		}
+		content := m.buffer[:uint64(len(addresses))*process.PageSize]
 		if m.budget.check() {
 			return errLate
 		}
-		present, err := m.reader.PeekPagesAt(batch, content)
+		present, err := m.reader.PeekPagesAt(addresses, content)
 		if err != nil {
 			return err
 		}
 		m.read += uint64(len(content))
-		for i, pagesOfPool := 0, int(size/process.PageSize); i < len(batch); i += pagesOfPool {
+		for i, pool := range batch {
+			at := uint64(i)*bytesOfPool + pool%process.PageSize
 			p := &piece{
-				start: batch[i], bytes: content[i*int(process.PageSize):][:size:size],
-				present: present[i:][:pagesOfPool], memory: m,
+				start: pool, bytes: content[at:][:size:size],
+				present: present[uint64(i)*pagesOfPool:][:pagesOfPool], memory: m,
 				region: region{kind: regionAnonymous},
 			}
 			c.learnTypes(p)

@@ -216,17 +216,17 @@ func (h *Heap) learnTypes(blocks [][]byte) {
 		_, ok := h.pages[page]
 		return ok
 	})
-	for batch := range slices.Chunk(unknown, pagesAtOnce) {
+	for batch := range slices.Chunk(unknown, int(bytesAtOnce/process.PageSize)) {
 		h.keepPages(batch)
 	}
 }
 
-// pagesAtOnce is how many pages keepPages reads at once.
-const pagesAtOnce = 256
+// bytesAtOnce is how much keepPages reads at once, less than hostile.MaxBytes.
+const bytesAtOnce = 1 << 20
 
 // keepPages reads pages for peek.
 func (h *Heap) keepPages(addresses []uint64) {
-	if len(h.pages)+len(addresses) > maxKeptPages {
+	if uint64(len(h.pages)+len(addresses))*process.PageSize > maxKeptBytes {
 		h.forget()
 	}
 	content := make([]byte, uint64(len(addresses))*process.PageSize)
@@ -415,15 +415,15 @@ func (h *Heap) page(start uint64) []byte {
 	if err != nil || !present[0] {
 		content = nil
 	}
-	if len(h.pages) >= maxKeptPages {
+	if uint64(len(h.pages)+1)*process.PageSize > maxKeptBytes {
 		h.forget()
 	}
 	h.pages[start] = content
 	return content
 }
 
-// maxKeptPages bounds the pages that peek keeps.
-const maxKeptPages = 1 << 12
+// maxKeptBytes bounds the pages that peek keeps.
+const maxKeptBytes = 16 << 20
 
 // forget makes peek read again.
 func (h *Heap) forget() {

@@ -68,14 +68,13 @@ func siteAt(file *symbol.File, function Function, address uint64) (Site, error) 
 }
 
 // chooseSite returns the first instruction of a function that the kernel emulates. It has to lie on
-// the way that every call takes, with the argument registers and the stack pointer as at the entry.
-// If there is none, the site is the entry. code starts at the function's first instruction, which
+// the way that every call takes, with the argument registers, the stack pointer and, on arm64, the
+// link register as at the entry. If there is none, the site is the entry. code starts at the function's first instruction, which
 // is at offset in the file.
 func chooseSite(function Function, machine elf.Machine, code []byte, offset uint64) Site {
 	site := Site{Function: function, Offset: offset}
-	if machine != elf.EM_X86_64 {
-		site.Emulated, site.Reason = true, "entry: the only site on this architecture"
-		return site
+	if machine == elf.EM_AARCH64 {
+		return chooseSiteAArch64(site, code)
 	}
 
 	at := 0

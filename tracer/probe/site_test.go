@@ -99,16 +99,6 @@ func TestChooseSite(t *testing.T) {
 			}
 		}
 	}
-
-	t.Run("arm64", func(t *testing.T) {
-		code := []byte{0xfd, 0x7b, 0xbe, 0xa9} // stp x29, x30, [sp, #-32]!
-		for _, f := range Functions {
-			site := chooseSite(f, elf.EM_AARCH64, code, 0x1000)
-			if site.Offset != 0x1000 || site.Function != f || site.Reason == "" {
-				t.Errorf("%+v", site)
-			}
-		}
-	})
 }
 
 func FuzzChooseSite(f *testing.F) {

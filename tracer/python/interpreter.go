@@ -10,10 +10,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"path"
 	"slices"
 	"strings"
 
+	"golang.org/x/arch/arm64/arm64asm"
 	"golang.org/x/arch/x86/x86asm"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -319,7 +321,7 @@ func followJumps(file *symbol.File, hot symbol.CodeRange) []symbol.CodeRange {
 			continue
 		}
 
-		for target := range jumpTargets(code, from.Start) {
+		for target := range jumpTargets(file.Machine(), code, from.Start) {
 			if r, ok := file.FDERange(target); ok && r.Cold && !overlaps(ranges, r) {
 				ranges = append(ranges, r)
 			}
@@ -339,31 +341,69 @@ func overlaps(ranges []symbol.CodeRange, r symbol.CodeRange) bool {
 	return false
 }
 
-// jumpTargets returns the addresses outside of x86-64 code to which the code jumps directly.
-// Where it cannot be decoded, decoding goes on at the next byte. An invented target does no harm:
-// it would have to hit a cold range by chance.
-func jumpTargets(code []byte, start uint64) map[uint64]bool {
+// jumpTargets returns the addresses outside of the code to which it jumps directly. An invented
+// target does no harm: it would have to hit a cold range by chance.
+func jumpTargets(machine elf.Machine, code []byte, start uint64) map[uint64]bool {
+	jumps := jumpsOfX86
+	if machine == elf.EM_AARCH64 {
+		jumps = jumpsOfAArch64
+	}
+
 	targets := make(map[uint64]bool)
-	for at := 0; at < len(code); {
-		instruction, err := x86asm.Decode(code[at:], 64)
-		if err != nil || instruction.Len == 0 {
-			at++
-			continue
-		}
-
-		at += instruction.Len
-
-		distance, direct := instruction.Args[0].(x86asm.Rel)
-		if instruction.Op == x86asm.CALL || !direct {
-			continue
-		}
-
-		if to := int64(at) + int64(distance); to < 0 || to >= int64(len(code)) {
+	for to := range jumps(code) {
+		if to < 0 || to >= int64(len(code)) {
 			targets[start+uint64(to)] = true
 		}
 	}
-
 	return targets
+}
+
+// jumpsOfX86 returns where x86-64 code jumps, in bytes from its start. Where it cannot be decoded,
+// decoding goes on at the next byte.
+func jumpsOfX86(code []byte) iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		for at := 0; at < len(code); {
+			instruction, err := x86asm.Decode(code[at:], 64)
+			if err != nil || instruction.Len == 0 {
+				at++
+				continue
+			}
+
+			at += instruction.Len
+			distance, direct := instruction.Args[0].(x86asm.Rel)
+			if instruction.Op == x86asm.CALL || !direct {
+				continue
+			}
+			if !yield(int64(at) + int64(distance)) {
+				return
+			}
+		}
+	}
+}
+
+// jumpsOfAArch64 returns where arm64 code jumps, in bytes from its start.
+func jumpsOfAArch64(code []byte) iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		const length = 4 // of an instruction
+		for at := 0; at+length <= len(code); at += length {
+			instruction, err := arm64asm.Decode(code[at:])
+			if err != nil {
+				continue
+			}
+
+			switch instruction.Op {
+			case arm64asm.B, arm64asm.CBZ, arm64asm.CBNZ, arm64asm.TBZ, arm64asm.TBNZ:
+			default:
+				continue
+			}
+			for _, argument := range instruction.Args {
+				distance, ok := argument.(arm64asm.PCRel)
+				if ok && !yield(int64(at)+int64(distance)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // readWord reads a word of 8 bytes.

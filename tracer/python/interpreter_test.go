@@ -1,8 +1,11 @@
 package python
 
 import (
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -418,6 +421,27 @@ func chainOfRanges(count int) string {
 	return text + ".p2align 4\nother: .cfi_startproc\nret\n.cfi_endproc\n"
 }
 
+// The words are those of binutils 2.40.
+func TestJumpTargetsOfAArch64(t *testing.T) {
+	const start = 0x1000
+	var code []byte
+	for _, word := range []uint32{
+		0x14000400, // b .+0x1000
+		0x54001fe1, // b.ne .+0x3fc
+		0xb4fffbe0, // cbz x0, .-0x84
+		0xb7f80040, // tbnz x0, #63, .+8: inside
+		0x94000400, // bl .+0x1000: returns
+		0xd61f0200, // br x16
+	} {
+		code = binary.LittleEndian.AppendUint32(code, word)
+	}
+
+	want := map[uint64]bool{start + 0x1000: true, start + 4 + 0x3fc: true, start + 8 - 0x84: true}
+	if got := jumpTargets(elf.EM_AARCH64, code, start); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // FuzzJumpTargets: whatever the code, targets lie outside of it.
 func FuzzJumpTargets(f *testing.F) {
 	f.Add([]byte{
@@ -428,9 +452,11 @@ func FuzzJumpTargets(f *testing.F) {
 	f.Add([]byte{0x06, 0x0e, 0xe8, 0, 0, 0, 0, 0xe3, 0x80, 0xff, 0xe0, 0x70})
 	f.Fuzz(func(t *testing.T, code []byte) {
 		const start = 1 << 20
-		for target := range jumpTargets(code, start) {
-			if target >= start && target < start+uint64(len(code)) {
-				t.Errorf("%#x is inside", target)
+		for _, machine := range []elf.Machine{elf.EM_X86_64, elf.EM_AARCH64} {
+			for target := range jumpTargets(machine, code, start) {
+				if target >= start && target < start+uint64(len(code)) {
+					t.Errorf("%s: %#x is inside", machine, target)
+				}
 			}
 		}
 	})

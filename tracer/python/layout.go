@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/allocscope/allocscope/bpf"
 )
@@ -110,10 +109,6 @@ func (l layout) kernelOffsets(pyRuntime uint64) bpf.Python {
 	}
 
 	kernel.BytesSize, kernel.TextLength = l.code.BytesSize, l.code.UnicodeLength
-
-	if runtime.GOARCH != "amd64" { // elsewhere thread_id, pthread_self(), is not the thread pointer
-		kernel.ThreadKey = l.nativeThreadID
-	}
 
 	return kernel
 }

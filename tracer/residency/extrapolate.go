@@ -14,7 +14,7 @@ const (
 	minSampledBytes = 64 << 20
 
 	// minGroupBytes is the size of a page group: what one page table maps on amd64, and on arm64
-	// with pages of 4 KiB.
+	// with pages of 4 KiB. With larger pages a group is a part of that.
 	minGroupBytes = 2 << 20
 
 	// maxGroups bounds the page groups of a mapping. Those of larger mappings are larger.

@@ -1,26 +1,39 @@
 package residency
 
 import (
+	"math"
+
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-const (
-	// hugePageBytes is the size of a huge page on amd64, and on arm64 with pages of 4 KiB.
-	hugePageBytes = 2 << 20
+// minSmallFaults is how many sampled faults a segment must be able to show if its huge pages came
+// small. With fewer, one that happens to be sampled decides. The smaller segments of a row are taken
+// together.
+const minSmallFaults = 16
 
-	// smallFaultsFrom is the number of page faults a huge page from which on its memory is taken to
-	// have come in small pages, of which khugepaged has made huge ones later. A page that came huge
-	// has had 1 fault, the other 512. If k faults are sampled of h huge pages and represent W, the
-	// likelihood ratio of the two Poisson distributions is 1 at W/h = 511/ln 512.
-	smallFaultsFrom = 82
+// A pageSizes is what follows from the kernel's page size, in bytes.
+type pageSizes struct{ small uint64 }
 
-	// minSmallFaults is how many sampled faults a segment must be able to show if its huge pages
-	// came small. With fewer, one that happens to be sampled decides. The smaller segments of a row
-	// are taken together.
-	minSmallFaults = 16
-)
+// sizes are those of this machine.
+var sizes = pageSizes{process.PageSize}
+
+// pagesOfHuge returns the small pages of a huge one: as many as a page table has entries, of 8 bytes
+// each. They are 512, or on arm64 with pages of 16 and 64 KiB 2048 and 8192.
+func (p pageSizes) pagesOfHuge() uint64 { return p.small / 8 }
+
+// huge returns the size of a huge page: 2 MiB, or on arm64 with pages of 16 and 64 KiB 32 and 512 MiB.
+func (p pageSizes) huge() uint64 { return p.pagesOfHuge() * p.small }
+
+// smallFaultsFrom returns the number of page faults a huge page from which on its memory is taken to
+// have come in small pages, of which khugepaged has made huge ones later. A page that came huge has
+// had 1 fault, the other n = 512 or more. If k faults are sampled of h huge pages and represent W, the
+// likelihood ratio of the two Poisson distributions is 1 at W/h = (n-1)/ln n, which is 82 for 512.
+func (p pageSizes) smallFaultsFrom() float64 {
+	n := float64(p.pagesOfHuge())
+	return (n - 1) / math.Log(n)
+}
 
 // A hugePlace is the huge pages of a row in a segment. If segment is nil, they are those of all
 // segments that are too small to be told apart.
@@ -36,11 +49,11 @@ type hugePages struct {
 }
 
 // bytesPerFault returns what a page fault has brought into memory on average.
-func (h hugePages) bytesPerFault() float64 {
-	if h.faults <= smallFaultsFrom*h.pages {
-		return hugePageBytes
+func (h hugePages) bytesPerFault(p pageSizes) float64 {
+	if h.faults <= p.smallFaultsFrom()*h.pages {
+		return float64(p.huge())
 	}
-	return max(float64(process.PageSize), hugePageBytes*h.pages/h.faults)
+	return max(float64(p.small), float64(p.huge())*h.pages/h.faults)
 }
 
 // hugePlaces are all huge pages of a process that count by first touch.
@@ -65,7 +78,7 @@ func (r *Rows) hugePlaces(faults []source.Fault) hugePlaces {
 			if row, ok := firstTouchRowOf(run, segment); ok {
 				inside := min(run.End, segment.Region.End) - max(run.Start, segment.Region.Start)
 				sum := found[hugePlace{row, segment}]
-				sum.pages += float64(inside) / hugePageBytes
+				sum.pages += float64(inside) / float64(sizes.huge())
 				found[hugePlace{row, segment}] = sum
 			}
 		}
@@ -84,10 +97,9 @@ func (r *Rows) hugePlaces(faults []source.Fault) hugePlaces {
 		}
 	}
 
-	const smallPages = hugePageBytes / 4096
 	h := hugePlaces{places: make(map[hugePlace]hugePages)}
 	if len(faults) > 0 {
-		h.minPages = minSmallFaults * all / float64(len(faults)) / smallPages
+		h.minPages = minSmallFaults * all / float64(len(faults)) / float64(sizes.pagesOfHuge())
 	}
 	for place, sum := range found {
 		h.places[place] = sum
@@ -107,11 +119,11 @@ func (r *Rows) hugePlaces(faults []source.Fault) hugePlaces {
 // bytesPerFault returns what a page fault in a run has brought into memory on average.
 func (h hugePlaces) bytesPerFault(row firstTouchRow, run pages.Run, segment *Segment) float64 {
 	if !run.Huge {
-		return float64(process.PageSize)
+		return float64(sizes.small)
 	}
 	place := hugePlace{row, segment}
 	if h.places[place].pages < h.minPages {
 		place.segment = nil
 	}
-	return h.places[place].bytesPerFault()
+	return h.places[place].bytesPerFault(sizes)
 }

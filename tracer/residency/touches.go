@@ -6,7 +6,6 @@ import (
 	"sort"
 
 	"github.com/allocscope/allocscope/tracer/addrspace"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
@@ -115,7 +114,7 @@ func (r *Rows) touchWeights(
 			hugeRuns = append(hugeRuns, run.Span)
 		}
 	}
-	huge := hugePages{pages: float64(hugeRuns.Intersect(memory).Len()) / hugePageBytes}
+	huge := hugePages{pages: float64(hugeRuns.Intersect(memory).Len()) / float64(sizes.huge())}
 
 	small, large := make(map[uint64]float64), make(map[uint64]float64) // faults
 	for _, f := range faults {
@@ -132,10 +131,10 @@ func (r *Rows) touchWeights(
 
 	weights = make(map[uint64]float64)
 	for stack, faults := range small {
-		weights[stack] += faults * float64(process.PageSize)
+		weights[stack] += faults * float64(sizes.small)
 	}
 	for stack, faults := range large {
-		weights[stack] += faults * huge.bytesPerFault()
+		weights[stack] += faults * huge.bytesPerFault(sizes)
 	}
 	for _, weight := range weights {
 		sum += weight

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -35,8 +36,13 @@ func Source(name string) string {
 }
 
 // Kept is the variable that names a folder of built programs, for machines without a compiler.
-// Build finds them there and leaves new ones there. Unset: Build uses a temporary folder.
+// Build finds them there and leaves new ones there, each beside its Recipe. Unset: Build uses a
+// temporary folder.
 const Kept = "ALLOCSCOPE_TARGETS"
+
+// Recipe is the file beside a program in the folder of Kept, by which a compiler of another
+// architecture can build it, too: the compiler and its arguments, as JSON.
+const Recipe = "recipe.json"
 
 var builds struct {
 	sync.Mutex
@@ -81,7 +87,22 @@ func compile(t testing.TB, source, name string, flags []string) string {
 		t.Fatalf("%s %s: %v\n%s(apt-get install gcc g++ libc6-dev)", compiler,
 			strings.Join(arguments, " "), err, out)
 	}
+
+	if os.Getenv(Kept) != "" {
+		leaveRecipe(t, filepath.Dir(path), append([]string{compiler}, arguments...))
+	}
 	return path
+}
+
+func leaveRecipe(t testing.TB, folder string, command []string) {
+	t.Helper()
+	raw, err := json.Marshal(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, Recipe), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // pathOf returns the path of what is built. It is the same for the same source and flags.

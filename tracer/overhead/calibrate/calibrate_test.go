@@ -34,7 +34,7 @@ var prologues = map[string]struct{ usual, stepped []byte }{
 		stepped: []byte{0x48, 0x85, 0xff}, // test %rdi,%rdi
 	},
 	"arm64": {
-		usual:   []byte{0xfd, 0x7b, 0xbf, 0xa9}, // stp x29,x30,[sp,#-16]!
+		usual:   []byte{0x21, 0x00, 0x00, 0xb4}, // cbz x1,.+4
 		stepped: []byte{0x1f, 0x00, 0x00, 0xf1}, // cmp x0,#0
 	},
 }

@@ -1,19 +1,22 @@
 #include "textflag.h"
 
-// The first instruction of most C functions. Kernels that do not emulate it single-step it.
+// All kernels emulate a compare and branch.
 TEXT malloc<>(SB), NOSPLIT|NOFRAME, $0-0
-	STP.W (R29, R30), -16(RSP)
-	LDP.P 16(RSP), (R29, R30)
+	CBZ R1, return
+
+return:
 	RET
 
 TEXT free<>(SB), NOSPLIT|NOFRAME, $0-0
-	STP.W (R29, R30), -16(RSP)
-	LDP.P 16(RSP), (R29, R30)
+	CBZ R1, return
+
+return:
 	RET
 
 TEXT calloc<>(SB), NOSPLIT|NOFRAME, $0-0
-	STP.W (R29, R30), -16(RSP)
-	LDP.P 16(RSP), (R29, R30)
+	CBZ R1, return
+
+return:
 	RET
 
 // All kernels single-step a comparison.

@@ -26,8 +26,7 @@ var Environment = []string{"GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=
 // Functions are the addresses of the functions that the child calls. Each can be probed at its
 // first instruction.
 type Functions struct {
-	// Malloc, Free and Calloc start like most functions: on x86-64 with an instruction that the
-	// kernel emulates.
+	// Malloc, Free and Calloc start with an instruction that the kernel emulates.
 	Malloc, Free, Calloc uint64
 	// Stepped starts with an instruction that the kernel single-steps.
 	Stepped uint64

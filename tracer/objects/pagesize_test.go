@@ -1,0 +1,85 @@
+package objects
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer/hostile"
+	"github.com/allocscope/allocscope/tracer/objects/cpython"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// On arm64 a page may be as large as four pools of pymalloc, or sixteen.
+func TestPageSizes(t *testing.T) {
+	for _, size := range []uint64{4 << 10, 16 << 10, 64 << 10} {
+		t.Run(fmt.Sprintf("%d KiB", size>>10), func(t *testing.T) {
+			setPageSize(t, size)
+			t.Run("pools within pages", testPoolsWithinPages)
+			t.Run("pages that are kept", testKeptPages)
+		})
+	}
+}
+
+func setPageSize(t *testing.T, size uint64) {
+	t.Helper()
+	before := process.PageSize
+	process.PageSize = size
+	t.Cleanup(func() { process.PageSize = before })
+}
+
+func testPoolsWithinPages(t *testing.T) {
+	content := forgedWords(1, 256<<10)
+	m := &memory{reader: newImage(content)}
+	for _, pool := range []uint64{4 << 10, 16 << 10} {
+		for at := uint64(0); at < uint64(len(content)); at += pool {
+			if got := m.readAround(forgedAt+at, pool); !bytes.Equal(got, content[at:at+pool]) {
+				t.Fatalf("the pool of %d bytes at +%d is another", pool, at)
+			}
+		}
+	}
+	if got := m.readAround(forgedAt+uint64(len(content)), 16<<10); got != nil {
+		t.Errorf("%d bytes of what is not in RAM", len(got))
+	}
+}
+
+// boundedReader refuses what a process.Memory refuses.
+type boundedReader struct {
+	*image
+	t *testing.T
+}
+
+func (b boundedReader) PeekPagesAt(addresses []uint64, buffer []byte) ([]bool, error) {
+	if len(buffer) > hostile.MaxBytes || len(buffer) != len(addresses)*int(process.PageSize) {
+		b.t.Errorf("%d pages into %d bytes", len(addresses), len(buffer))
+	}
+	return b.image.PeekPagesAt(addresses, buffer)
+}
+
+// Objects whose types are in more pages than one reading may have.
+func testKeptPages(t *testing.T) {
+	const typed = 4 << 20
+	forged := newImage(forgedWords(2, typed))
+	h := &Heap{heads: []uint64{0}, structures: &cpython.Structures{}, memory: &memory{
+		reader:  boundedReader{forged, t},
+		regions: []region{{forged.span(), regionStatic}},
+	}}
+	h.forget()
+
+	var objects [][]byte
+	for at := uint64(0); at < typed; at += process.PageSize {
+		object := binary.LittleEndian.AppendUint64(nil, 1) // ob_refcnt, and ob_type
+		objects = append(objects, binary.LittleEndian.AppendUint64(object, forgedAt+at))
+	}
+	h.learnTypes(objects)
+
+	for at := uint64(0); at < typed; at += process.PageSize {
+		if got := h.pages[forgedAt+at]; !bytes.Equal(got, forged.content[at:at+process.PageSize]) {
+			t.Fatalf("the page at +%d is not kept", at)
+		}
+	}
+	if kept := uint64(len(h.pages)) * process.PageSize; kept > maxKeptBytes {
+		t.Errorf("%d bytes are kept", kept)
+	}
+}

@@ -196,13 +196,12 @@ __attribute__((noinline)) int step_python_frame(struct walk *walk)
 	return RUN_GOES_ON;
 }
 
-/* Pushes the frames of one run. */
-__attribute__((noinline)) int walk_python_run(struct walk *walk)
+/* Pushes the frames of one run. Inline, as the stack of all calls together may have 512 bytes. */
+static __always_inline void walk_python_run(struct walk *walk)
 {
-	for (int i = 0; walk && i < MAX_FRAMES; i++)
+	for (int i = 0; i < MAX_FRAMES; i++)
 		if (step_python_frame(walk) == RUN_ENDS)
 			break;
-	return 0;
 }
 
 /* Copies what user space knows of the interpreter into the walk. */

@@ -11,6 +11,8 @@
 #define MAX_THREADS 512 /* interpreters and thread states that are searched */
 #define MAX_STATES 4    /* thread states per thread */
 
+#define NO_INSTRUCTION 0x7fffffff /* behind the end of every line table */
+
 /* Whether a run has more frames. */
 enum run { RUN_GOES_ON, RUN_ENDS };
 
@@ -131,15 +133,40 @@ static __always_inline __u8 frame_byte(const struct walk *walk, __u16 offset)
 	return frame_word(walk, offset) >> (offset % 8 * 8);
 }
 
-/* Returns the byte offset of the instruction that the frame in the buffer is at. */
+/* Returns an int of the frame in the buffer. */
+static __always_inline __u32 frame_int(const struct walk *walk, __u16 offset)
+{
+	return frame_word(walk, offset) >> (offset % 8 * 8);
+}
+
+/* Returns the address of the bytecode that the frame in the buffer runs, 0 if it cannot be read. A
+ * free-threaded interpreter has a copy of it for each thread, in a _PyCodeArray: their number, and
+ * a pointer to each. */
+static __always_inline __u64 bytecode(const struct walk *walk, __u64 code)
+{
+	const struct python *python = &walk->python;
+	__u64 copies = 0, start = 0;
+
+	if (!python->code_tlbc)
+		return code + python->code_bytes;
+
+	if (read_word(&copies, code + python->code_tlbc))
+		read_word(&start, copies + 8 + 8ULL * frame_int(walk, python->frame_tlbc));
+	return start;
+}
+
+/* Returns the byte offset of the instruction that the frame in the buffer is at, NO_INSTRUCTION if
+ * it cannot be read. */
 static __always_inline __u32 instruction_offset(const struct walk *walk, __u64 code)
 {
 	const struct python *python = &walk->python;
-	__u64 word = frame_word(walk, python->frame_instruction);
+	__u64 start;
 
-	if (python->style != PYTHON_OBJECTS)
-		return word - (code + python->code_bytes);
-	return (__u32)(word >> (python->frame_instruction % 8 * 8)) * python->instruction_scale;
+	if (python->style == PYTHON_OBJECTS)
+		return frame_int(walk, python->frame_instruction) * python->instruction_scale;
+
+	start = bytecode(walk, code);
+	return start ? frame_word(walk, python->frame_instruction) - start : NO_INSTRUCTION;
 }
 
 /* Pushes the frame in the buffer. Returns false if the stack has too many. */
@@ -232,6 +259,15 @@ __attribute__((noinline)) int walk_python(struct walk *walk)
 			break;
 	}
 	return fail_python(walk, PYTHON_NO_THREAD);
+}
+
+/* Returns whether the frame reached, which is in greenlet's library, is where the running greenlet
+ * begins: Python has no frames before it. */
+__attribute__((noinline)) int begins_greenlet(struct walk *walk)
+{
+	if (!walk || !load_python(walk) || (!walk->thread && !start_python(walk)))
+		return 0;
+	return !walk->frame;
 }
 
 /* Pushes frames that no native frame represents. Up to 3.11, an exception thrown into a generator

@@ -23,6 +23,7 @@ func TestPython(t *testing.T) {
 	t.Run("frames of greenlets", testPythonFramesGreenlets)
 	t.Run("PyPy", testPythonPyPy)
 	t.Run("program that embeds Python", testPythonProgramEmbedsPython)
+	t.Run("program that is linked with Python", testPythonProgramLinked)
 	t.Run("program that loads Python while it is traced", testPythonProgramLoadsPython)
 }
 
@@ -91,7 +92,10 @@ func unusual(t *testing.T) [][2]string {
 		func(line [2]string) bool { return strings.HasPrefix(line[0], "pypy") })
 }
 
-// testPythonFramesUnusual compares a few cases: those of calls, generators and threads.
+// someCases are functions of frames.py: of calls, generators and threads.
+var someCases = []string{"plain_function", "methods", "generators", "threads"}
+
+// testPythonFramesUnusual compares a few cases.
 func testPythonFramesUnusual(t *testing.T) {
 	t.Parallel()
 	for _, line := range unusual(t) {
@@ -100,7 +104,7 @@ func testPythonFramesUnusual(t *testing.T) {
 			continue
 		}
 		t.Run(line[0], func(t *testing.T) {
-			target := startCases(t, line[1], "plain_function", "methods", "generators", "threads")
+			target := startCases(t, line[1], someCases...)
 			s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 			mustAgreeInCases(t, target, s, 30, growth.LossSiteStacks)
 		})
@@ -186,6 +190,18 @@ func testPythonProgramEmbedsPython(t *testing.T) {
 	command.Env = append(os.Environ(), "PYTHONHOME="+home)
 	target := startCommand(t, command)
 	mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
+}
+
+func testPythonProgramLinked(t *testing.T) {
+	t.Parallel()
+	found, err := filepath.Glob("/usr/lib/python3.*/config-*/libpython3.*[0-9].a")
+	if err != nil || len(found) == 0 {
+		t.Skip("no libpython to link (apt-get install libpython3-dev)")
+	}
+	program := tracertest.Build(t, "embed.c", "-no-pie", "-rdynamic", found[0], "-lm", "-lz", "-lexpat")
+	target := startCases(t, program, someCases...)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	mustAgreeInCases(t, target, s, 30, growth.LossSiteStacks)
 }
 
 func testPythonProgramLoadsPython(t *testing.T) {

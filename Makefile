@@ -2,14 +2,32 @@
 
 GO      ?= go
 PREFIX  ?= /usr/local
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 SUDO    := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 FUZZ_TIME ?= 60s
 LINT    := $(GO) tool -modfile=.ci/tools.mod
 
+# VERSION is the tag, and what was committed since. Without a tag it is a development version of the
+# first release. COMMIT ends with -dirty where files were changed.
+COMMIT  := $(shell git describe --always --abbrev=40 --dirty --exclude '*' 2>/dev/null)
+VERSION := $(patsubst v%,%,$(shell git describe --tags --match 'v[0-9]*' 2>/dev/null))
+ifeq ($(VERSION),)
+VERSION := 0.1.0-dev$(if $(COMMIT),.$(shell git rev-parse --short=12 HEAD))
+endif
+COMMIT_SECONDS := $(shell git log -1 --format=%ct 2>/dev/null)
+COMMIT_TIME := $(if $(COMMIT_SECONDS),$(shell date -u -d @$(COMMIT_SECONDS) +%Y-%m-%dT%H:%M:%SZ))
+GO_BUILD_FLAGS := -trimpath -ldflags "-X main.version=$(VERSION) -X main.commit=$(COMMIT) \
+	-X main.commitTime=$(COMMIT_TIME)"
+
 # ROOT_GO runs a command with root's rights, and with this user's Go and its caches.
 ROOT_GO := $(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" \
 	"GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)"
+
+# What compiles for the other architecture.
+ifeq ($(shell uname -m),aarch64)
+DIST_CROSS := gcc-x86-64-linux-gnu libc6-dev-amd64-cross
+else
+DIST_CROSS := gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+endif
 
 # The Debian packages of each step: the compiler of the BPF objects, and what the tests build and
 # run. Node builds, checks and tests the script of the HTML pages; npm may have come with it rather
@@ -28,6 +46,8 @@ DOCS_PACKAGES     := podman runc debootstrap slurm-wlm munge jq procps python3 p
 	python3-torch
 FLEET_PACKAGES    := podman runc debootstrap slurm-wlm munge prometheus systemd util-linux wget \
 	python3
+DIST_PACKAGES     := gcc libc6-dev $(DIST_CROSS)
+DIST_TEST_PACKAGES := binutils rpm rpm2cpio cpio groff-base podman runc python3
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios \
 	debian-archive-keyring
 
@@ -39,11 +59,35 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build bin/allocscope
-	$(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/allocscope ./cmd/allocscope
+	$(GO) build $(GO_BUILD_FLAGS) -o bin/allocscope ./cmd/allocscope
+
+# INSTALLED are the files of make install.
+INSTALLED := bin/allocscope share/bash-completion/completions/allocscope \
+	share/zsh/site-functions/_allocscope share/fish/vendor_completions.d/allocscope.fish \
+	share/man/man1/allocscope.1 share/man/man1/allocscope-*.1
 
 .PHONY: install
-install: build ## Install into $(PREFIX)/bin
-	$(SUDO) install -D -m 0755 bin/allocscope $(DESTDIR)$(PREFIX)/bin/allocscope
+install: build ## Install program, manual pages and completions into PREFIX (/usr/local)
+	rm -rf bin/share
+	$(GO) run -tags share $(GO_BUILD_FLAGS) ./cmd/allocscope share bin/share
+	$(SUDO) install -D -m 0755 bin/allocscope "$(DESTDIR)$(PREFIX)/bin/allocscope"
+	cd bin && find share -type f -exec $(SUDO) install -D -m 0644 {} "$(DESTDIR)$(PREFIX)/{}" \;
+
+.PHONY: uninstall
+uninstall: ## Remove what make install has installed
+	cd "$(DESTDIR)$(PREFIX)" && $(SUDO) rm -f $(INSTALLED)
+
+.PHONY: dist
+dist: $(WEB)/node_modules ## Make the files of a release in dist/: archives, packages, wheels, image
+	@.ci/packages $(DIST_PACKAGES)
+	rm -rf dist
+	cd deploy/dist && $(GO) run . -root ../.. -out ../../dist -version "$(VERSION)" \
+		-commit "$(COMMIT)" -time "$(COMMIT_SECONDS)"
+
+.PHONY: test-reproducible
+test-reproducible: ## Make dist/ twice, in two folders, compare, and check its files, 15 minutes
+	@.ci/packages $(DIST_PACKAGES) $(DIST_TEST_PACKAGES)
+	deploy/dist/reproduce
 
 .PHONY: generate
 generate: $(WEB)/node_modules ## Compile the BPF programs, bundle the pages; commit the results
@@ -58,7 +102,7 @@ $(WEB)/node_modules: $(WEB)/package-lock.json
 
 # Tests wait for programs most of the time, so that more of them run than there are cores. Those of
 # package tracer take longest, one after the other: they run as two halves.
-GO_TEST := $(ROOT_GO) $(GO) test -count=1 -parallel 12 -timeout 30m
+GO_TEST := $(ROOT_GO) $(GO) test -vet=off -count=1 -parallel 12 -timeout 30m
 TRACER_HALF := ^Test[A-R]
 
 # Setting up interpreters takes minutes, once. A test that needs one waits for it.
@@ -105,6 +149,11 @@ test-kernels: ## Run the BPF tests on kernels from 5.10 to the newest, in qemu; 
 	@.ci/packages $(KERNEL_PACKAGES)
 	$(ROOT_GO) test/kernels/run
 
+.PHONY: test-one-kernel
+test-one-kernel: ## Run few of these tests on one of these kernels, by turns of commits, as a part of CI
+	@.ci/packages $(KERNEL_PACKAGES)
+	$(ROOT_GO) test/kernels/run --turn
+
 # PYTHON is a Python that has PyTorch with CUDA.
 PYTHON ?= python3
 .PHONY: test-gpu
@@ -116,15 +165,16 @@ test-gpu: ## Compare with PyTorch on a GPU, half an hour; PYTHON has CUDA; asks 
 C_SOURCES := bpf/*.c bpf/include/*.h bpf/source/*.h bpf/unwind/*.h tracer/gpu/nvml/*.h \
 	testdata/*.c testdata/peers/*.c testdata/keepers/*.c testdata/keepers/*.h
 .PHONY: packages
-packages: ## Install what the linters and the tests need
-	@.ci/packages $(LINT_PACKAGES) $(TEST_PACKAGES)
+packages: ## Install what the linters, the tests and the kernels need
+	@.ci/packages $(LINT_PACKAGES) $(TEST_PACKAGES) $(KERNEL_PACKAGES)
 
 .PHONY: lint
 lint: $(WEB)/node_modules ## Run the linters
 	@.ci/packages $(LINT_PACKAGES)
 	npm --prefix $(WEB) run check
 	clang-format-14 --dry-run --Werror $(C_SOURCES)
-	$(LINT) golangci-lint run --build-tags gpu,machine ./...
+	$(LINT) golangci-lint run --build-tags gpu,machine,share ./...
+	cd deploy/dist && $(GO) tool actionlint ../../.github/workflows/*.yml
 	$(GO) run ./test/lint
 
 # BENCH is a pattern of benchmarks. ALLOCSCOPE is the program that the storms are measured with.
@@ -216,4 +266,4 @@ test-fleet: build ## Test the agent with Pyroscope, Prometheus, Slurm, container
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin
+	rm -rf bin dist

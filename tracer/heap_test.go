@@ -81,9 +81,9 @@ func mustHoldSemantics(t *testing.T, target *tracertest.Target, s *tracer.Sessio
 
 func testKernelHeapLeakExactHundredfold(t *testing.T) {
 	t.Parallel()
-	perThread, size := 2000, 96
+	objects, size := 4000, 96
 	if testing.Short() { // emulated, say
-		perThread = 200
+		objects = 400
 	}
 
 	for _, flags := range [][]string{
@@ -93,11 +93,11 @@ func testKernelHeapLeakExactHundredfold(t *testing.T) {
 		for _, threads := range []int{1, 8} {
 			t.Run(fmt.Sprint(flags[1], " ", threads), func(t *testing.T) {
 				target := start(t, tracertest.Build(t, "leak.c", flags...), fmt.Sprint(threads),
-					fmt.Sprint(perThread), fmt.Sprint(size), "100")
+					fmt.Sprint(objects/threads), fmt.Sprint(size), "100")
 				options := tracer.Options{PID: target.PID(), Interval: 1}
-				s := mustLeak(t, target, options, int64(threads*perThread), int64(size))
-				if events := mustLoseNothing(t, s); events.Allocations < uint64(threads*perThread*101) {
-					t.Errorf("%d allocations seen of %d", events.Allocations, threads*perThread*101)
+				s := mustLeak(t, target, options, int64(objects), int64(size))
+				if events := mustLoseNothing(t, s); events.Allocations < uint64(objects*101) {
+					t.Errorf("%d allocations seen of %d", events.Allocations, objects*101)
 				}
 			})
 		}
@@ -108,7 +108,7 @@ func testKernelHeapLeakExactHundredfold(t *testing.T) {
 // sqrt(n (1-p)/p).
 func testHeapSampledLeakWithin(t *testing.T) {
 	t.Parallel()
-	const objects, size, interval = 16384, 64 << 10, 512 << 10 // 1 GiB
+	const objects, size, interval = 4096, 64 << 10, 512 << 10 // 256 MiB
 	p := 1 - math.Exp(-float64(size)/interval)
 	deviation := size * math.Sqrt(objects*(1-p)/p)
 	var inside99, rounds int

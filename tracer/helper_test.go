@@ -3,6 +3,7 @@ package tracer_test
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,10 +24,15 @@ import (
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/stack"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() { // emulated, say: a slow processor
+		stack.NameBurst = time.Hour
+	}
 	code := m.Run()
 	tracertest.Cleanup()
 	os.Exit(code)

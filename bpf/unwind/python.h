@@ -16,6 +16,9 @@
 /* Whether a run has more frames. */
 enum run { RUN_GOES_ON, RUN_ENDS };
 
+/* How far a search for a thread state is. */
+enum search { SEARCH_GOES_ON, SEARCH_FOUND, SEARCH_FAILED };
+
 /* Ends a run for an error. */
 static __always_inline int fail_python(struct walk *walk, enum python_error why)
 {
@@ -49,41 +52,49 @@ static __always_inline bool is_still_linked(struct walk *walk)
 	return next == walk->cached_thread;
 }
 
+/* Looks at the thread state reached: is it one of this thread? If not, goes to the next one, or to
+ * the next interpreter behind the last. A function of its own, as the verifier would follow each
+ * turn of the loop apart. */
+__attribute__((noinline)) int try_thread(struct walk *walk)
+{
+	__u64 from, key = 0;
+
+	if (!walk)
+		return SEARCH_FAILED;
+
+	if (!walk->thread) {
+		from = walk->interpreter ? walk->interpreter + walk->python.interpreter_next
+					 : walk->python.interpreters;
+		if (!read_word(&walk->interpreter, from) || !walk->interpreter)
+			return SEARCH_FAILED;
+
+		from = walk->interpreter + walk->python.interpreter_threads;
+		return read_word(&walk->thread, from) ? SEARCH_GOES_ON : SEARCH_FAILED;
+	}
+
+	if (!read_word(&key, walk->thread + walk->python.thread_key))
+		return SEARCH_FAILED;
+	if (key == walk->key)
+		return SEARCH_FOUND;
+	from = walk->thread + walk->python.thread_next;
+	return read_word(&walk->thread, from) ? SEARCH_GOES_ON : SEARCH_FAILED;
+}
+
 /* Finds the next state of this thread, which has one in each interpreter that it has entered.
  * Returns 0 if there is none. */
 __attribute__((noinline)) int find_thread(struct walk *walk)
 {
-	__u64 interpreter, thread = 0, key = 0;
+	int result;
 
 	if (!walk)
 		return 0;
-
-	interpreter = walk->interpreter;
-	if (walk->thread && !read_word(&thread, walk->thread + walk->python.thread_next))
+	if (walk->thread && !read_word(&walk->thread, walk->thread + walk->python.thread_next))
 		return 0;
 
 	for (int i = 0; i < MAX_THREADS; i++) {
-		if (!thread) {
-			__u64 from = interpreter ? interpreter + walk->python.interpreter_next
-						 : walk->python.interpreters;
-
-			if (!read_word(&interpreter, from) || !interpreter)
-				return 0;
-			if (!read_word(&thread, interpreter + walk->python.interpreter_threads))
-				return 0;
-			continue;
-		}
-
-		if (!read_word(&key, thread + walk->python.thread_key))
-			return 0;
-		if (key == walk->key) {
-			walk->interpreter = interpreter;
-			walk->thread = thread;
-			return 1;
-		}
-
-		if (!read_word(&thread, thread + walk->python.thread_next))
-			return 0;
+		result = try_thread(walk);
+		if (result != SEARCH_GOES_ON)
+			return result == SEARCH_FOUND;
 	}
 	return 0;
 }
@@ -212,11 +223,12 @@ __attribute__((noinline)) int step_python_frame(struct walk *walk)
 }
 
 /* Pushes the frames of one run. */
-static __always_inline void walk_python_run(struct walk *walk)
+__attribute__((noinline)) int walk_python_run(struct walk *walk)
 {
-	for (int i = 0; i < MAX_FRAMES; i++)
+	for (int i = 0; walk && i < MAX_FRAMES; i++)
 		if (step_python_frame(walk) == RUN_ENDS)
 			break;
+	return 0;
 }
 
 /* Copies what user space knows of the interpreter into the walk. */

@@ -23,7 +23,7 @@ static __always_inline bool table_word(void *table, __u32 offset, __u32 *word)
 
 	if (!pair)
 		return false;
-	*word = offset & 1 ? pair[1] : pair[0];
+	*word = pair[offset & 1];
 	return true;
 }
 

@@ -128,7 +128,10 @@ func (f *agentFlags) add(command *cobra.Command) {
 	cli.Group(set, "Traces", "duration", "trace-every", "traces-per-day", "overhead")
 	cli.Group(set, "Files", "directory", "keep", "keep-bytes")
 	cli.Group(set, "Metrics and requests", "listen", "host", "trace-token", "socket")
-	f.push = pushflags.Add(set, "spool in --directory")
+	f.push = pushflags.Add(command, "spool in --directory")
+
+	cli.CompleteFolders(command, "directory")
+	cli.CompleteFiles(command, "rules", "trace-token", "socket")
 }
 
 // run runs the agent until ctx ends.
@@ -237,7 +240,7 @@ func (f *agentFlags) options() (fleet.Options, error) {
 	}
 
 	return fleet.Options{
-		Version: versionText(), Rules: rules, Directory: f.directory,
+		Version: newVersion().Version, Rules: rules, Directory: f.directory,
 		Keep: f.keep, KeepBytes: int64(min(f.keepBytes.Bytes, 1<<62)),
 		Duration: time.Duration(f.duration), TraceEvery: time.Duration(f.traceEvery),
 		TracesPerDay: f.tracesPerDay, MinRSS: int64(min(f.minRSS.Bytes, 1<<62)),

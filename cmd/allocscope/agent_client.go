@@ -14,7 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
+	"github.com/allocscope/allocscope/cmd/allocscope/target"
 	"github.com/allocscope/allocscope/export/metrics"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/fleet/serve"
@@ -39,6 +41,7 @@ type agentClientFlags struct {
 func (f *agentClientFlags) add(command *cobra.Command) {
 	command.Flags().StringVar(&f.socket, "socket", serve.DefaultSocket, "socket of the agent")
 	command.Flags().BoolVar(&f.json, "json", false, "print the answer as JSON")
+	cli.CompleteFiles(command, "socket")
 }
 
 // explain adds to an error of the agent what was asked, and what to do.
@@ -99,6 +102,7 @@ with --socket.`,
 	set.IntVar(&pid, "pid", 0, "the process")
 	set.StringVar(&job, "job", "", "job ID of the process")
 	set.IntVar(&rank, "rank", 0, "rank of the process in its job")
+	cli.CompleteFlag(command, "pid", target.CompletePID)
 	flags.add(command)
 	return command
 }

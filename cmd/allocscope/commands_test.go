@@ -11,7 +11,6 @@ import (
 
 func TestCommand(t *testing.T) {
 	t.Run("version", testVersion)
-	t.Run("completion", testCompletion)
 	t.Run("bound at start", testBindNow)
 	t.Run("doctor", testDoctor)
 	t.Run("doctor of a process", testDoctorPID)
@@ -20,12 +19,19 @@ func TestCommand(t *testing.T) {
 }
 
 func testVersion(t *testing.T) {
-	c := call(t, "version")
-	c.mustEnd(0)
-	if want := "allocscope v1.2.3-test " + runtime.GOOS + "/" + runtime.GOARCH + " " +
-		runtime.Version() + "\n"; c.stdout.String() != want {
-		t.Errorf("%q, want %q", c.stdout.String(), want)
+	want := "allocscope 1.2.3-test " + runtime.GOOS + "/" + runtime.GOARCH + " " +
+		runtime.Version() + ", with NVML\n"
+	for _, argument := range []string{"version", "--version"} {
+		c := call(t, argument)
+		c.mustEnd(0)
+		if c.stdout.String() != want {
+			t.Errorf("%s: %q, want %q", argument, c.stdout.String(), want)
+		}
 	}
+
+	c := call(t, "version", "--json")
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), `"version":"1.2.3-test"`, `"nvml":true`)
 }
 
 func testDoctor(t *testing.T) {
@@ -47,23 +53,6 @@ func testDoctorPID(t *testing.T) {
 	c = call(t, "doctor", "--pid", "2147483647")
 	c.mustEnd(1)
 	mustSay(t, "stdout", c.stdout.String(), "FAIL  pid 2147483647", "no such process")
-}
-
-func testCompletion(t *testing.T) {
-	c := call(t, "completion", "bash")
-	c.mustEnd(0)
-	script := filepath.Join(t.TempDir(), "allocscope.bash")
-	writeFile(t, script, c.stdout.String(), 0o600)
-
-	// What bash-completion would provide, for a shell without it.
-	const helper = `_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }
-		compopt() { :; }; __ltrim_colon_completions() { :; }
-		. "$1"; COMP_TYPE=9 COMP_WORDS=("$2" trace --snap) COMP_CWORD=2 COMP_LINE="$2 trace --snap" COMP_POINT=${#COMP_LINE}
-		__start_allocscope; printf '%s\n' "${COMPREPLY[@]}"`
-	out, err := exec.Command("bash", "-c", helper, "bash", script, binary).CombinedOutput()
-	if err != nil || strings.TrimSpace(string(out)) != "--snapshot-every" {
-		t.Errorf("bash completes --snap to %q, %v", out, err)
-	}
 }
 
 func testDoctorUnprivileged(t *testing.T) {
@@ -100,7 +89,8 @@ func testDoctorNoCgo(t *testing.T) {
 	c := begin(t, cmd)
 	c.mustEnd(0)
 
-	mustSay(t, "stdout", c.stdout.String(),
-		"warn  NVML                   built without cgo: NVML is off\n",
-		"-> install gcc and build with CGO_ENABLED=1")
+	mustSay(t, "stdout", c.stdout.String(), "  NVML                   ", "this static build has no NVML")
+	c = begin(t, &exec.Cmd{Path: program, Args: []string{program, "version"}})
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), ", without NVML (static build)\n")
 }

@@ -43,6 +43,7 @@ docs/reference/diff.md explains the states and the intervals.`,
 			}
 			return nil
 		},
+		ValidArgsFunction: cli.Files,
 		Annotations: map[string]string{
 			cli.ExitStatus: exit.Help(exit.Done, exit.Failed, exit.Refused),
 		},
@@ -64,6 +65,8 @@ docs/reference/diff.md explains the states and the intervals.`,
 	set.BoolVar(&flags.json, "json", false, "print the result as JSON, with all stacks")
 	set.StringVar(&flags.html, "html", "", "HTML file to write as well")
 
+	cli.CompleteValues(command, "per", "min", "step")
+	cli.CompleteFiles(command, "html")
 	return command
 }
 

@@ -80,6 +80,7 @@ func checkCommands(t *testing.T, pages []snippet.Page) {
 func parse(call snippet.Command) error {
 	root := newRootCommand(console.New(os.Stderr))
 	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	command, arguments, err := root.Find(call.Arguments)
 	if err != nil {
 		return err

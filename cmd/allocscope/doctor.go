@@ -42,7 +42,7 @@ status is 1 if a check failed.`,
 		},
 	}
 
-	choice.AddPID(command.Flags(), "process that is to be traced, as the argument PID")
+	choice.AddPID(command, "process that is to be traced, as the argument PID")
 	command.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return command
 }

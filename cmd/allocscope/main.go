@@ -4,15 +4,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -85,7 +82,7 @@ func newRootCommand(stderr *console.Console) *cobra.Command {
 	root := &cobra.Command{
 		Use:     "allocscope",
 		Short:   "Find memory leaks in a running process",
-		Version: versionText(),
+		Version: newVersion().Version,
 		Long: `allocscope attaches to a running process without restarting it, and reports whether its
 memory leaks, how fast, and which code accumulates it.`,
 		Example: `  allocscope ps
@@ -126,15 +123,25 @@ memory leaks, how fast, and which code accumulates it.`,
 	set.Var(&flags.color, cli.ColorFlag,
 		"colours: auto (on a terminal), always, never; sudo drops NO_COLOR")
 	root.SetErr(stderr)
-	root.SetVersionTemplate(versionLine())
+	root.SetVersionTemplate(newVersion().String() + "\n")
 	cli.Install(root)
+	cli.CompleteValues(root, cli.ColorFlag, string(console.ColorAuto), string(console.ColorAlways),
+		string(console.ColorNever))
+	// What is not a file or a folder by its flag or argument does not complete to one.
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 
 	root.AddCommand(newTraceCommand(stderr), target.NewCommand(), newShowCommand(), newViewCommand(),
-		newReportCommand(), newDiffCommand(), newRanksCommand(), newVerdictCommand(), newObjectsCommand(),
+		newReportCommand(), newBundleCommand(), newDiffCommand(), newRanksCommand(), newVerdictCommand(), newObjectsCommand(),
 		mark.NewCommand(),
 		newAgentCommand(), newDoctorCommand(), newDemoCommand(stderr), newVersionCommand())
+	for _, newCommand := range extraCommands {
+		root.AddCommand(newCommand())
+	}
 	return root
 }
+
+// extraCommands are those of a build tag.
+var extraCommands []func() *cobra.Command
 
 // check refuses combinations that make no sense.
 func (f rootFlags) check() error {
@@ -192,62 +199,11 @@ func traceEnvironment(
 	out io.Writer,
 ) trace.Environment {
 	return trace.Environment{
-		Version:     versionText(),
+		Version:     newVersion().Version,
 		Out:         out,
 		WriteReport: writeReport,
 		NewDisplay: func(r *trace.Recorder) trace.Display {
 			return screen.NewDisplay(ctx, r, stderr, out)
 		},
 	}
-}
-
-// version is set by the Makefile from git. It is empty after `go install`, where the module has a
-// version.
-var version string
-
-func versionText() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
-}
-
-// versionLine is the version, and what it was built for and with.
-func versionLine() string {
-	return fmt.Sprintf("allocscope %s %s/%s %s\n", versionText(), runtime.GOOS, runtime.GOARCH,
-		runtime.Version())
-}
-
-// versionJSON is the version for programs.
-type versionJSON struct {
-	Schema  string `json:"schema"`
-	Version string `json:"version"`
-	OS      string `json:"os"`
-	Arch    string `json:"arch"`
-	Go      string `json:"go"`
-}
-
-func newVersionCommand() *cobra.Command {
-	var asJSON bool
-	command := &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			out := command.OutOrStdout()
-			if asJSON {
-				return json.NewEncoder(out).Encode(versionJSON{
-					"allocscope-version/1", versionText(), runtime.GOOS, runtime.GOARCH,
-					runtime.Version(),
-				})
-			}
-			_, err := io.WriteString(out, versionLine())
-			return err
-		},
-	}
-	command.Flags().BoolVar(&asJSON, "json", false, "print the version as JSON")
-	return command
 }

@@ -78,7 +78,7 @@ neither stopped nor changed.`,
 	}
 
 	set := command.Flags()
-	choice.AddPID(set, "process to read, as the argument PID")
+	choice.AddPID(command, "process to read, as the argument PID")
 	choice.AddName(set)
 	set.Var(&flags.every, "every", "count again after each such time, and print what grows: 30s, 5m")
 	set.VarP(&flags.duration, "duration", "d", "how long to count with --every (default until Ctrl-C)")

@@ -45,7 +45,8 @@ Prometheus and Pyroscope, to which the agents of a fleet have sent theirs.
 docs/reference/ranks.md explains the columns.`,
 		Example: `  allocscope ranks traces/*/
   allocscope ranks --prometheus http://prometheus:9090 --pyroscope http://pyroscope:4040 --job 4242`,
-		Args: cobra.ArbitraryArgs,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cli.Folders,
 		Annotations: map[string]string{
 			cli.ExitStatus: exit.Help(exit.Done, exit.Failed, exit.Refused, exit.Found,
 				exit.Inconclusive),
@@ -86,6 +87,8 @@ docs/reference/ranks.md explains the columns.`,
 	cli.Group(set, "Servers", "prometheus", "pyroscope", "since", "tenant", "user", "password-file",
 		"token-file")
 	cli.Group(set, "Output", "limit", "json", "html", "profile")
+	cli.CompleteValues(command, "fail-on", "outlier")
+	cli.CompleteFiles(command, "password-file", "token-file", "html", "profile")
 	return command
 }
 

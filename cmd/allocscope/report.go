@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/report"
 )
@@ -25,7 +26,8 @@ Use it for traces whose files were moved or truncated. The report names the file
 read; only summary.json is required.`,
 		Example: `  allocscope report
   allocscope report allocscope-4242-20261121-224502`,
-		Args: cobra.ArbitraryArgs,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cli.Folder,
 		RunE: func(command *cobra.Command, arguments []string) error {
 			return runReport(command, arguments, output)
 		},
@@ -33,6 +35,7 @@ read; only summary.json is required.`,
 
 	command.Flags().StringVarP(&output, "output", "o", "",
 		"file to write (default report.html in the folder)")
+	cli.CompleteFiles(command, "output")
 	return command
 }
 

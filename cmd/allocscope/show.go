@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/export/folder"
@@ -23,7 +24,8 @@ what was lost. Without DIR it takes the latest trace, by allocscope-latest. It n
 to read the folder.`,
 		Example: `  allocscope show
   allocscope show allocscope-4242-20261121-224502 --details`,
-		Args: cobra.ArbitraryArgs,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cli.Folder,
 		RunE: func(command *cobra.Command, arguments []string) error {
 			how.Quiet, how.Color = trace.OutputFlags(command.Flags())
 			return runShow(command, arguments, how)

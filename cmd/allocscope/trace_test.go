@@ -205,7 +205,7 @@ func readTimeline(t *testing.T, dir string) []growth.Row {
 
 func checkSummary(t *testing.T, h *leakTrace) {
 	s := mustHaveEnded(t, h.folder, summary.EndedInterrupt)
-	if s.Schema != summary.Schema || s.Version != "v1.2.3-test" || s.IntervalBytes != 1 ||
+	if s.Schema != summary.Schema || s.Version != "1.2.3-test" || s.IntervalBytes != 1 ||
 		s.Process.PID != h.target.PID() || s.Process.Executable != h.target.Path {
 		t.Errorf("schema %q, version %q, interval %d, process %+v", s.Schema, s.Version,
 			s.IntervalBytes, s.Process)

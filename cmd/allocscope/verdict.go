@@ -55,6 +55,7 @@ docs/reference/verdict.md explains the verdicts.`,
 			}
 			return nil
 		},
+		ValidArgsFunction: cli.Files,
 		Annotations: map[string]string{
 			cli.ExitStatus: exit.Help(exit.Done, exit.Failed, exit.Refused, exit.Found,
 				exit.Inconclusive),
@@ -88,6 +89,9 @@ docs/reference/verdict.md explains the verdicts.`,
 		"exit with status 3 on a leak, and 4 where the series cannot tell: leak (confirmed) or "+
 			"suspected (also suspected)")
 
+	flagvalue.CompleteFailOn(command)
+	cli.CompleteValues(command, "unit", "bytes", "KiB", "MB", "MiB", "GB", "GiB")
+	cli.CompleteValues(command, "x-unit", "s", "ms", "min", "h", "steps")
 	return command
 }
 

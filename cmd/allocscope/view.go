@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/view"
 	"github.com/allocscope/allocscope/export/page/origin"
@@ -40,7 +41,8 @@ not.`,
 		Example: `  allocscope view
   allocscope view --open
   allocscope view allocscope-4242-20260102-150405 --http 127.0.0.1:8080`,
-		Args: cobra.ArbitraryArgs,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cli.Folder,
 		RunE: func(command *cobra.Command, arguments []string) error {
 			return runView(command, flags, arguments)
 		},

@@ -34,6 +34,40 @@ func WriteFile(path string, owner Owner, write func(io.Writer) error) error {
 	return nil
 }
 
+// CreateFile makes a file outside of trace folders, with mode 0600, in a directory that exists. Anything
+// that is already at path is an error. After an error of write there is no file.
+func CreateFile(path string, owner Owner, write func(io.Writer) error) error {
+	parent, err := openParent(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+
+	defer parent.Close()
+
+	base := filepath.Base(path)
+	folder := Folder{path: filepath.Dir(path), root: parent, owner: owner}
+	file, err := folder.create(parent, base)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("write %s: it is there already (choose another with --output)", path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, cause(err))
+	}
+
+	err = write(file)
+	if err == nil {
+		err = file.Sync()
+	}
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		_ = parent.Remove(base)
+		return fmt.Errorf("write %s: %w", path, cause(err))
+	}
+	return nil
+}
+
 // create makes a new file. Anything that has the name already is an error.
 func (f *Folder) create(dir *os.Root, base string) (*os.File, error) {
 	file, err := dir.OpenFile(base, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, fileMode)

@@ -60,6 +60,30 @@ func TestWriteFile(t *testing.T) {
 	})
 }
 
+func TestCreateFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "bundle.tar.gz")
+	wantError(t, CreateFile(path, current(), func(io.Writer) error { return errors.New("no more") }),
+		"write "+path+": no more")
+	mustHold(t, dir, "")
+
+	do(t, CreateFile(path, current(), writes("one")))
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+
+	link := filepath.Join(dir, "link")
+	do(t, os.Symlink(filepath.Join(dir, "elsewhere"), link))
+	for _, taken := range []string{path, link} {
+		wantError(t, CreateFile(taken, current(), writes("two")), "it is there already")
+	}
+	mustHold(t, dir, "bundle.tar.gz link")
+	if got := content(t, dir, "bundle.tar.gz"); got != "one" {
+		t.Errorf("it holds %q", got)
+	}
+}
+
 func environment(variables map[string]string) func(string) string {
 	return func(name string) string { return variables[name] }
 }

@@ -84,6 +84,18 @@ func (r *rule) componentOf(own string) string {
 	return r.component
 }
 
+// Names returns the components that the rules name, without those of a frame's own name.
+func (o *Rules) Names() []string {
+	var names []string
+	for _, r := range o.rules {
+		if r.component != layerName && r.component != ownName {
+			names = append(names, r.component)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // ParseRules reads rules in the format of docs/reference/components.md and appends the built-in ones. Errors
 // have the given name of the file, the line and the cause.
 func ParseRules(name string, text []byte) (*Rules, error) {

@@ -57,7 +57,7 @@ func TestUnit(t *testing.T) {
 
 	t.Run("systemd takes it", func(t *testing.T) {
 		// It must find the program that the unit starts.
-		text := strings.ReplaceAll(u.text, "/usr/local/bin/allocscope", allocscope(t))
+		text := strings.Replace(u.text, "ExecStart=allocscope", "ExecStart="+allocscope(t), 1)
 		path := filepath.Join(t.TempDir(), "allocscope-agent.service")
 		write(t, path, text)
 		out, err := exec.Command("systemd-analyze", "verify", "--man=no", path).CombinedOutput()
@@ -81,8 +81,9 @@ func asUnit(t *testing.T, folder string, options ...string) {
 	list := "-all," + strings.Join(capabilities, ",")
 	program := filepath.Join(folder, "allocscope") // where the user may read it
 	run(t, exec.Command("install", allocscope(t), program))
-	command := strings.NewReplacer("/usr/local/bin/allocscope", program,
-		"/run/allocscope-agent", filepath.Join(folder, "run")).Replace(u.value(t, "ExecStart"))
+	command := strings.ReplaceAll(u.value(t, "ExecStart"), "/run/allocscope-agent",
+		filepath.Join(folder, "run"))
+	command = program + strings.TrimPrefix(command, "allocscope")
 	write(t, filepath.Join(folder, "unit"), fmt.Sprintf(
 		"umask %s\nOPTIONS='%s'\nexec setpriv --reuid=daemon --regid=daemon --clear-groups "+
 			"--no-new-privs --inh-caps=%s --ambient-caps=%s --bounding-set=%s %s\n",

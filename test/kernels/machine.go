@@ -17,6 +17,7 @@ import (
 // A machine boots a kernel with a root file system.
 type machine struct {
 	image, root  string
+	parameters   string // of the kernel
 	log, console string // files for what the jobs print and for the kernel's messages
 	limit        time.Duration
 }
@@ -38,7 +39,7 @@ func boot(ctx context.Context, m machine) error {
 		"-serial", "file:"+m.console, "-serial", "file:"+m.log,
 		"-kernel", m.image, "-initrd", m.root,
 		"-append", "console=ttyS0 quiet panic=-1 nokaslr mitigations=off no_timer_check "+
-			"slab_debug=F,kmalloc-* rdinit=/init")
+			"slab_debug=F,kmalloc-* rdinit=/init "+m.parameters)
 
 	out, err := command.CombinedOutput()
 	if ctx.Err() != nil {
@@ -129,6 +130,7 @@ func mountAll() error {
 		{"devtmpfs", "/dev"},
 		{"proc", "/proc"},
 		{"sysfs", "/sys"},
+		{"securityfs", "/sys/kernel/security"},
 		{"tracefs", "/sys/kernel/tracing"},
 		{"bpf", "/sys/fs/bpf"},
 		{"tmpfs", "/dev/shm"},

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
@@ -22,14 +25,24 @@ func main() {
 	}
 
 	var s settings
+	names := flag.Bool("names", false,
+		"print the name of each kernel and that of its image, in the order of turns, and exit")
 	flag.StringVar(&s.programs, "programs", "",
 		"folder with tracer.test, bpf.test and allocscope, linked statically")
 	flag.StringVar(&s.targets, "targets", "",
 		"folder with the programs that the tests trace, which tracertest.Build fills")
 	flag.StringVar(&s.testdata, "testdata", "", "the project's testdata folder")
 	flag.StringVar(&s.logs, "logs", "", "folder for the logs")
+	flag.BoolVar(&s.few, "few", false, "run few tests, those that depend most on the kernel")
 	flag.DurationVar(&s.limit, "limit", 30*time.Minute, "time for one kernel")
 	flag.Parse()
+
+	if *names {
+		for _, e := range expectations {
+			fmt.Println(e.name, cmp.Or(e.image, e.name))
+		}
+		return
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -48,6 +61,7 @@ func main() {
 // machines.
 type settings struct {
 	programs, targets, testdata, logs string
+	few                               bool          // tests of fewTests alone
 	limit                             time.Duration // for one kernel
 }
 
@@ -55,22 +69,22 @@ type settings struct {
 func runAll(ctx context.Context, s settings, kernels []string) (failed int, err error) {
 	for _, kernel := range kernels {
 		name, image, _ := strings.Cut(kernel, "=")
-		expected, ok := expectations[name]
-		if !ok {
-			return failed, fmt.Errorf("kernel %q: plan.go has no expectation", name)
+		expected, err := expectationOf(name)
+		if err != nil {
+			return failed, err
 		}
 		p, err := planFor(s, expected)
 		if err != nil {
 			return failed, err
 		}
 
-		began := time.Now()
+		began, used := time.Now(), cpuTime()
 		log := filepath.Join(s.logs, name+".log")
-		r := check(log, p, runOn(ctx, s, name, image, p))
+		r := check(log, p, runOn(ctx, s, image, p))
 		if len(r.faults) > 0 {
 			failed++
 		}
-		fmt.Print(r.report(name, p, time.Since(began), log))
+		fmt.Print(r.report(p, time.Since(began), cpuTime()-used, log))
 
 		if ctx.Err() != nil {
 			return failed, ctx.Err()
@@ -79,11 +93,23 @@ func runAll(ctx context.Context, s settings, kernels []string) (failed int, err 
 	return failed, nil
 }
 
+// cpuTime is what this process and its children have used that have ended.
+func cpuTime() time.Duration {
+	var nanoseconds int64
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var usage unix.Rusage
+		if unix.Getrusage(who, &usage) == nil {
+			nanoseconds += usage.Utime.Nano() + usage.Stime.Nano()
+		}
+	}
+	return time.Duration(nanoseconds)
+}
+
 // runOn runs the jobs of a plan, on this machine or in one that boots image. NAME.log gets their
 // output, and NAME.console the kernel's messages.
-func runOn(ctx context.Context, s settings, name, image string, p plan) error {
-	log := filepath.Join(s.logs, name+".log")
-	if name == thisMachine {
+func runOn(ctx context.Context, s settings, image string, p plan) error {
+	log := filepath.Join(s.logs, p.name+".log")
+	if p.name == thisMachine {
 		file, err := os.Create(log)
 		if err != nil {
 			return err
@@ -99,7 +125,7 @@ func runOn(ctx context.Context, s settings, name, image string, p plan) error {
 	defer os.Remove(root)
 
 	return boot(ctx, machine{
-		image: image, root: root, limit: s.limit,
-		log: log, console: filepath.Join(s.logs, name+".console"),
+		image: image, parameters: p.parameters, root: root, limit: s.limit,
+		log: log, console: filepath.Join(s.logs, p.name+".console"),
 	})
 }

@@ -9,10 +9,15 @@ import (
 
 // An expectation is what must happen on a kernel.
 type expectation struct {
+	name string
+	// image is the name that the script `fetch` gives the kernel; empty: the same as name.
+	image string
+	// parameters are added to the kernel's command line.
+	parameters string
 	// mode is the probe mode that `allocscope doctor` must report; empty for any.
 	mode string
-	// refused: allocscope must refuse to run.
-	refused bool
+	// refusal is in the message with which allocscope must refuse to run; empty: it must run.
+	refusal string
 	// hasFUSE: FUSE is a part of the kernel, not a module.
 	hasFUSE bool
 }
@@ -20,20 +25,38 @@ type expectation struct {
 // thisMachine names the kernel that runs already, on which the tests run without qemu.
 const thisMachine = "here"
 
-// expectations has the kernels by the names that the script `fetch` gives them.
-var expectations = map[string]expectation{
-	thisMachine: {},
-	"5.10":      {refused: true},
-	"5.15":      {mode: "single uprobes", hasFUSE: true},
-	"6.1":       {mode: "single uprobes"},
-	"6.8":       {mode: "uprobe_multi", hasFUSE: true},
-	"6.11":      {mode: "uprobe_multi"},
-	"6.12":      {mode: "uprobe_multi"},
-	"newest":    {mode: "uprobe session"},
+// expectations has the kernels in the order in which they take turns. Secure Boot locks the kernels
+// of most distributions in the mode integrity (kernel_lockdown(7)).
+var expectations = []expectation{
+	{name: "5.10", refusal: "allocscope needs Linux 5.15"},
+	{name: "5.15", mode: "single uprobes", hasFUSE: true},
+	{name: "6.1", mode: "single uprobes"},
+	{name: "6.8", mode: "uprobe_multi", hasFUSE: true},
+	{name: "6.11", mode: "uprobe_multi"},
+	{name: "6.12", mode: "uprobe_multi"},
+	{name: "6.18", mode: "uprobe session"},
+	{name: "newest", mode: "uprobe session"},
+	{
+		name: "6.12-integrity", image: "6.12", parameters: "lockdown=integrity",
+		mode: "uprobe_multi",
+	},
+	{
+		name: "6.12-confidentiality", image: "6.12", parameters: "lockdown=confidentiality",
+		refusal: "locked down",
+	},
 }
 
-// refusal is in the message with which allocscope refuses a kernel.
-const refusal = "allocscope needs Linux 5.15"
+func expectationOf(name string) (expectation, error) {
+	if name == thisMachine {
+		return expectation{name: name}, nil
+	}
+	for _, e := range expectations {
+		if e.name == name {
+			return e, nil
+		}
+	}
+	return expectation{}, fmt.Errorf("kernel %q: plan.go has no expectation", name)
+}
 
 // kernelTests is the pattern of the tests that always run.
 const kernelTests = "^TestKernel"
@@ -47,6 +70,22 @@ var suites = []suite{
 		"TestProduct",
 		"TestSizeClass",
 	}},
+}
+
+// fewTests are those tests of tracer.test that run if there is time for few: exact counts, native and
+// Python stacks, and the rows of RSS. Before them, `allocscope doctor` has the kernel verify every
+// BPF program.
+func fewTests(mode string) []string {
+	heap := "TestKernelHeap/every_allocator_function_counts_as_its_manual_page_says"
+	if mode != "" { // else in all modes
+		heap += "/" + strings.ReplaceAll(mode, " ", "_")
+	}
+	return []string{
+		heap,
+		"TestKernelStacks/stacks_of_C_are_complete",
+		"TestKernelStacks/stacks_of_Python_name_every_line",
+		"TestKernelBreakdown/rows_sum_to_RSS",
+	}
 }
 
 // A suite is a test program, the folder of its package, and some of its tests.
@@ -65,31 +104,60 @@ type plan struct {
 func planFor(s settings, expected expectation) (plan, error) {
 	allocscope := filepath.Join(s.programs, "allocscope")
 	p := plan{expectation: expected}
-	p.Environment = []string{"ALLOCSCOPE_TARGETS=" + s.targets, "HOME=/tmp"}
-	if expected.hasFUSE {
-		p.Environment = append(p.Environment, "ALLOCSCOPE_MACHINE_HAS_FUSE=1")
-	}
+	p.Environment = []string{"HOME=/tmp", "NO_COLOR=1"}
 	p.Jobs = [][]string{{allocscope, "doctor"}}
-	if expected.refused {
+	if expected.refusal != "" {
 		p.Jobs = append(p.Jobs, []string{
 			allocscope, "trace", "--pid", "1", "--duration", "1s", "--output", "/tmp/out",
 		})
 		return p, nil
 	}
 
+	p.Environment = append(p.Environment, "ALLOCSCOPE_TARGETS="+s.targets)
+	if expected.hasFUSE {
+		p.Environment = append(p.Environment, "ALLOCSCOPE_MACHINE_HAS_FUSE=1")
+	}
+	if s.few {
+		p.add(s, suites[0].program, fewTests(expected.mode))
+		return p, nil
+	}
+
 	for _, suite := range suites {
-		program := filepath.Join(s.programs, suite.program)
-		chosen, err := list(program, kernelTests)
+		chosen, err := list(filepath.Join(s.programs, suite.program), kernelTests)
 		if err != nil {
 			return p, err
 		}
-
-		tests := append(chosen, suite.tests...)
-		p.tests = append(p.tests, tests...)
-		pattern := "^(" + strings.Join(tests, "|") + ")$"
-		p.Jobs = append(p.Jobs, []string{program, "-test.v", "-test.short", "-test.run", pattern})
+		p.add(s, suite.program, append(chosen, suite.tests...))
 	}
 	return p, nil
+}
+
+// add adds a job that runs tests, or subtests, of a program.
+func (p *plan) add(s settings, program string, tests []string) {
+	p.tests = append(p.tests, tests...)
+	p.Jobs = append(p.Jobs, []string{
+		filepath.Join(s.programs, program), "-test.v", "-test.short", "-test.run", patternOf(tests),
+	})
+}
+
+// patternOf returns the pattern of some tests, or subtests, for -test.run. It has an element for each
+// level of subtests.
+func patternOf(tests []string) string {
+	var levels [][]string
+	for _, test := range tests {
+		for level, name := range strings.Split(test, "/") {
+			if level == len(levels) {
+				levels = append(levels, nil)
+			}
+			levels[level] = append(levels[level], name)
+		}
+	}
+
+	var elements []string
+	for _, names := range levels {
+		elements = append(elements, "^("+strings.Join(names, "|")+")$")
+	}
+	return strings.Join(elements, "/")
 }
 
 // list returns the tests of a program whose names match a pattern.

@@ -6,6 +6,8 @@ import (
 	"go/token"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -21,7 +23,12 @@ func TestSuites(t *testing.T) {
 				kernelTestsFound++
 			}
 		}
-		for _, name := range s.tests {
+		named := s.tests
+		if s.program == suites[0].program {
+			named = slices.Concat(named, fewTests(""))
+		}
+		for _, name := range named {
+			name, _, _ = strings.Cut(name, "/")
 			if !tests[name] {
 				t.Errorf("%s has no test %s", s.folder, name)
 			}
@@ -29,6 +36,17 @@ func TestSuites(t *testing.T) {
 	}
 	if kernelTestsFound == 0 {
 		t.Errorf("no test matches %s", kernelTests)
+	}
+}
+
+func TestPatternOf(t *testing.T) {
+	for want, tests := range map[string][]string{
+		"^(TestA|TestB)$":                       {"TestA", "TestB"},
+		"^(TestA|TestA|TestB)$/^(a|b|c)$/^(x)$": {"TestA/a/x", "TestA/b", "TestB/c"},
+	} {
+		if got := patternOf(tests); got != want {
+			t.Errorf("%q: %s, want %s", tests, got, want)
+		}
 	}
 }
 

@@ -19,7 +19,7 @@ type result struct {
 }
 
 var (
-	releaseLine = regexp.MustCompile(`(?m)^\w+ +kernel +(\S+)$`)
+	releaseLine = regexp.MustCompile(`(?m)^\w+ +kernel +(\S+)`)
 	modeLine    = regexp.MustCompile(`(?m)functions are probed by (.+)$`)
 	resultLine  = regexp.MustCompile(`(?m)^( *)--- (PASS|FAIL|SKIP): (\S+)`)
 )
@@ -39,8 +39,8 @@ func check(log string, p plan, bootErr error) result {
 		return r
 	}
 
-	if p.refused {
-		r.checkRefusal(outputs)
+	if p.refusal != "" {
+		r.checkRefusal(outputs, p.refusal)
 	} else {
 		r.checkTests(outputs, p)
 	}
@@ -77,10 +77,10 @@ func outputsOf(text string) (outputs []output, complete bool) {
 
 // checkRefusal checks that every job failed, and that the last one, a trace, printed the reason in
 // one line.
-func (r *result) checkRefusal(outputs []output) {
+func (r *result) checkRefusal(outputs []output, refusal string) {
 	for i, o := range outputs {
 		if o.failure == "" {
-			r.fault("job %d has succeeded on a kernel that is too old", i)
+			r.fault("job %d has succeeded on a kernel that must be refused", i)
 		}
 	}
 
@@ -120,17 +120,17 @@ func (r *result) checkTests(outputs []output, p plan) {
 }
 
 // report returns a line for a kernel, and one for each fault.
-func (r result) report(name string, p plan, elapsed time.Duration, log string) string {
+func (r result) report(p plan, elapsed, used time.Duration, log string) string {
 	outcome := fmt.Sprintf("%d tests passed", r.passed)
 	switch {
 	case len(r.faults) > 0:
 		outcome = fmt.Sprintf("FAILED (%s)", log)
-	case p.refused:
+	case p.refusal != "":
 		outcome = "refused, as it must be"
 	}
 
-	text := fmt.Sprintf("%-7s %-24s %-15s %4.0f s  %s\n",
-		name, r.release, r.mode, elapsed.Seconds(), outcome)
+	text := fmt.Sprintf("%-20s %-24s %-15s %4.0f s, CPU %3.0f s  %s\n",
+		p.name, r.release, r.mode, elapsed.Seconds(), used.Seconds(), outcome)
 	for _, fault := range r.faults {
 		text += "        " + strings.ReplaceAll(fault, "\n", "\n        ") + "\n"
 	}

@@ -9,6 +9,7 @@ import (
 )
 
 func TestCheck(t *testing.T) {
+	const refusal = "allocscope needs Linux 5.15"
 	jobs := work{Jobs: [][]string{{"allocscope", "doctor"}, {"/programs/tracer.test"}}}
 	const (
 		doctor = jobMark + "allocscope doctor\nOK   kernel  6.1.0-9\r\n" +
@@ -20,7 +21,7 @@ func TestCheck(t *testing.T) {
 	)
 
 	passes := doctor + tests + finishedMark
-	runs, refused := expectation{}, expectation{refused: true}
+	runs, refused := expectation{}, expectation{refusal: refusal}
 	for name, test := range map[string]struct {
 		log      string
 		expected expectation

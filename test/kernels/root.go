@@ -54,7 +54,7 @@ func fill(a *archive, s settings, p plan) error {
 	if err := a.copyTree(s.programs, nil); err != nil {
 		return err
 	}
-	if p.refused {
+	if p.refusal != "" {
 		return nil
 	}
 

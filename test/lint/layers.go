@@ -36,6 +36,7 @@ var layers = [][]string{
 	{"export/units"},
 	{"export/explain", "export/profile"},
 	{"export/summary"},
+	{"export/bundle"},
 	{"export/words"},
 	{"export/compare", "export/report"},
 	{"export/push"},

@@ -1,7 +1,7 @@
 // Command lint checks what no other linter does: that no retired word is used and no placeholder is
 // left, that lines are short and functions have paragraphs, that packages import only what lies
-// below them, that the links of pages lead somewhere, that the messages that the docs quote exist,
-// and that the modules of tests compile. `make lint` runs it in the project's folder. It prints the
+// below them, that the links of pages lead somewhere, that the paths in CONTRIBUTING.md and the
+// messages that the docs quote exist, and that the modules of tests compile. `make lint` runs it in the project's folder. It prints the
 // faults and exits with 1 if there is one.
 package main
 
@@ -76,7 +76,8 @@ func check(folder string) (faults []string, err error) {
 	}
 
 	fmt.Println(shape)
-	return slices.Concat(faults, mistyped, shape.faults(), imports.faults(), broken, quoted.faults()), nil
+	return slices.Concat(faults, mistyped, shape.faults(), imports.faults(), broken,
+		pathFaults(folder, sources), quoted.faults()), nil
 }
 
 // A source is a text file that people write and read.

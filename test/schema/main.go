@@ -17,6 +17,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 
+	"github.com/allocscope/allocscope/export/bundle"
 	"github.com/allocscope/allocscope/export/compare"
 	"github.com/allocscope/allocscope/export/ranks"
 	"github.com/allocscope/allocscope/export/summary"
@@ -42,6 +43,7 @@ var documents = []struct {
 	{"doctor.json", doctor.Schema, "allocscope doctor --json", doctor.Report{}},
 	{"agent-status.json", serve.StatusSchema, "allocscope agent status --json", serve.Status{}},
 	{"objects.json", summary.CountedSchema, "allocscope objects --json", summary.Counted{}},
+	{"bundle.json", bundle.Schema, "bundle.json of a bundle", bundle.Contents{}},
 }
 
 func main() {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/tracer/kernel"
@@ -98,7 +99,8 @@ func Check(pid int) []Result {
 		[]Result{checkKernel(), checkArchitecture()},
 		checkPrivileges(),
 		[]Result{
-			checkBTF(), checkTracefs(), checkPIDNamespace(), checkPrograms(), checkFaults(),
+			checkBTF(), checkUprobes(features.HaveBPFLinkUprobeMulti(), uprobeDevice),
+			checkTracefs(), checkPIDNamespace(), checkPrograms(), checkFaults(),
 			checkFolder("."), checkOpenFiles(), checkNVML(),
 		},
 	)
@@ -171,10 +173,26 @@ func checkPrivileges() []Result {
 }
 
 func checkBTF() Result {
-	r := Result{Name: "BTF", Finding: "/sys/kernel/btf/vmlinux", Required: true}
+	r := Result{Name: "BTF", Finding: kernel.BTFPath, Required: true}
 	if _, err := os.Stat(r.Finding); err != nil {
-		r.Finding = err.Error()
-		r.Remedy = "use a kernel built with CONFIG_DEBUG_INFO_BTF, as distributions' are"
+		r.Finding, r.Remedy = err.Error(), kernel.BTFRemedy
+	}
+	return r
+}
+
+// uprobeDevice is there if the kernel can attach single uprobes.
+const uprobeDevice = "/sys/bus/event_source/devices/uprobe"
+
+// checkUprobes checks whether functions can be probed: by a link for many of them, or by single
+// uprobes.
+func checkUprobes(multi error, device string) Result {
+	r := Result{Name: "uprobes", Finding: "in the kernel"}
+	if multi == nil {
+		return r
+	}
+	if _, err := os.Stat(device); err != nil {
+		r.Finding = err.Error() + ": no allocation sites of heap memory, and no steps"
+		r.Remedy = "use a kernel built with CONFIG_UPROBE_EVENTS, as distributions' are"
 	}
 	return r
 }
@@ -216,6 +234,9 @@ func checkPrograms() Result {
 	if err != nil {
 		r.Finding = err.Error()
 		r.Remedy = "fix the failed checks above first; --debug shows the verifier's log"
+		if errors.Is(err, kernel.ErrLockdown) {
+			r.Remedy = "boot the kernel without lockdown=confidentiality"
+		}
 		return r
 	}
 	r.Finding = "loaded; functions are probed by " + k.Mode.String()

@@ -2,8 +2,11 @@ package doctor
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -30,4 +33,23 @@ func TestCheckReturns(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+func TestCheckUprobes(t *testing.T) {
+	there, missing := t.TempDir(), filepath.Join(t.TempDir(), "uprobe")
+	for _, test := range []struct {
+		name, device string
+		multi        error
+		remedied     bool
+	}{
+		{"link for many functions", missing, nil, false},
+		{"single uprobes", there, ebpf.ErrNotSupported, false},
+		{"none", missing, ebpf.ErrNotSupported, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := checkUprobes(test.multi, test.device); (got.Remedy != "") != test.remedied {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
 }

@@ -4,12 +4,14 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/features"
 
@@ -185,11 +187,16 @@ func attachMulti(programs ...*ebpf.ProgramSpec) {
 	}
 }
 
+// ErrLockdown means that the kernel's lockdown keeps BPF programs from reading the kernel's memory
+// (kernel_lockdown(7)).
+var ErrLockdown = errors.New("the kernel is locked down: BPF programs cannot read its memory")
+
 // explainRefusal adds the remedy to an error of loading. Where the kernel has refused, the error is
 // left out: cilium/ebpf may report a low RLIMIT_MEMLOCK, which does not matter from 5.11 on, or an old
 // kernel.
 func explainRefusal(err error) error {
 	missing, capErr := MissingPrivileges()
+	_, btfErr := os.Stat(BTFPath)
 	isMissing := func(p Privilege) bool { return p.Without == "" }
 	switch {
 	case capErr != nil || slices.ContainsFunc(missing, isMissing):
@@ -197,8 +204,15 @@ func explainRefusal(err error) error {
 			syscall.EPERM)
 	case errors.Is(err, syscall.EPERM):
 		return fmt.Errorf("load BPF programs: %w (in a container, allow bpf and perf_event_open in "+
-			"its seccomp profile, or run on the host; else a security module or lockdown refuses bpf)",
+			"its seccomp profile, or run on the host; else a security module refuses bpf)",
 			syscall.EPERM)
+	case btfErr != nil:
+		return fmt.Errorf("load BPF programs: read the kernel's BTF: %w (%s)", btfErr, BTFRemedy)
+	case errors.Is(features.HaveProgramHelper(ebpf.Kprobe, asm.FnProbeRead),
+		ebpf.ErrNotSupported):
+		return fmt.Errorf("load BPF programs: %w "+
+			"(boot it without lockdown=confidentiality; lockdown=integrity is no obstacle)",
+			ErrLockdown)
 	}
 	return fmt.Errorf("load BPF programs: %w "+
 		"(see allocscope doctor, and --debug for the verifier's log)", err)

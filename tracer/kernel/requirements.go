@@ -83,6 +83,13 @@ func MissingPrivileges() (missing []Privilege, err error) {
 	return missing, nil
 }
 
+// BTFPath is the kernel's type information, which loading takes, and BTFRemedy what to do without.
+const (
+	BTFPath   = "/sys/kernel/btf/vmlinux"
+	BTFRemedy = "use a kernel built with CONFIG_DEBUG_INFO_BTF, as distributions' are; " +
+		"in a container or chroot, mount the host's /sys"
+)
+
 // initialPIDNamespace is the inode of the initial PID namespace: PROC_PID_INIT_INO in
 // https://github.com/torvalds/linux/blob/v6.13/include/linux/proc_ns.h
 const initialPIDNamespace = 0xEFFFFFFC

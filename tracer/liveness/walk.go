@@ -170,7 +170,7 @@ func (w *heapWalk) walkPiece(h *heapSpan, s *chainState, count int) (ended bool,
 		addresses = append(addresses, address)
 	}
 	if w.pages += len(addresses); w.pages > maxWalkedPages {
-		if w.retries > 0 { // pages were read again and again
+		if w.retries > 0 { // pages were read repeatedly
 			return false, ErrBrokenChain
 		}
 		return false, ErrLargeHeap

@@ -15,10 +15,13 @@ const (
 	// stacks are named that nothing asks for.
 	maxGenerations = 64
 
-	// Naming may take this share of a core. The burst is for the stacks of a snapshot.
+	// nameCPUShare is the share of a core that naming may take.
 	nameCPUShare = 0.005
-	nameBurst    = 300 * time.Millisecond
 )
+
+// NameBurst is the CPU time for the stacks of a snapshot, beyond nameCPUShare. Tests on an emulated
+// processor make it longer.
+var NameBurst = 300 * time.Millisecond
 
 // unnamed are the stacks of one process that nothing has asked for yet, in the order in which they
 // were reported. What names them later is kept: the mappings of then, whose files stay open, and the
@@ -41,7 +44,7 @@ type unnamedStack struct {
 func newUnnamed() unnamed {
 	return unnamed{
 		stacks:  make(map[uint64]unnamedStack),
-		limiter: duty.Limiter{Share: nameCPUShare, Burst: nameBurst},
+		limiter: duty.Limiter{Share: nameCPUShare, Burst: NameBurst},
 	}
 }
 

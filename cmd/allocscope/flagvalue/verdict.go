@@ -3,6 +3,9 @@ package flagvalue
 import (
 	"fmt"
 
+	"github.com/spf13/cobra"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -74,6 +77,11 @@ func (f *FailOn) Set(text string) error {
 	}
 	*f = FailOn(text)
 	return nil
+}
+
+// CompleteFailOn completes --fail-on of a command, whose value is a FailOn.
+func CompleteFailOn(command *cobra.Command) {
+	cli.CompleteValues(command, "fail-on", "leak", "suspected")
 }
 
 // Outcome is a verdict and its subject.

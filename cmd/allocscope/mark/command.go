@@ -53,7 +53,7 @@ outside.`,
 		},
 	}
 
-	choice.AddPID(command.Flags(), "process that is traced, or a child of it, as the argument PID")
+	choice.AddPID(command, "process that is traced, or a child of it, as the argument PID")
 	return command
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/cli"
@@ -44,8 +45,10 @@ type Flags struct {
 	spoolSize flagvalue.Size
 }
 
-// Add defines the flags in a set, as a group of the help. It has the default of the spool in words.
-func Add(set *pflag.FlagSet, spool string) *Flags {
+// Add defines the flags of a command, as a group of the help. It has the default of the spool in
+// words.
+func Add(command *cobra.Command, spool string) *Flags {
+	set := command.Flags()
 	f := &Flags{set: set}
 	o := &f.options
 	set.StringVar(&o.URL, urlFlag, "",
@@ -65,6 +68,8 @@ func Add(set *pflag.FlagSet, spool string) *Flags {
 		"size of the spool; the oldest profiles make room (default 256MiB)")
 	cli.Group(set, "Push to Pyroscope", urlFlag, labelFlag, tenantFlag, userFlag, passwordFileFlag,
 		tokenFileFlag, spoolFlag, spoolSizeFlag)
+	cli.CompleteFolders(command, spoolFlag)
+	cli.CompleteFiles(command, passwordFileFlag, tokenFileFlag)
 	return f
 }
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/export/push"
@@ -15,8 +15,9 @@ import (
 
 func parse(t *testing.T, environment []string, arguments ...string) (*push.Options, error) {
 	t.Helper()
-	set := pflag.NewFlagSet("trace", pflag.ContinueOnError)
-	flags := Add(set, "spool in --directory")
+	command := &cobra.Command{Use: "trace"}
+	set := command.Flags()
+	flags := Add(command, "spool in --directory")
 	if err := set.Parse(arguments); err != nil {
 		t.Fatal(err)
 	}

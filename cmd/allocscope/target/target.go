@@ -9,8 +9,10 @@ import (
 	"log/slog"
 	"strconv"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/cli"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/tracer/tree"
@@ -44,8 +46,13 @@ func (c *Choice) Set(text string) error {
 	return nil
 }
 
-// AddPID defines --pid.
-func (c *Choice) AddPID(set *pflag.FlagSet, usage string) { set.VarP(c, "pid", "p", usage) }
+// AddPID defines --pid of a command whose first argument is a PID, too. Shells complete both.
+func (c *Choice) AddPID(command *cobra.Command, usage string) {
+	const flag = "pid"
+	command.Flags().VarP(c, flag, "p", usage)
+	cli.CompleteFlag(command, flag, CompletePID)
+	command.ValidArgsFunction = completeFirstPID
+}
 
 // AddName defines --name.
 func (c *Choice) AddName(set *pflag.FlagSet) {

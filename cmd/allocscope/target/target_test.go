@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/growth"
@@ -18,8 +18,9 @@ import (
 func resolve(t *testing.T, flags, arguments string) (int, error) {
 	t.Helper()
 	var choice Choice
-	set := pflag.NewFlagSet("trace", pflag.ContinueOnError)
-	choice.AddPID(set, "")
+	command := &cobra.Command{Use: "trace"}
+	set := command.Flags()
+	choice.AddPID(command, "")
 	choice.AddName(set)
 	if err := set.Parse(strings.Fields(flags)); err != nil {
 		t.Fatal(err)

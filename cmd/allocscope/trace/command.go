@@ -141,14 +141,15 @@ what grows, which takes 10 s at most then. A third one quits without the files.`
 		},
 	}
 
-	choice.AddPID(command.Flags(), "process to trace, as the argument PID")
+	choice.AddPID(command, "process to trace, as the argument PID")
 	choice.AddName(command.Flags())
 	options.addTargetFlags(command)
 	options.addVerdictFlags(command)
 	options.addOutputFlags(command)
 	options.addSourceFlags(command)
 	groupFlags(command)
-	pushes = pushflags.Add(command.Flags(), pushflags.UserSpool)
+	pushes = pushflags.Add(command, pushflags.UserSpool)
+	addCompletions(command)
 
 	return command
 }
@@ -177,6 +178,32 @@ func groupFlags(command *cobra.Command) {
 	cli.Group(set, "Output", "output", "force", "details", "verbose", "json", "no-tui")
 	cli.Group(set, "Sources and cost, for experts", "sources", "interval", "snapshot-every",
 		"max-live", "native", "step-symbol", "components")
+}
+
+// addCompletions completes the flags with fixed values, and those that name files or folders.
+func addCompletions(command *cobra.Command) {
+	flagvalue.CompleteFailOn(command)
+	cli.CompleteValues(command, "keepers", KeepersOn, KeepersOff)
+	cli.CompleteValues(command, "native", NativeOutside, NativeAll)
+	cli.CompleteFlag(command, "sources", completeSources)
+	cli.CompleteFolders(command, "continue", "output")
+	cli.CompleteFiles(command, "components", "marks")
+}
+
+// completeSources completes the last name of a list with commas.
+func completeSources(
+	_ *cobra.Command, _ []string, list string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
+	before := list[:strings.LastIndex(list, ",")+1]
+	named := strings.Split(before, ",")
+
+	var completions []cobra.Completion
+	for _, name := range source.Names() {
+		if !slices.Contains(named, name) {
+			completions = append(completions, before+name)
+		}
+	}
+	return completions, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 // runCommand traces the process that flags and arguments choose.

@@ -22,6 +22,9 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
+// IsBuilt reports whether this build can load NVML.
+const IsBuilt = true
+
 // defaultLibrary is the name by which the dynamic linker finds NVML.
 const defaultLibrary = "libnvidia-ml.so.1"
 

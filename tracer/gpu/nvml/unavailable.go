@@ -10,8 +10,8 @@ import (
 
 // Errors for which NVML is unavailable as a whole, wrapped by *UnavailableError.
 var (
-	// ErrNotBuilt: this build has no NVML.
-	ErrNotBuilt = errors.New("built without cgo: NVML is off")
+	// ErrNotBuilt: this build cannot load NVML.
+	ErrNotBuilt = errors.New("this static build has no NVML")
 	// ErrNoLibrary: the dynamic linker finds no libnvidia-ml.so.1.
 	ErrNoLibrary = errors.New("there is no libnvidia-ml.so.1")
 	// ErrLibrary: the library exists and cannot be used.
@@ -42,15 +42,18 @@ func (u *UnavailableError) Unwrap() error { return u.Err }
 // unavailable adds the remedy to an error of driver.start, by what the file system at root shows.
 func unavailable(err error, root string) *UnavailableError {
 	var remedy string
+	isAbsent := errors.Is(err, ErrNotBuilt) || errors.Is(err, ErrNoLibrary) ||
+		errors.Is(err, ErrNoDriver)
 
 	switch {
-	case errors.Is(err, ErrNotBuilt):
-		remedy = "install gcc and build with CGO_ENABLED=1"
 	case errors.Is(err, ErrNoLibrary) && driverLoaded(root):
 		remedy = "install the library of the driver's version, such as Debian's libnvidia-ml1; " +
 			"in a container: NVIDIA_DRIVER_CAPABILITIES=utility,compute"
-	case (errors.Is(err, ErrNoLibrary) || errors.Is(err, ErrNoDriver)) && !hasGPU(root):
+	case isAbsent && !driverLoaded(root) && !hasGPU(root):
 		err = fmt.Errorf("no NVIDIA GPU on this machine: %w", err)
+	case errors.Is(err, ErrNotBuilt):
+		remedy = "install a build for glibc: .deb, .rpm, .tar.gz without -static, or pip; " +
+			"from source: install gcc"
 	case errors.Is(err, ErrNoLibrary):
 		remedy = "there is an NVIDIA GPU: install its driver"
 	case errors.Is(err, ErrNoDriver):

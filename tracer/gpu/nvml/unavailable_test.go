@@ -29,7 +29,9 @@ func TestUnavailable(t *testing.T) {
 		{ErrNoDriver, gpu, "modprobe nvidia"},
 		{ErrMismatch, gpu, "reboot"},
 		{ErrNoPermission, gpu, "run as root"},
-		{ErrNotBuilt, nil, "CGO_ENABLED=1"},
+		{ErrNotBuilt, nil, ""},
+		{ErrNotBuilt, gpu, "a build for glibc"},
+		{ErrNotBuilt, driver, "a build for glibc"},
 		{fmt.Errorf("%w: odd", ErrLibrary), nil, "nvidia-smi"},
 	} {
 		root := t.TempDir()

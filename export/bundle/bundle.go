@@ -1,0 +1,328 @@
+// Package bundle makes one file of the folder of a trace, for a report of a problem: without the
+// names that the user has not published.
+//
+// What stays is listed, and all else is replaced: numbers, the words that allocscope itself writes,
+// and names from Python's library, from installed packages and from the system.
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/summary"
+)
+
+const (
+	// Schema is the version of the form of bundle.json. It changes when a field goes or changes its
+	// meaning; fields may be added at any time.
+	Schema = "allocscope-bundle/1"
+	// Name is the folder that a bundle unpacks to.
+	Name = "allocscope-bundle"
+	// ContentsFile lists what is in a bundle.
+	ContentsFile = "bundle.json"
+
+	// maxBytes bounds a bundle before it is compressed.
+	maxBytes = 512 << 20
+)
+
+// Options are what to put into a bundle.
+type Options struct {
+	// KeepNames leaves all names in.
+	KeepNames bool
+	// Hide has names that look public and are not, such as that of an installed package.
+	Hide []string
+	// Version of allocscope, and what is known of the machine that makes the bundle.
+	Version string
+	Machine Machine
+	// Documents are written as JSON, by their file names: pointers to values, in which the names
+	// are replaced.
+	Documents map[string]any
+}
+
+// A Machine is what a bundle reports of a machine.
+type Machine struct {
+	// System is the distribution, as /etc/os-release names it; absent: unknown.
+	System string `json:"system,omitempty"`
+	// Kernel release, as uname -r prints it, and Architecture, as Go names it.
+	Kernel       string `json:"kernel"`
+	Architecture string `json:"architecture"`
+}
+
+// Contents is the content of bundle.json: what is in a bundle, and what is not.
+type Contents struct {
+	// Schema is the version of this form.
+	Schema string `json:"schema"`
+	// Version of allocscope that made the bundle, as it prints it, and the Machine that it ran on,
+	// which may be another one than that of the trace.
+	Version string  `json:"version"`
+	Machine Machine `json:"machine"`
+	// NamesKept: no names were replaced.
+	NamesKept bool `json:"names_kept"`
+	// Replaced is how many names of each sort have a pseudonym, by the word that it begins with.
+	Replaced map[string]int `json:"replaced"`
+	// Packages and Libraries are those whose names, and those of their functions, are in the
+	// bundle.
+	Packages  []string `json:"packages"`
+	Libraries []string `json:"libraries"`
+	// Files of the bundle, this one excepted.
+	Files []string `json:"files"`
+	// LeftOut are files of the folder, or parts of them, that are not in the bundle.
+	LeftOut []LeftOut `json:"left_out"`
+}
+
+// A LeftOut is a file that is not in a bundle, or not all of it.
+type LeftOut struct {
+	File   string `json:"file"`
+	Reason string `json:"reason"`
+}
+
+// Write writes a bundle of a folder as a .tar.gz. A file that cannot be read or is damaged is left
+// out, and Contents says so. The error is that of w or of the context, or that nothing could be
+// read.
+func Write(ctx context.Context, w io.Writer, dir *folder.Folder, o Options) (*Contents, error) {
+	b := builder{ctx: ctx, dir: dir, options: o, names: newNames(o.Hide)}
+	for _, text := range []string{o.Version, o.Machine.Kernel, o.Machine.Architecture} {
+		b.names.keep(text)
+	}
+
+	if err := b.learn(); err != nil {
+		return nil, err
+	}
+
+	compressed := gzip.NewWriter(w)
+	b.tar = tar.NewWriter(compressed)
+	if err := b.write(); err != nil {
+		return nil, err
+	}
+
+	if err := b.tar.Close(); err != nil {
+		return nil, err
+	}
+
+	return &b.contents, compressed.Close()
+}
+
+// A builder makes one bundle.
+type builder struct {
+	ctx      context.Context
+	dir      *folder.Folder
+	options  Options
+	names    *names
+	contents Contents
+	tar      *tar.Writer
+	written  int64
+}
+
+// learn reads all files once, so that every sentence is written with all names known.
+func (b *builder) learn() error {
+	profiles, err := b.profiles()
+	if err != nil {
+		return err
+	}
+
+	for _, name := range append(profiles, tables...) {
+		_ = b.convert(io.Discard, name) // write reports the error
+	}
+
+	_ = b.convert(io.Discard, folder.SummaryFile)
+	b.names.setLong()
+	b.contents = Contents{
+		Packages: sortedKeys(b.names.packages), Libraries: sortedKeys(b.names.libraries),
+		LeftOut: []LeftOut{},
+	}
+
+	return nil
+}
+
+var tables = []string{
+	folder.TimelineFile, folder.ProcessesFile, folder.GPUsFile, folder.ObjectsFile,
+}
+
+// profiles are the names of the profiles that a folder may have.
+func (b *builder) profiles() ([]string, error) {
+	names := []string{folder.GrowthFile, folder.WarmupFile, folder.PlateauFile, folder.SpikesFile}
+	snapshots, err := b.dir.Snapshots()
+	for _, n := range snapshots {
+		names = append(names, folder.SnapshotFile(n))
+	}
+
+	return names, err
+}
+
+func (b *builder) write() error {
+	profiles, err := b.profiles()
+	if err != nil {
+		return err
+	}
+
+	for _, name := range slices.Concat([]string{folder.SummaryFile}, tables, profiles) {
+		var content bytes.Buffer
+		err := b.convert(&content, name)
+		switch {
+		case b.ctx.Err() != nil:
+			return b.ctx.Err()
+		case errors.Is(err, fs.ErrNotExist) && name != folder.SummaryFile:
+			continue
+		case err != nil:
+			b.leaveOut(name, err.Error())
+			continue
+		}
+
+		modified, err := b.dir.ModTime(name)
+		if err != nil {
+			return err
+		}
+
+		if err := b.add(name, content.Bytes(), modified); err != nil {
+			return err
+		}
+	}
+
+	return b.writeDocuments()
+}
+
+// writeDocuments writes the other documents, and the list of contents.
+func (b *builder) writeDocuments() error {
+	now := time.Now()
+	for _, name := range slices.Sorted(maps.Keys(b.options.Documents)) {
+		document := b.options.Documents[name]
+		if !b.options.KeepNames {
+			b.names.document(document)
+		}
+
+		if err := b.addJSON(name, document, now); err != nil {
+			return err
+		}
+	}
+
+	c := &b.contents
+	c.Schema, c.Version, c.Machine = Schema, b.options.Version, b.options.Machine
+	c.NamesKept = b.options.KeepNames
+	c.Replaced = b.names.counts
+	return b.addJSON(ContentsFile, c, now)
+}
+
+func sortedKeys(found map[string]bool) []string {
+	return append([]string{}, slices.Sorted(maps.Keys(found))...)
+}
+
+func (b *builder) addJSON(name string, document any, modified time.Time) error {
+	var content bytes.Buffer
+	encoder := json.NewEncoder(&content)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(document); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+
+	return b.add(name, content.Bytes(), modified)
+}
+
+// add adds a file to the archive. Neither a user nor a host is in its header.
+func (b *builder) add(name string, content []byte, modified time.Time) error {
+	if b.written += int64(len(content)); b.written > maxBytes {
+		b.leaveOut(name, fmt.Sprintf("the bundle would be larger than %d MiB", maxBytes>>20))
+		return nil
+	}
+
+	err := b.tar.WriteHeader(&tar.Header{
+		Name: Name + "/" + name, Mode: 0o600, Size: int64(len(content)),
+		ModTime: modified.Truncate(time.Second), Typeflag: tar.TypeReg,
+	})
+
+	if err == nil {
+		_, err = b.tar.Write(content)
+	}
+
+	if err == nil && name != ContentsFile {
+		b.contents.Files = append(b.contents.Files, name)
+	}
+
+	return err
+}
+
+func (b *builder) leaveOut(file, reason string) {
+	if !b.options.KeepNames {
+		reason = b.names.sentence(reason, false)
+	}
+
+	b.contents.LeftOut = append(b.contents.LeftOut, LeftOut{file, reason})
+}
+
+// convert writes a file of the folder as it is in the bundle.
+func (b *builder) convert(w io.Writer, name string) error {
+	if err := b.ctx.Err(); err != nil {
+		return err
+	}
+
+	return b.dir.ReadFile(name, func(r io.Reader) error {
+		switch {
+		case name == folder.SummaryFile:
+			return b.convertSummary(w, r)
+		case slices.Contains(tables, name):
+			return b.convertTable(w, r, name)
+		}
+
+		return b.convertProfile(w, r)
+	})
+}
+
+func (b *builder) convertSummary(w io.Writer, r io.Reader) error {
+	s, err := summary.Read(r)
+	if err != nil {
+		return err
+	}
+
+	delete(s.Files, "report") // `allocscope report` makes it of the other files
+	if !b.options.KeepNames {
+		b.names.summary(s)
+	}
+
+	return s.Write(w)
+}
+
+func (b *builder) convertTable(w io.Writer, r io.Reader, name string) error {
+	bounded := &io.LimitedReader{R: r, N: maxTableBytes}
+	leftOut := 0
+	var err error
+	if b.options.KeepNames {
+		_, err = io.Copy(w, bounded)
+	} else {
+		leftOut, err = b.names.table(w, bounded, name)
+	}
+
+	if err == nil && leftOut > 0 {
+		b.leaveOut(name, fmt.Sprintf("%d lines are damaged", leftOut))
+	}
+
+	if err == nil && bounded.N == 0 {
+		b.leaveOut(name, fmt.Sprintf("all but its first %d MiB", maxTableBytes>>20))
+	}
+
+	return err
+}
+
+func (b *builder) convertProfile(w io.Writer, r io.Reader) error {
+	p, err := profile.Read(r)
+	if err != nil {
+		return err
+	}
+
+	if !b.options.KeepNames {
+		b.names.profile(p)
+	}
+
+	return p.Write(w)
+}

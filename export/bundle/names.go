@@ -1,0 +1,271 @@
+package bundle
+
+import (
+	_ "embed"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/component"
+)
+
+// maxNameBytes bounds the names that are remembered. Further private ones get the same pseudonym,
+// and further public ones are replaced in sentences.
+const maxNameBytes = 64 << 20
+
+// A names replaces private names by pseudonyms: a word for what the name is of, and a number in the
+// order in which the names were met. A name has the same pseudonym everywhere in a bundle. Nothing
+// of the name is in it, not even a hash, which could be guessed.
+type names struct {
+	pseudonyms map[string]string
+	counts     map[string]int
+	public     map[string]bool // names that were met in public places
+	hidden     map[string]bool // looks public and is not, says the user
+	packages   map[string]bool // whose names stay
+	libraries  map[string]bool
+	long       *strings.Replacer // names with separators; nil: none are known yet
+	written    map[string]bool   // the pseudonyms, which sentences keep
+	bytes      int               // of the names above
+}
+
+func newNames(hide []string) *names {
+	n := &names{
+		pseudonyms: make(map[string]string), counts: make(map[string]int),
+		public: make(map[string]bool), hidden: make(map[string]bool),
+		packages: make(map[string]bool), libraries: make(map[string]bool),
+		written: make(map[string]bool),
+	}
+
+	for _, name := range hide {
+		n.hidden[name] = true
+	}
+
+	return n
+}
+
+// replace returns the pseudonym of a private name. Kind is the word that it begins with if the name
+// was not met before.
+func (n *names) replace(kind, name string) string {
+	if name == "" {
+		return ""
+	}
+
+	if pseudonym, ok := n.pseudonyms[name]; ok {
+		return pseudonym
+	}
+
+	if !n.hasRoom(name) {
+		return kind + "-more"
+	}
+
+	n.counts[kind]++
+	pseudonym := kind + "-" + strconv.Itoa(n.counts[kind])
+	n.pseudonyms[name], n.written[pseudonym] = pseudonym, true
+	return pseudonym
+}
+
+// remember makes sentences replace a text as a whole, which has blanks or other separators in it.
+func (n *names) remember(text, replacement string) {
+	if _, ok := n.pseudonyms[text]; ok || text == replacement || !n.hasRoom(text) {
+		return
+	}
+
+	n.pseudonyms[text], n.written[replacement] = replacement, true
+}
+
+// keep makes sentences keep a name from a public place.
+func (n *names) keep(name string) {
+	if !n.public[name] && n.hasRoom(name) {
+		n.public[name] = true
+	}
+}
+
+// hasRoom counts a new name, unless there are too many.
+func (n *names) hasRoom(name string) bool {
+	const entryBytes = 64 // of the tables, for each name
+	if n.bytes+len(name)+entryBytes > maxNameBytes {
+		return false
+	}
+	n.bytes += len(name) + entryBytes
+	return true
+}
+
+// everywhere are names that programs of all users have.
+var everywhere = set(`main _start __libc_start_main __libc_start_main_impl
+__libc_start_call_main start_thread clone clone3 __clone __clone3 <module>
+<lambda> <listcomp> <dictcomp> <setcomp> <genexpr> <locals> __main__ __init__
+__new__ __call__ __del__ __enter__ __exit__ __getitem__ __setitem__ __iter__
+__next__ __len__ __dict__ __globals__ __class__ __reduce__ __getstate__
+__setstate__`)
+
+func set(words string) map[string]bool {
+	found := make(map[string]bool)
+	for _, word := range strings.Fields(words) {
+		found[word] = true
+	}
+
+	return found
+}
+
+var offsetInFile = regexp.MustCompile(`^(.+)\+(0x[0-9a-f]+)$`)
+
+// function returns the name of a function. Those of public files stay, and so do the allocator's,
+// by which pprof and allocscope recognise it.
+func (n *names) function(name string, isPublic bool) string {
+	switch {
+	case isPublic && !n.isHidden(name) && !strings.Contains(name, "/"):
+		n.keep(name)
+		return name
+	case growth.IsAllocatorFunction(name) && plainFunction.MatchString(name):
+		n.keep(name)
+		return name
+	}
+
+	if found := offsetInFile.FindStringSubmatch(name); found != nil {
+		return n.fileName(found[1]) + "+" + found[2]
+	}
+
+	return n.qualified(name)
+}
+
+var plainFunction = regexp.MustCompile(`^[A-Za-z0-9_:]+( (new|delete)(\[\])?)?$`)
+
+// isHidden is true of what the user said is private: a name, or the first part of one.
+func (n *names) isHidden(name string) bool {
+	top, _, _ := strings.Cut(name, ".")
+	return n.hidden[name] || n.hidden[top]
+}
+
+// qualified replaces each part of a name with dots: "Trainer.<locals>.step". A name of C++ is one
+// part.
+func (n *names) qualified(name string) string {
+	if everywhere[name] {
+		return name
+	}
+
+	if strings.ContainsAny(name, " (:[") {
+		return n.replace("name", name)
+	}
+
+	parts := strings.Split(name, ".")
+	for i, part := range parts {
+		if !everywhere[part] {
+			parts[i] = n.replace("name", part)
+		}
+	}
+
+	replaced := strings.Join(parts, ".")
+	n.remember(name, replaced)
+	return replaced
+}
+
+// packagesText has packages that many environments have installed, and whose names no program gives
+// to a module of its own.
+//
+//go:embed packages.txt
+var packagesText string
+
+// builtinTypesText has the types of module builtins in CPython 3.11 and 3.13.
+//
+//go:embed types.txt
+var builtinTypesText string
+
+var (
+	builtinTypes      = set(builtinTypesText)
+	wellKnownPackages = set(packagesText)
+)
+
+// typeName returns the name of a Python type with its module.
+func (n *names) typeName(name string) string {
+	name = strings.TrimPrefix(name, "'") // as objects.csv has it
+	top, _, isQualified := strings.Cut(name, ".")
+	switch {
+	case n.isHidden(name):
+	case !isQualified && builtinTypes[name], isQualified && n.isPackage(top):
+		n.keep(name)
+		return name
+	}
+
+	return n.qualified(name)
+}
+
+// ownModules are modules of Python's library that many programs have one of their own name for.
+var ownModules = set(`calendar chunk cmd code parser platform profile queue
+resource secrets select site stat statistics symbol test this token trace
+types`)
+
+// isPackage is true of the name of a public Python package or module.
+func (n *names) isPackage(name string) bool {
+	isStandard := standardLibrary[name] && !ownModules[name]
+	return !n.hidden[name] && (isStandard || wellKnownPackages[name] || n.packages[name])
+}
+
+// builtinComponents are those of allocscope's own rules.
+var builtinComponents = set(strings.Join(component.DefaultRules().Names(), " "))
+
+// component returns the name of a component: one of allocscope's own, or a package, script or
+// library.
+func (n *names) component(name string) string {
+	switch {
+	case builtinComponents[name],
+		n.isPackage(name),
+		n.libraries[name],
+		wellKnownFile.MatchString(name):
+		if !n.isHidden(name) {
+			n.keep(name)
+			return name
+		}
+	}
+
+	return n.fileName(name)
+}
+
+var wellKnownCommand = regexp.MustCompile(
+	`^(python[0-9.]*[td]?|pt_(main_thread|data_worker|data_pin)|torchrun|accelerate|mpirun|srun|bash|sh)$`,
+)
+
+// command returns the name of a process: its short name, or its interpreter and its script.
+func (n *names) command(name string) string {
+	program, script, hasScript := strings.Cut(name, " ")
+	if !wellKnownCommand.MatchString(program) || n.isHidden(program) {
+		return n.replace("process", name)
+	}
+
+	n.keep(program)
+	if !hasScript {
+		return name
+	}
+
+	replaced := program + " " + n.sentence(script, true)
+	n.remember(name, replaced)
+	return replaced
+}
+
+var (
+	knownSuffix = regexp.MustCompile(
+		`(\.(cpython|abi|pypy)[-\w]*)?(\.so(\.[0-9]+)*|` +
+			`\.(py|pyc|pyx|c|cc|cpp|cxx|h|hh|hpp|cu|cuh|rs|go|S|sh|` +
+			`json|yaml|toml|txt|log|csv|bin|dat|db|arrow|parquet|npy|npz|h5|tar|zip|gz|zst|` +
+			`pt|pth|ckpt|safetensors|idx|mmap|lmdb|jpg|png))$`,
+	)
+	plainPart = set(`__init__ __main__ allocscope`)
+)
+
+// fileName replaces the name of a file without directories, and keeps a suffix that many files have.
+func (n *names) fileName(name string) string {
+	suffix := knownSuffix.FindString(name)
+	stem := strings.TrimSuffix(name, suffix)
+	if stem == "" || plainPart[stem] {
+		return name
+	}
+
+	if suffix == "" && path.Ext(name) != "" {
+		return n.replace("file", name)
+	}
+
+	replaced := n.replace("name", stem) + suffix
+	n.remember(name, replaced)
+	return replaced
+}

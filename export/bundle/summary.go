@@ -1,0 +1,279 @@
+package bundle
+
+import (
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allocscope/allocscope/export/explain"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth/keeper"
+)
+
+// A textRule replaces what is private in a text of one sort.
+type textRule func(n *names, text string) string
+
+// fieldRules are the fields of documents that hold names, by their type and name. All other texts
+// are sentences. So a new field is safe before it is listed here.
+var fieldRules = map[string]textRule{
+	"Summary.Version":           kept,
+	"Summary.Kernel":            kept,
+	"Summary.Architecture":      kept,
+	"Process.Command":           (*names).command,
+	"Process.Executable":        (*names).path,
+	"TreeProcess.Command":       (*names).command,
+	"Related.Command":           (*names).command,
+	"OtherGrowth.Command":       (*names).command,
+	"GPUMemory.Command":         (*names).command,
+	"Target.BootID":             named("boot"),
+	"Continued.Folder":          named("trace"),
+	"Mark.Text":                 (*names).mark,
+	"Accumulation.Module":       (*names).path,
+	"Accumulation.Component":    (*names).component,
+	"Accumulation.Function":     (*names).frame,
+	"Accumulation.Stack":        (*names).frame,
+	"Accumulation.StackIDs":     kept,
+	"Suspect.StackIDs":          kept,
+	"TensorGroup.StackID":       kept,
+	"Keeper.StackID":            kept,
+	"Suspect.Component":         (*names).component,
+	"Suspect.Function":          (*names).frame,
+	"Suspect.Path":              (*names).frame,
+	"Suspect.Callers":           (*names).frame,
+	"BreakdownRow.Name":         (*names).rowName,
+	"GPUBreakdownRow.Name":      (*names).rowName,
+	"GPUBreakdownRow.Function":  strict,
+	"GPUBreakdownRow.Component": (*names).component,
+	"GPU.UUID":                  named("gpu"),
+	"GPU.Name":                  kept,
+	"Identity.Job":              named("job"),
+	"Identity.RunID":            named("job"),
+	"Identity.SlurmJob":         named("job"),
+	"Identity.Node":             named("host"),
+	"Identity.Pod":              named("pod"),
+	"Identity.Container":        named("container"),
+	"TypeGrowth.Type":           (*names).typeName,
+	"TypeCount.Type":            (*names).typeName,
+	"Keeper.Type":               (*names).typeName,
+	"KeeperLink.Type":           (*names).typeName,
+	"TensorGroup.DType":         (*names).dtype,
+	"KeeperRoot.Module":         (*names).module,
+	"KeeperRoot.File":           (*names).path,
+	"KeeperRoot.Owner":          kept, // variables replaces these
+	"KeeperRoot.Name":           kept,
+	"KeeperLink.Name":           kept,
+}
+
+func kept(_ *names, text string) string { return text }
+
+func strict(n *names, text string) string { return n.sentence(text, true) }
+
+// rowName returns the name of a row of a breakdown: a file, or frames.
+func (n *names) rowName(text string) string {
+	if strings.HasPrefix(text, "/") && !strings.Contains(text, ": ") && !strings.Contains(text, " < ") {
+		return n.path(text)
+	}
+
+	return strict(n, text)
+}
+
+func named(kind string) textRule {
+	return func(n *names, text string) string { return n.replace(kind, text) }
+}
+
+var dtypes = regexp.MustCompile(`^(q?u?int|b?float|complex|bool|bits)[0-9]*([x_][a-z0-9]+)?$`)
+
+// dtype returns the dtype of a tensor.
+func (n *names) dtype(text string) string {
+	if dtypes.MatchString(strings.TrimPrefix(text, "torch.")) {
+		return text
+	}
+
+	return n.typeName(text)
+}
+
+// module returns the name of a Python module, or the path of a file with static variables.
+func (n *names) module(text string) string {
+	if len(text) > 0 && (text[0] == '/' || text[0] == '[') {
+		return n.path(text)
+	}
+
+	return n.typeName(text)
+}
+
+// markWords are those by which growth.EpochsOf reads a mark.
+var markWords = set(`epoch val valid validate validation eval evaluate evaluation start begin end`)
+
+// mark keeps what a mark means for the verdict.
+func (n *names) mark(text string) string {
+	if replaced, ok := n.pseudonyms[text]; ok {
+		return replaced
+	}
+
+	var kept []string
+	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" _-:", r) })
+	for i, word := range words {
+		if isWord := markWords[strings.ToLower(word)]; isWord || i > 0 && isNumber(word) {
+			kept = append(kept, word)
+		}
+	}
+
+	if len(kept) == len(words) {
+		return text
+	}
+
+	if len(kept) == 0 || kept[0] != words[0] {
+		return n.replace("mark", text)
+	}
+
+	kept = append(kept, n.replace("mark", text))
+	replaced := strings.Join(kept, " ")
+	n.pseudonyms[text], n.written[replaced] = replaced, true
+	return replaced
+}
+
+// document replaces what is private in the texts of a value that pointer leads to.
+func (n *names) document(pointer any) {
+	n.value(reflect.ValueOf(pointer).Elem(), func(n *names, text string) string {
+		return n.sentence(text, false)
+	})
+}
+
+// summary replaces what is private in a summary.
+func (n *names) summary(s *summary.Summary) {
+	n.keep(s.Kernel)
+	n.keep(s.Version)
+	n.commandLine(s.CommandLine)
+	n.arguments(s.Process.Arguments)
+	n.document(s)
+}
+
+// flagWords are values of flags that are no names.
+var flagWords = set(`on off auto always never`)
+
+// commandLine keeps the flags of allocscope, and values that are numbers.
+func (n *names) commandLine(arguments []string) {
+	for i, argument := range arguments {
+		isFlag := strings.HasPrefix(argument, "-") && vocabulary[argument]
+		isCommand := i == 1 && vocabulary[argument]
+		switch {
+		case i == 0:
+			arguments[i] = n.path(argument)
+		case !isFlag && !isCommand && !flagWords[argument] && !quantity.MatchString(argument):
+			arguments[i] = n.replace("argument", argument)
+		}
+	}
+}
+
+// arguments replaces all that a process was called with, but for its program.
+func (n *names) arguments(arguments []string) {
+	for i, argument := range arguments {
+		switch {
+		case i == 0:
+			arguments[i] = n.path(argument)
+		case knownSuffix.MatchString(argument):
+			arguments[i] = n.path(argument)
+		case quantity.MatchString(argument): // sentences keep the number
+			n.counts["argument"]++
+			arguments[i] = "argument-" + strconv.Itoa(n.counts["argument"])
+		default:
+			arguments[i] = n.replace("argument", argument)
+		}
+	}
+}
+
+// value replaces the texts below a value. The rule is that of the field which it lies in.
+func (n *names) value(v reflect.Value, rule textRule) {
+	switch v.Kind() {
+	case reflect.String:
+		if v.CanSet() {
+			v.SetString(rule(n, v.String()))
+		}
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			n.value(v.Elem(), rule)
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			n.value(v.Index(i), rule)
+		}
+	case reflect.Map:
+		n.mapValues(v, rule)
+	case reflect.Struct:
+		n.structFields(v, rule)
+	}
+}
+
+func (n *names) structFields(v reflect.Value, rule textRule) {
+	if v.Type() == reflect.TypeFor[time.Time]() {
+		return
+	}
+
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		if field.Name == "CommandLine" || field.Name == "Arguments" || !field.IsExported() {
+			continue // commandLine and arguments replace them
+		}
+
+		own, isListed := fieldRules[v.Type().Name()+"."+field.Name]
+		if !isListed {
+			own = rule
+		}
+
+		n.value(v.Field(i), own)
+	}
+
+	switch s := v.Addr().Interface().(type) {
+	case *summary.Accumulation:
+		if len(s.Stack) > 0 { // Function is the leaf's, without its file
+			s.Function, _, _ = splitFrame(s.Stack[0])
+		}
+	case *summary.KeeperPath:
+		n.variables(s)
+		s.Text = explain.KeeperPath(s.Path())
+	}
+}
+
+// variables replaces the names of variables, attributes and keys of a path whose types and files
+// are replaced already. Those of public classes and files stay, but for the keys of dicts.
+func (n *names) variables(p *summary.KeeperPath) {
+	root := &p.Root
+	if isPublic := n.public[root.Module] || root.File != "" && n.isPublic(root.File); !isPublic {
+		root.Owner, root.Name = n.qualified(root.Owner), n.qualified(root.Name)
+	}
+
+	holder := ""
+	for i := range p.Links {
+		link := &p.Links[i]
+		switch isOfPublicClass := n.public[holder] && link.How == keeper.HowAttribute; {
+		case isOfPublicClass, isNumber(link.Name):
+		case link.How == keeper.HowValue, link.How == keeper.HowItem:
+			link.Name = n.replace("key", link.Name)
+		default:
+			link.Name = n.qualified(link.Name)
+		}
+
+		holder = link.Type
+	}
+}
+
+// mapValues replaces the keys and the values of a map.
+func (n *names) mapValues(v reflect.Value, rule textRule) {
+	if v.IsNil() {
+		return
+	}
+
+	replaced := reflect.MakeMap(v.Type())
+	for _, key := range v.MapKeys() {
+		newKey, newValue := reflect.New(key.Type()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		newKey.Set(key)
+		newValue.Set(v.MapIndex(key))
+		n.value(newKey, rule)
+		n.value(newValue, rule)
+		replaced.SetMapIndex(newKey, newValue)
+	}
+
+	v.Set(replaced)
+}

@@ -233,7 +233,7 @@ type pythonBlock struct {
 }
 
 // blockSpacing separates the sizes of two cases. A block takes some bytes more than was asked for.
-const blockSpacing = 64
+const blockSpacing = 16
 
 // pythonStacks counts blocks by their size, and by the Python frames at which they were allocated,
 // as lines.

@@ -44,7 +44,7 @@ try:
 except ImportError:
     gevent = None
 
-HOOKS = 24 if hasattr(sys, "gettotalrefcount") else 0  # bytes that a debug build adds to a block
+HOOKS = 48 if hasattr(sys, "gettotalrefcount") else 0  # bytes that a debug build adds to a block, 24 twice
 BASE, STEP = 100_000 - HOOKS, 16  # bytes: less than malloc would map, more than anything else here asks for
 WARM_UP = 40  # rounds
 

@@ -37,7 +37,7 @@ NODE_PACKAGES     := nodejs npm
 LINT_PACKAGES     := clang-format-14
 TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps \
 	python3 python3-pil python3-torch chromium debootstrap debian-archive-keyring graphviz tmux \
-	wget libjemalloc-dev libgoogle-perftools-dev libmimalloc-dev musl-tools
+	wget libjemalloc-dev libgoogle-perftools-dev libmimalloc-dev musl-tools libpython3-dev
 IMAGE_PACKAGES    := chromium python3 python3-pil
 PEERS_PACKAGES    := coreutils util-linux debootstrap debian-archive-keyring wget
 CAMPAIGN_PACKAGES := gcc libc6-dev python3 python3-torch util-linux procps linux-perf bpftrace
@@ -137,6 +137,17 @@ test-keepers: ## Compare who keeps objects, and their number, with the truth of 
 test-dist: ## Install, run and remove each file of dist/ in empty roots, 20 minutes; ROOTS chooses
 	@.ci/packages $(ROOTS_PACKAGES)
 	$(ROOT_GO) test/dist/run $(ROOTS)
+
+# The Debian packages that build-interpreters.sh needs.
+INTERPRETER_PACKAGES := gcc clang-19 make libc6-dev libffi-dev zlib1g-dev dpkg-dev xz-utils \
+	debian-archive-keyring
+
+.PHONY: test-interpreters
+test-interpreters: ## Compare all frames of unusual Pythons, after building some, half an hour once
+	@.ci/packages $(TEST_PACKAGES) $(INTERPRETER_PACKAGES)
+	$(SUDO) testdata/build-interpreters.sh
+	$(ROOT_GO) ALLOCSCOPE_INTERPRETERS=all $(GO) test -count=1 -timeout 1h -v \
+		-run '^TestPython$$' ./tracer
 
 .PHONY: fuzz
 fuzz: ## Fuzz all that reads what a process can forge, FUZZ_TIME (60s) each

@@ -281,7 +281,8 @@ type MappingKind uint32
 const (
 	MappingTable       MappingKind = 0
 	MappingInterpreter MappingKind = 1
-	MappingAnonymous   MappingKind = 2
+	MappingGreenlet    MappingKind = 2
+	MappingAnonymous   MappingKind = 3
 )
 
 type MappingPair struct {
@@ -334,7 +335,9 @@ type Python struct {
 	FrameBack           uint16
 	FrameInstruction    uint16
 	FrameEntry          uint16
+	FrameTlbc           uint16
 	CodeBytes           uint16
+	CodeTlbc            uint16
 	CodeName            uint16
 	CodeFile            uint16
 	CodeLines           uint16
@@ -343,6 +346,7 @@ type Python struct {
 	FrameBytes          uint16
 	FirstEntryOwner     uint8
 	InstructionScale    uint8
+	_                   [4]byte
 }
 
 type PythonError uint32

@@ -5,6 +5,8 @@ Each case has a size of its own, by which its blocks are found, and asks for the
 keep(stack(), bytearray(size("case"))). Cases are run cold, many times without effect, and once more: by then the
 interpreter has specialised their code.
 
+With names of functions as arguments, only those run, and what is not in such a function.
+
 It speaks by lines: prints "ready", runs the cases without effect for each line "again" and repeats it, and at any other
 allocates, prints an object for each block (its case, size and frames, leaf first) and "done", and exits at the end of its
 input; until then the blocks stay. It runs as a file or from an argument of python3 -c, on Python 3.8 and later.
@@ -33,9 +35,41 @@ import tempfile
 import threading
 import weakref
 
-BASE, STEP = 100_000, 16  # bytes: less than malloc would map, more than anything else here asks for
+try:
+    import greenlet
+except ImportError:
+    greenlet = None
+try:
+    import gevent
+except ImportError:
+    gevent = None
+
+HOOKS = 48 if hasattr(sys, "gettotalrefcount") else 0  # bytes that a debug build adds to a block, 24 twice
+BASE, STEP = 100_000 - HOOKS, 16  # bytes: less than malloc would map, more than anything else here asks for
 WARM_UP = 40  # rounds
 
+if "free-threading" in sys.version:
+    # bytearray takes its memory from the interpreter's own mimalloc. These blocks come from malloc, without another frame.
+    class Block:
+        def __init__(self, address, size):
+            self.address, self.size = address, size
+
+        def __len__(self):
+            return self.size
+
+        def __del__(self):
+            free(self.address)
+
+    libc = ctypes.CDLL(None)
+    free, bytearray = libc.free, libc.malloc
+    free.argtypes, bytearray.argtypes, bytearray.restype = [ctypes.c_void_p], [ctypes.c_size_t], ctypes.c_void_p
+    bytearray.errcheck = lambda result, function, arguments: Block(result, arguments[0])
+    SUB_BLOCK = "__import__('ctypes').CDLL(None).malloc"
+else:
+    bytearray = bytearray
+    SUB_BLOCK = "bytearray"
+
+chosen = sys.argv[2:]  # names of functions with cases
 sizes, records, blocks, cases = {}, [], [], []
 armed = False
 
@@ -73,7 +107,8 @@ def run(source, name="<source>", dies=False):
     code = compile(source, name, "exec")
     if armed and not dies:
         blocks.append(code)
-    exec(code, {"__name__": "source", "keep": keep, "stack": stack, "size": size, "case": case})
+    names = {"keep": keep, "stack": stack, "size": size, "case": case, "bytearray": bytearray}
+    exec(code, {"__name__": "source", **names})
 
 
 # Functions.
@@ -477,7 +512,7 @@ def deaths():
 
 @case
 def automatic_collection():
-    before, dead = gc.get_threshold(), []
+    before, dead, alive = gc.get_threshold(), [], []
     gc.set_threshold(0)  # one that comes before it is garbage would make it old, and the old are rarely checked
     cycle = Mortal("__del__ in a collection by itself")
     reference = weakref.ref(cycle, dead.append)
@@ -485,7 +520,7 @@ def automatic_collection():
     del cycle
     gc.set_threshold(5, 1, 1)
     for _ in range(1_000_000):
-        [[]].append([])
+        alive.append([])  # without the GIL, their number must have grown by a quarter
         if dead:
             break
     gc.set_threshold(*before)
@@ -519,6 +554,38 @@ def called_by_ctypes():
     comparison = compare(lambda a, b: keep(stack(), bytearray(size("qsort"))) or 0)
     for library in ctypes.CDLL(None), ctypes.PyDLL(None):  # the second keeps the lock
         library.qsort((ctypes.c_int * 3)(3, 2, 1), 3, 4, comparison)
+
+
+if greenlet:  # each lies on the thread's stack while it runs, elsewhere while it does not
+
+    @case
+    def in_greenlets():
+        def child():
+            keep(stack(), bytearray(size("a greenlet")))
+            parent.switch()
+            keep(stack(), bytearray(size("a greenlet that another function resumes")))
+            (lambda: parent.switch())()
+            plain("a call in a greenlet")
+
+        parent, other = greenlet.getcurrent(), greenlet.greenlet(child)
+        other.switch()
+        keep(stack(), bytearray(size("between two greenlets")))
+        next(iter(map(lambda _: other.switch(), "a")))
+        sorted("a", key=lambda _: plain("below a call, between two greenlets"))
+        other.switch()
+
+
+if gevent:
+
+    @case
+    def in_gevent():
+        def job():
+            gevent.sleep(0)
+            keep(stack(), bytearray(size("a greenlet of gevent")))
+            gevent.sleep(0)
+            plain("a call in a greenlet of gevent")
+
+        gevent.joinall([gevent.spawn(job) for _ in range(3)])
 
 
 def mark(error):
@@ -797,7 +864,7 @@ SUB = """
 import json, marshal, os, sys, types
 stack = types.FunctionType(marshal.loads(bytes.fromhex("{stack}")), globals())
 def {function}():
-    return stack(), bytearray({size})
+    return stack(), {block}({size})
 alive = globals().get("alive", []) + [{function}(), sys._getframe().f_code]
 os.write({pipe}, json.dumps(alive[-2][0]).encode())
 """
@@ -806,7 +873,7 @@ os.write({pipe}, json.dumps(alive[-2][0]).encode())
 def in_sub_interpreter(identity, name):
     """Its frames do not know who runs it: those are found in the other interpreter."""
     receive, send = os.pipe()
-    code = SUB.format(stack=marshal.dumps(stack.__code__).hex(), function=name, size=size(name), pipe=send)
+    code = SUB.format(stack=marshal.dumps(stack.__code__).hex(), function=name, size=size(name), block=SUB_BLOCK, pipe=send)
     frames, error = stack(), interpreters().run_string(identity, code)
     if error:
         raise RuntimeError(error)
@@ -823,7 +890,7 @@ def at_exit():
 def report():
     names = {bytes: name for name, bytes in sizes.items()}
     for length, frames in records:
-        print(json.dumps({"Case": names[length], "Size": length, "Frames": frames}))
+        print(json.dumps({"Case": names[length], "Size": length + HOOKS, "Frames": frames}))
     print("done", flush=True)
     sys.stdin.read()
     os._exit(0)
@@ -833,7 +900,8 @@ def run_cases(effective):
     global armed
     armed = effective
     for function in cases:
-        function()
+        if not chosen or function.__name__ in chosen:
+            function()
 
 
 def await_order():

@@ -4,11 +4,15 @@
 #
 # They are the system's, those of pyenv (3.8 to 3.14), and those of other Debian releases, which debootstrap unpacks into
 # folders of their own, once, all at a time, from the mirror that the system's apt uses: about a minute and 300 MB each. Their
-# signatures are checked. Nothing is installed. With arguments: only those releases are set up, and no others printed.
+# signatures are checked. Nothing is installed.
+#
+# With the argument "unusual" it prints others instead: debug builds, PyPy, and what build-interpreters.sh has built.
 set -eu
 
 SUITES="bullseye trixie forky" # Python 3.9, 3.13, 3.14
 VERSIONS='3\.(8|9|1[0-4])'
+# What a suite has beside python3.
+UNUSUAL="trixie:python3.13-dbg,pypy3,python3-greenlet,python3-gevent"
 CACHE=${XDG_CACHE_HOME:-/var/cache}/allocscope/interpreters
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 SYSTEM=/usr/bin/python3
@@ -37,11 +41,26 @@ use_proxy() {
 	[ -z "${http_proxy:-}" ] || export http_proxy
 }
 
+# The packages of suite $1 beside python3, each after a comma.
+more() {
+	case $UNUSUAL in
+	"$1":*) echo ",${UNUSUAL#*:}" ;;
+	esac
+}
+
+# Whether folder $2 has suite $1 with all packages.
+is_set_up() {
+	[ -x "$2$SYSTEM" ] || return 1
+	for package in $(more "$1" | tr , ' '); do
+		[ -e "$2/var/lib/dpkg/info/$package.list" ] || [ -e "$2/var/lib/dpkg/info/$package:amd64.list" ] || return 1
+	done
+}
+
 # Unpacks suite $1 into $2. debootstrap knows suites newer than itself by the way of the oldest rolling one.
 unpack() {
 	how=$1
 	[ -e "/usr/share/debootstrap/scripts/$1" ] || how=sid
-	debootstrap --variant=minbase --include=python3 --keyring="$KEYRING" "$1" "$2" "$(mirror)" \
+	debootstrap --variant=minbase --include="python3$(more "$1")" --keyring="$KEYRING" "$1" "$2" "$(mirror)" \
 		"/usr/share/debootstrap/scripts/$how" >"$2.log" 2>&1
 }
 
@@ -65,27 +84,29 @@ set_up() {
 	mkdir -p "$CACHE"
 	exec 9>"$2.lock"
 	flock 9 # another test may be at it
-	[ ! -x "$2$SYSTEM" ] || return 0
-	rm -rf --one-file-system "$2" "$2.part"
+	! is_set_up "$1" "$2" || return 0
+	rm -rf --one-file-system "$2.part" "$2.old"
 	unpack "$1" "$2.part" || return 1
 	rm -rf "$2.part/var/cache/apt" "$2.part/var/lib/apt/lists" "$2.part.log"
+	[ ! -e "$2" ] || mv "$2" "$2.old" # a program of it may run
 	mv "$2.part" "$2"
+	rm -rf --one-file-system "$2.old"
 }
 
-# Prints the interpreter of suite $1, which is set up unless it is.
+# Prints as $2 the program $3 of suite $1, which is set up unless it is.
 provide() {
 	root=$CACHE/$1
 	reason=
-	if [ ! -x "$root$SYSTEM" ]; then
+	if ! is_set_up "$1" "$root"; then
 		reason=$(obstacle "$1")
 		if [ -z "$reason" ] && ! set_up "$1" "$root"; then
 			reason="debootstrap of Debian $1: $(tail -n 1 "$root.part.log") (see $root.part.log)"
 		fi
 	fi
 	if [ -n "$reason" ]; then
-		missing "debian-$1" "$reason"
+		missing "$2" "$reason"
 	else
-		found "debian-$1" "$(command -v chroot) $root $SYSTEM"
+		found "$2" "$(command -v chroot) $root $3"
 	fi
 }
 
@@ -104,18 +125,36 @@ installed() {
 	done
 }
 
-[ $# -gt 0 ] || installed
+# Prints those that build-interpreters.sh builds.
+built() {
+	for name in free-threaded-3.13 free-threaded-3.14 standalone-3.14; do
+		if [ -x "$CACHE/built/$name/bin/python3" ]; then
+			found "$name" "$CACHE/built/$name/bin/python3"
+		else
+			missing "$name" "testdata/build-interpreters.sh has not built it"
+		fi
+	done
+}
+
 use_proxy
+if [ "${1:-}" = unusual ]; then
+	provide trixie debug-3.13 /usr/bin/python3.13d
+	provide trixie pypy-3.11 /usr/bin/pypy3
+	built
+	exit
+fi
+
+installed
 lines=$(mktemp -d)
 trap 'rm -rf "$lines"' EXIT
 jobs=
-for suite in ${*:-$SUITES}; do
-	provide "$suite" >"$lines/$suite" &
+for suite in $SUITES; do
+	provide "$suite" "debian-$suite" "$SYSTEM" >"$lines/$suite" &
 	jobs="$jobs $!"
 done
 for job in $jobs; do
 	wait "$job"
 done
-for suite in ${*:-$SUITES}; do
+for suite in $SUITES; do
 	cat "$lines/$suite"
 done

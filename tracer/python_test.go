@@ -19,7 +19,11 @@ import (
 // TestPython compares Python frames with what the interpreter itself reports.
 func TestPython(t *testing.T) {
 	t.Run("frames of every interpreter", testPythonFramesInterpreter)
+	t.Run("some frames of unusual interpreters", testPythonFramesUnusual)
+	t.Run("frames of greenlets", testPythonFramesGreenlets)
+	t.Run("PyPy", testPythonPyPy)
 	t.Run("program that embeds Python", testPythonProgramEmbedsPython)
+	t.Run("program that is linked with Python", testPythonProgramLinked)
 	t.Run("program that loads Python while it is traced", testPythonProgramLoadsPython)
 }
 
@@ -38,9 +42,9 @@ func frames(t *testing.T, python ...string) *exec.Cmd {
 
 // interpreters returns the lines of testdata/interpreters.sh: name and command, or the reason why
 // there is none.
-func interpreters(t *testing.T) (lines [][2]string) {
+func interpreters(t *testing.T, arguments ...string) (lines [][2]string) {
 	t.Helper()
-	command := exec.Command(tracertest.Source("interpreters.sh"))
+	command := exec.Command(tracertest.Source("interpreters.sh"), arguments...)
 	command.Stderr = os.Stderr
 	out, err := command.Output()
 	if err != nil {
@@ -63,7 +67,11 @@ func interpreters(t *testing.T) (lines [][2]string) {
 
 func testPythonFramesInterpreter(t *testing.T) {
 	t.Parallel()
-	for _, line := range interpreters(t) {
+	lines := interpreters(t)
+	if os.Getenv(unusualToo) == "all" {
+		lines = append(lines, unusual(t)...)
+	}
+	for _, line := range lines {
 		t.Run(line[0], func(t *testing.T) {
 			if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
 				t.Skip(reason)
@@ -71,6 +79,83 @@ func testPythonFramesInterpreter(t *testing.T) {
 			target := startCommand(t, frames(t, strings.Fields(line[1])...))
 			mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
 		})
+	}
+}
+
+// unusualToo is the variable that makes all frames of the unusual interpreters be compared.
+const unusualToo = "ALLOCSCOPE_INTERPRETERS"
+
+// unusual returns the lines of the unusual interpreters of CPython.
+func unusual(t *testing.T) [][2]string {
+	t.Helper()
+	return slices.DeleteFunc(interpreters(t, "unusual"),
+		func(line [2]string) bool { return strings.HasPrefix(line[0], "pypy") })
+}
+
+// someCases are functions of frames.py: of calls, generators and threads.
+var someCases = []string{"plain_function", "methods", "generators", "threads"}
+
+// testPythonFramesUnusual compares a few cases.
+func testPythonFramesUnusual(t *testing.T) {
+	t.Parallel()
+	for _, line := range unusual(t) {
+		if strings.HasPrefix(line[1], "missing: ") {
+			t.Log(line)
+			continue
+		}
+		t.Run(line[0], func(t *testing.T) {
+			target := startCases(t, line[1], someCases...)
+			s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+			mustAgreeInCases(t, target, s, 30, growth.LossSiteStacks)
+		})
+	}
+}
+
+// testPythonFramesGreenlets compares stacks that take each other's place. A greenlet that begins or
+// ends has no Python frames for a moment.
+func testPythonFramesGreenlets(t *testing.T) {
+	t.Parallel()
+	for _, line := range interpreters(t) {
+		if line[0] != "debian-trixie" {
+			continue
+		}
+		if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
+			t.Skip(reason)
+		}
+		target := startCases(t, line[1], "in_greenlets", "in_gevent")
+		s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+		mustAgreeInCases(t, target, s, 8, growth.LossSiteStacks, growth.LossPythonFrames)
+	}
+}
+
+// startCases starts frames.py for some of its functions.
+func startCases(t *testing.T, python string, functions ...string) *tracertest.Target {
+	t.Helper()
+	command := frames(t, strings.Fields(python)...)
+	command.Args = append(command.Args, functions...)
+	return startCommand(t, command)
+}
+
+// testPythonPyPy traces PyPy with native frames alone, and says so.
+func testPythonPyPy(t *testing.T) {
+	t.Parallel()
+	for _, line := range interpreters(t, "unusual") {
+		if !strings.HasPrefix(line[0], "pypy") {
+			continue
+		}
+		if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
+			t.Skip(reason)
+		}
+		words := append(strings.Fields(line[1]), "-c", "print('ready', flush=True); input()")
+		target := startCommand(t, exec.Command(words[0], words[1:]...))
+		s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+		for _, status := range s.Sources() {
+			if status.Name == "python" && !status.Attached &&
+				strings.HasSuffix(status.Reason, "PyPy (only frames of CPython can be read)") {
+				return
+			}
+		}
+		t.Errorf("%+v", s.Sources())
 	}
 }
 
@@ -105,6 +190,18 @@ func testPythonProgramEmbedsPython(t *testing.T) {
 	command.Env = append(os.Environ(), "PYTHONHOME="+home)
 	target := startCommand(t, command)
 	mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
+}
+
+func testPythonProgramLinked(t *testing.T) {
+	t.Parallel()
+	found, err := filepath.Glob("/usr/lib/python3.*/config-*/libpython3.*[0-9].a")
+	if err != nil || len(found) == 0 {
+		t.Skip("no libpython to link (apt-get install libpython3-dev)")
+	}
+	program := tracertest.Build(t, "embed.c", "-no-pie", "-rdynamic", found[0], "-lm", "-lz", "-lexpat")
+	target := startCases(t, program, someCases...)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	mustAgreeInCases(t, target, s, 30, growth.LossSiteStacks)
 }
 
 func testPythonProgramLoadsPython(t *testing.T) {
@@ -158,8 +255,17 @@ func (p pythonStacks) add(size int64, frames []pythonFrame, mark string, blocks 
 // what the program reports.
 func mustAgreeWithInterpreter(t *testing.T, target *tracertest.Target, s *tracer.Session) {
 	t.Helper()
-	settle(t, target, s)
-	before := losses(t, s)
+	mustAgreeInCases(t, target, s, 200, growth.LossSiteStacks)
+}
+
+// mustAgreeInCases is mustAgreeWithInterpreter where there are at least so many cases. Some losses
+// are none of a case's stack.
+func mustAgreeInCases(
+	t *testing.T, target *tracertest.Target, s *tracer.Session, least int, but ...growth.LossKind,
+) {
+	t.Helper()
+	settle(t, target, s, but)
+	before := losses(t, s, but)
 	target.Say("go")
 	want, names := make(pythonStacks), make(map[int64]string)
 	for _, line := range target.Await("done") {
@@ -171,7 +277,7 @@ func mustAgreeWithInterpreter(t *testing.T, target *tracertest.Target, s *tracer
 		want.add(b.Size, b.Frames, "", 1)
 		names[b.Size] = b.Case
 	}
-	if len(names) < 200 {
+	if len(names) < least {
 		t.Fatalf("%d cases: the test is wrong", len(names))
 	}
 
@@ -181,20 +287,20 @@ func mustAgreeWithInterpreter(t *testing.T, target *tracertest.Target, s *tracer
 		t.Run(name, func(t *testing.T) { mustBeSameStacks(t, got[size], want[size], comparison(name)) })
 	}
 
-	for reason, n := range losses(t, s) {
+	for reason, n := range losses(t, s, but) {
 		if n > before[reason] {
 			t.Errorf("lost: %d %s", n-before[reason], reason)
 		}
 	}
 }
 
-// losses by reason, but for stacks that are those of an earlier call.
-func losses(t *testing.T, s *tracer.Session) map[string]uint64 {
+// losses by reason, but for some kinds.
+func losses(t *testing.T, s *tracer.Session, but []growth.LossKind) map[string]uint64 {
 	t.Helper()
 	_, list := counters(t, s)
 	counts := make(map[string]uint64)
 	for _, l := range list {
-		if l.Kind != growth.LossSiteStacks {
+		if !slices.Contains(but, l.Kind) {
 			counts[string(l.Kind)+" "+l.Cause] += l.Count
 		}
 	}
@@ -202,14 +308,16 @@ func losses(t *testing.T, s *tracer.Session) map[string]uint64 {
 }
 
 // settle returns once a run of all cases loses nothing: the tracer knows all their code.
-func settle(t *testing.T, target *tracertest.Target, s *tracer.Session) {
+func settle(
+	t *testing.T, target *tracertest.Target, s *tracer.Session, but []growth.LossKind,
+) {
 	t.Helper()
 	const most = 30
-	before := losses(t, s)
+	before := losses(t, s, but)
 	for range most {
 		target.Say("again")
 		target.Await("again")
-		now := losses(t, s)
+		now := losses(t, s, but)
 		if fmt.Sprint(now) == fmt.Sprint(before) {
 			return
 		}

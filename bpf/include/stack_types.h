@@ -93,13 +93,15 @@ enum fp_rule {
 
 /* One rule of an unwind table. */
 struct rule {
-	__u8 kind; /* enum rule_kind; in a walk also RULE_IN_LOOP */
+	__u8 kind; /* enum rule_kind; in a walk also RULE_FLAGS */
 	__u8 fp;   /* enum fp_rule | extra << 4: bytes / 8 of a DEREF, or enum leaf_register */
 	__s16 fp_offset;  /* bytes */
 	__s32 cfa_offset; /* bytes */
 };
 
-#define RULE_IN_LOOP 0x80 /* the code is Python's evaluation loop */
+#define RULE_IN_LOOP 0x80     /* the code is Python's evaluation loop */
+#define RULE_IN_GREENLET 0x40 /* the code is in a MAPPING_GREENLET */
+#define RULE_FLAGS (RULE_IN_LOOP | RULE_IN_GREENLET)
 
 /* Registers of the innermost frame that a rule may name (x86-64). */
 enum leaf_register {
@@ -131,6 +133,7 @@ struct table_header {
 enum mapping_kind {
 	MAPPING_TABLE,       /* has an unwind table, or will have one */
 	MAPPING_INTERPRETER, /* the same, and contains Python's evaluation loop */
+	MAPPING_GREENLET,    /* the same, and contains the functions that greenlets begin with */
 	MAPPING_ANONYMOUS,   /* JIT code: unwound by frame pointers alone */
 };
 
@@ -195,7 +198,10 @@ struct python {
 	__u16 frame_back;
 	__u16 frame_instruction; /* pointer to the instruction; PYTHON_OBJECTS: f_lasti, an int */
 	__u16 frame_entry;       /* is_entry or owner, a byte */
+	__u16 frame_tlbc;        /* tlbc_index, an int: the copy of the bytecode that it runs */
 	__u16 code_bytes;        /* start of the bytecode in the code object */
+	__u16 code_tlbc;         /* co_tlbc, pointer to the copies of the bytecode, one for each
+				  * thread; 0: none (all but free-threaded 3.14) */
 	__u16 code_name;         /* pointer to co_qualname, or to co_name before 3.11 */
 	__u16 code_file;         /* pointer to co_filename */
 	__u16 code_lines;        /* pointer to the line table: the second or third word after

@@ -10,6 +10,9 @@
 
 #define MAX_THREADS 512 /* interpreters and thread states that are searched */
 #define MAX_STATES 4    /* thread states per thread */
+#define FRAMES_AT_ONCE 4
+
+#define NO_INSTRUCTION 0x7fffffff /* behind the end of every line table */
 
 /* Whether a run has more frames. */
 enum run { RUN_GOES_ON, RUN_ENDS };
@@ -80,22 +83,20 @@ __attribute__((noinline)) int try_thread(struct walk *walk)
 }
 
 /* Finds the next state of this thread, which has one in each interpreter that it has entered.
- * Returns 0 if there is none. */
-__attribute__((noinline)) int find_thread(struct walk *walk)
+ * Returns false if there is none. */
+static __always_inline bool find_thread(struct walk *walk)
 {
 	int result;
 
-	if (!walk)
-		return 0;
 	if (walk->thread && !read_word(&walk->thread, walk->thread + walk->python.thread_next))
-		return 0;
+		return false;
 
 	for (int i = 0; i < MAX_THREADS; i++) {
 		result = try_thread(walk);
 		if (result != SEARCH_GOES_ON)
 			return result == SEARCH_FOUND;
 	}
-	return 0;
+	return false;
 }
 
 /* Sets walk->frame to the innermost frame of the thread state. */
@@ -113,8 +114,11 @@ static __always_inline bool read_innermost(struct walk *walk)
 }
 
 /* Finds the thread state when the walk first meets the evaluation loop. */
-static __always_inline bool start_python(struct walk *walk)
+__attribute__((noinline)) int start_python(struct walk *walk)
 {
+	if (!walk)
+		return 0;
+
 	walk->key = thread_pointer();
 	walk->interpreter = 0;
 
@@ -143,15 +147,40 @@ static __always_inline __u8 frame_byte(const struct walk *walk, __u16 offset)
 	return frame_word(walk, offset) >> (offset % 8 * 8);
 }
 
-/* Returns the byte offset of the instruction that the frame in the buffer is at. */
+/* Returns an int of the frame in the buffer. */
+static __always_inline __u32 frame_int(const struct walk *walk, __u16 offset)
+{
+	return frame_word(walk, offset) >> (offset % 8 * 8);
+}
+
+/* Returns the address of the bytecode that the frame in the buffer runs, 0 if it cannot be read. A
+ * free-threaded interpreter has a copy of it for each thread, in a _PyCodeArray: their number, and
+ * a pointer to each. */
+static __always_inline __u64 bytecode(const struct walk *walk, __u64 code)
+{
+	const struct python *python = &walk->python;
+	__u64 copies = 0, start = 0;
+
+	if (!python->code_tlbc)
+		return code + python->code_bytes;
+
+	if (read_word(&copies, code + python->code_tlbc))
+		read_word(&start, copies + 8 + 8ULL * frame_int(walk, python->frame_tlbc));
+	return start;
+}
+
+/* Returns the byte offset of the instruction that the frame in the buffer is at, NO_INSTRUCTION if
+ * it cannot be read. */
 static __always_inline __u32 instruction_offset(const struct walk *walk, __u64 code)
 {
 	const struct python *python = &walk->python;
-	__u64 word = frame_word(walk, python->frame_instruction);
+	__u64 start;
 
-	if (python->style != PYTHON_OBJECTS)
-		return word - (code + python->code_bytes);
-	return (__u32)(word >> (python->frame_instruction % 8 * 8)) * python->instruction_scale;
+	if (python->style == PYTHON_OBJECTS)
+		return frame_int(walk, python->frame_instruction) * python->instruction_scale;
+
+	start = bytecode(walk, code);
+	return start ? frame_word(walk, python->frame_instruction) - start : NO_INSTRUCTION;
 }
 
 /* Pushes the frame in the buffer. Returns false if the stack has too many. */
@@ -170,13 +199,13 @@ static __always_inline bool push_python_frame(struct walk *walk)
 }
 
 /* Pushes one frame and steps to its caller. */
-__attribute__((noinline)) int step_python_frame(struct walk *walk)
+static __always_inline enum run step_python_frame(struct walk *walk)
 {
 	enum python_style style;
 	__u32 size;
 	__u8 entry;
 
-	if (!walk || !walk->frame)
+	if (!walk->frame)
 		return RUN_ENDS;
 
 	style = walk->python.style;
@@ -196,12 +225,14 @@ __attribute__((noinline)) int step_python_frame(struct walk *walk)
 	return RUN_GOES_ON;
 }
 
-/* Pushes the frames of one run. Inline, as the stack of all calls together may have 512 bytes. */
-static __always_inline void walk_python_run(struct walk *walk)
+/* Pushes the next frames of a run. More than one, as the verifier follows each turn of the loops
+ * that call this function. */
+__attribute__((noinline)) int step_python_frames(struct walk *walk)
 {
-	for (int i = 0; i < MAX_FRAMES; i++)
-		if (step_python_frame(walk) == RUN_ENDS)
-			break;
+	for (int i = 0; i < FRAMES_AT_ONCE; i++)
+		if (!walk || step_python_frame(walk) == RUN_ENDS)
+			return RUN_ENDS;
+	return RUN_GOES_ON;
 }
 
 /* Copies what user space knows of the interpreter into the walk. */
@@ -220,30 +251,41 @@ static __always_inline bool load_python(struct walk *walk)
 	return python;
 }
 
-/* Pushes the frames of the run that a native frame of the evaluation loop represents. Once a thread
- * state has no more frames, the thread runs the loop with another one: of a sub-interpreter, or a
- * temporary one. */
+/* Once a thread state has no more frames, the thread runs the loop with another one: of a
+ * sub-interpreter, or a temporary one. Returns whether it has such a one. */
+__attribute__((noinline)) int next_state(struct walk *walk)
+{
+	if (!walk || walk->hash != walk->before || walk->frame || walk->stack.python)
+		return 0;
+	if (++walk->states < MAX_STATES && find_thread(walk) && read_innermost(walk))
+		return 1;
+	fail_python(walk, PYTHON_NO_THREAD);
+	return 0;
+}
+
+/* Pushes the frames of the run that a native frame of the evaluation loop represents. */
 __attribute__((noinline)) int walk_python(struct walk *walk)
 {
-	__u64 before;
-
-	if (!walk)
-		return 0;
-
-	before = walk->hash;
-	if (!load_python(walk) || walk->stack.python == PYTHON_NO_THREAD)
+	if (!walk || !load_python(walk) || walk->stack.python == PYTHON_NO_THREAD)
 		return 0;
 	if (!walk->thread && !start_python(walk))
 		return fail_python(walk, PYTHON_NO_THREAD);
 
-	for (int i = 0; i < MAX_STATES; i++) {
-		walk_python_run(walk);
-		if (walk->hash != before || walk->frame || walk->stack.python)
-			return 0;
-		if (!find_thread(walk) || !read_innermost(walk))
+	walk->before = walk->hash;
+	walk->states = 0;
+	for (int i = 0; i < MAX_FRAMES / FRAMES_AT_ONCE; i++)
+		if (step_python_frames(walk) == RUN_ENDS && !next_state(walk))
 			break;
-	}
-	return fail_python(walk, PYTHON_NO_THREAD);
+	return 0;
+}
+
+/* Returns whether the frame reached, which is in greenlet's library, is where the running greenlet
+ * begins: Python has no frames before it. */
+__attribute__((noinline)) int begins_greenlet(struct walk *walk)
+{
+	if (!walk || !load_python(walk) || (!walk->thread && !start_python(walk)))
+		return 0;
+	return !walk->frame;
 }
 
 /* Pushes frames that no native frame represents. Up to 3.11, an exception thrown into a generator
@@ -252,7 +294,7 @@ __attribute__((noinline)) int walk_python(struct walk *walk)
 static __always_inline void finish_python(struct walk *walk)
 {
 	for (int i = 0; i < MAX_WORDS / 2 && walk->frame; i++)
-		step_python_frame(walk);
+		step_python_frames(walk);
 }
 
 /* Returns whether walk->address is in the evaluation loop. */

@@ -57,6 +57,7 @@ __attribute__((noinline)) int hash_frame(struct walk *walk)
 	if (!walk || !locate_code(walk) || walk->rule.kind & RULE_IN_LOOP)
 		return 1;
 
+	walk->rule.kind &= ~RULE_FLAGS;
 	walk->hash = mix(walk->hash, walk->pc);
 	if (apply_rule(walk))
 		return 1;

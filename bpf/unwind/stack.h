@@ -40,7 +40,7 @@ static __always_inline int leave_function_entry(struct walk *walk)
 /* Pushes the frame reached and steps to its caller. Returns 1 if the stack ends. */
 __attribute__((noinline)) int step_frame(struct walk *walk)
 {
-	int stopped;
+	int stopped, flags;
 
 	if (!walk)
 		return 1;
@@ -49,13 +49,18 @@ __attribute__((noinline)) int step_frame(struct walk *walk)
 
 	if (!locate_code(walk))
 		return end_walk(walk, END_UNMAPPED);
-	if (walk->rule.kind & RULE_IN_LOOP) {
-		walk->rule.kind &= ~RULE_IN_LOOP;
+	flags = walk->rule.kind & RULE_FLAGS;
+	walk->rule.kind &= ~RULE_FLAGS;
+	if (flags & RULE_IN_LOOP)
 		walk_python(walk);
-	}
 
 	if (!push_frame(walk))
 		return 1;
+
+	/* The function that begins a greenlet never returns: what lies above it on the stack is of
+	 * another greenlet. */
+	if (flags & RULE_IN_GREENLET && begins_greenlet(walk))
+		return end_walk(walk, END_COMPLETE);
 
 	stopped = apply_rule(walk);
 	walk->steps++;

@@ -161,6 +161,8 @@ static __always_inline void find_rule_in_mapping(struct walk *walk)
 
 	if (in_eval_loop(walk))
 		walk->rule.kind |= RULE_IN_LOOP;
+	if (walk->mapping.kind == MAPPING_GREENLET)
+		walk->rule.kind |= RULE_IN_GREENLET;
 }
 
 /* Sets walk->rule for walk->address. Returns 0 if no code is known there. */
@@ -177,7 +179,7 @@ static __always_inline int find_rule(struct walk *walk)
 		return 0;
 
 	find_rule_in_mapping(walk);
-	if ((walk->rule.kind & ~RULE_IN_LOOP) != RULE_NOT_READY)
+	if ((walk->rule.kind & ~RULE_FLAGS) != RULE_NOT_READY)
 		cache_store(entry, key, walk->packed_rule);
 	return 1;
 }

@@ -44,6 +44,8 @@ struct walk {
 	__u64 interpreter;
 	__u64 thread;
 	__u64 frame;              /* next one to push */
+	__u64 before;             /* hash before the run of Python frames */
+	__u32 states;             /* thread states that had no frames for it */
 	__u64 cached_interpreter; /* where the task's last walk found the thread */
 	__u64 cached_thread;
 	__u64 buffer[FRAME_BYTES / 8]; /* Python frame */
@@ -162,22 +164,27 @@ static __always_inline void leave_out_frame(struct stack *stack)
 	stack->left_out++;
 }
 
-/* Makes room for the words of a frame: leaves out frames of the middle. Returns false if too many
- * have been. Inline, as the stack of all calls together may have 512 bytes, of which
- * Linux 5.15 and 6.1 count 32 at least for each call. */
-static __always_inline bool make_room(struct walk *walk, __u32 words)
+/* Leaves out frames of the middle, until there is room for the words of a frame. Returns 0 if too
+ * many have been. */
+__attribute__((noinline)) int shorten_stack(struct walk *walk, __u32 words)
 {
-	if (walk->stack.length + words <= MAX_WORDS)
-		return true;
+	if (!walk)
+		return 0;
 	if (!walk->stack.left_out)
 		start_ring(&walk->stack);
 
 	for (int i = 0; i < 2 && walk->stack.length + words > MAX_WORDS; i++)
 		leave_out_frame(&walk->stack);
 	if (walk->stack.left_out < MAX_LEFT_OUT)
-		return true;
+		return 1;
 	walk->stack.end = END_LIMIT;
-	return false;
+	return 0;
+}
+
+/* Makes room for the words of a frame. Returns false if the stack has too many. */
+static __always_inline bool make_room(struct walk *walk, __u32 words)
+{
+	return walk->stack.length + words <= MAX_WORDS || shorten_stack(walk, words);
 }
 
 /* Appends a word to the stack, which has room for it. */

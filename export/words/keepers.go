@@ -247,7 +247,7 @@ var keeperReasons = map[keeper.Reason]string{
 	keeper.ReasonNative:       "only memory of native code refers to them, which no symbol names",
 	keeper.ReasonUnreferenced: "nothing that was searched refers to them",
 	keeper.ReasonBudget:       "the search has used up its CPU time",
-	keeper.ReasonUnsupported:  "their CPython is not one that is known",
+	keeper.ReasonUnsupported:  "the objects of their CPython cannot be read",
 	keeper.ReasonChanging:     "what was found did not hold when it was checked again",
 }
 

@@ -60,7 +60,7 @@ const (
 	ReasonUnreferenced Reason = "unreferenced"
 	// ReasonBudget: the time for the search was used up.
 	ReasonBudget Reason = "budget"
-	// ReasonUnsupported: the process has a CPython that is not known, such as a free-threaded one.
+	// ReasonUnsupported: the objects of its CPython cannot be read, such as those of a free-threaded one.
 	ReasonUnsupported Reason = "unsupported"
 	// ReasonChanging: what was found did not add up twice.
 	ReasonChanging Reason = "changing"

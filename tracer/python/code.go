@@ -294,13 +294,16 @@ type unicodeState struct {
 }
 
 // parseUnicodeState takes the bit fields apart. `interned` comes first: 2 bits, also in 3.14.8,
-// but 16 in newer headers. `kind` shows which, because it is never 0 and `interned` at most 3.
+// but 8 in free-threaded builds of 3.14 and 16 in newer headers. `kind` shows which, because it is
+// never 0 and `interned` at most 3.
 // The bits behind the fields may have any value.
 // https://github.com/python/cpython/blob/v3.14.0/Include/cpython/unicodeobject.h
 func parseUnicodeState(state uint32, minor int) unicodeState {
 	fields := state >> 2
-	if minor >= 14 && fields&7 == 0 {
-		fields = state >> 16
+	for _, interned := range []int{8, 16} {
+		if minor >= 14 && fields&7 == 0 {
+			fields = state >> interned
+		}
 	}
 
 	return unicodeState{kind: int(fields & 7), compact: fields&8 != 0, ascii: fields&16 != 0}

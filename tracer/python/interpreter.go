@@ -31,7 +31,7 @@ type Memory interface {
 
 // An Interpreter is the CPython of a process.
 type Interpreter struct {
-	// Version is major and minor version, such as "3.11".
+	// Version is major and minor version, such as "3.11", with a "t" if it is free-threaded.
 	Version string
 	// Module is an executable mapping of the interpreter's file: the program or a library.
 	Module process.Mapping
@@ -56,6 +56,9 @@ type State struct {
 	// GC and Modules are the offsets of gc and imports.modules in PyInterpreterState, in bytes; 0
 	// before 3.13, which does not publish them.
 	GC, Modules uint16
+	// FreeThreaded is set for a build without the GIL (Py_GIL_DISABLED), whose objects have another
+	// head and lie in the interpreter's own mimalloc.
+	FreeThreaded bool
 }
 
 // exportedObjects are types and other objects that every version exports.
@@ -151,7 +154,7 @@ func findInFile(p *process.Process, m process.Mapping) (*Interpreter, error) {
 	}
 
 	return &Interpreter{
-		Version:    fmt.Sprintf("3.%d", l.code.Minor),
+		Version:    l.version(),
 		Module:     m,
 		Kernel:     kernel,
 		CodeLayout: l.code,
@@ -159,11 +162,20 @@ func findInFile(p *process.Process, m process.Mapping) (*Interpreter, error) {
 	}, nil
 }
 
+func (l layout) version() string {
+	version := fmt.Sprintf("3.%d", l.code.Minor)
+	if l.freeThreaded {
+		version += "t"
+	}
+	return version
+}
+
 // state returns where the state of an interpreter with this layout is.
 func (l layout) state(file *symbol.File, bias, runtime uint64) State {
 	s := State{
 		Runtime: runtime, Hex: l.hex, Objects: make(map[string]uint64),
 		NativeThreadID: l.nativeThreadID, GC: l.gc, Modules: l.modules,
+		FreeThreaded: l.freeThreaded,
 	}
 	for _, name := range exportedObjects {
 		if object, ok := file.Export(name); ok {
@@ -175,17 +187,29 @@ func (l layout) state(file *symbol.File, bias, runtime uint64) State {
 
 // refuseOther returns an error if a file without _PyRuntime is PyPy or a CPython before 3.7.
 func refuseOther(file *symbol.File) error {
-	exports := func(name string) bool { _, ok := file.Export(name); return ok }
 	switch {
-	case exports("pypy_execute_source"):
-		return unsupportedVersion("PyPy")
-	case !exports("PyEval_EvalFrameEx"):
+	case exports(file, "pypy_execute_source"):
+		return fmt.Errorf("%w: PyPy (only frames of CPython can be read)",
+			ErrUnsupported)
+	case !exports(file, "PyEval_EvalFrameEx"):
 		return nil
-	case exports("PyString_FromString"):
+	case exports(file, "PyString_FromString"):
 		return unsupportedVersion("CPython 2")
 	}
 
 	return unsupportedVersion("CPython 3.6 or older")
+}
+
+// isDebugBuild reports whether an interpreter was built with Py_DEBUG: no other exports this.
+func isDebugBuild(file *symbol.File) bool { return exports(file, "_Py_NegativeRefcount") }
+
+func exports(file *symbol.File, name string) bool {
+	_, ok := file.Export(name)
+	return ok
+}
+
+func refuseDebug(build string) error {
+	return fmt.Errorf("%w: %s (run a release build)", ErrUnsupported, build)
 }
 
 func unsupportedVersion(name string) error {
@@ -195,16 +219,18 @@ func unsupportedVersion(name string) error {
 // findLayout returns the layout of the interpreter in file. bias is what to add to the addresses of
 // the file, runtime the address of _PyRuntime in the process.
 func findLayout(m Memory, file *symbol.File, bias, runtime uint64) (*layout, error) {
-	// Only builds with Py_REF_DEBUG or Py_TRACE_REFS export these; their objects are larger.
-	for _, name := range []string{"_Py_NegativeRefcount", "PyModule_Create2TraceRefs"} {
-		if _, debug := file.Export(name); debug {
-			return nil, fmt.Errorf("%w: a debug build of CPython (run a release build)",
-				ErrUnsupported)
-		}
+	// Its objects begin with two more words.
+	if exports(file, "PyModule_Create2TraceRefs") {
+		return nil, refuseDebug("a build of CPython with Py_TRACE_REFS")
 	}
 
 	if l, err := readDebugOffsets(m, runtime); l != nil || err != nil {
 		return l, err
+	}
+
+	// Its structures are others than those of staticLayouts.
+	if isDebugBuild(file) {
+		return nil, refuseDebug("a debug build of CPython before 3.13")
 	}
 
 	minor, hex, err := versionBefore313(m, file, bias)

@@ -19,7 +19,8 @@ type layout struct {
 	nativeThreadID   uint16 // PyThreadState.native_thread_id, the kernel's thread ID; 0 before 3.11
 	gc, modules      uint16 // PyInterpreterState.gc and .imports.modules; 0 before 3.13
 
-	hex uint32 // PY_VERSION_HEX; 0 before 3.11
+	hex          uint32 // PY_VERSION_HEX; 0 before 3.11
+	freeThreaded bool   // Py_GIL_DISABLED
 }
 
 // noIndirection marks layouts whose PyThreadState points to the innermost frame without a _PyCFrame
@@ -100,7 +101,7 @@ func (l layout) kernelOffsets(pyRuntime uint64) bpf.Python {
 	kernel := l.kernel
 	kernel.Interpreters = pyRuntime + uint64(l.interpretersHead)
 	kernel.FrameBytes = max(kernel.FrameCode, kernel.FrameBack, kernel.FrameInstruction,
-		kernel.FrameEntry)/8*8 + 8
+		kernel.FrameEntry, kernel.FrameTlbc)/8*8 + 8
 
 	kernel.CodeName, kernel.CodeFile = l.code.Name, l.code.Filename
 	kernel.CodeLines = l.code.Linetable
@@ -165,8 +166,10 @@ type debugOffsets struct {
 	threadID, nativeThreadID                         int // thread_state
 	framePrevious, frameExecutable                   int // interpreter_frame
 	frameInstrPtr, frameOwner                        int // interpreter_frame
+	frameTlbcIndex                                   int // interpreter_frame; 0 before 3.14
 	codeFilename, codeName, codeQualname             int // code_object
 	codeLinetable, codeFirstlineno, coCodeAdaptive   int // code_object
+	coTlbc                                           int // code_object; 0 before 3.14
 	obType                                           int // pyobject
 	bytesObSize, bytesObSval                         int // bytes_object
 	unicodeState, unicodeLength, unicodeASCIIObjSize int // unicode_object
@@ -191,8 +194,9 @@ var debugOffsetsOf = map[int]debugOffsets{
 		threadNext: 192, threadInterp: 200, threadCurrentFrame: 208,
 		threadID: 216, nativeThreadID: 224,
 		framePrevious: 256, frameExecutable: 264, frameInstrPtr: 272, frameOwner: 288,
-		codeFilename: 320, codeName: 328, codeQualname: 336,
-		codeLinetable: 344, codeFirstlineno: 352, coCodeAdaptive: 384,
+		frameTlbcIndex: 304,
+		codeFilename:   320, codeName: 328, codeQualname: 336,
+		codeLinetable: 344, codeFirstlineno: 352, coCodeAdaptive: 384, coTlbc: 392,
 		obType: 408, bytesObSize: 600, bytesObSval: 608,
 		unicodeState: 624, unicodeLength: 632, unicodeASCIIObjSize: 640,
 	},
@@ -220,18 +224,12 @@ func readDebugOffsets(m Memory, pyRuntime uint64) (*layout, error) {
 }
 
 // parseDebugHeader returns the minor version, and where that version has its offsets. It refuses
-// versions that are not known and free-threaded builds.
+// versions that are not known.
 func parseDebugHeader(table []byte) (minor int, at debugOffsets, err error) {
 	minor, err = minorOfHex(binary.LittleEndian.Uint64(table[8:]))
 	if err != nil {
 		return 0, debugOffsets{}, err
 	}
-	if freeThreaded := binary.LittleEndian.Uint64(table[16:]); freeThreaded != 0 {
-		return 0, debugOffsets{}, fmt.Errorf("%w: a free-threaded build of CPython 3.%d, whose "+
-			"objects lie in an allocator of its own that source heap does not see: mapping and "+
-			"fault measure them (run one with the GIL)", ErrUnsupported, minor)
-	}
-
 	at, known := debugOffsetsOf[minor]
 	if !known {
 		return 0, debugOffsets{}, unsupportedVersion(fmt.Sprintf("CPython 3.%d", minor))
@@ -271,9 +269,25 @@ func parseDebugOffsets(table []byte) (*layout, error) {
 		gc:               t.offset(at.interpreterGC, 8),
 		modules:          t.offset(at.interpreterModules, 8),
 		hex:              uint32(binary.LittleEndian.Uint64(table[8:])),
+		freeThreaded:     binary.LittleEndian.Uint64(table[16:]) != 0,
 	}
 
-	t.require(t.offset(at.obType, 8) == 8, "the type of an object is not its second word")
+	const (
+		typeAt             = 8  // PyObject.ob_type: behind ob_refcnt
+		freeThreadedTypeAt = 24 // behind ob_tid, flags, and the two reference counts
+	)
+	wantType := uint16(typeAt)
+	if l.freeThreaded {
+		wantType = freeThreadedTypeAt
+	}
+	t.require(t.offset(at.obType, 8) == wantType, "the type of an object is not where it should be")
+
+	if l.freeThreaded && at.coTlbc != 0 {
+		l.kernel.FrameTlbc = t.offset(at.frameTlbcIndex, 4)
+		l.kernel.CodeTlbc = t.offset(at.coTlbc, 8)
+		// co_tlbc lies between co_extra and the bytecode.
+		l.code.FirstTraceable -= pointerSize
+	}
 
 	if t.err != nil {
 		return nil, fmt.Errorf("%w: CPython 3.%d with unknown structures: %w (a modified build?)",
@@ -299,17 +313,18 @@ func parseCodeLayout(t *offsetReader, at debugOffsets, minor int) CodeLayout {
 	}
 
 	// Two members that the table leaves out have to be computed from their neighbours.
-	const pointer = 8
-	code.CompactData = code.ASCIIData + 2*pointer // behind utf8_length and utf8
+	code.CompactData = code.ASCIIData + 2*pointerSize // behind utf8_length and utf8
 	// In a row: _co_firsttraceable, co_extra, co_code_adaptive.
-	code.FirstTraceable = t.offset(at.coCodeAdaptive, 8) - 2*pointer
+	code.FirstTraceable = t.offset(at.coCodeAdaptive, 8) - 2*pointerSize
 
-	t.require(code.Qualname == code.Name+pointer && code.Linetable == code.Qualname+pointer,
+	t.require(code.Qualname == code.Name+pointerSize && code.Linetable == code.Qualname+pointerSize,
 		"names and line table of code objects are not in a row")
-	t.require(t.offset(at.coCodeAdaptive, 8) >= 2*pointer, "code objects begin with bytecode")
+	t.require(t.offset(at.coCodeAdaptive, 8) >= 3*pointerSize, "code objects begin with bytecode")
 
 	return code
 }
+
+const pointerSize = 8 // bytes
 
 // maxOffset bounds the offsets that are believed, in bytes. The largest of 3.13 is 7,344, of the
 // threads in an interpreter.

@@ -351,6 +351,8 @@ type AddressSpace struct {
 type file struct {
 	table   uint32       // index; 0: none
 	headers *symbol.File // nil: not a readable ELF file
+	// isGreenlet is set for the library of greenlet, which switches the stacks of a thread.
+	isGreenlet bool
 }
 
 // NewAddressSpace is for one process. outer is the kernel's map of processes, inner the
@@ -452,6 +454,9 @@ func (s *AddressSpace) entry(m process.Mapping, urgent bool) bpf.Mapping {
 
 	if bias, ok := f.headers.Bias(m.Start, m.Offset); ok {
 		entry.Kind, entry.Table, entry.Bias = bpf.MappingTable, f.table, bias
+		if f.isGreenlet {
+			entry.Kind = bpf.MappingGreenlet
+		}
 	}
 
 	return entry
@@ -490,7 +495,8 @@ func (s *AddressSpace) addFile(m process.Mapping, urgent bool) file {
 		opened.Close()
 	}
 
-	return file{table: index, headers: headers}
+	_, isGreenlet := headers.Export("PyInit__greenlet")
+	return file{table: index, headers: headers, isGreenlet: isGreenlet}
 }
 
 // send replaces the mappings of the process in the kernel, all at once.

@@ -72,22 +72,31 @@ func start(t testing.TB, command []string) *pythonTarget {
 	p := &pythonTarget{target: tracertest.StartCommand(t, run)}
 	p.said = parse(t, p.target.Await("ready"))
 
-	if p.process, err = process.Open(p.target.PID()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.process.Close() })
-	maps, err := p.process.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
-	interpreter, err := python.Find(p.process, maps)
-	if err != nil || interpreter == nil {
-		t.Fatalf("find the interpreter: %+v, %v", interpreter, err)
-	}
+	var interpreter *python.Interpreter
+	p.process, interpreter = findPython(t, p.target)
 	if p.Runtime, err = Open(p.process, interpreter); err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// findPython opens a target and finds its interpreter.
+func findPython(t testing.TB, target *tracertest.Target) (*process.Process, *python.Interpreter) {
+	t.Helper()
+	p, err := process.Open(target.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	maps, err := p.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	interpreter, err := python.Find(p, maps)
+	if err != nil || interpreter == nil {
+		t.Fatalf("find the interpreter: %+v, %v", interpreter, err)
+	}
+	return p, interpreter
 }
 
 func parse(t testing.TB, lines []string) map[string][]described {

@@ -1,6 +1,7 @@
 package cpython
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/allocscope/allocscope/tracer/python"
@@ -31,6 +32,10 @@ func Open(m python.Memory, interpreter *python.Interpreter) (*Runtime, error) {
 		return nil, fmt.Errorf("%w: the structures of CPython %s", python.ErrUnsupported,
 			interpreter.Version)
 	}
+	if interpreter.State.FreeThreaded {
+		return nil, fmt.Errorf("%w: the objects of CPython %s, which lie in its own mimalloc (run a "+
+			"build with the GIL)", python.ErrUnsupported, interpreter.Version)
+	}
 	r := &Runtime{
 		memory: m, interpreter: interpreter, structures: *structures,
 		modules: uint64(interpreter.State.Modules),
@@ -48,7 +53,30 @@ func Open(m python.Memory, interpreter *python.Interpreter) (*Runtime, error) {
 			python.ErrUnsupported, interpreter.Version)
 	}
 	r.typeType = typeType
+
+	if r.hasDebugHooks(v) {
+		return nil, fmt.Errorf("%w: the objects of CPython %s with debug hooks on its allocators (run a "+
+			"release build without -X dev and PYTHONMALLOC)", python.ErrUnsupported, interpreter.Version)
+	}
 	return r, nil
+}
+
+// hasDebugHooks reports whether the allocators put a head before each block, which the census does
+// not know: its size, a letter, and seven times PYMEM_FORBIDDENBYTE.
+// https://docs.python.org/3/c-api/memory.html#c.PyMem_SetupDebugHooks
+func (r *Runtime) hasDebugHooks(v *view) bool {
+	const forbidden, count = 0xfd, 7
+	states := r.interpreters(v)
+	if r.modules == 0 && !r.findModules(v, states) {
+		return false
+	}
+	for _, state := range states {
+		if modules, ok := v.pointer(state + r.modules); ok {
+			before := v.bytes(modules-r.structures.GCHead-count, count)
+			return bytes.Equal(before, bytes.Repeat([]byte{forbidden}, count))
+		}
+	}
+	return false
 }
 
 // Structures returns the structures of the interpreter's version. They are not to be changed.

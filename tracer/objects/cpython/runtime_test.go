@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,35 @@ func TestRuntime(t *testing.T) {
 			t.Run("Frames", p.testFrames)
 			t.Run("FrameOf", p.testFrameOf)
 			t.Run("Collections", p.testCollections) // the last, because it goes on
+		})
+	}
+}
+
+// Objects that cannot be read are refused, with what to do.
+func TestOpenRefuses(t *testing.T) {
+	for name, c := range map[string]struct{ command, want string }{
+		"debug hooks": {"/usr/bin/python3 -X dev", "debug hooks on its allocators"},
+		"free-threaded": {
+			"/var/cache/allocscope/interpreters/built/free-threaded-3.14/bin/python3",
+			"the objects of CPython 3.14t, which lie in its own mimalloc",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			words := strings.Fields(c.command)
+			if _, err := os.Stat(words[0]); err != nil {
+				t.Logf("without it: %v (testdata/build-interpreters.sh)", err)
+				return
+			}
+
+			target := tracertest.Start(t, words[0], append(words[1:], "-c",
+				"print('ready', flush=True); input()")...)
+			target.Await("ready")
+			p, interpreter := findPython(t, target)
+			_, err := Open(p, interpreter)
+			if !errors.Is(err, python.ErrUnsupported) || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
 		})
 	}
 }

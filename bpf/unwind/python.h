@@ -229,10 +229,13 @@ static __always_inline enum run step_python_frame(struct walk *walk)
  * that call this function. */
 __attribute__((noinline)) int step_python_frames(struct walk *walk)
 {
-	for (int i = 0; i < FRAMES_AT_ONCE; i++)
-		if (!walk || step_python_frame(walk) == RUN_ENDS)
-			return RUN_ENDS;
-	return RUN_GOES_ON;
+	enum run run = RUN_GOES_ON;
+
+	if (!walk)
+		return RUN_ENDS;
+	for (int i = 0; i < FRAMES_AT_ONCE && run == RUN_GOES_ON; i++)
+		run = step_python_frame(walk);
+	return run;
 }
 
 /* Copies what user space knows of the interpreter into the walk. */
@@ -266,6 +269,8 @@ __attribute__((noinline)) int next_state(struct walk *walk)
 /* Pushes the frames of the run that a native frame of the evaluation loop represents. */
 __attribute__((noinline)) int walk_python(struct walk *walk)
 {
+	int left = MAX_FRAMES / FRAMES_AT_ONCE;
+
 	if (!walk || !load_python(walk) || walk->stack.python == PYTHON_NO_THREAD)
 		return 0;
 	if (!walk->thread && !start_python(walk))
@@ -273,9 +278,11 @@ __attribute__((noinline)) int walk_python(struct walk *walk)
 
 	walk->before = walk->hash;
 	walk->states = 0;
-	for (int i = 0; i < MAX_FRAMES / FRAMES_AT_ONCE; i++)
+	/* Ends with its condition: before Linux 6.6 the verifier takes no other jump backwards. */
+	do {
 		if (step_python_frames(walk) == RUN_ENDS && !next_state(walk))
 			break;
+	} while (--left);
 	return 0;
 }
 

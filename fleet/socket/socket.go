@@ -22,11 +22,7 @@ var ErrTaken = errors.New("another process listens on it")
 // OpenFolder makes a folder for sockets, or opens the one that is there. It is an error if anybody but
 // its owner, who must be root or this user, could put something there.
 func OpenFolder(path string) (*os.File, error) {
-	made := os.Mkdir(path, folderMode)
-	if made != nil && !errors.Is(made, fs.ErrExist) {
-		return nil, made
-	}
-	folder, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	folder, isNew, err := makeFolder(path)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +31,7 @@ func OpenFolder(path string) (*os.File, error) {
 	if err == nil {
 		err = checkFolder(info, path)
 	}
-	if err == nil && made == nil {
+	if err == nil && isNew {
 		err = folder.Chmod(folderMode) // whatever the umask
 	}
 	if err != nil {
@@ -43,6 +39,21 @@ func OpenFolder(path string) (*os.File, error) {
 		return nil, err
 	}
 	return folder, nil
+}
+
+// makeFolder makes a folder, or opens the one that is there.
+func makeFolder(path string) (folder *os.File, isNew bool, err error) {
+	for {
+		made := os.Mkdir(path, folderMode)
+		if made != nil && !errors.Is(made, fs.ErrExist) {
+			return nil, false, made
+		}
+		folder, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return folder, made == nil, err
+		}
+		// RemoveFolder of another process was faster.
+	}
 }
 
 // checkFolder refuses a folder into which others than root and this user could put something.

@@ -13,20 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folderMode of a folder that OpenFolder makes: users can reach sockets in it whose names they know.
+// folderMode of a folder that openFolder makes: users can reach sockets in it whose names they know.
 const folderMode = 0o711
 
 // ErrTaken means that another process listens on a socket.
 var ErrTaken = errors.New("another process listens on it")
 
-// OpenFolder makes a folder for sockets, or opens the one that is there. It is an error if anybody but
+// openFolder makes a folder for sockets, or opens the one that is there. It is an error if anybody but
 // its owner, who must be root or this user, could put something there.
-func OpenFolder(path string) (*os.File, error) {
-	made := os.Mkdir(path, folderMode)
-	if made != nil && !errors.Is(made, fs.ErrExist) {
-		return nil, made
-	}
-	folder, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+func openFolder(path string) (*os.File, error) {
+	folder, isNew, err := makeFolder(path)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +31,7 @@ func OpenFolder(path string) (*os.File, error) {
 	if err == nil {
 		err = checkFolder(info, path)
 	}
-	if err == nil && made == nil {
+	if err == nil && isNew {
 		err = folder.Chmod(folderMode) // whatever the umask
 	}
 	if err != nil {
@@ -43,6 +39,21 @@ func OpenFolder(path string) (*os.File, error) {
 		return nil, err
 	}
 	return folder, nil
+}
+
+// makeFolder makes a folder, or opens the one that is there.
+func makeFolder(path string) (folder *os.File, isNew bool, err error) {
+	for {
+		made := os.Mkdir(path, folderMode)
+		if made != nil && !errors.Is(made, fs.ErrExist) {
+			return nil, false, made
+		}
+		folder, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return folder, made == nil, err
+		}
+		// RemoveFolder of another process was faster.
+	}
 }
 
 // checkFolder refuses a folder into which others than root and this user could put something.
@@ -58,15 +69,22 @@ func checkFolder(info os.FileInfo, path string) error {
 	return nil
 }
 
-// Listen listens on a socket of a user, to which the kernel lets nobody else but root connect, in a
-// folder for OpenFolder. It replaces a socket that was left behind. The error wraps ErrTaken if another
-// process listens there.
+// Listen listens on a socket of a user, to which the kernel lets nobody else but root connect. It makes
+// the folder unless it is there, and lets other users pass through it where the socket is for one. It
+// replaces a socket that was left behind. The error wraps ErrTaken if another process listens there,
+// and it is an error if others than root and this user could put something into the folder.
 func Listen(address *net.UnixAddr, uid int) (*net.UnixListener, error) {
 	folder, err := lockFolder(filepath.Dir(address.Name))
 	if err != nil {
 		return nil, err
 	}
 	defer folder.Close()
+
+	if uid != os.Geteuid() {
+		if err := letPass(folder); err != nil {
+			return nil, err
+		}
+	}
 
 	if err := removeStale(address); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address.Name, err)
@@ -82,10 +100,20 @@ func Listen(address *net.UnixAddr, uid int) (*net.UnixListener, error) {
 	return listener, nil
 }
 
-// lockFolder makes a folder for OpenFolder, or opens it, and locks it until it is closed.
+// letPass lets all users reach files in a folder whose names they know.
+func letPass(folder *os.File) error {
+	const pass = 0o111
+	info, err := folder.Stat()
+	if err != nil || info.Mode()&pass == pass {
+		return err
+	}
+	return folder.Chmod(info.Mode().Perm() | pass)
+}
+
+// lockFolder makes a folder for sockets, or opens it, and locks it until it is closed.
 func lockFolder(path string) (*os.File, error) {
 	for {
-		folder, err := OpenFolder(path)
+		folder, err := openFolder(path)
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +138,7 @@ func isAt(folder *os.File, path string) bool {
 	return err == nil && os.SameFile(opened, there)
 }
 
-// RemoveFolder removes a folder for OpenFolder unless somebody listens in it. Sockets that were left
+// RemoveFolder removes a folder for sockets unless somebody listens in it. Sockets that were left
 // behind go with it.
 func RemoveFolder(network, path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {

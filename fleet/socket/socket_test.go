@@ -31,6 +31,7 @@ func TestListen(t *testing.T) {
 	t.Run("other files", testOtherFiles)
 	t.Run("folder is removed", testRemoveFolder)
 	t.Run("folders", testFolders)
+	t.Run("folder lets users pass", testLetPass)
 	t.Run("peer", testPeer)
 }
 
@@ -127,7 +128,7 @@ func testFolders(t *testing.T) {
 			if err := test.prepare(path); err != nil {
 				t.Fatal(err)
 			}
-			folder, err := OpenFolder(path)
+			folder, err := openFolder(path)
 			if (err == nil) != (test.mode != 0) {
 				t.Fatalf("%v", err)
 			}
@@ -140,6 +141,36 @@ func testFolders(t *testing.T) {
 			defer folder.Close()
 			if info, err := folder.Stat(); err != nil || info.Mode().Perm() != test.mode {
 				t.Errorf("%v, %v", info.Mode(), err)
+			}
+		})
+	}
+}
+
+// A folder that was there lets the user of a socket pass. Where the socket is this user's, it stays.
+func testLetPass(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	const nobody = 65534
+	for _, test := range []struct {
+		name      string
+		uid       int
+		mode, now os.FileMode
+	}{
+		{"another user's socket", nobody, 0o700, 0o711},
+		{"another user's socket, readable folder", nobody, 0o755, 0o755},
+		{"own socket", os.Geteuid(), 0o700, 0o700},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "folder")
+			if err := errors.Join(os.Mkdir(folder, 0o700), os.Chmod(folder, test.mode)); err != nil {
+				t.Fatal(err)
+			}
+			l, err := Listen(at(filepath.Join(folder, "socket")), test.uid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != test.now {
+				t.Errorf("mode %v, want %v: %v", info.Mode(), test.now, err)
 			}
 		})
 	}

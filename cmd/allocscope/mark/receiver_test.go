@@ -316,37 +316,6 @@ else: print("connected")
 			t.Errorf("both use %s", agent)
 		}
 	})
-
-	const mode = 0o711
-	for name, prepare := range map[string]func(path string) error{
-		"new":   func(string) error { return nil },
-		"there": func(path string) error { return os.Mkdir(path, 0o700) },
-		"another user's": func(path string) error {
-			return errors.Join(os.Mkdir(path, mode), os.Chown(path, nobody, -1))
-		},
-		"open to a group": func(path string) error {
-			return errors.Join(os.Mkdir(path, mode), os.Chmod(path, 0o731))
-		},
-		"a link elsewhere": func(path string) error { return os.Symlink("/", path) },
-	} {
-		t.Run("folder: "+name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "folder")
-			if err := prepare(path); err != nil {
-				t.Fatal(err)
-			}
-			folder, err := openFolder(path)
-			if isSafe := name == "new" || name == "there"; isSafe != (err == nil) {
-				t.Fatalf("%v", err)
-			}
-			if err != nil {
-				return
-			}
-			defer folder.Close()
-			if info, err := folder.Stat(); err != nil || info.Mode().Perm() != mode {
-				t.Errorf("%v, %v", info, err)
-			}
-		})
-	}
 }
 
 // A trace that was killed leaves its socket behind.

@@ -39,28 +39,8 @@ func socketOf(pid int, uid uint32) (*net.UnixAddr, error) {
 	return &net.UnixAddr{Net: network, Name: filepath.Join(socketFolder, name)}, nil
 }
 
-// openFolder makes a folder for sockets of several users, and opens it.
-func openFolder(path string) (*os.File, error) {
-	const mode = 0o711 // users can reach sockets in it whose names they know
-	folder, err := socket.OpenFolder(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := folder.Chmod(mode); err != nil {
-		folder.Close()
-		return nil, err
-	}
-	return folder, nil
-}
-
 // listenForUser listens on a user's socket. The error wraps errOtherTrace if another trace does.
 func listenForUser(address *net.UnixAddr, uid uint32) (*net.UnixListener, error) {
-	folder, err := openFolder(filepath.Dir(address.Name))
-	if err != nil {
-		return nil, err
-	}
-	folder.Close()
-
 	listener, err := socket.Listen(address, int(uid))
 	if errors.Is(err, socket.ErrTaken) {
 		err = errOtherTrace

@@ -62,4 +62,37 @@ int run_returns_without_state(struct arithmetic *ctx)
 	return 0;
 }
 
+SEC("syscall")
+int run_is_thread(struct arithmetic *ctx)
+{
+	ctx->result = is_thread(ctx->a, ctx->b);
+	return 0;
+}
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct walk);
+} test_walks SEC(".maps");
+
+/* Two frames in greenlet's library, after the error `a`. The thread has no more Python frames. If
+ * `b` is the address of an interpreter's address, its thread is still to be found there. */
+SEC("syscall")
+int run_begins_greenlet(struct arithmetic *ctx)
+{
+	struct walk *walk = bpf_map_lookup_elem(&test_walks, &(__u32){ 0 });
+
+	if (!walk)
+		return 1;
+	walk->has_python = true;
+	walk->stack.python = ctx->a;
+	walk->python.interpreters = ctx->b;
+	walk->thread = !ctx->b;
+	walk->frame = 0;
+	ctx->result = begins_greenlet(walk);
+	ctx->result |= begins_greenlet(walk);
+	return 0;
+}
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -45,6 +45,7 @@ const (
 	selftestMapTallies                 = "tallies"
 	selftestMapTargets                 = "targets"
 	selftestMapTensors                 = "tensors"
+	selftestMapTestWalks               = "test_walks"
 	selftestMapThreads                 = "threads"
 	selftestMapUnwindTables            = "unwind_tables"
 	selftestMapWalks                   = "walks"
@@ -53,7 +54,9 @@ const (
 	selftestProgHeapOnEntry            = "heap_on_entry"
 	selftestProgHeapOnReturn           = "heap_on_return"
 	selftestProgHeapSession            = "heap_session"
+	selftestProgRunBeginsGreenlet      = "run_begins_greenlet"
 	selftestProgRunDraw                = "run_draw"
+	selftestProgRunIsThread            = "run_is_thread"
 	selftestProgRunNegativeLog         = "run_negative_log"
 	selftestProgRunProduct             = "run_product"
 	selftestProgRunReturnsWithoutState = "run_returns_without_state"
@@ -120,7 +123,9 @@ type selftestProgramSpecs struct {
 	HeapOnEntry            *ebpf.ProgramSpec `ebpf:"heap_on_entry"`
 	HeapOnReturn           *ebpf.ProgramSpec `ebpf:"heap_on_return"`
 	HeapSession            *ebpf.ProgramSpec `ebpf:"heap_session"`
+	RunBeginsGreenlet      *ebpf.ProgramSpec `ebpf:"run_begins_greenlet"`
 	RunDraw                *ebpf.ProgramSpec `ebpf:"run_draw"`
+	RunIsThread            *ebpf.ProgramSpec `ebpf:"run_is_thread"`
 	RunNegativeLog         *ebpf.ProgramSpec `ebpf:"run_negative_log"`
 	RunProduct             *ebpf.ProgramSpec `ebpf:"run_product"`
 	RunReturnsWithoutState *ebpf.ProgramSpec `ebpf:"run_returns_without_state"`
@@ -152,6 +157,7 @@ type selftestMapSpecs struct {
 	Tallies          *ebpf.MapSpec `ebpf:"tallies"`
 	Targets          *ebpf.MapSpec `ebpf:"targets"`
 	Tensors          *ebpf.MapSpec `ebpf:"tensors"`
+	TestWalks        *ebpf.MapSpec `ebpf:"test_walks"`
 	Threads          *ebpf.MapSpec `ebpf:"threads"`
 	UnwindTables     *ebpf.MapSpec `ebpf:"unwind_tables"`
 	Walks            *ebpf.MapSpec `ebpf:"walks"`
@@ -217,6 +223,7 @@ type selftestMaps struct {
 	Tallies          *ebpf.Map `ebpf:"tallies"`
 	Targets          *ebpf.Map `ebpf:"targets"`
 	Tensors          *ebpf.Map `ebpf:"tensors"`
+	TestWalks        *ebpf.Map `ebpf:"test_walks"`
 	Threads          *ebpf.Map `ebpf:"threads"`
 	UnwindTables     *ebpf.Map `ebpf:"unwind_tables"`
 	Walks            *ebpf.Map `ebpf:"walks"`
@@ -245,6 +252,7 @@ func (m *selftestMaps) Close() error {
 		m.Tallies,
 		m.Targets,
 		m.Tensors,
+		m.TestWalks,
 		m.Threads,
 		m.UnwindTables,
 		m.Walks,
@@ -279,7 +287,9 @@ type selftestPrograms struct {
 	HeapOnEntry            *ebpf.Program `ebpf:"heap_on_entry"`
 	HeapOnReturn           *ebpf.Program `ebpf:"heap_on_return"`
 	HeapSession            *ebpf.Program `ebpf:"heap_session"`
+	RunBeginsGreenlet      *ebpf.Program `ebpf:"run_begins_greenlet"`
 	RunDraw                *ebpf.Program `ebpf:"run_draw"`
+	RunIsThread            *ebpf.Program `ebpf:"run_is_thread"`
 	RunNegativeLog         *ebpf.Program `ebpf:"run_negative_log"`
 	RunProduct             *ebpf.Program `ebpf:"run_product"`
 	RunReturnsWithoutState *ebpf.Program `ebpf:"run_returns_without_state"`
@@ -293,7 +303,9 @@ func (p *selftestPrograms) Close() error {
 		p.HeapOnEntry,
 		p.HeapOnReturn,
 		p.HeapSession,
+		p.RunBeginsGreenlet,
 		p.RunDraw,
+		p.RunIsThread,
 		p.RunNegativeLog,
 		p.RunProduct,
 		p.RunReturnsWithoutState,

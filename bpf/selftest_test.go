@@ -5,9 +5,11 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 )
@@ -178,6 +180,55 @@ func TestSizeClass(t *testing.T) {
 			smallest[class] = size
 		} else if float64(size) >= 1.25*float64(first) {
 			t.Fatalf("sizes %d and %d are both of class %d", first, size, class)
+		}
+	}
+}
+
+// A state without an ID belongs to no thread, not even to one that has no thread pointer yet.
+func TestIsThread(t *testing.T) {
+	program := loadSelftestPrograms(t)["run_is_thread"]
+	const pointer = 0x7f0000001000
+
+	for _, c := range []struct{ pointer, key, want uint64 }{
+		{pointer, pointer, 1},
+		{pointer, pointer + 1, 0},
+		{pointer, 0, 0},
+		{0, 0, 0},
+		{0, pointer, 0},
+	} {
+		if got := compute(t, program, c.pointer, c.key); got != c.want {
+			t.Errorf("thread pointer %#x, ID %#x: %d, want %d", c.pointer, c.key, got, c.want)
+		}
+	}
+}
+
+// Without Python frames, greenlet's library is where a greenlet begins. After an error it is not
+// known whether there are any.
+func TestBeginsGreenlet(t *testing.T) {
+	program := loadSelftestPrograms(t)["run_begins_greenlet"]
+
+	// All offsets are 0: the first word of the interpreter is the address of its first thread, at
+	// which nothing can be read.
+	interpreter := []uint64{1 << 63}
+	address := []uint64{uint64(uintptr(unsafe.Pointer(&interpreter[0])))}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(&interpreter[0])
+	pin.Pin(&address[0])
+
+	for _, c := range []struct {
+		name         string
+		err          PythonError
+		interpreters uint64
+		want         uint64
+	}{
+		{"no frames", PythonOk, 0, 1},
+		{"unreadable frames", PythonMemory, 0, 0},
+		{"no thread", PythonNoThread, 0, 0},
+		{"unreadable thread", PythonOk, uint64(uintptr(unsafe.Pointer(&address[0]))), 0},
+	} {
+		if got := compute(t, program, uint64(c.err), c.interpreters); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}
 }

@@ -59,13 +59,13 @@ static __always_inline __u64 thread_pointer(void)
 
 /* Returns whether pthread_self() of a thread is `key`, by its thread pointer. On x86-64 they are
  * one. On arm64 the thread pointer is the end of the struct pthread, whose size differs by C
- * library. */
+ * library. Both are 0 where they are not set yet. */
 static __always_inline bool is_thread(__u64 pointer, __u64 key)
 {
 #if defined(__TARGET_ARCH_arm64)
-	return pointer - key <= MAX_PTHREAD_BYTES;
+	return key && pointer - key <= MAX_PTHREAD_BYTES;
 #else
-	return pointer == key;
+	return key && pointer == key;
 #endif
 }
 

@@ -126,12 +126,16 @@ __attribute__((noinline)) int start_python(struct walk *walk)
 		walk->interpreter = walk->cached_interpreter;
 		walk->thread = walk->cached_thread;
 	} else if (!find_thread(walk)) {
+		walk->thread = 0; /* where the search failed */
 		return false;
 	}
 
 	walk->cached_interpreter = walk->interpreter;
 	walk->cached_thread = walk->thread;
-	return read_innermost(walk);
+	if (read_innermost(walk))
+		return true;
+	walk->thread = 0;
+	return false;
 }
 
 /* Returns a field of the frame in the buffer. */
@@ -287,10 +291,11 @@ __attribute__((noinline)) int walk_python(struct walk *walk)
 }
 
 /* Returns whether the frame reached, which is in greenlet's library, is where the running greenlet
- * begins: Python has no frames before it. */
+ * begins: Python has no frames before it. After an error, the frames that it has are not known. */
 __attribute__((noinline)) int begins_greenlet(struct walk *walk)
 {
-	if (!walk || !load_python(walk) || (!walk->thread && !start_python(walk)))
+	if (!walk || walk->stack.python || !load_python(walk) ||
+	    (!walk->thread && !start_python(walk)))
 		return 0;
 	return !walk->frame;
 }

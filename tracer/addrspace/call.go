@@ -66,7 +66,7 @@ func (s *IntervalSet) Apply(
 func returnsToAllocator(byAllocator uint32, mallocSlot uint64, maps []process.Mapping) bool {
 	const codeBits = 1<<48 - 1
 	isTrampoline := func(m process.Mapping) bool {
-		return m.Path == "[uprobes]" && mallocSlot-m.Start&codeBits < m.Len()
+		return m.Path == "[uprobes]" && (mallocSlot-m.Start)&codeBits < m.Len()
 	}
 	return byAllocator != 0 || mallocSlot != 0 && slices.ContainsFunc(maps, isTrampoline)
 }

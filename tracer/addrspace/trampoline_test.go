@@ -14,6 +14,7 @@ func TestTrampoline(t *testing.T) {
 		want        bool
 	}{
 		{"x86-64", 0x7fffffffe000, 0x7fffffffe000, true},
+		{"x86-64, five-level paging", 0xffffffffffe000, 0xffffffffffe000, true},
 		{"arm64, 48 bits", 0xfffffffff000, 0xfffffffff000, true},
 		{"arm64, 52 bits", 0xffffffffff000, 0xfffffffff000, true},
 		{"other code", 0xffffffffff000, 0xaaaaaaaaa000, false},

@@ -117,6 +117,8 @@ type heapSpan struct {
 	// top is the top chunk when it was read; zero: it is to be read. What is taken from it later
 	// begins there, too.
 	top pages.Span
+	// read is where the pages end that a walk has read; 0: it has read none.
+	read uint64
 }
 
 // heapsOf returns the heaps of arenas, the main one of which is the first.

@@ -27,7 +27,7 @@ var (
 
 // Bounds of a walk.
 const (
-	maxWalkedPages  = 1 << 17 // pages that are read
+	maxWalkedPages  = 1 << 17 // pages that are read, and as many that are read again
 	maxPiecePages   = 1 << 6  // pages that are read at once
 	maxChainRetries = 1 << 10 // of all heaps
 )
@@ -96,6 +96,7 @@ type heapWalk struct {
 	resident func(start, end uint64) uint64
 	sum      HeapChunks
 	pages    int // read so far
+	again    int // of them, those within what was read before
 	retries  int
 }
 
@@ -168,13 +169,18 @@ func (w *heapWalk) walkPiece(h *heapSpan, s *chainState, count int) (ended bool,
 	var addresses []uint64
 	for address := start; address < h.end && len(addresses) < count; address += peekSize {
 		addresses = append(addresses, address)
-	}
-	if w.pages += len(addresses); w.pages > maxWalkedPages {
-		if w.retries > 0 { // pages were read repeatedly
-			return false, ErrBrokenChain
+		if address < h.read {
+			w.again++
 		}
-		return false, ErrLargeHeap
 	}
+	switch w.pages += len(addresses); {
+	case w.pages-w.again > maxWalkedPages:
+		return false, ErrLargeHeap
+	case w.again > maxWalkedPages:
+		return false, ErrBrokenChain
+	}
+	h.read = max(h.read, start+uint64(len(addresses))*peekSize)
+
 	contents, err := w.memory.Peek(addresses, peekSize)
 	if err != nil {
 		return false, err

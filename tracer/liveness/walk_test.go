@@ -1,6 +1,7 @@
 package liveness
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"regexp"
@@ -143,5 +144,53 @@ func testWalkHeapsExact(t *testing.T) {
 	got, err := mustFind(t, p).(*glibc).WalkHeaps(p, mapsOf(t, p), all)
 	if err != nil || got.Free != free || got.FreeResident != free+got.Cached {
 		t.Errorf("%+v, %v; want %d bytes free", got, err, free)
+	}
+}
+
+// brokenMemory is a heap of chunks of one page each. The first reading of some pages finds no chunk.
+type brokenMemory struct {
+	broken map[uint64]bool
+	pages  int // read so far
+}
+
+func (m *brokenMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
+	page := make([]byte, peekSize)
+	binary.LittleEndian.PutUint64(page[8:], peekSize|prevInUse)
+
+	m.pages += len(addresses)
+	contents := make([][]byte, len(addresses))
+	for i, address := range addresses {
+		if !m.broken[address] {
+			contents[i] = page[:size]
+		}
+		delete(m.broken, address)
+	}
+	return contents, nil
+}
+
+func TestWalkBounds(t *testing.T) {
+	const start = 1 << 40
+	for _, c := range []struct {
+		name          string
+		pages, broken uint64 // broken: one page in so many
+		want          error
+	}{
+		{"large", maxWalkedPages + 1, 0, ErrLargeHeap},
+		{"large and busy", 2 * maxWalkedPages, maxWalkedPages / 4, ErrLargeHeap},
+		{"very busy", maxWalkedPages, 64, ErrBrokenChain},
+	} {
+		memory := &brokenMemory{broken: make(map[uint64]bool)}
+		for i := c.broken; c.broken > 0 && i < c.pages; i += c.broken {
+			memory.broken[start+i*peekSize] = true
+		}
+
+		w := heapWalk{memory: memory, resident: all}
+		err := w.walk(heapSpan{start: start, first: start, end: start + c.pages*peekSize})
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+		if memory.pages > 2*maxWalkedPages {
+			t.Errorf("%s: %d pages were read", c.name, memory.pages)
+		}
 	}
 }

@@ -229,8 +229,13 @@ func (s *search) isStrong(e edge) (isStrong, known bool) {
 // borrows objects and leaves their addresses behind. The dynamic linker has none, but its arrays lie
 // in memory that may have been a table of Python's before.
 func isBorrower(r keeper.Root) bool {
-	return r.Kind == keeper.RootThread ||
-		r.Kind == keeper.RootStatic && strings.HasPrefix(r.Module, "ld-")
+	return r.Kind == keeper.RootThread || r.Kind == keeper.RootStatic && isLinkerOfGlibc(r.Module)
+}
+
+// isLinkerOfGlibc reports whether a file has the name of glibc's dynamic linker. Before glibc 2.34
+// it was that with the version, such as ld-2.31.so. musl's ld-musl-x86_64.so.1 is the C library, too.
+func isLinkerOfGlibc(name string) bool {
+	return strings.HasPrefix(name, "ld-linux") || strings.HasPrefix(name, "ld-2.")
 }
 
 // rankOf orders kinds of roots: those that a reader can look up come first, if they are not much

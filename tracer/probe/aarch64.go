@@ -83,9 +83,28 @@ var refusedPatterns = []pattern{
 	{0xfe000000, 0xd6000000}, // retaa, braa and their like, eret; br, blr and ret are emulated
 	{0xfff8f01f, 0xd500401f}, // msr of an immediate
 	{0xfff00000, 0xd5100000}, // msr of a register
+	{0x3b200c00, 0x19000400}, // copies and sets of memory (FEAT_MOPS), on newer kernels
 }
 
-func refusedAArch64(word uint32) bool { return isOneOfPatterns(word, refusedPatterns) }
+// hints are instructions that do nothing on a processor that does not know them. The kernel
+// places probes at steppableHints alone (aarch64_insn_is_steppable_hint).
+var (
+	hints          = pattern{0xfffff01f, 0xd503201f}
+	steppableHints = []pattern{
+		{0xffffffff, 0xd503201f}, // nop
+		{0xffffffff, 0xd50320ff}, // xpaclri
+		{0xffffff3f, 0xd503211f}, // pacia1716, pacib1716, autia1716, autib1716
+		{0xffffff1f, 0xd503231f}, // paciaz, paciasp, autiaz, autiasp and those of key B
+		landingPads,
+	}
+)
+
+func refusedAArch64(word uint32) bool {
+	if word&hints.mask == hints.bits {
+		return !isOneOfPatterns(word, steppableHints)
+	}
+	return isOneOfPatterns(word, refusedPatterns)
+}
 
 // landingPads are bti and its variants. They do nothing, and arm64asm does not know them.
 var landingPads = pattern{0xffffff3f, 0xd503241f}
@@ -105,7 +124,7 @@ func harmlessAArch64(code []byte, arguments int) bool {
 	case arm64asm.NOP, arm64asm.CMP, arm64asm.CMN, arm64asm.TST, arm64asm.CCMP, arm64asm.CCMN:
 		return true
 	case arm64asm.STR, arm64asm.STRB, arm64asm.STRH, arm64asm.STUR, arm64asm.STP:
-		return !writesBack(instruction)
+		return !writesBack(instruction) && !storesLink(instruction)
 	case arm64asm.LDR, arm64asm.LDRB, arm64asm.LDRH, arm64asm.LDRSW, arm64asm.LDUR:
 		return !writesBack(instruction) && writesScratch(instruction, arguments)
 	case arm64asm.MOV, arm64asm.MOVZ, arm64asm.MOVN, arm64asm.MOVK, arm64asm.MVN, arm64asm.NEG,
@@ -126,6 +145,11 @@ func writesBack(instruction arm64asm.Inst) bool {
 		memory, ok := argument.(arm64asm.MemImmediate)
 		return ok && memory.Mode != arm64asm.AddrOffset
 	})
+}
+
+// storesLink reports whether a store saves the link register: a return probe would come too late.
+func storesLink(instruction arm64asm.Inst) bool {
+	return slices.Contains(instruction.Args[:], arm64asm.Arg(arm64asm.X30))
 }
 
 // writesScratch reports whether the register that an instruction writes, its first operand, is a

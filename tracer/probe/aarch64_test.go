@@ -3,6 +3,8 @@ package probe
 import (
 	"debug/elf"
 	"encoding/binary"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -45,6 +47,14 @@ const (
 	setW1          = 0x320003e1 // orr w1, wzr, #1
 	setW2          = 0x528000a2 // mov w2, #5
 	choose4        = 0x9a820024 // csel x4, x1, x2, eq
+	saveLink       = 0xf9000bfe // str x30, [sp, #16]
+	saveFrame      = 0xa900793d // stp x29, x30, [x9]
+	savePair       = 0xa9014bf1 // stp x17, x18, [sp, #16]
+	barrierOfData  = 0xd503229f // csdb
+	yields         = 0xd503203f // yield
+	stripLink      = 0xd50320ff // xpaclri
+	signWith16     = 0xd503211f // pacia1716
+	copyForward    = 0x19010440 // cpyfp [x0]!, [x1]!, x2!
 )
 
 func TestChooseSiteAArch64(t *testing.T) {
@@ -83,6 +93,9 @@ func TestChooseSiteAArch64(t *testing.T) {
 		"refused":                {[]uint32{loadExclusive, jump}, 0, false, 0, false},
 		"system call":            {[]uint32{systemCall, jump}, 0, false, 0, false},
 		"authenticated return":   {[]uint32{returnSigned, jump}, 0, false, 0, false},
+		"store of the link":      {[]uint32{saveLink, returns}, 0, false, 0, false},
+		"store of the frame":     {[]uint32{saveFrame, returns}, 0, false, 0, false},
+		"store of others":        {[]uint32{savePair, returns}, 4, true, 4, true},
 		"no instruction":         {[]uint32{0, jump}, 0, false, 0, false},
 		"nothing that is jumped": {[]uint32{moveTo3, compare}, 0, false, 0, false},
 		"nothing":                {nil, 0, false, 0, false},
@@ -103,6 +116,58 @@ func TestChooseSiteAArch64(t *testing.T) {
 				t.Errorf("%s, %d arguments: %+v, want +%d, emulated: %t", name, arguments, site, want.at,
 					want.emulated)
 			}
+		}
+	}
+}
+
+func TestRefusedAArch64(t *testing.T) {
+	for word, want := range map[uint32]bool{
+		barrierOfData: true, yields: true, copyForward: true, loadLiteral: true,
+		nothing: false, landingPad: false, signLink: false, signWith16: false, stripLink: false,
+		savePair: false,
+	} {
+		if got := refusedAArch64(word); got != want {
+			t.Errorf("%#08x: %t, want %t", word, got, want)
+		}
+	}
+}
+
+// No code of arm64 lies there, whatever the symbol table says.
+func TestMisalignedAArch64(t *testing.T) {
+	const machineOffset = 18
+	source := filepath.Join(t.TempDir(), "code.s")
+	text := ".globl malloc\n.type malloc,@function\nmalloc: .long 0xd65f03c0, 0xd65f03c0 /* ret */\n"
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := source + ".so"
+	output(t, "gcc", "gcc", "-nostdlib", "-shared", "-o", path, source)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[machineOffset] = byte(elf.EM_AARCH64)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	_, file := openBoth(t, path)
+	malloc, ok := file.Export("malloc")
+	if !ok {
+		t.Fatal("malloc is not exported")
+	}
+	for distance, want := range map[uint64]int{0: 1, 2: 0} {
+		var result FileSites
+		chosen := siteCollector{
+			code: &analyzer{file: file}, taken: make(map[uint64]bool), into: &result,
+		}
+		_, err = chosen.add(definition{
+			function: Function{Name: "malloc", Form: bpf.CallMalloc, Arguments: 1, AlwaysProbed: true},
+			names:    []string{"malloc"},
+			address:  malloc.Address + distance,
+		})
+		if err != nil || len(result.Sites) != want || len(result.Unprobed) != 1-want {
+			t.Errorf("+%d: %+v, %v", distance, result, err)
 		}
 	}
 }

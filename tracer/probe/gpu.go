@@ -78,7 +78,7 @@ func ResolveCUDADriver(p *process.Process, mapping process.Mapping) (FileSites, 
 		return FileSites{}, err
 	}
 
-	result.Unprobed = unprobed
+	result.Unprobed = append(result.Unprobed, unprobed...)
 	for i := range result.Sites {
 		result.Sites[i].number = i + 1
 	}

@@ -144,6 +144,10 @@ func resolveFile(
 	}
 	for _, f := range found {
 		site, err := siteAt(file, f.function, f.address)
+		if errors.Is(err, errMisaligned) {
+			result.Unprobed = append(result.Unprobed, f.function.Name+": "+err.Error())
+			continue
+		}
 		if err == nil && f.function.isCUDA() {
 			err = code.findExits(&site, code.controlFlow(f.address))
 		}
@@ -451,6 +455,10 @@ func (s *siteCollector) add(f definition) (*controlFlow, error) {
 	}
 
 	site, err := siteAt(s.code.file, f.function, f.address)
+	if errors.Is(err, errMisaligned) {
+		s.into.Unprobed = append(s.into.Unprobed, f.function.Name+": "+err.Error())
+		return nil, nil
+	}
 	if err == nil {
 		err = s.code.findExits(&site, flow)
 	}

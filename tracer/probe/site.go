@@ -3,6 +3,7 @@ package probe
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -57,20 +58,27 @@ func (s Site) cookie() uint64 {
 // decode it.
 var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
 
-// siteAt reads the first instructions of a function and chooses its site.
+// errMisaligned says that a symbol is none of a function.
+var errMisaligned = errors.New("its address is not that of an instruction")
+
+// siteAt reads the first instructions of a function and chooses its site. The error may be
+// errMisaligned: one probe there, and the kernel refuses all of the file.
 func siteAt(file *symbol.File, function Function, address uint64) (Site, error) {
 	const prologueLength = 64 // bytes
 	code, offset, err := file.Code(address, prologueLength)
 	if err != nil {
 		return Site{}, err
 	}
+	if file.Machine() == elf.EM_AARCH64 && offset%instructionLenAArch64 != 0 {
+		return Site{}, errMisaligned
+	}
 	return chooseSite(function, file.Machine(), code, offset), nil
 }
 
 // chooseSite returns the first instruction of a function that the kernel emulates. It has to lie on
 // the way that every call takes, with the argument registers, the stack pointer and, on arm64, the
-// link register as at the entry. If there is none, the site is the entry. code starts at the function's first instruction, which
-// is at offset in the file.
+// link register as at the entry. If there is none, the site is the entry. code starts at the
+// function's first instruction, which is at offset in the file.
 func chooseSite(function Function, machine elf.Machine, code []byte, offset uint64) Site {
 	site := Site{Function: function, Offset: offset}
 	if machine == elf.EM_AARCH64 {

@@ -320,7 +320,7 @@ func findEvalLoop(file *symbol.File,
 	}
 
 	ranges := append([]symbol.CodeRange{hot}, file.ColdRanges(evalFunction)...)
-	if len(ranges) == 1 && file.Machine() == elf.EM_X86_64 {
+	if len(ranges) == 1 {
 		ranges = followJumps(file, hot)
 	}
 

@@ -384,6 +384,67 @@ func TestFindEvalLoop(t *testing.T) {
 			}
 		})
 	}
+
+	t.Run("arm64", testEvalLoopOfAArch64)
+}
+
+// testEvalLoopOfAArch64 has a loop in three ranges without symbols. This machine's assembler writes
+// the words of the instructions, whichever its own are.
+func testEvalLoopOfAArch64(t *testing.T) {
+	const machineOffset, rangeBytes = 18, 16
+	path := build(t, "source.s", `
+.p2align 4
+.globl _PyEval_EvalFrameDefault
+.type _PyEval_EvalFrameDefault,@function
+_PyEval_EvalFrameDefault: .cfi_startproc simple
+.cfi_def_cfa 31, 0
+.long 0xd10143ff /* sub sp, sp, #80 */
+.cfi_def_cfa_offset 80
+.long 0xb4000060 /* cbz x0, .+12 */
+.long 0x910143ff /* add sp, sp, #80 */
+.long 0xd65f03c0 /* ret */
+.cfi_endproc
+.size _PyEval_EvalFrameDefault,.-_PyEval_EvalFrameDefault
+.cfi_startproc simple
+.cfi_def_cfa 31, 80
+.long 0x54000080 /* b.eq .+16 */
+.long 0x17fffffd /* b .-12 */
+.long 0xd503201f /* nop */
+.long 0xd503201f /* nop */
+.cfi_endproc
+.cfi_startproc simple
+.cfi_def_cfa 31, 80
+.long 0x94000004 /* bl .+16 */
+.long 0xb7f80060 /* tbnz x0, #63, .+12: another function */
+.long 0x17fffff6 /* b .-40 */
+.long 0xd503201f /* nop */
+.cfi_endproc
+.cfi_startproc simple
+.cfi_def_cfa 31, 0
+.long 0xd65f03c0 /* ret */
+.cfi_endproc
+`, "-nostdlib", "-shared")
+
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[machineOffset] = byte(elf.EM_AARCH64)
+	path = filepath.Join(t.TempDir(), "arm64.so")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	loop, err := evalLoop(t, path)
+	if err != nil || len(loop) != 3 {
+		t.Fatalf("%+v, %v", loop, err)
+	}
+	for i, r := range loop {
+		start := loop[0].Start + uint64(i)*rangeBytes
+		if want := (bpf.CodeRange{Start: start, End: start + rangeBytes}); r != want {
+			t.Errorf("range %d: %+v, want %+v", i, r, want)
+		}
+	}
 }
 
 // chainOfRanges is assembly of a loop in that many ranges. Each jumps to the next and back, the

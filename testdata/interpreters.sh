@@ -79,7 +79,8 @@ obstacle() {
 	fi
 }
 
-# Unpacks suite $1 into $2, which gets its name only when it is complete.
+# Unpacks suite $1 into $2, which gets its name only when it is complete. A program may run in the
+# folder that was there: it stays as $2.old until the next time.
 set_up() {
 	mkdir -p "$CACHE"
 	exec 9>"$2.lock"
@@ -88,9 +89,8 @@ set_up() {
 	rm -rf --one-file-system "$2.part" "$2.old"
 	unpack "$1" "$2.part" || return 1
 	rm -rf "$2.part/var/cache/apt" "$2.part/var/lib/apt/lists" "$2.part.log"
-	[ ! -e "$2" ] || mv "$2" "$2.old" # a program of it may run
+	[ ! -e "$2" ] || mv "$2" "$2.old"
 	mv "$2.part" "$2"
-	rm -rf --one-file-system "$2.old"
 }
 
 # Prints as $2 the program $3 of suite $1, which is set up unless it is.

@@ -12,6 +12,7 @@ import (
 // nothing in place of debootstrap and apt.
 func TestArchives(t *testing.T) {
 	t.Run("a running program keeps the folder that is replaced", testArchivesReplaced)
+	t.Run("Ubuntu's keys are fetched", testArchivesUbuntu)
 }
 
 // replaceCommands makes scripts find these programs, which are shell scripts, and root's ID.
@@ -89,5 +90,27 @@ func testArchivesReplaced(t *testing.T) {
 	kept := filepath.Join("/proc", strconv.Itoa(program.Process.Pid), "cwd", "usr", "bin", "python3")
 	if _, err := os.Stat(kept); err != nil {
 		t.Errorf("the program's folder is gone: %v", err)
+	}
+}
+
+func testArchivesUbuntu(t *testing.T) {
+	replaceCommands(t, map[string]string{
+		"apt-get":    anAptGet,
+		"apt-config": anAptConfig,
+		"dpkg": `keys=$3/usr/share/keyrings
+			mkdir -p "$keys" && echo keys >"$keys/ubuntu-archive-keyring.gpg"`,
+		"debootstrap": `for argument; do
+			case $argument in
+			--keyring=*) keys=${argument#*=} ;;
+			*/jammy.part) mkdir "$argument" && cp "$keys" "$argument/keys" ;;
+			esac
+		done`,
+	})
+	folder := filepath.Join(t.TempDir(), "jammy")
+	if out, err := exec.Command(Source("release.sh"), "jammy", folder).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if keys, err := os.ReadFile(filepath.Join(folder, "keys")); string(keys) != "keys\n" {
+		t.Errorf("debootstrap gets the keys %q: %v", keys, err)
 	}
 }

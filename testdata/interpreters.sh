@@ -79,18 +79,18 @@ obstacle() {
 	fi
 }
 
-# Unpacks suite $1 into $2, which gets its name only when it is complete.
+# Unpacks suite $1 into $2, which gets its name only when it is complete. A program may run in the
+# folder that was there: it stays in $CACHE/replaced until the next time.
 set_up() {
-	mkdir -p "$CACHE"
+	mkdir -p "$CACHE/replaced"
 	exec 9>"$2.lock"
 	flock 9 # another test may be at it
 	! is_set_up "$1" "$2" || return 0
-	rm -rf --one-file-system "$2.part" "$2.old"
+	rm -rf --one-file-system "$2.part" "$CACHE/replaced/$1"
 	unpack "$1" "$2.part" || return 1
 	rm -rf "$2.part/var/cache/apt" "$2.part/var/lib/apt/lists" "$2.part.log"
-	[ ! -e "$2" ] || mv "$2" "$2.old" # a program of it may run
+	[ ! -e "$2" ] || mv "$2" "$CACHE/replaced/$1"
 	mv "$2.part" "$2"
-	rm -rf --one-file-system "$2.old"
 }
 
 # Prints as $2 the program $3 of suite $1, which is set up unless it is.

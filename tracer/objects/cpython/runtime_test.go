@@ -37,10 +37,13 @@ func TestRuntime(t *testing.T) {
 
 // Objects that cannot be read are refused, with what to do.
 func TestOpenRefuses(t *testing.T) {
-	for name, c := range map[string]struct{ command, want string }{
-		"debug hooks": {"/usr/bin/python3 -X dev", "debug hooks on its allocators"},
+	for name, c := range map[string]struct{ command, remedy, want string }{
+		"debug hooks": {
+			"/usr/bin/python3 -X dev", "apt-get install python3", "debug hooks on its allocators",
+		},
 		"free-threaded": {
 			"/var/cache/allocscope/interpreters/built/free-threaded-3.14/bin/python3",
+			"testdata/build-interpreters.sh",
 			"the objects of CPython 3.14t, which lie in its own mimalloc",
 		},
 	} {
@@ -48,8 +51,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Parallel()
 			words := strings.Fields(c.command)
 			if _, err := os.Stat(words[0]); err != nil {
-				t.Logf("without it: %v (testdata/build-interpreters.sh)", err)
-				return
+				t.Skipf("%v (%s)", err, c.remedy)
 			}
 
 			target := tracertest.Start(t, words[0], append(words[1:], "-c",

@@ -193,7 +193,8 @@ func (f *ranksFlags) chosen() *int {
 	return &f.rank
 }
 
-// pair returns the two ranks to compare. ok is false where there are none and the user asked for none.
+// pair returns the two ranks to compare. ok is false where there are none and the user asked for
+// none.
 func (f *ranksFlags) pair(r *ranks.Result) (rank, median int, ok bool, err error) {
 	rank, median, ok = r.Pair(f.chosen())
 	switch {
@@ -201,14 +202,16 @@ func (f *ranksFlags) pair(r *ranks.Result) (rank, median int, ok bool, err error
 	case f.rank >= 0 && rank < 0:
 		err = exit.Refuse(fmt.Errorf("there is no rank %d", f.rank))
 	case f.rank >= 0:
-		err = exit.Refuse(fmt.Errorf("rank %d is the one with the median growth (choose another)", f.rank))
+		err = exit.Refuse(
+			fmt.Errorf("rank %d is the one with the median growth (choose another)", f.rank))
 	case f.profile != "":
 		err = fmt.Errorf("write %s: no rank stands out (choose one with --rank)", f.profile)
 	}
 	return rank, median, ok, err
 }
 
-// ranksOfFolders compares the ranks of traces. Folders that cannot be read are a note, if others can.
+// ranksOfFolders compares the ranks of traces. Folders that cannot be read are a note, if others
+// can.
 func ranksOfFolders(flags ranksFlags, paths []string) (*ranks.Result, error) {
 	var all []ranks.Rank
 	var failed []error

@@ -16,8 +16,9 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 )
 
-// `allocscope share DIR` writes what packages install below /usr/share: manual pages and completions.
-// It exists with the build tag share alone: the program itself needs no writer of manual pages.
+// `allocscope share DIR` writes what packages install below /usr/share: manual pages and
+// completions. It exists with the build tag share alone: the program itself needs no writer of
+// manual pages.
 func init() { extraCommands = append(extraCommands, newShareCommand) }
 
 func newShareCommand() *cobra.Command {

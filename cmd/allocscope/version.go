@@ -13,8 +13,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/gpu/nvml"
 )
 
-// Set by the Makefile and deploy/dist, from git: the version, the commit and its time. They are empty
-// after `go install`, where the module has a version.
+// Set by the Makefile and deploy/dist, from git: the version, the commit and its time. They are
+// empty after `go install`, where the module has a version.
 var version, commit, commitTime string
 
 // A buildVersion is the version, and what it was built from and for. It is the content of

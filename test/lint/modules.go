@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// testModules are the modules that the other linters do not see: of tests, and of releases. To compile what they import takes
-// 80 s of CPU; to read its declarations takes three.
+// testModules are the modules that the other linters do not see: of tests, and of releases. To
+// compile what they import takes 80 s of CPU; to read its declarations takes three.
 var testModules = []string{"deploy/dist", "test/fleet", "test/fleet/grafana"}
 
 // A listed is a package as `go list` has it.

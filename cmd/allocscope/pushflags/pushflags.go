@@ -16,8 +16,8 @@ import (
 	"github.com/allocscope/allocscope/export/push"
 )
 
-// rootSpool is the spool of root. Other users have one under XDG_STATE_HOME. /var/lib/allocscope may
-// belong to the user of an agent.
+// rootSpool is the spool of root. Other users have one under XDG_STATE_HOME. /var/lib/allocscope
+// may belong to the user of an agent.
 const rootSpool = "/var/spool/allocscope"
 
 // UserSpool is DefaultSpool in words.

@@ -388,9 +388,10 @@ func testImage(t *testing.T) {
 		t.Errorf("it is for %d architectures", platforms)
 	}
 
-	image := strings.TrimSpace(output(t, "podman", "pull", "--quiet", "oci-archive:"+path))
+	image := "ghcr.io/allocscope/allocscope:" + releaseVersion(t)
+	output(t, "podman", "pull", "--quiet", "oci-archive:"+path)
 	t.Cleanup(func() { output(t, "podman", "rmi", "--force", image) })
-	said := output(t, "podman", "--runtime=runc", "run", "--rm", "--network=none",
+	said := output(t, "podman", "--runtime=runc", "run", "--rm", "--pull=never", "--network=none",
 		"--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096", image, "version")
 	if !strings.Contains(said, "allocscope "+releaseVersion(t)+" ") ||
 		!strings.HasSuffix(said, "without NVML (static build)\n") {

@@ -125,6 +125,7 @@ test-tracer-rest:
 
 test-others:
 	$(GO_TEST) -p 2 $$($(GO) list ./... | grep -v '/tracer$$')
+	cd deploy/dist && $(GO_TEST) .
 
 .PHONY: test-keepers
 test-keepers: ## Compare who keeps objects, and their number, with the truth of 60 programs, 15 minutes

@@ -16,8 +16,22 @@ import (
 	"testing"
 )
 
-// The tests check the files with the tools of those who install them. reproduce runs them.
-var dist = flag.String("dist", "../../dist", "`folder` that make dist has made")
+var dist = flag.String("dist", "", "`folder` that make dist has made")
+
+// TestDist checks the files with the tools of those who install them. reproduce runs it.
+func TestDist(t *testing.T) {
+	if *dist == "" {
+		t.Skip("it needs the files of a release: make test-reproducible")
+	}
+	t.Run("files", testFiles)
+	t.Run("program", testProgram)
+	t.Run("glibc", testGlibc)
+	t.Run("packages", testPackages)
+	t.Run("manual", testManual)
+	t.Run("licences", testLicences)
+	t.Run("install", testInstall)
+	t.Run("image", testImage)
+}
 
 // output is what a program prints.
 func output(t *testing.T, name string, arguments ...string) string {
@@ -67,7 +81,7 @@ func releaseVersion(t *testing.T) string {
 	return strings.TrimSuffix(strings.TrimPrefix(name, "allocscope-"), ".cdx.json")
 }
 
-func TestFiles(t *testing.T) {
+func testFiles(t *testing.T) {
 	const maxBytes = 20_000_000 // of a program, compressed; the image has two
 	names := strings.Fields(`allocscope-V-linux-amd64.tar.gz allocscope-V-linux-amd64-static.tar.gz
 		allocscope-V-linux-arm64.tar.gz allocscope-V-linux-arm64-static.tar.gz
@@ -116,8 +130,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestProgram reads the programs of the tarballs, and runs those of this machine.
-func TestProgram(t *testing.T) {
+// testProgram reads the programs of the tarballs, and runs those of this machine.
+func testProgram(t *testing.T) {
 	for _, target := range targets {
 		t.Run(target.String(), func(t *testing.T) {
 			folder := unpack(t, target)
@@ -160,8 +174,8 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestGlibc compares the glibc that packages ask for with the symbols that their program imports.
-func TestGlibc(t *testing.T) {
+// testGlibc compares the glibc that packages ask for with the symbols that their program imports.
+func testGlibc(t *testing.T) {
 	for _, target := range targets {
 		if target.isStatic {
 			continue
@@ -192,8 +206,8 @@ func TestGlibc(t *testing.T) {
 	}
 }
 
-// TestPackages checks that all packages of a target have the same program and documents.
-func TestPackages(t *testing.T) {
+// testPackages checks that all packages of a target have the same program and documents.
+func testPackages(t *testing.T) {
 	for _, target := range targets {
 		t.Run(target.String(), func(t *testing.T) {
 			tarball, root := unpack(t, target), t.TempDir()
@@ -265,8 +279,8 @@ assert wheel.getinfo(script).external_attr >> 16 & 0o777 == 0o755
 open(os.path.join(sys.argv[2], "allocscope"), "wb").write(wheel.read(script))
 `
 
-// TestManual formats the pages: groff warns of what it does not understand.
-func TestManual(t *testing.T) {
+// testManual formats the pages: groff warns of what it does not understand.
+func testManual(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(unpack(t, targets[0]), "share/man/man1/*.1"))
 	if err != nil || len(pages) < 15 {
 		t.Fatalf("there are %q, %v", pages, err)
@@ -282,8 +296,8 @@ func TestManual(t *testing.T) {
 	}
 }
 
-// TestLicences compares the licences and the SBOM with the modules that the program says it has.
-func TestLicences(t *testing.T) {
+// testLicences compares the licences and the SBOM with the modules that the program says it has.
+func testLicences(t *testing.T) {
 	folder := unpack(t, targets[0])
 	licences := read(t, filepath.Join(folder, "THIRD_PARTY_LICENSES"))
 
@@ -330,8 +344,8 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// TestInstall installs from source, and removes what was installed.
-func TestInstall(t *testing.T) {
+// testInstall installs from source, and removes what was installed.
+func testInstall(t *testing.T) {
 	folder := t.TempDir()
 	install := []string{"-C", "../..", "PREFIX=/opt/allocscope", "DESTDIR=" + folder}
 	output(t, "make", append(install, "install")...)
@@ -352,8 +366,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestImage checks the digests of the image, and runs it.
-func TestImage(t *testing.T) {
+// testImage checks the digests of the image, and runs it.
+func testImage(t *testing.T) {
 	folder, path := t.TempDir(), find(t, "*-image.tar")
 	output(t, "tar", "-xf", path, "-C", folder)
 	blobs, err := filepath.Glob(filepath.Join(folder, "blobs/sha256/*"))
@@ -374,9 +388,10 @@ func TestImage(t *testing.T) {
 		t.Errorf("it is for %d architectures", platforms)
 	}
 
-	image := strings.TrimSpace(output(t, "podman", "pull", "--quiet", "oci-archive:"+path))
+	image := "ghcr.io/allocscope/allocscope:" + releaseVersion(t)
+	output(t, "podman", "pull", "--quiet", "oci-archive:"+path)
 	t.Cleanup(func() { output(t, "podman", "rmi", "--force", image) })
-	said := output(t, "podman", "--runtime=runc", "run", "--rm", "--network=none",
+	said := output(t, "podman", "--runtime=runc", "run", "--rm", "--pull=never", "--network=none",
 		"--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096", image, "version")
 	if !strings.Contains(said, "allocscope "+releaseVersion(t)+" ") ||
 		!strings.HasSuffix(said, "without NVML (static build)\n") {

@@ -17,6 +17,11 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
+// imageName is what podman calls the image that it reads from the file, and where a release has it.
+func (r *release) imageName() string {
+	return "ghcr.io/allocscope/allocscope:" + r.version.text
+}
+
 // writeImage writes the image of the static programs as an OCI layout in a tar, without a registry
 // or a daemon.
 func (r *release) writeImage(programs []program) error {
@@ -44,7 +49,7 @@ func (r *release) writeImage(programs []program) error {
 		return err
 	}
 	err = path.AppendIndex(index, layout.WithAnnotations(map[string]string{
-		"org.opencontainers.image.ref.name": r.version.text,
+		"org.opencontainers.image.ref.name": r.imageName(),
 	}))
 	if err != nil {
 		return err

@@ -98,8 +98,8 @@ func (c testCase) use(ctx context.Context, copied *root, r *result, began time.T
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(version, c.version()) {
-		return fmt.Errorf("allocscope version says %q, but the file's name %s", version, c.version())
+	if !strings.HasPrefix(version, "allocscope "+c.version+" ") {
+		return fmt.Errorf("allocscope version says %q, but the SBOM's name %s", version, c.version)
 	}
 
 	doctor, err := copied.output(ctx, c.program+" doctor")
@@ -141,17 +141,6 @@ func (c testCase) demo(ctx context.Context, copied *root, folder string, r *resu
 	}
 	r.traces = append(r.traces, "demo: keep_learned()")
 	return nil
-}
-
-// version is the version in the file's name, as `allocscope version` says it.
-func (c testCase) version() string {
-	version := strings.TrimPrefix(strings.TrimPrefix(c.file, "allocscope-"), "allocscope_")
-	for _, end := range []string{
-		"-linux-", "_amd64", "-py3-", "-1.x86_64", "-1.aarch64", "_arm64", "-image",
-	} {
-		version, _, _ = strings.Cut(version, end)
-	}
-	return strings.NewReplacer("~", "-", ".dev0+", "-dev.").Replace(version)
 }
 
 // A state is what installing and tracing may not change.

@@ -37,8 +37,8 @@ func (c testCase) checkForeign(ctx context.Context, s settings, r *result, log i
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(version, c.version()) {
-		return fmt.Errorf("allocscope version says %q, but the file's name %s", version, c.version())
+	if !strings.Contains(version, c.version) {
+		return fmt.Errorf("allocscope version says %q, but the SBOM's name %s", version, c.version)
 	}
 	r.traces = append(r.traces, c.file+" says its version")
 	return nil

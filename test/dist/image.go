@@ -47,7 +47,7 @@ func (c testCase) checkImage(ctx context.Context, s settings, r *result, log io.
 const podman = "podman --root $STORAGE/root --runroot $STORAGE/run --runtime runc"
 
 const podmanRun = podman + " run --rm --ulimit nofile=1024:1024 --ulimit nproc=4096:4096 " +
-	"--network=none --pid=host "
+	"--pull=never --network=none --pid=host "
 
 func (c testCase) useImage(ctx context.Context, copied *root, r *result) error {
 	began := time.Now()
@@ -56,7 +56,7 @@ func (c testCase) useImage(ctx context.Context, copied *root, r *result) error {
 	}
 	r.install = time.Since(began)
 
-	image := "$(" + podman + " images -q)"
+	image := "ghcr.io/allocscope/allocscope:" + c.version
 	for _, way := range ways {
 		folder := "/root/" + strings.ReplaceAll(way.name, " ", "-")
 		if err := copied.run(ctx, "mkdir $ROOT"+folder, true); err != nil {
@@ -76,5 +76,5 @@ func (c testCase) useImage(ctx context.Context, copied *root, r *result) error {
 		}
 		r.traces = append(r.traces, way.name+": "+said)
 	}
-	return copied.run(ctx, podman+" rmi -a; test -z \""+image+"\"", true)
+	return copied.run(ctx, podman+" rmi "+image+"; test -z \"$("+podman+" images -q)\"", true)
 }

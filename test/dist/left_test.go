@@ -54,18 +54,22 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestPlan has a case for each name of a file that `make dist` writes, and none for others.
+// TestPlan has a case for each name of a file that `make dist` writes, and none for others. All
+// expect the version that the program says, whatever form of it the file's name has.
 func TestPlan(t *testing.T) {
 	dist := t.TempDir()
+	const version, debian, wheel = "0.1.0-rc1-3-g5d92ebea0123", "0.1.0~rc1+3.g5d92ebea0123",
+		"0.1.0rc1.post3+g5d92ebea0123"
 	for _, name := range []string{
-		"allocscope-1.2.3-linux-amd64.tar.gz",
-		"allocscope-1.2.3-linux-amd64-static.tar.gz",
-		"allocscope_1.2.3_amd64.deb",
-		"allocscope-1.2.3-1.x86_64.rpm",
-		"allocscope-1.2.3-py3-none-manylinux_2_34_x86_64.whl",
-		"allocscope-1.2.3-py3-none-musllinux_1_1_x86_64.whl",
-		"allocscope-1.2.3-image.tar",
-		"allocscope_1.2.3_arm64.deb",
+		"allocscope-" + version + "-linux-amd64.tar.gz",
+		"allocscope-" + version + "-linux-amd64-static.tar.gz",
+		"allocscope_" + debian + "_amd64.deb",
+		"allocscope-" + debian + "-1.x86_64.rpm",
+		"allocscope-" + wheel + "-py3-none-manylinux_2_34_x86_64.whl",
+		"allocscope-" + wheel + "-py3-none-musllinux_1_1_x86_64.whl",
+		"allocscope-" + version + "-image.tar",
+		"allocscope_" + debian + "_arm64.deb",
+		"allocscope-" + version + ".cdx.json",
 		"SHA256SUMS",
 	} {
 		write(t, filepath.Join(dist, name), "-")
@@ -79,14 +83,22 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%d cases, want %d", len(cases), want)
 	}
 	for _, c := range cases {
-		if got := c.version(); got != "1.2.3" {
-			t.Errorf("%s: version %q", c.file, got)
+		if c.version != version {
+			t.Errorf("%s: version %q, want %q", c.file, c.version, version)
 		}
 	}
 
-	write(t, filepath.Join(dist, "unknown"), "-")
+	unknown := filepath.Join(dist, "unknown")
+	write(t, unknown, "-")
 	if _, err := plan(dist); err == nil {
 		t.Error("a file that no case installs is no error")
+	}
+	if err := os.Remove(unknown); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dist, "allocscope-0.1.0.cdx.json"), "-")
+	if _, err := plan(dist); err == nil {
+		t.Error("files of two versions are no error")
 	}
 }
 

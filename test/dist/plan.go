@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // A testCase is one file of dist/ in one root.
 type testCase struct {
 	root, form string
 	file       string // name in dist/
+	version    string // of allocscope, as it says it itself
 	prepare    string // shell code in the root before the installation; "" for none
 	install    string // shell code in the root; $FILE is the file, $NAME its name without extension
 	program    string // the command that is installed
@@ -69,16 +71,39 @@ func plan(dist string) ([]testCase, error) {
 		return nil, err
 	}
 
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: %w (make dist)", dist, os.ErrNotExist)
+	}
+	version, err := releaseVersion(dist)
+	if err != nil {
+		return nil, err
+	}
+
 	var cases []testCase
 	for _, path := range files {
 		made := casesFor(filepath.Base(path))
 		if made == nil {
 			return nil, fmt.Errorf("%s: no test installs it", path)
 		}
-		cases = append(cases, made...)
-	}
-	if len(cases) == 0 {
-		return nil, fmt.Errorf("%s: %w (make dist)", dist, os.ErrNotExist)
+		for _, c := range made {
+			c.version = version
+			cases = append(cases, c)
+		}
 	}
 	return cases, nil
+}
+
+// releaseVersion is the version in the name of the SBOM. Packages have another form of it, which
+// sorts as their managers do.
+func releaseVersion(dist string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(dist, "allocscope-*.cdx.json"))
+	if err != nil {
+		return "", err
+	}
+	if len(found) != 1 {
+		return "", fmt.Errorf("%s has %d files allocscope-VERSION.cdx.json, not one (make dist)", dist,
+			len(found))
+	}
+	name := filepath.Base(found[0])
+	return strings.TrimSuffix(strings.TrimPrefix(name, "allocscope-"), ".cdx.json"), nil
 }

@@ -67,7 +67,7 @@ func mustOpen(path string) error {
 		return fmt.Errorf("opened %s, own %t, want %q", tracefs.directory.Name(), tracefs.IsOwn(), path)
 	}
 	if id, err := tracefs.EventID("oom", "mark_victim"); err != nil || id == 0 {
-		return fmt.Errorf("tracepoint %d, %v", id, err)
+		return fmt.Errorf("tracepoint %d, %w", id, err)
 	}
 	if after := mountinfo(); after != before {
 		return fmt.Errorf("mounts before:\n%safter:\n%s", before, after)
@@ -114,7 +114,7 @@ func TestOpenTracefs(t *testing.T) {
 			tracefs, err := OpenTracefs()
 			want := "mount tracefs: fsopen: operation not permitted"
 			if err == nil || err.Error() != want {
-				return fmt.Errorf("%v, %v, want %q", tracefs, err, want)
+				return fmt.Errorf("%v, %w, want %q", tracefs, err, want)
 			}
 			return nil
 		})

@@ -68,7 +68,16 @@ func beInit() {
 }
 
 func runJobs() error {
-	if err := mountAll(); err != nil {
+	raw, err := os.ReadFile(jobsFile)
+	if err != nil {
+		return err
+	}
+	var w work
+	if err := json.Unmarshal(raw, &w); err != nil {
+		return fmt.Errorf("read %s: %w", jobsFile, err)
+	}
+
+	if err := mountAll(w.Unmounted); err != nil {
 		return err
 	}
 
@@ -83,15 +92,6 @@ func runJobs() error {
 	}
 	defer port.Close()
 
-	raw, err := os.ReadFile(jobsFile)
-	if err != nil {
-		return err
-	}
-	var w work
-	if err := json.Unmarshal(raw, &w); err != nil {
-		return fmt.Errorf("read %s: %w", jobsFile, err)
-	}
-
 	w.run(port)
 	return unix.IoctlSetInt(int(port.Fd()), unix.TCSBRK, 1) // tcdrain(3)
 }
@@ -100,6 +100,7 @@ func runJobs() error {
 type work struct {
 	Jobs        [][]string // commands
 	Environment []string
+	Unmounted   string // kind of file system that is not mounted; empty: all are
 }
 
 func (w work) run(port io.Writer) {
@@ -117,7 +118,8 @@ func (w work) run(port io.Writer) {
 	fmt.Fprint(port, finishedMark)
 }
 
-func mountAll() error {
+// mountAll mounts all kinds of file systems but one.
+func mountAll(but string) error {
 	for _, m := range []struct{ kind, at string }{
 		{"devtmpfs", "/dev"},
 		{"proc", "/proc"},
@@ -127,6 +129,9 @@ func mountAll() error {
 		{"bpf", "/sys/fs/bpf"},
 		{"tmpfs", "/dev/shm"},
 	} {
+		if m.kind == but {
+			continue
+		}
 		if err := os.MkdirAll(m.at, 0o755); err != nil {
 			return err
 		}

@@ -20,6 +20,8 @@ type expectation struct {
 	parameters string
 	// mode is the probe mode that `allocscope doctor` must report; empty for any.
 	mode string
+	// noTracefs: the system has mounted none, so that allocscope opens its own (fsopen(2)).
+	noTracefs bool
 	// refusal is in the message with which allocscope must refuse to run; empty: it must run.
 	refusal string
 	// demo: `allocscope demo` runs, too, and must name its leak.
@@ -36,7 +38,7 @@ const thisMachine = "here"
 // of most distributions in the mode integrity (kernel_lockdown(7)).
 var expectations = []expectation{
 	{name: "5.10", refusal: "allocscope needs Linux 5.15"},
-	{name: "5.15", mode: "single uprobes", hasFUSE: true},
+	{name: "5.15", mode: "single uprobes", hasFUSE: true, noTracefs: true},
 	{name: "6.1", mode: "single uprobes"},
 	{name: "6.8", mode: "uprobe_multi", hasFUSE: true},
 	{name: "6.11", mode: "uprobe_multi"},
@@ -116,6 +118,9 @@ func planFor(s settings, expected expectation) (plan, error) {
 	allocscope := s.program(p.architecture, "allocscope")
 	p.Environment = []string{"HOME=/tmp", "NO_COLOR=1", "PATH=/usr/bin:/bin:/usr/sbin:/sbin"}
 	p.Jobs = [][]string{{allocscope, "doctor"}}
+	if expected.noTracefs {
+		p.Unmounted = "tracefs"
+	}
 	if expected.refusal != "" {
 		p.Jobs = append(p.Jobs, []string{
 			allocscope, "trace", "--pid", "1", "--duration", "1s", "--output", "/tmp/out",

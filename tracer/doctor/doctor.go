@@ -100,7 +100,7 @@ func Check(pid int) []Result {
 		checkPrivileges(),
 		[]Result{
 			checkBTF(), checkUprobes(features.HaveBPFLinkUprobeMulti(), uprobeDevice),
-			checkTracefs(), checkPIDNamespace(), checkPrograms(), checkFaults(),
+			checkTracefs(kernel.OpenTracefs), checkPIDNamespace(), checkPrograms(), checkFaults(),
 			checkFolder("."), checkOpenFiles(), checkNVML(),
 		},
 	)
@@ -196,15 +196,20 @@ func checkUprobes(multi error, device string) Result {
 	return r
 }
 
-func checkTracefs() Result {
+// checkTracefs opens a tracefs, as a trace does, and closes it.
+func checkTracefs(open func() (*kernel.Tracefs, error)) Result {
 	r := Result{Name: "tracefs", Finding: "mounted"}
-	switch {
-	case kernel.TracefsMounted():
-	case kernel.CanMount():
+	tracefs, err := open()
+	if err != nil {
+		r.Finding = err.Error() + ": no source mapping"
+		r.Remedy = cmp.Or(kernel.TracefsRemedy(err),
+			"trace without it: --sources heap,fault,step")
+		return r
+	}
+	defer tracefs.Close()
+
+	if tracefs.IsOwn() {
 		r.Finding = "not mounted: allocscope trace opens one that nobody else sees"
-	default:
-		r.Finding = "not mounted: source mapping needs it"
-		r.Remedy = "run with sudo; or mount it: mount -t tracefs tracefs " + kernel.TracefsPath
 	}
 	return r
 }

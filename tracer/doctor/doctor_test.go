@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -51,5 +53,14 @@ func TestCheckUprobes(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+func TestCheckTracefs(t *testing.T) {
+	refused := os.NewSyscallError("fsconfig", unix.EPERM)
+	got := checkTracefs(func() (*kernel.Tracefs, error) { return nil, refused })
+	want := "fsconfig: operation not permitted: no source mapping"
+	if got.Finding != want || got.Remedy == "" {
+		t.Errorf("%+v, want %q and a remedy", got, want)
 	}
 }

@@ -52,12 +52,6 @@ var privileges = []Privilege{
 // Privileges returns the capabilities that allocscope uses.
 func Privileges() []Privilege { return slices.Clone(privileges) }
 
-// CanMount reports whether this process has the capability to mount file systems.
-func CanMount() bool {
-	effective, err := effectiveCapabilities()
-	return err == nil && effective&(1<<unix.CAP_SYS_ADMIN) != 0
-}
-
 func effectiveCapabilities() (uint64, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

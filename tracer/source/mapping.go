@@ -1,9 +1,9 @@
 package source
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"unsafe"
 
 	"github.com/cilium/ebpf/link"
@@ -20,7 +20,7 @@ func AttachMapping(k *kernel.Kernel) (Status, []link.Link) {
 	status := Status{Name: "mapping"}
 	tracefs, err := kernel.OpenTracefs()
 	if err != nil {
-		status.Reason = err.Error()
+		status.Reason = err.Error() + WithRemedy(kernel.TracefsRemedy(err))
 		return status, nil
 	}
 	defer tracefs.Close()
@@ -28,21 +28,13 @@ func AttachMapping(k *kernel.Kernel) (Status, []link.Link) {
 	links, err := attachCalls(k, tracefs)
 	if err != nil {
 		err = errors.Join(err, probe.Close(links))
-		status.Reason = err.Error() + WithRemedy(tracepointRemedy(err))
+		status.Reason = err.Error() +
+			WithRemedy(cmp.Or(kernel.TracefsRemedy(err), EventRemedy(err)))
 		return status, nil
 	}
 	status.Attached = true
 	status.Details = append(status.Details, "system calls: mmap, munmap, mremap, madvise, brk")
 	return status, links
-}
-
-// tracepointRemedy returns what to do about an error of attachCalls, or "" if that is not known.
-func tracepointRemedy(err error) string {
-	var file *os.PathError
-	if errors.As(err, &file) && errors.Is(err, os.ErrPermission) {
-		return "run as root or grant CAP_DAC_READ_SEARCH"
-	}
-	return EventRemedy(err)
 }
 
 // attachCalls attaches to system calls. With an error it returns the links that are attached.

@@ -96,7 +96,7 @@ static __always_inline __u64 return_address(struct pt_regs *regs)
 
 /* Returns the return address of a running function that was entered with this stack pointer; 0:
  * unknown. It is in the last frame record below, if all functions since keep frame records, as the
- * procedure call standard wants it. */
+ * procedure call standard wants it, and are no more than MAX_FRAME_RECORDS. */
 static __always_inline __u64 saved_return_address(struct pt_regs *regs, __u64 entry_sp)
 {
 	struct {

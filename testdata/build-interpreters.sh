@@ -12,54 +12,25 @@
 set -euo pipefail
 
 CACHE=${XDG_CACHE_HOME:-/var/cache}/allocscope/interpreters/built
-DEBIAN_KEYS=/usr/share/keyrings/debian-archive-keyring.gpg
 DISABLED="_ssl _hashlib _sqlite3 _tkinter _decimal _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp
 _codecs_kr _codecs_tw _multibytecodec readline _curses _curses_panel _dbm _gdbm _elementtree pyexpat
 _lzma _bz2 _zstd _uuid xxlimited xxlimited_35"
-
-# Makes apt work in folder $1 with suite $3 of archive $2, whose keys are $4. It takes from this
-# machine's configuration only how to reach archives.
-configure() {
-	mkdir -p "$1"/{lists,archives}/partial "$1/none"
-	: >"$1/status"
-	echo "deb [signed-by=$4] $2 $3 main" >"$1/sources.list"
-	echo "deb-src [signed-by=$4] $2 $3 main" >>"$1/sources.list"
-	{
-		apt-config dump Acquire | grep -v -e IndexTargets -e '^Acquire "";'
-		printf '%s;\n' "Dir::State \"$1\"" "Dir::State::status \"$1/status\"" \
-			"Dir::Cache \"$1\"" "Dir::Etc::sourcelist \"$1/sources.list\"" \
-			"Dir::Etc::parts \"$1/none\"" "Dir::Etc::sourceparts \"$1/none\"" \
-			"Dir::Etc::preferencesparts \"$1/none\"" \
-			"Dir::Etc::preferences \"$1/none/preferences\"" \
-			'APT::Sandbox::User ""' 'Acquire::Languages "none"'
-	} >"$1/apt.conf"
-	APT_CONFIG=$1/apt.conf apt-get -qq update
-}
-
-# Prints the file with the keys of Ubuntu's archive, which is in a package of Debian's.
-ubuntu_keys() {
-	configure "$work/keys" "$debian" trixie "$DEBIAN_KEYS"
-	(
-		cd "$work/keys"
-		APT_CONFIG=$work/keys/apt.conf apt-get -qq download ubuntu-keyring
-		dpkg -x ./*.deb .
-	)
-	echo "$work/keys/usr/share/keyrings/ubuntu-archive-keyring.gpg"
-}
+# shellcheck source=archives.sh
+. "$(dirname "$0")/archives.sh"
 
 # Downloads the sources of python$1, which apt verifies, and prints the name of the file. Debian has
 # 3.14 in rolling suites alone, whose sources mirrors may lack; Ubuntu 26.04 has it.
 fetch() {
 	local folder=$work/python$1
 	if [ "$1" = 3.13 ]; then
-		configure "$folder" "$debian" trixie "$DEBIAN_KEYS"
+		types="deb deb-src" configure_apt "$folder" "$(archive debian)" "$DEBIAN_KEYS" trixie
 	else
-		configure "$folder" "${UBUNTU_ARCHIVE:-http://archive.ubuntu.com/ubuntu}" resolute \
-			"$(ubuntu_keys)"
+		fetch_ubuntu_keys "$work/keys" >&2
+		types="deb deb-src" configure_apt "$folder" "$UBUNTU_ARCHIVE" "$work/keys/keys.gpg" resolute
 	fi
 	(
 		cd "$folder"
-		APT_CONFIG=$folder/apt.conf apt-get -qq source --download-only --tar-only "python$1" >&2
+		apt-get -qq source --download-only --tar-only "python$1" >&2
 	)
 	ls "$folder"/python*.orig.tar.xz
 }
@@ -91,9 +62,6 @@ if [ "$(id -u)" != 0 ]; then
 	echo "needs root to write $CACHE" >&2
 	exit 1
 fi
-# shellcheck disable=SC2016 # apt's variable
-debian=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' |
-	grep -m 1 -E '/debian/?$' || echo http://deb.debian.org/debian)
 mkdir -p "$CACHE"
 exec 9>"$CACHE.lock"
 flock 9

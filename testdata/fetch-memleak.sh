@@ -8,53 +8,20 @@ set -eu
 
 SUITE=trixie
 PACKAGES="libbpf-tools libc6 libelf1t64 zlib1g libzstd1"
-KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/allocscope
 DIR=$CACHE/memleak-$SUITE
 PROGRAM=usr/sbin/memleak-libbpf
+# shellcheck source=archives.sh
+. "$(dirname "$0")/archives.sh"
 
 die() {
 	echo "fetch-memleak: $*" >&2
 	exit 1
 }
 
-# The Debian mirror that this system uses.
-mirror() {
-	sources=$(grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null || true)
-	set -- $sources
-	[ $# -gt 0 ] || die "apt's sources name no Debian mirror"
-	echo "$1"
-}
-
-# An apt of its own in folder $1, with nothing of the system's but how to reach the network.
-configure_apt() {
-	mkdir -p "$1/etc/preferences.d" "$1/state/lists/partial" "$1/cache/archives/partial"
-	: >"$1/status"
-	echo "deb [signed-by=$KEYRING] $(mirror) $SUITE main" >"$1/etc/sources.list"
-	{
-		apt-config dump | grep '^Acquire::' | grep -v IndexTargets || true
-		cat <<-EOF
-			APT::Sandbox::User "root";
-			Acquire::Languages "none";
-			Acquire::Retries "1";
-			Acquire::http::Timeout "20";
-			Acquire::https::Timeout "20";
-			Dir::Etc "$1/etc";
-			Dir::Etc::main "/dev/null";
-			Dir::Etc::parts "/dev/null";
-			Dir::Etc::sourcelist "$1/etc/sources.list";
-			Dir::Etc::sourceparts "/dev/null";
-			Dir::State "$1/state";
-			Dir::State::status "$1/status";
-			Dir::Cache "$1/cache";
-		EOF
-	} >"$1/apt.conf"
-}
-
-# Downloads and unpacks into $1/system.
+# Downloads from archive $2 and unpacks into $1/system.
 fetch() {
-	export APT_CONFIG="$1/apt.conf"
-	apt-get -q update >&2 || die "cannot read the package lists of $SUITE"
+	configure_apt "$1" "$2" "$DEBIAN_KEYS" "$SUITE" >&2 || die "cannot read the package lists of $SUITE"
 	mkdir -p "$1/debs" "$1/system"
 	# shellcheck disable=SC2086 # a list
 	(cd "$1/debs" && apt-get -q download $PACKAGES >&2) || die "cannot download $PACKAGES"
@@ -79,12 +46,13 @@ if command -v memleak-libbpf; then
 	exit 0
 fi
 if [ ! -x "$DIR/memleak" ]; then
-	[ -r "$KEYRING" ] || die "no $KEYRING to check packages of Debian $SUITE with"
+	[ -r "$DEBIAN_KEYS" ] || die "no $DEBIAN_KEYS to check packages of Debian $SUITE with"
 	mkdir -p "$CACHE"
+	uri=$(mirror debian)
+	[ -n "$uri" ] || die "apt's sources name no Debian mirror"
 	work=$(mktemp -d "$CACHE/fetch.XXXXXX")
 	trap 'rm -rf "$work"' EXIT
-	configure_apt "$work"
-	fetch "$work"
+	fetch "$work" "$uri"
 	write_wrapper "$work"
 	rm -rf "$DIR"
 	mkdir "$DIR"

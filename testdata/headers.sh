@@ -7,13 +7,9 @@
 set -eu
 
 CACHE=${XDG_CACHE_HOME:-/var/cache}/allocscope/headers
-KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 root=$CACHE/$1
-
-# The Debian mirror that this system uses; nothing if it uses none.
-mirror() {
-	grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | head -n 1 | tr -d ' '
-}
+# shellcheck source=archives.sh
+. "$(dirname "$0")/archives.sh"
 
 # apt-get with lists and a cache of its own, in $root.part. Like debootstrap it takes a release whose signature is right, however
 # old it is.
@@ -27,7 +23,7 @@ apt() {
 set_up() {
 	rm -rf "$root.part"
 	mkdir -p "$root.part/lists/partial" "$root.part/cache/archives/partial" "$root.part/files"
-	echo "deb [signed-by=$KEYRING] $(mirror) $1 main" >"$root.part/sources.list"
+	echo "deb [signed-by=$DEBIAN_KEYS] $(mirror debian) $1 main" >"$root.part/sources.list"
 	apt update && (cd "$root.part" && apt download "$2") &&
 		dpkg-deb -x "$root.part"/*.deb "$root.part/files" &&
 		mv "$root.part/files" "$root" &&
@@ -38,10 +34,10 @@ if [ ! -d "$root" ]; then
 	if [ "$(id -u)" != 0 ]; then
 		echo "missing: needs root to unpack $2 of Debian $1"
 		exit
-	elif [ ! -r "$KEYRING" ]; then
-		echo "missing: no $KEYRING (apt-get install debian-archive-keyring)"
+	elif [ ! -r "$DEBIAN_KEYS" ]; then
+		echo "missing: no $DEBIAN_KEYS (apt-get install debian-archive-keyring)"
 		exit
-	elif [ -z "$(mirror)" ]; then
+	elif [ -z "$(mirror debian)" ]; then
 		echo "missing: apt's sources name no Debian mirror"
 		exit
 	fi

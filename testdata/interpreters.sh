@@ -14,9 +14,10 @@ VERSIONS='3\.(8|9|1[0-4])'
 # What a suite has beside python3.
 UNUSUAL="trixie:python3.13-dbg,pypy3,python3-greenlet,python3-gevent"
 CACHE=${XDG_CACHE_HOME:-/var/cache}/allocscope/interpreters
-KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 SYSTEM=/usr/bin/python3
 PATH=$PATH:/usr/sbin:/sbin # of debootstrap and chroot
+# shellcheck source=archives.sh
+. "$(dirname "$0")/archives.sh"
 
 tab=$(printf '\t')
 
@@ -26,19 +27,6 @@ found() { # NAME COMMAND
 
 missing() { # NAME REASON
 	echo "$1${tab}missing: $2"
-}
-
-# The Debian mirror that this system uses; nothing if it uses none.
-mirror() {
-	grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | head -n 1 | tr -d ' '
-}
-
-# The way to the network that apt is configured to take is debootstrap's, too.
-use_proxy() {
-	if command -v apt-config >/dev/null; then
-		eval "$(apt-config shell http_proxy Acquire::http::Proxy)"
-	fi
-	[ -z "${http_proxy:-}" ] || export http_proxy
 }
 
 # The packages of suite $1 beside python3, each after a comma.
@@ -60,8 +48,8 @@ is_set_up() {
 unpack() {
 	how=$1
 	[ -e "/usr/share/debootstrap/scripts/$1" ] || how=sid
-	debootstrap --variant=minbase --include="python3$(more "$1")" --keyring="$KEYRING" "$1" "$2" "$(mirror)" \
-		"/usr/share/debootstrap/scripts/$how" >"$2.log" 2>&1
+	debootstrap --variant=minbase --include="python3$(more "$1")" --keyring="$DEBIAN_KEYS" \
+		"$1" "$2" "$(mirror debian)" "/usr/share/debootstrap/scripts/$how" >"$2.log" 2>&1
 }
 
 # Why suite $1 cannot be set up; nothing if it can.
@@ -70,12 +58,12 @@ obstacle() {
 		echo "needs root to unpack Debian $1"
 	elif ! command -v debootstrap >/dev/null; then
 		echo "no debootstrap (apt-get install debootstrap)"
-	elif [ ! -r "$KEYRING" ]; then
-		echo "no $KEYRING (apt-get install debian-archive-keyring)"
-	elif [ -z "$(mirror)" ]; then
+	elif [ ! -r "$DEBIAN_KEYS" ]; then
+		echo "no $DEBIAN_KEYS (apt-get install debian-archive-keyring)"
+	elif [ -z "$(mirror debian)" ]; then
 		echo "apt's sources name no Debian mirror"
-	elif ! wget -q -O /dev/null --timeout=20 --tries=2 "$(mirror)/dists/$1/InRelease"; then
-		echo "cannot reach Debian $1 at $(mirror)"
+	elif ! wget -q -O /dev/null --timeout=20 --tries=2 "$(mirror debian)/dists/$1/InRelease"; then
+		echo "cannot reach Debian $1 at $(mirror debian)"
 	fi
 }
 

@@ -9,9 +9,10 @@
 # complete; FOLDER.log says what went on. Remove FOLDER for newer packages.
 set -euo pipefail
 
-keyrings=/usr/share/keyrings
-debian_keys=$keyrings/debian-archive-keyring.gpg
-inside=$(realpath "$(dirname "$0")/peers/inside.sh")
+here=$(realpath "$(dirname "$0")")
+inside=$here/peers/inside.sh
+# shellcheck source=archives.sh
+. "$here/archives.sh"
 PATH=$PATH:/usr/sbin:/sbin # of debootstrap and chroot
 
 die() {
@@ -19,25 +20,13 @@ die() {
 	exit 1
 }
 
-# The Debian mirror that this system uses; nothing if it uses none.
-mirror() {
-	grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d \
-		2>/dev/null | head -n 1 | tr -d ' ' || true
-}
-
-# The way to the network that apt is configured to take is debootstrap's, too.
-use_proxy() {
-	eval "$(apt-config shell http_proxy Acquire::http::Proxy)"
-	[ -z "${http_proxy:-}" ] || export http_proxy
-}
-
-# Puts Ubuntu's keys into the file $1, from Debian's package of them.
-fetch_ubuntu_keys() {
+# Puts Ubuntu's keys into the file $1.
+keep_ubuntu_keys() {
 	[ ! -e "$1" ] || return 0
 	local work
 	work=$(mktemp -d)
-	"$(dirname "$0")/../test/kernels/fetch" "$work" ubuntu-keys >&2
-	mv "$work/ubuntu-keys/keys.gpg" "$1"
+	fetch_ubuntu_keys "$work"
+	mv "$work/keys.gpg" "$1"
 	rm -rf "$work"
 }
 
@@ -55,12 +44,12 @@ unpack() {
 	local archive keys way components=main
 	case $suite in
 	jammy | noble)
-		archive=${UBUNTU_ARCHIVE:-http://archive.ubuntu.com/ubuntu}
+		archive=$UBUNTU_ARCHIVE
 		keys=$folder.gpg way=gutsy components=main,universe
-		fetch_ubuntu_keys "$keys"
+		keep_ubuntu_keys "$keys"
 		;;
 	*)
-		archive=$(mirror) keys=$debian_keys way=sid
+		archive=$(mirror debian) keys=$DEBIAN_KEYS way=sid
 		[ -r "$keys" ] || die "no $keys (apt-get install debian-archive-keyring)"
 		[ -n "$archive" ] || die "apt's sources name no Debian mirror"
 		;;

@@ -6,10 +6,11 @@ SUDO    := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 FUZZ_TIME ?= 60s
 LINT    := $(GO) tool -modfile=.ci/tools.mod
 
-# VERSION is the tag, and what was committed since. Without a tag it is a development version of the
-# first release. COMMIT ends with -dirty where files were changed.
+# VERSION is the tag, and what was committed since; of the commit always 12 digits, as git would take
+# more where a clone has more. Without a tag it is a development version of the first release. COMMIT
+# ends with -dirty where files were changed.
 COMMIT  := $(shell git describe --always --abbrev=40 --dirty --exclude '*' 2>/dev/null)
-VERSION := $(patsubst v%,%,$(shell git describe --tags --match 'v[0-9]*' 2>/dev/null))
+VERSION := $(patsubst v%,%,$(shell git describe --tags --abbrev=12 --match 'v[0-9]*' 2>/dev/null))
 ifeq ($(VERSION),)
 VERSION := 0.1.0-dev$(if $(COMMIT),.$(shell git rev-parse --short=12 HEAD))
 endif
@@ -64,7 +65,8 @@ help: ## List the targets
 build: ## Build bin/allocscope
 	$(GO) build $(GO_BUILD_FLAGS) -o bin/allocscope ./cmd/allocscope
 
-# INSTALLED are the files of make install.
+# INSTALLED are the files of make install. A folder of a packager, DESTDIR, is the packager's own.
+INSTALL_SUDO = $(if $(DESTDIR),,$(SUDO))
 INSTALLED := bin/allocscope share/bash-completion/completions/allocscope \
 	share/zsh/site-functions/_allocscope share/fish/vendor_completions.d/allocscope.fish \
 	share/man/man1/allocscope.1 share/man/man1/allocscope-*.1
@@ -73,15 +75,27 @@ INSTALLED := bin/allocscope share/bash-completion/completions/allocscope \
 install: build ## Install program, manual pages and completions into PREFIX (/usr/local)
 	rm -rf bin/share
 	$(GO) run -tags share $(GO_BUILD_FLAGS) ./cmd/allocscope share bin/share
-	$(SUDO) install -D -m 0755 bin/allocscope "$(DESTDIR)$(PREFIX)/bin/allocscope"
-	cd bin && find share -type f -exec $(SUDO) install -D -m 0644 {} "$(DESTDIR)$(PREFIX)/{}" \;
+	$(INSTALL_SUDO) install -D -m 0755 bin/allocscope "$(DESTDIR)$(PREFIX)/bin/allocscope"
+	cd bin && find share -type f | while read -r file; do \
+		$(INSTALL_SUDO) install -D -m 0644 "$$file" "$(DESTDIR)$(PREFIX)/$$file" || exit 1; \
+	done
 
 .PHONY: uninstall
 uninstall: ## Remove what make install has installed
-	cd "$(DESTDIR)$(PREFIX)" && $(SUDO) rm -f $(INSTALLED)
+	[ ! -d "$(DESTDIR)$(PREFIX)" ] || \
+		{ cd "$(DESTDIR)$(PREFIX)" && $(INSTALL_SUDO) rm -f $(INSTALLED); }
+
+# The files of a release say which commit they are made of.
+.PHONY: one-commit
+one-commit:
+	@[ -n "$(COMMIT)" ] || { git rev-parse HEAD >/dev/null; echo "make dist needs the commit of a git \
+	checkout (clone the repository; if it belongs to another user: git config --global --add \
+	safe.directory $(CURDIR))" >&2; exit 1; }
+	@case "$(COMMIT)" in *-dirty) git status --short --untracked-files=no >&2; echo "make dist needs \
+	the files of one commit, but these were changed: commit or stash them" >&2; exit 1 ;; esac
 
 .PHONY: dist
-dist: $(WEB)/node_modules ## Make the files of a release in dist/: archives, packages, wheels, image
+dist: one-commit $(WEB)/node_modules ## Make the files of a release in dist/: archives, packages, wheels, image
 	@.ci/packages $(DIST_PACKAGES)
 	rm -rf dist
 	cd deploy/dist && $(GO) run . -root ../.. -out ../../dist -version "$(VERSION)" \

@@ -34,7 +34,7 @@ allocscope-latest.
 It replaces the names of your functions, files, folders, processes, users, hosts, jobs, pods and
 containers, your command lines and your marks. A name has the same pseudonym everywhere in the file.
 What it keeps: numbers, times, PIDs and lines; the kernel and the distribution; names from Python's
-library, from installed packages (site-packages) and from the system's files.
+library, from installed packages (site-packages) and from well-known libraries.
 
 It prints what was replaced and what remains. Look into the file before you send it.`,
 		Example: `  allocscope bundle
@@ -50,7 +50,7 @@ It prints what was replaced and what remains. Look into the file before you send
 	flags.StringVarP(&output, "output", "o", bundle.Name+".tar.gz", "file to write")
 	flags.BoolVar(&options.KeepNames, "keep-names", false, "leave all names in")
 	flags.StringSliceVar(&options.Hide, "hide", nil,
-		"replace these names as well: installed packages or files of yours that look public")
+		"replace these names as well: packages or libraries of yours in the list that it prints")
 	cli.CompleteFiles(command, "output")
 	return command
 }
@@ -118,12 +118,21 @@ func bundleText(output string, c *bundle.Contents) string {
 	} else {
 		line("replaced", "%s", replacedText(c.Replaced))
 		line("remains", "numbers, times, PIDs, lines; %s", strings.Join(machineText(c.Machine), ", "))
-		if len(c.Packages) > 0 {
-			line("", "names in the packages %s", strings.Join(c.Packages, ", "))
+		known := slices.IndexFunc(c.Packages, bundle.IsWellKnownPackage)
+		if known < 0 {
+			known = len(c.Packages)
+		}
+
+		if known > 0 {
+			line("", "names in packages that may be yours: %s", strings.Join(c.Packages[:known], ", "))
+		}
+
+		if known < len(c.Packages) {
+			line("", "names in well-known packages: %s", strings.Join(c.Packages[known:], ", "))
 		}
 
 		if len(c.Libraries) > 0 {
-			line("", "names in the system's files %s", strings.Join(firstOf(c.Libraries), ", "))
+			line("", "names in well-known libraries: %s", strings.Join(c.Libraries, ", "))
 		}
 	}
 
@@ -138,7 +147,7 @@ func bundleText(output string, c *bundle.Contents) string {
 	line("next", "look into it before you send it:")
 	line("", "  %s", unpack)
 	if len(c.Packages)+len(c.Libraries) > 0 && !c.NamesKept {
-		line("", "if a package or a file in this list is yours, hide it: --hide NAME")
+		line("", "if a package or a library in this list is yours, hide it: --hide NAME")
 	}
 
 	return text.String()
@@ -159,16 +168,6 @@ func filesText(files []string) (names []string) {
 	}
 
 	return names
-}
-
-// firstOf are the first of a long list, which bundle.json has in full.
-func firstOf(names []string) []string {
-	const most = 12
-	if len(names) <= most {
-		return names
-	}
-	more := fmt.Sprintf("and %d more (%s)", len(names)-most, bundle.ContentsFile)
-	return append(names[:most:most], more)
 }
 
 func machineText(m bundle.Machine) []string {

@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/allocscope/allocscope/export/folder"
@@ -73,7 +74,7 @@ type Contents struct {
 	// Replaced is how many names of each sort have a pseudonym, by the word that it begins with.
 	Replaced map[string]int `json:"replaced"`
 	// Packages and Libraries are those whose names, and those of their functions, are in the
-	// bundle.
+	// bundle: packages that are not well known first, and libraries by their paths.
 	Packages  []string `json:"packages"`
 	Libraries []string `json:"libraries"`
 	// Files of the bundle, this one excepted.
@@ -137,9 +138,15 @@ func (b *builder) learn() error {
 	}
 
 	_ = b.convert(io.Discard, folder.SummaryFile)
+	unknown := b.names.unknownHidden()
+	if b.ctx.Err() == nil && len(unknown) > 0 && !b.options.KeepNames {
+		return fmt.Errorf("hide %s: nothing in the trace has this name "+
+			"(take one that the command prints without it)", strings.Join(unknown, ", "))
+	}
+
 	b.names.setLong()
 	b.contents = Contents{
-		Packages: sortedKeys(b.names.packages), Libraries: sortedKeys(b.names.libraries),
+		Packages: packagesByRenown(b.names.packages), Libraries: sortedKeys(b.names.libraries),
 		LeftOut: []LeftOut{},
 	}
 
@@ -212,6 +219,28 @@ func (b *builder) writeDocuments() error {
 	c.NamesKept = b.options.KeepNames
 	c.Replaced = b.names.counts
 	return b.addJSON(ContentsFile, c, now)
+}
+
+// packagesByRenown returns the packages by name, those first that may be the user's own.
+func packagesByRenown(found map[string]bool) []string {
+	packages := sortedKeys(found)
+	slices.SortStableFunc(packages, func(a, b string) int {
+		switch {
+		case IsWellKnownPackage(a) == IsWellKnownPackage(b):
+			return 0
+		case IsWellKnownPackage(b):
+			return -1
+		}
+
+		return 1
+	})
+
+	return packages
+}
+
+// IsWellKnownPackage is true of packages of Python that many environments have.
+func IsWellKnownPackage(name string) bool {
+	return standardLibrary[name] || wellKnownPackages[name]
 }
 
 func sortedKeys(found map[string]bool) []string {

@@ -151,7 +151,7 @@ func TestPublicNames(t *testing.T) {
 		}
 	}
 
-	if !slices.Contains(contents.Libraries, "libc.so.6") {
+	if !slices.Contains(contents.Libraries, "/usr/lib/x86_64-linux-gnu/libc.so.6") {
 		t.Errorf("the libraries are %q", contents.Libraries)
 	}
 
@@ -180,6 +180,15 @@ func TestHide(t *testing.T) {
 
 	if slices.Contains(contents.Libraries, "libffi.so.8.1.2") {
 		t.Errorf("the libraries are %q", contents.Libraries)
+	}
+}
+
+func TestHideOfNothing(t *testing.T) {
+	t.Parallel()
+	_, err := Write(t.Context(), io.Discard, open(t, recorded),
+		Options{Hide: []string{"json", "nosuchname"}})
+	if err == nil || !strings.Contains(err.Error(), "hide nosuchname: ") {
+		t.Errorf("error %v", err)
 	}
 }
 

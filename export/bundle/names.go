@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,9 +22,10 @@ const maxNameBytes = 64 << 20
 type names struct {
 	pseudonyms map[string]string
 	counts     map[string]int
-	public     map[string]bool // names that were met in public places
-	hidden     map[string]bool // looks public and is not, says the user
-	packages   map[string]bool // whose names stay
+	public     map[string]bool   // names that were met in public places
+	hidden     map[string]string // what looks public and is not, says the user, by its topName
+	found      map[string]bool   // of hidden: was met
+	packages   map[string]bool   // whose names stay
 	libraries  map[string]bool
 	long       *strings.Replacer // names with separators; nil: none are known yet
 	written    map[string]bool   // the pseudonyms, which sentences keep
@@ -33,13 +35,13 @@ type names struct {
 func newNames(hide []string) *names {
 	n := &names{
 		pseudonyms: make(map[string]string), counts: make(map[string]int),
-		public: make(map[string]bool), hidden: make(map[string]bool),
+		public: make(map[string]bool), hidden: make(map[string]string), found: make(map[string]bool),
 		packages: make(map[string]bool), libraries: make(map[string]bool),
 		written: make(map[string]bool),
 	}
 
 	for _, name := range hide {
-		n.hidden[name] = true
+		n.hidden[topName(path.Base(name))] = name
 	}
 
 	return n
@@ -132,10 +134,45 @@ func (n *names) function(name string, isPublic bool) string {
 
 var plainFunction = regexp.MustCompile(`^[A-Za-z0-9_:]+( (new|delete)(\[\])?)?$`)
 
-// isHidden is true of what the user said is private: a name, or the first part of one.
+// nameEnd is where a name's first part ends: at a dot, or at a version.
+var nameEnd = regexp.MustCompile(`[.]|-v?[0-9]`)
+
+// topName is the first part of a name, which is printed and which --hide has: "acme" of
+// "acme-1.0-py3.11.egg", "libacme" of "libacme.so.3".
+func topName(name string) string {
+	first := min(1, len(name))
+	if end := nameEnd.FindStringIndex(name[first:]); end != nil {
+		return name[:first+end[0]]
+	}
+
+	return name
+}
+
+// isHidden is true of what the user said is private.
 func (n *names) isHidden(name string) bool {
-	top, _, _ := strings.Cut(name, ".")
-	return n.hidden[name] || n.hidden[top]
+	if len(n.hidden) == 0 {
+		return false
+	}
+
+	top := topName(name)
+	_, isHidden := n.hidden[top]
+	if isHidden {
+		n.found[top] = true
+	}
+
+	return isHidden
+}
+
+// unknownHidden returns what the user said is private, and nothing has the name of.
+func (n *names) unknownHidden() (unknown []string) {
+	for top, name := range n.hidden {
+		if !n.found[top] {
+			unknown = append(unknown, name)
+		}
+	}
+
+	slices.Sort(unknown)
+	return unknown
 }
 
 // qualified replaces each part of a name with dots: "Trainer.<locals>.step". A name of C++ is one
@@ -199,7 +236,7 @@ types`)
 // isPackage is true of the name of a public Python package or module.
 func (n *names) isPackage(name string) bool {
 	isStandard := standardLibrary[name] && !ownModules[name]
-	return !n.hidden[name] && (isStandard || wellKnownPackages[name] || n.packages[name])
+	return (isStandard || wellKnownPackages[name] || n.packages[name]) && !n.isHidden(name)
 }
 
 // builtinComponents are those of allocscope's own rules.
@@ -209,10 +246,7 @@ var builtinComponents = set(strings.Join(component.DefaultRules().Names(), " "))
 // library.
 func (n *names) component(name string) string {
 	switch {
-	case builtinComponents[name],
-		n.isPackage(name),
-		n.libraries[name],
-		wellKnownFile.MatchString(name):
+	case builtinComponents[name], n.isPackage(name), isWellKnown(name):
 		if !n.isHidden(name) {
 			n.keep(name)
 			return name

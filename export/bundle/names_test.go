@@ -2,13 +2,17 @@ package bundle
 
 import (
 	"bytes"
+	"cmp"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	pprof "github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth/keeper"
 )
 
 // TestEveryText fills each text of a summary with a secret.
@@ -183,7 +187,11 @@ func TestSentence(t *testing.T) {
 		{"such as /dev/shm and memfd:quagga", "such as /dev/shm and memfd:name-3"},
 		{"try --duration 5m, not --zebu=3", "try --duration 5m, not name-4=3"},
 		{"PID 7 (gpu-node worker)", "PID 7 (process-1)"},
-		{"libcudart.so.12 of libokapi.so.2", "libcudart.so.12 of name-5.so.2"},
+		{"on gpu-node-17, train-host-3", "on name-5, name-6"},
+		{"node/worker/job of 4111-1111-1111-1111", "folder-2/folder-3/name-7 of name-8"},
+		{"before-tracing, 3-5 of 7/8, -2 MiB/min", "before-tracing, 3-5 of 7/8, -2 MiB/min"},
+		{"+12,270/min on 2026-11-26, warm-up", "+12,270/min on 2026-11-26, warm-up"},
+		{"libcudart.so.12 of libokapi.so.2", "libcudart.so.12 of name-9.so.2"},
 	} {
 		n.setLong()
 		if got := n.sentence(c.text, false); got != c.want {
@@ -207,6 +215,193 @@ func TestMarks(t *testing.T) {
 		if got := n.mark(c.mark); got != c.want {
 			t.Errorf("mark %q is %q, want %q", c.mark, got, c.want)
 		}
+	}
+}
+
+// TestAttributes has attributes that a program has given to a public type, and those of its own.
+func TestAttributes(t *testing.T) {
+	t.Parallel()
+	const zebu, fields = "zebu_secret", "<name>"
+	for _, c := range []struct{ holder, name, want string }{
+		{"argparse.Namespace", zebu, fields},
+		{"function", "okapi_cache", fields},
+		{"type", zebu, fields},
+		{"module", zebu, fields},
+		{"object", zebu, fields},
+		{"_thread._local", zebu, fields},
+		{"functools.partial", zebu, fields},
+		{"torch.nn.modules.module.Module", zebu, fields},
+		{"torch.nn.modules.linear.Linear", "_buffers", "_buffers"},
+		{"logging.Logger", zebu, fields},
+		{"logging.Logger", "handlers", "handlers"},
+		{"threading.Thread", zebu, fields},
+		{"threading.Thread", "_kwargs", "_kwargs"},
+		{"okapi.Quagga", "_buffers", fields},
+	} {
+		p := &summary.KeeperPath{
+			Root: summary.KeeperRoot{Kind: keeper.RootLocal, File: "/srv/okapi.py", Name: "quagga"},
+			Links: []summary.KeeperLink{
+				{How: keeper.HowVariable, Type: c.holder},
+				{How: keeper.HowAttribute, Name: c.name, Type: "list"},
+			},
+		}
+		newNames(nil).document(p)
+		got := pseudonymous.ReplaceAllString(p.Links[1].Name, fields)
+		if got != c.want || secret.MatchString(p.Text) {
+			t.Errorf("%s of %s is %q in %q", c.name, c.holder, got, p.Text)
+		}
+	}
+}
+
+var pseudonymous = regexp.MustCompile(`^name-[0-9]+$`)
+
+// TestVariables has variables of public modules and files.
+func TestVariables(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		root summary.KeeperRoot
+		want string
+	}{
+		{summary.KeeperRoot{Kind: keeper.RootGlobal, Module: "sys", Name: "modules"}, "modules"},
+		{summary.KeeperRoot{Kind: keeper.RootGlobal, Module: "sys", Name: "okapi"}, "name-1"},
+		{summary.KeeperRoot{
+			Kind: keeper.RootClass, Module: "torch", Owner: "Tensor", Name: "okapi",
+		}, "name-1"},
+		{summary.KeeperRoot{
+			Kind: keeper.RootLocal, Module: "json", File: "/usr/lib/python3.11/json/decoder.py",
+			Owner: "decode", Name: "memo",
+		}, "memo"},
+		{summary.KeeperRoot{
+			Kind: keeper.RootLocal, Module: "json", File: "/srv/okapi.py", Name: "memo",
+		}, "name-2"},
+	} {
+		p := &summary.KeeperPath{Root: c.root}
+		newNames(nil).document(p)
+		if p.Root.Name != c.want {
+			t.Errorf("%s of %s is %q, want %q", c.root.Name, c.root.Module, p.Root.Name, c.want)
+		}
+	}
+}
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ executable, first, want string }{
+		{"/usr/bin/python3.11", "/usr/bin/python3", "/usr/bin/python3"},
+		{"/usr/bin/python3.11", "/opt/venv/bin/python", "/opt/folder-1/bin/python"},
+		{"/opt/okapi/trainer", "/opt/okapi/trainer", "/opt/folder-1/name-1"},
+		{
+			"/usr/share/code/code",
+			"/usr/share/code/code --user-data-dir=/home/alice/acme-secret", "argument-1",
+		},
+		{"/usr/bin/python3.11", "/usr/bin/python3 /home/alice/acme/train.py --secret", "argument-1"},
+		{"/usr/bin/python3.11", "/usr/lib/python3.11/json/decoder.py", "argument-1"},
+		{"", "postgres: okapi 10.1.2.3(4040)", "argument-1"},
+	} {
+		arguments := []string{c.first, "10.20.30.40", "123456", "/usr/share/okapi.json"}
+		n := newNames(nil)
+		n.arguments(arguments, c.executable)
+		if arguments[0] != c.want || len(n.libraries) > 1 {
+			t.Errorf("%q is %q, want %q", c.first, arguments[0], c.want)
+		}
+
+		rest := strings.Join(arguments[1:], " ")
+		if !regexp.MustCompile(
+			`^host-1 argument-[0-9]+ /usr/share/(name|folder)-[0-9]+\.json$`).MatchString(rest) {
+			t.Errorf("the other arguments are %q", rest)
+		}
+	}
+
+	title := "/usr/bin/python3 /home/alice/acme/train.py --secret"
+	if got := newNames(nil).path(title); strings.Contains(got, "acme") ||
+		strings.Contains(got, "secret") {
+		t.Errorf("%q became %q", title, got)
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ line, want string }{
+		{"allocscope trace 4242 --duration 45s", "allocscope trace 4242 --duration 45s"},
+		{
+			"allocscope trace --job 987654321 --push 10.20.30.40:4040",
+			"allocscope trace --job argument-1 --push host-1",
+		},
+		{
+			"allocscope trace --push-user 123456 --duration=5m --limit 32GiB --overhead 3%",
+			"allocscope trace argument-1 argument-2 --duration=5m --limit 32GiB --overhead 3%",
+		},
+		{
+			"allocscope trace --push-user=123456 --limit 10.20.30.40 --tolerable 10MiB/min 5",
+			"allocscope trace argument-1 --limit host-1 --tolerable 10MiB/min argument-2",
+		},
+		{"allocscope run --overhead off -- okapi", "allocscope run --overhead off argument-1 argument-2"},
+	} {
+		arguments := strings.Split(c.line, " ")
+		newNames(nil).commandLine(arguments, 4242)
+		if got := strings.Join(arguments, " "); got != c.want {
+			t.Errorf("%q became\n%q, want\n%q", c.line, got, c.want)
+		}
+	}
+}
+
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ file, want string }{
+		{"/usr/lib/acme-corp/projectx/engine.bin", "/usr/lib/folder-1/folder-2/name-1.bin"},
+		{"/usr/lib/acme-corp/libz.so.1", "/usr/lib/folder-1/libz.so.1"},
+		{"/usr/lib/x86_64-linux-gnu/libacme.so", "/usr/lib/x86_64-linux-gnu/name-1.so"},
+		{"/usr/local/cuda-acme/lib64/libcudart.so.12", "/usr/local/folder-1/lib64/libcudart.so.12"},
+		{
+			"/usr/local/cuda-12.4/targets/x86_64-linux/lib/libcudart.so.12.4.99",
+			"/usr/local/cuda-12.4/targets/x86_64-linux/lib/libcudart.so.12.4.99",
+		},
+		{
+			"/opt/python3.11-acme/site-packages/torch/nn/x.py",
+			"/opt/folder-1/site-packages/torch/nn/x.py",
+		},
+		{"/usr/lib/python3.11/acme/x.py", "/usr/lib/folder-1/folder-2/name-1.py"},
+		{"/home/share/libc.so.6", "/home/user-1/libc.so.6"},
+	} {
+		if got := newNames(nil).path(c.file); got != c.want {
+			t.Errorf("%s became %s, want %s", c.file, got, c.want)
+		}
+	}
+}
+
+// TestHiddenNames hides each package and library by the name that is printed, or by its file.
+func TestHiddenNames(t *testing.T) {
+	t.Parallel()
+	const packages = "/opt/venv/lib/python3.11/site-packages/"
+	for _, c := range []struct{ file, printed string }{
+		{packages + "acme_core.cpython-311-x86_64-linux-gnu.so", "acme_core"},
+		{packages + "acme-1.0-py3.11.egg/acme/x.py", "acme"},
+		{packages + "acme/x.py", "acme"},
+		{packages + "acme.libs/libacme-3f2a.so.3", "acme"},
+		{"/usr/lib/libz.so.1.2.13", "/usr/lib/libz.so.1.2.13"},
+	} {
+		seen := newNames(nil)
+		seen.path(c.file)
+		printed := append(sortedKeys(seen.packages), sortedKeys(seen.libraries)...)
+		if !slices.Equal(printed, []string{c.printed}) {
+			t.Errorf("%s is printed as %q", c.file, printed)
+		}
+
+		top, _, _ := strings.Cut(strings.TrimPrefix(c.file, packages), "/")
+		for _, hide := range []string{c.printed, cmp.Or(top, c.file)} {
+			n := newNames([]string{hide, "nosuchname"})
+			got := n.path(c.file)
+			if strings.Contains(got, "acme") || strings.Contains(got, "libz") {
+				t.Errorf("with --hide %s: %s", hide, got)
+			}
+
+			if unknown := n.unknownHidden(); !slices.Equal(unknown, []string{"nosuchname"}) {
+				t.Errorf("with --hide %s: unknown are %q", hide, unknown)
+			}
+		}
+	}
+
+	if got := newNames([]string{"libacme.so"}).isHidden("libacme.so.3"); !got {
+		t.Error("--hide libacme.so leaves libacme.so.3")
 	}
 }
 

@@ -13,25 +13,32 @@ var standardLibraryText string
 // standardLibrary has the modules at the top of Python's library, by sys.stdlib_module_names.
 var standardLibrary = set(standardLibraryText)
 
+// librariesText has the libraries that Debian 12 has packages of: their names up to the version.
+//
+//go:embed libraries.txt
+var librariesText string
+
+var libraryNames = set(librariesText)
+
 var (
-	installedFile = regexp.MustCompile(
-		`^(.*?)/((?:lib(?:64)?/)?(?:python[0-9][^/]*/)?(?:site|dist)-packages)/([^/]+)(/.*)?$`)
-	standardFile = regexp.MustCompile(`^(.*?)/(lib(?:64)?/python[0-9][0-9.]*t?)/([^/]+)(/.*)?$`)
-	systemFile   = regexp.MustCompile(
-		`^(/usr)?/(lib|lib32|lib64|libx32|libexec|bin|sbin|share)/|^/usr/local/(cuda|nvidia)[^/]*/`)
+	installedFile = regexp.MustCompile(`^(.*?)/((?:lib(?:64)?/)?(?:python[0-9][0-9.]*t?/)?` +
+		`(?:site|dist)-packages)/([^/\s]+)(/\S*)?$`)
+	standardFile = regexp.MustCompile(
+		`^(.*?)/(lib(?:64)?/python[0-9][0-9.]*t?)/([^/\s]+)(/\S*)?$`)
 	frozenFile = regexp.MustCompile(`^<frozen ([A-Za-z0-9_]+)[A-Za-z0-9_.]*>$`)
 
-	// wellKnownFile has the libraries that many environments bring along, wherever they lie.
-	wellKnownFile = regexp.MustCompile(`^(` +
-		`(libc|libm|libdl|librt|libpthread|libstdc\+\+|libc\+\+|libc\+\+abi|libgcc_s|` +
-		`libpython[0-9.]*[td]?|libjemalloc|libtcmalloc(_minimal)?|libmimalloc|` +
-		`libcuda|libcudart|libcublas(Lt)?|libcudnn(_(adv|cnn|ops|graph|heuristic|engines)[_a-z]*)?|` +
+	libraryVersion = regexp.MustCompile(`([-.][0-9a-f][-.0-9a-f]*)?\.so(\.[0-9]+)*$`)
+
+	// otherLibrary and otherFile are files that many environments bring along, besides those of
+	// Debian.
+	otherLibrary = regexp.MustCompile(`^(libpython[0-9.]*[td]?|libcuda|libcudart|libcublas(Lt)?|` +
+		`libcudnn(_(adv|cnn|ops|graph|heuristic|engines)[_a-z]*)?|` +
 		`libcufft|libcurand|libcusolver|libcusparse|libnvrtc|libnvidia-ml|libnccl|` +
-		`libtorch(_(cpu|cuda|cuda_linalg|hip|python|global_deps))?|libc10(_(cuda|hip))?|libshm|` +
-		`libuc[mpst]|libgomp|libomp|libiomp5|libmkl_(core|rt|[a-z]+_thread|intel_lp64|avx2|avx512|def)|` +
-		`libopenblasp?|libffi|libssl|libcrypto|libz|libarrow|libparquet)` +
-		`([-.][0-9a-f][-.0-9a-f]*)?\.so(\.[0-9]+)*|` +
-		`ld-(linux|musl)[-\w.]*|libc\.musl-\w+\.so\.1|python[0-9.]*[td]?)$`)
+		`libtorch(_(cpu|cuda|cuda_linalg|hip|python|global_deps))?|libc10(_(cuda|hip))?|` +
+		`libuc[mpst]|libomp|libiomp5|libc\+\+|libc\+\+abi|` +
+		`libmkl_(core|rt|[a-z]+_thread|intel_lp64|avx2|avx512|def)|libopenblasp?|libparquet)$`)
+	otherFile = regexp.MustCompile(`^(ld-(linux|musl)[-\w.]*|libc\.musl-\w+\.so\.1|` +
+		`python[0-9.]*[td]?|bash|dash|sh|locale-archive|LC_[A-Z]+|gconv-modules\.cache)$`)
 
 	// publicNames are files that the kernel, or a public library, names.
 	publicNames = regexp.MustCompile(
@@ -41,20 +48,25 @@ var (
 	)
 )
 
-// topFolders keep their names.
-var topFolders = set(`home root tmp var opt usr local lib lib64 bin mnt dev
-shm proc run srv conda nix store site-packages dist-packages x86_64-linux-gnu
-aarch64-linux-gnu`)
+// knownFolders keep their names, and so do those of CUDA.
+var knownFolders = set(`home root tmp var opt usr local lib lib32 lib64 libx32 libexec bin sbin
+share mnt dev shm proc run srv conda nix store site-packages dist-packages x86_64-linux-gnu
+aarch64-linux-gnu x86_64-linux sbsa-linux targets nvidia cuda locale gconv`)
+
+var cudaFolder = regexp.MustCompile(`^cuda-[0-9]+(\.[0-9]+)*$`)
 
 const deleted = " (deleted)" // what the kernel appends to the path of a removed file
 
-// isPublic is true of a file of an installed package, of Python's library or of the system.
+// isPublic is true of a file of an installed package, of Python's library, and of a well-known one.
 func (n *names) isPublic(file string) bool {
 	file = withoutDots(strings.TrimSuffix(file, deleted))
-	for _, part := range strings.Split(file, "/") {
-		if n.isHidden(part) {
-			return false
-		}
+	isHidden := false
+	for part := range strings.SplitSeq(file, "/") {
+		isHidden = n.isHidden(part) || isHidden // each of them counts as found
+	}
+
+	if isHidden {
+		return false
 	}
 
 	if found := installedFile.FindStringSubmatch(file); found != nil {
@@ -69,7 +81,18 @@ func (n *names) isPublic(file string) bool {
 		return standardLibrary[found[1]]
 	}
 
-	return systemFile.MatchString(file) || wellKnownFile.MatchString(path.Base(file))
+	return isWellKnown(path.Base(file))
+}
+
+// isWellKnown is true of the names of files that many environments have, wherever they lie.
+func isWellKnown(file string) bool {
+	if otherFile.MatchString(file) {
+		return true
+	}
+
+	version := libraryVersion.FindString(file)
+	library := strings.TrimSuffix(file, version)
+	return version != "" && (libraryNames[library] || otherLibrary.MatchString(library))
 }
 
 // path returns a path whose private parts have pseudonyms.
@@ -119,8 +142,7 @@ func (n *names) barePath(file string) string {
 
 	n.keep(path.Base(file))
 	if found := installedFile.FindStringSubmatch(file); found != nil {
-		top := strings.TrimSuffix(found[3], path.Ext(found[3]))
-		n.list(n.packages, top)
+		n.list(n.packages, topName(found[3]))
 		return n.prefix(found[1]) + "/" + found[2] + "/" + found[3] + found[4]
 	}
 
@@ -128,12 +150,9 @@ func (n *names) barePath(file string) string {
 		return n.prefix(found[1]) + "/" + found[2] + "/" + found[3] + found[4]
 	}
 
-	n.list(n.libraries, path.Base(file))
-	if systemFile.MatchString(file) || frozenFile.MatchString(file) {
-		return file
-	}
-
-	return n.folders(path.Dir(file), file) + path.Base(file)
+	replaced := n.folders(path.Dir(file), file) + path.Base(file)
+	n.list(n.libraries, replaced)
+	return replaced
 }
 
 // list adds a name to those that are reported.
@@ -167,11 +186,12 @@ func (n *names) folders(folder, file string) string {
 		user, isCompiler := strings.CutPrefix(part, "torchinductor_")
 		switch {
 		case part == "", part == ".", part == "..":
-		case topFolders[part], i > 0 && parts[i-1] == "proc" && isNumber(part):
-		case isCompiler:
-			parts[i] = "torchinductor_" + n.replace("user", user)
 		case i > 0 && parts[i-1] == "home":
 			parts[i] = n.replace("user", part)
+		case knownFolders[part], cudaFolder.MatchString(part):
+		case i > 0 && parts[i-1] == "proc" && isNumber(part):
+		case isCompiler:
+			parts[i] = "torchinductor_" + n.replace("user", user)
 		default:
 			parts[i] = n.replace("folder", part)
 		}

@@ -96,7 +96,9 @@ func (n *names) word(text string, isStrict bool) string {
 	switch {
 	case isKnown && !isShort(text) && (isStrict || !vocabulary[strings.ToLower(text)]):
 		return pseudonym
-	case n.public[text], n.written[text], isOwnWord(text), wellKnownFile.MatchString(text):
+	case n.isHidden(text) && !n.written[text]:
+		return n.qualifiedFile(text)
+	case n.public[text], n.written[text], isOwnWord(text), isWellKnown(text):
 		return text
 	}
 	if address.MatchString(text) {
@@ -139,17 +141,52 @@ func isOwnWord(text string) bool {
 		vocabulary[strings.ToLower(text)],
 		strings.Trim(text, joints) == "":
 		return true
-	case text[0] == '/', text[0] == '-', !strings.ContainsAny(text, joints):
-		return false // the words above have the paths and the flags that allocscope writes
 	}
-	return !slices.ContainsFunc(strings.FieldsFunc(text, isJoint),
-		func(part string) bool { return !isOwnWord(part) })
+
+	form, isJoined := joinedForm(text)
+	return isJoined && vocabulary[form]
 }
 
 // joints are between the words of a chunk.
 const joints = "-/+~:_×–—%±"
 
 func isJoint(r rune) bool { return strings.ContainsRune(joints, r) }
+
+var sizeUnit = regexp.MustCompile(`^([kKMGT]i?)?B$`)
+
+// joinedForm returns a chunk of words with joints as the vocabulary has it: in lower case, with 0
+// for each number and each unit of a size. Text such as node/worker/job is a name, though each of
+// its words is allocscope's. isJoined is false of one word, of a path and of a flag.
+func joinedForm(text string) (form string, isJoined bool) {
+	text = strings.TrimLeft(text, "+~±")
+	unsigned := strings.TrimPrefix(text, "-")
+	if unsigned == "" || unsigned != text && ('0' > unsigned[0] || unsigned[0] > '9') ||
+		unsigned[0] == '/' {
+		return "", false
+	}
+
+	var out strings.Builder
+	for word := unsigned; word != ""; {
+		end := strings.IndexFunc(word, isJoint)
+		if end < 0 {
+			end = len(word)
+		}
+
+		part := word[:end]
+		if quantity.MatchString(part) || sizeUnit.MatchString(part) {
+			part = "0"
+		}
+
+		out.WriteString(strings.ToLower(part))
+		word = word[end:]
+		joint := len(word) - len(strings.TrimLeftFunc(word, isJoint))
+		out.WriteString(word[:joint])
+		isJoined = isJoined || joint > 0 && end > 0 && joint < len(word)
+		word = word[joint:]
+	}
+
+	return out.String(), isJoined
+}
 
 // root returns the name of memory without an allocation site, such as "[file: /data/x]".
 func (n *names) root(text string) string {

@@ -1,6 +1,8 @@
 package bundle
 
 import (
+	_ "embed"
+	"path"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -100,6 +102,11 @@ func (n *names) module(text string) string {
 		return n.path(text)
 	}
 
+	if n.isPackage(topOf(text)) && !n.isHidden(text) {
+		n.keep(text)
+		return text
+	}
+
 	return n.typeName(text)
 }
 
@@ -145,43 +152,82 @@ func (n *names) document(pointer any) {
 func (n *names) summary(s *summary.Summary) {
 	n.keep(s.Kernel)
 	n.keep(s.Version)
-	n.commandLine(s.CommandLine)
-	n.arguments(s.Process.Arguments)
+	n.commandLine(s.CommandLine, s.Process.PID)
+	n.arguments(s.Process.Arguments, s.Process.Executable)
 	n.document(s)
 }
 
 // flagWords are values of flags that are no names.
 var flagWords = set(`on off auto always never`)
 
-// commandLine keeps the flags of allocscope, and values that are numbers.
-func (n *names) commandLine(arguments []string) {
+// numberFlags are those of allocscope whose values are numbers, sizes, times or rates.
+var numberFlags = set(`-d --age --cycle --duration --every --interval --keep --keep-bytes --limit
+--max-live --min-rss --overhead --push-spool-size --rank --since --snapshot-every --speed
+--step-time --tolerable --trace-every --traces-per-day --until-settled --warmup`)
+
+// commandLine keeps allocscope's own command and flags, the values of flags for numbers, and the
+// PID.
+func (n *names) commandLine(arguments []string, pid int) {
+	isOfNumberFlag := false
 	for i, argument := range arguments {
-		isFlag := strings.HasPrefix(argument, "-") && vocabulary[argument]
-		isCommand := i == 1 && vocabulary[argument]
+		flag, value, hasValue := strings.Cut(argument, "=")
+		isNumberFlag := numberFlags[flag]
+		isFlag := strings.HasPrefix(flag, "-") && vocabulary[flag] || isNumberFlag
+		isKept := func(value string) bool {
+			return flagWords[value] || (isOfNumberFlag || isNumberFlag && hasValue) && isAmount(value)
+		}
+
 		switch {
 		case i == 0:
 			arguments[i] = n.path(argument)
-		case !isFlag && !isCommand && !flagWords[argument] && !quantity.MatchString(argument):
-			arguments[i] = n.replace("argument", argument)
+		case i == 1 && vocabulary[argument], isFlag && !hasValue, argument == strconv.Itoa(pid):
+		case isFlag:
+			if !isKept(value) {
+				arguments[i] = flag + "=" + n.argument(value)
+			}
+		case !isKept(argument):
+			arguments[i] = n.argument(argument)
+		}
+
+		isOfNumberFlag = isNumberFlag && !hasValue
+	}
+}
+
+// isAmount is true of a number, with its unit if it has one, that is no address of a host.
+func isAmount(text string) bool {
+	amount, _, _ := strings.Cut(text, "/") // 10MiB/min
+	return quantity.MatchString(amount) && !address.MatchString(text) &&
+		(amount == text || isOwnWord(text))
+}
+
+// arguments replaces all that a process was called with, but for its program. Its program is the
+// first if that is the path of the executable, or of a Python: a process may have written its title
+// there.
+func (n *names) arguments(arguments []string, executable string) {
+	for i, argument := range arguments {
+		isProgram := argument == executable || wellKnownCommand.MatchString(path.Base(argument))
+		switch {
+		case i == 0 && isProgram && !strings.ContainsAny(argument, separators):
+			arguments[i] = n.path(argument)
+		case i > 0 && knownSuffix.MatchString(argument):
+			arguments[i] = n.path(argument)
+		default:
+			arguments[i] = n.argument(argument)
 		}
 	}
 }
 
-// arguments replaces all that a process was called with, but for its program.
-func (n *names) arguments(arguments []string) {
-	for i, argument := range arguments {
-		switch {
-		case i == 0:
-			arguments[i] = n.path(argument)
-		case knownSuffix.MatchString(argument):
-			arguments[i] = n.path(argument)
-		case quantity.MatchString(argument): // sentences keep the number
-			n.counts["argument"]++
-			arguments[i] = "argument-" + strconv.Itoa(n.counts["argument"])
-		default:
-			arguments[i] = n.replace("argument", argument)
-		}
+// argument returns the pseudonym of an argument.
+func (n *names) argument(text string) string {
+	switch {
+	case address.MatchString(text):
+		return n.replace("host", text)
+	case quantity.MatchString(text): // sentences keep the number
+		n.counts["argument"]++
+		return "argument-" + strconv.Itoa(n.counts["argument"])
 	}
+
+	return n.replace("argument", text)
 }
 
 // value replaces the texts below a value. The rule is that of the field which it lies in.
@@ -237,18 +283,30 @@ func (n *names) structFields(v reflect.Value, rule textRule) {
 }
 
 // variables replaces the names of variables, attributes and keys of a path whose types and files
-// are replaced already. Those of public classes and files stay, but for the keys of dicts.
+// are replaced already. What stays: local variables in public files, and the recorded attributes of
+// public types and modules. A program can give those types attributes of its own.
 func (n *names) variables(p *summary.KeeperPath) {
 	root := &p.Root
-	if isPublic := n.public[root.Module] || root.File != "" && n.isPublic(root.File); !isPublic {
-		root.Owner, root.Name = n.qualified(root.Owner), n.qualified(root.Name)
+	isPublic := n.isPackage(topOf(root.Module))
+	if root.File != "" {
+		isPublic = n.isPublic(root.File)
+	}
+
+	owner := root.Owner
+	if !isPublic {
+		root.Owner = n.qualified(root.Owner)
+	}
+
+	isOfCode := root.Kind != keeper.RootGlobal && root.Kind != keeper.RootClass
+	if !isPublic || !isOfCode && !hasAttribute(root.Module+"."+owner, root.Name) {
+		root.Name = n.qualified(root.Name)
 	}
 
 	holder := ""
 	for i := range p.Links {
 		link := &p.Links[i]
-		switch isOfPublicClass := n.public[holder] && link.How == keeper.HowAttribute; {
-		case isOfPublicClass, isNumber(link.Name):
+		switch {
+		case isNumber(link.Name), n.isPublicAttribute(holder, link):
 		case link.How == keeper.HowValue, link.How == keeper.HowItem:
 			link.Name = n.replace("key", link.Name)
 		default:
@@ -257,6 +315,39 @@ func (n *names) variables(p *summary.KeeperPath) {
 
 		holder = link.Type
 	}
+}
+
+// attributesText has attributes of types, and variables of modules: a line for each, or for each
+// package. They are those of CPython 3.11's own objects, and those of PyTorch's that hold tensors.
+//
+//go:embed attributes.txt
+var attributesText string
+
+var attributes = attributesOf(attributesText)
+
+func attributesOf(text string) map[string]map[string]bool {
+	found := make(map[string]map[string]bool)
+	for line := range strings.Lines(text) {
+		owner, names, _ := strings.Cut(line, " ")
+		found[owner] = set(names)
+	}
+
+	return found
+}
+
+func (n *names) isPublicAttribute(holder string, link *summary.KeeperLink) bool {
+	return link.How == keeper.HowAttribute && n.public[holder] && hasAttribute(holder, link.Name)
+}
+
+// hasAttribute is true of a recorded attribute of a type or module, or of its package.
+func hasAttribute(owner, name string) bool {
+	return attributes[owner][name] || attributes[topOf(owner)][name]
+}
+
+// topOf is the package of a name of Python.
+func topOf(name string) string {
+	top, _, _ := strings.Cut(name, ".")
+	return top
 }
 
 // mapValues replaces the keys and the values of a map.

@@ -36,6 +36,7 @@ func TestVocabulary(t *testing.T) {
 	}
 	for number := range syscall.Errno(134) {
 		addText(words, number.Error())
+		addJoined(words, number.Error())
 	}
 	sorted := slices.Sorted(maps.Keys(words))
 
@@ -89,6 +90,7 @@ var (
 	flagWord   = regexp.MustCompile(`--[a-z][-a-z0-9]*`)
 	pathWord   = regexp.MustCompile(`/(?:proc|sys|dev|run)(?:/[A-Za-z0-9_.]+)+`)
 	dottedWord = regexp.MustCompile(`[A-Za-z0-9]+(?:[._][A-Za-z0-9]+)+`)
+	joinedWord = regexp.MustCompile(`^[a-z0-9.]+([-/+~:×–—±]+[a-z0-9.]+)+%?$`)
 	plainWord  = regexp.MustCompile(`[A-Za-z]{2,}`)
 )
 
@@ -98,6 +100,18 @@ func addLiteral(words map[string]bool, literal string) {
 		return
 	}
 	addText(words, verb.ReplaceAllString(text, " "))
+	addJoined(words, verb.ReplaceAllString(text, "0"))
+}
+
+// addJoined adds the forms of chunks such as "%d-%d" and "MiB/min".
+func addJoined(words map[string]bool, text string) {
+	isSeparator := func(r rune) bool { return strings.ContainsRune(separators, r) }
+	for _, chunk := range strings.FieldsFunc(text, isSeparator) {
+		form, isJoined := joinedForm(strings.Trim(chunk, punctuation))
+		if isJoined && joinedWord.MatchString(form) && !strings.Contains(form, "//") {
+			words[form] = true
+		}
+	}
 }
 
 func addText(words map[string]bool, text string) {

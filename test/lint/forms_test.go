@@ -71,7 +71,7 @@ func TestIssueForms(t *testing.T) {
 	}
 
 	for _, name := range []string{"bug.yml", "wrong-verdict.yml"} {
-		for _, what := range []string{"allocscope version", "allocscope doctor", "allocscope bundle DIR"} {
+		for _, what := range []string{"allocscope version", "doctor", "allocscope bundle DIR"} {
 			if !strings.Contains(asks[name], what) {
 				t.Errorf("%s does not ask for %q", name, what)
 			}

@@ -76,15 +76,20 @@ func (r *eventReader) dispatchEvent(event bpf.Event) {
 		return
 	}
 	t := r.target(event.Tgid)
-	if t == nil || t.err() != nil { // no snapshot would take its calls
+	if t == nil {
+		return
+	}
+	if event.Kind == bpf.EventOutOfMemory { // its end may be known before
+		t.outOfMemory.Store(true)
+		return
+	}
+	if t.err() != nil { // no snapshot would take its calls
 		return
 	}
 
 	switch event.Kind {
 	case bpf.EventExec:
 		t.end(process.ErrExecuted)
-	case bpf.EventOutOfMemory:
-		t.outOfMemory.Store(true)
 	case bpf.EventStep:
 		r.steps.Add(event.Tgid, event.Time, event.Length)
 	case bpf.EventBrk:

@@ -132,7 +132,8 @@ func bundleText(output string, c *bundle.Contents) string {
 		}
 
 		if len(c.Libraries) > 0 {
-			line("", "names in well-known libraries: %s", strings.Join(c.Libraries, ", "))
+			line("", "names in %s of Linux distributions, CUDA and PyTorch, which bundle.json lists",
+				units.Plural(len(c.Libraries), "library", "libraries"))
 		}
 	}
 
@@ -147,7 +148,7 @@ func bundleText(output string, c *bundle.Contents) string {
 	line("next", "look into it before you send it:")
 	line("", "  %s", unpack)
 	if len(c.Packages)+len(c.Libraries) > 0 && !c.NamesKept {
-		line("", "if a package or a library in this list is yours, hide it: --hide NAME")
+		line("", "if a package or a library that remains is yours, hide it: --hide NAME")
 	}
 
 	return text.String()

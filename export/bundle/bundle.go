@@ -128,6 +128,15 @@ type builder struct {
 
 // learn reads all files once, so that every sentence is written with all names known.
 func (b *builder) learn() error {
+	// The profiles have the version, too: it is known before they are read.
+	_ = b.dir.ReadFile(folder.SummaryFile, func(r io.Reader) error {
+		s, err := summary.Read(r)
+		if err == nil {
+			b.names.keep(s.Version)
+		}
+		return err
+	})
+
 	profiles, err := b.profiles()
 	if err != nil {
 		return err

@@ -86,7 +86,27 @@ func TestNumbers(t *testing.T) {
 		if len(was) < 5 || !reflect.DeepEqual(was, is) {
 			t.Errorf("%s sums to %v, was %v", name, is, was)
 		}
+
+		if was, is := versionOf(t, before[name]), versionOf(t, after[name]); was == "" || was != is {
+			t.Errorf("%s is of %q, was of %q", name, is, was)
+		}
 	}
+}
+
+// versionOf returns the comment of a profile that has the version of allocscope.
+func versionOf(t *testing.T, content []byte) string {
+	t.Helper()
+	p, err := pprof.ParseUncompressed(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, comment := range p.Comments {
+		if strings.HasPrefix(comment, "allocscope ") {
+			return comment
+		}
+	}
+	return ""
 }
 
 // enums are the keys of allocscope's own words.

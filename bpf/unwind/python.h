@@ -282,7 +282,7 @@ __attribute__((noinline)) int walk_python(struct walk *walk)
 
 	walk->before = walk->hash;
 	walk->states = 0;
-	/* Ends with its condition: before Linux 6.6 the verifier takes no other jump backwards. */
+	/* Ends with its condition: the verifier of Linux 5.15 and 6.1 takes no other back-edge. */
 	do {
 		if (step_python_frames(walk) == RUN_ENDS && !next_state(walk))
 			break;

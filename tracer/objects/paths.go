@@ -234,7 +234,8 @@ func isBorrower(r keeper.Root) bool {
 
 // isLinkerOfGlibc reports whether a file has the name of glibc's dynamic linker. Before glibc 2.34
 // it was that with the version, such as ld-2.31.so. musl's ld-musl-x86_64.so.1 is the C library, too.
-func isLinkerOfGlibc(name string) bool {
+func isLinkerOfGlibc(file string) bool {
+	name := path.Base(file)
 	return strings.HasPrefix(name, "ld-linux") || strings.HasPrefix(name, "ld-2.")
 }
 

@@ -6,10 +6,12 @@
 # folders of their own, once, all at a time, from the mirror that the system's apt uses: about a minute and 300 MB each. Their
 # signatures are checked. Nothing is installed.
 #
-# With the argument "unusual" it prints others instead: debug builds, PyPy, and what build-interpreters.sh has built.
+# With the argument "minors" pyenv's are only those of a minor version that neither the system nor Debian has. With the argument
+# "unusual" it prints others instead: debug builds, PyPy, and what build-interpreters.sh has built.
 set -eu
 
-SUITES="bullseye trixie forky" # Python 3.9, 3.13, 3.14
+SUITES="bullseye trixie forky"
+OF_SUITES="3.9 3.13 3.14" # their minor versions
 VERSIONS='3\.(8|9|1[0-4])'
 # What a suite has beside python3.
 UNUSUAL="trixie:python3.13-dbg,pypy3,python3-greenlet,python3-gevent"
@@ -98,7 +100,14 @@ provide() {
 	fi
 }
 
-# Those of this system.
+# The minor versions of which no pyenv is wanted.
+covered() {
+	[ "$1" = minors ] || return 0
+	echo "$OF_SUITES"
+	[ ! -x "$SYSTEM" ] || "$SYSTEM" -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+}
+
+# Those of this system, but for pyenv's of the minor versions $1.
 installed() {
 	if [ -x "$SYSTEM" ]; then
 		found system "$SYSTEM"
@@ -107,6 +116,9 @@ installed() {
 	fi
 	printf '%s\n' "${PYENV_ROOT:-$HOME/.pyenv}"/versions/*/bin/python3 | sort -V | while read -r program; do
 		version=$(basename "${program%/bin/python3}")
+		case " $1 " in
+		*" ${version%.*} "*) continue ;;
+		esac
 		if [ -x "$program" ] && echo "$version" | grep -qE "^$VERSIONS\.[0-9]+\$"; then
 			found "pyenv-$version" "$program"
 		fi
@@ -132,7 +144,7 @@ if [ "${1:-}" = unusual ]; then
 	exit
 fi
 
-installed
+installed "$(covered "${1:-}" | tr '\n' ' ')"
 lines=$(mktemp -d)
 trap 'rm -rf "$lines"' EXIT
 jobs=

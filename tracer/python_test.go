@@ -67,9 +67,9 @@ func interpreters(t *testing.T, arguments ...string) (lines [][2]string) {
 
 func testPythonFramesInterpreter(t *testing.T) {
 	t.Parallel()
-	lines := interpreters(t)
+	lines := interpreters(t, "minors")
 	if os.Getenv(unusualToo) == "all" {
-		lines = append(lines, unusual(t)...)
+		lines = append(interpreters(t), unusual(t)...)
 	}
 	for _, line := range lines {
 		t.Run(line[0], func(t *testing.T) {
@@ -82,7 +82,8 @@ func testPythonFramesInterpreter(t *testing.T) {
 	}
 }
 
-// unusualToo is the variable that makes all frames of the unusual interpreters be compared.
+// unusualToo is the variable that makes all frames of all interpreters be compared, of the unusual
+// ones, too.
 const unusualToo = "ALLOCSCOPE_INTERPRETERS"
 
 // unusual returns the lines of the unusual interpreters of CPython.

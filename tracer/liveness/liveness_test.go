@@ -221,7 +221,7 @@ func (p *program) mustCheck() {
 // mustShow is mustCheck for so many percent of the free blocks.
 func (p *program) mustShow(percent int) {
 	p.t.Helper()
-	const count = 5000 // in each round
+	const count = 1500 // in each round
 	var c tally
 	for range 2 {
 		p.checkLive(&c, count)

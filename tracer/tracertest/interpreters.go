@@ -7,10 +7,12 @@ import (
 )
 
 // Interpreters returns the commands that run each Python of this machine, by name (see
-// testdata/interpreters.sh). An interpreter that is not available is absent.
-func Interpreters(t testing.TB) map[string][]string {
+// testdata/interpreters.sh, which gets the arguments). An interpreter that is not available is
+// absent.
+func Interpreters(t testing.TB, arguments ...string) map[string][]string {
 	t.Helper()
-	out, err := exec.Command("sh", Source("interpreters.sh")).Output()
+	command := append([]string{Source("interpreters.sh")}, arguments...)
+	out, err := exec.Command("sh", command...).Output()
 	if err != nil {
 		t.Fatalf("list interpreters: %v", err)
 	}

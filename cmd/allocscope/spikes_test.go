@@ -25,7 +25,7 @@ func TestSpikes(t *testing.T) {
 		flags     []string
 	}{
 		{"objects of the heap", "small", 40, "# small", nil},
-		{"objects of the heap, sampled in bursts", "small", 3000, "# small", nil},
+		{"objects of the heap, sampled in bursts", "small", 1000, "# small", nil},
 		{"one object, between snapshots", "large", 40, "# large", []string{"--snapshot-every", "40s"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

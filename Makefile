@@ -118,9 +118,9 @@ $(WEB)/node_modules: $(WEB)/package-lock.json
 	@touch $@
 
 # Tests wait for programs most of the time, so that more of them run than there are cores. Those of
-# package tracer take longest, one after the other: they run as two halves.
+# package tracer take longest, one after the other: they run as three parts.
 GO_TEST := $(ROOT_GO) $(GO) test -vet=off -count=1 -parallel 12 -timeout 30m
-TRACER_HALF := ^Test[A-R]
+TRACER_PARTS := test-tracer-A-M test-tracer-N-R test-tracer-S-Z
 
 # Setting up interpreters takes minutes, once. A test that needs one waits for it.
 .PHONY: test
@@ -128,14 +128,11 @@ test: $(WEB)/node_modules ## Run all tests; installs what they need, asks sudo f
 	@.ci/packages $(TEST_PACKAGES)
 	@$(SUDO) testdata/interpreters.sh >/dev/null 2>&1 &
 	npm --prefix $(WEB) test
-	@$(MAKE) --no-print-directory -k -j3 -O test-tracer-half test-tracer-rest test-others
+	@$(MAKE) --no-print-directory -k -j4 -O $(TRACER_PARTS) test-others
 
-.PHONY: test-tracer-half test-tracer-rest test-others
-test-tracer-half:
-	$(GO_TEST) -run '$(TRACER_HALF)' ./tracer
-
-test-tracer-rest:
-	$(GO_TEST) -skip '$(TRACER_HALF)' ./tracer
+.PHONY: $(TRACER_PARTS) test-others
+$(TRACER_PARTS): test-tracer-%:
+	$(GO_TEST) -run '^Test[$*]' ./tracer
 
 test-others:
 	$(GO_TEST) -p 2 $$($(GO) list ./... | grep -v '/tracer$$')

@@ -68,7 +68,7 @@ func traceForReport(t *testing.T) string {
 		train(1)
 	}
 
-	train(20)
+	train(12)
 	c.interrupt()
 	if len(readSummary(t, dir).Accumulating) < 2 {
 		t.Fatal("fewer than two stacks accumulate: the test is wrong")

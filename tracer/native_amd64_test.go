@@ -89,16 +89,16 @@ func testNativeStacksThoseGdb(t *testing.T) {
 		skip  int
 		start func(testing.TB) int
 	}{
-		{"a C++ program", 60, func(t testing.TB) int {
+		{"a C++ program", 17, func(t testing.TB) int {
 			target := start(t, tracertest.Build(t, "native.cc", "-pthread", "-s",
 				"-fomit-frame-pointer"))
 			return target.PID()
 		}},
-		{"python", 40, func(t testing.TB) int {
+		{"python", 13, func(t testing.TB) int {
 			target := start(t, python, "-c", busyPython)
 			return target.PID()
 		}},
-		{"a torch trainer", 100, func(t testing.TB) int {
+		{"a torch trainer", 31, func(t testing.TB) int {
 			trainer := startTrainer(t)
 			trainer.train(20, nothing)
 			trainer.Say("1000000")

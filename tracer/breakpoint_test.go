@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -98,7 +99,9 @@ func readMapped(t testing.TB, p *process.Process, m process.Mapping) []byte {
 
 // A forked child has its parent's breakpoints until the trace takes them away from all.
 func testBreakpointsFork(t *testing.T) {
-	target := startCommand(t, exec.Command("python3", "-c", forks))
+	command := exec.Command(python, "-c", forks)
+	command.Env = append(os.Environ(), "LD_LIBRARY_PATH="+ownLibc(t))
+	target := startCommand(t, command)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 
 	target.Say("go")
@@ -134,6 +137,26 @@ func testBreakpointsFork(t *testing.T) {
 	if err := syscall.Kill(child, 0); err != nil {
 		t.Errorf("the child: %v", err)
 	}
+}
+
+// ownLibc returns a folder with a copy of the C library. Another tracer that probes the same file,
+// such as that of a test beside, removes the breakpoints of a child that it does not trace.
+func ownLibc(t *testing.T) string {
+	t.Helper()
+	path, err := exec.Command("gcc", "-print-file-name=libc.so.6").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	library, err := os.ReadFile(strings.TrimSpace(string(path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "libc.so.6"), library, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return folder
 }
 
 // A worker that is forked during a trace loses its breakpoints while the trace goes on, and its

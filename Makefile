@@ -155,7 +155,7 @@ INTERPRETER_PACKAGES := gcc clang-19 make libc6-dev libffi-dev zlib1g-dev dpkg-d
 	debian-archive-keyring
 
 .PHONY: test-interpreters
-test-interpreters: ## Compare all frames of unusual Pythons, after building some, half an hour once
+test-interpreters: ## Compare all frames of all Pythons, after building some, half an hour once
 	@.ci/packages $(TEST_PACKAGES) $(INTERPRETER_PACKAGES)
 	$(SUDO) testdata/build-interpreters.sh
 	$(ROOT_GO) ALLOCSCOPE_INTERPRETERS=all $(GO) test -count=1 -timeout 1h -v \

@@ -116,11 +116,11 @@ var withTorch = []string{"torch", "numpy", "PIL"}
 // set up.
 func pythons(t *testing.T) (all []python) {
 	t.Helper()
-	which := "minors"
+	which := []string{"minors"}
 	if whole {
-		which = "all"
+		which = nil
 	}
-	interpreters := tracertest.Interpreters(t, which)
+	interpreters := tracertest.Interpreters(t, which...)
 	for _, name := range slices.Sorted(maps.Keys(interpreters)) {
 		p := python{name: name, command: interpreters[name]}
 		if len(p.command) > 1 { // chroot FOLDER PROGRAM

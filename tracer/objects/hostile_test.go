@@ -337,3 +337,29 @@ func TestMmapped(t *testing.T) {
 		}
 	}
 }
+
+// TestBulk takes no arena for bulk data, though it shares a window with such data.
+func TestBulk(t *testing.T) {
+	const poolSize = maxPoolSize
+	for _, pools := range [][]int{{0}, {0, 1, 2}, {15}, {13, 14, 15}, {11, 12, 13, 14, 15}, {}} {
+		forged := newImage(make([]byte, 2*windowBytes))
+		window := roundUp(forgedAt, windowBytes)
+		for _, pool := range pools { // nextpool and prevpool
+			header := forged.content[window-forgedAt+uint64(pool)*poolSize:]
+			binary.LittleEndian.PutUint64(header[poolFreeblock+wordSize:], forgedAt+poolSize)
+			binary.LittleEndian.PutUint64(header[poolFreeblock+2*wordSize:], forgedAt+poolSize)
+		}
+
+		span := pages.Span{Start: window, End: window + windowBytes}
+		m := &memory{
+			reader: forged, maps: []process.Mapping{{Start: forgedAt, End: forged.span().End, Read: true}},
+			regions: []region{{span, regionAnonymous}}, spans: pages.Spans{span},
+		}
+		if err := m.leaveOutBulk(); err != nil {
+			t.Fatal(err)
+		}
+		if isBulk := m.bulk == windowBytes; isBulk != (len(pools) == 0) {
+			t.Errorf("pools %d: %d bytes are bulk data", pools, m.bulk)
+		}
+	}
+}

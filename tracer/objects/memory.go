@@ -253,8 +253,11 @@ func (m *memory) areBulk(ranges []pages.Span) ([]bool, error) {
 		n := max(minProbes, min(maxProbes, s.Len()/probedBytes))
 		for k := range n {
 			at := (s.Start + s.Len()*(2*k+1)/(2*n)) &^ (probeBytes - 1)
-			if k == 0 {
+			switch k { // where the header of a pool is, of an arena that ends or begins within
+			case 0:
 				at = roundUp(s.Start, probeBytes)
+			case n - 1:
+				at = (s.End - 1) &^ (maxPoolSize - 1)
 			}
 			probes, of = append(probes, at), append(of, i)
 		}

@@ -1,6 +1,9 @@
 package cpython
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // A Module is an entry of sys.modules.
 type Module struct {
@@ -9,7 +12,14 @@ type Module struct {
 	Object, Dict uint64 // addresses of the module and of its dict
 }
 
-const maxModules = 1 << 16
+const (
+	maxModules = 1 << 16
+
+	// mainModule is the module of the program itself. Its dict may be resized while it is read, and
+	// then has no __file__ at times: mainReadings are tried.
+	mainModule   = "__main__"
+	mainReadings = 4
+)
 
 // stateBytes is how much of a PyInterpreterState or of _PyRuntime is searched for what has no
 // published offset. Its releases of a minor version differ. In all before 3.13 it lies in the first
@@ -43,6 +53,14 @@ func (r *Runtime) Modules() ([]Module, error) {
 	}
 	if !found || len(modules) == 0 {
 		return nil, errNoModules
+	}
+
+	main := slices.IndexFunc(modules, func(m Module) bool { return m.Name == mainModule })
+	for range mainReadings {
+		if main < 0 || modules[main].File != "" {
+			break
+		}
+		modules[main].File = r.fileOf(newView(r.memory), modules[main].Dict)
 	}
 	return modules, nil
 }
@@ -78,8 +96,14 @@ func (r *Runtime) module(v *view, key, value uint64) (m Module, ok bool) {
 	if m.Dict, ok = v.pointer(value + r.structures.ModuleDict); !ok {
 		return Module{}, false
 	}
-	if file, ok := r.lookup(v, m.Dict, "__file__"); ok {
-		m.File, _ = r.text(v, file, maxPath)
-	}
+	m.File = r.fileOf(v, m.Dict)
 	return m, true
+}
+
+// fileOf returns the __file__ of a module, by its dict; empty if there is none.
+func (r *Runtime) fileOf(v *view, dict uint64) (path string) {
+	if file, ok := r.lookup(v, dict, "__file__"); ok {
+		path, _ = r.text(v, file, maxPath)
+	}
+	return path
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -332,13 +333,20 @@ type trainer struct{ *tracertest.Target }
 func startTrainer(t testing.TB, arguments ...string) trainer {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		t.Fatalf("%s has no torch (apt-get install python3-torch): %v\n%s", python, err, out)
+	if err := hasTorch(); err != nil {
+		t.Fatal(err)
 	}
 	arguments = append([]string{tracertest.Source("train.py")}, arguments...)
 	target := start(t, python, arguments...)
 	return trainer{target}
 }
+
+var hasTorch = sync.OnceValue(func() error {
+	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
+		return fmt.Errorf("%s has no torch (apt-get install python3-torch): %w\n%s", python, err, out)
+	}
+	return nil
+})
 
 // train runs so many steps and calls meanwhile while they are under way. It returns their losses.
 func (g trainer) train(steps int, meanwhile func()) []string {

@@ -18,7 +18,6 @@ import (
 // TestTensors compares live tensors with those that a PyTorch program holds.
 func TestTensors(t *testing.T) {
 	t.Run("live tensors are those that the program holds", testTensorsLiveTensorsThose)
-	t.Run("tensor counts once under its Python line", testTensorsTensorCountsOnce)
 	t.Run("source tensor alone leaves the heap without sites", testTensorsSourceTensorAlone)
 	t.Run("probes follow the import of torch", testTensorsProbesFollowImport)
 	t.Run("gap in probing makes totals unknown", testTensorsGapProbingMakes)
@@ -93,6 +92,9 @@ func eachWay(t *testing.T, check func(t *testing.T, h tensorHolder, s *tracer.Se
 func testTensorsLiveTensorsThose(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
+		h.do("forget")
+		mustCountOnce(t, h, s)
+
 		// an exception cannot pass a return probe: it would end the program instead of being caught
 		printed := h.do("keep 20 3000", "fail 10")
 		if len(printed) == 0 || !strings.Contains(printed[0],
@@ -144,26 +146,25 @@ func ofTensors(snapshot *growth.Snapshot) amounts {
 	return sums
 }
 
-// Memory that PyTorch asks of malloc for a tensor, or malloc of the kernel, counts for the tensor
-// alone.
-func testTensorsTensorCountsOnce(t *testing.T) {
-	t.Parallel()
-	small, large := lineWith(t, "keeps"), lineWith(t, "fills")
+// mustCountOnce wants memory that PyTorch asks of malloc for a tensor, or malloc of the kernel, to
+// count for the tensor alone, under its Python line. The program holds no tensors.
+func mustCountOnce(t *testing.T, h tensorHolder, s *tracer.Session) {
+	t.Helper()
 	want := amounts{
-		fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", small): {500, 500 * 3000},
-		fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d", large): {2, 2 * 40_000_000},
+		fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", lineWith(t, "keeps")): {500, 500 * 3000},
+		fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d", lineWith(t, "fills")): {
+			2, 2 * 40_000_000,
+		},
 	}
 
-	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
-		// the large ones are mapped always
-		h.do("forget", "churn 100 3000", "keep 500 3000", "fill 2 40000000", "churn 5 40000000")
-		taken := snapshot(t, s)
-		mustAmount(t, "through alloc_cpu", ofTensors(taken), want)
-		if bytes := residentThrough(taken, "Holder.order_fill"); bytes < 79_900_000 ||
-			bytes > 80_100_000 {
-			t.Errorf("%d bytes of the tensors that were written are resident, want 80,000,000", bytes)
-		}
-	})
+	// the large ones are mapped always
+	h.do("churn 100 3000", "keep 500 3000", "fill 2 40000000", "churn 5 40000000")
+	taken := snapshot(t, s)
+	mustAmount(t, "through alloc_cpu", ofTensors(taken), want)
+	if bytes := residentThrough(taken, "Holder.order_fill"); bytes < 79_900_000 ||
+		bytes > 80_100_000 {
+		t.Errorf("%d bytes of the tensors that were written are resident, want 80,000,000", bytes)
+	}
 }
 
 // Only the allocation sites of tensors are known of the heap then.

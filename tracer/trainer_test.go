@@ -18,7 +18,7 @@ func TestTrainer(t *testing.T) {
 }
 
 func testTrainerLossesSameLast(t *testing.T) {
-	const before, traced, after = 40, 160, 40
+	const before, traced, after = 20, 80, 20
 	alone := startTrainer(t)
 	want := alone.train(before+traced+after, nothing)
 	alone.Hangup()
@@ -70,9 +70,9 @@ func children(t *testing.T, pid int) (pids []int) {
 }
 
 func testTrainerHardlyStackTruncated(t *testing.T) {
-	const workers, least, mostPerMille = 4, 100_000, 5
+	const workers, least, mostPerMille = 1, 30_000, 5
 	target := startTrainer(t, strconv.Itoa(workers))
-	target.train(40, nothing)
+	target.train(10, nothing)
 	pids := append(children(t, target.PID()), target.PID())
 	if len(pids) != workers+1 {
 		t.Fatalf("%d workers, want %d", len(pids)-1, workers)
@@ -91,7 +91,7 @@ func testTrainerHardlyStackTruncated(t *testing.T) {
 		cut -= bad
 	}
 
-	target.train(60, nothing)
+	target.train(20, nothing)
 	for i, s := range sessions {
 		n, bad := cutStacks(t, s)
 		stacks += n

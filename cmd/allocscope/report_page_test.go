@@ -57,10 +57,12 @@ func traceForReport(t *testing.T) string {
 	t.Helper()
 	l := startLoader(t, 0, 128<<10)
 	c, dir := tracing(t, l.Target, "--interval", "64KiB", "--snapshot-every", "1s")
+	rows := func() int { return strings.Count(readFile(t, dir, folder.TimelineFile), "\n") }
 	train := func(seconds int) {
-		rows := func() int { return strings.Count(readFile(t, dir, folder.TimelineFile), "\n") }
-		for wanted := rows() + seconds; rows() < wanted; {
-			l.train(10)
+		for range seconds {
+			l.train(8)
+			before := rows()
+			eventually(t, "the next second's row", func() bool { return rows() > before })
 		}
 	}
 

@@ -160,10 +160,11 @@ func holdsAny(snapshots []*growth.Snapshot, kind growth.Kind) bool {
 }
 
 // diagnose goes outwards from PyTorch's blocks: each curve contains the one before, whose growth
-// explains part of its own. The largest unexplained part is the diagnosis.
+// explains part of its own. The largest unexplained part is the diagnosis. Where a curve grows, and
+// one that slows down explains all of that, it is the latter's.
 func diagnose(curves []Curve) Diagnosis {
 	var largest, inner float64
-	found := DiagnosisNone
+	found, explaining, isGrowing := DiagnosisNone, DiagnosisNone, false
 	for _, layer := range []struct {
 		name      CurveName
 		diagnosis Diagnosis
@@ -174,21 +175,27 @@ func diagnose(curves []Curve) Diagnosis {
 		{CurveUsed, DiagnosisContext},
 	} {
 		curve := curveOf(curves, layer.name)
-		if curve == nil {
+		if curve == nil || !curve.Class.Grows() && curve.Class != verdict.ClassSaturating {
 			continue
 		}
-		if curve.Class.Grows() && curve.Rate-inner > largest {
-			largest, found = curve.Rate-inner, layer.diagnosis
+		if curve.Class.Grows() {
+			isGrowing = true
+			if curve.Rate-inner > largest {
+				largest, found = curve.Rate-inner, layer.diagnosis
+			}
 		}
-		if curve.Class.Grows() || curve.Class == verdict.ClassSaturating {
-			inner = max(inner, curve.Rate)
+		if curve.Rate > inner {
+			inner, explaining = curve.Rate, layer.diagnosis
 		}
 	}
 
-	if found == DiagnosisNone {
-		return diagnoseWithoutGrowth(curves)
+	switch {
+	case found != DiagnosisNone:
+		return found
+	case isGrowing:
+		return explaining
 	}
-	return found
+	return diagnoseWithoutGrowth(curves)
 }
 
 // diagnoseWithoutGrowth is for curves of which none is proven to grow.

@@ -94,6 +94,7 @@ func TestDiagnosis(t *testing.T) {
 		"used alone":                      {curvesOf(from(12, 1), flat, flat, from(2, 0)), DiagnosisContext, CurveUsed, verdict.ClassLeak},
 		"used, and nothing else is known": {curvesOf(from(12, 1), nil, nil, nil), DiagnosisContext, CurveUsed, verdict.ClassLeak},
 		"nothing":                         {curvesOf(flat, flat, flat, flat), DiagnosisNone, CurveUsed, verdict.ClassPlateau},
+		"growth within what slows down":   {curvesOf(from(12, 0.1), nil, slowing, nil), DiagnosisTensors, CurveUsed, verdict.ClassLeak},
 		"what slows down":                 {curvesOf(slowing, slowing, flat, nil), DiagnosisWarmup, CurveUsed, verdict.ClassSaturating},
 	} {
 		j, known := Judge(c.Case)

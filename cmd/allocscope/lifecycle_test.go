@@ -218,7 +218,6 @@ func checkDetached(t *testing.T, target *tracertest.Target) {
 	do(target, "drop")
 }
 
-// The second Ctrl-C comes while allocscope waits for the reader of its output.
 // testInterruptWhileStarting interrupts traces in the first second, while BPF programs are loaded
 // and probes attached. On a fast machine tracing may have started by then.
 func testInterruptWhileStarting(t *testing.T) {
@@ -250,13 +249,12 @@ func (c *command) usesBPF() bool {
 	})
 }
 
+// The second Ctrl-C comes while allocscope waits for the reader of its output.
 func testSecondInterrupt(t *testing.T) {
-	if signal.Ignored(os.Interrupt) {
-		// in the background of a script; what we begin would ignore it, too
-		caught := make(chan os.Signal, 1)
-		signal.Notify(caught, os.Interrupt)
-		defer signal.Stop(caught)
-	}
+	// In the background of a script the signal is ignored, by what we begin, too, unless we catch it.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, os.Interrupt)
+	defer signal.Stop(caught)
 
 	target, dir := startSteps(t), newFolder(t)
 	cmd := allocscope(t, traceArguments(target.PID(), dir)...)

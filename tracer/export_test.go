@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"errors"
+	"time"
 
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
@@ -12,6 +13,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/stack"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
+
+func init() { slowAttach = time.Hour }
 
 func Kernel(s *Session) *kernel.Kernel { return s.kernel }
 

@@ -360,7 +360,7 @@ while True:
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for range 20 {
+		for range 3 {
 			if _, err := s.Snapshot(); err != nil {
 				t.Error(err)
 			}
@@ -447,8 +447,8 @@ func testMappingStormManyCalls(t *testing.T) {
 func testMappingStormRandomCalls(t *testing.T) {
 	target, program := startStorm(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
-	for range 3 {
-		truth := reported(t, sampleWhile(t, s, target, "random 20000"))
+	for range 12 { // the events of each fit the ring buffer
+		truth := reported(t, sampleWhile(t, s, target, "random 4000"))
 		got := balanced(t, s)
 		mustMatchMaps(t, got.Mappings)
 		all := measured(got, program)

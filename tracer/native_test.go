@@ -157,7 +157,7 @@ func (h host) mustEventually(size int64, wanted func(*growth.Stack) bool) {
 func testStacksMoreStacksRing(t *testing.T) {
 	const stacks = 1 << 14
 	target := start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer",
-		"-DDEPTH=14", "-DPAUSE_US=0"))
+		"-DDEPTH=14", "-DPAUSE_US=50"))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	awaitTables(s)
 

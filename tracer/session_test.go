@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -249,21 +250,18 @@ func testSessionReusedPIDEnded(t *testing.T) {
 // order N it makes N allocations and N mappings.
 func startForkWithPID(t testing.TB, pid int) *tracertest.Target {
 	t.Helper()
-	target := tracertest.StartCommand(t, exec.Command("python3", "-c", `import ctypes, os, sys
+	command := exec.Command("python3", "-B", "-c", `import ctypes, os, sys
+from forkas import fork_as
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.mmap.restype = ctypes.c_void_p
-wanted = int(sys.argv[1])
-for i in range(1000):
-    with open("/proc/sys/kernel/ns_last_pid", "w") as last: last.write(str(wanted - 1))
-    pid = os.fork()
-    if pid == 0: break
-    if pid == wanted: os.waitpid(pid, 0); sys.exit()
-    os.kill(pid, 9); os.waitpid(pid, 0)
-if os.getpid() != wanted: libc.pause()
+child = fork_as(int(sys.argv[1]))
+if child: os.waitpid(child, 0); sys.exit()
 print("ready", flush=True)
 for line in sys.stdin:
     for i in range(int(line)): libc.malloc(96); libc.mmap(None, ctypes.c_size_t(8192), 3, 34, -1, ctypes.c_long(0))
-    print("done", flush=True)`, strconv.Itoa(pid)))
+    print("done", flush=True)`, strconv.Itoa(pid))
+	command.Env = append(os.Environ(), "PYTHONPATH="+tracertest.Source(""))
+	target := tracertest.StartCommand(t, command)
 	target.Await("ready")
 	return target
 }
@@ -404,6 +402,7 @@ func testSessionProcessBeingLoaded(t *testing.T) {
 
 	target.Await("ready")
 	s.Follow()
+	awaitTables(s)
 	if !isAttached(s, "heap") {
 		t.Errorf("%+v", s.Sources())
 	}

@@ -188,6 +188,7 @@ func testTensorCallsFailedTensorLeaves(t *testing.T) {
 
 		h.do("library " + library + " 0 0")
 		eventually(t, "a library is found", func() bool { return len(tensorFunctions(s)) > 0 })
+		awaitTables(s)
 		h.do("library "+library+" 40 5000", "library "+library+" 70 5000 others")
 		if count, bytes := tensorsOf(s); count != 40 || bytes != 40*5000 {
 			t.Errorf("%s: %d tensors of %d bytes, want 40 of 5000", mode, count, bytes)

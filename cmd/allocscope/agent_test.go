@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -39,16 +38,14 @@ func startLeakingRank(t *testing.T, job string) *tracertest.Target {
 	return ready(tracertest.StartCommand(t, command))
 }
 
-// freeAddress is an address on loopback that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	defer listener.Close()
-	return listener.Addr().String()
+// addressOf is where an agent listens.
+func addressOf(agent *command) string {
+	agent.t.Helper()
+	const before, after = "metrics on http://", "/metrics"
+	agent.awaitLine(before)
+	_, address, _ := strings.Cut(agent.stderr.String(), before)
+	address, _, _ = strings.Cut(address, after)
+	return address
 }
 
 func get(t *testing.T, url string) string {
@@ -73,24 +70,26 @@ func TestAgent(t *testing.T) {
 	t.Parallel()
 	const job = "agent-whole"
 	target := startLeakingRank(t, job)
-	dir, address := filepath.Join(t.TempDir(), "agent"), freeAddress(t)
+	dir := filepath.Join(t.TempDir(), "agent")
 	arguments := []string{
 		"agent", "--directory", dir, "--env", "SLURM_JOB_ID=" + job, "--min-rss", "1MiB", "--speed", "400",
-		"--duration", "6s", "--trace-every", "1h", "--overhead", "off", "--listen", address,
+		"--duration", "6s", "--trace-every", "1h", "--overhead", "off",
+		"--listen", "127.0.0.1:0",
 	}
 
 	first := begin(t, allocscope(t, arguments...))
-	first.awaitLine("tracing into ")
-	who := fmt.Sprintf("job %s, rank 3, PID %d (python3 train.py): ", job, target.PID())
-	mustSay(t, "stderr", first.stderr.String(), who+"watched from now on, RSS ",
-		"warn: "+who+"LEAK SUSPECTED: +", who+"tracing into "+dir+"/traces/"+job+"-3-")
-
+	addressOf(first)
 	other := call(t, "agent", "--directory", dir, "--listen", "")
 	if other.wait() != 2 {
 		t.Errorf("a second agent ends with %v", other.ProcessState)
 	}
 	mustSay(t, "stderr", other.stderr.String(),
 		"another agent uses it (give each agent a --directory of its own)")
+
+	first.awaitLine("tracing into ")
+	who := fmt.Sprintf("job %s, rank 3, PID %d (python3 train.py): ", job, target.PID())
+	mustSay(t, "stderr", first.stderr.String(), who+"watched from now on, RSS ",
+		"warn: "+who+"LEAK SUSPECTED: +", who+"tracing into "+dir+"/traces/"+job+"-3-")
 
 	first.await("the trace is in the state", func() bool {
 		state, err := os.ReadFile(filepath.Join(dir, "state.json"))
@@ -113,6 +112,7 @@ func TestAgent(t *testing.T) {
 	}
 	mustSay(t, "the summary", strings.Join(s.Text.Where, "\n"), "train.py:5  keep_batch()")
 
+	address := addressOf(second)
 	mustSay(t, "/metrics", get(t, "http://"+address+"/metrics"),
 		fmt.Sprintf(`allocscope_process_resident_bytes{job_id=%q,`, job),
 		`outcome="done"} 1`, `row="heap"`, `component="train.py"`)

@@ -108,10 +108,10 @@ const pairs = 200
 
 func TestInterval(t *testing.T) {
 	t.Run("of profiles", func(t *testing.T) {
-		random := rand.New(rand.NewPCG(1, 2))
 		for size, counts := range map[float64][2]int{
 			1 << 10: {20_000, 24_000}, 64 << 10: {300, 330}, 1 << 20: {40, 60},
 		} {
+			random := rand.New(rand.NewPCG(1, uint64(size)))
 			var all comparisons
 			for range pairs {
 				a := population{random: random, size: size}

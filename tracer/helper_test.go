@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// No budget runs out on a busy machine, or an emulated one.
-	stack.NameBurst, residency.OthersBurst = time.Hour, time.Hour
+	stack.NameBurst, stack.RescanBurst, residency.OthersBurst = time.Hour, time.Hour, time.Hour
 	code := m.Run()
 	tracertest.Cleanup()
 	os.Exit(code)

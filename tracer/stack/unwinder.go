@@ -34,12 +34,12 @@ type Unwinder struct {
 	wake, stop, done chan struct{}
 }
 
-// Reading the mappings again, and what follows from them, may take this share of a core. The burst
-// lets a process load its libraries first.
-const (
-	rescanCPUShare = 0.005
-	rescanBurst    = 500 * time.Millisecond
-)
+// rescanCPUShare is what reading the mappings again, and what follows from them, may take of a core.
+const rescanCPUShare = 0.005
+
+// RescanBurst is the CPU time beyond rescanCPUShare: a process loads its libraries first. Tests on an
+// emulated processor make it longer.
+var RescanBurst = 500 * time.Millisecond
 
 // StartUnwinder publishes these mappings and starts a goroutine that keeps them up to date. Unwind
 // tables are built in the background. The goroutine calls onMaps with these mappings, and whenever
@@ -59,7 +59,7 @@ func StartUnwinder(
 		Space:   unwind.NewAddressSpace(p, tables, k.Mappings, k.MappingSpec),
 		stacks:  stacks,
 		onMaps:  onMaps,
-		rescans: duty.Limiter{Share: rescanCPUShare, Burst: rescanBurst},
+		rescans: duty.Limiter{Share: rescanCPUShare, Burst: RescanBurst},
 		wake:    make(chan struct{}, 1),
 		stop:    make(chan struct{}),
 		done:    make(chan struct{}),

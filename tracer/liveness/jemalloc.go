@@ -283,8 +283,8 @@ func hasVersion(
 
 // Bounds of the search for the tree.
 const (
-	maxLeaves       = 16 // that are read, of 2 MiB
-	maxLeafElements = 64 // that are followed in each
+	maxLeaves       = 16  // that are read, of 2 MiB
+	maxLeafElements = 256 // extents that are followed in each
 )
 
 // findJemalloc finds the jemalloc of a file.
@@ -338,13 +338,13 @@ func rootOf(memory Memory, element, leaf uint64) (uint64, error) {
 		return 0, err
 	}
 
-	followed := 0
+	followed, last := 0, uint64(0)
 	for at := 0; at < len(content) && followed < maxLeafElements; at += 8 {
 		e := jeElement(word(content, at))
-		if e.edata() == 0 {
+		if e.edata() == 0 || e.edata() == last {
 			continue
 		}
-		followed++
+		followed, last = followed+1, e.edata()
 		edata, err := peekOne(memory, e.edata(), jeExtentBytes)
 		if err != nil {
 			return 0, err

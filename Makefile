@@ -136,7 +136,7 @@ $(TRACER_PARTS): test-tracer-%:
 	$(GO_TEST) -run '^Test[$*]' ./tracer
 
 test-others:
-	$(GO_TEST) -p 2 $$($(GO) list ./... | grep -v '/tracer$$')
+	$(GO_TEST) -p 3 $$($(GO) list ./... | grep -v '/tracer$$')
 	cd deploy/dist && $(GO_TEST) .
 
 .PHONY: test-keepers

@@ -112,15 +112,16 @@ func deviationsOff(t *testing.T, share float64, f fact, got, full *growth.Snapsh
 	t.Helper()
 	want, exact := rowOf(full, pid, f)
 	row, variance := rowOf(got, pid, f)
-	deviation := math.Sqrt(variance * max(1, float64(want)/float64(max(row, 1))))
+	reported := math.Sqrt(variance)
+	deviation := reported * math.Sqrt(max(1, float64(want)/float64(max(row, 1))))
 	t.Logf("at a share of %v %s of %s: %+.2f %%, a standard deviation is %.2f %%", share, f.kind,
 		f.name,
 		100*float64(row-want)/float64(want), 100*deviation/float64(want))
 	switch off := float64(row - want); {
 	case exact != 0:
 		t.Errorf("%s of %s: a variance of %v where all was scanned", f.kind, f.name, exact)
-	case deviation < 0.01*float64(want) || deviation > 0.6*float64(want):
-		t.Errorf("%s of %s: a deviation of %.0f bytes of %d", f.kind, f.name, deviation, want)
+	case reported < 0.01*float64(want) || reported > 0.6*float64(want):
+		t.Errorf("%s of %s: a deviation of %.0f bytes of %d", f.kind, f.name, reported, want)
 	case math.Abs(off) > 4.5*deviation:
 		t.Errorf("at a share of %v %s of %s: %d ± %.0f bytes, want %d", share, f.kind, f.name, row,
 			deviation, want)

@@ -326,7 +326,8 @@ func mustBeWithinItsError(t *testing.T, s *growth.Snapshot, pid int, f fact) {
 	t.Helper()
 	row, variance := rowOf(s, pid, f)
 	off := float64(row - f.bytes)
-	deviation := math.Sqrt(variance * max(1, float64(f.bytes)/float64(max(row, 1))))
+	reported := math.Sqrt(variance)
+	deviation := reported * math.Sqrt(max(1, float64(f.bytes)/float64(max(row, 1))))
 	allowed := max(1<<20, 0.02*float64(f.bytes))
 	if f.name == "heap_large" {
 		allowed = 6 << 20
@@ -334,9 +335,9 @@ func mustBeWithinItsError(t *testing.T, s *growth.Snapshot, pid int, f fact) {
 	if math.Abs(off) > 4.5*deviation+allowed {
 		t.Errorf("%s of %s: %d ± %.0f bytes, want %d", f.kind, f.name, row, deviation, f.bytes)
 	}
-	if f.name == "heap_small" && f.kind == growth.KindHeap && deviation < 0.03*float64(f.bytes) {
+	if f.name == "heap_small" && f.kind == growth.KindHeap && reported < 0.03*float64(f.bytes) {
 		t.Errorf("%s of %s: a deviation of %.0f bytes, which so few samples cannot have", f.kind, f.name,
-			deviation)
+			reported)
 	}
 }
 

@@ -338,6 +338,7 @@ func startTrainer(t testing.TB, arguments ...string) trainer {
 	return trainer{target}
 }
 
+// hasTorch returns an error if the system's Python lacks PyTorch.
 var hasTorch = sync.OnceValue(func() error {
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
 		return fmt.Errorf("%s has no torch (apt-get install python3-torch): %w\n%s", python, err, out)

@@ -31,7 +31,7 @@ func awaitMode(t *testing.T, s *tracer.Session, want overhead.HeapMode) overhead
 
 func testOverheadQuietProgramProbed(t *testing.T) {
 	target := start(t, tracertest.Build(t, "bursts.c"))
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Overhead: 0.5})
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Overhead: 0.03})
 	awaitMode(t, s, overhead.HeapFull)
 	eventually(t, "the probes are open", tracer.Probing(s).IsOpen)
 	runOrders(target, "keep 1000 100", "churn 500 100", "drop 300")

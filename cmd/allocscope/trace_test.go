@@ -187,7 +187,7 @@ func checkTable(t *testing.T, h *leakTrace) {
 
 func checkTimeline(t *testing.T, h *leakTrace) {
 	timeline := readTimeline(t, h.folder)
-	if n := len(timeline); n < 3 {
+	if n := len(timeline); n < 5 {
 		t.Fatalf("%d rows in more than 5 s", n)
 	}
 

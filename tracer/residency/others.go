@@ -27,7 +27,7 @@ const (
 )
 
 // OthersBurst is the CPU time that can be saved up, and the first credit. It lets each snapshot scan
-// all of a few small members. Tests on an emulated processor make it longer.
+// all of a few small members. Tests make it longer.
 var OthersBurst = 300 * time.Millisecond
 
 // Others are the members of the tree that are not traced. They are scanned in turns, as often as

@@ -19,8 +19,8 @@ const (
 	nameCPUShare = 0.005
 )
 
-// NameBurst is the CPU time for the stacks of a snapshot, beyond nameCPUShare. Tests on an emulated
-// processor make it longer.
+// NameBurst is the CPU time for the stacks of a snapshot, beyond nameCPUShare. Tests make it
+// longer.
 var NameBurst = 300 * time.Millisecond
 
 // unnamed are the stacks of one process that nothing has asked for yet, in the order in which they

@@ -37,8 +37,8 @@ type Unwinder struct {
 // rescanCPUShare is what reading the mappings again, and what follows from them, may take of a core.
 const rescanCPUShare = 0.005
 
-// RescanBurst is the CPU time beyond rescanCPUShare: a process loads its libraries first. Tests on an
-// emulated processor make it longer.
+// RescanBurst is the CPU time beyond rescanCPUShare: a process loads its libraries first. Tests
+// make it longer.
 var RescanBurst = 500 * time.Millisecond
 
 // StartUnwinder publishes these mappings and starts a goroutine that keeps them up to date. Unwind

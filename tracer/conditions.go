@@ -29,13 +29,3 @@ func (s *Session) Allocators() []Allocator {
 	}
 	return found
 }
-
-// UsesGPU reports whether a traced process has mapped a library of those that use a GPU.
-func (s *Session) UsesGPU() bool {
-	for _, t := range s.targets.list() {
-		if t.gpu.UsesGPU() {
-			return true
-		}
-	}
-	return false
-}

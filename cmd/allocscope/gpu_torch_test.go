@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -112,17 +113,47 @@ func TestOnAGPUALeakOfTensorsIsNamedByItsLine(t *testing.T) {
 	}
 
 	tracertest.MeasuredOnGPU(t, "an injected leak of tensors is named by its line", "%s", found)
+
+	kept := keeperOfTensors(s)
+	if !strings.Contains(kept, ".kept (list") {
+		t.Errorf("the tensors are kept by %q", kept)
+	}
+	tracertest.MeasuredOnGPU(t, "and by the variable that keeps them", "%s", kept)
+	if t.Failed() {
+		t.Logf("the summary: %s\n%s", c.stdout.String(), c.stderr.String())
+	}
+}
+
+// keeperOfTensors describes the first path to tensors that was found; empty: none was.
+func keeperOfTensors(s *summary.Summary) string {
+	for _, k := range s.Keepers {
+		if k.Type == "torch.Tensor" && len(k.Paths) > 0 {
+			return explain.KeeperHead(k.Paths[0].Path(), 80)
+		}
+	}
+	return ""
 }
 
 // The stretches are long enough for what traces at default settings to come and go.
 const (
-	slowRounds  = 8
-	slowSeconds = 20
+	slowRounds  = 4
+	slowSeconds = 10
 )
 
-func BenchmarkOnAGPUAStepWhileItIsTraced(b *testing.B) {
+// BenchmarkOnAGPU measures steps that are bound by the CPU, which launches many small kernels, and
+// steps that are bound by the GPU.
+func BenchmarkOnAGPU(b *testing.B) {
+	for name, flags := range map[string][]string{
+		"6 layers of width 512":   nil,
+		"24 layers of width 1024": {"--width", "1024", "--layers", "24", "--batch", "16"},
+	} {
+		b.Run(name, func(b *testing.B) { benchmarkStep(b, name, flags...) })
+	}
+}
+
+func benchmarkStep(b *testing.B, name string, flags ...string) {
 	tracertest.NeedsRoot(b)
-	trainer := tracertest.StartGPUTrainer(b)
+	trainer := tracertest.StartGPUTrainer(b, flags...)
 	trainer.Do("context", "build", "train 2")
 	native, traced := []float64{trainer.Work(slowSeconds)}, []float64{}
 
@@ -132,7 +163,7 @@ func BenchmarkOnAGPUAStepWhileItIsTraced(b *testing.B) {
 	}
 
 	slow, step := spreadOf(paired(native, traced)), spreadOf(native)
-	tracertest.MeasuredOnGPU(b, "slow-down of a step",
+	tracertest.MeasuredOnGPU(b, "slow-down of a step, "+name,
 		"%s, by %d pairs; without a trace %s; a step takes %.1f ms",
 		slow, slowRounds, spreadOf(unrest(native)), step.median)
 

@@ -167,11 +167,10 @@ type Note struct {
 
 // Codes of notes.
 const (
-	NoteProcess     = "process"          // which process is traced, and why
-	NoteSampling    = "sampling"         // how it is sampled, and until when
-	NoteAllocator   = "allocator"        // what its malloc keeps from being measured
-	NoteLimitHidden = "limit-hidden"     // a limit of its container may be unknown
-	NoteGPU         = "gpu-experimental" // it uses a GPU
+	NoteProcess     = "process"      // which process is traced, and why
+	NoteSampling    = "sampling"     // how it is sampled, and until when
+	NoteAllocator   = "allocator"    // what its malloc keeps from being measured
+	NoteLimitHidden = "limit-hidden" // a limit of its container may be unknown
 )
 
 // A Process is the main process of a trace.

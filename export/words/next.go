@@ -241,7 +241,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 	}
 	notes = append(notes, undecidedNote(s)...)
 	for _, g := range s.GPUMemory {
-		say(gpuInCharge(s) == nil, "GPU memory (experimental) %s", Headline(g.Verdict))
+		say(gpuInCharge(s) == nil, "GPU memory: %s", Headline(g.Verdict))
 	}
 
 	return notes

@@ -1,6 +1,9 @@
 package words
 
 import (
+	"cmp"
+	"math"
+	"slices"
 	"strconv"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -23,29 +26,57 @@ var gpuWho = map[gpu.Diagnosis]string{
 	gpu.DiagnosisContext:       "memory that only NVML counts: the CUDA context, modules of kernels",
 }
 
-// gpuInCharge is the GPU memory that the result is about: the worst that grows, where RSS does not.
-func gpuInCharge(s *summary.Summary) *summary.GPUMemory {
-	var worst *summary.GPUMemory
+// gpuInCharge is the GPU memory that the result is about: the worst that grows, where its verdict is
+// worse than that on RSS, or as bad and at its limit earlier; nil: the result is about RSS.
+func gpuInCharge(s *summary.Summary) (inCharge *summary.GPUMemory) {
+	worst := &s.Verdict
 	for i := range s.GPUMemory {
 		g := &s.GPUMemory[i]
-		if g.Class.Grows() && g.Class.Severity() > s.Class.Severity() &&
-			(worst == nil || g.Class.Severity() > worst.Class.Severity()) {
-			worst = g
+		order := cmp.Or(cmp.Compare(g.Class.Severity(), worst.Class.Severity()),
+			cmp.Compare(secondsToLimit(worst), secondsToLimit(&g.Verdict)))
+		if g.Class.Grows() && order > 0 {
+			worst, inCharge = &g.Verdict, g
 		}
 	}
-	return worst
+	return inCharge
+}
+
+// secondsToLimit is infinite where no limit is near.
+func secondsToLimit(v *summary.Verdict) float64 {
+	if v.SecondsToLimit == nil {
+		return math.Inf(1)
+	}
+	return *v.SecondsToLimit
+}
+
+// tensorKeeper is who keeps the tensors of a process that retains them on GPUs; nil: it is not
+// known.
+func tensorKeeper(s *summary.Summary, g *summary.GPUMemory) *summary.Keeper {
+	i := slices.IndexFunc(s.Keepers, func(k summary.Keeper) bool {
+		return k.PID == g.Process && k.Type == "torch.Tensor" && isAnswer(&k)
+	})
+	if i < 0 || gpu.Diagnosis(g.Diagnosis) != gpu.DiagnosisTensors {
+		return nil
+	}
+	return &s.Keepers[i]
 }
 
 // gpuResultOf returns the result where GPU memory grows.
 func gpuResultOf(s *summary.Summary, g *summary.GPUMemory, place Place) Result {
 	r := Result{
-		Name: "GPU " + Name(g.Verdict) + " (experimental)", Class: g.Class,
+		Name: "GPU " + Name(g.Verdict), Class: g.Class,
 		Subject: subjectOf(s, strconv.Itoa(g.Process)),
 	}
 
 	r.add(LabelWho, []string{gpuWho[gpu.Diagnosis(g.Diagnosis)]})
+	kept, step := tensorKeeper(s, g), gpuSteps[gpu.Diagnosis(g.Diagnosis)]
+	var site []string
 	if len(g.Suspects) > 0 {
-		r.add(LabelWhere, siteLines(g.Suspects[0]))
+		site = siteLines(g.Suspects[0])
+	}
+	r.add(LabelWhere, withKeeper(site, KeptBy(kept, ResultWidth-labelWidth)))
+	if kept != nil {
+		step = keeperStep(s, kept)
 	}
 
 	pace := Pace(g.Verdict) + " (" + CurveText(g.Judged) + ")"
@@ -54,11 +85,8 @@ func gpuResultOf(s *summary.Summary, g *summary.GPUMemory, place Place) Result {
 		limit = ""
 	}
 	r.add(LabelHowFast, []string{pace, limit})
-	r.add(LabelHowSure, []string{
-		Certainty(g.Verdict)[0],
-		"experimental: compared with PyTorch on stubs, not yet on a GPU",
-	})
-	r.add(LabelDoNext, []string{gpuSteps[gpu.Diagnosis(g.Diagnosis)], place.longer(s, g.Verdict), place.view()})
+	r.add(LabelHowSure, Certainty(g.Verdict)[:1])
+	r.add(LabelDoNext, []string{step, place.longer(s, g.Verdict), place.view()})
 
 	var notes []string
 	if unknown := GPUCountUnknown(*g); unknown != "" {

@@ -101,12 +101,3 @@ func LimitHidden() summary.Note {
 			"use the machine's memory. Name the limit with --limit SIZE, or run allocscope on the host.",
 	}
 }
-
-// GPUExperimental says that the process uses a GPU.
-func GPUExperimental() summary.Note {
-	return summary.Note{
-		Code: summary.NoteGPU,
-		Text: "The process uses a GPU. Tracing GPU memory is experimental: it has not been " +
-			"measured on a real GPU yet.",
-	}
-}

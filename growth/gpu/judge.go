@@ -115,12 +115,15 @@ func (j *Judgement) chooseVerdict() {
 // judgeStacks judges the stacks that the diagnosis is about.
 func (j *Judgement) judgeStacks(c judge.Case, snapshots []*growth.Snapshot) {
 	j.Kind = j.Diagnosis.kind()
-	if !holdsAny(snapshots, j.Kind) {
+	if lastWith(snapshots, j.Kind) < 0 {
 		if j.Kind == growth.KindCudaBlock {
 			j.Kind = growth.KindCudaSegment
 		} else {
 			j.Kind = growth.KindCudaBlock
 		}
+	}
+	if j.Kind == growth.KindCudaBlock { // they are not known any more where they took too much
+		snapshots = snapshots[:lastWith(snapshots, j.Kind)+1]
 	}
 
 	onGPUs := make([]*growth.Snapshot, len(snapshots))
@@ -148,15 +151,18 @@ func (j *Judgement) explainedCurve() CurveName {
 	return CurveDriver
 }
 
-func holdsAny(snapshots []*growth.Snapshot, kind growth.Kind) bool {
-	for _, s := range snapshots {
-		if slices.ContainsFunc(s.GPUHoldings, func(h growth.Holding) bool {
-			return h.Kind == kind && !isAttributed(&h)
-		}) {
-			return true
+// lastWith returns the index of the last snapshot with stacks of a kind; -1: there is none. Blocks
+// count while all of them are traced.
+func lastWith(snapshots []*growth.Snapshot, kind growth.Kind) int {
+	isOfStack := func(h growth.Holding) bool { return h.Kind == kind && !isAttributed(&h) }
+	isPartial := func(m growth.ProcessGPUMemory) bool { return !m.BlocksProbed }
+	for i, s := range slices.Backward(snapshots) {
+		isLost := kind == growth.KindCudaBlock && slices.ContainsFunc(s.GPUMemory, isPartial)
+		if !isLost && slices.ContainsFunc(s.GPUHoldings, isOfStack) {
+			return i
 		}
 	}
-	return false
+	return -1
 }
 
 // diagnose goes outwards from PyTorch's blocks: each curve contains the one before, whose growth

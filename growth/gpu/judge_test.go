@@ -137,6 +137,24 @@ func TestJudge(t *testing.T) {
 		}
 	})
 
+	t.Run("blocks that are not traced to the end", func(t *testing.T) {
+		c := curvesOf(from(12, 1), from(10, 1), from(8, 1), from(2, 1)).
+			holding("keep", growth.KindCudaBlock, from(1, 1)).
+			holding(torchsCache, growth.KindCudaSegment, from(2, 1))
+		for _, s := range c.Snapshots {
+			isTraced := s.Elapsed <= 600*time.Second
+			s.GPUMemory = []growth.ProcessGPUMemory{{PID: gpuPID, BlocksProbed: isTraced}}
+			if !isTraced {
+				s.GPUHoldings[0].InuseBytes = 1
+			}
+		}
+		j, _ := Judge(c.Case)
+		if len(j.Suspects) != 1 || j.Suspects[0].Frame.Function != "keep" ||
+			j.Window.To != 600*time.Second || math.Abs(j.Suspects[0].Share-1) > 0.01 {
+			t.Errorf("to %s: %+v", j.Window.To, j.Suspects)
+		}
+	})
+
 	t.Run("suspected where stacks explain half", func(t *testing.T) {
 		for share, want := range map[float64]verdict.Class{0.6: verdict.ClassSuspected, 0.4: verdict.ClassGrowing} {
 			c := curvesOf(nil, from(10, 0), from(8, 1), nil).

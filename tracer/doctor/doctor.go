@@ -333,7 +333,7 @@ func checkTarget(pid int) []Result {
 	}
 	return slices.Concat(
 		[]Result{r, checkLimit(p), checkPages(p), checkReturns(p, askKernel)},
-		checkAllocator(p, maps), checkMalloc(p, maps), checkPython(p, maps), checkGPU(maps),
+		checkAllocator(p, maps), checkMalloc(p, maps), checkPython(p, maps),
 	)
 }
 

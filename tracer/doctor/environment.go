@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/liveness"
-	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -109,17 +107,6 @@ func checkMalloc(p *process.Process, maps []process.Mapping) []Result {
 		r.Finding += ": where the budget allows bursts only, " + limits
 	}
 	return []Result{r}
-}
-
-// checkGPU returns a result for a process that uses a GPU.
-func checkGPU(maps []process.Mapping) []Result {
-	usesGPU := func(m process.Mapping) bool { return probe.UsesGPU(m.Path) }
-	if !slices.ContainsFunc(maps, usesGPU) {
-		return nil
-	}
-	return []Result{{
-		Name: "source cuda", Finding: "experimental: it has not been measured on a real GPU yet",
-	}}
 }
 
 func gibibytes(bytes int64) string { return fmt.Sprintf("%.2f GiB", float64(bytes)/(1<<30)) }

@@ -261,8 +261,7 @@ func (o *Options) addVerdictFlags(command *cobra.Command) {
 func (o *Options) addSourceFlags(command *cobra.Command) {
 	set := command.Flags()
 	set.StringSliceVar(&o.Sources, "sources", source.Names(),
-		"sources to attach; without heap, allocation sites of heap memory are unknown; "+
-			"cuda (GPU memory) is experimental: not measured on a real GPU yet")
+		"sources to attach; without heap, allocation sites of heap memory are unknown")
 	set.Var(
 		&o.Interval,
 		"interval",

@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/tracer"
@@ -170,10 +171,18 @@ func (r *Recorder) searchAgain(v ProcessVerdict) {
 	}
 }
 
-// searchFor returns the work that a verdict calls for: a census alone if nothing grows.
+// searchFor returns the work that a verdict calls for: a census alone if neither RSS nor what
+// tensors have on GPUs grows.
 func (r *Recorder) searchFor(v ProcessVerdict) (work objectWork) {
-	if v.Process == nil || len(v.Suspects) == 0 && !v.Class.Grows() {
+	if v.Process == nil {
 		return work
+	}
+	if len(v.Suspects) == 0 && !v.Class.Grows() {
+		onGPUs, _ := gpu.Judge(r.CaseOf(v.Process))
+		if onGPUs.Diagnosis != gpu.DiagnosisTensors {
+			return work
+		}
+		v.Window = onGPUs.Window
 	}
 	work.search = &tracer.KeeperSearch{
 		PID: v.Process.PID, Stacks: suspectStacks(v.Suspects), MaxSamples: maxSearchSamples,

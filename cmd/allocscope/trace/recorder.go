@@ -81,7 +81,6 @@ type session interface {
 	IsStopped(pid int) bool
 	IsOutOfMemory(pid int) bool
 	Allocators() []tracer.Allocator
-	UsesGPU() bool
 	Done() <-chan struct{}
 	Err() error
 	// Started and Opened are those of *tracer.Session.
@@ -364,7 +363,6 @@ func (r *Recorder) sample(isLast bool) {
 		return // all have just exited
 	}
 	r.noteOnce(tree.System.CgroupHidden && r.options.Limit.Bytes == 0, words.LimitHidden())
-	r.noteOnce(r.session.UsesGPU(), words.GPUExperimental())
 	r.earlier.addSteps(tree)
 
 	row := r.history.Add(tree)

@@ -240,15 +240,24 @@ func (s *Snapshot) OnGPUs(kinds ...Kind) *Snapshot {
 // AllHoldings returns the holdings in host memory and on GPUs.
 func (s *Snapshot) AllHoldings() []Holding { return slices.Concat(s.Holdings, s.GPUHoldings) }
 
-// DropBirths removes the births of processes whose births a later snapshot has.
-func (s *Snapshot) DropBirths(pids []int) {
+// DropBirths removes the births that a later snapshot has: those of its processes, but of blocks on
+// GPUs where it does not trace them any more.
+func (s *Snapshot) DropBirths(later *Snapshot) {
 	for _, holdings := range [][]Holding{s.Holdings, s.GPUHoldings} {
 		for i := range holdings {
-			if slices.Contains(pids, holdings[i].Stack.PID) {
-				holdings[i].Births = nil
+			h := &holdings[i]
+			isLost := h.Kind == KindCudaBlock && !later.TracesBlocks(h.Stack.PID)
+			if slices.Contains(later.Alive, h.Stack.PID) && !isLost {
+				h.Births = nil
 			}
 		}
 	}
+}
+
+// TracesBlocks reports whether all blocks of a process on GPUs were traced until the snapshot.
+func (s *Snapshot) TracesBlocks(pid int) bool {
+	return !slices.ContainsFunc(s.GPUMemory,
+		func(m ProcessGPUMemory) bool { return m.PID == pid && !m.BlocksProbed })
 }
 
 // DropIdle removes the holdings that hold nothing: memory that was allocated and freed. It returns

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
@@ -63,6 +64,14 @@ func (o Options) faultInterval(asked uint64) uint64 {
 	const limitedInterval = 2 << 20
 	if o.Overhead > 0 && asked == 0 {
 		return limitedInterval
+	}
+	return o.Interval
+}
+
+// blockInterval returns the mean number of bytes between sampled blocks of GPUs at the start.
+func (o Options) blockInterval(asked uint64) uint64 {
+	if o.Overhead > 0 && asked == 0 {
+		return controller.FirstBlockInterval
 	}
 	return o.Interval
 }

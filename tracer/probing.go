@@ -68,7 +68,7 @@ func (s *Session) startProbing(ctx context.Context) error {
 	s.probing = p
 
 	// Blocks are sampled from the start: those that are missed now would be missed for good.
-	if err := p.FollowBlocks(s.Options.wants("cuda"), s.Options.Interval); err != nil {
+	if err := p.FollowBlocks(s.Options.wants("cuda"), s.Options.blockInterval(s.askedInterval)); err != nil {
 		return fmt.Errorf("sample blocks of GPUs: %w", err)
 	}
 

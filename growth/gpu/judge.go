@@ -64,6 +64,7 @@ func Judge(c judge.Case) (Judgement, bool) {
 	j.chooseVerdict()
 	j.Diagnosis = diagnose(j.Curves)
 	j.judgeStacks(c, c.OwnSnapshots())
+	j.reconsiderTensors(c)
 
 	explained := j.Curve(j.explainedCurve())
 	if explained != nil && c.IsSuspected(explained.Verdict, j.Trends, explained.At) {
@@ -115,7 +116,8 @@ func (j *Judgement) chooseVerdict() {
 // judgeStacks judges the stacks that the diagnosis is about.
 func (j *Judgement) judgeStacks(c judge.Case, snapshots []*growth.Snapshot) {
 	j.Kind = j.Diagnosis.kind()
-	if lastWith(snapshots, j.Kind) < 0 {
+	pid := c.Process.PID
+	if lastWith(snapshots, pid, j.Kind) < 0 {
 		if j.Kind == growth.KindCudaBlock {
 			j.Kind = growth.KindCudaSegment
 		} else {
@@ -123,7 +125,7 @@ func (j *Judgement) judgeStacks(c judge.Case, snapshots []*growth.Snapshot) {
 		}
 	}
 	if j.Kind == growth.KindCudaBlock { // they are not known any more where they took too much
-		snapshots = snapshots[:lastWith(snapshots, j.Kind)+1]
+		snapshots = snapshots[:lastWith(snapshots, pid, j.Kind)+1]
 	}
 
 	onGPUs := make([]*growth.Snapshot, len(snapshots))
@@ -140,6 +142,32 @@ func (j *Judgement) judgeStacks(c judge.Case, snapshots []*growth.Snapshot) {
 	j.Suspects = c.Suspects(j.Trends, onGPUs, j.Window)
 }
 
+// minTensorShare of the growth of PyTorch's segments must lie in stacks of blocks that grow, so that
+// tensors are retained though the curve of all blocks is undecided: it swings within each step.
+const minTensorShare = 0.5
+
+// reconsiderTensors looks at the stacks of blocks where segments grow, and blocks are undecided.
+func (j *Judgement) reconsiderTensors(c judge.Case) {
+	allocated, reserved := j.Curve(CurveAllocated), j.Curve(CurveReserved)
+	if j.Diagnosis != DiagnosisFragmentation || allocated == nil || reserved == nil ||
+		allocated.Class != verdict.ClassTooShort {
+		return
+	}
+
+	tensors := *j
+	tensors.Diagnosis = DiagnosisTensors
+	tensors.judgeStacks(c, c.OwnSnapshots())
+	grown := 0.0
+	for i := range tensors.Trends {
+		if t := &tensors.Trends[i]; t.Grows() {
+			grown += t.Rate
+		}
+	}
+	if tensors.Kind == growth.KindCudaBlock && grown >= minTensorShare*reserved.Rate {
+		*j = tensors
+	}
+}
+
 // explainedCurve is the curve whose growth the stacks of Kind explain.
 func (j *Judgement) explainedCurve() CurveName {
 	switch {
@@ -153,11 +181,10 @@ func (j *Judgement) explainedCurve() CurveName {
 
 // lastWith returns the index of the last snapshot with stacks of a kind; -1: there is none. Blocks
 // count while all of them are traced.
-func lastWith(snapshots []*growth.Snapshot, kind growth.Kind) int {
+func lastWith(snapshots []*growth.Snapshot, pid int, kind growth.Kind) int {
 	isOfStack := func(h growth.Holding) bool { return h.Kind == kind && !isAttributed(&h) }
-	isPartial := func(m growth.ProcessGPUMemory) bool { return !m.BlocksProbed }
 	for i, s := range slices.Backward(snapshots) {
-		isLost := kind == growth.KindCudaBlock && slices.ContainsFunc(s.GPUMemory, isPartial)
+		isLost := kind == growth.KindCudaBlock && !s.TracesBlocks(pid)
 		if !isLost && slices.ContainsFunc(s.GPUHoldings, isOfStack) {
 			return i
 		}

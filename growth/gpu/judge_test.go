@@ -155,6 +155,22 @@ func TestJudge(t *testing.T) {
 		}
 	})
 
+	t.Run("blocks that swing within each step", func(t *testing.T) {
+		for rate, want := range map[float64]Diagnosis{20: DiagnosisTensors, 1: DiagnosisFragmentation} {
+			swinging := func(second float64) float64 {
+				return from(2, rate)(second) + 4096*mib*math.Mod(second*second*math.Phi, 1)
+			}
+			c := curvesOf(from(12, 20), from(10, 20), swinging, nil).
+				holding("keep", growth.KindCudaBlock, from(1, rate))
+			c.Process.Timeline, c.Process.Last = c.Process.Timeline[:61], 60*time.Second
+			c.Snapshots = c.Snapshots[:13]
+			if j, _ := Judge(c.Case); j.Diagnosis != want ||
+				j.Curve(CurveAllocated).Class != verdict.ClassTooShort {
+				t.Errorf("by %g: %s, blocks %s", rate, j.Diagnosis, j.Curve(CurveAllocated).Class)
+			}
+		}
+	})
+
 	t.Run("suspected where stacks explain half", func(t *testing.T) {
 		for share, want := range map[float64]verdict.Class{0.6: verdict.ClassSuspected, 0.4: verdict.ClassGrowing} {
 			c := curvesOf(nil, from(10, 0), from(8, 1), nil).

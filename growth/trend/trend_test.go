@@ -385,7 +385,15 @@ func TestJudgeStacksOnGPUs(t *testing.T) {
 	}
 
 	last := at(2, growth.Birth{Bin: 2, InuseBytes: each})
-	if last.DropBirths([]int{7}); len(last.GPUHoldings[0].Births) != 0 {
+	if last.DropBirths(&growth.Snapshot{Alive: []int{7}}); len(last.GPUHoldings[0].Births) != 0 {
 		t.Error("births are kept of what a later snapshot knows better")
+	}
+
+	last = at(2, growth.Birth{Bin: 2, InuseBytes: each})
+	last.DropBirths(&growth.Snapshot{
+		Alive: []int{7}, GPUMemory: []growth.ProcessGPUMemory{{PID: 7}},
+	})
+	if len(last.GPUHoldings[0].Births) == 0 {
+		t.Error("births of blocks are dropped where a later snapshot does not know them")
 	}
 }

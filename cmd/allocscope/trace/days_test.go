@@ -144,7 +144,6 @@ func (d *days) Search(context.Context, tracer.KeeperSearch) ([]keeper.Search, er
 func (d *days) ObjectsCPUTime() time.Duration { return 0 }
 func (d *days) HurryObjects()                 {}
 
-
 func (d *days) Allocators() []tracer.Allocator { return nil }
 
 func (d *days) OtherProcesses() []growth.OtherProcess { return nil }

@@ -450,7 +450,7 @@ func (r *Recorder) takeSnapshot() error {
 	}
 
 	if latest := r.Latest(); latest != nil {
-		latest.DropBirths(snapshot.Alive)
+		latest.DropBirths(snapshot)
 	}
 	r.spikes.addSnapshot(snapshot, false)
 

@@ -181,7 +181,7 @@ func New(o Options) *Controller {
 		budget:        budget{limit: o.Limit, throttle: 1},
 		steps:         steps{random: rand.New(rand.NewPCG(o.Seed, 1))},
 		tensor:        tensor{backoff: newBackoff(), interval: defaultInterval},
-		blocks:        blocks{isOpen: o.Blocks, interval: defaultInterval},
+		blocks:        blocks{isOpen: o.Blocks, interval: FirstBlockInterval, finest: defaultInterval},
 		mode:          Off,
 		full:          newBackoff(),
 		fullInterval:  defaultInterval,

@@ -69,9 +69,13 @@ func (c *Controller) checkTensor() {
 // blocks has the state of GPU blocks of PyTorch's caching allocator. Each block is probed when it
 // is handed out and when it comes back. The events cannot be probed in bursts: a block that comes
 // back unseen would count as live for ever. Closed probes therefore stay closed.
+//
+// The first interval is coarse: to walk the stacks of a trainer's large blocks may take more than
+// all else. It becomes finer while that takes little.
 type blocks struct {
 	isOpen   bool
 	interval uint64
+	finest   uint64  // interval, in bytes
 	recent   timeUse // in this check
 	excess   timeUse // in the checks before it, as long as each of them took too much
 }
@@ -82,8 +86,10 @@ const (
 	// blockExcessSeconds is the time for which blocks may take all of the limit before their probes
 	// close: what a minute allows. A storm that is over by then changes nothing.
 	blockExcessSeconds = 60
-	// coarsestBlockInterval is in bytes: a leak of blocks is soon larger.
+	// FirstBlockInterval and coarsestBlockInterval are in bytes: a leak of blocks is soon larger.
+	FirstBlockInterval    = 32 << 20
 	coarsestBlockInterval = 64 << 20
+	blockIntervalFactor   = 4
 )
 
 // checkBlocks makes the interval of blocks coarser, or closes their probes, where they take too
@@ -100,8 +106,12 @@ func (c *Controller) checkBlocks(u timeUse) {
 
 	recent := b.recent
 	b.recent = timeUse{}
-	if recent.blocks <= blockLimitShare*c.options.Limit*recent.elapsed {
+	if allowed := blockLimitShare * c.options.Limit * recent.elapsed; recent.blocks <= allowed {
 		b.excess = timeUse{}
+		finer := recent.blocks + (blockIntervalFactor-1)*recent.blockWalks
+		if c.isAuto() && finer <= allowed/2 {
+			b.interval = min(b.interval, max(b.interval/blockIntervalFactor, b.finest))
+		}
 		return
 	}
 
@@ -110,7 +120,8 @@ func (c *Controller) checkBlocks(u timeUse) {
 	switch {
 	case c.isAuto() && b.interval < coarsestBlockInterval && recent.blockWalks > recent.blocks/3:
 		b.excess = timeUse{}
-		b.interval = min(4*b.interval, coarsestBlockInterval)
+		b.interval = min(blockIntervalFactor*b.interval, coarsestBlockInterval)
+		b.finest = b.interval
 		c.change(growth.OverheadChange{
 			Reason: growth.OverheadBlockWalks, Share: share, Interval: b.interval,
 		})

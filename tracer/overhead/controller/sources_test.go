@@ -257,16 +257,29 @@ func TestBlocks(t *testing.T) {
 	})
 
 	t.Run("have a coarser interval where walks are what costs", func(t *testing.T) {
-		s := simulate(onGPU(4), constant(withBlocks(10_000, 4<<20))).run(t, 300)
+		s := simulate(onGPU(4), constant(withBlocks(7_500, 32<<20))).run(t, 300)
 		changes := s.mustSampleBlocks(t, true)
-		if len(changes) == 0 || len(changes) != len(s.changesFor(growth.OverheadBlockWalks)) {
+		if len(changes) != 1 || changes[0].Reason != growth.OverheadBlockWalks {
 			t.Errorf("%+v", changes)
 		}
-		if interval := s.wanted.BlockInterval; interval <= defaultInterval ||
-			interval > coarsestBlockInterval {
+		if interval := s.wanted.BlockInterval; interval != coarsestBlockInterval {
 			t.Errorf("one in %d bytes", interval)
 		}
-		s.mustKeepToLimit(t, float64(10+blockCheckSeconds*len(changes)), 240)
+	})
+
+	t.Run("have a finer interval where walks take little", func(t *testing.T) {
+		for _, of := range []struct{ events, bytes, from, to float64 }{
+			{500, 4 << 20, defaultInterval, defaultInterval},
+			{3_000, 4 << 20, 2 << 20, 8 << 20},
+		} {
+			s := simulate(onGPU(7), constant(withBlocks(of.events, of.bytes))).run(t, 300)
+			changes := s.mustSampleBlocks(t, true)
+			interval := float64(s.wanted.BlockInterval)
+			if len(changes) != 0 || interval < of.from || interval > of.to {
+				t.Errorf("%+v: one in %g bytes, changes %v", of, interval, changes)
+			}
+			s.mustKeepToLimit(t, 10, 280)
+		}
 	})
 
 	t.Run("have a coarsest interval", func(t *testing.T) {

@@ -53,10 +53,29 @@ func withCapabilities(cmd *exec.Cmd, names []string) *exec.Cmd {
 	return cmd
 }
 
+// mountTracefs mounts tracefs for the length of a test, unless it is mounted: without CAP_SYS_ADMIN
+// allocscope opens none of its own.
+func mountTracefs(t *testing.T) {
+	t.Helper()
+	const path = "/sys/kernel/tracing"
+	if _, err := os.Stat(path + "/events"); err == nil {
+		return
+	}
+	if err := unix.Mount("tracefs", path, "tracefs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestPrivileges traces a process of another user with the capabilities that docs/guides/privileges.md lists, and
 // with one fewer. doctor must say before what then happens.
 func TestPrivileges(t *testing.T) {
 	all := documentedCapabilities(t)
+	mountTracefs(t)
 	const heap, mapping, fault, pages = "heap", "mapping", "fault", "breakdown"
 	for missing, failing := range map[string][]string{
 		"none":                   {},

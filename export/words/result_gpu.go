@@ -93,6 +93,6 @@ func gpuResultOf(s *summary.Summary, g *summary.GPUMemory, place Place) Result {
 		notes = append(notes, unknown)
 	}
 	notes = append(notes, noteLines(s, place)...)
-	r.add(LabelNote, append(notes, "RSS is a matter of its own: "+Headline(s.Verdict)))
+	r.add(LabelNote, append(notes, "RSS: "+Headline(s.Verdict)))
 	return r
 }

@@ -43,6 +43,7 @@ type target struct {
 	pages      *residency.Tracker // nil: the page map cannot be read, for the reason pagesErr
 	pagesErr   error
 
+	fromStart   bool          // it is traced from its first allocation on
 	from        time.Duration // between the start of the trace and that of this target
 	tracedSince uint64        // the same moment, ns, CLOCK_MONOTONIC; probing.mu guards it
 	vanished    int64         // bytes of the mappings that were gone without a call

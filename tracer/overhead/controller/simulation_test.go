@@ -166,6 +166,9 @@ func (s *simulation) work() {
 	if s.heap {
 		entries, samples = l.calls, l.bytes/float64(s.wanted.Interval)
 	}
+	if s.heap && s.options.Producer {
+		entries = 2 * samples // one when the object comes, one when it is freed
+	}
 	if s.tensor {
 		tensors = l.tensors
 		samples += l.tensorBytes / float64(s.wanted.TensorInterval)

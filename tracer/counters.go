@@ -64,7 +64,7 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 		Allocations:    values[bpf.CountAllocations],
 		Frees:          values[bpf.CountFrees],
 		FreesUntracked: values[bpf.CountFreesUntracked],
-		Samples:        values[bpf.CountSamples],
+		Samples:        values[bpf.CountSamples] + values[bpf.CountProducerSamples],
 		Failed:         values[bpf.CountFailed],
 		MappingCalls:   values[bpf.CountMappingCalls],
 		Stacks:         stacks,

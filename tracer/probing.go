@@ -320,8 +320,7 @@ func (p *probing) sweep() {
 // leaveHeap detaches the heap's probes of a target for good.
 func (p *probing) leaveHeap(t *target) error {
 	p.mu.Lock()
-	links := t.heap.Links
-	t.heap.Links, t.heap.Functions = nil, nil
+	links := t.heap.Detach()
 	p.mu.Unlock()
 	return probe.Close(links)
 }
@@ -451,6 +450,9 @@ func (p *probing) coversHeap(t *target) (some, all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
+	if len(t.heap.Producers) > 0 {
+		return true, true
+	}
 	some = len(p.schedule.Periods) > 0 && t.heap.Status().Attached
 	return some, some && p.schedule.IsOpen() && !p.schedule.HadBursts()
 }
@@ -487,8 +489,11 @@ func (p *probing) estimator(
 	return estimate.NewEstimator(&p.schedule, &p.tracker, p.tensorsAlone, now, since, bins)
 }
 
-// unprobed returns the objects that were born while no probe was open.
-func (p *probing) unprobed(objects []estimate.MappedObject) []estimate.MappedObject {
+// unprobed returns the objects of a target that were born while no probe was open.
+func (p *probing) unprobed(t *target, objects []estimate.MappedObject) []estimate.MappedObject {
+	if len(t.heap.Producers) > 0 {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.schedule.Unprobed(objects)

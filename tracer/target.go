@@ -127,7 +127,11 @@ func (s *Session) attachTarget(ctx context.Context, t *target) error {
 	var functions []probe.FileSites
 	if s.Options.wants("heap") {
 		functions = t.heap.Find(maps)
-		t.allocators = probe.CodeOf(functions)
+		t.allocators = probe.CodeOf(functions, t.heap.Producers)
+	}
+	if len(t.heap.Producers) > 0 { // which see tensors as well
+		functions = nil
+		t.tensors.Stop()
 	}
 	defer context.AfterFunc(ctx, func() {
 		t.gpu.Stop()

@@ -2,7 +2,8 @@
 // others in two ways:
 //
 //   - The kernel side samples one allocation per sampling interval, on average. growth.Weight is
-//     the inverse of the probability that it sampled this one (Horvitz-Thompson).
+//     the inverse of the probability that it sampled this one (Horvitz-Thompson). Where the process
+//     samples its heap itself, it says the bytes that each sample represents.
 //   - The probes may be open in bursts alone (duty-cycled sampling). A burst then also represents
 //     the pause before it (Schedule.Extrapolation). Objects that were born in it may have been
 //     freed unseen since (growth.Survival).
@@ -90,12 +91,12 @@ type Estimate struct {
 // alive. Tensors are treated like heap objects when the heap source is off.
 func (e *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
 	estimate := Estimate{
-		Weight:      growth.Weight(a.Size, uint64(a.Interval)),
+		Weight:      weightOf(a),
 		Alive:       1,
 		Burst:       -1,
 		countedFrom: a.Born,
 	}
-	if !IsSampledInBursts(a.Kind, e.tensorsAlone) {
+	if a.Weight != 0 || !IsSampledInBursts(a.Kind, e.tensorsAlone) {
 		return estimate
 	}
 	period := e.schedule.index(a.Born)
@@ -124,6 +125,14 @@ func (e *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
 	estimate.tracked = tracked
 	estimate.sizeClass = e.tracker.SizeClass(key.Tgid, a.Size)
 	return estimate
+}
+
+// weightOf returns the number of objects that a sampled one represents.
+func weightOf(a *bpf.Allocation) float64 {
+	if a.Weight != 0 {
+		return float64(a.Weight) / float64(max(a.Size, 1))
+	}
+	return growth.Weight(a.Size, uint64(a.Interval))
 }
 
 // IsSampledInBursts reports whether the probes of a kind of objects may be open in bursts alone.

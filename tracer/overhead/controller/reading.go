@@ -34,8 +34,11 @@ type Reading struct {
 	KernelWalk time.Duration
 	// DriverCalls are calls of the CUDA driver API. Blocks are events of PyTorch's caching
 	// allocator, BlockTime is their time in the kernel, and BlockWalk the part for stack walks.
-	DriverCalls, Blocks  uint64
-	BlockTime, BlockWalk time.Duration
+	DriverCalls, Blocks uint64
+	// ProducerCalls are probes of producers that ran, and ProducerSamples the allocations among them.
+	ProducerCalls, ProducerSamples uint64
+	ProducerWalk                   time.Duration
+	BlockTime, BlockWalk           time.Duration
 	// Busiest is the time of all probes in the thread in which they took most. It adds up spans of
 	// time, in each of which that may be another thread.
 	Busiest time.Duration
@@ -73,7 +76,7 @@ type timeUse struct {
 	tensorTrap float64 // part of probes: the traps of source tensor, at most
 	allowed    float64 // what the budget allowed the probes
 
-	kernel      float64 // of the other probes: page faults, mapping calls, CUDA driver, blocks
+	kernel      float64 // of the other probes: page faults, mappings, CUDA driver, blocks, producers
 	blocks      float64 // part of kernel: GPU blocks
 	blockWalks  float64 // part of blocks: stack walks
 	blockEvents float64
@@ -108,6 +111,9 @@ func (p Costs) ofAllThreads(a, b Reading) timeUse {
 	u.kernel = seconds(a.KernelWalk, b.KernelWalk) +
 		1e-9*(p.Fault*delta(a.Faults, b.Faults)+p.Mapping*delta(a.MappingCalls, b.MappingCalls))
 	u.kernel += u.blocks + 1e-9*p.DriverCall*delta(a.DriverCalls, b.DriverCalls)
+	u.kernel += seconds(a.ProducerWalk, b.ProducerWalk) +
+		1e-9*(p.Entry*delta(a.ProducerCalls, b.ProducerCalls)+
+			SampleCost*delta(a.ProducerSamples, b.ProducerSamples))
 
 	// A call that is sampled has its return probed: a coarser interval saves both.
 	stepped, returns := min(delta(a.Stepped, b.Stepped), u.entries), delta(a.Returns, b.Returns)

@@ -25,7 +25,7 @@ func (s *Session) startRunner() error {
 	ownCPU := func() time.Duration { return process.OwnCPUTime() + s.objectWorker.CPUTime() }
 	meter := overhead.NewMeter(
 		s.kernel, &s.reading, s.sinceOpened, s.targets.usage, s.tables.Busy, liveShare, takeSteps,
-		ownCPU, s.launched != nil)
+		ownCPU)
 
 	costs := overhead.CostsOf(s.costs)
 	err := errors.Join(s.kernel.SetCosts(overhead.Charges(costs)),

@@ -26,8 +26,6 @@ type Meter struct {
 	live    func() float64       // how full the live map is
 	steps   func() []controller.Step
 	ownCPU  func() time.Duration // CPU time of allocscope's own processes
-	// producers is set if the samples of producers are those of the heap.
-	producers bool
 
 	counted controller.Reading // by the counters before the meter was made
 	sum     controller.Reading // of what is read by process, and of Own and Busiest
@@ -36,18 +34,17 @@ type Meter struct {
 	started bool               // allocscope has started up
 }
 
-// NewMeter returns a meter that counts from now on. Count needs reading to be held. producers: the
-// samples of producers are those of the heap.
+// NewMeter returns a meter that counts from now on. Count needs reading to be held.
 func NewMeter(
 	k *kernel.Kernel, reading *sync.Mutex, elapsed func() time.Duration,
 	usage func() map[any]Usage, busy func() bool, live func() float64,
-	steps func() []controller.Step, own func() time.Duration, producers bool,
+	steps func() []controller.Step, own func() time.Duration,
 ) *Meter {
 	m := &Meter{
 		kernel: k, reading: reading, elapsed: elapsed, usage: usage, busy: busy, live: live, steps: steps,
-		ownCPU: own, Targets: make(map[any]Usage), own: own(), producers: producers,
+		ownCPU: own, Targets: make(map[any]Usage), own: own(),
 	}
-	m.counted, _ = readCounters(k, producers) // without it the calibration counts too, which is little
+	m.counted, _ = readCounters(k) // without it the calibration counts too, which is little
 	return m
 }
 
@@ -65,7 +62,7 @@ func (m *Meter) Read() (controller.Reading, error) {
 
 // Count takes a reading without the times of steps. The caller holds reading.
 func (m *Meter) Count() (controller.Reading, error) {
-	now, err := readCounters(m.kernel, m.producers)
+	now, err := readCounters(m.kernel)
 	if err != nil {
 		return now, err
 	}
@@ -125,17 +122,11 @@ func (m *Meter) readOwn() {
 	m.own = now
 }
 
-// readCounters reads the kernel side's counters of events that have a cost. producers adds those of
-// producers to those of the heap.
-func readCounters(k *kernel.Kernel, producers bool) (controller.Reading, error) {
+// readCounters reads the kernel side's counters of events that have a cost.
+func readCounters(k *kernel.Kernel) (controller.Reading, error) {
 	values, err := kernel.ReadCounters(k.Counters)
 	if err != nil {
 		return controller.Reading{}, err
-	}
-	if producers {
-		values[bpf.CountEntries] += values[bpf.CountProducerCalls]
-		values[bpf.CountSamples] += values[bpf.CountProducerSamples]
-		values[bpf.CountWalkNs] += values[bpf.CountProducerWalkNs]
 	}
 	return controller.Reading{
 		Entries:       values[bpf.CountEntries],

@@ -207,7 +207,9 @@ func New(o Options) *Controller {
 // Decide takes the counters read now, and returns what to apply until the next reading.
 func (c *Controller) Decide(r Reading) Decision {
 	u := c.options.Costs.between(c.last, r)
-	if c.options.Producer { // a coarser interval saves traps as well
+	if c.options.Producer { // a coarser interval saves all of it, traps as well
+		u.kernel -= u.producers
+		u.probes += u.producers
 		u.walking = u.probes
 	}
 	c.last = r

@@ -4,6 +4,8 @@
 set -eu
 cd "$(dirname "$0")"
 
+# The kernel raises a semaphore in the first writable mapping of its page of the file, which must be
+# the only one: -z norelro.
 for target in amd64:x86_64 arm64:aarch64; do
 	case $target in
 	amd64:*) flags="-mno-red-zone -fcf-protection=none" ;;
@@ -14,6 +16,6 @@ for target in amd64:x86_64 arm64:aarch64; do
 	clang-14 --target="${target#*:}-linux-gnu" -std=gnu11 -O2 -Wall -Wextra -Werror $flags \
 		-ffreestanding -fno-builtin -fno-stack-protector -fno-plt -fPIC -fvisibility=hidden \
 		-ftls-model=initial-exec -fasynchronous-unwind-tables -fno-ident \
-		-nostdlib -shared -fuse-ld=lld-14 -Wl,--build-id=none -Wl,--eh-frame-hdr -Wl,-z,noexecstack,-z,now \
+		-nostdlib -shared -fuse-ld=lld-14 -Wl,--build-id=none -Wl,--eh-frame-hdr -Wl,-z,noexecstack,-z,now,-z,norelro \
 		-o "allocscope_shim_${target%%:*}.so" shim.c
 done

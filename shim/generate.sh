@@ -1,6 +1,9 @@
 #!/bin/sh
 # Compiles the shim for both architectures. The libraries are committed: they have no path, time or
 # build ID in them, so that the same compiler makes the same bytes.
+#
+# Without RELRO one writable segment alone maps the semaphores: the linker's own layout maps their page
+# of the file twice, and the kernel would raise them in the part that becomes read-only.
 set -eu
 cd "$(dirname "$0")"
 
@@ -18,4 +21,5 @@ for target in amd64:x86_64 arm64:aarch64; do
 		-ftls-model=initial-exec -fasynchronous-unwind-tables -fno-ident \
 		-nostdlib -shared -fuse-ld=lld-14 -Wl,--build-id=none -Wl,--eh-frame-hdr -Wl,-z,noexecstack,-z,now,-z,norelro \
 		-o "allocscope_shim_${target%%:*}.so" shim.c
+	chmod 644 "allocscope_shim_${target%%:*}.so"
 done

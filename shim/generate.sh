@@ -7,8 +7,6 @@
 set -eu
 cd "$(dirname "$0")"
 
-# The kernel raises a semaphore in the first writable mapping of its page of the file, which must be
-# the only one: -z norelro.
 for target in amd64:x86_64 arm64:aarch64; do
 	case $target in
 	amd64:*) flags="-mno-red-zone -fcf-protection=none" ;;

@@ -34,11 +34,12 @@ type Reading struct {
 	KernelWalk time.Duration
 	// DriverCalls are calls of the CUDA driver API. Blocks are events of PyTorch's caching
 	// allocator, BlockTime is their time in the kernel, and BlockWalk the part for stack walks.
-	DriverCalls, Blocks uint64
-	// ProducerCalls are probes of producers that ran, and ProducerSamples the allocations among them.
+	DriverCalls, Blocks  uint64
+	BlockTime, BlockWalk time.Duration
+	// ProducerCalls are probes of producers that ran, ProducerSamples the allocations among them, and
+	// ProducerWalk the time of their stack walks.
 	ProducerCalls, ProducerSamples uint64
 	ProducerWalk                   time.Duration
-	BlockTime, BlockWalk           time.Duration
 	// Busiest is the time of all probes in the thread in which they took most. It adds up spans of
 	// time, in each of which that may be another thread.
 	Busiest time.Duration

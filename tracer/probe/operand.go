@@ -48,7 +48,8 @@ func parseOperand(machine elf.Machine, text string) (o bpf.Operand, err error) {
 	if part == nil {
 		return o, errOperand
 	}
-	sign, size, register, constant, displacement, base := part[1], part[2], part[3], part[4], part[5], part[6]
+	sign, size, register, constant := part[1], part[2], part[3], part[4]
+	displacement, base := part[5], part[6]
 	if machine == elf.EM_AARCH64 {
 		displacement, base = base, displacement
 	}

@@ -19,8 +19,8 @@ const (
 	freeProbe        = "free"
 )
 
-// A Producer is a file whose code samples the heap itself, and reports each sampled object by static
-// probes.
+// A Producer is a file whose code samples the heap itself, and reports each sampled object by its
+// static probes.
 type Producer struct {
 	// Mapping is the one through which the file is opened.
 	Mapping process.Mapping
@@ -129,7 +129,8 @@ func (p Producer) Details() (lines []string) {
 // all processes that map the file. cookie returns the attach cookie of the arguments. Frees come
 // first: of every object that is seen, the free will be, too.
 func AttachProducer(
-	mode Mode, producer Producer, programs Programs, cookie func(bpf.ProducerProbe) (uint64, error), pid int,
+	mode Mode, producer Producer, programs Programs,
+	cookie func(bpf.ProducerProbe) (uint64, error), pid int,
 ) ([]link.Link, error) {
 	attach := func(probes []producerPoint, program string) ([]link.Link, error) {
 		var points []point

@@ -21,7 +21,7 @@ import (
 type Shim struct {
 	kernel   *kernel.Kernel
 	producer *probe.Producer
-	markers  []symbol.Probe // whose number attached tells the library the interval
+	markers  []symbol.Probe // whose number attached shows the library the interval
 	holds    []symbol.Probe // attached: a program that starts waits
 
 	mu       sync.Mutex

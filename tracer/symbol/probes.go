@@ -20,7 +20,7 @@ type Probe struct {
 	Arguments string
 }
 
-// probeBaseSection is a section whose address tells how far prelink(8) has moved the file.
+// probeBaseSection is a section whose address shows how far prelink(8) has moved the file.
 const probeBaseSection = ".stapsdt.base"
 
 // Probes returns the probes of a provider, in the order of the notes. It is an error if one of them

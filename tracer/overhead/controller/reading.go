@@ -36,8 +36,8 @@ type Reading struct {
 	// allocator, BlockTime is their time in the kernel, and BlockWalk the part for stack walks.
 	DriverCalls, Blocks  uint64
 	BlockTime, BlockWalk time.Duration
-	// ProducerCalls are probes of producers that ran, and ProducerSamples the allocations among
-	// them. ProducerWalk is the time of their stack walks.
+	// ProducerCalls are probes of producers that ran, ProducerSamples the allocations among them, and
+	// ProducerWalk the time of their stack walks.
 	ProducerCalls, ProducerSamples uint64
 	ProducerWalk                   time.Duration
 	// Busiest is the time of all probes in the thread in which they took most. It adds up spans of

@@ -29,6 +29,7 @@ static __thread struct {
 	uint64_t random;  /* state of the generator; 0 before the first draw */
 	uint32_t level;   /* at which the distance was drawn */
 	uint32_t depth;   /* calls of the next allocator that may call ours */
+	uint32_t slow_calls; /* allocations of the slow path */
 } thread;
 
 /* The program's own malloc comes before ours, so that we would see a part of the calls alone. */

@@ -15,7 +15,8 @@
 
 #define COLD __attribute__((cold, noinline, not_tail_called))
 
-/* Says that a program has begun, and waits until the tracer knows it, half a second at most. */
+/* Says that a program has begun, or that a fork of one takes its first sample. Waits until the
+ * tracer knows it, half a second at most. */
 static void report_start(void)
 {
 	const long patience_ms = 500;
@@ -63,6 +64,8 @@ static COLD void sample(void *object, size_t size)
 	if (thread.depth)
 		return;
 	thread.slow_calls++;
+	if (shared && is_new_fork())
+		report_start();
 	level = sampling_level(size);
 	if (level && object && remember(object, (struct sample){ size, level }))
 		otel_memory_alloc(object, size, weight_of(size, level));

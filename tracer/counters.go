@@ -44,6 +44,9 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 		sum.add(t)
 	}
 	values[bpf.DropEvents] += s.events.journal.Lost() + sum.calls
+	if s.launched != nil {
+		values[bpf.DropEvents] += s.launched.lost.Load()
+	}
 
 	lost := kernel.Losses(values)
 	stacks, cut, err := stack.ReadEnds(s.kernel)

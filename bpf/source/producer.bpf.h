@@ -85,7 +85,8 @@ static __always_inline struct producer_probe *current_probe(struct pt_regs *regs
 	return bpf_map_lookup_elem(&producer_probes, &cookie);
 }
 
-/* At otel_memory:alloc. What it claims is bounded. No object represents less than itself. */
+/* At otel_memory:alloc. What it claims is bounded. No object represents less than itself, and one
+ * without bytes represents one object. */
 SEC("uprobe")
 int producer_alloc(struct pt_regs *ctx)
 {
@@ -108,9 +109,9 @@ int producer_alloc(struct pt_regs *ctx)
 	if (!key.address)
 		return 0;
 
-	size = size > MAX_CLAIMED_BYTES ? MAX_CLAIMED_BYTES : size ? size : 1;
-	weight = weight > MAX_CLAIMED_BYTES ? MAX_CLAIMED_BYTES : weight;
-	add_weighted(ctx, &key, size, weight > size ? weight : size);
+	size = size > MAX_CLAIMED_BYTES ? MAX_CLAIMED_BYTES : size;
+	weight = weight > MAX_CLAIMED_BYTES ? MAX_CLAIMED_BYTES : weight > size ? weight : size;
+	add_weighted(ctx, &key, size, weight ? weight : 1);
 	return 0;
 }
 

@@ -81,6 +81,7 @@ type timeUse struct {
 	blocks      float64 // part of kernel: GPU blocks
 	blockWalks  float64 // part of blocks: stack walks
 	blockEvents float64
+	producers   float64 // part of kernel
 
 	entries, tensors, newStacks float64
 }
@@ -112,9 +113,10 @@ func (p Costs) ofAllThreads(a, b Reading) timeUse {
 	u.kernel = seconds(a.KernelWalk, b.KernelWalk) +
 		1e-9*(p.Fault*delta(a.Faults, b.Faults)+p.Mapping*delta(a.MappingCalls, b.MappingCalls))
 	u.kernel += u.blocks + 1e-9*p.DriverCall*delta(a.DriverCalls, b.DriverCalls)
-	u.kernel += seconds(a.ProducerWalk, b.ProducerWalk) +
+	u.producers = seconds(a.ProducerWalk, b.ProducerWalk) +
 		1e-9*(p.Entry*delta(a.ProducerCalls, b.ProducerCalls)+
 			SampleCost*delta(a.ProducerSamples, b.ProducerSamples))
+	u.kernel += u.producers
 
 	// A call that is sampled has its return probed: a coarser interval saves both.
 	stepped, returns := min(delta(a.Stepped, b.Stepped), u.entries), delta(a.Returns, b.Returns)
@@ -133,7 +135,7 @@ func (p Costs) ofAllThreads(a, b Reading) timeUse {
 // scale leaves a part of the time of all threads.
 func (u *timeUse) scale(part float64) {
 	for _, seconds := range []*float64{
-		&u.probes, &u.walking, &u.tensorTrap, &u.kernel, &u.blocks, &u.blockWalks,
+		&u.probes, &u.walking, &u.tensorTrap, &u.kernel, &u.blocks, &u.blockWalks, &u.producers,
 	} {
 		*seconds *= part
 	}
@@ -166,6 +168,7 @@ func (u *timeUse) add(o timeUse) {
 	u.blocks += o.blocks
 	u.blockWalks += o.blockWalks
 	u.blockEvents += o.blockEvents
+	u.producers += o.producers
 	u.entries += o.entries
 	u.tensors += o.tensors
 	u.newStacks += o.newStacks

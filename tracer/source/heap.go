@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -76,11 +77,11 @@ func (h *Heap) followProducers(maps []process.Mapping) error {
 	status := Status{Name: "heap", Attached: true}
 	var all []link.Link
 	for _, p := range producers {
-		status.Producers = append(status.Producers, p.Mapping.Path)
 		status.Details = append(status.Details, p.Details()...)
 		if h.Shim.Is(p) {
 			continue
 		}
+		status.Producers = append(status.Producers, growth.Printable(p.Mapping.Path))
 		links, err := probe.AttachProducer(
 			h.Kernel.Mode, p, h.Kernel.Program, h.Kernel.ProducerCookie, h.Process.PID)
 		if err != nil {

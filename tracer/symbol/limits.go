@@ -9,7 +9,7 @@ const (
 	maxSectionName = 1 << 20   // bytes of the section name table
 	maxNotes       = 64        // note sections and segments that are read
 	maxNote        = 1 << 16   // bytes of one of them
-	maxProbeNotes  = 1 << 20   // bytes of one of them that is searched for static probes
+	maxProbeNotes  = 1 << 20   // bytes of all notes that are searched for static probes
 	maxProbes      = 1024      // static probes of a provider
 	maxProbeText   = 512       // bytes of the arguments of one
 	maxBuildID     = 64        // bytes; GNU ld writes 20

@@ -27,15 +27,16 @@ const probeBaseSection = ".stapsdt.base"
 // is not in code, or its semaphore is none that the kernel can safely write to.
 func (f *File) Probes(provider string) (probes []Probe, err error) {
 	const typeProbe = 3 // NT_STAPSDT in sys/sdt.h
-	m := f.image
+	m, left := f.image, uint64(maxProbeNotes)
 	for i, n := range m.notes {
 		if i == maxNotes {
 			break
 		}
-		buf, err := m.bytes(n.span, maxProbeNotes)
+		buf, err := m.bytes(n.span, left)
 		if err != nil {
 			continue // as in findBuildID
 		}
+		left -= n.size
 
 		for kind, description := range notesOf(buf, n.align, "stapsdt") {
 			note, ok := parseProbe(description)

@@ -16,16 +16,19 @@
 #define COLD __attribute__((cold, noinline, not_tail_called))
 
 /* Says that a program has begun, or that a fork of one takes its first sample. Waits until the
- * tracer knows it, half a second at most. */
+ * tracer knows it, half a second at most: it then changes the semaphore. */
 static void report_start(void)
 {
 	const long patience_ms = 500;
+	uint16_t at_start = allocscope_hold_semaphore;
+	long began;
 
 	if (allocscope_start_semaphore)
 		allocscope_start();
-	if (!allocscope_hold_semaphore)
+	if (!at_start)
 		return;
-	for (long began = now_ms(); allocscope_hold_semaphore && now_ms() - began < patience_ms;)
+	began = now_ms();
+	while (allocscope_hold_semaphore == at_start && now_ms() - began < patience_ms)
 		sleep_ms(1);
 }
 

@@ -214,7 +214,7 @@ static void run_cases(void)
 	case_weightless();
 	puts("case_weightless 1 100");
 	case_empty();
-	puts("case_empty 1 1");
+	puts("case_empty 1 0");
 	case_heavy();
 	puts("case_heavy 1048576 1099511627776");
 	case_twice();

@@ -16,7 +16,7 @@ import (
 func liveMap(t *testing.T, objects map[bpf.Address]bpf.Allocation) *ebpf.Map {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Type: ebpf.Hash, KeySize: 16, ValueSize: 32, MaxEntries: uint32(len(objects) + 1),
+		Type: ebpf.Hash, KeySize: 16, ValueSize: 40, MaxEntries: uint32(len(objects) + 1),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ func TestLaunch(t *testing.T) {
 	t.Run("leak is exact beside a hundredfold churn", testLaunchLeak)
 	t.Run("forks, programs and shells", testLaunchPrograms)
 	t.Run("what was there before is named", testLaunchStart)
+	t.Run("lines of Python hold what tracemalloc has", testLaunchPython)
 	t.Run("a thousand programs leave nothing behind", testLaunchThousand)
 }
 
@@ -146,4 +148,46 @@ func testLaunchThousand(t *testing.T) {
 	}
 	eventually(t, "the programs are forgotten", shell)
 	mustLoseNothing(t, s)
+}
+
+// With PYTHONMALLOC=malloc each object of Python is one of malloc.
+func testLaunchPython(t *testing.T) {
+	script := tracertest.Source("small.py")
+	interpret := func(arguments ...string) *exec.Cmd {
+		command := exec.Command(python, append(arguments, "-B", script)...)
+		command.Env = append(os.Environ(), "PYTHONMALLOC=malloc")
+		return command
+	}
+	keep := func(target *tracertest.Target) []string {
+		target.Await("ready")
+		target.Say("go")
+		return target.Await("done")
+	}
+	truth := keep(tracertest.StartCommand(t, interpret("-X", "tracemalloc=1")))
+
+	s, target := launch(t, interpret(), tracer.Options{Interval: 1})
+	keep(target)
+	got := make(map[int][2]int64)
+	for _, h := range snapshot(t, s).Holdings {
+		i := slices.IndexFunc(h.Stack.Frames, func(f growth.Frame) bool { return f.Python })
+		if h.Kind == growth.KindHeap && i >= 0 && h.Stack.Frames[i].File == script {
+			line := h.Stack.Frames[i].Line
+			sum := got[line]
+			got[line] = [2]int64{sum[0] + int64(h.InuseObjects), sum[1] + h.InuseBytes}
+		}
+	}
+
+	if len(truth) < 5 {
+		t.Fatalf("tracemalloc has %q: the test is wrong", truth)
+	}
+	for _, row := range truth {
+		var line int
+		var want [2]int64
+		if _, err := fmt.Sscan(row, &line, &want[0], &want[1]); err != nil {
+			t.Fatalf("%q: %v", row, err)
+		}
+		if got[line] != want {
+			t.Errorf("line %d holds %d, want %d (objects, bytes)", line, got[line], want)
+		}
+	}
 }

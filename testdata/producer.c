@@ -122,6 +122,15 @@ CASE(case_threads)
 		pthread_join(thread[i], NULL);
 }
 
+#ifdef UNSUPPORTED
+static volatile long counter;
+
+__attribute__((noinline, used)) static void relative(void *p)
+{
+	PROBE(alloc, "8@%0 8@%1 8@%1", "r"(p), "m"(counter)); /* relative to the instruction pointer */
+}
+#endif
+
 /* Arguments of other sizes and places than most compilers choose. */
 __attribute__((noinline)) static void odd(char *p, volatile int *size, signed char weight)
 {
@@ -214,7 +223,7 @@ static void run_cases(void)
 	case_weightless();
 	puts("case_weightless 1 100");
 	case_empty();
-	puts("case_empty 1 1");
+	puts("case_empty 1 0");
 	case_heavy();
 	puts("case_heavy 1048576 1099511627776");
 	case_twice();

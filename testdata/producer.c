@@ -229,7 +229,7 @@ static void run_cases(void)
 	case_twice();
 	puts("case_twice 1 200");
 	consume(NULL);
-	consume(malloc(5)); /* which nobody has reported */
+	consume(malloc(5)); /* which has not been reported */
 }
 
 int main(int argc, char **argv)

@@ -14,7 +14,7 @@ for target in amd64:x86_64 arm64:aarch64; do
 	esac
 
 	# shellcheck disable=SC2086 # a list of words
-	clang-14 --target="${target#*:}-linux-gnu" -std=gnu11 -O2 -Wall -Wextra -Werror $flags \
+	clang-14 --target="${target#*:}-linux-gnu" -std=gnu11 -O2 -Wall -Wextra -Wno-unused-parameter -Werror $flags \
 		-ffreestanding -fno-builtin -fno-stack-protector -fno-plt -fPIC -fvisibility=hidden \
 		-ftls-model=initial-exec -fasynchronous-unwind-tables -fno-ident \
 		-nostdlib -shared -fuse-ld=lld-14 -Wl,--build-id=none -Wl,--eh-frame-hdr -Wl,-z,noexecstack,-z,now,-z,norelro \

@@ -29,6 +29,7 @@ static __thread struct {
 	uint64_t random;  /* state of the generator; 0 before the first draw */
 	uint32_t level;   /* at which the distance was drawn */
 	uint32_t depth;   /* calls of the next allocator that may call ours */
+	uint32_t slow_calls; /* allocations of the slow path */
 } thread;
 
 /* The program's own malloc comes before ours, so that we would see a part of the calls alone. */
@@ -58,15 +59,20 @@ static uint64_t mix(uint64_t z)
 	return z ^ z >> 31;
 }
 
+/* Returns whether a process is a fork of another, once. It must not draw what its parent draws. */
+static int is_new_fork(void)
+{
+	if (shared->seed)
+		return 0;
+	shared->seed = entropy() | 1;
+	thread.random = 0;
+	return 1;
+}
+
 static uint64_t next_random(void)
 {
 	const uint64_t golden = 0x9e3779b97f4a7c15;
 
-	/* A forked child must not draw what its parent draws. */
-	if (!shared->seed) {
-		shared->seed = entropy() | 1;
-		thread.random = 0;
-	}
 	if (!thread.random)
 		thread.random =
 			mix(__atomic_fetch_add(&shared->seed, 2 * golden, __ATOMIC_RELAXED));

@@ -7,129 +7,28 @@
  * no file, and leaves pointers, results and errno as they are. */
 #include <stddef.h>
 #include <stdint.h>
-#include "next.h"
+#include "functions.h"
 #include "probes.h"
 #include "sampler.h"
 #include "system.h"
 #include "table.h"
 
-#define EXPORT __attribute__((visibility("default")))
 #define COLD __attribute__((cold, noinline, not_tail_called))
 
-/* The functions that ours replace: what they return, their name, parameters, arguments. */
-#define FUNCTIONS(X)                                                                               \
-	X(void *, malloc, (size_t size), (size))                                                   \
-	X(void *, calloc, (size_t count, size_t size), (count, size))                              \
-	X(void *, realloc, (void *old, size_t size), (old, size))                                  \
-	X(void *, reallocarray, (void *old, size_t count, size_t size), (old, count, size))        \
-	X(int, posix_memalign, (void **object, size_t alignment, size_t size),                     \
-	  (object, alignment, size))                                                               \
-	X(void *, aligned_alloc, (size_t alignment, size_t size), (alignment, size))               \
-	X(void *, memalign, (size_t alignment, size_t size), (alignment, size))                    \
-	X(void *, valloc, (size_t size), (size))                                                   \
-	X(void *, pvalloc, (size_t size), (size))                                                  \
-	X(void, free, (void *object), (object))                                                    \
-	X(void, cfree, (void *object), (object))                                                   \
-	X(void, free_sized, (void *object, size_t size), (object, size))                           \
-	X(void, free_aligned_sized, (void *object, size_t alignment, size_t size),                 \
-	  (object, alignment, size))
-
-static void begin(void);
-
-/* Until the first call of any of them, next has functions that look up the real ones. */
-#define FIRST(result, name, parameters, arguments) static result first_##name parameters;
-FUNCTIONS(FIRST)
-
-#define SLOT(result, name, parameters, arguments) result(*name) parameters;
-#define INITIAL(result, name, parameters, arguments) first_##name,
-static struct {
-	FUNCTIONS(SLOT)
-} next = { FUNCTIONS(INITIAL) };
-
-#define LOOK_UP(result, name, parameters, arguments)                                               \
-	static result first_##name parameters                                                      \
-	{                                                                                          \
-		begin();                                                                           \
-		return next.name arguments;                                                        \
-	}
-FUNCTIONS(LOOK_UP)
-
-/* What is called while the functions are looked up, and in place of those that no library has:
- * allocations fail, and free does for its relatives, as C23 allows. */
-static void *absent(void)
-{
-	return NULL;
-}
-
-static int absent_posix_memalign(void)
-{
-	enum { ENOMEM = 12 };
-
-	return ENOMEM;
-}
-
-static void absent_free(void *object)
-{
-	if (next.free != absent_free)
-		next.free(object);
-}
-
-#define absent_malloc absent
-#define absent_calloc absent
-#define absent_realloc absent
-#define absent_reallocarray absent
-#define absent_aligned_alloc absent
-#define absent_memalign absent
-#define absent_valloc absent
-#define absent_pvalloc absent
-#define absent_cfree absent_free
-#define absent_free_sized absent_free
-#define absent_free_aligned_sized absent_free
-
-static const struct function {
-	const char *name;
-	void **slot, *absent;
-} functions[] = {
-#define ROW(result, name, parameters, arguments) { #name, (void **)&next.name, absent_##name },
-	FUNCTIONS(ROW)
-};
-enum { FUNCTION_COUNT = sizeof(functions) / sizeof(functions[0]) };
-
-/* Takes what is missing from an object, if it comes after ours. */
-static int look_up_in(struct object *object, size_t size, void *data)
-{
-	struct symbols symbols = symbols_of(object);
-	int *is_after = data;
-
-	(void)size;
-	if (has_address(object, (uint64_t)begin)) {
-		*is_after = 1;
-		return 0;
-	}
-	if (!*is_after) {
-		shadowed |= find_function(&symbols, "free") != NULL;
-		return 0;
-	}
-
-	for (const struct function *f = functions; f < functions + FUNCTION_COUNT; f++) {
-		void *found = *f->slot == f->absent ? find_function(&symbols, f->name) : NULL;
-
-		if (found)
-			*f->slot = found;
-	}
-	return 0;
-}
-
-/* Says that a program has begun, and waits until the tracer knows it, half a second at most. */
+/* Says that a program has begun, or that a fork of one takes its first sample. Waits until the
+ * tracer knows it, half a second at most: it then changes the semaphore. */
 static void report_start(void)
 {
 	const long patience_ms = 500;
+	uint16_t at_start = allocscope_hold_semaphore;
+	long began;
 
 	if (allocscope_start_semaphore)
 		allocscope_start();
-	if (!allocscope_hold_semaphore)
+	if (!at_start)
 		return;
-	for (long began = now_ms(); allocscope_hold_semaphore && now_ms() - began < patience_ms;)
+	began = now_ms();
+	while (allocscope_hold_semaphore == at_start && now_ms() - began < patience_ms)
 		sleep_ms(1);
 }
 
@@ -137,15 +36,12 @@ static void report_start(void)
 static __attribute__((constructor)) void begin(void)
 {
 	static int has_begun;
-	int is_after = 0;
 
 	if (has_begun)
 		return;
 	has_begun = 1;
 
-	for (const struct function *f = functions; f < functions + FUNCTION_COUNT; f++)
-		*f->slot = f->absent;
-	dl_iterate_phdr(look_up_in, &is_after);
+	look_up();
 	report_start();
 }
 
@@ -166,8 +62,14 @@ static __attribute__((constructor)) void begin(void)
 /* Counts an object that was allocated, or the failure of doing so. */
 static COLD void sample(void *object, size_t size)
 {
-	unsigned level = thread.depth ? LEVEL_IDLE : sampling_level(size);
+	unsigned level;
 
+	if (thread.depth)
+		return;
+	thread.slow_calls++;
+	if (shared && is_new_fork())
+		report_start();
+	level = sampling_level(size);
 	if (level && object && remember(object, (struct sample){ size, level }))
 		otel_memory_alloc(object, size, weight_of(size, level));
 }
@@ -215,7 +117,7 @@ static __attribute__((noinline)) void *slow_malloc(size_t size)
 }
 
 /* Without a sample it is a jump: the next malloc calls none of its relatives. */
-EXPORT void *malloc(size_t size)
+void *malloc(size_t size)
 {
 	if (!LIKELY(size < thread.countdown))
 		return slow_malloc(size);
@@ -223,7 +125,7 @@ EXPORT void *malloc(size_t size)
 	return next.malloc(size);
 }
 
-EXPORT void *calloc(size_t n, size_t size)
+void *calloc(size_t n, size_t size)
 {
 	void *object = NEXT(calloc(n, size));
 
@@ -231,7 +133,7 @@ EXPORT void *calloc(size_t n, size_t size)
 	return object;
 }
 
-EXPORT void *realloc(void *old, size_t size)
+void *realloc(void *old, size_t size)
 {
 	if (size >= IMPOSSIBLE_SIZE)
 		return next.realloc(old, size);
@@ -242,7 +144,7 @@ EXPORT void *realloc(void *old, size_t size)
 	return object;
 }
 
-EXPORT void *reallocarray(void *old, size_t n, size_t size)
+void *reallocarray(void *old, size_t n, size_t size)
 {
 	size_t bytes;
 
@@ -255,7 +157,7 @@ EXPORT void *reallocarray(void *old, size_t n, size_t size)
 	return object;
 }
 
-EXPORT int posix_memalign(void **object, size_t alignment, size_t size)
+int posix_memalign(void **object, size_t alignment, size_t size)
 {
 	int error = NEXT(posix_memalign(object, alignment, size));
 
@@ -264,7 +166,7 @@ EXPORT int posix_memalign(void **object, size_t alignment, size_t size)
 	return error;
 }
 
-EXPORT void *aligned_alloc(size_t alignment, size_t size)
+void *aligned_alloc(size_t alignment, size_t size)
 {
 	void *object = NEXT(aligned_alloc(alignment, size));
 
@@ -272,7 +174,7 @@ EXPORT void *aligned_alloc(size_t alignment, size_t size)
 	return object;
 }
 
-EXPORT void *memalign(size_t alignment, size_t size)
+void *memalign(size_t alignment, size_t size)
 {
 	void *object = NEXT(memalign(alignment, size));
 
@@ -280,7 +182,7 @@ EXPORT void *memalign(size_t alignment, size_t size)
 	return object;
 }
 
-EXPORT void *valloc(size_t size)
+void *valloc(size_t size)
 {
 	void *object = NEXT(valloc(size));
 
@@ -288,7 +190,7 @@ EXPORT void *valloc(size_t size)
 	return object;
 }
 
-EXPORT void *pvalloc(size_t size)
+void *pvalloc(size_t size)
 {
 	void *object = NEXT(pvalloc(size));
 
@@ -302,7 +204,7 @@ static __attribute__((noinline)) void slow_free(void *object)
 	next.free(object);
 }
 
-EXPORT void free(void *object)
+void free(void *object)
 {
 	if (!LIKELY(!*filter_of(object)))
 		slow_free(object);
@@ -310,20 +212,52 @@ EXPORT void free(void *object)
 		next.free(object);
 }
 
-EXPORT void cfree(void *object)
+void cfree(void *object)
 {
 	leave(object);
 	next.cfree(object);
 }
 
-EXPORT void free_sized(void *object, size_t size)
+void free_sized(void *object, size_t size)
 {
 	leave(object);
 	next.free_sized(object, size);
 }
 
-EXPORT void free_aligned_sized(void *object, size_t alignment, size_t size)
+void free_aligned_sized(void *object, size_t alignment, size_t size)
 {
 	leave(object);
 	next.free_aligned_sized(object, alignment, size);
 }
+
+/* Operators that are not the allocator's own call our malloc and free. */
+#define DEFINE_OPERATOR(result, name, parameters, arguments)                                       \
+	result name parameters                                                                     \
+	{                                                                                          \
+		return LIKELY(!has_own_operators) ? next.name arguments : own_##name arguments;    \
+	}
+
+/* An operator of an allocator counts unless it has called our malloc, which has then counted. An
+ * exception may pass: nothing is to be restored. */
+#define DEFINE_NEW(result, name, parameters, arguments, otherwise)                                 \
+	static __attribute__((noinline)) result own_##name parameters                              \
+	{                                                                                          \
+		size_t countdown = thread.countdown;                                               \
+		uint32_t slow_calls = thread.slow_calls;                                           \
+		void *object = next.name arguments;                                                \
+                                                                                                   \
+		if (thread.countdown == countdown && thread.slow_calls == slow_calls)              \
+			count(object, size);                                                       \
+		return object;                                                                     \
+	}                                                                                          \
+	DEFINE_OPERATOR(result, name, parameters, arguments)
+NEW_OPERATORS(DEFINE_NEW)
+
+#define DEFINE_DELETE(result, name, parameters, arguments, otherwise)                              \
+	static __attribute__((noinline)) result own_##name parameters                              \
+	{                                                                                          \
+		leave(object);                                                                     \
+		next.name arguments;                                                               \
+	}                                                                                          \
+	DEFINE_OPERATOR(result, name, parameters, arguments)
+DELETE_OPERATORS(DEFINE_DELETE)

@@ -20,7 +20,7 @@ struct bucket {
 };
 
 static struct shared {
-	uint64_t seed; /* of the threads' generators; 0 at first and in a forked child */
+	uint64_t seed; /* of the threads' generators; 0 in a child that has just been forked */
 	char page[65536 - sizeof(uint64_t)];
 	uint32_t far_used;
 	struct bucket near[NEAR_BUCKETS], far[FAR_BUCKETS];
@@ -58,6 +58,7 @@ static int map_shared(void)
 	mapped = map_memory(sizeof(*mapped), "allocscope samples");
 	if (!mapped)
 		return 0;
+	mapped->seed = entropy() | 1;
 	if (!__atomic_compare_exchange_n(&shared, &none, mapped, 0, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE))
 		unmap_memory(mapped, sizeof(*mapped));

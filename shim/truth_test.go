@@ -23,6 +23,9 @@ func TestTruth(t *testing.T) {
 		{"tcmalloc", "allocators.c", "libtcmalloc.so.4"},
 		{"mimalloc", "allocators.c", "libmimalloc.so.2"},
 		{"operators", "operators.cc", ""},
+		{"operators of jemalloc", "operators.cc", "libjemalloc.so.2"},
+		{"operators of tcmalloc", "operators.cc", "libtcmalloc.so.4"},
+		{"operators of mimalloc", "operators.cc", "libmimalloc.so.2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRecorder(t)

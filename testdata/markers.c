@@ -31,6 +31,7 @@ __asm__(".macro probe provider, name, semaphore, arguments\n"
 	"probe otel_memory, free, free_, \"8@$1\"\n"
 	"probe allocscope, start, start\n"
 	"probe allocscope, hold, hold\n"
+	"probe allocscope, hold, hold\n"
 	".rept 31\n"
 	"probe allocscope, interval, interval\n"
 	".endr\n");

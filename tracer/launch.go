@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
@@ -20,7 +21,6 @@ type launched struct {
 	running sync.WaitGroup
 
 	isHolding bool // programs that start wait
-	held      int  // how often they have been let go on
 }
 
 // A programStart is a program that has called the shim for the first time.
@@ -29,37 +29,27 @@ type programStart struct {
 	at  time.Time
 }
 
-const (
-	// maxHeld bounds how often programs are held until they are targets: a build starts thousands.
-	maxHeld = 32
-	// holdTime is how long the shim waits at most.
-	holdTime = 500 * time.Millisecond
-	// releaseTime is how long no program is held, so that those that wait go on. They check each
-	// millisecond.
-	releaseTime = 5 * time.Millisecond
-	// maxStarts bounds the programs that wait to become targets.
-	maxStarts = 1024
-)
+// maxStarts bounds the programs that wait to become targets.
+const maxStarts = 1024
 
 // launch attaches to the session's copy of the shim, and starts the command. It returns once the
 // command has called the shim, so that its libraries are mapped, or does not.
 func (s *Session) launch(ctx context.Context) error {
-	shim, err := source.AttachShim(s.kernel, s.Options.Launch.Shim)
+	attached, err := source.AttachShim(s.kernel, s.Options.Launch.Shim)
 	if err != nil {
 		return fmt.Errorf("attach to the shim: %w", err)
 	}
-	l := &launched{Shim: shim, session: s, starts: make(chan programStart, maxStarts)}
+	l := &launched{Shim: attached, session: s, starts: make(chan programStart, maxStarts)}
 	s.launched = l
 	s.events.started = l.noteStart
 
-	s.probing.shim = shim
+	s.probing.shim = attached
 	if err := s.probing.OpenHeap(false, s.Options.Interval); err != nil {
 		return fmt.Errorf("probe the heap: %w", err)
 	}
-	if err := shim.Hold(true); err != nil {
+	if l.isHolding, err = l.Hold(); err != nil {
 		return fmt.Errorf("hold the programs that start: %w", err)
 	}
-	l.isHolding = true
 
 	if s.Options.PID, err = s.Options.Launch.Start(ctx); err != nil {
 		return fmt.Errorf("start the command: %w", err)
@@ -73,7 +63,7 @@ func (s *Session) launch(ctx context.Context) error {
 
 // awaitStart waits for the first program that starts.
 func (l *launched) awaitStart(ctx context.Context) {
-	limit := time.NewTimer(holdTime)
+	limit := time.NewTimer(shim.MaxHold)
 	defer limit.Stop()
 	ended := make(chan struct{})
 	defer close(ended)
@@ -118,22 +108,15 @@ func (l *launched) adopt(p programStart) {
 	s.following.Lock()
 	defer s.following.Unlock()
 	s.follower.adopt(s.ctx, p.pid)
-	if t := s.targets.traced(p.pid); t != nil && l.isHolding && time.Since(p.at) < holdTime {
+	if t := s.targets.traced(p.pid); t != nil && l.isHolding && time.Since(p.at) < shim.MaxHold {
 		t.fromStart = true
 	}
 }
 
-// release lets the programs that wait go on, and has the next ones wait while there were few. If the
-// kernel does not hold them again, they become targets a little late.
+// release lets the programs that wait go on, and has the next ones wait unless there were many. If
+// the kernel does not hold them again, they become targets a little late.
 func (l *launched) release() {
-	if !l.isHolding {
-		return
+	if l.isHolding {
+		l.isHolding, _ = l.Hold()
 	}
-	err := l.Hold(false)
-	l.held++
-	if err == nil && l.held < maxHeld {
-		time.Sleep(releaseTime)
-		err = l.Hold(true)
-	}
-	l.isHolding = err == nil && l.held < maxHeld
 }

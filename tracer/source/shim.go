@@ -22,7 +22,7 @@ type Shim struct {
 	kernel   *kernel.Kernel
 	producer *probe.Producer
 	markers  []symbol.Probe // whose number attached shows the library the interval
-	holds    []symbol.Probe // attached: a program that starts waits
+	holds    []symbol.Probe // whose number attached makes programs that start wait, until it changes
 
 	mu       sync.Mutex
 	links    []link.Link // of the producer and of the starts
@@ -100,7 +100,7 @@ func (s *Shim) SetInterval(interval uint64) error {
 	if wanted < len(s.marking) {
 		gone := s.marking[wanted:]
 		s.marking = s.marking[:wanted:wanted]
-		return probe.Close(gone)
+		return closeEach(gone)
 	}
 	if s.isClosed {
 		return nil
@@ -110,20 +110,21 @@ func (s *Shim) SetInterval(interval uint64) error {
 	return err
 }
 
-// Hold makes programs that start wait, or lets those that wait go on.
-func (s *Shim) Hold(hold bool) (err error) {
+// Hold makes programs that start wait. A second call lets them go on, and makes the next ones wait. It
+// returns false if that has been done too often: then no program waits any more.
+func (s *Shim) Hold() (isHolding bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if !hold {
-		err = probe.Close(s.holding)
-		s.holding = nil
-		return err
+	next := len(s.holding)
+	if next < len(s.holds) && !s.isClosed {
+		more, err := s.attachEach(s.holds[next : next+1])
+		s.holding = append(s.holding, more...)
+		return err == nil, err
 	}
-	if len(s.holding) == 0 && !s.isClosed {
-		s.holding, err = s.attachEach(s.holds)
-	}
-	return err
+	all := s.holding
+	s.holding, s.holds = nil, nil
+	return false, closeEach(all)
 }
 
 func (s *Shim) attachEach(probes []symbol.Probe) ([]link.Link, error) {
@@ -139,5 +140,16 @@ func (s *Shim) Close() error {
 	s.isClosed = true
 	all := append(append(s.links, s.marking...), s.holding...)
 	s.links, s.marking, s.holding = nil, nil, nil
-	return probe.Close(all)
+	return closeEach(all)
+}
+
+// closeEach closes all links at once: for each of them, the kernel waits for all CPUs.
+func closeEach(links []link.Link) error {
+	errs := make([]error, len(links))
+	var closing sync.WaitGroup
+	for i, l := range links {
+		closing.Go(func() { errs[i] = probe.Close([]link.Link{l}) })
+	}
+	closing.Wait()
+	return errors.Join(errs...)
 }

@@ -122,6 +122,15 @@ CASE(case_threads)
 		pthread_join(thread[i], NULL);
 }
 
+#ifdef UNSUPPORTED
+static volatile long counter;
+
+__attribute__((noinline, used)) static void relative(void *p)
+{
+	PROBE(alloc, "8@%0 8@%1 8@%1", "r"(p), "m"(counter)); /* relative to the instruction pointer */
+}
+#endif
+
 /* Arguments of other sizes and places than most compilers choose. */
 __attribute__((noinline)) static void odd(char *p, volatile int *size, signed char weight)
 {
@@ -220,7 +229,7 @@ static void run_cases(void)
 	case_twice();
 	puts("case_twice 1 200");
 	consume(NULL);
-	consume(malloc(5)); /* which nobody has reported */
+	consume(malloc(5)); /* which has not been reported */
 }
 
 int main(int argc, char **argv)

@@ -3,9 +3,12 @@ package tracer_test
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -17,6 +20,8 @@ func TestKernelProducer(t *testing.T) {
 // TestProducer traces programs that sample their own heap.
 func TestProducer(t *testing.T) {
 	t.Run("sampled leak is within its confidence bound", testProducerSampled)
+	t.Run("other tools and the overhead controller change nothing", testProducerShared)
+	t.Run("malloc is probed where arguments cannot be read", testProducerUnsupported)
 }
 
 func buildProducer(t *testing.T, flags ...string) string {
@@ -32,8 +37,8 @@ func testKernelProducerExact(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			target := start(t, program, "1")
 			s := open(t, tracer.Options{PID: target.PID(), Mode: mode})
-			if heap := sourceOf(t, s, "heap"); !heap.Attached || len(heap.Producers) != 1 ||
-				heap.Producers[0] != program {
+			if heap := sourceOf(t, s, "heap"); !heap.Attached ||
+				!slices.Equal(heap.Producers, []string{program}) {
 				t.Errorf("%+v, want the probes of %s", heap, program)
 			}
 
@@ -85,6 +90,9 @@ func testProducerSampled(t *testing.T) {
 	for round := range rounds {
 		order(target, "leak")
 		taken := snapshot(t, s)
+		if taken.Interval < interval-10 || taken.Interval > interval+10 {
+			t.Errorf("interval %d, want %d", taken.Interval, interval)
+		}
 		now := held(taken)["leak_here"][1]
 		off := (float64(now-before) - objects*size) / deviation
 		before = now
@@ -106,4 +114,49 @@ func testProducerSampled(t *testing.T) {
 	if math.Abs(sum/math.Sqrt(rounds)) > 4.5 {
 		t.Errorf("biased: mean error %.2f standard deviations", sum/rounds)
 	}
+}
+
+// A second session is another tool. That which limits its overhead opens and closes the probes of
+// functions, of which there are none.
+func testProducerShared(t *testing.T) {
+	t.Parallel()
+	target := start(t, buildProducer(t), "1")
+	sessions := []*tracer.Session{
+		open(t, tracer.Options{PID: target.PID()}),
+		open(t, tracer.Options{PID: target.PID(), Overhead: 0.03}),
+		open(t, tracer.Options{PID: target.PID(), Mode: probe.Single}),
+	}
+
+	target.Say("go")
+	truth := target.Await("done")
+	for _, s := range sessions {
+		mustHold(t, held(snapshot(t, s)), truth)
+	}
+	if err := sessions[2].Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	target.Say("go") // what has been forged is claimed again
+	target.Await("done")
+	for _, s := range sessions[:2] {
+		if got := held(snapshot(t, s))["leak_here"]; got != [2]int64{16_000, 16_000 * 96} {
+			t.Errorf("leak_here holds %d (objects, bytes)", got)
+		}
+	}
+}
+
+func testProducerUnsupported(t *testing.T) {
+	t.Parallel()
+	target := start(t, buildProducer(t, "-DUNSUPPORTED"), "1", "1000", "64")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	heap := sourceOf(t, s, "heap")
+	if !heap.Attached || len(heap.Producers) > 0 || !strings.Contains(heap.Reason, "(%rip)") {
+		t.Errorf("%+v", heap)
+	}
+
+	order(target, "leak")
+	if got := held(snapshot(t, s))["produce"]; got != [2]int64{1000, 64_000} {
+		t.Errorf("produce holds %d (objects, bytes)", got)
+	}
+	mustLoseNothing(t, s)
 }

@@ -108,6 +108,9 @@ func (s *Session) readHeap(
 	if err != nil {
 		return nil, err
 	}
+	if s.launched == nil { // else the interval is ours
+		snapshot.Interval = max(snapshot.Interval, estimator.ProducerInterval())
+	}
 	for _, ofProcess := range objects {
 		snapshot.LiveObjects += len(ofProcess)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
@@ -39,6 +40,8 @@ type Estimator struct {
 	burstSeconds []float64
 	survival     map[stack.Key]*growth.Survival // cache of survivalOf
 	totals       burstTotals                    // of the objects that ReadLive has added
+	// newest is the youngest object so far of a producer that represents more than itself.
+	newest bpf.Allocation
 }
 
 // NewEstimator returns an estimator for a snapshot at a moment, in ns, CLOCK_MONOTONIC.
@@ -133,6 +136,24 @@ func weightOf(a *bpf.Allocation) float64 {
 		return float64(a.Weight) / float64(max(a.Size, 1))
 	}
 	return growth.Weight(a.Size, uint64(a.Interval))
+}
+
+// noteProducer keeps what shows the sampling interval of a producer.
+func (e *Estimator) noteProducer(a *bpf.Allocation) {
+	if a.Weight > a.Size && a.Size > 0 && a.Born >= e.newest.Born {
+		e.newest = *a
+	}
+}
+
+// ProducerInterval returns the mean number of bytes between samples of the producer that took the
+// last one, by p = s/w = 1 - exp(-s/interval); 0: there is none, or they sample every object.
+func (e *Estimator) ProducerInterval() uint64 {
+	if e.newest.Weight == 0 {
+		return 0
+	}
+	size := float64(e.newest.Size)
+	interval := -size / math.Log1p(-size/float64(e.newest.Weight))
+	return uint64(math.Round(min(interval, kernel.MaxInterval)))
 }
 
 // IsSampledInBursts reports whether the probes of a kind of objects may be open in bursts alone.

@@ -78,6 +78,7 @@ func ReadLive(
 	objects, sizes := last.emptied(), make(believed)
 	add := func(key *bpf.Address, a *bpf.Allocation) {
 		sizes.limit(key.Tgid, a)
+		estimator.noteProducer(a)
 		estimate := estimator.estimate(key, a)
 		bin, ok := estimator.bins.Index(estimate.countedFrom)
 		if !ok {

@@ -11,7 +11,7 @@
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 
-/* The level N stands for an interval of 2^(N-1) bytes. At level 0 nothing is sampled. */
+/* At level N the interval is 2^(N-1) bytes. At level 0 nothing is sampled. */
 enum {
 	LEVEL_IDLE = 0,
 	LEVEL_EVERY = 1,    /* every allocation, even of no bytes */

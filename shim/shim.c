@@ -18,13 +18,13 @@
 /* Says that a program has begun, and waits until the tracer knows it, half a second at most. */
 static void report_start(void)
 {
-	const long patience_ms = 500;
+	const long longest_ms = 500;
 
 	if (allocscope_start_semaphore)
 		allocscope_start();
 	if (!allocscope_hold_semaphore)
 		return;
-	for (long began = now_ms(); allocscope_hold_semaphore && now_ms() - began < patience_ms;)
+	for (long began = now_ms(); allocscope_hold_semaphore && now_ms() - began < longest_ms;)
 		sleep_ms(1);
 }
 

@@ -51,14 +51,6 @@ static double interval_of(unsigned level)
 	return (double)(1u << (level - 1));
 }
 
-/* splitmix64: https://prng.di.unimi.it/splitmix64.c */
-static uint64_t mix(uint64_t z)
-{
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-	z = (z ^ z >> 27) * 0x94d049bb133111eb;
-	return z ^ z >> 31;
-}
-
 static uint64_t next_random(void)
 {
 	const uint64_t golden = 0x9e3779b97f4a7c15;

@@ -76,9 +76,12 @@ static int map_shared(void)
 	return 1;
 }
 
-static uint64_t bucket_hash(const void *object)
+/* splitmix64: https://prng.di.unimi.it/splitmix64.c */
+static uint64_t mix(uint64_t z)
 {
-	return ((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15 >> 32;
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
 }
 
 /* Returns the slot of an object, or -1. */
@@ -108,7 +111,7 @@ static int take_slot(struct bucket *bucket, void *object)
 static struct sample forget(void *object)
 {
 	struct sample sample = { 0, 0 };
-	uint64_t hash = bucket_hash(object);
+	uint64_t hash = mix((uintptr_t)object);
 	struct bucket *bucket;
 	int slot;
 
@@ -132,7 +135,7 @@ static struct sample forget(void *object)
 /* Returns whether there was a slot. */
 static int remember(void *object, struct sample sample)
 {
-	uint64_t hash = bucket_hash(object);
+	uint64_t hash = mix((uintptr_t)object);
 	struct bucket *bucket = &shared->near[hash % NEAR_BUCKETS];
 	int slot;
 

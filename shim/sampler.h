@@ -11,7 +11,7 @@
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 
-/* The level N stands for an interval of 2^(N-1) bytes. At level 0 nothing is sampled. */
+/* At level N the interval is 2^(N-1) bytes. At level 0 nothing is sampled. */
 enum {
 	LEVEL_IDLE = 0,
 	LEVEL_EVERY = 1,    /* every allocation, even of no bytes */
@@ -49,14 +49,6 @@ static unsigned level_now(void)
 static double interval_of(unsigned level)
 {
 	return (double)(1u << (level - 1));
-}
-
-/* splitmix64: https://prng.di.unimi.it/splitmix64.c */
-static uint64_t mix(uint64_t z)
-{
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-	z = (z ^ z >> 27) * 0x94d049bb133111eb;
-	return z ^ z >> 31;
 }
 
 /* Returns whether a process is a fork of another, once. It must not draw what its parent draws. */

@@ -19,7 +19,7 @@
  * tracer knows it, half a second at most: it then changes the semaphore. */
 static void report_start(void)
 {
-	const long patience_ms = 500;
+	const long longest_ms = 500;
 	uint16_t at_start = allocscope_hold_semaphore;
 	long began;
 
@@ -28,7 +28,7 @@ static void report_start(void)
 	if (!at_start)
 		return;
 	began = now_ms();
-	while (allocscope_hold_semaphore == at_start && now_ms() - began < patience_ms)
+	while (allocscope_hold_semaphore == at_start && now_ms() - began < longest_ms)
 		sleep_ms(1);
 }
 

@@ -51,15 +51,20 @@ static double interval_of(unsigned level)
 	return (double)(1u << (level - 1));
 }
 
+/* Returns whether a process is a fork of another, once. It must not draw what its parent draws. */
+static int is_new_fork(void)
+{
+	if (shared->seed)
+		return 0;
+	shared->seed = entropy() | 1;
+	thread.random = 0;
+	return 1;
+}
+
 static uint64_t next_random(void)
 {
 	const uint64_t golden = 0x9e3779b97f4a7c15;
 
-	/* A forked child must not draw what its parent draws. */
-	if (!shared->seed) {
-		shared->seed = entropy() | 1;
-		thread.random = 0;
-	}
 	if (!thread.random)
 		thread.random =
 			mix(__atomic_fetch_add(&shared->seed, 2 * golden, __ATOMIC_RELAXED));

@@ -20,7 +20,7 @@ struct bucket {
 };
 
 static struct shared {
-	uint64_t seed; /* of the threads' generators; 0 at first and in a forked child */
+	uint64_t seed; /* of the threads' generators; 0 in a child that has just been forked */
 	char page[65536 - sizeof(uint64_t)];
 	struct bucket near[NEAR_BUCKETS];
 } * shared;
@@ -73,6 +73,7 @@ static int map_shared(void)
 	if (!map_once((void **)&shared, sizeof(*shared)))
 		return 0;
 	wipe_on_fork(shared, sizeof(shared->seed) + sizeof(shared->page));
+	shared->seed = entropy() | 1;
 	return 1;
 }
 

@@ -35,8 +35,9 @@ const (
 
 	MaxHold = 500 * time.Millisecond
 
-	// Markers is the number of notes of IntervalProbe, and of those of HoldProbe. With uprobes on n of them the sampling
-	// interval is 2^(n-1) bytes, with none 2^(DefaultMarkers-1). MaxMarkers is the greatest n.
+	// Markers is the number of notes of IntervalProbe, and of those of HoldProbe. With uprobes on n of
+	// IntervalProbe the sampling interval is 2^(n-1) bytes, with none 2^(DefaultMarkers-1). MaxMarkers
+	// is the greatest n.
 	Markers        = 32
 	MaxMarkers     = 31
 	DefaultMarkers = 20

@@ -67,8 +67,8 @@ func testSymbols(t *testing.T, file *elf.File) {
 		}
 	}
 	for _, name := range []string{
-		"malloc", "free", "calloc", "realloc", "aligned_alloc", "memalign", "posix_memalign", "pvalloc",
-		"valloc",
+		"malloc", "free", "calloc", "realloc",
+		"aligned_alloc", "memalign", "posix_memalign", "pvalloc", "valloc",
 		"reallocarray", "cfree", "free_sized", "free_aligned_sized",
 		"_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm", "_ZnwmSt11align_val_t",
 	} {

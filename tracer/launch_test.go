@@ -30,6 +30,7 @@ func TestLaunch(t *testing.T) {
 	t.Run("beside another trace", testLaunchBeside)
 	t.Run("the interval keeps to the budget", testLaunchInterval)
 	t.Run("lines of Python hold what tracemalloc has", testLaunchPython)
+	t.Run("what has ended is in snapshots", testLaunchEnded)
 	t.Run("a thousand programs leave nothing behind", testLaunchThousand)
 }
 
@@ -178,12 +179,31 @@ func testLaunchThousand(t *testing.T) {
 	target.Await("done")
 	s.Follow()
 
-	shell := func() bool {
+	const most = 1 + 16 // the shell, and those that have ended last
+	eventually(t, "the programs are forgotten", func() bool {
 		s.Follow()
-		return len(tracer.Targets(s)) <= 2 && entriesOf(t, tracer.Kernel(s).Targets) <= 2
-	}
-	eventually(t, "the programs are forgotten", shell)
+		k := tracer.Kernel(s)
+		return len(tracer.Targets(s)) <= most && entriesOf(t, k.Targets) <= most &&
+			entriesOf(t, k.Mappings) <= most
+	})
 	mustLoseNothing(t, s)
+}
+
+// What has ended is in snapshots still, when its script calls other programs afterwards.
+func testLaunchEnded(t *testing.T) {
+	program := tracertest.Build(t, "launched.c")
+	eventually(t, "the programs wait until they are traced", func() bool {
+		s, target := launch(t, exec.Command("/bin/sh", "-c", program+
+			" leak </dev/null; /bin/true; /bin/true; /bin/true; echo waiting; read line"),
+			tracer.Options{Interval: 1})
+		truth := target.Await("waiting")
+		s.Follow()
+		if !areFromStart(s, 5) {
+			return false // the machine is busy
+		}
+		mustHold(t, held(snapshot(t, s)), truth[:1])
+		return true
+	})
 }
 
 // With PYTHONMALLOC=malloc each object of Python is one of malloc.

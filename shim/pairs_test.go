@@ -14,13 +14,16 @@ import (
 // BenchmarkPairs measures what a malloc/free pair costs, natively and in several ways of recording.
 // All ways run side by side, by turns; each number is the median of the rounds.
 func BenchmarkPairs(b *testing.B) {
-	const rounds = 15
 	program := tracertest.Build(b, "pair.c", "-pthread")
 
 	for _, threads := range []int{1, 8} {
 		for _, size := range []int{16, 64, 4096, 1 << 20} {
 			b.Run(fmt.Sprintf("threads=%d/size=%d", threads, size), func(b *testing.B) {
 				b.ReportMetric(0, "ns/op") // leaves it out
+				rounds := 15
+				if threads > 1 {
+					rounds = 5
+				}
 				count := min(200000, 1<<30/size)
 				ways := waysOf(b, program, fmt.Sprint(count), fmt.Sprint(size), fmt.Sprint(threads))
 

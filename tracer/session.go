@@ -130,7 +130,12 @@ func (s *Session) open(ctx context.Context) error {
 	debug.FreeOSMemory() // loading the BPF object takes a lot for a moment
 
 	s.tables = unwind.NewTables(s.kernel.UnwindTables, s.kernel.TableSpec)
-	if s.events, err = startEvents(s.kernel, s.tables, s.targets.find, &s.stepTimes); err != nil {
+	if s.Options.Launch != nil {
+		s.launched = &launched{session: s, starts: make(chan programStart, maxStarts)}
+	}
+	s.events, err = startEvents(
+		s.kernel, s.tables, s.targets.find, s.launched.noteStart, &s.stepTimes)
+	if err != nil {
 		return err
 	}
 	s.probing.events = s.events
@@ -349,8 +354,8 @@ func (s *Session) detach() error {
 	for _, l := range s.sources.links {
 		closes = append(closes, l.Close)
 	}
-	if s.launched != nil {
-		closes = append(closes, s.launched.Close)
+	if s.probing != nil && s.probing.shim != nil {
+		closes = append(closes, s.probing.shim.Close)
 	}
 	return parallel(closes)
 }

@@ -95,3 +95,34 @@ func (w way) measure(b *testing.B) float64 {
 	b.Fatalf("%s printed no cost", w.name)
 	return 0
 }
+
+// BenchmarkStarts measures the CPU time of a program that does nothing, from fork to its end: without
+// the library, with it, and with all probes and 20 markers attached.
+func BenchmarkStarts(b *testing.B) {
+	const rounds = 300
+	b.ReportMetric(0, "ns/op") // leaves it out
+	idle, attached := newIdle(b), newIdle(b)
+	for _, name := range []string{AllocProbe, FreeProbe, StartProbe} {
+		attached.probe(name, attached.nothing)
+	}
+	attached.mark(20)
+
+	costs := make(map[string][]float64)
+	for range rounds {
+		for name, command := range map[string]*exec.Cmd{
+			"native": exec.Command("true"), "idle": idle.command("", "true"),
+			"sampled": attached.command("", "true"),
+		} {
+			if err := command.Run(); err != nil {
+				b.Fatal(err)
+			}
+			state := command.ProcessState
+			costs[name] = append(costs[name], float64(state.UserTime()+state.SystemTime())/1e3)
+		}
+	}
+
+	for name, all := range costs {
+		slices.Sort(all)
+		b.ReportMetric(all[rounds/2], name+"-us")
+	}
+}

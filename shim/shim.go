@@ -49,6 +49,12 @@ func Library() []byte { return library }
 // Is reports whether a file is the library, byte for byte.
 func Is(file []byte) bool { return bytes.Equal(file, library) }
 
+// namePrefix begins the names of the files that Write makes.
+const namePrefix = "allocscope_shim_"
+
+// HasName reports whether a path has the name of a file that Write has made.
+func HasName(path string) bool { return strings.HasPrefix(filepath.Base(path), namePrefix) }
+
 // Write makes a file of the library in a folder, for one session: uprobes follow the inode, so that
 // each session has its own. It fails where programs cannot execute it, or LD_PRELOAD cannot name
 // it.
@@ -58,7 +64,7 @@ func Write(dir string) (path string, err error) {
 			"absolute one without spaces and colons)", dir)
 	}
 
-	pattern := fmt.Sprintf("allocscope_shim_%.6x_*.so", sha256.Sum256(library))
+	pattern := fmt.Sprintf(namePrefix+"%.6x_*.so", sha256.Sum256(library))
 	file, err := os.CreateTemp(dir, pattern)
 	if err != nil {
 		return "", fmt.Errorf("write shim: %w", err)

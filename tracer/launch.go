@@ -38,6 +38,9 @@ const (
 	maxStarts = 1024
 	// lateStart is the time after which a program may not have waited until it was a target.
 	lateStart = shim.MaxHold * 4 / 5
+	// maxEnded bounds the targets that have ended and are in snapshots still: a trainer, and not what
+	// its script calls afterwards.
+	maxEnded = 16
 )
 
 // launch attaches to the session's copy of the shim, and starts the command. It returns once the
@@ -109,7 +112,15 @@ func (l *launched) run() {
 			l.adopt(<-l.starts)
 		}
 		l.release()
+		l.retireEnded()
 	}
+}
+
+// retireEnded makes room for the next programs, while none of those that are targets waits.
+func (l *launched) retireEnded() {
+	l.session.following.Lock()
+	defer l.session.following.Unlock()
+	l.session.retireEnded(maxEnded)
 }
 
 func (l *launched) adopt(p programStart) {

@@ -80,7 +80,7 @@ func testLaunchFunctions(t *testing.T) {
 			target.Say("go")
 			truth := target.Await("done")
 			mustHold(t, held(snapshot(t, s)), truth)
-			mustLoseNoCall(t, s)
+			mustLoseStacksAlone(t, s)
 		})
 	}
 }
@@ -98,7 +98,7 @@ func testLaunchLeak(t *testing.T) {
 			if got := held(snapshot(t, s))["leak_here"]; got != want {
 				t.Errorf("leak_here holds %d, want %d (objects, bytes)", got, want)
 			}
-			events := mustLoseNoCall(t, s)
+			events := mustLoseStacksAlone(t, s)
 			if events.Samples < objects*101 || events.Samples != events.Allocations {
 				t.Errorf("%d samples of %d allocations, of at least %d", events.Samples,
 					events.Allocations, objects*101)
@@ -132,16 +132,16 @@ func testLaunchPrograms(t *testing.T) {
 					return false // the machine is busy
 				}
 				mustHold(t, held(snapshot(t, s)), truth)
-				mustLoseNoCall(t, s)
+				mustLoseStacksAlone(t, s)
 				return true
 			})
 		})
 	}
 }
 
-// mustLoseNoCall accepts stacks without a name: on a busy machine the unwind tables of a program's
+// mustLoseStacksAlone accepts stacks without a name: on a busy machine the unwind tables of a program's
 // libraries take longer than it is held.
-func mustLoseNoCall(t testing.TB, s *tracer.Session) tracer.Events {
+func mustLoseStacksAlone(t testing.TB, s *tracer.Session) tracer.Events {
 	t.Helper()
 	events, losses := counters(t, s)
 	for _, l := range losses {
@@ -204,7 +204,7 @@ func testLaunchThousand(t *testing.T) {
 		return len(tracer.Targets(s)) <= most && entriesOf(t, k.Targets) <= most &&
 			entriesOf(t, k.Mappings) <= most
 	})
-	mustLoseNoCall(t, s)
+	mustLoseStacksAlone(t, s)
 }
 
 // What has ended is in snapshots still, when its script calls other programs afterwards.

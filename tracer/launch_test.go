@@ -72,16 +72,20 @@ var preloadedAllocators = []string{
 func testLaunchFunctions(t *testing.T) {
 	// tcmalloc touches the 4 GiB of a calloc, and mimalloc's realloc(p, 0) returns memory.
 	for _, allocator := range preloadedAllocators[:2] {
-		t.Run(allocator, func(t *testing.T) {
-			command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
-			options := tracer.Options{Interval: 1, Sources: []string{"heap", "mapping"}}
-			s, target := launch(t, preloading(allocator, command), options)
-			target.Await("ready")
-			target.Say("go")
-			truth := target.Await("done")
-			mustHold(t, held(snapshot(t, s)), truth)
-			mustLoseStacksAlone(t, s)
-		})
+		for _, mode := range modes {
+			t.Run(allocator+" "+mode.String(), func(t *testing.T) {
+				command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
+				options := tracer.Options{
+					Interval: 1, Sources: []string{"heap", "mapping"}, Mode: mode,
+				}
+				s, target := launch(t, preloading(allocator, command), options)
+				target.Await("ready")
+				target.Say("go")
+				truth := target.Await("done")
+				mustHold(t, held(snapshot(t, s)), truth)
+				mustLoseStacksAlone(t, s)
+			})
+		}
 	}
 }
 

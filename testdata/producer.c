@@ -134,7 +134,7 @@ __attribute__((noinline, used)) static void relative(void *p)
 /* Arguments of other sizes and places than most compilers choose. */
 __attribute__((noinline)) static void odd(char *p, volatile int *size, signed char weight)
 {
-	PROBE(alloc, "8@%0 -4@%1 -1@%2", "r"(p), "m"(*size), "q"(weight));
+	PROBE(alloc, "8@%0 -4@%1 -1@%2", "r"(p), "m"(*size), "r"(weight));
 }
 
 CASE(case_odd)

@@ -119,6 +119,7 @@ func testLaunchPrograms(t *testing.T) {
 	}{
 		"program":             {1, []string{program, "leak"}},
 		"fork":                {2, []string{program, "fork"}},
+		"early fork":          {2, []string{program, "early fork"}},
 		"exec":                {1, []string{program, "exec"}},
 		"shell that waits":    {2, []string{"/bin/sh", "-c", program + " leak; true"}},
 		"shell that executes": {1, []string{"/bin/sh", "-c", "exec " + program + " exec"}},

@@ -44,6 +44,7 @@ type Session struct {
 	gpus       gpuState
 	faults     source.FaultThinner
 	probing    *probing
+	launched   *launched        // nil: the process was running before
 	runner     *overhead.Runner // nil: the overhead has no limit
 	stepTimes  overhead.StepTimes
 
@@ -59,6 +60,9 @@ type Session struct {
 	retired     losses // of the targets that have been dropped
 	named       stack.Memory
 
+	// following is held while the process tree or a snapshot is read, and while processes become
+	// targets and are retired.
+	following sync.Mutex
 	// reading is held while a goroutine other than the caller's reads a process, while heap probes
 	// come and go, and while a process is closed.
 	reading sync.Mutex
@@ -93,12 +97,8 @@ func Open(ctx context.Context, options Options) (*Session, error) {
 		return nil, err
 	}
 
-	p, err := process.Open(options.PID)
-	if err != nil {
-		return nil, err
-	}
 	s := &Session{
-		Process: p, Options: options.withDefaults(), askedInterval: options.Interval,
+		Options: options.withDefaults(), askedInterval: options.Interval,
 		debugFiles: symbol.NewDebugFiles(), ended: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -111,10 +111,12 @@ func Open(ctx context.Context, options Options) (*Session, error) {
 
 // open checks ctx after each step that takes long.
 func (s *Session) open(ctx context.Context) error {
-	if err := kernel.CheckReachable(s.Process.PID); err != nil {
-		return err
-	}
 	var err error
+	if s.Options.Launch == nil {
+		if err := s.openProcess(); err != nil {
+			return err
+		}
+	}
 	if s.kernel, err = kernel.Load(s.Options.kernel()); err != nil {
 		return err
 	}
@@ -128,18 +130,15 @@ func (s *Session) open(ctx context.Context) error {
 	debug.FreeOSMemory() // loading the BPF object takes a lot for a moment
 
 	s.tables = unwind.NewTables(s.kernel.UnwindTables, s.kernel.TableSpec)
-	if s.events, err = startEvents(s.kernel, s.tables, s.targets.find, &s.stepTimes); err != nil {
+	if s.Options.Launch != nil {
+		s.launched = &launched{session: s, starts: make(chan programStart, maxStarts)}
+	}
+	s.events, err = startEvents(
+		s.kernel, s.tables, s.targets.find, s.launched.noteStart, &s.stepTimes)
+	if err != nil {
 		return err
 	}
 	s.probing.events = s.events
-	s.follower = &follower{
-		Tree: tree.New(s.Process, s.Options.Children), session: s,
-		failed: make(map[int]attachFailure),
-	}
-	s.scanner = scanner{
-		kernel: s.kernel, events: s.events, probing: s.probing,
-		targets: &s.targets, members: s.follower.Members,
-	}
 	s.faults.Kernel = s.kernel
 	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets, library: s.Options.NVML}
 
@@ -148,16 +147,45 @@ func (s *Session) open(ctx context.Context) error {
 		return err
 	}
 	s.probing.tracker.SeesMappings = s.sources.mapping.Attached
-	if err := s.follower.open(ctx); err != nil {
+	if s.Options.Launch != nil {
+		if err := s.launch(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.follow(ctx); err != nil {
 		return err
 	}
 
 	s.start()
+	if s.launched != nil {
+		s.launched.running.Go(s.launched.run)
+	}
 	s.watcher.Go(s.awaitExit)
 	if s.Options.Overhead > 0 {
 		return s.startRunner()
 	}
 	return nil
+}
+
+// openProcess opens the process of Options.PID.
+func (s *Session) openProcess() (err error) {
+	if s.Process, err = process.Open(s.Options.PID); err != nil {
+		return err
+	}
+	return kernel.CheckReachable(s.Process.PID)
+}
+
+// follow begins to follow the process tree, and attaches to those processes of it that matter.
+func (s *Session) follow(ctx context.Context) error {
+	s.follower = &follower{
+		Tree: tree.New(s.Process, s.Options.Children), session: s,
+		failed: make(map[int]attachFailure),
+	}
+	s.scanner = scanner{
+		kernel: s.kernel, events: s.events, probing: s.probing,
+		targets: &s.targets, members: s.follower.Members,
+	}
+	return s.follower.open(ctx)
 }
 
 // start starts the clock with the first target, or without one. That of an earlier trace goes on.
@@ -171,7 +199,11 @@ func (s *Session) start() {
 // attach makes a process a target. The caller keeps held, and the target opens the process once
 // more. If the process exits meanwhile, the error is ErrExited, whatever has failed.
 func (s *Session) attach(ctx context.Context, held *process.Process) error {
-	s.retireEnded()
+	if s.launched == nil {
+		s.retireEnded(0)
+	} else if t := s.targets.find(uint32(held.PID)); t != nil { // the program before an execve
+		s.retireAll([]*target{t})
+	}
 
 	err := s.addTarget(ctx, held)
 	if err != nil && held.IsExiting() {
@@ -212,11 +244,18 @@ func (s *Session) addTarget(ctx context.Context, held *process.Process) error {
 
 func exitedError(p *process.Process) error { return fmt.Errorf("pid %d: %w", p.PID, ErrExited) }
 
-// retireEnded drops the targets that have ended, to make room. Until then snapshots include them.
-func (s *Session) retireEnded() {
+// retireEnded drops the targets that have ended, to make room, but keeps those with the most objects
+// in the last snapshot. Until then snapshots include them.
+func (s *Session) retireEnded(keep int) {
 	isTraced := func(t *target) bool { return t.err() == nil }
 	ended := slices.DeleteFunc(s.targets.list(), isTraced)
+	objects := func(t *target) int { return len(s.objects[uint32(t.process.PID)]) }
+	slices.SortStableFunc(ended, func(a, b *target) int { return cmp.Compare(objects(a), objects(b)) })
+	s.retireAll(ended[:max(0, len(ended)-keep)])
+}
 
+// retireAll drops targets that have ended.
+func (s *Session) retireAll(ended []*target) {
 	stopWorkers(ended)
 	for _, t := range ended {
 		s.targets.drop(t)
@@ -282,6 +321,9 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.cancel()
+	if s.launched != nil {
+		s.launched.running.Wait()
+	}
 	s.objectWorker.Close()
 	if s.runner != nil {
 		s.runner.Close()
@@ -307,7 +349,10 @@ func (s *Session) Close() error {
 	if s.kernel != nil {
 		s.kernel.Close()
 	}
-	return errors.Join(append(errs, s.Process.Close())...)
+	if s.Process != nil {
+		errs = append(errs, s.Process.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // detach detaches all probes at once, because the kernel waits for the end of those that are
@@ -319,6 +364,9 @@ func (s *Session) detach() error {
 	}
 	for _, l := range s.sources.links {
 		closes = append(closes, l.Close)
+	}
+	if s.probing != nil && s.probing.shim != nil {
+		closes = append(closes, s.probing.shim.Close)
 	}
 	return parallel(closes)
 }

@@ -2,7 +2,8 @@
 // others in two ways:
 //
 //   - The kernel side samples one allocation per sampling interval, on average. growth.Weight is
-//     the inverse of the probability that it sampled this one (Horvitz-Thompson).
+//     the inverse of the probability that it sampled this one (Horvitz-Thompson). Where the process
+//     samples its heap itself, it says the bytes that each sample represents.
 //   - The probes may be open in bursts alone (duty-cycled sampling). A burst then also represents
 //     the pause before it (Schedule.Extrapolation). Objects that were born in it may have been
 //     freed unseen since (growth.Survival).
@@ -18,6 +19,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
@@ -38,6 +40,8 @@ type Estimator struct {
 	burstSeconds []float64
 	survival     map[stack.Key]*growth.Survival // cache of survivalOf
 	totals       burstTotals                    // of the objects that ReadLive has added
+	// newest has, by PID, the youngest object so far of a producer that represents more than itself.
+	newest map[uint32]bpf.Allocation
 }
 
 // NewEstimator returns an estimator for a snapshot at a moment, in ns, CLOCK_MONOTONIC.
@@ -54,6 +58,7 @@ func NewEstimator(
 		tracedSince:  tracedSince,
 		bins:         bins,
 		survival:     make(map[stack.Key]*growth.Survival),
+		newest:       make(map[uint32]bpf.Allocation),
 		totals:       schedule.newBurstTotals(now),
 	}
 
@@ -90,12 +95,12 @@ type Estimate struct {
 // alive. Tensors are treated like heap objects when the heap source is off.
 func (e *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
 	estimate := Estimate{
-		Weight:      growth.Weight(a.Size, uint64(a.Interval)),
+		Weight:      weightOf(a),
 		Alive:       1,
 		Burst:       -1,
 		countedFrom: a.Born,
 	}
-	if !IsSampledInBursts(a.Kind, e.tensorsAlone) {
+	if a.Weight != 0 || !IsSampledInBursts(a.Kind, e.tensorsAlone) {
 		return estimate
 	}
 	period := e.schedule.index(a.Born)
@@ -124,6 +129,34 @@ func (e *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
 	estimate.tracked = tracked
 	estimate.sizeClass = e.tracker.SizeClass(key.Tgid, a.Size)
 	return estimate
+}
+
+// weightOf returns the number of objects that a sampled one represents.
+func weightOf(a *bpf.Allocation) float64 {
+	if a.Weight != 0 {
+		return float64(a.Weight) / float64(max(a.Size, 1))
+	}
+	return growth.Weight(a.Size, uint64(a.Interval))
+}
+
+// noteProducer keeps what shows the sampling interval of a producer.
+func (e *Estimator) noteProducer(pid uint32, a *bpf.Allocation) {
+	if a.Weight > a.Size && a.Size > 0 && a.Born >= e.newest[pid].Born {
+		e.newest[pid] = *a
+	}
+}
+
+// ProducerIntervals returns the mean number of bytes between samples of the producers in each
+// process, by PID. The last sample shows it: p = s/w = 1 - exp(-s/interval). Processes in which every
+// sample represents itself alone are left out.
+func (e *Estimator) ProducerIntervals() map[int]uint64 {
+	intervals := make(map[int]uint64)
+	for pid, a := range e.newest {
+		size := float64(a.Size)
+		interval := -size / math.Log1p(-size/float64(a.Weight))
+		intervals[int(pid)] = uint64(math.Round(min(interval, kernel.MaxInterval)))
+	}
+	return intervals
 }
 
 // IsSampledInBursts reports whether the probes of a kind of objects may be open in bursts alone.

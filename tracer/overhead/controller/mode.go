@@ -39,7 +39,9 @@ func (c *Controller) start() {
 
 	c.started, c.stepCheckAt = true, c.now+throttlePause
 	c.enterFull()
-	c.change(growth.OverheadChange{Reason: growth.OverheadStarted, Steps: n})
+	if !c.options.Producer { // no probe opens
+		c.change(growth.OverheadChange{Reason: growth.OverheadStarted, Steps: n})
+	}
 }
 
 // enterFull begins to probe every call, with at least half of the credit.
@@ -53,7 +55,7 @@ func (c *Controller) enterFull() {
 // checkFull closes the probes when their credit is spent.
 func (c *Controller) checkFull() {
 	c.tuneFullInterval()
-	if c.budget.credit >= 0 || c.coarsenInstead() {
+	if c.budget.credit >= 0 || c.coarsenInstead() || c.options.Producer {
 		return
 	}
 

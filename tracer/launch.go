@@ -1,0 +1,172 @@
+package tracer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/shim"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/source"
+)
+
+// launched has the probes of the session's copy of the shim, which are those of all programs below
+// it, and makes these programs targets as they start.
+type launched struct {
+	*source.Shim
+	session *Session
+	starts  chan programStart
+	lost    atomic.Uint64 // starts that the channel had no room for
+	running sync.WaitGroup
+
+	isHolding bool // programs that start wait
+	// mayHold is how many programs may be held at the moment heldUntil.
+	mayHold   float64
+	heldUntil time.Time
+}
+
+// A programStart is a program that has called the shim for the first time.
+type programStart struct {
+	pid int
+	at  uint64 // ns, CLOCK_MONOTONIC
+}
+
+const (
+	// maxHeld programs may be held, and so many more each second: a build starts thousands.
+	maxHeld, heldPerSecond = 32, 1
+	// maxStarts bounds the programs that wait to become targets.
+	maxStarts = 1024
+	// lateStart is the time after which a program may not have waited until it was a target.
+	lateStart = shim.MaxHold * 4 / 5
+	// maxEnded bounds the targets that have ended and are in snapshots still: a trainer, and not what
+	// its script calls afterwards.
+	maxEnded = 16
+)
+
+// launch attaches to the session's copy of the shim, and starts the command. It returns once the
+// command has called the shim, so that its libraries are mapped, or does not.
+func (s *Session) launch(ctx context.Context) error {
+	attached, err := source.AttachShim(s.kernel, s.Options.Launch.Shim)
+	if err != nil {
+		return fmt.Errorf("attach to the shim: %w", err)
+	}
+	l := s.launched
+	l.Shim, s.probing.shim = attached, attached
+	if err := s.probing.OpenHeap(false, s.Options.Interval); err != nil {
+		return fmt.Errorf("probe the heap: %w", err)
+	}
+	if err := l.Hold(); err != nil {
+		return fmt.Errorf("hold the programs that start: %w", err)
+	}
+	l.isHolding, l.mayHold, l.heldUntil = true, maxHeld, time.Now()
+
+	if s.Options.PID, err = s.Options.Launch.Start(ctx); err != nil {
+		return fmt.Errorf("start the command: %w", err)
+	}
+	err = s.openProcess()
+	if errors.Is(err, process.ErrZombie) || errors.Is(err, process.ErrNotFound) {
+		return fmt.Errorf("pid %d: %w", s.Options.PID, ErrExited)
+	}
+	if err != nil {
+		return err
+	}
+	l.awaitStart(ctx)
+	return ctx.Err()
+}
+
+// awaitStart waits for the first program that starts.
+func (l *launched) awaitStart(ctx context.Context) {
+	limit := time.NewTimer(shim.MaxHold)
+	defer limit.Stop()
+	ended := make(chan struct{})
+	defer close(ended)
+
+	select {
+	case first := <-l.starts:
+		l.starts <- first // for run
+	case <-limit.C: // it is static, say
+	case <-l.session.Process.Exited(ended):
+	case <-ctx.Done():
+	}
+}
+
+// noteStart keeps the start of a program for run.
+func (l *launched) noteStart(event bpf.Event) {
+	select {
+	case l.starts <- programStart{int(event.Tgid), event.Time}:
+	default:
+		l.lost.Add(1)
+	}
+}
+
+// run makes programs targets as they start, until the session ends. Those that have started
+// meanwhile go on together.
+func (l *launched) run() {
+	const holdAgain = time.Second
+	again := time.NewTicker(holdAgain)
+	defer again.Stop()
+	for {
+		programs := 0
+		select {
+		case <-l.session.ctx.Done():
+			return
+		case next := <-l.starts:
+			l.adopt(next)
+			programs++
+		case <-again.C:
+			if l.isHolding {
+				continue
+			}
+		}
+		for range len(l.starts) {
+			l.adopt(<-l.starts)
+			programs++
+		}
+		l.release(programs)
+		l.retireEnded()
+	}
+}
+
+// retireEnded makes room for the next programs, while none of those that are targets waits.
+func (l *launched) retireEnded() {
+	l.session.following.Lock()
+	defer l.session.following.Unlock()
+	l.session.retireEnded(maxEnded)
+}
+
+func (l *launched) adopt(p programStart) {
+	s := l.session
+	s.following.Lock()
+	defer s.following.Unlock()
+	s.follower.adopt(s.ctx, p.pid)
+	age := time.Duration(kernel.Monotonic() - p.at)
+	if t := s.targets.traced(p.pid); t != nil && l.isHolding && age < lateStart {
+		t.fromStart = true
+	}
+}
+
+// release lets the programs that wait go on, and has the next ones wait unless there were many. If
+// the kernel does not hold them again, they become targets a little late.
+func (l *launched) release(programs int) {
+	now := time.Now()
+	if l.isHolding {
+		l.mayHold -= float64(programs)
+	}
+	l.mayHold = min(maxHeld, l.mayHold+heldPerSecond*now.Sub(l.heldUntil).Seconds())
+	l.heldUntil = now
+
+	const fewest = maxHeld / 4 // to hold again
+	wasHolding := l.isHolding
+	l.isHolding = l.mayHold >= fewest || wasHolding && l.mayHold >= 1
+	switch {
+	case l.isHolding:
+		l.isHolding = l.Hold() == nil
+	case wasHolding:
+		_ = l.Release()
+	}
+}

@@ -200,6 +200,7 @@ func traceEnvironment(
 ) trace.Environment {
 	return trace.Environment{
 		Version:     newVersion().Version,
+		CommandLine: os.Args,
 		Out:         out,
 		WriteReport: writeReport,
 		NewDisplay: func(r *trace.Recorder) trace.Display {

@@ -165,8 +165,8 @@ func (l *launcher) startStarter() error {
 		l.process.Env = append(l.process.Env, "PYTHONMALLOC=malloc")
 	}
 	starter := child.Starter{
-		Gate: gate[0], Ignored: ignored, Preload: preloadOf(l.place.shim, before), Path: l.path,
-		Command: l.command,
+		Gate: gate[0], Ignored: ignored, Blocked: blocked,
+		Preload: preloadOf(l.place.shim, before), Path: l.path, Command: l.command,
 	}
 	l.process.Args = starter.Arguments()
 	l.process.Stdin, l.process.Stdout, l.process.Stderr = os.Stdin, os.Stdout, os.Stderr

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"syscall"
 	"time"
 	"unsafe"
@@ -15,8 +14,9 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/run/child"
 )
 
-// ignored are the signals that allocscope was started with as ignored. They are so in the command.
-var ignored = child.Ignored()
+// ignored and blocked are the signals that allocscope was started with so. They are so in the
+// command.
+var ignored, blocked = child.AtStart()
 
 // forwarded are the signals that the launcher passes on to the command.
 var forwarded = []os.Signal{
@@ -62,15 +62,14 @@ const (
 func startWitness() (*witness, error) {
 	w := &witness{seen: make(map[os.Signal]time.Time)}
 	var err error
-	if w.process, w.ask, w.answers, err = startBlocked(child.WitnessName); err != nil {
+	if w.process, w.ask, w.answers, err = startWitnessProcess(); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
-// startBlocked starts a child in which all signals are blocked. It returns its standard input and
-// output.
-func startBlocked(name string) (process *exec.Cmd, in, out *os.File, err error) {
+// startWitnessProcess starts the child. It returns its standard input and output.
+func startWitnessProcess() (process *exec.Cmd, in, out *os.File, err error) {
 	inRead, in, err := os.Pipe()
 	if err != nil {
 		return nil, nil, nil, err
@@ -84,23 +83,10 @@ func startBlocked(name string) (process *exec.Cmd, in, out *os.File, err error) 
 	defer outWrite.Close()
 
 	process = &exec.Cmd{
-		Path: child.Executable, Args: []string{name}, Stdin: inRead, Stdout: outWrite, Dir: "/",
+		Path: child.Executable, Args: []string{child.WitnessName}, Stdin: inRead, Stdout: outWrite, Dir: "/",
 		Env: append(os.Environ(), "GOMAXPROCS=1"),
 	}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // which ends with the goroutine
-		all := unix.Sigset_t{}
-		for i := range all.Val {
-			all.Val[i] = ^uint64(0)
-		}
-		err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, nil)
-		if err == nil {
-			err = process.Start()
-		}
-		started <- err
-	}()
-	if err := <-started; err != nil {
+	if err := child.StartBlocked(process.Start); err != nil {
 		_, _ = in.Close(), out.Close()
 		return nil, nil, nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"syscall"
 	"unsafe"
@@ -46,8 +47,8 @@ func (s Signals) List() (list []os.Signal) {
 type Starter struct {
 	// Gate is a pipe. A byte lets the starter go on; at its end the starter exits.
 	Gate int
-	// Ignored are the signals that the program is to ignore, as without the Go runtime in between.
-	Ignored Signals
+	// Ignored and Blocked are the program's signals, as without the Go runtime in between.
+	Ignored, Blocked Signals
 	// Preload is the program's LD_PRELOAD.
 	Preload string
 	// Path is the program's file.
@@ -59,8 +60,8 @@ type Starter struct {
 // Arguments are those of the starter.
 func (s *Starter) Arguments() []string {
 	return append([]string{
-		StarterName, strconv.Itoa(s.Gate), strconv.FormatUint(uint64(s.Ignored), 16), s.Preload,
-		s.Path,
+		StarterName, strconv.Itoa(s.Gate), strconv.FormatUint(uint64(s.Ignored), 16),
+		strconv.FormatUint(uint64(s.Blocked), 16), s.Preload, s.Path,
 	}, s.Command...)
 }
 
@@ -77,51 +78,97 @@ func init() {
 	}
 	switch os.Args[0] {
 	case StarterName:
-		os.Exit(start(os.Args[1:]))
+		os.Exit(start(os.Args))
 	case WitnessName:
 		os.Exit(witness())
 	}
 }
 
-// start waits at the gate, and executes the program. It returns where that fails.
-func start(arguments []string) (status int) {
-	const fixed = 4
+// parse returns the starter of such arguments.
+func parse(arguments []string) (s Starter, err error) {
+	const fixed = 6
 	if len(arguments) <= fixed {
-		return StatusNotExecutable
+		return s, unix.EINVAL
 	}
-	gate, err := strconv.Atoi(arguments[0])
-	if err != nil {
-		return StatusNotExecutable
-	}
-	ignored, err := strconv.ParseUint(arguments[1], 16, 64)
-	if err != nil {
-		return StatusNotExecutable
-	}
-	if readByte(gate) != nil { // the launcher has given up
-		return StatusNotExecutable
-	}
-	unix.CloseOnExec(gate)
-
-	// What is ignored stays so in the program. Handlers, such as those of the Go runtime, do not.
-	if list := Signals(ignored).List(); len(list) > 0 {
-		signal.Ignore(list...)
-	}
-	if preload := arguments[2]; preload != "" {
-		if err := os.Setenv("LD_PRELOAD", preload); err != nil {
-			return StatusNotExecutable
+	numbers := make([]uint64, 2)
+	for i := range numbers {
+		if numbers[i], err = strconv.ParseUint(arguments[2+i], 16, 64); err != nil {
+			return s, err
 		}
 	}
+	s.Gate, err = strconv.Atoi(arguments[1])
+	s.Ignored, s.Blocked = Signals(numbers[0]), Signals(numbers[1])
+	s.Preload, s.Path, s.Command = arguments[4], arguments[5], arguments[fixed:]
+	return s, err
+}
 
-	path, command := arguments[3], arguments[fixed:]
-	err = syscall.Exec(path, command, os.Environ())
-	if err == syscall.ENOEXEC { // a script without #!, as execvp(3)
-		err = syscall.Exec("/bin/sh", append([]string{"/bin/sh", path}, command[1:]...), os.Environ())
+// start waits at the gate, and executes the program. It returns where that fails.
+func start(arguments []string) (status int) {
+	s, err := parse(arguments)
+	if err == nil {
+		err = readByte(s.Gate)
 	}
-	fmt.Fprintf(os.Stderr, "error: run %q: %v\n", path, err)
-	if err == syscall.ENOENT {
+	if err != nil { // the launcher has given up
+		return StatusNotExecutable
+	}
+
+	err = s.execute()
+	fmt.Fprintf(os.Stderr, "error: run %s: %v\n", strconv.Quote(s.Path), err)
+	if err == unix.ENOENT {
 		return StatusNotFound
 	}
 	return StatusNotExecutable
+}
+
+// execute executes the program. It returns where that fails.
+func (s *Starter) execute() error {
+	unix.CloseOnExec(s.Gate)
+	if s.Preload != "" {
+		if err := os.Setenv("LD_PRELOAD", s.Preload); err != nil {
+			return err
+		}
+	}
+
+	// What is ignored stays so in the program. Handlers, such as those of the Go runtime, do not.
+	if list := s.Ignored.List(); len(list) > 0 {
+		signal.Ignore(list...)
+	}
+	runtime.LockOSThread()
+	if err := setBlocked(&s.Blocked, nil); err != nil {
+		return err
+	}
+
+	err := syscall.Exec(s.Path, s.Command, os.Environ())
+	if err == unix.ENOEXEC { // a script without #!, as execvp(3)
+		script := append([]string{"/bin/sh", s.Path}, s.Command[1:]...)
+		err = syscall.Exec(script[0], script, os.Environ())
+	}
+	return err
+}
+
+// setBlocked sets and returns the signals that are blocked in this thread, as rt_sigprocmask(2).
+func setBlocked(blocked, before *Signals) error {
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
+		uintptr(unsafe.Pointer(blocked)), uintptr(unsafe.Pointer(before)), unsafe.Sizeof(*before), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// StartBlocked calls a function that starts a process, in which all signals are blocked.
+func StartBlocked(start func() error) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // which ends with the goroutine
+		all := ^Signals(0)
+		err := setBlocked(&all, nil)
+		if err == nil {
+			err = start()
+		}
+		started <- err
+	}()
+	return <-started
 }
 
 // readByte reads a byte. It is an error where there is none.

@@ -1,0 +1,6 @@
+package shim
+
+import _ "embed"
+
+//go:embed allocscope_shim_arm64.so
+var library []byte

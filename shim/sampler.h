@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which allocations are sampled: each byte that a thread requests ends an exponential distance with
+ * the same probability, so that an object of s bytes is sampled with probability p = 1 -
+ * e^(-s/interval), and represents s/p bytes. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include "probes.h"
+#include "table.h"
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+
+/* The level N stands for an interval of 2^(N-1) bytes. At level 0 nothing is sampled. */
+enum {
+	LEVEL_IDLE = 0,
+	LEVEL_EVERY = 1,    /* every allocation, even of no bytes */
+	LEVEL_DEFAULT = 20, /* 512 KiB */
+	LEVEL_MAX = 31,
+};
+
+/* A thread notices a change of the level after so many bytes at most. */
+static const uint64_t max_countdown = 1 << 20;
+
+static __thread struct {
+	size_t countdown; /* bytes until the next slow path; an allocation of so many or more takes
+			     it */
+	uint64_t rest;    /* bytes of the distance to the next sample that follow the countdown */
+	uint64_t random;  /* state of the generator; 0 before the first draw */
+	uint32_t level;   /* at which the distance was drawn */
+	uint32_t depth;   /* calls of the next allocator that may call ours */
+	uint32_t slow_calls; /* allocations of the slow path */
+} thread;
+
+/* The program's own malloc comes before ours, so that we would see a part of the calls alone. */
+static int shadowed;
+
+static unsigned level_now(void)
+{
+	unsigned markers = allocscope_interval_semaphore;
+
+	if (!otel_memory_alloc_semaphore || shadowed)
+		return LEVEL_IDLE;
+	if (!markers)
+		return LEVEL_DEFAULT;
+	return markers < LEVEL_MAX ? markers : LEVEL_MAX;
+}
+
+static double interval_of(unsigned level)
+{
+	return (double)(1u << (level - 1));
+}
+
+/* splitmix64: https://prng.di.unimi.it/splitmix64.c */
+static uint64_t mix(uint64_t z)
+{
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
+}
+
+static uint64_t next_random(void)
+{
+	const uint64_t golden = 0x9e3779b97f4a7c15;
+
+	/* A forked child must not draw what its parent draws. */
+	if (!shared->seed) {
+		shared->seed = entropy() | 1;
+		thread.random = 0;
+	}
+	if (!thread.random)
+		thread.random =
+			mix(__atomic_fetch_add(&shared->seed, 2 * golden, __ATOMIC_RELAXED));
+	return mix(thread.random += golden);
+}
+
+/* -ln((r + 1) / 2^53) for 53 random bits r, by the series of atanh. Its error is below 1e-9. */
+static double minus_log(uint64_t r)
+{
+	const double ln2 = 0.6931471805599453, sqrt2 = 1.4142135623730951;
+	union {
+		double value;
+		uint64_t bits;
+	} u = { .value = (double)(r + 1) };
+	int exponent = (int)(u.bits >> 52) - 1023 - 53;
+
+	u.bits = (u.bits & 0xfffffffffffff) | 0x3ff0000000000000;
+	if (u.value > sqrt2) {
+		u.value /= 2;
+		exponent++;
+	}
+	double t = (u.value - 1) / (u.value + 1), t2 = t * t;
+
+	return -exponent * ln2 -
+	       2 * t * (1 + t2 * (1 / 3.0 + t2 * (1 / 5.0 + t2 * (1 / 7.0 + t2 / 9))));
+}
+
+/* Returns a distance in bytes, of which an allocation of so many or more has reached the end. */
+static uint64_t draw_distance(unsigned level)
+{
+	if (level == LEVEL_IDLE)
+		return max_countdown;
+	if (level == LEVEL_EVERY)
+		return 0;
+	return (uint64_t)(minus_log(next_random() >> 11) * interval_of(level)) + 1;
+}
+
+/* Returns s/(1 - e^(-s/interval)), rounded: interval * f(x) with f(x) = x/(1 - e^-x) and x =
+ * s/interval. For small x a series has f, and f(2x) = 2f(x)^2/(2f(x) - x). The error is below 1e-7.
+ */
+static uint64_t weight_of(size_t size, unsigned level)
+{
+	double interval = interval_of(level), x = (double)size / interval;
+	int doublings = 0;
+
+	if (level == LEVEL_EVERY || x > 40)
+		return size;
+	for (; x > 1; x /= 2)
+		doublings++;
+
+	double x2 = x * x;
+	double f =
+		1 + x / 2 + x2 * (1 / 12.0 + x2 * (-1 / 720.0 + x2 * (1 / 30240.0 - x2 / 1209600)));
+
+	for (; doublings; doublings--) {
+		f = 2 * f * f / (2 * f - x);
+		x *= 2;
+	}
+	return (uint64_t)(interval * f + 0.5);
+}
+
+/* Counts an allocation of the slow path. Returns the level at which it is sampled, LEVEL_IDLE for
+ * not at all. What was drawn holds until its end, so that a change of the level leaves every
+ * estimate as it was. */
+static unsigned sampling_level(size_t size)
+{
+	unsigned now = level_now(), sampled_at;
+	uint64_t distance = thread.countdown + thread.rest;
+
+	if (now && !map_shared())
+		now = LEVEL_IDLE;
+	if (thread.level == LEVEL_IDLE) {
+		thread.level = now;
+		distance = draw_distance(now);
+	}
+
+	sampled_at = size >= distance ? thread.level : LEVEL_IDLE;
+	if (size >= distance || now != thread.level) {
+		thread.level = now;
+		distance = draw_distance(now);
+	} else {
+		distance -= size;
+	}
+
+	thread.countdown = distance < max_countdown ? distance : max_countdown;
+	thread.rest = distance - thread.countdown;
+	return now ? sampled_at : LEVEL_IDLE;
+}

@@ -1,0 +1,79 @@
+// Package shim holds the library that `allocscope run` preloads: its C sources, and what is compiled
+// from them, for both architectures. `make generate` compiles it; the results are committed, so that
+// a build needs no clang. docs/internals/shim.md says how it works.
+package shim
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+//go:generate ./generate.sh
+
+// The notes of the library: probes.h.
+const (
+	// MemoryProvider has the probes AllocProbe(object, size, weighted bytes) and FreeProbe(object).
+	MemoryProvider = "otel_memory"
+	AllocProbe     = "alloc"
+	FreeProbe      = "free"
+
+	// Provider has StartProbe, which a program passes when it begins, and instructions that never
+	// run: a uprobe on one raises its semaphore in each process. A program waits at its start while
+	// HoldProbe has one, for MaxHold at most.
+	Provider      = "allocscope"
+	StartProbe    = "start"
+	HoldProbe     = "hold"
+	IntervalProbe = "interval"
+
+	MaxHold = 500 * time.Millisecond
+
+	// Markers is the number of notes of IntervalProbe. With uprobes on n of them the sampling
+	// interval is 2^(n-1) bytes, with none 2^(DefaultMarkers-1). MaxMarkers is the greatest n.
+	Markers        = 32
+	MaxMarkers     = 31
+	DefaultMarkers = 20
+)
+
+// Library returns the library for this architecture.
+func Library() []byte { return library }
+
+// Is reports whether a file is the library, byte for byte.
+func Is(file []byte) bool { return bytes.Equal(file, library) }
+
+// Write makes a file of the library in a folder, for one session: uprobes follow the inode, so that
+// each session has its own. It fails where programs cannot execute it, or LD_PRELOAD cannot name it.
+func Write(dir string) (path string, err error) {
+	if strings.ContainsAny(dir, " :") || !filepath.IsAbs(dir) {
+		return "", fmt.Errorf("write shim to %q: LD_PRELOAD cannot name this folder (choose an "+
+			"absolute one without spaces and colons)", dir)
+	}
+
+	file, err := os.CreateTemp(dir, fmt.Sprintf("allocscope_shim_%.6x_*.so", sha256.Sum256(library)))
+	if err != nil {
+		return "", fmt.Errorf("write shim: %w", err)
+	}
+
+	_, err = file.Write(library)
+	err = errors.Join(err, file.Chmod(0o755), checkExecutable(file), file.Close())
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("write shim: %w", err), os.Remove(file.Name()))
+	}
+	return file.Name(), nil
+}
+
+// checkExecutable returns an error if a file is on a file system that forbids to execute it.
+func checkExecutable(file *os.File) error {
+	mapped, err := unix.Mmap(int(file.Fd()), 0, 1, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	if err != nil {
+		return fmt.Errorf("map %s: %w (choose a folder that is not mounted noexec)", file.Name(), err)
+	}
+	return unix.Munmap(mapped)
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The sampled objects that are alive, so that their frees are seen. No lock: a slot is taken and
+ * cleared by one compare-and-swap each, and only who has the object does either. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include "system.h"
+
+struct sample {
+	uint64_t size : 56, level : 8; /* level 0: no sample */
+};
+
+/* The few samples of a usual interval touch the near buckets alone. */
+enum { BUCKET_SLOTS = 16, NEAR_BUCKETS = 1 << 12, FAR_BUCKETS = 1 << 18 };
+
+struct bucket {
+	void *objects[BUCKET_SLOTS];
+	struct sample samples[BUCKET_SLOTS];
+};
+
+static struct shared {
+	uint64_t seed; /* of the threads' generators; 0 at first and in a forked child */
+	char page[65536 - sizeof(uint64_t)];
+	uint32_t far_used;
+	struct bucket near[NEAR_BUCKETS], far[FAR_BUCKETS];
+} * shared;
+
+/* Objects of which no free can be seen, since their buckets were full: they are not sampled. */
+uint64_t allocscope_unsampled __attribute__((visibility("default")));
+
+/* How many sampled objects have this hash. 255 stays. */
+static uint8_t filter[1 << 16];
+
+static uint8_t *filter_of(const void *object)
+{
+	uintptr_t at = (uintptr_t)object >> 4;
+
+	return &filter[(at ^ at >> 12) % sizeof(filter)];
+}
+
+/* Adds 1 or -1 to the number of samples that have an object's hash. */
+static void count_in_filter(const void *object, int change)
+{
+	uint8_t *count = filter_of(object), old = __atomic_load_n(count, __ATOMIC_RELAXED);
+
+	while (old != 255 && !__atomic_compare_exchange_n(count, &old, old + change, 0,
+							  __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+static int map_shared(void)
+{
+	struct shared *mapped, *none = NULL;
+
+	if (__atomic_load_n(&shared, __ATOMIC_ACQUIRE))
+		return 1;
+	mapped = map_memory(sizeof(*mapped), "allocscope samples");
+	if (!mapped)
+		return 0;
+	if (!__atomic_compare_exchange_n(&shared, &none, mapped, 0, __ATOMIC_ACQ_REL,
+					 __ATOMIC_ACQUIRE))
+		unmap_memory(mapped, sizeof(*mapped));
+	return 1;
+}
+
+static uint64_t bucket_hash(const void *object)
+{
+	return ((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15 >> 32;
+}
+
+/* Returns the slot of an object, or -1. */
+static int find(const struct bucket *bucket, const void *object)
+{
+	for (int i = 0; i < BUCKET_SLOTS; i++)
+		if (__atomic_load_n(&bucket->objects[i], __ATOMIC_RELAXED) == object)
+			return i;
+	return -1;
+}
+
+/* Takes a free slot for an object. Returns the slot, or -1. */
+static int take_slot(struct bucket *bucket, void *object)
+{
+	for (int i = 0; i < BUCKET_SLOTS; i++) {
+		void *none = NULL;
+
+		if (!bucket->objects[i] &&
+		    __atomic_compare_exchange_n(&bucket->objects[i], &none, object, 0,
+						__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			return i;
+	}
+	return -1;
+}
+
+/* Returns the sample of an object, which the table then no longer has. */
+static struct sample forget(void *object)
+{
+	struct sample sample = { 0, 0 };
+	uint64_t hash = bucket_hash(object);
+	struct bucket *bucket;
+	int slot;
+
+	if (!shared)
+		return sample;
+	bucket = &shared->near[hash % NEAR_BUCKETS];
+	slot = find(bucket, object);
+	if (slot < 0 && __atomic_load_n(&shared->far_used, __ATOMIC_RELAXED)) {
+		bucket = &shared->far[hash % FAR_BUCKETS];
+		slot = find(bucket, object);
+	}
+	if (slot < 0)
+		return sample;
+
+	sample = bucket->samples[slot];
+	__atomic_store_n(&bucket->objects[slot], NULL, __ATOMIC_RELEASE);
+	count_in_filter(object, -1);
+	return sample;
+}
+
+/* Returns whether there was a slot. */
+static int remember(void *object, struct sample sample)
+{
+	uint64_t hash = bucket_hash(object);
+	struct bucket *bucket = &shared->near[hash % NEAR_BUCKETS];
+	int slot;
+
+	forget(object); /* an older one, whose free was not seen */
+	slot = take_slot(bucket, object);
+	if (slot < 0) {
+		__atomic_store_n(&shared->far_used, 1, __ATOMIC_RELAXED);
+		bucket = &shared->far[hash % FAR_BUCKETS];
+		slot = take_slot(bucket, object);
+	}
+	if (slot < 0) {
+		__atomic_fetch_add(&allocscope_unsampled, 1, __ATOMIC_RELAXED);
+		return 0;
+	}
+
+	bucket->samples[slot] = sample;
+	count_in_filter(object, 1);
+	return 1;
+}

@@ -1,0 +1,72 @@
+package shim
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	tracertest.Cleanup()
+	os.Exit(code)
+}
+
+// TestTruth compares what is alive with what programs say of themselves, at interval 1.
+func TestTruth(t *testing.T) {
+	for _, c := range []struct{ name, source, behind string }{
+		{"glibc", "semantics.c", ""},
+		{"glibc, all functions", "allocators.c", ""},
+		{"jemalloc", "allocators.c", "libjemalloc.so.2"},
+		{"tcmalloc", "allocators.c", "libtcmalloc.so.4"},
+		{"mimalloc", "allocators.c", "libmimalloc.so.2"},
+		{"operators", "operators.cc", ""},
+		{"operators of jemalloc", "operators.cc", "libjemalloc.so.2"},
+		{"operators of tcmalloc", "operators.cc", "libtcmalloc.so.4"},
+		{"operators of mimalloc", "operators.cc", "libmimalloc.so.2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRecorder(t)
+			r.mark(1)
+			testTruth(r, c.behind, tracertest.Build(t, c.source, "-pthread"))
+		})
+	}
+}
+
+func testTruth(r *recorder, behind, path string) {
+	target := r.start(behind, path)
+	target.Await("ready")
+	r.read()
+	target.Say("go")
+	lines := target.Await("done")
+	events := r.read()
+
+	bySize := make(map[uint64]int64)
+	for _, size := range live(events, target.PID()) {
+		bySize[size]++
+	}
+	for _, e := range events {
+		if e.Kind == allocated && e.Weighted != e.Size {
+			r.t.Errorf("weight %d of %d bytes at interval 1", e.Weighted, e.Size)
+		}
+	}
+
+	truth := make(map[uint64]int64)
+	for _, line := range lines {
+		var name string
+		var objects, bytes int64
+		if n, _ := fmt.Sscan(line, &name, &objects, &bytes); n == 3 && name != "calls" {
+			truth[uint64(bytes/objects)] += objects
+		}
+	}
+	if len(truth) == 0 {
+		r.t.Fatalf("the program said nothing: %q", lines)
+	}
+	for size, objects := range truth {
+		if bySize[size] != objects {
+			r.t.Errorf("%d objects of %d bytes are alive, want %d", bySize[size], size, objects)
+		}
+	}
+}

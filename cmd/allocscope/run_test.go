@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,6 +55,7 @@ func runPrepared(t *testing.T, dir string, command ...string) *exec.Cmd {
 	t.Helper()
 	cmd := allocscope(t, runArguments(dir, command...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = time.Second // some commands outlive it, and keep its output open
 	return cmd
 }
 
@@ -285,13 +288,21 @@ func testRunTerminal(t *testing.T) {
 	m := startTmux(t, 100, 40, "bash -i")
 	run := strings.Join(append([]string{"env -u SUDO_UID -u SUDO_GID", binary},
 		runArguments(dir, "sh", "-c", `'trap "echo caught; exit 3" INT; `+
-			`echo the command began; while :; do sleep 0.1; done'`)...), " ")
+			`echo PID $$ began; while :; do sleep 0.1; done'`)...), " ")
 	m.press(run+"; echo status $?", "Enter")
-	m.until("\nthe command began")
+	pid := 0
+	m.wait("the command begins", func() bool {
+		if at := regexp.MustCompile(`PID (\d+) began`).FindStringSubmatch(m.shows(false)); at != nil {
+			pid, _ = strconv.Atoi(at[1])
+		}
+		return pid != 0
+	})
 
 	m.press("C-z")
+	awaitState(t, pid, "T")
 	m.until("Stopped")
 	m.press("fg", "Enter")
+	awaitState(t, pid, "S")
 	m.press("C-c")
 	m.wait("it has ended", func() bool {
 		all := m.shows(true)
@@ -352,16 +363,23 @@ func testRunLauncherKilled(t *testing.T) {
 // The command goes on, and its status is that of the run.
 func testRunTracerKilled(t *testing.T) {
 	t.Parallel()
-	c, _, pid := running(t)
+	c, dir, pid := running(t)
 	tracer := 0
-	for _, child := range childrenOf(t, c.Process.Pid) {
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
-		if err == nil && strings.Contains(string(line), "run-tracer") {
-			tracer = child
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range lines {
+		line, _ := os.ReadFile(path)
+		if strings.Contains(string(line), "\x00run-tracer\x00--output\x00"+dir+"\x00") {
+			_, _ = fmt.Sscanf(path, "/proc/%d/", &tracer)
 		}
 	}
-	if err := unix.Kill(tracer, unix.SIGKILL); err != nil || tracer == 0 {
-		t.Fatalf("kill the tracer part %d: %v", tracer, err)
+	if tracer == 0 {
+		t.Fatal("there is no tracer part")
+	}
+	if err := unix.Kill(tracer, unix.SIGKILL); err != nil {
+		t.Fatal(err)
 	}
 
 	c.awaitLine("the trace was killed: there is no result")

@@ -81,7 +81,7 @@ func (l *launcher) prepare() (err error) {
 	if l.witness, err = startWitness(); err != nil {
 		return fmt.Errorf("start the witness: %w", err)
 	}
-	l.place, err = makePlace(l.isForOther(), writeShim)
+	l.place, err = makePlace(l.isForOther())
 	return err
 }
 
@@ -107,6 +107,8 @@ func (l *launcher) warnOfSudo() {
 	}
 }
 
+var errNotReady = errors.New("the tracer part has ended before it was ready")
+
 // start starts the command, once the tracer part is ready. A signal ends it before.
 func (l *launcher) start() error {
 	if err := l.startStarter(); err != nil {
@@ -123,6 +125,9 @@ func (l *launcher) start() error {
 			if err != nil {
 				return err
 			}
+			if l.reports == nil {
+				return errNotReady
+			}
 			elevated = nil
 		case s := <-l.signals:
 			l.abort()
@@ -131,8 +136,10 @@ func (l *launcher) start() error {
 			return errors.New("the command was ended before it began")
 		case report, ok := <-l.reports:
 			switch {
+			case !ok && elevated != nil: // it is sudo that has ended
+				l.reports = nil
 			case !ok:
-				return errors.New("the tracer part has ended before it was ready")
+				return errNotReady
 			case report[0] == reportReady:
 				slog.Info(fmt.Sprintf("tracing PID %d: %s (the result follows when it ends)",
 					l.process.Process.Pid, growth.Printable(strings.Join(l.command, " "))))
@@ -187,7 +194,7 @@ func (l *launcher) startStarter() error {
 }
 
 // startTracing starts the tracer part, by sudo where this process lacks the privileges. What it
-// returns has a value when the start is over.
+// returns has a value when sudo has ended, and is nil without sudo.
 func (l *launcher) startTracing() (<-chan error, error) {
 	sudo, err := neededSudo()
 	if err != nil {
@@ -200,7 +207,7 @@ func (l *launcher) startTracing() (<-chan error, error) {
 	defer other.Close()
 	l.conn = conn
 
-	started := make(chan error, 1)
+	var started chan error
 	arguments := l.tracerArguments()
 	if sudo == "" {
 		process, err := startTracer(other, os.Stdout, os.Stderr, arguments, os.Environ())
@@ -227,10 +234,13 @@ func (l *launcher) startTracing() (<-chan error, error) {
 		if err := command.Start(); err != nil {
 			return nil, fmt.Errorf("start sudo: %w", err)
 		}
+		started = make(chan error, 1)
 		go func() {
-			if err := command.Wait(); err != nil {
-				started <- fmt.Errorf("trace by sudo: %w (nothing was started)", err)
+			err := command.Wait()
+			if err != nil {
+				err = fmt.Errorf("trace by sudo: %w (nothing was started)", err)
 			}
+			started <- err
 		}()
 	}
 

@@ -3,11 +3,10 @@ package run
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/allocscope/allocscope/shim"
 )
 
 // A place is the private folder of the session's copy of the shim.
@@ -25,36 +24,28 @@ func folders(isForOther bool) []string {
 	return shared
 }
 
-// makePlace makes a folder from which programs and libraries can be executed, and writes the shim
-// into it. All can read it. The command may be another user's.
-func makePlace(isForOther bool, write func(folder string) (string, error)) (*place, error) {
+// makePlace makes a folder that all can read, and writes the shim into it: where libraries can be
+// mapped, and LD_PRELOAD can name it. The command may be another user's.
+func makePlace(isForOther bool) (*place, error) {
 	var errs []error
 	for _, parent := range folders(isForOther) {
-		var stat unix.Statfs_t
-		err := unix.Statfs(parent, &stat)
-		if err == nil && stat.Flags&unix.ST_NOEXEC != 0 {
-			err = errors.New("mounted with noexec")
-		}
-		var p *place
-		if err == nil {
-			p, err = makePlaceIn(parent, write)
-		}
+		p, err := makePlaceIn(parent)
 		if err == nil {
 			return p, nil
 		}
-		errs = append(errs, fmt.Errorf("write the shim into %s: %w", parent, err))
+		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
 }
 
-func makePlaceIn(parent string, write func(string) (string, error)) (*place, error) {
+func makePlaceIn(parent string) (*place, error) {
 	folder, err := os.MkdirTemp(parent, "allocscope-run-")
 	if err != nil {
 		return nil, err
 	}
 	p := &place{folder: folder}
 	if err = os.Chmod(folder, 0o755); err == nil {
-		p.shim, err = write(folder)
+		p.shim, err = shim.Write(folder)
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(folder))

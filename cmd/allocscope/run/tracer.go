@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -121,6 +122,7 @@ func assign(ctx context.Context, conn *net.UnixConn, options trace.Options, env 
 		return exit.Refuse(fmt.Errorf("talk to allocscope run: %w", err))
 	}
 
+	signal.Ignore(unix.SIGPIPE) // the launcher may be gone, with the reader of its output
 	ctx, end := context.WithCancelCause(ctx)
 	go func() {
 		for order := range packets(conn) {

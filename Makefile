@@ -33,7 +33,7 @@ endif
 # The Debian packages of each step: the compiler of the BPF objects, and what the tests build and
 # run. Node builds, checks and tests the script of the HTML pages; npm may have come with it rather
 # than as a package.
-GENERATE_PACKAGES := clang-14 llvm-14
+GENERATE_PACKAGES := clang-14 llvm-14 lld-14
 NODE_PACKAGES     := nodejs npm
 LINT_PACKAGES     := clang-format-14
 TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps \
@@ -107,7 +107,7 @@ test-reproducible: ## Make dist/ twice, in two folders, compare, and check its f
 	deploy/dist/reproduce
 
 .PHONY: generate
-generate: $(WEB)/node_modules ## Compile the BPF programs, bundle the pages; commit the results
+generate: $(WEB)/node_modules ## Compile BPF programs and shim, bundle the pages; commit the results
 	@.ci/packages $(GENERATE_PACKAGES)
 	$(GO) generate ./...
 	npm --prefix $(WEB) run build
@@ -184,7 +184,8 @@ test-gpu: ## Compare with PyTorch on a GPU, half an hour; PYTHON has CUDA; asks 
 	@.ci/packages $(GPU_PACKAGES)
 	$(ROOT_GO) test/gpu/run "$(PYTHON)"
 
-C_SOURCES := bpf/*.c bpf/include/*.h bpf/source/*.h bpf/unwind/*.h tracer/gpu/nvml/*.h \
+C_SOURCES := bpf/*.c bpf/include/*.h bpf/source/*.h bpf/unwind/*.h shim/*.c shim/*.h \
+	tracer/gpu/nvml/*.h \
 	testdata/*.c testdata/peers/*.c testdata/keepers/*.c testdata/keepers/*.h test/dist/programs/*.c
 .PHONY: packages
 packages: ## Install what the linters, the tests and the kernels need
@@ -207,6 +208,13 @@ bench: build ## Measure the cost of tracing, as ratios in one run; BENCH=Storms:
 	$(ROOT_GO) "ALLOCSCOPE=$(abspath $(or $(ALLOCSCOPE),bin/allocscope))" $(GO) test -p 1 \
 		-run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m \
 		./growth/... ./tracer/... ./test/storms
+
+# PAIRS is a pattern, as threads=1/size=64.
+PAIRS ?= .
+.PHONY: bench-pairs
+bench-pairs: ## Measure a malloc/free pair below the shim, beside other recorders, 4 minutes; PAIRS
+	@.ci/packages $(TEST_PACKAGES) heaptrack
+	$(ROOT_GO) $(GO) test -run '^$$' -bench 'Pairs/$(PAIRS)' -benchtime 1x -timeout 30m ./shim
 
 # BURSTS chooses: a pace, a size or both, as work/1024. BURSTS_PRELOAD is an allocator to preload.
 BURSTS ?= .

@@ -12,6 +12,7 @@
 #include "source/heap.bpf.h"
 #include "source/mapping.bpf.h"
 #include "source/process.bpf.h"
+#include "source/producer.bpf.h"
 #include "source/step.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

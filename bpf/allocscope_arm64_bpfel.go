@@ -25,6 +25,7 @@ type Allocation struct {
 	Size     uint64
 	Born     uint64
 	Stack    uint64
+	Weight   uint64
 	Interval uint32
 	Kind     AllocationKind
 }
@@ -117,41 +118,44 @@ const (
 type Counter uint32
 
 const (
-	CountAllocations    Counter = 0
-	CountFrees          Counter = 1
-	CountFreesUntracked Counter = 2
-	CountSamples        Counter = 3
-	CountFailed         Counter = 4
-	CountBegun          Counter = 5
-	CountEnded          Counter = 6
-	CountShortened      Counter = 7
-	CountLeftOut        Counter = 8
-	CountMappingCalls   Counter = 9
-	CountSiteStacks     Counter = 10
-	CountNewStacks      Counter = 11
-	CountFaults         Counter = 12
-	CountEntries        Counter = 13
-	CountStepped        Counter = 14
-	CountTensorEntries  Counter = 15
-	CountReturns        Counter = 16
-	CountWalkNs         Counter = 17
-	CountKernelWalkNs   Counter = 18
-	CountGpuCalls       Counter = 19
-	CountBlocks         Counter = 20
-	CountBlockNs        Counter = 21
-	CountBlockWalkNs    Counter = 22
-	DropLiveFull        Counter = 23
-	DropFaultsFull      Counter = 24
-	DropTallyFull       Counter = 25
-	DropEvents          Counter = 26
-	DropThreadState     Counter = 27
-	DropNoMemory        Counter = 28
-	DropOutPointer      Counter = 29
-	DropMissedReturn    Counter = 30
-	DropMissedFree      Counter = 31
-	DropGpuFull         Counter = 32
-	DropMappingWalks    Counter = 33
-	NumCounters         Counter = 34
+	CountAllocations     Counter = 0
+	CountFrees           Counter = 1
+	CountFreesUntracked  Counter = 2
+	CountSamples         Counter = 3
+	CountFailed          Counter = 4
+	CountBegun           Counter = 5
+	CountEnded           Counter = 6
+	CountShortened       Counter = 7
+	CountLeftOut         Counter = 8
+	CountMappingCalls    Counter = 9
+	CountSiteStacks      Counter = 10
+	CountNewStacks       Counter = 11
+	CountFaults          Counter = 12
+	CountEntries         Counter = 13
+	CountStepped         Counter = 14
+	CountTensorEntries   Counter = 15
+	CountReturns         Counter = 16
+	CountWalkNs          Counter = 17
+	CountKernelWalkNs    Counter = 18
+	CountGpuCalls        Counter = 19
+	CountBlocks          Counter = 20
+	CountBlockNs         Counter = 21
+	CountBlockWalkNs     Counter = 22
+	CountProducerCalls   Counter = 23
+	CountProducerSamples Counter = 24
+	CountProducerWalkNs  Counter = 25
+	DropLiveFull         Counter = 26
+	DropFaultsFull       Counter = 27
+	DropTallyFull        Counter = 28
+	DropEvents           Counter = 29
+	DropThreadState      Counter = 30
+	DropNoMemory         Counter = 31
+	DropOutPointer       Counter = 32
+	DropMissedReturn     Counter = 33
+	DropMissedFree       Counter = 34
+	DropGpuFull          Counter = 35
+	DropMappingWalks     Counter = 36
+	NumCounters          Counter = 37
 )
 
 type Event struct {
@@ -187,7 +191,8 @@ const (
 	EventUnmapped    EventKind = 9
 	EventNewCode     EventKind = 10
 	EventStep        EventKind = 11
-	EventTableNeeded EventKind = 12
+	EventStart       EventKind = 12
+	EventTableNeeded EventKind = 13
 )
 
 type Fault struct {
@@ -295,6 +300,23 @@ type MappingPair struct {
 	ByAllocator uint32
 }
 
+type Operand struct {
+	_        structs.HostLayout
+	Value    int64
+	Kind     OperandKind
+	Reg      uint16
+	Size     uint8
+	IsSigned uint8
+}
+
+type OperandKind uint32
+
+const (
+	OperandConstant OperandKind = 0
+	OperandRegister OperandKind = 1
+	OperandMemory   OperandKind = 2
+)
+
 type ProbeCookie uint32
 
 const (
@@ -318,6 +340,13 @@ type ProbeCosts struct {
 	Fault      uint32
 	Mapping    uint32
 	DriverCall uint32
+}
+
+type ProducerProbe struct {
+	_       structs.HostLayout
+	Pointer Operand
+	Size    Operand
+	Weight  Operand
 }
 
 type Python struct {
@@ -466,6 +495,7 @@ type Tally struct {
 	_       structs.HostLayout
 	Objects uint64
 	Bytes   uint64
+	Weight  uint64
 }
 
 type TallyKey struct {
@@ -514,6 +544,7 @@ const (
 	MapMappings         = "mappings"
 	MapNoPrograms       = "no_programs"
 	MapNoSessions       = "no_sessions"
+	MapProducerProbes   = "producer_probes"
 	MapPythonErrors     = "python_errors"
 	MapPythons          = "pythons"
 	MapRecentMappings   = "recent_mappings"
@@ -542,6 +573,10 @@ const (
 	ProgOnFault         = "on_fault"
 	ProgOnOomVictim     = "on_oom_victim"
 	ProgOnStep          = "on_step"
+	ProgProducerAlloc   = "producer_alloc"
+	ProgProducerFree    = "producer_free"
+	ProgShimMarker      = "shim_marker"
+	ProgShimStart       = "shim_start"
 	VarBlockInterval    = "block_interval"
 	VarBusiest          = "busiest"
 	VarChargeWindow     = "charge_window"
@@ -603,18 +638,22 @@ type Specs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProgramSpecs struct {
-	CudaOnEntry  *ebpf.ProgramSpec `ebpf:"cuda_on_entry"`
-	CudaOnReturn *ebpf.ProgramSpec `ebpf:"cuda_on_return"`
-	EnterMunmap  *ebpf.ProgramSpec `ebpf:"enter_munmap"`
-	ExitMapping  *ebpf.ProgramSpec `ebpf:"exit_mapping"`
-	HeapOnEntry  *ebpf.ProgramSpec `ebpf:"heap_on_entry"`
-	HeapOnReturn *ebpf.ProgramSpec `ebpf:"heap_on_return"`
-	HeapSession  *ebpf.ProgramSpec `ebpf:"heap_session"`
-	OnBlock      *ebpf.ProgramSpec `ebpf:"on_block"`
-	OnExec       *ebpf.ProgramSpec `ebpf:"on_exec"`
-	OnFault      *ebpf.ProgramSpec `ebpf:"on_fault"`
-	OnOomVictim  *ebpf.ProgramSpec `ebpf:"on_oom_victim"`
-	OnStep       *ebpf.ProgramSpec `ebpf:"on_step"`
+	CudaOnEntry   *ebpf.ProgramSpec `ebpf:"cuda_on_entry"`
+	CudaOnReturn  *ebpf.ProgramSpec `ebpf:"cuda_on_return"`
+	EnterMunmap   *ebpf.ProgramSpec `ebpf:"enter_munmap"`
+	ExitMapping   *ebpf.ProgramSpec `ebpf:"exit_mapping"`
+	HeapOnEntry   *ebpf.ProgramSpec `ebpf:"heap_on_entry"`
+	HeapOnReturn  *ebpf.ProgramSpec `ebpf:"heap_on_return"`
+	HeapSession   *ebpf.ProgramSpec `ebpf:"heap_session"`
+	OnBlock       *ebpf.ProgramSpec `ebpf:"on_block"`
+	OnExec        *ebpf.ProgramSpec `ebpf:"on_exec"`
+	OnFault       *ebpf.ProgramSpec `ebpf:"on_fault"`
+	OnOomVictim   *ebpf.ProgramSpec `ebpf:"on_oom_victim"`
+	OnStep        *ebpf.ProgramSpec `ebpf:"on_step"`
+	ProducerAlloc *ebpf.ProgramSpec `ebpf:"producer_alloc"`
+	ProducerFree  *ebpf.ProgramSpec `ebpf:"producer_free"`
+	ShimMarker    *ebpf.ProgramSpec `ebpf:"shim_marker"`
+	ShimStart     *ebpf.ProgramSpec `ebpf:"shim_start"`
 }
 
 // MapSpecs contains maps before they are loaded into the kernel.
@@ -636,6 +675,7 @@ type MapSpecs struct {
 	Mappings         *ebpf.MapSpec `ebpf:"mappings"`
 	NoPrograms       *ebpf.MapSpec `ebpf:"no_programs"`
 	NoSessions       *ebpf.MapSpec `ebpf:"no_sessions"`
+	ProducerProbes   *ebpf.MapSpec `ebpf:"producer_probes"`
 	PythonErrors     *ebpf.MapSpec `ebpf:"python_errors"`
 	Pythons          *ebpf.MapSpec `ebpf:"pythons"`
 	RecentMappings   *ebpf.MapSpec `ebpf:"recent_mappings"`
@@ -712,6 +752,7 @@ type Maps struct {
 	Mappings         *ebpf.Map `ebpf:"mappings"`
 	NoPrograms       *ebpf.Map `ebpf:"no_programs"`
 	NoSessions       *ebpf.Map `ebpf:"no_sessions"`
+	ProducerProbes   *ebpf.Map `ebpf:"producer_probes"`
 	PythonErrors     *ebpf.Map `ebpf:"python_errors"`
 	Pythons          *ebpf.Map `ebpf:"pythons"`
 	RecentMappings   *ebpf.Map `ebpf:"recent_mappings"`
@@ -747,6 +788,7 @@ func (m *Maps) Close() error {
 		m.Mappings,
 		m.NoPrograms,
 		m.NoSessions,
+		m.ProducerProbes,
 		m.PythonErrors,
 		m.Pythons,
 		m.RecentMappings,
@@ -793,18 +835,22 @@ type Variables struct {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type Programs struct {
-	CudaOnEntry  *ebpf.Program `ebpf:"cuda_on_entry"`
-	CudaOnReturn *ebpf.Program `ebpf:"cuda_on_return"`
-	EnterMunmap  *ebpf.Program `ebpf:"enter_munmap"`
-	ExitMapping  *ebpf.Program `ebpf:"exit_mapping"`
-	HeapOnEntry  *ebpf.Program `ebpf:"heap_on_entry"`
-	HeapOnReturn *ebpf.Program `ebpf:"heap_on_return"`
-	HeapSession  *ebpf.Program `ebpf:"heap_session"`
-	OnBlock      *ebpf.Program `ebpf:"on_block"`
-	OnExec       *ebpf.Program `ebpf:"on_exec"`
-	OnFault      *ebpf.Program `ebpf:"on_fault"`
-	OnOomVictim  *ebpf.Program `ebpf:"on_oom_victim"`
-	OnStep       *ebpf.Program `ebpf:"on_step"`
+	CudaOnEntry   *ebpf.Program `ebpf:"cuda_on_entry"`
+	CudaOnReturn  *ebpf.Program `ebpf:"cuda_on_return"`
+	EnterMunmap   *ebpf.Program `ebpf:"enter_munmap"`
+	ExitMapping   *ebpf.Program `ebpf:"exit_mapping"`
+	HeapOnEntry   *ebpf.Program `ebpf:"heap_on_entry"`
+	HeapOnReturn  *ebpf.Program `ebpf:"heap_on_return"`
+	HeapSession   *ebpf.Program `ebpf:"heap_session"`
+	OnBlock       *ebpf.Program `ebpf:"on_block"`
+	OnExec        *ebpf.Program `ebpf:"on_exec"`
+	OnFault       *ebpf.Program `ebpf:"on_fault"`
+	OnOomVictim   *ebpf.Program `ebpf:"on_oom_victim"`
+	OnStep        *ebpf.Program `ebpf:"on_step"`
+	ProducerAlloc *ebpf.Program `ebpf:"producer_alloc"`
+	ProducerFree  *ebpf.Program `ebpf:"producer_free"`
+	ShimMarker    *ebpf.Program `ebpf:"shim_marker"`
+	ShimStart     *ebpf.Program `ebpf:"shim_start"`
 }
 
 func (p *Programs) Close() error {
@@ -821,6 +867,10 @@ func (p *Programs) Close() error {
 		p.OnFault,
 		p.OnOomVictim,
 		p.OnStep,
+		p.ProducerAlloc,
+		p.ProducerFree,
+		p.ShimMarker,
+		p.ShimStart,
 	)
 }
 

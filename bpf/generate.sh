@@ -9,6 +9,7 @@ types="
 	address allocation fault
 	gpu_space gpu_address gpu_memory gpu_mapping gpu_id gpu_total
 	tally_key tally
+	operand_kind operand producer_probe
 	word_kind stack_end python_error stack
 	rule_kind fp_rule leaf_register rule table_header
 	mapping_kind mapping

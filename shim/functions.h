@@ -83,7 +83,7 @@ static void begin(void);
 	static result first_##name parameters                                                      \
 	{                                                                                          \
 		begin();                                                                           \
-		return next.name arguments;                                                        \
+		return name arguments;                                                             \
 	}
 FUNCTIONS(LOOK_UP)
 

@@ -84,5 +84,5 @@ FUNCTION(allocscope_start, PROBE(allocscope, start, allocscope_start, ""));
 
 /* Never called: a uprobe on one of these raises a semaphore, and costs nothing else. */
 FUNCTION(allocscope_markers,
-	 PROBE(allocscope, hold, allocscope_hold,
-	       "") ".rept 32\n" PROBE(allocscope, interval, allocscope_interval, "") ".endr\n");
+	 ".rept 32\n" PROBE(allocscope, hold, allocscope_hold, "")
+		 PROBE(allocscope, interval, allocscope_interval, "") ".endr\n");

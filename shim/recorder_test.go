@@ -5,12 +5,14 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -277,4 +279,20 @@ func live(events []event, pid int) map[uint64]uint64 {
 		}
 	}
 	return objects
+}
+
+// baseIn returns where a process has mapped the start of the library.
+func (r *recorder) baseIn(pid int) (base uint64) {
+	r.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, r.path) && strings.Contains(line, " 00000000 ") {
+			return hex(r.t, strings.Split(line, "-")[0])
+		}
+	}
+	r.t.Fatalf("process %d has not mapped %s", pid, r.path)
+	return 0
 }

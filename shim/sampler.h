@@ -11,7 +11,7 @@
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 
-/* The level N stands for an interval of 2^(N-1) bytes. At level 0 nothing is sampled. */
+/* At level N the interval is 2^(N-1) bytes. At level 0 nothing is sampled. */
 enum {
 	LEVEL_IDLE = 0,
 	LEVEL_EVERY = 1,    /* every allocation, even of no bytes */
@@ -51,23 +51,20 @@ static double interval_of(unsigned level)
 	return (double)(1u << (level - 1));
 }
 
-/* splitmix64: https://prng.di.unimi.it/splitmix64.c */
-static uint64_t mix(uint64_t z)
+/* Returns whether a process is a fork of another, once. It must not draw what its parent draws. */
+static int is_new_fork(void)
 {
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-	z = (z ^ z >> 27) * 0x94d049bb133111eb;
-	return z ^ z >> 31;
+	if (shared->seed)
+		return 0;
+	shared->seed = entropy() | 1;
+	thread.random = 0;
+	return 1;
 }
 
 static uint64_t next_random(void)
 {
 	const uint64_t golden = 0x9e3779b97f4a7c15;
 
-	/* A forked child must not draw what its parent draws. */
-	if (!shared->seed) {
-		shared->seed = entropy() | 1;
-		thread.random = 0;
-	}
 	if (!thread.random)
 		thread.random =
 			mix(__atomic_fetch_add(&shared->seed, 2 * golden, __ATOMIC_RELAXED));

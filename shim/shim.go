@@ -26,8 +26,8 @@ const (
 	FreeProbe      = "free"
 
 	// Provider has StartProbe, which a program passes when it begins, and instructions that never
-	// run: a uprobe on one raises its semaphore in each process. A program waits at its start while
-	// HoldProbe has one, for MaxHold at most.
+	// run: a uprobe on one raises its semaphore in each process. Where that of HoldProbe is not 0, a
+	// program waits at its start until it changes, for MaxHold at most.
 	Provider      = "allocscope"
 	StartProbe    = "start"
 	HoldProbe     = "hold"
@@ -35,7 +35,7 @@ const (
 
 	MaxHold = 500 * time.Millisecond
 
-	// Markers is the number of notes of IntervalProbe. With uprobes on n of them the sampling
+	// Markers is the number of notes of IntervalProbe, and of those of HoldProbe. With uprobes on n of them the sampling
 	// interval is 2^(n-1) bytes, with none 2^(DefaultMarkers-1). MaxMarkers is the greatest n.
 	Markers        = 32
 	MaxMarkers     = 31

@@ -92,20 +92,27 @@ static uint64_t entropy(void)
 	return value;
 }
 
-/* Returns zeroed memory with a name in /proc/PID/maps, or NULL. Its first page is zero again in
- * forked children. */
+/* Returns zeroed memory in small pages, with a name in /proc/PID/maps, or NULL. */
 static void *map_memory(size_t bytes, const char *name)
 {
-	enum { PAGE = 65536, PROT_READ_WRITE = 3, PRIVATE_ANONYMOUS_NORESERVE = 0x4022 };
-	enum { MADV_WIPEONFORK = 18, PR_SET_VMA = 0x53564d41, PR_SET_VMA_ANON_NAME = 0 };
+	enum { PROT_READ_WRITE = 3, PRIVATE_ANONYMOUS_NORESERVE = 0x4022 };
+	enum { MADV_NOHUGEPAGE = 15, PR_SET_VMA = 0x53564d41, PR_SET_VMA_ANON_NAME = 0 };
 	long at = system_call(SYS_MMAP, 0, bytes, PROT_READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, -1,
 			      0);
 
 	if (at < 0 && at > -4096)
 		return NULL;
+	system_call(SYS_MADVISE, at, bytes, MADV_NOHUGEPAGE, 0, 0, 0);
 	system_call(SYS_PRCTL, PR_SET_VMA, PR_SET_VMA_ANON_NAME, at, bytes, (long)name, 0);
-	system_call(SYS_MADVISE, at, PAGE, MADV_WIPEONFORK, 0, 0, 0);
 	return (void *)at;
+}
+
+/* Makes pages zero again in forked children. */
+static void wipe_on_fork(void *at, size_t bytes)
+{
+	enum { MADV_WIPEONFORK = 18 };
+
+	system_call(SYS_MADVISE, (long)at, bytes, MADV_WIPEONFORK, 0, 0, 0);
 }
 
 static void unmap_memory(void *at, size_t bytes)

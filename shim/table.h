@@ -20,14 +20,15 @@ struct bucket {
 };
 
 static struct shared {
-	uint64_t seed; /* of the threads' generators; 0 at first and in a forked child */
+	uint64_t seed; /* of the threads' generators; 0 in a child that has just been forked */
 	char page[65536 - sizeof(uint64_t)];
-	uint32_t far_used;
-	struct bucket near[NEAR_BUCKETS], far[FAR_BUCKETS];
+	struct bucket near[NEAR_BUCKETS];
 } * shared;
 
+static struct bucket *far; /* FAR_BUCKETS, or NULL as long as the near ones suffice */
+
 /* Objects of which no free can be seen, since their buckets were full: they are not sampled. */
-uint64_t allocscope_unsampled __attribute__((visibility("default")));
+uint64_t allocscope_unsampled __attribute__((visibility("protected")));
 
 /* How many sampled objects have this hash. 255 stays. */
 static uint8_t filter[1 << 16];
@@ -49,24 +50,39 @@ static void count_in_filter(const void *object, int change)
 		;
 }
 
-static int map_shared(void)
+/* Maps memory for a pointer that is NULL. Returns whether there is some. */
+static int map_once(void **at, size_t bytes)
 {
-	struct shared *mapped, *none = NULL;
+	void *mapped, *none = NULL;
 
-	if (__atomic_load_n(&shared, __ATOMIC_ACQUIRE))
+	if (__atomic_load_n(at, __ATOMIC_ACQUIRE))
 		return 1;
-	mapped = map_memory(sizeof(*mapped), "allocscope samples");
+	mapped = map_memory(bytes, "allocscope samples");
 	if (!mapped)
 		return 0;
-	if (!__atomic_compare_exchange_n(&shared, &none, mapped, 0, __ATOMIC_ACQ_REL,
-					 __ATOMIC_ACQUIRE))
-		unmap_memory(mapped, sizeof(*mapped));
+	if (!__atomic_compare_exchange_n(at, &none, mapped, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		unmap_memory(mapped, bytes); /* another thread was faster */
 	return 1;
 }
 
-static uint64_t bucket_hash(const void *object)
+/* Returns whether there is memory for samples. */
+static int map_shared(void)
 {
-	return ((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15 >> 32;
+	if (__atomic_load_n(&shared, __ATOMIC_ACQUIRE))
+		return 1;
+	if (!map_once((void **)&shared, sizeof(*shared)))
+		return 0;
+	wipe_on_fork(shared, sizeof(shared->seed) + sizeof(shared->page));
+	shared->seed = entropy() | 1;
+	return 1;
+}
+
+/* splitmix64: https://prng.di.unimi.it/splitmix64.c */
+static uint64_t mix(uint64_t z)
+{
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
 }
 
 /* Returns the slot of an object, or -1. */
@@ -96,16 +112,16 @@ static int take_slot(struct bucket *bucket, void *object)
 static struct sample forget(void *object)
 {
 	struct sample sample = { 0, 0 };
-	uint64_t hash = bucket_hash(object);
+	uint64_t hash = mix((uintptr_t)object);
 	struct bucket *bucket;
 	int slot;
 
-	if (!shared)
+	if (!object || !shared)
 		return sample;
 	bucket = &shared->near[hash % NEAR_BUCKETS];
 	slot = find(bucket, object);
-	if (slot < 0 && __atomic_load_n(&shared->far_used, __ATOMIC_RELAXED)) {
-		bucket = &shared->far[hash % FAR_BUCKETS];
+	if (slot < 0 && __atomic_load_n(&far, __ATOMIC_ACQUIRE)) {
+		bucket = &far[hash % FAR_BUCKETS];
 		slot = find(bucket, object);
 	}
 	if (slot < 0)
@@ -120,15 +136,14 @@ static struct sample forget(void *object)
 /* Returns whether there was a slot. */
 static int remember(void *object, struct sample sample)
 {
-	uint64_t hash = bucket_hash(object);
+	uint64_t hash = mix((uintptr_t)object);
 	struct bucket *bucket = &shared->near[hash % NEAR_BUCKETS];
 	int slot;
 
 	forget(object); /* an older one, whose free was not seen */
 	slot = take_slot(bucket, object);
-	if (slot < 0) {
-		__atomic_store_n(&shared->far_used, 1, __ATOMIC_RELAXED);
-		bucket = &shared->far[hash % FAR_BUCKETS];
+	if (slot < 0 && map_once((void **)&far, FAR_BUCKETS * sizeof(*far))) {
+		bucket = &far[hash % FAR_BUCKETS];
 		slot = take_slot(bucket, object);
 	}
 	if (slot < 0) {

@@ -10,11 +10,11 @@ type Allocator struct {
 	liveness.Malloc
 }
 
-// Allocators returns the mallocs of the processes whose heap is traced.
+// Allocators returns the mallocs of the processes whose heap is traced by probes of its functions.
 func (s *Session) Allocators() []Allocator {
 	var found []Allocator
 	for _, t := range s.targets.list() {
-		if !t.heap.Status().Attached || t.err() != nil {
+		if !t.heap.Status().Attached || len(t.heap.Producers) > 0 || t.err() != nil {
 			continue
 		}
 		maps, err := t.process.Maps()

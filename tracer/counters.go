@@ -44,6 +44,9 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 		sum.add(t)
 	}
 	values[bpf.DropEvents] += s.events.journal.Lost() + sum.calls
+	if s.launched != nil {
+		values[bpf.DropEvents] += s.launched.lost.Load()
+	}
 
 	lost := kernel.Losses(values)
 	stacks, cut, err := stack.ReadEnds(s.kernel)
@@ -61,7 +64,7 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 		Allocations:    values[bpf.CountAllocations],
 		Frees:          values[bpf.CountFrees],
 		FreesUntracked: values[bpf.CountFreesUntracked],
-		Samples:        values[bpf.CountSamples],
+		Samples:        values[bpf.CountSamples] + values[bpf.CountProducerSamples],
 		Failed:         values[bpf.CountFailed],
 		MappingCalls:   values[bpf.CountMappingCalls],
 		Stacks:         stacks,

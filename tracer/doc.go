@@ -31,12 +31,14 @@
 //
 // They are taken in this order, and none of them is held while the caller of a session runs:
 //
-//  1. Session.reading, while a process's memory or its files in /proc are read from another
+//  1. Session.following, while the process tree or a snapshot is read, and while processes become
+//     targets and are retired: programs of a Launch do so in a goroutine of their own.
+//  2. Session.reading, while a process's memory or its files in /proc are read from another
 //     goroutine than the caller's, while heap probes come and go, and while a process is closed.
-//  2. probing.mu, while probes come and go, and while the live map is read as a whole.
-//  3. targetSet.mu, for one access to the list.
+//  3. probing.mu, while probes come and go, and while the live map is read as a whole.
+//  4. targetSet.mu, for one access to the list.
 //
 // The controller's goroutine opens and closes probes (package overhead). The ring buffer's
-// goroutines take neither of the first two, because both may be held during a flush, which waits
+// goroutines take none of the first three, because these may be held during a flush, which waits
 // for them.
 package tracer

@@ -20,6 +20,7 @@ type eventReader struct {
 	kernel   *kernel.Kernel
 	tables   *unwind.Tables
 	target   func(pid uint32) *target // nil: not a target
+	started  func(pid uint32)         // a program has started below the shim
 	steps    *overhead.StepTimes
 	reported stack.Reported
 	journal  addrspace.Journal
@@ -73,6 +74,10 @@ func (r *eventReader) dispatch(raw []byte) {
 func (r *eventReader) dispatchEvent(event bpf.Event) {
 	if event.Kind == bpf.EventTableNeeded {
 		r.tables.Prioritize(uint32(event.Start))
+		return
+	}
+	if event.Kind == bpf.EventStart {
+		r.started(event.Tgid)
 		return
 	}
 	t := r.target(event.Tgid)

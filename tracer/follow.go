@@ -23,6 +23,8 @@ type follower struct {
 	job      tree.Job
 	pending  []Change         // not reported yet
 	selected growth.Selection // the last one, but for its size
+	// adopted are the programs that have become targets since follow was called last.
+	adopted []int
 }
 
 // An attachFailure is the moment of the first failure to attach to a process.
@@ -46,14 +48,26 @@ type Change struct {
 
 // Follow scans the tree, attaches to processes that matter from now on, and returns what has
 // changed.
-func (s *Session) Follow() []Change { return s.follower.follow(s.ctx) }
+func (s *Session) Follow() []Change {
+	s.following.Lock()
+	defer s.following.Unlock()
+	return s.follower.follow(s.ctx)
+}
 
 // Changes returns the changes that Open has found.
-func (s *Session) Changes() []Change { return s.follower.takeChanges() }
+func (s *Session) Changes() []Change {
+	s.following.Lock()
+	defer s.following.Unlock()
+	return s.follower.takeChanges()
+}
 
 // OtherProcesses returns the processes of the same job outside the tree that have grown most since
 // the start of the trace, largest first.
-func (s *Session) OtherProcesses() []growth.OtherProcess { return s.follower.otherProcesses() }
+func (s *Session) OtherProcesses() []growth.OtherProcess {
+	s.following.Lock()
+	defer s.following.Unlock()
+	return s.follower.otherProcesses()
+}
 
 // open attaches to the process of Options.PID, or to those of its tree that matter. It is an error
 // if the first cannot be attached to, except when it is executing another program: then follow
@@ -66,9 +80,9 @@ func (f *follower) open(ctx context.Context) error {
 	f.atStart, _ = tree.ReadProcessTable() // without it otherProcesses returns none
 	f.job = tree.JobOf(f.session.Process)
 
-	root := f.session.Process.PID
+	root, isLaunch := f.session.Process.PID, f.session.Options.Launch != nil
 	decision := tree.Decision{Trace: []int{root}}
-	if f.session.Options.Children {
+	if f.session.Options.Children && !isLaunch {
 		decision = tree.SelectTraced(f.Candidates(f.session.IsTraced))
 	}
 	for _, pid := range decision.Trace {
@@ -76,7 +90,7 @@ func (f *follower) open(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil && pid == root && !errors.Is(err, process.ErrExecuted) {
+		if err != nil && pid == root && !isLaunch && !errors.Is(err, process.ErrExecuted) {
 			return err
 		}
 		if err != nil {
@@ -96,16 +110,47 @@ func (f *follower) attachMember(ctx context.Context, pid int) error {
 	return fmt.Errorf("pid %d: %w", pid, process.ErrNotFound)
 }
 
+// adopt attaches to a program that has just started below the shim. What ends before the next call
+// of follow is not reported.
+func (f *follower) adopt(ctx context.Context, pid int) {
+	if f.Adopt(pid, f.session.Elapsed()) == nil {
+		return
+	}
+	delete(f.failed, pid)
+	if t := f.session.targets.find(uint32(pid)); t != nil {
+		t.noticeExecution()
+	}
+	if f.session.IsTraced(pid) {
+		return
+	}
+	if err := f.attachMember(ctx, pid); err != nil {
+		f.attachFailed(pid, err)
+		return
+	}
+	f.adopted = append(f.adopted, pid)
+}
+
+// reportAdopted reports the adopted programs that are still traced, and forgets the others.
+func (f *follower) reportAdopted() {
+	for _, pid := range f.adopted {
+		if t := f.session.targets.traced(pid); t != nil {
+			f.reportTraced(t)
+		}
+	}
+	f.adopted = nil
+}
+
 func (f *follower) follow(ctx context.Context) []Change {
 	changes, err := f.Scan(f.session.Elapsed())
 	if err != nil {
 		f.report(Change{TreeChange: growth.TreeChange{Event: growth.TreeNotFollowed}, Err: err})
 	}
 
+	isNew := func(pid int) bool { return slices.Contains(f.adopted, pid) }
 	for _, m := range changes.Exited {
 		pid := m.Process.PID
 		delete(f.failed, pid)
-		if f.session.targets.find(uint32(pid)) != nil && len(f.Members()) > 0 {
+		if !isNew(pid) && f.session.targets.find(uint32(pid)) != nil && len(f.Members()) > 0 {
 			f.report(changeOf(growth.TreeExited, pid, m.Info.Command))
 		}
 	}
@@ -116,6 +161,8 @@ func (f *follower) follow(ctx context.Context) []Change {
 			f.report(changeOf(growth.TreeExecuted, pid, m.Info.Command))
 		}
 	}
+
+	f.reportAdopted()
 
 	for _, t := range f.session.targets.list() {
 		t.noticeExecution()
@@ -165,10 +212,25 @@ func (f *follower) attachSelected(ctx context.Context) {
 		return
 	}
 
+	if f.session.launched != nil {
+		f.attachForked(ctx)
+		return
+	}
+
 	decision := tree.SelectTraced(f.Candidates(f.session.IsTraced))
 	f.explain(decision.Selection)
 	for _, pid := range decision.Trace {
 		f.attachTo(ctx, pid)
+	}
+}
+
+// attachForked attaches to the forks of programs that were started below the shim: they have it, too,
+// and do not report that they start.
+func (f *follower) attachForked(ctx context.Context) {
+	for _, m := range f.Members() {
+		if m.IsForked() && !f.session.IsTraced(m.Process.PID) {
+			f.attachTo(ctx, m.Process.PID)
+		}
 	}
 }
 
@@ -183,8 +245,11 @@ func (f *follower) attachTo(ctx context.Context, pid int) {
 	}
 
 	delete(f.failed, pid)
-	t := f.session.targets.find(uint32(pid))
-	change := changeOf(growth.TreeTraced, pid, t.process.Command())
+	f.reportTraced(f.session.targets.find(uint32(pid)))
+}
+
+func (f *follower) reportTraced(t *target) {
+	change := changeOf(growth.TreeTraced, t.process.PID, t.process.Command())
 	change.Sources = t.sources()
 	f.report(change)
 }

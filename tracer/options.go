@@ -1,6 +1,8 @@
 package tracer
 
 import (
+	"context"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 type Options struct {
 	// PID of the process to trace, in our PID namespace.
 	PID int
+	// Launch starts the process instead, whose PID Open then sets; nil: it is running.
+	Launch *Launch
 	// Children follows the tree of the process: all its processes are sampled, and those that
 	// matter are traced.
 	Children bool
@@ -21,7 +25,8 @@ type Options struct {
 	// Sources to attach, of source.Names; empty: all.
 	Sources []string
 	// Interval is the mean number of bytes between samples; 1 samples every allocation. 0:
-	// allocscope chooses the finest that the budget pays for.
+	// allocscope chooses the finest that the budget pays for. With Launch it is rounded to a power
+	// of two.
 	Interval uint64
 	// Overhead is the largest share of the elapsed time that the probes may take from any thread,
 	// and of the traced processes' CPU time that allocscope may take; 0: no limit.
@@ -51,8 +56,21 @@ type Options struct {
 	checkFilter func() error
 }
 
-// wants reports whether a source is to be attached.
+// A Launch starts a command whose allocations count from the first on.
+type Launch struct {
+	// Shim is the path of the session's own copy of the shim, which no process has mapped yet.
+	// What the command starts is traced if it maps this very file.
+	Shim string
+	// Start starts the command with the shim in its LD_PRELOAD, and returns its PID. Open calls it
+	// when everything is attached. The command is held for a moment, until it is a target.
+	Start func(ctx context.Context) (pid int, err error)
+}
+
+// wants reports whether a source is to be attached. The shim reports tensors as objects of the heap.
 func (o Options) wants(source string) bool {
+	if o.Launch != nil && source == "tensor" {
+		return false
+	}
 	return len(o.Sources) == 0 || slices.Contains(o.Sources, source)
 }
 
@@ -88,6 +106,9 @@ func (o Options) withDefaults() Options {
 		o.Interval = kernel.DefaultInterval
 	}
 	o.Interval = min(o.Interval, kernel.MaxInterval)
+	if o.Launch != nil { // the shim knows powers of two
+		o.Interval = 1 << (bits.Len64(o.Interval+o.Interval/2) - 1)
+	}
 
 	if o.MaxLive <= 0 {
 		o.MaxLive = kernel.DefaultMaxLive

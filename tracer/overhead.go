@@ -38,12 +38,16 @@ func (s *Session) startRunner() error {
 	s.probing.mu.Unlock()
 
 	o := s.Options
+	interval := s.askedInterval
+	if s.launched != nil && interval != 0 {
+		interval = o.Interval // it was rounded
+	}
 	limits := overhead.Limits{Limit: o.Overhead, OwnFloor: o.OwnFloor}
 	s.runner = overhead.Start(limits, controller.Options{
-		Costs: costs, Interval: s.askedInterval, Duration: o.Duration,
+		Costs: costs, Interval: interval, Duration: o.Duration,
 		Maturity: s.probing.schedule.Lag, Seed: rand.Uint64(),
 		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Blocks: o.wants("cuda"),
-		Steps: s.targets.countSteps(),
+		Steps: s.launched == nil && s.targets.countSteps(), Producer: s.launched != nil,
 	}, s.probing, meter, s.sinceOpened)
 	return nil
 }

@@ -30,6 +30,7 @@ type probing struct {
 	events  *eventReader
 	reading *sync.Mutex   // the session's
 	started func() uint64 // start of the trace, ns, CLOCK_MONOTONIC
+	shim    *source.Shim  // samples the heap of a command that the session has started; or nil
 
 	// progress reads the meter; costs are those of the events that it counts. nil: the overhead
 	// has no limit.
@@ -76,6 +77,9 @@ func (s *Session) startProbing(ctx context.Context) error {
 		p.interval = s.Options.Interval // until the controller changes it
 		s.measureCosts(ctx)
 		return ctx.Err()
+	}
+	if s.Options.Launch != nil { // launch opens the heap
+		return nil
 	}
 	p.tensors, p.tensorInterval = true, s.Options.intervalOf("tensor")
 	if err := p.OpenHeap(false, s.Options.intervalOf("heap")); err != nil {
@@ -128,7 +132,7 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	p.schedule.Open(kernel.Monotonic(), burst)
 	p.recordProgress(&estimate.Progress{}) // some probes were attached already
 	p.interval = interval
-	return p.kernel.SetIntervals(p.activeIntervals())
+	return p.applyIntervals()
 }
 
 // openHeap attaches the probes of source heap. A process that is exiting keeps what is known of it.
@@ -156,6 +160,17 @@ func (p *probing) activeIntervals() (interval, tensorInterval uint64) {
 		return 0, 0
 	}
 	return 0, p.tensorInterval
+}
+
+// applyIntervals has the BPF programs use the intervals of now, and the shim that of the heap.
+func (p *probing) applyIntervals() error {
+	interval, tensorInterval := p.activeIntervals()
+	if p.shim != nil {
+		if err := p.shim.SetInterval(interval); err != nil {
+			return fmt.Errorf("set the sampling interval of the shim: %w", err)
+		}
+	}
+	return p.kernel.SetIntervals(interval, tensorInterval)
 }
 
 // recordProgress adds what was done since the last call.
@@ -205,7 +220,7 @@ func (p *probing) CloseHeap() error {
 	defer p.mu.Unlock()
 
 	ended := p.schedule.Close(kernel.Monotonic())
-	err := p.kernel.SetIntervals(p.activeIntervals())
+	err := p.applyIntervals()
 	p.schedule.Close(kernel.Monotonic()) // events were counted until now
 	period := p.schedule.Periods[ended]
 	if period.Burst {
@@ -305,8 +320,7 @@ func (p *probing) sweep() {
 // leaveHeap detaches the heap's probes of a target for good.
 func (p *probing) leaveHeap(t *target) error {
 	p.mu.Lock()
-	links := t.heap.Links
-	t.heap.Links, t.heap.Functions = nil, nil
+	links := t.heap.Detach()
 	p.mu.Unlock()
 	return probe.Close(links)
 }
@@ -330,7 +344,7 @@ func (p *probing) SetIntervals(interval, tensorInterval uint64) error {
 
 	tensorsEnd := p.tensorInterval != 0 && tensorInterval == 0
 	p.interval, p.tensorInterval = interval, tensorInterval
-	if err := p.kernel.SetIntervals(p.activeIntervals()); err != nil || !tensorsEnd {
+	if err := p.applyIntervals(); err != nil || !tensorsEnd {
 		return err
 	}
 	return p.handOverTensors()
@@ -436,6 +450,9 @@ func (p *probing) coversHeap(t *target) (some, all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
+	if len(t.heap.Producers) > 0 {
+		return true, true
+	}
 	some = len(p.schedule.Periods) > 0 && t.heap.Status().Attached
 	return some, some && p.schedule.IsOpen() && !p.schedule.HadBursts()
 }
@@ -472,8 +489,11 @@ func (p *probing) estimator(
 	return estimate.NewEstimator(&p.schedule, &p.tracker, p.tensorsAlone, now, since, bins)
 }
 
-// unprobed returns the objects that were born while no probe was open.
-func (p *probing) unprobed(objects []estimate.MappedObject) []estimate.MappedObject {
+// unprobed returns the objects of a target that were born while no probe was open.
+func (p *probing) unprobed(t *target, objects []estimate.MappedObject) []estimate.MappedObject {
+	if len(t.heap.Producers) > 0 {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.schedule.Unprobed(objects)

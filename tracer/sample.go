@@ -10,6 +10,8 @@ import (
 // Sample reads the state of all processes of the tree and of the memory of the system. What could
 // not be read is growth.Unknown.
 func (s *Session) Sample() growth.TreeSample {
+	s.following.Lock()
+	defer s.following.Unlock()
 	s.events.collect() // what is not urgent, and wakes no reader
 	s.makeRoom()
 

@@ -135,8 +135,9 @@ func (k *scanner) addTarget(
 
 	rows := residency.NewRows(scan, t.process.PID, t.stacks.Get, held, k.files)
 	rows.HeapTraced, rows.HeapComplete = k.probing.coversHeap(t)
+	rows.FromStart = t.fromStart
 	if rows.HeapTraced {
-		mapped := k.probing.unprobed(scan.MappedObjects())
+		mapped := k.probing.unprobed(t, scan.MappedObjects())
 		known.Objects = slices.Concat(known.Objects,
 			k.estimator.AddMapped(held, mapped, t.stacks.Get))
 	}

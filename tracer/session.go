@@ -44,6 +44,7 @@ type Session struct {
 	gpus       gpuState
 	faults     source.FaultThinner
 	probing    *probing
+	launched   *launched        // nil: the process was running before
 	runner     *overhead.Runner // nil: the overhead has no limit
 	stepTimes  overhead.StepTimes
 
@@ -59,6 +60,9 @@ type Session struct {
 	retired     losses // of the targets that have been dropped
 	named       stack.Memory
 
+	// following is held while the process tree or a snapshot is read, and while processes become
+	// targets and are retired.
+	following sync.Mutex
 	// reading is held while a goroutine other than the caller's reads a process, while heap probes
 	// come and go, and while a process is closed.
 	reading sync.Mutex
@@ -93,12 +97,8 @@ func Open(ctx context.Context, options Options) (*Session, error) {
 		return nil, err
 	}
 
-	p, err := process.Open(options.PID)
-	if err != nil {
-		return nil, err
-	}
 	s := &Session{
-		Process: p, Options: options.withDefaults(), askedInterval: options.Interval,
+		Options: options.withDefaults(), askedInterval: options.Interval,
 		debugFiles: symbol.NewDebugFiles(), ended: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -111,10 +111,12 @@ func Open(ctx context.Context, options Options) (*Session, error) {
 
 // open checks ctx after each step that takes long.
 func (s *Session) open(ctx context.Context) error {
-	if err := kernel.CheckReachable(s.Process.PID); err != nil {
-		return err
-	}
 	var err error
+	if s.Options.Launch == nil {
+		if err := s.openProcess(); err != nil {
+			return err
+		}
+	}
 	if s.kernel, err = kernel.Load(s.Options.kernel()); err != nil {
 		return err
 	}
@@ -132,14 +134,6 @@ func (s *Session) open(ctx context.Context) error {
 		return err
 	}
 	s.probing.events = s.events
-	s.follower = &follower{
-		Tree: tree.New(s.Process, s.Options.Children), session: s,
-		failed: make(map[int]attachFailure),
-	}
-	s.scanner = scanner{
-		kernel: s.kernel, events: s.events, probing: s.probing,
-		targets: &s.targets, members: s.follower.Members,
-	}
 	s.faults.Kernel = s.kernel
 	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets, library: s.Options.NVML}
 
@@ -148,16 +142,45 @@ func (s *Session) open(ctx context.Context) error {
 		return err
 	}
 	s.probing.tracker.SeesMappings = s.sources.mapping.Attached
-	if err := s.follower.open(ctx); err != nil {
+	if s.Options.Launch != nil {
+		if err := s.launch(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.follow(ctx); err != nil {
 		return err
 	}
 
 	s.start()
+	if s.launched != nil {
+		s.launched.running.Go(s.launched.run)
+	}
 	s.watcher.Go(s.awaitExit)
 	if s.Options.Overhead > 0 {
 		return s.startRunner()
 	}
 	return nil
+}
+
+// openProcess opens the process of Options.PID.
+func (s *Session) openProcess() (err error) {
+	if s.Process, err = process.Open(s.Options.PID); err != nil {
+		return err
+	}
+	return kernel.CheckReachable(s.Process.PID)
+}
+
+// follow begins to follow the process tree, and attaches to those processes of it that matter.
+func (s *Session) follow(ctx context.Context) error {
+	s.follower = &follower{
+		Tree: tree.New(s.Process, s.Options.Children), session: s,
+		failed: make(map[int]attachFailure),
+	}
+	s.scanner = scanner{
+		kernel: s.kernel, events: s.events, probing: s.probing,
+		targets: &s.targets, members: s.follower.Members,
+	}
+	return s.follower.open(ctx)
 }
 
 // start starts the clock with the first target, or without one. That of an earlier trace goes on.
@@ -282,6 +305,9 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.cancel()
+	if s.launched != nil {
+		s.launched.running.Wait()
+	}
 	s.objectWorker.Close()
 	if s.runner != nil {
 		s.runner.Close()
@@ -307,7 +333,10 @@ func (s *Session) Close() error {
 	if s.kernel != nil {
 		s.kernel.Close()
 	}
-	return errors.Join(append(errs, s.Process.Close())...)
+	if s.Process != nil {
+		errs = append(errs, s.Process.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // detach detaches all probes at once, because the kernel waits for the end of those that are
@@ -319,6 +348,9 @@ func (s *Session) detach() error {
 	}
 	for _, l := range s.sources.links {
 		closes = append(closes, l.Close)
+	}
+	if s.launched != nil {
+		closes = append(closes, s.launched.Close)
 	}
 	return parallel(closes)
 }

@@ -22,6 +22,8 @@ import (
 // memory is split by the time of its allocation at the given moments, in order, since the start of
 // the trace.
 func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
+	s.following.Lock()
+	defer s.following.Unlock()
 	snapshot, estimator, err := s.snapshot(born)
 	if err != nil {
 		return nil, err
@@ -33,6 +35,8 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 // SpikeSnapshot is Snapshot for one between the others, within a spike of RSS. It changes nothing
 // for these: what is free again in a moment must not calibrate the estimates from bursts.
 func (s *Session) SpikeSnapshot() (*growth.Snapshot, error) {
+	s.following.Lock()
+	defer s.following.Unlock()
 	snapshot, _, err := s.snapshot(nil)
 	return snapshot, err
 }
@@ -103,6 +107,9 @@ func (s *Session) readHeap(
 	s.objects = objects
 	if err != nil {
 		return nil, err
+	}
+	if s.launched == nil { // else the interval is ours
+		snapshot.Interval = max(snapshot.Interval, estimator.ProducerInterval())
 	}
 	for _, ofProcess := range objects {
 		snapshot.LiveObjects += len(ofProcess)

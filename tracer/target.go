@@ -26,6 +26,10 @@ import (
 // errAllocatorNotLoaded ends a target that was attached to before its allocator was loaded.
 var errAllocatorNotLoaded = errors.New("attached to before its C library was loaded")
 
+// errNoShim is why a process that the command has started has no source heap.
+var errNoShim = errors.New("it has not loaded the library of LD_PRELOAD " +
+	"(it is static or setuid, or an environment without LD_PRELOAD has started it)")
+
 // A target is a traced process with its sources.
 type target struct {
 	process    *process.Process
@@ -43,6 +47,7 @@ type target struct {
 	pages      *residency.Tracker // nil: the page map cannot be read, for the reason pagesErr
 	pagesErr   error
 
+	fromStart   bool          // it is traced from its first allocation on
 	from        time.Duration // between the start of the trace and that of this target
 	tracedSince uint64        // the same moment, ns, CLOCK_MONOTONIC; probing.mu guards it
 	vanished    int64         // bytes of the mappings that were gone without a call
@@ -70,6 +75,9 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 		foldedGPU: make(map[gpu.Key]*estimate.StackTotals),
 	}
 	t.heap.Kernel, t.heap.Process = s.kernel, p
+	if s.launched != nil {
+		t.heap.Shim = s.launched.Shim
+	}
 
 	stat, err := p.Stat() // before the maps, so that check notices an execve in between
 	if err != nil {
@@ -126,7 +134,14 @@ func (s *Session) attachTarget(ctx context.Context, t *target) error {
 	var functions []probe.FileSites
 	if s.Options.wants("heap") {
 		functions = t.heap.Find(maps)
-		t.allocators = probe.CodeOf(functions)
+		t.allocators = probe.CodeOf(functions, t.heap.Producers)
+	}
+	if s.launched != nil && len(t.heap.Producers) == 0 {
+		t.heap.GiveUp(errNoShim)
+	}
+	if len(t.heap.Producers) > 0 || s.launched != nil { // which see tensors as well
+		functions = nil
+		t.tensors.Stop()
 	}
 	defer context.AfterFunc(ctx, func() {
 		t.gpu.Stop()

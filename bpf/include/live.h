@@ -55,7 +55,7 @@ static __always_inline __u32 size_class(__u64 size)
 }
 
 /* Counts an allocation for alloc_objects and alloc_space. */
-static __always_inline void tally_add(const struct tally_key *key, __u64 size)
+static __always_inline void tally_add(const struct tally_key *key, __u64 size, __u64 weight)
 {
 	struct tally none = {}, *sum = bpf_map_lookup_elem(&tallies, key);
 	long err = 0;
@@ -72,4 +72,6 @@ static __always_inline void tally_add(const struct tally_key *key, __u64 size)
 
 	__sync_fetch_and_add(&sum->objects, 1);
 	__sync_fetch_and_add(&sum->bytes, size);
+	if (weight)
+		__sync_fetch_and_add(&sum->weight, weight);
 }

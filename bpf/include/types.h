@@ -143,17 +143,20 @@ enum counter {
 	COUNT_BLOCKS,          /* blocks that PyTorch's caching allocator handed out or took back */
 	COUNT_BLOCK_NS,        /* ns spent handling blocks, traps not included */
 	COUNT_BLOCK_WALK_NS,   /* ns of COUNT_BLOCK_NS spent walking stacks */
-	DROP_LIVE_FULL,        /* allocations not tracked: the live map was full */
-	DROP_FAULTS_FULL,      /* sampled page faults not kept: the map was full */
-	DROP_TALLY_FULL,       /* allocations missing from alloc_*: the tally was full */
-	DROP_EVENTS,           /* events lost: the ring buffer was full */
-	DROP_THREAD_STATE,     /* calls or returns not followed: no per-thread storage */
-	DROP_NO_MEMORY,        /* tallies not kept: the kernel could not allocate the entry */
-	DROP_OUT_POINTER,      /* results that a call stores in memory and that were unreadable */
-	DROP_MISSED_RETURN,    /* calls whose return was never seen */
-	DROP_MISSED_FREE,      /* addresses returned again while still in the live map */
-	DROP_GPU_FULL,         /* GPU memory not tracked: the map was full */
-	DROP_MAPPING_WALKS,    /* mapping calls without a stack: the budget of walks was spent */
+	COUNT_PRODUCER_CALLS,  /* probes of producers that ran */
+	COUNT_PRODUCER_SAMPLES, /* allocations that they added to the live map */
+	COUNT_PRODUCER_WALK_NS, /* ns spent walking stacks for them */
+	DROP_LIVE_FULL,         /* allocations not tracked: the live map was full */
+	DROP_FAULTS_FULL,       /* sampled page faults not kept: the map was full */
+	DROP_TALLY_FULL,        /* allocations missing from alloc_*: the tally was full */
+	DROP_EVENTS,            /* events lost: the ring buffer was full */
+	DROP_THREAD_STATE,      /* calls or returns not followed: no per-thread storage */
+	DROP_NO_MEMORY,         /* tallies not kept: the kernel could not allocate the entry */
+	DROP_OUT_POINTER,       /* results that a call stores in memory and that were unreadable */
+	DROP_MISSED_RETURN,     /* calls whose return was never seen */
+	DROP_MISSED_FREE,       /* addresses returned again while still in the live map */
+	DROP_GPU_FULL,          /* GPU memory not tracked: the map was full */
+	DROP_MAPPING_WALKS,     /* mapping calls without a stack: the budget of walks was spent */
 	NUM_COUNTERS,
 };
 
@@ -179,6 +182,7 @@ struct allocation {
 	__u64 size;     /* bytes requested */
 	__u64 born;     /* ns, CLOCK_MONOTONIC, when the call returned */
 	__u64 stack;    /* stack ID; 0: none */
+	__u64 weight;   /* bytes that a producer says it represents; 0: its interval shows that */
 	__u32 interval; /* sampling interval in force then, mean bytes; 1: every allocation */
 	enum allocation_kind kind;
 };
@@ -242,7 +246,7 @@ struct gpu_total {
 struct tally_key {
 	__u64 stack;
 	__u32 tgid;
-	__u32 interval; /* mean bytes */
+	__u32 interval; /* mean bytes; 0: the tally has the weight, which a producer has given */
 	enum allocation_kind kind;
 	__u16 size_class; /* 4 log2(size), see size_class() */
 	__u16 gpu;        /* as in struct gpu_memory */
@@ -252,6 +256,28 @@ struct tally_key {
 struct tally {
 	__u64 objects;
 	__u64 bytes;
+	__u64 weight; /* bytes that they represent, where the interval of the key is 0 */
+};
+
+/* Where an argument of a probe is. */
+enum operand_kind {
+	OPERAND_CONSTANT,
+	OPERAND_REGISTER,
+	OPERAND_MEMORY, /* at the address in a register, plus `value` */
+};
+
+/* An argument of a probe. */
+struct operand {
+	__s64 value; /* the constant, or what is added to the address */
+	enum operand_kind kind;
+	__u16 reg;      /* offset of the register in struct pt_regs */
+	__u8 size;      /* bytes: 1, 2, 4 or 8 */
+	__u8 is_signed; /* 1: its sign is extended */
+};
+
+/* Value of `producer_probes`. otel_memory:free has the pointer alone. */
+struct producer_probe {
+	struct operand pointer, size, weight;
 };
 
 /* Value of `steps`. */
@@ -274,6 +300,7 @@ enum event_kind {
 	EVENT_UNMAPPED,      /* a walk met code outside all known mappings */
 	EVENT_NEW_CODE,      /* the process has mapped code */
 	EVENT_STEP,          /* a training step began: `length` is their number so far */
+	EVENT_START,         /* a program has started below our preloaded library */
 	EVENT_TABLE_NEEDED,  /* a walk met code whose unwind table is not built: `start` is the
 			      * table's index */
 };

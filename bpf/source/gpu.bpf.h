@@ -96,7 +96,7 @@ static __always_inline void gpu_live_add(const struct gpu_address *key, struct g
 	memory->references = 1;
 
 	gpu_live_put(key, memory);
-	tally_add(&tally, memory->size);
+	tally_add(&tally, memory->size, 0);
 }
 
 /* Removes freed memory from `gpu_live` and copies it to `removed`. Returns false if there is none:

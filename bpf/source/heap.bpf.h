@@ -139,7 +139,7 @@ static __always_inline void add_allocation(const struct call *call, __u32 tgid, 
 	else
 		live_add(&live, &key, &allocation);
 
-	tally_add(&tally, call->size);
+	tally_add(&tally, call->size, 0);
 }
 
 /* Handles the return of the call that the thread was in. */

@@ -23,6 +23,7 @@ var fieldRules = map[string]textRule{
 	"Summary.Version":           kept,
 	"Summary.Kernel":            kept,
 	"Summary.Architecture":      kept,
+	"Source.Producers":          (*names).path,
 	"Process.Command":           (*names).command,
 	"Process.Executable":        (*names).path,
 	"TreeProcess.Command":       (*names).command,

@@ -195,6 +195,9 @@ type Source struct {
 	State string `json:"state"`
 	// Reason why the source is not attached; absent if it is.
 	Reason string `json:"reason,omitempty"`
+	// Producers are the files that sample the heap themselves, whose probes are used instead of
+	// malloc's; absent: malloc's are used, or the trace has preloaded the library.
+	Producers []string `json:"producers,omitempty"`
 }
 
 // States of a source.

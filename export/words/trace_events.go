@@ -3,6 +3,7 @@ package words
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
@@ -58,6 +59,11 @@ func SourceGap(gap growth.SourceGap) string {
 			"their totals are read now and then"
 	}
 	return string(gap)
+}
+
+// ByProducers is how source heap sees a heap that these files of the process sample themselves.
+func ByProducers(files []string) string {
+	return "by the otel_memory probes of " + strings.Join(files, ", ")
 }
 
 // OverheadChange is why the overhead controller changed something, and what it has changed.

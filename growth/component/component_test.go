@@ -110,6 +110,7 @@ func TestRulesOf(t *testing.T) {
 func TestRulesOfRoots(t *testing.T) {
 	for root, want := range map[string]string{
 		"[file: /data/train.bin]": "file", "[before tracing]": "before-tracing",
+		"[start of the process]": "before-tracing", "[cuda: before tracing]": "before-tracing",
 		"[heap: free but resident]": "libc", "[unexplained]": "other", "": "other",
 	} {
 		if got := DefaultRules().Of(growth.NamedStack(1, root, "arena 3")); got != want {

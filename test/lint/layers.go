@@ -18,7 +18,7 @@ const module = "github.com/allocscope/allocscope/"
 // packages of rows above its own here, and of the areas that its area uses. .golangci.yml has the
 // coarse rules, which editors show; this table has the order within an area.
 var layers = [][]string{
-	{"bpf", "bpf/internal/shorten"},
+	{"bpf", "bpf/internal/shorten", "shim"},
 
 	{"growth/census", "growth/keeper", "growth/outlier", "growth/verdict"},
 	{"growth"},
@@ -83,11 +83,12 @@ var layers = [][]string{
 // uses has the areas whose packages those of an area import. Areas that are not here are free.
 var uses = map[string][]string{
 	"bpf":    {"bpf"},
+	"shim":   {"shim"},
 	"growth": {"growth"},
 	"export": {"export", "growth"},
-	"tracer": {"tracer", "growth", "bpf"},
+	"tracer": {"tracer", "growth", "bpf", "shim"},
 	"fleet":  {"fleet", "tracer", "export", "growth"},
-	"cmd":    {"cmd", "fleet", "tracer", "export", "growth"},
+	"cmd":    {"cmd", "fleet", "tracer", "export", "growth", "shim"},
 }
 
 // A denial is a package that some packages must not import, with those below it.
@@ -101,7 +102,7 @@ type denial struct {
 var denials = []denial{
 	{"github.com/cilium/ebpf", in("growth", "export"), "it knows no kernel"},
 	{"github.com/google/pprof", in("growth", "tracer", "bpf"), "it knows no file format, pprof's"},
-	{"log/slog", in("growth", "export", "tracer", "bpf", "fleet"), "only cmd logs"},
+	{"log/slog", in("growth", "export", "tracer", "bpf", "shim", "fleet"), "only cmd logs"},
 	{"os", in("growth"), "growth does no I/O"},
 	{"github.com/NVIDIA/go-nvml", isNotNVML, "only tracer/gpu/nvml calls NVML"},
 }

@@ -86,7 +86,7 @@ type source struct{ path, text string }
 // unread matches files that the checks skip: generated ones, copies of others' work, recordings,
 // and the lists of retired words.
 var unread = regexp.MustCompile(`(^|/)(LICENSE[^/]*|(go|tools)\.(mod|sum)|package-lock\.json)$|` +
-	`_bpfel(_test)?\.(go|o)$|^bpf/headers/|^export/page/assets/|(^|/)testdata/series/|/testdata/|\.(png|svg|gz|o)$|` +
+	`_bpfel(_test)?\.(go|o)$|^bpf/headers/|^export/page/assets/|(^|/)testdata/series/|/testdata/|\.(png|svg|gz|o|so)$|` +
 	`^docs/(GLOSSARY\.md|retired-words\.txt)$|^test/lint/.*_test\.go$`)
 
 // glossaryPath lists retired words, so that only its links are checked.

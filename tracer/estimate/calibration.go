@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/growth"
 )
 
 const (
@@ -63,7 +62,7 @@ func (s *Schedule) newBurstTotals(now uint64) burstTotals {
 // add adds a sampled object.
 func (t *burstTotals) add(a *bpf.Allocation, estimate Estimate) {
 	chunk := float64(max(a.Size, estimate.sizeClass))
-	inBurst := growth.Weight(a.Size, uint64(a.Interval))
+	inBurst := weightOf(a)
 	switch {
 	case a.Born <= t.from:
 	case estimate.Burst >= 0:

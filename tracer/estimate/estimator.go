@@ -2,7 +2,8 @@
 // others in two ways:
 //
 //   - The kernel side samples one allocation per sampling interval, on average. growth.Weight is
-//     the inverse of the probability that it sampled this one (Horvitz-Thompson).
+//     the inverse of the probability that it sampled this one (Horvitz-Thompson). Where the process
+//     samples its heap itself, it says the bytes that each sample represents.
 //   - The probes may be open in bursts alone (duty-cycled sampling). A burst then also represents
 //     the pause before it (Schedule.Extrapolation). Objects that were born in it may have been
 //     freed unseen since (growth.Survival).
@@ -18,6 +19,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
@@ -38,6 +40,8 @@ type Estimator struct {
 	burstSeconds []float64
 	survival     map[stack.Key]*growth.Survival // cache of survivalOf
 	totals       burstTotals                    // of the objects that ReadLive has added
+	// newest is the youngest object so far of a producer that represents more than itself.
+	newest bpf.Allocation
 }
 
 // NewEstimator returns an estimator for a snapshot at a moment, in ns, CLOCK_MONOTONIC.
@@ -90,12 +94,12 @@ type Estimate struct {
 // alive. Tensors are treated like heap objects when the heap source is off.
 func (e *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
 	estimate := Estimate{
-		Weight:      growth.Weight(a.Size, uint64(a.Interval)),
+		Weight:      weightOf(a),
 		Alive:       1,
 		Burst:       -1,
 		countedFrom: a.Born,
 	}
-	if !IsSampledInBursts(a.Kind, e.tensorsAlone) {
+	if a.Weight != 0 || !IsSampledInBursts(a.Kind, e.tensorsAlone) {
 		return estimate
 	}
 	period := e.schedule.index(a.Born)
@@ -124,6 +128,32 @@ func (e *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
 	estimate.tracked = tracked
 	estimate.sizeClass = e.tracker.SizeClass(key.Tgid, a.Size)
 	return estimate
+}
+
+// weightOf returns the number of objects that a sampled one represents.
+func weightOf(a *bpf.Allocation) float64 {
+	if a.Weight != 0 {
+		return float64(a.Weight) / float64(max(a.Size, 1))
+	}
+	return growth.Weight(a.Size, uint64(a.Interval))
+}
+
+// noteProducer keeps what shows the sampling interval of a producer.
+func (e *Estimator) noteProducer(a *bpf.Allocation) {
+	if a.Weight > a.Size && a.Size > 0 && a.Born >= e.newest.Born {
+		e.newest = *a
+	}
+}
+
+// ProducerInterval returns the mean number of bytes between samples of the producer that took the
+// last one, by p = s/w = 1 - exp(-s/interval); 0: there is none, or they sample every object.
+func (e *Estimator) ProducerInterval() uint64 {
+	if e.newest.Weight == 0 {
+		return 0
+	}
+	size := float64(e.newest.Size)
+	interval := -size / math.Log1p(-size/float64(e.newest.Weight))
+	return uint64(math.Round(min(interval, kernel.MaxInterval)))
 }
 
 // IsSampledInBursts reports whether the probes of a kind of objects may be open in bursts alone.

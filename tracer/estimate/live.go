@@ -57,11 +57,16 @@ const maxBelievedBytes = 1 << 47
 // believed sums the sizes of the objects of each process, by PID.
 type believed map[uint32]uint64
 
-// size returns the size of one more object, or what is left of maxBelievedBytes.
-func (b believed) size(tgid uint32, claimed uint64) uint64 {
-	size := min(claimed, maxBelievedBytes-b[tgid])
-	b[tgid] += size
-	return size
+// limit makes what one more object takes, or represents where a producer has said so, at most what
+// is left of maxBelievedBytes.
+func (b believed) limit(tgid uint32, a *bpf.Allocation) {
+	isWeighted, left := a.Weight != 0, maxBelievedBytes-b[tgid]
+	if isWeighted {
+		a.Weight = min(a.Weight, left)
+		left = a.Weight
+	}
+	a.Size = min(a.Size, left)
+	b[tgid] += max(a.Size, a.Weight)
 }
 
 // ReadLive adds the objects of the live maps of heap and tensors to sums, and returns them in no
@@ -72,7 +77,8 @@ func ReadLive(
 ) (LiveObjects, error) {
 	objects, sizes := last.emptied(), make(believed)
 	add := func(key *bpf.Address, a *bpf.Allocation) {
-		a.Size = sizes.size(key.Tgid, a.Size)
+		sizes.limit(key.Tgid, a)
+		estimator.noteProducer(a)
 		estimate := estimator.estimate(key, a)
 		bin, ok := estimator.bins.Index(estimate.countedFrom)
 		if !ok {

@@ -16,7 +16,7 @@ import (
 func liveMap(t *testing.T, objects map[bpf.Address]bpf.Allocation) *ebpf.Map {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Type: ebpf.Hash, KeySize: 16, ValueSize: 32, MaxEntries: uint32(len(objects) + 1),
+		Type: ebpf.Hash, KeySize: 16, ValueSize: 40, MaxEntries: uint32(len(objects) + 1),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,11 @@ func TestReadLive(t *testing.T) {
 		heap := make(map[bpf.Address]bpf.Allocation)
 		for i := range uint64(100_000) {
 			size := ^uint64(0) >> (i % 20)
-			heap[bpf.Address{Address: i, Tgid: forger}] = bpf.Allocation{Size: size, Stack: i % 3, Born: 1}
+			forged := bpf.Allocation{Size: size, Stack: i % 3, Born: 1}
+			if i%2 == 0 {
+				forged.Size, forged.Weight = 1+i%7, size
+			}
+			heap[bpf.Address{Address: i, Tgid: forger}] = forged
 		}
 		heap[bpf.Address{Address: 1, Tgid: honest}] = bpf.Allocation{Size: 500, Stack: 1, Born: 1}
 		tensors := map[bpf.Address]bpf.Allocation{

@@ -50,8 +50,8 @@ func eachTensor(
 ) error {
 	sizes := make(believed)
 	return kernel.ReadMap(k.Tensors, func(key *bpf.Address, a *bpf.Allocation) {
-		a.Size = sizes.size(key.Tgid, a.Size)
-		visit(key, a, growth.Weight(a.Size, uint64(a.Interval)))
+		sizes.limit(key.Tgid, a)
+		visit(key, a, weightOf(a))
 	})
 }
 

@@ -69,6 +69,9 @@ func (t *StackTotals) AddTally(key *bpf.TallyKey, tally *bpf.Tally, factor float
 		return
 	}
 	weight := factor * growth.Weight(tally.Bytes/tally.Objects, uint64(key.Interval))
+	if tally.Weight != 0 { // of a producer, which sees all the time
+		weight = float64(tally.Weight) / float64(max(tally.Bytes, tally.Objects)) // malloc(0)
+	}
 	t.allocObjects += weight * float64(tally.Objects)
 	t.allocBytes += weight * float64(tally.Bytes)
 }

@@ -5,7 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/liveness"
 )
 
 // Sampled totals are compared with those of all objects, over many simulated samplings.
@@ -52,6 +54,38 @@ func TestAddLive(t *testing.T) {
 	}
 	if ratio := variance / squares; math.Abs(ratio-1) > 0.1 {
 		t.Errorf("estimated variance is %v times that of the estimates", ratio)
+	}
+}
+
+// A producer says what its samples represent, whatever the probes of others do meanwhile.
+func TestWeighted(t *testing.T) {
+	const size, interval = 1000, 4096
+	weight := uint64(math.Round(size * growth.Weight(size, interval)))
+	inBurst := &Schedule{Periods: []ProbePeriod{{From: 1, To: 2}, {From: 100, To: 200, Burst: true}}}
+	e := NewEstimator(inBurst, &liveness.Tracker{}, false, 300, nil, BirthBins{300})
+	exact := bpf.Allocation{Size: size, Weight: size, Born: 150}
+	sampled := bpf.Allocation{Size: size, Weight: weight, Born: 160}
+
+	var totals StackTotals
+	for _, a := range []*bpf.Allocation{&sampled, &exact} {
+		e.noteProducer(a)
+		totals.AddLive(a.Size, e.estimate(&bpf.Address{}, a), 0)
+	}
+	w := float64(weight)
+	if totals.inuseBytes != int64(weight)+size || totals.evidence != nil ||
+		math.Abs(totals.inuseObjects-1-w/size) > 1e-9 || math.Abs(totals.variance-w*(w-size)) > 1 {
+		t.Errorf("%+v", totals)
+	}
+	if got := e.ProducerInterval(); got < interval-10 || got > interval+10 {
+		t.Errorf("interval %d, want %d", got, interval)
+	}
+
+	const factor = 7 // of a burst
+	tally := bpf.Tally{Objects: 4, Bytes: 4 * size, Weight: 4 * weight}
+	totals.AddTally(&bpf.TallyKey{}, &tally, factor)
+	totals.AddTally(&bpf.TallyKey{}, &bpf.Tally{Objects: 3, Weight: 3}, factor) // of malloc(0)
+	if math.Abs(totals.allocObjects-4*w/size-3) > 1e-9 || totals.allocBytes != 4*w {
+		t.Errorf("%v objects, %v bytes were allocated", totals.allocObjects, totals.allocBytes)
 	}
 }
 

@@ -49,6 +49,7 @@ type Kernel struct {
 	SessionRefusal error
 
 	checkFilter func() error // whether return probes are safe under seccomp filters; once
+	producers   producerProbes
 }
 
 // Config is set before the BPF object is loaded.
@@ -113,12 +114,16 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 		return nil, fmt.Errorf("configure BPF object: %w", err)
 	}
 
+	producers := []*ebpf.ProgramSpec{
+		specs.ProducerAlloc, specs.ProducerFree, specs.ShimStart, specs.ShimMarker,
+	}
 	first := bpf.ProgHeapOnEntry // which the kernel refuses if it lacks the mode
 	switch mode {
 	case probe.Session:
 		first = bpf.ProgHeapSession
 		specs.HeapSession.AttachType = probe.AttachTraceUprobeSession
 		attachMulti(specs.CudaOnEntry, specs.CudaOnReturn, specs.OnBlock, specs.HeapOnEntry)
+		attachMulti(producers...)
 		delete(spec.Programs, bpf.ProgHeapOnReturn)
 		if err := matchSessionKfunc(spec); err != nil {
 			return nil, err
@@ -126,6 +131,7 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 	case probe.Multi:
 		attachMulti(specs.CudaOnEntry, specs.CudaOnReturn, specs.OnBlock,
 			specs.HeapOnEntry, specs.HeapOnReturn)
+		attachMulti(producers...)
 		delete(spec.Programs, bpf.ProgHeapSession)
 	default:
 		delete(spec.Programs, bpf.ProgHeapSession)

@@ -93,6 +93,9 @@ func (t *Tracker) Observe(
 	live *ebpf.Map, from, to uint64, seconds float64, probed map[uint32]bool,
 ) error {
 	err := kernel.ReadMap(live, func(key *bpf.Address, a *bpf.Allocation) {
+		if a.Weight != 0 {
+			return // a producer sees it being freed at any time
+		}
 		o, ok := t.Objects[*key]
 		if ok && o.lastAlive == to {
 			return // the iteration of the map returned it twice

@@ -76,6 +76,9 @@ func (m *Meter) Count() (controller.Reading, error) {
 	now.Walk -= m.counted.Walk
 	now.KernelWalk -= m.counted.KernelWalk
 	now.DriverCalls -= m.counted.DriverCalls
+	now.ProducerCalls -= m.counted.ProducerCalls
+	now.ProducerSamples -= m.counted.ProducerSamples
+	now.ProducerWalk -= m.counted.ProducerWalk
 	now.Blocks -= m.counted.Blocks
 	now.BlockTime -= m.counted.BlockTime
 	now.BlockWalk -= m.counted.BlockWalk
@@ -139,5 +142,9 @@ func readCounters(k *kernel.Kernel) (controller.Reading, error) {
 		Blocks:        values[bpf.CountBlocks],
 		BlockTime:     time.Duration(values[bpf.CountBlockNs]),
 		BlockWalk:     time.Duration(values[bpf.CountBlockWalkNs]),
+
+		ProducerCalls:   values[bpf.CountProducerCalls],
+		ProducerSamples: values[bpf.CountProducerSamples],
+		ProducerWalk:    time.Duration(values[bpf.CountProducerWalkNs]),
 	}, nil
 }

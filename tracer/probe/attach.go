@@ -43,10 +43,10 @@ type Programs func(name string) (*ebpf.Program, error)
 // attaches all or nothing.
 func Attach(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link, error) {
 	if mode == Session {
-		return attachAll(file,
+		return attachAll(file.Mapping.Path,
 			func() ([]link.Link, error) { return attachSession(file, programs, pid) })
 	}
-	return attachAll(file,
+	return attachAll(file.Mapping.Path,
 		func() ([]link.Link, error) {
 			return attachEntries(mode, file, programs, bpf.ProgHeapOnEntry, pid)
 		},
@@ -60,7 +60,7 @@ func Attach(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link,
 // Probes of returns come first: where the entry of a call has been seen, its return will be, too.
 func AttachCUDADriver(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link, error) {
 	entries := file.only(func(f Function) bool { return !f.isExit() })
-	return attachAll(file,
+	return attachAll(file.Mapping.Path,
 		func() ([]link.Link, error) {
 			returning := file.only(Function.returns)
 			return attachReturns(mode, returning, programs, bpf.ProgCudaOnReturn, pid)
@@ -76,7 +76,7 @@ func AttachCUDADriver(mode Mode, file FileSites, programs Programs, pid int) ([]
 // AttachReturn attaches the program of returns from the CUDA driver API to functions in a process
 // that is not traced: it counts nothing there, but the functions return through return probes.
 func AttachReturn(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link, error) {
-	return attachAll(file, func() ([]link.Link, error) {
+	return attachAll(file.Mapping.Path, func() ([]link.Link, error) {
 		return attachReturns(mode, file, programs, bpf.ProgCudaOnReturn, pid)
 	})
 }
@@ -94,7 +94,7 @@ func AttachStep(file FileSites, programs Programs, pid int) (link.Link, error) {
 
 // attachEntry attaches a program to the one site of a file in a process, without a return probe.
 func attachEntry(mode Mode, file FileSites, programs Programs, name string, pid int) (link.Link, error) {
-	links, err := attachAll(file,
+	links, err := attachAll(file.Mapping.Path,
 		func() ([]link.Link, error) { return attachEntries(mode, file, programs, name, pid) })
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func within[T any](call func() (T, error), late func(T)) (T, error) {
 }
 
 // attachAll runs steps that return links. If one fails, it closes the links of all.
-func attachAll(file FileSites, steps ...func() ([]link.Link, error)) ([]link.Link, error) {
+func attachAll(path string, steps ...func() ([]link.Link, error)) ([]link.Link, error) {
 	attach := func() (all []link.Link, err error) {
 		for _, step := range steps {
 			links, err := step()
@@ -170,7 +170,7 @@ func attachAll(file FileSites, steps ...func() ([]link.Link, error)) ([]link.Lin
 	}
 	links, err := within(attach, func(late []link.Link) { _ = closeAll(late) })
 	if err != nil {
-		return nil, fmt.Errorf("attach to %s: %w", file.Mapping.Path, err)
+		return nil, fmt.Errorf("attach to %s: %w", path, err)
 	}
 	return links, nil
 }
@@ -214,14 +214,33 @@ func attachReturns(
 func attachUprobes(
 	mode Mode, file FileSites, programs Programs, name string, pid int, kind string,
 ) ([]link.Link, error) {
-	if len(file.Sites) == 0 {
+	var points []point
+	for _, s := range file.Sites {
+		points = append(points, point{name: s.Function.Name, offset: s.Offset, cookie: s.cookie()})
+	}
+	return attachPoints(mode, file.Path, points, programs, name, pid, kind)
+}
+
+// A point is an instruction of a file that is probed.
+type point struct {
+	name           string
+	offset, cookie uint64
+	semaphore      uint64 // offset in the file of the counter that the kernel raises; 0: none
+}
+
+// attachPoints attaches a program to points of a file, in a process or, with PID 0, in all. With an
+// error it returns the links that it has made.
+func attachPoints(
+	mode Mode, path string, points []point, programs Programs, name string, pid int, kind string,
+) ([]link.Link, error) {
+	if len(points) == 0 {
 		return nil, nil
 	}
 	program, err := programs(name)
 	if err != nil {
 		return nil, err
 	}
-	executable, err := link.OpenExecutable(file.Path)
+	executable, err := link.OpenExecutable(path)
 	if err != nil {
 		return nil, err
 	}
@@ -231,8 +250,12 @@ func attachUprobes(
 	}
 
 	if mode != Single {
-		offsets, cookies := file.offsetsAndCookies()
-		options := &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies, PID: uint32(pid)}
+		options := &link.UprobeMultiOptions{PID: uint32(pid)}
+		for _, p := range points {
+			options.Addresses = append(options.Addresses, p.offset)
+			options.Cookies = append(options.Cookies, p.cookie)
+			options.RefCtrOffsets = append(options.RefCtrOffsets, p.semaphore)
+		}
 		l, err := attachMany(nil, program, options)
 		if err != nil {
 			return nil, fmt.Errorf("create %s_multi link: %w", kind, err)
@@ -241,11 +264,13 @@ func attachUprobes(
 	}
 
 	var links []link.Link
-	for _, s := range file.Sites {
-		options := &link.UprobeOptions{Address: s.Offset, PID: pid, Cookie: s.cookie()}
+	for _, p := range points {
+		options := &link.UprobeOptions{
+			Address: p.offset, PID: pid, Cookie: p.cookie, RefCtrOffset: p.semaphore,
+		}
 		l, err := attachOne("", program, options)
 		if err != nil {
-			return links, fmt.Errorf("create %s of %s: %w", kind, s.Function.Name, err)
+			return links, fmt.Errorf("create %s of %s: %w", kind, p.name, err)
 		}
 		links = append(links, l)
 	}

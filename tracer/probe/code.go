@@ -13,10 +13,12 @@ import (
 type AllocatorCode struct {
 	libraries map[string]bool // paths of files without other code
 	linkedIn  map[string]bool // paths of files with other code, too
+	wrappers  map[string]bool // paths of libraries that may call another allocator
 }
 
-// CodeOf returns the code of the allocators whose functions are probed.
-func CodeOf(files []FileSites) AllocatorCode {
+// CodeOf returns the code of the allocators that have these functions. Producers that define malloc
+// may wrap that of another file.
+func CodeOf(files []FileSites, producers []Producer) AllocatorCode {
 	code := AllocatorCode{libraries: make(map[string]bool), linkedIn: make(map[string]bool)}
 	for _, f := range files {
 		switch {
@@ -26,6 +28,11 @@ func CodeOf(files []FileSites) AllocatorCode {
 		default:
 			code.linkedIn[f.Mapping.Path] = true
 		}
+	}
+
+	code.wrappers = make(map[string]bool)
+	for _, p := range producers {
+		code.wrappers[p.Mapping.Path] = code.libraries[p.Mapping.Path]
 	}
 	return code
 }
@@ -37,6 +44,10 @@ func isAllocatorName(path string) bool {
 
 // HasCalled reports whether code of an allocator made the system call at the top of a stack.
 func (c AllocatorCode) HasCalled(s *growth.Stack) bool {
+	isOfWrapper := func(f growth.Frame) bool { return f.Module != nil && c.wrappers[f.Module.Path] }
+	if len(c.wrappers) > 0 && slices.ContainsFunc(s.Frames, isOfWrapper) {
+		return true
+	}
 	for _, frame := range s.Frames {
 		if slices.Contains(systemCalls, frame.Function) {
 			continue

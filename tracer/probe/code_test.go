@@ -17,7 +17,7 @@ func TestAllocatorCode(t *testing.T) {
 		{Mapping: mapped(tcmalloc)},
 		{Mapping: mapped(preloaded), isAllocator: true},
 		{Mapping: mapped(libc), isLibc: true},
-	})
+	}, nil)
 
 	type frame struct{ function, path string }
 	for _, c := range []struct {

@@ -229,7 +229,7 @@ func (r *Rows) addHeapRemainder() {
 			continue
 		}
 		variance := heap.Variance[pages.BeforeTracing]
-		r.addNamed(growth.KindBeforeTracing, bytes, 0, variance, rootBeforeTracing, heapClass)
+		r.addNamed(growth.KindBeforeTracing, bytes, 0, variance, r.rootBefore(), heapClass)
 	}
 
 	copied := firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: heapClass}

@@ -34,6 +34,10 @@ const (
 	// rootBeforeTracing is private memory that was resident when tracing started and still is.
 	rootBeforeTracing = "[before tracing]"
 
+	// rootStart is the same of a process that is traced from its first allocation on: what the kernel
+	// and the dynamic loader have left.
+	rootStart = "[start of the process]"
+
 	// rootMapped is private memory in mappings from before tracing, first touched since.
 	rootMapped = "[mapped before tracing]"
 
@@ -62,6 +66,9 @@ type Rows struct {
 	// all live objects are, up to sampling. It is unset if the heap is probed in bursts: objects
 	// that no burst has seen, and young ones, are not known then.
 	HeapTraced, HeapComplete bool
+
+	// FromStart is set if the process is traced from its first allocation on.
+	FromStart bool
 
 	// ParentInSnapshot is set if the parent is in the same snapshot, so that what the process
 	// shares with its parent is counted there.
@@ -324,9 +331,17 @@ func (r *Rows) addPrivate(segment *Segment, bytes pages.Bytes) {
 		r.addNamed(of.kind, since+before, swapped, segment.variance, of.root)
 	default:
 		class := string(segment.Class)
-		r.addNamed(growth.KindBeforeTracing, before, swapped, 0, rootBeforeTracing, class)
+		r.addNamed(growth.KindBeforeTracing, before, swapped, 0, r.rootBefore(), class)
 		r.addForFirstTouch(firstTouchRow{kind: of.kind, root: of.root}, since, segment.variance)
 	}
+}
+
+// rootBefore returns the root of memory that was resident when tracing started.
+func (r *Rows) rootBefore() string {
+	if r.FromStart {
+		return rootStart
+	}
+	return rootBeforeTracing
 }
 
 // addInherited adds memory that is still shared with the parent.

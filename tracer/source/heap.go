@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -19,16 +20,26 @@ type Heap struct {
 	// Functions are probed while the source is open. The session guards them and Links.
 	Functions []probe.FileSites
 	Links     []link.Link // empty while the source is closed
+	// Shim is the library that the session has preloaded; nil: there is none.
+	Shim *Shim
+	// Producers sample the heap themselves. Their probes, and no functions, are attached until Detach.
+	Producers []probe.Producer
 
 	attached []probe.FileSites // Functions as they are probed while the source is open
+	produced []link.Link       // on Producers; the session guards them, too
 
 	guardedStatus
 }
 
-// Find returns the allocator's functions. It returns nil if there are none, and sets the status in
-// either case.
+// Find returns the allocator's functions, nil if there are none. If the process has producers, it
+// attaches to their probes. It sets the status in any case.
 func (h *Heap) Find(maps []process.Mapping) []probe.FileSites {
 	functions, err := probe.Resolve(h.Process, maps)
+	refusal := h.followProducers(maps)
+	if len(h.Producers) > 0 {
+		return functions
+	}
+
 	var found followed
 	if err == nil {
 		found, err = follow(h.Kernel, h.Process, functions)
@@ -47,8 +58,40 @@ func (h *Heap) Find(maps []process.Mapping) []probe.FileSites {
 	}
 	lines = append(lines, details(found.files...)...)
 
-	h.SetStatus(Status{Name: "heap", Attached: true, Details: lines})
+	status := Status{Name: "heap", Attached: true, Details: lines}
+	if refusal != nil {
+		status.Reason = fmt.Sprintf("malloc is probed instead: %v", refusal)
+	}
+	h.SetStatus(status)
 	return functions
+}
+
+// followProducers attaches to the probes of the producers that the process has mapped, but for those
+// of the session's own library, which are attached in all processes. An error is why it has not.
+func (h *Heap) followProducers(maps []process.Mapping) error {
+	producers, err := probe.FindProducers(h.Process, maps)
+	if err != nil || len(producers) == 0 {
+		return err
+	}
+
+	status := Status{Name: "heap", Attached: true}
+	var all []link.Link
+	for _, p := range producers {
+		status.Details = append(status.Details, p.Details()...)
+		if h.Shim.Is(p) {
+			continue
+		}
+		status.Producers = append(status.Producers, growth.Printable(p.Mapping.Path))
+		links, err := probe.AttachProducer(
+			h.Kernel.Mode, p, h.Kernel.Program, h.Kernel.ProducerCookie, h.Process.PID)
+		if err != nil {
+			return errors.Join(err, probe.Close(all))
+		}
+		all = append(all, links...)
+	}
+	h.Producers, h.produced = producers, all
+	h.SetStatus(status)
+	return nil
 }
 
 // Open attaches the probes, all or none.
@@ -86,7 +129,14 @@ func (h *Heap) GiveUp(err error) {
 	h.SetStatus(Status{Name: "heap", Reason: err.Error()})
 }
 
-// Close detaches the probes.
+// Detach takes all links out of the source, which never opens again.
+func (h *Heap) Detach() []link.Link {
+	links := append(h.Links, h.produced...)
+	h.Links, h.produced, h.Functions = nil, nil, nil
+	return links
+}
+
+// Close detaches the probes of functions.
 func (h *Heap) Close() error {
 	err := probe.Close(h.Links)
 	h.Links = nil

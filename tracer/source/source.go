@@ -35,6 +35,9 @@ type Status struct {
 	Off bool
 	// Err is the error behind Reason, nil if there is none.
 	Err error
+	// Producers are the files that sample the heap themselves, whose probes source heap uses instead of
+	// malloc's.
+	Producers []string
 	// Details are lines for --debug: each probed function, its place, and the reason for the place.
 	Details []string
 }

@@ -149,7 +149,25 @@ func (n *Namer) stack(raw Raw, maps []process.Mapping) *growth.Stack {
 			s.Frames = append(s.Frames, f.Frame)
 		}
 	}
+	s.Frames = withoutShim(s.Frames)
 	return s
+}
+
+// withoutShim leaves one of the frames of the shim (package shim) at the top of a stack: that of the
+// function that it replaces.
+func withoutShim(frames []growth.Frame) []growth.Frame {
+	own := slices.IndexFunc(frames, func(f growth.Frame) bool { return !isShim(f) })
+	if own < 1 {
+		return frames
+	}
+	frames = frames[own-1:]
+	frames[0].Function = strings.TrimPrefix(frames[0].Function, "slow_")
+	return frames
+}
+
+// isShim reports whether a frame is in a copy of the shim, by the file's name.
+func isShim(f growth.Frame) bool {
+	return f.Module != nil && strings.HasPrefix(filepath.Base(f.Module.Path), "allocscope_shim_")
 }
 
 // nativeFrame names a native frame, which may be the first of its stack.

@@ -435,6 +435,7 @@ func FuzzOpen(f *testing.F) {
 	whole := read(f, path)
 	code := read(f, compile(f, "g++", splitC, "-O2"))
 	f.Add(code)
+	f.Add(read(f, assemble(f, sourceProbes)))
 	split(f, path)
 	run(f, "", "objcopy", "--add-gnu-debuglink="+path+".debug", path)
 
@@ -491,6 +492,14 @@ func exercise(t *testing.T, data []byte) {
 
 		if utf8.RuneCountInString(name) > maxName || !utf8.ValidString(name) {
 			t.Errorf("Name(%#x) = %q", vaddr, name)
+		}
+	}
+
+	probes, _ := file.Probes("otel_memory")
+	for _, p := range probes {
+		isOutside := p.Offset >= uint64(len(data)) || p.Semaphore+1 >= uint64(len(data))
+		if isOutside || p.Semaphore%2 != 0 || len(p.Arguments) > maxProbeText {
+			t.Errorf("probe %+v", p)
 		}
 	}
 

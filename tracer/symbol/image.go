@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 )
 
 // An image is what the headers of an ELF file say, checked against the file's
@@ -28,7 +29,10 @@ type image struct {
 	frames  elf.Prog64 // PT_GNU_EH_FRAME: finds the FDE of a function; zero if there is none
 	link    span       // .gnu_debuglink; empty if there is none
 	buildID string
-	damage  error // why sections or notes were not read
+
+	probeBase uint64 // address of .stapsdt.base; 0: there is none
+
+	damage error // why sections or notes were not read
 
 	tableBytes uint64 // of symbol tables that symbolTable has read
 }
@@ -215,7 +219,7 @@ func (m *image) readSections(h elf.Header64) error {
 		}
 	}
 
-	return errors.Join(err, m.findLink(sections, int(h.Shstrndx)))
+	return errors.Join(err, m.findNamed(sections, int(h.Shstrndx)))
 }
 
 // set makes t the symbol table s, unless an earlier section was one.
@@ -245,9 +249,9 @@ func (t *symbolSection) set(sections []elf.Section64, s elf.Section64) error {
 	return nil
 }
 
-// findLink finds the section .gnu_debuglink; names is the index of the section
-// that holds the section names.
-func (m *image) findLink(sections []elf.Section64, names int) error {
+// findNamed finds the sections that only their names show; names is the index of the section
+// that holds these.
+func (m *image) findNamed(sections []elf.Section64, names int) error {
 	if names == int(elf.SHN_UNDEF) {
 		return nil
 	}
@@ -260,12 +264,18 @@ func (m *image) findLink(sections []elf.Section64, names int) error {
 		return fmt.Errorf("section names: %w", err)
 	}
 
-	want := []byte(debugLinkSection + "\x00")
 	for _, s := range sections {
-		if elf.SectionType(s.Type) == elf.SHT_PROGBITS &&
-			uint64(s.Name) < uint64(len(table)) && bytes.HasPrefix(table[s.Name:], want) {
+		if elf.SectionType(s.Type) != elf.SHT_PROGBITS || uint64(s.Name) >= uint64(len(table)) {
+			continue
+		}
+		isNamed := func(name string) bool {
+			return bytes.HasPrefix(table[s.Name:], []byte(name+"\x00"))
+		}
+		switch {
+		case isNamed(debugLinkSection) && m.link.size == 0:
 			m.link = span{s.Off, s.Size}
-			return nil
+		case isNamed(probeBaseSection):
+			m.probeBase = s.Addr
 		}
 	}
 
@@ -299,30 +309,42 @@ func (m *image) findBuildID() string {
 }
 
 // buildID returns the description of the first NT_GNU_BUILD_ID note in buf, nil
-// if there is none. Note layout: elf(5), "Notes (Nhdr)".
+// if there is none.
 func buildID(buf []byte, align uint64) []byte {
 	const typeBuildID = 3 // NT_GNU_BUILD_ID in elf.h
-	const header = 12     // bytes of Elf64_Nhdr
+	for kind, desc := range notesOf(buf, align, "GNU") {
+		if kind == typeBuildID {
+			return desc
+		}
+	}
+	return nil
+}
+
+// notesOf yields the type and the description of each note of an owner in buf. Note layout: elf(5),
+// "Notes (Nhdr)".
+func notesOf(buf []byte, align uint64, owner string) iter.Seq2[uint32, []byte] {
+	const header = 12 // bytes of Elf64_Nhdr
 	if align != 8 {
 		align = 4
 	}
 
-	for len(buf) >= header {
-		nameSize := uint64(binary.LittleEndian.Uint32(buf))
-		descSize := uint64(binary.LittleEndian.Uint32(buf[4:]))
-		kind := binary.LittleEndian.Uint32(buf[8:])
-		desc := roundUp(header+nameSize, align)
-		if desc+descSize > uint64(len(buf)) {
-			return nil
-		}
-		if kind == typeBuildID && bytes.Equal(buf[header:header+nameSize], []byte("GNU\x00")) {
-			return buf[desc : desc+descSize]
-		}
+	return func(yield func(uint32, []byte) bool) {
+		for len(buf) >= header {
+			nameSize := uint64(binary.LittleEndian.Uint32(buf))
+			descSize := uint64(binary.LittleEndian.Uint32(buf[4:]))
+			kind := binary.LittleEndian.Uint32(buf[8:])
+			desc := roundUp(header+nameSize, align)
+			if desc+descSize > uint64(len(buf)) {
+				return
+			}
+			if string(buf[header:header+nameSize]) == owner+"\x00" &&
+				!yield(kind, buf[desc:desc+descSize]) {
+				return
+			}
 
-		buf = buf[min(roundUp(desc+descSize, align), uint64(len(buf))):]
+			buf = buf[min(roundUp(desc+descSize, align), uint64(len(buf))):]
+		}
 	}
-
-	return nil
 }
 
 // roundUp rounds n up to a multiple of align, a power of two.

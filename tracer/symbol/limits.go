@@ -9,6 +9,9 @@ const (
 	maxSectionName = 1 << 20   // bytes of the section name table
 	maxNotes       = 64        // note sections and segments that are read
 	maxNote        = 1 << 16   // bytes of one of them
+	maxProbeNotes  = 1 << 20   // bytes of all notes that are searched for static probes
+	maxProbes      = 1024      // static probes of a provider
+	maxProbeText   = 512       // bytes of the arguments of one
 	maxBuildID     = 64        // bytes; GNU ld writes 20
 	maxLink        = 4096      // bytes of .gnu_debuglink
 	maxLinked      = 1 << 31   // bytes of all debug files of a session whose checksums are computed

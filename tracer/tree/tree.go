@@ -252,6 +252,18 @@ func hasExited(err error) bool {
 		errors.Is(err, process.ErrKernelThread)
 }
 
+// Adopt makes a process a member at once, whatever its parent is, and returns it; nil as open.
+func (t *Tree) Adopt(pid int, elapsed time.Duration) *Member {
+	if m := t.byPID[pid]; m != nil {
+		return m
+	}
+	stat, err := process.ReadStat(pid)
+	if err != nil {
+		return nil
+	}
+	return t.open(newProcess{pid, stat}, elapsed)
+}
+
 func (t *Tree) add(p *process.Process, stat process.Stat, elapsed time.Duration) *Member {
 	m := &Member{Process: p, parent: t.byPID[stat.Parent]}
 	m.Info = growth.Process{

@@ -13,8 +13,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"slices"
 	"sort"
+	"strings"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/elfunwindinfo"
@@ -43,17 +45,21 @@ var (
 // The error wraps ErrNoInformation if the file has neither section. Other errors say that it is
 // damaged, or not a 64-bit little-endian ELF file for x86-64 or arm64.
 func Build(r io.ReaderAt, size int64, path string) (*Table, error) {
-	table, err := build(r, max(size, 0))
+	isLoader := strings.HasPrefix(filepath.Base(path), "ld-")
+	table, err := build(r, max(size, 0), isLoader)
 	if err != nil {
 		return nil, fmt.Errorf("read unwind information of %s: %w", path, err)
 	}
 	return table, nil
 }
 
-func build(r io.ReaderAt, size int64) (*Table, error) {
+func build(r io.ReaderAt, size int64, isLoader bool) (*Table, error) {
 	img, err := open(r, size)
 	if err != nil {
 		return nil, err
+	}
+	if isLoader {
+		img.start = img.file.Entry
 	}
 
 	functions, err := img.functions()
@@ -77,6 +83,9 @@ type image struct {
 	debug   []pfelf.Section // .debug_frame
 	isGo    bool            // contains code of the Go compiler, which keeps frame pointers
 	code    []span          // executable segments, sorted and disjoint
+	// start is where the dynamic loader starts the process and calls constructors, in code without
+	// unwind information; 0: the file is another one.
+	start uint64
 }
 
 // A span is a range of ELF virtual addresses, end excluded.
@@ -327,6 +336,9 @@ func (img *image) table(functions []*sdtypes.BasicBlock, extent span) (*Table, e
 		if f.Start-end > sdtypes.MinimumGap ||
 			f.Start > end && len(w.rows) == 0 { // smaller gaps are padding
 			w.add(end, gap)
+			if img.start >= max(end, 1) && img.start < f.Start {
+				w.add(img.start, w.index(ruleStop))
+			}
 		}
 
 		w.addFunction(f)

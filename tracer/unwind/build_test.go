@@ -326,6 +326,22 @@ func TestBuildVDSO(t *testing.T) {
 	}
 }
 
+// The dynamic loader calls constructors from code without unwind information.
+func TestBuildLoader(t *testing.T) {
+	const path = "/lib64/ld-linux-x86-64.so.2"
+	data := contents(t, path)
+	entry := binary.LittleEndian.Uint64(data[24:]) // e_entry
+	for name, want := range map[string]bpf.Rule{path: ruleStop, "/lib/libother.so": ruleNone} {
+		table, err := Build(bytes.NewReader(data), int64(len(data)), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := table.Rule(entry); got != want {
+			t.Errorf("%s starts with rule %s, want %s", name, describe(got), describe(want))
+		}
+	}
+}
+
 // The Go compiler writes no .eh_frame and keeps frame pointers; C code beside it has its own rules.
 func TestBuildGo(t *testing.T) {
 	data := contents(

@@ -246,6 +246,7 @@ var (
 	ruleNone         = bpf.Rule{Kind: uint8(bpf.RuleNone)}
 	ruleUnsupported  = bpf.Rule{Kind: uint8(bpf.RuleUnsupported)}
 	ruleFramePointer = bpf.Rule{Kind: uint8(bpf.RuleFramePointer)}
+	ruleStop         = bpf.Rule{Kind: uint8(bpf.RuleStop)}
 )
 
 // commands maps the parser's commands to rules without parameters.

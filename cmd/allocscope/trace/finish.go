@@ -239,6 +239,9 @@ func (r *Recorder) comments(s *growth.Snapshot) []string {
 		if reason := sourceReason(s); reason != "" {
 			line += ": " + reason
 		}
+		if len(s.Producers) > 0 {
+			line += " " + words.ByProducers(s.Producers)
+		}
 
 		comments = append(comments, line)
 	}

@@ -95,6 +95,8 @@ func logSource(source source.Status) {
 		slog.Warn(fmt.Sprintf("%s is not attached: %s", sourceText(source), sourceReason(source)))
 	case sourceReason(source) != "":
 		slog.Warn(fmt.Sprintf("%s: %s", sourceText(source), sourceReason(source)))
+	case len(source.Producers) > 0:
+		slog.Info(sourceText(source) + " is attached " + words.ByProducers(source.Producers))
 	}
 
 	for _, detail := range source.Details {

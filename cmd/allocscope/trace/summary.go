@@ -124,7 +124,7 @@ func (r *Recorder) sources() []summary.Source {
 		}
 		sources = append(sources, summary.Source{
 			Name: s.Name, PID: s.PID, State: state,
-			Reason: sourceReason(s),
+			Reason: sourceReason(s), Producers: s.Producers,
 		})
 	}
 	return sources

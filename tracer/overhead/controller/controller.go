@@ -62,6 +62,9 @@ type Options struct {
 	Duration time.Duration
 	// Heap, Tensor and Steps report which sources there are.
 	Heap, Tensor, Steps bool
+	// Producer: the processes sample their heap themselves, so that samples alone have a cost. The
+	// mode is always full.
+	Producer bool
 	// Blocks: there may be blocks of PyTorch's caching allocator for GPUs.
 	Blocks bool
 	// Seed of the times at which bursts begin.
@@ -158,6 +161,8 @@ type Controller struct {
 	scheduleFrom float64 // when the last burst ended
 	pauseFactor  float64 // the next pause as a multiple of the planned one
 
+	// tuning bounds fullInterval.
+	tuning fullTuning
 	// fullInterval and burstInterval are the sampling intervals in these modes. fullIntervalAt is
 	// when fullInterval was changed. From refineFrom on it may become finer, which was refinePause
 	// after it had become coarser.
@@ -184,6 +189,7 @@ func New(o Options) *Controller {
 		blocks:        blocks{isOpen: o.Blocks, interval: defaultInterval},
 		mode:          Off,
 		full:          newBackoff(),
+		tuning:        probeTuning,
 		fullInterval:  defaultInterval,
 		burstInterval: firstBurstInterval,
 	}
@@ -192,12 +198,20 @@ func New(o Options) *Controller {
 		c.fullInterval, c.burstInterval = o.Interval, o.Interval
 		c.tensor.interval, c.blocks.interval = o.Interval, o.Interval
 	}
+	if o.Producer {
+		c.tuning = producerTuning
+	}
 	return c
 }
 
 // Decide takes the counters read now, and returns what to apply until the next reading.
 func (c *Controller) Decide(r Reading) Decision {
 	u := c.options.Costs.between(c.last, r)
+	if c.options.Producer { // a coarser interval saves all of it, traps as well
+		u.kernel -= u.producers
+		u.probes += u.producers
+		u.walking = u.probes
+	}
 	c.last = r
 	c.now += u.elapsed
 	c.inProbes += u.all

@@ -16,26 +16,36 @@ const (
 	finestBurstInterval = 512
 )
 
-// The bounds of what stack walks take. Above the larger one the interval grows, below the smaller
-// one it shrinks. In mode full they are shares of the budget. In a burst walks may take
-// burstWalkRatio times what the traps take, or burstWalkShare of what these leave of the budget, if
-// that is more; below minBurstWalkShare of it, the interval shrinks.
+// In a burst walks may take burstWalkRatio times what the traps take, or burstWalkShare of what
+// these leave of the budget, if that is more; below minBurstWalkShare of it, the interval shrinks.
 const (
-	maxFullWalkShare, minFullWalkShare = 1.0 / 3, 1.0 / 8
-	burstWalkRatio, burstWalkShare     = 1.0 / 4, 1.0 / 2
-	minBurstWalkShare                  = 0.4
+	burstWalkRatio, burstWalkShare = 1.0 / 4, 1.0 / 2
+	minBurstWalkShare              = 0.4
+)
+
+// A fullTuning bounds the interval of mode full, by shares of the budget that stack walks take.
+type fullTuning struct {
+	coarsest uint64 // bytes
+	// The interval grows above maxShare, and shrinks below minShare.
+	maxShare, minShare float64
+	// After the interval had to become coarser it stays so for minRefineSeconds, and each further
+	// time for twice as long, up to maxRefineSeconds (exponential backoff).
+	minRefineSeconds, maxRefineSeconds float64
+}
+
+var (
+	probeTuning = fullTuning{coarsestInterval, 1.0 / 3, 1.0 / 8, 60, 600}
+	// producerTuning leaves no part of the budget to traps on all calls.
+	producerTuning = fullTuning{1 << 30, 1.0 / 2, 1.0 / 5, 5, 60}
 )
 
 // In mode full the interval is tuned every tuneSeconds, by what the last tuneMemory seconds took.
-// Each time it becomes finer by maxRefinement at most. After it had to become coarser it stays so
-// for minRefineSeconds, and each further time for twice as long (exponential backoff).
+// Each time it becomes finer by maxRefinement at most.
 const (
 	firstTuneSeconds = 0.25
 	tuneSeconds      = 1.0
 	tuneMemory       = 10
 	maxRefinement    = 16
-	minRefineSeconds = 60
-	maxRefineSeconds = 600
 )
 
 const (
@@ -79,26 +89,26 @@ func (c *Controller) tuneFullInterval() {
 	switch {
 	case c.fullInterval < finest:
 		c.setFullInterval(2 * c.fullInterval)
-	case c.fullInterval < coarsestInterval && u.walking > maxFullWalkShare*allowed:
+	case c.fullInterval < c.tuning.coarsest && u.walking > c.tuning.maxShare*allowed:
 		c.coarsen(growth.OverheadWalks, u)
-	case c.fullInterval < coarsestInterval && c.ownExceeds():
+	case c.fullInterval < c.tuning.coarsest && c.ownExceeds():
 		c.coarsen(growth.OverheadNewStacks, u)
-	case c.fullInterval > finest && u.walking < minFullWalkShare*allowed &&
+	case c.fullInterval > finest && u.walking < c.tuning.minShare*allowed &&
 		c.now >= c.refineFrom && !c.ownExceeds():
-		c.refine(finest, u, minFullWalkShare*allowed)
+		c.refine(finest, u, c.tuning.minShare*allowed)
 	}
 }
 
 // coarsen doubles the interval until walks fit, but at least once.
 func (c *Controller) coarsen(reason growth.OverheadReason, u timeUse) {
 	interval, walking := 2*c.fullInterval, u.walking/2
-	for interval < coarsestInterval && walking > maxFullWalkShare*c.budget.rate()*u.elapsed {
+	for interval < c.tuning.coarsest && walking > c.tuning.maxShare*c.budget.rate()*u.elapsed {
 		interval *= 2
 		walking /= 2
 	}
 
 	c.setFullInterval(interval)
-	c.refinePause = min(max(minRefineSeconds, 2*c.refinePause), maxRefineSeconds)
+	c.refinePause = min(max(c.tuning.minRefineSeconds, 2*c.refinePause), c.tuning.maxRefineSeconds)
 	c.refineFrom = c.now + c.refinePause
 	c.changeForWalks(reason, u)
 }
@@ -139,8 +149,8 @@ func (c *Controller) ownExceeds() bool {
 // costs too much. It reports whether it did.
 func (c *Controller) coarsenInstead() bool {
 	u := c.recentUse()
-	isTraps := u.probes-u.walking > (1-maxFullWalkShare)*c.budget.rate()*u.elapsed
-	if !c.isAuto() || c.fullInterval >= coarsestInterval || isTraps {
+	isTraps := u.probes-u.walking > (1-c.tuning.maxShare)*c.budget.rate()*u.elapsed
+	if !c.isAuto() || c.fullInterval >= c.tuning.coarsest || isTraps {
 		return false
 	}
 

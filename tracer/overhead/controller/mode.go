@@ -53,7 +53,7 @@ func (c *Controller) enterFull() {
 // checkFull closes the probes when their credit is spent.
 func (c *Controller) checkFull() {
 	c.tuneFullInterval()
-	if c.budget.credit >= 0 || c.coarsenInstead() {
+	if c.budget.credit >= 0 || c.coarsenInstead() || c.options.Producer {
 		return
 	}
 

@@ -36,6 +36,10 @@ type Reading struct {
 	// allocator, BlockTime is their time in the kernel, and BlockWalk the part for stack walks.
 	DriverCalls, Blocks  uint64
 	BlockTime, BlockWalk time.Duration
+	// ProducerCalls are probes of producers that ran, ProducerSamples the allocations among them, and
+	// ProducerWalk the time of their stack walks.
+	ProducerCalls, ProducerSamples uint64
+	ProducerWalk                   time.Duration
 	// Busiest is the time of all probes in the thread in which they took most. It adds up spans of
 	// time, in each of which that may be another thread.
 	Busiest time.Duration
@@ -73,10 +77,11 @@ type timeUse struct {
 	tensorTrap float64 // part of probes: the traps of source tensor, at most
 	allowed    float64 // what the budget allowed the probes
 
-	kernel      float64 // of the other probes: page faults, mapping calls, CUDA driver, blocks
+	kernel      float64 // of the other probes: page faults, mappings, CUDA driver, blocks, producers
 	blocks      float64 // part of kernel: GPU blocks
 	blockWalks  float64 // part of blocks: stack walks
 	blockEvents float64
+	producers   float64 // part of kernel
 
 	entries, tensors, newStacks float64
 }
@@ -108,6 +113,10 @@ func (p Costs) ofAllThreads(a, b Reading) timeUse {
 	u.kernel = seconds(a.KernelWalk, b.KernelWalk) +
 		1e-9*(p.Fault*delta(a.Faults, b.Faults)+p.Mapping*delta(a.MappingCalls, b.MappingCalls))
 	u.kernel += u.blocks + 1e-9*p.DriverCall*delta(a.DriverCalls, b.DriverCalls)
+	u.producers = seconds(a.ProducerWalk, b.ProducerWalk) +
+		1e-9*(p.Entry*delta(a.ProducerCalls, b.ProducerCalls)+
+			SampleCost*delta(a.ProducerSamples, b.ProducerSamples))
+	u.kernel += u.producers
 
 	// A call that is sampled has its return probed: a coarser interval saves both.
 	stepped, returns := min(delta(a.Stepped, b.Stepped), u.entries), delta(a.Returns, b.Returns)
@@ -126,7 +135,7 @@ func (p Costs) ofAllThreads(a, b Reading) timeUse {
 // scale leaves a part of the time of all threads.
 func (u *timeUse) scale(part float64) {
 	for _, seconds := range []*float64{
-		&u.probes, &u.walking, &u.tensorTrap, &u.kernel, &u.blocks, &u.blockWalks,
+		&u.probes, &u.walking, &u.tensorTrap, &u.kernel, &u.blocks, &u.blockWalks, &u.producers,
 	} {
 		*seconds *= part
 	}
@@ -159,6 +168,7 @@ func (u *timeUse) add(o timeUse) {
 	u.blocks += o.blocks
 	u.blockWalks += o.blockWalks
 	u.blockEvents += o.blockEvents
+	u.producers += o.producers
 	u.entries += o.entries
 	u.tensors += o.tensors
 	u.newStacks += o.newStacks

@@ -136,6 +136,11 @@ func (s *simulation) decide(t *testing.T) float64 {
 	r.Entries, r.Stepped, r.TensorEntries = uint64(n.entries), uint64(n.stepped), uint64(n.tensors)
 	r.Busiest = duration(s.busiest)
 	r.Returns, r.Faults, r.Samples = uint64(n.returns), uint64(n.faults), uint64(n.samples)
+	if s.options.Producer {
+		r.ProducerCalls, r.Entries = r.Entries, 0
+		r.ProducerSamples, r.Samples, r.Returns = r.Samples, 0, 0
+		r.ProducerWalk, r.Walk = r.Walk, 0
+	}
 	r.Blocks, r.BlockTime, r.BlockWalk = uint64(n.blocks), duration(s.blockTime), duration(s.blockWalk)
 
 	d := s.controller.Decide(*r)
@@ -165,6 +170,9 @@ func (s *simulation) work() {
 	var entries, tensors, samples, blocks float64
 	if s.heap {
 		entries, samples = l.calls, l.bytes/float64(s.wanted.Interval)
+	}
+	if s.heap && s.options.Producer { // a trap when an object comes, and one when it goes
+		entries = 2 * samples
 	}
 	if s.tensor {
 		tensors = l.tensors

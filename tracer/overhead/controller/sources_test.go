@@ -2,6 +2,7 @@ package controller
 
 import (
 	"math"
+	"math/bits"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
@@ -78,6 +79,44 @@ func TestInterval(t *testing.T) {
 			}
 			s.mustKeepToLimit(t, 0, 60)
 		}
+	})
+
+	t.Run("of a producer is as fine as half the budget pays", func(t *testing.T) {
+		for _, bytes := range []float64{1e5, 1e7, 1e9, 1e11, 1e12} {
+			l := load{cores: 1, isBound: true, calls: 10e6, bytes: bytes}
+			o := Options{Heap: true, Producer: true, Limit: 0.01, Costs: usual, Seed: 1}
+			s := simulate(o, constant(l)).run(t, 300)
+			s.mustBeIn(t, Full)
+			s.mustKeepToLimit(t, 1, 300)
+			share, interval := s.costShare(60, 300)/o.Limit, s.wanted.Interval
+			if share < 0.15 && interval > finestInterval || bits.OnesCount64(interval) != 1 {
+				t.Errorf("%.0f MB/s: %.2f of the budget is spent at %d bytes", bytes/1e6, share, interval)
+			}
+			if s.openShare(0, 300) < 0.999 {
+				t.Errorf("%.0f MB/s: open %.3f of the time", bytes/1e6, s.openShare(0, 300))
+			}
+		}
+	})
+
+	t.Run("of a producer follows the load within seconds", func(t *testing.T) {
+		const busyFrom, busyTo = 60, 120
+		s := simulate(Options{Heap: true, Producer: true, Limit: 0.01, Costs: usual, Seed: 1},
+			func(at float64) load {
+				l := load{cores: 1, isBound: true, bytes: 1e8}
+				if at >= busyFrom && at < busyTo {
+					l.bytes = 1e12
+				}
+				return l
+			})
+		before := s.run(t, busyFrom).wanted.Interval
+		s.run(t, 2)
+		if share := s.costShare(busyFrom+1, busyFrom+2); share > 0.01 {
+			t.Errorf("the second second of the load costs %.2f%%", 100*share)
+		}
+		if after := s.run(t, 178).wanted.Interval; after != before {
+			t.Errorf("two minutes after the load %d bytes, before it %d", after, before)
+		}
+		s.mustKeepToLimit(t, 0, 240)
 	})
 
 	t.Run("of bursts is the finest that is cheap beside the traps", func(t *testing.T) {

@@ -1,0 +1,201 @@
+package shim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// musl is gcc for programs with that C library.
+const musl = "-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs"
+
+func buildPreloaded(t testing.TB, flags ...string) string {
+	t.Helper()
+	return tracertest.Build(t, "preloaded.c", append([]string{"-fno-builtin", "-pthread"}, flags...)...)
+}
+
+// TestCalls compares the events of each call with the program's own record: their order, addresses
+// and sizes, at interval 1. The program itself checks what the calls return, and errno.
+func TestCalls(t *testing.T) {
+	for name, flags := range map[string][]string{"glibc": nil, "musl": {musl}} {
+		t.Run(name, func(t *testing.T) {
+			program := buildPreloaded(t, flags...)
+			r := newRecorder(t)
+			r.mark(1)
+			lines, events := r.run(program, "calls")
+
+			var want []event
+			for _, line := range lines {
+				var what string
+				e := event{Kind: freed}
+				if n, _ := fmt.Sscan(line, &what, &e.Object, &e.Size); n == 3 {
+					e.Kind, e.Weighted = allocated, e.Size
+				}
+				want = append(want, e)
+			}
+			if len(want) < 30 {
+				t.Fatalf("the program made few calls: %q", lines)
+			}
+
+			got := make([]event, 0, len(events))
+			for _, e := range events {
+				if e.PID = 0; e.Kind == freed {
+					e.Size, e.Weighted = 0, 0
+				}
+				got = append(got, e)
+			}
+			isFirst := func(e event) bool { return e == want[0] }
+			got = got[max(0, slices.IndexFunc(got, isFirst)):]
+			got = got[:min(len(got), len(want))]
+			for i, e := range got {
+				if e != want[i] {
+					t.Fatalf("event %d is %+v, want %+v", i, e, want[i])
+				}
+			}
+			if len(got) != len(want) {
+				t.Errorf("%d events, want %d", len(got), len(want))
+			}
+		})
+	}
+}
+
+// run lets a program do what its arguments say, and returns what it prints, and its events meanwhile.
+func (r *recorder) run(program string, arguments ...string) (lines []string, events []event) {
+	r.t.Helper()
+	target := r.start("", program, arguments...)
+	target.Await("ready")
+	r.read()
+	target.Say("go")
+	lines = target.Await("done")
+	target.Hangup()
+	return lines, r.read()
+}
+
+// TestKeep has more objects alive than the first part of the table can hold.
+func TestKeep(t *testing.T) {
+	const objects = 300_000
+	r := newRecorder(t)
+	r.mark(1)
+	_, events := r.run(buildPreloaded(t), "keep", fmt.Sprint(objects))
+
+	alive, most, ended := make(map[uint64]bool), 0, 0
+	for _, e := range events {
+		switch {
+		case e.Kind == allocated && e.Size == 24:
+			alive[e.Object] = true
+			most = max(most, len(alive))
+		case e.Kind == freed && alive[e.Object]:
+			delete(alive, e.Object)
+			ended++
+		}
+	}
+	if most != objects || ended != objects {
+		t.Errorf("%d objects were alive at once, and %d were freed, want %d", most, ended, objects)
+	}
+}
+
+// TestThreads frees in one thread what another one has allocated.
+func TestThreads(t *testing.T) {
+	const threads, each = 8, 20_000
+	r := newRecorder(t)
+	r.mark(1)
+	_, events := r.run(buildPreloaded(t), "threads", fmt.Sprint(threads), fmt.Sprint(each))
+
+	counts := make(map[kind]int)
+	alive := make(map[uint64]bool)
+	for _, e := range events {
+		if e.Kind == allocated && e.Size == 40 {
+			if alive[e.Object] {
+				t.Fatalf("%#x was allocated twice, and not freed between", e.Object)
+			}
+			alive[e.Object] = true
+			counts[allocated]++
+		}
+		if e.Kind == freed && alive[e.Object] {
+			delete(alive, e.Object)
+			counts[freed]++
+		}
+	}
+	want := map[kind]int{allocated: threads * each, freed: threads * each}
+	if !maps.Equal(counts, want) {
+		t.Errorf("allocated and freed %v, want %v", counts, want)
+	}
+}
+
+// TestForks forks children in a storm. Each has events of its own, and reports that it starts.
+func TestForks(t *testing.T) {
+	const children = 1000
+	r := newRecorder(t)
+	r.mark(1)
+	lines, events := r.run(buildPreloaded(t), "forks", fmt.Sprint(children))
+
+	byPID := make(map[uint32]map[kind]int)
+	for _, e := range events {
+		if byPID[e.PID] == nil {
+			byPID[e.PID] = make(map[kind]int)
+		}
+		if e.Kind != allocated || e.Size == 32 {
+			byPID[e.PID][e.Kind]++
+		}
+	}
+	if len(lines) != children {
+		t.Fatalf("%d children, want %d", len(lines), children)
+	}
+	want := map[kind]int{started: 1, allocated: 10, freed: 9}
+	for _, line := range lines {
+		var pid uint32
+		fmt.Sscan(line, &pid)
+		if !maps.Equal(byPID[pid], want) {
+			t.Fatalf("events of child %d: %v, want %v", pid, byPID[pid], want)
+		}
+	}
+}
+
+// TestForkedDraws: forked children draw distances of their own.
+func TestForkedDraws(t *testing.T) {
+	const children = 200
+	r := newRecorder(t)
+	r.mark(8) // 128 bytes: of ten objects of 32 bytes two or so
+	lines, events := r.run(buildPreloaded(t), "forks", fmt.Sprint(children))
+
+	// The second draw of a child is its own; the first may be what the parent drew before the fork.
+	frees := make(map[uint32]int)
+	for _, e := range events {
+		if e.Kind == allocated && e.Size == 32 {
+			frees[e.PID]++
+		}
+	}
+	different := make(map[int]bool)
+	for _, count := range frees {
+		different[count] = true
+	}
+	if len(lines) != children || len(different) < 3 {
+		t.Errorf("%d children have sampled alike: %v", len(lines), frees)
+	}
+}
+
+// semaphores returns the values of the semaphores of a process.
+func (r *recorder) semaphores(pid int) map[string]uint16 {
+	r.t.Helper()
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer memory.Close()
+
+	base := r.baseIn(pid)
+	values := make(map[string]uint16)
+	for name, notes := range r.notes {
+		var raw [2]byte
+		if _, err := memory.ReadAt(raw[:], int64(base+notes[0].semaphore)); err != nil {
+			r.t.Fatal(err)
+		}
+		values[name] = binary.NativeEndian.Uint16(raw[:])
+	}
+	return values
+}

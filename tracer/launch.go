@@ -1,0 +1,122 @@
+package tracer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/allocscope/allocscope/shim"
+	"github.com/allocscope/allocscope/tracer/source"
+)
+
+// launched has the probes of the session's copy of the shim, which are those of all programs below
+// it, and makes these programs targets as they start.
+type launched struct {
+	*source.Shim
+	session *Session
+	starts  chan programStart
+	lost    atomic.Uint64 // starts that the channel had no room for
+	running sync.WaitGroup
+
+	isHolding bool // programs that start wait
+}
+
+// A programStart is a program that has called the shim for the first time.
+type programStart struct {
+	pid int
+	at  time.Time
+}
+
+// maxStarts bounds the programs that wait to become targets.
+const maxStarts = 1024
+
+// launch attaches to the session's copy of the shim, and starts the command. It returns once the
+// command has called the shim, so that its libraries are mapped, or does not.
+func (s *Session) launch(ctx context.Context) error {
+	attached, err := source.AttachShim(s.kernel, s.Options.Launch.Shim)
+	if err != nil {
+		return fmt.Errorf("attach to the shim: %w", err)
+	}
+	l := &launched{Shim: attached, session: s, starts: make(chan programStart, maxStarts)}
+	s.launched = l
+	s.events.started = l.noteStart
+
+	s.probing.shim = attached
+	if err := s.probing.OpenHeap(false, s.Options.Interval); err != nil {
+		return fmt.Errorf("probe the heap: %w", err)
+	}
+	if l.isHolding, err = l.Hold(); err != nil {
+		return fmt.Errorf("hold the programs that start: %w", err)
+	}
+
+	if s.Options.PID, err = s.Options.Launch.Start(ctx); err != nil {
+		return fmt.Errorf("start the command: %w", err)
+	}
+	if err := s.openProcess(); err != nil {
+		return err
+	}
+	l.awaitStart(ctx)
+	return ctx.Err()
+}
+
+// awaitStart waits for the first program that starts.
+func (l *launched) awaitStart(ctx context.Context) {
+	limit := time.NewTimer(shim.MaxHold)
+	defer limit.Stop()
+	ended := make(chan struct{})
+	defer close(ended)
+
+	select {
+	case first := <-l.starts:
+		l.starts <- first // for run
+	case <-limit.C: // it is static, say
+	case <-l.session.Process.Exited(ended):
+	case <-ctx.Done():
+	}
+}
+
+// noteStart keeps the start of a program for run.
+func (l *launched) noteStart(pid uint32) {
+	select {
+	case l.starts <- programStart{int(pid), time.Now()}:
+	default:
+		l.lost.Add(1)
+	}
+}
+
+// run makes programs targets as they start, until the session ends. Those that have started
+// meanwhile go on together.
+func (l *launched) run() {
+	for {
+		select {
+		case <-l.session.ctx.Done():
+			return
+		case next := <-l.starts:
+			l.adopt(next)
+		}
+		for range len(l.starts) {
+			l.adopt(<-l.starts)
+		}
+		l.release()
+	}
+}
+
+func (l *launched) adopt(p programStart) {
+	s := l.session
+	s.following.Lock()
+	defer s.following.Unlock()
+	s.follower.adopt(s.ctx, p.pid)
+	if t := s.targets.traced(p.pid); t != nil && l.isHolding && time.Since(p.at) < shim.MaxHold {
+		t.fromStart = true
+	}
+}
+
+// release lets the programs that wait go on, and has the next ones wait unless there were many. If
+// the kernel does not hold them again, they become targets a little late.
+func (l *launched) release() {
+	if l.isHolding {
+		l.isHolding, _ = l.Hold()
+	}
+}

@@ -1,0 +1,164 @@
+package probe
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/hostile"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/symbol"
+)
+
+// The probes of a producer, which OpenTelemetry defines: alloc(pointer, size, weighted_bytes) and
+// free(pointer).
+const (
+	producerProvider = "otel_memory"
+	allocProbe       = "alloc"
+	freeProbe        = "free"
+)
+
+// A Producer is a file whose code samples the heap itself, and reports each sampled object by its
+// static probes.
+type Producer struct {
+	// Mapping is the one through which the file is opened.
+	Mapping process.Mapping
+	// Path is where the kernel finds the very file that was read, until the process is closed.
+	Path string
+	// File is the identity of that file, as its file system has it.
+	File process.FileID
+
+	allocs, frees []producerPoint
+}
+
+// A producerPoint is a probe of a producer, and how the BPF programs read its arguments.
+type producerPoint struct {
+	symbol.Probe
+	arguments bpf.ProducerProbe
+}
+
+// FindProducers returns the producers that a process has mapped, nil if there are none. It is an
+// error if there are some, and their probes cannot be used.
+func FindProducers(p *process.Process, maps []process.Mapping) (producers []Producer, err error) {
+	seen := make(map[process.FileID]bool)
+	for _, m := range maps {
+		if !m.Execute || !m.IsFile() || seen[m.File()] {
+			continue
+		}
+		seen[m.File()] = true
+		producer, err := producerIn(p, m)
+		if err != nil {
+			return nil, fmt.Errorf("use the %s probes of %s: %w", producerProvider, m.Path, err)
+		}
+		if producer != nil {
+			producers = append(producers, *producer)
+		}
+	}
+	return producers, nil
+}
+
+// producerIn returns the producer in a mapped file; nil: it has none, or cannot be read.
+func producerIn(p *process.Process, m process.Mapping) (*Producer, error) {
+	opened, file, err := openFile(p, m)
+	if err != nil {
+		return nil, nil //nolint:nilerr // what probes it has is not known then
+	}
+	defer opened.Close()
+
+	producer := &Producer{Mapping: m, File: fileID(opened)}
+	if err := producer.read(file); err != nil || len(producer.allocs) == 0 {
+		return nil, err
+	}
+	producer.Path, err = p.Hold(opened)
+	return producer, err
+}
+
+// ReadProducer returns the producer in an opened file that allocscope has written itself.
+func ReadProducer(opened *hostile.File, file *symbol.File) (*Producer, error) {
+	path := opened.Name()
+	producer := &Producer{
+		Mapping: process.Mapping{Path: path}, Path: path, File: fileID(opened),
+	}
+	return producer, producer.read(file)
+}
+
+func fileID(f *hostile.File) process.FileID {
+	return process.FileID{Device: f.Device, Inode: f.Inode}
+}
+
+// read finds the probes in a file. Without any that allocate it finds none.
+func (p *Producer) read(file *symbol.File) error {
+	probes, err := file.Probes(producerProvider)
+	if err != nil {
+		return err
+	}
+	for _, found := range probes {
+		operands, err := parseOperands(file.Machine(), found.Arguments)
+		if err != nil {
+			return fmt.Errorf("%s: %w", found.Name, err)
+		}
+
+		point := producerPoint{Probe: found}
+		switch {
+		case found.Name == allocProbe && len(operands) >= 3:
+			point.arguments.Pointer = operands[0]
+			point.arguments.Size, point.arguments.Weight = operands[1], operands[2]
+			p.allocs = append(p.allocs, point)
+		case found.Name == freeProbe && len(operands) >= 1:
+			point.arguments.Pointer = operands[0]
+			p.frees = append(p.frees, point)
+		}
+	}
+	if len(p.allocs) > 0 && len(p.frees) == 0 {
+		return fmt.Errorf("probe %s: not found", freeProbe)
+	}
+	return nil
+}
+
+// Details returns a line for each probe.
+func (p Producer) Details() (lines []string) {
+	for _, point := range append(p.allocs[:len(p.allocs):len(p.allocs)], p.frees...) {
+		lines = append(lines, fmt.Sprintf("%s:%s in %s at file offset %#x",
+			producerProvider, point.Name, p.Mapping.Path, point.Offset))
+	}
+	return lines
+}
+
+// AttachProducer attaches to the probes of a producer, all or none, in a process or, with PID 0, in
+// all processes that map the file. cookie returns the attach cookie of the arguments. Frees come
+// first: of every object that is seen, the free will be, too.
+func AttachProducer(
+	mode Mode, producer Producer, programs Programs,
+	cookie func(bpf.ProducerProbe) (uint64, error), pid int,
+) ([]link.Link, error) {
+	attach := func(probes []producerPoint, program string) ([]link.Link, error) {
+		var points []point
+		for _, p := range probes {
+			c, err := cookie(p.arguments)
+			if err != nil {
+				return nil, err
+			}
+			points = append(points, point{p.Name, p.Offset, c, p.Semaphore})
+		}
+		return attachPoints(mode, producer.Path, points, programs, program, pid, "uprobe")
+	}
+	return attachAll(producer.Mapping.Path,
+		func() ([]link.Link, error) { return attach(producer.frees, bpf.ProgProducerFree) },
+		func() ([]link.Link, error) { return attach(producer.allocs, bpf.ProgProducerAlloc) })
+}
+
+// AttachEach attaches a program to each of these probes of a file in all processes that map it, by
+// links of their own. It attaches all or none.
+func AttachEach(
+	mode Mode, path string, probes []symbol.Probe, programs Programs, program string,
+) ([]link.Link, error) {
+	var steps []func() ([]link.Link, error)
+	for _, p := range probes {
+		points := []point{{name: p.Name, offset: p.Offset, semaphore: p.Semaphore}}
+		steps = append(steps, func() ([]link.Link, error) {
+			return attachPoints(mode, path, points, programs, program, 0, "uprobe")
+		})
+	}
+	return attachAll(path, steps...)
+}

@@ -1,0 +1,121 @@
+package tracer_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestKernelShim attaches to a file as to our preloaded library, on every kernel. The program prints
+// how often each of its semaphores is raised.
+func TestKernelShim(t *testing.T) {
+	t.Run("semaphores show what is attached", testKernelShimSemaphores)
+	t.Run("semaphores fall when allocscope is killed", testKernelShimKilled)
+}
+
+func attachShim(t *testing.T, mode probe.Mode, path string) *source.Shim {
+	t.Helper()
+	tracertest.NeedsRoot(t)
+	k, err := kernel.Load(kernel.Config{MaxLive: 64, MaxStacks: 64, MaxFaults: 64, Mode: mode})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { k.Close() })
+	shim, err := source.AttachShim(k, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := shim.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return shim
+}
+
+func semaphores(target *tracertest.Target) string {
+	target.Say("print")
+	return strings.Join(target.Await("done"), "; ")
+}
+
+func testKernelShimSemaphores(t *testing.T) {
+	program := tracertest.Build(t, "markers.c")
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			older := start(t, program)
+			shim := attachShim(t, mode, program)
+			younger := start(t, program)
+			want := func(what, values string, err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				for name, target := range map[string]*tracertest.Target{
+					"older": older, "younger": younger, "new": start(t, program),
+				} {
+					if got := semaphores(target); got != values {
+						t.Errorf("%s: %s program has %s, want %s", what, name, got, values)
+					}
+				}
+			}
+
+			want("attached", "0 0 1 1 1", nil)
+			want("interval of 512 KiB", "20 0 1 1 1", shim.SetInterval(512<<10))
+			want("interval of 16 KiB", "15 0 1 1 1", shim.SetInterval(16<<10))
+			want("interval of 1 GiB", "31 0 1 1 1", shim.SetInterval(1<<30))
+			want("every allocation", "1 0 1 1 1", shim.SetInterval(1))
+			hold := func() error { _, err := shim.Hold(); return err }
+			want("hold", "1 1 1 1 1", hold())
+			want("let go, and hold the next ones", "1 2 1 1 1", hold())
+			want("hold no more", "1 0 1 1 1", hold())
+			want("hold no more", "1 0 1 1 1", hold())
+			want("no interval", "0 0 1 1 1", shim.SetInterval(0))
+			want("closed", "0 0 0 0 0", shim.Close())
+			want("interval after the end", "0 0 0 0 0", shim.SetInterval(1))
+		})
+	}
+}
+
+// holdsShim is set where the test binary runs again, to be killed: the path of the library.
+const holdsShim = "ALLOCSCOPE_TEST_HOLDS_SHIM"
+
+func testKernelShimKilled(t *testing.T) {
+	if path := os.Getenv(holdsShim); path != "" {
+		shim := attachShim(t, probe.Automatic, path)
+		if err := shim.SetInterval(512 << 10); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("ready")
+		<-t.Context().Done() // until it is killed
+	}
+
+	program := tracertest.Build(t, "markers.c")
+	target := start(t, program)
+	itself, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(itself, "-test.run=^"+t.Name()+"$", "-test.count=1")
+	command.Env = append(os.Environ(), holdsShim+"="+program)
+	holder := tracertest.StartCommand(t, command)
+	holder.Await("ready")
+	if got := semaphores(target); got != "20 0 1 1 1" {
+		t.Errorf("held: %s", got)
+	}
+
+	if err := syscall.Kill(holder.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for semaphores(target) != "0 0 0 0 0" { // the kernel detaches when the last file is closed
+		time.Sleep(time.Millisecond)
+	}
+}

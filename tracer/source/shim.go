@@ -1,0 +1,155 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/hostile"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/symbol"
+)
+
+// A Shim is the preloaded library of a session, which samples the heap of every process that maps
+// it. Its probes are attached by its inode, in all processes. Its methods may be called by several
+// goroutines.
+type Shim struct {
+	kernel   *kernel.Kernel
+	producer *probe.Producer
+	markers  []symbol.Probe // whose number attached shows the library the interval
+	holds    []symbol.Probe // whose number attached makes programs that start wait, until it changes
+
+	mu       sync.Mutex
+	links    []link.Link // of the producer and of the starts
+	marking  []link.Link // of the first markers
+	holding  []link.Link
+	isClosed bool
+}
+
+// shimProvider is the provider of the probes that only our own library has.
+const shimProvider = "allocscope"
+
+// AttachShim attaches to the library at a path, which no process has mapped before. The interval is
+// not set yet, and no program is held.
+func AttachShim(k *kernel.Kernel, path string) (*Shim, error) {
+	s := &Shim{kernel: k}
+	starts, err := s.read(path)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+
+	s.links, err = probe.AttachEach(k.Mode, path, starts, k.Program, bpf.ProgShimStart)
+	if err != nil {
+		return nil, err
+	}
+	links, err := probe.AttachProducer(k.Mode, *s.producer, k.Program, k.ProducerCookie, 0)
+	if err != nil {
+		return nil, errors.Join(err, probe.Close(s.links))
+	}
+	s.links = append(s.links, links...)
+	return s, nil
+}
+
+// read finds the probes, and returns those that start a program.
+func (s *Shim) read(path string) (starts []symbol.Probe, err error) {
+	opened, err := hostile.Open(nil, path, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+
+	file, err := symbol.Open(opened, path)
+	if err != nil {
+		return nil, err
+	}
+	if s.producer, err = probe.ReadProducer(opened, file); err != nil {
+		return nil, err
+	}
+	probes, err := file.Probes(shimProvider)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range probes {
+		switch p.Name {
+		case "start":
+			starts = append(starts, p)
+		case "interval":
+			s.markers = append(s.markers, p)
+		case "hold":
+			s.holds = append(s.holds, p)
+		}
+	}
+	return starts, nil
+}
+
+// Is reports whether a producer of a process is the library. nil is none.
+func (s *Shim) Is(p probe.Producer) bool { return s != nil && s.producer.File == p.File }
+
+// SetInterval sets the mean number of bytes between samples, rounded down to a power of two. It
+// takes effect at the next slow path of each thread, in all processes.
+func (s *Shim) SetInterval(interval uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	wanted := min(bits.Len64(interval), len(s.markers)) // 2^(n-1) bytes
+	if wanted < len(s.marking) {
+		gone := s.marking[wanted:]
+		s.marking = s.marking[:wanted:wanted]
+		return closeEach(gone)
+	}
+	if s.isClosed {
+		return nil
+	}
+	more, err := s.attachEach(s.markers[len(s.marking):wanted])
+	s.marking = append(s.marking, more...)
+	return err
+}
+
+// Hold makes programs that start wait. A second call lets them go on, and makes the next ones wait. It
+// returns false if that has been done too often: then no program waits any more.
+func (s *Shim) Hold() (isHolding bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	next := len(s.holding)
+	if next < len(s.holds) && !s.isClosed {
+		more, err := s.attachEach(s.holds[next : next+1])
+		s.holding = append(s.holding, more...)
+		return err == nil, err
+	}
+	all := s.holding
+	s.holding, s.holds = nil, nil
+	return false, closeEach(all)
+}
+
+func (s *Shim) attachEach(probes []symbol.Probe) ([]link.Link, error) {
+	return probe.AttachEach(
+		s.kernel.Mode, s.producer.Path, probes, s.kernel.Program, bpf.ProgShimMarker)
+}
+
+// Close detaches for good. The library goes on without sampling.
+func (s *Shim) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.isClosed = true
+	all := append(append(s.links, s.marking...), s.holding...)
+	s.links, s.marking, s.holding = nil, nil, nil
+	return closeEach(all)
+}
+
+// closeEach closes all links at once: for each of them, the kernel waits for all CPUs.
+func closeEach(links []link.Link) error {
+	errs := make([]error, len(links))
+	var closing sync.WaitGroup
+	for i, l := range links {
+		closing.Go(func() { errs[i] = probe.Close([]link.Link{l}) })
+	}
+	closing.Wait()
+	return errors.Join(errs...)
+}

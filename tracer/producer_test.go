@@ -7,7 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf/link"
+
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -22,6 +26,7 @@ func TestProducer(t *testing.T) {
 	t.Run("sampled leak is within its confidence bound", testProducerSampled)
 	t.Run("other tools and the overhead controller change nothing", testProducerShared)
 	t.Run("malloc is probed where arguments cannot be read", testProducerUnsupported)
+	t.Run("malloc is probed where another tool ignores the semaphore", testProducerOtherTool)
 }
 
 func buildProducer(t *testing.T, flags ...string) string {
@@ -159,4 +164,50 @@ func testProducerUnsupported(t *testing.T) {
 		t.Errorf("produce holds %d (objects, bytes)", got)
 	}
 	mustLoseNothing(t, s)
+}
+
+// The kernel refuses a semaphore at an instruction where somebody has a probe without it.
+func testProducerOtherTool(t *testing.T) {
+	t.Parallel()
+	program := buildProducer(t, "-DOTHER") // a file of its own
+	target := start(t, program, "1", "1000", "64")
+	k, err := kernel.Load(kernel.Config{
+		MaxLive: 64, MaxStacks: 64, MaxFaults: 64, Mode: probe.Single,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	nothing, err := k.Program(bpf.ProgShimMarker)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s := open(t, tracer.Options{PID: target.PID()})
+	var offset uint64
+	line := sourceOf(t, s, "heap").Details[0]
+	if _, err := fmt.Sscanf(line[strings.LastIndex(line, " "):], " 0x%x", &offset); err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	executable, err := link.OpenExecutable(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := executable.Uprobe("", nothing, &link.UprobeOptions{Address: offset})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+
+	s = open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	if heap := sourceOf(t, s, "heap"); !heap.Attached || len(heap.Producers) > 0 || heap.Reason == "" {
+		t.Errorf("%+v", heap)
+	}
+	order(target, "leak")
+	if got := held(snapshot(t, s))["produce"]; got != [2]int64{1000, 64_000} {
+		t.Errorf("produce holds %d (objects, bytes)", got)
+	}
 }

@@ -19,6 +19,12 @@ const (
 	freeProbe        = "free"
 )
 
+// Bounds of what is read and attached of a process.
+const (
+	maxProducerFiles  = 4096
+	maxProducerPoints = 256
+)
+
 // A Producer is a file whose code samples the heap itself, and reports each sampled object by its
 // static probes.
 type Producer struct {
@@ -41,9 +47,9 @@ type producerPoint struct {
 // FindProducers returns the producers that a process has mapped, nil if there are none. It is an
 // error if there are some, and their probes cannot be used.
 func FindProducers(p *process.Process, maps []process.Mapping) (producers []Producer, err error) {
-	seen := make(map[process.FileID]bool)
+	seen, points := make(map[process.FileID]bool), 0
 	for _, m := range maps {
-		if !m.Execute || !m.IsFile() || seen[m.File()] {
+		if !m.Execute || !m.IsFile() || seen[m.File()] || len(seen) == maxProducerFiles {
 			continue
 		}
 		seen[m.File()] = true
@@ -51,8 +57,12 @@ func FindProducers(p *process.Process, maps []process.Mapping) (producers []Prod
 		if err != nil {
 			return nil, fmt.Errorf("use the %s probes of %s: %w", producerProvider, m.Path, err)
 		}
-		if producer != nil {
-			producers = append(producers, *producer)
+		if producer == nil {
+			continue
+		}
+		producers = append(producers, *producer)
+		if points += len(producer.allocs) + len(producer.frees); points > maxProducerPoints {
+			return nil, fmt.Errorf("use %s probes: more than %d", producerProvider, maxProducerPoints)
 		}
 	}
 	return producers, nil

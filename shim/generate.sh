@@ -19,5 +19,6 @@ for target in amd64:x86_64 arm64:aarch64; do
 		-ftls-model=initial-exec -fasynchronous-unwind-tables -fno-ident \
 		-nostdlib -shared -fuse-ld=lld-14 -Wl,--build-id=none -Wl,--eh-frame-hdr -Wl,-z,noexecstack,-z,now,-z,norelro \
 		-o "allocscope_shim_${target%%:*}.so" shim.c
+	llvm-objcopy-14 --remove-section=.comment "allocscope_shim_${target%%:*}.so"
 	chmod 644 "allocscope_shim_${target%%:*}.so"
 done

@@ -70,3 +70,46 @@ func testTruth(r *recorder, behind, path string) {
 		}
 	}
 }
+
+// TestPlugin: a program without operators new and delete loads a library that needs them. With
+// RTLD_DEEPBIND that library finds those of its own libraries, and their malloc, which nothing sees.
+func TestPlugin(t *testing.T) {
+	plugin := tracertest.Build(t, "operators_plugin.cc", "-shared", "-fPIC", "-std=c++17")
+	for flag, seen := range map[string]int{"RTLD_LOCAL": 1, "RTLD_DEEPBIND": 0} {
+		t.Run(flag, func(t *testing.T) {
+			r := newRecorder(t)
+			r.mark(1)
+			script := "import ctypes, os, sys; sys.exit(ctypes.CDLL(%q, os.%s | os.RTLD_NOW).use())"
+			command := r.command("", "python3", "-c", fmt.Sprintf(script, plugin, flag))
+			if err := command.Run(); command.ProcessState.ExitCode() != 3 {
+				t.Fatalf("caught not 3 exceptions: %v", err)
+			}
+
+			bySize := make(map[uint64]int)
+			for _, size := range live(r.read(), command.Process.Pid) {
+				bySize[size]++
+			}
+			for _, size := range []uint64{1001, 1002, 1003, 1008} {
+				if bySize[size] != seen {
+					t.Errorf("%d objects of %d bytes are alive, want %d", bySize[size], size, seen)
+				}
+			}
+		})
+	}
+}
+
+// TestShadowed: a program with an allocator of its own has a part of the calls alone go through the
+// library, which then samples none.
+func TestShadowed(t *testing.T) {
+	r := newRecorder(t)
+	r.mark(1)
+	target := r.start("", tracertest.Build(t, "semantics.c", "-pthread", tracertest.Source("preload.c")))
+	target.Await("ready")
+	target.Say("go")
+	target.Await("done")
+	for _, e := range r.read() {
+		if e.Kind != started {
+			t.Fatalf("%+v", e)
+		}
+	}
+}

@@ -290,8 +290,10 @@ static void run(const char *what, long a, long b)
 /* Does what it is asked to for each line of its input. */
 int main(int count, char **arguments)
 {
+	static char input[4096];
 	char line[64];
 
+	setvbuf(stdin, input, _IOFBF, sizeof(input)); /* which it would allocate later */
 	puts("ready");
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {

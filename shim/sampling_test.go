@@ -1,0 +1,160 @@
+package shim
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+)
+
+// sigmas is how far a count may be from its mean: by chance it is once in a million and a half.
+const sigmas = 5
+
+// TestSampling compares samples of many sizes with the program's own counts, at several intervals:
+// how many of each size are sampled, and the sum of the weights.
+func TestSampling(t *testing.T) {
+	program := buildPreloaded(t)
+	for _, c := range []struct{ markers, allocations int }{
+		{8, 500_000}, {13, 1_000_000}, {17, 5_000_000}, {0, 20_000_000},
+	} {
+		t.Run(fmt.Sprintf("%d markers", c.markers), func(t *testing.T) {
+			r := newRecorder(t)
+			r.mark(c.markers)
+			lines, events := r.run(program, "mixed", fmt.Sprint(c.allocations))
+			interval := math.Exp2(float64(c.markers - 1))
+			if c.markers == 0 {
+				interval = 512 << 10
+			}
+
+			sampled := make(map[uint64]float64)
+			for _, e := range events {
+				if e.Kind != allocated {
+					continue
+				}
+				sampled[e.Size]++
+				want := weightOf(float64(e.Size), interval)
+				if math.Abs(float64(e.Weighted)-want) > 0.51+1e-6*want {
+					t.Fatalf("weight %d of %d bytes, want %.1f", e.Weighted, e.Size, want)
+				}
+			}
+
+			var sum, truth, variance float64
+			for _, line := range lines {
+				var size uint64
+				var count float64
+				if n, _ := fmt.Sscan(line, &size, &count); n != 2 {
+					t.Fatalf("the program said %q", line)
+				}
+
+				weight := weightOf(float64(size), interval)
+				p := float64(size) / weight
+				deviation := math.Sqrt(count * p * (1 - p))
+				if math.Abs(sampled[size]-count*p) > sigmas*deviation+0.01 {
+					t.Errorf("%.0f of %.0f objects of %d bytes are sampled, want %.1f (+-%.1f)",
+						sampled[size], count, size, count*p, deviation)
+				}
+
+				sum += sampled[size] * math.Round(weight)
+				truth += count * float64(size)
+				variance += count * p * (1 - p) * weight * weight
+			}
+			if deviation := math.Sqrt(variance); math.Abs(sum-truth) > sigmas*deviation {
+				t.Errorf("weights sum to %.0f, want %.0f (+-%.0f)", sum, truth, deviation)
+			}
+		})
+	}
+}
+
+func weightOf(size, interval float64) float64 { return -size / math.Expm1(-size/interval) }
+
+// TestLevels changes the interval of a program that runs, and takes the probes away.
+func TestLevels(t *testing.T) {
+	const megabytes = 100 // in one round of the program
+	r := newIdle(t)
+	target := r.start("", buildPreloaded(t), "idle")
+	target.Await("ready")
+	round := func() (allocations, weighted int) {
+		target.Say("go")
+		target.Await("done")
+		for _, e := range r.read() {
+			if e.Kind == allocated && e.Size == 1<<20 {
+				allocations++
+				weighted += int(e.Weighted)
+			}
+		}
+		return allocations, weighted
+	}
+
+	if n, _ := round(); n != 0 {
+		t.Errorf("%d events without probes", n)
+	}
+
+	detach := r.probe(AllocProbe, r.program(allocated))
+	if n, _ := round(); n < 60 || n == megabytes { // 87 expected at 512 KiB
+		t.Errorf("%d of %d allocations without markers", n, megabytes)
+	}
+
+	unmark := r.mark(1)
+	round() // the first megabyte ends what was drawn
+	if n, weighted := round(); n != megabytes || weighted != megabytes<<20 {
+		t.Errorf("%d allocations of %d bytes with one marker", n, weighted)
+	}
+
+	unmark()
+	unmark = r.mark(MaxMarkers)
+	round()
+	if n, _ := round(); n > 5 { // one each GiB
+		t.Errorf("%d of %d allocations with %d markers", n, megabytes, MaxMarkers)
+	}
+
+	unmark()
+	detach()
+	round()
+	if n, _ := round(); n != 0 {
+		t.Errorf("%d events after the probes were detached", n)
+	}
+	for name, value := range r.semaphores(target.PID()) {
+		if value != 0 {
+			t.Errorf("semaphore of %s is %d after the probes were detached", name, value)
+		}
+	}
+}
+
+// TestStart holds a program at its start until the hold is taken away, or for half a second.
+func TestStart(t *testing.T) {
+	r := newIdle(t)
+	r.probe(StartProbe, r.program(started))
+	release := r.probe(HoldProbe, r.nothing)
+
+	held := r.start("", buildPreloaded(t), "idle")
+	pid := r.awaitStart()
+	if pid != held.PID() {
+		t.Fatalf("process %d has started, want %d", pid, held.PID())
+	}
+	if got := r.semaphores(pid); got[HoldProbe] != 1 || got[StartProbe] != 1 || got[AllocProbe] != 0 {
+		t.Errorf("semaphores: %v", got)
+	}
+	release()
+	held.Await("ready")
+
+	r.probe(HoldProbe, r.nothing)
+	began := time.Now()
+	r.start("", buildPreloaded(t), "idle").Await("ready")
+	if waited := time.Since(began); waited < MaxHold {
+		t.Errorf("was held for %v, want %v at least", waited, MaxHold)
+	}
+}
+
+// awaitStart returns the process that reports a start.
+func (r *recorder) awaitStart() (pid int) {
+	for range 1000 {
+		for _, e := range r.read() {
+			if e.Kind == started {
+				return int(e.PID)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.t.Fatal("no program has started")
+	return 0
+}

@@ -435,7 +435,26 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	limitMemory(userLimit)
 	defer limitHeapAtStartup()()
 
-	session, err := tracer.Open(ctx, options.sessionOptions(earlier))
+	var dir *folder.Folder
+	defer func() {
+		if dir != nil {
+			err = errors.Join(err, dir.Close())
+		}
+	}()
+	sessionOptions := options.sessionOptions(earlier)
+	if options.Launch != nil {
+		sessionOptions.Launch = &tracer.Launch{
+			Shim: options.Launch.Shim,
+			Start: func(context.Context) (pid int, err error) {
+				if dir, err = options.createFolder(); err != nil {
+					return 0, err
+				}
+				return options.PID, options.Launch.Start()
+			},
+		}
+	}
+
+	session, err := tracer.Open(ctx, sessionOptions)
 	if errors.Is(err, context.Canceled) {
 		slog.Warn("interrupted before tracing started: nothing is written")
 		return options.FailOn.Check(flagvalue.Outcome{
@@ -452,11 +471,11 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	notes := options.logSession(session)
 	options.logBudget()
 
-	dir, err := options.createFolder()
-	if err != nil {
-		return exit.Refuse(err)
+	if dir == nil {
+		if dir, err = options.createFolder(); err != nil {
+			return exit.Refuse(err)
+		}
 	}
-	defer func() { err = errors.Join(err, dir.Close()) }()
 
 	marks, err := options.receiveMarks()
 	if err != nil {
@@ -475,11 +494,6 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	r, err := newRecorder(session, asked, marks, dir, options, earlier)
 	if err != nil {
 		return err
-	}
-	if options.Launch != nil {
-		if err := options.Launch.Start(); err != nil {
-			return exit.Refuse(err)
-		}
 	}
 	if stat, err := session.Process.Stat(); err == nil {
 		r.startTicks = stat.StartTicks

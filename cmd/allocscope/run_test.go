@@ -349,22 +349,19 @@ func testRunOrphans(t *testing.T) {
 func testRunLauncherKilled(t *testing.T) {
 	t.Parallel()
 	c, dir, pid := running(t)
+	tracer := tracerOf(t, dir)
 	c.signal(unix.SIGKILL)
 	<-c.ended
 	if err := unix.Kill(pid, unix.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the trace has ended", func() bool {
-		return exists(filepath.Join(dir, folder.SummaryFile))
-	})
+	eventually(t, "the trace has ended", func() bool { return !exists("/proc/" + itoa(tracer)) })
 	mustHaveEnded(t, dir, summary.EndedExit)
 }
 
-// The command goes on, and its status is that of the run.
-func testRunTracerKilled(t *testing.T) {
-	t.Parallel()
-	c, dir, pid := running(t)
-	tracer := 0
+// tracerOf returns the PID of the tracer part whose result is to be in a folder.
+func tracerOf(t *testing.T, dir string) (pid int) {
+	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
@@ -372,12 +369,20 @@ func testRunTracerKilled(t *testing.T) {
 	for _, path := range lines {
 		line, _ := os.ReadFile(path)
 		if strings.Contains(string(line), "\x00run-tracer\x00--output\x00"+dir+"\x00") {
-			_, _ = fmt.Sscanf(path, "/proc/%d/", &tracer)
+			_, _ = fmt.Sscanf(path, "/proc/%d/", &pid)
 		}
 	}
-	if tracer == 0 {
+	if pid == 0 {
 		t.Fatal("there is no tracer part")
 	}
+	return pid
+}
+
+// The command goes on, and its status is that of the run.
+func testRunTracerKilled(t *testing.T) {
+	t.Parallel()
+	c, dir, pid := running(t)
+	tracer := tracerOf(t, dir)
 	if err := unix.Kill(tracer, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

@@ -104,6 +104,7 @@ func testRunStatus(t *testing.T) {
 		writeFile(t, path, text, mode)
 		return path
 	}
+	script := func(line string) string { return file(line, "#!/bin/sh\n"+line+"\n", 0o755) }
 
 	for name, c := range map[string]struct {
 		command string
@@ -111,11 +112,11 @@ func testRunStatus(t *testing.T) {
 		signal  syscall.Signal
 	}{
 		"0":                     {"true", 0, 0},
-		"7":                     {"sh -c exit${IFS}7", 7, 0},
-		"130":                   {file("130", "#!/bin/sh\nexit 130\n", 0o755), 130, 0},
-		"SIGTERM":               {file("term", "#!/bin/sh\nkill -TERM $$\n", 0o755), 0, unix.SIGTERM},
-		"SIGKILL":               {file("kill", "#!/bin/sh\nkill -KILL $$\n", 0o755), 0, unix.SIGKILL},
-		"SIGSEGV":               {file("segv", "#!/bin/sh\nkill -SEGV $$\n", 0o755), 0, unix.SIGSEGV},
+		"7":                     {script("exit 7"), 7, 0},
+		"130":                   {script("exit 130"), 130, 0},
+		"SIGTERM":               {script("kill -TERM $$"), 0, unix.SIGTERM},
+		"SIGKILL":               {script("kill -KILL $$"), 0, unix.SIGKILL},
+		"SIGSEGV":               {script("kill -SEGV $$"), 0, unix.SIGSEGV},
 		"no interpreter line":   {file("plain", "exit 5\n", 0o755), 5, 0},
 		"not found":             {"no-such-command", 127, 0},
 		"path not found":        {dir + "/none", 127, 0},
@@ -125,18 +126,18 @@ func testRunStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c2 := begin(t, runPrepared(t, newFolder(t), strings.Fields(c.command)...))
-			c2.wait()
-			status := c2.ProcessState.Sys().(syscall.WaitStatus)
+			r := begin(t, runPrepared(t, newFolder(t), c.command))
+			r.wait()
+			status := r.ProcessState.Sys().(syscall.WaitStatus)
 			if c.signal != 0 && status.Signal() != c.signal ||
 				c.signal == 0 && status.ExitStatus() != c.status {
-				t.Errorf("%v, want status %d, signal %v; stderr:\n%s", c2.ProcessState, c.status,
-					c.signal, c2.stderr.String())
+				t.Errorf("%v, want status %d, signal %v; stderr:\n%s", r.ProcessState, c.status,
+					c.signal, r.stderr.String())
 			}
 			if status.CoreDump() {
 				t.Error("there is a core file of allocscope")
 			}
-			mustLeaveNothing(t, c2)
+			mustLeaveNothing(t, r)
 		})
 	}
 }
@@ -237,7 +238,8 @@ func testRunSignals(t *testing.T) {
 	t.Parallel()
 	c, dir, pid := running(t)
 	for _, s := range []syscall.Signal{
-		unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGALRM, unix.SIGTERM,
+		unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGALRM,
+		unix.SIGTERM,
 	} {
 		before := c.count(unix.SignalName(s))
 		c.signal(s)
@@ -290,10 +292,10 @@ func testRunTerminal(t *testing.T) {
 		runArguments(dir, "sh", "-c", `'trap "echo caught; exit 3" INT; `+
 			`echo PID $$ began; while :; do sleep 0.1; done'`)...), " ")
 	m.press(run+"; echo status $?", "Enter")
-	pid := 0
+	pid, began := 0, regexp.MustCompile(`PID (\d+) began`)
 	m.wait("the command begins", func() bool {
-		if at := regexp.MustCompile(`PID (\d+) began`).FindStringSubmatch(m.shows(false)); at != nil {
-			pid, _ = strconv.Atoi(at[1])
+		if found := began.FindStringSubmatch(m.shows(false)); found != nil {
+			pid, _ = strconv.Atoi(found[1])
 		}
 		return pid != 0
 	})
@@ -495,29 +497,25 @@ func testRunBySudo(t *testing.T) {
 		dir := reachable(t)
 		c := by(t, dir, sudoFolder(t), "sh", "-c", "id -u; echo $PATH; exit 6")
 		c.mustEnd(6)
-		mustSay(t, "stdout", c.stdout.String(), "65534\n", "allocscope-sudo-", "HOW SURE", "go tool pprof -top")
+		mustSay(t, "stdout", c.stdout.String(), "65534\n", "allocscope-sudo-", "HOW SURE",
+			"go tool pprof -top")
 		mustBeOf(t, filepath.Join(dir, folder.SummaryFile), nobody)
 		mustBeOf(t, dir, nobody)
 		mustLeaveNothing(t, c)
 	})
 
-	for name, c := range map[string]struct {
-		sudo  func(t *testing.T) string
-		words string
-	}{
-		"refused": {func(t *testing.T) string { return sudoFolder(t, "-DREFUSES") }, "trace by sudo: exit status 1"},
-		"no sudo": {func(t *testing.T) string { return "/nowhere" }, "there is no sudo in PATH"},
-		"not sudo's": {func(t *testing.T) string {
-			dir := sudoFolder(t)
-			if err := os.Chmod(filepath.Join(dir, "sudo"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			return dir
-		}, "not root's with the setuid bit"},
+	other := sudoFolder(t)
+	if err := os.Chmod(filepath.Join(other, "sudo"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ sudo, words string }{
+		"refused":      {sudoFolder(t, "-DREFUSES"), "trace by sudo: exit status 1"},
+		"no sudo":      {"/nowhere", "there is no sudo in PATH"},
+		"not a setuid": {other, "not root's with the setuid bit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := reachable(t)
-			r := by(t, dir, c.sudo(t), "echo", "started")
+			r := by(t, dir, c.sudo, "echo", "started")
 			r.mustEnd(2)
 			mustSay(t, "stderr", r.stderr.String(), c.words)
 			if r.stdout.String() != "" || exists(dir) {

@@ -81,7 +81,8 @@ func send(conn *net.UnixConn, value any, files ...*os.File) error {
 		return err
 	}
 	if len(data) > maxPacket {
-		return fmt.Errorf("%d bytes of arguments and variables are more than %d", len(data), maxPacket)
+		return fmt.Errorf("%d bytes of arguments and variables are more than %d", len(data),
+			maxPacket)
 	}
 
 	var fds []int

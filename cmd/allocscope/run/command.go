@@ -1,10 +1,10 @@
 // Package run is the command `allocscope run`: it starts a command, traces all that it starts from
 // the first allocation on, and prints the result of the trace.
 //
-// It is three processes. The launcher is what the user has typed. It starts the command as its child
-// in its process group, and ends as the command does. The witness shows which signals the group has
-// received. The tracer part, which needs privileges, is in a session of its own; it gets them by
-// sudo where the user has none.
+// It is three processes. The launcher is what the user has typed. It starts the command as its
+// child in its process group, and ends as the command does. The witness shows which signals the
+// group has received. The tracer part, which needs privileges, is in a session of its own; it gets
+// them by sudo where the user has none.
 package run
 
 import (
@@ -85,7 +85,7 @@ command's.`,
 	return command
 }
 
-const environmentHelp = `  Every flag can be set by a variable, as for trace: ALLOCSCOPE_OVERHEAD=1% for --overhead 1%.
+const environmentHelp = `  Every flag can be set by a variable, as for trace: ALLOCSCOPE_OVERHEAD=1%.
   NO_COLOR turns colours off, unless --color always is given.`
 
 // defaultOptions are those of trace. All that the command starts is traced.

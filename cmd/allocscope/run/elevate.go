@@ -33,12 +33,12 @@ func findSudo(missing string) (path string, err error) {
 	}
 	path, err = exec.LookPath("sudo")
 	if err != nil || !filepath.IsAbs(path) {
-		return "", fmt.Errorf("trace a command: without %s: permission denied, and there is no sudo in "+
-			"PATH (install sudo, or run it as root)", missing)
+		return "", fmt.Errorf("trace a command: without %s: permission denied, and there is no "+
+			"sudo in PATH (install sudo, or run it as root)", missing)
 	}
 	if err := checkSudo(path); err != nil {
-		return "", fmt.Errorf("trace a command: without %s: permission denied, and %s is %w", missing,
-			path, err)
+		return "", fmt.Errorf("trace a command: without %s: permission denied, and %s is %w",
+			missing, path, err)
 	}
 	return path, nil
 }

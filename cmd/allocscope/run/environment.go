@@ -33,8 +33,8 @@ func lookUp(environ []string, name string) (value string, ok bool) {
 // interesting are the variables of a training job that are named where sudo has dropped them: by
 // their name, or by how it begins.
 var interesting = []string{
-	"PATH", "LD_", "PYTHON", "VIRTUAL_ENV", "CONDA_", "CUDA_", "NCCL_", "OMP_", "MKL_", "TORCH", "HF_",
-	"MALLOC_", "SLURM_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_",
+	"PATH", "LD_", "PYTHON", "VIRTUAL_ENV", "CONDA_", "CUDA_", "NCCL_", "OMP_", "MKL_", "TORCH",
+	"HF_", "MALLOC_", "SLURM_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_",
 }
 
 // droppedBySudo names what of the user's environment sudo has dropped or replaced: it is that of

@@ -333,8 +333,8 @@ func (l *launcher) removePlace() {
 	case err != nil:
 		slog.Warn(err.Error())
 	case used:
-		slog.Info(fmt.Sprintf("%s stays: processes of the command still live (remove it after them)",
-			l.place.folder))
+		slog.Info(l.place.folder + " stays: processes of the command still live (remove it after " +
+			"them)")
 	}
 	l.place = nil
 }

@@ -73,8 +73,8 @@ var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AA
 // maxInterpreters bounds how many scripts interpret each other, as the kernel does (BINPRM).
 const maxInterpreters = 5
 
-// shimObstacle returns why the dynamic linker will not load the shim into a program; empty: it will,
-// or the file cannot be read.
+// shimObstacle returns why the dynamic linker will not load the shim into a program; empty: it
+// will, or the file cannot be read.
 func shimObstacle(path string) string {
 	for range maxInterpreters {
 		interpreter := interpreterOf(path)

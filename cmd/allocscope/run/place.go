@@ -53,8 +53,8 @@ func makePlaceIn(parent string) (*place, error) {
 	return p, nil
 }
 
-// remove removes the folder, unless a process still uses the shim: the dynamic linker would complain
-// in each program that it starts. It reports whether one does.
+// remove removes the folder, unless a process still uses the shim: the dynamic linker would
+// complain in each program that it starts. It reports whether one does.
 func (p *place) remove() (used bool, err error) {
 	if p.isUsed() {
 		return true, nil

@@ -54,8 +54,8 @@ const (
 	answerTimeout = time.Second
 	// recheckTime is how long the kernel may take to reach the witness after the launcher.
 	recheckTime = 10 * time.Millisecond
-	// repeatTime is how long the signals of a burst may be in coming. The kernel merges signals that
-	// are pending, perhaps of the witness alone.
+	// repeatTime is how long the signals of a burst may be in coming. The kernel merges signals
+	// that are pending, perhaps of the witness alone.
 	repeatTime = time.Second
 )
 
@@ -83,8 +83,8 @@ func startWitnessProcess() (process *exec.Cmd, in, out *os.File, err error) {
 	defer outWrite.Close()
 
 	process = &exec.Cmd{
-		Path: child.Executable, Args: []string{child.WitnessName}, Stdin: inRead, Stdout: outWrite, Dir: "/",
-		Env: append(os.Environ(), "GOMAXPROCS=1"),
+		Path: child.Executable, Args: []string{child.WitnessName}, Dir: "/",
+		Stdin: inRead, Stdout: outWrite, Env: append(os.Environ(), "GOMAXPROCS=1"),
 	}
 	if err := child.StartBlocked(process.Start); err != nil {
 		_, _ = in.Close(), out.Close()

@@ -24,8 +24,8 @@ import (
 
 // Names of the hidden commands.
 const (
-	// elevatedName is of the command that sudo executes. It starts the tracer part, and ends: no sudo
-	// lives as long as the trace.
+	// elevatedName is of the command that sudo executes. It starts the tracer part, and ends: no
+	// sudo lives as long as the trace.
 	elevatedName = "run-elevated"
 	// TracerName is of the tracer part.
 	TracerName = "run-tracer"
@@ -55,8 +55,8 @@ func runElevated() error {
 	return err
 }
 
-// startTracer starts the tracer part in a session of its own, where no signal of the terminal and of
-// the command's process group reaches it.
+// startTracer starts the tracer part in a session of its own, where no signal of the terminal and
+// of the command's process group reaches it.
 func startTracer(
 	socket, out, errors *os.File, arguments, environment []string,
 ) (*os.Process, error) {
@@ -76,8 +76,8 @@ func meaningful(entry string) bool {
 	return strings.HasPrefix(name, "ALLOCSCOPE_") || name == "NO_COLOR" || name == "TERM"
 }
 
-// newTracerCommand returns the tracer part. It has the flags of `allocscope run`, and the command as
-// its arguments, which are for the summary alone.
+// newTracerCommand returns the tracer part. It has the flags of `allocscope run`, and the command
+// as its arguments, which are for the summary alone.
 func newTracerCommand(environment func(*cobra.Command) Environment) *cobra.Command {
 	options := defaultOptions()
 	var flags *flags
@@ -102,8 +102,8 @@ func newTracerCommand(environment func(*cobra.Command) Environment) *cobra.Comma
 // orphanTime is how long the trace goes on after the end of the command, until its exit is seen.
 const orphanTime = 2 * time.Second
 
-// runTracer traces the command, and ends the process with the status of the trace. The launcher is
-// told after the last line, because it ends then.
+// runTracer traces the command, and ends the process with the status of the trace. The launcher
+// gets the status after the last line, because it ends then.
 func runTracer(ctx context.Context, conn *net.UnixConn, options trace.Options, env Environment) {
 	err := assign(ctx, conn, options, env)
 	if err != nil {

@@ -92,13 +92,13 @@ type Launch struct {
 	// Executable is the path of the command's program, and Arguments its arguments.
 	Executable string
 	Arguments  []string
-	// Start lets the process of Options.PID execute the command. It is called once, when all that can
-	// fail before has succeeded.
+	// Start lets the process of Options.PID execute the command. It is called once, when all that
+	// can fail before has succeeded.
 	Start func() error
 }
 
-// ErrCommandEnded is the cause of a context that ends since the command of a Launch has ended, though
-// what it has started may live on.
+// ErrCommandEnded is the cause of a context that ends since the command of a Launch has ended,
+// though what it has started may live on.
 var ErrCommandEnded = errors.New("the command has ended")
 
 // The default limit of the overhead, in percent, and the share of a core that allocscope itself may

@@ -14,8 +14,8 @@ var blockedAtStart = func() (blocked Signals) {
 }()
 
 // AtStart returns the signals that this program was started with as ignored and as blocked. Without
-// cgo it knows some only: Go's runtime replaces and unblocks the others before the program begins. A
-// shell ignores SIGQUIT where it ignores SIGINT.
+// cgo it knows some only: Go's runtime replaces and unblocks the others before the program begins.
+// A shell ignores SIGQUIT where it ignores SIGINT.
 func AtStart() (ignored, blocked Signals) {
 	if signal.Ignored(syscall.SIGHUP) {
 		ignored |= 1 << (syscall.SIGHUP - 1)

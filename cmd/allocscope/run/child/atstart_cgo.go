@@ -8,7 +8,8 @@ package child
 
 static uint64_t ignored, blocked;
 
-// Go's runtime replaces and unblocks signals before the program begins. A constructor runs before it.
+// Go's runtime replaces and unblocks signals before the program begins. A constructor runs before
+// it.
 __attribute__((constructor)) static void record_signals(void) {
 	sigset_t set;
 

@@ -5,6 +5,7 @@ package child
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/bits"
 	"os"
@@ -114,7 +115,7 @@ func start(arguments []string) (status int) {
 
 	err = s.execute()
 	fmt.Fprintf(os.Stderr, "error: run %s: %v\n", strconv.Quote(s.Path), err)
-	if err == unix.ENOENT {
+	if errors.Is(err, unix.ENOENT) {
 		return StatusNotFound
 	}
 	return StatusNotExecutable
@@ -139,7 +140,7 @@ func (s *Starter) execute() error {
 	}
 
 	err := syscall.Exec(s.Path, s.Command, os.Environ())
-	if err == unix.ENOEXEC { // a script without #!, as execvp(3)
+	if errors.Is(err, unix.ENOEXEC) { // a script without #!, as execvp(3)
 		script := append([]string{"/bin/sh", s.Path}, s.Command[1:]...)
 		err = syscall.Exec(script[0], script, os.Environ())
 	}
@@ -149,7 +150,8 @@ func (s *Starter) execute() error {
 // setBlocked sets and returns the signals that are blocked in this thread, as rt_sigprocmask(2).
 func setBlocked(blocked, before *Signals) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
-		uintptr(unsafe.Pointer(blocked)), uintptr(unsafe.Pointer(before)), unsafe.Sizeof(*before), 0, 0)
+		uintptr(unsafe.Pointer(blocked)), uintptr(unsafe.Pointer(before)), unsafe.Sizeof(*before),
+		0, 0)
 	if errno != 0 {
 		return errno
 	}
@@ -205,7 +207,8 @@ func takePending() (taken Signals) {
 	all, none := ^uint64(0), unix.Timespec{}
 	for {
 		number, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGTIMEDWAIT,
-			uintptr(unsafe.Pointer(&all)), 0, uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(all), 0, 0)
+			uintptr(unsafe.Pointer(&all)), 0, uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(all),
+			0, 0)
 		if errno != 0 {
 			return taken
 		}

@@ -211,12 +211,12 @@ bench: build ## Measure the cost of tracing, as ratios in one run; BENCH=Storms:
 		-run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m \
 		./growth/... ./tracer/... ./test/storms
 
-# PAIRS is a pattern, as threads=1/size=64.
-PAIRS ?= .
+# PAIRS is a pattern of benchmarks, as Pairs/threads=1/size=64.
+PAIRS ?= Pairs|Starts
 .PHONY: bench-pairs
-bench-pairs: ## Measure a malloc/free pair below the shim, beside other recorders, 4 minutes; PAIRS
+bench-pairs: ## Measure malloc/free pairs and starts below the shim, and other recorders, 4 minutes; PAIRS
 	@.ci/packages $(TEST_PACKAGES) heaptrack
-	$(ROOT_GO) $(GO) test -run '^$$' -bench 'Pairs/$(PAIRS)' -benchtime 1x -timeout 30m ./shim
+	$(ROOT_GO) $(GO) test -run '^$$' -bench '$(PAIRS)' -benchtime 1x -timeout 30m ./shim
 
 # BURSTS chooses: a pace, a size or both, as work/1024. BURSTS_PRELOAD is an allocator to preload.
 BURSTS ?= .

@@ -16,7 +16,8 @@ const musl = "-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs"
 
 func buildPreloaded(t testing.TB, flags ...string) string {
 	t.Helper()
-	return tracertest.Build(t, "preloaded.c", append([]string{"-fno-builtin", "-pthread"}, flags...)...)
+	flags = append([]string{"-fno-builtin", "-pthread"}, flags...)
+	return tracertest.Build(t, "preloaded.c", flags...)
 }
 
 // TestCalls compares the events of each call with the program's own record: their order, addresses
@@ -64,7 +65,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// run lets a program do what its arguments say, and returns what it prints, and its events meanwhile.
+// run lets a program do what its arguments say, and returns what it prints, and its events
+// meanwhile.
 func (r *recorder) run(program string, arguments ...string) (lines []string, events []event) {
 	r.t.Helper()
 	target := r.start("", program, arguments...)

@@ -2,8 +2,8 @@
 # Compiles the shim for both architectures. The libraries are committed: they have no path, time or
 # build ID in them, so that the same compiler makes the same bytes.
 #
-# Without RELRO one writable segment alone maps the semaphores: the linker's own layout maps their page
-# of the file twice, and the kernel would raise them in the part that becomes read-only.
+# Without RELRO one writable segment alone maps the semaphores: the linker's own layout maps their
+# page of the file twice, and the kernel would raise them in the part that becomes read-only.
 set -eu
 cd "$(dirname "$0")"
 
@@ -12,13 +12,16 @@ for target in amd64:x86_64 arm64:aarch64; do
 	amd64:*) flags="-mno-red-zone -fcf-protection=none" ;;
 	arm64:*) flags="-mno-outline-atomics -mbranch-protection=none" ;;
 	esac
+	library=allocscope_shim_${target%%:*}.so
 
 	# shellcheck disable=SC2086 # a list of words
-	clang-14 --target="${target#*:}-linux-gnu" -std=gnu11 -O2 -Wall -Wextra -Wno-unused-parameter -Werror $flags \
+	clang-14 --target="${target#*:}-linux-gnu" -std=gnu11 -O2 $flags \
+		-Wall -Wextra -Wno-unused-parameter -Werror \
 		-ffreestanding -fno-builtin -fno-stack-protector -fno-plt -fPIC -fvisibility=hidden \
 		-ftls-model=initial-exec -fasynchronous-unwind-tables -fno-ident \
-		-nostdlib -shared -fuse-ld=lld-14 -Wl,--build-id=none -Wl,--eh-frame-hdr -Wl,-z,noexecstack,-z,now,-z,norelro \
-		-o "allocscope_shim_${target%%:*}.so" shim.c
-	llvm-objcopy-14 --remove-section=.comment "allocscope_shim_${target%%:*}.so"
-	chmod 644 "allocscope_shim_${target%%:*}.so"
+		-nostdlib -shared -fuse-ld=lld-14 -Wl,--build-id=none,--eh-frame-hdr \
+		-Wl,-z,noexecstack,-z,now,-z,norelro \
+		-o "$library" shim.c
+	llvm-objcopy-14 --remove-section=.comment "$library"
+	chmod 644 "$library"
 done

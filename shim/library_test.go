@@ -67,8 +67,8 @@ func testSymbols(t *testing.T, file *elf.File) {
 		}
 	}
 	for _, name := range []string{
-		"malloc", "free", "calloc", "realloc", "aligned_alloc", "memalign", "posix_memalign", "pvalloc",
-		"valloc",
+		"malloc", "free", "calloc", "realloc",
+		"aligned_alloc", "memalign", "posix_memalign", "pvalloc", "valloc",
 		"reallocarray", "cfree", "free_sized", "free_aligned_sized",
 		"_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm", "_ZnwmSt11align_val_t",
 	} {
@@ -130,8 +130,8 @@ func testNotes(t *testing.T, file *elf.File, notes []note, nop []byte, arguments
 	}
 
 	for name, want := range map[string]int{
-		"otel_memory:alloc": 1, "otel_memory:free": 1, "allocscope:start": 1, "allocscope:hold": 1,
-		"allocscope:interval": Markers,
+		"otel_memory:alloc": 1, "otel_memory:free": 1, "allocscope:start": 1,
+		"allocscope:hold": Markers, "allocscope:interval": Markers,
 	} {
 		if counts[name] != want {
 			t.Errorf("%d notes of %s, want %d", counts[name], name, want)

@@ -102,6 +102,8 @@ static void *find_by_gnu_hash(const struct symbols *symbols, const char *name)
 		       *chain = &buckets[bucket_count];
 	uint32_t hash = 5381;
 
+	if (!bucket_count || !bloom_size)
+		return NULL;
 	for (const char *c = name; *c; c++)
 		hash = hash * 33 + (uint8_t)*c;
 	uint64_t word = bloom[hash / 64 % bloom_size];

@@ -14,13 +14,16 @@ import (
 // BenchmarkPairs measures what a malloc/free pair costs, natively and in several ways of recording.
 // All ways run side by side, by turns; each number is the median of the rounds.
 func BenchmarkPairs(b *testing.B) {
-	const rounds = 15
 	program := tracertest.Build(b, "pair.c", "-pthread")
 
 	for _, threads := range []int{1, 8} {
 		for _, size := range []int{16, 64, 4096, 1 << 20} {
 			b.Run(fmt.Sprintf("threads=%d/size=%d", threads, size), func(b *testing.B) {
 				b.ReportMetric(0, "ns/op") // leaves it out
+				rounds := 15
+				if threads > 1 {
+					rounds = 5
+				}
 				count := min(200000, 1<<30/size)
 				ways := waysOf(b, program, fmt.Sprint(count), fmt.Sprint(size), fmt.Sprint(threads))
 
@@ -91,4 +94,35 @@ func (w way) measure(b *testing.B) float64 {
 	}
 	b.Fatalf("%s printed no cost", w.name)
 	return 0
+}
+
+// BenchmarkStarts measures the CPU time of a program that does nothing, from fork to its end: without
+// the library, with it, and with all probes and 20 markers attached.
+func BenchmarkStarts(b *testing.B) {
+	const rounds = 300
+	b.ReportMetric(0, "ns/op") // leaves it out
+	idle, attached := newIdle(b), newIdle(b)
+	for _, name := range []string{AllocProbe, FreeProbe, StartProbe} {
+		attached.probe(name, attached.nothing)
+	}
+	attached.mark(20)
+
+	costs := make(map[string][]float64)
+	for range rounds {
+		for name, command := range map[string]*exec.Cmd{
+			"native": exec.Command("true"), "idle": idle.command("", "true"),
+			"sampled": attached.command("", "true"),
+		} {
+			if err := command.Run(); err != nil {
+				b.Fatal(err)
+			}
+			state := command.ProcessState
+			costs[name] = append(costs[name], float64(state.UserTime()+state.SystemTime())/1e3)
+		}
+	}
+
+	for name, all := range costs {
+		slices.Sort(all)
+		b.ReportMetric(all[rounds/2], name+"-us")
+	}
 }

@@ -1,6 +1,6 @@
-// Package shim holds the library that `allocscope run` preloads: its C sources, and what is compiled
-// from them, for both architectures. `make generate` compiles it; the results are committed, so that
-// a build needs no clang. docs/internals/shim.md says how it works.
+// Package shim holds the library that `allocscope run` preloads: its C sources, and what is
+// compiled from them, for both architectures. `make generate` compiles it; the results are
+// committed, so that a build needs no clang. docs/internals/shim.md says how it works.
 package shim
 
 import (
@@ -26,8 +26,8 @@ const (
 	FreeProbe      = "free"
 
 	// Provider has StartProbe, which a program passes when it begins, and instructions that never
-	// run: a uprobe on one raises its semaphore in each process. Where that of HoldProbe is not 0, a
-	// program waits at its start until it changes, for MaxHold at most.
+	// run: a uprobe on one raises its semaphore in each process. Where that of HoldProbe is not 0,
+	// a program waits at its start until it changes, for MaxHold at most.
 	Provider      = "allocscope"
 	StartProbe    = "start"
 	HoldProbe     = "hold"
@@ -35,8 +35,9 @@ const (
 
 	MaxHold = 500 * time.Millisecond
 
-	// Markers is the number of notes of IntervalProbe, and of those of HoldProbe. With uprobes on n of them the sampling
-	// interval is 2^(n-1) bytes, with none 2^(DefaultMarkers-1). MaxMarkers is the greatest n.
+	// Markers is the number of notes of IntervalProbe, and of those of HoldProbe. With uprobes on n
+	// of IntervalProbe the sampling interval is 2^(n-1) bytes, with none 2^(DefaultMarkers-1).
+	// MaxMarkers is the greatest n.
 	Markers        = 32
 	MaxMarkers     = 31
 	DefaultMarkers = 20
@@ -48,15 +49,23 @@ func Library() []byte { return library }
 // Is reports whether a file is the library, byte for byte.
 func Is(file []byte) bool { return bytes.Equal(file, library) }
 
+// namePrefix begins the names of the files that Write makes.
+const namePrefix = "allocscope_shim_"
+
+// HasName reports whether a path has the name of a file that Write has made.
+func HasName(path string) bool { return strings.HasPrefix(filepath.Base(path), namePrefix) }
+
 // Write makes a file of the library in a folder, for one session: uprobes follow the inode, so that
-// each session has its own. It fails where programs cannot execute it, or LD_PRELOAD cannot name it.
+// each session has its own. It fails where programs cannot execute it, or LD_PRELOAD cannot name
+// it.
 func Write(dir string) (path string, err error) {
 	if strings.ContainsAny(dir, " :") || !filepath.IsAbs(dir) {
 		return "", fmt.Errorf("write shim to %q: LD_PRELOAD cannot name this folder (choose an "+
 			"absolute one without spaces and colons)", dir)
 	}
 
-	file, err := os.CreateTemp(dir, fmt.Sprintf("allocscope_shim_%.6x_*.so", sha256.Sum256(library)))
+	pattern := fmt.Sprintf(namePrefix+"%.6x_*.so", sha256.Sum256(library))
+	file, err := os.CreateTemp(dir, pattern)
 	if err != nil {
 		return "", fmt.Errorf("write shim: %w", err)
 	}

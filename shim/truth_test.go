@@ -72,7 +72,8 @@ func testTruth(r *recorder, behind, path string) {
 }
 
 // TestPlugin: a program without operators new and delete loads a library that needs them. With
-// RTLD_DEEPBIND that library finds those of its own libraries, and their malloc, which nothing sees.
+// RTLD_DEEPBIND that library finds those of its own libraries, and their malloc, which nothing
+// sees.
 func TestPlugin(t *testing.T) {
 	plugin := tracertest.Build(t, "operators_plugin.cc", "-shared", "-fPIC", "-std=c++17")
 	for flag, seen := range map[string]int{"RTLD_LOCAL": 1, "RTLD_DEEPBIND": 0} {
@@ -103,7 +104,8 @@ func TestPlugin(t *testing.T) {
 func TestShadowed(t *testing.T) {
 	r := newRecorder(t)
 	r.mark(1)
-	target := r.start("", tracertest.Build(t, "semantics.c", "-pthread", tracertest.Source("preload.c")))
+	allocator := tracertest.Source("preload.c")
+	target := r.start("", tracertest.Build(t, "semantics.c", "-pthread", allocator))
 	target.Await("ready")
 	target.Say("go")
 	target.Await("done")

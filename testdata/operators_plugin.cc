@@ -1,5 +1,5 @@
-/* A C++ library for programs that are not C++: use() calls operators new and delete, and leaves an object of 1001,
- * 1002, 1003 and 1008 bytes. It returns how many exceptions it has caught. */
+/* A C++ library for programs that are not C++: use() calls operators new and delete, and leaves an
+ * object of 1001, 1002, 1003 and 1008 bytes. It returns how many exceptions it has caught. */
 #include <new>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,11 +1,13 @@
-/* Measures the cost of a malloc/free pair. Each time it reads "go" it makes N pairs of S bytes, and N more until a
- * tenth of a second has passed, and prints what one has cost: nanoseconds of its thread's CPU time, so that other
- * programs on the machine do not count. T threads do so at once, and the number is their mean.
+/* Measures the cost of a malloc/free pair. Each time it reads "go" it makes N pairs of S bytes,
+ * and N more until a tenth of a second has passed, and prints what one has cost: nanoseconds of
+ * its thread's CPU time, so that other programs on the machine do not count. T threads do so at
+ * once, and the number is their mean.
  *
  *     pair N S T
  *
- * It speaks by lines: prints "ready", then for each "go" a number and "done", and exits at the end of its input. At
- * "fork" it forks a child, whose PID is printed, and which reads on in its place until "leave". */
+ * It speaks by lines: prints "ready", then for each "go" a number and "done", and exits at the end
+ * of its input. At "fork" it forks a child, whose PID is printed, and which reads on in its place
+ * until "leave". */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

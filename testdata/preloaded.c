@@ -1,14 +1,18 @@
-/* What a preloaded sampler must see, and must not change. The first argument chooses; the last line is "done".
+/* What a preloaded sampler must see, and must not change. The first argument chooses; the last
+ * line is "done".
  *
- * It is built with -fno-builtin, for the compiler would leave out calls, and take errno to be the same.
+ * It is built with -fno-builtin, for the compiler would leave out calls, and take errno to be the
+ * same.
  *
- *     calls            every kind of call; then one line for each event: alloc ADDRESS SIZE, or free ADDRESS
- *     mixed N          N allocations of sizes up to 1 MiB, freed at once; then SIZE COUNT of each size
+ *     calls            every kind of call; then one line for each event: alloc ADDRESS SIZE, or
+ *                      free ADDRESS
+ *     mixed N          N allocations of sizes up to 1 MiB, freed at once; then SIZE COUNT of each
+ *                      size
  *     keep N           N objects of 24 bytes that live at once, then are freed
  *     threads T N      T threads, which free N objects of each other
- *     forks N          N children, of which each allocates 10 objects of 32 bytes and frees 9; its PID is printed
- *     idle             waits for a line before it allocates a megabyte 100 times
- */
+ *     forks N          N children, of which each allocates 10 objects of 32 bytes and frees 9; its
+ *                      PID is printed
+ *     idle             waits for a line before it allocates a megabyte 100 times */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,6 +31,8 @@
 
 #define KEEP(p) __asm__ volatile("" : "+r"(p) : : "memory")
 #define STRANGE_ERRNO 4321
+
+static volatile size_t huge_size = SIZE_MAX / 2 - 4096;
 
 static struct {
 	void *object;
@@ -96,10 +102,10 @@ static void *fail_to_grow(void *p)
 	setrlimit(RLIMIT_AS, &before);
 	errno = STRANGE_ERRNO;
 
-	expect(!realloc(p, (volatile size_t){ SIZE_MAX / 2 - 4096 }), "huge realloc");
+	expect(!realloc(p, huge_size), "huge realloc");
 	expect_errno(ENOMEM, "huge realloc");
 #ifdef __GLIBC__
-	expect(!reallocarray(p, (volatile size_t){ SIZE_MAX / 2 }, 3), "reallocarray overflow");
+	expect(!reallocarray(p, huge_size, 3), "reallocarray overflow");
 	expect_errno(ENOMEM, "reallocarray overflow");
 #endif
 	return p;
@@ -138,7 +144,7 @@ static void run_calls(void)
 	for (int i = 0; i < 7 * 33; i++)
 		expect(((char *)p)[i] == 0, "calloc");
 	release(p);
-	expect(!calloc((volatile size_t){ SIZE_MAX / 2 }, 3), "calloc overflow");
+	expect(!calloc(huge_size, 3), "calloc overflow");
 	expect_errno(ENOMEM, "calloc overflow");
 	expect(!malloc((volatile size_t){ SIZE_MAX }), "malloc(SIZE_MAX)");
 	expect_errno(ENOMEM, "malloc(SIZE_MAX)");
@@ -146,7 +152,7 @@ static void run_calls(void)
 	expect_errno(ENOMEM, "malloc(SIZE_MAX / 2 + 5)");
 
 	expect(posix_memalign(&q, 3, 500) == EINVAL && !q, "posix_memalign(3)");
-	expect(posix_memalign(&q, 64, (volatile size_t){ SIZE_MAX / 2 }) == ENOMEM && !q, "huge posix_memalign");
+	expect(posix_memalign(&q, 64, huge_size) == ENOMEM && !q, "huge posix_memalign");
 	errno = STRANGE_ERRNO;
 	expect(!posix_memalign(&q, 128, 500) && (uintptr_t)q % 128 == 0, "posix_memalign");
 	release(allocated(q, 500, "posix_memalign"));

@@ -12,6 +12,8 @@ type Allocator struct {
 
 // Allocators returns the mallocs of the processes whose heap is traced by probes of its functions.
 func (s *Session) Allocators() []Allocator {
+	s.following.Lock()
+	defer s.following.Unlock()
 	var found []Allocator
 	for _, t := range s.targets.list() {
 		if !t.heap.Status().Attached || len(t.heap.Producers) > 0 || t.err() != nil {
@@ -32,6 +34,8 @@ func (s *Session) Allocators() []Allocator {
 
 // UsesGPU reports whether a traced process has mapped a library of those that use a GPU.
 func (s *Session) UsesGPU() bool {
+	s.following.Lock()
+	defer s.following.Unlock()
 	for _, t := range s.targets.list() {
 		if t.gpu.UsesGPU() {
 			return true

@@ -30,6 +30,8 @@ func (e Events) Total() uint64 { return e.Allocations + e.Frees + e.MappingCalls
 
 // Counters reads what was seen and what was lost. It returns only losses that have occurred.
 func (s *Session) Counters() (Events, []growth.Loss, error) {
+	s.following.Lock()
+	defer s.following.Unlock()
 	values, err := kernel.ReadCounters(s.kernel.Counters)
 	if err != nil {
 		return Events{}, nil, err
@@ -58,7 +60,7 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 	lost.Add(growth.LossForgottenStacks, "", sum.forgotten)
 	lost.Add(growth.LossUnwindTables, "", uint64(s.tables.Stats().Dropped))
 	lost.Add(growth.LossUnwindMappings, "", sum.mappings)
-	lost.Add(growth.LossProcesses, "", uint64(s.follower.LeftOut()))
+	lost.Add(growth.LossProcesses, "", uint64(s.follower.LeftOut()+s.follower.untraced))
 
 	return Events{
 		Allocations:    values[bpf.CountAllocations],

@@ -5,6 +5,8 @@
 // A [Session] lasts from [Open] to [Session.Close]. In between, its caller calls [Session.Follow]
 // and [Session.Sample] about once a second, and [Session.Snapshot] now and then.
 //
+// [Options.Launch] starts the process, whose allocations count from the first on.
+//
 // # One allocation
 //
 //   - A probe on malloc runs a BPF program (package probe attaches it), which counts the call and

@@ -20,7 +20,7 @@ type eventReader struct {
 	kernel   *kernel.Kernel
 	tables   *unwind.Tables
 	target   func(pid uint32) *target // nil: not a target
-	started  func(pid uint32)         // a program has started below the shim
+	started  func(bpf.Event)          // a program has started below the shim
 	steps    *overhead.StepTimes
 	reported stack.Reported
 	journal  addrspace.Journal
@@ -28,10 +28,10 @@ type eventReader struct {
 
 func startEvents(
 	k *kernel.Kernel, tables *unwind.Tables, target func(pid uint32) *target,
-	steps *overhead.StepTimes,
+	started func(bpf.Event), steps *overhead.StepTimes,
 ) (*eventReader, error) {
 	r := &eventReader{
-		kernel: k, tables: tables, target: target, steps: steps,
+		kernel: k, tables: tables, target: target, started: started, steps: steps,
 		reported: stack.Reported{Seen: k.ReportedStacks},
 	}
 	var err error
@@ -77,7 +77,7 @@ func (r *eventReader) dispatchEvent(event bpf.Event) {
 		return
 	}
 	if event.Kind == bpf.EventStart {
-		r.started(event.Tgid)
+		r.started(event)
 		return
 	}
 	t := r.target(event.Tgid)

@@ -47,6 +47,8 @@ type components struct {
 	GPU     *source.GPU
 	Stacks  *stack.Table
 	Pages   *residency.Tracker
+	// FromStart is set if it is traced from its first allocation on.
+	FromStart bool
 }
 
 // Targets returns the components of all targets in the order of their attach, ended ones included.
@@ -54,7 +56,7 @@ func Targets(s *Session) (all []components) {
 	for _, t := range s.targets.list() {
 		all = append(all, components{
 			PID: t.process.PID, Heap: &t.heap, Tensors: t.tensors, GPU: t.gpu,
-			Stacks: t.stacks, Pages: t.pages,
+			Stacks: t.stacks, Pages: t.pages, FromStart: t.fromStart,
 		})
 	}
 	return all

@@ -23,8 +23,10 @@ type follower struct {
 	job      tree.Job
 	pending  []Change         // not reported yet
 	selected growth.Selection // the last one, but for its size
-	// adopted are the programs that have become targets since follow was called last.
-	adopted []int
+	// adopted are the programs that have become targets since follow was called last, and untraced
+	// counts those for which there was no room.
+	adopted  []int
+	untraced int
 }
 
 // An attachFailure is the moment of the first failure to attach to a process.
@@ -125,6 +127,9 @@ func (f *follower) adopt(ctx context.Context, pid int) {
 	}
 	if err := f.attachMember(ctx, pid); err != nil {
 		f.attachFailed(pid, err)
+		if errors.Is(err, errTooManyTargets) {
+			f.untraced++
+		}
 		return
 	}
 	f.adopted = append(f.adopted, pid)

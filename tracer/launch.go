@@ -2,12 +2,16 @@ package tracer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/shim"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
@@ -26,11 +30,18 @@ type launched struct {
 // A programStart is a program that has called the shim for the first time.
 type programStart struct {
 	pid int
-	at  time.Time
+	at  uint64 // ns, CLOCK_MONOTONIC
 }
 
-// maxStarts bounds the programs that wait to become targets.
-const maxStarts = 1024
+const (
+	// maxStarts bounds the programs that wait to become targets.
+	maxStarts = 1024
+	// lateStart is the time after which a program may not have waited until it was a target.
+	lateStart = shim.MaxHold * 4 / 5
+	// maxEnded bounds the targets that have ended and are in snapshots still: a trainer, and not what
+	// its script calls afterwards.
+	maxEnded = 16
+)
 
 // launch attaches to the session's copy of the shim, and starts the command. It returns once the
 // command has called the shim, so that its libraries are mapped, or does not.
@@ -39,11 +50,8 @@ func (s *Session) launch(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("attach to the shim: %w", err)
 	}
-	l := &launched{Shim: attached, session: s, starts: make(chan programStart, maxStarts)}
-	s.launched = l
-	s.events.started = l.noteStart
-
-	s.probing.shim = attached
+	l := s.launched
+	l.Shim, s.probing.shim = attached, attached
 	if err := s.probing.OpenHeap(false, s.Options.Interval); err != nil {
 		return fmt.Errorf("probe the heap: %w", err)
 	}
@@ -54,7 +62,11 @@ func (s *Session) launch(ctx context.Context) error {
 	if s.Options.PID, err = s.Options.Launch.Start(ctx); err != nil {
 		return fmt.Errorf("start the command: %w", err)
 	}
-	if err := s.openProcess(); err != nil {
+	err = s.openProcess()
+	if errors.Is(err, process.ErrZombie) || errors.Is(err, process.ErrNotFound) {
+		return fmt.Errorf("pid %d: %w", s.Options.PID, ErrExited)
+	}
+	if err != nil {
 		return err
 	}
 	l.awaitStart(ctx)
@@ -79,9 +91,9 @@ func (l *launched) awaitStart(ctx context.Context) {
 }
 
 // noteStart keeps the start of a program for run.
-func (l *launched) noteStart(pid uint32) {
+func (l *launched) noteStart(event bpf.Event) {
 	select {
-	case l.starts <- programStart{int(pid), time.Now()}:
+	case l.starts <- programStart{int(event.Tgid), event.Time}:
 	default:
 		l.lost.Add(1)
 	}
@@ -101,7 +113,15 @@ func (l *launched) run() {
 			l.adopt(<-l.starts)
 		}
 		l.release()
+		l.retireEnded()
 	}
+}
+
+// retireEnded makes room for the next programs, while none of those that are targets waits.
+func (l *launched) retireEnded() {
+	l.session.following.Lock()
+	defer l.session.following.Unlock()
+	l.session.retireEnded(maxEnded)
 }
 
 func (l *launched) adopt(p programStart) {
@@ -109,7 +129,8 @@ func (l *launched) adopt(p programStart) {
 	s.following.Lock()
 	defer s.following.Unlock()
 	s.follower.adopt(s.ctx, p.pid)
-	if t := s.targets.traced(p.pid); t != nil && l.isHolding && time.Since(p.at) < shim.MaxHold {
+	age := time.Duration(kernel.Monotonic() - p.at)
+	if t := s.targets.traced(p.pid); t != nil && l.isHolding && age < lateStart {
 		t.fromStart = true
 	}
 }

@@ -130,7 +130,12 @@ func (s *Session) open(ctx context.Context) error {
 	debug.FreeOSMemory() // loading the BPF object takes a lot for a moment
 
 	s.tables = unwind.NewTables(s.kernel.UnwindTables, s.kernel.TableSpec)
-	if s.events, err = startEvents(s.kernel, s.tables, s.targets.find, &s.stepTimes); err != nil {
+	if s.Options.Launch != nil {
+		s.launched = &launched{session: s, starts: make(chan programStart, maxStarts)}
+	}
+	s.events, err = startEvents(
+		s.kernel, s.tables, s.targets.find, s.launched.noteStart, &s.stepTimes)
+	if err != nil {
 		return err
 	}
 	s.probing.events = s.events
@@ -194,7 +199,11 @@ func (s *Session) start() {
 // attach makes a process a target. The caller keeps held, and the target opens the process once
 // more. If the process exits meanwhile, the error is ErrExited, whatever has failed.
 func (s *Session) attach(ctx context.Context, held *process.Process) error {
-	s.retireEnded()
+	if s.launched == nil {
+		s.retireEnded(0)
+	} else if t := s.targets.find(uint32(held.PID)); t != nil { // the program before an execve
+		s.retireAll([]*target{t})
+	}
 
 	err := s.addTarget(ctx, held)
 	if err != nil && held.IsExiting() {
@@ -235,11 +244,18 @@ func (s *Session) addTarget(ctx context.Context, held *process.Process) error {
 
 func exitedError(p *process.Process) error { return fmt.Errorf("pid %d: %w", p.PID, ErrExited) }
 
-// retireEnded drops the targets that have ended, to make room. Until then snapshots include them.
-func (s *Session) retireEnded() {
+// retireEnded drops the targets that have ended, to make room, but keeps those with the most objects
+// in the last snapshot. Until then snapshots include them.
+func (s *Session) retireEnded(keep int) {
 	isTraced := func(t *target) bool { return t.err() == nil }
 	ended := slices.DeleteFunc(s.targets.list(), isTraced)
+	objects := func(t *target) int { return len(s.objects[uint32(t.process.PID)]) }
+	slices.SortStableFunc(ended, func(a, b *target) int { return cmp.Compare(objects(a), objects(b)) })
+	s.retireAll(ended[:max(0, len(ended)-keep)])
+}
 
+// retireAll drops targets that have ended.
+func (s *Session) retireAll(ended []*target) {
 	stopWorkers(ended)
 	for _, t := range ended {
 		s.targets.drop(t)
@@ -349,8 +365,8 @@ func (s *Session) detach() error {
 	for _, l := range s.sources.links {
 		closes = append(closes, l.Close)
 	}
-	if s.launched != nil {
-		closes = append(closes, s.launched.Close)
+	if s.probing != nil && s.probing.shim != nil {
+		closes = append(closes, s.probing.shim.Close)
 	}
 	return parallel(closes)
 }

@@ -72,6 +72,8 @@ func (k *kernelSources) check(heap, tensor, gpu source.Status) error {
 
 // Sources returns the state of each source, with the reason if it is not attached.
 func (s *Session) Sources() []source.Status {
+	s.following.Lock()
+	defer s.following.Unlock()
 	var sources []source.Status
 	mapping := s.sources.mapping
 	for _, t := range s.targets.list() {

@@ -27,8 +27,8 @@ import (
 var errAllocatorNotLoaded = errors.New("attached to before its C library was loaded")
 
 // errNoShim is why a process that the command has started has no source heap.
-var errNoShim = errors.New("it has not loaded the library of LD_PRELOAD " +
-	"(it is static or setuid, or an environment without LD_PRELOAD has started it)")
+var errNoShim = errors.New("the library of LD_PRELOAD does not see its allocations " +
+	"(it is static or setuid, has an allocator of its own, or was started without LD_PRELOAD)")
 
 // A target is a traced process with its sources.
 type target struct {
@@ -135,9 +135,9 @@ func (s *Session) attachTarget(ctx context.Context, t *target) error {
 	if s.Options.wants("heap") {
 		functions = t.heap.Find(maps)
 		t.allocators = probe.CodeOf(functions, t.heap.Producers)
-	}
-	if s.launched != nil && len(t.heap.Producers) == 0 {
-		t.heap.GiveUp(errNoShim)
+		if s.launched != nil && len(t.heap.Producers) == 0 {
+			t.heap.GiveUp(errNoShim)
+		}
 	}
 	if len(t.heap.Producers) > 0 || s.launched != nil { // which see tensors as well
 		functions = nil

@@ -14,10 +14,11 @@ static __always_inline struct address make_address(__u32 tgid, __u64 address)
 }
 
 /* Adds an allocation to `live` or `tensors`. Where the address is still present, its free has been
- * missed. */
+ * missed. An error is an int, here and below: before Linux 6.4 the functions of maps, which the
+ * verifier calls instead of the helper, leave the upper half of the register undefined. */
 static __always_inline void live_add(void *map, struct address *key, struct allocation *allocation)
 {
-	long err = bpf_map_update_elem(map, key, allocation, BPF_NOEXIST);
+	int err = bpf_map_update_elem(map, key, allocation, BPF_NOEXIST);
 
 	if (err == -EEXIST) {
 		count(DROP_MISSED_FREE);
@@ -58,7 +59,7 @@ static __always_inline __u32 size_class(__u64 size)
 static __always_inline void tally_add(const struct tally_key *key, __u64 size, __u64 weight)
 {
 	struct tally none = {}, *sum = bpf_map_lookup_elem(&tallies, key);
-	long err = 0;
+	int err = 0;
 
 	if (!sum) {
 		err = bpf_map_update_elem(&tallies, key, &none, BPF_NOEXIST);

@@ -69,7 +69,7 @@ static __always_inline void record_gpu_user(__u32 tgid)
 static __always_inline void gpu_live_put(const struct gpu_address *key,
 					 const struct gpu_memory *memory)
 {
-	long err = bpf_map_update_elem(&gpu_live, key, memory, BPF_NOEXIST);
+	int err = bpf_map_update_elem(&gpu_live, key, memory, BPF_NOEXIST);
 
 	if (err == -EEXIST) {
 		count(DROP_MISSED_FREE);

@@ -20,6 +20,7 @@
 /* The probes that are attached, by their attach cookie. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 4096);
 	__type(key, __u64);
 	__type(value, struct producer_probe);

@@ -3,10 +3,12 @@ package source
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf/link"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -35,7 +37,7 @@ type Heap struct {
 // attaches to their probes. It sets the status in any case.
 func (h *Heap) Find(maps []process.Mapping) []probe.FileSites {
 	functions, err := probe.Resolve(h.Process, maps)
-	refusal := h.followProducers(maps)
+	refusal := h.followProducers(maps, functions)
 	if len(h.Producers) > 0 {
 		return functions
 	}
@@ -67,9 +69,15 @@ func (h *Heap) Find(maps []process.Mapping) []probe.FileSites {
 }
 
 // followProducers attaches to the probes of the producers that the process has mapped, but for those
-// of the session's own library, which are attached in all processes. An error is why it has not.
-func (h *Heap) followProducers(maps []process.Mapping) error {
+// of the session's own library, which are attached in all processes. It sees what others allocate, so
+// that they do not count beside it. An error is why it has not attached.
+func (h *Heap) followProducers(maps []process.Mapping, functions []probe.FileSites) error {
 	producers, err := probe.FindProducers(h.Process, maps)
+	isHidden := func(p probe.Producer) bool { return isHidden(p, functions) }
+	producers = slices.DeleteFunc(producers, isHidden)
+	if i := slices.IndexFunc(producers, h.Shim.Is); i >= 0 {
+		producers = producers[i : i+1]
+	}
 	if err != nil || len(producers) == 0 {
 		return err
 	}
@@ -92,6 +100,16 @@ func (h *Heap) followProducers(maps []process.Mapping) error {
 	h.Producers, h.produced = producers, all
 	h.SetStatus(status)
 	return nil
+}
+
+// isHidden reports whether a producer is a shim that samples nothing, because the program calls
+// another file's free: it may be linked with an allocator.
+func isHidden(p probe.Producer, functions []probe.FileSites) bool {
+	isCalled := func(f probe.FileSites) bool {
+		return f.Mapping.Path == p.Mapping.Path && slices.Contains(f.Functions(), "free")
+	}
+	return shim.HasName(p.Mapping.Path) && len(functions) > 0 &&
+		!slices.ContainsFunc(functions, isCalled)
 }
 
 // Open attaches the probes, all or none.

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
@@ -30,9 +31,6 @@ type Shim struct {
 	holding  []link.Link
 	isClosed bool
 }
-
-// shimProvider is the provider of the probes that only our own library has.
-const shimProvider = "allocscope"
 
 // AttachShim attaches to the library at a path, which no process has mapped before. The interval is
 // not set yet, and no program is held.
@@ -70,17 +68,17 @@ func (s *Shim) read(path string) (starts []symbol.Probe, err error) {
 	if s.producer, err = probe.ReadProducer(opened, file); err != nil {
 		return nil, err
 	}
-	probes, err := file.Probes(shimProvider)
+	probes, err := file.Probes(shim.Provider)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range probes {
 		switch p.Name {
-		case "start":
+		case shim.StartProbe:
 			starts = append(starts, p)
-		case "interval":
+		case shim.IntervalProbe:
 			s.markers = append(s.markers, p)
-		case "hold":
+		case shim.HoldProbe:
 			s.holds = append(s.holds, p)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
@@ -167,7 +168,7 @@ func withoutShim(frames []growth.Frame) []growth.Frame {
 
 // isShim reports whether a frame is in a copy of the shim, by the file's name.
 func isShim(f growth.Frame) bool {
-	return f.Module != nil && strings.HasPrefix(filepath.Base(f.Module.Path), "allocscope_shim_")
+	return f.Module != nil && shim.HasName(f.Module.Path)
 }
 
 // nativeFrame names a native frame, which may be the first of its stack.

@@ -39,7 +39,9 @@ func (c *Controller) start() {
 
 	c.started, c.stepCheckAt = true, c.now+throttlePause
 	c.enterFull()
-	c.change(growth.OverheadChange{Reason: growth.OverheadStarted, Steps: n})
+	if !c.options.Producer { // no probe opens
+		c.change(growth.OverheadChange{Reason: growth.OverheadStarted, Steps: n})
+	}
 }
 
 // enterFull begins to probe every call, with at least half of the credit.

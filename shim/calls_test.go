@@ -162,7 +162,7 @@ func TestForks(t *testing.T) {
 func TestForkedDraws(t *testing.T) {
 	const children = 200
 	r := newRecorder(t)
-	r.mark(8) // 128 bytes: of ten objects of 32 bytes two or so
+	r.mark(6) // 32 bytes: of ten objects of as many six or so
 	lines, events := r.run(buildPreloaded(t), "forks", fmt.Sprint(children))
 
 	// The second draw of a child is its own; the first may be what the parent drew before the fork.

@@ -43,6 +43,8 @@ static __attribute__((constructor)) void begin(void)
 
 	look_up();
 	report_start();
+	if (otel_memory_alloc_semaphore)
+		map_shared(); /* so that a fork is recognised that samples before its parent does */
 }
 
 /* Calls the next allocator, which may call ours: those calls do not count. */

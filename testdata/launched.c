@@ -2,6 +2,7 @@
  *
  *     leak         leaks 7 objects of 48 bytes
  *     fork         leaks 5 objects of 64 bytes, and forks a child that frees one of them and leaks
+ *     early fork   forks a child before it has allocated anything, which leaks
  *     exec         leaks 3 objects of 32 bytes, and executes "leak"
  *
  * Each prints what it holds, NAME OBJECTS BYTES, then "done", and ends with its input. */
@@ -54,8 +55,9 @@ int main(int argc, char **argv)
 		execl("/proc/self/exe", argv[0], "leak", NULL);
 		_exit(1);
 	}
-	if (!strcmp(what, "fork")) {
-		case_parent();
+	if (strstr(what, "fork")) {
+		if (!strcmp(what, "fork"))
+			case_parent();
 		child = fork();
 		if (child > 0)
 			waitpid(child, NULL, 0);

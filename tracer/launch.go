@@ -25,6 +25,9 @@ type launched struct {
 	running sync.WaitGroup
 
 	isHolding bool // programs that start wait
+	// mayHold is how many programs may be held at the moment heldUntil.
+	mayHold   float64
+	heldUntil time.Time
 }
 
 // A programStart is a program that has called the shim for the first time.
@@ -34,6 +37,8 @@ type programStart struct {
 }
 
 const (
+	// maxHeld programs may be held, and so many more each second: a build starts thousands.
+	maxHeld, heldPerSecond = 32, 1
 	// maxStarts bounds the programs that wait to become targets.
 	maxStarts = 1024
 	// lateStart is the time after which a program may not have waited until it was a target.
@@ -55,9 +60,10 @@ func (s *Session) launch(ctx context.Context) error {
 	if err := s.probing.OpenHeap(false, s.Options.Interval); err != nil {
 		return fmt.Errorf("probe the heap: %w", err)
 	}
-	if l.isHolding, err = l.Hold(); err != nil {
+	if err := l.Hold(); err != nil {
 		return fmt.Errorf("hold the programs that start: %w", err)
 	}
+	l.isHolding, l.mayHold, l.heldUntil = true, maxHeld, time.Now()
 
 	if s.Options.PID, err = s.Options.Launch.Start(ctx); err != nil {
 		return fmt.Errorf("start the command: %w", err)
@@ -102,17 +108,27 @@ func (l *launched) noteStart(event bpf.Event) {
 // run makes programs targets as they start, until the session ends. Those that have started
 // meanwhile go on together.
 func (l *launched) run() {
+	const holdAgain = time.Second
+	again := time.NewTicker(holdAgain)
+	defer again.Stop()
 	for {
+		programs := 0
 		select {
 		case <-l.session.ctx.Done():
 			return
 		case next := <-l.starts:
 			l.adopt(next)
+			programs++
+		case <-again.C:
+			if l.isHolding {
+				continue
+			}
 		}
 		for range len(l.starts) {
 			l.adopt(<-l.starts)
+			programs++
 		}
-		l.release()
+		l.release(programs)
 		l.retireEnded()
 	}
 }
@@ -137,8 +153,21 @@ func (l *launched) adopt(p programStart) {
 
 // release lets the programs that wait go on, and has the next ones wait unless there were many. If
 // the kernel does not hold them again, they become targets a little late.
-func (l *launched) release() {
+func (l *launched) release(programs int) {
+	now := time.Now()
 	if l.isHolding {
-		l.isHolding, _ = l.Hold()
+		l.mayHold -= float64(programs)
+	}
+	l.mayHold = min(maxHeld, l.mayHold+heldPerSecond*now.Sub(l.heldUntil).Seconds())
+	l.heldUntil = now
+
+	const fewest = maxHeld / 4 // to hold again
+	wasHolding := l.isHolding
+	l.isHolding = l.mayHold >= fewest || wasHolding && l.mayHold >= 1
+	switch {
+	case l.isHolding:
+		l.isHolding = l.Hold() == nil
+	case wasHolding:
+		_ = l.Release()
 	}
 }

@@ -72,16 +72,20 @@ var preloadedAllocators = []string{
 func testLaunchFunctions(t *testing.T) {
 	// tcmalloc touches the 4 GiB of a calloc, and mimalloc's realloc(p, 0) returns memory.
 	for _, allocator := range preloadedAllocators[:2] {
-		t.Run(allocator, func(t *testing.T) {
-			command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
-			options := tracer.Options{Interval: 1, Sources: []string{"heap", "mapping"}}
-			s, target := launch(t, preloading(allocator, command), options)
-			target.Await("ready")
-			target.Say("go")
-			truth := target.Await("done")
-			mustHold(t, held(snapshot(t, s)), truth)
-			mustLoseNoCall(t, s)
-		})
+		for _, mode := range modes {
+			t.Run(allocator+" "+mode.String(), func(t *testing.T) {
+				command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
+				options := tracer.Options{
+					Interval: 1, Sources: []string{"heap", "mapping"}, Mode: mode,
+				}
+				s, target := launch(t, preloading(allocator, command), options)
+				target.Await("ready")
+				target.Say("go")
+				truth := target.Await("done")
+				mustHold(t, held(snapshot(t, s)), truth)
+				mustLoseStacksAlone(t, s)
+			})
+		}
 	}
 }
 
@@ -98,7 +102,7 @@ func testLaunchLeak(t *testing.T) {
 			if got := held(snapshot(t, s))["leak_here"]; got != want {
 				t.Errorf("leak_here holds %d, want %d (objects, bytes)", got, want)
 			}
-			events := mustLoseNoCall(t, s)
+			events := mustLoseStacksAlone(t, s)
 			if events.Samples < objects*101 || events.Samples != events.Allocations {
 				t.Errorf("%d samples of %d allocations, of at least %d", events.Samples,
 					events.Allocations, objects*101)
@@ -115,6 +119,7 @@ func testLaunchPrograms(t *testing.T) {
 	}{
 		"program":             {1, []string{program, "leak"}},
 		"fork":                {2, []string{program, "fork"}},
+		"early fork":          {2, []string{program, "early fork"}},
 		"exec":                {1, []string{program, "exec"}},
 		"shell that waits":    {2, []string{"/bin/sh", "-c", program + " leak; true"}},
 		"shell that executes": {1, []string{"/bin/sh", "-c", "exec " + program + " exec"}},
@@ -132,16 +137,16 @@ func testLaunchPrograms(t *testing.T) {
 					return false // the machine is busy
 				}
 				mustHold(t, held(snapshot(t, s)), truth)
-				mustLoseNoCall(t, s)
+				mustLoseStacksAlone(t, s)
 				return true
 			})
 		})
 	}
 }
 
-// mustLoseNoCall accepts stacks without a name: on a busy machine the unwind tables of a program's
+// mustLoseStacksAlone accepts stacks without a name: on a busy machine the unwind tables of a program's
 // libraries take longer than it is held.
-func mustLoseNoCall(t testing.TB, s *tracer.Session) tracer.Events {
+func mustLoseStacksAlone(t testing.TB, s *tracer.Session) tracer.Events {
 	t.Helper()
 	events, losses := counters(t, s)
 	for _, l := range losses {
@@ -204,7 +209,7 @@ func testLaunchThousand(t *testing.T) {
 		return len(tracer.Targets(s)) <= most && entriesOf(t, k.Targets) <= most &&
 			entriesOf(t, k.Mappings) <= most
 	})
-	mustLoseNoCall(t, s)
+	mustLoseStacksAlone(t, s)
 }
 
 // What has ended is in snapshots still, when its script calls other programs afterwards.

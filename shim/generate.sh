@@ -3,7 +3,9 @@
 # build ID in them, so that the same compiler makes the same bytes.
 #
 # Without RELRO one writable segment alone maps the semaphores: the linker's own layout maps their
-# page of the file twice, and the kernel would raise them in the part that becomes read-only.
+# page of the file twice, and the kernel would raise them in the part that becomes read-only. Without
+# -z separate-code the first page of the code is in the segment before it, too, and the kernel counts
+# a probe in each of the two.
 set -eu
 cd "$(dirname "$0")"
 
@@ -20,7 +22,7 @@ for target in amd64:x86_64 arm64:aarch64; do
 		-ffreestanding -fno-builtin -fno-stack-protector -fno-plt -fPIC -fvisibility=hidden \
 		-ftls-model=initial-exec -fasynchronous-unwind-tables -fno-ident \
 		-nostdlib -shared -fuse-ld=lld-14 -Wl,--build-id=none,--eh-frame-hdr \
-		-Wl,-z,noexecstack,-z,now,-z,norelro \
+		-Wl,-z,noexecstack,-z,now,-z,norelro,-z,separate-code \
 		-o "$library" shim.c
 	llvm-objcopy-14 --remove-section=.comment "$library"
 	chmod 644 "$library"

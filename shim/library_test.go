@@ -83,10 +83,14 @@ func testSymbols(t *testing.T, file *elf.File) {
 	}
 }
 
-// testSegments: one writable segment maps the semaphores, once.
+// testSegments: one writable segment maps the semaphores, once, and no page of the file is in two
+// segments: the kernel would count the probes in it twice.
 func testSegments(t *testing.T, file *elf.File) {
 	writable := 0
 	for _, p := range file.Progs {
+		if p.Type == elf.PT_LOAD && p.Off%p.Align != 0 {
+			t.Errorf("a segment begins within a page of the file, at %#x", p.Off)
+		}
 		switch {
 		case p.Type == elf.PT_LOAD && p.Flags&elf.PF_W != 0:
 			writable++

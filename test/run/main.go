@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -77,6 +78,9 @@ func (w way) check(program, dir string) (errs []error) {
 			pids[source.PID] = true
 		}
 	}
+	if w.unseen && !strings.Contains(text, "does not see its allocations") {
+		errs = append(errs, errors.New("it does not say that allocations are not seen"))
+	}
 	if len(pids) < w.traced {
 		errs = append(errs, fmt.Errorf("%d processes were traced, not %d", len(pids), w.traced))
 	}
@@ -97,10 +101,10 @@ func (w way) run(dir string, before ...string) (result, string) {
 	arguments := append(before, "sh", "-c", w.command)
 	command := exec.Command(arguments[0], arguments[1:]...)
 	command.Dir = dir
-	var out, errors bytes.Buffer
-	command.Stdout, command.Stderr = &out, &errors
+	var out, said bytes.Buffer
+	command.Stdout, command.Stderr = &out, &said
 	_ = command.Run() // the status says it
-	return result{out.String(), command.ProcessState.ExitCode()}, errors.String()
+	return result{out.String(), command.ProcessState.ExitCode()}, said.String()
 }
 
 // checkKept compares the bytes of function keep with the truth. Objects of 1 MiB are sampled with a

@@ -1,4 +1,7 @@
-"""Preloads jemalloc by executing itself again, as some launchers do, and keeps 64 MiB for a while."""
+"""Preloads jemalloc by executing itself again, as some launchers do, and keeps 64 MiB for a while.
+
+The argument says whether jemalloc comes first or last in LD_PRELOAD.
+"""
 
 import ctypes
 import os
@@ -9,7 +12,8 @@ ALLOCATOR = "libjemalloc.so.2"
 
 preload = os.environ.get("LD_PRELOAD", "")
 if ALLOCATOR not in preload:
-    os.environ["LD_PRELOAD"] = f"{ALLOCATOR}:{preload}" if preload else ALLOCATOR
+    names = [ALLOCATOR, preload] if sys.argv[1] == "first" else [preload, ALLOCATOR]
+    os.environ["LD_PRELOAD"] = ":".join(filter(None, names))
     os.execv(sys.executable, [sys.executable, *sys.argv])
 
 

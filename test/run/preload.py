@@ -21,6 +21,7 @@ def keep():
     return [ctypes.create_string_buffer(1 << 20) for _ in range(64)]
 
 
+time.sleep(1)  # until the tables of all libraries are there, for whole stacks
 kept = keep()
 time.sleep(6)
 with open("/proc/self/maps") as maps:

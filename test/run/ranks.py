@@ -14,6 +14,7 @@ def keep():
     return [torch.zeros(1 << 18) for _ in range(64)]
 
 
+time.sleep(1)  # until the tables of all libraries are there, for whole stacks
 kept = keep()
 time.sleep(8)  # some snapshots
 print("sum of ranks", total.item(), "of", dist.get_world_size())

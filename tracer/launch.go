@@ -79,6 +79,7 @@ func (s *Session) launch(ctx context.Context) error {
 		return err
 	}
 	l.awaitStart(ctx)
+	_ = s.Process.Refresh() // it executes the command now, unless that has ended
 	return ctx.Err()
 }
 

@@ -20,16 +20,18 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/mark"
+	"github.com/allocscope/allocscope/cmd/allocscope/run"
 	"github.com/allocscope/allocscope/cmd/allocscope/screen"
 	"github.com/allocscope/allocscope/cmd/allocscope/target"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 )
 
 func main() {
-	os.Exit(run())
+	os.Exit(start())
 }
 
-func run() int {
+// start starts the command that the arguments name. It returns the exit status.
+func start() int {
 	// The first signal ends the trace in order. The second one finds the default handler and ends
 	// allocscope.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM,
@@ -100,7 +102,11 @@ memory leaks, how fast, and which code accumulates it.`,
 				return err
 			}
 
-			slog.SetDefault(stderr.Logger(flags.level(), flags.color))
+			level := flags.level()
+			if command.Name() == run.TracerName && !flags.debug { // the command has the terminal
+				level = slog.LevelWarn
+			}
+			slog.SetDefault(stderr.Logger(level, flags.color))
 			for _, name := range unknown {
 				slog.Warn(fmt.Sprintf("there is no flag for the environment variable %s", name))
 			}
@@ -130,7 +136,9 @@ memory leaks, how fast, and which code accumulates it.`,
 	// What is not a file or a folder by its flag or argument does not complete to one.
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 
-	root.AddCommand(newTraceCommand(stderr), target.NewCommand(), newShowCommand(), newViewCommand(),
+	root.AddCommand(newTraceCommand(stderr))
+	root.AddCommand(newRunCommands(stderr)...)
+	root.AddCommand(target.NewCommand(), newShowCommand(), newViewCommand(),
 		newReportCommand(), newBundleCommand(), newDiffCommand(), newRanksCommand(), newVerdictCommand(), newObjectsCommand(),
 		mark.NewCommand(),
 		newAgentCommand(), newDoctorCommand(), newDemoCommand(stderr), newVersionCommand())
@@ -168,6 +176,7 @@ func readEnvironment(command *cobra.Command, arguments []string) (unknown []stri
 	set := command.Flags()
 	var chosen []string
 	switch strings.TrimPrefix(command.CommandPath(), command.Root().Name()+" ") {
+	case run.Name, run.TracerName:
 	case traceName:
 		if len(arguments) > 0 || set.Changed("pid") || set.Changed("name") {
 			chosen = []string{"pid", "name"}
@@ -192,6 +201,16 @@ func newTraceCommand(stderr *console.Console) *cobra.Command {
 	})
 }
 
+// newRunCommands returns the run command, and the hidden ones that it calls.
+func newRunCommands(stderr *console.Console) []*cobra.Command {
+	return run.NewCommands(func(command *cobra.Command) run.Environment {
+		return run.Environment{
+			Trace: traceEnvironment(command.Context(), stderr, command.OutOrStdout()),
+			Flush: stderr.Flush,
+		}
+	})
+}
+
 // traceEnvironment is what a trace gets from the command: where it writes, and who shows it.
 func traceEnvironment(
 	ctx context.Context,
@@ -200,6 +219,7 @@ func traceEnvironment(
 ) trace.Environment {
 	return trace.Environment{
 		Version:     newVersion().Version,
+		CommandLine: os.Args,
 		Out:         out,
 		WriteReport: writeReport,
 		NewDisplay: func(r *trace.Recorder) trace.Display {

@@ -43,6 +43,9 @@ type Summary struct {
 	// TargetEnded: the process was ended after the trace, as that of allocscope demo; absent: it
 	// was not.
 	TargetEnded bool `json:"target_ended,omitempty"`
+	// Launched: allocscope run has started the process, so that the trace has its heap from the first
+	// allocation on; absent: it was running.
+	Launched bool `json:"launched,omitempty"`
 	// Verdict on the main process. Its keys are at the top level of the file.
 	Verdict
 	// Notes are what a reader should know of the trace before its numbers, in the order in which

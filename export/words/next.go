@@ -167,6 +167,8 @@ func (p Place) longer(s *summary.Summary, v summary.Verdict) string {
 	length := units.Duration(secondsOf(inMinutes(seconds)))
 	pid := askedPID(s)
 	switch {
+	case hasEnded(s) && s.Launched:
+		return "run it again: " + binary + "run --duration " + length + " -- COMMAND"
 	case hasEnded(s):
 		return "trace its next run: " + p.sudo() + "trace PID --duration " + length
 	case p.Dir == "":

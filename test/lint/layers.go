@@ -71,12 +71,12 @@ var layers = [][]string{
 
 	{
 		"cmd/allocscope/cli", "cmd/allocscope/console", "cmd/allocscope/exit",
-		"cmd/allocscope/user",
+		"cmd/allocscope/run/child", "cmd/allocscope/user",
 	},
 	{"cmd/allocscope/flagvalue", "cmd/allocscope/target", "cmd/allocscope/view"},
 	{"cmd/allocscope/mark", "cmd/allocscope/pushflags"},
 	{"cmd/allocscope/trace"},
-	{"cmd/allocscope/demo", "cmd/allocscope/screen"},
+	{"cmd/allocscope/demo", "cmd/allocscope/run", "cmd/allocscope/screen"},
 	{"cmd/allocscope"},
 }
 

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -38,6 +39,7 @@ import (
 // Environment is what a trace gets from the program that runs it.
 type Environment struct {
 	Version     string
+	CommandLine []string  // of allocscope
 	Out         io.Writer // of the result
 	WriteReport func(*folder.Folder) func(io.Writer) error
 	NewDisplay  func(*Recorder) Display
@@ -75,11 +77,29 @@ type Options struct {
 	Color         console.Color
 	Push          *push.Options // nil: profiles are not pushed
 
+	// Launch is of a command that is started by the trace; nil: PID is running.
+	Launch *Launch
 	// EndsTarget: who runs the trace ends the process after it.
 	EndsTarget bool
 	// Speed is how many times faster than a real trainer the process lives. It is 1 but in tests.
 	Speed float64
 }
+
+// A Launch is how a trace starts its command.
+type Launch struct {
+	// Shim is the path of the shim in the command's LD_PRELOAD, which no process has mapped yet.
+	Shim string
+	// Executable is the path of the command's program, and Arguments its arguments.
+	Executable string
+	Arguments  []string
+	// Start lets the process of Options.PID execute the command. It is called once, when all that
+	// can fail before has succeeded.
+	Start func() error
+}
+
+// ErrCommandEnded is the cause of a context that ends since the command of a Launch has ended,
+// though what it has started may live on.
+var ErrCommandEnded = errors.New("the command has ended")
 
 // The default limit of the overhead, in percent, and the share of a core that allocscope itself may
 // use with it, however little the traced processes use. A limit of the user is kept to the letter.
@@ -97,7 +117,7 @@ const (
 // NewCommand returns the command.
 func NewCommand(environment func(*cobra.Command) Environment) *cobra.Command {
 	options, choice := DefaultOptions(), target.Choice{}
-	var pushes *pushflags.Flags
+	var flags *Flags
 	command := &cobra.Command{
 		Use:   "trace PID [--duration 5m]",
 		Short: "Trace a running process and find its leaks",
@@ -123,16 +143,14 @@ what grows, which takes 10 s at most then. A third one quits without the files.`
   sudo ALLOCSCOPE_OVERHEAD=1% allocscope trace 4242`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, arguments []string) error {
-			var err error
-			if options.Push, err = pushes.Options(); err != nil {
+			if err := flags.Read(); err != nil {
 				return exit.Usage(err)
 			}
-			if options.Push != nil && options.Push.Spool == "" {
-				if options.Push.Spool, err = pushflags.DefaultSpool(); err != nil {
-					return exit.Usage(err)
-				}
+			var err error
+			if options.PID, err = choice.Resolve(arguments, "allocscope trace", true); err != nil {
+				return err
 			}
-			return runCommand(command, arguments, &choice, options, environment(command))
+			return Run(command.Context(), options, environment(command))
 		},
 		Annotations: map[string]string{
 			cli.Environment: environmentHelp,
@@ -144,14 +162,54 @@ what grows, which takes 10 s at most then. A third one quits without the files.`
 	choice.AddPID(command, "process to trace, as the argument PID")
 	choice.AddName(command.Flags())
 	options.addTargetFlags(command)
+	flags = AddFlags(command, &options)
+	set := command.Flags()
+	set.BoolVar(&options.NoTUI, "no-tui", false,
+		"print plain lines, on a terminal too, instead of a screen")
+	cli.Group(set, "Output", "no-tui")
+
+	return command
+}
+
+// Flags are those that commands have in common that trace.
+type Flags struct {
+	options *Options
+	command *cobra.Command
+	pushes  *pushflags.Flags
+}
+
+// AddFlags defines the flags of a command that traces, but for those that choose what.
+func AddFlags(command *cobra.Command, options *Options) *Flags {
+	options.addLengthFlags(command)
 	options.addVerdictFlags(command)
 	options.addOutputFlags(command)
 	options.addSourceFlags(command)
 	groupFlags(command)
-	pushes = pushflags.Add(command, pushflags.UserSpool)
+	pushes := pushflags.Add(command, pushflags.UserSpool)
 	addCompletions(command)
+	return &Flags{options, command, pushes}
+}
 
-	return command
+// Read sets the options by the flags, once these are parsed, and refuses those that make no sense.
+func (f *Flags) Read() (err error) {
+	o, set := f.options, f.command.Flags()
+	if o.Push, err = f.pushes.Options(); err != nil {
+		return err
+	}
+	if o.Push != nil && o.Push.Spool == "" {
+		if o.Push.Spool, err = pushflags.DefaultSpool(); err != nil {
+			return err
+		}
+	}
+
+	if set.Changed("overhead") {
+		o.OwnFloor = 0
+	}
+	o.Quiet, o.Color = OutputFlags(set)
+	if o.Quiet && o.Details {
+		return errors.New("--quiet and --details: give one of them")
+	}
+	return nil
 }
 
 // DefaultOptions are the options of a trace without any flag.
@@ -171,11 +229,10 @@ const environmentHelp = `  Every flag can be set by a variable: ALLOCSCOPE_OVERH
 // groupFlags arranges the help: what most people need first, flags for experts last.
 func groupFlags(command *cobra.Command) {
 	set := command.Flags()
-	cli.Group(set, "Target", "pid", "name", "no-children")
-	cli.Group(set, "Length", "duration", "until-settled", "continue")
+	cli.Group(set, "Length", "duration", "until-settled")
 	cli.Group(set, "Verdict", "warmup", "tolerable", "limit", "fail-on", "marks")
 	cli.Group(set, "Cost", "overhead", "keepers")
-	cli.Group(set, "Output", "output", "force", "details", "verbose", "json", "no-tui")
+	cli.Group(set, "Output", "output", "force", "details", "verbose", "json")
 	cli.Group(set, "Sources and cost, for experts", "sources", "interval", "snapshot-every",
 		"max-live", "native", "step-symbol", "components")
 }
@@ -186,7 +243,7 @@ func addCompletions(command *cobra.Command) {
 	cli.CompleteValues(command, "keepers", KeepersOn, KeepersOff)
 	cli.CompleteValues(command, "native", NativeOutside, NativeAll)
 	cli.CompleteFlag(command, "sources", completeSources)
-	cli.CompleteFolders(command, "continue", "output")
+	cli.CompleteFolders(command, "output")
 	cli.CompleteFiles(command, "components", "marks")
 }
 
@@ -206,40 +263,26 @@ func completeSources(
 	return completions, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// runCommand traces the process that flags and arguments choose.
-func runCommand(
-	command *cobra.Command, arguments []string, choice *target.Choice, options Options,
-	env Environment,
-) (err error) {
-	set := command.Flags()
-	if set.Changed("overhead") {
-		options.OwnFloor = 0
-	}
-
-	if options.PID, err = choice.Resolve(arguments, "allocscope trace", true); err != nil {
-		return err
-	}
-	options.Quiet, options.Color = OutputFlags(set)
-	if options.Quiet && options.Details {
-		return exit.Usage(errors.New("--quiet and --details: give one of them"))
-	}
-
-	return Run(command.Context(), options, env)
-}
-
-// addTargetFlags defines the flags that choose what is traced, and how long.
+// addTargetFlags defines the flags that choose what is traced.
 func (o *Options) addTargetFlags(command *cobra.Command) {
 	set := command.Flags()
 	set.BoolVar(&o.NoChildren, "no-children", false,
 		"trace this process alone, not what it launches")
+	set.StringVar(&o.Continue, "continue", "",
+		"folder of an earlier trace of the same process: the verdict is on both, and --duration is "+
+			"that of the new trace")
+	cli.Group(set, "Target", "pid", "name", "no-children", "continue")
+	cli.CompleteFolders(command, "continue")
+}
+
+// addLengthFlags defines the flags that choose how long is traced.
+func (o *Options) addLengthFlags(command *cobra.Command) {
+	set := command.Flags()
 	set.VarP(&o.Duration, "duration", "d", "how long to trace: 300, 5m (default until Ctrl-C)")
 	set.Var(&o.UntilSettled, "until-settled", "trace on after --duration (default 5m) until the "+
 		"verdict is settled, this long at most: --until-settled=2h; without =MAX 1h. A leak of a "+
 		"process that is younger than an hour takes more than an hour")
 	set.Lookup("until-settled").NoOptDefVal = defaultUntilSettled
-	set.StringVar(&o.Continue, "continue", "",
-		"folder of an earlier trace of the same process: the verdict is on both, and --duration is "+
-			"that of the new trace")
 }
 
 // addVerdictFlags defines the flags of the judgement.
@@ -300,12 +343,10 @@ func (o *Options) addOutputFlags(command *cobra.Command) {
 	set.BoolVar(&o.Details, "details", false, "print the numbers behind the result, too")
 	set.BoolVar(&o.JSON, "json", false, "print the summary as JSON instead of a table")
 	set.BoolVarP(&o.Details, "verbose", "v", false, "the same as --details")
-	set.BoolVar(&o.NoTUI, "no-tui", false,
-		"print plain lines, on a terminal too, instead of a screen")
 }
 
-// check refuses wrong values and combinations that make no sense.
-func (o *Options) check() error {
+// Check refuses wrong values and combinations that make no sense.
+func (o *Options) Check() error {
 	timeAxis := flagvalue.Axis{Unit: summary.AxisSeconds}
 	if _, err := timeAxis.Rate("--tolerable", o.Tolerable); err != nil {
 		return err
@@ -372,7 +413,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	if options.UntilSettled != 0 && options.Duration == 0 {
 		options.Duration = flagvalue.Duration(defaultDuration)
 	}
-	if err := options.check(); err != nil {
+	if err := options.Check(); err != nil {
 		return exit.Usage(err)
 	}
 	earlier, err := options.readEarlier()
@@ -393,7 +434,26 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	limitMemory(userLimit)
 	defer limitHeapAtStartup()()
 
-	session, err := tracer.Open(ctx, options.sessionOptions(earlier))
+	var dir *folder.Folder
+	defer func() {
+		if dir != nil {
+			err = errors.Join(err, dir.Close())
+		}
+	}()
+	sessionOptions := options.sessionOptions(earlier)
+	if options.Launch != nil {
+		sessionOptions.Launch = &tracer.Launch{
+			Shim: options.Launch.Shim,
+			Start: func(context.Context) (pid int, err error) {
+				if dir, err = options.createFolder(); err != nil {
+					return 0, err
+				}
+				return options.PID, options.Launch.Start()
+			},
+		}
+	}
+
+	session, err := tracer.Open(ctx, sessionOptions)
 	if errors.Is(err, context.Canceled) {
 		slog.Warn("interrupted before tracing started: nothing is written")
 		return options.FailOn.Check(flagvalue.Outcome{
@@ -410,11 +470,11 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	notes := options.logSession(session)
 	options.logBudget()
 
-	dir, err := options.createFolder()
-	if err != nil {
-		return exit.Refuse(err)
+	if dir == nil {
+		if dir, err = options.createFolder(); err != nil {
+			return exit.Refuse(err)
+		}
 	}
-	defer func() { err = errors.Join(err, dir.Close()) }()
 
 	marks, err := options.receiveMarks()
 	if err != nil {
@@ -425,6 +485,10 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	asked := summary.Process{
 		PID: session.Process.PID, Command: session.Process.Command(),
 		Executable: session.Process.Executable, Arguments: session.Process.Arguments,
+	}
+	if l := options.Launch; l != nil {
+		asked.Command, asked.Executable = filepath.Base(l.Executable), l.Executable
+		asked.Arguments = l.Arguments
 	}
 	r, err := newRecorder(session, asked, marks, dir, options, earlier)
 	if err != nil {

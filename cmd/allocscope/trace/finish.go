@@ -138,7 +138,7 @@ func (r *Recorder) finish(
 		sum.Files["spikes"] = folder.SpikesFile
 	}
 	place := PlaceOf(r.folder.Path())
-	sum.TargetEnded = r.options.EndsTarget
+	sum.TargetEnded, sum.Launched = r.options.EndsTarget, r.options.Launch != nil
 	sum.Text = words.ResultOf(sum, place).Text()
 	r.writeFile(folder.SummaryFile, sum.Write)
 	r.writeFile(folder.ReportFile, r.env.WriteReport(r.folder))

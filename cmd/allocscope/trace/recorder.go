@@ -2,6 +2,7 @@ package trace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -260,6 +261,8 @@ func (r *Recorder) endReason(ctx context.Context) string {
 	case r.session.Err() != nil && r.session.IsOutOfMemory(r.options.PID):
 		return summary.EndedOutOfMemory
 	case r.session.Err() != nil:
+		return summary.EndedExit
+	case errors.Is(context.Cause(ctx), ErrCommandEnded):
 		return summary.EndedExit
 	case ctx.Err() != nil:
 		return summary.EndedInterrupt

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"math"
-	"os"
 	"runtime"
 	"slices"
 	"time"
@@ -35,7 +34,7 @@ func (r *Recorder) summarize(
 	overhead := withLag(r.overhead(), pair.End.Heap)
 
 	s := &summary.Summary{
-		Version: r.env.Version, CommandLine: os.Args, Started: r.started,
+		Version: r.env.Version, CommandLine: r.env.CommandLine, Started: r.started,
 		DurationS: summary.Seconds(r.session.Elapsed()), Ended: ended,
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
 		Notes: r.notes, Process: r.ProcessOf(main.Process), Processes: r.processes(all),

@@ -1,0 +1,217 @@
+// Package child has the two child processes of `allocscope run`, which are the running executable
+// once more, under other names. Their init function takes over before most of the program has
+// started. The package imports hardly anything, so that they start fast.
+package child
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Executable is the program of the children.
+const Executable = "/proc/self/exe"
+
+// Names of the children: their argument 0.
+const (
+	// StarterName is of the process that becomes the command. Its arguments are those of Starter.
+	StarterName = "allocscope-starter"
+	// WitnessName is of the process that reports which signals its process group has received. It
+	// answers each byte of its input with a Signals, and exits at the end of its input.
+	WitnessName = "allocscope-witness"
+)
+
+// Signals is a set of signals, as the kernel's sigset_t: signal n is bit n-1.
+type Signals uint64
+
+// Has reports whether a signal is in the set.
+func (s Signals) Has(signal syscall.Signal) bool { return s&(1<<(signal-1)) != 0 }
+
+// List returns the signals of the set.
+func (s Signals) List() (list []os.Signal) {
+	for ; s != 0; s &= s - 1 {
+		list = append(list, syscall.Signal(bits.TrailingZeros64(uint64(s))+1))
+	}
+	return list
+}
+
+// A Starter is what the starter does when its launcher lets it: it executes a program.
+type Starter struct {
+	// Gate is a pipe. A byte lets the starter go on; at its end the starter exits.
+	Gate int
+	// Ignored and Blocked are the program's signals, as without the Go runtime in between.
+	Ignored, Blocked Signals
+	// Preload is the program's LD_PRELOAD.
+	Preload string
+	// Path is the program's file.
+	Path string
+	// Command is the program's arguments, from argument 0 on.
+	Command []string
+}
+
+// Arguments are those of the starter.
+func (s *Starter) Arguments() []string {
+	return append([]string{
+		StarterName, strconv.Itoa(s.Gate), strconv.FormatUint(uint64(s.Ignored), 16),
+		strconv.FormatUint(uint64(s.Blocked), 16), s.Preload, s.Path,
+	}, s.Command...)
+}
+
+// Exit statuses of a command that could not be executed, as shells have them
+// (https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html#tag_19_08_02).
+const (
+	StatusNotExecutable = 126
+	StatusNotFound      = 127
+)
+
+func init() {
+	if len(os.Args) == 0 {
+		return
+	}
+	switch os.Args[0] {
+	case StarterName:
+		os.Exit(start(os.Args))
+	case WitnessName:
+		os.Exit(witness())
+	}
+}
+
+// parse returns the starter of such arguments.
+func parse(arguments []string) (s Starter, err error) {
+	const fixed = 6
+	if len(arguments) <= fixed {
+		return s, unix.EINVAL
+	}
+	numbers := make([]uint64, 2)
+	for i := range numbers {
+		if numbers[i], err = strconv.ParseUint(arguments[2+i], 16, 64); err != nil {
+			return s, err
+		}
+	}
+	s.Gate, err = strconv.Atoi(arguments[1])
+	s.Ignored, s.Blocked = Signals(numbers[0]), Signals(numbers[1])
+	s.Preload, s.Path, s.Command = arguments[4], arguments[5], arguments[fixed:]
+	return s, err
+}
+
+// start waits at the gate, and executes the program. It returns where that fails.
+func start(arguments []string) (status int) {
+	s, err := parse(arguments)
+	if err == nil {
+		err = readByte(s.Gate)
+	}
+	if err != nil { // the launcher has given up
+		return StatusNotExecutable
+	}
+
+	err = s.execute()
+	fmt.Fprintf(os.Stderr, "error: run %s: %v\n", strconv.Quote(s.Path), err)
+	if errors.Is(err, unix.ENOENT) {
+		return StatusNotFound
+	}
+	return StatusNotExecutable
+}
+
+// execute executes the program. It returns where that fails.
+func (s *Starter) execute() error {
+	unix.CloseOnExec(s.Gate)
+	if s.Preload != "" {
+		if err := os.Setenv("LD_PRELOAD", s.Preload); err != nil {
+			return err
+		}
+	}
+
+	// What is ignored stays so in the program. Handlers, such as those of the Go runtime, do not.
+	if list := s.Ignored.List(); len(list) > 0 {
+		signal.Ignore(list...)
+	}
+	runtime.LockOSThread()
+	if err := setBlocked(&s.Blocked, nil); err != nil {
+		return err
+	}
+
+	err := syscall.Exec(s.Path, s.Command, os.Environ())
+	if errors.Is(err, unix.ENOEXEC) { // a script without #!, as execvp(3)
+		script := append([]string{"/bin/sh", s.Path}, s.Command[1:]...)
+		err = syscall.Exec(script[0], script, os.Environ())
+	}
+	return err
+}
+
+// setBlocked sets and returns the signals that are blocked in this thread, as rt_sigprocmask(2).
+func setBlocked(blocked, before *Signals) error {
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
+		uintptr(unsafe.Pointer(blocked)), uintptr(unsafe.Pointer(before)), unsafe.Sizeof(*before),
+		0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// StartBlocked calls a function that starts a process, in which all signals are blocked.
+func StartBlocked(start func() error) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // which ends with the goroutine
+		all := ^Signals(0)
+		err := setBlocked(&all, nil)
+		if err == nil {
+			err = start()
+		}
+		started <- err
+	}()
+	return <-started
+}
+
+// readByte reads a byte. It is an error where there is none.
+func readByte(fd int) error {
+	var data [1]byte
+	for {
+		n, err := unix.Read(fd, data[:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return unix.EPIPE
+		}
+		return nil
+	}
+}
+
+// witness answers which signals are pending, and takes them. All are blocked, as the launcher has
+// started it: what its process group receives stays pending.
+func witness() (status int) {
+	for readByte(0) == nil {
+		var answer [8]byte
+		binary.NativeEndian.PutUint64(answer[:], uint64(takePending()))
+		if _, err := unix.Write(1, answer[:]); err != nil {
+			return 1
+		}
+	}
+	return 0
+}
+
+func takePending() (taken Signals) {
+	all, none := ^uint64(0), unix.Timespec{}
+	for {
+		number, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGTIMEDWAIT,
+			uintptr(unsafe.Pointer(&all)), 0, uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(all),
+			0, 0)
+		if errno != 0 {
+			return taken
+		}
+		taken |= 1 << (number - 1)
+	}
+}

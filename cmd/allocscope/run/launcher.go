@@ -1,0 +1,359 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
+	"github.com/allocscope/allocscope/cmd/allocscope/run/child"
+	"github.com/allocscope/allocscope/cmd/allocscope/user"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A launcher starts a command and the tracer part, and ends as the command does.
+type launcher struct {
+	command []string
+	flags   *flags
+	env     Environment
+
+	owner   folder.Owner // of the command
+	path    string       // of its program
+	place   *place
+	signals chan os.Signal
+	witness *witness
+
+	process *exec.Cmd     // the starter, then the command
+	gate    *os.File      // a byte lets the starter go on
+	ended   chan struct{} // closed when process has
+
+	conn    *net.UnixConn // to the tracer part
+	reports <-chan []byte
+	traced  exit.Status // of the trace, once it has ended
+}
+
+// run runs the command. It returns where the command was not started; else it ends this process.
+func (l *launcher) run() error {
+	err := l.prepare()
+	if err == nil {
+		err = l.start()
+	}
+	if err != nil {
+		l.abort()
+		return exit.Refuse(err)
+	}
+
+	l.follow()
+	l.removePlace()
+	l.end(l.process.ProcessState.Sys().(syscall.WaitStatus))
+	return nil
+}
+
+// prepare finds the command's program, and makes what it needs.
+func (l *launcher) prepare() (err error) {
+	if l.owner, err = folder.OwnerFromEnvironment(os.Getenv); err != nil {
+		return err
+	}
+	search, isSet := os.LookupEnv("PATH")
+	if !isSet {
+		search = defaultPath
+	}
+	if l.path, err = findProgram(l.command[0], search); err != nil {
+		return err
+	}
+	if obstacle := shimObstacle(l.path); obstacle != "" {
+		slog.Warn(growth.Printable(obstacle))
+	}
+	l.warnOfSudo()
+
+	l.signals = receiveSignals()
+	if l.witness, err = startWitness(); err != nil {
+		return fmt.Errorf("start the witness: %w", err)
+	}
+	l.place, err = makePlace(l.isForOther())
+	return err
+}
+
+// isForOther reports whether the command runs as another user: as the one behind sudo.
+func (l *launcher) isForOther() bool { return l.owner.UID != os.Geteuid() }
+
+// warnOfSudo warns of what the command lacks because sudo has dropped it.
+func (l *launcher) warnOfSudo() {
+	if !l.isForOther() {
+		return
+	}
+	dropped, replaced := droppedBySudo(os.Getppid())
+	var parts []string
+	if dropped != "" {
+		parts = append(parts, "dropped "+dropped)
+	}
+	if replaced != "" {
+		parts = append(parts, "replaced "+replaced)
+	}
+	if len(parts) > 0 {
+		slog.Warn("of your environment sudo has " + strings.Join(parts, ", and ") +
+			" (call allocscope run without sudo: it asks for sudo where it needs it)")
+	}
+}
+
+var errNotReady = errors.New("the tracer part has ended before it was ready")
+
+// start starts the command, once the tracer part is ready. A signal ends it before.
+func (l *launcher) start() error {
+	if err := l.startStarter(); err != nil {
+		return fmt.Errorf("start the command: %w", err)
+	}
+	elevated, err := l.startTracing()
+	if err != nil {
+		return err
+	}
+
+	for {
+		select {
+		case err := <-elevated:
+			if err != nil {
+				return err
+			}
+			if l.reports == nil {
+				return errNotReady
+			}
+			elevated = nil
+		case s := <-l.signals:
+			l.abort()
+			l.endBy(s.(syscall.Signal))
+		case <-l.ended:
+			return errors.New("the command was ended before it began")
+		case report, ok := <-l.reports:
+			switch {
+			case !ok && elevated != nil: // it is sudo that has ended
+				l.reports = nil
+			case !ok:
+				return errNotReady
+			case report[0] == reportReady:
+				slog.Info(fmt.Sprintf("tracing PID %d: %s (the result follows when it ends)",
+					l.process.Process.Pid, growth.Printable(strings.Join(l.command, " "))))
+				_, err := l.gate.Write([]byte{0})
+				return errors.Join(err, l.gate.Close())
+			case len(report) == 2: // it has logged why
+				l.abort()
+				l.env.Flush()
+				os.Exit(int(report[1]))
+			}
+		}
+	}
+}
+
+// startStarter starts the process that becomes the command. It has what the command is to have.
+func (l *launcher) startStarter() error {
+	var gate [2]int
+	if err := unix.Pipe2(gate[:], unix.O_CLOEXEC); err != nil {
+		return os.NewSyscallError("pipe", err)
+	}
+	defer unix.Close(gate[0])
+	l.gate = os.NewFile(uintptr(gate[1]), "gate")
+
+	l.process = user.Command(context.Background(), l.owner, child.Executable)
+	if l.process.Env == nil {
+		l.process.Env = os.Environ()
+	}
+	before, _ := lookUp(l.process.Env, preloadVariable)
+	if _, isSet := lookUp(l.process.Env, "PYTHONMALLOC"); l.flags.pythonObjects && !isSet {
+		l.process.Env = append(l.process.Env, "PYTHONMALLOC=malloc")
+	}
+	starter := child.Starter{
+		Gate: gate[0], Ignored: ignored, Blocked: blocked,
+		Preload: preloadOf(l.place.shim, before), Path: l.path, Command: l.command,
+	}
+	l.process.Args = starter.Arguments()
+	l.process.Stdin, l.process.Stdout, l.process.Stderr = os.Stdin, os.Stdout, os.Stderr
+
+	// The descriptor keeps its number: those of the user stay what they are.
+	if _, err := unix.FcntlInt(uintptr(gate[0]), unix.F_SETFD, 0); err != nil {
+		return err
+	}
+	if err := l.process.Start(); err != nil {
+		return err
+	}
+	l.ended = make(chan struct{})
+	go func() {
+		defer close(l.ended)
+		_ = l.process.Wait() // the state has how it has ended
+	}()
+	return nil
+}
+
+// startTracing starts the tracer part, by sudo where this process lacks the privileges. What it
+// returns has a value when sudo has ended, and is nil without sudo.
+func (l *launcher) startTracing() (<-chan error, error) {
+	sudo, err := neededSudo()
+	if err != nil {
+		return nil, err
+	}
+	conn, other, err := channels()
+	if err != nil {
+		return nil, err
+	}
+	defer other.Close()
+	l.conn = conn
+
+	var started chan error
+	arguments := l.tracerArguments()
+	if sudo == "" {
+		process, err := startTracer(other, os.Stdout, os.Stderr, arguments, os.Environ())
+		if err != nil {
+			return nil, err
+		}
+		go func() { _, _ = process.Wait() }()
+	} else {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		var environment []string
+		for _, entry := range os.Environ() {
+			if meaningful(entry) {
+				environment = append(environment, entry)
+			}
+		}
+		if err := send(conn, mission{arguments, environment}, os.Stdout, os.Stderr); err != nil {
+			return nil, err
+		}
+		command := exec.Command(sudo, "--", self, elevatedName)
+		command.Stdin, command.Stdout, command.Stderr = other, os.Stderr, os.Stderr
+		if err := command.Start(); err != nil {
+			return nil, fmt.Errorf("start sudo: %w", err)
+		}
+		started = make(chan error, 1)
+		go func() {
+			err := command.Wait()
+			if err != nil {
+				err = fmt.Errorf("trace by sudo: %w (nothing was started)", err)
+			}
+			started <- err
+		}()
+	}
+
+	path, err := filepath.Abs(l.path)
+	if err != nil {
+		return nil, err
+	}
+	err = send(conn, assignment{
+		PID: l.process.Process.Pid, Shim: l.place.shim, Executable: path, Arguments: l.command,
+	})
+	l.reports = packets(conn)
+	return started, err
+}
+
+// tracerArguments are those of the tracer part: as the user has typed them, with another name.
+func (l *launcher) tracerArguments() []string {
+	typed := slices.Clone(os.Args[:len(os.Args)-len(l.command)])
+	typed[slices.Index(typed, Name)] = TracerName
+	if typed[len(typed)-1] != "--" {
+		typed = append(typed, "--")
+	}
+	return append(typed, l.command...)
+}
+
+// follow waits until the command and the trace have ended. Until then it passes signals on: those
+// that reached this process alone to the command, and after its end to the trace.
+func (l *launcher) follow() {
+	ended := l.ended
+	for ended != nil || l.reports != nil {
+		select {
+		case s := <-l.signals:
+			if ended != nil {
+				l.forward(s)
+				continue
+			}
+			l.order(orderInterrupt)
+		case <-ended:
+			ended = nil
+			for len(l.signals) > 0 {
+				<-l.signals // of which it may have died
+			}
+			l.order(orderCommandEnded)
+		case report, ok := <-l.reports:
+			switch {
+			case !ok:
+				l.reports = nil
+				slog.Warn("the trace was killed: there is no result")
+			case report[0] == reportEnded && len(report) == 2:
+				l.reports, l.traced = nil, exit.Status(report[1])
+			}
+		}
+	}
+}
+
+// forward passes a signal on that the process group has not received.
+func (l *launcher) forward(s os.Signal) {
+	if !l.witness.isForGroup(s) {
+		_ = l.process.Process.Signal(s) // it may have ended
+	}
+}
+
+func (l *launcher) order(order byte) { _, _ = l.conn.Write([]byte{order}) }
+
+// abort undoes what was done before the command was started.
+func (l *launcher) abort() {
+	if l.conn != nil {
+		l.order(orderInterrupt)
+	}
+	if l.gate != nil {
+		_ = l.gate.Close()
+	}
+	if l.ended != nil {
+		_ = l.process.Process.Kill()
+		<-l.ended
+	}
+	l.removePlace()
+}
+
+// removePlace removes the shim, and the witness.
+func (l *launcher) removePlace() {
+	if l.witness != nil {
+		l.witness.close()
+		l.witness = nil
+	}
+	if l.place == nil {
+		return
+	}
+	used, err := l.place.remove()
+	switch {
+	case err != nil:
+		slog.Warn(err.Error())
+	case used:
+		slog.Info(l.place.folder + " stays: processes of the command still live (remove it after " +
+			"them)")
+	}
+	l.place = nil
+}
+
+// end ends this process as the command has ended.
+func (l *launcher) end(status syscall.WaitStatus) {
+	if status.Signaled() {
+		l.endBy(status.Signal())
+	}
+	code := status.ExitStatus()
+	if code == 0 && (l.traced == exit.Found || l.traced == exit.Inconclusive) {
+		code = int(l.traced)
+	}
+	l.env.Flush()
+	os.Exit(code)
+}
+
+func (l *launcher) endBy(s syscall.Signal) {
+	l.env.Flush()
+	dieBy(s)
+	os.Exit(128 + int(s)) // as a shell reports it
+}

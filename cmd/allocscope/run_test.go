@@ -1,0 +1,527 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestRun checks that `allocscope run` changes nothing of a command but that it is traced.
+func TestRun(t *testing.T) {
+	// What a background job of a script ignores, the commands of these tests must not.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT)
+	t.Cleanup(func() { signal.Stop(signals) })
+
+	t.Run("exit status", testRunStatus)
+	t.Run("refused", testRunRefused)
+	t.Run("surroundings", testRunSurroundings)
+	t.Run("standard input", testRunInput)
+	t.Run("signals of the launcher alone", testRunSignals)
+	t.Run("signals of the group", testRunGroupSignals)
+	t.Run("terminal", testRunTerminal)
+	t.Run("duration", testRunDuration)
+	t.Run("children outlive the command", testRunOrphans)
+	t.Run("launcher is killed", testRunLauncherKilled)
+	t.Run("tracer part is killed", testRunTracerKilled)
+	t.Run("output", testRunOutput)
+	t.Run("user behind sudo", testRunBehindSudo)
+	t.Run("by sudo", testRunBySudo)
+}
+
+// runArguments run a command below allocscope with its result in a folder.
+func runArguments(dir string, command ...string) []string {
+	return append([]string{"run", "--output", dir, "--"}, command...)
+}
+
+// runPrepared prepares a run in a process group of its own.
+func runPrepared(t *testing.T, dir string, command ...string) *exec.Cmd {
+	t.Helper()
+	cmd := allocscope(t, runArguments(dir, command...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = time.Second // some commands outlive it, and keep its output open
+	return cmd
+}
+
+// running starts a run of testdata/signals.c, and returns the PID of that.
+func running(t *testing.T) (c *command, dir string, pid int) {
+	t.Helper()
+	dir = newFolder(t)
+	c = begin(t, runPrepared(t, dir, tracertest.Build(t, "signals.c")))
+	return c, dir, readyPID(c)
+}
+
+// readyPID awaits the PID that testdata/signals.c prints.
+func readyPID(c *command) (pid int) {
+	c.t.Helper()
+	c.await("the command is ready", func() bool {
+		_, err := fmt.Sscanf(c.stdout.String(), "ready %d\n", &pid)
+		return err == nil
+	})
+	c.t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGKILL) })
+	return pid
+}
+
+// awaitCount awaits so many lines of standard output.
+func (c *command) awaitCount(line string, count int) {
+	c.t.Helper()
+	c.await(fmt.Sprintf("%d lines %s", count, line), func() bool { return c.count(line) >= count })
+}
+
+func (c *command) count(line string) int {
+	return strings.Count("\n"+c.stdout.String(), "\n"+line+"\n")
+}
+
+// mustLeaveNothing checks that no folder of the shim is left.
+func mustLeaveNothing(t *testing.T, c *command) {
+	t.Helper()
+	if strings.Contains(c.stderr.String(), " stays: ") {
+		t.Errorf("the shim stays:\n%s", c.stderr.String())
+	}
+}
+
+func testRunStatus(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		writeFile(t, path, text, mode)
+		return path
+	}
+	script := func(line string) string { return file(line, "#!/bin/sh\n"+line+"\n", 0o755) }
+
+	for name, c := range map[string]struct {
+		command string
+		status  int
+		signal  syscall.Signal
+	}{
+		"0":                     {"true", 0, 0},
+		"7":                     {script("exit 7"), 7, 0},
+		"130":                   {script("exit 130"), 130, 0},
+		"SIGTERM":               {script("kill -TERM $$"), 0, unix.SIGTERM},
+		"SIGKILL":               {script("kill -KILL $$"), 0, unix.SIGKILL},
+		"SIGSEGV":               {script("kill -SEGV $$"), 0, unix.SIGSEGV},
+		"no interpreter line":   {file("plain", "exit 5\n", 0o755), 5, 0},
+		"not found":             {"no-such-command", 127, 0},
+		"path not found":        {dir + "/none", 127, 0},
+		"not executable":        {file("data", "", 0o644), 126, 0},
+		"directory":             {dir, 126, 0},
+		"interpreter not found": {file("lost", "#!/no/such/interpreter\n", 0o755), 127, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := begin(t, runPrepared(t, newFolder(t), c.command))
+			r.wait()
+			status := r.ProcessState.Sys().(syscall.WaitStatus)
+			if c.signal != 0 && status.Signal() != c.signal ||
+				c.signal == 0 && status.ExitStatus() != c.status {
+				t.Errorf("%v, want status %d, signal %v; stderr:\n%s", r.ProcessState, c.status,
+					c.signal, r.stderr.String())
+			}
+			if status.CoreDump() {
+				t.Error("there is a core file of allocscope")
+			}
+			mustLeaveNothing(t, r)
+		})
+	}
+}
+
+func testRunRefused(t *testing.T) {
+	t.Parallel()
+	for arguments, words := range map[string][]string{
+		"run":                      {"name the command: allocscope run -- COMMAND"},
+		"run --marks - -- true":    {"--marks -", "standard input"},
+		"run --max-live 0 -- true": {"--max-live 0"},
+		"run --pid 1 -- true":      {"unknown flag: --pid"},
+	} {
+		mustRefuse(t, allocscope(t, strings.Fields(arguments)...), "", words...)
+	}
+
+	used := t.TempDir() // it is no folder of a trace
+	writeFile(t, filepath.Join(used, "file"), "", 0o644)
+	started := filepath.Join(t.TempDir(), "started")
+	c := call(t, runArguments(used, "touch", started)...)
+	c.mustEnd(2)
+	if exists(started) {
+		t.Error("the command was started")
+	}
+	mustLeaveNothing(t, c)
+}
+
+// testRunSurroundings compares what the command is given with what it is given without run.
+func testRunSurroundings(t *testing.T) {
+	t.Parallel()
+	program, dir := tracertest.Build(t, "surroundings.c"), newFolder(t)
+	work := t.TempDir()
+	setup := "umask 027; ulimit -n 123; ulimit -c 0; exec 3</etc/passwd 7>>seven; read line <&3; " +
+		"cd /usr; export A='b c' LD_PRELOAD=libm.so.6; exec nice -n 3 env --ignore-signal=PIPE " +
+		"--ignore-signal=QUIT --ignore-signal=HUP --block-signal=USR1 --block-signal=INT \"$@\""
+
+	printed := func(name string, command ...string) string {
+		file, err := os.Create(filepath.Join(work, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		cmd := exec.Command("sh", append([]string{"-c", setup, "sh"}, command...)...)
+		cmd.Dir, cmd.Stdout = work, file
+		cmd.Env = slices.DeleteFunc(os.Environ(),
+			func(entry string) bool { return strings.HasPrefix(entry, "SUDO_") })
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%s: %v", cmd, err)
+		}
+		raw, err := os.ReadFile(file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		text, _, _ := strings.Cut(string(raw), "\n\n") // the result follows
+		text = strings.ReplaceAll(text, file.Name(), "OUTPUT")
+		return regexp.MustCompile(`SigQ:.*|, at \d+`).ReplaceAllString(text, "")
+	}
+
+	want := printed("without", program, "x y", "")
+	got := printed("below", append([]string{binary}, runArguments(dir, program, "x y", "")...)...)
+
+	const preload = "environment LD_PRELOAD="
+	got = regexp.MustCompile(preload+`/\S*allocscope\S*\.so:`).ReplaceAllString(got, preload)
+	if diff := differing(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// differing returns the lines that differ.
+func differing(want, got string) string {
+	var diff strings.Builder
+	gotten := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
+	wanted := strings.Split(strings.TrimSuffix(want, "\n"), "\n")
+	for _, line := range wanted {
+		if !slices.Contains(gotten, line) {
+			diff.WriteString("\n- " + line)
+		}
+	}
+	for _, line := range gotten {
+		if !slices.Contains(wanted, line) {
+			diff.WriteString("\n+ " + line)
+		}
+	}
+	return diff.String()
+}
+
+func testRunInput(t *testing.T) {
+	t.Parallel()
+	cmd := runPrepared(t, newFolder(t), "wc", "-c")
+	cmd.Stdin = strings.NewReader(strings.Repeat("x", 1<<20))
+	c := begin(t, cmd)
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), "1048576\n")
+}
+
+// What only the launcher is sent reaches the command once.
+func testRunSignals(t *testing.T) {
+	t.Parallel()
+	c, dir, pid := running(t)
+	for _, s := range []syscall.Signal{
+		unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGALRM,
+		unix.SIGTERM,
+	} {
+		before := c.count(unix.SignalName(s))
+		c.signal(s)
+		c.awaitCount(unix.SignalName(s), before+1)
+	}
+
+	if err := unix.Kill(pid, unix.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	c.mustEnd(0)
+	for name, want := range map[string]int{
+		"SIGTERM": 2, "SIGINT": 1, "SIGHUP": 1, "SIGQUIT": 1, "SIGUSR1": 1, "SIGALRM": 1,
+	} {
+		if got := c.count(name); got != want {
+			t.Errorf("%d times %s, want %d", got, name, want)
+		}
+	}
+	mustHaveEnded(t, dir, summary.EndedExit)
+	mustLeaveNothing(t, c)
+}
+
+// What the group is sent reaches the command as often.
+func testRunGroupSignals(t *testing.T) {
+	t.Parallel()
+	c, _, pid := running(t)
+	const count = 3
+	for i := range count {
+		if err := unix.Kill(-c.Process.Pid, unix.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		c.awaitCount("SIGTERM", i+1)
+	}
+
+	// One that follows shows that all before have been dealt with.
+	c.signal(unix.SIGUSR1)
+	c.awaitCount("SIGUSR1", 1)
+	if got := c.count("SIGTERM"); got != count {
+		t.Errorf("%d of %d signals to the group have arrived", got, count)
+	}
+	_ = unix.Kill(pid, unix.SIGUSR2)
+	c.mustEnd(0)
+}
+
+// The terminal is the command's: its keys end, stop and continue it.
+func testRunTerminal(t *testing.T) {
+	t.Parallel()
+	dir := newFolder(t)
+	m := startTmux(t, 100, 40, "bash -i")
+	run := strings.Join(append([]string{"env -u SUDO_UID -u SUDO_GID", binary},
+		runArguments(dir, "sh", "-c", `'trap "echo caught; exit 3" INT; `+
+			`echo PID $$ began; while :; do sleep 0.1; done'`)...), " ")
+	m.press(run+"; echo status $?", "Enter")
+	pid, began := 0, regexp.MustCompile(`PID (\d+) began`)
+	m.wait("the command begins", func() bool {
+		if found := began.FindStringSubmatch(m.shows(false)); found != nil {
+			pid, _ = strconv.Atoi(found[1])
+		}
+		return pid != 0
+	})
+
+	m.press("C-z")
+	awaitState(t, pid, "T")
+	m.until("Stopped")
+	m.press("fg", "Enter")
+	awaitState(t, pid, "S")
+	m.press("C-c")
+	m.wait("it has ended", func() bool {
+		all := m.shows(true)
+		return strings.Contains(all, "caught") && strings.Contains(all, "NOT ENOUGH DATA")
+	})
+	mustHaveEnded(t, dir, summary.EndedExit)
+	m.press("exit", "Enter")
+	m.mustBeGivenBack()
+}
+
+func testRunDuration(t *testing.T) {
+	t.Parallel()
+	dir := newFolder(t)
+	cmd := allocscope(t, "run", "--output", dir, "--duration", "1s", "--",
+		tracertest.Build(t, "signals.c"))
+	c := begin(t, cmd)
+	pid := readyPID(c)
+	c.awaitFile(dir, folder.SummaryFile)
+	c.await("the result", func() bool { return strings.Contains(c.stdout.String(), "HOW SURE") })
+	c.signal(unix.SIGTERM)
+	c.awaitCount("SIGTERM", 1)
+	mustHaveEnded(t, dir, summary.EndedDuration)
+
+	_ = unix.Kill(pid, unix.SIGUSR2)
+	c.mustEnd(0)
+}
+
+// The run ends with its command. What that has left behind still has the shim.
+func testRunOrphans(t *testing.T) {
+	t.Parallel()
+	dir := newFolder(t)
+	c := begin(t, runPrepared(t, dir, "sh", "-c",
+		tracertest.Build(t, "signals.c")+" & exec sleep 0.1"))
+	pid := readyPID(c)
+	c.mustEnd(0)
+	mustHaveEnded(t, dir, summary.EndedExit)
+	if err := unix.Kill(pid, 0); err != nil {
+		t.Errorf("the process that the command left: %v", err)
+	}
+	mustSay(t, "stderr", c.stderr.String(), " stays: processes of the command still live")
+}
+
+// The command goes on, and so does the trace until the command ends.
+func testRunLauncherKilled(t *testing.T) {
+	t.Parallel()
+	c, dir, pid := running(t)
+	tracer := tracerOf(t, dir)
+	c.signal(unix.SIGKILL)
+	<-c.ended
+	if err := unix.Kill(pid, unix.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the trace has ended", func() bool { return !exists("/proc/" + itoa(tracer)) })
+	mustHaveEnded(t, dir, summary.EndedExit)
+}
+
+// tracerOf returns the PID of the tracer part whose result is to be in a folder.
+func tracerOf(t *testing.T, dir string) (pid int) {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range lines {
+		line, _ := os.ReadFile(path)
+		if strings.Contains(string(line), "\x00run-tracer\x00--output\x00"+dir+"\x00") {
+			_, _ = fmt.Sscanf(path, "/proc/%d/", &pid)
+		}
+	}
+	if pid == 0 {
+		t.Fatal("there is no tracer part")
+	}
+	return pid
+}
+
+// The command goes on, and its status is that of the run.
+func testRunTracerKilled(t *testing.T) {
+	t.Parallel()
+	c, dir, pid := running(t)
+	tracer := tracerOf(t, dir)
+	if err := unix.Kill(tracer, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+
+	c.awaitLine("the trace was killed: there is no result")
+	_ = unix.Kill(pid, unix.SIGUSR2)
+	c.mustEnd(0)
+}
+
+func testRunOutput(t *testing.T) {
+	t.Parallel()
+	c := call(t, "run", "--quiet", "--output", newFolder(t), "--python-objects", "--", "sh", "-c",
+		"echo $PYTHONMALLOC")
+	c.mustEnd(0)
+	if said := c.stdout.String(); !regexp.MustCompile(`^malloc\nNOT ENOUGH DATA [^\n]*\n$`).
+		MatchString(said) || c.stderr.String() != "" {
+		t.Errorf("stdout %q, stderr %q", said, c.stderr.String())
+	}
+
+	c = call(t, "run", "--json", "--output", newFolder(t), "--", "true")
+	c.mustEnd(0)
+	var s summary.Summary
+	if err := json.Unmarshal([]byte(c.stdout.String()), &s); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"run", "--json"}; !slices.Equal(s.CommandLine[1:3], want) ||
+		s.Process.Command != "true" {
+		t.Errorf("command line %q, process %+v", s.CommandLine, s.Process)
+	}
+
+	c = call(t, "run", "--fail-on", "leak", "--output", newFolder(t), "--", "true")
+	c.mustEnd(4)
+	c = call(t, "run", "--fail-on", "leak", "--output", newFolder(t), "--", "false")
+	c.mustEnd(1)
+}
+
+// mustBeOf checks the owner of a file.
+func mustBeOf(t *testing.T, path string, uid uint32) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Sys().(*syscall.Stat_t).Uid; got != uid {
+		t.Errorf("%s belongs to UID %d, want %d", path, got, uid)
+	}
+}
+
+func testRunBehindSudo(t *testing.T) {
+	t.Parallel()
+	dir := newFolder(t)
+	if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil { // to reach it
+		t.Fatal(err)
+	}
+	// The parent is a shell with the user's environment, as sudo would be.
+	inner := strings.Join(append([]string{"env -u VIRTUAL_ENV PATH=/usr/bin:/bin", binary},
+		runArguments(dir, "sh", "-c", `'id -u; id -g; echo $HOME $SUDO_UID'`)...), " ")
+	cmd := allocscope(t, "run")
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", inner + "; exit $?"}
+	cmd.Env = append(cmd.Env, "SUDO_UID="+itoa(nobody), "SUDO_GID="+itoa(nobody), "VIRTUAL_ENV=/v")
+	c := begin(t, cmd)
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), "65534\n65534\n/nonexistent\n")
+	mustSay(t, "stderr", c.stderr.String(),
+		"of your environment sudo has dropped VIRTUAL_ENV, and replaced PATH")
+	mustBeOf(t, filepath.Join(dir, folder.SummaryFile), nobody)
+}
+
+// sudoFolder has a program sudo that is root's, with the setuid bit.
+func sudoFolder(t *testing.T, flags ...string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "allocscope-sudo-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	raw, err := os.ReadFile(tracertest.Build(t, "sudo.c", flags...))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "sudo"), raw, 0o755)
+	}
+	if err == nil {
+		err = os.Chmod(filepath.Join(dir, "sudo"), 0o755|os.ModeSetuid)
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// testRunBySudo runs as a user who has no privilege but by sudo.
+func testRunBySudo(t *testing.T) {
+	t.Parallel()
+	reachable := func(t *testing.T) string {
+		dir := newFolder(t)
+		if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	by := func(t *testing.T, dir, sudo string, command ...string) *command {
+		cmd := unprivileged(allocscope(t, runArguments(dir, command...)...))
+		cmd.Env = append(cmd.Env, "PATH="+sudo+":/usr/bin:/bin", "ALLOCSCOPE_DETAILS=1")
+		return begin(t, cmd)
+	}
+
+	t.Run("granted", func(t *testing.T) {
+		dir := reachable(t)
+		c := by(t, dir, sudoFolder(t), "sh", "-c", "id -u; echo $PATH; exit 6")
+		c.mustEnd(6)
+		mustSay(t, "stdout", c.stdout.String(), "65534\n", "allocscope-sudo-", "HOW SURE",
+			"go tool pprof -top")
+		mustBeOf(t, filepath.Join(dir, folder.SummaryFile), nobody)
+		mustBeOf(t, dir, nobody)
+		mustLeaveNothing(t, c)
+	})
+
+	other := sudoFolder(t)
+	if err := os.Chmod(filepath.Join(other, "sudo"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ sudo, words string }{
+		"refused":      {sudoFolder(t, "-DREFUSES"), "trace by sudo: exit status 1"},
+		"no sudo":      {"/nowhere", "there is no sudo in PATH"},
+		"not a setuid": {other, "not root's with the setuid bit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := reachable(t)
+			r := by(t, dir, c.sudo, "echo", "started")
+			r.mustEnd(2)
+			mustSay(t, "stderr", r.stderr.String(), c.words)
+			if r.stdout.String() != "" || exists(dir) {
+				t.Errorf("the command was started, or %s is there: %s", dir, r.stdout.String())
+			}
+			mustLeaveNothing(t, r)
+		})
+	}
+}

@@ -2,8 +2,9 @@
 # Compiles the shim for both architectures. The libraries are committed: they have no path, time or
 # build ID in them, so that the same compiler makes the same bytes.
 #
-# Without RELRO one writable segment alone maps the semaphores: the linker's own layout maps their
-# page of the file twice, and the kernel would raise them in the part that becomes read-only.
+# Each page of the file is mapped once: no RELRO, and segments on pages of their own. The linker's
+# layout maps the semaphores' page a second time, where the kernel would raise them. If it maps code a
+# second time, the kernel probes it there, too: a semaphore rises by two, and a probe never goes.
 set -eu
 cd "$(dirname "$0")"
 
@@ -20,7 +21,7 @@ for target in amd64:x86_64 arm64:aarch64; do
 		-ffreestanding -fno-builtin -fno-stack-protector -fno-plt -fPIC -fvisibility=hidden \
 		-ftls-model=initial-exec -fasynchronous-unwind-tables -fno-ident \
 		-nostdlib -shared -fuse-ld=lld-14 -Wl,--build-id=none,--eh-frame-hdr \
-		-Wl,-z,noexecstack,-z,now,-z,norelro \
+		-Wl,-z,noexecstack,-z,now,-z,norelro,-z,separate-loadable-segments \
 		-o "$library" shim.c
 	llvm-objcopy-14 --remove-section=.comment "$library"
 	chmod 644 "$library"

@@ -83,10 +83,18 @@ func testSymbols(t *testing.T, file *elf.File) {
 	}
 }
 
-// testSegments: one writable segment maps the semaphores, once.
+// testSegments: each page of the file is mapped once, and one writable segment maps the semaphores.
 func testSegments(t *testing.T, file *elf.File) {
-	writable := 0
+	const largestPage = 64 << 10
+	writable, mappedTo := 0, uint64(0)
 	for _, p := range file.Progs {
+		if p.Type == elf.PT_LOAD {
+			page := min(p.Align, largestPage)
+			if p.Off < mappedTo || p.Off%page != 0 {
+				t.Errorf("segment at offset %#x shares a page with the one before", p.Off)
+			}
+			mappedTo = (p.Off + p.Filesz + page - 1) / page * page
+		}
 		switch {
 		case p.Type == elf.PT_LOAD && p.Flags&elf.PF_W != 0:
 			writable++

@@ -11,6 +11,12 @@ SEMAPHORE(start);
 SEMAPHORE(alloc);
 SEMAPHORE(free_);
 
+#ifdef __aarch64__
+#define ARGUMENTS "8@1 8@2 8@3"
+#else
+#define ARGUMENTS "8@$1 8@$2 8@$3"
+#endif
+
 /* The notes are those of sys/sdt.h, by hand. */
 __asm__(".macro probe provider, name, semaphore, arguments\n"
 	"990: nop\n"
@@ -27,8 +33,8 @@ __asm__(".macro probe provider, name, semaphore, arguments\n"
 	".popsection\n"
 	".endm\n"
 	".text\n"
-	"probe otel_memory, alloc, alloc, \"8@$1 8@$2 8@$3\"\n"
-	"probe otel_memory, free, free_, \"8@$1\"\n"
+	"probe otel_memory, alloc, alloc, \"" ARGUMENTS "\"\n"
+	"probe otel_memory, free, free_, \"" ARGUMENTS "\"\n"
 	"probe allocscope, start, start\n"
 	"probe allocscope, hold, hold\n"
 	"probe allocscope, hold, hold\n"

@@ -134,7 +134,7 @@ __attribute__((noinline, used)) static void relative(void *p)
 /* Arguments of other sizes and places than most compilers choose. */
 __attribute__((noinline)) static void odd(char *p, volatile int *size, signed char weight)
 {
-	PROBE(alloc, "8@%0 -4@%1 -1@%2", "r"(p), "m"(*size), "q"(weight));
+	PROBE(alloc, "8@%0 -4@%1 -1@%2", "r"(p), "m"(*size), "r"(weight));
 }
 
 CASE(case_odd)
@@ -158,6 +158,16 @@ CASE(case_constant)
 __attribute__((noinline)) static void forge(uint64_t pointer, uint64_t size, uint64_t weight)
 {
 	PROBE(alloc, "8@%0 8@%1 8@%2", "r"(pointer), "r"(size), "r"(weight));
+}
+
+__attribute__((noipa)) static void unreadable(uint64_t *size)
+{
+	PROBE(alloc, "8@%0 8@%1 8@%1", "r"(never_given), "m"(*size));
+}
+
+CASE(case_unreadable)
+{
+	unreadable((uint64_t *)8);
 }
 
 CASE(case_nothing)
@@ -217,6 +227,7 @@ static void run_cases(void)
 	puts("case_odd 1 120");
 	case_constant();
 	puts("case_constant 100 3000");
+	case_unreadable();
 	case_nothing();
 	case_light();
 	puts("case_light 1 100");

@@ -24,7 +24,11 @@ type launched struct {
 	lost    atomic.Uint64 // starts that the channel had no room for
 	running sync.WaitGroup
 
-	isHolding bool // programs that start wait
+	waiting   []programStart // programs that are not targets yet
+	isHolding bool           // programs that start wait
+	// mayHold is how many programs may be held at the moment heldUntil.
+	mayHold   float64
+	heldUntil time.Time
 }
 
 // A programStart is a program that has called the shim for the first time.
@@ -33,7 +37,11 @@ type programStart struct {
 	at  uint64 // ns, CLOCK_MONOTONIC
 }
 
+func (p programStart) age() time.Duration { return time.Duration(kernel.Monotonic() - p.at) }
+
 const (
+	// maxHeld programs may be held, and so many more each second: a build starts thousands.
+	maxHeld, heldPerSecond = 32, 1
 	// maxStarts bounds the programs that wait to become targets.
 	maxStarts = 1024
 	// lateStart is the time after which a program may not have waited until it was a target.
@@ -55,9 +63,10 @@ func (s *Session) launch(ctx context.Context) error {
 	if err := s.probing.OpenHeap(false, s.Options.Interval); err != nil {
 		return fmt.Errorf("probe the heap: %w", err)
 	}
-	if l.isHolding, err = l.Hold(); err != nil {
+	if err := l.Hold(); err != nil {
 		return fmt.Errorf("hold the programs that start: %w", err)
 	}
+	l.isHolding, l.mayHold, l.heldUntil = true, maxHeld, time.Now()
 
 	if s.Options.PID, err = s.Options.Launch.Start(ctx); err != nil {
 		return fmt.Errorf("start the command: %w", err)
@@ -98,20 +107,45 @@ func (l *launched) noteStart(event bpf.Event) {
 	}
 }
 
-// run makes programs targets as they start, until the session ends. Those that have started
-// meanwhile go on together.
+// run makes programs targets as they start, until the session ends.
 func (l *launched) run() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
 	for {
 		select {
 		case <-l.session.ctx.Done():
 			return
 		case next := <-l.starts:
-			l.adopt(next)
+			l.waiting = append(l.waiting, next)
+		case <-tick.C:
 		}
 		for range len(l.starts) {
-			l.adopt(<-l.starts)
+			l.waiting = append(l.waiting, <-l.starts)
 		}
-		l.release()
+		l.adoptWaiting()
+	}
+}
+
+// adoptWaiting makes targets of the programs that are held, which then go on together, and of those
+// that are not and still run after a while: most programs of a build have ended by then.
+func (l *launched) adoptWaiting() {
+	const unheldAge = time.Second
+	var adopted int
+	var young []programStart
+	for _, p := range l.waiting {
+		if !l.isHolding && p.age() < unheldAge {
+			young = append(young, p)
+			continue
+		}
+		l.adopt(p)
+		adopted++
+	}
+	kept := min(len(young), maxStarts)
+	l.lost.Add(uint64(len(young) - kept))
+	l.waiting = young[:kept]
+
+	if adopted > 0 || !l.isHolding {
+		l.release(adopted)
 		l.retireEnded()
 	}
 }
@@ -128,16 +162,28 @@ func (l *launched) adopt(p programStart) {
 	s.following.Lock()
 	defer s.following.Unlock()
 	s.follower.adopt(s.ctx, p.pid)
-	age := time.Duration(kernel.Monotonic() - p.at)
-	if t := s.targets.traced(p.pid); t != nil && l.isHolding && age < lateStart {
+	if t := s.targets.traced(p.pid); t != nil && l.isHolding && p.age() < lateStart {
 		t.fromStart = true
 	}
 }
 
 // release lets the programs that wait go on, and has the next ones wait unless there were many. If
-// the kernel does not hold them again, they become targets a little late.
-func (l *launched) release() {
+// the kernel does not hold them again, they become targets late.
+func (l *launched) release(programs int) {
+	now := time.Now()
 	if l.isHolding {
-		l.isHolding, _ = l.Hold()
+		l.mayHold -= float64(programs)
+	}
+	l.mayHold = min(maxHeld, l.mayHold+heldPerSecond*now.Sub(l.heldUntil).Seconds())
+	l.heldUntil = now
+
+	const fewest = maxHeld / 4 // to hold again
+	wasHolding := l.isHolding
+	l.isHolding = l.mayHold >= fewest || wasHolding && l.mayHold >= 1
+	switch {
+	case l.isHolding:
+		l.isHolding = l.Hold() == nil
+	case wasHolding:
+		_ = l.Release()
 	}
 }

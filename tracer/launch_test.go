@@ -2,6 +2,9 @@ package tracer_test
 
 import (
 	"context"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -16,6 +19,7 @@ import (
 	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -28,7 +32,9 @@ func TestLaunch(t *testing.T) {
 	t.Run("a program of musl", testLaunchMusl)
 	t.Run("what the shim does not see has no heap", testLaunchUnseen)
 	t.Run("beside another trace", testLaunchBeside)
+	t.Run("a command that does not start", testLaunchFails)
 	t.Run("the interval keeps to the budget", testLaunchInterval)
+	t.Run("an interval reaches a running program", testLaunchMarkers)
 	t.Run("lines of Python hold what tracemalloc has", testLaunchPython)
 	t.Run("what has ended is in snapshots", testLaunchEnded)
 	t.Run("a thousand programs leave nothing behind", testLaunchThousand)
@@ -352,5 +358,74 @@ func testLaunchInterval(t *testing.T) {
 	}
 	if n := snapshot(t, s); n.Heap.Bursts != 0 {
 		t.Errorf("%d bursts", n.Heap.Bursts)
+	}
+}
+
+// The number of markers shows the interval, also to a program that is running.
+func testLaunchMarkers(t *testing.T) {
+	s, target := launch(t, exec.Command(tracertest.Build(t, "launched.c"), "leak"),
+		tracer.Options{Interval: 512 << 10})
+	target.Await("done")
+	for _, interval := range []uint64{512 << 10, 32 << 20, 4 << 10, 1, 1 << 30, 0} {
+		if err := tracer.Probing(s).SetIntervals(interval, 0); err != nil {
+			t.Fatal(err)
+		}
+		got := semaphore(t, target.PID(), "allocscope_interval_semaphore")
+		if want := bits.Len64(interval); int(got) != want {
+			t.Errorf("an interval of %d bytes is %d markers, want %d", interval, got, want)
+		}
+	}
+}
+
+// semaphore is the value of a semaphore of the shim in a process.
+func semaphore(t testing.TB, pid int, name string) uint16 {
+	t.Helper()
+	p := openProcess(t, pid)
+	maps, err := p.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(maps, func(m process.Mapping) bool { return shim.HasName(m.Path) })
+	file, err := elf.Open(maps[i].Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	symbols, err := file.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	var value [2]byte
+	if _, err := memory.ReadAt(value[:], int64(maps[i].Start+symbols[k].Value)); err != nil {
+		t.Fatal(err)
+	}
+	return binary.NativeEndian.Uint16(value[:])
+}
+
+func testLaunchFails(t *testing.T) {
+	path, err := shim.Write(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("refused")
+	for want, start := range map[error]func() (int, error){
+		refused: func() (int, error) { return 0, refused },
+		tracer.ErrExited: func() (int, error) {
+			command := exec.Command("/bin/true")
+			err := command.Run()
+			return command.Process.Pid, err
+		},
+	} {
+		options := tracer.Options{Launch: &tracer.Launch{Shim: path}}
+		options.Launch.Start = func(context.Context) (int, error) { return start() }
+		if _, err := tracer.Open(t.Context(), options); !errors.Is(err, want) {
+			t.Errorf("open: %v, want %v", err, want)
+		}
 	}
 }

@@ -109,7 +109,7 @@ func (s *Session) readHeap(
 		return nil, err
 	}
 	if s.launched == nil { // else the interval is ours
-		snapshot.Interval = max(snapshot.Interval, estimator.ProducerInterval())
+		snapshot.ProducerIntervals = estimator.ProducerIntervals()
 	}
 	for _, ofProcess := range objects {
 		snapshot.LiveObjects += len(ofProcess)

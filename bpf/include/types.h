@@ -152,11 +152,11 @@ enum counter {
 	DROP_EVENTS,            /* events lost: the ring buffer was full */
 	DROP_THREAD_STATE,      /* calls or returns not followed: no per-thread storage */
 	DROP_NO_MEMORY,         /* tallies not kept: the kernel could not allocate the entry */
-	DROP_OUT_POINTER,       /* results that a call stores in memory and that were unreadable */
-	DROP_MISSED_RETURN,     /* calls whose return was never seen */
-	DROP_MISSED_FREE,       /* addresses returned again while still in the live map */
-	DROP_GPU_FULL,          /* GPU memory not tracked: the map was full */
-	DROP_MAPPING_WALKS,     /* mapping calls without a stack: the budget of walks was spent */
+	DROP_OUT_POINTER,   /* results of calls, or arguments of producers, in unreadable memory */
+	DROP_MISSED_RETURN, /* calls whose return was never seen */
+	DROP_MISSED_FREE,   /* addresses returned again while still in the live map */
+	DROP_GPU_FULL,      /* GPU memory not tracked: the map was full */
+	DROP_MAPPING_WALKS, /* mapping calls without a stack: the budget of walks was spent */
 	NUM_COUNTERS,
 };
 

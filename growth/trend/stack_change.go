@@ -110,7 +110,7 @@ func exactChange(start, middle, end int64) stackChange {
 // sampledChange finds by the births at the end which samples of the start are still alive: those
 // cancel. Their variances cancel too, once scaled to one dispersion.
 func (r *snapshotRange) sampledChange(h *stackSeries) stackChange {
-	c := stackChange{interval: float64(r.end().Interval)}
+	c := stackChange{interval: float64(r.end().IntervalOf(h.stack.PID))}
 	c.chanceExcess = 4 * c.interval
 
 	dispersionRatio := 1.0

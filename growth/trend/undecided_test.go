@@ -151,7 +151,8 @@ func TestBurstInterval(t *testing.T) {
 		trace := burstTrace(0, 100, 100, 100, 100)
 		w, _ := rangeOf(trace, lasting(1, 4))
 		h := stackSeries{
-			kind: growth.KindHeap, start: w.start().Holdings[0], end: w.end().Holdings[0],
+			stack: w.end().Holdings[0].Stack, kind: growth.KindHeap,
+			start: w.start().Holdings[0], end: w.end().Holdings[0],
 		}
 		same := w.sampledChange(&h)
 		h.start.Evidence = &growth.BurstEvidence{Dispersion: 3}

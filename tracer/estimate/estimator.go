@@ -40,8 +40,8 @@ type Estimator struct {
 	burstSeconds []float64
 	survival     map[stack.Key]*growth.Survival // cache of survivalOf
 	totals       burstTotals                    // of the objects that ReadLive has added
-	// newest is the youngest object so far of a producer that represents more than itself.
-	newest bpf.Allocation
+	// newest has, by PID, the youngest object so far of a producer that represents more than itself.
+	newest map[uint32]bpf.Allocation
 }
 
 // NewEstimator returns an estimator for a snapshot at a moment, in ns, CLOCK_MONOTONIC.
@@ -58,6 +58,7 @@ func NewEstimator(
 		tracedSince:  tracedSince,
 		bins:         bins,
 		survival:     make(map[stack.Key]*growth.Survival),
+		newest:       make(map[uint32]bpf.Allocation),
 		totals:       schedule.newBurstTotals(now),
 	}
 
@@ -139,21 +140,23 @@ func weightOf(a *bpf.Allocation) float64 {
 }
 
 // noteProducer keeps what shows the sampling interval of a producer.
-func (e *Estimator) noteProducer(a *bpf.Allocation) {
-	if a.Weight > a.Size && a.Size > 0 && a.Born >= e.newest.Born {
-		e.newest = *a
+func (e *Estimator) noteProducer(pid uint32, a *bpf.Allocation) {
+	if a.Weight > a.Size && a.Size > 0 && a.Born >= e.newest[pid].Born {
+		e.newest[pid] = *a
 	}
 }
 
-// ProducerInterval returns the mean number of bytes between samples of the producer that took the
-// last one, by p = s/w = 1 - exp(-s/interval); 0: there is none, or they sample every object.
-func (e *Estimator) ProducerInterval() uint64 {
-	if e.newest.Weight == 0 {
-		return 0
+// ProducerIntervals returns the mean number of bytes between samples of the producers in each
+// process, by PID. The last sample shows it: p = s/w = 1 - exp(-s/interval). Processes in which every
+// sample represents itself alone are left out.
+func (e *Estimator) ProducerIntervals() map[int]uint64 {
+	intervals := make(map[int]uint64)
+	for pid, a := range e.newest {
+		size := float64(a.Size)
+		interval := -size / math.Log1p(-size/float64(a.Weight))
+		intervals[int(pid)] = uint64(math.Round(min(interval, kernel.MaxInterval)))
 	}
-	size := float64(e.newest.Size)
-	interval := -size / math.Log1p(-size/float64(e.newest.Weight))
-	return uint64(math.Round(min(interval, kernel.MaxInterval)))
+	return intervals
 }
 
 // IsSampledInBursts reports whether the probes of a kind of objects may be open in bursts alone.

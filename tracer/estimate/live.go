@@ -78,7 +78,7 @@ func ReadLive(
 	objects, sizes := last.emptied(), make(believed)
 	add := func(key *bpf.Address, a *bpf.Allocation) {
 		sizes.limit(key.Tgid, a)
-		estimator.noteProducer(a)
+		estimator.noteProducer(key.Tgid, a)
 		estimate := estimator.estimate(key, a)
 		bin, ok := estimator.bins.Index(estimate.countedFrom)
 		if !ok {

@@ -68,7 +68,7 @@ func TestWeighted(t *testing.T) {
 
 	var totals StackTotals
 	for _, a := range []*bpf.Allocation{&sampled, &exact} {
-		e.noteProducer(a)
+		e.noteProducer(5, a)
 		totals.AddLive(a.Size, e.estimate(&bpf.Address{}, a), 0)
 	}
 	w := float64(weight)
@@ -76,7 +76,7 @@ func TestWeighted(t *testing.T) {
 		math.Abs(totals.inuseObjects-1-w/size) > 1e-9 || math.Abs(totals.variance-w*(w-size)) > 1 {
 		t.Errorf("%+v", totals)
 	}
-	if got := e.ProducerInterval(); got < interval-10 || got > interval+10 {
+	if got := e.ProducerIntervals()[5]; got < interval-10 || got > interval+10 {
 		t.Errorf("interval %d, want %d", got, interval)
 	}
 

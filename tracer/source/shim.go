@@ -108,21 +108,36 @@ func (s *Shim) SetInterval(interval uint64) error {
 	return err
 }
 
-// Hold makes programs that start wait. A second call lets them go on, and makes the next ones wait. It
-// returns false if that has been done too often: then no program waits any more.
-func (s *Shim) Hold() (isHolding bool, err error) {
+// Hold makes programs that start wait. A second call lets them go on, and makes the next ones wait.
+// After as many calls as the library has markers for it, one call leaves a gap between both.
+func (s *Shim) Hold() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	next := len(s.holding)
-	if next < len(s.holds) && !s.isClosed {
-		more, err := s.attachEach(s.holds[next : next+1])
-		s.holding = append(s.holding, more...)
-		return err == nil, err
+	if s.isClosed {
+		return nil
 	}
+	if len(s.holding) == len(s.holds) {
+		if err := s.release(); err != nil {
+			return err
+		}
+	}
+	more, err := s.attachEach(s.holds[len(s.holding) : len(s.holding)+1])
+	s.holding = append(s.holding, more...)
+	return err
+}
+
+// Release lets the programs that wait go on, and makes no others wait.
+func (s *Shim) Release() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.release()
+}
+
+func (s *Shim) release() error {
 	all := s.holding
-	s.holding, s.holds = nil, nil
-	return false, closeEach(all)
+	s.holding = nil
+	return closeEach(all)
 }
 
 func (s *Shim) attachEach(probes []symbol.Probe) ([]link.Link, error) {

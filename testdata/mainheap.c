@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define OBJECT (64 << 10)
 #define USUAL (16 << 20)
@@ -22,10 +23,20 @@ static __attribute__((noinline)) char *usual(void)
 	return memset(malloc(USUAL), 1, USUAL);
 }
 
+/* Allocates the objects of one function. Before the last of them it pauses: of calls of brk that follow
+ * each other fast the next one after a pause is reported, with the growth of all. */
+static inline __attribute__((always_inline)) void allocate(int from, int to)
+{
+	for (int i = from; i < to; i++) {
+		if (i >= to - 4)
+			usleep(20 * 1000);
+		objects[i] = malloc(OBJECT);
+	}
+}
+
 static __attribute__((noinline)) void first(void)
 {
-	for (int i = 0; i < OBJECTS / 2; i++)
-		objects[i] = malloc(OBJECT);
+	allocate(0, OBJECTS / 2);
 }
 
 /* Its stack is deeper than that of first(): calls of equal depth from one helper are one site. */
@@ -34,8 +45,7 @@ static __attribute__((noinline)) void second(void)
 	volatile char deeper[1000];
 
 	deeper[0] = 0;
-	for (int i = OBJECTS / 2; i < OBJECTS; i++)
-		objects[i] = malloc(OBJECT);
+	allocate(OBJECTS / 2, OBJECTS);
 }
 
 static void *fill(void *unused)

@@ -39,6 +39,14 @@ var ways = []way{
 		traced: 1,
 	},
 	{
+		name: "cpython",
+		command: `env -u PYTHONUNBUFFERED "$PYTHON" -m test -j2 test_cmd_line test_ctypes test_embed ` +
+			`test_faulthandler test_fork1 test_gc test_mmap test_multiprocessing_fork test_os ` +
+			`test_posix test_pty test_signal test_subprocess test_threading >test.log 2>&1; ` +
+			`sed -n '/^== Tests result/,/^Total/{/^Total/!p}' test.log`,
+		traced: 1,
+	},
+	{
 		name:    "preload-last",
 		command: `"$PYTHON" "$PROGRAMS/preload.py" last`, traced: 1, kept: 64 * mebibyte,
 	},

@@ -264,7 +264,8 @@ func (r *recorder) start(behind, path string, arguments ...string) *tracertest.T
 	return tracertest.StartCommand(r.t, r.command(behind, path, arguments...))
 }
 
-// live returns the sizes of the objects of a process that are alive after these events.
+// live returns the sizes of the objects of a process that are alive after these events. Nothing is
+// left of the program that it was before an exec.
 func live(events []event, pid int) map[uint64]uint64 {
 	objects := make(map[uint64]uint64)
 	for _, e := range events {
@@ -272,6 +273,8 @@ func live(events []event, pid int) map[uint64]uint64 {
 			continue
 		}
 		switch e.Kind {
+		case started:
+			clear(objects)
 		case allocated:
 			objects[e.Object] = e.Size
 		case freed:

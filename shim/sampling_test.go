@@ -7,8 +7,13 @@ import (
 	"time"
 )
 
-// sigmas is how far a count may be from its mean: by chance it is once in a million and a half.
-const sigmas = 5
+// boundOf returns how far a sum may be from its mean, by its variance and the greatest of its terms:
+// by chance it is farther once in a million at most (Bernstein's inequality).
+func boundOf(variance, greatest float64) float64 {
+	const exponent = 14.5 // 2 e^-exponent is a millionth
+	third := exponent * greatest / 3
+	return third + math.Sqrt(third*third+2*exponent*variance)
+}
 
 // TestSampling compares samples of many sizes with the program's own counts, at several intervals:
 // how many of each size are sampled, and the sum of the weights.
@@ -39,7 +44,7 @@ func TestSampling(t *testing.T) {
 				}
 			}
 
-			var sum, truth, variance float64
+			var sum, truth, variance, greatest float64
 			for _, line := range lines {
 				var size uint64
 				var count float64
@@ -49,18 +54,19 @@ func TestSampling(t *testing.T) {
 
 				weight := weightOf(float64(size), interval)
 				p := float64(size) / weight
-				deviation := math.Sqrt(count * p * (1 - p))
-				if math.Abs(sampled[size]-count*p) > sigmas*deviation+0.01 {
+				bound := boundOf(count*p*(1-p), 1)
+				if math.Abs(sampled[size]-count*p) > bound {
 					t.Errorf("%.0f of %.0f objects of %d bytes are sampled, want %.1f (+-%.1f)",
-						sampled[size], count, size, count*p, deviation)
+						sampled[size], count, size, count*p, bound)
 				}
 
 				sum += sampled[size] * math.Round(weight)
 				truth += count * float64(size)
 				variance += count * p * (1 - p) * weight * weight
+				greatest = max(greatest, weight)
 			}
-			if deviation := math.Sqrt(variance); math.Abs(sum-truth) > sigmas*deviation {
-				t.Errorf("weights sum to %.0f, want %.0f (+-%.0f)", sum, truth, deviation)
+			if bound := boundOf(variance, greatest); math.Abs(sum-truth) > bound {
+				t.Errorf("weights sum to %.0f, want %.0f (+-%.0f)", sum, truth, bound)
 			}
 		})
 	}

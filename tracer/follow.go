@@ -121,6 +121,9 @@ func (f *follower) adopt(ctx context.Context, pid int) {
 	delete(f.failed, pid)
 	if t := f.session.targets.find(uint32(pid)); t != nil {
 		t.noticeExecution()
+		if t.err() == nil && len(t.heap.Producers) == 0 {
+			t.end(errAllocatorNotLoaded)
+		}
 	}
 	if f.session.IsTraced(pid) {
 		return

@@ -24,7 +24,8 @@ type launched struct {
 	lost    atomic.Uint64 // starts that the channel had no room for
 	running sync.WaitGroup
 
-	isHolding bool // programs that start wait
+	waiting   []programStart // programs that are not targets yet
+	isHolding bool           // programs that start wait
 	// mayHold is how many programs may be held at the moment heldUntil.
 	mayHold   float64
 	heldUntil time.Time
@@ -35,6 +36,8 @@ type programStart struct {
 	pid int
 	at  uint64 // ns, CLOCK_MONOTONIC
 }
+
+func (p programStart) age() time.Duration { return time.Duration(kernel.Monotonic() - p.at) }
 
 const (
 	// maxHeld programs may be held, and so many more each second: a build starts thousands.
@@ -105,30 +108,45 @@ func (l *launched) noteStart(event bpf.Event) {
 	}
 }
 
-// run makes programs targets as they start, until the session ends. Those that have started
-// meanwhile go on together.
+// run makes programs targets as they start, until the session ends.
 func (l *launched) run() {
-	const holdAgain = time.Second
-	again := time.NewTicker(holdAgain)
-	defer again.Stop()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
 	for {
-		programs := 0
 		select {
 		case <-l.session.ctx.Done():
 			return
 		case next := <-l.starts:
-			l.adopt(next)
-			programs++
-		case <-again.C:
-			if l.isHolding {
-				continue
-			}
+			l.waiting = append(l.waiting, next)
+		case <-tick.C:
 		}
 		for range len(l.starts) {
-			l.adopt(<-l.starts)
-			programs++
+			l.waiting = append(l.waiting, <-l.starts)
 		}
-		l.release(programs)
+		l.adoptWaiting()
+	}
+}
+
+// adoptWaiting makes targets of the programs that are held, which then go on together, and of those
+// that are not and still run after a while: most programs of a build have ended by then.
+func (l *launched) adoptWaiting() {
+	const unheldAge = time.Second
+	var adopted int
+	var young []programStart
+	for _, p := range l.waiting {
+		if !l.isHolding && p.age() < unheldAge {
+			young = append(young, p)
+			continue
+		}
+		l.adopt(p)
+		adopted++
+	}
+	kept := min(len(young), maxStarts)
+	l.lost.Add(uint64(len(young) - kept))
+	l.waiting = young[:kept]
+
+	if adopted > 0 || !l.isHolding {
+		l.release(adopted)
 		l.retireEnded()
 	}
 }
@@ -145,14 +163,13 @@ func (l *launched) adopt(p programStart) {
 	s.following.Lock()
 	defer s.following.Unlock()
 	s.follower.adopt(s.ctx, p.pid)
-	age := time.Duration(kernel.Monotonic() - p.at)
-	if t := s.targets.traced(p.pid); t != nil && l.isHolding && age < lateStart {
+	if t := s.targets.traced(p.pid); t != nil && l.isHolding && p.age() < lateStart {
 		t.fromStart = true
 	}
 }
 
 // release lets the programs that wait go on, and has the next ones wait unless there were many. If
-// the kernel does not hold them again, they become targets a little late.
+// the kernel does not hold them again, they become targets late.
 func (l *launched) release(programs int) {
 	now := time.Now()
 	if l.isHolding {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -31,6 +32,7 @@ func TestLaunch(t *testing.T) {
 	t.Run("a program of musl", testLaunchMusl)
 	t.Run("what the shim does not see has no heap", testLaunchUnseen)
 	t.Run("beside another trace", testLaunchBeside)
+	t.Run("a command that does not start", testLaunchFails)
 	t.Run("the interval keeps to the budget", testLaunchInterval)
 	t.Run("an interval reaches a running program", testLaunchMarkers)
 	t.Run("lines of Python hold what tracemalloc has", testLaunchPython)
@@ -404,4 +406,26 @@ func semaphore(t testing.TB, pid int, name string) uint16 {
 		t.Fatal(err)
 	}
 	return binary.NativeEndian.Uint16(value[:])
+}
+
+func testLaunchFails(t *testing.T) {
+	path, err := shim.Write(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("refused")
+	for want, start := range map[error]func() (int, error){
+		refused: func() (int, error) { return 0, refused },
+		tracer.ErrExited: func() (int, error) {
+			command := exec.Command("/bin/true")
+			err := command.Run()
+			return command.Process.Pid, err
+		},
+	} {
+		options := tracer.Options{Launch: &tracer.Launch{Shim: path}}
+		options.Launch.Start = func(context.Context) (int, error) { return start() }
+		if _, err := tracer.Open(t.Context(), options); !errors.Is(err, want) {
+			t.Errorf("open: %v, want %v", err, want)
+		}
+	}
 }

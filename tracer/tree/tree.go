@@ -261,6 +261,7 @@ func (t *Tree) Adopt(pid int, elapsed time.Duration) *Member {
 	if err != nil {
 		return nil
 	}
+	delete(t.others, pid) // its children are of the tree as well
 	return t.open(newProcess{pid, stat}, elapsed)
 }
 

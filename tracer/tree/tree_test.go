@@ -65,6 +65,23 @@ func TestScan(t *testing.T) {
 		}
 	})
 
+	t.Run("adopted", func(t *testing.T) {
+		j, other := startJob(t), startJob(t)
+		j.scan(0)
+		for range 2 {
+			if m := j.Adopt(other.PID(), 0); m == nil || m.Process.PID != other.PID() {
+				t.Fatalf("adopted %+v", m)
+			}
+		}
+		mustBe(t, "members", pidsOf(j.Members()), j.PID(), other.PID())
+		children := other.order("fork", 2)
+		mustBe(t, "new", pidsOf(j.scan(0).New), children...)
+		other.Hangup()
+		if m := j.Adopt(other.PID(), 0); m != nil && m.Process.Alive() {
+			t.Error("a process that has ended was adopted")
+		}
+	})
+
 	// If a parent lives between two scans only, its child has another parent by then.
 	t.Run("other process's child", func(t *testing.T) {
 		j := startJob(t)

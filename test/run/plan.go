@@ -25,10 +25,10 @@ var ways = []way{
 	{name: "loader-spawn", command: `"$PYTHON" "$PROGRAMS/loader.py" spawn`, traced: 3},
 	{name: "loader-forkserver", command: `"$PYTHON" "$PROGRAMS/loader.py" forkserver`, traced: 3},
 	{
-		// torch 1.13 on Python 3.11 starts only with these flags, which make a prefix of each line.
+		// torch 1.13 on Python 3.11 starts only with these flags.
 		name: "torchrun",
 		command: `"$PYTHON" -m torch.distributed.run --nproc_per_node 4 --redirects 1 --tee 1 ` +
-			`"$PROGRAMS/ranks.py" 2>/dev/null | sed 's/.*://' | sort`,
+			`"$PROGRAMS/ranks.py" >log 2>&1; echo $?; cat rank*`,
 		traced: 5, kept: 4 * 64 * mebibyte,
 	},
 	{

@@ -49,8 +49,8 @@ func newCommand(environment func(*cobra.Command) Environment) *cobra.Command {
 		Short: "Run a command and find its leaks, from its first allocation on",
 		Long: `Run starts a command and traces all that it starts, as trace does, from the first
 allocation on. A small library that is preloaded into each program (LD_PRELOAD) samples the
-heap: a malloc that is not sampled costs a few nanoseconds, so that small leaks are found
-sooner, and each has its call site. What is faster than bursts needs no burst.
+heap: a malloc that is not sampled costs a few nanoseconds, so that no bursts are needed, and
+small leaks are found sooner.
 
 It is called without sudo. The command runs as you, with your environment, terminal and
 signals, and its exit status is that of run. The part that traces needs root: run calls
@@ -61,7 +61,7 @@ command's.`,
 		Example: `  allocscope run -- python train.py
   allocscope run --python-objects --output out -- python train.py --epochs 3
   allocscope run -d 10m -- torchrun --nproc-per-node 4 train.py`,
-		Args: cobra.ArbitraryArgs,
+		Args: cobra.ArbitraryArgs, ValidArgsFunction: cli.Files,
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if len(arguments) == 0 {
 				return exit.Usage(errors.New("name the command: allocscope run -- COMMAND"))

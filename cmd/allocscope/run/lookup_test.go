@@ -41,10 +41,10 @@ func TestShimObstacle(t *testing.T) {
 	write("endless", "#!"+path("endless")+"\n")
 	write("plain", "exit 0\n")
 	write("empty", "")
-	write("torn", string(elf[:40]))
+	write("half", string(elf[:40]))
 
 	for name, want := range map[string]string{
-		"dynamic": "", "plain": "", "empty": "", "torn": "", "none": "", "endless": "",
+		"dynamic": "", "plain": "", "empty": "", "half": "", "none": "", "endless": "",
 		"static": "/static is statically linked", "static-pie": "/static-pie is statically linked",
 		"foreign": "/foreign is a program for EM_RISCV", "script": "/static is statically linked",
 		"script of script": "/static is statically linked",

@@ -165,7 +165,8 @@ static void look_up(void)
 
 	for (const struct function *f = functions; f < functions + FUNCTION_COUNT; f++)
 		*f->slot = f->absent;
-	dl_iterate_phdr(look_up_in, &walk);
+	if (dl_iterate_phdr)
+		dl_iterate_phdr(look_up_in, &walk);
 	has_own_operators = walk.operator_base && walk.operator_base == walk.malloc_base;
 }
 
@@ -189,5 +190,7 @@ static void *function_of_later(const char *name)
 {
 	struct walk walk = { .wanted = name };
 
-	return dl_iterate_phdr(look_for_wanted, &walk) ? walk.found : (void *)no_object;
+	if (dl_iterate_phdr)
+		dl_iterate_phdr(look_for_wanted, &walk);
+	return walk.found ?: (void *)no_object;
 }

@@ -42,6 +42,8 @@ static __attribute__((constructor)) void begin(void)
 	has_begun = 1;
 
 	look_up();
+	if (!dl_iterate_phdr)
+		return; /* the program has no C library, and so no allocator */
 	report_start();
 	if (otel_memory_alloc_semaphore)
 		map_shared(); /* so that a fork is recognised that samples before its parent does */

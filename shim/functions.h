@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "early.h"
 #include "next.h"
 #include "sampler.h"
 
@@ -13,10 +14,11 @@
 enum { ENOMEM = 12 };
 
 /* What a function returns, its name, its parameters and arguments, and what stands in where no
- * library has it: a failure, or free, as C23 allows for its relatives. */
+ * library has it, or while they are looked up: early memory, a failure, or free, as C23 allows for
+ * its relatives. */
 #define C_FUNCTIONS(X)                                                                             \
-	X(void *, malloc, (size_t size), (size), NULL)                                             \
-	X(void *, calloc, (size_t n, size_t size), (n, size), NULL)                                \
+	X(void *, malloc, (size_t size), (size), early_object(size))                               \
+	X(void *, calloc, (size_t n, size_t size), (n, size), early_objects(n, size))              \
 	X(void *, realloc, (void *old, size_t size), (old, size), NULL)                            \
 	X(void *, reallocarray, (void *old, size_t n, size_t size), (old, n, size), NULL)          \
 	X(int, posix_memalign, (void **object, size_t alignment, size_t size),                     \

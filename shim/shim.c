@@ -137,8 +137,21 @@ void *calloc(size_t n, size_t size)
 	return object;
 }
 
+/* Moves an early object to where the next allocator has it. */
+static void *move_early(void *old, size_t size)
+{
+	char *object = malloc(size), *from = old;
+	size_t longest = early_end() - from;
+
+	for (size_t i = 0; object && i < size && i < longest; i++)
+		object[i] = from[i];
+	return object;
+}
+
 void *realloc(void *old, size_t size)
 {
+	if (is_early(old))
+		return move_early(old, size);
 	if (size >= IMPOSSIBLE_SIZE)
 		return next.realloc(old, size);
 
@@ -154,6 +167,8 @@ void *reallocarray(void *old, size_t n, size_t size)
 
 	if (__builtin_mul_overflow(n, size, &bytes) || bytes >= IMPOSSIBLE_SIZE)
 		return next.reallocarray(old, n, size);
+	if (is_early(old))
+		return move_early(old, bytes);
 
 	struct sample sample = leave(old);
 	void *object = NEXT(reallocarray(old, n, size));
@@ -205,7 +220,8 @@ void *pvalloc(size_t size)
 static __attribute__((noinline)) void slow_free(void *object)
 {
 	release(object);
-	next.free(object);
+	if (!is_early(object))
+		next.free(object);
 }
 
 void free(void *object)

@@ -17,3 +17,10 @@ func TestWithoutC(t *testing.T) {
 		t.Errorf("%d events of a program that has no allocator", len(events))
 	}
 }
+
+// TestWalker: a program's own dl_iterate_phdr allocates while the library looks for malloc.
+func TestWalker(t *testing.T) {
+	r := newRecorder(t)
+	r.mark(1)
+	r.start("", tracertest.Build(t, "walker.c", "-fno-builtin", "-ldl")).Await("done")
+}

@@ -115,6 +115,9 @@ static const struct function {
 };
 enum { FUNCTION_COUNT = sizeof(functions) / sizeof(functions[0]) };
 
+/* The program's own malloc comes before ours, so that we would see a part of the calls alone. */
+static int shadowed;
+
 /* The library that has malloc has operators of its own, which need not call malloc. */
 static int has_own_operators;
 

@@ -11,7 +11,8 @@
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 
-/* At level N the interval is 2^(N-1) bytes. At level 0 nothing is sampled. */
+/* At level N the interval is 2^(N-1) bytes. At level 0 nothing is sampled. Each marker takes a
+ * level off: they go one by one when the tracer dies, and the interval must not become shorter. */
 enum {
 	LEVEL_IDLE = 0,
 	LEVEL_EVERY = 1,    /* every allocation, even of no bytes */
@@ -41,7 +42,7 @@ static unsigned level_now(void)
 		return LEVEL_IDLE;
 	if (!markers)
 		return LEVEL_DEFAULT;
-	return markers < LEVEL_MAX ? markers : LEVEL_MAX;
+	return markers < LEVEL_MAX ? LEVEL_MAX + 1 - markers : LEVEL_EVERY;
 }
 
 static double interval_of(unsigned level)

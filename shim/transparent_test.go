@@ -11,7 +11,7 @@ import (
 // TestWithoutC: the loader runs the library's constructor in a program without a C library, too.
 func TestWithoutC(t *testing.T) {
 	r := newRecorder(t)
-	r.mark(1)
+	r.mark(MaxMarkers)
 	program := tracertest.Build(t, "bare.c", "-nostdlib", "-ffreestanding", "-fno-stack-protector",
 		"-fno-omit-frame-pointer")
 	r.start("", program).Await("ready")
@@ -23,7 +23,7 @@ func TestWithoutC(t *testing.T) {
 // TestWalker: a program's own dl_iterate_phdr allocates while the library looks for malloc.
 func TestWalker(t *testing.T) {
 	r := newRecorder(t)
-	r.mark(1)
+	r.mark(MaxMarkers)
 	r.start("", tracertest.Build(t, "walker.c", "-fno-builtin", "-ldl")).Await("done")
 }
 
@@ -31,7 +31,7 @@ func TestWalker(t *testing.T) {
 // that start are held.
 func TestSandbox(t *testing.T) {
 	r := newRecorder(t)
-	r.mark(1)
+	r.mark(MaxMarkers)
 	target := r.start("", buildPreloaded(t), "sandbox")
 	target.Await("ready")
 	r.probe(HoldProbe, r.nothing)

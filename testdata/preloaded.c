@@ -18,7 +18,6 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
-#include <linux/seccomp.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -36,6 +35,7 @@
 
 #define KEEP(p) __asm__ volatile("" : "+r"(p) : : "memory")
 #define STRANGE_ERRNO 4321
+#define SECCOMP_MODE_STRICT 1 /* linux/seccomp.h, which musl-gcc lacks */
 
 static volatile size_t huge_size = SIZE_MAX / 2 - 4096;
 

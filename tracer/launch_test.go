@@ -371,7 +371,7 @@ func testLaunchMarkers(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := semaphore(t, target.PID(), "allocscope_interval_semaphore")
-		if want := bits.Len64(interval); int(got) != want {
+		if want := shim.MarkersOf(interval); int(got) != want {
 			t.Errorf("an interval of %d bytes is %d markers, want %d", interval, got, want)
 		}
 	}

@@ -135,27 +135,48 @@ func (p Producer) Details() (lines []string) {
 	return lines
 }
 
+// A CookieFunc returns the attach cookie of a probe's arguments.
+type CookieFunc func(bpf.ProducerProbe) (uint64, error)
+
 // AttachProducer attaches to the probes of a producer, all or none, in a process or, with PID 0, in
-// all processes that map the file. cookie returns the attach cookie of the arguments. Frees come
-// first: of every object that is seen, the free will be, too.
+// all processes that map the file. Frees come first: of every object that is seen, the free will be,
+// too.
 func AttachProducer(
-	mode Mode, producer Producer, programs Programs,
-	cookie func(bpf.ProducerProbe) (uint64, error), pid int,
+	mode Mode, producer Producer, programs Programs, cookie CookieFunc, pid int,
 ) ([]link.Link, error) {
-	attach := func(probes []producerPoint, program string) ([]link.Link, error) {
-		var points []point
-		for _, p := range probes {
-			c, err := cookie(p.arguments)
-			if err != nil {
-				return nil, err
-			}
-			points = append(points, point{p.Name, p.Offset, c, p.Semaphore})
-		}
-		return attachPoints(mode, producer.Path, points, programs, program, pid, "uprobe")
-	}
 	return attachAll(producer.Mapping.Path,
-		func() ([]link.Link, error) { return attach(producer.frees, bpf.ProgProducerFree) },
-		func() ([]link.Link, error) { return attach(producer.allocs, bpf.ProgProducerAlloc) })
+		func() ([]link.Link, error) { return AttachFrees(mode, producer, programs, cookie, pid) },
+		func() ([]link.Link, error) { return AttachAllocs(mode, producer, programs, cookie, pid) })
+}
+
+// AttachFrees is AttachProducer for the probes of frees.
+func AttachFrees(
+	mode Mode, producer Producer, programs Programs, cookie CookieFunc, pid int,
+) ([]link.Link, error) {
+	return producer.attach(
+		mode, producer.frees, programs, bpf.ProgProducerFree, cookie, pid)
+}
+
+// AttachAllocs is AttachProducer for the probes of allocations.
+func AttachAllocs(
+	mode Mode, producer Producer, programs Programs, cookie CookieFunc, pid int,
+) ([]link.Link, error) {
+	return producer.attach(
+		mode, producer.allocs, programs, bpf.ProgProducerAlloc, cookie, pid)
+}
+
+func (p Producer) attach(
+	mode Mode, probes []producerPoint, programs Programs, program string, cookie CookieFunc, pid int,
+) ([]link.Link, error) {
+	var points []point
+	for _, found := range probes {
+		c, err := cookie(found.arguments)
+		if err != nil {
+			return nil, err
+		}
+		points = append(points, point{found.Name, found.Offset, c, found.Semaphore})
+	}
+	return attachPoints(mode, p.Path, points, programs, program, pid, "uprobe")
 }
 
 // AttachEach attaches a program to each of these probes of a file in all processes that map it, by

@@ -31,12 +31,14 @@ func TestLaunch(t *testing.T) {
 	t.Run("what was there before is named", testLaunchStart)
 	t.Run("a program of musl", testLaunchMusl)
 	t.Run("what the shim does not see has no heap", testLaunchUnseen)
+	t.Run("beside a library whose probes cannot be used", testLaunchUnusable)
 	t.Run("beside another trace", testLaunchBeside)
 	t.Run("a command that does not start", testLaunchFails)
 	t.Run("the interval keeps to the budget", testLaunchInterval)
 	t.Run("an interval reaches a running program", testLaunchMarkers)
 	t.Run("lines of Python hold what tracemalloc has", testLaunchPython)
 	t.Run("what has ended is in snapshots", testLaunchEnded)
+	t.Run("a program of another PID namespace goes on", testLaunchNamespace)
 	t.Run("a thousand programs leave nothing behind", testLaunchThousand)
 }
 
@@ -310,6 +312,18 @@ func testLaunchUnseen(t *testing.T) {
 	}
 }
 
+// A library of the program has probes of the same provider, with arguments that are unsupported.
+func testLaunchUnusable(t *testing.T) {
+	library := tracertest.Build(t, "producer.c", "-shared", "-fPIC", "-DUNSUPPORTED", "-lm")
+	command := preloading(library, exec.Command(tracertest.Build(t, "launched.c"), "leak"))
+	s, target := launch(t, command, tracer.Options{Interval: 1})
+	truth := target.Await("done")
+	if heap := sourceOf(t, s, "heap"); !heap.Attached {
+		t.Errorf("source heap: %+v", heap)
+	}
+	mustHold(t, held(snapshot(t, s)), truth)
+}
+
 // Another trace of the process raises the probes' semaphores, too, and reads the same samples.
 func testLaunchBeside(t *testing.T) {
 	const objects, size = 1000, 4096
@@ -375,6 +389,22 @@ func testLaunchMarkers(t *testing.T) {
 			t.Errorf("an interval of %d bytes is %d markers, want %d", interval, got, want)
 		}
 	}
+}
+
+// Inside a container, the kernel shows no PIDs of programs in another one. They are held like others,
+// until the semaphore changes.
+func testLaunchNamespace(t *testing.T) {
+	if !isContained(t) {
+		return
+	}
+	_, target := launch(t, exec.Command("unshare", "--pid", "--fork", "--kill-child", "sh", "-c",
+		"echo ready; read line; /bin/true; echo done; read line"), tracer.Options{})
+	target.Await("ready")
+	hold := func() uint16 { return semaphore(t, target.PID(), "allocscope_hold_semaphore") }
+	before := hold()
+	target.Say("go")
+	target.Await("done")
+	eventually(t, "the tracer lets it go on", func() bool { return hold() != before })
 }
 
 // semaphore is the value of a semaphore of the shim in a process.

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf/link"
 
@@ -44,28 +45,39 @@ type producerPoint struct {
 	arguments bpf.ProducerProbe
 }
 
+func (p producerPoint) isAt(other producerPoint) bool { return p.Offset == other.Offset }
+
 // FindProducers returns the producers that a process has mapped, nil if there are none. It is an
-// error if there are some, and their probes cannot be used.
+// error, that of the first, if there are others whose probes cannot be used.
 func FindProducers(p *process.Process, maps []process.Mapping) (producers []Producer, err error) {
 	seen, points := make(map[process.FileID]bool), 0
+	refuse := func(path string, cause error) {
+		if err == nil {
+			err = fmt.Errorf("use the %s probes of %s: %w", producerProvider, path, cause)
+		}
+	}
+
 	for _, m := range maps {
 		if !m.Execute || !m.IsFile() || seen[m.File()] || len(seen) == maxProducerFiles {
 			continue
 		}
 		seen[m.File()] = true
-		producer, err := producerIn(p, m)
-		if err != nil {
-			return nil, fmt.Errorf("use the %s probes of %s: %w", producerProvider, m.Path, err)
+		producer, cause := producerIn(p, m)
+		if cause != nil {
+			refuse(m.Path, cause)
 		}
 		if producer == nil {
 			continue
 		}
-		producers = append(producers, *producer)
-		if points += len(producer.allocs) + len(producer.frees); points > maxProducerPoints {
-			return nil, fmt.Errorf("use %s probes: more than %d", producerProvider, maxProducerPoints)
+		more := len(producer.allocs) + len(producer.frees)
+		if points+more > maxProducerPoints {
+			refuse(m.Path, fmt.Errorf("more than %d in the process", maxProducerPoints))
+			continue
 		}
+		points += more
+		producers = append(producers, *producer)
 	}
-	return producers, nil
+	return producers, err
 }
 
 // producerIn returns the producer in a mapped file; nil: it has none, or cannot be read.
@@ -80,8 +92,10 @@ func producerIn(p *process.Process, m process.Mapping) (*Producer, error) {
 	if err := producer.read(file); err != nil || len(producer.allocs) == 0 {
 		return nil, err
 	}
-	producer.Path, err = p.Hold(opened)
-	return producer, err
+	if producer.Path, err = p.Hold(opened); err != nil {
+		return nil, err
+	}
+	return producer, nil
 }
 
 // ReadProducer returns the producer in an opened file that allocscope has written itself.
@@ -111,6 +125,8 @@ func (p *Producer) read(file *symbol.File) error {
 
 		point := producerPoint{Probe: found}
 		switch {
+		case slices.ContainsFunc(append(p.allocs, p.frees...), point.isAt):
+			// A second note of an instruction would count each event twice.
 		case found.Name == allocProbe && len(operands) >= 3:
 			point.arguments.Pointer = operands[0]
 			point.arguments.Size, point.arguments.Weight = operands[1], operands[2]

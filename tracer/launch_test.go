@@ -122,26 +122,35 @@ func testLaunchLeak(t *testing.T) {
 func testLaunchPrograms(t *testing.T) {
 	program := tracertest.Build(t, "launched.c")
 	for name, c := range map[string]struct {
-		processes int // that are traced in the end
-		command   []string
+		programs, forks int // that are traced in the end
+		command         []string
 	}{
-		"program":             {1, []string{program, "leak"}},
-		"fork":                {2, []string{program, "fork"}},
-		"early fork":          {2, []string{program, "early fork"}},
-		"exec":                {1, []string{program, "exec"}},
-		"shell that waits":    {2, []string{"/bin/sh", "-c", program + " leak; true"}},
-		"shell that executes": {1, []string{"/bin/sh", "-c", "exec " + program + " exec"}},
+		"program":             {1, 0, []string{program, "leak"}},
+		"fork":                {1, 1, []string{program, "fork"}},
+		"early fork":          {1, 1, []string{program, "early fork"}},
+		"exec":                {1, 0, []string{program, "exec"}},
+		"shell that waits":    {2, 0, []string{"/bin/sh", "-c", program + " leak; true"}},
+		"shell that executes": {1, 0, []string{"/bin/sh", "-c", "exec " + program + " exec"}},
 		"shell in a shell in an env": {
-			4, []string{"/usr/bin/env", "sh", "-c", "sh -c '" + program + " fork; :'; :"},
+			3, 1, []string{"/usr/bin/env", "sh", "-c", "sh -c '" + program + " fork; :'; :"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eventually(t, "the programs wait until they are traced", func() bool {
 				s, target := launch(t, exec.Command(c.command[0], c.command[1:]...),
 					tracer.Options{Interval: 1})
-				truth := target.Await("done")
+				var truth []string
+				if c.forks > 0 {
+					truth = target.Await("forked")
+					eventually(t, "the fork is traced", func() bool {
+						s.Follow()
+						return len(tracer.Targets(s)) == c.programs+c.forks
+					})
+					target.Say("go")
+				}
+				truth = append(truth, target.Await("done")...)
 				s.Follow()
-				if !areFromStart(s, c.processes) {
+				if !areFromStart(s, c.programs, c.forks) {
 					return false // the machine is busy
 				}
 				mustHold(t, held(snapshot(t, s)), truth)
@@ -167,15 +176,17 @@ func mustLoseStacksAlone(t testing.TB, s *tracer.Session) tracer.Events {
 	return events
 }
 
-// areFromStart reports whether so many processes are targets, and all were before they went on.
-func areFromStart(s *tracer.Session, processes int) bool {
+// areFromStart reports whether so many programs and forks of them are targets, and all programs were
+// before they went on. Forks do not wait.
+func areFromStart(s *tracer.Session, programs, forks int) bool {
 	targets := tracer.Targets(s)
+	fromStart := 0
 	for _, t := range targets {
-		if !t.FromStart {
-			return false
+		if t.FromStart {
+			fromStart++
 		}
 	}
-	return len(targets) == processes
+	return len(targets) == programs+forks && fromStart == programs
 }
 
 func testLaunchStart(t *testing.T) {
@@ -186,7 +197,7 @@ func testLaunchStart(t *testing.T) {
 		var target *tracertest.Target
 		s, target = launch(t, command, tracer.Options{Interval: 1})
 		target.Await("ready")
-		return areFromStart(s, 1)
+		return areFromStart(s, 1, 0)
 	})
 	var bytes int64
 	for _, h := range snapshot(t, s).Holdings {
@@ -229,7 +240,7 @@ func testLaunchEnded(t *testing.T) {
 			tracer.Options{Interval: 1})
 		truth := target.Await("waiting")
 		s.Follow()
-		if !areFromStart(s, 5) {
+		if !areFromStart(s, 5, 0) {
 			return false // the machine is busy
 		}
 		mustHold(t, held(snapshot(t, s)), truth[:1])

@@ -504,6 +504,18 @@ func testRunBySudo(t *testing.T) {
 		mustLeaveNothing(t, c)
 	})
 
+	t.Run("not needed", func(t *testing.T) {
+		dir := reachable(t)
+		cmd := withCapabilities(allocscope(t, runArguments(dir, "id", "-u")...),
+			documentedCapabilities(t))
+		cmd.Env = append(cmd.Env, "PATH=/usr/bin:/bin")
+		c := begin(t, cmd)
+		c.mustEnd(0)
+		mustSay(t, "stdout", c.stdout.String(), "65534\n")
+		mustBeOf(t, filepath.Join(dir, folder.SummaryFile), nobody)
+		mustLeaveNothing(t, c)
+	})
+
 	other := sudoFolder(t)
 	if err := os.Chmod(filepath.Join(other, "sudo"), 0o755); err != nil {
 		t.Fatal(err)

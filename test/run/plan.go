@@ -25,10 +25,10 @@ var ways = []way{
 	{name: "loader-spawn", command: `"$PYTHON" "$PROGRAMS/loader.py" spawn`, traced: 3},
 	{name: "loader-forkserver", command: `"$PYTHON" "$PROGRAMS/loader.py" forkserver`, traced: 3},
 	{
-		// torch 1.13 on Python 3.11 starts only with these flags, which make a prefix of each line.
+		// torch 1.13 on Python 3.11 starts only with these flags.
 		name: "torchrun",
 		command: `"$PYTHON" -m torch.distributed.run --nproc_per_node 4 --redirects 1 --tee 1 ` +
-			`"$PROGRAMS/ranks.py" 2>/dev/null | sed 's/.*://' | sort`,
+			`"$PROGRAMS/ranks.py" >log 2>&1; echo $?; cat rank*`,
 		traced: 5, kept: 4 * 64 * mebibyte,
 	},
 	{
@@ -36,6 +36,14 @@ var ways = []way{
 		command: `tar xf "$LUA" --strip-components=1 && make -s -j2 -C src lua ` +
 			`CC="gcc -std=gnu99" SYSCFLAGS="-DLUA_USE_LINUX" SYSLIBS="-Wl,-E -ldl" >make.log 2>&1 && ` +
 			`sha256sum src/*.o src/lua && src/lua -e 'print(6 * 7)'`,
+		traced: 1,
+	},
+	{
+		name: "cpython",
+		command: `env -u PYTHONUNBUFFERED "$PYTHON" -m test -j2 test_cmd_line test_ctypes test_embed ` +
+			`test_faulthandler test_fork1 test_gc test_mmap test_multiprocessing_fork test_os ` +
+			`test_posix test_pty test_signal test_subprocess test_threading >test.log 2>&1; ` +
+			`sed -n '/^== Tests result/,/^Total/{/^Total/!p}' test.log`,
 		traced: 1,
 	},
 	{

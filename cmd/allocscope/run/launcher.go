@@ -132,8 +132,9 @@ func (l *launcher) start() error {
 		case s := <-l.signals:
 			l.abort()
 			l.endBy(s.(syscall.Signal))
-		case <-l.ended:
-			return errors.New("the command was ended before it began")
+		case <-l.ended: // by Ctrl-C, say, while sudo asks
+			l.abort()
+			l.end(l.process.ProcessState.Sys().(syscall.WaitStatus))
 		case report, ok := <-l.reports:
 			switch {
 			case !ok && elevated != nil: // it is sudo that has ended

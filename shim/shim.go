@@ -25,6 +25,8 @@ const (
 	MemoryProvider = "otel_memory"
 	AllocProbe     = "alloc"
 	FreeProbe      = "free"
+	// AllocFunction has the instruction of AllocProbe.
+	AllocFunction = "otel_memory_alloc"
 
 	// Provider has StartProbe, which a program passes when it begins, and instructions that never
 	// run: a uprobe on one raises its semaphore in each process. Where that of HoldProbe is not 0,

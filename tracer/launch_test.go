@@ -32,6 +32,7 @@ func TestLaunch(t *testing.T) {
 	t.Run("a program of musl", testLaunchMusl)
 	t.Run("what the shim does not see has no heap", testLaunchUnseen)
 	t.Run("beside a library whose probes cannot be used", testLaunchUnusable)
+	t.Run("stacks begin at the caller of an operator", testLaunchOperators)
 	t.Run("beside another trace", testLaunchBeside)
 	t.Run("a command that does not start", testLaunchFails)
 	t.Run("the interval keeps to the budget", testLaunchInterval)
@@ -68,6 +69,9 @@ func launch(
 	return open(t, options), target
 }
 
+// heldBelowShim is held for stacks without the shim's own frames.
+func heldBelowShim(snapshot *growth.Snapshot) map[string][2]int64 { return heldAt(snapshot, 0) }
+
 func preloading(path string, command *exec.Cmd) *exec.Cmd {
 	command.Env = append(os.Environ(), "LD_PRELOAD="+path)
 	return command
@@ -90,7 +94,7 @@ func testLaunchFunctions(t *testing.T) {
 				target.Await("ready")
 				target.Say("go")
 				truth := target.Await("done")
-				mustHold(t, held(snapshot(t, s)), truth)
+				mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 				mustLoseStacksAlone(t, s)
 			})
 		}
@@ -107,7 +111,7 @@ func testLaunchLeak(t *testing.T) {
 			target.Await("ready")
 			order(target, "go")
 			want := [2]int64{objects, objects * size}
-			if got := held(snapshot(t, s))["leak_here"]; got != want {
+			if got := heldBelowShim(snapshot(t, s))["leak_here"]; got != want {
 				t.Errorf("leak_here holds %d, want %d (objects, bytes)", got, want)
 			}
 			events := mustLoseStacksAlone(t, s)
@@ -153,7 +157,7 @@ func testLaunchPrograms(t *testing.T) {
 				if !areFromStart(s, c.programs, c.forks) {
 					return false // the machine is busy
 				}
-				mustHold(t, held(snapshot(t, s)), truth)
+				mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 				mustLoseStacksAlone(t, s)
 				return true
 			})
@@ -243,7 +247,7 @@ func testLaunchEnded(t *testing.T) {
 		if !areFromStart(s, 5, 0) {
 			return false // the machine is busy
 		}
-		mustHold(t, held(snapshot(t, s)), truth[:1])
+		mustHold(t, heldBelowShim(snapshot(t, s)), truth[:1])
 		return true
 	})
 }
@@ -298,7 +302,7 @@ func testLaunchMusl(t *testing.T) {
 	}
 	s, target := launch(t, exec.Command(program, "leak"), tracer.Options{Interval: 1})
 	truth := target.Await("done")
-	mustHold(t, held(snapshot(t, s)), truth)
+	mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 }
 
 func testLaunchUnseen(t *testing.T) {
@@ -332,8 +336,40 @@ func testLaunchUnusable(t *testing.T) {
 	if heap := sourceOf(t, s, "heap"); !heap.Attached {
 		t.Errorf("source heap: %+v", heap)
 	}
-	mustHold(t, held(snapshot(t, s)), truth)
+	mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 }
+
+// The operators of libstdc++ call the shim's malloc. In a program that is not C++ they are the shim's.
+func testLaunchOperators(t *testing.T) {
+	plugin := tracertest.Build(t, "operators_plugin.cc", "-shared", "-fPIC", "-std=c++17")
+	script := fmt.Sprintf("import ctypes, sys; lib = ctypes.CDLL(%q); print('ready', flush=True)\n"+
+		"for line in sys.stdin: lib.use(); print('done', flush=True)", plugin)
+	for name, c := range map[string]struct {
+		command *exec.Cmd
+		caller  string
+	}{
+		"C++":    {exec.Command(tracertest.Build(t, "operators.cc", "-pthread")), "operator new"},
+		"plugin": {exec.Command(python, "-c", script), "use"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, target := launch(t, c.command, tracer.Options{Interval: 1})
+			target.Await("ready")
+			eventually(t, "the unwind table of the plugin is ready", func() bool {
+				target.Say("go")
+				target.Await("done")
+				taken := snapshot(t, s)
+				for _, h := range taken.Holdings {
+					if h.Kind == growth.KindHeap && isShims(h.Stack.Frames[0]) {
+						t.Fatalf("the stack begins in the shim: %+v", h.Stack.Frames)
+					}
+				}
+				return heldBelowShim(taken)[c.caller][0] > 0
+			})
+		})
+	}
+}
+
+func isShims(f growth.Frame) bool { return f.Module != nil && shim.HasName(f.Module.Path) }
 
 // Another trace of the process raises the probes' semaphores, too, and reads the same samples.
 func testLaunchBeside(t *testing.T) {
@@ -345,7 +381,7 @@ func testLaunchBeside(t *testing.T) {
 	order(target, "go")
 	want := [2]int64{objects, objects * size}
 	for name, session := range map[string]*tracer.Session{"launch": s, "beside": beside} {
-		if got := held(snapshot(t, session))["leak_here"]; got != want {
+		if got := heldBelowShim(snapshot(t, session))["leak_here"]; got != want {
 			t.Errorf("%s: leak_here holds %d, want %d (objects, bytes)", name, got, want)
 		}
 	}
@@ -369,8 +405,8 @@ func testLaunchInterval(t *testing.T) {
 
 	var bytes, variance float64
 	for _, h := range snapshot(t, s).Holdings {
-		if h.Kind == growth.KindHeap && len(h.Stack.Frames) > 1 &&
-			h.Stack.Frames[1].Function == "keep_object" {
+		if h.Kind == growth.KindHeap && len(h.Stack.Frames) > 0 &&
+			h.Stack.Frames[0].Function == "keep_object" {
 			bytes += float64(h.InuseBytes)
 			variance += h.Variance
 		}

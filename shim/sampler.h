@@ -59,19 +59,19 @@ static int is_new_fork(void)
 		return 0;
 	return __atomic_compare_exchange_n(
 		&shared->process, &none,
-		__atomic_add_fetch(&shared->family->processes, 1, __ATOMIC_RELAXED), 0,
+		__atomic_add_fetch(&shared->tree->processes, 1, __ATOMIC_RELAXED), 0,
 		__ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-/* A fork must not draw what its parent draws: each thread of a family has a seed of its own. */
+/* A fork must not draw what its parent draws: each thread of a tree has a seed of its own. */
 static uint64_t next_random(void)
 {
 	const uint64_t golden = 0x9e3779b97f4a7c15;
 
 	if (thread.process != shared->process) {
 		thread.process = shared->process;
-		thread.random = mix(
-			__atomic_fetch_add(&shared->family->seed, 2 * golden, __ATOMIC_RELAXED));
+		thread.random =
+			mix(__atomic_fetch_add(&shared->tree->seed, 2 * golden, __ATOMIC_RELAXED));
 	}
 	return mix(thread.random += golden);
 }

@@ -20,17 +20,17 @@ struct bucket {
 };
 
 /* What a process has in common with its forks and their forks. */
-struct family {
+struct tree {
 	uint64_t processes, seed;
 };
 
 /* Mapped at the start: a sample makes no system call, which a filter of the program may forbid. */
 static struct shared {
-	uint64_t process; /* its number in the family; 0 in a child that has not sampled yet */
+	uint64_t process; /* its number in the tree; 0 in a child that has not sampled yet */
 	char page[65536 - sizeof(uint64_t)];
 	struct bucket near[NEAR_BUCKETS];
 	struct bucket far[FAR_BUCKETS];
-	struct family *family;
+	struct tree *tree;
 } * shared;
 
 /* How many sampled objects have this hash. 255 stays. */
@@ -56,15 +56,15 @@ static void count_in_filter(const void *object, int change)
 /* Without the memory nothing is sampled. */
 static void map_shared(void)
 {
-	struct family *family = map_memory(sizeof(*family), MAP_SHARED);
+	struct tree *tree = map_memory(sizeof(*tree), MAP_SHARED);
 	struct shared *mapped = map_memory(sizeof(*shared), MAP_PRIVATE);
 
-	if (!family || !mapped)
+	if (!tree || !mapped)
 		return;
 	wipe_on_fork(mapped, sizeof(mapped->process) + sizeof(mapped->page));
-	family->seed = entropy();
-	mapped->process = family->processes = 1;
-	mapped->family = family;
+	tree->seed = entropy();
+	mapped->process = tree->processes = 1;
+	mapped->tree = tree;
 	shared = mapped;
 }
 

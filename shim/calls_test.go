@@ -27,7 +27,7 @@ func TestCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			program := buildPreloaded(t, flags...)
 			r := newRecorder(t)
-			r.mark(1)
+			r.mark(MaxMarkers)
 			lines, events := r.run(program, "calls")
 
 			var want []event
@@ -82,7 +82,7 @@ func (r *recorder) run(program string, arguments ...string) (lines []string, eve
 func TestKeep(t *testing.T) {
 	const objects = 300_000
 	r := newRecorder(t)
-	r.mark(1)
+	r.mark(MaxMarkers)
 	_, events := r.run(buildPreloaded(t), "keep", fmt.Sprint(objects))
 
 	alive, most, ended := make(map[uint64]bool), 0, 0
@@ -105,7 +105,7 @@ func TestKeep(t *testing.T) {
 func TestThreads(t *testing.T) {
 	const threads, each = 8, 20_000
 	r := newRecorder(t)
-	r.mark(1)
+	r.mark(MaxMarkers)
 	_, events := r.run(buildPreloaded(t), "threads", fmt.Sprint(threads), fmt.Sprint(each))
 
 	counts := make(map[kind]int)
@@ -133,7 +133,7 @@ func TestThreads(t *testing.T) {
 func TestForks(t *testing.T) {
 	const children = 1000
 	r := newRecorder(t)
-	r.mark(1)
+	r.mark(MaxMarkers)
 	lines, events := r.run(buildPreloaded(t), "forks", fmt.Sprint(children))
 
 	byPID := make(map[uint32]map[kind]int)
@@ -162,7 +162,7 @@ func TestForks(t *testing.T) {
 func TestForkedDraws(t *testing.T) {
 	const children = 200
 	r := newRecorder(t)
-	r.mark(6) // 32 bytes: of ten objects of as many six or so
+	r.mark(MarkersOf(32)) // of ten objects of as many six or so
 	lines, events := r.run(buildPreloaded(t), "forks", fmt.Sprint(children))
 
 	// The second draw of a child is its own; the first may be what the parent drew before the fork.

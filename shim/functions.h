@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "early.h"
 #include "next.h"
 #include "sampler.h"
 
@@ -13,10 +14,11 @@
 enum { ENOMEM = 12 };
 
 /* What a function returns, its name, its parameters and arguments, and what stands in where no
- * library has it: a failure, or free, as C23 allows for its relatives. */
+ * library has it, or while they are looked up: early memory, a failure, or free, as C23 allows for
+ * its relatives. */
 #define C_FUNCTIONS(X)                                                                             \
-	X(void *, malloc, (size_t size), (size), NULL)                                             \
-	X(void *, calloc, (size_t n, size_t size), (n, size), NULL)                                \
+	X(void *, malloc, (size_t size), (size), early_object(size))                               \
+	X(void *, calloc, (size_t n, size_t size), (n, size), early_objects(n, size))              \
 	X(void *, realloc, (void *old, size_t size), (old, size), NULL)                            \
 	X(void *, reallocarray, (void *old, size_t n, size_t size), (old, n, size), NULL)          \
 	X(int, posix_memalign, (void **object, size_t alignment, size_t size),                     \
@@ -113,6 +115,9 @@ static const struct function {
 };
 enum { FUNCTION_COUNT = sizeof(functions) / sizeof(functions[0]) };
 
+/* The program's own malloc comes before ours, so that we would see a part of the calls alone. */
+static int shadowed;
+
 /* The library that has malloc has operators of its own, which need not call malloc. */
 static int has_own_operators;
 
@@ -165,7 +170,8 @@ static void look_up(void)
 
 	for (const struct function *f = functions; f < functions + FUNCTION_COUNT; f++)
 		*f->slot = f->absent;
-	dl_iterate_phdr(look_up_in, &walk);
+	if (dl_iterate_phdr)
+		dl_iterate_phdr(look_up_in, &walk);
 	has_own_operators = walk.operator_base && walk.operator_base == walk.malloc_base;
 }
 
@@ -189,5 +195,7 @@ static void *function_of_later(const char *name)
 {
 	struct walk walk = { .wanted = name };
 
-	return dl_iterate_phdr(look_for_wanted, &walk) ? walk.found : (void *)no_object;
+	if (dl_iterate_phdr)
+		dl_iterate_phdr(look_for_wanted, &walk);
+	return walk.found ?: (void *)no_object;
 }

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -214,11 +215,15 @@ func (r *recorder) mark(count int) (detach func()) {
 	for _, n := range r.notes[IntervalProbe][:count] {
 		all = append(all, r.attach(n, r.nothing))
 	}
-	return func() {
+	detach = func() {
+		var detaching sync.WaitGroup
 		for _, detach := range all {
-			detach()
+			detaching.Go(detach)
 		}
+		detaching.Wait()
 	}
+	r.t.Cleanup(detach)
+	return detach
 }
 
 // read returns the events so far, in their order.

@@ -11,7 +11,8 @@
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 
-/* At level N the interval is 2^(N-1) bytes. At level 0 nothing is sampled. */
+/* At level N the interval is 2^(N-1) bytes. At level 0 nothing is sampled. Each marker takes a
+ * level off: they go one by one when the tracer dies, and the interval must not become shorter. */
 enum {
 	LEVEL_IDLE = 0,
 	LEVEL_EVERY = 1,    /* every allocation, even of no bytes */
@@ -26,24 +27,22 @@ static __thread struct {
 	size_t countdown; /* bytes until the next slow path; an allocation of so many or more takes
 			     it */
 	uint64_t rest;    /* bytes of the distance to the next sample that follow the countdown */
-	uint64_t random;  /* state of the generator; 0 before the first draw */
+	uint64_t random;  /* state of the generator */
+	uint64_t process; /* whose generator that is, by its number; 0 before the first draw */
 	uint32_t level;   /* at which the distance was drawn */
 	uint32_t depth;   /* calls of the next allocator that may call ours */
 	uint32_t slow_calls; /* allocations of the slow path */
 } thread;
 
-/* The program's own malloc comes before ours, so that we would see a part of the calls alone. */
-static int shadowed;
-
 static unsigned level_now(void)
 {
 	unsigned markers = allocscope_interval_semaphore;
 
-	if (!otel_memory_alloc_semaphore || shadowed)
+	if (!otel_memory_alloc_semaphore || !shared)
 		return LEVEL_IDLE;
 	if (!markers)
 		return LEVEL_DEFAULT;
-	return markers < LEVEL_MAX ? markers : LEVEL_MAX;
+	return markers < LEVEL_MAX ? LEVEL_MAX + 1 - markers : LEVEL_EVERY;
 }
 
 static double interval_of(unsigned level)
@@ -51,23 +50,29 @@ static double interval_of(unsigned level)
 	return (double)(1u << (level - 1));
 }
 
-/* Returns whether a process is a fork of another, once. It must not draw what its parent draws. */
+/* Returns whether a process is a fork of another, once. */
 static int is_new_fork(void)
 {
-	if (shared->seed)
+	uint64_t none = 0;
+
+	if (LIKELY(shared->process))
 		return 0;
-	shared->seed = entropy() | 1;
-	thread.random = 0;
-	return 1;
+	return __atomic_compare_exchange_n(
+		&shared->process, &none,
+		__atomic_add_fetch(&shared->tree->processes, 1, __ATOMIC_RELAXED), 0,
+		__ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
+/* A fork must not draw what its parent draws: each thread of a tree has a seed of its own. */
 static uint64_t next_random(void)
 {
 	const uint64_t golden = 0x9e3779b97f4a7c15;
 
-	if (!thread.random)
+	if (thread.process != shared->process) {
+		thread.process = shared->process;
 		thread.random =
-			mix(__atomic_fetch_add(&shared->seed, 2 * golden, __ATOMIC_RELAXED));
+			mix(__atomic_fetch_add(&shared->tree->seed, 2 * golden, __ATOMIC_RELAXED));
+	}
 	return mix(thread.random += golden);
 }
 
@@ -134,8 +139,6 @@ static unsigned sampling_level(size_t size)
 	unsigned now = level_now(), sampled_at;
 	uint64_t distance = thread.countdown + thread.rest;
 
-	if (now && !map_shared())
-		now = LEVEL_IDLE;
 	if (thread.level == LEVEL_IDLE) {
 		thread.level = now;
 		distance = draw_distance(now);

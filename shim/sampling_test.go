@@ -20,14 +20,14 @@ func boundOf(variance, greatest float64) float64 {
 func TestSampling(t *testing.T) {
 	program := buildPreloaded(t)
 	for _, c := range []struct{ markers, allocations int }{
-		{8, 500_000}, {13, 1_000_000}, {17, 5_000_000}, {0, 20_000_000},
+		{24, 500_000}, {19, 1_000_000}, {15, 5_000_000}, {0, 20_000_000},
 	} {
 		t.Run(fmt.Sprintf("%d markers", c.markers), func(t *testing.T) {
 			r := newRecorder(t)
 			r.mark(c.markers)
 			r.probe(AllocProbe, r.nothing) // another tool's changes nothing
 			lines, events := r.run(program, "mixed", fmt.Sprint(c.allocations))
-			interval := math.Exp2(float64(c.markers - 1))
+			interval := math.Exp2(float64(MaxMarkers - c.markers))
 			if c.markers == 0 {
 				interval = 512 << 10
 			}
@@ -101,17 +101,17 @@ func TestLevels(t *testing.T) {
 		t.Errorf("%d of %d allocations without markers", n, megabytes)
 	}
 
-	unmark := r.mark(1)
+	unmark := r.mark(MaxMarkers)
 	round() // the first megabyte ends what was drawn
 	if n, weighted := round(); n != megabytes || weighted != megabytes<<20 {
-		t.Errorf("%d allocations of %d bytes with one marker", n, weighted)
+		t.Errorf("%d allocations of %d bytes with %d markers", n, weighted, MaxMarkers)
 	}
 
 	unmark()
-	unmark = r.mark(MaxMarkers)
+	unmark = r.mark(1)
 	round()
 	if n, _ := round(); n > 5 { // one each GiB
-		t.Errorf("%d of %d allocations with %d markers", n, megabytes, MaxMarkers)
+		t.Errorf("%d of %d allocations with one marker", n, megabytes)
 	}
 
 	unmark()

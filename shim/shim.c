@@ -15,21 +15,25 @@
 
 #define COLD __attribute__((cold, noinline, not_tail_called))
 
-/* Says that a program has begun, or that a fork of one takes its first sample. Waits until the
- * tracer knows it, half a second at most: it then changes the semaphore. */
+/* Says that a program has begun, or that a fork of one takes its first sample. */
 static void report_start(void)
 {
-	const long longest_ms = 500;
-	uint16_t at_start = allocscope_hold_semaphore;
-	long began;
-
 	if (allocscope_start_semaphore)
 		allocscope_start();
+}
+
+/* Waits until the tracer knows the program: it then changes the semaphore. A program that is
+ * forbidden to wait goes on. */
+static void wait_for_tracer(void)
+{
+	enum { LONGEST = 500 }; /* ms */
+	uint16_t at_start = allocscope_hold_semaphore;
+
 	if (!at_start)
 		return;
-	began = now_ms();
-	while (allocscope_hold_semaphore == at_start && now_ms() - began < longest_ms)
-		sleep_ms(1);
+	for (int i = 0; i < LONGEST && allocscope_hold_semaphore == at_start; i++)
+		if (!sleep_1_ms())
+			return;
 }
 
 /* Comes with the first call, or before main: before there is a second thread. */
@@ -42,9 +46,12 @@ static __attribute__((constructor)) void begin(void)
 	has_begun = 1;
 
 	look_up();
+	if (!dl_iterate_phdr)
+		return; /* the program has no C library, and so no allocator */
 	report_start();
-	if (otel_memory_alloc_semaphore)
-		map_shared(); /* so that a fork is recognised that samples before its parent does */
+	wait_for_tracer();
+	if (!shadowed)
+		map_shared();
 }
 
 /* Calls the next allocator, which may call ours: those calls do not count. */
@@ -135,8 +142,21 @@ void *calloc(size_t n, size_t size)
 	return object;
 }
 
+/* Moves an early object to where the next allocator has it. */
+static void *move_early(void *old, size_t size)
+{
+	char *object = malloc(size), *from = old;
+	size_t longest = early_end() - from;
+
+	for (size_t i = 0; object && i < size && i < longest; i++)
+		object[i] = from[i];
+	return object;
+}
+
 void *realloc(void *old, size_t size)
 {
+	if (is_early(old))
+		return move_early(old, size);
 	if (size >= IMPOSSIBLE_SIZE)
 		return next.realloc(old, size);
 
@@ -152,6 +172,8 @@ void *reallocarray(void *old, size_t n, size_t size)
 
 	if (__builtin_mul_overflow(n, size, &bytes) || bytes >= IMPOSSIBLE_SIZE)
 		return next.reallocarray(old, n, size);
+	if (is_early(old))
+		return move_early(old, bytes);
 
 	struct sample sample = leave(old);
 	void *object = NEXT(reallocarray(old, n, size));
@@ -203,7 +225,8 @@ void *pvalloc(size_t size)
 static __attribute__((noinline)) void slow_free(void *object)
 {
 	release(object);
-	next.free(object);
+	if (!is_early(object))
+		next.free(object);
 }
 
 void free(void *object)

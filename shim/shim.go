@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,8 @@ const (
 	MemoryProvider = "otel_memory"
 	AllocProbe     = "alloc"
 	FreeProbe      = "free"
+	// AllocFunction has the instruction of AllocProbe.
+	AllocFunction = "otel_memory_alloc"
 
 	// Provider has StartProbe, which a program passes when it begins, and instructions that never
 	// run: a uprobe on one raises its semaphore in each process. Where that of HoldProbe is not 0,
@@ -36,12 +39,20 @@ const (
 	MaxHold = 500 * time.Millisecond
 
 	// Markers is the number of notes of IntervalProbe, and of those of HoldProbe. With uprobes on n
-	// of IntervalProbe the sampling interval is 2^(n-1) bytes, with none 2^(DefaultMarkers-1).
-	// MaxMarkers is the greatest n.
-	Markers        = 32
-	MaxMarkers     = 31
-	DefaultMarkers = 20
+	// of IntervalProbe, MaxMarkers at most, the sampling interval is 2^(MaxMarkers-n) bytes: it only
+	// becomes longer while they go one by one. With none it is 512 KiB.
+	Markers    = 32
+	MaxMarkers = 31
 )
+
+// MarkersOf returns the number of markers for an interval, which is rounded down to a power of two.
+// Interval 0 is none.
+func MarkersOf(interval uint64) int {
+	if interval == 0 {
+		return 0
+	}
+	return max(1, MaxMarkers+1-bits.Len64(interval))
+}
 
 // Library returns the library for this architecture.
 func Library() []byte { return library }

@@ -8,12 +8,10 @@
 #if defined(__x86_64__)
 enum {
 	SYS_MMAP = 9,
-	SYS_MUNMAP = 11,
 	SYS_MADVISE = 28,
 	SYS_NANOSLEEP = 35,
 	SYS_GETPID = 39,
 	SYS_PRCTL = 157,
-	SYS_CLOCK_GETTIME = 228,
 	SYS_GETRANDOM = 318,
 };
 
@@ -33,10 +31,8 @@ static long system_call(long number, long a, long b, long c, long d, long e, lon
 #elif defined(__aarch64__)
 enum {
 	SYS_NANOSLEEP = 101,
-	SYS_CLOCK_GETTIME = 113,
 	SYS_PRCTL = 167,
 	SYS_GETPID = 172,
-	SYS_MUNMAP = 215,
 	SYS_MMAP = 222,
 	SYS_MADVISE = 233,
 	SYS_GETRANDOM = 278,
@@ -64,20 +60,14 @@ struct time {
 	long seconds, nanoseconds;
 };
 
-static void sleep_ms(long milliseconds)
+/* Returns whether a thread may sleep. A signal ends the sleep, too. */
+static int sleep_1_ms(void)
 {
-	struct time time = { 0, milliseconds * 1000000 };
+	enum { EINTR = 4 };
+	struct time time = { 0, 1000000 };
+	long result = system_call(SYS_NANOSLEEP, (long)&time, 0, 0, 0, 0, 0);
 
-	system_call(SYS_NANOSLEEP, (long)&time, 0, 0, 0, 0, 0);
-}
-
-/* Milliseconds since boot (CLOCK_MONOTONIC). */
-static long now_ms(void)
-{
-	struct time time = { 0, 0 };
-
-	system_call(SYS_CLOCK_GETTIME, 1, (long)&time, 0, 0, 0, 0);
-	return time.seconds * 1000 + time.nanoseconds / 1000000;
+	return !result || result == -EINTR;
 }
 
 static uint64_t entropy(void)
@@ -92,18 +82,21 @@ static uint64_t entropy(void)
 	return value;
 }
 
+enum { MAP_SHARED = 1, MAP_PRIVATE = 2 };
+
 /* Returns zeroed memory in small pages, with a name in /proc/PID/maps, or NULL. */
-static void *map_memory(size_t bytes, const char *name)
+static void *map_memory(size_t bytes, int sharing)
 {
-	enum { PROT_READ_WRITE = 3, PRIVATE_ANONYMOUS_NORESERVE = 0x4022 };
+	enum { PROT_READ_WRITE = 3, ANONYMOUS_NORESERVE = 0x4020 };
 	enum { MADV_NOHUGEPAGE = 15, PR_SET_VMA = 0x53564d41, PR_SET_VMA_ANON_NAME = 0 };
-	long at = system_call(SYS_MMAP, 0, bytes, PROT_READ_WRITE, PRIVATE_ANONYMOUS_NORESERVE, -1,
-			      0);
+	long at = system_call(SYS_MMAP, 0, bytes, PROT_READ_WRITE, sharing | ANONYMOUS_NORESERVE,
+			      -1, 0);
 
 	if (at < 0 && at > -4096)
 		return NULL;
 	system_call(SYS_MADVISE, at, bytes, MADV_NOHUGEPAGE, 0, 0, 0);
-	system_call(SYS_PRCTL, PR_SET_VMA, PR_SET_VMA_ANON_NAME, at, bytes, (long)name, 0);
+	system_call(SYS_PRCTL, PR_SET_VMA, PR_SET_VMA_ANON_NAME, at, bytes,
+		    (long)"allocscope samples", 0);
 	return (void *)at;
 }
 
@@ -113,9 +106,4 @@ static void wipe_on_fork(void *at, size_t bytes)
 	enum { MADV_WIPEONFORK = 18 };
 
 	system_call(SYS_MADVISE, (long)at, bytes, MADV_WIPEONFORK, 0, 0, 0);
-}
-
-static void unmap_memory(void *at, size_t bytes)
-{
-	system_call(SYS_MUNMAP, (long)at, bytes, 0, 0, 0, 0);
 }

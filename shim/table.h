@@ -12,23 +12,26 @@ struct sample {
 };
 
 /* The few samples of a usual interval touch the near buckets alone. */
-enum { BUCKET_SLOTS = 16, NEAR_BUCKETS = 1 << 12, FAR_BUCKETS = 1 << 18 };
+enum { BUCKET_SLOTS = 16, NEAR_BUCKETS = 1 << 12, FAR_BUCKETS = 1 << 17 };
 
 struct bucket {
 	void *objects[BUCKET_SLOTS];
 	struct sample samples[BUCKET_SLOTS];
 };
 
+/* What a process has in common with its forks and their forks. */
+struct tree {
+	uint64_t processes, seed;
+};
+
+/* Mapped at the start: a sample makes no system call, which a filter of the program may forbid. */
 static struct shared {
-	uint64_t seed; /* of the threads' generators; 0 in a child that has just been forked */
+	uint64_t process; /* its number in the tree; 0 in a child that has not sampled yet */
 	char page[65536 - sizeof(uint64_t)];
 	struct bucket near[NEAR_BUCKETS];
+	struct bucket far[FAR_BUCKETS];
+	struct tree *tree;
 } * shared;
-
-static struct bucket *far; /* FAR_BUCKETS, or NULL as long as the near ones suffice */
-
-/* Objects of which no free can be seen, since their buckets were full: they are not sampled. */
-uint64_t allocscope_unsampled __attribute__((visibility("protected")));
 
 /* How many sampled objects have this hash. 255 stays. */
 static uint8_t filter[1 << 16];
@@ -50,31 +53,19 @@ static void count_in_filter(const void *object, int change)
 		;
 }
 
-/* Maps memory for a pointer that is NULL. Returns whether there is some. */
-static int map_once(void **at, size_t bytes)
+/* Without the memory nothing is sampled. */
+static void map_shared(void)
 {
-	void *mapped, *none = NULL;
+	struct tree *tree = map_memory(sizeof(*tree), MAP_SHARED);
+	struct shared *mapped = map_memory(sizeof(*shared), MAP_PRIVATE);
 
-	if (__atomic_load_n(at, __ATOMIC_ACQUIRE))
-		return 1;
-	mapped = map_memory(bytes, "allocscope samples");
-	if (!mapped)
-		return 0;
-	if (!__atomic_compare_exchange_n(at, &none, mapped, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-		unmap_memory(mapped, bytes); /* another thread was faster */
-	return 1;
-}
-
-/* Returns whether there is memory for samples. */
-static int map_shared(void)
-{
-	if (__atomic_load_n(&shared, __ATOMIC_ACQUIRE))
-		return 1;
-	if (!map_once((void **)&shared, sizeof(*shared)))
-		return 0;
-	wipe_on_fork(shared, sizeof(shared->seed) + sizeof(shared->page));
-	shared->seed = entropy() | 1;
-	return 1;
+	if (!tree || !mapped)
+		return;
+	wipe_on_fork(mapped, sizeof(mapped->process) + sizeof(mapped->page));
+	tree->seed = entropy();
+	mapped->process = tree->processes = 1;
+	mapped->tree = tree;
+	shared = mapped;
 }
 
 /* splitmix64: https://prng.di.unimi.it/splitmix64.c */
@@ -120,8 +111,8 @@ static struct sample forget(void *object)
 		return sample;
 	bucket = &shared->near[hash % NEAR_BUCKETS];
 	slot = find(bucket, object);
-	if (slot < 0 && __atomic_load_n(&far, __ATOMIC_ACQUIRE)) {
-		bucket = &far[hash % FAR_BUCKETS];
+	if (slot < 0) {
+		bucket = &shared->far[hash % FAR_BUCKETS];
 		slot = find(bucket, object);
 	}
 	if (slot < 0)
@@ -133,7 +124,7 @@ static struct sample forget(void *object)
 	return sample;
 }
 
-/* Returns whether there was a slot. */
+/* Returns whether there was a slot: without one the object's free could not be seen. */
 static int remember(void *object, struct sample sample)
 {
 	uint64_t hash = mix((uintptr_t)object);
@@ -142,14 +133,12 @@ static int remember(void *object, struct sample sample)
 
 	forget(object); /* an older one, whose free was not seen */
 	slot = take_slot(bucket, object);
-	if (slot < 0 && map_once((void **)&far, FAR_BUCKETS * sizeof(*far))) {
-		bucket = &far[hash % FAR_BUCKETS];
+	if (slot < 0) {
+		bucket = &shared->far[hash % FAR_BUCKETS];
 		slot = take_slot(bucket, object);
 	}
-	if (slot < 0) {
-		__atomic_fetch_add(&allocscope_unsampled, 1, __ATOMIC_RELAXED);
+	if (slot < 0)
 		return 0;
-	}
 
 	bucket->samples[slot] = sample;
 	count_in_filter(object, 1);

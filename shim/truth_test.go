@@ -29,7 +29,7 @@ func TestTruth(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRecorder(t)
-			r.mark(1)
+			r.mark(MaxMarkers)
 			testTruth(r, c.behind, tracertest.Build(t, c.source, "-pthread"))
 		})
 	}
@@ -79,7 +79,7 @@ func TestPlugin(t *testing.T) {
 	for flag, seen := range map[string]int{"RTLD_LOCAL": 1, "RTLD_DEEPBIND": 0} {
 		t.Run(flag, func(t *testing.T) {
 			r := newRecorder(t)
-			r.mark(1)
+			r.mark(MaxMarkers)
 			script := "import ctypes, os, sys; sys.exit(ctypes.CDLL(%q, os.%s | os.RTLD_NOW).use())"
 			command := r.command("", "python3", "-c", fmt.Sprintf(script, plugin, flag))
 			if err := command.Run(); command.ProcessState.ExitCode() != 3 {
@@ -103,7 +103,7 @@ func TestPlugin(t *testing.T) {
 // library, which then samples none.
 func TestShadowed(t *testing.T) {
 	r := newRecorder(t)
-	r.mark(1)
+	r.mark(MaxMarkers)
 	allocator := tracertest.Source("preload.c")
 	target := r.start("", tracertest.Build(t, "semantics.c", "-pthread", allocator))
 	target.Await("ready")

@@ -1,11 +1,12 @@
 /* Programs that a session has started, by their first argument:
  *
  *     leak         leaks 7 objects of 48 bytes
- *     fork         leaks 5 objects of 64 bytes, and forks a child that frees one of them and leaks
- *     early fork   forks a child before it has allocated anything, which leaks
+ *     fork         leaks 5 objects of 64 bytes, and forks a child that frees one of them
+ *     early fork   forks a child before it has allocated anything
  *     exec         leaks 3 objects of 32 bytes, and executes "leak"
  *
- * Each prints what it holds, NAME OBJECTS BYTES, then "done", and ends with its input. */
+ * A child allocates an object, prints "forked", and after "go" leaks 7 objects of 48 bytes. Each prints what it
+ * holds, NAME OBJECTS BYTES, then "done", and ends with its input. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,15 @@ int main(int argc, char **argv)
 		child = fork();
 		if (child > 0)
 			waitpid(child, NULL, 0);
+	}
+	if (!child) {
+		char byte;
+
+		objects[15] = malloc(1);
+		free(objects[15]);
+		dprintf(STDOUT_FILENO, "forked\n");
+		if (read(STDIN_FILENO, &byte, 1) != 1)
+			_exit(1);
 	}
 	if (child <= 0) {
 		free(objects[0]);

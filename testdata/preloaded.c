@@ -12,6 +12,8 @@
  *     threads T N      T threads, which free N objects of each other
  *     forks N          N children, of which each allocates 10 objects of 32 bytes and frees 9; its
  *                      PID is printed
+ *     sandbox          a child that allocates 200 objects of 60000 bytes, and may only read, write
+ *                      and exit then; its PID is printed
  *     idle             waits for a line before it allocates a megabyte 100 times */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,7 +24,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +35,7 @@
 
 #define KEEP(p) __asm__ volatile("" : "+r"(p) : : "memory")
 #define STRANGE_ERRNO 4321
+#define SECCOMP_MODE_STRICT 1 /* linux/seccomp.h, which musl-gcc lacks */
 
 static volatile size_t huge_size = SIZE_MAX / 2 - 4096;
 
@@ -267,6 +272,29 @@ static void run_forks(long n)
 		printf("%d\n", pids[i]);
 }
 
+static void run_sandbox(void)
+{
+	int status;
+	pid_t child;
+
+	free(malloc(100000)); /* which the C library keeps */
+	child = fork();
+	expect(child >= 0, "fork");
+	if (!child) {
+		prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
+		for (int i = 0; i < 200; i++) {
+			void *p = malloc(60000);
+
+			KEEP(p);
+			free(p);
+		}
+		syscall(SYS_exit, 0);
+	}
+	waitpid(child, &status, 0);
+	expect(status == 0, "child in the sandbox");
+	printf("%d\n", child);
+}
+
 static void run_idle(void)
 {
 	for (int i = 0; i < 100; i++) {
@@ -289,6 +317,8 @@ static void run(const char *what, long a, long b)
 		run_threads(a, b);
 	else if (!strcmp(what, "forks"))
 		run_forks(a);
+	else if (!strcmp(what, "sandbox"))
+		run_sandbox();
 	else if (!strcmp(what, "idle"))
 		run_idle();
 }

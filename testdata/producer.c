@@ -15,21 +15,21 @@
 /* A counter of a probe: the kernel raises it while a tool is attached. */
 #define SEMAPHORE(name) __attribute__((section(".probes"))) volatile uint16_t otel_memory_##name##_semaphore
 
-/* A probe with a note as sys/sdt.h makes it, whose arguments the assembler writes. */
-#define PROBE(name, arguments, ...)                                                                                    \
-	__asm__ volatile("990: nop\n"                                                                                  \
-			 ".pushsection .note.stapsdt,\"\",\"note\"\n"                                                  \
-			 ".balign 4\n"                                                                                 \
-			 ".4byte 992f-991f, 994f-993f, 3\n"                                                            \
-			 "991: .asciz \"stapsdt\"\n"                                                                   \
-			 "992: .balign 4\n"                                                                            \
-			 "993: .8byte 990b, 0, otel_memory_" #name "_semaphore\n"                                      \
-			 ".asciz \"otel_memory\"\n"                                                                    \
-			 ".asciz \"" #name "\"\n"                                                                      \
-			 ".asciz \"" arguments "\"\n"                                                                  \
-			 "994: .balign 4\n"                                                                            \
-			 ".popsection\n" ::__VA_ARGS__                                                                 \
-			 : "memory")
+/* A note as sys/sdt.h makes it, whose arguments the assembler writes, and a probe with one. */
+#define NOTE(name, arguments)                                                                                          \
+	".pushsection .note.stapsdt,\"\",\"note\"\n"                                                                   \
+	".balign 4\n"                                                                                                  \
+	".4byte 992f-991f, 994f-993f, 3\n"                                                                             \
+	"991: .asciz \"stapsdt\"\n"                                                                                    \
+	"992: .balign 4\n"                                                                                             \
+	"993: .8byte 990b, 0, otel_memory_" #name "_semaphore\n"                                                       \
+	".asciz \"otel_memory\"\n"                                                                                     \
+	".asciz \"" #name "\"\n"                                                                                       \
+	".asciz \"" arguments "\"\n"                                                                                   \
+	"994: .balign 4\n"                                                                                             \
+	".popsection\n"
+
+#define PROBE(name, arguments, ...) __asm__ volatile("990: nop\n" NOTE(name, arguments)::__VA_ARGS__ : "memory")
 
 SEMAPHORE(alloc);
 SEMAPHORE(free);
@@ -195,6 +195,19 @@ CASE(case_heavy)
 	forge(0x40000, 1 << 20, ~0ull);
 }
 
+/* Two notes of one instruction, as a linker leaves them that folds identical code. */
+__attribute__((noinline)) static void folded(uint64_t pointer, uint64_t size)
+{
+	__asm__ volatile("990: nop\n" NOTE(alloc, "8@%0 8@%1 8@%1") NOTE(alloc, "8@%0 8@%1 8@%1")::"r"(pointer),
+			 "r"(size)
+			 : "memory");
+}
+
+CASE(case_folded)
+{
+	folded(0x60000, 100);
+}
+
 CASE(case_twice)
 {
 	forge(0x50000, 100, 100);
@@ -237,6 +250,8 @@ static void run_cases(void)
 	puts("case_empty 1 0");
 	case_heavy();
 	puts("case_heavy 1048576 1099511627776");
+	case_folded();
+	puts("case_folded 1 100");
 	case_twice();
 	puts("case_twice 1 200");
 	consume(NULL);

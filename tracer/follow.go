@@ -242,6 +242,13 @@ func (f *follower) attachForked(ctx context.Context) {
 	}
 }
 
+// isForked reports whether a member has executed no program itself.
+func (f *follower) isForked(pid int) bool {
+	return slices.ContainsFunc(f.Members(), func(m *tree.Member) bool {
+		return m.Process.PID == pid && m.IsForked()
+	})
+}
+
 // attachTo attaches to a process and reports that or the failure.
 func (f *follower) attachTo(ctx context.Context, pid int) {
 	if f.failed[pid].reported {

@@ -65,7 +65,10 @@ func snapshot(t testing.TB, s *tracer.Session) *growth.Snapshot {
 }
 
 // held returns what the callers of the allocator hold, by function: objects and bytes.
-func held(snapshot *growth.Snapshot) map[string][2]int64 {
+func held(snapshot *growth.Snapshot) map[string][2]int64 { return heldAt(snapshot, 1) }
+
+// heldAt is held for stacks in which the caller is such a frame.
+func heldAt(snapshot *growth.Snapshot, frame int) map[string][2]int64 {
 	sums := make(map[string][2]int64)
 	for _, h := range snapshot.Holdings {
 		if h.Kind != growth.KindHeap || h.InuseObjects == 0 {
@@ -73,8 +76,8 @@ func held(snapshot *growth.Snapshot) map[string][2]int64 {
 		}
 
 		name := "?"
-		if len(h.Stack.Frames) > 1 {
-			name = h.Stack.Frames[1].Function
+		if len(h.Stack.Frames) > frame {
+			name = h.Stack.Frames[frame].Function
 		}
 		sum := sums[name]
 		sums[name] = [2]int64{sum[0] + int64(h.InuseObjects), sum[1] + h.InuseBytes}

@@ -26,6 +26,7 @@ type launched struct {
 
 	waiting   []programStart // programs that are not targets yet
 	isHolding bool           // programs that start wait
+	changed   uint64         // when that was changed last, which lets all go on: ns, CLOCK_MONOTONIC
 	// mayHold is how many programs may be held at the moment heldUntil.
 	mayHold   float64
 	heldUntil time.Time
@@ -92,7 +93,7 @@ func (l *launched) awaitStart(ctx context.Context) {
 
 	select {
 	case first := <-l.starts:
-		l.starts <- first // for run
+		l.keep(first) // for run
 	case <-limit.C: // it is static, say
 	case <-l.session.Process.Exited(ended):
 	case <-ctx.Done():
@@ -101,8 +102,12 @@ func (l *launched) awaitStart(ctx context.Context) {
 
 // noteStart keeps the start of a program for run.
 func (l *launched) noteStart(event bpf.Event) {
+	l.keep(programStart{int(event.Tgid), event.Time})
+}
+
+func (l *launched) keep(p programStart) {
 	select {
-	case l.starts <- programStart{int(event.Tgid), event.Time}:
+	case l.starts <- p:
 	default:
 		l.lost.Add(1)
 	}
@@ -163,7 +168,8 @@ func (l *launched) adopt(p programStart) {
 	s.following.Lock()
 	defer s.following.Unlock()
 	s.follower.adopt(s.ctx, p.pid)
-	if t := s.targets.traced(p.pid); t != nil && l.isHolding && p.age() < lateStart {
+	hasWaited := l.isHolding && p.at > l.changed && p.age() < lateStart && !s.follower.isForked(p.pid)
+	if t := s.targets.traced(p.pid); t != nil && hasWaited {
 		t.fromStart = true
 	}
 }
@@ -187,4 +193,5 @@ func (l *launched) release(programs int) {
 	case wasHolding:
 		_ = l.Release()
 	}
+	l.changed = kernel.Monotonic()
 }

@@ -31,12 +31,15 @@ func TestLaunch(t *testing.T) {
 	t.Run("what was there before is named", testLaunchStart)
 	t.Run("a program of musl", testLaunchMusl)
 	t.Run("what the shim does not see has no heap", testLaunchUnseen)
+	t.Run("beside a library whose probes cannot be used", testLaunchUnusable)
+	t.Run("stacks begin at the caller of an operator", testLaunchOperators)
 	t.Run("beside another trace", testLaunchBeside)
 	t.Run("a command that does not start", testLaunchFails)
 	t.Run("the interval keeps to the budget", testLaunchInterval)
 	t.Run("an interval reaches a running program", testLaunchMarkers)
 	t.Run("lines of Python hold what tracemalloc has", testLaunchPython)
 	t.Run("what has ended is in snapshots", testLaunchEnded)
+	t.Run("a program of another PID namespace goes on", testLaunchNamespace)
 	t.Run("a thousand programs leave nothing behind", testLaunchThousand)
 }
 
@@ -66,6 +69,9 @@ func launch(
 	return open(t, options), target
 }
 
+// heldBelowShim is held for stacks without the shim's own frames.
+func heldBelowShim(snapshot *growth.Snapshot) map[string][2]int64 { return heldAt(snapshot, 0) }
+
 func preloading(path string, command *exec.Cmd) *exec.Cmd {
 	command.Env = append(os.Environ(), "LD_PRELOAD="+path)
 	return command
@@ -88,7 +94,7 @@ func testLaunchFunctions(t *testing.T) {
 				target.Await("ready")
 				target.Say("go")
 				truth := target.Await("done")
-				mustHold(t, held(snapshot(t, s)), truth)
+				mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 				mustLoseStacksAlone(t, s)
 			})
 		}
@@ -105,7 +111,7 @@ func testLaunchLeak(t *testing.T) {
 			target.Await("ready")
 			order(target, "go")
 			want := [2]int64{objects, objects * size}
-			if got := held(snapshot(t, s))["leak_here"]; got != want {
+			if got := heldBelowShim(snapshot(t, s))["leak_here"]; got != want {
 				t.Errorf("leak_here holds %d, want %d (objects, bytes)", got, want)
 			}
 			events := mustLoseStacksAlone(t, s)
@@ -120,29 +126,38 @@ func testLaunchLeak(t *testing.T) {
 func testLaunchPrograms(t *testing.T) {
 	program := tracertest.Build(t, "launched.c")
 	for name, c := range map[string]struct {
-		processes int // that are traced in the end
-		command   []string
+		programs, forks int // that are traced in the end
+		command         []string
 	}{
-		"program":             {1, []string{program, "leak"}},
-		"fork":                {2, []string{program, "fork"}},
-		"early fork":          {2, []string{program, "early fork"}},
-		"exec":                {1, []string{program, "exec"}},
-		"shell that waits":    {2, []string{"/bin/sh", "-c", program + " leak; true"}},
-		"shell that executes": {1, []string{"/bin/sh", "-c", "exec " + program + " exec"}},
+		"program":             {1, 0, []string{program, "leak"}},
+		"fork":                {1, 1, []string{program, "fork"}},
+		"early fork":          {1, 1, []string{program, "early fork"}},
+		"exec":                {1, 0, []string{program, "exec"}},
+		"shell that waits":    {2, 0, []string{"/bin/sh", "-c", program + " leak; true"}},
+		"shell that executes": {1, 0, []string{"/bin/sh", "-c", "exec " + program + " exec"}},
 		"shell in a shell in an env": {
-			4, []string{"/usr/bin/env", "sh", "-c", "sh -c '" + program + " fork; :'; :"},
+			3, 1, []string{"/usr/bin/env", "sh", "-c", "sh -c '" + program + " fork; :'; :"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eventually(t, "the programs wait until they are traced", func() bool {
 				s, target := launch(t, exec.Command(c.command[0], c.command[1:]...),
 					tracer.Options{Interval: 1})
-				truth := target.Await("done")
+				var truth []string
+				if c.forks > 0 {
+					truth = target.Await("forked")
+					eventually(t, "the fork is traced", func() bool {
+						s.Follow()
+						return len(tracer.Targets(s)) == c.programs+c.forks
+					})
+					target.Say("go")
+				}
+				truth = append(truth, target.Await("done")...)
 				s.Follow()
-				if !areFromStart(s, c.processes) {
+				if !areFromStart(s, c.programs, c.forks) {
 					return false // the machine is busy
 				}
-				mustHold(t, held(snapshot(t, s)), truth)
+				mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 				mustLoseStacksAlone(t, s)
 				return true
 			})
@@ -165,15 +180,17 @@ func mustLoseStacksAlone(t testing.TB, s *tracer.Session) tracer.Events {
 	return events
 }
 
-// areFromStart reports whether so many processes are targets, and all were before they went on.
-func areFromStart(s *tracer.Session, processes int) bool {
+// areFromStart reports whether so many programs and forks of them are targets, and all programs were
+// before they went on. Forks do not wait.
+func areFromStart(s *tracer.Session, programs, forks int) bool {
 	targets := tracer.Targets(s)
+	fromStart := 0
 	for _, t := range targets {
-		if !t.FromStart {
-			return false
+		if t.FromStart {
+			fromStart++
 		}
 	}
-	return len(targets) == processes
+	return len(targets) == programs+forks && fromStart == programs
 }
 
 func testLaunchStart(t *testing.T) {
@@ -184,7 +201,7 @@ func testLaunchStart(t *testing.T) {
 		var target *tracertest.Target
 		s, target = launch(t, command, tracer.Options{Interval: 1})
 		target.Await("ready")
-		return areFromStart(s, 1)
+		return areFromStart(s, 1, 0)
 	})
 	var bytes int64
 	for _, h := range snapshot(t, s).Holdings {
@@ -227,10 +244,10 @@ func testLaunchEnded(t *testing.T) {
 			tracer.Options{Interval: 1})
 		truth := target.Await("waiting")
 		s.Follow()
-		if !areFromStart(s, 5) {
+		if !areFromStart(s, 5, 0) {
 			return false // the machine is busy
 		}
-		mustHold(t, held(snapshot(t, s)), truth[:1])
+		mustHold(t, heldBelowShim(snapshot(t, s)), truth[:1])
 		return true
 	})
 }
@@ -285,7 +302,7 @@ func testLaunchMusl(t *testing.T) {
 	}
 	s, target := launch(t, exec.Command(program, "leak"), tracer.Options{Interval: 1})
 	truth := target.Await("done")
-	mustHold(t, held(snapshot(t, s)), truth)
+	mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 }
 
 func testLaunchUnseen(t *testing.T) {
@@ -310,6 +327,50 @@ func testLaunchUnseen(t *testing.T) {
 	}
 }
 
+// A library of the program has probes of the same provider, with arguments that are unsupported.
+func testLaunchUnusable(t *testing.T) {
+	library := tracertest.Build(t, "producer.c", "-shared", "-fPIC", "-DUNSUPPORTED", "-lm")
+	command := preloading(library, exec.Command(tracertest.Build(t, "launched.c"), "leak"))
+	s, target := launch(t, command, tracer.Options{Interval: 1})
+	truth := target.Await("done")
+	if heap := sourceOf(t, s, "heap"); !heap.Attached {
+		t.Errorf("source heap: %+v", heap)
+	}
+	mustHold(t, heldBelowShim(snapshot(t, s)), truth)
+}
+
+// The operators of libstdc++ call the shim's malloc. In a program that is not C++ they are the shim's.
+func testLaunchOperators(t *testing.T) {
+	plugin := tracertest.Build(t, "operators_plugin.cc", "-shared", "-fPIC", "-std=c++17")
+	script := fmt.Sprintf("import ctypes, sys; lib = ctypes.CDLL(%q); print('ready', flush=True)\n"+
+		"for line in sys.stdin: lib.use(); print('done', flush=True)", plugin)
+	for name, c := range map[string]struct {
+		command *exec.Cmd
+		caller  string
+	}{
+		"C++":    {exec.Command(tracertest.Build(t, "operators.cc", "-pthread")), "operator new"},
+		"plugin": {exec.Command(python, "-c", script), "use"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, target := launch(t, c.command, tracer.Options{Interval: 1})
+			target.Await("ready")
+			eventually(t, "the unwind table of the plugin is ready", func() bool {
+				target.Say("go")
+				target.Await("done")
+				taken := snapshot(t, s)
+				for _, h := range taken.Holdings {
+					if h.Kind == growth.KindHeap && isShims(h.Stack.Frames[0]) {
+						t.Fatalf("the stack begins in the shim: %+v", h.Stack.Frames)
+					}
+				}
+				return heldBelowShim(taken)[c.caller][0] > 0
+			})
+		})
+	}
+}
+
+func isShims(f growth.Frame) bool { return f.Module != nil && shim.HasName(f.Module.Path) }
+
 // Another trace of the process raises the probes' semaphores, too, and reads the same samples.
 func testLaunchBeside(t *testing.T) {
 	const objects, size = 1000, 4096
@@ -320,7 +381,7 @@ func testLaunchBeside(t *testing.T) {
 	order(target, "go")
 	want := [2]int64{objects, objects * size}
 	for name, session := range map[string]*tracer.Session{"launch": s, "beside": beside} {
-		if got := held(snapshot(t, session))["leak_here"]; got != want {
+		if got := heldBelowShim(snapshot(t, session))["leak_here"]; got != want {
 			t.Errorf("%s: leak_here holds %d, want %d (objects, bytes)", name, got, want)
 		}
 	}
@@ -344,8 +405,8 @@ func testLaunchInterval(t *testing.T) {
 
 	var bytes, variance float64
 	for _, h := range snapshot(t, s).Holdings {
-		if h.Kind == growth.KindHeap && len(h.Stack.Frames) > 1 &&
-			h.Stack.Frames[1].Function == "keep_object" {
+		if h.Kind == growth.KindHeap && len(h.Stack.Frames) > 0 &&
+			h.Stack.Frames[0].Function == "keep_object" {
 			bytes += float64(h.InuseBytes)
 			variance += h.Variance
 		}
@@ -371,10 +432,26 @@ func testLaunchMarkers(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := semaphore(t, target.PID(), "allocscope_interval_semaphore")
-		if want := bits.Len64(interval); int(got) != want {
+		if want := shim.MarkersOf(interval); int(got) != want {
 			t.Errorf("an interval of %d bytes is %d markers, want %d", interval, got, want)
 		}
 	}
+}
+
+// Inside a container, the kernel shows no PIDs of programs in another one. They are held like others,
+// until the semaphore changes.
+func testLaunchNamespace(t *testing.T) {
+	if !isContained(t) {
+		return
+	}
+	_, target := launch(t, exec.Command("unshare", "--pid", "--fork", "--kill-child", "sh", "-c",
+		"echo ready; read line; /bin/true; echo done; read line"), tracer.Options{})
+	target.Await("ready")
+	hold := func() uint16 { return semaphore(t, target.PID(), "allocscope_hold_semaphore") }
+	before := hold()
+	target.Say("go")
+	target.Await("done")
+	eventually(t, "the tracer lets it go on", func() bool { return hold() != before })
 }
 
 // semaphore is the value of a semaphore of the shim in a process.

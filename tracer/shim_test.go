@@ -68,16 +68,18 @@ func testKernelShimSemaphores(t *testing.T) {
 				}
 			}
 
-			want("attached", "0 0 1 1 1", nil)
-			want("interval of 512 KiB", "20 0 1 1 1", shim.SetInterval(512<<10))
-			want("interval of 16 KiB", "15 0 1 1 1", shim.SetInterval(16<<10))
-			want("interval of 1 GiB", "31 0 1 1 1", shim.SetInterval(1<<30))
-			want("every allocation", "1 0 1 1 1", shim.SetInterval(1))
-			want("hold", "1 1 1 1 1", shim.Hold())
-			want("let go, and hold the next ones", "1 2 1 1 1", shim.Hold())
-			want("begin again", "1 1 1 1 1", shim.Hold())
-			want("hold no more", "1 0 1 1 1", shim.Release())
-			want("no interval", "0 0 1 1 1", shim.SetInterval(0))
+			want("attached", "0 0 1 0 1", nil)
+			want("interval of 512 KiB", "12 0 1 1 1", shim.SetInterval(512<<10))
+			want("interval of 16 KiB", "17 0 1 1 1", shim.SetInterval(16<<10))
+			want("interval of 1 GiB", "1 0 1 1 1", shim.SetInterval(1<<30))
+			want("interval of 1 TiB", "1 0 1 1 1", shim.SetInterval(1<<40))
+			want("every allocation", "31 0 1 1 1", shim.SetInterval(1))
+			want("hold", "31 1 1 1 1", shim.Hold())
+			want("let go, and hold the next ones", "31 2 1 1 1", shim.Hold())
+			want("begin again", "31 1 1 1 1", shim.Hold())
+			want("hold no more", "31 0 1 1 1", shim.Release())
+			want("no interval", "0 0 1 0 1", shim.SetInterval(0))
+			want("an interval again", "30 0 1 1 1", shim.SetInterval(2))
 			want("closed", "0 0 0 0 0", shim.Close())
 			want("interval after the end", "0 0 0 0 0", shim.SetInterval(1))
 		})
@@ -107,7 +109,7 @@ func testKernelShimKilled(t *testing.T) {
 	command.Env = append(os.Environ(), holdsShim+"="+program)
 	holder := tracertest.StartCommand(t, command)
 	holder.Await("ready")
-	if got := semaphores(target); got != "20 0 1 1 1" {
+	if got := semaphores(target); got != "12 0 1 1 1" {
 		t.Errorf("held: %s", got)
 	}
 

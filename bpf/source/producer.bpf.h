@@ -134,14 +134,12 @@ int producer_free(struct pt_regs *ctx)
 	return 0;
 }
 
-/* At allocscope:start of our preloaded library, in any process: a program has started. */
+/* At allocscope:start of our preloaded library, in any process: a program has started. One of another
+ * PID namespace has PID 0: it waits, too. */
 SEC("uprobe")
 int shim_start(struct pt_regs *ctx)
 {
-	__u32 tgid = current_tgid();
-
-	if (tgid) /* 0: it is in another PID namespace */
-		send_event(EVENT_START, tgid, 0, urgent_wakeup());
+	send_event(EVENT_START, current_tgid(), 0, urgent_wakeup());
 	return 0;
 }
 

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf/link"
 
@@ -44,28 +45,39 @@ type producerPoint struct {
 	arguments bpf.ProducerProbe
 }
 
+func (p producerPoint) isAt(other producerPoint) bool { return p.Offset == other.Offset }
+
 // FindProducers returns the producers that a process has mapped, nil if there are none. It is an
-// error if there are some, and their probes cannot be used.
+// error, that of the first, if there are others whose probes cannot be used.
 func FindProducers(p *process.Process, maps []process.Mapping) (producers []Producer, err error) {
 	seen, points := make(map[process.FileID]bool), 0
+	refuse := func(path string, cause error) {
+		if err == nil {
+			err = fmt.Errorf("use the %s probes of %s: %w", producerProvider, path, cause)
+		}
+	}
+
 	for _, m := range maps {
 		if !m.Execute || !m.IsFile() || seen[m.File()] || len(seen) == maxProducerFiles {
 			continue
 		}
 		seen[m.File()] = true
-		producer, err := producerIn(p, m)
-		if err != nil {
-			return nil, fmt.Errorf("use the %s probes of %s: %w", producerProvider, m.Path, err)
+		producer, cause := producerIn(p, m)
+		if cause != nil {
+			refuse(m.Path, cause)
 		}
 		if producer == nil {
 			continue
 		}
-		producers = append(producers, *producer)
-		if points += len(producer.allocs) + len(producer.frees); points > maxProducerPoints {
-			return nil, fmt.Errorf("use %s probes: more than %d", producerProvider, maxProducerPoints)
+		more := len(producer.allocs) + len(producer.frees)
+		if points+more > maxProducerPoints {
+			refuse(m.Path, fmt.Errorf("more than %d in the process", maxProducerPoints))
+			continue
 		}
+		points += more
+		producers = append(producers, *producer)
 	}
-	return producers, nil
+	return producers, err
 }
 
 // producerIn returns the producer in a mapped file; nil: it has none, or cannot be read.
@@ -80,8 +92,10 @@ func producerIn(p *process.Process, m process.Mapping) (*Producer, error) {
 	if err := producer.read(file); err != nil || len(producer.allocs) == 0 {
 		return nil, err
 	}
-	producer.Path, err = p.Hold(opened)
-	return producer, err
+	if producer.Path, err = p.Hold(opened); err != nil {
+		return nil, err
+	}
+	return producer, nil
 }
 
 // ReadProducer returns the producer in an opened file that allocscope has written itself.
@@ -111,6 +125,8 @@ func (p *Producer) read(file *symbol.File) error {
 
 		point := producerPoint{Probe: found}
 		switch {
+		case slices.ContainsFunc(append(p.allocs, p.frees...), point.isAt):
+			// A second note of an instruction would count each event twice.
 		case found.Name == allocProbe && len(operands) >= 3:
 			point.arguments.Pointer = operands[0]
 			point.arguments.Size, point.arguments.Weight = operands[1], operands[2]
@@ -135,27 +151,48 @@ func (p Producer) Details() (lines []string) {
 	return lines
 }
 
+// A CookieFunc returns the attach cookie of a probe's arguments.
+type CookieFunc func(bpf.ProducerProbe) (uint64, error)
+
 // AttachProducer attaches to the probes of a producer, all or none, in a process or, with PID 0, in
-// all processes that map the file. cookie returns the attach cookie of the arguments. Frees come
-// first: of every object that is seen, the free will be, too.
+// all processes that map the file. Frees come first: of every object that is seen, the free will be,
+// too.
 func AttachProducer(
-	mode Mode, producer Producer, programs Programs,
-	cookie func(bpf.ProducerProbe) (uint64, error), pid int,
+	mode Mode, producer Producer, programs Programs, cookie CookieFunc, pid int,
 ) ([]link.Link, error) {
-	attach := func(probes []producerPoint, program string) ([]link.Link, error) {
-		var points []point
-		for _, p := range probes {
-			c, err := cookie(p.arguments)
-			if err != nil {
-				return nil, err
-			}
-			points = append(points, point{p.Name, p.Offset, c, p.Semaphore})
-		}
-		return attachPoints(mode, producer.Path, points, programs, program, pid, "uprobe")
-	}
 	return attachAll(producer.Mapping.Path,
-		func() ([]link.Link, error) { return attach(producer.frees, bpf.ProgProducerFree) },
-		func() ([]link.Link, error) { return attach(producer.allocs, bpf.ProgProducerAlloc) })
+		func() ([]link.Link, error) { return AttachFrees(mode, producer, programs, cookie, pid) },
+		func() ([]link.Link, error) { return AttachAllocs(mode, producer, programs, cookie, pid) })
+}
+
+// AttachFrees is AttachProducer for the probes of frees.
+func AttachFrees(
+	mode Mode, producer Producer, programs Programs, cookie CookieFunc, pid int,
+) ([]link.Link, error) {
+	return producer.attach(
+		mode, producer.frees, programs, bpf.ProgProducerFree, cookie, pid)
+}
+
+// AttachAllocs is AttachProducer for the probes of allocations.
+func AttachAllocs(
+	mode Mode, producer Producer, programs Programs, cookie CookieFunc, pid int,
+) ([]link.Link, error) {
+	return producer.attach(
+		mode, producer.allocs, programs, bpf.ProgProducerAlloc, cookie, pid)
+}
+
+func (p Producer) attach(
+	mode Mode, probes []producerPoint, programs Programs, program string, cookie CookieFunc, pid int,
+) ([]link.Link, error) {
+	var points []point
+	for _, found := range probes {
+		c, err := cookie(found.arguments)
+		if err != nil {
+			return nil, err
+		}
+		points = append(points, point{found.Name, found.Offset, c, found.Semaphore})
+	}
+	return attachPoints(mode, p.Path, points, programs, program, pid, "uprobe")
 }
 
 // AttachEach attaches a program to each of these probes of a file in all processes that map it, by

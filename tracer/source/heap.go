@@ -70,13 +70,13 @@ func (h *Heap) Find(maps []process.Mapping) []probe.FileSites {
 
 // followProducers attaches to the probes of the producers that the process has mapped, but for those
 // of the session's own library, which are attached in all processes. It sees what others allocate, so
-// that they do not count beside it. An error is why it has not attached.
+// that they do not count beside it, whatever their probes are. An error is why it has not attached.
 func (h *Heap) followProducers(maps []process.Mapping, functions []probe.FileSites) error {
 	producers, err := probe.FindProducers(h.Process, maps)
 	isHidden := func(p probe.Producer) bool { return isHidden(p, functions) }
 	producers = slices.DeleteFunc(producers, isHidden)
 	if i := slices.IndexFunc(producers, h.Shim.Is); i >= 0 {
-		producers = producers[i : i+1]
+		producers, err = producers[i:i+1], nil
 	}
 	if err != nil || len(producers) == 0 {
 		return err

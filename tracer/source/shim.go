@@ -3,7 +3,6 @@ package source
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"sync"
 
 	"github.com/cilium/ebpf/link"
@@ -26,14 +25,15 @@ type Shim struct {
 	holds    []symbol.Probe // whose number attached makes programs that start wait, until it changes
 
 	mu       sync.Mutex
-	links    []link.Link // of the producer and of the starts
+	links    []link.Link // of the frees and of the starts
+	sampling []link.Link // of the allocations; none while the interval is 0
 	marking  []link.Link // of the first markers
 	holding  []link.Link
 	isClosed bool
 }
 
-// AttachShim attaches to the library at a path, which no process has mapped before. The interval is
-// not set yet, and no program is held.
+// AttachShim attaches to the library at a path, which no process has mapped before. Nothing is sampled
+// until the interval is set, and no program is held.
 func AttachShim(k *kernel.Kernel, path string) (*Shim, error) {
 	s := &Shim{kernel: k}
 	starts, err := s.read(path)
@@ -45,7 +45,7 @@ func AttachShim(k *kernel.Kernel, path string) (*Shim, error) {
 	if err != nil {
 		return nil, err
 	}
-	links, err := probe.AttachProducer(k.Mode, *s.producer, k.Program, k.ProducerCookie, 0)
+	links, err := probe.AttachFrees(k.Mode, *s.producer, k.Program, k.ProducerCookie, 0)
 	if err != nil {
 		return nil, errors.Join(err, probe.Close(s.links))
 	}
@@ -88,13 +88,17 @@ func (s *Shim) read(path string) (starts []symbol.Probe, err error) {
 // Is reports whether a producer of a process is the library. nil is none.
 func (s *Shim) Is(p probe.Producer) bool { return s != nil && s.producer.File == p.File }
 
-// SetInterval sets the mean number of bytes between samples, rounded down to a power of two. It
-// takes effect at the next slow path of each thread, in all processes.
+// SetInterval sets the mean number of bytes between samples, rounded down to a power of two; 0: nothing
+// is sampled, and frees are seen still. It takes effect at the next slow path of each thread, in all
+// processes. Without markers the library would choose the interval: it must not sample then.
 func (s *Shim) SetInterval(interval uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	wanted := min(bits.Len64(interval), len(s.markers)) // 2^(n-1) bytes
+	if interval == 0 {
+		return s.stop()
+	}
+	wanted := min(shim.MarkersOf(interval), len(s.markers))
 	if wanted < len(s.marking) {
 		gone := s.marking[wanted:]
 		s.marking = s.marking[:wanted:wanted]
@@ -103,9 +107,22 @@ func (s *Shim) SetInterval(interval uint64) error {
 	if s.isClosed {
 		return nil
 	}
+
 	more, err := s.attachEach(s.markers[len(s.marking):wanted])
 	s.marking = append(s.marking, more...)
+	if err != nil || s.sampling != nil {
+		return err
+	}
+	s.sampling, err = probe.AttachAllocs(
+		s.kernel.Mode, *s.producer, s.kernel.Program, s.kernel.ProducerCookie, 0)
 	return err
+}
+
+// stop ends the sampling, and then takes the markers away.
+func (s *Shim) stop() error {
+	sampling, marking := s.sampling, s.marking
+	s.sampling, s.marking = nil, nil
+	return errors.Join(closeEach(sampling), closeEach(marking))
 }
 
 // Hold makes programs that start wait. A second call lets them go on, and makes the next ones wait.
@@ -151,9 +168,10 @@ func (s *Shim) Close() error {
 	defer s.mu.Unlock()
 
 	s.isClosed = true
-	all := append(append(s.links, s.marking...), s.holding...)
-	s.links, s.marking, s.holding = nil, nil, nil
-	return closeEach(all)
+	err := s.stop()
+	all := append(s.links, s.holding...)
+	s.links, s.holding = nil, nil
+	return errors.Join(err, closeEach(all))
 }
 
 // closeEach closes all links at once: for each of them, the kernel waits for all CPUs.

@@ -154,16 +154,17 @@ func (n *Namer) stack(raw Raw, maps []process.Mapping) *growth.Stack {
 	return s
 }
 
-// withoutShim leaves one of the frames of the shim (package shim) at the top of a stack: that of the
-// function that it replaces.
+// withoutShim leaves the shim's own frames out of the stack of a sample (package shim), which then
+// begins at the caller of the allocator.
 func withoutShim(frames []growth.Frame) []growth.Frame {
-	own := slices.IndexFunc(frames, func(f growth.Frame) bool { return !isShim(f) })
-	if own < 1 {
+	if len(frames) == 0 || !isShim(frames[0]) || frames[0].Function != shim.AllocFunction {
 		return frames
 	}
-	frames = frames[own-1:]
-	frames[0].Function = strings.TrimPrefix(frames[0].Function, "slow_")
-	return frames
+	own := slices.IndexFunc(frames, func(f growth.Frame) bool { return !isShim(f) })
+	if own < 0 { // the walk has ended there
+		return []growth.Frame{{Function: "[unknown caller]"}}
+	}
+	return frames[own:]
 }
 
 // isShim reports whether a frame is in a copy of the shim, by the file's name.

@@ -134,8 +134,8 @@ int producer_free(struct pt_regs *ctx)
 	return 0;
 }
 
-/* At allocscope:start of our preloaded library, in any process: a program has started. One of another
- * PID namespace has PID 0: it waits, too. */
+/* At allocscope:start of our preloaded library, in any process: a program has started. One of
+ * another PID namespace has PID 0: it waits, too. */
 SEC("uprobe")
 int shim_start(struct pt_regs *ctx)
 {

@@ -78,6 +78,20 @@ func readyPID(c *command) (pid int) {
 	return pid
 }
 
+// parentOf returns the PID of a process's parent.
+func parentOf(t *testing.T, pid int) (parent int) {
+	t.Helper()
+	raw, err := os.ReadFile("/proc/" + itoa(pid) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(raw), "\nPPid:")
+	if _, err := fmt.Sscan(list, &parent); err != nil {
+		t.Fatal(err)
+	}
+	return parent
+}
+
 // awaitCount awaits so many lines of standard output.
 func (c *command) awaitCount(line string, count int) {
 	c.t.Helper()
@@ -85,7 +99,17 @@ func (c *command) awaitCount(line string, count int) {
 }
 
 func (c *command) count(line string) int {
-	return strings.Count("\n"+c.stdout.String(), "\n"+line+"\n")
+	return countLines(c.stdout.String(), line)
+}
+
+// countLines counts the lines of a text that are equal to one, but for spaces at their end.
+func countLines(text, line string) (count int) {
+	for l := range strings.Lines(text) {
+		if strings.TrimRight(l, " \r\n") == line {
+			count++
+		}
+	}
+	return count
 }
 
 // mustLeaveNothing checks that no folder of the shim is left.
@@ -265,19 +289,24 @@ func testRunSignals(t *testing.T) {
 func testRunGroupSignals(t *testing.T) {
 	t.Parallel()
 	c, _, pid := running(t)
+	group := []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT}
 	const count = 3
 	for i := range count {
-		if err := unix.Kill(-c.Process.Pid, unix.SIGTERM); err != nil {
-			t.Fatal(err)
+		for _, s := range group {
+			if err := unix.Kill(-c.Process.Pid, s); err != nil {
+				t.Fatal(err)
+			}
+			c.awaitCount(unix.SignalName(s), i+1)
 		}
-		c.awaitCount("SIGTERM", i+1)
 	}
 
 	// One that follows shows that all before have been dealt with.
 	c.signal(unix.SIGUSR1)
 	c.awaitCount("SIGUSR1", 1)
-	if got := c.count("SIGTERM"); got != count {
-		t.Errorf("%d of %d signals to the group have arrived", got, count)
+	for _, s := range group {
+		if got := c.count(unix.SignalName(s)); got != count {
+			t.Errorf("%s to the group: %d sent, %d received", unix.SignalName(s), count, got)
+		}
 	}
 	_ = unix.Kill(pid, unix.SIGUSR2)
 	c.mustEnd(0)
@@ -289,10 +318,9 @@ func testRunTerminal(t *testing.T) {
 	dir := newFolder(t)
 	m := startTmux(t, 100, 40, "bash -i")
 	run := strings.Join(append([]string{"env -u SUDO_UID -u SUDO_GID", binary},
-		runArguments(dir, "sh", "-c", `'trap "echo caught; exit 3" INT; `+
-			`echo PID $$ began; while :; do sleep 0.1; done'`)...), " ")
+		runArguments(dir, tracertest.Build(t, "signals.c"))...), " ")
 	m.press(run+"; echo status $?", "Enter")
-	pid, began := 0, regexp.MustCompile(`PID (\d+) began`)
+	pid, began := 0, regexp.MustCompile(`ready (\d+)`)
 	m.wait("the command begins", func() bool {
 		if found := began.FindStringSubmatch(m.shows(false)); found != nil {
 			pid, _ = strconv.Atoi(found[1])
@@ -305,11 +333,26 @@ func testRunTerminal(t *testing.T) {
 	m.until("Stopped")
 	m.press("fg", "Enter")
 	awaitState(t, pid, "S")
-	m.press("C-c")
-	m.wait("it has ended", func() bool {
-		all := m.shows(true)
-		return strings.Contains(all, "caught") && strings.Contains(all, "NOT ENOUGH DATA")
-	})
+
+	// The keys reach the command once: one that follows shows that all has been dealt with.
+	const count = 3
+	for range count {
+		received := strings.Count(m.shows(true), "SIGINT")
+		m.press("C-c")
+		m.wait("the command is interrupted", func() bool {
+			return strings.Count(m.shows(true), "SIGINT") > received
+		})
+	}
+	if err := unix.Kill(parentOf(t, pid), unix.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	m.until("SIGUSR1")
+	if got := strings.Count(m.shows(true), "SIGINT"); got != count {
+		t.Errorf("Ctrl-C was pressed %d times, and received %d times", count, got)
+	}
+
+	_ = unix.Kill(pid, unix.SIGUSR2)
+	m.until("NOT ENOUGH DATA")
 	mustHaveEnded(t, dir, summary.EndedExit)
 	m.press("exit", "Enter")
 	m.mustBeGivenBack()

@@ -2,6 +2,7 @@ package run
 
 import (
 	"encoding/binary"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -18,15 +19,10 @@ import (
 // command.
 var ignored, blocked = child.AtStart()
 
-// forwarded are the signals that the launcher passes on to the command.
-var forwarded = []os.Signal{
-	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTERM,
-}
-
 // receiveSignals receives the signals that are forwarded. Those that are ignored remain so.
 func receiveSignals() chan os.Signal {
 	signals := make(chan os.Signal, 64)
-	for _, s := range forwarded {
+	for _, s := range child.Forwarded {
 		if ignored.Has(s.(syscall.Signal)) {
 			signal.Ignore(s)
 			continue
@@ -50,10 +46,11 @@ type witness struct {
 }
 
 const (
-	// answerTimeout is of a witness that does not run: it is stopped, or dead.
-	answerTimeout = time.Second
-	// recheckTime is how long the kernel may take to reach the witness after the launcher.
+	// answerTimeout is of a witness that does not run: it is stopped.
+	answerTimeout = 10 * time.Second
+	// recheckTime is between two questions. The signal may reach the witness after the launcher.
 	recheckTime = 10 * time.Millisecond
+	rechecks    = 10
 	// repeatTime is how long the signals of a burst may be in coming. The kernel merges signals
 	// that are pending, perhaps of the witness alone.
 	repeatTime = time.Second
@@ -61,11 +58,12 @@ const (
 
 func startWitness() (*witness, error) {
 	w := &witness{seen: make(map[os.Signal]time.Time)}
-	var err error
-	if w.process, w.ask, w.answers, err = startWitnessProcess(); err != nil {
-		return nil, err
-	}
-	return w, nil
+	return w, w.start()
+}
+
+func (w *witness) start() (err error) {
+	w.process, w.ask, w.answers, err = startWitnessProcess()
+	return err
 }
 
 // startWitnessProcess starts the child. It returns its standard input and output.
@@ -84,7 +82,7 @@ func startWitnessProcess() (process *exec.Cmd, in, out *os.File, err error) {
 
 	process = &exec.Cmd{
 		Path: child.Executable, Args: []string{child.WitnessName}, Dir: "/",
-		Stdin: inRead, Stdout: outWrite, Env: append(os.Environ(), "GOMAXPROCS=1"),
+		Stdin: inRead, Stdout: outWrite, Env: append(os.Environ(), "GOMAXPROCS=2"),
 	}
 	if err := child.StartBlocked(process.Start); err != nil {
 		_, _ = in.Close(), out.Close()
@@ -93,37 +91,48 @@ func startWitnessProcess() (process *exec.Cmd, in, out *os.File, err error) {
 	return process, in, out, nil
 }
 
-// isForGroup reports whether the process group has received a signal that the launcher has.
+// isForGroup reports whether the process group has received a signal that the launcher has. Where
+// the witness does not know, what terminals send is taken as the group's.
 func (w *witness) isForGroup(s os.Signal) bool {
-	w.update()
-	if time.Since(w.seen[s]) > repeatTime {
+	for range rechecks {
+		if err := w.update(); err != nil {
+			w.close()
+			_ = w.start() // where it fails, the next answer is missing too
+			return s == unix.SIGINT || s == unix.SIGQUIT || s == unix.SIGHUP
+		}
+		if time.Since(w.seen[s]) <= repeatTime {
+			return true
+		}
 		time.Sleep(recheckTime)
-		w.update()
 	}
-	return time.Since(w.seen[s]) <= repeatTime
+	return false
 }
 
 // update asks which signals the group has received.
-func (w *witness) update() {
+func (w *witness) update() error {
 	var answer [8]byte
-	_ = w.answers.SetReadDeadline(time.Now().Add(answerTimeout))
-	if _, err := w.ask.Write([]byte{0}); err != nil {
-		return
+	if err := w.answers.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return err
 	}
-	if n, err := w.answers.Read(answer[:]); err != nil || n < len(answer) {
-		return
+	if _, err := w.ask.Write([]byte{0}); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(w.answers, answer[:]); err != nil {
+		return err
 	}
 	for _, s := range child.Signals(binary.NativeEndian.Uint64(answer[:])).List() {
 		w.seen[s] = time.Now()
 	}
+	return nil
 }
 
 // close ends the witness.
 func (w *witness) close() {
-	_ = w.ask.Close()
-	_ = w.process.Process.Kill()
-	_ = w.process.Wait()
-	_ = w.answers.Close()
+	_, _ = w.ask.Close(), w.answers.Close()
+	if w.process != nil {
+		_ = w.process.Process.Kill()
+		_ = w.process.Wait()
+	}
 }
 
 // dieBy ends this process by a signal, as the command was, so that a shell sees the same. The core

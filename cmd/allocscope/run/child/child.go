@@ -25,10 +25,16 @@ const Executable = "/proc/self/exe"
 const (
 	// StarterName is of the process that becomes the command. Its arguments are those of Starter.
 	StarterName = "allocscope-starter"
-	// WitnessName is of the process that reports which signals its process group has received. It
-	// answers each byte of its input with a Signals, and exits at the end of its input.
+	// WitnessName is of the process that reports which of the signals Forwarded its process group
+	// has received. It answers each byte of its input with a Signals, and exits at the end of its
+	// input.
 	WitnessName = "allocscope-witness"
 )
+
+// Forwarded are the signals that the launcher passes on to the command.
+var Forwarded = []os.Signal{
+	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTERM,
+}
 
 // Signals is a set of signals, as the kernel's sigset_t: signal n is bit n-1.
 type Signals uint64
@@ -158,7 +164,8 @@ func setBlocked(blocked, before *Signals) error {
 	return nil
 }
 
-// StartBlocked calls a function that starts a process, in which all signals are blocked.
+// StartBlocked calls a function that starts a process, in which all signals are blocked. Go's
+// runtime leaves those so that stop a process.
 func StartBlocked(start func() error) error {
 	started := make(chan error)
 	go func() {
@@ -190,28 +197,22 @@ func readByte(fd int) error {
 	}
 }
 
-// witness answers which signals are pending, and takes them. All are blocked, as the launcher has
-// started it: what its process group receives stays pending.
+// witness answers which signals it has received. The launcher has blocked all, but Go's runtime
+// unblocks those that end a process: it catches them.
 func witness() (status int) {
+	received := make(chan os.Signal, 64)
+	signal.Notify(received, Forwarded...)
+
 	for readByte(0) == nil {
+		var taken Signals
+		for len(received) > 0 {
+			taken |= 1 << ((<-received).(syscall.Signal) - 1)
+		}
 		var answer [8]byte
-		binary.NativeEndian.PutUint64(answer[:], uint64(takePending()))
+		binary.NativeEndian.PutUint64(answer[:], uint64(taken))
 		if _, err := unix.Write(1, answer[:]); err != nil {
 			return 1
 		}
 	}
 	return 0
-}
-
-func takePending() (taken Signals) {
-	all, none := ^uint64(0), unix.Timespec{}
-	for {
-		number, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGTIMEDWAIT,
-			uintptr(unsafe.Pointer(&all)), 0, uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(all),
-			0, 0)
-		if errno != 0 {
-			return taken
-		}
-		taken |= 1 << (number - 1)
-	}
 }

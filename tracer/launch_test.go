@@ -14,8 +14,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/overhead"
@@ -29,6 +31,7 @@ func TestLaunch(t *testing.T) {
 	t.Run("leak is exact beside a hundredfold churn", testLaunchLeak)
 	t.Run("forks, programs and shells", testLaunchPrograms)
 	t.Run("what was there before is named", testLaunchStart)
+	t.Run("who keeps what a stack has allocated", testLaunchKeepers)
 	t.Run("a program of musl", testLaunchMusl)
 	t.Run("what the shim does not see has no heap", testLaunchUnseen)
 	t.Run("beside a library whose probes cannot be used", testLaunchUnusable)
@@ -291,6 +294,43 @@ func testLaunchPython(t *testing.T) {
 		if got[line] != want {
 			t.Errorf("line %d holds %d, want %d (objects, bytes)", line, got[line], want)
 		}
+	}
+}
+
+func testLaunchKeepers(t *testing.T) {
+	for _, allocator := range preloadedAllocators[:2] {
+		t.Run(allocator, func(t *testing.T) {
+			command := exec.Command("/usr/bin/python3", tracertest.Source("kept_records.py"))
+			s, target := launch(t, preloading(allocator, command), tracer.Options{Interval: 1})
+			order(target, "keep 300")
+
+			// The payloads are those of 5000 bytes.
+			var stack *growth.Stack
+			for _, h := range snapshot(t, s).Holdings {
+				if h.InuseObjects == 300 && h.InuseBytes > 300*5000 {
+					stack = h.Stack
+				}
+			}
+			if stack == nil {
+				t.Fatal("no stack holds the payloads")
+			}
+
+			counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: target.PID()})
+			if err != nil || counted.Missing != "" {
+				t.Errorf("%q is missing in the census, %v", counted.Missing, err)
+			}
+			found, err := s.Search(t.Context(), tracer.KeeperSearch{
+				PID: target.PID(), Stacks: [][]uint64{{stack.ID}}, To: s.Elapsed(),
+				MaxSamples: 1000, Limit: time.Minute,
+			})
+			if err != nil || len(found) != 1 || len(found[0].Paths) == 0 {
+				t.Fatalf("%+v, %v: want a path", found, err)
+			}
+			root := found[0].Paths[0].Root
+			if root.Kind != keeper.RootGlobal || root.Module != "__main__" || root.Name != "cache" {
+				t.Errorf("root %+v, want the global cache of __main__", root)
+			}
+		})
 	}
 }
 

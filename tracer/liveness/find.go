@@ -3,8 +3,10 @@ package liveness
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
@@ -113,9 +115,11 @@ func findGlibc(
 
 const tunablesVariable = "GLIBC_TUNABLES"
 
-// mallocLibrary returns the mapping of the file whose malloc the process uses.
+// mallocLibrary returns the mapping of the file whose malloc the process uses. The shim hands on
+// what the next one returns.
 func mallocLibrary(p *process.Process, maps []process.Mapping) (process.Mapping, error) {
-	files, err := probe.Resolve(p, maps)
+	isShim := func(m process.Mapping) bool { return shim.HasName(m.Path) }
+	files, err := probe.Resolve(p, slices.DeleteFunc(slices.Clone(maps), isShim))
 	if err != nil {
 		return process.Mapping{}, err
 	}

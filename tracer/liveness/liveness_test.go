@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -320,6 +321,24 @@ func TestFindAllocator(t *testing.T) {
 		found, err := FindAllocator(p.process, mapsOf(t, p.process))
 		if !errors.Is(err, ErrUnknown) || found != nil {
 			t.Errorf("%v, %v", found, err)
+		}
+	})
+
+	t.Run("below the shim", func(t *testing.T) {
+		path, err := shim.Write(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for preload, want := range map[string]string{
+			path: Glibc, path + ":libjemalloc.so.2": Jemalloc, "libjemalloc.so.2:" + path: Jemalloc,
+		} {
+			t.Setenv("LD_PRELOAD", preload)
+			p := startProgram(t, "lru")
+			mustFind(t, p.process)
+			m, err := Identify(p.process, mapsOf(t, p.process))
+			if m.Name != want || err != nil {
+				t.Errorf("%s: %+v, %v, want %s", preload, m, err, want)
+			}
 		}
 	})
 }

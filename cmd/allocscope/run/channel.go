@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +37,16 @@ type mission struct {
 	Arguments []string
 	// Environment has the user's variables that mean something to allocscope, which sudo drops.
 	Environment []string
+}
+
+// restrict makes of a mission what elevatedName is for: sudo may allow its user nothing else.
+func (m *mission) restrict() error {
+	if len(m.Arguments) < 2 || m.Arguments[1] != TracerName {
+		return errors.New("it does not ask for a trace")
+	}
+	m.Arguments[0] = "allocscope"
+	m.Environment = slices.DeleteFunc(m.Environment, func(e string) bool { return !meaningful(e) })
+	return nil
 }
 
 // An assignment is the first packet for the tracer part.

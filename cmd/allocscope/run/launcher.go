@@ -221,13 +221,11 @@ func (l *launcher) startTracing() (<-chan error, error) {
 		if err != nil {
 			return nil, err
 		}
-		var environment []string
-		for _, entry := range os.Environ() {
-			if meaningful(entry) {
-				environment = append(environment, entry)
-			}
+		m := mission{arguments, os.Environ()}
+		if err := m.restrict(); err != nil {
+			return nil, err
 		}
-		if err := send(conn, mission{arguments, environment}, os.Stdout, os.Stderr); err != nil {
+		if err := send(conn, m, os.Stdout, os.Stderr); err != nil {
 			return nil, err
 		}
 		command := exec.Command(sudo, "--", self, elevatedName)
@@ -258,12 +256,14 @@ func (l *launcher) startTracing() (<-chan error, error) {
 
 // tracerArguments are those of the tracer part: as the user has typed them, with another name.
 func (l *launcher) tracerArguments() []string {
-	typed := slices.Clone(os.Args[:len(os.Args)-len(l.command)])
-	typed[slices.Index(typed, Name)] = TracerName
-	if typed[len(typed)-1] != "--" {
+	typed := slices.Clone(os.Args[1 : len(os.Args)-len(l.command)])
+	if i := slices.Index(typed, Name); i >= 0 {
+		typed = slices.Delete(typed, i, i+1)
+	}
+	if len(typed) == 0 || typed[len(typed)-1] != "--" {
 		typed = append(typed, "--")
 	}
-	return append(typed, l.command...)
+	return slices.Concat([]string{os.Args[0], TracerName}, typed, l.command)
 }
 
 // follow waits until the command and the trace have ended. Until then it passes signals on: those

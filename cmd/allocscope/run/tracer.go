@@ -47,6 +47,9 @@ func runElevated() error {
 	}
 	var m mission
 	files, err := receive(conn, &m, 2)
+	if err == nil {
+		err = m.restrict()
+	}
 	if err != nil {
 		return fmt.Errorf("talk to allocscope run: %w", err)
 	}

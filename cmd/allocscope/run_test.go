@@ -33,6 +33,9 @@ func TestRun(t *testing.T) {
 	t.Run("refused", testRunRefused)
 	t.Run("surroundings", testRunSurroundings)
 	t.Run("standard input", testRunInput)
+	t.Run("programs of other users", testRunOtherUsers)
+	t.Run("a library that is not there", testRunNoLibrary)
+	t.Run("an executable of the command's name", testRunName)
 	t.Run("signals of the launcher alone", testRunSignals)
 	t.Run("signals of the group", testRunGroupSignals)
 	t.Run("terminal", testRunTerminal)
@@ -257,6 +260,49 @@ func testRunInput(t *testing.T) {
 	mustSay(t, "stdout", c.stdout.String(), "1048576\n")
 }
 
+// Programs that the command starts as another user can load the shim, too.
+func testRunOtherUsers(t *testing.T) {
+	t.Parallel()
+	cmd := runPrepared(t, newFolder(t), "setpriv", "--reuid", itoa(nobody), "--clear-groups",
+		"grep", "-c", "allocscope_shim_", "/proc/self/maps")
+	private := t.TempDir()
+	if err := os.Chmod(private, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+private)
+	c := begin(t, cmd)
+	c.mustEnd(0)
+	if strings.Contains(c.stderr.String(), "cannot be preloaded") {
+		t.Errorf("stderr:\n%s", c.stderr.String())
+	}
+}
+
+// The dynamic linker warns in the launcher and in the command, not in our other processes.
+func testRunNoLibrary(t *testing.T) {
+	t.Parallel()
+	cmd := runPrepared(t, newFolder(t), "true")
+	cmd.Env = append(cmd.Env, "LD_PRELOAD=/no/such/library.so")
+	c := begin(t, cmd)
+	c.mustEnd(0)
+	const most = 2
+	if n := strings.Count(c.stderr.String(), "/no/such/library.so"); n == 0 || n > most {
+		t.Errorf("%d warnings, want 1 to %d:\n%s", n, most, c.stderr.String())
+	}
+}
+
+func testRunName(t *testing.T) {
+	t.Parallel()
+	cmd := runPrepared(t, newFolder(t), "true")
+	name := filepath.Join(t.TempDir(), "run")
+	if err := os.Symlink(binary, name); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path, cmd.Args[0] = name, "run"
+	c := begin(t, cmd)
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), "NOT ENOUGH DATA")
+}
+
 // What only the launcher is sent reaches the command once.
 func testRunSignals(t *testing.T) {
 	t.Parallel()
@@ -394,7 +440,10 @@ func testRunOrphans(t *testing.T) {
 func testRunLauncherKilled(t *testing.T) {
 	t.Parallel()
 	c, dir, pid := running(t)
-	tracer := tracerOf(t, dir)
+	tracer, folder := tracerOf(t, dir), filepath.Dir(shimOf(t, pid))
+	if !exists(folder) {
+		t.Fatalf("%s is not there: the test is wrong", folder)
+	}
 	c.signal(unix.SIGKILL)
 	<-c.ended
 	if err := unix.Kill(pid, unix.SIGUSR2); err != nil {
@@ -402,6 +451,22 @@ func testRunLauncherKilled(t *testing.T) {
 	}
 	eventually(t, "the trace has ended", func() bool { return !exists("/proc/" + itoa(tracer)) })
 	mustHaveEnded(t, dir, summary.EndedExit)
+	if exists(folder) {
+		t.Errorf("%s is still there", folder)
+	}
+}
+
+// shimOf returns the path of the shim that a process was started with.
+func shimOf(t *testing.T, pid int) string {
+	t.Helper()
+	raw, err := os.ReadFile("/proc/" + itoa(pid) + "/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut("\x00"+string(raw), "\x00LD_PRELOAD=")
+	value, _, _ := strings.Cut(after, "\x00")
+	path, _, _ := strings.Cut(value, ":")
+	return path
 }
 
 // tracerOf returns the PID of the tracer part whose result is to be in a folder.

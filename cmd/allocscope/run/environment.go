@@ -20,6 +20,14 @@ func preloadOf(shim, before string) string {
 	return shim + ":" + before
 }
 
+// withoutPreload returns an environment for allocscope itself, whose processes need no libraries of
+// the user's.
+func withoutPreload(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		return strings.HasPrefix(entry, preloadVariable+"=")
+	})
+}
+
 // lookUp returns a variable of an environment; the first one counts, as for getenv(3).
 func lookUp(environ []string, name string) (value string, ok bool) {
 	for _, entry := range environ {

@@ -169,6 +169,7 @@ func (l *launcher) startStarter() error {
 		l.process.Env = os.Environ()
 	}
 	before, _ := lookUp(l.process.Env, preloadVariable)
+	l.process.Env = withoutPreload(l.process.Env) // the starter sets it
 	if _, isSet := lookUp(l.process.Env, "PYTHONMALLOC"); l.flags.pythonObjects && !isSet {
 		l.process.Env = append(l.process.Env, "PYTHONMALLOC=malloc")
 	}
@@ -211,7 +212,8 @@ func (l *launcher) startTracing() (<-chan error, error) {
 	var started chan error
 	arguments := l.tracerArguments()
 	if sudo == "" {
-		process, err := startTracer(other, os.Stdout, os.Stderr, arguments, os.Environ())
+		process, err := startTracer(other, os.Stdout, os.Stderr, arguments,
+			withoutPreload(os.Environ()))
 		if err != nil {
 			return nil, err
 		}

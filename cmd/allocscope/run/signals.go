@@ -82,7 +82,7 @@ func startWitnessProcess() (process *exec.Cmd, in, out *os.File, err error) {
 
 	process = &exec.Cmd{
 		Path: child.Executable, Args: []string{child.WitnessName}, Dir: "/",
-		Stdin: inRead, Stdout: outWrite, Env: append(os.Environ(), "GOMAXPROCS=2"),
+		Stdin: inRead, Stdout: outWrite, Env: append(withoutPreload(os.Environ()), "GOMAXPROCS=2"),
 	}
 	if err := child.StartBlocked(process.Start); err != nil {
 		_, _ = in.Close(), out.Close()

@@ -108,23 +108,30 @@ const orphanTime = 2 * time.Second
 // runTracer traces the command, and ends the process with the status of the trace. The launcher
 // gets the status after the last line, because it ends then.
 func runTracer(ctx context.Context, conn *net.UnixConn, options trace.Options, env Environment) {
-	err := assign(ctx, conn, options, env)
+	var a assignment
+	_, err := receive(conn, &a, 0)
+	if err != nil {
+		err = exit.Refuse(fmt.Errorf("talk to allocscope run: %w", err))
+	} else {
+		err = a.trace(ctx, conn, options, env)
+	}
 	if err != nil {
 		slog.Error(err.Error())
 	}
 	env.Flush()
 
 	status := exit.StatusOf(err)
-	_, _ = conn.Write([]byte{reportEnded, byte(status)}) // the launcher may be gone
+	if _, err := conn.Write([]byte{reportEnded, byte(status)}); err != nil { // the launcher is gone
+		if p := placeOf(a.Shim); p != nil {
+			_, _ = p.remove()
+		}
+	}
 	os.Exit(int(status))
 }
 
-func assign(ctx context.Context, conn *net.UnixConn, options trace.Options, env Environment) error {
-	var a assignment
-	if _, err := receive(conn, &a, 0); err != nil {
-		return exit.Refuse(fmt.Errorf("talk to allocscope run: %w", err))
-	}
-
+func (a *assignment) trace(
+	ctx context.Context, conn *net.UnixConn, options trace.Options, env Environment,
+) error {
 	signal.Ignore(unix.SIGPIPE) // the launcher may be gone, with the reader of its output
 	ctx, end := context.WithCancelCause(ctx)
 	go func() {

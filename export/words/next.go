@@ -282,7 +282,7 @@ func budgetNote(s *summary.Summary) []string {
 
 	slowdown := o.Slowdown != nil && *o.Slowdown > maxExcess*o.Limit
 	traced := s.DurationS - s.BeganS()
-	own := o.OwnLimitS > 0 && o.OwnS > maxExcess*o.OwnLimitS && traced > 0
+	own := isOwnAbove(s) && traced > 0
 	switch {
 	case slowdown:
 		return []string{fmt.Sprintf("over budget: the job ran %s slower (%s); the result holds",

@@ -43,6 +43,19 @@ func OverheadParts(s *summary.Summary) (slowdown, note string) {
 // maxExcess is the factor by which allocscope's own CPU time may exceed its limit without a word.
 const maxExcess = 1.1
 
+// startS is the CPU time that `allocscope run` may take once, for programs that start and load their
+// libraries while they are traced: trace has done that when it begins.
+const startS = 1
+
+// isOwnAbove reports whether allocscope itself has taken more than its limit.
+func isOwnAbove(s *summary.Summary) bool {
+	o, once := s.Overhead, 0.0
+	if s.Launched {
+		once = startS
+	}
+	return o.OwnLimitS > 0 && o.OwnS-once > maxExcess*o.OwnLimitS
+}
+
 // ownCPU is the CPU time of allocscope itself.
 func ownCPU(s *summary.Summary) string {
 	o, seconds := s.Overhead, s.DurationS-s.BeganS()
@@ -51,7 +64,7 @@ func ownCPU(s *summary.Summary) string {
 	}
 
 	text := fmt.Sprintf("; allocscope itself uses %.3f of a core", o.OwnS/seconds)
-	if o.OwnLimitS > 0 && o.OwnS > maxExcess*o.OwnLimitS {
+	if isOwnAbove(s) {
 		text += fmt.Sprintf(" (above its limit of %.3f)", o.OwnLimitS/seconds)
 	}
 	if o.SearchAtEndS > 0 {

@@ -175,3 +175,23 @@ func TestScanned(t *testing.T) {
 		}
 	}
 }
+
+// What a run takes once for a program that starts is no excess: a run can be as short as that.
+func TestBudgetNote(t *testing.T) {
+	for name, c := range map[string]struct {
+		own      float64
+		launched bool
+		notes    int
+	}{
+		"trace within": {0.1, false, 0}, "trace above": {0.9, false, 1},
+		"start of a run": {0.9, true, 0}, "run above": {1.9, true, 1},
+	} {
+		s := &summary.Summary{
+			DurationS: 5, Launched: c.launched,
+			Overhead: &summary.Overhead{Limit: 0.03, OwnS: c.own, OwnLimitS: 0.1},
+		}
+		if notes := budgetNote(s); len(notes) != c.notes {
+			t.Errorf("%s: %q", name, notes)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 )
 
 func TestUndecided(t *testing.T) {
@@ -40,5 +41,22 @@ func TestUndecided(t *testing.T) {
 	}
 	if got := Undecided(all[1:2], 2); got != nil {
 		t.Errorf("of what accumulates: %q", got)
+	}
+}
+
+// WHERE and the line on the cause must not contradict each other.
+func TestUndecidedLine(t *testing.T) {
+	s := &summary.Summary{
+		Process:   summary.Process{PID: 7},
+		Diagnoses: []summary.Diagnosis{{Process: 7, Cause: diagnosis.Undecided, Share: 1}},
+	}
+	if got, want := undecidedLine(s), "the cause of 100% of the growth is not known"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+
+	s.Suspects = []summary.Suspect{{Function: "leak (/a.py:5)", Bytes: 100 << 20, Share: known(0.98)}}
+	want := "WHERE has 98% of the growth; what kind of memory it is, is undecided"
+	if got := undecidedLine(s); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -406,12 +406,7 @@ func accountLine(s *summary.Summary) string {
 	if len(suspects) == 0 {
 		return ""
 	}
-	sum := 0.0
-	for _, c := range suspects {
-		if c.Share != nil {
-			sum += *c.Share
-		}
-	}
+	sum := siteShare(s)
 	sites := "WHERE, " + string(main.Confidence) + " confidence: "
 	what := sharePercent(sum) + " of the growth"
 	if sum > allShare*main.Share {
@@ -439,12 +434,27 @@ func restText(s *summary.Summary) string {
 	return ""
 }
 
-// undecidedLine is the part of the growth without a cause, where that is worth a line.
+// undecidedLine is the part of the growth without a cause, where that is worth a line. WHERE may name
+// its call sites even so.
 func undecidedLine(s *summary.Summary) string {
 	for _, d := range s.Diagnoses {
-		if d.Process == s.Process.PID && d.Cause == diagnosis.Undecided && d.Share >= 0.5 {
+		isWorth := d.Process == s.Process.PID && d.Cause == diagnosis.Undecided && d.Share >= 0.5
+		switch sites := siteShare(s); {
+		case isWorth && sites >= 0.5:
+			return "WHERE has " + sharePercent(sites) + " of the growth; what kind of memory it is, is undecided"
+		case isWorth:
 			return "the cause of " + sharePercent(d.Share) + " of the growth is not known"
 		}
 	}
 	return ""
+}
+
+// siteShare is the share of the growth that the call sites of WHERE explain.
+func siteShare(s *summary.Summary) (share float64) {
+	for _, c := range suspectsOfNote(s.Suspects) {
+		if c.Share != nil {
+			share += *c.Share
+		}
+	}
+	return share
 }

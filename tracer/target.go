@@ -27,8 +27,7 @@ import (
 var errAllocatorNotLoaded = errors.New("attached to before its C library was loaded")
 
 // errNoShim is why a process that the command has started has no source heap.
-var errNoShim = errors.New("the library of LD_PRELOAD does not see its allocations " +
-	"(it is static or setuid, has an allocator of its own, or was started without LD_PRELOAD)")
+var errNoShim = errors.New("the shim does not see its allocations, or was not loaded")
 
 // A target is a traced process with its sources.
 type target struct {

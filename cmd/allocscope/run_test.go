@@ -35,6 +35,7 @@ func TestRun(t *testing.T) {
 	t.Run("standard input", testRunInput)
 	t.Run("programs of other users", testRunOtherUsers)
 	t.Run("a library that is not there", testRunNoLibrary)
+	t.Run("static program", testRunStatic)
 	t.Run("an executable of the command's name", testRunName)
 	t.Run("signals of the launcher alone", testRunSignals)
 	t.Run("signals of the group", testRunGroupSignals)
@@ -288,6 +289,20 @@ func testRunNoLibrary(t *testing.T) {
 	if n := strings.Count(c.stderr.String(), "/no/such/library.so"); n == 0 || n > most {
 		t.Errorf("%d warnings, want 1 to %d:\n%s", n, most, c.stderr.String())
 	}
+}
+
+// The note on what is not traced is short enough not to be cut.
+func testRunStatic(t *testing.T) {
+	t.Parallel()
+	dir := newFolder(t)
+	c := begin(t, runPrepared(t, dir, tracertest.Build(t, "signals.c", "-static")))
+	pid := readyPID(c)
+	c.awaitLine(" is not attached: the shim does not see its allocations")
+	time.Sleep(time.Second) // a program that ends at once has no notes
+	_ = unix.Kill(pid, unix.SIGUSR2)
+	c.mustEnd(0)
+	mustSay(t, "stdout", c.stdout.String(), "malloc was not traced (the shim does not see its "+
+		"allocations, or was not loaded)")
 }
 
 func testRunName(t *testing.T) {

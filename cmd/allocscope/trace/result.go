@@ -57,7 +57,7 @@ func PrintResult(out io.Writer, s *summary.Summary, place words.Place, how Print
 	}
 
 	lines := result.Lines(paint)
-	if how.Quiet {
+	if how.Quiet || isBrief(s) && !how.Details {
 		lines = lines[:1]
 	}
 	_, err := fmt.Fprintln(out, strings.Join(lines, "\n"))
@@ -65,6 +65,12 @@ func PrintResult(out io.Writer, s *summary.Summary, place words.Place, how Print
 		err = PrintDetails(out, s, place.Dir)
 	}
 	return err
+}
+
+// isBrief reports whether a program of `allocscope run` has ended too soon to be judged.
+func isBrief(s *summary.Summary) bool {
+	const brief = 1 // second
+	return s.Launched && s.Ended == summary.EndedExit && s.DurationS < brief
 }
 
 // PrintDetails prints the numbers behind a result.

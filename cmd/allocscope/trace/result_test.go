@@ -14,9 +14,35 @@ import (
 
 func TestResult(t *testing.T) {
 	t.Run("nothing accumulated", testNothingAccumulated)
+	t.Run("program that ends at once", testBriefProgram)
 	t.Run("breakdown", testBreakdown)
 	t.Run("parts of the breakdown", testParts)
 	t.Run("objects and keepers", testObjectsDetails)
+}
+
+// Of a program of `allocscope run` that ends at once, a line is enough.
+func testBriefProgram(t *testing.T) {
+	s := &summary.Summary{
+		Process: summary.Process{PID: 42, Command: "true"}, Launched: true, DurationS: 0.1,
+		Ended: summary.EndedExit,
+	}
+	lines := func(how Print) int {
+		var out bytes.Buffer
+		if err := PrintResult(&out, s, words.Place{}, how); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(out.String(), "\n")
+	}
+	if n := lines(Print{}); n != 1 {
+		t.Errorf("%d lines, want 1", n)
+	}
+	if n := lines(Print{Details: true}); n < 5 {
+		t.Errorf("%d lines with details", n)
+	}
+	s.Launched = false
+	if n := lines(Print{}); n < 5 {
+		t.Errorf("%d lines of a trace", n)
+	}
 }
 
 func testObjectsDetails(t *testing.T) {

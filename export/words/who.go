@@ -441,7 +441,8 @@ func undecidedLine(s *summary.Summary) string {
 		isWorth := d.Process == s.Process.PID && d.Cause == diagnosis.Undecided && d.Share >= 0.5
 		switch sites := siteShare(s); {
 		case isWorth && sites >= 0.5:
-			return "WHERE has " + sharePercent(sites) + " of the growth; what kind of memory it is, is undecided"
+			return "WHERE has " + sharePercent(sites) + " of the growth; what kind of memory it is, " +
+				"is undecided"
 		case isWorth:
 			return "the cause of " + sharePercent(d.Share) + " of the growth is not known"
 		}

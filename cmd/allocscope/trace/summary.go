@@ -197,6 +197,9 @@ func sizesOf(process *growth.ProcessHistory, scanned SnapshotPair) summary.RSS {
 	}
 
 	baseline, end := rssAt(scanned.Start, process), rssAt(scanned.End, process)
+	if !isResident(scanned.Start, process) && isResident(scanned.End, process) {
+		baseline = growth.Unknown // it has ended before it was scanned: the breakdown has its end alone
+	}
 	rss := summary.RSS{
 		StartBytes:    summary.Known(process.Timeline.RSSAt(0)),
 		BaselineBytes: summary.Known(baseline), EndBytes: summary.Known(end),
@@ -216,6 +219,10 @@ func rssAt(s *growth.Snapshot, process *growth.ProcessHistory) int64 {
 		}
 	}
 	return process.Timeline.RSSAt(s.Elapsed)
+}
+
+func isResident(s *growth.Snapshot, process *growth.ProcessHistory) bool {
+	return slices.ContainsFunc(s.Residents, func(p growth.Resident) bool { return p.PID == process.PID })
 }
 
 // stepsOf are the training steps since the baseline; nil: no steps were seen.

@@ -532,7 +532,9 @@ func (o *Options) receiveMarks() (*mark.Receiver, error) {
 	}
 
 	marks := mark.NewReceiver()
-	if err := marks.Listen(o.PID, uint32(owner.UID)); err != nil {
+	err = marks.Listen(o.PID, uint32(owner.UID))
+	hasExited := errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) // a command, at once
+	if err != nil && !hasExited {
 		slog.Warn(err.Error())
 	}
 

@@ -10,7 +10,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
 // TestBlockSampling samples blocks of PyTorch's caching allocator, and gives them up.
@@ -149,14 +149,14 @@ func testBlockSamplingStormBlocksLeft(t *testing.T) {
 	g.do("hold weights 5 5000 0")
 	s := traceBlocks(t, g, tracer.Options{Overhead: 0.01, Sources: []string{"cuda", "mapping"}})
 
-	if interval := blockInterval(t, s); interval != kernel.DefaultInterval {
+	if interval := blockInterval(t, s); interval != controller.FirstBlockInterval {
 		t.Fatalf("at first one block in %d bytes is sampled", interval)
 	}
 
 	loop := startLoop(g)
-	loop.orders <- "again churn 2000 1048576 0"
+	loop.orders <- "again churn 2000 100000000 0"
 	awaitController(t, s, "blocks are sampled more coarsely",
-		func() bool { return blockInterval(t, s) > kernel.DefaultInterval })
+		func() bool { return blockInterval(t, s) > controller.FirstBlockInterval })
 	loop.orders <- "hold weights 60 100000000 0"
 	loop.orders <- "again churn 5000 512 0"
 	awaitController(t, s, "blocks are followed no more",

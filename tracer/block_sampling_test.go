@@ -142,7 +142,7 @@ func testBlockSamplingSampledBlocksWithin(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// Large blocks are all sampled at first. Then small ones follow, which cost too much.
+// Large blocks come first. Then small ones follow, which cost too much.
 func testBlockSamplingStormBlocksLeft(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
@@ -154,9 +154,6 @@ func testBlockSamplingStormBlocksLeft(t *testing.T) {
 	}
 
 	loop := startLoop(g)
-	loop.orders <- "again churn 2000 100000000 0"
-	awaitController(t, s, "blocks are sampled more coarsely",
-		func() bool { return blockInterval(t, s) > controller.FirstBlockInterval })
 	loop.orders <- "hold weights 60 100000000 0"
 	loop.orders <- "again churn 5000 512 0"
 	awaitController(t, s, "blocks are followed no more",

@@ -33,6 +33,7 @@ import (
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
@@ -441,17 +442,10 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		}
 	}()
 	sessionOptions := options.sessionOptions(earlier)
-	if options.Launch != nil {
-		sessionOptions.Launch = &tracer.Launch{
-			Shim: options.Launch.Shim,
-			Start: func(context.Context) (pid int, err error) {
-				if dir, err = options.createFolder(); err != nil {
-					return 0, err
-				}
-				return options.PID, options.Launch.Start()
-			},
-		}
-	}
+	sessionOptions.Launch = options.launchWith(func() (err error) {
+		dir, err = options.createFolder()
+		return err
+	})
 
 	session, err := tracer.Open(ctx, sessionOptions)
 	if errors.Is(err, context.Canceled) {
@@ -482,14 +476,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	}
 	defer marks.Close()
 
-	asked := summary.Process{
-		PID: session.Process.PID, Command: session.Process.Command(),
-		Executable: session.Process.Executable, Arguments: session.Process.Arguments,
-	}
-	if l := options.Launch; l != nil {
-		asked.Command, asked.Executable = filepath.Base(l.Executable), l.Executable
-		asked.Arguments = l.Arguments
-	}
+	asked := options.describe(session.Process)
 	r, err := newRecorder(session, asked, marks, dir, options, earlier)
 	if err != nil {
 		return err
@@ -515,6 +502,37 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	options.pushFolder(pusher, dir)
 
 	return options.FailOn.Check(outcomes...)
+}
+
+// launchWith returns how the session starts the command, after createFolder has not failed; nil: the
+// process runs already.
+func (o *Options) launchWith(createFolder func() error) *tracer.Launch {
+	if o.Launch == nil {
+		return nil
+	}
+	return &tracer.Launch{
+		Shim: o.Launch.Shim,
+		Start: func(context.Context) (pid int, err error) {
+			if err := createFolder(); err != nil {
+				return 0, err
+			}
+			return o.PID, o.Launch.Start()
+		},
+	}
+}
+
+// describe describes the process that is asked for: the command, if it has been started, since its
+// process may have executed another program.
+func (o *Options) describe(p *process.Process) summary.Process {
+	if l := o.Launch; l != nil {
+		return summary.Process{
+			PID: p.PID, Command: filepath.Base(l.Executable),
+			Executable: l.Executable, Arguments: l.Arguments,
+		}
+	}
+	return summary.Process{
+		PID: p.PID, Command: p.Command(), Executable: p.Executable, Arguments: p.Arguments,
+	}
 }
 
 // untilSignal returns a context that ends by the next signal. The one after it ends allocscope.

@@ -47,7 +47,7 @@ static unsigned level_now(void)
 
 static double interval_of(unsigned level)
 {
-	return (double)(1u << (level - 1));
+	return (double)(1ull << (level - 1));
 }
 
 /* Returns whether a process is a fork of another, once. */
@@ -155,4 +155,58 @@ static unsigned sampling_level(size_t size)
 	thread.countdown = distance < max_countdown ? distance : max_countdown;
 	thread.rest = distance - thread.countdown;
 	return now ? sampled_at : LEVEL_IDLE;
+}
+
+/* A site is what allocates objects of about one size, by one call, at one depth of the stack; some
+ * share a place in the array. Most sites make temporaries. These take most of the samples, and show
+ * nothing of what is kept: where nearly all sampled objects of a site have died, it is sampled at
+ * the next coarser level, and so on. The weight is that of the level, so that sums stay right. */
+enum { SITES = 1 << 10, MAX_COARSENING = 3 /* levels */ };
+enum { REVIEW = 16 /* samples */, MANY_DEATHS = 14, FEW_DEATHS = 8 };
+
+static volatile struct site {
+	uint8_t samples, deaths; /* since the last review */
+	uint8_t coarsening;      /* levels */
+} sites[SITES];
+
+static unsigned site_of(size_t size, const void *caller, const void *frame)
+{
+	uint64_t depth = (uintptr_t)frame - (uintptr_t)&thread;
+	size_t about = size & ~0ull << (61 - __builtin_clzll(size | 7)); /* its first three bits */
+
+	return mix(mix((uintptr_t)caller) + mix(about) + depth) % SITES;
+}
+
+/* Returns the level of a site's sample, LEVEL_IDLE if it is left out: with the probability by which
+ * the object would not have been sampled at the coarser level. */
+static unsigned level_of_site(unsigned level, unsigned site, size_t size)
+{
+	unsigned coarser = level + sites[site].coarsening;
+	double uniform;
+
+	if (coarser == level || level == LEVEL_EVERY)
+		return level;
+	uniform = (double)(next_random() >> 11) / (1ull << 53);
+	return uniform * weight_of(size, coarser) < weight_of(size, level) ? coarser : LEVEL_IDLE;
+}
+
+static void count_death(unsigned site)
+{
+	if (sites[site].deaths < REVIEW)
+		sites[site].deaths++;
+}
+
+/* Counts a sample, and reviews the site's level. What threads lose of each other's counts changes
+ * how many objects are sampled, and no estimate. */
+static void count_sample(unsigned site)
+{
+	volatile struct site *s = &sites[site];
+
+	if (++s->samples < REVIEW)
+		return;
+	if (s->deaths >= MANY_DEATHS && s->coarsening < MAX_COARSENING)
+		s->coarsening++;
+	else if (s->deaths < FEW_DEATHS)
+		s->coarsening = 0;
+	s->samples = s->deaths = 0;
 }

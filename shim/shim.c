@@ -66,12 +66,12 @@ static __attribute__((constructor)) void begin(void)
 	})
 
 /* No allocator has so much: the call fails, and the old object of a realloc stays where it is. */
-#define IMPOSSIBLE_SIZE ((size_t)1 << 56)
+#define IMPOSSIBLE_SIZE ((size_t)1 << 48)
 
 /* Counts an object that was allocated, or the failure of doing so. */
-static COLD void sample(void *object, size_t size)
+static COLD void sample(void *object, size_t size, const void *caller)
 {
-	unsigned level;
+	unsigned level, site;
 
 	if (thread.depth)
 		return;
@@ -79,8 +79,15 @@ static COLD void sample(void *object, size_t size)
 	if (shared && is_new_fork())
 		report_start();
 	level = sampling_level(size);
-	if (level && object && remember(object, (struct sample){ size, level }))
+	if (!level || !object)
+		return;
+
+	site = site_of(size, caller, __builtin_frame_address(0));
+	level = level_of_site(level, site, size);
+	if (level && remember(object, (struct sample){ size, site, level })) {
 		otel_memory_alloc(object, size, weight_of(size, level));
+		count_sample(site);
+	}
 }
 
 static inline void count(void *object, size_t size)
@@ -88,15 +95,17 @@ static inline void count(void *object, size_t size)
 	if (LIKELY(size < thread.countdown))
 		thread.countdown -= size;
 	else
-		sample(object, size);
+		sample(object, size, __builtin_return_address(0));
 }
 
 static COLD struct sample release(void *object)
 {
 	struct sample sample = forget(object);
 
-	if (sample.level)
+	if (sample.level) {
 		otel_memory_free(object);
+		count_death(sample.site);
+	}
 	return sample;
 }
 
@@ -104,7 +113,7 @@ static COLD struct sample release(void *object)
 static inline struct sample leave(void *object)
 {
 	if (LIKELY(!*filter_of(object)))
-		return (struct sample){ 0, 0 };
+		return (struct sample){ 0, 0, 0 };
 	return release(object);
 }
 
@@ -121,7 +130,7 @@ static __attribute__((noinline)) void *slow_malloc(size_t size)
 {
 	void *object = NEXT(malloc(size));
 
-	sample(object, size);
+	sample(object, size, __builtin_return_address(0));
 	return object;
 }
 

@@ -8,7 +8,7 @@
 #include "system.h"
 
 struct sample {
-	uint64_t size : 56, level : 8; /* level 0: no sample */
+	uint64_t size : 48, site : 10, level : 6; /* level 0: no sample */
 };
 
 /* The few samples of a usual interval touch the near buckets alone. */
@@ -102,7 +102,7 @@ static int take_slot(struct bucket *bucket, void *object)
 /* Returns the sample of an object, which the table then no longer has. */
 static struct sample forget(void *object)
 {
-	struct sample sample = { 0, 0 };
+	struct sample sample = { 0, 0, 0 };
 	uint64_t hash = mix((uintptr_t)object);
 	struct bucket *bucket;
 	int slot;

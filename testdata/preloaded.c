@@ -8,6 +8,7 @@
  *                      free ADDRESS
  *     mixed N          N allocations of sizes up to 1 MiB, freed at once; then SIZE COUNT of each
  *                      size
+ *     sites N          N objects of 1000 bytes that live at once, and N of 1001 that are freed at once
  *     keep N           N objects of 24 bytes that live at once, then are freed
  *     threads T N      T threads, which free N objects of each other
  *     forks N          N children, of which each allocates 10 objects of 32 bytes and frees 9; its
@@ -212,9 +213,24 @@ static void run_mixed(long n)
 		printf("%zu %ld\n", sizes[i], counts[i]);
 }
 
+static void *objects[1 << 20];
+
+static void run_sites(long n)
+{
+	for (long i = 0; i < n; i++) {
+		objects[i] = malloc(1000);
+
+		void *p = malloc(1001);
+
+		KEEP(p);
+		free(p);
+	}
+	for (long i = 0; i < n; i++)
+		free(objects[i]);
+}
+
 static void run_keep(long n)
 {
-	static void *objects[1 << 20];
 
 	for (long i = 0; i < n; i++)
 		objects[i] = malloc(24);
@@ -311,6 +327,8 @@ static void run(const char *what, long a, long b)
 		run_calls();
 	else if (!strcmp(what, "mixed"))
 		run_mixed(a);
+	else if (!strcmp(what, "sites"))
+		run_sites(a);
 	else if (!strcmp(what, "keep"))
 		run_keep(a);
 	else if (!strcmp(what, "threads"))

@@ -40,8 +40,7 @@ type Estimator struct {
 	burstSeconds []float64
 	survival     map[stack.Key]*growth.Survival // cache of survivalOf
 	totals       burstTotals                    // of the objects that ReadLive has added
-	// newest has, by PID, the youngest object so far of a producer that represents more than itself.
-	newest map[uint32]bpf.Allocation
+	producers    map[uint32]producer            // by PID
 }
 
 // NewEstimator returns an estimator for a snapshot at a moment, in ns, CLOCK_MONOTONIC.
@@ -58,7 +57,7 @@ func NewEstimator(
 		tracedSince:  tracedSince,
 		bins:         bins,
 		survival:     make(map[stack.Key]*growth.Survival),
-		newest:       make(map[uint32]bpf.Allocation),
+		producers:    make(map[uint32]producer),
 		totals:       schedule.newBurstTotals(now),
 	}
 
@@ -139,22 +138,37 @@ func weightOf(a *bpf.Allocation) float64 {
 	return growth.Weight(a.Size, uint64(a.Interval))
 }
 
-// noteProducer keeps what shows the sampling interval of a producer.
+// A producer has the sampling interval of a process that samples its heap itself, in bytes, by
+// a sample born at the moment born. newest is the last birth of any. Both in ns, CLOCK_MONOTONIC.
+type producer struct {
+	interval     float64
+	born, newest uint64
+}
+
+// noteProducer keeps the longest of the intervals that recent samples show, by p = s/w =
+// 1 - exp(-s/interval): some allocations may be sampled more coarsely than others.
 func (e *Estimator) noteProducer(pid uint32, a *bpf.Allocation) {
-	if a.Weight > a.Size && a.Size > 0 && a.Born >= e.newest[pid].Born {
-		e.newest[pid] = *a
+	const recent = uint64(10 * time.Second)
+	p := e.producers[pid]
+	if a.Weight <= a.Size || a.Size == 0 || a.Born+recent < p.newest {
+		return
 	}
+
+	size := float64(a.Size)
+	interval := -size / math.Log1p(-size/float64(a.Weight))
+	p.newest = max(p.newest, a.Born)
+	if interval > p.interval || p.born+recent < p.newest {
+		p.interval, p.born = interval, a.Born
+	}
+	e.producers[pid] = p
 }
 
 // ProducerIntervals returns the mean number of bytes between samples of the producers in each
-// process, by PID. The last sample shows it: p = s/w = 1 - exp(-s/interval). Processes in which every
-// sample represents itself alone are left out.
+// process, by PID. Processes in which every sample represents itself alone are left out.
 func (e *Estimator) ProducerIntervals() map[int]uint64 {
 	intervals := make(map[int]uint64)
-	for pid, a := range e.newest {
-		size := float64(a.Size)
-		interval := -size / math.Log1p(-size/float64(a.Weight))
-		intervals[int(pid)] = uint64(math.Round(min(interval, kernel.MaxInterval)))
+	for pid, p := range e.producers {
+		intervals[int(pid)] = uint64(math.Round(min(p.interval, kernel.MaxInterval)))
 	}
 	return intervals
 }

@@ -35,8 +35,8 @@ type fullTuning struct {
 
 var (
 	probeTuning = fullTuning{coarsestInterval, 1.0 / 3, 1.0 / 8, 60, 600}
-	// producerTuning leaves no part of the budget to traps on all calls.
-	producerTuning = fullTuning{1 << 30, 1.0 / 2, 1.0 / 5, 5, 60}
+	// producerTuning keeps samples at a third of the budget: more would name leaks little sooner.
+	producerTuning = fullTuning{1 << 30, 1.0 / 3, 1.0 / 7, 5, 60}
 )
 
 // In mode full the interval is tuned every tuneSeconds, by what the last tuneMemory seconds took.

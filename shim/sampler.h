@@ -162,7 +162,7 @@ static unsigned sampling_level(size_t size)
  * nothing of what is kept: where nearly all sampled objects of a site have died, it is sampled at
  * the next coarser level, and so on. The weight is that of the level, so that sums stay right. */
 enum { SITES = 1 << 10, MAX_COARSENING = 3 /* levels */ };
-enum { REVIEW = 16 /* samples */, MANY_DEATHS = 14, FEW_DEATHS = 8 };
+enum { REVIEW = 8 /* samples */, MANY_DEATHS = 7, FEW_DEATHS = 4 };
 
 static volatile struct site {
 	uint8_t samples, deaths; /* since the last review */

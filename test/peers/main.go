@@ -150,6 +150,14 @@ func (b *bench) prepare(ctx context.Context, workloads int) (err error) {
 		return err
 	}
 
+	program, err := os.ReadFile(b.allocscope)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, programFile), program, 0o755); err != nil {
+		return err
+	}
+
 	argv := b.inside(-1, "gcc", "-O2", "-g", "-o", "loop", "loop.c")
 	if text, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("compile loop.c: %w: %s", err, text)

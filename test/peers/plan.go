@@ -72,6 +72,10 @@ var ways = []way{
 	allocscope("kernel", "allocscope `--sources mapping,fault,step`", false,
 		"--sources", "mapping,fault,step"),
 	{
+		name: "run", label: "**allocscope run, the defaults**", long: true,
+		wrap: allocscopeRun, read: readAllocscope,
+	},
+	{
 		name: "memleak", label: "libbpf-tools memleak", attach: memleak,
 		ready: "Tracing outstanding", read: readMemleak,
 	},
@@ -103,6 +107,13 @@ func allocscope(name, label string, long bool, flags ...string) way {
 		name: name, label: label, long: long, attach: attach,
 		ready: "Tracing ", read: readAllocscope,
 	}
+}
+
+// allocscopeRun runs the copy of the program in the folder of this run, which is the current one.
+func allocscopeRun(command []string, folder string) []string {
+	return append([]string{
+		"./" + programFile, "run", "--output", filepath.Join(folder, traceFolder), "--",
+	}, command...)
 }
 
 // memleak prints once, at the end. It accepts paths of 31 characters, so that the folder has a link

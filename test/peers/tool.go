@@ -15,6 +15,7 @@ import (
 const (
 	outputFile  = "output" // of an attached tool
 	traceFolder = "trace"
+	programFile = "allocscope"
 	memrayFile  = "memray.bin"
 	libcLink    = "libc.so.6"
 )

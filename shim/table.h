@@ -30,17 +30,20 @@ static struct shared {
 	char page[65536 - sizeof(uint64_t)];
 	struct bucket near[NEAR_BUCKETS];
 	struct bucket far[FAR_BUCKETS];
+	uint32_t in_far[NEAR_BUCKETS]; /* objects that a near bucket had no room for */
 	struct tree *tree;
 } * shared;
 
-/* How many sampled objects have this hash. 255 stays. */
-static uint8_t filter[1 << 16];
+/* How many sampled objects have this hash. 255 stays. It has a place for each of the tracer's
+ * objects and more; those of objects that are near each other are so, too, and share cache lines.
+ */
+static uint8_t filter[1 << 20];
 
 static uint8_t *filter_of(const void *object)
 {
 	uintptr_t at = (uintptr_t)object >> 4;
 
-	return &filter[(at ^ at >> 12) % sizeof(filter)];
+	return &filter[(at ^ at >> 17) % sizeof(filter)];
 }
 
 /* Adds 1 or -1 to the number of samples that have an object's hash. */
@@ -105,15 +108,19 @@ static struct sample forget(void *object)
 	struct sample sample = { 0, 0, 0 };
 	uint64_t hash = mix((uintptr_t)object);
 	struct bucket *bucket;
+	uint32_t *in_far;
 	int slot;
 
 	if (!object || !shared)
 		return sample;
 	bucket = &shared->near[hash % NEAR_BUCKETS];
+	in_far = &shared->in_far[hash % NEAR_BUCKETS];
 	slot = find(bucket, object);
-	if (slot < 0) {
+	if (slot < 0 && __atomic_load_n(in_far, __ATOMIC_RELAXED)) {
 		bucket = &shared->far[hash % FAR_BUCKETS];
 		slot = find(bucket, object);
+		if (slot >= 0)
+			__atomic_sub_fetch(in_far, 1, __ATOMIC_RELAXED);
 	}
 	if (slot < 0)
 		return sample;
@@ -136,6 +143,9 @@ static int remember(void *object, struct sample sample)
 	if (slot < 0) {
 		bucket = &shared->far[hash % FAR_BUCKETS];
 		slot = take_slot(bucket, object);
+		if (slot >= 0)
+			__atomic_add_fetch(&shared->in_far[hash % NEAR_BUCKETS], 1,
+					   __ATOMIC_RELAXED);
 	}
 	if (slot < 0)
 		return 0;

@@ -31,29 +31,42 @@ static struct shared {
 	struct bucket near[NEAR_BUCKETS];
 	struct bucket far[FAR_BUCKETS];
 	uint32_t in_far[NEAR_BUCKETS]; /* objects that a near bucket had no room for */
+	uint8_t wide_filter[1 << 20];
 	struct tree *tree;
 } * shared;
 
-/* How many sampled objects have this hash. 255 stays. It has a place for each of the tracer's
- * objects and more; those of objects that are near each other are so, too, and share cache lines.
- */
-static uint8_t filter[1 << 20];
+/* How many sampled objects have this hash. 255 stays. It is small, to stay in a core's cache. */
+static uint8_t filter[1 << 16];
 
 static uint8_t *filter_of(const void *object)
 {
 	uintptr_t at = (uintptr_t)object >> 4;
 
-	return &filter[(at ^ at >> 17) % sizeof(filter)];
+	return &filter[(at ^ at >> 12) % sizeof(filter)];
 }
 
-/* Adds 1 or -1 to the number of samples that have an object's hash. */
-static void count_in_filter(const void *object, int change)
+/* The same by another hash, of which more differ. It is only asked where the first one is not 0. */
+static uint8_t *wide_filter_of(const void *object)
 {
-	uint8_t *count = filter_of(object), old = __atomic_load_n(count, __ATOMIC_RELAXED);
+	uintptr_t at = (uintptr_t)object >> 4;
+
+	return &shared->wide_filter[(at ^ at >> 17) % sizeof(shared->wide_filter)];
+}
+
+static void add(uint8_t *count, int change)
+{
+	uint8_t old = __atomic_load_n(count, __ATOMIC_RELAXED);
 
 	while (old != 255 && !__atomic_compare_exchange_n(count, &old, old + change, 0,
 							  __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
+}
+
+/* Adds 1 or -1 to the number of samples that have an object's hash. */
+static void count_in_filters(const void *object, int change)
+{
+	add(filter_of(object), change);
+	add(wide_filter_of(object), change);
 }
 
 /* Without the memory nothing is sampled. */
@@ -111,7 +124,7 @@ static struct sample forget(void *object)
 	uint32_t *in_far;
 	int slot;
 
-	if (!object || !shared)
+	if (!object || !shared || !*wide_filter_of(object))
 		return sample;
 	bucket = &shared->near[hash % NEAR_BUCKETS];
 	in_far = &shared->in_far[hash % NEAR_BUCKETS];
@@ -127,7 +140,7 @@ static struct sample forget(void *object)
 
 	sample = bucket->samples[slot];
 	__atomic_store_n(&bucket->objects[slot], NULL, __ATOMIC_RELEASE);
-	count_in_filter(object, -1);
+	count_in_filters(object, -1);
 	return sample;
 }
 
@@ -151,6 +164,6 @@ static int remember(void *object, struct sample sample)
 		return 0;
 
 	bucket->samples[slot] = sample;
-	count_in_filter(object, 1);
+	count_in_filters(object, 1);
 	return 1;
 }

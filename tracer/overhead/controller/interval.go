@@ -35,8 +35,9 @@ type fullTuning struct {
 
 var (
 	probeTuning = fullTuning{coarsestInterval, 1.0 / 3, 1.0 / 8, 60, 600}
-	// producerTuning keeps samples at a third of the budget: more would name leaks little sooner.
-	producerTuning = fullTuning{1 << 30, 1.0 / 3, 1.0 / 7, 5, 60}
+	// producerTuning keeps samples at a sixth of the budget. A trainer loses twice as much by the
+	// clock: after a walk its caches are cold.
+	producerTuning = fullTuning{1 << 30, 1.0 / 6, 1.0 / 14, 5, 60}
 )
 
 // In mode full the interval is tuned every tuneSeconds, by what the last tuneMemory seconds took.

@@ -307,18 +307,20 @@ func testFaultsFaultsForgottenPage(t *testing.T) {
 }
 
 func testFaultsFaultsBeyondMap(t *testing.T) {
+	const beyond = 500
 	target, _, s := traceFaults(t, everyFault)
-	target.Say(fmt.Sprint("many ", kernel.MaxFaults+500))
+	target.Say(fmt.Sprint("many ", kernel.MaxFaults+beyond))
 	target.Await("done")
 	kept, taken := len(faultsOf(t, s, target.PID())), sampledFaults(t, s)
 	if kept != kernel.MaxFaults {
 		t.Errorf("%d faults kept, want %d", kept, kernel.MaxFaults)
 	}
 
+	// A page that faults a second time, as for a write after a read, takes no second place.
 	_, losses := counters(t, s)
 	if len(losses) != 1 || losses[0].Kind != growth.LossFaultsFull ||
-		int(losses[0].Count) != taken-kept {
-		t.Errorf("lost %+v, want %d page faults", losses, taken-kept)
+		int(losses[0].Count) < beyond || int(losses[0].Count) > taken-kept {
+		t.Errorf("lost %+v, want %d to %d page faults", losses, beyond, taken-kept)
 	}
 }
 

@@ -62,7 +62,7 @@ func waysOf(b *testing.B, program string, arguments ...string) (ways []way) {
 	for _, c := range []struct {
 		name    string
 		markers int
-	}{{"sampled-512KiB", 20}, {"sampled-16KiB", 15}} {
+	}{{"sampled-512KiB", 12}, {"sampled-16KiB", 17}} {
 		r := newIdle(b)
 		r.probe(AllocProbe, r.nothing)
 		r.probe(FreeProbe, r.nothing)

@@ -161,7 +161,7 @@ static unsigned sampling_level(size_t size)
  * share a place in the array. Most sites make temporaries. These take most of the samples, and show
  * nothing of what is kept: where nearly all sampled objects of a site have died, it is sampled at
  * the next coarser level, and so on. The weight is that of the level, so that sums stay right. */
-enum { SITES = 1 << 10, MAX_COARSENING = 3 /* levels */ };
+enum { SITES = 1 << SITE_BITS, MAX_COARSENING = 3 /* levels */ };
 enum { REVIEW = 8 /* samples */, MANY_DEATHS = 7, FEW_DEATHS = 4 };
 
 static volatile struct site {

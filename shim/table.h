@@ -7,8 +7,10 @@
 #include <stdint.h>
 #include "system.h"
 
+enum { SITE_BITS = 10 };
+
 struct sample {
-	uint64_t size : 48, site : 10, level : 6; /* level 0: no sample */
+	uint64_t size : 48, site : SITE_BITS, level : 6; /* level 0: no sample */
 };
 
 /* The few samples of a usual interval touch the near buckets alone. */
@@ -30,7 +32,6 @@ static struct shared {
 	char page[65536 - sizeof(uint64_t)];
 	struct bucket near[NEAR_BUCKETS];
 	struct bucket far[FAR_BUCKETS];
-	uint32_t in_far[NEAR_BUCKETS]; /* objects that a near bucket had no room for */
 	uint8_t wide_filter[1 << 20];
 	struct tree *tree;
 } * shared;
@@ -45,7 +46,7 @@ static uint8_t *filter_of(const void *object)
 	return &filter[(at ^ at >> 12) % sizeof(filter)];
 }
 
-/* The same by another hash, of which more differ. It is only asked where the first one is not 0. */
+/* A filter with more places, which is only read where the first one is not 0. */
 static uint8_t *wide_filter_of(const void *object)
 {
 	uintptr_t at = (uintptr_t)object >> 4;
@@ -121,19 +122,15 @@ static struct sample forget(void *object)
 	struct sample sample = { 0, 0, 0 };
 	uint64_t hash = mix((uintptr_t)object);
 	struct bucket *bucket;
-	uint32_t *in_far;
 	int slot;
 
 	if (!object || !shared || !*wide_filter_of(object))
 		return sample;
 	bucket = &shared->near[hash % NEAR_BUCKETS];
-	in_far = &shared->in_far[hash % NEAR_BUCKETS];
 	slot = find(bucket, object);
-	if (slot < 0 && __atomic_load_n(in_far, __ATOMIC_RELAXED)) {
+	if (slot < 0) {
 		bucket = &shared->far[hash % FAR_BUCKETS];
 		slot = find(bucket, object);
-		if (slot >= 0)
-			__atomic_sub_fetch(in_far, 1, __ATOMIC_RELAXED);
 	}
 	if (slot < 0)
 		return sample;
@@ -156,9 +153,6 @@ static int remember(void *object, struct sample sample)
 	if (slot < 0) {
 		bucket = &shared->far[hash % FAR_BUCKETS];
 		slot = take_slot(bucket, object);
-		if (slot >= 0)
-			__atomic_add_fetch(&shared->in_far[hash % NEAR_BUCKETS], 1,
-					   __ATOMIC_RELAXED);
 	}
 	if (slot < 0)
 		return 0;

@@ -231,7 +231,6 @@ static void run_sites(long n)
 
 static void run_keep(long n)
 {
-
 	for (long i = 0; i < n; i++)
 		objects[i] = malloc(24);
 	for (int i = 0; i < 1000; i++)

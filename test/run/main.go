@@ -88,7 +88,7 @@ func (w way) check(program, dir string) (errs []error) {
 			errs = append(errs, err)
 		}
 	}
-	if !w.orphans && strings.Contains(said, " stays: ") {
+	if strings.Contains(said, " stays: ") {
 		errs = append(errs, fmt.Errorf("the shim is left: %s", said))
 	}
 	return errs

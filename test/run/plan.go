@@ -9,8 +9,6 @@ type way struct {
 	traced int
 	// unseen: the shim does not see a program's allocations, which the summary says.
 	unseen bool
-	// orphans: processes may outlive the command, so that the shim's file stays.
-	orphans bool
 	// kept are the bytes that function keep of a program holds for some seconds; 0: it has none.
 	kept int64
 }
@@ -46,7 +44,7 @@ var ways = []way{
 			`test_faulthandler test_fork1 test_gc test_mmap test_multiprocessing_fork test_os ` +
 			`test_posix test_pty test_signal test_subprocess test_threading >test.log 2>&1; ` +
 			`sed -n '/^== Tests result/,/^Total/{/^Total/!p}' test.log`,
-		traced: 1, orphans: true,
+		traced: 1,
 	},
 	{
 		name:    "preload-last",

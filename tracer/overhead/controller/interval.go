@@ -35,8 +35,8 @@ type fullTuning struct {
 
 var (
 	probeTuning = fullTuning{coarsestInterval, 1.0 / 3, 1.0 / 8, 60, 600}
-	// producerTuning keeps samples at a sixth of the budget. A trainer loses twice as much by the
-	// clock: after a walk its caches are cold.
+	// producerTuning keeps samples at a sixth of the budget: by the clock a trainer loses about
+	// twice what is counted.
 	producerTuning = fullTuning{1 << 30, 1.0 / 6, 1.0 / 14, 5, 60}
 )
 

@@ -113,9 +113,6 @@ type Snapshot struct {
 	Alive []int
 	// Interval is the mean number of bytes between samples; 1: every allocation was sampled.
 	Interval uint64
-	// ProducerIntervals has the intervals of the processes that sample their heap themselves, by PID,
-	// as far as they are known.
-	ProducerIntervals map[int]uint64
 	// Heap is how the allocator of the heap was probed.
 	Heap HeapCoverage
 	// Holdings of the traced processes, one for each stack, kind and GPU, in no order.
@@ -142,9 +139,6 @@ type Snapshot struct {
 	// Took is how long the snapshot took to read.
 	Took time.Duration
 }
-
-// IntervalOf returns the mean number of bytes between samples in a process.
-func (s *Snapshot) IntervalOf(pid int) uint64 { return max(s.Interval, s.ProducerIntervals[pid]) }
 
 // ResidentHeap returns the resident memory of all heaps in bytes; false: pages were not scanned.
 // Memory from before tracing started is part of the heap as far as objects take its place.

@@ -29,7 +29,8 @@ static __thread struct {
 	uint64_t rest;    /* bytes of the distance to the next sample that follow the countdown */
 	uint64_t random;  /* state of the generator */
 	uint64_t process; /* whose generator that is, by its number; 0 before the first draw */
-	uint32_t level;   /* at which the distance was drawn */
+	uint32_t level;   /* of the usual interval when the distance was drawn */
+	uint32_t drawn;   /* at which it was drawn: finer where sites are learned */
 	uint32_t depth;   /* calls of the next allocator that may call ours */
 	uint32_t slow_calls; /* allocations of the slow path */
 } thread;
@@ -131,42 +132,20 @@ static uint64_t weight_of(size_t size, unsigned level)
 	return (uint64_t)(interval * f + 0.5);
 }
 
-/* Counts an allocation of the slow path. Returns the level at which it is sampled, LEVEL_IDLE for
- * not at all. What was drawn holds until its end, so that a change of the level leaves every
- * estimate as it was. */
-static unsigned sampling_level(size_t size)
-{
-	unsigned now = level_now(), sampled_at;
-	uint64_t distance = thread.countdown + thread.rest;
-
-	if (thread.level == LEVEL_IDLE) {
-		thread.level = now;
-		distance = draw_distance(now);
-	}
-
-	sampled_at = size >= distance ? thread.level : LEVEL_IDLE;
-	if (size >= distance || now != thread.level) {
-		thread.level = now;
-		distance = draw_distance(now);
-	} else {
-		distance -= size;
-	}
-
-	thread.countdown = distance < max_countdown ? distance : max_countdown;
-	thread.rest = distance - thread.countdown;
-	return now ? sampled_at : LEVEL_IDLE;
-}
-
 /* A site is what allocates objects of about one size, by one call, at one depth of the stack; some
- * share a place in the array. Most sites make temporaries. These take most of the samples, and show
- * nothing of what is kept: where nearly all sampled objects of a site have died, it is sampled at
- * the next coarser level, and so on. The weight is that of the level, so that sums stay right. */
-enum { SITES = 1 << SITE_BITS, MAX_COARSENING = 3 /* levels */ };
-enum { REVIEW = 8 /* samples */, MANY_DEATHS = 7, FEW_DEATHS = 4 };
+ * share a place in the array. Most sites make temporaries. These would take most of the samples,
+ * and show nothing of what is kept. So a site that keeps one in 4^n of its objects is sampled n
+ * levels more coarsely: the error of a sum of what is kept is then least for the samples that are
+ * taken (Neyman's allocation). The weight is that of the level, so that sums stay right. */
+enum { SITES = 1 << SITE_BITS, MAX_COARSENING = 6, FIRST_COARSENING = 3 /* levels */ };
+
+/* A site is reviewed after so many objects. The average reaches over some REVIEWS of them. */
+enum { REVIEW = 32, REVIEWS = 8 };
 
 static volatile struct site {
-	uint8_t samples, deaths; /* since the last review */
+	uint8_t objects, deaths; /* since the last review */
 	uint8_t coarsening;      /* levels */
+	int16_t kept;            /* of the last REVIEWS * REVIEW objects, the older the less */
 } sites[SITES];
 
 static unsigned site_of(size_t size, const void *caller, const void *frame)
@@ -177,36 +156,130 @@ static unsigned site_of(size_t size, const void *caller, const void *frame)
 	return mix(mix((uintptr_t)caller) + mix(about) + depth) % SITES;
 }
 
-/* Returns the level of a site's sample, LEVEL_IDLE if it is left out: with the probability by which
- * the object would not have been sampled at the coarser level. */
-static unsigned level_of_site(unsigned level, unsigned site, size_t size)
+/* Counts an object of a site, and reviews the site's level. What threads lose of each other's
+ * counts changes how many objects are sampled, and no estimate. */
+static void count_object(unsigned site)
 {
-	unsigned coarser = level + sites[site].coarsening;
-	double uniform;
+	volatile struct site *s = &sites[site];
+	unsigned coarsening = 0, most = s->coarsening + 1;
+	int kept;
 
-	if (coarser == level || level == LEVEL_EVERY)
-		return level;
-	uniform = (double)(next_random() >> 11) / (1ull << 53);
-	return uniform * weight_of(size, coarser) < weight_of(size, level) ? coarser : LEVEL_IDLE;
+	if (++s->objects < REVIEW)
+		return;
+	if (most < FIRST_COARSENING)
+		most = FIRST_COARSENING;
+	kept = s->kept * (REVIEWS - 1) / REVIEWS + s->objects - s->deaths;
+	while (coarsening < MAX_COARSENING && coarsening < most &&
+	       kept * (4 << 2 * coarsening) <= REVIEWS * REVIEW)
+		coarsening++;
+	s->kept = kept;
+	s->coarsening = coarsening;
+	s->objects = s->deaths = 0;
 }
 
 static void count_death(unsigned site)
 {
-	if (sites[site].deaths < REVIEW)
+	if (sites[site].deaths < 2 * REVIEW)
 		sites[site].deaths++;
 }
 
-/* Counts a sample, and reviews the site's level. What threads lose of each other's counts changes
- * how many objects are sampled, and no estimate. */
-static void count_sample(unsigned site)
-{
-	volatile struct site *s = &sites[site];
+/* Objects that are drawn and not reported are shadows: they show how long those of a site live, and
+ * cost little. So as long as there is credit, objects are drawn at a finer level than they are
+ * reported. Each reported object that dies gives credit, for there is something to learn. A shadow
+ * may be replaced by another, after a second or more: what has not died by then counts as kept. */
+enum { SHADOWS = 1 << 10, REPLACE_ONE_IN = 16 };
+enum { SHADOW_LEVELS = 3, MAX_CREDIT = 1 << 14, CREDIT_OF_DEATH = 16 };
 
-	if (++s->samples < REVIEW)
+static uint64_t shadows[SHADOWS]; /* object's address, site */
+static volatile int32_t shadow_credit = MAX_CREDIT;
+
+static uint64_t shadow_of(const void *object, unsigned site)
+{
+	return (uintptr_t)object << SITE_BITS | site;
+}
+
+static uint64_t *place_of_shadow(const void *object)
+{
+	return &shadows[mix((uintptr_t)object) % SHADOWS];
+}
+
+static void add_shadow(const void *object, unsigned site)
+{
+	uint64_t *place = place_of_shadow(object), old;
+
+	if (shadow_credit > 0)
+		shadow_credit--;
+	if (__atomic_load_n(place, __ATOMIC_RELAXED) && next_random() % REPLACE_ONE_IN)
 		return;
-	if (s->deaths >= MANY_DEATHS && s->coarsening < MAX_COARSENING)
-		s->coarsening++;
-	else if (s->deaths < FEW_DEATHS)
-		s->coarsening = 0;
-	s->samples = s->deaths = 0;
+	add(filter_of(object), 1);
+	old = __atomic_exchange_n(place, shadow_of(object, site), __ATOMIC_RELAXED);
+	if (old)
+		add(filter_of((void *)(old >> SITE_BITS)), -1);
+	count_object(site);
+}
+
+/* Sees to an object that dies and is not reported: it may be a shadow. */
+static void forget_shadow(const void *object)
+{
+	uint64_t *place = place_of_shadow(object);
+	uint64_t shadow = __atomic_load_n(place, __ATOMIC_RELAXED);
+	unsigned site = shadow % SITES;
+
+	if (!object || shadow != shadow_of(object, site) ||
+	    !__atomic_compare_exchange_n(place, &shadow, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		return;
+	add(filter_of(object), -1);
+	count_death(site);
+}
+
+static void count_reported_death(unsigned site)
+{
+	count_death(site);
+	if (shadow_credit < MAX_CREDIT)
+		shadow_credit += CREDIT_OF_DEATH;
+}
+
+/* Draws the distance to a thread's next object. */
+static uint64_t draw(unsigned level)
+{
+	int finer = level > LEVEL_EVERY + SHADOW_LEVELS && shadow_credit > 0;
+
+	thread.level = level;
+	thread.drawn = finer ? level - SHADOW_LEVELS : level;
+	return draw_distance(thread.drawn);
+}
+
+/* Counts an allocation of the slow path. Returns the level at which it is drawn, LEVEL_IDLE for
+ * not at all. What was drawn holds until its end, so that a change of the level leaves every
+ * estimate as it was. */
+static unsigned sampling_level(size_t size)
+{
+	unsigned now = level_now(), sampled_at;
+	uint64_t distance = thread.countdown + thread.rest;
+
+	if (thread.level == LEVEL_IDLE)
+		distance = draw(now);
+
+	sampled_at = size >= distance ? thread.drawn : LEVEL_IDLE;
+	if (size >= distance || now != thread.level)
+		distance = draw(now);
+	else
+		distance -= size;
+
+	thread.countdown = distance < max_countdown ? distance : max_countdown;
+	thread.rest = distance - thread.countdown;
+	return now ? sampled_at : LEVEL_IDLE;
+}
+
+/* Returns the level of an object that was drawn at a level, LEVEL_IDLE if it is not reported: with
+ * the probability by which the object would not have been drawn at the level of its site. */
+static unsigned level_of_site(unsigned drawn, unsigned site, size_t size)
+{
+	unsigned level = thread.level + sites[site].coarsening;
+	double uniform;
+
+	if (level <= drawn || drawn == LEVEL_EVERY)
+		return drawn;
+	uniform = (double)(next_random() >> 11) / (1ull << 53);
+	return uniform * weight_of(size, level) < weight_of(size, drawn) ? level : LEVEL_IDLE;
 }

@@ -16,7 +16,7 @@ func boundOf(variance, greatest float64) float64 {
 }
 
 // maxCoarsening is how many times as long the interval of a site may be.
-const maxCoarsening = 8
+const maxCoarsening = 64
 
 // A weightedSum is a sum of weights, of so many samples.
 type weightedSum struct{ samples, weight float64 }

@@ -66,7 +66,7 @@ static __attribute__((constructor)) void begin(void)
 	})
 
 /* No allocator has so much: the call fails, and the old object of a realloc stays where it is. */
-#define IMPOSSIBLE_SIZE ((size_t)1 << 48)
+#define IMPOSSIBLE_SIZE ((size_t)1 << 47)
 
 /* Counts an object that was allocated, or the failure of doing so. */
 static COLD void sample(void *object, size_t size, const void *caller)
@@ -84,9 +84,11 @@ static COLD void sample(void *object, size_t size, const void *caller)
 
 	site = site_of(size, caller, __builtin_frame_address(0));
 	level = level_of_site(level, site, size);
-	if (level && remember(object, (struct sample){ size, site, level })) {
+	if (!level) {
+		add_shadow(object, site);
+	} else if (remember(object, (struct sample){ size, site, level })) {
 		otel_memory_alloc(object, size, weight_of(size, level));
-		count_sample(site);
+		count_object(site);
 	}
 }
 
@@ -102,10 +104,12 @@ static COLD struct sample release(void *object)
 {
 	struct sample sample = forget(object);
 
-	if (sample.level) {
-		otel_memory_free(object);
-		count_death(sample.site);
+	if (!sample.level) {
+		forget_shadow(object);
+		return sample;
 	}
+	otel_memory_free(object);
+	count_reported_death(sample.site);
 	return sample;
 }
 

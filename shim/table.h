@@ -7,10 +7,10 @@
 #include <stdint.h>
 #include "system.h"
 
-enum { SITE_BITS = 10 };
+enum { SITE_BITS = 11 };
 
 struct sample {
-	uint64_t size : 48, site : SITE_BITS, level : 6; /* level 0: no sample */
+	uint64_t size : 47, site : SITE_BITS, level : 6; /* level 0: no sample */
 };
 
 /* The few samples of a usual interval touch the near buckets alone. */

@@ -108,9 +108,6 @@ func (s *Session) readHeap(
 	if err != nil {
 		return nil, err
 	}
-	if s.launched == nil { // else the interval is ours
-		snapshot.ProducerIntervals = estimator.ProducerIntervals()
-	}
 	for _, ofProcess := range objects {
 		snapshot.LiveObjects += len(ofProcess)
 	}

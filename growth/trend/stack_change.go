@@ -110,9 +110,7 @@ func exactChange(start, middle, end int64) stackChange {
 // sampledChange finds by the births at the end which samples of the start are still alive: those
 // cancel. Their variances cancel too, once scaled to one dispersion.
 func (r *snapshotRange) sampledChange(h *stackSeries) stackChange {
-	c := stackChange{interval: float64(r.end().IntervalOf(h.stack.PID))}
-	c.chanceExcess = 4 * c.interval
-
+	c := stackChange{interval: float64(r.end().Interval)}
 	dispersionRatio := 1.0
 	evidence := h.evidence()
 	if evidence != nil {
@@ -148,7 +146,10 @@ func (r *snapshotRange) sampledChange(h *stackSeries) stackChange {
 	}
 
 	c.freed, c.born = c.freed.Clamp(), c.born.Clamp()
-	if evidence != nil {
+	if evidence == nil {
+		c.interval = max(c.interval, meanInterval(c.freed), meanInterval(c.born))
+		c.chanceExcess = 4 * c.interval
+	} else {
 		c.chanceExcess = 2 * math.Sqrt(olderVariance+4*youngerVariance)
 		c.chanceLack = 2 * math.Sqrt(olderVariance+minAge*minAge*youngerVariance)
 		c.born.Variance += r.edgeVariance(c.born.Bytes)
@@ -156,6 +157,10 @@ func (r *snapshotRange) sampledChange(h *stackSeries) stackChange {
 
 	return c
 }
+
+// meanInterval is that of the samples of a sum, in bytes; less where objects are larger. Samples of a
+// stack may be rarer than those of others, or have been.
+func meanInterval(sum growth.WeightedSum) float64 { return sum.Variance / max(1, sum.Bytes) }
 
 // dispersionOf the bursts in a holding's variance; 1 where every call was probed.
 func dispersionOf(evidence *growth.BurstEvidence) float64 {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
@@ -40,7 +39,6 @@ type Estimator struct {
 	burstSeconds []float64
 	survival     map[stack.Key]*growth.Survival // cache of survivalOf
 	totals       burstTotals                    // of the objects that ReadLive has added
-	producers    map[uint32]producer            // by PID
 }
 
 // NewEstimator returns an estimator for a snapshot at a moment, in ns, CLOCK_MONOTONIC.
@@ -57,7 +55,6 @@ func NewEstimator(
 		tracedSince:  tracedSince,
 		bins:         bins,
 		survival:     make(map[stack.Key]*growth.Survival),
-		producers:    make(map[uint32]producer),
 		totals:       schedule.newBurstTotals(now),
 	}
 
@@ -136,41 +133,6 @@ func weightOf(a *bpf.Allocation) float64 {
 		return float64(a.Weight) / float64(max(a.Size, 1))
 	}
 	return growth.Weight(a.Size, uint64(a.Interval))
-}
-
-// A producer has the sampling interval of a process that samples its heap itself, in bytes, by
-// a sample born at the moment born. newest is the last birth of any. Both in ns, CLOCK_MONOTONIC.
-type producer struct {
-	interval     float64
-	born, newest uint64
-}
-
-// noteProducer keeps the longest of the intervals that recent samples show, by p = s/w =
-// 1 - exp(-s/interval): some allocations may be sampled more coarsely than others.
-func (e *Estimator) noteProducer(pid uint32, a *bpf.Allocation) {
-	const recent = uint64(10 * time.Second)
-	p := e.producers[pid]
-	if a.Weight <= a.Size || a.Size == 0 || a.Born+recent < p.newest {
-		return
-	}
-
-	size := float64(a.Size)
-	interval := -size / math.Log1p(-size/float64(a.Weight))
-	p.newest = max(p.newest, a.Born)
-	if interval > p.interval || p.born+recent < p.newest {
-		p.interval, p.born = interval, a.Born
-	}
-	e.producers[pid] = p
-}
-
-// ProducerIntervals returns the mean number of bytes between samples of the producers in each
-// process, by PID. Processes in which every sample represents itself alone are left out.
-func (e *Estimator) ProducerIntervals() map[int]uint64 {
-	intervals := make(map[int]uint64)
-	for pid, p := range e.producers {
-		intervals[int(pid)] = uint64(math.Round(min(p.interval, kernel.MaxInterval)))
-	}
-	return intervals
 }
 
 // IsSampledInBursts reports whether the probes of a kind of objects may be open in bursts alone.

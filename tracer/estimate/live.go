@@ -78,7 +78,6 @@ func ReadLive(
 	objects, sizes := last.emptied(), make(believed)
 	add := func(key *bpf.Address, a *bpf.Allocation) {
 		sizes.limit(key.Tgid, a)
-		estimator.noteProducer(key.Tgid, a)
 		estimate := estimator.estimate(key, a)
 		bin, ok := estimator.bins.Index(estimate.countedFrom)
 		if !ok {

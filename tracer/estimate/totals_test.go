@@ -68,7 +68,6 @@ func TestWeighted(t *testing.T) {
 
 	var totals StackTotals
 	for _, a := range []*bpf.Allocation{&sampled, &exact} {
-		e.noteProducer(5, a)
 		totals.AddLive(a.Size, e.estimate(&bpf.Address{}, a), 0)
 	}
 	w := float64(weight)
@@ -76,25 +75,6 @@ func TestWeighted(t *testing.T) {
 		math.Abs(totals.inuseObjects-1-w/size) > 1e-9 || math.Abs(totals.variance-w*(w-size)) > 1 {
 		t.Errorf("%+v", totals)
 	}
-	if got := e.ProducerIntervals()[5]; got < interval-10 || got > interval+10 {
-		t.Errorf("interval %d, want %d", got, interval)
-	}
-
-	for _, seconds := range []uint64{30, 35, 20} { // of the last ten seconds the longest
-		coarse := bpf.Allocation{Size: size, Weight: 8 * weight, Born: seconds * 1e9}
-		if seconds == 35 {
-			coarse.Weight = weight
-		}
-		e.noteProducer(5, &coarse)
-	}
-	if got := e.ProducerIntervals()[5]; got < 8*(interval-10) || got > 9*interval {
-		t.Errorf("interval %d, want some %d", got, 8*interval)
-	}
-	e.noteProducer(5, &bpf.Allocation{Size: size, Weight: weight, Born: 45e9})
-	if got := e.ProducerIntervals()[5]; got > interval+10 {
-		t.Errorf("interval %d 15 s later, want %d", got, interval)
-	}
-
 	const factor = 7 // of a burst
 	tally := bpf.Tally{Objects: 4, Bytes: 4 * size, Weight: 4 * weight}
 	totals.AddTally(&bpf.TallyKey{}, &tally, factor)

@@ -37,7 +37,7 @@ var (
 	probeTuning = fullTuning{coarsestInterval, 1.0 / 3, 1.0 / 8, 60, 600}
 	// producerTuning keeps samples at a sixth of the budget: by the clock a trainer loses about
 	// twice what is counted.
-	producerTuning = fullTuning{1 << 30, 1.0 / 6, 1.0 / 14, 5, 60}
+	producerTuning = fullTuning{1 << 30, 1.0 / 6, 1.0 / 14, 2, 60}
 )
 
 // In mode full the interval is tuned every tuneSeconds, by what the last tuneMemory seconds took.
@@ -62,6 +62,10 @@ const (
 // liveStep is the part of the live map for whose every filling the finest interval doubles. So the
 // map is never full: it holds the samples of a terabyte.
 const liveStep = 1.0 / 16
+
+// firstLiveShare is the part of the live map whose filling doubles the finest interval of a producer, and
+// so does each doubling of it: every free of the program pays for what is sampled and alive.
+const firstLiveShare = 1.0 / 256
 
 // isAuto reports whether the controller chooses the intervals.
 func (c *Controller) isAuto() bool { return c.options.Interval == 0 }
@@ -132,8 +136,11 @@ func (c *Controller) refine(finest uint64, u timeUse, longest float64) {
 // withRoom returns the interval, or the finest one for which the live map has room, in bytes.
 func (c *Controller) withRoom(interval uint64) uint64 {
 	steps := 0
-	if share := c.last.LiveShare; share > 0 { // else it may be no number
-		steps = int(min(share, 1) / liveStep)
+	if share := min(c.last.LiveShare, 1); share > 0 { // else it may be no number
+		steps = int(share / liveStep)
+		if c.options.Producer {
+			steps = bits.Len64(uint64(share / firstLiveShare))
+		}
 	}
 	return interval << min(steps, bits.Len64(coarsestInterval/interval)-1)
 }

@@ -31,25 +31,28 @@ type fullTuning struct {
 	// After the interval had to become coarser it stays so for minRefineSeconds, and each further
 	// time for twice as long, up to maxRefineSeconds (exponential backoff).
 	minRefineSeconds, maxRefineSeconds float64
+	// memorySeconds of the past decide.
+	memorySeconds float64
 }
 
 var (
-	probeTuning = fullTuning{coarsestInterval, 1.0 / 3, 1.0 / 8, 60, 600}
+	probeTuning = fullTuning{coarsestInterval, 1.0 / 3, 1.0 / 8, 60, 600, 10}
 	// producerTuning keeps samples at a sixth of the budget: by the clock a trainer loses about
-	// twice what is counted.
-	producerTuning = fullTuning{1 << 30, 1.0 / 6, 1.0 / 14, 2, 60}
+	// twice what is counted. A producer soon learns to take fewer of them.
+	producerTuning = fullTuning{1 << 30, 1.0 / 6, 1.0 / 14, 2, 60, 3}
 )
 
-// In mode full the interval is tuned every tuneSeconds, by what the last tuneMemory seconds took.
-// Each time it becomes finer by maxRefinement at most.
+// In mode full the interval is tuned every tuneSeconds. Each time it becomes finer by maxRefinement at
+// most.
 const (
 	firstTuneSeconds = 0.25
 	tuneSeconds      = 1.0
-	tuneMemory       = 10
 	maxRefinement    = 16
 )
 
 const (
+	// ownMemory is over how many seconds allocscope's own time is judged.
+	ownMemory = 10.0
 	// usualOwnShare is the share of a core that allocscope takes whatever it samples.
 	usualOwnShare = 0.02
 	// newStackCost is what the naming of a stack takes, in seconds.
@@ -89,7 +92,7 @@ func (c *Controller) tuneFullInterval() {
 		return
 	}
 
-	u := c.budget.spent.sum(min(since, tuneMemory))
+	u := c.budget.spent.sum(min(since, c.tuning.memorySeconds))
 	allowed, finest := c.budget.rate()*u.elapsed, c.withRoom(finestInterval)
 	switch {
 	case c.fullInterval < finest:
@@ -148,8 +151,8 @@ func (c *Controller) withRoom(interval uint64) uint64 {
 // ownExceeds reports whether allocscope itself took more than it may, and new stacks can be the
 // reason. A coarser interval meets fewer of them.
 func (c *Controller) ownExceeds() bool {
-	u := c.budget.spent.sum(tuneMemory)
-	return u.elapsed >= tuneMemory/2 && newStackCost*u.newStacks > u.own/2 &&
+	u := c.budget.spent.sum(ownMemory)
+	return u.elapsed >= ownMemory/2 && newStackCost*u.newStacks > u.own/2 &&
 		u.own > max(c.options.Limit*u.native, usualOwnShare*u.elapsed)
 }
 

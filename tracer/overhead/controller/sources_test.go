@@ -186,12 +186,17 @@ func TestInterval(t *testing.T) {
 	})
 
 	t.Run("is coarser the fuller the live map is", func(t *testing.T) {
-		s := simulate(all(1), constant(load{cores: 0.1, calls: 50_000, bytes: 1e6}))
-		for share, want := range map[float64]uint64{0: 4 << 10, 0.13: 16 << 10, 0.5: 1 << 20, 1: 4 << 20} {
-			s.reading.LiveShare = share
-			if s.run(t, 30); s.wanted.Interval != want {
-				t.Errorf("the map is %.0f%% full: one sample in %d bytes, want %d",
-					100*share, s.wanted.Interval, want)
+		for share, want := range map[float64][2]uint64{
+			0: {4 << 10, 4 << 10}, 0.005: {4 << 10, 8 << 10}, 0.13: {16 << 10, 256 << 10},
+			0.5: {1 << 20, 1 << 20}, 1: {4 << 20, 2 << 20},
+		} {
+			for i, o := range []Options{all(1), {Heap: true, Producer: true, Limit: 0.01, Costs: usual, Seed: 1}} {
+				s := simulate(o, constant(load{cores: 0.1, calls: 50_000, bytes: 1e6}))
+				s.reading.LiveShare = share
+				if s.run(t, 60); s.wanted.Interval != want[i] {
+					t.Errorf("the map is %.1f%% full, producer %v: one sample in %d bytes, want %d",
+						100*share, o.Producer, s.wanted.Interval, want[i])
+				}
 			}
 		}
 	})

@@ -196,12 +196,19 @@ func (c Case) OwnSnapshots() []*growth.Snapshot {
 	return own
 }
 
+// minExplained is the share of the growth of RSS below which the largest suspect explains nothing.
+const minExplained = 0.02
+
 // Suspects are the suspects of the trends, with the code that the process mapped newly in the
-// window.
+// window. There are none where they explain next to nothing of the growth: in a short trace the line
+// that imports a module may be the only one whose growth is proven.
 func (c Case) Suspects(
 	trends []trend.StackTrend, snapshots []*growth.Snapshot, w trend.Window,
 ) []trend.Suspect {
 	suspects := trend.Suspects(trends, c.Components)
+	if len(suspects) > 0 && suspects[0].Share < minExplained {
+		return nil
+	}
 	for i := range suspects {
 		if s := &suspects[i]; s.ThroughCompiler() {
 			s.NewCode = newCode(c.Process.PID, snapshots, w)

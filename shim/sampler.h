@@ -142,7 +142,7 @@ enum { SITES = 1 << SITE_BITS, MAX_COARSENING = 6, FIRST_COARSENING = 3 /* level
 /* A site is reviewed after so many objects. The average reaches over some REVIEWS of them. */
 enum { REVIEW = 32, REVIEWS = 8 };
 
-static volatile struct site {
+static struct site {
 	uint8_t objects, deaths; /* since the last review */
 	uint8_t coarsening;      /* levels */
 	int16_t kept;            /* of the last REVIEWS * REVIEW objects, the older the less */
@@ -156,31 +156,32 @@ static unsigned site_of(size_t size, const void *caller, const void *frame)
 	return mix(mix((uintptr_t)caller) + mix(about) + depth) % SITES;
 }
 
-/* Counts an object of a site, and reviews the site's level. What threads lose of each other's
- * counts changes how many objects are sampled, and no estimate. */
+/* Counts an object of a site, and reviews the site's level. */
 static void count_object(unsigned site)
 {
-	volatile struct site *s = &sites[site];
-	unsigned coarsening = 0, most = s->coarsening + 1;
-	int kept;
+	struct site *s = &sites[site];
+	int coarsening = 0, most = s->coarsening + 1, kept;
 
-	if (++s->objects < REVIEW)
+	if (__atomic_add_fetch(&s->objects, 1, __ATOMIC_RELAXED) != REVIEW)
 		return;
 	if (most < FIRST_COARSENING)
 		most = FIRST_COARSENING;
-	kept = s->kept * (REVIEWS - 1) / REVIEWS + s->objects - s->deaths;
+	kept = s->kept * (REVIEWS - 1) / REVIEWS + REVIEW -
+	       __atomic_exchange_n(&s->deaths, 0, __ATOMIC_RELAXED);
 	while (coarsening < MAX_COARSENING && coarsening < most &&
 	       kept * (4 << 2 * coarsening) <= REVIEWS * REVIEW)
 		coarsening++;
 	s->kept = kept;
 	s->coarsening = coarsening;
-	s->objects = s->deaths = 0;
+	__atomic_sub_fetch(&s->objects, REVIEW, __ATOMIC_RELAXED);
 }
 
 static void count_death(unsigned site)
 {
-	if (sites[site].deaths < 2 * REVIEW)
-		sites[site].deaths++;
+	uint8_t *deaths = &sites[site].deaths;
+
+	if (__atomic_load_n(deaths, __ATOMIC_RELAXED) < 2 * REVIEW)
+		__atomic_add_fetch(deaths, 1, __ATOMIC_RELAXED);
 }
 
 /* Objects that are drawn and not reported are shadows: they show how long those of a site live, and

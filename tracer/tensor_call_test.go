@@ -149,7 +149,7 @@ func during(work, do func()) {
 // While the probes on tensors come and go, a block belongs to the tensors or to the heap, never to
 // both. A call that is under way when they go may be lost.
 func testTensorCallsTensorProbesOpen(t *testing.T) {
-	const turns = 3
+	const turns, room = 3, 1 << 16 // room for tensors that live
 	line := lineWith(t, "keeps")
 	h := startTensors(t)
 	for _, mode := range modes {
@@ -164,6 +164,10 @@ func testTensorCallsTensorProbesOpen(t *testing.T) {
 				}
 			}
 		}, func() {
+			if want+500 > room {
+				h.do("fail 1") // turns take long on a busy machine
+				return
+			}
 			h.do("keep 500 3000", "fail 1")
 			want += 500
 		})

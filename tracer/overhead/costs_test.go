@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -79,19 +80,24 @@ func testMeasured(t *testing.T, mode probe.Mode) {
 
 	period := source.FaultPeriod(kernel.DefaultInterval)
 	detach := func(links []link.Link) { probe.Close(links) }
-	costs, err := overhead.MeasureCosts(t.Context(), k, period, time.Minute, detach)
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-
-	t.Logf("%+v", costs)
 	defaults := calibrate.DefaultCosts
-	if costs.Entry == defaults.Entry || costs.Return == defaults.Return || costs.Fault == defaults.Fault {
-		t.Errorf("%+v has defaults", costs)
-	}
-	for _, cost := range []float64{costs.Entry, costs.Stepped, costs.Return} {
-		if cost <= calibrate.MinTrapCost || cost >= calibrate.MaxTrapCost {
-			t.Errorf("%+v has a bound of what is believed", costs)
+	for tries := 5; ; tries-- { // others that use the processor may spoil a measurement
+		costs, err := overhead.MeasureCosts(t.Context(), k, period, time.Minute, detach)
+		if err != nil {
+			t.Fatalf("%+v", err)
+		}
+		t.Logf("%+v", costs)
+		if costs.Entry == defaults.Entry || costs.Return == defaults.Return || costs.Fault == defaults.Fault {
+			t.Errorf("%+v has defaults", costs)
+		}
+
+		atBound := slices.ContainsFunc([]float64{costs.Entry, costs.Stepped, costs.Return},
+			func(c float64) bool { return c <= calibrate.MinTrapCost || c >= calibrate.MaxTrapCost })
+		if !atBound {
+			break
+		}
+		if tries == 1 {
+			t.Fatalf("%+v has a bound of what is believed", costs)
 		}
 	}
 	mustBeEmpty(t, k)

@@ -100,6 +100,16 @@ func TestProcessSuspected(t *testing.T) {
 	}
 }
 
+// Code that explains next to nothing is no suspect.
+func TestProcessExplained(t *testing.T) {
+	for share, want := range map[float64]int{0.01: 0, 0.03: 1, 1: 1} {
+		c := watched(2*time.Hour, 300, mebibytes).explaining(share)
+		if got := Process(c).Suspects; len(got) != want {
+			t.Errorf("stacks explain %.0f%%: suspects %+v, want %d", 100*share, got, want)
+		}
+	}
+}
+
 func TestProcess(t *testing.T) {
 	t.Run("holdings of other processes do not count", func(t *testing.T) {
 		c := watched(2*time.Hour, 300, mebibytes).explaining(0.1).other()

@@ -289,6 +289,22 @@ func heapTrace(start float64, births ...float64) []*growth.Snapshot {
 	return snapshots
 }
 
+// A site of a producer may be sampled more coarsely than the snapshot's interval says.
+func TestIntervalOfSamples(t *testing.T) {
+	const seconds = 8
+	births := []float64{3, 2, 2, 2, 2, 2, 2, 2}
+	window := lasting(0, seconds-1)
+	want := onlyTrend(t, heapTrace(3, births...), window)
+	finer := heapTrace(3, births...)
+	for _, s := range finer {
+		s.Interval = 10
+	}
+	if got := onlyTrend(t, finer, window); got.Low != want.Low || got.High != want.High ||
+		got.Trend != want.Trend {
+		t.Errorf("%+v, want as of one interval: %+v", got, want)
+	}
+}
+
 func TestLabel(t *testing.T) {
 	other := &growth.Stack{ID: first.ID, PID: 77}
 	grown := []growth.Holding{

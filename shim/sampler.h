@@ -201,7 +201,7 @@ static uint64_t shadow_of(const void *object, unsigned site)
 
 static uint64_t *place_of_shadow(const void *object)
 {
-	return &shadows[mix((uintptr_t)object) % SHADOWS];
+	return &shadows[hash_of(object) % SHADOWS];
 }
 
 static void add_shadow(const void *object, unsigned site)
@@ -212,15 +212,17 @@ static void add_shadow(const void *object, unsigned site)
 		shadow_credit--;
 	if (__atomic_load_n(place, __ATOMIC_RELAXED) && next_random() % REPLACE_ONE_IN)
 		return;
-	add(filter_of(object), 1);
+	add(filter_of(object), object, 1);
 	old = __atomic_exchange_n(place, shadow_of(object, site), __ATOMIC_RELAXED);
-	if (old)
-		add(filter_of((void *)(old >> SITE_BITS)), -1);
+	if (old) {
+		object = (void *)(old >> SITE_BITS);
+		add(filter_of(object), object, -1);
+	}
 	count_object(site);
 }
 
-/* Sees to an object that dies and is not reported: it may be a shadow. */
-static void forget_shadow(const void *object)
+/* Returns whether an object that dies is a shadow. */
+static int forget_shadow(const void *object)
 {
 	uint64_t *place = place_of_shadow(object);
 	uint64_t shadow = __atomic_load_n(place, __ATOMIC_RELAXED);
@@ -228,9 +230,10 @@ static void forget_shadow(const void *object)
 
 	if (!object || shadow != shadow_of(object, site) ||
 	    !__atomic_compare_exchange_n(place, &shadow, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-		return;
-	add(filter_of(object), -1);
+		return 0;
+	add(filter_of(object), object, -1);
 	count_death(site);
+	return 1;
 }
 
 static void count_reported_death(unsigned site)

@@ -84,6 +84,7 @@ static COLD void sample(void *object, size_t size, const void *caller)
 
 	site = site_of(size, caller, __builtin_frame_address(0));
 	level = level_of_site(level, site, size);
+	forget_shadow(object); /* an older one, whose free was not seen */
 	if (!level) {
 		add_shadow(object, site);
 	} else if (remember(object, (struct sample){ size, site, level })) {
@@ -102,12 +103,13 @@ static inline void count(void *object, size_t size)
 
 static COLD struct sample release(void *object)
 {
-	struct sample sample = forget(object);
+	struct sample sample = { 0, 0, 0 };
 
-	if (!sample.level) {
-		forget_shadow(object);
+	if (!may_have(filter_of(object), object) || forget_shadow(object))
 		return sample;
-	}
+	sample = forget(object);
+	if (!sample.level)
+		return sample;
 	otel_memory_free(object);
 	count_reported_death(sample.site);
 	return sample;

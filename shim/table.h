@@ -32,43 +32,9 @@ static struct shared {
 	char page[65536 - sizeof(uint64_t)];
 	struct bucket near[NEAR_BUCKETS];
 	struct bucket far[FAR_BUCKETS];
-	uint8_t wide_filter[1 << 20];
+	uint8_t wide_filter[1 << 17]; /* asked where the small one may have an object */
 	struct tree *tree;
 } * shared;
-
-/* How many sampled objects have this hash. 255 stays. It is small, to stay in a core's cache. */
-static uint8_t filter[1 << 16];
-
-static uint8_t *filter_of(const void *object)
-{
-	uintptr_t at = (uintptr_t)object >> 4;
-
-	return &filter[(at ^ at >> 12) % sizeof(filter)];
-}
-
-/* A filter with more places, which is only read where the first one is not 0. */
-static uint8_t *wide_filter_of(const void *object)
-{
-	uintptr_t at = (uintptr_t)object >> 4;
-
-	return &shared->wide_filter[(at ^ at >> 17) % sizeof(shared->wide_filter)];
-}
-
-static void add(uint8_t *count, int change)
-{
-	uint8_t old = __atomic_load_n(count, __ATOMIC_RELAXED);
-
-	while (old != 255 && !__atomic_compare_exchange_n(count, &old, old + change, 0,
-							  __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-		;
-}
-
-/* Adds 1 or -1 to the number of samples that have an object's hash. */
-static void count_in_filters(const void *object, int change)
-{
-	add(filter_of(object), change);
-	add(wide_filter_of(object), change);
-}
 
 /* Without the memory nothing is sampled. */
 static void map_shared(void)
@@ -91,6 +57,61 @@ static uint64_t mix(uint64_t z)
 	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
 	z = (z ^ z >> 27) * 0x94d049bb133111eb;
 	return z ^ z >> 31;
+}
+
+static uint64_t hash_of(const void *object)
+{
+	return mix((uintptr_t)object);
+}
+
+/* A place of a filter has the number of its objects in the high bits, and below it the XOR of their
+ * tags: of a single object its tag. A full number stays. */
+enum { TAG_BITS = 4, TAGS = 1 << TAG_BITS, MAX_COUNT = 255 / TAGS };
+
+/* The samples and shadows, so that other frees are let pass. It is small, and objects near each
+ * other have places near each other: every free reads it, from a core's first cache. */
+static uint8_t filter[1 << 14];
+
+static uint8_t *filter_of(const void *object)
+{
+	uintptr_t at = (uintptr_t)object >> 4;
+
+	return &filter[(at ^ at >> 12) % sizeof(filter)];
+}
+
+static uint8_t *wide_filter_of(const void *object)
+{
+	return &shared->wide_filter[hash_of(object) % sizeof(shared->wide_filter)];
+}
+
+static uint8_t tag_of(const void *object)
+{
+	return hash_of(object) >> (64 - TAG_BITS);
+}
+
+/* Returns whether an object can be in a place. One that is alone there is known by its tag. */
+static int may_have(const uint8_t *place, const void *object)
+{
+	uint8_t found = __atomic_load_n(place, __ATOMIC_RELAXED);
+
+	return found == TAGS + tag_of(object) || found >= 2 * TAGS;
+}
+
+/* Adds an object to a place, or takes it away: change is 1 or -1. */
+static void add(uint8_t *place, const void *object, int change)
+{
+	uint8_t old = __atomic_load_n(place, __ATOMIC_RELAXED), tag = tag_of(object);
+
+	while (old / TAGS != MAX_COUNT &&
+	       !__atomic_compare_exchange_n(place, &old, (old + change * TAGS) ^ tag, 0,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
+static void count_in_filters(const void *object, int change)
+{
+	add(filter_of(object), object, change);
+	add(wide_filter_of(object), object, change);
 }
 
 /* Returns the slot of an object, or -1. */
@@ -120,11 +141,11 @@ static int take_slot(struct bucket *bucket, void *object)
 static struct sample forget(void *object)
 {
 	struct sample sample = { 0, 0, 0 };
-	uint64_t hash = mix((uintptr_t)object);
+	uint64_t hash = hash_of(object);
 	struct bucket *bucket;
 	int slot;
 
-	if (!object || !shared || !*wide_filter_of(object))
+	if (!object || !shared || !may_have(wide_filter_of(object), object))
 		return sample;
 	bucket = &shared->near[hash % NEAR_BUCKETS];
 	slot = find(bucket, object);
@@ -144,7 +165,7 @@ static struct sample forget(void *object)
 /* Returns whether there was a slot: without one the object's free could not be seen. */
 static int remember(void *object, struct sample sample)
 {
-	uint64_t hash = mix((uintptr_t)object);
+	uint64_t hash = hash_of(object);
 	struct bucket *bucket = &shared->near[hash % NEAR_BUCKETS];
 	int slot;
 

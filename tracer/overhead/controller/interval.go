@@ -68,7 +68,7 @@ const liveStep = 1.0 / 16
 
 // firstLiveShare is the part of the live map whose filling doubles the finest interval of a producer, and
 // so does each doubling of it: every free of the program pays for what is sampled and alive.
-const firstLiveShare = 1.0 / 256
+const firstLiveShare = 1.0 / 1024
 
 // isAuto reports whether the controller chooses the intervals.
 func (c *Controller) isAuto() bool { return c.options.Interval == 0 }

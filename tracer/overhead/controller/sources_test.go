@@ -187,8 +187,8 @@ func TestInterval(t *testing.T) {
 
 	t.Run("is coarser the fuller the live map is", func(t *testing.T) {
 		for share, want := range map[float64][2]uint64{
-			0: {4 << 10, 4 << 10}, 0.005: {4 << 10, 8 << 10}, 0.13: {16 << 10, 256 << 10},
-			0.5: {1 << 20, 1 << 20}, 1: {4 << 20, 2 << 20},
+			0: {4 << 10, 4 << 10}, 0.005: {4 << 10, 32 << 10}, 0.13: {16 << 10, 1 << 20},
+			0.5: {1 << 20, 4 << 20}, 1: {4 << 20, 4 << 20},
 		} {
 			for i, o := range []Options{all(1), {Heap: true, Producer: true, Limit: 0.01, Costs: usual, Seed: 1}} {
 				s := simulate(o, constant(load{cores: 0.1, calls: 50_000, bytes: 1e6}))

@@ -37,8 +37,8 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 	for i := range s.GPUMemory {
 		d := &s.GPUMemory[i]
 		v := gpuView{
-			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(d.Verdict, words.AtGPULimit),
-			Facts: gpuFacts(d, s.BaselineS), Suspects: suspectsOf(d.Suspects, nil),
+			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(words.Forecast(s, d.Verdict), words.AtGPULimit),
+			Facts: gpuFacts(s, d), Suspects: suspectsOf(d.Suspects, nil),
 			Advice: d.Advice, Reason: words.GPUCountUnknown(*d), Curves: curveViews(d),
 			Breakdown: gpuBreakdownOf(d, s.BaselineS),
 			Rows:      rowsOf(d.Accumulating, s.SnapshotsS), RowsNote: words.GPURowsNote(*d),
@@ -59,8 +59,8 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 }
 
 // gpuFacts are the numbers that people look for first.
-func gpuFacts(d *summary.GPUMemory, baseline *float64) []fact {
-	facts := verdictFacts(d.Verdict, "Out of GPU memory", nil)
+func gpuFacts(s *summary.Summary, d *summary.GPUMemory) []fact {
+	facts := verdictFacts(words.Forecast(s, d.Verdict), "Out of GPU memory", nil)
 	if d.HeadroomBytes != nil {
 		facts = append(facts, fact{
 			"Headroom", units.Bytes(float64(*d.HeadroomBytes)), "on the GPU with the least",
@@ -75,7 +75,7 @@ func gpuFacts(d *summary.GPUMemory, baseline *float64) []fact {
 		if c.StartBytes != nil {
 			facts = append(facts, fact{
 				"At the baseline", units.Bytes(float64(*c.StartBytes)),
-				strings.TrimSpace(words.CurveText(c.Name) + secondsNote(", after ", baseline)),
+				strings.TrimSpace(words.CurveText(c.Name) + secondsNote(", after ", s.BaselineS)),
 			})
 		}
 

@@ -255,6 +255,13 @@ func TestFacts(t *testing.T) {
 	if got := factsOf(&s)[1]; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+
+	s.Ended = summary.EndedExit
+	for _, f := range factsOf(&s) {
+		if f.Name == want.Name {
+			t.Errorf("the process has ended, and yet %+v", f)
+		}
+	}
 }
 
 func TestSpark(t *testing.T) {

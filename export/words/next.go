@@ -190,6 +190,15 @@ func hasEnded(s *summary.Summary) bool {
 	return s.TargetEnded || s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory
 }
 
+// Forecast returns a verdict of a trace without the time to its limit if the process has ended.
+func Forecast(s *summary.Summary, v summary.Verdict) summary.Verdict {
+	if hasEnded(s) {
+		v.SecondsToLimit, v.SecondsToLimitLow, v.SecondsToLimitHigh = nil, nil, nil
+		v.StepsToLimit, v.StepsToLimitLow, v.StepsToLimitHigh = nil, nil, nil
+	}
+	return v
+}
+
 func (p Place) view() string {
 	if p.Dir == "" {
 		return ""

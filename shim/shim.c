@@ -108,10 +108,10 @@ static COLD struct sample release(void *object)
 	if (!may_have(filter_of(object), object) || forget_shadow(object))
 		return sample;
 	sample = forget(object);
-	if (!sample.level)
-		return sample;
-	otel_memory_free(object);
-	count_reported_death(sample.site);
+	if (sample.level) {
+		otel_memory_free(object);
+		count_reported_death(sample.site);
+	}
 	return sample;
 }
 

@@ -136,7 +136,7 @@ func viewOf(s *summary.Summary, dir string, data pageData) *view {
 		Duration: units.Seconds(s.DurationS), Ended: words.Ended(s),
 		Started:    s.Started.Format("2 January 2006, 15:04:05 MST"),
 		StartedISO: s.Started.Format(time.RFC3339),
-		Verdict:    verdictOf(words.Forecast(s, s.Verdict), words.AtLimit), Facts: factsOf(s),
+		Verdict:    verdictOf(words.VerdictAtEnd(s, s.Verdict), words.AtLimit), Facts: factsOf(s),
 		Result:   result.Blocks,
 		Suspects: suspectsOf(s.Suspects, s.Keepers), Diagnoses: words.Diagnoses(s),
 		Advice:     words.Advice(s),
@@ -247,7 +247,7 @@ func suspectsOf(all []summary.Suspect, keepers []summary.Keeper) []suspectView {
 
 // factsOf are the numbers that people look for first.
 func factsOf(s *summary.Summary) []fact {
-	facts := verdictFacts(words.Forecast(s, s.Verdict), "Out of memory", s.Limit)
+	facts := verdictFacts(words.VerdictAtEnd(s, s.Verdict), "Out of memory", s.Limit)
 	if r := s.RSS; r.StartBytes != nil {
 		facts = append(facts, fact{"RSS at the start", units.Bytes(float64(*r.StartBytes)), ""})
 	}

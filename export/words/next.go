@@ -190,8 +190,9 @@ func hasEnded(s *summary.Summary) bool {
 	return s.TargetEnded || s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory
 }
 
-// Forecast returns a verdict of a trace without the time to its limit if the process has ended.
-func Forecast(s *summary.Summary, v summary.Verdict) summary.Verdict {
+// VerdictAtEnd returns a verdict as it is at the end of a trace: without the time to its limit if the
+// process has ended.
+func VerdictAtEnd(s *summary.Summary, v summary.Verdict) summary.Verdict {
 	if hasEnded(s) {
 		v.SecondsToLimit, v.SecondsToLimitLow, v.SecondsToLimitHigh = nil, nil, nil
 		v.StepsToLimit, v.StepsToLimitLow, v.StepsToLimitHigh = nil, nil, nil

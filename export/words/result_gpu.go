@@ -80,7 +80,7 @@ func gpuResultOf(s *summary.Summary, g *summary.GPUMemory, place Place) Result {
 	}
 
 	pace := Pace(g.Verdict) + " (" + CurveText(g.Judged) + ")"
-	limit := LimitLine(Forecast(s, g.Verdict), AtGPULimit)
+	limit := LimitLine(VerdictAtEnd(s, g.Verdict), AtGPULimit)
 	r.add(LabelHowFast, []string{pace, limit})
 	r.add(LabelHowSure, Certainty(g.Verdict)[:1])
 	r.add(LabelDoNext, []string{step, place.longer(s, g.Verdict), place.view()})

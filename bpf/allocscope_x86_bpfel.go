@@ -590,6 +590,7 @@ const (
 	VarPageSize         = "page_size"
 	VarPidnsDevice      = "pidns_device"
 	VarPidnsInode       = "pidns_inode"
+	VarRepeatsDue       = "repeats_due"
 	VarTensorEpoch      = "tensor_epoch"
 	VarTensorInterval   = "tensor_interval"
 	VarWalkBudget       = "walk_budget"
@@ -711,6 +712,7 @@ type VariableSpecs struct {
 	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
 	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
+	RepeatsDue     *ebpf.VariableSpec `ebpf:"repeats_due"`
 	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
 	WalkBudget     *ebpf.VariableSpec `ebpf:"walk_budget"`
@@ -825,6 +827,7 @@ type Variables struct {
 	PageSize       *ebpf.Variable `ebpf:"page_size"`
 	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
+	RepeatsDue     *ebpf.Variable `ebpf:"repeats_due"`
 	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
 	WalkBudget     *ebpf.Variable `ebpf:"walk_budget"`

@@ -27,9 +27,7 @@ type launched struct {
 	waiting   []programStart // programs that are not targets yet
 	isHolding bool           // programs that start wait
 	changed   uint64         // when that was changed last, which lets all go on: ns, CLOCK_MONOTONIC
-	// mayHold is how many programs may be held at the moment heldUntil.
-	mayHold   float64
-	heldUntil time.Time
+	credit    holdCredit
 }
 
 // A programStart is a program that has called the shim for the first time.
@@ -41,8 +39,6 @@ type programStart struct {
 func (p programStart) age() time.Duration { return time.Duration(kernel.Monotonic() - p.at) }
 
 const (
-	// maxHeld programs may be held, and so many more each second: a build starts thousands.
-	maxHeld, heldPerSecond = 32, 1
 	// maxStarts bounds the programs that wait to become targets.
 	maxStarts = 1024
 	// lateStart is the time after which a program may not have waited until it was a target.
@@ -67,7 +63,7 @@ func (s *Session) launch(ctx context.Context) error {
 	if err := l.Hold(); err != nil {
 		return fmt.Errorf("hold the programs that start: %w", err)
 	}
-	l.isHolding, l.mayHold, l.heldUntil = true, maxHeld, time.Now()
+	l.isHolding, l.credit = true, holdCredit{maxHold, time.Now()}
 
 	if s.Options.PID, err = s.Options.Launch.Start(ctx); err != nil {
 		return fmt.Errorf("start the command: %w", err)
@@ -137,6 +133,7 @@ func (l *launched) run() {
 func (l *launched) adoptWaiting() {
 	const unheldAge = time.Second
 	var adopted int
+	var held time.Duration
 	var young []programStart
 	for _, p := range l.waiting {
 		if !l.isHolding && p.age() < unheldAge {
@@ -145,13 +142,16 @@ func (l *launched) adoptWaiting() {
 		}
 		l.adopt(p)
 		adopted++
+		if l.isHolding && p.at > l.changed {
+			held = max(held, min(p.age(), shim.MaxHold))
+		}
 	}
 	kept := min(len(young), maxStarts)
 	l.lost.Add(uint64(len(young) - kept))
 	l.waiting = young[:kept]
 
 	if adopted > 0 || !l.isHolding {
-		l.release(adopted)
+		l.release(held)
 		l.retireEnded()
 	}
 }
@@ -174,19 +174,12 @@ func (l *launched) adopt(p programStart) {
 	}
 }
 
-// release lets the programs that wait go on, and has the next ones wait unless there were many. If
-// the kernel does not hold them again, they become targets late.
-func (l *launched) release(programs int) {
-	now := time.Now()
-	if l.isHolding {
-		l.mayHold -= float64(programs)
-	}
-	l.mayHold = min(maxHeld, l.mayHold+heldPerSecond*now.Sub(l.heldUntil).Seconds())
-	l.heldUntil = now
-
-	const fewest = maxHeld / 4 // to hold again
+// release lets the programs go on that have waited for so long, and has the next ones wait unless
+// all have waited too much. If the kernel does not hold them again, they become targets late.
+func (l *launched) release(held time.Duration) {
+	l.credit.spend(held, time.Now())
 	wasHolding := l.isHolding
-	l.isHolding = l.mayHold >= fewest || wasHolding && l.mayHold >= 1
+	l.isHolding = l.credit.allows(wasHolding)
 	switch {
 	case l.isHolding:
 		l.isHolding = l.Hold() == nil
@@ -194,4 +187,27 @@ func (l *launched) release(programs int) {
 		_ = l.Release()
 	}
 	l.changed = kernel.Monotonic()
+}
+
+// A holdCredit is for how long programs may be held: maxHold in all at once, and holdShare of the
+// time in the long run. A build starts thousands, and what calls a compiler waits for each of them.
+type holdCredit struct {
+	left time.Duration
+	at   time.Time
+}
+
+const (
+	maxHold   = 3 * time.Second
+	holdShare = 1.0 / 200
+)
+
+// spend takes a time that programs have waited, and adds what has accrued until now.
+func (c *holdCredit) spend(held time.Duration, now time.Time) {
+	accrued := time.Duration(holdShare * float64(now.Sub(c.at)))
+	c.left, c.at = min(maxHold, c.left-held+accrued), now
+}
+
+// allows reports whether programs may be held. They are held again once several may be.
+func (c *holdCredit) allows(isHolding bool) bool {
+	return c.left >= maxHold/4 || isHolding && c.left > 0
 }

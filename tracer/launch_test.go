@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/shim"
@@ -43,6 +44,7 @@ func TestLaunch(t *testing.T) {
 	t.Run("lines of Python hold what tracemalloc has", testLaunchPython)
 	t.Run("what has ended is in snapshots", testLaunchEnded)
 	t.Run("a program of another PID namespace goes on", testLaunchNamespace)
+	t.Run("programs wait for a small part of the time", testLaunchCredit)
 	t.Run("a thousand programs leave nothing behind", testLaunchThousand)
 }
 
@@ -484,14 +486,54 @@ func testLaunchNamespace(t *testing.T) {
 	if !isContained(t) {
 		return
 	}
-	_, target := launch(t, exec.Command("unshare", "--pid", "--fork", "--kill-child", "sh", "-c",
-		"echo ready; read line; /bin/true; echo done; read line"), tracer.Options{})
+	s, target := launch(t, exec.Command("unshare", "--pid", "--fork", "--kill-child", "sh", "-c",
+		"echo ready; read line; /bin/true; echo done; read line"), tracer.Options{Interval: 1})
 	target.Await("ready")
 	hold := func() uint16 { return semaphore(t, target.PID(), "allocscope_hold_semaphore") }
 	before := hold()
 	target.Say("go")
 	target.Await("done")
 	eventually(t, "the tracer lets it go on", func() bool { return hold() != before })
+
+	ofTargets := counted(t, s, bpf.CountAllocations) + counted(t, s, bpf.CountFrees)
+	if calls := counted(t, s, bpf.CountProducerCalls); calls <= ofTargets {
+		t.Errorf("%d probes count, of which %d in targets: samples of others cost, too",
+			calls, ofTargets)
+	}
+}
+
+// What starts repeatedly waits for half a percent of the time in the long run.
+func testLaunchCredit(t *testing.T) {
+	const each, between = 40 * time.Millisecond, 300 * time.Millisecond
+	now := time.Now()
+	credit, isHolding, held := tracer.NewHoldCredit(now), true, time.Duration(0)
+	var changes int
+	var first time.Duration // held in all until none was
+	for range 10_000 {
+		var waited time.Duration
+		if isHolding {
+			waited = each
+		}
+		now, held = now.Add(between), held+waited
+		wasHolding := isHolding
+		isHolding = credit(waited, now)
+		if isHolding == wasHolding {
+			continue
+		}
+		if changes++; changes == 1 {
+			first = held
+		}
+	}
+	if first < 3*time.Second || first > 3200*time.Millisecond {
+		t.Errorf("programs are held for %v at first, want 3 s", first)
+	}
+	share := (held - first).Seconds() / (10_000 * between).Seconds()
+	if share < 0.004 || share > 0.006 {
+		t.Errorf("they are held for %.2f%% of the time, want 0.5%%", 100*share)
+	}
+	if changes < 3 {
+		t.Errorf("%d changes: they are not held again", changes)
+	}
 }
 
 // semaphore is the value of a semaphore of the shim in a process.

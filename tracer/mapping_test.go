@@ -35,6 +35,7 @@ func TestMappings(t *testing.T) {
 // alone. The program's own numbers and /proc/PID/maps must agree with what is left.
 func TestMappingStorm(t *testing.T) {
 	t.Run("kept mappings under a storm are exact", testMappingStormKeptExact)
+	t.Run("sites that were walked leave the budget to others", testMappingStormRepeats)
 	t.Run("random calls of threads that pass mappings on", testMappingStormRandomCalls)
 	t.Run("a library that comes and goes", testMappingStormLibraries)
 	t.Run("two lines of Python at one depth", testMappingStormPythonLines)
@@ -341,6 +342,44 @@ func testMappingStormKeptExact(t *testing.T) {
 		t.Error("each stack was walked: there was no storm")
 	}
 	mustLoseNothing(t, s)
+}
+
+// Sites that have been walked leave most of the budget to those that have not: each of them may be
+// walked 64 times at once.
+func testMappingStormRepeats(t *testing.T) {
+	const (
+		sizes, times = 200, 64  // each size is a site
+		share, part  = 0.001, 8 // of the time, and of that share
+		unused       = 10 * time.Second
+	)
+	target := start(t, python, "-c", fmt.Sprintf(`
+import mmap
+print("ready", flush=True)
+input()
+for _ in range(%d):
+    for size in range(1, %d):
+        mmap.mmap(-1, 4096 * size).close()
+print("done", flush=True)
+input()
+`, times, sizes+1))
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+	began := time.Now()
+	if err := tracer.Kernel(s).LimitWalks(share); err != nil {
+		t.Fatal(err)
+	}
+	target.Say("go")
+	target.Await("done")
+
+	limit := share / part * (unused + time.Since(began)).Seconds()
+	walked := sizes*times - float64(counted(t, s, bpf.CountSiteStacks))
+	took := 1e-9 * float64(counted(t, s, bpf.CountKernelWalkNs)) * (walked - sizes) / walked
+	if walked <= sizes || took > limit {
+		t.Errorf("%v walks, %v s but for the first of each site, want some and at most %v s",
+			walked, took, limit)
+	}
+	if lost := counted(t, s, bpf.DropMappingWalks); lost > 0 {
+		t.Errorf("%d calls have no stack", lost)
+	}
 }
 
 // testMappingStormSnapshotsEnd takes snapshots while an event comes each 0.3 ms. For the reader of

@@ -244,23 +244,28 @@ func (s *Session) addTarget(ctx context.Context, held *process.Process) error {
 
 func exitedError(p *process.Process) error { return fmt.Errorf("pid %d: %w", p.PID, ErrExited) }
 
-// retireEnded drops the targets that have ended, to make room, but keeps those with the most objects
-// in the last snapshot. Until then snapshots include them.
-func (s *Session) retireEnded(keep int) {
+// retireEnded drops the targets that have ended, to make room, if they are more than most. It
+// keeps half as many, those with the most objects in the last snapshot. Snapshots include these.
+func (s *Session) retireEnded(most int) {
 	isTraced := func(t *target) bool { return t.err() == nil }
 	ended := slices.DeleteFunc(s.targets.list(), isTraced)
 	objects := func(t *target) int { return len(s.objects[uint32(t.process.PID)]) }
 	slices.SortStableFunc(ended, func(a, b *target) int { return cmp.Compare(objects(a), objects(b)) })
-	s.retireAll(ended[:max(0, len(ended)-keep)])
+	if len(ended) > most {
+		s.retireAll(ended[:len(ended)-most/2])
+	}
 }
 
 // retireAll drops targets that have ended.
 func (s *Session) retireAll(ended []*target) {
+	if len(ended) == 0 {
+		return
+	}
 	stopWorkers(ended)
 	for _, t := range ended {
 		s.targets.drop(t)
-		_ = s.retire(t) // probes that cannot be detached have gone with their process
 	}
+	_ = s.retire(ended...) // probes that cannot be detached have gone with their process
 }
 
 func (s *Session) awaitExit() {

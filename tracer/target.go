@@ -106,7 +106,8 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 
 	t.unwinder, err = stack.StartUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.updateProbes)
 	if err != nil {
-		return nil, errors.Join(err, t.forget(s.events), t.stacks.Close(), p.Close())
+		err = errors.Join(err, t.leave(s.events), s.kernel.DeleteProcesses(uint32(p.PID)))
+		return nil, errors.Join(err, t.stacks.Close(), p.Close())
 	}
 	return t, nil
 }
@@ -280,14 +281,23 @@ func (t *target) detach() error {
 	return parallel([]func() error{leaveHeap, t.steps.Close, t.tensors.Shutdown, t.gpu.Shutdown})
 }
 
-// retire detaches from a process and deletes what the kernel knows of it, while the trace goes on.
-// The target's goroutines have been stopped, and it is no longer in the session's set.
-func (s *Session) retire(t *target) error {
-	errs := []error{t.forget(s.events)}
-	s.probing.forget(t)
-	s.stepTimes.Forget(uint32(t.process.PID))
-	s.retired.add(t)
-	return errors.Join(append(errs, t.close(&s.reading))...)
+// retire detaches from processes and deletes what the kernel knows of them. The trace goes on. The targets' goroutines have been stopped, and they are no longer in the session's set.
+func (s *Session) retire(targets ...*target) error {
+	var errs []error
+	var pids []uint32
+	for _, t := range targets {
+		errs = append(errs, t.leave(s.events))
+		pids = append(pids, uint32(t.process.PID))
+	}
+	errs = append(errs, s.kernel.DeleteProcesses(pids...))
+
+	for _, t := range targets {
+		s.probing.forget(t)
+		s.stepTimes.Forget(uint32(t.process.PID))
+		s.retired.add(t)
+		errs = append(errs, t.close(&s.reading))
+	}
+	return errors.Join(errs...)
 }
 
 // stopWorkers stops the goroutines of all targets at once: each may take 0.1 s. The targets can
@@ -304,12 +314,12 @@ func stopWorkers(targets []*target) {
 	stopping.Wait()
 }
 
-// forget detaches from the process and deletes its entries in the kernel's maps. It waits for the
-// events of the process, so that a later target with its PID gets none of them.
-func (t *target) forget(events *eventReader) error {
+// leave detaches from the process and deletes what user space has set in the kernel for it. It waits
+// for the events of the process, so that a later target with its PID gets none of them.
+func (t *target) leave(events *eventReader) error {
 	pid, k := uint32(t.process.PID), t.kernel
 	_ = k.Targets.Delete(pid) // it may have no entry, here and below
-	errs := []error{t.detach()}
+	err := t.detach()
 	for _, m := range []*ebpf.Map{k.Pythons, k.Mappings, k.Requests, k.GpuUsers} {
 		_ = m.Delete(pid) // Mappings waits for programs that are running
 	}
@@ -317,8 +327,7 @@ func (t *target) forget(events *eventReader) error {
 
 	events.Flush()
 	events.journal.Forget(pid)
-
-	return errors.Join(append(errs, k.DeleteProcess(pid))...)
+	return err
 }
 
 // close closes the process, which others read under the lock. The target's goroutines have been

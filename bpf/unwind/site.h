@@ -10,6 +10,7 @@
 #define SITE_PERIOD_NS (1000000000 / 8) /* between two walks of a site, in the long run */
 #define SITE_BURST 64                   /* walks of a site at once, after a pause */
 #define RESERVE_NS 1000000000           /* of budget that new sites may use ahead of all others */
+#define REPEATS_PART 8                  /* of the budget, one in so many, is for walked sites */
 #define BUDGET_SECONDS 10               /* that unused walk time is kept */
 
 /* Value of `call_sites`. */
@@ -30,6 +31,7 @@ struct {
 volatile __u64 walk_budget = 1000000000;
 /* ns, CLOCK_MONOTONIC: what the walks so far have used up. */
 volatile __u64 walks_due = 0;
+volatile __u64 repeats_due = 0; /* of the share of sites with an earlier walk */
 
 /* Adds the function and the line that Python executes to walk->hash. */
 __attribute__((noinline)) int hash_python_line(struct walk *walk)
@@ -94,16 +96,31 @@ static __always_inline bool is_walk_allowed(__u64 now)
 	return walk_budget && walks_due <= now;
 }
 
-/* Takes the time of a walk out of the budget of all sites. */
-static __always_inline void use_budget(__u64 now, __u64 ns)
+/* Returns whether it allows a walk of a site. A Python program maps from ever new lines and depths,
+ * of which each may be walked again 8 times a second: these walks leave most of the budget. */
+static __always_inline bool is_site_allowed(const struct call_site *site, __u64 now)
 {
-	__u64 budget = walk_budget, earliest = before(now, BUDGET_SECONDS * 1000000000ULL);
+	if (!site)
+		return is_walk_allowed(now + RESERVE_NS);
+	return is_walk_allowed(now) && repeats_due <= now;
+}
+
+/* Takes the time of a walk out of a budget in ns per second. */
+static __always_inline void use_part(volatile __u64 *due, __u64 now, __u64 ns, __u64 budget)
+{
+	__u64 earliest = before(now, BUDGET_SECONDS * 1000000000ULL);
 
 	if (!budget)
 		return;
-	if (walks_due < earliest)
-		walks_due = earliest;
-	__sync_fetch_and_add(&walks_due, ns * 1000000000 / budget);
+	if (*due < earliest)
+		*due = earliest;
+	__sync_fetch_and_add(due, ns * 1000000000 / budget);
+}
+
+/* Takes the time of a walk out of the budget of all sites. */
+static __always_inline void use_budget(__u64 now, __u64 ns)
+{
+	use_part(&walks_due, now, ns, walk_budget);
 }
 
 /* Returns the stack ID of a mapping call of the current thread, walked or that of an earlier call
@@ -114,7 +131,7 @@ static __always_inline __u64 site_stack(struct pt_regs *regs, __u32 tgid, __u64 
 	struct walk *walk = bpf_task_storage_get(&walks, bpf_get_current_task_btf(), NULL,
 						 BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct call_site *site, next = {};
-	__u64 key;
+	__u64 key, walk_ns;
 
 	if (!walk) {
 		count(DROP_THREAD_STATE);
@@ -132,7 +149,7 @@ static __always_inline __u64 site_stack(struct pt_regs *regs, __u32 tgid, __u64 
 	if (site && site->due > next.due)
 		next.due = site->due;
 
-	if (next.due > now || !is_walk_allowed(site ? now : now + RESERVE_NS)) {
+	if (next.due > now || !is_site_allowed(site, now)) {
 		if (length)
 			count(site ? COUNT_SITE_STACKS : DROP_MAPPING_WALKS);
 		return site ? site->stack : 0;
@@ -140,7 +157,10 @@ static __always_inline __u64 site_stack(struct pt_regs *regs, __u32 tgid, __u64 
 
 	next.due += SITE_PERIOD_NS;
 	next.stack = capture_stack(regs, tgid, false, COUNT_KERNEL_WALK_NS);
-	use_budget(now, bpf_ktime_get_ns() - now);
+	walk_ns = bpf_ktime_get_ns() - now;
+	use_budget(now, walk_ns);
+	if (site)
+		use_part(&repeats_due, now, walk_ns, walk_budget / REPEATS_PART);
 	bpf_map_update_elem(&call_sites, &key, &next, BPF_ANY);
 	return next.stack;
 }

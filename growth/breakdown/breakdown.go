@@ -212,6 +212,10 @@ func (b *breakdown) treeRows() []Row {
 	index, variances := make(map[string]int), b.variances()
 	for i := range b.entries {
 		e := &b.entries[i]
+		isEmpty := e.start.ResidentBytes == 0 && e.end.ResidentBytes == 0
+		if isEmpty && variances[i] == 0 && e.kind != growth.KindUnexplained {
+			continue // most stacks of a program that keeps making new ones
+		}
 		key := e.appearance()
 		row, ok := index[key]
 		if !ok {

@@ -345,13 +345,10 @@ func testMappingStormKeptExact(t *testing.T) {
 }
 
 // Sites that have been walked leave most of the budget to those that have not: each of them may be
-// walked 64 times at once.
+// walked 64 times at once. Of this budget all sites could have half of these walks.
 func testMappingStormRepeats(t *testing.T) {
-	const (
-		sizes, times = 200, 64  // each size is a site
-		share, part  = 0.001, 8 // of the time, and of that share
-		unused       = 10 * time.Second
-	)
+	const sizes, times = 200, 64 // each size is a site
+	const share = 0.0004         // of the time
 	target := start(t, python, "-c", fmt.Sprintf(`
 import mmap
 print("ready", flush=True)
@@ -363,22 +360,15 @@ print("done", flush=True)
 input()
 `, times, sizes+1))
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	began := time.Now()
 	if err := tracer.Kernel(s).LimitWalks(share); err != nil {
 		t.Fatal(err)
 	}
 	target.Say("go")
 	target.Await("done")
 
-	limit := share / part * (unused + time.Since(began)).Seconds()
-	walked := sizes*times - float64(counted(t, s, bpf.CountSiteStacks))
-	took := 1e-9 * float64(counted(t, s, bpf.CountKernelWalkNs)) * (walked - sizes) / walked
-	if walked <= sizes || took > limit {
-		t.Errorf("%v walks, %v s but for the first of each site, want some and at most %v s",
-			walked, took, limit)
-	}
-	if lost := counted(t, s, bpf.DropMappingWalks); lost > 0 {
-		t.Errorf("%d calls have no stack", lost)
+	walked := sizes*times - int(counted(t, s, bpf.CountSiteStacks)+counted(t, s, bpf.DropMappingWalks))
+	if walked <= 0 || walked > sizes*times/4 {
+		t.Errorf("%d walks of %d calls, want some and at most a quarter", walked, sizes*times)
 	}
 }
 

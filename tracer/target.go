@@ -281,7 +281,8 @@ func (t *target) detach() error {
 	return parallel([]func() error{leaveHeap, t.steps.Close, t.tensors.Shutdown, t.gpu.Shutdown})
 }
 
-// retire detaches from processes and deletes what the kernel knows of them. The trace goes on. The targets' goroutines have been stopped, and they are no longer in the session's set.
+// retire detaches from processes and deletes what the kernel knows of them, while the trace goes on.
+// The targets' goroutines have been stopped, and they are no longer in the session's set.
 func (s *Session) retire(targets ...*target) error {
 	var errs []error
 	var pids []uint32

@@ -366,7 +366,8 @@ input()
 	target.Say("go")
 	target.Await("done")
 
-	walked := sizes*times - int(counted(t, s, bpf.CountSiteStacks)+counted(t, s, bpf.DropMappingWalks))
+	unwalked := counted(t, s, bpf.CountSiteStacks) + counted(t, s, bpf.DropMappingWalks)
+	walked := sizes*times - int(unwalked)
 	if walked <= 0 || walked > sizes*times/8 {
 		t.Errorf("%d walks of %d calls, want some and at most an eighth", walked, sizes*times)
 	}

@@ -281,8 +281,8 @@ func (t *target) detach() error {
 	return parallel([]func() error{leaveHeap, t.steps.Close, t.tensors.Shutdown, t.gpu.Shutdown})
 }
 
-// retire detaches from processes and deletes what the kernel knows of them, while the trace goes on.
-// The targets' goroutines have been stopped, and they are no longer in the session's set.
+// retire detaches from processes and deletes what the kernel knows of them, while the trace goes
+// on. The targets' goroutines have been stopped, and they are no longer in the session's set.
 func (s *Session) retire(targets ...*target) error {
 	var errs []error
 	var pids []uint32
@@ -315,8 +315,8 @@ func stopWorkers(targets []*target) {
 	stopping.Wait()
 }
 
-// leave detaches from the process and deletes what user space has set in the kernel for it. It waits
-// for the events of the process, so that a later target with its PID gets none of them.
+// leave detaches from the process and deletes what user space has set in the kernel for it. It
+// waits for the events of the process, so that a later target with its PID gets none of them.
 func (t *target) leave(events *eventReader) error {
 	pid, k := uint32(t.process.PID), t.kernel
 	_ = k.Targets.Delete(pid) // it may have no entry, here and below

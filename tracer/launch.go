@@ -140,11 +140,8 @@ func (l *launched) adoptWaiting() {
 			young = append(young, p)
 			continue
 		}
-		l.adopt(p)
+		held = max(held, l.adopt(p))
 		adopted++
-		if l.isHolding && p.at > l.changed {
-			held = max(held, min(p.age(), shim.MaxHold))
-		}
 	}
 	kept := min(len(young), maxStarts)
 	l.lost.Add(uint64(len(young) - kept))
@@ -163,15 +160,20 @@ func (l *launched) retireEnded() {
 	l.session.retireEnded(maxEnded)
 }
 
-func (l *launched) adopt(p programStart) {
+// adopt makes a target of a program. It returns how long the program has waited; forks do not wait.
+func (l *launched) adopt(p programStart) (waited time.Duration) {
 	s := l.session
 	s.following.Lock()
 	defer s.following.Unlock()
 	s.follower.adopt(s.ctx, p.pid)
-	hasWaited := l.isHolding && p.at > l.changed && p.age() < lateStart && !s.follower.isForked(p.pid)
-	if t := s.targets.traced(p.pid); t != nil && hasWaited {
+	if !l.isHolding || p.at <= l.changed || s.follower.isForked(p.pid) {
+		return 0
+	}
+	waited = min(p.age(), shim.MaxHold)
+	if t := s.targets.traced(p.pid); t != nil && waited < lateStart {
 		t.fromStart = true
 	}
+	return waited
 }
 
 // release lets the programs go on that have waited for so long, and has the next ones wait unless

@@ -125,8 +125,8 @@ func (s *Shim) stop() error {
 	return errors.Join(closeEach(sampling), closeEach(marking))
 }
 
-// Hold makes programs that start wait. A second call lets them go on, and makes the next ones wait.
-// After as many calls as the library has markers for it, one call leaves a gap between both.
+// Hold makes programs that start wait. A second call lets them go on, and makes the next ones wait: it
+// attaches to one more marker, or detaches from all but one.
 func (s *Shim) Hold() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,9 +135,9 @@ func (s *Shim) Hold() error {
 		return nil
 	}
 	if len(s.holding) == len(s.holds) {
-		if err := s.release(); err != nil {
-			return err
-		}
+		gone := s.holding[1:]
+		s.holding = s.holding[:1:1]
+		return closeEach(gone)
 	}
 	more, err := s.attachEach(s.holds[len(s.holding) : len(s.holding)+1])
 	s.holding = append(s.holding, more...)
@@ -148,10 +148,7 @@ func (s *Shim) Hold() error {
 func (s *Shim) Release() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.release()
-}
 
-func (s *Shim) release() error {
 	all := s.holding
 	s.holding = nil
 	return closeEach(all)

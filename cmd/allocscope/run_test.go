@@ -184,12 +184,16 @@ func testRunRefused(t *testing.T) {
 	used := t.TempDir() // it is no folder of a trace
 	writeFile(t, filepath.Join(used, "file"), "", 0o644)
 	started := filepath.Join(t.TempDir(), "started")
-	c := call(t, runArguments(used, "touch", started)...)
-	c.mustEnd(2)
-	if exists(started) {
-		t.Error("the command was started")
+	for _, flags := range [][]string{
+		{"--output", used}, {"--output", newFolder(t), "--marks", used + "/none"},
+	} {
+		c := call(t, slices.Concat([]string{"run"}, flags, []string{"--", "touch", started})...)
+		c.mustEnd(2)
+		if exists(started) {
+			t.Errorf("%q: the command was started", flags)
+		}
+		mustLeaveNothing(t, c)
 	}
-	mustLeaveNothing(t, c)
 }
 
 // testRunSurroundings compares what the command is given with what it is given without run.
@@ -301,7 +305,7 @@ func testRunStatic(t *testing.T) {
 	time.Sleep(time.Second) // a program that ends at once has no notes
 	_ = unix.Kill(pid, unix.SIGUSR2)
 	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "malloc was not traced (the shim does not see its "+
+	mustSay(t, "stderr", c.stderr.String(), "malloc was not traced (the shim does not see its "+
 		"allocations, or was not loaded)")
 }
 
@@ -315,7 +319,7 @@ func testRunName(t *testing.T) {
 	cmd.Path, cmd.Args[0] = name, "run"
 	c := begin(t, cmd)
 	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "NOT ENOUGH DATA")
+	mustSay(t, "stderr", c.stderr.String(), "NOT ENOUGH DATA")
 }
 
 // What only the launcher is sent reaches the command once.
@@ -427,7 +431,7 @@ func testRunDuration(t *testing.T) {
 	c := begin(t, cmd)
 	pid := readyPID(c)
 	c.awaitFile(dir, folder.SummaryFile)
-	c.await("the result", func() bool { return strings.Contains(c.stdout.String(), "HOW SURE") })
+	c.await("the result", func() bool { return strings.Contains(c.stderr.String(), "HOW SURE") })
 	c.signal(unix.SIGTERM)
 	c.awaitCount("SIGTERM", 1)
 	mustHaveEnded(t, dir, summary.EndedDuration)
@@ -503,18 +507,23 @@ func tracerOf(t *testing.T, dir string) (pid int) {
 	return pid
 }
 
-// The command goes on, and its status is that of the run.
+// The command goes on, and its status is that of the run, but for --fail-on.
 func testRunTracerKilled(t *testing.T) {
 	t.Parallel()
-	c, dir, pid := running(t)
-	tracer := tracerOf(t, dir)
-	if err := unix.Kill(tracer, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	for variable, status := range map[string]int{"ANY=": 0, "ALLOCSCOPE_FAIL_ON=leak": 1} {
+		dir := newFolder(t)
+		cmd := runPrepared(t, dir, tracertest.Build(t, "signals.c"))
+		cmd.Env = append(cmd.Env, variable)
+		c := begin(t, cmd)
+		pid := readyPID(c)
+		if err := unix.Kill(tracerOf(t, dir), unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
 
-	c.awaitLine("the trace was killed: there is no result")
-	_ = unix.Kill(pid, unix.SIGUSR2)
-	c.mustEnd(0)
+		c.awaitLine("the trace was killed: there is no result")
+		_ = unix.Kill(pid, unix.SIGUSR2)
+		c.mustEnd(status)
+	}
 }
 
 func testRunOutput(t *testing.T) {
@@ -522,15 +531,15 @@ func testRunOutput(t *testing.T) {
 	c := call(t, "run", "--quiet", "--output", newFolder(t), "--python-objects", "--", "sh", "-c",
 		"echo $PYTHONMALLOC")
 	c.mustEnd(0)
-	if said := c.stdout.String(); !regexp.MustCompile(`^malloc\nNOT ENOUGH DATA [^\n]*\n$`).
-		MatchString(said) || c.stderr.String() != "" {
-		t.Errorf("stdout %q, stderr %q", said, c.stderr.String())
+	if said := c.stderr.String(); c.stdout.String() != "malloc\n" ||
+		!regexp.MustCompile(`^NOT ENOUGH DATA [^\n]*\n$`).MatchString(said) {
+		t.Errorf("stdout %q, stderr %q", c.stdout.String(), said)
 	}
 
-	c = call(t, "run", "--json", "--output", newFolder(t), "--", "true")
+	c = call(t, "run", "--json", "--quiet", "--output", newFolder(t), "--", "true")
 	c.mustEnd(0)
 	var s summary.Summary
-	if err := json.Unmarshal([]byte(c.stdout.String()), &s); err != nil {
+	if err := json.Unmarshal([]byte(c.stderr.String()), &s); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"run", "--json"}; !slices.Equal(s.CommandLine[1:3], want) ||
@@ -620,8 +629,8 @@ func testRunBySudo(t *testing.T) {
 		dir := reachable(t)
 		c := by(t, dir, sudoFolder(t), "sh", "-c", "id -u; echo $PATH; exit 6")
 		c.mustEnd(6)
-		mustSay(t, "stdout", c.stdout.String(), "65534\n", "allocscope-sudo-", "HOW SURE",
-			"go tool pprof -top")
+		mustSay(t, "stdout", c.stdout.String(), "65534\n", "allocscope-sudo-")
+		mustSay(t, "stderr", c.stderr.String(), "HOW SURE", "go tool pprof -top")
 		mustBeOf(t, filepath.Join(dir, folder.SummaryFile), nobody)
 		mustBeOf(t, dir, nobody)
 		mustLeaveNothing(t, c)

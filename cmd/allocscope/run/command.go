@@ -56,11 +56,12 @@ It is called without sudo. The command runs as you, with your environment, termi
 signals, and its exit status is that of run. The part that traces needs root: run calls
 sudo for it, unless it is root.
 
-The trace ends with the command, or after --duration; the command goes on then. Ctrl-C is the
-command's.`,
-		Example: `  allocscope run -- python train.py
+The trace ends with the command, or after --duration; the command goes on then, and who keeps
+the memory can still be searched in it. Ctrl-C is the command's. The result is printed on
+standard error: standard output is the command's.`,
+		Example: `  allocscope run -d 10m -- python train.py
   allocscope run --python-objects --output out -- python train.py --epochs 3
-  allocscope run -d 10m -- torchrun --nproc-per-node 4 train.py`,
+  allocscope run -- torchrun --nproc-per-node 4 train.py`,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: cli.Files,
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if len(arguments) == 0 {
@@ -76,7 +77,7 @@ command's.`,
 			cli.Environment: environmentHelp,
 			cli.ExitStatus: `  The status of the command, whose signal ends run, too. But:
   2    refused before the start: wrong usage, no privilege, no folder
-  3, 4 as trace, where the command has ended with 0 (--fail-on)
+  1, 3, 4  with --fail-on as trace, where the command has ended with 0
   126  the command cannot be executed
   127  the command was not found`,
 		},
@@ -100,6 +101,7 @@ func addFlags(command *cobra.Command, options *trace.Options) *flags {
 		"let Python allocate each object by malloc (PYTHONMALLOC=malloc): small objects have call "+
 			"sites, too, and Python is slower")
 	cli.Group(set, "Cost", "python-objects")
+	set.Lookup("duration").Usage = "how long to trace: 300, 5m (default until the command ends)"
 	return f
 }
 

@@ -142,8 +142,12 @@ func (l *launcher) start() error {
 			case !ok:
 				return errNotReady
 			case report[0] == reportReady:
-				slog.Info(fmt.Sprintf("tracing PID %d: %s (the result follows when it ends)",
-					l.process.Process.Pid, growth.Printable(strings.Join(l.command, " "))))
+				end := "when it ends"
+				if d := l.flags.options.Duration; d != 0 {
+					end = fmt.Sprintf("after %v, or %s", d, end)
+				}
+				slog.Info(fmt.Sprintf("tracing PID %d: %s (the result follows %s)",
+					l.process.Process.Pid, growth.Printable(strings.Join(l.command, " ")), end))
 				_, err := l.gate.Write([]byte{0})
 				return errors.Join(err, l.gate.Close())
 			case len(report) == 2: // it has logged why
@@ -212,8 +216,7 @@ func (l *launcher) startTracing() (<-chan error, error) {
 	var started chan error
 	arguments := l.tracerArguments()
 	if sudo == "" {
-		process, err := startTracer(other, os.Stdout, os.Stderr, arguments,
-			withoutPreload(os.Environ()))
+		process, err := startTracer(other, os.Stderr, arguments, withoutPreload(os.Environ()))
 		if err != nil {
 			return nil, err
 		}
@@ -227,7 +230,7 @@ func (l *launcher) startTracing() (<-chan error, error) {
 		if err := m.restrict(); err != nil {
 			return nil, err
 		}
-		if err := send(conn, m, os.Stdout, os.Stderr); err != nil {
+		if err := send(conn, m, os.Stderr); err != nil {
 			return nil, err
 		}
 		command := exec.Command(sudo, "--", self, elevatedName)
@@ -289,7 +292,7 @@ func (l *launcher) follow() {
 		case report, ok := <-l.reports:
 			switch {
 			case !ok:
-				l.reports = nil
+				l.reports, l.traced = nil, exit.Failed
 				slog.Warn("the trace was killed: there is no result")
 			case report[0] == reportEnded && len(report) == 2:
 				l.reports, l.traced = nil, exit.Status(report[1])
@@ -348,7 +351,7 @@ func (l *launcher) end(status syscall.WaitStatus) {
 		l.endBy(status.Signal())
 	}
 	code := status.ExitStatus()
-	if code == 0 && (l.traced == exit.Found || l.traced == exit.Inconclusive) {
+	if code == 0 && l.flags.options.FailOn != "" {
 		code = int(l.traced)
 	}
 	l.env.Flush()

@@ -38,7 +38,7 @@ func newElevatedCommand() *cobra.Command {
 	}
 }
 
-// runElevated starts the tracer part as the launcher asks, with the launcher's output.
+// runElevated starts the tracer part as the launcher asks, with the launcher's standard error.
 func runElevated() error {
 	conn, err := connectionOf(os.Stdin)
 	if err != nil {
@@ -46,25 +46,24 @@ func runElevated() error {
 			"sudo allocscope run)", err)
 	}
 	var m mission
-	files, err := receive(conn, &m, 2)
+	files, err := receive(conn, &m, 1)
 	if err == nil {
 		err = m.restrict()
 	}
 	if err != nil {
 		return fmt.Errorf("talk to allocscope run: %w", err)
 	}
-	_, err = startTracer(os.Stdin, files[0], files[1], m.Arguments,
-		append(os.Environ(), m.Environment...))
+	_, err = startTracer(os.Stdin, files[0], m.Arguments, append(os.Environ(), m.Environment...))
 	return err
 }
 
 // startTracer starts the tracer part in a session of its own, where no signal of the terminal and
 // of the command's process group reaches it.
 func startTracer(
-	socket, out, errors *os.File, arguments, environment []string,
+	socket, output *os.File, arguments, environment []string,
 ) (*os.Process, error) {
 	process, err := os.StartProcess(child.Executable, arguments, &os.ProcAttr{
-		Env: environment, Files: []*os.File{socket, out, errors},
+		Env: environment, Files: []*os.File{socket, output, output},
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {

@@ -333,7 +333,7 @@ func (o *Options) addOutputFlags(command *cobra.Command) {
 	set := command.Flags()
 	set.Var(&o.Overhead, "overhead",
 		"limit of the slow-down of any thread, and of allocscope's own CPU as a share of the "+
-			"job's: 3%, 0.5%, off (every call is probed)")
+			"job's: 3%, 0.5%, off (every call is probed, one sample each 512 KiB)")
 	set.StringVar(&o.Keepers, "keepers", KeepersOn,
 		"count Python's objects by type, and search which variable keeps those that grow: on or "+
 			"off (the names of variables and keys of dicts are read and written into the result)")
@@ -442,10 +442,15 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		}
 	}()
 	sessionOptions := options.sessionOptions(earlier)
-	sessionOptions.Launch = options.launchWith(func() (err error) {
-		dir, err = options.createFolder()
-		return err
-	})
+	marks := mark.NewReceiver()
+	defer marks.Close()
+	prepare := func() (err error) {
+		if err = options.receive(marks); err == nil {
+			dir, err = options.createFolder()
+		}
+		return exit.Refuse(err)
+	}
+	sessionOptions.Launch = options.launchWith(prepare)
 
 	session, err := tracer.Open(ctx, sessionOptions)
 	if errors.Is(err, context.Canceled) {
@@ -465,16 +470,10 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	options.logBudget()
 
 	if dir == nil {
-		if dir, err = options.createFolder(); err != nil {
-			return exit.Refuse(err)
+		if err := prepare(); err != nil {
+			return err
 		}
 	}
-
-	marks, err := options.receiveMarks()
-	if err != nil {
-		return exit.Refuse(err)
-	}
-	defer marks.Close()
 
 	asked := options.describe(session.Process)
 	r, err := newRecorder(session, asked, marks, dir, options, earlier)
@@ -504,16 +503,16 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	return options.FailOn.Check(outcomes...)
 }
 
-// launchWith returns how the session starts the command, after createFolder has not failed; nil: the
+// launchWith returns how the session starts the command, after prepare has not failed; nil: the
 // process runs already.
-func (o *Options) launchWith(createFolder func() error) *tracer.Launch {
+func (o *Options) launchWith(prepare func() error) *tracer.Launch {
 	if o.Launch == nil {
 		return nil
 	}
 	return &tracer.Launch{
 		Shim: o.Launch.Shim,
 		Start: func(context.Context) (pid int, err error) {
-			if err := createFolder(); err != nil {
+			if err := prepare(); err != nil {
 				return 0, err
 			}
 			return o.PID, o.Launch.Start()
@@ -542,30 +541,23 @@ func untilSignal() (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// receiveMarks receives marks of `allocscope mark`, unless another trace does, and of --marks.
-func (o *Options) receiveMarks() (*mark.Receiver, error) {
+// receive receives marks of `allocscope mark`, unless another trace does, and of --marks.
+func (o *Options) receive(marks *mark.Receiver) error {
 	owner, err := folder.OwnerFromEnvironment(os.Getenv)
 	if err != nil {
-		return nil, err
+		return err
 	}
 
-	marks := mark.NewReceiver()
 	err = marks.Listen(o.PID, uint32(owner.UID))
-	hasExited := errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) // a command, at once
+	hasExited := errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH)
 	if err != nil && !hasExited {
 		slog.Warn(err.Error())
 	}
 
 	if o.Marks == "" {
-		return marks, nil
+		return nil
 	}
-
-	if err := marks.Follow(o.Marks); err != nil {
-		marks.Close()
-		return nil, err
-	}
-
-	return marks, nil
+	return marks.Follow(o.Marks)
 }
 
 // createFolder creates the output folder, which belongs to the user behind sudo.

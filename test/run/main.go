@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 )
 
@@ -55,17 +56,19 @@ type result struct {
 func (w way) check(program, dir string) (errs []error) {
 	traced := filepath.Join(dir, "result")
 	want, _ := w.run(filepath.Join(dir, "plain"))
-	got, said := w.run(filepath.Join(dir, "below"), program, "run", "--output", traced, "--json", "--")
+	got, said := w.run(filepath.Join(dir, "below"), program, "run", "--output", traced, "--")
 
-	// The summary follows the output of the command.
-	out, text, _ := strings.Cut(got.out, "{\n")
 	var s summary.Summary
-	if err := json.Unmarshal([]byte("{\n"+text), &s); err != nil {
+	text, err := os.ReadFile(filepath.Join(traced, folder.SummaryFile))
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
 		return []error{fmt.Errorf("read the summary: %w; it says:\n%s", err, said)}
 	}
-	if out != want.out || got.status != want.status {
-		errs = append(errs, fmt.Errorf("prints %q with status %d, without allocscope %q with %d", out,
-			got.status, want.out, want.status))
+	if got != want {
+		errs = append(errs, fmt.Errorf("prints %q with status %d, without allocscope %q with %d",
+			got.out, got.status, want.out, want.status))
 	}
 	if s.Ended != summary.EndedExit || !s.Launched {
 		errs = append(errs, fmt.Errorf("the trace ended by %q, launched: %t", s.Ended, s.Launched))
@@ -77,7 +80,7 @@ func (w way) check(program, dir string) (errs []error) {
 			pids[source.PID] = true
 		}
 	}
-	if w.unseen && !strings.Contains(text, "does not see its allocations") {
+	if w.unseen && !strings.Contains(said, "does not see its allocations") {
 		errs = append(errs, errors.New("it does not say that allocations are not seen"))
 	}
 	if len(pids) < w.traced {

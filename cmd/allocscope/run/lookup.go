@@ -89,7 +89,7 @@ func shimObstacle(path string) string {
 		return ""
 	}
 	if info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 && os.Geteuid() != 0 {
-		return path + " is setuid or setgid, and is not traced"
+		return path + " is setuid or setgid: its own allocations are not traced"
 	}
 
 	file, err := elf.Open(path)
@@ -98,7 +98,7 @@ func shimObstacle(path string) string {
 	}
 	defer file.Close()
 	if file.Machine != machines[runtime.GOARCH] || file.Class != elf.ELFCLASS64 {
-		return fmt.Sprintf("%s is a program for %s, and is not traced", path, file.Machine)
+		return fmt.Sprintf("%s is a program for %s: its own allocations are not traced", path, file.Machine)
 	}
 	for _, p := range file.Progs {
 		if p.Type == elf.PT_INTERP {

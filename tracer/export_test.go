@@ -100,13 +100,13 @@ func Detach(s *Session, pid int) error {
 // Flush waits until all events in the ring buffer have been dispatched.
 func Flush(s *Session) { s.events.Flush() }
 
-// NewHoldCredit returns how launched programs are held from now on: a function that takes a time
+// NewCredit returns how launched programs are held from now on: a function that takes a time
 // that they have waited, and reports whether the next ones wait.
-func NewHoldCredit(now time.Time) func(held time.Duration, now time.Time) bool {
-	credit, isHolding := holdCredit{maxHold, now}, true
+func NewCredit(now time.Time) func(held time.Duration, now time.Time) bool {
+	c, isHolding := credit{maxCredit, now}, true
 	return func(held time.Duration, now time.Time) bool {
-		credit.spend(held, now)
-		isHolding = credit.allows(isHolding)
+		c.spend(held, now)
+		isHolding = c.allows(isHolding)
 		return isHolding
 	}
 }

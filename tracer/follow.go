@@ -221,7 +221,7 @@ func (f *follower) attachSelected(ctx context.Context) {
 	}
 
 	if f.session.launched != nil {
-		f.attachForked(ctx)
+		f.attachUntraced(ctx)
 		return
 	}
 
@@ -232,21 +232,18 @@ func (f *follower) attachSelected(ctx context.Context) {
 	}
 }
 
-// attachForked attaches to the forks of programs that were started below the shim: they have it, too,
-// and do not report that they start.
-func (f *follower) attachForked(ctx context.Context) {
+// attachUntraced attaches to what was started below the shim, and has not reported it after a while:
+// forks that allocate nothing, and static programs.
+func (f *follower) attachUntraced(ctx context.Context) {
 	for _, m := range f.Members() {
-		if m.IsForked() && !f.session.IsTraced(m.Process.PID) {
+		due := m.Info.Born + 3*settledAge // a program that is held may be busy loading libraries
+		if m.IsForked() {
+			due = m.Info.Born + settledAge
+		}
+		if f.session.Elapsed() > due && !f.session.IsTraced(m.Process.PID) {
 			f.attachTo(ctx, m.Process.PID)
 		}
 	}
-}
-
-// isForked reports whether a member has executed no program itself.
-func (f *follower) isForked(pid int) bool {
-	return slices.ContainsFunc(f.Members(), func(m *tree.Member) bool {
-		return m.Process.PID == pid && m.IsForked()
-	})
 }
 
 // attachTo attaches to a process and reports that or the failure.

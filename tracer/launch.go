@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,16 +25,18 @@ type launched struct {
 	lost    atomic.Uint64 // starts that the channel had no room for
 	running sync.WaitGroup
 
-	waiting   []programStart // programs that are not targets yet
+	waiting   []programStart // those that are not targets yet
 	isHolding bool           // programs that start wait
 	changed   uint64         // when that was changed last, which lets all go on: ns, CLOCK_MONOTONIC
-	credit    holdCredit
+	holding   credit         // for which programs wait
+	forking   credit         // in which forks become targets at once
 }
 
-// A programStart is a program that has called the shim for the first time.
+// A programStart is a program, or a fork of one, that has called the shim for the first time.
 type programStart struct {
-	pid int
-	at  uint64 // ns, CLOCK_MONOTONIC
+	pid    int
+	at     uint64 // ns, CLOCK_MONOTONIC
+	isFork bool   // which does not wait
 }
 
 func (p programStart) age() time.Duration { return time.Duration(kernel.Monotonic() - p.at) }
@@ -43,6 +46,8 @@ const (
 	maxStarts = 1024
 	// lateStart is the time after which a program may not have waited until it was a target.
 	lateStart = shim.MaxHold * 4 / 5
+	// settledAge is the age of what becomes a target though it does not wait.
+	settledAge = time.Second
 	// maxEnded bounds the targets that have ended and are in snapshots still: a trainer, and not what
 	// its script calls afterwards.
 	maxEnded = 16
@@ -63,7 +68,8 @@ func (s *Session) launch(ctx context.Context) error {
 	if err := l.Hold(); err != nil {
 		return fmt.Errorf("hold the programs that start: %w", err)
 	}
-	l.isHolding, l.credit = true, holdCredit{maxHold, time.Now()}
+	now := time.Now()
+	l.isHolding, l.holding, l.forking = true, credit{maxCredit, now}, credit{maxCredit, now}
 
 	if s.Options.PID, err = s.Options.Launch.Start(ctx); err != nil {
 		return fmt.Errorf("start the command: %w", err)
@@ -98,7 +104,7 @@ func (l *launched) awaitStart(ctx context.Context) {
 
 // noteStart keeps the start of a program for run.
 func (l *launched) noteStart(event bpf.Event) {
-	l.keep(programStart{int(event.Tgid), event.Time})
+	l.keep(programStart{int(event.Tgid), event.Time, event.Length != 0})
 }
 
 func (l *launched) keep(p programStart) {
@@ -121,36 +127,77 @@ func (l *launched) run() {
 			l.waiting = append(l.waiting, next)
 		case <-tick.C:
 		}
-		for range len(l.starts) {
-			l.waiting = append(l.waiting, <-l.starts)
-		}
 		l.adoptWaiting()
 	}
 }
 
-// adoptWaiting makes targets of the programs that are held, which then go on together, and of those
-// that are not and still run after a while: most programs of a build have ended by then.
+// end lets the programs go on that wait.
+func (l *launched) end() {
+	l.running.Wait()
+	if l.Shim != nil {
+		_ = l.Release() // Close detaches again
+	}
+}
+
+// adoptWaiting makes targets of the programs that are held, of forks within their credit, and of what
+// still runs after a while: most programs of a build have ended by then.
 func (l *launched) adoptWaiting() {
-	const unheldAge = time.Second
-	var adopted int
-	var held time.Duration
+	l.drain()
+	l.forking.spend(0, time.Now())
+
+	for l.isHolding && l.session.ctx.Err() == nil {
+		held, adopted := l.adoptHeld()
+		if !adopted {
+			break
+		}
+		l.release(held)
+	}
+	if !l.isHolding {
+		l.release(0)
+	}
+
 	var young []programStart
 	for _, p := range l.waiting {
-		if !l.isHolding && p.age() < unheldAge {
+		switch {
+		case p.isFork && l.forking.allows(true):
+			began := time.Now()
+			l.adopt(p)
+			l.forking.spend(time.Since(began), time.Now())
+		case p.age() < settledAge:
 			young = append(young, p)
-			continue
+		default:
+			l.adopt(p)
 		}
-		held = max(held, l.adopt(p))
-		adopted++
 	}
+
 	kept := min(len(young), maxStarts)
 	l.lost.Add(uint64(len(young) - kept))
 	l.waiting = young[:kept]
+	l.retireEnded()
+}
 
-	if adopted > 0 || !l.isHolding {
-		l.release(held)
-		l.retireEnded()
+// drain takes all starts that have been noted.
+func (l *launched) drain() {
+	for range len(l.starts) {
+		l.waiting = append(l.waiting, <-l.starts)
 	}
+}
+
+// adoptHeld makes targets of the programs that are held, and of those that start meanwhile: they go
+// on together. It returns how long the first has waited, and whether there was one.
+func (l *launched) adoptHeld() (held time.Duration, adopted bool) {
+	for held < lateStart {
+		i := slices.IndexFunc(l.waiting, func(p programStart) bool { return !p.isFork })
+		if i < 0 {
+			break
+		}
+
+		p := l.waiting[i]
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+		held, adopted = max(held, l.adopt(p)), true
+		l.drain()
+	}
+	return held, adopted
 }
 
 // retireEnded makes room for the next programs, while none of those that are targets waits.
@@ -160,15 +207,22 @@ func (l *launched) retireEnded() {
 	l.session.retireEnded(maxEnded)
 }
 
-// adopt makes a target of a program. It returns how long the program has waited; forks do not wait.
+// adopt makes a target of a program, unless that has ended: then its PID may be another's. It returns
+// how long the program has waited.
 func (l *launched) adopt(p programStart) (waited time.Duration) {
+	const tick = 10 * time.Millisecond
+	if stat, err := process.ReadStat(p.pid); err != nil || stat.Age()+tick < p.age() {
+		return 0
+	}
+
 	s := l.session
 	s.following.Lock()
 	defer s.following.Unlock()
 	s.follower.adopt(s.ctx, p.pid)
-	if !l.isHolding || p.at <= l.changed || s.follower.isForked(p.pid) {
+	if !l.isHolding || p.isFork || p.at <= l.changed {
 		return 0
 	}
+
 	waited = min(p.age(), shim.MaxHold)
 	if t := s.targets.traced(p.pid); t != nil && waited < lateStart {
 		t.fromStart = true
@@ -179,37 +233,35 @@ func (l *launched) adopt(p programStart) (waited time.Duration) {
 // release lets the programs go on that have waited for so long, and has the next ones wait unless
 // all have waited too much. If the kernel does not hold them again, they become targets late.
 func (l *launched) release(held time.Duration) {
-	l.credit.spend(held, time.Now())
+	l.holding.spend(held, time.Now())
 	wasHolding := l.isHolding
-	l.isHolding = l.credit.allows(wasHolding)
-	switch {
-	case l.isHolding:
-		l.isHolding = l.Hold() == nil
-	case wasHolding:
+	l.isHolding = l.holding.allows(wasHolding) && l.Hold() == nil
+	if wasHolding && !l.isHolding {
 		_ = l.Release()
 	}
 	l.changed = kernel.Monotonic()
 }
 
-// A holdCredit is for how long programs may be held: maxHold in all at once, and holdShare of the
-// time in the long run. A build starts thousands, and what calls a compiler waits for each of them.
-type holdCredit struct {
+// A credit is of time: maxCredit at once, and creditShare of the time in the long run. A build starts
+// thousands of programs, and what calls a compiler waits for each of them.
+type credit struct {
 	left time.Duration
 	at   time.Time
 }
 
 const (
-	maxHold   = 3 * time.Second
-	holdShare = 1.0 / 200
+	maxCredit   = 3 * time.Second
+	creditShare = 1.0 / 200
 )
 
-// spend takes a time that programs have waited, and adds what has accrued until now.
-func (c *holdCredit) spend(held time.Duration, now time.Time) {
-	accrued := time.Duration(holdShare * float64(now.Sub(c.at)))
-	c.left, c.at = min(maxHold, c.left-held+accrued), now
+// spend takes a time that was used, and adds what has accrued until now.
+func (c *credit) spend(used time.Duration, now time.Time) {
+	accrued := time.Duration(creditShare * float64(now.Sub(c.at)))
+	c.left, c.at = min(maxCredit, c.left-used+accrued), now
 }
 
-// allows reports whether programs may be held. They are held again once several may be.
-func (c *holdCredit) allows(isHolding bool) bool {
-	return c.left >= maxHold/4 || isHolding && c.left > 0
+// allows reports whether more may be used. What was not allowed last is once there is enough for
+// several.
+func (c *credit) allows(wasAllowed bool) bool {
+	return c.left >= maxCredit/4 || wasAllowed && c.left > 0
 }

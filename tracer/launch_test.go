@@ -12,7 +12,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,10 +33,12 @@ func TestLaunch(t *testing.T) {
 	t.Run("every allocator function counts as its manual page says", testLaunchFunctions)
 	t.Run("leak is exact beside a hundredfold churn", testLaunchLeak)
 	t.Run("forks, programs and shells", testLaunchPrograms)
+	t.Run("programs that start together wait together", testLaunchTogether)
 	t.Run("what was there before is named", testLaunchStart)
 	t.Run("who keeps what a stack has allocated", testLaunchKeepers)
 	t.Run("a program of musl", testLaunchMusl)
 	t.Run("what the shim does not see has no heap", testLaunchUnseen)
+	t.Run("a static program of a shell is traced late", testLaunchLate)
 	t.Run("beside a library whose probes cannot be used", testLaunchUnusable)
 	t.Run("stacks begin at the caller of an operator", testLaunchOperators)
 	t.Run("beside another trace", testLaunchBeside)
@@ -44,6 +48,7 @@ func TestLaunch(t *testing.T) {
 	t.Run("lines of Python hold what tracemalloc has", testLaunchPython)
 	t.Run("what has ended is in snapshots", testLaunchEnded)
 	t.Run("a program of another PID namespace goes on", testLaunchNamespace)
+	t.Run("no program waits if the kernel cannot hold the next", testLaunchUnheld)
 	t.Run("programs wait for a small part of the time", testLaunchCredit)
 	t.Run("a thousand programs leave nothing behind", testLaunchThousand)
 }
@@ -168,6 +173,19 @@ func testLaunchPrograms(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The ranks of a job start while the first of them becomes a target.
+func testLaunchTogether(t *testing.T) {
+	const ranks = 4
+
+	command := strings.Repeat(tracertest.Build(t, "launched.c")+" leak & ", ranks) + "wait; echo all"
+	eventually(t, "the programs wait until they are traced", func() bool {
+		s, target := launch(t, exec.Command("/bin/sh", "-c", command), tracer.Options{Interval: 1})
+		target.Await("all")
+		s.Follow()
+		return areFromStart(s, 1+ranks, 0)
+	})
 }
 
 // mustLoseStacksAlone accepts stacks without a name: on a busy machine the unwind tables of a program's
@@ -362,11 +380,22 @@ func testLaunchUnseen(t *testing.T) {
 			if heap.Attached || !strings.Contains(heap.Reason, "does not see its allocations") {
 				t.Errorf("source heap: %+v", heap)
 			}
-			if !isAttached(s, "mapping") {
-				t.Error("source mapping is not attached")
+			if mapping := sourceOf(t, s, "mapping"); !mapping.Attached {
+				t.Errorf("source mapping: %+v", mapping)
 			}
 		})
 	}
+}
+
+// What does not report its start is found in the tree.
+func testLaunchLate(t *testing.T) {
+	program := tracertest.Build(t, "launched.c", "-static")
+	s, target := launch(t, exec.Command("/bin/sh", "-c", program+" leak; :"), tracer.Options{Interval: 1})
+	target.Await("done")
+	eventually(t, "the static program is traced", func() bool {
+		s.Follow()
+		return len(tracer.Targets(s)) == 2
+	})
 }
 
 // A library of the program has probes of the same provider, with arguments that are unsupported.
@@ -489,7 +518,7 @@ func testLaunchNamespace(t *testing.T) {
 	s, target := launch(t, exec.Command("unshare", "--pid", "--fork", "--kill-child", "sh", "-c",
 		"echo ready; read line; /bin/true; echo done; read line"), tracer.Options{Interval: 1})
 	target.Await("ready")
-	hold := func() uint16 { return semaphore(t, target.PID(), "allocscope_hold_semaphore") }
+	hold := func() uint16 { return semaphore(t, target.PID(), holdSemaphore) }
 	before := hold()
 	target.Say("go")
 	target.Await("done")
@@ -506,7 +535,7 @@ func testLaunchNamespace(t *testing.T) {
 func testLaunchCredit(t *testing.T) {
 	const each, between = 40 * time.Millisecond, 300 * time.Millisecond
 	now := time.Now()
-	credit, isHolding, held := tracer.NewHoldCredit(now), true, time.Duration(0)
+	credit, isHolding, held := tracer.NewCredit(now), true, time.Duration(0)
 	var changes int
 	var first time.Duration // held in all until none was
 	for range 10_000 {
@@ -536,8 +565,56 @@ func testLaunchCredit(t *testing.T) {
 	}
 }
 
+// A program that overwrites its semaphore keeps the kernel from raising those of all programs.
+func testLaunchUnheld(t *testing.T) {
+	s, target := launch(t, exec.Command("/bin/sh", "-c",
+		"sleep 1000 & echo $!; echo ready; read line; /bin/true; echo done; read line"),
+		tracer.Options{Interval: 1})
+	other, err := strconv.Atoi(target.Await("ready")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(other, syscall.SIGKILL) })
+
+	eventually(t, "the other program is traced", func() bool { return s.IsTraced(other) })
+	at := semaphoreAt(t, other, holdSemaphore)
+	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", other), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	if _, err := memory.WriteAt([]byte{0, 0x80}, at); err != nil {
+		t.Fatal(err)
+	}
+
+	target.Say("go")
+	target.Await("done")
+	eventually(t, "no program is held", func() bool {
+		return semaphore(t, target.PID(), holdSemaphore) == 0
+	})
+}
+
+const holdSemaphore = "allocscope_hold_semaphore"
+
 // semaphore is the value of a semaphore of the shim in a process.
 func semaphore(t testing.TB, pid int, name string) uint16 {
+	t.Helper()
+	at := semaphoreAt(t, pid, name)
+
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	var value [2]byte
+	if _, err := memory.ReadAt(value[:], at); err != nil {
+		t.Fatal(err)
+	}
+	return binary.NativeEndian.Uint16(value[:])
+}
+
+// semaphoreAt is the address of a semaphore of the shim in a process.
+func semaphoreAt(t testing.TB, pid int, name string) int64 {
 	t.Helper()
 	p := openProcess(t, pid)
 	maps, err := p.Maps()
@@ -555,16 +632,7 @@ func semaphore(t testing.TB, pid int, name string) uint16 {
 		t.Fatal(err)
 	}
 	k := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
-	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer memory.Close()
-	var value [2]byte
-	if _, err := memory.ReadAt(value[:], int64(maps[i].Start+symbols[k].Value)); err != nil {
-		t.Fatal(err)
-	}
-	return binary.NativeEndian.Uint16(value[:])
+	return int64(maps[i].Start + symbols[k].Value)
 }
 
 func testLaunchFails(t *testing.T) {

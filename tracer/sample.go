@@ -71,6 +71,8 @@ func (s *Session) IsOutOfMemory(pid int) bool {
 
 // IsStopped reports whether a target's process is stopped by a signal or a debugger.
 func (s *Session) IsStopped(pid int) bool {
+	s.following.Lock()
+	defer s.following.Unlock()
 	t := s.targets.find(uint32(pid))
 	if t == nil {
 		return false

@@ -199,10 +199,11 @@ func (s *Session) start() {
 // attach makes a process a target. The caller keeps held, and the target opens the process once
 // more. If the process exits meanwhile, the error is ErrExited, whatever has failed.
 func (s *Session) attach(ctx context.Context, held *process.Process) error {
-	if s.launched == nil {
-		s.retireEnded(0)
-	} else if t := s.targets.find(uint32(held.PID)); t != nil { // the program before an execve
+	if t := s.targets.find(uint32(held.PID)); s.launched != nil && t != nil { // before an execve
 		s.retireAll([]*target{t})
+	}
+	if s.launched == nil || len(s.targets.list()) >= s.maxTargets() {
+		s.retireEnded(0)
 	}
 
 	err := s.addTarget(ctx, held)
@@ -213,7 +214,7 @@ func (s *Session) attach(ctx context.Context, held *process.Process) error {
 }
 
 func (s *Session) addTarget(ctx context.Context, held *process.Process) error {
-	if limit := int(s.kernel.Targets.MaxEntries()); len(s.targets.list()) >= limit {
+	if limit := s.maxTargets(); len(s.targets.list()) >= limit {
 		return fmt.Errorf("pid %d: %w (%d)", held.PID, errTooManyTargets, limit)
 	}
 
@@ -241,6 +242,8 @@ func (s *Session) addTarget(ctx context.Context, held *process.Process) error {
 	}
 	return nil
 }
+
+func (s *Session) maxTargets() int { return int(s.kernel.Targets.MaxEntries()) }
 
 func exitedError(p *process.Process) error { return fmt.Errorf("pid %d: %w", p.PID, ErrExited) }
 
@@ -327,7 +330,7 @@ func (s *Session) Close() error {
 	}
 	s.cancel()
 	if s.launched != nil {
-		s.launched.running.Wait()
+		s.launched.end()
 	}
 	s.objectWorker.Close()
 	if s.runner != nil {

@@ -41,9 +41,21 @@ struct thread_struct { /* arch/x86/include/asm/processor.h */
 struct task_struct { /* include/linux/sched.h */
 	struct thread_struct thread;
 	struct uprobe_task *utask;
+	struct task_struct *group_leader;
+	unsigned int flags;
 } KERNEL_STRUCT;
 
+#define PF_FORKNOEXEC 0x40 /* of task_struct.flags: it has executed nothing since its fork */
+
 #define READ_KERNEL(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
+
+/* Returns whether the current process has executed nothing since its fork. */
+static __always_inline bool is_fork(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+
+	return task->group_leader->flags & PF_FORKNOEXEC;
+}
 
 /* Returns the current thread's thread pointer. arm64: as it was when the thread was last switched
  * out. */

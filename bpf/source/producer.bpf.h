@@ -141,12 +141,12 @@ int producer_free(struct pt_regs *ctx)
 	return 0;
 }
 
-/* At allocscope:start of our preloaded library, in any process: a program has started. One of
- * another PID namespace has PID 0: it waits, too. */
+/* At allocscope:start of our preloaded library, in any process: a program has started, or a fork
+ * takes its first sample. One of another PID namespace has PID 0: it waits, too. */
 SEC("uprobe")
 int shim_start(struct pt_regs *ctx)
 {
-	send_event(EVENT_START, current_tgid(), 0, urgent_wakeup());
+	send_event(EVENT_START, current_tgid(), is_fork(), urgent_wakeup());
 	return 0;
 }
 

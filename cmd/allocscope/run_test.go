@@ -515,6 +515,7 @@ func testRunTracerKilled(t *testing.T) {
 		cmd := runPrepared(t, dir, tracertest.Build(t, "signals.c"))
 		cmd.Env = append(cmd.Env, variable)
 		c := begin(t, cmd)
+
 		pid := readyPID(c)
 		if err := unix.Kill(tracerOf(t, dir), unix.SIGKILL); err != nil {
 			t.Fatal(err)

@@ -153,7 +153,7 @@ func (l *launcher) start() error {
 			case len(report) == 2: // it has logged why
 				l.abort()
 				l.env.Flush()
-				os.Exit(int(report[1]))
+				os.Exit(max(int(report[1]), int(exit.Failed))) // a signal has ended it, if Done
 			}
 		}
 	}

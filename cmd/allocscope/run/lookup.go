@@ -98,7 +98,8 @@ func shimObstacle(path string) string {
 	}
 	defer file.Close()
 	if file.Machine != machines[runtime.GOARCH] || file.Class != elf.ELFCLASS64 {
-		return fmt.Sprintf("%s is a program for %s: its own allocations are not traced", path, file.Machine)
+		return fmt.Sprintf("%s is a program for %s: its own allocations are not traced", path,
+			file.Machine)
 	}
 	for _, p := range file.Progs {
 		if p.Type == elf.PT_INTERP {

@@ -442,6 +442,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		}
 	}()
 	sessionOptions := options.sessionOptions(earlier)
+
 	marks := mark.NewReceiver()
 	defer marks.Close()
 	prepare := func() (err error) {

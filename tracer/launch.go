@@ -186,6 +186,7 @@ func (l *launched) drain() {
 // adoptHeld makes targets of the programs that are held, and of those that start meanwhile: they go
 // on together. It returns how long the first has waited, and whether there was one.
 func (l *launched) adoptHeld() (held time.Duration, adopted bool) {
+	var first *programStart // of those that wait
 	for held < lateStart {
 		i := slices.IndexFunc(l.waiting, func(p programStart) bool { return !p.isFork })
 		if i < 0 {
@@ -194,7 +195,12 @@ func (l *launched) adoptHeld() (held time.Duration, adopted bool) {
 
 		p := l.waiting[i]
 		l.waiting = slices.Delete(l.waiting, i, i+1)
-		held, adopted = max(held, l.adopt(p)), true
+		if l.adopt(p) && (first == nil || p.at < first.at) {
+			first = &p
+		}
+		if adopted = true; first != nil {
+			held = min(first.age(), shim.MaxHold)
+		}
 		l.drain()
 	}
 	return held, adopted
@@ -207,27 +213,23 @@ func (l *launched) retireEnded() {
 	l.session.retireEnded(maxEnded)
 }
 
-// adopt makes a target of a program, unless that has ended: then its PID may be another's. It returns
-// how long the program has waited.
-func (l *launched) adopt(p programStart) (waited time.Duration) {
+// adopt makes a target of a program, unless that has ended: then its PID may be another's. It reports
+// whether the program waits.
+func (l *launched) adopt(p programStart) (waits bool) {
 	const tick = 10 * time.Millisecond
 	if stat, err := process.ReadStat(p.pid); err != nil || stat.Age()+tick < p.age() {
-		return 0
+		return false
 	}
 
 	s := l.session
 	s.following.Lock()
 	defer s.following.Unlock()
 	s.follower.adopt(s.ctx, p.pid)
-	if !l.isHolding || p.isFork || p.at <= l.changed {
-		return 0
-	}
-
-	waited = min(p.age(), shim.MaxHold)
-	if t := s.targets.traced(p.pid); t != nil && waited < lateStart {
+	waits = l.isHolding && !p.isFork && p.at > l.changed
+	if t := s.targets.traced(p.pid); t != nil && waits && p.age() < lateStart {
 		t.fromStart = true
 	}
-	return waited
+	return waits
 }
 
 // release lets the programs go on that have waited for so long, and has the next ones wait unless

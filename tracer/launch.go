@@ -139,41 +139,41 @@ func (l *launched) end() {
 	}
 }
 
-// adoptWaiting makes targets of the programs that are held, of forks within their credit, and of what
-// still runs after a while: most programs of a build have ended by then.
+// adoptWaiting makes targets of what waits to become one, as long as something is due.
 func (l *launched) adoptWaiting() {
-	l.drain()
 	l.forking.spend(0, time.Now())
-
-	for l.isHolding && l.session.ctx.Err() == nil {
-		held, adopted := l.adoptHeld()
-		if !adopted {
-			break
-		}
-		l.release(held)
+	for l.session.ctx.Err() == nil && l.adoptNext() {
 	}
+
 	if !l.isHolding {
 		l.release(0)
 	}
+	l.retireEnded()
+}
 
-	var young []programStart
-	for _, p := range l.waiting {
-		switch {
-		case p.isFork && l.forking.allows(true):
-			began := time.Now()
-			l.adopt(p)
-			l.forking.spend(time.Since(began), time.Now())
-		case p.age() < settledAge:
-			young = append(young, p)
-		default:
-			l.adopt(p)
-		}
+// adoptNext makes targets of the programs that are held, or of one that is not: a fork within the
+// credit, or what still runs after a while, since most programs of a build have ended by then. It
+// reports whether there was one.
+func (l *launched) adoptNext() bool {
+	l.drain()
+	if held, adopted := l.adoptHeld(); adopted {
+		l.release(held)
+		return true
 	}
 
-	kept := min(len(young), maxStarts)
-	l.lost.Add(uint64(len(young) - kept))
-	l.waiting = young[:kept]
-	l.retireEnded()
+	isEarly := func(p programStart) bool { return p.age() < settledAge }
+	p, isDue := l.take(func(p programStart) bool {
+		return !isEarly(p) || p.isFork && l.forking.allows(true)
+	})
+	if !isDue {
+		return false
+	}
+	began, early := time.Now(), isEarly(p)
+	l.adopt(p)
+	if early {
+		l.forking.spend(time.Since(began), time.Now())
+	}
+	return true
 }
 
 // drain takes all starts that have been noted.
@@ -181,24 +181,38 @@ func (l *launched) drain() {
 	for range len(l.starts) {
 		l.waiting = append(l.waiting, <-l.starts)
 	}
+	kept := min(len(l.waiting), maxStarts)
+	l.lost.Add(uint64(len(l.waiting) - kept))
+	l.waiting = l.waiting[:kept]
+}
+
+// take removes the first start for which a function holds.
+func (l *launched) take(holds func(programStart) bool) (p programStart, found bool) {
+	i := slices.IndexFunc(l.waiting, holds)
+	if i < 0 {
+		return programStart{}, false
+	}
+
+	p = l.waiting[i]
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	return p, true
 }
 
 // adoptHeld makes targets of the programs that are held, and of those that start meanwhile: they go
 // on together. It returns how long the first has waited, and whether there was one.
 func (l *launched) adoptHeld() (held time.Duration, adopted bool) {
 	var first *programStart // of those that wait
-	for held < lateStart {
-		i := slices.IndexFunc(l.waiting, func(p programStart) bool { return !p.isFork })
-		if i < 0 {
+	for l.isHolding && held < lateStart {
+		p, found := l.take(func(p programStart) bool { return !p.isFork })
+		if !found {
 			break
 		}
 
-		p := l.waiting[i]
-		l.waiting = slices.Delete(l.waiting, i, i+1)
+		adopted = true
 		if l.adopt(p) && (first == nil || p.at < first.at) {
 			first = &p
 		}
-		if adopted = true; first != nil {
+		if first != nil {
 			held = min(first.age(), shim.MaxHold)
 		}
 		l.drain()

@@ -300,10 +300,10 @@ enum event_kind {
 	EVENT_UNMAPPED,      /* a walk met code outside all known mappings */
 	EVENT_NEW_CODE,      /* the process has mapped code */
 	EVENT_STEP,          /* a training step began: `length` is their number so far */
-	EVENT_START,         /* a program has started below our preloaded library, or, with `length` 1,
-			      * a fork takes its first sample */
-	EVENT_TABLE_NEEDED,  /* a walk met code whose unwind table is not built: `start` is the
-			      * table's index */
+	EVENT_START,        /* a program has started below our preloaded library; `length` 1: a fork
+			     * takes its first sample */
+	EVENT_TABLE_NEEDED, /* a walk met code whose unwind table is not built: `start` is the
+			     * table's index */
 };
 
 /* Record of the ring buffer for all kinds but EVENT_STACK and EVENT_CODE. */

@@ -101,7 +101,7 @@ func earlierText(k *summary.Keeper) string {
 	if !k.Earlier {
 		return ""
 	}
-	return "half-way, at " + clockText(math.Round(k.AtS)) + ": "
+	return "at " + clockText(math.Round(k.AtS)) + ": "
 }
 
 // garbageText is about objects that wait for the garbage collector.

@@ -102,7 +102,7 @@ func TestKeptBy(t *testing.T) {
 			},
 			[]string{
 				where, call,
-				"half-way, at 25s: kept by leaky_trainer.cache (dict, 10,512 entries, +461/min) -> Image",
+				"at 25s: kept by leaky_trainer.cache (dict, 10,512 entries, +461/min) -> Image",
 			},
 			"give leaky_trainer.cache a limit, or remove entries when done",
 		},

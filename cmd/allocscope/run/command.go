@@ -59,9 +59,9 @@ sudo for it, unless it is root.
 The trace ends with the command, or after --duration; the command goes on then, and who keeps
 the memory can still be searched in it. Ctrl-C is the command's. The result is printed on
 standard error: standard output is the command's.`,
-		Example: `  allocscope run -d 10m -- python train.py
+		Example: `  allocscope run -- python train.py
   allocscope run --python-objects --output out -- python train.py --epochs 3
-  allocscope run -- torchrun --nproc-per-node 4 train.py`,
+  allocscope run -d 10m -- torchrun --nproc-per-node 4 train.py`,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: cli.Files,
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if len(arguments) == 0 {

@@ -162,11 +162,19 @@ func (r *Recorder) searchKeepers(v ProcessVerdict) {
 	}
 }
 
-// searchAgain is searchKeepers for a trace that is judged periodically.
+// searchAgain is searchKeepers for a trace that is judged periodically. A command takes its objects
+// along when it ends, so that the first search in it gets the time of a last one.
 func (r *Recorder) searchAgain(v ProcessVerdict) {
 	w, now := &r.objects, r.session.Elapsed()
 	gap := time.Duration(float64(searchGap) / r.options.Speed)
-	if r.options.keepsObjects() && (w.lastSearch == 0 || now-w.lastSearch >= gap) {
+	switch {
+	case !r.options.keepsObjects():
+	case w.lastSearch == 0 && r.options.Launch != nil:
+		if work := r.searchFor(v); w.done == nil && work.search != nil {
+			work.limit = maxObjectTime
+			r.startObjects(context.Background(), work)
+		}
+	case w.lastSearch == 0 || now-w.lastSearch >= gap:
 		r.searchKeepers(v)
 	}
 }

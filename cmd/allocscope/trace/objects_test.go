@@ -151,6 +151,7 @@ func TestObjectWatch(t *testing.T) {
 		"half-way and at the end":         testHalfwayAndEnd,
 		"half-way search is tried again":  testHalfwayAgain,
 		"end refutes the half-way search": testEndRefutes,
+		"command may end at any time":     testCommand,
 		"end has no time":                 testEndWithoutTime,
 		"end hangs":                       testEndHangs,
 		"end is interrupted":              testEndInterrupted,
@@ -208,6 +209,28 @@ func testHalfwayAgain(t *testing.T) {
 	}
 	if n := len(c.searches); n < 2 || n > halfwayTries || len(r.objects.latest[0].Paths) != 1 {
 		t.Errorf("%d searches, and then %+v: want some until there is an answer", n, r.objects.latest)
+	}
+}
+
+// The first search in a command does not depend on the budget.
+func testCommand(t *testing.T) {
+	for _, launch := range []*Launch{nil, {}} {
+		c, r := newCounting(t, 0)
+		c.ownFloor, c.used, c.found = 0.02, time.Hour, []keeper.Search{kept(1, "cache", 100)}
+		r.options.Launch = launch
+		for i := range int64(90) {
+			c.second(r, 1000+10*i)
+		}
+
+		for range 2 {
+			r.searchAgain(r.grows(1))
+			synctest.Wait()
+			c.second(r, 2000)
+		}
+		got := len(c.searches)
+		if launch == nil && got != 0 || launch != nil && (got != 1 || c.searches[0].Limit != maxObjectTime) {
+			t.Errorf("launched: %t: %+v", launch != nil, c.searches)
+		}
 	}
 }
 

@@ -522,7 +522,39 @@ func (r *Recorder) thinSnapshots() {
 func (r *Recorder) finalSample() error {
 	r.sample(true)
 	r.writeRows() // of the sample before, if all processes have exited
-	return r.takeSnapshot()
+	err := r.takeSnapshot()
+	if r.session.Err() != nil {
+		r.dropTeardown()
+	}
+	return err
+}
+
+// dropTeardown drops the last snapshots of a process that was about to exit: what a program frees then,
+// it had kept until then.
+func (r *Recorder) dropTeardown() {
+	const keptShare, fewest = 0.8, 2
+	main := r.history.Main()
+	for n := len(r.snapshots); n > fewest && main != nil; n-- {
+		last := r.snapshots[n-1]
+		if heapOf(last.Snapshot, main.PID) >= keptShare*heapOf(r.snapshots[n-2].Snapshot, main.PID) ||
+			last.Snapshot == r.baseline {
+			return
+		}
+		if err := r.folder.Remove(folder.SnapshotFile(last.file)); err != nil {
+			r.noteWriteError(err)
+		}
+		r.snapshots = r.snapshots[:n-1]
+	}
+}
+
+// heapOf returns the bytes that a process has allocated and not freed.
+func heapOf(s *growth.Snapshot, pid int) (bytes float64) {
+	for _, h := range s.Holdings {
+		if h.Stack.PID == pid && h.Kind == growth.KindHeap {
+			bytes += float64(h.InuseBytes)
+		}
+	}
+	return bytes
 }
 
 // writeFile writes a file of the folder. The trace goes on after an error.

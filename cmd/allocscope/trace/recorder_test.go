@@ -97,6 +97,7 @@ func heapBytes() uint64 {
 func TestPairOf(t *testing.T) {
 	t.Run("end of the warm-up", testWarmUpEnd)
 	t.Run("ended process", testEndedProcess)
+	t.Run("process that is about to exit", testTeardown)
 }
 
 // openEnded is a recorder without a session, whose snapshots the test takes.
@@ -230,6 +231,27 @@ func testEndedProcess(t *testing.T) {
 	if end := r.PairOf(from(0)).End; end != second {
 		t.Errorf("with two snapshots growth ends at %s", end.Elapsed)
 	}
+}
+
+// The last two snapshots fall into the teardown of the interpreter.
+func testTeardown(t *testing.T) {
+	r, path := openEnded(t)
+	r.history.Add(growth.TreeSample{
+		Members:   []growth.Member{{Process: growth.Process{PID: trainerPID}, Traced: true}},
+		Processes: []growth.ProcessSample{{PID: trainerPID, Sample: growth.UnknownSample()}},
+	})
+	for i, bytes := range []int64{100, 200, 190, 290, 100, 50} {
+		r.pretend(t, time.Duration(i)*time.Second).Holdings = []growth.Holding{
+			{Kind: growth.KindHeap, Stack: &growth.Stack{PID: trainerPID}, InuseBytes: bytes},
+			{Kind: growth.KindHeap, Stack: &growth.Stack{PID: 1}, InuseBytes: 1000 * int64(i)},
+		}
+	}
+
+	r.dropTeardown()
+	if end := r.Latest().Elapsed; end != 3*time.Second {
+		t.Errorf("growth ends at %s", end)
+	}
+	mustHaveFiles(t, r, path)
 }
 
 // Snapshots that cost 20 ms may take 0.3 of 0.02 of a core: one in 3.3 s. Those that cost 1 s would

@@ -236,7 +236,7 @@ func (f *follower) attachSelected(ctx context.Context) {
 // forks that allocate nothing, and static programs.
 func (f *follower) attachUntraced(ctx context.Context) {
 	for _, m := range f.Members() {
-		due := m.Info.Born + 3*settledAge // a program that is held may be busy loading libraries
+		due := m.Info.Born + 3*settledAge // what reports its start is a target before that
 		if m.IsForked() {
 			due = m.Info.Born + settledAge
 		}

@@ -161,16 +161,15 @@ func (l *launched) adoptNext() bool {
 		return true
 	}
 
-	isEarly := func(p programStart) bool { return p.age() < settledAge }
 	p, isDue := l.take(func(p programStart) bool {
-		return !isEarly(p) || p.isFork && l.forking.allows(true)
+		return p.age() >= settledAge || p.isFork && l.forking.left > 0
 	})
 	if !isDue {
 		return false
 	}
-	began, early := time.Now(), isEarly(p)
+	began, isEarly := time.Now(), p.age() < settledAge
 	l.adopt(p)
-	if early {
+	if isEarly {
 		l.forking.spend(time.Since(began), time.Now())
 	}
 	return true
@@ -209,7 +208,7 @@ func (l *launched) adoptHeld() (held time.Duration, adopted bool) {
 		}
 
 		adopted = true
-		if l.adopt(p) && (first == nil || p.at < first.at) {
+		if l.adopt(p) && first == nil {
 			first = &p
 		}
 		if first != nil {
@@ -231,7 +230,8 @@ func (l *launched) retireEnded() {
 // whether the program waits.
 func (l *launched) adopt(p programStart) (waits bool) {
 	const tick = 10 * time.Millisecond
-	if stat, err := process.ReadStat(p.pid); err != nil || stat.Age()+tick < p.age() {
+	age := p.age() // taken first: this thread may have to wait before it reads that of the process
+	if stat, err := process.ReadStat(p.pid); err != nil || stat.Age()+tick < age {
 		return false
 	}
 

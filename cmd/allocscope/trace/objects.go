@@ -147,17 +147,19 @@ func (r *Recorder) watchObjects() {
 	switch {
 	case isHalf && elapsed >= w.nextHalfway:
 		w.nextHalfway = elapsed + length/2/halfwayTries
-		r.searchKeepers(mainVerdict(r.judge()))
+		r.searchKeepers(mainVerdict(r.judge()), 0)
 	case elapsed >= w.nextCensus && w.budget(r.session.Overhead()) > 0:
 		r.startObjects(context.Background(), objectWork{})
 	}
 }
 
 // searchKeepers starts a search for who keeps what a verdict says that grows, unless work is under
-// way or there is no budget.
-func (r *Recorder) searchKeepers(v ProcessVerdict) {
+// way or there is no budget. It may take a limit of CPU time; 0: what the budget allows.
+func (r *Recorder) searchKeepers(v ProcessVerdict, limit time.Duration) {
 	work := r.searchFor(v)
-	if r.objects.done == nil && work.search != nil && r.objects.budget(r.session.Overhead()) > 0 {
+	work.limit = limit
+	isAllowed := limit > 0 || r.objects.budget(r.session.Overhead()) > 0
+	if r.objects.done == nil && work.search != nil && isAllowed {
 		r.startObjects(context.Background(), work)
 	}
 }
@@ -167,16 +169,16 @@ func (r *Recorder) searchKeepers(v ProcessVerdict) {
 func (r *Recorder) searchAgain(v ProcessVerdict) {
 	w, now := &r.objects, r.session.Elapsed()
 	gap := time.Duration(float64(searchGap) / r.options.Speed)
-	switch {
-	case !r.options.keepsObjects():
-	case w.lastSearch == 0 && r.options.Launch != nil:
-		if work := r.searchFor(v); w.done == nil && work.search != nil {
-			work.limit = maxObjectTime
-			r.startObjects(context.Background(), work)
-		}
-	case w.lastSearch == 0 || now-w.lastSearch >= gap:
-		r.searchKeepers(v)
+	isFirst := w.lastSearch == 0
+	if !r.options.keepsObjects() || !isFirst && now-w.lastSearch < gap {
+		return
 	}
+
+	var limit time.Duration
+	if isFirst && r.options.Launch != nil {
+		limit = maxObjectTime
+	}
+	r.searchKeepers(v, limit)
 }
 
 // searchFor returns the work that a verdict calls for: a census alone if neither RSS nor what

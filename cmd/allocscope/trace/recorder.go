@@ -524,20 +524,27 @@ func (r *Recorder) finalSample() error {
 	r.writeRows() // of the sample before, if all processes have exited
 	err := r.takeSnapshot()
 	if r.session.Err() != nil {
-		r.dropTeardown()
+		r.dropTeardown(r.session.Elapsed())
 	}
 	return err
 }
 
-// dropTeardown drops the last snapshots of a process that was about to exit: what a program frees then,
-// it had kept until then.
-func (r *Recorder) dropTeardown() {
-	const keptShare, fewest = 0.8, 2
+// dropTeardown drops the last snapshots of a process that has exited then, if they have less of the
+// heap than most before them: what a program frees at its end, it had kept until then. After a spike it
+// has as much as most before.
+func (r *Recorder) dropTeardown(exit time.Duration) {
+	const keptShare, longest, fewest = 0.8, 10 * time.Second, 2
 	main := r.history.Main()
 	for n := len(r.snapshots); n > fewest && main != nil; n-- {
 		last := r.snapshots[n-1]
-		if heapOf(last.Snapshot, main.PID) >= keptShare*heapOf(r.snapshots[n-2].Snapshot, main.PID) ||
-			last.Snapshot == r.baseline {
+		var before []float64
+		for _, s := range r.snapshots[:n-1] {
+			before = append(before, heapOf(s.Snapshot, main.PID))
+		}
+		slices.Sort(before)
+
+		isKept := heapOf(last.Snapshot, main.PID) >= keptShare*before[len(before)/2]
+		if isKept || exit-last.Elapsed > longest || last.Snapshot == r.baseline {
 			return
 		}
 		if err := r.folder.Remove(folder.SnapshotFile(last.file)); err != nil {

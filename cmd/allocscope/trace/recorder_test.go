@@ -233,23 +233,38 @@ func testEndedProcess(t *testing.T) {
 	}
 }
 
-// The last two snapshots fall into the teardown of the interpreter.
+// The last snapshots may fall into the teardown of the interpreter, or follow a spike.
 func testTeardown(t *testing.T) {
+	const second = time.Second
+	for want, test := range map[time.Duration]struct {
+		exit time.Duration
+		heap []int64
+	}{
+		3 * second: {6 * second, []int64{100, 200, 190, 290, 100, 50}},
+		4 * second: {5 * second, []int64{100, 200, 210, 900, 220}},      // a spike
+		5 * second: {20 * second, []int64{100, 200, 190, 290, 100, 50}}, // long before the exit
+	} {
+		testTeardownOf(t, test.exit, test.heap, want)
+	}
+}
+
+func testTeardownOf(t *testing.T, exit time.Duration, heap []int64, want time.Duration) {
+	t.Helper()
 	r, path := openEnded(t)
 	r.history.Add(growth.TreeSample{
 		Members:   []growth.Member{{Process: growth.Process{PID: trainerPID}, Traced: true}},
 		Processes: []growth.ProcessSample{{PID: trainerPID, Sample: growth.UnknownSample()}},
 	})
-	for i, bytes := range []int64{100, 200, 190, 290, 100, 50} {
+	for i, bytes := range heap {
 		r.pretend(t, time.Duration(i)*time.Second).Holdings = []growth.Holding{
 			{Kind: growth.KindHeap, Stack: &growth.Stack{PID: trainerPID}, InuseBytes: bytes},
 			{Kind: growth.KindHeap, Stack: &growth.Stack{PID: 1}, InuseBytes: 1000 * int64(i)},
 		}
 	}
 
-	r.dropTeardown()
-	if end := r.Latest().Elapsed; end != 3*time.Second {
-		t.Errorf("growth ends at %s", end)
+	r.dropTeardown(exit)
+	if end := r.Latest().Elapsed; end != want {
+		t.Errorf("growth ends at %s, want %s", end, want)
 	}
 	mustHaveFiles(t, r, path)
 }

@@ -430,6 +430,7 @@ func testRunDuration(t *testing.T) {
 		tracertest.Build(t, "signals.c"))
 	c := begin(t, cmd)
 	pid := readyPID(c)
+	c.awaitLine("(the result follows after 1s, or when it ends)")
 	c.awaitFile(dir, folder.SummaryFile)
 	c.await("the result", func() bool { return strings.Contains(c.stderr.String(), "HOW SURE") })
 	c.signal(unix.SIGTERM)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/run/child"
 	"github.com/allocscope/allocscope/cmd/allocscope/user"
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -143,8 +145,8 @@ func (l *launcher) start() error {
 				return errNotReady
 			case report[0] == reportReady:
 				end := "when it ends"
-				if d := l.flags.options.Duration; d != 0 {
-					end = fmt.Sprintf("after %v, or %s", d, end)
+				if d := time.Duration(l.flags.options.Duration); d != 0 {
+					end = "after " + units.Duration(d) + ", or " + end
 				}
 				slog.Info(fmt.Sprintf("tracing PID %d: %s (the result follows %s)",
 					l.process.Process.Pid, growth.Printable(strings.Join(l.command, " ")), end))

@@ -3,6 +3,7 @@ package shim
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -161,21 +162,33 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer first.Close()
 	second, err := Write(folder)
-	if err != nil || first == second {
-		t.Errorf("wrote %s and %s, error %v", first, second, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	text, err := os.ReadFile(first)
-	if err != nil || !Is(text) || Is(text[1:]) || !bytes.Equal(text, Library()) {
-		t.Errorf("%s is not the library, error %v", first, err)
+	defer second.Close()
+	if first.Name() == second.Name() {
+		t.Errorf("wrote %s twice", first.Name())
 	}
-	if info, err := os.Stat(first); err != nil || info.Mode().Perm() != 0o755 {
+	text, err := os.ReadFile(first.Name())
+	if err != nil || !bytes.Equal(text, Library()) {
+		t.Errorf("%s is not the library, error %v", first.Name(), err)
+	}
+	info, err := os.Stat(first.Name())
+	if err != nil || info.Mode().Perm() != 0o555 {
 		t.Errorf("%v, error %v", info, err)
+	}
+	if held, err := first.Stat(); err != nil || !os.SameFile(held, info) {
+		t.Errorf("another file is open: %v", err)
+	}
+	if _, err := first.Write([]byte{0}); !errors.Is(err, unix.EBADF) {
+		t.Errorf("the file can be written: %v", err)
 	}
 
 	for _, folder := range []string{"relative", folder + "/a b", folder + "/a:b", folder + "/none"} {
-		if path, err := Write(folder); err == nil {
-			t.Errorf("wrote %s", path)
+		if file, err := Write(folder); err == nil {
+			t.Errorf("wrote %s", file.Name())
 		}
 	}
 }

@@ -128,10 +128,12 @@ func newIdle(t testing.TB) *recorder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := Write(folder)
+	library, err := Write(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { library.Close() })
+	path := library.Name()
 
 	r := &recorder{t: t, path: path, notes: make(map[string][]note)}
 	for _, n := range notesOf(t, path) {

@@ -4,7 +4,7 @@
 package shim
 
 import (
-	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -57,9 +57,6 @@ func MarkersOf(interval uint64) int {
 // Library returns the library for this architecture.
 func Library() []byte { return library }
 
-// Is reports whether a file is the library, byte for byte.
-func Is(file []byte) bool { return bytes.Equal(file, library) }
-
 // namePrefix begins the names of the files that Write makes.
 const namePrefix = "allocscope_shim_"
 
@@ -67,26 +64,44 @@ const namePrefix = "allocscope_shim_"
 func HasName(path string) bool { return strings.HasPrefix(filepath.Base(path), namePrefix) }
 
 // Write makes a file of the library in a folder, for one session: uprobes follow the inode, so that
-// each session has its own. It fails where programs cannot execute it, or LD_PRELOAD cannot name
-// it.
-func Write(dir string) (path string, err error) {
+// each session has its own. Nobody can guess its name. The result is open for reading alone. Write
+// fails where programs cannot execute the file, or LD_PRELOAD cannot name it.
+func Write(dir string) (file *os.File, err error) {
 	if strings.ContainsAny(dir, " :") || !filepath.IsAbs(dir) {
-		return "", fmt.Errorf("write shim to %q: LD_PRELOAD cannot name this folder (choose an "+
+		return nil, fmt.Errorf("write shim to %q: LD_PRELOAD cannot name this folder (choose an "+
 			"absolute one without spaces and colons)", dir)
 	}
 
-	pattern := fmt.Sprintf(namePrefix+"%.6x_*.so", sha256.Sum256(library))
-	file, err := os.CreateTemp(dir, pattern)
+	name := fmt.Sprintf(namePrefix+"%.6x_%s.so", sha256.Sum256(library), rand.Text())
+	path := filepath.Join(dir, name)
+	written, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return "", fmt.Errorf("write shim: %w", err)
+		return nil, fmt.Errorf("write shim: %w", err)
 	}
 
-	_, err = file.Write(library)
-	err = errors.Join(err, file.Chmod(0o755), checkExecutable(file), file.Close())
-	if err != nil {
-		return "", errors.Join(fmt.Errorf("write shim: %w", err), os.Remove(file.Name()))
+	_, err = written.Write(library)
+	if err = errors.Join(err, written.Chmod(0o555)); err == nil {
+		file, err = reopen(written)
 	}
-	return file.Name(), nil
+	err = errors.Join(err, written.Close())
+	if err == nil {
+		err = checkExecutable(file)
+	}
+	if err != nil {
+		_ = file.Close() // there may be none
+		return nil, errors.Join(fmt.Errorf("write shim: %w", err), os.Remove(path))
+	}
+	return file, nil
+}
+
+// reopen opens the very file that another descriptor holds, for reading.
+func reopen(file *os.File) (*os.File, error) {
+	path := fmt.Sprintf("/proc/self/fd/%d", file.Fd())
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("open", err)
+	}
+	return os.NewFile(uintptr(fd), file.Name()), nil
 }
 
 // checkExecutable returns an error if a file is on a file system that forbids to execute it.

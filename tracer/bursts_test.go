@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -59,7 +60,7 @@ func misplaceHeap(s *tracer.Session, pid int) {
 	for _, target := range tracer.Targets(s) {
 		for i := range target.Heap.Functions {
 			if target.PID == pid {
-				target.Heap.Functions[i].Path = "/nonexistent"
+				target.Heap.Functions[i].Path = hostile.HeldPath{}
 			}
 		}
 	}

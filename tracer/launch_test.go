@@ -53,19 +53,27 @@ func TestLaunch(t *testing.T) {
 	t.Run("a thousand programs leave nothing behind", testLaunchThousand)
 }
 
+// writeShim makes a copy of the shim, which is open until the test ends.
+func writeShim(t testing.TB) *os.File {
+	t.Helper()
+	library, err := shim.Write(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { library.Close() })
+	return library
+}
+
 // launch starts a command below a copy of the shim, which comes first in its LD_PRELOAD.
 func launch(
 	t testing.TB, command *exec.Cmd, options tracer.Options,
 ) (*tracer.Session, *tracertest.Target) {
 	t.Helper()
-	path, err := shim.Write(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	library := writeShim(t)
+	path := library.Name()
 	var target *tracertest.Target
 	options.Children = true
-	options.Launch = &tracer.Launch{Shim: path, Start: func(context.Context) (int, error) {
+	options.Launch = &tracer.Launch{Shim: library, Start: func(context.Context) (int, error) {
 		preload := "LD_PRELOAD=" + path
 		for _, variable := range command.Env {
 			if others, ok := strings.CutPrefix(variable, "LD_PRELOAD="); ok {
@@ -636,10 +644,7 @@ func semaphoreAt(t testing.TB, pid int, name string) int64 {
 }
 
 func testLaunchFails(t *testing.T) {
-	path, err := shim.Write(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	library := writeShim(t)
 	refused := errors.New("refused")
 	for want, start := range map[error]func() (int, error){
 		refused: func() (int, error) { return 0, refused },
@@ -649,7 +654,7 @@ func testLaunchFails(t *testing.T) {
 			return command.Process.Pid, err
 		},
 	} {
-		options := tracer.Options{Launch: &tracer.Launch{Shim: path}}
+		options := tracer.Options{Launch: &tracer.Launch{Shim: library}}
 		options.Launch.Start = func(context.Context) (int, error) { return start() }
 		if _, err := tracer.Open(t.Context(), options); !errors.Is(err, want) {
 			t.Errorf("open: %v, want %v", err, want)

@@ -3,6 +3,7 @@ package tracer
 import (
 	"context"
 	"math/bits"
+	"os"
 	"slices"
 	"time"
 
@@ -59,9 +60,9 @@ type Options struct {
 
 // A Launch starts a command whose allocations count from the first on.
 type Launch struct {
-	// Shim is the path of the session's own copy of the shim, which no process has mapped yet.
-	// What the command starts is traced if it maps this very file.
-	Shim string
+	// Shim is the session's own copy of the shim, which no process has mapped yet. What the command
+	// starts is traced if it maps this very file. It must stay open until Close.
+	Shim *os.File
 	// Start starts the command with the shim in its LD_PRELOAD, and returns its PID. Open calls it
 	// when everything is attached. The command is held for a moment, until it is a target.
 	Start func(ctx context.Context) (pid int, err error)

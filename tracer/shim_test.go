@@ -30,7 +30,12 @@ func attachShim(t *testing.T, mode probe.Mode, path string) *source.Shim {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { k.Close() })
-	shim, err := source.AttachShim(k, path)
+	library, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { library.Close() })
+	shim, err := source.AttachShim(k, library)
 	if err != nil {
 		t.Fatal(err)
 	}

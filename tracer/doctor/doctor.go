@@ -101,7 +101,7 @@ func Check(pid int) []Result {
 		[]Result{
 			checkBTF(), checkUprobes(features.HaveBPFLinkUprobeMulti(), uprobeDevice),
 			checkTracefs(kernel.OpenTracefs), checkPIDNamespace(), checkPrograms(), checkFaults(),
-			checkFolder("."), checkOpenFiles(), checkNVML(),
+			checkProgram(), checkFolder("."), checkOpenFiles(), checkNVML(),
 		},
 	)
 	if pid != 0 {

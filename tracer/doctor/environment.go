@@ -3,11 +3,13 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -37,6 +39,28 @@ func checkFolder(path string) Result {
 	r.Finding = "writable, " + gibibytes(free) + " free"
 	if free < minFreeBytes {
 		r.Remedy = remedy
+	}
+	return r
+}
+
+// checkProgram checks that root alone can replace the program of this process, which sudo starts.
+func checkProgram() Result {
+	r := Result{Name: "program"}
+	path, err := os.Executable()
+	if err != nil {
+		r.Finding, r.Remedy = fmt.Sprintf("find its path: %v", err), "mount /proc"
+		return r
+	}
+	part, why, err := hostile.Replaceable(path)
+	switch {
+	case err != nil:
+		r.Finding, r.Remedy = fmt.Sprintf("read its owners: %v", err), "install it again, as root"
+	case part != "":
+		r.Finding = fmt.Sprintf("others than root can replace %s: %s %s", growth.Printable(path),
+			growth.Printable(part), why)
+		r.Remedy = "install it as root before you call it by sudo: docs/guides/privileges.md"
+	default:
+		r.Finding = growth.Printable(path) + ", which root alone can replace"
 	}
 	return r
 }

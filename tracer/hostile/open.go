@@ -53,7 +53,15 @@ func Open(folder *os.File, path string, resolve uint64, allowed uint32) (*File, 
 		return nil, err
 	}
 
-	f := &File{file: os.NewFile(uintptr(fd), path)}
+	return identify(os.NewFile(uintptr(fd), path))
+}
+
+// Own returns a File of an open file that allocscope has written. It closes the file with an error.
+func Own(file *os.File) (*File, error) { return identify(file) }
+
+// identify returns a File of an open file, or closes it.
+func identify(file *os.File) (*File, error) {
+	f, fd := &File{file: file}, int(file.Fd())
 	var stat unix.Statx_t
 	flags := unix.AT_EMPTY_PATH | unix.AT_STATX_DONT_SYNC // does not ask a daemon
 	if err := unix.Statx(fd, "", flags, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &stat); err != nil {
@@ -170,9 +178,18 @@ func (f *File) ReadAll(limit int) ([]byte, error) {
 
 const readAllBytes = 64 << 10 // of a piece
 
-// Path returns a path under which the kernel opens this very file, until Close. What becomes of the
-// file's names and mappings does not change that.
-func (f *File) Path() string { return descriptorPath(int(f.file.Fd())) }
+// A HeldPath leads the kernel to the very file that a File holds, until that is closed. What becomes
+// of the file's names and mappings does not change that. Probes are attached by a HeldPath alone.
+type HeldPath struct{ path string }
+
+// Self leads to the program of this process.
+func Self() HeldPath { return HeldPath{"/proc/self/exe"} }
+
+// String returns the path.
+func (p HeldPath) String() string { return p.path }
+
+// Path returns the file's path.
+func (f *File) Path() HeldPath { return HeldPath{descriptorPath(int(f.file.Fd()))} }
 
 func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 

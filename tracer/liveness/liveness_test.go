@@ -325,10 +325,12 @@ func TestFindAllocator(t *testing.T) {
 	})
 
 	t.Run("below the shim", func(t *testing.T) {
-		path, err := shim.Write(t.TempDir())
+		library, err := shim.Write(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer library.Close()
+		path := library.Name()
 		for preload, want := range map[string]string{
 			path: Glibc, path + ":libjemalloc.so.2": Jemalloc, "libjemalloc.so.2:" + path: Jemalloc,
 		} {

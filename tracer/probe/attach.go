@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 // A Mode is the kernel's way of attaching probes to functions.
@@ -231,7 +232,7 @@ type point struct {
 // attachPoints attaches a program to points of a file, in a process or, with PID 0, in all. With an
 // error it returns the links that it has made.
 func attachPoints(
-	mode Mode, path string, points []point, programs Programs, name string, pid int, kind string,
+	mode Mode, held hostile.HeldPath, points []point, programs Programs, name string, pid int, kind string,
 ) ([]link.Link, error) {
 	if len(points) == 0 {
 		return nil, nil
@@ -240,7 +241,7 @@ func attachPoints(
 	if err != nil {
 		return nil, err
 	}
-	executable, err := link.OpenExecutable(path)
+	executable, err := link.OpenExecutable(held.String())
 	if err != nil {
 		return nil, err
 	}
@@ -322,7 +323,7 @@ func createSession(file FileSites, programs Programs, pid int) (link.Link, error
 	if err != nil {
 		return nil, err
 	}
-	path, err := unix.BytePtrFromString(file.Path)
+	path, err := unix.BytePtrFromString(file.Path.String())
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type Producer struct {
 	// Mapping is the one through which the file is opened.
 	Mapping process.Mapping
 	// Path is where the kernel finds the very file that was read, until the process is closed.
-	Path string
+	Path hostile.HeldPath
 	// File is the identity of that file, as its file system has it.
 	File process.FileID
 
@@ -98,11 +98,11 @@ func producerIn(p *process.Process, m process.Mapping) (*Producer, error) {
 	return producer, nil
 }
 
-// ReadProducer returns the producer in an opened file that allocscope has written itself.
+// ReadProducer returns the producer in a file that allocscope has written itself. Its path is good
+// until the file is closed.
 func ReadProducer(opened *hostile.File, file *symbol.File) (*Producer, error) {
-	path := opened.Name()
 	producer := &Producer{
-		Mapping: process.Mapping{Path: path}, Path: path, File: fileID(opened),
+		Mapping: process.Mapping{Path: opened.Name()}, Path: opened.Path(), File: fileID(opened),
 	}
 	return producer, producer.read(file)
 }
@@ -195,17 +195,17 @@ func (p Producer) attach(
 	return attachPoints(mode, p.Path, points, programs, program, pid, "uprobe")
 }
 
-// AttachEach attaches a program to each of these probes of a file in all processes that map it, by
-// links of their own. It attaches all or none.
+// AttachEach attaches a program to each of these probes of a producer's file in all processes that map
+// it, by links of their own. It attaches all or none.
 func AttachEach(
-	mode Mode, path string, probes []symbol.Probe, programs Programs, program string,
+	mode Mode, producer Producer, probes []symbol.Probe, programs Programs, program string,
 ) ([]link.Link, error) {
 	var steps []func() ([]link.Link, error)
 	for _, p := range probes {
 		points := []point{{name: p.Name, offset: p.Offset, semaphore: p.Semaphore}}
 		steps = append(steps, func() ([]link.Link, error) {
-			return attachPoints(mode, path, points, programs, program, 0, "uprobe")
+			return attachPoints(mode, producer.Path, points, programs, program, 0, "uprobe")
 		})
 	}
-	return attachAll(path, steps...)
+	return attachAll(producer.Mapping.Path, steps...)
 }

@@ -17,7 +17,7 @@ type FileSites struct {
 	// Mapping is the one through which the file is opened.
 	Mapping process.Mapping
 	// Path is where the kernel finds the very file that was read, until the process is closed.
-	Path  string
+	Path  hostile.HeldPath
 	Sites []Site
 	// Unprobed are functions that cannot be probed, each with its reason, for people.
 	Unprobed []string

@@ -85,7 +85,7 @@ func mustProbeOnce(t *testing.T, files []FileSites) {
 	numbers, names := make(map[int]bool), make(map[string]bool)
 	for _, file := range files {
 		byPath, err := os.Stat(file.Mapping.Path)
-		byLink, err2 := os.Stat(file.Path)
+		byLink, err2 := os.Stat(file.Path.String())
 		if err != nil || err2 != nil || !os.SameFile(byPath, byLink) {
 			t.Errorf("%s is not %s: %v, %v", file.Path, file.Mapping.Path, err, err2)
 		}

@@ -145,7 +145,7 @@ func (p *Process) OpenMapped(m Mapping) (*hostile.File, error) {
 
 // Hold keeps an opened file until Close, and returns a path under which the kernel opens that very
 // file until then. The path of its mapping would lead to whatever the process has mapped there since.
-func (p *Process) Hold(f *hostile.File) (path string, err error) {
+func (p *Process) Hold(f *hostile.File) (path hostile.HeldPath, err error) {
 	p.heldMu.Lock()
 	defer p.heldMu.Unlock()
 
@@ -156,7 +156,7 @@ func (p *Process) Hold(f *hostile.File) (path string, err error) {
 	}
 	own, err := f.Duplicate()
 	if err != nil {
-		return "", err
+		return path, err
 	}
 	p.held = append(p.held, own)
 	return own.Path(), nil

@@ -3,6 +3,7 @@ package source
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/cilium/ebpf/link"
@@ -20,6 +21,7 @@ import (
 // goroutines.
 type Shim struct {
 	kernel   *kernel.Kernel
+	file     *hostile.File // the very library
 	producer *probe.Producer
 	markers  []symbol.Probe // whose number attached shows the library the interval
 	holds    []symbol.Probe // whose number attached makes programs that start wait, until it changes
@@ -32,40 +34,40 @@ type Shim struct {
 	isClosed bool
 }
 
-// AttachShim attaches to the library at a path, which no process has mapped before. Nothing is sampled
-// until the interval is set, and no program is held.
-func AttachShim(k *kernel.Kernel, path string) (*Shim, error) {
-	s := &Shim{kernel: k}
-	starts, err := s.read(path)
+// AttachShim attaches to the library in an open file, which no process has mapped before. The file
+// must stay open until Close. Nothing is sampled until the interval is set, and no program is held.
+func AttachShim(k *kernel.Kernel, library *os.File) (s *Shim, err error) {
+	file, err := hostile.Own(library)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return nil, err
+	}
+	s = &Shim{kernel: k, file: file}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	starts, err := s.read()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file.Name(), err)
 	}
 
-	s.links, err = probe.AttachEach(k.Mode, path, starts, k.Program, bpf.ProgShimStart)
+	s.links, err = probe.AttachEach(k.Mode, *s.producer, starts, k.Program, bpf.ProgShimStart)
 	if err != nil {
 		return nil, err
 	}
 	links, err := probe.AttachFrees(k.Mode, *s.producer, k.Program, k.ProducerCookie, 0)
-	if err != nil {
-		return nil, errors.Join(err, probe.Close(s.links))
-	}
 	s.links = append(s.links, links...)
-	return s, nil
+	return s, err
 }
 
 // read finds the probes, and returns those that start a program.
-func (s *Shim) read(path string) (starts []symbol.Probe, err error) {
-	opened, err := hostile.Open(nil, path, 0, 0)
+func (s *Shim) read() (starts []symbol.Probe, err error) {
+	file, err := symbol.Open(s.file, s.file.Name())
 	if err != nil {
 		return nil, err
 	}
-	defer opened.Close()
-
-	file, err := symbol.Open(opened, path)
-	if err != nil {
-		return nil, err
-	}
-	if s.producer, err = probe.ReadProducer(opened, file); err != nil {
+	if s.producer, err = probe.ReadProducer(s.file, file); err != nil {
 		return nil, err
 	}
 	probes, err := file.Probes(shim.Provider)
@@ -156,7 +158,7 @@ func (s *Shim) Release() error {
 
 func (s *Shim) attachEach(probes []symbol.Probe) ([]link.Link, error) {
 	return probe.AttachEach(
-		s.kernel.Mode, s.producer.Path, probes, s.kernel.Program, bpf.ProgShimMarker)
+		s.kernel.Mode, *s.producer, probes, s.kernel.Program, bpf.ProgShimMarker)
 }
 
 // Close detaches for good. The library goes on without sampling.

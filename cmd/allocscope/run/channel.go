@@ -16,12 +16,11 @@ import (
 // The launcher and the tracer part talk by packets of a socket (unix(7)). It is the standard input
 // of the tracer part: sudo closes other descriptors.
 
-// Orders of the launcher, and reports of the tracer part. They are packets of a byte.
+// The order of the launcher, and the reports of the tracer part: the first byte of a packet.
 const (
-	orderCommandEnded = 'e'
-	orderInterrupt    = 'i'
+	orderInterrupt = 'i'
 
-	// reportReady: all is attached, and the command may start.
+	// reportReady: all is attached, and the command may start. The path of the shim follows.
 	reportReady = 'r'
 	// reportEnded: the trace has ended. A second byte is its exit status.
 	reportEnded = 's'
@@ -52,7 +51,6 @@ func (m *mission) restrict() error {
 // An assignment is the first packet for the tracer part.
 type assignment struct {
 	PID        int
-	Shim       string
 	Executable string
 	Arguments  []string
 }
@@ -154,7 +152,7 @@ func packets(conn *net.UnixConn) <-chan []byte {
 	go func() {
 		defer close(all)
 		for {
-			data := make([]byte, 16)
+			data := make([]byte, unix.PathMax)
 			n, err := conn.Read(data)
 			if err != nil || n == 0 {
 				return

@@ -1,13 +1,18 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
 
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
@@ -53,4 +58,25 @@ func checkSudo(path string) error {
 		return errors.New("not root's with the setuid bit")
 	}
 	return nil
+}
+
+// askTime bounds how long sudo may take to say whether it would ask for a password.
+const askTime = 5 * time.Second
+
+// warnOfElevation warns of ways to root that the command has without allocscope: sudo that asks for
+// no password, and a program that sudo starts and others can replace.
+func warnOfElevation(sudo, self string) {
+	ctx, stop := context.WithTimeout(context.Background(), askTime)
+	defer stop()
+	if exec.CommandContext(ctx, sudo, "-n", "--", "true").Run() == nil {
+		slog.Warn("sudo asks for no password now: the command can become root by it, as all your " +
+			"programs can (sudo -K ends that, unless sudoers has NOPASSWD)")
+	}
+
+	part, why, err := hostile.Replaceable(self)
+	if err == nil && part != "" {
+		slog.Warn(fmt.Sprintf("sudo starts %s, which others than root can replace: %s %s (install "+
+			"it as root: docs/guides/privileges.md)", growth.Printable(self), growth.Printable(part),
+			why))
+	}
 }

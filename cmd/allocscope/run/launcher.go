@@ -32,12 +32,12 @@ type launcher struct {
 
 	owner   folder.Owner // of the command
 	path    string       // of its program
-	place   *place
 	signals chan os.Signal
 	witness *witness
 
 	process *exec.Cmd     // the starter, then the command
-	gate    *os.File      // a byte lets the starter go on
+	preload string        // of the command, before the shim comes to it
+	gate    *os.File      // of the starter
 	ended   chan struct{} // closed when process has
 
 	conn    *net.UnixConn // to the tracer part
@@ -57,7 +57,7 @@ func (l *launcher) run() error {
 	}
 
 	l.follow()
-	l.removePlace()
+	l.witness.close()
 	l.end(l.process.ProcessState.Sys().(syscall.WaitStatus))
 	return nil
 }
@@ -83,8 +83,7 @@ func (l *launcher) prepare() (err error) {
 	if l.witness, err = startWitness(); err != nil {
 		return fmt.Errorf("start the witness: %w", err)
 	}
-	l.place, err = makePlace(l.isForOther())
-	return err
+	return nil
 }
 
 // isForOther reports whether the command runs as another user: as the one behind sudo.
@@ -150,15 +149,26 @@ func (l *launcher) start() error {
 				}
 				slog.Info(fmt.Sprintf("tracing PID %d: %s (the result follows %s)",
 					l.process.Process.Pid, growth.Printable(strings.Join(l.command, " ")), end))
-				_, err := l.gate.Write([]byte{0})
-				return errors.Join(err, l.gate.Close())
-			case len(report) == 2: // it has logged why
+				return l.openGate(string(report[1:]))
+			case report[0] == reportEnded && len(report) == 2: // it has logged why
 				l.abort()
 				l.env.Flush()
 				os.Exit(max(int(report[1]), int(exit.Failed))) // a signal has ended it, if Done
 			}
 		}
 	}
+}
+
+// openGate lets the command start below a shim.
+func (l *launcher) openGate(shim string) error {
+	if file, err := os.Open(shim); err != nil {
+		return fmt.Errorf("find the shim of the tracer part: %w (run both in one mount namespace)",
+			err)
+	} else if err := file.Close(); err != nil {
+		return err
+	}
+	_, err := l.gate.WriteString(preloadOf(shim, l.preload) + "\x00")
+	return errors.Join(err, l.gate.Close())
 }
 
 // startStarter starts the process that becomes the command. It has what the command is to have.
@@ -174,14 +184,14 @@ func (l *launcher) startStarter() error {
 	if l.process.Env == nil {
 		l.process.Env = os.Environ()
 	}
-	before, _ := lookUp(l.process.Env, preloadVariable)
+	l.preload, _ = lookUp(l.process.Env, preloadVariable)
 	l.process.Env = withoutPreload(l.process.Env) // the starter sets it
 	if _, isSet := lookUp(l.process.Env, "PYTHONMALLOC"); l.flags.pythonObjects && !isSet {
 		l.process.Env = append(l.process.Env, "PYTHONMALLOC=malloc")
 	}
 	starter := child.Starter{
 		Gate: gate[0], Ignored: ignored, Blocked: blocked,
-		Preload: preloadOf(l.place.shim, before), Path: l.path, Command: l.command,
+		Path: l.path, Command: l.command,
 	}
 	l.process.Args = starter.Arguments()
 	l.process.Stdin, l.process.Stdout, l.process.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -235,7 +245,8 @@ func (l *launcher) startTracing() (<-chan error, error) {
 		if err := send(conn, m, os.Stderr); err != nil {
 			return nil, err
 		}
-		command := exec.Command(sudo, "--", self, elevatedName)
+		warnOfElevation(sudo, self)
+		command := exec.Command(sudo, "-k", "--", self, elevatedName) // leaves no ticket
 		command.Stdin, command.Stdout, command.Stderr = other, os.Stderr, os.Stderr
 		if err := command.Start(); err != nil {
 			return nil, fmt.Errorf("start sudo: %w", err)
@@ -255,7 +266,7 @@ func (l *launcher) startTracing() (<-chan error, error) {
 		return nil, err
 	}
 	err = send(conn, assignment{
-		PID: l.process.Process.Pid, Shim: l.place.shim, Executable: path, Arguments: l.command,
+		PID: l.process.Process.Pid, Executable: path, Arguments: l.command,
 	})
 	l.reports = packets(conn)
 	return started, err
@@ -290,7 +301,6 @@ func (l *launcher) follow() {
 			for len(l.signals) > 0 {
 				<-l.signals // of which it may have died
 			}
-			l.order(orderCommandEnded)
 		case report, ok := <-l.reports:
 			switch {
 			case !ok:
@@ -324,27 +334,9 @@ func (l *launcher) abort() {
 		_ = l.process.Process.Kill()
 		<-l.ended
 	}
-	l.removePlace()
-}
-
-// removePlace removes the shim, and the witness.
-func (l *launcher) removePlace() {
 	if l.witness != nil {
 		l.witness.close()
-		l.witness = nil
 	}
-	if l.place == nil {
-		return
-	}
-	used, err := l.place.remove()
-	switch {
-	case err != nil:
-		slog.Warn(err.Error())
-	case used:
-		slog.Info(l.place.folder + " stays: processes of the command still live (remove it after " +
-			"them)")
-	}
-	l.place = nil
 }
 
 // end ends this process as the command has ended.

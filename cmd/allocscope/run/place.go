@@ -1,41 +1,46 @@
 package run
 
 import (
-	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/run/child"
 	"github.com/allocscope/allocscope/shim"
 )
 
-// A place is the session's copy of the shim in a folder of its own.
+// A place is the session's copy of the shim, in a folder that the tracer part alone can write. Where
+// that is root, neither the command nor anybody else can put another file in its place.
 type place struct {
 	folder string
-	shim   string // path
-	// lock is the open folder, which systemd-tmpfiles leaves alone while it is locked.
-	lock *os.File
+	shim   *os.File
+	// lock is the open folder. Its lock is of this process and of the remover: while one of them
+	// lives, no other session and no systemd-tmpfiles removes it.
+	lock    *os.File
+	remover *os.Process
+	// alive is a pipe at whose end the remover begins.
+	alive *os.File
 }
 
-// folders are where a place can be, the best first. XDG_RUNTIME_DIR is the last: other users, as
-// whom the command may start programs, do not reach it, and it goes with the user's last login.
-func folders(isForOther bool) []string {
-	folders := []string{"/tmp", "/dev/shm"}
-	if own := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(own) && !isForOther {
-		folders = append(folders, own)
-	}
-	return folders
-}
+// parents are where a place can be, the best first: users cannot write the first one. Each may be
+// missing, or mounted so that nothing in it can be executed.
+var parents = []string{"/run", "/dev/shm", "/tmp", "/var/tmp"}
 
-// makePlace makes a folder that all can read, and writes the shim into it: where libraries can be
-// mapped, and LD_PRELOAD can name it. The command may be another user's.
-func makePlace(isForOther bool) (*place, error) {
+const folderPrefix = "allocscope-run-"
+
+// makePlace makes a place for a command of a user, whose process ends with the command.
+func makePlace(command process) (*place, error) {
 	var errs []error
-	for _, parent := range folders(isForOther) {
-		p, err := makePlaceIn(parent)
+	for _, parent := range parents {
+		removeStale(parent)
+		p, err := makePlaceIn(parent, command)
 		if err == nil {
 			return p, nil
 		}
@@ -44,56 +49,211 @@ func makePlace(isForOther bool) (*place, error) {
 	return nil, errors.Join(errs...)
 }
 
-const folderPrefix = "allocscope-run-"
-
-func makePlaceIn(parent string) (*place, error) {
-	folder, err := os.MkdirTemp(parent, folderPrefix)
+func makePlaceIn(parent string, command process) (p *place, err error) {
+	folder, err := os.MkdirTemp(parent, folderPrefix) // with mode 0700
 	if err != nil {
 		return nil, err
 	}
-	p := &place{folder: folder}
-	if err = os.Chmod(folder, 0o755); err == nil {
-		p.shim, err = shim.Write(folder)
+	p = &place{folder: folder}
+	defer func() {
+		if err != nil {
+			p.close()
+			err = errors.Join(err, os.RemoveAll(folder))
+		}
+	}()
+
+	if p.lock, err = os.Open(folder); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		p.lock, err = os.Open(folder)
+	if err = unix.Flock(int(p.lock.Fd()), unix.LOCK_SH); err != nil {
+		return nil, os.NewSyscallError("flock", err)
 	}
-	if err == nil {
-		err = unix.Flock(int(p.lock.Fd()), unix.LOCK_SH)
+	if p.shim, err = shim.Write(folder); err != nil {
+		return nil, err
+	}
+	if err = p.admit(command.uid); err != nil {
+		return nil, err
+	}
+	return p, p.startRemover(command)
+}
+
+// admit lets the command find the shim by its name, which is told nobody else. Programs that root
+// starts may go on as any user. Others that a file system without access lists lets through do not
+// know the name.
+func (p *place) admit(uid int) error {
+	switch uid {
+	case 0:
+		return p.lock.Chmod(0o711)
+	case os.Geteuid():
+		return nil
+	}
+	err := unix.Fsetxattr(int(p.lock.Fd()), "system.posix_acl_access", searchableBy(uid), 0)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return p.lock.Chmod(0o711)
+	}
+	return os.NewSyscallError("setxattr", err)
+}
+
+// searchableBy returns the access list of a folder that its owner may write, and one user search
+// (acl(5); linux/posix_acl_xattr.h of the kernel).
+func searchableBy(uid int) (list []byte) {
+	const (
+		version                       = 2
+		ofOwner, ofUser, ofGroup      = 0x01, 0x02, 0x04
+		mask, ofOthers, anybody       = 0x10, 0x20, ^uint32(0)
+		read, write, search, noAccess = 4, 2, 1, 0
+	)
+	list = binary.LittleEndian.AppendUint32(list, version)
+	for _, entry := range []struct {
+		tag, access uint16
+		id          uint32
+	}{
+		{ofOwner, read | write | search, anybody}, {ofUser, search, uint32(uid)},
+		{ofGroup, noAccess, anybody}, {mask, search, anybody}, {ofOthers, noAccess, anybody},
+	} {
+		list = binary.LittleEndian.AppendUint16(list, entry.tag)
+		list = binary.LittleEndian.AppendUint16(list, entry.access)
+		list = binary.LittleEndian.AppendUint32(list, entry.id)
+	}
+	return list
+}
+
+// startRemover starts the process that removes the place when the command and this process have
+// ended, in whichever way, and no process uses the shim.
+func (p *place) startRemover(command process) error {
+	ended, alive, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ended.Close()
+
+	p.alive = alive
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	p.remover, err = os.StartProcess(child.Executable,
+		[]string{child.RemoverName, p.folder, filepath.Base(p.shim.Name())}, &os.ProcAttr{
+			Dir: "/", Env: []string{"GOMAXPROCS=1"}, Sys: &syscall.SysProcAttr{Setsid: true},
+			Files: []*os.File{null, null, null, ended, command.file, p.shim, p.lock},
+		})
+	return err
+}
+
+// removeTime bounds how long the end of a session waits for its remover.
+const removeTime = time.Second
+
+// remove has the place removed. It waits for that if the command has ended.
+func (p *place) remove(command process) {
+	_ = p.alive.Close()
+	removed := make(chan *os.ProcessState, 1)
+	go func() {
+		state, _ := p.remover.Wait()
+		removed <- state
+	}()
+
+	if command.hasEnded() {
+		select {
+		case state := <-removed:
+			if state == nil || !state.Success() { // somebody has killed it
+				_ = child.RemoveUnused(p.folder, p.shim, p.lock)
+			}
+		case <-time.After(removeTime): // a process uses the shim still
+		}
+	}
+	p.close()
+}
+
+func (p *place) close() {
+	for _, file := range []*os.File{p.alive, p.shim, p.lock} {
+		_ = file.Close() // there may be none
+	}
+}
+
+// maxStale bounds the folders that one session removes for others.
+const maxStale = 64
+
+// removeStale removes the places of sessions of which every process was killed, unless a process
+// uses the shim of one.
+func removeStale(parent string) {
+	folders, _ := filepath.Glob(filepath.Join(parent, folderPrefix+"*"))
+	for _, folder := range folders[:min(len(folders), maxStale)] {
+		_ = removeStaleFolder(folder)
+	}
+}
+
+func removeStaleFolder(folder string) error {
+	lock, err := openOwn(folder, unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return err
+	}
+
+	names, err := lock.Readdirnames(2)
+	if len(names) == 0 {
+		return os.Remove(folder)
+	}
+	if len(names) > 1 || !shim.HasName(names[0]) {
+		return fmt.Errorf("%s: not a folder of a session: %w", folder, err)
+	}
+	file, err := openOwn(filepath.Join(folder, names[0]), 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return child.RemoveUnused(folder, file, lock)
+}
+
+// openOwn opens what belongs to this user, who alone can have made it then.
+func openOwn(path string, flags int) (*os.File, error) {
+	fd, err := unix.Open(path, flags|unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("open", err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	var stat unix.Stat_t
+	err = unix.Fstat(fd, &stat)
+	if err == nil && int(stat.Uid) != os.Geteuid() {
+		err = unix.EPERM
 	}
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(folder))
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// A process is the command's, which becomes that when the launcher lets it.
+type process struct {
+	file *os.File // a pidfd
+	uid  int
+}
+
+// openProcess opens the process of a PID.
+func openProcess(pid int) (p process, err error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return p, os.NewSyscallError("pidfd_open", err)
+	}
+	p.file = os.NewFile(uintptr(fd), "process")
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, list, _ := strings.Cut(string(status), "\nUid:")
+	if err == nil {
+		_, err = fmt.Sscan(list, &p.uid) // the real one; the next is the effective one
+	}
+	if err != nil {
+		return p, errors.Join(fmt.Errorf("read the user of process %d: %w", pid, err), p.file.Close())
 	}
 	return p, nil
 }
 
-// placeOf returns the place of a shim whose launcher is gone; nil: the path is none of a place.
-func placeOf(path string) *place {
-	folder := filepath.Dir(path)
-	if !shim.HasName(path) || !strings.HasPrefix(filepath.Base(folder), folderPrefix) {
-		return nil
-	}
-	return &place{folder: folder, shim: path}
+// hasEnded reports whether the process has.
+func (p process) hasEnded() bool {
+	return child.HasEnded(p.file, false)
 }
 
-// remove removes the folder, unless a process still uses the shim: the dynamic linker would
-// complain in each program that it starts. It reports whether one does.
-func (p *place) remove() (used bool, err error) {
-	_ = p.lock.Close() // there may be none
-	if p.isUsed() {
-		return true, nil
-	}
-	return false, errors.Join(os.Remove(p.shim), os.Remove(p.folder))
-}
-
-// isUsed reports whether a process that this user may read has mapped the shim.
-func (p *place) isUsed() bool {
-	maps, _ := filepath.Glob("/proc/[0-9]*/maps")
-	for _, path := range maps {
-		raw, err := os.ReadFile(path)
-		if err == nil && bytes.Contains(raw, []byte(p.shim)) {
-			return true
-		}
-	}
-	return false
-}
+// awaitEnd returns once the process has ended.
+func (p process) awaitEnd() { child.HasEnded(p.file, true) }

@@ -120,11 +120,7 @@ func runTracer(ctx context.Context, conn *net.UnixConn, options trace.Options, e
 	env.Flush()
 
 	status := exit.StatusOf(err)
-	if _, err := conn.Write([]byte{reportEnded, byte(status)}); err != nil { // the launcher is gone
-		if p := placeOf(a.Shim); p != nil {
-			_, _ = p.remove()
-		}
-	}
+	_, _ = conn.Write([]byte{reportEnded, byte(status)}) // the launcher may be gone
 	os.Exit(int(status))
 }
 
@@ -132,13 +128,24 @@ func (a *assignment) trace(
 	ctx context.Context, conn *net.UnixConn, options trace.Options, env Environment,
 ) error {
 	signal.Ignore(unix.SIGPIPE) // the launcher may be gone, with the reader of its output
+	command, err := openProcess(a.PID)
+	if err != nil {
+		return exit.Refuse(err)
+	}
+	place, err := makePlace(command)
+	if err != nil {
+		return exit.Refuse(err)
+	}
+	defer place.remove(command)
+
 	ctx, end := context.WithCancelCause(ctx)
 	go func() {
+		command.awaitEnd()
+		time.AfterFunc(orphanTime, func() { end(trace.ErrCommandEnded) })
+	}()
+	go func() {
 		for order := range packets(conn) {
-			switch order[0] {
-			case orderCommandEnded:
-				time.AfterFunc(orphanTime, func() { end(trace.ErrCommandEnded) })
-			case orderInterrupt:
+			if order[0] == orderInterrupt {
 				_ = unix.Kill(os.Getpid(), unix.SIGINT) // as Ctrl-C of trace
 			}
 		}
@@ -146,9 +153,9 @@ func (a *assignment) trace(
 
 	options.PID = a.PID
 	options.Launch = &trace.Launch{
-		Shim: a.Shim, Executable: a.Executable, Arguments: a.Arguments,
+		Shim: place.shim, Executable: a.Executable, Arguments: a.Arguments,
 		Start: func() error {
-			_, err := conn.Write([]byte{reportReady})
+			_, err := conn.Write(append([]byte{reportReady}, place.shim.Name()...))
 			return err
 		},
 	}

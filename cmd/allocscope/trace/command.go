@@ -88,8 +88,8 @@ type Options struct {
 
 // A Launch is how a trace starts its command.
 type Launch struct {
-	// Shim is the path of the shim in the command's LD_PRELOAD, which no process has mapped yet.
-	Shim string
+	// Shim is the open file of the shim in the command's LD_PRELOAD, which no process has mapped yet.
+	Shim *os.File
 	// Executable is the path of the command's program, and Arguments its arguments.
 	Executable string
 	Arguments  []string

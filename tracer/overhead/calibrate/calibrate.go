@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate/child"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -150,7 +151,8 @@ func (c *childProcess) sites(sites ...probe.Site) (probe.FileSites, error) {
 			sites[i].Offset, err = fileOffset(maps, sites[i].Offset)
 		}
 	}
-	return probe.FileSites{Mapping: process.Mapping{Path: self}, Path: self, Sites: sites}, err
+	mapping := process.Mapping{Path: self}
+	return probe.FileSites{Mapping: mapping, Path: hostile.Self(), Sites: sites}, err
 }
 
 // fileOffset returns the offset in the executable's file of an address of the child.

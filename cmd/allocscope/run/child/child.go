@@ -52,12 +52,11 @@ func (s Signals) List() (list []os.Signal) {
 
 // A Starter is what the starter does when its launcher lets it: it executes a program.
 type Starter struct {
-	// Gate is a pipe. A byte lets the starter go on; at its end the starter exits.
+	// Gate is a pipe. The program's LD_PRELOAD and a zero let the starter go on: other users can read
+	// the arguments of a process, and so learn the path of the shim. At its end the starter exits.
 	Gate int
 	// Ignored and Blocked are the program's signals, as without the Go runtime in between.
 	Ignored, Blocked Signals
-	// Preload is the program's LD_PRELOAD.
-	Preload string
 	// Path is the program's file.
 	Path string
 	// Command is the program's arguments, from argument 0 on.
@@ -68,7 +67,7 @@ type Starter struct {
 func (s *Starter) Arguments() []string {
 	return append([]string{
 		StarterName, strconv.Itoa(s.Gate), strconv.FormatUint(uint64(s.Ignored), 16),
-		strconv.FormatUint(uint64(s.Blocked), 16), s.Preload, s.Path,
+		strconv.FormatUint(uint64(s.Blocked), 16), s.Path,
 	}, s.Command...)
 }
 
@@ -88,12 +87,14 @@ func init() {
 		os.Exit(start(os.Args))
 	case WitnessName:
 		os.Exit(witness())
+	case RemoverName:
+		os.Exit(remover(os.Args))
 	}
 }
 
 // parse returns the starter of such arguments.
 func parse(arguments []string) (s Starter, err error) {
-	const fixed = 6
+	const fixed = 5
 	if len(arguments) <= fixed {
 		return s, unix.EINVAL
 	}
@@ -105,21 +106,22 @@ func parse(arguments []string) (s Starter, err error) {
 	}
 	s.Gate, err = strconv.Atoi(arguments[1])
 	s.Ignored, s.Blocked = Signals(numbers[0]), Signals(numbers[1])
-	s.Preload, s.Path, s.Command = arguments[4], arguments[5], arguments[fixed:]
+	s.Path, s.Command = arguments[4], arguments[fixed:]
 	return s, err
 }
 
 // start waits at the gate, and executes the program. It returns where that fails.
 func start(arguments []string) (status int) {
 	s, err := parse(arguments)
+	var preload string
 	if err == nil {
-		err = readByte(s.Gate)
+		preload, err = readText(s.Gate)
 	}
 	if err != nil { // the launcher has given up
 		return StatusNotExecutable
 	}
 
-	err = s.execute()
+	err = s.execute(preload)
 	fmt.Fprintf(os.Stderr, "error: run %s: %v\n", strconv.Quote(s.Path), err)
 	if errors.Is(err, unix.ENOENT) {
 		return StatusNotFound
@@ -128,12 +130,10 @@ func start(arguments []string) (status int) {
 }
 
 // execute executes the program. It returns where that fails.
-func (s *Starter) execute() error {
+func (s *Starter) execute(preload string) error {
 	unix.CloseOnExec(s.Gate)
-	if s.Preload != "" {
-		if err := os.Setenv("LD_PRELOAD", s.Preload); err != nil {
-			return err
-		}
+	if err := os.Setenv("LD_PRELOAD", preload); err != nil {
+		return err
 	}
 
 	// What is ignored stays so in the program. Handlers, such as those of the Go runtime, do not.
@@ -180,8 +180,23 @@ func StartBlocked(start func() error) error {
 	return <-started
 }
 
+// readText reads a text that ends with a zero.
+func readText(fd int) (string, error) {
+	var text []byte
+	for {
+		next, err := readByte(fd)
+		if err != nil {
+			return "", err
+		}
+		if next == 0 {
+			return string(text), nil
+		}
+		text = append(text, next)
+	}
+}
+
 // readByte reads a byte. It is an error where there is none.
-func readByte(fd int) error {
+func readByte(fd int) (byte, error) {
 	var data [1]byte
 	for {
 		n, err := unix.Read(fd, data[:])
@@ -189,11 +204,11 @@ func readByte(fd int) error {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
-			return err
+			return 0, err
 		case n == 0:
-			return unix.EPIPE
+			return 0, unix.EPIPE
 		}
-		return nil
+		return data[0], nil
 	}
 }
 
@@ -203,7 +218,10 @@ func witness() (status int) {
 	received := make(chan os.Signal, 64)
 	signal.Notify(received, Forwarded...)
 
-	for readByte(0) == nil {
+	for {
+		if _, err := readByte(0); err != nil {
+			return 0
+		}
 		var taken Signals
 		for len(received) > 0 {
 			taken |= 1 << ((<-received).(syscall.Signal) - 1)
@@ -214,5 +232,4 @@ func witness() (status int) {
 			return 1
 		}
 	}
-	return 0
 }

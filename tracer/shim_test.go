@@ -1,6 +1,7 @@
 package tracer_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 func TestKernelShim(t *testing.T) {
 	t.Run("semaphores show what is attached", testKernelShimSemaphores)
 	t.Run("semaphores fall when allocscope is killed", testKernelShimKilled)
+	t.Run("another file takes the name", testKernelShimReplaced)
 }
 
 func attachShim(t *testing.T, mode probe.Mode, path string) *source.Shim {
@@ -105,6 +107,40 @@ func holdBeside(t *testing.T, shim *source.Shim, target *tracertest.Target) erro
 			return err
 		default:
 		}
+	}
+}
+
+// testKernelShimReplaced puts another program at the path of the library while that is attached.
+func testKernelShimReplaced(t *testing.T) {
+	program, err := os.ReadFile(tracertest.Build(t, "markers.c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			folder := t.TempDir()
+			library, victim := folder+"/library", folder+"/victim"
+			for _, path := range []string{library, victim} {
+				if err := os.WriteFile(path, program, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			own, other := start(t, library), start(t, victim)
+			shim := attachShim(t, mode, library)
+
+			err := errors.Join(os.Remove(library), os.Symlink(victim, library),
+				shim.SetInterval(1), shim.Hold())
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			if got := semaphores(own); got != "31 1 1 1 1" {
+				t.Errorf("the library has %s", got)
+			}
+			if got := semaphores(other); got != "0 0 0 0 0" {
+				t.Errorf("the file at its path has %s", got)
+			}
+		})
 	}
 }
 

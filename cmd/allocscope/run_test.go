@@ -28,6 +28,17 @@ func TestRun(t *testing.T) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT)
 	t.Cleanup(func() { signal.Stop(signals) })
+	before := shimFolders()
+	t.Cleanup(func() { // when all have ended
+		eventually(t, "no folder of a shim is left", func() bool {
+			for _, folder := range shimFolders() {
+				if !slices.Contains(before, folder) {
+					return false
+				}
+			}
+			return true
+		})
+	})
 
 	t.Run("exit status", testRunStatus)
 	t.Run("refused", testRunRefused)
@@ -44,6 +55,9 @@ func TestRun(t *testing.T) {
 	t.Run("children outlive the command", testRunOrphans)
 	t.Run("launcher is killed", testRunLauncherKilled)
 	t.Run("tracer part is killed", testRunTracerKilled)
+	t.Run("remover is killed", testRunRemoverKilled)
+	t.Run("all but the remover are killed", testRunAllButRemoverKilled)
+	t.Run("the shim is out of reach", testRunShimOutOfReach)
 	t.Run("output", testRunOutput)
 	t.Run("user behind sudo", testRunBehindSudo)
 	t.Run("by sudo", testRunBySudo)
@@ -116,14 +130,6 @@ func countLines(text, line string) (count int) {
 	return count
 }
 
-// mustLeaveNothing checks that no folder of the shim is left.
-func mustLeaveNothing(t *testing.T, c *command) {
-	t.Helper()
-	if strings.Contains(c.stderr.String(), " stays: ") {
-		t.Errorf("the shim stays:\n%s", c.stderr.String())
-	}
-}
-
 func testRunStatus(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -165,7 +171,6 @@ func testRunStatus(t *testing.T) {
 			if status.CoreDump() {
 				t.Error("there is a core file of allocscope")
 			}
-			mustLeaveNothing(t, r)
 		})
 	}
 }
@@ -192,7 +197,6 @@ func testRunRefused(t *testing.T) {
 		if exists(started) {
 			t.Errorf("%q: the command was started", flags)
 		}
-		mustLeaveNothing(t, c)
 	}
 }
 
@@ -347,7 +351,6 @@ func testRunSignals(t *testing.T) {
 		}
 	}
 	mustHaveEnded(t, dir, summary.EndedExit)
-	mustLeaveNothing(t, c)
 }
 
 // What the group is sent reaches the command as often.
@@ -453,7 +456,12 @@ func testRunOrphans(t *testing.T) {
 	if err := unix.Kill(pid, 0); err != nil {
 		t.Errorf("the process that the command left: %v", err)
 	}
-	mustSay(t, "stderr", c.stderr.String(), " stays: processes of the command still live")
+	shim := shimOf(t, pid)
+	if !exists(shim) {
+		t.Errorf("%s is gone, and a process uses it", shim)
+	}
+	_ = unix.Kill(pid, unix.SIGUSR2)
+	eventually(t, "the shim is removed", func() bool { return !exists(filepath.Dir(shim)) })
 }
 
 // The command goes on, and so does the trace until the command ends.
@@ -471,61 +479,7 @@ func testRunLauncherKilled(t *testing.T) {
 	}
 	eventually(t, "the trace has ended", func() bool { return !exists("/proc/" + itoa(tracer)) })
 	mustHaveEnded(t, dir, summary.EndedExit)
-	if exists(folder) {
-		t.Errorf("%s is still there", folder)
-	}
-}
-
-// shimOf returns the path of the shim that a process was started with.
-func shimOf(t *testing.T, pid int) string {
-	t.Helper()
-	raw, err := os.ReadFile("/proc/" + itoa(pid) + "/environ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut("\x00"+string(raw), "\x00LD_PRELOAD=")
-	value, _, _ := strings.Cut(after, "\x00")
-	path, _, _ := strings.Cut(value, ":")
-	return path
-}
-
-// tracerOf returns the PID of the tracer part whose result is to be in a folder.
-func tracerOf(t *testing.T, dir string) (pid int) {
-	t.Helper()
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range lines {
-		line, _ := os.ReadFile(path)
-		if strings.Contains(string(line), "\x00run-tracer\x00--output\x00"+dir+"\x00") {
-			_, _ = fmt.Sscanf(path, "/proc/%d/", &pid)
-		}
-	}
-	if pid == 0 {
-		t.Fatal("there is no tracer part")
-	}
-	return pid
-}
-
-// The command goes on, and its status is that of the run, but for --fail-on.
-func testRunTracerKilled(t *testing.T) {
-	t.Parallel()
-	for variable, status := range map[string]int{"ANY=": 0, "ALLOCSCOPE_FAIL_ON=leak": 1} {
-		dir := newFolder(t)
-		cmd := runPrepared(t, dir, tracertest.Build(t, "signals.c"))
-		cmd.Env = append(cmd.Env, variable)
-		c := begin(t, cmd)
-
-		pid := readyPID(c)
-		if err := unix.Kill(tracerOf(t, dir), unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-
-		c.awaitLine("the trace was killed: there is no result")
-		_ = unix.Kill(pid, unix.SIGUSR2)
-		c.mustEnd(status)
-	}
+	eventually(t, "the shim is removed", func() bool { return !exists(folder) })
 }
 
 func testRunOutput(t *testing.T) {
@@ -585,89 +539,4 @@ func testRunBehindSudo(t *testing.T) {
 	mustSay(t, "stderr", c.stderr.String(),
 		"of your environment sudo has dropped VIRTUAL_ENV, and replaced PATH")
 	mustBeOf(t, filepath.Join(dir, folder.SummaryFile), nobody)
-}
-
-// sudoFolder has a program sudo that is root's, with the setuid bit.
-func sudoFolder(t *testing.T, flags ...string) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "allocscope-sudo-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	raw, err := os.ReadFile(tracertest.Build(t, "sudo.c", flags...))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "sudo"), raw, 0o755)
-	}
-	if err == nil {
-		err = os.Chmod(filepath.Join(dir, "sudo"), 0o755|os.ModeSetuid)
-	}
-	if err == nil {
-		err = os.Chmod(dir, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-// testRunBySudo runs as a user who has no privilege but by sudo.
-func testRunBySudo(t *testing.T) {
-	t.Parallel()
-	reachable := func(t *testing.T) string {
-		dir := newFolder(t)
-		if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		return dir
-	}
-	by := func(t *testing.T, dir, sudo string, command ...string) *command {
-		cmd := unprivileged(allocscope(t, runArguments(dir, command...)...))
-		cmd.Env = append(cmd.Env, "PATH="+sudo+":/usr/bin:/bin", "ALLOCSCOPE_DETAILS=1")
-		return begin(t, cmd)
-	}
-
-	t.Run("granted", func(t *testing.T) {
-		dir := reachable(t)
-		c := by(t, dir, sudoFolder(t), "sh", "-c", "id -u; echo $PATH; exit 6")
-		c.mustEnd(6)
-		mustSay(t, "stdout", c.stdout.String(), "65534\n", "allocscope-sudo-")
-		mustSay(t, "stderr", c.stderr.String(), "HOW SURE", "go tool pprof -top")
-		mustBeOf(t, filepath.Join(dir, folder.SummaryFile), nobody)
-		mustBeOf(t, dir, nobody)
-		mustLeaveNothing(t, c)
-	})
-
-	t.Run("not needed", func(t *testing.T) {
-		dir := reachable(t)
-		cmd := withCapabilities(allocscope(t, runArguments(dir, "id", "-u")...),
-			documentedCapabilities(t))
-		cmd.Env = append(cmd.Env, "PATH=/usr/bin:/bin")
-		c := begin(t, cmd)
-		c.mustEnd(0)
-		mustSay(t, "stdout", c.stdout.String(), "65534\n")
-		mustBeOf(t, filepath.Join(dir, folder.SummaryFile), nobody)
-		mustLeaveNothing(t, c)
-	})
-
-	other := sudoFolder(t)
-	if err := os.Chmod(filepath.Join(other, "sudo"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct{ sudo, words string }{
-		"refused":      {sudoFolder(t, "-DREFUSES"), "trace by sudo: exit status 1"},
-		"no sudo":      {"/nowhere", "there is no sudo in PATH"},
-		"not a setuid": {other, "not root's with the setuid bit"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := reachable(t)
-			r := by(t, dir, c.sudo, "echo", "started")
-			r.mustEnd(2)
-			mustSay(t, "stderr", r.stderr.String(), c.words)
-			if r.stdout.String() != "" || exists(dir) {
-				t.Errorf("the command was started, or %s is there: %s", dir, r.stdout.String())
-			}
-			mustLeaveNothing(t, r)
-		})
-	}
 }

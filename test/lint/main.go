@@ -1,8 +1,9 @@
 // Command lint checks what no other linter does: that no retired word is used and no placeholder is
 // left, that lines are short and functions have paragraphs, that packages import only what lies
-// below them, that the links of pages lead somewhere, that the paths in CONTRIBUTING.md and the
-// messages that the docs quote exist, and that the modules of tests compile. `make lint` runs it in the project's folder. It prints the
-// faults and exits with 1 if there is one.
+// below them, that probes are attached to files that allocscope holds, that the links of pages lead
+// somewhere, that the paths in CONTRIBUTING.md and the messages that the docs quote exist, and that
+// the modules of tests compile. `make lint` runs it in the project's folder. It prints the faults and
+// exits with 1 if there is one.
 package main
 
 import (
@@ -66,6 +67,11 @@ func check(folder string) (faults []string, err error) {
 		return nil, err
 	}
 
+	unheld, err := heldFaults(sources)
+	if err != nil {
+		return nil, err
+	}
+
 	var mistyped []string
 	for _, module := range testModules {
 		found, err := typeFaults(filepath.Join(folder, module))
@@ -76,7 +82,7 @@ func check(folder string) (faults []string, err error) {
 	}
 
 	fmt.Println(shape)
-	return slices.Concat(faults, mistyped, shape.faults(), imports.faults(), broken,
+	return slices.Concat(faults, mistyped, unheld, shape.faults(), imports.faults(), broken,
 		pathFaults(folder, sources), quoted.faults()), nil
 }
 

@@ -23,6 +23,7 @@ func Replaceable(path string) (part, why string, err error) {
 		if err != nil {
 			return "", "", err
 		}
+
 		const writable = 0o022
 		isSticky := info.IsDir() && info.Mode()&os.ModeSticky != 0 // each entry is its owner's
 		switch uid := info.Sys().(*syscall.Stat_t).Uid; {

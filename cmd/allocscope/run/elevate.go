@@ -75,7 +75,7 @@ func warnOfElevation(sudo, self string) {
 
 	part, why, err := hostile.Replaceable(self)
 	if err == nil && part != "" {
-		slog.Warn(fmt.Sprintf("sudo starts %s, which others than root can replace: %s %s (install "+
+		slog.Warn(fmt.Sprintf("sudo starts %s, and others than root can replace it: %s %s (install "+
 			"it as root: docs/guides/privileges.md)", growth.Printable(self), growth.Printable(part),
 			why))
 	}

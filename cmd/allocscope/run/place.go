@@ -77,9 +77,8 @@ func makePlaceIn(parent string, command process) (p *place, err error) {
 	return p, p.startRemover(command)
 }
 
-// admit lets the command find the shim by its name, which is told nobody else. Programs that root
-// starts may go on as any user. Others that a file system without access lists lets through do not
-// know the name.
+// admit lets the command find the shim by its name, which nobody else learns. Programs that root
+// starts may go on as any user, and a file system without access lists lets all users search.
 func (p *place) admit(uid int) error {
 	switch uid {
 	case 0:
@@ -128,13 +127,15 @@ func (p *place) startRemover(command process) error {
 	defer ended.Close()
 
 	p.alive = alive
+
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer null.Close()
+
 	p.remover, err = os.StartProcess(child.Executable,
-		[]string{child.RemoverName, p.folder, filepath.Base(p.shim.Name())}, &os.ProcAttr{
+		[]string{child.RemoverName, p.folder}, &os.ProcAttr{
 			Dir: "/", Env: []string{"GOMAXPROCS=1"}, Sys: &syscall.SysProcAttr{Setsid: true},
 			Files: []*os.File{null, null, null, ended, command.file, p.shim, p.lock},
 		})
@@ -157,7 +158,7 @@ func (p *place) remove(command process) {
 		select {
 		case state := <-removed:
 			if state == nil || !state.Success() { // somebody has killed it
-				_ = child.RemoveUnused(p.folder, p.shim, p.lock)
+				_ = child.RemoveUnused(p.shim, p.lock)
 			}
 		case <-time.After(removeTime): // a process uses the shim still
 		}
@@ -193,7 +194,7 @@ func removeStaleFolder(folder string) error {
 		return err
 	}
 
-	names, err := lock.Readdirnames(2)
+	names, err := lock.Readdirnames(2) // io.EOF where there are none
 	if len(names) == 0 {
 		return os.Remove(folder)
 	}
@@ -205,7 +206,7 @@ func removeStaleFolder(folder string) error {
 		return err
 	}
 	defer file.Close()
-	return child.RemoveUnused(folder, file, lock)
+	return child.RemoveUnused(file, lock)
 }
 
 // openOwn opens what belongs to this user, who alone can have made it then.
@@ -215,6 +216,7 @@ func openOwn(path string, flags int) (*os.File, error) {
 		return nil, os.NewSyscallError("open", err)
 	}
 	file := os.NewFile(uintptr(fd), path)
+
 	var stat unix.Stat_t
 	err = unix.Fstat(fd, &stat)
 	if err == nil && int(stat.Uid) != os.Geteuid() {
@@ -239,6 +241,7 @@ func openProcess(pid int) (p process, err error) {
 		return p, os.NewSyscallError("pidfd_open", err)
 	}
 	p.file = os.NewFile(uintptr(fd), "process")
+
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, list, _ := strings.Cut(string(status), "\nUid:")
 	if err == nil {

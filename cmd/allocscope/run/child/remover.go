@@ -10,28 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RemoverName is of the process that removes the shim's folder. Its arguments are the folder and the
-// name of the shim in it. Descriptors from 3 on are a pipe, at whose end it begins, a pidfd of the
-// command, for whose end it waits, and the open shim and folder.
+// RemoverName is of the process that removes the shim's folder, which is its argument: other users can
+// read that. Descriptors from 3 on are a pipe, at whose end it begins, a pidfd of the command, for
+// whose end it waits, and the open shim and folder.
 const RemoverName = "allocscope-remover"
 
 // remover waits until nobody needs the shim, and removes it.
 func remover(arguments []string) (status int) {
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM) // it ends when all others have
-	if len(arguments) != 3 {
+	path, err := os.Readlink("/proc/self/fd/5")
+	if len(arguments) != 2 || err != nil {
 		return 1
 	}
-	folder := arguments[1]
 	pipe, command := os.NewFile(3, "pipe"), os.NewFile(4, "command")
-	library := os.NewFile(5, filepath.Join(folder, arguments[2]))
-	lock := os.NewFile(6, folder)
+	library, lock := os.NewFile(5, path), os.NewFile(6, arguments[1])
 
 	_, _ = readByte(int(pipe.Fd())) // nobody writes to it
 	HasEnded(command, true)
 
 	const shortest, longest = 10 * time.Millisecond, 10 * time.Second
 	for wait := shortest; ; wait = min(2*wait, longest) {
-		err := RemoveUnused(folder, library, lock)
+		err := RemoveUnused(library, lock)
 		if !errors.Is(err, ErrUsed) {
 			return 0
 		}
@@ -47,18 +46,18 @@ var ErrUsed = errors.New("a process uses the shim")
 //
 // The kernel grants a lease for writing on a file only if nobody else has it open or mapped
 // (fcntl(2)). A file system that grants none has nothing to wait for.
-func RemoveUnused(folder string, library, lock *os.File) error {
+func RemoveUnused(library, folder *os.File) error {
 	_, err := unix.FcntlInt(library.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	if errors.Is(err, unix.EAGAIN) {
 		return ErrUsed
 	}
 
-	err = unix.Unlinkat(int(lock.Fd()), filepath.Base(library.Name()), 0)
+	err = unix.Unlinkat(int(folder.Fd()), filepath.Base(library.Name()), 0)
 	_, _ = unix.FcntlInt(library.Fd(), unix.F_SETLEASE, unix.F_UNLCK) // who opens it now waits
 	if errors.Is(err, unix.ENOENT) {
 		err = nil
 	}
-	return errors.Join(err, os.Remove(folder))
+	return errors.Join(err, os.Remove(folder.Name()))
 }
 
 // HasEnded reports whether a process has ended, by its pidfd. It can wait until then.

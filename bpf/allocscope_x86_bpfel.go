@@ -156,7 +156,15 @@ const (
 	DropGpuFull          Counter = 35
 	DropMappingWalks     Counter = 36
 	NumCounters          Counter = 37
+	FirstDrop            Counter = 26
 )
+
+type Deletion struct {
+	_       structs.HostLayout
+	Tgid    uint32
+	Table   Table
+	Entries int64
+}
 
 type Event struct {
 	_           structs.HostLayout
@@ -449,6 +457,12 @@ const (
 	RuleNotReady       RuleKind = 13
 )
 
+type Share struct {
+	_    structs.HostLayout
+	Own  uint64
+	Open uint64
+}
+
 type Stack struct {
 	_       structs.HostLayout
 	Kind    EventKind
@@ -483,6 +497,16 @@ type StepCount struct {
 	Reported uint64
 }
 
+type Table uint32
+
+const (
+	TableLive    Table = 0
+	TableTensors Table = 1
+	TableStacks  Table = 2
+	TableEvents  Table = 3
+	NumTables    Table = 4
+)
+
 type TableHeader struct {
 	_     structs.HostLayout
 	Pages uint32
@@ -516,6 +540,14 @@ const (
 	TargetGone    TargetState = 2
 )
 
+type Usage struct {
+	_         structs.HostLayout
+	Taken     [4]uint64
+	Turn      uint64
+	Lost      [11]uint64
+	LostBytes uint64
+}
+
 type WordKind uint32
 
 const (
@@ -531,6 +563,7 @@ const (
 const (
 	MapCallSites        = "call_sites"
 	MapCounters         = "counters"
+	MapDescendants      = "descendants"
 	MapEvents           = "events"
 	MapFaults           = "faults"
 	MapFingerprintCache = "fingerprint_cache"
@@ -554,12 +587,14 @@ const (
 	MapRequests         = "requests"
 	MapRuleCache        = "rule_cache"
 	MapStackEnds        = "stack_ends"
+	MapStarts           = "starts"
 	MapSteps            = "steps"
 	MapTallies          = "tallies"
 	MapTargets          = "targets"
 	MapTensors          = "tensors"
 	MapThreads          = "threads"
 	MapUnwindTables     = "unwind_tables"
+	MapUsages           = "usages"
 	MapWalks            = "walks"
 	ProgCudaOnEntry     = "cuda_on_entry"
 	ProgCudaOnReturn    = "cuda_on_return"
@@ -569,8 +604,10 @@ const (
 	ProgHeapOnReturn    = "heap_on_return"
 	ProgHeapSession     = "heap_session"
 	ProgOnBlock         = "on_block"
+	ProgOnDeletion      = "on_deletion"
 	ProgOnExec          = "on_exec"
 	ProgOnFault         = "on_fault"
+	ProgOnFork          = "on_fork"
 	ProgOnOomVictim     = "on_oom_victim"
 	ProgOnStep          = "on_step"
 	ProgProducerAlloc   = "producer_alloc"
@@ -580,6 +617,8 @@ const (
 	VarBlockInterval    = "block_interval"
 	VarBusiest          = "busiest"
 	VarChargeWindow     = "charge_window"
+	VarCommand          = "command"
+	VarCommandUid       = "command_uid"
 	VarCosts            = "costs"
 	VarEmitted          = "emitted"
 	VarEpoch            = "epoch"
@@ -590,7 +629,10 @@ const (
 	VarPageSize         = "page_size"
 	VarPidnsDevice      = "pidns_device"
 	VarPidnsInode       = "pidns_inode"
+	VarReaderTurn       = "reader_turn"
 	VarRepeatsDue       = "repeats_due"
+	VarShares           = "shares"
+	VarTaken            = "taken"
 	VarTensorEpoch      = "tensor_epoch"
 	VarTensorInterval   = "tensor_interval"
 	VarWalkBudget       = "walk_budget"
@@ -647,8 +689,10 @@ type ProgramSpecs struct {
 	HeapOnReturn  *ebpf.ProgramSpec `ebpf:"heap_on_return"`
 	HeapSession   *ebpf.ProgramSpec `ebpf:"heap_session"`
 	OnBlock       *ebpf.ProgramSpec `ebpf:"on_block"`
+	OnDeletion    *ebpf.ProgramSpec `ebpf:"on_deletion"`
 	OnExec        *ebpf.ProgramSpec `ebpf:"on_exec"`
 	OnFault       *ebpf.ProgramSpec `ebpf:"on_fault"`
+	OnFork        *ebpf.ProgramSpec `ebpf:"on_fork"`
 	OnOomVictim   *ebpf.ProgramSpec `ebpf:"on_oom_victim"`
 	OnStep        *ebpf.ProgramSpec `ebpf:"on_step"`
 	ProducerAlloc *ebpf.ProgramSpec `ebpf:"producer_alloc"`
@@ -663,6 +707,7 @@ type ProgramSpecs struct {
 type MapSpecs struct {
 	CallSites        *ebpf.MapSpec `ebpf:"call_sites"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
+	Descendants      *ebpf.MapSpec `ebpf:"descendants"`
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	Faults           *ebpf.MapSpec `ebpf:"faults"`
 	FingerprintCache *ebpf.MapSpec `ebpf:"fingerprint_cache"`
@@ -686,12 +731,14 @@ type MapSpecs struct {
 	Requests         *ebpf.MapSpec `ebpf:"requests"`
 	RuleCache        *ebpf.MapSpec `ebpf:"rule_cache"`
 	StackEnds        *ebpf.MapSpec `ebpf:"stack_ends"`
+	Starts           *ebpf.MapSpec `ebpf:"starts"`
 	Steps            *ebpf.MapSpec `ebpf:"steps"`
 	Tallies          *ebpf.MapSpec `ebpf:"tallies"`
 	Targets          *ebpf.MapSpec `ebpf:"targets"`
 	Tensors          *ebpf.MapSpec `ebpf:"tensors"`
 	Threads          *ebpf.MapSpec `ebpf:"threads"`
 	UnwindTables     *ebpf.MapSpec `ebpf:"unwind_tables"`
+	Usages           *ebpf.MapSpec `ebpf:"usages"`
 	Walks            *ebpf.MapSpec `ebpf:"walks"`
 }
 
@@ -702,6 +749,8 @@ type VariableSpecs struct {
 	BlockInterval  *ebpf.VariableSpec `ebpf:"block_interval"`
 	Busiest        *ebpf.VariableSpec `ebpf:"busiest"`
 	ChargeWindow   *ebpf.VariableSpec `ebpf:"charge_window"`
+	Command        *ebpf.VariableSpec `ebpf:"command"`
+	CommandUid     *ebpf.VariableSpec `ebpf:"command_uid"`
 	Costs          *ebpf.VariableSpec `ebpf:"costs"`
 	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
 	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
@@ -712,7 +761,10 @@ type VariableSpecs struct {
 	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
 	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
+	ReaderTurn     *ebpf.VariableSpec `ebpf:"reader_turn"`
 	RepeatsDue     *ebpf.VariableSpec `ebpf:"repeats_due"`
+	Shares         *ebpf.VariableSpec `ebpf:"shares"`
+	Taken          *ebpf.VariableSpec `ebpf:"taken"`
 	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
 	WalkBudget     *ebpf.VariableSpec `ebpf:"walk_budget"`
@@ -741,6 +793,7 @@ func (o *Objects) Close() error {
 type Maps struct {
 	CallSites        *ebpf.Map `ebpf:"call_sites"`
 	Counters         *ebpf.Map `ebpf:"counters"`
+	Descendants      *ebpf.Map `ebpf:"descendants"`
 	Events           *ebpf.Map `ebpf:"events"`
 	Faults           *ebpf.Map `ebpf:"faults"`
 	FingerprintCache *ebpf.Map `ebpf:"fingerprint_cache"`
@@ -764,12 +817,14 @@ type Maps struct {
 	Requests         *ebpf.Map `ebpf:"requests"`
 	RuleCache        *ebpf.Map `ebpf:"rule_cache"`
 	StackEnds        *ebpf.Map `ebpf:"stack_ends"`
+	Starts           *ebpf.Map `ebpf:"starts"`
 	Steps            *ebpf.Map `ebpf:"steps"`
 	Tallies          *ebpf.Map `ebpf:"tallies"`
 	Targets          *ebpf.Map `ebpf:"targets"`
 	Tensors          *ebpf.Map `ebpf:"tensors"`
 	Threads          *ebpf.Map `ebpf:"threads"`
 	UnwindTables     *ebpf.Map `ebpf:"unwind_tables"`
+	Usages           *ebpf.Map `ebpf:"usages"`
 	Walks            *ebpf.Map `ebpf:"walks"`
 }
 
@@ -777,6 +832,7 @@ func (m *Maps) Close() error {
 	return _KernelClose(
 		m.CallSites,
 		m.Counters,
+		m.Descendants,
 		m.Events,
 		m.Faults,
 		m.FingerprintCache,
@@ -800,12 +856,14 @@ func (m *Maps) Close() error {
 		m.Requests,
 		m.RuleCache,
 		m.StackEnds,
+		m.Starts,
 		m.Steps,
 		m.Tallies,
 		m.Targets,
 		m.Tensors,
 		m.Threads,
 		m.UnwindTables,
+		m.Usages,
 		m.Walks,
 	)
 }
@@ -817,6 +875,8 @@ type Variables struct {
 	BlockInterval  *ebpf.Variable `ebpf:"block_interval"`
 	Busiest        *ebpf.Variable `ebpf:"busiest"`
 	ChargeWindow   *ebpf.Variable `ebpf:"charge_window"`
+	Command        *ebpf.Variable `ebpf:"command"`
+	CommandUid     *ebpf.Variable `ebpf:"command_uid"`
 	Costs          *ebpf.Variable `ebpf:"costs"`
 	Emitted        *ebpf.Variable `ebpf:"emitted"`
 	Epoch          *ebpf.Variable `ebpf:"epoch"`
@@ -827,7 +887,10 @@ type Variables struct {
 	PageSize       *ebpf.Variable `ebpf:"page_size"`
 	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
+	ReaderTurn     *ebpf.Variable `ebpf:"reader_turn"`
 	RepeatsDue     *ebpf.Variable `ebpf:"repeats_due"`
+	Shares         *ebpf.Variable `ebpf:"shares"`
+	Taken          *ebpf.Variable `ebpf:"taken"`
 	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
 	WalkBudget     *ebpf.Variable `ebpf:"walk_budget"`
@@ -846,8 +909,10 @@ type Programs struct {
 	HeapOnReturn  *ebpf.Program `ebpf:"heap_on_return"`
 	HeapSession   *ebpf.Program `ebpf:"heap_session"`
 	OnBlock       *ebpf.Program `ebpf:"on_block"`
+	OnDeletion    *ebpf.Program `ebpf:"on_deletion"`
 	OnExec        *ebpf.Program `ebpf:"on_exec"`
 	OnFault       *ebpf.Program `ebpf:"on_fault"`
+	OnFork        *ebpf.Program `ebpf:"on_fork"`
 	OnOomVictim   *ebpf.Program `ebpf:"on_oom_victim"`
 	OnStep        *ebpf.Program `ebpf:"on_step"`
 	ProducerAlloc *ebpf.Program `ebpf:"producer_alloc"`
@@ -866,8 +931,10 @@ func (p *Programs) Close() error {
 		p.HeapOnReturn,
 		p.HeapSession,
 		p.OnBlock,
+		p.OnDeletion,
 		p.OnExec,
 		p.OnFault,
+		p.OnFork,
 		p.OnOomVictim,
 		p.OnStep,
 		p.ProducerAlloc,

@@ -48,12 +48,14 @@ const (
 	selftestMapTestWalks               = "test_walks"
 	selftestMapThreads                 = "threads"
 	selftestMapUnwindTables            = "unwind_tables"
+	selftestMapUsages                  = "usages"
 	selftestMapWalks                   = "walks"
 	selftestProgCudaOnEntry            = "cuda_on_entry"
 	selftestProgCudaOnReturn           = "cuda_on_return"
 	selftestProgHeapOnEntry            = "heap_on_entry"
 	selftestProgHeapOnReturn           = "heap_on_return"
 	selftestProgHeapSession            = "heap_session"
+	selftestProgOnDeletion             = "on_deletion"
 	selftestProgRunBeginsGreenlet      = "run_begins_greenlet"
 	selftestProgRunDraw                = "run_draw"
 	selftestProgRunIsThread            = "run_is_thread"
@@ -72,6 +74,9 @@ const (
 	selftestVarPageSize                = "page_size"
 	selftestVarPidnsDevice             = "pidns_device"
 	selftestVarPidnsInode              = "pidns_inode"
+	selftestVarReaderTurn              = "reader_turn"
+	selftestVarShares                  = "shares"
+	selftestVarTaken                   = "taken"
 	selftestVarTensorEpoch             = "tensor_epoch"
 	selftestVarTensorInterval          = "tensor_interval"
 )
@@ -123,6 +128,7 @@ type selftestProgramSpecs struct {
 	HeapOnEntry            *ebpf.ProgramSpec `ebpf:"heap_on_entry"`
 	HeapOnReturn           *ebpf.ProgramSpec `ebpf:"heap_on_return"`
 	HeapSession            *ebpf.ProgramSpec `ebpf:"heap_session"`
+	OnDeletion             *ebpf.ProgramSpec `ebpf:"on_deletion"`
 	RunBeginsGreenlet      *ebpf.ProgramSpec `ebpf:"run_begins_greenlet"`
 	RunDraw                *ebpf.ProgramSpec `ebpf:"run_draw"`
 	RunIsThread            *ebpf.ProgramSpec `ebpf:"run_is_thread"`
@@ -160,6 +166,7 @@ type selftestMapSpecs struct {
 	TestWalks        *ebpf.MapSpec `ebpf:"test_walks"`
 	Threads          *ebpf.MapSpec `ebpf:"threads"`
 	UnwindTables     *ebpf.MapSpec `ebpf:"unwind_tables"`
+	Usages           *ebpf.MapSpec `ebpf:"usages"`
 	Walks            *ebpf.MapSpec `ebpf:"walks"`
 }
 
@@ -178,6 +185,9 @@ type selftestVariableSpecs struct {
 	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
 	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
+	ReaderTurn     *ebpf.VariableSpec `ebpf:"reader_turn"`
+	Shares         *ebpf.VariableSpec `ebpf:"shares"`
+	Taken          *ebpf.VariableSpec `ebpf:"taken"`
 	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
 }
@@ -226,6 +236,7 @@ type selftestMaps struct {
 	TestWalks        *ebpf.Map `ebpf:"test_walks"`
 	Threads          *ebpf.Map `ebpf:"threads"`
 	UnwindTables     *ebpf.Map `ebpf:"unwind_tables"`
+	Usages           *ebpf.Map `ebpf:"usages"`
 	Walks            *ebpf.Map `ebpf:"walks"`
 }
 
@@ -255,6 +266,7 @@ func (m *selftestMaps) Close() error {
 		m.TestWalks,
 		m.Threads,
 		m.UnwindTables,
+		m.Usages,
 		m.Walks,
 	)
 }
@@ -274,6 +286,9 @@ type selftestVariables struct {
 	PageSize       *ebpf.Variable `ebpf:"page_size"`
 	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
+	ReaderTurn     *ebpf.Variable `ebpf:"reader_turn"`
+	Shares         *ebpf.Variable `ebpf:"shares"`
+	Taken          *ebpf.Variable `ebpf:"taken"`
 	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
 }
@@ -287,6 +302,7 @@ type selftestPrograms struct {
 	HeapOnEntry            *ebpf.Program `ebpf:"heap_on_entry"`
 	HeapOnReturn           *ebpf.Program `ebpf:"heap_on_return"`
 	HeapSession            *ebpf.Program `ebpf:"heap_session"`
+	OnDeletion             *ebpf.Program `ebpf:"on_deletion"`
 	RunBeginsGreenlet      *ebpf.Program `ebpf:"run_begins_greenlet"`
 	RunDraw                *ebpf.Program `ebpf:"run_draw"`
 	RunIsThread            *ebpf.Program `ebpf:"run_is_thread"`
@@ -303,6 +319,7 @@ func (p *selftestPrograms) Close() error {
 		p.HeapOnEntry,
 		p.HeapOnReturn,
 		p.HeapSession,
+		p.OnDeletion,
 		p.RunBeginsGreenlet,
 		p.RunDraw,
 		p.RunIsThread,

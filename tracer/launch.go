@@ -65,13 +65,17 @@ func (s *Session) launch(ctx context.Context) error {
 	if err := s.probing.OpenHeap(false, s.Options.Interval); err != nil {
 		return fmt.Errorf("probe the heap: %w", err)
 	}
+	command := s.Options.Launch
+	if err := s.kernel.SetCommand(command.Command, command.UID); err != nil {
+		return err
+	}
 	if err := l.Hold(); err != nil {
 		return fmt.Errorf("hold the programs that start: %w", err)
 	}
 	now := time.Now()
 	l.isHolding, l.holding, l.forking = true, credit{maxCredit, now}, credit{maxCredit, now}
 
-	if s.Options.PID, err = s.Options.Launch.Start(ctx); err != nil {
+	if s.Options.PID, err = command.Start(ctx); err != nil {
 		return fmt.Errorf("start the command: %w", err)
 	}
 	err = s.openProcess()

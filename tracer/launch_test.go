@@ -73,7 +73,7 @@ func launch(
 	path := library.Name()
 	var target *tracertest.Target
 	options.Children = true
-	options.Launch = &tracer.Launch{Shim: library, Start: func(context.Context) (int, error) {
+	options.Launch = &tracer.Launch{Shim: library, Command: os.Getpid(), Start: func(context.Context) (int, error) {
 		preload := "LD_PRELOAD=" + path
 		for _, variable := range command.Env {
 			if others, ok := strings.CutPrefix(variable, "LD_PRELOAD="); ok {

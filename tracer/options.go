@@ -63,6 +63,9 @@ type Launch struct {
 	// Shim is the session's own copy of the shim, which no process has mapped yet. What the command
 	// starts is traced if it maps this very file. It must stay open until Close.
 	Shim *os.File
+	// Command is the PID of the process that becomes the command, or whose children do, and UID its
+	// user. What descends from it is traced, and no other process that maps the shim.
+	Command, UID int
 	// Start starts the command with the shim in its LD_PRELOAD, and returns its PID. Open calls it
 	// when everything is attached. The command is held for a moment, until it is a target.
 	Start func(ctx context.Context) (pid int, err error)
@@ -107,7 +110,7 @@ func (o Options) intervalOf(source string) uint64 {
 func (o Options) kernel() kernel.Config {
 	return kernel.Config{
 		MaxLive: o.MaxLive, MaxStacks: o.MaxStacks, MaxFaults: kernel.MaxFaults, Mode: o.Mode,
-		CheckFilter: o.checkFilter,
+		IsShared: o.Children || o.Launch != nil, CheckFilter: o.checkFilter,
 	}
 }
 

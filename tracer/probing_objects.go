@@ -51,7 +51,8 @@ func (p *probing) checkObjects(tgid uint32, objects []liveness.Object) {
 	defer p.mu.Unlock()
 
 	if p.targets.find(tgid) == t {
-		kernel.DeleteKeys(p.kernel.Live, p.tracker.Apply(tgid, checked))
+		// If the share is not updated, the process has less room than it may have.
+		_ = p.kernel.DeleteObjects(p.kernel.Live, p.tracker.Apply(tgid, checked))
 	}
 }
 
@@ -99,7 +100,7 @@ func (p *probing) handOverTensors() error {
 func (p *probing) moveObjects(
 	from, to *ebpf.Map, moved func(bpf.Address, *bpf.Allocation),
 ) error {
-	lost, err := kernel.MoveObjects(from, to, moved)
+	lost, err := p.kernel.MoveObjects(from, to, moved)
 	p.untracked += uint64(lost)
 	return err
 }

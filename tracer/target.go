@@ -126,6 +126,9 @@ func (s *Session) attachTarget(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
+	if err := t.kernel.AddUser(t.process.PID); err != nil {
+		return err
+	}
 	if err := t.kernel.SetTarget(t.process.PID, bpf.TargetWaiting); err != nil {
 		return err
 	}

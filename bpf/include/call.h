@@ -130,7 +130,7 @@ static __always_inline __u64 read_out_pointer(const struct call *call, __u64 err
 	if ((__u32)error)
 		return 0;
 	if (bpf_probe_read_user(&address, sizeof(address), (void *)call->slot)) {
-		count(DROP_OUT_POINTER);
+		lose_current(DROP_OUT_POINTER);
 		return 0;
 	}
 	return address;

@@ -3,8 +3,8 @@
  * not rebuild it from events. */
 #pragma once
 
-#include "maps.h"
 #include "sample.h"
+#include "share.h"
 
 static __always_inline struct address make_address(__u32 tgid, __u64 address)
 {
@@ -16,22 +16,31 @@ static __always_inline struct address make_address(__u32 tgid, __u64 address)
 /* Adds an allocation to `live` or `tensors`. Where the address is still present, its free has been
  * missed. An error is an int, here and below: before Linux 6.4 the functions of maps, which the
  * verifier calls instead of the helper, leave the upper half of the register undefined. */
-static __always_inline void live_add(void *map, struct address *key, struct allocation *allocation)
+static __always_inline void live_add(void *map, enum table table, struct address *key,
+				     struct allocation *allocation)
 {
-	int err = bpf_map_update_elem(map, key, allocation, BPF_NOEXIST);
+	struct usage *usage = usage_of(key->tgid);
+	bool has_place = take_place(usage, table);
+	int err = bpf_map_update_elem(map, key, allocation, has_place ? BPF_NOEXIST : BPF_EXIST);
 
+	if (has_place && err)
+		leave_places(usage, table, 1);
 	if (err == -EEXIST) {
-		count(DROP_MISSED_FREE);
-		err = bpf_map_update_elem(map, key, allocation, BPF_ANY);
+		lose(usage, DROP_MISSED_FREE, 0);
+		err = bpf_map_update_elem(map, key, allocation, BPF_EXIST);
+	} else if (!has_place && !err) {
+		lose(usage, DROP_MISSED_FREE, 0);
 	}
 
 	if (err)
-		count(DROP_LIVE_FULL);
+		lose(usage, DROP_LIVE_FULL,
+		     allocation->weight ? allocation->weight : allocation->size);
 }
 
 /* Removes the allocation at key and, unless `removed` is NULL, copies it there. Returns false if
  * there is none. */
-static __always_inline bool live_remove(void *map, struct address *key, struct allocation *removed)
+static __always_inline bool live_remove(void *map, enum table table, struct address *key,
+					struct allocation *removed)
 {
 	struct allocation *found = bpf_map_lookup_elem(map, key);
 
@@ -40,7 +49,10 @@ static __always_inline bool live_remove(void *map, struct address *key, struct a
 	if (removed)
 		*removed = *found;
 
-	return bpf_map_delete_elem(map, key) == 0;
+	if (bpf_map_delete_elem(map, key))
+		return false;
+	leave_places(usage_of(key->tgid), table, 1);
+	return true;
 }
 
 /* Returns 4 log2(size), rounded down: the position of the highest bit, then the two bits below. */

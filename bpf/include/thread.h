@@ -2,8 +2,8 @@
 /* Per-thread state: the calls that a thread is in, and its place between two samples. */
 #pragma once
 
-#include "maps.h"
 #include "sample.h"
+#include "share.h"
 
 /* Allocator call that a thread is in. */
 struct call {
@@ -98,7 +98,7 @@ static __always_inline struct thread *current_thread(void)
 						     BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (!thread)
-		count(DROP_THREAD_STATE);
+		lose_current(DROP_THREAD_STATE);
 	return thread;
 }
 

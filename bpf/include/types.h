@@ -158,6 +158,37 @@ enum counter {
 	DROP_GPU_FULL,      /* GPU memory not tracked: the map was full */
 	DROP_MAPPING_WALKS, /* mapping calls without a stack: the budget of walks was spent */
 	NUM_COUNTERS,
+	FIRST_DROP = DROP_LIVE_FULL,
+};
+
+/* Tables that targets share. */
+enum table {
+	TABLE_LIVE,
+	TABLE_TENSORS,
+	TABLE_STACKS, /* reported_stacks */
+	TABLE_EVENTS, /* bytes, and not entries */
+	NUM_TABLES,
+};
+
+/* What a target may have of a table. */
+struct share {
+	__u64 own;  /* entries that it may have in any case; bytes in a turn of the reader */
+	__u64 open; /* entries of all, or unread bytes, below which it may have more */
+};
+
+/* Value of `usages`: what a target has, and what it has lost. */
+struct usage {
+	__u64 taken[NUM_TABLES]; /* of TABLE_EVENTS: bytes since the reader's turn `turn` */
+	__u64 turn;
+	__u64 lost[NUM_COUNTERS - FIRST_DROP]; /* by counter, from FIRST_DROP on */
+	__u64 lost_bytes; /* of the allocations that are not tracked, as far as samples show */
+};
+
+/* What user space has deleted. */
+struct deletion {
+	__u32 tgid;
+	enum table table;
+	__s64 entries;
 };
 
 /* What a sampled allocation belongs to. */

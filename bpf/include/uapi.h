@@ -27,6 +27,7 @@ enum {
 enum {
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
+	BPF_EXIST = 2,
 };
 
 /* Flags of bpf_task_storage_get(). */

@@ -32,7 +32,7 @@ static __always_inline int heap_free(const struct thread *thread, struct pt_regs
 		return SKIP_RETURN;
 
 	count(COUNT_FREES);
-	if (!live_remove(&live, &key, NULL))
+	if (!live_remove(&live, TABLE_LIVE, &key, NULL))
 		count(COUNT_FREES_UNTRACKED);
 	return SKIP_RETURN;
 }
@@ -42,7 +42,8 @@ static __always_inline int heap_free(const struct thread *thread, struct pt_regs
 static __always_inline void stash_old_object(struct call *call, __u32 tgid, __u64 pointer)
 {
 	call->old_address = make_address(tgid, pointer);
-	call->old_was_live = pointer && live_remove(&live, &call->old_address, &call->old);
+	call->old_was_live =
+		pointer && live_remove(&live, TABLE_LIVE, &call->old_address, &call->old);
 }
 
 /* Returns whether the return of an unsampled call is of no interest. malloc calls no other probed
@@ -135,9 +136,9 @@ static __always_inline void add_allocation(const struct call *call, __u32 tgid, 
 	count(COUNT_SAMPLES);
 	charge_current(costs.sample);
 	if (allocation.kind == KIND_TENSOR)
-		live_add(&tensors, &key, &allocation);
+		live_add(&tensors, TABLE_TENSORS, &key, &allocation);
 	else
-		live_add(&live, &key, &allocation);
+		live_add(&live, TABLE_LIVE, &key, &allocation);
 
 	tally_add(&tally, call->size, 0);
 }
@@ -149,7 +150,7 @@ static __always_inline void heap_call_return(struct call *call, __u32 tgid, __u6
 
 	call->sp = 0;
 	if (!address && call->old_was_live && keeps_old_object(call))
-		live_add(&live, &call->old_address, &call->old);
+		live_add(&live, TABLE_LIVE, &call->old_address, &call->old);
 
 	if (!call->interval)
 		return;

@@ -103,8 +103,11 @@ static __always_inline void mark_by_allocator(struct event *event, const struct 
 /* Sends an event to user space. */
 static __always_inline void send_mapping_event(struct event *event)
 {
-	if (bpf_ringbuf_output(&events, event, sizeof(*event), lazy_wakeup()))
-		count(DROP_EVENTS);
+	struct usage *usage = usage_of(event->tgid);
+
+	if (!may_send(usage, sizeof(*event)) ||
+	    bpf_ringbuf_output(&events, event, sizeof(*event), lazy_wakeup()))
+		lose(usage, DROP_EVENTS, 0);
 }
 
 /* Sends the event of a call that may cut or cover recent mappings. */

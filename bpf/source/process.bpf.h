@@ -2,15 +2,18 @@
 /* Events of a traced process as a whole. */
 #pragma once
 
-#include "maps.h"
+#include "share.h"
 
 /* Sends an event without a stack. */
 static __always_inline void send_event(enum event_kind kind, __u32 tgid, __u64 length, __u64 wakeup)
 {
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	struct usage *usage = usage_of(tgid);
+	struct event *event = NULL;
 
+	if (may_send(usage, sizeof(*event)))
+		event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
-		count(DROP_EVENTS);
+		lose(usage, DROP_EVENTS, 0);
 		return;
 	}
 

@@ -11,6 +11,7 @@
 #include "live.h"
 #include "regs.h"
 
+#include "source/descendants.bpf.h"
 #include "source/process.bpf.h"
 #include "unwind/stack.h"
 
@@ -70,13 +71,14 @@ static __always_inline void add_weighted(struct pt_regs *regs, struct address *k
 	allocation.born = bpf_ktime_get_ns();
 	count(COUNT_PRODUCER_SAMPLES);
 	charge_current(costs.sample);
-	live_add(&live, key, &allocation);
+	live_add(&live, TABLE_LIVE, key, &allocation);
 	tally_add(&tally, size, weight);
 }
 
 /* How many calls a probe counts as in a process that is not traced. Our library's run in all
  * programs that it was preloaded into. Most end soon, and are slowed down by several times the
- * trap: they fill the library's tables, which are new to them. */
+ * trap: they fill the library's tables, which are new to them. Calls of a process that does not
+ * descend from the command are not the command's. */
 #define UNTRACED_CALLS 4
 
 /* Returns the probe that runs; NULL: its process is not traced, or user space has removed it. */
@@ -86,6 +88,8 @@ static __always_inline struct producer_probe *current_probe(struct pt_regs *regs
 	bool traced = is_traced(tgid);
 	__u64 calls = traced ? 1 : UNTRACED_CALLS;
 
+	if (!traced && !is_of_command())
+		return NULL;
 	count_many(COUNT_PRODUCER_CALLS, calls);
 	charge_current(calls * costs.entry);
 	if (!traced)
@@ -111,7 +115,7 @@ int producer_alloc(struct pt_regs *ctx)
 	if (!read_operand(&key.address, &probe->pointer, ctx) ||
 	    !read_operand(&size, &probe->size, ctx) ||
 	    !read_operand(&weight, &probe->weight, ctx)) {
-		count(DROP_OUT_POINTER);
+		lose_current(DROP_OUT_POINTER);
 		return 0;
 	}
 	if (!key.address)
@@ -136,17 +140,18 @@ int producer_free(struct pt_regs *ctx)
 		return 0;
 
 	count(COUNT_FREES);
-	if (!live_remove(&live, &key, NULL))
+	if (!live_remove(&live, TABLE_LIVE, &key, NULL))
 		count(COUNT_FREES_UNTRACKED);
 	return 0;
 }
 
-/* At allocscope:start of our preloaded library, in any process: a program has started, or a fork
+/* At allocscope:start of our preloaded library: a program of the command has started, or a fork
  * takes its first sample. One of another PID namespace has PID 0: it waits, too. */
 SEC("uprobe")
 int shim_start(struct pt_regs *ctx)
 {
-	send_event(EVENT_START, current_tgid(), is_fork(), urgent_wakeup());
+	if (is_of_command() && is_first_start())
+		send_event(EVENT_START, current_tgid(), is_fork(), urgent_wakeup());
 	return 0;
 }
 

@@ -57,6 +57,6 @@ static __always_inline int tensor_free(struct pt_regs *regs, __u32 tgid)
 {
 	struct address key = make_address(tgid, REGS_ARG1(regs));
 
-	live_remove(&tensors, &key, NULL);
+	live_remove(&tensors, TABLE_TENSORS, &key, NULL);
 	return SKIP_RETURN;
 }

@@ -93,7 +93,8 @@ static __always_inline void read_code(struct code *code, const struct python *py
 static __always_inline void report_code(struct walk *walk, __u64 address, __u32 fingerprint)
 {
 	struct code_key key = {};
-	struct code *code;
+	struct usage *usage = usage_of(walk->stack.tgid);
+	struct code *code = NULL;
 
 	key.address = address;
 	key.fingerprint = fingerprint;
@@ -101,9 +102,10 @@ static __always_inline void report_code(struct walk *walk, __u64 address, __u32 
 	if (bpf_map_lookup_elem(&reported_codes, &key))
 		return;
 
-	code = bpf_ringbuf_reserve(&events, sizeof(*code), 0);
+	if (may_send(usage, sizeof(*code)))
+		code = bpf_ringbuf_reserve(&events, sizeof(*code), 0);
 	if (!code) {
-		count(DROP_EVENTS);
+		lose(usage, DROP_EVENTS, 0);
 		return;
 	}
 

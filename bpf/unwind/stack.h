@@ -150,6 +150,7 @@ static __always_inline void count_in(void *map, __u32 index)
  */
 static __always_inline void report_stack(struct walk *walk)
 {
+	struct usage *usage = usage_of(walk->stack.tgid);
 	__u64 id = walk->stack.id;
 	__u32 length;
 
@@ -167,16 +168,20 @@ static __always_inline void report_stack(struct walk *walk)
 	if (length > MAX_WORDS)
 		return;
 
-	if (bpf_ringbuf_output(&events, &walk->stack,
+	if (!may_send(usage, __builtin_offsetof(struct stack, words) + 8 * length) ||
+	    bpf_ringbuf_output(&events, &walk->stack,
 			       __builtin_offsetof(struct stack, words) + 8 * length,
 			       urgent_wakeup())) {
-		count(DROP_EVENTS);
+		lose(usage, DROP_EVENTS, 0);
 		return;
 	}
 
 	count(COUNT_NEW_STACKS);
-	/* If the map is full, the stack is sent again the next time. */
-	bpf_map_update_elem(&reported_stacks, &id, &walk->stack.tgid, BPF_ANY);
+	/* If the map, or the target's share of it, is full, the stack is sent again the next time.
+	 */
+	if (take_place(usage, TABLE_STACKS) &&
+	    bpf_map_update_elem(&reported_stacks, &id, &walk->stack.tgid, BPF_NOEXIST))
+		leave_places(usage, TABLE_STACKS, 1);
 }
 
 /* Walks the stack of the current thread from regs and reports it if it is new. Adds the ns spent to
@@ -189,7 +194,7 @@ static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid,
 	__u64 start, ns;
 
 	if (!walk) {
-		count(DROP_THREAD_STATE);
+		lose(usage_of(tgid), DROP_THREAD_STATE, 0);
 		return NULL;
 	}
 

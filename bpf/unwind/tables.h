@@ -3,7 +3,7 @@
  * the Python interpreter is. Caches of what walks have found there. */
 #pragma once
 
-#include "maps.h"
+#include "share.h"
 #include "stack_types.h"
 
 #define CACHE_ENTRIES 16384 /* a power of two */

@@ -48,12 +48,13 @@ func (k *Kernel) DeleteProcesses(pids ...uint32) error {
 		}),
 		DeleteWhere(k.ReportedStacks, isReported),
 		DeleteWhere(k.ReportedCodes, isReportedCode),
+		k.removeUsers(pids),
 	)
 }
 
 // MoveObjects moves the objects of a map to another and calls moved for each, unless it
 // is nil. If the other is full, the rest is lost: it returns how many.
-func MoveObjects(
+func (k *Kernel) MoveObjects(
 	from, to *ebpf.Map, moved func(bpf.Address, *bpf.Allocation),
 ) (lost int, err error) {
 	var keys []bpf.Address
@@ -65,14 +66,17 @@ func MoveObjects(
 		return 0, fmt.Errorf("read the entries to move: %w", err)
 	}
 
-	DeleteKeys(from, keys)
+	err = k.DeleteObjects(from, keys)
+	added := make(map[uint32]int64)
 	for i, key := range keys {
 		if to.Put(key, values[i]) != nil {
-			return len(keys) - i, nil
+			lost = len(keys) - i
+			break
 		}
+		added[key.Tgid]++
 		if moved != nil {
 			moved(key, &values[i])
 		}
 	}
-	return 0, nil
+	return lost, errors.Join(err, k.noteAll(to, added, -1))
 }

@@ -30,6 +30,7 @@ const maxWait = 4 * readPause
 // handles: to handle an event may take long, and a process that has just started would fill the
 // ring buffer meanwhile.
 type EventReader struct {
+	kernel  *Kernel
 	ring    *ringbuf.Reader
 	queue   chan []byte   // raw events in their order; nil: a flush
 	flushed chan struct{} // one value for each flush; closed when all events have been handled
@@ -46,7 +47,7 @@ func (k *Kernel) ReadEvents(handle func(raw []byte)) (*EventReader, error) {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
 	r := &EventReader{
-		ring:  ring,
+		kernel: k, ring: ring,
 		queue: make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}),
 		wake: make(chan struct{}, 1),
 	}
@@ -59,8 +60,8 @@ func (k *Kernel) ReadEvents(handle func(raw []byte)) (*EventReader, error) {
 // leaves it empty, when as much has been read as it can hold.
 func (r *EventReader) read() {
 	defer close(r.queue)
-	sinceFlush := 0 // bytes
-	for {
+	sinceFlush, sinceTurn := 0, 0 // bytes
+	for turn := uint64(1); ; {
 		r.ring.SetDeadline(time.Now().Add(maxWait))
 		record, err := r.ring.Read()
 		switch {
@@ -71,6 +72,11 @@ func (r *EventReader) read() {
 			return
 		case err == nil:
 			r.queue <- record.RawSample
+			sinceTurn += len(record.RawSample)
+			if record.Remaining == 0 || sinceTurn >= r.ring.BufferSize() {
+				_ = r.kernel.ReaderTurn.Set(turn) // else no process has more than one share
+				turn, sinceTurn = turn+1, 0
+			}
 			if record.Remaining == 0 && !r.asked.Load() { // else it might never find the ring empty
 				r.pause()
 			}

@@ -50,6 +50,8 @@ type Kernel struct {
 
 	checkFilter func() error // whether return probes are safe under seccomp filters; once
 	producers   producerProbes
+	users       users
+	isShared    bool // more than one process may have a share
 }
 
 // Config is set before the BPF object is loaded.
@@ -60,6 +62,8 @@ type Config struct {
 	MaxStacks int
 	// MaxFaults is the largest number of pages whose newest sampled fault is kept.
 	MaxFaults int
+	// IsShared is set where several processes may be traced.
+	IsShared bool
 	// Mode in which functions are probed. probe.Automatic is the best one that the kernel has.
 	Mode probe.Mode
 	// CheckFilter replaces calibrate.CheckFilter; nil: it is called once it is needed.
@@ -142,7 +146,10 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 	if err != nil {
 		return nil, explainRefusal(err)
 	}
-	k := &Kernel{Loaded: loaded, Mode: mode, TableSpec: tables, MappingSpec: mappings}
+	k := &Kernel{
+		Loaded: loaded, Mode: mode, TableSpec: tables, MappingSpec: mappings,
+		isShared: config.IsShared, users: users{pids: make(map[uint32]bool)},
+	}
 	check := config.CheckFilter
 	if check == nil {
 		check = func() error { return calibrate.CheckFilter(mode, k.Program) }

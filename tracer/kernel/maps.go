@@ -59,13 +59,19 @@ func DeleteWhere[K, V any](m *ebpf.Map, matches func(*K, *V) bool) error {
 	return err
 }
 
-// DeleteKeys deletes entries of a hash map, some of which the kernel may have deleted before: it
-// ends a batch at each of those, and the next batch goes on behind it.
-func DeleteKeys[K any](m *ebpf.Map, keys []K) {
+// DeleteKeys deletes entries of a hash map, some of which the kernel may have deleted before.
+func DeleteKeys[K any](m *ebpf.Map, keys []K) { deleteKeys(m, keys, func(K) {}) }
+
+// deleteKeys is DeleteKeys, and calls deleted for each key that was there. The kernel ends a batch at
+// the first that is not, and the next batch goes on behind it.
+func deleteKeys[K any](m *ebpf.Map, keys []K, deleted func(K)) {
 	for len(keys) > 0 {
 		n, err := m.BatchDelete(keys, nil)
 		if err == nil {
-			return
+			n = len(keys)
+		}
+		for _, key := range keys[:n] {
+			deleted(key)
 		}
 		keys = keys[min(n+1, len(keys)):]
 	}

@@ -58,7 +58,24 @@ func AttachShim(k *kernel.Kernel, library *os.File) (s *Shim, err error) {
 	}
 	links, err := probe.AttachFrees(k.Mode, *s.producer, k.Program, k.ProducerCookie, 0)
 	s.links = append(s.links, links...)
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	return s, s.followForks()
+}
+
+// followForks marks what descends from the command.
+func (s *Shim) followForks() error {
+	program, err := s.kernel.Program(bpf.ProgOnFork)
+	if err != nil {
+		return err
+	}
+	l, err := link.AttachTracing(link.TracingOptions{Program: program})
+	if err != nil {
+		return fmt.Errorf("attach to forks: %w", err)
+	}
+	s.links = append(s.links, l)
+	return nil
 }
 
 // read finds the probes, and returns those that start a program.

@@ -153,7 +153,7 @@ func (a *assignment) trace(
 
 	options.PID = a.PID
 	options.Launch = &trace.Launch{
-		Shim: place.shim, Executable: a.Executable, Arguments: a.Arguments,
+		Shim: place.shim, UID: command.uid, Executable: a.Executable, Arguments: a.Arguments,
 		Start: func() error {
 			_, err := conn.Write(append([]byte{reportReady}, place.shim.Name()...))
 			return err

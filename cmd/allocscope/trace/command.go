@@ -90,6 +90,8 @@ type Options struct {
 type Launch struct {
 	// Shim is the open file of the shim in the command's LD_PRELOAD, which no process has mapped yet.
 	Shim *os.File
+	// UID is the command's user.
+	UID int
 	// Executable is the path of the command's program, and Arguments its arguments.
 	Executable string
 	Arguments  []string
@@ -511,7 +513,7 @@ func (o *Options) launchWith(prepare func() error) *tracer.Launch {
 		return nil
 	}
 	return &tracer.Launch{
-		Shim: o.Launch.Shim,
+		Shim: o.Launch.Shim, Command: o.PID, UID: o.Launch.UID,
 		Start: func(context.Context) (pid int, err error) {
 			if err := prepare(); err != nil {
 				return 0, err

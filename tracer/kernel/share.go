@@ -1,0 +1,145 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/allocscope/allocscope/bpf"
+)
+
+// users are the processes that have a share of each table that all targets share.
+type users struct {
+	mu   sync.Mutex
+	pids map[uint32]bool
+}
+
+// openPart is the part of a table up to which a target may have more than its share. What is beyond
+// is for those that have less: a process that floods the table before another one starts leaves room
+// for it.
+const openPart = 7.0 / 8
+
+// AddUser lets a process have its share of the tables. One that has a share keeps what it has.
+func (k *Kernel) AddUser(pid int) error {
+	k.users.mu.Lock()
+	defer k.users.mu.Unlock()
+
+	err := k.Loaded.Usages.Update(uint32(pid), bpf.Usage{}, ebpf.UpdateNoExist)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		return fmt.Errorf("share the tables with process %d: %w", pid, err)
+	}
+	k.users.pids[uint32(pid)] = true
+	return k.setShares()
+}
+
+// removeUsers takes the shares of processes away, whose entries have been deleted.
+func (k *Kernel) removeUsers(pids []uint32) error {
+	k.users.mu.Lock()
+	defer k.users.mu.Unlock()
+
+	var errs []error
+	for _, pid := range pids {
+		var usage bpf.Usage
+		if k.Loaded.Usages.Lookup(pid, &usage) != nil { // it has none
+			continue
+		}
+		for table := range bpf.TableEvents { // the reader takes events away
+			errs = append(errs, k.noteDeleted(table, pid, int64(usage.Taken[table])))
+		}
+		errs = append(errs, k.Loaded.Usages.Delete(pid))
+		delete(k.users.pids, pid)
+	}
+	return errors.Join(append(errs, k.setShares())...)
+}
+
+// setShares divides each table among its users. One that is alone is not to be so for ever if the
+// session follows other processes.
+func (k *Kernel) setShares() error {
+	sizes := [bpf.NumTables]uint32{
+		bpf.TableLive: k.Live.MaxEntries(), bpf.TableTensors: k.Tensors.MaxEntries(),
+		bpf.TableStacks: k.ReportedStacks.MaxEntries(), bpf.TableEvents: k.Events.MaxEntries(),
+	}
+	var shares [bpf.NumTables]bpf.Share
+	for table, size := range sizes {
+		shares[table] = bpf.Share{Own: uint64(size), Open: uint64(size)}
+		if k.isShared {
+			shares[table].Own = uint64(size) / uint64(max(2, len(k.users.pids)))
+			shares[table].Open = uint64(openPart * float64(size))
+		}
+	}
+	if err := k.Shares.Set(shares); err != nil {
+		return fmt.Errorf("set the shares of tables: %w", err)
+	}
+	return nil
+}
+
+// noteDeleted tells the BPF programs that entries of a process were deleted from a table or, with a
+// negative number, added.
+func (k *Kernel) noteDeleted(table bpf.Table, pid uint32, entries int64) error {
+	if entries == 0 {
+		return nil
+	}
+	program, err := k.Program(bpf.ProgOnDeletion)
+	if err != nil {
+		return err
+	}
+	deletion := bpf.Deletion{Tgid: pid, Table: table, Entries: entries}
+	if _, err := program.Run(&ebpf.RunOptions{Context: &deletion}); err != nil {
+		return fmt.Errorf("count what was deleted: %w", err)
+	}
+	return nil
+}
+
+// tableOf returns which table a map of objects is.
+func (k *Kernel) tableOf(m *ebpf.Map) bpf.Table {
+	if m == k.Tensors {
+		return bpf.TableTensors
+	}
+	return bpf.TableLive
+}
+
+// DeleteObjects deletes objects of a map, some of which the kernel may have deleted before.
+func (k *Kernel) DeleteObjects(m *ebpf.Map, keys []bpf.Address) error {
+	deleted := make(map[uint32]int64)
+	deleteKeys(m, keys, func(key bpf.Address) { deleted[key.Tgid]++ })
+	return k.noteAll(m, deleted, 1)
+}
+
+// noteAll is noteDeleted for the entries of processes, times a sign.
+func (k *Kernel) noteAll(m *ebpf.Map, entries map[uint32]int64, sign int64) error {
+	var errs []error
+	for _, pid := range slices.Sorted(maps.Keys(entries)) {
+		errs = append(errs, k.noteDeleted(k.tableOf(m), pid, sign*entries[pid]))
+	}
+	return errors.Join(errs...)
+}
+
+// Usages returns what each process has of the tables, and what it has lost.
+func (k *Kernel) Usages() (map[uint32]bpf.Usage, error) {
+	k.users.mu.Lock()
+	defer k.users.mu.Unlock()
+
+	all := make(map[uint32]bpf.Usage)
+	for pid := range k.users.pids {
+		var usage bpf.Usage
+		if err := k.Loaded.Usages.Lookup(pid, &usage); err != nil {
+			return nil, fmt.Errorf("read what process %d has of the tables: %w", pid, err)
+		}
+		all[pid] = usage
+	}
+	return all, nil
+}
+
+// SetCommand names the process that becomes the command, or whose children do: what descends from it
+// may become a target, and no other process. 0 is none. uid is of its user; those of root may go on as
+// any user.
+func (k *Kernel) SetCommand(pid, uid int) error {
+	if err := errors.Join(k.CommandUid.Set(uint32(uid)), k.Command.Set(uint32(pid))); err != nil {
+		return fmt.Errorf("set the command: %w", err)
+	}
+	return nil
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/component"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/trend"
 )
 
@@ -58,10 +59,13 @@ func accumulationOf(h growth.Holding, period Period) Accumulation {
 		Component:    period.Components.Of(h.Stack),
 		HistoryBytes: make([]int64, len(period.Snapshots)), Stack: profile.StackText(h.Stack),
 		BytesPerMin: BytesPerMin(h.InuseBytes, period.Elapsed),
-		RateLow: BytesPerMin(units.Round(math.Floor(float64(h.InuseBytes)-h.Margin())),
-			period.Elapsed),
-		RateHigh: BytesPerMin(units.Round(math.Ceil(float64(h.InuseBytes)+h.Margin())),
-			period.Elapsed),
+	}
+
+	_, ok := conclude.May(conclude.ExactCounts, h.Stack.PID, period.End.Losses)
+	if ok || h.Margin() > 0 || !h.Kind.IsSampled() { // else it would pass for exact
+		bytes, margin := float64(h.InuseBytes), h.Margin()
+		entry.RateLow = BytesPerMin(units.Round(math.Floor(bytes-margin)), period.Elapsed)
+		entry.RateHigh = BytesPerMin(units.Round(math.Ceil(bytes+margin)), period.Elapsed)
 	}
 
 	if leaf.Module != nil {

@@ -75,7 +75,7 @@ func summary() Summary {
 		}),
 		SnapshotsS:   []float64{0.5, 60.25},
 		Accumulating: Accumulating(holdings(), Period{Elapsed: 4 * time.Minute}, 4),
-		Breakdown:    BreakdownOf(breakdownRows(), 10),
+		Breakdown:    BreakdownOf(breakdownRows(), 10, nil),
 		Residents: ResidentsOf(nil, []growth.Resident{{
 			PID: 4242, Parent: 1, Traced: true, HeapTraced: true, Role: growth.RoleTrainer,
 			RSS: 2 << 30, Threads: 17, Arenas: 12, Scanned: 1,

@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -390,16 +391,12 @@ func placeOf(frame string) string {
 // cause.
 func accountLine(s *summary.Summary) string {
 	main := mainCause(s)
-	if !grows(s) || main == nil {
-		return undecidedLine(s)
-	}
-	if main.Cause == diagnosis.Fragmentation {
-		how := "every malloc and free was traced"
-		if main.Walked {
-			how = "malloc's heaps were walked near the baseline and near the end"
-		}
+	switch {
+	case !grows(s) || main == nil:
+		return cmp.Or(freeUnknownLine(s), undecidedLine(s))
+	case main.Cause == diagnosis.Fragmentation:
 		return fmt.Sprintf("%s of the growth, %s confidence: %s", sharePercent(main.Share),
-			main.Confidence, how)
+			main.Confidence, freeKnownBy(s, main))
 	}
 
 	suspects := suspectsOfNote(s.Suspects)
@@ -416,6 +413,45 @@ func accountLine(s *summary.Summary) string {
 		return sites + "these call sites explain " + what + restText(s)
 	}
 	return sites + "this call site explains " + what + restText(s)
+}
+
+// fragmentationLines are Certainty of a process whose growth is freed memory.
+func fragmentationLines(s *summary.Summary) []string {
+	lines := Certainty(s.Verdict)
+	if _, ok := conclude.May(conclude.NoLeak, s.Process.PID, s.Missing()); ok {
+		lines[0] += ", and no leak of objects"
+	}
+	return lines
+}
+
+// freeKnownBy is how it is known what malloc keeps of the memory that the program has freed.
+func freeKnownBy(s *summary.Summary, d *summary.Diagnosis) string {
+	loss, ok := conclude.May(conclude.EveryCall, s.Process.PID, s.Missing())
+	switch {
+	case d.Walked:
+		return "malloc's heaps were walked near the baseline and near the end"
+	case ok:
+		return "every malloc and free was traced"
+	case loss.Kind == conclude.Sampled:
+		return "malloc and free were sampled all the time"
+	}
+	return "from what was traced; " + countedLoss(loss)
+}
+
+// freeUnknownLine is why it is not known which memory of the heap is free; empty: it is known, or the
+// heap was sampled in bursts.
+func freeUnknownLine(s *summary.Summary) string {
+	loss, ok := freeUnknown(s)
+	if !ok {
+		return ""
+	}
+	return "what is free is not known: " + countedLoss(loss)
+}
+
+// freeUnknown is the loss that keeps the growth of free memory from being known.
+func freeUnknown(s *summary.Summary) (loss growth.Loss, isUnknown bool) {
+	loss, ok := conclude.May(conclude.FreeMemory, s.Process.PID, s.Missing())
+	return loss, !ok && loss.Count > 0 && grows(s) && mainCause(s) == nil
 }
 
 // allShare is the share that counts as all.

@@ -61,8 +61,7 @@ func accumulationOf(h growth.Holding, period Period) Accumulation {
 		BytesPerMin: BytesPerMin(h.InuseBytes, period.Elapsed),
 	}
 
-	_, ok := conclude.May(conclude.ExactCounts, h.Stack.PID, period.End.Losses)
-	if ok || h.Margin() > 0 || !h.Kind.IsSampled() { // else it would pass for exact
+	if h.Margin() > 0 || !h.Kind.IsSampled() || period.isExact(h.Stack.PID) {
 		bytes, margin := float64(h.InuseBytes), h.Margin()
 		entry.RateLow = BytesPerMin(units.Round(math.Floor(bytes-margin)), period.Elapsed)
 		entry.RateHigh = BytesPerMin(units.Round(math.Ceil(bytes+margin)), period.Elapsed)
@@ -74,6 +73,15 @@ func accumulationOf(h growth.Holding, period Period) Accumulation {
 
 	entry.setUndecided(h, period.End)
 	return entry
+}
+
+// isExact reports whether counts of a process without a sampling error are exact.
+func (p *Period) isExact(pid int) bool {
+	if p.End == nil {
+		return true
+	}
+	_, ok := conclude.May(conclude.ExactCounts, pid, p.End.Losses)
+	return ok
 }
 
 // setUndecided sets why the trend is undecided, if it is.

@@ -232,6 +232,8 @@ func noteLines(s *summary.Summary, place Place) []string {
 		}
 	}
 
+	unknown := freeUnknownLine(s)
+	say(unknown != "" && mainCause(s) != nil, "%s", unknown) // else HOW SURE has it
 	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory, "%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
 	heap := heapFailed(s)
 	say(heap != "", "malloc was not traced (%s). Fix: %sdoctor %d", heap, place.sudo(), askedPID(s))
@@ -310,7 +312,7 @@ func lossNotes(s *summary.Summary) []string {
 	said, isSaid := freeUnknown(s)
 	for _, l := range s.Losses {
 		switch {
-		case isSaid && l.Code == said.Kind: // by HOW SURE
+		case isSaid && l.Code == said.Kind:
 		case l.Code == growth.LossTruncatedStacks &&
 			float64(l.Count) > minLostStacks*float64(s.Events.Stacks):
 			notes = append(notes, fmt.Sprintf("%s of the stacks are truncated, their sizes are right",

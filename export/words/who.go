@@ -448,10 +448,10 @@ func freeUnknownLine(s *summary.Summary) string {
 	return "what is free is not known: " + countedLoss(loss)
 }
 
-// freeUnknown is the loss that keeps the growth of free memory from being known.
+// freeUnknown is the loss that keeps growth without a cause from being told apart from free memory.
 func freeUnknown(s *summary.Summary) (loss growth.Loss, isUnknown bool) {
 	loss, ok := conclude.May(conclude.FreeMemory, s.Process.PID, s.Missing())
-	return loss, !ok && loss.Count > 0 && grows(s) && mainCause(s) == nil
+	return loss, !ok && loss.Count > 0 && grows(s) && undecidedShare(s) >= minRestShare
 }
 
 // allShare is the share that counts as all.
@@ -462,28 +462,34 @@ const minRestShare = 0.1
 
 // restText is the part of the growth without a cause; empty: it is negligible.
 func restText(s *summary.Summary) string {
-	for _, d := range s.Diagnoses {
-		if d.Process == s.Process.PID && d.Cause == diagnosis.Undecided && d.Share >= minRestShare {
-			return "; " + sharePercent(d.Share) + " has no cause"
-		}
+	if share := undecidedShare(s); share >= minRestShare {
+		return "; " + sharePercent(share) + " has no cause"
 	}
 	return ""
+}
+
+// undecidedShare is the share of the growth without a cause.
+func undecidedShare(s *summary.Summary) float64 {
+	for _, d := range s.Diagnoses {
+		if d.Process == s.Process.PID && d.Cause == diagnosis.Undecided {
+			return d.Share
+		}
+	}
+	return 0
 }
 
 // undecidedLine is the part of the growth without a cause, where that is worth a line. WHERE may name
 // its call sites even so.
 func undecidedLine(s *summary.Summary) string {
-	for _, d := range s.Diagnoses {
-		isWorth := d.Process == s.Process.PID && d.Cause == diagnosis.Undecided && d.Share >= 0.5
-		switch sites := siteShare(s); {
-		case isWorth && sites >= 0.5:
-			return "WHERE has " + sharePercent(sites) + " of the growth; what kind of memory it is, " +
-				"is undecided"
-		case isWorth:
-			return "the cause of " + sharePercent(d.Share) + " of the growth is not known"
-		}
+	share, sites := undecidedShare(s), siteShare(s)
+	switch {
+	case share < 0.5:
+		return ""
+	case sites >= 0.5:
+		return "WHERE has " + sharePercent(sites) + " of the growth; what kind of memory it is, " +
+			"is undecided"
 	}
-	return ""
+	return "the cause of " + sharePercent(share) + " of the growth is not known"
 }
 
 // siteShare is the share of the growth that the call sites of WHERE explain.

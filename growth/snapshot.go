@@ -232,6 +232,7 @@ func (s *Snapshot) UnclassifyFree(pid int) {
 		if h.Kind != KindRetained || h.Stack.PID != pid {
 			continue
 		}
+
 		var frames []string
 		for _, f := range h.Stack.Frames {
 			frames = append(frames, f.Function)

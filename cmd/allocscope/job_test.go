@@ -205,6 +205,7 @@ func testLostAllocations(t *testing.T) {
 	v.mustBe(t, verdict.ClassGrowing)
 	mustSay(t, "the result", v.stdout, "GROWING (warm-up or leak?)   ", "what is free is not known: ",
 		" allocations not tracked (raise --max-live)", "heap, unclassified", ", incomplete")
+
 	for _, claim := range []string{
 		"FRAGMENTATION", "no leak of objects", "every malloc and free", "high confidence", "free but resident",
 	} {
@@ -218,6 +219,7 @@ func testLostAllocations(t *testing.T) {
 			t.Errorf("a diagnosis is %q", d.Text)
 		}
 	}
+
 	for _, r := range v.Breakdown {
 		isHeap := r.Kind == growth.KindHeap || r.Kind == growth.KindUnclassified
 		if r.Kind == growth.KindRetained || isHeap && r.Lost != growth.LossLiveFull {

@@ -70,6 +70,7 @@ func BreakdownOf(rows []breakdown.Row, limit int, losses growth.Losses) []Breakd
 			r.Lost = loss.Kind
 		}
 	}
+
 	return breakdown
 }
 

@@ -54,6 +54,7 @@ func countedLoss(l growth.Loss) string {
 	if l.Bytes > 0 {
 		text += ", " + units.Bytes(float64(l.Bytes))
 	}
+
 	return text + inParentheses(lossRemedies[l.Kind])
 }
 

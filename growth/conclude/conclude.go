@@ -46,8 +46,8 @@ var taken = map[growth.LossKind][]Claim{
 	growth.LossOutPointer:   Claims,
 	growth.LossMissedReturn: Claims,
 	growth.LossMissedFree:   Claims,
-	// Events are calls that change the address space, programs that start, and new stacks.
-	growth.LossEvents: Claims,
+	// Events are calls that change the address space: memory may pass for the heap's which is not.
+	growth.LossEvents: {FreeMemory, Fragmentation, NoLeak, ExactCounts, EveryCall},
 
 	// Walks of malloc's heaps show no leak even where calls between bursts were not seen.
 	Bursts:  {FreeMemory, Fragmentation, LiveObjects, ExactCounts, EveryCall},
@@ -90,6 +90,7 @@ func May(claim Claim, pid int, losses growth.Losses) (loss growth.Loss, ok bool)
 			loss, ok = l, false
 		}
 	}
+
 	return loss, ok
 }
 
@@ -123,5 +124,6 @@ func With(losses growth.Losses, bursts bool, interval uint64) growth.Losses {
 	if interval > 1 {
 		all = append(all, growth.Loss{Kind: Sampled})
 	}
+
 	return all
 }

@@ -17,7 +17,7 @@ var lost = []struct {
 	{growth.LossOutPointer, "xxxxxx"},
 	{growth.LossMissedReturn, "xxxxxx"},
 	{growth.LossMissedFree, "xxxxxx"},
-	{growth.LossEvents, "xxxxxx"},
+	{growth.LossEvents, "xxx.xx"},
 	{Bursts, "xx.xxx"},
 	{Sampled, "....xx"},
 	{growth.LossTallyFull, "....x."},
@@ -54,6 +54,7 @@ func TestLost(t *testing.T) {
 			}
 		}
 	}
+
 	if known := len(lost) - 1; len(taken) != known {
 		t.Errorf("the table has %d kinds of losses, this one %d", len(taken), known)
 	}
@@ -68,6 +69,7 @@ func TestMay(t *testing.T) {
 	if got, ok := May(EveryCall, 7, losses); ok || got != losses[3] {
 		t.Errorf("may %t because of %+v, want the first of the most frequent ones", ok, got)
 	}
+
 	if got, ok := May(EveryCall, 7, nil); !ok || got != (growth.Loss{}) {
 		t.Errorf("may %t because of %+v without losses", ok, got)
 	}
@@ -94,6 +96,7 @@ func TestMissing(t *testing.T) {
 	if got := Missing(s); len(got) != 1 || got[0] != s.Losses[0] {
 		t.Errorf("%+v, want the loss", got)
 	}
+
 	s.Interval, s.Heap.Bursts = 512<<10, 2
 	got := Missing(s)
 	if len(got) != 3 || got[1].Kind != Bursts || got[2].Kind != Sampled || len(s.Losses) != 1 {

@@ -479,6 +479,7 @@ func (r *Recorder) unclassifyFree(latest *growth.Snapshot) {
 		if _, ok := conclude.May(conclude.FreeMemory, p.PID, latest.Losses); ok {
 			continue
 		}
+
 		for _, s := range r.snapshots {
 			s.UnclassifyFree(p.PID)
 		}

@@ -144,7 +144,8 @@ func TestBreakdownOf(t *testing.T) {
 		add("large too", 900, 901, 0)
 		add("small", 7, 9, 3)
 		add("smaller", 5, 6, 4)
-		got := BreakdownOf(rows, 4, nil)
+		losses := growth.Losses{{Kind: growth.LossLiveFull, Count: 1}} // no file depends on them
+		got := BreakdownOf(rows, 4, losses)
 		want := []BreakdownRow{
 			{1, growth.KindFile, "fell", 70, 10, -60, 0, ""},
 			{1, growth.KindFile, "grew", 0, 50, 50, 0, ""},

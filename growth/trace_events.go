@@ -41,7 +41,7 @@ type Loss struct {
 	Bytes uint64
 }
 
-// Losses are those that have occurred.
+// Losses are all losses that have occurred. A kind may have one for each process.
 type Losses []Loss
 
 // Of returns the losses that a process may have had. PID 0 is the process tree, which has had all.

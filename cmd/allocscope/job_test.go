@@ -201,6 +201,7 @@ func testFragmentation(t *testing.T) {
 func testLostAllocations(t *testing.T) {
 	options := fastTrace(t, startCause(t, "keep").PID(), jobSpeed, shortTrace)
 	options.Interval, options.MaxLive = 1, 16
+
 	v := judgeUntilEnd(t, options)
 	v.mustBe(t, verdict.ClassGrowing)
 	mustSay(t, "the result", v.stdout, "GROWING (warm-up or leak?)   ", "what is free is not known: ",

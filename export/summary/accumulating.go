@@ -80,6 +80,7 @@ func (p *Period) isExact(pid int) bool {
 	if p.End == nil {
 		return true
 	}
+
 	_, ok := conclude.May(conclude.ExactCounts, pid, p.End.Losses)
 	return ok
 }

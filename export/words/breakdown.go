@@ -140,6 +140,7 @@ func (b *Breakdown) Lines(kinds int, p summary.Resident) []BreakdownLine {
 		if s.IsIncomplete {
 			label += ", incomplete"
 		}
+
 		lines = append(lines, BreakdownLine{Label: label, KindSum: s})
 	}
 

@@ -96,12 +96,14 @@ func TestLost(t *testing.T) {
 	} {
 		s := readSummary(t, "testdata/results/frag.json")
 		c.change(s)
+
 		text := strings.Join(ResultOf(s, Place{}).Lines(nil), "\n")
 		for _, want := range c.want {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: does not say %q:\n%s", name, want, text)
 			}
 		}
+
 		for _, no := range c.no {
 			if strings.Contains(text, no) {
 				t.Errorf("%s: says %q:\n%s", name, no, text)

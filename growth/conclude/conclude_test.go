@@ -62,9 +62,12 @@ func TestLost(t *testing.T) {
 
 func TestMay(t *testing.T) {
 	losses := growth.Losses{
-		{Kind: Sampled}, {Kind: growth.LossTruncatedStacks, Count: 99},
-		{Kind: growth.LossMissedFree, Count: 2}, {Kind: growth.LossLiveFull, Count: 5},
-		{Kind: growth.LossEvents, Count: 5}, {Kind: growth.LossLiveFull, Count: 9, PID: 8},
+		{Kind: Sampled},
+		{Kind: growth.LossTruncatedStacks, Count: 99},
+		{Kind: growth.LossMissedFree, Count: 2},
+		{Kind: growth.LossLiveFull, Count: 5},
+		{Kind: growth.LossEvents, Count: 5},
+		{Kind: growth.LossLiveFull, Count: 9, PID: 8},
 	}
 	if got, ok := May(EveryCall, 7, losses); ok || got != losses[3] {
 		t.Errorf("may %t because of %+v, want the first of the most frequent ones", ok, got)

@@ -7,7 +7,7 @@ type Kind string
 const (
 	KindHeap          Kind = "heap"           // from malloc and its relatives, and not freed
 	KindRetained      Kind = "retained"       // free in the allocator, and resident all the same
-	KindUnclassified  Kind = "unclassified"   // heap sampled in bursts: free, or too young to be known
+	KindUnclassified  Kind = "unclassified"   // heap in bursts or with losses: free, or not known
 	KindMetadata      Kind = "metadata"       // the allocator's own: chunk headers, rounding
 	KindMmap          Kind = "mmap"           // private anonymous VMA that the allocator did not make
 	KindPython        Kind = "python"         // arena of CPython's obmalloc

@@ -115,6 +115,8 @@ type Snapshot struct {
 	Interval uint64
 	// Heap is how the allocator of the heap was probed.
 	Heap HeapCoverage
+	// Losses since tracing started. growth/conclude decides what they mean.
+	Losses Losses
 	// Holdings of the traced processes, one for each stack, kind and GPU, in no order.
 	Holdings []Holding
 	// Bins are the ends of the bins of Holding.Births, in order, since the start of the trace: the
@@ -217,6 +219,26 @@ func (s *Snapshot) Of(pid int) *Snapshot {
 	}
 
 	return &own
+}
+
+// UnclassifiedRoot is the root of memory of KindUnclassified.
+const UnclassifiedRoot = "[heap: unclassified]"
+
+// UnclassifyFree makes a process's memory of KindRetained KindUnclassified: it is not known to be
+// free any more.
+func (s *Snapshot) UnclassifyFree(pid int) {
+	for i := range s.Holdings {
+		h := &s.Holdings[i]
+		if h.Kind != KindRetained || h.Stack.PID != pid {
+			continue
+		}
+
+		var frames []string
+		for _, f := range h.Stack.Frames {
+			frames = append(frames, f.Function)
+		}
+		h.Kind, h.Stack = KindUnclassified, NamedStack(pid, UnclassifiedRoot, frames...)
+	}
 }
 
 // OnGPUs returns the snapshot with GPUHoldings in place of Holdings, so that functions on holdings

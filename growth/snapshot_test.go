@@ -107,6 +107,22 @@ func TestBetween(t *testing.T) {
 	})
 }
 
+func TestUnclassifyFree(t *testing.T) {
+	free := func(pid int) Holding {
+		return Holding{
+			Stack: NamedStack(pid, "[heap: free but resident]", "main heap"), Kind: KindRetained,
+			ResidentBytes: 7,
+		}
+	}
+	s := &Snapshot{Holdings: []Holding{free(1), free(2), held(first, KindHeap, 1, 1, 1, 1)}}
+
+	want := slices.Clone(s.Holdings)
+	want[0].Kind, want[0].Stack = KindUnclassified, NamedStack(1, UnclassifiedRoot, "main heap")
+	if s.UnclassifyFree(1); !reflect.DeepEqual(s.Holdings, want) {
+		t.Errorf("%+v, want %+v", s.Holdings, want)
+	}
+}
+
 func TestSnapshotTotal(t *testing.T) {
 	s := &Snapshot{Holdings: []Holding{
 		held(first, KindHeap, 1, 1, 1, 1), held(second, KindHeap, 1, 10, 1, 10),

@@ -35,10 +35,24 @@ type Loss struct {
 	// Cause of LossTruncatedStacks and LossPythonFrames, as Stack.Truncated names it; else empty.
 	Cause string
 	Count uint64
+	// PID of the process that has lost it; 0: it is unknown, and any process may have.
+	PID int
+	// Bytes that were lost; 0: they are unknown, or there are none.
+	Bytes uint64
 }
 
-// Losses are those that have occurred.
+// Losses are all losses that have occurred. A kind may have one for each process.
 type Losses []Loss
+
+// Of returns the losses that a process may have had. PID 0 is the process tree, which has had all.
+func (l Losses) Of(pid int) (own Losses) {
+	for _, loss := range l {
+		if pid == 0 || loss.PID == 0 || loss.PID == pid {
+			own = append(own, loss)
+		}
+	}
+	return own
+}
 
 // Add adds a loss with its cause, which may be empty. It ignores a count of 0.
 func (l *Losses) Add(kind LossKind, cause string, count uint64) {

@@ -2,6 +2,7 @@
  *
  *     causes fragment MICROSECONDS [TICKS]    97 % of its growth is memory that it has freed
  *     causes busy MICROSECONDS [TICKS]        the same, and it allocates and frees much beside it
+ *     causes keep MICROSECONDS [TICKS]        it frees nothing
  *     causes read MICROSECONDS FILE           it reads on in a mapped file, and begins again at its end
  *
  * MICROSECONDS lie between two ticks, in which it grows by a MiB. The line "info" at its input prints
@@ -24,7 +25,7 @@
 #define BLOCKS 16
 #define KEPT 1900
 
-__attribute__((noinline)) void batch(long tick)
+__attribute__((noinline)) void batch(long tick, int keeps)
 {
 	long size = MIB / BLOCKS + 16 * tick;
 	char *blocks[BLOCKS];
@@ -33,7 +34,7 @@ __attribute__((noinline)) void batch(long tick)
 		blocks[i] = malloc(size);
 		memset(blocks[i], 1, size);
 	}
-	for (int i = 0; i < BLOCKS; i++)
+	for (int i = 0; i < BLOCKS && !keeps; i++)
 		if (realloc(blocks[i], KEPT) != blocks[i])
 			abort();
 }
@@ -108,7 +109,7 @@ int main(int argc, char **argv)
 		if (pages)
 			read_on(pages, size, tick);
 		else if (argc < 4 || tick < atol(argv[3]))
-			batch(tick);
+			batch(tick, !strcmp(argv[1], "keep"));
 		if (!strcmp(argv[1], "busy"))
 			churn();
 		if (poll(&input, 1, 0) > 0 && !apply())

@@ -29,9 +29,14 @@ type Events struct {
 func (e Events) Total() uint64 { return e.Allocations + e.Frees + e.MappingCalls }
 
 // Counters reads what was seen and what was lost. It returns only losses that have occurred.
-func (s *Session) Counters() (Events, []growth.Loss, error) {
+func (s *Session) Counters() (Events, growth.Losses, error) {
 	s.following.Lock()
 	defer s.following.Unlock()
+	return s.counters()
+}
+
+// counters is Counters for a caller that holds following.
+func (s *Session) counters() (Events, growth.Losses, error) {
 	values, err := kernel.ReadCounters(s.kernel.Counters)
 	if err != nil {
 		return Events{}, nil, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
@@ -135,6 +136,9 @@ func (k *scanner) addTarget(
 
 	rows := residency.NewRows(scan, t.process.PID, t.stacks.Get, held, k.files)
 	rows.HeapTraced, rows.HeapComplete = k.probing.coversHeap(t)
+	if _, ok := conclude.May(conclude.FreeMemory, t.process.PID, snapshot.Losses); !ok {
+		rows.HeapComplete = false
+	}
 	rows.FromStart = t.fromStart
 	if rows.HeapTraced {
 		mapped := k.probing.unprobed(t, scan.MappedObjects())

@@ -63,6 +63,9 @@ func (s *Session) snapshot(
 	}
 
 	s.events.Flush() // so that each stack of the sums has been reported
+	if _, snapshot.Losses, err = s.counters(); err != nil {
+		return nil, nil, err
+	}
 	held := make(estimate.Holdings)
 	for key, sum := range sums {
 		if t := s.targets.find(key.TGID); t != nil {

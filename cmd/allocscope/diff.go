@@ -253,5 +253,5 @@ func printDiffRows(out io.Writer, r *compare.Result, by string, rows []diffRow, 
 func (d diffRow) print(w io.Writer) {
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", units.Bytes(float64(d.Before.Bytes)),
 		units.Bytes(float64(d.After.Bytes)), units.Signed(float64(d.Change.Bytes)),
-		d.Change.Interval(), d.State, d.what)
+		d.Interval(), d.State, d.what)
 }

@@ -34,6 +34,7 @@ import (
 func TestJob(t *testing.T) {
 	t.Run("alarm of rechecks", testAlarm)
 	t.Run("fragmentation", testFragmentation)
+	t.Run("lost allocations", testLostAllocations)
 	t.Run("pages of a file", testPagesOfFile)
 	t.Run("plateau after warm-up", testPlateau)
 	t.Run("plateau under spikes", testSpikyPlateau)
@@ -194,6 +195,38 @@ func testFragmentation(t *testing.T) {
 	v.mustDiagnose(t, diagnosis.Fragmentation)
 	mustSay(t, "the result", v.stdout, "FRAGMENTATION   ", "fragmentation: ",
 		"is freed memory that malloc keeps (high confidence)", "malloc_trim")
+}
+
+// The live map is full at once, so that objects that are kept look like free memory.
+func testLostAllocations(t *testing.T) {
+	options := fastTrace(t, startCause(t, "keep").PID(), jobSpeed, shortTrace)
+	options.Interval, options.MaxLive = 1, 16
+
+	v := judgeUntilEnd(t, options)
+	v.mustBe(t, verdict.ClassGrowing)
+	mustSay(t, "the result", v.stdout, "GROWING (warm-up or leak?)   ", "what is free is not known: ",
+		" allocations not tracked (raise --max-live)", "heap, unclassified", ", incomplete")
+
+	for _, claim := range []string{
+		"FRAGMENTATION", "no leak of objects", "every malloc and free", "high confidence", "free but resident",
+	} {
+		if strings.Contains(v.stdout, claim) {
+			t.Errorf("the result claims %q", claim)
+		}
+	}
+
+	for _, d := range v.Diagnoses {
+		if d.Cause == diagnosis.Fragmentation {
+			t.Errorf("a diagnosis is %q", d.Text)
+		}
+	}
+
+	for _, r := range v.Breakdown {
+		isHeap := r.Kind == growth.KindHeap || r.Kind == growth.KindUnclassified
+		if r.Kind == growth.KindRetained || isHeap && r.Lost != growth.LossLiveFull {
+			t.Errorf("a row is %+v", r)
+		}
+	}
 }
 
 func testPagesOfFile(t *testing.T) {

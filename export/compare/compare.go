@@ -8,6 +8,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
 )
 
 // A comparison has two sides, stack by stack.
@@ -21,12 +22,18 @@ type comparison struct {
 	counted bool
 	// ofRuns: the sides are growth rates of two runs, which differ even if the program is the same.
 	ofRuns bool
+	// isIncomplete reports whether calls were lost of memory of a kind; nil: none were.
+	isIncomplete func(growth.Kind) bool
 }
 
 // A change is one thing on both sides, and its change.
-type change struct{ before, after, change amount }
+type change struct {
+	before, after, change amount
+	isIncomplete          bool
+}
 
 func (c *change) add(more change) {
+	c.isIncomplete = c.isIncomplete || more.isIncomplete
 	c.before.add(more.before)
 	c.after.add(more.after)
 	c.change.add(more.change)
@@ -39,6 +46,11 @@ func (c *comparison) of(key string) change {
 	if c.change != nil {
 		out.change = c.change(key)
 	}
+
+	if c.isIncomplete != nil {
+		out.isIncomplete = c.isIncomplete(growth.Kind(c.shown(key).kind))
+	}
+
 	return out
 }
 
@@ -50,12 +62,14 @@ type row struct {
 	// minChange is the share of the larger side below which a change does not count, however
 	// certain it is.
 	minChange float64
+	// isIncomplete: calls were lost, so that no interval is exact.
+	isIncomplete bool
 }
 
 func (c *comparison) measure(of change, h *site) row {
 	r := row{
 		site: h, before: of.before.estimate().times(c.before.per),
-		after: of.after.estimate().times(c.after.per),
+		after: of.after.estimate().times(c.after.per), isIncomplete: of.isIncomplete,
 	}
 	r.change = r.after.minus(r.before)
 
@@ -113,6 +127,7 @@ func (c *comparison) fill(out *Result) {
 	if c.counted {
 		total.before, total.after, total.change = total.before.certain(), total.after.certain(),
 			total.change.certain()
+		total.isIncomplete = false
 	}
 
 	out.Total = total.difference()
@@ -170,7 +185,7 @@ func sortRows(rows []row) {
 func (r row) difference() Difference {
 	return Difference{
 		Before: wholeEstimate(r.before), After: wholeEstimate(r.after),
-		Change: wholeEstimate(r.change), State: r.state(),
+		Change: wholeEstimate(r.change), State: r.state(), Incomplete: r.isIncomplete,
 	}
 }
 

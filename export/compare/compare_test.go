@@ -31,11 +31,11 @@ func TestStates(t *testing.T) {
 		heap(stack(1, "more", "main"), 40, 64))
 	r := profiles(t, before, after)
 	for function, want := range map[string]Difference{
-		"gone":  {exactly(10_000), exactly(0), exactly(-10_000), StateVanished},
-		"less":  {exactly(30_000), exactly(10_000), exactly(-20_000), StateShrank},
-		"still": {exactly(500), exactly(500), exactly(0), StateSame},
-		"more":  {exactly(64), exactly(2560), exactly(2496), StateGrew},
-		"come":  {exactly(0), exactly(7000), exactly(7000), StateAppeared},
+		"gone":  {exactly(10_000), exactly(0), exactly(-10_000), StateVanished, false},
+		"less":  {exactly(30_000), exactly(10_000), exactly(-20_000), StateShrank, false},
+		"still": {exactly(500), exactly(500), exactly(0), StateSame, false},
+		"more":  {exactly(64), exactly(2560), exactly(2496), StateGrew, false},
+		"come":  {exactly(0), exactly(7000), exactly(7000), StateAppeared, false},
 	} {
 		if got := rowOf(t, r, function).Difference; got != want {
 			t.Errorf("%s: %+v, want %+v", function, got, want)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -191,6 +192,24 @@ func TestNotes(t *testing.T) {
 			if strings.Contains(notes, "heap ") != (test.note != "") ||
 				!strings.Contains(notes, test.note) {
 				t.Errorf("%s: notes %q, want %q", name, notes, test.note)
+			}
+		}
+	})
+
+	t.Run("calls were lost", func(t *testing.T) {
+		for loss, want := range map[growth.LossKind]bool{
+			growth.LossLiveFull: true, growth.LossTruncatedStacks: false,
+		} {
+			a, b := traceWith(t, leak, 0), traceWith(t, leak, 0)
+			b.Summary.Losses = []summary.Loss{{Code: loss, Count: 1}}
+			row := traces(t, a, b, Options{}).Stacks[0]
+			if row.Kind != string(growth.KindHeap) || row.Incomplete != want {
+				t.Errorf("%s: %+v", loss, row)
+			}
+
+			row.Change = exactly(1)
+			if got := row.Interval(); got != map[bool]string{true: "incomplete", false: "exact"}[want] {
+				t.Errorf("%s: the interval is %s", loss, got)
 			}
 		}
 	})

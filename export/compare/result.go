@@ -188,7 +188,7 @@ func (r *Result) line(component string, d Difference) tableRow {
 	return tableRow{
 		Difference: d, Component: component, Before: units.Bytes(float64(d.Before.Bytes)),
 		After:  units.Bytes(float64(d.After.Bytes)),
-		Change: units.Signed(float64(d.Change.Bytes)), Interval: d.Change.Interval(),
+		Change: units.Signed(float64(d.Change.Bytes)), Interval: d.Interval(),
 	}
 }
 
@@ -296,6 +296,17 @@ type Difference struct {
 	Change Estimate `json:"change"`
 	// State is one of the constants State….
 	State State `json:"state"`
+	// Incomplete: a trace has lost calls that count here, so that no interval is exact; absent: not.
+	Incomplete bool `json:"incomplete,omitempty"`
+}
+
+// Interval is that of the change, for people.
+func (d Difference) Interval() string {
+	if d.Incomplete && d.Change.Low == d.Change.High {
+		return "incomplete"
+	}
+
+	return d.Change.Interval()
 }
 
 // A State is the kind of a change.

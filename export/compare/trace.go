@@ -3,8 +3,11 @@ package compare
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/verdict"
 
 	pprof "github.com/google/pprof/profile"
@@ -61,6 +64,16 @@ func ReadTrace(dir *folder.Folder, name string) (*Trace, error) {
 	return t, nil
 }
 
+// incompleteIn reports whether any of the traces has lost calls of memory of a kind.
+func incompleteIn(traces ...*Trace) func(growth.Kind) bool {
+	return func(kind growth.Kind) bool {
+		return slices.ContainsFunc(traces, func(t *Trace) bool {
+			loss, ok := conclude.MayRow(kind, 0, t.Summary.Missing())
+			return !ok && loss.Count > 0
+		})
+	}
+}
+
 // Traces compares the rates at which two traces grew between their baselines and their ends. It is
 // an error if no time passed between these, if steps are asked for that were not counted, and if
 // there is no common sample type.
@@ -85,7 +98,7 @@ func Traces(before, after *Trace, o Options) (*Result, error) {
 
 	c := comparison{
 		before: growthSide(before, sample, n), after: growthSide(after, sample, n),
-		counted: isCountedType(sample), ofRuns: true,
+		counted: isCountedType(sample), ofRuns: true, isIncomplete: incompleteIn(before, after),
 	}
 	if c.before.per, err = before.per(o.PerStep); err != nil {
 		return nil, err

@@ -174,7 +174,7 @@ func (c *Comparison) writeDifferences(
 func (d differenceRow) cells() []string {
 	return []string{
 		units.Bytes(float64(d.Before.Bytes)), units.Bytes(float64(d.After.Bytes)),
-		units.Signed(float64(d.Change.Bytes)), d.Change.Interval(), string(d.State), d.what,
+		units.Signed(float64(d.Change.Bytes)), d.Interval(), string(d.State), d.what,
 	}
 }
 

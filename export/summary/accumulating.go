@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/component"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/trend"
 )
 
@@ -58,10 +59,12 @@ func accumulationOf(h growth.Holding, period Period) Accumulation {
 		Component:    period.Components.Of(h.Stack),
 		HistoryBytes: make([]int64, len(period.Snapshots)), Stack: profile.StackText(h.Stack),
 		BytesPerMin: BytesPerMin(h.InuseBytes, period.Elapsed),
-		RateLow: BytesPerMin(units.Round(math.Floor(float64(h.InuseBytes)-h.Margin())),
-			period.Elapsed),
-		RateHigh: BytesPerMin(units.Round(math.Ceil(float64(h.InuseBytes)+h.Margin())),
-			period.Elapsed),
+	}
+
+	if h.Margin() > 0 || !h.Kind.IsSampled() || period.isExact(h.Stack.PID) {
+		bytes, margin := float64(h.InuseBytes), h.Margin()
+		entry.RateLow = BytesPerMin(units.Round(math.Floor(bytes-margin)), period.Elapsed)
+		entry.RateHigh = BytesPerMin(units.Round(math.Ceil(bytes+margin)), period.Elapsed)
 	}
 
 	if leaf.Module != nil {
@@ -70,6 +73,16 @@ func accumulationOf(h growth.Holding, period Period) Accumulation {
 
 	entry.setUndecided(h, period.End)
 	return entry
+}
+
+// isExact reports whether counts of a process without a sampling error are exact.
+func (p *Period) isExact(pid int) bool {
+	if p.End == nil {
+		return true
+	}
+
+	_, ok := conclude.May(conclude.ExactCounts, pid, p.End.Losses)
+	return ok
 }
 
 // setUndecided sets why the trend is undecided, if it is.

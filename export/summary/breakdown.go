@@ -14,6 +14,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 )
 
@@ -30,6 +31,8 @@ type BreakdownRow struct {
 	DeltaBytes int64  `json:"delta_bytes"`
 	// ErrorBytes is half the width of the 95% interval of DeltaBytes; 0: it is exact.
 	ErrorBytes int64 `json:"error_bytes"`
+	// Lost is the loss for which these bytes are incomplete, one of growth.Loss…; absent: none.
+	Lost growth.LossKind `json:"lost,omitempty"`
 }
 
 // BreakdownOf names the rows of breakdown.RSS, and sums those with the same name. A name is the
@@ -39,8 +42,9 @@ type BreakdownRow struct {
 //
 // Of each process and kind it keeps up to limit rows: half of them changed most, and half hold most
 // at the end. One more row has all others, so that all sums stay. The result is sorted by process,
-// the tree first, then by the largest change, then by the largest EndBytes.
-func BreakdownOf(rows []breakdown.Row, limit int) []BreakdownRow {
+// the tree first, then by the largest change, then by the largest EndBytes. losses are those of the
+// trace, which mark rows.
+func BreakdownOf(rows []breakdown.Row, limit int, losses growth.Losses) []BreakdownRow {
 	type part struct {
 		process int
 		kind    growth.Kind
@@ -59,6 +63,13 @@ func BreakdownOf(rows []breakdown.Row, limit int) []BreakdownRow {
 	slices.SortFunc(breakdown, func(a, b BreakdownRow) int {
 		return cmp.Or(cmp.Compare(a.Process, b.Process), byChange(a, b))
 	})
+
+	for i := range breakdown {
+		r := &breakdown[i]
+		if loss, ok := conclude.MayRow(r.Kind, r.Process, losses); !ok {
+			r.Lost = loss.Kind
+		}
+	}
 
 	return breakdown
 }

@@ -82,7 +82,7 @@ func TestBreakdownOf(t *testing.T) {
 				{Frames: []growth.Frame{growthtest.PythonFrame(hostile, hostile, 1)}},
 			} {
 				name := BreakdownOf([]breakdown.Row{{Kind: growth.KindFile, Stack: stack}},
-					1)[0].Name
+					1, nil)[0].Name
 				if !utf8.ValidString(name) || len(name) > 300+len("…") ||
 					strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) ||
 					name == "" {
@@ -103,7 +103,7 @@ func TestBreakdownOf(t *testing.T) {
 			}
 			limit := random.IntN(20)
 			got, count := make(map[breakdownPart][2]int64), make(map[breakdownPart]int)
-			breakdown := BreakdownOf(rows, limit)
+			breakdown := BreakdownOf(rows, limit, nil)
 			for i, r := range breakdown {
 				key := breakdownPart{r.Process, r.Kind}
 				got[key] = [2]int64{got[key][0] + r.StartBytes, got[key][1] + r.EndBytes}
@@ -120,7 +120,7 @@ func TestBreakdownOf(t *testing.T) {
 				t.Fatalf("sums %v, want %v", got, want)
 			}
 			slices.Reverse(rows)
-			if again := BreakdownOf(rows, limit); !slices.EqualFunc(again, breakdown,
+			if again := BreakdownOf(rows, limit, nil); !slices.EqualFunc(again, breakdown,
 				func(a, b BreakdownRow) bool {
 					a.ErrorBytes, b.ErrorBytes = 0, 0 // rounded in the order of the sum
 					return a == b
@@ -144,13 +144,14 @@ func TestBreakdownOf(t *testing.T) {
 		add("large too", 900, 901, 0)
 		add("small", 7, 9, 3)
 		add("smaller", 5, 6, 4)
-		got := BreakdownOf(rows, 4)
+		losses := growth.Losses{{Kind: growth.LossLiveFull, Count: 1}} // no file depends on them
+		got := BreakdownOf(rows, 4, losses)
 		want := []BreakdownRow{
-			{1, growth.KindFile, "fell", 70, 10, -60, 0},
-			{1, growth.KindFile, "grew", 0, 50, 50, 0},
-			{1, growth.KindFile, "other files", 12, 15, 3, 5},
-			{1, growth.KindFile, "large too", 900, 901, 1, 0},
-			{1, growth.KindFile, "large", 1000, 1000, 0, 0},
+			{1, growth.KindFile, "fell", 70, 10, -60, 0, ""},
+			{1, growth.KindFile, "grew", 0, 50, 50, 0, ""},
+			{1, growth.KindFile, "other files", 12, 15, 3, 5, ""},
+			{1, growth.KindFile, "large too", 900, 901, 1, 0, ""},
+			{1, growth.KindFile, "large", 1000, 1000, 0, 0, ""},
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%+v, want %+v", got, want)

@@ -14,6 +14,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 )
 
 // Schema is the version of the form of summary.json. It changes when a field goes or changes its
@@ -266,7 +267,8 @@ type Accumulation struct {
 	Untrackable     string                 `json:"untrackable,omitempty"`
 	// Component whose memory it is: a Python package or a library.
 	Component string `json:"component"`
-	// RateLow and RateHigh are the 95% interval of BytesPerMin; absent where that is.
+	// RateLow and RateHigh are the 95% interval of BytesPerMin; absent where that is, and where losses
+	// keep an exact count from being one.
 	RateLow  *int64 `json:"rate_low_bytes_per_min,omitempty"`
 	RateHigh *int64 `json:"rate_high_bytes_per_min,omitempty"`
 	// AgeS is the mean age of the live bytes at the end, in seconds; absent if unknown.
@@ -306,6 +308,19 @@ type Loss struct {
 	Code   growth.LossKind `json:"code"`
 	Reason string          `json:"reason"`
 	Count  uint64          `json:"count"`
+	// PID of the process that has lost it; absent where any process may have.
+	PID int `json:"pid,omitempty"`
+	// Bytes that were lost; absent where they are unknown, or there are none.
+	Bytes uint64 `json:"bytes,omitempty"`
+}
+
+// Missing is what the trace has lost, and left out on purpose, for package conclude.
+func (s *Summary) Missing() growth.Losses {
+	var losses growth.Losses
+	for _, l := range s.Losses {
+		losses = append(losses, growth.Loss{Kind: l.Code, Count: l.Count, PID: l.PID, Bytes: l.Bytes})
+	}
+	return conclude.With(losses, s.Overhead != nil && s.Overhead.InBursts(), s.IntervalBytes)
 }
 
 // Write writes the summary as indented JSON. The error is that of w, unwrapped, or that a number is

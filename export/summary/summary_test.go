@@ -75,7 +75,7 @@ func summary() Summary {
 		}),
 		SnapshotsS:   []float64{0.5, 60.25},
 		Accumulating: Accumulating(holdings(), Period{Elapsed: 4 * time.Minute}, 4),
-		Breakdown:    BreakdownOf(breakdownRows(), 10),
+		Breakdown:    BreakdownOf(breakdownRows(), 10, nil),
 		Residents: ResidentsOf(nil, []growth.Resident{{
 			PID: 4242, Parent: 1, Traced: true, HeapTraced: true, Role: growth.RoleTrainer,
 			RSS: 2 << 30, Threads: 17, Arenas: 12, Scanned: 1,
@@ -193,6 +193,19 @@ func TestSummary(t *testing.T) {
 }
 
 func TestAccumulating(t *testing.T) {
+	t.Run("counts beside losses are not exact", func(t *testing.T) {
+		for loss, want := range map[growth.LossKind]bool{
+			growth.LossLiveFull: false, growth.LossTruncatedStacks: true,
+		} {
+			end := &growth.Snapshot{Losses: growth.Losses{{Kind: loss, Count: 1}}}
+			h := growth.Holding{Stack: &growth.Stack{ID: 1}, Kind: growth.KindHeap, InuseBytes: 60}
+			row := Accumulating([]growth.Holding{h}, Period{Elapsed: time.Minute, End: end}, 1)[0]
+			if row.Bytes != 60 || (row.RateLow != nil) != want || (row.RateHigh != nil) != want {
+				t.Errorf("%s: %+v", loss, row)
+			}
+		}
+	})
+
 	t.Run("ranks", func(t *testing.T) {
 		all := Accumulating(holdings(), Period{Elapsed: 4 * time.Minute}, 100)
 		// What shrank is left out, and what no source has seen allocated.

@@ -55,6 +55,8 @@ type KindSum struct {
 	// Delta is the change from the baseline to the end, and End what is resident then. Error is
 	// half the width of the 95% interval of Delta; 0 means that Delta is exact.
 	Delta, End, Error float64
+	// IsIncomplete: something is missing for which a loss is known.
+	IsIncomplete bool
 }
 
 // Start is what was resident at the baseline, in bytes.
@@ -64,6 +66,7 @@ func (s *KindSum) add(more KindSum) {
 	s.Delta += more.Delta
 	s.End += more.End
 	s.Error = math.Hypot(s.Error, more.Error)
+	s.IsIncomplete = s.IsIncomplete || more.IsIncomplete
 }
 
 // A Breakdown is the RSS of one process by kind, the largest change first, and its unexplained
@@ -82,7 +85,7 @@ func BreakdownOf(rows []summary.BreakdownRow, process int) Breakdown {
 		}
 		b.sumOf(row.Kind).add(KindSum{
 			Delta: float64(row.DeltaBytes), End: float64(row.EndBytes),
-			Error: float64(row.ErrorBytes),
+			Error: float64(row.ErrorBytes), IsIncomplete: row.Lost != "",
 		})
 	}
 
@@ -133,7 +136,12 @@ func (b *Breakdown) Lines(kinds int, p summary.Resident) []BreakdownLine {
 
 	var lines []BreakdownLine
 	for _, s := range b.Kinds[:kinds] {
-		lines = append(lines, BreakdownLine{Label: Kind(s.Kind, p), KindSum: s})
+		label := Kind(s.Kind, p)
+		if s.IsIncomplete {
+			label += ", incomplete"
+		}
+
+		lines = append(lines, BreakdownLine{Label: label, KindSum: s})
 	}
 
 	if others := b.Kinds[kinds:]; len(others) > 0 {

@@ -2,12 +2,12 @@ package words
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -232,6 +232,8 @@ func noteLines(s *summary.Summary, place Place) []string {
 		}
 	}
 
+	unknown := freeUnknownLine(s)
+	say(unknown != "" && mainCause(s) != nil, "%s", unknown) // else HOW SURE has it
 	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory, "%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
 	heap := heapFailed(s)
 	say(heap != "", "malloc was not traced (%s). Fix: %sdoctor %d", heap, place.sudo(), askedPID(s))
@@ -304,21 +306,18 @@ func budgetNote(s *summary.Summary) []string {
 	return nil
 }
 
-// lossesOfSamples are those after which sizes are wrong.
-var lossesOfSamples = []growth.LossKind{
-	growth.LossLiveFull, growth.LossMissedReturn, growth.LossMissedFree,
-}
-
 // lossNotes are the losses that change the result, the largest first.
 func lossNotes(s *summary.Summary) []string {
 	var notes []string
+	said, isSaid := freeUnknown(s)
 	for _, l := range s.Losses {
 		switch {
+		case isSaid && l.Code == said.Kind:
 		case l.Code == growth.LossTruncatedStacks &&
 			float64(l.Count) > minLostStacks*float64(s.Events.Stacks):
 			notes = append(notes, fmt.Sprintf("%s of the stacks are truncated, their sizes are right",
 				units.WholePercent(min(1, float64(l.Count)/float64(max(1, s.Events.Stacks))))))
-		case slices.Contains(lossesOfSamples, l.Code) &&
+		case conclude.Takes(l.Code, conclude.LiveObjects) &&
 			float64(l.Count) > minLostSamples*float64(s.Events.Samples):
 			notes = append(notes, fmt.Sprintf("incomplete: %d %s", l.Count, l.Reason))
 		}

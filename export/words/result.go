@@ -368,5 +368,9 @@ func LimitName(l summary.Limit) string {
 
 // sureLines are what the verdict shows, and how much of the growth its call sites account for.
 func sureLines(s *summary.Summary) []string {
-	return []string{strings.Join(Certainty(s.Verdict), "; "), accountLine(s)}
+	certainty := Certainty(s.Verdict)
+	if s.WhyCode == verdict.ReasonFragmentation {
+		certainty = fragmentationLines(s)
+	}
+	return []string{strings.Join(certainty, "; "), accountLine(s)}
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -34,6 +35,80 @@ func TestResultOf(t *testing.T) {
 			}
 			mustBeGolden(t, filepath.Join("results", name+".txt"), strings.Join(lines, "\n")+"\n")
 		})
+	}
+}
+
+// A result says what free memory rests on, and which loss keeps it from being known.
+func TestLost(t *testing.T) {
+	const complete, sampled, lost = "every malloc and free was traced", "were sampled all the time",
+		"what is free is not known: 27,292 allocations not tracked, 1.00 GiB (raise --max-live)"
+	full := summary.Loss{Code: growth.LossLiveFull, Count: 27292, Bytes: 1 << 30}
+	undecided := func(s *summary.Summary) {
+		s.WhyCode, s.Losses = "", []summary.Loss{full}
+		s.Diagnoses = []summary.Diagnosis{
+			{Process: s.Process.PID, Cause: diagnosis.Undecided, Share: 1},
+		}
+	}
+
+	for name, c := range map[string]struct {
+		change func(s *summary.Summary)
+		want   []string
+		no     []string
+	}{
+		"nothing lost": {
+			func(s *summary.Summary) { s.IntervalBytes = 1 },
+			[]string{complete, "and no leak of objects"},
+			[]string{lost},
+		},
+		"sampled": {func(*summary.Summary) {}, []string{sampled}, []string{complete}},
+		"lost":    {undecided, []string{lost}, []string{complete, sampled, "no leak", "incomplete"}},
+		"of a process": {
+			func(s *summary.Summary) { undecided(s); s.Losses[0].PID = s.Process.PID },
+			[]string{lost},
+			nil,
+		},
+		"of another": {
+			func(s *summary.Summary) { undecided(s); s.Losses[0].PID = s.Process.PID + 1 },
+			[]string{"the cause of 100% of the growth is not known"},
+			[]string{"what is free"},
+		},
+		"lost, and walked": {
+			func(s *summary.Summary) {
+				s.Losses = []summary.Loss{full}
+				for i := range s.Diagnoses {
+					s.Diagnoses[i].Walked = true
+				}
+			},
+			[]string{"FRAGMENTATION", "malloc's heaps were walked"},
+			[]string{complete, "no leak"},
+		},
+		"lost, beside a cause": {
+			func(s *summary.Summary) {
+				undecided(s)
+				s.Diagnoses[0].Share = 0.3
+				s.Diagnoses = append(s.Diagnoses, summary.Diagnosis{
+					Process: s.Process.PID, Cause: diagnosis.HeapLeak, Share: 0.7,
+				})
+			},
+			[]string{"NOTE      " + lost},
+			nil,
+		},
+	} {
+		s := readSummary(t, "testdata/results/frag.json")
+		c.change(s)
+
+		text := strings.Join(ResultOf(s, Place{}).Lines(nil), "\n")
+		for _, want := range c.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: does not say %q:\n%s", name, want, text)
+			}
+		}
+
+		for _, no := range c.no {
+			if strings.Contains(text, no) {
+				t.Errorf("%s: says %q:\n%s", name, no, text)
+			}
+		}
 	}
 }
 

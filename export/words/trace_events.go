@@ -3,8 +3,10 @@ package words
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strings"
 
+	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -39,11 +41,31 @@ var lossTexts = map[growth.LossKind]string{
 	growth.LossProcesses:      "processes of the tree not followed: too many, or not readable",
 }
 
+// lossRemedies are what to do about losses that take claims away.
+var lossRemedies = map[growth.LossKind]string{
+	growth.LossLiveFull: "raise --max-live",
+}
+
+// countedLoss is a loss with its count and what to do about it: "27,292 allocations not tracked (raise
+// --max-live)".
+func countedLoss(l growth.Loss) string {
+	what, _, _ := strings.Cut(cmp.Or(lossTexts[l.Kind], string(l.Kind)), ":")
+	text := explain.Thousands(int64(min(l.Count, math.MaxInt64))) + " " + what
+	if l.Bytes > 0 {
+		text += ", " + units.Bytes(float64(l.Bytes))
+	}
+
+	return text + inParentheses(lossRemedies[l.Kind])
+}
+
 // Loss is what was lost, why, and how to avoid it, to follow the count: "frees not seen: ...".
 func Loss(l growth.Loss) string {
 	text := cmp.Or(lossTexts[l.Kind], string(l.Kind))
 	if l.Cause != "" {
 		text += ": " + l.Cause
+	}
+	if l.PID != 0 {
+		text += fmt.Sprintf(", of PID %d", l.PID)
 	}
 	return text
 }

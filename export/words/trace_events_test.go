@@ -15,6 +15,9 @@ func TestLoss(t *testing.T) {
 		"truncated stacks: too many frames": {
 			Kind: growth.LossTruncatedStacks, Cause: "too many frames",
 		},
+		"frees not seen: the address was allocated again, of PID 7": {
+			Kind: growth.LossMissedFree, Count: 2, PID: 7,
+		},
 		"a kind of a later version": {Kind: "a kind of a later version"},
 	} {
 		if got := Loss(loss); got != want {

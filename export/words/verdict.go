@@ -153,7 +153,7 @@ func lengthText(length float64, steps bool) string {
 func Certainty(v summary.Verdict) []string {
 	switch v.WhyCode {
 	case verdict.ReasonFragmentation:
-		return []string{"the growth is freed memory that malloc keeps, and no leak of objects"}
+		return []string{"the growth is freed memory that malloc keeps"}
 	case verdict.ReasonPageCache:
 		return []string{"only pages of mapped files grow: the kernel takes them back before it " +
 			"runs out of memory"}

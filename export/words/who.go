@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -390,16 +391,12 @@ func placeOf(frame string) string {
 // cause.
 func accountLine(s *summary.Summary) string {
 	main := mainCause(s)
-	if !grows(s) || main == nil {
-		return undecidedLine(s)
-	}
-	if main.Cause == diagnosis.Fragmentation {
-		how := "every malloc and free was traced"
-		if main.Walked {
-			how = "malloc's heaps were walked near the baseline and near the end"
-		}
+	switch {
+	case !grows(s) || main == nil:
+		return cmp.Or(freeUnknownLine(s), undecidedLine(s))
+	case main.Cause == diagnosis.Fragmentation:
 		return fmt.Sprintf("%s of the growth, %s confidence: %s", sharePercent(main.Share),
-			main.Confidence, how)
+			main.Confidence, freeKnownBy(s, main))
 	}
 
 	suspects := suspectsOfNote(s.Suspects)
@@ -418,6 +415,45 @@ func accountLine(s *summary.Summary) string {
 	return sites + "this call site explains " + what + restText(s)
 }
 
+// fragmentationLines are Certainty of a process whose growth is freed memory.
+func fragmentationLines(s *summary.Summary) []string {
+	lines := Certainty(s.Verdict)
+	if _, ok := conclude.May(conclude.NoLeak, s.Process.PID, s.Missing()); ok {
+		lines[0] += ", and no leak of objects"
+	}
+	return lines
+}
+
+// freeKnownBy is how it is known what malloc keeps of the memory that the program has freed.
+func freeKnownBy(s *summary.Summary, d *summary.Diagnosis) string {
+	loss, ok := conclude.May(conclude.EveryCall, s.Process.PID, s.Missing())
+	switch {
+	case d.Walked:
+		return "malloc's heaps were walked near the baseline and near the end"
+	case ok:
+		return "every malloc and free was traced"
+	case loss.Kind == conclude.Sampled:
+		return "malloc and free were sampled all the time"
+	}
+	return "from what was traced; " + countedLoss(loss)
+}
+
+// freeUnknownLine is why it is not known which memory of the heap is free; empty: it is known, or the
+// heap was sampled in bursts.
+func freeUnknownLine(s *summary.Summary) string {
+	loss, ok := freeUnknown(s)
+	if !ok {
+		return ""
+	}
+	return "what is free is not known: " + countedLoss(loss)
+}
+
+// freeUnknown is the loss that keeps growth without a cause from being told apart from free memory.
+func freeUnknown(s *summary.Summary) (loss growth.Loss, isUnknown bool) {
+	loss, ok := conclude.May(conclude.FreeMemory, s.Process.PID, s.Missing())
+	return loss, !ok && loss.Count > 0 && grows(s) && undecidedShare(s) >= minRestShare
+}
+
 // allShare is the share that counts as all.
 const allShare = 0.95
 
@@ -426,28 +462,34 @@ const minRestShare = 0.1
 
 // restText is the part of the growth without a cause; empty: it is negligible.
 func restText(s *summary.Summary) string {
-	for _, d := range s.Diagnoses {
-		if d.Process == s.Process.PID && d.Cause == diagnosis.Undecided && d.Share >= minRestShare {
-			return "; " + sharePercent(d.Share) + " has no cause"
-		}
+	if share := undecidedShare(s); share >= minRestShare {
+		return "; " + sharePercent(share) + " has no cause"
 	}
 	return ""
+}
+
+// undecidedShare is the share of the growth without a cause.
+func undecidedShare(s *summary.Summary) float64 {
+	for _, d := range s.Diagnoses {
+		if d.Process == s.Process.PID && d.Cause == diagnosis.Undecided {
+			return d.Share
+		}
+	}
+	return 0
 }
 
 // undecidedLine is the part of the growth without a cause, where that is worth a line. WHERE may name
 // its call sites even so.
 func undecidedLine(s *summary.Summary) string {
-	for _, d := range s.Diagnoses {
-		isWorth := d.Process == s.Process.PID && d.Cause == diagnosis.Undecided && d.Share >= 0.5
-		switch sites := siteShare(s); {
-		case isWorth && sites >= 0.5:
-			return "WHERE has " + sharePercent(sites) + " of the growth; what kind of memory it is, " +
-				"is undecided"
-		case isWorth:
-			return "the cause of " + sharePercent(d.Share) + " of the growth is not known"
-		}
+	share, sites := undecidedShare(s), siteShare(s)
+	switch {
+	case share < 0.5:
+		return ""
+	case sites >= 0.5:
+		return "WHERE has " + sharePercent(sites) + " of the growth; what kind of memory it is, " +
+			"is undecided"
 	}
-	return ""
+	return "the cause of " + sharePercent(share) + " of the growth is not known"
 }
 
 // siteShare is the share of the growth that the call sites of WHERE explain.

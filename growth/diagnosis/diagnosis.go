@@ -69,8 +69,8 @@ type Evidence struct {
 	Start, Elapsed time.Duration
 	// Trends of the stacks over the window.
 	Trends []trend.StackTrend
-	// Bursts: the heap was not probed all the time.
-	Bursts bool
+	// Missing is what was lost, and left out on purpose, over the window: conclude.Missing.
+	Missing growth.Losses
 	// Walks of malloc's heaps up to the end of the window, in order.
 	Walks      []growth.HeapWalk
 	Components *component.Rules

@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/growthtest"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -100,7 +101,12 @@ func TestDiagnose(t *testing.T) {
 	leaking := func(grown, err float64) *scene {
 		return newScene().allocated(heap, remember, growth.TrendAccumulating, grown, err)
 	}
-	inBursts := func(s *scene) { s.Bursts = true }
+	inBursts := func(s *scene) { s.Missing = growth.Losses{{Kind: conclude.Bursts}} }
+	lost := func(pid int) func(s *scene) {
+		return func(s *scene) {
+			s.Missing = growth.Losses{{Kind: growth.LossLiveFull, Count: 1, PID: pid}}
+		}
+	}
 
 	for name, c := range map[string]struct {
 		*scene
@@ -144,6 +150,19 @@ func TestDiagnose(t *testing.T) {
 		"free or alive, in bursts": {
 			newScene().named(unclassified, unknown, 97, 1).but(inBursts), "undecided 97",
 		},
+		"not freed, as far as it is known what is": {
+			newScene().named(retained, free, 97, 1).but(lost(0)), "undecided 97",
+		},
+		"lost by another process": {
+			newScene().named(retained, free, 97, 1).but(lost(diagnosedPID + 1)),
+			"fragmentation 97 high",
+		},
+		"lost, and free by walks": {
+			newScene().named(retained, free, -10, 1).named(unclassified, unknown, 110, 1).
+				but(lost(diagnosedPID)).walked(0, 100).walked(120, 190),
+			"fragmentation 90 high walked, undecided 10",
+		},
+		"a leak beside losses": {leaking(100, 0).but(lost(0)), "heap-leak 100 medium"},
 		"free by walks": {
 			newScene().named(unclassified, unknown, 100, 1).but(inBursts).
 				walked(0, 100).walked(60, 145).walked(120, 195),

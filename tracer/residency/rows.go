@@ -20,9 +20,9 @@ const (
 	// rootRetained is heap memory that no live object takes, if all live objects are known.
 	rootRetained = "[heap: free but resident]"
 
-	// rootUnclassified is heap memory that no known object takes, if the heap is probed in bursts:
-	// free, or taken by objects that no burst has seen or that are too young to be known.
-	rootUnclassified = "[heap: unclassified]"
+	// rootUnclassified is heap memory that no known object takes, if the heap is probed in bursts or
+	// calls were lost: free, or taken by objects that were not seen or are too young to be known.
+	rootUnclassified = growth.UnclassifiedRoot
 
 	// rootMetadata is what malloc takes for live objects besides what was requested: chunk headers
 	// and padding.
@@ -63,8 +63,8 @@ type Rows struct {
 	*Scan
 
 	// HeapTraced is set if the allocation sites of heap memory are known; HeapComplete if those of
-	// all live objects are, up to sampling. It is unset if the heap is probed in bursts: objects
-	// that no burst has seen, and young ones, are not known then.
+	// all live objects are, up to sampling. It is unset if the heap is probed in bursts, or if calls
+	// were lost: objects that were not seen, and young ones, are not known then.
 	HeapTraced, HeapComplete bool
 
 	// FromStart is set if the process is traced from its first allocation on.

@@ -130,11 +130,12 @@ func (p *preview) compare() {
 		Start: gpuHoldings(pair.Start, pid),
 		End:   gpuHoldings(pair.End, pid),
 	}
-	breakdown := breakdown.RSS(scanned.Start, scanned.End)
+	rows := summary.BreakdownOf(breakdown.RSS(scanned.Start, scanned.End), trace.MaxRowsPerKind,
+		scanned.End.Losses)
 	p.compared = comparison{
 		since: pair.Start.Elapsed, warm: isWarm(judged),
 		stacks: stacksOf(pair, rules), gpuStacks: stacksOf(gpuPair, rules),
-		breakdown: words.BreakdownOf(summary.BreakdownOf(breakdown, trace.MaxRowsPerKind), pid),
+		breakdown: words.BreakdownOf(rows, pid),
 		resident: words.ResidentOf(&summary.Summary{
 			Process:   summary.Process{PID: pid},
 			Residents: summary.ResidentsOf(scanned.Start.Residents, scanned.End.Residents),

@@ -154,7 +154,7 @@ func (d *days) IsStopped(int) bool          { return false }
 func (d *days) IsOutOfMemory(int) bool      { return false }
 func (d *days) Done() <-chan struct{}       { return nil }
 func (d *days) Err() error                  { return nil }
-func (d *days) Counters() (tracer.Events, []growth.Loss, error) {
+func (d *days) Counters() (tracer.Events, growth.Losses, error) {
 	return tracer.Events{}, nil, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer"
@@ -77,7 +78,7 @@ type session interface {
 	HurryObjects()
 	OtherProcesses() []growth.OtherProcess
 	Sources() []source.Status
-	Counters() (tracer.Events, []growth.Loss, error)
+	Counters() (tracer.Events, growth.Losses, error)
 	Overhead() overhead.Overhead
 	IsStopped(pid int) bool
 	IsOutOfMemory(pid int) bool
@@ -385,11 +386,10 @@ func (r *Recorder) sample(isLast bool) {
 }
 
 // counters are those of the session, with the losses of the recorder.
-func (r *Recorder) counters() (tracer.Events, []growth.Loss, error) {
+func (r *Recorder) counters() (tracer.Events, growth.Losses, error) {
 	events, losses, err := r.session.Counters()
-	all := growth.Losses(losses)
-	all.Add(growth.LossIdleHoldings, "", r.idleHoldings)
-	return events, all, err
+	losses.Add(growth.LossIdleHoldings, "", r.idleHoldings)
+	return events, losses, err
 }
 
 // writeRows writes the rows of the last sample, unless it has.
@@ -455,6 +455,7 @@ func (r *Recorder) takeSnapshot() error {
 	if latest := r.Latest(); latest != nil {
 		latest.DropBirths(snapshot)
 	}
+	r.unclassifyFree(snapshot)
 	r.spikes.addSnapshot(snapshot, false)
 
 	n := numberedSnapshot{snapshot, r.nextFile}
@@ -469,6 +470,20 @@ func (r *Recorder) takeSnapshot() error {
 	r.boundHoldings()
 	limitMemory(r.userMemoryLimit)
 	return nil
+}
+
+// unclassifyFree gives the free memory of earlier snapshots the kind that it has in the latest one, where
+// losses have made it unknown: rows of both are compared.
+func (r *Recorder) unclassifyFree(latest *growth.Snapshot) {
+	for _, p := range latest.Residents {
+		if _, ok := conclude.May(conclude.FreeMemory, p.PID, latest.Losses); ok {
+			continue
+		}
+
+		for _, s := range r.snapshots {
+			s.UnclassifyFree(p.PID)
+		}
+	}
 }
 
 func (r *Recorder) snapshotTimes() []time.Duration {

@@ -22,6 +22,40 @@ func TestSnapshots(t *testing.T) {
 	t.Run("baseline is kept", testBaselineKept)
 	t.Run("memory of a long trace is bounded", testSnapshotMemory)
 	t.Run("few stacks lose nothing", testFewStacks)
+	t.Run("free memory until a loss", testFreeUntilLoss)
+}
+
+// A loss of one process changes the kind of its free memory in all snapshots, and of no other's.
+func testFreeUntilLoss(t *testing.T) {
+	const lossy, other = 7, 8
+	r, _ := openEnded(t)
+	for at := range 3 {
+		s := r.pretend(t, time.Duration(at)*time.Second)
+		for _, pid := range []int{lossy, other} {
+			stack := growth.NamedStack(pid, "[heap: free but resident]")
+			s.Residents = append(s.Residents, growth.Resident{PID: pid})
+			s.Holdings = append(s.Holdings, growth.Holding{Stack: stack, Kind: growth.KindRetained})
+		}
+	}
+
+	latest := r.Latest()
+	r.unclassifyFree(latest)
+	latest.Losses = growth.Losses{{Kind: growth.LossTruncatedStacks, Count: 9}}
+	r.unclassifyFree(latest)
+	for _, s := range r.snapshots {
+		if s.Holdings[0].Kind != growth.KindRetained {
+			t.Errorf("without a loss of calls the first is %s", s.Holdings[0].Kind)
+		}
+	}
+
+	latest.Losses.Add(growth.LossMissedReturn, "", 1)
+	latest.Losses[1].PID = lossy
+	r.unclassifyFree(latest)
+	for _, s := range r.snapshots {
+		if s.Holdings[0].Kind != growth.KindUnclassified || s.Holdings[1].Kind != growth.KindRetained {
+			t.Errorf("with one they are %s and %s", s.Holdings[0].Kind, s.Holdings[1].Kind)
+		}
+	}
 }
 
 // compiling adds a snapshot of a program that has allocated in so many stacks. Each tenth holds

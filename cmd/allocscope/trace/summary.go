@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -70,7 +71,9 @@ func (r *Recorder) summarize(
 	}
 
 	for _, l := range losses {
-		s.Losses = append(s.Losses, summary.Loss{Code: l.Kind, Reason: words.Loss(l), Count: l.Count})
+		s.Losses = append(s.Losses, summary.Loss{
+			Code: l.Kind, Reason: words.Loss(l), Count: l.Count, PID: l.PID, Bytes: l.Bytes,
+		})
 	}
 
 	r.addBreakdown(s, scanned, main, all)
@@ -260,7 +263,7 @@ func (r *Recorder) addBreakdown(
 	s *summary.Summary, pair SnapshotPair, main ProcessVerdict, all []ProcessVerdict,
 ) {
 	rows := breakdown.RSS(pair.Start, pair.End)
-	s.Breakdown = summary.BreakdownOf(rows, MaxRowsPerKind)
+	s.Breakdown = summary.BreakdownOf(rows, MaxRowsPerKind, pair.End.Losses)
 	s.Residents = summary.ResidentsOf(pair.Start.Residents, pair.End.Residents)
 
 	s.Diagnoses = summary.DiagnosesOf(s.Process.PID, main.Diagnoses)
@@ -289,8 +292,8 @@ func (r *Recorder) treeEvidence(
 	s *summary.Summary, rows []breakdown.Row, pair SnapshotPair, all []ProcessVerdict,
 ) diagnosis.Evidence {
 	e := diagnosis.Evidence{
-		Class: s.Class, Rows: rows, Elapsed: pair.Elapsed(), Bursts: pair.End.Heap.Bursts > 0,
-		Components: r.options.Components.Rules,
+		Class: s.Class, Rows: rows, Elapsed: pair.Elapsed(),
+		Missing: conclude.Missing(pair.End), Components: r.options.Components.Rules,
 	}
 	classes := []verdict.Class{}
 	for _, v := range all {

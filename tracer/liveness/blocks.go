@@ -170,6 +170,7 @@ func (b *jeBlocks) Small(
 		if err != nil {
 			return nil, nil, err
 		}
+
 		for i, content := range contents {
 			for at := 0; at < len(content); at += 8 {
 				found.add(pieces[i]+uint64(at)/8*jePageBytes, jeElement(word(content, at)))

@@ -108,6 +108,7 @@ func (p *program) mustFindSmall(blocks Blocks, live []Object) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+
 	small := slabs.Union(extents)
 	inSlabs, inExtents, large := 0, 0, 0
 	for _, o := range live {
@@ -125,6 +126,7 @@ func (p *program) mustFindSmall(blocks Blocks, live []Object) {
 			inExtents++
 		}
 	}
+
 	p.t.Logf("%d in slabs, %d in extents, %d large", inSlabs, inExtents, large)
 	if inSlabs == 0 || inExtents == 0 && large > 0 {
 		p.t.Error("too few are small")

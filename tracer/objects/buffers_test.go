@@ -48,6 +48,7 @@ func TestBuffers(t *testing.T) {
 	for _, line := range target.Await("ready") {
 		fields := strings.Fields(line)
 		var objects []uint64
+
 		for _, field := range fields[1:] {
 			address, err := strconv.ParseUint(field, 10, 64)
 			if err != nil {
@@ -69,10 +70,12 @@ func TestBuffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
+
 	found, err := h.Search(t.Context(), suspects, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, s := range found {
 		isLost := names[i] == "nothing" || names[i] == "borrowed"
 		isNamed := len(s.Paths) > 0 && s.Paths[0].Root.Kind == keeper.RootGlobal &&

@@ -309,7 +309,7 @@ func TestRowsOfForgedObjects(t *testing.T) {
 
 // TestOldChunk: a chunk of malloc with a mapping of its own is in use, however old it is.
 func TestOldChunk(t *testing.T) {
-	const pid, toucher = 7, 3
+	const pid, code = 7, 3
 	span := pages.Span{Start: 16 * mib, End: 32 * mib}
 	regions := []region.Region{{
 		Start: span.Start, End: span.End, Class: region.MmappedChunk, Private: true,
@@ -330,7 +330,7 @@ func TestOldChunk(t *testing.T) {
 		stacks := func(id uint64) *growth.Stack { return &growth.Stack{ID: id, PID: pid} }
 		rows := NewRows(scan, pid, stacks, make(estimate.Holdings), make(CountedFiles))
 		rows.HeapTraced, rows.HeapComplete = true, true
-		rows.Fill(Samples{Faults: []source.Fault{{Page: before.End, Stack: toucher, Weight: 1}}})
+		rows.Fill(Samples{Faults: []source.Fault{{Page: before.End, Stack: code, Weight: 1}}})
 
 		sums := make(map[growth.Kind]int64)
 		for _, row := range rows.holdings {

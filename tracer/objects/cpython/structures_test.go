@@ -104,7 +104,7 @@ func TestStructuresOfUnknownVersions(t *testing.T) {
 	}
 }
 
-// TestPublished refuses a version whose published offsets nobody has looked up.
+// TestPublished refuses a version of whose published offsets no positions are known.
 func TestPublished(t *testing.T) {
 	untouched := memoryFunc(func(uint64, []byte) error { return nil })
 	for minor := firstMinor; minor <= 16; minor++ {

@@ -3,8 +3,8 @@
 usage: job.py [warmup=SECONDS] [fill=MIB] [leak=KIB] [spike=MIB] [every=SECONDS] [workers=N] [children=N] [steps=N]
               [epoch=SECONDS] [until=SECONDS] [wait=1]
 
-warmup, fill   a first pass over the data keeps fill MiB within so many seconds; it prints the time in seconds since
-               the epoch at which that was done, and "warm"
+warmup, fill   a first pass over the data keeps fill MiB within so many seconds; it prints the time of its
+               end in seconds since the epoch, and "warm"
 leak           KiB that are kept in each step
 spike, every   a validation takes so much for half a second, every so often
 workers        processes that are forked and hold still

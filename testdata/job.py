@@ -3,7 +3,8 @@
 usage: job.py [warmup=SECONDS] [fill=MIB] [leak=KIB] [spike=MIB] [every=SECONDS] [workers=N] [children=N] [steps=N]
               [epoch=SECONDS] [until=SECONDS] [wait=1]
 
-warmup, fill   a first pass over the data keeps fill MiB within so many seconds
+warmup, fill   a first pass over the data keeps fill MiB within so many seconds; it prints the time of its
+               end in seconds since the epoch, and "warm"
 leak           KiB that are kept in each step
 spike, every   a validation takes so much for half a second, every so often
 workers        processes that are forked and hold still
@@ -84,9 +85,13 @@ def main():
     began = time.monotonic()
     pause, warmup = 1 / settings.get("steps", 20), settings.get("warmup", 0)
     validated = epoch = step = 0
+    is_warm = not warmup
     while True:
         now = time.monotonic() - began
         fill_cache(now / warmup if warmup else 1)
+        if not is_warm and now >= warmup:
+            is_warm = True
+            print(time.time(), "warm", sep="\n", flush=True)
         train_step(step)
         if settings.get("children"):
             start_child(step)

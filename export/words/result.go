@@ -98,6 +98,16 @@ func subjectOf(s *summary.Summary, pid string) string {
 	return text
 }
 
+// shortSubject cuts a subject to a width, and of it the command: the PID and the duration stay.
+func shortSubject(subject string, width int) string {
+	at := max(0, strings.LastIndex(subject, " (PID "))
+	command, rest := subject[:at], subject[at:]
+	if room := width - ansi.StringWidth(rest); room >= minCommandChars {
+		return ansi.Truncate(command, room, "...") + rest
+	}
+	return ansi.Truncate(subject, width, "...")
+}
+
 // pidText is the PID of the process, and that of the launcher that the user has named. Of a rank that
 // is the outlier, WHO has more.
 func pidText(s *summary.Summary) string {
@@ -158,7 +168,7 @@ func (r Result) Lines(name func(string) string) []string {
 	}
 
 	room := ResultWidth - len(r.Name) - 3
-	lines := []string{name(r.Name) + "   " + ansi.Truncate(growth.Printable(r.Subject), room, "..."), ""}
+	lines := []string{name(r.Name) + "   " + shortSubject(growth.Printable(r.Subject), room), ""}
 	for _, b := range r.Blocks {
 		room := maxResultLines - len(lines)
 		if b.Label == LabelDoNext { // its last step is the least
@@ -238,8 +248,9 @@ func joined(texts ...string) string {
 	return strings.Join(texts, "; ")
 }
 
-// maxCommandChars bounds the command line of the process.
-const maxCommandChars = 60
+// maxCommandChars bounds the command line of the process, and minCommandChars is what a title has of
+// it at least.
+const maxCommandChars, minCommandChars = 60, 12
 
 // commandText is the command line of a process, without folders.
 func commandText(p summary.Process) string {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/diagnosis"
@@ -257,5 +259,25 @@ func TestCauses(t *testing.T) {
 			!strings.Contains(string(docs), causeSteps[cause]) {
 			t.Errorf("the documentation lacks %s: %s", cause, causeSteps[cause])
 		}
+	}
+}
+
+// TestTitle cuts the command, and neither the PID nor the duration.
+func TestTitle(t *testing.T) {
+	const rest = " (PID 2812345, started by 2812001), traced 1:02:03 with a gap of 12s"
+	for _, command := range []string{
+		"python3 a.py", strings.Repeat("train (PID 1), ", 10), strings.Repeat("日本語", 20),
+	} {
+		r := Result{Name: "LEVELLING OFF", Subject: command + rest}
+		title := r.Lines(nil)[0]
+		if width := ansi.StringWidth(title); width > ResultWidth || !strings.HasSuffix(title, rest) ||
+			!strings.HasPrefix(title, r.Name+"   "+command[:9]) {
+			t.Errorf("%d: %q", width, title)
+		}
+	}
+
+	r := Result{Name: "STABLE", Subject: strings.Repeat("series ", 30)}
+	if title := r.Lines(nil)[0]; ansi.StringWidth(title) != ResultWidth {
+		t.Errorf("%q", title)
 	}
 }

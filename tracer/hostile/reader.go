@@ -308,6 +308,8 @@ func (r *reader) startChild() error {
 		Env:        []string{"GOMAXPROCS=1", "GOGC=20"},
 		Stderr:     os.Stderr,
 		ExtraFiles: []*os.File{theirs, memory},
+		// Ctrl-C does not reach it, nor the SIGHUP of a process group whose shell has ended.
+		SysProcAttr: &unix.SysProcAttr{Setsid: true},
 	}
 	if err := command.Start(); err != nil {
 		unix.Close(ours)

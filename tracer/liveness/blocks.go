@@ -19,6 +19,9 @@ type Blocks interface {
 	// Next returns the first live block that begins at an address or behind it, and before
 	// another one. ok is false if there is none.
 	Next(address, before uint64) (block pages.Span, ok bool)
+	// Small returns the memory near some ranges that jemalloc has in blocks of at most a size, free
+	// ones too: its slabs, and the extents that are a block. Both are nil for mimalloc.
+	Small(ranges pages.Spans, most uint64) (slabs pages.Spans, extents []pages.Span, err error)
 }
 
 // ErrNoBlocks means that the blocks of a malloc cannot be found by address.
@@ -48,6 +51,8 @@ const (
 	maxKeptExtents  = 1 << 15
 	maxKeptPages    = 1 << 12
 	maxExtentPages  = 1 << 16 // of an extent, up to its first page
+	elementsAtOnce  = 64      // of the tree, in one piece
+	piecesAtOnce    = 1 << 12
 )
 
 // jeBlocks implements Blocks.
@@ -132,6 +137,69 @@ func (b *jeBlocks) Next(address, before uint64) (block pages.Span, ok bool) {
 		address = max(end, page+jePageBytes)
 	}
 	return pages.Span{}, false
+}
+
+// Small implements Blocks. It reads the tree again, and keeps none of it: there may be many ranges.
+func (b *jeBlocks) Small(
+	ranges pages.Spans, most uint64,
+) (slabs pages.Spans, extents []pages.Span, err error) {
+	const step = elementsAtOnce * jePageBytes
+	var near []pages.Span // whole pieces, with the starts of the extents that reach into a range
+	for _, r := range ranges {
+		near = append(near, pages.Span{
+			Start: (r.Start - min(r.Start, most)) &^ (step - 1),
+			End:   alignUp(min(r.End, jeMaxAddress), step),
+		})
+	}
+
+	var pieces, addresses []uint64
+	for _, r := range pages.MergeSpans(near) {
+		for at := r.Start; at < r.End; at += step {
+			leaf, ok := b.wordOfTree(b.root + 8*(at>>jeLeafShift&jeLevelMask))
+			if ok && leaf != 0 && leaf%8 == 0 && leaf < jeMaxAddress {
+				pieces = append(pieces, at)
+				addresses = append(addresses, leaf+8*(at>>jePageBits&jeLevelMask))
+			}
+		}
+	}
+
+	found := jeSmall{most: most}
+	for n := 0; len(pieces) > 0; pieces, addresses = pieces[n:], addresses[n:] {
+		n = min(len(pieces), piecesAtOnce)
+		contents, err := b.memory.Peek(addresses[:n], 8*elementsAtOnce)
+		if err != nil {
+			return nil, nil, err
+		}
+
+		for i, content := range contents {
+			for at := 0; at < len(content); at += 8 {
+				found.add(pieces[i]+uint64(at)/8*jePageBytes, jeElement(word(content, at)))
+			}
+		}
+	}
+	return pages.MergeSpans(found.slabs), found.extents, nil
+}
+
+// jeSmall collects the memory of small blocks.
+type jeSmall struct {
+	most    uint64
+	slabs   []pages.Span
+	extents []pages.Span
+}
+
+// add adds a page with its element. Of a large extent, the first page has the size class, and the
+// last one has none (emap_remap). The block begins within the first page, and the extent is a page
+// longer for it (sz_large_pad).
+func (s *jeSmall) add(page uint64, e jeElement) {
+	const active = 0
+	switch {
+	case e.edata() == 0 || e.state() != active || e.szind() >= uint64(len(jeSizes)):
+	case e.isSlab():
+		s.slabs = append(s.slabs, pages.Span{Start: page, End: page + jePageBytes})
+	case jeSizes[e.szind()] <= s.most:
+		end := page + alignUp(jeSizes[e.szind()], jePageBytes) + jePageBytes
+		s.extents = append(s.extents, pages.Span{Start: page, End: end})
+	}
 }
 
 // element returns the leaf element of a page. It returns false if that cannot be read.
@@ -273,6 +341,11 @@ func (b *miBlocks) pageOf(address uint64) *miBlockPage {
 		return p
 	}
 	return nil
+}
+
+// Small implements Blocks.
+func (b *miBlocks) Small(pages.Spans, uint64) (pages.Spans, []pages.Span, error) {
+	return nil, nil, nil
 }
 
 // Next implements Blocks.

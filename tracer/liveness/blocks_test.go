@@ -76,6 +76,8 @@ func (p *program) mustFindBlocks(percent int) {
 		}
 	}
 
+	p.mustFindSmall(blocks, live)
+
 	freed, shown := 0, 0
 	for _, o := range p.freedObjects() {
 		if alive[o.Address] {
@@ -91,5 +93,42 @@ func (p *program) mustFindBlocks(percent int) {
 	if len(live) < minLive/2 || missed > len(live)/50 || freed < minFreed/10 ||
 		shown < freed*percent/100 {
 		p.t.Error("too few are found")
+	}
+}
+
+// mustFindSmall compares the small blocks of jemalloc with the objects that are alive.
+func (p *program) mustFindSmall(blocks Blocks, live []Object) {
+	p.t.Helper()
+	if _, ok := blocks.(*jeBlocks); !ok {
+		return
+	}
+	const most = 80 << 10
+	heaps := heapSpans(mapsOf(p.t, p.process))
+	slabs, extents, err := blocks.Small(heaps, most)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+
+	small := slabs.Union(extents)
+	inSlabs, inExtents, large := 0, 0, 0
+	for _, o := range live {
+		block, ok := blocks.At(o.Address)
+		isSmall := block.Len() <= most
+		switch {
+		case !ok:
+		case isSmall && !small.Contains(block), !isSmall && slabs.Contains(block):
+			p.t.Errorf("block %#x of %d bytes is small: %t", block, block.Len(), !isSmall)
+		case !isSmall:
+			large++
+		case slabs.Contains(block):
+			inSlabs++
+		default:
+			inExtents++
+		}
+	}
+
+	p.t.Logf("%d in slabs, %d in extents, %d large", inSlabs, inExtents, large)
+	if inSlabs == 0 || inExtents == 0 && large > 0 {
+		p.t.Error("too few are small")
 	}
 }

@@ -185,13 +185,17 @@ func (h *Heap) isTable(e edge) bool {
 	return isTable
 }
 
-// PyArrayObject_fields.data and .descr of NumPy, and PyArray_Descr.kind.
+// PyArrayObject_fields.data, .base, .descr and .flags of NumPy, and PyArray_Descr.kind.
 //
 // https://github.com/numpy/numpy/blob/v2.0.0/numpy/_core/include/numpy/ndarraytypes.h
 const (
 	arrayData  = 16
+	arrayBase  = 48
 	arrayDescr = 56
+	arrayFlags = 64
 	descrKind  = 24
+
+	arrayOwnData = 4 // NPY_ARRAY_OWNDATA
 )
 
 // managedValues returns where an object has the pointer to the values of its attributes.
@@ -346,14 +350,40 @@ func (h *Heap) baseSize(t *typeInfo, name string) uint64 {
 // setSmallEntries is PySet_MINSIZE.
 const setSmallEntries = 8
 
-// An object of ctypes has a small value in itself: CDataObject.b_value. The memory at b_ptr is data.
+// An object of ctypes has a small value in itself: CDataObject.b_value. The memory at b_ptr is data,
+// which it owns by b_needsfree, or has from an object in b_base or b_objects.
 //
 // https://github.com/python/cpython/blob/v3.13.0/Modules/_ctypes/ctypes.h
 const (
-	ctypesPtr      = 16
-	ctypesValue    = 72 // or 8 bytes behind
-	ctypesValueEnd = 96
+	ctypesPtr       = 16
+	ctypesNeedsfree = 24
+	ctypesBase      = 32
+	ctypesObjects   = 64
+	ctypesValue     = 72 // or 8 bytes behind
+	ctypesValueEnd  = 96
 )
+
+// bufferReference returns how an object refers to the buffer with its data: that has no object, and
+// is kept as the object is. ok is false if the word is none, or if the object does not own the data.
+func (h *Heap) bufferReference(e edge) (r reference, ok bool) {
+	p := e.from
+	if p.typ == nil {
+		return reference{}, false
+	}
+
+	isSet := func(offset, mask uint64) bool {
+		w, ok := h.word(p.address + offset)
+		return ok && w&mask != 0
+	}
+	switch offset := e.at - p.address; {
+	case p.typ.isArray && offset == arrayData:
+		ok = isSet(arrayFlags, arrayOwnData) || isSet(arrayBase, math.MaxUint64)
+	case p.typ.isCtypes && offset == ctypesPtr:
+		ok = isSet(ctypesNeedsfree, math.MaxUint32) || isSet(ctypesBase, math.MaxUint64) ||
+			isSet(ctypesObjects, math.MaxUint64)
+	}
+	return reference{how: keeper.HowField}, ok
+}
 
 // localsplus returns where the variables of a frame object or generator begin, in bytes from its
 // start; the largest number: they lie elsewhere.

@@ -93,6 +93,7 @@ func findMemory(
 	heaps liveness.Heaps,
 	others []region,
 	frames pages.Spans,
+	blocks liveness.Blocks,
 ) (*memory, error) {
 	m := &memory{
 		process: p,
@@ -100,6 +101,7 @@ func findMemory(
 		maps:    maps,
 		cached:  heaps.Cached,
 		frames:  frames,
+		others:  blocks,
 		buffer:  make([]byte, pieceBytes),
 	}
 	pagemap, err := p.OpenPagemap()
@@ -196,80 +198,6 @@ func (m *memory) readAround(start, size uint64) []byte {
 
 func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }
 
-// leaveOutBulk takes the windows of anonymous memory without pointers out of the spans: tensors,
-// images, arrays.
-func (m *memory) leaveOutBulk() error {
-	var windows []pages.Span
-	for _, r := range m.regions {
-		if r.kind != regionAnonymous {
-			continue
-		}
-		for _, s := range m.spans.Within(wholePages(r.Span)) {
-			for at := s.Start; at < s.End; {
-				end := min(s.End, at&^(windowBytes-1)+windowBytes)
-				if end-at >= minBulk {
-					windows = append(windows, pages.Span{Start: at, End: end})
-				}
-				at = end
-			}
-		}
-	}
-	isBulk, err := m.areBulk(windows)
-	if err != nil {
-		return err
-	}
-	var bulk []pages.Span
-	for i, w := range windows {
-		if isBulk[i] && len(m.frames.Intersect(pages.Spans{w})) == 0 {
-			bulk = append(bulk, w)
-			m.bulk += w.Len()
-		}
-	}
-	m.spans = m.spans.Subtract(pages.MergeSpans(bulk))
-	return nil
-}
-
-// areBulk reports which ranges of memory have no pointers, by probes of each. What cannot be read
-// has none.
-func (m *memory) areBulk(ranges []pages.Span) ([]bool, error) {
-	isBulk := make([]bool, len(ranges))
-	var probes []uint64
-	var of []int // which range each probe is of
-	flush := func() error {
-		contents, err := m.reader.Peek(probes, probeBytes)
-		if err != nil {
-			return err
-		}
-		for i, content := range contents {
-			if content != nil && m.hasPointers(content) {
-				isBulk[of[i]] = false
-			}
-		}
-		probes, of = probes[:0], of[:0]
-		return nil
-	}
-	for i, s := range ranges {
-		isBulk[i] = true
-		n := max(minProbes, min(maxProbes, s.Len()/probedBytes))
-		for k := range n {
-			at := (s.Start + s.Len()*(2*k+1)/(2*n)) &^ (probeBytes - 1)
-			switch k { // where the header of a pool is, of an arena that ends or begins within
-			case 0:
-				at = roundUp(s.Start, probeBytes)
-			case n - 1:
-				at = (s.End - 1) &^ (maxPoolSize - 1)
-			}
-			probes, of = append(probes, at), append(of, i)
-		}
-		if len(probes) >= probesAtOnce {
-			if err := flush(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return isBulk, flush()
-}
-
 // walkHeap follows the chunks of a heap, and returns the parts of it that are worth a search: from
 // a chunk to the header of the next one that is large and has no pointers. Where the chunks do not
 // fit, the rest is one part.
@@ -333,20 +261,6 @@ func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
 		parts = append(parts, pages.Span{Start: at, End: heap.End})
 	}
 	return parts, nil
-}
-
-// hasPointers reports whether a page has words that lead to memory that may have objects.
-func (m *memory) hasPointers(page []byte) bool {
-	n := 0
-	for i := 0; i+wordSize <= len(page); i += wordSize {
-		w := binary.LittleEndian.Uint64(page[i:])
-		if w%wordSize == 0 && w > process.PageSize && w < maxAddress && m.isMapped(w) {
-			if n++; n >= minPointers {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // isMapped reports whether an address is in memory that a pointer to an object or to code leads to.

@@ -268,7 +268,10 @@ func (s *search) up(w *way, e edge) (*way, bool) {
 	r := reference{how: keeper.HowField}
 	if h.structures != nil {
 		var ok bool
-		if r, ok = h.objectReference(e); !ok {
+		if r, ok = h.objectReference(e); !ok && w.node.typ == nil && w.below == nil {
+			r, ok = h.bufferReference(e)
+		}
+		if !ok {
 			return nil, false
 		}
 	}

@@ -114,12 +114,14 @@ func (h *Heap) refresh() (err error) {
 	for _, f := range h.frames {
 		frames = append(frames, pages.Span{Start: f.Locals, End: f.End})
 	}
-	h.memory, err = findMemory(h.process, h.reader, maps, h.heaps, others, pages.MergeSpans(frames))
-	if err != nil {
+	blocks, err := h.allocator.Blocks(h.process, maps)
+	if errors.Is(err, process.ErrNotFound) {
 		return err
 	}
-	h.memory.others, err = h.allocator.Blocks(h.process, maps)
-	if errors.Is(err, process.ErrNotFound) {
+	h.memory, err = findMemory(
+		h.process, h.reader, maps, h.heaps, others, pages.MergeSpans(frames), blocks,
+	)
+	if err != nil {
 		return err
 	}
 	h.forget()

@@ -38,7 +38,8 @@ const (
 	// and the dynamic loader have left.
 	rootStart = "[start of the process]"
 
-	// rootMapped is private memory in mappings from before tracing, first touched since.
+	// rootMapped is private memory in mappings from before tracing, first touched since. Chunks of
+	// malloc that have a mapping of their own are among them.
 	rootMapped = "[mapped before tracing]"
 
 	// rootPython is arenas of pymalloc, CPython's allocator of small objects.
@@ -331,6 +332,9 @@ func (r *Rows) addPrivate(segment *Segment, bytes pages.Bytes) {
 		r.addNamed(of.kind, since+before, swapped, segment.variance, of.root)
 	default:
 		class := string(segment.Class)
+		if segment.isOldChunk() {
+			class = heapClass
+		}
 		r.addNamed(growth.KindBeforeTracing, before, swapped, 0, r.rootBefore(), class)
 		r.addForFirstTouch(firstTouchRow{kind: of.kind, root: of.root}, since, segment.variance)
 	}

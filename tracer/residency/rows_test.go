@@ -306,3 +306,38 @@ func TestRowsOfForgedObjects(t *testing.T) {
 		t.Fatal("a snapshot does not end")
 	}
 }
+
+// TestOldChunk: a chunk of malloc with a mapping of its own is in use, however old it is.
+func TestOldChunk(t *testing.T) {
+	const pid, code = 7, 3
+	span := pages.Span{Start: 16 * mib, End: 32 * mib}
+	regions := []region.Region{{
+		Start: span.Start, End: span.End, Class: region.MmappedChunk, Private: true,
+	}}
+	for origin, want := range map[addrspace.Origin]growth.Kind{
+		addrspace.BeforeTracing: growth.KindMmap, addrspace.FromCall: growth.KindRetained,
+	} {
+		scan := &Scan{Segments: segmentsOf(regions, []addrspace.Interval{{
+			Start: span.Start, End: span.End, Origin: origin,
+		}})}
+		before := pages.Span{Start: span.Start, End: 20 * mib}
+		scan.runs = pages.Runs{
+			{Span: before, Origin: pages.BeforeTracing},
+			{Span: pages.Span{Start: before.End, End: span.End}, Origin: pages.SinceTracing},
+		}
+		scan.Status.RSS = int64(span.Len())
+
+		stacks := func(id uint64) *growth.Stack { return &growth.Stack{ID: id, PID: pid} }
+		rows := NewRows(scan, pid, stacks, make(estimate.Holdings), make(CountedFiles))
+		rows.HeapTraced, rows.HeapComplete = true, true
+		rows.Fill(Samples{Faults: []source.Fault{{Page: before.End, Stack: code, Weight: 1}}})
+
+		sums := make(map[growth.Kind]int64)
+		for _, row := range rows.holdings {
+			sums[row.Kind] += row.ResidentBytes
+		}
+		if sums[want] != 12*mib || sums[growth.KindBeforeTracing] != 4*mib {
+			t.Errorf("mapped %v: %v, want 12 MiB of %s", origin, sums, want)
+		}
+	}
+}

@@ -84,7 +84,7 @@ func segmentsOf(regions []region.Region, intervals []addrspace.Interval) []Segme
 		if interval != nil {
 			s.Interval, s.HasInterval = *interval, true
 		}
-		s.Heap = s.ByAllocator || slices.Contains(heapClasses, s.Class)
+		s.Heap = s.ByAllocator || slices.Contains(heapClasses, s.Class) && !s.isOldChunk()
 		segments = append(segments, s)
 	}
 
@@ -137,6 +137,12 @@ func (s *Segment) hasMapper() bool { return s.HasInterval && s.Origin == addrspa
 // those of device files, nor those of hugetlbfs.
 func (s *Segment) countsInRSS() bool {
 	return s.Class != region.DeviceFile && s.Class != region.Hugetlb
+}
+
+// isOldChunk reports whether the segment is a chunk of malloc with a mapping of its own, from before
+// tracing. It is in use: free unmaps it. What is touched of it is no memory that malloc keeps.
+func (s *Segment) isOldChunk() bool {
+	return s.Class == region.MmappedChunk && s.HasInterval && s.Origin == addrspace.BeforeTracing
 }
 
 // Bytes returns what a segment has in memory, extrapolated if it was sampled.

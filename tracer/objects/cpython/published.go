@@ -12,7 +12,12 @@ type publishedOffset struct {
 
 // published returns the offsets that an interpreter from 3.13 on publishes beside those that
 // tracer/python uses. A release whose structures differ from those of its version publishes others.
-func (s *Structures) published() []publishedOffset {
+// It is false if no positions are known of the version.
+func (s *Structures) published() (offsets []publishedOffset, isKnown bool) {
+	if s.Minor < 13 {
+		return nil, true
+	}
+
 	collecting := s.GCGenerationStats + gcGenerations*gcGenerationStatSize
 	switch s.Minor {
 	case 13:
@@ -28,7 +33,7 @@ func (s *Structures) published() []publishedOffset {
 			{"dict_object.ma_keys", 456, s.DictKeys},
 			{"dict_object.ma_values", 464, s.DictValues},
 			{"gc.collecting", 576, collecting},
-		}
+		}, true
 	case 14:
 		return []publishedOffset{
 			{"interpreter_frame.localsplus", 280, s.FrameLocalsplus},
@@ -48,14 +53,21 @@ func (s *Structures) published() []publishedOffset {
 			{"gc.collecting", 656, collecting},
 			{"gen_object.gi_iframe", 680, s.GenIframe},
 			{"gen_object.gi_frame_state", 688, s.GenFrameState},
-		}
+		}, true
 	}
-	return nil
+	return nil, false
 }
 
-// checkPublished returns an error if the _Py_DebugOffsets at _PyRuntime has other offsets.
+// checkPublished returns an error if the _Py_DebugOffsets at _PyRuntime has other offsets, or if it
+// cannot be compared.
 func (s *Structures) checkPublished(v *view, runtime uint64) error {
-	for _, p := range s.published() {
+	offsets, isKnown := s.published()
+	if !isKnown {
+		return fmt.Errorf("the offsets that 3.%d publishes cannot be checked (a newer allocscope?)",
+			s.Minor)
+	}
+
+	for _, p := range offsets {
 		got, ok := v.word(runtime + p.position)
 		if !ok {
 			return errUnreadable

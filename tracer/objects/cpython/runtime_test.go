@@ -484,7 +484,11 @@ func TestQuoteKeepsOneLine(t *testing.T) {
 
 // testOpen: a release that publishes other offsets than those of its version is refused.
 func (p *pythonTarget) testOpen(t *testing.T) {
-	for _, at := range p.Structures().published() {
+	offsets, isKnown := p.Structures().published()
+	if !isKnown {
+		t.Errorf("no offsets are known of 3.%d", p.Structures().Minor)
+	}
+	for _, at := range offsets {
 		memory := memoryFunc(func(address uint64, buffer []byte) error {
 			err := p.process.ReadMemory(address, buffer)
 			if offset := p.interpreter.State.Runtime + at.position - address; offset < pageSize {

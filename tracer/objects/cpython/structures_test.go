@@ -103,3 +103,15 @@ func TestStructuresOfUnknownVersions(t *testing.T) {
 		}
 	}
 }
+
+// TestPublished refuses a version of whose published offsets no positions are known.
+func TestPublished(t *testing.T) {
+	untouched := memoryFunc(func(uint64, []byte) error { return nil })
+	for minor := firstMinor; minor <= 16; minor++ {
+		s := Structures{Minor: minor}
+		err := s.checkPublished(newView(untouched), 1<<20)
+		if isBefore := minor < 13; isBefore != (err == nil) {
+			t.Errorf("3.%d: %v", minor, err)
+		}
+	}
+}

@@ -258,6 +258,9 @@ func testHangingReader(t *testing.T) {
 	census(t, w, p)
 	child := w.child.command.Process.Pid
 	reader := childrenOf(t, child)[0]
+	if session, err := unix.Getsid(reader); err != nil || session != reader { // else SIGHUP may end it
+		t.Errorf("the reader is in session %d, want its own, %d: %v", session, reader, err)
+	}
 	if err := unix.Kill(reader, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,90 @@
+package objects
+
+import (
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// buffersScript prints the addresses of buffers that lists keep, and of such as only a number or an
+// array leads to that does not own them.
+const buffersScript = `
+import ctypes
+import numpy
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+
+def show(name, addresses):
+    print(name, *addresses)
+strings = [ctypes.create_string_buffer(100000) for i in range(8)]
+show("strings", map(ctypes.addressof, strings))
+arrays = [numpy.ones(12500) for i in range(8)]
+show("arrays", [a.ctypes.data for a in arrays])
+slices = [numpy.ones(12500)[::100] for i in range(8)]
+show("slices", [a.ctypes.data for a in slices])
+
+lost = [libc.malloc(100000) for i in range(16)]
+numbers = [ctypes.c_void_p(a) for a in lost[:8]]
+show("nothing", lost[:8])
+show("borrowed", lost[8:])
+borrowed = [(ctypes.c_char * 100000).from_address(a) for a in lost[8:]]
+del lost
+print("ready", flush=True)
+input()
+`
+
+// TestBuffers finds the keepers of memory that arrays of NumPy and objects of ctypes own.
+func TestBuffers(t *testing.T) {
+	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", "-c", buffersScript))
+	var suspects []Suspect
+	var names []string
+	for _, line := range target.Await("ready") {
+		fields := strings.Fields(line)
+		var objects []uint64
+
+		for _, field := range fields[1:] {
+			address, err := strconv.ParseUint(field, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects = append(objects, address)
+		}
+		names = append(names, fields[0])
+		suspects = append(suspects, Suspect{Stack: uint64(len(names)), Objects: objects})
+	}
+
+	p, err := process.Open(target.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	h, err := Open(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+
+	found, err := h.Search(t.Context(), suspects, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for i, s := range found {
+		isLost := names[i] == "nothing" || names[i] == "borrowed"
+		isNamed := len(s.Paths) > 0 && s.Paths[0].Root.Kind == keeper.RootGlobal &&
+			s.Paths[0].Root.Name == names[i] && s.Paths[0].Samples == len(suspects[i].Objects)
+		if s.Samples != len(suspects[i].Objects) || isLost && len(s.Paths) > 0 || !isLost && !isNamed {
+			t.Errorf("%s: %+v", names[i], s)
+		}
+	}
+	if len(found) != 5 {
+		t.Errorf("%d results", len(found))
+	}
+}

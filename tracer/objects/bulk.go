@@ -1,0 +1,200 @@
+package objects
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+)
+
+// leaveOutBulk takes the windows of anonymous memory without pointers out of the spans: tensors,
+// images, arrays.
+func (m *memory) leaveOutBulk() error {
+	var windows []pages.Span
+	for _, r := range m.regions {
+		if r.kind != regionAnonymous {
+			continue
+		}
+		for _, s := range m.spans.Within(wholePages(r.Span)) {
+			for at := s.Start; at < s.End; {
+				end := min(s.End, at&^(windowBytes-1)+windowBytes)
+				if end-at >= minBulk {
+					windows = append(windows, pages.Span{Start: at, End: end})
+				}
+				at = end
+			}
+		}
+	}
+	isBulk, err := m.areBulk(windows)
+	if err != nil {
+		return err
+	}
+	var bulk []pages.Span
+	for i, w := range windows {
+		if isBulk[i] && len(m.frames.Intersect(pages.Spans{w})) == 0 {
+			bulk = append(bulk, w)
+		}
+	}
+	left := pages.MergeSpans(bulk)
+	small, err := m.smallWithPointers(left)
+	if err != nil {
+		return err
+	}
+	left = left.Subtract(small)
+	m.bulk += left.Len()
+	m.spans = m.spans.Subtract(left)
+	return nil
+}
+
+const (
+	// maxMissed is the size of the largest block that no probe of a window may lie in.
+	maxMissed = 80 << 10
+	// maxSmallBytes bounds what is read of small blocks. A search reads at most as much of slabs
+	// again, at each level.
+	maxSmallBytes = 32 << 20
+)
+
+// smallWithPointers returns the small blocks of jemalloc in bulk data that have pointers all the
+// same: the probes of a window may miss the table of a list between large blocks.
+func (m *memory) smallWithPointers(bulk pages.Spans) (pages.Spans, error) {
+	if m.others == nil || len(bulk) == 0 {
+		return nil, nil
+	}
+
+	slabs, extents, err := m.others.Small(bulk, maxMissed)
+	if err != nil {
+		return nil, err
+	}
+	extents = extents[:min(len(extents), maxSmallBytes/probeBytes)]
+	found, err := m.extentsWithPointers(extents)
+	if err != nil {
+		return nil, err
+	}
+
+	budget := maxSmallBytes - uint64(len(extents))*probeBytes
+	inSlabs, err := m.slabsWithPointers(slabs.Intersect(bulk), budget)
+	if err != nil {
+		return nil, err
+	}
+	return pages.MergeSpans(append(found, inSlabs...)), nil
+}
+
+// extentsWithPointers probes the middle of extents.
+func (m *memory) extentsWithPointers(extents []pages.Span) (found []pages.Span, err error) {
+	for some := range slices.Chunk(extents, probesAtOnce) {
+		var probes []uint64
+		for _, e := range some {
+			probes = append(probes, (e.Start+e.Len()/2)&^(probeBytes-1))
+		}
+
+		contents, err := m.reader.Peek(probes, probeBytes)
+		if err != nil {
+			return nil, err
+		}
+		for i, content := range contents {
+			if content != nil && m.hasPointers(content) {
+				found = append(found, wholePages(some[i]))
+			}
+		}
+	}
+	return found, nil
+}
+
+// slabsWithPointers reads slabs up to a number of bytes, first where there are few: a slab may be
+// alone between large blocks, and where there are many, the probes have seen some.
+func (m *memory) slabsWithPointers(slabs pages.Spans, most uint64) (found []pages.Span, err error) {
+	for _, spans := range windowsOf(slabs) {
+		if spans.Len() > most {
+			break
+		}
+		most -= spans.Len()
+
+		for _, s := range spans {
+			s = wholePages(s)
+			p, err := m.readPiece(s, region{})
+			if err != nil {
+				return nil, err
+			}
+			if slices.ContainsFunc(slices.Collect(slices.Chunk(p.bytes, probeBytes)), m.hasPointers) {
+				found = append(found, s)
+			}
+		}
+	}
+	return found, nil
+}
+
+// windowsOf divides spans by the windows that they are in, those with the fewest bytes first.
+func windowsOf(spans pages.Spans) (windows []pages.Spans) {
+	last := uint64(0)
+	for _, s := range spans {
+		for at := s.Start; at < s.End; {
+			end := min(s.End, at&^(windowBytes-1)+windowBytes)
+
+			if window := at / windowBytes; len(windows) == 0 || window != last {
+				windows, last = append(windows, nil), window
+			}
+			windows[len(windows)-1] = append(windows[len(windows)-1], pages.Span{Start: at, End: end})
+			at = end
+		}
+	}
+
+	slices.SortStableFunc(windows, func(a, b pages.Spans) int { return cmp.Compare(a.Len(), b.Len()) })
+	return windows
+}
+
+// areBulk reports which ranges of memory have no pointers, by probes of each. What cannot be read
+// has none.
+func (m *memory) areBulk(ranges []pages.Span) ([]bool, error) {
+	isBulk := make([]bool, len(ranges))
+	var probes []uint64
+	var of []int // which range each probe is of
+	flush := func() error {
+		contents, err := m.reader.Peek(probes, probeBytes)
+		if err != nil {
+			return err
+		}
+		for i, content := range contents {
+			if content != nil && m.hasPointers(content) {
+				isBulk[of[i]] = false
+			}
+		}
+		probes, of = probes[:0], of[:0]
+		return nil
+	}
+	for i, s := range ranges {
+		isBulk[i] = true
+		n := max(minProbes, min(maxProbes, s.Len()/probedBytes))
+		for k := range n {
+			at := (s.Start + s.Len()*(2*k+1)/(2*n)) &^ (probeBytes - 1)
+			switch k { // where the header of a pool is, of an arena that ends or begins within
+			case 0:
+				at = roundUp(s.Start, probeBytes)
+			case n - 1:
+				at = (s.End - 1) &^ (maxPoolSize - 1)
+			}
+			probes, of = append(probes, at), append(of, i)
+		}
+		if len(probes) >= probesAtOnce {
+			if err := flush(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return isBulk, flush()
+}
+
+// hasPointers reports whether a page has words that lead to memory that may have objects.
+func (m *memory) hasPointers(page []byte) bool {
+	n := 0
+	for i := 0; i+wordSize <= len(page); i += wordSize {
+		w := binary.LittleEndian.Uint64(page[i:])
+		if w%wordSize == 0 && w > process.PageSize && w < maxAddress && m.isMapped(w) {
+			if n++; n >= minPointers {
+				return true
+			}
+		}
+	}
+	return false
+}

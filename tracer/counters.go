@@ -55,7 +55,7 @@ func (s *Session) counters() (Events, growth.Losses, error) {
 		values[bpf.DropEvents] += s.launched.lost.Load()
 	}
 
-	lost := kernel.Losses(values)
+	lost := s.kernel.Losses(values)
 	stacks, cut, err := stack.ReadEnds(s.kernel)
 	if err != nil {
 		return Events{}, nil, err

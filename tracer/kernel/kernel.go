@@ -148,7 +148,7 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 	}
 	k := &Kernel{
 		Loaded: loaded, Mode: mode, TableSpec: tables, MappingSpec: mappings,
-		isShared: config.IsShared, users: users{pids: make(map[uint32]bool)},
+		isShared: config.IsShared, users: users{pids: make(map[uint32]bool), gone: make(map[uint32]bpf.Usage)},
 	}
 	check := config.CheckFilter
 	if check == nil {

@@ -1,6 +1,9 @@
 package kernel
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -24,10 +27,27 @@ var lossCounters = []struct {
 	{growth.LossSiteStacks, bpf.CountSiteStacks},
 }
 
-// Losses returns the losses among the values of the BPF programs' counters.
-func Losses(values []uint64) (lost growth.Losses) {
+// Losses returns the losses among the values of the BPF programs' counters: those of the processes that
+// have a share of the tables, by PID, and the rest.
+func (k *Kernel) Losses(values []uint64) (lost growth.Losses) {
+	of := k.lostByUser()
 	for _, l := range lossCounters {
-		lost.Add(l.kind, "", values[l.counter])
+		rest := values[l.counter]
+		for _, pid := range slices.Sorted(maps.Keys(of)) {
+			if l.counter < bpf.FirstDrop {
+				break
+			}
+			count, bytes := min(rest, of[pid].Lost[l.counter-bpf.FirstDrop]), uint64(0)
+			if l.counter == bpf.DropLiveFull {
+				bytes = of[pid].LostBytes
+			}
+			if rest -= count; count > 0 {
+				lost = append(lost, growth.Loss{
+					Kind: l.kind, Count: count, PID: int(pid), Bytes: bytes,
+				})
+			}
+		}
+		lost.Add(l.kind, "", rest)
 	}
 	return lost
 }

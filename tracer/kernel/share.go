@@ -16,7 +16,12 @@ import (
 type users struct {
 	mu   sync.Mutex
 	pids map[uint32]bool
+	// gone are processes that had a share, and what they have lost, if anything.
+	gone map[uint32]bpf.Usage
 }
+
+// maxGone bounds the processes whose losses are known by PID after they have ended.
+const maxGone = 1024
 
 // openPart is the part of a table up to which a target may have more than its share. What is beyond
 // is for those that have less: a process that floods the table before another one starts leaves room
@@ -52,6 +57,9 @@ func (k *Kernel) removeUsers(pids []uint32) error {
 		}
 		errs = append(errs, k.Loaded.Usages.Delete(pid))
 		delete(k.users.pids, pid)
+		if usage.Lost != [len(usage.Lost)]uint64{} && len(k.users.gone) < maxGone {
+			k.users.gone[pid] = usage
+		}
 	}
 	return errors.Join(append(errs, k.setShares())...)
 }
@@ -118,20 +126,20 @@ func (k *Kernel) noteAll(m *ebpf.Map, entries map[uint32]int64, sign int64) erro
 	return errors.Join(errs...)
 }
 
-// Usages returns what each process has of the tables, and what it has lost.
-func (k *Kernel) Usages() (map[uint32]bpf.Usage, error) {
+// lostByUser returns what each process that has or had a share has lost. A PID that two of them had has
+// the losses of the last one: those of the first count as nobody's.
+func (k *Kernel) lostByUser() map[uint32]bpf.Usage {
 	k.users.mu.Lock()
 	defer k.users.mu.Unlock()
 
-	all := make(map[uint32]bpf.Usage)
+	all := maps.Clone(k.users.gone)
 	for pid := range k.users.pids {
 		var usage bpf.Usage
-		if err := k.Loaded.Usages.Lookup(pid, &usage); err != nil {
-			return nil, fmt.Errorf("read what process %d has of the tables: %w", pid, err)
+		if k.Loaded.Usages.Lookup(pid, &usage) == nil {
+			all[pid] = usage
 		}
-		all[pid] = usage
 	}
-	return all, nil
+	return all
 }
 
 // SetCommand names the process that becomes the command, or whose children do: what descends from it

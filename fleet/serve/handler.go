@@ -11,11 +11,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/allocscope/allocscope/export/metrics"
 	"github.com/allocscope/allocscope/export/page/origin"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -51,10 +46,10 @@ func (r routes) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// routesOf are the routes of any user of the machine, and traces for those who have the token.
-func routesOf(tokenFile string, source Source) routes {
+// routesOf are the routes for any user of the machine, and traces for those who have the token.
+func (s *Server) routesOf(tokenFile string, source Source) routes {
 	all := healthRoutes(source)
-	all["/metrics"] = route{http.MethodGet, newScrape(source).ServeHTTP}
+	all["/metrics"] = route{http.MethodGet, newScrape(source, s.limits.maxAge).ServeHTTP}
 	all["/trace"] = route{http.MethodPost, func(w http.ResponseWriter, r *http.Request) {
 		if authorize(w, r, tokenFile) {
 			requestTrace(w, r, source)
@@ -63,14 +58,7 @@ func routesOf(tokenFile string, source Source) routes {
 	return all
 }
 
-func newScrape(source Source) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics.NewCollector(source.State),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-}
-
-// healthRoutes are the routes of who restarts the agent.
+// healthRoutes are the routes for whoever restarts the agent.
 func healthRoutes(source Source) routes {
 	return routes{
 		"/healthz": {http.MethodGet, probe(source.Healthy)},

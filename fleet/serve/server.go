@@ -28,12 +28,14 @@ type limits struct {
 	connections int
 	// pause between two requests of a peer who asks in a loop.
 	pause time.Duration
+	// maxAge of the metrics in an answer.
+	maxAge time.Duration
 }
 
 var defaultLimits = limits{
 	header: 5 * time.Second, read: 10 * time.Second, write: 30 * time.Second,
 	idle: 30 * time.Second, shutdown: 2 * time.Second, connections: 64,
-	pause: 100 * time.Millisecond,
+	pause: 100 * time.Millisecond, maxAge: time.Second,
 }
 
 const (
@@ -73,7 +75,7 @@ func listen(ctx context.Context, o Options, source Source, l limits) (_ *Server,
 		}
 	}
 	if o.Listen != "" {
-		all := routesOf(o.TokenFile, source)
+		all := s.routesOf(o.TokenFile, source)
 		if s.address, err = s.listenTCP(ctx, o.Listen, o.Hosts, all); err != nil {
 			return nil, err
 		}

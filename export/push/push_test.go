@@ -447,6 +447,8 @@ func TestOpenRefuses(t *testing.T) {
 		"more than one line":      {URL: url, TokenFile: file("lines", "a\r\nb", 0o600)},
 		"is empty":                {URL: url, TokenFile: file("empty", "\n", 0o600)},
 		"not a regular file":      {URL: url, TokenFile: "/dev/null"},
+		"over plain http":         {URL: "http://pyroscope", TokenFile: file("good", "x", 0o600)},
+		"would go over plain":     {URL: "http://127.evil", User: "me", PasswordFile: file("p", "x", 0o600)},
 		"no such file":            {URL: url, TokenFile: filepath.Join(dir, "none")},
 		"is not the name of":      label("a-b", "x"),
 		"not the name of a label": label("1a", "x"),

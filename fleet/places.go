@@ -2,7 +2,7 @@ package fleet
 
 import "cmp"
 
-// places are where processes can be watched. While there are some, whoever comes first has one. Then
+// places are where processes can be watched. While some are free, a process takes one. Then
 // the owner who has most gives one up for an owner who has fewer.
 type places struct {
 	free   int

@@ -111,7 +111,7 @@ func (f *agentFlags) add(command *cobra.Command) {
 	set.StringVar(&f.serve.Listen, "listen", requests.DefaultListen,
 		"`ADDRESS` of /metrics, /healthz and /readyz; empty: none")
 	set.StringVar(&f.serve.Health, "health", "",
-		"`ADDRESS` of /healthz and /readyz alone, for whoever restarts the agent: connections to "+
+		"`ADDRESS` of /healthz and /readyz alone, for what restarts the agent: connections to "+
 			"--listen do not count there (default: none)")
 	set.StringSliceVar(&f.serve.Hosts, "host", nil,
 		"`NAME` by which Prometheus calls this host, where that is not a listening address; may be "+

@@ -210,7 +210,7 @@ time.sleep(1000)
 `, host, port)
 		mustCome("user 65534")
 
-		// Nobody has a closed socket any more.
+		// A closed socket has no user any more.
 		_ = own.Close()
 		if _, err := served.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Fatal(err)

@@ -21,9 +21,9 @@ const (
 	settleTime = 2 * time.Second
 	// waitingRounds is how many scans it takes to read all processes again that are too small yet.
 	waitingRounds = 4
-	// scanShare is how long a scan waits for the processes of an owner; the others are for later ones.
-	// If a single one takes as long, all are left alone for restFactor times that: for an hour, if it
-	// does not answer.
+	// scanShare is how long a scan waits for the processes of an owner; the rest is for later scans.
+	// If a single process takes as long, all are left alone for restFactor times that: for an hour,
+	// if it does not answer.
 	scanShare  = 2 * time.Second
 	restFactor = 120
 )
@@ -74,8 +74,8 @@ type waiting struct {
 	private int64
 }
 
-// scan returns the processes that match and have a place; the caller closes them. ignored is how many
-// match and have none.
+// scan returns the processes that match and have a place; the caller closes them. ignored is how
+// many match and have none.
 func (f *finder) scan(
 	isWatched func(tree.Arrival) bool, p *places,
 ) (found []candidate, ignored int, err error) {
@@ -89,7 +89,9 @@ func (f *finder) scan(
 		f.waiting[a.PID] = &waiting{Arrival: a, round: f.round}
 	}
 
-	maps.DeleteFunc(f.resting, func(_ string, until time.Time) bool { return time.Now().After(until) })
+	now := time.Now()
+	maps.DeleteFunc(f.resting, func(_ string, until time.Time) bool { return now.After(until) })
+
 	spent := make(map[string]time.Duration)
 	for _, w := range f.due(isWatched) {
 		c, isFound := f.try(w, p, spent)
@@ -127,6 +129,7 @@ func (f *finder) due(isWatched func(tree.Arrival) bool) (due []*waiting) {
 	slices.SortFunc(due, func(a, b *waiting) int {
 		return cmp.Or(cmp.Compare(b.private, a.private), cmp.Compare(a.PID, b.PID))
 	})
+
 	return due
 }
 
@@ -140,6 +143,7 @@ func (f *finder) try(
 		delete(f.waiting, w.PID)
 		return c, false
 	}
+
 	givenUp, hasPlace := p.offer(owner.Name, w.private)
 	isLate := !f.resting[owner.Name].IsZero() || spent[owner.Name] > f.share
 	if isLate || w.ignored && !hasPlace {
@@ -169,6 +173,7 @@ func (f *finder) try(
 		p.take(owner.Name, givenUp)
 		return c, true
 	}
+
 	return c, false
 }
 
@@ -224,7 +229,9 @@ func (f *finder) match(a tree.Arrival, owner process.Owner) (c candidate, err er
 	}
 
 	a.Stat = stat
-	return candidate{Arrival: a, process: p, owner: owner.Name, identity: identity, labels: labels}, nil
+	return candidate{
+		Arrival: a, process: p, owner: owner.Name, identity: identity, labels: labels,
+	}, nil
 }
 
 // jobLabel is the label of the job ID. A trace does not know that of a rule.
@@ -244,22 +251,25 @@ func (f *finder) rulesOf(uid uint32) (rules []*matcher) {
 // ownName begins the names by which allocscope calls its processes.
 const ownName = "allocscope"
 
-// isOwn reports whether a process executes the program of this agent. Any program can have its name.
+// isOwn reports whether a process executes the program of this agent, whose name any can have.
 func (f *finder) isOwn(p *process.Process) bool {
 	if len(p.Arguments) == 0 || !strings.HasPrefix(filepath.Base(p.Arguments[0]), ownName) {
 		return false
 	}
+
 	if f.own == nil {
 		var err error
 		if f.own, err = hostile.Open(nil, "/proc/self/exe", 0, 0); err != nil {
 			return false
 		}
 	}
+
 	program, err := p.OpenProgram()
 	if err != nil {
 		return false
 	}
 	defer program.Close()
+
 	return program.Device == f.own.Device && program.Inode == f.own.Inode
 }
 

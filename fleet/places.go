@@ -18,8 +18,8 @@ type place struct {
 	private int64 // its memory in bytes
 }
 
-// muchLarger is how many times as large a process must be to take the place of another of its owner,
-// whose history is lost: of two that grow, each would replace the other in turn.
+// muchLarger is how many times as large a process must be to take the place of another one of its
+// owner, whose history is lost: of two that grow, each would replace the other in turn.
 const muchLarger = 2
 
 // offer reports whether there is a place for a process of an owner, and which one must be given up
@@ -45,8 +45,8 @@ func (p *places) offer(owner string, private int64) (givenUp *place, ok bool) {
 	return smallest, fewer > 1 || isLarger && (fewer == 1 || smallest.owner == owner)
 }
 
-// compare orders places: the one comes first that is given up for an owner. It is of who has most, of
-// the owner if that is as many, and the smallest one of these.
+// compare orders places: the one comes first that is given up for an owner. It is of who has most,
+// of the owner if that is as many, and the smallest one of these.
 func (p *places) compare(a, b *place, owner string) int {
 	isOthers := func(one *place) int {
 		if one.owner == owner {
@@ -54,6 +54,7 @@ func (p *places) compare(a, b *place, owner string) int {
 		}
 		return 1
 	}
+
 	return cmp.Or(
 		cmp.Compare(p.counts[b.owner], p.counts[a.owner]),
 		cmp.Compare(isOthers(a), isOthers(b)),

@@ -33,7 +33,7 @@ func TestPlaces(t *testing.T) {
 		{"one that is a little larger", of("a", 500, 300, 400), "a", 599, 0},
 		{"of who has most", slices.Concat(of("a", 5), of("b", 50, 40, 30), of("c", 6)), "c", 1, 30},
 		{"of who has as many", slices.Concat(of("a", 50, 20), of("b", 60, 70)), "b", 30, 0},
-		{"of who has as many, larger", slices.Concat(of("a", 50, 20), of("b", 60, 70)), "b", 120, 60},
+		{"of as many, larger", slices.Concat(of("a", 50, 20), of("b", 60, 70)), "b", 120, 60},
 		{"of who has one less", slices.Concat(of("a", 50, 20), of("b", 60)), "b", 30, 0},
 		{"of one less, much larger", slices.Concat(of("a", 50, 20), of("b", 60)), "b", 40, 20},
 		{"nobody can give one up", nil, "a", 1000, 0},
@@ -43,6 +43,7 @@ func TestPlaces(t *testing.T) {
 			for _, one := range test.taken {
 				p.counts[one.owner]++
 			}
+
 			givenUp, ok := p.offer(test.owner, test.private)
 			if ok != (test.want != 0) || ok && givenUp.private != test.want {
 				t.Fatalf("%+v, %v", givenUp, ok)
@@ -78,7 +79,10 @@ func startStrangers(t *testing.T, n int, uid uint32, job string) (pid int) {
 	for range n {
 		command := exec.Command("/usr/bin/python3", "-c", sharing, "train.py")
 		command.Env = append(os.Environ(), "SLURM_JOB_ID="+job)
-		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		command.SysProcAttr = &syscall.SysProcAttr{
+			Credential: &syscall.Credential{Uid: uid, Gid: uid},
+		}
+
 		target := tracertest.StartCommand(t, command)
 		target.Await("ready")
 		pid = target.PID()
@@ -96,8 +100,8 @@ func TestStranger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.Close()
 
+	defer a.Close()
 	a.most, a.finder.share = 4, guard // it also reads all other processes of root
 	byOwner := func() map[string]int {
 		for range 2 * waitingRounds {
@@ -118,6 +122,7 @@ func TestStranger(t *testing.T) {
 	if got := byOwner(); got[stranger] != 2 || got[own] != 2 || a.ignored != 5 {
 		t.Errorf("%v are watched, %d ignored", got, a.ignored)
 	}
+
 	now := bootTime()
 	for _, w := range slices.Clone(a.watched) {
 		isReplaced := w.replaced
@@ -125,6 +130,7 @@ func TestStranger(t *testing.T) {
 			t.Errorf("PID %d is sampled: %v", w.key.pid, !isReplaced)
 		}
 	}
+
 	for _, w := range a.watched {
 		if isOwn := slices.Contains(targets, w.key.pid); isOwn != (w.owner == own) {
 			t.Errorf("the owner of PID %d is %q", w.key.pid, w.owner)
@@ -140,6 +146,7 @@ func ownerNamed(t *testing.T, uid uint32) string {
 	t.Helper()
 	command := exec.Command("/bin/sleep", "1000")
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+
 	target := tracertest.StartCommand(t, command)
 	owner, err := process.ReadOwner(target.PID())
 	if err != nil || owner.UID != uid {
@@ -153,7 +160,8 @@ func TestSlowOwner(t *testing.T) {
 	const job = "agent-slow"
 	startStrangers(t, 3, nobody, job)
 	other := startStrangers(t, 1, somebody, job)
-	f := testFinder(t, 1, Rule{Command: "train.py", User: "65534"}, Rule{Command: "train.py", User: "65533"})
+	f := testFinder(t, 1, Rule{Command: "train.py", User: "65534"},
+		Rule{Command: "train.py", User: "65533"})
 	slow := ownerNamed(t, nobody)
 	asked := 0
 	f.share = 10 * time.Millisecond
@@ -177,6 +185,6 @@ func TestSlowOwner(t *testing.T) {
 		}
 	}
 	if !isFound || asked != 1 {
-		t.Errorf("the process of another user is found: %v; %d of the slow ones were asked", isFound, asked)
+		t.Errorf("the process of another user is found: %v; %d slow ones were asked", isFound, asked)
 	}
 }

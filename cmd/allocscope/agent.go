@@ -114,8 +114,8 @@ func (f *agentFlags) add(command *cobra.Command) {
 		"`ADDRESS` of /healthz and /readyz alone, for what restarts the agent: connections to "+
 			"--listen do not count there (default: none)")
 	set.StringSliceVar(&f.serve.Hosts, "host", nil,
-		"`NAME` by which Prometheus calls this host, where that is not a listening address; may be "+
-			"repeated")
+		"`NAME` by which Prometheus calls this host, where that is not a listening address; may "+
+			"be repeated")
 	set.StringVar(&f.serve.TokenFile, "trace-token", "",
 		"`FILE` with the bearer token for POST /trace on --listen (default: traces on request are "+
 			"refused there)")

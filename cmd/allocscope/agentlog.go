@@ -35,8 +35,8 @@ func logEvent(e fleet.Event) {
 	case fleet.EventEnded:
 		slog.Info(fmt.Sprintf("%s: ended at RSS %s; %s", who, rssText(e.RSS), words.Name(found)))
 	case fleet.EventReplaced:
-		slog.Warn(fmt.Sprintf("%s: not watched for now: a larger process, or one of an owner with fewer "+
-			"places, has its place; %s", who, words.Name(found)))
+		slog.Warn(fmt.Sprintf("%s: not watched for now: a larger process, or one of an owner "+
+			"with fewer places, has its place; %s", who, words.Name(found)))
 
 	case fleet.EventTurned:
 		level := slog.LevelInfo

@@ -75,6 +75,7 @@ func (c *crowd) add(conn net.Conn, name string) (m, surplus *member) {
 		p = new(peer)
 		c.peers[name] = p
 	}
+
 	p.conns++
 	m = &member{Conn: conn, of: c, peer: p}
 	c.conns = append(c.conns, m)
@@ -82,6 +83,7 @@ func (c *crowd) add(conn net.Conn, name string) (m, surplus *member) {
 	if len(c.conns) <= c.most {
 		return m, nil
 	}
+
 	for _, other := range c.conns {
 		isMore := surplus == nil || other.peer.conns > surplus.peer.conns
 		isAsMany := surplus != nil && other.peer.conns == surplus.peer.conns
@@ -89,6 +91,7 @@ func (c *crowd) add(conn net.Conn, name string) (m, surplus *member) {
 			surplus = other
 		}
 	}
+
 	return m, surplus
 }
 
@@ -135,6 +138,7 @@ func (c *crowd) spread(handler http.Handler) http.Handler {
 func (c *crowd) wait(p *peer) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	now := time.Now()
 	if p.due.Before(now) {
 		p.due = now

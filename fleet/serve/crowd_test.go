@@ -60,7 +60,10 @@ func startStranger(t *testing.T, program string, arguments ...string) {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	command := exec.Command("/usr/bin/python3", append([]string{"-c", program}, arguments...)...)
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
+	}
+
 	tracertest.StartCommand(t, command).Await("ready")
 }
 
@@ -80,6 +83,7 @@ func asksOn(t *testing.T, conn net.Conn, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
@@ -145,6 +149,7 @@ func testMost(t *testing.T) {
 		t.Errorf("the surplus is of %+v, not the idle one", surplus)
 	}
 	_ = surplus.Close()
+
 	if _, surplus = add("c"); surplus != second {
 		t.Errorf("the surplus is of %+v, not the oldest one", surplus)
 	}

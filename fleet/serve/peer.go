@@ -24,6 +24,7 @@ func peerOf(conn net.Conn) string {
 	if uid, err := ownerOf(from, to); err == nil {
 		return peerAddr(uid).String()
 	}
+
 	switch at := from.Addr(); {
 	case at.IsLoopback():
 		return "loopback"
@@ -59,11 +60,13 @@ func ownerOf(from, to netip.AddrPort) (uid uint32, err error) {
 	if err := unix.Sendto(fd, diagRequest(from, to), 0, kernel); err != nil {
 		return 0, os.NewSyscallError("sendto", err)
 	}
+
 	answer := make([]byte, 4096)
 	n, _, err := unix.Recvfrom(fd, answer, 0)
 	if err != nil {
 		return 0, os.NewSyscallError("recvfrom", err)
 	}
+
 	return parseDiag(answer[:n])
 }
 

@@ -53,6 +53,7 @@ func (s *scrape) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Set("Content-Encoding", "gzip")
 		text = zipped
 	}
+
 	header.Set("Content-Length", strconv.Itoa(len(text)))
 	_, _ = w.Write(text) // the client may have gone
 }
@@ -81,6 +82,7 @@ func (s *scrape) gather() (plain, zipped []byte, err error) {
 			return nil, nil, err
 		}
 	}
+
 	zipper := gzip.NewWriter(&compressed)
 	if _, err := zipper.Write(text.Bytes()); err != nil {
 		return nil, nil, err

@@ -129,6 +129,7 @@ func ReadOwner(pid int) (o Owner, err error) {
 	if _, err := fmt.Sscan(ids, &real, &o.UID); err != nil {
 		return o, fmt.Errorf("read status: UID: %w", err)
 	}
+
 	o.Name = cmp.Or(ownerOf(string(membership)), userOwner+strconv.Itoa(int(real)))
 	return o, nil
 }

@@ -52,8 +52,8 @@ func openOutput(path string) (*hostile.File, error) {
 	return file, nil
 }
 
-// tail is a file that is followed. It may be on another machine that does not answer any more: it is
-// read by the child process for that, and then given up.
+// tail is a file that is followed. It may be on another machine that does not answer any more: the
+// child process reads it, and a file that does not answer is given up.
 type tail struct {
 	receiver *Receiver
 	path     string

@@ -45,7 +45,7 @@ func testFile(t *testing.T) {
 	mustMark(t, m, began, "unfinished no more")
 }
 
-// A file of memory is read as one of another machine is: by the child process, which may hang for it.
+// A file of memory is read as a file of another machine: by the child process, which may hang.
 func testStalledFile(t *testing.T) {
 	dir, err := os.MkdirTemp("/dev/shm", "allocscope-mark-")
 	if err != nil {
@@ -71,7 +71,8 @@ func testStalledFile(t *testing.T) {
 		children, _ := os.ReadFile(table) // of a thread that may have ended
 		for _, text := range strings.Fields(string(children)) {
 			command, _ := os.ReadFile("/proc/" + text + "/cmdline")
-			if pid, err := strconv.Atoi(text); err == nil && string(command) == hostile.Name+"\x00" {
+			pid, err := strconv.Atoi(text)
+			if err == nil && string(command) == hostile.Name+"\x00" {
 				readers = append(readers, pid)
 			}
 		}

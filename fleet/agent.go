@@ -46,6 +46,7 @@ type Agent struct {
 	// pushProblem is why profiles waited when that was last reported. sampleAll alone uses it.
 	pushProblem string
 	finder      *finder
+	most        int // processes that are watched
 	bootID      string
 	done        chan struct{} // closed when the agent ends
 
@@ -93,8 +94,8 @@ func New(options Options) (*Agent, error) {
 	a := &Agent{
 		options: options, node: nodeName(), executable: "/proc/self/exe", bootID: boot,
 		criteria: verdict.InSeconds().Faster(options.Speed).Repeated(),
-		finder:   newFinder(rules, options.MinRSS, options.Speed),
-		done:     make(chan struct{}), sampledAt: time.Now(),
+		finder:   newFinder(rules, options.MinRSS, options.Speed), most: MaxWatched,
+		done: make(chan struct{}), sampledAt: time.Now(),
 		traces: make(map[metrics.TraceOutcome]uint64),
 		saved:  make(map[processKey]savedProcess), executed: make(map[processKey]float64),
 	}

@@ -37,6 +37,7 @@ const (
 	EventAppeared     EventKind = "appeared"      // a process is watched from now on
 	EventExecuted     EventKind = "executed"      // it executes another program now
 	EventEnded        EventKind = "ended"         // it has exited
+	EventReplaced     EventKind = "replaced"      // another process is watched in its place
 	EventTurned       EventKind = "turned"        // its verdict is a leak, or is none any more
 	EventNearLimit    EventKind = "near-limit"    // it grows, and meets its limit soon
 	EventTraceStarted EventKind = "trace-started" //

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
@@ -32,7 +32,7 @@ func scanFor(t *testing.T, f *finder, room int) (found []candidate, ignored int)
 	for range waitingRounds {
 		some, n, err := f.scan(func(a tree.Arrival) bool {
 			return slices.ContainsFunc(found, func(c candidate) bool { return c.PID == a.PID })
-		}, room-len(found))
+		}, roomFor(room-len(found)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,6 +44,9 @@ func scanFor(t *testing.T, f *finder, room int) (found []candidate, ignored int)
 
 	return found, ignored
 }
+
+// roomFor are free places.
+func roomFor(n int) *places { return &places{free: n, counts: make(map[string]int)} }
 
 func TestFinder(t *testing.T) {
 	t.Run("ranks, and not what starts them", func(t *testing.T) {
@@ -146,7 +149,7 @@ func TestChurn(t *testing.T) {
 			running = false
 		default:
 		}
-		found, _, err := f.scan(func(tree.Arrival) bool { return false }, 10)
+		found, _, err := f.scan(func(tree.Arrival) bool { return false }, roomFor(10))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,18 +160,32 @@ func TestChurn(t *testing.T) {
 
 	scanFor(t, f, 10)
 	for pid, w := range f.waiting {
-		if w.RSS() == growth.Unknown {
+		if rss, _ := w.Memory(); rss == growth.Unknown {
 			t.Errorf("PID %d is gone, and waits", pid)
 		}
 	}
 }
 
-// A trace is not watched, by its own agent or by another one.
-func TestOwnTrace(t *testing.T) {
-	a := &Agent{executable: "/proc/self/exe"}
-	p := &process.Process{Arguments: a.command(&running{}).Args}
-	if firstMatch(p, testFinder(t, 1, Rule{Command: "trace"}).rulesOf(0), 0) != nil {
-		t.Errorf("%q is watched", p.Arguments)
+// The processes of allocscope are not watched. Others cannot hide behind their name.
+func TestOwnName(t *testing.T) {
+	f := testFinder(t, 1, Rule{Command: "allocscope-reader"})
+	if _, err := hostile.Open(nil, "/proc/self/exe", 0, 0); err != nil { // starts the reader
+		t.Fatal(err)
+	}
+	command := exec.Command(tracertest.Build(t, "steps.c"))
+	command.Args = []string{hostile.Name}
+	target := tracertest.StartCommand(t, command)
+	target.Await("ready")
+
+	var children []int // others test at the same time
+	found, _ := scanFor(t, f, 1000)
+	for _, c := range found {
+		if c.Parent == os.Getpid() {
+			children = append(children, c.PID)
+		}
+	}
+	if !slices.Equal(children, []int{target.PID()}) {
+		t.Errorf("found %d, not %d alone", children, target.PID())
 	}
 }
 

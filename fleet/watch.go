@@ -36,25 +36,22 @@ func (a *Agent) findAll(ctx context.Context) {
 }
 
 func (a *Agent) findOnce() {
-	a.mu.Lock()
-	images := make(map[processKey]process.Image, len(a.watched))
-	for _, w := range a.watched {
-		images[w.key] = w.image
-	}
-
-	a.mu.Unlock()
-
+	p, images := a.places()
 	isWatched := func(p tree.Arrival) bool {
 		image, ok := images[processKey{p.PID, p.StartTicks}]
 		return ok && image == p.Image
 	}
 
-	found, ignored, err := a.finder.scan(isWatched, MaxWatched-len(images))
+	found, ignored, err := a.finder.scan(isWatched, p)
 	var added []*watched
 	for _, c := range found {
 		if _, isWatched := images[processKey{c.PID, c.StartTicks}]; isWatched {
 			a.finder.later(c) // as another program: check sees that, and how old the process is
 			continue
+		}
+		if c.replaces != nil {
+			a.giveUp(c.replaces)
+			ignored++
 		}
 		added = append(added, a.newWatched(c))
 	}
@@ -72,10 +69,41 @@ func (a *Agent) findOnce() {
 	}
 }
 
+// places are those of the watched processes, and what these execute. A process that is traced keeps
+// its place.
+func (a *Agent) places() (*places, map[processKey]process.Image) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := &places{free: a.most, counts: make(map[string]int)}
+	images := make(map[processKey]process.Image, len(a.watched))
+	for _, w := range a.watched {
+		if w.replaced {
+			continue
+		}
+		images[w.key] = w.image
+		p.free--
+		p.counts[w.owner]++
+		if a.running == nil || a.running.key != w.key {
+			p.taken = append(p.taken, place{w, w.owner, w.last.Anonymous})
+		}
+	}
+
+	return p, images
+}
+
+// giveUp ends the watching of a process for another one. It may be watched later.
+func (a *Agent) giveUp(w *watched) {
+	a.mu.Lock()
+	w.replaced = true
+	a.mu.Unlock()
+	a.finder.waiting[w.key.pid] = &waiting{Arrival: w.arrival, ignored: true}
+}
+
 // newWatched begins to watch a process that was found.
 func (a *Agent) newWatched(c candidate) *watched {
 	w := &watched{
 		key: processKey{c.PID, c.StartTicks}, process: c.process, start: c.Start, image: c.Image,
+		arrival: c.Arrival, owner: c.owner,
 		limits: process.NewSystemMemoryReader(), identity: c.identity, command: c.process.Command(),
 		labels: c.labels, last: growth.UnknownSample(),
 	}
@@ -183,8 +211,16 @@ func bootTime() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// sample samples a process; false: it has ended.
+// sample samples a process; false: it has ended, or gives up its place.
 func (a *Agent) sample(w *watched, now time.Duration) bool {
+	a.mu.Lock()
+	isReplaced := w.replaced
+	a.mu.Unlock()
+	if isReplaced {
+		a.remove(w, EventReplaced)
+		return false
+	}
+
 	status, err := w.process.Status()
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && status.RSS == growth.Unknown: // or a zombie

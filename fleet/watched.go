@@ -8,6 +8,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tree"
 )
 
 // A processKey distinguishes all processes since the boot.
@@ -24,6 +25,11 @@ type watched struct {
 	limits  *process.SystemMemoryReader
 	start   time.Duration // since the boot
 	image   process.Image
+
+	arrival tree.Arrival
+	owner   string // of its place
+	// replaced: another process has its place. The goroutine that samples removes it.
+	replaced bool
 
 	identity growth.Identity
 	command  string

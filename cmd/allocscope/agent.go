@@ -110,9 +110,12 @@ func (f *agentFlags) add(command *cobra.Command) {
 
 	set.StringVar(&f.serve.Listen, "listen", requests.DefaultListen,
 		"`ADDRESS` of /metrics, /healthz and /readyz; empty: none")
+	set.StringVar(&f.serve.Health, "health", "",
+		"`ADDRESS` of /healthz and /readyz alone, for what restarts the agent: connections to "+
+			"--listen do not count there (default: none)")
 	set.StringSliceVar(&f.serve.Hosts, "host", nil,
-		"`NAME` by which Prometheus calls this host, where that is not the address of --listen; may be "+
-			"repeated")
+		"`NAME` by which Prometheus calls this host, where that is not a listening address; may "+
+			"be repeated")
 	set.StringVar(&f.serve.TokenFile, "trace-token", "",
 		"`FILE` with the bearer token for POST /trace on --listen (default: traces on request are "+
 			"refused there)")
@@ -127,7 +130,7 @@ func (f *agentFlags) add(command *cobra.Command) {
 	cli.Group(set, "Jobs", "rules", "name", "user", "cgroup", "env", "job-id", "min-rss")
 	cli.Group(set, "Traces", "duration", "trace-every", "traces-per-day", "overhead")
 	cli.Group(set, "Files", "directory", "keep", "keep-bytes")
-	cli.Group(set, "Metrics and requests", "listen", "host", "trace-token", "socket")
+	cli.Group(set, "Metrics and requests", "listen", "health", "host", "trace-token", "socket")
 	f.push = pushflags.Add(command, "spool in --directory")
 
 	cli.CompleteFolders(command, "directory")

@@ -34,6 +34,9 @@ func logEvent(e fleet.Event) {
 		slog.Info(who + ": executes another program")
 	case fleet.EventEnded:
 		slog.Info(fmt.Sprintf("%s: ended at RSS %s; %s", who, rssText(e.RSS), words.Name(found)))
+	case fleet.EventReplaced:
+		slog.Warn(fmt.Sprintf("%s: not watched for now: a larger process, or one of an owner "+
+			"with fewer places, has its place; %s", who, words.Name(found)))
 
 	case fleet.EventTurned:
 		level := slog.LevelInfo

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"regexp"
 	"strings"
@@ -44,6 +45,10 @@ func (o *Options) check() (*url.URL, error) {
 		if path == "" {
 			continue
 		}
+		if !KeepsSecrets(server) {
+			return nil, errors.New("the password or the token would go over plain http (write " +
+				"https://...; http is for this machine alone)")
+		}
 		if _, err := ReadSecret(path); err != nil {
 			return nil, err
 		}
@@ -70,6 +75,14 @@ func parseURL(text string) (*url.URL, error) {
 		return nil, errors.New("the URL of the server has a query or a fragment (leave it out)")
 	}
 	return server, nil
+}
+
+// KeepsSecrets reports whether nobody on the way to a server can read a request: the connection is
+// encrypted, or does not leave the machine.
+func KeepsSecrets(server *url.URL) bool {
+	host := server.Hostname()
+	ip := net.ParseIP(host)
+	return server.Scheme == "https" || host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 var (

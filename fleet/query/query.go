@@ -61,6 +61,9 @@ func (s Server) Check() error {
 		return errors.New("--user and --password-file: give both, or none")
 	case s.User != "" && s.TokenFile != "":
 		return errors.New("--user and --token-file: give one of them")
+	case (s.User != "" || s.TokenFile != "") && !push.KeepsSecrets(u):
+		return fmt.Errorf("the password or the token for %s would go over plain http (write "+
+			"https://...; http is for this machine alone)", s.Name)
 	}
 	return nil
 }

@@ -293,14 +293,20 @@ func TestAddresses(t *testing.T) {
 	for _, s := range []Server{
 		{URL: "http://host", User: "u"},
 		{URL: "http://host", PasswordFile: "p"},
-		{URL: "http://host", User: "u", PasswordFile: "p", TokenFile: "t"},
+		{URL: "https://host", User: "u", PasswordFile: "p", TokenFile: "t"},
+		{URL: "http://host", TokenFile: "t"},
+		{URL: "http://localhost.example", User: "u", PasswordFile: "p"},
 	} {
 		if err := s.Check(); err == nil {
 			t.Errorf("%+v is accepted", s)
 		}
 	}
-	if err := (Server{URL: "https://host:9090/prometheus/", TokenFile: "t"}).Check(); err != nil {
-		t.Error(err)
+	for _, url := range []string{
+		"https://host:9090/prometheus/", "http://127.0.0.2:9090", "http://[::1]:9090", "http://localhost",
+	} {
+		if err := (Server{URL: url, TokenFile: "t"}).Check(); err != nil {
+			t.Errorf("%s: %v", url, err)
+		}
 	}
 }
 

@@ -11,18 +11,11 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/allocscope/allocscope/export/metrics"
 	"github.com/allocscope/allocscope/export/page/origin"
 	"github.com/allocscope/allocscope/growth"
 )
 
 const (
-	// maxScrapes at a time. More are refused.
-	maxScrapes = 4
 	// maxReasonBytes of an error, in an answer.
 	maxReasonBytes = 1000
 	// maxJobBytes of a job ID in a request.
@@ -53,25 +46,28 @@ func (r routes) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// handleTCP answers what any user of the machine may ask, and traces for those who have the token.
-func (s *Server) handleTCP(hosts origin.Hosts, tokenFile string, source Source) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics.NewCollector(source.State),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	scrape := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		MaxRequestsInFlight: maxScrapes, Timeout: s.limits.write,
-	})
+// routesOf are the routes for any user of the machine, and traces for those who have the token.
+func (s *Server) routesOf(tokenFile string, source Source) routes {
+	all := healthRoutes(source)
+	all["/metrics"] = route{http.MethodGet, newScrape(source, s.limits.maxAge).ServeHTTP}
+	all["/trace"] = route{http.MethodPost, func(w http.ResponseWriter, r *http.Request) {
+		if authorize(w, r, tokenFile) {
+			requestTrace(w, r, source)
+		}
+	}}
+	return all
+}
 
-	all := routes{
-		"/metrics": {http.MethodGet, scrape.ServeHTTP},
+// healthRoutes are the routes for what restarts the agent.
+func healthRoutes(source Source) routes {
+	return routes{
 		"/healthz": {http.MethodGet, probe(source.Healthy)},
 		"/readyz":  {http.MethodGet, probe(source.Ready)},
-		"/trace": {http.MethodPost, func(w http.ResponseWriter, r *http.Request) {
-			if authorize(w, r, tokenFile) {
-				requestTrace(w, r, source)
-			}
-		}},
 	}
+}
+
+// handleTCP answers requests for these hosts.
+func handleTCP(hosts origin.Hosts, all routes) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if origin.Admit(w, r, hosts) {
 			all.ServeHTTP(w, r)

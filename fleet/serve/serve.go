@@ -44,7 +44,10 @@ const (
 type Options struct {
 	// Listen is the TCP address of /metrics, /healthz and /readyz; empty: none.
 	Listen string
-	// Hosts are the names, besides those of loopback and Listen, that a Host header may have.
+	// Health is another address of /healthz and /readyz, which connections to Listen cannot take away;
+	// empty: none.
+	Health string
+	// Hosts are the names, besides localhost and the listening ones, that a Host header may have.
 	Hosts []string
 	// TokenFile has the bearer token that POST /trace on Listen needs; empty: it is refused there.
 	TokenFile string

@@ -27,9 +27,15 @@ type agent struct {
 	refusal  error
 	requests []Request
 	state    metrics.State
+	states   int // how often it was asked for
 }
 
-func (a *agent) State() metrics.State { return a.state }
+func (a *agent) State() metrics.State {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.states++
+	return a.state
+}
 
 func (a *agent) Healthy() error {
 	a.mu.Lock()
@@ -131,6 +137,7 @@ func ask(t *testing.T, s *Server, method, path, body string, header map[string]s
 
 func TestServer(t *testing.T) {
 	t.Run("metrics", testMetrics)
+	t.Run("many scrapes", testManyScrapes)
 	t.Run("health", testHealth)
 	t.Run("requests for traces", testTraces)
 	t.Run("token file", testTokenFile)
@@ -160,6 +167,39 @@ func testMetrics(t *testing.T) {
 	} {
 		if parsed[name] == nil {
 			t.Errorf("no %s", name)
+		}
+	}
+}
+
+// Scrapes are answered with a copy while that is young, and with what is new then.
+func testManyScrapes(t *testing.T) {
+	copied := patientLimits()
+	copied.pause, copied.maxAge = 0, time.Hour
+	a := &agent{state: metrics.State{Node: "before"}}
+	s := start(t, Options{Listen: "127.0.0.1:0"}, a, copied)
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for range 50 {
+				_, text, _ := ask(t, s, "GET", "/metrics", "", nil)
+				_, plain, _ := ask(t, s, "GET", "/metrics", "", map[string]string{"Accept-Encoding": "x"})
+				if text != plain || !strings.Contains(text, `node="before"`) {
+					t.Errorf("got %.300q", plain)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	if a.states != 1 {
+		t.Errorf("the agent was asked %d times", a.states)
+	}
+
+	copied.maxAge = 0
+	s = start(t, Options{Listen: "127.0.0.1:0"}, a, copied)
+	for _, node := range []string{"one", "two"} {
+		a.state.Node = node
+		if _, text, _ := ask(t, s, "GET", "/metrics", "", nil); !strings.Contains(text, `node="`+node) {
+			t.Errorf("the metrics are not those of now: %.300s", text)
 		}
 	}
 }

@@ -13,8 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/allocscope/allocscope/export/page/origin"
 	"github.com/allocscope/allocscope/fleet/socket"
 )
@@ -26,13 +24,18 @@ type limits struct {
 	header, read, write, idle time.Duration
 	// shutdown is the time for requests that are being answered when the server ends.
 	shutdown time.Duration
-	// connections on the address, and on the socket. More of them wait in the kernel's queue.
+	// connections of each listener: see crowd.
 	connections int
+	// pause between two requests of a peer who asks in a loop.
+	pause time.Duration
+	// maxAge of the metrics in an answer.
+	maxAge time.Duration
 }
 
 var defaultLimits = limits{
 	header: 5 * time.Second, read: 10 * time.Second, write: 30 * time.Second,
 	idle: 30 * time.Second, shutdown: 2 * time.Second, connections: 64,
+	pause: 100 * time.Millisecond, maxAge: time.Second,
 }
 
 const (
@@ -45,13 +48,14 @@ const (
 // A Server listens, and answers once Serve is called.
 type Server struct {
 	limits limits
-	// address is nil where there is none. The listeners and the servers are in the same order.
-	address   *net.TCPAddr
-	listeners []net.Listener
-	servers   []*http.Server
+	// address and health are nil where there is none. The listeners and the servers are in the same
+	// order.
+	address, health *net.TCPAddr
+	listeners       []net.Listener
+	servers         []*http.Server
 }
 
-// Listen listens on the address and the socket of the options. It is an error if the token file
+// Listen listens on the addresses and the socket of the options. It is an error if the token file
 // could be read by others.
 func Listen(ctx context.Context, o Options, source Source) (*Server, error) {
 	return listen(ctx, o, source, defaultLimits)
@@ -71,7 +75,14 @@ func listen(ctx context.Context, o Options, source Source, l limits) (_ *Server,
 		}
 	}
 	if o.Listen != "" {
-		if err := s.listenTCP(ctx, o, source); err != nil {
+		all := s.routesOf(o.TokenFile, source)
+		if s.address, err = s.listenTCP(ctx, o.Listen, o.Hosts, all); err != nil {
+			return nil, err
+		}
+	}
+	if o.Health != "" {
+		all := healthRoutes(source)
+		if s.health, err = s.listenTCP(ctx, o.Health, o.Hosts, all); err != nil {
 			return nil, err
 		}
 	}
@@ -95,10 +106,12 @@ func splitAddress(address string) (host, port string, err error) {
 	return host, port, nil
 }
 
-func (s *Server) listenTCP(ctx context.Context, o Options, source Source) error {
-	host, port, err := splitAddress(o.Listen)
+func (s *Server) listenTCP(
+	ctx context.Context, address string, hosts []string, all routes,
+) (*net.TCPAddr, error) {
+	host, port, err := splitAddress(address)
 	if err != nil {
-		return err
+		return nil, err
 	}
 
 	network := "tcp"
@@ -107,13 +120,12 @@ func (s *Server) listenTCP(ctx context.Context, o Options, source Source) error 
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, network, net.JoinHostPort(host, port))
 	if err != nil {
-		return err
+		return nil, err
 	}
 
-	s.address = listener.Addr().(*net.TCPAddr)
-	hosts := origin.HostsOf(s.address, append([]string{host}, o.Hosts...)...)
-	s.add(listener, s.handleTCP(hosts, o.TokenFile, source))
-	return nil
+	at := listener.Addr().(*net.TCPAddr)
+	s.add(listener, handleTCP(origin.HostsOf(at, append([]string{host}, hosts...)...), all))
+	return at, nil
 }
 
 func (s *Server) listenUnix(path string, source Source) error {
@@ -128,9 +140,12 @@ func (s *Server) listenUnix(path string, source Source) error {
 
 // add adds a listener, and the server of its requests.
 func (s *Server) add(listener net.Listener, handler http.Handler) {
-	s.listeners = append(s.listeners, netutil.LimitListener(listener, s.limits.connections))
+	c := newCrowd(listener, s.limits, peerOf)
+	s.listeners = append(s.listeners, c)
 	s.servers = append(s.servers, &http.Server{
-		Handler:                      handler,
+		Handler:                      c.spread(handler),
+		ConnContext:                  c.connContext,
+		ConnState:                    c.noteState,
 		DisableGeneralOptionsHandler: true,
 		ReadHeaderTimeout:            s.limits.header,
 		ReadTimeout:                  s.limits.read,
@@ -141,8 +156,11 @@ func (s *Server) add(listener net.Listener, handler http.Handler) {
 	})
 }
 
-// Address returns the TCP address; nil: there is none.
+// Address returns the address of --listen; nil: there is none.
 func (s *Server) Address() *net.TCPAddr { return s.address }
+
+// Health returns the address of --health; nil: there is none.
+func (s *Server) Health() *net.TCPAddr { return s.health }
 
 func (s *Server) close() {
 	for _, l := range s.listeners {

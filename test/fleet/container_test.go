@@ -238,24 +238,24 @@ func testContainer(t *testing.T, folder string) {
 	c.Args = append(c.Args, "--duration=20s")
 	run(t, podman(append([]string{"run", "--detach", "--name=" + agent}, p.arguments(t, c)...)...))
 
-	page := func(path string, header string) (string, error) {
+	page := func(port, path, header string) (string, error) {
 		out, err := inside(t, agent, "wget", "--quiet", "--content-on-error",
-			"--output-document=-", "--header=Host: "+header, "http://127.0.0.1:9753"+path,
+			"--output-document=-", "--header=Host: "+header, "http://127.0.0.1:"+port+path,
 		).CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)
 		}
 		return string(out), err
 	}
-	metrics := func() (string, error) { return page("/metrics", "10.1.2.3:9753") }
+	metrics := func() (string, error) { return page("9753", "/metrics", "10.1.2.3:9753") }
 
 	awaitRanks(t, metrics, job, "3")
 	if probe := c.LivenessProbe.HTTPGet.Path; probe != "" {
-		if out, err := page(probe, "10.1.2.3:9753"); err != nil {
+		if out, err := page("9754", probe, "10.1.2.3:9754"); err != nil {
 			t.Errorf("the probe %s: %v %s", probe, err, out)
 		}
 	}
-	if out, err := page("/metrics", "attacker.example"); err == nil {
+	if out, err := page("9753", "/metrics", "attacker.example"); err == nil {
 		t.Errorf("a foreign Host is answered: %.200s", out)
 	}
 

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
@@ -22,6 +24,7 @@ type manifests struct {
 	account   core.ServiceAccount
 	maps      map[string]core.ConfigMap // by the start of their name
 	daemonSet apps.DaemonSet
+	policy    networking.NetworkPolicy
 }
 
 // build makes the objects of a folder as kubectl does, and decodes them with the types of the API.
@@ -47,6 +50,8 @@ func build(t *testing.T, folder string) manifests {
 			decode(t, text, &m.account)
 		case "DaemonSet":
 			decode(t, text, &m.daemonSet)
+		case "NetworkPolicy":
+			decode(t, text, &m.policy)
 		case "ConfigMap":
 			var c core.ConfigMap
 			decode(t, text, &c)
@@ -115,6 +120,31 @@ func TestManifests(t *testing.T) {
 		if security.Privileged != nil || security.AllowPrivilegeEscalation == nil ||
 			*security.AllowPrivilegeEscalation || !*security.ReadOnlyRootFilesystem {
 			t.Errorf("%+v", security)
+		}
+	})
+
+	t.Run("no pod can take health away, and Prometheus alone may ask for metrics", func(t *testing.T) {
+		for name, probe := range map[string]*core.Probe{
+			"startup": agent.StartupProbe, "liveness": agent.LivenessProbe, "readiness": agent.ReadinessProbe,
+		} {
+			if port := probe.HTTPGet.Port.String(); port != "health" {
+				t.Errorf("the %s probe asks port %s", name, port)
+			}
+		}
+
+		spec := m.policy.Spec
+		if !maps.Equal(spec.PodSelector.MatchLabels, m.daemonSet.Spec.Template.Labels) ||
+			len(spec.Ingress) != 1 || len(spec.Ingress[0].From) != 1 || len(spec.Ingress[0].Ports) != 1 ||
+			spec.Ingress[0].Ports[0].Port.String() != "metrics" {
+			t.Errorf("the policy is %+v", spec)
+		}
+	})
+
+	t.Run("each container has a limit of CPU time and memory", func(t *testing.T) {
+		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+			if c.Resources.Limits.Cpu().IsZero() || c.Resources.Limits.Memory().IsZero() {
+				t.Errorf("%s: %v", c.Name, c.Resources.Limits)
+			}
 		}
 	})
 

@@ -1,9 +1,13 @@
 package process
 
 import (
+	"cmp"
+	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/allocscope/allocscope/growth"
@@ -95,6 +99,66 @@ func containerOf(cgroup string) string {
 func podOf(cgroup string) string {
 	if uid := podUID.FindStringSubmatch(cgroup); uid != nil {
 		return strings.ReplaceAll(uid[1], "_", "-")
+	}
+	return ""
+}
+
+// An Owner is who answers for a process, to be treated alike for all of its processes.
+type Owner struct {
+	// UID is the effective one.
+	UID uint32
+	// Name distinguishes owners. A container, or all of a pod, is an owner: its users have the UIDs
+	// of others there. Elsewhere it is the user who has logged in, or started the process.
+	Name string
+}
+
+// ReadOwner returns the owner of a process. It does not need an answer of the process.
+func ReadOwner(pid int) (o Owner, err error) {
+	folder := filepath.Join("/proc", strconv.Itoa(pid))
+	status, err := os.ReadFile(filepath.Join(folder, "status"))
+	if err != nil {
+		return o, fmt.Errorf("read status: %w", err)
+	}
+	membership, err := os.ReadFile(filepath.Join(folder, "cgroup"))
+	if err != nil {
+		return o, fmt.Errorf("read cgroup: %w", err)
+	}
+
+	_, ids, _ := strings.Cut(string(status), "\nUid:")
+	var real uint32
+	if _, err := fmt.Sscan(ids, &real, &o.UID); err != nil {
+		return o, fmt.Errorf("read status: UID: %w", err)
+	}
+
+	o.Name = cmp.Or(ownerOf(string(membership)), userOwner+strconv.Itoa(int(real)))
+	return o, nil
+}
+
+// userSlice is what systemd calls the cgroup of all that a user has started who has logged in. All
+// below it may be made by the user, containers and their UIDs too.
+var userSlice = regexp.MustCompile(`^user-([0-9]+)\.slice$`)
+
+const userOwner = "user "
+
+// ownerOf returns the owner by the text of /proc/PID/cgroup; empty: it does not say who. The outermost
+// name counts, which the system has given.
+func ownerOf(membership string) string {
+	for line := range strings.Lines(membership) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) < 3 {
+			continue
+		}
+		for _, name := range components(parts[2]) {
+			if uid := userSlice.FindStringSubmatch(name); uid != nil {
+				return userOwner + uid[1]
+			}
+			if pod := podOf(name); pod != "" {
+				return "pod " + pod
+			}
+			if container := containerOf(name); container != "" {
+				return "container " + container
+			}
+		}
 	}
 	return ""
 }

@@ -84,3 +84,29 @@ func TestAllocatorName(t *testing.T) {
 		}
 	}
 }
+
+func TestOwnerOf(t *testing.T) {
+	id := strings.Repeat("0123456789abcdef", 4)
+	const pod = "01234567_89ab_cdef_0123_456789abcdef"
+	for _, c := range []struct{ membership, want string }{
+		{"", ""},
+		{"0::/\n", ""},
+		{"0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n", ""},
+		{"0::/user.slice/user-1000.slice/session-3.scope\n", "user 1000"},
+		// a container that a user makes, and calls what the user likes
+		{
+			"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id + ".scope\n",
+			"user 1000",
+		},
+		{"0::/system.slice/docker-" + id + ".scope/user-0.slice\n", "container 0123456789ab"},
+		{
+			"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + pod +
+				".slice/cri-containerd-" + id + ".scope\n", "pod 01234567-89ab-cdef-0123-456789abcdef",
+		},
+		{"0::/../cri-containerd-" + id + ".scope\n", "container 0123456789ab"},
+	} {
+		if got := ownerOf(c.membership); got != c.want {
+			t.Errorf("%q is of %q, want %q", c.membership, got, c.want)
+		}
+	}
+}

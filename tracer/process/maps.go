@@ -143,6 +143,15 @@ func (p *Process) OpenMapped(m Mapping) (*hostile.File, error) {
 	return f, nil
 }
 
+// OpenProgram opens the file that the process executes, like OpenMapped.
+func (p *Process) OpenProgram() (*hostile.File, error) {
+	f, err := hostile.Open(p.dir, "exe", 0, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the program of pid %d: %w", p.PID, p.noteStall(err))
+	}
+	return f, nil
+}
+
 // Hold keeps an opened file until Close, and returns a path under which the kernel opens that very
 // file until then. The path of its mapping would lead to whatever the process has mapped there since.
 func (p *Process) Hold(f *hostile.File) (path hostile.HeldPath, err error) {

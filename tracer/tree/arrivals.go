@@ -34,14 +34,15 @@ type Arrival struct {
 	process.Stat
 }
 
-// RSS of the process in bytes; growth.Unknown: it is gone.
-func (a Arrival) RSS() int64 {
-	resident, _, ok := readResident(a.PID)
+// Memory returns the RSS of the process in bytes, and its part that is no file and not shared memory;
+// growth.Unknown: it is gone.
+func (a Arrival) Memory() (rss, private int64) {
+	resident, shared, ok := readResident(a.PID)
 	if !ok {
-		return growth.Unknown
+		return growth.Unknown, growth.Unknown
 	}
 
-	return resident
+	return resident, resident - shared
 }
 
 // scansPerRecheck is how often known processes are read again: the PID may have been used again, and

@@ -21,7 +21,10 @@ func TestArrivals(t *testing.T) {
 	}
 
 	has := func(found []Arrival, pid int) bool {
-		return slices.ContainsFunc(found, func(a Arrival) bool { return a.PID == pid && a.RSS() > 0 })
+		return slices.ContainsFunc(found, func(a Arrival) bool {
+			rss, private := a.Memory()
+			return a.PID == pid && private > 0 && rss > private
+		})
 	}
 
 	if first := scan(); len(first) == 0 || has(first, 2) {

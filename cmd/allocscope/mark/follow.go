@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"time"
@@ -32,19 +31,14 @@ func (m *Receiver) Follow(path string) error {
 		return fmt.Errorf("follow marks: %w", err)
 	}
 
-	if _, err := file.Seek(0, io.SeekEnd); err != nil && !errors.Is(err, unix.ESPIPE) {
-		_ = file.Close() // it was only read
-		return fmt.Errorf("follow marks in %s: %w", path, err)
-	}
-
-	t := &tail{receiver: m, path: path, file: file}
+	t := &tail{receiver: m, path: path, file: file, offset: file.Size()}
 	m.running.Go(t.run)
 	return nil
 }
 
 // openOutput opens a file or a FIFO without waiting for a writer. Each time, the owner of its folder
 // decides what the path leads to.
-func openOutput(path string) (*os.File, error) {
+func openOutput(path string) (*hostile.File, error) {
 	file, err := hostile.Open(nil, path, 0, unix.S_IFIFO)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -55,23 +49,29 @@ func openOutput(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	return file.Stream(), nil
+	return file, nil
 }
 
-// tail is a file that is followed.
+// tail is a file that is followed. It may be on another machine that does not answer any more: the
+// child process reads it, and a file that does not answer is given up.
 type tail struct {
 	receiver *Receiver
 	path     string
-	file     *os.File
+	file     *hostile.File
+	offset   int64
 	lines    lineSplitter
 }
 
 func (t *tail) run() {
 	defer func() { _ = t.file.Close() }() // it was only read
 	buffer := make([]byte, maxLineBytes)
+
 	for t.receiver.ctx.Err() == nil {
-		t.read(buffer)
-		t.reopen(buffer)
+		if errors.Is(t.read(buffer), hostile.ErrStalled) ||
+			errors.Is(t.reopen(buffer), hostile.ErrStalled) {
+			return
+		}
+
 		select {
 		case <-t.receiver.ctx.Done():
 		case <-time.After(pollPeriod):
@@ -79,53 +79,46 @@ func (t *tail) run() {
 	}
 }
 
-// read reads to the end of the file.
-func (t *tail) read(buffer []byte) {
+// read reads to the end of the file. The error says why there is no more.
+func (t *tail) read(buffer []byte) error {
 	for t.receiver.ctx.Err() == nil {
-		_ = t.file.SetReadDeadline(time.Now().Add(pollPeriod)) // files need none
-		n, err := t.file.Read(buffer)
+		n, err := t.file.ReadAt(buffer, t.offset)
+		if errors.Is(err, unix.ESPIPE) {
+			pipe := t.file.Stream()
+			_ = pipe.SetReadDeadline(time.Now().Add(pollPeriod)) // a FIFO has one
+			n, err = pipe.Read(buffer)
+		} else {
+			t.offset += int64(n)
+		}
+
 		t.lines.feed(buffer[:n], t.receiver.addLine)
 		if err != nil {
-			return
+			return err
 		}
 	}
+
+	return nil
 }
 
 // reopen starts again at the start of the file after it was truncated, and with the new file after
 // it was replaced.
-func (t *tail) reopen(buffer []byte) {
-	now, err := os.Stat(t.path)
+func (t *tail) reopen(buffer []byte) error {
+	now, err := openOutput(t.path)
 	if err != nil {
-		return // between two files, perhaps
+		return err // between two files, perhaps
 	}
 
-	was, err := t.file.Stat()
-	if err != nil {
-		return
-	}
-
-	if os.SameFile(now, was) {
-		if at, err := t.file.Seek(0, io.SeekCurrent); err == nil && was.Size() < at {
-			t.rewind()
+	if now.Device == t.file.Device && now.Inode == t.file.Inode {
+		if now.Size() < t.offset {
+			t.offset, t.lines = 0, lineSplitter{}
 		}
-		return
+		return now.Close()
 	}
 
-	next, err := openOutput(t.path)
-	if err != nil {
-		return
-	}
-
-	t.read(buffer) // the last lines
+	_ = t.read(buffer) // the last lines
 	_ = t.file.Close()
-	t.file, t.lines = next, lineSplitter{}
-	t.read(buffer)
-}
-
-func (t *tail) rewind() {
-	if _, err := t.file.Seek(0, io.SeekStart); err == nil {
-		t.lines = lineSplitter{}
-	}
+	t.file, t.offset, t.lines = now, 0, lineSplitter{}
+	return t.read(buffer)
 }
 
 // addLine adds the mark in a line, if there is one.

@@ -12,11 +12,14 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
 func TestFollow(t *testing.T) {
 	t.Run("file", testFile)
 	t.Run("replaced file", testReplacedFile)
+	t.Run("file that does not answer", testStalledFile)
 	t.Run("FIFO", testFIFO)
 	t.Run("silent writers", testSilentWriters)
 	t.Run("standard input", testInput)
@@ -40,6 +43,62 @@ func testFile(t *testing.T) {
 	mustMark(t, m, began, "epoch 1", "epoch 2")
 	appendTo(t, path, " no more\n")
 	mustMark(t, m, began, "unfinished no more")
+}
+
+// A file of memory is read as a file of another machine: by the child process, which may hang.
+func testStalledFile(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "allocscope-mark-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+
+	m, path, began := startMarker(t), filepath.Join(dir, "log"), time.Now()
+	appendTo(t, path, "")
+	if err := m.Follow(path); err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t, path, "allocscope: before\n")
+	mustMark(t, m, began, "before")
+
+	tables, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var readers []int
+	for _, table := range tables {
+		children, _ := os.ReadFile(table) // of a thread that may have ended
+		for _, text := range strings.Fields(string(children)) {
+			command, _ := os.ReadFile("/proc/" + text + "/cmdline")
+			pid, err := strconv.Atoi(text)
+			if err == nil && string(command) == hostile.Name+"\x00" {
+				readers = append(readers, pid)
+			}
+		}
+	}
+
+	if len(readers) == 0 {
+		t.Fatal("there is no reader")
+	}
+
+	signal := func(what unix.Signal) {
+		for _, pid := range readers {
+			if err := unix.Kill(pid, what); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+
+	signal(unix.SIGSTOP)
+	defer signal(unix.SIGCONT)
+	appendTo(t, path, "allocscope: meanwhile\n")
+	time.Sleep(2 * pollPeriod)
+	if marks := m.Drain(); len(marks) != 0 {
+		t.Fatalf("it is read by allocscope itself: %v", marks)
+	}
+	signal(unix.SIGCONT)
+	mustMark(t, m, began, "meanwhile")
 }
 
 func testReplacedFile(t *testing.T) {

@@ -73,7 +73,8 @@ func launch(
 	path := library.Name()
 	var target *tracertest.Target
 	options.Children = true
-	options.Launch = &tracer.Launch{Shim: library, Command: os.Getpid(), Start: func(context.Context) (int, error) {
+	options.Launch = &tracer.Launch{Shim: library, Command: os.Getpid()}
+	options.Launch.Start = func(context.Context) (int, error) {
 		preload := "LD_PRELOAD=" + path
 		for _, variable := range command.Env {
 			if others, ok := strings.CutPrefix(variable, "LD_PRELOAD="); ok {
@@ -83,7 +84,7 @@ func launch(
 		command.Env = append(command.Environ(), preload)
 		target = tracertest.StartCommand(t, command)
 		return target.PID(), nil
-	}}
+	}
 	return open(t, options), target
 }
 
@@ -585,7 +586,7 @@ func testLaunchUnheld(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Kill(other, syscall.SIGKILL) })
 
 	eventually(t, "the other program is traced", func() bool { return s.IsTraced(other) })
-	at := semaphoreAt(t, other, holdSemaphore)
+	at := symbolAt(t, other, holdSemaphore)
 	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", other), os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -607,7 +608,7 @@ const holdSemaphore = "allocscope_hold_semaphore"
 // semaphore is the value of a semaphore of the shim in a process.
 func semaphore(t testing.TB, pid int, name string) uint16 {
 	t.Helper()
-	at := semaphoreAt(t, pid, name)
+	at := symbolAt(t, pid, name)
 
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
 	if err != nil {
@@ -621,8 +622,8 @@ func semaphore(t testing.TB, pid int, name string) uint16 {
 	return binary.NativeEndian.Uint16(value[:])
 }
 
-// semaphoreAt is the address of a semaphore of the shim in a process.
-func semaphoreAt(t testing.TB, pid int, name string) int64 {
+// symbolAt is the address of a symbol of the shim in a process.
+func symbolAt(t testing.TB, pid int, name string) int64 {
 	t.Helper()
 	p := openProcess(t, pid)
 	maps, err := p.Maps()

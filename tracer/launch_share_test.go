@@ -1,0 +1,134 @@
+package tracer_test
+
+import (
+	"fmt"
+	"os/exec"
+	"testing"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestLaunchShare has processes that flood what a session's targets share.
+func TestLaunchShare(t *testing.T) {
+	t.Run("one of several loses its own objects", testShareObjects)
+	t.Run("a program starts once", testShareStarts)
+	t.Run("not of the command", testShareStranger)
+}
+
+// launchFlood starts testdata/flood.c below the shim, with the child as the other target.
+func launchFlood(t *testing.T, maxLive int) (*tracer.Session, *tracertest.Target) {
+	t.Helper()
+	command := exec.Command(tracertest.Build(t, "flood.c"))
+	s, target := launch(t, command, tracer.Options{Interval: 1, MaxLive: maxLive})
+	target.Await("ready")
+	eventually(t, "both processes are traced", func() bool {
+		traced := 0
+		err := kernel.ReadMap(tracer.Kernel(s).Targets, func(_ *uint32, state *bpf.TargetState) {
+			if *state == bpf.TargetTraced {
+				traced++
+			}
+		})
+		return err == nil && traced == 2
+	})
+	return s, target
+}
+
+// say gives an order to testdata/flood.c, and waits until it has been obeyed.
+func say(target *tracertest.Target, format string, arguments ...any) {
+	target.Say(fmt.Sprintf(format, arguments...))
+	target.Await("done")
+}
+
+func testShareObjects(t *testing.T) {
+	const maxLive, flood, kept = 8192, 50_000, 3000 // kept is more than what the flood leaves open
+	s, target := launchFlood(t, maxLive)
+	say(target, "flood %d", flood)
+	say(target, "keep %d", 1000) // within the part that is not open to the flood
+	of := heldBelowShim(snapshot(t, s))
+	if got, want := of["case_keep"], [2]int64{1000, 96_000}; got != want {
+		t.Errorf("case_keep holds %d, want %d (objects, bytes)", got, want)
+	}
+	if got := of["case_flood"][0]; got == 0 || got > maxLive*7/8 {
+		t.Errorf("the flood holds %d objects, want some, and %d at most", got, maxLive*7/8)
+	}
+
+	_, losses, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lost growth.Loss
+	for _, l := range losses {
+		if l.Kind != growth.LossLiveFull {
+			continue
+		}
+		if l.PID == target.PID() || l.PID == 0 || lost.PID != 0 {
+			t.Errorf("lost by another process than the flood: %+v", l)
+		}
+		lost = l
+	}
+	if got := uint64(of["case_flood"][0]) + lost.Count; got != flood || lost.Bytes != 48*lost.Count {
+		t.Errorf("the flood has and has lost %d of %d objects: %+v", got, flood, lost)
+	}
+}
+
+func producerCalls(t *testing.T, s *tracer.Session) uint64 {
+	t.Helper()
+	values, err := kernel.ReadCounters(tracer.Kernel(s).Counters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values[bpf.CountProducerCalls]
+}
+
+// mustLoseNoEvents checks that nothing has filled the ring buffer, or the queue of starts.
+func mustLoseNoEvents(t *testing.T, s *tracer.Session) {
+	t.Helper()
+	_, losses, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range losses {
+		if l.Kind == growth.LossEvents {
+			t.Errorf("lost: %+v", l)
+		}
+	}
+}
+
+// What a program says a million times is one event: the first.
+func testShareStarts(t *testing.T) {
+	s, target := launchFlood(t, 8192)
+	say(target, "start 1000000 %x", symbolAt(t, target.PID(), "allocscope_start"))
+	mustLoseNoEvents(t, s)
+}
+
+// A process that does not descend from the command uses the shim: it is no target, and its calls are
+// not the command's.
+func testShareStranger(t *testing.T) {
+	program := tracertest.Build(t, "flood.c")
+	stranger := tracertest.Start(t, "/bin/sh", "-c",
+		"read shim; LD_PRELOAD=$shim exec "+program) // it is there before the command is
+	s, target := launchFlood(t, 8192)
+	calls := producerCalls(t, s)
+
+	stranger.Say(s.Options.Launch.Shim.Name())
+	stranger.Await("ready")
+	say(stranger, "keep 20000")
+	say(stranger, "flood 20000")
+	say(stranger, "start 1000000 %x", symbolAt(t, stranger.PID(), "allocscope_start"))
+	mustLoseNoEvents(t, s)
+	if got := producerCalls(t, s) - calls; got > 100 { // the command's own, if any
+		t.Errorf("%d calls of a stranger are charged", got)
+	}
+
+	say(target, "keep 1000")
+	if got, want := heldBelowShim(snapshot(t, s))["case_keep"], [2]int64{1000, 96_000}; got != want {
+		t.Errorf("case_keep holds %d, want %d (objects, bytes)", got, want)
+	}
+	if n := len(tracer.Targets(s)); n != 2 {
+		t.Errorf("%d targets, want the command and its child", n)
+	}
+}

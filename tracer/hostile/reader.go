@@ -21,8 +21,8 @@ const Name = "allocscope-reader"
 var ErrStalled = errors.New("it does not answer (a file system in user space or on another machine?)")
 
 const (
-	// readTimeout is how long the child has for an answer. Most take microseconds. A busy disk takes
-	// less than a second, and a fork(2) of a process of hundreds of GiB locks it for some.
+	// readTimeout is how long the child has for an answer. Most take microseconds. A busy disk
+	// takes less than a second, and a fork(2) of a process of hundreds of GiB locks it for some.
 	readTimeout = 30 * time.Second
 	// startTimeout is how long the child has to start.
 	startTimeout = 2 * time.Minute
@@ -80,8 +80,8 @@ func CPUTime() time.Duration {
 }
 
 // Memory reads memory of a process: mem and pagemap are its files in /proc. It reads size bytes at
-// each address, and only where all of them are in RAM: nothing is brought in for it, be it from swap,
-// from a file or from the kernel's zero page. A result is nil where that is not so.
+// each address, and only where all of them are in RAM: nothing is brought in for it, be it from
+// swap, from a file or from the kernel's zero page. A result is nil where that is not so.
 func Memory(mem, pagemap *os.File, addresses []uint64, size int) ([][]byte, error) {
 	contents := make([][]byte, len(addresses))
 	buffer := make([]byte, len(addresses)*size)

@@ -40,7 +40,9 @@ func IdentityAmongAll(p *process.Process) growth.Identity {
 
 // programOf returns the evidence of a process's role, by so many generations of ancestors, and
 // whether its parent is of the same job.
-func programOf(p *process.Process, ancestors int) (program Program, image process.Image, isOfJob bool) {
+func programOf(
+	p *process.Process, ancestors int,
+) (program Program, image process.Image, isOfJob bool) {
 	program = Program{
 		Name: p.Name, Arguments: p.Arguments, Environment: p.Environment(identityVariables()...),
 	}
@@ -88,7 +90,8 @@ func (p Program) text(variable string) string {
 	return growth.Truncate(p.Environment[variable], growth.MaxIdentityBytes)
 }
 
-// nodeName is the name of the host: NODE_NAME, since a pod has a host name of its own, or the host name.
+// nodeName is the name of the host: NODE_NAME, since a pod has a host name of its own, or the host
+// name.
 var nodeName = sync.OnceValue(func() string {
 	name := os.Getenv(nodeVariable)
 	if name == "" {

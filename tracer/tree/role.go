@@ -39,7 +39,7 @@ func (p Program) Role() (growth.Role, int) {
 	return p.ownRole()
 }
 
-// workerRole returns the role of a worker by its name or its arguments; empty: it has those of none.
+// workerRole returns the role of a worker by its name or its arguments; empty: they are of none.
 func (p Program) workerRole() growth.Role {
 	switch {
 	case parseCommand(p.Arguments).runs("torch._inductor.compile_worker"):
@@ -71,8 +71,8 @@ func (p Program) ownRole() (growth.Role, int) {
 	return growth.RoleOther, growth.Unknown // a tool that a trainer calls
 }
 
-// setParent takes over what is known of the parent, which counts within one job: of a launcher, or of
-// a process that trains. It reports whether both are of one.
+// setParent takes over what is known of the parent, which counts within one job: of a launcher, or
+// of a process that trains. It reports whether both are of one.
 func (p *Program) setParent(parent Program, role growth.Role) (isOfJob bool) {
 	launches := role == growth.RoleLauncher && launchesJob(parent.Arguments)
 	isOfJob = launches || role != growth.RoleLauncher && role != growth.RoleOther
@@ -82,9 +82,9 @@ func (p *Program) setParent(parent Program, role growth.Role) (isOfJob bool) {
 	return isOfJob
 }
 
-// roleAmongAll is Role of any process of the machine: what is no Python and of no job trains nothing.
-// Any process can have the name of a worker, so that only what a trainer or its worker has started is
-// one.
+// roleAmongAll is Role of any process of the machine: what is no Python and of no job trains
+// nothing. Any process can have the name of a worker: only what a trainer or a worker has started
+// is one.
 func (p Program) roleAmongAll(isOfJob bool) (growth.Role, int) {
 	role, rank := p.Role()
 	serves := p.ParentRole != "" && p.ParentRole != growth.RoleLauncher &&

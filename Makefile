@@ -6,9 +6,9 @@ SUDO    := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 FUZZ_TIME ?= 60s
 LINT    := $(GO) tool -modfile=.ci/tools.mod
 
-# VERSION is the tag, and what was committed since; of the commit always 12 digits, as git would take
-# more where a clone has more. Without a tag it is a development version of the first release. COMMIT
-# ends with -dirty where files were changed.
+# VERSION is the tag, and what was committed since; of the commit always 12 digits, as git would
+# take more where a clone has more. Without a tag it is a development version of the first release.
+# COMMIT ends with -dirty where files were changed.
 COMMIT  := $(shell git describe --always --abbrev=40 --dirty --exclude '*' 2>/dev/null)
 VERSION := $(patsubst v%,%,$(shell git describe --tags --abbrev=12 --match 'v[0-9]*' 2>/dev/null))
 ifeq ($(VERSION),)
@@ -141,6 +141,12 @@ test-others:
 	$(GO_TEST) -p 3 $$($(GO) list ./... | grep -v '/tracer$$')
 	cd deploy/dist && $(GO_TEST) .
 
+# A data race is in the code of allocscope, whatever it runs on. Package tracer takes too long.
+.PHONY: test-race
+test-race: ## Run the tests but those of package tracer with the race detector, 30 minutes
+	@.ci/packages $(TEST_PACKAGES)
+	$(GO_TEST) -race $$($(GO) list ./... | grep -v '/tracer$$')
+
 .PHONY: test-keepers
 test-keepers: ## Compare who keeps objects, and their number, with the truth of 60 programs, 15 minutes
 	@.ci/packages $(TEST_PACKAGES)
@@ -167,6 +173,10 @@ test-interpreters: ## Compare all frames of all Pythons, after building some, ha
 .PHONY: fuzz
 fuzz: ## Fuzz all that reads what a process can forge, FUZZ_TIME (60s) each
 	@.ci/fuzz $(FUZZ_TIME)
+
+.PHONY: audit
+audit: ## Look for known vulnerabilities (error 3); 75: the database is out of reach
+	@.ci/audit
 
 .PHONY: test-kernels
 test-kernels: ## Run the BPF tests on kernels from 5.10 to the newest, in qemu; asks sudo for root

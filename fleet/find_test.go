@@ -166,14 +166,15 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// The processes of allocscope are not watched. Others cannot hide behind their name.
-func TestOwnName(t *testing.T) {
+// The processes of allocscope are not watched. Others cannot hide behind their name, nor behind the
+// argument of a worker that no trainer has started.
+func TestHidingNames(t *testing.T) {
 	f := testFinder(t, 1, Rule{Command: "allocscope-reader"})
 	if _, err := hostile.Open(nil, "/proc/self/exe", 0, 0); err != nil { // starts the reader
 		t.Fatal(err)
 	}
 	command := exec.Command(tracertest.Build(t, "steps.c"))
-	command.Args = []string{hostile.Name}
+	command.Args = []string{hostile.Name, "--multiprocessing-fork"}
 	target := tracertest.StartCommand(t, command)
 	target.Await("ready")
 

@@ -138,10 +138,12 @@ func (a *Agent) add(w *watched) {
 		w.last = s
 	}
 
+	event := w.event(kind) // before another goroutine samples it
+
 	a.mu.Lock()
 	a.watched = append(a.watched, w)
 	a.mu.Unlock()
-	a.report(w.event(kind))
+	a.report(event)
 }
 
 // sampleAll samples and judges all processes until ctx ends.

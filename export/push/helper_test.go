@@ -56,7 +56,7 @@ func (s *server) serve(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.n++
-	n := s.n
+	n, answer := s.n, s.answer
 	s.mu.Unlock()
 
 	var message struct {
@@ -96,7 +96,7 @@ func (s *server) serve(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	s.bodies[got.id] = body
 	s.mu.Unlock()
 
-	if s.answer != nil && s.answer(n, w, r, body) {
+	if answer != nil && answer(n, w, r, body) {
 		return
 	}
 	s.mu.Lock()

@@ -275,6 +275,7 @@ func TestKilled(t *testing.T) {
 
 	s := newServer(t)
 	reached := make(chan struct{})
+	s.mu.Lock() // another process sends
 	s.answer = func(n int, _ http.ResponseWriter, r *http.Request, _ []byte) bool {
 		if n == 2 { // the first one was sent
 			close(reached)
@@ -282,6 +283,7 @@ func TestKilled(t *testing.T) {
 		}
 		return n == 2
 	}
+	s.mu.Unlock()
 	spool := filepath.Join(t.TempDir(), "spool")
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
 	child.Env = append(os.Environ(), killedSpool+"="+spool, killedURL+"="+s.URL)

@@ -1,9 +1,9 @@
 // Command lint checks what no other linter does: that no retired word is used and no placeholder is
 // left, that lines are short and functions have paragraphs, that packages import only what lies
 // below them, that probes are attached to files that allocscope holds, that the links of pages lead
-// somewhere, that the paths in CONTRIBUTING.md and the messages that the docs quote exist, and that
-// the modules of tests compile. `make lint` runs it in the project's folder. It prints the faults and
-// exits with 1 if there is one.
+// somewhere, that the paths in CONTRIBUTING.md and the messages that the docs quote exist, that
+// workflows pin what they run and sign apart from it, and that the modules of tests compile.
+// `make lint` runs it in the project's folder. It prints the faults and exits with 1 if there is one.
 package main
 
 import (
@@ -71,6 +71,10 @@ func check(folder string) (faults []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	loose, err := workflowFaults(sources)
+	if err != nil {
+		return nil, err
+	}
 
 	var mistyped []string
 	for _, module := range testModules {
@@ -82,7 +86,7 @@ func check(folder string) (faults []string, err error) {
 	}
 
 	fmt.Println(shape)
-	return slices.Concat(faults, mistyped, unheld, shape.faults(), imports.faults(), broken,
+	return slices.Concat(faults, mistyped, unheld, loose, shape.faults(), imports.faults(), broken,
 		pathFaults(folder, sources), quoted.faults()), nil
 }
 

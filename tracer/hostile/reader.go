@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +21,8 @@ const Name = "allocscope-reader"
 var ErrStalled = errors.New("it does not answer (a file system in user space or on another machine?)")
 
 const (
-	// readTimeout is how long the child has for an answer. Most take microseconds. A busy disk takes
-	// less than a second, and a fork(2) of a process of hundreds of GiB locks it for some.
+	// readTimeout is how long the child has for an answer. Most take microseconds. A busy disk
+	// takes less than a second, and a fork(2) of a process of hundreds of GiB locks it for some.
 	readTimeout = 30 * time.Second
 	// startTimeout is how long the child has to start.
 	startTimeout = 2 * time.Minute
@@ -64,8 +65,9 @@ type reader struct {
 	socket int        // 0: there is no child
 	pid    int
 	shared []byte
-	used   time.Duration // CPU time of children that have ended
-	lost   int           // children that hang
+	used   time.Duration   // CPU time of children that have ended
+	ended  chan struct{}   // closed when the child has ended
+	lost   []chan struct{} // of the children that hang
 }
 
 var child = reader{timeout: readTimeout}
@@ -78,8 +80,8 @@ func CPUTime() time.Duration {
 }
 
 // Memory reads memory of a process: mem and pagemap are its files in /proc. It reads size bytes at
-// each address, and only where all of them are in RAM: nothing is brought in for it, be it from swap,
-// from a file or from the kernel's zero page. A result is nil where that is not so.
+// each address, and only where all of them are in RAM: nothing is brought in for it, be it from
+// swap, from a file or from the kernel's zero page. A result is nil where that is not so.
 func Memory(mem, pagemap *os.File, addresses []uint64, size int) ([][]byte, error) {
 	contents := make([][]byte, len(addresses))
 	buffer := make([]byte, len(addresses)*size)
@@ -220,7 +222,7 @@ func (r *reader) ask(ask request, files ...*os.File) (fd int, err error) {
 	}
 
 	if !awaitAnswer(r.socket, r.timeout) {
-		r.lost++
+		r.lost = append(r.lost, r.ended)
 		r.giveUp()
 		return -1, ErrStalled
 	}
@@ -274,13 +276,24 @@ func (r *reader) start() error {
 	if r.socket != 0 {
 		return nil
 	}
-	if r.lost >= maxLost {
-		return fmt.Errorf("%d reading processes hang: %w", r.lost, ErrStalled)
+	r.lost = slices.DeleteFunc(r.lost, hasEnded)
+	if len(r.lost) >= maxLost {
+		return fmt.Errorf("%d reading processes hang: %w", len(r.lost), ErrStalled)
 	}
 	if err := r.startChild(); err != nil {
 		return fmt.Errorf("start the reading process: %w", err)
 	}
 	return nil
+}
+
+// hasEnded reports whether a hung child has ended after all, since its read has returned.
+func hasEnded(child chan struct{}) bool {
+	select {
+	case <-child:
+		return true
+	default:
+		return false
+	}
 }
 
 func (r *reader) startChild() error {
@@ -315,8 +328,12 @@ func (r *reader) startChild() error {
 		unix.Close(ours)
 		return errors.Join(err, unix.Munmap(shared))
 	}
-	go func() { _ = command.Wait() }() // which may be never
-	r.socket, r.pid, r.shared = ours, command.Process.Pid, shared
+	ended := make(chan struct{})
+	go func() {
+		_ = command.Wait() // for ever, if it hangs for ever
+		close(ended)
+	}()
+	r.socket, r.pid, r.shared, r.ended = ours, command.Process.Pid, shared, ended
 	if !awaitAnswer(ours, startTimeout) {
 		r.giveUp()
 		return fmt.Errorf("not within %s", startTimeout)

@@ -34,6 +34,7 @@ func TestReader(t *testing.T) {
 	t.Run("reads what the file has", testReads)
 	t.Run("gives up a child that does not answer", testGivesUp)
 	t.Run("starts no more children than may hang", testBoundsLost)
+	t.Run("a hung child that has ended frees its place", testFreesLost)
 	t.Run("child ends with us", testChildEnds)
 }
 
@@ -69,7 +70,7 @@ func withTimeout(t *testing.T, timeout time.Duration) {
 	stalled.files = nil // an inode may be that of another file by now
 	t.Cleanup(func() {
 		child.mu.Lock()
-		child.timeout, child.lost, stalled.files = readTimeout, 0, nil
+		child.timeout, child.lost, stalled.files = readTimeout, nil, nil
 		child.mu.Unlock()
 	})
 }
@@ -117,20 +118,49 @@ func testGivesUp(t *testing.T) {
 func testBoundsLost(t *testing.T) {
 	withTimeout(t, readTimeout)
 	for range maxLost {
-		if _, err := text(t, "text").ReadAt(make([]byte, 4), 0); err != nil {
-			t.Fatal(err)
-		}
-		f := text(t, "text")
-		child.timeout = 50 * time.Millisecond
-		stopChild(t)
-		if _, err := f.ReadAt(make([]byte, 4), 0); !errors.Is(err, ErrStalled) {
-			t.Fatal(err)
-		}
-		child.timeout, stalled.files = readTimeout, nil
+		child.lost = append(child.lost, make(chan struct{}))
 	}
+	loseChild(t)
 	if _, err := Open(nil, "/bin/cat", 0, 0); !errors.Is(err, ErrStalled) {
 		t.Errorf("after %d children were lost: %v", maxLost, err)
 	}
+}
+
+// testFreesLost loses as many children as may hang. Nothing keeps these from ending.
+func testFreesLost(t *testing.T) {
+	withTimeout(t, readTimeout)
+	var lost []chan struct{}
+	for range maxLost {
+		lost = append(lost, loseChild(t))
+	}
+	for _, ended := range lost {
+		<-ended
+	}
+	if f, err := Open(nil, "/bin/cat", 0, 0); err != nil {
+		t.Errorf("after %d lost children have ended: %v", maxLost, err)
+	} else {
+		f.Close()
+	}
+}
+
+// loseChild has the child given up, if one can be started, and returns what is closed at its end.
+func loseChild(t *testing.T) (ended chan struct{}) {
+	t.Helper()
+	if child.socket == 0 && len(child.lost) >= maxLost {
+		return nil
+	}
+	if _, err := text(t, "text").ReadAt(make([]byte, 4), 0); err != nil {
+		t.Fatal(err)
+	}
+	f := text(t, "text")
+	ended = child.ended
+	child.timeout = 50 * time.Millisecond
+	stopChild(t)
+	if _, err := f.ReadAt(make([]byte, 4), 0); !errors.Is(err, ErrStalled) {
+		t.Fatal(err)
+	}
+	child.timeout, stalled.files = readTimeout, nil
+	return ended
 }
 
 // testChildEnds runs itself as another process, which is killed while it has a child.

@@ -26,23 +26,23 @@ func identityVariables() []string {
 // IdentityOf returns which process of which job a process is. What cannot be read is unknown.
 func IdentityOf(p *process.Process) growth.Identity {
 	program, _, _ := programOf(p, maxAncestors)
-	return program.identity(p)
+	role, rank := program.Role()
+	return program.identity(p, role, rank)
 }
 
 // IdentityAmongAll is IdentityOf for any process of the machine: what is no Python and of no job
-// trains nothing.
+// trains nothing, and a worker without a trainer is none.
 func IdentityAmongAll(p *process.Process) growth.Identity {
 	program, _, isOfJob := programOf(p, maxAncestors)
-	id := program.identity(p)
-	if id.Role == growth.RoleTrainer {
-		id.Role, _ = program.roleAmongAll(isOfJob || id.Job != "")
-	}
-	return id
+	role, rank := program.roleAmongAll(isOfJob || program.job() != "")
+	return program.identity(p, role, rank)
 }
 
 // programOf returns the evidence of a process's role, by so many generations of ancestors, and
 // whether its parent is of the same job.
-func programOf(p *process.Process, ancestors int) (program Program, image process.Image, isOfJob bool) {
+func programOf(
+	p *process.Process, ancestors int,
+) (program Program, image process.Image, isOfJob bool) {
 	program = Program{
 		Name: p.Name, Arguments: p.Arguments, Environment: p.Environment(identityVariables()...),
 	}
@@ -63,26 +63,35 @@ func programOf(p *process.Process, ancestors int) (program Program, image proces
 }
 
 // identity returns the identity of a process with this evidence.
-func (p Program) identity(of *process.Process) growth.Identity {
+func (p Program) identity(of *process.Process, role growth.Role, rank int) growth.Identity {
 	id := growth.UnknownIdentity()
-	id.Role, id.Rank = p.Role()
+	id.Role, id.Rank = role, rank
 	if n, isRank := p.rank(); isRank && id.Role == growth.RoleRank {
 		id.LocalRank, id.WorldSize = n.local, n.size
 	}
 
-	text := func(name string) string { return growth.Truncate(p.Environment[name], growth.MaxIdentityBytes) }
-	id.RunID, id.SlurmJob = text(torchRunID), text(slurmJobID)
-	for _, job := range []string{text(rayJobID), id.RunID, text(kubeflowJob), id.SlurmJob} {
-		if id.Job == "" && job != noRunID {
-			id.Job = job
-		}
-	}
-
+	id.Job, id.RunID, id.SlurmJob = p.job(), p.text(torchRunID), p.text(slurmJobID)
 	id.Node, id.Pod, id.Container = nodeName(), of.Pod(), of.Container()
 	return id
 }
 
-// nodeName is the name of the host: NODE_NAME, since a pod has a host name of its own, or the host name.
+// job returns the ID of its job; empty: it has none.
+func (p Program) job() string {
+	for _, name := range []string{rayJobID, torchRunID, kubeflowJob, slurmJobID} {
+		if job := p.text(name); job != "" && job != noRunID {
+			return job
+		}
+	}
+	return ""
+}
+
+// text is a variable of the environment, bounded.
+func (p Program) text(variable string) string {
+	return growth.Truncate(p.Environment[variable], growth.MaxIdentityBytes)
+}
+
+// nodeName is the name of the host: NODE_NAME, since a pod has a host name of its own, or the host
+// name.
 var nodeName = sync.OnceValue(func() string {
 	name := os.Getenv(nodeVariable)
 	if name == "" {

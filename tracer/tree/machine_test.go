@@ -28,6 +28,13 @@ func TestClassifyMachine(t *testing.T) {
 	rank := listed(31, 30, "python train.py")
 	rank.program.Environment = map[string]string{"RANK": "3", "WORLD_SIZE": "8"}
 
+	worker := func(pid, parent int) Listed {
+		return listed(pid, parent, "python -c x --multiprocessing-fork")
+	}
+	named, hog := listed(67, 1, "python hog.py"), listed(68, 1, "./hog")
+	named.program.Name, hog.program.Name = "pt_data_worker", "pt_data_worker"
+	compiler := listed(69, 1, "python -m torch._inductor.compile_worker")
+
 	all := []Listed{
 		listed(1, 0, "/sbin/init"),
 		listed(10, 1, "sshd: somebody"),
@@ -36,6 +43,8 @@ func TestClassifyMachine(t *testing.T) {
 		listed(20, 11, "uv run train.py"), listed(21, 20, "python train.py"), forked,
 		listed(30, 11, "torchrun train.py"), rank,
 		listed(40, 11, "nohup ./simulate"), listed(41, 40, "./simulate"),
+		worker(60, 21), worker(61, 60), worker(62, 11), worker(63, 1), worker(64, 40), worker(65, 31),
+		worker(66, 99), named, hog, compiler,
 		listed(50, 51, "a"), listed(51, 50, "b"), // PIDs that were used again
 	}
 	classifyMachine(all)
@@ -47,6 +56,11 @@ func TestClassifyMachine(t *testing.T) {
 		30: growth.RoleLauncher, 31: growth.RoleRank,
 		40: growth.RoleLauncher, 41: growth.RoleTrainer,
 		50: growth.RoleOther, 51: growth.RoleOther,
+		// Workers of a trainer, of a worker and of a rank; the others have only their names.
+		60: growth.RoleLoaderWorker, 61: growth.RoleLoaderWorker, 65: growth.RoleLoaderWorker,
+		62: growth.RoleTrainer, 63: growth.RoleTrainer, 64: growth.RoleTrainer,
+		66: growth.RoleTrainer, 67: growth.RoleTrainer, 68: growth.RoleOther,
+		69: growth.RoleTrainer,
 	}
 	for _, l := range all {
 		if l.Role != want[l.PID] {

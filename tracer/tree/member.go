@@ -54,7 +54,7 @@ func (m *Member) classify() {
 		m.program.ParentArguments = m.parent.Info.Arguments
 	}
 	m.Info.Role, m.Info.Rank = m.program.Role()
-	m.Info.Identity = m.program.identity(m.Process)
+	m.Info.Identity = m.program.identity(m.Process, m.Info.Role, m.Info.Rank)
 }
 
 // Sample reads the counters of all members and the memory available to them. What cannot be read is

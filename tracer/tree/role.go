@@ -33,12 +33,27 @@ func (p Program) Role() (growth.Role, int) {
 		return p.forkedRole(), growth.Unknown
 	}
 
+	if role := p.workerRole(); role != "" {
+		return role, growth.Unknown
+	}
+	return p.ownRole()
+}
+
+// workerRole returns the role of a worker by its name or its arguments; empty: they are of none.
+func (p Program) workerRole() growth.Role {
+	switch {
+	case parseCommand(p.Arguments).runs("torch._inductor.compile_worker"):
+		return growth.RoleCompileWorker
+	case p.Name == "pt_data_worker", slices.Contains(p.Arguments, "--multiprocessing-fork"):
+		return growth.RoleLoaderWorker
+	}
+	return ""
+}
+
+// ownRole returns the role and the rank of a program that serves no trainer.
+func (p Program) ownRole() (growth.Role, int) {
 	c := parseCommand(p.Arguments)
 	switch {
-	case c.runs("torch._inductor.compile_worker"):
-		return growth.RoleCompileWorker, growth.Unknown
-	case p.Name == "pt_data_worker", slices.Contains(p.Arguments, "--multiprocessing-fork"):
-		return growth.RoleLoaderWorker, growth.Unknown
 	case c.isHelper():
 		return growth.RoleOther, growth.Unknown
 	case c.isLauncher():
@@ -56,8 +71,8 @@ func (p Program) Role() (growth.Role, int) {
 	return growth.RoleOther, growth.Unknown // a tool that a trainer calls
 }
 
-// setParent takes over what is known of the parent, which counts within one job: of a launcher, or of
-// a process that trains. It reports whether both are of one.
+// setParent takes over what is known of the parent, which counts within one job: of a launcher, or
+// of a process that trains. It reports whether both are of one.
 func (p *Program) setParent(parent Program, role growth.Role) (isOfJob bool) {
 	launches := role == growth.RoleLauncher && launchesJob(parent.Arguments)
 	isOfJob = launches || role != growth.RoleLauncher && role != growth.RoleOther
@@ -67,9 +82,17 @@ func (p *Program) setParent(parent Program, role growth.Role) (isOfJob bool) {
 	return isOfJob
 }
 
-// roleAmongAll is Role of any process of the machine: what is no Python and of no job trains nothing.
+// roleAmongAll is Role of any process of the machine: what is no Python and of no job trains
+// nothing. Any process can have the name of a worker: only what a trainer or a worker has started
+// is one.
 func (p Program) roleAmongAll(isOfJob bool) (growth.Role, int) {
 	role, rank := p.Role()
+	serves := p.ParentRole != "" && p.ParentRole != growth.RoleLauncher &&
+		p.ParentRole != growth.RoleOther
+	if !p.Forked && !serves && p.workerRole() != "" {
+		role, rank = p.ownRole()
+	}
+
 	if role == growth.RoleTrainer && !isOfJob && !parseCommand(p.Arguments).isPython {
 		role = growth.RoleOther
 	}

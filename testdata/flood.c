@@ -1,4 +1,4 @@
-/* Keeps objects, in itself or in a child, and says as often as it is told that it has started. It prints "ready", and
+/* Keeps objects, in itself or in a child, and says as often as ordered that it has started. It prints "ready", and
  * "done" after each line of its input:
  *
  *     keep OBJECTS           keeps objects of 96 bytes

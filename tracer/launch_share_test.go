@@ -37,7 +37,7 @@ func launchFlood(t *testing.T, maxLive int) (*tracer.Session, *tracertest.Target
 	return s, target
 }
 
-// say gives an order to testdata/flood.c, and waits until it has been obeyed.
+// say gives an order to testdata/flood.c, and waits until it is done.
 func say(target *tracertest.Target, format string, arguments ...any) {
 	target.Say(fmt.Sprintf(format, arguments...))
 	target.Await("done")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Which processes are of the command that the session has started: itself, and all that descend
- * from it, whoever their parents are now. Other processes that use our preloaded library are left
- * alone. */
+ * from it, even where init is their parent now. Other processes that use our preloaded library are
+ * left alone. */
 #pragma once
 
 #include "maps.h"

@@ -85,7 +85,7 @@ func (k *Kernel) setShares() error {
 	return nil
 }
 
-// noteDeleted tells the BPF programs that entries of a process were deleted from a table or, with a
+// noteDeleted counts in the kernel that entries of a process were deleted from a table or, with a
 // negative number, added.
 func (k *Kernel) noteDeleted(table bpf.Table, pid uint32, entries int64) error {
 	if entries == 0 {

@@ -105,8 +105,8 @@ func testShareStarts(t *testing.T) {
 	mustLoseNoEvents(t, s)
 }
 
-// A process that does not descend from the command uses the shim: it is no target, and its calls are
-// not the command's.
+// A process that does not descend from the command uses the shim: it is no target, and its calls
+// are not the command's.
 func testShareStranger(t *testing.T) {
 	program := tracertest.Build(t, "flood.c")
 	stranger := tracertest.Start(t, "/bin/sh", "-c",

@@ -3,9 +3,9 @@
 // memory.
 //
 // A read may never return. A file may be on FUSE, whose daemon is a program of any user, a page of
-// memory may be one of such a file, and the lock of an address space may be held meanwhile. No signal
-// ends some of these waits. So a child process reads in our place, and is given up if it does not
-// answer.
+// memory may be one of such a file, and the lock of an address space may be held meanwhile. No
+// signal ends some of these waits. So a child process reads in our place, and is given up if it
+// does not answer.
 package hostile
 
 import (
@@ -36,14 +36,14 @@ type File struct {
 	mayStall bool
 }
 
-// Open opens a file for reading whose path somebody else controls. It refuses all but regular files,
-// and those of another type that is allowed (unix.S_IFIFO and the like; 0: none), without opening
-// them: that may block, as with a FIFO, or act on a device, as with a watchdog.
+// Open opens a file for reading whose path somebody else controls. It refuses all but regular
+// files, and those of another type that is allowed (unix.S_IFIFO and the like; 0: none), without
+// opening them: that may block, as with a FIFO, or act on a device, as with a watchdog.
 //
-// folder is an open folder that the path is relative to; nil: the working directory. resolve has the
-// restrictions of openat2(2). The path is opened with O_PATH, which has no effect on what it leads to.
-// The type is that of the very file that is then read, even if the path leads elsewhere by now. The
-// error wraps ErrStalled if the file system does not answer.
+// folder is an open folder that the path is relative to; nil: the working directory. resolve has
+// the restrictions of openat2(2). The path is opened with O_PATH, which has no effect on what it
+// leads to. The type is that of the very file that is then read, even if the path leads elsewhere
+// by now. The error wraps ErrStalled if the file system does not answer.
 func Open(folder *os.File, path string, resolve uint64, allowed uint32) (*File, error) {
 	fd, err := child.open(folder, path, resolve, allowed)
 	switch {
@@ -80,8 +80,8 @@ const errnoFileType = unix.ENOEXEC
 // OfProcess returns an open file of a process's folder in /proc.
 func OfProcess(file *os.File) *File { return &File{file: file, mayStall: true} }
 
-// openPath opens a path with O_PATH. It tries again where the kernel asks for that: if something was
-// renamed while the kernel followed a "..".
+// openPath opens a path with O_PATH. It tries again where the kernel asks for that: if something
+// was renamed while the kernel followed a "..".
 func openPath(folder int, path string, resolve uint64) (fd int, err error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve}
 	for range 8 {
@@ -99,8 +99,8 @@ func (f *File) Name() string { return f.file.Name() }
 // Size is the size in bytes when the file was opened.
 func (f *File) Size() int64 { return f.size }
 
-// ReadAt implements io.ReaderAt. The error wraps ErrStalled if a read has not returned in time, now or
-// before.
+// ReadAt implements io.ReaderAt. The error wraps ErrStalled if a read has not returned in time, now
+// or before.
 func (f *File) ReadAt(buffer []byte, offset int64) (read int, err error) {
 	if !f.mayStall {
 		return f.file.ReadAt(buffer, offset)
@@ -131,8 +131,8 @@ func (f *File) readPiece(buffer []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// stalledFiles are the files that have not answered once, by device and inode. They are not read again,
-// however often they are opened. Files of /proc are not among them.
+// stalledFiles are the files that have not answered once, by device and inode. They are not read
+// again, however often they are opened. Files of /proc are not among them.
 type stalledFiles struct {
 	mu    sync.Mutex
 	files map[[2]uint64]bool
@@ -178,8 +178,9 @@ func (f *File) ReadAll(limit int) ([]byte, error) {
 
 const readAllBytes = 64 << 10 // of a piece
 
-// A HeldPath leads the kernel to the very file that a File holds, until that is closed. What becomes
-// of the file's names and mappings does not change that. Probes are attached by a HeldPath alone.
+// A HeldPath leads the kernel to the very file that a File holds, until that is closed. What
+// becomes of the file's names and mappings does not change that. Probes are attached by a HeldPath
+// alone.
 type HeldPath struct{ path string }
 
 // Self leads to the program of this process.

@@ -24,8 +24,8 @@ type users struct {
 const maxGone = 1024
 
 // openPart is the part of a table up to which a target may have more than its share. What is beyond
-// is for those that have less: a process that floods the table before another one starts leaves room
-// for it.
+// is for those that have less: a process that floods the table before another one starts leaves
+// room for it.
 const openPart = 7.0 / 8
 
 // AddUser lets a process have its share of the tables. One that has a share keeps what it has.
@@ -126,8 +126,8 @@ func (k *Kernel) noteAll(m *ebpf.Map, entries map[uint32]int64, sign int64) erro
 	return errors.Join(errs...)
 }
 
-// lostByUser returns what each process that has or had a share has lost. A PID that two of them had has
-// the losses of the last one: those of the first count as nobody's.
+// lostByUser returns what each process that has or had a share has lost. A PID that two of them had
+// has the losses of the last one: those of the first count as nobody's.
 func (k *Kernel) lostByUser() map[uint32]bpf.Usage {
 	k.users.mu.Lock()
 	defer k.users.mu.Unlock()
@@ -142,9 +142,9 @@ func (k *Kernel) lostByUser() map[uint32]bpf.Usage {
 	return all
 }
 
-// SetCommand names the process that becomes the command, or whose children do: what descends from it
-// may become a target, and no other process. 0 is none. uid is of its user; those of root may go on as
-// any user.
+// SetCommand names the process that becomes the command, or whose children do: what descends from
+// it may become a target, and no other process. 0 is none. uid is of its user; those of root may go
+// on as any user.
 func (k *Kernel) SetCommand(pid, uid int) error {
 	if err := errors.Join(k.CommandUid.Set(uint32(uid)), k.Command.Set(uint32(pid))); err != nil {
 		return fmt.Errorf("set the command: %w", err)

@@ -155,8 +155,8 @@ func (p Producer) Details() (lines []string) {
 type CookieFunc func(bpf.ProducerProbe) (uint64, error)
 
 // AttachProducer attaches to the probes of a producer, all or none, in a process or, with PID 0, in
-// all processes that map the file. Frees come first: of every object that is seen, the free will be,
-// too.
+// all processes that map the file. Frees come first: of every object that is seen, the free will
+// be, too.
 func AttachProducer(
 	mode Mode, producer Producer, programs Programs, cookie CookieFunc, pid int,
 ) ([]link.Link, error) {
@@ -195,8 +195,8 @@ func (p Producer) attach(
 	return attachPoints(mode, p.Path, points, programs, program, pid, "uprobe")
 }
 
-// AttachEach attaches a program to each of these probes of a producer's file in all processes that map
-// it, by links of their own. It attaches all or none.
+// AttachEach attaches a program to each of these probes of a producer's file in all processes that
+// map it, by links of their own. It attaches all or none.
 func AttachEach(
 	mode Mode, producer Producer, probes []symbol.Probe, programs Programs, program string,
 ) ([]link.Link, error) {

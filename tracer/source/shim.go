@@ -107,9 +107,10 @@ func (s *Shim) read() (starts []symbol.Probe, err error) {
 // Is reports whether a producer of a process is the library. nil is none.
 func (s *Shim) Is(p probe.Producer) bool { return s != nil && s.producer.File == p.File }
 
-// SetInterval sets the mean number of bytes between samples, rounded down to a power of two; 0: nothing
-// is sampled, and frees are seen still. It takes effect at the next slow path of each thread, in all
-// processes. Without markers the library would choose the interval: it must not sample then.
+// SetInterval sets the mean number of bytes between samples, rounded down to a power of two; 0:
+// nothing is sampled, and frees are seen still. It takes effect at the next slow path of each
+// thread, in all processes. Without markers the library would choose the interval: it must not
+// sample then.
 func (s *Shim) SetInterval(interval uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +145,8 @@ func (s *Shim) stop() error {
 	return errors.Join(closeEach(sampling), closeEach(marking))
 }
 
-// Hold makes programs that start wait. A second call lets them go on, and makes the next ones wait: it
-// attaches to one more marker, or detaches from all but one.
+// Hold makes programs that start wait. A second call lets them go on, and makes the next ones wait:
+// it attaches to one more marker, or detaches from all but one.
 func (s *Shim) Hold() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/allocscope/allocscope/shim"
 )
 
-// A place is the session's copy of the shim, in a folder that the tracer part alone can write. Where
-// that is root, neither the command nor anybody else can put another file in its place.
+// A place is the session's copy of the shim, in a folder that the tracer part alone can write.
+// Where that is root, neither the command nor anybody else can put another file in its place.
 type place struct {
 	folder string
 	shim   *os.File

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RemoverName is of the process that removes the shim's folder, which is its argument: other users can
-// read that. Descriptors from 3 on are a pipe, at whose end it begins, a pidfd of the command, for
-// whose end it waits, and the open shim and folder.
+// RemoverName is of the process that removes the shim's folder, which is its argument: other users
+// can read that. Descriptors from 3 on are a pipe, at whose end it begins, a pidfd of the command,
+// for whose end it waits, and the open shim and folder.
 const RemoverName = "allocscope-remover"
 
 // remover waits until nobody needs the shim, and removes it.

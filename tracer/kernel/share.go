@@ -33,7 +33,7 @@ func (k *Kernel) AddUser(pid int) error {
 	k.users.mu.Lock()
 	defer k.users.mu.Unlock()
 
-	err := k.Loaded.Usages.Update(uint32(pid), bpf.Usage{}, ebpf.UpdateNoExist)
+	err := k.Usages.Update(uint32(pid), bpf.Usage{}, ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("share the tables with process %d: %w", pid, err)
 	}
@@ -49,13 +49,13 @@ func (k *Kernel) removeUsers(pids []uint32) error {
 	var errs []error
 	for _, pid := range pids {
 		var usage bpf.Usage
-		if k.Loaded.Usages.Lookup(pid, &usage) != nil { // it has none
+		if k.Usages.Lookup(pid, &usage) != nil { // it has none
 			continue
 		}
 		for table := range bpf.TableEvents { // the reader takes events away
 			errs = append(errs, k.noteDeleted(table, pid, int64(usage.Taken[table])))
 		}
-		errs = append(errs, k.Loaded.Usages.Delete(pid))
+		errs = append(errs, k.Usages.Delete(pid))
 		delete(k.users.pids, pid)
 		if usage.Lost != [len(usage.Lost)]uint64{} && len(k.users.gone) < maxGone {
 			k.users.gone[pid] = usage
@@ -135,7 +135,7 @@ func (k *Kernel) lostByUser() map[uint32]bpf.Usage {
 	all := maps.Clone(k.users.gone)
 	for pid := range k.users.pids {
 		var usage bpf.Usage
-		if k.Loaded.Usages.Lookup(pid, &usage) == nil {
+		if k.Usages.Lookup(pid, &usage) == nil {
 			all[pid] = usage
 		}
 	}

@@ -107,8 +107,11 @@ func searchableBy(uid int) (list []byte) {
 		tag, access uint16
 		id          uint32
 	}{
-		{ofOwner, read | write | search, anybody}, {ofUser, search, uint32(uid)},
-		{ofGroup, noAccess, anybody}, {mask, search, anybody}, {ofOthers, noAccess, anybody},
+		{ofOwner, read | write | search, anybody},
+		{ofUser, search, uint32(uid)},
+		{ofGroup, noAccess, anybody},
+		{mask, search, anybody},
+		{ofOthers, noAccess, anybody},
 	} {
 		list = binary.LittleEndian.AppendUint16(list, entry.tag)
 		list = binary.LittleEndian.AppendUint16(list, entry.access)

@@ -44,7 +44,7 @@ PEERS_PACKAGES    := coreutils util-linux debootstrap debian-archive-keyring wge
 CAMPAIGN_PACKAGES := gcc libc6-dev python3 python3-torch util-linux procps linux-perf bpftrace
 GPU_PACKAGES      := gcc libc6-dev
 RUN_PACKAGES      := gcc make libc6-dev dpkg-dev debian-archive-keyring python3 python3-torch \
-	libpython3.11-testsuite libjemalloc2 busybox-static
+	libpython3.11-testsuite libjemalloc2 busybox-static sudo passwd
 DOCS_PACKAGES     := podman runc debootstrap slurm-wlm munge jq procps python3 python3-pil \
 	python3-torch
 FLEET_PACKAGES    := podman runc debootstrap slurm-wlm munge prometheus systemd util-linux wget \
@@ -269,6 +269,7 @@ cases: build ## Check what is said of programs that users have reported, 35 minu
 .PHONY: test-run
 test-run: build ## Start jobs in real ways below allocscope run: PyTorch, ranks, a build, 10 minutes; WAYS
 	@.ci/packages $(RUN_PACKAGES)
+	$(ROOT_GO) test/run/sudo
 	$(ROOT_GO) test/run/run $(WAYS)
 
 CAMPAIGN ?= 30m

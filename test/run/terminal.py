@@ -18,7 +18,7 @@ shown, asked = b"", 0
 while True:
     try:
         piece = os.read(terminal, 4096)
-    except OSError:  # EIO: nobody has the terminal any more
+    except OSError:  # EIO: the terminal is closed
         break
     if not piece:
         break

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +24,10 @@ import (
 // A fault is what goes wrong in a round.
 type fault struct {
 	name string
+	// command is what allocscope is called with; nil: a trace of the target.
+	command func(*round) []string
+	// until is what allocscope says before it is ended by SIGTERM; nil: it ends itself.
+	until *regexp.Regexp
 	// target starts another target than the trainer, which trains on beside it.
 	target func(*round) (end func(), err error)
 	// wrapper is a command that runs allocscope.
@@ -34,23 +40,28 @@ type fault struct {
 	endsTarget bool
 	// losesFolder: the files need not be there, if allocscope says so.
 	losesFolder bool
-	// check is called once the trace has ended.
+	// leavesShim: the next start removes the folder of the shim.
+	leavesShim bool
+	// check is called once allocscope and all that it has started have ended.
 	check func(*round) error
 }
 
-var faults = []fault{
+var faults = slices.Concat(traceFaults, runFaults, agentFaults)
+
+var traceFaults = []fault{
 	{name: "none"},
 	{name: "interrupt", inject: signalTracer(syscall.SIGINT)},
 	{name: "interrupt twice", losesFolder: true, inject: func(r *round) error {
 		return errors.Join(signalTracer(syscall.SIGINT)(r), signalTracer(syscall.SIGINT)(r))
 	}},
 	{name: "kill -9 of the tracer", losesFolder: true, inject: signalTracer(syscall.SIGKILL)},
-	{name: "kill -9 of the tracer's child", inject: killTracersChild},
+	{name: "kill -9 of the tracer's child", inject: kill(syscall.SIGKILL,
+		func(r *round) []int { return childrenOf(r.command.Process.Pid) })},
 	{name: "kill -9 of the target", endsTarget: true, losesFolder: true, inject: func(r *round) error {
 		return syscall.Kill(r.pid, syscall.SIGKILL)
 	}},
-	{name: "stopped tracer", inject: stop(func(r *round) int { return r.command.Process.Pid })},
-	{name: "stopped target", inject: stop(func(r *round) int { return r.pid })},
+	{name: "stopped tracer", inject: stop((*round).own)},
+	{name: "stopped target", inject: stop(func(r *round) []int { return []int{r.pid} })},
 	{name: "full disk", losesFolder: true, prepare: fullDisk},
 	{name: "output removed", losesFolder: true, inject: func(r *round) error {
 		return os.RemoveAll(r.output)
@@ -70,31 +81,27 @@ var faults = []fault{
 }
 
 func signalTracer(signal syscall.Signal) func(*round) error {
-	return func(r *round) error {
-		err := r.command.Process.Signal(signal)
-		if errors.Is(err, os.ErrProcessDone) {
-			return nil
-		}
-		return err
-	}
+	return kill(signal, (*round).own)
 }
 
-func killTracersChild(r *round) error {
-	for _, pid := range childrenOf(r.command.Process.Pid) {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
-	}
-	return nil
-}
-
-func stop(of func(*round) int) func(*round) error {
+// kill sends a signal to processes of the round.
+func kill(signal syscall.Signal, of func(*round) []int) func(*round) error {
 	return func(r *round) error {
-		pid := of(r)
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			return nil //nolint:nilerr // it has ended
+		for _, pid := range of(r) {
+			_ = syscall.Kill(pid, signal) // it may have ended
 		}
-		time.Sleep(time.Duration(r.random.IntN(3000)) * time.Millisecond)
-		_ = syscall.Kill(pid, syscall.SIGCONT)
 		return nil
+	}
+}
+
+// stop stops processes of the round for a while.
+func stop(of func(*round) []int) func(*round) error {
+	return func(r *round) error {
+		pids := of(r)
+		those := func(*round) []int { return pids }
+		_ = kill(syscall.SIGSTOP, those)(r)
+		time.Sleep(time.Duration(r.random.IntN(3000)) * time.Millisecond)
+		return kill(syscall.SIGCONT, those)(r)
 	}
 }
 

@@ -1,7 +1,9 @@
-// Command campaign traces a real trainer repeatedly, and each time breaks something: the tracer,
-// the target, the disk, the memory. After each round it checks that the trainer has computed what it
-// computes untraced, that no probe and nothing else of ours is left, and that the folder has what was
-// promised, or that the error says what is lost. See the script `run` beside it.
+// Command campaign traces a real trainer repeatedly, runs commands and the agent beside it, and each
+// time breaks something: a process of allocscope, the target, the disk, the memory, a server. After
+// each round it checks that the trainer has computed what it computes untraced, that a command has
+// printed and ended as it does without allocscope, that no probe and nothing else of ours is left,
+// and that the folder has what was promised, or that the error says what is lost. See the script
+// `run` beside it.
 package main
 
 import (
@@ -32,7 +34,7 @@ func main() {
 	var c campaign
 	flag.StringVar(&c.allocscope, "allocscope", "bin/allocscope", "the program")
 	flag.StringVar(&c.testdata, "testdata", "testdata", "the programs that are traced")
-	flag.StringVar(&c.programs, "programs", "", "folder with pair and storms, compiled")
+	flag.StringVar(&c.programs, "programs", "", "folder with pair, storms and two sudo, compiled")
 	duration := flag.Duration("duration", 30*time.Minute, "after it no round begins")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of all that is random")
 	names := flag.String("faults", "", "which, with commas between them (default all)")
@@ -43,6 +45,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	fmt.Printf("seed %d\n", *seed)
+	if err := adoptOrphans(); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
 	if err := c.run(ctx, *duration, *names, *expect); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
@@ -56,6 +62,9 @@ func (c *campaign) run(ctx context.Context, d time.Duration, names string, expec
 		return err
 	}
 	defer os.RemoveAll(c.work)
+	if err := os.Chmod(c.work, 0o755); err != nil { // a fault has another user run allocscope
+		return err
+	}
 	defer func() { c.trainer.end() }()
 
 	chosen := slices.Clone(faults)

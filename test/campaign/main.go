@@ -37,7 +37,7 @@ func main() {
 	flag.StringVar(&c.programs, "programs", "", "folder with pair, storms and two sudo, compiled")
 	duration := flag.Duration("duration", 30*time.Minute, "after it no round begins")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of all that is random")
-	names := flag.String("faults", "", "which, with commas between them (default all)")
+	names := flag.String("faults", "", "which, with commas between them, run and agent for theirs (default all)")
 	expect := flag.Bool("expect-failure", false, "a defect is injected: the campaign has to find it")
 	flag.Parse()
 	c.random = rand.New(rand.NewPCG(*seed, 0))
@@ -70,7 +70,10 @@ func (c *campaign) run(ctx context.Context, d time.Duration, names string, expec
 	chosen := slices.Clone(faults)
 	if names != "" {
 		wanted := strings.Split(names, ",")
-		chosen = slices.DeleteFunc(chosen, func(f fault) bool { return !slices.Contains(wanted, f.name) })
+		chosen = slices.DeleteFunc(chosen, func(f fault) bool {
+			subject, _, _ := strings.Cut(f.name, ":")
+			return !slices.Contains(wanted, f.name) && !slices.Contains(wanted, subject)
+		})
 	}
 	if len(chosen) == 0 {
 		return fmt.Errorf("no fault is named %q", names)

@@ -24,16 +24,21 @@ var (
 	isWatched = regexp.MustCompile(`: watched (from now on|on after)`)
 )
 
+var theAgent = partOf("agent")
+
+// restarts starts the agent once more where it has not ended in order.
+var restarts = []string{"sh", "-c", `for i in 1 2; do "$@" && exit; done; exit 1`, "sh"}
+
 var agentFaults = []fault{
 	{name: "agent", command: agent(), target: rank, until: hasTraced, check: checkAgent("")},
 	{name: "agent: ended at any time", command: agent(), target: rank, until: isWatched,
 		check: checkAgent("")},
-	{name: "agent: kill -9", command: agent(), target: rank, until: hasTraced,
-		inject: kill(unix.SIGKILL, (*round).own), check: checkNextAgent},
+	{name: "agent: kill -9", wrapper: restarts, command: agent(), target: rank, until: hasTraced,
+		inject: kill(unix.SIGKILL, theAgent), check: checkAgent("")},
 	{name: "agent: kill -9 of the trace", command: agent(), target: rank, until: hasTried,
 		inject: killTrace, check: checkAgent("")},
 	{name: "agent: stopped", command: agent(), target: rank, until: hasTraced,
-		inject: stop((*round).own), check: checkAgent("")},
+		inject: stop(theAgent), check: checkAgent("")},
 	{name: "agent: 200 connections", command: agent(), target: rank, until: hasTraced,
 		inject: crowdConnections, check: checkAgent("")},
 	{name: "agent: 200 processes", command: agent(), target: rank, until: hasTraced,
@@ -238,19 +243,4 @@ func checkFullAgent(r *round) error {
 		return fmt.Errorf("the agent ended with %w", r.result)
 	}
 	return nil
-}
-
-// checkNextAgent checks that an agent goes on after one that was killed.
-func checkNextAgent(r *round) error {
-	next := fault{until: isWatched}
-	arguments := r.command.Args
-	r.command = exec.Command(arguments[0], arguments[1:]...)
-	r.command.Stdout, r.command.Stderr = r.printed, r.logged
-	if err := r.logged.Truncate(0); err != nil {
-		return err
-	}
-	if err := r.command.Start(); err != nil {
-		return err
-	}
-	return errors.Join(r.follow(next), checkAgent("watched")(r), r.checkLeftovers())
 }

@@ -37,7 +37,7 @@ func main() {
 	flag.StringVar(&c.programs, "programs", "", "folder with pair, storms and two sudo, compiled")
 	duration := flag.Duration("duration", 30*time.Minute, "after it no round begins")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of all that is random")
-	names := flag.String("faults", "", "which, with commas between them, run and agent for theirs (default all)")
+	names := flag.String("faults", "", "which, with commas between them; run and agent for theirs (default all)")
 	expect := flag.Bool("expect-failure", false, "a defect is injected: the campaign has to find it")
 	flag.Parse()
 	c.random = rand.New(rand.NewPCG(*seed, 0))

@@ -194,7 +194,7 @@ func (r *round) follow(f fault) error {
 			r.peak = max(r.peak, r.resident())
 			if f.until != nil && at == nil && f.until.MatchString(r.said()) {
 				f.until = nil
-				_ = r.command.Process.Signal(unix.SIGTERM) // it may have ended
+				_ = kill(unix.SIGTERM, theAgent)(r)
 			}
 		case <-limit:
 			_ = r.command.Process.Kill()

@@ -35,14 +35,14 @@ var (
 
 var runFaults = []fault{
 	{name: "run", command: runOf(work), check: checkRun(traced)},
-	{name: "run: kill -9 of the launcher", command: runOf(work), inject: kill(unix.SIGKILL, launcher),
-		check: checkRun(launcherKilled)},
+	{name: "run: kill -9 of the launcher", command: runOf(work),
+		inject: kill(unix.SIGKILL, launcher), check: checkRun(launcherKilled)},
 	{name: "run: kill -9 of the tracer part", command: runOf(work), inject: kill(unix.SIGKILL, tracer),
 		check: checkRun()},
 	{name: "run: kill -9 of the reader", command: runOf(work), inject: kill(unix.SIGKILL, reader),
 		check: checkRun(traced)},
-	{name: "run: kill -9 of the command", command: runOf(work), inject: kill(unix.SIGKILL, theCommand),
-		check: checkRun(commandKilled)},
+	{name: "run: kill -9 of the command", command: runOf(work),
+		inject: kill(unix.SIGKILL, theCommand), check: checkRun(commandKilled)},
 	{name: "run: kill -9 of the remover", command: runOf(work), inject: kill(unix.SIGKILL, remover),
 		check: checkRun(traced)},
 	{name: "run: kill -9 of the witness", command: runOf(work), inject: kill(unix.SIGKILL, witness),
@@ -53,10 +53,12 @@ var runFaults = []fault{
 		check: checkRun(traced)},
 	{name: "run: stopped tracer part", command: runOf(work), inject: stop(tracer),
 		check: checkRun(traced)},
-	{name: "run: stopped reader", command: runOf(work), inject: stop(reader), check: checkRun(traced)},
+	{name: "run: stopped reader", command: runOf(work), inject: stop(reader),
+		check: checkRun(traced)},
 	{name: "run: stopped command", command: runOf(work), inject: stop(theCommand),
 		check: checkRun(traced)},
-	{name: "run: stopped remover", command: runOf(work), inject: stop(remover), check: checkRun(traced)},
+	{name: "run: stopped remover", command: runOf(work), inject: stop(remover),
+		check: checkRun(traced)},
 	{name: "run: interrupted tracer part", command: runOf(work), inject: kill(unix.SIGINT, tracer),
 		check: checkRun()},
 	{name: "run: folder of the shim removed", command: runOf(work), inject: removeShim,
@@ -296,10 +298,15 @@ func (w wanted) is(output string, status unix.WaitStatus) bool {
 
 // checkRefused checks that nothing was started.
 func checkRefused(r *round) error {
-	_, err := os.Stat(r.output)
-	if status := r.command.ProcessState.ExitCode(); status != 2 || textOf(r.printed) != "" || err == nil {
-		return fmt.Errorf("a refused run ended with %d and printed %q; its folder: %w", status,
-			textOf(r.printed), err)
+	status, output := r.command.ProcessState.ExitCode(), textOf(r.printed)
+	if status != 2 || output != "" || exists(r.output) {
+		return fmt.Errorf("a refused run ended with %d and printed %q; its folder is there: %t", status,
+			output, exists(r.output))
 	}
 	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -31,28 +31,50 @@ var restarts = []string{"sh", "-c", `for i in 1 2; do "$@" && exit; done; exit 1
 
 var agentFaults = []fault{
 	{name: "agent", command: agent(), target: rank, until: hasTraced, check: checkAgent("")},
-	{name: "agent: ended at any time", command: agent(), target: rank, until: isWatched,
-		check: checkAgent("")},
-	{name: "agent: kill -9", wrapper: restarts, command: agent(), target: rank, until: hasTraced,
-		inject: kill(unix.SIGKILL, theAgent), check: checkAgent("")},
-	{name: "agent: kill -9 of the trace", command: agent(), target: rank, until: hasTried,
-		inject: killTrace, check: checkAgent("")},
-	{name: "agent: stopped", command: agent(), target: rank, until: hasTraced,
-		inject: stop(theAgent), check: checkAgent("")},
-	{name: "agent: 200 connections", command: agent(), target: rank, until: hasTraced,
-		inject: crowdConnections, check: checkAgent("")},
-	{name: "agent: 200 processes", command: agent(), target: rank, until: hasTraced,
-		prepare: crowdProcesses, check: checkAgent("more than 128 processes match")},
-	{name: "agent: full spool", command: agent("--push-spool-size", "1KiB"), target: rank,
-		until: hasTraced, prepare: pushTo(unavailable), check: checkAgent("")},
-	{name: "agent: server gone", command: agent(), target: rank, until: hasTraced,
-		prepare: pushTo(nil), check: checkAgent("push profiles: ")},
-	{name: "agent: server hangs", command: agent(), target: rank, until: hasTraced,
-		prepare: pushTo(hanging), check: checkAgent("push profiles: ")},
-	{name: "agent: damaged state", command: agent(), target: rank, until: hasTraced,
-		prepare: damageState, check: checkAgent("the state is damaged")},
-	{name: "agent: full disk", command: agent(), target: rank, until: hasTried, prepare: fullDisk,
-		check: checkFullAgent},
+	{
+		name: "agent: ended at any time", command: agent(), target: rank, until: isWatched,
+		check: checkAgent(""),
+	},
+	{
+		name: "agent: kill -9", wrapper: restarts, command: agent(), target: rank, until: hasTraced,
+		inject: kill(unix.SIGKILL, theAgent), check: checkAgent(""),
+	},
+	{
+		name: "agent: kill -9 of the trace", command: agent(), target: rank, until: hasTried,
+		inject: killTrace, check: checkAgent(""),
+	},
+	{
+		name: "agent: stopped", command: agent(), target: rank, until: hasTraced,
+		inject: stop(theAgent), check: checkAgent(""),
+	},
+	{
+		name: "agent: 200 connections", command: agent(), target: rank, until: hasTraced,
+		inject: crowdConnections, check: checkAgent(""),
+	},
+	{
+		name: "agent: 200 processes", command: agent(), target: rank, until: hasTraced,
+		prepare: crowdProcesses, check: checkAgent("more than 128 processes match"),
+	},
+	{
+		name: "agent: full spool", command: agent("--push-spool-size", "1KiB"), target: rank,
+		until: hasTraced, prepare: pushTo(unavailable), check: checkAgent(""),
+	},
+	{
+		name: "agent: server gone", command: agent(), target: rank, until: hasTraced,
+		prepare: pushTo(nil), check: checkAgent("push profiles: "),
+	},
+	{
+		name: "agent: server hangs", command: agent(), target: rank, until: hasTraced,
+		prepare: pushTo(hanging), check: checkAgent("push profiles: "),
+	},
+	{
+		name: "agent: damaged state", command: agent(), target: rank, until: hasTraced,
+		prepare: damageState, check: checkAgent("the state is damaged"),
+	},
+	{
+		name: "agent: full disk", command: agent(), target: rank, until: hasTried, prepare: fullDisk,
+		check: checkFullAgent,
+	},
 }
 
 // rankVariable marks the processes that the agent of a round watches.
@@ -91,6 +113,7 @@ func freeAddress() string {
 		return "127.0.0.1:0"
 	}
 	defer listener.Close()
+
 	return listener.Addr().String()
 }
 
@@ -109,11 +132,13 @@ func killTrace(r *round) error {
 func answers(url, words string) error {
 	client := http.Client{Timeout: 20 * time.Second}
 	defer client.CloseIdleConnections()
+
 	response, err := client.Get(url)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
+
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(text), words) {
 		return fmt.Errorf("%s: %s, %w: %.200s", url, response.Status, err, text)
@@ -132,6 +157,7 @@ func crowdConnections(r *round) error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+
 	var connections []net.Conn
 	for i := range count {
 		conn, err := net.DialTimeout("tcp", address, 10*time.Second)
@@ -143,6 +169,7 @@ func crowdConnections(r *round) error {
 			_, _ = conn.Write([]byte("GET /metrics HTTP/1.1\r\n")) // it may be closed
 		}
 	}
+
 	err := answers("http://"+r.health+"/healthz", "ok")
 	err = errors.Join(err, answers("http://"+address+"/metrics", "allocscope_"))
 	for _, conn := range connections {
@@ -163,6 +190,7 @@ func crowdProcesses(r *round, _ *[]string) (func(), error) {
 			_, _ = process.Process.Kill(), process.Wait()
 		}
 	}
+
 	for range count {
 		process := exec.Command("sleep", "1000")
 		process.Env = []string{rankVariable + "=" + r.folder}
@@ -170,6 +198,7 @@ func crowdProcesses(r *round, _ *[]string) (func(), error) {
 			end()
 			return nil, err
 		}
+
 		all = append(all, process)
 	}
 	return end, nil
@@ -192,10 +221,12 @@ func pushTo(handler http.HandlerFunc) func(*round, *[]string) (func(), error) {
 		if err != nil {
 			return nil, err
 		}
+
 		*command = append(*command, "--push", "http://"+listener.Addr().String())
 		if handler == nil {
 			return func() {}, listener.Close()
 		}
+
 		server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 		go func() { _ = server.Serve(listener) }() // it ends when it is closed
 		return func() { _ = server.Close() }, nil
@@ -208,15 +239,18 @@ func damageState(r *round, _ *[]string) (func(), error) {
 	for i := range random {
 		random[i] = byte(r.random.Uint32())
 	}
+
 	texts := []string{
 		"", "null", string(random), strings.Repeat("[", 1<<20), strings.Repeat("\x00", 4096),
 		`{"schema":"allocscope-agent/1","processes":[{"pid":1,"age_ms":[`,
 		`{"schema":"allocscope-agent/99"}`,
 	}
+
 	directory := filepath.Join(r.folder, "agent")
 	if err := os.Mkdir(directory, 0o700); err != nil {
 		return nil, err
 	}
+
 	text := texts[r.random.IntN(len(texts))]
 	return func() {}, os.WriteFile(filepath.Join(directory, "state.json"), []byte(text), 0o600)
 }

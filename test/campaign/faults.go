@@ -68,7 +68,10 @@ var traceFaults = []fault{
 	}},
 	{name: "output replaced by a link", losesFolder: true, inject: replaceOutput},
 	{name: "no descriptors", losesFolder: true, inject: limitDescriptors},
-	{name: "few descriptors from the start", losesFolder: true, wrapper: []string{"prlimit", "--nofile=24"}},
+	{
+		name: "few descriptors from the start", losesFolder: true,
+		wrapper: []string{"prlimit", "--nofile=24"},
+	},
 	{name: "no memory", losesFolder: true, prepare: limitMemory},
 	{name: "detached in a storm", target: storm, inject: signalTracer(syscall.SIGINT)},
 	{name: "execs", target: script("while :; do /bin/true; done")},
@@ -116,8 +119,8 @@ func fullDisk(r *round, _ *[]string) (func(), error) {
 
 const movedSuffix = "-moved"
 
-// replaceOutput moves the folder away and puts a link in its place. Nothing may be written where that
-// leads.
+// replaceOutput moves the folder away and puts a link in its place. Nothing may be written where
+// that leads.
 func replaceOutput(r *round) error {
 	elsewhere := filepath.Join(r.folder, "elsewhere")
 	if err := os.Mkdir(elsewhere, 0o755); err != nil {
@@ -155,7 +158,10 @@ func limitMemory(r *round, command *[]string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	*command = append([]string{"sh", "-c", "echo $$ > " + cgroup + "/cgroup.procs; exec \"$@\"", "sh"}, *command...)
+
+	enter := "echo $$ > " + cgroup + "/cgroup.procs; exec \"$@\""
+	*command = append([]string{"sh", "-c", enter, "sh"}, *command...)
+
 	return end, nil
 }
 
@@ -189,8 +195,8 @@ func newCgroup(bytes int64) (folder string, end func(), err error) {
 	return "", nil, fmt.Errorf("make a cgroup: %w", err)
 }
 
-// start starts a command as the round's target, gives it an order, and waits until it prints a line, if
-// it shall.
+// start starts a command as the round's target, gives it an order, and waits until it prints a
+// line, if it shall.
 func (r *round) start(command *exec.Cmd, order, line string) (func(), error) {
 	output, err := command.StdoutPipe()
 	if err != nil {
@@ -304,7 +310,9 @@ func perfProbes(r *round, _ *[]string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := exec.Command("perf", "probe", "-q", "-x", library, "-a", name+"=malloc").CombinedOutput()
+
+	add := exec.Command("perf", "probe", "-q", "-x", library, "-a", name+"=malloc")
+	out, err := add.CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("perf probe: %w: %s", err, out)
 	}

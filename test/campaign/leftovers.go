@@ -72,6 +72,7 @@ func (r *round) reap() {
 	if r.orphans == nil {
 		r.orphans = make(map[int]unix.WaitStatus)
 	}
+
 	for _, pid := range childrenOf(os.Getpid()) {
 		var status unix.WaitStatus
 		if slices.Contains(r.before, pid) {
@@ -92,6 +93,7 @@ func (r *round) checkLeftovers() error {
 	if r.command == nil || r.command.Process == nil {
 		return nil // it was not started
 	}
+
 	var left []string
 	for until := time.Now().Add(leftoverTime); time.Now().Before(until); {
 		left, _ = filepath.Glob("/sys/fs/bpf/allocscope*")
@@ -105,6 +107,7 @@ func (r *round) checkLeftovers() error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+
 	_ = kill(unix.SIGKILL, (*round).started)(r) // for the next round
 	return fmt.Errorf("left behind: %v", left)
 }
@@ -128,6 +131,7 @@ func (r *round) leftShims() (left []string) {
 		if err != nil {
 			continue
 		}
+
 		if unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 			left = append(left, path)
 		}
@@ -146,6 +150,7 @@ func (r *round) checkShims(ctx context.Context, f fault) error {
 			return fmt.Errorf("the next start: %w: %s", err, out)
 		}
 	}
+
 	var left []string
 	for range 20 {
 		if left = r.leftShims(); len(left) == 0 {

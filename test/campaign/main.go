@@ -1,9 +1,10 @@
-// Command campaign traces a real trainer repeatedly, runs commands and the agent beside it, and each
-// time breaks something: a process of allocscope, the target, the disk, the memory, a server. After
-// each round it checks that the trainer has computed what it computes untraced, that a command has
-// printed and ended as it does without allocscope, that no probe and nothing else of ours is left,
-// and that the folder has what was promised, or that the error says what is lost. See the script
-// `run` beside it.
+// Command campaign traces a real trainer repeatedly, or runs a command or the agent beside it, and
+// each time breaks something: a process of allocscope, the target, the disk, the memory, a server.
+//
+// After each round it checks that the trainer has computed what it computes untraced, that the
+// command has printed and ended as it does without allocscope, that no probe, process and file of
+// ours is left, and that the folder has what was promised, or that the error says what is lost. See
+// the script `run` beside it.
 package main
 
 import (
@@ -37,7 +38,8 @@ func main() {
 	flag.StringVar(&c.programs, "programs", "", "folder with pair, storms and two sudo, compiled")
 	duration := flag.Duration("duration", 30*time.Minute, "after it no round begins")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of all that is random")
-	names := flag.String("faults", "", "which, with commas between them; run and agent for theirs (default all)")
+	names := flag.String("faults", "",
+		"which, with commas between them; run and agent for all of their kind (default all)")
 	expect := flag.Bool("expect-failure", false, "a defect is injected: the campaign has to find it")
 	flag.Parse()
 	c.random = rand.New(rand.NewPCG(*seed, 0))

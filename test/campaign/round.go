@@ -154,6 +154,7 @@ func (r *round) trace(ctx context.Context, f fault) error {
 	if f.command != nil {
 		command = f.command
 	}
+
 	arguments := append(slices.Clone(f.wrapper), command(r)...)
 	if f.prepare != nil {
 		end, err := f.prepare(r, &arguments)
@@ -166,6 +167,7 @@ func (r *round) trace(ctx context.Context, f fault) error {
 	r.before, r.shims = childrenOf(os.Getpid()), shimFolders()
 	r.command = exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	r.command.Stdout, r.command.Stderr = r.printed, r.logged
+
 	if err := r.command.Start(); err != nil {
 		return err
 	}
@@ -180,6 +182,7 @@ func (r *round) follow(f fault) error {
 	at := time.After(time.Duration(r.random.Float64() * float64(r.seconds+1) * float64(time.Second)))
 	limit, sample := time.After(traceLimit), time.NewTicker(100*time.Millisecond)
 	defer sample.Stop()
+
 	var failed error
 	for {
 		select {
@@ -264,8 +267,8 @@ func compareText(memory *os.File, path string, start, end, offset int64) error {
 	return nil
 }
 
-// checkFolder checks that the files of the trace can be read: all of them if allocscope says that it
-// has written them, and else those that are there.
+// checkFolder checks that the files of the trace can be read: all of them if allocscope says that
+// it has written them, and else the ones that are there.
 func (r *round) checkFolder(f fault) error {
 	if r.result == nil && !r.isComplete() && !strings.Contains(r.said(), "nothing is written") {
 		return errors.New("the trace has succeeded, and its folder is not complete")

@@ -28,46 +28,78 @@ type wanted struct {
 var (
 	launcher = (*round).own
 	tracer   = partOf("run-tracer")
-	reader   = partOf("allocscope-reader")
+	reader   = partOf("allocscope-reader", "allocscope-objects")
 	remover  = partOf(child.RemoverName)
 	witness  = partOf(child.WitnessName)
 )
 
 var runFaults = []fault{
 	{name: "run", command: runOf(work), check: checkRun(traced)},
-	{name: "run: kill -9 of the launcher", command: runOf(work),
-		inject: kill(unix.SIGKILL, launcher), check: checkRun(launcherKilled)},
-	{name: "run: kill -9 of the tracer part", command: runOf(work), inject: kill(unix.SIGKILL, tracer),
-		check: checkRun()},
-	{name: "run: kill -9 of the reader", command: runOf(work), inject: kill(unix.SIGKILL, reader),
-		check: checkRun(traced)},
-	{name: "run: kill -9 of the command", command: runOf(work),
-		inject: kill(unix.SIGKILL, theCommand), check: checkRun(commandKilled)},
-	{name: "run: kill -9 of the remover", command: runOf(work), inject: kill(unix.SIGKILL, remover),
-		check: checkRun(traced)},
-	{name: "run: kill -9 of the witness", command: runOf(work), inject: kill(unix.SIGKILL, witness),
-		check: checkRun(traced)},
-	{name: "run: kill -9 of all", command: runOf(work), inject: killAll,
-		leavesShim: true, check: checkRun(launcherKilled, commandKilled)},
-	{name: "run: stopped launcher", command: runOf(work), inject: stop(launcher),
-		check: checkRun(traced)},
-	{name: "run: stopped tracer part", command: runOf(work), inject: stop(tracer),
-		check: checkRun(traced)},
-	{name: "run: stopped reader", command: runOf(work), inject: stop(reader),
-		check: checkRun(traced)},
-	{name: "run: stopped command", command: runOf(work), inject: stop(theCommand),
-		check: checkRun(traced)},
-	{name: "run: stopped remover", command: runOf(work), inject: stop(remover),
-		check: checkRun(traced)},
-	{name: "run: interrupted tracer part", command: runOf(work), inject: kill(unix.SIGINT, tracer),
-		check: checkRun()},
-	{name: "run: folder of the shim removed", command: runOf(work), inject: removeShim,
-		check: checkRun()},
-	{name: "run: folder of the shim replaced", command: runOf(work), inject: replaceShim,
-		leavesShim: true, check: checkRun()},
+	{
+		name: "run: kill -9 of the launcher", command: runOf(work),
+		inject: kill(unix.SIGKILL, launcher), check: checkRun(launcherKilled),
+	},
+	{
+		name: "run: kill -9 of the tracer part", command: runOf(work),
+		inject: kill(unix.SIGKILL, tracer), check: checkRun(),
+	},
+	{
+		name: "run: kill -9 of the reading children", command: runOf(work),
+		inject: kill(unix.SIGKILL, reader), check: checkRun(traced),
+	},
+	{
+		name: "run: kill -9 of the command", command: runOf(work),
+		inject: kill(unix.SIGKILL, theCommand), check: checkRun(commandKilled),
+	},
+	{
+		name: "run: kill -9 of the remover", command: runOf(work),
+		inject: kill(unix.SIGKILL, remover), check: checkRun(traced),
+	},
+	{
+		name: "run: kill -9 of the witness", command: runOf(work),
+		inject: kill(unix.SIGKILL, witness), check: checkRun(traced),
+	},
+	{
+		name: "run: kill -9 of all", command: runOf(work), inject: killAll,
+		leavesShim: true, check: checkRun(launcherKilled, commandKilled),
+	},
+	{
+		name: "run: stopped launcher", command: runOf(work), inject: stop(launcher),
+		check: checkRun(traced),
+	},
+	{
+		name: "run: stopped tracer part", command: runOf(work), inject: stop(tracer),
+		check: checkRun(traced),
+	},
+	{
+		name: "run: stopped reading children", command: runOf(work), inject: stop(reader),
+		check: checkRun(traced),
+	},
+	{
+		name: "run: stopped command", command: runOf(work), inject: stop(theCommand),
+		check: checkRun(traced),
+	},
+	{
+		name: "run: stopped remover", command: runOf(work), inject: stop(remover),
+		check: checkRun(traced),
+	},
+	{
+		name: "run: interrupted tracer part", command: runOf(work),
+		inject: kill(unix.SIGINT, tracer), check: checkRun(),
+	},
+	{
+		name: "run: folder of the shim removed", command: runOf(work), inject: removeShim,
+		check: checkRun(),
+	},
+	{
+		name: "run: folder of the shim replaced", command: runOf(work), inject: replaceShim,
+		leavesShim: true, check: checkRun(),
+	},
 	{name: "run: sudo", command: runOf(work), prepare: withSudo("sudo"), check: checkRun(traced)},
-	{name: "run: sudo refuses", command: runOf(work), prepare: withSudo("refuses"),
-		check: checkRefused},
+	{
+		name: "run: sudo refuses", command: runOf(work), prepare: withSudo("refuses"),
+		check: checkRefused,
+	},
 	{name: "run: storm of forks", command: runOf(forkStorm), check: checkRun(traced)},
 	{name: "run: ends at once", command: runOf(endAtOnce), check: checkRun(traced)},
 	{name: "run: full disk", command: runOf(work), prepare: fullDisk, check: checkRun()},
@@ -95,8 +127,10 @@ func work(r *round) ([]string, wanted) {
 			"/usr/bin/python3", "-c", workText, strconv.Itoa(r.seconds * stepsASecond), pause,
 		}
 	}
+
 	arguments := call("0")
 	output, _ := exec.Command(arguments[0], arguments[1:]...).Output() // which ends with 7
+
 	return call("0.05"), wanted{output: string(output), status: 7}
 }
 
@@ -115,6 +149,7 @@ func endAtOnce(r *round) ([]string, wanted) {
 	case 1:
 		return []string{"sh", "-c", "echo x; exit 5"}, wanted{output: "x\n", status: 5}
 	}
+
 	return []string{"sh", "-c", "kill -TERM $$"}, wanted{signal: unix.SIGTERM}
 }
 
@@ -129,14 +164,16 @@ func runOf(command func(*round) ([]string, wanted)) func(*round) []string {
 	}
 }
 
-// partOf finds the processes of the round whose argument 0 or 1 is a name.
-func partOf(name string) func(*round) []int {
+// partOf finds the processes of the round whose argument 0 or 1 is one of the names.
+func partOf(names ...string) func(*round) []int {
 	return func(r *round) (pids []int) {
 		for _, pid := range r.started() {
-			if slices.Contains(argumentsOf(pid, 2), name) {
+			isNamed := func(argument string) bool { return slices.Contains(names, argument) }
+			if slices.ContainsFunc(argumentsOf(pid, 2), isNamed) {
 				pids = append(pids, pid)
 			}
 		}
+
 		return pids
 	}
 }
@@ -200,23 +237,25 @@ func replaceShim(r *round) error {
 	if folder == "" || err != nil || len(names) == 0 {
 		return nil //nolint:nilerr // it is not there now
 	}
+
 	if err := os.Rename(folder, folder+movedSuffix); err != nil {
 		return nil //nolint:nilerr // it is gone
 	}
 	defer os.RemoveAll(folder)
+
 	if err := os.Mkdir(folder, 0o711); err != nil {
 		return err
 	}
+
 	other, text := filepath.Join(folder, names[0].Name()), []byte("of somebody else")
 	if err := os.WriteFile(other, text, 0o600); err != nil {
 		return err
 	}
-	for len(r.started()) > 1 { // until all but the launcher, which awaits that, have ended
+
+	for len(remover(r)) > 0 { // it ends last
 		time.Sleep(100 * time.Millisecond)
-		if len(remover(r)) == 0 {
-			break
-		}
 	}
+
 	if found, err := os.ReadFile(other); err != nil || string(found) != string(text) {
 		return fmt.Errorf("another file in the place of the shim: %q, %w", found, err)
 	}
@@ -232,6 +271,7 @@ func withSudo(folder string) func(*round, *[]string) (func(), error) {
 		*command = append([]string{
 			"setpriv", "--reuid", user, "--regid", user, "--clear-groups", "env", path,
 		}, *command...)
+
 		return func() {}, os.Chown(r.folder, nobody, nobody)
 	}
 }
@@ -293,6 +333,7 @@ func (w wanted) is(output string, status unix.WaitStatus) bool {
 	if status.Signaled() {
 		return output == w.output && status.Signal() == w.signal
 	}
+
 	return output == w.output && w.signal == 0 && status.ExitStatus() == w.status
 }
 

@@ -112,30 +112,21 @@ func (r *round) checkLeftovers() error {
 	return fmt.Errorf("left behind: %v", left)
 }
 
-// shimFolders returns the folders of all sessions' shims.
-func shimFolders() (folders []string) {
-	for _, parent := range []string{"/run", "/dev/shm", "/tmp", "/var/tmp"} {
-		found, _ := filepath.Glob(parent + "/allocscope-run-*")
-		folders = append(folders, found...)
+// noteShim notes the folder of a shim: it has to be gone in the end.
+func (r *round) noteShim() {
+	if folder := r.shimFolder(); folder != "" && !slices.Contains(r.shims, folder) {
+		r.shims = append(r.shims, folder)
 	}
-	return folders
 }
 
-// leftShims returns the new folders of shims that no session uses: another one may run beside.
+// leftShims returns the noted folders that are there still, or where a fault has moved them.
 func (r *round) leftShims() (left []string) {
-	for _, path := range shimFolders() {
-		if slices.Contains(r.shims, path) {
-			continue
+	for _, folder := range r.shims {
+		for _, path := range []string{folder, folder + movedSuffix} {
+			if exists(path) {
+				left = append(left, path)
+			}
 		}
-		folder, err := os.Open(path)
-		if err != nil {
-			continue
-		}
-
-		if unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			left = append(left, path)
-		}
-		_ = folder.Close()
 	}
 	return left
 }

@@ -38,10 +38,10 @@ type round struct {
 	wanted  wanted   // of the command of a run
 	health  string   // address of an agent
 	lost    int      // processes beside it that have ended
-	// before are the children of this process, and shims the folders of shims, before allocscope
-	// was started.
+	// before are the children of this process before allocscope was started.
 	before []int
-	shims  []string
+	// shims are the folders of the round's shims.
+	shims []string
 	// orphans are how processes ended whose parents had.
 	orphans map[int]unix.WaitStatus
 }
@@ -164,7 +164,7 @@ func (r *round) trace(ctx context.Context, f fault) error {
 		defer end()
 	}
 
-	r.before, r.shims = childrenOf(os.Getpid()), shimFolders()
+	r.before = childrenOf(os.Getpid())
 	r.command = exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	r.command.Stdout, r.command.Stderr = r.printed, r.logged
 
@@ -190,11 +190,13 @@ func (r *round) follow(f fault) error {
 			return failed
 		case <-at:
 			at = nil
+			r.noteShim()
 			if f.inject != nil {
 				failed = f.inject(r)
 			}
 		case <-sample.C:
 			r.peak = max(r.peak, r.resident())
+			r.noteShim()
 			if f.until != nil && at == nil && f.until.MatchString(r.said()) {
 				f.until = nil
 				_ = kill(unix.SIGTERM, theAgent)(r)

@@ -299,7 +299,7 @@ func checkRun(allowed ...exemption) func(*round) error {
 			return nil
 		case may(launcherKilled):
 			return r.checkOrphan(output)
-		case r.commandPID() == 0 && output == "" && own.ExitStatus() == 2:
+		case output == "" && own.ExitStatus() == 2:
 			if slices.Contains(allowed, traced) {
 				return errors.New("the command was not started")
 			}

@@ -246,6 +246,14 @@ func replaceShim(r *round) error {
 	if err := os.Mkdir(folder, 0o711); err != nil {
 		return err
 	}
+	lock, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_SH); err != nil { // other sessions leave it
+		return err
+	}
 
 	other, text := filepath.Join(folder, names[0].Name()), []byte("of somebody else")
 	if err := os.WriteFile(other, text, 0o600); err != nil {

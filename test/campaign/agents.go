@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -57,7 +58,7 @@ var agentFaults = []fault{
 	},
 	{
 		name: "agent: full spool", command: agent("--push-spool-size", "1KiB"), target: rank,
-		until: hasTraced, prepare: pushTo(unavailable), check: checkAgent(""),
+		until: hasTraced, prepare: pushTo(unavailable), check: checkSpool,
 	},
 	{
 		name: "agent: server gone", command: agent(), target: rank, until: hasTraced,
@@ -268,6 +269,28 @@ func checkAgent(words string) func(*round) error {
 		}
 		return nil
 	}
+}
+
+// checkSpool checks that the spool has not outgrown its size.
+func checkSpool(r *round) error {
+	const most = 1 << 10
+	var size int64
+	err := filepath.WalkDir(filepath.Join(r.folder, "agent", "spool"),
+		func(_ string, entry fs.DirEntry, err error) error {
+			if err != nil || !entry.Type().IsRegular() {
+				return err
+			}
+
+			info, err := entry.Info()
+			if err == nil {
+				size += info.Size()
+			}
+			return err
+		})
+	if size > most {
+		err = errors.Join(err, fmt.Errorf("the spool has %d bytes, more than %d", size, most))
+	}
+	return errors.Join(err, checkAgent("")(r))
 }
 
 // checkFullAgent checks that an agent without room has ended in order, or has said why not.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +24,10 @@ import (
 // A fault is what goes wrong in a round.
 type fault struct {
 	name string
+	// command is what allocscope is called with; nil: a trace of the target.
+	command func(*round) []string
+	// until is what allocscope says before it is ended by SIGTERM; nil: it ends itself.
+	until *regexp.Regexp
 	// target starts another target than the trainer, which trains on beside it.
 	target func(*round) (end func(), err error)
 	// wrapper is a command that runs allocscope.
@@ -34,30 +40,38 @@ type fault struct {
 	endsTarget bool
 	// losesFolder: the files need not be there, if allocscope says so.
 	losesFolder bool
-	// check is called once the trace has ended.
+	// leavesShim: the next start removes the folder of the shim.
+	leavesShim bool
+	// check is called once allocscope and all that it has started have ended.
 	check func(*round) error
 }
 
-var faults = []fault{
+var faults = slices.Concat(traceFaults, runFaults, agentFaults)
+
+var traceFaults = []fault{
 	{name: "none"},
 	{name: "interrupt", inject: signalTracer(syscall.SIGINT)},
 	{name: "interrupt twice", losesFolder: true, inject: func(r *round) error {
 		return errors.Join(signalTracer(syscall.SIGINT)(r), signalTracer(syscall.SIGINT)(r))
 	}},
 	{name: "kill -9 of the tracer", losesFolder: true, inject: signalTracer(syscall.SIGKILL)},
-	{name: "kill -9 of the tracer's child", inject: killTracersChild},
+	{name: "kill -9 of the tracer's child", inject: kill(syscall.SIGKILL,
+		func(r *round) []int { return childrenOf(r.command.Process.Pid) })},
 	{name: "kill -9 of the target", endsTarget: true, losesFolder: true, inject: func(r *round) error {
 		return syscall.Kill(r.pid, syscall.SIGKILL)
 	}},
-	{name: "stopped tracer", inject: stop(func(r *round) int { return r.command.Process.Pid })},
-	{name: "stopped target", inject: stop(func(r *round) int { return r.pid })},
+	{name: "stopped tracer", inject: stop((*round).own)},
+	{name: "stopped target", inject: stop(func(r *round) []int { return []int{r.pid} })},
 	{name: "full disk", losesFolder: true, prepare: fullDisk},
 	{name: "output removed", losesFolder: true, inject: func(r *round) error {
 		return os.RemoveAll(r.output)
 	}},
 	{name: "output replaced by a link", losesFolder: true, inject: replaceOutput},
 	{name: "no descriptors", losesFolder: true, inject: limitDescriptors},
-	{name: "few descriptors from the start", losesFolder: true, wrapper: []string{"prlimit", "--nofile=24"}},
+	{
+		name: "few descriptors from the start", losesFolder: true,
+		wrapper: []string{"prlimit", "--nofile=24"},
+	},
 	{name: "no memory", losesFolder: true, prepare: limitMemory},
 	{name: "detached in a storm", target: storm, inject: signalTracer(syscall.SIGINT)},
 	{name: "execs", target: script("while :; do /bin/true; done")},
@@ -70,31 +84,27 @@ var faults = []fault{
 }
 
 func signalTracer(signal syscall.Signal) func(*round) error {
-	return func(r *round) error {
-		err := r.command.Process.Signal(signal)
-		if errors.Is(err, os.ErrProcessDone) {
-			return nil
-		}
-		return err
-	}
+	return kill(signal, (*round).own)
 }
 
-func killTracersChild(r *round) error {
-	for _, pid := range childrenOf(r.command.Process.Pid) {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
-	}
-	return nil
-}
-
-func stop(of func(*round) int) func(*round) error {
+// kill sends a signal to processes of the round.
+func kill(signal syscall.Signal, of func(*round) []int) func(*round) error {
 	return func(r *round) error {
-		pid := of(r)
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			return nil //nolint:nilerr // it has ended
+		for _, pid := range of(r) {
+			_ = syscall.Kill(pid, signal) // it may have ended
 		}
-		time.Sleep(time.Duration(r.random.IntN(3000)) * time.Millisecond)
-		_ = syscall.Kill(pid, syscall.SIGCONT)
 		return nil
+	}
+}
+
+// stop stops processes of the round for a while.
+func stop(of func(*round) []int) func(*round) error {
+	return func(r *round) error {
+		pids := of(r)
+		those := func(*round) []int { return pids }
+		_ = kill(syscall.SIGSTOP, those)(r)
+		time.Sleep(time.Duration(r.random.IntN(3000)) * time.Millisecond)
+		return kill(syscall.SIGCONT, those)(r)
 	}
 }
 
@@ -109,8 +119,8 @@ func fullDisk(r *round, _ *[]string) (func(), error) {
 
 const movedSuffix = "-moved"
 
-// replaceOutput moves the folder away and puts a link in its place. Nothing may be written where that
-// leads.
+// replaceOutput moves the folder away and puts a link in its place. Nothing may be written where
+// that leads.
 func replaceOutput(r *round) error {
 	elsewhere := filepath.Join(r.folder, "elsewhere")
 	if err := os.Mkdir(elsewhere, 0o755); err != nil {
@@ -148,7 +158,10 @@ func limitMemory(r *round, command *[]string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	*command = append([]string{"sh", "-c", "echo $$ > " + cgroup + "/cgroup.procs; exec \"$@\"", "sh"}, *command...)
+
+	enter := "echo $$ > " + cgroup + "/cgroup.procs; exec \"$@\""
+	*command = append([]string{"sh", "-c", enter, "sh"}, *command...)
+
 	return end, nil
 }
 
@@ -182,8 +195,8 @@ func newCgroup(bytes int64) (folder string, end func(), err error) {
 	return "", nil, fmt.Errorf("make a cgroup: %w", err)
 }
 
-// start starts a command as the round's target, gives it an order, and waits until it prints a line, if
-// it shall.
+// start starts a command as the round's target, gives it an order, and waits until it prints a
+// line, if it shall.
 func (r *round) start(command *exec.Cmd, order, line string) (func(), error) {
 	output, err := command.StdoutPipe()
 	if err != nil {
@@ -297,7 +310,9 @@ func perfProbes(r *round, _ *[]string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := exec.Command("perf", "probe", "-q", "-x", library, "-a", name+"=malloc").CombinedOutput()
+
+	add := exec.Command("perf", "probe", "-q", "-x", library, "-a", name+"=malloc")
+	out, err := add.CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("perf probe: %w: %s", err, out)
 	}

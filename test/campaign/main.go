@@ -1,7 +1,10 @@
-// Command campaign traces a real trainer repeatedly, and each time breaks something: the tracer,
-// the target, the disk, the memory. After each round it checks that the trainer has computed what it
-// computes untraced, that no probe and nothing else of ours is left, and that the folder has what was
-// promised, or that the error says what is lost. See the script `run` beside it.
+// Command campaign traces a real trainer repeatedly, or runs a command or the agent beside it, and
+// each time breaks something: a process of allocscope, the target, the disk, the memory, a server.
+//
+// After each round it checks that the trainer has computed what it computes untraced, that the
+// command has printed and ended as it does without allocscope, that no probe, process and file of
+// ours is left, and that the folder has what was promised, or that the error says what is lost. See
+// the script `run` beside it.
 package main
 
 import (
@@ -32,10 +35,11 @@ func main() {
 	var c campaign
 	flag.StringVar(&c.allocscope, "allocscope", "bin/allocscope", "the program")
 	flag.StringVar(&c.testdata, "testdata", "testdata", "the programs that are traced")
-	flag.StringVar(&c.programs, "programs", "", "folder with pair and storms, compiled")
+	flag.StringVar(&c.programs, "programs", "", "folder with pair, storms and two sudo, compiled")
 	duration := flag.Duration("duration", 30*time.Minute, "after it no round begins")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of all that is random")
-	names := flag.String("faults", "", "which, with commas between them (default all)")
+	names := flag.String("faults", "",
+		"which, with commas between them; run and agent for all of their kind (default all)")
 	expect := flag.Bool("expect-failure", false, "a defect is injected: the campaign has to find it")
 	flag.Parse()
 	c.random = rand.New(rand.NewPCG(*seed, 0))
@@ -43,6 +47,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	fmt.Printf("seed %d\n", *seed)
+	if err := adoptOrphans(); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
 	if err := c.run(ctx, *duration, *names, *expect); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
@@ -56,12 +64,18 @@ func (c *campaign) run(ctx context.Context, d time.Duration, names string, expec
 		return err
 	}
 	defer os.RemoveAll(c.work)
+	if err := os.Chmod(c.work, 0o755); err != nil { // a fault has another user run allocscope
+		return err
+	}
 	defer func() { c.trainer.end() }()
 
 	chosen := slices.Clone(faults)
 	if names != "" {
 		wanted := strings.Split(names, ",")
-		chosen = slices.DeleteFunc(chosen, func(f fault) bool { return !slices.Contains(wanted, f.name) })
+		chosen = slices.DeleteFunc(chosen, func(f fault) bool {
+			subject, _, _ := strings.Cut(f.name, ":")
+			return !slices.Contains(wanted, f.name) && !slices.Contains(wanted, subject)
+		})
 	}
 	if len(chosen) == 0 {
 		return fmt.Errorf("no fault is named %q", names)

@@ -10,17 +10,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/google/pprof/profile"
+	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/folder"
 )
 
-// A round is one trace with one fault.
+// A round is one trace, run or agent, with one fault.
 type round struct {
 	*campaign
 	folder  string    // for the round
@@ -28,10 +30,20 @@ type round struct {
 	pid     int       // of the target
 	input   io.Writer // of a target other than the trainer
 	command *exec.Cmd
-	said    bytes.Buffer
-	result  error // of the trace, once it has ended
-	peak    int64 // bytes of the tracer's processes
-	seconds int   // of the trace
+	printed *os.File // standard output of allocscope
+	logged  *os.File // its standard error
+	result  error    // of allocscope, once it has ended
+	peak    int64    // bytes of the tracer's processes
+	seconds int      // of the trace
+	wanted  wanted   // of the command of a run
+	health  string   // address of an agent
+	lost    int      // processes beside it that have ended
+	// before are the children of this process before allocscope was started.
+	before []int
+	// shims are the folders of the round's shims.
+	shims []string
+	// orphans are how processes ended whose parents had.
+	orphans map[int]unix.WaitStatus
 }
 
 // maxTracerBytes bounds what the tracer may take beside the trainer.
@@ -40,7 +52,27 @@ const maxTracerBytes = 1 << 30
 // traceLimit is when a trace of seconds counts as hanging.
 const traceLimit = 3 * time.Minute
 
-// round runs a trace with a fault, and returns what is wrong afterwards.
+// openFiles opens what allocscope prints into: pipes would end with who reads them.
+func (r *round) openFiles() (end func(), err error) {
+	var errs [2]error
+	r.printed, errs[0] = os.CreateTemp(r.work, "printed-")
+	r.logged, errs[1] = os.CreateTemp(r.work, "logged-")
+	return func() {
+		for _, file := range []*os.File{r.printed, r.logged} {
+			_, _ = file.Close(), os.Remove(file.Name())
+		}
+	}, errors.Join(errs[:]...)
+}
+
+// said is what allocscope and its processes have logged.
+func (r *round) said() string { return textOf(r.logged) }
+
+func textOf(file *os.File) string {
+	raw, _ := os.ReadFile(file.Name())
+	return string(raw)
+}
+
+// round runs allocscope with a fault, and returns what is wrong afterwards.
 func (c *campaign) round(ctx context.Context, f fault, number int) error {
 	r := &round{
 		campaign: c, folder: filepath.Join(c.work, strconv.Itoa(number)), seconds: 2 + c.random.IntN(4),
@@ -50,6 +82,11 @@ func (c *campaign) round(ctx context.Context, f fault, number int) error {
 		return err
 	}
 	defer os.RemoveAll(r.folder)
+	closeFiles, err := r.openFiles()
+	if err != nil {
+		return err
+	}
+	defer closeFiles()
 
 	if c.trainer == nil {
 		var err error
@@ -67,11 +104,15 @@ func (c *campaign) round(ctx context.Context, f fault, number int) error {
 	}
 
 	c.trainer.begin()
-	err := r.trace(ctx, f)
+	err = r.trace(ctx, f)
+	err = errors.Join(err, r.checkLeftovers(), r.checkShims(ctx, f))
 	if f.endsTarget {
 		r.awaitEnd()
 	} else {
 		err = errors.Join(err, checkText(r.pid))
+	}
+	if other := c.trainer.traced.Process.Pid; r.pid != other {
+		err = errors.Join(err, checkText(other))
 	}
 	trainerErr := c.trainer.rest()
 	if f.endsTarget || trainerErr != nil {
@@ -81,7 +122,9 @@ func (c *campaign) round(ctx context.Context, f fault, number int) error {
 	if !f.endsTarget {
 		err = errors.Join(err, trainerErr)
 	}
-	err = errors.Join(err, r.checkLeftovers(), r.checkFolder(f))
+	if f.command == nil {
+		err = errors.Join(err, r.checkFolder(f))
+	}
 	if f.check != nil {
 		err = errors.Join(err, f.check(r))
 	}
@@ -89,20 +132,30 @@ func (c *campaign) round(ctx context.Context, f fault, number int) error {
 		err = errors.Join(err, fmt.Errorf("the tracer has taken %d MiB", r.peak>>20))
 	}
 	if err != nil {
-		said := fmt.Sprintf("the trace ended with %v and said: %s", r.result, r.said.String())
+		said := fmt.Sprintf("allocscope ended with %v and said: %s", r.result, r.said())
 		err = errors.Join(err, errors.New(strings.TrimSpace(said)))
 	}
 	return err
 }
 
+// traceCommand traces the target.
+func traceCommand(r *round) []string {
+	return []string{
+		r.allocscope, "trace", "--pid", strconv.Itoa(r.pid), "--output", r.output,
+		"--duration", fmt.Sprintf("%ds", r.seconds), "--overhead", r.overhead(),
+	}
+}
+
+func (r *round) overhead() string { return []string{"off", "3%", "0.1%"}[r.random.IntN(3)] }
+
 // trace runs allocscope, and the fault at a random moment of it.
 func (r *round) trace(ctx context.Context, f fault) error {
-	overhead := []string{"off", "3%", "0.1%"}[r.random.IntN(3)]
-	arguments := []string{
-		r.allocscope, "trace", "--pid", strconv.Itoa(r.pid), "--output", r.output,
-		"--duration", fmt.Sprintf("%ds", r.seconds), "--overhead", overhead,
+	command := traceCommand
+	if f.command != nil {
+		command = f.command
 	}
-	arguments = append(append([]string{}, f.wrapper...), arguments...)
+
+	arguments := append(slices.Clone(f.wrapper), command(r)...)
 	if f.prepare != nil {
 		end, err := f.prepare(r, &arguments)
 		if err != nil {
@@ -111,65 +164,49 @@ func (r *round) trace(ctx context.Context, f fault) error {
 		defer end()
 	}
 
+	r.before = childrenOf(os.Getpid())
 	r.command = exec.CommandContext(ctx, arguments[0], arguments[1:]...)
-	r.command.Stdout, r.command.Stderr = nil, &r.said
-	r.command.WaitDelay = 5 * time.Second // what it has left behind may have its output open
+	r.command.Stdout, r.command.Stderr = r.printed, r.logged
+
 	if err := r.command.Start(); err != nil {
 		return err
 	}
+	return r.follow(f)
+}
+
+// follow injects the fault, and waits until allocscope has ended.
+func (r *round) follow(f fault) error {
 	ended := make(chan error, 1)
 	go func() { ended <- r.command.Wait() }()
 
 	at := time.After(time.Duration(r.random.Float64() * float64(r.seconds+1) * float64(time.Second)))
 	limit, sample := time.After(traceLimit), time.NewTicker(100*time.Millisecond)
 	defer sample.Stop()
+
 	var failed error
 	for {
 		select {
 		case r.result = <-ended:
 			return failed
 		case <-at:
+			at = nil
+			r.noteShim()
 			if f.inject != nil {
 				failed = f.inject(r)
 			}
 		case <-sample.C:
 			r.peak = max(r.peak, r.resident())
+			r.noteShim()
+			if f.until != nil && at == nil && f.until.MatchString(r.said()) {
+				f.until = nil
+				_ = kill(unix.SIGTERM, theAgent)(r)
+			}
 		case <-limit:
 			_ = r.command.Process.Kill()
 			r.result = <-ended
-			return errors.Join(failed, fmt.Errorf("the trace had not ended after %s", traceLimit))
+			return errors.Join(failed, fmt.Errorf("allocscope had not ended after %s", traceLimit))
 		}
 	}
-}
-
-// tracers returns the processes of the trace: allocscope and its children.
-func (r *round) tracers() []int {
-	return append(childrenOf(r.command.Process.Pid), r.command.Process.Pid)
-}
-
-// resident returns the RSS of the tracer's processes in bytes.
-func (r *round) resident() (bytes int64) {
-	for _, pid := range r.tracers() {
-		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		if fields := strings.Fields(string(raw)); len(fields) > 1 {
-			pages, _ := strconv.ParseInt(fields[1], 10, 64)
-			bytes += pages * int64(os.Getpagesize())
-		}
-	}
-	return bytes
-}
-
-func childrenOf(pid int) (children []int) {
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, task := range tasks {
-		raw, _ := os.ReadFile(task)
-		for _, field := range strings.Fields(string(raw)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				children = append(children, child)
-			}
-		}
-	}
-	return children
 }
 
 // awaitEnd waits for the end of the target.
@@ -232,32 +269,10 @@ func compareText(memory *os.File, path string, start, end, offset int64) error {
 	return nil
 }
 
-// checkLeftovers looks for what a trace may leave behind.
-func (r *round) checkLeftovers() error {
-	var left []string
-	for range 100 { // a killed process takes a moment to go
-		left = left[:0]
-		all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-		for _, file := range all {
-			raw, _ := os.ReadFile(file)
-			if strings.Contains(string(raw), r.output) && !strings.HasPrefix(string(raw), "go\x00") {
-				left = append(left, filepath.Dir(file))
-			}
-		}
-		pins, _ := filepath.Glob("/sys/fs/bpf/allocscope*")
-		left = append(left, pins...)
-		if len(left) == 0 {
-			return nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	return fmt.Errorf("left behind: %v", left)
-}
-
-// checkFolder checks that the files of the trace can be read: all of them if allocscope says that it
-// has written them, and else those that are there.
+// checkFolder checks that the files of the trace can be read: all of them if allocscope says that
+// it has written them, and else the ones that are there.
 func (r *round) checkFolder(f fault) error {
-	if r.result == nil && !r.isComplete() && !strings.Contains(r.said.String(), "nothing is written") {
+	if r.result == nil && !r.isComplete() && !strings.Contains(r.said(), "nothing is written") {
 		return errors.New("the trace has succeeded, and its folder is not complete")
 	}
 	if f.losesFolder {

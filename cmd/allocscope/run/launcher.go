@@ -153,7 +153,7 @@ func (l *launcher) start() error {
 			case report[0] == reportEnded && len(report) == 2: // it has logged why
 				l.abort()
 				l.env.Flush()
-				os.Exit(max(int(report[1]), int(exit.Failed))) // a signal has ended it, if Done
+				os.Exit(int(exit.Refused)) // whichever status it has: nothing was started
 			}
 		}
 	}

@@ -3,10 +3,12 @@ package tracer_test
 import (
 	"fmt"
 	"os/exec"
+	"slices"
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -17,6 +19,7 @@ func TestLaunchShare(t *testing.T) {
 	t.Run("one of several loses its own objects", testShareObjects)
 	t.Run("a program starts once", testShareStarts)
 	t.Run("not of the command", testShareStranger)
+	t.Run("a storm of starts", testShareStorm)
 }
 
 // launchFlood starts testdata/flood.c below the shim, with the child as the other target.
@@ -92,7 +95,7 @@ func mustLoseNoEvents(t *testing.T, s *tracer.Session) {
 		t.Fatal(err)
 	}
 	for _, l := range losses {
-		if l.Kind == growth.LossEvents {
+		if l.Kind == growth.LossEvents || l.Kind == growth.LossProcesses {
 			t.Errorf("lost: %+v", l)
 		}
 	}
@@ -130,5 +133,23 @@ func testShareStranger(t *testing.T) {
 	}
 	if n := len(tracer.Targets(s)); n != 2 {
 		t.Errorf("%d targets, want the command and its child", n)
+	}
+}
+
+// A target that starts thousands of programs loses nothing of others.
+func testShareStorm(t *testing.T) {
+	s, target := launchFlood(t, 8192)
+	tracer.FillStarts(s)
+	_, losses, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(losses, func(l growth.Loss) bool {
+		return l.Kind == growth.LossProcesses && l.Count > 0
+	}) {
+		t.Errorf("no process is missing in %+v", losses)
+	}
+	if loss, ok := conclude.May(conclude.EveryCall, target.PID(), losses); !ok {
+		t.Errorf("the command has lost %+v", loss)
 	}
 }

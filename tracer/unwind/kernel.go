@@ -72,7 +72,7 @@ type Stats struct {
 type Identity struct {
 	BuildID       string // may be empty
 	Device, Inode uint64 // 0: the kernel's own code
-	Size          int64 // bytes
+	Size          int64  // bytes
 }
 
 // A Source reads the contents of a file. It is closed once they have been read.

@@ -632,6 +632,7 @@ const (
 	VarReaderTurn       = "reader_turn"
 	VarRepeatsDue       = "repeats_due"
 	VarShares           = "shares"
+	VarStackSeed        = "stack_seed"
 	VarTaken            = "taken"
 	VarTensorEpoch      = "tensor_epoch"
 	VarTensorInterval   = "tensor_interval"
@@ -764,6 +765,7 @@ type VariableSpecs struct {
 	ReaderTurn     *ebpf.VariableSpec `ebpf:"reader_turn"`
 	RepeatsDue     *ebpf.VariableSpec `ebpf:"repeats_due"`
 	Shares         *ebpf.VariableSpec `ebpf:"shares"`
+	StackSeed      *ebpf.VariableSpec `ebpf:"stack_seed"`
 	Taken          *ebpf.VariableSpec `ebpf:"taken"`
 	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
@@ -890,6 +892,7 @@ type Variables struct {
 	ReaderTurn     *ebpf.Variable `ebpf:"reader_turn"`
 	RepeatsDue     *ebpf.Variable `ebpf:"repeats_due"`
 	Shares         *ebpf.Variable `ebpf:"shares"`
+	StackSeed      *ebpf.Variable `ebpf:"stack_seed"`
 	Taken          *ebpf.Variable `ebpf:"taken"`
 	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`

@@ -76,6 +76,7 @@ const (
 	selftestVarPidnsInode              = "pidns_inode"
 	selftestVarReaderTurn              = "reader_turn"
 	selftestVarShares                  = "shares"
+	selftestVarStackSeed               = "stack_seed"
 	selftestVarTaken                   = "taken"
 	selftestVarTensorEpoch             = "tensor_epoch"
 	selftestVarTensorInterval          = "tensor_interval"
@@ -187,6 +188,7 @@ type selftestVariableSpecs struct {
 	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
 	ReaderTurn     *ebpf.VariableSpec `ebpf:"reader_turn"`
 	Shares         *ebpf.VariableSpec `ebpf:"shares"`
+	StackSeed      *ebpf.VariableSpec `ebpf:"stack_seed"`
 	Taken          *ebpf.VariableSpec `ebpf:"taken"`
 	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
@@ -288,6 +290,7 @@ type selftestVariables struct {
 	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
 	ReaderTurn     *ebpf.Variable `ebpf:"reader_turn"`
 	Shares         *ebpf.Variable `ebpf:"shares"`
+	StackSeed      *ebpf.Variable `ebpf:"stack_seed"`
 	Taken          *ebpf.Variable `ebpf:"taken"`
 	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`

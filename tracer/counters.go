@@ -51,9 +51,6 @@ func (s *Session) counters() (Events, growth.Losses, error) {
 		sum.add(t)
 	}
 	values[bpf.DropEvents] += s.events.journal.Lost() + sum.calls
-	if s.launched != nil {
-		values[bpf.DropEvents] += s.launched.lost.Load()
-	}
 
 	lost := s.kernel.Losses(values)
 	stacks, cut, err := stack.ReadEnds(s.kernel)
@@ -65,7 +62,7 @@ func (s *Session) counters() (Events, growth.Losses, error) {
 	lost.Add(growth.LossForgottenStacks, "", sum.forgotten)
 	lost.Add(growth.LossUnwindTables, "", uint64(s.tables.Stats().Dropped))
 	lost.Add(growth.LossUnwindMappings, "", sum.mappings)
-	lost.Add(growth.LossProcesses, "", uint64(s.follower.LeftOut()+s.follower.untraced))
+	lost.Add(growth.LossProcesses, "", s.leftOut())
 
 	return Events{
 		Allocations:    values[bpf.CountAllocations],
@@ -79,6 +76,16 @@ func (s *Session) counters() (Events, growth.Losses, error) {
 		StacksShortened: values[bpf.CountShortened],
 		FramesLeftOut:   values[bpf.CountLeftOut],
 	}, lost, nil
+}
+
+// leftOut returns how many processes are not followed, or begin to be late. They are no lost events:
+// those would take claims away from all targets, also from those that start nothing.
+func (s *Session) leftOut() uint64 {
+	sum := uint64(s.follower.LeftOut() + s.follower.untraced)
+	if s.launched != nil {
+		sum += s.launched.lost.Load()
+	}
+	return sum
 }
 
 // losses are those of targets that user space counts.

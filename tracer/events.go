@@ -32,7 +32,7 @@ func startEvents(
 ) (*eventReader, error) {
 	r := &eventReader{
 		kernel: k, tables: tables, target: target, started: started, steps: steps,
-		reported: stack.Reported{Seen: k.ReportedStacks},
+		reported: stack.Reported{Kernel: k},
 	}
 	var err error
 	if r.EventReader, err = k.ReadEvents(r.dispatch); err != nil {
@@ -51,11 +51,9 @@ func (r *eventReader) dispatch(raw []byte) {
 		if reported, ok := stack.DecodeStack(raw); ok {
 			if t := r.target(reported.TGID); t != nil {
 				t.stacks.Add(reported)
-				for _, id := range t.stacks.TakeGivenUp() {
-					r.reported.Forget(id)
-				}
+				r.reported.Forget(reported.TGID, t.stacks.TakeGivenUp())
 			}
-			r.reported.Add(reported.ID)
+			r.reported.Add(reported.TGID, reported.ID)
 		}
 	case bpf.EventCode:
 		if code, ok := stack.DecodeCode(raw); ok {

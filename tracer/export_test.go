@@ -110,3 +110,10 @@ func NewCredit(now time.Time) func(held time.Duration, now time.Time) bool {
 		return isHolding
 	}
 }
+
+// FillStarts notes so many starts of programs at once, none of which runs, that some are lost.
+func FillStarts(s *Session) {
+	for range 4 * maxStarts {
+		s.launched.keep(programStart{pid: 1 << 30, at: kernel.Monotonic()})
+	}
+}

@@ -174,8 +174,9 @@ func testHeapLeftCall(t *testing.T) {
 
 			_, losses := counters(t, s)
 			isReturn := func(l growth.Loss) bool { return l.Kind == growth.LossMissedReturn }
-			if i := slices.IndexFunc(losses, isReturn); i < 0 || losses[i].Count != 1 {
-				t.Errorf("lost %+v, want one return", losses)
+			i := slices.IndexFunc(losses, isReturn)
+			if i < 0 || losses[i].Count != 1 || losses[i].PID != target.PID() {
+				t.Errorf("lost %+v, want one return of PID %d", losses, target.PID())
 			}
 		})
 	}

@@ -3,10 +3,12 @@ package tracer_test
 import (
 	"fmt"
 	"os/exec"
+	"slices"
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -17,13 +19,20 @@ func TestLaunchShare(t *testing.T) {
 	t.Run("one of several loses its own objects", testShareObjects)
 	t.Run("a program starts once", testShareStarts)
 	t.Run("not of the command", testShareStranger)
+	t.Run("a storm of starts", testShareStorm)
+	t.Run("stacks that are reported again", testShareStacks)
 }
 
 // launchFlood starts testdata/flood.c below the shim, with the child as the other target.
 func launchFlood(t *testing.T, maxLive int) (*tracer.Session, *tracertest.Target) {
 	t.Helper()
+	return launchFloodBy(t, tracer.Options{Interval: 1, MaxLive: maxLive})
+}
+
+func launchFloodBy(t *testing.T, options tracer.Options) (*tracer.Session, *tracertest.Target) {
+	t.Helper()
 	command := exec.Command(tracertest.Build(t, "flood.c"))
-	s, target := launch(t, command, tracer.Options{Interval: 1, MaxLive: maxLive})
+	s, target := launch(t, command, options)
 	target.Await("ready")
 	eventually(t, "both processes are traced", func() bool {
 		traced := 0
@@ -77,11 +86,16 @@ func testShareObjects(t *testing.T) {
 
 func producerCalls(t *testing.T, s *tracer.Session) uint64 {
 	t.Helper()
+	return countOf(t, s, bpf.CountProducerCalls)
+}
+
+func countOf(t *testing.T, s *tracer.Session, counter bpf.Counter) uint64 {
+	t.Helper()
 	values, err := kernel.ReadCounters(tracer.Kernel(s).Counters)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return values[bpf.CountProducerCalls]
+	return values[counter]
 }
 
 // mustLoseNoEvents checks that nothing has filled the ring buffer, or the queue of starts.
@@ -92,7 +106,7 @@ func mustLoseNoEvents(t *testing.T, s *tracer.Session) {
 		t.Fatal(err)
 	}
 	for _, l := range losses {
-		if l.Kind == growth.LossEvents {
+		if l.Kind == growth.LossEvents || l.Kind == growth.LossProcesses {
 			t.Errorf("lost: %+v", l)
 		}
 	}
@@ -130,5 +144,43 @@ func testShareStranger(t *testing.T) {
 	}
 	if n := len(tracer.Targets(s)); n != 2 {
 		t.Errorf("%d targets, want the command and its child", n)
+	}
+}
+
+// A target that starts thousands of programs loses nothing of others.
+func testShareStorm(t *testing.T) {
+	s, target := launchFlood(t, 8192)
+	tracer.FillStarts(s)
+	_, losses, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(losses, func(l growth.Loss) bool {
+		return l.Kind == growth.LossProcesses && l.Count > 0
+	}) {
+		t.Errorf("no process is missing in %+v", losses)
+	}
+	if loss, ok := conclude.May(conclude.EveryCall, target.PID(), losses); !ok {
+		t.Errorf("the command has lost %+v", loss)
+	}
+}
+
+// The BPF programs remember the stacks that they have reported, also after so many that all of them
+// were forgotten, and after the flood has ended.
+func testShareStacks(t *testing.T) {
+	const maxStacks, flood, few, times = 2048, 20_000, 100, 20
+	s, target := launchFloodBy(t, tracer.Options{
+		Interval: 1, MaxLive: 2 * flood, MaxStacks: maxStacks,
+	})
+	say(target, "flood %d", flood)
+	tracer.Flush(s)
+
+	before := countOf(t, s, bpf.CountNewStacks)
+	for range times {
+		say(target, "flood %d", few)
+		tracer.Flush(s)
+	}
+	if got := countOf(t, s, bpf.CountNewStacks) - before; got > 4*few {
+		t.Errorf("%d stacks were reported %d times", few, got)
 	}
 }

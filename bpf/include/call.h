@@ -31,7 +31,10 @@ static __always_inline bool is_under_way(const struct call *call)
 /* Gives up a call whose return will not be seen. */
 static __always_inline void abandon_call(struct call *call)
 {
-	count(call->cookie & COOKIE_THROWS ? COUNT_FAILED : DROP_MISSED_RETURN);
+	if (call->cookie & COOKIE_THROWS)
+		count(COUNT_FAILED);
+	else
+		lose_current(DROP_MISSED_RETURN);
 	if (call->interval)
 		count(COUNT_ENDED);
 	call->sp = 0;

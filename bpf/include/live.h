@@ -79,7 +79,7 @@ static __always_inline void tally_add(const struct tally_key *key, __u64 size, _
 	}
 
 	if (!sum) {
-		count(err == -E2BIG ? DROP_TALLY_FULL : DROP_NO_MEMORY);
+		lose(usage_of(key->tgid), err == -E2BIG ? DROP_TALLY_FULL : DROP_NO_MEMORY, 0);
 		return;
 	}
 

@@ -30,7 +30,7 @@ static __always_inline void update_totals(const struct gpu_id *gpu, __u64 alloca
 				   .time = bpf_ktime_get_ns() };
 
 	if (bpf_map_update_elem(&gpu_totals, gpu, &total, BPF_ANY))
-		count(DROP_GPU_FULL);
+		lose(usage_of(gpu->tgid), DROP_GPU_FULL, 0);
 }
 
 /* Adds a block that has been handed out, if it is sampled. */

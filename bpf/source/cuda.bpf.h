@@ -28,7 +28,7 @@ static __always_inline bool is_inner_gpu_call(struct gpu_call *call, __u64 sp,
 	    call->nested++ < MAX_NESTED_CALLS)
 		return true;
 
-	count(DROP_MISSED_RETURN);
+	lose_current(DROP_MISSED_RETURN);
 	return false;
 }
 
@@ -172,7 +172,7 @@ static __always_inline void gpu_call_return(struct gpu_call *call, __u64 result)
 		return;
 
 	if (!read_gpu_result(call))
-		count(DROP_OUT_POINTER);
+		lose_current(DROP_OUT_POINTER);
 	else if (form == CALL_CUDA_RETAIN)
 		retain_ref(&call->key);
 	else

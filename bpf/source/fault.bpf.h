@@ -78,6 +78,6 @@ int on_fault(struct bpf_perf_event_data *ctx)
 	use_budget(now, bpf_ktime_get_ns() - now);
 
 	if (bpf_map_update_elem(&faults, &page, &fault, BPF_ANY))
-		count(DROP_FAULTS_FULL);
+		lose(usage_of(tgid), DROP_FAULTS_FULL, 0);
 	return 0; /* no record in the perf ring buffer */
 }

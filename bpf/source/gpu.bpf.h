@@ -53,7 +53,7 @@ static __always_inline struct gpu_thread *current_gpu_thread(void)
 							 NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (!thread)
-		count(DROP_THREAD_STATE);
+		lose_current(DROP_THREAD_STATE);
 	return thread;
 }
 
@@ -72,12 +72,12 @@ static __always_inline void gpu_live_put(const struct gpu_address *key,
 	int err = bpf_map_update_elem(&gpu_live, key, memory, BPF_NOEXIST);
 
 	if (err == -EEXIST) {
-		count(DROP_MISSED_FREE);
+		lose(usage_of(key->tgid), DROP_MISSED_FREE, 0);
 		err = bpf_map_update_elem(&gpu_live, key, memory, BPF_ANY);
 	}
 
 	if (err)
-		count(DROP_GPU_FULL);
+		lose(usage_of(key->tgid), DROP_GPU_FULL, 0);
 }
 
 /* Adds memory that has just been allocated to `gpu_live` and to the tallies. */

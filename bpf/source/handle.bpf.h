@@ -51,7 +51,7 @@ static __always_inline void gpu_mapping_add(const struct gpu_address *key, __u64
 		return;
 
 	if (bpf_map_update_elem(&gpu_mappings, key, &mapping, BPF_ANY))
-		count(DROP_GPU_FULL);
+		lose(usage_of(key->tgid), DROP_GPU_FULL, 0);
 }
 
 /* Removes the mapping at an address and copies it to `removed`, before another thread can map

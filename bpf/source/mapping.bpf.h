@@ -381,7 +381,7 @@ static __always_inline void count_pair(const struct event *event)
 		tally = bpf_map_lookup_elem(&mapping_pairs, &key);
 	}
 	if (!tally) {
-		count(DROP_TALLY_FULL);
+		lose(usage_of(key.tgid), DROP_TALLY_FULL, 0);
 		return;
 	}
 

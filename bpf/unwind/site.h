@@ -134,7 +134,7 @@ static __always_inline __u64 site_stack(struct pt_regs *regs, __u32 tgid, __u64 
 	__u64 key, walk_ns;
 
 	if (!walk) {
-		count(DROP_THREAD_STATE);
+		lose(usage_of(tgid), DROP_THREAD_STATE, 0);
 		return 0;
 	}
 

@@ -86,7 +86,7 @@ __attribute__((noinline)) int hash_next_word(struct walk *walk)
 /* Sets the hash to that of the words that a stack without its middle has, and counts these. */
 static __always_inline void finish_shortened(struct walk *walk)
 {
-	walk->hash = mix(0, walk->stack.tgid);
+	walk->hash = mix(stack_seed, walk->stack.tgid);
 	walk->cursor = 0;
 	for (int i = 0; i < MAX_WORDS; i++)
 		if (!hash_next_word(walk))
@@ -98,7 +98,7 @@ static __always_inline void finish_shortened(struct walk *walk)
 /* Prepares a walk from the registers in it. */
 static __always_inline void begin_walk(struct walk *walk)
 {
-	walk->hash = mix(0, walk->stack.tgid);
+	walk->hash = mix(stack_seed, walk->stack.tgid);
 	walk->generation = read_generation(walk->stack.tgid);
 	walk->stack.length = 0;
 	walk->stack.left_out = 0;

@@ -86,6 +86,10 @@ static __always_inline __u64 mix(__u64 hash, __u64 value)
 	return hash ^ (hash >> 29);
 }
 
+/* With what the hash of a stack begins, and of a site. It is random: a process that knew it could
+ * choose addresses and registers so that it has the hash of another one, whose stack is lost then. */
+const volatile __u64 stack_seed = 0;
+
 static __always_inline bool read_user(void *to, __u32 size, __u64 address)
 {
 	return bpf_probe_read_user(to, size, (void *)address) == 0;

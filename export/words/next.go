@@ -219,6 +219,8 @@ func (p Place) diff() string {
 const (
 	minLostStacks   = 0.1 // of the stacks
 	minLostSamples  = 0.01
+	minSamples      = 10       // of the growth, for its call sites
+	fineInterval    = 16 << 20 // bytes between samples, whatever the growth
 	minUndecidedNow = 0.25     // of the growth of all stacks
 	minTreeGrowth   = 64 << 20 // bytes
 )
@@ -297,13 +299,25 @@ func budgetNote(s *summary.Summary) []string {
 	own := isOwnAbove(s) && traced > 0
 	switch {
 	case slowdown:
-		return []string{fmt.Sprintf("over budget: the job ran %s slower (%s); the result holds",
-			units.Percent(*o.Slowdown), OverheadLimit(o))}
+		return []string{fmt.Sprintf("over budget: the job ran %s slower (%s); %s",
+			units.Percent(*o.Slowdown), OverheadLimit(o), holdsText(s))}
 	case own:
-		return []string{fmt.Sprintf("over budget: allocscope used %.3f of a core (limit %.3f); the result holds",
-			o.OwnS/traced, o.OwnLimitS/traced)}
+		return []string{fmt.Sprintf("over budget: allocscope used %.3f of a core (limit %.3f); %s",
+			o.OwnS/traced, o.OwnLimitS/traced, holdsText(s))}
 	}
 	return nil
+}
+
+// holdsText is what a trace that took too much can still show. Calls of one process make the sampling
+// coarser for all: then growth of another one may have few samples, or none.
+func holdsText(s *summary.Summary) string {
+	own := BreakdownOf(s.Breakdown, s.Process.PID)
+	grown := own.Sum().Delta
+	interval := float64(s.Overhead.IntervalBytes)
+	if grows(s) && interval > max(fineInterval, grown/minSamples) {
+		return fmt.Sprintf("samples are few: one in %s", units.Bytes(interval))
+	}
+	return "the result holds"
 }
 
 // lossNotes are the losses that change the result, the largest first.
@@ -317,6 +331,9 @@ func lossNotes(s *summary.Summary) []string {
 			float64(l.Count) > minLostStacks*float64(s.Events.Stacks):
 			notes = append(notes, fmt.Sprintf("%s of the stacks are truncated, their sizes are right",
 				units.WholePercent(min(1, float64(l.Count)/float64(max(1, s.Events.Stacks))))))
+		case l.Code == growth.LossUnknownStacks &&
+			float64(l.Count) > minLostStacks*float64(s.Events.Stacks):
+			notes = append(notes, fmt.Sprintf("incomplete: %d %s", l.Count, l.Reason))
 		case conclude.Takes(l.Code, conclude.LiveObjects) &&
 			float64(l.Count) > minLostSamples*float64(s.Events.Samples):
 			notes = append(notes, fmt.Sprintf("incomplete: %d %s", l.Count, l.Reason))

@@ -3,9 +3,12 @@ package words
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func known[T any](value T) *T { return &value }
@@ -192,6 +195,44 @@ func TestBudgetNote(t *testing.T) {
 		}
 		if notes := budgetNote(s); len(notes) != c.notes {
 			t.Errorf("%s: %q", name, notes)
+		}
+	}
+}
+
+// One process that calls the probes in a loop makes the sampling coarse for another one that grows.
+func TestBudgetNoteCoarse(t *testing.T) {
+	for name, c := range map[string]struct {
+		class    verdict.Class
+		interval uint64
+		want     string
+	}{
+		"coarse":        {verdict.ClassGrowing, 1 << 30, "samples are few: one in 1.00 GiB"},
+		"fine":          {verdict.ClassGrowing, 1 << 20, "the result holds"},
+		"does not grow": {verdict.ClassPlateau, 1 << 30, "the result holds"},
+	} {
+		slowdown := 0.3
+		s := &summary.Summary{
+			Verdict: summary.Verdict{Class: c.class}, DurationS: 60,
+			Breakdown: []summary.BreakdownRow{{Kind: growth.KindHeap, DeltaBytes: 300 << 20}},
+			Overhead: &summary.Overhead{
+				Limit: 0.03, Slowdown: &slowdown, IntervalBytes: c.interval,
+			},
+		}
+		if notes := budgetNote(s); len(notes) != 1 || !strings.HasSuffix(notes[0], c.want) {
+			t.Errorf("%s: %q, want the end %q", name, notes, c.want)
+		}
+	}
+}
+
+// What floods the tables takes the stacks of others as well.
+func TestLossNotesUnknownStacks(t *testing.T) {
+	for count, notes := range map[uint64]int{5: 0, 50: 1} {
+		s := &summary.Summary{
+			Events: summary.Events{Stacks: 100},
+			Losses: []summary.Loss{{Code: growth.LossUnknownStacks, Count: count, Reason: "lost"}},
+		}
+		if got := lossNotes(s); len(got) != notes {
+			t.Errorf("%d lost stacks: %q, want %d notes", count, got, notes)
 		}
 	}
 }

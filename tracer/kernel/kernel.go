@@ -4,6 +4,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
@@ -270,6 +271,9 @@ func configure(specs *bpf.Specs, config Config) error {
 	specs.Faults.MaxEntries = uint32(config.MaxFaults)
 
 	if err := specs.PageSize.Set(process.PageSize); err != nil {
+		return err
+	}
+	if err := specs.StackSeed.Set(rand.Uint64()); err != nil {
 		return err
 	}
 

@@ -102,10 +102,13 @@ func (k *Kernel) noteDeleted(table bpf.Table, pid uint32, entries int64) error {
 	return nil
 }
 
-// tableOf returns which table a map of objects is.
+// tableOf returns which table a map is.
 func (k *Kernel) tableOf(m *ebpf.Map) bpf.Table {
-	if m == k.Tensors {
+	switch m {
+	case k.Tensors:
 		return bpf.TableTensors
+	case k.ReportedStacks:
+		return bpf.TableStacks
 	}
 	return bpf.TableLive
 }
@@ -115,6 +118,14 @@ func (k *Kernel) DeleteObjects(m *ebpf.Map, keys []bpf.Address) error {
 	deleted := make(map[uint32]int64)
 	deleteKeys(m, keys, func(key bpf.Address) { deleted[key.Tgid]++ })
 	return k.noteAll(m, deleted, 1)
+}
+
+// ForgetStacks has the BPF programs report stacks again. It is given the process of each, by the ID.
+func (k *Kernel) ForgetStacks(processes map[uint64]uint32) error {
+	deleted := make(map[uint32]int64)
+	ids := slices.Collect(maps.Keys(processes))
+	deleteKeys(k.ReportedStacks, ids, func(id uint64) { deleted[processes[id]]++ })
+	return k.noteAll(k.ReportedStacks, deleted, 1)
 }
 
 // noteAll is noteDeleted for the entries of processes, times a sign.

@@ -6,9 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/python"
 )
@@ -255,27 +254,36 @@ func (t *Table) Close() error {
 }
 
 // Reported are the stacks of all processes that the BPF programs have reported, and report no more.
-// It is not safe for use by several goroutines.
+// It is used by one goroutine.
 type Reported struct {
-	Seen *ebpf.Map // where the BPF programs remember them
-	ids  []uint64
+	Kernel *kernel.Kernel
+	// processes are those of the stacks, by the ID.
+	processes map[uint64]uint32
 }
 
-// Forget has the BPF programs report a stack again.
-func (r *Reported) Forget(id uint64) {
-	_ = r.Seen.Delete(id) // fails if its process was detached
+// Forget has the BPF programs report stacks of a process again.
+func (r *Reported) Forget(tgid uint32, ids []uint64) {
+	if len(ids) == 0 {
+		return
+	}
+	gone := make(map[uint64]uint32)
+	for _, id := range ids {
+		gone[id] = tgid
+	}
+	_ = r.Kernel.ForgetStacks(gone) // fails if their process was detached
 }
 
-// Add adds a stack. When the map is half full Add clears it: the BPF programs report all stacks
-// again, but none is lost.
-func (r *Reported) Add(id uint64) {
-	r.ids = append(r.ids, id)
-	if len(r.ids) < int(r.Seen.MaxEntries()/2) {
+// Add adds a stack of a process. When the map is half full Add clears it: the BPF programs report all
+// stacks again, but none is lost.
+func (r *Reported) Add(tgid uint32, id uint64) {
+	if r.processes == nil {
+		r.processes = make(map[uint64]uint32)
+	}
+	r.processes[id] = tgid
+	if len(r.processes) < int(r.Kernel.ReportedStacks.MaxEntries()/2) {
 		return
 	}
 
-	for _, id := range r.ids {
-		r.Forget(id)
-	}
-	r.ids = r.ids[:0]
+	_ = r.Kernel.ForgetStacks(r.processes)
+	clear(r.processes)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -49,6 +50,8 @@ type Tables struct {
 	read    int64 // bytes of the files whose tables were built since memory was returned
 	closed  bool
 
+	// generations begins at random: a process that knew the numbers could choose addresses whose keys
+	// in the caches are those of another one.
 	generations uint64
 	stats       Stats
 	workers     sync.WaitGroup
@@ -64,12 +67,12 @@ type Stats struct {
 	Queued      int // whose table is still to be built
 }
 
-// An Identity tells files apart. Two files with the same build ID and size share a table. A file
-// that carries the build ID of another harms no more than the stacks through it.
+// An Identity tells files apart. The build ID alone would not do: a process could have the stacks of
+// others go by the table of a file of its own, which says that it is their library.
 type Identity struct {
-	BuildID       string // if empty, Device and Inode are set
-	Device, Inode uint64
-	Size          int64 // bytes
+	BuildID       string // may be empty
+	Device, Inode uint64 // 0: the kernel's own code
+	Size          int64  // bytes
 }
 
 // A Source reads the contents of a file. It is closed once they have been read.
@@ -98,7 +101,9 @@ func (j job) precedes(other job) bool {
 // NewTables starts the workers. outer is the kernel's map of tables, inner the specification of a
 // table in it.
 func NewTables(outer *ebpf.Map, inner *ebpf.MapSpec) *Tables {
-	t := &Tables{outer: outer, inner: inner, known: make(map[Identity]uint32)}
+	t := &Tables{
+		outer: outer, inner: inner, known: make(map[Identity]uint32), generations: rand.Uint64(),
+	}
 	t.changed = sync.NewCond(&t.mu)
 	for range min(4, runtime.GOMAXPROCS(0)) {
 		t.workers.Go(t.work)
@@ -475,11 +480,7 @@ func (s *AddressSpace) addFile(m process.Mapping, urgent bool) file {
 		return file{}
 	}
 
-	id := Identity{BuildID: headers.BuildID(), Size: opened.Size()}
-	if id.BuildID == "" {
-		id.Device, id.Inode = m.Device, m.Inode
-	}
-
+	id := Identity{headers.BuildID(), opened.Device, opened.Inode, opened.Size()}
 	queued := false // then the tables close it
 	index, _ := s.tables.Add(
 		id,

@@ -3,6 +3,8 @@ package unwind
 import (
 	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -178,7 +180,7 @@ func TestAddressSpace(t *testing.T) {
 	var files int
 
 	for i := range processes {
-		p := startCat(t)
+		p := startCat(t, "cat")
 		mapped, err := p.Maps()
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +203,7 @@ func TestAddressSpace(t *testing.T) {
 		t.Errorf("%d tables for %d processes, want the %d of the first", got, processes, files)
 	}
 
-	p := startCat(t)
+	p := startCat(t, "cat")
 	space := NewAddressSpace(p, tables, maps.mappings, maps.innerMappings)
 	mapped, err := p.Maps()
 	if err != nil {
@@ -216,9 +218,39 @@ func TestAddressSpace(t *testing.T) {
 // notUrgent queues files by their size alone.
 func notUrgent(process.Mapping) bool { return false }
 
-func startCat(t *testing.T) *process.Process {
+// A process may map a file of its own that has the build ID and the size of a library.
+func TestAddressSpaceForgedBuildID(t *testing.T) {
+	maps := newKernelMaps(t, 1024)
+	tables := newTables(t, maps)
+	var files int
+	forged := filepath.Join(t.TempDir(), "cat")
+	if err := os.WriteFile(forged, contents(t, "/bin/cat"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, program := range []string{forged, "/bin/cat"} {
+		p := startCat(t, program)
+		mapped, err := p.Maps()
+		if err != nil {
+			t.Fatal(err)
+		}
+		space := NewAddressSpace(p, tables, maps.mappings, maps.innerMappings)
+		if err := space.Update(mapped, process.Mapping{}, notUrgent); err != nil {
+			t.Fatal(err)
+		}
+		tables.Wait(t.Context(), time.Minute)
+		if program == forged {
+			files = tables.Stats().Files
+		}
+	}
+	if got := tables.Stats().Files; got != files+1 {
+		t.Errorf("%d tables, want %d and one of the second program", got, files)
+	}
+}
+
+func startCat(t *testing.T, program string) *process.Process {
 	t.Helper()
-	target := tracertest.Start(t, "cat")
+	target := tracertest.Start(t, program)
 	target.Say("ready")
 	target.Await("ready") // by now it is loaded
 

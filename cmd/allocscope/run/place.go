@@ -49,12 +49,12 @@ func makePlace(command process) (*place, error) {
 	return nil, errors.Join(errs...)
 }
 
-func makePlaceIn(parent string, command process) (p *place, err error) {
+func makePlaceIn(parent string, command process) (_ *place, err error) {
 	folder, err := os.MkdirTemp(parent, folderPrefix) // with mode 0700
 	if err != nil {
 		return nil, err
 	}
-	p = &place{folder: folder}
+	p := &place{folder: folder} // no result, which is nil where it must be closed
 	defer func() {
 		if err != nil {
 			p.close()
@@ -175,20 +175,28 @@ func (p *place) close() {
 	}
 }
 
-// maxStale bounds the folders that one session removes for others.
-const maxStale = 64
+// maxNames bounds the names that are read of a parent: a user may have made millions of files there.
+const maxNames = 4096
 
 // removeStale removes the places of sessions of which every process was killed, unless a process
 // uses the shim of one.
 func removeStale(parent string) {
-	folders, _ := filepath.Glob(filepath.Join(parent, folderPrefix+"*"))
-	for _, folder := range folders[:min(len(folders), maxStale)] {
-		_ = removeStaleFolder(folder)
+	folder, err := os.Open(parent)
+	if err != nil {
+		return
+	}
+	defer folder.Close()
+
+	names, _ := folder.Readdirnames(maxNames)
+	for _, name := range names {
+		if strings.HasPrefix(name, folderPrefix) {
+			_ = removeStaleFolder(folder, name)
+		}
 	}
 }
 
-func removeStaleFolder(folder string) error {
-	lock, err := openOwn(folder, unix.O_DIRECTORY)
+func removeStaleFolder(parent *os.File, name string) error {
+	lock, err := openOwn(parent, name, unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
@@ -199,12 +207,12 @@ func removeStaleFolder(folder string) error {
 
 	names, err := lock.Readdirnames(2) // io.EOF where there are none
 	if len(names) == 0 {
-		return os.Remove(folder)
+		return os.Remove(lock.Name())
 	}
 	if len(names) > 1 || !shim.HasName(names[0]) {
-		return fmt.Errorf("%s: not a folder of a session: %w", folder, err)
+		return fmt.Errorf("%s: not a folder of a session: %w", lock.Name(), err)
 	}
-	file, err := openOwn(filepath.Join(folder, names[0]), 0)
+	file, err := openOwn(lock, names[0], 0)
 	if err != nil {
 		return err
 	}
@@ -212,13 +220,17 @@ func removeStaleFolder(folder string) error {
 	return child.RemoveUnused(file, lock)
 }
 
-// openOwn opens what belongs to this user, who alone can have made it then.
-func openOwn(path string, flags int) (*os.File, error) {
-	fd, err := unix.Open(path, flags|unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+// openOwn opens what is in an open folder and belongs to this user, who alone can have made it then.
+// A mount, which may be a user's, can say so as well, and need not answer: it is left alone.
+func openOwn(folder *os.File, name string, flags uint64) (*os.File, error) {
+	fd, err := unix.Openat2(int(folder.Fd()), name, &unix.OpenHow{
+		Flags:   flags | unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
+	})
 	if err != nil {
-		return nil, os.NewSyscallError("open", err)
+		return nil, os.NewSyscallError("openat2", err)
 	}
-	file := os.NewFile(uintptr(fd), path)
+	file := os.NewFile(uintptr(fd), filepath.Join(folder.Name(), name))
 
 	var stat unix.Stat_t
 	err = unix.Fstat(fd, &stat)

@@ -235,15 +235,16 @@ func reachableFolder(t *testing.T) string {
 // testRunBySudo runs as a user who has no privilege but by sudo.
 func testRunBySudo(t *testing.T) {
 	t.Parallel()
+	const system = ":/usr/bin:/bin" // which may have a sudo
 	by := func(t *testing.T, dir, sudo string, command ...string) *command {
 		cmd := unprivileged(allocscope(t, runArguments(dir, command...)...))
-		cmd.Env = append(cmd.Env, "PATH="+sudo+":/usr/bin:/bin", "ALLOCSCOPE_DETAILS=1")
+		cmd.Env = append(cmd.Env, "PATH="+sudo, "ALLOCSCOPE_DETAILS=1")
 		return begin(t, cmd)
 	}
 
 	t.Run("granted", func(t *testing.T) {
 		dir := reachableFolder(t)
-		c := by(t, dir, sudoFolder(t), "sh", "-c", "id -u; echo $PATH; exit 6")
+		c := by(t, dir, sudoFolder(t)+system, "sh", "-c", "id -u; echo $PATH; exit 6")
 		c.mustEnd(6)
 		mustSay(t, "stdout", c.stdout.String(), "65534\n", "allocscope-sudo-")
 		mustSay(t, "stderr", c.stderr.String(), "HOW SURE", "go tool pprof -top")
@@ -252,7 +253,7 @@ func testRunBySudo(t *testing.T) {
 	})
 
 	t.Run("ticket", func(t *testing.T) {
-		sudo := sudoFolder(t)
+		sudo := sudoFolder(t) + system
 		c := by(t, reachableFolder(t), sudo, "sh", "-c", "sudo -n -- id -u; sudo -- true; sudo -n -- id -u")
 		c.mustEnd(0)
 		mustSay(t, "stderr", c.stderr.String(), "sudo: a password is required")
@@ -285,13 +286,13 @@ func testRunBySudo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ sudo, words string }{
-		"refused":      {sudoFolder(t, "-DREFUSES"), "trace by sudo: exit status 1"},
+		"refused":      {sudoFolder(t, "-DREFUSES") + system, "trace by sudo: exit status 1"},
 		"no sudo":      {"/nowhere", "there is no sudo in PATH"},
 		"not a setuid": {other, "not root's with the setuid bit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := reachableFolder(t)
-			r := by(t, dir, c.sudo, "echo", "started")
+			r := by(t, dir, c.sudo, "/bin/echo", "started")
 			r.mustEnd(2)
 			mustSay(t, "stderr", r.stderr.String(), c.words)
 			if r.stdout.String() != "" || exists(dir) {

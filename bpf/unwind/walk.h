@@ -87,7 +87,8 @@ static __always_inline __u64 mix(__u64 hash, __u64 value)
 }
 
 /* With what the hash of a stack begins, and of a site. It is random: a process that knew it could
- * choose addresses and registers so that it has the hash of another one, whose stack is lost then. */
+ * choose addresses and registers so that it has the hash of another one, whose stack is lost then.
+ */
 const volatile __u64 stack_seed = 0;
 
 static __always_inline bool read_user(void *to, __u32 size, __u64 address)

@@ -20,7 +20,7 @@ const kernelWalkShare = 0.4
 func (s *Session) startRunner() error {
 	takeSteps := func() []controller.Step { return s.stepTimes.Take(s.probing.overlaps) }
 	liveShare := func() float64 {
-		return float64(s.liveObjects.Load()) / float64(s.kernel.Live.MaxEntries())
+		return float64(s.liveObjects.Load()) / float64(s.Options.MaxLive)
 	}
 	ownCPU := func() time.Duration { return process.OwnCPUTime() + s.objectWorker.CPUTime() }
 	meter := overhead.NewMeter(

@@ -206,7 +206,7 @@ func testLostAllocations(t *testing.T) {
 	v := judgeUntilEnd(t, options)
 	v.mustBe(t, verdict.ClassGrowing)
 	mustSay(t, "the result", v.stdout, "GROWING (warm-up or leak?)   ", "what is free is not known: ",
-		" allocations not tracked (raise --max-live)", "heap, unclassified", ", incomplete")
+		" allocations not tracked, ", " (raise --max-live)", "heap, unclassified", ", incomplete")
 
 	for _, claim := range []string{
 		"FRAGMENTATION", "no leak of objects", "every malloc and free", "high confidence", "free but resident",

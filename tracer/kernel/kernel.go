@@ -263,9 +263,9 @@ func matchSessionKfunc(spec *ebpf.CollectionSpec) error {
 
 // configure sets the sizes of maps and the constants of the BPF programs.
 func configure(specs *bpf.Specs, config Config) error {
-	specs.Live.MaxEntries = uint32(config.MaxLive)
-	specs.Tensors.MaxEntries = uint32(min(config.MaxLive, maxTensors))
-	specs.ReportedStacks.MaxEntries = uint32(config.MaxStacks)
+	specs.Live.MaxEntries = sizeFor(config.MaxLive, config.IsShared)
+	specs.Tensors.MaxEntries = sizeFor(min(config.MaxLive, maxTensors), config.IsShared)
+	specs.ReportedStacks.MaxEntries = sizeFor(config.MaxStacks, config.IsShared)
 	specs.Tallies.MaxEntries = uint32(2 * config.MaxStacks)
 	specs.MappingPairs.MaxEntries = uint32(config.MaxStacks)
 	specs.Faults.MaxEntries = uint32(config.MaxFaults)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 
@@ -26,13 +27,24 @@ const maxGone = 1024
 // openPart is the part of a table up to which a target may have more than its share. What is beyond
 // is for those that have less: a process that floods the table before another one starts leaves
 // room for it.
-const openPart = 7.0 / 8
+const openPart = 4.0 / 5
+
+// sizeFor returns the size of a table of which one process that is alone has so many entries.
+func sizeFor(entries int, isShared bool) uint32 {
+	if !isShared {
+		return uint32(entries)
+	}
+	return uint32(math.Ceil(float64(entries) / openPart))
+}
 
 // AddUser lets a process have its share of the tables. One that has a share keeps what it has.
 func (k *Kernel) AddUser(pid int) error {
 	k.users.mu.Lock()
 	defer k.users.mu.Unlock()
 
+	if _, err := k.Program(bpf.ProgOnDeletion); err != nil { // which removeUsers runs
+		return err
+	}
 	err := k.Usages.Update(uint32(pid), bpf.Usage{}, ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("share the tables with process %d: %w", pid, err)
@@ -76,7 +88,7 @@ func (k *Kernel) setShares() error {
 		shares[table] = bpf.Share{Own: uint64(size), Open: uint64(size)}
 		if k.isShared {
 			shares[table].Own = uint64(size) / uint64(max(2, len(k.users.pids)))
-			shares[table].Open = uint64(openPart * float64(size))
+			shares[table].Open = uint64(math.Floor(openPart * float64(size)))
 		}
 	}
 	if err := k.Shares.Set(shares); err != nil {

@@ -74,8 +74,8 @@ func testKernelProducerExact(t *testing.T) {
 				t.Errorf("%d frees of what was not reported, want 1", events.FreesUntracked)
 			}
 			want := []growth.Loss{
-				{Kind: growth.LossOutPointer, Count: 1}, // of case_unreadable
-				{Kind: growth.LossMissedFree, Count: 1}, // of case_twice
+				{Kind: growth.LossOutPointer, Count: 1, PID: target.PID()}, // of case_unreadable
+				{Kind: growth.LossMissedFree, Count: 1, PID: target.PID()}, // of case_twice
 			}
 			if !slices.Equal(losses, want) {
 				t.Errorf("lost %+v", losses)

@@ -14,8 +14,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestLaunchShare has processes that flood what a session's targets share.
-func TestLaunchShare(t *testing.T) {
+// TestShare has processes that flood what a session's targets share.
+func TestShare(t *testing.T) {
 	t.Run("one of several loses its own objects", testShareObjects)
 	t.Run("a program starts once", testShareStarts)
 	t.Run("not of the command", testShareStranger)

@@ -69,7 +69,7 @@ func (a *Agent) findOnce() {
 	}
 }
 
-// places are those of the watched processes, and what these execute. A process that is traced keeps
+// places returns the places of the watched processes, and what these execute. A process that is traced keeps
 // its place.
 func (a *Agent) places() (*places, map[processKey]process.Image) {
 	a.mu.Lock()

@@ -37,7 +37,7 @@ type Loss struct {
 	Count uint64
 	// PID of the process that has lost it; 0: it is unknown, and any process may have.
 	PID int
-	// Bytes that were lost; 0: they are unknown, or there are none.
+	// Bytes that were lost, at least; 0: they are unknown, or there are none.
 	Bytes uint64
 }
 

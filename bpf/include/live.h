@@ -13,6 +13,16 @@ static __always_inline struct address make_address(__u32 tgid, __u64 address)
 	return key;
 }
 
+/* Returns the bytes that a sampled allocation represents: its weight or, where it has none, the
+ * larger of its size and the interval, which is at most the weight that user space would give it.
+ */
+static __always_inline __u64 represented(const struct allocation *allocation)
+{
+	if (allocation->weight)
+		return allocation->weight;
+	return allocation->size > allocation->interval ? allocation->size : allocation->interval;
+}
+
 /* Adds an allocation to `live` or `tensors`. Where the address is still present, its free has been
  * missed. An error is an int, here and below: before Linux 6.4 the functions of maps, which the
  * verifier calls instead of the helper, leave the upper half of the register undefined. */
@@ -33,8 +43,7 @@ static __always_inline void live_add(void *map, enum table table, struct address
 	}
 
 	if (err)
-		lose(usage, DROP_LIVE_FULL,
-		     allocation->weight ? allocation->weight : allocation->size);
+		lose(usage, DROP_LIVE_FULL, represented(allocation));
 }
 
 /* Removes the allocation at key and, unless `removed` is NULL, copies it there. Returns false if

@@ -181,7 +181,7 @@ struct usage {
 	__u64 taken[NUM_TABLES]; /* of TABLE_EVENTS: bytes since the reader's turn `turn` */
 	__u64 turn;
 	__u64 lost[NUM_COUNTERS - FIRST_DROP]; /* by counter, from FIRST_DROP on */
-	__u64 lost_bytes; /* of the allocations that are not tracked, as far as samples show */
+	__u64 lost_bytes; /* that the allocations which are not tracked represent, at least */
 };
 
 /* What user space has deleted. */

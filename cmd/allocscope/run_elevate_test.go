@@ -62,7 +62,7 @@ func tracerOf(t *testing.T, dir string) (pid int) {
 	return pid
 }
 
-// The command goes on, and its status is that of the run, but for --fail-on.
+// The command goes on, and its status is the status of run, but for --fail-on.
 func testRunTracerKilled(t *testing.T) {
 	t.Parallel()
 	for variable, status := range map[string]int{"ANY=": 0, "ALLOCSCOPE_FAIL_ON=leak": 1} {

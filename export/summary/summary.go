@@ -310,7 +310,7 @@ type Loss struct {
 	Count  uint64          `json:"count"`
 	// PID of the process that has lost it; absent where any process may have.
 	PID int `json:"pid,omitempty"`
-	// Bytes that were lost; absent where they are unknown, or there are none.
+	// Bytes that were lost, at least; absent where they are unknown, or there are none.
 	Bytes uint64 `json:"bytes,omitempty"`
 }
 

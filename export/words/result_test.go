@@ -43,7 +43,7 @@ func TestResultOf(t *testing.T) {
 // A result says what free memory rests on, and which loss keeps it from being known.
 func TestLost(t *testing.T) {
 	const complete, sampled, lost = "every malloc and free was traced", "were sampled all the time",
-		"what is free is not known: 27,292 allocations not tracked, 1.00 GiB (raise --max-live)"
+		"what is free is not known: 27,292 allocations not tracked, ≥1.00 GiB (raise --max-live)"
 	full := summary.Loss{Code: growth.LossLiveFull, Count: 27292, Bytes: 1 << 30}
 	undecided := func(s *summary.Summary) {
 		s.WhyCode, s.Losses = "", []summary.Loss{full}

@@ -46,13 +46,13 @@ var lossRemedies = map[growth.LossKind]string{
 	growth.LossLiveFull: "raise --max-live",
 }
 
-// countedLoss is a loss with its count and what to do about it: "27,292 allocations not tracked (raise
-// --max-live)".
+// countedLoss is a loss with its count and what to do about it, such as "27,292 allocations not
+// tracked, ≥1.00 GiB (raise --max-live)".
 func countedLoss(l growth.Loss) string {
 	what, _, _ := strings.Cut(cmp.Or(lossTexts[l.Kind], string(l.Kind)), ":")
 	text := explain.Thousands(int64(min(l.Count, math.MaxInt64))) + " " + what
 	if l.Bytes > 0 {
-		text += ", " + units.Bytes(float64(l.Bytes))
+		text += ", ≥" + units.Bytes(float64(l.Bytes))
 	}
 
 	return text + inParentheses(lossRemedies[l.Kind])

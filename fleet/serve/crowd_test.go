@@ -155,7 +155,7 @@ func testMost(t *testing.T) {
 	}
 }
 
-// The requests of a loop wait; those of others do not.
+// The requests of a loop wait, and the requests of others do not.
 func testLoop(t *testing.T) {
 	slow := patientLimits()
 	slow.pause = time.Hour

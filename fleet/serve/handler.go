@@ -46,7 +46,7 @@ func (r routes) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// routesOf are the routes for any user of the machine, and traces for those who have the token.
+// routesOf are the routes for any user of the machine, and traces for clients that have the token.
 func (s *Server) routesOf(tokenFile string, source Source) routes {
 	all := healthRoutes(source)
 	all["/metrics"] = route{http.MethodGet, newScrape(source, s.limits.maxAge).ServeHTTP}

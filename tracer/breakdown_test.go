@@ -23,7 +23,6 @@ func TestBreakdown(t *testing.T) {
 	t.Run("older mapping belongs to its first toucher", testBreakdownOlderMappingBelongs)
 	t.Run("files are rows by their paths", testBreakdownFilesRowsPaths)
 	t.Run("Python's small objects and buffers", testBreakdownPythonSmallObjects)
-	t.Run("swapped memory keeps its allocation site", testBreakdownSwappedMemoryKeeps)
 	t.Run("untraced heap is of the same size", testBreakdownUntracedHeapSame)
 	t.Run("terabytes are left out without PAGEMAP_SCAN", testBreakdownTerabytesLeftOut)
 	t.Run("sampled rows are within their error", testBreakdownSampledRowsWithin)
@@ -205,7 +204,8 @@ func testBreakdownPythonSmallObjects(t *testing.T) {
 	mustReport(t, balanced(t, s), target.PID(), facts)
 }
 
-func testBreakdownSwappedMemoryKeeps(t *testing.T) {
+// TestSwapped checks that swapped memory keeps its allocation site.
+func TestSwapped(t *testing.T) {
 	tracertest.Swap(t)
 	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})

@@ -106,13 +106,16 @@ func (h *Heap) Search(
 		return results, whole.canceled() // the first ones stand
 	}
 	for k, r := range second {
-		if results[of[k]].Took = r.Took; r.Samples > 0 &&
-			unexplained(r) < unexplained(results[of[k]]) {
-			results[of[k]] = r
+		first := &results[of[k]]
+		if first.Took = r.Took; explained(r) > explained(*first) {
+			*first = r
 		}
 	}
 	return results, whole.canceled()
 }
+
+// explained is the number of samples that a path leads to, or that are garbage.
+func explained(r keeper.Search) int { return r.Samples - unexplained(r) + r.Garbage }
 
 // unexplained is the number of samples that no path leads to.
 func unexplained(r keeper.Search) int {

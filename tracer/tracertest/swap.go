@@ -14,6 +14,9 @@ import (
 const swapKeeper = `exec 9</proc/swaps && flock 9 && mkswap "$0" >&2 && swapon "$0" && { echo on; cat >/dev/null; swapoff "$0"; }`
 
 // Swap has the kernel swap to a file until the test or this program ends, even if it is killed.
+//
+// The kernel may then swap any process, also one whose memory another test counts. So make test runs
+// the tests that call Swap before all others. Their names begin with TestSwapped.
 func Swap(t testing.TB) {
 	t.Helper()
 	NeedsRoot(t)

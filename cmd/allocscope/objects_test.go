@@ -367,8 +367,8 @@ func testObjectsInTrace(t *testing.T) {
 	}
 	mustSay(t, folder.ObjectsFile, string(raw), recordType+",1500,")
 	for _, k := range s.Keepers {
-		if k.Type != recordType && k.StackID == "" {
-			continue
+		if k.Type != recordType && k.StackID == "" || k.Reason == keeper.ReasonBudget {
+			continue // the search has a share of a core alone: a slow machine uses it up
 		}
 		if len(k.Paths) == 0 || k.Paths[0].Root.Name != "cache" {
 			t.Errorf("%+v, want the global cache first", k)

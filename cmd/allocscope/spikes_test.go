@@ -55,7 +55,7 @@ func TestSpikes(t *testing.T) {
 // that with a mark in its source, of the function that the suspect leads through.
 func mustNameSpikes(t *testing.T, dir, mark string, printed []string) {
 	t.Helper()
-	const tolerance = 0.25 // of the bytes; a sample may come while they are being allocated
+	const tolerance = 0.5 // of the bytes: a slow machine still fills them while they are counted
 	var held float64
 	if len(printed) < 3 {
 		t.Fatalf("the program printed %q", printed)

@@ -29,7 +29,8 @@ func (h *Holding) Key() Key { return KeyOf(h.Stack, h.Kind, h.GPU) }
 // those without a difference are left out. For GPU memory, pass both snapshots' OnGPUs.
 //
 // Objects alive at both ends cancel exactly, so only turnover carries a sampling error. Variance is
-// that of the difference; ResidentVariance is left out. The result is sorted by SortByInuse.
+// the variance of the difference; ResidentVariance is left out. The result is sorted by
+// SortByInuse.
 func Between(start, end *Snapshot) []Holding {
 	sums := make(map[Key]Holding, len(end.Holdings))
 	for _, h := range end.Holdings {

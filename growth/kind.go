@@ -1,6 +1,6 @@
 package growth
 
-// A Kind classifies memory by what it is used for.
+// A Kind classifies memory by its use.
 type Kind string
 
 // The kinds of memory in a host's RAM.

@@ -82,7 +82,7 @@ type frameMatch struct {
 
 const noRule = math.MaxInt
 
-// Of returns the component of a stack, never empty: that of the first rule that matches. Nil Rules
+// Of returns the component of a stack, never empty: the first rule that matches names it. Nil Rules
 // are the built-in ones.
 func (o *Rules) Of(s *growth.Stack) string {
 	if o == nil {

@@ -84,7 +84,8 @@ func (r *rule) componentOf(own string) string {
 	return r.component
 }
 
-// Names returns the components that the rules name, without those of a frame's own name.
+// Names returns the components that the rules name, without the components that have a frame's own
+// name.
 func (o *Rules) Names() []string {
 	var names []string
 	for _, r := range o.rules {

@@ -12,8 +12,8 @@ const (
 	// minGainAtTop where RSS does not rise any more.
 	minGain, minGainAtTop = 1.25, 1.05
 
-	// Of spikeSnapshots spikes there are snapshots in any case. Later ones have to be higher than
-	// those by minNewHeight.
+	// The first spikeSnapshots spikes get snapshots in any case. Later ones have to be higher than
+	// these by minNewHeight.
 	spikeSnapshots = 3
 	minNewHeight   = 1.1
 
@@ -145,8 +145,7 @@ func (w *Watch) only(s *growth.Snapshot) *growth.Snapshot {
 	return own
 }
 
-// Spikes are the spikes of one process, and what is alive in the highest of which there is a
-// snapshot.
+// Spikes are the spikes of one process, and the live memory in the highest one that has a snapshot.
 type Spikes struct {
 	Count int
 	// Peak is the highest RSS of a sample above the level before, in bytes.

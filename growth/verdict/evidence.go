@@ -16,7 +16,7 @@ const (
 	minSegmentShare = 0.5
 )
 
-// evidence is what the last segment shows about growth.
+// evidence has the signs of growth in the last segment.
 type evidence struct {
 	series   Series
 	setting  Setting

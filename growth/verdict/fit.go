@@ -50,8 +50,9 @@ const (
 	// preferred to two: those residuals come from how samples fall between steps. A plateau of
 	// minRemainingShare at the end leaves more.
 	maxLineResidual = 0.005
-	// minVarianceExplained by two lines, of what the best other fit leaves unexplained; more where
-	// the second line is steeper, as late growth needs more evidence than a slowdown.
+	// minVarianceExplained by two lines, of the variance that the best other fit leaves
+	// unexplained; more where the second line is steeper, as late growth needs more evidence than a
+	// slowdown.
 	minVarianceExplained     = 0.7
 	minVarianceExplainedLate = 0.9
 	// maxSlopeDifference, as a share of the steeper one, and maxLineStep, as a share of the rise,
@@ -307,8 +308,8 @@ func lateGrowthOf(e envelope) (lateGrowth, bool) {
 	return best, slope > max(best.before.slope, last)
 }
 
-// explains is true where the three lines explain most of what another fit leaves unexplained, and
-// the Bayesian information criterion prefers them.
+// explains is true where the three lines explain most of the variance that another fit leaves
+// unexplained, and the Bayesian information criterion prefers them.
 func (g lateGrowth) explains(e envelope, other candidate) bool {
 	n, floor := float64(len(e.x)), noiseFloor(e.y)
 	effective := effectiveN(len(e.x), e.residualsOfLines(g.changePoint, g.slowdown), 5)

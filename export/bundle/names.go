@@ -16,7 +16,7 @@ import (
 // and further public ones are replaced in sentences.
 const maxNameBytes = 64 << 20
 
-// A names replaces private names by pseudonyms: a word for what the name is of, and a number in the
+// A names replaces private names by pseudonyms: a word for the kind of name, and a number in the
 // order in which the names were met. A name has the same pseudonym everywhere in a bundle. Nothing
 // of the name is in it, not even a hash, which could be guessed.
 type names struct {
@@ -113,8 +113,8 @@ func set(words string) map[string]bool {
 
 var offsetInFile = regexp.MustCompile(`^(.+)\+(0x[0-9a-f]+)$`)
 
-// function returns the name of a function. Those of public files stay, and so do the allocator's,
-// by which pprof and allocscope recognise it.
+// function returns the name of a function. Functions of public files keep their names, and so do
+// the allocator's, by which pprof and allocscope recognise it.
 func (n *names) function(name string, isPublic bool) string {
 	switch {
 	case isPublic && !n.isHidden(name) && !strings.Contains(name, "/"):
@@ -148,7 +148,7 @@ func topName(name string) string {
 	return name
 }
 
-// isHidden is true of what the user said is private.
+// isHidden is true of texts that the user called private.
 func (n *names) isHidden(name string) bool {
 	if len(n.hidden) == 0 {
 		return false
@@ -239,7 +239,7 @@ func (n *names) isPackage(name string) bool {
 	return (isStandard || wellKnownPackages[name] || n.packages[name]) && !n.isHidden(name)
 }
 
-// builtinComponents are those of allocscope's own rules.
+// builtinComponents are the components of allocscope's own rules.
 var builtinComponents = set(strings.Join(component.DefaultRules().Names(), " "))
 
 // component returns the name of a component: one of allocscope's own, or a package, script or

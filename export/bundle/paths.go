@@ -29,7 +29,7 @@ var (
 
 	libraryVersion = regexp.MustCompile(`([-.][0-9a-f][-.0-9a-f]*)?\.so(\.[0-9]+)*$`)
 
-	// otherLibrary and otherFile are files that many environments bring along, besides those of
+	// otherLibrary and otherFile are files that many environments bring along, besides the ones of
 	// Debian.
 	otherLibrary = regexp.MustCompile(`^(libpython[0-9.]*[td]?|libcuda|libcudart|libcublas(Lt)?|` +
 		`libcudnn(_(adv|cnn|ops|graph|heuristic|engines)[_a-z]*)?|` +
@@ -48,7 +48,7 @@ var (
 	)
 )
 
-// knownFolders keep their names, and so do those of CUDA.
+// knownFolders keep their names, and so do the folders of CUDA.
 var knownFolders = set(`home root tmp var opt usr local lib lib32 lib64 libx32 libexec bin sbin
 share mnt dev shm proc run srv conda nix store site-packages dist-packages x86_64-linux-gnu
 aarch64-linux-gnu x86_64-linux sbsa-linux targets nvidia cuda locale gconv`)

@@ -16,7 +16,7 @@ var labelRules = map[string]textRule{
 	"pid":       kept,
 }
 
-// profile replaces what is private in a profile. Its values, lines and addresses stay.
+// profile replaces private names in a profile. Its values, lines and addresses stay.
 func (n *names) profile(p *profile.Profile) {
 	n.locations(p)
 	for _, m := range p.Mapping {

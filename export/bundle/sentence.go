@@ -11,9 +11,9 @@ import (
 //go:embed vocabulary.txt
 var vocabularyText string
 
-// vocabulary has the words that allocscope's own sentences are made of, in lower case, and the
-// names, flags and paths in them. They are those of the string literals in its source, and of the
-// errors of system calls.
+// vocabulary has the words of allocscope's own sentences, in lower case, and the names, flags and
+// paths in them. They come from the string literals in its source, and from the errors of system
+// calls.
 var vocabulary = set(vocabularyText)
 
 var (
@@ -31,9 +31,9 @@ const separators = " \t\n()[]{},;\"'“”‘’`|<>="
 // punctuation is not part of a chunk at its ends.
 const punctuation = ".:!?…&@#"
 
-// sentence returns a text of allocscope's without what it quotes from the process: every chunk that
-// is no word of allocscope, no number and no name from a public place is replaced. isStrict
-// replaces the names that were met elsewhere even if they are such words.
+// sentence returns a text of allocscope's without quotes from the process: every chunk that is no
+// word of allocscope, no number and no name from a public place is replaced. isStrict replaces the
+// names that were met elsewhere even if they are such words.
 func (n *names) sentence(text string, isStrict bool) string {
 	if n.long != nil {
 		text = n.long.Replace(text)
@@ -129,8 +129,8 @@ func (n *names) qualifiedFile(text string) string {
 	return n.qualified(text)
 }
 
-// isOwnWord is true of a number and of what allocscope itself writes, such as "free", "MiB/min",
-// "before-tracing" and "summary.json".
+// isOwnWord is true of a number and of words that allocscope itself writes, such as "free",
+// "MiB/min", "before-tracing" and "summary.json".
 func isOwnWord(text string) bool {
 	switch {
 	case address.MatchString(text):

@@ -14,7 +14,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
-// A textRule replaces what is private in a text of one sort.
+// A textRule replaces private names in a text of one sort.
 type textRule func(n *names, text string) string
 
 // fieldRules are the fields of documents that hold names, by their type and name. All other texts
@@ -142,14 +142,14 @@ func (n *names) mark(text string) string {
 	return replaced
 }
 
-// document replaces what is private in the texts of a value that pointer leads to.
+// document replaces private names in the texts of a value that pointer leads to.
 func (n *names) document(pointer any) {
 	n.value(reflect.ValueOf(pointer).Elem(), func(n *names, text string) string {
 		return n.sentence(text, false)
 	})
 }
 
-// summary replaces what is private in a summary.
+// summary replaces private names in a summary.
 func (n *names) summary(s *summary.Summary) {
 	n.keep(s.Kernel)
 	n.keep(s.Version)
@@ -161,7 +161,7 @@ func (n *names) summary(s *summary.Summary) {
 // flagWords are values of flags that are no names.
 var flagWords = set(`on off auto always never`)
 
-// numberFlags are those of allocscope whose values are numbers, sizes, times or rates.
+// numberFlags are the flags of allocscope whose values are numbers, sizes, times or rates.
 var numberFlags = set(`-d --age --cycle --duration --every --interval --keep --keep-bytes --limit
 --max-live --min-rss --overhead --push-spool-size --rank --since --snapshot-every --speed
 --step-time --tolerable --trace-every --traces-per-day --until-settled --warmup`)
@@ -231,7 +231,7 @@ func (n *names) argument(text string) string {
 	return n.replace("argument", text)
 }
 
-// value replaces the texts below a value. The rule is that of the field which it lies in.
+// value replaces the texts below a value. The rule belongs to the field around it.
 func (n *names) value(v reflect.Value, rule textRule) {
 	switch v.Kind() {
 	case reflect.String:
@@ -284,7 +284,7 @@ func (n *names) structFields(v reflect.Value, rule textRule) {
 }
 
 // variables replaces the names of variables, attributes and keys of a path whose types and files
-// are replaced already. What stays: local variables in public files, and the recorded attributes of
+// are replaced already. These stay: local variables in public files, and the recorded attributes of
 // public types and modules. A program can give those types attributes of its own.
 func (n *names) variables(p *summary.KeeperPath) {
 	root := &p.Root
@@ -319,7 +319,8 @@ func (n *names) variables(p *summary.KeeperPath) {
 }
 
 // attributesText has attributes of types, and variables of modules: a line for each, or for each
-// package. They are those of CPython 3.11's own objects, and those of PyTorch's that hold tensors.
+// package. They belong to CPython 3.11's own objects, and to the objects of PyTorch that hold
+// tensors.
 //
 //go:embed attributes.txt
 var attributesText string

@@ -11,7 +11,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 )
 
-// maxTableBytes bounds what is read of a table: months of a trace.
+// maxTableBytes bounds the part of a table that is read: months of a trace.
 const maxTableBytes = 128 << 20
 
 var (

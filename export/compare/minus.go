@@ -34,9 +34,9 @@ func OfProcess(p *pprof.Profile, pid string) *pprof.Profile {
 	return p.Compact()
 }
 
-// withoutProcess makes the samples of two processes comparable: those of equal stacks are equal.
-// Addresses of code with source lines differ where it was loaded elsewhere or, as of Python, compiled
-// again.
+// withoutProcess makes the samples of two processes comparable: equal stacks make equal samples.
+// Addresses of code with source lines differ where it was loaded elsewhere or, as of Python,
+// compiled again.
 func withoutProcess(p *pprof.Profile) *pprof.Profile {
 	p = p.Copy()
 	for _, s := range p.Sample {

@@ -13,7 +13,7 @@ import (
 const (
 	// maxProcesses bounds the label sets of processes. A node has fewer ranks than that.
 	maxProcesses = 512
-	// maxComponents are those of the largest growth. The others are one.
+	// maxComponents bounds the components; the largest growth comes first. The others are one.
 	maxComponents = 10
 	// maxParts bounds rows and losses. There are fewer kinds of either.
 	maxParts = 32
@@ -101,7 +101,7 @@ func (l *labelled) add(p *Process) {
 	}
 }
 
-// sum adds sizes. What is unknown adds nothing.
+// sum adds sizes. An unknown size adds nothing.
 func sum(a, b int64) int64 {
 	switch {
 	case a == growth.Unknown:

@@ -22,7 +22,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// Phases of a trace: what was alive at the baseline and at the end, and what grew between them.
+// Phases of a trace: the live memory at the baseline and at the end, and the growth between them.
 const (
 	PhaseBaseline = "baseline"
 	PhaseEnd      = "end"
@@ -36,7 +36,7 @@ const (
 	labelPhase   = "phase"
 )
 
-// profileName is what Pyroscope calls memory profiles of all languages. serviceName is the service,
+// profileName is Pyroscope's name for memory profiles of all languages. serviceName is the service,
 // unless the user names another.
 const (
 	profileName = "memory"
@@ -56,8 +56,8 @@ func ProfileType(sampleType string) string {
 	return profileName + ":" + sampleType + ":bytes:space:bytes"
 }
 
-// Bounds on a profile. Pyroscope takes 16,000 samples, and 2 MB uncompressed at a time, unless it is
-// set up for more. What is beyond is one sample.
+// Bounds on a profile. Pyroscope takes 16,000 samples, and 2 MB uncompressed at a time, unless it
+// is set up for more. All samples beyond are one.
 const (
 	maxSamples      = 15_000
 	maxProfileBytes = 1_500_000
@@ -70,9 +70,9 @@ type labeled struct {
 	*profile.Profile
 }
 
-// profilesOf returns the profiles of the traced processes in a folder. Those of processes with equal
-// labels are one: Pyroscope would take the second one for the first one sent again. Labels of later
-// maps win.
+// profilesOf returns the profiles of the traced processes in a folder. Processes with equal labels
+// share one: Pyroscope would take the second one for the first one sent again. Labels of later maps
+// win.
 func profilesOf(
 	f *folder.Folder, s *summary.Summary, more []map[string]string,
 ) (all []labeled, err error) {
@@ -222,9 +222,9 @@ func labelsOf(pid string, s *summary.Summary, more []map[string]string) map[stri
 	return labels
 }
 
-// bounded adds up samples of one stack, drops the negative values, and what is not used any more, and
-// makes one sample of the smallest stacks, as far as the bounds need it. It returns nil where nothing
-// is left.
+// bounded adds up samples of one stack, drops the negative values, and entries that are not used
+// any more, and makes one sample of the smallest stacks, as far as the bounds need it. It returns
+// nil where nothing is left.
 func (l *labeled) bounded() (*profile.Profile, error) {
 	p := l.Compact()
 	for _, s := range p.Sample {
@@ -331,7 +331,7 @@ func (l *labeled) request() (id string, body []byte, err error) {
 	return made.String(), body, err
 }
 
-// checkRequest returns what is wrong with a body that request has not made.
+// checkRequest returns the fault of a body that request has not made.
 func checkRequest(body []byte, id string) error {
 	var r pushRequest
 	if err := json.Unmarshal(body, &r); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/allocscope/allocscope/growth/trend"
 )
 
-// ExactInBursts is what a limit of the overhead means for a trace of every allocation.
+// ExactInBursts is the effect of a limit of the overhead on a trace of every allocation.
 func ExactInBursts(limit float64) string {
 	return "every allocation is recorded while heap is probed; heap is probed in bursts where it " +
 		"would slow the job by more than " + units.ExactPercent(limit) + ": --overhead off " +

@@ -16,8 +16,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// launched has the probes of the session's copy of the shim, which are those of all programs below
-// it, and makes these programs targets as they start.
+// launched has the probes of the session's copy of the shim, which serve all programs below it, and
+// makes these programs targets as they start.
 type launched struct {
 	*source.Shim
 	session *Session
@@ -46,7 +46,7 @@ const (
 	maxStarts = 1024
 	// lateStart is the time after which a program may not have waited until it was a target.
 	lateStart = shim.MaxHold * 4 / 5
-	// settledAge is the age of what becomes a target though it does not wait.
+	// settledAge is the age at which a program becomes a target though it does not wait.
 	settledAge = time.Second
 	// maxEnded bounds the targets that have ended and are in snapshots still: a trainer, and not what
 	// its script calls afterwards.
@@ -143,7 +143,7 @@ func (l *launched) end() {
 	}
 }
 
-// adoptWaiting makes targets of what waits to become one, as long as something is due.
+// adoptWaiting makes targets of the programs that wait to become one, as long as something is due.
 func (l *launched) adoptWaiting() {
 	l.forking.spend(0, time.Now())
 	for l.session.ctx.Err() == nil && l.adoptNext() {
@@ -156,8 +156,8 @@ func (l *launched) adoptWaiting() {
 }
 
 // adoptNext makes targets of the programs that are held, or of one that is not: a fork within the
-// credit, or what still runs after a while, since most programs of a build have ended by then. It
-// reports whether there was one.
+// credit, or a program that still runs after a while, since most programs of a build have ended by
+// then. It reports whether there was one.
 func (l *launched) adoptNext() bool {
 	l.drain()
 	if held, adopted := l.adoptHeld(); adopted {
@@ -234,7 +234,7 @@ func (l *launched) retireEnded() {
 // whether the program waits.
 func (l *launched) adopt(p programStart) (waits bool) {
 	const tick = 10 * time.Millisecond
-	age := p.age() // taken first: this thread may have to wait before it reads that of the process
+	age := p.age() // taken first: this thread may have to wait before it reads the age of the process
 	if stat, err := process.ReadStat(p.pid); err != nil || stat.Age()+tick < age {
 		return false
 	}
@@ -262,8 +262,8 @@ func (l *launched) release(held time.Duration) {
 	l.changed = kernel.Monotonic()
 }
 
-// A credit is of time: maxCredit at once, and creditShare of the time in the long run. A build starts
-// thousands of programs, and what calls a compiler waits for each of them.
+// A credit is of time: maxCredit at once, and creditShare of the time in the long run. A build
+// starts thousands of programs, and the caller of a compiler waits for each of them.
 type credit struct {
 	left time.Duration
 	at   time.Time
@@ -274,13 +274,13 @@ const (
 	creditShare = 1.0 / 200
 )
 
-// spend takes a time that was used, and adds what has accrued until now.
+// spend takes a time that was used, and adds the time that has accrued until now.
 func (c *credit) spend(used time.Duration, now time.Time) {
 	accrued := time.Duration(creditShare * float64(now.Sub(c.at)))
 	c.left, c.at = min(maxCredit, c.left-used+accrued), now
 }
 
-// allows reports whether more may be used. What was not allowed last is once there is enough for
+// allows reports whether more may be used. After a refusal, it waits until the credit is enough for
 // several.
 func (c *credit) allows(wasAllowed bool) bool {
 	return c.left >= maxCredit/4 || wasAllowed && c.left > 0

@@ -7,8 +7,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// Sample reads the state of all processes of the tree and of the memory of the system. What could
-// not be read is growth.Unknown.
+// Sample reads the state of all processes of the tree and of the memory of the system. A value that
+// could not be read is growth.Unknown.
 func (s *Session) Sample() growth.TreeSample {
 	s.following.Lock()
 	defer s.following.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tree"
 )
 
-// scanner scans the pages of all processes of the tree for a snapshot: those of the targets each
-// time, those of the others by turns.
+// scanner scans the pages of all processes of the tree for a snapshot: the targets' pages each
+// time, the others' by turns.
 type scanner struct {
 	kernel  *kernel.Kernel
 	events  *eventReader

@@ -47,11 +47,11 @@ type target struct {
 	pagesErr   error
 
 	fromStart   bool          // it is traced from its first allocation on
-	from        time.Duration // between the start of the trace and that of this target
+	from        time.Duration // between the start of the trace and the start of this target
 	tracedSince uint64        // the same moment, ns, CLOCK_MONOTONIC; probing.mu guards it
 	vanished    int64         // bytes of the mappings that were gone without a call
 	// folded are the tallies that foldTallies has taken out of the kernel, by stack; foldedGPU are
-	// those of GPU memory.
+	// the tallies of GPU memory.
 	folded    map[uint64]*estimate.StackTotals
 	foldedGPU map[gpu.Key]*estimate.StackTotals
 
@@ -223,8 +223,8 @@ func (t *target) awaitExit(exited <-chan struct{}, ended func()) {
 }
 
 // end ends the target for a reason, unless it has ended. If its process lives on, the probes are
-// detached at once. They belong to the process, not to the program: they would be in the C library of
-// the next one, too, and nobody counts what they find there.
+// detached at once. They belong to the process, not to the program: they would be in the C library
+// of the next one, too, and nobody counts their hits there.
 func (t *target) end(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,8 +14,8 @@ type Extent struct {
 	Stack uint64 // ID of the caller's stack; 0: unknown
 }
 
-// Breaks keeps by what calls the main heap has grown: it grows and shrinks at its end alone, so that
-// the extents are a stack. The zero value is empty. Its methods may be called concurrently.
+// Breaks keeps the calls by which the main heap has grown: it grows and shrinks at its end alone,
+// so that the extents are a stack. The zero value is empty. Its methods may be called concurrently.
 type Breaks struct {
 	mu      sync.Mutex
 	end     uint64   // the program break; 0: unknown

@@ -37,13 +37,13 @@ type Corrections struct {
 	Vanished int64
 }
 
-// Changes are what has changed while the maps were being read. The zero value is nothing.
+// Changes are the changes made while the maps were being read. The zero value has none.
 type Changes struct {
 	// Spans of calls that are still to be applied. The maps decide nothing about them.
 	Spans pages.Spans
 
-	// Unknown is set if mappings came and went that no call has shown. What the maps alone have may
-	// be one of those.
+	// Unknown is set if mappings came and went that no call has shown. A mapping that only the maps
+	// have may be one of these.
 	Unknown bool
 }
 
@@ -67,7 +67,7 @@ func pageSpan(start, length uint64) pages.Span {
 	return pages.Span{Start: start, End: max(start, start+roundUp(length))}
 }
 
-// Reconcile corrects the set by the process's maps, but for what has changed meanwhile.
+// Reconcile corrects the set by the process's maps, but for the ranges that have changed meanwhile.
 func (s *IntervalSet) Reconcile(maps []process.Mapping, meanwhile Changes) Corrections {
 	var changing []Interval
 	for _, span := range meanwhile.Spans {
@@ -125,8 +125,8 @@ func sumBytes(intervals []Interval) (bytes int64) {
 	return bytes
 }
 
-// known returns the part of a known interval that is mapped. What was mapped from a file gets its
-// kind from the maps: of a library, the part that is zero at first (.bss) is anonymous.
+// known returns the part of a known interval that is mapped. A mapping of a file gets its kind from
+// the maps: the part of a library that is zero at first (.bss) is anonymous.
 func (s *IntervalSet) known(known Interval, m process.Mapping, start, end uint64) Interval {
 	known.Start, known.End = start, end
 	if m.IsFile() {

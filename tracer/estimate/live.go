@@ -57,8 +57,8 @@ const maxBelievedBytes = 1 << 47
 // believed sums the sizes of the objects of each process, by PID.
 type believed map[uint32]uint64
 
-// limit makes what one more object takes, or represents where a producer has said so, at most what
-// is left of maxBelievedBytes.
+// limit makes the bytes of one more object, or the bytes that it represents by its producer, at
+// most the rest of maxBelievedBytes.
 func (b believed) limit(tgid uint32, a *bpf.Allocation) {
 	isWeighted, left := a.Weight != 0, maxBelievedBytes-b[tgid]
 	if isWeighted {

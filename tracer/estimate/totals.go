@@ -13,7 +13,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
-// StackTotals is what one stack holds and has allocated, before its frames are named.
+// StackTotals are the live and the allocated memory of one stack, before its frames are named.
 type StackTotals struct {
 	inuseObjects, allocObjects, allocBytes float64
 	inuseBytes, samples                    int64
@@ -76,7 +76,7 @@ func (t *StackTotals) AddTally(key *bpf.TallyKey, tally *bpf.Tally, factor float
 	t.allocBytes += weight * float64(tally.Bytes)
 }
 
-// AddAllocated adds what other totals have allocated, but not what they hold.
+// AddAllocated adds the allocated bytes and objects of other totals, but not the live ones.
 func (t *StackTotals) AddAllocated(other *StackTotals) {
 	t.allocObjects += other.allocObjects
 	t.allocBytes += other.allocBytes

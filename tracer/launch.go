@@ -234,7 +234,7 @@ func (l *launched) retireEnded() {
 // whether the program waits.
 func (l *launched) adopt(p programStart) (waits bool) {
 	const tick = 10 * time.Millisecond
-	age := p.age() // taken first: this thread may have to wait before it reads the age of the process
+	age := p.age() // first, as this thread may have to wait for the age of the process
 	if stat, err := process.ReadStat(p.pid); err != nil || stat.Age()+tick < age {
 		return false
 	}

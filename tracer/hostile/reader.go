@@ -37,7 +37,7 @@ const (
 	sharedBytes = 8*maxReads + maxBytes
 )
 
-// An operation is what the child is asked for.
+// An operation is a request to the child.
 type operation uint32
 
 const (

@@ -27,7 +27,8 @@ func Release() (release string, supported bool, err error) {
 // A Privilege is a capability that allocscope uses (capabilities(7)).
 type Privilege struct {
 	Name string
-	// Without is what is missing without it, for people; empty: nothing can be traced.
+	// Without is the part of a trace that is missing without it, for people; empty: nothing can be
+	// traced.
 	Without string
 
 	bit           int

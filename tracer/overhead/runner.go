@@ -27,7 +27,7 @@ type Probes interface {
 	FollowBlocks(follow bool, interval uint64) error
 	// Interval returns the sampling interval of the heap, in bytes.
 	Interval() uint64
-	// TensorsAlone reports whether source heap is off, so that bursts are those of tensors.
+	// TensorsAlone reports whether source heap is off, so that bursts are of tensors.
 	TensorsAlone() bool
 	// CheckLiveness checks the objects of past bursts, if that is due.
 	CheckLiveness()

@@ -5,7 +5,7 @@ package nvml
 
 import "github.com/allocscope/allocscope/growth"
 
-// Limits on what is accepted from a driver.
+// Limits on the values accepted from a driver.
 const (
 	maxGPUs       = 64
 	maxMIGDevices = 8 // per GPU: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/

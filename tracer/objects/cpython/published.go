@@ -10,7 +10,7 @@ type publishedOffset struct {
 	want     uint64
 }
 
-// published returns the offsets that an interpreter from 3.13 on publishes beside those that
+// published returns the offsets that an interpreter from 3.13 on publishes beside the offsets that
 // tracer/python uses. A release whose structures differ from those of its version publishes others.
 // It is false if no positions are known of the version.
 func (s *Structures) published() (offsets []publishedOffset, isKnown bool) {

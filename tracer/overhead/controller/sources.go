@@ -3,7 +3,7 @@ package controller
 import "github.com/allocscope/allocscope/growth"
 
 // tensor has the state of source tensor beside source heap. Its probes stay open between bursts
-// while they take no more than half of the budget. Otherwise they open with those of heap.
+// while they take no more than half of the budget. Otherwise they open with the heap's probes.
 type tensor struct {
 	alwaysOpen bool
 	from       float64 // when that began, or when its interval was changed
@@ -21,7 +21,7 @@ func (c *Controller) hasHeapAndTensor() bool { return c.options.Heap && c.option
 
 // tensorFits reports whether the traps of tensor probes would take at most this part of their
 // share. One of three tensor calls may have its return probed. Their stack walks are not counted
-// apart from those of heap: if they take too much, checkTensor sees it later.
+// apart from the heap's: if they take too much, checkTensor sees it later.
 func (c *Controller) tensorFits(u timeUse, part float64) bool {
 	allowed := tensorBudgetShare * c.budget.rate() * u.elapsed
 	return c.hasHeapAndTensor() && u.tensorTrap <= part*allowed

@@ -21,8 +21,8 @@ type Thread struct {
 	Name string // printable; it is the program's choice
 	// InnerTID is the ID that the thread itself sees, in its namespace.
 	InnerTID int
-	// StackPointer is that of a thread that waits in the kernel; 0: it runs, or its registers
-	// cannot be read.
+	// StackPointer is the pointer of a thread that waits in the kernel; 0: it runs, or its
+	// registers cannot be read.
 	StackPointer uint64
 }
 

@@ -26,8 +26,8 @@ const (
 	minScanShare = 0.02
 )
 
-// A Budget bounds the CPU time of the page scans of traced processes. It sizes each scan by what it
-// is expected to cost. The zero value is ready to use.
+// A Budget bounds the CPU time of the page scans of traced processes. It sizes each scan by the
+// expected cost. The zero value is ready to use.
 type Budget struct {
 	// SecondsPerByte is the CPU time for one resident byte; 0: not measured yet.
 	SecondsPerByte float64

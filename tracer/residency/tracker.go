@@ -40,7 +40,7 @@ type Tracker struct {
 	// maxShare is the largest share of the pages that a scan reads, at most 1.
 	maxShare float64
 
-	// walks limits those of malloc's heaps.
+	// walks limits the walks of malloc's heaps.
 	walks duty.Limiter
 
 	// lastRuns is how many runs the last scan has found.
@@ -167,7 +167,7 @@ func (t *Tracker) Scan(
 	}
 	s := &Scan{Status: found.nearest(after, before), CPUTime: cpuTime}
 
-	// After an execve, the status is that of another program than the pages.
+	// After an execve, the status and the pages are of different programs.
 	if s.Status.RSS == process.Unknown || !t.executes(t.process) {
 		return nil, process.ErrExecuted
 	}
@@ -204,8 +204,8 @@ func (t *Tracker) withOrigins(found *pageScan) pages.Runs {
 	return runs
 }
 
-// update takes from beforeTracing and inherited what a scan did not find in memory, and what was
-// mapped since. orphaned is set if the parent is another one than at first.
+// update takes from beforeTracing and inherited the ranges that a scan did not find in memory, and
+// the ranges mapped since. orphaned is set if the parent is another one than at first.
 func (t *Tracker) update(found *pageScan, intervals []addrspace.Interval, orphaned bool) {
 	private := found.runs.PrivateSpans()
 	t.lastPrivate = [2]pages.Spans{private, t.lastPrivate[0]}
@@ -225,7 +225,7 @@ func (t *Tracker) update(found *pageScan, intervals []addrspace.Interval, orphan
 	}
 }
 
-// Forget records that the process has released memory. What is there later is not the same memory.
+// Forget records that the process has released memory. Memory that is there later is not the same.
 func (t *Tracker) Forget(released pages.Spans) {
 	t.beforeTracing = t.beforeTracing.Subtract(released)
 	t.inherited = t.inherited.Subtract(released)

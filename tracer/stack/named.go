@@ -17,7 +17,7 @@ const (
 	maxAllNamedBytes = 128 << 20 // of all processes
 )
 
-// What a frame takes without its texts, and what an ID takes, in bytes.
+// Memory of a frame without its texts, and of an ID, in bytes.
 const (
 	frameBytes = int(unsafe.Sizeof(growth.Frame{}))
 	idBytes    = 64
@@ -38,7 +38,7 @@ type named struct {
 	forgotten uint64 // stacks
 }
 
-// A namedStack may have several IDs. The growth.Stack has that of the first, which it keeps.
+// A namedStack may have several IDs. The growth.Stack has the ID of the first, which it keeps.
 type namedStack struct {
 	*growth.Stack
 	hash uint64
@@ -147,9 +147,9 @@ func (n *named) isOver(times float64) bool {
 // isFull reports whether no more stacks may be named.
 func (n *named) isFull() bool { return n.isOver(2) }
 
-// forget forgets what has held nothing for longest, until a quarter of the bound is free, and returns
-// its IDs. A new snapshot begins. What was named since the snapshot before the last may yet be found
-// to hold something.
+// forget forgets the stacks that have held nothing for longest, until a quarter of the bound is
+// free, and returns its IDs. A new snapshot begins. A stack named since the snapshot before the
+// last may yet be found to hold something.
 func (n *named) forget() (ids []uint64) {
 	const enough = 0.75
 	n.snapshot++

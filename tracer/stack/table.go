@@ -45,7 +45,7 @@ type Table struct {
 	failedLookups uint64
 }
 
-// NewTable returns a table that uses, and closes, the Namer. The memory is that of all tables.
+// NewTable returns a table that uses, and closes, the Namer. All tables share the memory.
 func NewTable(p *process.Process, namer *Namer, memory *Memory) *Table {
 	t := &Table{
 		Namer: namer,
@@ -257,7 +257,7 @@ func (t *Table) Close() error {
 // It is used by one goroutine.
 type Reported struct {
 	Kernel *kernel.Kernel
-	// processes are those of the stacks, by the ID.
+	// processes are the processes of the stacks, by ID.
 	processes map[uint64]uint32
 }
 

@@ -24,8 +24,8 @@ const (
 var NameBurst = 300 * time.Millisecond
 
 // unnamed are the stacks of one process that nothing has asked for yet, in the order in which they
-// were reported. What names them later is kept: the mappings of then, whose files stay open, and the
-// code objects. Code objects themselves are read at once.
+// were reported. The data that name them later are kept: the mappings of then, whose files stay
+// open, and the code objects. Code objects themselves are read at once.
 type unnamed struct {
 	stacks     map[uint64]unnamedStack
 	order      []uint64 // IDs; some may have been taken

@@ -34,7 +34,8 @@ type Unwinder struct {
 	wake, stop, done chan struct{}
 }
 
-// rescanCPUShare is what reading the mappings again, and what follows from them, may take of a core.
+// rescanCPUShare is the share of a core for reading the mappings again, and for the work that
+// follows.
 const rescanCPUShare = 0.005
 
 // RescanBurst is the CPU time beyond rescanCPUShare: a process loads its libraries first. Tests

@@ -76,8 +76,8 @@ func (g GPUTrainer) Work(seconds int) float64 {
 // NotReported replaces a total that this version of PyTorch does not report.
 const NotReported = -1
 
-// TorchTotals are what PyTorch and CUDA's driver count, in bytes except Segments. A total that they
-// do not count is NotReported.
+// TorchTotals are the counts of PyTorch and CUDA's driver, in bytes except Segments. A total that
+// they do not count is NotReported.
 type TorchTotals struct {
 	Allocated, Reserved int64 // of the caching allocator
 	Segments            int64 // number of them

@@ -105,7 +105,7 @@ func leaveRecipe(t testing.TB, folder string, command []string) {
 	}
 }
 
-// pathOf returns the path of what is built. It is the same for the same source and flags.
+// pathOf returns the path of the built file. It is the same for the same source and flags.
 func pathOf(t testing.TB, source, name string, flags []string) string {
 	t.Helper()
 	parent := os.Getenv(Kept)

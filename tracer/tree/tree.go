@@ -114,7 +114,7 @@ func (t *Tree) updateMembers(elapsed time.Duration, changes *Changes) {
 
 	if len(changes.Executed) > 0 {
 		for _, m := range t.members {
-			m.classify() // roles depend on those of the parents
+			m.classify() // roles depend on the parents' roles
 		}
 	}
 }

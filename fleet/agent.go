@@ -23,7 +23,7 @@ const (
 	// readings of the limits of a process, and of the program that it executes.
 	findPeriod  = 5 * time.Second
 	checkPeriod = 15 * time.Second
-	// savePeriod is what a killed agent loses at most.
+	// savePeriod is the longest time whose data a killed agent loses.
 	savePeriod = time.Minute
 	// savedTime is how long the history of a process that is not found again is kept.
 	savedTime = 10 * time.Minute
@@ -252,8 +252,8 @@ func (a *Agent) endTrace() {
 	}
 }
 
-// flush sends the profiles that wait, those of the trace that has just ended too. What cannot be sent
-// now waits for the next agent.
+// flush sends the profiles that wait, also from the trace that has just ended. Profiles that cannot
+// be sent now wait for the next agent.
 func (a *Agent) flush() {
 	if a.pusher == nil {
 		return

@@ -234,7 +234,7 @@ func (f *finder) match(a tree.Arrival, owner process.Owner) (c candidate, err er
 	}, nil
 }
 
-// jobLabel is the label of the job ID. A trace does not know that of a rule.
+// jobLabel is the label of the job ID. A trace does not know a rule's job.
 const jobLabel = "job_id"
 
 // rulesOf are the rules that may match a process of a user.

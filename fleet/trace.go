@@ -313,7 +313,7 @@ func (a *Agent) finish(r *running, err error) {
 		if result != nil {
 			w.trace, w.folder = result, r.folder
 		}
-		// What did not work may work the next time that a trace is allowed.
+		// A trace that did not start may start the next time that one is allowed.
 		w.wantsTrace = err != nil && w.mattersNow()
 	}
 

@@ -123,9 +123,9 @@ static __always_inline void use_budget(__u64 now, __u64 ns)
 	use_part(&walks_due, now, ns, walk_budget);
 }
 
-/* Returns the stack ID of a mapping call of the current thread, walked or that of an earlier call
- * of the same site; 0: none. Calls of different lengths are different sites. Those of length 0,
- * which is brk, are a sample in any case: what is not walked is no loss. */
+/* Returns the stack ID of a mapping call of the current thread, walked or from an earlier call of
+ * the same site; 0: none. Calls of different lengths are different sites. Calls of length 0, which
+ * is brk, are a sample in any case: a call that is not walked is no loss. */
 static __always_inline __u64 site_stack(struct pt_regs *regs, __u32 tgid, __u64 length, __u64 now)
 {
 	struct walk *walk = bpf_task_storage_get(&walks, bpf_get_current_task_btf(), NULL,

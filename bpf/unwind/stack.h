@@ -83,7 +83,7 @@ __attribute__((noinline)) int hash_next_word(struct walk *walk)
 	return 1;
 }
 
-/* Sets the hash to that of the words that a stack without its middle has, and counts these. */
+/* Sets the hash to the hash of the words that a stack without its middle has, and counts these. */
 static __always_inline void finish_shortened(struct walk *walk)
 {
 	walk->hash = mix(stack_seed, walk->stack.tgid);

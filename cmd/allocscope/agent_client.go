@@ -44,7 +44,7 @@ func (f *agentClientFlags) add(command *cobra.Command) {
 	cli.CompleteFiles(command, "socket")
 }
 
-// explain adds to an error of the agent what was asked, and what to do.
+// explain adds the request and the remedy to an error of the agent.
 func (f *agentClientFlags) explain(what string, err error) error {
 	switch {
 	case err == nil:

@@ -88,7 +88,7 @@ func (r *round) reap() {
 // and the remover, which looks every 10 s whether the shim is in use.
 const leftoverTime = time.Minute
 
-// checkLeftovers looks for what allocscope may leave behind.
+// checkLeftovers looks for things that allocscope may leave behind.
 func (r *round) checkLeftovers() error {
 	if r.command == nil || r.command.Process == nil {
 		return nil // it was not started

@@ -64,7 +64,7 @@ func (r *round) openFiles() (end func(), err error) {
 	}, errors.Join(errs[:]...)
 }
 
-// said is what allocscope and its processes have logged.
+// said is the log of allocscope and its processes.
 func (r *round) said() string { return textOf(r.logged) }
 
 func textOf(file *os.File) string {
@@ -72,7 +72,7 @@ func textOf(file *os.File) string {
 	return string(raw)
 }
 
-// round runs allocscope with a fault, and returns what is wrong afterwards.
+// round runs allocscope with a fault, and returns the faults afterwards.
 func (c *campaign) round(ctx context.Context, f fault, number int) error {
 	r := &round{
 		campaign: c, folder: filepath.Join(c.work, strconv.Itoa(number)), seconds: 2 + c.random.IntN(4),

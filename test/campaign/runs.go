@@ -17,7 +17,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/run/child"
 )
 
-// wanted is what a command prints, and how it ends.
+// wanted is a command's output, and how it ends.
 type wanted struct {
 	output string
 	status int
@@ -284,7 +284,7 @@ func withSudo(folder string) func(*round, *[]string) (func(), error) {
 	}
 }
 
-// What may be otherwise than wanted in a run.
+// Parts of a run that may be otherwise than wanted.
 type exemption int
 
 const (

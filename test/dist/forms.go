@@ -16,7 +16,7 @@ func casesFor(file string) []testCase {
 			install: "dpkg -i $FILE; test -z \"$(find /etc -name '*allocscope*.service')\"",
 			program: "allocscope",
 			remove:  "dpkg --purge allocscope",
-			// What dpkg writes, and the copies that userdel makes of what it changes.
+			// Files that dpkg writes, and the copies that userdel makes of files that it changes.
 			kept: []string{
 				"/var/lib/dpkg", "/var/log/dpkg.log", "/etc/passwd-", "/etc/group-", "/etc/shadow-",
 				"/etc/gshadow-",

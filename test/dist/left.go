@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// An entry is what can be compared of a file, folder or link.
+// An entry has the comparable data of a file, folder or link.
 type entry struct {
 	mode     fs.FileMode
 	uid, gid uint32
@@ -24,7 +24,7 @@ type entry struct {
 // A listing has the entries of a root by their paths in it.
 type listing map[string]entry
 
-// list returns the entries of a root, but not what is mounted in it.
+// list returns the entries of a root, but no mounts in it.
 func list(root string) (listing, error) {
 	entries := make(listing)
 	device, err := deviceOf(root)

@@ -1,9 +1,10 @@
 // Command lint checks what no other linter does: that no retired word is used and no placeholder is
-// left, that lines are short and functions have paragraphs, that packages import only what lies
-// below them, that probes are attached to files that allocscope holds, that the links of pages lead
-// somewhere, that the paths in CONTRIBUTING.md and the messages that the docs quote exist, that
-// workflows pin what they run and sign apart from it, and that the modules of tests compile.
-// `make lint` runs it in the project's folder. It prints the faults and exits with 1 if there is one.
+// left, that comments name things, that lines are short and functions have paragraphs, that
+// packages import only packages below them, that probes are attached to files that allocscope
+// holds, that the links of pages lead somewhere, that the paths in CONTRIBUTING.md and the messages
+// that the docs quote exist, that workflows pin the code that they run and sign apart from it, and
+// that the modules of tests compile. `make lint` runs it in the project's folder. It prints the
+// faults and exits with 1 if there is one.
 package main
 
 import (
@@ -53,6 +54,7 @@ func check(folder string) (faults []string, err error) {
 	var quoted messages
 	for _, s := range sources {
 		faults = append(faults, words.faultsIn(s)...)
+		faults = append(faults, grammarFaults(s)...)
 		if err := errors.Join(shape.add(s), imports.add(s), quoted.add(s)); err != nil {
 			return nil, err
 		}

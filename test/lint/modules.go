@@ -17,7 +17,7 @@ import (
 )
 
 // testModules are the modules that the other linters do not see: of tests, and of releases. To
-// compile what they import takes 80 s of CPU; to read its declarations takes three.
+// compile their imports takes 80 s of CPU; to read the declarations takes three.
 var testModules = []string{"deploy/dist", "test/fleet", "test/fleet/grafana"}
 
 // A listed is a package as `go list` has it.
@@ -66,8 +66,8 @@ func typeFaults(folder string) (faults []string, err error) {
 	}
 }
 
-// check adds a package to those that were checked before. Of one that is only imported it reads the
-// declarations.
+// check adds a package to the checked ones. If a package is only imported, it reads the
+// declarations alone.
 func (p listed) check(
 	files *token.FileSet, packages map[string]*types.Package,
 ) (faults []string, err error) {

@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// A result is what a command printed, and how it ended.
+// A result is the output of a command, and how it ended.
 type result struct {
 	out    string
 	status int

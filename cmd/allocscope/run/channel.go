@@ -29,8 +29,8 @@ const (
 // maxPacket is the size of the largest packet: flags and variables of the user.
 const maxPacket = 128 << 10
 
-// A mission is the first packet for the elevated program, with the standard error of the
-// launcher: the program must not use that of sudo, which may be a terminal that ends with it.
+// A mission is the first packet for the elevated program, with the standard error of the launcher:
+// the program must not use sudo's, which may be a terminal that ends with it.
 type mission struct {
 	// Arguments of the tracer part.
 	Arguments []string

@@ -65,7 +65,7 @@ func (r *Recorder) CaseOf(process *growth.ProcessHistory) judge.Case {
 	return c
 }
 
-// Headroom is what is left, at the last sample, until a process meets its first limit; nil: no
+// Headroom is the memory, at the last sample, until a process meets its first limit; nil: no
 // process was traced.
 func (r *Recorder) Headroom(process *growth.ProcessHistory) (first growth.Headroom) {
 	if n := len(r.history.Rows); n > 0 {
@@ -79,8 +79,8 @@ func (r *Recorder) Headroom(process *growth.ProcessHistory) (first growth.Headro
 	return first
 }
 
-// mainVerdict is the one that a trace is about: that of the main process, unless another process
-// grows and its verdict is worse.
+// mainVerdict is the one that a trace is about: the verdict of the main process, unless another
+// process grows and its verdict is worse.
 func mainVerdict(all []ProcessVerdict) ProcessVerdict {
 	if len(all) == 0 {
 		unknown := verdict.Judge(verdict.Series{}, verdict.Setting{}, verdict.InSeconds())
@@ -289,7 +289,8 @@ func (r *Recorder) gpuPair(process *growth.ProcessHistory, p SnapshotPair) Snaps
 	return p
 }
 
-// grownOnGPUs is what accumulated on GPUs between two snapshots, with the trends of the verdicts.
+// grownOnGPUs is the memory that accumulated on GPUs between two snapshots, with the trends of the
+// verdicts.
 func grownOnGPUs(p SnapshotPair, all []gpuVerdict) []growth.Holding {
 	grown := growth.Between(p.Start.OnGPUs(), p.End.OnGPUs())
 

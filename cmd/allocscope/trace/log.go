@@ -16,8 +16,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// logSession logs what is traced and how, and which sources are not attached and why. It returns
-// what the summary repeats.
+// logSession logs the traced processes and how they are traced, and which sources are not attached
+// and why. It returns the entries that the summary repeats.
 func (o *Options) logSession(s *tracer.Session) (notes []summary.Note) {
 	for _, change := range s.Changes() {
 		notes = append(notes, logChange(change)...)
@@ -112,8 +112,7 @@ func sourceText(source source.Status) string {
 	return fmt.Sprintf("source %s of PID %d", source.Name, source.PID)
 }
 
-// sourceReason is why a source is not attached, or what it misses; empty where there is nothing to
-// report.
+// sourceReason is why a source is not attached, or its gap; empty where there is nothing to report.
 func sourceReason(s source.Status) string { return cmp.Or(words.SourceGap(s.Gap), s.Reason) }
 
 // overhead returns what tracing has cost, and logs the changes since the last call.

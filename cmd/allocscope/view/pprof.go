@@ -78,8 +78,8 @@ func withoutSettings() (restore func(), err error) {
 	}, nil
 }
 
-// pprofPolicy is that of pprof's pages, whose scripts, styles and data are inline. It keeps them
-// from loading or sending anything, even if a name in a profile becomes a script.
+// pprofPolicy is the policy of pprof's pages, whose scripts, styles and data are inline. It keeps
+// them from loading or sending anything, even if a name in a profile becomes a script.
 const pprofPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
 	"img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

@@ -44,7 +44,7 @@ type Loss struct {
 // Losses are all losses that have occurred. A kind may have one for each process.
 type Losses []Loss
 
-// Of returns the losses that a process may have had. PID 0 is the process tree, which has had all.
+// Of returns a process's possible losses. PID 0 is the process tree, which has had all.
 func (l Losses) Of(pid int) (own Losses) {
 	for _, loss := range l {
 		if pid == 0 || loss.PID == 0 || loss.PID == pid {

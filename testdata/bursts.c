@@ -1,4 +1,4 @@
-/* Allocates and frees on command, so that it is known at every moment what is alive.
+/* Allocates and frees on command, so that the live blocks are known at every moment.
  *
  * Lines that it understands, each answered by "done":
  *

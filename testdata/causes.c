@@ -20,8 +20,9 @@
 
 #define MIB (1L << 20)
 
-/* Each block is shrunk in place to what is kept of it. Blocks of a tick are a little larger than those
- * of the ticks before, as batches of growing length are: none fits the holes that these have left. */
+/* Each block is shrunk in place to its kept part. Blocks of a tick are a little larger than the
+ * blocks of the ticks before, as batches of growing length are: none fits the holes that these have
+ * left. */
 #define BLOCKS 16
 #define KEPT 1900
 

@@ -340,7 +340,7 @@ static void run(const char *what, long a, long b)
 		run_idle();
 }
 
-/* Does what it is asked to for each line of its input. */
+/* Executes each line of its input. */
 int main(int count, char **arguments)
 {
 	static char input[4096];

@@ -88,7 +88,8 @@ static void *work(void *number)
 	return NULL;
 }
 
-/* What malloc stores for a chunk that it has mapped: the distance of its header from the start, and what can be used.
+/* Words that malloc stores for a chunk that it has mapped: the distance of its header from the
+ * start, and the usable size.
  */
 static void say_chunk(char *p)
 {

@@ -52,7 +52,7 @@ type Info struct {
 // which sums to the GPU memory breakdowns, and device_reserved_space, memory that the driver handed
 // out, by the stack that asked for it. PyTorch's blocks lie in its reserved segments, so the last
 // two overlap. The label "gpu" is there where the GPU is known. Each holding counts either in the
-// types of host memory or in those of GPU memory.
+// types of host memory or in the types of GPU memory.
 //
 // The allocator's own frames stay in the file. They are named in DropFrames, so that pprof leaves
 // them out when it reads the file, and the caller of malloc shows as flat.

@@ -165,9 +165,9 @@ func (r *Result) CompareTraces(rank, median int, of, with *compare.Trace) error 
 	return nil
 }
 
-// WriteProfile writes the growth profile of a rank less that of the median rank, in pprof's format:
-// a stack of which the median rank gains more is negative. The median rank's gains are scaled to
-// the length of the rank's trace. It is an error if no profiles were compared.
+// WriteProfile writes the growth profile of a rank less the profile of the median rank, in pprof's
+// format: a stack of which the median rank gains more is negative. The median rank's gains are
+// scaled to the length of the rank's trace. It is an error if no profiles were compared.
 func (r *Result) WriteProfile(w io.Writer) error {
 	if r.Comparison == nil {
 		return errors.New("no profiles were compared")

@@ -41,9 +41,9 @@ const (
 )
 
 // RSS accounts for the resident memory of the processes whose pages were scanned, at two moments of
-// a trace. At both, the rows of a process but those of KindSwapped sum to its RSS as the kernel
-// counts: each process has a row of KindUnexplained for the rest. A process that is missing at a
-// moment counts 0 there.
+// a trace. At both, the rows of a process, except KindSwapped, sum to its RSS as the kernel counts:
+// each process has a row of KindUnexplained for the rest. A process that is missing at a moment
+// counts 0 there.
 //
 // The rows of the tree, PID 0, are the holdings less the memory shared with an earlier process.
 //

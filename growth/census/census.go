@@ -15,7 +15,7 @@ type Result struct {
 	// Share is the part of the small-object memory that was read; 1: all of it, the counts are
 	// exact but for changes meanwhile.
 	Share float64
-	// Types are the objects by type, those with the most bytes first.
+	// Types are the objects by type, the most bytes first.
 	Types []TypeCount
 	// Blocks is the number of live blocks of pymalloc; Untyped is the part of them without an
 	// object: tables of containers and buffers. Bytes of these are UntypedBytes.

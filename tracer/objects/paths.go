@@ -369,7 +369,7 @@ type step struct {
 	repeated bool
 }
 
-// stepsOf returns the objects of a way from the root downwards, without those of no interest: the
+// stepsOf returns the objects of a way from the root downwards, without the ones of no interest:
 // dicts of attributes, cells and tuples of functions, and memory without a type in between.
 func (s *search) stepsOf(w *way) (steps []step) {
 	ref := reference{how: keeper.HowVariable}

@@ -102,7 +102,7 @@ type Rows struct {
 
 // NewRows attributes the memory that a scan of a process has found. stacks returns the stack of an
 // ID; nil: the process is not traced. files are counted by earlier processes of the snapshot; Fill
-// adds those of this process. Fill adds the rows to holdings.
+// adds the files of this process. Fill adds the rows to holdings.
 func NewRows(
 	scan *Scan, pid int, stacks func(id uint64) *growth.Stack, holdings estimate.Holdings,
 	files CountedFiles,

@@ -183,8 +183,8 @@ func (l Listed) Command() string { return strings.Join(l.Arguments, " ") }
 // ErrNoMatch means that no process has a text in its command line.
 var ErrNoMatch = errors.New("no process has it in its command line")
 
-// Match returns the jobs whose command lines have a text: of a launcher and what it has started, or
-// of a process and its forks, the outermost one. It leaves out allocscope, in any terminal, and the
+// Match returns the jobs whose command lines have a text: of a launcher and its descendants, or of
+// a process and its forks, the outermost one. It leaves out allocscope, in any terminal, and the
 // launchers that have started it (sudo, a shell).
 func Match(all []Listed, text string) ([]Listed, error) {
 	byPID := make(map[int]Listed, len(all))

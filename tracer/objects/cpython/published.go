@@ -11,8 +11,8 @@ type publishedOffset struct {
 }
 
 // published returns the offsets that an interpreter from 3.13 on publishes beside the offsets that
-// tracer/python uses. A release whose structures differ from those of its version publishes others.
-// It is false if no positions are known of the version.
+// tracer/python uses. A release whose structures differ from the structures of its version
+// publishes others. It is false if no positions are known of the version.
 func (s *Structures) published() (offsets []publishedOffset, isKnown bool) {
 	if s.Minor < 13 {
 		return nil, true

@@ -17,8 +17,8 @@
 //
 //	 1. The first steps of training have been timed without probes, or there are none.
 //	 2. Stack walks take more than a third of the budget, or allocscope itself takes more CPU time
-//	    than it may: the sampling interval doubles. Where walks are what spends the credit, it grows
-//	    at once by what it takes.
+//	    than it may: the sampling interval doubles. Where walks spend the credit, the interval
+//	    grows at once by the factor needed.
 //	 3. Stack walks take less than an eighth of the budget: the interval shrinks, within a second
 //	    of the start, and one to ten minutes after (2).
 //	 4. The probes have spent their credit, which is the allowance of six seconds, and not by

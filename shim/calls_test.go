@@ -65,8 +65,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// run lets a program do what its arguments say, and returns what it prints, and its events
-// meanwhile.
+// run lets a program execute its arguments, and returns its output, and its events meanwhile.
 func (r *recorder) run(program string, arguments ...string) (lines []string, events []event) {
 	r.t.Helper()
 	target := r.start("", program, arguments...)

@@ -51,8 +51,8 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
-// testSymbols: glibc's list is that of "Replacing malloc" in its manual, without
-// malloc_usable_size, which has nothing to replace where pointers stay as they are.
+// testSymbols: glibc's list is in "Replacing malloc" of its manual, without malloc_usable_size,
+// which has nothing to replace where pointers stay as they are.
 func testSymbols(t *testing.T, file *elf.File) {
 	symbols, err := file.DynamicSymbols()
 	if err != nil {

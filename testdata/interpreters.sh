@@ -7,7 +7,7 @@
 # system's apt uses: about a minute and 300 MB each. Their signatures are checked. Nothing is
 # installed.
 #
-# With the argument "minors" pyenv's are only those of a minor version that neither the system nor
+# With the argument "minors" pyenv's are only of minor versions that neither the system nor
 # Debian has. With the argument "unusual" it prints others instead: debug builds, PyPy, and the ones
 # that build-interpreters.sh has built.
 set -eu

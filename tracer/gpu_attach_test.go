@@ -170,7 +170,7 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	}
 }
 
-// slicesOf returns damaged copies of a library, by what has happened to them.
+// slicesOf returns damaged copies of a library, by the kind of damage.
 func slicesOf(whole []byte) map[string][]byte {
 	text := []byte(strings.Repeat("This is no library. ", 500))
 	scrambled := append([]byte(nil), whole...)

@@ -54,7 +54,7 @@ func (a amounts) add(name string, objects, bytes int64) {
 	}
 }
 
-// plus is what both are together.
+// plus is the sum of both.
 func (a amounts) plus(b amounts) amounts {
 	sum := maps.Clone(a)
 	for name, of := range b {
@@ -102,8 +102,8 @@ func siteIn(stack *growth.Stack, prefix string) string {
 	return "?"
 }
 
-// bySite is what is alive and what has been allocated, by kind, GPU and the function that has called
-// the driver.
+// bySite is the live and the allocated memory, by kind, GPU and the function that has called the
+// driver.
 func bySite(snapshot *growth.Snapshot) (held, allocated amounts) {
 	held, allocated = make(amounts), make(amounts)
 	for _, h := range onDevices(snapshot) {

@@ -17,7 +17,7 @@ func TestKernelGPU(t *testing.T) {
 	t.Run("every driver call counts for its caller", testKernelGPUDriverCallCounts)
 }
 
-// TestGPU compares memory on GPUs with what a driver that counts itself reports.
+// TestGPU compares memory on GPUs with the report of a driver that counts itself.
 func TestGPU(t *testing.T) {
 	t.Parallel()
 	t.Run("reused address belongs to its new allocation site", testGPUReusedAddressBelongs)
@@ -67,7 +67,7 @@ func (a gpuAPI) site() string {
 	return callerOf(growth.Holding{Kind: a.kind, GPU: a.gpu}, "hold_"+a.name)
 }
 
-// An expectation is what must be held and have been allocated after the given orders.
+// An expectation is the memory that must be held and have been allocated after the given orders.
 type expectation struct {
 	held, allocated, library amounts
 	device, pinned           int64 // bytes
@@ -91,8 +91,8 @@ func (r *expectation) add(a gpuAPI, objects, allocated int64) {
 	}
 }
 
-// libraryKinds are those of the library that are memory: what else it knows are addresses, and
-// memory of others.
+// libraryKinds are the library's kinds that are memory: its other kinds are addresses, and memory
+// of others.
 var libraryKinds = []string{
 	"device", "pitch", "managed", "async", "pool", "created",
 	"created_host", "pinned", "registered",
@@ -242,7 +242,7 @@ func testGPUOneUnmapMany(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// pythonAPIs are those of cuda.c that cuda.py has, too.
+// pythonAPIs are the APIs of cuda.c that cuda.py has, too.
 var pythonAPIs = []string{
 	"malloc", "pitch", "managed", "async", "pool", "create", "hostalloc",
 	"allochost",

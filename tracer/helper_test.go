@@ -408,7 +408,7 @@ func closeHeap(t testing.TB, s *tracer.Session) {
 	}
 }
 
-// counted is what the BPF programs have counted since tracing started.
+// counted has the counts of the BPF programs since tracing started.
 func counted(t testing.TB, s *tracer.Session, what bpf.Counter) uint64 {
 	t.Helper()
 	values, err := kernel.ReadCounters(tracer.Kernel(s).Counters)

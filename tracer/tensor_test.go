@@ -197,7 +197,7 @@ func testTensorsSourceTensorAlone(t *testing.T) {
 	}
 }
 
-// residentThrough is what of the heap stacks through a function have in memory.
+// residentThrough is the part of the heap that stacks through a function have in memory.
 func residentThrough(snapshot *growth.Snapshot, function string) (bytes int64) {
 	for _, h := range snapshot.Holdings {
 		if h.Kind == growth.KindHeap && passesThrough(h.Stack, function) {

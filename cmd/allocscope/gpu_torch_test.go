@@ -63,7 +63,7 @@ func spreadOf(numbers []float64) spread {
 	return spread{at(0.25), at(0.5), at(0.75)}
 }
 
-// String is of ratios, as what they add in percent.
+// String is of ratios, as added percent.
 func (s spread) String() string {
 	percent := func(ratio float64) float64 { return 100 * (ratio - 1) }
 	return fmt.Sprintf("%.2f %% (%.2f to %.2f)", percent(s.median), percent(s.low), percent(s.high))
@@ -134,7 +134,7 @@ func keeperOfTensors(s *summary.Summary) string {
 	return ""
 }
 
-// The stretches are long enough for what traces at default settings to come and go.
+// The stretches are long enough for the effects of traces at default settings to come and go.
 const (
 	slowRounds  = 4
 	slowSeconds = 10

@@ -73,7 +73,7 @@ func testTargetDies(t *testing.T) {
 	})
 }
 
-// The kernel names the process that it kills. What the trace has until then is complete.
+// The kernel names the process that it kills. The trace is complete until then.
 func testTargetOutOfMemory(t *testing.T) {
 	const limit = 64 << 20
 	target := startSteps(t)
@@ -251,7 +251,8 @@ func (c *command) usesBPF() bool {
 
 // The second Ctrl-C comes while allocscope waits for the reader of its output.
 func testSecondInterrupt(t *testing.T) {
-	// In the background of a script the signal is ignored, by what we begin, too, unless we catch it.
+	// In the background of a script the signal is ignored, also by our children, unless we catch
+	// it.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, os.Interrupt)
 	defer signal.Stop(caught)

@@ -43,7 +43,7 @@ func documentedCapabilities(t *testing.T) []string {
 	return names
 }
 
-// withCapabilities makes a command that of a user who has these capabilities alone.
+// withCapabilities makes a command run as a user who has these capabilities alone.
 func withCapabilities(cmd *exec.Cmd, names []string) *exec.Cmd {
 	unprivileged(cmd)
 	for _, name := range names {

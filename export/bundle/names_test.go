@@ -218,7 +218,8 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestAttributes has attributes that a program has given to a public type, and those of its own.
+// TestAttributes has attributes that a program has given to a public type, and the type's own
+// attributes.
 func TestAttributes(t *testing.T) {
 	t.Parallel()
 	const zebu, fields = "zebu_secret", "<name>"

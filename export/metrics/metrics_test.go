@@ -239,7 +239,7 @@ func testEqualLabels(t *testing.T) {
 	}
 }
 
-// hostile is what a node full of hostile processes could make of the state.
+// hostile is a state that a node full of hostile processes could cause.
 func hostile() State {
 	text := "evil\xff\n\"} 1\n# HELP x\u202e" + strings.Repeat("é", 500)
 	s := full()

@@ -147,7 +147,7 @@ func TestSanitized(t *testing.T) {
 		t.Errorf("shows %s", shown)
 	}
 
-	// What is shown is a copy.
+	// The shown summary is a copy.
 	t.Run("is a copy", func(t *testing.T) {
 		s, want := leakingSummary(), leakingSummary()
 		s.Marks[0].Text, want.Marks[0].Text = "\u202e", "\u202e"

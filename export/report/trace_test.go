@@ -367,7 +367,8 @@ func each(n *html.Node, name string, do func(*html.Node)) {
 	}
 }
 
-// fillTexts replaces every text in a value: keys of maps, too. What has its own meaning is left, by the names of fields.
+// fillTexts replaces every text in a value: keys of maps, too. Texts with a meaning of their own
+// stay, by the names of fields.
 func fillTexts(v reflect.Value, path string, with func(path string) string) {
 	switch v.Kind() {
 	case reflect.String:
@@ -411,7 +412,7 @@ func gpuTrace(t testing.TB) *Trace {
 	return trace
 }
 
-// gpuSummary is what becomes of 2 MiB of tensors a second, from a GiB on.
+// gpuSummary is the summary of a trace with 2 MiB of tensors a second, from a GiB on.
 func gpuSummary() summary.GPUMemory {
 	v := verdict.Verdict{
 		Class: verdict.ClassLeak, Reason: verdict.ReasonAfterWarmup, Rate: 2 * mib,

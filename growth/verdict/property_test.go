@@ -192,7 +192,7 @@ func TestJudgeHostileSeries(t *testing.T) {
 	}
 }
 
-// checkPromises: what a verdict promises, of whatever series.
+// checkPromises checks the promises of a verdict on any series.
 func checkPromises(t *testing.T, v Verdict) {
 	t.Helper()
 	if v.Class == "" || v.Reason == "" {

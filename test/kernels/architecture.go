@@ -16,7 +16,7 @@ import (
 // An architecture is how qemu emulates a machine of it.
 type architecture struct {
 	qemu       string
-	arguments  []string // beside the arguments of all machines; the port of the character device "log"
+	arguments  []string // beside the common ones; the port of the character device "log"
 	parameters string   // of the kernel
 	resultPort string   // that port in the machine; gets the output of the jobs
 }

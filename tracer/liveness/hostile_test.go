@@ -256,7 +256,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// The sizes of jemalloc 5.3 and mimalloc 2.0.9 are those of malloc_usable_size.
+// The sizes of jemalloc 5.3 and mimalloc 2.0.9 are from malloc_usable_size.
 func TestSizeClass(t *testing.T) {
 	for _, c := range []struct {
 		allocator Allocator

@@ -244,7 +244,7 @@ func mustBeSound(t *testing.T, s keeper.Search, objects int) {
 	}
 }
 
-// At its limit, or at the deadline, a search returns what it has found so far.
+// At its limit, or at the deadline, a search returns its findings so far.
 func TestBudget(t *testing.T) {
 	past, cancel := context.WithDeadline(context.Background(), time.Now())
 	defer cancel()

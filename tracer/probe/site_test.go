@@ -185,7 +185,7 @@ func TestSiteOfLibc(t *testing.T) {
 	}
 }
 
-// wrong returns what is wrong with a site in a function with this listing, "" if nothing.
+// wrong returns the fault of a site in a function with this listing, "" if there is none.
 func wrong(listing []line, at uint64, emulated bool, arguments int) string {
 	needed := slices.Concat(append(slices.Clone(argumentNames[:arguments]), frameNames)...)
 	for _, l := range listing {

@@ -319,7 +319,7 @@ func hexadecimal(t testing.TB, s string) uint64 {
 	return n
 }
 
-// An oracle names addresses by brute force, from what nm and c++filt print.
+// An oracle names addresses by brute force, from the output of nm and c++filt.
 type oracle struct {
 	functions []function
 	shown     map[string]string // mangled name: as c++filt prints it, without templates
@@ -367,8 +367,8 @@ func (o *oracle) at(addr uint64) []string {
 	return names
 }
 
-// abbreviations are what the demanglers print differently: c++filt expands the
-// substitutions Ss, Si, So and Sd more often.
+// abbreviations are texts that the demanglers print differently: c++filt expands the substitutions
+// Ss, Si, So and Sd more often.
 var abbreviations = strings.NewReplacer(
 	"std::string", "std::basic_string", "std::istream", "std::basic_istream",
 	"std::ostream", "std::basic_ostream", "std::iostream", "std::basic_iostream",

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What sudo starts as root is the tracer part, whatever the user's side asks for.
+// The program that sudo starts as root is the tracer part, whatever the user's side asks for.
 func TestMissionRestrict(t *testing.T) {
 	m := mission{
 		Arguments: []string{"allocscope-starter", TracerName, "--", "true"},

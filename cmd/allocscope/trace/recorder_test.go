@@ -119,7 +119,7 @@ func testFewStacks(t *testing.T) {
 	}
 }
 
-// heapBytes is what is alive in the heap of this program.
+// heapBytes is the live memory in the heap of this program.
 func heapBytes() uint64 {
 	var stats runtime.MemStats
 	runtime.GC()

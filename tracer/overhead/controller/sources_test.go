@@ -263,7 +263,7 @@ func TestBlocks(t *testing.T) {
 	t.Run("stay open through short storms", func(t *testing.T) {
 		s := simulate(onGPU(2), func(at float64) load {
 			if since := math.Mod(at, 100); since >= 50 && since < 70 {
-				return withBlocks(35_000, 512) // twice what they may take
+				return withBlocks(35_000, 512) // twice their allowance
 			}
 			return withBlocks(2_000, 512)
 		}).run(t, 900)

@@ -212,7 +212,7 @@ func TestIsHeap(t *testing.T) {
 	}
 }
 
-// The kernel merges the stack of a thread with what lies above it. The list of threads, or a
+// The kernel merges the stack of a thread with the mapping above it. The list of threads, or a
 // start, shows where the stack ends.
 func TestThreadStacks(t *testing.T) {
 	var m forgery

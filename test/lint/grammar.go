@@ -8,40 +8,38 @@ import (
 	"strings"
 )
 
-// clauseForms match relative clauses that are used as nouns. A reader of such a comment has to look
-// for the thing, so that the comment must name it, such as "the age of the last sample".
+// clauseForms match relative clauses and pronouns that stand for a thing. A reader of such a comment
+// has to look for the thing, so that the comment must name it: "the age of the last sample".
 var clauseForms = []*regexp.Regexp{
-	regexp.MustCompile(`(?i)\b(?:that|those)\s+of\b`),
-	regexp.MustCompile(`(?i)\b(?:that|those)\s+(?:which|who|whose)\b`),
-	regexp.MustCompile(`(?i)\bthose\s+(?:with|without)\b`),
-	regexp.MustCompile(`(?i)[a-z0-9][,:]?\s+what\s+(?:is|are|was|were|it|they|has|have|had)\b`),
-	regexp.MustCompile(`(?i)\b(?:is|are|was|were|of|by|from|than|to|with|for|on|and|or|as|beside|` +
-		`without)\s+what\s+(?:[a-su-z]|t[a-np-z])`),
-	regexp.MustCompile(`(?i)[a-z0-9]\s+what` + `ever\b`),
-	regexp.MustCompile(sentenceStart + `What\s+(?:[^.:;?!\x00]|\.\w)*(?:[.:;!\x00]|$)`),
+	regexp.MustCompile(`(?i)(?:\bso\s+)?\b(?:that|those)\s+of\b`),
+	regexp.MustCompile(`(?i)\bthat\s+(?:which|who|whose)\b`),
+	regexp.MustCompile(`(?i)\bthose\s+(?:that|which|who|whose|with|without|from|in|on|by|for|to)\b`),
+	regexp.MustCompile(`(?i)(?:[a-z]+,?\s+)?\bwhat\s+[a-z_]+`),
+	regexp.MustCompile(`(?i)[a-z0-9]+\s+(?:what|who)ever\b`),
 	regexp.MustCompile(sentenceStart + `Of\s+[^.,:;?!\x00]*\b(?:it|they|there|that|those|only)\b`),
 }
 
-// question matches a verb before "what" that makes the clause an indirect question.
-var question = regexp.MustCompile(`(?i)\b(?:says?|said|know|knows|known|shows?|asks?|asked|decides?|` +
-	`see|sees|explains?|describes?)[,:]?\s+what\b`)
+// plainForms match phrases that clauseForms match, and that are plain English: a question, a
+// direction, a conjunction.
+var plainForms = regexp.MustCompile(`(?i)^(?:(?:says?|said|know|knows|known|shows?|asks?|asked|sees?|` +
+	`decides?|decided|explains?|describes?)\s+what\b|(?:\S+\s+)?what\s+to$|so\s+that\s+of$|` +
+	`(?:and|or)\s+(?:what|who)ever$)`)
 
 // sentenceStart matches the end of the sentence before, or the start of a comment.
 const sentenceStart = `(?:^|\x00\s*|[.:;?!]\s+|\n[ \t]*\n\s*|\n\s*- )`
 
-// grammarFaults returns a line for each relative clause that a comment of a source has as a noun.
+// grammarFaults returns a line for each clause of these forms in the comments of a source.
 func grammarFaults(s source) (faults []string) {
 	comments := commentsOf(s)
 	for _, form := range clauseForms {
 		for _, at := range form.FindAllStringIndex(comments, -1) {
-			phrase := comments[at[0]:at[1]]
-			if question.MatchString(comments[max(0, at[0]-len("describe")):at[1]]) {
+			phrase := strings.TrimLeft(comments[at[0]:at[1]], " \t\n\x00.:;?!-")
+			if plainForms.MatchString(phrase) {
 				continue
 			}
-			start := at[0] + len(phrase) - len(strings.TrimLeft(phrase, " \t\n\x00.:;?!-"))
+			line := 1 + strings.Count(comments[:at[1]-len(phrase)], "\n")
 			faults = append(faults, fmt.Sprintf("%s:%d: %q is a clause used as a noun: name the thing",
-				s.path, 1+strings.Count(comments[:start], "\n"),
-				strings.Join(strings.Fields(comments[start:at[1]]), " ")))
+				s.path, line, strings.Join(strings.Fields(phrase), " ")))
 		}
 	}
 	return faults

@@ -20,7 +20,7 @@ type Loaded struct {
 
 	all map[string]*ebpf.Map // the maps of Maps, and the sections of data
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	specs    map[string]*ebpf.ProgramSpec
 	programs map[string]*ebpf.Program
 }

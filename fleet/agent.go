@@ -119,7 +119,7 @@ func New(options Options) (*Agent, error) {
 	return a, nil
 }
 
-// check refuses what an agent cannot do.
+// check refuses options that an agent cannot fulfil.
 func (o *Options) check() error {
 	switch {
 	case o.Directory == "":
@@ -178,7 +178,7 @@ func (a *Agent) load() {
 	}
 }
 
-// Close releases what New has opened.
+// Close releases the files that New has opened.
 func (a *Agent) Close() error {
 	var err error
 	if a.pusher != nil {

@@ -100,7 +100,7 @@ func (w *watched) saved() savedProcess {
 	return s
 }
 
-// check refuses what cannot be.
+// check refuses impossible values.
 func (s *savedProcess) check() error {
 	n := len(s.AgeMS)
 	finite := func(x float64) bool { return x >= 0 && x < 1e12 }

@@ -64,7 +64,7 @@ static int is_new_fork(void)
 		__ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-/* A fork must not draw what its parent draws: each thread of a tree has a seed of its own. */
+/* A fork must not make its parent's draws: each thread of a tree has a seed of its own. */
 static uint64_t next_random(void)
 {
 	const uint64_t golden = 0x9e3779b97f4a7c15;

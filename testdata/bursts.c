@@ -2,7 +2,7 @@
  *
  * Lines that it understands, each answered by "done":
  *
- *     keep N SIZE     kept_here() allocates N objects, and they stay; what is in them differs
+ *     keep N SIZE     kept_here() allocates N objects, and they stay; their contents differ
  *     other N SIZE    other_here() does; all of them have equal contents
  *     drop N          the N oldest of all that are kept are freed
  *     churn N SIZE    churn_here() allocates and frees N times

@@ -5,8 +5,9 @@
  *     causes keep MICROSECONDS [TICKS]        it frees nothing
  *     causes read MICROSECONDS FILE           it reads on in a mapped file, and begins again at its end
  *
- * MICROSECONDS lie between two ticks, in which it grows by a MiB. The line "info" at its input prints
- * what mallinfo2 returns, "info ARENA FREE INUSE", and "done". It then pauses until another line. */
+ * MICROSECONDS lie between two ticks, in which it grows by a MiB. The line "info" at its input
+ * prints the result of mallinfo2, "info ARENA FREE INUSE", and "done". It then pauses until another
+ * line. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>

@@ -307,7 +307,7 @@ static int free_registered(struct object *o)
 	return result;
 }
 
-/* ---- what is held */
+/* ---- objects held */
 
 static struct api {
 	const char *name;

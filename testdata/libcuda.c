@@ -103,7 +103,7 @@ static unsigned long bytes[KINDS];
 static int failures; /* that are to come */
 static __thread int nested;
 
-/* ---- what there is */
+/* ---- objects */
 
 static int compare(const void *left, const void *right)
 {

@@ -9,8 +9,8 @@
  *
  * MODE: mixed (all functions and sizes; blocks are freed by any thread, half of them are never written to; threads end
  * and others come), fast (many frees of small blocks, no thread cache can hold them), lru (a freed block is replaced by
- * one of the same size). At "stop" all threads pause and it prints "stopped", at "go" they go on and it prints "going".
- * At "info" it prints what malloc_info(3) does, and "done".
+ * one of the same size). At "stop" all threads pause and it prints "stopped", at "go" they go on
+ * and it prints "going". At "info" it prints the output of malloc_info(3), and "done".
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

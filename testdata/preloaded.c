@@ -1,5 +1,5 @@
-/* What a preloaded sampler must see, and must not change. The first argument chooses; the last
- * line is "done".
+/* Calls that a preloaded sampler must see, and must not change. The first argument chooses; the
+ * last line is "done".
  *
  * It is built with -fno-builtin, for the compiler would leave out calls, and take errno to be the
  * same.

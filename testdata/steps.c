@@ -165,7 +165,7 @@ int main(void)
 {
 	char line[512];
 
-	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* what is touched counts by pages */
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* touched memory counts by pages */
 	say("ready\n");
 	for (;;) {
 		read_line(line, sizeof(line));

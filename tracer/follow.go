@@ -235,7 +235,7 @@ func (f *follower) attachSelected(ctx context.Context) {
 // after a while: forks that allocate nothing, and static programs.
 func (f *follower) attachUntraced(ctx context.Context) {
 	for _, m := range f.Members() {
-		due := m.Info.Born + 3*settledAge // what reports its start is a target before that
+		due := m.Info.Born + 3*settledAge // a process with a report is a target before that
 		if m.IsForked() {
 			due = m.Info.Born + settledAge
 		}

@@ -48,8 +48,8 @@ const (
 	lateStart = shim.MaxHold * 4 / 5
 	// settledAge is the age at which a program becomes a target though it does not wait.
 	settledAge = time.Second
-	// maxEnded bounds the targets that have ended and are in snapshots still: a trainer, and not what
-	// its script calls afterwards.
+	// maxEnded bounds the targets that have ended and are in snapshots still: a trainer, and not
+	// the programs that its script calls afterwards.
 	maxEnded = 16
 )
 

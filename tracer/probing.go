@@ -260,7 +260,7 @@ func (p *probing) detachHeap() (map[uint32]bool, error) {
 	if err := parallel(closes); errors.Is(err, probe.ErrBlocked) {
 		return probed, err
 	}
-	return probed, nil // the kernel detaches what remains when allocscope exits
+	return probed, nil // the kernel detaches the rest when allocscope exits
 }
 
 // extrapolation returns the factors by which the counts of a probe period are multiplied, by
@@ -315,7 +315,7 @@ func (p *probing) sweep() {
 	for _, t := range p.targets.list() {
 		calls = append(calls, t.heap.Sweep, t.tensors.Sweep)
 	}
-	_ = parallel(calls) // what remains costs the processes time until the probes are detached
+	_ = parallel(calls) // the rest costs the processes time until the probes are detached
 }
 
 // leaveHeap detaches the heap's probes of a target for good.
@@ -326,7 +326,7 @@ func (p *probing) leaveHeap(t *target) error {
 	return probe.Close(links)
 }
 
-// forget deletes what the tracker knows of a target. The kernel has no objects of it any more.
+// forget deletes the tracker's data on a target. The kernel has no objects of it any more.
 func (p *probing) forget(t *target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -189,7 +189,7 @@ func (p *probing) forgetStacks() {
 	}
 }
 
-// moveTotals adds what a key has allocated to another.
+// moveTotals adds the totals of a key to another.
 func moveTotals[K comparable](totals map[K]*estimate.StackTotals, from, to K) {
 	if sum, ok := totals[from]; ok {
 		delete(totals, from)

@@ -150,7 +150,7 @@ func (t *target) reconcile(
 	return maps, append(released, t.applyCalls(calls, pairs, maps)...)
 }
 
-// applyCalls returns what the calls have released.
+// applyCalls returns the ranges that the calls have released.
 func (t *target) applyCalls(
 	calls []bpf.Event, pairs []addrspace.Pair, maps []process.Mapping,
 ) (released []addrspace.Release) {

@@ -72,7 +72,7 @@ volatile struct probe_costs costs = {};
 volatile __u32 charge_window = 0;
 volatile __u64 busiest[2] = {}; /* ns */
 
-#define BUSIEST_STEP 1024 /* ns; not every event need write what all CPUs share */
+#define BUSIEST_STEP 1024 /* ns; not every event need write a word that all CPUs share */
 
 /* Adds time that probes have taken from a thread. */
 static __always_inline void charge(struct thread *thread, __u64 ns)

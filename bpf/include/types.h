@@ -94,8 +94,8 @@ enum probe_cookie {
 							    * its allocator */
 };
 
-/* CPU time that one event of a kind takes from the thread that meets it, in ns: what user space has
- * calibrated. */
+/* CPU time that one event of a kind takes from the thread that meets it, in ns: the costs that user
+ * space has calibrated. */
 struct probe_costs {
 	__u32 entry;       /* of an allocator function, where the kernel emulates the instruction */
 	__u32 stepped;     /* the same where it single-steps */

@@ -16,7 +16,7 @@
 /* Value of `call_sites`. */
 struct call_site {
 	__u64 stack; /* ID of the stack walked last; 0: none */
-	__u64 due;   /* ns, CLOCK_MONOTONIC: what the walks so far have used up */
+	__u64 due;   /* ns, CLOCK_MONOTONIC: used up by the walks so far */
 };
 
 struct {
@@ -29,7 +29,7 @@ struct {
 /* Time that walks of mapping calls and page faults may take, in ns per second, over all sites; 0:
  * none. User space sets it. */
 volatile __u64 walk_budget = 1000000000;
-/* ns, CLOCK_MONOTONIC: what the walks so far have used up. */
+/* ns, CLOCK_MONOTONIC: used up by the walks so far. */
 volatile __u64 walks_due = 0;
 volatile __u64 repeats_due = 0; /* of the share of sites with an earlier walk */
 

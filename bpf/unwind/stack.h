@@ -57,7 +57,7 @@ __attribute__((noinline)) int step_frame(struct walk *walk)
 	if (!push_frame(walk))
 		return 1;
 
-	/* The function that begins a greenlet never returns: what lies above it on the stack is of
+	/* The function that begins a greenlet never returns: the frames above it on the stack are of
 	 * another greenlet. */
 	if (flags & RULE_IN_GREENLET && begins_greenlet(walk))
 		return end_walk(walk, END_COMPLETE);

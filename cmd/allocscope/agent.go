@@ -179,7 +179,7 @@ func (f *agentFlags) run(ctx context.Context) error {
 	defer stop()
 	served := make(chan error, 1)
 	go func() {
-		defer stop() // what does not work ends the rest
+		defer stop() // a failed part ends the rest
 		served <- server.Serve(ctx)
 	}()
 	slog.Info(f.started(options, server.Address()))

@@ -135,7 +135,7 @@ docs/reference/metrics.md has the same as metrics.`,
 	return command
 }
 
-// printStatus prints what the agent knows, for people.
+// printStatus prints the agent's status, for people.
 func printStatus(out io.Writer, s *serve.Status) error {
 	text := growth.Printable
 	if s.Unhealthy != "" {

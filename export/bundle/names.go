@@ -23,7 +23,7 @@ type names struct {
 	pseudonyms map[string]string
 	counts     map[string]int
 	public     map[string]bool   // names that were met in public places
-	hidden     map[string]string // what looks public and is not, says the user, by its topName
+	hidden     map[string]string // names that look public and, says the user, are not, by topName
 	found      map[string]bool   // of hidden: was met
 	packages   map[string]bool   // whose names stay
 	libraries  map[string]bool
@@ -163,7 +163,7 @@ func (n *names) isHidden(name string) bool {
 	return isHidden
 }
 
-// unknownHidden returns what the user said is private, and nothing has the name of.
+// unknownHidden returns the names that the user called private, and that nothing has.
 func (n *names) unknownHidden() (unknown []string) {
 	for top, name := range n.hidden {
 		if !n.found[top] {

@@ -55,7 +55,7 @@ aarch64-linux-gnu x86_64-linux sbsa-linux targets nvidia cuda locale gconv`)
 
 var cudaFolder = regexp.MustCompile(`^cuda-[0-9]+(\.[0-9]+)*$`)
 
-const deleted = " (deleted)" // what the kernel appends to the path of a removed file
+const deleted = " (deleted)" // the kernel appends it to the path of a removed file
 
 // isPublic is true of a file of an installed package, of Python's library, and of a well-known one.
 func (n *names) isPublic(file string) bool {

@@ -25,7 +25,7 @@ var (
 	lineNumber  = regexp.MustCompile(`^(.+?)((?::[0-9]+)+)$`)
 )
 
-// separators end a chunk of a sentence: what may be a name.
+// separators end a chunk of a sentence: a possible name.
 const separators = " \t\n()[]{},;\"'“”‘’`|<>="
 
 // punctuation is not part of a chunk at its ends.

@@ -114,7 +114,7 @@ func (n *names) module(text string) string {
 // markWords are those by which growth.EpochsOf reads a mark.
 var markWords = set(`epoch val valid validate validation eval evaluate evaluation start begin end`)
 
-// mark keeps what a mark means for the verdict.
+// mark keeps the part of a mark that has a meaning for the verdict.
 func (n *names) mark(text string) string {
 	if replaced, ok := n.pseudonyms[text]; ok {
 		return replaced

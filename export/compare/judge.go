@@ -169,7 +169,7 @@ func (r *Result) setOutcome(outcome Outcome, sentence string) {
 	r.Outcome, r.Name, r.Sentence = outcome, outcomeNames[outcome], sentence
 }
 
-// judgeAmounts compares what two profiles hold.
+// judgeAmounts compares the amounts of two profiles.
 func (r *Result) judgeAmounts() {
 	outcome := OutcomeSame
 	if r.Total.State != StateSame {

@@ -111,7 +111,7 @@ func ended(s *summary.Summary) time.Time {
 	return s.Started.Add(time.Duration(s.DurationS * float64(time.Second)))
 }
 
-// simplify drops what Pyroscope does not show: the frames of the allocators, as pprof does;
+// simplify drops all that Pyroscope does not show: the frames of the allocators, as pprof does;
 // addresses, which differ between ranks; comments; and sample types that are not pushed.
 func simplify(p *profile.Profile, at time.Time) error {
 	if err := ours.DropFrames(p); err != nil {

@@ -119,7 +119,7 @@ type entry struct {
 	size int64 // bytes, on disk
 }
 
-// list returns what waits, the oldest first.
+// list returns the waiting files, the oldest first.
 func (s *spool) list() ([]entry, error) { return listEntries(s.root) }
 
 func listEntries(root *os.Root) ([]entry, error) {

@@ -219,7 +219,7 @@ const minSiteShare = 0.05
 // there does not count.
 const maxOtherShare = 0.1
 
-// setComparison takes over what the comparison of two profiles has found.
+// setComparison takes over the result of comparing two profiles.
 func (r *Result) setComparison(rank, median int, of *compare.Result) {
 	c := &Comparison{
 		Rank: r.Ranks[rank].Name, MedianRank: r.Ranks[median].Name, Site: SiteUnknown,

@@ -329,8 +329,8 @@ type shrinkage struct {
 	bytes  float64
 }
 
-// sum leaves out what shrank, and adds to each function all that it calls. maxStackDepth bounds the
-// depth.
+// sum leaves out stacks that shrank, and adds to each function all that it calls. maxStackDepth
+// bounds the depth.
 func (t *flameTree) sum() shrinkage {
 	var shrunk shrinkage
 	if t.resident < 0 {

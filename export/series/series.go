@@ -27,7 +27,7 @@ const (
 	maxLineBytes = 64 << 10
 )
 
-// Options supply what a file does not say. The zero value leaves everything to the file.
+// Options supply facts that a file lacks. The zero value leaves everything to the file.
 type Options struct {
 	// X and Y are the columns of time and size, by name or by number from 1; empty: by their usual
 	// names.

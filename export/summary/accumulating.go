@@ -143,8 +143,8 @@ func mergeAlike(holdings []growth.Holding) mergedHoldings {
 	return merged
 }
 
-// bytesOf returns what a stack held at a snapshot, by the slowdown in bursts as it is known at the
-// end.
+// bytesOf returns the bytes that a stack held at a snapshot, by the slowdown in bursts as it is
+// known at the end.
 func (c Period) bytesOf(h *growth.Holding, s *growth.Snapshot) int64 {
 	if c.End == nil {
 		return h.InuseBytes
@@ -152,8 +152,8 @@ func (c Period) bytesOf(h *growth.Holding, s *growth.Snapshot) int64 {
 	return h.RescaledInuse(&s.Heap, &c.End.Heap)
 }
 
-// addHistory sets what the entries held at each snapshot, and how old they are at the end. The
-// entries are the first of the holdings.
+// addHistory sets the entries' bytes at each snapshot, and how old they are at the end. The entries
+// are the first of the holdings.
 func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding,
 	members map[growth.Key]growth.Key,
 ) {

@@ -169,7 +169,7 @@ func restName(kind growth.Kind) string {
 	return "other stacks"
 }
 
-// rowName names what the memory of a row belongs to, in printable characters.
+// rowName names the owner of a row's memory, in printable characters.
 func rowName(s *growth.Stack, kind growth.Kind) string {
 	name := rootText(s.Root)
 	switch {

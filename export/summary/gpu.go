@@ -48,7 +48,7 @@ type GPUMemory struct {
 
 // Curves of GPU memory.
 const (
-	GPUUsed      = string(gpu.CurveUsed)      // what NVML counts
+	GPUUsed      = string(gpu.CurveUsed)      // NVML's count
 	GPUReserved  = string(gpu.CurveReserved)  // segments of PyTorch's caching allocator
 	GPUAllocated = string(gpu.CurveAllocated) // its blocks
 	GPUDriver    = string(gpu.CurveDriver)    // CUDA driver API, since tracing started

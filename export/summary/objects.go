@@ -44,8 +44,8 @@ type Objects struct {
 	Missing string `json:"missing,omitempty"`
 	// Inconsistent is the number of pools that changed while they were read, and are left out.
 	Inconsistent int `json:"inconsistent"`
-	// OwnS is the CPU time of reading and counting the objects, in both censuses, and ReadBytes what
-	// that read. To list the memory, and to tell bulk data, is in neither.
+	// OwnS is the CPU time of reading and counting the objects, in both censuses, and ReadBytes the
+	// number of bytes read. Listing the memory and recognising bulk data are in neither.
 	OwnS      float64 `json:"own_s"`
 	ReadBytes int64   `json:"read_bytes"`
 }

@@ -15,7 +15,7 @@ type SpikeMemory struct {
 	// PeriodS is the median time from one to the next; absent where they come irregularly, or there
 	// are fewer than three.
 	PeriodS *float64 `json:"period_s,omitempty"`
-	// ExtraSnapshots were taken in what could be a spike, besides the ones in SnapshotsS.
+	// ExtraSnapshots were taken in a possible spike, besides the ones in SnapshotsS.
 	ExtraSnapshots int `json:"extra_snapshots"`
 	// Captured is the highest spike in which there is a snapshot; absent if there is none.
 	Captured *CapturedSpike `json:"captured,omitempty"`

@@ -172,7 +172,7 @@ type Note struct {
 const (
 	NoteProcess     = "process"      // which process is traced, and why
 	NoteSampling    = "sampling"     // how it is sampled, and until when
-	NoteAllocator   = "allocator"    // what its malloc keeps from being measured
+	NoteAllocator   = "allocator"    // data that its malloc keeps from being measured
 	NoteLimitHidden = "limit-hidden" // a limit of its container may be unknown
 )
 

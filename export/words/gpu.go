@@ -17,7 +17,7 @@ import (
 // one with the least headroom.
 const AtGPULimit = "out of GPU memory"
 
-// GPULines describes a verdict on GPU memory: its headline, what follows from it, the curves, the
+// GPULines describes a verdict on GPU memory: its headline, its consequences, the curves, the
 // advice, and the reason why NVML's count is unknown, if it is.
 func GPULines(g summary.GPUMemory) []string {
 	lines := VerdictLines(g.Verdict, AtGPULimit)

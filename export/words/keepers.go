@@ -251,7 +251,7 @@ var keeperReasons = map[keeper.Reason]string{
 	keeper.ReasonChanging:     "what was found did not hold when it was checked again",
 }
 
-// KeeperTitle names what a search was about: the objects of a stack, or of a type.
+// KeeperTitle names the subject of a search: the objects of a stack, or of a type.
 func KeeperTitle(s *summary.Summary, k summary.Keeper) string {
 	what := "memory of stack " + k.StackID
 	if k.StackID == "" {

@@ -12,7 +12,7 @@ import (
 // minConclusiveSeconds is the length of a trace that separates a leak from most other growth.
 const minConclusiveSeconds = 30 * 60
 
-// Limits lists what the numbers of a trace do not cover, a sentence each.
+// Limits lists the gaps in the numbers of a trace, a sentence each.
 func Limits(s *summary.Summary) []string {
 	var limits []string
 	say := func(applies bool, format string, values ...any) {

@@ -68,7 +68,7 @@ type Allocator struct {
 	Name, Path string
 }
 
-// NeedsNote reports whether the malloc limits what the trace can find.
+// NeedsNote reports whether the malloc limits the findings of the trace.
 func (a Allocator) NeedsNote() bool { return a.Name != "glibc" }
 
 // Note is the budget's note on the malloc.

@@ -67,7 +67,7 @@ func rssGrowth(s *summary.Summary) string {
 	return units.Signed(float64(*s.RSS.GrowthBytesPerMin)) + "/min since the baseline"
 }
 
-// Warnings limit what the numbers of a trace mean, a line each.
+// Warnings limit the meaning of the numbers of a trace, a line each.
 func Warnings(s *summary.Summary, droppedMarks int, isStopped bool) []string {
 	var lines []string
 	for _, source := range s.Sources {

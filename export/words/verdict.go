@@ -1,4 +1,4 @@
-// Package words turns what a trace has found into sentences for people: the result in fifteen
+// Package words turns the findings of a trace into sentences for people: the result in fifteen
 // lines, breakdowns, overhead, and stacks in one line. The summary, the report, the terminal and
 // the comparison all take their words from here; numbers are written by package units.
 package words

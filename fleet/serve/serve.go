@@ -1,4 +1,4 @@
-// Package serve answers what others ask of the agent: metrics, health, and traces on request.
+// Package serve answers requests to the agent: metrics, health, and traces on request.
 package serve
 
 import (

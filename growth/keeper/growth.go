@@ -86,8 +86,8 @@ const (
 	maxAnswers    = 8
 )
 
-// AddFirst adds to searches those that are the first of their suspect that have found a path: what
-// AddGrowth compares with.
+// AddFirst adds to searches those that are the first of their suspect that have found a path:
+// AddGrowth compares with them.
 func AddFirst(first, now []Search) []Search {
 	for i := range now {
 		isKnown := slices.ContainsFunc(first, func(f Search) bool {

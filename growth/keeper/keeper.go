@@ -22,12 +22,12 @@ type Search struct {
 	// Garbage is the number of samples that nothing outside of a cycle of objects refers to.
 	Garbage int
 	// Collections is how often the oldest generation of the garbage collector has run within
-	// CollectionsTime; -1: not known. In what objects.Heap returns, it is since the interpreter
+	// CollectionsTime; -1: not known. In the result of objects.Heap, it is since the interpreter
 	// started, and CollectionsTime is 0.
 	Collections     int
 	CollectionsTime time.Duration
-	// Elapsed since the start of the trace at which the entries of containers were read. In what
-	// objects.Heap returns, it is CLOCK_MONOTONIC.
+	// Elapsed since the start of the trace at which the entries of containers were read. In the
+	// result of objects.Heap, it is CLOCK_MONOTONIC.
 	Elapsed time.Duration
 	// TracedSince is the moment, as Elapsed, since which the program of the process is traced. It
 	// differs where the process executes another one.

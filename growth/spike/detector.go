@@ -100,7 +100,7 @@ func (d *Detector) threshold() int64 {
 	return max(minHeight, int64(minHeightShare*float64(d.level)), noiseFactor*d.noise.quantile(0.5))
 }
 
-// InSpike reports whether RSS is above the level, in what may prove to be a spike.
+// InSpike reports whether RSS is above the level, in a possible spike.
 func (d *Detector) InSpike() bool { return d.inSpike }
 
 // height is the height of an RSS above the level, in bytes.

@@ -81,7 +81,7 @@ func (w *Watch) keepCurrent() {
 	w.current = nil
 }
 
-// InSpike reports whether RSS is in what may prove to be a spike.
+// InSpike reports whether RSS is in a possible spike.
 func (w *Watch) InSpike() bool { return w.detector.InSpike() }
 
 // IsDue reports whether a snapshot now would show more of a spike than those that there are.
@@ -136,7 +136,7 @@ func (w *Watch) AddSnapshot(s *growth.Snapshot, isExtra bool) {
 	}
 }
 
-// only returns what the process has in RAM at a snapshot.
+// only returns the process's memory in RAM at a snapshot.
 func (w *Watch) only(s *growth.Snapshot) *growth.Snapshot {
 	own := s.Of(w.PID)
 	isElsewhere := func(h growth.Holding) bool { return h.ResidentBytes == 0 }

@@ -1,4 +1,4 @@
-// Package trend judges what stacks do over a window of time, and finds the code behind their
+// Package trend judges the growth of stacks over a window of time, and finds the code behind their
 // growth.
 package trend
 

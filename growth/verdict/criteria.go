@@ -50,7 +50,7 @@ func (c Criteria) Repeated() Criteria {
 	return c
 }
 
-// Faster returns the criteria for a process that does in one second what others do in factor
+// Faster returns the criteria for a process that does in one second the work of others in factor
 // seconds. Other processes do not grow faster, so MinOutsideGrowth rises.
 func (c Criteria) Faster(factor float64) Criteria {
 	c.MinLeakLength /= factor

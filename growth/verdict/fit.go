@@ -272,7 +272,7 @@ func (r *runningLine) add(x, y float64) (rss float64) {
 
 // A lateGrowth begins late and later slows down, in three lines of which the second is the
 // steepest. Curves that slow down are steepest at their beginning. Its change point is where growth
-// begins; what follows is left to the next segment.
+// begins; the rest is left to the next segment.
 type lateGrowth struct {
 	candidate
 	slowdown int // index of the first point of the third line

@@ -46,13 +46,13 @@ type round struct {
 	orphans map[int]unix.WaitStatus
 }
 
-// maxTracerBytes bounds what the tracer may take beside the trainer.
+// maxTracerBytes bounds the memory of the tracer beside the trainer.
 const maxTracerBytes = 1 << 30
 
 // traceLimit is when a trace of seconds counts as hanging.
 const traceLimit = 3 * time.Minute
 
-// openFiles opens what allocscope prints into: pipes would end with who reads them.
+// openFiles opens the files into which allocscope prints: pipes would end with who reads them.
 func (r *round) openFiles() (end func(), err error) {
 	var errs [2]error
 	r.printed, errs[0] = os.CreateTemp(r.work, "printed-")

@@ -105,7 +105,7 @@ var runFaults = []fault{
 	{name: "run: full disk", command: runOf(work), prepare: fullDisk, check: checkRun()},
 }
 
-// workText keeps memory, starts programs, and prints what depends on all that it keeps.
+// workText keeps memory, starts programs, and prints a result that depends on all that it keeps.
 const workText = `import hashlib, subprocess, sys, time
 steps, pause = int(sys.argv[1]), float(sys.argv[2])
 digest, kept = hashlib.sha256(), []

@@ -1,6 +1,5 @@
 // Command cases traces programs with the defaults that grow, or seem to, as users have reported it,
-// and checks what allocscope says of each. It prints a table in Markdown. See the script `run`
-// beside it.
+// and checks the result of each. It prints a table in Markdown. See the script `run` beside it.
 package main
 
 import (

@@ -75,7 +75,7 @@ func inDistributions(c testCase) (cases []testCase) {
 
 // rpmCase installs the package beside the files of Debian 13. rpm works on the root from outside,
 // as Fedora's installer does. It learns of the C library there by an empty package, which provides
-// what Fedora's glibc does.
+// the names that Fedora's glibc provides.
 func rpmCase(file string) testCase {
 	return testCase{
 		root: "debian-13", form: "rpm", file: file, outside: true,

@@ -65,9 +65,9 @@ func deviceOf(path string) (uint64, error) {
 	return stat.Dev, err
 }
 
-// left returns what differs between two listings, a line each, sorted. It leaves out what lies
-// below the paths in kept. A file that was written again with the same content is the same: original
-// has the files as they were, and now as they are.
+// left returns the differences of two listings, a line each, sorted. It leaves out files below the
+// paths in kept. A file that was written again with the same content is the same: original has the
+// files as they were, and now as they are.
 func left(before, after listing, kept []string, original, now string) (lines []string) {
 	for path, e := range after {
 		old, wasThere := before[path]

@@ -78,7 +78,7 @@ func (c testCase) isNamed(names []string) bool {
 type result struct {
 	install time.Duration // until allocscope could be called
 	verdict time.Duration // until the first verdict, from the beginning of install
-	traces  []string      // what each trace said
+	traces  []string      // the result of each trace
 	log     string
 	err     error
 }

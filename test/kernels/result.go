@@ -62,7 +62,7 @@ func first(pattern *regexp.Regexp, text string) string {
 // An output is the output of one job. failure is empty if it exited with 0.
 type output struct{ text, failure string }
 
-// outputsOf splits what runJobs wrote. complete: all jobs have run.
+// outputsOf splits the output of runJobs. complete: all jobs have run.
 func outputsOf(text string) (outputs []output, complete bool) {
 	text, complete = strings.CutSuffix(text, finishedMark)
 

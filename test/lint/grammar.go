@@ -13,16 +13,16 @@ import (
 var clauseForms = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(?:\bso\s+)?\b(?:that|those)\s+of\b`),
 	regexp.MustCompile(`(?i)\bthat\s+(?:which|who|whose)\b`),
-	regexp.MustCompile(`(?i)\bthose\s+(?:that|which|who|whose|with|without|from|in|on|by|for|to)\b`),
-	regexp.MustCompile(`(?i)(?:[a-z]+,?\s+)?\bwhat\s+[a-z_]+`),
+	regexp.MustCompile(`(?i)\bthose\s+(?:which|who|whose|with|without)\b`),
+	regexp.MustCompile(`(?:[A-Za-z]+,?\s+)?\b[Ww]hat\s+[a-z]\w*`),
 	regexp.MustCompile(`(?i)[a-z0-9]+\s+(?:what|who)ever\b`),
 	regexp.MustCompile(sentenceStart + `Of\s+[^.,:;?!\x00]*\b(?:it|they|there|that|those|only)\b`),
 }
 
 // plainForms match phrases that clauseForms match, and that are plain English: a question, a
 // direction, a conjunction.
-var plainForms = regexp.MustCompile(`(?i)^(?:(?:says?|said|know|knows|known|shows?|asks?|asked|sees?|` +
-	`decides?|decided|explains?|describes?)\s+what\b|(?:\S+\s+)?what\s+to$|so\s+that\s+of$|` +
+var plainForms = regexp.MustCompile(`(?i)^(?:(?:says?|said|knows?|known|shows?|asks?|asked|sees?|` +
+	`decides?|explains?|describes?|finds?|measures?|names?)\s+what\b|(?:\S+\s+)?what\s+to$|so\s+that\s+of$|` +
 	`(?:and|or)\s+(?:what|who)ever$)`)
 
 // sentenceStart matches the end of the sentence before, or the start of a comment.

@@ -43,7 +43,7 @@ func typeFaults(folder string) (faults []string, err error) {
 
 	files := token.NewFileSet()
 	packages := map[string]*types.Package{"unsafe": types.Unsafe}
-	for decoder := json.NewDecoder(bytes.NewReader(out)); ; { // what is imported comes first
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; { // imported packages come first
 		var p listed
 		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
 			return faults, nil

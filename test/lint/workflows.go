@@ -106,7 +106,7 @@ func workflowFaults(sources []source) (faults []string, err error) {
 	return faults, nil
 }
 
-// actions returns what the job and its steps use.
+// actions returns the actions that the job and its steps use.
 func (j job) actions() (actions []string) {
 	if j.Uses != "" {
 		actions = append(actions, j.Uses)

@@ -1,4 +1,4 @@
-// Package meter measures what processes take while a benchmark runs.
+// Package meter measures the CPU time and memory of processes while a benchmark runs.
 package meter
 
 import (

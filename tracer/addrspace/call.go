@@ -24,10 +24,11 @@ type Release struct {
 	Time uint64 // ns, CLOCK_MONOTONIC
 }
 
-// Apply records calls, and returns what madvise(2) has released at once. maps show where the kernel's
-// uprobe trampoline is: a call that returns there was made by a probed function of the allocator.
-// They also show the program break, as brk(2) is not traced. isAllocator reports whether the code
-// that made a call is an allocator's, by the call's stack. It is nil if no allocator is traced.
+// Apply records calls, and returns the ranges that madvise(2) has released at once. maps show where
+// the kernel's uprobe trampoline is: a call that returns there was made by a probed function of the
+// allocator. They also show the program break, as brk(2) is not traced. isAllocator reports whether
+// the code that made a call is an allocator's, by the call's stack. It is nil if no allocator is
+// traced.
 func (s *IntervalSet) Apply(
 	calls []bpf.Event, maps []process.Mapping, isAllocator func(stack uint64) bool,
 ) (released []Release) {

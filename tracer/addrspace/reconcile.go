@@ -28,7 +28,7 @@ func New(maps []process.Mapping, startBrk uint64) *IntervalSet {
 	return s
 }
 
-// Corrections counts what Reconcile has changed, in bytes.
+// Corrections counts the changes by Reconcile, in bytes.
 type Corrections struct {
 	// Missed is mapped, but no call was observed; it becomes intervals of origin Unobserved.
 	Missed int64
@@ -159,7 +159,7 @@ func (s *IntervalSet) recount(i Interval, kind growth.Kind) {
 type intervals []Interval
 
 // add adds an interval at the end. With join it extends the last one, if they are adjacent and
-// alike: what mprotect(2) has split is one mapping, but two adjacent calls are two.
+// alike: a mapping split by mprotect(2) is one, but two adjacent calls are two.
 func (all *intervals) add(i Interval, join bool) {
 	if n := len(*all); n > 0 && join {
 		last := &(*all)[n-1]
@@ -175,7 +175,7 @@ func (all *intervals) add(i Interval, join bool) {
 	*all = append(*all, i)
 }
 
-// isTracked excludes what the kernel maps and grows by itself.
+// isTracked excludes mappings that the kernel makes and grows by itself.
 func isTracked(m process.Mapping) bool {
 	switch m.Path {
 	case "[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]":

@@ -85,7 +85,8 @@ func (s *IntervalSet) Break() uint64 { return s.brk }
 // Lost returns how many mappings could not be kept with their stacks.
 func (s *IntervalSet) Lost() uint64 { return s.lost }
 
-// Mapped returns what each stack has mapped, later unmapped or not, without the allocator's calls.
+// Mapped returns the mappings that each stack has made, later unmapped or not, without the
+// allocator's calls.
 func (s *IntervalSet) Mapped() map[Key]Total {
 	sums := maps.Clone(s.short)
 	if sums == nil {

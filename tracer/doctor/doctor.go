@@ -1,5 +1,5 @@
-// Package doctor checks what would work on this machine. Each check has a finding, and a remedy for
-// a missing requirement.
+// Package doctor checks which parts of a trace would work on this machine. Each check has a
+// finding, and a remedy for a missing requirement.
 package doctor
 
 import (

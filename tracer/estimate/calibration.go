@@ -11,9 +11,9 @@ const (
 	// relResidentError is the relative standard error of taking growth of the resident heap for
 	// growth of live memory: free memory may stay resident, and live memory may be untouched.
 	relResidentError = 0.2
-	// minCalibration and maxCalibration bound what the growth of the resident heap makes of the
-	// slowdown. It corrects for bursts that met too many objects by chance, too, and so may be less
-	// than 1.
+	// minCalibration and maxCalibration bound the correction of the slowdown by the growth of the
+	// resident heap. It corrects for bursts that met too many objects by chance, too, and so may be
+	// less than 1.
 	minCalibration, maxCalibration = 0.25, 500
 	// maxResidentReadings bounds the readings that are kept. Every second one is dropped then.
 	maxResidentReadings = 512

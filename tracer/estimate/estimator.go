@@ -1,5 +1,5 @@
-// Package estimate estimates what a heap holds from sampled allocations. An allocation represents
-// others in two ways:
+// Package estimate estimates the contents of a heap from sampled allocations. An allocation
+// represents others in two ways:
 //
 //   - The kernel side samples one allocation per sampling interval, on average. growth.Weight is
 //     the inverse of the probability that it sampled this one (Horvitz-Thompson). Where the process

@@ -50,8 +50,8 @@ type Pin struct {
 	Stack uint64
 }
 
-// maxBelievedBytes bounds what the objects of a process take together: that is how much it can
-// address. A process with a malloc of its own can make up any sizes.
+// maxBelievedBytes bounds the sum of the objects of a process: that is how much it can address. A
+// process with a malloc of its own can make up any sizes.
 const maxBelievedBytes = 1 << 47
 
 // believed sums the sizes of the objects of each process, by PID.

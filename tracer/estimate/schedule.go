@@ -220,7 +220,7 @@ const (
 
 // slowdown returns the program's rate of work outside bursts as a multiple of that inside, and its
 // relative standard error. Steps show it, and the growth of the resident heap: it is the mean of
-// both. Without steps CPU time shows the most that it can be: what a clock paces is not slowed.
+// both. Without steps CPU time shows the most that it can be: work paced by a clock is not slowed.
 func (s *Schedule) slowdown() (factor, relError float64) {
 	factor, relError = s.slowdownByProgress()
 	switch {

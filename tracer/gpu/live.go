@@ -1,5 +1,5 @@
-// Package gpu reads what traced processes have allocated on GPUs, and pinned for them, from the
-// kernel side. Monitor reads what NVML reports of the GPUs themselves.
+// Package gpu reads from the kernel side the memory that traced processes have allocated on GPUs,
+// and pinned for them. Monitor reads NVML's report on the GPUs themselves.
 package gpu
 
 import (

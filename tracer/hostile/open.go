@@ -1,6 +1,6 @@
-// Package hostile opens and reads what somebody else controls, who may want the reader to come to
-// harm: files at paths of a traced process, files that it has mapped, its files in /proc, and its
-// memory.
+// Package hostile opens and reads files and memory that somebody else controls, who may want the
+// reader to come to harm: files at paths of a traced process, files that it has mapped, its files
+// in /proc, and its memory.
 //
 // A read may never return. A file may be on FUSE, whose daemon is a program of any user, a page of
 // memory may be one of such a file, and the lock of an address space may be held meanwhile. No

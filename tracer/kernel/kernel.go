@@ -300,7 +300,7 @@ func (k *Kernel) SetIntervals(interval, tensorInterval uint64) error {
 	return nil
 }
 
-// SetCosts sets what the BPF programs charge for their events.
+// SetCosts sets the costs that the BPF programs charge for their events.
 func (k *Kernel) SetCosts(costs bpf.ProbeCosts) error {
 	if err := k.Costs.Set(costs); err != nil {
 		return fmt.Errorf("set the costs of probes: %w", err)

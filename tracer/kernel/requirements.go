@@ -89,8 +89,8 @@ const (
 // https://github.com/torvalds/linux/blob/v6.13/include/linux/proc_ns.h
 const initialPIDNamespace = 0xEFFFFFFC
 
-// PIDNamespace returns what identifies this process's PID namespace to the BPF programs. Zeros mean
-// the initial one.
+// PIDNamespace returns the numbers that identify this process's PID namespace to the BPF programs.
+// Zeros mean the initial one.
 func PIDNamespace() (device, inode uint64, err error) {
 	info, err := os.Stat("/proc/self/ns/pid")
 	if err != nil {

@@ -156,7 +156,8 @@ func nameOf(p *process.Process, m process.Mapping) (string, error) {
 		}
 	}
 
-	// A static program exports none. It may lack the last function, but not what free calls.
+	// A static program exports none. It may lack the last function, but not the functions that free
+	// calls.
 	marks["_int_free"] = Glibc
 	wanted := make(map[string]bool)
 	for function := range marks {

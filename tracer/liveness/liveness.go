@@ -1,5 +1,5 @@
 // Package liveness checks from outside whether objects of malloc are still alive: of glibc's,
-// jemalloc's and mimalloc's. It reads what malloc keeps about each object and in its free lists. It
+// jemalloc's and mimalloc's. It reads malloc's own data about each object and in its free lists. It
 // sets no probe, stops nothing and writes nothing. The memory it reads is hostile input: any
 // contents cost bounded work and yield some answer.
 //

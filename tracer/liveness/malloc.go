@@ -248,8 +248,8 @@ func (a *glibc) binnedChunks(memory Memory, arenas []arena) ([]pages.Span, error
 	return followBins(memory, chunks)
 }
 
-// binAt returns what the head of an empty bin links to: itself, taken for a chunk (bin_at). bins
-// is the address of the bins.
+// binAt returns the address that the head of an empty bin links to: itself, taken for a chunk
+// (bin_at). bins is the address of the bins.
 func binAt(bins uint64, bin int) uint64 { return bins + binSize*uint64(bin) - headerSize }
 
 // followBins follows the links fd of all bins at once.

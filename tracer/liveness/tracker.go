@@ -185,8 +185,8 @@ type checkedObject struct {
 	fingerprint Fingerprint
 }
 
-// Apply records what CheckObjects found of the objects of a process. It stops tracking the dead
-// ones, and returns their keys in the live map.
+// Apply records the results of CheckObjects on a process. It stops tracking the dead ones, and
+// returns their keys in the live map.
 func (t *Tracker) Apply(tgid uint32, checked []checkedObject) (dead []bpf.Address) {
 	now := kernel.Monotonic()
 	for _, c := range checked {

@@ -10,8 +10,8 @@ type ChainEnd uint8
 const (
 	// ChainHead: no other node refers to the last one. The keeper of the list refers to it.
 	ChainHead ChainEnd = iota
-	// ChainCycle: the first node refers to the last one. The list is circular: what keeps it may
-	// refer to any of its nodes.
+	// ChainCycle: the first node refers to the last one. The list is circular: its keeper may refer
+	// to any of its nodes.
 	ChainCycle
 	// ChainFork: several nodes refer to the last one. It is no list from there on.
 	ChainFork

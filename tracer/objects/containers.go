@@ -206,7 +206,7 @@ func (h *Heap) managedValues(n *node) uint64 {
 	return n.address + uint64(h.structures.ManagedValues)
 }
 
-// keysReference returns what a word in a PyDictKeysObject is: a key or a value.
+// keysReference returns the role of a word in a PyDictKeysObject: a key or a value.
 func (h *Heap) keysReference(keys, at uint64) (reference, bool) {
 	shape, ok := h.keysAt(keys)
 	first := keys + shape.EntriesAt
@@ -228,7 +228,7 @@ func (h *Heap) keysReference(keys, at uint64) (reference, bool) {
 	return reference{}, false
 }
 
-// valuesReference returns what a word in the values of a split table is.
+// valuesReference returns the role of a word in the values of a split table.
 func (h *Heap) valuesReference(values, keys, at uint64) (reference, bool) {
 	shape, ok := h.keysAt(keys)
 	if !ok {

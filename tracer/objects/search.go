@@ -40,7 +40,7 @@ type node struct {
 	typ     *typeInfo // nil: memory without an object
 	address uint64    // of the object, or of the block
 	refcnt  uint64
-	edges   []edge // what refers to it
+	edges   []edge // references to it
 	// more is set if there are more than maxEdges. foreign counts references from memory that
 	// nothing is known of: free blocks, blocks of unknown allocators, CPython's own variables.
 	more    bool
@@ -244,7 +244,7 @@ func (s *search) level(frontier []*node) error {
 	return err
 }
 
-// aim sets what match looks for: the addresses that refer to the nodes.
+// aim sets the targets of match: the addresses that refer to the nodes.
 func (s *search) aim(frontier []*node) {
 	s.targets = make(map[uint64]*node, len(frontier))
 	clear(s.filter)
@@ -359,7 +359,7 @@ func (s *search) keep(n *node) bool {
 }
 
 // alike counts the references from the same place in objects of the same type, or in blocks of the
-// same size: what an object keeps often refers back to it.
+// same size: an object often has references from those that it keeps.
 func (n *node) alike(e edge) (count int) {
 	if e.from == nil {
 		return 0

@@ -97,8 +97,8 @@ func (m *Meter) Count() (controller.Reading, error) {
 	return now, nil
 }
 
-// readTargets adds what the traced processes have used since the last reading. A new process
-// counts from its second reading on.
+// readTargets adds the usage of the traced processes since the last reading. A new process counts
+// from its second reading on.
 func (m *Meter) readTargets() {
 	targets := m.usage()
 	for t, now := range targets {

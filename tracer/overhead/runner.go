@@ -181,7 +181,7 @@ func (r *Runner) giveUp(cause error) {
 	})
 }
 
-// Overhead returns what tracing has cost so far.
+// Overhead returns the cost of tracing so far.
 func (r *Runner) Overhead() Overhead {
 	interval, elapsed := r.probes.Interval(), r.elapsed()
 	r.mu.Lock()

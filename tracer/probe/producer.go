@@ -84,7 +84,7 @@ func FindProducers(p *process.Process, maps []process.Mapping) (producers []Prod
 func producerIn(p *process.Process, m process.Mapping) (*Producer, error) {
 	opened, file, err := openFile(p, m)
 	if err != nil {
-		return nil, nil //nolint:nilerr // what probes it has is not known then
+		return nil, nil //nolint:nilerr // its probes are not known then
 	}
 	defer opened.Close()
 

@@ -250,7 +250,7 @@ func namesOf(functions []Function) map[string]bool {
 	return names
 }
 
-// addMalloc adds what a file has of malloc and its relatives.
+// addMalloc adds malloc and its relatives in a file.
 func (d *definitions) addMalloc(file *definingFile) error {
 	symbols, err := d.functions(file.image, interposedNames)
 	if err != nil {
@@ -267,7 +267,7 @@ func (d *definitions) addMalloc(file *definingFile) error {
 	return nil
 }
 
-// addAllocatorAPIs adds what a file has of allocators with names of their own.
+// addAllocatorAPIs adds the functions in a file of allocators with names of their own.
 func (d *definitions) addAllocatorAPIs(file *definingFile) error {
 	for _, api := range allocatorAPIs {
 		if d.has(api.release) {
@@ -307,8 +307,8 @@ func (d *definitions) functions(
 }
 
 // addUnexported adds functions of a library that was linked into the program: a program exports
-// only what other files refer to. Local functions are left out, as they may be parts of others or
-// inlined into their callers.
+// only symbols that other files refer to. Local functions are left out, as they may be parts of
+// others or inlined into their callers.
 func addUnexported(file *symbol.File, symbols map[string]uint64, wanted map[string]bool) error {
 	return file.EachFunction(symbol.Symtab, func(name []byte, address uint64, isLocal bool) {
 		if _, known := symbols[string(name)]; !known && !isLocal && wanted[string(name)] {

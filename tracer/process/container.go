@@ -56,7 +56,7 @@ func (p *Process) Cgroup() string {
 	return strings.Join(lines, "\n")
 }
 
-// innermost returns what the name of a cgroup of the process says; empty: no name says it.
+// innermost returns the ID in the name of a cgroup of the process; empty: no name has one.
 func (p *Process) innermost(of func(cgroup string) string) string {
 	raw, err := p.read("cgroup")
 	if err != nil {
@@ -65,7 +65,7 @@ func (p *Process) innermost(of func(cgroup string) string) string {
 	return innermost(string(raw), of)
 }
 
-// innermost returns what the name of the innermost cgroup that says it says, of those in the text of
+// innermost returns the ID in the name of the innermost cgroup that has one, in the text of
 // /proc/PID/cgroup.
 func innermost(membership string, of func(cgroup string) string) string {
 	for line := range strings.Lines(membership) {

@@ -1,7 +1,7 @@
-// Package process reads what the kernel publishes about a running process: its identity, memory
-// map, counters, resident pages and loaded libraries. It never writes to the process and never
-// stops it. Everything that comes from the process itself (names, arguments, its memory) is
-// treated as hostile.
+// Package process reads the kernel's data about a running process: its identity, memory map,
+// counters, resident pages and loaded libraries. It never writes to the process and never stops it.
+// Everything that comes from the process itself (names, arguments, its memory) is treated as
+// hostile.
 package process
 
 import (
@@ -76,8 +76,8 @@ func Open(pid int) (*Process, error) {
 	return p, nil
 }
 
-// OpenAny is Open for a process of which only what every user may read is needed: its Executable,
-// memory map and environment may be out of reach.
+// OpenAny is Open for a process of which only the files that every user may read are needed: its
+// Executable, memory map and environment may be out of reach.
 func OpenAny(pid int) (*Process, error) {
 	p := &Process{PID: pid, pidfd: -1}
 	if err := p.openHandles(); err != nil {

@@ -57,8 +57,8 @@ func (p *Process) Threads() ([]Thread, error) {
 	return threads, nil
 }
 
-// thread reads what the kernel publishes of a thread. task/TID/syscall ends with the stack
-// pointer and the program counter of a thread that waits (proc_pid_syscall(5)).
+// thread reads the kernel's data on a thread. task/TID/syscall ends with the stack pointer and the
+// program counter of a thread that waits (proc_pid_syscall(5)).
 func (p *Process) thread(tid int) (Thread, error) {
 	folder := filepath.Join("task", strconv.Itoa(tid))
 	status, err := p.read(filepath.Join(folder, "status"))

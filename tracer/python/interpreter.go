@@ -1,4 +1,4 @@
-// Package python finds the CPython interpreter of a process and reads what its frames are called:
+// Package python finds the CPython interpreter of a process and reads the names of its frames:
 // function, file and line.
 //
 // All memory that it reads belongs to the traced process, so it is hostile input: sizes are

@@ -13,8 +13,8 @@ const (
 	// whole.
 	minSampledBytes = 64 << 20
 
-	// minGroupBytes is the size of a page group: what one page table maps on amd64, and on arm64
-	// with pages of 4 KiB. With larger pages a group is a part of that.
+	// minGroupBytes is the size of a page group: the bytes that one page table maps on amd64, and
+	// on arm64 with pages of 4 KiB. With larger pages a group is a part of that.
 	minGroupBytes = 2 << 20
 
 	// maxGroups bounds the page groups of a mapping. Larger mappings have larger groups.

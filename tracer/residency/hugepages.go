@@ -48,7 +48,7 @@ type hugePages struct {
 	faults float64 // that the sampled ones represent
 }
 
-// bytesPerFault returns what a page fault has brought into memory on average.
+// bytesPerFault returns the bytes that a page fault has brought into memory on average.
 func (h hugePages) bytesPerFault(p pageSizes) float64 {
 	if h.faults <= p.smallFaultsFrom()*h.pages {
 		return float64(p.huge())
@@ -116,7 +116,7 @@ func (r *Rows) hugePlaces(faults []source.Fault) hugePlaces {
 	return h
 }
 
-// bytesPerFault returns what a page fault in a run has brought into memory on average.
+// bytesPerFault returns the bytes that a page fault in a run has brought into memory on average.
 func (h hugePlaces) bytesPerFault(row firstTouchRow, run pages.Run, segment *Segment) float64 {
 	if !run.Huge {
 		return float64(sizes.small)

@@ -122,7 +122,7 @@ func AddTallies(
 	}
 }
 
-// AddReleases adds what the process has given back to the kernel.
+// AddReleases adds the memory that the process has given back to the kernel.
 func AddReleases(totals *growth.MappingTotals, space *addrspace.IntervalSet) {
 	totals.Released += space.Released("madvise").Bytes
 	totals.Unmapped += space.Released("munmap").Bytes + space.Released("brk").Bytes

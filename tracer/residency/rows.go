@@ -34,8 +34,8 @@ const (
 	// rootBeforeTracing is private memory that was resident when tracing started and still is.
 	rootBeforeTracing = "[before tracing]"
 
-	// rootStart is the same of a process that is traced from its first allocation on: what the kernel
-	// and the dynamic loader have left.
+	// rootStart is the same of a process that is traced from its first allocation on: memory from
+	// the kernel and the dynamic loader.
 	rootStart = "[start of the process]"
 
 	// rootMapped is private memory in mappings from before tracing, first touched since. Chunks of
@@ -71,8 +71,8 @@ type Rows struct {
 	// FromStart is set if the process is traced from its first allocation on.
 	FromStart bool
 
-	// ParentInSnapshot is set if the parent is in the same snapshot, so that what the process
-	// shares with its parent is counted there.
+	// ParentInSnapshot is set if the parent is in the same snapshot, so that memory shared with the
+	// parent is counted there.
 	ParentInSnapshot bool
 
 	// StaleFaults are the sampled pages whose faults Fill needs no more.

@@ -1,5 +1,5 @@
-// Package residency attributes what the processes of a traced tree have in memory. A Tracker scans
-// the pages of one process for each snapshot. Rows attributes the pages that a scan has found to
+// Package residency attributes the memory of the processes of a traced tree. A Tracker scans the
+// pages of one process for each snapshot. Rows attributes the pages that a scan has found to
 // allocation sites, or to kinds of memory where no site is known; its rows sum to RSS.
 //
 // A Budget and Others bound the CPU time of the scans.
@@ -17,7 +17,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
-// Remedy returns what helps against an error of NewTracker or Start: "" if that is not known.
+// Remedy returns the remedy for an error of NewTracker or Start: "" if none is known.
 func Remedy(err error) string {
 	switch {
 	case errors.Is(err, os.ErrPermission):
@@ -113,7 +113,7 @@ func Start(p *process.Process, maps []process.Mapping, parent *Tracker) (*Tracke
 	return t, nil
 }
 
-// setFirst keeps what the first scan has found. parent is the Tracker of the parent; nil: there is
+// setFirst keeps the findings of the first scan. parent is the Tracker of the parent; nil: there is
 // none.
 func (t *Tracker) setFirst(first *pageScan, parent *Tracker) {
 	t.hasFirst = true
@@ -220,7 +220,7 @@ func (t *Tracker) update(found *pageScan, intervals []addrspace.Interval, orphan
 	t.Forget(found.scanned.Subtract(private))
 	t.Forget(pages.MergeSpans(mapped))
 
-	if orphaned { // what the process shared with its parent is its own now, without a copy
+	if orphaned { // pages shared with its parent are its own now, without a copy
 		t.inherited = nil
 	}
 }

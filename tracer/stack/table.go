@@ -36,7 +36,7 @@ const maxCheap = 500
 // A Table has the stacks of one process. It names each once, when it is first asked for: most stacks
 // of page faults and short-lived mappings never are. Its methods may be called by several goroutines.
 type Table struct {
-	Mu            sync.Mutex // guards what follows
+	Mu            sync.Mutex // guards the fields below
 	Namer         *Namer
 	lost          *growth.Stack
 	named         named
@@ -116,7 +116,7 @@ func (t *Table) find(id uint64) (*growth.Stack, bool) {
 	return nil, false
 }
 
-// name names a stack, and charges what that costs.
+// name names a stack, and charges the cost.
 func (t *Table) name(u unnamedStack) (s *growth.Stack) {
 	t.unnamed.limiter.Spend(process.MeasureCPUTime(func() {
 		s = t.named.add(u.raw.ID, t.Namer.stack(u.raw, u.maps))

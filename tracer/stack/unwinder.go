@@ -16,9 +16,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
-// An Unwinder publishes what the BPF programs need to walk the stacks of a process: executable
-// mappings, unwind tables of the files, and the Python interpreter. It reads the mappings again
-// when the process has mapped code.
+// An Unwinder publishes the data that the BPF programs need to walk the stacks of a process:
+// executable mappings, unwind tables of the files, and the Python interpreter. It reads the
+// mappings again when the process has mapped code.
 type Unwinder struct {
 	process *process.Process
 	kernel  *kernel.Kernel

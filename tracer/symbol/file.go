@@ -240,9 +240,9 @@ func (s *namedSymbols) bytes() int {
 	return symbolBytes*len(s.symbols) + 8*len(s.last) + s.cached
 }
 
-// Err returns what cost names so far, nil if nothing did: damaged sections and
-// symbol tables, debug files that were refused, strings that could not be read.
-// A file that merely is stripped is not an error.
+// Err returns the errors that cost names so far, nil if none did: damaged sections and symbol
+// tables, debug files that were refused, strings that could not be read. A file that merely is
+// stripped is not an error.
 func (f *File) Err() error { return errors.Join(f.problems...) }
 
 // load reads the wanted symbols of the best symbol table, once.

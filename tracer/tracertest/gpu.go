@@ -43,7 +43,7 @@ func StartGPUTrainer(t testing.TB, flags ...string) GPUTrainer {
 	return g
 }
 
-// Do gives orders one after another. It returns what the trainer printed of the last one.
+// Do gives orders one after another. It returns the trainer's output on the last one.
 func (g GPUTrainer) Do(orders ...string) (printed []string) {
 	g.t.Helper()
 	for _, order := range orders {

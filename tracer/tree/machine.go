@@ -108,7 +108,7 @@ func list(pid int, stalled map[uint32]bool) (l Listed, image process.Image, ok b
 	return l, stat.Image, true
 }
 
-// describe reads what only an open process has.
+// describe reads the facts that only an open process has.
 func (l *Listed) describe(p *process.Process) {
 	l.Arguments, l.Container = p.Arguments, p.Container()
 	l.IsPython, l.IsReadable = parseCommand(p.Arguments).isPython, p.Executable != ""

@@ -87,7 +87,7 @@ func (b *rollupBudget) readDue(accounts []*account, read func(i int) (cost time.
 	}
 }
 
-// learn records what a read of resident bytes has cost.
+// learn records the cost of a read of resident bytes.
 func (b *rollupBudget) learn(resident int64, cost time.Duration) {
 	b.readBytes += float64(max(0, resident))
 	b.readCost += cost

@@ -1,6 +1,6 @@
-// Package tree finds the processes of a process tree: which belong to it, what each does in a
-// training job, what memory each has, and which deserve a full trace. It reads files of /proc
-// only; it stops no process.
+// Package tree finds the processes of a process tree: which belong to it, the role of each in a
+// training job, the memory of each, and which deserve a full trace. It reads files of /proc only;
+// it stops no process.
 package tree
 
 import (

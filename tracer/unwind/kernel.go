@@ -58,7 +58,7 @@ type Tables struct {
 	workers     sync.WaitGroup
 }
 
-// Stats counts what the tables hold.
+// Stats counts the entries of the tables.
 type Stats struct {
 	Files       int // with a table
 	WithoutInfo int // without unwind information, or unreadable

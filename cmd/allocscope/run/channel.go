@@ -38,7 +38,7 @@ type mission struct {
 	Environment []string
 }
 
-// restrict makes of a mission what elevatedName is for: sudo may allow its user nothing else.
+// restrict limits a mission to the purpose of elevatedName: sudo may allow its user nothing else.
 func (m *mission) restrict() error {
 	if len(m.Arguments) < 2 || m.Arguments[1] != TracerName {
 		return errors.New("it does not ask for a trace")
@@ -109,7 +109,7 @@ func send(conn *net.UnixConn, value any, files ...*os.File) error {
 // receiveTimeout is how long a program waits for its first packet, which is sent at once.
 const receiveTimeout = 30 * time.Second
 
-// receive receives what send has sent, with so many files.
+// receive receives a packet of send, with so many files.
 func receive(conn *net.UnixConn, value any, count int) (files []*os.File, err error) {
 	data, rights := make([]byte, maxPacket), make([]byte, unix.CmsgSpace(4*count))
 	if err := conn.SetReadDeadline(time.Now().Add(receiveTimeout)); err != nil {

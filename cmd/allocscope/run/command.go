@@ -105,7 +105,7 @@ func addFlags(command *cobra.Command, options *trace.Options) *flags {
 	return f
 }
 
-// Read sets the options, and refuses what makes no sense.
+// Read sets the options, and refuses values that make no sense.
 func (f *flags) Read() error {
 	if err := f.Flags.Read(); err != nil {
 		return err

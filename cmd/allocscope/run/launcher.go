@@ -171,7 +171,8 @@ func (l *launcher) openGate(shim string) error {
 	return errors.Join(err, l.gate.Close())
 }
 
-// startStarter starts the process that becomes the command. It has what the command is to have.
+// startStarter starts the process that becomes the command. It has the environment that the command
+// is to have.
 func (l *launcher) startStarter() error {
 	var gate [2]int
 	if err := unix.Pipe2(gate[:], unix.O_CLOEXEC); err != nil {

@@ -230,7 +230,7 @@ func (c *gpuCurve) follow(process *growth.ProcessHistory) {
 	}
 }
 
-// gpu returns what the screen shows of the GPU memory of a process; nil: it has had none.
+// gpu returns the screen's part on the GPU memory of a process; nil: it has had none.
 func (d *display) gpu(process *growth.ProcessHistory) *GPU {
 	d.gpuCurve.follow(process)
 	if d.gpuCurve.curve.Max <= 0 {

@@ -229,7 +229,7 @@ const environmentHelp = `  Every flag can be set by a variable: ALLOCSCOPE_OVERH
   variables: sudo ALLOCSCOPE_OVERHEAD=1% allocscope trace PID, or sudo -E.
   NO_COLOR turns colours off, unless --color always is given.`
 
-// groupFlags arranges the help: what most people need first, flags for experts last.
+// groupFlags arranges the help: common flags first, flags for experts last.
 func groupFlags(command *cobra.Command) {
 	set := command.Flags()
 	cli.Group(set, "Length", "duration", "until-settled")

@@ -92,8 +92,8 @@ func (r *Recorder) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapsho
 }
 
 // finish ends the rows, writes the profiles, the summary and the report, prints the result, and
-// returns the verdicts. It searches who keeps what grows until searching ends, and then calls
-// searched.
+// returns the verdicts. It searches who keeps the growing memory until searching ends, and then
+// calls searched.
 func (r *Recorder) finish(
 	searching context.Context, searched func(), ended string,
 ) ([]flagvalue.Outcome, error) {

@@ -46,7 +46,7 @@ func (r *Recorder) judge() []ProcessVerdict {
 	return all
 }
 
-// CaseOf returns what a judgement of a process takes into account.
+// CaseOf returns the data that a judgement of a process takes into account.
 func (r *Recorder) CaseOf(process *growth.ProcessHistory) judge.Case {
 	c := judge.Case{
 		Process: process, Headroom: growth.Unknown,
@@ -121,8 +121,8 @@ func (r *Recorder) Unconfirmed(class verdict.Class) verdict.Class {
 // certain.
 const maxTimeToLimitWarning = time.Hour
 
-// raiseAlarm logs what a check has found: a leak when enough checks agree, and at once what fills
-// the memory soon.
+// raiseAlarm logs the result of a check: a leak when enough checks agree, and at once growth that
+// fills the memory soon.
 func (r *Recorder) raiseAlarm(v ProcessVerdict) {
 	raised := r.rechecks.Add(v.Verdict)
 	found := summary.VerdictOf(v.Verdict, summary.AxisSeconds)
@@ -222,7 +222,7 @@ func (v *gpuVerdict) headline() string {
 		words.Headline(summary.VerdictOf(v.Verdict, summary.AxisSeconds))
 }
 
-// requireGPUStreak does for GPU memory what requireStreak does for RSS.
+// requireGPUStreak is requireStreak for GPU memory.
 func (r *Recorder) requireGPUStreak(all []gpuVerdict) {
 	worst := worstGPU(all)
 	if r.gpuRechecks == nil || worst == nil {

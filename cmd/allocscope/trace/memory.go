@@ -39,7 +39,7 @@ func limitMemory(userLimit int64) {
 	debug.SetMemoryLimit(min(limit, userLimit))
 }
 
-// userMemoryLimit returns what GOMEMLIMIT sets.
+// userMemoryLimit returns the limit in GOMEMLIMIT.
 func userMemoryLimit() int64 { return debug.SetMemoryLimit(-1) }
 
 // VolunteerForOOM makes the OOM killer end this process before any other. It would choose the

@@ -153,8 +153,8 @@ func (r *Recorder) watchObjects() {
 	}
 }
 
-// searchKeepers starts a search for who keeps what a verdict says that grows, unless work is under
-// way or there is no budget. It may take a limit of CPU time; 0: what the budget allows.
+// searchKeepers starts a search for who keeps the memory that grows by a verdict, unless work is
+// under way or there is no budget. It may take a limit of CPU time; 0: the budget decides.
 func (r *Recorder) searchKeepers(v ProcessVerdict, limit time.Duration) {
 	work := r.searchFor(v)
 	work.limit = limit
@@ -181,8 +181,8 @@ func (r *Recorder) searchAgain(v ProcessVerdict) {
 	r.searchKeepers(v, limit)
 }
 
-// searchFor returns the work that a verdict calls for: a census alone if neither RSS nor what
-// tensors have on GPUs grows.
+// searchFor returns the work that a verdict calls for: a census alone if neither RSS nor the
+// tensors' memory on GPUs grows.
 func (r *Recorder) searchFor(v ProcessVerdict) (work objectWork) {
 	if v.Process == nil {
 		return work
@@ -379,7 +379,7 @@ func (r *Recorder) finishObjects(ctx context.Context, v ProcessVerdict, ended st
 	r.take(<-w.done)
 }
 
-// Keepers returns who keeps what grows in a process, by the latest answers.
+// Keepers returns who keeps the growing memory of a process, by the latest answers.
 func (r *Recorder) Keepers(p *growth.ProcessHistory) (own []keeper.Search) {
 	for _, s := range r.objects.latest {
 		if p != nil && isOf(p, s.PID, s.Elapsed) {

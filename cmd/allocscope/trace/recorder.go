@@ -90,7 +90,7 @@ type session interface {
 	Opened() time.Duration
 }
 
-// Recorder keeps what a trace yields while it runs.
+// Recorder keeps the data of a trace while it runs.
 type Recorder struct {
 	env     Environment
 	options Options
@@ -496,7 +496,7 @@ func (r *Recorder) snapshotTimes() []time.Duration {
 }
 
 // boundHoldings bounds the memory of the snapshots. In those between the first and the latest it
-// drops what holds nothing, and then every other one of them.
+// drops holdings of nothing, and then every other one of them.
 func (r *Recorder) boundHoldings() {
 	for i, s := range r.snapshots {
 		isEnd := i == 0 || i == len(r.snapshots)-1 || s.Snapshot == r.baseline
@@ -546,8 +546,8 @@ func (r *Recorder) finalSample() error {
 }
 
 // dropTeardown drops the last snapshots of a process that has exited then, if they have less of the
-// heap than most before them: what a program frees at its end, it had kept until then. After a spike it
-// has as much as most before.
+// heap than most before them: memory that a program frees at its end, it had kept until then. After
+// a spike it has as much as most before.
 func (r *Recorder) dropTeardown(exit time.Duration) {
 	const keptShare, longest, fewest = 0.8, 10 * time.Second, 2
 	main := r.history.Main()

@@ -200,7 +200,7 @@ func (p *Page) Still(selector string) error {
 	})`, selector), nil))
 }
 
-// cut truncates what an error quotes.
+// cut truncates the quotes of an error.
 func cut(text string) string {
 	if len(text) > 200 {
 		return text[:200] + "…"

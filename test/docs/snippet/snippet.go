@@ -1,5 +1,5 @@
-// Package snippet reads the code of Markdown pages, so that tests run what the pages tell readers
-// to run. Each fenced block of shell code has a comment on a line above it:
+// Package snippet reads the code of Markdown pages, so that tests run the commands of the pages.
+// Each fenced block of shell code has a comment on a line above it:
 //
 //	<!-- run: NAME -->        a test of that name runs it
 //	<!-- not run: REASON -->  none can, and why

@@ -1,6 +1,6 @@
 // Package cpython knows the structures of CPython 3.8 to 3.14, in builds with the GIL, and reads
-// from outside what the state of an interpreter says: its modules, its frames, its functions and
-// its garbage collector.
+// from outside the state of an interpreter: its modules, its frames, its functions and its garbage
+// collector.
 //
 // All memory that it reads belongs to the traced process, so it is hostile input: sizes are
 // bounded, and impossible values are refused. Names follow the CPython sources.

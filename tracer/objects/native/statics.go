@@ -1,4 +1,4 @@
-// Package native reads from outside what refers to memory in native code: static variables and
+// Package native reads from outside the references to memory in native code: static variables and
 // the stacks of threads. It sets no probe, stops nothing and writes nothing. Files and memory are
 // hostile input: any contents cost bounded work and yield some answer.
 package native

@@ -35,7 +35,7 @@ type state uint8
 const (
 	pending      state = iota // not all of it has been read yet
 	unread                    // not all of it is in RAM, it changed meanwhile, or it is not alive
-	inconsistent              // what was read contradicts itself
+	inconsistent              // its data contradict each other
 	skipped                   // a tensor without memory of its own
 	known
 )
@@ -178,7 +178,7 @@ func (r *reader) peek(addresses []uint64, size int) ([][]byte, error) {
 	return contents, nil
 }
 
-// setImpl takes from a TensorImpl what does not depend on other memory.
+// setImpl takes from a TensorImpl the fields that do not depend on other memory.
 func (r *reader) setImpl(o *object, impl []byte) bool {
 	l := &r.layout
 	o.impl = impl

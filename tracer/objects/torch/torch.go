@@ -78,7 +78,7 @@ func Loaded(maps []process.Mapping) bool {
 // batchTensors is how many tensors are read at a time: few, so that little changes meanwhile.
 const batchTensors = 512
 
-// maxBytes bounds what the storages of a process take together: that is how much it can address.
+// maxBytes bounds the sum of the storages of a process: that is how much it can address.
 const maxBytes = 1 << 47
 
 // A Process is one whose memory is read, as process.Process.

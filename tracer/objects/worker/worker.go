@@ -70,7 +70,7 @@ type Worker struct {
 	asking      sync.Mutex    // held during a request
 	idleTimeout time.Duration // of tests; 0: idleTimeout
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	child *child     // nil: there is none
 	used  time.Duration
 	hurry bool // the child runs at normal priority

@@ -75,7 +75,7 @@ type timeUse struct {
 	walking    float64 // part of probes: stack walks, samples and their returns
 	idle       float64 // part of probes: between bursts
 	tensorTrap float64 // part of probes: the traps of source tensor, at most
-	allowed    float64 // what the budget allowed the probes
+	allowed    float64 // the budget's allowance for the probes
 
 	kernel      float64 // of the other probes: page faults, mappings, CUDA driver, blocks, producers
 	blocks      float64 // part of kernel: GPU blocks
@@ -151,7 +151,7 @@ func (p Costs) Native(a, b Reading) (native, inside time.Duration) {
 // inside returns the time that all probes took.
 func (u timeUse) inside() float64 { return u.probes + u.kernel }
 
-// rate returns what the probes of heap and tensor took, as a share of the elapsed time.
+// rate returns the time that the probes of heap and tensor took, as a share of the elapsed time.
 func (u timeUse) rate() float64 { return u.probes / max(u.elapsed, 1e-3) }
 
 func (u *timeUse) add(o timeUse) {

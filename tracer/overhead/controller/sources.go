@@ -84,7 +84,7 @@ const (
 	blockLimitShare   = 0.75 // of the limit, which blocks may take alone
 	blockCheckSeconds = 10   // the time over which the share is measured
 	// blockExcessSeconds is the time for which blocks may take all of the limit before their probes
-	// close: what a minute allows. A storm that is over by then changes nothing.
+	// close: the allowance of a minute. A storm that is over by then changes nothing.
 	blockExcessSeconds = 60
 	// FirstBlockInterval and coarsestBlockInterval are in bytes: a leak of blocks is soon larger.
 	FirstBlockInterval    = 32 << 20

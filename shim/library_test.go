@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLibrary checks what the libraries for both architectures need and offer.
+// TestLibrary checks the imports and exports of the libraries for both architectures.
 func TestLibrary(t *testing.T) {
 	for name, arch := range map[string]struct {
 		machine   elf.Machine

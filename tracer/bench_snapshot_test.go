@@ -140,7 +140,7 @@ func mapsMiB(b *testing.B, pid int) (total float64) {
 	return total
 }
 
-// number reads what follows a field's name.
+// number reads the number behind a field's name.
 func number(b *testing.B, file, field string) float64 {
 	content, err := os.ReadFile(file)
 	if err != nil {

@@ -55,7 +55,7 @@ func cpuTime(b *testing.B, pid int) time.Duration {
 
 const costRounds = 9
 
-// A way of tracing a process: start attaches and returns what detaches again.
+// A way of tracing a process: start attaches and returns a function that detaches again.
 type way struct {
 	name  string
 	start func(b *testing.B, pid int) (stop func())

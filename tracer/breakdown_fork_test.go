@@ -219,7 +219,7 @@ func sharedFile(t testing.TB, folder string) string {
 	return path
 }
 
-// sharedBetween sums what a fact is about, as all processes and as the tree holds it.
+// sharedBetween sums the memory of a fact, as all processes and as the tree holds it.
 func sharedBetween(s *growth.Snapshot, f fact) (whole, once int64) {
 	for _, pid := range processes(s) {
 		for _, h := range holdingsOf(s, pid) {

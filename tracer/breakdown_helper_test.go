@@ -126,7 +126,7 @@ func breakdownText(s *growth.Snapshot, pid int) string {
 	return fmt.Sprintf("%v\n%+v%s", rowsOf(s, pid), s.Residents, text.String())
 }
 
-// rollup reads what the kernel sums over the pages of a process, in bytes.
+// rollup reads the kernel's sums over the pages of a process, in bytes.
 func rollup(t testing.TB, pid int) map[string]int64 {
 	t.Helper()
 	return kilobytes(t, fmt.Sprintf("/proc/%d/smaps_rollup", pid))

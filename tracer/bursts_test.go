@@ -214,8 +214,8 @@ func testBurstsUntrackable(t *testing.T) {
 	}
 }
 
-// Live objects that are too young, or were born while no probe was open, are not what the allocator
-// retains.
+// Live objects that are too young, or were born while no probe was open, are not memory that the
+// allocator retains.
 func testBurstsUnclassifiedHeapFree(t *testing.T) {
 	target, s := startBursts(t)
 	tracer.Schedule(s).Lag = time.Hour

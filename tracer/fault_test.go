@@ -272,7 +272,7 @@ func testFaultsFaultsEndLinks(t *testing.T) {
 	detach := takeFaults(t, s, everyFault)
 	order(target, "many 100")
 	detach()
-	target.Say("many 1") // a fault may have been under way, behind what the target had said
+	target.Say("many 1") // a fault may have been under way, after the target's report
 	target.Await("done")
 	before := sampledFaults(t, s)
 	order(target, "many 100")

@@ -223,8 +223,8 @@ func (b gpuSetup) checkWithoutCache(t *testing.T) {
 type gpuFigures struct {
 	allocated, reserved int64 // totals of PyTorch's allocator
 	blocks              int64 // that are known by stack
-	segments            int64 // what torch's allocator has from the driver
-	others              int64 // what anybody else has from it
+	segments            int64 // memory of torch's allocator from the driver
+	others              int64 // memory of others from it
 	pinned, pinnedRAM   int64 // of the host's memory, by torch: asked for, and resident
 }
 

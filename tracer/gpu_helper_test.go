@@ -34,7 +34,7 @@ func startPythonProgram(t testing.TB, name string, arguments ...string) gpuProgr
 	return gpuProgram{start(t, python, append([]string{tracertest.Source(name)}, arguments...)...), t}
 }
 
-// do gives orders. It returns what the program printed of the last one.
+// do gives orders. It returns the program's output on the last one.
 func (g gpuProgram) do(orders ...string) (printed []string) {
 	g.t.Helper()
 	for _, order := range orders {
@@ -63,7 +63,7 @@ func (a amounts) plus(b amounts) amounts {
 	return sum
 }
 
-// totals returns what the library itself counts, on the order of that name.
+// totals returns the library's own counts, on the order of that name.
 func (g gpuProgram) totals(order string) amounts {
 	g.t.Helper()
 	reported := make(amounts)

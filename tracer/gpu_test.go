@@ -29,8 +29,8 @@ func TestGPU(t *testing.T) {
 
 const mib = 1 << 20
 
-// A gpuAPI is one of cuda.c: what an object of an order's size counts, in which kind of the
-// tracer's and in which of the library's.
+// A gpuAPI is one of cuda.c: the bytes that an object of an order's size counts, in which kind of
+// the tracer's and in which of the library's.
 type gpuAPI struct {
 	name    string
 	size    int64
@@ -118,8 +118,8 @@ func mustHoldExpected(t *testing.T, g gpuProgram, s *tracer.Session, after strin
 	}
 }
 
-// Each allocating call of CUDA's driver counts for its caller what the library counts. A failing
-// call counts nothing and changes nothing.
+// Each allocating call of CUDA's driver counts for its caller as in the library. A failing call
+// counts nothing and changes nothing.
 func testKernelGPUDriverCallCounts(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {

@@ -450,8 +450,8 @@ func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
 	return events
 }
 
-// heldByCases returns what the functions case_... hold, whatever lies between them and the probe,
-// and how many objects all stacks have allocated.
+// heldByCases returns the memory of the functions case_..., whatever lies between them and the
+// probe, and how many objects all stacks have allocated.
 func heldByCases(taken *growth.Snapshot) (held map[string][2]int64, allocated float64) {
 	held = make(map[string][2]int64)
 	for _, h := range taken.Holdings {

@@ -64,7 +64,7 @@ func snapshot(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	return snapshot
 }
 
-// held returns what the callers of the allocator hold, by function: objects and bytes.
+// held returns the memory of the allocator's callers, by function: objects and bytes.
 func held(snapshot *growth.Snapshot) map[string][2]int64 { return heldAt(snapshot, 1) }
 
 // heldAt is held for stacks in which the caller is such a frame.

@@ -143,7 +143,7 @@ func testProducerShared(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	target.Say("go") // what has been forged is claimed again
+	target.Say("go") // forged objects are claimed again
 	target.Await("done")
 	for _, s := range sessions[:2] {
 		if got := held(snapshot(t, s))["leak_here"]; got != [2]int64{16_000, 16_000 * 96} {

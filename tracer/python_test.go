@@ -358,8 +358,8 @@ func tracedStacks(snapshot *growth.Snapshot) pythonStacks {
 			mark = cutMark + h.Stack.Truncated
 		}
 		if len(frames) == 0 && mark == "" {
-			// what the C library or the linker holds may have such a size, too; if it is a case's, that one
-			// lacks it
+			// memory of the C library or the linker may have such a size, too; if it is a case's,
+			// that one lacks it
 			continue
 		}
 

@@ -13,8 +13,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestKernelSeccomp traces programs whose filter refuses what return probes need, on every kernel:
-// some kernels apply the filter to it, and the program dies where a return is probed.
+// TestKernelSeccomp traces programs whose filter refuses the system call of return probes, on every
+// kernel: some kernels apply the filter to it, and the program dies where a return is probed.
 func TestKernelSeccomp(t *testing.T) {
 	t.Run("filtered program lives and its heap is exact", testKernelSeccompLives)
 	if runtime.GOARCH == "amd64" { // elsewhere return probes make no system call

@@ -14,7 +14,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestShare has processes that flood what a session's targets share.
+// TestShare has processes that flood the tables that a session's targets share.
 func TestShare(t *testing.T) {
 	t.Run("one of several loses its own objects", testShareObjects)
 	t.Run("a program starts once", testShareStarts)

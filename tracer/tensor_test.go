@@ -122,7 +122,7 @@ func passesThrough(stack *growth.Stack, function string) bool {
 		func(f growth.Frame) bool { return f.Function == function })
 }
 
-// ofTensors sums what stacks through alloc_cpu hold, by kind, line of tensors.py and innermost
+// ofTensors sums the memory of stacks through alloc_cpu, by kind, line of tensors.py and innermost
 // function.
 func ofTensors(snapshot *growth.Snapshot) amounts {
 	sums := make(amounts)

@@ -172,7 +172,7 @@ func mustTraceAndLeave(t testing.TB, options tracer.Options, do func(*tracer.Ses
 	})
 }
 
-// followRounds does what the command does every second, and checks the sizes of the kernel's maps
+// followRounds does the command's work of every second, and checks the sizes of the kernel's maps
 // each time.
 func followRounds(t testing.TB, s *tracer.Session, most int) {
 	t.Helper()

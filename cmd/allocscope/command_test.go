@@ -59,7 +59,7 @@ type command struct {
 	ended          chan struct{}
 }
 
-// output collects what a program writes.
+// output collects the output of a program.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

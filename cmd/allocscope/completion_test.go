@@ -21,7 +21,7 @@ func TestCompletion(t *testing.T) {
 	t.Run("bash", testBash)
 }
 
-// complete returns what a shell would complete the last word to, and how.
+// complete returns a shell's completions of the last word, and how.
 func complete(t *testing.T, words ...string) ([]string, cobra.ShellCompDirective) {
 	t.Helper()
 	c := call(t, append([]string{cobra.ShellCompRequestCmd}, words...)...)

@@ -25,7 +25,7 @@ const repository = "../.."
 // runHere names the snippets that TestDocs runs; test/docs/run runs the snippets of other names.
 const runHere = "test"
 
-// TestDocs checks what the pages tell readers to type.
+// TestDocs checks the commands that the pages tell readers to type.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	pages, err := snippet.Pages(repository)

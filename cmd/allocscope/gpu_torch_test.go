@@ -79,8 +79,8 @@ func paired(native, traced []float64) []float64 {
 	return ratios
 }
 
-// unrest compares each native stretch with the mean of its neighbours: what paired says of no trace
-// at all.
+// unrest compares each native stretch with the mean of its neighbours: the result of paired without
+// any trace.
 func unrest(native []float64) []float64 {
 	ratios := make([]float64, 0, len(native))
 	for i := 1; i < len(native)-1; i++ {

@@ -361,7 +361,7 @@ type kernelObjects struct {
 	links    map[link.ID]string
 }
 
-// heldBy reads from /proc what a process has open.
+// heldBy reads from /proc the open files of a process.
 func heldBy(t *testing.T, pid int) kernelObjects {
 	t.Helper()
 	held := kernelObjects{make(map[ebpf.ProgramID]string), make(map[link.ID]string)}
@@ -422,7 +422,7 @@ func (h kernelObjects) linksOf(program string) (n int) {
 	return n
 }
 
-// left counts what the kernel still has.
+// left counts the objects that the kernel still has.
 func (h kernelObjects) left() (n int) {
 	for id := range h.programs {
 		program, err := ebpf.NewProgramFromID(id)

@@ -71,8 +71,8 @@ func mountTracefs(t *testing.T) {
 	})
 }
 
-// TestPrivileges traces a process of another user with the capabilities that docs/guides/privileges.md lists, and
-// with one fewer. doctor must say before what then happens.
+// TestPrivileges traces a process of another user with the capabilities that
+// docs/guides/privileges.md lists, and with one fewer. doctor must announce the result.
 func TestPrivileges(t *testing.T) {
 	all := documentedCapabilities(t)
 	mountTracefs(t)

@@ -189,7 +189,7 @@ func startBrowser(t *testing.T) *pagetest.Browser {
 	return browser
 }
 
-// A reader reads a page; what goes wrong ends the test.
+// A reader reads a page; a failure ends the test.
 type reader struct {
 	*pagetest.Page
 	t *testing.T

@@ -221,7 +221,7 @@ func mustBeText(r reader, s summary.Summary) {
 	r.mustBeSound()
 }
 
-// pointAtEverything moves the mouse over what shows names only then.
+// pointAtEverything moves the mouse over elements that show names only then.
 func pointAtEverything(r reader) {
 	r.t.Helper()
 	for part := range 5 {

@@ -29,7 +29,7 @@ func launch(t *testing.T, script string) *tracertest.Target {
 	programs := strings.NewReplacer("$STEPS", tracertest.Build(t, "steps.c"), "$JOB",
 		"/usr/bin/python3 "+tracertest.Source("job.py"))
 	launcher := tracertest.Start(t, "/bin/sh", "-c", programs.Replace(script)+
-		"; :") // the shell executes what comes last in its place
+		"; :") // the shell executes the last command in its place
 	t.Cleanup(launcher.Hangup)
 	return launcher
 }

@@ -19,7 +19,7 @@ import (
 func TestEveryText(t *testing.T) {
 	t.Parallel()
 	s := &summary.Summary{}
-	kept := map[string]bool{ // what allocscope and the kernel say, and no process
+	kept := map[string]bool{ // words of allocscope and the kernel, and of no process
 		"Version": true, "Kernel": true, "Architecture": true, "StackIDs": true, "StackID": true,
 		"Name of GPU": true,
 	}

@@ -268,7 +268,7 @@ func (l life) trace(t *testing.T, random *rand.Rand, size float64) (trace *Trace
 	p := population{random: random, size: size}
 	p.allocate(l.held)
 	start, before := p.holding(), p.truth()
-	p.allocate(l.churned) // what is allocated last is freed first
+	p.allocate(l.churned) // the last object is freed first
 	p.alive = p.alive[:len(p.alive)-l.churned]
 	p.free(l.freed)
 	p.allocate(l.born)

@@ -299,7 +299,7 @@ func seriesOf(t *testing.T, s State) (n int) {
 	return n
 }
 
-// The numbers of docs/reference/metrics.md, from which the guide computes what a cluster costs.
+// The numbers of docs/reference/metrics.md, from which the guide computes the cost of a cluster.
 func testSeries(t *testing.T) {
 	s := hostile()
 	p := s.Processes[2] // with more rows, components and losses than there can be

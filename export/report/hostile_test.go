@@ -24,8 +24,8 @@ var hostileNames = []string{
 	"</pre></details>",
 }
 
-// FuzzHostileNames puts a name everywhere: whatever it is, the page has the elements and attributes that it has with harmless ones,
-// and no character of it hides, or reorders what stands around it.
+// FuzzHostileNames puts a name everywhere: whatever it is, the page has the elements and attributes
+// that it has with harmless ones, and no character of it hides, or reorders the text around it.
 func FuzzHostileNames(f *testing.F) {
 	for _, name := range hostileNames {
 		f.Add(name)

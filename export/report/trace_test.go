@@ -392,7 +392,7 @@ func fillTexts(v reflect.Value, path string, with func(path string) string) {
 
 const gib = 1 << 30
 
-// gpuTrace is leakingTrace on a GPU, where tensors are retained: NVML reports what the driver counts.
+// gpuTrace is leakingTrace on a GPU, where tensors are retained: NVML reports the driver's count.
 func gpuTrace(t testing.TB) *Trace {
 	t.Helper()
 	trace := leakingTrace(t)

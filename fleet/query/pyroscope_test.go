@@ -189,7 +189,7 @@ func TestLocalRank(t *testing.T) {
 	}
 }
 
-// Without a baseline, what grew is all that is known.
+// Without a baseline, only the growth is known.
 func TestGrowthAlone(t *testing.T) {
 	recorded := recordedPyroscope(t)
 	p := pyroscopeOf(t, func(w http.ResponseWriter, r *http.Request) {

@@ -25,7 +25,7 @@ func sceneOf() *adviceScene {
 	return s
 }
 
-// row adds what a stack holds, in MiB.
+// row adds the memory of a stack, in MiB.
 func (s *adviceScene) row(
 	pid int, kind growth.Kind, stack *growth.Stack, start, end int64,
 ) *adviceScene {

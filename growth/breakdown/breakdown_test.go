@@ -292,8 +292,8 @@ func knownOf(
 	return bytes, variance
 }
 
-// addTo adds what the arenas keep, and the headers, to a snapshot: the rest of arenas that are as
-// large as their living objects, which leaves nothing.
+// addTo adds the arenas' free memory, and the headers, to a snapshot: the rest of arenas that are
+// as large as their living objects, which leaves nothing.
 func (h *simulatedHeap) addTo(s *growth.Snapshot, at float64) {
 	header := func(*growthtest.Object) float64 { return simulatedHeader }
 	chunk := func(o *growthtest.Object) float64 { return o.Size + simulatedHeader }
@@ -359,7 +359,7 @@ func (h *simulatedHeap) truth() (bytes, headers float64) {
 	return bytes, headers
 }
 
-// grownHeap sums what all stacks hold more, by Between.
+// grownHeap sums the growth of all stacks, by Between.
 func grownHeap(start, end *growth.Snapshot) (sum growth.Holding) {
 	for _, h := range growth.Between(start, end) {
 		if h.Kind == growth.KindHeap {

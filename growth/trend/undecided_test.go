@@ -50,7 +50,7 @@ func trendOfFirst(t *testing.T, trace []*growth.Snapshot) StackTrend {
 	return StackTrend{}
 }
 
-// addSecond adds the second stack, which holds so many times what the first does.
+// addSecond adds the second stack, which holds so many times the memory of the first.
 func addSecond(end *growth.Snapshot, times float64, evidence growth.BurstEvidence) {
 	other := end.Holdings[0]
 	other.Stack, other.Births, other.Evidence = second, nil, &evidence

@@ -217,8 +217,7 @@ func TestJudgeGrowth(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	// Steps at these times are as regular as growth; what is known of them is too little for a
-	// leak.
+	// Steps at these times are as regular as growth; the data on them are too few for a leak.
 	t.Run("a few steps are no leak", func(t *testing.T) {
 		for name, c := range map[string]struct {
 			steps []float64

@@ -19,11 +19,12 @@ var clauseForms = []*regexp.Regexp{
 	regexp.MustCompile(sentenceStart + `Of\s+[^.,:;?!\x00]*\b(?:it|they|there|that|those|only)\b`),
 }
 
-// plainForms match phrases that clauseForms match, and that are plain English: a question, a
-// direction, a conjunction.
-var plainForms = regexp.MustCompile(`(?i)^(?:(?:says?|said|knows?|known|shows?|asks?|asked|sees?|` +
-	`decides?|explains?|describes?|finds?|measures?|names?)\s+what\b|(?:\S+\s+)?what\s+to$|so\s+that\s+of$|` +
-	`(?:and|or)\s+(?:what|who)ever$)`)
+// plainForms match phrases that clauseForms match, and that are plain English: an indirect question,
+// a direction, a conjunction.
+var plainForms = regexp.MustCompile(`(?i)^(?:` +
+	`(?:says?|said|knows?|known|shows?|asks?|asked|sees?|decides?|explains?|describes?|` +
+	`finds?|measures?|names?)\s+what\b.*|` +
+	`(?:\S+\s+)?what\s+to|so\s+that\s+of|(?:and|or)\s+(?:what|who)ever)$`)
 
 // sentenceStart matches the end of the sentence before, or the start of a comment.
 const sentenceStart = `(?:^|\x00\s*|[.:;?!]\s+|\n[ \t]*\n\s*|\n\s*- )`

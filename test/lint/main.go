@@ -1,10 +1,10 @@
-// Command lint makes the checks that no other linter makes: that no retired word is used and no placeholder
-// is left, that comments name things, that lines are short and functions have paragraphs, that
-// packages import only packages below them, that probes are attached to files that allocscope
-// holds, that the links of pages lead somewhere, that the paths in CONTRIBUTING.md and the messages
-// that the docs quote exist, that workflows pin the code that they run and sign apart from it, and
-// that the modules of tests compile. `make lint` runs it in the project's folder. It prints the
-// faults and exits with 1 if there is one.
+// Command lint makes the checks that no other linter makes: that no retired word is used and no
+// placeholder is left, that comments name things, that lines are short and functions have
+// paragraphs, that packages import only packages below them, that probes are attached to files that
+// allocscope holds, that the links of pages lead somewhere, that the paths in CONTRIBUTING.md and
+// the messages that the docs quote exist, that workflows pin the code that they run and sign apart
+// from it, and that the modules of tests compile. `make lint` runs it in the project's folder. It
+// prints the faults and exits with 1 if there is one.
 package main
 
 import (

@@ -314,8 +314,8 @@ func rowsOff(s *summary.Summary, pid int) (off, unexplained int64) {
 	return off, unexplained
 }
 
-// givenUp returns what a result says that was not measured, or was measured less well to keep a
-// budget, beside its verdict.
+// givenUp returns the notes of a result, beside its verdict, on data that were not measured, or
+// measured less well to keep a budget.
 func givenUp(s *summary.Summary) string {
 	said := []string{fmt.Sprintf("verdict %s (%s)", s.Class, s.Why)}
 	if o := s.Overhead; o != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// A forgery is memory made of a few pages' contents, which repeat for ever; what the holes say
-// cannot be read.
+// A forgery is memory made of a few pages' contents, which repeat for ever; the holes cannot be
+// read.
 type forgery struct {
 	content []byte
 	holes   uint64

@@ -127,7 +127,8 @@ func FuzzChooseSite(f *testing.F) {
 	})
 }
 
-// kernelEmulates reports what arch/x86/kernel/uprobes.c accepts as the first bytes.
+// kernelEmulates reports whether the kernel emulates an instruction with these first bytes
+// (arch/x86/kernel/uprobes.c).
 func kernelEmulates(code []byte) bool {
 	second := func(low, high byte) bool { return len(code) > 1 && code[1] >= low && code[1] <= high }
 	switch c := code[0]; c {

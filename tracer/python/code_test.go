@@ -234,7 +234,8 @@ func mustReadCode(t *testing.T, m Memory, layout CodeLayout, want shownCode) {
 	}
 }
 
-// printable is how a str is to be shown: what cannot be printed as '?', truncated at 4096 bytes.
+// printable is how a str is to be shown: characters that cannot be printed as '?', truncated at
+// 4096 bytes.
 func printable(points []rune) string {
 	var text strings.Builder
 	for _, r := range points {

@@ -343,7 +343,7 @@ func newOracle(t testing.TB, functions []function) *oracle {
 	return o
 }
 
-// at returns what the functions that contain addr and start last are called.
+// at returns the names of the functions that contain addr and start last.
 func (o *oracle) at(addr uint64) []string {
 	end, _ := slices.BinarySearchFunc(o.functions, addr, func(f function, addr uint64) int {
 		if f.value <= addr {

@@ -123,7 +123,7 @@ func testFewStacks(t *testing.T) {
 func heapBytes() uint64 {
 	var stats runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what the first has found dead is swept
+	runtime.GC() // objects that the first has found dead are swept
 	runtime.ReadMemStats(&stats)
 	return stats.HeapAlloc
 }

@@ -273,7 +273,7 @@ func TestBlocks(t *testing.T) {
 		}
 	})
 
-	// The stronger a storm the sooner: blocks may take what a minute allows.
+	// The stronger a storm the sooner: blocks may take the allowance of a minute.
 	t.Run("are closed for good by a lasting storm", func(t *testing.T) {
 		const from = 100
 		for _, storm := range []struct{ events, within float64 }{

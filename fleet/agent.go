@@ -53,7 +53,7 @@ type Agent struct {
 	mu       sync.Mutex
 	watched  []*watched
 	ignored  int
-	running  *running // nil: no trace runs
+	running  *traceRun // nil: no trace runs
 	ending   bool
 	tracesAt []time.Time
 	traces   map[metrics.TraceOutcome]uint64
@@ -64,7 +64,7 @@ type Agent struct {
 	// saved are the processes of the agent before that were not found again yet.
 	saved map[processKey]savedProcess
 	// resumed is the trace that the agent before has left; nil: none.
-	resumed *running
+	resumed *traceRun
 	// executed are the ages at which processes were found to execute another program, until they are
 	// watched again.
 	executed map[processKey]float64

@@ -96,7 +96,7 @@ func (a *Agent) giveUp(w *watched) {
 	a.mu.Lock()
 	w.replaced = true
 	a.mu.Unlock()
-	a.finder.waiting[w.key.pid] = &waiting{Arrival: w.arrival, ignored: true}
+	a.finder.waiting[w.key.pid] = &waitingProcess{Arrival: w.arrival, ignored: true}
 }
 
 // newWatched begins to watch a process that was found.

@@ -45,7 +45,7 @@ type Session struct {
 	gpus       gpuState
 	faults     source.FaultThinner
 	probing    *probing
-	launched   *launched        // nil: the process was running before
+	launched   *launchTracker   // nil: the process was running before
 	runner     *overhead.Runner // nil: the overhead has no limit
 	stepTimes  overhead.StepTimes
 
@@ -134,7 +134,7 @@ func (s *Session) open(ctx context.Context) error {
 
 	s.tables = unwind.NewTables(s.kernel.UnwindTables, s.kernel.TableSpec)
 	if s.Options.Launch != nil {
-		s.launched = &launched{session: s, starts: make(chan programStart, maxStarts)}
+		s.launched = &launchTracker{session: s, starts: make(chan programStart, maxStarts)}
 	}
 	s.events, err = startEvents(
 		s.kernel, s.tables, s.targets.find, s.launched.noteStart, &s.stepTimes)

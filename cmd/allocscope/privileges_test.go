@@ -72,7 +72,7 @@ func mountTracefs(t *testing.T) {
 }
 
 // TestPrivileges traces a process of another user with the capabilities that
-// docs/guides/privileges.md lists, and with one fewer. doctor must announce the result.
+// docs/guides/privileges.md lists, and with one fewer. doctor must report the result.
 func TestPrivileges(t *testing.T) {
 	all := documentedCapabilities(t)
 	mountTracefs(t)

@@ -94,7 +94,7 @@ type LeftOut struct {
 // out, and Contents says so. The error comes from w or the context, or says that nothing could be
 // read.
 func Write(ctx context.Context, w io.Writer, dir *folder.Folder, o Options) (*Contents, error) {
-	b := builder{ctx: ctx, dir: dir, options: o, names: newNames(o.Hide)}
+	b := builder{ctx: ctx, dir: dir, options: o, names: newPseudonyms(o.Hide)}
 	for _, text := range []string{o.Version, o.Machine.Kernel, o.Machine.Architecture} {
 		b.names.keep(text)
 	}
@@ -121,7 +121,7 @@ type builder struct {
 	ctx      context.Context
 	dir      *folder.Folder
 	options  Options
-	names    *names
+	names    *pseudonyms
 	contents Contents
 	tar      *tar.Writer
 	written  int64

@@ -34,7 +34,7 @@ const punctuation = ".:!?…&@#"
 // sentence returns a text of allocscope's without quotes from the process: every chunk that is no
 // word of allocscope, no number and no name from a public place is replaced. isStrict replaces the
 // names that were met elsewhere even if they are such words.
-func (n *names) sentence(text string, isStrict bool) string {
+func (n *pseudonyms) sentence(text string, isStrict bool) string {
 	if n.long != nil {
 		text = n.long.Replace(text)
 	}
@@ -59,7 +59,7 @@ func (n *names) sentence(text string, isStrict bool) string {
 const minLongName = 8
 
 // setLong prepares the replacement of names that hold separators, the longest first.
-func (n *names) setLong() {
+func (n *pseudonyms) setLong() {
 	var found []string
 	for name := range n.pseudonyms {
 		if len(name) >= minLongName && strings.ContainsAny(name, separators) && !n.public[name] {
@@ -79,7 +79,7 @@ func (n *names) setLong() {
 	n.long = strings.NewReplacer(pairs...)
 }
 
-func (n *names) chunk(text string, isStrict bool) string {
+func (n *pseudonyms) chunk(text string, isStrict bool) string {
 	inner := strings.Trim(text, punctuation)
 	if inner == "" {
 		return text
@@ -91,7 +91,7 @@ func (n *names) chunk(text string, isStrict bool) string {
 	return text[:at] + n.word(inner, isStrict) + text[at+len(inner):]
 }
 
-func (n *names) word(text string, isStrict bool) string {
+func (n *pseudonyms) word(text string, isStrict bool) string {
 	pseudonym, isKnown := n.pseudonyms[text]
 	switch {
 	case isKnown && !isShort(text) && (isStrict || !vocabulary[strings.ToLower(text)]):
@@ -122,7 +122,7 @@ func isShort(text string) bool {
 }
 
 // qualifiedFile replaces a chunk that may be the name of a file or of a function.
-func (n *names) qualifiedFile(text string) string {
+func (n *pseudonyms) qualifiedFile(text string) string {
 	if knownSuffix.MatchString(text) {
 		return n.fileName(text)
 	}
@@ -189,7 +189,7 @@ func joinedForm(text string) (form string, isJoined bool) {
 }
 
 // root returns the name of memory without an allocation site, such as "[file: /data/x]".
-func (n *names) root(text string) string {
+func (n *pseudonyms) root(text string) string {
 	found := rootForm.FindStringSubmatch(text)
 	if found == nil {
 		return n.sentence(text, false)
@@ -204,7 +204,7 @@ func (n *names) root(text string) string {
 }
 
 // frame returns a frame as profile.FrameText writes it: "leak (/home/me/leak.py:12)".
-func (n *names) frame(text string) string {
+func (n *pseudonyms) frame(text string) string {
 	function, file, line := splitFrame(text)
 	if file == "" {
 		return n.root(text)

@@ -77,7 +77,7 @@ func (i identity) with(own ...string) []string {
 	return append([]string{i.job, i.rank, i.role}, own...)
 }
 
-func (e emitter) process(p *labelled) {
+func (e emitter) process(p *labeledProcess) {
 	e.emit(processes, float64(max(p.Count, 1)), p.with()...)
 	e.size(residentBytes, p.RSS, p.with()...)
 	e.size(memoryBytes, p.Anonymous, p.with("anon")...)

@@ -41,7 +41,7 @@ func (p *Process) identity() identity {
 
 // merge returns the processes by their labels, in order, and how many were left out. Equal labels
 // are one series: two of them would make the whole scrape fail.
-func merge(all []Process) (merged []labelled, omitted int) {
+func merge(all []Process) (merged []labeledProcess, omitted int) {
 	index := make(map[identity]int)
 	for i := range all {
 		p := &all[i]
@@ -55,21 +55,21 @@ func merge(all []Process) (merged []labelled, omitted int) {
 			omitted += max(p.Count, 1)
 		default:
 			index[id] = len(merged)
-			merged = append(merged, labelled{id, *p})
+			merged = append(merged, labeledProcess{id, *p})
 		}
 	}
 	return merged, omitted
 }
 
-// labelled is a process with its labels.
-type labelled struct {
+// labeledProcess is a process with its labels.
+type labeledProcess struct {
 	identity
 	Process
 }
 
 // add adds a process with the same labels: sizes are sums, the most severe verdict counts, and the
 // nearest limit.
-func (l *labelled) add(p *Process) {
+func (l *labeledProcess) add(p *Process) {
 	l.Count += p.Count
 	for _, size := range []struct {
 		sum   *int64

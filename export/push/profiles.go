@@ -64,8 +64,8 @@ const (
 	smallerStacks   = "[smaller stacks]"
 )
 
-// A labeled is a profile with its labels.
-type labeled struct {
+// A labeledProfile is a profile with its labels.
+type labeledProfile struct {
 	labels map[string]string
 	*profile.Profile
 }
@@ -75,7 +75,7 @@ type labeled struct {
 // win.
 func profilesOf(
 	f *folder.Folder, s *summary.Summary, more []map[string]string,
-) (all []labeled, err error) {
+) (all []labeledProfile, err error) {
 	for _, phase := range []struct{ name, file string }{
 		{PhaseBaseline, folder.WarmupFile},
 		{PhaseEnd, folder.PlateauFile},
@@ -152,9 +152,9 @@ func simplify(p *profile.Profile, at time.Time) error {
 }
 
 // split divides a profile among processes. A sample without a process goes to the main one.
-func split(p *profile.Profile, s *summary.Summary, more []map[string]string) []labeled {
-	parts := make(map[string]*labeled)
-	ofPID := make(map[string]*labeled)
+func split(p *profile.Profile, s *summary.Summary, more []map[string]string) []labeledProfile {
+	parts := make(map[string]*labeledProfile)
+	ofPID := make(map[string]*labeledProfile)
 	for _, sample := range p.Sample {
 		pid := cmp.Or(strings.Join(sample.Label["pid"], ""), strconv.Itoa(s.Process.PID))
 		part := ofPID[pid]
@@ -162,7 +162,7 @@ func split(p *profile.Profile, s *summary.Summary, more []map[string]string) []l
 			labels := labelsOf(pid, s, more)
 			key := fmt.Sprintf("%q", labels) // fmt sorts the keys
 			if part = parts[key]; part == nil {
-				part = &labeled{labels, &profile.Profile{
+				part = &labeledProfile{labels, &profile.Profile{
 					SampleType: slices.Clone(p.SampleType), DefaultSampleType: p.DefaultSampleType,
 					Mapping: p.Mapping, Location: p.Location, Function: p.Function,
 					TimeNanos: p.TimeNanos, DurationNanos: p.DurationNanos,
@@ -176,7 +176,7 @@ func split(p *profile.Profile, s *summary.Summary, more []map[string]string) []l
 			&profile.Sample{Location: sample.Location, Value: sample.Value})
 	}
 
-	var all []labeled
+	var all []labeledProfile
 	for _, key := range slices.Sorted(maps.Keys(parts)) {
 		all = append(all, *parts[key])
 	}
@@ -225,7 +225,7 @@ func labelsOf(pid string, s *summary.Summary, more []map[string]string) map[stri
 // bounded adds up samples of one stack, drops the negative values, and entries that are not used
 // any more, and makes one sample of the smallest stacks, as far as the bounds need it. It returns
 // nil where nothing is left.
-func (l *labeled) bounded() (*profile.Profile, error) {
+func (l *labeledProfile) bounded() (*profile.Profile, error) {
 	p := l.Compact()
 	for _, s := range p.Sample {
 		for i, value := range s.Value {
@@ -313,7 +313,7 @@ type (
 )
 
 // request returns the body of a request, and its ID. IDs sort by age.
-func (l *labeled) request() (id string, body []byte, err error) {
+func (l *labeledProfile) request() (id string, body []byte, err error) {
 	made, err := uuid.NewV7()
 	if err != nil {
 		return "", nil, err

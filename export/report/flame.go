@@ -442,7 +442,7 @@ func gpuFlamesOf(p *pprof.Profile) []gpuFlame {
 
 func (d *pageData) hasFlame() bool { return d.Flame != nil || len(d.GPUFlames) > 0 }
 
-// flameNote tells the parts that the flame graphs leave out, each by its name where there are
+// flameNote names the parts that the flame graphs leave out, each by its name where there are
 // several.
 func (d *pageData) flameNote() string {
 	var notes []string

@@ -30,14 +30,14 @@ type round struct {
 	pid     int       // of the target
 	input   io.Writer // of a target other than the trainer
 	command *exec.Cmd
-	printed *os.File // standard output of allocscope
-	logged  *os.File // its standard error
-	result  error    // of allocscope, once it has ended
-	peak    int64    // bytes of the tracer's processes
-	seconds int      // of the trace
-	wanted  wanted   // of the command of a run
-	health  string   // address of an agent
-	lost    int      // processes beside it that have ended
+	printed *os.File     // standard output of allocscope
+	logged  *os.File     // its standard error
+	result  error        // of allocscope, once it has ended
+	peak    int64        // bytes of the tracer's processes
+	seconds int          // of the trace
+	wanted  wantedResult // of the command of a run
+	health  string       // address of an agent
+	lost    int          // processes beside it that have ended
 	// before are the children of this process before allocscope was started.
 	before []int
 	// shims are the folders of the round's shims.

@@ -17,8 +17,8 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/run/child"
 )
 
-// wanted is a command's output, and how it ends.
-type wanted struct {
+// wantedResult is a command's output, and how it ends.
+type wantedResult struct {
 	output string
 	status int
 	signal syscall.Signal // 0: it exits
@@ -120,7 +120,7 @@ print(digest.hexdigest())
 sys.exit(7)`
 
 // work is a command whose result is known from a run without allocscope.
-func work(r *round) ([]string, wanted) {
+func work(r *round) ([]string, wantedResult) {
 	const stepsASecond = 20
 	call := func(pause string) []string {
 		return []string{
@@ -131,30 +131,30 @@ func work(r *round) ([]string, wanted) {
 	arguments := call("0")
 	output, _ := exec.Command(arguments[0], arguments[1:]...).Output() // which ends with 7
 
-	return call("0.05"), wanted{output: string(output), status: 7}
+	return call("0.05"), wantedResult{output: string(output), status: 7}
 }
 
 // forkStorm starts programs and copies of itself as fast as it can.
-func forkStorm(r *round) ([]string, wanted) {
+func forkStorm(r *round) ([]string, wantedResult) {
 	const text = `for i in $(seq $1); do ( : ) & ( /bin/true; ( : ) & ); done; wait; echo $i; exit 9`
 	count := strconv.Itoa(100 * r.seconds)
-	return []string{"bash", "-c", text, "storm", count}, wanted{output: count + "\n", status: 9}
+	return []string{"bash", "-c", text, "storm", count}, wantedResult{output: count + "\n", status: 9}
 }
 
 // endAtOnce has hardly begun when it ends.
-func endAtOnce(r *round) ([]string, wanted) {
+func endAtOnce(r *round) ([]string, wantedResult) {
 	switch r.random.IntN(3) {
 	case 0:
-		return []string{"true"}, wanted{}
+		return []string{"true"}, wantedResult{}
 	case 1:
-		return []string{"sh", "-c", "echo x; exit 5"}, wanted{output: "x\n", status: 5}
+		return []string{"sh", "-c", "echo x; exit 5"}, wantedResult{output: "x\n", status: 5}
 	}
 
-	return []string{"sh", "-c", "kill -TERM $$"}, wanted{signal: unix.SIGTERM}
+	return []string{"sh", "-c", "kill -TERM $$"}, wantedResult{signal: unix.SIGTERM}
 }
 
 // runOf runs a command below allocscope.
-func runOf(command func(*round) ([]string, wanted)) func(*round) []string {
+func runOf(command func(*round) ([]string, wantedResult)) func(*round) []string {
 	return func(r *round) []string {
 		arguments, w := command(r)
 		r.wanted = w
@@ -337,7 +337,7 @@ func (r *round) checkOrphan(output string) error {
 }
 
 // is reports whether a command has ended as wanted.
-func (w wanted) is(output string, status unix.WaitStatus) bool {
+func (w wantedResult) is(output string, status unix.WaitStatus) bool {
 	if status.Signaled() {
 		return output == w.output && status.Signal() == w.signal
 	}

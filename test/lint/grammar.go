@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// clauseForms match relative clauses and pronouns that stand for a thing. A reader of such a comment
+// clauseForms match relative clauses and pronouns in the place of a noun. A reader of such a comment
 // has to look for the thing, so that the comment must name it: "the age of the last sample".
 var clauseForms = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(?:\bso\s+)?\b(?:that|those)\s+of\b`),

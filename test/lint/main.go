@@ -60,11 +60,7 @@ func check(folder string) (faults []string, err error) {
 		}
 	}
 
-	glossary, err := os.ReadFile(filepath.Join(folder, glossaryPath))
-	if err != nil {
-		return nil, err
-	}
-	broken, err := linkFaults(folder, append(sources, source{glossaryPath, string(glossary)}))
+	broken, err := linkFaults(folder, sources)
 	if err != nil {
 		return nil, err
 	}
@@ -96,13 +92,10 @@ func check(folder string) (faults []string, err error) {
 type source struct{ path, text string }
 
 // unread matches files that the checks skip: generated ones, copies of others' work, recordings,
-// and the lists of retired words.
+// and the list of retired words.
 var unread = regexp.MustCompile(`(^|/)(LICENSE[^/]*|(go|tools)\.(mod|sum)|package-lock\.json)$|` +
 	`_bpfel(_test)?\.(go|o)$|^bpf/headers/|^export/page/assets/|(^|/)testdata/series/|/testdata/|\.(png|svg|gz|o|so)$|` +
-	`^docs/(GLOSSARY\.md|retired-words\.txt)$|^test/lint/.*_test\.go$`)
-
-// glossaryPath lists retired words, so that only its links are checked.
-const glossaryPath = "docs/GLOSSARY.md"
+	`^docs/retired-words\.txt$|^test/lint/.*_test\.go$`)
 
 // generated is the line that Go tools put above generated code (go.dev/s/generatedcode).
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)

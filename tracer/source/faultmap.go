@@ -59,8 +59,8 @@ func (r *FaultThinner) Thin() error {
 	return nil
 }
 
-// weighted are faults that got another weight.
-type weighted struct {
+// reweightedFaults are faults that got another weight.
+type reweightedFaults struct {
 	keys   []bpf.Address
 	faults []bpf.Fault
 }
@@ -69,7 +69,7 @@ type weighted struct {
 // weight and the keys of the faults left out. A fault of weight w is kept with probability min(1,
 // w/τ), and then has the weight max(w, τ). That is threshold sampling (Duffield, Lund, Thorup
 // 2005): it has the least sum of variances for the number of faults.
-func thinFaults(keys []bpf.Address, faults []bpf.Fault, most int) (w weighted, left []bpf.Address) {
+func thinFaults(keys []bpf.Address, faults []bpf.Fault, most int) (w reweightedFaults, left []bpf.Address) {
 	threshold := thresholdOf(faults, most)
 	for i, f := range faults {
 		switch {

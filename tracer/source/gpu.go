@@ -76,7 +76,7 @@ func (g *GPU) find(m process.Mapping) {
 // findDriver attaches to the CUDA driver API in a mapped file.
 func (g *GPU) findDriver(m process.Mapping) {
 	file, err := probe.ResolveCUDADriver(g.process, m)
-	var found followed
+	var found followedFiles
 	if err == nil {
 		found, err = follow(g.kernel, g.process, []probe.FileSites{file})
 	}

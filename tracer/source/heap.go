@@ -42,7 +42,7 @@ func (h *Heap) Find(maps []process.Mapping) []probe.FileSites {
 		return functions
 	}
 
-	var found followed
+	var found followedFiles
 	if err == nil {
 		found, err = follow(h.Kernel, h.Process, functions)
 	}

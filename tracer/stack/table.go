@@ -39,8 +39,8 @@ type Table struct {
 	Mu            sync.Mutex // guards the fields below
 	Namer         *Namer
 	lost          *growth.Stack
-	named         named
-	unnamed       unnamed
+	named         namedStacks
+	unnamed       unnamedStacks
 	cheap         int // stacks that GetCheap has named
 	failedLookups uint64
 }

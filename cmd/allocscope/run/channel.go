@@ -29,27 +29,27 @@ const (
 // maxPacket is the size of the largest packet: flags and variables of the user.
 const maxPacket = 128 << 10
 
-// A mission is the first packet for the elevated program, with the standard error of the launcher:
-// the program must not use sudo's, which may be a terminal that ends with it.
-type mission struct {
+// A tracerRequest is the first packet for the elevated program, with the standard error of the
+// launcher: the program must not use sudo's, which may be a terminal that ends with it.
+type tracerRequest struct {
 	// Arguments of the tracer part.
 	Arguments []string
 	// Environment has the user's variables that mean something to allocscope, which sudo drops.
 	Environment []string
 }
 
-// restrict limits a mission to the purpose of elevatedName: sudo may allow its user nothing else.
-func (m *mission) restrict() error {
-	if len(m.Arguments) < 2 || m.Arguments[1] != TracerName {
+// restrict limits a request to the purpose of elevatedName: sudo may allow its user nothing else.
+func (r *tracerRequest) restrict() error {
+	if len(r.Arguments) < 2 || r.Arguments[1] != TracerName {
 		return errors.New("it does not ask for a trace")
 	}
-	m.Arguments[0] = "allocscope"
-	m.Environment = slices.DeleteFunc(m.Environment, func(e string) bool { return !meaningful(e) })
+	r.Arguments[0] = "allocscope"
+	r.Environment = slices.DeleteFunc(r.Environment, func(e string) bool { return !meaningful(e) })
 	return nil
 }
 
-// An assignment is the first packet for the tracer part.
-type assignment struct {
+// A traceTarget is the first packet for the tracer part.
+type traceTarget struct {
 	PID        int
 	Executable string
 	Arguments  []string

@@ -239,7 +239,7 @@ func (l *launcher) startTracing() (<-chan error, error) {
 		if err != nil {
 			return nil, err
 		}
-		m := mission{arguments, os.Environ()}
+		m := tracerRequest{arguments, os.Environ()}
 		if err := m.restrict(); err != nil {
 			return nil, err
 		}
@@ -266,7 +266,7 @@ func (l *launcher) startTracing() (<-chan error, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = send(conn, assignment{
+	err = send(conn, traceTarget{
 		PID: l.process.Process.Pid, Executable: path, Arguments: l.command,
 	})
 	l.reports = packets(conn)

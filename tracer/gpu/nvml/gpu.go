@@ -1,4 +1,4 @@
-// Package gpu reads NVML, NVIDIA's management library (https://docs.nvidia.com/deploy/nvml-api):
+// Package nvml reads NVML, NVIDIA's management library (https://docs.nvidia.com/deploy/nvml-api):
 // the memory of every GPU, and the part of it that each process uses. That includes memory that no
 // probe sees: the driver's context and the code of kernels.
 package nvml

@@ -57,8 +57,8 @@ __attribute__((noinline)) int step_frame(struct walk *walk)
 	if (!push_frame(walk))
 		return 1;
 
-	/* The function that begins a greenlet never returns: the frames above it on the stack are of
-	 * another greenlet. */
+	/* The function that begins a greenlet never returns: the frames above it on the stack are
+	 * of another greenlet. */
 	if (flags & RULE_IN_GREENLET && begins_greenlet(walk))
 		return end_walk(walk, END_COMPLETE);
 

@@ -321,7 +321,7 @@ func testForgetsEnded(t *testing.T) {
 	if err := command.Run(); err != nil {
 		t.Fatal(err)
 	}
-	firsts := map[int]first{os.Getpid(): {}, command.Process.Pid: {}}
+	firsts := map[int]firstCensus{os.Getpid(): {}, command.Process.Pid: {}}
 	forgetEnded(firsts)
 	if _, ok := firsts[os.Getpid()]; !ok || len(firsts) != 1 {
 		t.Errorf("%d censuses are left, want that of the living process", len(firsts))

@@ -12,15 +12,15 @@ import (
 )
 
 // Loaded is the BPF object in the kernel: its maps and variables from the start, and each program
-// from its first use. A program that walks stacks takes the verifier 0.07 s, and a trace needs
-// only those of its sources.
+// from its first use. A program that walks stacks takes the verifier 0.07 s, and a trace needs only
+// the programs of its sources.
 type Loaded struct {
 	Maps
 	Variables
 
-	all map[string]*ebpf.Map // those of Maps, and the sections of data
+	all map[string]*ebpf.Map // the maps of Maps, and the sections of data
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	specs    map[string]*ebpf.ProgramSpec
 	programs map[string]*ebpf.Program
 }
@@ -28,7 +28,7 @@ type Loaded struct {
 // Load loads the maps and variables of a spec of LoadKernel into the kernel. The spec belongs to
 // Loaded from now on, and a program that the caller has deleted from it is not there.
 //
-// The errors are those of ebpf.NewCollection.
+// The errors come from ebpf.NewCollection.
 func Load(spec *ebpf.CollectionSpec) (*Loaded, error) {
 	l := &Loaded{specs: spec.Programs, programs: make(map[string]*ebpf.Program)}
 	spec.Programs = nil
@@ -36,7 +36,7 @@ func Load(spec *ebpf.CollectionSpec) (*Loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer collection.Close() // closes what has not been assigned
+	defer collection.Close() // closes all that has not been assigned
 
 	l.all = maps.Clone(collection.Maps)
 	err = errors.Join(collection.Assign(&l.Maps), collection.Assign(&l.Variables))
@@ -49,7 +49,7 @@ func Load(spec *ebpf.CollectionSpec) (*Loaded, error) {
 
 // Program returns a program by its name, one of the constants Prog*. The first call loads it.
 //
-// The errors are those of ebpf.NewProgram.
+// The errors come from ebpf.NewProgram.
 func (l *Loaded) Program(name string) (*ebpf.Program, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,16 +6,16 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// What the verifier allows a program and the functions that it calls, together. Linux 5.15 and 6.1
+// The verifier's limits for a program and the functions that it calls, together. Linux 5.15 and 6.1
 // count 32 bytes at least for each call (check_max_stack_depth in kernel/bpf/verifier.c); newer
-// kernels count fewer, so that only those would refuse what is too large.
+// kernels count fewer, so that only the old ones would refuse larger stacks.
 const (
 	mostStack = 512 // bytes
 	mostCalls = 8
 	stackStep = 32 // bytes
 )
 
-// A function is what the verifier counts of it.
+// A function has the verifier's counts of it.
 type function struct {
 	stack int // bytes
 	calls []string

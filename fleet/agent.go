@@ -23,7 +23,7 @@ const (
 	// readings of the limits of a process, and of the program that it executes.
 	findPeriod  = 5 * time.Second
 	checkPeriod = 15 * time.Second
-	// savePeriod is what a killed agent loses at most.
+	// savePeriod is the longest time whose data a killed agent loses.
 	savePeriod = time.Minute
 	// savedTime is how long the history of a process that is not found again is kept.
 	savedTime = 10 * time.Minute
@@ -53,7 +53,7 @@ type Agent struct {
 	mu       sync.Mutex
 	watched  []*watched
 	ignored  int
-	running  *running // nil: no trace runs
+	running  *traceRun // nil: no trace runs
 	ending   bool
 	tracesAt []time.Time
 	traces   map[metrics.TraceOutcome]uint64
@@ -64,7 +64,7 @@ type Agent struct {
 	// saved are the processes of the agent before that were not found again yet.
 	saved map[processKey]savedProcess
 	// resumed is the trace that the agent before has left; nil: none.
-	resumed *running
+	resumed *traceRun
 	// executed are the ages at which processes were found to execute another program, until they are
 	// watched again.
 	executed map[processKey]float64
@@ -119,7 +119,7 @@ func New(options Options) (*Agent, error) {
 	return a, nil
 }
 
-// check refuses what an agent cannot do.
+// check refuses options that an agent cannot fulfil.
 func (o *Options) check() error {
 	switch {
 	case o.Directory == "":
@@ -178,7 +178,7 @@ func (a *Agent) load() {
 	}
 }
 
-// Close releases what New has opened.
+// Close releases the files that New has opened.
 func (a *Agent) Close() error {
 	var err error
 	if a.pusher != nil {
@@ -252,8 +252,8 @@ func (a *Agent) endTrace() {
 	}
 }
 
-// flush sends the profiles that wait, those of the trace that has just ended too. What cannot be sent
-// now waits for the next agent.
+// flush sends the profiles that wait, also from the trace that has just ended. Profiles that cannot
+// be sent now wait for the next agent.
 func (a *Agent) flush() {
 	if a.pusher == nil {
 		return

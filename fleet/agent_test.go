@@ -164,7 +164,7 @@ func TestRequestTrace(t *testing.T) {
 	}
 }
 
-// What was refused because of its privilege counts as a trace: the next one waits.
+// A trace refused for want of privileges counts as a trace: the next one waits.
 func TestTraceFails(t *testing.T) {
 	t.Parallel()
 	const job = "agent-fails"
@@ -310,7 +310,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// What is no work of the sampling is not for a restart.
+// Faults outside the sampling are not for a restart.
 func TestHealth(t *testing.T) {
 	a := &Agent{sampledAt: time.Now(), saveErr: errors.New("no space left")}
 	if healthy, ready := a.Healthy(), a.Ready(); healthy != nil || !errors.Is(ready, a.saveErr) {

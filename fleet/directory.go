@@ -120,7 +120,7 @@ func (d *directory) close() {
 	}
 }
 
-// newLog returns the file for what a trace logs, empty.
+// newLog returns the file for the log of a trace, empty.
 func (d *directory) newLog() (*os.File, error) {
 	flags := os.O_RDWR | os.O_CREATE | os.O_TRUNC | os.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	return d.root.OpenFile(logFile, flags, 0o600)

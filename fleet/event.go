@@ -7,10 +7,10 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// An Event is what the agent has done or found.
+// An Event is an action or a finding of the agent.
 type Event struct {
 	Kind EventKind
-	// PID, Identity and Command are those of the process that it is about; PID 0: none.
+	// PID, Identity and Command are of the process that it is about; PID 0: none.
 	PID      int
 	Identity growth.Identity
 	Command  string
@@ -29,7 +29,7 @@ type Event struct {
 	Err error
 }
 
-// An EventKind is what has happened.
+// An EventKind is the kind of an event.
 type EventKind string
 
 // The kinds of events.

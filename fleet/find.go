@@ -38,7 +38,7 @@ type finder struct {
 	open     func(pid int) (*process.Process, error)
 
 	// waiting are processes that are too small yet, or one too many.
-	waiting map[int]*waiting
+	waiting map[int]*waitingProcess
 	round   int
 	// share is scanShare. resting are the owners who are left alone, and until when.
 	share   time.Duration
@@ -50,7 +50,7 @@ func newFinder(rules []matcher, minRSS int64, speed float64) *finder {
 	return &finder{
 		rules: rules, minRSS: minRSS, arrivals: tree.NewArrivals(settle), open: process.OpenAny,
 		self:    os.Getpid(),
-		waiting: make(map[int]*waiting), share: scanShare, resting: make(map[string]time.Time),
+		waiting: make(map[int]*waitingProcess), share: scanShare, resting: make(map[string]time.Time),
 	}
 }
 
@@ -65,8 +65,8 @@ type candidate struct {
 	replaces *watched
 }
 
-// A waiting process may be watched later. It is ignored if a rule matches it, and there was no room.
-type waiting struct {
+// A waitingProcess may be watched later. It is ignored if a rule matches it, and there was no room.
+type waitingProcess struct {
 	tree.Arrival
 	round   int // in which it came
 	ignored bool
@@ -86,7 +86,7 @@ func (f *finder) scan(
 
 	f.round++
 	for _, a := range arrived {
-		f.waiting[a.PID] = &waiting{Arrival: a, round: f.round}
+		f.waiting[a.PID] = &waitingProcess{Arrival: a, round: f.round}
 	}
 
 	now := time.Now()
@@ -110,7 +110,7 @@ func (f *finder) scan(
 }
 
 // due returns the processes that may be watched now, the largest one first.
-func (f *finder) due(isWatched func(tree.Arrival) bool) (due []*waiting) {
+func (f *finder) due(isWatched func(tree.Arrival) bool) (due []*waitingProcess) {
 	for pid, w := range f.waiting {
 		if w.round != f.round && (pid+f.round)%waitingRounds != 0 {
 			continue
@@ -126,7 +126,7 @@ func (f *finder) due(isWatched func(tree.Arrival) bool) (due []*waiting) {
 		}
 	}
 
-	slices.SortFunc(due, func(a, b *waiting) int {
+	slices.SortFunc(due, func(a, b *waitingProcess) int {
 		return cmp.Or(cmp.Compare(b.private, a.private), cmp.Compare(a.PID, b.PID))
 	})
 
@@ -136,7 +136,7 @@ func (f *finder) due(isWatched func(tree.Arrival) bool) (due []*waiting) {
 // try compares a process with the rules, and takes a place for it if one matches. spent is how long
 // the processes of each owner have taken in this scan.
 func (f *finder) try(
-	w *waiting, p *places, spent map[string]time.Duration,
+	w *waitingProcess, p *places, spent map[string]time.Duration,
 ) (c candidate, isFound bool) {
 	owner, err := process.ReadOwner(w.PID)
 	if err != nil {
@@ -180,7 +180,7 @@ func (f *finder) try(
 // later has a process found again in a later round.
 func (f *finder) later(c candidate) {
 	c.process.Close()
-	f.waiting[c.PID] = &waiting{Arrival: c.Arrival, round: f.round}
+	f.waiting[c.PID] = &waitingProcess{Arrival: c.Arrival, round: f.round}
 }
 
 // Why a process is not watched: no rule matches it, or it may be compared with them later.
@@ -234,7 +234,7 @@ func (f *finder) match(a tree.Arrival, owner process.Owner) (c candidate, err er
 	}, nil
 }
 
-// jobLabel is the label of the job ID. A trace does not know that of a rule.
+// jobLabel is the label of the job ID. A trace does not know a rule's job.
 const jobLabel = "job_id"
 
 // rulesOf are the rules that may match a process of a user.

@@ -206,7 +206,7 @@ func TestExecuted(t *testing.T) {
 	target.Say("exec " + tracertest.Build(t, "steps.c") + " train.py")
 	target.Await("ready")
 	for range 30 {
-		a.findOnce() // also reads what executes another program
+		a.findOnce() // also reads processes that execute another program
 		if len(a.watched) != 1 || a.watched[0] != before {
 			t.Fatalf("%d are watched", len(a.watched))
 		}

@@ -1,5 +1,5 @@
-// Package fleet is the agent: it finds the processes of jobs on a node, watches their memory, decides
-// when to trace one, and keeps and pushes what the traces find.
+// Package fleet is the agent: it finds the processes of jobs on a node, watches their memory,
+// decides when to trace one, and keeps and pushes the results of the traces.
 package fleet
 
 import (

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// guard is how long a test waits for what must happen; it is reached only where something hangs.
+// guard is how long a test waits for an event that must happen; it is reached only where something
+// hangs.
 const guard = 3 * time.Minute
 
 func eventually(t *testing.T, what string, isTrue func() bool) {
@@ -89,7 +90,7 @@ func startLeaking(t *testing.T, job string, rank int, arguments ...string) *trac
 	return target
 }
 
-// events are what an agent reports.
+// events are the events that an agent reports.
 type events struct {
 	mu  sync.Mutex
 	all []Event
@@ -186,7 +187,7 @@ func newFakeTrace(t *testing.T, files ...string) string {
 	return path
 }
 
-// putProfiles puts those of a trace beside the program in place of it.
+// putProfiles puts the profiles of a trace beside the program in place of it.
 func putProfiles(t *testing.T, executable string) {
 	t.Helper()
 	leak := []growth.Frame{{Function: "leak", File: "train.py", Line: 5}}

@@ -75,8 +75,8 @@ func (h *history) length() float64 {
 	return h.points[len(h.points)-1].age - h.began
 }
 
-// judge returns the verdict on RSS. Headroom is what is left of the nearest limit. Growth of mapped
-// files alone is none: the kernel takes their pages back.
+// judge returns the verdict on RSS. Headroom is the memory until the nearest limit. Growth of
+// mapped files alone is none: the kernel takes their pages back.
 func (h *history) judge(headroom growth.Headroom, criteria verdict.Criteria) verdict.Verdict {
 	start := math.Inf(-1) // all samples are of one program: no fall is a restart
 	setting := verdict.Setting{Start: &start}

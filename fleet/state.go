@@ -24,7 +24,7 @@ const stateSchema = "allocscope-agent/1"
 // maxStateBytes bounds the file of the state.
 const maxStateBytes = 64 << 20
 
-// A savedState is what survives a restart.
+// A savedState is the state that survives a restart.
 type savedState struct {
 	Schema string `json:"schema"`
 	// BootID of the machine: after another boot no process is the same.
@@ -41,7 +41,7 @@ type savedTrace struct {
 	PID        int    `json:"pid"`
 	StartTicks int64  `json:"start_ticks"`
 	Folder     string `json:"folder"`
-	// ChildPID and ChildStartTicks are those of the trace itself.
+	// ChildPID and ChildStartTicks are of the trace's own process.
 	ChildPID        int   `json:"child_pid"`
 	ChildStartTicks int64 `json:"child_start_ticks"`
 }
@@ -100,7 +100,7 @@ func (w *watched) saved() savedProcess {
 	return s
 }
 
-// check refuses what cannot be.
+// check refuses impossible values.
 func (s *savedProcess) check() error {
 	n := len(s.AgeMS)
 	finite := func(x float64) bool { return x >= 0 && x < 1e12 }

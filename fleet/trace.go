@@ -48,8 +48,8 @@ var (
 	ErrEnding     = errors.New("the agent ends")
 )
 
-// A running trace.
-type running struct {
+// A traceRun is a running trace.
+type traceRun struct {
 	key    processKey
 	child  processKey // the trace itself
 	folder string     // its name
@@ -117,7 +117,7 @@ func (a *Agent) decide() {
 
 // start starts a trace of a process. The caller holds mu, and no trace runs.
 func (a *Agent) start(w *watched, now time.Time) error {
-	r := &running{
+	r := &traceRun{
 		key: w.key, folder: a.directory.newTraceName(w.identity, w.key.pid, now), labels: w.labels,
 		event: w.event(EventTraceStarted), ended: make(chan struct{}),
 	}
@@ -145,7 +145,7 @@ func (a *Agent) start(w *watched, now time.Time) error {
 }
 
 // command is the trace as a program of its own, which cannot bring the agent down.
-func (a *Agent) command(r *running) *exec.Cmd {
+func (a *Agent) command(r *traceRun) *exec.Cmd {
 	arguments := []string{
 		"trace", "--pid", strconv.Itoa(r.key.pid), "--duration", a.options.Duration.String(),
 		"--no-children", "--no-tui", "--quiet", "--output", r.event.Folder,
@@ -169,7 +169,7 @@ func (a *Agent) command(r *running) *exec.Cmd {
 
 // follow starts a trace, and waits for its end. A trace goes on to its end if its agent is killed: the
 // next agent takes over its result.
-func (a *Agent) follow(child *exec.Cmd, r *running, started chan<- error) {
+func (a *Agent) follow(child *exec.Cmd, r *traceRun, started chan<- error) {
 	defer close(r.ended)
 
 	// It is a file: a pipe that nobody reads would end a trace that outlives its agent.
@@ -227,7 +227,7 @@ func (k processKey) interrupt() {
 }
 
 // passOn reports the lines that a trace has logged, the first ones.
-func (a *Agent) passOn(r *running) {
+func (a *Agent) passOn(r *traceRun) {
 	logged, err := a.directory.root.Open(logFile)
 	if err != nil {
 		return
@@ -253,7 +253,7 @@ func (a *Agent) passOn(r *running) {
 }
 
 // interrupt interrupts a trace that lasts too long, or whose agent ends.
-func (a *Agent) interrupt(r *running, ended <-chan struct{}) {
+func (a *Agent) interrupt(r *traceRun, ended <-chan struct{}) {
 	longest := time.NewTimer(a.options.Duration + graceTime)
 	defer longest.Stop()
 	select {
@@ -281,7 +281,7 @@ func (a *Agent) interrupt(r *running, ended <-chan struct{}) {
 }
 
 // finish takes over the result of a trace that has ended.
-func (a *Agent) finish(r *running, err error) {
+func (a *Agent) finish(r *traceRun, err error) {
 	a.mu.Lock()
 	if w := a.find(r.key); w != nil {
 		r.labels = w.labels // an agent before this one may have started the trace
@@ -313,7 +313,7 @@ func (a *Agent) finish(r *running, err error) {
 		if result != nil {
 			w.trace, w.folder = result, r.folder
 		}
-		// What did not work may work the next time that a trace is allowed.
+		// A trace that did not start may start the next time that one is allowed.
 		w.wantsTrace = err != nil && w.mattersNow()
 	}
 
@@ -324,7 +324,7 @@ func (a *Agent) finish(r *running, err error) {
 }
 
 // collect reads the result of a trace, and pushes its profiles.
-func (a *Agent) collect(r *running) (result *metrics.Trace, line string, err error) {
+func (a *Agent) collect(r *traceRun) (result *metrics.Trace, line string, err error) {
 	result, s, f, err := a.readTrace(r.key, r.folder)
 	if err != nil {
 		return nil, "", err
@@ -445,7 +445,7 @@ func (a *Agent) retain() {
 // takeOver makes a trace that the agent before has left the one that runs: that agent was killed, or
 // did not wait any longer.
 func (a *Agent) takeOver(s *savedTrace) {
-	a.running = &running{
+	a.running = &traceRun{
 		key: processKey{s.PID, s.StartTicks}, child: processKey{s.ChildPID, s.ChildStartTicks},
 		folder: s.Folder, ended: make(chan struct{}),
 		event: Event{
@@ -457,7 +457,7 @@ func (a *Agent) takeOver(s *savedTrace) {
 }
 
 // resume waits for the end of a trace that was taken over.
-func (a *Agent) resume(r *running) {
+func (a *Agent) resume(r *traceRun) {
 	defer close(r.ended)
 
 	ended := make(chan struct{})

@@ -69,8 +69,8 @@ func (a *Agent) findOnce() {
 	}
 }
 
-// places returns the places of the watched processes, and what these execute. A process that is traced keeps
-// its place.
+// places returns the places of the watched processes, and their programs. A process that is traced
+// keeps its place.
 func (a *Agent) places() (*places, map[processKey]process.Image) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,7 +96,7 @@ func (a *Agent) giveUp(w *watched) {
 	a.mu.Lock()
 	w.replaced = true
 	a.mu.Unlock()
-	a.finder.waiting[w.key.pid] = &waiting{Arrival: w.arrival, ignored: true}
+	a.finder.waiting[w.key.pid] = &waitingProcess{Arrival: w.arrival, ignored: true}
 }
 
 // newWatched begins to watch a process that was found.
@@ -263,7 +263,7 @@ func (a *Agent) check(w *watched, now time.Duration) {
 	a.mu.Unlock()
 }
 
-// judge judges a process, and reports what has changed.
+// judge judges a process, and reports the changes.
 func (a *Agent) judge(w *watched) {
 	v := w.history.judge(w.headroom, a.criteria)
 	a.mu.Lock()

@@ -41,7 +41,7 @@ type watched struct {
 	rechecks *verdict.Rechecks
 	// nextJudgement is the length of the history at which it is judged again.
 	nextJudgement float64
-	// verdict of the last judgement. Its class is that of a leak only where enough checks agree.
+	// verdict of the last judgement. Its class is a leak only where enough checks agree.
 	verdict verdict.Verdict
 	// alarmed: it was a leak, suspected or not, and has not stopped growing since. reported is the
 	// class that was reported last.
@@ -74,7 +74,7 @@ const (
 	nearLimitChecks = 2
 )
 
-// begin resets what was found of the program that the process executed before.
+// begin resets the findings on the program that the process executed before.
 func (w *watched) begin(born float64, criteria verdict.Criteria, speed float64) {
 	w.history = history{born: born}
 	w.rechecks = verdict.NewRechecks(criteria)
@@ -86,7 +86,7 @@ func (w *watched) begin(born float64, criteria verdict.Criteria, speed float64) 
 	w.headroom = growth.Headroom{}
 }
 
-// A turn is how a judgement changes what is said of a process.
+// A turn is the change of a process's status by a judgement.
 type turn struct {
 	before verdict.Class // that was reported last
 	// turned: a leak is suspected or confirmed, or the process has stopped growing since. nearLimit:

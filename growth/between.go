@@ -25,11 +25,12 @@ func KeyOf(stack *Stack, kind Kind, gpu string) Key {
 func (h *Holding) Key() Key { return KeyOf(h.Stack, h.Kind, h.GPU) }
 
 // Between returns the growth from one snapshot of a trace to a later one: per stack, kind and GPU,
-// the memory at the end less that at the start. Stacks that hold less than before are negative;
-// those without a difference are left out. For GPU memory, pass both snapshots' OnGPUs.
+// the memory at the end less the memory at the start. Stacks that hold less than before are
+// negative; stacks without a difference are left out. For GPU memory, pass both snapshots' OnGPUs.
 //
 // Objects alive at both ends cancel exactly, so only turnover carries a sampling error. Variance is
-// that of the difference; ResidentVariance is left out. The result is sorted by SortByInuse.
+// the variance of the difference; ResidentVariance is left out. The result is sorted by
+// SortByInuse.
 func Between(start, end *Snapshot) []Holding {
 	sums := make(map[Key]Holding, len(end.Holdings))
 	for _, h := range end.Holdings {

@@ -31,8 +31,8 @@ func (w *HeapCoverage) Settled() time.Duration {
 	return w.Since + w.Lag
 }
 
-// burstRatio returns what an object from a burst represents in a later snapshot as a multiple of what
-// it represented in this one: the slowdown is known better by then.
+// burstRatio returns the weight of an object from a burst in a later snapshot as a multiple of its
+// weight in this one: the slowdown is known better by then.
 func (w *HeapCoverage) burstRatio(later *HeapCoverage) float64 {
 	if !(w.Slowdown > 0 && later.Slowdown > 0 && w.Extrapolation > 1) {
 		return 1
@@ -52,9 +52,9 @@ func (h *Holding) RescaledInuse(of, later *HeapCoverage) int64 {
 
 // A BurstEvidence is the evidence for a Holding whose allocations were sampled in bursts.
 type BurstEvidence struct {
-	// Bursts with births of what is alive.
+	// Bursts with births of live objects.
 	Bursts int
-	// Bytes of InuseBytes are what objects that were born in bursts represent.
+	// Bytes is the part of InuseBytes that objects born in bursts represent.
 	Bytes float64
 	// HazardRate of the stack's objects.
 	HazardRate HazardRate
@@ -75,7 +75,8 @@ type BurstSum struct {
 	// Burst is its index among all bursts.
 	Burst           int
 	Bytes, Variance float64
-	// Error of Bytes that all bursts have in common, in bytes: that of the survival probability.
+	// Error of Bytes that all bursts have in common, in bytes: the error of the survival
+	// probability.
 	Error float64
 }
 

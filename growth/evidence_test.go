@@ -20,7 +20,7 @@ func TestDispersion(t *testing.T) {
 			for range runs {
 				var sums []BurstSum
 				var factors []float64
-				var off, chance float64 // off what the bursts represent
+				var off, chance float64 // off the objects that the bursts represent
 				for k := range n {
 					f := 10 + 20*random.Float64()
 					factors = append(factors, f)

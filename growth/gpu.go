@@ -2,11 +2,10 @@ package growth
 
 import "slices"
 
-// A ProcessGPUMemory is what is known of one process's memory on all its GPUs at one moment, in
-// bytes.
+// A ProcessGPUMemory is the known memory of one process on all its GPUs at one moment, in bytes.
 type ProcessGPUMemory struct {
 	PID int
-	// Used is what NVML counts for the process. Where NVML does not report it, Used is Unknown and
+	// Used is NVML's count for the process. Where NVML does not report it, Used is Unknown and
 	// Reason is the cause.
 	Used   int64
 	Reason string

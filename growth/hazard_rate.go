@@ -41,7 +41,7 @@ func ageClass(age time.Duration) int {
 	return min(bits.Len64(first), hazardAges-1)
 }
 
-// Mature sums the counts of all classes from that of an age on.
+// Mature sums the counts of all classes from the class of an age on.
 func (h *HazardRate) Mature(age time.Duration) DeathCounts {
 	var sum DeathCounts
 	for i := ageClass(age); i < hazardAges; i++ {

@@ -3,8 +3,8 @@ package growth
 // An Identity is which process of which job a process is, for labels of metrics and profiles. Its texts
 // are printable and short; empty ones are unknown, and numbers are Unknown.
 type Identity struct {
-	// Job is the ID of the job: the first that is known of those of Ray, torchrun (unless "none"),
-	// Kubeflow and Slurm.
+	// Job is the ID of the job: the first known ID of Ray, torchrun (unless "none"), Kubeflow and
+	// Slurm.
 	Job string
 	// RunID is TORCHELASTIC_RUN_ID, and SlurmJob SLURM_JOB_ID.
 	RunID, SlurmJob string

@@ -1,6 +1,6 @@
 package growth
 
-// A Kind classifies memory by what it is used for.
+// A Kind classifies memory by its use.
 type Kind string
 
 // The kinds of memory in a host's RAM.
@@ -33,7 +33,7 @@ const (
 	KindCudaSegment       Kind = "cuda-segment"        // allocated by the driver, for it or others
 	KindCudaCached        Kind = "cuda-cached"         // in segments, not allocated; in breakdowns
 	KindCudaBeforeTracing Kind = "cuda-before-tracing" // blocks older than the trace; in breakdowns
-	KindNotAttributed     Kind = "not-attributed"      // what NVML counts less all above; in breakdowns
+	KindNotAttributed     Kind = "not-attributed"      // NVML's count less all above; in breakdowns
 )
 
 // IsGPU is true of memory on a GPU, which the kernel does not count as resident.

@@ -62,7 +62,7 @@ type Member struct {
 	// Traced: all sources are attached, since From.
 	Traced bool
 	From   time.Duration
-	// Headroom of a traced process: what is left of a limit of its own.
+	// Headroom of a traced process: the rest of a limit of its own.
 	Headroom Headroom
 }
 
@@ -130,8 +130,8 @@ func (m SystemMemory) Headroom() (first Headroom) {
 	return first
 }
 
-// GivenHeadroom is what is left until a limit that the user has given, for a process tree. Several
-// processes use their PSS where that is known, since shared pages are charged once. A limit of 0 is
+// GivenHeadroom is the memory until a limit that the user has given, for a process tree. Several
+// processes use their PSS where it is known, since shared pages are charged once. A limit of 0 is
 // none.
 func GivenHeadroom(limit int64, tree Tree) Headroom {
 	used := tree.RSS

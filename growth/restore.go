@@ -10,9 +10,9 @@ type EarlierProcess struct {
 // Restore adds the samples of an earlier trace to an empty history: rows, each with the samples of
 // its time, and the processes, which are continued by samples of the same PID and Start.
 //
-// What counts since tracing started is Unknown in them, because it begins again: tensors, and what
-// the CUDA driver has handed out. Steps are not: the caller adds those of the earlier trace to the
-// later ones.
+// Counts since tracing started are Unknown in them, because they begin again: tensors, and memory
+// from the CUDA driver. Steps are not: the caller adds the steps of the earlier trace to the later
+// ones.
 func (h *History) Restore(rows []Row, processes []EarlierProcess) {
 	next := make([]int, len(processes)) // index in the timeline of each
 	for _, row := range rows {
@@ -37,7 +37,8 @@ func (h *History) Restore(rows []Row, processes []EarlierProcess) {
 	h.restored = true
 }
 
-// forgetCounts makes Unknown what begins again with each trace, and what no file has.
+// forgetCounts makes Unknown the counts that begin again with each trace, and the counts that no
+// file has.
 func (r *Row) forgetCounts() {
 	r.Sample.forgetCounts()
 	r.System.CgroupCache = Unknown

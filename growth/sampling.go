@@ -43,8 +43,8 @@ func ConfidenceLimits(bytes, variance, interval float64) (low, high float64) {
 // A WeightedSum is a sum over sampled objects in bytes, and the variance of this estimate in
 // bytes².
 //
-// Its limits are those of Fay and Feuer for weighted sums of Poisson counts, Statistics in Medicine
-// 16 (1997) 791. Objects far larger than the interval have no variance.
+// Its limits are the limits of Fay and Feuer for weighted sums of Poisson counts, Statistics in
+// Medicine 16 (1997) 791. Objects far larger than the interval have no variance.
 type WeightedSum struct {
 	Bytes, Variance float64
 }

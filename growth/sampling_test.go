@@ -142,8 +142,7 @@ func TestWeightedSum(t *testing.T) {
 	})
 }
 
-// What leaks evenly for 100 s is 50 s old on average; what fills a cache in the first 10 s is 95 s
-// old.
+// An even leak of 100 s is 50 s old on average; a cache filled in the first 10 s is 95 s old.
 func TestAge(t *testing.T) {
 	s := &Snapshot{Elapsed: 100 * time.Second}
 	var leak, cache Holding

@@ -31,8 +31,8 @@ type Holding struct {
 	// s bytes that represent w bytes. 0: InuseBytes is exact.
 	Variance float64
 
-	// ResidentBytes are those of InuseBytes in RAM, as the kernel counts RSS: a page that several
-	// processes share counts for each. Over all holdings of a process they sum to its RSS.
+	// ResidentBytes are the part of InuseBytes in RAM, as the kernel counts RSS: a page that
+	// several processes share counts for each. Over all holdings of a process they sum to its RSS.
 	// SwappedBytes are swapped out.
 	ResidentBytes, SwappedBytes int64
 	// SharedBytes is the part of ResidentBytes that an earlier process of Snapshot.Residents holds
@@ -40,25 +40,25 @@ type Holding struct {
 	SharedBytes int64
 	// ResidentVariance of ResidentBytes as an estimate, in bytes². 0: it is exact.
 	ResidentVariance float64
-	// GPUBytes are those that the holding has in the breakdown of GPU memory; 0 for host memory.
-	// Over all GPU holdings of a process they sum to what is known of its memory on GPUs.
+	// GPUBytes are the bytes of the holding in the breakdown of GPU memory; 0 for host memory. Over
+	// all GPU holdings of a process they sum to its known memory on GPUs.
 	GPUBytes int64
 
 	// Births splits sampled memory that is alive by the time of its allocation. Only the newest
-	// snapshot of a trace has them; there they sum to what is alive.
+	// snapshot of a trace has them; there they sum to the live memory.
 	Births []Birth
 	// Evidence from bursts; nil where every call of the allocator was probed.
 	Evidence *BurstEvidence
 
 	// Trend over the window in which the stack was judged, empty where it was not. Undecided and
-	// Longer are those of the stack's judgement.
+	// Longer are from the stack's judgement.
 	Trend     Trend
 	Undecided UndecidedReason
 	Longer    time.Duration
 }
 
 // A Birth is the part of a holding that was allocated in one bin of time. InuseBytes and Variance
-// are as those of a Holding.
+// are as in a Holding.
 type Birth struct {
 	// Bin is an index of Snapshot.Bins. A bin begins where the one before ends.
 	Bin        int
@@ -123,13 +123,14 @@ type Snapshot struct {
 	// times of the snapshots that were requested.
 	Bins []time.Duration
 	// Residents are the processes whose pages were scanned, parents before children. Holdings has
-	// the memory of the traced ones. Others has that of the other members of the tree, without
-	// stacks.
+	// the memory of the traced ones. Others has the memory of the other members of the tree,
+	// without stacks.
 	Residents []Resident
 	Others    []Holding
-	// Touched is heap memory that came into RAM since before a spike, by the stacks that made the heap
-	// grow, or touched it first: only of a snapshot within a spike of RSS. It is part of what Holdings has as heap,
-	// retained or unclassified, and no part of the sums. ResidentBytes alone are set.
+	// Touched is heap memory that came into RAM since before a spike, by the stacks that made the
+	// heap grow, or touched it first: only of a snapshot within a spike of RSS. It is part of the
+	// memory that Holdings has as heap, retained or unclassified, and no part of the sums.
+	// ResidentBytes alone are set.
 	Touched []Holding
 	// LiveObjects is the number of entries of the BPF map of live objects.
 	LiveObjects int
@@ -177,8 +178,8 @@ type Resident struct {
 	Scanned float64
 }
 
-// A HeapWalk is what a reading of all chunks in the heaps of glibc's malloc has found from outside.
-// Chunks with a mapping of their own are not in it.
+// A HeapWalk has the sums over all chunks in the heaps of glibc's malloc, read from outside. Chunks
+// with a mapping of their own are not in it.
 type HeapWalk struct {
 	// At is when, since the start of the trace.
 	At time.Duration
@@ -189,7 +190,7 @@ type HeapWalk struct {
 }
 
 // Of returns the snapshot with the holdings and the resident memory of one process alone. A
-// snapshot has those of ended processes too.
+// snapshot has ended processes too.
 func (s *Snapshot) Of(pid int) *Snapshot {
 	ofProcess := func(holdings []Holding) (own []Holding) {
 		for _, h := range holdings {
@@ -262,8 +263,8 @@ func (s *Snapshot) OnGPUs(kinds ...Kind) *Snapshot {
 // AllHoldings returns the holdings in host memory and on GPUs.
 func (s *Snapshot) AllHoldings() []Holding { return slices.Concat(s.Holdings, s.GPUHoldings) }
 
-// DropBirths removes the births that a later snapshot has: those of its processes, but of blocks on
-// GPUs where it does not trace them any more.
+// DropBirths removes the births that a later snapshot has: births of its processes, without blocks
+// on GPUs where it does not trace these any more.
 func (s *Snapshot) DropBirths(later *Snapshot) {
 	for _, holdings := range [][]Holding{s.Holdings, s.GPUHoldings} {
 		for i := range holdings {

@@ -2,7 +2,7 @@ package growth
 
 import "time"
 
-// A LossKind is what was not measured. export/words has the sentences.
+// A LossKind is a kind of data that were not measured. export/words has the sentences.
 type LossKind string
 
 // The losses, in the order in which tracer.Session.Counters returns them.
@@ -44,7 +44,7 @@ type Loss struct {
 // Losses are all losses that have occurred. A kind may have one for each process.
 type Losses []Loss
 
-// Of returns the losses that a process may have had. PID 0 is the process tree, which has had all.
+// Of returns a process's possible losses. PID 0 is the process tree, which has had all.
 func (l Losses) Of(pid int) (own Losses) {
 	for _, loss := range l {
 		if pid == 0 || loss.PID == 0 || loss.PID == pid {
@@ -61,7 +61,7 @@ func (l *Losses) Add(kind LossKind, cause string, count uint64) {
 	}
 }
 
-// A SourceGap is what an attached source does not see.
+// A SourceGap is a gap in the data of an attached source.
 type SourceGap string
 
 // The gaps.
@@ -134,8 +134,8 @@ type Selection struct {
 	RootRole Role
 	// Processes are traced from now on. LeftOut is the number of others, which are too many.
 	Processes, LeftOut int
-	// PID, Parent, Role and Rank are those of the first process, as in Process, and Traced is its
-	// command line. Private is the private memory of all, in bytes.
+	// PID, Parent, Role and Rank are of the first process, as in Process, and Traced is its command
+	// line. Private is the private memory of all, in bytes.
 	PID, Parent int
 	Traced      string
 	Role        Role
@@ -143,7 +143,7 @@ type Selection struct {
 	Private     int64
 }
 
-// A TreeEvent is what happened to the process tree, or to one process of it.
+// A TreeEvent is an event of the process tree, or of one process of it.
 type TreeEvent string
 
 // The events.

@@ -21,7 +21,7 @@ func buildPreloaded(t testing.TB, flags ...string) string {
 }
 
 // TestCalls compares the events of each call with the program's own record: their order, addresses
-// and sizes, at interval 1. The program itself checks what the calls return, and errno.
+// and sizes, at interval 1. The program itself checks the results of the calls, and errno.
 func TestCalls(t *testing.T) {
 	for name, flags := range map[string][]string{"glibc": nil, "musl": {musl}} {
 		t.Run(name, func(t *testing.T) {
@@ -65,8 +65,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// run lets a program do what its arguments say, and returns what it prints, and its events
-// meanwhile.
+// run lets a program execute its arguments, and returns its output, and its events meanwhile.
 func (r *recorder) run(program string, arguments ...string) (lines []string, events []event) {
 	r.t.Helper()
 	target := r.start("", program, arguments...)
@@ -101,7 +100,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestThreads frees in one thread what another one has allocated.
+// TestThreads frees in one thread the objects of another one.
 func TestThreads(t *testing.T) {
 	const threads, each = 8, 20_000
 	r := newRecorder(t)
@@ -165,7 +164,7 @@ func TestForkedDraws(t *testing.T) {
 	r.mark(MarkersOf(32)) // of ten objects of as many six or so
 	lines, events := r.run(buildPreloaded(t), "forks", fmt.Sprint(children))
 
-	// The second draw of a child is its own; the first may be what the parent drew before the fork.
+	// The second draw of a child is its own; the first may be the parent's draw before the fork.
 	frees := make(map[uint32]int)
 	for _, e := range events {
 		if e.Kind == allocated && e.Size == 32 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for what is allocated while the next allocator is looked up: a program may have a
+/* Memory for allocations while the next allocator is looked up: a program may have a
  * dl_iterate_phdr of its own, and the first call of it may allocate. */
 #pragma once
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions that ours replace, and how the next ones are found: those of the C library, or of
- * an allocator that is linked or preloaded. */
+/* The functions that ours replace, and how the next ones are found: functions of the C library, or
+ * of an allocator that is linked or preloaded. */
 #pragma once
 
 #include <stddef.h>
@@ -13,9 +13,9 @@
 
 enum { ENOMEM = 12 };
 
-/* What a function returns, its name, its parameters and arguments, and what stands in where no
- * library has it, or while they are looked up: early memory, a failure, or free, as C23 allows for
- * its relatives. */
+/* A function's result, name, parameters and arguments, and its substitute where no library has it,
+ * or while they are looked up: early memory, a failure, or free, as C23 allows for its
+ * relatives. */
 #define C_FUNCTIONS(X)                                                                             \
 	X(void *, malloc, (size_t size), (size), early_object(size))                               \
 	X(void *, calloc, (size_t n, size_t size), (n, size), early_objects(n, size))              \
@@ -139,7 +139,7 @@ static int comes_after(struct walk *walk, const struct object *object)
 	return is_after;
 }
 
-/* Takes what is missing from an object. */
+/* Takes the missing functions from an object. */
 static int look_up_in(struct object *object, size_t size, void *data)
 {
 	struct symbols symbols = symbols_of(object);

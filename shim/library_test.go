@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLibrary checks what the libraries for both architectures need and offer.
+// TestLibrary checks the imports and exports of the libraries for both architectures.
 func TestLibrary(t *testing.T) {
 	for name, arch := range map[string]struct {
 		machine   elf.Machine
@@ -51,8 +51,8 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
-// testSymbols: glibc's list is that of "Replacing malloc" in its manual, without
-// malloc_usable_size, which has nothing to replace where pointers stay as they are.
+// testSymbols: glibc's list is in "Replacing malloc" of its manual, without malloc_usable_size,
+// which has nothing to replace where pointers stay as they are.
 func testSymbols(t *testing.T, file *elf.File) {
 	symbols, err := file.DynamicSymbols()
 	if err != nil {

@@ -64,7 +64,7 @@ static int is_new_fork(void)
 		__ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
-/* A fork must not draw what its parent draws: each thread of a tree has a seed of its own. */
+/* A fork must not make its parent's draws: each thread of a tree has a seed of its own. */
 static uint64_t next_random(void)
 {
 	const uint64_t golden = 0x9e3779b97f4a7c15;
@@ -132,11 +132,11 @@ static uint64_t weight_of(size_t size, unsigned level)
 	return (uint64_t)(interval * f + 0.5);
 }
 
-/* A site is what allocates objects of about one size, by one call, at one depth of the stack; some
- * share a place in the array. Most sites make temporaries. These would take most of the samples,
- * and show nothing of what is kept. So a site that keeps one in 4^n of its objects is sampled n
- * levels more coarsely: the error of a sum of what is kept is then least for the samples that are
- * taken (Neyman's allocation). The weight is that of the level, so that sums stay right. */
+/* A site allocates objects of about one size, by one call, at one depth of the stack; some share a
+ * place in the array. Most sites make temporaries. These would take most of the samples, and show
+ * nothing of the kept objects. So a site that keeps one in 4^n of its objects is sampled n levels
+ * more coarsely: the error of a sum of kept objects is then least for the samples that are taken
+ * (Neyman's allocation). The level sets the weight, so that sums stay right. */
 enum { SITES = 1 << SITE_BITS, MAX_COARSENING = 6, FIRST_COARSENING = 3 /* levels */ };
 
 /* A site is reviewed after so many objects. The average reaches over some REVIEWS of them. */
@@ -184,10 +184,11 @@ static void count_death(unsigned site)
 		__atomic_add_fetch(deaths, 1, __ATOMIC_RELAXED);
 }
 
-/* Objects that are drawn and not reported are shadows: they show how long those of a site live, and
- * cost little. So as long as there is credit, objects are drawn at a finer level than they are
- * reported. Each reported object that dies gives credit, for there is something to learn. A shadow
- * may be replaced by another, after a second or more: what has not died by then counts as kept. */
+/* Objects that are drawn and not reported are shadows: they show how long the objects of a site
+ * live, and cost little. So as long as there is credit, objects are drawn at a finer level than
+ * they are reported. Each reported object that dies gives credit, for there is something to learn.
+ * A shadow may be replaced by another, after a second or more: an object that has not died by then
+ * counts as kept. */
 enum { SHADOWS = 1 << 10, REPLACE_ONE_IN = 16 };
 enum { SHADOW_LEVELS = 3, MAX_CREDIT = 1 << 14, CREDIT_OF_DEATH = 16 };
 
@@ -253,9 +254,9 @@ static uint64_t draw(unsigned level)
 	return draw_distance(thread.drawn);
 }
 
-/* Counts an allocation of the slow path. Returns the level at which it is drawn, LEVEL_IDLE for
- * not at all. What was drawn holds until its end, so that a change of the level leaves every
- * estimate as it was. */
+/* Counts an allocation of the slow path. Returns the level at which it is drawn, LEVEL_IDLE for not
+ * at all. A draw holds until its end, so that a change of the level leaves every estimate as it
+ * was. */
 static unsigned sampling_level(size_t size)
 {
 	unsigned now = level_now(), sampled_at;

@@ -21,7 +21,8 @@ const maxCoarsening = 64
 // A weightedSum is a sum of weights, of so many samples.
 type weightedSum struct{ samples, weight float64 }
 
-// sumsOf returns the sums of each size. Each weight must be that of the interval, or of a multiple.
+// sumsOf returns the sums of each size. Each weight must be the weight of the interval, or of a
+// multiple.
 func sumsOf(t *testing.T, events []event, interval float64) map[uint64]weightedSum {
 	sums := make(map[uint64]weightedSum)
 	for _, e := range events {
@@ -135,7 +136,7 @@ func TestLevels(t *testing.T) {
 	}
 
 	unmark := r.mark(MaxMarkers)
-	round() // the first megabyte ends what was drawn
+	round() // the first megabyte ends the draws
 	if n, weighted := round(); n != megabytes || weighted != megabytes<<20 {
 		t.Errorf("%d allocations of %d bytes with %d markers", n, weighted, MaxMarkers)
 	}

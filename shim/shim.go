@@ -1,4 +1,4 @@
-// Package shim holds the library that `allocscope run` preloads: its C sources, and what is
+// Package shim holds the library that `allocscope run` preloads: its C sources, and the libraries
 // compiled from them, for both architectures. `make generate` compiles it; the results are
 // committed, so that a build needs no clang. docs/internals/shim.md says how it works.
 package shim
@@ -29,8 +29,8 @@ const (
 	AllocFunction = "otel_memory_alloc"
 
 	// Provider has StartProbe, which a program passes when it begins, and instructions that never
-	// run: a uprobe on one raises its semaphore in each process. Where that of HoldProbe is not 0,
-	// a program waits at its start until it changes, for MaxHold at most.
+	// run: a uprobe on one raises its semaphore in each process. Where the semaphore of HoldProbe
+	// is not 0, a program waits at its start until it changes, for MaxHold at most.
 	Provider      = "allocscope"
 	StartProbe    = "start"
 	HoldProbe     = "hold"
@@ -38,8 +38,8 @@ const (
 
 	MaxHold = 500 * time.Millisecond
 
-	// Markers is the number of notes of IntervalProbe, and of those of HoldProbe. With uprobes on n
-	// of IntervalProbe, MaxMarkers at most, the sampling interval is 2^(MaxMarkers-n) bytes: it only
+	// Markers is the number of notes of IntervalProbe, and of HoldProbe. With uprobes on n of
+	// IntervalProbe, MaxMarkers at most, the sampling interval is 2^(MaxMarkers-n) bytes: it only
 	// becomes longer while they go one by one. With none it is 512 KiB.
 	Markers    = 32
 	MaxMarkers = 31

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* System calls without a C library: they leave errno alone. Numbers are those of asm/unistd.h. */
+/* System calls without a C library: they leave errno alone. Numbers are from asm/unistd.h. */
 #pragma once
 
 #include <stddef.h>

@@ -21,7 +21,7 @@ struct bucket {
 	struct sample samples[BUCKET_SLOTS];
 };
 
-/* What a process has in common with its forks and their forks. */
+/* Data that a process shares with its forks and their forks. */
 struct tree {
 	uint64_t processes, seed;
 };

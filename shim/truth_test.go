@@ -14,7 +14,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestTruth compares what is alive with what programs say of themselves, at interval 1.
+// TestTruth compares the live memory with the programs' own counts, at interval 1.
 func TestTruth(t *testing.T) {
 	for _, c := range []struct{ name, source, behind string }{
 		{"glibc", "semantics.c", ""},
@@ -72,8 +72,8 @@ func testTruth(r *recorder, behind, path string) {
 }
 
 // TestPlugin: a program without operators new and delete loads a library that needs them. With
-// RTLD_DEEPBIND that library finds those of its own libraries, and their malloc, which nothing
-// sees.
+// RTLD_DEEPBIND that library finds the operators of its own libraries, and their malloc, which
+// nothing sees.
 func TestPlugin(t *testing.T) {
 	plugin := tracertest.Build(t, "operators_plugin.cc", "-shared", "-fPIC", "-std=c++17")
 	for flag, seen := range map[string]int{"RTLD_LOCAL": 1, "RTLD_DEEPBIND": 0} {

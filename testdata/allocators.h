@@ -1,6 +1,6 @@
-/* What the programs that call every function of an allocator have in common. After "go" such a program prints one line
- * per function that still holds memory: NAME OBJECTS BYTES, then CALLS of functions that allocate and of those that
- * free: "calls ALLOCATIONS FREES", then "done". */
+/* Code that the programs that call every function of an allocator share. After "go" such a program
+ * prints one line per function that still holds memory: NAME OBJECTS BYTES, then CALLS of functions
+ * that allocate and of those that free: "calls ALLOCATIONS FREES", then "done". */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

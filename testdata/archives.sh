@@ -1,5 +1,5 @@
-# shellcheck shell=sh
-# What scripts that fetch from the archives of Debian and Ubuntu have in common; they source it.
+# shellcheck shell=sh Code of scripts that fetch from the archives of Debian and Ubuntu; they source
+# it.
 #
 # Nothing is installed. This machine's apt is asked how it reaches archives, and is not changed: for
 # packages, apt gets a configuration, lists and a cache in a folder. Signatures are checked.

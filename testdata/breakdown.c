@@ -1,12 +1,12 @@
 /* Memory of every kind, each by a function of its own, on command. It speaks by lines: prints "ready", executes one
  * order a line, prints the truth, then "done", and exits at the end of its input. An order is the name of a function
  * (CASE), with a path where it is about a file; "info" prints malloc_info(); "start_child fork" and "start_child run"
- * start one, which prints "child PID", and executes what follows "child".
+ * start one, which prints "child PID", and executes the rest of a line after "child".
  *
- *     truth NAME KIND BYTES                 what function NAME holds that is resident, or what the file NAME does
+ *     truth NAME KIND BYTES                 resident bytes of function NAME, or of the file NAME
  *
- * Truth about what was written whole is arithmetic; else it is what /proc/self/pagemap reports on the object's own
- * bytes.
+ * Truth about memory that was written whole is arithmetic; else it is the report of
+ * /proc/self/pagemap on the object's own bytes.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -164,7 +164,8 @@ CASE map_vast(void)
 	truth(__func__, "mmap", 16 * MIB);
 }
 
-/* What fragments leave: requested bytes that are kept, chunks that are kept, chunks that were freed. */
+/* The remains of fragments: requested bytes that are kept, chunks that are kept, chunks that were
+ * freed. */
 struct fragments {
 	long kept, chunks, freed;
 };
@@ -212,7 +213,7 @@ CASE heap_fragment(void)
 	truth("free", "retained", fragments.freed);
 }
 
-/* What is left is the rest of pages that are kept for their other end. */
+/* The rest belongs to pages that are kept for their other end. */
 CASE heap_trim(void)
 {
 	check(malloc_trim(0), "malloc_trim");

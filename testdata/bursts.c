@@ -1,8 +1,8 @@
-/* Allocates and frees on command, so that it is known at every moment what is alive.
+/* Allocates and frees on command, so that the live blocks are known at every moment.
  *
  * Lines that it understands, each answered by "done":
  *
- *     keep N SIZE     kept_here() allocates N objects, and they stay; what is in them differs
+ *     keep N SIZE     kept_here() allocates N objects, and they stay; their contents differ
  *     other N SIZE    other_here() does; all of them have equal contents
  *     drop N          the N oldest of all that are kept are freed
  *     churn N SIZE    churn_here() allocates and frees N times

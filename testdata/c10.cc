@@ -38,8 +38,9 @@ struct Device {
 	int8_t type, index;
 };
 
-// What the hook received: how often, the bytes of all CUDA devices together, and then of the last time the bytes, those allocated
-// and reserved, and the device's type and index. One thread at a time calls it.
+// Values that the hook received: how often, the bytes of all CUDA devices together, and then of the
+// last time the bytes, the bytes allocated and reserved, and the device's type and index. One
+// thread at a time calls it.
 extern "C" {
 int64_t received[7];
 }

@@ -5,8 +5,9 @@
  *     causes keep MICROSECONDS [TICKS]        it frees nothing
  *     causes read MICROSECONDS FILE           it reads on in a mapped file, and begins again at its end
  *
- * MICROSECONDS lie between two ticks, in which it grows by a MiB. The line "info" at its input prints
- * what mallinfo2 returns, "info ARENA FREE INUSE", and "done". It then pauses until another line. */
+ * MICROSECONDS lie between two ticks, in which it grows by a MiB. The line "info" at its input
+ * prints the result of mallinfo2, "info ARENA FREE INUSE", and "done". It then pauses until another
+ * line. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
@@ -20,8 +21,9 @@
 
 #define MIB (1L << 20)
 
-/* Each block is shrunk in place to what is kept of it. Blocks of a tick are a little larger than those
- * of the ticks before, as batches of growing length are: none fits the holes that these have left. */
+/* Each block is shrunk in place to its kept part. Blocks of a tick are a little larger than the
+ * blocks of the ticks before, as batches of growing length are: none fits the holes that these have
+ * left. */
 #define BLOCKS 16
 #define KEPT 1900
 

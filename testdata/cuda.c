@@ -1,13 +1,14 @@
-/* Allocates through libcuda.so.1 on command, so that it is known at every moment what there is. It prints "ready",
- * executes one order a line, prints what the order asks for, then "done", and exits at the end of its input. With a
- * path as its argument it loads that library before. What does not go as it has to ends it with a line on stderr.
+/* Allocates through libcuda.so.1 on command, so that all objects are known at every moment. It
+ * prints "ready", executes one order a line, prints the answer, then "done", and exits at the end
+ * of its input. With a path as its argument it loads that library before. A failure ends it with a
+ * line on stderr.
  *
  *     load PATH             dlopens libcuda.so.1; "missing NAME" for each function that it lacks
  *     map PATH              maps a file as code, whatever it is
  *     span N SIZE           span_here() makes N pieces of memory of SIZE bytes, maps them side by side, and releases
  *                           their handles
  *     unspan FROM SIZE      one call undoes the mappings in that range of them
- *     resolve               from then on calls what cuGetProcAddress_v2() gives, per-thread streams as well
+ *     resolve               from then on calls the results of cuGetProcAddress_v2(), per-thread streams as well
  *     hold API N SIZE       hold_API() allocates N objects of SIZE bytes, and they stay
  *     free API N            the N oldest of that API are freed
  *     elsewhere API N       so they are in another thread, in freed_elsewhere()
@@ -18,8 +19,8 @@
  *     fail API N            hold_API() asks N times for 1 << 50 bytes, which fails
  *     refuse API N SIZE     hold_API() asks N times for SIZE bytes, and the library has it fail
  *     keep API N            N frees of the oldest of that API fail, and it stays
- *     wrong N               N times, frees what is not there by each function that frees, which fails
- *     device D              what cuMemCreate() makes is device D's from then on (at first, 0)
+ *     wrong N               N times, frees an absent object by each function that frees, which fails
+ *     device D              cuMemCreate() makes memory of device D from then on (at first, 0)
  *     retain N              retained_here() gets a handle more of the N oldest of "segment"; those live on when freed
  *     release N             the N oldest of these handles are released
  *     touch API N           writes to each page of the N oldest of that API, which have to be of the host
@@ -30,7 +31,7 @@
  *     child ORDER           the child executes, and prints "done"; "child fork" is no order
  *     exec PROGRAM          executes another program, without arguments
  *
- * APIs, each with what the library counts for an object of SIZE bytes:
+ * APIs, each with the bytes that the library counts for an object of SIZE bytes:
  *
  *     malloc       cuMemAlloc_v2                 device SIZE
  *     pitch        cuMemAllocPitch_v2            pitch 3 * SIZE, SIZE rounded up to a multiple of 512: three rows
@@ -306,7 +307,7 @@ static int free_registered(struct object *o)
 	return result;
 }
 
-/* ---- what is held */
+/* ---- objects held */
 
 static struct api {
 	const char *name;

@@ -1,5 +1,6 @@
-/* Allocates once for each line of its input, from so many calls deep, and prints the return addresses that glibc finds
- * there, leaf first: of the leaf function, its callers, and what called main.
+/* Allocates once for each line of its input, from so many calls deep, and prints the return
+ * addresses that glibc finds there, leaf first: of the leaf function, its callers, and the caller
+ * of main.
  *
  * usage: deep CALLS */
 #include <execinfo.h>

@@ -1,5 +1,6 @@
-/* Runs Python inside itself: does what python3 would do with its arguments. Linked with libpython; or, built with
- * -DLIBRARY="path of libpython", it prints "ready", waits for a line and loads that library only then. */
+/* Runs Python inside itself: acts as python3 with its arguments. Linked with libpython; or, built
+ * with -DLIBRARY="path of libpython", it prints "ready", waits for a line and loads that library
+ * only then. */
 #include <dlfcn.h>
 #include <stdio.h>
 
@@ -11,7 +12,7 @@ static run_python *load_python(void)
 	char line[16];
 	void *library;
 
-	setvbuf(stdin, NULL, _IONBF, 0); /* what follows the line is Python's */
+	setvbuf(stdin, NULL, _IONBF, 0); /* input after the line is Python's */
 	puts("ready");
 	fflush(stdout);
 	if (!fgets(line, sizeof(line), stdin))

@@ -1,5 +1,5 @@
 /* Page faults, each kind by a function of its own. It prints "child PID" of a child that shares its memory by fork, and
- * "ready", and does what it is ordered, line by line; the truth comes in lines, then "done".
+ * "ready", and executes its orders, line by line; the truth comes in lines, then "done".
  *
  *     faults FILE           a file of 16 pages or more, written page by page
  *
@@ -25,7 +25,7 @@
 #define HUGE (2L << 20)
 #define ROUNDS 128
 #define CASE __attribute__((noinline)) void
-#define INLINE static inline __attribute__((always_inline)) /* so that the case is what faults */
+#define INLINE static inline __attribute__((always_inline)) /* so that the case itself faults */
 
 static long page_size;
 

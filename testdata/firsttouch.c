@@ -32,7 +32,8 @@ static void check(int truth, const char *what)
 	}
 }
 
-/* Maps SIZE bytes at a multiple of HUGE. What is left around them keeps the kernel from merging mappings. */
+/* Maps SIZE bytes at a multiple of HUGE. The rest around them keeps the kernel from merging
+ * mappings. */
 static char *map(int advice)
 {
 	char *p = mmap(NULL, SIZE + 2 * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -2,18 +2,20 @@
 # Prints the Python interpreters that the tests trace, a line for each: its name, a tab, and the command that runs it, or
 # "missing: " and the reason why it cannot be had.
 #
-# They are the system's, those of pyenv (3.8 to 3.14), and those of other Debian releases, which debootstrap unpacks into
-# folders of their own, once, all at a time, from the mirror that the system's apt uses: about a minute and 300 MB each. Their
-# signatures are checked. Nothing is installed.
+# They are the system's, the ones of pyenv (3.8 to 3.14), and the ones of other Debian releases,
+# which debootstrap unpacks into folders of their own, once, all at a time, from the mirror that the
+# system's apt uses: about a minute and 300 MB each. Their signatures are checked. Nothing is
+# installed.
 #
-# With the argument "minors" pyenv's are only those of a minor version that neither the system nor Debian has. With the argument
-# "unusual" it prints others instead: debug builds, PyPy, and what build-interpreters.sh has built.
+# With the argument "minors" pyenv's are only of minor versions that neither the system nor
+# Debian has. With the argument "unusual" it prints others instead: debug builds, PyPy, and the ones
+# that build-interpreters.sh has built.
 set -eu
 
 SUITES="bullseye trixie forky"
 OF_SUITES="3.9 3.13 3.14" # their minor versions
 VERSIONS='3\.(8|9|1[0-4])'
-# What a suite has beside python3.
+# Packages that a suite has beside python3.
 UNUSUAL="trixie:python3.13-dbg,pypy3,python3-greenlet,python3-gevent"
 CACHE=${XDG_CACHE_HOME:-/var/cache}/allocscope/interpreters
 SYSTEM=/usr/bin/python3
@@ -107,7 +109,7 @@ covered() {
 	[ ! -x "$SYSTEM" ] || "$SYSTEM" -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 }
 
-# Those of this system, but for pyenv's of the minor versions $1.
+# The interpreters of this system, but for pyenv's of the minor versions $1.
 installed() {
 	if [ -x "$SYSTEM" ]; then
 		found system "$SYSTEM"

@@ -5,8 +5,8 @@
  *     early fork   forks a child before it has allocated anything
  *     exec         leaks 3 objects of 32 bytes, and executes "leak"
  *
- * A child allocates an object, prints "forked", and after "go" leaks 7 objects of 48 bytes. Each prints what it
- * holds, NAME OBJECTS BYTES, then "done", and ends with its input. */
+ * A child allocates an object, prints "forked", and after "go" leaks 7 objects of 48 bytes. Each
+ * prints its holdings, NAME OBJECTS BYTES, then "done", and ends with its input. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,15 +2,18 @@
  * and results are cuda.h's. Device addresses, managed ones too, are numbers: nothing is mapped there. They are
  * multiples of 512 and handed out again after a free, the last first. Pinned host memory is real, and resident.
  *
- * As the driver does, the stub counts references of what cuMemCreate() makes: it is freed when every handle is released
- * and nothing is mapped to it. cuMemCreate() and reservations take multiples of 2 MiB. A handle is the address of the
- * driver's own object, which is a block of malloc.
+ * As the driver does, the stub counts references of memory from cuMemCreate(): it is freed when
+ * every handle is released and nothing is mapped to it. cuMemCreate() and reservations take
+ * multiples of 2 MiB. A handle is the address of the driver's own object, which is a block of
+ * malloc.
  *
- * Calls nest: cuMemAllocPitch_v2() and cuMemAllocHost_v2() call cuMemAlloc_v2() and cuMemHostAlloc() as any library
- * would, and the _ptsz functions jump to those without. Where the outer one fails, the inner one has succeeded before.
+ * Calls nest: cuMemAllocPitch_v2() and cuMemAllocHost_v2() call cuMemAlloc_v2() and
+ * cuMemHostAlloc() as any library would, and the _ptsz functions jump to the ones without the
+ * suffix. Where the outer one fails, the inner one has succeeded before.
  *
- * What is refused is more than LARGEST bytes, and the next N calls after stub_fail_next(N); every second time something
- * that is no address is left in the caller's variable. stub_objects() and stub_bytes() report what is there.
+ * The stub refuses more than LARGEST bytes, and the next N calls after stub_fail_next(N); every
+ * second time something that is no address is left in the caller's variable. stub_objects() and
+ * stub_bytes() count the present objects.
  *
  * -DOLD leaves out the names that a driver of CUDA 10.1 lacks. */
 #define _GNU_SOURCE
@@ -100,7 +103,7 @@ static unsigned long bytes[KINDS];
 static int failures; /* that are to come */
 static __thread int nested;
 
-/* ---- what there is */
+/* ---- objects */
 
 static int compare(const void *left, const void *right)
 {
@@ -125,7 +128,7 @@ static void count(const struct object *o, int sign)
 	bytes[o->kind] += sign * o->size;
 }
 
-/* An address of 0 is that of the object itself. */
+/* An address of 0 means the address of the object itself. */
 static struct object *add(enum space space, enum kind kind, uint64_t address, size_t size)
 {
 	struct object *o = calloc(1, sizeof(*o));
@@ -422,7 +425,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *ad
 	return unlocked(CUDA_SUCCESS);
 }
 
-/* What is shared is a file that holds the size; any process can import it. */
+/* The shared object is a file that holds the size; any process can import it. */
 CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, int type,
 				      unsigned long long flags)
 {
@@ -499,7 +502,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 	return unlocked(CUDA_SUCCESS);
 }
 
-/* Whether a range is that of whole mappings, one after the other. */
+/* Whether a range consists of whole mappings, one after the other. */
 static int is_mapped(CUdeviceptr address, size_t size)
 {
 	for (const struct object *mapping; size; address += mapping->size, size -= mapping->size) {

@@ -2,14 +2,15 @@
  *
  *     tracked objects TABLE THREADS SLOTS MODE
  *
- * TABLE is a file that is mapped: a struct slot for each of SLOTS blocks, then as many for those freed last. A slot's
- * turn is odd while its block is alive: it becomes even before the block is freed, and odd after one was allocated. Of
- * a block that was freed, the turn shows whether it is there (1) or being written (0).
+ * TABLE is a file that is mapped: a struct slot for each of SLOTS blocks, then as many for the
+ * blocks freed last. A slot's turn is odd while its block is alive: it becomes even before the
+ * block is freed, and odd after one was allocated. The turn of a freed block shows whether it is
+ * there (1) or being written (0).
  *
  * MODE: mixed (all functions and sizes; blocks are freed by any thread, half of them are never written to; threads end
  * and others come), fast (many frees of small blocks, no thread cache can hold them), lru (a freed block is replaced by
- * one of the same size). At "stop" all threads pause and it prints "stopped", at "go" they go on and it prints "going".
- * At "info" it prints what malloc_info(3) does, and "done".
+ * one of the same size). At "stop" all threads pause and it prints "stopped", at "go" they go on
+ * and it prints "going". At "info" it prints the output of malloc_info(3), and "done".
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

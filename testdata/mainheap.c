@@ -2,7 +2,7 @@
  *
  *     usual          usual() allocates USUAL bytes and writes to them
  *     rise           first() and second() allocate RISE bytes each and fill() writes to both, in another thread
- *     fall           frees what they have allocated
+ *     fall           frees their blocks
  */
 #include <malloc.h>
 #include <pthread.h>
@@ -39,7 +39,8 @@ static __attribute__((noinline)) void first(void)
 	allocate(0, OBJECTS / 2);
 }
 
-/* Its stack is deeper than that of first(): calls of equal depth from one helper are one site. */
+/* Its stack is deeper than the stack of first(): calls of equal depth from one helper are one
+ * site. */
 static __attribute__((noinline)) void second(void)
 {
 	volatile char deeper[1000];
@@ -70,7 +71,7 @@ int main(void)
 
 	mallopt(M_MMAP_THRESHOLD, 32 << 20); /* all objects come from the heap */
 	mallopt(M_TRIM_THRESHOLD, 1 << 20);
-	fill_in_thread(); /* so that what the C library keeps for threads lies below all else */
+	fill_in_thread(); /* so that the C library's memory of threads lies below all else */
 	puts("ready");
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {

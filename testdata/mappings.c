@@ -3,10 +3,10 @@
  *
  *     mappings FILE                                   a file of 16 pages or more to map
  *
- *     holds NAME KIND OBJECTS TOUCHED MAPPED          what was mapped there: pieces, bytes touched, bytes ever mapped
- *     releases CALL BYTES                             what was given back
- *     reserved BYTES                                  all that is mapped now, but for what malloc mapped
- *     allocator BYTES                                 what malloc and sbrk have mapped
+ *     holds NAME KIND OBJECTS TOUCHED MAPPED          mappings made there: pieces, bytes touched, bytes ever mapped
+ *     releases CALL BYTES                             bytes given back
+ *     reserved BYTES                                  all that is mapped now, but for malloc's mappings
+ *     allocator BYTES                                 mapped by malloc and sbrk
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -256,7 +256,7 @@ __attribute__((noinline)) char *map_for_hole(void)
 	return p;
 }
 
-/* The kernel releases what is mapped of a range, and returns an error if that is not all. */
+/* The kernel releases the mapped parts of a range, and returns an error if that is not all. */
 CASE discard_over_hole(void)
 {
 	char *p = map_for_hole(), *hole = p + 10 * PAGE;
@@ -277,7 +277,8 @@ static void *kept(void *p)
 	return p;
 }
 
-/* Memory of the allocator: what it holds is in the live map, and counts once. mallinfo2() knows what it has mapped. */
+/* Memory of the allocator: its blocks are in the live map, and count once. mallinfo2() knows its
+ * mappings. */
 CASE allocate_by_malloc(void)
 {
 	long before = mallinfo2().hblkhd;

@@ -4,11 +4,11 @@
  *     pairs N DEPTH      maps and unmaps a piece N times under DEPTH frames; prints the CPU time of a pair in ns
  *     keep N             keep_here() and keep_too() map N pieces each, one a millisecond, while two threads map and
  *                        unmap pieces of the same size under 250 frames, as fast as they go
- *     random N           four threads make N random calls each, and pass what they have mapped to each other
+ *     random N           four threads make N random calls each, and pass their mappings to each other
  *     libraries N FILE   loads and unloads a library N times, and leaves it loaded
  *
- *     holds NAME KIND OBJECTS TOUCHED MAPPED   what was mapped there: pieces, bytes touched, bytes ever mapped
- *     releases CALL BYTES                      what was given back
+ *     holds NAME KIND OBJECTS TOUCHED MAPPED   mappings made there: pieces, bytes touched, bytes ever mapped
+ *     releases CALL BYTES                      bytes given back
  *     reserved BYTES                           all that is mapped now; "random" has touched all of it
  */
 #define _GNU_SOURCE
@@ -95,7 +95,7 @@ static void pairs(long times, int depth)
 	printf("%.1f\n", (cpu_ns() - before) / times);
 }
 
-/* The threads wait from the start: their own stacks are no part of what is measured. */
+/* The threads wait from the start: their own stacks are no part of the measurement. */
 
 static atomic_int stop;
 static atomic_long stormed;

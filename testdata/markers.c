@@ -17,7 +17,7 @@ SEMAPHORE(free_);
 #define ARGUMENTS "8@$1 8@$2 8@$3"
 #endif
 
-/* The notes are those of sys/sdt.h, by hand. */
+/* The notes are as in sys/sdt.h, by hand. */
 __asm__(".macro probe provider, name, semaphore, arguments\n"
 	"990: nop\n"
 	".pushsection .note.stapsdt,\"\",\"note\"\n"

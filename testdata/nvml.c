@@ -1,12 +1,13 @@
-/* A stand-in for libnvidia-ml.so.1 that prints what a file sets, the path of which is in NVML_STUB. Every call reads
+/* A stand-in for libnvidia-ml.so.1 that returns the values of a file, the path of which is in
+ * NVML_STUB. Every call reads
    the file again, so that the answers change between readings. Lines of it, `GPU` being `0`, or `0.1` for the MIG
    device 1 of GPU 0:
 
-       init 9                       what nvmlInit returns (0)
-       all 1                        what every other call returns (0)
+       init 9                       the result of nvmlInit (0)
+       all 1                        the result of every other call (0)
        version 570.1                of the driver
        count 2                      GPUs (0)
-       handle.GPU 15                what the call for the handle returns (0)
+       handle.GPU 15                the result of the call for the handle (0)
        name.GPU text                (GPU-name)
        mig.GPU 1                    the GPU is in MIG mode; its instances are 0 and 2
        memory.GPU used total        bytes; `memory.GPU !15`: the call returns 15

@@ -2,9 +2,9 @@
  *
  *     paced_leak PACE SIZE RATE
  *
- * keep_object() leaks RATE bytes a second. PACE is what it waits for: "clock", or "work": one object in so many pairs,
- * so that a program that is slowed for a moment leaks less. That number follows the pairs made in the last ten seconds,
- * for a busy machine has less time for them.
+ * keep_object() leaks RATE bytes a second. PACE is its pace: "clock", or "work": one object in so
+ * many pairs, so that a program that is slowed for a moment leaks less. That number follows the
+ * pairs made in the last ten seconds, for a busy machine has less time for them.
  *
  * It prints "ready". For each line with a number it goes on for so many seconds and prints two lines, the second
  * "done":

@@ -1,7 +1,7 @@
-/* Measures the cost of a malloc/free pair. Each time it reads "go" it makes N pairs of S bytes,
- * and N more until a tenth of a second has passed, and prints what one has cost: nanoseconds of
- * its thread's CPU time, so that other programs on the machine do not count. T threads do so at
- * once, and the number is their mean.
+/* Measures the cost of a malloc/free pair. Each time it reads "go" it makes N pairs of S bytes, and
+ * N more until a tenth of a second has passed, and prints the cost of one: nanoseconds of its
+ * thread's CPU time, so that other programs on the machine do not count. T threads do so at once,
+ * and the number is their mean.
  *
  *     pair N S T
  *

@@ -1,5 +1,5 @@
-/* What a preloaded sampler must see, and must not change. The first argument chooses; the last
- * line is "done".
+/* Calls that a preloaded sampler must see, and must not change. The first argument chooses; the
+ * last line is "done".
  *
  * It is built with -fno-builtin, for the compiler would leave out calls, and take errno to be the
  * same.
@@ -340,7 +340,7 @@ static void run(const char *what, long a, long b)
 		run_idle();
 }
 
-/* Does what it is asked to for each line of its input. */
+/* Executes each line of its input. */
 int main(int count, char **arguments)
 {
 	static char input[4096];

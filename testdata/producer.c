@@ -3,8 +3,9 @@
  *
  *     producer INTERVAL N S
  *
- * It speaks by lines: prints "ready", holds what it prints when ordered "go" up to "done", and exits at the end of its
- * input. Ordered anything else, it leaks N objects of S bytes in leak_here(). */
+ * It speaks by lines: prints "ready", allocates when ordered "go" and prints its holdings up to
+ * "done", and exits at the end of its input. Ordered anything else, it leaks N objects of S bytes
+ * in leak_here(). */
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -155,7 +156,7 @@ CASE(case_constant)
 	constant(never_given + 1);
 }
 
-/* What a process can claim beyond reason. */
+/* Claims beyond reason. */
 __attribute__((noinline)) static void forge(uint64_t pointer, uint64_t size, uint64_t weight)
 {
 	PROBE(alloc, "8@%0 8@%1 8@%2", "r"(pointer), "r"(size), "r"(weight));

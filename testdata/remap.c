@@ -2,8 +2,9 @@
  *
  *     remap LIBRARY OTHER
  *
- * It prints "ready". At "remap" it maps OTHER over LIBRARY and prints "done". Both files have the same contents, but
- * what the dynamic linker has written into LIBRARY is gone: no function of it is called any more. */
+ * It prints "ready". At "remap" it maps OTHER over LIBRARY and prints "done". Both files have the
+ * same contents, but the data that the dynamic linker has written into LIBRARY are gone: no
+ * function of it is called any more. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Large and awkward address spaces. It prints "ready", and does what it is ordered, line by line; then it prints
- * "done".
+/* Large and awkward address spaces. It prints "ready", and executes its orders, line by line; then
+ * it prints "done".
  *
  *     resident MIB     writes so much private memory, in pages of 4 KiB
  *     huge MIB         the same in huge pages

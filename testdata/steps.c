@@ -1,5 +1,6 @@
-/* A program that does what it is ordered, line by line. It prints "ready" at its start, "done" after each line, and
- * exits at the end of its input. It makes no allocation and no mapping but those it is ordered to.
+/* A program that executes orders, line by line. It prints "ready" at its start, "done" after each
+ * line, and exits at the end of its input. It makes no allocation and no mapping but the ordered
+ * ones.
  *
  *     leak N SIZE           leak_here() keeps N objects of SIZE bytes, 8 or more
  *     hold N SIZE           hold_here() keeps N objects until the order "drop"
@@ -164,7 +165,7 @@ int main(void)
 {
 	char line[512];
 
-	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* what is touched counts by pages */
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* touched memory counts by pages */
 	say("ready\n");
 	for (;;) {
 		read_line(line, sizeof(line));

@@ -28,7 +28,7 @@
 
 #define FRAMES 250
 #define PAGE 4096L
-#define ARENA (1L << 20)   /* bytes: what Python maps for its small objects */
+#define ARENA (1L << 20)   /* bytes: Python maps it for its small objects */
 #define BLOCK (200L << 10) /* bytes: more than malloc keeps at the top of its heap */
 #define INHERITED 4096     /* pages that a child shares with us */
 #define THREADS 8          /* at once: their stacks are more than the C library keeps */

@@ -1,4 +1,5 @@
-/* Prints what a program gets from its parent: it must be the same below `allocscope run`. */
+/* Prints the environment that a program gets from its parent: it must be the same below `allocscope
+ * run`. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

@@ -2,10 +2,11 @@
  *
  *     threads WAITING RUNNING
  *
- * A line of a thread is "NAME LOCAL DEAD BASE": the address of a variable of a function that it is in, that of a
- * variable of one that has returned, and where its stack ends by pthread_getattr_np(3). Then it prints "ready". A
- * thread "own" waits on a stack in the middle of a mapping of the program's. LOCAL of "tls" is the address of a
- * thread-local variable of the first thread.
+ * A line of a thread is "NAME LOCAL DEAD BASE": the address of a variable of a function that it is
+ * in, the address of a variable of one that has returned, and where its stack ends by
+ * pthread_getattr_np(3). Then it prints "ready". A thread "own" waits on a stack in the middle of a
+ * mapping of the program's. LOCAL of "tls" is the address of a thread-local variable of the first
+ * thread.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

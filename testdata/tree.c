@@ -1,7 +1,7 @@
 /* A program that starts a tree of processes on command.
  *
- * It speaks by lines: prints "ready", executes one order a line, prints "done" after each, and exits at the end of its
- * input; what it has started exits then too.
+ * It speaks by lines: prints "ready", executes one order a line, prints "done" after each, and
+ * exits at the end of its input; its children exit then too.
  *
  *     grow N      allocates N MiB and touches them
  *     fork N      starts N children, and prints the PID of each

@@ -6,7 +6,7 @@
  *     properties N   N times, creates 2 MiB with properties where it has no memory
  *     huge N         N times, for each of sizes that no memory has, wants so much of each kind
  *     twice N        is given the same address N times
- *     map N          N times, maps what has been created nowhere, unmaps what spans the whole of its memory, and
+ *     map N          N times, maps a handle that was created nowhere, unmaps the whole span of its memory, and
  * retains memory without an owner */
 #define _GNU_SOURCE
 #include <dlfcn.h>

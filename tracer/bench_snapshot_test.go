@@ -140,7 +140,7 @@ func mapsMiB(b *testing.B, pid int) (total float64) {
 	return total
 }
 
-// number reads what follows a field's name.
+// number reads the number behind a field's name.
 func number(b *testing.B, file, field string) float64 {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -160,7 +160,7 @@ func number(b *testing.B, file, field string) float64 {
 	return value
 }
 
-// A shape is what a process has done to its address space.
+// A shape is a process's work on its address space.
 type shape struct {
 	name   string
 	orders []string
@@ -337,7 +337,7 @@ const stretchSteps = 120
 type stretch struct {
 	cpu, wall float64 // ms a step
 	scanned   float64 // ms of our own CPU that the snapshot took; 0: there was none
-	handled   float64 // ms a step in the program on page faults, those of other processes included
+	handled   float64 // ms a step in the program on page faults, also of other processes
 	faults    float64 // page faults a step
 	samples   float64 // of them, a step
 }
@@ -404,8 +404,8 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 	return took
 }
 
-// eventCost is what a page fault costs more for the event, in ms: that of a process that is not
-// traced, with the program called as often as otherwise.
+// eventCost is the additional cost of a page fault for the event, in ms: the cost in a process that
+// is not traced, with the program called as often as otherwise.
 func eventCost(b *testing.B) float64 {
 	target, _, _ := startFaults(b)
 	other := start(b, tracertest.Build(b, "pair.c"))

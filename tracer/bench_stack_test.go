@@ -12,8 +12,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// runTime makes the kernel measure a BPF program. It returns what reads the measurement: time in
-// ns, and runs.
+// runTime makes the kernel measure a BPF program. It returns a function that reads the measurement:
+// time in ns, and runs.
 func runTime(b *testing.B, s *tracer.Session, name string) func() (ns, runs float64) {
 	b.Helper()
 	program, err := tracer.Kernel(s).Program(name)
@@ -58,8 +58,8 @@ func BenchmarkPythonStack(b *testing.B) {
 	b.ReportMetric(frames/calls, "frames/stack")
 }
 
-// BenchmarkTrackedAllocation measures in the kernel what a trainer's allocation costs beyond seeing
-// it: the stack, and the live map twice.
+// BenchmarkTrackedAllocation measures in the kernel the cost of a trainer's allocation beyond
+// seeing it: the stack, and the live map twice.
 func BenchmarkTrackedAllocation(b *testing.B) {
 	const steps = 10
 	target := startTrainer(b)

@@ -55,13 +55,13 @@ func cpuTime(b *testing.B, pid int) time.Duration {
 
 const costRounds = 9
 
-// A way of tracing a process: start attaches and returns what detaches again.
+// A way of tracing a process: start attaches and returns a function that detaches again.
 type way struct {
 	name  string
 	start func(b *testing.B, pid int) (stop func())
 }
 
-// A cost is what one way takes, round by round: without it just before, with it, and the
+// A cost is the cost of one way, round by round: without it just before, with it, and the
 // milliseconds to attach and to detach.
 type cost struct{ native, traced, attach, detach []float64 }
 
@@ -222,8 +222,8 @@ func BenchmarkMappingPairs(b *testing.B) {
 }
 
 // BenchmarkForkedWorker measures pairs in a child that is forked during a trace and not traced,
-// before and after the breakpoints that it has inherited are removed, and what removes them. The
-// program is linked statically, so that no other tracer's probes matter.
+// before and after the breakpoints that it has inherited are removed, and the cost of removing
+// them. The program is linked statically, so that no other tracer's probes matter.
 func BenchmarkForkedWorker(b *testing.B) {
 	tracertest.NeedsRoot(b)
 	for _, mode := range modes {
@@ -481,8 +481,8 @@ func BenchmarkTensors(b *testing.B) {
 	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "heap")
 }
 
-// BenchmarkCalibration compares the calibrated cost of an entry with what probing malloc and free
-// of a program takes. The program is static: other traces of a shared C library would make its
+// BenchmarkCalibration compares the calibrated cost of an entry with the cost of probing malloc and
+// free of a program. The program is static: other traces of a shared C library would make its
 // probes more expensive.
 func BenchmarkCalibration(b *testing.B) {
 	pid, nsPerPair := startPair(b, "-static")

@@ -175,7 +175,7 @@ func testBlockSamplingStormBlocksLeft(t *testing.T) {
 	}
 }
 
-// Blocks that were given up are not followed again, nor are those of later targets. The totals of
+// Blocks that were given up are not followed again, nor are blocks of later targets. The totals of
 // both go on.
 func testBlockSamplingTotalsGoWithout(t *testing.T) {
 	t.Parallel()

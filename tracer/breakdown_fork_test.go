@@ -12,7 +12,7 @@ import (
 	"github.com/allocscope/allocscope/tracer"
 )
 
-// TestBreakdownTree compares the RSS breakdowns of processes that share memory with what the kernel
+// TestBreakdownTree compares the RSS breakdowns of processes that share memory with the kernel's
 // sums.
 func TestBreakdownTree(t *testing.T) {
 	t.Run("forked child has its copies", testBreakdownTreeForkedChildCopies)
@@ -45,7 +45,7 @@ func testBreakdownTreeExitParentMakes(t *testing.T) {
 	}
 }
 
-// copies are those of what a process has inherited, and not of what it has written to in files.
+// copies are of inherited pages, and not of pages of files that were written to.
 func copies(s *growth.Snapshot, pid int) (sum int64) {
 	for _, h := range holdingsOf(s, pid) {
 		if h.Stack.Root == "[copy-on-write]" {
@@ -92,7 +92,7 @@ func testBreakdownTreeMemorySharedOwn(t *testing.T) {
 	mustShareAsTheKernelDoes(t, after)
 }
 
-// mustShareAsTheKernelDoes: what is not of files counts once for the tree, as it does in PSS.
+// mustShareAsTheKernelDoes: memory outside files counts once for the tree, as it does in PSS.
 func mustShareAsTheKernelDoes(t testing.TB, s *growth.Snapshot) {
 	t.Helper()
 	var once, pss int64
@@ -219,7 +219,7 @@ func sharedFile(t testing.TB, folder string) string {
 	return path
 }
 
-// sharedBetween sums what a fact is about, as all processes and as the tree holds it.
+// sharedBetween sums the memory of a fact, as all processes and as the tree holds it.
 func sharedBetween(s *growth.Snapshot, f fact) (whole, once int64) {
 	for _, pid := range processes(s) {
 		for _, h := range holdingsOf(s, pid) {
@@ -251,7 +251,7 @@ func testBreakdownTreePartsFileCount(t *testing.T) {
 	}
 }
 
-// What the kernel sums of the pages of both, as proportional set size, grows as the tree does.
+// The kernel's sum of the pages of both, as proportional set size, grows as the tree does.
 func testBreakdownTreeForkedChildCopies(t *testing.T) {
 	for _, traced := range []bool{false, true} {
 		t.Run(fmt.Sprint("traced ", traced), func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// A fact is a line of truth: so much of what a function holds is resident.
+// A fact is a line of truth: so much of a function's memory is resident.
 type fact struct {
 	name  string
 	kind  growth.Kind
@@ -59,7 +59,7 @@ func do(t testing.TB, target *tracertest.Target, order string) (facts []fact) {
 	return facts
 }
 
-// holdingsOf are those of a process, traced or not.
+// holdingsOf are the holdings of a process, traced or not.
 func holdingsOf(s *growth.Snapshot, pid int) (own []growth.Holding) {
 	for _, h := range slices.Concat(s.Holdings, s.Others) {
 		if h.Stack.PID == pid {
@@ -126,7 +126,7 @@ func breakdownText(s *growth.Snapshot, pid int) string {
 	return fmt.Sprintf("%v\n%+v%s", rowsOf(s, pid), s.Residents, text.String())
 }
 
-// rollup reads what the kernel sums over the pages of a process, in bytes.
+// rollup reads the kernel's sums over the pages of a process, in bytes.
 func rollup(t testing.TB, pid int) map[string]int64 {
 	t.Helper()
 	return kilobytes(t, fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -190,7 +190,7 @@ func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	return got
 }
 
-// treeTotal is what the processes hold together: what they share counts once.
+// treeTotal is the memory of the processes together: shared memory counts once.
 func treeTotal(s *growth.Snapshot) (sum int64) {
 	for _, h := range slices.Concat(s.Holdings, s.Others) {
 		sum += h.ResidentBytes - h.SharedBytes
@@ -252,8 +252,8 @@ func isMember(t testing.TB, s *tracer.Session, pid int) bool {
 	return slices.Contains(processes(snapshot(t, s)), pid)
 }
 
-// addedUp are the rows of a process that does not hold still, by kind: they sum to what the kernel
-// said.
+// addedUp are the rows of a process that does not hold still, by kind: they sum to the kernel's
+// count.
 func addedUp(t *testing.T, s *growth.Snapshot, pid int) map[growth.Kind]int64 {
 	t.Helper()
 	rows := rowsOf(s, pid)
@@ -288,7 +288,7 @@ func scanAll(s *tracer.Session) (*growth.Snapshot, error) {
 	return s.Snapshot()
 }
 
-// setScanShare makes pages so expensive that the next snapshot scans a share of those of a process.
+// setScanShare makes pages so expensive that the next snapshot scans a share of a process's pages.
 func setScanShare(t testing.TB, s *tracer.Session, pid int, share float64) {
 	t.Helper()
 	const secondsPerSnapshot = 10e-3 // that scans may take, which are a hundredth of a core

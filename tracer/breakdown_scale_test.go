@@ -22,7 +22,8 @@ func TestBreakdownScale(t *testing.T) {
 	t.Run("first toucher outlives a sampled scan", testBreakdownScaleFirstToucherOutlives)
 }
 
-// TestBreakdownPinned compares the pinned rows with what a driver that counts itself has pinned.
+// TestBreakdownPinned compares the pinned rows with the pinned bytes of a driver that counts
+// itself.
 func TestBreakdownPinned(t *testing.T) {
 	t.Parallel()
 	t.Run("pinned memory is a row by its caller", testBreakdownPinnedPinnedMemoryRow)
@@ -103,9 +104,9 @@ func testBreakdownScaleRowsSampledScan(t *testing.T) {
 	}
 }
 
-// deviationsOff returns the difference of a row from that of the full scan in standard deviations.
-// Where few page groups were drawn, a row and its variance are both too low by the same factor. So
-// what is compared is the variance of the row as it should be.
+// deviationsOff returns the difference of a row from the row of the full scan in standard
+// deviations. Where few page groups were drawn, a row and its variance are both too low by the same
+// factor. So the variance of the row as it should be is compared.
 func deviationsOff(t *testing.T, share float64, f fact, got, full *growth.Snapshot,
 	pid int,
 ) float64 {
@@ -154,7 +155,7 @@ func testBreakdownScaleMemoryTracingStarted(t *testing.T) {
 		rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBeforeTracing], before-size/2)
 }
 
-// What MADV_FREE gives back stays in memory until the kernel needs it, and so it is from before tracing
+// Memory given back by MADV_FREE stays until the kernel needs it, and so it is from before tracing
 // still.
 func testBreakdownScaleMemoryFreedLazily(t *testing.T) {
 	target := startLarge(t)
@@ -209,7 +210,8 @@ const page = 4096
 // pages is so many bytes in whole pages.
 func pages(bytes int64) int64 { return (bytes + page - 1) / page * page }
 
-// The driver writes to what it pins, so that all of it is resident. The kernel counts the pages.
+// The driver writes to the memory that it pins, so that all of it is resident. The kernel counts
+// the pages.
 func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 	t.Parallel()
 	for _, sources := range [][]string{nil, {"cuda"}, {"cuda", "mapping"}} {

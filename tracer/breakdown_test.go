@@ -28,7 +28,8 @@ func TestBreakdown(t *testing.T) {
 	t.Run("sampled rows are within their error", testBreakdownSampledRowsWithin)
 }
 
-// After each order the rows are what the program reports. Before it is traced, too, it may get one.
+// After each order the rows are the bytes that the program reports. Before it is traced, too, it
+// may get one.
 func testBreakdownRowsProgramHolds(t *testing.T) {
 	for _, c := range []struct {
 		before string

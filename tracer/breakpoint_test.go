@@ -82,7 +82,7 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 	return at
 }
 
-// readMapped reads the file behind a mapping. What lies behind its end is zero, as in the mapping.
+// readMapped reads the file behind a mapping. Bytes behind its end are zero, as in the mapping.
 func readMapped(t testing.TB, p *process.Process, m process.Mapping) []byte {
 	t.Helper()
 	f, err := p.OpenMapped(m)
@@ -140,7 +140,7 @@ func testBreakpointsFork(t *testing.T) {
 }
 
 // ownLibc returns a folder with a copy of the C library. Another tracer that probes the same file,
-// such as that of a test beside, removes the breakpoints of a child that it does not trace.
+// such as the tracer of another test, removes the breakpoints of a child that it does not trace.
 func ownLibc(t *testing.T) string {
 	t.Helper()
 	path, err := exec.Command("gcc", "-print-file-name=libc.so.6").Output()
@@ -186,7 +186,7 @@ func testBreakpointsWorker(t *testing.T) {
 			target.Say("go")
 			target.Await("done")
 			most := 0
-			if mode == probe.Single { // each removes itself at its first hit: those of malloc and free
+			if mode == probe.Single { // each removes itself at its first hit: malloc's and free's
 				most = len(probed) - 2
 			}
 			if left := breakpoints(t, child); len(left) > most {

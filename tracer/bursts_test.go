@@ -179,7 +179,7 @@ func testBurstsFreesBurstsFound(t *testing.T) {
 	}
 }
 
-// What thread caches of jemalloc keep counts as dead once a second check has found it there.
+// Objects in thread caches of jemalloc count as dead once a second check has found them there.
 func testBurstsOtherAllocators(t *testing.T) {
 	for _, library := range []string{"libjemalloc.so.2", "libmimalloc.so.2"} {
 		t.Run(library, func(t *testing.T) {
@@ -214,8 +214,8 @@ func testBurstsUntrackable(t *testing.T) {
 	}
 }
 
-// Live objects that are too young, or were born while no probe was open, are not what the allocator
-// retains.
+// Live objects that are too young, or were born while no probe was open, are not memory that the
+// allocator retains.
 func testBurstsUnclassifiedHeapFree(t *testing.T) {
 	target, s := startBursts(t)
 	tracer.Schedule(s).Lag = time.Hour
@@ -228,8 +228,8 @@ func testBurstsUnclassifiedHeapFree(t *testing.T) {
 	mustBeNear(t, "unclassified", rows[growth.KindUnclassified], 2*2000*10000)
 }
 
-// What no probe has seen is found by the chunks themselves. The last block keeps the rest from being
-// given back.
+// Memory that no probe has seen is found by the chunks themselves. The last block keeps the rest
+// from being given back.
 func testBurstsWalksFree(t *testing.T) {
 	target, s := startBursts(t)
 	runOrders(target, "keep 3000 10000", "other 1 64", "drop 2000")
@@ -242,8 +242,8 @@ func testBurstsWalksFree(t *testing.T) {
 	mustBeNear(t, "free", walk.FreeResident, 2000*10000)
 }
 
-// An object of a burst does not represent those of the pause, which source mapping has seen. malloc
-// rounds up to pages.
+// An object of a burst does not represent the objects of the pause, which source mapping has seen.
+// malloc rounds up to pages.
 func testBurstsLargeObjects(t *testing.T) {
 	const size = 33 << 20 // more than the program's M_MMAP_THRESHOLD
 	order := fmt.Sprint("keep 1 ", size)

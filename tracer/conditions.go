@@ -4,7 +4,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/liveness"
 )
 
-// An Allocator is the malloc of a traced process, as far as it limits what a trace can find.
+// An Allocator is the malloc of a traced process, as far as it limits the findings of a trace.
 type Allocator struct {
 	PID int
 	liveness.Malloc

@@ -7,13 +7,13 @@ import (
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
-// Events counts what was seen since tracing started.
+// Events counts the events seen since tracing started.
 type Events struct {
 	// Allocations are calls that ask the allocator for memory, without those that the allocator
 	// makes itself to serve them.
 	Allocations uint64
-	// Frees are calls of free with a pointer. FreesUntracked are those of memory that was allocated
-	// before tracing started, or was not sampled.
+	// Frees are calls of free with a pointer. FreesUntracked are calls for memory that was
+	// allocated before tracing started, or was not sampled.
 	Frees, FreesUntracked uint64
 	// Samples were put into the live map. Failed would have been, but the allocator returned null.
 	Samples, Failed uint64
@@ -28,7 +28,7 @@ type Events struct {
 // Total returns the number of calls.
 func (e Events) Total() uint64 { return e.Allocations + e.Frees + e.MappingCalls }
 
-// Counters reads what was seen and what was lost. It returns only losses that have occurred.
+// Counters reads the counts of events and of losses. It returns only losses that have occurred.
 func (s *Session) Counters() (Events, growth.Losses, error) {
 	s.following.Lock()
 	defer s.following.Unlock()
@@ -88,7 +88,7 @@ func (s *Session) leftOut() uint64 {
 	return sum
 }
 
-// losses are those of targets that user space counts.
+// losses are the losses of targets that user space counts.
 type losses struct{ stacks, forgotten, mappings, calls uint64 }
 
 func (l *losses) add(t *target) {

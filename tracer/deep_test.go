@@ -29,7 +29,7 @@ func TestKernelDeepStacks(t *testing.T) {
 }
 
 // deepStack orders allocations, each from the same depth, and returns the only stack of size bytes,
-// and what was left out of it.
+// and the part left out of it.
 func deepStack(
 	t *testing.T, target *tracertest.Target, size int64,
 ) (stack *growth.Stack, leftOut uint64, lines []string) {
@@ -122,7 +122,7 @@ func testDeepNative(t *testing.T, calls int) {
 	if leaf[0].Function != "malloc" || leaf[1].Function != "leaf" {
 		t.Errorf("innermost frames %+v, want malloc and leaf", leaf[:2])
 	}
-	// The program's first address is that of its call of backtrace.
+	// The program's first address is in its call of backtrace.
 	mustEndLike(t, addresses(leaf[2:]), addresses(root), want[1:], leftOut, 1)
 }
 

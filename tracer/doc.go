@@ -1,6 +1,6 @@
-// Package tracer traces a running process, or the processes of its tree that matter, and reads what
-// memory they hold. It stops nothing and writes nothing into a process. It knows neither files nor
-// statistics.
+// Package tracer traces a running process, or the processes of its tree that matter, and reads the
+// memory that they hold. It stops nothing and writes nothing into a process. It knows neither files
+// nor statistics.
 //
 // A [Session] lasts from [Open] to [Session.Close]. In between, its caller calls [Session.Follow]
 // and [Session.Sample] about once a second, and [Session.Snapshot] now and then.

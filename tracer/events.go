@@ -104,8 +104,8 @@ func (r *eventReader) dispatchEvent(event bpf.Event) {
 	}
 }
 
-// collect takes recent mappings and releases out of the kernel, and flushes: what leaves the map of
-// mappings before is an event, unless it is gone.
+// collect takes recent mappings and releases out of the kernel, and flushes: a mapping that leaves
+// the map before is an event, unless it is gone.
 func (r *eventReader) collect() {
 	source.TakeRecentMappings(r.kernel, r.dispatchEvent)
 	source.TakeReleases(r.kernel, r.dispatchEvent)

@@ -27,7 +27,7 @@ func WithFilterVerdict(options Options, verdict error) Options {
 
 func Tables(s *Session) *unwind.Tables { return s.tables }
 
-// Probing returns what opens and closes probes, as the overhead controller does.
+// Probing returns the object that opens and closes probes, as for the overhead controller.
 func Probing(s *Session) *probing { return s.probing }
 
 // Schedule returns the periods in which the probes of the heap were open.
@@ -36,7 +36,7 @@ func Schedule(s *Session) *estimate.Schedule { return &s.probing.schedule }
 // Tracker returns the objects of bursts that are checked from outside.
 func Tracker(s *Session) *liveness.Tracker { return &s.probing.tracker }
 
-// Budget returns what bounds the scans of pages.
+// Budget returns the budget of page scans.
 func Budget(s *Session) *residency.Budget { return &s.scanner.budget }
 
 // components are the parts of a target that production calls.

@@ -43,7 +43,7 @@ const everyFault = 1 // interval at which every page fault is taken
 
 var faultPage = process.PageSize
 
-// faultTruth is what faults.c reports that one of its functions has touched.
+// faultTruth is the report of faults.c on the pages that one of its functions has touched.
 type faultTruth struct {
 	function      string
 	start         uint64
@@ -118,7 +118,7 @@ func sampledFaults(t testing.TB, s *tracer.Session) int {
 	return int(counted(t, s, bpf.CountFaults))
 }
 
-// faultsSoFar is what the kernel counts of a process: minor and major faults.
+// faultsSoFar is the kernel's count of a process: minor and major faults.
 func faultsSoFar(t testing.TB, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -136,8 +136,8 @@ func faultsSoFar(t testing.TB, pid int) int {
 	return minor + major
 }
 
-// mustFault compares the faults one by one with what the target has touched. Faults of its code,
-// its stack and the data of its libraries are left out.
+// mustFault compares the faults one by one with the pages that the target has touched. Faults of
+// its code, its stack and the data of its libraries are left out.
 func mustFault(t *testing.T, s *tracer.Session, program string, faults []source.Fault,
 	truth []faultTruth,
 ) {
@@ -171,7 +171,7 @@ func mustFault(t *testing.T, s *tracer.Session, program string, faults []source.
 	}
 }
 
-// stackByID returns what is known of a stack ID once all events have been read.
+// stackByID returns the known stack of an ID once all events have been read.
 func stackByID(s *tracer.Session, id uint64) *growth.Stack {
 	tracer.Flush(s)
 	return tracer.Targets(s)[0].Stacks.Get(id)
@@ -272,7 +272,7 @@ func testFaultsFaultsEndLinks(t *testing.T) {
 	detach := takeFaults(t, s, everyFault)
 	order(target, "many 100")
 	detach()
-	target.Say("many 1") // a fault may have been under way, behind what the target had said
+	target.Say("many 1") // a fault may have been under way, after the target's report
 	target.Await("done")
 	before := sampledFaults(t, s)
 	order(target, "many 100")

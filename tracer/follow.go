@@ -48,8 +48,7 @@ type Change struct {
 	Sources []source.Status
 }
 
-// Follow scans the tree, attaches to processes that matter from now on, and returns what has
-// changed.
+// Follow scans the tree, attaches to processes that matter from now on, and returns the changes.
 func (s *Session) Follow() []Change {
 	s.following.Lock()
 	defer s.following.Unlock()
@@ -71,9 +70,9 @@ func (s *Session) OtherProcesses() []growth.OtherProcess {
 	return s.follower.otherProcesses()
 }
 
-// open attaches to the process of Options.PID, or to those of its tree that matter. It is an error
-// if the first cannot be attached to, except when it is executing another program: then follow
-// tries again.
+// open attaches to the process of Options.PID, or to the processes of its tree that matter. It is
+// an error if the first cannot be attached to, except when it is executing another program: then
+// follow tries again.
 func (f *follower) open(ctx context.Context) error {
 	if _, err := f.Scan(f.session.Elapsed()); err != nil {
 		return err
@@ -112,8 +111,8 @@ func (f *follower) attachMember(ctx context.Context, pid int) error {
 	return fmt.Errorf("pid %d: %w", pid, process.ErrNotFound)
 }
 
-// adopt attaches to a program that has just started below the shim. What ends before the next call
-// of follow is not reported.
+// adopt attaches to a program that has just started below the shim. A program that ends before the
+// next call of follow is not reported.
 func (f *follower) adopt(ctx context.Context, pid int) {
 	if f.Adopt(pid, f.session.Elapsed()) == nil {
 		return
@@ -232,11 +231,11 @@ func (f *follower) attachSelected(ctx context.Context) {
 	}
 }
 
-// attachUntraced attaches to what was started below the shim, and has not reported it after a while:
-// forks that allocate nothing, and static programs.
+// attachUntraced attaches to processes that were started below the shim, and have not reported it
+// after a while: forks that allocate nothing, and static programs.
 func (f *follower) attachUntraced(ctx context.Context) {
 	for _, m := range f.Members() {
-		due := m.Info.Born + 3*settledAge // what reports its start is a target before that
+		due := m.Info.Born + 3*settledAge // a process with a report is a target before that
 		if m.IsForked() {
 			due = m.Info.Born + settledAge
 		}

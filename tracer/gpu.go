@@ -92,8 +92,8 @@ func (g *gpuState) sampleTotals() {
 	}
 }
 
-// initialPIDs maps PIDs in the initial PID namespace, in which NVML counts, to those of the
-// targets. It has the known ones.
+// initialPIDs maps PIDs in the initial PID namespace, in which NVML counts, to the targets' PIDs.
+// It has the known ones.
 func (g *gpuState) initialPIDs() map[int]int {
 	pids := make(map[int]int)
 	for _, t := range g.targets.list() {

@@ -27,7 +27,7 @@ func TestGPUAttach(t *testing.T) {
 	t.Run("detach leaves nothing in the kernel", testGPUAttachDetachLeavesNothing)
 }
 
-// TestNVML reads what the driver counts for a process, from a library whose answers a file sets.
+// TestNVML reads the driver's count for a process, from a library whose answers a file sets.
 func TestNVML(t *testing.T) {
 	t.Run("driver's count is in the samples", testNVMLDriverCountSamples)
 	t.Run("process without a GPU does not load NVML", testNVMLProcessWithoutGPU)
@@ -170,7 +170,7 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	}
 }
 
-// slicesOf returns damaged copies of a library, by what has happened to them.
+// slicesOf returns damaged copies of a library, by the kind of damage.
 func slicesOf(whole []byte) map[string][]byte {
 	text := []byte(strings.Repeat("This is no library. ", 500))
 	scrambled := append([]byte(nil), whole...)
@@ -320,7 +320,7 @@ func testNVMLDriverCountSamples(t *testing.T) {
 	})
 }
 
-// mustBeUsed wants a snapshot to report what the driver counts for the only process, or why it does
+// mustBeUsed wants a snapshot to report the driver's count for the only process, or why it does
 // not.
 func mustBeUsed(t *testing.T, s *tracer.Session, bytes int64, reason string) {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestBlocks compares blocks of PyTorch's caching allocator with what the allocator reports.
+// TestBlocks compares blocks of PyTorch's caching allocator with the allocator's report.
 func TestBlocks(t *testing.T) {
 	t.Parallel()
 	t.Run("every block has its allocation site", testBlocksBlockAllocationSite)
@@ -26,7 +26,7 @@ func TestBlocks(t *testing.T) {
 	t.Run("hook without totals is refused", testBlocksHookWithoutTotals)
 }
 
-// realLibC10 is that of the distribution's torch.
+// realLibC10 is from the distribution's torch.
 func realLibC10(t testing.TB) string {
 	t.Helper()
 	found, err := filepath.Glob("/usr/lib/*/libc10.so.*")
@@ -52,7 +52,7 @@ func traceBlocks(t testing.TB, g gpuProgram, options tracer.Options) *tracer.Ses
 	return s
 }
 
-// A gpuTotal is what the allocator of one GPU reports on the order "totals" of blocks.py.
+// A gpuTotal is the report of the allocator of one GPU on the order "totals" of blocks.py.
 type gpuTotal struct {
 	GPU                                string
 	blocks, bytes, Allocated, Reserved int64
@@ -81,8 +81,8 @@ func heldByBlocks(snapshot *growth.Snapshot) amounts {
 	return held
 }
 
-// mustReportTotals wants the totals of a process to be those of its allocators, on each GPU and in
-// sum.
+// mustReportTotals wants the totals of a process to be the totals of its allocators, on each GPU
+// and in sum.
 func mustReportTotals(t *testing.T, g gpuProgram, s *tracer.Session, after string) {
 	t.Helper()
 	var allocated, reserved int64
@@ -175,8 +175,8 @@ func testBlocksBlockAllocationSite(t *testing.T) {
 	}
 }
 
-// The stand-ins have the hook of each known version. That of PyTorch 2.6 represents those with
-// unsigned totals.
+// The stand-ins have the hook of each known version. The hook of PyTorch 2.6 represents the hooks
+// with unsigned totals.
 func testBlocksHookEachVersion(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"-DREPORT", "-DREPORT_SIGNED"} {

@@ -132,8 +132,8 @@ func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string
 		outcome(t, "yes, to the byte"))
 }
 
-// checkNVML compares what the driver has handed out, and the context with the modules that the first
-// steps load, with what NVML counts.
+// checkNVML compares the memory from the driver, and the context with the modules that the first
+// steps load, with NVML's count.
 func (b gpuSetup) checkNVML(t *testing.T) {
 	const largest = 0.02
 	g := b.trace(t, tracertest.StartGPUTrainer(t, "--eager"))
@@ -174,7 +174,7 @@ func (b gpuSetup) checkNVML(t *testing.T) {
 		f.segments/mib, f.others/mib, used/mib, by)
 }
 
-// checkPinned compares what is pinned, and wants most of it to be the loader's.
+// checkPinned compares the pinned memory, and wants most of it to be the loader's.
 func (b gpuSetup) checkPinned(t *testing.T) {
 	g := b.traceFromStart(t, "--batch", "64", "--length", "512", "--batches", "4", "--width", "64",
 		"--layers", "1")
@@ -219,16 +219,16 @@ func (b gpuSetup) checkWithoutCache(t *testing.T) {
 		outcome(t, "yes, to the byte"))
 }
 
-// gpuFigures are what a snapshot reports of the GPU memory of its only process, in bytes.
+// gpuFigures are the GPU memory of the only process of a snapshot, in bytes.
 type gpuFigures struct {
 	allocated, reserved int64 // totals of PyTorch's allocator
 	blocks              int64 // that are known by stack
-	segments            int64 // what torch's allocator has from the driver
-	others              int64 // what anybody else has from it
+	segments            int64 // memory of torch's allocator from the driver
+	others              int64 // memory of others from it
 	pinned, pinnedRAM   int64 // of the host's memory, by torch: asked for, and resident
 }
 
-// figuresOf counts as PyTorch's what was called from libraries whose names begin so.
+// figuresOf counts as PyTorch's the calls from libraries whose names begin so.
 func figuresOf(t *testing.T, snapshot *growth.Snapshot, torch ...string) gpuFigures {
 	t.Helper()
 	if len(snapshot.GPUMemory) != 1 {
@@ -290,22 +290,22 @@ func (f gpuFigures) misfits(torch tracertest.TorchTotals) []string {
 		misfit("reserved", f.reserved, torch.Reserved)...)
 }
 
-// misfitsFromStart are those of a process that has been traced since before its first tensor. Its
-// blocks and segments are known as well.
+// misfitsFromStart are the misfits of a process that has been traced since before its first tensor.
+// Its blocks and segments are known as well.
 func (f gpuFigures) misfitsFromStart(torch tracertest.TorchTotals) []string {
 	besides := fmt.Sprintf("segments, besides %d bytes of others", f.others)
 	return slices.Concat(f.misfits(torch), misfit("blocks", f.blocks, torch.Allocated),
 		misfit(besides, f.segments, torch.Reserved))
 }
 
-// apart is how far what the driver has handed out and a context are from what it counts, as a share
-// of that.
+// apart is the difference of the memory from the driver and a context to the driver's count, as a
+// share of the count.
 func (f gpuFigures) apart(context, used int64) float64 {
 	return math.Abs(float64(used-context-f.segments-f.others)) / float64(used)
 }
 
-// usedOnGPUs is what the driver counts for the only process. In many containers NVML does not list
-// it: then it is the growth of all GPUs since before the process came, and by names that.
+// usedOnGPUs is the driver's count for the only process. In many containers NVML does not list it:
+// then it is the growth of all GPUs since before the process came. by names the counter.
 func usedOnGPUs(t *testing.T, before, now growth.TreeSample) (bytes int64, by string) {
 	t.Helper()
 	if len(now.Processes) == 1 && now.Processes[0].GPUUsed != growth.Unknown {

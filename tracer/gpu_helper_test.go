@@ -34,7 +34,7 @@ func startPythonProgram(t testing.TB, name string, arguments ...string) gpuProgr
 	return gpuProgram{start(t, python, append([]string{tracertest.Source(name)}, arguments...)...), t}
 }
 
-// do gives orders. It returns what the program printed of the last one.
+// do gives orders. It returns the program's output on the last one.
 func (g gpuProgram) do(orders ...string) (printed []string) {
 	g.t.Helper()
 	for _, order := range orders {
@@ -54,7 +54,7 @@ func (a amounts) add(name string, objects, bytes int64) {
 	}
 }
 
-// plus is what both are together.
+// plus is the sum of both.
 func (a amounts) plus(b amounts) amounts {
 	sum := maps.Clone(a)
 	for name, of := range b {
@@ -63,7 +63,7 @@ func (a amounts) plus(b amounts) amounts {
 	return sum
 }
 
-// totals returns what the library itself counts, on the order of that name.
+// totals returns the library's own counts, on the order of that name.
 func (g gpuProgram) totals(order string) amounts {
 	g.t.Helper()
 	reported := make(amounts)
@@ -102,8 +102,8 @@ func siteIn(stack *growth.Stack, prefix string) string {
 	return "?"
 }
 
-// bySite is what is alive and what has been allocated, by kind, GPU and the function that has called
-// the driver.
+// bySite is the live and the allocated memory, by kind, GPU and the function that has called the
+// driver.
 func bySite(snapshot *growth.Snapshot) (held, allocated amounts) {
 	held, allocated = make(amounts), make(amounts)
 	for _, h := range onDevices(snapshot) {

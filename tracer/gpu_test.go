@@ -17,7 +17,7 @@ func TestKernelGPU(t *testing.T) {
 	t.Run("every driver call counts for its caller", testKernelGPUDriverCallCounts)
 }
 
-// TestGPU compares memory on GPUs with what a driver that counts itself reports.
+// TestGPU compares memory on GPUs with the report of a driver that counts itself.
 func TestGPU(t *testing.T) {
 	t.Parallel()
 	t.Run("reused address belongs to its new allocation site", testGPUReusedAddressBelongs)
@@ -29,8 +29,8 @@ func TestGPU(t *testing.T) {
 
 const mib = 1 << 20
 
-// A gpuAPI is one of cuda.c: what an object of an order's size counts, in which kind of the
-// tracer's and in which of the library's.
+// A gpuAPI is one of cuda.c: the bytes that an object of an order's size counts, in which kind of
+// the tracer's and in which of the library's.
 type gpuAPI struct {
 	name    string
 	size    int64
@@ -67,7 +67,7 @@ func (a gpuAPI) site() string {
 	return callerOf(growth.Holding{Kind: a.kind, GPU: a.gpu}, "hold_"+a.name)
 }
 
-// An expectation is what must be held and have been allocated after the given orders.
+// An expectation is the memory that must be held and have been allocated after the given orders.
 type expectation struct {
 	held, allocated, library amounts
 	device, pinned           int64 // bytes
@@ -91,8 +91,8 @@ func (r *expectation) add(a gpuAPI, objects, allocated int64) {
 	}
 }
 
-// libraryKinds are those of the library that are memory: what else it knows are addresses, and
-// memory of others.
+// libraryKinds are the library's kinds that are memory: its other kinds are addresses, and memory
+// of others.
 var libraryKinds = []string{
 	"device", "pitch", "managed", "async", "pool", "created",
 	"created_host", "pinned", "registered",
@@ -118,8 +118,8 @@ func mustHoldExpected(t *testing.T, g gpuProgram, s *tracer.Session, after strin
 	}
 }
 
-// Each allocating call of CUDA's driver counts for its caller what the library counts. A failing
-// call counts nothing and changes nothing.
+// Each allocating call of CUDA's driver counts for its caller as in the library. A failing call
+// counts nothing and changes nothing.
 func testKernelGPUDriverCallCounts(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
@@ -242,7 +242,7 @@ func testGPUOneUnmapMany(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// pythonAPIs are those of cuda.c that cuda.py has, too.
+// pythonAPIs are the APIs of cuda.c that cuda.py has, too.
 var pythonAPIs = []string{
 	"malloc", "pitch", "managed", "async", "pool", "create", "hostalloc",
 	"allochost",

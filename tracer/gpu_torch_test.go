@@ -24,7 +24,7 @@ func TestOnAGPU(t *testing.T) {
 	t.Run("compiled code is the component of its blocks", testOnAGPUCompiledCodeComponent)
 }
 
-// onGPU is PyTorch's own: it calls CUDA from its allocator of GPU memory, and from that of
+// onGPU is PyTorch's own: it calls CUDA from its allocator of GPU memory, and from its allocator of
 // pinned memory.
 var onGPU = gpuSetup{libraries: []string{"libc10_cuda", "libtorch_cuda"}}
 
@@ -59,7 +59,7 @@ func testOnAGPUCompiledCodeComponent(t *testing.T) {
 			", "))
 }
 
-// largestFirst are names by what they have.
+// largestFirst are names by their bytes.
 func largestFirst(bytes map[string]int64) []string {
 	return slices.SortedFunc(maps.Keys(bytes),
 		func(a, b string) int { return int(bytes[b]/mib - bytes[a]/mib) })

@@ -16,7 +16,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestKernelHeap compares the live heap with what programs of known behaviour hold, on every
+// TestKernelHeap compares the live heap with the memory of programs of known behaviour, on every
 // kernel.
 func TestKernelHeap(t *testing.T) {
 	t.Run("leak is exact beside a hundredfold churn", testKernelHeapLeakExactHundredfold)
@@ -26,7 +26,7 @@ func TestKernelHeap(t *testing.T) {
 	t.Run("static program", testKernelHeapStaticProgram)
 }
 
-// TestHeap compares the live heap with what programs of known behaviour hold.
+// TestHeap compares the live heap with the memory of programs of known behaviour.
 func TestHeap(t *testing.T) {
 	t.Run("sampled leak is within its confidence bound", testHeapSampledLeakWithin)
 	t.Run("the C library's functions beside a preloaded allocator", testHeapCLibraryFunctions)
@@ -50,13 +50,13 @@ func testKernelHeapAllocatorFunctionCounts(t *testing.T) {
 	}
 }
 
-// The C library's own functions call the preloaded ones. What they are asked for counts under their
-// own names.
+// The C library's own functions call the preloaded ones. Their allocations count under their own
+// names.
 func testHeapCLibraryFunctions(t *testing.T) {
 	mustCountSemantics(t, tracertest.Build(t, "preload.c", "-shared", "-fPIC"), probe.Automatic)
 }
 
-// mustCountSemantics compares with what testdata/semantics.c holds, which calls every function.
+// mustCountSemantics compares with the memory of testdata/semantics.c, which calls every function.
 func mustCountSemantics(t *testing.T, preload string, mode probe.Mode) tracer.Events {
 	t.Helper()
 	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
@@ -265,8 +265,8 @@ func testKernelHeapStaticProgram(t *testing.T) {
 	}
 }
 
-// What malloc takes from the kernel is all that can be seen of a stripped program. The scan
-// recognises it by its content.
+// Only malloc's calls of the kernel can be seen of a stripped program. The scan recognises it by
+// its content.
 func testHeapStrippedStaticProgram(t *testing.T) {
 	program := tracertest.Build(t, "leak.c", "-pthread", "-static", "-Wl,--strip-all")
 	target := start(t, program, "1", "20", fmt.Sprint(1<<20), "0")
@@ -450,8 +450,8 @@ func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
 	return events
 }
 
-// heldByCases returns what the functions case_... hold, whatever lies between them and the probe,
-// and how many objects all stacks have allocated.
+// heldByCases returns the memory of the functions case_..., whatever lies between them and the
+// probe, and how many objects all stacks have allocated.
 func heldByCases(taken *growth.Snapshot) (held map[string][2]int64, allocated float64) {
 	held = make(map[string][2]int64)
 	for _, h := range taken.Holdings {

@@ -64,7 +64,7 @@ func snapshot(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	return snapshot
 }
 
-// held returns what the callers of the allocator hold, by function: objects and bytes.
+// held returns the memory of the allocator's callers, by function: objects and bytes.
 func held(snapshot *growth.Snapshot) map[string][2]int64 { return heldAt(snapshot, 1) }
 
 // heldAt is held for stacks in which the caller is such a frame.
@@ -408,7 +408,7 @@ func closeHeap(t testing.TB, s *tracer.Session) {
 	}
 }
 
-// counted is what the BPF programs have counted since tracing started.
+// counted has the counts of the BPF programs since tracing started.
 func counted(t testing.TB, s *tracer.Session, what bpf.Counter) uint64 {
 	t.Helper()
 	values, err := kernel.ReadCounters(tracer.Kernel(s).Counters)

@@ -213,16 +213,16 @@ func mustBeDeep(t *testing.T, frames []growth.Frame) {
 	}
 }
 
-// The first kernels that count what is resident for each CPU, not for each thread, and that add up
-// what CPUs have counted when they are asked.
+// The first kernels that count resident memory for each CPU, not for each thread, and that add up
+// the counts of CPUs when they are asked.
 const (
 	countsByCPU   = 6<<8 | 2
 	countsExactly = 6<<8 | 17
 )
 
 // countSlack bounds how far the kernel's count of a process's resident memory is off the pages, in
-// bytes. It leaves out what threads have counted in their last 64 page faults, of up to 16 pages
-// each, or what CPUs have in batches.
+// bytes. The count leaves out the last 64 page faults of threads, of up to 16 pages each, or
+// batches of CPUs.
 func countSlack(r growth.Resident) int64 {
 	const counters = 3 // private, of files, shared
 	kernel, cpus, page := runningKernel(), int64(runtime.NumCPU()), int64(process.PageSize)
@@ -249,8 +249,8 @@ func testKernelBreakdownDoctorReportsHow(t *testing.T) {
 	t.Error("there is no check of the page map")
 }
 
-// Each order needs another reading: of pages, of the signatures in them, of page faults and of what
-// a fork shares.
+// Each order needs another reading: of pages, of the signatures in them, of page faults and of
+// pages that a fork shares.
 func testKernelBreakdownRowsSumRSS(t *testing.T) {
 	target := startBreakdown(t)
 	do(t, target, "map_beyond")

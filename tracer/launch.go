@@ -16,9 +16,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// launched has the probes of the session's copy of the shim, which are those of all programs below
+// launchTracker has the probes of the session's copy of the shim, which serve all programs below
 // it, and makes these programs targets as they start.
-type launched struct {
+type launchTracker struct {
 	*source.Shim
 	session *Session
 	starts  chan programStart
@@ -46,10 +46,10 @@ const (
 	maxStarts = 1024
 	// lateStart is the time after which a program may not have waited until it was a target.
 	lateStart = shim.MaxHold * 4 / 5
-	// settledAge is the age of what becomes a target though it does not wait.
+	// settledAge is the age at which a program becomes a target though it does not wait.
 	settledAge = time.Second
-	// maxEnded bounds the targets that have ended and are in snapshots still: a trainer, and not what
-	// its script calls afterwards.
+	// maxEnded bounds the targets that have ended and are in snapshots still: a trainer, and not
+	// the programs that its script calls afterwards.
 	maxEnded = 16
 )
 
@@ -91,7 +91,7 @@ func (s *Session) launch(ctx context.Context) error {
 }
 
 // awaitStart waits for the first program that starts.
-func (l *launched) awaitStart(ctx context.Context) {
+func (l *launchTracker) awaitStart(ctx context.Context) {
 	limit := time.NewTimer(shim.MaxHold)
 	defer limit.Stop()
 	ended := make(chan struct{})
@@ -107,11 +107,11 @@ func (l *launched) awaitStart(ctx context.Context) {
 }
 
 // noteStart keeps the start of a program for run.
-func (l *launched) noteStart(event bpf.Event) {
+func (l *launchTracker) noteStart(event bpf.Event) {
 	l.keep(programStart{int(event.Tgid), event.Time, event.Length != 0})
 }
 
-func (l *launched) keep(p programStart) {
+func (l *launchTracker) keep(p programStart) {
 	select {
 	case l.starts <- p:
 	default:
@@ -120,7 +120,7 @@ func (l *launched) keep(p programStart) {
 }
 
 // run makes programs targets as they start, until the session ends.
-func (l *launched) run() {
+func (l *launchTracker) run() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -136,15 +136,15 @@ func (l *launched) run() {
 }
 
 // end lets the programs go on that wait.
-func (l *launched) end() {
+func (l *launchTracker) end() {
 	l.running.Wait()
 	if l.Shim != nil {
 		_ = l.Release() // Close detaches again
 	}
 }
 
-// adoptWaiting makes targets of what waits to become one, as long as something is due.
-func (l *launched) adoptWaiting() {
+// adoptWaiting makes targets of the programs that wait to become one, as long as something is due.
+func (l *launchTracker) adoptWaiting() {
 	l.forking.spend(0, time.Now())
 	for l.session.ctx.Err() == nil && l.adoptNext() {
 	}
@@ -156,9 +156,9 @@ func (l *launched) adoptWaiting() {
 }
 
 // adoptNext makes targets of the programs that are held, or of one that is not: a fork within the
-// credit, or what still runs after a while, since most programs of a build have ended by then. It
-// reports whether there was one.
-func (l *launched) adoptNext() bool {
+// credit, or a program that still runs after a while, since most programs of a build have ended by
+// then. It reports whether there was one.
+func (l *launchTracker) adoptNext() bool {
 	l.drain()
 	if held, adopted := l.adoptHeld(); adopted {
 		l.release(held)
@@ -180,7 +180,7 @@ func (l *launched) adoptNext() bool {
 }
 
 // drain takes all starts that have been noted.
-func (l *launched) drain() {
+func (l *launchTracker) drain() {
 	for range len(l.starts) {
 		l.waiting = append(l.waiting, <-l.starts)
 	}
@@ -190,7 +190,7 @@ func (l *launched) drain() {
 }
 
 // take removes the first start for which a function holds.
-func (l *launched) take(holds func(programStart) bool) (p programStart, found bool) {
+func (l *launchTracker) take(holds func(programStart) bool) (p programStart, found bool) {
 	i := slices.IndexFunc(l.waiting, holds)
 	if i < 0 {
 		return programStart{}, false
@@ -203,7 +203,7 @@ func (l *launched) take(holds func(programStart) bool) (p programStart, found bo
 
 // adoptHeld makes targets of the programs that are held, and of those that start meanwhile: they go
 // on together. It returns how long the first has waited, and whether there was one.
-func (l *launched) adoptHeld() (held time.Duration, adopted bool) {
+func (l *launchTracker) adoptHeld() (held time.Duration, adopted bool) {
 	var first *programStart // of those that wait
 	for l.isHolding && held < lateStart {
 		p, found := l.take(func(p programStart) bool { return !p.isFork })
@@ -224,7 +224,7 @@ func (l *launched) adoptHeld() (held time.Duration, adopted bool) {
 }
 
 // retireEnded makes room for the next programs, while none of those that are targets waits.
-func (l *launched) retireEnded() {
+func (l *launchTracker) retireEnded() {
 	l.session.following.Lock()
 	defer l.session.following.Unlock()
 	l.session.retireEnded(maxEnded)
@@ -232,9 +232,9 @@ func (l *launched) retireEnded() {
 
 // adopt makes a target of a program, unless that has ended: then its PID may be another's. It reports
 // whether the program waits.
-func (l *launched) adopt(p programStart) (waits bool) {
+func (l *launchTracker) adopt(p programStart) (waits bool) {
 	const tick = 10 * time.Millisecond
-	age := p.age() // taken first: this thread may have to wait before it reads that of the process
+	age := p.age() // first, as this thread may have to wait for the age of the process
 	if stat, err := process.ReadStat(p.pid); err != nil || stat.Age()+tick < age {
 		return false
 	}
@@ -252,7 +252,7 @@ func (l *launched) adopt(p programStart) (waits bool) {
 
 // release lets the programs go on that have waited for so long, and has the next ones wait unless
 // all have waited too much. If the kernel does not hold them again, they become targets late.
-func (l *launched) release(held time.Duration) {
+func (l *launchTracker) release(held time.Duration) {
 	l.holding.spend(held, time.Now())
 	wasHolding := l.isHolding
 	l.isHolding = l.holding.allows(wasHolding) && l.Hold() == nil
@@ -262,8 +262,8 @@ func (l *launched) release(held time.Duration) {
 	l.changed = kernel.Monotonic()
 }
 
-// A credit is of time: maxCredit at once, and creditShare of the time in the long run. A build starts
-// thousands of programs, and what calls a compiler waits for each of them.
+// A credit is of time: maxCredit at once, and creditShare of the time in the long run. A build
+// starts thousands of programs, and the caller of a compiler waits for each of them.
 type credit struct {
 	left time.Duration
 	at   time.Time
@@ -274,13 +274,13 @@ const (
 	creditShare = 1.0 / 200
 )
 
-// spend takes a time that was used, and adds what has accrued until now.
+// spend takes a time that was used, and adds the time that has accrued until now.
 func (c *credit) spend(used time.Duration, now time.Time) {
 	accrued := time.Duration(creditShare * float64(now.Sub(c.at)))
 	c.left, c.at = min(maxCredit, c.left-used+accrued), now
 }
 
-// allows reports whether more may be used. What was not allowed last is once there is enough for
+// allows reports whether more may be used. After a refusal, it waits until the credit is enough for
 // several.
 func (c *credit) allows(wasAllowed bool) bool {
 	return c.left >= maxCredit/4 || wasAllowed && c.left > 0

@@ -28,7 +28,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestLaunch compares what programs that the session has started hold with what they say.
+// TestLaunch compares the memory of programs that the session has started with their own reports.
 func TestLaunch(t *testing.T) {
 	t.Run("every allocator function counts as its manual page says", testLaunchFunctions)
 	t.Run("leak is exact beside a hundredfold churn", testLaunchLeak)
@@ -267,7 +267,7 @@ func testLaunchThousand(t *testing.T) {
 	mustLoseStacksAlone(t, s)
 }
 
-// What has ended is in snapshots still, when its script calls other programs afterwards.
+// An ended program is in snapshots still, when its script calls other programs afterwards.
 func testLaunchEnded(t *testing.T) {
 	program := tracertest.Build(t, "launched.c")
 	eventually(t, "the programs wait until they are traced", func() bool {
@@ -333,7 +333,7 @@ func testLaunchKeepers(t *testing.T) {
 			s, target := launch(t, preloading(allocator, command), tracer.Options{Interval: 1})
 			order(target, "keep 300")
 
-			// The payloads are those of 5000 bytes.
+			// The payloads are the objects of 5000 bytes.
 			var stack *growth.Stack
 			for _, h := range snapshot(t, s).Holdings {
 				if h.InuseObjects == 300 && h.InuseBytes > 300*5000 {
@@ -396,7 +396,7 @@ func testLaunchUnseen(t *testing.T) {
 	}
 }
 
-// What does not report its start is found in the tree.
+// A program that does not report its start is found in the tree.
 func testLaunchLate(t *testing.T) {
 	program := tracertest.Build(t, "launched.c", "-static")
 	s, target := launch(t, exec.Command("/bin/sh", "-c", program+" leak; :"), tracer.Options{Interval: 1})
@@ -467,7 +467,7 @@ func testLaunchBeside(t *testing.T) {
 	}
 }
 
-// The program makes ten million pairs of malloc and free a second. What it leaks is estimated from
+// The program makes ten million pairs of malloc and free a second. Its leak is estimated from
 // samples of several intervals.
 func testLaunchInterval(t *testing.T) {
 	const budget = 0.01
@@ -540,7 +540,7 @@ func testLaunchNamespace(t *testing.T) {
 	}
 }
 
-// What starts repeatedly waits for half a percent of the time in the long run.
+// A program that starts repeatedly waits for half a percent of the time in the long run.
 func testLaunchCredit(t *testing.T) {
 	const each, between = 40 * time.Millisecond, 300 * time.Millisecond
 	now := time.Now()
@@ -574,7 +574,8 @@ func testLaunchCredit(t *testing.T) {
 	}
 }
 
-// A program that overwrites its semaphore keeps the kernel from raising those of all programs.
+// A program that overwrites its semaphore keeps the kernel from raising the semaphores of all
+// programs.
 func testLaunchUnheld(t *testing.T) {
 	s, target := launch(t, exec.Command("/bin/sh", "-c",
 		"sleep 1000 & echo $!; echo ready; read line; /bin/true; echo done; read line"),

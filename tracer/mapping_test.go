@@ -19,7 +19,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestKernelMappings compares direct mappings with what the program reports, on every kernel.
+// TestKernelMappings compares direct mappings with the program's report, on every kernel.
 func TestKernelMappings(t *testing.T) {
 	t.Run("direct mappings are exact to the page", testKernelMappingsDirectMappingsExact)
 	t.Run("growth between two snapshots", testKernelMappingsGrowthTwoSnapshots)
@@ -31,8 +31,9 @@ func TestMappings(t *testing.T) {
 	t.Run("of other allocators", testMappingsOfOtherAllocators)
 }
 
-// TestMappingStorm maps and unmaps as fast as it goes. Most of these calls reach user space as counts
-// alone. The program's own numbers and /proc/PID/maps must agree with what is left.
+// TestMappingStorm maps and unmaps as fast as it goes. Most of these calls reach user space as
+// counts alone. The program's own numbers and /proc/PID/maps must agree with the remaining
+// mappings.
 func TestMappingStorm(t *testing.T) {
 	t.Run("kept mappings under a storm are exact", testMappingStormKeptExact)
 	t.Run("sites that were walked leave the budget to others", testMappingStormRepeats)
@@ -44,7 +45,7 @@ func TestMappingStorm(t *testing.T) {
 	t.Run("more calls than are kept, between two snapshots", testMappingStormManyCalls)
 }
 
-// These are what a function of a target has mapped and released, as the target reports (see
+// These are the mappings and releases of a function of a target, as the target reports (see
 // testdata/mappings.c) or as we measure.
 type (
 	mapper struct {
@@ -107,7 +108,7 @@ func reported(t testing.TB, lines []string) space {
 	return truth
 }
 
-// measured is what a snapshot reports of the functions of a program. Rows of memory that is merely
+// measured is a snapshot's data on the functions of a program. Rows of memory that is merely
 // resident are not about mappings.
 func measured(snapshot *growth.Snapshot, program string) space {
 	got := newSpace()
@@ -243,8 +244,8 @@ func testMappingsAnotherTraceDoes(t *testing.T) {
 	mustBe(t, measured(snapshot(t, s), program), truth)
 }
 
-// What other allocators map is none of the program's mappings, whether they are preloaded or linked
-// in. The probes of the heap are closed, as between two bursts.
+// Mappings by other allocators are none of the program's mappings, whether they are preloaded or
+// linked in. The probes of the heap are closed, as between two bursts.
 func testMappingsOfOtherAllocators(t *testing.T) {
 	for _, a := range allocators {
 		linked := map[string][]string{"preloaded": nil, "linked": {"-no-pie", a.link}}
@@ -279,7 +280,7 @@ func testMappingsOfOtherAllocators(t *testing.T) {
 }
 
 // sampleWhile takes a sample every few milliseconds until the target has carried out its order, and
-// returns what it reports.
+// returns its report.
 func sampleWhile(t *testing.T, s *tracer.Session, target *tracertest.Target, order string) []string {
 	t.Helper()
 	target.Say(order)

@@ -116,7 +116,7 @@ func testNativeStacksThoseGdb(t *testing.T) {
 	}
 }
 
-// A gdbFrame is what stops.py writes: the program counter and the function.
+// A gdbFrame is a frame that stops.py writes: the program counter and the function.
 type gdbFrame struct {
 	pc       uint64
 	function string
@@ -324,7 +324,8 @@ func testNativeGeneratedCodeKeeps(t *testing.T) {
 	}
 }
 
-// trap runs trap.c. It returns what was seen and the number of allocations that the program made.
+// trap runs trap.c. It returns the allocations seen and the number of allocations that the program
+// made.
 func trap(t *testing.T, program, mode string) (*growth.Snapshot, float64) {
 	t.Helper()
 	target := start(t, program, mode)
@@ -339,7 +340,7 @@ func trap(t *testing.T, program, mode string) (*growth.Snapshot, float64) {
 	return snapshot(t, s), n
 }
 
-// marked are frames found by what generated code promises, not by a table.
+// marked are frames found by the promises of generated code, not by a table.
 const marked = " [by frame pointer]"
 
 // index of the frame of a function; -1 if there is none.
@@ -372,7 +373,7 @@ func section(t *testing.T, program, name string) *elf.Section {
 	return file.Section(name)
 }
 
-// generation is the number of what the kernel side knows about a process's code.
+// generation is the number of the kernel side's data on a process's code.
 func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 	t.Helper()
 	var id ebpf.MapID

@@ -55,8 +55,8 @@ func (h host) call(times int) {
 	h.Await("done")
 }
 
-// throughPlugin counts the library's allocations by their size: those with complete stacks through
-// both of its functions, and all.
+// throughPlugin counts the library's allocations by their size: allocations with complete stacks
+// through both of its functions, and all.
 func (h host) throughPlugin(size int64) (whole, all int) {
 	h.t.Helper()
 	for _, held := range snapshot(h.t, h.session).Holdings {

@@ -19,7 +19,7 @@ import (
 // census of the process did not have.
 type CensusOptions struct {
 	PID int
-	// Limit and Samples are those of objects.CensusOptions.
+	// Limit and Samples are as in objects.CensusOptions.
 	Limit   time.Duration
 	Samples int
 }
@@ -67,8 +67,8 @@ func (s *Session) sampledTensors(t *target) (map[estimate.SampledTensor]float64,
 	return estimate.ReadSampledTensors(s.kernel, t.process.PID)
 }
 
-// traceTensors sets which stacks have allocated the tensors of a census, and what C++ alone holds.
-// before are the sampled tensors from before the census; nil: they are not known.
+// traceTensors sets which stacks have allocated the tensors of a census, and the memory that C++
+// alone holds. before are the sampled tensors from before the census; nil: they are not known.
 func (s *Session) traceTensors(
 	t *target, c *objects.Census, before map[estimate.SampledTensor]float64,
 ) error {
@@ -124,8 +124,8 @@ func (s *Session) ObjectsCPUTime() time.Duration { return s.objectWorker.CPUTime
 // HurryObjects has censuses and searches no longer wait for idle CPUs: somebody waits for them.
 func (s *Session) HurryObjects() { s.objectWorker.Hurry() }
 
-// askWorker asks the worker about a target. It is an error if that has ended meanwhile: what was read
-// may be of another program.
+// askWorker asks the worker about a target. It is an error if the target has ended meanwhile: the
+// answer may be about another program.
 func (s *Session) askWorker(
 	ctx context.Context, t *target, ask worker.Request,
 ) (*worker.Response, error) {
@@ -137,7 +137,7 @@ func (s *Session) askWorker(
 	return answer, err
 }
 
-// estimator returns that of now. The caller holds probing.mu for as long as it is used.
+// estimator returns the present estimator. The caller holds probing.mu for as long as it is used.
 func (s *Session) estimator() *estimate.Estimator {
 	snapshot := growth.Snapshot{Elapsed: s.Elapsed()}
 	bins := estimate.SetBins(&snapshot, s.started, nil)
@@ -159,8 +159,8 @@ type KeeperSearch struct {
 	Limit time.Duration
 }
 
-// Search finds who keeps the objects of suspects, those of Stacks first. It may be called from any
-// goroutine. The results know the first of a suspect's stacks.
+// Search finds who keeps the objects of suspects, the suspects of Stacks first. It may be called
+// from any goroutine. The results know the first of a suspect's stacks.
 func (s *Session) Search(ctx context.Context, k KeeperSearch) ([]keeper.Search, error) {
 	t := s.targets.traced(k.PID)
 	if t == nil {

@@ -34,7 +34,7 @@ func testObjectsOfStack(t *testing.T) {
 	to := s.Elapsed()
 	order(target, "keep 200")
 
-	// The payloads are those of 5000 bytes.
+	// The payloads are the objects of 5000 bytes.
 	var stack *growth.Stack
 	for _, h := range snapshot(t, s).Holdings {
 		if h.InuseObjects == 600 && h.InuseBytes > 600*5000 && slices.Contains(functions(h.Stack), "keep") {

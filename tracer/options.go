@@ -54,17 +54,17 @@ type Options struct {
 	// Mode in which functions are probed. Default: the best that the kernel has.
 	Mode probe.Mode
 
-	// checkFilter is that of kernel.Config. Tests set it.
+	// checkFilter is as in kernel.Config. Tests set it.
 	checkFilter func() error
 }
 
 // A Launch starts a command whose allocations count from the first on.
 type Launch struct {
-	// Shim is the session's own copy of the shim, which no process has mapped yet. What the command
-	// starts is traced if it maps this very file. It must stay open until Close.
+	// Shim is the session's own copy of the shim, which no process has mapped yet. A program that
+	// the command starts is traced if it maps this very file. It must stay open until Close.
 	Shim *os.File
 	// Command is the PID of the process that becomes the command, or whose children do, and UID its
-	// user. What descends from it is traced, and no other process that maps the shim.
+	// user. Its descendants are traced, and no other process that maps the shim.
 	Command, UID int
 	// Start starts the command with the shim in its LD_PRELOAD, and returns its PID. Open calls it
 	// when everything is attached. The command is held for a moment, until it is a target.
@@ -80,8 +80,8 @@ func (o Options) wants(source string) bool {
 }
 
 // faultInterval returns the mean number of bytes between sampled page faults. If allocscope may
-// choose, it is longer than that of the heap: a trainer has 100,000 page faults a second, and the
-// memory that matters has many of them.
+// choose, it is longer than the heap's interval: a trainer has 100,000 page faults a second, and
+// the memory that matters has many of them.
 func (o Options) faultInterval(asked uint64) uint64 {
 	const limitedInterval = 2 << 20
 	if o.Overhead > 0 && asked == 0 {

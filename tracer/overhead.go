@@ -52,7 +52,7 @@ func (s *Session) startRunner() error {
 	return nil
 }
 
-// usage returns what each target's process has used since its start, by target.
+// usage returns the usage of each target's process since its start, by target.
 func (s *targetSet) usage() map[any]overhead.Usage {
 	used := make(map[any]overhead.Usage)
 	for _, t := range s.list() {
@@ -78,7 +78,7 @@ func (s *targetSet) countSteps() bool {
 	return false
 }
 
-// Overhead returns what tracing has cost so far, by the clock of Elapsed. Without a limit, the costs
+// Overhead returns the cost of tracing so far, by the clock of Elapsed. Without a limit, the costs
 // are not measured.
 func (s *Session) Overhead() overhead.Overhead {
 	if s.runner != nil {

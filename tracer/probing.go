@@ -32,7 +32,7 @@ type probing struct {
 	started func() uint64 // start of the trace, ns, CLOCK_MONOTONIC
 	shim    *source.Shim  // samples the heap of a command that the session has started; or nil
 
-	// progress reads the meter; costs are those of the events that it counts. nil: the overhead
+	// progress reads the meter; costs are the costs of the events that it counts. nil: the overhead
 	// has no limit.
 	progress func() (controller.Reading, error)
 	costs    controller.Costs
@@ -52,7 +52,7 @@ type probing struct {
 	interval, tensorInterval uint64
 	tensors                  bool   // the probes on tensors are attached
 	blockInterval            uint64 // bytes between sampled blocks of GPUs; 0: none are
-	tensorsAlone             bool   // the heap is not wanted, and bursts are those of tensors
+	tensorsAlone             bool   // the heap is not wanted, and bursts are of tensors
 	untracked                uint64 // tensors that handOverTensors has lost
 }
 
@@ -135,7 +135,7 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	return p.applyIntervals()
 }
 
-// openHeap attaches the probes of source heap. A process that is exiting keeps what is known of it.
+// openHeap attaches the probes of source heap. A process that is exiting keeps its known data.
 func (t *target) openHeap() {
 	if t.err() != nil {
 		return
@@ -162,7 +162,8 @@ func (p *probing) activeIntervals() (interval, tensorInterval uint64) {
 	return 0, p.tensorInterval
 }
 
-// applyIntervals has the BPF programs use the intervals of now, and the shim that of the heap.
+// applyIntervals has the BPF programs use the present intervals, and the shim the interval of the
+// heap.
 func (p *probing) applyIntervals() error {
 	interval, tensorInterval := p.activeIntervals()
 	if p.shim != nil {
@@ -173,7 +174,7 @@ func (p *probing) applyIntervals() error {
 	return p.kernel.SetIntervals(interval, tensorInterval)
 }
 
-// recordProgress adds what was done since the last call.
+// recordProgress adds the progress since the last call.
 func (p *probing) recordProgress(to *estimate.Progress) {
 	if p.progress == nil {
 		return
@@ -259,7 +260,7 @@ func (p *probing) detachHeap() (map[uint32]bool, error) {
 	if err := parallel(closes); errors.Is(err, probe.ErrBlocked) {
 		return probed, err
 	}
-	return probed, nil // the kernel detaches what remains when allocscope exits
+	return probed, nil // the kernel detaches the rest when allocscope exits
 }
 
 // extrapolation returns the factors by which the counts of a probe period are multiplied, by
@@ -289,8 +290,8 @@ func (p *probing) startTarget(t *target) time.Duration {
 	return time.Duration(t.tracedSince - p.started())
 }
 
-// join attaches the probes in a new target that are open in the others. functions are those of its
-// allocator.
+// join attaches the probes in a new target that are open in the others. functions are the functions
+// of its allocator.
 func (p *probing) join(t *target, functions []probe.FileSites) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -314,7 +315,7 @@ func (p *probing) sweep() {
 	for _, t := range p.targets.list() {
 		calls = append(calls, t.heap.Sweep, t.tensors.Sweep)
 	}
-	_ = parallel(calls) // what remains costs the processes time until the probes are detached
+	_ = parallel(calls) // the rest costs the processes time until the probes are detached
 }
 
 // leaveHeap detaches the heap's probes of a target for good.
@@ -325,7 +326,7 @@ func (p *probing) leaveHeap(t *target) error {
 	return probe.Close(links)
 }
 
-// forget deletes what the tracker knows of a target. The kernel has no objects of it any more.
+// forget deletes the tracker's data on a target. The kernel has no objects of it any more.
 func (p *probing) forget(t *target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -406,7 +407,7 @@ func (p *probing) FollowBlocks(follow bool, interval uint64) error {
 	})
 }
 
-// TensorsAlone reports whether the heap is not wanted, so that bursts are those of tensors.
+// TensorsAlone reports whether the heap is not wanted, so that bursts are of tensors.
 func (p *probing) TensorsAlone() bool { return p.tensorsAlone }
 
 // IsOpen reports whether a probe period is going on.
@@ -481,7 +482,7 @@ func (p *probing) calibrate(estimator *estimate.Estimator, snapshot *growth.Snap
 	}
 }
 
-// estimator returns that of a snapshot. The caller holds mu for as long as it is used.
+// estimator returns the estimator of a snapshot. The caller holds mu for as long as it is used.
 func (p *probing) estimator(
 	since map[uint32]uint64, bins estimate.BirthBins,
 ) *estimate.Estimator {

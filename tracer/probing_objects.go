@@ -167,8 +167,8 @@ func (p *probing) foldTallies(factor func(tgid uint32) float64) error {
 	return err
 }
 
-// forgetStacks bounds the memory of the targets' stacks after a snapshot. What the forgotten ones have
-// allocated is added to the stack of those that are lost.
+// forgetStacks bounds the memory of the targets' stacks after a snapshot. The bytes that the
+// forgotten ones have allocated are added to the stack of lost stacks.
 func (p *probing) forgetStacks() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,7 +189,7 @@ func (p *probing) forgetStacks() {
 	}
 }
 
-// moveTotals adds what a key has allocated to another.
+// moveTotals adds the totals of a key to another.
 func moveTotals[K comparable](totals map[K]*estimate.StackTotals, from, to K) {
 	if sum, ok := totals[from]; ok {
 		delete(totals, from)

@@ -84,7 +84,7 @@ func testKernelProducerExact(t *testing.T) {
 	}
 }
 
-// The bounds are those of a heap that the probes sample.
+// The bounds are as for a heap that the probes sample.
 func testProducerSampled(t *testing.T) {
 	t.Parallel()
 	const objects, size, interval = 4096, 64 << 10, 512 << 10 // 256 MiB
@@ -123,8 +123,8 @@ func testProducerSampled(t *testing.T) {
 	}
 }
 
-// A second session is another tool. That which limits its overhead opens and closes the probes of
-// functions, of which there are none.
+// A second session is another tool. The tool that limits its overhead opens and closes the probes
+// of functions, of which there are none.
 func testProducerShared(t *testing.T) {
 	t.Parallel()
 	target := start(t, buildProducer(t), "1")
@@ -143,7 +143,7 @@ func testProducerShared(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	target.Say("go") // what has been forged is claimed again
+	target.Say("go") // forged objects are claimed again
 	target.Await("done")
 	for _, s := range sessions[:2] {
 		if got := held(snapshot(t, s))["leak_here"]; got != [2]int64{16_000, 16_000 * 96} {

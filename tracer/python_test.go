@@ -16,7 +16,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestPython compares Python frames with what the interpreter itself reports.
+// TestPython compares Python frames with the interpreter's own report.
 func TestPython(t *testing.T) {
 	t.Run("frames of every interpreter", testPythonFramesInterpreter)
 	t.Run("some frames of unusual interpreters", testPythonFramesUnusual)
@@ -82,8 +82,8 @@ func testPythonFramesInterpreter(t *testing.T) {
 				mustAgreeWithInterpreter(t, target, s)
 				return
 			}
-			// What a thread's last frame refers to, other threads may own: then it allocates when that
-			// frame is no longer in the thread's list.
+			// Other threads may own the objects of a thread's last frame: then it allocates when
+			// that frame is no longer in the thread's list.
 			mustAgreeInCases(t, target, s, manyCases, growth.LossSiteStacks, growth.LossPythonFrames)
 		})
 	}
@@ -262,7 +262,7 @@ func (p pythonStacks) add(size int64, frames []pythonFrame, mark string, blocks 
 }
 
 // mustAgreeWithInterpreter runs the cases of frames.py and compares the Python frames of each with
-// what the program reports.
+// the program's report.
 func mustAgreeWithInterpreter(t *testing.T, target *tracertest.Target, s *tracer.Session) {
 	t.Helper()
 	mustAgreeInCases(t, target, s, manyCases, growth.LossSiteStacks)
@@ -358,8 +358,8 @@ func tracedStacks(snapshot *growth.Snapshot) pythonStacks {
 			mark = cutMark + h.Stack.Truncated
 		}
 		if len(frames) == 0 && mark == "" {
-			// what the C library or the linker holds may have such a size, too; if it is a case's, that one
-			// lacks it
+			// memory of the C library or the linker may have such a size, too; if it is a case's,
+			// that one lacks it
 			continue
 		}
 

@@ -7,12 +7,12 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// Sample reads the state of all processes of the tree and of the memory of the system. What could
-// not be read is growth.Unknown.
+// Sample reads the state of all processes of the tree and of the memory of the system. A value that
+// could not be read is growth.Unknown.
 func (s *Session) Sample() growth.TreeSample {
 	s.following.Lock()
 	defer s.following.Unlock()
-	s.events.collect() // what is not urgent, and wakes no reader
+	s.events.collect() // events that are not urgent, and wake no reader
 	s.makeRoom()
 
 	sample := s.follower.Sample(s.Elapsed())
@@ -55,7 +55,7 @@ func (s *Session) makeRoom() {
 			t.forgetReleased(faults[uint32(t.process.PID)], released)
 		}
 	}
-	_ = s.faults.Thin() // what cannot be thinned is counted once the map is full
+	_ = s.faults.Thin() // faults that cannot be thinned are counted once the map is full
 }
 
 // IsTraced reports whether a process is traced now.

@@ -15,8 +15,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tree"
 )
 
-// scanner scans the pages of all processes of the tree for a snapshot: those of the targets each
-// time, those of the others by turns.
+// scanner scans the pages of all processes of the tree for a snapshot: the targets' pages each
+// time, the others' by turns.
 type scanner struct {
 	kernel  *kernel.Kernel
 	events  *eventReader
@@ -37,38 +37,38 @@ type scanner struct {
 }
 
 // addTo adds the resident memory of all processes of the tree to a snapshot.
-func (k *scanner) addTo(
+func (s *scanner) addTo(
 	snapshot *growth.Snapshot, held estimate.Holdings, objects estimate.LiveObjects,
 	pins map[uint32][]estimate.Pin,
 ) error {
-	faults, err := source.ReadFaults(k.kernel)
+	faults, err := source.ReadFaults(s.kernel)
 	if err != nil {
 		return err
 	}
-	members := k.members()
-	k.begin(members)
+	members := s.members()
+	s.begin(members)
 
 	for _, m := range members {
-		t := k.targets.traced(m.Process.PID)
+		t := s.targets.traced(m.Process.PID)
 		if t == nil {
-			k.others.AddTo(snapshot, m, k.files, k.trackerOf)
+			s.others.AddTo(snapshot, m, s.files, s.trackerOf)
 			continue
 		}
 		pid := uint32(m.Process.PID)
 		known := residency.Samples{Objects: objects[pid], Faults: faults[pid], Pins: pins[pid]}
-		k.cpuTime += process.MeasureCPUTime(func() { k.addTarget(t, snapshot, held, m.Info, known) })
+		s.cpuTime += process.MeasureCPUTime(func() { s.addTarget(t, snapshot, held, m.Info, known) })
 	}
-	k.budget.Learn(k.resident, k.scanTime, k.cpuTime-k.scanTime)
+	s.budget.Learn(s.resident, s.scanTime, s.cpuTime-s.scanTime)
 	return nil
 }
 
 // begin finds the share of the targets' pages that the budget allows, and the other members whose
 // turn it is.
-func (k *scanner) begin(members []*tree.Member) {
+func (s *scanner) begin(members []*tree.Member) {
 	var resident int64
 	var others []*tree.Member
 	for _, m := range members {
-		if k.targets.traced(m.Process.PID) == nil {
+		if s.targets.traced(m.Process.PID) == nil {
 			others = append(others, m)
 		} else if status, err := m.Process.Status(); err == nil {
 			resident += max(0, status.RSS)
@@ -79,42 +79,42 @@ func (k *scanner) begin(members []*tree.Member) {
 	if len(others) > 0 {
 		targetsPart -= residency.OthersShare
 	}
-	k.share = k.budget.ShareFor(resident, now, targetsPart)
-	k.others.Begin(others, now)
-	k.files, k.resident, k.scanTime, k.cpuTime = make(residency.CountedFiles), 0, 0, 0
+	s.share = s.budget.ShareFor(resident, now, targetsPart)
+	s.others.Begin(others, now)
+	s.files, s.resident, s.scanTime, s.cpuTime = make(residency.CountedFiles), 0, 0, 0
 }
 
 // trackerOf returns the page tracker of a process; nil: there is none.
-func (k *scanner) trackerOf(pid int) *residency.Tracker {
-	if t := k.targets.find(uint32(pid)); t != nil {
+func (s *scanner) trackerOf(pid int) *residency.Tracker {
+	if t := s.targets.find(uint32(pid)); t != nil {
 		return t.pages
 	}
-	return k.others.TrackerOf(pid)
+	return s.others.TrackerOf(pid)
 }
 
 // scan scans the pages of a target; nil: its process is gone.
-func (k *scanner) scan(
+func (s *scanner) scan(
 	tracker *residency.Tracker, maps []process.Mapping, intervals []addrspace.Interval,
 ) *residency.Scan {
-	tracker.InSpike = k.inSpike
-	scan, err := tracker.Scan(maps, intervals, k.share, nil)
+	tracker.InSpike = s.inSpike
+	scan, err := tracker.Scan(maps, intervals, s.share, nil)
 	if err != nil {
 		return nil
 	}
-	k.scanTime += scan.CPUTime
-	k.resident += float64(max(0, scan.Status.RSS)) * scan.Share
+	s.scanTime += scan.CPUTime
+	s.resident += float64(max(0, scan.Status.RSS)) * scan.Share
 	return scan
 }
 
 // addTarget adds the mappings and the resident memory of a target that is alive.
-func (k *scanner) addTarget(
+func (s *scanner) addTarget(
 	t *target, snapshot *growth.Snapshot, held estimate.Holdings, info growth.Process,
 	known residency.Samples,
 ) {
 	var maps []process.Mapping
 	if t.isAlive() {
 		var released []addrspace.Release
-		maps, released = t.reconcile(k.events)
+		maps, released = t.reconcile(s.events)
 		known.Faults = t.forgetReleased(known.Faults, released)
 	}
 	if !t.isAlive() { // it may have ended meanwhile
@@ -129,23 +129,23 @@ func (k *scanner) addTarget(
 		return
 	}
 
-	scan := k.scan(t.pages, maps, t.space.Intervals())
+	scan := s.scan(t.pages, maps, t.space.Intervals())
 	if scan == nil {
 		return
 	}
 
-	rows := residency.NewRows(scan, t.process.PID, t.stacks.Get, held, k.files)
-	rows.HeapTraced, rows.HeapComplete = k.probing.coversHeap(t)
+	rows := residency.NewRows(scan, t.process.PID, t.stacks.Get, held, s.files)
+	rows.HeapTraced, rows.HeapComplete = s.probing.coversHeap(t)
 	if _, ok := conclude.May(conclude.FreeMemory, t.process.PID, snapshot.Losses); !ok {
 		rows.HeapComplete = false
 	}
 	rows.FromStart = t.fromStart
 	if rows.HeapTraced {
-		mapped := k.probing.unprobed(t, scan.MappedObjects())
+		mapped := s.probing.unprobed(t, scan.MappedObjects())
 		known.Objects = slices.Concat(known.Objects,
-			k.estimator.AddMapped(held, mapped, t.stacks.Get))
+			s.estimator.AddMapped(held, mapped, t.stacks.Get))
 	}
-	if k.inSpike {
+	if s.inSpike {
 		known.Extents = t.breaks.Extents()
 	}
 	rows.ParentInSnapshot = residency.HasParent(snapshot, t.pages)
@@ -163,7 +163,7 @@ func (k *scanner) addTarget(
 	resident.Traced, resident.HeapTraced, resident.Forked = true, rows.HeapTraced, t.pages.Forked
 	resident.CodeFiles = t.unwinder.Space.CodeFiles()
 	if !rows.HeapComplete { // else free memory is known
-		resident.Walk = t.pages.WalkHeaps(scan, k.probing.allocatorOf(t), snapshot.Elapsed)
+		resident.Walk = t.pages.WalkHeaps(scan, s.probing.allocatorOf(t), snapshot.Elapsed)
 	}
 	snapshot.Residents = append(snapshot.Residents, resident)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestKernelSeccomp traces programs whose filter refuses what return probes need, on every kernel:
-// some kernels apply the filter to it, and the program dies where a return is probed.
+// TestKernelSeccomp traces programs whose filter refuses the system call of return probes, on every
+// kernel: some kernels apply the filter to it, and the program dies where a return is probed.
 func TestKernelSeccomp(t *testing.T) {
 	t.Run("filtered program lives and its heap is exact", testKernelSeccompLives)
 	if runtime.GOARCH == "amd64" { // elsewhere return probes make no system call
@@ -31,7 +31,7 @@ func TestSeccomp(t *testing.T) {
 }
 
 // refuseReturns runs a program under a filter that refuses the system call by which a probed
-// function returns on x86-64 since Linux 6.11, as those of containers do that do not know it:
+// function returns on x86-64 since Linux 6.11, as filters of containers do that do not know it:
 // uretprobe, arch/x86/entry/syscalls/syscall_64.tbl.
 func refuseReturns(t *testing.T, program string) *exec.Cmd {
 	t.Helper()
@@ -87,7 +87,7 @@ func testKernelSeccompExact(t *testing.T) {
 	}
 }
 
-// mustHoldAllocated compares with what testdata/filters.c holds.
+// mustHoldAllocated compares with the memory of testdata/filters.c.
 func mustHoldAllocated(t *testing.T, target *tracertest.Target, s *tracer.Session) {
 	t.Helper()
 	target.Say("allocate")

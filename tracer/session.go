@@ -24,10 +24,11 @@ import (
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
-// A Session traces a process and, with Options.Children, those of its tree that matter, from Open
-// to Close. One goroutine at a time may call its methods.
+// A Session traces a process and, with Options.Children, the processes of its tree that matter,
+// from Open to Close. One goroutine at a time may call its methods.
 type Session struct {
-	// Process is that of Options.PID. It may only be the launcher of what is traced, see IsTraced.
+	// Process is the process of Options.PID. It may only be the launcher of the traced ones, see
+	// IsTraced.
 	Process *process.Process
 	Options Options
 	// askedInterval is Options.Interval as given; 0: allocscope chooses it.
@@ -44,7 +45,7 @@ type Session struct {
 	gpus       gpuState
 	faults     source.FaultThinner
 	probing    *probing
-	launched   *launched        // nil: the process was running before
+	launched   *launchTracker   // nil: the process was running before
 	runner     *overhead.Runner // nil: the overhead has no limit
 	stepTimes  overhead.StepTimes
 
@@ -83,15 +84,17 @@ var (
 	errTooManyTargets = errors.New("limit of traced processes reached")
 )
 
-// tablesTimeout bounds the wait for the unwind tables of a process before tracing starts. Those of
-// a C program are ready at once. Those of a large one are built while it is being traced.
+// tablesTimeout bounds the wait for the unwind tables of a process before tracing starts. The
+// tables of a C program are ready at once. The tables of a large one are built while it is being
+// traced.
 const tablesTimeout = 200 * time.Millisecond
 
-// Open attaches to a process, or to those of its tree that matter. Sources names each source that
-// could not be attached with its reason; the others are attached. It is an error if none could be.
+// Open attaches to a process, or to the processes of its tree that matter. Sources names each
+// source that could not be attached with its reason; the others are attached. It is an error if
+// none could be.
 //
-// If ctx ends before Open returns, Open detaches and closes everything, and its error wraps that of
-// ctx. Afterwards ctx has no effect: the session lasts until Close.
+// If ctx ends before Open returns, Open detaches and closes everything, and its error wraps the
+// error of ctx. Afterwards ctx has no effect: the session lasts until Close.
 func Open(ctx context.Context, options Options) (*Session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -131,7 +134,7 @@ func (s *Session) open(ctx context.Context) error {
 
 	s.tables = unwind.NewTables(s.kernel.UnwindTables, s.kernel.TableSpec)
 	if s.Options.Launch != nil {
-		s.launched = &launched{session: s, starts: make(chan programStart, maxStarts)}
+		s.launched = &launchTracker{session: s, starts: make(chan programStart, maxStarts)}
 	}
 	s.events, err = startEvents(
 		s.kernel, s.tables, s.targets.find, s.launched.noteStart, &s.stepTimes)
@@ -188,7 +191,8 @@ func (s *Session) follow(ctx context.Context) error {
 	return s.follower.open(ctx)
 }
 
-// start starts the clock with the first target, or without one. That of an earlier trace goes on.
+// start starts the clock with the first target, or without one. The clock of an earlier trace goes
+// on.
 func (s *Session) start() {
 	if s.opened == 0 {
 		s.opened = kernel.Monotonic()
@@ -247,8 +251,8 @@ func (s *Session) maxTargets() int { return int(s.kernel.Targets.MaxEntries()) }
 
 func exitedError(p *process.Process) error { return fmt.Errorf("pid %d: %w", p.PID, ErrExited) }
 
-// retireEnded drops the targets that have ended, to make room, if they are more than most. It
-// keeps half as many, those with the most objects in the last snapshot. Snapshots include these.
+// retireEnded drops the targets that have ended, to make room, if they are more than most. It keeps
+// half as many: the ones with the most objects in the last snapshot. Snapshots include these.
 func (s *Session) retireEnded(most int) {
 	isTraced := func(t *target) bool { return t.err() == nil }
 	ended := slices.DeleteFunc(s.targets.list(), isTraced)

@@ -70,7 +70,7 @@ func processMaps(k *kernel.Kernel) []processMap {
 	}
 }
 
-// entries counts what each BPF map has of a process. Maps with nothing of it are left out.
+// entries counts the entries of a process in each BPF map. Maps with nothing of it are left out.
 func entries(t testing.TB, s *tracer.Session, pid int) map[string]int {
 	t.Helper()
 	found := make(map[string]int)
@@ -146,7 +146,7 @@ for line in sys.stdin:
 	}
 
 	end(t, s, target)
-	_ = tracer.Detach(s, target.PID()) // what cannot be detached has gone with its process
+	_ = tracer.Detach(s, target.PID()) // a probe that cannot be detached has gone with its process
 	if left := entries(t, s, target.PID()); len(left) != 0 {
 		t.Errorf("the kernel still has %v", left)
 	}
@@ -289,7 +289,7 @@ func testSessionExitDuringAttach(t *testing.T) {
 	root := startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
 
-	mustAttach(t, s, startSteps(t).PID()) // what is made once
+	mustAttach(t, s, startSteps(t).PID()) // for objects that are made once
 	awaitTables(s)
 	const rounds, step = 30, 3 * time.Millisecond
 	before, failed := descriptors(t), 0

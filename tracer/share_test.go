@@ -14,7 +14,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestShare has processes that flood what a session's targets share.
+// TestShare has processes that flood the tables that a session's targets share.
 func TestShare(t *testing.T) {
 	t.Run("one of several loses its own objects", testShareObjects)
 	t.Run("a program starts once", testShareStarts)
@@ -53,7 +53,7 @@ func say(target *tracertest.Target, format string, arguments ...any) {
 }
 
 func testShareObjects(t *testing.T) {
-	const maxLive, flood, kept = 8192, 50_000, 3000 // kept is more than what the flood leaves open
+	const maxLive, flood, kept = 8192, 50_000, 3000 // kept is over the room that the flood leaves
 	s, target := launchFlood(t, maxLive)
 	say(target, "flood %d", flood)
 	say(target, "keep %d", 1000) // within the part that is not open to the flood
@@ -112,7 +112,7 @@ func mustLoseNoEvents(t *testing.T, s *tracer.Session) {
 	}
 }
 
-// What a program says a million times is one event: the first.
+// A million reports of a program are one event: the first.
 func testShareStarts(t *testing.T) {
 	s, target := launchFlood(t, 8192)
 	say(target, "start 1000000 %x", symbolAt(t, target.PID(), "allocscope_start"))

@@ -17,10 +17,10 @@ import (
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
-// Snapshot reads what is alive in all targets, and the resident memory of all processes of the
-// tree. A target that has ended contributes what was alive at its end, without mappings. Live
-// memory is split by the time of its allocation at the given moments, in order, since the start of
-// the trace.
+// Snapshot reads the live memory of all targets, and the resident memory of all processes of the
+// tree. A target that has ended contributes the memory that was alive at its end, without mappings.
+// Live memory is split by the time of its allocation at the given moments, in order, since the
+// start of the trace.
 func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	s.following.Lock()
 	defer s.following.Unlock()
@@ -33,7 +33,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 }
 
 // SpikeSnapshot is Snapshot for one between the others, within a spike of RSS. It changes nothing
-// for these: what is free again in a moment must not calibrate the estimates from bursts.
+// for these: memory that is free again in a moment must not calibrate the estimates from bursts.
 func (s *Session) SpikeSnapshot() (*growth.Snapshot, error) {
 	s.following.Lock()
 	defer s.following.Unlock()
@@ -95,8 +95,8 @@ func (t *target) stackOf(id uint64, totals *estimate.StackTotals) *growth.Stack 
 	return t.stacks.GetUnheld(id)
 }
 
-// readHeap reads the live map, and what has been allocated since tracing started, on GPUs too. It
-// sets the session's objects.
+// readHeap reads the live map, and the memory allocated since tracing started, on GPUs too. It sets
+// the session's objects.
 func (s *Session) readHeap(
 	snapshot *growth.Snapshot, sums map[stack.Key]*estimate.StackTotals, onGPUs *gpu.Totals,
 	bins estimate.BirthBins,
@@ -119,8 +119,8 @@ func (s *Session) readHeap(
 }
 
 // reconcile updates the address space by the calls that were kept, and corrects it by the maps. It
-// returns these, or nil if they could not be read, and what the calls have released. Of memory for
-// which calls were made in all attempts, the maps correct nothing.
+// returns these, or nil if they could not be read, and the ranges that the calls have released. The
+// maps correct no memory for which calls were made in all attempts.
 func (t *target) reconcile(
 	events *eventReader,
 ) (maps []process.Mapping, released []addrspace.Release) {
@@ -150,7 +150,7 @@ func (t *target) reconcile(
 	return maps, append(released, t.applyCalls(calls, pairs, maps)...)
 }
 
-// applyCalls returns what the calls have released.
+// applyCalls returns the ranges that the calls have released.
 func (t *target) applyCalls(
 	calls []bpf.Event, pairs []addrspace.Pair, maps []process.Mapping,
 ) (released []addrspace.Release) {

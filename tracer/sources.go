@@ -20,7 +20,7 @@ import (
 // ignore all processes but the targets.
 type kernelSources struct {
 	mapping, fault source.Status
-	links          []link.Link // theirs, and that of execve
+	links          []link.Link // theirs, and the link of execve
 }
 
 // attach attaches the sources that are wanted. A source that cannot be attached has its reason in
@@ -85,7 +85,7 @@ func (s *Session) Sources() []source.Status {
 	return slices.Insert(sources, min(1, len(sources)), mapping, s.sources.fault)
 }
 
-// sources returns the state of the target's own sources, except for those of libraries that the
+// sources returns the state of the target's own sources, except for sources of libraries that the
 // process has not loaded.
 func (t *target) sources() []source.Status {
 	heap := t.heap.Status()

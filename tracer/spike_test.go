@@ -9,10 +9,11 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestSpikeSnapshot traces a program whose main heap rises twice, and falls in between. Another thread
-// fills what two functions have allocated. No probe sees them: source heap is not attached.
+// TestSpikeSnapshot traces a program whose main heap rises twice, and falls in between. Another
+// thread fills the memory that two functions have allocated. No probe sees them: source heap is not
+// attached.
 func TestSpikeSnapshot(t *testing.T) {
-	const risen, tolerance = 32 << 20, 2 << 20 // bytes; the heap grows by more than what is asked for
+	const risen, tolerance = 32 << 20, 2 << 20 // bytes; the heap grows by more than the requests
 	program := tracertest.Build(t, "mainheap.c", "-pthread")
 	target := start(t, program)
 	s := open(t, tracer.Options{

@@ -47,11 +47,11 @@ type target struct {
 	pagesErr   error
 
 	fromStart   bool          // it is traced from its first allocation on
-	from        time.Duration // between the start of the trace and that of this target
+	from        time.Duration // between the start of the trace and the start of this target
 	tracedSince uint64        // the same moment, ns, CLOCK_MONOTONIC; probing.mu guards it
 	vanished    int64         // bytes of the mappings that were gone without a call
 	// folded are the tallies that foldTallies has taken out of the kernel, by stack; foldedGPU are
-	// those of GPU memory.
+	// the tallies of GPU memory.
 	folded    map[uint64]*estimate.StackTotals
 	foldedGPU map[gpu.Key]*estimate.StackTotals
 
@@ -223,8 +223,8 @@ func (t *target) awaitExit(exited <-chan struct{}, ended func()) {
 }
 
 // end ends the target for a reason, unless it has ended. If its process lives on, the probes are
-// detached at once. They belong to the process, not to the program: they would be in the C library of
-// the next one, too, and nobody counts what they find there.
+// detached at once. They belong to the process, not to the program: they would be in the C library
+// of the next one, too, and nobody counts their hits there.
 func (t *target) end(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -237,7 +237,7 @@ func (t *target) end(why error) {
 	case <-t.stop: // retire or Close detaches
 	default:
 		if !errors.Is(why, ErrExited) {
-			t.watcher.Go(func() { _ = t.detach() }) // what fails is detached again by retire
+			t.watcher.Go(func() { _ = t.detach() }) // retire tries again if it fails
 		}
 	}
 }
@@ -284,8 +284,8 @@ func (t *target) detach() error {
 	return parallel([]func() error{leaveHeap, t.steps.Close, t.tensors.Shutdown, t.gpu.Shutdown})
 }
 
-// retire detaches from processes and deletes what the kernel knows of them, while the trace goes
-// on. The targets' goroutines have been stopped, and they are no longer in the session's set.
+// retire detaches from processes and deletes the kernel's data on them, while the trace goes on.
+// The targets' goroutines have been stopped, and they are no longer in the session's set.
 func (s *Session) retire(targets ...*target) error {
 	var errs []error
 	var pids []uint32
@@ -318,8 +318,9 @@ func stopWorkers(targets []*target) {
 	stopping.Wait()
 }
 
-// leave detaches from the process and deletes what user space has set in the kernel for it. It
-// waits for the events of the process, so that a later target with its PID gets none of them.
+// leave detaches from the process and deletes the entries that user space has set in the kernel for
+// it. It waits for the events of the process, so that a later target with its PID gets none of
+// them.
 func (t *target) leave(events *eventReader) error {
 	pid, k := uint32(t.process.PID), t.kernel
 	_ = k.Targets.Delete(pid) // it may have no entry, here and below

@@ -19,7 +19,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestTensorCalls separates the calls of PyTorch's CPU allocator from those of malloc.
+// TestTensorCalls separates the calls of PyTorch's CPU allocator from calls of malloc.
 func TestTensorCalls(t *testing.T) {
 	t.Run("exception reaches the program beside other traces",
 		testTensorCallsExceptionReachesProgram)

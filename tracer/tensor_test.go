@@ -122,7 +122,7 @@ func passesThrough(stack *growth.Stack, function string) bool {
 		func(f growth.Frame) bool { return f.Function == function })
 }
 
-// ofTensors sums what stacks through alloc_cpu hold, by kind, line of tensors.py and innermost
+// ofTensors sums the memory of stacks through alloc_cpu, by kind, line of tensors.py and innermost
 // function.
 func ofTensors(snapshot *growth.Snapshot) amounts {
 	sums := make(amounts)
@@ -197,7 +197,7 @@ func testTensorsSourceTensorAlone(t *testing.T) {
 	}
 }
 
-// residentThrough is what of the heap stacks through a function have in memory.
+// residentThrough is the part of the heap that stacks through a function have in memory.
 func residentThrough(snapshot *growth.Snapshot, function string) (bytes int64) {
 	for _, h := range snapshot.Holdings {
 		if h.Kind == growth.KindHeap && passesThrough(h.Stack, function) {

@@ -31,7 +31,7 @@ func TestTree(t *testing.T) {
 	t.Run("process that exits at once", testTreeProcessExitsOnce)
 }
 
-// mapped is what the mappings of a function hold that have been touched.
+// mapped is the memory of a function's mappings that have been touched.
 func mapped(snapshot *growth.Snapshot, function string) (bytes int64) {
 	for _, h := range snapshot.Holdings {
 		if h.Kind != growth.KindHeap && slices.Contains(functions(h.Stack), function) {
@@ -172,7 +172,7 @@ func mustTraceAndLeave(t testing.TB, options tracer.Options, do func(*tracer.Ses
 	})
 }
 
-// followRounds does what the command does every second, and checks the sizes of the kernel's maps
+// followRounds does the command's work of every second, and checks the sizes of the kernel's maps
 // each time.
 func followRounds(t testing.TB, s *tracer.Session, most int) {
 	t.Helper()

@@ -6,7 +6,7 @@
 #include "regs.h"
 #include "thread.h"
 
-/* What the entry handler of a uprobe session returns. */
+/* Results of the entry handler of a uprobe session. */
 #define FOLLOW_RETURN 0 /* run the return handler */
 #define SKIP_RETURN 1   /* save its cost */
 
@@ -16,7 +16,7 @@
  * frame, are not its own: its return has been missed. */
 #define MAX_NESTED_CALLS 8
 
-/* Returns whether the probes of the thread's last call are those of now. */
+/* Returns whether the probes of the thread's last call are still the present ones. */
 static __always_inline bool is_of_epoch(const struct call *call)
 {
 	return call->epoch == (call->kind == KIND_TENSOR ? tensor_epoch : epoch);

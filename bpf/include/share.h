@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What each target may have of the tables that all share, and what it has lost: a target that
- * floods them loses its own, and not another's. */
+/* Each target's share of the tables that all use, and its losses: a target that floods them loses
+ * its own, and not another's. */
 #pragma once
 
 #include "maps.h"
@@ -62,8 +62,8 @@ static __always_inline void leave_places(struct usage *usage, enum table table, 
 	__sync_fetch_and_add(&taken[table], -number);
 }
 
-/* Returns whether a target may send an event of so many bytes: within its share of what the reader
- * takes in one turn, or while the ring buffer has room for all. */
+/* Returns whether a target may send an event of so many bytes: within its share of one turn of the
+ * reader, or while the ring buffer has room for all. */
 static __always_inline bool may_send(struct usage *usage, __u64 bytes)
 {
 	__u64 turn = reader_turn;

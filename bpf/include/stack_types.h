@@ -121,7 +121,7 @@ enum leaf_register {
  *   rows   address within its page << 16 | number of its rule; a row is valid up to the next
  *   rules  struct rule, two words each
  * Addresses are relative to the first page. An address before its page's first row belongs to the
- * row before; row 0 is at address 0. A table without pages is that of a file without unwind
+ * row before; row 0 is at address 0. A table without pages belongs to a file without unwind
  * information. */
 struct table_header {
 	__u32 pages;

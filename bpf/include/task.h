@@ -8,7 +8,7 @@
 
 #define MAX_RETURN_INSTANCES 64 /* nested return probes: MAX_URETPROBE_DEPTH of the kernel */
 
-/* glibc's struct pthread has some 2 KiB, and those of two threads are pages apart. */
+/* glibc's struct pthread has some 2 KiB, and the structs of two threads are pages apart. */
 #define MAX_PTHREAD_BYTES 4096
 
 #define KERNEL_STRUCT __attribute__((preserve_access_index))

@@ -65,14 +65,14 @@ struct {
 
 volatile struct probe_costs costs = {};
 
-/* What slows a program down is the probes in one thread, not their sum over all threads. User space
- * increments charge_window, and then reads the charge of the thread that had the most in the window
- * before: windows take turns in `busiest`. A store of two threads at a time may lose the larger
- * one, until the next event of that thread. */
+/* A program is slowed down by the probes in one thread, not by their sum over all threads. User
+ * space increments charge_window, and then reads the charge of the thread that had the most in the
+ * window before: windows take turns in `busiest`. A store of two threads at a time may lose the
+ * larger one, until the next event of that thread. */
 volatile __u32 charge_window = 0;
 volatile __u64 busiest[2] = {}; /* ns */
 
-#define BUSIEST_STEP 1024 /* ns; not every event need write what all CPUs share */
+#define BUSIEST_STEP 1024 /* ns; not every event need write a word that all CPUs share */
 
 /* Adds time that probes have taken from a thread. */
 static __always_inline void charge(struct thread *thread, __u64 ns)

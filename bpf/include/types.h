@@ -94,8 +94,8 @@ enum probe_cookie {
 							    * its allocator */
 };
 
-/* CPU time that one event of a kind takes from the thread that meets it, in ns: what user space has
- * calibrated. */
+/* CPU time that one event of a kind takes from the thread that meets it, in ns: the costs that user
+ * space has calibrated. */
 struct probe_costs {
 	__u32 entry;       /* of an allocator function, where the kernel emulates the instruction */
 	__u32 stepped;     /* the same where it single-steps */
@@ -170,13 +170,13 @@ enum table {
 	NUM_TABLES,
 };
 
-/* What a target may have of a table. */
+/* A target's share of a table. */
 struct share {
 	__u64 own;  /* entries that it may have in any case; bytes in a turn of the reader */
 	__u64 open; /* entries of all, or unread bytes, below which it may have more */
 };
 
-/* Value of `usages`: what a target has, and what it has lost. */
+/* Value of `usages`: the events and entries of a target, and its losses. */
 struct usage {
 	__u64 taken[NUM_TABLES]; /* of TABLE_EVENTS: bytes since the reader's turn `turn` */
 	__u64 turn;
@@ -184,14 +184,14 @@ struct usage {
 	__u64 lost_bytes; /* that the allocations which are not tracked represent, at least */
 };
 
-/* What user space has deleted. */
+/* Entries that user space has deleted. */
 struct deletion {
 	__u32 tgid;
 	enum table table;
 	__s64 entries;
 };
 
-/* What a sampled allocation belongs to. */
+/* The owner of a sampled allocation. */
 enum allocation_kind {
 	KIND_HEAP,
 	KIND_TENSOR,     /* heap memory that PyTorch allocated for a tensor */
@@ -226,7 +226,7 @@ struct fault {
 	__u32 copied; /* 1: a write to a present page, which the kernel copies (copy-on-write) */
 };
 
-/* What a gpu_address is. */
+/* The kind of a gpu_address. */
 enum gpu_space {
 	SPACE_ADDRESS,    /* address returned by the driver */
 	SPACE_HANDLE,     /* handle returned by cuMemCreate: the memory has no address yet */
@@ -299,7 +299,7 @@ enum operand_kind {
 
 /* An argument of a probe. */
 struct operand {
-	__s64 value; /* the constant, or what is added to the address */
+	__s64 value; /* the constant, or the number added to the address */
 	enum operand_kind kind;
 	__u16 reg;      /* offset of the register in struct pt_regs */
 	__u8 size;      /* bytes: 1, 2, 4 or 8 */
@@ -383,8 +383,8 @@ struct release {
 	__u64 time; /* ns, CLOCK_MONOTONIC, of the last one */
 };
 
-/* Key of `mapping_pairs`: what user space needs to know about mappings that were gone before it
- * read them. The members are those of struct event. */
+/* Key of `mapping_pairs`: the data that user space needs about mappings that were gone before it
+ * read them. The members are as in struct event. */
 struct mapping_pair {
 	__u64 stack;
 	__u64 malloc_slot;

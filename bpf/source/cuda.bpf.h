@@ -142,7 +142,7 @@ static __always_inline bool read_gpu_result(struct gpu_call *call)
 	return true;
 }
 
-/* Undoes what the entry of a failed call has removed. */
+/* Undoes the removal by the entry of a failed call. */
 static __always_inline void restore_released(struct gpu_call *call)
 {
 	if (call->was_live)

@@ -8,7 +8,7 @@
 #include "task.h"
 
 volatile __u32 command = 0;     /* tgid; 0: the session has started none */
-volatile __u32 command_uid = 0; /* that of its processes; 0: root's may have any */
+volatile __u32 command_uid = 0; /* of its processes; 0: root's may have any */
 
 /* Threads of descendants. */
 struct {

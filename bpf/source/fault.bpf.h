@@ -2,8 +2,8 @@
 /* Source `fault`: one in N page faults of user memory, each with its page and its stack. The perf
  * software event PERF_COUNT_SW_PAGE_FAULTS fires when the kernel begins to handle a fault on a user
  * address, in user mode or in a system call such as read(2). Pages that become resident without a
- * fault (mlock, MAP_POPULATE, pinned memory) are no events. A fault is one event whatever it maps:
- * a huge page, or several pages of a file. */
+ * fault (mlock, MAP_POPULATE, pinned memory) are no events. A fault is one event, even if it maps
+ * several pages: a huge page, or pages of a file. */
 #pragma once
 
 #include "live.h"

@@ -133,8 +133,8 @@ static __always_inline struct event *begin_event(struct thread *thread, enum eve
 	return event;
 }
 
-/* Sets the stack of an event. Nothing needs that of a call which the allocator makes: its objects
- * have theirs, if they are sampled. */
+/* Sets the stack of an event. A call that the allocator makes needs none: its objects have their
+ * own stacks, if they are sampled. */
 static __always_inline void set_stack(struct event *event, const struct thread *thread,
 				      struct pt_regs *regs)
 {
@@ -214,7 +214,7 @@ static __always_inline void on_mremap(struct thread *thread, struct pt_regs *reg
 }
 
 /* At the exit of a brk that has moved the program break, and is no query. Only the allocator moves
- * it, whose objects have stacks of their own where they are probed. Otherwise that of the call
+ * it, whose objects have stacks of their own where they are probed. Otherwise the stack of the call
  * shows who makes the main heap grow. */
 static __always_inline void on_brk(struct thread *thread, struct pt_regs *regs, __u32 tgid,
 				   __u64 end)

@@ -97,7 +97,7 @@ static __always_inline struct producer_probe *current_probe(struct pt_regs *regs
 	return bpf_map_lookup_elem(&producer_probes, &cookie);
 }
 
-/* At otel_memory:alloc. What it claims is bounded. No object represents less than itself, and one
+/* At otel_memory:alloc. Its claims are bounded. No object represents less than itself, and one
  * without bytes represents one object. */
 SEC("uprobe")
 int producer_alloc(struct pt_regs *ctx)

@@ -16,8 +16,8 @@ struct {
 /* Minimum time between two events, in ns: the function may be called a million times a second. */
 #define STEP_EVENT_PERIOD 1000000
 
-/* Does without keep_task_stack(). The program needs less stack than makes the kernel use a private
- * one (64 bytes, BPF_PRIV_STACK_MIN_SIZE). Its attach type differs from that of source heap's
+/* Does without keep_task_stack(). The program's stack is too small for the kernel to use a private
+ * one (64 bytes, BPF_PRIV_STACK_MIN_SIZE). Its attach type differs from the type of source heap's
  * programs, with which it could not share a program array. */
 SEC("uprobe")
 int on_step(struct pt_regs *ctx)

@@ -242,7 +242,7 @@ __attribute__((noinline)) int step_python_frames(struct walk *walk)
 	return run;
 }
 
-/* Copies what user space knows of the interpreter into the walk. */
+/* Copies user space's data on the interpreter into the walk. */
 static __always_inline bool load_python(struct walk *walk)
 {
 	__u32 tgid = walk->stack.tgid; /* a copy: see find_table() */

@@ -16,7 +16,7 @@
 /* Value of `call_sites`. */
 struct call_site {
 	__u64 stack; /* ID of the stack walked last; 0: none */
-	__u64 due;   /* ns, CLOCK_MONOTONIC: what the walks so far have used up */
+	__u64 due;   /* ns, CLOCK_MONOTONIC: used up by the walks so far */
 };
 
 struct {
@@ -29,7 +29,7 @@ struct {
 /* Time that walks of mapping calls and page faults may take, in ns per second, over all sites; 0:
  * none. User space sets it. */
 volatile __u64 walk_budget = 1000000000;
-/* ns, CLOCK_MONOTONIC: what the walks so far have used up. */
+/* ns, CLOCK_MONOTONIC: used up by the walks so far. */
 volatile __u64 walks_due = 0;
 volatile __u64 repeats_due = 0; /* of the share of sites with an earlier walk */
 
@@ -123,9 +123,9 @@ static __always_inline void use_budget(__u64 now, __u64 ns)
 	use_part(&walks_due, now, ns, walk_budget);
 }
 
-/* Returns the stack ID of a mapping call of the current thread, walked or that of an earlier call
- * of the same site; 0: none. Calls of different lengths are different sites. Those of length 0,
- * which is brk, are a sample in any case: what is not walked is no loss. */
+/* Returns the stack ID of a mapping call of the current thread, walked or from an earlier call of
+ * the same site; 0: none. Calls of different lengths are different sites. Calls of length 0, which
+ * is brk, are a sample in any case: a call that is not walked is no loss. */
 static __always_inline __u64 site_stack(struct pt_regs *regs, __u32 tgid, __u64 length, __u64 now)
 {
 	struct walk *walk = bpf_task_storage_get(&walks, bpf_get_current_task_btf(), NULL,

@@ -57,8 +57,8 @@ __attribute__((noinline)) int step_frame(struct walk *walk)
 	if (!push_frame(walk))
 		return 1;
 
-	/* The function that begins a greenlet never returns: what lies above it on the stack is of
-	 * another greenlet. */
+	/* The function that begins a greenlet never returns: the frames above it on the stack are
+	 * of another greenlet. */
 	if (flags & RULE_IN_GREENLET && begins_greenlet(walk))
 		return end_walk(walk, END_COMPLETE);
 
@@ -83,7 +83,7 @@ __attribute__((noinline)) int hash_next_word(struct walk *walk)
 	return 1;
 }
 
-/* Sets the hash to that of the words that a stack without its middle has, and counts these. */
+/* Sets the hash to the hash of the words that a stack without its middle has, and counts these. */
 static __always_inline void finish_shortened(struct walk *walk)
 {
 	walk->hash = mix(stack_seed, walk->stack.tgid);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What user space provides about traced processes: executable mappings, unwind tables, and where
- * the Python interpreter is. Caches of what walks have found there. */
+/* Data of user space about traced processes: executable mappings, unwind tables, and the place of
+ * the Python interpreter. Caches of the data that walks have found there. */
 #pragma once
 
 #include "share.h"

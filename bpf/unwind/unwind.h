@@ -47,7 +47,8 @@ static __always_inline void read_header(struct walk *walk)
 			  table_word(table, 3, &walk->table.rules);
 }
 
-/* Sets walk->mapping and walk->table to those of walk->address. Returns 0 if there is no mapping.
+/* Sets walk->mapping and walk->table to the mapping and the table of walk->address. Returns 0 if
+ * there is no mapping.
  */
 __attribute__((noinline)) int find_mapping(struct walk *walk)
 {

@@ -63,7 +63,7 @@ struct {
 	__type(value, struct walk);
 } walks SEC(".maps");
 
-/* Captured stacks by how they end, and by what went wrong with Python. */
+/* Captured stacks by how they end, and by the problem with Python. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, NUM_STACK_ENDS);
@@ -86,8 +86,8 @@ static __always_inline __u64 mix(__u64 hash, __u64 value)
 	return hash ^ (hash >> 29);
 }
 
-/* With what the hash of a stack begins, and of a site. It is random: a process that knew it could
- * choose addresses and registers so that it has the hash of another one, whose stack is lost then.
+/* Start of the hash of a stack, and of a site. It is random: a process that knew it could choose
+ * addresses and registers so that it has the hash of another one, whose stack is lost then.
  */
 const volatile __u64 stack_seed = 0;
 

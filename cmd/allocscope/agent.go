@@ -179,7 +179,7 @@ func (f *agentFlags) run(ctx context.Context) error {
 	defer stop()
 	served := make(chan error, 1)
 	go func() {
-		defer stop() // what does not work ends the rest
+		defer stop() // a failed part ends the rest
 		served <- server.Serve(ctx)
 	}()
 	slog.Info(f.started(options, server.Address()))
@@ -237,7 +237,7 @@ func (f *agentFlags) options() (fleet.Options, error) {
 		return fleet.Options{}, err
 	}
 
-	overhead := "" // that of trace, with a floor
+	overhead := "" // the overhead of trace, with a floor
 	if f.set.Changed("overhead") {
 		overhead = f.overhead.String()
 	}
@@ -251,7 +251,7 @@ func (f *agentFlags) options() (fleet.Options, error) {
 	}, nil
 }
 
-// rules are those of the file, or of the flags.
+// rules are from the file, or from the flags.
 func (f *agentFlags) rules() ([]fleet.Rule, error) {
 	byFlags, err := f.flagRules()
 	if err != nil || f.rulesFile == "" {

@@ -44,7 +44,7 @@ func (f *agentClientFlags) add(command *cobra.Command) {
 	cli.CompleteFiles(command, "socket")
 }
 
-// explain adds to an error of the agent what was asked, and what to do.
+// explain adds the request and the remedy to an error of the agent.
 func (f *agentClientFlags) explain(what string, err error) error {
 	switch {
 	case err == nil:
@@ -135,7 +135,7 @@ docs/reference/metrics.md has the same as metrics.`,
 	return command
 }
 
-// printStatus prints what the agent knows, for people.
+// printStatus prints the agent's status, for people.
 func printStatus(out io.Writer, s *serve.Status) error {
 	text := growth.Printable
 	if s.Unhealthy != "" {

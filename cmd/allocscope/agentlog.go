@@ -15,7 +15,7 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// logEvent logs what the agent has done or found, in a line.
+// logEvent logs an event of the agent, in a line.
 func logEvent(e fleet.Event) {
 	who := subjectOf(e)
 	found := summary.VerdictOf(e.Verdict, summary.AxisSeconds)

@@ -105,7 +105,7 @@ func thisMachine() bundle.Machine {
 	return m
 }
 
-// bundleText says what is in a bundle and what is not.
+// bundleText lists the contents of a bundle, and the data left out.
 func bundleText(output string, c *bundle.Contents) string {
 	var text strings.Builder
 	line := func(name, format string, arguments ...any) {
@@ -180,7 +180,7 @@ func machineText(m bundle.Machine) []string {
 	return append(parts, "and what doctor found")
 }
 
-// replacedText counts the names by what they are of: "12 names of code, 3 folders, 1 host".
+// replacedText counts the names by their kinds: "12 names of code, 3 folders, 1 host".
 func replacedText(counts map[string]int) string {
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {

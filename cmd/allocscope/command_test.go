@@ -47,7 +47,8 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// guard is how long a test waits for what must happen; it is reached only where something hangs.
+// guard is how long a test waits for an event that must happen; it is reached only where something
+// hangs.
 const guard = 3 * time.Minute
 
 // command is a running allocscope.
@@ -58,7 +59,7 @@ type command struct {
 	ended          chan struct{}
 }
 
-// output collects what a program writes.
+// output collects the output of a program.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -96,7 +97,7 @@ func allocscope(t *testing.T, arguments ...string) *exec.Cmd {
 	return cmd
 }
 
-// begin starts it and collects what it writes to where the caller has not connected it.
+// begin starts it and collects its output to descriptors that the caller has not connected.
 func begin(t *testing.T, cmd *exec.Cmd) *command {
 	t.Helper()
 	c := &command{Cmd: cmd, t: t, ended: make(chan struct{})}

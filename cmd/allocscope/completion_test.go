@@ -21,7 +21,7 @@ func TestCompletion(t *testing.T) {
 	t.Run("bash", testBash)
 }
 
-// complete returns what a shell would complete the last word to, and how.
+// complete returns a shell's completions of the last word, and how.
 func complete(t *testing.T, words ...string) ([]string, cobra.ShellCompDirective) {
 	t.Helper()
 	c := call(t, append([]string{cobra.ShellCompRequestCmd}, words...)...)
@@ -122,7 +122,7 @@ func testBash(t *testing.T) {
 	script := filepath.Join(folder, "allocscope.bash")
 	writeFile(t, script, c.stdout.String(), 0o600)
 
-	// What bash-completion would provide, for a shell without it.
+	// Functions that bash-completion would provide, for a shell without it.
 	const helper = `_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }
 		compopt() { :; }; __ltrim_colon_completions() { :; }
 		. "$1"; COMP_TYPE=9 COMP_WORDS=("$2" "$3" "$4") COMP_CWORD=2 COMP_LINE="$2 $3 $4" COMP_POINT=${#COMP_LINE}

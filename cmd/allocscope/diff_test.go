@@ -38,7 +38,8 @@ func diffJSON(t *testing.T, arguments ...string) *compare.Result {
 	return &r
 }
 
-// leakOf is the row of what job.py keeps. The list that keeps it grows in the same function.
+// leakOf is the row of the memory that job.py keeps. The list that keeps it grows in the same
+// function.
 func leakOf(t *testing.T, r *compare.Result) compare.StackRow {
 	t.Helper()
 	for _, s := range r.Stacks {

@@ -22,10 +22,10 @@ import (
 // repository is the project's folder.
 const repository = "../.."
 
-// runHere names the snippets that TestDocs runs; test/docs/run runs those of other names.
+// runHere names the snippets that TestDocs runs; test/docs/run runs the snippets of other names.
 const runHere = "test"
 
-// TestDocs checks what the pages tell readers to type.
+// TestDocs checks the commands that the pages tell readers to type.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	pages, err := snippet.Pages(repository)
@@ -153,7 +153,7 @@ var update = flag.Bool("update", false, "write the generated pages")
 
 //go:generate go test -count=1 -run ^TestReference$ . -update
 
-// TestReference checks that the page of commands is what they print about themselves.
+// TestReference checks that the page of commands has the text that they print about themselves.
 func TestReference(t *testing.T) {
 	const path = repository + "/docs/reference/cli.md"
 	want := reference()

@@ -47,7 +47,7 @@ func readProfile(t *testing.T, dir, name string) *profile.Profile {
 	return parseProfile(t, filepath.Join(dir, name))
 }
 
-// values of a sample, by the types that allocscope writes, without what is resident.
+// values of a sample, by the types that allocscope writes, without resident memory.
 type values struct{ allocObjects, allocSpace, inuseObjects, inuseSpace int64 }
 
 // flat sums the samples whose leaf is the function.
@@ -157,7 +157,7 @@ func mustHaveEnded(t *testing.T, dir, why string) summary.Summary {
 }
 
 // mustBalance checks for the rows of each process to sum to its RSS, as the kernel counts, to the
-// byte, and those of the tree to no more than all of them together.
+// byte, and the rows of the tree to no more than all of them together.
 func mustBalance(t *testing.T, s *summary.Summary) {
 	t.Helper()
 	type rss struct{ start, end int64 }

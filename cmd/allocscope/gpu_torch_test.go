@@ -63,7 +63,7 @@ func spreadOf(numbers []float64) spread {
 	return spread{at(0.25), at(0.5), at(0.75)}
 }
 
-// String is of ratios, as what they add in percent.
+// String is of ratios, as added percent.
 func (s spread) String() string {
 	percent := func(ratio float64) float64 { return 100 * (ratio - 1) }
 	return fmt.Sprintf("%.2f %% (%.2f to %.2f)", percent(s.median), percent(s.low), percent(s.high))
@@ -79,8 +79,8 @@ func paired(native, traced []float64) []float64 {
 	return ratios
 }
 
-// unrest compares each native stretch with the mean of its neighbours: what paired says of no trace
-// at all.
+// unrest compares each native stretch with the mean of its neighbours: the result of paired without
+// any trace.
 func unrest(native []float64) []float64 {
 	ratios := make([]float64, 0, len(native))
 	for i := 1; i < len(native)-1; i++ {
@@ -134,7 +134,7 @@ func keeperOfTensors(s *summary.Summary) string {
 	return ""
 }
 
-// The stretches are long enough for what traces at default settings to come and go.
+// The stretches are long enough for the effects of traces at default settings to come and go.
 const (
 	slowRounds  = 4
 	slowSeconds = 10

@@ -182,7 +182,7 @@ type listed struct {
 	Readable  bool
 }
 
-// listedBy calls `allocscope ps --json`, and returns what it says of a process.
+// listedBy calls `allocscope ps --json`, and returns its entry of a process.
 func listedBy(t *testing.T, ps *exec.Cmd, pid int) listed {
 	t.Helper()
 	c := begin(t, ps)

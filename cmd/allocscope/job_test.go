@@ -61,13 +61,13 @@ func fastTrace(t *testing.T, pid int, speed float64, duration time.Duration) tra
 	}
 }
 
-// verdictOn is what a trace has written about a job.
+// verdictOn is the result that a trace has written about a job.
 type verdictOn struct {
 	summary.Summary
 	folder, stdout string
 }
 
-// judgeUntil traces until the context ends. The error is that of the command; the files exist in
+// judgeUntil traces until the context ends. The error comes from the command; the files exist in
 // any case.
 func judgeUntil(ctx context.Context, t *testing.T, options trace.Options) (verdictOn, error) {
 	t.Helper()
@@ -421,8 +421,8 @@ func testTensorLeak(t *testing.T) {
 	mustMatchBreakdown(t, v, d)
 }
 
-// mustMatchBreakdown checks that the final profile has the GPU memory of the breakdown, which is
-// what PyTorch has reserved. The reservation was sampled before: one or two segments of 20 MiB may
+// mustMatchBreakdown checks that the final profile has the GPU memory of the breakdown, the memory
+// that PyTorch has reserved. The reservation was sampled before: one or two segments of 20 MiB may
 // have come since.
 func mustMatchBreakdown(t *testing.T, v verdictOn, d summary.GPUMemory) {
 	t.Helper()

@@ -73,7 +73,7 @@ func testTargetDies(t *testing.T) {
 	})
 }
 
-// The kernel names the process that it kills. What the trace has until then is complete.
+// The kernel names the process that it kills. The trace is complete until then.
 func testTargetOutOfMemory(t *testing.T) {
 	const limit = 64 << 20
 	target := startSteps(t)
@@ -251,7 +251,8 @@ func (c *command) usesBPF() bool {
 
 // The second Ctrl-C comes while allocscope waits for the reader of its output.
 func testSecondInterrupt(t *testing.T) {
-	// In the background of a script the signal is ignored, by what we begin, too, unless we catch it.
+	// In the background of a script the signal is ignored, also by our children, unless we catch
+	// it.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, os.Interrupt)
 	defer signal.Stop(caught)
@@ -360,7 +361,7 @@ type kernelObjects struct {
 	links    map[link.ID]string
 }
 
-// heldBy reads from /proc what a process has open.
+// heldBy reads from /proc the open files of a process.
 func heldBy(t *testing.T, pid int) kernelObjects {
 	t.Helper()
 	held := kernelObjects{make(map[ebpf.ProgramID]string), make(map[link.ID]string)}
@@ -421,7 +422,7 @@ func (h kernelObjects) linksOf(program string) (n int) {
 	return n
 }
 
-// left counts what the kernel still has.
+// left counts the objects that the kernel still has.
 func (h kernelObjects) left() (n int) {
 	for id := range h.programs {
 		program, err := ebpf.NewProgramFromID(id)

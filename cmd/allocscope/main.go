@@ -1,5 +1,6 @@
 // Command allocscope finds what grows in a running process. It attaches eBPF probes to the
-// allocator and to the system calls that map memory, and writes pprof profiles of what accumulates.
+// allocator and to the system calls that map memory, and writes pprof profiles of accumulating
+// memory.
 package main
 
 import (
@@ -52,7 +53,7 @@ func execute(ctx context.Context, root *cobra.Command) exit.Status {
 		return exit.Done
 	}
 
-	// What fails before the command itself begins is wrong usage.
+	// A failure before the command itself begins is wrong usage.
 	if !hasBegun(command) {
 		err = exit.Usage(err)
 	}
@@ -133,7 +134,7 @@ memory leaks, how fast, and which code accumulates it.`,
 	cli.Install(root)
 	cli.CompleteValues(root, cli.ColorFlag, string(console.ColorAuto), string(console.ColorAlways),
 		string(console.ColorNever))
-	// What is not a file or a folder by its flag or argument does not complete to one.
+	// A value that is not a file or a folder by its flag or argument does not complete to one.
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 
 	root.AddCommand(newTraceCommand(stderr))
@@ -148,7 +149,7 @@ memory leaks, how fast, and which code accumulates it.`,
 	return root
 }
 
-// extraCommands are those of a build tag.
+// extraCommands are the commands of a build tag.
 var extraCommands []func() *cobra.Command
 
 // check refuses combinations that make no sense.
@@ -211,7 +212,8 @@ func newRunCommands(stderr *console.Console) []*cobra.Command {
 	})
 }
 
-// traceEnvironment is what a trace gets from the command: where it writes, and who shows it.
+// traceEnvironment has the means that a trace gets from the command: where it writes, and who shows
+// it.
 func traceEnvironment(
 	ctx context.Context,
 	stderr *console.Console,

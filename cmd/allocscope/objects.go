@@ -183,8 +183,8 @@ func (c *objectCounter) ended() error {
 	return fmt.Errorf("the process executes another program now: %s", c.process.Command())
 }
 
-// ask asks the process that reads. It is an error if the program has ended meanwhile: what was read
-// may be of another one.
+// ask asks the process that reads. It is an error if the program has ended meanwhile: the answer
+// may be about another one.
 func (c *objectCounter) ask(
 	ctx context.Context, request worker.Request,
 ) (*worker.Response, error) {
@@ -295,7 +295,7 @@ func (c *objectCounter) search(
 	return summary.KeepersOf(found), nil
 }
 
-// maxSuggested is how many types are named where a name is not that of one.
+// maxSuggested is how many types are named where a name is not the name of a type.
 const maxSuggested = 5
 
 // typeNamed returns the name of the type that a user means: the whole name, or its last part.
@@ -381,7 +381,7 @@ func (c *objectCounter) printTensors(o *summary.Objects) error {
 	return w.Flush()
 }
 
-// printGrowth prints what has grown since the first census: types, and groups of tensors.
+// printGrowth prints the growth since the first census: types, and groups of tensors.
 func (c *objectCounter) printGrowth(counted *objects.Census, o *summary.Objects) error {
 	grown := census.Grown(&c.first.Result, &counted.Result)
 	span := units.Duration((counted.Elapsed - c.first.Elapsed).Round(time.Second))

@@ -168,7 +168,7 @@ func lastCount(t *testing.T, c *command, more int) *summary.Counted {
 	return counted(t, lines[len(lines)-2])
 }
 
-// The type of --keepers is that of the first count, whatever the process has later.
+// The type of --keepers is from the first count, whatever the process has later.
 func testObjectsOfNoMore(t *testing.T) {
 	t.Parallel()
 	target := startRecords(t, 300)
@@ -207,7 +207,7 @@ func testObjectsOfNoMore(t *testing.T) {
 	text.interrupt()
 }
 
-// What another program has is no growth of the first one's.
+// Objects of another program are no growth of the first one's.
 func testObjectsOtherProgram(t *testing.T) {
 	t.Parallel()
 	target := startRecords(t, 300)
@@ -232,7 +232,7 @@ func testObjectsEarlyEnd(t *testing.T) {
 	mustSay(t, "stderr", c.stderr.String(), itoa(target.PID()), "the end came before the first count")
 }
 
-// A child reads the process, and is what the kernel ends where memory is short.
+// A child reads the process, and the kernel ends the child where memory is short.
 func testObjectsChild(t *testing.T) {
 	t.Parallel()
 	target := startRecords(t, 1)
@@ -305,8 +305,8 @@ func testObjectsRefuses(t *testing.T) {
 	}
 }
 
-// traceWithAnswer traces until its search has found a path from a stack's objects that begins so. On a busy machine the time
-// for one may be used up before, or what is searched moves meanwhile.
+// traceWithAnswer traces until its search has found a path from a stack's objects that begins so.
+// On a busy machine the time for one may be used up before, or the searched objects move meanwhile.
 func traceWithAnswer(
 	t *testing.T, target *tracertest.Target, path string,
 ) (dir string, s summary.Summary) {
@@ -336,7 +336,7 @@ func isCounted(dir string) bool {
 	return bytes.Count(raw, []byte("\n")) > 1
 }
 
-// A trace says which variable keeps what it says that grows.
+// A trace says which variable keeps the growing memory.
 func testObjectsInTrace(t *testing.T) {
 	t.Parallel()
 	target := ready(tracertest.StartCommand(t,
@@ -379,7 +379,7 @@ func testObjectsInTrace(t *testing.T) {
 	}
 }
 
-// The line that allocates is not the one that leaks: the variable is what leads to that.
+// The line that allocates is not the one that leaks: the variable leads to the leak.
 func testObjectsLeakyTrainer(t *testing.T) {
 	t.Parallel()
 	program, err := filepath.Abs("../../examples/leaky_trainer.py")

@@ -10,8 +10,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestOutlier traces six ranks of testdata/job.py, of which one keeps more a step: the oracle is what
-// each is ordered to keep.
+// TestOutlier traces six ranks of testdata/job.py, of which one keeps more a step: the oracle is
+// the memory that each is ordered to keep.
 func TestOutlier(t *testing.T) {
 	t.Run("grows faster by the same line", func(t *testing.T) {
 		t.Parallel()
@@ -63,7 +63,8 @@ func startRanks(t *testing.T, leak, more, leakMore int) int {
 	return launcher.PID()
 }
 
-// mustStandOut checks which rank stands out, and its rate by what it keeps five times a second.
+// mustStandOut checks which rank stands out, and its rate by the memory that it keeps five times a
+// second.
 func mustStandOut(t *testing.T, v verdictOn, rank, leak int) summary.Outlier {
 	t.Helper()
 	if v.Outlier == nil {

@@ -43,7 +43,7 @@ func documentedCapabilities(t *testing.T) []string {
 	return names
 }
 
-// withCapabilities makes a command that of a user who has these capabilities alone.
+// withCapabilities makes a command run as a user who has these capabilities alone.
 func withCapabilities(cmd *exec.Cmd, names []string) *exec.Cmd {
 	unprivileged(cmd)
 	for _, name := range names {
@@ -71,8 +71,8 @@ func mountTracefs(t *testing.T) {
 	})
 }
 
-// TestPrivileges traces a process of another user with the capabilities that docs/guides/privileges.md lists, and
-// with one fewer. doctor must say before what then happens.
+// TestPrivileges traces a process of another user with the capabilities that
+// docs/guides/privileges.md lists, and with one fewer. doctor must report the result.
 func TestPrivileges(t *testing.T) {
 	all := documentedCapabilities(t)
 	mountTracefs(t)

@@ -96,7 +96,7 @@ func testRanksFolders(t *testing.T) {
 	mustSay(t, "stdout", c.stdout.String(), "CANNOT TELL", "rank 5", "By stack")
 }
 
-// The answers are those of Prometheus and Pyroscope (fleet/query/testdata).
+// The answers are from Prometheus and Pyroscope (fleet/query/testdata).
 func testRanksServers(t *testing.T) {
 	recorded, err := os.ReadFile("../../fleet/query/testdata/prometheus.json")
 	if err != nil {

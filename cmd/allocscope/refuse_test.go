@@ -135,7 +135,7 @@ func testUnknownCommand(t *testing.T) {
 	mustSay(t, "stderr", c.stderr.String(), `error: unknown command "tracee"`, "trace\n")
 }
 
-// unprivileged makes a command that of a user who may do nothing special.
+// unprivileged makes a command run as a user who may do nothing special.
 func unprivileged(cmd *exec.Cmd) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{
 		Uid: nobody,

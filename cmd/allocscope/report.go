@@ -66,8 +66,8 @@ func runReport(command *cobra.Command, arguments []string, output string) error 
 	return err
 }
 
-// explainUnfinished adds to the error of reading a folder what still works for a trace that has not
-// ended. It returns nil for nil.
+// explainUnfinished adds to the error of reading a folder the commands that still work for a trace
+// that has not ended. It returns nil for nil.
 func explainUnfinished(err error, dir *folder.Folder) error {
 	present := dir.ReadFile(folder.SummaryFile, func(io.Reader) error { return nil }) == nil
 	if present || !errors.Is(err, fs.ErrNotExist) {

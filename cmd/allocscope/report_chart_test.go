@@ -156,7 +156,7 @@ func outermost(frames []frame, function string) (found []frame) {
 	return found
 }
 
-// checkFlameWidths compares the widths with pprof's sums, but for what is too small to be drawn.
+// checkFlameWidths compares the widths with pprof's sums, but for functions too small to be drawn.
 func checkFlameWidths(t *testing.T, report readable) {
 	r := report.open(t, pagetest.View{})
 	frames := r.frames()

@@ -189,7 +189,7 @@ func startBrowser(t *testing.T) *pagetest.Browser {
 	return browser
 }
 
-// A reader reads a page; what goes wrong ends the test.
+// A reader reads a page; a failure ends the test.
 type reader struct {
 	*pagetest.Page
 	t *testing.T
@@ -284,7 +284,7 @@ func (r reader) mustBeAccessible() {
 	}
 }
 
-// tabTo presses Tab until what is selected has the focus.
+// tabTo presses Tab until the selected element has the focus.
 func (r reader) tabTo(selector string) {
 	r.t.Helper()
 	const most = 500
@@ -298,8 +298,8 @@ func (r reader) tabTo(selector string) {
 	r.t.Fatalf("%s has no focus after %d presses of Tab", selector, most)
 }
 
-// views are those in which the report must be readable: a desk and a phone, each in one theme. What
-// depends on the theme, colours, does not depend on the width.
+// views are the views in which the report must be readable: a desk and a phone, each in one theme.
+// Colours depend on the theme, which does not depend on the width.
 func views() []pagetest.View {
 	return []pagetest.View{{Width: 1280}, {Width: 400, Height: 800, Dark: true}}
 }

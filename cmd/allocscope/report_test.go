@@ -20,7 +20,7 @@ func TestReport(t *testing.T) {
 	t.Run("hostile names", testReportHostile)
 }
 
-// summaryFolder is what a trace without profiles has left, for one that only reads it.
+// summaryFolder is the folder of a trace without profiles, for one that only reads it.
 func summaryFolder(t *testing.T) string {
 	t.Helper()
 	short := verdict.Verdict{Class: verdict.ClassTooShort, Reason: verdict.ReasonTooShort}
@@ -92,8 +92,8 @@ func checkReport(t *testing.T, h *leakTrace) {
 	}
 }
 
-// hostileMarkup is what testdata/hostile.py calls itself, its functions, its files; a page that
-// takes it for more than a text has an image, and runs the script.
+// hostileMarkup is the name that testdata/hostile.py gives itself, its functions, its files; a page
+// that takes it for more than a text has an image, and runs the script.
 const hostileMarkup = "</script><img src=x onerror=window.__pwned=1>"
 
 // marksOfAnAttacker may be 200 bytes long.
@@ -126,8 +126,8 @@ func traceHostile(t *testing.T) (dir string, said *command) {
 	return dir, c
 }
 
-// hostileFile is a name of the program itself: what is hostile of hostileMarkup and may be in a
-// file's name.
+// hostileFile is a name of the program itself: the hostile part of hostileMarkup that a file's name
+// may have.
 const hostileFile = "<img src=x onerror=window.__pwned=1>.py"
 
 // hostileCommand runs the program under a name like those that it returns.
@@ -221,7 +221,7 @@ func mustBeText(r reader, s summary.Summary) {
 	r.mustBeSound()
 }
 
-// pointAtEverything moves the mouse over what shows names only then.
+// pointAtEverything moves the mouse over elements that show names only then.
 func pointAtEverything(r reader) {
 	r.t.Helper()
 	for part := range 5 {

@@ -92,7 +92,7 @@ func removerOf(t *testing.T, folder string) (pid int) {
 	return pid
 }
 
-// The next session removes what a session leaves of which all processes are killed.
+// The next session removes the files of a session of which all processes are killed.
 func testRunRemoverKilled(t *testing.T) {
 	t.Parallel()
 	for _, all := range []bool{false, true} {
@@ -132,8 +132,8 @@ func testRunAllButRemoverKilled(t *testing.T) {
 	eventually(t, "the shim is removed", func() bool { return !exists(folder) })
 }
 
-// reach tries what would put another file in the place of the shim, or write it. It prints what
-// succeeds.
+// reach tries calls that would put another file in the place of the shim, or write it. It prints
+// the calls that succeed.
 const reach = `import os, sys
 shim = os.environ["LD_PRELOAD"].split(":")[0]
 folder = os.path.dirname(shim)

@@ -24,7 +24,8 @@ import (
 
 // TestRun checks that `allocscope run` changes nothing of a command but that it is traced.
 func TestRun(t *testing.T) {
-	// What a background job of a script ignores, the commands of these tests must not.
+	// The commands of these tests must not ignore the signals that a background job of a script
+	// ignores.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT)
 	t.Cleanup(func() { signal.Stop(signals) })
@@ -200,7 +201,7 @@ func testRunRefused(t *testing.T) {
 	}
 }
 
-// testRunSurroundings compares what the command is given with what it is given without run.
+// testRunSurroundings compares the environment of a command with its environment without run.
 func testRunSurroundings(t *testing.T) {
 	t.Parallel()
 	program, dir := tracertest.Build(t, "surroundings.c"), newFolder(t)
@@ -299,7 +300,7 @@ func testRunNoLibrary(t *testing.T) {
 	}
 }
 
-// The note on what is not traced is short enough not to be cut.
+// The note on untraced processes is short enough not to be cut.
 func testRunStatic(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)
@@ -326,7 +327,7 @@ func testRunName(t *testing.T) {
 	mustSay(t, "stderr", c.stderr.String(), "NOT ENOUGH DATA")
 }
 
-// What only the launcher is sent reaches the command once.
+// A signal sent to the launcher only reaches the command once.
 func testRunSignals(t *testing.T) {
 	t.Parallel()
 	c, dir, pid := running(t)
@@ -353,7 +354,7 @@ func testRunSignals(t *testing.T) {
 	mustHaveEnded(t, dir, summary.EndedExit)
 }
 
-// What the group is sent reaches the command as often.
+// A signal sent to the group reaches the command as often.
 func testRunGroupSignals(t *testing.T) {
 	t.Parallel()
 	c, _, pid := running(t)
@@ -444,7 +445,7 @@ func testRunDuration(t *testing.T) {
 	c.mustEnd(0)
 }
 
-// The run ends with its command. What that has left behind still has the shim.
+// The run ends with its command. Processes that the command has left behind still have the shim.
 func testRunOrphans(t *testing.T) {
 	t.Parallel()
 	dir := newFolder(t)

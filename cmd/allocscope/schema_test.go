@@ -58,7 +58,7 @@ func mustFit(t *testing.T, file, output string) {
 	}
 }
 
-// TestSchemas validates what allocscope prints and writes, with a validator of another project.
+// TestSchemas validates allocscope's JSON with a validator of another project.
 func TestSchemas(t *testing.T) {
 	target := startSteps(t)
 	c, dir := tracing(t, target, "--snapshot-every", "100ms")

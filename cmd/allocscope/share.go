@@ -16,7 +16,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 )
 
-// `allocscope share DIR` writes what packages install below /usr/share: manual pages and
+// `allocscope share DIR` writes the files that packages install below /usr/share: manual pages and
 // completions. It exists with the build tag share alone: the program itself needs no writer of
 // manual pages.
 func init() { extraCommands = append(extraCommands, newShareCommand) }

@@ -36,8 +36,8 @@ to read the folder.`,
 	return command
 }
 
-// openTrace opens the folder that the arguments of a command name, or that of the latest trace. What
-// is written into it belongs to the owner, the user behind sudo.
+// openTrace opens the folder that the arguments of a command name, or the folder of the latest
+// trace. Files written into it belong to the owner, the user behind sudo.
 func openTrace(
 	command *cobra.Command, arguments []string,
 ) (dir *folder.Folder, owner folder.Owner, err error) {

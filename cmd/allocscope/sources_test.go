@@ -23,7 +23,7 @@ func TestSources(t *testing.T) {
 	t.Run("no perf events", testNoPerfEvents)
 }
 
-// states are those of the sources by their names.
+// states are the states of the sources by their names.
 func states(s summary.Summary) map[string]string {
 	states := make(map[string]string)
 	for _, source := range s.Sources {
@@ -90,7 +90,7 @@ func allocate(target *tracertest.Target) {
 	do(target, "map %d %d %[2]d", pieces, pieceSize)
 }
 
-// privileged makes a command that of a user who may do no more than load programs and count events.
+// privileged makes a command run as a user who may do no more than load programs and count events.
 func privileged(cmd *exec.Cmd) *exec.Cmd {
 	unprivileged(cmd).SysProcAttr.AmbientCaps = []uintptr{unix.CAP_BPF, unix.CAP_PERFMON}
 	return cmd

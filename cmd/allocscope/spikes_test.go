@@ -51,8 +51,8 @@ func TestSpikes(t *testing.T) {
 	}
 }
 
-// mustNameSpikes checks the spikes of a trace by what the program has printed of them. The line is
-// that with a mark in its source, of the function that the suspect leads through.
+// mustNameSpikes checks the spikes of a trace by the program's output on them. The line is the one
+// with a mark in its source, of the function that the suspect leads through.
 func mustNameSpikes(t *testing.T, dir, mark string, printed []string) {
 	t.Helper()
 	const tolerance = 0.5 // of the bytes: a slow machine still fills them while they are counted

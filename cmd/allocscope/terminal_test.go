@@ -45,7 +45,7 @@ func testStatusLine(t *testing.T) {
 // tmux is a terminal with a person's eyes and fingers.
 type tmux struct {
 	t      *testing.T
-	folder string // of its socket and of what the test leaves for the shell
+	folder string // of its socket and of files that the test leaves for the shell
 }
 
 // startTmux opens a terminal of a size in which a shell runs a script.
@@ -88,7 +88,7 @@ func (m *tmux) do(arguments ...string) string {
 	return string(out)
 }
 
-// shows is what can be seen; with everything that has scrolled away, all.
+// shows is the visible text; with everything that has scrolled away, all.
 func (m *tmux) shows(all bool) string {
 	m.t.Helper()
 	if all {
@@ -126,7 +126,7 @@ func (m *tmux) wait(what string, isTrue func() bool) {
 	}
 }
 
-// signal sends a signal to what the shell runs.
+// signal sends a signal to the program that the shell runs.
 func (m *tmux) signal(s unix.Signal) {
 	m.t.Helper()
 	shell, err := strconv.Atoi(strings.TrimSpace(m.do("display-message", "-p", "#{pane_pid}")))

@@ -252,7 +252,7 @@ func checkSummary(t *testing.T, h *leakTrace) {
 	}
 }
 
-// checkFiles checks that only that user can read what is in the folder.
+// checkFiles checks that only that user can read the files in the folder.
 func checkFiles(t *testing.T, dir string, uid, gid uint32) {
 	t.Helper()
 	seen := 0
@@ -475,7 +475,7 @@ func oomScore(t *testing.T, pid int) (score int) {
 	return score
 }
 
-// Package folder proves what is replaced, and what is refused, in every case.
+// Package folder's tests cover all cases of replacing and refusing.
 func testForce(t *testing.T) {
 	target := startSteps(t)
 	first, dir := tracing(t, target)

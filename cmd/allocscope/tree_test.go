@@ -29,7 +29,7 @@ func launch(t *testing.T, script string) *tracertest.Target {
 	programs := strings.NewReplacer("$STEPS", tracertest.Build(t, "steps.c"), "$JOB",
 		"/usr/bin/python3 "+tracertest.Source("job.py"))
 	launcher := tracertest.Start(t, "/bin/sh", "-c", programs.Replace(script)+
-		"; :") // the shell executes what comes last in its place
+		"; :") // the shell executes the last command in its place
 	t.Cleanup(launcher.Hangup)
 	return launcher
 }
@@ -128,7 +128,8 @@ func descriptors(t *testing.T, pid int) int {
 	return len(open)
 }
 
-// startTorchrun starts two programs as torchrun does, and returns what they read their orders from.
+// startTorchrun starts two programs as torchrun does, and returns the files from which they read
+// their orders.
 func startTorchrun(t *testing.T) (launcher *tracertest.Target, inputs [2]*os.File) {
 	t.Helper()
 	dir, script := t.TempDir(), ""
@@ -156,7 +157,7 @@ func startTorchrun(t *testing.T) (launcher *tracertest.Target, inputs [2]*os.Fil
 	return ready(ready(launcher)), inputs
 }
 
-// ofPID is what a profile has of one process.
+// ofPID is the part of a profile of one process.
 func ofPID(p *profile.Profile, pid int) *profile.Profile {
 	isOther := func(s *profile.Sample) bool {
 		return !slices.Equal(s.Label["pid"], []string{itoa(pid)})
@@ -201,7 +202,7 @@ func testRanks(t *testing.T) {
 	mustAddUp(t, dir, append(pids, launcher.PID()), pids)
 }
 
-// mustAddUp checks for a row of each process at each moment, whose sums are those of the timeline.
+// mustAddUp checks for a row of each process at each moment, whose sums are in the timeline.
 func mustAddUp(t *testing.T, dir string, tree, traced []int) {
 	t.Helper()
 	samples, err := rows.ReadProcesses(strings.NewReader(readFile(t, dir,

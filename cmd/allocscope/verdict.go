@@ -161,7 +161,7 @@ func (f verdictFlags) axis(file *series.File) (flagvalue.Axis, error) {
 	return flagvalue.Axis{Unit: summary.AxisSeconds, StepSeconds: step}, nil
 }
 
-// setting is what is known besides the series, from the flags and the file.
+// setting has the facts besides the series, from the flags and the file.
 func (f verdictFlags) setting(
 	file *series.File,
 	axis flagvalue.Axis,

@@ -17,8 +17,8 @@ import (
 // empty after `go install`, where the module has a version.
 var version, commit, commitTime string
 
-// A buildVersion is the version, and what it was built from and for. It is the content of
-// `allocscope version --json`.
+// A buildVersion is the version, its commit and its platform. It is the content of `allocscope
+// version --json`.
 type buildVersion struct {
 	Schema  string `json:"schema"`
 	Version string `json:"version"`

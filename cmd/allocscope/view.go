@@ -155,7 +155,7 @@ func urlOf(at *net.TCPAddr) string {
 	return "http://" + address + "/"
 }
 
-// sourcesToo warns of what else can be read where pprof shows sources.
+// sourcesToo warns of the other files that can be read where pprof shows sources.
 func sourcesToo() string {
 	if os.Geteuid() == 0 {
 		return ""

@@ -170,7 +170,7 @@ func testViewDot(t *testing.T) {
 	}
 }
 
-// Package view proves which browser is started, and what is typed for SSH.
+// Package view proves which browser is started, and the command for SSH.
 func testViewOpen(t *testing.T) {
 	where := everybodys(t)
 	browser, seen := filepath.Join(where, "browser"), filepath.Join(where, "seen")

@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// A target is what a program is built for.
+// A target is a platform for which a program is built.
 type target struct {
 	arch     string // of Go
-	machine  string // the same in the kernel's words, those of RPM and wheels
+	machine  string // the same in the kernel's words, also RPM's and the wheels'
 	isStatic bool   // without glibc, and without NVML
 }
 

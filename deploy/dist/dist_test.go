@@ -18,7 +18,7 @@ import (
 
 var dist = flag.String("dist", "", "`folder` that make dist has made")
 
-// TestDist checks the files with the tools of those who install them. reproduce runs it.
+// TestDist checks the files with the tools that install them. reproduce runs it.
 func TestDist(t *testing.T) {
 	if *dist == "" {
 		t.Skip("it needs the files of a release: make test-reproducible")
@@ -33,7 +33,7 @@ func TestDist(t *testing.T) {
 	t.Run("image", testImage)
 }
 
-// output is what a program prints.
+// output is the output of a program.
 func output(t *testing.T, name string, arguments ...string) string {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -130,7 +130,7 @@ func testFiles(t *testing.T) {
 	}
 }
 
-// testProgram reads the programs of the tarballs, and runs those of this machine.
+// testProgram reads the programs of the tarballs, and runs the programs of this machine.
 func testProgram(t *testing.T) {
 	for _, target := range targets {
 		t.Run(target.String(), func(t *testing.T) {
@@ -282,7 +282,7 @@ assert wheel.getinfo(script).external_attr >> 16 & 0o777 == 0o755
 open(os.path.join(sys.argv[2], "allocscope"), "wb").write(wheel.read(script))
 `
 
-// testManual formats the pages: groff warns of what it does not understand.
+// testManual formats the pages: groff warns of requests that it does not understand.
 func testManual(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(unpack(t, targets[0]), "share/man/man1/*.1"))
 	if err != nil || len(pages) < 15 {
@@ -347,7 +347,7 @@ func testLicences(t *testing.T) {
 	}
 }
 
-// testInstall installs from source, and removes what was installed.
+// testInstall installs from source, and removes the installed files.
 func testInstall(t *testing.T) {
 	folder := t.TempDir()
 	install := []string{"-C", "../..", "PREFIX=/opt/allocscope", "DESTDIR=" + folder}

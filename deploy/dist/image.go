@@ -17,7 +17,8 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// imageName is what podman calls the image that it reads from the file, and where a release has it.
+// imageName is podman's name of the image that it reads from the file, and the place of the image
+// in a release.
 func (r *release) imageName() string {
 	return "ghcr.io/allocscope/allocscope:" + r.version.text
 }
@@ -57,7 +58,7 @@ func (r *release) writeImage(programs []program) error {
 	return r.writeLayout(folder)
 }
 
-// image has the program alone, beside what it reads: certificates for pushes by HTTPS.
+// image has the program alone, beside the files that it reads: certificates for pushes by HTTPS.
 func (r *release) image(p program) (v1.Image, error) {
 	var layer bytes.Buffer
 	if err := writeTar(&layer, []file{

@@ -21,7 +21,7 @@ type part struct {
 	folders []string
 }
 
-// licenceFile matches the names of files with a licence or what it asks to be passed on.
+// licenceFile matches the names of files with a licence or texts that it asks to be passed on.
 var licenceFile = regexp.MustCompile(`(?i)(^|[-_.])(licen[cs]e|copying|notice|patents)([-_.]|$)`)
 
 // thirdPartyLicences returns the licences of all that the programs have of others, in one text. It is

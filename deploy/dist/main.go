@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// A release is what the files are made of.
+// A release has the data that the files are made of.
 type release struct {
 	root, out string
 	version   version

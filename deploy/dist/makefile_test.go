@@ -34,7 +34,7 @@ func (c checkout) program(t *testing.T, name, text string) {
 	}
 }
 
-// make returns what a target prints.
+// make returns the output of a target.
 func (c checkout) make(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	makefile, err := filepath.Abs("../../Makefile")

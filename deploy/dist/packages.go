@@ -64,8 +64,8 @@ func (r *release) writePackages(p program, files []file) error {
 	return nil
 }
 
-// fix sets what would depend on this machine: owners, times and modes of files; and makes the paths of
-// the scripts absolute.
+// fix sets the properties that would depend on this machine: owners, times and modes of files; and
+// makes the paths of the scripts absolute.
 func (r *release) fix(info *nfpm.Info) {
 	for _, c := range info.Contents {
 		mode := os.FileMode(0o644)

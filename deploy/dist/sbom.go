@@ -11,8 +11,8 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// writeSBOM writes what a program is made of: Go and its modules, as the program itself says, and what
-// is not Go.
+// writeSBOM writes the parts of a program: Go and its modules, as the program itself says, and the
+// parts that are not Go.
 func (r *release) writeSBOM(p program) error {
 	path := filepath.Join(r.work, "sbom.json")
 	command := exec.Command("go", "tool", "cyclonedx-gomod", "bin", "-json", "-noserial",

@@ -67,7 +67,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// TestPurge removes what the service has written, and nothing of others.
+// TestPurge removes the service's files, and nothing of others.
 func TestPurge(t *testing.T) {
 	const service = `
 		touch /etc/default/allocscope-agent

@@ -5,15 +5,15 @@ import (
 	"regexp"
 )
 
-// A version is that of the release. Debian and RPM sort what follows ~ before the version without
-// it, and what follows + after it. PEP 440 has forms of its own.
+// A version is the version of the release. Debian and RPM sort a version with ~ before the same
+// without it, and a version with + after it. PEP 440 has forms of its own.
 type version struct {
 	text   string // 0.1.0, 0.1.0-rc1, 0.1.0-3-gHASH, 0.1.0-dev.HASH
 	debian string // 0.1.0, 0.1.0~rc1, 0.1.0+3.gHASH, 0.1.0~dev.HASH; of RPM, too
 	wheel  string // 0.1.0, 0.1.0rc1, 0.1.0.post3+gHASH, 0.1.0.dev0+HASH
 }
 
-// described matches what `git describe` says of a commit, or what replaces that without a tag.
+// described matches the output of `git describe` for a commit, or its replacement without a tag.
 var described = regexp.MustCompile(
 	`^(\d+\.\d+\.\d+)(?:-(rc\d+)|-dev\.([0-9a-f]+))?(?:-(\d+)-(g[0-9a-f]+))?$`)
 

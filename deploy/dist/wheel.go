@@ -19,8 +19,8 @@ var metadataText string
 
 var metadata = template.Must(template.New("METADATA").Parse(metadataText))
 
-// platform is what pip compares with the machine: glibc from that version on (PEP 600), or musl
-// (PEP 656), which a static program does not need either.
+// platform is the tag that pip compares with the machine: glibc from that version on (PEP 600), or
+// musl (PEP 656), which a static program does not need either.
 func (p program) platform() string {
 	if p.isStatic {
 		return "musllinux_1_1_" + p.machine

@@ -1,8 +1,9 @@
 // Package bundle makes one file of the folder of a trace, for a report of a problem: without the
 // names that the user has not published.
 //
-// What stays is listed, and all else is replaced: numbers, the words that allocscope itself writes,
-// and names from Python's library, from installed packages and from the system.
+// Names and words that stay are listed, and all else is replaced: numbers, the words that
+// allocscope itself writes, and names from Python's library, from installed packages and from the
+// system.
 package bundle
 
 import (
@@ -31,7 +32,7 @@ const (
 	Schema = "allocscope-bundle/1"
 	// Name is the folder that a bundle unpacks to.
 	Name = "allocscope-bundle"
-	// ContentsFile lists what is in a bundle.
+	// ContentsFile lists the contents of a bundle.
 	ContentsFile = "bundle.json"
 
 	// maxBytes bounds a bundle before it is compressed.
@@ -42,9 +43,9 @@ const (
 type Options struct {
 	// KeepNames leaves all names in.
 	KeepNames bool
-	// Hide has names that look public and are not, such as that of an installed package.
+	// Hide has names that look public and are not, such as the name of an installed package.
 	Hide []string
-	// Version of allocscope, and what is known of the machine that makes the bundle.
+	// Version of allocscope, and the known facts of the machine that makes the bundle.
 	Version string
 	Machine Machine
 	// Documents are written as JSON, by their file names: pointers to values, in which the names
@@ -52,7 +53,7 @@ type Options struct {
 	Documents map[string]any
 }
 
-// A Machine is what a bundle reports of a machine.
+// A Machine has the facts that a bundle reports of a machine.
 type Machine struct {
 	// System is the distribution, as /etc/os-release names it; absent: unknown.
 	System string `json:"system,omitempty"`
@@ -61,20 +62,20 @@ type Machine struct {
 	Architecture string `json:"architecture"`
 }
 
-// Contents is the content of bundle.json: what is in a bundle, and what is not.
+// Contents is the content of bundle.json: the data in a bundle, and the data left out.
 type Contents struct {
 	// Schema is the version of this form.
 	Schema string `json:"schema"`
 	// Version of allocscope that made the bundle, as it prints it, and the Machine that it ran on,
-	// which may be another one than that of the trace.
+	// which need not be the machine of the trace.
 	Version string  `json:"version"`
 	Machine Machine `json:"machine"`
 	// NamesKept: no names were replaced.
 	NamesKept bool `json:"names_kept"`
 	// Replaced is how many names of each sort have a pseudonym, by the word that it begins with.
 	Replaced map[string]int `json:"replaced"`
-	// Packages and Libraries are those whose names, and those of their functions, are in the
-	// bundle: packages that are not well known first, and libraries by their paths.
+	// Packages and Libraries have their names, and the names of their functions, in the bundle:
+	// packages that are not well known first, and libraries by their paths.
 	Packages  []string `json:"packages"`
 	Libraries []string `json:"libraries"`
 	// Files of the bundle, this one excepted.
@@ -90,10 +91,10 @@ type LeftOut struct {
 }
 
 // Write writes a bundle of a folder as a .tar.gz. A file that cannot be read or is damaged is left
-// out, and Contents says so. The error is that of w or of the context, or that nothing could be
+// out, and Contents says so. The error comes from w or the context, or says that nothing could be
 // read.
 func Write(ctx context.Context, w io.Writer, dir *folder.Folder, o Options) (*Contents, error) {
-	b := builder{ctx: ctx, dir: dir, options: o, names: newNames(o.Hide)}
+	b := builder{ctx: ctx, dir: dir, options: o, names: newPseudonyms(o.Hide)}
 	for _, text := range []string{o.Version, o.Machine.Kernel, o.Machine.Architecture} {
 		b.names.keep(text)
 	}
@@ -120,7 +121,7 @@ type builder struct {
 	ctx      context.Context
 	dir      *folder.Folder
 	options  Options
-	names    *names
+	names    *pseudonyms
 	contents Contents
 	tar      *tar.Writer
 	written  int64

@@ -54,7 +54,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestNumbers compares what is no name with the trace.
+// TestNumbers compares the numbers with the trace.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	before := filesOf(t, recorded)
@@ -113,7 +113,7 @@ func versionOf(t *testing.T, content []byte) string {
 var enums = set(`verdict why why_code kind trend cause confidence role state mode code of ended how reason
 about architecture`)
 
-// numbersIn returns a document with all texts empty, but for those of enums.
+// numbersIn returns a document with all texts empty, but for enums.
 func numbersIn(document any) any {
 	switch d := document.(type) {
 	case string:

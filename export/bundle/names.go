@@ -16,14 +16,14 @@ import (
 // and further public ones are replaced in sentences.
 const maxNameBytes = 64 << 20
 
-// A names replaces private names by pseudonyms: a word for what the name is of, and a number in the
-// order in which the names were met. A name has the same pseudonym everywhere in a bundle. Nothing
-// of the name is in it, not even a hash, which could be guessed.
-type names struct {
+// pseudonyms replace private names: a word for the kind of name, and a number in the order in which
+// the names were met. A name has the same pseudonym everywhere in a bundle. Nothing of the name is
+// in it, not even a hash, which could be guessed.
+type pseudonyms struct {
 	pseudonyms map[string]string
 	counts     map[string]int
 	public     map[string]bool   // names that were met in public places
-	hidden     map[string]string // what looks public and is not, says the user, by its topName
+	hidden     map[string]string // names that look public and, says the user, are not, by topName
 	found      map[string]bool   // of hidden: was met
 	packages   map[string]bool   // whose names stay
 	libraries  map[string]bool
@@ -32,8 +32,8 @@ type names struct {
 	bytes      int               // of the names above
 }
 
-func newNames(hide []string) *names {
-	n := &names{
+func newPseudonyms(hide []string) *pseudonyms {
+	n := &pseudonyms{
 		pseudonyms: make(map[string]string), counts: make(map[string]int),
 		public: make(map[string]bool), hidden: make(map[string]string), found: make(map[string]bool),
 		packages: make(map[string]bool), libraries: make(map[string]bool),
@@ -49,7 +49,7 @@ func newNames(hide []string) *names {
 
 // replace returns the pseudonym of a private name. Kind is the word that it begins with if the name
 // was not met before.
-func (n *names) replace(kind, name string) string {
+func (n *pseudonyms) replace(kind, name string) string {
 	if name == "" {
 		return ""
 	}
@@ -69,7 +69,7 @@ func (n *names) replace(kind, name string) string {
 }
 
 // remember makes sentences replace a text as a whole, which has blanks or other separators in it.
-func (n *names) remember(text, replacement string) {
+func (n *pseudonyms) remember(text, replacement string) {
 	if _, ok := n.pseudonyms[text]; ok || text == replacement || !n.hasRoom(text) {
 		return
 	}
@@ -78,14 +78,14 @@ func (n *names) remember(text, replacement string) {
 }
 
 // keep makes sentences keep a name from a public place.
-func (n *names) keep(name string) {
+func (n *pseudonyms) keep(name string) {
 	if !n.public[name] && n.hasRoom(name) {
 		n.public[name] = true
 	}
 }
 
 // hasRoom counts a new name, unless there are too many.
-func (n *names) hasRoom(name string) bool {
+func (n *pseudonyms) hasRoom(name string) bool {
 	const entryBytes = 64 // of the tables, for each name
 	if n.bytes+len(name)+entryBytes > maxNameBytes {
 		return false
@@ -113,9 +113,9 @@ func set(words string) map[string]bool {
 
 var offsetInFile = regexp.MustCompile(`^(.+)\+(0x[0-9a-f]+)$`)
 
-// function returns the name of a function. Those of public files stay, and so do the allocator's,
-// by which pprof and allocscope recognise it.
-func (n *names) function(name string, isPublic bool) string {
+// function returns the name of a function. Functions of public files keep their names, and so do
+// the allocator's, by which pprof and allocscope recognise it.
+func (n *pseudonyms) function(name string, isPublic bool) string {
 	switch {
 	case isPublic && !n.isHidden(name) && !strings.Contains(name, "/"):
 		n.keep(name)
@@ -148,8 +148,8 @@ func topName(name string) string {
 	return name
 }
 
-// isHidden is true of what the user said is private.
-func (n *names) isHidden(name string) bool {
+// isHidden is true of texts that the user called private.
+func (n *pseudonyms) isHidden(name string) bool {
 	if len(n.hidden) == 0 {
 		return false
 	}
@@ -163,8 +163,8 @@ func (n *names) isHidden(name string) bool {
 	return isHidden
 }
 
-// unknownHidden returns what the user said is private, and nothing has the name of.
-func (n *names) unknownHidden() (unknown []string) {
+// unknownHidden returns the names that the user called private, and that nothing has.
+func (n *pseudonyms) unknownHidden() (unknown []string) {
 	for top, name := range n.hidden {
 		if !n.found[top] {
 			unknown = append(unknown, name)
@@ -177,7 +177,7 @@ func (n *names) unknownHidden() (unknown []string) {
 
 // qualified replaces each part of a name with dots: "Trainer.<locals>.step". A name of C++ is one
 // part.
-func (n *names) qualified(name string) string {
+func (n *pseudonyms) qualified(name string) string {
 	if everywhere[name] {
 		return name
 	}
@@ -215,7 +215,7 @@ var (
 )
 
 // typeName returns the name of a Python type with its module.
-func (n *names) typeName(name string) string {
+func (n *pseudonyms) typeName(name string) string {
 	name = strings.TrimPrefix(name, "'") // as objects.csv has it
 	top, _, isQualified := strings.Cut(name, ".")
 	switch {
@@ -234,17 +234,17 @@ resource secrets select site stat statistics symbol test this token trace
 types`)
 
 // isPackage is true of the name of a public Python package or module.
-func (n *names) isPackage(name string) bool {
+func (n *pseudonyms) isPackage(name string) bool {
 	isStandard := standardLibrary[name] && !ownModules[name]
 	return (isStandard || wellKnownPackages[name] || n.packages[name]) && !n.isHidden(name)
 }
 
-// builtinComponents are those of allocscope's own rules.
+// builtinComponents are the components of allocscope's own rules.
 var builtinComponents = set(strings.Join(component.DefaultRules().Names(), " "))
 
 // component returns the name of a component: one of allocscope's own, or a package, script or
 // library.
-func (n *names) component(name string) string {
+func (n *pseudonyms) component(name string) string {
 	switch {
 	case builtinComponents[name], n.isPackage(name), isWellKnown(name):
 		if !n.isHidden(name) {
@@ -261,7 +261,7 @@ var wellKnownCommand = regexp.MustCompile(
 )
 
 // command returns the name of a process: its short name, or its interpreter and its script.
-func (n *names) command(name string) string {
+func (n *pseudonyms) command(name string) string {
 	program, script, hasScript := strings.Cut(name, " ")
 	if !wellKnownCommand.MatchString(program) || n.isHidden(program) {
 		return n.replace("process", name)
@@ -288,7 +288,7 @@ var (
 )
 
 // fileName replaces the name of a file without directories, and keeps a suffix that many files have.
-func (n *names) fileName(name string) string {
+func (n *pseudonyms) fileName(name string) string {
 	suffix := knownSuffix.FindString(name)
 	stem := strings.TrimSuffix(name, suffix)
 	if stem == "" || plainPart[stem] {

@@ -19,7 +19,7 @@ import (
 func TestEveryText(t *testing.T) {
 	t.Parallel()
 	s := &summary.Summary{}
-	kept := map[string]bool{ // what allocscope and the kernel say, and no process
+	kept := map[string]bool{ // words of allocscope and the kernel, and of no process
 		"Version": true, "Kernel": true, "Architecture": true, "StackIDs": true, "StackID": true,
 		"Name of GPU": true,
 	}
@@ -37,7 +37,7 @@ func TestEveryText(t *testing.T) {
 			fill(reflect.ValueOf(s).Elem(), text, kept, new(int))
 		}
 
-		n := newNames(nil)
+		n := newPseudonyms(nil)
 		copied := *s
 		n.summary(&copied)
 		n.setLong()
@@ -152,7 +152,7 @@ func TestEveryTextOfAProfile(t *testing.T) {
 		}, NumUnit: map[string][]string{"okapi": {"quagga"}},
 	}}
 
-	newNames(nil).profile(p)
+	newPseudonyms(nil).profile(p)
 	if err := p.CheckValid(); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestEveryTextOfAProfile(t *testing.T) {
 
 func TestSentence(t *testing.T) {
 	t.Parallel()
-	n := newNames(nil)
+	n := newPseudonyms(nil)
 	n.path("/usr/lib/python3/dist-packages/PIL/Image.py")
 	n.command("gpu-node worker")
 	for _, c := range []struct{ text, want string }{
@@ -202,7 +202,7 @@ func TestSentence(t *testing.T) {
 
 func TestMarks(t *testing.T) {
 	t.Parallel()
-	n := newNames(nil)
+	n := newPseudonyms(nil)
 	for _, c := range []struct{ mark, want string }{
 		{"epoch 3", "epoch 3"},
 		{"Epoch_end 12", "Epoch_end 12"},
@@ -218,7 +218,8 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestAttributes has attributes that a program has given to a public type, and those of its own.
+// TestAttributes has attributes that a program has given to a public type, and the type's own
+// attributes.
 func TestAttributes(t *testing.T) {
 	t.Parallel()
 	const zebu, fields = "zebu_secret", "<name>"
@@ -245,7 +246,7 @@ func TestAttributes(t *testing.T) {
 				{How: keeper.HowAttribute, Name: c.name, Type: "list"},
 			},
 		}
-		newNames(nil).document(p)
+		newPseudonyms(nil).document(p)
 		got := pseudonymous.ReplaceAllString(p.Links[1].Name, fields)
 		if got != c.want || secret.MatchString(p.Text) {
 			t.Errorf("%s of %s is %q in %q", c.name, c.holder, got, p.Text)
@@ -276,7 +277,7 @@ func TestVariables(t *testing.T) {
 		}, "name-2"},
 	} {
 		p := &summary.KeeperPath{Root: c.root}
-		newNames(nil).document(p)
+		newPseudonyms(nil).document(p)
 		if p.Root.Name != c.want {
 			t.Errorf("%s of %s is %q, want %q", c.root.Name, c.root.Module, p.Root.Name, c.want)
 		}
@@ -298,7 +299,7 @@ func TestArguments(t *testing.T) {
 		{"", "postgres: okapi 10.1.2.3(4040)", "argument-1"},
 	} {
 		arguments := []string{c.first, "10.20.30.40", "123456", "/usr/share/okapi.json"}
-		n := newNames(nil)
+		n := newPseudonyms(nil)
 		n.arguments(arguments, c.executable)
 		if arguments[0] != c.want || len(n.libraries) > 1 {
 			t.Errorf("%q is %q, want %q", c.first, arguments[0], c.want)
@@ -312,7 +313,7 @@ func TestArguments(t *testing.T) {
 	}
 
 	title := "/usr/bin/python3 /home/alice/acme/train.py --secret"
-	if got := newNames(nil).path(title); strings.Contains(got, "acme") ||
+	if got := newPseudonyms(nil).path(title); strings.Contains(got, "acme") ||
 		strings.Contains(got, "secret") {
 		t.Errorf("%q became %q", title, got)
 	}
@@ -337,7 +338,7 @@ func TestCommandLine(t *testing.T) {
 		{"allocscope run --overhead off -- okapi", "allocscope run --overhead off argument-1 argument-2"},
 	} {
 		arguments := strings.Split(c.line, " ")
-		newNames(nil).commandLine(arguments, 4242)
+		newPseudonyms(nil).commandLine(arguments, 4242)
 		if got := strings.Join(arguments, " "); got != c.want {
 			t.Errorf("%q became\n%q, want\n%q", c.line, got, c.want)
 		}
@@ -362,7 +363,7 @@ func TestPaths(t *testing.T) {
 		{"/usr/lib/python3.11/acme/x.py", "/usr/lib/folder-1/folder-2/name-1.py"},
 		{"/home/share/libc.so.6", "/home/user-1/libc.so.6"},
 	} {
-		if got := newNames(nil).path(c.file); got != c.want {
+		if got := newPseudonyms(nil).path(c.file); got != c.want {
 			t.Errorf("%s became %s, want %s", c.file, got, c.want)
 		}
 	}
@@ -379,7 +380,7 @@ func TestHiddenNames(t *testing.T) {
 		{packages + "acme.libs/libacme-3f2a.so.3", "acme"},
 		{"/usr/lib/libz.so.1.2.13", "/usr/lib/libz.so.1.2.13"},
 	} {
-		seen := newNames(nil)
+		seen := newPseudonyms(nil)
 		seen.path(c.file)
 		printed := append(sortedKeys(seen.packages), sortedKeys(seen.libraries)...)
 		if !slices.Equal(printed, []string{c.printed}) {
@@ -388,7 +389,7 @@ func TestHiddenNames(t *testing.T) {
 
 		top, _, _ := strings.Cut(strings.TrimPrefix(c.file, packages), "/")
 		for _, hide := range []string{c.printed, cmp.Or(top, c.file)} {
-			n := newNames([]string{hide, "nosuchname"})
+			n := newPseudonyms([]string{hide, "nosuchname"})
 			got := n.path(c.file)
 			if strings.Contains(got, "acme") || strings.Contains(got, "libz") {
 				t.Errorf("with --hide %s: %s", hide, got)
@@ -400,7 +401,7 @@ func TestHiddenNames(t *testing.T) {
 		}
 	}
 
-	if got := newNames([]string{"libacme.so"}).isHidden("libacme.so.3"); !got {
+	if got := newPseudonyms([]string{"libacme.so"}).isHidden("libacme.so.3"); !got {
 		t.Error("--hide libacme.so leaves libacme.so.3")
 	}
 }
@@ -411,7 +412,7 @@ func FuzzSecret(f *testing.F) {
 	f.Add("open ", ": no such file", "/home/x/okapi")
 	f.Add("", " (PID 3)", "okapi:trainer")
 	f.Fuzz(func(t *testing.T, before, after, name string) {
-		n := newNames(nil)
+		n := newPseudonyms(nil)
 		text := before + " okapi" + name + " " + after
 		if strings.Contains(text, "/") || strings.Contains(text, "<frozen ") {
 			t.Skip() // folders of the system keep their files

@@ -29,7 +29,7 @@ var (
 
 	libraryVersion = regexp.MustCompile(`([-.][0-9a-f][-.0-9a-f]*)?\.so(\.[0-9]+)*$`)
 
-	// otherLibrary and otherFile are files that many environments bring along, besides those of
+	// otherLibrary and otherFile are files that many environments bring along, besides the ones of
 	// Debian.
 	otherLibrary = regexp.MustCompile(`^(libpython[0-9.]*[td]?|libcuda|libcudart|libcublas(Lt)?|` +
 		`libcudnn(_(adv|cnn|ops|graph|heuristic|engines)[_a-z]*)?|` +
@@ -48,17 +48,17 @@ var (
 	)
 )
 
-// knownFolders keep their names, and so do those of CUDA.
+// knownFolders keep their names, and so do the folders of CUDA.
 var knownFolders = set(`home root tmp var opt usr local lib lib32 lib64 libx32 libexec bin sbin
 share mnt dev shm proc run srv conda nix store site-packages dist-packages x86_64-linux-gnu
 aarch64-linux-gnu x86_64-linux sbsa-linux targets nvidia cuda locale gconv`)
 
 var cudaFolder = regexp.MustCompile(`^cuda-[0-9]+(\.[0-9]+)*$`)
 
-const deleted = " (deleted)" // what the kernel appends to the path of a removed file
+const deleted = " (deleted)" // the kernel appends it to the path of a removed file
 
 // isPublic is true of a file of an installed package, of Python's library, and of a well-known one.
-func (n *names) isPublic(file string) bool {
+func (n *pseudonyms) isPublic(file string) bool {
 	file = withoutDots(strings.TrimSuffix(file, deleted))
 	isHidden := false
 	for part := range strings.SplitSeq(file, "/") {
@@ -96,7 +96,7 @@ func isWellKnown(file string) bool {
 }
 
 // path returns a path whose private parts have pseudonyms.
-func (n *names) path(file string) string {
+func (n *pseudonyms) path(file string) string {
 	if replaced, ok := n.pseudonyms[file]; ok {
 		return replaced
 	}
@@ -120,7 +120,7 @@ func withoutDots(file string) string {
 	return file
 }
 
-func (n *names) barePath(file string) string {
+func (n *pseudonyms) barePath(file string) string {
 	switch name, isMemfd := strings.CutPrefix(file, "/memfd:"); {
 	case isMemfd:
 		return "/memfd:" + n.replace("name", name)
@@ -156,14 +156,14 @@ func (n *names) barePath(file string) string {
 }
 
 // list adds a name to those that are reported.
-func (n *names) list(names map[string]bool, name string) {
+func (n *pseudonyms) list(names map[string]bool, name string) {
 	if !names[name] && n.hasRoom(name) {
 		names[name] = true
 	}
 }
 
 // prefix returns the folder in which a Python lies.
-func (n *names) prefix(folder string) string {
+func (n *pseudonyms) prefix(folder string) string {
 	if folder == "/usr" || folder == "/usr/local" || folder == "" {
 		return folder
 	}
@@ -172,7 +172,7 @@ func (n *names) prefix(folder string) string {
 }
 
 // folders returns the folder of a file with a slash at its end; empty for a file without one.
-func (n *names) folders(folder, file string) string {
+func (n *pseudonyms) folders(folder, file string) string {
 	if !strings.Contains(file, "/") {
 		return ""
 	}

@@ -11,13 +11,13 @@ import (
 
 // labelRules are the labels of samples that hold names. All others are sentences.
 var labelRules = map[string]textRule{
-	"component": (*names).component,
-	"process":   (*names).command,
+	"component": (*pseudonyms).component,
+	"process":   (*pseudonyms).command,
 	"pid":       kept,
 }
 
-// profile replaces what is private in a profile. Its values, lines and addresses stay.
-func (n *names) profile(p *profile.Profile) {
+// profile replaces private names in a profile. Its values, lines and addresses stay.
+func (n *pseudonyms) profile(p *profile.Profile) {
 	n.locations(p)
 	for _, m := range p.Mapping {
 		m.File = n.path(m.File)
@@ -40,7 +40,7 @@ func (n *names) profile(p *profile.Profile) {
 	p.DropFrames, p.KeepFrames, p.DocURL = growth.AllocatorFunctions, "", ""
 }
 
-func (n *names) sampleTypes(p *profile.Profile) {
+func (n *pseudonyms) sampleTypes(p *profile.Profile) {
 	types := p.SampleType
 	if p.PeriodType != nil {
 		types = append(types[:len(types):len(types)], p.PeriodType)
@@ -55,7 +55,7 @@ func (n *names) sampleTypes(p *profile.Profile) {
 
 // locations replaces the functions. One that lies in a public file and in a private one, by its
 // name and source, becomes two.
-func (n *names) locations(p *profile.Profile) {
+func (n *pseudonyms) locations(p *profile.Profile) {
 	type key struct {
 		function *profile.Function
 		isPublic bool
@@ -83,7 +83,7 @@ func (n *names) locations(p *profile.Profile) {
 }
 
 // isPublicCode is true of the code of a public file: of Python by its source, else by the mapping.
-func (n *names) isPublicCode(l *profile.Location, f *profile.Function) bool {
+func (n *pseudonyms) isPublicCode(l *profile.Location, f *profile.Function) bool {
 	if l.Mapping != nil {
 		return n.isPublic(l.Mapping.File)
 	}
@@ -92,7 +92,7 @@ func (n *names) isPublicCode(l *profile.Location, f *profile.Function) bool {
 }
 
 // code returns a function as it is in the bundle.
-func (n *names) code(f *profile.Function, isPublic, isUnmapped bool) *profile.Function {
+func (n *pseudonyms) code(f *profile.Function, isPublic, isUnmapped bool) *profile.Function {
 	out := *f
 	if isUnmapped && f.Filename == "" { // allocscope's own, such as "[before tracing]"
 		out.Name = n.root(f.Name)
@@ -111,7 +111,7 @@ func (n *names) code(f *profile.Function, isPublic, isUnmapped bool) *profile.Fu
 	return &out
 }
 
-func (n *names) labels(s *profile.Sample) {
+func (n *pseudonyms) labels(s *profile.Sample) {
 	labels := make(map[string][]string, len(s.Label))
 	for key, values := range s.Label {
 		rule, isListed := labelRules[key]

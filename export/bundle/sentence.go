@@ -11,9 +11,9 @@ import (
 //go:embed vocabulary.txt
 var vocabularyText string
 
-// vocabulary has the words that allocscope's own sentences are made of, in lower case, and the
-// names, flags and paths in them. They are those of the string literals in its source, and of the
-// errors of system calls.
+// vocabulary has the words of allocscope's own sentences, in lower case, and the names, flags and
+// paths in them. They come from the string literals in its source, and from the errors of system
+// calls.
 var vocabulary = set(vocabularyText)
 
 var (
@@ -25,16 +25,16 @@ var (
 	lineNumber  = regexp.MustCompile(`^(.+?)((?::[0-9]+)+)$`)
 )
 
-// separators end a chunk of a sentence: what may be a name.
+// separators end a chunk of a sentence: a possible name.
 const separators = " \t\n()[]{},;\"'“”‘’`|<>="
 
 // punctuation is not part of a chunk at its ends.
 const punctuation = ".:!?…&@#"
 
-// sentence returns a text of allocscope's without what it quotes from the process: every chunk that
-// is no word of allocscope, no number and no name from a public place is replaced. isStrict
-// replaces the names that were met elsewhere even if they are such words.
-func (n *names) sentence(text string, isStrict bool) string {
+// sentence returns a text of allocscope's without quotes from the process: every chunk that is no
+// word of allocscope, no number and no name from a public place is replaced. isStrict replaces the
+// names that were met elsewhere even if they are such words.
+func (n *pseudonyms) sentence(text string, isStrict bool) string {
 	if n.long != nil {
 		text = n.long.Replace(text)
 	}
@@ -59,7 +59,7 @@ func (n *names) sentence(text string, isStrict bool) string {
 const minLongName = 8
 
 // setLong prepares the replacement of names that hold separators, the longest first.
-func (n *names) setLong() {
+func (n *pseudonyms) setLong() {
 	var found []string
 	for name := range n.pseudonyms {
 		if len(name) >= minLongName && strings.ContainsAny(name, separators) && !n.public[name] {
@@ -79,7 +79,7 @@ func (n *names) setLong() {
 	n.long = strings.NewReplacer(pairs...)
 }
 
-func (n *names) chunk(text string, isStrict bool) string {
+func (n *pseudonyms) chunk(text string, isStrict bool) string {
 	inner := strings.Trim(text, punctuation)
 	if inner == "" {
 		return text
@@ -91,7 +91,7 @@ func (n *names) chunk(text string, isStrict bool) string {
 	return text[:at] + n.word(inner, isStrict) + text[at+len(inner):]
 }
 
-func (n *names) word(text string, isStrict bool) string {
+func (n *pseudonyms) word(text string, isStrict bool) string {
 	pseudonym, isKnown := n.pseudonyms[text]
 	switch {
 	case isKnown && !isShort(text) && (isStrict || !vocabulary[strings.ToLower(text)]):
@@ -122,15 +122,15 @@ func isShort(text string) bool {
 }
 
 // qualifiedFile replaces a chunk that may be the name of a file or of a function.
-func (n *names) qualifiedFile(text string) string {
+func (n *pseudonyms) qualifiedFile(text string) string {
 	if knownSuffix.MatchString(text) {
 		return n.fileName(text)
 	}
 	return n.qualified(text)
 }
 
-// isOwnWord is true of a number and of what allocscope itself writes, such as "free", "MiB/min",
-// "before-tracing" and "summary.json".
+// isOwnWord is true of a number and of words that allocscope itself writes, such as "free",
+// "MiB/min", "before-tracing" and "summary.json".
 func isOwnWord(text string) bool {
 	switch {
 	case address.MatchString(text):
@@ -189,7 +189,7 @@ func joinedForm(text string) (form string, isJoined bool) {
 }
 
 // root returns the name of memory without an allocation site, such as "[file: /data/x]".
-func (n *names) root(text string) string {
+func (n *pseudonyms) root(text string) string {
 	found := rootForm.FindStringSubmatch(text)
 	if found == nil {
 		return n.sentence(text, false)
@@ -204,7 +204,7 @@ func (n *names) root(text string) string {
 }
 
 // frame returns a frame as profile.FrameText writes it: "leak (/home/me/leak.py:12)".
-func (n *names) frame(text string) string {
+func (n *pseudonyms) frame(text string) string {
 	function, file, line := splitFrame(text)
 	if file == "" {
 		return n.root(text)

@@ -14,8 +14,8 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
-// A textRule replaces what is private in a text of one sort.
-type textRule func(n *names, text string) string
+// A textRule replaces private names in a text of one sort.
+type textRule func(n *pseudonyms, text string) string
 
 // fieldRules are the fields of documents that hold names, by their type and name. All other texts
 // are sentences. So a new field is safe before it is listed here.
@@ -23,32 +23,32 @@ var fieldRules = map[string]textRule{
 	"Summary.Version":           kept,
 	"Summary.Kernel":            kept,
 	"Summary.Architecture":      kept,
-	"Source.Producers":          (*names).path,
-	"Process.Command":           (*names).command,
-	"Process.Executable":        (*names).path,
-	"TreeProcess.Command":       (*names).command,
-	"Related.Command":           (*names).command,
-	"OtherGrowth.Command":       (*names).command,
-	"GPUMemory.Command":         (*names).command,
+	"Source.Producers":          (*pseudonyms).path,
+	"Process.Command":           (*pseudonyms).command,
+	"Process.Executable":        (*pseudonyms).path,
+	"TreeProcess.Command":       (*pseudonyms).command,
+	"Related.Command":           (*pseudonyms).command,
+	"OtherGrowth.Command":       (*pseudonyms).command,
+	"GPUMemory.Command":         (*pseudonyms).command,
 	"Target.BootID":             named("boot"),
 	"Continued.Folder":          named("trace"),
-	"Mark.Text":                 (*names).mark,
-	"Accumulation.Module":       (*names).path,
-	"Accumulation.Component":    (*names).component,
-	"Accumulation.Function":     (*names).frame,
-	"Accumulation.Stack":        (*names).frame,
+	"Mark.Text":                 (*pseudonyms).mark,
+	"Accumulation.Module":       (*pseudonyms).path,
+	"Accumulation.Component":    (*pseudonyms).component,
+	"Accumulation.Function":     (*pseudonyms).frame,
+	"Accumulation.Stack":        (*pseudonyms).frame,
 	"Accumulation.StackIDs":     kept,
 	"Suspect.StackIDs":          kept,
 	"TensorGroup.StackID":       kept,
 	"Keeper.StackID":            kept,
-	"Suspect.Component":         (*names).component,
-	"Suspect.Function":          (*names).frame,
-	"Suspect.Path":              (*names).frame,
-	"Suspect.Callers":           (*names).frame,
-	"BreakdownRow.Name":         (*names).rowName,
-	"GPUBreakdownRow.Name":      (*names).rowName,
+	"Suspect.Component":         (*pseudonyms).component,
+	"Suspect.Function":          (*pseudonyms).frame,
+	"Suspect.Path":              (*pseudonyms).frame,
+	"Suspect.Callers":           (*pseudonyms).frame,
+	"BreakdownRow.Name":         (*pseudonyms).rowName,
+	"GPUBreakdownRow.Name":      (*pseudonyms).rowName,
 	"GPUBreakdownRow.Function":  strict,
-	"GPUBreakdownRow.Component": (*names).component,
+	"GPUBreakdownRow.Component": (*pseudonyms).component,
 	"GPU.UUID":                  named("gpu"),
 	"GPU.Name":                  kept,
 	"Identity.Job":              named("job"),
@@ -57,24 +57,24 @@ var fieldRules = map[string]textRule{
 	"Identity.Node":             named("host"),
 	"Identity.Pod":              named("pod"),
 	"Identity.Container":        named("container"),
-	"TypeGrowth.Type":           (*names).typeName,
-	"TypeCount.Type":            (*names).typeName,
-	"Keeper.Type":               (*names).typeName,
-	"KeeperLink.Type":           (*names).typeName,
-	"TensorGroup.DType":         (*names).dtype,
-	"KeeperRoot.Module":         (*names).module,
-	"KeeperRoot.File":           (*names).path,
+	"TypeGrowth.Type":           (*pseudonyms).typeName,
+	"TypeCount.Type":            (*pseudonyms).typeName,
+	"Keeper.Type":               (*pseudonyms).typeName,
+	"KeeperLink.Type":           (*pseudonyms).typeName,
+	"TensorGroup.DType":         (*pseudonyms).dtype,
+	"KeeperRoot.Module":         (*pseudonyms).module,
+	"KeeperRoot.File":           (*pseudonyms).path,
 	"KeeperRoot.Owner":          kept, // variables replaces these
 	"KeeperRoot.Name":           kept,
 	"KeeperLink.Name":           kept,
 }
 
-func kept(_ *names, text string) string { return text }
+func kept(_ *pseudonyms, text string) string { return text }
 
-func strict(n *names, text string) string { return n.sentence(text, true) }
+func strict(n *pseudonyms, text string) string { return n.sentence(text, true) }
 
 // rowName returns the name of a row of a breakdown: a file, or frames.
-func (n *names) rowName(text string) string {
+func (n *pseudonyms) rowName(text string) string {
 	if strings.HasPrefix(text, "/") && !strings.Contains(text, ": ") && !strings.Contains(text, " < ") {
 		return n.path(text)
 	}
@@ -83,13 +83,13 @@ func (n *names) rowName(text string) string {
 }
 
 func named(kind string) textRule {
-	return func(n *names, text string) string { return n.replace(kind, text) }
+	return func(n *pseudonyms, text string) string { return n.replace(kind, text) }
 }
 
 var dtypes = regexp.MustCompile(`^(q?u?int|b?float|complex|bool|bits)[0-9]*([x_][a-z0-9]+)?$`)
 
 // dtype returns the dtype of a tensor.
-func (n *names) dtype(text string) string {
+func (n *pseudonyms) dtype(text string) string {
 	if dtypes.MatchString(strings.TrimPrefix(text, "torch.")) {
 		return text
 	}
@@ -98,7 +98,7 @@ func (n *names) dtype(text string) string {
 }
 
 // module returns the name of a Python module, or the path of a file with static variables.
-func (n *names) module(text string) string {
+func (n *pseudonyms) module(text string) string {
 	if len(text) > 0 && (text[0] == '/' || text[0] == '[') {
 		return n.path(text)
 	}
@@ -114,8 +114,8 @@ func (n *names) module(text string) string {
 // markWords are those by which growth.EpochsOf reads a mark.
 var markWords = set(`epoch val valid validate validation eval evaluate evaluation start begin end`)
 
-// mark keeps what a mark means for the verdict.
-func (n *names) mark(text string) string {
+// mark keeps the part of a mark that has a meaning for the verdict.
+func (n *pseudonyms) mark(text string) string {
 	if replaced, ok := n.pseudonyms[text]; ok {
 		return replaced
 	}
@@ -142,15 +142,15 @@ func (n *names) mark(text string) string {
 	return replaced
 }
 
-// document replaces what is private in the texts of a value that pointer leads to.
-func (n *names) document(pointer any) {
-	n.value(reflect.ValueOf(pointer).Elem(), func(n *names, text string) string {
+// document replaces private names in the texts of a value that pointer leads to.
+func (n *pseudonyms) document(pointer any) {
+	n.value(reflect.ValueOf(pointer).Elem(), func(n *pseudonyms, text string) string {
 		return n.sentence(text, false)
 	})
 }
 
-// summary replaces what is private in a summary.
-func (n *names) summary(s *summary.Summary) {
+// summary replaces private names in a summary.
+func (n *pseudonyms) summary(s *summary.Summary) {
 	n.keep(s.Kernel)
 	n.keep(s.Version)
 	n.commandLine(s.CommandLine, s.Process.PID)
@@ -161,14 +161,14 @@ func (n *names) summary(s *summary.Summary) {
 // flagWords are values of flags that are no names.
 var flagWords = set(`on off auto always never`)
 
-// numberFlags are those of allocscope whose values are numbers, sizes, times or rates.
+// numberFlags are the flags of allocscope whose values are numbers, sizes, times or rates.
 var numberFlags = set(`-d --age --cycle --duration --every --interval --keep --keep-bytes --limit
 --max-live --min-rss --overhead --push-spool-size --rank --since --snapshot-every --speed
 --step-time --tolerable --trace-every --traces-per-day --until-settled --warmup`)
 
 // commandLine keeps allocscope's own command and flags, the values of flags for numbers, and the
 // PID.
-func (n *names) commandLine(arguments []string, pid int) {
+func (n *pseudonyms) commandLine(arguments []string, pid int) {
 	isOfNumberFlag := false
 	for i, argument := range arguments {
 		flag, value, hasValue := strings.Cut(argument, "=")
@@ -204,7 +204,7 @@ func isAmount(text string) bool {
 // arguments replaces all that a process was called with, but for its program. Its program is the
 // first if that is the path of the executable, or of a Python: a process may have written its title
 // there.
-func (n *names) arguments(arguments []string, executable string) {
+func (n *pseudonyms) arguments(arguments []string, executable string) {
 	for i, argument := range arguments {
 		isProgram := argument == executable || wellKnownCommand.MatchString(path.Base(argument))
 		switch {
@@ -219,7 +219,7 @@ func (n *names) arguments(arguments []string, executable string) {
 }
 
 // argument returns the pseudonym of an argument.
-func (n *names) argument(text string) string {
+func (n *pseudonyms) argument(text string) string {
 	switch {
 	case address.MatchString(text):
 		return n.replace("host", text)
@@ -231,8 +231,8 @@ func (n *names) argument(text string) string {
 	return n.replace("argument", text)
 }
 
-// value replaces the texts below a value. The rule is that of the field which it lies in.
-func (n *names) value(v reflect.Value, rule textRule) {
+// value replaces the texts below a value. The rule belongs to the field around it.
+func (n *pseudonyms) value(v reflect.Value, rule textRule) {
 	switch v.Kind() {
 	case reflect.String:
 		if v.CanSet() {
@@ -253,7 +253,7 @@ func (n *names) value(v reflect.Value, rule textRule) {
 	}
 }
 
-func (n *names) structFields(v reflect.Value, rule textRule) {
+func (n *pseudonyms) structFields(v reflect.Value, rule textRule) {
 	if v.Type() == reflect.TypeFor[time.Time]() {
 		return
 	}
@@ -284,9 +284,9 @@ func (n *names) structFields(v reflect.Value, rule textRule) {
 }
 
 // variables replaces the names of variables, attributes and keys of a path whose types and files
-// are replaced already. What stays: local variables in public files, and the recorded attributes of
+// are replaced already. These stay: local variables in public files, and the recorded attributes of
 // public types and modules. A program can give those types attributes of its own.
-func (n *names) variables(p *summary.KeeperPath) {
+func (n *pseudonyms) variables(p *summary.KeeperPath) {
 	root := &p.Root
 	isPublic := n.isPackage(topOf(root.Module))
 	if root.File != "" {
@@ -319,7 +319,8 @@ func (n *names) variables(p *summary.KeeperPath) {
 }
 
 // attributesText has attributes of types, and variables of modules: a line for each, or for each
-// package. They are those of CPython 3.11's own objects, and those of PyTorch's that hold tensors.
+// package. They belong to CPython 3.11's own objects, and to the objects of PyTorch that hold
+// tensors.
 //
 //go:embed attributes.txt
 var attributesText string
@@ -336,7 +337,7 @@ func attributesOf(text string) map[string]map[string]bool {
 	return found
 }
 
-func (n *names) isPublicAttribute(holder string, link *summary.KeeperLink) bool {
+func (n *pseudonyms) isPublicAttribute(holder string, link *summary.KeeperLink) bool {
 	return link.How == keeper.HowAttribute && n.public[holder] && hasAttribute(holder, link.Name)
 }
 
@@ -352,7 +353,7 @@ func topOf(name string) string {
 }
 
 // mapValues replaces the keys and the values of a map.
-func (n *names) mapValues(v reflect.Value, rule textRule) {
+func (n *pseudonyms) mapValues(v reflect.Value, rule textRule) {
 	if v.IsNil() {
 		return
 	}

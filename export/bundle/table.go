@@ -11,7 +11,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 )
 
-// maxTableBytes bounds what is read of a table: months of a trace.
+// maxTableBytes bounds the part of a table that is read: months of a trace.
 const maxTableBytes = 128 << 20
 
 var (
@@ -21,7 +21,7 @@ var (
 
 // table copies a table. Lines that are neither numbers nor the header are left out; it returns how
 // many. Of objects.csv it replaces the types.
-func (n *names) table(w io.Writer, r io.Reader, name string) (leftOut int, err error) {
+func (n *pseudonyms) table(w io.Writer, r io.Reader, name string) (leftOut int, err error) {
 	if name == folder.ObjectsFile {
 		return n.objects(w, r)
 	}
@@ -48,7 +48,7 @@ func (n *names) table(w io.Writer, r io.Reader, name string) (leftOut int, err e
 }
 
 // isHeader is true of a header of columns that allocscope writes.
-func (n *names) isHeader(line string) bool {
+func (n *pseudonyms) isHeader(line string) bool {
 	if !headerLine.MatchString(line) {
 		return false
 	}
@@ -63,7 +63,7 @@ func (n *names) isHeader(line string) bool {
 }
 
 // objects copies objects.csv, whose third column is a type.
-func (n *names) objects(w io.Writer, r io.Reader) (leftOut int, err error) {
+func (n *pseudonyms) objects(w io.Writer, r io.Reader) (leftOut int, err error) {
 	in, out := csv.NewReader(r), csv.NewWriter(w)
 	in.FieldsPerRecord = -1
 	for isFirst := true; ; isFirst = false {

@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write vocabulary.txt")
 // have pseudonyms for them, until `make generate` adds them.
 const maxNewWords = 50
 
-// TestVocabulary checks that the words are those of the source, but for the newest.
+// TestVocabulary checks that the words are in the source, but for the newest.
 func TestVocabulary(t *testing.T) {
 	t.Parallel()
 	words := make(map[string]bool)

@@ -17,7 +17,7 @@ type comparison struct {
 	// change is the change of a stack, where the sides are snapshots of one trace and objects may
 	// be alive at both. nil: the sides are independent.
 	change func(key string) amount
-	// counted: the sides sum to what the kernel, or the driver of a GPU, counts. These sums have no
+	// counted: the sides sum to a count of the kernel, or of a GPU's driver. These sums have no
 	// error.
 	counted bool
 	// ofRuns: the sides are growth rates of two runs, which differ even if the program is the same.
@@ -56,7 +56,7 @@ func (c *comparison) of(key string) change {
 
 // A row becomes a row of the result.
 type row struct {
-	// site is that of the side that holds more.
+	// site is the site of the side that holds more.
 	site                  *site // of the side that holds more
 	before, after, change estimate
 	// minChange is the share of the larger side below which a change does not count, however

@@ -42,7 +42,8 @@ func (e estimate) isZero() bool { return e.low < 0.5 && e.high > -0.5 }
 // proven is the distance of the interval from 0.
 func (e estimate) proven() float64 { return max(e.low, -e.high, 0) }
 
-// A part is a sum over sampled objects, in bytes. The variance, in bytes², is that of the estimate.
+// A part is a sum over sampled objects, in bytes. variance is the variance of the estimate, in
+// bytes².
 type part struct {
 	bytes, variance float64
 	// missed is the mean number of bytes between samples, where objects that are small enough to be

@@ -84,7 +84,7 @@ func bySample(t testing.TB, sample string, before, after *pprof.Profile) *Result
 	return compared(t, Options{Sample: sample}, before, after)
 }
 
-// compared compares profiles as they are: those of equal times are of one trace.
+// compared compares profiles as they are: profiles of equal times are of one trace.
 func compared(t testing.TB, o Options, before, after *pprof.Profile) *Result {
 	t.Helper()
 	r, err := Profiles(Profile{"a", before}, Profile{"b", after}, o)

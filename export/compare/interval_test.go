@@ -13,7 +13,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A population is objects of one stack, of sizes around one. Of each it is known whether it was sampled.
+// A population is objects of one stack, of sizes around one. Each one has whether it was sampled.
 type population struct {
 	random *rand.Rand
 	size   float64
@@ -54,7 +54,7 @@ func (p *population) truth() (bytes float64) {
 	return bytes
 }
 
-// holding is what the samples say.
+// holding is the estimate by the samples.
 func (p *population) holding() growth.Holding {
 	h := growth.Holding{
 		Stack: stack(1, "leak", "main"), Kind: growth.KindHeap, AllocObjects: p.objects,
@@ -155,7 +155,7 @@ func TestInterval(t *testing.T) {
 		}
 	})
 
-	// Of one trace, what is alive at both moments cancels: it is what most of the memory is.
+	// In one trace, objects alive at both moments cancel: they are most of the memory.
 	t.Run("of snapshots of one trace", func(t *testing.T) {
 		random := rand.New(rand.NewPCG(5, 6))
 		var all comparisons
@@ -227,7 +227,8 @@ func TestInterval(t *testing.T) {
 		}
 	})
 
-	// The heap's free memory is what its objects leave: its error is theirs, and the sum of both has none.
+	// The heap's free memory is the rest beside its objects: its error is theirs, and the sum of
+	// both has none.
 	t.Run("remainder of the heap", func(t *testing.T) {
 		of := func(objects, free int64) *pprof.Profile {
 			return profileOf(t, interval, heap(stack(1, "leak", "main"), objects, 1<<16),
@@ -259,7 +260,7 @@ func TestInterval(t *testing.T) {
 	})
 }
 
-// A life is what a simulated program does after its baseline.
+// A life is the behaviour of a simulated program after its baseline.
 type life struct{ held, born, freed, churned int }
 
 // trace simulates a trace of a minute, and gives its true growth.
@@ -267,7 +268,7 @@ func (l life) trace(t *testing.T, random *rand.Rand, size float64) (trace *Trace
 	p := population{random: random, size: size}
 	p.allocate(l.held)
 	start, before := p.holding(), p.truth()
-	p.allocate(l.churned) // what is allocated last is freed first
+	p.allocate(l.churned) // the last object is freed first
 	p.alive = p.alive[:len(p.alive)-l.churned]
 	p.free(l.freed)
 	p.allocate(l.born)

@@ -10,7 +10,7 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// An Outcome is the change of the growth, or of what is held.
+// An Outcome is the change of the growth, or of the memory held.
 type Outcome string
 
 // The outcomes. The last three are of profiles.
@@ -35,7 +35,7 @@ type rate struct {
 	reason       string
 }
 
-// rate is that of the RSS, or of GPU memory, in bytes by minute or step.
+// rate is the growth of RSS, or of GPU memory, in bytes by minute or step.
 func (t *Trace) rate(sample string, step bool) rate {
 	v := t.verdict(sample)
 	p := rate{class: v.Class, reason: v.Why, steps: step}
@@ -169,7 +169,7 @@ func (r *Result) setOutcome(outcome Outcome, sentence string) {
 	r.Outcome, r.Name, r.Sentence = outcome, outcomeNames[outcome], sentence
 }
 
-// judgeAmounts compares what two profiles hold.
+// judgeAmounts compares the amounts of two profiles.
 func (r *Result) judgeAmounts() {
 	outcome := OutcomeSame
 	if r.Total.State != StateSame {

@@ -7,9 +7,9 @@ import (
 	pprof "github.com/google/pprof/profile"
 )
 
-// Minus returns what one profile has beyond another one, times a factor, as a profile in which what
-// the other has more of is negative. Samples of one stack, component and kind are one: what else they
-// have goes. Profiles whose sample types differ are an error. Both stay as they are.
+// Minus returns one profile less another one times a factor, as a profile in which a stack of which
+// the other has more is negative. Samples of one stack, component and kind are one: their other
+// labels go. Profiles whose sample types differ are an error. Both stay as they are.
 func Minus(p, less *pprof.Profile, factor float64) (*pprof.Profile, error) {
 	p, less = withoutProcess(p), withoutProcess(less)
 	addMissingGPUTypes(p, less)
@@ -34,9 +34,9 @@ func OfProcess(p *pprof.Profile, pid string) *pprof.Profile {
 	return p.Compact()
 }
 
-// withoutProcess makes the samples of two processes comparable: those of equal stacks are equal.
-// Addresses of code with source lines differ where it was loaded elsewhere or, as of Python, compiled
-// again.
+// withoutProcess makes the samples of two processes comparable: equal stacks make equal samples.
+// Addresses of code with source lines differ where it was loaded elsewhere or, as of Python,
+// compiled again.
 func withoutProcess(p *pprof.Profile) *pprof.Profile {
 	p = p.Copy()
 	for _, s := range p.Sample {

@@ -18,7 +18,8 @@ func sumOf(samples []*pprof.Sample, index int) (sum int64) {
 	return sum
 }
 
-// TestMinus compares the difference with that of `go tool pprof -diff_base`, which adds up by function.
+// TestMinus compares the difference with the result of `go tool pprof -diff_base`, which adds up by
+// function.
 func TestMinus(t *testing.T) {
 	a, b := mixed(t, interval)
 	diff, err := Minus(b, a, 1)

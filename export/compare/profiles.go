@@ -20,8 +20,8 @@ type Profile struct {
 	*pprof.Profile
 }
 
-// Profiles compares what two profiles hold. If only one has the sample types of GPU memory, the
-// other has none of that. Profiles without a common sample type are an error.
+// Profiles compares the amounts of two profiles. If only one has the sample types of GPU memory,
+// the other has none of that. Profiles without a common sample type are an error.
 func Profiles(before, after Profile, o Options) (*Result, error) {
 	if o.PerStep {
 		return nil, errors.New("profiles have no rate (compare two folders, or leave --per out)")

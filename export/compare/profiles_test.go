@@ -74,7 +74,7 @@ func hostile(t testing.TB) *pprof.Profile {
 	return p
 }
 
-// mustBeSafe checks what every result must be, whatever the profiles are.
+// mustBeSafe checks conditions that every result must meet, whatever the profiles are.
 func mustBeSafe(t testing.TB, r *Result) {
 	t.Helper()
 	var text, html bytes.Buffer

@@ -19,7 +19,7 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// WriteJSON writes the result, indented. The error is that of w, unwrapped.
+// WriteJSON writes the result, indented. The error comes from w, unwrapped.
 func (r *Result) WriteJSON(w io.Writer) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
@@ -50,7 +50,7 @@ func (s *StackRow) accumulation(kind growth.Kind) summary.Accumulation {
 // Text describes a side in a line.
 func (s *Side) Text() string { return strings.Join(append([]string{s.Name}, s.Details()...), ", ") }
 
-// Details is what is known of a side besides its name.
+// Details are the facts of a side besides its name.
 func (s *Side) Details() []string {
 	var parts []string
 	if s.PID != 0 {
@@ -122,7 +122,7 @@ type pair struct{ BeforeX, BeforeWidth, AfterX, AfterWidth float64 }
 // maxShownStacks bounds the stacks of a page. The JSON has all.
 const maxShownStacks = 1000
 
-// WriteHTML writes the result as a page. The error is that of w.
+// WriteHTML writes the result as a page. The error comes from w.
 func (r *Result) WriteHTML(w io.Writer) error {
 	var text strings.Builder
 	if err := body.ExecuteTemplate(&text, "body", r.view("Before", "After")); err != nil {
@@ -135,8 +135,8 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	})
 }
 
-// WriteTables writes the sections of a page with the components and the stacks. The titles are those
-// of the columns of the two sides. The error is that of w.
+// WriteTables writes the sections of a page with the components and the stacks. The titles head the
+// columns of the two sides. The error comes from w.
 func (r *Result) WriteTables(w io.Writer, beforeTitle, afterTitle string) error {
 	return body.ExecuteTemplate(w, "tables", r.view(beforeTitle, afterTitle))
 }
@@ -248,7 +248,7 @@ type Result struct {
 	// Components and Stacks, the largest proven change first, then the largest.
 	Components []ComponentRow `json:"components"`
 	Stacks     []StackRow     `json:"stacks"`
-	// Notes on what limits the comparison, a sentence each.
+	// Notes on the limits of the comparison, a sentence each.
 	Notes []string `json:"notes"`
 }
 
@@ -300,7 +300,7 @@ type Difference struct {
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
-// Interval is that of the change, for people.
+// Interval is the interval of the change, for people.
 func (d Difference) Interval() string {
 	if d.Incomplete && d.Change.Low == d.Change.High {
 		return "incomplete"

@@ -9,7 +9,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A side is what one of the two holds, or gained, by stack.
+// A side has the memory that one of the two holds, or gained, by stack.
 type side struct {
 	sites map[string]*site
 	// interval is the mean number of bytes between samples; 0: every allocation.
@@ -27,7 +27,7 @@ func profileSide(p *pprof.Profile, sampleType string, n names) *side {
 	return s
 }
 
-// growthSide is what a trace gained between its baseline and its end. The amounts are those of
+// growthSide is the gain of a trace between its baseline and its end. The amounts are from
 // growth.pb.gz; the profiles at the baseline and the end give their errors.
 func growthSide(t *Trace, sampleType string, n names) *side {
 	grown, start, end := levels(t.Growth, sampleType, n), levels(t.Warmup, sampleType, n),
@@ -66,9 +66,9 @@ func (h *site) takeSize(level *site) {
 	}
 }
 
-// turnover is growth with its error. Objects that are alive at both snapshots cancel. Of the end
-// counts what was born since, which is at most what was allocated since. Of the start counts what
-// must have been freed. nil: nothing was held then.
+// turnover is growth with its error. Objects that are alive at both snapshots cancel. At the end,
+// only objects born since count: at most all that were allocated since. At the start, only objects
+// that must have been freed count. nil: nothing was held then.
 func turnover(start, end *site, grown, allocated, interval float64) amount {
 	var sized *site
 	var before, after part
@@ -100,7 +100,7 @@ func turnover(start, end *site, grown, allocated, interval float64) amount {
 }
 
 // addRemainderErrors gives the remainder of the heap, or of a GPU, the error of the live objects:
-// together they are what the kernel counts exactly.
+// the kernel counts the sum of both exactly.
 func (s *side) addRemainderErrors(weight func(*site) float64) {
 	var variance float64
 	for _, h := range s.sites {
@@ -131,8 +131,8 @@ func (s *side) spread(variance float64, to func(*site) bool, weight func(*site) 
 }
 
 // errorsOf returns the variances of the change of resident memory by kind, in bytes², as the
-// breakdown has them. Beside those of sampled objects, they include those of pages that were not
-// scanned.
+// breakdown has them. Beside the variances of sampled objects, they include the variances of pages
+// that were not scanned.
 func errorsOf(rows []summary.BreakdownRow) map[string]float64 {
 	variances := make(map[string]float64)
 	for _, row := range rows {
@@ -143,7 +143,8 @@ func errorsOf(rows []summary.BreakdownRow) map[string]float64 {
 	return variances
 }
 
-// addBreakdownErrors gives each kind the error that the breakdown has beyond that of its objects.
+// addBreakdownErrors gives each kind the error that the breakdown has beyond the error of its
+// objects.
 func (s *side) addBreakdownErrors(errors map[string]float64, weight func(*site) float64) {
 	sums := make(map[string]float64)
 	for _, h := range s.sites {
@@ -164,8 +165,8 @@ func isRemainder(kind string) bool {
 	return false
 }
 
-// of is the amount of a stack. For a stack that the side does not have, it is what sampling may
-// have missed of the other side's.
+// of is the amount of a stack. For a stack that the side does not have, it is the part of the other
+// side's amount that sampling may have missed.
 func (s *side) of(key string, other *site) amount {
 	if h := s.sites[key]; h != nil {
 		return h.held

@@ -40,11 +40,11 @@ type site struct {
 	// sample that holds most of it, whose stack is shown.
 	sample  *pprof.Sample
 	largest int64
-	// held is what it holds, or has gained. allocated is what was allocated since the trace began,
-	// in the same measure.
+	// held is the memory that it holds, or has gained. allocated was allocated since the trace
+	// began, in the same measure.
 	held      amount
 	allocated float64
-	// noAllocated: the profile does not have what was allocated, as of GPU memory.
+	// noAllocated: the profile does not have the allocated bytes, as of GPU memory.
 	noAllocated bool
 	// size is the mean size of its objects in bytes, and scale the part of it that counts in the
 	// sample type; 0: it is not sampled.
@@ -203,8 +203,8 @@ func sampled(bytes, size, scale, interval float64) part {
 	}
 }
 
-// missed is the interval of objects that sampling may miss. Of those of four intervals it misses
-// one in e^4.
+// missed is the interval of objects that sampling may miss. It misses one in e^4 objects of four
+// intervals.
 func missed(size, scale, interval float64) float64 {
 	if size == 0 || size >= 4*interval {
 		return 0
@@ -356,8 +356,7 @@ func hasValues(p *pprof.Profile, name string) bool {
 // isGPUType reports whether a sample type is of GPU memory.
 func isGPUType(sampleType string) bool { return strings.HasPrefix(sampleType, "device_") }
 
-// isCountedType reports whether a sample type sums to what the kernel, or the driver of a GPU,
-// counts.
+// isCountedType reports whether a sample type sums to a count of the kernel, or of a GPU's driver.
 func isCountedType(sampleType string) bool {
 	return sampleType == residentSpace || sampleType == deviceSpace
 }

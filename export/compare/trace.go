@@ -26,7 +26,7 @@ type Trace struct {
 	Growth, Warmup, Plateau *pprof.Profile
 }
 
-// Options select what is compared.
+// Options select the data to compare.
 type Options struct {
 	// Sample type; empty: resident_space, or another one that both have.
 	Sample string
@@ -140,7 +140,7 @@ func (t *Trace) per(step bool) (float64, error) {
 	return 1 / t.minutes(), nil
 }
 
-// verdict on what a sample type measures: the GPU memory of the process, or its RSS.
+// verdict on the memory that a sample type measures: the GPU memory of the process, or its RSS.
 func (t *Trace) verdict(sample string) summary.Verdict {
 	if !isGPUType(sample) {
 		return t.Summary.Verdict

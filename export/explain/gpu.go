@@ -9,7 +9,7 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// GPU returns in a sentence what the diagnosis of GPU memory means and what to try, with the
+// GPU returns in a sentence the meaning of the diagnosis of GPU memory and a remedy, with the
 // numbers that show it. It is never empty.
 func GPU(j *gpu.Judgement) string {
 	switch j.Diagnosis {

@@ -11,7 +11,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
-// arrow leads from a container to what it holds.
+// arrow leads from a container to its content.
 const arrow = " -> "
 
 // KeeperPath is a path as code: "train.cache (dict, 10,512 entries, +461/min) -> Image ->
@@ -20,9 +20,9 @@ func KeeperPath(p keeper.Path) string {
 	return containerText(&p) + strings.Join(restOf(&p), "")
 }
 
-// KeeperHead is the variable of a path, the first container that grows and what it holds, in so
-// many characters: "train.cache (dict, 10,512 entries, +461/min) -> Image". What it holds is left
-// out first.
+// KeeperHead is the variable of a path, the first container that grows and its content, in so many
+// characters: "train.cache (dict, 10,512 entries, +461/min) -> Image". The content is left out
+// first.
 func KeeperHead(p keeper.Path, width int) string {
 	text := containerText(&p)
 	if rest := restOf(&p); len(rest) > 0 && utf8.RuneCountInString(text+rest[0]) <= width {
@@ -36,7 +36,7 @@ func KeeperHead(p keeper.Path, width int) string {
 	return string(runes[:max(0, min(len(runes), width-len(dots)))]) + dots
 }
 
-// containerText is the variable of a path, and what it leads to.
+// containerText is the variable of a path, and the object to which it leads.
 func containerText(p *keeper.Path) string {
 	text := KeeperVariable(*p)
 	if about := linkText(p.Links, containerOf(p)); about != "" {
@@ -111,7 +111,7 @@ func restOf(p *keeper.Path) []string {
 	return rest
 }
 
-// linkText is what an object is: "dict, 10,512 entries, +461/min".
+// linkText describes an object: "dict, 10,512 entries, +461/min".
 func linkText(links []keeper.Link, at int) string {
 	if at < 0 {
 		return ""
@@ -131,7 +131,7 @@ func linkText(links []keeper.Link, at int) string {
 }
 
 // typeText is the name of a type without its module. Memory without a type is a buffer where it is
-// what is kept, else a chunk of malloc.
+// the kept memory itself, else a chunk of malloc.
 func typeText(l keeper.Link, isLast bool) string {
 	switch {
 	case l.Type != "":
@@ -151,7 +151,7 @@ func shortType(name string) string {
 	return short
 }
 
-// rootText is a variable, with what leads on from it.
+// rootText is a variable, with the reference that leads on from it.
 func rootText(r keeper.Root, access string) string {
 	switch r.Kind {
 	case keeper.RootGlobal:
@@ -176,7 +176,7 @@ func rootText(r keeper.Root, access string) string {
 	return r.Name + access
 }
 
-// moduleText is the name of a module; that of the program is the stem of its file.
+// moduleText is the name of a module; the program has the stem of its file.
 func moduleText(r keeper.Root) string {
 	if r.Module != "__main__" || r.File == "" {
 		return r.Module

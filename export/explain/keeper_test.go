@@ -159,7 +159,7 @@ func TestKeeperPath(t *testing.T) {
 	}
 }
 
-// The variable and the container outlast what they hold.
+// The variable and the container outlast their contents.
 func TestKeeperHead(t *testing.T) {
 	p := keeper.Path{
 		Root: keeper.Root{Kind: keeper.RootGlobal, Module: "train", Name: "cache"},

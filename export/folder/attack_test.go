@@ -48,7 +48,7 @@ func TestAttack(t *testing.T) {
 		}
 	})
 
-	// The folder that was made is written to, wherever it went and whatever took its place.
+	// The folder that was made is written to, whatever took its place.
 	t.Run("exchanged folder", func(t *testing.T) {
 		f, path, victim := attacked(t)
 		do(t, f.WriteFile(SnapshotFile(1), writes("one")))
@@ -89,7 +89,8 @@ func TestAttack(t *testing.T) {
 		}
 	})
 
-	// What takes the place of a directory in the moment between its making and its opening is not given away.
+	// A file that takes the place of a directory between its making and its opening is not given
+	// away.
 	t.Run("exchanged new directory", func(t *testing.T) {
 		if os.Geteuid() != 0 {
 			t.Skip("needs root: gives files away")

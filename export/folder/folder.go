@@ -30,7 +30,7 @@ const (
 // only new files are written to. Directories have mode 0700 and files 0600; both belong to the
 // Owner.
 //
-// Only the file names above and those of SnapshotFile can be written.
+// Only the file names above and the names of SnapshotFile can be written.
 type Folder struct {
 	path             string
 	root             *os.Root
@@ -169,7 +169,7 @@ func (f *Folder) open(name string, orMake bool) (*os.Root, string, error) {
 	return root, base, err
 }
 
-// The files in the folder of a trace, besides those of SnapshotFile.
+// The files in the folder of a trace, besides the files of SnapshotFile.
 const (
 	SummaryFile   = "summary.json"
 	TimelineFile  = "timeline.csv"

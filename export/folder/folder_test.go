@@ -67,7 +67,7 @@ func mustHold(t *testing.T, dir, want string) {
 	}
 }
 
-// tree lists what is below a directory, directories with a slash.
+// tree lists the files below a directory, directories with a slash.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var names []string
@@ -272,7 +272,7 @@ func TestCreate(t *testing.T) {
 		wantError(t, err, "create /: ")
 	})
 
-	// What a server of NFS does to root, the kernel does to a thread with another file system UID.
+	// The kernel refuses a thread with another file system UID, as a server of NFS refuses root.
 	t.Run("a folder where root may not write", func(t *testing.T) {
 		parent := t.TempDir()
 		do(t, os.Chmod(parent, 0o755))
@@ -325,7 +325,7 @@ func TestCreateWithForce(t *testing.T) {
 			".growth.pb.gz notes.txt snapshots/ snapshots/mine.pb.gz summary.json.tmp")
 	})
 
-	// A folder is known by its summary alone, too, and what remains of it is nothing.
+	// A folder is known by its summary alone, too, and nothing of it remains.
 	t.Run("summary alone", func(t *testing.T) {
 		first, path := out(t)
 		do(t, first.WriteFile(SummaryFile, writes(signatures[SummaryFile]+"1\"\n}\n")))

@@ -91,8 +91,8 @@ func (f *Folder) giveLink(at int, name string) error {
 	return unix.Fchownat(fd, "", f.owner.UID, f.owner.GID, unix.AT_EMPTY_PATH)
 }
 
-// exchangeLink replaces an earlier link by a new one, and removes it. What is no such link gets its
-// name back.
+// exchangeLink replaces an earlier link by a new one, and removes it. A file that is no such link
+// gets its name back.
 func (f *Folder) exchangeLink(at int, temporary string) error {
 	if err := f.mayReplace(at, LatestLink); err != nil {
 		_ = unix.Unlinkat(at, temporary, 0)
@@ -112,7 +112,7 @@ func (f *Folder) exchangeLink(at int, temporary string) error {
 	return err
 }
 
-// mayReplace returns an error unless a name is that of a link that allocscope may have made.
+// mayReplace returns an error unless a name belongs to a link that allocscope may have made.
 func (f *Folder) mayReplace(at int, name string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(at, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {

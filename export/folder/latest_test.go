@@ -103,7 +103,7 @@ func TestLinkLatestShared(t *testing.T) {
 	}
 }
 
-// What stands where the link would be stays, and so does what it leads to.
+// A file in the place of the link stays, and so does the file that it leads to.
 func TestLinkLatestKeeps(t *testing.T) {
 	for name, make := range map[string]func() error{
 		"a file":      func() error { return os.WriteFile(LatestLink, []byte("mine"), 0o600) },

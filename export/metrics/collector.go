@@ -9,8 +9,8 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// NewCollector returns a collector of what state returns. It calls it once for each scrape, so that
-// the metrics of a scrape are of one moment.
+// NewCollector returns a collector of the result of state. It calls it once for each scrape, so
+// that the metrics of a scrape are of one moment.
 //
 // Whatever the state is, the metrics are valid and their number is bounded: texts are made printable
 // and short, processes with equal labels are added up, and those beyond a bound count as ignored.
@@ -77,7 +77,7 @@ func (i identity) with(own ...string) []string {
 	return append([]string{i.job, i.rank, i.role}, own...)
 }
 
-func (e emitter) process(p *labelled) {
+func (e emitter) process(p *labeledProcess) {
 	e.emit(processes, float64(max(p.Count, 1)), p.with()...)
 	e.size(residentBytes, p.RSS, p.with()...)
 	e.size(memoryBytes, p.Anonymous, p.with("anon")...)

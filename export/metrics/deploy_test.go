@@ -14,7 +14,7 @@ import (
 // rulesFile is the alerts and the recording rules.
 const rulesFile = "../../deploy/prometheus/allocscope.rules.yaml"
 
-// ruleFile is what the tests need of a file of rules of Prometheus.
+// ruleFile has the keys that the tests need of a file of rules of Prometheus.
 type ruleFile struct {
 	Groups []struct {
 		Rules []struct {

@@ -73,8 +73,8 @@ const (
 	noPush      = "profiles are not pushed"
 )
 
-// The families. Of a process, those from the kernel come every second; those of traces stay until
-// the next one.
+// The families. A process's families from the kernel come every second; its families from traces
+// stay until the next one.
 var (
 	processes = gauge("allocscope_processes", ofProcess(),
 		"Watched processes with these labels.", "")

@@ -13,7 +13,7 @@ import (
 const (
 	// maxProcesses bounds the label sets of processes. A node has fewer ranks than that.
 	maxProcesses = 512
-	// maxComponents are those of the largest growth. The others are one.
+	// maxComponents bounds the components; the largest growth comes first. The others are one.
 	maxComponents = 10
 	// maxParts bounds rows and losses. There are fewer kinds of either.
 	maxParts = 32
@@ -41,7 +41,7 @@ func (p *Process) identity() identity {
 
 // merge returns the processes by their labels, in order, and how many were left out. Equal labels
 // are one series: two of them would make the whole scrape fail.
-func merge(all []Process) (merged []labelled, omitted int) {
+func merge(all []Process) (merged []labeledProcess, omitted int) {
 	index := make(map[identity]int)
 	for i := range all {
 		p := &all[i]
@@ -55,21 +55,21 @@ func merge(all []Process) (merged []labelled, omitted int) {
 			omitted += max(p.Count, 1)
 		default:
 			index[id] = len(merged)
-			merged = append(merged, labelled{id, *p})
+			merged = append(merged, labeledProcess{id, *p})
 		}
 	}
 	return merged, omitted
 }
 
-// labelled is a process with its labels.
-type labelled struct {
+// labeledProcess is a process with its labels.
+type labeledProcess struct {
 	identity
 	Process
 }
 
 // add adds a process with the same labels: sizes are sums, the most severe verdict counts, and the
 // nearest limit.
-func (l *labelled) add(p *Process) {
+func (l *labeledProcess) add(p *Process) {
 	l.Count += p.Count
 	for _, size := range []struct {
 		sum   *int64
@@ -101,7 +101,7 @@ func (l *labelled) add(p *Process) {
 	}
 }
 
-// sum adds sizes. What is unknown adds nothing.
+// sum adds sizes. An unknown size adds nothing.
 func sum(a, b int64) int64 {
 	switch {
 	case a == growth.Unknown:

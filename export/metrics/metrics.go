@@ -1,4 +1,4 @@
-// Package metrics presents what the agent knows as metrics of Prometheus.
+// Package metrics presents the agent's state as metrics of Prometheus.
 package metrics
 
 import (

@@ -239,7 +239,7 @@ func testEqualLabels(t *testing.T) {
 	}
 }
 
-// hostile is what a node full of hostile processes could make of the state.
+// hostile is a state that a node full of hostile processes could cause.
 func hostile() State {
 	text := "evil\xff\n\"} 1\n# HELP x\u202e" + strings.Repeat("é", 500)
 	s := full()
@@ -299,7 +299,7 @@ func seriesOf(t *testing.T, s State) (n int) {
 	return n
 }
 
-// The numbers of docs/reference/metrics.md, from which the guide computes what a cluster costs.
+// The numbers of docs/reference/metrics.md, from which the guide computes the cost of a cluster.
 func testSeries(t *testing.T) {
 	s := hostile()
 	p := s.Processes[2] // with more rows, components and losses than there can be

@@ -38,7 +38,7 @@ type Page struct {
 	Data any
 }
 
-// Write writes a page. The error is that of w, unwrapped, or that of Data's JSON.
+// Write writes a page. The error comes from w, unwrapped, or from the JSON of Data.
 func Write(w io.Writer, p Page) error {
 	data := []byte("null")
 	if p.Data != nil {

@@ -49,15 +49,15 @@ type Info struct {
 // object.
 //
 // Profiles with holdings on GPUs have three sample types more: device_objects and device_space,
-// which sums to the GPU memory breakdowns, and device_reserved_space, which is what the driver
-// handed out, by the stack that asked for it. PyTorch's blocks lie in its reserved segments, so the
-// last two overlap. The label "gpu" is there where the GPU is known. Each holding counts either in
-// the types of host memory or in those of GPU memory.
+// which sums to the GPU memory breakdowns, and device_reserved_space, memory that the driver handed
+// out, by the stack that asked for it. PyTorch's blocks lie in its reserved segments, so the last
+// two overlap. The label "gpu" is there where the GPU is known. Each holding counts either in the
+// types of host memory or in the types of GPU memory.
 //
 // The allocator's own frames stay in the file. They are named in DropFrames, so that pprof leaves
 // them out when it reads the file, and the caller of malloc shows as flat.
 //
-// The error is that of profile.CheckValid.
+// The error comes from profile.CheckValid.
 func Build(holdings []growth.Holding, info Info) (*profile.Profile, error) {
 	sorted := slices.Clone(holdings)
 	growth.SortByInuse(sorted)
@@ -80,7 +80,7 @@ func Build(holdings []growth.Holding, info Info) (*profile.Profile, error) {
 }
 
 // Write writes Build's profile, compressed with gzip: fast, because a trace writes one a snapshot.
-// The error is that of Build or of w, unwrapped.
+// The error comes from Build or, unwrapped, from w.
 func Write(w io.Writer, holdings []growth.Holding, info Info) error {
 	p, err := Build(holdings, info)
 	if err != nil {
@@ -289,7 +289,7 @@ func (b *builder) mapping(module *growth.Module) *profile.Mapping {
 }
 
 // function leaves SystemName empty. If it equals the name, pprof takes the name for a mangled one
-// and drops what is in angle brackets, which would leave nothing of Python's "<module>".
+// and drops the text in angle brackets, which would leave nothing of Python's "<module>".
 func (b *builder) function(f growth.Frame) *profile.Function {
 	key := functionKey{f.Function, f.File, f.StartLine}
 	if fn, ok := b.functions[key]; ok {

@@ -122,8 +122,8 @@ func TestBuild(t *testing.T) {
 		if leak, brk := p.Sample[0], p.Sample[7]; !slices.Equal(leak.Location, brk.Location) {
 			t.Error("two samples of one stack do not share their locations")
 		}
-		// malloc, leak_block, main, calloc, <module>, mmap64, map_arena, cache_trim, operator new, reserve, deep, cut, lost, the main
-		// heap, what is free of it, the file.
+		// malloc, leak_block, main, calloc, <module>, mmap64, map_arena, cache_trim, operator new,
+		// reserve, deep, cut, lost, the main heap, its free part, the file.
 		if len(p.Location) != 16 || len(p.Function) != 16 {
 			t.Errorf("%d locations, %d functions, want 16 of each", len(p.Location),
 				len(p.Function))
@@ -272,8 +272,8 @@ func profileFile(t *testing.T, held []growth.Holding) string {
 }
 
 func TestPprof(t *testing.T) {
-	// The callers of the allocator represent what they allocated; what has no caller represents itself. Without a sample type, it is
-	// what is resident.
+	// The callers of the allocator represent their allocations; a function without a caller
+	// represents itself. Without a sample type, values are resident bytes.
 	t.Run("top", func(t *testing.T) {
 		path := profileFile(t, holdings())
 		golden(t, "top.txt", pprofText(t, "-top", "-unit=B", "-nodefraction=0", path))

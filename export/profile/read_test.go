@@ -115,7 +115,7 @@ func TestRead(t *testing.T) {
 	})
 }
 
-// What the parser takes must have been counted, in whatever form it is.
+// All parts that the parser takes must have been counted, in any form.
 func FuzzCountParts(f *testing.F) {
 	sample := message(2, message(1, []byte{1, 1}), message(2, []byte{1}), message(3, []byte{8, 1}))
 	f.Add(forged(f, 2, sample, message(13, []byte{1, 2})))

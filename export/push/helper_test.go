@@ -21,7 +21,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A received profile is what a server was sent, decoded by pprof.
+// A received profile is a profile sent to a server, decoded by pprof.
 type received struct {
 	id     string
 	labels map[string]string

@@ -111,8 +111,8 @@ func CheckLabels(labels map[string]string) error {
 	return nil
 }
 
-// destination names the folder in a spool of the profiles for one server and tenant: what was meant
-// for one must not go to another.
+// destination names the folder in a spool of the profiles for one server and tenant: a profile
+// meant for one must not go to another.
 func destination(endpoint *url.URL, tenant string) string {
 	sum := sha256.Sum256([]byte(endpoint.String() + "\n" + tenant))
 	host := unsafeInFolder.ReplaceAllString(endpoint.Host, "-")

@@ -22,7 +22,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// Phases of a trace: what was alive at the baseline and at the end, and what grew between them.
+// Phases of a trace: the live memory at the baseline and at the end, and the growth between them.
 const (
 	PhaseBaseline = "baseline"
 	PhaseEnd      = "end"
@@ -36,7 +36,7 @@ const (
 	labelPhase   = "phase"
 )
 
-// profileName is what Pyroscope calls memory profiles of all languages. serviceName is the service,
+// profileName is Pyroscope's name for memory profiles of all languages. serviceName is the service,
 // unless the user names another.
 const (
 	profileName = "memory"
@@ -56,26 +56,26 @@ func ProfileType(sampleType string) string {
 	return profileName + ":" + sampleType + ":bytes:space:bytes"
 }
 
-// Bounds on a profile. Pyroscope takes 16,000 samples, and 2 MB uncompressed at a time, unless it is
-// set up for more. What is beyond is one sample.
+// Bounds on a profile. Pyroscope takes 16,000 samples, and 2 MB uncompressed at a time, unless it
+// is set up for more. All samples beyond are one.
 const (
 	maxSamples      = 15_000
 	maxProfileBytes = 1_500_000
 	smallerStacks   = "[smaller stacks]"
 )
 
-// A labeled is a profile with its labels.
-type labeled struct {
+// A labeledProfile is a profile with its labels.
+type labeledProfile struct {
 	labels map[string]string
 	*profile.Profile
 }
 
-// profilesOf returns the profiles of the traced processes in a folder. Those of processes with equal
-// labels are one: Pyroscope would take the second one for the first one sent again. Labels of later
-// maps win.
+// profilesOf returns the profiles of the traced processes in a folder. Processes with equal labels
+// share one: Pyroscope would take the second one for the first one sent again. Labels of later maps
+// win.
 func profilesOf(
 	f *folder.Folder, s *summary.Summary, more []map[string]string,
-) (all []labeled, err error) {
+) (all []labeledProfile, err error) {
 	for _, phase := range []struct{ name, file string }{
 		{PhaseBaseline, folder.WarmupFile},
 		{PhaseEnd, folder.PlateauFile},
@@ -111,7 +111,7 @@ func ended(s *summary.Summary) time.Time {
 	return s.Started.Add(time.Duration(s.DurationS * float64(time.Second)))
 }
 
-// simplify drops what Pyroscope does not show: the frames of the allocators, as pprof does;
+// simplify drops all that Pyroscope does not show: the frames of the allocators, as pprof does;
 // addresses, which differ between ranks; comments; and sample types that are not pushed.
 func simplify(p *profile.Profile, at time.Time) error {
 	if err := ours.DropFrames(p); err != nil {
@@ -152,9 +152,9 @@ func simplify(p *profile.Profile, at time.Time) error {
 }
 
 // split divides a profile among processes. A sample without a process goes to the main one.
-func split(p *profile.Profile, s *summary.Summary, more []map[string]string) []labeled {
-	parts := make(map[string]*labeled)
-	ofPID := make(map[string]*labeled)
+func split(p *profile.Profile, s *summary.Summary, more []map[string]string) []labeledProfile {
+	parts := make(map[string]*labeledProfile)
+	ofPID := make(map[string]*labeledProfile)
 	for _, sample := range p.Sample {
 		pid := cmp.Or(strings.Join(sample.Label["pid"], ""), strconv.Itoa(s.Process.PID))
 		part := ofPID[pid]
@@ -162,7 +162,7 @@ func split(p *profile.Profile, s *summary.Summary, more []map[string]string) []l
 			labels := labelsOf(pid, s, more)
 			key := fmt.Sprintf("%q", labels) // fmt sorts the keys
 			if part = parts[key]; part == nil {
-				part = &labeled{labels, &profile.Profile{
+				part = &labeledProfile{labels, &profile.Profile{
 					SampleType: slices.Clone(p.SampleType), DefaultSampleType: p.DefaultSampleType,
 					Mapping: p.Mapping, Location: p.Location, Function: p.Function,
 					TimeNanos: p.TimeNanos, DurationNanos: p.DurationNanos,
@@ -176,7 +176,7 @@ func split(p *profile.Profile, s *summary.Summary, more []map[string]string) []l
 			&profile.Sample{Location: sample.Location, Value: sample.Value})
 	}
 
-	var all []labeled
+	var all []labeledProfile
 	for _, key := range slices.Sorted(maps.Keys(parts)) {
 		all = append(all, *parts[key])
 	}
@@ -222,10 +222,10 @@ func labelsOf(pid string, s *summary.Summary, more []map[string]string) map[stri
 	return labels
 }
 
-// bounded adds up samples of one stack, drops the negative values, and what is not used any more, and
-// makes one sample of the smallest stacks, as far as the bounds need it. It returns nil where nothing
-// is left.
-func (l *labeled) bounded() (*profile.Profile, error) {
+// bounded adds up samples of one stack, drops the negative values, and entries that are not used
+// any more, and makes one sample of the smallest stacks, as far as the bounds need it. It returns
+// nil where nothing is left.
+func (l *labeledProfile) bounded() (*profile.Profile, error) {
 	p := l.Compact()
 	for _, s := range p.Sample {
 		for i, value := range s.Value {
@@ -313,7 +313,7 @@ type (
 )
 
 // request returns the body of a request, and its ID. IDs sort by age.
-func (l *labeled) request() (id string, body []byte, err error) {
+func (l *labeledProfile) request() (id string, body []byte, err error) {
 	made, err := uuid.NewV7()
 	if err != nil {
 		return "", nil, err
@@ -331,7 +331,7 @@ func (l *labeled) request() (id string, body []byte, err error) {
 	return made.String(), body, err
 }
 
-// checkRequest returns what is wrong with a body that request has not made.
+// checkRequest returns the fault of a body that request has not made.
 func checkRequest(body []byte, id string) error {
 	var r pushRequest
 	if err := json.Unmarshal(body, &r); err != nil {

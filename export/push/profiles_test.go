@@ -81,7 +81,7 @@ func TestAddFolder(t *testing.T) {
 	}
 }
 
-// checkSums compares the sums of a profile with those of the positive values in the folder.
+// checkSums compares the sums of a profile with the sums of the positive values in the folder.
 func checkSums(t *testing.T, tr trace, file, pid string, got received) {
 	t.Helper()
 	var all *pprof.Profile

@@ -26,7 +26,7 @@ type Options struct {
 	// User and PasswordFile are for basic authentication, TokenFile for a bearer token. The files are
 	// read when they are needed.
 	User, PasswordFile, TokenFile string
-	// Labels are added to those of each profile, and win.
+	// Labels are added to the labels of each profile, and win.
 	Labels map[string]string
 	// Spool is the directory in which profiles wait, and MaxSpoolBytes its size; 0: a default.
 	Spool         string
@@ -38,7 +38,7 @@ type Options struct {
 // DefaultSpoolBytes is the size of a spool where Options name none.
 const DefaultSpoolBytes = 256 << 20
 
-// Stats are what has become of profiles since the Pusher was opened, but for those that wait: they
+// Stats count profiles by their result since the Pusher was opened, but for those that wait: they
 // may be older.
 type Stats struct {
 	Sent, Retried uint64
@@ -114,7 +114,7 @@ func (p *Pusher) Close() error {
 // Directory is where the profiles for this server wait.
 func (p *Pusher) Directory() string { return p.spool.path }
 
-// Stats returns what has become of profiles.
+// Stats counts the profiles by their result.
 func (p *Pusher) Stats() Stats {
 	p.mu.Lock()
 	out := p.stats
@@ -129,7 +129,7 @@ func (p *Pusher) Stats() Stats {
 }
 
 // AddFolder puts the profiles of a trace into the spool: for each traced process its memory at the
-// baseline and at the end, and what grew. More labels win over those of the process, and
+// baseline and at the end, and its growth. More labels win over the labels of the process, and
 // Options.Labels over all.
 //
 // Where the spool is full, the oldest profiles make room.
@@ -189,7 +189,7 @@ func (p *Pusher) Run(ctx context.Context) error {
 // errWaiting: profiles wait, and no attempt has failed.
 var errWaiting = errors.New("there was no time to send them")
 
-// Flush sends the profiles that are in the spool, those of earlier traces too, until ctx ends. It
+// Flush sends the profiles that are in the spool, from earlier traces too, until ctx ends. It
 // returns why some wait; nil: none does. It does not wait for an attempt that ctx leaves no time
 // for.
 func (p *Pusher) Flush(ctx context.Context) error {

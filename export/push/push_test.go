@@ -217,7 +217,7 @@ func TestRunSendsWhatComes(t *testing.T) {
 	s.once(t, 9)
 }
 
-// What waits at the end of a process is sent by the next one, with its ID.
+// Profiles that wait at the end of a process are sent by the next one, with their IDs.
 func TestRestart(t *testing.T) {
 	s := newServer(t)
 	spool := filepath.Join(t.TempDir(), "spool")

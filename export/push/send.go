@@ -32,7 +32,7 @@ func newClient() *http.Client {
 	}
 }
 
-// An answer is what a server makes of a profile. Neither accepted nor refused: it may take it later.
+// An answer is a server's answer to a profile. Neither accepted nor refused: it may take it later.
 type answer struct {
 	accepted, refused bool
 	retryAfter        time.Duration // 0: the server does not say

@@ -24,7 +24,7 @@ const (
 const (
 	// maxEntryBytes bounds a file that is read.
 	maxEntryBytes = 16 << 20
-	// blockBytes is what a file takes at least.
+	// blockBytes is the least size of a file on disk.
 	blockBytes = 4 << 10
 	// asideShare of the size of the spool is kept of the refused profiles, and of the damaged ones.
 	asideShare = 0.25
@@ -119,7 +119,7 @@ type entry struct {
 	size int64 // bytes, on disk
 }
 
-// list returns what waits, the oldest first.
+// list returns the waiting files, the oldest first.
 func (s *spool) list() ([]entry, error) { return listEntries(s.root) }
 
 func listEntries(root *os.Root) ([]entry, error) {
@@ -261,7 +261,8 @@ type claim struct {
 }
 
 // claim locks a file and reads it. The error is errBusy where another process has it, and
-// fs.ErrNotExist where it is gone. What is no request is moved aside; the error is errDamaged.
+// fs.ErrNotExist where it is gone. A file that is no request is moved aside; the error is
+// errDamaged.
 func (s *spool) claim(name string) (*claim, error) {
 	if info, err := s.root.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		return nil, s.setAside(name, errors.New("it is not a regular file"))

@@ -87,7 +87,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The lines and the bytes are those of the program that was traced, not those of a golden file.
+// The lines and the bytes are from the program that was traced, not from a golden file.
 func TestRecorded(t *testing.T) {
 	r := recorded(t, nil)
 	c := r.Comparison

@@ -47,7 +47,7 @@ type rowView struct {
 // maxShownRanks bounds the ranks of a page. The JSON has all.
 const maxShownRanks = 10_000
 
-// WriteHTML writes the result as a page. The error is that of w.
+// WriteHTML writes the result as a page. The error comes from w.
 func (r *Result) WriteHTML(w io.Writer) error {
 	v := view{
 		Result: r, Class: string(classOf[r.Outcome]),
@@ -141,7 +141,7 @@ const (
 	plotTop, plotBottom   = 24, 280
 	// maxBars is the number of ranks up to which there is room for intervals.
 	maxBars = 128
-	// minOutRadius is that of the dot of a rank that stands out, among thousands.
+	// minOutRadius is the radius of the dot of a rank that stands out, among thousands.
 	minOutRadius = 5
 	// maxNames and maxMarks bound the numbers below the plot, and the names of outliers in it.
 	maxNames, maxMarks = 16, 8

@@ -11,7 +11,7 @@ import (
 	"github.com/allocscope/allocscope/export/page/pagetest"
 )
 
-// TestPage opens pages in Chromium, which reports what they break, and counts what it shows.
+// TestPage opens pages in Chromium, which reports their violations, and counts the elements shown.
 func TestPage(t *testing.T) {
 	const many = 300
 	rates := make([]float64, many)

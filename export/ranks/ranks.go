@@ -54,11 +54,11 @@ type Result struct {
 	MAD    *float64 `json:"mad_bytes_per_min,omitempty"`
 	// MaxChance is the chance of being noise below which a rank stands out.
 	MaxChance float64 `json:"max_chance"`
-	// Ranks by growth, the largest first; those whose growth is unknown are last.
+	// Ranks by growth, the largest first; ranks of unknown growth are last.
 	Ranks []Rank `json:"ranks"`
 	// Comparison of the growth profiles of two ranks; absent where there are none to compare.
 	Comparison *Comparison `json:"comparison,omitempty"`
-	// Notes on what limits the comparison, a sentence each.
+	// Notes on the limits of the comparison, a sentence each.
 	Notes []string `json:"notes"`
 
 	// outliers and median are indices of Ranks; median is -1 where no growth is known.
@@ -134,7 +134,7 @@ type Comparison struct {
 	// Site is one of the constants Site…, of the call site that differs most; Where is that.
 	Site  Site   `json:"site"`
 	Where string `json:"where,omitempty"`
-	// SampleType that was compared, and the Unit of what follows, one of compare.Unit….
+	// SampleType that was compared, and the Unit of the numbers below, one of compare.Unit….
 	SampleType string `json:"sample_type"`
 	Unit       string `json:"unit"`
 	// Total is the sum of all stacks. Components and Stacks come with the largest proven difference
@@ -146,7 +146,7 @@ type Comparison struct {
 	result *compare.Result
 }
 
-// Find compares ranks. Of those with one number the latest counts, of each node where that number is
+// Find compares ranks. Of several with one number, the latest counts, on each node if the number is
 // local; maxChance is the largest chance of being noise with which one stands out.
 func Find(job string, ranks []Rank, maxChance float64) *Result {
 	r := &Result{
@@ -232,8 +232,8 @@ func (r *Result) nameNodes() {
 // maxListedRanks bounds the missing ranks that a note lists.
 const maxListedRanks = 5
 
-// missing returns how many ranks the job has, by what a rank knows of it and by the largest number;
-// how many of them are not there; and the first of these.
+// missing returns how many ranks the job has, by a rank's own data and by the largest number; how
+// many of them are not there; and the first of these.
 func (r *Result) missing() (total, count int, first []int) {
 	there := make(map[int]bool)
 	for i := range r.Ranks {
@@ -279,7 +279,7 @@ func (k *Rank) number() int {
 	return *k.Rank
 }
 
-// label is the number, or the name of what has none.
+// label is the number, or the name where there is none.
 func (k *Rank) label() string {
 	if k.Rank == nil {
 		return k.Name
@@ -389,9 +389,9 @@ func (k *Rank) rateVerdict() summary.Verdict {
 	return summary.Verdict{RateBytesPerMin: k.Rate, RateLow: k.RateLow, RateHigh: k.RateHigh}
 }
 
-// Pair returns the indices of the two ranks whose profiles are to be compared: that of the number,
-// or, where that is nil, the first that stands out; and the median rank. ok is false where there are
-// no two.
+// Pair returns the indices of the two ranks whose profiles are to be compared: the rank with the
+// number, or, where number is nil, the first that stands out; and the median rank. ok is false
+// where there are no two.
 func (r *Result) Pair(number *int) (rank, median int, ok bool) {
 	rank = -1
 	if number == nil && len(r.outliers) > 0 {
@@ -427,7 +427,7 @@ func (k *Rank) SetRSS(bytes float64) {
 	}
 }
 
-// WriteJSON writes the result, indented. The error is that of w, unwrapped.
+// WriteJSON writes the result, indented. The error comes from w, unwrapped.
 func (r *Result) WriteJSON(w io.Writer) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")

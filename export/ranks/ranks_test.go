@@ -101,7 +101,7 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
-// Two nodes have ranks 0 to 3 each, whose variables are those of torch.distributed.launch.
+// Two nodes have ranks 0 to 3 each, with the variables of torch.distributed.launch.
 func TestLocalNumbers(t *testing.T) {
 	summaryOf := func(identity summary.Identity) *summary.Summary {
 		return &summary.Summary{Processes: []summary.TreeProcess{
@@ -257,7 +257,7 @@ func TestPair(t *testing.T) {
 	}
 }
 
-// profileOf is a profile of what functions gained, in bytes.
+// profileOf is a profile of the functions' gains, in bytes.
 func profileOf(gained map[string]int64) *pprof.Profile {
 	p := &pprof.Profile{
 		SampleType:    []*pprof.ValueType{{Type: "resident_space", Unit: "bytes"}},
@@ -370,7 +370,7 @@ func TestNoRows(t *testing.T) {
 	}
 }
 
-// Names in summaries are those of somebody else.
+// Names in summaries come from others.
 func TestHostileNames(t *testing.T) {
 	const name = "</script><img src=x onerror=alert(1)>\x1b[31m\u202e"
 	all := ranksOf(10, 10.1, 9.9, 60, 10.2, 9.8, 10, 10.1)

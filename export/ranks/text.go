@@ -14,7 +14,7 @@ import (
 )
 
 // WriteText writes the result for a terminal: the answer, and at most so many ranks, components and
-// stacks. The error is that of w.
+// stacks. The error comes from w.
 func (r *Result) WriteText(w io.Writer, limit int) error {
 	var out strings.Builder
 	r.writeAnswer(&out)
@@ -132,7 +132,7 @@ func (c *Comparison) writeText(out *strings.Builder, limit int) {
 	c.writeDifferences(out, "stack", rows, limit, false)
 }
 
-// hasComponents reports whether the profiles name components: those of a server do not.
+// hasComponents reports whether the profiles name components: profiles of a server do not.
 func hasComponents(rows []compare.ComponentRow) bool {
 	return len(rows) != 1 || rows[0].Component != "unknown"
 }

@@ -46,7 +46,7 @@ func ReadFolder(dir *folder.Folder, name string) ([]Rank, error) {
 	return ranks, nil
 }
 
-// mainProcess is the main process among those of the tree.
+// mainProcess is the main process of the tree.
 func mainProcess(s *summary.Summary) *summary.TreeProcess {
 	for i := range s.Processes {
 		if s.Processes[i].PID == s.Process.PID {
@@ -165,9 +165,9 @@ func (r *Result) CompareTraces(rank, median int, of, with *compare.Trace) error 
 	return nil
 }
 
-// WriteProfile writes the growth profile of a rank less that of the median rank, in pprof's format:
-// what the median rank gains more of is negative. That of the median rank is for a trace as long as
-// that of the rank. It is an error if no profiles were compared.
+// WriteProfile writes the growth profile of a rank less the profile of the median rank, in pprof's
+// format: a stack of which the median rank gains more is negative. The median rank's gains are
+// scaled to the length of the rank's trace. It is an error if no profiles were compared.
 func (r *Result) WriteProfile(w io.Writer) error {
 	if r.Comparison == nil {
 		return errors.New("no profiles were compared")
@@ -181,8 +181,8 @@ func (r *Result) WriteProfile(w io.Writer) error {
 
 const residentSpace = "resident_space"
 
-// CompareProfiles compares a rank with the median rank, by profiles of what they gained, in bytes. What
-// the median rank gained is for a trace as long as that of the rank: both must have a duration. nil:
+// CompareProfiles compares a rank with the median rank, by profiles of their gains, in bytes. The
+// median rank's gains are scaled to the length of the rank's trace: both must have a duration. nil:
 // the median rank has none, so that all growth of the other one counts.
 func (r *Result) CompareProfiles(rank, median int, of, with *pprof.Profile) error {
 	isAlone := with == nil
@@ -219,7 +219,7 @@ const minSiteShare = 0.05
 // there does not count.
 const maxOtherShare = 0.1
 
-// setComparison takes over what the comparison of two profiles has found.
+// setComparison takes over the result of comparing two profiles.
 func (r *Result) setComparison(rank, median int, of *compare.Result) {
 	c := &Comparison{
 		Rank: r.Ranks[rank].Name, MedianRank: r.Ranks[median].Name, Site: SiteUnknown,
@@ -239,8 +239,8 @@ func (r *Result) setComparison(rank, median int, of *compare.Result) {
 	}
 }
 
-// siteOf is the stack that grows most beyond that of the other rank, by so many bytes at least, a call
-// site if there is one; nil: none is proven to.
+// siteOf is the stack that grows most beyond its growth in the other rank, by so many bytes at
+// least, a call site if there is one; nil: none is proven to.
 func siteOf(stacks []compare.StackRow, least float64) *compare.StackRow {
 	var first *compare.StackRow
 	for i := range stacks {

@@ -13,8 +13,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// breakdownsOf returns the breakdown of the process, and that of its tree where there are other
-// processes.
+// breakdownsOf returns the breakdown of the process, and the breakdown of its tree where there are
+// other processes.
 func breakdownsOf(s *summary.Summary) []breakdownView {
 	var views []breakdownView
 	own, p := words.BreakdownOf(s.Breakdown, s.Process.PID), words.ResidentOf(s)
@@ -149,7 +149,7 @@ func gpuBreakdownOf(d *summary.GPUMemory, baseline *float64) breakdownView {
 }
 
 // gpuLines are the rows for people and their sum: the largest changes, one row for the others, and
-// at last what is not attributed.
+// at last the memory that is not attributed.
 func gpuLines(rows []summary.GPUBreakdownRow) (lines []words.BreakdownLine, sum words.KindSum) {
 	several := words.HasSeveralGPUs(rows)
 	rest := words.BreakdownLine{}

@@ -1,11 +1,11 @@
 package report
 
-// pageData is what the script of the page draws. Its form is mirrored in
+// pageData has the data that the script of the page draws. Its form is mirrored in
 // export/page/web/src/data.ts.
 type pageData struct {
 	Timeline *timelineData `json:"timeline,omitempty"`
 	Flame    *flameData    `json:"flame,omitempty"`
-	// GPUFlames are those of GPU memory, one for each measure; absent if there is none.
+	// GPUFlames are the flame graphs of GPU memory, one for each measure; absent if there is none.
 	GPUFlames []gpuFlame `json:"gpu_flames,omitempty"`
 }
 
@@ -18,12 +18,12 @@ type timelineData struct {
 	Steps  []*int64    `json:"steps,omitempty"`
 	Series []curve     `json:"series"`
 	Phases []phaseBand `json:"phases"`
-	// GPUPhases are those of the verdict on GPU memory; absent if there is none.
+	// GPUPhases are from the verdict on GPU memory; absent if there is none.
 	GPUPhases []phaseBand `json:"gpu_phases,omitempty"`
 	Marks     []markLine  `json:"marks"`
 	Spikes    []span      `json:"spikes"`
 	// Probing has the times when the heap was not probed all the time, with one of summary.Heap… as
-	// Kind. Changes are those of the probes.
+	// Kind. Changes are changes of the probes.
 	Probing []phaseBand `json:"probing"`
 	Changes []markLine  `json:"changes"`
 	// BaselineS is the time from which growth counts; absent: unknown.
@@ -75,18 +75,18 @@ type slope struct {
 	Label string `json:"label"`
 }
 
-// flameData is the tree of what grew, from the outermost frames.
+// flameData is the tree of the stacks that grew, from the outermost frames.
 type flameData struct {
 	// Names and Components are indexed by the nodes.
 	Names      []string `json:"names"`
 	Components []string `json:"components"`
 	// Root has the name of the whole.
 	Root flameNode `json:"root"`
-	// Note on what is left out, in a sentence; empty: nothing is.
+	// Note on the parts left out, in a sentence; empty: nothing is.
 	Note string `json:"note,omitempty"`
 }
 
-// A gpuFlame is the tree of what grew on GPUs. Resident is the memory there, in bytes.
+// A gpuFlame is the tree of the stacks that grew on GPUs. Resident is the memory there, in bytes.
 type gpuFlame struct {
 	Label string `json:"label"`
 	flameData

@@ -48,8 +48,8 @@ func (d *pageData) addFlames(p *pprof.Profile) error {
 	return nil
 }
 
-// flameOf is the tree of what grew in two sample types of a profile; nil if nothing did. Without a
-// type of objects, that index is negative.
+// flameOf is the tree of the stacks that grew in two sample types of a profile; nil if nothing did.
+// Without a type of objects, that index is negative.
 func flameOf(p *pprof.Profile, name string, bytes, objects int) *flameData {
 	root := &flameTree{name: name}
 	g := flameCollector{make(map[call]*flameTree), make(map[*pprof.Location][]string), maxFunctions}
@@ -329,8 +329,8 @@ type shrinkage struct {
 	bytes  float64
 }
 
-// sum leaves out what shrank, and adds to each function all that it calls. maxStackDepth bounds the
-// depth.
+// sum leaves out stacks that shrank, and adds to each function all that it calls. maxStackDepth
+// bounds the depth.
 func (t *flameTree) sum() shrinkage {
 	var shrunk shrinkage
 	if t.resident < 0 {
@@ -417,8 +417,8 @@ func (n *flameNode) append(to []byte) []byte {
 	return append(to, ']')
 }
 
-// gpuFlamesOf returns the trees of what grew on GPUs: memory in use, and reserved segments, which
-// contain it. A profile without GPU memory does not have these sample types.
+// gpuFlamesOf returns the trees of the stacks that grew on GPUs: memory in use, and reserved
+// segments, which contain it. A profile without GPU memory does not have these sample types.
 func gpuFlamesOf(p *pprof.Profile) []gpuFlame {
 	var flames []gpuFlame
 	for _, of := range []struct{ label, name, bytes, objects string }{
@@ -442,7 +442,8 @@ func gpuFlamesOf(p *pprof.Profile) []gpuFlame {
 
 func (d *pageData) hasFlame() bool { return d.Flame != nil || len(d.GPUFlames) > 0 }
 
-// flameNote is what the flame graphs leave out, each by its name where there are several.
+// flameNote names the parts that the flame graphs leave out, each by its name where there are
+// several.
 func (d *pageData) flameNote() string {
 	var notes []string
 	switch {

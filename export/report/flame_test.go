@@ -19,7 +19,7 @@ import (
 	"github.com/allocscope/allocscope/growth/growthtest"
 )
 
-// flameSum is what a function holds: itself, and with all that it calls.
+// flameSum is the memory of a function: itself, and with all that it calls.
 type flameSum struct{ flat, cum int64 }
 
 // functionSums sums a flame graph by function, a function that calls itself once.
@@ -46,7 +46,7 @@ func functionSums(f *flameData) map[string]flameSum {
 	return sums
 }
 
-// pprofSums are flat and cum of each function by go tool pprof, without what shrank.
+// pprofSums are flat and cum of each function by go tool pprof, without stacks that shrank.
 func pprofSums(t *testing.T, p *pprof.Profile) map[string]flameSum {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), folder.GrowthFile)
@@ -78,14 +78,14 @@ func pprofSums(t *testing.T, p *pprof.Profile) map[string]flameSum {
 	return sums
 }
 
-// hostFlame is the flame graph of what is resident.
+// hostFlame is the flame graph of resident memory.
 func hostFlame(p *pprof.Profile) (*flameData, error) {
 	var d pageData
 	err := d.addFlames(p)
 	return d.Flame, err
 }
 
-// drawn is the flame graph of what holdings have resident.
+// drawn is the flame graph of the resident memory of holdings.
 func drawn(t *testing.T, held ...growth.Holding) *flameData {
 	t.Helper()
 	f, err := hostFlame(built(t, held...))
@@ -142,7 +142,7 @@ func TestFlame(t *testing.T) {
 		}
 	})
 
-	// What grew at one address and shrank at another of the same function is one.
+	// Growth at one address and a fall at another of the same function are one.
 	t.Run("samples of one stack", func(t *testing.T) {
 		held := func(address uint64, bytes int64) growth.Holding {
 			frame := growthtest.PythonFrame("f", "a.py", 1)
@@ -200,7 +200,7 @@ func TestFlame(t *testing.T) {
 		}
 	})
 
-	// However many functions a profile has, what they hold is all there.
+	// However many functions a profile has, all their memory is there.
 	t.Run("full tree keeps its sums", func(t *testing.T) {
 		g := flameCollector{make(map[call]*flameTree), make(map[*pprof.Location][]string), 3}
 		p := built(t, growth.Holding{Stack: stackOf(1, 2), ResidentBytes: 10},

@@ -146,7 +146,7 @@ func TestGPUCurves(t *testing.T) {
 	})
 }
 
-// The bars begin where the one before ends, and the last one is what all rows sum to.
+// The bars begin where the one before ends, and the last one is the sum of all rows.
 func TestGPUBreakdown(t *testing.T) {
 	d := gpuSummary()
 	breakdown := gpuBreakdownOf(&d, nil)

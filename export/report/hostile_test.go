@@ -24,8 +24,8 @@ var hostileNames = []string{
 	"</pre></details>",
 }
 
-// FuzzHostileNames puts a name everywhere: whatever it is, the page has the elements and attributes that it has with harmless ones,
-// and no character of it hides, or reorders what stands around it.
+// FuzzHostileNames puts a name everywhere: whatever it is, the page has the elements and attributes
+// that it has with harmless ones, and no character of it hides, or reorders the text around it.
 func FuzzHostileNames(f *testing.F) {
 	for _, name := range hostileNames {
 		f.Add(name)
@@ -147,7 +147,7 @@ func TestSanitized(t *testing.T) {
 		t.Errorf("shows %s", shown)
 	}
 
-	// What is shown is a copy.
+	// The shown summary is a copy.
 	t.Run("is a copy", func(t *testing.T) {
 		s, want := leakingSummary(), leakingSummary()
 		s.Marks[0].Text, want.Marks[0].Text = "\u202e", "\u202e"

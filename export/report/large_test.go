@@ -11,8 +11,9 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// largeTrace is what four hours of a large program leave: 60 snapshots, a row a second, 2,000 stacks of 60 frames. The stacks share
-// their callers as those of a program do: each leaves another one somewhere.
+// largeTrace is the trace of four hours of a large program: 60 snapshots, a row a second, 2,000
+// stacks of 60 frames. The stacks share their callers as in a program: each leaves another one
+// somewhere.
 func largeTrace(t testing.TB) *Trace {
 	t.Helper()
 	s := leakingSummary()
@@ -63,7 +64,7 @@ func TestReportSize(t *testing.T) {
 	if err := Write(&out, largeTrace(t)); err != nil {
 		t.Fatal(err)
 	}
-	// What is left is for the script and the style.
+	// The rest is for the script and the style.
 	if out.Len() > 4_500_000 || out.Len() < 500_000 {
 		t.Errorf("it has %d bytes", out.Len())
 	}

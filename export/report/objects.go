@@ -31,7 +31,7 @@ type tensorView struct {
 	Where, BytesText string
 }
 
-// A keeperView is what a search was about, and what it has found.
+// A keeperView is the subject of a search, and its findings.
 type keeperView struct {
 	Title string
 	Lines []string

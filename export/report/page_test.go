@@ -16,8 +16,9 @@ import (
 )
 
 // notShown are texts with another form in the page: a class is a colour, a code has its sentence,
-// the path of a suspect is in the stacks, that of a keeper is code, IDs of stacks are their names, losses are in the warnings, advice explains a diagnosis, and
-// what is in a spike has no trend.
+// the path of a suspect is in the stacks, the path of a keeper is code, IDs of stacks are their
+// names, losses are in the warnings, advice explains a diagnosis, and memory in a spike has no
+// trend.
 var notShown = regexp.MustCompile(`Schema|Class|Why|Text\.|SpikeMemory\..*(Path|Trend|UndecidedReason|Untrackable)|WhyCode|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|StackID|Keepers\[\d+\]\.(Type|Reason|Paths\[\d+\]\.(Root|Links))|Groups\[\d+\]\.Verdict|Outlier\.Site|Breakdown\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command)`)
 
 func TestPage(t *testing.T) {
@@ -182,7 +183,8 @@ func TestPage(t *testing.T) {
 	})
 }
 
-// Bars begin where the one before ends, from what was at the baseline to what is at the end, and are as long as what they represent.
+// Bars begin where the one before ends, from the bytes at the baseline to the bytes at the end, and
+// are as long as their change.
 func TestBreakdown(t *testing.T) {
 	for name, start := range map[string]int64{"from zero": 0, "cut": 100_000 * mib} {
 		s := leakingSummary()

@@ -219,7 +219,8 @@ func packed(data []byte) []byte {
 	return out.Bytes()
 }
 
-// FuzzRead reads whatever lies in a folder: it gives an error, or a trace of which there is a page with data that can be read.
+// FuzzRead reads any files in a folder: it gives an error, or a trace of which there is a page with
+// data that can be read.
 func FuzzRead(f *testing.F) {
 	unpacked := func(trace *Trace) []byte {
 		var plain bytes.Buffer

@@ -38,7 +38,7 @@ type Trace struct {
 	Missing []string
 }
 
-// Write writes the report of a trace. The error is that of w.
+// Write writes the report of a trace. The error comes from w.
 func Write(w io.Writer, t *Trace) error {
 	v, data := pageOf(t)
 	var out bytes.Buffer
@@ -67,7 +67,7 @@ func pageOf(t *Trace) (*view, pageData) {
 	return v, data
 }
 
-// Bounds on what is read.
+// Bounds on the input.
 const (
 	maxTimelineRows = 500_000   // rows of timeline.csv: months, as a long trace writes ever fewer
 	maxProcessRows  = 5_000_000 // rows of processes.csv
@@ -135,7 +135,7 @@ func (t *Trace) readRows(r io.Reader) (err error) {
 }
 
 // readOwn replaces the samples of timeline.csv, which are sums where several processes are traced,
-// by those of the main process in processes.csv. They are unknown where it has none.
+// by the samples of the main process in processes.csv. They are unknown where it has none.
 func (t *Trace) readOwn(dir *folder.Folder) error {
 	pid := int64(t.Summary.Process.PID)
 	var own []growth.ProcessSample

@@ -11,7 +11,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// rowsOf is the table of what accumulates, with its history at the given times.
+// rowsOf is the table of accumulating stacks, with its history at the given times.
 func rowsOf(accumulating []summary.Accumulation, moments []float64) []rowView {
 	var rows []rowView
 	for _, a := range accumulating {

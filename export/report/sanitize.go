@@ -11,7 +11,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 )
 
-// Bounds on what is shown.
+// Bounds on the texts and lists shown.
 const (
 	maxTextChars   = 500
 	maxListEntries = 1000
@@ -68,7 +68,7 @@ func sanitized(s *summary.Summary) (*summary.Summary, []string) {
 // A sanitizer collects sentences about truncated lists.
 type sanitizer struct{ notes []string }
 
-// value copies a value. name is that of the list in summary.json.
+// value copies a value. name is the name of the list in summary.json.
 func (t *sanitizer) value(v reflect.Value, name string) reflect.Value {
 	out := reflect.New(v.Type()).Elem()
 	switch v.Kind() {

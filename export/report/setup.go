@@ -24,7 +24,7 @@ func sourcesOf(s *summary.Summary) []sourceView {
 	return sources
 }
 
-// setupOf is what it takes to repeat the trace.
+// setupOf has the facts needed to repeat the trace.
 func setupOf(s *summary.Summary) []fact {
 	var attached []string
 	for _, source := range s.Sources {
@@ -102,7 +102,7 @@ func probingOf(s *summary.Summary) []phaseBand {
 	return bands
 }
 
-// changesOf are the changes of what is probed, by the mode where that changed.
+// changesOf are the changes of the probes, by the mode where the mode changed.
 func changesOf(s *summary.Summary) []markLine {
 	lines, mode := []markLine{}, summary.HeapFull
 	for _, c := range changesIn(s) {

@@ -6,7 +6,7 @@ import (
 	"github.com/allocscope/allocscope/export/words"
 )
 
-// A spikesView is what is alive in spikes of RSS only.
+// A spikesView is the memory that is alive in spikes of RSS only.
 type spikesView struct {
 	Sentences []string
 	Suspects  []suspectView // one, or none where it is unknown

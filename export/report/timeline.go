@@ -251,7 +251,8 @@ type gpuMeasure struct {
 	of         func(*growth.Row) int64
 }
 
-// gpuMeasures are those of a process, in the order of preference: each includes the next one.
+// gpuMeasures are the measures of a process, in the order of preference: each includes the next
+// one.
 var gpuMeasures = []gpuMeasure{
 	{"gpu_used", gpuLabel(summary.GPUUsed), func(r *growth.Row) int64 { return r.GPUUsed }},
 	{
@@ -332,7 +333,7 @@ func gpuMemoryOf(s *summary.Summary) *summary.GPUMemory {
 	return nil
 }
 
-// gpuPhasesOf are those of the verdict on GPU memory; nil if there is none.
+// gpuPhasesOf are the phases of the verdict on GPU memory; nil if there is none.
 func gpuPhasesOf(s *summary.Summary) []phaseBand {
 	d := gpuMemoryOf(s)
 	if d == nil {
@@ -409,9 +410,9 @@ func curveText(c curve, times []float64) string {
 // maxPoints is the number of rows that are drawn as they are: four hours at one per second.
 const maxPoints = 15_000
 
-// thinned reduces rows to maxPoints. Of each run of rows it keeps those with the lowest and the
-// highest RSS, of the traced processes and of the tree, those of GPU memory if there is any, and
-// one at which RSS is unknown. So spikes and gaps stay.
+// thinned reduces rows to maxPoints. In each run of rows it keeps the lowest and the highest RSS of
+// the traced processes and of the tree, the same for GPU memory if there is any, and one row at
+// which RSS is unknown. So spikes and gaps stay.
 func thinned(rows []growth.Row) []growth.Row {
 	if len(rows) <= maxPoints {
 		return rows

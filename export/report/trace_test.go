@@ -367,7 +367,8 @@ func each(n *html.Node, name string, do func(*html.Node)) {
 	}
 }
 
-// fillTexts replaces every text in a value: keys of maps, too. What has its own meaning is left, by the names of fields.
+// fillTexts replaces every text in a value: keys of maps, too. Texts with a meaning of their own
+// stay, by the names of fields.
 func fillTexts(v reflect.Value, path string, with func(path string) string) {
 	switch v.Kind() {
 	case reflect.String:
@@ -391,7 +392,7 @@ func fillTexts(v reflect.Value, path string, with func(path string) string) {
 
 const gib = 1 << 30
 
-// gpuTrace is leakingTrace on a GPU, where tensors are retained: NVML reports what the driver counts.
+// gpuTrace is leakingTrace on a GPU, where tensors are retained: NVML reports the driver's count.
 func gpuTrace(t testing.TB) *Trace {
 	t.Helper()
 	trace := leakingTrace(t)
@@ -411,7 +412,7 @@ func gpuTrace(t testing.TB) *Trace {
 	return trace
 }
 
-// gpuSummary is what becomes of 2 MiB of tensors a second, from a GiB on.
+// gpuSummary is the summary of a trace with 2 MiB of tensors a second, from a GiB on.
 func gpuSummary() summary.GPUMemory {
 	v := verdict.Verdict{
 		Class: verdict.ClassLeak, Reason: verdict.ReasonAfterWarmup, Rate: 2 * mib,

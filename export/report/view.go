@@ -19,7 +19,7 @@ type view struct {
 	Started, StartedISO string
 	Sections            []section
 	Verdict             verdictView
-	// Result is what the terminal prints under the verdict.
+	// Result is the text that the terminal prints under the verdict.
 	Result []words.Block
 	// Facts are the numbers that people look for first: rate, time to the limit, RSS at the start
 	// and the end.
@@ -34,7 +34,7 @@ type view struct {
 	Breakdowns []breakdownView
 	Rows       []rowView
 	RowsNote   string
-	// Spikes of RSS and what is alive in them only; nil: there were none.
+	// Spikes of RSS and the memory alive in them only; nil: there were none.
 	Spikes *spikesView
 	// Objects of the process, and who keeps what; nil: they are not known.
 	Objects *objectsView
@@ -115,10 +115,10 @@ type rowTable struct {
 	Rows  []rowView
 }
 
-// Table is what accumulates.
+// Table has the accumulating stacks.
 func (v *view) Table() rowTable { return rowTable{"What accumulates, as a table", v.Rows} }
 
-// Table is what accumulates on GPUs.
+// Table has the stacks that accumulate on GPUs.
 func (v gpuView) Table() rowTable { return rowTable{"What accumulates, " + v.Title, v.Rows} }
 
 // A frameView has the class "python", "native" or "root".
@@ -213,7 +213,7 @@ func sectionsOf(v *view) []section {
 	return sections
 }
 
-// classes are those with a colour.
+// classes are the classes with a colour.
 var classes = []verdict.Class{
 	verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
 	verdict.ClassPlateau, verdict.ClassSpikyPlateau,

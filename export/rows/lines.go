@@ -8,7 +8,7 @@ type FirstLines struct {
 	Left int
 }
 
-// Read reads what is left of these lines.
+// Read reads the rest of these lines.
 func (f *FirstLines) Read(buf []byte) (int, error) {
 	if f.Left == 0 {
 		return 0, io.EOF

@@ -50,7 +50,7 @@ var objectsLayout = layout[ObjectRow]{
 	},
 }
 
-// NewObjectsWriter writes the header of objects.csv. The error is that of w, unwrapped.
+// NewObjectsWriter writes the header of objects.csv. The error comes from w, unwrapped.
 func NewObjectsWriter(w io.Writer) (*Writer[ObjectRow], error) {
 	return newRowWriter(w, &objectsLayout)
 }

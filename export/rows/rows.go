@@ -51,7 +51,7 @@ func newRowWriter[T any](w io.Writer, l *layout[T]) (*Writer[T], error) {
 	return t, t.flush(l.header())
 }
 
-// Write writes rows. The error is that of the underlying writer, unwrapped. After the first error
+// Write writes rows. The error comes from the underlying writer, unwrapped. After the first error
 // nothing more is written, so that no row follows half a row.
 func (t *Writer[T]) Write(rows ...T) error {
 	for i := range rows {
@@ -99,8 +99,8 @@ func (t *Writer[T]) flush(fields []string) error {
 // readRows reads the rows that a Writer wrote, and returns those that keep accepts; nil accepts
 // all. Times are in milliseconds, and empty fields are growth.Unknown.
 //
-// An error names the line. It is another header, another number of fields, a time before that of
-// the row above, or an incomplete last line. The rows before that line are returned with it.
+// An error names the line. It is another header, another number of fields, a time before the time
+// of the row above, or an incomplete last line. The rows before that line are returned with it.
 func (l *layout[T]) readRows(r io.Reader, keep func(*T) bool) ([]T, error) {
 	lines := bufio.NewReader(r)
 	if err := l.readHeader(lines); err != nil {

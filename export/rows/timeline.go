@@ -70,13 +70,13 @@ var processesLayout = layout[growth.ProcessSample]{
 		sampleColumns(func(p *growth.ProcessSample) *growth.Sample { return &p.Sample })...),
 }
 
-// NewTimelineWriter writes the header of timeline.csv. The error is that of w, unwrapped.
+// NewTimelineWriter writes the header of timeline.csv. The error comes from w, unwrapped.
 func NewTimelineWriter(w io.Writer) (*Writer[growth.Row], error) {
 	return newRowWriter(w, &timelineLayout)
 }
 
 // NewProcessesWriter writes the header of processes.csv, which has one row for each process and
-// second. The error is that of w, unwrapped.
+// second. The error comes from w, unwrapped.
 func NewProcessesWriter(w io.Writer) (*Writer[growth.ProcessSample], error) {
 	return newRowWriter(w, &processesLayout)
 }
@@ -136,5 +136,5 @@ var gpusLayout = layout[GPURow]{
 	},
 }
 
-// NewGPUsWriter writes the header of gpus.csv. The error is that of w, unwrapped.
+// NewGPUsWriter writes the header of gpus.csv. The error comes from w, unwrapped.
 func NewGPUsWriter(w io.Writer) (*Writer[GPURow], error) { return newRowWriter(w, &gpusLayout) }

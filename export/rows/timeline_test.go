@@ -184,7 +184,7 @@ func TestProcesses(t *testing.T) {
 	wantError(t, err, "read processes: line 1: header")
 }
 
-// What is read can be written and read again without a change.
+// Rows that were read can be written and read again without a change.
 func FuzzReadTimeline(f *testing.F) {
 	f.Add([]byte(timelineText))
 	f.Add([]byte(timelineText[:200]))

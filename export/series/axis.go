@@ -27,7 +27,7 @@ type axis struct {
 	isAge    bool     // times are the age of the process
 	isDate   bool     // times are dates or times of day, which count from the first sample
 	notation string   // of the times so far; empty: there were none
-	layouts  []string // of dates: all, or that of the first one
+	layouts  []string // of dates: all, or the layout of the first one
 	last     float64  // seconds or steps
 	days     float64  // seconds of the days that times of day have passed
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Whatever the text and the options: no panic, and what is read has the promised form.
+// Whatever the text and the options: no panic, and the series has the promised form.
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		"time_s,rss_bytes,threads\n0.000,1073741824,5\n1.250,,6\n",

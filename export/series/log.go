@@ -40,7 +40,7 @@ var (
 		`(?: ?([kmgt]i?b?|b|bytes?)\b` +
 		`| ?([num]?s|m?sec|secs|seconds?|mins?|minutes?|h|hours?)\b)?)`)
 
-	// otherMemory matches words about other memory than that of the process.
+	// otherMemory matches words about memory outside the process.
 	otherMemory = regexp.MustCompile(`(?i)(?:\b|_)(?:gpu|cuda|vram|free|available|limit)(?:\b|_)`)
 )
 
@@ -122,8 +122,8 @@ func newLog(rows []string, o Options) (*format, error) {
 	return f, nil
 }
 
-// cells returns those of a line that has both a size and a time. All others have no sample. Of
-// several sizes with one name the first counts.
+// cells returns the cells of a line that has both a size and a time. All others have no sample. If
+// several sizes have one name, the first counts.
 func (l *textLog) cells(line string) (size, time string, ok bool, err error) {
 	all := readingsOf(line)
 	y := slices.IndexFunc(all, l.isSample)

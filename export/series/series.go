@@ -1,12 +1,12 @@
-// Package series reads a size over time from whatever wrote it: tables, the logs of samplers, and
-// the logs of training runs.
+// Package series reads a size over time from tables, the logs of samplers, and the logs of training
+// runs.
 //
 // The first lines decide on the format of the file. A format finds the two cells of a sample in a
 // line, and parses them.
 //
-// The text may come from anyone. Lines, samples and numbers are bounded, and errors escape what
-// they quote. Nothing is guessed where two readings are plausible: the error then names the option
-// that decides.
+// The text may come from anyone. Lines, samples and numbers are bounded, and errors escape their
+// quotes. Nothing is guessed where two readings are plausible: the error then names the option that
+// decides.
 package series
 
 import (
@@ -27,7 +27,7 @@ const (
 	maxLineBytes = 64 << 10
 )
 
-// Options supply what a file does not say. The zero value leaves everything to the file.
+// Options supply facts that a file lacks. The zero value leaves everything to the file.
 type Options struct {
 	// X and Y are the columns of time and size, by name or by number from 1; empty: by their usual
 	// names.
@@ -42,7 +42,7 @@ type Options struct {
 	Every float64
 }
 
-// A File is a series and what its file states about it.
+// A File is a series with the facts that its file states about it.
 type File struct {
 	// Series in bytes, with X sorted, in seconds or steps. Dates and times of day count from the
 	// first sample; other times are as in the file. Samples at the same X are all kept, in the

@@ -13,7 +13,7 @@ import (
 
 const remedyX = "choose one with --x, or give the time between rows with --every"
 
-// separators are what lies between the cells of a line, in the order in which they are tried.
+// separators lie between the cells of a line, in the order in which they are tried.
 var separators = []separator{
 	{comma: '\t'},
 	{comma: ';'},
@@ -125,8 +125,8 @@ func newHeaded(rows []string, o Options) (*format, error) {
 
 func isData(row string) bool { return row[0] != '#' }
 
-// isNamed reports whether the columns are those of the cells below. Rows with free text need a
-// usual or wanted name of sizes.
+// isNamed reports whether the columns name the cells below. Rows with free text need a usual or
+// wanted name of sizes.
 func (t *table) isNamed(cells []string, o Options) bool {
 	isNumber := func(column name) bool { return isValue(column.text) }
 	if len(t.columns) != len(cells) || slices.ContainsFunc(t.columns, isNumber) {
@@ -262,7 +262,7 @@ func (t *table) column(what, want string, usual []string, remedy string) (int, e
 
 func (t *table) field(column int) string { return "field " + quote(t.columns[column].text) }
 
-// cells returns those of one sample. Empty lines, comments and repeated headers have none.
+// cells returns the cells of one sample. Empty lines, comments and repeated headers have none.
 func (t *table) cells(line string) (size, time string, ok bool, err error) {
 	text := strings.TrimSpace(line)
 	if text == "" || !isData(text) || text == t.header || !strings.HasPrefix(text, t.prefix) {

@@ -85,7 +85,7 @@ func ParseSize(text string) (bytes float64, err error) {
 	return parseSize(strings.TrimSpace(text), 1)
 }
 
-// parseSize parses a cell in bytes, NaN if it is a gap. unit is that of numbers without one; 0:
+// parseSize parses a cell in bytes, NaN if it is a gap. unit is the unit of numbers without one; 0:
 // unknown.
 func parseSize(cell string, unit float64) (float64, error) {
 	value, n := number(cell)

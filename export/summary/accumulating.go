@@ -102,7 +102,7 @@ func (a *Accumulation) setUndecided(h growth.Holding, end *growth.Snapshot) {
 func keyOf(h *growth.Holding) growth.Key { return growth.KeyOf(h.Stack, h.Kind, "") }
 
 // mergedHoldings has one holding for all stacks with the same text, and maps the key of each stack
-// to that of its merged holding, which is the first one. ids are those of the stacks of each.
+// to the key of its merged holding, which is the first one. ids are the IDs of each one's stacks.
 type mergedHoldings struct {
 	holdings []growth.Holding
 	members  map[growth.Key]growth.Key
@@ -143,8 +143,8 @@ func mergeAlike(holdings []growth.Holding) mergedHoldings {
 	return merged
 }
 
-// bytesOf returns what a stack held at a snapshot, by the slowdown in bursts as it is known at the
-// end.
+// bytesOf returns the bytes that a stack held at a snapshot, by the slowdown in bursts as it is
+// known at the end.
 func (c Period) bytesOf(h *growth.Holding, s *growth.Snapshot) int64 {
 	if c.End == nil {
 		return h.InuseBytes
@@ -152,8 +152,8 @@ func (c Period) bytesOf(h *growth.Holding, s *growth.Snapshot) int64 {
 	return h.RescaledInuse(&s.Heap, &c.End.Heap)
 }
 
-// addHistory sets what the entries held at each snapshot, and how old they are at the end. The
-// entries are the first of the holdings.
+// addHistory sets the entries' bytes at each snapshot, and how old they are at the end. The entries
+// are the first of the holdings.
 func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding,
 	members map[growth.Key]growth.Key,
 ) {
@@ -191,13 +191,13 @@ func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding,
 	}
 }
 
-// A Suspect is the deepest code that explains most of what one component, or a branch of it,
-// accumulates.
+// A Suspect is the deepest code that explains most of the memory that one component, or a branch of
+// it, accumulates.
 type Suspect struct {
 	// Component whose memory it is: a Python package or a library.
 	Component string `json:"component"`
 	// Function is the lowest common function of its stacks, with its line, as profile.StackText
-	// writes it. Lines are those of the function that most of its growth passes through.
+	// writes it. Lines are in the function that most of its growth passes through.
 	Function string      `json:"function"`
 	Lines    []LineShare `json:"lines"`
 	// Bytes that all stacks of the component or branch gained since the baseline, and their rate.

@@ -19,7 +19,7 @@ import (
 )
 
 // A BreakdownRow is the resident memory of one stack, file or arena in one kind, at the baseline
-// and the end. The rows of a process sum to its RSS, except for those of kind swapped.
+// and the end. The rows of a process sum to its RSS, except for rows of kind swapped.
 type BreakdownRow struct {
 	// Process is the PID; 0: the process tree, where shared memory counts once.
 	Process int         `json:"pid"`
@@ -35,15 +35,15 @@ type BreakdownRow struct {
 	Lost growth.LossKind `json:"lost,omitempty"`
 }
 
-// BreakdownOf names the rows of breakdown.RSS, and sums those with the same name. A name is the
+// BreakdownOf names the rows of breakdown.RSS, and sums rows with the same name. A name is the
 // allocation site, the caller of the allocator with its nearest Python callers. Memory without a
-// stack has the name of its file or of its root, and what is below it: "free but resident: main
+// stack has the name of its file or of its root, and the frame below it: "free but resident: main
 // heap".
 //
-// Of each process and kind it keeps up to limit rows: half of them changed most, and half hold most
-// at the end. One more row has all others, so that all sums stay. The result is sorted by process,
-// the tree first, then by the largest change, then by the largest EndBytes. losses are those of the
-// trace, which mark rows.
+// For each process and kind it keeps up to limit rows: half of them changed most, and half hold
+// most at the end. One more row has all others, so that all sums stay. The result is sorted by
+// process, the tree first, then by the largest change, then by the largest EndBytes. losses are the
+// losses of the trace, which mark rows.
 func BreakdownOf(rows []breakdown.Row, limit int, losses growth.Losses) []BreakdownRow {
 	type part struct {
 		process int
@@ -88,7 +88,7 @@ func byChange[T rankedRow[T]](a, b T) int {
 	return cmp.Or(cmp.Compare(magnitude(deltaB), magnitude(deltaA)), byEnd(a, b))
 }
 
-// byEnd orders rows by what they hold at the end, the largest first.
+// byEnd orders rows by their bytes at the end, the largest first.
 func byEnd[T rankedRow[T]](a, b T) int {
 	_, endA := a.sizes()
 	_, endB := b.sizes()
@@ -103,7 +103,7 @@ func (r BreakdownRow) compareName(other BreakdownRow) int {
 
 func magnitude(bytes int64) int64 { return max(bytes, -bytes) }
 
-// namedRows names rows, and sums those with the same name.
+// namedRows names rows, and sums rows with the same name.
 func namedRows(rows []breakdown.Row) []BreakdownRow {
 	type rowKey struct {
 		process int
@@ -169,7 +169,7 @@ func restName(kind growth.Kind) string {
 	return "other stacks"
 }
 
-// rowName names what the memory of a row belongs to, in printable characters.
+// rowName names the owner of a row's memory, in printable characters.
 func rowName(s *growth.Stack, kind growth.Kind) string {
 	name := rootText(s.Root)
 	switch {

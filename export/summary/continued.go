@@ -6,7 +6,7 @@ type Target struct {
 	// StartTicks is when the process started, since the machine's boot, in ticks of 10 ms:
 	// starttime of proc_pid_stat(5). With PID and BootID no other process has it.
 	StartTicks int64 `json:"start_ticks"`
-	// BootID is that of /proc/sys/kernel/random/boot_id.
+	// BootID is the ID in /proc/sys/kernel/random/boot_id.
 	BootID string `json:"boot_id"`
 	// MonotonicS is Started by CLOCK_MONOTONIC, the time since the boot.
 	MonotonicS float64 `json:"monotonic_s"`
@@ -17,8 +17,8 @@ type Target struct {
 type Continued struct {
 	// Folder of the earlier trace, as the user named it.
 	Folder string `json:"folder"`
-	// BeganS is when the later trace began, and GapS how long nothing was sampled before it. What
-	// counts since tracing started, such as stacks and their baseline, counts from BeganS.
+	// BeganS is when the later trace began, and GapS how long nothing was sampled before it. Data
+	// since tracing started, such as stacks and their baseline, count from BeganS.
 	BeganS float64 `json:"began_s"`
 	GapS   float64 `json:"gap_s"`
 }

@@ -1,6 +1,6 @@
 package summary
 
-// CountedSchema is the version of the form of Counted, as Schema is that of a Summary.
+// CountedSchema is the version of the form of Counted, as Schema is for a Summary.
 const CountedSchema = "allocscope-objects/1"
 
 // Counted is the content of `allocscope objects --json`: a census of a process. With --every there

@@ -21,8 +21,8 @@ import (
 type GPUMemory struct {
 	Process int    `json:"pid"`
 	Command string `json:"command,omitempty"`
-	// Verdict on the curve that is named in Judged. Of several curves that grow, it is the one
-	// whose growth is most severe.
+	// Verdict on the curve that is named in Judged. If several curves grow, it is the most severe
+	// one.
 	Verdict
 	// BaselineS is the time from which growth counts here.
 	BaselineS float64 `json:"baseline_s"`
@@ -33,12 +33,12 @@ type GPUMemory struct {
 	Advice    string `json:"advice"`
 	// Curves at the baseline and the end, those that are known.
 	Curves []GPUCurve `json:"curves"`
-	// HeadroomBytes is what is left on the GPU that has least; absent if NVML does not report it.
+	// HeadroomBytes is the headroom on the GPU that has least; absent if NVML does not report it.
 	HeadroomBytes *int64 `json:"headroom_bytes,omitempty"`
 	// Reason why the driver's count is unknown; absent if it is known.
 	Reason string `json:"reason,omitempty"`
-	// Breakdown of what NVML counts, or of what is known where it does not report it. Its
-	// rows sum to that, at the baseline and the end.
+	// Breakdown of NVML's count, or of the known memory where NVML does not report it. Its rows sum
+	// to the count, at the baseline and the end.
 	Breakdown []GPUBreakdownRow `json:"breakdown"`
 	// Suspects are the components that accumulate on the GPU, and Accumulating the stacks that hold
 	// more at the end than at the baseline.
@@ -48,7 +48,7 @@ type GPUMemory struct {
 
 // Curves of GPU memory.
 const (
-	GPUUsed      = string(gpu.CurveUsed)      // what NVML counts
+	GPUUsed      = string(gpu.CurveUsed)      // NVML's count
 	GPUReserved  = string(gpu.CurveReserved)  // segments of PyTorch's caching allocator
 	GPUAllocated = string(gpu.CurveAllocated) // its blocks
 	GPUDriver    = string(gpu.CurveDriver)    // CUDA driver API, since tracing started
@@ -119,8 +119,8 @@ func withLists(devices []GPUMemory) []GPUMemory {
 	return out
 }
 
-// A GPUInput is what GPUMemoryOf needs of a process: its judgement, and the snapshots at the
-// baseline and the end, of this process alone, as growth.Snapshot.Of returns them.
+// A GPUInput has the data that GPUMemoryOf needs of a process: its judgement, and the snapshots at
+// the baseline and the end, of this process alone, as growth.Snapshot.Of returns them.
 type GPUInput struct {
 	Track      *growth.ProcessHistory
 	Judgement  gpu.Judgement
@@ -158,8 +158,8 @@ func GPUMemoryOf(c GPUInput) GPUMemory {
 	return d
 }
 
-// Grown is what accumulated on GPUs between the baseline and the end, in the kind of memory that
-// was judged, with its trends.
+// Grown is the memory that accumulated on GPUs between the baseline and the end, in the kind of
+// memory that was judged, with its trends.
 func (c GPUInput) Grown() []growth.Holding {
 	grown := growth.Between(c.Start.OnGPUs(c.Judgement.Kind), c.End.OnGPUs(c.Judgement.Kind))
 	trend.Label(grown, c.Judgement.Trends)

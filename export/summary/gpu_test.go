@@ -14,7 +14,7 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// onGPU is what a function of train.py holds on a GPU, in bytes.
+// onGPU is the memory that a function of train.py holds on a GPU, in bytes.
 func onGPU(function string, kind growth.Kind, gpu string, bytes int64) growth.Holding {
 	stack := growth.NamedStack(4242, "", "cuMemAlloc_v2", function, "main")
 	return growth.Holding{
@@ -69,7 +69,7 @@ func gpuInput() GPUInput {
 	}
 }
 
-// What is known of a process is in the golden summary.
+// The known data of a process are in the golden summary.
 func TestGPUMemoryOf(t *testing.T) {
 	c := gpuInput()
 	c.Judgement.Curves[0].Rate = math.NaN()

@@ -9,11 +9,11 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
-// A Keeper is what was found about who keeps the objects of a stack or of a type.
+// A Keeper is the result of searching for who keeps the objects of a stack or of a type.
 type Keeper struct {
 	PID int `json:"pid"`
-	// StackID is the stack that allocated the objects, as in Suspect.StackIDs; absent: they are
-	// those of Type.
+	// StackID is the stack that allocated the objects, as in Suspect.StackIDs; absent: they are the
+	// objects of Type.
 	StackID string `json:"stack_id,omitempty"`
 	// Type of the objects with its module; absent: memory without one.
 	Type string `json:"type,omitempty"`
@@ -43,12 +43,13 @@ type KeeperPath struct {
 	// Text is the path as code, in one line.
 	Text string     `json:"text"`
 	Root KeeperRoot `json:"root"`
-	// Links lead from the root to the objects. The first is what the variable itself refers to.
+	// Links lead from the root to the objects. The first is the object to which the variable itself
+	// refers.
 	Links []KeeperLink `json:"links"`
 	// Samples that are reached through it, and their share of all, 0 to 1.
 	Samples int     `json:"samples"`
 	Share   float64 `json:"share"`
-	// Complete: no object on the way has another reference than that of the path.
+	// Complete: no object on the way has a reference besides the one of the path.
 	Complete bool `json:"complete"`
 }
 
@@ -56,11 +57,12 @@ type KeeperPath struct {
 type KeeperRoot struct {
 	Kind keeper.RootKind `json:"kind"`
 	// Module of a global or a class; of a static variable it is the file. File is the path of the
-	// source, and Line that of a frame or the first of a function; absent where they are unknown.
+	// source, and Line the line of a frame or the first of a function; absent where they are
+	// unknown.
 	Module string `json:"module,omitempty"`
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
-	// Owner is the qualified name of the class or function, and Name that of the variable or of
+	// Owner is the qualified name of the class or function, and Name the name of the variable or of
 	// the symbol; absent where there is none.
 	Owner string `json:"owner,omitempty"`
 	Name  string `json:"name,omitempty"`
@@ -72,7 +74,7 @@ type KeeperRoot struct {
 type KeeperLink struct {
 	// How the object before refers to this one.
 	How keeper.How `json:"how"`
-	// Name is that of the attribute or variable, or a key of a dict as Python writes it; absent
+	// Name is the name of the attribute or variable, or a key of a dict as Python writes it; absent
 	// where it differs between the samples, or there is none.
 	Name string `json:"name,omitempty"`
 	// Type is its type with its module; absent: memory without one, of SizeBytes.
@@ -86,7 +88,7 @@ type KeeperLink struct {
 	Repeated bool `json:"repeated,omitempty"`
 }
 
-// Bounds on what is written of a process's own names.
+// Bounds on the process's own names in the file.
 const (
 	maxKeyChars    = 40 // of a variable, an attribute and the key of a dict
 	maxKeeperPaths = 4

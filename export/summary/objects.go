@@ -18,33 +18,34 @@ type Objects struct {
 	BeforeS *float64 `json:"before_s,omitempty"`
 	AfterS  float64  `json:"after_s"`
 	// Share of the small-object memory that was read by the census that read less; 1: the counts
-	// are exact but for what changed meanwhile.
+	// are exact but for changes meanwhile.
 	Share float64 `json:"share"`
 	// Types that grow, those that gained most bytes first: the first 50.
 	Types []TypeGrowth `json:"types"`
 	// Largest are the types with most bytes at the end: the first 50.
 	Largest []TypeCount `json:"largest"`
-	// Blocks is the number of live blocks of pymalloc at the end. UntypedBlocks are those of them
+	// Blocks is the number of live blocks of pymalloc at the end. UntypedBlocks are the blocks
 	// without an object: tables of containers and buffers.
 	Blocks        int64 `json:"blocks"`
 	UntypedBlocks int64 `json:"untyped_blocks"`
 	UntypedBytes  int64 `json:"untyped_bytes"`
 	// Tensors are the distinct storages of PyTorch's tensors at the end by dtype, shape and device:
-	// the first 50 of those that gained most bytes, then those with most bytes.
+	// the 50 that gained most bytes, then had most bytes.
 	Tensors []TensorGroup `json:"tensors"`
 	// TensorsUnknown is why the tensors are not known; absent: they are.
 	TensorsUnknown string `json:"tensors_unknown,omitempty"`
-	// InCPPOnlyBytes are CPU storages to which no tensor of Python refers, such as what autograd has
-	// saved: of the allocations since tracing started, estimated from the sampled ones; absent where
-	// that is unknown. InCPPOnlyGrowthBytes is their growth since the first census.
+	// InCPPOnlyBytes are CPU storages to which no tensor of Python refers, such as tensors that
+	// autograd has saved: of the allocations since tracing started, estimated from the sampled
+	// ones; absent where it is unknown. InCPPOnlyGrowthBytes is their growth since the first
+	// census.
 	InCPPOnlyBytes       *int64 `json:"in_cpp_only_bytes,omitempty"`
 	InCPPOnlyGrowthBytes *int64 `json:"in_cpp_only_growth_bytes,omitempty"`
 	// Missing names objects that are not counted; absent: none are missing.
 	Missing string `json:"missing,omitempty"`
 	// Inconsistent is the number of pools that changed while they were read, and are left out.
 	Inconsistent int `json:"inconsistent"`
-	// OwnS is the CPU time of reading and counting the objects, in both censuses, and ReadBytes what
-	// that read. To list the memory, and to tell bulk data, is in neither.
+	// OwnS is the CPU time of reading and counting the objects, in both censuses, and ReadBytes the
+	// number of bytes read. Listing the memory and recognising bulk data are in neither.
 	OwnS      float64 `json:"own_s"`
 	ReadBytes int64   `json:"read_bytes"`
 }
@@ -87,8 +88,8 @@ type TensorGroup struct {
 	Tensors  int `json:"tensors"`
 	// WithGradFn is the number of Tensors that keep the autograd graph that computed them.
 	WithGradFn int `json:"with_grad_fn"`
-	// Bytes of the storages. GrowthBytes and GrowthTensors are their growth and that of Tensors since
-	// the first census; absent where there was one.
+	// Bytes of the storages. GrowthBytes and GrowthTensors are their growth and the growth of
+	// Tensors since the first census; absent where there was one.
 	Bytes         int64  `json:"bytes"`
 	GrowthBytes   *int64 `json:"growth_bytes,omitempty"`
 	GrowthTensors *int   `json:"growth_tensors,omitempty"`

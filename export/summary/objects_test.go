@@ -44,7 +44,7 @@ func TestObjectsOf(t *testing.T) {
 	before.Share = 1
 	before.Tensors.InCPPOnly = 1 << 18
 	got := ObjectsOf(before, after)
-	// (1022 - 100) / 2 min; the margins are 3 and 4, so that of the difference is 5.
+	// (1022 - 100) / 2 min; the margins are 3 and 4, so the difference has a margin of 5.
 	want := []TypeGrowth{{
 		Type: "PIL.Image.Image", Before: 100, After: 1022, Bytes: 56 * 922, PerMin: 461,
 		LowPerMin: 458.5, HighPerMin: 463.5,

@@ -1,6 +1,6 @@
 package summary
 
-// Overhead is the cost of tracing, and what was done to keep it within its limit.
+// Overhead is the cost of tracing, and the changes that kept it within its limit.
 type Overhead struct {
 	// Limit is the largest share of the elapsed time that the probes may take from any thread, 0.03
 	// being 3%; absent: there is none.
@@ -11,8 +11,8 @@ type Overhead struct {
 	// InProbesS is the CPU time of the probes in all traced processes, by calibrated costs; absent:
 	// not measured.
 	InProbesS *float64 `json:"in_probes_s,omitempty"`
-	// OwnS is the CPU time of allocscope itself after its start, OwnLimitS what it may have been,
-	// and TracedS that of the traced processes without the probes. Absent: not measured.
+	// OwnS is the CPU time of allocscope itself after its start, OwnLimitS its limit, and TracedS
+	// the CPU time of the traced processes without the probes. Absent: not measured.
 	OwnS      float64 `json:"own_s,omitempty"`
 	OwnLimitS float64 `json:"own_limit_s,omitempty"`
 	TracedS   float64 `json:"traced_s,omitempty"`
@@ -35,10 +35,10 @@ type Overhead struct {
 	// since; absent: too few were seen.
 	StepBeforeS *float64 `json:"step_before_s,omitempty"`
 	StepSinceS  *float64 `json:"step_since_s,omitempty"`
-	// StepBetweenS is that of the later steps without probes, between bursts; absent: too few were
-	// seen.
+	// StepBetweenS is the time of the later steps without probes, between bursts; absent: too few
+	// were seen.
 	StepBetweenS *float64 `json:"step_between_s,omitempty"`
-	// Changes of what is probed, in the order of time: the first 1,000. LeftOutChanges came later.
+	// Changes of the probes, in the order of time: the first 1,000. LeftOutChanges came later.
 	Changes        []OverheadChange `json:"changes"`
 	LeftOutChanges int              `json:"left_out_changes,omitempty"`
 }
@@ -50,7 +50,7 @@ const (
 	HeapOff    = "off"    // not at all
 )
 
-// An OverheadChange is what changed and why, in a sentence, and the mode of source heap since.
+// An OverheadChange is a change and its cause, in a sentence, and the mode of source heap since.
 type OverheadChange struct {
 	AtS  float64 `json:"at_s"`
 	Mode string  `json:"mode"`

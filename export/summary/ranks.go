@@ -2,8 +2,8 @@ package summary
 
 import "github.com/allocscope/allocscope/growth"
 
-// An Identity is which process of which job a process is, by its environment and its cgroup. What is
-// not known is absent.
+// An Identity is the job and the rank of a process, by its environment and its cgroup. Unknown keys
+// are absent.
 type Identity struct {
 	// Job is the first that is known of RAY_JOB_ID, RunID, KUBEFLOW_TRAINING_JOB_ID and SlurmJob.
 	Job string `json:"job_id,omitempty"`

@@ -5,8 +5,9 @@ import (
 	"github.com/allocscope/allocscope/growth/spike"
 )
 
-// SpikeMemory is what is in RAM in spikes of the RSS of the main process only. It is of all spikes
-// that fell back while the trace went on; Verdict.Spikes has those of the judged segment.
+// SpikeMemory is the memory that is in RAM in spikes of the RSS of the main process only. It is of
+// all spikes that fell back while the trace went on; Verdict.Spikes has the spikes of the judged
+// segment.
 type SpikeMemory struct {
 	// Count of the spikes. PeakBytes is the highest sample above the level before.
 	Count     int   `json:"count"`
@@ -14,7 +15,7 @@ type SpikeMemory struct {
 	// PeriodS is the median time from one to the next; absent where they come irregularly, or there
 	// are fewer than three.
 	PeriodS *float64 `json:"period_s,omitempty"`
-	// ExtraSnapshots were taken in what could be a spike, besides those of SnapshotsS.
+	// ExtraSnapshots were taken in a possible spike, besides the ones in SnapshotsS.
 	ExtraSnapshots int `json:"extra_snapshots"`
 	// Captured is the highest spike in which there is a snapshot; absent if there is none.
 	Captured *CapturedSpike `json:"captured,omitempty"`
@@ -22,8 +23,8 @@ type SpikeMemory struct {
 
 // A CapturedSpike is the difference between a snapshot in a spike and those around it.
 type CapturedSpike struct {
-	// AtS is the time of the snapshot. BeforeS and AfterS are those of the nearest ones outside;
-	// AfterS is absent where the trace ended before.
+	// AtS is the time of the snapshot. BeforeS and AfterS are the times of the nearest ones
+	// outside; AfterS is absent where the trace ended before.
 	AtS     float64  `json:"at_s"`
 	BeforeS float64  `json:"before_s"`
 	AfterS  *float64 `json:"after_s,omitempty"`

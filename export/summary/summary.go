@@ -1,5 +1,5 @@
-// Package summary is the content of summary.json: types, and how they are made of what a trace has
-// found.
+// Package summary is the content of summary.json: types, and how they are made of the findings of a
+// trace.
 package summary
 
 import (
@@ -36,21 +36,20 @@ type Summary struct {
 	CommandLine []string `json:"command_line"`
 	// Started is when the trace began, in the form of RFC 3339. All other times count from it.
 	Started time.Time `json:"started"`
-	// DurationS is the length of the trace in seconds, that of the traces that it continues
-	// included.
+	// DurationS is the length of the trace in seconds, with the traces that it continues.
 	DurationS float64 `json:"duration_s"`
 	// Ended is why the trace ended, one of the constants Ended….
 	Ended string `json:"ended"`
-	// TargetEnded: the process was ended after the trace, as that of allocscope demo; absent: it
-	// was not.
+	// TargetEnded: the process was ended after the trace, as by allocscope demo; absent: it was
+	// not.
 	TargetEnded bool `json:"target_ended,omitempty"`
 	// Launched: allocscope run has started the process, so that the trace has its heap from the first
 	// allocation on; absent: it was running.
 	Launched bool `json:"launched,omitempty"`
 	// Verdict on the main process. Its keys are at the top level of the file.
 	Verdict
-	// Notes are what a reader should know of the trace before its numbers, in the order in which
-	// allocscope logged them.
+	// Notes are facts that a reader needs before the numbers, in the order in which allocscope
+	// logged them.
 	Notes []Note `json:"notes"`
 	// Process is the main process of the trace.
 	Process Process `json:"process"`
@@ -93,13 +92,13 @@ type Summary struct {
 	BaselineS *float64 `json:"baseline_s,omitempty"`
 	// RSS is the resident memory of the main process.
 	RSS RSS `json:"rss"`
-	// Live is what was allocated and not freed at the end.
+	// Live is the memory that was allocated and not freed at the end.
 	Live Live `json:"live"`
 	// Mappings made since tracing started, at the end.
 	Mappings Mappings `json:"mappings"`
 	// SnapshotsS are the times of the snapshots, in seconds.
 	SnapshotsS []float64 `json:"snapshots_s"`
-	// SpikeMemory is what is alive in spikes of RSS only; absent without spikes.
+	// SpikeMemory is the memory alive in spikes of RSS only; absent without spikes.
 	SpikeMemory *SpikeMemory `json:"spike_memory,omitempty"`
 	// Accumulating are the stacks that hold more at the end than at the baseline, the largest
 	// first, as many as the user asked for.
@@ -134,8 +133,8 @@ type Summary struct {
 	Text ResultText `json:"text"`
 }
 
-// ResultText is the result of a trace for people, a sentence or an entry each. What has nothing to
-// say is absent.
+// ResultText is the result of a trace for people, a sentence or an entry each. Empty entries are
+// absent.
 type ResultText struct {
 	// Verdict is its name, such as "LEAK SUSPECTED". Subject is the process.
 	Verdict string `json:"verdict"`
@@ -173,7 +172,7 @@ type Note struct {
 const (
 	NoteProcess     = "process"      // which process is traced, and why
 	NoteSampling    = "sampling"     // how it is sampled, and until when
-	NoteAllocator   = "allocator"    // what its malloc keeps from being measured
+	NoteAllocator   = "allocator"    // data that its malloc keeps from being measured
 	NoteLimitHidden = "limit-hidden" // a limit of its container may be unknown
 )
 
@@ -212,8 +211,8 @@ const (
 
 // RSS is the resident memory of the main process, with shared pages counted whole.
 type RSS struct {
-	// StartBytes at the start of the trace. BaselineBytes and EndBytes are those of Residents; the
-	// rows of the breakdown sum to their difference.
+	// StartBytes at the start of the trace. BaselineBytes and EndBytes are from Residents; the rows
+	// of the breakdown sum to their difference.
 	StartBytes    *int64 `json:"start_bytes,omitempty"`
 	BaselineBytes *int64 `json:"baseline_bytes,omitempty"`
 	EndBytes      *int64 `json:"end_bytes,omitempty"`
@@ -221,7 +220,7 @@ type RSS struct {
 	GrowthBytesPerMin *int64 `json:"growth_bytes_per_min,omitempty"`
 }
 
-// Live is what was allocated and not freed at one time, estimated from the samples.
+// Live is the memory that was allocated and not freed at one time, estimated from the samples.
 type Live struct {
 	// Objects of all kinds.
 	Objects int64 `json:"objects"`
@@ -295,7 +294,8 @@ type Events struct {
 	Failed uint64 `json:"failed"`
 	// Stacks that were captured. The losses count the truncated ones, by reason.
 	Stacks uint64 `json:"stacks"`
-	// StacksShortened are those without their middle, and FramesLeftOut the frames of it.
+	// StacksShortened is the number of stacks without their middle, and FramesLeftOut the number of
+	// frames left out there.
 	StacksShortened uint64 `json:"stacks_shortened"`
 	FramesLeftOut   uint64 `json:"frames_left_out"`
 	// MappingCalls are system calls that changed the address space.
@@ -304,7 +304,7 @@ type Events struct {
 
 // A Loss is how often something was missed for one reason.
 type Loss struct {
-	// Code is one of growth.Loss…, and Reason what was lost, and why, in words.
+	// Code is one of growth.Loss…, and Reason the lost data and the cause, in words.
 	Code   growth.LossKind `json:"code"`
 	Reason string          `json:"reason"`
 	Count  uint64          `json:"count"`
@@ -314,7 +314,7 @@ type Loss struct {
 	Bytes uint64 `json:"bytes,omitempty"`
 }
 
-// Missing is what the trace has lost, and left out on purpose, for package conclude.
+// Missing are the data that the trace has lost, or left out on purpose, for package conclude.
 func (s *Summary) Missing() growth.Losses {
 	var losses growth.Losses
 	for _, l := range s.Losses {
@@ -323,8 +323,8 @@ func (s *Summary) Missing() growth.Losses {
 	return conclude.With(losses, s.Overhead != nil && s.Overhead.InBursts(), s.IntervalBytes)
 }
 
-// Write writes the summary as indented JSON. The error is that of w, unwrapped, or that a number is
-// not finite.
+// Write writes the summary as indented JSON. The error comes from w, unwrapped, or says that a
+// number is not finite.
 func (s *Summary) Write(w io.Writer) error {
 	out := *s
 	out.Schema = Schema

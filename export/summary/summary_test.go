@@ -155,7 +155,7 @@ func TestSummary(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 
-	// What is not known is absent, lists are there.
+	// Unknown values are absent, lists are there.
 	t.Run("empty", func(t *testing.T) {
 		var buf bytes.Buffer
 		do(t, (&Summary{}).Write(&buf))
@@ -208,7 +208,7 @@ func TestAccumulating(t *testing.T) {
 
 	t.Run("ranks", func(t *testing.T) {
 		all := Accumulating(holdings(), Period{Elapsed: 4 * time.Minute}, 100)
-		// What shrank is left out, and what no source has seen allocated.
+		// Stacks that shrank are left out, and memory that no source has seen allocated.
 		const sum = 1572864 + 524288 + 262144 + 2048
 		var share float64
 		for i, a := range all {

@@ -33,7 +33,7 @@ type TreeProcess struct {
 	Identity *Identity `json:"identity,omitempty"`
 }
 
-// SetVerdict sets the verdict on the process, and what belongs to it.
+// SetVerdict sets the verdict on the process, and the fields that depend on it.
 func (p *TreeProcess) SetVerdict(v verdict.Verdict) {
 	of := VerdictOf(v, AxisSeconds)
 	p.Verdict = of.Class
@@ -55,7 +55,7 @@ type Group struct {
 	// EachBytes is the median of their RSS, with shared pages counted for each.
 	EachBytes *int64 `json:"rss_each_bytes,omitempty"`
 	// PrivateBytes of all workers is the memory that no other process shares. PSSBytes adds their
-	// part of what is shared.
+	// part of shared memory.
 	PrivateBytes *int64 `json:"private_bytes,omitempty"`
 	PSSBytes     *int64 `json:"pss_bytes,omitempty"`
 	// Verdict on PrivateBytes over the trace, and its rate.
@@ -67,9 +67,9 @@ type Group struct {
 type Limit struct {
 	// Of is growth.LimitCgroup or another of these names.
 	Of string `json:"of"`
-	// Bytes is the limit; absent for that of the machine.
+	// Bytes is the limit; absent for the machine's limit.
 	Bytes int64 `json:"bytes,omitempty"`
-	// HeadroomBytes is what is left below it at the end of the trace.
+	// HeadroomBytes is the memory left below it at the end of the trace.
 	HeadroomBytes int64 `json:"headroom_bytes"`
 }
 

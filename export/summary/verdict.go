@@ -19,8 +19,8 @@ const (
 // A Verdict is a judgement for programs. It is part of a Summary, and `allocscope verdict --json`
 // writes it.
 //
-// A series in steps has the keys that end in _step or _steps, any other those with _min and _s.
-// Unknown and infinite values are absent. Rates are whole bytes.
+// A series in steps has the keys that end in _step or _steps, any other has _min and _s. Unknown
+// and infinite values are absent. Rates are whole bytes.
 type Verdict struct {
 	// Class is one of verdict.Class….
 	Class verdict.Class `json:"verdict"`
@@ -65,7 +65,7 @@ type Verdict struct {
 	// WatchLongerS is how much longer to watch at least; 0: the verdict is final.
 	WatchLongerS     *float64 `json:"watch_longer_s,omitempty"`
 	WatchLongerSteps *float64 `json:"watch_longer_steps,omitempty"`
-	// Phases from the start of what was judged to its end.
+	// Phases from the start of the judged data to the end.
 	Phases []VerdictPhase `json:"phases"`
 	// Spikes above the lower envelope; absent where they are negligible.
 	Spikes *Spikes `json:"spikes,omitempty"`
@@ -73,7 +73,8 @@ type Verdict struct {
 	Other *OtherGrowth `json:"other,omitempty"`
 }
 
-// An OtherGrowth is a process outside the traced tree, and its growth beside that of the tree.
+// An OtherGrowth is a process outside the traced tree, and its growth beside the growth of the
+// tree.
 type OtherGrowth struct {
 	PID             int    `json:"pid"`
 	Command         string `json:"command"`
@@ -81,7 +82,7 @@ type OtherGrowth struct {
 	TreeGrowthBytes int64  `json:"tree_growth_bytes"`
 }
 
-// VerdictSchema is the version of the form of a RecordedVerdict, as Schema is that of a Summary.
+// VerdictSchema is the version of the form of a RecordedVerdict, as Schema is for a Summary.
 const VerdictSchema = "allocscope-verdict/1"
 
 // A RecordedVerdict is the content of `allocscope verdict --json`: the judgement of a recorded

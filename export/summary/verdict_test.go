@@ -26,7 +26,7 @@ func judged() verdict.Verdict {
 	}
 }
 
-// keysOf is what a verdict is as JSON.
+// keysOf has the keys of a verdict as JSON.
 func keysOf(t *testing.T, v any) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(v)

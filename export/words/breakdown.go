@@ -11,7 +11,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// ResidentOf is what the kernel counted for the main process of the trace.
+// ResidentOf is the kernel's count for the main process of the trace.
 func ResidentOf(s *summary.Summary) summary.Resident {
 	isMain := func(p summary.Resident) bool { return p.Process == s.Process.PID }
 	i := slices.IndexFunc(s.Residents, isMain)
@@ -26,7 +26,7 @@ func ResidentOf(s *summary.Summary) summary.Resident {
 const minOtherShare = 0.05
 
 // OtherProcesses is the number of other processes that had resident memory at the end. It is 0
-// where their memory is negligible beside that of the main process.
+// where their memory is negligible beside the memory of the main process.
 func OtherProcesses(s *summary.Summary) int {
 	var others int
 	var bytes, own int64
@@ -52,14 +52,14 @@ func OtherProcesses(s *summary.Summary) int {
 type KindSum struct {
 	// Kind is empty for the sum of several kinds.
 	Kind growth.Kind
-	// Delta is the change from the baseline to the end, and End what is resident then. Error is
+	// Delta is the change from the baseline to the end, and End the resident bytes then. Error is
 	// half the width of the 95% interval of Delta; 0 means that Delta is exact.
 	Delta, End, Error float64
 	// IsIncomplete: something is missing for which a loss is known.
 	IsIncomplete bool
 }
 
-// Start is what was resident at the baseline, in bytes.
+// Start is the resident memory at the baseline, in bytes.
 func (s KindSum) Start() float64 { return s.End - s.Delta }
 
 func (s *KindSum) add(more KindSum) {

@@ -24,7 +24,7 @@ const (
 	RestUnknown = "too short to exclude a rest"
 )
 
-// BeforeAfter is what was before, and what is after.
+// BeforeAfter has the values before and after.
 func BeforeAfter(before, after string) string { return before + " before, " + after + " after" }
 
 // Inconclusive names the sides that have no usable verdict, each with its reason. The reason of the
@@ -105,7 +105,7 @@ func (p TracePair) sideNotes(when string, s *summary.Summary) []string {
 	return notes
 }
 
-// program is what ran: its command, or the name of its file.
+// program is the program that ran: its command, or the name of its file.
 func program(s *summary.Summary) string {
 	return units.Name(cmp.Or(s.Process.Command, path.Base(s.Process.Executable)))
 }

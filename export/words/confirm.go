@@ -30,7 +30,7 @@ func GoesOn(headline string, next, end time.Duration) string {
 // Settled is why a trace ends that goes on until its verdict is settled.
 func Settled(headline string) string { return "settled: " + headline }
 
-// Extended is what a key has done: the trace goes on until a new end.
+// Extended answers a key: the trace goes on until a new end.
 func Extended(end time.Duration) string { return "the trace goes on to " + units.Duration(end) }
 
 // Continues is which trace a trace continues, and the gap between them.

@@ -13,11 +13,11 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// AtGPULimit is what happens at the limit of GPU memory. Of several GPUs it is about the one with
-// the least headroom.
+// AtGPULimit is the event at the limit of GPU memory. If there are several GPUs, it is about the
+// one with the least headroom.
 const AtGPULimit = "out of GPU memory"
 
-// GPULines describes a verdict on GPU memory: its headline, what follows from it, the curves, the
+// GPULines describes a verdict on GPU memory: its headline, its consequences, the curves, the
 // advice, and the reason why NVML's count is unknown, if it is.
 func GPULines(g summary.GPUMemory) []string {
 	lines := VerdictLines(g.Verdict, AtGPULimit)
@@ -133,7 +133,7 @@ func (s GPUSum) Label() string {
 }
 
 // GPUSums sums the GPU memory breakdown by kind, and by GPU where it names several. The largest
-// change comes first, and what is not attributed last. all is the sum of everything.
+// change comes first, and the memory that is not attributed last. all is the sum of everything.
 func GPUSums(g summary.GPUMemory) (sums []GPUSum, all GPUSum) {
 	several := HasSeveralGPUs(g.Breakdown)
 	for _, r := range g.Breakdown {
@@ -166,7 +166,7 @@ func GPUSums(g summary.GPUMemory) (sums []GPUSum, all GPUSum) {
 	return sums, all
 }
 
-// RemainderLast compares two kinds: what is not attributed comes after all others.
+// RemainderLast compares two kinds: memory that is not attributed comes after all others.
 func RemainderLast(a, b growth.Kind) int {
 	switch rest := growth.KindNotAttributed; {
 	case a == rest && b != rest:

@@ -19,8 +19,8 @@ import (
 // minKeeperShare is the share of the samples from which on a path explains most of them.
 const minKeeperShare = 0.5
 
-// KeeperOf is what was found about who keeps the memory of a suspect: of its stack that grew most
-// and has an answer; nil: none was searched for.
+// KeeperOf is the answer of the search for who keeps the memory of a suspect: of its stack that
+// grew most and has an answer; nil: none was searched for.
 func KeeperOf(keepers []summary.Keeper, c summary.Suspect) *summary.Keeper {
 	var unanswered *summary.Keeper
 	for _, id := range c.StackIDs {
@@ -229,7 +229,7 @@ func GrownTypes(o *summary.Objects, width int) string {
 	return text
 }
 
-// objectsText is what small Python objects grow: by type, where that is known.
+// objectsText is the growth of small Python objects: by type, where types are known.
 func objectsText(s *summary.Summary, room int) string {
 	const text = "small Python objects"
 	if types := GrownTypes(s.Objects, room-len(text+": ")); types != "" {
@@ -251,7 +251,7 @@ var keeperReasons = map[keeper.Reason]string{
 	keeper.ReasonChanging:     "what was found did not hold when it was checked again",
 }
 
-// KeeperTitle names what a search was about: the objects of a stack, or of a type.
+// KeeperTitle names the subject of a search: the objects of a stack, or of a type.
 func KeeperTitle(s *summary.Summary, k summary.Keeper) string {
 	what := "memory of stack " + k.StackID
 	if k.StackID == "" {
@@ -307,7 +307,7 @@ func KeeperLines(k summary.Keeper) []string {
 	return lines
 }
 
-// ObjectsNotes are sentences about what a census does not know, and what it cost.
+// ObjectsNotes are sentences about the limits of a census, and its cost.
 func ObjectsNotes(o *summary.Objects) []string {
 	var notes []string
 	say := func(applies bool, format string, values ...any) {
@@ -344,7 +344,8 @@ func TypeCount(t summary.TypeCount) string {
 	return text
 }
 
-// A TensorRow is a row of the table of tensors: a group of them, or what C++ alone holds.
+// A TensorRow is a row of the table of tensors: a group of them, or the memory that C++ alone
+// holds.
 type TensorRow struct {
 	Group *summary.TensorGroup // nil: C++ alone
 	What  string
@@ -366,8 +367,7 @@ func (r TensorRow) GrowthText() string {
 	return units.Signed(float64(r.Growth))
 }
 
-// TensorRows are the tensors of a process, those that gained most bytes first, then those with most
-// bytes.
+// TensorRows are the tensors of a process, most gained bytes first, then most bytes.
 func TensorRows(o *summary.Objects) []TensorRow {
 	var rows []TensorRow
 	for _, g := range o.Tensors {

@@ -14,7 +14,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
-// theStack is that of the first suspect.
+// theStack is the stack of the first suspect.
 const theStack = 0xabc
 
 // pathTo is a path from a global to pictures in a dict, which explains so many of eight samples.
@@ -201,7 +201,7 @@ func TestKeptBy(t *testing.T) {
 		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		s.Objects.Tensors[0].WithGradFn = 1 // as that of the step under way
+		s.Objects.Tensors[0].WithGradFn = 1 // as the tensor of the step under way
 		if got := ResultOf(s, Place{}).Block(LabelDoNext)[0]; got == want {
 			t.Errorf("%q, though few of those that grow keep their graph", got)
 		}

@@ -12,7 +12,7 @@ import (
 // minConclusiveSeconds is the length of a trace that separates a leak from most other growth.
 const minConclusiveSeconds = 30 * 60
 
-// Limits lists what the numbers of a trace do not cover, a sentence each.
+// Limits lists the gaps in the numbers of a trace, a sentence each.
 func Limits(s *summary.Summary) []string {
 	var limits []string
 	say := func(applies bool, format string, values ...any) {
@@ -69,7 +69,7 @@ func Limits(s *summary.Summary) []string {
 	return append(limits, sourceLimits(s)...)
 }
 
-// withoutSource is what is unknown without a source.
+// withoutSource has the data that are unknown without a source.
 var withoutSource = map[string]string{
 	"heap":    "the allocation sites of the heap are unknown",
 	"mapping": "mappings have the stacks that touched them, not those that made them",
@@ -82,7 +82,7 @@ var withoutSource = map[string]string{
 	"cuda":      "GPU memory has no stacks",
 }
 
-// sourceLimits lists what is unknown for want of a source.
+// sourceLimits lists the data that are unknown for want of a source.
 func sourceLimits(s *summary.Summary) []string {
 	var limits []string
 	for _, source := range s.Sources {
@@ -102,7 +102,7 @@ func sourceLimits(s *summary.Summary) []string {
 	return limits
 }
 
-// endOf is what the main process holds of a kind at the end, in bytes.
+// endOf is the memory of a kind that the main process holds at the end, in bytes.
 func endOf(s *summary.Summary, kind growth.Kind) (bytes float64) {
 	for _, row := range s.Breakdown {
 		if row.Process == s.Process.PID && row.Kind == kind {
@@ -127,7 +127,7 @@ func untraced(s *summary.Summary) (n int) {
 	return n
 }
 
-// HeapNotAttached is what is unknown of a process without source heap.
+// HeapNotAttached has the data that are unknown of a process without source heap.
 func HeapNotAttached(pid int) string {
 	return fmt.Sprintf("Allocation sites of heap memory are unknown: source heap was not attached "+
 		"to PID %d. A trace with it names the code.", pid)

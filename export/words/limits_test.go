@@ -33,7 +33,7 @@ func TestRowsNote(t *testing.T) {
 	}
 }
 
-// limitedSummary has every limit but those of GPU memory.
+// limitedSummary has every limit, except of GPU memory.
 func limitedSummary() *summary.Summary {
 	s := &summary.Summary{
 		IntervalBytes: 512 << 10, DurationS: 300, Process: summary.Process{PID: 1},

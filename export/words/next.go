@@ -225,7 +225,7 @@ const (
 	minTreeGrowth   = 64 << 20 // bytes
 )
 
-// noteLines are what is missing from the numbers, how much, and the fix; the most serious first.
+// noteLines are the gaps in the numbers, how much is missing, and the fix; the most serious first.
 func noteLines(s *summary.Summary, place Place) []string {
 	var notes []string
 	say := func(applies bool, format string, values ...any) {
@@ -263,8 +263,8 @@ func noteLines(s *summary.Summary, place Place) []string {
 	return notes
 }
 
-// treeNote is the growth of the other processes of the tree, where it is more than that of the one
-// that is judged.
+// treeNote is the growth of the other processes of the tree, where they grow more than the judged
+// process.
 func treeNote(s *summary.Summary) []string {
 	own, tree := BreakdownOf(s.Breakdown, s.Process.PID), BreakdownOf(s.Breakdown, 0)
 	others, grown := OtherProcesses(s), tree.Sum().Delta-own.Sum().Delta
@@ -308,8 +308,9 @@ func budgetNote(s *summary.Summary) []string {
 	return nil
 }
 
-// holdsText is what a trace that took too much can still show. Calls of one process make the sampling
-// coarser for all: then growth of another one may have few samples, or none.
+// holdsText is the part of the result that holds although a trace took too much. Calls of one
+// process make the sampling coarser for all: then growth of another one may have few samples, or
+// none.
 func holdsText(s *summary.Summary) string {
 	own := BreakdownOf(s.Breakdown, s.Process.PID)
 	grown := own.Sum().Delta

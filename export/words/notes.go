@@ -21,7 +21,7 @@ func NothingAccumulated(s *summary.Summary) string {
 	return text
 }
 
-// RowsNote explains the rows of what accumulates, or why there are none.
+// RowsNote explains the rows of accumulating stacks, or why there are none.
 func RowsNote(s *summary.Summary) string {
 	switch {
 	case len(s.Accumulating) == 0 && !HeapKnown(s):
@@ -45,7 +45,7 @@ func RowsNote(s *summary.Summary) string {
 	return note
 }
 
-// GPURowsNote explains the rows of what accumulates on GPUs, or why there are none.
+// GPURowsNote explains the rows of stacks that accumulate on GPUs, or why there are none.
 func GPURowsNote(g summary.GPUMemory) string {
 	if len(g.Accumulating) == 0 {
 		return "Nothing that was traced on GPUs accumulated since the baseline."
@@ -67,8 +67,8 @@ func BarsBegin(bytes float64) string {
 	return "The bars begin at " + units.Bytes(bytes) + ", not at zero."
 }
 
-// NotDrawn is what a flame graph leaves out: small functions, which it calls by one name, and the
-// stacks that hold so many bytes less than at the baseline.
+// NotDrawn is the note on the parts that a flame graph leaves out: small functions, which it calls
+// by one name, and the stacks that hold so many bytes less than at the baseline.
 func NotDrawn(functions int, name string, shrunk int, less float64) string {
 	var notes []string
 	if functions > 0 {

@@ -23,9 +23,9 @@ func OverheadLines(s *summary.Summary) []string {
 	return lines
 }
 
-// OverheadParts are by how much the probes slow the job down, and what belongs to that: "0.9%" and
-// "(limit 3%); allocscope itself uses 0.014 of a core", with the bursts. They are empty where the
-// overhead was not measured.
+// OverheadParts are the slow-down of the job by the probes, and facts beside it: "0.9%" and "(limit
+// 3%); allocscope itself uses 0.014 of a core", with the bursts. They are empty where the overhead
+// was not measured.
 func OverheadParts(s *summary.Summary) (slowdown, note string) {
 	o := s.Overhead
 	if o == nil || o.Slowdown == nil {

@@ -179,7 +179,7 @@ func TestScanned(t *testing.T) {
 	}
 }
 
-// What a run takes once for a program that starts is no excess: a run can be as short as that.
+// The time that a run takes once for a program that starts is no excess: a run can be as short.
 func TestBudgetNote(t *testing.T) {
 	for name, c := range map[string]struct {
 		own      float64
@@ -224,7 +224,7 @@ func TestBudgetNoteCoarse(t *testing.T) {
 	}
 }
 
-// What floods the tables takes the stacks of others as well.
+// A process that floods the tables takes the stacks of others as well.
 func TestLossNotesUnknownStacks(t *testing.T) {
 	for count, notes := range map[uint64]int{5: 0, 50: 1} {
 		s := &summary.Summary{

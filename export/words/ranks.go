@@ -77,7 +77,7 @@ func (r Ranks) asNoise(chance *float64) string {
 // maxRatio is the largest ratio of two rates that says anything.
 const maxRatio = 1000
 
-// beside compares a rate with those of the ranks that do not stand out.
+// beside compares a rate with the rates of the ranks that do not stand out.
 func (r Ranks) beside(v summary.Verdict, out int) string {
 	others := fmt.Sprintf("the other %d", r.Judged-out)
 	rate, median := *v.RateBytesPerMin, *r.Others

@@ -31,18 +31,19 @@ const (
 const (
 	// ResultWidth is the width of a Result in columns. Only a command may be longer.
 	ResultWidth = 100
-	// maxResultLines are those of a Result, the verdict and the empty line below it included.
+	// maxResultLines bounds the lines of a Result, the verdict and the empty line below it
+	// included.
 	maxResultLines = 15
 	// labelWidth is the width of its labels.
 	labelWidth = 10
 )
 
-// maxBlockLines bounds the lines of each block. The last one has what is left of maxResultLines.
+// maxBlockLines bounds the lines of each block. The last one has the rest of maxResultLines.
 var maxBlockLines = map[string]int{
 	LabelWho: 2, LabelWhere: 3, LabelHowFast: 2, LabelHowSure: 2, LabelDoNext: 3, LabelNote: 2,
 }
 
-// A Result is what a trace has found, for somebody in a hurry. The terminal, the report and
+// A Result has the findings of a trace, for a reader in a hurry. The terminal, the report and
 // summary.json show the same one.
 type Result struct {
 	// Name is the verdict, as Name writes it, and Class its class.
@@ -108,8 +109,8 @@ func shortSubject(subject string, width int) string {
 	return ansi.Truncate(subject, width, "...")
 }
 
-// pidText is the PID of the process, and that of the launcher that the user has named. Of a rank that
-// is the outlier, WHO has more.
+// pidText is the PID of the process, and the PID of the launcher that the user has named. WHO has
+// more on a rank that is the outlier.
 func pidText(s *summary.Summary) string {
 	text := strconv.Itoa(s.Process.PID)
 	if o := s.Outlier; o != nil && o.PID == s.Process.PID {
@@ -248,8 +249,8 @@ func joined(texts ...string) string {
 	return strings.Join(texts, "; ")
 }
 
-// maxCommandChars bounds the command line of the process, and minCommandChars is what a title has of
-// it at least.
+// maxCommandChars bounds the command line of the process, and minCommandChars is the least part of
+// it in a title.
 const maxCommandChars, minCommandChars = 60, 12
 
 // commandText is the command line of a process, without folders.
@@ -360,7 +361,7 @@ func clockAt(s *summary.Summary, seconds float64) string {
 	return "about " + s.Started.Add(secondsOf(s.DurationS+seconds)).Format("15:04")
 }
 
-// LimitName names a memory limit, and its size or what is left below it.
+// LimitName names a memory limit, and its size or the memory left below it.
 func LimitName(l summary.Limit) string {
 	size := " " + units.Bytes(float64(l.Bytes))
 	if l.Bytes <= 0 {
@@ -377,7 +378,7 @@ func LimitName(l summary.Limit) string {
 	return cmp.Or(limitNames[l.Of], l.Of) + size
 }
 
-// sureLines are what the verdict shows, and how much of the growth its call sites account for.
+// sureLines are the proof of the verdict, and how much of the growth its call sites account for.
 func sureLines(s *summary.Summary) []string {
 	certainty := Certainty(s.Verdict)
 	if s.WhyCode == verdict.ReasonFragmentation {

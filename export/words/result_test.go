@@ -16,7 +16,7 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// The summaries are of real traces, without what no result shows.
+// The summaries are of real traces, without data that no result shows.
 func TestResultOf(t *testing.T) {
 	paths, err := filepath.Glob("testdata/results/*.json")
 	if err != nil || len(paths) < 8 {
@@ -224,7 +224,8 @@ func TestOutlierLine(t *testing.T) {
 	}
 }
 
-// What the kernel takes back is no cause of a leak, and growth that the user accepts is some.
+// Memory that the kernel takes back is no cause of a leak, and growth that the user accepts is
+// some.
 func TestMisleading(t *testing.T) {
 	s := readSummary(t, "testdata/results/two.json")
 	s.Class = verdict.ClassLeak

@@ -12,7 +12,7 @@ import (
 // NothingAlive is said instead of the stacks that are alive.
 const NothingAlive = "nothing that was allocated since tracing started is alive yet"
 
-// limitNames are those of setrlimit(2).
+// limitNames are the limits of setrlimit(2).
 var limitNames = map[string]string{
 	growth.LimitAddressSpace: "RLIMIT_AS", growth.LimitData: "RLIMIT_DATA", growth.LimitGiven: "--limit",
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 )
 
-// SpikeSuspect names the code behind most of what is in RAM in spikes only: "most by eval.py:
-// collect (eval.py:31) < validate (eval.py:44)". It is empty where that is unknown.
+// SpikeSuspect names the code behind most of the memory that is in RAM in spikes only: "most by
+// eval.py: collect (eval.py:31) < validate (eval.py:44)". It is empty where the code is unknown.
 func SpikeSuspect(m *summary.SpikeMemory) string {
 	if !m.IsCaptured() || m.Captured.Suspect == nil {
 		return ""

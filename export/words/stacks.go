@@ -124,8 +124,8 @@ var frameWithLine = regexp.MustCompile(`^(.*) \((.*):(\d+)\)$`)
 // maxCallers is the number of callers of a stack that are shown in a line.
 const maxCallers = 3
 
-// Where is an allocation site in a line: the function with its file, and its nearest callers. Those
-// with source lines are preferred, such as the Python frames.
+// Where is an allocation site in a line: the function with its file, and its nearest callers.
+// Callers with source lines are preferred, such as the Python frames.
 func Where(a summary.Accumulation) string {
 	text := a.Function
 	switch {

@@ -68,10 +68,10 @@ type Allocator struct {
 	Name, Path string
 }
 
-// NeedsNote reports whether the malloc limits what the trace can find.
+// NeedsNote reports whether the malloc limits the findings of the trace.
 func (a Allocator) NeedsNote() bool { return a.Name != "glibc" }
 
-// Note is what the budget can tell of the malloc.
+// Note is the budget's note on the malloc.
 func (a Allocator) Note() summary.Note {
 	file := units.Name(path.Base(a.Path))
 	text := fmt.Sprintf("malloc of PID %d is %s (%s). ", a.PID, a.Name, file)
@@ -84,7 +84,7 @@ func (a Allocator) Note() summary.Note {
 	switch a.Name {
 	default: // objects cannot be checked from outside
 		text += "call sites of the heap stay undecided" + remedy
-	case "mimalloc": // up to a third of what it has freed looks alive
+	case "mimalloc": // up to a third of its freed memory looks alive
 		text += "call sites of the heap may stay unnamed for long" + remedy
 	case "jemalloc":
 		text += "free memory inside it is not measured, and growth by fragmentation stays " +

@@ -8,7 +8,7 @@ import (
 	"github.com/allocscope/allocscope/growth/trend"
 )
 
-// ExactInBursts is what a limit of the overhead means for a trace of every allocation.
+// ExactInBursts is the effect of a limit of the overhead on a trace of every allocation.
 func ExactInBursts(limit float64) string {
 	return "every allocation is recorded while heap is probed; heap is probed in bursts where it " +
 		"would slow the job by more than " + units.ExactPercent(limit) + ": --overhead off " +
@@ -67,7 +67,7 @@ func rssGrowth(s *summary.Summary) string {
 	return units.Signed(float64(*s.RSS.GrowthBytesPerMin)) + "/min since the baseline"
 }
 
-// Warnings limit what the numbers of a trace mean, a line each.
+// Warnings limit the meaning of the numbers of a trace, a line each.
 func Warnings(s *summary.Summary, droppedMarks int, isStopped bool) []string {
 	var lines []string
 	for _, source := range s.Sources {

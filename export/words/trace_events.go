@@ -58,7 +58,8 @@ func countedLoss(l growth.Loss) string {
 	return text + inParentheses(lossRemedies[l.Kind])
 }
 
-// Loss is what was lost, why, and how to avoid it, to follow the count: "frees not seen: ...".
+// Loss names the lost data, the cause, and how to avoid it, to follow the count: "frees not seen:
+// ...".
 func Loss(l growth.Loss) string {
 	text := cmp.Or(lossTexts[l.Kind], string(l.Kind))
 	if l.Cause != "" {
@@ -70,7 +71,7 @@ func Loss(l growth.Loss) string {
 	return text
 }
 
-// SourceGap is what a source misses. It is empty where that is nothing.
+// SourceGap is the data that a source misses. It is empty where it misses none.
 func SourceGap(gap growth.SourceGap) string {
 	switch gap {
 	case growth.Gap32BitCalls:
@@ -88,7 +89,7 @@ func ByProducers(files []string) string {
 	return "by the otel_memory probes of " + strings.Join(files, ", ")
 }
 
-// OverheadChange is why the overhead controller changed something, and what it has changed.
+// OverheadChange is a change by the overhead controller, with its cause.
 func OverheadChange(c growth.OverheadChange) string {
 	switch c.Reason {
 	case growth.OverheadStarted:
@@ -130,7 +131,7 @@ func OverheadChange(c growth.OverheadChange) string {
 	return string(c.Reason)
 }
 
-// openCost is what the probes of a source would take if they were always open.
+// openCost is the cost of a source whose probes would always be open.
 func openCost(c growth.OverheadChange) string {
 	return c.Source + " probes would take " + callCost(c)
 }
@@ -155,7 +156,7 @@ func boundedPercent(share float64) string {
 	return units.Percent(share)
 }
 
-// TreeChange is what happened to the process tree. A reason may follow: "PID 7 is not traced".
+// TreeChange is an event of the process tree. A reason may follow: "PID 7 is not traced".
 func TreeChange(c growth.TreeChange) string {
 	switch c.Event {
 	case growth.TreeSelected:
@@ -208,8 +209,8 @@ func shortCommand(text string) string {
 	return text
 }
 
-// rootText begins a sentence with the process that the user has named, and what it is. It is empty
-// where that has exited.
+// rootText begins a sentence with the process that the user has named, and its role. It is empty
+// where that process has exited.
 func rootText(s growth.Selection, end string) string {
 	switch {
 	case s.Root == 0:

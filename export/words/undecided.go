@@ -9,8 +9,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// Undecided explains the largest stacks whose trend is undecided, up to limit of them: why it is,
-// and what would decide it.
+// Undecided explains the largest stacks whose trend is undecided, up to limit of them: the cause,
+// and how to decide it.
 func Undecided(accumulating []summary.Accumulation, limit int) []string {
 	var lines []string
 	for _, a := range accumulating {
@@ -23,8 +23,8 @@ func Undecided(accumulating []summary.Accumulation, limit int) []string {
 	return lines
 }
 
-// UndecidedText explains why the trend of a stack is undecided, and what would decide it. It is
-// empty where the trend is decided.
+// UndecidedText explains why the trend of a stack is undecided, and how to decide it. It is empty
+// where the trend is decided.
 func UndecidedText(a summary.Accumulation) string {
 	if a.UndecidedReason == "" {
 		return ""

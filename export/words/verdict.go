@@ -1,4 +1,4 @@
-// Package words turns what a trace has found into sentences for people: the result in fifteen
+// Package words turns the findings of a trace into sentences for people: the result in fifteen
 // lines, breakdowns, overhead, and stacks in one line. The summary, the report, the terminal and
 // the comparison all take their words from here; numbers are written by package units.
 package words
@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// AtLimit is what happens to a running process at its memory limit.
+	// AtLimit is the event that ends a running process at its memory limit.
 	AtLimit = "out of memory"
 
 	bytesPerMiB = 1 << 20
@@ -51,8 +51,8 @@ func Name(v summary.Verdict) string {
 // Headline is the verdict in one sentence: "LEAK: +572 MiB/min (95% CI 568-577) since 82 min".
 func Headline(v summary.Verdict) string { return Name(v) + ": " + Pace(v) }
 
-// VerdictLines describes a verdict: the Headline, then what follows from it. limit is what happens
-// at the limit, such as AtLimit.
+// VerdictLines describes a verdict: the Headline, then its consequences. limit is the event at the
+// limit, such as AtLimit.
 func VerdictLines(v summary.Verdict, limit string) []string {
 	lines := []string{Headline(v)}
 	for _, line := range append([]string{LimitLine(v, limit), spikesLine(v)}, Certainty(v)...) {
@@ -108,7 +108,7 @@ func inParentheses(note string) string {
 	return " (" + note + ")"
 }
 
-// otherPace compares the growth of another process with that of the traced ones.
+// otherPace compares the growth of another process with the growth of the traced ones.
 func otherPace(v summary.Verdict) string {
 	o := v.Other
 	if o == nil {
@@ -149,7 +149,7 @@ func lengthText(length float64, steps bool) string {
 	return units.Duration(secondsOf(length))
 }
 
-// Certainty is what the verdict shows, and what would change it, a sentence each.
+// Certainty is the proof of the verdict, and the data that would change it, a sentence each.
 func Certainty(v summary.Verdict) []string {
 	switch v.WhyCode {
 	case verdict.ReasonFragmentation:

@@ -32,7 +32,7 @@ func Component(name string) string {
 	return name
 }
 
-// causeTexts are what grows, by its cause. %s is the component.
+// causeTexts name the growing memory, by its cause. %s is the component.
 var causeTexts = map[diagnosis.Cause]string{
 	diagnosis.HeapLeak:      "CPU heap memory that %s allocates and has not freed",
 	diagnosis.PythonObjects: "small Python objects that are kept",
@@ -45,7 +45,7 @@ var causeTexts = map[diagnosis.Cause]string{
 }
 
 // mainCause is the cause of most of the growth of the main process; nil: there is none. Pages of
-// files are no cause of growth that lasts: then it is that of most of the rest.
+// files are no cause of growth that lasts: then it is the cause of most of the rest.
 func mainCause(s *summary.Summary) *summary.Diagnosis {
 	rest := 1.0
 	for _, d := range s.Diagnoses {
@@ -228,7 +228,7 @@ func OutlierDetails(o *summary.Outlier) []string {
 // sharePercent is a share of the growth. The estimate of a part may exceed the whole.
 func sharePercent(share float64) string { return units.WholePercent(min(share, 1)) }
 
-// whereLines are the call sites of what grows, the user's own frame first, and who keeps it.
+// whereLines are the call sites that grow, the user's own frame first, and who keeps it.
 func whereLines(s *summary.Summary) []string {
 	if c := spikeSuspect(s); c != nil {
 		return siteLines(*c)

@@ -32,7 +32,7 @@ const (
 // gauges have one sample for each rank, and so has metricVerdict among those that are 1.
 var gauges = []string{metricRSS, metricGrowth, metricLow, metricHigh, metricEnded, metricLength}
 
-// maxSamples bounds the samples of an answer: those of ranks.MaxRanks.
+// maxSamples bounds the samples of an answer: the samples of ranks.MaxRanks.
 const maxSamples = 7 * ranks.MaxRanks
 
 // maxScrapeInterval is the largest time between two samples of a series that is alive. A query finds a
@@ -214,7 +214,7 @@ type place struct {
 	node   string
 }
 
-// placeOf returns the place of a series. It is not ok for that of no rank, or of a worker.
+// placeOf returns the place of a series. It is not ok for a series of no rank, or of a worker.
 func placeOf(labels map[string]string) (p place, ok bool) {
 	number, err := strconv.ParseUint(labels["rank"], 10, 31)
 	role := growth.Role(labels["role"])

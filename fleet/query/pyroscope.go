@@ -30,10 +30,10 @@ var sampleTypes = []string{"resident_space", "inuse_space"}
 // ErrNoProfile is that there is no profile of a rank.
 var ErrNoProfile = errors.New("Pyroscope has none of that time")
 
-// Growth returns what a rank gained in its last trace since then: its profile at the end less that at
-// the baseline, which has negative values too; or the profile of what grew, where one of the others is
-// not there. Its duration is that of the trace, by the agent's metrics; 0: it is not known. That there
-// is no trace is ErrNoProfile.
+// Growth returns a rank's gains in its last trace since then: its profile at the end less its
+// profile at the baseline, which has negative values too; or the profile of the growth, where one
+// of the others is not there. Its duration is the length of the trace, by the agent's metrics; 0:
+// it is not known. That there is no trace is ErrNoProfile.
 func (p Pyroscope) Growth(ctx context.Context, job string, rank *ranks.Rank, since time.Duration) (
 	*pprof.Profile, error,
 ) {
@@ -68,7 +68,7 @@ func (p Pyroscope) Growth(ctx context.Context, job string, rank *ranks.Rank, sin
 		}
 
 		if grown != nil {
-			// Pyroscope's is the length of what was asked for.
+			// Pyroscope's duration is the length of the span asked for.
 			grown.DurationNanos = q.traceLength().Nanoseconds()
 			return grown, nil
 		}
@@ -91,7 +91,7 @@ type rankQuery struct {
 // maxWriting bounds the time from the end of a trace until the agent has its result.
 const maxWriting = time.Minute
 
-// traceLength is that of the trace that ended in the span; 0: it is not the agent's last one.
+// traceLength is the length of the trace that ended in the span; 0: it is not the agent's last one.
 func (q rankQuery) traceLength() time.Duration {
 	ended := q.rank.TraceEnded
 	if ended.Before(q.from) || ended.After(q.to.Add(maxWriting)) {

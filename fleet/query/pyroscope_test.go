@@ -148,7 +148,7 @@ func TestRecordedGrowth(t *testing.T) {
 	}
 }
 
-// Pyroscope has no length of a trace. The metrics have that of the agent's last one.
+// Pyroscope has no length of a trace. The metrics have the length of the agent's last one.
 func TestTraceLength(t *testing.T) {
 	p := recordedPyroscope(t)
 	for what, test := range map[string]struct {
@@ -171,7 +171,7 @@ func TestTraceLength(t *testing.T) {
 	}
 }
 
-// The profiles of a rank whose number is local are those of its node.
+// The profiles of a rank whose number is local are its node's.
 func TestLocalRank(t *testing.T) {
 	asked := 0
 	p := pyroscopeOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -189,7 +189,7 @@ func TestLocalRank(t *testing.T) {
 	}
 }
 
-// Without a baseline, what grew is all that is known.
+// Without a baseline, only the growth is known.
 func TestGrowthAlone(t *testing.T) {
 	recorded := recordedPyroscope(t)
 	p := pyroscopeOf(t, func(w http.ResponseWriter, r *http.Request) {

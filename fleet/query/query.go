@@ -1,4 +1,5 @@
-// Package query asks Prometheus and Pyroscope for what the agents of a fleet have sent there.
+// Package query asks Prometheus and Pyroscope for the data that the agents of a fleet have sent
+// there.
 package query
 
 import (
@@ -18,7 +19,7 @@ import (
 
 // A Server is where questions go, and as whom.
 type Server struct {
-	// Name of what it is, for errors: "Prometheus".
+	// Name of the server, for errors: "Prometheus".
 	Name string
 	// URL of it, with a path where it is behind a proxy.
 	URL string
@@ -31,7 +32,7 @@ type Server struct {
 const (
 	// timeout of a question, the answer read.
 	timeout = 2 * time.Minute
-	// maxAnswerBytes bounds an answer. That of Prometheus on 4,096 ranks has 6 MB.
+	// maxAnswerBytes bounds an answer. An answer of Prometheus on 4,096 ranks has 6 MB.
 	maxAnswerBytes = 64 << 20
 	maxErrorBytes  = 300 // of an answer, in an error
 )
@@ -44,7 +45,7 @@ var client = &http.Client{
 	},
 }
 
-// Check returns what is wrong with the address or the files of secrets; nil: nothing is.
+// Check returns the fault of the address or the files of secrets; nil: there is none.
 func (s Server) Check() error {
 	u, err := url.Parse(s.URL)
 	switch {

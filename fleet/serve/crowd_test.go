@@ -104,7 +104,7 @@ func testStranger(t *testing.T) {
 	asksOn(t, connect(t, s), "/metrics")
 }
 
-// What becomes of the other address does not show on the one of health, which has nothing else.
+// The state of the other address does not show on the one of health, which has nothing else.
 func testHealthAlone(t *testing.T) {
 	s := start(t, Options{Listen: "127.0.0.1:0", Health: "127.0.0.1:0"}, &agent{}, patientLimits())
 	startStranger(t, stranger, fmt.Sprint(s.Address().Port), "32")

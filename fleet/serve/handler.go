@@ -58,7 +58,7 @@ func (s *Server) routesOf(tokenFile string, source Source) routes {
 	return all
 }
 
-// healthRoutes are the routes for what restarts the agent.
+// healthRoutes are the routes for the supervisor that restarts the agent.
 func healthRoutes(source Source) routes {
 	return routes{
 		"/healthz": {http.MethodGet, probe(source.Healthy)},

@@ -1,4 +1,4 @@
-// Package serve answers what others ask of the agent: metrics, health, and traces on request.
+// Package serve answers requests to the agent: metrics, health, and traces on request.
 package serve
 
 import (
@@ -9,7 +9,7 @@ import (
 
 // A Source is the agent.
 type Source interface {
-	// State returns what is known now. It may be called from any goroutine, and is quick.
+	// State returns the present state. It may be called from any goroutine, and is quick.
 	State() metrics.State
 	// Healthy returns why a restart would help; nil: it would not.
 	Healthy() error
@@ -27,7 +27,7 @@ type Request struct {
 	PID  int    `json:"pid,omitempty"`
 }
 
-// An Answer is what has been started.
+// An Answer names the trace that has been started.
 type Answer struct {
 	PID     int     `json:"pid"`
 	Folder  string  `json:"folder"`

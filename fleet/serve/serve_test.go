@@ -19,7 +19,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// agent is a source that answers at once, and remembers what it was asked.
+// agent is a source that answers at once, and remembers its requests.
 type agent struct {
 	mu       sync.Mutex
 	health   error
@@ -65,7 +65,7 @@ func (a *agent) asked() int {
 	return len(a.requests)
 }
 
-// shortLimits let a test wait for what they bound.
+// shortLimits let a test wait until a bound is reached.
 var shortLimits = limits{
 	header: 100 * time.Millisecond, read: 200 * time.Millisecond, write: 10 * time.Second,
 	idle: 200 * time.Millisecond, shutdown: time.Second, connections: 64,
@@ -171,7 +171,7 @@ func testMetrics(t *testing.T) {
 	}
 }
 
-// Scrapes are answered with a copy while that is young, and with what is new then.
+// Scrapes are answered with a copy while the copy is young, and with a new one then.
 func testManyScrapes(t *testing.T) {
 	copied := patientLimits()
 	copied.pause, copied.maxAge = 0, time.Hour

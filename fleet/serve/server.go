@@ -17,7 +17,7 @@ import (
 	"github.com/allocscope/allocscope/fleet/socket"
 )
 
-// limits bound what clients can take of the agent.
+// limits bound the resources that clients can take of the agent.
 type limits struct {
 	// header is the time for the header of a request, read for all of it, write for the answer, and
 	// idle between two requests of a connection.

@@ -12,7 +12,7 @@ import (
 // StatusSchema is the version of a Status.
 const StatusSchema = "allocscope-agent-status/1"
 
-// A Status is what the agent knows, in JSON: sizes in bytes. What is unknown is left out.
+// A Status is the state of the agent, in JSON: sizes in bytes. Unknown values are left out.
 type Status struct {
 	Schema  string `json:"schema"`
 	Version string `json:"version"`
@@ -31,7 +31,7 @@ type Status struct {
 	Processes   []ProcessStatus `json:"processes"`
 }
 
-// A PushStatus is what has become of profiles since the start of the agent.
+// A PushStatus counts profiles by their result since the start of the agent.
 type PushStatus struct {
 	Sent         uint64 `json:"sent"`
 	Retried      uint64 `json:"retried"`
@@ -119,7 +119,7 @@ func knownSize(bytes int64) *int64 {
 	return &bytes
 }
 
-// knownRate returns nil for what JSON cannot say: NaN and infinity.
+// knownRate returns nil for numbers that JSON does not have: NaN and infinity.
 func knownRate(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil

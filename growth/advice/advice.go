@@ -36,8 +36,8 @@ type Advice struct {
 	// Growth of free memory (0 where it does not matter), copies, compiled code, pinned memory or
 	// page cache.
 	Growth int64
-	// Of is the growth of which Growth is a part, or beside which it is: that of the RSS of the
-	// process (free, pinned) or of the tree (copies; page cache: without files).
+	// Of is the growth of which Growth is a part, or beside which it is: the growth of the
+	// process's RSS (free, pinned) or of the tree's RSS (copies; page cache: without files).
 	Of int64
 	// RSSShare of the free memory, 0 to 1.
 	RSSShare float64
@@ -89,7 +89,7 @@ const (
 )
 
 // Advise returns the causes that the evidence shows, in the order of the constants About…, then in
-// that of Evidence.End.
+// the order of Evidence.End.
 func Advise(e Evidence) []Advice {
 	var all []Advice
 	eachProcess := func(about Cause, find func(p *growth.Resident) (Advice, bool)) {

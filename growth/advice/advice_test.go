@@ -25,7 +25,7 @@ func sceneOf() *adviceScene {
 	return s
 }
 
-// row adds what a stack holds, in MiB.
+// row adds the memory of a stack, in MiB.
 func (s *adviceScene) row(
 	pid int, kind growth.Kind, stack *growth.Stack, start, end int64,
 ) *adviceScene {
@@ -186,7 +186,7 @@ func elsewhere(s *adviceScene) {
 	}
 }
 
-// Copies of workers that have ended are gone, and what those hold that began since counts.
+// Copies of workers that have ended are gone, and copies of workers that began since count.
 func TestAdviseCopies(t *testing.T) {
 	s := forking(200, 100)
 	s.Start, s.End = s.Start[:2], []growth.Resident{s.End[0], s.End[2]}

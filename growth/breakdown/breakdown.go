@@ -17,12 +17,12 @@ type Row struct {
 	// PID of the process. 0 in a row of the tree, where memory that processes share counts once.
 	PID  int
 	Kind growth.Kind
-	GPU  string // as that of a Holding
-	// Stack of the memory. A row of the tree has that of one process, for all stacks that look the
-	// same to a person.
+	GPU  string // as in a Holding
+	// Stack of the memory. A row of the tree has the stack of one process, for all stacks that look
+	// the same to a person.
 	Stack *growth.Stack
-	// Start and End are resident bytes. Of KindSwapped they are swapped out, of kinds on GPUs they
-	// are GPUBytes.
+	// Start and End are resident bytes. Bytes of KindSwapped are swapped out, and bytes of kinds on
+	// GPUs are GPUBytes.
 	Start, End int64
 	// Error is half the width of the 95% confidence interval of the change, in bytes. 0: it is
 	// exact, or on a GPU.
@@ -41,9 +41,9 @@ const (
 )
 
 // RSS accounts for the resident memory of the processes whose pages were scanned, at two moments of
-// a trace. At both, the rows of a process but those of KindSwapped sum to its RSS as the kernel
-// counts: each process has a row of KindUnexplained for what the holdings leave. A process that is
-// missing at a moment counts 0 there.
+// a trace. At both, the rows of a process, except KindSwapped, sum to its RSS as the kernel counts:
+// each process has a row of KindUnexplained for the rest. A process that is missing at a moment
+// counts 0 there.
 //
 // The rows of the tree, PID 0, are the holdings less the memory shared with an earlier process.
 //
@@ -67,7 +67,7 @@ func RSS(start, end *growth.Snapshot) []Row {
 }
 
 // GPU accounts for the GPU memory of processes at two moments of a trace, after gpu.Attribute. At
-// both, the rows of a process sum to what is known of it. Order and omissions are those of RSS.
+// both, the rows of a process sum to the known part of it. Order and omissions are as in RSS.
 func GPU(start, end *growth.Snapshot) []Row {
 	var rows []Row
 	index := make(map[growth.Key]int)
@@ -270,14 +270,14 @@ func (b *breakdown) variances() []float64 {
 	return variances
 }
 
-// isHeapResidual is true of kinds whose bytes are those of the heap less its live objects.
+// isHeapResidual is true of kinds whose bytes are the bytes of the heap less its live objects.
 func isHeapResidual(k growth.Kind) bool {
 	return k == growth.KindRetained || k == growth.KindUnclassified || k == growth.KindBeforeTracing
 }
 
 // heapTurnovers returns by PID the turnover of all live objects of a heap. Residuals of arenas have
-// the variance of live objects, but no births. Summed over the arenas, the errors are those of the
-// live objects; for a single arena, its turnover is taken to be that of the heap.
+// the variance of live objects, but no births. Summed over the arenas, the errors equal the errors
+// of the live objects; a single arena is taken to have the turnover of the heap.
 func (b *breakdown) heapTurnovers() map[int]growth.Turnover {
 	type variance struct{ born, end, freed, start float64 }
 	sums := make(map[int]variance)

@@ -122,7 +122,7 @@ func TestRSS(t *testing.T) {
 		}
 	})
 
-	// What two processes hold by stacks that read alike is one row of the tree, and what they share
+	// Memory of two processes by stacks that read alike is one row of the tree, and shared memory
 	// counts once.
 	t.Run("the tree counts shared memory once", func(t *testing.T) {
 		load := func(pid int, module string) *growth.Stack {
@@ -208,7 +208,7 @@ func rowOf(t *testing.T, rows []Row, pid int, kind growth.Kind) Row {
 	return rows[0]
 }
 
-// TestRSSErrorSimulated has what is born, freed and replaced.
+// TestRSSErrorSimulated has objects that are born, freed and replaced.
 func TestRSSError(t *testing.T) {
 	const weight = 1000
 	moment := func(samples float64, births ...growth.Birth) *growth.Snapshot {
@@ -276,7 +276,7 @@ func simulateHeap(random *rand.Rand) *simulatedHeap {
 	return h
 }
 
-// knownOf is what living objects hold by estimate, of each of which `of` bytes count.
+// knownOf is the estimated memory of living objects, each of which counts with `of` bytes.
 func knownOf(
 	objects []growthtest.Object,
 	at float64,
@@ -292,8 +292,8 @@ func knownOf(
 	return bytes, variance
 }
 
-// addTo adds what the arenas keep, and the headers, to a snapshot: the rest of arenas that are as
-// large as their living objects, which leaves nothing.
+// addTo adds the arenas' free memory, and the headers, to a snapshot: the rest of arenas that are
+// as large as their living objects, which leaves nothing.
 func (h *simulatedHeap) addTo(s *growth.Snapshot, at float64) {
 	header := func(*growthtest.Object) float64 { return simulatedHeader }
 	chunk := func(o *growthtest.Object) float64 { return o.Size + simulatedHeader }
@@ -359,7 +359,7 @@ func (h *simulatedHeap) truth() (bytes, headers float64) {
 	return bytes, headers
 }
 
-// grownHeap sums what all stacks hold more, by Between.
+// grownHeap sums the growth of all stacks, by Between.
 func grownHeap(start, end *growth.Snapshot) (sum growth.Holding) {
 	for _, h := range growth.Between(start, end) {
 		if h.Kind == growth.KindHeap {
@@ -371,8 +371,8 @@ func grownHeap(start, end *growth.Snapshot) (sum growth.Holding) {
 }
 
 // Intervals of all stacks of a process together, of all its arenas and of each: enough is known of
-// them for a normal distribution. What arenas keep is nothing, in truth. The interval of the
-// headers has the error of both moments.
+// them for a normal distribution. Arenas keep nothing, in truth. The interval of the headers has
+// the error of both moments.
 func TestRSSErrorSimulated(t *testing.T) {
 	const rounds = 400
 	random := rand.New(rand.NewPCG(3, 9))

@@ -1,5 +1,5 @@
-// Package census is the domain of what objects a Python process has: their number and bytes by
-// type, the storages of its tensors, and how both grow. It does no I/O.
+// Package census is the domain of the objects of a Python process: their number and bytes by type,
+// the storages of its tensors, and how both grow. It does no I/O.
 package census
 
 import "time"
@@ -13,9 +13,9 @@ type Result struct {
 	Python string
 
 	// Share is the part of the small-object memory that was read; 1: all of it, the counts are
-	// exact but for what changed meanwhile.
+	// exact but for changes meanwhile.
 	Share float64
-	// Types are the objects by type, those with the most bytes first.
+	// Types are the objects by type, the most bytes first.
 	Types []TypeCount
 	// Blocks is the number of live blocks of pymalloc; Untyped is the part of them without an
 	// object: tables of containers and buffers. Bytes of these are UntypedBytes.
@@ -26,7 +26,8 @@ type Result struct {
 	// Missing names a part of the objects that is not counted: "objects above 512 bytes (malloc is
 	// jemalloc's)". Empty: nothing is missing.
 	Missing string
-	// Cut is set if the time was used up before all was read. The counts are of what was read.
+	// Cut is set if the time was used up before all was read. The counts are of the part that was
+	// read.
 	Cut bool
 
 	Tensors Tensors
@@ -35,8 +36,8 @@ type Result struct {
 	// interpreter started; -1: not known.
 	Collections int
 
-	// Took is the CPU time of reading and counting the objects; ReadBytes is what that read. To list
-	// the memory, and to tell bulk data, is in neither.
+	// Took is the CPU time of reading and counting the objects; ReadBytes is the number of bytes
+	// read. Listing the memory and recognising bulk data are in neither.
 	Took      time.Duration
 	ReadBytes int64
 }
@@ -45,8 +46,8 @@ type Result struct {
 type TypeCount struct {
 	// Type is the name of the type with its module: "PIL.Image.Image", "list".
 	Type string
-	// Count and Bytes of the objects; Bytes are those of their blocks, GC headers included, and of
-	// the tables that they own (the items of a list, the table of a dict, the value arrays of an
+	// Count and Bytes of the objects; Bytes are the sizes of their blocks, GC headers included, and
+	// of the tables that they own (the items of a list, the table of a dict, the value arrays of an
 	// instance).
 	Count, Bytes float64
 	// Margin is half the width of the 95% confidence interval of Count; 0: exact. It is a guess where
@@ -67,8 +68,9 @@ type Tensors struct {
 	Unknown string
 	// Groups are the distinct storages by dtype, shape and device, the most bytes first.
 	Groups []TensorGroup
-	// InCPPOnly are bytes of CPU storages to which no tensor of Python refers, such as what autograd
-	// has saved: an estimate from the sampled allocations since tracing started. -1: not known.
+	// InCPPOnly are bytes of CPU storages to which no tensor of Python refers, such as tensors that
+	// autograd has saved: an estimate from the sampled allocations since tracing started. -1: not
+	// known.
 	InCPPOnly int64
 }
 

@@ -41,8 +41,8 @@ func TestGrown(t *testing.T) {
 	}
 }
 
-// sampled returns what a census finds of a type, whose objects windows has by window. The census reads
-// a share of the windows at random.
+// sampled returns a census's counts of a type, whose objects windows has by window. The census
+// reads a share of the windows at random.
 func sampled(r *rand.Rand, windows []float64, share float64, elapsed time.Duration) *Result {
 	var c TypeCount
 	var squares float64

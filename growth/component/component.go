@@ -36,11 +36,11 @@ type Rules struct {
 
 // DefaultRules are the built-in rules.
 var DefaultRules = sync.OnceValue(func() *Rules {
-	o, err := ParseRules("", nil)
+	rs, err := ParseRules("", nil)
 	if err != nil {
 		panic(err) // a test parses them
 	}
-	return o
+	return rs
 })
 
 // A place is the file, module or root of a frame; whereFunction for a frame without one.
@@ -82,35 +82,35 @@ type frameMatch struct {
 
 const noRule = math.MaxInt
 
-// Of returns the component of a stack, never empty: that of the first rule that matches. Nil Rules
+// Of returns the component of a stack, never empty: the first rule that matches names it. Nil Rules
 // are the built-in ones.
-func (o *Rules) Of(s *growth.Stack) string {
-	if o == nil {
-		o = DefaultRules()
+func (rs *Rules) Of(s *growth.Stack) string {
+	if rs == nil {
+		rs = DefaultRules()
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if component, ok := o.stacks[s]; ok {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if component, ok := rs.stacks[s]; ok {
 		return component
 	}
-	if o.cached >= maxCached || o.stacks == nil {
-		o.places, o.stacks = nil, make(map[*growth.Stack]string)
-		o.cached, o.lastRules = 0, nil
+	if rs.cached >= maxCached || rs.stacks == nil {
+		rs.places, rs.stacks = nil, make(map[*growth.Stack]string)
+		rs.cached, rs.lastRules = 0, nil
 	}
 
-	component := o.find(s)
-	o.stacks[s] = component
-	o.cached++
+	component := rs.find(s)
+	rs.stacks[s] = component
+	rs.cached++
 	return component
 }
 
 // find returns the component of a stack by its frames.
-func (o *Rules) find(s *growth.Stack) string {
-	first := o.match(place{whereRoot, s.Root}, "")
+func (rs *Rules) find(s *growth.Stack) string {
+	first := rs.match(place{whereRoot, s.Root}, "")
 	site := &frameMatch{leaf: noRule} // the allocation site
 	called := false
 	for i := len(s.Frames) - 1; i >= 0; i-- {
-		f := o.match(placeOf(&s.Frames[i]), s.Frames[i].Function)
+		f := rs.match(placeOf(&s.Frames[i]), s.Frames[i].Function)
 		if f.isAllocator && called {
 			break // the rest is inside the allocator, see WithoutAllocator
 		}
@@ -118,39 +118,39 @@ func (o *Rules) find(s *growth.Stack) string {
 		if f.any <= first.any {
 			first = f // of frames that match one rule, the nearest to the leaf
 		}
-		if f.leaf != noRule && !o.isLayer(f.leaf) {
+		if f.leaf != noRule && !rs.isLayer(f.leaf) {
 			site = f
 		}
 	}
 
 	if site.leaf < first.any {
-		return o.rules[site.leaf].componentOf(site.name)
+		return rs.rules[site.leaf].componentOf(site.name)
 	}
-	return o.rules[first.any].componentOf(first.name)
+	return rs.rules[first.any].componentOf(first.name)
 }
 
 // match returns the rules that match a frame, from the cache if it can.
-func (o *Rules) match(p place, function string) *frameMatch {
-	at := o.rulesAt(p)
+func (rs *Rules) match(p place, function string) *frameMatch {
+	at := rs.rulesAt(p)
 	if at.all != nil {
 		return at.all
 	}
 
 	found, ok := at.functions[function]
 	if !ok {
-		found = o.matchRules(at.rules, p, function)
+		found = rs.matchRules(at.rules, p, function)
 		at.functions[function] = found
-		o.cached++
+		rs.cached++
 	}
 
 	return found
 }
 
 // matchRules tries the rules of a place.
-func (o *Rules) matchRules(rules []int, p place, function string) *frameMatch {
+func (rs *Rules) matchRules(rules []int, p place, function string) *frameMatch {
 	found := &frameMatch{any: noRule, leaf: noRule, name: p.ownName()}
 	for _, i := range rules {
-		rule := &o.rules[i]
+		rule := &rs.rules[i]
 		scope := &found.any
 		if rule.isLeaf {
 			scope = &found.leaf
@@ -158,13 +158,13 @@ func (o *Rules) matchRules(rules []int, p place, function string) *frameMatch {
 		if *scope != noRule || !rule.matches(whereFunction, function) {
 			continue
 		}
-		if rule.component != ownName || found.name != "" && !o.isLayer(found.leaf) {
+		if rule.component != ownName || found.name != "" && !rs.isLayer(found.leaf) {
 			*scope = i
 		}
 	}
 
 	// An allocator's function that a rule names belongs to that rule's component.
-	isNamed := found.any != noRule && o.rules[found.any].has(whereFunction)
+	isNamed := found.any != noRule && rs.rules[found.any].has(whereFunction)
 	if p.where != whereFile && !isNamed {
 		found.isAllocator = growth.IsAllocatorFunction(function)
 	}
@@ -172,43 +172,43 @@ func (o *Rules) matchRules(rules []int, p place, function string) *frameMatch {
 	return found
 }
 
-func (o *Rules) isLayer(rule int) bool {
-	return rule != noRule && o.rules[rule].component == layerName
+func (rs *Rules) isLayer(rule int) bool {
+	return rule != noRule && rs.rules[rule].component == layerName
 }
 
 // rulesAt returns the rules that match a place, from the cache if it can. There are far fewer
 // places than functions, and no rule has a pattern for the functions of most Python files.
-func (o *Rules) rulesAt(p place) *placeRules {
-	if o.lastRules != nil && o.last == p {
-		return o.lastRules
+func (rs *Rules) rulesAt(p place) *placeRules {
+	if rs.lastRules != nil && rs.last == p {
+		return rs.lastRules
 	}
 
-	at, ok := o.places[p]
+	at, ok := rs.places[p]
 	if !ok {
-		if o.places == nil {
-			o.places = make(map[place]*placeRules)
+		if rs.places == nil {
+			rs.places = make(map[place]*placeRules)
 		}
-		at = o.findRulesAt(p)
-		o.places[p] = at
-		o.cached++
+		at = rs.findRulesAt(p)
+		rs.places[p] = at
+		rs.cached++
 	}
-	o.last, o.lastRules = p, at
+	rs.last, rs.lastRules = p, at
 
 	return at
 }
 
-func (o *Rules) findRulesAt(p place) *placeRules {
+func (rs *Rules) findRulesAt(p place) *placeRules {
 	at := &placeRules{functions: make(map[string]*frameMatch)}
 	// The functions of native code may be an allocator's.
 	byFunction := p.where == whereModule || p.where == whereFunction
-	for i := range o.rules {
-		if rule := &o.rules[i]; rule.canMatchAt(p.where) && rule.matches(p.where, p.name) {
+	for i := range rs.rules {
+		if rule := &rs.rules[i]; rule.canMatchAt(p.where) && rule.matches(p.where, p.name) {
 			at.rules = append(at.rules, i)
 			byFunction = byFunction || rule.has(whereFunction)
 		}
 	}
 	if !byFunction {
-		at.all = o.matchRules(at.rules, p, "")
+		at.all = rs.matchRules(at.rules, p, "")
 	}
 	return at
 }

@@ -240,7 +240,7 @@ func TestRulesCache(t *testing.T) {
 	})
 }
 
-// Names are whatever the traced process makes up.
+// The traced process makes up the names.
 func FuzzRules(f *testing.F) {
 	for _, seed := range []string{"", "<", "<frozen >", "/site-packages//x", "/site-packages/torch//", "//", "\xff/..", "/torchinductor_/", "[file: ]"} {
 		f.Add(seed, "f")

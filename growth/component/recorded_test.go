@@ -16,7 +16,7 @@ import (
 )
 
 // recordedStack reads a stack of testdata/stacks and the component that its header names. A line is
-// function|file|line|module; the file is that of Python, which has no module.
+// function|file|line|module; the file is Python's, which has no module.
 func recordedStack(t testing.TB, name string) (component string, s *growth.Stack) {
 	t.Helper()
 	file, err := os.Open(name)

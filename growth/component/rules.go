@@ -84,10 +84,11 @@ func (r *rule) componentOf(own string) string {
 	return r.component
 }
 
-// Names returns the components that the rules name, without those of a frame's own name.
-func (o *Rules) Names() []string {
+// Names returns the components that the rules name, without the components that have a frame's own
+// name.
+func (rs *Rules) Names() []string {
 	var names []string
-	for _, r := range o.rules {
+	for _, r := range rs.rules {
 		if r.component != layerName && r.component != ownName {
 			names = append(names, r.component)
 		}

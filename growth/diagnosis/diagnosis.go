@@ -44,7 +44,7 @@ const (
 // A Diagnosis is one part of the growth of resident memory.
 type Diagnosis struct {
 	Cause Cause
-	// Bytes of growth over the window. Only those of Undecided can be negative. Error is half the
+	// Bytes of growth over the window. Only Undecided can have negative bytes. Error is half the
 	// width of their 95% confidence interval; 0: they are exact.
 	Bytes int64
 	Error float64
@@ -57,19 +57,20 @@ type Diagnosis struct {
 	Free int64
 }
 
-// Evidence is what is known of the growth of one process, or of the process tree.
+// Evidence is the known data on the growth of one process, or of the process tree.
 type Evidence struct {
 	// PID of the process; 0: the tree.
 	PID int
 	// Class of the verdict on the resident memory.
 	Class verdict.Class
-	// Rows of breakdown.RSS over the window. Those of other processes are ignored.
+	// Rows of breakdown.RSS over the window. Rows of other processes are ignored.
 	Rows []breakdown.Row
 	// Start of the window, since the start of the trace, and its length.
 	Start, Elapsed time.Duration
 	// Trends of the stacks over the window.
 	Trends []trend.StackTrend
-	// Missing is what was lost, and left out on purpose, over the window: conclude.Missing.
+	// Missing are the data that were lost, or left out on purpose, over the window:
+	// conclude.Missing.
 	Missing growth.Losses
 	// Walks of malloc's heaps up to the end of the window, in order.
 	Walks      []growth.HeapWalk

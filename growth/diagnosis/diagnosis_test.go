@@ -44,7 +44,7 @@ func (s *scene) named(kind growth.Kind, root string, grown, err float64) *scene 
 	return s.row(kind, growth.NamedStack(diagnosedPID, root), grown, err)
 }
 
-// allocated adds what a stack holds, and its trend.
+// allocated adds the memory of a stack, and its trend.
 func (s *scene) allocated(
 	kind growth.Kind, frame growth.Frame, of growth.Trend, grown, err float64,
 ) *scene {

@@ -9,7 +9,7 @@ import (
 	"github.com/allocscope/allocscope/growth/conclude"
 )
 
-// A change is that of some rows, in bytes.
+// A change is the change of some rows, in bytes.
 type change struct{ bytes, err float64 }
 
 func (c *change) add(r *breakdown.Row) {
@@ -21,16 +21,17 @@ func (c *change) add(r *breakdown.Row) {
 type sums struct {
 	// rss is the change of all rows.
 	rss int64
-	// live is the change of all live heap memory, with malloc's metadata. Of it, accumulating and
-	// python belong to stacks that accumulate.
+	// live is the change of all live heap memory, with malloc's metadata. accumulating and python
+	// are its parts that belong to stacks that accumulate.
 	live, metadata, accumulating, python change
-	// free is the heap memory that is known to be free, unknown that which is free or live.
+	// free is the heap memory that is known to be free, unknown the heap memory that is free or
+	// live.
 	free, unknown change
 
 	arenas, mapped, shared, copied, files, pinned change
 	// unseen is the part of mapped whose mapping no source has seen.
 	unseen float64
-	// unexplained is what the other rows lack, or have too much, of RSS.
+	// unexplained is RSS less the other rows; it can be negative.
 	unexplained change
 }
 
@@ -97,8 +98,8 @@ func (e *Evidence) addRow(s *sums, r *breakdown.Row, accumulates bool) {
 	}
 }
 
-// parts are those of the growth that may be diagnoses. There are none where the rows do not add up
-// to RSS: something was measured wrong.
+// parts are the parts of the growth that may be diagnoses. There are none where the rows do not add
+// up to RSS: something was measured wrong.
 func (s *sums) parts(e *Evidence) []part {
 	if math.Abs(s.unexplained.bytes) > maxUnexplained*float64(s.rss) {
 		return nil
@@ -170,7 +171,7 @@ func (s *sums) heapParts(e *Evidence) []part {
 		leak.most = Medium
 	}
 
-	// What accumulates in the place of free memory is no growth of RSS.
+	// Accumulation in the place of free memory is no growth of RSS.
 	room := max(0, live+min(0, free.bytes))
 	if found := leak.bytes + s.python.bytes; found > room {
 		factor := room / found
@@ -182,8 +183,8 @@ func (s *sums) heapParts(e *Evidence) []part {
 	return []part{leak, python, fragmentation}
 }
 
-// walkedFree is the growth of free memory by the walks of malloc's heaps. It is at most that of the
-// memory that may be free.
+// walkedFree is the growth of free memory by the walks of malloc's heaps. It is at most the growth
+// of the memory that may be free.
 func (s *sums) walkedFree(e *Evidence) (free change, most Confidence) {
 	if len(e.Walks) < 2 || e.Elapsed <= 0 {
 		return change{}, Low
@@ -213,7 +214,7 @@ func (s *sums) walkedFree(e *Evidence) (free change, most Confidence) {
 	return free, Medium
 }
 
-// mappedParts are those of memory besides the heap.
+// mappedParts are the parts of the growth outside the heap.
 func (s *sums) mappedParts() []part {
 	of := func(cause Cause, c change) part {
 		return part{cause: cause, bytes: c.bytes, err: c.err, most: High}

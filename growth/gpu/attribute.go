@@ -17,9 +17,9 @@ const (
 )
 
 // Attribute sets GPUBytes of the snapshot's GPU holdings, and adds holdings for memory without
-// stacks. Over all GPU holdings of a process in GPUMemory they sum to what NVML counts for it.
-// Where that is unknown, they sum to what is known: PyTorch's segments, and other memory that the
-// driver handed out. Attribute may be called again.
+// stacks. Over all GPU holdings of a process in GPUMemory they sum to NVML's count for it. Where
+// NVML's count is unknown, they sum to the known parts: PyTorch's segments, and other memory that
+// the driver handed out. Attribute may be called again.
 //
 // Torch segments are attributed as blocks + cached bytes. They are attributed as segments only
 // where PyTorch's reserved total is unknown. Added holdings have GPUBytes alone. The sum is exact
@@ -119,7 +119,7 @@ func (a *attribution) addCached() {
 }
 
 // addByGPU adds a holding per GPU. It adds one for all GPUs where there are no totals by GPU, or
-// they do not sum to those of the process. Negative bytes count as 0.
+// they do not sum to the totals of the process. Negative bytes count as 0.
 func (a *attribution) addByGPU(
 	kind growth.Kind, root string, all int64, ofGPU func(growth.GPUTotals) int64,
 ) {
@@ -149,7 +149,7 @@ func (a *attribution) add(kind growth.Kind, root, gpu string, bytes int64) {
 	})
 }
 
-// total is what all GPUBytes of the process sum to.
+// total is the sum of all GPUBytes of the process.
 func (a *attribution) total() int64 {
 	switch m := a.memory; {
 	case m.Used != growth.Unknown:

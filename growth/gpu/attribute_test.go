@@ -13,7 +13,7 @@ import (
 
 const gpuPID = 21
 
-// block and segment are what a stack of a function holds on GPU 0, in bytes.
+// block and segment are the memory of a function's stack on GPU 0, in bytes.
 func block(function string, bytes int64) growth.Holding {
 	return growth.Holding{
 		Stack: growth.NamedStack(gpuPID, "", function), Kind: growth.KindCudaBlock, GPU: "0",
@@ -117,7 +117,7 @@ func TestAttribute(t *testing.T) {
 			"step": 250, "other": 40, beforeTracingRoot + "0": 50, beforeTracingRoot + "1": 60,
 			cachedRoot + "1": 100, notAttributedRoot: 500,
 		})
-		d.Totals[0].Allocated = 299 // not those of the process: read while an event came
+		d.Totals[0].Allocated = 299 // not the sum of the process: read while an event came
 		mustHaveRows(t, rowsOf(d, block("step", 250), second), map[string]int64{
 			"step": 250, "other": 40, beforeTracingRoot: 110, cachedRoot: 100, notAttributedRoot: 500,
 		})
@@ -150,7 +150,7 @@ func TestIsOfTorch(t *testing.T) {
 	}
 }
 
-// randomDevices is a snapshot of three processes with whatever may be known of each.
+// randomDevices is a snapshot of three processes with random parts of each known.
 func randomDevices(random *rand.Rand) *growth.Snapshot {
 	s := &growth.Snapshot{}
 	maybe := func(most int64) int64 {

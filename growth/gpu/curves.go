@@ -13,7 +13,7 @@ type CurveName string
 
 // The measures of GPU memory, as files have them.
 const (
-	CurveUsed      CurveName = "used"      // what NVML counts for the process
+	CurveUsed      CurveName = "used"      // NVML's count for the process
 	CurveReserved  CurveName = "reserved"  // segments of PyTorch's caching allocator
 	CurveAllocated CurveName = "allocated" // its blocks
 	CurveDriver    CurveName = "driver"    // allocated by the CUDA driver API since tracing started

@@ -36,8 +36,8 @@ type Judgement struct {
 	// Curves that are known, in the order of the constants Curve….
 	Curves    []Curve
 	Diagnosis Diagnosis
-	// Window, Trends and Suspects are as those of judge.Judgement, over holdings of Kind: blocks,
-	// or memory from the driver. Shares are of the growth of the curve that Kind explains.
+	// Window, Trends and Suspects are as in judge.Judgement, over holdings of Kind: blocks, or
+	// memory from the driver. Shares are of the growth of the curve that Kind explains.
 	Window   trend.Window
 	Kind     growth.Kind
 	Trends   []trend.StackTrend
@@ -75,8 +75,8 @@ func Judge(c judge.Case) (Judgement, bool) {
 	return j, true
 }
 
-// gpuSetting is what is known besides a curve. Blocks can still take what the allocator has cached,
-// and meet the limit at their peak.
+// gpuSetting is the setting of a curve. Blocks can still take the memory that the allocator has
+// cached, and meet the limit at their peak.
 func gpuSetting(c judge.Case, curve *Curve, curves []Curve) verdict.Setting {
 	s := c.Setting()
 	s.Limit, s.Age = 0, max(0, curve.judged.X[0]-c.Process.Born.Seconds())

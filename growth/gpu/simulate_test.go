@@ -21,9 +21,9 @@ const (
 
 var durations = []float64{fiveMinutes, halfAnHour, fourHours}
 
-// loopOf is what torch's blocks hold in a training loop that is sampled once a second for so long:
-// up and down in each step of 0.1 to 4 s, between steps for 5 to 50 % of it, 2 to 20 GB. It is
-// interrupted by validations, and may leak. It is two hours old, or has just begun and warms up.
+// loopOf is the memory in torch's blocks in a training loop that is sampled once a second for so
+// long: up and down in each step of 0.1 to 4 s, between steps for 5 to 50 % of it, 2 to 20 GB. It
+// is interrupted by validations, and may leak. It is two hours old, or has just begun and warms up.
 func loopOf(random *rand.Rand, duration, leak float64) (s verdict.Series, age float64) {
 	step, between := 0.1*math.Exp(random.Float64()*math.Log(40)), 0.05+0.45*random.Float64()
 	low, high := 0.5e9+3.5e9*random.Float64(), 4e9+16e9*random.Float64()
@@ -143,8 +143,8 @@ func TestSimulatedLoops(t *testing.T) {
 	})
 }
 
-// reservedOf is what torch's allocator has from the driver in a loop whose batches differ in size,
-// heavy tails included: the most that was ever asked for, in segments of 20 MiB.
+// reservedOf is the memory of torch's allocator from the driver in a loop whose batches differ in
+// size, heavy tails included: the most that was ever asked for, in segments of 20 MiB.
 func reservedOf(random *rand.Rand, duration, leak float64) verdict.Series {
 	low, spread := 2e9+6e9*random.Float64(), 0.02+0.2*random.Float64()
 	var s verdict.Series

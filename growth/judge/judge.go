@@ -16,7 +16,7 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// A Case is a traced process and what it is judged by.
+// A Case is a traced process with the data by which it is judged.
 type Case struct {
 	Process *growth.ProcessHistory
 	// Headroom is by how much the RSS can grow until it meets a limit, in bytes; Unknown without
@@ -153,7 +153,7 @@ func WithoutFiles(
 	return v
 }
 
-// Setting is what is known besides the process's timeline.
+// Setting has the facts besides the process's timeline.
 func (c Case) Setting() verdict.Setting {
 	s := verdict.Setting{Age: c.age(), Tolerable: c.Tolerable}
 	if len(c.Process.Timeline) > 0 && c.Headroom != growth.Unknown {
@@ -186,7 +186,7 @@ func (c Case) age() float64 {
 	return max(0, (c.Process.Timeline[0].Elapsed - c.Process.Born).Seconds())
 }
 
-// OwnSnapshots are those of the process's life, with its holdings alone.
+// OwnSnapshots are the snapshots of the process's life, with its holdings alone.
 func (c Case) OwnSnapshots() []*growth.Snapshot {
 	var own []*growth.Snapshot
 	for _, s := range c.Snapshots {
@@ -257,7 +257,7 @@ func (c Case) StackWindow(v verdict.Verdict, snapshots []*growth.Snapshot) trend
 		}
 	}
 	if c.Warmup != 0 && c.Warmup < w.To {
-		w.From = max(c.Warmup, c.Process.From) // it may be that of an earlier trace
+		w.From = max(c.Warmup, c.Process.From) // it may be of an earlier trace
 	}
 	if settled := last.Heap.Settled(); settled < w.To {
 		w.From = max(w.From, settled)
@@ -321,10 +321,10 @@ func stepsPerSecond(timeline growth.Timeline, w trend.Window) float64 {
 	return float64(last.Steps-first.Steps) / (last.Elapsed - first.Elapsed).Seconds()
 }
 
-// CheckTree checks that the traced tree is what grows. The verdict becomes ClassWrongProcess where
-// the tree does not grow and another process of its job does. rows are those of the time over which
-// others have grown, which are sorted by growth. A
-// trace shorter than the criteria's MinPlateauLength is not checked.
+// CheckTree checks that the traced tree grows. The verdict becomes ClassWrongProcess where the tree
+// does not grow and another process of its job does. rows are the samples of the time over which
+// others have grown. others are sorted by growth. A trace shorter than the criteria's
+// MinPlateauLength is not checked.
 func CheckTree(
 	v verdict.Verdict, rows []growth.Row, others []growth.OtherProcess, c verdict.Criteria,
 ) verdict.Verdict {
@@ -352,7 +352,7 @@ func CheckTree(
 	return v
 }
 
-// growthOf is the median of the last rows less that of the first; false for too few rows.
+// growthOf is the median of the last rows less the median of the first; false for too few rows.
 func growthOf(rows []growth.Row, value func(growth.Row) int64) (bytes int64, ok bool) {
 	const few = 5
 	if len(rows) < 2*few {

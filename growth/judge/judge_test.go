@@ -49,14 +49,14 @@ func watched(age time.Duration, seconds int, held func(second float64) float64) 
 	return c
 }
 
-// holding is what the only stack of a process holds; all have the same ID.
+// holding is the holding of the only stack of a process; all have the same ID.
 func holding(pid int, bytes int64) growth.Holding {
 	return growth.Holding{
 		Stack: &growth.Stack{ID: 1, PID: pid}, Kind: growth.KindMmap, InuseBytes: bytes,
 	}
 }
 
-// explaining leaves the stack a share of what it holds.
+// explaining leaves the stack a share of its memory.
 func (c Case) explaining(share float64) Case {
 	for _, s := range c.Snapshots {
 		s.Holdings[0].InuseBytes = int64(share * float64(s.Holdings[0].InuseBytes))
@@ -124,8 +124,8 @@ func TestProcess(t *testing.T) {
 		}
 	})
 
-	// What the PID held before its process executed another program is another life's, however near
-	// that snapshot is.
+	// Memory of the PID before its process executed another program belongs to another life,
+	// however near that snapshot is.
 	t.Run("holdings from before an exec do not count", func(t *testing.T) {
 		c := watched(2*time.Hour, 300, mebibytes)
 		c.Process.From = 105 * time.Second
@@ -388,7 +388,7 @@ func TestProcessDiagnoses(t *testing.T) {
 		}
 	})
 
-	// The rest grows as well: then that is what the verdict is about.
+	// The rest grows as well: then the verdict is about the rest.
 	t.Run("pages of files beside growth", func(t *testing.T) {
 		c := growingIn(growth.KindFile, "[file: /data/train.bin]")
 		for i := range c.Process.Timeline {

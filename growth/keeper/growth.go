@@ -80,14 +80,14 @@ func beginsWith(links, with []Link) bool {
 	return true
 }
 
-// maxRemembered bounds the searches that AddFirst keeps, and maxAnswers those of Update.
+// maxRemembered bounds the searches that AddFirst keeps, and maxAnswers the answers of Update.
 const (
 	maxRemembered = 64
 	maxAnswers    = 8
 )
 
-// AddFirst adds to searches those that are the first of their suspect that have found a path: what
-// AddGrowth compares with.
+// AddFirst adds to searches those that are the first of their suspect that have found a path:
+// AddGrowth compares with them.
 func AddFirst(first, now []Search) []Search {
 	for i := range now {
 		isKnown := slices.ContainsFunc(first, func(f Search) bool {
@@ -100,9 +100,9 @@ func AddFirst(first, now []Search) []Search {
 	return first[max(0, len(first)-maxRemembered):]
 }
 
-// Update returns the latest answers: those of a search now, and before them where it was not made or
-// its time was used up. stacks has the stacks of each suspect of the search now. A suspect may have
-// another one first than before.
+// Update returns the latest answers: of a search now, or of an earlier one where none was made now
+// or its time was used up. stacks has the stacks of each suspect of the search now. A suspect may
+// have another one first than before.
 func Update(before, now []Search, stacks [][]uint64) []Search {
 	isSame := func(b, n *Search) bool {
 		if b.Stack == 0 || n.Stack == 0 {

@@ -128,7 +128,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// A search without a path is not what later ones are compared with.
+// Later searches are not compared with a search without a path.
 func TestAddFirst(t *testing.T) {
 	found := []Path{{Samples: 8}}
 	var first []Search

@@ -4,10 +4,10 @@ package keeper
 
 import "time"
 
-// A Search is what was found about who keeps the objects of one suspect.
+// A Search is the result of searching for the keepers of one suspect's objects.
 type Search struct {
 	PID int
-	// Stack is the ID of the stack that allocated the objects; 0: they are those of Type.
+	// Stack is the ID of the stack that allocated the objects; 0: they are the objects of Type.
 	Stack uint64
 	// Type of the objects; empty: memory without one.
 	Type string
@@ -22,18 +22,18 @@ type Search struct {
 	// Garbage is the number of samples that nothing outside of a cycle of objects refers to.
 	Garbage int
 	// Collections is how often the oldest generation of the garbage collector has run within
-	// CollectionsTime; -1: not known. In what objects.Heap returns, it is since the interpreter
+	// CollectionsTime; -1: not known. In the result of objects.Heap, it is since the interpreter
 	// started, and CollectionsTime is 0.
 	Collections     int
 	CollectionsTime time.Duration
-	// Elapsed since the start of the trace at which the entries of containers were read. In what
-	// objects.Heap returns, it is CLOCK_MONOTONIC.
+	// Elapsed since the start of the trace at which the entries of containers were read. In the
+	// result of objects.Heap, it is CLOCK_MONOTONIC.
 	Elapsed time.Duration
 	// TracedSince is the moment, as Elapsed, since which the program of the process is traced. It
 	// differs where the process executes another one.
 	TracedSince time.Duration
-	// Took is the CPU time up to this result: suspects are searched for together, and the last one's
-	// is that of all.
+	// Took is the CPU time up to this result: suspects are searched for together, so that the last
+	// one has the time of all.
 	Took time.Duration
 	// IsEarlier is set if the search at the end of the trace was not made, or its time was used up.
 	IsEarlier bool
@@ -60,21 +60,23 @@ const (
 	ReasonUnreferenced Reason = "unreferenced"
 	// ReasonBudget: the time for the search was used up.
 	ReasonBudget Reason = "budget"
-	// ReasonUnsupported: the objects of its CPython cannot be read, such as those of a free-threaded one.
+	// ReasonUnsupported: the objects of its CPython cannot be read, such as the objects of a
+	// free-threaded one.
 	ReasonUnsupported Reason = "unsupported"
-	// ReasonChanging: what was found did not add up twice.
+	// ReasonChanging: the findings did not add up twice.
 	ReasonChanging Reason = "changing"
 )
 
 // A Path leads from a variable to the objects that it keeps.
 type Path struct {
 	Root Root
-	// Links lead from the root to the objects. The first is what the variable itself refers to.
+	// Links lead from the root to the objects. The first is the object to which the variable itself
+	// refers.
 	Links []Link
 	// Samples is the number of samples that are reached through it.
 	Samples int
-	// Complete is set if each object on the way has one reference (ob_refcnt), which is that of the
-	// way: nothing else keeps them.
+	// Complete is set if each object on the way has one reference (ob_refcnt), the reference of the
+	// path: nothing else keeps them.
 	Complete bool
 }
 
@@ -88,11 +90,12 @@ func (p *Path) GrowingLink() int {
 	return -1
 }
 
-// A Link is one step of the way: how the object before refers to this one, and what this one is.
+// A Link is one step of the way: how the object before refers to this one, and the type of this
+// one.
 type Link struct {
 	How How
-	// Name is that of an attribute or variable, or the key of a dict in Python's notation. Empty:
-	// it differs between the samples, or there is none.
+	// Name is the name of an attribute or variable, or the key of a dict in Python's notation.
+	// Empty: it differs between the samples, or there is none.
 	Name string
 	// Type is the name of this object's type: "dict", "PIL.Image.Image". Empty: memory without a
 	// type. TypeSize is its size in bytes then.

@@ -45,9 +45,9 @@ func Find(members []Member) Result {
 	return r
 }
 
-// Outliers returns the members that grow by more than minRatio times the median, and would so with at
-// most this chance if there were no outlier: those with the largest scores first. A member that
-// grows less fills no memory, and is none.
+// Outliers returns the members that grow by more than minRatio times the median, and would so with
+// at most this chance if there were no outlier: the largest scores first. A member that grows less
+// fills no memory, and is none.
 func (r Result) Outliers(maxChance float64) []int {
 	var found []int
 	for i, s := range r.Scores {
@@ -130,7 +130,7 @@ func (q quantileRow) chance(z float64) float64 {
 // A tail is the largest scores on one side of the median, as an exponential distribution above a
 // threshold: noise that is not normal has more large scores, and these show it (peaks over threshold).
 type tail struct {
-	threshold, mean float64 // of what exceeds it
+	threshold, mean float64 // of the growth that exceeds it
 	count           int     // of the scores above it
 }
 

@@ -183,7 +183,7 @@ func TestChance(t *testing.T) {
 			}
 			for limit, count := range below {
 				rate := float64(count) / float64(draws)
-				// A Laplace tail is that of the worst noise here; it may double the chance.
+				// The worst noise here has a Laplace tail; it may double the chance.
 				bound := 2*limit + 4*math.Sqrt(limit/float64(draws))
 				if rate > bound {
 					t.Errorf("%d members, %s noise: chance %g or less in %g of the draws",
@@ -241,7 +241,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// Scores depend neither on the order nor on the unit nor on what all have in common.
+// Scores depend neither on the order nor on the unit nor on a part that all share.
 func FuzzFind(f *testing.F) {
 	f.Add(uint64(1), 8, 2.0, 100.0)
 	f.Add(uint64(2), 40, 0.01, -3.0)

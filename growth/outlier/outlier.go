@@ -15,7 +15,7 @@ type Score struct {
 }
 
 // A Result is the scores of members, in their order. Median and MAD (median absolute deviation) are
-// those of their growth.
+// of their growth.
 type Result struct {
 	Median, MAD float64
 	Scores      []Score

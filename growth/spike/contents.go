@@ -8,12 +8,13 @@ import (
 	"github.com/allocscope/allocscope/growth/trend"
 )
 
-// RootGrowth is the outermost frame of heap memory that is known by what made the heap grow.
+// RootGrowth is the outermost frame of heap memory whose stack is known because it made the heap
+// grow.
 const RootGrowth = "[heap: by growth]"
 
-// Contents returns what is in RAM in the spike, and neither before nor after it, by stack and kind,
-// the largest first. InuseBytes are ResidentBytes here. Without a change of other memory they sum to
-// Height.
+// Contents returns the memory that is in RAM in the spike, and neither before nor after it, by
+// stack and kind, the largest first. InuseBytes are ResidentBytes here. Without a change of other
+// memory they sum to Height.
 //
 // Heap memory that no known object takes is divided among the stacks that made the heap grow.
 func (c *Capture) Contents() []growth.Holding {
@@ -42,8 +43,8 @@ func (c *Capture) Contents() []growth.Holding {
 	return contents
 }
 
-// attribute divides heap memory without an allocation site among the stacks that touched it. What
-// they have not touched stays.
+// attribute divides heap memory without an allocation site among the stacks that touched it. Memory
+// that they have not touched stays.
 func (c *Capture) attribute(rest []growth.Holding, bytes int64) (all []growth.Holding) {
 	var touched int64
 	for _, h := range c.At.Touched {
@@ -87,7 +88,7 @@ type resident struct {
 	objects float64
 }
 
-// residentOf returns what is in RAM at a snapshot, by stack and kind; nothing of no snapshot.
+// residentOf returns the memory in RAM at a snapshot, by stack and kind; nil: no snapshot.
 func residentOf(s *growth.Snapshot) map[growth.Key]resident {
 	if s == nil {
 		return nil

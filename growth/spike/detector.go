@@ -12,8 +12,8 @@ import (
 const (
 	// levelSamples are the latest samples outside spikes, whose lower quartile is the level.
 	levelSamples = 15
-	// noiseSamples are those whose median above the level is noise: half of them may lie in spikes
-	// that began before spikes were known.
+	// noiseSamples is the number of samples whose median above the level is noise: half of them may
+	// lie in spikes that began before spikes were known.
 	noiseSamples = 120
 	// minLevelSamples and minNoiseSamples are needed before anything is a spike.
 	minLevelSamples = 5
@@ -24,8 +24,8 @@ const (
 	minHeightShare = 0.05
 	noiseFactor    = 10
 
-	// What is longer than minLongest samples and than longestShare of all is no spike, but another
-	// level. The verdict's lower envelope follows what is longer, too.
+	// A rise longer than minLongest samples and than longestShare of all is no spike, but another
+	// level. The verdict's lower envelope follows such a rise, too.
 	minLongest   = 60
 	longestShare = 1.0 / 6
 )
@@ -44,7 +44,7 @@ type Detector struct {
 	peak, last, prior int64 // RSS: the highest, of the last sample and of the one before
 }
 
-// An Event is what a sample has shown.
+// An Event is the news of a sample.
 type Event int
 
 // The events.
@@ -100,10 +100,10 @@ func (d *Detector) threshold() int64 {
 	return max(minHeight, int64(minHeightShare*float64(d.level)), noiseFactor*d.noise.quantile(0.5))
 }
 
-// InSpike reports whether RSS is above the level, in what may prove to be a spike.
+// InSpike reports whether RSS is above the level, in a possible spike.
 func (d *Detector) InSpike() bool { return d.inSpike }
 
-// height is that of an RSS above the level, in bytes.
+// height is the height of an RSS above the level, in bytes.
 func (d *Detector) height(rss int64) int64 { return rss - d.level }
 
 // isFalling is true of a spike whose peak is over: it is too late for a snapshot.

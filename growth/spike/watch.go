@@ -12,8 +12,8 @@ const (
 	// minGainAtTop where RSS does not rise any more.
 	minGain, minGainAtTop = 1.25, 1.05
 
-	// Of spikeSnapshots spikes there are snapshots in any case. Later ones have to be higher than
-	// those by minNewHeight.
+	// The first spikeSnapshots spikes get snapshots in any case. Later ones have to be higher than
+	// these by minNewHeight.
 	spikeSnapshots = 3
 	minNewHeight   = 1.1
 
@@ -81,7 +81,7 @@ func (w *Watch) keepCurrent() {
 	w.current = nil
 }
 
-// InSpike reports whether RSS is in what may prove to be a spike.
+// InSpike reports whether RSS is in a possible spike.
 func (w *Watch) InSpike() bool { return w.detector.InSpike() }
 
 // IsDue reports whether a snapshot now would show more of a spike than those that there are.
@@ -136,7 +136,7 @@ func (w *Watch) AddSnapshot(s *growth.Snapshot, isExtra bool) {
 	}
 }
 
-// only returns what the process has in RAM at a snapshot.
+// only returns the process's memory in RAM at a snapshot.
 func (w *Watch) only(s *growth.Snapshot) *growth.Snapshot {
 	own := s.Of(w.PID)
 	isElsewhere := func(h growth.Holding) bool { return h.ResidentBytes == 0 }
@@ -145,8 +145,7 @@ func (w *Watch) only(s *growth.Snapshot) *growth.Snapshot {
 	return own
 }
 
-// Spikes are the spikes of one process, and what is alive in the highest of which there is a
-// snapshot.
+// Spikes are the spikes of one process, and the live memory in the highest one that has a snapshot.
 type Spikes struct {
 	Count int
 	// Peak is the highest RSS of a sample above the level before, in bytes.

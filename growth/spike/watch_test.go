@@ -23,7 +23,7 @@ func heap(stack *growth.Stack, bytes int64) growth.Holding {
 	}
 }
 
-// snapshotOf has the usual memory of a trainer, and what is above it.
+// snapshotOf has the usual memory of a trainer, and the memory above it.
 func snapshotOf(at time.Duration, rss int64) *growth.Snapshot {
 	return &growth.Snapshot{
 		Elapsed:   at,

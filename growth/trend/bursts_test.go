@@ -244,7 +244,7 @@ func (s burstScene) emptySnapshots(bursts []burst) (moments []float64, trace []*
 	return moments, trace
 }
 
-// An estimator is what a session knows of one site at each of the moments.
+// An estimator has a session's data on one site at each of the moments.
 type estimator struct {
 	alike          bool
 	maturity       float64

@@ -125,8 +125,8 @@ type branch struct {
 }
 
 // branchesOf returns one branch where the paths have a lowest common function. Otherwise they part
-// below the root: each function that is called there heads a branch, whose lowest common function is
-// found in it. Branches with the same one are joined. Of these it returns those with
+// below the root: each function that is called there heads a branch, whose lowest common function
+// is found in it. Branches with the same one are joined. It returns the branches with
 // minBranchShare, or else the largest; in the order of the paths.
 func branchesOf(paths []*callPath) []branch {
 	total := growthOf(paths)

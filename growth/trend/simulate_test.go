@@ -30,7 +30,7 @@ func busyLeak(random *rand.Rand, rate float64) []growthtest.Object {
 	return objects
 }
 
-// A judgedStack is one simulated stack: what it truly grew, in bytes, and how it was judged.
+// A judgedStack is one simulated stack: its true growth, in bytes, and how it was judged.
 type judgedStack struct {
 	family growthtest.Family
 	truth  float64

@@ -97,7 +97,7 @@ func (r *snapshotRange) changeOf(h *stackSeries) stackChange {
 	return c
 }
 
-// exactChange is that of memory which is not sampled: only its net growth is known.
+// exactChange is the change of memory that is not sampled: only its net growth is known.
 func exactChange(start, middle, end int64) stackChange {
 	return stackChange{
 		born:    growth.WeightedSum{Bytes: float64(max(0, end-start))},
@@ -158,8 +158,8 @@ func (r *snapshotRange) sampledChange(h *stackSeries) stackChange {
 	return c
 }
 
-// meanInterval is that of the samples of a sum, in bytes; less where objects are larger. Samples of a
-// stack may be rarer than those of others, or have been.
+// meanInterval is the mean interval between the samples of a sum, in bytes; less where objects are
+// larger. A stack may have, or have had, rarer samples than others.
 func meanInterval(sum growth.WeightedSum) float64 { return sum.Variance / max(1, sum.Bytes) }
 
 // dispersionOf the bursts in a holding's variance; 1 where every call was probed.

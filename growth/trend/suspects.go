@@ -29,7 +29,7 @@ type Suspect struct {
 	// have it. It is as on the stack that grew most of those through the first of Lines.
 	Frame growth.Frame
 	// Lines of the function that its growth passes through, the largest share first: one through
-	// which 80% does, or those with 10% each, at least one. None where lines are unknown.
+	// which 80% does, or all with 10% each, at least one. None where lines are unknown.
 	Lines []LineShare
 	// Inclusive is the share of Growth below Frame, 0 to 1.
 	Inclusive float64

@@ -1,4 +1,4 @@
-// Package trend judges what stacks do over a window of time, and finds the code behind their
+// Package trend judges the growth of stacks over a window of time, and finds the code behind their
 // growth.
 package trend
 
@@ -15,7 +15,7 @@ import (
 type StackTrend struct {
 	Stack *growth.Stack
 	Kind  growth.Kind
-	GPU   string // as that of a Holding
+	GPU   string // as in a Holding
 	// Growth in bytes over the window: bytes born in it and alive, less bytes from before that were
 	// freed. Low and High are its 95% confidence interval, both Growth where it is exact.
 	Growth, Low, High float64
@@ -208,8 +208,8 @@ func (r *snapshotRange) stacks() []stackSeries {
 }
 
 // add adds the holding of the snapshot at an index. Snapshots before it that do not have the stack
-// count as 0 bytes. All bytes are by the slowdown of the end: what is known of it at first may be
-// many times too much, which is no fall.
+// count as 0 bytes. All bytes are by the slowdown of the end: its first estimates may be many times
+// too much, which is no fall.
 func (r *snapshotRange) add(stack *stackSeries, at int, h *growth.Holding) {
 	for stack.snapshots < at {
 		stack.addBytes(0)

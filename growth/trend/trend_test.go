@@ -262,9 +262,9 @@ func TestSnapshotsNeedNotBeEvenInTime(t *testing.T) {
 	}
 }
 
-// heapTrace is a heap at an interval of 1,000 with a snapshot every second. start is what the first
-// holds and births what was born in each bin of a second and is alive at the end, in samples of
-// objects that are small. What is freed is freed last.
+// heapTrace is a heap at an interval of 1,000 with a snapshot every second. start has the objects
+// of the first snapshot, and births the objects born in each bin of a second and alive at the end,
+// in samples of objects that are small. Objects that are freed are freed last.
 func heapTrace(start float64, births ...float64) []*growth.Snapshot {
 	const weight = 1000
 	snapshots := make([]*growth.Snapshot, len(births))
@@ -367,7 +367,7 @@ func FuzzJudgeStacks(f *testing.F) {
 	})
 }
 
-// Of 100 sampled blocks of 1 MiB those of the first half stay, and 100 are born in the second.
+// The first half of 100 sampled blocks of 1 MiB stay, and 100 are born in the second.
 func TestJudgeStacksOnGPUs(t *testing.T) {
 	const each = 100 << 20
 	keep := growth.NamedStack(7, "", "keep")

@@ -17,8 +17,8 @@ const (
 	// minAliveShare of the memory is alive, at SignificanceLevel, if the unseen deaths are as many
 	// as can be.
 	minAliveShare = 0.05
-	// minUnchangedShare of the objects are those of their burst, at SignificanceLevel, by their
-	// fingerprints.
+	// minUnchangedShare of the objects are still the objects of their burst, at SignificanceLevel,
+	// by their fingerprints.
 	minUnchangedShare = 0.75
 	// minHeapShare of a stack's growth must be growth of the resident heap.
 	minHeapShare = 0.5
@@ -56,14 +56,15 @@ func (r *snapshotRange) undecided(
 	return "", 0
 }
 
-// isUnchanged is true where fingerprints prove that most objects are those of their burst.
+// isUnchanged is true where fingerprints prove that most objects are still the objects of their
+// burst.
 func isUnchanged(evidence *growth.BurstEvidence) bool {
 	return unchangedShare(evidence, growth.SignificanceLevel) >= minUnchangedShare
 }
 
-// unchangedShare is the lower limit of the share of objects that are those of their burst, by the
-// limit of Clopper and Pearson on unchanged fingerprints. Another object with the same contents
-// goes unnoticed with probability 1 - Diversity.
+// unchangedShare is the lower limit of the share of objects that are still the objects of their
+// burst, by the limit of Clopper and Pearson on unchanged fingerprints. Another object with the
+// same contents goes unnoticed with probability 1 - Diversity.
 func unchangedShare(e *growth.BurstEvidence, risk float64) float64 {
 	if e.Unchanged <= 0 || e.Unchanged > e.Fingerprinted || !(e.Diversity > 0) {
 		return 0
@@ -82,9 +83,9 @@ func (t *StackTrend) markUndecided(reason growth.UndecidedReason, longerSeconds 
 	t.Longer = time.Duration(longerSeconds * float64(time.Second))
 }
 
-// crossCheck marks stacks as undecided because of other stacks: those whose chunks another may have
-// reused, and those that grow more than the rest of the heap's growth. trends are in the order of
-// suspicion; heapGrowth is in bytes.
+// crossCheck marks stacks as undecided because of other stacks: stacks whose chunks another may
+// have reused, and stacks that grow more than the rest of the heap's growth. trends are in the
+// order of suspicion; heapGrowth is in bytes.
 func (r *snapshotRange) crossCheck(trends []StackTrend, heapGrowth float64) {
 	users := make(map[sizeClass]*StackTrend) // the likeliest to have reused chunks
 	for i := range trends {
@@ -138,7 +139,7 @@ type sizeClass struct {
 
 func sizeClassOf(t *StackTrend) sizeClass { return sizeClass{t.Stack.PID, t.evidence.SizeClass} }
 
-// heapGrowth is the growth of the resident heap in bytes by the pages scanned, else that of the
+// heapGrowth is the growth of the resident heap in bytes by the pages scanned, else the growth of
 // RSS; infinite where neither is known.
 func (r *snapshotRange) heapGrowth(rssGrowth float64) float64 {
 	start, startKnown := r.start().ResidentHeap()

@@ -8,8 +8,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// burstTrace is heapTrace with ample evidence from bursts: samples a second are what is born in
-// each but the first, and what the heap has grown by is known.
+// burstTrace is heapTrace with ample evidence from bursts: samples a second are born in each but
+// the first, and the growth of the heap is known.
 func burstTrace(births ...float64) []*growth.Snapshot {
 	trace := heapTrace(0, births...)
 	var resident float64
@@ -50,7 +50,7 @@ func trendOfFirst(t *testing.T, trace []*growth.Snapshot) StackTrend {
 	return StackTrend{}
 }
 
-// addSecond adds the second stack, which holds so many times what the first does.
+// addSecond adds the second stack, which holds so many times the memory of the first.
 func addSecond(end *growth.Snapshot, times float64, evidence growth.BurstEvidence) {
 	other := end.Holdings[0]
 	other.Stack, other.Births, other.Evidence = second, nil, &evidence
@@ -203,7 +203,7 @@ func TestCrossCheck(t *testing.T) {
 		for _, trend := range JudgeStacks(trace, lasting(0, 4), math.NaN()) {
 			want := growth.TrendAccumulating
 			if trend.Stack == second {
-				want = growth.TrendUndecided // the heap grew by what the first alone holds
+				want = growth.TrendUndecided // the heap grew by the bytes of the first alone
 			}
 			if trend.Kind == growth.KindHeap && trend.Trend != want {
 				t.Errorf("stack %d: %s", trend.Stack.ID, trend.Trend)
@@ -245,7 +245,7 @@ func TestTransientByChance(t *testing.T) {
 	}
 }
 
-// The first objects of bursts may count for many times what is known of the slowdown later.
+// The first objects of bursts may count for many times the slowdown that is known later.
 func TestFirstBurstsAreNoSawtooth(t *testing.T) {
 	trace := burstTrace(0, 100, 100, 100, 100)
 	for _, s := range trace {

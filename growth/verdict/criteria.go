@@ -15,8 +15,8 @@ type Criteria struct {
 	MatureAge float64
 	// MinPlateauLength is the shortest last segment of a plateau.
 	MinPlateauLength float64
-	// FastRate is growth that looks like saturation. TargetRate is what a plateau's bound should
-	// exclude.
+	// FastRate is growth that looks like saturation. TargetRate is the growth that a plateau's
+	// bound should exclude.
 	FastRate, TargetRate float64
 	// MinOutsideGrowth is the growth of another process of the job, in bytes, from which that may be
 	// the one that leaks. It is unused for a series in steps.
@@ -50,7 +50,7 @@ func (c Criteria) Repeated() Criteria {
 	return c
 }
 
-// Faster returns the criteria for a process that does in one second what others do in factor
+// Faster returns the criteria for a process that does in one second the work of others in factor
 // seconds. Other processes do not grow faster, so MinOutsideGrowth rises.
 func (c Criteria) Faster(factor float64) Criteria {
 	c.MinLeakLength /= factor

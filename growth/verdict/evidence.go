@@ -16,7 +16,7 @@ const (
 	minSegmentShare = 0.5
 )
 
-// evidence is what the last segment shows about growth.
+// evidence has the signs of growth in the last segment.
 type evidence struct {
 	series   Series
 	setting  Setting
@@ -147,23 +147,23 @@ func (e *evidence) slowsDown() bool {
 
 	x, y := r.envelope.x, r.envelope.y
 	residuals := lineThrough(x, y).residuals(x, y)
-	lineRSS := sumOfSquares(residuals) + noiseFloor(y)
+	lineSquares := sumOfSquares(residuals) + noiseFloor(y)
 	if len(e.segments.earlier) > 0 && x[0] > e.born() {
 		age := make([]float64, len(x))
 		for i := range x {
 			age[i] = math.Log(x[i] - e.born())
 		}
-		if lineThrough(age, y).rss(age, y)+noiseFloor(y) < lineRSS {
+		if lineThrough(age, y).squares(age, y)+noiseFloor(y) < lineSquares {
 			return true
 		}
 	}
 
-	return bendsDown(r.envelope, lineRSS, effectiveN(len(x), residuals, 4))
+	return bendsDown(r.envelope, lineSquares, effectiveN(len(x), residuals, 4))
 }
 
 // bendsDown is true where a parabola ends at less than half the slope of its start, and explains
 // much more than a line.
-func bendsDown(e envelope, lineRSS, effective float64) bool {
+func bendsDown(e envelope, lineSquares, effective float64) bool {
 	middle := stat.Mean(e.x, nil)
 	u, uu := make([]float64, len(e.x)), make([]float64, len(e.x))
 	for i, x := range e.x {
@@ -173,7 +173,7 @@ func bendsDown(e envelope, lineRSS, effective float64) bool {
 
 	p, isSolved := planeThrough(u, uu, e.y)
 	return isSolved && p.q < 0 && p.p+p.q < 0.5*(p.p-p.q) &&
-		effective*math.Log(lineRSS/(p.rss+noiseFloor(e.y))) > 3
+		effective*math.Log(lineSquares/(p.squares+noiseFloor(e.y))) > 3
 }
 
 // isEpochOver is true where the first pass over the data ended long enough ago.

@@ -34,7 +34,7 @@ type fit struct {
 // A candidate is a fit with its residual sum of squares and its number of parameters.
 type candidate struct {
 	fit
-	rss        float64
+	squares    float64
 	parameters float64
 }
 
@@ -50,8 +50,9 @@ const (
 	// preferred to two: those residuals come from how samples fall between steps. A plateau of
 	// minRemainingShare at the end leaves more.
 	maxLineResidual = 0.005
-	// minVarianceExplained by two lines, of what the best other fit leaves unexplained; more where
-	// the second line is steeper, as late growth needs more evidence than a slowdown.
+	// minVarianceExplained by two lines, of the variance that the best other fit leaves
+	// unexplained; more where the second line is steeper, as late growth needs more evidence than a
+	// slowdown.
 	minVarianceExplained     = 0.7
 	minVarianceExplainedLate = 0.9
 	// maxSlopeDifference, as a share of the steeper one, and maxLineStep, as a share of the rise,
@@ -70,7 +71,7 @@ func fitOf(e envelope) fit {
 	}
 	floor := noiseFloor(e.y)
 	l := lineThrough(u, e.y)
-	candidates := []candidate{{fit{kind: curveLine}, l.rss(u, e.y), 2}}
+	candidates := []candidate{{fit{kind: curveLine}, l.squares(u, e.y), 2}}
 	candidates = append(candidates, curveFits(u, e.y)...)
 	twoLines, isBent := changePointOf(e)
 
@@ -81,7 +82,7 @@ func fitOf(e envelope) fit {
 	n := float64(len(u))
 	effective := effectiveN(len(u), residuals, 5)
 	criterion := func(c candidate) float64 {
-		return effective*math.Log((c.rss+floor)/n) + c.parameters*math.Log(n)
+		return effective*math.Log((c.squares+floor)/n) + c.parameters*math.Log(n)
 	}
 
 	best := candidates[0]
@@ -90,7 +91,7 @@ func fitOf(e envelope) fit {
 			best = c
 		}
 	}
-	if best.kind == curveLine && math.Sqrt(best.rss/n) < maxLineResidual*math.Abs(l.slope) {
+	if best.kind == curveLine && math.Sqrt(best.squares/n) < maxLineResidual*math.Abs(l.slope) {
 		return best.fit
 	}
 
@@ -99,7 +100,7 @@ func fitOf(e envelope) fit {
 		need = minVarianceExplainedLate
 	}
 	if isBent && !twoLines.isOneLine(e) && criterion(twoLines) < criterion(best) &&
-		1-(twoLines.rss+floor)/(best.rss+floor) > need {
+		1-(twoLines.squares+floor)/(best.squares+floor) > need {
 		return twoLines.fit
 	}
 
@@ -136,12 +137,12 @@ func curveFits(u, y []float64) []candidate {
 		{curveExponential, exponentialScales, saturation},
 		{curveLogarithm, logarithmScales, logarithm},
 	} {
-		best, rises := candidate{rss: math.Inf(1)}, false
+		best, rises := candidate{squares: math.Inf(1)}, false
 		for _, scale := range family.scales {
 			w := along(u, scale, family.curve)
 			l := lineThrough(w, y)
-			if rss := l.rss(w, y); rss < best.rss {
-				best = candidate{fit{kind: family.kind, scale: scale, limit: l.at(0)}, rss, 4}
+			if squares := l.squares(w, y); squares < best.squares {
+				best = candidate{fit{kind: family.kind, scale: scale, limit: l.at(0)}, squares, 4}
 				rises = l.slope > 0
 			}
 		}
@@ -158,22 +159,22 @@ func curveFits(u, y []float64) []candidate {
 
 // settlingFit returns the best exponential warm-up on top of a line.
 func settlingFit(u, y []float64) (candidate, bool) {
-	best := candidate{rss: math.Inf(1)}
+	best := candidate{squares: math.Inf(1)}
 	if len(u) <= 8 {
 		return best, false
 	}
 
 	for _, scale := range settlingScales {
 		p, isSolved := planeThrough(u, along(u, scale, saturation), y)
-		if !isSolved || p.q <= 0 || p.rss >= best.rss {
+		if !isSolved || p.q <= 0 || p.squares >= best.squares {
 			continue
 		}
 		if settled := settledAt(p, scale); settled > 0 {
-			best = candidate{fit{kind: curveSettling, scale: scale, settled: settled}, p.rss, 5}
+			best = candidate{fit{kind: curveSettling, scale: scale, settled: settled}, p.squares, 5}
 		}
 	}
 
-	return best, !math.IsInf(best.rss, 1)
+	return best, !math.IsInf(best.squares, 1)
 }
 
 // settledAt returns when an exponential of a scale has settled on a line: after four scales. Where
@@ -211,11 +212,11 @@ func changePointOf(e envelope) (candidate, bool) {
 		return candidate{}, false
 	}
 
-	before, after := runningRSS(e)
+	before, after := runningSquares(e)
 	best := candidate{fit{kind: curveChangePoint}, math.Inf(1), 5}
 	for k := least; k <= n-least; k++ {
-		if rss := before[k-1] + after[k]; rss < best.rss {
-			best.rss, best.changePoint = rss, k
+		if squares := before[k-1] + after[k]; squares < best.squares {
+			best.squares, best.changePoint = squares, k
 		}
 	}
 	best.setLines(e)
@@ -240,9 +241,9 @@ func (e envelope) residualsOfLines(bounds ...int) (residuals []float64) {
 	return residuals
 }
 
-// runningRSS returns the residual sum of squares of a line through the points up to each, and of
+// runningSquares returns the residual sum of squares of a line through the points up to each, and of
 // one through the points from each on.
-func runningRSS(e envelope) (before, after []float64) {
+func runningSquares(e envelope) (before, after []float64) {
 	n := len(e.x)
 	before, after = make([]float64, n), make([]float64, n)
 	meanY := stat.Mean(e.y, nil)
@@ -259,7 +260,7 @@ func runningRSS(e envelope) (before, after []float64) {
 type runningLine struct{ n, x, y, xx, xy, yy float64 }
 
 // add adds a point and returns the residual sum of squares of the line through all points.
-func (r *runningLine) add(x, y float64) (rss float64) {
+func (r *runningLine) add(x, y float64) (squares float64) {
 	r.n, r.x, r.y = r.n+1, r.x+x, r.y+y
 	r.xx, r.xy, r.yy = r.xx+x*x, r.xy+x*y, r.yy+y*y
 	xx, xy, yy := r.xx-r.x*r.x/r.n, r.xy-r.x*r.y/r.n, r.yy-r.y*r.y/r.n
@@ -271,7 +272,7 @@ func (r *runningLine) add(x, y float64) (rss float64) {
 
 // A lateGrowth begins late and later slows down, in three lines of which the second is the
 // steepest. Curves that slow down are steepest at their beginning. Its change point is where growth
-// begins; what follows is left to the next segment.
+// begins; the rest is left to the next segment.
 type lateGrowth struct {
 	candidate
 	slowdown int // index of the first point of the third line
@@ -282,16 +283,16 @@ type lateGrowth struct {
 func lateGrowthOf(e envelope) (lateGrowth, bool) {
 	n := len(e.x)
 	least := minLinePoints(n)
-	before, after := runningRSS(e)
+	before, after := runningSquares(e)
 	meanY := stat.Mean(e.y, nil)
 	best := lateGrowth{candidate: candidate{fit{kind: curveChangePoint}, math.Inf(1), 8}}
 	for k := least; k <= n-2*least; k++ {
 		var middle runningLine
 		for next := k + 1; next <= n-least; next++ {
-			rss := middle.add((e.x[next-1]-e.start())/e.length(), e.y[next-1]-meanY)
-			rss += before[k-1] + after[next]
-			if next-k >= least && rss < best.rss {
-				best.rss, best.changePoint, best.slowdown = rss, k, next
+			squares := middle.add((e.x[next-1]-e.start())/e.length(), e.y[next-1]-meanY)
+			squares += before[k-1] + after[next]
+			if next-k >= least && squares < best.squares {
+				best.squares, best.changePoint, best.slowdown = squares, k, next
 			}
 		}
 	}
@@ -307,12 +308,12 @@ func lateGrowthOf(e envelope) (lateGrowth, bool) {
 	return best, slope > max(best.before.slope, last)
 }
 
-// explains is true where the three lines explain most of what another fit leaves unexplained, and
-// the Bayesian information criterion prefers them.
+// explains is true where the three lines explain most of the variance that another fit leaves
+// unexplained, and the Bayesian information criterion prefers them.
 func (g lateGrowth) explains(e envelope, other candidate) bool {
 	n, floor := float64(len(e.x)), noiseFloor(e.y)
 	effective := effectiveN(len(e.x), e.residualsOfLines(g.changePoint, g.slowdown), 5)
-	gain := effective * math.Log((other.rss+floor)/(g.rss+floor))
-	return 1-(g.rss+floor)/(other.rss+floor) > minVarianceExplainedLate &&
+	gain := effective * math.Log((other.squares+floor)/(g.squares+floor))
+	return 1-(g.squares+floor)/(other.squares+floor) > minVarianceExplainedLate &&
 		gain > (g.parameters-other.parameters)*math.Log(n)
 }

@@ -93,12 +93,12 @@ func TestChangePoint(t *testing.T) {
 	best, at := math.Inf(1), 0
 	for k := 4; k <= 92; k++ {
 		before, behind := lineThrough(b.x[:k], b.y[:k]), lineThrough(b.x[k:], b.y[k:])
-		if s := before.rss(b.x[:k], b.y[:k]) + behind.rss(b.x[k:], b.y[k:]); s < best {
+		if s := before.squares(b.x[:k], b.y[:k]) + behind.squares(b.x[k:], b.y[k:]); s < best {
 			best, at = s, k
 		}
 	}
-	if !found || changePoint.changePoint != at || !near(changePoint.rss, best, 1e-6*best) {
-		t.Errorf("%d with %v, want %d with %v", changePoint.changePoint, changePoint.rss, at, best)
+	if !found || changePoint.changePoint != at || !near(changePoint.squares, best, 1e-6*best) {
+		t.Errorf("%d with %v, want %d with %v", changePoint.changePoint, changePoint.squares, at, best)
 	}
 	if _, found := changePointOf(envelope{x: b.x[:6], y: b.y[:6]}); found {
 		t.Error("two lines through 6 points")

@@ -65,7 +65,7 @@ func TestJudgeWithGap(t *testing.T) {
 	}
 }
 
-// What happened in the gap at once is no steady growth.
+// A step within the gap is no steady growth.
 func TestJudgeStepInGap(t *testing.T) {
 	for _, gap := range gaps {
 		for seed := range uint64(20) {

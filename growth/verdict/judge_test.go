@@ -13,7 +13,7 @@ import (
 
 const megabyte = 1e6 // the sizes of the files
 
-// Real series from training runs, and what is right to say of them.
+// Real series from training runs, and the right verdicts on them.
 func TestJudgeFieldSeries(t *testing.T) {
 	for _, row := range rows(t, "verdicts.csv") {
 		t.Run(row["file"]+" "+row["option"], func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestJudgeFieldSeries(t *testing.T) {
 			}
 			scale := 1.0
 			if row["unit"] == "second" {
-				scale = 60 // the rates are those of a minute
+				scale = 60 // the rates are per minute
 			}
 			v := Judge(seriesIn(t, row["file"]), setting, criteria)
 			row["verdict"], row["why"] = row["expected_class"], row["expected_why"]
@@ -109,7 +109,7 @@ var reasonOf = map[string]Reason{
 	"steady growth, no plateau ever seen": ReasonNoPlateau,
 }
 
-// classOf is our class: what is too early to tell is two things.
+// classOf is our class: too early to tell is two classes.
 func classOf(verdict, why string) Class {
 	switch {
 	case verdict == "warming-up" && why == "still growing":
@@ -217,8 +217,7 @@ func TestJudgeGrowth(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	// Steps at these times are as regular as growth; what is known of them is too little for a
-	// leak.
+	// Steps at these times are as regular as growth; the data on them are too few for a leak.
 	t.Run("a few steps are no leak", func(t *testing.T) {
 		for name, c := range map[string]struct {
 			steps []float64
@@ -317,7 +316,7 @@ func TestJudge(t *testing.T) {
 		}
 	})
 
-	// What happened before a mark is no part of the last segment.
+	// The time before a mark is no part of the last segment.
 	t.Run("the pass before a mark is a phase", func(t *testing.T) {
 		s := simulated(0, 1e9, 3000, 4e9, 7200, 4.5e9)
 		v := Judge(s, Setting{EpochEnd: known(3000)}, InSeconds())
@@ -674,7 +673,7 @@ func heldUpLeak(seed uint64, seconds int) Series {
 }
 
 func TestSegmentation(t *testing.T) {
-	// What is left out of such a trace is its start and not much more.
+	// The start of such a trace is left out, and not much more.
 	t.Run("a line that is slowed down now and then is one segment", func(t *testing.T) {
 		late, judged := 0, 0
 		for seed := range uint64(60) {

@@ -35,12 +35,12 @@ func (l line) residuals(x, y []float64) []float64 {
 	return residuals
 }
 
-// rss is the residual sum of squares.
-func (l line) rss(x, y []float64) float64 { return sumOfSquares(l.residuals(x, y)) }
+// squares is the residual sum of squares.
+func (l line) squares(x, y []float64) float64 { return sumOfSquares(l.residuals(x, y)) }
 
-// A plane is fitted by least squares: y = c + p P + q Q, of two columns P and Q. rss is the
+// A plane is fitted by least squares: y = c + p P + q Q, of two columns P and Q. squares is the
 // residual sum of squares.
-type plane struct{ p, q, rss float64 }
+type plane struct{ p, q, squares float64 }
 
 // planeThrough fits a plane; false where the columns are collinear.
 func planeThrough(p, q, y []float64) (plane, bool) {
@@ -59,7 +59,7 @@ func planeThrough(p, q, y []float64) (plane, bool) {
 	f := plane{p: (py*qq - qy*pq) / det, q: (qy*pp - py*pq) / det}
 	for i := range y {
 		residual := y[i] - meanY - f.p*(p[i]-meanP) - f.q*(q[i]-meanQ)
-		f.rss += residual * residual
+		f.squares += residual * residual
 	}
 
 	return f, true

@@ -44,8 +44,8 @@ func TestSlope(t *testing.T) {
 		}
 	})
 
-	// Of a random walk the steps are independent: their mean is the slope, and its error that of a
-	// mean.
+	// The steps of a random walk are independent: their mean is the slope, and the error is the
+	// error of a mean.
 	t.Run("of a random walk", func(t *testing.T) {
 		random := rand.New(rand.NewPCG(15, 16))
 		var x, y []float64

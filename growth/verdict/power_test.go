@@ -30,8 +30,8 @@ func (t tally) percent(name string) float64 {
 	return 100 * float64(t[name].so) / float64(t[name].of)
 }
 
-// atMost and atLeast check the percentage in all, and that of each family, which is of fewer cases,
-// against a wider limit.
+// atMost and atLeast check the percentage in all, and the percentage of each family, which has
+// fewer cases, against a wider limit.
 func (t tally) atMost(test *testing.T, what string, all, each float64) {
 	test.Helper()
 	t.report(test, what, func(percent, limit float64) bool { return percent <= limit }, all, each)

@@ -25,8 +25,8 @@ func examples(t testing.TB) map[string]Series {
 	return all
 }
 
-// sameVerdict compares what does not depend on rounding, after the sizes of want were multiplied
-// and its X moved.
+// sameVerdict compares the fields that do not depend on rounding, after the sizes of want were
+// multiplied and its X moved.
 func sameVerdict(t *testing.T, got, want Verdict, factor, shift float64) {
 	t.Helper()
 	if got.Class != want.Class || got.Reason != want.Reason || len(got.Phases) != len(want.Phases) {
@@ -192,7 +192,7 @@ func TestJudgeHostileSeries(t *testing.T) {
 	}
 }
 
-// checkPromises: what a verdict promises, of whatever series.
+// checkPromises checks the promises of a verdict on any series.
 func checkPromises(t *testing.T, v Verdict) {
 	t.Helper()
 	if v.Class == "" || v.Reason == "" {

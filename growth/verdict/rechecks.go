@@ -20,7 +20,7 @@ type Rechecks struct {
 	alarmed bool
 }
 
-// NewRechecks begin with a first check at the criteria's MinPlateauLength, which should be those of
+// NewRechecks begin with a first check at the criteria's MinPlateauLength, which should come from
 // Criteria.Repeated.
 func NewRechecks(criteria Criteria) *Rechecks { return &Rechecks{next: criteria.MinPlateauLength} }
 
@@ -71,15 +71,15 @@ func (l *Rechecks) Unconfirmed(class Class) Class {
 	return class
 }
 
-// A Progress is what Rechecks have counted so far. It is for files.
+// A Progress has the counts of Rechecks so far. It is for files.
 type Progress struct {
 	Next    float64 `json:"next"`
 	Streak  int     `json:"streak"`
 	Alarmed bool    `json:"alarmed"`
 }
 
-// Progress returns what has been counted.
+// Progress returns the counts so far.
 func (l *Rechecks) Progress() Progress { return Progress{l.next, l.streak, l.alarmed} }
 
-// Resume goes on from what had been counted.
+// Resume goes on from earlier counts.
 func (l *Rechecks) Resume(p Progress) { l.next, l.streak, l.alarmed = p.Next, p.Streak, p.Alarmed }

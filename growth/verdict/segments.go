@@ -32,7 +32,7 @@ type segmentation struct {
 	isLate, isRefill bool
 }
 
-// segmentationOf walks from a start to the last segment. age is that of the process at the first
+// segmentationOf walks from a start to the last segment. age is the age of the process at the first
 // sample. False where too few samples are near an envelope.
 func segmentationOf(s Series, start, age float64) (segmentation, bool) {
 	var c segmentation

@@ -15,7 +15,7 @@ type Series struct {
 	X, Y []float64
 }
 
-// A Setting is what is known besides the series. All X are in the series' own unit. The zero value
+// A Setting has the facts besides the series. All X are in the series' own unit. The zero value
 // knows nothing.
 type Setting struct {
 	// Age of the process at the series' first sample.

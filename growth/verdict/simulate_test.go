@@ -169,7 +169,7 @@ func onTop(to []float64, others ...[]float64) []float64 {
 	return to
 }
 
-// Families by what is added to the level, and a mix of all.
+// Families by the shape added to the level, and a mix of all.
 
 // spikes are of up to 2 % of the trace, cover 1 to 60 % of it, and are as high as 5 to 80 % of the
 // level.
@@ -191,7 +191,7 @@ func (s *scene) spikes() []float64 {
 }
 
 // Garbage that is collected now and then, at least each quarter of an hour: longer sawtooth are
-// like those of epochs.
+// like the sawtooth of epochs.
 func (s *scene) sawtooth() []float64 {
 	s.anyAge()
 	period, height, phase := s.uniform(s.duration/60, min(s.duration/8, 900)), s.uniform(
@@ -205,7 +205,7 @@ func (s *scene) slowDrift() []float64 {
 	return onTop(s.flat(), s.wander(s.logUniform(0.0005, 0.005), s.during(0.3, 1.5)))
 }
 
-// 1/f noise: processes whose memories differ by factors of four, up to that of the trace.
+// 1/f noise: processes whose memories differ by factors of four, up to the length of the trace.
 func (s *scene) pinkNoise() []float64 {
 	out := s.flat()
 	deviation := s.logUniform(0.0003, 0.002)
@@ -380,8 +380,8 @@ func (s *scene) restart() []float64 {
 	})
 }
 
-// A jump, anywhere in the trace; where there is a leak, early enough to see it for longer than what
-// was before.
+// A jump, anywhere in the trace; where there is a leak, early enough to see it for longer than the
+// time before.
 func (s *scene) oneJump() []float64 {
 	s.anyAge()
 	when, height := s.during(0.1, 0.9), s.uniform(0.02, 0.2)

@@ -72,15 +72,15 @@ type Verdict struct {
 	// Rate of the last segment with its 95% confidence interval. Bound is the one-sided 95% upper
 	// bound, at least 0.
 	Rate, RateLow, RateHigh, Bound float64
-	// Level is the median of the last segment's lower envelope in bytes, and LevelAt that of its X.
-	// The fitted line runs through both.
+	// Level is the median of the last segment's lower envelope in bytes, and LevelAt the median of
+	// its X. The fitted line runs through both.
 	Level, LevelAt float64
 	// From is where the last segment begins: the end of the warm-up. NaN without an earlier
 	// segment.
 	From float64
 	// Length of the last segment in X, or of all that was judged where there are too few samples.
 	Length float64
-	// Start of the data that was judged: the last restart, else that of the series.
+	// Start of the data that was judged: the last restart, else the start of the series.
 	Start     float64
 	Restarted bool
 	// ExpectedLevel is the asymptote of a saturating segment in bytes, known to some percent. NaN
@@ -89,8 +89,8 @@ type Verdict struct {
 	// Spikes above the lower envelope; nil without spikes of note.
 	Spikes *Spikes
 	// ToLimit is the time from the last sample to the limit, in X; 0 where spikes reach the limit
-	// already. Of a leak it is a forecast with a 95% confidence interval. Of growth it is what the
-	// present rate leads to, without an interval.
+	// already. For a leak it is a forecast with a 95% confidence interval. For growth it
+	// extrapolates the present rate, without an interval.
 	ToLimit, ToLimitLow, ToLimitHigh float64
 	// Longer is how much longer to watch at least, in X; 0: the verdict is final.
 	Longer float64

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the agent says.
+// Messages of the agent.
 var (
 	hasTraced = regexp.MustCompile(`: traced: `)
 	hasTried  = regexp.MustCompile(`: traced: |: trace into |no space left`)
@@ -129,7 +129,7 @@ func killTrace(r *round) error {
 	return errors.New("the agent has not traced")
 }
 
-// answers returns what is wrong with the answer of a page.
+// answers returns the fault of the answer of a page.
 func answers(url, words string) error {
 	client := http.Client{Timeout: 20 * time.Second}
 	defer client.CloseIdleConnections()

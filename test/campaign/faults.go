@@ -21,12 +21,12 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 )
 
-// A fault is what goes wrong in a round.
+// A fault is a failure that a round causes.
 type fault struct {
 	name string
-	// command is what allocscope is called with; nil: a trace of the target.
+	// command has the arguments of allocscope; nil: a trace of the target.
 	command func(*round) []string
-	// until is what allocscope says before it is ended by SIGTERM; nil: it ends itself.
+	// until is the message of allocscope after which it is ended by SIGTERM; nil: it ends itself.
 	until *regexp.Regexp
 	// target starts another target than the trainer, which trains on beside it.
 	target func(*round) (end func(), err error)

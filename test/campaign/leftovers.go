@@ -84,11 +84,11 @@ func (r *round) reap() {
 	}
 }
 
-// leftoverTime is how long what allocscope has started may take to end: a command that it has lost,
-// and the remover, which looks every 10 s whether the shim is in use.
+// leftoverTime is how long processes that allocscope has started may take to end: a command that it
+// has lost, and the remover, which looks every 10 s whether the shim is in use.
 const leftoverTime = time.Minute
 
-// checkLeftovers looks for what allocscope may leave behind.
+// checkLeftovers looks for things that allocscope may leave behind.
 func (r *round) checkLeftovers() error {
 	if r.command == nil || r.command.Process == nil {
 		return nil // it was not started

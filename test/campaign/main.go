@@ -1,10 +1,10 @@
 // Command campaign traces a real trainer repeatedly, or runs a command or the agent beside it, and
 // each time breaks something: a process of allocscope, the target, the disk, the memory, a server.
 //
-// After each round it checks that the trainer has computed what it computes untraced, that the
-// command has printed and ended as it does without allocscope, that no probe, process and file of
-// ours is left, and that the folder has what was promised, or that the error says what is lost. See
-// the script `run` beside it.
+// After each round it checks that the trainer has the same result as untraced, that the command has
+// printed and ended as it does without allocscope, that no probe, process and file of ours is left,
+// and that the folder has the promised files, or that the error names the lost ones. See the script
+// `run` beside it.
 package main
 
 import (

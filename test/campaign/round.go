@@ -30,14 +30,14 @@ type round struct {
 	pid     int       // of the target
 	input   io.Writer // of a target other than the trainer
 	command *exec.Cmd
-	printed *os.File // standard output of allocscope
-	logged  *os.File // its standard error
-	result  error    // of allocscope, once it has ended
-	peak    int64    // bytes of the tracer's processes
-	seconds int      // of the trace
-	wanted  wanted   // of the command of a run
-	health  string   // address of an agent
-	lost    int      // processes beside it that have ended
+	printed *os.File     // standard output of allocscope
+	logged  *os.File     // its standard error
+	result  error        // of allocscope, once it has ended
+	peak    int64        // bytes of the tracer's processes
+	seconds int          // of the trace
+	wanted  wantedResult // of the command of a run
+	health  string       // address of an agent
+	lost    int          // processes beside it that have ended
 	// before are the children of this process before allocscope was started.
 	before []int
 	// shims are the folders of the round's shims.
@@ -46,13 +46,13 @@ type round struct {
 	orphans map[int]unix.WaitStatus
 }
 
-// maxTracerBytes bounds what the tracer may take beside the trainer.
+// maxTracerBytes bounds the memory of the tracer beside the trainer.
 const maxTracerBytes = 1 << 30
 
 // traceLimit is when a trace of seconds counts as hanging.
 const traceLimit = 3 * time.Minute
 
-// openFiles opens what allocscope prints into: pipes would end with who reads them.
+// openFiles opens the files into which allocscope prints: pipes would end with who reads them.
 func (r *round) openFiles() (end func(), err error) {
 	var errs [2]error
 	r.printed, errs[0] = os.CreateTemp(r.work, "printed-")
@@ -64,7 +64,7 @@ func (r *round) openFiles() (end func(), err error) {
 	}, errors.Join(errs[:]...)
 }
 
-// said is what allocscope and its processes have logged.
+// said is the log of allocscope and its processes.
 func (r *round) said() string { return textOf(r.logged) }
 
 func textOf(file *os.File) string {
@@ -72,7 +72,7 @@ func textOf(file *os.File) string {
 	return string(raw)
 }
 
-// round runs allocscope with a fault, and returns what is wrong afterwards.
+// round runs allocscope with a fault, and returns the faults afterwards.
 func (c *campaign) round(ctx context.Context, f fault, number int) error {
 	r := &round{
 		campaign: c, folder: filepath.Join(c.work, strconv.Itoa(number)), seconds: 2 + c.random.IntN(4),

@@ -17,8 +17,8 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/run/child"
 )
 
-// wanted is what a command prints, and how it ends.
-type wanted struct {
+// wantedResult is a command's output, and how it ends.
+type wantedResult struct {
 	output string
 	status int
 	signal syscall.Signal // 0: it exits
@@ -105,7 +105,7 @@ var runFaults = []fault{
 	{name: "run: full disk", command: runOf(work), prepare: fullDisk, check: checkRun()},
 }
 
-// workText keeps memory, starts programs, and prints what depends on all that it keeps.
+// workText keeps memory, starts programs, and prints a result that depends on all that it keeps.
 const workText = `import hashlib, subprocess, sys, time
 steps, pause = int(sys.argv[1]), float(sys.argv[2])
 digest, kept = hashlib.sha256(), []
@@ -120,7 +120,7 @@ print(digest.hexdigest())
 sys.exit(7)`
 
 // work is a command whose result is known from a run without allocscope.
-func work(r *round) ([]string, wanted) {
+func work(r *round) ([]string, wantedResult) {
 	const stepsASecond = 20
 	call := func(pause string) []string {
 		return []string{
@@ -131,30 +131,30 @@ func work(r *round) ([]string, wanted) {
 	arguments := call("0")
 	output, _ := exec.Command(arguments[0], arguments[1:]...).Output() // which ends with 7
 
-	return call("0.05"), wanted{output: string(output), status: 7}
+	return call("0.05"), wantedResult{output: string(output), status: 7}
 }
 
 // forkStorm starts programs and copies of itself as fast as it can.
-func forkStorm(r *round) ([]string, wanted) {
+func forkStorm(r *round) ([]string, wantedResult) {
 	const text = `for i in $(seq $1); do ( : ) & ( /bin/true; ( : ) & ); done; wait; echo $i; exit 9`
 	count := strconv.Itoa(100 * r.seconds)
-	return []string{"bash", "-c", text, "storm", count}, wanted{output: count + "\n", status: 9}
+	return []string{"bash", "-c", text, "storm", count}, wantedResult{output: count + "\n", status: 9}
 }
 
 // endAtOnce has hardly begun when it ends.
-func endAtOnce(r *round) ([]string, wanted) {
+func endAtOnce(r *round) ([]string, wantedResult) {
 	switch r.random.IntN(3) {
 	case 0:
-		return []string{"true"}, wanted{}
+		return []string{"true"}, wantedResult{}
 	case 1:
-		return []string{"sh", "-c", "echo x; exit 5"}, wanted{output: "x\n", status: 5}
+		return []string{"sh", "-c", "echo x; exit 5"}, wantedResult{output: "x\n", status: 5}
 	}
 
-	return []string{"sh", "-c", "kill -TERM $$"}, wanted{signal: unix.SIGTERM}
+	return []string{"sh", "-c", "kill -TERM $$"}, wantedResult{signal: unix.SIGTERM}
 }
 
 // runOf runs a command below allocscope.
-func runOf(command func(*round) ([]string, wanted)) func(*round) []string {
+func runOf(command func(*round) ([]string, wantedResult)) func(*round) []string {
 	return func(r *round) []string {
 		arguments, w := command(r)
 		r.wanted = w
@@ -284,7 +284,7 @@ func withSudo(folder string) func(*round, *[]string) (func(), error) {
 	}
 }
 
-// What may be otherwise than wanted in a run.
+// Parts of a run that may be otherwise than wanted.
 type exemption int
 
 const (
@@ -337,7 +337,7 @@ func (r *round) checkOrphan(output string) error {
 }
 
 // is reports whether a command has ended as wanted.
-func (w wanted) is(output string, status unix.WaitStatus) bool {
+func (w wantedResult) is(output string, status unix.WaitStatus) bool {
 	if status.Signaled() {
 		return output == w.output && status.Signal() == w.signal
 	}

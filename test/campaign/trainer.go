@@ -121,7 +121,7 @@ func (t *trainer) compare() error {
 	return nil
 }
 
-// rest waits until both rest, and returns what has gone wrong.
+// rest waits until both rest, and returns the faults.
 func (t *trainer) rest() error {
 	close(t.stop)
 	<-t.done

@@ -1,6 +1,5 @@
 // Command cases traces programs with the defaults that grow, or seem to, as users have reported it,
-// and checks what allocscope says of each. It prints a table in Markdown. See the script `run`
-// beside it.
+// and checks the result of each. It prints a table in Markdown. See the script `run` beside it.
 package main
 
 import (
@@ -116,7 +115,7 @@ func (c *campaign) prepare() error {
 	return os.CopyFS(folder, os.DirFS(filepath.Join(c.testdata, "cases")))
 }
 
-// An outcome is what a trace said of a case, and what is wrong with that.
+// An outcome is the result of a trace for a case, and its faults.
 type outcome struct {
 	testCase
 	result    summary.Summary
@@ -234,7 +233,7 @@ func (c *campaign) line(one testCase) string {
 	return ""
 }
 
-// check compares a result with what is expected.
+// check compares a result with the expected one.
 func (o *outcome) check(line string) {
 	fault := func(format string, values ...any) {
 		o.faults = append(o.faults, fmt.Sprintf(format, values...))
@@ -307,7 +306,7 @@ func contains(frames []string, line string) bool {
 		func(frame string) bool { return strings.HasSuffix(frame, line) })
 }
 
-// location is what a frame has besides the function and the file's own name.
+// location matches the part of a frame besides the function and the file's own name.
 var location = regexp.MustCompile(`/[^ )]*/`)
 
 // grown returns the growth of each kind of memory, the largest first, and the bytes that the kinds
@@ -334,7 +333,7 @@ func (o *outcome) grown() (kinds []summary.BreakdownRow, held int64) {
 	return kinds, held
 }
 
-// process is what the rows are about: a PID, or 0 for the tree.
+// process is the process of the rows: a PID, or 0 for the tree.
 func (o *outcome) process() int {
 	if o.tree {
 		return 0

@@ -6,7 +6,8 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// A testCase is a program of testdata/cases, and what a trace with the defaults must say of it.
+// A testCase is a program of testdata/cases, and the result that a trace with the defaults must
+// have.
 type testCase struct {
 	name   string
 	source string // in testdata/cases, in Python
@@ -16,8 +17,8 @@ type testCase struct {
 	// alarm: the verdict says that memory grows. Otherwise it must not.
 	alarm bool
 	// rows are kinds of memory of the process; of the tree where tree is set. With an alarm, one of
-	// them must grow most. Otherwise they must hold 16 MiB in all, since what has stopped growing
-	// does not grow from the baseline on.
+	// them must grow most. Otherwise they must hold 16 MiB in all, since memory that has stopped
+	// growing does not grow from the baseline on.
 	rows []growth.Kind
 	tree bool
 	// advice that must be given; empty: none must.

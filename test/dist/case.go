@@ -52,7 +52,7 @@ func (c testCase) check(ctx context.Context, s settings) (r result) {
 	return r
 }
 
-// checkIn installs, traces, removes, and looks for what is left.
+// checkIn installs, traces, removes, and looks for leftovers.
 func (c testCase) checkIn(ctx context.Context, copied *root, r *result) error {
 	if c.prepare != "" {
 		if err := copied.run(ctx, c.prepare, c.outside); err != nil {
@@ -80,7 +80,7 @@ func (c testCase) checkIn(ctx context.Context, copied *root, r *result) error {
 	return before.compare(copied, c.kept)
 }
 
-// use calls what is installed. Its files are in a folder that is then removed.
+// use calls the installed program. Its files are in a folder that is then removed.
 func (c testCase) use(ctx context.Context, copied *root, r *result, began time.Time) error {
 	const folder = "/root/traces"
 	if err := copied.run(ctx, "mkdir "+folder, false); err != nil {
@@ -143,7 +143,7 @@ func (c testCase) demo(ctx context.Context, copied *root, folder string, r *resu
 	return nil
 }
 
-// A state is what installing and tracing may not change.
+// A state has the data that installing and tracing may not change.
 type state struct {
 	files  listing
 	mounts map[string]string // lines of /proc/self/mountinfo by their first field, the ID
@@ -171,7 +171,7 @@ func takeState(merged string) (s state, err error) {
 	return s, err
 }
 
-// compare returns an error that names what is left.
+// compare returns an error that names the leftovers.
 func (s state) compare(copied *root, kept []string) error {
 	now, err := takeState(copied.merged)
 	if err != nil {

@@ -16,7 +16,7 @@ func casesFor(file string) []testCase {
 			install: "dpkg -i $FILE; test -z \"$(find /etc -name '*allocscope*.service')\"",
 			program: "allocscope",
 			remove:  "dpkg --purge allocscope",
-			// What dpkg writes, and the copies that userdel makes of what it changes.
+			// Files that dpkg writes, and the copies that userdel makes of files that it changes.
 			kept: []string{
 				"/var/lib/dpkg", "/var/log/dpkg.log", "/etc/passwd-", "/etc/group-", "/etc/shadow-",
 				"/etc/gshadow-",
@@ -75,7 +75,7 @@ func inDistributions(c testCase) (cases []testCase) {
 
 // rpmCase installs the package beside the files of Debian 13. rpm works on the root from outside,
 // as Fedora's installer does. It learns of the C library there by an empty package, which provides
-// what Fedora's glibc does.
+// the names that Fedora's glibc provides.
 func rpmCase(file string) testCase {
 	return testCase{
 		root: "debian-13", form: "rpm", file: file, outside: true,

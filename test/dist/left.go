@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// An entry is what can be compared of a file, folder or link.
+// An entry has the comparable data of a file, folder or link.
 type entry struct {
 	mode     fs.FileMode
 	uid, gid uint32
@@ -24,7 +24,7 @@ type entry struct {
 // A listing has the entries of a root by their paths in it.
 type listing map[string]entry
 
-// list returns the entries of a root, but not what is mounted in it.
+// list returns the entries of a root, but no mounts in it.
 func list(root string) (listing, error) {
 	entries := make(listing)
 	device, err := deviceOf(root)
@@ -65,9 +65,9 @@ func deviceOf(path string) (uint64, error) {
 	return stat.Dev, err
 }
 
-// left returns what differs between two listings, a line each, sorted. It leaves out what lies
-// below the paths in kept. A file that was written again with the same content is the same: original
-// has the files as they were, and now as they are.
+// left returns the differences of two listings, a line each, sorted. It leaves out files below the
+// paths in kept. A file that was written again with the same content is the same: original has the
+// files as they were, and now as they are.
 func left(before, after listing, kept []string, original, now string) (lines []string) {
 	for path, e := range after {
 		old, wasThere := before[path]

@@ -1,6 +1,6 @@
 // Command dist installs each file of dist/ into an empty root, as its users would, runs allocscope
-// there, traces programs whose leak is known, removes it, and looks for what is left. The script
-// `run` beside it prepares the roots, and a mount namespace for all this.
+// there, traces programs whose leak is known, removes it, and looks for leftovers. The script `run`
+// beside it prepares the roots, and a mount namespace for all this.
 package main
 
 import (
@@ -64,7 +64,7 @@ func runAll(ctx context.Context, s settings, names []string) (failed int, err er
 	return failed, nil
 }
 
-// isNamed reports whether one of the names is that of the root or of the form.
+// isNamed reports whether one of the names names the root or the form.
 func (c testCase) isNamed(names []string) bool {
 	for _, name := range names {
 		if name == c.root || name == c.form {
@@ -74,11 +74,11 @@ func (c testCase) isNamed(names []string) bool {
 	return len(names) == 0
 }
 
-// A result is what came of a case.
+// A result is the result of a case.
 type result struct {
 	install time.Duration // until allocscope could be called
 	verdict time.Duration // until the first verdict, from the beginning of install
-	traces  []string      // what each trace said
+	traces  []string      // the result of each trace
 	log     string
 	err     error
 }

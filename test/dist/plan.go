@@ -22,7 +22,7 @@ type testCase struct {
 	hasDemo    bool
 }
 
-// A leak is a program that leaks, and what the trace of it must say.
+// A leak is a program that leaks, and the result that its trace must have.
 type leak struct {
 	name     string
 	command  string   // shell code
@@ -33,7 +33,7 @@ type leak struct {
 	native   []string // the stack has one of these, in a name of a function or of a file
 }
 
-// Folders of a root that have what it is given.
+// Folders of a root that have the files given to it.
 const (
 	filesFolder    = "/mnt"   // dist/
 	programsFolder = "/media" // the programs that leak

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A root is a copy of a root file system that one case changes. Its upper folder has what differs
-// from the lower one, which stays as it is (overlayfs).
+// A root is a copy of a root file system that one case changes. Its upper folder has the
+// differences from the lower one, which stays as it is (overlayfs).
 type root struct {
 	lower, upper, merged, base string
 	env                        []string

@@ -53,8 +53,8 @@ func (p *leaker) end() {
 	_ = p.command.Wait() // its end is the one that was asked for
 }
 
-// trace traces a program that leaks, and returns what was said about it. The folder in the root
-// gets a folder `trace`, which allocscope sees as output.
+// trace traces a program that leaks, and returns the messages. The folder in the root gets a folder
+// `trace`, which allocscope sees as output.
 func (c testCase) trace(
 	ctx context.Context, copied *root, l leak, folder, output string,
 ) (string, error) {
@@ -84,7 +84,7 @@ func (c testCase) trace(
 	return s.check(l, truth)
 }
 
-// A summary is what the checks need of summary.json.
+// A summary has the keys of summary.json that the checks need.
 type summary struct {
 	Verdict string  `json:"verdict"`
 	Rate    float64 `json:"rate_bytes_per_min"`
@@ -111,7 +111,7 @@ func readSummary(path string) (s summary, err error) {
 	return s, json.Unmarshal(raw, &s)
 }
 
-// check compares a summary with what the program does: the verdict, the line, the frames of the
+// check compares a summary with the program's behaviour: the verdict, the line, the frames of the
 // stack, and the rate, which the program counted itself (truth, in MiB a minute). In so short a
 // time a leak and a warm-up look the same, so that the verdict is that it grows.
 func (s summary) check(l leak, truth float64) (said string, err error) {

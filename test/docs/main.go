@@ -2,7 +2,7 @@
 //
 //	docs NAME DURATION
 //
-// The script `run` beside it prepares what the code needs, and runs it.
+// The script `run` beside it prepares the means that the code needs, and runs it.
 package main
 
 import (

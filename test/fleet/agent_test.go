@@ -98,7 +98,7 @@ func request(t *testing.T, socket, job string, rank int) string {
 	return answer.Folder
 }
 
-// A result is what summary.json of a trace says.
+// A result is the result in summary.json of a trace.
 type result struct {
 	Processes []struct {
 		Rank     *int

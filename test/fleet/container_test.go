@@ -33,7 +33,8 @@ func emptyDir(t *testing.T) string {
 	return path
 }
 
-// remove removes a container when the test ends. The test prints what it said if it fails.
+// remove removes a container when the test ends. The test prints the container's output if it
+// fails.
 func remove(t *testing.T, name string) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -45,7 +46,7 @@ func remove(t *testing.T, name string) {
 	})
 }
 
-// A pod is what the kubelet would know about the pod of the manifest.
+// A pod has the kubelet's data on the pod of the manifest.
 type pod struct {
 	spec core.PodSpec
 	maps map[string]core.ConfigMap
@@ -83,8 +84,8 @@ func (p pod) volume(t *testing.T, name string) string {
 	return ""
 }
 
-// arguments are those of podman for a container of the pod, from its manifest: what it may, what it
-// sees and what it runs.
+// arguments are podman's arguments for a container of the pod, from its manifest: its rights, its
+// mounts and its command.
 func (p pod) arguments(t *testing.T, c core.Container) []string {
 	t.Helper()
 	s := c.SecurityContext
@@ -228,7 +229,7 @@ func testContainer(t *testing.T, folder string) {
 	doctor.Args = []string{"doctor"}
 	said := run(t, podman(append([]string{"run", "--rm"}, p.arguments(t, doctor)...)...))
 	for line := range strings.Lines(said) {
-		// The limit of open files is that of this machine's podman.
+		// The limit of open files comes from this machine's podman.
 		status, what, _ := strings.Cut(line, "  ")
 		if status == "fail" || status == "warn" && !strings.HasPrefix(what, "open files") {
 			t.Errorf("doctor: %s", line)

@@ -1,3 +1,3 @@
-// Package fleet tests the agent and what it talks to with the real parts: Pyroscope, Prometheus,
-// Slurm, a container engine, and the API types of Kubernetes. `make test-fleet` runs it.
+// Package fleet tests the agent with the real parts around it: Pyroscope, Prometheus, Slurm, a
+// container engine, and the API types of Kubernetes. `make test-fleet` runs it.
 package fleet

@@ -49,7 +49,7 @@ func newTotals() totals {
 	return t
 }
 
-// A node is the folder of a trace of some ranks of a job, and what is in it.
+// A node is the folder of a trace of some ranks of a job, and its contents.
 type node struct {
 	*folder.Folder
 	summary *summary.Summary
@@ -57,7 +57,7 @@ type node struct {
 }
 
 // newNode makes the folder of a trace of the ranks from first on. Nine of ten of their stacks are
-// those of all ranks, with sizes of their own.
+// common to all ranks, with sizes of their own.
 func newNode(t *testing.T, job string, first, size, stacks int) node {
 	t.Helper()
 	f, err := folder.Create(filepath.Join(t.TempDir(), "out"),
@@ -119,7 +119,7 @@ func rankOf(job string, rank, size, pid int) summary.TreeProcess {
 	}
 }
 
-// stackOf is a stack by its number; of: whose it is, 0 being that of all ranks.
+// stackOf is a stack by its number; of: whose it is, 0 being common to all ranks.
 func stackOf(pid, of, number int) *growth.Stack {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d/%d", of, number)
@@ -193,7 +193,7 @@ func openPusher(t *testing.T, to string, spool int64) *push.Pusher {
 	return p
 }
 
-// flush sends what is in the spool of a pusher, until nothing is.
+// flush sends the profiles in the spool of a pusher, until it is empty.
 func flush(t *testing.T, p *push.Pusher) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -210,7 +210,7 @@ func flush(t *testing.T, p *push.Pusher) {
 	}
 }
 
-// check compares what the server has of a job with what was pushed.
+// check compares the server's profiles of a job with the pushed ones.
 func check(t *testing.T, p *pyroscope, job string, want totals) {
 	t.Helper()
 	for _, phase := range phases {
@@ -358,8 +358,8 @@ func TestResent(t *testing.T) {
 	}
 }
 
-// TestFullSpool has the server away while a spool runs over: what was dropped is counted, and all
-// else arrives.
+// TestFullSpool has the server away while a spool runs over: dropped profiles are counted, and all
+// others arrive.
 func TestFullSpool(t *testing.T) {
 	server := startPyroscope(t, unlimited...)
 	p := openPusher(t, server.url, 1<<20)

@@ -89,7 +89,7 @@ func (p *process) stop(t *testing.T, signal syscall.Signal) {
 	}
 }
 
-// output returns the last of what the process has written.
+// output returns the last output of the process.
 func (p *process) output(t *testing.T) string {
 	t.Helper()
 	raw, err := os.ReadFile(p.log)
@@ -99,7 +99,7 @@ func (p *process) output(t *testing.T) string {
 	return string(raw[max(0, len(raw)-8<<10):])
 }
 
-// await calls a function, which returns what is missing, until nothing is.
+// await calls a function, which returns the missing part, until there is none.
 func await(t *testing.T, what string, missing func() string) {
 	t.Helper()
 	last := ""
@@ -126,7 +126,7 @@ func freePorts(t *testing.T, count int) []int {
 	return ports
 }
 
-// run runs a command to its end and returns what it prints.
+// run runs a command to its end and returns its output.
 func run(t *testing.T, command *exec.Cmd) string {
 	t.Helper()
 	var stderr bytes.Buffer

@@ -23,7 +23,7 @@ import (
 // unlikeRank is the one of TestSeries that grows 6 MiB a second; the others grow 100 to 200 kB.
 const unlikeRank = 2718
 
-// stateOf is what the agent of a node knows of eight ranks, each of which has a trace behind it.
+// stateOf is the state of a node's agent on eight ranks, each of which has a trace behind it.
 func stateOf(node int) metrics.State {
 	s := metrics.State{
 		Version: "v1", Node: fmt.Sprintf("node-%04d", node), Watched: ranksOfNode,

@@ -19,7 +19,7 @@ func readUnit(t *testing.T) unit {
 	return unit{read(t, "../../deploy/systemd/allocscope-agent.service")}
 }
 
-// value is that of a setting.
+// value is the value of a setting.
 func (u unit) value(t *testing.T, setting string) string {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^` + setting + `=(.*)$`).FindStringSubmatch(u.text)
@@ -64,7 +64,7 @@ func TestUnit(t *testing.T) {
 		if err != nil || len(out) > 0 {
 			t.Errorf("%v: %s", err, out)
 		}
-		// 2.8 of 10: what it may is what it needs. --threshold is ten times that.
+		// 2.8 of 10: it has the rights that it needs. --threshold is ten times the score.
 		run(t, exec.Command("systemd-analyze", "security", "--offline=yes", "--threshold=30", path))
 	})
 }

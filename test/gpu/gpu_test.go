@@ -99,7 +99,7 @@ func (m machine) check(t *testing.T, python string) (output string, ok bool) {
 	return string(out), err == nil
 }
 
-// mustLack checks that the script prints one line, with what is missing.
+// mustLack checks that the script prints one line, with the missing part.
 func (m machine) mustLack(t *testing.T, python string, words ...string) {
 	t.Helper()
 	output, ok := m.check(t, python)

@@ -16,7 +16,7 @@ import (
 // An architecture is how qemu emulates a machine of it.
 type architecture struct {
 	qemu       string
-	arguments  []string // beside those of all machines; the port of the character device "log"
+	arguments  []string // beside the common ones; the port of the character device "log"
 	parameters string   // of the kernel
 	resultPort string   // that port in the machine; gets the output of the jobs
 }
@@ -37,8 +37,8 @@ var architectures = map[string]architecture{
 			"slab_debug=F,kmalloc-*",
 		resultPort: "/dev/ttyS1",
 	},
-	// The machine has one serial port of its own. Pointers are signed by qemu's own algorithm: that
-	// of the architecture takes most of the time.
+	// The machine has one serial port of its own. Pointers are signed by qemu's own algorithm: the
+	// architecture's takes most of the time.
 	arm64: {
 		qemu: "qemu-system-aarch64",
 		arguments: []string{
@@ -61,10 +61,10 @@ var crossCompilers = map[string]string{
 	"g++": "aarch64-linux-gnu-g++",
 }
 
-// crossBuild builds the programs in a folder for arm64, by the recipes that tracertest.Build has left
-// there. What was in the folder is in the one that it returns: some recipes name what others have
-// built, by its path. What that architecture cannot have, such as 32-bit programs of x86, stays away: a
-// test that needs it fails.
+// crossBuild builds the programs in a folder for arm64, by the recipes that tracertest.Build has
+// left there. The files of the folder are in the one that it returns: some recipes name files that
+// others have built, by their paths. Programs that the architecture cannot have, such as 32-bit
+// programs of x86, stay away: a test that needs it fails.
 func crossBuild(folder string) (before string, err error) {
 	before = folder + ".native"
 	if err := os.Rename(folder, before); err != nil {

@@ -20,7 +20,7 @@ type machine struct {
 	architecture
 	image, root  string
 	parameters   string // of the kernel
-	log, console string // files for what the jobs print and for the kernel's messages
+	log, console string // files for the output of the jobs and for the kernel's messages
 	limit        time.Duration
 }
 

@@ -104,7 +104,7 @@ func runAll(ctx context.Context, s settings, kernels []string) (failed int, err 
 	return failed, nil
 }
 
-// cpuTime is what this process and its children have used that have ended.
+// cpuTime is the CPU time of this process and its ended children.
 func cpuTime() time.Duration {
 	var nanoseconds int64
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {

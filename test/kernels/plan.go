@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// An expectation is what must happen on a kernel.
+// An expectation is the result that a kernel must have.
 type expectation struct {
 	name string
 	// image is the name that the script `fetch` gives the kernel; empty: the same as name.
@@ -72,7 +72,7 @@ func expectationOf(name string) (expectation, error) {
 // kernelTests is the pattern of the tests that always run.
 const kernelTests = "^TestKernel"
 
-// suites are the tests that run on every kernel, beside those of kernelTests. All must pass.
+// suites are the tests that run on every kernel, beside kernelTests. All must pass.
 var suites = []suite{
 	{"tracer.test", "tracer", nil},
 	{"bpf.test", "bpf", []string{

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A result is what the log of a machine shows.
+// A result is the result in the log of a machine.
 type result struct {
 	release string // of the kernel
 	mode    string // in which functions were probed
@@ -59,10 +59,10 @@ func first(pattern *regexp.Regexp, text string) string {
 	return "?"
 }
 
-// An output is what one job printed. failure is empty if it exited with 0.
+// An output is the output of one job. failure is empty if it exited with 0.
 type output struct{ text, failure string }
 
-// outputsOf splits what runJobs wrote. complete: all jobs have run.
+// outputsOf splits the output of runJobs. complete: all jobs have run.
 func outputsOf(text string) (outputs []output, complete bool) {
 	text, complete = strings.CutSuffix(text, finishedMark)
 

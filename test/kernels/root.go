@@ -71,7 +71,8 @@ func fill(a *archive, s settings, p plan) error {
 	return a.copyPython()
 }
 
-// fillARM64 adds the programs that the tests trace, built for arm64, and what runs them.
+// fillARM64 adds the programs that the tests trace, built for arm64, and the interpreters that run
+// them.
 func (a *archive) fillARM64(s settings) (err error) {
 	before, err := crossBuild(s.targets)
 	if err != nil {

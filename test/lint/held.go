@@ -13,9 +13,9 @@ import (
 // makes such paths is the one that keeps the files open.
 const heldPath = "HeldPath"
 
-// heldFaults returns a line for each use of link.OpenExecutable, in code that is not a test's, whose
-// path is not the text of a parameter of that type: what somebody else has put at a path since would
-// be probed, in all processes.
+// heldFaults returns a line for each use of link.OpenExecutable, in code that is not a test's,
+// whose path is not the text of a parameter of that type: a file that somebody else has put at a
+// path since would be probed, in all processes.
 func heldFaults(sources []source) (faults []string, err error) {
 	for _, s := range sources {
 		if path.Ext(s.path) != ".go" || strings.HasSuffix(s.path, "_test.go") ||

@@ -80,7 +80,8 @@ var layers = [][]string{
 	{"cmd/allocscope"},
 }
 
-// uses has the areas whose packages those of an area import. Areas that are not here are free.
+// uses has the areas whose packages the packages of an area import. Areas that are not here are
+// free.
 var uses = map[string][]string{
 	"bpf":    {"bpf"},
 	"shim":   {"shim"},

@@ -71,7 +71,7 @@ func linkFaults(folder string, sources []source) (faults []string, err error) {
 	return faults, nil
 }
 
-// A target is what a link leads to, with its anchor.
+// A target is the destination of a link, with its anchor.
 type target struct {
 	path     string
 	line     int

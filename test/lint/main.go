@@ -1,9 +1,10 @@
-// Command lint checks what no other linter does: that no retired word is used and no placeholder is
-// left, that lines are short and functions have paragraphs, that packages import only what lies
-// below them, that probes are attached to files that allocscope holds, that the links of pages lead
-// somewhere, that the paths in CONTRIBUTING.md and the messages that the docs quote exist, that
-// workflows pin what they run and sign apart from it, and that the modules of tests compile.
-// `make lint` runs it in the project's folder. It prints the faults and exits with 1 if there is one.
+// Command lint makes the checks that no other linter makes: that no retired word is used and no
+// placeholder is left, that comments name things, that lines are short and functions have
+// paragraphs, that packages import only packages below them, that probes are attached to files that
+// allocscope holds, that the links of pages lead somewhere, that the paths in CONTRIBUTING.md and
+// the messages that the docs quote exist, that workflows pin the code that they run and sign apart
+// from it, and that the modules of tests compile. `make lint` runs it in the project's folder. It
+// prints the faults and exits with 1 if there is one.
 package main
 
 import (
@@ -53,16 +54,13 @@ func check(folder string) (faults []string, err error) {
 	var quoted messages
 	for _, s := range sources {
 		faults = append(faults, words.faultsIn(s)...)
+		faults = append(faults, grammarFaults(s)...)
 		if err := errors.Join(shape.add(s), imports.add(s), quoted.add(s)); err != nil {
 			return nil, err
 		}
 	}
 
-	glossary, err := os.ReadFile(filepath.Join(folder, glossaryPath))
-	if err != nil {
-		return nil, err
-	}
-	broken, err := linkFaults(folder, append(sources, source{glossaryPath, string(glossary)}))
+	broken, err := linkFaults(folder, sources)
 	if err != nil {
 		return nil, err
 	}
@@ -94,13 +92,10 @@ func check(folder string) (faults []string, err error) {
 type source struct{ path, text string }
 
 // unread matches files that the checks skip: generated ones, copies of others' work, recordings,
-// and the lists of retired words.
+// and the list of retired words.
 var unread = regexp.MustCompile(`(^|/)(LICENSE[^/]*|(go|tools)\.(mod|sum)|package-lock\.json)$|` +
 	`_bpfel(_test)?\.(go|o)$|^bpf/headers/|^export/page/assets/|(^|/)testdata/series/|/testdata/|\.(png|svg|gz|o|so)$|` +
-	`^docs/(GLOSSARY\.md|retired-words\.txt)$|^test/lint/.*_test\.go$`)
-
-// glossaryPath lists retired words, so that only its links are checked.
-const glossaryPath = "docs/GLOSSARY.md"
+	`^docs/retired-words\.txt$|^test/lint/.*_test\.go$`)
 
 // generated is the line that Go tools put above generated code (go.dev/s/generatedcode).
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)

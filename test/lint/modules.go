@@ -17,11 +17,11 @@ import (
 )
 
 // testModules are the modules that the other linters do not see: of tests, and of releases. To
-// compile what they import takes 80 s of CPU; to read its declarations takes three.
+// compile their imports takes 80 s of CPU; to read the declarations takes three.
 var testModules = []string{"deploy/dist", "test/fleet", "test/fleet/grafana"}
 
-// A listed is a package as `go list` has it.
-type listed struct {
+// A listedPackage is a package as `go list` has it.
+type listedPackage struct {
 	ImportPath, Dir string
 	GoFiles         []string
 	ImportMap       map[string]string
@@ -43,8 +43,8 @@ func typeFaults(folder string) (faults []string, err error) {
 
 	files := token.NewFileSet()
 	packages := map[string]*types.Package{"unsafe": types.Unsafe}
-	for decoder := json.NewDecoder(bytes.NewReader(out)); ; { // what is imported comes first
-		var p listed
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; { // imported packages come first
+		var p listedPackage
 		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
 			return faults, nil
 		} else if err != nil {
@@ -66,9 +66,9 @@ func typeFaults(folder string) (faults []string, err error) {
 	}
 }
 
-// check adds a package to those that were checked before. Of one that is only imported it reads the
-// declarations.
-func (p listed) check(
+// check adds a package to the checked ones. If a package is only imported, it reads the
+// declarations alone.
+func (p listedPackage) check(
 	files *token.FileSet, packages map[string]*types.Package,
 ) (faults []string, err error) {
 	var parsed []*ast.File

@@ -62,8 +62,8 @@ func (m *messages) add(s source) error {
 	return nil
 }
 
-// textOf returns a string that may be written in several pieces. What is no constant is a NUL,
-// which no quote has.
+// textOf returns a string that may be written in several pieces. A part that is no constant is a
+// NUL, which no quote has.
 func textOf(node ast.Expr) string {
 	switch node := node.(type) {
 	case *ast.BasicLit:

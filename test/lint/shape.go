@@ -27,8 +27,8 @@ type shape struct {
 	worstCount       int // long lines in worstPath
 }
 
-// add counts the lines of a source. Lines that cannot be broken do not count as long: those of raw
-// strings, and those with a URL.
+// add counts the lines of a source. Lines that cannot be broken do not count as long: lines of raw
+// strings, and lines with a URL.
 func (c *shape) add(s source) error {
 	var bodies []lineRange
 	raw := make(map[int]bool)

@@ -15,8 +15,8 @@ import (
 //   - Lines that begin with # are comments.
 const wordList = "docs/retired-words.txt"
 
-// A retired is one spelling of a word or phrase that must not be used.
-type retired struct {
+// A retiredWord is one spelling of a word or phrase that must not be used.
+type retiredWord struct {
 	spelling     string
 	words        []string // lower case
 	inIdentifier bool
@@ -25,7 +25,7 @@ type retired struct {
 }
 
 // A vocabulary has the retired phrases by their first words.
-type vocabulary map[string][]retired
+type vocabulary map[string][]retiredWord
 
 func parseWords(list string) (vocabulary, error) {
 	v := make(vocabulary)
@@ -47,7 +47,7 @@ func parseWords(list string) (vocabulary, error) {
 		}
 
 		for spelling := range strings.SplitSeq(columns[0], ", ") {
-			r := retired{spelling: spelling, instead: columns[1], kept: kept}
+			r := retiredWord{spelling: spelling, instead: columns[1], kept: kept}
 			spelling, r.inIdentifier = strings.CutSuffix(spelling, "*")
 			r.words = strings.Fields(strings.ToLower(spelling))
 			if len(r.words) == 0 {
@@ -137,7 +137,7 @@ func (v vocabulary) faultsIn(s source) (faults []string) {
 
 // A use is one use of a retired phrase.
 type use struct {
-	retired
+	retiredWord
 	line int
 }
 
@@ -153,7 +153,7 @@ func (v vocabulary) find(pieces []piece) (uses []use) {
 	return uses
 }
 
-func (r retired) isAt(pieces []piece, i int) bool {
+func (r retiredWord) isAt(pieces []piece, i int) bool {
 	if !phraseIsAt(pieces, i, r.words) {
 		return false
 	}

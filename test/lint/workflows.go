@@ -10,15 +10,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A workflow of GitHub Actions, with what decides which code it runs and what that code may do:
-// https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax
+// A workflow of GitHub Actions, with the keys that decide which code it runs and the rights of that
+// code: https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax
 type workflow struct {
 	Permissions permissions    `yaml:"permissions"`
 	Jobs        map[string]job `yaml:"jobs"`
 }
 
 type job struct {
-	Permissions *permissions     `yaml:"permissions"` // nil: those of the workflow
+	Permissions *permissions     `yaml:"permissions"` // nil: the workflow's
 	Container   image            `yaml:"container"`
 	Services    map[string]image `yaml:"services"`
 	Uses        string           `yaml:"uses"`
@@ -106,7 +106,7 @@ func workflowFaults(sources []source) (faults []string, err error) {
 	return faults, nil
 }
 
-// actions returns what the job and its steps use.
+// actions returns the actions that the job and its steps use.
 func (j job) actions() (actions []string) {
 	if j.Uses != "" {
 		actions = append(actions, j.Uses)
@@ -176,7 +176,7 @@ var (
 	assignment       = regexp.MustCompile(`^\w+=\S*$`)
 )
 
-// commandsOf returns the commands of a simple script, and names what it cannot tell from one.
+// commandsOf returns the commands of a simple script, and names the lines that may be none.
 func commandsOf(script string) (commands []string) {
 	script = continuedLine.ReplaceAllString(script, " ")
 	for _, part := range commandSeparator.Split(script, -1) {

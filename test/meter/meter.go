@@ -1,4 +1,4 @@
-// Package meter measures what processes take while a benchmark runs.
+// Package meter measures the CPU time and memory of processes while a benchmark runs.
 package meter
 
 import (
@@ -15,9 +15,9 @@ import (
 // clockTick is the unit of times in /proc/PID/stat: 1/USER_HZ, which is 1/100 s wherever Go runs.
 const clockTick = 10 * time.Millisecond
 
-// A Load is what some processes take together.
+// A Load is the CPU time and memory of some processes together.
 type Load struct {
-	RSS, Kernel int64   // peak bytes; Kernel is that of BPF maps
+	RSS, Kernel int64   // peak bytes; Kernel is the memory of BPF maps
 	Cores       float64 // CPU seconds per second
 }
 

@@ -143,7 +143,7 @@ func (c *cell) limit() time.Duration {
 }
 
 // added returns the bytes by which the tool increased the RSS of the target: its RSS without the
-// leak, minus that of the native stretches before and after.
+// leak, minus the RSS of the native stretches before and after.
 func (r result) added() (target float64) {
 	held := func(s stretch) float64 { return float64(s.rss - s.kept) }
 	var more []float64

@@ -142,7 +142,7 @@ done
 	}
 }
 
-// The summary is written by its own types, so that its keys are those of allocscope.
+// The summary is written by its own types, so that its keys are allocscope's.
 func TestReadAllocscope(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	share := 0.9

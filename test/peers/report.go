@@ -18,7 +18,7 @@ type entry struct {
 	component string
 }
 
-// A report is what a tool reports, largest entry first.
+// A report has the entries that a tool reports, the largest first.
 type report struct {
 	entries []entry
 	// rates: the tool is allocscope, which also reports the following. rate is how fast the entries
@@ -90,8 +90,8 @@ var (
 		`(\+0x[0-9a-f]+)?( \[.*\]| \(<unknown>:0\)|<[0-9a-f]+>)$|/[^ )]*/`)
 )
 
-// shown returns the most useful frames of an entry: that of the leak, or else the first two that
-// have names.
+// shown returns the most useful frames of an entry: the leak's, or else the first two that have
+// names.
 func (e entry) shown(leak place) string {
 	frames := e.frames
 	if at := slices.IndexFunc(frames, leak.is); at >= 0 {

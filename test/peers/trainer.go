@@ -17,7 +17,7 @@ import (
 // exitTimeout is the time for a workload to exit, and for its tool to write its report.
 const exitTimeout = 5 * time.Minute
 
-// A stretch is what a workload reports of some steps.
+// A stretch has the data that a workload reports of some steps.
 type stretch struct {
 	steps        int
 	seconds, cpu float64
@@ -32,7 +32,7 @@ func wallOfStep(s stretch) float64 { return s.seconds / float64(s.steps) }
 // A trainer is a workload that runs when it is asked to; see testdata/peers/peer.py.
 type trainer struct {
 	command *exec.Cmd
-	pid     int // its own; a tool that started it has that of the command
+	pid     int // its own; a tool that started it has the command's
 	input   io.WriteCloser
 	output  *bufio.Scanner
 	kept    int64

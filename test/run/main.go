@@ -46,13 +46,13 @@ func main() {
 	}
 }
 
-// A result is what a command printed, and how it ended.
+// A result is the output of a command, and how it ended.
 type result struct {
 	out    string
 	status int
 }
 
-// check runs a way twice, and returns what differs.
+// check runs a way twice, and returns the differences.
 func (w way) check(program, dir string) (errs []error) {
 	traced := filepath.Join(dir, "result")
 	want, _ := w.run(filepath.Join(dir, "plain"))
@@ -97,7 +97,8 @@ func (w way) check(program, dir string) (errs []error) {
 	return errs
 }
 
-// run runs the command in a new folder, below what precedes it. It returns also what the latter says.
+// run runs the command in a new folder, below the wrapper that precedes it. It also returns the
+// wrapper's output.
 func (w way) run(dir string, before ...string) (result, string) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return result{err.Error(), -1}, ""

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// code is the comments and the constants of the packages whose types become schemas. Names are those
-// of the folder, the type and the field: "export/summary.Summary.Schema".
+// code is the comments and the constants of the packages whose types become schemas. Names have the
+// folder, the type and the field: "export/summary.Summary.Schema".
 type code struct {
 	comments  map[string]string
 	constants map[string][]string // values of string types, by type
@@ -61,8 +61,8 @@ func (c *code) add(pkg string, file *ast.File) {
 	}
 }
 
-// addConstants adds constants of a type of the same package, or those without a type by the first
-// word of their names: "growth.Limit…".
+// addConstants adds constants of a type of the same package, or constants without a type by the
+// first word of their names: "growth.Limit…".
 func (c *code) addConstants(pkg string, spec *ast.ValueSpec) {
 	for i, value := range spec.Values {
 		literal, ok := value.(*ast.BasicLit)

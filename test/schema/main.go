@@ -1,5 +1,5 @@
-// Command schema writes the JSON schemas of what allocscope prints and writes, made of the Go types,
-// their comments and their constants.
+// Command schema writes the JSON schemas of the JSON that allocscope prints and writes, made of the
+// Go types, their comments and their constants.
 package main
 
 //go:generate go run .
@@ -124,8 +124,8 @@ func enumOf(values []string) (enum []any) {
 	return enum
 }
 
-// fieldConstants are the constants of fields whose type is string: those of a type, or those whose
-// names begin so.
+// fieldConstants are the constants of fields whose type is string: the constants of a type, or all
+// whose names begin so.
 var fieldConstants = map[string]string{
 	"Summary.ended":       "export/summary.Ended…",
 	"Note.code":           "export/summary.Note…",

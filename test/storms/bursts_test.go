@@ -51,7 +51,7 @@ func BenchmarkBursts(b *testing.B) {
 	}
 }
 
-// tracePaced traces a program of its own for five minutes, prints what was found, and returns the
+// tracePaced traces a program of its own for five minutes, prints the findings, and returns the
 // leak's rate as a multiple of the true one.
 func tracePaced(b *testing.B, path, pace string, size int) float64 {
 	b.Helper()

@@ -55,8 +55,8 @@ const (
 	tracedSeconds   = 50
 )
 
-// The bounds of what tracing may cost, and of how far the leak's rate may be off. What the untraced
-// stretches differ by comes on top of the first.
+// The bounds of the cost of tracing, and of the error of the leak's rate. The difference of the
+// untraced stretches comes on top of the first.
 const (
 	maxSlowdown  = 0.03 // of the elapsed time
 	maxOwnCores  = 0.02
@@ -99,7 +99,7 @@ func BenchmarkStorms(b *testing.B) {
 	}
 }
 
-// A stretch is what the program says of some rounds.
+// A stretch is the program's report on some rounds.
 type stretch struct {
 	rounds       int
 	seconds, cpu float64
@@ -120,7 +120,7 @@ func work(b *testing.B, target *tracertest.Target, seconds int) (s stretch) {
 	return s
 }
 
-// A tracedStretch is a stretch with what allocscope took meanwhile, and its result.
+// A tracedStretch is a stretch with the CPU time of allocscope meanwhile, and its result.
 type tracedStretch struct {
 	stretch
 	own    float64 // CPU seconds of allocscope
@@ -294,8 +294,8 @@ func leakIn(traced tracedStretch, function string) (relative float64, rank int) 
 	return relative, 1 + slices.IndexFunc(traced.result.Suspects, isSuspect)
 }
 
-// rowsOff returns by how much the rows of a process at the end differ from its RSS, and the row of
-// what nothing explains.
+// rowsOff returns by how much the rows of a process at the end differ from its RSS, and the
+// unexplained row.
 func rowsOff(s *summary.Summary, pid int) (off, unexplained int64) {
 	for _, r := range s.Residents {
 		if r.Process == pid && r.EndBytes != nil {
@@ -314,8 +314,8 @@ func rowsOff(s *summary.Summary, pid int) (off, unexplained int64) {
 	return off, unexplained
 }
 
-// givenUp returns what a result says that was not measured, or was measured less well to keep a
-// budget, beside its verdict.
+// givenUp returns the notes of a result, beside its verdict, on data that were not measured, or
+// measured less well to keep a budget.
 func givenUp(s *summary.Summary) string {
 	said := []string{fmt.Sprintf("verdict %s (%s)", s.Class, s.Why)}
 	if o := s.Overhead; o != nil {

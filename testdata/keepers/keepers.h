@@ -1,4 +1,4 @@
-/* What the native programs have in common: they print the addresses that they noted, and wait. */
+/* Code that the native programs share: they print the addresses that they noted, and wait. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

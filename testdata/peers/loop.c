@@ -1,6 +1,6 @@
-/* A loop that does nothing but allocate and free: each step makes PAIRS blocks of 16 to 512 bytes, each of which takes
- * the place of one of the SLOTS that are alive, and keeps one block for ever, by one line. Its protocol is that of
- * peer.py.
+/* A loop that does nothing but allocate and free: each step makes PAIRS blocks of 16 to 512 bytes,
+ * each of which takes the place of one of the live SLOTS, and keeps one block for ever, by one
+ * line. It has the protocol of peer.py.
  */
 #include <stdio.h>
 #include <stdlib.h>

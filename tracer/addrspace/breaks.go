@@ -14,8 +14,8 @@ type Extent struct {
 	Stack uint64 // ID of the caller's stack; 0: unknown
 }
 
-// Breaks keeps by what calls the main heap has grown: it grows and shrinks at its end alone, so that
-// the extents are a stack. The zero value is empty. Its methods may be called concurrently.
+// Breaks keeps the calls by which the main heap has grown: it grows and shrinks at its end alone,
+// so that the extents are a stack. The zero value is empty. Its methods may be called concurrently.
 type Breaks struct {
 	mu      sync.Mutex
 	end     uint64   // the program break; 0: unknown
@@ -56,7 +56,7 @@ func (b *Breaks) IsEmpty() bool {
 	return b.end == 0
 }
 
-// cut removes what lies above an address.
+// cut removes the extents above an address.
 func (b *Breaks) cut(end uint64) {
 	n := len(b.extents)
 	for n > 0 && b.extents[n-1].Start >= end {
@@ -68,7 +68,7 @@ func (b *Breaks) cut(end uint64) {
 	}
 }
 
-// Extents returns what the main heap has grown by since tracing started, in address order.
+// Extents returns the growth of the main heap since tracing started, in address order.
 func (b *Breaks) Extents() []Extent {
 	b.mu.Lock()
 	defer b.mu.Unlock()

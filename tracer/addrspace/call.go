@@ -11,7 +11,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// A Call is what all calls that change the address space have in common.
+// A Call has the fields that all calls that change the address space share.
 type Call struct {
 	Time        uint64 // ns, CLOCK_MONOTONIC
 	Stack       uint64 // ID of the caller's stack; 0: unknown
@@ -24,10 +24,11 @@ type Release struct {
 	Time uint64 // ns, CLOCK_MONOTONIC
 }
 
-// Apply records calls, and returns what madvise(2) has released at once. maps show where the kernel's
-// uprobe trampoline is: a call that returns there was made by a probed function of the allocator.
-// They also show the program break, as brk(2) is not traced. isAllocator reports whether the code
-// that made a call is an allocator's, by the call's stack. It is nil if no allocator is traced.
+// Apply records calls, and returns the ranges that madvise(2) has released at once. maps show where
+// the kernel's uprobe trampoline is: a call that returns there was made by a probed function of the
+// allocator. They also show the program break, as brk(2) is not traced. isAllocator reports whether
+// the code that made a call is an allocator's, by the call's stack. It is nil if no allocator is
+// traced.
 func (s *IntervalSet) Apply(
 	calls []bpf.Event, maps []process.Mapping, isAllocator func(stack uint64) bool,
 ) (released []Release) {
@@ -137,9 +138,9 @@ func (s *IntervalSet) Munmap(start, length uint64) {
 	s.countReleased("munmap", 1, bytes)
 }
 
-// Mremap records an mremap(2). The old memory keeps its stacks at its new address. What it grew by
-// belongs to the caller; what it shrank by is gone. What an allocator moves belongs to the caller as
-// a whole: realloc frees the old object.
+// Mremap records an mremap(2). The old memory keeps its stacks at its new address. New memory at
+// its end belongs to the caller; memory cut off is gone. A mapping that an allocator moves belongs
+// to the caller as a whole: realloc frees the old object.
 func (s *IntervalSet) Mremap(call Call, oldStart, oldLength, start, length uint64, flags uint32) {
 	oldLength, length = roundUp(oldLength), roundUp(length)
 	if oldStart+oldLength < oldStart || start+length < start {
@@ -208,7 +209,7 @@ func (s *IntervalSet) Brk(end uint64) {
 }
 
 // Madvise records that calls of madvise(2) have released the contents of a range of length bytes,
-// which stays mapped. Of a range with holes, what is mapped by now counts.
+// which stays mapped. In a range with holes, the parts mapped by now count.
 func (s *IntervalSet) Madvise(calls, start, length uint64, flags bpf.ReleaseFlags) {
 	bytes := roundUp(length)
 	if flags&bpf.ReleaseHoles != 0 {

@@ -28,7 +28,7 @@ func New(maps []process.Mapping, startBrk uint64) *IntervalSet {
 	return s
 }
 
-// Corrections counts what Reconcile has changed, in bytes.
+// Corrections counts the changes by Reconcile, in bytes.
 type Corrections struct {
 	// Missed is mapped, but no call was observed; it becomes intervals of origin Unobserved.
 	Missed int64
@@ -37,13 +37,13 @@ type Corrections struct {
 	Vanished int64
 }
 
-// Changes are what has changed while the maps were being read. The zero value is nothing.
+// Changes are the changes made while the maps were being read. The zero value has none.
 type Changes struct {
 	// Spans of calls that are still to be applied. The maps decide nothing about them.
 	Spans pages.Spans
 
-	// Unknown is set if mappings came and went that no call has shown. What the maps alone have may
-	// be one of those.
+	// Unknown is set if mappings came and went that no call has shown. A mapping that only the maps
+	// have may be one of these.
 	Unknown bool
 }
 
@@ -67,7 +67,7 @@ func pageSpan(start, length uint64) pages.Span {
 	return pages.Span{Start: start, End: max(start, start+roundUp(length))}
 }
 
-// Reconcile corrects the set by the process's maps, but for what has changed meanwhile.
+// Reconcile corrects the set by the process's maps, but for the ranges that have changed meanwhile.
 func (s *IntervalSet) Reconcile(maps []process.Mapping, meanwhile Changes) Corrections {
 	var changing []Interval
 	for _, span := range meanwhile.Spans {
@@ -125,8 +125,8 @@ func sumBytes(intervals []Interval) (bytes int64) {
 	return bytes
 }
 
-// known returns the part of a known interval that is mapped. What was mapped from a file gets its
-// kind from the maps: of a library, the part that is zero at first (.bss) is anonymous.
+// known returns the part of a known interval that is mapped. A mapping of a file gets its kind from
+// the maps: the part of a library that is zero at first (.bss) is anonymous.
 func (s *IntervalSet) known(known Interval, m process.Mapping, start, end uint64) Interval {
 	known.Start, known.End = start, end
 	if m.IsFile() {
@@ -159,7 +159,7 @@ func (s *IntervalSet) recount(i Interval, kind growth.Kind) {
 type intervals []Interval
 
 // add adds an interval at the end. With join it extends the last one, if they are adjacent and
-// alike: what mprotect(2) has split is one mapping, but two adjacent calls are two.
+// alike: a mapping split by mprotect(2) is one, but two adjacent calls are two.
 func (all *intervals) add(i Interval, join bool) {
 	if n := len(*all); n > 0 && join {
 		last := &(*all)[n-1]
@@ -175,7 +175,7 @@ func (all *intervals) add(i Interval, join bool) {
 	*all = append(*all, i)
 }
 
-// isTracked excludes what the kernel maps and grows by itself.
+// isTracked excludes mappings that the kernel makes and grows by itself.
 func isTracked(m process.Mapping) bool {
 	switch m.Path {
 	case "[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]":

@@ -54,8 +54,9 @@ type IntervalSet struct {
 	shortAll Total
 }
 
-// maxChunk bounds the intervals of a chunk. A call moves those of its chunk alone: a process may
-// have 60,000 mappings and change them thousands of times a second. A test makes it smaller.
+// maxChunk bounds the intervals of a chunk. A call moves the intervals of its chunk alone: a
+// process may have 60,000 mappings and change them thousands of times a second. A test makes it
+// smaller.
 var maxChunk = 512
 
 // maxIntervals bounds the intervals of a process: 20 MiB. By default Linux allows 65,530 mappings,
@@ -84,7 +85,8 @@ func (s *IntervalSet) Break() uint64 { return s.brk }
 // Lost returns how many mappings could not be kept with their stacks.
 func (s *IntervalSet) Lost() uint64 { return s.lost }
 
-// Mapped returns what each stack has mapped, later unmapped or not, without the allocator's calls.
+// Mapped returns the mappings that each stack has made, later unmapped or not, without the
+// allocator's calls.
 func (s *IntervalSet) Mapped() map[Key]Total {
 	sums := maps.Clone(s.short)
 	if sums == nil {
@@ -96,7 +98,7 @@ func (s *IntervalSet) Mapped() map[Key]Total {
 	return sums
 }
 
-// Released returns what has been released by a call: "munmap", "brk" or "madvise".
+// Released returns the ranges that a call has released: "munmap", "brk" or "madvise".
 func (s *IntervalSet) Released(call string) Total {
 	if call == "munmap" {
 		return s.released[call].plus(s.shortAll)
@@ -104,7 +106,7 @@ func (s *IntervalSet) Released(call string) Total {
 	return s.released[call]
 }
 
-// insert adds an interval and removes whatever it overlaps.
+// insert adds an interval and removes all that it overlaps.
 func (s *IntervalSet) insert(interval Interval) {
 	if interval.Start >= interval.End {
 		return

@@ -180,8 +180,7 @@ func TestHostileAddresses(t *testing.T) {
 	mustHold(t, s, Interval{Start: last, End: last + page, Stack: 1, Kind: growth.KindMmap})
 }
 
-// disorder returns what is wrong with the intervals; empty if they are sorted, disjoint and not
-// empty.
+// disorder returns the fault of the intervals; empty if they are sorted, disjoint and not empty.
 func disorder(s *IntervalSet) string {
 	var last uint64
 	for _, i := range s.Intervals() {

@@ -1,5 +1,5 @@
-// Package doctor checks what would work on this machine. Each check has a finding, and a remedy for
-// what is missing.
+// Package doctor checks which parts of a trace would work on this machine. Each check has a
+// finding, and a remedy for a missing requirement.
 package doctor
 
 import (
@@ -54,15 +54,15 @@ const (
 	StateFail State = "fail" // nothing can be traced
 )
 
-// Result is what one check found.
+// Result is the result of one check.
 type Result struct {
 	// Name of the check.
 	Name string `json:"name"`
 	// State is the outcome of the check.
 	State State `json:"state"`
-	// Finding is what was found, in words.
+	// Finding is the finding, in words.
 	Finding string `json:"finding"`
-	// Remedy for what is missing; absent: nothing is.
+	// Remedy for the missing requirement; absent: none is missing.
 	Remedy string `json:"remedy,omitempty"`
 	// Required is set if nothing can be traced without it.
 	Required bool `json:"required"`
@@ -131,8 +131,8 @@ func checkArchitecture() Result {
 	}
 }
 
-// checkPrivileges lists the missing capabilities: those without which nothing can be traced, and
-// then each of the others.
+// checkPrivileges lists the missing capabilities: first the ones that any trace needs, and then
+// each of the others.
 func checkPrivileges() []Result {
 	const name = "privilege"
 	r := Result{Name: name, Finding: fmt.Sprintf("uid %d", os.Geteuid()), Required: true}

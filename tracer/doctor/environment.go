@@ -17,7 +17,7 @@ import (
 const (
 	// minFreeBytes is room for the files of a trace of some hours.
 	minFreeBytes = 256 << 20
-	// minOpenFiles is what a tree of the largest size that is followed takes.
+	// minOpenFiles is the number of files that the largest tree that is followed takes.
 	minOpenFiles = 2048
 )
 

@@ -43,7 +43,7 @@ func nvmlUnavailable(err error) Result {
 	return r
 }
 
-// nvmlFinding returns the driver and the GPUs of a reading, and what it lacks.
+// nvmlFinding returns the driver and the GPUs of a reading, and the values that it lacks.
 func nvmlFinding(reading nvml.Reading) Result {
 	r := Result{Name: "NVML"}
 	if reading.Driver == "" {

@@ -9,11 +9,11 @@ import (
 
 const (
 	// relResidentError is the relative standard error of taking growth of the resident heap for
-	// growth of what is alive: free memory may stay resident, and live memory may be untouched.
+	// growth of live memory: free memory may stay resident, and live memory may be untouched.
 	relResidentError = 0.2
-	// minCalibration and maxCalibration bound what the growth of the resident heap makes of the
-	// slowdown. It corrects for bursts that met too many objects by chance, too, and so may be less
-	// than 1.
+	// minCalibration and maxCalibration bound the correction of the slowdown by the growth of the
+	// resident heap. It corrects for bursts that met too many objects by chance, too, and so may be
+	// less than 1.
 	minCalibration, maxCalibration = 0.25, 500
 	// maxResidentReadings bounds the readings that are kept. Every second one is dropped then.
 	maxResidentReadings = 512
@@ -31,13 +31,13 @@ type calibration struct {
 	slowdown, relError float64 // relError 0: not known
 }
 
-// burstTotals is what the objects that are alive take of the heap, in bytes, headers included.
+// burstTotals are the bytes of the heap that live objects take, headers included.
 type burstTotals struct {
 	from, to uint64 // the time that the bursts represent; ns, CLOCK_MONOTONIC
 
-	// probed is what was born while every call was probed, or has a mapping of its own; seen what
-	// was born in bursts, and unseen what that represents of the pauses before, as if probes did
-	// not slow the program.
+	// probed are objects born while every call was probed, or with a mapping of their own; seen are
+	// objects born in bursts, and unseen the objects of the pauses before that these represent, as
+	// if probes did not slow the program.
 	probed, seen, unseen float64
 }
 
@@ -102,7 +102,8 @@ func (s *Schedule) Calibrate(e *Estimator, now uint64, residentBytes int64) {
 	s.calibration = calibration{slowdown, math.Hypot(relResidentError, noise/slowdown)}
 }
 
-// ForgetResident forgets the readings of the resident heap: it is that of other processes now.
+// ForgetResident forgets the readings of the resident heap: the heap belongs to other processes
+// now.
 func (s *Schedule) ForgetResident() {
 	s.resident, s.calibration = nil, calibration{}
 }
@@ -150,7 +151,7 @@ func (s *Schedule) residentNoise(from, to uint64) float64 {
 	if n == 0 {
 		return 0
 	}
-	return math.Sqrt(2 * sum / n / 6) // the variance of d is 6 times that of a reading
+	return math.Sqrt(2 * sum / n / 6) // d has 6 times the variance of a reading
 }
 
 // combined returns the mean of two independent estimates of the slowdown, by the inverse of the

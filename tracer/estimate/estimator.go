@@ -1,5 +1,5 @@
-// Package estimate estimates what a heap holds from sampled allocations. An allocation represents
-// others in two ways:
+// Package estimate estimates the contents of a heap from sampled allocations. An allocation
+// represents others in two ways:
 //
 //   - The kernel side samples one allocation per sampling interval, on average. growth.Weight is
 //     the inverse of the probability that it sampled this one (Horvitz-Thompson). Where the process
@@ -8,9 +8,9 @@
 //     the pause before it (Schedule.Extrapolation). Objects that were born in it may have been
 //     freed unseen since (growth.Survival).
 //
-// Schedule records when the probes were open. Estimator combines it with what package liveness
-// knows of single objects. ReadLive applies it to the kernel's live map and sums by stack, and
-// Holdings has the sums by stack and kind of memory.
+// Schedule records when the probes were open. Estimator combines it with the state of single
+// objects from package liveness. ReadLive applies it to the kernel's live map and sums by stack,
+// and Holdings has the sums by stack and kind of memory.
 package estimate
 
 import (
@@ -71,7 +71,7 @@ func NewEstimator(
 	return e
 }
 
-// Estimate is what one sampled object represents.
+// Estimate has the number of objects and bytes that one sampled object represents.
 type Estimate struct {
 	// Weight is the number of objects.
 	Weight float64
@@ -104,7 +104,7 @@ func (e *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
 		return estimate
 	}
 	tracked := e.tracker.Objects[*key]
-	if tracked.Mapped { // MappedObjects are those of the pauses
+	if tracked.Mapped { // MappedObjects has the objects of the pauses
 		return estimate
 	}
 

@@ -8,7 +8,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/liveness"
 )
 
-// burstEvidence is the evidence for what a stack holds of objects that were born in bursts.
+// burstEvidence is the evidence for the objects of a stack that were born in bursts.
 type burstEvidence struct {
 	bursts       map[int]*growth.BurstSum // by Estimate.Burst
 	classes      map[uint64]float64       // bytes by Estimate.sizeClass
@@ -27,7 +27,8 @@ func (e *burstEvidence) burst(index int) *growth.BurstSum {
 	return e.bursts[index]
 }
 
-// add adds an object of a size. bytes is what it represents, and variance the variance of that.
+// add adds an object of a size. bytes is the number of bytes that it represents, and variance the
+// variance of bytes.
 func (e *burstEvidence) add(size uint64, estimate Estimate, bytes, variance float64) {
 	sum := e.burst(estimate.Burst)
 	sum.Bytes += bytes

@@ -50,16 +50,16 @@ type Pin struct {
 	Stack uint64
 }
 
-// maxBelievedBytes bounds what the objects of a process take together: that is how much it can
-// address. A process with a malloc of its own can make up any sizes.
+// maxBelievedBytes bounds the sum of the objects of a process: that is how much it can address. A
+// process with a malloc of its own can make up any sizes.
 const maxBelievedBytes = 1 << 47
 
-// believed sums the sizes of the objects of each process, by PID.
-type believed map[uint32]uint64
+// believedBytes sums the sizes of the objects of each process, by PID.
+type believedBytes map[uint32]uint64
 
-// limit makes what one more object takes, or represents where a producer has said so, at most what
-// is left of maxBelievedBytes.
-func (b believed) limit(tgid uint32, a *bpf.Allocation) {
+// limit makes the bytes of one more object, or the bytes that it represents by its producer, at
+// most the rest of maxBelievedBytes.
+func (b believedBytes) limit(tgid uint32, a *bpf.Allocation) {
 	isWeighted, left := a.Weight != 0, maxBelievedBytes-b[tgid]
 	if isWeighted {
 		a.Weight = min(a.Weight, left)
@@ -75,7 +75,7 @@ func (b believed) limit(tgid uint32, a *bpf.Allocation) {
 func ReadLive(
 	k *kernel.Kernel, estimator *Estimator, sums map[stack.Key]*StackTotals, last LiveObjects,
 ) (LiveObjects, error) {
-	objects, sizes := last.emptied(), make(believed)
+	objects, sizes := last.emptied(), make(believedBytes)
 	add := func(key *bpf.Address, a *bpf.Allocation) {
 		sizes.limit(key.Tgid, a)
 		estimate := estimator.estimate(key, a)

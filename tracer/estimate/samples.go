@@ -10,8 +10,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
-// minAlive is the least probability at which a sampled object counts as alive: its memory may be that of
-// another one since.
+// minAlive is the least probability at which a sampled object counts as alive: its memory may
+// belong to another one since.
 const minAlive = 0.9
 
 // maxCandidates is how many objects of each group LiveCandidates returns.
@@ -72,8 +72,8 @@ func (e *Estimator) Alive(candidates []Candidate, most int) (addresses []uint64)
 }
 
 // StacksAt sets the kernel side's ID of the stack that allocated the memory at some addresses of a
-// process, which are the keys of stacks. It leaves out what was born after a moment, in ns,
-// CLOCK_MONOTONIC, and what may not be alive any more.
+// process, which are the keys of stacks. It leaves out objects born after a moment, in ns,
+// CLOCK_MONOTONIC, and objects that may not be alive any more.
 func StacksAt(
 	k *kernel.Kernel, estimator *Estimator, pid int, stacks map[uint64]uint64, to uint64,
 ) error {

@@ -25,7 +25,7 @@ type Schedule struct {
 	// Lag is the age from which on an object that was born in a burst counts. A younger one cannot
 	// be distinguished from one that is about to be freed.
 	Lag time.Duration
-	// Inside is what the traced processes did during bursts, and Outside between them.
+	// Inside is the progress of the traced processes during bursts, and Outside between them.
 	Inside, Outside Progress
 
 	resident    []residentReading // in order
@@ -109,7 +109,7 @@ func (s *Schedule) Extrapolation(i int, tracedSince uint64) float64 {
 }
 
 // pausesPerBurst returns the total length of the pauses before the last averagedBursts bursts up to
-// period i, divided by that of the bursts.
+// period i, divided by the total length of the bursts.
 func (s *Schedule) pausesPerBurst(i int, tracedSince uint64) float64 {
 	if p := s.Periods[i]; !p.Burst || p.To <= max(p.From, tracedSince) {
 		return 0
@@ -190,7 +190,7 @@ func Maturity(duration time.Duration) time.Duration {
 	return min(max(duration/5, shortest), longest)
 }
 
-// Progress is what the traced processes did in some time.
+// Progress counts the work of the traced processes in some time.
 type Progress struct {
 	seconds float64
 	steps   float64 // of training
@@ -198,7 +198,7 @@ type Progress struct {
 	probes  float64 // CPU time of the probes, in seconds
 }
 
-// Add adds what was done from one reading to the next.
+// Add adds the progress from one reading to the next.
 func (p *Progress) Add(costs controller.Costs, from, to controller.Reading) {
 	native, probes := costs.Native(from, to)
 	p.seconds += max(0, (to.At - from.At).Seconds())
@@ -220,7 +220,7 @@ const (
 
 // slowdown returns the program's rate of work outside bursts as a multiple of that inside, and its
 // relative standard error. Steps show it, and the growth of the resident heap: it is the mean of
-// both. Without steps CPU time shows the most that it can be: what a clock paces is not slowed.
+// both. Without steps CPU time shows the most that it can be: work paced by a clock is not slowed.
 func (s *Schedule) slowdown() (factor, relError float64) {
 	factor, relError = s.slowdownByProgress()
 	switch {
@@ -270,7 +270,7 @@ func (s *Schedule) slowdownByProgress() (factor, relError float64) {
 }
 
 // mostByCPUTime returns an upper limit of the slowdown: the CPU time of the program's own in bursts
-// may be less by three standard errors of that of the probes.
+// may be less by three standard errors of the probes' CPU time.
 func (s *Schedule) mostByCPUTime() float64 {
 	in, out := &s.Inside, &s.Outside
 	inside := max(in.native-3*relCostError*in.probes, in.probes/maxCalibration) / in.seconds

@@ -97,8 +97,8 @@ func (l leakSimulation) run(seed uint64) (ratio float64, covered bool) {
 	return float64(h.InuseBytes) / truth, math.Abs(deviation) < 1.96
 }
 
-// progress returns what the program does in some time, slowed by a factor. The rest of its CPU time
-// is that of the probes, one microsecond each.
+// progress returns the progress of the program in some time, slowed by a factor. The rest of its
+// CPU time is the probes', one microsecond each.
 func (l leakSimulation) progress(
 	seconds, slowdown float64, random *rand.Rand,
 ) controller.Reading {

@@ -48,7 +48,7 @@ func ReadTensors(k *kernel.Kernel, pids []int) TensorTotals {
 func eachTensor(
 	k *kernel.Kernel, visit func(key *bpf.Address, a *bpf.Allocation, weight float64),
 ) error {
-	sizes := make(believed)
+	sizes := make(believedBytes)
 	return kernel.ReadMap(k.Tensors, func(key *bpf.Address, a *bpf.Allocation) {
 		sizes.limit(key.Tgid, a)
 		visit(key, a, weightOf(a))

@@ -13,7 +13,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
-// StackTotals is what one stack holds and has allocated, before its frames are named.
+// StackTotals are the live and the allocated memory of one stack, before its frames are named.
 type StackTotals struct {
 	inuseObjects, allocObjects, allocBytes float64
 	inuseBytes, samples                    int64
@@ -35,8 +35,8 @@ func TotalsOf[K comparable](sums map[K]*StackTotals, key K) *StackTotals {
 	return to
 }
 
-// AddLive adds what a sampled allocation of a size represents. The Horvitz-Thompson estimator of
-// w bytes by one sample of s bytes has the variance w(w − s).
+// AddLive adds the bytes that a sampled allocation of a size represents. The Horvitz-Thompson
+// estimator of w bytes by one sample of s bytes has the variance w(w − s).
 func (t *StackTotals) AddLive(size uint64, estimate Estimate, bin int) {
 	allocated := math.Round(estimate.Weight * float64(size))
 	bytes := math.Round(allocated * estimate.Alive)
@@ -76,7 +76,7 @@ func (t *StackTotals) AddTally(key *bpf.TallyKey, tally *bpf.Tally, factor float
 	t.allocBytes += weight * float64(tally.Bytes)
 }
 
-// AddAllocated adds what other totals have allocated, but not what they hold.
+// AddAllocated adds the allocated bytes and objects of other totals, but not the live ones.
 func (t *StackTotals) AddAllocated(other *StackTotals) {
 	t.allocObjects += other.allocObjects
 	t.allocBytes += other.allocBytes
@@ -105,7 +105,7 @@ func TakeTallies(
 	}
 }
 
-// Holdings has what each stack holds of each kind of memory.
+// Holdings has the memory of each stack by kind.
 type Holdings map[holdingKey]*entry
 
 type holdingKey struct {
@@ -136,7 +136,7 @@ func (h Holdings) entry(stack *growth.Stack, kind growth.Kind, gpu string) *entr
 	return found
 }
 
-// Add adds what a stack holds of a kind. gpu is empty for the host's memory.
+// Add adds the memory of a stack and a kind. gpu is empty for the host's memory.
 func (h Holdings) Add(stack *growth.Stack, kind growth.Kind, gpu string, totals *StackTotals) {
 	to := h.entry(stack, kind, gpu)
 	to.InuseObjects += totals.inuseObjects

@@ -10,7 +10,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/liveness"
 )
 
-// Sampled totals are compared with those of all objects, over many simulated samplings.
+// Sampled totals are compared with the totals of all objects, over many simulated samplings.
 func TestAddLive(t *testing.T) {
 	const (
 		interval = 4096

@@ -1,5 +1,5 @@
-// Package gpu reads what traced processes have allocated on GPUs, and pinned for them, from the
-// kernel side. Monitor reads what NVML reports of the GPUs themselves.
+// Package gpu reads from the kernel side the memory that traced processes have allocated on GPUs,
+// and pinned for them. Monitor reads NVML's report on the GPUs themselves.
 package gpu
 
 import (
@@ -37,7 +37,7 @@ type Key struct {
 	GPU  uint32 // the kernel side's number; see Name
 }
 
-// Totals is what is alive on GPUs and pinned for them, at one moment.
+// Totals is the memory alive on GPUs and pinned for them, at one moment.
 type Totals struct {
 	ByStack map[Key]*estimate.StackTotals
 	Pins    map[uint32][]estimate.Pin // by PID
@@ -51,7 +51,7 @@ func NewTotals() *Totals {
 	}
 }
 
-// ReadLive sums what is alive on GPUs, or pinned for them, by stack. What was allocated after the
+// ReadLive sums the memory alive on GPUs, or pinned for them, by stack. Memory allocated after the
 // last bin is left out.
 func ReadLive(k *kernel.Kernel, born estimate.BirthBins) (*Totals, error) {
 	totals := NewTotals()
@@ -87,8 +87,8 @@ func (t *Totals) addPin(key *bpf.GpuAddress, m *bpf.GpuMemory) {
 	}
 }
 
-// ForTally returns the totals to which a tally belongs: those of its key in t, or those of its
-// stack in heap for the kinds of the host's heap.
+// ForTally returns the totals to which a tally belongs: the totals of its key in t, or of its stack
+// in heap for the kinds of the host's heap.
 func (t *Totals) ForTally(
 	heap map[stack.Key]*estimate.StackTotals, key *bpf.TallyKey,
 ) *estimate.StackTotals {
@@ -99,11 +99,11 @@ func (t *Totals) ForTally(
 	return estimate.TotalsOf(t.ByStack, Key{Key: of, Kind: key.Kind, GPU: uint32(key.Gpu)})
 }
 
-// driverTotal is what a process has alive of the CUDA driver API, in bytes: on GPUs, and pinned
+// driverTotal is a process's live memory of the CUDA driver API, in bytes: on GPUs, and pinned
 // memory of the host.
 type driverTotal struct{ gpu, pinned int64 }
 
-// ReadDriverTotals sums what is alive of the CUDA driver API by process. It returns nil if the
+// ReadDriverTotals sums the live memory of the CUDA driver API by process. It returns nil if the
 // kernel's map cannot be read.
 func ReadDriverTotals(k *kernel.Kernel) map[uint32]driverTotal {
 	totals := make(map[uint32]driverTotal)
@@ -165,7 +165,7 @@ func SumTotals(totals []growth.GPUTotals) (allocated, reserved int64) {
 	return allocated, reserved
 }
 
-// Sample is what processes have on GPUs at one moment.
+// Sample is the memory of processes on GPUs at one moment.
 type Sample struct {
 	Processes []growth.ProcessGPUMemory
 	Driver    map[uint32]driverTotal // by PID; nil: unknown

@@ -36,7 +36,7 @@ func serve() error {
 	for {
 		fds, err := receive(childSocket, message)
 		if err != nil {
-			return nil //nolint:nilerr // the end of the socket is that of the child
+			return nil //nolint:nilerr // the child ends with the socket
 		}
 		var ask request
 		if _, err := binary.Decode(message, binary.NativeEndian, &ask); err != nil {
@@ -146,7 +146,7 @@ type memoryReader struct {
 
 var pageSize = uint64(os.Getpagesize())
 
-// read reads size bytes at each address. Where addresses follow each other, and what they have is in
+// read reads size bytes at each address. Where addresses follow each other, and their memory is in
 // RAM, it reads them at once.
 func (m *memoryReader) read(reads, size int) {
 	addresses := make([]uint64, reads)

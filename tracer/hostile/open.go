@@ -1,6 +1,6 @@
-// Package hostile opens and reads what somebody else controls, who may want the reader to come to
-// harm: files at paths of a traced process, files that it has mapped, its files in /proc, and its
-// memory.
+// Package hostile opens and reads files and memory that somebody else controls, who may want the
+// reader to come to harm: files at paths of a traced process, files that it has mapped, its files
+// in /proc, and its memory.
 //
 // A read may never return. A file may be on FUSE, whose daemon is a program of any user, a page of
 // memory may be one of such a file, and the lock of an address space may be held meanwhile. No
@@ -37,13 +37,13 @@ type File struct {
 }
 
 // Open opens a file for reading whose path somebody else controls. It refuses all but regular
-// files, and those of another type that is allowed (unix.S_IFIFO and the like; 0: none), without
+// files, and files of another type that is allowed (unix.S_IFIFO and the like; 0: none), without
 // opening them: that may block, as with a FIFO, or act on a device, as with a watchdog.
 //
 // folder is an open folder that the path is relative to; nil: the working directory. resolve has
-// the restrictions of openat2(2). The path is opened with O_PATH, which has no effect on what it
-// leads to. The type is that of the very file that is then read, even if the path leads elsewhere
-// by now. The error wraps ErrStalled if the file system does not answer.
+// the restrictions of openat2(2). The path is opened with O_PATH, which has no effect on the file.
+// The type is checked on the very file that is then read, even if the path leads elsewhere by now.
+// The error wraps ErrStalled if the file system does not answer.
 func Open(folder *os.File, path string, resolve uint64, allowed uint32) (*File, error) {
 	fd, err := child.open(folder, path, resolve, allowed)
 	switch {
@@ -178,9 +178,8 @@ func (f *File) ReadAll(limit int) ([]byte, error) {
 
 const readAllBytes = 64 << 10 // of a piece
 
-// A HeldPath leads the kernel to the very file that a File holds, until that is closed. What
-// becomes of the file's names and mappings does not change that. Probes are attached by a HeldPath
-// alone.
+// A HeldPath leads the kernel to the very file that a File holds, until that is closed. A change of
+// the file's names and mappings does not change that. Probes are attached by a HeldPath alone.
 type HeldPath struct{ path string }
 
 // Self leads to the program of this process.

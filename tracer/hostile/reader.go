@@ -37,7 +37,7 @@ const (
 	sharedBytes = 8*maxReads + maxBytes
 )
 
-// An operation is what the child is asked for.
+// An operation is a request to the child.
 type operation uint32
 
 const (
@@ -46,9 +46,9 @@ const (
 	readMemory                  // of a process, at addresses whose pages are in RAM
 )
 
-// A request goes through the socket, with the descriptors of the files. The shared memory has what
-// else it needs: positions, and a path. It is answered there, too: position i by the
-// number of bytes that were read, or by an error number below 0.
+// A request goes through the socket, with the descriptors of the files. The shared memory has the
+// rest: positions, and a path. It is answered there, too: position i by the number of bytes that
+// were read, or by an error number below 0.
 type request struct {
 	Operation operation
 	Reads     uint32

@@ -67,7 +67,7 @@ func testReads(t *testing.T) {
 func withTimeout(t *testing.T, timeout time.Duration) {
 	t.Helper()
 	child.timeout = timeout
-	stalled.files = nil // an inode may be that of another file by now
+	stalled.files = nil // an inode may belong to another file by now
 	t.Cleanup(func() {
 		child.mu.Lock()
 		child.timeout, child.lost, stalled.files = readTimeout, nil, nil
@@ -143,7 +143,7 @@ func testFreesLost(t *testing.T) {
 	}
 }
 
-// loseChild has the child given up, if one can be started, and returns what is closed at its end.
+// loseChild has the child given up, if one can be started, and returns a channel closed at its end.
 func loseChild(t *testing.T) (ended chan struct{}) {
 	t.Helper()
 	if child.socket == 0 && len(child.lost) >= maxLost {

@@ -13,8 +13,8 @@ import (
 // codeID is a key of the map of code objects that the BPF programs have reported, opaque here.
 type codeID [16]byte
 
-// DeleteProcesses deletes what the BPF programs have recorded of processes. They must not be traced
-// any more. It reads all of each map once.
+// DeleteProcesses deletes the BPF programs' records of processes. They must not be traced any more.
+// It reads all of each map once.
 func (k *Kernel) DeleteProcesses(pids ...uint32) error {
 	isGone := func(pid uint32) bool { return slices.Contains(pids, pid) }
 	isObject := func(key *bpf.Address, _ *bpf.Allocation) bool { return isGone(key.Tgid) }

@@ -22,7 +22,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// Defaults and limits of what a user can set.
+// Defaults and limits of a user's settings.
 const (
 	DefaultInterval  = 512 << 10 // bytes between samples
 	MaxInterval      = 1 << 30   // bytes between samples
@@ -162,7 +162,7 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 	return k, nil
 }
 
-// Program is that of bpf.Loaded, with the remedy in its error.
+// Program is bpf.Loaded's Program, with the remedy in its error.
 func (k *Kernel) Program(name string) (*ebpf.Program, error) {
 	p, err := k.Loaded.Program(name)
 	if err != nil {
@@ -300,7 +300,7 @@ func (k *Kernel) SetIntervals(interval, tensorInterval uint64) error {
 	return nil
 }
 
-// SetCosts sets what the BPF programs charge for their events.
+// SetCosts sets the costs that the BPF programs charge for their events.
 func (k *Kernel) SetCosts(costs bpf.ProbeCosts) error {
 	if err := k.Costs.Set(costs); err != nil {
 		return fmt.Errorf("set the costs of probes: %w", err)

@@ -27,8 +27,8 @@ var lossCounters = []struct {
 	{growth.LossSiteStacks, bpf.CountSiteStacks},
 }
 
-// Losses returns the losses among the values of the BPF programs' counters: those of the processes
-// that have a share of the tables, by PID, and the rest.
+// Losses returns the losses among the values of the BPF programs' counters: the losses of the
+// processes that have a share of the tables, by PID, and the rest.
 func (k *Kernel) Losses(values []uint64) (lost growth.Losses) {
 	of := k.lostByUser()
 	for _, l := range lossCounters {

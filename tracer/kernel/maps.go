@@ -115,7 +115,7 @@ func (k *Kernel) ResetCounters() error {
 	return nil
 }
 
-// SetTarget sets what the BPF programs do with events of a process.
+// SetTarget sets the actions of the BPF programs on events of a process.
 func (k *Kernel) SetTarget(pid int, state bpf.TargetState) error {
 	if err := k.Targets.Put(uint32(pid), state); err != nil {
 		return fmt.Errorf("set target: %w", err)

@@ -27,7 +27,8 @@ func Release() (release string, supported bool, err error) {
 // A Privilege is a capability that allocscope uses (capabilities(7)).
 type Privilege struct {
 	Name string
-	// Without is what is missing without it, for people; empty: nothing can be traced.
+	// Without is the part of a trace that is missing without it, for people; empty: nothing can be
+	// traced.
 	Without string
 
 	bit           int
@@ -88,8 +89,8 @@ const (
 // https://github.com/torvalds/linux/blob/v6.13/include/linux/proc_ns.h
 const initialPIDNamespace = 0xEFFFFFFC
 
-// PIDNamespace returns what identifies this process's PID namespace to the BPF programs. Zeros mean
-// the initial one.
+// PIDNamespace returns the numbers that identify this process's PID namespace to the BPF programs.
+// Zeros mean the initial one.
 func PIDNamespace() (device, inode uint64, err error) {
 	info, err := os.Stat("/proc/self/ns/pid")
 	if err != nil {

@@ -17,16 +17,16 @@ import (
 type users struct {
 	mu   sync.Mutex
 	pids map[uint32]bool
-	// gone are processes that had a share, and what they have lost, if anything.
+	// gone are processes that had a share, and their losses, if any.
 	gone map[uint32]bpf.Usage
 }
 
 // maxGone bounds the processes whose losses are known by PID after they have ended.
 const maxGone = 1024
 
-// openPart is the part of a table up to which a target may have more than its share. What is beyond
-// is for those that have less: a process that floods the table before another one starts leaves
-// room for it.
+// openPart is the part of a table up to which a target may have more than its share. The rest is
+// for targets that have less: a process that floods the table before another one starts leaves room
+// for it.
 const openPart = 4.0 / 5
 
 // sizeFor returns the size of a table of which one process that is alone has so many entries.
@@ -37,7 +37,7 @@ func sizeFor(entries int, isShared bool) uint32 {
 	return uint32(math.Ceil(float64(entries) / openPart))
 }
 
-// AddUser lets a process have its share of the tables. One that has a share keeps what it has.
+// AddUser lets a process have its share of the tables. A process that has a share keeps it.
 func (k *Kernel) AddUser(pid int) error {
 	k.users.mu.Lock()
 	defer k.users.mu.Unlock()
@@ -149,8 +149,8 @@ func (k *Kernel) noteAll(m *ebpf.Map, entries map[uint32]int64, sign int64) erro
 	return errors.Join(errs...)
 }
 
-// lostByUser returns what each process that has or had a share has lost. A PID that two of them had
-// has the losses of the last one: those of the first count as nobody's.
+// lostByUser returns the losses of each process that has or had a share. A PID that two of them had
+// has the losses of the last one: the first one's losses belong to no process.
 func (k *Kernel) lostByUser() map[uint32]bpf.Usage {
 	k.users.mu.Lock()
 	defer k.users.mu.Unlock()
@@ -165,9 +165,9 @@ func (k *Kernel) lostByUser() map[uint32]bpf.Usage {
 	return all
 }
 
-// SetCommand names the process that becomes the command, or whose children do: what descends from
-// it may become a target, and no other process. 0 is none. uid is of its user; those of root may go
-// on as any user.
+// SetCommand names the process that becomes the command, or whose children do: its descendants may
+// become targets, and no other process. 0 is none. uid is of its user; a process of root may go on
+// as any user.
 func (k *Kernel) SetCommand(pid, uid int) error {
 	if err := errors.Join(k.CommandUid.Set(uint32(uid)), k.Command.Set(uint32(pid))); err != nil {
 		return fmt.Errorf("set the command: %w", err)

@@ -66,7 +66,7 @@ func TracefsRemedy(err error) string {
 // openMounted opens the tracefs that the system has mounted, or returns nil. It looks at the list of
 // mounts, as debugfs would mount a tracefs where somebody looks into its folder tracing.
 func openMounted() (*os.File, error) {
-	// The list of this thread, which is that of the process except in a test.
+	// The list of this thread, which equals the process's list except in a test.
 	raw, _ := os.ReadFile("/proc/thread-self/mountinfo") // without it there are none
 	for _, m := range tracefsMounts(raw) {
 		var there unix.Statx_t
@@ -155,5 +155,5 @@ func (t *Tracefs) EventID(group, name string) (uint64, error) {
 	return id, nil
 }
 
-// Close closes it. What is attached stays attached.
+// Close closes it. Attached programs stay attached.
 func (t *Tracefs) Close() error { return t.directory.Close() }

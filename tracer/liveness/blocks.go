@@ -27,8 +27,8 @@ type Blocks interface {
 // ErrNoBlocks means that the blocks of a malloc cannot be found by address.
 var ErrNoBlocks = errors.New("malloc is neither jemalloc nor mimalloc")
 
-// Blocks reads the free lists of the allocator, for the blocks of now. The error wraps
-// ErrNoBlocks, or is that of memory.
+// Blocks reads the free lists of the allocator, for the present blocks. The error wraps
+// ErrNoBlocks, or comes from memory.
 func (a ProcessAllocator) Blocks(p *process.Process, maps []process.Mapping) (Blocks, error) {
 	memory, err := newPrivateMemory(p, maps)
 	if err != nil {
@@ -45,7 +45,7 @@ func (a ProcessAllocator) Blocks(p *process.Process, maps []process.Mapping) (Bl
 
 const jePageBytes = 1 << jePageBits
 
-// Bounds on what is kept, each of a few MiB.
+// Bounds on the memory kept, each of a few MiB.
 const (
 	maxKeptElements = 1 << 11 // pages
 	maxKeptExtents  = 1 << 15
@@ -76,7 +76,7 @@ func (j *jemalloc) blocks(memory Memory) (Blocks, error) {
 	}, nil
 }
 
-// At implements Blocks. The tree has the first and the last page of an extent, and all those of a
+// At implements Blocks. The tree has the first and the last page of an extent, and all pages of a
 // slab.
 func (b *jeBlocks) At(address uint64) (block pages.Span, isLive bool) {
 	if b.last.Start <= address && address < b.last.End {

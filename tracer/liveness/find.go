@@ -17,8 +17,8 @@ import (
 type Allocator interface {
 	// Check returns the state of each object, all of them allocated before the call.
 	//
-	// maps are those of the process, read after the objects were allocated. Check returns the
-	// errors of memory. It is not safe for concurrent use.
+	// maps are the process's, read after the objects were allocated. Check returns the errors of
+	// memory. It is not safe for concurrent use.
 	Check(memory Memory, maps []process.Mapping, objects []Object) ([]State, error)
 
 	// SizeClass returns how many bytes an object of a size takes. Objects of one class can take
@@ -47,7 +47,7 @@ const (
 )
 
 // FindAllocator finds the malloc that a process uses. The error wraps one of the reasons above, or
-// those of probe.Resolve.
+// an error of probe.Resolve.
 func FindAllocator(p *process.Process, maps []process.Mapping) (Allocator, error) {
 	library, err := mallocLibrary(p, maps)
 	if err != nil {
@@ -82,7 +82,7 @@ type Malloc struct {
 	Name, Path string
 }
 
-// Identify names the malloc that a process uses. The error wraps those of probe.Resolve.
+// Identify names the malloc that a process uses. The error wraps errors of probe.Resolve.
 func Identify(p *process.Process, maps []process.Mapping) (Malloc, error) {
 	library, err := mallocLibrary(p, maps)
 	if err != nil {
@@ -116,7 +116,7 @@ func findGlibc(
 const tunablesVariable = "GLIBC_TUNABLES"
 
 // mallocLibrary returns the mapping of the file whose malloc the process uses. The shim hands on
-// what the next one returns.
+// the next one's results.
 func mallocLibrary(p *process.Process, maps []process.Mapping) (process.Mapping, error) {
 	isShim := func(m process.Mapping) bool { return shim.HasName(m.Path) }
 	files, err := probe.Resolve(p, slices.DeleteFunc(slices.Clone(maps), isShim))
@@ -156,7 +156,8 @@ func nameOf(p *process.Process, m process.Mapping) (string, error) {
 		}
 	}
 
-	// A static program exports none. It may lack the last function, but not what free calls.
+	// A static program exports none. It may lack the last function, but not the functions that free
+	// calls.
 	marks["_int_free"] = Glibc
 	wanted := make(map[string]bool)
 	for function := range marks {

@@ -2,8 +2,8 @@ package liveness
 
 import "hash/maphash"
 
-// Fingerprint is a hash of a part of an object's contents; 0 means that it could not be read. If
-// it stays the same while those of similar objects differ, the object is still the same.
+// Fingerprint is a hash of a part of an object's contents; 0 means that it could not be read. If it
+// stays the same while the fingerprints of similar objects differ, the object is still the same.
 type Fingerprint uint64
 
 // fingerprintBytes are hashed at the start of an object, where malloc links free memory. As many

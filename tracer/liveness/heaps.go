@@ -17,15 +17,15 @@ type Heaps struct {
 	// fenceposts instead: one of 16 bytes, and one of size 0.
 	Spans []pages.Span
 	// Cached are the chunks in tcaches and fastbins, by the address of the header. They are free,
-	// but their headers are those of chunks in use.
+	// but their headers look like headers of chunks in use.
 	Cached map[uint64]bool
 	// Mapped are the chunks with a mapping of their own, as far as they are found, from the
 	// header to the end of the mapping. See region.Classify.
 	Mapped pages.Spans
 }
 
-// Heaps finds the heaps of the process. maps are those of now. The error wraps ErrNotGlibc,
-// ErrBrokenChain or ErrLargeHeap, or is that of memory. A heap that has grown beyond maps is an
+// Heaps finds the heaps of the process. maps are the present ones. The error wraps ErrNotGlibc,
+// ErrBrokenChain or ErrLargeHeap, or comes from memory. A heap that has grown beyond maps is an
 // ErrBrokenChain, too.
 func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Heaps, error) {
 	malloc, ok := a.Allocator.(*glibc)
@@ -52,8 +52,8 @@ func (a *glibc) heaps(memory Memory, maps []process.Mapping) (Heaps, error) {
 		return Heaps{}, ErrBrokenChain
 	}
 
-	// The top chunk of another arena ends with its heap. That of the main one ends before it
-	// where others have called sbrk.
+	// The top chunk of another arena ends with its heap. The top chunk of the main one ends before
+	// its heap where others have called sbrk.
 	const attempts = 16
 	for range attempts {
 		if err = found[0].readTop(memory); !errors.Is(err, ErrBrokenChain) {
@@ -114,8 +114,8 @@ type heapSpan struct {
 	start, first, end uint64
 	// topAt is where the arena has the address of its top chunk; 0: the heap has none.
 	topAt uint64
-	// top is the top chunk when it was read; zero: it is to be read. What is taken from it later
-	// begins there, too.
+	// top is the top chunk when it was read; zero: it is to be read. A chunk that is taken from it
+	// later begins there, too.
 	top pages.Span
 	// read is where the pages end that a walk has read; 0: it has read none.
 	read uint64

@@ -150,7 +150,7 @@ func (p *program) mustHoldBlocks() {
 		}
 		freed++
 		if inUse[o.Address-16] != 0 {
-			missed++ // or what the program allocated there is not in its table
+			missed++ // or the program's object there is not in its table
 		}
 	}
 	p.t.Logf("%d live blocks, %d with a mapping; %d freed, %d missed, %d chunks cached in %d spans",

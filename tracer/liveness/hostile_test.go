@@ -11,8 +11,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// A forgery is memory made of a few pages' contents, which repeat for ever; what the holes say
-// cannot be read.
+// A forgery is memory made of a few pages' contents, which repeat for ever; the holes cannot be
+// read.
 type forgery struct {
 	content []byte
 	holes   uint64
@@ -256,7 +256,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// The sizes of jemalloc 5.3 and mimalloc 2.0.9 are those of malloc_usable_size.
+// The sizes of jemalloc 5.3 and mimalloc 2.0.9 are from malloc_usable_size.
 func TestSizeClass(t *testing.T) {
 	for _, c := range []struct {
 		allocator Allocator

@@ -31,7 +31,7 @@ type jemalloc struct {
 	cachedSince map[uint64]time.Time
 }
 
-// jeVersion is what mallctl("version") returns, as in VERSION of a release.
+// jeVersion is the result of mallctl("version"), as in VERSION of a release.
 const jeVersion = "5.3.0-"
 
 // errNoTree is the reason for which the objects of a jemalloc cannot be checked.
@@ -65,7 +65,7 @@ const (
 	jeMaxRegions   = 512 // of a slab: one bit each
 )
 
-// A jeExtent is what was read of an edata_t.
+// A jeExtent has the fields read of an edata_t.
 type jeExtent struct {
 	address, size uint64
 	isSlab        bool
@@ -121,8 +121,8 @@ func jeClass(size uint64) uint64 {
 	return 0
 }
 
-// fits reports whether the extent's size class may be the one of an object: that of its size, or
-// the larger one that an alignment takes (sz_sa2u).
+// fits reports whether the extent's size class may be the one of an object: the class of its size,
+// or the larger one that an alignment takes (sz_sa2u).
 func (e jeExtent) fits(o Object) bool {
 	if e.szind >= uint64(len(jeSizes)) {
 		return false

@@ -1,5 +1,5 @@
 // Package liveness checks from outside whether objects of malloc are still alive: of glibc's,
-// jemalloc's and mimalloc's. It reads what malloc keeps about each object and in its free lists. It
+// jemalloc's and mimalloc's. It reads malloc's own data about each object and in its free lists. It
 // sets no probe, stops nothing and writes nothing. The memory it reads is hostile input: any
 // contents cost bounded work and yield some answer.
 //
@@ -30,8 +30,8 @@ import (
 // Memory reads the memory of a process, as process.Process does.
 type Memory interface {
 	// Peek reads size bytes, at most 4096, at each address, in the order of the addresses. It
-	// returns nil for what it cannot or should not read. It returns an error once the process
-	// cannot be read any more.
+	// returns nil for memory that it cannot or should not read. It returns an error once the
+	// process cannot be read any more.
 	Peek(addresses []uint64, size int) ([][]byte, error)
 }
 
@@ -41,7 +41,7 @@ type Object struct {
 	Size    uint64 // bytes requested
 }
 
-// State is what a check shows of an object.
+// State is the result of checking an object.
 type State uint8
 
 // The states of objects.
@@ -58,9 +58,9 @@ const (
 // Check returns the state of each object, all of them allocated before the call. An object is
 // Dead if two passes in a row show it.
 //
-// maps are those of the process, read after the objects were allocated. Without maps, an object
-// in unmapped memory is Unknown rather than Dead. Check returns the errors of memory. It is not
-// safe for concurrent use.
+// maps are the process's, read after the objects were allocated. Without maps, an object in
+// unmapped memory is Unknown rather than Dead. Check returns the errors of memory. It is not safe
+// for concurrent use.
 func (a *glibc) Check(
 	memory Memory, maps []process.Mapping, objects []Object,
 ) ([]State, error) {
@@ -223,9 +223,8 @@ type enclosed struct {
 	chunk  pages.Span
 }
 
-// findEnclosed returns the objects that lie inside a free chunk. Where free has merged the chunk
-// of a dead object with its neighbors, the header of the object and that of the next chunk may be
-// stale.
+// findEnclosed returns the objects that lie inside a free chunk. Where free has merged the chunk of
+// a dead object with its neighbors, the headers of the object and of the next chunk may be stale.
 func (p *pass) findEnclosed() (found []enclosed) {
 	for i, o := range p.objects {
 		if p.nextChunks[i] == 0 {

@@ -150,7 +150,7 @@ func (p *program) check(objects []Object) []State {
 	return states
 }
 
-// tally counts blocks by what a check showed.
+// tally counts blocks by the result of a check.
 type tally struct {
 	alive, unknown    int // blocks that were alive all through a check
 	freed, freedShown int // blocks freed, and those shown to be dead, while the program rests

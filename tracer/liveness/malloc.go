@@ -111,8 +111,8 @@ func (a *glibc) maxChunkSize(o Object) uint64 {
 	return size
 }
 
-// fitsMmapped is fits for a chunk with IS_MMAPPED. prevSize is its offset in what was mapped. From
-// 2.43 on, size excludes the header. realloc may keep a page more than necessary.
+// fitsMmapped is fits for a chunk with IS_MMAPPED. prevSize is its offset in the mapping. From 2.43
+// on, size excludes the header. realloc may keep a page more than necessary.
 func fitsMmapped(o Object, prevSize, size uint64) bool {
 	chunk := o.Address - headerSize
 	if prevSize > chunk || prevSize >= maxRequest || size >= maxRequest ||
@@ -140,7 +140,7 @@ type mallocState struct {
 	size      uint64
 }
 
-// mallocStates are those of 2.27 to 2.42, and from 2.43 on, which has no fastbins.
+// mallocStates are the layouts of 2.27 to 2.42, and of 2.43 and later, which has no fastbins.
 var mallocStates = []mallocState{
 	{fastbinsY: 16, top: 96, bins: 112, next: 2160, size: 2200},
 	{top: 8, bins: 24, next: 2072, size: 2112},
@@ -155,7 +155,7 @@ const (
 	maxBinnedChunks = 1 << 15 // chunks
 )
 
-// arena is what was read of a malloc_state.
+// arena has the fields read of a malloc_state.
 type arena struct {
 	address   uint64
 	top       uint64
@@ -194,7 +194,7 @@ func (a *glibc) readArenas(memory Memory) ([]arena, error) {
 
 // readTops returns the top chunks of the arenas, which contain no object. A top chunk ends with a
 // page. readTops reads the pointer to it again after its size: once another chunk is the top, the
-// size is that of a chunk in use.
+// size belongs to a chunk in use.
 func (a *glibc) readTops(memory Memory, arenas []arena) (pages.Spans, error) {
 	addresses := make([]uint64, 0, 3*len(arenas))
 	for _, r := range arenas {
@@ -248,8 +248,8 @@ func (a *glibc) binnedChunks(memory Memory, arenas []arena) ([]pages.Span, error
 	return followBins(memory, chunks)
 }
 
-// binAt returns what the head of an empty bin links to: itself, taken for a chunk (bin_at). bins
-// is the address of the bins.
+// binAt returns the address that the head of an empty bin links to: itself, taken for a chunk
+// (bin_at). bins is the address of the bins.
 func binAt(bins uint64, bin int) uint64 { return bins + binSize*uint64(bin) - headerSize }
 
 // followBins follows the links fd of all bins at once.
@@ -296,7 +296,8 @@ func peekOne(memory Memory, address uint64, size int) ([]byte, error) {
 // peekSize is how many bytes of a range are read at once.
 const peekSize = 4 << 10
 
-// readRange reads a range of memory, at most maxVariables bytes. What it cannot read is zero.
+// readRange reads a range of memory, at most maxVariables bytes. Memory that it cannot read is
+// zero.
 func readRange(memory Memory, s pages.Span) ([]byte, error) {
 	s.End = min(s.End, s.Start+maxVariables)
 	var addresses []uint64

@@ -47,7 +47,7 @@ const (
 	maxDelayedBlocks = 1 << 14   // that are followed
 )
 
-// A miPage is what was read of a mi_page_t.
+// A miPage has the fields read of a mi_page_t.
 type miPage struct {
 	pages.Span        // its memory
 	blockSize  uint64 // bytes; 0: no object is in it

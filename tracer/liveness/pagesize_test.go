@@ -9,7 +9,7 @@ import (
 // The sizes are those that sysmalloc maps for malloc(1 << 20): nb + SIZE_SZ, in whole pages.
 func TestPageSizes(t *testing.T) {
 	const requested = 1 << 20
-	sizes := map[uint64]uint64{ // of the chunk, by that of a page
+	sizes := map[uint64]uint64{ // of the chunk, by the size of a page
 		4 << 10:  requested + 4<<10,
 		16 << 10: requested + 16<<10,
 		64 << 10: requested + 64<<10,

@@ -20,8 +20,8 @@ type tcacheLayout struct {
 	bins    int    // TCACHE_MAX_BINS
 }
 
-// tcacheLayouts are those of 2.30 to 2.41, and from 2.42 on. The latter has twelve bins for large
-// chunks, which glibc.malloc.tcache_max turns on.
+// tcacheLayouts are the layouts of 2.30 to 2.41, and of 2.42 and later. The latter has twelve bins
+// for large chunks, which glibc.malloc.tcache_max turns on.
 var tcacheLayouts = []tcacheLayout{
 	{chunk: 0x290, entries: 128, bins: 64},
 	{chunk: 0x300, entries: 152, bins: 76},
@@ -44,7 +44,7 @@ const (
 	keyDistance   = 64 << 10 // bytes around main_arena in which tcache_key lies
 )
 
-// findTcaches returns the addresses of what may be tcache_perthread_structs. They are objects in
+// findTcaches returns the addresses of possible tcache_perthread_structs. They are objects in
 // chunks of that size, with which an arena's heap begins or to which a thread-local variable
 // points.
 func (a *glibc) findTcaches(
@@ -84,8 +84,7 @@ func (a *glibc) findTcaches(
 	return tcacheSized(memory, objects)
 }
 
-// tcacheSized returns those of the objects whose chunks have the size of a
-// tcache_perthread_struct.
+// tcacheSized returns the objects whose chunks have the size of a tcache_perthread_struct.
 func tcacheSized(memory Memory, objects []uint64) ([]uint64, error) {
 	headers, err := memory.Peek(chunksOf(objects), headerSize)
 	if err != nil {
@@ -170,8 +169,8 @@ func isHeapLike(m process.Mapping) bool {
 // regionMemory implements region.Memory.
 type regionMemory struct{ memory Memory }
 
-// Resident returns true for all pages: Memory leaves out what it should not read, and the tops of
-// stacks are in use.
+// Resident returns true for all pages: Memory leaves out pages that it should not read, and the
+// tops of stacks are in use.
 func (m regionMemory) Resident(uint64) bool { return true }
 
 func (m regionMemory) Peek(addresses []uint64, size int) [][]byte {
@@ -268,7 +267,7 @@ func readEntries(memory Memory, entries []entry) ([][]byte, error) {
 	return memory.Peek(chunks, entryBytes)
 }
 
-// contains reports whether what was read of an entry may be in this list.
+// contains reports whether an entry, as it was read, may be in this list.
 func (l freeList) contains(content []byte) bool {
 	size := chunkSize(content)
 	return l.minSize <= size && size <= l.maxSize &&

@@ -17,7 +17,7 @@ import (
 const (
 	// checkCPUShare is the share of a core that the checks of the tracked objects may take.
 	checkCPUShare = 0.005
-	// minCheckCost is what a check spends at least: what accrues in ten seconds, the least time
+	// minCheckCost is the least time that a check spends: it accrues in ten seconds, the least time
 	// between two checks.
 	minCheckCost = time.Duration(checkCPUShare * 10e9)
 )
@@ -86,8 +86,8 @@ func (t *Tracker) NewSince(from uint64) map[uint32][]Object {
 }
 
 // Observe takes in the live map at the end of a probe period, from one moment to another. Tracked
-// objects that are gone, or whose address has another birth, were freed in the period. Those of
-// the processes in probed count as deaths, and all of them as exposed for seconds
+// objects that are gone, or whose address has another birth, were freed in the period. Such objects
+// of the processes in probed count as deaths, and all of them as exposed for seconds
 // (estimate.Schedule.ExposureSeconds).
 func (t *Tracker) Observe(
 	live *ebpf.Map, from, to uint64, seconds float64, probed map[uint32]bool,
@@ -158,7 +158,7 @@ func (t *Tracker) Adopt(key bpf.Address, a *bpf.Allocation, now uint64) {
 }
 
 // InspectNew takes the fingerprints of objects of a process that were born in the last burst, and
-// finds those with a mapping of their own. An error of memory leaves them as they are.
+// finds the objects that have a mapping of their own. An error of memory leaves them as they are.
 func (t *Tracker) InspectNew(memory Memory, tgid uint32, objects []Object) error {
 	fingerprints, err := Fingerprints(memory, objects)
 	if err != nil {
@@ -178,15 +178,15 @@ func (t *Tracker) InspectNew(memory Memory, tgid uint32, objects []Object) error
 	return nil
 }
 
-// checkedObject is what CheckObjects found of an object.
+// checkedObject is the result of CheckObjects for an object.
 type checkedObject struct {
 	Object
 	state       State
 	fingerprint Fingerprint
 }
 
-// Apply records what CheckObjects found of the objects of a process. It stops tracking the dead
-// ones, and returns their keys in the live map.
+// Apply records the results of CheckObjects on a process. It stops tracking the dead ones, and
+// returns their keys in the live map.
 func (t *Tracker) Apply(tgid uint32, checked []checkedObject) (dead []bpf.Address) {
 	now := kernel.Monotonic()
 	for _, c := range checked {

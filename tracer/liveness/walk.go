@@ -7,12 +7,12 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// HeapChunks is what the heaps of all arenas consist of, in bytes. Chunks with a mapping of their
-// own are in none of them.
+// HeapChunks has the sums over all chunks in the heaps of all arenas, in bytes. Chunks with a
+// mapping of their own are in none of them.
 type HeapChunks struct {
-	// InUse are the chunks that the program has, and what malloc keeps at the ends of heaps. Cached
-	// are those in tcaches and fastbins, whose headers are those of chunks in use. Free are all
-	// others: those in bins, and the top chunks.
+	// InUse are the chunks that the program has, and malloc's own at the ends of heaps. Cached are
+	// the chunks in tcaches and fastbins, whose headers look like headers of chunks in use. Free
+	// are all others: chunks in bins, and the top chunks.
 	InUse, Cached, Free uint64
 	// FreeResident is the part of Cached and Free that is in RAM.
 	FreeResident uint64
@@ -38,7 +38,7 @@ const (
 //
 // The process goes on meanwhile. A chain that does not fit, because chunks were split or merged
 // between two reads, is read again from a little before. The error wraps ErrBrokenChain or
-// ErrLargeHeap, or is that of memory.
+// ErrLargeHeap, or comes from memory.
 func (a *glibc) WalkHeaps(
 	memory Memory, maps []process.Mapping, resident func(start, end uint64) uint64,
 ) (HeapChunks, error) {
@@ -96,13 +96,13 @@ type heapWalk struct {
 	resident func(start, end uint64) uint64
 	sum      HeapChunks
 	pages    int // read so far
-	again    int // of them, those within what was read before
+	again    int // of them, reads within the part read before
 	retries  int
 }
 
 // chainState is where a walk is within a heap.
 type chainState struct {
-	// at is the next chunk. size is that of the chunk before; 0: there is none.
+	// at is the next chunk. size is the size of the chunk before; 0: there is none.
 	at, size uint64
 	sum      HeapChunks
 }

@@ -16,7 +16,7 @@ import (
 // all is the residency of a range all of which is in RAM.
 func all(start, end uint64) uint64 { return end - start }
 
-// mallocInfo is what the program counts of all its arenas, in bytes.
+// mallocInfo is the program's count of all its arenas, in bytes.
 type mallocInfo struct{ heaps, fast, rest uint64 }
 
 var infoLine = regexp.MustCompile(`<(total|system) type="(\w+)"(?: count="(\d+)")? size="(\d+)"/>`)
@@ -64,7 +64,7 @@ func TestWalkHeaps(t *testing.T) {
 		startProgram(t, "mixed").mustWalk()
 	})
 
-	// What the program prints of itself is of the same moment.
+	// The program's own numbers are of the same moment.
 	t.Run("to the byte, one thread", testWalkHeapsExact)
 
 	t.Run("memory that is not in RAM", func(t *testing.T) {

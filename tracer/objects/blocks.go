@@ -9,7 +9,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// A block is what an allocator has handed out at once, and has not got back.
+// A block is memory that an allocator has handed out at once, and has not got back.
 type block struct {
 	pages.Span // of the memory that the program has
 	kind       blockKind
@@ -40,7 +40,7 @@ const (
 	maxSzidx      = 32 // NB_SMALL_SIZE_CLASSES
 )
 
-// A pool is what was read of one pool of pymalloc. Its header agrees with its blocks.
+// A pool is one pool of pymalloc, as it was read. Its header agrees with its blocks.
 type pool struct {
 	start, blockSize uint64
 	end              uint64 // of the blocks that have been handed out at least once

@@ -26,7 +26,7 @@ const callsAtOnce = 64
 // noLimit is more CPU time than any process takes.
 const noLimit = math.MaxInt64
 
-// newBudget returns the budget of what begins now.
+// newBudget returns the budget of work that begins now.
 func newBudget(ctx context.Context, limit time.Duration) *budget {
 	b := &budget{ctx: ctx}
 	if now := process.OwnCPUTime(); limit < noLimit-now {
@@ -71,8 +71,8 @@ func (b *budget) check() bool {
 	return b.isOver
 }
 
-// canceled returns the error of a context that was canceled: nobody waits for a result. At its
-// deadline somebody does, for what was found so far.
+// canceled returns the error of a context that was canceled: no caller waits for a result. At its
+// deadline the caller waits for the results so far.
 func (b *budget) canceled() error {
 	if err := b.ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err

@@ -51,7 +51,7 @@ func (m *memory) leaveOutBulk() error {
 const (
 	// maxMissed is the size of the largest block that no probe of a window may lie in.
 	maxMissed = 80 << 10
-	// maxSmallBytes bounds what is read of small blocks. A search reads at most as much of slabs
+	// maxSmallBytes bounds the bytes read of small blocks. A search reads at most as much of slabs
 	// again, at each level.
 	maxSmallBytes = 32 << 20
 )
@@ -125,7 +125,7 @@ func (m *memory) slabsWithPointers(slabs pages.Spans, most uint64) (found []page
 	return found, nil
 }
 
-// windowsOf divides spans by the windows that they are in, those with the fewest bytes first.
+// windowsOf divides spans by the windows that they are in, the windows with the fewest bytes first.
 func windowsOf(spans pages.Spans) (windows []pages.Spans) {
 	last := uint64(0)
 	for _, s := range spans {
@@ -144,8 +144,8 @@ func windowsOf(spans pages.Spans) (windows []pages.Spans) {
 	return windows
 }
 
-// areBulk reports which ranges of memory have no pointers, by probes of each. What cannot be read
-// has none.
+// areBulk reports which ranges of memory have no pointers, by probes of each. Memory that cannot be
+// read has none.
 func (m *memory) areBulk(ranges []pages.Span) ([]bool, error) {
 	isBulk := make([]bool, len(ranges))
 	var probes []uint64

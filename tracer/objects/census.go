@@ -36,7 +36,7 @@ type Census struct {
 	census.Result
 	// Samples are addresses of objects of each type, by name.
 	Samples map[string][]uint64
-	// Storages are those of Tensors.Groups that are memory of the CPU, one by one.
+	// Storages are the storages of Tensors.Groups that are memory of the CPU, one by one.
 	Storages []torch.Storage
 
 	seen *seenSet // all objects; nil: the census was made with CensusOptions.Before
@@ -61,10 +61,10 @@ const (
 	maxCensusType = 1 << 14 // types that are listed
 )
 
-// A typeTotal is what a census has counted of one type.
+// A typeTotal has a census's counts of one type.
 type typeTotal struct {
 	info         *typeInfo
-	count, bytes float64 // of what was read
+	count, bytes float64 // of the part that was read
 	// inGroup is the count in the group of pools that is being read, squares the sum of the squares
 	// of all groups before.
 	inGroup, squares float64
@@ -92,9 +92,8 @@ type counter struct {
 	tensorsKnown bool
 }
 
-// Census counts the objects of the process. At the deadline of ctx it returns what it has counted by
-// then: see census.Result.Cut. The error wraps ErrNoPython or context.Canceled, or is that of
-// reading.
+// Census counts the objects of the process. At the deadline of ctx it returns the counts so far:
+// see census.Result.Cut. The error wraps ErrNoPython or context.Canceled, or comes from reading.
 func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, error) {
 	if h.python == nil {
 		return nil, h.NoPython
@@ -164,8 +163,8 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 	return c.result, nil
 }
 
-// The types of the first pieces are read at once, and those of pieces that follow one with many that
-// were not known.
+// The types of the first pieces are read at once, and so are the types of pieces that follow one
+// with many unknown types.
 const fewPieces, fewTypes = 32, 8
 
 // visit counts the objects of a piece.
@@ -255,7 +254,7 @@ func (c *counter) learnTypes(p *piece) {
 	c.heap.learnTypes(blocks)
 }
 
-// endGroup adds what was counted in a group of pools to the squares.
+// endGroup adds the counts in a group of pools to the squares.
 func (c *counter) endGroup() {
 	for _, t := range c.touched {
 		t.squares += t.inGroup * t.inGroup
@@ -422,7 +421,7 @@ func (c *counter) sample(t *typeTotal, object uint64, isSampled bool) {
 	}
 }
 
-// tables returns the bytes of the tables that a container has outside of its block. That of a dict
+// tables returns the bytes of the tables that a container has outside of its block. A dict's table
 // follows from the number of its entries: CPython makes it as large as these need.
 func (c *counter) tables(t *typeInfo, object []byte) uint64 {
 	s := c.heap.structures
@@ -460,7 +459,7 @@ func dictTable(used uint64) uint64 {
 	return 32 + size*index + size*2/3*3*wordSize
 }
 
-// fill sets the result from what was counted.
+// fill sets the result from the counts.
 func (c *counter) fill() {
 	r := c.result
 	r.PID, r.Python, r.Share, r.Missing = c.heap.process.PID, c.heap.Python, c.share, c.missing()

@@ -71,7 +71,7 @@ func testCensus(t *testing.T, p python, malloc string) {
 	}
 
 	if malloc == "pymalloc" {
-		const passing = 10 * churned // blocks of what comes and goes
+		const passing = 10 * churned // blocks that come and go
 		low, high := min(blocksBefore, blocksAfter)-passing, max(blocksBefore, blocksAfter)+passing
 		if census.Blocks < low || census.Blocks > high {
 			t.Errorf("%.0f blocks, the program has %.0f to %.0f", census.Blocks, low, high)

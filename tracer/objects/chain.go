@@ -1,6 +1,6 @@
 package objects
 
-// A NodeLink is what a node of a linked list refers to with the word at its link offset.
+// A NodeLink is the reference of a node of a linked list by the word at its link offset.
 type NodeLink struct{ Node, Next uint64 }
 
 // A ChainEnd is why a chain goes no further back.
@@ -8,10 +8,10 @@ type ChainEnd uint8
 
 // Ends of chains.
 const (
-	// ChainHead: no other node refers to the last one. What keeps the list refers to it.
+	// ChainHead: no other node refers to the last one. The keeper of the list refers to it.
 	ChainHead ChainEnd = iota
-	// ChainCycle: the first node refers to the last one. The list is circular: what keeps it may
-	// refer to any of its nodes.
+	// ChainCycle: the first node refers to the last one. The list is circular: its keeper may refer
+	// to any of its nodes.
 	ChainCycle
 	// ChainFork: several nodes refer to the last one. It is no list from there on.
 	ChainFork
@@ -24,8 +24,8 @@ type Chains struct {
 	forks    map[uint64]bool // nodes that several nodes refer to
 }
 
-// NewChains returns the chains of links. Of several links of a node it takes the first. A link of a
-// node to itself is none: it is that of an empty list.
+// NewChains returns the chains of links. If a node has several links, it takes the first. A link of
+// a node to itself is none: an empty list has it.
 func NewChains(links []NodeLink) *Chains {
 	next := make(map[uint64]uint64, len(links))
 	for _, l := range links {

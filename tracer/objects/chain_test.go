@@ -67,7 +67,7 @@ func TestChains(t *testing.T) {
 	t.Run("list of a million nodes", func(t *testing.T) {
 		const count = 1 << 20
 		links := make([]NodeLink, count)
-		for i := range links { // the last one refers to what is no node
+		for i := range links { // the last one refers to no node
 			links[i] = NodeLink{uint64(64 * (i + 1)), uint64(64 * (i + 2))}
 		}
 		nodes, end := NewChains(links).Back(64 * count)

@@ -11,7 +11,7 @@ import (
 type entry struct{ key, value uint64 }
 
 // namespace returns the entries of a dict in the order in which they were put in, up to a limit. It
-// returns nothing of what does not check.
+// returns no entries that do not check.
 func (h *Heap) namespace(dict uint64, limit int) []entry {
 	s := h.structures
 	keys, ok := h.word(dict + s.DictKeys)
@@ -108,7 +108,7 @@ type reference struct {
 
 // tableReference returns how a container refers to an object by its table. e refers to the table,
 // and at is where in the table the object is referred to. isTable is false if e leads to no table
-// of the container. ok is false if what is at that place is no entry any more.
+// of the container. ok is false if no entry is at that place any more.
 func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool) {
 	p, s := e.from, h.structures
 	if p.typ == nil {
@@ -150,7 +150,7 @@ func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool)
 }
 
 // isInDeque reports whether a word of the first or last block of a deque is an item of it, or leads
-// to another block. What was taken out stays in the block.
+// to another block. Items taken out stay in the block.
 func (h *Heap) isInDeque(deque *node, block, at uint64) bool {
 	s := h.structures
 	var ends [2]uint64 // blocks
@@ -179,7 +179,7 @@ func (h *Heap) isInDeque(deque *node, block, at uint64) bool {
 	return false
 }
 
-// isTable reports whether a reference is that of a container to its table.
+// isTable reports whether a reference leads from a container to its table.
 func (h *Heap) isTable(e edge) bool {
 	_, isTable, _ := h.tableReference(e, e.value)
 	return isTable
@@ -206,7 +206,7 @@ func (h *Heap) managedValues(n *node) uint64 {
 	return n.address + uint64(h.structures.ManagedValues)
 }
 
-// keysReference returns what a word in a PyDictKeysObject is: a key or a value.
+// keysReference returns the role of a word in a PyDictKeysObject: a key or a value.
 func (h *Heap) keysReference(keys, at uint64) (reference, bool) {
 	shape, ok := h.keysAt(keys)
 	first := keys + shape.EntriesAt
@@ -228,7 +228,7 @@ func (h *Heap) keysReference(keys, at uint64) (reference, bool) {
 	return reference{}, false
 }
 
-// valuesReference returns what a word in the values of a split table is.
+// valuesReference returns the role of a word in the values of a split table.
 func (h *Heap) valuesReference(values, keys, at uint64) (reference, bool) {
 	shape, ok := h.keysAt(keys)
 	if !ok {
@@ -423,7 +423,7 @@ func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
 	return reference{how: keeper.HowField}, p.typ.kind != kindCode
 }
 
-// isWeak reports whether a word of an object does not keep what it refers to.
+// isWeak reports whether a word of an object refers to another object without keeping it.
 func (h *Heap) isWeak(p *node, at uint64) bool {
 	if p.typ == nil {
 		return false

@@ -16,8 +16,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestForged counts and searches what testdata/forged.py has forged: both end, take little memory,
-// and name nothing that keeps an object which is lost.
+// TestForged counts and searches the objects that testdata/forged.py has forged: both end, take
+// little memory, and name nothing that keeps an object which is lost.
 func TestForged(t *testing.T) {
 	all := pythons(t)
 	for i, what := range []string{"types", "containers", "modules", "pools", "words", "fan"} {

@@ -230,7 +230,7 @@ func FuzzSearch(f *testing.F) {
 	})
 }
 
-// mustBeSound checks what every result of a search has to be.
+// mustBeSound checks conditions that every result of a search has to meet.
 func mustBeSound(t *testing.T, s keeper.Search, objects int) {
 	t.Helper()
 	if s.Samples > objects || s.Garbage > s.Samples || len(s.Paths) > maxPaths ||
@@ -244,7 +244,7 @@ func mustBeSound(t *testing.T, s keeper.Search, objects int) {
 	}
 }
 
-// At its limit, or at the deadline, a search returns what it has found so far.
+// At its limit, or at the deadline, a search returns its findings so far.
 func TestBudget(t *testing.T) {
 	past, cancel := context.WithDeadline(context.Background(), time.Now())
 	defer cancel()

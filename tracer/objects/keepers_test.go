@@ -77,7 +77,7 @@ func testKeepersByGC(t *testing.T) {
 	})
 }
 
-// A score is what was said of the programs that one interpreter runs.
+// A score counts the answers about the programs that one interpreter runs.
 type score struct {
 	programs, found int
 	missed          []string

@@ -17,15 +17,15 @@ import (
 const (
 	wordSize   = 8
 	pieceBytes = hostile.MaxBytes
-	maxAddress = 1 << 47 // of user space, in what is believed
+	maxAddress = 1 << 47 // of user space, for addresses that are believed
 
 	// maxPoolSize is the size of the largest pools.
 	maxPoolSize = 16 << 10
 	// windowBytes is the unit in which anonymous memory is bulk or not. It is a multiple of every
 	// pool, and no larger than twice the smallest table that has a mapping of its own.
 	windowBytes = 256 << 10
-	// minBulk is the size of the smallest part of a window that is checked; minLarge that of a
-	// chunk.
+	// minBulk is the size of the smallest part of a window that is checked; minLarge the size of
+	// the smallest chunk.
 	minBulk, minLarge = 32 << 10, 64 << 10
 	// minPointers is the number of words in one probe that lead to objects, from which on memory
 	// is no bulk. Random words hit some GiB of 2^64 never; tables and objects have dozens.
@@ -64,8 +64,8 @@ type reader interface {
 	PeekPagesAt(addresses []uint64, buffer []byte) (present []bool, err error)
 }
 
-// A memory is what of a process is searched: its private, writable memory that is in RAM and no
-// bulk data. It is of one moment; the process goes on meanwhile.
+// A memory is the part of a process that is searched: its private, writable memory that is in RAM
+// and no bulk data. It is of one moment; the process goes on meanwhile.
 type memory struct {
 	process *process.Process
 	reader  reader
@@ -166,8 +166,8 @@ func findMemory(
 	return m, nil
 }
 
-// disjoint sorts regions, and takes from each what is in one before. The stacks of two threads
-// overlap if one thread runs on that of the other.
+// disjoint sorts regions, and takes from each the part that is in one before. The stacks of two
+// threads overlap if one thread runs on the stack of the other.
 func disjoint(regions []region) (apart []region) {
 	slices.SortFunc(regions, func(a, b region) int { return cmp.Compare(a.Start, b.Start) })
 	end := uint64(0)
@@ -350,7 +350,7 @@ type eachReader struct {
 	visit  func(*piece) error
 	batch  []part
 	bytes  uint64
-	// chain is that of the region of the last part, if it is a heap.
+	// chain is the chain of the last part's region, if it is a heap.
 	chain       *chunkChain
 	chainRegion int
 }

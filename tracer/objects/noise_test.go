@@ -12,8 +12,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// A noisyReader reads a process, and puts other words in place of some: what a process may forge,
-// or may change meanwhile.
+// A noisyReader reads a process, and puts other words in place of some: words that a process may
+// forge, or may change meanwhile.
 type noisyReader struct {
 	*process.Memory
 	random *rand.Rand

@@ -1,4 +1,4 @@
-// Package objects reads from outside what objects a process has in its memory, and who keeps them.
+// Package objects reads from outside which objects a process has in its memory, and who keeps them.
 // It counts the objects of CPython by type, and finds the variable that leads to an object. It sets
 // no probe, stops nothing and writes nothing. All memory that it reads is hostile input: any
 // contents cost bounded work and yield some answer.

@@ -44,7 +44,7 @@ func testPoolsWithinPages(t *testing.T) {
 	}
 }
 
-// boundedReader refuses what a process.Memory refuses.
+// boundedReader refuses the same reads as a process.Memory.
 type boundedReader struct {
 	*image
 	t *testing.T

@@ -52,7 +52,7 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 		switch {
 		case up.node.typ == nil:
 			k.at = up.at
-		case up.node.typ.kind == kindDict && len(up.words) > 1: // it may be that of several variables
+		case up.node.typ.kind == kindDict && len(up.words) > 1: // several variables may share it
 			k.at = up.words[len(up.words)-2].at
 		}
 		if !seen[k] && len(seen) < maxWays {
@@ -116,10 +116,10 @@ func (s *search) rootsOf(sample *node) (found []rooted, open []*way, isClosed bo
 	return found, open, isClosed && len(found) == 0
 }
 
-// references returns what keeps a node. isComplete is set if that is all that does: the references
-// that were found in objects, and in what has a name, are as many as the object counts. Then all
-// other words that look like a reference are none: values that native code has borrowed, or that
-// nobody uses any more.
+// references returns the references that keep a node. isComplete is set if no others do: the
+// references that were found in objects, and in memory with a name, are as many as the object
+// counts. Then all other words that look like a reference are none: values that native code has
+// borrowed, or that nobody uses any more.
 func (s *search) references(n *node) (edges []edge, isComplete bool) {
 	if n.isKnown {
 		return n.kept, n.isComplete
@@ -152,8 +152,9 @@ func (n *node) isOwned() bool {
 }
 
 // owners returns the references to a table by the container that owns it: then no other word
-// counts. Of memory that is no table of a container it returns all references; of data none. Memory
-// of C that leads to data may lead to other memory of C; isObject is set if an object is looked for.
+// counts. For memory that is no table of a container it returns all references; for data none.
+// Memory of C that leads to data may lead to other memory of C; isObject is set if an object is
+// looked for.
 func (s *search) owners(edges []edge, isObject bool) []edge {
 	if s.heap.structures == nil {
 		return edges
@@ -184,7 +185,7 @@ func (e edge) typ() *typeInfo {
 	return e.from.typ
 }
 
-// isStorage reports whether a block is a StorageImpl of PyTorch: what it leads to are numbers.
+// isStorage reports whether a block is a StorageImpl of PyTorch: it leads to numbers.
 func (h *Heap) isStorage(n *node) bool {
 	vtable, _ := h.word(n.address)
 	if isOne, ok := h.storages[vtable]; ok {
@@ -278,7 +279,7 @@ func (s *search) up(w *way, e edge) (*way, bool) {
 	return newWay(w, e, r, w.length+1, []edge{e}), true
 }
 
-// newWay returns a way from what refers to a node on to the ways below.
+// newWay returns a way from a reference to a node on to the ways below.
 func newWay(below *way, e edge, r reference, length int, words []edge) *way {
 	w := &way{
 		node: e.from, at: e.at, ref: r, below: below, length: length, words: words,
@@ -368,7 +369,7 @@ type step struct {
 	repeated bool
 }
 
-// stepsOf returns the objects of a way from the root downwards, without what is of no interest: the
+// stepsOf returns the objects of a way from the root downwards, without the ones of no interest:
 // dicts of attributes, cells and tuples of functions, and memory without a type in between.
 func (s *search) stepsOf(w *way) (steps []step) {
 	ref := reference{how: keeper.HowVariable}
@@ -392,7 +393,7 @@ func (s *search) stepsOf(w *way) (steps []step) {
 			ref = next
 			continue
 		case w.node.typ != nil && w.node.typ.kind == kindCell && w.below != nil:
-			continue // the variable is what the cell has
+			continue // the variable is the cell's content
 		case w.node.typ != nil && w.node.typ.name == "functools._lru_list_elem" && w.below != nil:
 			continue
 		case w.node.typ == nil && w.below != nil:
@@ -432,7 +433,7 @@ func (s *search) argument(steps []step, defaults *way) string {
 		return ""
 	}
 	index := (defaults.at - defaults.node.address - s.heap.structures.TupleItem) / wordSize
-	i := int64(index) + int64(len(f.Args)) - n // they are those of the last arguments
+	i := int64(index) + int64(len(f.Args)) - n // they belong to the last arguments
 	if n < 0 || i < 0 || i >= int64(len(f.Args)) {
 		return ""
 	}

@@ -34,7 +34,7 @@ type program struct {
 	unseen       bool
 	each         bool // all variables of keptBy keep all samples, each beside the others
 	// container is the type of the first container on the path; entries its number of entries, -1:
-	// that of the objects noted.
+	// the number of the objects noted.
 	container string
 	entries   int64
 }
@@ -169,7 +169,7 @@ func (p python) run(
 	return exec.Command(command[0], append(command[1:], arguments...)...)
 }
 
-// A truth is what a program prints of itself.
+// A truth is a program's own output.
 type truth struct {
 	pid         int
 	kind        string

@@ -25,7 +25,7 @@ type candidate struct {
 	complete bool
 }
 
-// result returns what was found of a suspect.
+// result returns the findings on a suspect.
 func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 	r := keeper.Search{
 		PID: s.heap.process.PID, Stack: suspect.Stack, Type: suspect.Type,
@@ -82,7 +82,7 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 	return r
 }
 
-// isAlive reports whether a sample is still what it was when the search began.
+// isAlive reports whether a sample is still the same object as when the search began.
 func (s *search) isAlive(n *node) bool {
 	s.heap.forget()
 	if n.typ == nil {
@@ -94,7 +94,7 @@ func (s *search) isAlive(n *node) bool {
 	return ok && word(head, objectRefcnt) != 0 && word(head, objectType) == n.typ.address
 }
 
-// holds reports whether all words of a way still are what they were.
+// holds reports whether all words of a way are unchanged.
 func (s *search) holds(f rooted) bool {
 	if f.word != nil && !s.isUnchanged(*f.word) {
 		return false
@@ -108,7 +108,7 @@ func (s *search) holds(f rooted) bool {
 	return true
 }
 
-// stillHas reports whether a container has what it had: its table moves as it grows.
+// stillHas reports whether a container still has its reference: its table moves as it grows.
 func (s *search) stillHas(w *way) bool {
 	if len(w.words) < 2 {
 		return false
@@ -144,8 +144,8 @@ func (s *search) isUnchanged(e edge) bool {
 	return err == nil && now[0] != nil && word(now[0], 0) == e.value
 }
 
-// independent returns the ways whose container is not that of a better one: those are other keepers,
-// and not other names of the same one.
+// independent returns the ways whose container no better way has: they are other keepers, and not
+// other names of the same one.
 func (s *search) independent(found []rooted) (ways []rooted) {
 	used := make(map[*node]bool)
 	for _, f := range found {
@@ -170,7 +170,7 @@ func containerOf(w *way) *node {
 	return w.node
 }
 
-// A candidateKey is what keeps samples: a variable, and how it leads to them.
+// A candidateKey is the keeper of samples: a variable, and how it leads to them.
 type candidateKey struct {
 	root    keeper.Root
 	pattern string
@@ -214,7 +214,7 @@ func (s *search) isOnly(w *way) bool {
 	return true
 }
 
-// paths returns the paths of the candidates, those of most samples first.
+// paths returns the paths of the candidates, paths of most samples first.
 func (s *search) paths(candidates map[candidateKey]*candidate, samples int) []keeper.Path {
 	var chosen []*candidate
 	for _, c := range candidates {
@@ -275,8 +275,9 @@ func (s *search) path(c *candidate) keeper.Path {
 	return p
 }
 
-// innerRoot returns the root that an object on the way is: a function with what its closure and
-// defaults keep, a cache, or a generator. Before 3.11 that has a frame, which isSuspended then.
+// innerRoot returns the root that an object on the way is: a function with the objects that its
+// closure and defaults keep, a cache, or a generator. Before 3.11 that has a frame, which
+// isSuspended then.
 func (s *search) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) {
 	n := at.node
 	if n.typ == nil {

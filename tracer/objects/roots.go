@@ -53,7 +53,7 @@ func Open(p *process.Process) (*Heap, error) {
 	return h, nil
 }
 
-// Close closes what was opened for memory and for the names of variables.
+// Close closes the files opened for memory and for the names of variables.
 func (h *Heap) Close() (err error) {
 	if h.statics != nil {
 		err = h.statics.Close()
@@ -172,7 +172,7 @@ func (h *Heap) isRoot(n *node) bool {
 }
 
 // isNamed reports whether a type can be reached by its name. Types that no module was asked for,
-// such as those of C code, count as named.
+// such as types of C code, count as named.
 func (h *Heap) isNamed(t *typeInfo) bool {
 	if t.named != 0 {
 		return t.named > 0

@@ -11,9 +11,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// A Suspect is a set of objects whose keeper is searched for: those of a stack or those of a type.
+// A Suspect is a set of objects whose keeper is searched for: the objects of a stack or of a type.
 type Suspect struct {
-	Stack   uint64 // ID; 0: they are those of a type
+	Stack   uint64 // ID; 0: they are the objects of a type
 	Type    string
 	Objects []uint64 // addresses: as malloc returned them, or of Python objects
 }
@@ -40,7 +40,7 @@ type node struct {
 	typ     *typeInfo // nil: memory without an object
 	address uint64    // of the object, or of the block
 	refcnt  uint64
-	edges   []edge // what refers to it
+	edges   []edge // references to it
 	// more is set if there are more than maxEdges. foreign counts references from memory that
 	// nothing is known of: free blocks, blocks of unknown allocators, CPython's own variables.
 	more    bool
@@ -57,7 +57,7 @@ type node struct {
 type edge struct {
 	from      *node        // nil: root
 	root      *keeper.Root // nil: from
-	at, value uint64       // where the word is, and what it was
+	at, value uint64       // where the word is, and its value then
 }
 
 // A search finds references backwards, a level at a time.
@@ -80,8 +80,9 @@ type search struct {
 var errLate = errors.New("the time for the search is used up")
 
 // Search finds who keeps the objects of the suspects, within a limit of CPU time. It returns a
-// result for each suspect, in order. At the limit, and at the deadline of ctx, it returns what was
-// found so far. Containers move while they grow: what has no keeper is searched once more.
+// result for each suspect, in order. At the limit, and at the deadline of ctx, it returns the
+// findings so far. Containers move while they grow: a suspect without a keeper is searched once
+// more.
 func (h *Heap) Search(
 	ctx context.Context, suspects []Suspect, limit time.Duration,
 ) ([]keeper.Search, error) {
@@ -246,7 +247,7 @@ func (s *search) level(frontier []*node) error {
 	return err
 }
 
-// aim sets what match looks for: the addresses that refer to the nodes.
+// aim sets the targets of match: the addresses that refer to the nodes.
 func (s *search) aim(frontier []*node) {
 	s.targets = make(map[uint64]*node, len(frontier))
 	clear(s.filter)
@@ -361,7 +362,7 @@ func (s *search) keep(n *node) bool {
 }
 
 // alike counts the references from the same place in objects of the same type, or in blocks of the
-// same size: what an object keeps often refers back to it.
+// same size: an object often has references from those that it keeps.
 func (n *node) alike(e edge) (count int) {
 	if e.from == nil {
 		return 0
@@ -426,8 +427,8 @@ func (h *Heap) refcntOf(ob uint64) uint64 {
 	return ob
 }
 
-// nodeAt returns the node of an object by its address, or by that of its block; nil: it is not
-// alive, or in no known block.
+// nodeAt returns the node of an object by its address, or by the address of its block; nil: it is
+// not alive, or in no known block.
 func (s *search) nodeAt(address uint64) *node {
 	h := s.heap
 	r, ok := h.memory.regionAt(address)

@@ -47,7 +47,7 @@ func TestTensors(t *testing.T) {
 	}
 }
 
-// mustBeTensors compares with what the program prints.
+// mustBeTensors compares with the program's output.
 func mustBeTensors(t *testing.T, counted *objects.Census, printed []string) {
 	t.Helper()
 	var got []string

@@ -84,9 +84,9 @@ var kindsOfNames = map[string]typeKind{
 	"async_generator": kindGenerator, "functools._lru_cache_wrapper": kindCache, "code": kindCode,
 }
 
-// opaqueTypes have data of their own in memory outside of their objects. What looks like a pointer
-// in it is a number, or what was there before. Objects of inlineTypes have it in themselves. What
-// those of dataTypes refer to are structures of C that lead to data: no object is in them.
+// opaqueTypes have data of their own in memory outside of their objects. A word in it that looks
+// like a pointer is a number, or left from before. Objects of inlineTypes have it in themselves.
+// Objects of dataTypes refer to structures of C that lead to data: no object is in them.
 var (
 	opaqueTypes = map[string]bool{
 		"bytearray": true, "array.array": true, "mmap.mmap": true, "memoryview": true, "_ctypes._CData": true,
@@ -145,7 +145,7 @@ type typeInfo struct {
 	cachedKeys uint64
 	counted    int // index in the counts of a census, plus 1
 	named      int // 1: it can be reached by its name, -1: it cannot, 0: not known yet
-	// isOpaque, isData and isInline are set for what derives from opaqueTypes, dataTypes or
+	// isOpaque, isData and isInline are set for types that derive from opaqueTypes, dataTypes or
 	// inlineTypes; isArray and isCtypes for arrays of NumPy and for objects of ctypes.
 	isOpaque, isData, isInline, isArray, isCtypes bool
 	isTensor                                      bool // torch.Tensor, or derived from it
@@ -179,7 +179,7 @@ func (h *Heap) typeOf(address uint64) *typeInfo {
 }
 
 // mayBeType reports whether an address is where types are: in variables of files and in chunks of
-// malloc, as they are larger than what pymalloc hands out.
+// malloc, as they are larger than pymalloc's blocks.
 func (h *Heap) mayBeType(address uint64) bool {
 	if address%wordSize != 0 || address < process.PageSize || address >= maxAddress {
 		return false
@@ -189,8 +189,8 @@ func (h *Heap) mayBeType(address uint64) bool {
 		r.kind == regionAnonymous && len(h.heaps.Spans) == 0)
 }
 
-// learnTypes reads the memory of what may be the types of the objects in some blocks, of which it
-// has the start of each. To read it one by one, as typeOf does, takes longer than all the rest of a
+// learnTypes reads the memory of the possible types of the objects in some blocks, of which it has
+// the start of each. To read it one by one, as typeOf does, takes longer than all the rest of a
 // census.
 func (h *Heap) learnTypes(blocks [][]byte) {
 	var unknown []uint64 // pages
@@ -434,7 +434,7 @@ func (h *Heap) forget() {
 }
 
 // memberNames returns the fields of a type's objects that have a name and refer to objects: its
-// members, and those of its bases. PyMemberDef is {name, type, offset, flags, doc}.
+// members, and the members of its bases. PyMemberDef is {name, type, offset, flags, doc}.
 func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 	if t.members != nil {
 		return t.members

@@ -9,14 +9,14 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
-// Usage is what a process has used since its start.
+// Usage counts the work of a process since its start.
 type Usage struct {
 	CPU    time.Duration
 	Faults int64 // page faults
 	Steps  int64 // of training
 }
 
-// Meter reads what tracing has done, and what the traced processes have used.
+// Meter reads the work of the probes, and the usage of the traced processes.
 type Meter struct {
 	kernel  *kernel.Kernel
 	reading *sync.Mutex // held while processes are read
@@ -28,7 +28,7 @@ type Meter struct {
 	ownCPU  func() time.Duration // CPU time of allocscope's own processes
 
 	counted controller.Reading // by the counters before the meter was made
-	sum     controller.Reading // of what is read by process, and of Own and Busiest
+	sum     controller.Reading // of the counts read by process, and of Own and Busiest
 	Targets map[any]Usage      // at the last reading
 	own     time.Duration      // CPU time at the last reading
 	started bool               // allocscope has started up
@@ -97,8 +97,8 @@ func (m *Meter) Count() (controller.Reading, error) {
 	return now, nil
 }
 
-// readTargets adds what the traced processes have used since the last reading. A new process
-// counts from its second reading on.
+// readTargets adds the usage of the traced processes since the last reading. A new process counts
+// from its second reading on.
 func (m *Meter) readTargets() {
 	targets := m.usage()
 	for t, now := range targets {
@@ -111,8 +111,8 @@ func (m *Meter) readTargets() {
 	m.Targets = targets
 }
 
-// readOwn adds the CPU time of allocscope since the last reading, but not that of its start, until
-// the unwind tables have been made.
+// readOwn adds the CPU time of allocscope since the last reading, but not the CPU time of its
+// start, until the unwind tables have been made.
 func (m *Meter) readOwn() {
 	now := m.ownCPU()
 	m.started = m.started || !m.busy()

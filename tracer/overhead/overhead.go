@@ -26,14 +26,15 @@ type Limits struct {
 	Limit, OwnFloor float64
 }
 
-// Overhead is what tracing costs, and how it was kept within the limit.
+// Overhead is the cost of tracing, and how it was kept within the limit.
 type Overhead struct {
 	Limits
 	// Elapsed is the time since counting began.
 	Elapsed time.Duration
 	// Traced is the CPU time of the traced processes since counting began, without the probes.
-	// InProbes is that of the probes, by their calibrated costs, and Busiest the part of it in the
-	// thread in which they took most. Own is the CPU time of allocscope since it has started up.
+	// InProbes is the CPU time of the probes, by their calibrated costs, and Busiest the part of it
+	// in the thread in which they took most. Own is the CPU time of allocscope since it has started
+	// up.
 	Traced, InProbes, Busiest, Own time.Duration
 	Mode                           HeapMode
 	// Interval is the sampling interval in force, in bytes.
@@ -41,9 +42,9 @@ type Overhead struct {
 	// Bursts is the number of bursts, and Open how long probes were open in all modes.
 	Bursts int
 	Open   time.Duration
-	// StepBefore is the median time of the steps of training before the heap was probed.
-	// StepSince is the mean time of all later ones: those with and without probes count by their
-	// medians. 0: too few steps were seen.
+	// StepBefore is the median time of the steps of training before the heap was probed. StepSince
+	// is the mean time of all later ones: steps with and without probes count by their medians. 0:
+	// too few steps were seen.
 	StepBefore, StepSince time.Duration
 	// StepBetween is the median time of the steps between bursts; 0: too few were seen.
 	StepBetween time.Duration

@@ -27,7 +27,7 @@ type Probes interface {
 	FollowBlocks(follow bool, interval uint64) error
 	// Interval returns the sampling interval of the heap, in bytes.
 	Interval() uint64
-	// TensorsAlone reports whether source heap is off, so that bursts are those of tensors.
+	// TensorsAlone reports whether source heap is off, so that bursts are of tensors.
 	TensorsAlone() bool
 	// CheckLiveness checks the objects of past bursts, if that is due.
 	CheckLiveness()
@@ -181,7 +181,7 @@ func (r *Runner) giveUp(cause error) {
 	})
 }
 
-// Overhead returns what tracing has cost so far.
+// Overhead returns the cost of tracing so far.
 func (r *Runner) Overhead() Overhead {
 	interval, elapsed := r.probes.Interval(), r.elapsed()
 	r.mu.Lock()

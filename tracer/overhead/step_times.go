@@ -21,7 +21,7 @@ type stepCount struct{ time, steps uint64 }
 // A stepSpan is a time, in ns, CLOCK_MONOTONIC, in which a process made some steps.
 type stepSpan struct{ from, to, steps uint64 }
 
-// maxStepSpans bounds what is kept if nothing takes it.
+// maxStepSpans bounds the spans kept if nothing takes them.
 const maxStepSpans = 4096
 
 // Add records that a process has made so many steps since it started, at a time in ns,

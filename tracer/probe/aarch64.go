@@ -94,7 +94,7 @@ var (
 		{0xffffffff, 0xd503201f}, // nop
 		{0xffffffff, 0xd50320ff}, // xpaclri
 		{0xffffff3f, 0xd503211f}, // pacia1716, pacib1716, autia1716, autib1716
-		{0xffffff1f, 0xd503231f}, // paciaz, paciasp, autiaz, autiasp and those of key B
+		{0xffffff1f, 0xd503231f}, // paciaz, paciasp, autiaz, autiasp and the same of key B
 		landingPads,
 	}
 )

@@ -17,7 +17,7 @@ type AllocatorCode struct {
 }
 
 // CodeOf returns the code of the allocators that have these functions. Producers that define malloc
-// may wrap that of another file.
+// may wrap the malloc of another file.
 func CodeOf(files []FileSites, producers []Producer) AllocatorCode {
 	code := AllocatorCode{libraries: make(map[string]bool), linkedIn: make(map[string]bool)}
 	for _, f := range files {

@@ -24,7 +24,7 @@ type analyzer struct {
 	addresses  map[uint64]bool
 }
 
-// A controlFlow is what the code of a function may do.
+// A controlFlow has the ways that the code of a function may take.
 type controlFlow struct {
 	entry uint64
 	// end of the function's own code, beyond which it is not followed; 0: there is no bound.

@@ -76,8 +76,8 @@ var Functions = []Function{
 	{Name: "pvalloc", Form: bpf.CallValloc, Arguments: 1, AlwaysProbed: true},
 }
 
-// optional functions are those of C23 and of BSD, and an old name. They are probed in the file
-// that defines free.
+// optional functions are from C23 and BSD, or have an old name. They are probed in the file that
+// defines free.
 var optional = []Function{
 	{Name: "free_sized", Form: bpf.CallFree, Arguments: 1},
 	{Name: "free_aligned_sized", Form: bpf.CallFree, Arguments: 1},
@@ -86,8 +86,8 @@ var optional = []Function{
 }
 
 // operators are the replaceable operators new and delete of C++ by their mangled names, where m is
-// size_t: https://en.cppreference.com/w/cpp/memory/new. Where they call malloc, as those of
-// libstdc++ do, malloc is probed instead.
+// size_t: https://en.cppreference.com/w/cpp/memory/new. Where they call malloc, as in libstdc++,
+// malloc is probed instead.
 var operators = slices.Concat(
 	withForm(bpf.CallFree, 1,
 		"_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm", "_ZdlPvRKSt9nothrow_t", "_ZdaPvRKSt9nothrow_t",

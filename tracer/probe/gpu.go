@@ -57,7 +57,7 @@ func UsesGPU(file string) bool {
 
 // ResolveCUDADriver finds the functions of the CUDA driver API in a mapped file, and their sites.
 // Functions that this driver lacks are in Unprobed. The error wraps ErrNoCUDADriver if the file
-// lacks what every driver has.
+// lacks functions that every driver has.
 func ResolveCUDADriver(p *process.Process, mapping process.Mapping) (FileSites, error) {
 	var unprobed []string
 	result, err := resolveFile(p, mapping, func(file *symbol.File) (found []definition, err error) {

@@ -46,7 +46,7 @@ func open(t *testing.T, pid int) (*process.Process, []process.Mapping) {
 	return p, maps
 }
 
-// output runs a tool of a Debian package, and returns what it prints.
+// output runs a tool of a Debian package, and returns its output.
 func output(t testing.TB, debian, tool string, arguments ...string) string {
 	t.Helper()
 	out, err := exec.Command(tool, arguments...).Output()

@@ -20,7 +20,7 @@ const (
 	freeProbe        = "free"
 )
 
-// Bounds of what is read and attached of a process.
+// Bounds of the data read of a process, and of its probes.
 const (
 	maxProducerFiles  = 4096
 	maxProducerPoints = 256
@@ -47,8 +47,8 @@ type producerPoint struct {
 
 func (p producerPoint) isAt(other producerPoint) bool { return p.Offset == other.Offset }
 
-// FindProducers returns the producers that a process has mapped, nil if there are none. It is an
-// error, that of the first, if there are others whose probes cannot be used.
+// FindProducers returns the producers that a process has mapped, nil if there are none. It returns
+// the first error if there are others whose probes cannot be used.
 func FindProducers(p *process.Process, maps []process.Mapping) (producers []Producer, err error) {
 	seen, points := make(map[process.FileID]bool), 0
 	refuse := func(path string, cause error) {
@@ -84,7 +84,7 @@ func FindProducers(p *process.Process, maps []process.Mapping) (producers []Prod
 func producerIn(p *process.Process, m process.Mapping) (*Producer, error) {
 	opened, file, err := openFile(p, m)
 	if err != nil {
-		return nil, nil //nolint:nilerr // what probes it has is not known then
+		return nil, nil //nolint:nilerr // its probes are not known then
 	}
 	defer opened.Close()
 

@@ -74,7 +74,7 @@ func Resolve(p *process.Process, maps []process.Mapping) ([]FileSites, error) {
 	return found.sites()
 }
 
-// searchOrder returns the files in the dynamic linker's search order. Of a static program that is
+// searchOrder returns the files in the dynamic linker's search order. For a static program that is
 // the program itself.
 func searchOrder(p *process.Process, maps []process.Mapping) ([]process.Mapping, error) {
 	program, err := programMapping(p, maps)
@@ -169,8 +169,8 @@ type definitions struct {
 	read      uint64         // bytes of symbol tables, but for the program's
 }
 
-// maxTableBytes bounds what is read of the symbol tables of libraries: any number of them can precede
-// the C library, or lack a hash table. One that exports 100,000 C++ functions has 20 MB.
+// maxTableBytes bounds the bytes read of the symbol tables of libraries: any number of them can
+// precede the C library, or lack a hash table. One that exports 100,000 C++ functions has 20 MB.
 const maxTableBytes = 1 << 30
 
 // A definingFile defines at least one allocator function.
@@ -250,7 +250,7 @@ func namesOf(functions []Function) map[string]bool {
 	return names
 }
 
-// addMalloc adds what a file has of malloc and its relatives.
+// addMalloc adds malloc and its relatives in a file.
 func (d *definitions) addMalloc(file *definingFile) error {
 	symbols, err := d.functions(file.image, interposedNames)
 	if err != nil {
@@ -267,7 +267,7 @@ func (d *definitions) addMalloc(file *definingFile) error {
 	return nil
 }
 
-// addAllocatorAPIs adds what a file has of allocators with names of their own.
+// addAllocatorAPIs adds the functions in a file of allocators with names of their own.
 func (d *definitions) addAllocatorAPIs(file *definingFile) error {
 	for _, api := range allocatorAPIs {
 		if d.has(api.release) {
@@ -307,8 +307,8 @@ func (d *definitions) functions(
 }
 
 // addUnexported adds functions of a library that was linked into the program: a program exports
-// only what other files refer to. Local functions are left out, as they may be parts of others or
-// inlined into their callers.
+// only symbols that other files refer to. Local functions are left out, as they may be parts of
+// others or inlined into their callers.
 func addUnexported(file *symbol.File, symbols map[string]uint64, wanted map[string]bool) error {
 	return file.EachFunction(symbol.Symtab, func(name []byte, address uint64, isLocal bool) {
 		if _, known := symbols[string(name)]; !known && !isLocal && wanted[string(name)] {
@@ -442,7 +442,7 @@ type siteCollector struct {
 	into  *FileSites
 }
 
-// add adds the site of a function, and those of its returns if it may throw, and returns its
+// add adds the site of a function, and the sites of its returns if it may throw, and returns its
 // control flow. A function that is not probed has none of these.
 func (s *siteCollector) add(f definition) (*controlFlow, error) {
 	if !f.function.AlwaysProbed && s.code.forwards(f.function, f.address) {

@@ -16,7 +16,7 @@ import (
 // A Site is the instruction at which a function is probed.
 type Site struct {
 	Function Function
-	// Offset in the file, in bytes. This is what the kernel takes, and no virtual address.
+	// Offset in the file, in bytes. The kernel takes this offset, and no virtual address.
 	Offset uint64
 	// Reason why this instruction was chosen, for people.
 	Reason string
@@ -28,7 +28,7 @@ type Site struct {
 	hasExits      bool     // they are known
 	hasOtherExits bool     // besides, there are some that are not known
 	names         []string // all of the function's names
-	number        int      // of the function, among those of the process
+	number        int      // of the function, among the functions of the process
 	called        bool     // by other functions that are probed
 }
 

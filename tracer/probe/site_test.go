@@ -127,7 +127,8 @@ func FuzzChooseSite(f *testing.F) {
 	})
 }
 
-// kernelEmulates reports what arch/x86/kernel/uprobes.c accepts as the first bytes.
+// kernelEmulates reports whether the kernel emulates an instruction with these first bytes
+// (arch/x86/kernel/uprobes.c).
 func kernelEmulates(code []byte) bool {
 	second := func(low, high byte) bool { return len(code) > 1 && code[1] >= low && code[1] <= high }
 	switch c := code[0]; c {
@@ -185,7 +186,7 @@ func TestSiteOfLibc(t *testing.T) {
 	}
 }
 
-// wrong returns what is wrong with a site in a function with this listing, "" if nothing.
+// wrong returns the fault of a site in a function with this listing, "" if there is none.
 func wrong(listing []line, at uint64, emulated bool, arguments int) string {
 	needed := slices.Concat(append(slices.Clone(argumentNames[:arguments]), frameNames)...)
 	for _, l := range listing {

@@ -14,8 +14,8 @@ import (
 
 // A StepFunction is the function that a training program calls once for each step.
 type StepFunction struct {
-	// Library is the name of the file that defines it, without folders, with or without ".so" and
-	// what follows.
+	// Library is the name of the file that defines it, without folders, with or without ".so" and a
+	// version behind it.
 	Library string
 	// Symbol is its name, mangled or demangled, or a prefix that no other function has.
 	Symbol string

@@ -12,7 +12,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
-// Bounds on what is read of the mounts of a process, which it can make as it likes.
+// Bounds on the data read of the mounts of a process, which it can make as it likes.
 const (
 	maxMountBytes     = 4 << 20  // of its mountinfo
 	maxInsideMounts   = 16       // cgroup mounts that are tried
@@ -24,7 +24,7 @@ const (
 // An insideView is the cgroups of a process as mounts of its own show them. Where allocscope runs in a
 // container, its own mounts end at the cgroup of that container.
 //
-// The files are those of the process's cgroups, whatever it does: see open.
+// The files are the files of the process's cgroups, whatever it does: see open.
 type insideView struct {
 	of         *Process
 	membership string
@@ -53,10 +53,10 @@ func (v *insideView) update(p *Process, membership []byte) {
 }
 
 // open opens the memory files of the cgroups. The kernel says which cgroup a mount shows, in the
-// process's mountinfo, and which mount an open file is of. So a file is what it seems to be if it is
-// of a mount that is in mountinfo after it was opened: while it is open, no other mount can have that
-// number. Where something else is mounted over the cgroup file system, be it a tmpfs with files of the
-// same names, the numbers differ.
+// process's mountinfo, and which mount an open file is of. So a file is genuine if it is of a mount
+// that is in mountinfo after it was opened: while it is open, no other mount can have that number.
+// Where something else is mounted over the cgroup file system, be it a tmpfs with files of the same
+// names, the numbers differ.
 func (v *insideView) open() {
 	root, err := os.OpenFile(v.of.path("root"), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// A reader without mounts of its own reads those of the process, as in a container with the host's
+// A reader without mounts of its own reads the process's mounts, as in a container with the host's
 // PIDs. The oracle is a cgroup whose limit the test has set.
 func TestInsideView(t *testing.T) {
 	const limit = 64 << 20
@@ -109,7 +109,7 @@ func TestInsideView(t *testing.T) {
 	})
 }
 
-// Where our mounts show the cgroup, those of the process are not read.
+// Where our mounts show the cgroup, the process's mounts are not read.
 func TestInsideViewNotNeeded(t *testing.T) {
 	reader := NewSystemMemoryReader()
 	defer reader.Close()

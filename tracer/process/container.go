@@ -13,14 +13,14 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// containerID is what Docker, containerd, CRI-O and Podman call a container: "docker-ID.scope",
-// "cri-containerd-ID.scope", "crio-ID", or the ID alone. A runtime that takes the slice of systemd's
-// driver for a directory has "SLICE:cri-containerd:ID".
+// containerID matches the names of containers by Docker, containerd, CRI-O and Podman:
+// "docker-ID.scope", "cri-containerd-ID.scope", "crio-ID", or the ID alone. A runtime that takes
+// the slice of systemd's driver for a directory has "SLICE:cri-containerd:ID".
 var containerID = regexp.MustCompile(`(?:^|[-:])([0-9a-f]{64})(?:\.scope)?$`)
 
-// podUID is what the kubelet calls a pod: "podUID" by its driver cgroupfs, and
-// "kubepods-burstable-podUID.slice" by systemd, which has underscores for dashes. The UID of a static
-// pod has none of them.
+// podUID matches the kubelet's names of pods: "podUID" by its driver cgroupfs, and
+// "kubepods-burstable-podUID.slice" by systemd, which has underscores for dashes. The UID of a
+// static pod has none of them.
 var podUID = regexp.MustCompile(`(?:^|-)pod(` +
 	`[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice(?::.*)?)?$`)
 
@@ -56,7 +56,7 @@ func (p *Process) Cgroup() string {
 	return strings.Join(lines, "\n")
 }
 
-// innermost returns what the name of a cgroup of the process says; empty: no name says it.
+// innermost returns the ID in the name of a cgroup of the process; empty: no name has one.
 func (p *Process) innermost(of func(cgroup string) string) string {
 	raw, err := p.read("cgroup")
 	if err != nil {
@@ -65,7 +65,7 @@ func (p *Process) innermost(of func(cgroup string) string) string {
 	return innermost(string(raw), of)
 }
 
-// innermost returns what the name of the innermost cgroup that says it says, of those in the text of
+// innermost returns the ID in the name of the innermost cgroup that has one, in the text of
 // /proc/PID/cgroup.
 func innermost(membership string, of func(cgroup string) string) string {
 	for line := range strings.Lines(membership) {
@@ -134,7 +134,7 @@ func ReadOwner(pid int) (o Owner, err error) {
 	return o, nil
 }
 
-// userSlice is what systemd calls the cgroup of all that a user has started who has logged in. All
+// userSlice matches systemd's name of the cgroup of all that a logged-in user has started. All
 // below it may be made by the user, containers and their UIDs too.
 var userSlice = regexp.MustCompile(`^user-([0-9]+)\.slice$`)
 
@@ -164,7 +164,7 @@ func ownerOf(membership string) string {
 }
 
 // allocatorLibraries are the names of files whose malloc a process uses where they are mapped, the
-// ones that replace that of the C library first.
+// ones that replace the malloc of the C library first.
 var allocatorLibraries = []struct{ prefix, name string }{
 	{"libjemalloc", "jemalloc"},
 	{"libtcmalloc", "tcmalloc"},

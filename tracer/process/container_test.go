@@ -93,7 +93,7 @@ func TestOwnerOf(t *testing.T) {
 		{"0::/\n", ""},
 		{"0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n", ""},
 		{"0::/user.slice/user-1000.slice/session-3.scope\n", "user 1000"},
-		// a container that a user makes, and calls what the user likes
+		// a container that a user makes, and names as the user likes
 		{
 			"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id + ".scope\n",
 			"user 1000",

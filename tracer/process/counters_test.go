@@ -170,7 +170,8 @@ func TestAge(t *testing.T) {
 func TestRollup(t *testing.T) {
 	type sharing struct{ pss, private int64 }
 	for _, p := range []*Process{startStopped(t), startShrunk(t)} {
-		// What a stopped process shares changes with the processes that begin and end beside it.
+		// The shared memory of a stopped process changes with the processes that begin and end
+		// beside it.
 		var smaps []vma
 		rollup := readAtRest(t, func() sharing {
 			pss, private, err := p.Rollup()

@@ -26,8 +26,8 @@ func OwnCPUTime() time.Duration {
 }
 
 // MeasureCPUTime runs work on one thread and returns the CPU time it took there, in the kernel too,
-// and in the process that reads for us: that of other threads counts, too, if they read meanwhile.
-// Time spent waiting for a lock or a CPU does not count: it costs nothing.
+// and in the process that reads for us: CPU time of other threads counts, too, if they read
+// meanwhile. Time spent waiting for a lock or a CPU does not count: it costs nothing.
 func MeasureCPUTime(work func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -4,5 +4,5 @@ import (
 	"errors"
 )
 
-// ErrExecuted ends a target whose process has executed another program: what was traced is gone with its memory.
+// ErrExecuted ends a target whose process has executed another program: the traced memory is gone.
 var ErrExecuted = errors.New("executed another program")

@@ -230,8 +230,8 @@ func sumSmaps(all []vma, names ...string) (sum int64) {
 
 func addressOf(memory []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&memory[0]))) }
 
-// readAtRest reads what other processes change, and compares with it, until it is the same before
-// and after the comparison.
+// readAtRest reads data that other processes change, and compares with it, until it is the same
+// before and after the comparison.
 func readAtRest[T comparable](t *testing.T, read func() T, compare func()) T {
 	t.Helper()
 	var before, after T

@@ -10,7 +10,7 @@ import (
 // linker has not started yet.
 var ErrNoLinkMap = errors.New("no dynamic linker's list of libraries")
 
-// Bounds on what is read from the process, whose memory is hostile.
+// Bounds on the data read from the process, whose memory is hostile.
 const (
 	maxProgramHeaders = 64
 	maxDynamicEntries = 1024

@@ -32,8 +32,8 @@ type Mapping struct {
 
 	Read, Write, Execute, Shared bool
 
-	// Tmpfs is set where the file of a shared mapping is in memory, on a tmpfs. The kernel cannot drop
-	// its pages, as it can those of other files.
+	// Tmpfs is set where the file of a shared mapping is in memory, on a tmpfs. The kernel cannot
+	// drop its pages, as it can drop the pages of other files.
 	Tmpfs bool
 }
 
@@ -43,7 +43,7 @@ func (m Mapping) Len() uint64 { return m.End - m.Start }
 // IsFile reports whether the mapping is backed by a file. Shared memory has one, too.
 func (m Mapping) IsFile() bool { return m.Inode != 0 }
 
-// A FileID identifies a mapped file whatever its names. The zero value means no file.
+// A FileID identifies a mapped file, whatever its names. The zero value means no file.
 type FileID struct{ Device, Inode uint64 }
 
 // File is the identity of the file behind the mapping.
@@ -153,7 +153,7 @@ func (p *Process) OpenProgram() (*hostile.File, error) {
 }
 
 // Hold keeps an opened file until Close, and returns a path under which the kernel opens that very
-// file until then. The path of its mapping would lead to whatever the process has mapped there since.
+// file until then. The path of its mapping would lead to the present mapping there.
 func (p *Process) Hold(f *hostile.File) (path hostile.HeldPath, err error) {
 	p.heldMu.Lock()
 	defer p.heldMu.Unlock()

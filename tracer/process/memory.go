@@ -17,9 +17,9 @@ var PageSize = uint64(os.Getpagesize())
 var errNotReadable = errors.New("it is not in RAM, nor in the file that it is mapped from")
 
 // ReadMemory fills buffer with the memory of the process at an address, whatever its protection. It
-// is an error if not all of it could be read; buffer is undefined then. What is not in RAM is read
-// from the file that it was mapped from, or is zero if it never was written. It is not read from
-// swap. Where the page map cannot be read, all that is mapped is read.
+// is an error if not all of it could be read; buffer is undefined then. A page that is not in RAM
+// is read from the file that it was mapped from, or is zero if it never was written. It is not read
+// from swap. Where the page map cannot be read, all mapped pages are read.
 func (p *Process) ReadMemory(address uint64, buffer []byte) error {
 	if len(buffer) == 0 {
 		return nil
@@ -183,8 +183,8 @@ func (m *Memory) Peek(addresses []uint64, size int) ([][]byte, error) {
 	return contents, m.process.noteStall(err)
 }
 
-// PeekPages reads whole pages that follow each other into a buffer of at most 2 MiB, and returns which
-// of them are in RAM. The bytes of the others are zero. Errors are as those of Peek.
+// PeekPages reads whole pages that follow each other into a buffer of at most 2 MiB, and returns
+// which of them are in RAM. The bytes of the others are zero. Errors are as in Peek.
 func (m *Memory) PeekPages(address uint64, buffer []byte) (present []bool, err error) {
 	addresses := make([]uint64, uint64(len(buffer))/PageSize)
 	for i := range addresses {

@@ -91,7 +91,7 @@ func TestReadMemory(t *testing.T) {
 	}
 }
 
-// What the process has not touched is read without touching it for the process.
+// Memory that the process has not touched is read without touching it for the process.
 func TestReadMemoryOfUntouchedPages(t *testing.T) {
 	const pages = 4
 	path := filepath.Join(t.TempDir(), "file")

@@ -191,7 +191,7 @@ var ErrTooLarge = errors.New(
 var errOutside = errors.New("beyond the address space of a process")
 
 // read finds the runs between start and end, whole pages, by reading the entries of all pages.
-// decode returns what an entry shows; ok is false for a page that does not count.
+// decode returns the state of an entry's page; ok is false for a page that does not count.
 func (m *Pagemap) read(start, end uint64, to *runMerger, decode entryDecoder) error {
 	if end-start > MaxReadBytes {
 		return fmt.Errorf("read pagemap: %w", ErrTooLarge)
@@ -235,8 +235,8 @@ func (m *Pagemap) readEntries(start, end uint64) ([]byte, error) {
 	return m.entries[:n-n%entrySize], nil
 }
 
-// An entryDecoder returns what an entry of the page map shows of its page, without addresses; ok is
-// false if the page does not count.
+// An entryDecoder returns the state of a page by its entry in the page map, without addresses; ok
+// is false if the page does not count.
 type entryDecoder func(entry uint64) (run PageRun, ok bool)
 
 // decodeEntry decodes a page that holds memory.

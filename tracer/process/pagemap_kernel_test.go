@@ -13,7 +13,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// The oracle of these tests is what the kernel counts of other processes.
+// The oracle of these tests is the kernel's count of other processes.
 
 const python = "/usr/bin/python3"
 
@@ -26,8 +26,8 @@ func awaitRead(t *testing.T, pid int) {
 	}
 }
 
-// isCounted reports whether the kernel counts the pages of a mapping: not those of devices
-// (VM_PFNMAP) and of the vsyscall page.
+// isCounted reports whether the kernel counts the pages of a mapping: not mappings of devices
+// (VM_PFNMAP) and the vsyscall page.
 func (v vma) isCounted() bool {
 	return v.end <= 1<<63 && !slices.Contains(strings.Fields(v.fields["VmFlags"]), "pf")
 }
@@ -71,7 +71,7 @@ while True:
     print("done", flush=True)
 `
 
-// mustRunAsSmaps compares what was found in a mapping.
+// mustRunAsSmaps compares the pages found in a mapping.
 func mustRunAsSmaps(t *testing.T, v vma, found []PageRun) {
 	t.Helper()
 	isPrivate := func(r PageRun) bool { return isPresent(r) && !r.File }

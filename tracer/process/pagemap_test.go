@@ -167,7 +167,7 @@ func (m *model) set(first, last int, state func(page int) int) {
 	}
 }
 
-// runs is what Runs must return from start to end, or AnonymousRuns without files.
+// runs are the runs that Runs must return from start to end, or AnonymousRuns without files.
 func (m *model) runs(scan, files bool, start, end uint64) (want []PageRun) {
 	base := addressOf(m.memory)
 	for i, state := range m.pages {

@@ -33,7 +33,7 @@ var ErrTooManyRuns = errors.New("too fragmented: more than 4 Mi runs of pages in
 
 // Runs appends the pages between start and end that hold memory, in address order. Adjacent pages
 // that are alike form one run; the first and the last run are cut at start and end. With an error
-// it returns what was found before.
+// it returns the runs found before.
 //
 // Zero pages are left out where the kernel reports them (6.7; huge zero pages 6.17), and so are
 // guard regions (6.15). Unlike the kernel's RSS, Runs includes device mappings and hugetlbfs pages.

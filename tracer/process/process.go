@@ -1,7 +1,7 @@
-// Package process reads what the kernel publishes about a running process: its identity, memory
-// map, counters, resident pages and loaded libraries. It never writes to the process and never
-// stops it. Everything that comes from the process itself (names, arguments, its memory) is
-// treated as hostile.
+// Package process reads the kernel's data about a running process: its identity, memory map,
+// counters, resident pages and loaded libraries. It never writes to the process and never stops it.
+// Everything that comes from the process itself (names, arguments, its memory) is treated as
+// hostile.
 package process
 
 import (
@@ -76,8 +76,8 @@ func Open(pid int) (*Process, error) {
 	return p, nil
 }
 
-// OpenAny is Open for a process of which only what every user may read is needed: its Executable,
-// memory map and environment may be out of reach.
+// OpenAny is Open for a process of which only the files that every user may read are needed: its
+// Executable, memory map and environment may be out of reach.
 func OpenAny(pid int) (*Process, error) {
 	p := &Process{PID: pid, pidfd: -1}
 	if err := p.openHandles(); err != nil {
@@ -96,7 +96,8 @@ func OpenAny(pid int) (*Process, error) {
 	return p, nil
 }
 
-// openHandles opens the directory in /proc and the pidfd, and refuses what is no traceable process.
+// openHandles opens the directory in /proc and the pidfd, and refuses a process that cannot be
+// traced.
 func (p *Process) openHandles() error {
 	if p.PID <= 0 {
 		return ErrNotFound
@@ -287,7 +288,7 @@ func (p *Process) read(name string) ([]byte, error) {
 	return raw, nil
 }
 
-// Bounds on what is read of a command line, an environment and the maps, in bytes.
+// Bounds on the bytes read of a command line, an environment and the maps, in bytes.
 const (
 	maxArgumentBytes    = 64 << 10
 	maxEnvironmentBytes = 1 << 20
@@ -366,9 +367,9 @@ func (p *Process) readArguments() []string {
 	return arguments
 }
 
-// Command returns a short name of the running program: its base name and that of the script it
-// runs, "-m" with the module, or "-c" for code on the command line. A process can give itself any
-// name, so it is cut after maxCommandBytes.
+// Command returns a short name of the running program: its base name and the base name of the
+// script it runs, "-m" with the module, or "-c" for code on the command line. A process can give
+// itself any name, so it is cut after maxCommandBytes.
 func (p *Process) Command() string { return growth.Truncate(p.command(), maxCommandBytes) }
 
 const maxCommandBytes = 200

@@ -12,8 +12,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
-// A SystemMemoryReader reads the memory that limits a process: the machine's, and that of the
-// cgroups it belongs to.
+// A SystemMemoryReader reads the memory that limits a process: the memory of the machine, and of
+// the cgroups it belongs to.
 type SystemMemoryReader struct {
 	root        string // "/"; tests have another
 	hierarchies []hierarchy
@@ -31,8 +31,8 @@ func newSystemMemoryReader(root string) *SystemMemoryReader {
 	}
 }
 
-// Read returns the memory available to a process. What cannot be read is Unknown. Where no mount of
-// ours shows the cgroup of the process, mounts of its own are read.
+// Read returns the memory available to a process. A value that cannot be read is Unknown. Where no
+// mount of ours shows the cgroup of the process, mounts of its own are read.
 func (r *SystemMemoryReader) Read(p *Process) growth.SystemMemory {
 	membership, err := p.read("cgroup")
 	if err != nil {
@@ -83,7 +83,7 @@ func isInitialCgroupNamespace() bool {
 	return err == nil && link == fmt.Sprintf("cgroup:[%d]", 0xEFFFFFFB)
 }
 
-// Headroom returns what is left until the kernel refuses the process more address space or more
+// Headroom returns the bytes left until the kernel refuses the process more address space or more
 // private memory (RLIMIT_AS, RLIMIT_DATA); the zero value: it has neither limit.
 func (p *Process) Headroom() (nearest growth.Headroom) {
 	raw, err := p.read("limits")
@@ -255,7 +255,7 @@ func (h hierarchy) folder(cgroup string) (path []string, ok bool) {
 // cache, which the kernel can drop. cache is all page cache of files; Unknown if not reported.
 type cgroupMemory struct {
 	used, limit, cache int64
-	throttles          bool // the limit is that of memory.high
+	throttles          bool // the limit is memory.high
 }
 
 // nearest returns the one with less headroom. nil has no limit.
@@ -274,8 +274,8 @@ func (c *cgroupMemory) describe(memory *growth.SystemMemory) {
 	}
 }
 
-// tightestCgroup returns the cgroup with the least headroom among those of a process and their
-// ancestors; nil if we can see no limit.
+// tightestCgroup returns the cgroup with the least headroom among the cgroups of a process and
+// their ancestors; nil if we can see no limit.
 func (r *SystemMemoryReader) tightestCgroup(membership []byte) *cgroupMemory {
 	var tightest *cgroupMemory
 	for _, h := range r.hierarchies {
@@ -359,5 +359,6 @@ func parseMemoryStat(raw []byte) map[string]int64 {
 	return stat
 }
 
-// parseNumber parses a file that holds one number; Unknown for "max" and for what is none.
+// parseNumber parses a file that holds one number; Unknown for "max" and for a file that holds
+// none.
 func parseNumber(raw []byte) int64 { return number(strings.TrimSpace(string(raw))) }

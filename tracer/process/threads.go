@@ -21,8 +21,8 @@ type Thread struct {
 	Name string // printable; it is the program's choice
 	// InnerTID is the ID that the thread itself sees, in its namespace.
 	InnerTID int
-	// StackPointer is that of a thread that waits in the kernel; 0: it runs, or its registers
-	// cannot be read.
+	// StackPointer is the pointer of a thread that waits in the kernel; 0: it runs, or its
+	// registers cannot be read.
 	StackPointer uint64
 }
 
@@ -57,8 +57,8 @@ func (p *Process) Threads() ([]Thread, error) {
 	return threads, nil
 }
 
-// thread reads what the kernel publishes of a thread. task/TID/syscall ends with the stack
-// pointer and the program counter of a thread that waits (proc_pid_syscall(5)).
+// thread reads the kernel's data on a thread. task/TID/syscall ends with the stack pointer and the
+// program counter of a thread that waits (proc_pid_syscall(5)).
 func (p *Process) thread(tid int) (Thread, error) {
 	folder := filepath.Join("task", strconv.Itoa(tid))
 	status, err := p.read(filepath.Join(folder, "status"))

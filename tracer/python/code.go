@@ -14,7 +14,8 @@ const (
 	maxLinetableBytes = 1 << 20 // bytes of a co_linetable: some 100,000 lines in one function
 )
 
-// A CodeLayout holds the offsets, in bytes, of what ReadCode reads in one version of CPython.
+// A CodeLayout holds the offsets, in bytes, of the fields that ReadCode reads in one version of
+// CPython.
 type CodeLayout struct {
 	Minor int // of Python 3: 8 to 14
 
@@ -39,7 +40,7 @@ type CodeLayout struct {
 	CompactData   uint16 // sizeof(PyCompactUnicodeObject), behind which its characters lie
 }
 
-// A Code is what a PyCodeObject reports about its function.
+// A Code has a PyCodeObject's facts on its function.
 type Code struct {
 	Function  string // co_qualname, before 3.11 co_name; printable, valid UTF-8
 	File      string // co_filename, which is not always a path; printable, valid UTF-8
@@ -375,10 +376,10 @@ func readLinetable(m Memory, address uint64, layout CodeLayout) ([]byte, error) 
 	return table, nil
 }
 
-// What the fingerprint of a code object covers, in words.
+// Parts that the fingerprint of a code object covers, in words.
 const (
 	fingerprintPointers = 4 // in a row: co_filename, co_name, since 3.11 co_qualname, line table
-	fingerprintContent  = 5 // of line table and file name: length, hash value, and what comes first
+	fingerprintContent  = 5 // of line table and file name: length, hash value, and the first bytes
 	fingerprintHash     = 1 // index of the hash value, which the interpreter computes on demand
 )
 
@@ -412,7 +413,7 @@ func ReadFingerprint(m Memory, address uint64, layout CodeLayout) (uint32, error
 	return uint32(hash >> 32), nil
 }
 
-// mix is that of bpf/unwind/walk.h.
+// mix is as in bpf/unwind/walk.h.
 func mix(hash, value uint64) uint64 {
 	hash = (hash ^ value) * 0x9E3779B97F4A7C15
 	return hash ^ hash>>29

@@ -33,7 +33,7 @@ func eachPython(t *testing.T, test func(t *testing.T, command string, minor int)
 	}
 }
 
-// lineAnswers is what an interpreter answers for one line table: testdata/lines.py.
+// lineAnswers are the answers of an interpreter for one line table: testdata/lines.py.
 type lineAnswers struct {
 	Code    string
 	First   int
@@ -140,8 +140,8 @@ func TestLineDamaged(t *testing.T) {
 	}
 }
 
-// FuzzLine: whatever the table, a line is one that a file can have, and it does not depend on
-// what follows.
+// FuzzLine: whatever the table, a line is one that a file can have, and it does not depend on the
+// entries behind it.
 func FuzzLine(f *testing.F) {
 	for minor := 8; minor <= 14; minor++ {
 		f.Add(minor, 1, int32(4), []byte{2, 1, 4, 0x80, 6, 0xff, 0, 127})
@@ -165,7 +165,7 @@ func FuzzLine(f *testing.F) {
 	})
 }
 
-// A shownCode is what an interpreter says about a code object: testdata/objects.py.
+// A shownCode is an interpreter's output about a code object: testdata/objects.py.
 type shownCode struct {
 	Address    uint64
 	Name, File *[]rune // nil: not a plain str
@@ -234,7 +234,8 @@ func mustReadCode(t *testing.T, m Memory, layout CodeLayout, want shownCode) {
 	}
 }
 
-// printable is how a str is to be shown: what cannot be printed as '?', truncated at 4096 bytes.
+// printable is how a str is to be shown: characters that cannot be printed as '?', truncated at
+// 4096 bytes.
 func printable(points []rune) string {
 	var text strings.Builder
 	for _, r := range points {
@@ -253,7 +254,7 @@ func printable(points []rune) string {
 	return text.String()
 }
 
-// objectLayout is where codeObject puts things: that of 3.12.
+// objectLayout is the layout that codeObject uses: the one of 3.12.
 var objectLayout = staticLayouts[12].code
 
 const (
@@ -435,7 +436,7 @@ func withOffset(l CodeLayout, field uint8, offset uint16) CodeLayout {
 	return l
 }
 
-// FuzzReadCode: whatever the memory and the layout, what is read is bounded, and the texts are
+// FuzzReadCode: whatever the memory and the layout, the data read are bounded, and the texts are
 // printable.
 func FuzzReadCode(f *testing.F) {
 	// The most that is read of a code object, in bytes: itself, two texts of 4-byte characters, a

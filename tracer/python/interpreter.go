@@ -1,4 +1,4 @@
-// Package python finds the CPython interpreter of a process and reads what its frames are called:
+// Package python finds the CPython interpreter of a process and reads the names of its frames:
 // function, file and line.
 //
 // All memory that it reads belongs to the traced process, so it is hostile input: sizes are
@@ -35,9 +35,9 @@ type Interpreter struct {
 	Version string
 	// Module is an executable mapping of the interpreter's file: the program or a library.
 	Module process.Mapping
-	// Kernel is what the BPF programs need to walk the frames.
+	// Kernel has the data that the BPF programs need to walk the frames.
 	Kernel bpf.Python
-	// CodeLayout is what ReadCode needs to name the frames.
+	// CodeLayout has the offsets that ReadCode needs to name the frames.
 	CodeLayout CodeLayout
 	// State is where the state of the interpreter is.
 	State State
@@ -73,7 +73,7 @@ var exportedObjects = []string{
 var ErrUnsupported = errors.New("unsupported interpreter")
 
 // Find returns the interpreter of a process, nil without an error if the process has none. If it
-// has several, the program's own comes first, then that of a library named libpython.
+// has several, the program's own comes first, then the one of a library named libpython.
 func Find(p *process.Process, maps []process.Mapping) (*Interpreter, error) {
 	var refused error
 	for _, m := range candidates(p, maps) {
@@ -228,7 +228,7 @@ func findLayout(m Memory, file *symbol.File, bias, runtime uint64) (*layout, err
 		return l, err
 	}
 
-	// Its structures are others than those of staticLayouts.
+	// Its structures differ from staticLayouts.
 	if isDebugBuild(file) {
 		return nil, refuseDebug("a debug build of CPython before 3.13")
 	}
@@ -299,8 +299,8 @@ const (
 )
 
 // findEvalLoop returns where _PyEval_EvalFrameDefault lies, in addresses of the process. Compilers
-// split off what they think is rarely run. .symtab names these parts (".cold"); in a stripped file
-// they are where jumps out of the loop lead.
+// split off code that they think runs rarely. .symtab names these parts (".cold"); in a stripped
+// file they are where jumps out of the loop lead.
 func findEvalLoop(file *symbol.File,
 	bias uint64,
 ) (loop [maxEvalRanges]bpf.CodeRange, err error) {

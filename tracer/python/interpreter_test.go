@@ -84,7 +84,7 @@ int main(int argc, char **argv) {
 }
 `
 
-// A library is found by what it exports, not by its name.
+// A library is found by its exports, not by its name.
 func TestFindEmbedded(t *testing.T) {
 	program := buildC(t, embeddingC, "-ldl")
 	libraries := 0
@@ -256,7 +256,7 @@ func evalLoop(t testing.TB, path string) ([]bpf.CodeRange, error) {
 	return slices.DeleteFunc(loop[:], func(r bpf.CodeRange) bool { return r.Start == 0 }), err
 }
 
-// nmLoop is what nm prints of the evaluation loop: the function first, then its cold parts.
+// nmLoop is nm's output about the evaluation loop: the function first, then its cold parts.
 func nmLoop(t testing.TB, path string) (loop []bpf.CodeRange) {
 	t.Helper()
 	for line := range strings.Lines(runTool(t, "nm", "-S", "--defined-only", path)) {
@@ -316,7 +316,7 @@ func TestFindEvalLoop(t *testing.T) {
 				withSymbols++
 				named := nmLoop(t, path)
 				mustHaveLoop(t, path, named)
-				// What is shorter than a call and a jump cannot be reached, so no jump leads there.
+				// A part shorter than a call and a jump cannot be reached, so no jump leads there.
 				mustHaveLoop(t, stripped(t, path), slices.DeleteFunc(named,
 					func(r bpf.CodeRange) bool { return r.End-r.Start < 10 }))
 
@@ -480,7 +480,7 @@ func chainOfRanges(count int) string {
 	return text + ".p2align 4\nother: .cfi_startproc\nret\n.cfi_endproc\n"
 }
 
-// The words are those of binutils 2.40.
+// The words are from binutils 2.40.
 func TestJumpTargetsOfAArch64(t *testing.T) {
 	const start = 0x1000
 	var code []byte

@@ -11,7 +11,7 @@ import (
 
 // A layout holds the offsets of the structures of one CPython, in bytes.
 type layout struct {
-	kernel bpf.Python // what the BPF programs read: offsets only, no addresses
+	kernel bpf.Python // for the BPF programs: offsets only, no addresses
 	code   CodeLayout
 
 	interpretersHead uint16 // _PyRuntimeState.interpreters.head: the newest interpreter
@@ -95,8 +95,8 @@ func frameObjectLayout(minor int, lasti uint16, scale uint8) layout {
 	}
 }
 
-// kernelOffsets returns what the BPF programs need for an interpreter with this layout whose
-// _PyRuntime is at an address.
+// kernelOffsets returns the offsets that the BPF programs need for an interpreter with this layout
+// whose _PyRuntime is at an address.
 func (l layout) kernelOffsets(pyRuntime uint64) bpf.Python {
 	kernel := l.kernel
 	kernel.Interpreters = pyRuntime + uint64(l.interpretersHead)

@@ -15,7 +15,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// gdb prints what is compiled into the interpreters that have debug information.
+// gdb prints the layouts compiled into the interpreters that have debug information.
 func TestLayouts(t *testing.T) {
 	compared := 0
 	for name, command := range tracertest.Interpreters(t) {
@@ -225,8 +225,8 @@ func TestLayoutCheck(t *testing.T) {
 	})
 }
 
-// debugTable returns a struct _Py_DebugOffsets of plausible offsets, all different. From 3.14 on it is
-// that of a free-threaded build, which has all of them.
+// debugTable returns a struct _Py_DebugOffsets of plausible offsets, all different. From 3.14 on it
+// is the table of a free-threaded build, which has all of them.
 func debugTable(minor int) []byte {
 	table := make([]byte, debugTableSize)
 	copy(table, debugCookie)
@@ -320,8 +320,8 @@ func TestReadDebugOffsets(t *testing.T) {
 	}
 }
 
-// FuzzDebugOffsets: whatever the table, an offset that is believed is in bounds, and so is what
-// is computed from it.
+// FuzzDebugOffsets: whatever the table, an offset that is believed is in bounds, and so are values
+// computed from it.
 func FuzzDebugOffsets(f *testing.F) {
 	for minor := range debugOffsetsOf {
 		f.Add(debugTable(minor))

@@ -10,8 +10,8 @@ const (
 	// scanCPUShare is the CPU time of all page scans, as a share of one core.
 	scanCPUShare = 0.01
 
-	// minAccrued is the CPU time that a snapshot can spend however soon it follows the last one:
-	// what accrues in a second.
+	// minAccrued is the CPU time that a snapshot can spend however soon it follows the last one: it
+	// accrues in a second.
 	minAccrued = time.Duration(scanCPUShare * 1e9)
 
 	// alwaysFullScanSeconds is the CPU time up to which processes are scanned as a whole, however
@@ -26,8 +26,8 @@ const (
 	minScanShare = 0.02
 )
 
-// A Budget bounds the CPU time of the page scans of traced processes. It sizes each scan by what it
-// is expected to cost. The zero value is ready to use.
+// A Budget bounds the CPU time of the page scans of traced processes. It sizes each scan by the
+// expected cost. The zero value is ready to use.
 type Budget struct {
 	// SecondsPerByte is the CPU time for one resident byte; 0: not measured yet.
 	SecondsPerByte float64
@@ -56,8 +56,8 @@ func (b *Budget) ShareFor(resident int64, now time.Time, part float64) float64 {
 	return max(minScanShare, allowed/expected)
 }
 
-// Learn records what a snapshot has cost: the scan of so many resident bytes, and all the rest.
-// Both are exponential moving averages.
+// Learn records the cost of a snapshot: the scan of so many resident bytes, and all the rest. Both
+// are exponential moving averages.
 func (b *Budget) Learn(resident float64, scan, rest time.Duration) {
 	const newestWeight = 0.3
 	b.fixedSeconds += newestWeight * (rest.Seconds() - b.fixedSeconds)

@@ -13,11 +13,11 @@ const (
 	// whole.
 	minSampledBytes = 64 << 20
 
-	// minGroupBytes is the size of a page group: what one page table maps on amd64, and on arm64
-	// with pages of 4 KiB. With larger pages a group is a part of that.
+	// minGroupBytes is the size of a page group: the bytes that one page table maps on amd64, and
+	// on arm64 with pages of 4 KiB. With larger pages a group is a part of that.
 	minGroupBytes = 2 << 20
 
-	// maxGroups bounds the page groups of a mapping. Those of larger mappings are larger.
+	// maxGroups bounds the page groups of a mapping. Larger mappings have larger groups.
 	maxGroups = 4096
 
 	// minScannedGroups of a sampled mapping are scanned on average, however small the share. Where
@@ -110,7 +110,7 @@ func (s *pageScan) extrapolate(segments []Segment, status process.Status) (share
 		return min(1, float64(s.runs.InMemory())/float64(max(status.RSS, 1)))
 	}
 
-	// Sum what was found in mappings that were scanned as a whole, and in those that were sampled.
+	// Sums over the mappings that were scanned as a whole, and over the sampled ones.
 	var whole, sampled pages.Bytes
 	var variance float64
 	next := 0

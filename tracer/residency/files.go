@@ -17,8 +17,8 @@ type filePart struct {
 	segment    *Segment
 }
 
-// countFiles sets what another row counts already of the files in each segment: of an earlier
-// process, or of another segment of this one.
+// countFiles sets the part of the files in each segment that another row counts already: of an
+// earlier process, or of another segment of this one.
 func (r *Rows) countFiles() {
 	parts := make(map[process.FileID][]filePart)
 	for i := range r.Segments {

@@ -104,7 +104,7 @@ func (r *Rows) isStale(f source.Fault) bool {
 }
 
 // addFirstToucher adds the share p of a row that sampled page faults of effective size n assign to
-// a stack. Its variance is that of a proportion with finite population correction,
+// a stack. Its variance is the variance of a proportion with finite population correction,
 // B²·(1−b/B)·p·(1−p)/n, for a row of B bytes of which b are in sampled pages.
 func (r *Rows) addFirstToucher(site firstToucher, weight float64, sample faultSample) {
 	memory, ok := r.firstTouch[site.firstTouchRow]

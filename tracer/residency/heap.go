@@ -90,11 +90,11 @@ type residentEstimate struct {
 	bytes    [pages.OriginCount]float64
 	variance float64
 
-	// sampledBytes is the part of bytes in sampled mappings, and factorRelVar that of the factor by
-	// which it was extrapolated.
+	// sampledBytes is the part of bytes in sampled mappings, and factorRelVar the relative variance
+	// of the factor by which it was extrapolated.
 	sampledBytes, factorRelVar float64
 
-	// groupBytes is what was found in each page group of sampled mappings, by its address.
+	// groupBytes has the bytes found in each page group of sampled mappings, by its address.
 	groupBytes map[uint64]float64
 }
 
@@ -105,8 +105,8 @@ func (e *residentEstimate) add(origin pages.Origin, size, objects float64) {
 }
 
 // addGroups adds the variance that is due to the sampling of page groups (cluster sampling: pages
-// of one group were scanned together, or not at all). runs are those of an object. groupVariance is
-// linear in the square of what a group holds, so that addGroups adds the difference of the squares.
+// of one group were scanned together, or not at all). runs are the runs of an object. groupVariance
+// is linear in the square of a group's bytes, so that addGroups adds the difference of the squares.
 // It returns how many groups it has visited.
 func (e *residentEstimate) addGroups(
 	segment *Segment, runs pages.Runs, objects float64,
@@ -146,7 +146,7 @@ func (e *residentEstimate) scaled(factors [pages.OriginCount]float64) int64 {
 	return round(sum)
 }
 
-// totalVariance returns the variance with that of the extrapolation factor.
+// totalVariance returns the variance, with the variance of the extrapolation factor.
 func (e *residentEstimate) totalVariance() float64 {
 	return e.variance + e.sampledBytes*e.sampledBytes*e.factorRelVar
 }
@@ -178,7 +178,7 @@ func (r *Rows) heapOf(segment *Segment) *pages.Heap {
 }
 
 // heapName returns the name of the heap that a segment belongs to. The name of an arena of glibc's
-// malloc is that of its region.
+// malloc is the name of its region.
 func (s *Segment) heapName() string {
 	switch s.Class {
 	case region.MainHeap, region.Arena, region.Allocator:
@@ -189,8 +189,8 @@ func (s *Segment) heapName() string {
 	return "other areas of the allocator"
 }
 
-// addHeap adds the memory of a segment to its heap. It adds rows only for what cannot be attributed
-// to objects: swapped-out memory, and file pages, which a heap does not have.
+// addHeap adds the memory of a segment to its heap. It adds rows only for memory that cannot be
+// attributed to objects: swapped-out memory, and file pages, which a heap does not have.
 func (r *Rows) addHeap(segment *Segment) {
 	heap := r.heapOf(segment)
 	bytes := r.Bytes(segment)

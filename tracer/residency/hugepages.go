@@ -13,10 +13,10 @@ import (
 // together.
 const minSmallFaults = 16
 
-// A pageSizes is what follows from the kernel's page size, in bytes.
+// A pageSizes has the sizes that follow from the kernel's page size, in bytes.
 type pageSizes struct{ small uint64 }
 
-// sizes are those of this machine.
+// sizes are the sizes of this machine.
 var sizes = pageSizes{process.PageSize}
 
 // pagesOfHuge returns the small pages of a huge one: as many as a page table has entries, of 8 bytes
@@ -35,8 +35,8 @@ func (p pageSizes) smallFaultsFrom() float64 {
 	return (n - 1) / math.Log(n)
 }
 
-// A hugePlace is the huge pages of a row in a segment. If segment is nil, they are those of all
-// segments that are too small to be told apart.
+// A hugePlace is the huge pages of a row in a segment. If segment is nil, they are the huge pages
+// of all segments that are too small to be told apart.
 type hugePlace struct {
 	row     firstTouchRow
 	segment *Segment
@@ -48,7 +48,7 @@ type hugePages struct {
 	faults float64 // that the sampled ones represent
 }
 
-// bytesPerFault returns what a page fault has brought into memory on average.
+// bytesPerFault returns the bytes that a page fault has brought into memory on average.
 func (h hugePages) bytesPerFault(p pageSizes) float64 {
 	if h.faults <= p.smallFaultsFrom()*h.pages {
 		return float64(p.huge())
@@ -116,7 +116,7 @@ func (r *Rows) hugePlaces(faults []source.Fault) hugePlaces {
 	return h
 }
 
-// bytesPerFault returns what a page fault in a run has brought into memory on average.
+// bytesPerFault returns the bytes that a page fault in a run has brought into memory on average.
 func (h hugePlaces) bytesPerFault(row firstTouchRow, run pages.Run, segment *Segment) float64 {
 	if !run.Huge {
 		return float64(sizes.small)

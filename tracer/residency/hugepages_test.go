@@ -14,7 +14,7 @@ import (
 )
 
 // TestHugePages touches memory that was mapped before tracing, and samples one page fault in 521.
-// Each stack must get what it has touched, in whatever pages.
+// Each stack must get the memory that it has touched, in pages of any size.
 func TestHugePages(t *testing.T) {
 	t.Run("came huge", func(t *testing.T) {
 		touch(t, touched{huge: true}, touched{huge: true}, touched{})
@@ -67,7 +67,7 @@ func TestPageSizes(t *testing.T) {
 	}
 }
 
-// simulate makes the machine's pages those of 4 KiB.
+// simulate makes the machine's pages 4 KiB large.
 func simulate(t *testing.T) {
 	t.Helper()
 	before := sizes
@@ -75,8 +75,8 @@ func simulate(t *testing.T) {
 	t.Cleanup(func() { sizes = before })
 }
 
-// touched is what one stack has touched: touchedBytes in so many mappings, 0 meaning one. Huge
-// pages came huge or were collapsed later; with both, every other one.
+// touched is the memory that one stack has touched: touchedBytes in so many mappings, 0 meaning
+// one. Huge pages came huge or were collapsed later; with both, every other one.
 type touched struct {
 	huge, collapsed bool
 	pieces          int

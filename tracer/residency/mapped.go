@@ -13,9 +13,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
-// AddMappings adds the touched bytes of what the program has mapped since tracing started, and
-// returns the kind of each, for AddTallies. Mappings of the allocator count nothing: the live map
-// has their contents.
+// AddMappings adds the touched bytes of the mappings that the program has made since tracing
+// started, and returns the kind of each, for AddTallies. Mappings of the allocator count nothing:
+// the live map has their contents.
 func (r *Rows) AddMappings(totals *growth.MappingTotals) map[addrspace.Key]growth.Kind {
 	kinds := make(map[addrspace.Key]growth.Kind)
 	lastInterval := uint64(0)
@@ -61,7 +61,7 @@ func (r *Rows) AddMappings(totals *growth.MappingTotals) map[addrspace.Key]growt
 const mappedHeader = 16
 
 // MappedObjects returns the objects of malloc that have a mapping of their own, if a stack is known
-// that mapped them. What realloc has moved is one object for each stack.
+// that mapped them. A mapping that realloc has moved is one object for each stack.
 func (s *Scan) MappedObjects() (objects []estimate.MappedObject) {
 	for i := range s.Segments {
 		segment := &s.Segments[i]
@@ -82,7 +82,7 @@ func (s *Scan) MappedObjects() (objects []estimate.MappedObject) {
 	return objects
 }
 
-// isMappedObject reports whether a segment is an object of MappedObjects. What is mapped in a call
+// isMappedObject reports whether a segment is an object of MappedObjects. A mapping made in a call
 // that is probed has no stack: the live map has the object, if it is sampled.
 func (s *Segment) isMappedObject() bool {
 	return s.Class == region.MmappedChunk && s.hasMapper() && s.Stack != 0
@@ -96,9 +96,10 @@ func (s *Segment) mappedKind() growth.Kind {
 	return s.Kind
 }
 
-// AddTallies adds what has been mapped since tracing started, whether it still is or not. kinds are
-// those of what still is. cheap names the stacks of the rest as far as there is CPU time for it: a
-// program may map and unmap under thousands of stacks. The largest come first.
+// AddTallies adds the memory that has been mapped since tracing started, whether it still is or
+// not. kinds are the kinds of mappings that still are. cheap names the stacks of the rest as far as
+// there is CPU time for it: a program may map and unmap under thousands of stacks. The largest come
+// first.
 func AddTallies(
 	held estimate.Holdings, space *addrspace.IntervalSet, stacks, cheap func(id uint64) *growth.Stack,
 	kinds map[addrspace.Key]growth.Kind,
@@ -121,7 +122,7 @@ func AddTallies(
 	}
 }
 
-// AddReleases adds what the process has given back to the kernel.
+// AddReleases adds the memory that the process has given back to the kernel.
 func AddReleases(totals *growth.MappingTotals, space *addrspace.IntervalSet) {
 	totals.Released += space.Released("madvise").Bytes
 	totals.Unmapped += space.Released("munmap").Bytes + space.Released("brk").Bytes

@@ -58,7 +58,7 @@ type otherMember struct {
 	files    CountedFiles
 }
 
-// Begin selects the members to be scanned for a snapshot: those whose readings are the oldest, new
+// Begin selects the members to be scanned for a snapshot: the members with the oldest readings, new
 // ones first. It forgets members that have ended or execute another program.
 func (o *Others) Begin(members []*tree.Member, now time.Time) {
 	if o.Members == nil {
@@ -139,8 +139,8 @@ func (m *otherMember) close() error {
 }
 
 // AddTo adds the latest reading of a member to a snapshot, and takes a new one if it is due. It
-// adds nothing if there is none yet. files are counted by earlier processes; AddTo adds those of
-// the member. trackerOf returns the Tracker of a process, or nil.
+// adds nothing if there is none yet. files are counted by earlier processes; AddTo adds the files
+// of the member. trackerOf returns the Tracker of a process, or nil.
 func (o *Others) AddTo(
 	snapshot *growth.Snapshot, member *tree.Member, files CountedFiles,
 	trackerOf func(pid int) *Tracker,

@@ -24,8 +24,8 @@ const (
 	// calls were lost: free, or taken by objects that were not seen or are too young to be known.
 	rootUnclassified = growth.UnclassifiedRoot
 
-	// rootMetadata is what malloc takes for live objects besides what was requested: chunk headers
-	// and padding.
+	// rootMetadata is the memory that malloc takes for live objects beyond the requested bytes:
+	// chunk headers and padding.
 	rootMetadata = "[heap: allocator metadata]"
 
 	// rootUnknownSite is all heap memory of a process whose heap is not probed.
@@ -34,8 +34,8 @@ const (
 	// rootBeforeTracing is private memory that was resident when tracing started and still is.
 	rootBeforeTracing = "[before tracing]"
 
-	// rootStart is the same of a process that is traced from its first allocation on: what the kernel
-	// and the dynamic loader have left.
+	// rootStart is the same of a process that is traced from its first allocation on: memory from
+	// the kernel and the dynamic loader.
 	rootStart = "[start of the process]"
 
 	// rootMapped is private memory in mappings from before tracing, first touched since. Chunks of
@@ -63,16 +63,16 @@ const (
 type Rows struct {
 	*Scan
 
-	// HeapTraced is set if the allocation sites of heap memory are known; HeapComplete if those of
-	// all live objects are, up to sampling. It is unset if the heap is probed in bursts, or if calls
-	// were lost: objects that were not seen, and young ones, are not known then.
+	// HeapTraced is set if the allocation sites of heap memory are known; HeapComplete if the sites
+	// of all live objects are, up to sampling. It is unset if the heap is probed in bursts, or if
+	// calls were lost: objects that were not seen, and young ones, are not known then.
 	HeapTraced, HeapComplete bool
 
 	// FromStart is set if the process is traced from its first allocation on.
 	FromStart bool
 
-	// ParentInSnapshot is set if the parent is in the same snapshot, so that what the process
-	// shares with its parent is counted there.
+	// ParentInSnapshot is set if the parent is in the same snapshot, so that memory shared with the
+	// parent is counted there.
 	ParentInSnapshot bool
 
 	// StaleFaults are the sampled pages whose faults Fill needs no more.
@@ -102,7 +102,7 @@ type Rows struct {
 
 // NewRows attributes the memory that a scan of a process has found. stacks returns the stack of an
 // ID; nil: the process is not traced. files are counted by earlier processes of the snapshot; Fill
-// adds those of this process. Fill adds the rows to holdings.
+// adds the files of this process. Fill adds the rows to holdings.
 func NewRows(
 	scan *Scan, pid int, stacks func(id uint64) *growth.Stack, holdings estimate.Holdings,
 	files CountedFiles,
@@ -116,8 +116,8 @@ func NewRows(
 	}
 }
 
-// Samples are what tracing knows about the memory of a process: sampled live objects, sampled page
-// faults, host memory that is pinned for a GPU, and by what calls the main heap has grown.
+// Samples are the tracer's data on the memory of a process: sampled live objects, sampled page
+// faults, host memory that is pinned for a GPU, and the calls by which the main heap has grown.
 type Samples struct {
 	Extents []addrspace.Extent
 	Objects []estimate.LiveObject
@@ -233,7 +233,7 @@ type rowKind struct {
 }
 
 // rowKind returns the kind of a segment that belongs to no allocator. For files and shared memory
-// it is that of the pages that other processes can see.
+// it is the kind of the pages that other processes can see.
 func (s *Segment) rowKind() rowKind {
 	switch s.Class {
 	case region.PythonArena:
@@ -311,7 +311,7 @@ func (r *Rows) addFile(segment *Segment, bytes int64) {
 	r.addForFirstTouch(firstTouchRow{kind: of.kind, root: of.root}, bytes, segment.variance).shared += shared
 }
 
-// addPrivate adds the private memory of a segment, except for what is inherited or copied on write.
+// addPrivate adds the private memory of a segment, except for inherited pages and copies on write.
 func (r *Rows) addPrivate(segment *Segment, bytes pages.Bytes) {
 	since := bytes.Resident[pages.SinceTracing]
 	before := bytes.Resident[pages.BeforeTracing]

@@ -266,7 +266,7 @@ func TestStaleFaults(t *testing.T) {
 	}
 }
 
-// A process can make up objects that overlap. Those of a real heap do not.
+// A process can make up objects that overlap. Objects of a real heap do not overlap.
 func TestRowsOfForgedObjects(t *testing.T) {
 	const (
 		runs, objects = 200_000, 200_000

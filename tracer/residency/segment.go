@@ -12,7 +12,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
-// A Scan is what one process has in memory at one moment.
+// A Scan is the memory of one process at one moment.
 type Scan struct {
 	// Segments of the address space, sorted and disjoint.
 	Segments []Segment
@@ -47,7 +47,7 @@ type Scan struct {
 type Segment struct {
 	region.Region
 
-	// Interval is valid if HasInterval is set. What the kernel maps by itself has none.
+	// Interval is valid if HasInterval is set. A mapping that the kernel makes by itself has none.
 	addrspace.Interval
 	HasInterval bool
 
@@ -61,7 +61,7 @@ type Segment struct {
 	heapIndex int
 
 	// sampled is set if only some of the page groups were scanned. Then factor scales the private
-	// memory that was found, and fileFactor that of files. Otherwise both are 1.
+	// memory that was found, and fileFactor the memory of files. Otherwise both are 1.
 	sampled            bool
 	factor, fileFactor float64
 
@@ -134,18 +134,18 @@ func (s *Segment) Span() pages.Span {
 func (s *Segment) hasMapper() bool { return s.HasInterval && s.Origin == addrspace.FromCall }
 
 // countsInRSS reports whether the kernel counts the pages of a segment in RSS. It does not count
-// those of device files, nor those of hugetlbfs.
+// pages of device files, nor of hugetlbfs.
 func (s *Segment) countsInRSS() bool {
 	return s.Class != region.DeviceFile && s.Class != region.Hugetlb
 }
 
-// isOldChunk reports whether the segment is a chunk of malloc with a mapping of its own, from before
-// tracing. It is in use: free unmaps it. What is touched of it is no memory that malloc keeps.
+// isOldChunk reports whether the segment is a chunk of malloc with a mapping of its own, from
+// before tracing. It is in use: free unmaps it. Its touched pages are no memory that malloc keeps.
 func (s *Segment) isOldChunk() bool {
 	return s.Class == region.MmappedChunk && s.HasInterval && s.Origin == addrspace.BeforeTracing
 }
 
-// Bytes returns what a segment has in memory, extrapolated if it was sampled.
+// Bytes returns the memory of a segment, extrapolated if it was sampled.
 func (s *Scan) Bytes(segment *Segment) pages.Bytes {
 	return s.runs.BytesIn(segment.Region.Start, segment.Region.End).
 		Scaled(segment.factor, segment.fileFactor)

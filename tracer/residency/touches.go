@@ -25,8 +25,8 @@ type Touch struct {
 // stacks that have touched it first, in proportion to the bytes that their sampled page faults
 // represent.
 //
-// Neither says what keeps memory. But RSS rises by first touches alone, so that these stacks are those
-// that made the spike.
+// Neither shows the keeper of memory. But RSS rises by first touches alone, so that these stacks
+// are those that made the spike.
 func (r *Rows) findTouches(faults []source.Fault, extents []addrspace.Extent) {
 	if !r.inSpike || r.stacks == nil {
 		return

@@ -1,5 +1,5 @@
-// Package residency attributes what the processes of a traced tree have in memory. A Tracker scans
-// the pages of one process for each snapshot. Rows attributes the pages that a scan has found to
+// Package residency attributes the memory of the processes of a traced tree. A Tracker scans the
+// pages of one process for each snapshot. Rows attributes the pages that a scan has found to
 // allocation sites, or to kinds of memory where no site is known; its rows sum to RSS.
 //
 // A Budget and Others bound the CPU time of the scans.
@@ -17,7 +17,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
-// Remedy returns what helps against an error of NewTracker or Start: "" if that is not known.
+// Remedy returns the remedy for an error of NewTracker or Start: "" if none is known.
 func Remedy(err error) string {
 	switch {
 	case errors.Is(err, os.ErrPermission):
@@ -40,7 +40,7 @@ type Tracker struct {
 	// maxShare is the largest share of the pages that a scan reads, at most 1.
 	maxShare float64
 
-	// walks limits those of malloc's heaps.
+	// walks limits the walks of malloc's heaps.
 	walks duty.Limiter
 
 	// lastRuns is how many runs the last scan has found.
@@ -113,7 +113,7 @@ func Start(p *process.Process, maps []process.Mapping, parent *Tracker) (*Tracke
 	return t, nil
 }
 
-// setFirst keeps what the first scan has found. parent is the Tracker of the parent; nil: there is
+// setFirst keeps the findings of the first scan. parent is the Tracker of the parent; nil: there is
 // none.
 func (t *Tracker) setFirst(first *pageScan, parent *Tracker) {
 	t.hasFirst = true
@@ -167,7 +167,7 @@ func (t *Tracker) Scan(
 	}
 	s := &Scan{Status: found.nearest(after, before), CPUTime: cpuTime}
 
-	// After an execve, the status is that of another program than the pages.
+	// After an execve, the status and the pages are of different programs.
 	if s.Status.RSS == process.Unknown || !t.executes(t.process) {
 		return nil, process.ErrExecuted
 	}
@@ -204,8 +204,8 @@ func (t *Tracker) withOrigins(found *pageScan) pages.Runs {
 	return runs
 }
 
-// update takes from beforeTracing and inherited what a scan did not find in memory, and what was
-// mapped since. orphaned is set if the parent is another one than at first.
+// update takes from beforeTracing and inherited the ranges that a scan did not find in memory, and
+// the ranges mapped since. orphaned is set if the parent is another one than at first.
 func (t *Tracker) update(found *pageScan, intervals []addrspace.Interval, orphaned bool) {
 	private := found.runs.PrivateSpans()
 	t.lastPrivate = [2]pages.Spans{private, t.lastPrivate[0]}
@@ -220,12 +220,12 @@ func (t *Tracker) update(found *pageScan, intervals []addrspace.Interval, orphan
 	t.Forget(found.scanned.Subtract(private))
 	t.Forget(pages.MergeSpans(mapped))
 
-	if orphaned { // what the process shared with its parent is its own now, without a copy
+	if orphaned { // pages shared with its parent are its own now, without a copy
 		t.inherited = nil
 	}
 }
 
-// Forget records that the process has released memory. What is there later is not the same memory.
+// Forget records that the process has released memory. Memory that is there later is not the same.
 func (t *Tracker) Forget(released pages.Spans) {
 	t.beforeTracing = t.beforeTracing.Subtract(released)
 	t.inherited = t.inherited.Subtract(released)

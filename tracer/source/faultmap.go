@@ -16,7 +16,7 @@ import (
 // keptFaults is how many faults are kept in the kernel's map when it fills.
 const keptFaults = kernel.MaxFaults / 4
 
-// A FaultThinner keeps room in the kernel's map of page faults, so that those of the first minutes
+// A FaultThinner keeps room in the kernel's map of page faults, so that faults of the first minutes
 // do not fill it for good.
 type FaultThinner struct {
 	Kernel *kernel.Kernel
@@ -25,7 +25,7 @@ type FaultThinner struct {
 	taken uint64 // faults that had been sampled by then
 }
 
-// Thin thins the map if it may be more than half full. Of the faults it keeps some at random, with
+// Thin thins the map if it may be more than half full. It keeps some of the faults at random, with
 // weights such that each sum of weights keeps its expectation. A fault that is sampled meanwhile
 // may be lost.
 func (r *FaultThinner) Thin() error {
@@ -59,17 +59,17 @@ func (r *FaultThinner) Thin() error {
 	return nil
 }
 
-// weighted are faults that got another weight.
-type weighted struct {
+// reweightedFaults are faults that got another weight.
+type reweightedFaults struct {
 	keys   []bpf.Address
 	faults []bpf.Fault
 }
 
-// thinFaults draws about so many faults at most, and returns those with a new weight and the keys
-// of those that are left out. A fault of weight w is kept with probability min(1, w/τ), and then
-// has the weight max(w, τ). That is threshold sampling (Duffield, Lund, Thorup 2005): it has the
-// least sum of variances for the number of faults.
-func thinFaults(keys []bpf.Address, faults []bpf.Fault, most int) (w weighted, left []bpf.Address) {
+// thinFaults draws about so many faults at most, and returns the drawn faults that have a new
+// weight and the keys of the faults left out. A fault of weight w is kept with probability min(1,
+// w/τ), and then has the weight max(w, τ). That is threshold sampling (Duffield, Lund, Thorup
+// 2005): it has the least sum of variances for the number of faults.
+func thinFaults(keys []bpf.Address, faults []bpf.Fault, most int) (w reweightedFaults, left []bpf.Address) {
 	threshold := thresholdOf(faults, most)
 	for i, f := range faults {
 		switch {

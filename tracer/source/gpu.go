@@ -23,7 +23,7 @@ type GPU struct {
 
 	// mu guards reads. attaching is held too for writes, so its holders may read without mu.
 	blockFiles []probe.FileSites // functions to which blocks are reported
-	blocks     state             // of the probes on these, beside that of the library
+	blocks     state             // of the probes on these, beside the state of the library
 
 	// usesGPU is set once the process has mapped a library of those that use a GPU, in all states:
 	// the library may be one without functions to probe.
@@ -76,7 +76,7 @@ func (g *GPU) find(m process.Mapping) {
 // findDriver attaches to the CUDA driver API in a mapped file.
 func (g *GPU) findDriver(m process.Mapping) {
 	file, err := probe.ResolveCUDADriver(g.process, m)
-	var found followed
+	var found followedFiles
 	if err == nil {
 		found, err = follow(g.kernel, g.process, []probe.FileSites{file})
 	}
@@ -101,8 +101,8 @@ func (g *GPU) findDriver(m process.Mapping) {
 	g.status.Details = append(g.status.Details, details(file)...)
 }
 
-// findBlocks looks for the function to which blocks are reported. A file that lacks it is
-// reported only if its name is that of PyTorch's library.
+// findBlocks looks for the function to which blocks are reported. A file that lacks it is reported
+// only if it has the name of PyTorch's library.
 func (g *GPU) findBlocks(m process.Mapping) {
 	file, err := probe.ResolveBlocks(g.process, m)
 	if err != nil {
@@ -210,7 +210,7 @@ func (g *GPU) UsesGPU() bool {
 	return g.usesGPU
 }
 
-// Status returns what is probed, or why nothing is.
+// Status returns the probed events, or why none are.
 func (g *GPU) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()

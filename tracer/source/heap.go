@@ -42,7 +42,7 @@ func (h *Heap) Find(maps []process.Mapping) []probe.FileSites {
 		return functions
 	}
 
-	var found followed
+	var found followedFiles
 	if err == nil {
 		found, err = follow(h.Kernel, h.Process, functions)
 	}
@@ -68,8 +68,8 @@ func (h *Heap) Find(maps []process.Mapping) []probe.FileSites {
 	return functions
 }
 
-// followProducers attaches to the probes of the producers that the process has mapped, but for those
-// of the session's own library, which are attached in all processes. It sees what others allocate, so
+// followProducers attaches to the probes of the producers that the process has mapped, but for the
+// session's own library, which has probes in all processes. It sees the allocations of others, so
 // that they do not count beside it, whatever their probes are. An error is why it has not attached.
 func (h *Heap) followProducers(maps []process.Mapping, functions []probe.FileSites) error {
 	producers, err := probe.FindProducers(h.Process, maps)

@@ -28,7 +28,7 @@ type guardedStatus struct {
 	status Status
 }
 
-// Status returns what is probed, all the time or in bursts, or why nothing is.
+// Status returns the probed events, all the time or in bursts, or why none are.
 func (g *guardedStatus) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -64,7 +64,7 @@ func AttachShim(k *kernel.Kernel, library *os.File) (s *Shim, err error) {
 	return s, s.followForks()
 }
 
-// followForks marks what descends from the command.
+// followForks marks the descendants of the command.
 func (s *Shim) followForks() error {
 	program, err := s.kernel.Program(bpf.ProgOnFork)
 	if err != nil {

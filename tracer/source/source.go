@@ -27,7 +27,7 @@ type Status struct {
 	// Reason is why the source is not attached, or not to all its functions. It is empty if there is
 	// nothing to report.
 	Reason string
-	// Gap is what the source does not see; empty: nothing.
+	// Gap is the data that the source does not see; empty: none.
 	Gap growth.SourceGap
 	// Attached is set once probes were attached, and stays set while they are closed for a time.
 	Attached bool

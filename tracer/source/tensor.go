@@ -46,9 +46,9 @@ func (t *Tensors) Update(maps []process.Mapping) {
 	})
 }
 
-// find looks for the functions in a mapped file. A file that lacks them is reported only if its
-// name is that of PyTorch's library. While a program is being loaded its allocator may be unknown.
-// Then the file is not done.
+// find looks for the functions in a mapped file. A file that lacks them is reported only if it has
+// the name of PyTorch's library. While a program is being loaded its allocator may be unknown. Then
+// the file is not done.
 func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
 	file, err := probe.ResolveTensors(t.process, m)
 	hasFunctions := err == nil
@@ -113,7 +113,7 @@ func (t *Tensors) Sweep() error {
 	return t.kernel.Sweep(t.probed)
 }
 
-// report sets the status: what has been found, or why nothing is attached.
+// report sets the status: the functions found, or why nothing is attached.
 func (t *Tensors) report(err error) {
 	s := Status{
 		Name: "tensor", Attached: err == nil, Err: err,

@@ -75,7 +75,7 @@ func TestNamerFiles(t *testing.T) {
 			table.SetMappings(maps)
 		}
 	}
-	const slack = 30 // of the test, and what this process has mapped itself
+	const slack = 30 // of the test, and this process's own mappings
 
 	t.Run("of libraries that are gone are closed", func(t *testing.T) {
 		table, update := newTable(t)

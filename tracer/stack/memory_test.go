@@ -9,11 +9,11 @@ import (
 	"github.com/allocscope/allocscope/tracer/python"
 )
 
-// heapBytes is what is alive in the heap of this program.
+// heapBytes is the live memory in the heap of this program.
 func heapBytes() uint64 {
 	var stats runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what the first has found dead is swept
+	runtime.GC() // objects that the first has found dead are swept
 	runtime.ReadMemStats(&stats)
 	return stats.HeapAlloc
 }
@@ -82,7 +82,7 @@ func TestTableMemory(t *testing.T) {
 	const stacks = 6_000 // 27 KiB each
 
 	t.Run("stacks of one snapshot are bounded", func(t *testing.T) {
-		const bound = 2*maxNamedBytes + maxUnnamedBytes + 64<<20 // maps, and what Go rounds up
+		const bound = 2*maxNamedBytes + maxUnnamedBytes + 64<<20 // maps, and Go's rounding
 		before := heapBytes()
 		table := newTable(&Memory{})
 		for id := range uint64(stacks) {

@@ -17,7 +17,7 @@ const (
 	maxAllNamedBytes = 128 << 20 // of all processes
 )
 
-// What a frame takes without its texts, and what an ID takes, in bytes.
+// Memory of a frame without its texts, and of an ID, in bytes.
 const (
 	frameBytes = int(unsafe.Sizeof(growth.Frame{}))
 	idBytes    = 64
@@ -26,8 +26,8 @@ const (
 // A Memory is the memory of the named stacks of several tables.
 type Memory struct{ bytes atomic.Int64 }
 
-// named are the stacks of one process that have names.
-type named struct {
+// namedStacks are the stacks of one process that have names.
+type namedStacks struct {
 	ids       map[uint64]*namedID
 	byFrames  map[uint64]*namedStack // by hashFrames
 	seed      maphash.Seed           // of hashFrames
@@ -38,7 +38,7 @@ type named struct {
 	forgotten uint64 // stacks
 }
 
-// A namedStack may have several IDs. The growth.Stack has that of the first, which it keeps.
+// A namedStack may have several IDs. The growth.Stack has the ID of the first, which it keeps.
 type namedStack struct {
 	*growth.Stack
 	hash uint64
@@ -51,8 +51,8 @@ type namedID struct {
 	used int // the snapshot that was next when it was named, or when it last held memory
 }
 
-func newNamed(all *Memory) named {
-	return named{
+func newNamed(all *Memory) namedStacks {
+	return namedStacks{
 		ids:      make(map[uint64]*namedID),
 		byFrames: make(map[uint64]*namedStack),
 		seed:     maphash.MakeSeed(),
@@ -61,12 +61,12 @@ func newNamed(all *Memory) named {
 	}
 }
 
-func (n *named) has(id uint64) bool {
+func (n *namedStacks) has(id uint64) bool {
 	_, ok := n.ids[id]
 	return ok
 }
 
-func (n *named) find(id uint64) (*growth.Stack, bool) {
+func (n *namedStacks) find(id uint64) (*growth.Stack, bool) {
 	if found, ok := n.ids[id]; ok {
 		return found.Stack, true
 	}
@@ -74,14 +74,14 @@ func (n *named) find(id uint64) (*growth.Stack, bool) {
 }
 
 // use notes that a stack holds memory.
-func (n *named) use(id uint64) {
+func (n *namedStacks) use(id uint64) {
 	if found, ok := n.ids[id]; ok {
 		found.used = n.snapshot
 	}
 }
 
 // add gives an ID to a stack. It returns the stack that has these frames already, if there is one.
-func (n *named) add(id uint64, s *growth.Stack) *growth.Stack {
+func (n *namedStacks) add(id uint64, s *growth.Stack) *growth.Stack {
 	hash := n.hashFrames(s)
 	of, ok := n.byFrames[hash]
 	if !ok || of.Truncated != s.Truncated || !slices.Equal(of.Frames, s.Frames) {
@@ -99,7 +99,7 @@ func (n *named) add(id uint64, s *growth.Stack) *growth.Stack {
 }
 
 // hashFrames is equal for stacks whose frames are. The seed keeps a process from making up others.
-func (n *named) hashFrames(s *growth.Stack) uint64 {
+func (n *namedStacks) hashFrames(s *growth.Stack) uint64 {
 	var h maphash.Hash
 	h.SetSeed(n.seed)
 	for _, f := range s.Frames {
@@ -111,7 +111,7 @@ func (n *named) hashFrames(s *growth.Stack) uint64 {
 
 // count adds a stack's uses of its texts (by 1) or drops them (by -1), and returns the bytes that the
 // stack has taken or frees. Frames share the texts of their code object or symbol.
-func (n *named) count(s *growth.Stack, by int) int {
+func (n *namedStacks) count(s *growth.Stack, by int) int {
 	bytes := frameBytes * len(s.Frames)
 	for i := range s.Frames {
 		for _, text := range textsOf(&s.Frames[i]) {
@@ -133,24 +133,24 @@ func (n *named) count(s *growth.Stack, by int) int {
 	return bytes
 }
 
-func (n *named) grow(bytes int) {
+func (n *namedStacks) grow(bytes int) {
 	n.bytes += bytes
 	n.all.bytes.Add(int64(bytes))
 }
 
 // isOver reports whether the stacks take more than so many times their bounds.
-func (n *named) isOver(times float64) bool {
+func (n *namedStacks) isOver(times float64) bool {
 	return float64(n.bytes) > times*maxNamedBytes ||
 		float64(n.all.bytes.Load()) > times*maxAllNamedBytes
 }
 
 // isFull reports whether no more stacks may be named.
-func (n *named) isFull() bool { return n.isOver(2) }
+func (n *namedStacks) isFull() bool { return n.isOver(2) }
 
-// forget forgets what has held nothing for longest, until a quarter of the bound is free, and returns
-// its IDs. A new snapshot begins. What was named since the snapshot before the last may yet be found
-// to hold something.
-func (n *named) forget() (ids []uint64) {
+// forget forgets the stacks that have held nothing for longest, until a quarter of the bound is
+// free, and returns its IDs. A new snapshot begins. A stack named since the snapshot before the
+// last may yet be found to hold something.
+func (n *namedStacks) forget() (ids []uint64) {
 	const enough = 0.75
 	n.snapshot++
 	if !n.isOver(1) {
@@ -179,7 +179,7 @@ func (n *named) forget() (ids []uint64) {
 	return forgotten
 }
 
-func (n *named) drop(id uint64) {
+func (n *namedStacks) drop(id uint64) {
 	of := n.ids[id].namedStack
 	delete(n.ids, id)
 	n.grow(-idBytes)
@@ -195,6 +195,6 @@ func (n *named) drop(id uint64) {
 }
 
 // close gives the memory back to the other tables.
-func (n *named) close() { n.grow(-n.bytes) }
+func (n *namedStacks) close() { n.grow(-n.bytes) }
 
 func textsOf(f *growth.Frame) [2]string { return [...]string{f.Function, f.File} }

@@ -34,8 +34,8 @@ type Namer struct {
 // for each kernel.
 const maxOpenFiles = 512
 
-// maxSymbolBytes bounds the symbol tables of a process. That of a large file can take more: the last
-// that was needed stays.
+// maxSymbolBytes bounds the symbol tables of a process. The table of a large file can take more:
+// the last that was needed stays.
 const maxSymbolBytes = 64 << 20
 
 // A mappedFile is an open file. Both fields are nil if the file cannot be opened, or is damaged.
@@ -246,8 +246,8 @@ func (n *Namer) module(m process.Mapping) *growth.Module {
 	return module
 }
 
-// mappedFile opens the file of a mapping, unless it is open. Of too many it closes the one that was
-// not needed for longest.
+// mappedFile opens the file of a mapping, unless it is open. If there are too many, it closes the
+// one that was not needed for longest.
 func (n *Namer) mappedFile(m process.Mapping) *mappedFile {
 	n.uses++
 	id := m.File()

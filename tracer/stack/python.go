@@ -14,8 +14,8 @@ import (
 // but a process can give it a line table of 1 MiB.
 const maxCodeBytes = 32 << 20
 
-// codeOverhead is what a code object takes beside its texts and its line table, in bytes, and what
-// one takes that could not be read.
+// codeOverhead is the memory of a code object beside its texts and its line table, in bytes, and
+// the memory of one that could not be read.
 const codeOverhead = 200
 
 // codeNames names Python frames. The BPF programs read the code objects of a new stack at once,

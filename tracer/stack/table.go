@@ -36,16 +36,16 @@ const maxCheap = 500
 // A Table has the stacks of one process. It names each once, when it is first asked for: most stacks
 // of page faults and short-lived mappings never are. Its methods may be called by several goroutines.
 type Table struct {
-	Mu            sync.Mutex // guards what follows
+	Mu            sync.Mutex // guards the fields below
 	Namer         *Namer
 	lost          *growth.Stack
-	named         named
-	unnamed       unnamed
+	named         namedStacks
+	unnamed       unnamedStacks
 	cheap         int // stacks that GetCheap has named
 	failedLookups uint64
 }
 
-// NewTable returns a table that uses, and closes, the Namer. The memory is that of all tables.
+// NewTable returns a table that uses, and closes, the Namer. All tables share the memory.
 func NewTable(p *process.Process, namer *Namer, memory *Memory) *Table {
 	t := &Table{
 		Namer: namer,
@@ -116,7 +116,7 @@ func (t *Table) find(id uint64) (*growth.Stack, bool) {
 	return nil, false
 }
 
-// name names a stack, and charges what that costs.
+// name names a stack, and charges the cost.
 func (t *Table) name(u unnamedStack) (s *growth.Stack) {
 	t.unnamed.limiter.Spend(process.MeasureCPUTime(func() {
 		s = t.named.add(u.raw.ID, t.Namer.stack(u.raw, u.maps))
@@ -257,7 +257,7 @@ func (t *Table) Close() error {
 // It is used by one goroutine.
 type Reported struct {
 	Kernel *kernel.Kernel
-	// processes are those of the stacks, by the ID.
+	// processes are the processes of the stacks, by ID.
 	processes map[uint64]uint32
 }
 

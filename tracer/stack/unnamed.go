@@ -23,10 +23,10 @@ const (
 // longer.
 var NameBurst = 300 * time.Millisecond
 
-// unnamed are the stacks of one process that nothing has asked for yet, in the order in which they
-// were reported. What names them later is kept: the mappings of then, whose files stay open, and the
-// code objects. Code objects themselves are read at once.
-type unnamed struct {
+// unnamedStacks are the stacks of one process that nothing has asked for yet, in the order in which
+// they were reported. The data that name them later are kept: the mappings of then, whose files
+// stay open, and the code objects. Code objects themselves are read at once.
+type unnamedStacks struct {
 	stacks     map[uint64]unnamedStack
 	order      []uint64 // IDs; some may have been taken
 	bytes      int
@@ -41,8 +41,8 @@ type unnamedStack struct {
 	generation int               // of maps
 }
 
-func newUnnamed() unnamed {
-	return unnamed{
+func newUnnamed() unnamedStacks {
+	return unnamedStacks{
 		stacks:  make(map[uint64]unnamedStack),
 		limiter: duty.Limiter{Share: nameCPUShare, Burst: NameBurst},
 	}
@@ -51,7 +51,7 @@ func newUnnamed() unnamed {
 // size is the memory that a stack takes here, in bytes.
 func (u unnamedStack) size() int { return 8*len(u.raw.words) + 256 }
 
-func (n *unnamed) add(raw Raw, maps []process.Mapping) {
+func (n *unnamedStacks) add(raw Raw, maps []process.Mapping) {
 	if _, ok := n.stacks[raw.ID]; ok {
 		return
 	}
@@ -62,7 +62,7 @@ func (n *unnamed) add(raw Raw, maps []process.Mapping) {
 }
 
 // take removes a stack.
-func (n *unnamed) take(id uint64) (unnamedStack, bool) {
+func (n *unnamedStacks) take(id uint64) (unnamedStack, bool) {
 	u, ok := n.stacks[id]
 	if ok {
 		delete(n.stacks, id)
@@ -72,7 +72,7 @@ func (n *unnamed) take(id uint64) (unnamedStack, bool) {
 }
 
 // oldest removes the stack that was reported first; false: there is none.
-func (n *unnamed) oldest() (unnamedStack, bool) {
+func (n *unnamedStacks) oldest() (unnamedStack, bool) {
 	for len(n.order) > 0 {
 		id := n.order[0]
 		n.order = n.order[1:]
@@ -84,7 +84,7 @@ func (n *unnamed) oldest() (unnamedStack, bool) {
 }
 
 // oldestGeneration is the first generation of the mappings that a stack needs.
-func (n *unnamed) oldestGeneration() int {
+func (n *unnamedStacks) oldestGeneration() int {
 	for len(n.order) > 0 {
 		if u, ok := n.stacks[n.order[0]]; ok {
 			return u.generation
@@ -95,7 +95,7 @@ func (n *unnamed) oldestGeneration() int {
 }
 
 // exceed reports whether the oldest stack can wait no longer.
-func (n *unnamed) exceed() bool {
+func (n *unnamedStacks) exceed() bool {
 	for len(n.order) > 0 {
 		u, ok := n.stacks[n.order[0]]
 		if ok {

@@ -16,9 +16,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
-// An Unwinder publishes what the BPF programs need to walk the stacks of a process: executable
-// mappings, unwind tables of the files, and the Python interpreter. It reads the mappings again
-// when the process has mapped code.
+// An Unwinder publishes the data that the BPF programs need to walk the stacks of a process:
+// executable mappings, unwind tables of the files, and the Python interpreter. It reads the
+// mappings again when the process has mapped code.
 type Unwinder struct {
 	process *process.Process
 	kernel  *kernel.Kernel
@@ -34,7 +34,8 @@ type Unwinder struct {
 	wake, stop, done chan struct{}
 }
 
-// rescanCPUShare is what reading the mappings again, and what follows from them, may take of a core.
+// rescanCPUShare is the share of a core for reading the mappings again, and for the work that
+// follows.
 const rescanCPUShare = 0.005
 
 // RescanBurst is the CPU time beyond rescanCPUShare: a process loads its libraries first. Tests

@@ -139,7 +139,7 @@ func TestDebugFile(t *testing.T) {
 		newOracle(t, nmFunctions(t, debug)).checkAll(t, f)
 	})
 
-	// The links of a system image, absolute and relative, are those of its root.
+	// The links of a system image, absolute and relative, lead from its root.
 	t.Run("behind symbolic links", func(t *testing.T) {
 		for _, target := range []string{
 			"/store/x", "../../../../../store/x", "../../../../../../../../../store/x",

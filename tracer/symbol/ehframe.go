@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A CodeRange is contiguous code of one function. Compilers split functions: GCC moves what it
-// thinks is rarely run into a part of its own (-freorder-blocks-and-partition, NAME.cold).
+// A CodeRange is contiguous code of one function. Compilers split functions: GCC moves code that it
+// thinks runs rarely into a part of its own (-freorder-blocks-and-partition, NAME.cold).
 type CodeRange struct {
 	Start, End uint64 // virtual addresses, End excluded
 	// Cold is set if the frame of the function stands already where the range starts. Such code is
@@ -259,7 +259,7 @@ func (c *cfaRule) run(instructions []byte) (ok bool) {
 	return true
 }
 
-// A dwarf decodes numbers and strings of DWARF. What lies beyond the end reads as 0.
+// A dwarf decodes numbers and strings of DWARF. Bytes beyond the end read as 0.
 type dwarf struct{ rest []byte }
 
 // take returns the next n bytes, or as many as there are.

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// readelfRanges is readelf's opinion of a file's unwind information. Cold: the first row is not
-// that of an entry, nor of a PLT.
+// readelfRanges is readelf's opinion of a file's unwind information. Cold: the first row does not
+// belong to an entry, nor to a PLT.
 func readelfRanges(t testing.TB, path string) (ranges []CodeRange) {
 	t.Helper()
 	row := -1 // of the last range
@@ -31,7 +31,7 @@ func readelfRanges(t testing.TB, path string) (ranges []CodeRange) {
 	return ranges
 }
 
-// What the compiler moves away from work is where its strings are destroyed when it is left by an
+// The compiler moves the code out of work that destroys its strings when it is left by an
 // exception.
 const splitC = `
 #include <cstdio>

@@ -1,9 +1,8 @@
 // Package symbol names the functions and variables at addresses in ELF files.
 //
 // The files belong to the traced process and the tracer runs as root, so they
-// are hostile input: every size is checked against the file and a limit
-// (limits.go) before memory is allocated, and what is damaged yields no name
-// rather than a wrong one.
+// are hostile input: every size is checked against the file and a limit (limits.go) before memory
+// is allocated, and damaged data yield no name rather than a wrong one.
 //
 // Sources, best first; the first that lists a function, or a variable, is the only
 // one used for them, because each is a superset of the next:
@@ -28,8 +27,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
-// A File is an opened ELF file: what it takes to name an address in it. It is
-// safe for use by one goroutine at a time.
+// A File is an opened ELF file, with the data to name an address in it. It is safe for use by one
+// goroutine at a time.
 type File struct {
 	image     *image
 	debug     *debugFile // nil: none found, none needed, or not sought yet
@@ -39,7 +38,7 @@ type File struct {
 	problems             []error
 }
 
-// namedSymbols are the symbols of one kind, and those of their names that were read.
+// namedSymbols are the symbols of one kind, and the names of them that were read.
 type namedSymbols struct {
 	table
 	loaded bool           // the symbol table was sought
@@ -105,9 +104,8 @@ func (f *File) Close() error {
 	return f.debug.Close()
 }
 
-// BuildID returns the GNU build ID in lower-case hexadecimal, or "" if the file
-// has none. It is what the file claims, not a hash that anyone checked: a
-// hostile file can carry the build ID of another.
+// BuildID returns the GNU build ID in lower-case hexadecimal, or "" if the file has none. The file
+// claims it, and no one has checked it: a hostile file can carry the build ID of another.
 func (f *File) BuildID() string { return f.image.buildID }
 
 // Machine returns the architecture that the code is for.
@@ -195,8 +193,8 @@ func (f *File) Name(vaddr uint64) (name string, ok bool) {
 }
 
 // Variable returns the name of the variable that contains the ELF virtual address vaddr, as Name
-// does that of a function, and the offset of the address in it, in bytes. Thread-local variables
-// have no address.
+// does for a function, and the offset of the address in it, in bytes. Thread-local variables have
+// no address.
 func (f *File) Variable(vaddr uint64) (name string, offset uint64, ok bool) {
 	return f.name(&f.variables, isVariable, vaddr)
 }
@@ -242,9 +240,9 @@ func (s *namedSymbols) bytes() int {
 	return symbolBytes*len(s.symbols) + 8*len(s.last) + s.cached
 }
 
-// Err returns what cost names so far, nil if nothing did: damaged sections and
-// symbol tables, debug files that were refused, strings that could not be read.
-// A file that merely is stripped is not an error.
+// Err returns the errors that cost names so far, nil if none did: damaged sections and symbol
+// tables, debug files that were refused, strings that could not be read. A file that merely is
+// stripped is not an error.
 func (f *File) Err() error { return errors.Join(f.problems...) }
 
 // load reads the wanted symbols of the best symbol table, once.

@@ -319,7 +319,7 @@ func hexadecimal(t testing.TB, s string) uint64 {
 	return n
 }
 
-// An oracle names addresses by brute force, from what nm and c++filt print.
+// An oracle names addresses by brute force, from the output of nm and c++filt.
 type oracle struct {
 	functions []function
 	shown     map[string]string // mangled name: as c++filt prints it, without templates
@@ -343,7 +343,7 @@ func newOracle(t testing.TB, functions []function) *oracle {
 	return o
 }
 
-// at returns what the functions that contain addr and start last are called.
+// at returns the names of the functions that contain addr and start last.
 func (o *oracle) at(addr uint64) []string {
 	end, _ := slices.BinarySearchFunc(o.functions, addr, func(f function, addr uint64) int {
 		if f.value <= addr {
@@ -367,8 +367,8 @@ func (o *oracle) at(addr uint64) []string {
 	return names
 }
 
-// abbreviations are what the demanglers print differently: c++filt expands the
-// substitutions Ss, Si, So and Sd more often.
+// abbreviations are texts that the demanglers print differently: c++filt expands the substitutions
+// Ss, Si, So and Sd more often.
 var abbreviations = strings.NewReplacer(
 	"std::string", "std::basic_string", "std::istream", "std::basic_istream",
 	"std::ostream", "std::basic_ostream", "std::iostream", "std::basic_iostream",

@@ -11,9 +11,9 @@ import (
 	"iter"
 )
 
-// An image is what the headers of an ELF file say, checked against the file's
-// size. debug/elf.NewFile is not used: it reads tables as large as the file
-// claims and keeps an object for every section.
+// An image has the facts in the headers of an ELF file, checked against the file's size.
+// debug/elf.NewFile is not used: it reads tables as large as the file claims and keeps an object
+// for every section.
 //
 // The format: https://gabi.xinuos.com/ (System V ABI, chapters 4 and 5).
 type image struct {

@@ -1,8 +1,7 @@
 package symbol
 
-// Limits on what a file can make the tracer allocate or do. Real files stay far
-// below: libtorch_cpu.so 1.13 has 34,923 dynamic symbols and names of up to 537
-// bytes.
+// Limits on the memory and work that a file can cause the tracer. Real files stay far below:
+// libtorch_cpu.so 1.13 has 34,923 dynamic symbols and names of up to 537 bytes.
 const (
 	maxSegments    = 1024      // program headers; Linux refuses more than 64 KiB of them
 	maxSections    = 0xff00    // SHN_LORESERVE: more need extended numbering, which linkers avoid

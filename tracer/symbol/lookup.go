@@ -138,7 +138,7 @@ func definedGlobal(entry []byte) (s Symbol, ok bool) {
 // A Table is one of the two symbol tables that a file can have.
 type Table int
 
-// The tables: what a file exports and imports, and all that it was linked from, which strip
+// The tables: the exports and imports of a file, and all that it was linked from, which strip
 // removes.
 const (
 	Dynsym Table = iota // .dynsym

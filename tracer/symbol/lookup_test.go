@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// exportsOf is readelf's opinion of what a file exports. A name can have several versions.
+// exportsOf is readelf's opinion of the exports of a file. A name can have several versions.
 func exportsOf(t testing.TB, path string) map[string][]Symbol {
 	t.Helper()
 	found := make(map[string][]Symbol)

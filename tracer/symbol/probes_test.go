@@ -47,7 +47,7 @@ func notesByReadelf(t *testing.T, path, provider string) (notes []string) {
 	return notes
 }
 
-// addresses converts the offsets of probes to what readelf prints.
+// addresses converts the offsets of probes to readelf's form.
 func addresses(t *testing.T, f *File, probes []Probe) (notes []string) {
 	t.Helper()
 	at := func(offset uint64, flag elf.ProgFlag) uint64 {
@@ -125,7 +125,7 @@ func TestProbesRefused(t *testing.T) {
 		}
 	}
 
-	// What is no probe at all is ignored.
+	// Notes that are no probe at all are ignored.
 	for _, bad := range []string{
 		".4byte 8, 4, 3\n.asciz \"stapsdt\"\n.4byte 0\n",
 		".4byte 8, 24, 3\n.asciz \"stapsdt\"\n.8byte 0, 0, 0\n",

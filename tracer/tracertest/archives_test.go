@@ -36,7 +36,7 @@ func writeScript(t *testing.T, path, script string) {
 	}
 }
 
-// anAptGet and anAptConfig answer as those of a Debian do; the former downloads one package.
+// anAptGet and anAptConfig answer as in a Debian; the former downloads one package.
 const (
 	anAptGet = `case "$*" in
 		*indextargets*) echo http://deb.example/debian/ ;;

@@ -43,7 +43,7 @@ func StartGPUTrainer(t testing.TB, flags ...string) GPUTrainer {
 	return g
 }
 
-// Do gives orders one after another. It returns what the trainer printed of the last one.
+// Do gives orders one after another. It returns the trainer's output on the last one.
 func (g GPUTrainer) Do(orders ...string) (printed []string) {
 	g.t.Helper()
 	for _, order := range orders {
@@ -76,8 +76,8 @@ func (g GPUTrainer) Work(seconds int) float64 {
 // NotReported replaces a total that this version of PyTorch does not report.
 const NotReported = -1
 
-// TorchTotals are what PyTorch and CUDA's driver count, in bytes except Segments. A total that they
-// do not count is NotReported.
+// TorchTotals are the counts of PyTorch and CUDA's driver, in bytes except Segments. A total that
+// they do not count is NotReported.
 type TorchTotals struct {
 	Allocated, Reserved int64 // of the caching allocator
 	Segments            int64 // number of them

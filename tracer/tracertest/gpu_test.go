@@ -57,7 +57,7 @@ func testGPUTrainerOrders(t *testing.T) {
 	}
 }
 
-// fakeTorchCUDA replaces torch.cuda. The program prints what the trainer makes of its figures.
+// fakeTorchCUDA replaces torch.cuda. The program prints the trainer's result from its figures.
 const fakeTorchCUDA = `
 import sys
 sys.path.insert(0, %q)

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// do gives orders one after another. It returns what the program printed of the last one.
+// do gives orders one after another. It returns the program's output on the last one.
 func do(t *Target, orders ...string) (printed []string) {
 	t.t.Helper()
 	for _, order := range orders {
@@ -29,8 +29,8 @@ func do(t *Target, orders ...string) (printed []string) {
 // An amount of memory.
 type amount struct{ objects, bytes int64 }
 
-// totals reads what cuda.c and cuda.py print for the order of that name: what the library itself
-// counts by kind. Kinds of which there is nothing are left out.
+// totals reads the answer of cuda.c and cuda.py to the order of that name: the library's own counts
+// by kind. Kinds of which there is nothing are left out.
 func totals(t *testing.T, lines []string) map[string]amount {
 	t.Helper()
 	read := map[string]amount{}

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestLibcuda checks what the tests of source cuda rely on in the stand-in for CUDA's driver.
+// TestLibcuda checks the behaviour of the stand-in for CUDA's driver on which the tests of source
+// cuda rely.
 func TestLibcuda(t *testing.T) {
 	t.Run("functions call each other through the exports", testLibcudaNestedCalls)
 	t.Run("device addresses are not mapped", testLibcudaDeviceAddresses)

@@ -105,7 +105,7 @@ func leaveRecipe(t testing.TB, folder string, command []string) {
 	}
 }
 
-// pathOf returns the path of what is built. It is the same for the same source and flags.
+// pathOf returns the path of the built file. It is the same for the same source and flags.
 func pathOf(t testing.TB, source, name string, flags []string) string {
 	t.Helper()
 	parent := os.Getenv(Kept)
@@ -125,7 +125,8 @@ func pathOf(t testing.TB, source, name string, flags []string) string {
 	return filepath.Join(dir, name)
 }
 
-// Cleanup removes what Build has made, except in the folder that Kept names. TestMain calls it.
+// Cleanup removes the files that Build has made, except in the folder that Kept names. TestMain
+// calls it.
 func Cleanup() {
 	if builds.dir != "" {
 		os.RemoveAll(builds.dir)
@@ -207,7 +208,7 @@ func (g *Target) Await(last string) []string {
 	return nil
 }
 
-// whereThreadsAre returns what the kernel knows of each thread: its system call, and the stack in it.
+// whereThreadsAre returns the kernel's data on each thread: its system call, and the stack in it.
 func whereThreadsAre(pid int) string {
 	var said strings.Builder
 	for _, name := range []string{"syscall", "stack"} {

@@ -12,12 +12,12 @@ import (
 // process, and nothing of the others but now and then. It is not safe for concurrent use.
 type Arrivals struct {
 	settle time.Duration
-	known  map[int]arrived // by PID
+	known  map[int]arrivedProcess // by PID
 	scans  int
 }
 
-// An arrived process has been reported; its image is zero if it is a kernel thread or a zombie.
-type arrived struct {
+// An arrivedProcess has been reported; its image is zero if it is a kernel thread or a zombie.
+type arrivedProcess struct {
 	start int64 // as process.Stat.StartTicks
 	image process.Image
 }
@@ -25,7 +25,7 @@ type arrived struct {
 // NewArrivals returns Arrivals that report a process when it is older than settle: until then most
 // commands of scripts have ended, and the others have executed their program.
 func NewArrivals(settle time.Duration) *Arrivals {
-	return &Arrivals{settle: settle, known: make(map[int]arrived)}
+	return &Arrivals{settle: settle, known: make(map[int]arrivedProcess)}
 }
 
 // An Arrival is a new process, or a known one that executes another program now.
@@ -61,7 +61,7 @@ func (a *Arrivals) Scan() ([]Arrival, error) {
 	a.scans++
 
 	var found []Arrival
-	known := make(map[int]arrived, len(pids))
+	known := make(map[int]arrivedProcess, len(pids))
 	for _, pid := range pids {
 		before, isKnown := a.known[pid]
 		if isKnown && !rechecks {
@@ -73,7 +73,7 @@ func (a *Arrivals) Scan() ([]Arrival, error) {
 		if err != nil || stat.Age() < a.settle {
 			continue
 		}
-		known[pid] = arrived{stat.StartTicks, stat.Image}
+		known[pid] = arrivedProcess{stat.StartTicks, stat.Image}
 		if !stat.Image.IsZero() && known[pid] != before {
 			found = append(found, Arrival{pid, stat})
 		}

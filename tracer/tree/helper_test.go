@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A job is the program tree.c, perhaps under a wrapper, and the tree of what was started.
+// A job is the program tree.c, perhaps under a wrapper, and the tree of the started processes.
 type job struct {
 	*tracertest.Target
 	*Tree

@@ -23,15 +23,15 @@ func identityVariables() []string {
 	return append(rankVariables(), torchRunID, slurmJobID, rayJobID, kubeflowJob)
 }
 
-// IdentityOf returns which process of which job a process is. What cannot be read is unknown.
+// IdentityOf returns the job and the rank of a process. A value that cannot be read is unknown.
 func IdentityOf(p *process.Process) growth.Identity {
 	program, _, _ := programOf(p, maxAncestors)
 	role, rank := program.Role()
 	return program.identity(p, role, rank)
 }
 
-// IdentityAmongAll is IdentityOf for any process of the machine: what is no Python and of no job
-// trains nothing, and a worker without a trainer is none.
+// IdentityAmongAll is IdentityOf for any process of the machine: a process that is no Python and of
+// no job trains nothing, and a worker without a trainer is none.
 func IdentityAmongAll(p *process.Process) growth.Identity {
 	program, _, isOfJob := programOf(p, maxAncestors)
 	role, rank := program.roleAmongAll(isOfJob || program.job() != "")

@@ -13,7 +13,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// identityOf returns the identity of a process without that of the machine.
+// identityOf returns the identity of a process without the machine's part.
 func identityOf(t *testing.T, pid int) growth.Identity {
 	t.Helper()
 	p, err := process.Open(pid)
@@ -65,7 +65,7 @@ func TestIdentityOf(t *testing.T) {
 	}
 }
 
-// TestIdentityOfTree compares what is known of a process alone with what is known in its tree.
+// TestIdentityOfTree compares the known identity of a process alone with the identity in its tree.
 func TestIdentityOfTree(t *testing.T) {
 	command := exec.Command(program(t))
 	command.Env = []string{"RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=3", "SLURM_JOB_ID=42"}

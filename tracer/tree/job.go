@@ -8,8 +8,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// A Job is what the processes of one training job have in common. The same user, session, cgroup or
-// interactive shell makes no job.
+// A Job has the marks that the processes of one training job share. The same user, session, cgroup
+// or interactive shell makes no job.
 type Job struct {
 	// launcher is the PID of the outermost program that launched the process, or of the process
 	// itself.

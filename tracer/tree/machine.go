@@ -29,8 +29,8 @@ type Listed struct {
 	// Arguments are its command line; its short name where it has none.
 	Arguments []string
 
-	// Role in a training job, and the rank, or growth.Unknown. RoleTrainer is of a Python program, or
-	// of what a launcher of one job has started.
+	// Role in a training job, and the rank, or growth.Unknown. RoleTrainer is of a Python program,
+	// or of a program that a launcher of one job has started.
 	Role growth.Role
 	Rank int
 
@@ -40,7 +40,7 @@ type Listed struct {
 	// Allocator by the names of mapped files; empty: not known, or out of reach.
 	Allocator string
 
-	// IsPython is set for a program whose name is that of a Python.
+	// IsPython is set for a program that has the name of a Python.
 	IsPython bool
 
 	// IsReadable is set if its memory map, executable and environment could be read.
@@ -108,7 +108,7 @@ func list(pid int, stalled map[uint32]bool) (l Listed, image process.Image, ok b
 	return l, stat.Image, true
 }
 
-// describe reads what only an open process has.
+// describe reads the facts that only an open process has.
 func (l *Listed) describe(p *process.Process) {
 	l.Arguments, l.Container = p.Arguments, p.Container()
 	l.IsPython, l.IsReadable = parseCommand(p.Arguments).isPython, p.Executable != ""
@@ -183,9 +183,9 @@ func (l Listed) Command() string { return strings.Join(l.Arguments, " ") }
 // ErrNoMatch means that no process has a text in its command line.
 var ErrNoMatch = errors.New("no process has it in its command line")
 
-// Match returns the jobs whose command lines have a text: of a launcher and what it has started, or
-// of a process and its forks, the outermost one. It leaves out allocscope, in whatever terminal, and
-// the launchers that have started it (sudo, a shell).
+// Match returns the jobs whose command lines have a text: of a launcher and its descendants, or of
+// a process and its forks, the outermost one. It leaves out allocscope, in any terminal, and the
+// launchers that have started it (sudo, a shell).
 func Match(all []Listed, text string) ([]Listed, error) {
 	byPID := make(map[int]Listed, len(all))
 	for _, l := range all {

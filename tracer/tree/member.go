@@ -57,8 +57,9 @@ func (m *Member) classify() {
 	m.Info.Identity = m.program.identity(m.Process, m.Info.Role, m.Info.Rank)
 }
 
-// Sample reads the counters of all members and the memory available to them. What cannot be read is
-// growth.Unknown. So are PSS and Private of members whose turn it is not, and steps and tensors.
+// Sample reads the counters of all members and the memory available to them. A value that cannot be
+// read is growth.Unknown. So are PSS and Private of members whose turn it is not, and steps and
+// tensors.
 func (t *Tree) Sample(elapsed time.Duration) growth.TreeSample {
 	sample := growth.TreeSample{
 		Elapsed: elapsed, Processes: make([]growth.ProcessSample, len(t.members)),

@@ -71,8 +71,8 @@ func (p Program) ownRole() (growth.Role, int) {
 	return growth.RoleOther, growth.Unknown // a tool that a trainer calls
 }
 
-// setParent takes over what is known of the parent, which counts within one job: of a launcher, or
-// of a process that trains. It reports whether both are of one.
+// setParent takes over the known facts of the parent, which counts within one job: of a launcher,
+// or of a process that trains. It reports whether both are of one.
 func (p *Program) setParent(parent Program, role growth.Role) (isOfJob bool) {
 	launches := role == growth.RoleLauncher && launchesJob(parent.Arguments)
 	isOfJob = launches || role != growth.RoleLauncher && role != growth.RoleOther
@@ -82,9 +82,9 @@ func (p *Program) setParent(parent Program, role growth.Role) (isOfJob bool) {
 	return isOfJob
 }
 
-// roleAmongAll is Role of any process of the machine: what is no Python and of no job trains
-// nothing. Any process can have the name of a worker: only what a trainer or a worker has started
-// is one.
+// roleAmongAll is Role of any process of the machine: a process that is no Python and of no job
+// trains nothing. Any process can have the name of a worker: only a process that a trainer or a
+// worker has started is one.
 func (p Program) roleAmongAll(isOfJob bool) (growth.Role, int) {
 	role, rank := p.Role()
 	serves := p.ParentRole != "" && p.ParentRole != growth.RoleLauncher &&
@@ -99,7 +99,7 @@ func (p Program) roleAmongAll(isOfJob bool) (growth.Role, int) {
 	return role, rank
 }
 
-// forkedRole returns the role of a copy of the parent: forks of trainers load data, and so do those
+// forkedRole returns the role of a copy of the parent: forks of trainers load data, and so do forks
 // of the fork server; other forks share their parent's role.
 func (p Program) forkedRole() growth.Role {
 	switch p.ParentRole {
@@ -117,8 +117,8 @@ func (p Program) forkedRole() growth.Role {
 // rank on its node.
 type rankVariable struct{ rank, size, local string }
 
-// rankVariableNames are those of PyTorch, Open MPI, PMI (MPICH), Slurm and torchrun, the most
-// specific first.
+// rankVariableNames are the variables of PyTorch, Open MPI, PMI (MPICH), Slurm and torchrun, the
+// most specific first.
 var rankVariableNames = []rankVariable{
 	{"RANK", "WORLD_SIZE", localRank},
 	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
@@ -149,7 +149,7 @@ func (p Program) rank() (n rankNumbers, isRank bool) {
 		if rank, ok := parseRank(p.Environment[v.rank]); ok {
 			n := rankNumbers{rank, p.number(v.local, localRank), p.number(v.size)}
 			if v.rank == localRank {
-				n.size = growth.Unknown // that of the node
+				n.size = growth.Unknown // the size on the node
 			}
 			return n, p.Environment[v.size] != "1"
 		}
@@ -190,7 +190,7 @@ type command struct {
 	program  string // base name
 	isPython bool
 
-	// What Python runs: a script, a module (-m) or code (-c).
+	// The code that Python runs: a script, a module (-m) or code (-c).
 	script, module, code string
 }
 
@@ -242,7 +242,7 @@ func (c command) imports(module string) bool {
 	return strings.HasPrefix(c.code, "from "+module+" import ")
 }
 
-// name returns the name by which a command is known: that of the script if Python runs one.
+// name returns the name by which a command is known: the script's if Python runs one.
 func (c command) name() string {
 	if c.script != "" {
 		return strings.TrimSuffix(path.Base(c.script), ".py")
@@ -307,5 +307,5 @@ func (c command) isHelper() bool {
 		slices.Contains(helpers, c.name()) || slices.ContainsFunc(helperModules, c.runs)
 }
 
-// IsPython reports whether a command line is that of a Python.
+// IsPython reports whether a command line is a Python's.
 func IsPython(arguments []string) bool { return parseCommand(arguments).isPython }

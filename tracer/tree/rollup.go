@@ -9,7 +9,7 @@ import (
 
 const (
 	// rollupCPUShare is the CPU time for smaps_rollup of all processes, as a share of one core: a
-	// tenth of what allocscope may take beside a job that hardly runs.
+	// tenth of the CPU time that allocscope may take beside a job that hardly runs.
 	rollupCPUShare = 0.002
 
 	// maxRoundCost bounds the cost of one round, except that one read is always made.
@@ -28,7 +28,7 @@ type account struct {
 }
 
 // A rollupBudget divides the CPU time for smaps_rollup among processes in proportion to the square
-// root of what one read costs. For a given total, that minimizes the mean interval between reads:
+// root of the cost of one read. For a given total, that minimizes the mean interval between reads:
 // if process i gets the share wᵢ of the CPU time, its interval is cᵢ/wᵢ, and Σcᵢ/wᵢ under Σwᵢ = 1
 // is least for wᵢ ∝ √cᵢ. Large processes are read rarely and small ones often; none starves.
 type rollupBudget struct {
@@ -87,7 +87,7 @@ func (b *rollupBudget) readDue(accounts []*account, read func(i int) (cost time.
 	}
 }
 
-// learn records what a read of resident bytes has cost.
+// learn records the cost of a read of resident bytes.
 func (b *rollupBudget) learn(resident int64, cost time.Duration) {
 	b.readBytes += float64(max(0, resident))
 	b.readCost += cost

@@ -124,7 +124,8 @@ func (s selection) initial() Decision {
 	return s.trace([]Candidate{*main})
 }
 
-// additional decides what to add to the traced processes: new ranks, or what outgrows all of them.
+// additional decides what to add to the traced processes: new ranks, or processes that outgrow all
+// of them.
 func (s selection) additional() Decision {
 	if ranks := s.ranks(); len(ranks) > 0 {
 		return s.trace(ranks)
@@ -205,8 +206,8 @@ func (s selection) outgrowing(than Candidate, factor int64) (larger []Candidate,
 }
 
 // pickLarger picks from processes in descending order of size. If any trains, it picks a rank, or
-// else the trainer that grows most. Of workers and helpers it picks all of about one size, except
-// those that another of them has started.
+// else the trainer that grows most. If there are only workers and helpers, it picks all of about
+// one size, except those that another of them has started.
 func pickLarger(larger []Candidate) []Candidate {
 	training := slices.DeleteFunc(slices.Clone(larger), func(c Candidate) bool {
 		return !c.isTraining()

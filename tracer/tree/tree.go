@@ -1,6 +1,6 @@
-// Package tree finds the processes of a process tree: which belong to it, what each does in a
-// training job, what memory each has, and which deserve a full trace. It reads files of /proc
-// only; it stops no process.
+// Package tree finds the processes of a process tree: which belong to it, the role of each in a
+// training job, the memory of each, and which deserve a full trace. It reads files of /proc only;
+// it stops no process.
 package tree
 
 import (
@@ -114,7 +114,7 @@ func (t *Tree) updateMembers(elapsed time.Duration, changes *Changes) {
 
 	if len(changes.Executed) > 0 {
 		for _, m := range t.members {
-			m.classify() // roles depend on those of the parents
+			m.classify() // roles depend on the parents' roles
 		}
 	}
 }

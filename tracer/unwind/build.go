@@ -2,8 +2,8 @@
 // walk stacks with, and hands these tables to the kernel.
 //
 // The files belong to the traced process and the tracer runs as root, so they are hostile input:
-// what is read, the memory it takes, and the size of the table are bounded by the size of the
-// file, and damaged information yields no rule rather than a wrong one.
+// the bytes read, their memory, and the size of the table are bounded by the size of the file, and
+// damaged information yields no rule rather than a wrong one.
 package unwind
 
 import (
@@ -170,7 +170,7 @@ func (img *image) selectSections(size uint64) {
 	}
 }
 
-// clampSegments limits the segments to what the file holds, and collects the executable ones.
+// clampSegments limits the segments to the size of the file, and collects the executable ones.
 func (img *image) clampSegments(size uint64) {
 	for i := range img.file.Progs {
 		p := &img.file.Progs[i]

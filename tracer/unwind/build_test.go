@@ -558,7 +558,7 @@ func FuzzBuild(f *testing.F) {
 		table, err := Build(bytes.NewReader(data), int64(len(data)), "fuzz")
 		runtime.ReadMemStats(&after)
 
-		// 40 MB: what headers may ask for before they are seen to be wrong.
+		// 40 MB: headers may ask for it before they are seen to be wrong.
 		if allocated, limit := after.TotalAlloc-before.TotalAlloc, uint64(40<<20+64*len(data)); allocated > limit {
 			t.Errorf("%d bytes allocated for a file of %d bytes, more than %d", allocated,
 				len(data), limit)

@@ -106,8 +106,8 @@ func symbols(t testing.TB, data []byte) map[string]elf.Symbol {
 	return found
 }
 
-// checkTable checks what holds for every table, and looks up every row's first address and the
-// one before.
+// checkTable checks conditions that hold for every table, and looks up every row's first address
+// and the one before.
 func checkTable(t testing.TB, table *Table) {
 	t.Helper()
 	head := table.header()

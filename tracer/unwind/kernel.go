@@ -24,7 +24,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
-// maxTableBytes bounds the kernel memory of all tables. Those of a PyTorch process take 21 MiB.
+// maxTableBytes bounds the kernel memory of all tables. The tables of a PyTorch process take 21
+// MiB.
 const maxTableBytes = 256 << 20
 
 // returnedFileBytes is the size of files after whose tables memory is returned to the system. That
@@ -50,14 +51,14 @@ type Tables struct {
 	read    int64 // bytes of the files whose tables were built since memory was returned
 	closed  bool
 
-	// generations begins at random: a process that knew the numbers could choose addresses whose keys
-	// in the caches are those of another one.
+	// generations begins at random: a process that knew the numbers could choose addresses whose
+	// keys in the caches belong to another one.
 	generations uint64
 	stats       Stats
 	workers     sync.WaitGroup
 }
 
-// Stats counts what the tables hold.
+// Stats counts the entries of the tables.
 type Stats struct {
 	Files       int // with a table
 	WithoutInfo int // without unwind information, or unreadable
@@ -113,7 +114,7 @@ func NewTables(outer *ebpf.Map, inner *ebpf.MapSpec) *Tables {
 }
 
 // Add returns the index of the table of a file. The kernel has the table as soon as it is built.
-// open is called only for a file that is not known yet. The error is ErrFull or that of open.
+// open is called only for a file that is not known yet. The error is ErrFull or comes from open.
 func (t *Tables) Add(
 	id Identity,
 	path string,
@@ -352,7 +353,7 @@ type AddressSpace struct {
 	codeFiles atomic.Int64 // that have been mapped
 }
 
-// A file is what the mappings of a file have in common.
+// A file has the data that the mappings of a file share.
 type file struct {
 	table   uint32       // index; 0: none
 	headers *symbol.File // nil: not a readable ELF file

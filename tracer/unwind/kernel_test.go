@@ -18,8 +18,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// kernelMaps are the maps of the BPF object that this package fills, and what the maps inside
-// them are like.
+// kernelMaps are the maps of the BPF object that this package fills, and the form of the maps
+// inside them.
 type kernelMaps struct {
 	tables, mappings           *ebpf.Map
 	innerTables, innerMappings *ebpf.MapSpec

@@ -108,9 +108,9 @@ type interpretedRow struct {
 	text         string
 }
 
-// rule is what the BPF programs should get. ok is false for expressions, which readelf does not
-// show, for rbp in another register, and for a CFA below the return address, which is musl's way
-// to mark the start of a thread.
+// rule is the rule that the BPF programs should get. ok is false for expressions, which readelf
+// does not show, for rbp in another register, and for a CFA below the return address, which is
+// musl's way to mark the start of a thread.
 func (r interpretedRow) rule() (rule bpf.Rule, ok bool) {
 	base, offset, _ := splitOffset(r.cfa)
 	fpBase, fpOffset, _ := splitOffset(r.rbp)
@@ -187,8 +187,8 @@ func interpreted(t *testing.T, path string) []interpretedRow {
 	}
 
 	r.finish()
-	// It also ends with status 1 because a linked debug file is missing: the number of rows is
-	// what counts.
+	// It also ends with status 1 because a linked debug file is missing: only the number of rows
+	// counts.
 	if err := command.Wait(); err != nil && command.ProcessState.ExitCode() != 1 {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func interpreted(t *testing.T, path string) []interpretedRow {
 	return r.rows
 }
 
-// A cie is what the functions that refer to it have in common.
+// A cie has the data that the functions that refer to it share.
 type cie struct {
 	signal bool
 	first  interpretedRow // without addresses
@@ -258,7 +258,7 @@ func (r *reading) row(fields []string, line string) {
 	}
 }
 
-// finish ends a function: one without rows has that of its CIE, and rows without addresses are
+// finish ends a function: one without rows has the row of its CIE, and rows without addresses are
 // dropped.
 func (r *reading) finish() {
 	if !r.inFDE {

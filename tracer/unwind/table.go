@@ -29,8 +29,8 @@ const (
 var errRows = errors.New("more unwind rows than any real file has")
 
 // A Table shows how to unwind the code of one file: struct table_header of
-// bpf/include/stack_types.h and what follows it. A row holds an address and the index of the rule
-// that holds from there on.
+// bpf/include/stack_types.h and the rows and rules behind it. A row holds an address and the index
+// of the rule that holds from there on.
 type Table struct {
 	Base  uint64   // ELF virtual address of the table's address 0, a multiple of 1 << bpf.PageBits
 	Words []uint64 // as the BPF programs read them: header, page index, rows, rules
@@ -143,8 +143,8 @@ func ascending(deltas sdtypes.StackDeltaArray) bool {
 	return true
 }
 
-// add adds a row: a rule holds from the ELF virtual address vaddr on, which is above that of the
-// row before.
+// add adds a row: a rule holds from the ELF virtual address vaddr on, which is above the address of
+// the row before.
 func (w *writer) add(vaddr uint64, index uint32) {
 	if len(w.rows) > 0 && w.rows[len(w.rows)-1]&ruleIndexMask == index {
 		return

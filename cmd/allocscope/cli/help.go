@@ -1,5 +1,5 @@
-// Package cli has what commands share: help with flags in groups, plain messages for wrong flags,
-// and flags from the environment.
+// Package cli has the parts that commands share: help with flags in groups, plain messages for
+// wrong flags, and flags from the environment.
 package cli
 
 import (

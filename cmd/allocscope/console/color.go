@@ -43,8 +43,8 @@ func (c *Color) Set(text string) error {
 	return fmt.Errorf("%q is neither auto nor always nor never", text)
 }
 
-// Enabled reports whether what is written to out has colours. With auto it has where out is a
-// terminal that is not dumb, unless NO_COLOR is set (https://no-color.org/).
+// Enabled reports whether text written to out has colours. With auto it has where out is a terminal
+// that is not dumb, unless NO_COLOR is set (https://no-color.org/).
 func (c *Color) Enabled(out io.Writer) bool {
 	switch *c {
 	case ColorAlways:

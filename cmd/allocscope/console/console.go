@@ -1,4 +1,4 @@
-// Package console writes what allocscope reports on standard error: log lines for people, and the
+// Package console writes the reports of allocscope to standard error: log lines for people, and the
 // status line of a trace.
 package console
 

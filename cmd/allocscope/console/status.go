@@ -29,7 +29,7 @@ type Progress struct {
 	UntilSettled bool
 }
 
-// TotalLosses returns the sum of all losses, and what the largest of them is; "" without any. A call
+// TotalLosses returns the sum of all losses, and the name of the largest; "" without any. A call
 // that took the stack of an earlier one from the same place is not lost.
 func (p *Progress) TotalLosses() (sum uint64, largest string) {
 	var most growth.Loss

@@ -134,8 +134,8 @@ func checkPrivileges() error {
 }
 
 // makeFolder makes the folder of the demo in the working directory, and writes the script into it.
-// Both belong to the owner. The open folder is the one that was made, whatever its path leads to:
-// what others put there is not executed.
+// Both belong to the owner. The open folder is the one that was made, whatever its path leads to: a
+// file that others put there is not executed.
 func makeFolder(owner folder.Owner) (path string, dir *os.File, err error) {
 	path = "allocscope-demo-" + time.Now().Format("20060102-150405")
 	if dir, err = folder.MakeDirectory(path, owner); err != nil {

@@ -113,7 +113,8 @@ func testSendErrors(t *testing.T) {
 	}
 }
 
-// An impostor listens where a trace would, as a user. It prints what it receives, and answers.
+// An impostor listens where a trace would, as a user. It prints the messages that it receives, and
+// answers.
 func startImpostor(t *testing.T, uid uint32, pid int, answer string) *tracertest.Target {
 	t.Helper()
 	const server = `

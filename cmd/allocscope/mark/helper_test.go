@@ -9,8 +9,8 @@ import (
 const (
 	nobody = 65534
 
-	// guard is how long a test waits for what must happen; it is reached only where something
-	// hangs.
+	// guard is how long a test waits for an event that must happen; it is reached only where
+	// something hangs.
 	guard = 3 * time.Minute
 )
 

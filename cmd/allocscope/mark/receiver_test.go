@@ -136,7 +136,7 @@ func markerOf(uid uint32, pid int, text string) *exec.Cmd {
 	return command
 }
 
-// as makes a command that of a user.
+// as makes a command run as a user.
 func as(uid uint32) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: nobody}}
 }
@@ -277,7 +277,8 @@ func testFloodOfStrangers(t *testing.T) {
 	mustMark(t, m, began, want...)
 }
 
-// The kernel keeps users from each other's sockets, and all from what may not be root's alone.
+// The kernel keeps users from each other's sockets, and all from sockets that may not be root's
+// alone.
 func TestSockets(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	t.Run("stranger", func(t *testing.T) {

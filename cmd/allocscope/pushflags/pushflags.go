@@ -73,8 +73,8 @@ func Add(command *cobra.Command, spool string) *Flags {
 	return f
 }
 
-// Options returns what the flags say; nil: no profiles are pushed. The spool is empty unless a flag
-// names it.
+// Options returns the options of the flags; nil: no profiles are pushed. The spool is empty unless
+// a flag names it.
 func (f *Flags) Options() (*push.Options, error) {
 	o := f.options
 	if o.URL == "" {

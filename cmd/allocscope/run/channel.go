@@ -29,27 +29,27 @@ const (
 // maxPacket is the size of the largest packet: flags and variables of the user.
 const maxPacket = 128 << 10
 
-// A mission is the first packet for the elevated program, with the standard error of the
-// launcher: the program must not use that of sudo, which may be a terminal that ends with it.
-type mission struct {
+// A tracerRequest is the first packet for the elevated program, with the standard error of the
+// launcher: the program must not use sudo's, which may be a terminal that ends with it.
+type tracerRequest struct {
 	// Arguments of the tracer part.
 	Arguments []string
 	// Environment has the user's variables that mean something to allocscope, which sudo drops.
 	Environment []string
 }
 
-// restrict makes of a mission what elevatedName is for: sudo may allow its user nothing else.
-func (m *mission) restrict() error {
-	if len(m.Arguments) < 2 || m.Arguments[1] != TracerName {
+// restrict limits a request to the purpose of elevatedName: sudo may allow its user nothing else.
+func (r *tracerRequest) restrict() error {
+	if len(r.Arguments) < 2 || r.Arguments[1] != TracerName {
 		return errors.New("it does not ask for a trace")
 	}
-	m.Arguments[0] = "allocscope"
-	m.Environment = slices.DeleteFunc(m.Environment, func(e string) bool { return !meaningful(e) })
+	r.Arguments[0] = "allocscope"
+	r.Environment = slices.DeleteFunc(r.Environment, func(e string) bool { return !meaningful(e) })
 	return nil
 }
 
-// An assignment is the first packet for the tracer part.
-type assignment struct {
+// A traceTarget is the first packet for the tracer part.
+type traceTarget struct {
 	PID        int
 	Executable string
 	Arguments  []string
@@ -109,7 +109,7 @@ func send(conn *net.UnixConn, value any, files ...*os.File) error {
 // receiveTimeout is how long a program waits for its first packet, which is sent at once.
 const receiveTimeout = 30 * time.Second
 
-// receive receives what send has sent, with so many files.
+// receive receives a packet of send, with so many files.
 func receive(conn *net.UnixConn, value any, count int) (files []*os.File, err error) {
 	data, rights := make([]byte, maxPacket), make([]byte, unix.CmsgSpace(4*count))
 	if err := conn.SetReadDeadline(time.Now().Add(receiveTimeout)); err != nil {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// What sudo starts as root is the tracer part, whatever the user's side asks for.
+// The program that sudo starts as root is the tracer part, whatever the user's side asks for.
 func TestMissionRestrict(t *testing.T) {
-	m := mission{
+	m := tracerRequest{
 		Arguments: []string{"allocscope-starter", TracerName, "--", "true"},
 		Environment: []string{
 			"LD_PRELOAD=/tmp/evil.so", "ALLOCSCOPE_OUTPUT=out", "TERM=xterm", "TERMINFO=/tmp", "PATH=/",
@@ -24,7 +24,7 @@ func TestMissionRestrict(t *testing.T) {
 	}
 
 	for _, arguments := range [][]string{nil, {TracerName}, {"allocscope", "trace", TracerName}} {
-		if (&mission{Arguments: arguments}).restrict() == nil {
+		if (&tracerRequest{Arguments: arguments}).restrict() == nil {
 			t.Errorf("%q is not refused", arguments)
 		}
 	}

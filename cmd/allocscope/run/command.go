@@ -1,10 +1,10 @@
 // Package run is the command `allocscope run`: it starts a command, traces all that it starts from
 // the first allocation on, and prints the result of the trace.
 //
-// It is three processes. The launcher is what the user has typed. It starts the command as its
-// child in its process group, and ends as the command does. The witness shows which signals the
-// group has received. The tracer part, which needs privileges, is in a session of its own; it gets
-// them by sudo where the user has none.
+// It is three processes. The launcher is the program that the user has called. It starts the
+// command as its child in its process group, and ends as the command does. The witness shows which
+// signals the group has received. The tracer part, which needs privileges, is in a session of its
+// own; it gets them by sudo where the user has none.
 package run
 
 import (
@@ -20,14 +20,14 @@ import (
 // Name is the command's name.
 const Name = "run"
 
-// Environment is what a run gets from the program.
+// Environment has the means that a run gets from the program.
 type Environment struct {
 	Trace trace.Environment
-	// Flush waits until what was logged has been written.
+	// Flush waits until all log entries have been written.
 	Flush func()
 }
 
-// flags are those of the launcher and of the tracer part.
+// flags are the flags of the launcher and of the tracer part.
 type flags struct {
 	*trace.Flags
 	options       *trace.Options
@@ -89,10 +89,10 @@ standard error: standard output is the command's.`,
 const environmentHelp = `  Every flag can be set by a variable, as for trace: ALLOCSCOPE_OVERHEAD=1%.
   NO_COLOR turns colours off, unless --color always is given.`
 
-// defaultOptions are those of trace. All that the command starts is traced.
+// defaultOptions are the options of trace. All that the command starts is traced.
 func defaultOptions() trace.Options { return trace.DefaultOptions() }
 
-// addFlags defines the flags. What follows the command's name is the command's.
+// addFlags defines the flags. Flags after the command's name are the command's.
 func addFlags(command *cobra.Command, options *trace.Options) *flags {
 	set := command.Flags()
 	set.SetInterspersed(false)
@@ -105,7 +105,7 @@ func addFlags(command *cobra.Command, options *trace.Options) *flags {
 	return f
 }
 
-// Read sets the options, and refuses what makes no sense.
+// Read sets the options, and refuses values that make no sense.
 func (f *flags) Read() error {
 	if err := f.Flags.Read(); err != nil {
 		return err

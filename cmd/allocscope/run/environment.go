@@ -12,7 +12,7 @@ import (
 // preloadVariable names the libraries that the dynamic linker loads first (ld.so(8)).
 const preloadVariable = "LD_PRELOAD"
 
-// preloadOf is the LD_PRELOAD of a command: the shim before what is there.
+// preloadOf is the LD_PRELOAD of a command: the shim before its present value.
 func preloadOf(shim, before string) string {
 	if before == "" {
 		return shim
@@ -45,8 +45,9 @@ var interesting = []string{
 	"HF_", "MALLOC_", "SLURM_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_",
 }
 
-// droppedBySudo names what of the user's environment sudo has dropped or replaced: it is that of
-// sudo itself, the parent. The texts are empty where there is nothing, or it is not known.
+// droppedBySudo names the variables of the user's environment that sudo has dropped or replaced:
+// sudo itself, the parent, has that environment. The texts are empty where there is nothing, or it
+// is not known.
 func droppedBySudo(parent int) (dropped, replaced string) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", parent))
 	if err != nil {

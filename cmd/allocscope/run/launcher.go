@@ -62,7 +62,7 @@ func (l *launcher) run() error {
 	return nil
 }
 
-// prepare finds the command's program, and makes what it needs.
+// prepare finds the command's program, and makes the files that it needs.
 func (l *launcher) prepare() (err error) {
 	if l.owner, err = folder.OwnerFromEnvironment(os.Getenv); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (l *launcher) prepare() (err error) {
 // isForOther reports whether the command runs as another user: as the one behind sudo.
 func (l *launcher) isForOther() bool { return l.owner.UID != os.Geteuid() }
 
-// warnOfSudo warns of what the command lacks because sudo has dropped it.
+// warnOfSudo warns of the variables that the command lacks because sudo has dropped them.
 func (l *launcher) warnOfSudo() {
 	if !l.isForOther() {
 		return
@@ -171,7 +171,8 @@ func (l *launcher) openGate(shim string) error {
 	return errors.Join(err, l.gate.Close())
 }
 
-// startStarter starts the process that becomes the command. It has what the command is to have.
+// startStarter starts the process that becomes the command. It has the environment that the command
+// is to have.
 func (l *launcher) startStarter() error {
 	var gate [2]int
 	if err := unix.Pipe2(gate[:], unix.O_CLOEXEC); err != nil {
@@ -196,7 +197,7 @@ func (l *launcher) startStarter() error {
 	l.process.Args = starter.Arguments()
 	l.process.Stdin, l.process.Stdout, l.process.Stderr = os.Stdin, os.Stdout, os.Stderr
 
-	// The descriptor keeps its number: those of the user stay what they are.
+	// The descriptor keeps its number: the user's descriptors keep theirs.
 	if _, err := unix.FcntlInt(uintptr(gate[0]), unix.F_SETFD, 0); err != nil {
 		return err
 	}
@@ -211,8 +212,8 @@ func (l *launcher) startStarter() error {
 	return nil
 }
 
-// startTracing starts the tracer part, by sudo where this process lacks the privileges. What it
-// returns has a value when sudo has ended, and is nil without sudo.
+// startTracing starts the tracer part, by sudo where this process lacks the privileges. The channel
+// has a value when sudo has ended, and is nil without sudo.
 func (l *launcher) startTracing() (<-chan error, error) {
 	sudo, err := neededSudo()
 	if err != nil {
@@ -238,7 +239,7 @@ func (l *launcher) startTracing() (<-chan error, error) {
 		if err != nil {
 			return nil, err
 		}
-		m := mission{arguments, os.Environ()}
+		m := tracerRequest{arguments, os.Environ()}
 		if err := m.restrict(); err != nil {
 			return nil, err
 		}
@@ -265,14 +266,15 @@ func (l *launcher) startTracing() (<-chan error, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = send(conn, assignment{
+	err = send(conn, traceTarget{
 		PID: l.process.Process.Pid, Executable: path, Arguments: l.command,
 	})
 	l.reports = packets(conn)
 	return started, err
 }
 
-// tracerArguments are those of the tracer part: as the user has typed them, with another name.
+// tracerArguments are the arguments of the tracer part: as the user has typed them, with another
+// name.
 func (l *launcher) tracerArguments() []string {
 	typed := slices.Clone(os.Args[1 : len(os.Args)-len(l.command)])
 	if i := slices.Index(typed, Name); i >= 0 {
@@ -322,7 +324,7 @@ func (l *launcher) forward(s os.Signal) {
 
 func (l *launcher) order(order byte) { _, _ = l.conn.Write([]byte{order}) }
 
-// abort undoes what was done before the command was started.
+// abort undoes the steps before the start of the command.
 func (l *launcher) abort() {
 	if l.conn != nil {
 		l.order(orderInterrupt)

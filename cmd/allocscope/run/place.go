@@ -220,8 +220,9 @@ func removeStaleFolder(parent *os.File, name string) error {
 	return child.RemoveUnused(file, lock)
 }
 
-// openOwn opens what is in an open folder and belongs to this user, who alone can have made it then.
-// A mount, which may be a user's, can say so as well, and need not answer: it is left alone.
+// openOwn opens a file that is in an open folder and belongs to this user, who alone can have made
+// it then. A mount, which may be a user's, can say so as well, and need not answer: it is left
+// alone.
 func openOwn(folder *os.File, name string, flags uint64) (*os.File, error) {
 	fd, err := unix.Openat2(int(folder.Fd()), name, &unix.OpenHow{
 		Flags:   flags | unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC,

@@ -35,8 +35,9 @@ func receiveSignals() chan os.Signal {
 	return signals
 }
 
-// A witness is a process of the launcher's process group that is sent what the group is sent: what
-// the launcher alone receives is for the command as well, and a signal to the group has reached it.
+// A witness is a process of the launcher's process group that receives the signals of the group: a
+// signal that the launcher alone receives is for the command as well, and a signal to the group has
+// reached it.
 type witness struct {
 	process *exec.Cmd
 	ask     *os.File
@@ -92,7 +93,7 @@ func startWitnessProcess() (process *exec.Cmd, in, out *os.File, err error) {
 }
 
 // isForGroup reports whether the process group has received a signal that the launcher has. Where
-// the witness does not know, what terminals send is taken as the group's.
+// the witness does not know, signals of terminals are taken as the group's.
 func (w *witness) isForGroup(s os.Signal) bool {
 	for range rechecks {
 		if err := w.update(); err != nil {

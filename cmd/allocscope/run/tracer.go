@@ -45,7 +45,7 @@ func runElevated() error {
 		return fmt.Errorf("talk to allocscope run: %w (where sudo records what is typed, call "+
 			"sudo allocscope run)", err)
 	}
-	var m mission
+	var m tracerRequest
 	files, err := receive(conn, &m, 1)
 	if err == nil {
 		err = m.restrict()
@@ -107,7 +107,7 @@ const orphanTime = 2 * time.Second
 // runTracer traces the command, and ends the process with the status of the trace. The launcher
 // gets the status after the last line, because it ends then.
 func runTracer(ctx context.Context, conn *net.UnixConn, options trace.Options, env Environment) {
-	var a assignment
+	var a traceTarget
 	_, err := receive(conn, &a, 0)
 	if err != nil {
 		err = exit.Refuse(fmt.Errorf("talk to allocscope run: %w", err))
@@ -124,7 +124,7 @@ func runTracer(ctx context.Context, conn *net.UnixConn, options trace.Options, e
 	os.Exit(int(status))
 }
 
-func (a *assignment) trace(
+func (a *traceTarget) trace(
 	ctx context.Context, conn *net.UnixConn, options trace.Options, env Environment,
 ) error {
 	signal.Ignore(unix.SIGPIPE) // the launcher may be gone, with the reader of its output

@@ -136,7 +136,7 @@ func openDisplay(
 	return d, nil
 }
 
-// interrupt does what Ctrl-C does where the terminal is not raw.
+// interrupt acts as Ctrl-C where the terminal is not raw.
 func interrupt() { _ = unix.Kill(os.Getpid(), unix.SIGINT) } // cannot fail
 
 func (d *display) mark(text string, at time.Time) {

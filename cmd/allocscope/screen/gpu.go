@@ -15,7 +15,7 @@ import (
 // GPU is the memory of the process on all of its GPUs. Sizes are in bytes, and negative where they
 // are unknown.
 type GPU struct {
-	// Used is the count of NVML. Reserved and Allocated are those of PyTorch's caching allocator:
+	// Used is the count of NVML. Reserved and Allocated are from PyTorch's caching allocator:
 	// memory from the driver, and memory in blocks. DriverAPI was allocated through the CUDA driver
 	// API since tracing started.
 	Used, Reserved, Allocated, DriverAPI int64
@@ -106,7 +106,7 @@ func gpuChart(s *State, width, height int) []string {
 	return chartOf("GPU memory", now, g.Curve, s.Elapsed, width, height)
 }
 
-// gpuFacts are the known measures besides that of the chart.
+// gpuFacts are the known measures besides the one in the chart.
 func gpuFacts(g *GPU) []string {
 	measures, main := g.measures(), g.main()
 	var parts []string

@@ -14,11 +14,11 @@ const minWidth, minHeight = 20, 3
 // twoColumnWidth is the width from which two sections stand side by side.
 const twoColumnWidth = 130
 
-// UIState is what the user has chosen to see of a State, and the size of the terminal.
+// UIState is the user's choice of the parts of a State, and the size of the terminal.
 type UIState struct {
 	Width, Height int
 	Order         Order
-	// ShowGPU: the stacks are those of GPU memory, where there is any.
+	// ShowGPU: the stacks are of GPU memory, where there is any.
 	ShowGPU bool
 	// Scroll is how many stacks are skipped.
 	Scroll int

@@ -171,7 +171,7 @@ func keptBy(variable string) *summary.Keeper {
 	}}}
 }
 
-// What tracing costs is in the header as far as nothing else has to be cut for it, and else among
+// The cost of tracing is in the header as far as nothing else has to be cut for it, and else among
 // the facts; never twice.
 func testOverhead(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -259,8 +259,8 @@ func testHostile(t *testing.T) {
 
 var colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 
-// mustBeHarmless checks for no escape sequences but those of colours, and no characters that run to
-// the left, join or are invisible.
+// mustBeHarmless checks for no escape sequences but colours, and no characters that run to the
+// left, join or are invisible.
 func mustBeHarmless(t *testing.T, drawn string) {
 	t.Helper()
 	if left := colours.ReplaceAllString(drawn, ""); strings.ContainsRune(left, '\x1b') {

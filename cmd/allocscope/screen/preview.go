@@ -145,7 +145,7 @@ func (p *preview) compare() {
 	p.limiter.Spend(time.Since(start))
 }
 
-// count compares the latest census with that of the baseline, unless it has done so.
+// count compares the latest census with the census of the baseline, unless it has done so.
 func (p *preview) count() {
 	main := p.recorder.History().Main()
 	before, after := p.recorder.Censuses(main, p.compared.since)
@@ -230,7 +230,7 @@ func (c *gpuCurve) follow(process *growth.ProcessHistory) {
 	}
 }
 
-// gpu returns what the screen shows of the GPU memory of a process; nil: it has had none.
+// gpu returns the screen's part on the GPU memory of a process; nil: it has had none.
 func (d *display) gpu(process *growth.ProcessHistory) *GPU {
 	d.gpuCurve.follow(process)
 	if d.gpuCurve.curve.Max <= 0 {
@@ -250,7 +250,7 @@ func (d *display) gpu(process *growth.ProcessHistory) *GPU {
 }
 
 // gpuTotal is the size of the GPU that a process uses; Unknown where it uses several, of which the
-// headroom is that of the first to fill.
+// first to fill sets the headroom.
 func gpuTotal(gpus []growth.GPUSample, pid int) int64 {
 	if own := growth.GPUsOf(gpus, pid); len(own) == 1 {
 		return own[0].Total
@@ -258,7 +258,7 @@ func gpuTotal(gpus []growth.GPUSample, pid int) int64 {
 	return growth.Unknown
 }
 
-// gpuHoldings returns a snapshot whose holdings are those of a process on GPUs.
+// gpuHoldings returns a snapshot whose holdings are a process's on GPUs.
 func gpuHoldings(s *growth.Snapshot, pid int) *growth.Snapshot {
 	own := *s
 	own.Holdings = nil

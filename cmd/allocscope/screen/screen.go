@@ -98,7 +98,7 @@ func (s *Screen) Log(line string) {
 	s.changed.Signal()
 }
 
-// feed sends what is to be shown, as fast as the program receives it.
+// feed sends the states to be shown, as fast as the program receives it.
 func (s *Screen) feed(messages chan<- tea.Msg) {
 	for {
 		msg := s.next()

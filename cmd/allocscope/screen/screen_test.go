@@ -33,7 +33,7 @@ func TestModel(t *testing.T) {
 	t.Run("log", testLog)
 }
 
-// openPTY opens a pseudo-terminal: what a person has, and what a program has.
+// openPTY opens a pseudo-terminal: the side of the person, and the side of the program.
 func openPTY(t *testing.T) (person, program *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

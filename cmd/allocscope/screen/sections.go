@@ -151,7 +151,7 @@ func axisLine(s *State, width int) string {
 	return dim(string(cells) + right(units.Duration(s.Elapsed.Truncate(time.Second)), scaleWidth))
 }
 
-// verdictSection is the verdict so far, and what follows from it.
+// verdictSection is the verdict so far, and its consequences.
 func verdictSection(s *State, width, height int) section {
 	most := 3
 	if height > 24 {
@@ -268,8 +268,8 @@ func share(part, whole float64) float64 {
 	return math.Abs(part) / whole
 }
 
-// facts about the trace itself. width is that of the header, which has the overhead where there is
-// room.
+// facts about the trace itself. width is the width of the header, which has the overhead where
+// there is room.
 func facts(s *State, width int) []string {
 	var parts []string
 	if s.Steps >= 0 {

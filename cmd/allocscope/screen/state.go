@@ -19,8 +19,8 @@ type State struct {
 	PID     int
 	// Processes of its tree, and how many of them are traced.
 	Processes, Traced int
-	// Elapsed is the time since tracing started, Duration that of the whole trace; 0: until Ctrl-C.
-	// UntilSettled: it ends when the verdict is settled, and then at the latest.
+	// Elapsed is the time since tracing started, Duration the length of the whole trace; 0: until
+	// Ctrl-C. UntilSettled: it ends when the verdict is settled, and then at the latest.
 	Elapsed, Duration time.Duration
 	UntilSettled      bool
 	// Extension is by how much a key makes the trace longer; 0: it has no end.
@@ -75,7 +75,7 @@ type State struct {
 	MarkCount int
 }
 
-// Stack is the growth and the size of what one stack allocated.
+// Stack is the growth and the size of one stack's memory.
 type Stack struct {
 	Component string
 	// Where it is, in fewer and fewer words.

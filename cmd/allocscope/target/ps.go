@@ -112,7 +112,7 @@ func measure(ctx context.Context, listed []tree.Listed) ([]row, time.Duration, e
 // maxPlainColumns of a list that is not printed to a terminal.
 const maxPlainColumns = 1000
 
-// print prints the list, with commands cut to what a terminal shows of them.
+// print prints the list, with commands cut to the width of a terminal.
 func print(out io.Writer, rows []row, span time.Duration) error {
 	const columnsBefore = 78 // of the command, at most
 	columns := maxPlainColumns

@@ -27,7 +27,8 @@ func worthTracing(all []tree.Listed) []tree.Listed {
 	return worth
 }
 
-// sortByInterest sorts what trains first, then others, then launchers: each the largest first.
+// sortByInterest sorts processes that train first, then others, then launchers: each the largest
+// first.
 func sortByInterest(all []tree.Listed) {
 	class := func(l tree.Listed) int {
 		switch l.Role {

@@ -144,8 +144,8 @@ func findByName(name, command string) (int, error) {
 	return found[0].PID, nil
 }
 
-// maxMatchBytes of a command line that has the text of --name are printed: what distinguishes it
-// from another one may come late.
+// maxMatchBytes of a command line that has the text of --name are printed: the part that
+// distinguishes it from another one may come late.
 const maxMatchBytes = 500
 
 // shortTable lists processes by PID, RSS, age, and so many bytes of the command. It has no newline

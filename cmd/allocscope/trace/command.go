@@ -37,7 +37,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// Environment is what a trace gets from the program that runs it.
+// Environment has the means that a trace gets from the program that runs it.
 type Environment struct {
 	Version     string
 	CommandLine []string  // of allocscope
@@ -101,7 +101,7 @@ type Launch struct {
 }
 
 // ErrCommandEnded is the cause of a context that ends since the command of a Launch has ended,
-// though what it has started may live on.
+// though processes that it has started may live on.
 var ErrCommandEnded = errors.New("the command has ended")
 
 // The default limit of the overhead, in percent, and the share of a core that allocscope itself may
@@ -229,7 +229,7 @@ const environmentHelp = `  Every flag can be set by a variable: ALLOCSCOPE_OVERH
   variables: sudo ALLOCSCOPE_OVERHEAD=1% allocscope trace PID, or sudo -E.
   NO_COLOR turns colours off, unless --color always is given.`
 
-// groupFlags arranges the help: what most people need first, flags for experts last.
+// groupFlags arranges the help: common flags first, flags for experts last.
 func groupFlags(command *cobra.Command) {
 	set := command.Flags()
 	cli.Group(set, "Length", "duration", "until-settled")
@@ -266,7 +266,7 @@ func completeSources(
 	return completions, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// addTargetFlags defines the flags that choose what is traced.
+// addTargetFlags defines the flags that choose the processes.
 func (o *Options) addTargetFlags(command *cobra.Command) {
 	set := command.Flags()
 	set.BoolVar(&o.NoChildren, "no-children", false,
@@ -303,7 +303,7 @@ func (o *Options) addVerdictFlags(command *cobra.Command) {
 		"log of the job to follow, or - for stdin: lines \"allocscope: TEXT\" become marks")
 }
 
-// addSourceFlags defines the flags that choose what is recorded.
+// addSourceFlags defines the flags that choose the sources.
 func (o *Options) addSourceFlags(command *cobra.Command) {
 	set := command.Flags()
 	set.StringSliceVar(&o.Sources, "sources", source.Names(),
@@ -330,7 +330,7 @@ func (o *Options) addSourceFlags(command *cobra.Command) {
 		"function that runs once a step, as LIB:SYMBOL (default PyTorch's backward pass)")
 }
 
-// addOutputFlags defines the flags that choose what is written, and where.
+// addOutputFlags defines the flags that choose the files to write, and where.
 func (o *Options) addOutputFlags(command *cobra.Command) {
 	set := command.Flags()
 	set.Var(&o.Overhead, "overhead",

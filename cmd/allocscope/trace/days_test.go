@@ -36,7 +36,7 @@ const (
 	stacksPerHour = 100
 )
 
-// days is a session whose trainer leaks, whose clock is that of synctest.
+// days is a session whose trainer leaks, whose clock is synctest's.
 type days struct {
 	length  time.Duration
 	started time.Time
@@ -195,8 +195,8 @@ func openFiles(t *testing.T) int {
 	return len(files)
 }
 
-// TestDays bounds what hours of tracing take, and reads what they leave. ALLOCSCOPE_HOURS is how
-// many; `make soak` takes 72, some minutes.
+// TestDays bounds the memory and CPU time of hours of tracing, and reads their files.
+// ALLOCSCOPE_HOURS is how many; `make soak` takes 72, some minutes.
 func TestDays(t *testing.T) {
 	hours := 0.5
 	if text := os.Getenv("ALLOCSCOPE_HOURS"); text != "" {
@@ -227,7 +227,7 @@ func TestDays(t *testing.T) {
 	d.checkFiles(t, path)
 }
 
-// checkFiles checks the sizes of the files, and what they say.
+// checkFiles checks the sizes of the files, and their contents.
 func (d *days) checkFiles(t *testing.T, path string) {
 	t.Helper()
 	const maxBytes = 200 << 20

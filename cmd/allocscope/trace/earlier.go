@@ -18,7 +18,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// Bounds on what is read of the folder of an earlier trace, which may be forged.
+// Bounds on the data read from the folder of an earlier trace, which may be forged.
 const (
 	maxEarlierRows      = 1 << 19 // of timeline.csv: months, as a long trace writes ever fewer
 	maxEarlierSamples   = 1 << 20 // of processes.csv, of processes that are no workers
@@ -207,7 +207,7 @@ func (e *earlierTrace) started() uint64 {
 	return uint64(e.summary.Target.MonotonicS * 1e9)
 }
 
-// read reads the timeline, that of each process, and the marks.
+// read reads the timeline, the timeline of each process, and the marks.
 func (e *earlierTrace) read(dir *folder.Folder) error {
 	var timeline []growth.Row
 	err := dir.ReadFile(folder.TimelineFile, func(r io.Reader) (err error) {
@@ -270,8 +270,8 @@ func (e *earlierTrace) readProcesses(dir *folder.Folder) ([]growth.EarlierProces
 	return processes, err
 }
 
-// processes are those of the summary. It is an error if one that was traced executed another
-// program meanwhile: nothing shows the age of the new one.
+// processes are from the summary. It is an error if one that was traced executed another program
+// meanwhile: nothing shows the age of the new one.
 func (e *earlierTrace) processes() ([]growth.EarlierProcess, error) {
 	all := e.summary.Processes
 	if len(all) > maxEarlierProcesses {
@@ -353,7 +353,7 @@ func (e *earlierTrace) readMarks(now time.Duration) {
 	}
 }
 
-// addSteps adds the steps of the earlier trace to those of its processes.
+// addSteps adds the steps of the earlier trace to the steps of its processes.
 func (e *earlierTrace) addSteps(tree growth.TreeSample) {
 	if e == nil {
 		return

@@ -24,7 +24,7 @@ import (
 
 const (
 	maxTableRows     = 10 // of the tables, and of suspects in the summary
-	maxSummaryStacks = 50 // of what accumulates
+	maxSummaryStacks = 50 // of accumulating memory
 )
 
 // SnapshotPair is the baseline snapshot and the final one, between which growth is measured.
@@ -34,8 +34,8 @@ type SnapshotPair struct{ Start, End *growth.Snapshot }
 func (p SnapshotPair) Elapsed() time.Duration { return p.End.Elapsed - p.Start.Elapsed }
 
 // PairOf returns the baseline and the end of a judgement. A process that has exited has released
-// its memory, so that the last snapshot of its life is the end. What was left at its exit is the
-// end only where there is no snapshot after the first.
+// its memory, so that the last snapshot of its life is the end. Memory left at its exit is the end
+// only where there is no snapshot after the first.
 func (r *Recorder) PairOf(v ProcessVerdict) SnapshotPair {
 	start, end := &growth.Snapshot{Elapsed: r.began}, r.exitSnapshot // nothing was alive before the first snapshot
 	own := r.snapshotsOf(v.Process)
@@ -92,8 +92,8 @@ func (r *Recorder) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapsho
 }
 
 // finish ends the rows, writes the profiles, the summary and the report, prints the result, and
-// returns the verdicts. It searches who keeps what grows until searching ends, and then calls
-// searched.
+// returns the verdicts. It searches who keeps the growing memory until searching ends, and then
+// calls searched.
 func (r *Recorder) finish(
 	searching context.Context, searched func(), ended string,
 ) ([]flagvalue.Outcome, error) {
@@ -202,7 +202,7 @@ func (r *Recorder) profileWriter(
 	return func(w io.Writer) error { return profile.Write(w, holdings, info) }
 }
 
-// commands are those of the traced processes, by PID.
+// commands are the commands of the traced processes, by PID.
 func (r *Recorder) commands() map[int]string {
 	commands := make(map[int]string)
 	for _, t := range r.history.Traced() {

@@ -120,8 +120,8 @@ func testGPUFailOn(t *testing.T) {
 	}
 }
 
-// gpuRecorder is what a trace has of a process that keeps 1 MiB a second in blocks for twenty
-// minutes.
+// gpuRecorder is the recorder of a trace of a process that keeps 1 MiB a second in blocks for
+// twenty minutes.
 func gpuRecorder(t *testing.T) *Recorder {
 	t.Helper()
 	r := &Recorder{options: Options{Speed: 1, Duration: flagvalue.Duration(10 * time.Minute)}}

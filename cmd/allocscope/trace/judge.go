@@ -46,7 +46,7 @@ func (r *Recorder) judge() []ProcessVerdict {
 	return all
 }
 
-// CaseOf returns what a judgement of a process takes into account.
+// CaseOf returns the data that a judgement of a process takes into account.
 func (r *Recorder) CaseOf(process *growth.ProcessHistory) judge.Case {
 	c := judge.Case{
 		Process: process, Headroom: growth.Unknown,
@@ -65,7 +65,7 @@ func (r *Recorder) CaseOf(process *growth.ProcessHistory) judge.Case {
 	return c
 }
 
-// Headroom is what is left, at the last sample, until a process meets its first limit; nil: no
+// Headroom is the memory, at the last sample, until a process meets its first limit; nil: no
 // process was traced.
 func (r *Recorder) Headroom(process *growth.ProcessHistory) (first growth.Headroom) {
 	if n := len(r.history.Rows); n > 0 {
@@ -79,8 +79,8 @@ func (r *Recorder) Headroom(process *growth.ProcessHistory) (first growth.Headro
 	return first
 }
 
-// mainVerdict is the one that a trace is about: that of the main process, unless another process
-// grows and its verdict is worse.
+// mainVerdict is the one that a trace is about: the verdict of the main process, unless another
+// process grows and its verdict is worse.
 func mainVerdict(all []ProcessVerdict) ProcessVerdict {
 	if len(all) == 0 {
 		unknown := verdict.Judge(verdict.Series{}, verdict.Setting{}, verdict.InSeconds())
@@ -121,8 +121,8 @@ func (r *Recorder) Unconfirmed(class verdict.Class) verdict.Class {
 // certain.
 const maxTimeToLimitWarning = time.Hour
 
-// raiseAlarm logs what a check has found: a leak when enough checks agree, and at once what fills
-// the memory soon.
+// raiseAlarm logs the result of a check: a leak when enough checks agree, and at once growth that
+// fills the memory soon.
 func (r *Recorder) raiseAlarm(v ProcessVerdict) {
 	raised := r.rechecks.Add(v.Verdict)
 	found := summary.VerdictOf(v.Verdict, summary.AxisSeconds)
@@ -222,7 +222,7 @@ func (v *gpuVerdict) headline() string {
 		words.Headline(summary.VerdictOf(v.Verdict, summary.AxisSeconds))
 }
 
-// requireGPUStreak does for GPU memory what requireStreak does for RSS.
+// requireGPUStreak is requireStreak for GPU memory.
 func (r *Recorder) requireGPUStreak(all []gpuVerdict) {
 	worst := worstGPU(all)
 	if r.gpuRechecks == nil || worst == nil {
@@ -289,7 +289,8 @@ func (r *Recorder) gpuPair(process *growth.ProcessHistory, p SnapshotPair) Snaps
 	return p
 }
 
-// grownOnGPUs is what accumulated on GPUs between two snapshots, with the trends of the verdicts.
+// grownOnGPUs is the memory that accumulated on GPUs between two snapshots, with the trends of the
+// verdicts.
 func grownOnGPUs(p SnapshotPair, all []gpuVerdict) []growth.Holding {
 	grown := growth.Between(p.Start.OnGPUs(), p.End.OnGPUs())
 

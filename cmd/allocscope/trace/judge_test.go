@@ -25,7 +25,7 @@ func TestRequireStreak(t *testing.T) {
 	t.Run("duration", testStreakNotRequired)
 }
 
-// logged collects what is logged while the test runs. No other may run beside it.
+// logged collects the log entries while the test runs. No other may run beside it.
 func logged(t *testing.T) *bytes.Buffer {
 	t.Helper()
 	before := slog.Default()

@@ -16,8 +16,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// logSession logs what is traced and how, and which sources are not attached and why. It returns
-// what the summary repeats.
+// logSession logs the traced processes and how they are traced, and which sources are not attached
+// and why. It returns the entries that the summary repeats.
 func (o *Options) logSession(s *tracer.Session) (notes []summary.Note) {
 	for _, change := range s.Changes() {
 		notes = append(notes, logChange(change)...)
@@ -46,7 +46,7 @@ func (o *Options) logSession(s *tracer.Session) (notes []summary.Note) {
 	return notes
 }
 
-// allocatorNotes are where mallocs limit what the trace can find. Without a limit of the overhead
+// allocatorNotes are where mallocs limit the findings of the trace. Without a limit of the overhead
 // there are no bursts.
 func (o *Options) allocatorNotes(found []tracer.Allocator) (notes []summary.Note) {
 	if o.Overhead == 0 {
@@ -61,7 +61,7 @@ func (o *Options) allocatorNotes(found []tracer.Allocator) (notes []summary.Note
 	return notes
 }
 
-// logBudget logs what the CPU budget can do to a trace that is meant to be exact.
+// logBudget logs the effect of the CPU budget on a trace that is meant to be exact.
 func (o *Options) logBudget() {
 	if o.Interval == 1 && o.Overhead != 0 && slices.Contains(o.Sources, "heap") {
 		slog.Info(words.ExactInBursts(o.Overhead.Share()))
@@ -112,11 +112,10 @@ func sourceText(source source.Status) string {
 	return fmt.Sprintf("source %s of PID %d", source.Name, source.PID)
 }
 
-// sourceReason is why a source is not attached, or what it misses; empty where there is nothing to
-// report.
+// sourceReason is why a source is not attached, or its gap; empty where there is nothing to report.
 func sourceReason(s source.Status) string { return cmp.Or(words.SourceGap(s.Gap), s.Reason) }
 
-// overhead returns what tracing has cost, and logs the changes since the last call.
+// overhead returns the cost of tracing so far, and logs the changes since the last call.
 func (r *Recorder) overhead() *summary.Overhead {
 	o := r.session.Overhead()
 	r.loggedChanges = logOverheadChanges(o.Changes, r.loggedChanges)

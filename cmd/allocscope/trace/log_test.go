@@ -96,7 +96,7 @@ func testChanges(t *testing.T) {
 	}
 }
 
-// In bursts a sample represents what was allocated between them, too.
+// In bursts a sample represents allocations between them, too.
 func testInterval(t *testing.T) {
 	for want, s := range map[uint64]*growth.Snapshot{
 		1:          {},

@@ -39,11 +39,11 @@ func limitMemory(userLimit int64) {
 	debug.SetMemoryLimit(min(limit, userLimit))
 }
 
-// userMemoryLimit returns what GOMEMLIMIT sets.
+// userMemoryLimit returns the limit in GOMEMLIMIT.
 func userMemoryLimit() int64 { return debug.SetMemoryLimit(-1) }
 
 // VolunteerForOOM makes the OOM killer end this process before any other. It would choose the
-// largest, which is the trainer, also where this process is what has grown. Any process may raise
+// largest, which is the trainer, also where this process itself has grown. Any process may raise
 // its own score.
 func VolunteerForOOM() error {
 	const most = "1000" // OOM_SCORE_ADJ_MAX

@@ -23,7 +23,7 @@ import (
 
 const (
 	// objectOwnPart is the part of the limit of allocscope's own CPU time that censuses and
-	// searches may take, and objectBurst what they may take in advance.
+	// searches may take, and objectBurst the time that they may take in advance.
 	objectOwnPart = 0.3
 	objectBurst   = 2 * time.Second
 
@@ -49,13 +49,13 @@ const (
 	minTraced = 5 * time.Second
 )
 
-// Bounds on what is searched for.
+// Bounds on a search.
 const (
 	maxSearchedSuspects = 4  // of stacks
 	maxSearchedTypes    = 3  // that grow
 	maxSearchSamples    = 16 // objects of each
-	// minObjectAge is how old an object is that may be leaked. Most of those of the step that is
-	// under way are freed in a moment.
+	// minObjectAge is how old an object is that may be leaked. Most objects of the present step are
+	// freed in a moment.
 	minObjectAge = 2 * time.Second
 )
 
@@ -120,7 +120,7 @@ func (w *objectWatch) of(p *growth.ProcessHistory) (own []*objects.Census) {
 	return own
 }
 
-// isOf reports whether a PID was that of a process at some time.
+// isOf reports whether a process had a PID at some time.
 func isOf(p *growth.ProcessHistory, pid int, at time.Duration) bool {
 	return pid == p.PID && at >= p.First && (p.End == 0 || at < p.End)
 }
@@ -153,8 +153,8 @@ func (r *Recorder) watchObjects() {
 	}
 }
 
-// searchKeepers starts a search for who keeps what a verdict says that grows, unless work is under
-// way or there is no budget. It may take a limit of CPU time; 0: what the budget allows.
+// searchKeepers starts a search for who keeps the memory that grows by a verdict, unless work is
+// under way or there is no budget. It may take a limit of CPU time; 0: the budget decides.
 func (r *Recorder) searchKeepers(v ProcessVerdict, limit time.Duration) {
 	work := r.searchFor(v)
 	work.limit = limit
@@ -181,8 +181,8 @@ func (r *Recorder) searchAgain(v ProcessVerdict) {
 	r.searchKeepers(v, limit)
 }
 
-// searchFor returns the work that a verdict calls for: a census alone if neither RSS nor what
-// tensors have on GPUs grows.
+// searchFor returns the work that a verdict calls for: a census alone if neither RSS nor the
+// tensors' memory on GPUs grows.
 func (r *Recorder) searchFor(v ProcessVerdict) (work objectWork) {
 	if v.Process == nil {
 		return work
@@ -212,7 +212,7 @@ func suspectStacks(suspects []trend.Suspect) (stacks [][]uint64) {
 	return stacks
 }
 
-// startObjects starts work with what the budget allows, unless it has its own limit.
+// startObjects starts work with the time that the budget allows, unless it has its own limit.
 func (r *Recorder) startObjects(ctx context.Context, work objectWork) {
 	w := &r.objects
 	now := r.session.Elapsed()
@@ -245,8 +245,8 @@ func (r *Recorder) startObjects(ctx context.Context, work objectWork) {
 	}()
 }
 
-// do counts the objects of the first process, searches in it, and counts those of the others with
-// what is left of the limit.
+// do counts the objects of the first process, searches in it, and counts the objects of the others
+// with the rest of the limit.
 func (work *objectWork) do(ctx context.Context, of session) {
 	before := of.ObjectsCPUTime()
 	left := func() time.Duration { return work.limit - (of.ObjectsCPUTime() - before) }
@@ -374,12 +374,12 @@ func (r *Recorder) finishObjects(ctx context.Context, v ProcessVerdict, ended st
 	before := r.session.ObjectsCPUTime()
 	defer func() { w.atEnd = r.session.ObjectsCPUTime() - before }()
 	work := r.searchFor(v)
-	work.limit = maxObjectTime // whatever the budget says: the answer is what the trace is for
+	work.limit = maxObjectTime // whatever the budget says: the trace is for the answer
 	r.startObjects(ctx, work)
 	r.take(<-w.done)
 }
 
-// Keepers returns who keeps what grows in a process, by the latest answers.
+// Keepers returns who keeps the growing memory of a process, by the latest answers.
 func (r *Recorder) Keepers(p *growth.ProcessHistory) (own []keeper.Search) {
 	for _, s := range r.objects.latest {
 		if p != nil && isOf(p, s.PID, s.Elapsed) {

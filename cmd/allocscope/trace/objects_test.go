@@ -20,7 +20,7 @@ import (
 )
 
 // A counting is a session whose censuses and searches take so long, and as much CPU time. It notes
-// what it was asked for.
+// its requests.
 type counting struct {
 	days
 	pids        []int
@@ -165,7 +165,7 @@ func TestObjectWatch(t *testing.T) {
 	}
 }
 
-// finish searches at the end, and returns what is known then.
+// finish searches at the end, and returns the results.
 func (c *counting) finish(r *Recorder, v ProcessVerdict) []keeper.Search {
 	r.finishObjects(context.Background(), v, summary.EndedDuration)
 	return r.Keepers(v.Process)

@@ -69,7 +69,7 @@ func TestOutlierOf(t *testing.T) {
 	}
 }
 
-// Ranks that stand out are not among those with which the first of them is compared.
+// Ranks that stand out are not among the ranks with which the first of them is compared.
 func TestOutlierOfTwo(t *testing.T) {
 	var all []ProcessVerdict
 	for i, rate := range []float64{10, 10.1, 60, 9.9, 10, 62, 10.2, 9.8, 10} {

@@ -30,8 +30,8 @@ func (o *Options) openPush() (*push.Pusher, error) {
 	return pusher, nil
 }
 
-// pushFolder puts the profiles of a folder into the spool and sends what is in it. It logs what it
-// could not do: a trace does not fail for want of a server. The next signal ends the wait.
+// pushFolder puts the profiles of a folder into the spool and sends all profiles in it. It logs its
+// failures: a trace does not fail for want of a server. The next signal ends the wait.
 func (o *Options) pushFolder(pusher *push.Pusher, dir *folder.Folder) {
 	if pusher == nil {
 		return
@@ -56,7 +56,7 @@ func (o *Options) pushFolder(pusher *push.Pusher, dir *folder.Folder) {
 	logPush(pusher, o.Push.URL, problem)
 }
 
-// logPush logs what has become of profiles.
+// logPush logs the results of sending profiles.
 func logPush(pusher *push.Pusher, url string, problem error) {
 	profiles := func(n uint64) string { return units.Plural(int(n), "profile", "profiles") }
 	s := pusher.Stats()

@@ -41,8 +41,8 @@ const (
 
 const (
 	// snapshotOwnPart is the part of the limit of allocscope's own CPU time that snapshots may
-	// take, and snapshotBurst what they may take in advance. They are taken further apart where
-	// they cost more, but at most maxStretch periods.
+	// take, and snapshotBurst the time that they may take in advance. They are taken further apart
+	// where they cost more, but at most maxStretch periods.
 	snapshotOwnPart = 0.3
 	snapshotBurst   = 200 * time.Millisecond
 	maxStretch      = 5
@@ -58,7 +58,7 @@ const sampleTolerance = 10 * time.Millisecond
 type Display interface {
 	// Show shows the progress after each sample.
 	Show(console.Progress)
-	// Clear removes what is shown, before the result is printed. It may be called again.
+	// Clear removes the display, before the result is printed. It may be called again.
 	Clear()
 }
 
@@ -85,12 +85,12 @@ type session interface {
 	Allocators() []tracer.Allocator
 	Done() <-chan struct{}
 	Err() error
-	// Started and Opened are those of *tracer.Session.
+	// Started and Opened are as in *tracer.Session.
 	Started() uint64
 	Opened() time.Duration
 }
 
-// Recorder keeps what a trace yields while it runs.
+// Recorder keeps the data of a trace while it runs.
 type Recorder struct {
 	env     Environment
 	options Options
@@ -116,7 +116,7 @@ type Recorder struct {
 	snapshotPeriod time.Duration
 	costs          duty.Limiter  // of snapshots, where the user has not set their period
 	notBefore      time.Duration // no snapshot is due before
-	leftOut        int           // snapshots, for what they cost
+	leftOut        int           // snapshots, for their cost
 	idleHoldings   uint64        // that boundHoldings has dropped
 	spikes         spikeWatcher
 	objects        objectWatch
@@ -183,7 +183,7 @@ func newRecorder(
 	return r, r.rows.writeEarlier(&r.history)
 }
 
-// Replay returns a recorder of what has been recorded before, for benchmarks and tests of displays.
+// Replay returns a recorder of earlier recordings, for benchmarks and tests of displays.
 func Replay(
 	of session, options Options, history growth.History, snapshots ...*growth.Snapshot,
 ) *Recorder {
@@ -273,7 +273,7 @@ func (r *Recorder) endReason(ctx context.Context) string {
 	return summary.EndedDuration
 }
 
-// tick does what is due.
+// tick does all work that is due.
 func (r *Recorder) tick() error {
 	if time.Since(r.lastSample) >= r.options.samplePeriod()-sampleTolerance {
 		r.sample(false)
@@ -385,7 +385,7 @@ func (r *Recorder) sample(isLast bool) {
 	}
 }
 
-// counters are those of the session, with the losses of the recorder.
+// counters are the session's, with the losses of the recorder.
 func (r *Recorder) counters() (tracer.Events, growth.Losses, error) {
 	events, losses, err := r.session.Counters()
 	losses.Add(growth.LossIdleHoldings, "", r.idleHoldings)
@@ -414,7 +414,8 @@ func (r *Recorder) noteOnce(applies bool, note summary.Note) {
 	}
 }
 
-// noteChange adds the notes of a change, and what limits the processes that are traced from now on.
+// noteChange adds the notes of a change, and the limits of the processes that are traced from now
+// on.
 func (r *Recorder) noteChange(notes []summary.Note) {
 	if len(notes) == 0 || len(r.notes)+len(notes) > maxNotes {
 		return
@@ -432,7 +433,7 @@ func (r *Recorder) addMarks() {
 	}
 }
 
-// takeSnapshot reads and writes what is alive.
+// takeSnapshot reads and writes the live memory.
 func (r *Recorder) takeSnapshot() error {
 	snapshot, err := r.session.Snapshot(r.snapshotTimes()...)
 	if err != nil {
@@ -495,7 +496,7 @@ func (r *Recorder) snapshotTimes() []time.Duration {
 }
 
 // boundHoldings bounds the memory of the snapshots. In those between the first and the latest it
-// drops what holds nothing, and then every other one of them.
+// drops holdings of nothing, and then every other one of them.
 func (r *Recorder) boundHoldings() {
 	for i, s := range r.snapshots {
 		isEnd := i == 0 || i == len(r.snapshots)-1 || s.Snapshot == r.baseline
@@ -545,8 +546,8 @@ func (r *Recorder) finalSample() error {
 }
 
 // dropTeardown drops the last snapshots of a process that has exited then, if they have less of the
-// heap than most before them: what a program frees at its end, it had kept until then. After a spike it
-// has as much as most before.
+// heap than most before them: memory that a program frees at its end, it had kept until then. After
+// a spike it has as much as most before.
 func (r *Recorder) dropTeardown(exit time.Duration) {
 	const keptShare, longest, fewest = 0.8, 10 * time.Second, 2
 	main := r.history.Main()

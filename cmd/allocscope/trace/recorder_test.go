@@ -119,11 +119,11 @@ func testFewStacks(t *testing.T) {
 	}
 }
 
-// heapBytes is what is alive in the heap of this program.
+// heapBytes is the live memory in the heap of this program.
 func heapBytes() uint64 {
 	var stats runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what the first has found dead is swept
+	runtime.GC() // objects that the first has found dead are swept
 	runtime.ReadMemStats(&stats)
 	return stats.HeapAlloc
 }

@@ -128,7 +128,7 @@ func printNext(out io.Writer, dir string) error {
 	return err
 }
 
-// printBreakdown prints what the growth of RSS is made of, of the process and of its tree, and the
+// printBreakdown prints the parts of the growth of RSS, of the process and of its tree, and the
 // advice.
 func printBreakdown(out io.Writer, s *summary.Summary) error {
 	own, resident := words.BreakdownOf(s.Breakdown, s.Process.PID), words.ResidentOf(s)
@@ -258,7 +258,7 @@ func printGPU(out io.Writer, d summary.GPUMemory) error {
 	return printAccumulating(out, d.Accumulating[:min(maxGPUStacks, len(d.Accumulating))])
 }
 
-// printGPUBreakdown prints what GPU memory is made of, at the baseline and the end.
+// printGPUBreakdown prints the parts of GPU memory, at the baseline and the end.
 func printGPUBreakdown(out io.Writer, d summary.GPUMemory) error {
 	sums, all := words.GPUSums(d)
 	if len(sums) == 0 {

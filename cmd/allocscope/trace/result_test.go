@@ -20,7 +20,7 @@ func TestResult(t *testing.T) {
 	t.Run("objects and keepers", testObjectsDetails)
 }
 
-// Of a program of `allocscope run` that ends at once, a line is enough.
+// For a program of `allocscope run` that ends at once, a line is enough.
 func testBriefProgram(t *testing.T) {
 	s := &summary.Summary{
 		Process: summary.Process{PID: 42, Command: "true"}, Launched: true, DurationS: 0.1,

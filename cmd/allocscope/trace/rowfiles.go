@@ -46,7 +46,7 @@ func openRows(dir *folder.Folder) (f *rowFiles, err error) {
 	return f, nil
 }
 
-// write writes the row of a sample of the tree, and those of its processes and GPUs.
+// write writes the row of a sample of the tree, and the rows of its processes and GPUs.
 func (f *rowFiles) write(row growth.Row, tree growth.TreeSample) error {
 	if f.failed {
 		return nil

@@ -89,8 +89,8 @@ func (w *spikeWatcher) isDue(of session, next, samplePeriod time.Duration) bool 
 	return true
 }
 
-// takeSpikeSnapshot takes a snapshot in a spike, between the others. They do not have it: what is
-// free again in a moment is neither growth nor a fall.
+// takeSpikeSnapshot takes a snapshot in a spike, between the others. They do not have it: memory
+// that is free again in a moment is neither growth nor a fall.
 func (r *Recorder) takeSpikeSnapshot() error {
 	var snapshot *growth.Snapshot
 	var err error
@@ -110,8 +110,8 @@ func (r *Recorder) takeSpikeSnapshot() error {
 // maxSpikeStacks bounds the stacks of a spike in the summary.
 const maxSpikeStacks = 10
 
-// spikeMemory is what is alive in the spikes of a process only, which it writes as a profile, too;
-// nil: it has no spikes, or no process was traced.
+// spikeMemory is the memory that is alive in the spikes of a process only, which it writes as a
+// profile, too; nil: it has no spikes, or no process was traced.
 func (r *Recorder) spikeMemory(main *growth.ProcessHistory) *summary.SpikeMemory {
 	watch := r.spikes.processes[main]
 	if watch == nil || watch.Spikes().Count == 0 {

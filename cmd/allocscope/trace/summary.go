@@ -82,7 +82,7 @@ func (r *Recorder) summarize(
 	return s, nil
 }
 
-// files of the folder, by what is in them.
+// files of the folder, by their contents.
 func (r *Recorder) files() map[string]string {
 	files := map[string]string{
 		"growth": folder.GrowthFile, "warmup": folder.WarmupFile, "plateau": folder.PlateauFile,
@@ -98,7 +98,7 @@ func (r *Recorder) files() map[string]string {
 	return files
 }
 
-// accumulationContext is what stacks that have grown are compared with.
+// accumulationContext has the data that stacks that have grown are compared with.
 func (r *Recorder) accumulationContext(pair SnapshotPair) summary.Period {
 	c := summary.Period{Elapsed: pair.Elapsed(), End: pair.End, Components: r.options.Components.Rules}
 	for _, s := range r.snapshots {
@@ -286,8 +286,8 @@ func (r *Recorder) addBreakdown(
 	}))
 }
 
-// treeEvidence is what the process tree is diagnosed by. It grows where a traced process or a group
-// of workers does.
+// treeEvidence is the evidence for the diagnosis of the process tree. It grows where a traced
+// process or a group of workers does.
 func (r *Recorder) treeEvidence(
 	s *summary.Summary, rows []breakdown.Row, pair SnapshotPair, all []ProcessVerdict,
 ) diagnosis.Evidence {

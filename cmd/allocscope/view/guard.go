@@ -73,7 +73,7 @@ func (r *recordedPage) WriteHeader(status int) { r.status = status }
 // Write implements http.ResponseWriter.
 func (r *recordedPage) Write(data []byte) (int, error) { return r.body.Write(data) }
 
-// send sends the page. Its headers replace those of the writer.
+// send sends the page. Its headers replace the writer's.
 func (r *recordedPage) send(w http.ResponseWriter) {
 	maps.Copy(w.Header(), r.header)
 	w.Header().Set("Content-Length", strconv.Itoa(r.body.Len()))

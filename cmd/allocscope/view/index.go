@@ -44,7 +44,7 @@ func (e entry) Error() string {
 	return e.err.Error()
 }
 
-// indexView is what the template shows.
+// indexView is the data that the template shows.
 type indexView struct {
 	Folder string
 	// Trace is nil where the summary cannot be read, for the reason NoSummary.

@@ -78,8 +78,8 @@ func withoutSettings() (restore func(), err error) {
 	}, nil
 }
 
-// pprofPolicy is that of pprof's pages, whose scripts, styles and data are inline. It keeps them
-// from loading or sending anything, even if a name in a profile becomes a script.
+// pprofPolicy is the policy of pprof's pages, whose scripts, styles and data are inline. It keeps
+// them from loading or sending anything, even if a name in a profile becomes a script.
 const pprofPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
 	"img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -137,7 +137,7 @@ func readProfile(dir *folder.Folder, name string) (p *profile.Profile, err error
 // buildID matches the build IDs of linkers. pprof makes patterns of file names of them.
 var buildID = regexp.MustCompile(`^[0-9a-fA-F]{1,128}$`)
 
-// sanitize removes from a profile what leads pprof or a browser elsewhere, and makes its names
+// sanitize removes from a profile all that leads pprof or a browser elsewhere, and makes its names
 // readable. Names that pprof writes into the graph's description unquoted
 // (internal/graph/dotgraph.go) lose the characters that end a string there and start a link.
 func sanitize(p *profile.Profile) {

@@ -39,7 +39,7 @@ func sourceFiles(p *profile.Profile) []string {
 }
 
 // checkedSource lets pprof open the files of a profile if no read of them can block forever: pprof
-// does not check what it opens.
+// does not check files before it opens them.
 func checkedSource(pages http.Handler, files []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, file := range files {

@@ -1,7 +1,7 @@
 // Package view serves the folder of a trace as web pages: its report, and pprof's own pages on each
 // of its profiles. The folder and the names in its profiles are hostile. The package writes
-// nothing, and opens no file but those of the folder and, if that is allowed, the sources that a
-// profile names.
+// nothing, and opens no file but the files of the folder and, if that is allowed, the sources that
+// a profile names.
 package view
 
 import (

@@ -1,4 +1,4 @@
-// Package origin keeps the pages of other sites from what allocscope serves over HTTP.
+// Package origin keeps the pages of other sites from the answers of allocscope over HTTP.
 package origin
 
 import (
@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Hosts are the host names of requests that are answered. Any other name may be that of a foreign
-// page that was made to resolve to this address (DNS rebinding), so that its script could read the
-// answer. The port may be another: that of an SSH tunnel.
+// Hosts are the host names of requests that are answered. Any other name may belong to a foreign
+// page and resolve to this address (DNS rebinding), so that the page's script could read the
+// answer. The port may be another: an SSH tunnel has its own.
 type Hosts struct {
 	loopback bool
 	names    []string

@@ -29,7 +29,7 @@ func asked(t *testing.T, at, given string, request *http.Request) *httptest.Resp
 	return answer
 }
 
-// askedLocally asks that of a loopback address, under its name.
+// askedLocally asks a server at a loopback address, under its name.
 func askedLocally(t *testing.T, request *http.Request) *httptest.ResponseRecorder {
 	t.Helper()
 	return asked(t, "127.0.0.1:1", "127.0.0.1", request)

@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 )
 
-// faults are what a sound page does not do.
+// faults are events that a sound page does not have.
 type faults struct {
 	page string // its address
 

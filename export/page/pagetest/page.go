@@ -104,7 +104,7 @@ func (b *Browser) Open(address string, view View) (*Page, error) {
 
 	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithTargetID(window))
 	p := &Page{ctx, cancel, &faults{page: address}, view.NoScript}
-	// The context of the first call is that of the window, so it has no time limit.
+	// The context of the first call is the window's, so it has no time limit.
 	if err := chromedp.Run(ctx); err != nil {
 		p.Close()
 		return nil, fmt.Errorf("open a window: %w", err)
@@ -200,7 +200,7 @@ func (p *Page) Still(selector string) error {
 	})`, selector), nil))
 }
 
-// cut truncates what an error quotes.
+// cut truncates the quotes of an error.
 func cut(text string) string {
 	if len(text) > 200 {
 		return text[:200] + "…"

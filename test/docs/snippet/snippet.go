@@ -1,5 +1,5 @@
-// Package snippet reads the code of Markdown pages, so that tests run what the pages tell readers
-// to run. Each fenced block of shell code has a comment on a line above it:
+// Package snippet reads the code of Markdown pages, so that tests run the commands of the pages.
+// Each fenced block of shell code has a comment on a line above it:
 //
 //	<!-- run: NAME -->        a test of that name runs it
 //	<!-- not run: REASON -->  none can, and why
@@ -70,7 +70,7 @@ var (
 )
 
 // walk calls f for each line of a page with the language of its code: "sh" and the like in a fence,
-// "indented" in an indented block, "" in prose. The comment is that of the fence.
+// "indented" in an indented block, "" in prose. The comment is the fence's.
 func (p Page) walk(f func(number int, line, language, comment string)) {
 	language, comment, inFence := "", "", false
 	for i, line := range strings.Split(p.Text, "\n") {
@@ -184,12 +184,13 @@ var (
 	background = regexp.MustCompile(`(?m)^(.* )&$`)
 )
 
-// prelude ends the script at the first command that fails, and with it what it has started.
+// prelude ends the script at the first command that fails, and with it the programs that it has
+// started.
 const prelude = "set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
 
 // Script returns a shell script of snippets, in their order, which ends at the first command that
-// fails. PID is replaced by that of the last program in the background, and the durations of traces
-// by a short one.
+// fails. PID is replaced by the PID of the last program in the background, and the durations of
+// traces by a short one.
 func Script(snippets []Snippet, short string) string {
 	var script strings.Builder
 	script.WriteString(prelude)

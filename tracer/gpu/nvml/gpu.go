@@ -1,11 +1,11 @@
-// Package gpu reads NVML, NVIDIA's management library (https://docs.nvidia.com/deploy/nvml-api):
-// the memory of every GPU, and the part of it that each process uses. That includes what no probe
-// sees: the driver's context and the code of kernels.
+// Package nvml reads NVML, NVIDIA's management library (https://docs.nvidia.com/deploy/nvml-api):
+// the memory of every GPU, and the part of it that each process uses. That includes memory that no
+// probe sees: the driver's context and the code of kernels.
 package nvml
 
 import "github.com/allocscope/allocscope/growth"
 
-// Limits on what is accepted from a driver.
+// Limits on the values accepted from a driver.
 const (
 	maxGPUs       = 64
 	maxMIGDevices = 8 // per GPU: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/

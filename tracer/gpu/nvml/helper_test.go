@@ -168,7 +168,7 @@ func readInChild(t *testing.T, library string) (answer childAnswer) {
 	return answer
 }
 
-// setAnswers sets what the stand-in for NVML answers.
+// setAnswers sets the answers of the stand-in for NVML.
 func setAnswers(t *testing.T, lines ...string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "answers")

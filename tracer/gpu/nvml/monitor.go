@@ -28,9 +28,9 @@ type Monitor struct {
 }
 
 // Open loads NVML from the path library, or from where the dynamic linker finds libnvidia-ml.so.1
-// if it is empty. The library runs inside this program: it must be the host's, never that of a
-// traced container. A program can load only one. While NVML is open the driver cannot be unloaded,
-// as with every program that uses a GPU.
+// if it is empty. The library runs inside this program: it must be the host's, never a traced
+// container's. A program can load only one. While NVML is open the driver cannot be unloaded, as
+// with every program that uses a GPU.
 //
 // The errors are *UnavailableError. A driver that is slow to start is no error: the readings give
 // it as their Reason until it has started.

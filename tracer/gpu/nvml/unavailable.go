@@ -39,7 +39,7 @@ func (u *UnavailableError) Error() string {
 
 func (u *UnavailableError) Unwrap() error { return u.Err }
 
-// unavailable adds the remedy to an error of driver.start, by what the file system at root shows.
+// unavailable adds the remedy to an error of driver.start, by the files below root.
 func unavailable(err error, root string) *UnavailableError {
 	var remedy string
 	isAbsent := errors.Is(err, ErrNotBuilt) || errors.Is(err, ErrNoLibrary) ||

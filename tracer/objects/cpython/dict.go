@@ -89,7 +89,8 @@ func (s *Structures) Keys(header []byte) (shape KeysShape, ok bool) {
 	return shape.withEntries(s.KeysHeader+indexBytes, usableFraction(log2), usable, entries)
 }
 
-// withEntries completes a shape whose entries begin at an offset. capacity is that of the table.
+// withEntries completes a shape whose entries begin at an offset. capacity is the capacity of the
+// table.
 func (k KeysShape) withEntries(at uint64, capacity, usable, entries int64) (KeysShape, bool) {
 	if entries < 0 || usable < 0 || entries > capacity || usable > capacity-entries {
 		return KeysShape{}, false

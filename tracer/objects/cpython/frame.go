@@ -8,8 +8,8 @@ type Frame struct {
 	// Thread is the kernel's ID of the thread that runs it, as the process itself sees it; 0:
 	// before 3.11, which does not keep it, and for frames that are not running.
 	Thread int
-	// Function is its qualified name, before 3.11 its name. Module is that of its globals; empty if
-	// they have no __name__.
+	// Function is its qualified name, before 3.11 its name. Module is the module of its globals;
+	// empty if they have no __name__.
 	Function, Module, File string
 	Line                   int // 0: unknown
 	// Locals is the address of localsplus: a pointer for each of Names, to the value or to its

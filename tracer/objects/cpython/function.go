@@ -81,13 +81,13 @@ func (r *Runtime) names(v *view, tuple uint64) ([]string, bool) {
 	return names, true
 }
 
-// A Function is what a PyFunctionObject says of itself.
+// A Function has fields of a PyFunctionObject.
 type Function struct {
 	Qualname, Module string // Module is empty if it is no str
 	File             string
 	Line             int // at which it begins
-	// Args are the names of the positional arguments, KeywordOnly those of the others. Defaults are
-	// those of the last NDefaults of Args.
+	// Args are the names of the positional arguments, KeywordOnly the names of the others. Defaults
+	// belong to the last NDefaults of Args.
 	Args, KeywordOnly []string
 	// FreeVars are the names of the variables of enclosing functions, in the order of Closure.
 	FreeVars  []string

@@ -45,7 +45,7 @@ func interpreterOf(minor int) *python.Interpreter {
 	return i
 }
 
-// FuzzRuntime: whatever the memory, what is read of it is bounded, and the texts are printable.
+// FuzzRuntime: whatever the memory, the data read are bounded, and the texts are printable.
 func FuzzRuntime(f *testing.F) {
 	const maxRead = maxPagesRead * pageSize // bytes
 	word := func(value uint64) []byte { return binary.LittleEndian.AppendUint64(nil, value) }
@@ -174,7 +174,7 @@ func (m recorder) ReadMemory(address uint64, buffer []byte) error {
 	return err
 }
 
-// TestCorruptedMemory: whatever a process writes over its state, what is read is bounded, and the
+// TestCorruptedMemory: whatever a process writes over its state, the data read are bounded, and the
 // texts are printable.
 func TestCorruptedMemory(t *testing.T) {
 	for name, command := range tracertest.Interpreters(t) {

@@ -21,9 +21,9 @@ const (
 	mainReadings = 4
 )
 
-// stateBytes is how much of a PyInterpreterState or of _PyRuntime is searched for what has no
-// published offset. Its releases of a minor version differ. In all before 3.13 it lies in the first
-// KiB.
+// stateBytes is the size of the part of a PyInterpreterState or of _PyRuntime that is searched for
+// fields without a published offset. Its releases of a minor version differ. In all before 3.13 it
+// lies in the first KiB.
 const stateBytes = 4 << 10
 
 var errNoModules = errors.New("sys.modules is not where it has to be")

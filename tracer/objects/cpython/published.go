@@ -10,9 +10,9 @@ type publishedOffset struct {
 	want     uint64
 }
 
-// published returns the offsets that an interpreter from 3.13 on publishes beside those that
-// tracer/python uses. A release whose structures differ from those of its version publishes others.
-// It is false if no positions are known of the version.
+// published returns the offsets that an interpreter from 3.13 on publishes beside the offsets that
+// tracer/python uses. A release whose structures differ from the structures of its version
+// publishes others. It is false if no positions are known of the version.
 func (s *Structures) published() (offsets []publishedOffset, isKnown bool) {
 	if s.Minor < 13 {
 		return nil, true

@@ -17,7 +17,7 @@ type Runtime struct {
 	modules uint64
 }
 
-// Bounds of what is walked. What is beyond them is left out.
+// Bounds of the walks. Entries beyond them are left out.
 const (
 	maxInterpreters = 64
 	maxThreads      = 1 << 13 // of all interpreters
@@ -25,7 +25,7 @@ const (
 )
 
 // Open returns the runtime of an interpreter that python.Find has found in memory. The error wraps
-// python.ErrUnsupported if its structures are not those of its version.
+// python.ErrUnsupported if its structures do not fit its version.
 func Open(m python.Memory, interpreter *python.Interpreter) (*Runtime, error) {
 	structures := structuresOf(interpreter.CodeLayout.Minor)
 	if structures == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// The oracle is the interpreter: what it says about its own objects.
+// The oracle is the interpreter: its output about its own objects.
 func TestRuntime(t *testing.T) {
 	for name, command := range tracertest.Interpreters(t) {
 		t.Run(name, func(t *testing.T) {
@@ -482,7 +482,7 @@ func TestQuoteKeepsOneLine(t *testing.T) {
 	}
 }
 
-// testOpen: a release that publishes other offsets than those of its version is refused.
+// testOpen: a release that publishes other offsets than its version's is refused.
 func (p *pythonTarget) testOpen(t *testing.T) {
 	offsets, isKnown := p.Structures().published()
 	if !isKnown {

@@ -1,9 +1,9 @@
 // Package cpython knows the structures of CPython 3.8 to 3.14, in builds with the GIL, and reads
-// from outside what the state of an interpreter says: its modules, its frames, its functions and
-// its garbage collector.
+// from outside the state of an interpreter: its modules, its frames, its functions and its garbage
+// collector.
 //
 // All memory that it reads belongs to the traced process, so it is hostile input: sizes are
-// bounded, and what cannot be true is refused. Names follow the CPython sources.
+// bounded, and impossible values are refused. Names follow the CPython sources.
 package cpython
 
 // Structures are the offsets of the members of CPython's structures in one version, in bytes. A
@@ -13,7 +13,7 @@ type Structures struct {
 
 	PoolSize uint64 // POOL_SIZE of pymalloc
 	GCHead   uint64 // sizeof(PyGC_Head), which lies before an object
-	// PreHeader is what lies before the GC head of an object whose type has Py_TPFLAGS_MANAGED_DICT
+	// PreHeader is the part before the GC head of an object whose type has Py_TPFLAGS_MANAGED_DICT
 	// or Py_TPFLAGS_MANAGED_WEAKREF: two words.
 	PreHeader uint64
 	// ManagedDict is where the pointer to the dict lies, from the object on: negative.
@@ -39,8 +39,9 @@ type Structures struct {
 	DictUsed, DictKeys, DictValues uint64
 	// KeysHeader is the size of a PyDictKeysObject without its indices and entries.
 	KeysHeader uint64
-	// ValuesHeader is the size of what ValuesItems decodes, and ValuesHeaderAt where it begins,
-	// from the pointer to the values on: negative in 3.11 and 3.12. Before that there is none.
+	// ValuesHeader is the size of the header that ValuesItems decodes, and ValuesHeaderAt where it
+	// begins, from the pointer to the values on: negative in 3.11 and 3.12. Before that there is
+	// none.
 	ValuesHeader   uint64
 	ValuesHeaderAt int64
 

@@ -10,8 +10,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
-// A Stack is the stack of a thread, with the thread-local variables above it. Those of the first
-// thread lie elsewhere: they are a Stack of their own.
+// A Stack is the stack of a thread, with the thread-local variables above it. The first thread's
+// variables lie elsewhere: they are a Stack of their own.
 type Stack struct {
 	TID  int
 	Name string // of the thread; it is the program's choice
@@ -22,9 +22,9 @@ type Stack struct {
 	Known      bool
 }
 
-// Stacks returns the stacks of the threads, by address. maps are those of now. It leaves out
-// threads whose stacks are not known: those that run on a stack that is not glibc's. The error
-// wraps os.ErrNotExist if the process is gone.
+// Stacks returns the stacks of the threads, by address. maps are the present ones. It leaves out
+// threads whose stacks are not known: threads on a stack that is not glibc's. The error wraps
+// os.ErrNotExist if the process is gone.
 func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 	threads, err := p.Threads()
 	if err != nil {
@@ -84,7 +84,7 @@ func stackEnd(
 	return maps[i].End, isGuarded || maps[i].Path == "[stack]"
 }
 
-// wholeStack returns the stack of a thread that runs: that of the first thread, which the kernel
+// wholeStack returns the stack of a thread that runs: the first thread's stack, which the kernel
 // names, or the one that glibc made for the thread, without its guard.
 func wholeStack(
 	maps []process.Mapping, owners map[int]pages.Span, t process.Thread, isFirst bool,
@@ -121,7 +121,7 @@ type memory struct {
 	err     error
 }
 
-// Resident returns true for all pages: Peek leaves out what is not in RAM.
+// Resident returns true for all pages: Peek leaves out pages that are not in RAM.
 func (m *memory) Resident(uint64) bool { return true }
 
 func (m *memory) Peek(addresses []uint64, size int) [][]byte {
@@ -137,7 +137,7 @@ func (m *memory) Peek(addresses []uint64, size int) [][]byte {
 //
 // https://github.com/bminor/glibc/blob/glibc-2.41/nptl/descr.h#L130
 const (
-	selfOffset      = 16 // all are those of x86-64
+	selfOffset      = 16 // all are for x86-64
 	tidOffset       = 720
 	descriptorBytes = 2304
 	threadAlignment = 16

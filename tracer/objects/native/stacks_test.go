@@ -12,7 +12,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// frame is a line of what testdata/threads.c prints about a thread.
+// frame is a line that testdata/threads.c prints about a thread.
 type frame struct{ local, dead, base uint64 }
 
 func parseFrames(t testing.TB, lines []string) map[string]frame {
@@ -49,7 +49,7 @@ func awaitSleep(t testing.TB, pid int) {
 	}
 }
 
-// mustHaveStacks compares the stacks of a process with what its threads print.
+// mustHaveStacks compares the stacks of a process with the output of its threads.
 func mustHaveStacks(t testing.TB, pid int, frames map[string]frame) {
 	t.Helper()
 	awaitSleep(t, pid)

@@ -1,4 +1,4 @@
-// Package native reads from outside what refers to memory in native code: static variables and
+// Package native reads from outside the references to memory in native code: static variables and
 // the stacks of threads. It sets no probe, stops nothing and writes nothing. Files and memory are
 // hostile input: any contents cost bounded work and yield some answer.
 package native
@@ -15,12 +15,12 @@ import (
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
-// Bounds on what a process can make Statics do.
+// Bounds on the work that a process can cause Statics.
 const (
 	maxModules     = 4096     // loaded ELF files; a trainer has 300
 	maxSteps       = 1 << 20  // mappings that are visited for the variables of all of them
 	maxOpenFiles   = 256      // whose symbols were needed
-	maxSymbolBytes = 64 << 20 // of their tables; that of a large file can take more
+	maxSymbolBytes = 64 << 20 // of their tables; the table of a large file can take more
 )
 
 // Statics are the static variables of a process: .data and .bss of its program and libraries. They
@@ -46,9 +46,9 @@ type module struct {
 	isInterpreter bool
 }
 
-// Open finds the static variables of a process. maps are those of now. A file that cannot be
-// opened has none; the error is of the first such file, if there is no other. The caller closes
-// the Statics before the process.
+// Open finds the static variables of a process. maps are the present ones. A file that cannot be
+// opened has none; the error is of the first such file, if there is no other. The caller closes the
+// Statics before the process.
 func Open(p *process.Process, maps []process.Mapping) (*Statics, error) {
 	type place struct {
 		file process.FileID
@@ -91,7 +91,7 @@ func Open(p *process.Process, maps []process.Mapping) (*Statics, error) {
 	return s, problem
 }
 
-// A header is what the headers of a file say. The file itself is closed.
+// A header has the facts in the headers of a file. The file itself is closed.
 type header struct {
 	symbols       *symbol.File
 	isInterpreter bool
@@ -185,7 +185,7 @@ func (s *Statics) IsInterpreter(address uint64) bool {
 }
 
 // Find names the static variable that an address is in. file is its path as the process sees it.
-// symbol is demangled, and offset is that of the address in it, in bytes. Without a symbol,
+// symbol is demangled, and offset is the offset of the address in it, in bytes. Without a symbol,
 // offset is the virtual address in the file, as nm(1) prints it: for a library, that is where its
 // mapping begins plus offset. ok is false if the address is in none.
 func (s *Statics) Find(address uint64) (file, symbol string, offset uint64, ok bool) {
@@ -206,8 +206,8 @@ func (s *Statics) Find(address uint64) (file, symbol string, offset uint64, ok b
 	return file, symbol, offset, true
 }
 
-// Constant names what is constant at an address of a mapping, such as "vtable for N::C"; empty: it
-// has no name, or its file no variables.
+// Constant names the constant at an address of a mapping, such as "vtable for N::C"; empty: it has
+// no name, or its file no variables.
 func (s *Statics) Constant(m process.Mapping, address uint64) string {
 	i := slices.IndexFunc(s.variables, func(v variables) bool {
 		return v.mapping.File() == m.File()

@@ -44,7 +44,7 @@ func openStatics(t testing.TB, pid int) *Statics {
 	return s
 }
 
-// variable is a line of what testdata/statics.c prints: an address and what is there.
+// variable is a line that testdata/statics.c prints: an address and its variable.
 type variable struct {
 	file, name      string
 	offset, address uint64
@@ -86,8 +86,8 @@ func strip(t testing.TB, path string) string {
 	return stripped
 }
 
-// mustFind compares what Find says with what the program printed. exported are the names that a
-// stripped file keeps; symbols are those of its unstripped build, nil: it is not stripped.
+// mustFind compares the answers of Find with the program's output. exported are the names that a
+// stripped file keeps; symbols are the symbols of its unstripped build, nil: it is not stripped.
 func (v variable) mustFind(t testing.TB, s *Statics, symbols map[string]uint64, exported string) {
 	t.Helper()
 	file, symbol, offset, ok := s.Find(v.address)

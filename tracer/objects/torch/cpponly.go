@@ -7,10 +7,10 @@ import (
 )
 
 // InCPPOnly estimates the bytes of the CPU tensors to whose memory no tensor of Python refers, such
-// as what autograd has saved for the backward pass. storages are those of the tensors of Python.
-// before and after are the sampled tensors that were alive before and after these were read, with
-// the bytes that each represents. An allocation counts if it is in both: memory that was allocated
-// or freed meanwhile does not.
+// as tensors that autograd has saved for the backward pass. storages are the storages of Python's
+// tensors. before and after are the sampled tensors that were alive before and after these were
+// read, with the bytes that each represents. An allocation counts if it is in both: memory that was
+// allocated or freed meanwhile does not.
 //
 // Memory of tensors that were skipped counts: C++ holds the indices and values of a sparse tensor.
 func InCPPOnly(storages []Storage, before, after map[estimate.SampledTensor]float64) int64 {

@@ -17,7 +17,7 @@ type Storage struct {
 }
 
 // Groups returns the distinct storages of tensors by dtype, shape and device, the most bytes first,
-// and those with memory of the CPU one by one.
+// and the ones with memory of the CPU one by one.
 func Groups(tensors []Tensor) ([]census.TensorGroup, []Storage) {
 	type group struct {
 		census.TensorGroup
@@ -91,7 +91,7 @@ type storage struct {
 	bytes               int64
 }
 
-// storages returns the distinct storages. Those with memory are one by its address: several
+// storages returns the distinct storages. Storages with memory are one by its address: several
 // StorageImpls may share it. The empty ones are distinct by their StorageImpl.
 func storages(tensors []Tensor) map[uint64]*storage {
 	found, left := make(map[uint64]*storage), int64(maxBytes)

@@ -14,8 +14,8 @@ type layout struct {
 	// refcounts is the size of the counts of intrusive_ptr_target, behind the vtable.
 	refcounts uint64
 
-	// Fields of TensorImpl. sizes is that of SizesAndStrides: the number of dimensions, then sizes
-	// and strides in 10 words, or in the first of them a pointer to them.
+	// Fields of TensorImpl. sizes is the place of SizesAndStrides: the number of dimensions, then
+	// sizes and strides in 10 words, or in the first of them a pointer to them.
 	storage, autograd, pyobj, sizes, storageOffset, numel, dataType uint64
 	tensorBytes                                                     int
 
@@ -23,7 +23,7 @@ type layout struct {
 	// C++14.
 	engagedFirst bool
 
-	// Fields of StorageImpl: those of data_ptr_, and size_bytes_.
+	// Fields of StorageImpl: the fields of data_ptr_, and size_bytes_.
 	data, device, sizeBytes uint64
 	storageBytes            int
 }
@@ -39,8 +39,9 @@ const (
 // inlineDims is C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE.
 const inlineDims = 5
 
-// newLayout returns the layout for what has changed between versions: the size of the two counts of
-// intrusive_ptr_target, the words of PyObjectSlot, of which pyobj_ is the last, and cdata.
+// newLayout returns the layout for the parameters that differ between versions: the size of the two
+// counts of intrusive_ptr_target, the words of PyObjectSlot, of which pyobj_ is the last, and
+// cdata.
 func newLayout(refcounts, slotWords, cdata uint64, engagedFirst bool) layout {
 	fields := 8 + refcounts // of both structures: behind vtable and counts
 	l := layout{
@@ -58,7 +59,7 @@ func newLayout(refcounts, slotWords, cdata uint64, engagedFirst bool) layout {
 	return l
 }
 
-// layouts are those of PyTorch 1.13 to 2.14, by
+// layouts are the layouts of PyTorch 1.13 to 2.14, by
 // https://github.com/pytorch/pytorch/blob/main/c10/core/TensorImpl.h, StorageImpl.h and
 // torch/csrc/autograd/python_variable.h.
 var layouts = []layout{
@@ -74,9 +75,9 @@ const (
 	minFitShare    = 0.95 // of them must fit
 )
 
-// chooseLayout takes the layout that fits the objects. Those that changed meanwhile do not count,
-// nor do those of a type of which none fits: an object may have been freed since it was found, and
-// one of another type be in its place.
+// chooseLayout takes the layout that fits the objects. Objects that changed meanwhile do not count,
+// nor do objects of a type of which none fits: an object may have been freed since it was found,
+// and one of another type be in its place.
 func (r *reader) chooseLayout(objects []uint64) error {
 	if len(objects) == 0 {
 		return nil
@@ -115,7 +116,7 @@ func (r *reader) chooseLayout(objects []uint64) error {
 	return nil
 }
 
-// fitOf counts the objects that fit, and returns their share of those of their types.
+// fitOf counts the objects that fit, and returns their share among the objects of their types.
 func fitOf(found []object) (fit int, share float64) {
 	fits, all := make(map[uint64]int), make(map[uint64]int) // by type
 	for _, o := range found {

@@ -16,7 +16,7 @@ type reader struct {
 	layout    layout
 }
 
-// An object is what was read of one address.
+// An object is the tensor read at one address.
 type object struct {
 	Tensor
 	state      state
@@ -35,7 +35,7 @@ type state uint8
 const (
 	pending      state = iota // not all of it has been read yet
 	unread                    // not all of it is in RAM, it changed meanwhile, or it is not alive
-	inconsistent              // what was read contradicts itself
+	inconsistent              // its data contradict each other
 	skipped                   // a tensor without memory of its own
 	known
 )
@@ -178,7 +178,7 @@ func (r *reader) peek(addresses []uint64, size int) ([][]byte, error) {
 	return contents, nil
 }
 
-// setImpl takes from a TensorImpl what does not depend on other memory.
+// setImpl takes from a TensorImpl the fields that do not depend on other memory.
 func (r *reader) setImpl(o *object, impl []byte) bool {
 	l := &r.layout
 	o.impl = impl
@@ -220,7 +220,7 @@ func (r *reader) isClass(instance []byte) bool {
 	return strong != 0 && strong>>32 == 0 && weak != 0 && weak>>32 == 0
 }
 
-// readSizes sets shape and strides. Those of more than inlineDims dimensions are elsewhere.
+// readSizes sets shape and strides. With more than inlineDims dimensions they are elsewhere.
 func (r *reader) readSizes(objects []*object) (left []*object, err error) {
 	sizes := r.layout.sizes
 	outOfLine := make(map[uint64][]*object) // by number of dimensions
@@ -341,7 +341,7 @@ func (r *reader) isMapped(start uint64, size int64) bool {
 }
 
 // confirm sets to unread the objects that are not as they were read: another tensor may have taken
-// the place of one, and another StorageImpl that of its.
+// the place of one, and another StorageImpl the place of its StorageImpl.
 func (r *reader) confirm(objects []*object) error {
 	l := &r.layout
 	err := r.recheck(objects, int(l.cdata+8),
@@ -396,9 +396,8 @@ func (r *reader) recheck(
 	return err
 }
 
-// hasPolicy reports whether sizes and strides are not those of the TensorImpl:
-// sizes_strides_policy_, has_symbolic_sizes_strides_ or custom_sizes_strides_ of the bit-fields
-// behind device_opt_.
+// hasPolicy reports whether sizes and strides are not the TensorImpl's: sizes_strides_policy_,
+// has_symbolic_sizes_strides_ or custom_sizes_strides_ of the bit-fields behind device_opt_.
 func (l *layout) hasPolicy(impl []byte) bool {
 	return impl[l.dataType+6]&0b0111_1100 != 0
 }

@@ -3,10 +3,10 @@
 // nothing.
 //
 // PyTorch publishes no offsets, and nothing of its binaries says how its structures are laid out.
-// So no layout is believed: each known one is checked against the tensors of the process, by what
-// must be true of every tensor, and PyTorch is refused unless one layout fits nearly all of them.
-// All memory that the package reads is hostile input: any contents cost bounded work and yield some
-// answer. Names follow the PyTorch sources.
+// So no layout is believed: each known one is checked against the tensors of the process, by
+// conditions that every tensor meets, and PyTorch is refused unless one layout fits nearly all of
+// them. All memory that the package reads is hostile input: any contents cost bounded work and
+// yield some answer. Names follow the PyTorch sources.
 package torch
 
 import (
@@ -59,9 +59,9 @@ type Tensor struct {
 type Tensors struct {
 	// Known are the tensors whose elements are in memory.
 	Known []Tensor
-	// Skipped is the number of those without memory of their own, or with elements in another form:
-	// sparse and quantized ones, those on the meta device, FakeTensors, wrappers of functorch and
-	// of subclasses, storages that were resized to nothing.
+	// Skipped is the number of tensors without memory of their own, or with elements in another
+	// form: sparse and quantized ones, tensors on the meta device, FakeTensors, wrappers of
+	// functorch and of subclasses, storages that were resized to nothing.
 	Skipped int
 	// Inconsistent is the number of objects that did not add up twice, or are not in RAM. Most were
 	// freed meanwhile.
@@ -78,7 +78,7 @@ func Loaded(maps []process.Mapping) bool {
 // batchTensors is how many tensors are read at a time: few, so that little changes meanwhile.
 const batchTensors = 512
 
-// maxBytes bounds what the storages of a process take together: that is how much it can address.
+// maxBytes bounds the sum of the storages of a process: that is how much it can address.
 const maxBytes = 1 << 47
 
 // A Process is one whose memory is read, as process.Process.
@@ -90,7 +90,7 @@ type Process interface {
 
 // Read reads the tensors at the addresses of Python objects of type torch.Tensor and its
 // subclasses. Objects that are none any more count as inconsistent. The error is ErrNotLoaded,
-// wraps ErrUnknownLayout, or is that of ctx or of reading.
+// wraps ErrUnknownLayout, or comes from ctx or from reading.
 func Read(ctx context.Context, p Process, objects []uint64) (*Tensors, error) {
 	maps, err := p.Maps()
 	if err != nil {

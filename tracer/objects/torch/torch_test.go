@@ -18,7 +18,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// A described tensor is what the program says of one.
+// A described tensor is the program's output about one.
 type described struct {
 	Object, Storage, Data uint64
 	Skipped, HasGradFn    bool
@@ -94,7 +94,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// mustBeAsDescribed compares with what the program says of its tensors.
+// mustBeAsDescribed compares with the program's output about its tensors.
 func mustBeAsDescribed(t *testing.T, got *Tensors, all []described) {
 	t.Helper()
 	var want []string
@@ -171,7 +171,7 @@ func mustFindSaved(t *testing.T, known []Tensor, all, saved []described) {
 		t.Errorf("%d bytes are saved", want)
 	}
 
-	// What is there at one of the moments only does not count.
+	// An allocation that is there at one of the moments only does not count.
 	after := maps.Clone(before)
 	before[estimate.SampledTensor{Address: 16, Born: 1}] = 1 << 30
 	after[estimate.SampledTensor{Address: 16, Born: 2}] = 1 << 30

@@ -9,7 +9,7 @@ type scalarType struct {
 	size int64  // bytes
 }
 
-// scalarTypes are those of c10::ScalarType by value. The values are the same in all versions.
+// scalarTypes are the values of c10::ScalarType. The values are the same in all versions.
 var scalarTypes = [...]scalarType{
 	{"uint8", 1},
 	{"int8", 1},

@@ -27,8 +27,8 @@ func init() {
 	os.Exit(0)
 }
 
-// A first is the first census of a program.
-type first struct {
+// A firstCensus is the first census of a program.
+type firstCensus struct {
 	program uint64
 	census  *objects.Census
 }
@@ -52,7 +52,7 @@ func serve() error {
 		}
 	}()
 
-	encoder, firsts := gob.NewEncoder(os.Stdout), make(map[int]first)
+	encoder, firsts := gob.NewEncoder(os.Stdout), make(map[int]firstCensus)
 	for ask := range requests {
 		setPriority(0, unix.SCHED_NORMAL)
 		answer, err := answer(ask, firsts)
@@ -73,7 +73,7 @@ func setPriority(thread int, policy uint32) {
 	_ = unix.SchedSetAttr(thread, &unix.SchedAttr{Policy: policy}, 0)
 }
 
-func answer(ask Request, firsts map[int]first) (answer Response, err error) {
+func answer(ask Request, firsts map[int]firstCensus) (answer Response, err error) {
 	ctx := context.Background()
 	if ask.Timeout != 0 {
 		var cancel context.CancelFunc
@@ -111,13 +111,13 @@ func answer(ask Request, firsts map[int]first) (answer Response, err error) {
 	}
 	answer.Census, err = heap.Census(ctx, options)
 	if err == nil && options.Before == nil {
-		firsts[ask.PID] = first{ask.Program, answer.Census}
+		firsts[ask.PID] = firstCensus{ask.Program, answer.Census}
 	}
 	return answer, err
 }
 
 // forgetEnded deletes the censuses of processes that have ended: they take memory for nothing.
-func forgetEnded(firsts map[int]first) {
+func forgetEnded(firsts map[int]firstCensus) {
 	for pid := range firsts {
 		if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 			delete(firsts, pid)

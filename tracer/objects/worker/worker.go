@@ -3,7 +3,7 @@
 // A thread of allocscope itself would not do. Go's garbage collector waits until each thread has
 // reached a safe point, and on a busy machine a thread at idle priority takes seconds to: samples
 // and snapshots would wait as long. A child of its own also gives back the memory that a search
-// takes, and whatever a hostile process makes it do, the trace goes on.
+// takes, and the trace goes on even if a hostile process makes the child fail.
 package worker
 
 import (
@@ -29,7 +29,7 @@ import (
 // Name is argument 0 of the child process.
 const Name = "allocscope-objects"
 
-// A Request is what is read of a process: a census, or who keeps the objects of suspects.
+// A Request names the data to read of a process: a census, or who keeps the objects of suspects.
 type Request struct {
 	PID int
 	// Program differs where the process executes another program. The first census of a program
@@ -42,7 +42,7 @@ type Request struct {
 	Suspects []objects.Suspect
 	Limit    time.Duration // of the search's CPU time
 
-	// Urgent and Timeout are set by Ask: that the child runs at normal priority, and what is left of
+	// Urgent and Timeout are set by Ask: that the child runs at normal priority, and the rest of
 	// the caller's time; 0: there is no limit.
 	Urgent  bool
 	Timeout time.Duration
@@ -56,7 +56,7 @@ type Response struct {
 	// Error is why there is no answer, empty if there is one. NoPython: it was objects.ErrNoPython.
 	Error    string
 	NoPython bool
-	// CPUTime is that of the child so far, and of the process that reads for it.
+	// CPUTime is the CPU time of the child so far, and of the process that reads for it.
 	CPUTime time.Duration
 }
 
@@ -70,7 +70,7 @@ type Worker struct {
 	asking      sync.Mutex    // held during a request
 	idleTimeout time.Duration // of tests; 0: idleTimeout
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	child *child     // nil: there is none
 	used  time.Duration
 	hurry bool // the child runs at normal priority
@@ -87,8 +87,9 @@ type child struct {
 	reported time.Duration // CPU time by its last response
 }
 
-// Ask has the child do a request. It may be called from any goroutine. The error wraps that of ctx,
-// or objects.ErrNoPython. A child that is given up for the end of ctx forgets the first censuses.
+// Ask has the child do a request. It may be called from any goroutine. The error wraps the error of
+// ctx, or objects.ErrNoPython. A child that is given up for the end of ctx forgets the first
+// censuses.
 func (w *Worker) Ask(ctx context.Context, ask Request) (*Response, error) {
 	w.asking.Lock()
 	defer w.asking.Unlock()
@@ -221,8 +222,8 @@ func (w *Worker) start() (*child, error) {
 	return c, nil
 }
 
-// endTimeout is how long the end of the child is waited for, and that of its standard error, which
-// the process that reads for it has, too. That one may hang in a read for ever.
+// endTimeout is how long the end of the child is waited for, and the end of its standard error,
+// which the process that reads for it has, too. That one may hang in a read for ever.
 const endTimeout = time.Second
 
 // giveUp ends the child if there is one. The caller holds asking.
@@ -259,7 +260,8 @@ func (c *child) kill() {
 	_ = c.stdout.Close()
 }
 
-// cpuTime returns the CPU time of the child; 0 of nil. What reads for it counts when it answers.
+// cpuTime returns the CPU time of the child; 0 of nil. The process that reads for it counts when it
+// answers.
 func (c *child) cpuTime() time.Duration {
 	if c == nil {
 		return 0

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// recordType is the type of what testdata/kept_records.py keeps.
+// recordType is the type of the objects that testdata/kept_records.py keeps.
 const recordType = "__main__.Record"
 
 // A program is testdata/kept_records.py.
@@ -182,7 +182,7 @@ func childrenOf(t *testing.T, pid int) (children []int) {
 	return children
 }
 
-// The child works at idle priority unless somebody waits. What reads for it never does.
+// The child works at idle priority unless somebody waits. The process that reads for it never does.
 func testPriority(t *testing.T) {
 	p, w := start(t), newWorker(t)
 	w.idleTimeout = time.Hour
@@ -252,7 +252,7 @@ func testEndOfContext(t *testing.T) {
 	}
 }
 
-// What reads for the child may hang for ever, with the child's standard error.
+// The process that reads for the child may hang for ever, with the child's standard error.
 func testHangingReader(t *testing.T) {
 	p, w := start(t), newWorker(t)
 	census(t, w, p)
@@ -321,7 +321,7 @@ func testForgetsEnded(t *testing.T) {
 	if err := command.Run(); err != nil {
 		t.Fatal(err)
 	}
-	firsts := map[int]first{os.Getpid(): {}, command.Process.Pid: {}}
+	firsts := map[int]firstCensus{os.Getpid(): {}, command.Process.Pid: {}}
 	forgetEnded(firsts)
 	if _, ok := firsts[os.Getpid()]; !ok || len(firsts) != 1 {
 		t.Errorf("%d censuses are left, want that of the living process", len(firsts))

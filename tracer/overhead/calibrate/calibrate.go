@@ -45,10 +45,11 @@ const (
 	minFaultCost, maxFaultCost = 10, 10_000
 )
 
-// DefaultTimeout is that of Tracing. A measurement takes some 40 ms, unless the machine is busy.
+// DefaultTimeout is the timeout of Tracing. A measurement takes some 40 ms, unless the machine is
+// busy.
 const DefaultTimeout = 250 * time.Millisecond
 
-// A Tracing is what Measure measures.
+// A Tracing is the setting that Measure measures.
 type Tracing struct {
 	Mode     probe.Mode
 	Programs probe.Programs
@@ -143,7 +144,7 @@ func (t Tracing) attach(c *childProcess) ([]link.Link, error) {
 	return probe.Attach(t.Mode, file, t.Programs, c.pid())
 }
 
-// sites returns sites of the child, whose offsets are addresses still, as those of its file.
+// sites returns sites of the child, whose offsets are addresses still, as sites of its file.
 func (c *childProcess) sites(sites ...probe.Site) (probe.FileSites, error) {
 	maps, err := c.maps()
 	for i := range sites {

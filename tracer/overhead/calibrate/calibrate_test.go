@@ -95,7 +95,7 @@ func TestChild(t *testing.T) {
 	})
 }
 
-// What cannot be measured has defaults, and no child is left.
+// Costs that cannot be measured have defaults, and no child is left.
 func TestMeasure(t *testing.T) {
 	refused := errors.New("refused")
 	for name, c := range map[string]struct {

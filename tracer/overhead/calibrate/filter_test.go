@@ -17,7 +17,7 @@ type nothing struct{}
 
 func (nothing) Close() error { return nil }
 
-// What a kernel does to a child whose return is probed is done to it by hand.
+// The test does by hand the work of a kernel on a child whose return is probed.
 func TestCheckFilter(t *testing.T) {
 	t.Run("child that dies shows that return probes are not safe", func(t *testing.T) {
 		err := checkFilter(func(c *childProcess) (io.Closer, error) {

@@ -4,8 +4,8 @@ package controller
 // down most. Its income is the limit's share of the elapsed time. Two rules hold at a time:
 //
 //   - Over any minute the probes take no more than that minute allows. A burst waits for headroom.
-//   - While every call is probed, they may at once take what six seconds allow, a tenth of a
-//     minute. This is a token bucket: credit grows by what is allowed and falls by what is taken.
+//   - While every call is probed, they may at once take the allowance of six seconds, a tenth of a
+//     minute. This is a token bucket: credit grows by the time allowed and falls by the time taken.
 type budget struct {
 	limit    float64
 	throttle float64 // in (0, 1]; less than 1 where steps are slower than the costs explain
@@ -23,7 +23,7 @@ const (
 	creditSeconds = 6
 )
 
-// account adds what was used since the last reading.
+// account adds the use since the last reading.
 func (b *budget) account(u timeUse) {
 	income := b.limit * u.elapsed
 	b.debt += u.kernel

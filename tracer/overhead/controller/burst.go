@@ -21,7 +21,7 @@ type burstPhase int
 const (
 	burstClosed    burstPhase = iota
 	burstOpen                 // the probes are attached
-	burstDetaching            // the next reading has the rest of what the probes took
+	burstDetaching            // the next reading has the rest of the probes' time
 )
 
 const (
@@ -29,8 +29,8 @@ const (
 	minBurst = 0.1 // s
 	// minSpacing is the shortest mean time from one burst to the next, in seconds.
 	minSpacing = 5
-	// maxBurstCredit bounds the time in probes of a burst that is longer than minBurst, in seconds of the
-	// budget's rate: a quarter of what a minute allows.
+	// maxBurstCredit bounds the time in probes of a burst that is longer than minBurst, in seconds
+	// of the budget's rate: a quarter of a minute's allowance.
 	maxBurstCredit = 15
 	// retrySpacing and maxRetrySpacing bound the time between bursts in mode off, in seconds.
 	retrySpacing    = 60
@@ -47,8 +47,8 @@ const (
 // isBetweenBursts reports whether heap probes were closed since the last reading.
 func (c *Controller) isBetweenBursts() bool { return c.mode != Full && c.burst.phase == burstClosed }
 
-// advanceBurst opens and closes bursts. It ends a burst early where that took twice its plan, all
-// of the credit, or what is left of the minute.
+// advanceBurst opens and closes bursts. It ends a burst early where it took twice its plan, all of
+// the credit, or the rest of the minute.
 func (c *Controller) advanceBurst(u timeUse) {
 	b := &c.burst
 	switch b.phase {
@@ -152,7 +152,7 @@ func (c *Controller) dutyCycle() float64 {
 	return lateDutyCycle
 }
 
-// plan chooses the next burst, such that length * rate / spacing is what the budget allows.
+// plan chooses the next burst, such that length * rate / spacing is the rate of the budget.
 func (c *Controller) plan() burstPlan {
 	duty := c.dutyCycle()
 	maxSpacing := min(max(c.options.Maturity.Seconds()/2, minSpacing), 30)
@@ -178,7 +178,7 @@ func (c *Controller) plan() burstPlan {
 	return burstPlan{length, min(maxSpacing, max(rate*length/income, spacing)), rate, true}
 }
 
-// A costForecast predicts the cost of the next burst by that of the last three.
+// A costForecast predicts the cost of the next burst by the cost of the last three.
 type costForecast struct{ bursts []burstCost }
 
 type burstCost struct {

@@ -17,11 +17,12 @@
 //
 //	 1. The first steps of training have been timed without probes, or there are none.
 //	 2. Stack walks take more than a third of the budget, or allocscope itself takes more CPU time
-//	    than it may: the sampling interval doubles. Where walks are what spends the credit, it grows
-//	    at once by what it takes.
+//	    than it may: the sampling interval doubles. Where walks spend the credit, the interval
+//	    grows at once by the factor needed.
 //	 3. Stack walks take less than an eighth of the budget: the interval shrinks, within a second
 //	    of the start, and one to ten minutes after (2).
-//	 4. The probes have spent their credit, which is what six seconds allow, and not by walks alone.
+//	 4. The probes have spent their credit, which is the allowance of six seconds, and not by
+//	    walks alone.
 //	 5. Three bursts in a row were calm: they took less than 0.6 of the budget. The number doubles
 //	    each time that full mode then lasts for less than ten minutes (exponential backoff).
 //	 6. A burst of 0.1 s fits the budget every half a minute, or it does not. In mode off such a
@@ -96,7 +97,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Decision is what the session has to apply until the next reading.
+// A Decision has the settings that the session applies until the next reading.
 type Decision struct {
 	// Heap and Tensor report whether the probes of these sources shall be attached.
 	Heap, Tensor bool
@@ -127,11 +128,11 @@ type Totals struct {
 	// Busiest the part of it in the thread in which they took most.
 	InProbes, Busiest time.Duration
 	// StepBefore is the median time of a step before the heap was probed. StepSince is the mean
-	// over all later steps, where those with and without probes count by their medians. 0: there
+	// over all later steps, where steps with and without probes count by their medians. 0: there
 	// were too few steps.
 	StepBefore, StepSince time.Duration
-	// StepBetween is the median time of the later steps without probes, which are those between
-	// bursts; 0: there were too few.
+	// StepBetween is the median time of the later steps without probes, between bursts; 0:
+	// there were too few.
 	StepBetween time.Duration
 	// Bursts is the number of bursts so far, and Open how long probes were open in all modes.
 	Bursts int
@@ -278,7 +279,7 @@ func (c *Controller) change(why growth.OverheadChange) {
 	c.changes = c.changes[max(0, len(c.changes)-maxChanges):]
 }
 
-// changeForCost notes a change for what the probes would take if they were always open.
+// changeForCost notes a change for the cost of the probes if they were always open.
 func (c *Controller) changeForCost(why growth.OverheadChange, u timeUse) {
 	why.Source = "heap"
 	if !c.options.Heap {

@@ -79,7 +79,7 @@ func TestLimit(t *testing.T) {
 
 	t.Run("own CPU time does not close the probes of a sleeper", func(t *testing.T) {
 		s := simulate(all(1), constant(sleeper()))
-		s.own = 0.018 // nine times what the program runs
+		s.own = 0.018 // nine times the program's own time
 		s.run(t, 600).mustBeIn(t, Full)
 		if len(s.changes) != 1 || s.openShare(10, 600) != 1 {
 			t.Errorf("open %.1f%% of the time, changes %v", 100*s.openShare(10, 600), s.changes)
@@ -99,8 +99,8 @@ func TestStorm(t *testing.T) {
 						t.Errorf("%v s into the storm probes had taken %.2f%% of the minute", at, 100*share)
 					}
 				}
-				// The probes have spent what eight busy threads allow when the storm ends. Minutes with
-				// that end have less native CPU time, and are left out.
+				// The probes have spent the allowance of eight busy threads when the storm ends.
+				// Minutes with that end have less native CPU time, and are left out.
 				s.mustKeepToLimit(t, 0, begin-60)
 				s.mustKeepToLimit(t, end+tensorCheckSeconds, 400)
 				if name == "trainer" {

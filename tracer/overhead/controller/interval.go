@@ -16,8 +16,8 @@ const (
 	finestBurstInterval = 512
 )
 
-// In a burst walks may take burstWalkRatio times what the traps take, or burstWalkShare of what
-// these leave of the budget, if that is more; below minBurstWalkShare of it, the interval shrinks.
+// In a burst walks may take burstWalkRatio times the traps' time, or burstWalkShare of the rest of
+// the budget, if that is more; below minBurstWalkShare of it, the interval shrinks.
 const (
 	burstWalkRatio, burstWalkShare = 1.0 / 4, 1.0 / 2
 	minBurstWalkShare              = 0.4
@@ -38,7 +38,7 @@ type fullTuning struct {
 var (
 	probeTuning = fullTuning{coarsestInterval, 1.0 / 3, 1.0 / 8, 60, 600, 10}
 	// producerTuning keeps samples at a sixth of the budget: by the clock a trainer loses about
-	// twice what is counted. A producer soon learns to take fewer of them.
+	// twice the counted time. A producer soon learns to take fewer of them.
 	producerTuning = fullTuning{1 << 30, 1.0 / 6, 1.0 / 14, 2, 60, 3}
 )
 
@@ -53,9 +53,9 @@ const (
 const (
 	// ownMemory is over how many seconds allocscope's own time is judged.
 	ownMemory = 10.0
-	// usualOwnShare is the share of a core that allocscope takes whatever it samples.
+	// usualOwnShare is the share of a core that allocscope takes at any sampling interval.
 	usualOwnShare = 0.02
-	// newStackCost is what the naming of a stack takes, in seconds.
+	// newStackCost is the CPU time of naming a stack, in seconds.
 	newStackCost = 100e-6
 	// newStacksPerSecond bounds the new stacks that bursts may meet, on average over all of the time. A
 	// name takes up to 10 KiB: these are 60 MiB in five minutes.
@@ -66,8 +66,8 @@ const (
 // map is never full: it holds the samples of a terabyte.
 const liveStep = 1.0 / 16
 
-// firstLiveShare is the part of the live map whose filling doubles the finest interval of a producer, and
-// so does each doubling of it: every free of the program pays for what is sampled and alive.
+// firstLiveShare is the part of the live map whose filling doubles the finest interval of a
+// producer, and so does each doubling of it: every free of the program pays for the live samples.
 const firstLiveShare = 1.0 / 1024
 
 // isAuto reports whether the controller chooses the intervals.
@@ -156,8 +156,8 @@ func (c *Controller) ownExceeds() bool {
 		u.own > max(c.options.Limit*u.native, usualOwnShare*u.elapsed)
 }
 
-// coarsenInstead coarsens the interval instead of closing the probes, where stack walks are what
-// costs too much. It reports whether it did.
+// coarsenInstead coarsens the interval instead of closing the probes, where stack walks cost too
+// much. It reports whether it did.
 func (c *Controller) coarsenInstead() bool {
 	u := c.recentUse()
 	isTraps := u.probes-u.walking > (1-c.tuning.maxShare)*c.budget.rate()*u.elapsed
@@ -184,7 +184,7 @@ func (c *Controller) changeForWalks(reason growth.OverheadReason, u timeUse) {
 	})
 }
 
-// tuneBurstInterval chooses the interval of the next burst by what the last one took.
+// tuneBurstInterval chooses the interval of the next burst by the cost of the last one.
 func (c *Controller) tuneBurstInterval(u timeUse) {
 	traps := u.probes - u.walking
 	if !c.isAuto() || traps <= 0 {

@@ -13,15 +13,15 @@ type Costs struct {
 	DriverCall float64 // of a call of the CUDA driver API, beside its own
 }
 
-// SampleCost is what a sample costs beside its stack walk, in ns: the entries of the live map and
+// SampleCost is the cost of a sample beside its stack walk, in ns: the entries of the live map and
 // the tally.
 const SampleCost = 1000
 
 // A Reading has the counters since counting began.
 type Reading struct {
 	At time.Duration
-	// Entries of probed functions. Stepped and TensorEntries are parts of them: those at
-	// single-stepped instructions, and those of source tensor.
+	// Entries of probed functions. Stepped and TensorEntries are parts of them: entries at
+	// single-stepped instructions, and entries of source tensor.
 	Entries, Stepped, TensorEntries uint64
 	Returns, Faults, MappingCalls   uint64
 	// Walk is the time of stack walks in the kernel, measured there, and Samples the number of
@@ -62,9 +62,9 @@ type Step struct {
 	Probed bool
 }
 
-// A timeUse is what the probes took from the thread that they slow down most, in a span of time. All
-// but the counts are in seconds. That thread counts as having all kinds of events in the proportion
-// in which all threads together had them.
+// A timeUse is the time that the probes took from the thread that they slow down most, in a span of
+// time. All but the counts are in seconds. That thread counts as having all kinds of events in the
+// proportion in which all threads together had them.
 type timeUse struct {
 	elapsed float64
 	native  float64 // CPU time of all traced processes, without the probes
@@ -75,7 +75,7 @@ type timeUse struct {
 	walking    float64 // part of probes: stack walks, samples and their returns
 	idle       float64 // part of probes: between bursts
 	tensorTrap float64 // part of probes: the traps of source tensor, at most
-	allowed    float64 // what the budget allowed the probes
+	allowed    float64 // the budget's allowance for the probes
 
 	kernel      float64 // of the other probes: page faults, mappings, CUDA driver, blocks, producers
 	blocks      float64 // part of kernel: GPU blocks
@@ -142,7 +142,7 @@ func (u *timeUse) scale(part float64) {
 }
 
 // Native returns the CPU time that all threads of the traced processes used from one reading to the
-// next: native is their own, inside that of the probes.
+// next: native is their own, and inside the time of the probes.
 func (p Costs) Native(a, b Reading) (native, inside time.Duration) {
 	u := p.ofAllThreads(a, b)
 	return duration(u.native), duration(u.all)
@@ -151,7 +151,7 @@ func (p Costs) Native(a, b Reading) (native, inside time.Duration) {
 // inside returns the time that all probes took.
 func (u timeUse) inside() float64 { return u.probes + u.kernel }
 
-// rate returns what the probes of heap and tensor took, as a share of the elapsed time.
+// rate returns the time that the probes of heap and tensor took, as a share of the elapsed time.
 func (u timeUse) rate() float64 { return u.probes / max(u.elapsed, 1e-3) }
 
 func (u *timeUse) add(o timeUse) {

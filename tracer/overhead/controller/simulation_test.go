@@ -10,7 +10,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A load is what a program does. All rates are by second of CPU time that it would take untraced.
+// A load is the work of a program. All rates are by second of CPU time that it would take untraced.
 type load struct {
 	cores              float64 // that it keeps busy untraced
 	isBound            bool    // CPU-bound: probes slow it down; else it takes more CPU time
@@ -67,7 +67,7 @@ type simulation struct {
 	options    Options
 	load       func(at float64) load
 	costs      Costs   // the true ones
-	own        float64 // cores that allocscope takes whatever is open
+	own        float64 // cores that allocscope takes with any probes open
 	noise      float64 // of the CPU time of steps
 	hidden     float64 // slowdown by open probes that no cost explains
 	random     *rand.Rand
@@ -94,7 +94,7 @@ type simulation struct {
 	changes  []Change
 }
 
-// All but the tick's length in seconds are what the session and the kernel take.
+// All but the tick's length in seconds are costs of the session and the kernel.
 const (
 	tick        = 0.005
 	attachDelay = 0.010
@@ -276,7 +276,7 @@ func (s *simulation) mustBeIn(t *testing.T, mode Mode) {
 	}
 }
 
-// costShare is what probes took between these seconds, as a share of the time.
+// costShare is the time that probes took between these seconds, as a share of the time.
 func (s *simulation) costShare(from, to float64) float64 {
 	i, j := int(from/tick), min(int(to/tick), len(s.cost)-1)
 	return (s.cost[j] - s.cost[i]) / (to - from)

@@ -3,7 +3,7 @@ package controller
 import "github.com/allocscope/allocscope/growth"
 
 // tensor has the state of source tensor beside source heap. Its probes stay open between bursts
-// while they take no more than half of the budget. Otherwise they open with those of heap.
+// while they take no more than half of the budget. Otherwise they open with the heap's probes.
 type tensor struct {
 	alwaysOpen bool
 	from       float64 // when that began, or when its interval was changed
@@ -21,7 +21,7 @@ func (c *Controller) hasHeapAndTensor() bool { return c.options.Heap && c.option
 
 // tensorFits reports whether the traps of tensor probes would take at most this part of their
 // share. One of three tensor calls may have its return probed. Their stack walks are not counted
-// apart from those of heap: if they take too much, checkTensor sees it later.
+// apart from the heap's: if they take too much, checkTensor sees it later.
 func (c *Controller) tensorFits(u timeUse, part float64) bool {
 	allowed := tensorBudgetShare * c.budget.rate() * u.elapsed
 	return c.hasHeapAndTensor() && u.tensorTrap <= part*allowed
@@ -84,7 +84,7 @@ const (
 	blockLimitShare   = 0.75 // of the limit, which blocks may take alone
 	blockCheckSeconds = 10   // the time over which the share is measured
 	// blockExcessSeconds is the time for which blocks may take all of the limit before their probes
-	// close: what a minute allows. A storm that is over by then changes nothing.
+	// close: the allowance of a minute. A storm that is over by then changes nothing.
 	blockExcessSeconds = 60
 	// FirstBlockInterval and coarsestBlockInterval are in bytes: a leak of blocks is soon larger.
 	FirstBlockInterval    = 32 << 20

@@ -263,7 +263,7 @@ func TestBlocks(t *testing.T) {
 	t.Run("stay open through short storms", func(t *testing.T) {
 		s := simulate(onGPU(2), func(at float64) load {
 			if since := math.Mod(at, 100); since >= 50 && since < 70 {
-				return withBlocks(35_000, 512) // twice what they may take
+				return withBlocks(35_000, 512) // twice their allowance
 			}
 			return withBlocks(2_000, 512)
 		}).run(t, 900)
@@ -273,7 +273,7 @@ func TestBlocks(t *testing.T) {
 		}
 	})
 
-	// The stronger a storm the sooner: blocks may take what a minute allows.
+	// The stronger a storm the sooner: blocks may take the allowance of a minute.
 	t.Run("are closed for good by a lasting storm", func(t *testing.T) {
 		const from = 100
 		for _, storm := range []struct{ events, within float64 }{

@@ -7,9 +7,9 @@ import (
 )
 
 // A Limiter is a token bucket of CPU time (https://en.wikipedia.org/wiki/Token_bucket). Credit
-// accrues with time, and each run of the work spends what it has cost. A run may start unless the
-// Limiter is in debt. The cost of a run is known only when it has ended, so that a run may put the
-// Limiter into debt; the next one then waits until the debt is repaid.
+// accrues with time, and each run of the work spends its cost. A run may start unless the Limiter
+// is in debt. The cost of a run is known only when it has ended, so that a run may put the Limiter
+// into debt; the next one then waits until the debt is repaid.
 //
 // Over a span of t seconds, the work takes at most Share·t + Burst seconds of CPU time, plus one
 // run. A Limiter reads no clock and is not safe for concurrent use.

@@ -1,6 +1,6 @@
 package pages
 
-// Heap is the memory of one arena of an allocator: what is resident, and how much of that the
+// Heap is the memory of one arena of an allocator: the resident bytes, and how much of that the
 // known live objects take. The rest is allocator overhead, free, or allocated unseen.
 type Heap struct {
 	Name string
@@ -15,9 +15,9 @@ type Heap struct {
 
 // Unattributed returns for each heap the resident bytes of one origin that no known object takes.
 //
-// An estimate may exceed what is resident in one heap, where the difference d is negative. The
-// sum is kept all the same: each positive d is scaled by Σd / Σmax(d, 0), and all are 0 where
-// Σd ≤ 0.
+// An estimate may exceed the resident memory of one heap, where the difference d is negative. The
+// sum is kept all the same: each positive d is scaled by Σd / Σmax(d, 0), and all are 0 where Σd ≤
+// 0.
 func Unattributed(heaps []Heap, origin Origin) []int64 {
 	var sum, positive int64
 	for _, h := range heaps {

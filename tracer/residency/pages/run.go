@@ -42,7 +42,7 @@ func (b Bytes) Private() (sum int64) {
 	return sum
 }
 
-// InMemory returns all resident memory: everything but what is swapped out.
+// InMemory returns all resident memory: everything but swapped-out memory.
 func (b Bytes) InMemory() int64 { return b.Private() + b.File }
 
 // Add adds other to b.
@@ -76,7 +76,7 @@ func (b *Bytes) addRun(run Run, bytes int64) {
 }
 
 // Scaled returns b with its private memory, resident or swapped out, multiplied by one factor and
-// that of files by another.
+// the memory of files by another.
 func (b Bytes) Scaled(private, file float64) Bytes {
 	scale := func(bytes int64, factor float64) int64 { return int64(float64(bytes)*factor + 0.5) }
 
@@ -160,8 +160,8 @@ func (r Runs) WithOrigin(spans Spans, origin Origin) Runs {
 	})
 }
 
-// WithoutResident returns the runs less the resident memory within spans. What is swapped out
-// there stays.
+// WithoutResident returns the runs less the resident memory within spans. Swapped-out memory there
+// stays.
 func (r Runs) WithoutResident(spans Spans) Runs {
 	isResident := func(run Run) bool { return !run.Swapped }
 	return r.mapWithin(spans, isResident, func([]Run) []Run { return nil })

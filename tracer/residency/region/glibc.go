@@ -144,7 +144,7 @@ func mappedSize(mchunkSize, offset uint64) uint64 {
 const (
 	tcbOffset         = 0
 	selfOffset        = 16
-	threadListOffset  = 704 // of list; all offsets are those of x86-64
+	threadListOffset  = 704 // of list; all offsets are for x86-64
 	threadAlignment   = 16
 	defaultStackSize  = 8 << 20 // bytes, without the guard
 	maxStackPages     = 1 << 14 // searched for descriptors

@@ -212,7 +212,7 @@ func TestIsHeap(t *testing.T) {
 	}
 }
 
-// The kernel merges the stack of a thread with what lies above it. The list of threads, or a
+// The kernel merges the stack of a thread with the mapping above it. The list of threads, or a
 // start, shows where the stack ends.
 func TestThreadStacks(t *testing.T) {
 	var m forgery
@@ -317,7 +317,7 @@ func (m *fuzzed) maps(count int) []process.Mapping {
 	return maps
 }
 
-// forge writes what an allocator may write to a page, now and then with one wrong word.
+// forge writes words that an allocator may write to a page, now and then with one wrong word.
 func (m *fuzzed) forge(page uint64) {
 	descriptor := page + pageSize - 2304
 	stackblock := page + pageSize - []uint64{4096, 8 << 20, 8<<20 + 4096}[m.IntN(3)]

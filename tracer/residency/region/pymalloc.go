@@ -55,7 +55,7 @@ func (p pymalloc) arenaIndex(address uint64, header []byte) (uint32, bool) {
 		nextpool>>addressBits == 0 && prevpool>>addressBits == 0
 }
 
-// pymallocArena is what may be an arena.
+// pymallocArena is a possible arena.
 type pymallocArena struct {
 	pymalloc
 	pages.Span
@@ -189,7 +189,7 @@ func (f *finder) findFirstPools(candidates []pymallocArena) {
 // withBounds returns each arena once, with the bounds that follow from its pools.
 //
 // An arena that is not aligned to its pools has one pool less, and its bounds lie up to a pool's
-// size around them. withBounds then takes what is certain, unless the area ends there.
+// size around them. withBounds then takes the certain part, unless the area ends there.
 func (f *finder) withBounds(candidates []pymallocArena) []pymallocArena {
 	candidates = slices.CompactFunc(candidates, func(a, b pymallocArena) bool {
 		return a.firstPool == b.firstPool && a.pymalloc == b.pymalloc

@@ -1,6 +1,6 @@
 // Package region classifies the address space of a process: by the kernel's maps, and by the
 // marks that glibc's malloc, its thread library and CPython's pymalloc leave in their memory. It
-// reads memory only through an interface, and treats what it reads there as hostile.
+// reads memory only through an interface, and treats all that it reads there as hostile.
 package region
 
 import (
@@ -56,8 +56,8 @@ type Memory interface {
 	// Resident reports whether the page of an address is in memory.
 	Resident(address uint64) bool
 	// Peek reads size bytes at each address, none across the end of a page. It returns nil for
-	// what it cannot read. Classify asks only for resident pages: reading any other would make
-	// the process fault it in.
+	// memory that it cannot read. Classify asks only for resident pages: reading any other would
+	// make the process fault it in.
 	Peek(addresses []uint64, size int) [][]byte
 }
 
@@ -74,13 +74,13 @@ type Memory interface {
 //   - A region above memory of unknown use is found only if starts has its address, where the
 //     kernel has merged the two. Pymalloc arenas are found there all the same, but their bounds may
 //     then be off by less than 16 KiB.
-//   - What the process changes during the call may have only the class of its mapping.
+//   - Memory that the process changes during the call may have only the class of its mapping.
 //
 // Classify reads at most some hundred thousand headers of any process.
 //
-// Heaps and mmapped chunks are those of glibc 2.26 to 2.43 on 64-bit machines. Thread stacks are
-// found by their TCB on x86-64 only. Elsewhere glibc keeps no pointer to recognise a TCB by, and
-// only stacks that glibc names to the kernel are found (2.39, glibc.mem.decorate_maps).
+// Heaps and mmapped chunks are as in glibc 2.26 to 2.43 on 64-bit machines. Thread stacks are found
+// by their TCB on x86-64 only. Elsewhere glibc keeps no pointer to recognise a TCB by, and only
+// stacks that glibc names to the kernel are found (2.39, glibc.mem.decorate_maps).
 func Classify(maps []process.Mapping, starts []uint64, memory Memory) []Region {
 	f := newFinder(maps, memory)
 	starts = f.possibleStarts(maps, starts)
@@ -117,7 +117,7 @@ type finder struct {
 	// areas are the ranges without a gap, whatever their protection. writable are those parts of
 	// them that can be read and written.
 	areas, writable pages.Spans
-	// freeAreas and freeWritable are what no region has claimed of areas and writable.
+	// freeAreas and freeWritable are the parts of areas and writable that no region has claimed.
 	freeAreas, freeWritable pages.Spans
 	// found are the regions so far: sorted, disjoint, each within one area.
 	found []Region
@@ -208,7 +208,8 @@ func ends(regions []Region) []uint64 {
 	return addresses
 }
 
-// layOver returns the maps as regions, with the regions found in the place of what they cover.
+// layOver returns the maps as regions, with the regions found in the place of the parts that they
+// cover.
 func (f *finder) layOver(maps []process.Mapping) []Region {
 	regions := make([]Region, 0, len(maps)+2*len(f.found))
 	next := 0
@@ -238,8 +239,8 @@ func (f *finder) layOver(maps []process.Mapping) []Region {
 	return regions
 }
 
-// peek reads size bytes at each address, all within one page. It returns nil for what is not in
-// memory, and once the call has read maxPeeks headers.
+// peek reads size bytes at each address, all within one page. It returns nil for pages that are not
+// in memory, and once the call has read maxPeeks headers.
 func (f *finder) peek(addresses []uint64, size int) [][]byte {
 	contents := make([][]byte, len(addresses))
 
@@ -263,7 +264,7 @@ func (f *finder) peek(addresses []uint64, size int) [][]byte {
 	return contents
 }
 
-// peekFree is peek for addresses anywhere. It returns nil outside of what is free and writable.
+// peekFree is peek for addresses anywhere. It returns nil outside of free, writable areas.
 func (f *finder) peekFree(addresses []uint64, size int) [][]byte {
 	inside := make([]uint64, 0, len(addresses))
 	indices := make([]int, 0, len(addresses))

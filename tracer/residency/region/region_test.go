@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// target is the memory of a process. It fails the test on a read of what is not resident.
+// target is the memory of a process. It fails the test on a read of a page that is not resident.
 type target struct {
 	*process.Process
 	t       testing.TB
@@ -150,7 +150,7 @@ type truth struct {
 	guard      uint64
 }
 
-// program is testdata/regions.c once all its memory is there, with what it prints.
+// program is testdata/regions.c once all its memory is there, with its output.
 type program struct {
 	*target
 	truths                []truth
@@ -302,8 +302,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// interpreters are the commands of the Pythons of this machine: the system's, those of pyenv from
-// 3.8 on, those of other releases of Debian.
+// interpreters are the commands of the Pythons of this machine: the system's, pyenv's from 3.8 on,
+// and the ones of other releases of Debian.
 func interpreters() map[string][]string {
 	found := map[string][]string{"system": {"/usr/bin/python3"}}
 	for _, version := range []string{"3.8", "3.9", "3.1?"} {

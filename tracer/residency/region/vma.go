@@ -137,7 +137,7 @@ func shmemName(path string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(path, "[anon_shmem:"), "]")
 }
 
-// tmpfsName returns the name of a file on a tmpfs. That of a chroot may be a folder's.
+// tmpfsName returns the name of a file on a tmpfs. A chroot's may be a folder's name.
 func tmpfsName(path string) string {
 	if _, name, ok := strings.Cut(path, "/dev/shm/"); ok {
 		return shmemName("/dev/shm/" + name)

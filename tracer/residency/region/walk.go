@@ -9,16 +9,16 @@ import (
 // maxReadAhead bounds how many headers a walk reads ahead in a run of chunks of one size.
 const maxReadAhead = 64
 
-// step is an address at which a walk expects a header. What begins there ends below end.
+// step is an address at which a walk expects a header. A region that begins there ends below end.
 type step struct {
 	address, end uint64
-	// size and run are those of the chunks before: their common size in bytes, 0 if there are
-	// none, and their number.
+	// size and run describe the chunks before: their common size in bytes, 0 if there are none, and
+	// their number.
 	size uint64
 	run  int
 }
 
-// walker goes from each chunk or pymalloc arena to what follows directly after it.
+// walker goes from each chunk or pymalloc arena to the one that follows directly after it.
 type walker struct {
 	*finder
 	sizes map[uint64]uint64 // of the chunk at an address whose header was read; 0 for no chunk

@@ -23,7 +23,7 @@ const Executable = "/proc/self/exe"
 
 // Names of the children: their argument 0.
 const (
-	// StarterName is of the process that becomes the command. Its arguments are those of Starter.
+	// StarterName is of the process that becomes the command. Its arguments come from Starter.
 	StarterName = "allocscope-starter"
 	// WitnessName is of the process that reports which of the signals Forwarded its process group
 	// has received. It answers each byte of its input with a Signals, and exits at the end of its
@@ -50,7 +50,7 @@ func (s Signals) List() (list []os.Signal) {
 	return list
 }
 
-// A Starter is what the starter does when its launcher lets it: it executes a program.
+// A Starter is the task of the starter once its launcher lets it: it executes a program.
 type Starter struct {
 	// Gate is a pipe. The program's LD_PRELOAD and a zero let the starter go on: other users can read
 	// the arguments of a process, and so learn the path of the shim. At its end the starter exits.
@@ -63,7 +63,7 @@ type Starter struct {
 	Command []string
 }
 
-// Arguments are those of the starter.
+// Arguments are the starter's.
 func (s *Starter) Arguments() []string {
 	return append([]string{
 		StarterName, strconv.Itoa(s.Gate), strconv.FormatUint(uint64(s.Ignored), 16),
@@ -136,7 +136,7 @@ func (s *Starter) execute(preload string) error {
 		return err
 	}
 
-	// What is ignored stays so in the program. Handlers, such as those of the Go runtime, do not.
+	// An ignored signal stays so in the program. Handlers, such as the Go runtime's, do not stay.
 	if list := s.Ignored.List(); len(list) > 0 {
 		signal.Ignore(list...)
 	}

@@ -139,8 +139,8 @@ const (
 	sysUprobe    = 336
 )
 
-// callFiltered calls calloc under a filter like that of Docker, which refuses the system calls that
-// it does not know. The thread keeps the filter.
+// callFiltered calls calloc under a filter like Docker's, which refuses the system calls that it
+// does not know. The thread keeps the filter.
 func callFiltered() uint32 {
 	const numberOffset = 0 // in struct seccomp_data, <linux/seccomp.h>
 	refuse := uint32(unix.SECCOMP_RET_ERRNO | unix.EPERM)

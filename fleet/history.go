@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/judge"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -75,9 +74,11 @@ func (h *history) length() float64 {
 	return h.points[len(h.points)-1].age - h.began
 }
 
-// judge returns the verdict on RSS. Headroom is what is left of the nearest limit. Growth of mapped
-// files alone is none: the kernel takes their pages back.
-func (h *history) judge(headroom growth.Headroom, criteria verdict.Criteria) verdict.Verdict {
+// judge returns the verdict on RSS, and on the memory besides mapped files where RSS grows. Headroom
+// is what is left of the nearest limit.
+func (h *history) judge(
+	headroom growth.Headroom, criteria verdict.Criteria,
+) (verdict.Verdict, verdict.Findings) {
 	start := math.Inf(-1) // all samples are of one program: no fall is a restart
 	setting := verdict.Setting{Start: &start}
 	if n := len(h.points); n > 0 {
@@ -89,11 +90,12 @@ func (h *history) judge(headroom growth.Headroom, criteria verdict.Criteria) ver
 
 	v := verdict.Judge(h.series(func(p point) int64 { return p.rss }), setting, criteria)
 	if !v.Class.Grows() {
-		return v
+		return v, verdict.Findings{}
 	}
 
 	private := h.series(func(p point) int64 { return p.private })
-	return judge.WithoutFiles(v, private, setting, criteria)
+	withoutFiles := verdict.Judge(private, setting, criteria)
+	return v, verdict.Findings{WithoutFiles: &withoutFiles}
 }
 
 func (h *history) series(value func(point) int64) verdict.Series {

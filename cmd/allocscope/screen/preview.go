@@ -90,15 +90,15 @@ func (p *preview) judge() {
 	}
 
 	p.judgedAt = elapsed
-	verdict := p.judged.Verdict
-	verdict.Class = p.recorder.Unconfirmed(verdict.Class)
-	v := summary.VerdictOf(verdict, summary.AxisSeconds)
+	p.recorder.AddChecks(&p.judged.Judgement)
+	v := summary.VerdictOf(p.judged.Verdict, summary.AxisSeconds)
 	p.verdict, p.suspect, p.diagnosis = &v, words.MostBy(p.judged.Suspects), ""
 	if len(p.judged.Diagnoses) > 0 {
 		p.diagnosis = explain.Diagnosis(p.judged.Diagnoses[0])
 	}
 
 	if j, known := gpu.Judge(p.recorder.CaseOf(main)); known {
+		p.recorder.AddGPUChecks(&j)
 		p.gpu.set(j.Verdict, explain.GPU(&j), j.Suspects)
 	}
 

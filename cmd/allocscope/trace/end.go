@@ -63,26 +63,20 @@ func (r *Recorder) firstCheck() verdict.Criteria {
 // settle ends a trace whose verdicts on RSS and on GPU memory are settled: a longer one would not
 // change them. Otherwise it logs until when the trace goes on.
 func (r *Recorder) settle(main ProcessVerdict, gpus []gpuVerdict) {
-	r.settled = isSettled(main.Verdict, r.rechecks)
+	r.AddChecks(&main.Judgement)
+	r.settled = main.Longer == 0
 	for i := range gpus {
-		r.settled = r.settled && isSettled(gpus[i].Verdict, r.gpuRechecks)
+		r.AddGPUChecks(&gpus[i].Judgement)
+		r.settled = r.settled && gpus[i].Longer == 0
 	}
 
-	shown := main.Verdict
-	shown.Class = r.Unconfirmed(shown.Class)
-	headline := words.Headline(summary.VerdictOf(shown, summary.AxisSeconds))
+	headline := words.Headline(summary.VerdictOf(main.Verdict, summary.AxisSeconds))
 	if r.settled {
 		slog.Info(words.Settled(headline))
 		return
 	}
 	next := r.began + time.Duration(r.rechecks.Next()*float64(time.Second))
 	slog.Info(words.GoesOn(headline, next, r.End()))
-}
-
-// isSettled is true of a verdict that a longer trace would not change, and of a leak only where
-// enough checks agree.
-func isSettled(v verdict.Verdict, checks *verdict.Rechecks) bool {
-	return v.Longer == 0 && checks.Unconfirmed(v.Class) == v.Class
 }
 
 // longest is the longest time that a trace may take; 0: until Ctrl-C.

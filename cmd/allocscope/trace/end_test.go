@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -51,7 +52,8 @@ func TestExtend(t *testing.T) {
 // settledFound is a judgement that asks for so many seconds more.
 func settledFound(class verdict.Class, longer float64) ProcessVerdict {
 	v := found(class, 0)
-	v.Longer = longer
+	v.Judged.Longer = longer
+	v.Decide()
 	return v
 }
 
@@ -86,6 +88,7 @@ func TestSettle(t *testing.T) {
 				UntilSettled: flagvalue.Duration(time.Hour),
 			}
 			r.setEnd()
+			r.history.Rows = []growth.Row{{Sample: growth.Sample{Elapsed: 5 * time.Minute}}}
 			for _, class := range c.before {
 				r.rechecks.Add(settledFound(class, 0).Verdict)
 			}

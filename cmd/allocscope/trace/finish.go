@@ -19,7 +19,6 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/judge"
 	"github.com/allocscope/allocscope/growth/trend"
-	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 const (
@@ -103,13 +102,11 @@ func (r *Recorder) finish(
 	if err := r.rows.close(); err != nil {
 		r.noteWriteError(err)
 	}
-	r.requireStreak(all)
-	main := mainVerdict(all)
-	r.checkOtherProcesses(&main.Verdict)
-	r.headline = words.Headline(summary.VerdictOf(main.Verdict, summary.AxisSeconds))
-
 	gpus := r.judgeGPUs(all)
-	r.requireGPUStreak(gpus)
+	r.addLastCheck(all, gpus)
+	main := mainVerdict(all)
+	r.checkOtherProcesses(&main.Judgement)
+	r.headline = words.Headline(summary.VerdictOf(main.Verdict, summary.AxisSeconds))
 	r.gpuHeadlines = gpuComments(gpus)
 
 	pair := r.PairOf(main)
@@ -170,14 +167,15 @@ func PlaceOf(dir string) words.Place {
 	return words.Place{Dir: dir, Sudo: os.Geteuid() != 0 || os.Getenv("SUDO_UID") != ""}
 }
 
-// checkOtherProcesses adds to a verdict without growth whether another process of the job grows,
-// and notes the others that grow much.
-func (r *Recorder) checkOtherProcesses(v *verdict.Verdict) {
+// checkOtherProcesses adds to a judgement whether another process of the job grows, and notes the
+// others that grow much.
+func (r *Recorder) checkOtherProcesses(j *judge.Judgement) {
 	others := r.session.OtherProcesses()
-	*v = judge.CheckTree(*v, r.rowsSince(r.began), others, r.criteria())
+	j.Findings.Other = judge.OtherGrowth(r.rowsSince(r.began), others, r.criteria())
+	j.Decide()
 
 	for _, o := range others {
-		isHeadline := v.Other != nil && v.Other.PID == o.PID
+		isHeadline := j.Other != nil && j.Other.PID == o.PID
 		if !isHeadline && float64(o.Growth) >= r.criteria().MinOutsideGrowth {
 			r.related = append(r.related, summary.Related{
 				PID: o.PID, Command: o.Command, GrowthBytes: o.Growth,

@@ -228,18 +228,20 @@ func testGPUEnded(t *testing.T) {
 
 func testGPUStreak(t *testing.T) {
 	r := gpuRecorder(t)
+	r.rechecks = verdict.NewRechecks(verdict.InSeconds())
 	r.gpuRechecks = verdict.NewRechecks(verdict.InSeconds())
-	judged := r.judgeGPUs(r.judge())
-	r.requireGPUStreak(judged)
+	all := r.judge()
+	judged := r.judgeGPUs(all)
+	r.addLastCheck(all, judged)
 	if judged[0].Class != verdict.ClassSuspected || !strings.Contains(explain.Reason(judged[0].Verdict),
 		"1 of 3 checks") {
 		t.Errorf("after one check: %s, %s", judged[0].Class, explain.Reason(judged[0].Verdict))
 	}
 
-	all := r.judge()
+	all = r.judge()
 	r.recheckGPUs(r.judgeGPUs(all))
 	judged = r.judgeGPUs(all)
-	r.requireGPUStreak(judged)
+	r.addLastCheck(all, judged)
 	if judged[0].Class != verdict.ClassLeak {
 		t.Errorf("after three: %s, %s", judged[0].Class, explain.Reason(judged[0].Verdict))
 	}

@@ -111,10 +111,18 @@ func (r *Recorder) recheck() {
 	}
 }
 
-// Unconfirmed returns the class of a verdict while the trace runs: a leak is suspected until enough
-// checks agree.
-func (r *Recorder) Unconfirmed(class verdict.Class) verdict.Class {
-	return r.rechecks.Unconfirmed(class)
+// AddChecks adds what the checks have found so far to a judgement of RSS: a leak is suspected until
+// enough of them agree.
+func (r *Recorder) AddChecks(j *judge.Judgement) {
+	r.rechecks.AddTo(&j.Findings, r.lastElapsed().Seconds())
+	j.Decide()
+}
+
+// AddGPUChecks does for a judgement of GPU memory what AddChecks does for one of RSS.
+func (r *Recorder) AddGPUChecks(j *gpu.Judgement) {
+	var found verdict.Findings
+	r.gpuRechecks.AddTo(&found, r.lastElapsed().Seconds())
+	j.Verdict = verdict.Decide(j.Verdict, found)
 }
 
 // maxTimeToLimitWarning is how near the memory limit must be for a warning before a leak is
@@ -151,23 +159,22 @@ func withSuspect(line string, suspects []trend.Suspect) string {
 	return line
 }
 
-// requireStreak turns a leak of the last check into a suspected one, unless enough checks agree.
-func (r *Recorder) requireStreak(all []ProcessVerdict) {
+// addLastCheck counts the last judgements as checks, and decides by all of them.
+func (r *Recorder) addLastCheck(all []ProcessVerdict, gpus []gpuVerdict) {
 	if r.rechecks == nil {
 		return
 	}
 
 	r.rechecks.Add(mainVerdict(all).Verdict)
-	agree, of := r.rechecks.Streak()
 	for i := range all {
-		if v := &all[i]; v.Class == verdict.ClassLeak && agree < of {
-			v.Class = verdict.ClassSuspected
-			if v.Reason != verdict.ReasonFragmentation {
-				v.Reason = verdict.ReasonFewRechecks
-				v.Streak = verdict.Streak{Found: agree, Needed: of}
-			}
-			v.Longer = max(v.Longer, r.rechecks.Missing(r.lastElapsed().Seconds()))
-		}
+		r.AddChecks(&all[i].Judgement)
+	}
+
+	if worst := worstGPU(gpus); worst != nil {
+		r.gpuRechecks.Add(worst.Verdict)
+	}
+	for i := range gpus {
+		r.AddGPUChecks(&gpus[i].Judgement)
 	}
 }
 
@@ -220,24 +227,6 @@ func (r *Recorder) recheckGPUs(all []gpuVerdict) {
 func (v *gpuVerdict) headline() string {
 	return words.GPUMemoryOf(v.process.PID) + ": " +
 		words.Headline(summary.VerdictOf(v.Verdict, summary.AxisSeconds))
-}
-
-// requireGPUStreak does for GPU memory what requireStreak does for RSS.
-func (r *Recorder) requireGPUStreak(all []gpuVerdict) {
-	worst := worstGPU(all)
-	if r.gpuRechecks == nil || worst == nil {
-		return
-	}
-
-	r.gpuRechecks.Add(worst.Verdict)
-	agree, of := r.gpuRechecks.Streak()
-	for i := range all {
-		if v := &all[i]; v.Class == verdict.ClassLeak && agree < of {
-			v.Class, v.Reason = verdict.ClassSuspected, verdict.ReasonFewRechecks
-			v.Streak = verdict.Streak{Found: agree, Needed: of}
-			v.Longer = max(v.Longer, r.gpuRechecks.Missing(r.lastElapsed().Seconds()))
-		}
-	}
 }
 
 // gpuSummaries are the verdicts on GPU memory in the form of the summary.

@@ -20,7 +20,7 @@ func TestAlarm(t *testing.T) {
 	t.Run("near limit", testNearLimit)
 }
 
-func TestRequireStreak(t *testing.T) {
+func TestLastCheck(t *testing.T) {
 	t.Run("no duration", testStreakRequired)
 	t.Run("duration", testStreakNotRequired)
 }
@@ -45,7 +45,7 @@ func openEndedRecorder() *Recorder {
 func found(class verdict.Class, toLimit float64) ProcessVerdict {
 	v := verdict.Judge(verdict.Series{}, verdict.Setting{}, verdict.InSeconds())
 	v.Class, v.Reason, v.Rate, v.ToLimit = class, verdict.ReasonAfterWarmup, 1<<20, toLimit
-	return ProcessVerdict{Judgement: judge.Judgement{Verdict: v}}
+	return ProcessVerdict{Judgement: judge.Judgement{Verdict: v, Judged: v}}
 }
 
 // check is a verdict of a recheck, and the part of the log that it must add; empty: none.
@@ -118,7 +118,7 @@ func testStreakRequired(t *testing.T) {
 		}
 
 		all := []ProcessVerdict{found(plateau, math.NaN()), found(c.last, math.NaN())}
-		r.requireStreak(all)
+		r.addLastCheck(all, nil)
 		why := explain.Reason(all[1].Verdict)
 		if all[0].Class != plateau || all[1].Class != c.want || !strings.Contains(why, c.why) {
 			t.Errorf("%v, then %s: %s and %s (%s), want %s (%s)", c.before, c.last, all[0].Class,
@@ -129,7 +129,7 @@ func testStreakRequired(t *testing.T) {
 
 func testStreakNotRequired(t *testing.T) {
 	all := []ProcessVerdict{found(verdict.ClassLeak, math.NaN())}
-	new(Recorder).requireStreak(all)
+	new(Recorder).addLastCheck(all, nil)
 	if all[0].Class != verdict.ClassLeak {
 		t.Errorf("%s (%s), want the leak that was found", all[0].Class, explain.Reason(all[0].Verdict))
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/component"
-	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -118,7 +118,7 @@ func (j *Judgement) evidence(
 	e = diagnosis.Evidence{
 		PID: c.Process.PID, Class: j.Judged.Class, Rows: breakdown.RSS(start, end),
 		Start: start.Elapsed, Elapsed: end.Elapsed - start.Elapsed,
-		Trends: j.Trends, Missing: conclude.Missing(end), Components: c.Components,
+		Trends: j.Trends, Missing: claim.Missing(end), Components: c.Components,
 	}
 	for _, s := range scanned {
 		if walk := s.Residents[0].Walk; walk != nil {

@@ -22,7 +22,7 @@ var layers = [][]string{
 
 	{"growth/census", "growth/keeper", "growth/outlier", "growth/verdict"},
 	{"growth"},
-	{"growth/component", "growth/conclude", "growth/growthtest"},
+	{"growth/claim", "growth/component", "growth/growthtest"},
 	{"growth/breakdown"},
 	{"growth/trend"},
 	{"growth/diagnosis", "growth/spike"},

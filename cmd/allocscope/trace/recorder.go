@@ -17,7 +17,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer"
@@ -476,7 +476,7 @@ func (r *Recorder) takeSnapshot() error {
 // losses have made it unknown: rows of both are compared.
 func (r *Recorder) unclassifyFree(latest *growth.Snapshot) {
 	for _, p := range latest.Residents {
-		if _, ok := conclude.May(conclude.FreeMemory, p.PID, latest.Losses); ok {
+		if _, ok := claim.May(claim.FreeMemory, p.PID, latest.Losses); ok {
 			continue
 		}
 

@@ -12,7 +12,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/breakdown"
-	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -293,7 +293,7 @@ func (r *Recorder) treeEvidence(
 ) diagnosis.Evidence {
 	e := diagnosis.Evidence{
 		Class: s.Class, Rows: rows, Elapsed: pair.Elapsed(),
-		Missing: conclude.Missing(pair.End), Components: r.options.Components.Rules,
+		Missing: claim.Missing(pair.End), Components: r.options.Components.Rules,
 	}
 	classes := []verdict.Class{}
 	for _, v := range all {

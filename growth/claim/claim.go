@@ -1,6 +1,6 @@
-// Package conclude decides which claims a trace may make of a process. A claim rests on data, and
+// Package claim decides which claims a trace may make of a process. A claim rests on data, and
 // what was lost of these data takes the claim away. It holds no sentences: export/words has them.
-package conclude
+package claim
 
 import (
 	"slices"

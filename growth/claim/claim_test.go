@@ -1,4 +1,4 @@
-package conclude
+package claim
 
 import (
 	"testing"

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -88,14 +89,11 @@ func (h *history) judge(
 		}
 	}
 
-	v := verdict.Judge(h.series(func(p point) int64 { return p.rss }), setting, criteria)
-	if !v.Class.Grows() {
-		return v, verdict.Findings{}
-	}
-
-	private := h.series(func(p point) int64 { return p.private })
-	withoutFiles := verdict.Judge(private, setting, criteria)
-	return v, verdict.Findings{WithoutFiles: &withoutFiles}
+	return conclude.Sizes{
+		RSS:     h.series(func(p point) int64 { return p.rss }),
+		Private: h.series(func(p point) int64 { return p.private }),
+		Setting: setting, Criteria: criteria,
+	}.Judge()
 }
 
 func (h *history) series(value func(point) int64) verdict.Series {

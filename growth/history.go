@@ -229,6 +229,11 @@ func (t *ProcessHistory) IsIn(s *Snapshot) bool {
 	return isTracedLife && slices.Contains(s.Alive, t.PID)
 }
 
+// Had reports whether the process, while it executed this program, had a PID at a time.
+func (t *ProcessHistory) Had(pid int, at time.Duration) bool {
+	return pid == t.PID && at >= t.First && (t.End == 0 || at < t.End)
+}
+
 // IsShortLived is true of a process that was in one sample and gone in the next, such as the fork
 // that is about to execute a command.
 func (h *History) IsShortLived(t *ProcessHistory) bool {

@@ -53,7 +53,7 @@ func suspectStacks(v *Verdict, f Findings) {
 	}
 }
 
-// nameFragmentation says what grows. The class stays: the memory is in use, whoever holds it.
+// nameFragmentation names what grows. The class stays: the memory is in use all the same.
 func nameFragmentation(v *Verdict, f Findings) {
 	if f.Fragmentation && v.Class.Grows() {
 		v.Reason = ReasonFragmentation
@@ -89,12 +89,13 @@ func requireStreak(v *Verdict, f Findings) {
 	v.Longer = max(v.Longer, f.UntilEnough)
 }
 
-// nameOther doubts that the right process is traced, where another one of its job grows and this one
-// does not. A cache that fills is growth of its own.
+// nameOther names a process of the same job that grows, where the traced ones do not: the wrong one
+// may be traced. A cache that fills is growth of its own.
 func nameOther(v *Verdict, f Findings) {
 	if f.Other == nil {
 		return
 	}
+
 	switch v.Class {
 	case ClassPlateau, ClassSpikyPlateau, ClassTooShort:
 		v.Class, v.Reason, v.Other = ClassWrongProcess, ReasonOtherProcess, f.Other

@@ -28,6 +28,7 @@ var layers = [][]string{
 	{"growth/diagnosis", "growth/spike"},
 	{"growth/advice", "growth/judge"},
 	{"growth/gpu"},
+	{"growth/conclude"},
 
 	{
 		"export/folder", "export/page", "export/page/origin", "export/page/pagetest", "export/rows",

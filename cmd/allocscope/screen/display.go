@@ -237,7 +237,7 @@ func (d *display) state(progress console.Progress) *State {
 	}
 
 	s.Curve = d.curve
-	first := r.Headroom(process)
+	first := r.Recorded().Headroom(process)
 	s.Headroom, s.Limit = first.Left, first.Of
 	s.CPU, s.OwnRSS = d.usage.update()
 	s.Drops, s.DropReason = progress.TotalLosses()

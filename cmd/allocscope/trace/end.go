@@ -8,6 +8,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -62,13 +63,14 @@ func (r *Recorder) firstCheck() verdict.Criteria {
 
 // settle ends a trace whose verdicts on RSS and on GPU memory are settled: a longer one would not
 // change them. Otherwise it logs until when the trace goes on.
-func (r *Recorder) settle(main ProcessVerdict, gpus []gpuVerdict) {
-	r.AddChecks(&main.Judgement)
-	r.settled = main.Longer == 0
-	for i := range gpus {
-		r.AddGPUChecks(&gpus[i].Judgement)
-		r.settled = r.settled && gpus[i].Longer == 0
+func (r *Recorder) settle(t *conclude.Trace, all []conclude.Process) {
+	r.settled = true
+	for i := range all {
+		t.AddChecks(&all[i])
+		r.settled = r.settled && (all[i].GPU == nil || all[i].GPU.Longer == 0)
 	}
+	main := conclude.MainOf(all)
+	r.settled = r.settled && main.Longer == 0
 
 	headline := words.Headline(summary.VerdictOf(main.Verdict, summary.AxisSeconds))
 	if r.settled {

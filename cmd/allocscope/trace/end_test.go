@@ -6,6 +6,8 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -50,7 +52,7 @@ func TestExtend(t *testing.T) {
 }
 
 // settledFound is a judgement that asks for so many seconds more.
-func settledFound(class verdict.Class, longer float64) ProcessVerdict {
+func settledFound(class verdict.Class, longer float64) conclude.Process {
 	v := found(class, 0)
 	v.Judged.Longer = longer
 	v.Decide()
@@ -59,15 +61,13 @@ func settledFound(class verdict.Class, longer float64) ProcessVerdict {
 
 func TestSettle(t *testing.T) {
 	const leak, plateau, growing = verdict.ClassLeak, verdict.ClassPlateau, verdict.ClassGrowing
-	settledGPU := gpuVerdict{}
-	settledGPU.Class = plateau
-	openGPU := settledGPU
-	openGPU.Longer = 60
+	settledGPU, openGPU := &gpu.Judgement{}, &gpu.Judgement{}
+	settledGPU.Class, openGPU.Class, openGPU.Longer = plateau, plateau, 60
 
 	for name, c := range map[string]struct {
 		before []verdict.Class // of earlier checks
-		main   ProcessVerdict
-		gpus   []gpuVerdict
+		main   conclude.Process
+		gpus   []*gpu.Judgement
 		want   bool
 	}{
 		"plateau":               {nil, settledFound(plateau, 0), nil, true},
@@ -77,8 +77,8 @@ func TestSettle(t *testing.T) {
 		"leak of one check":     {nil, settledFound(leak, 0), nil, false},
 		"leak of three checks":  {[]verdict.Class{leak, leak, leak}, settledFound(leak, 0), nil, true},
 		"leak after a pause":    {[]verdict.Class{leak, leak, growing, leak}, settledFound(leak, 0), nil, false},
-		"GPU memory":            {nil, settledFound(plateau, 0), []gpuVerdict{settledGPU}, true},
-		"GPU memory not":        {nil, settledFound(plateau, 0), []gpuVerdict{settledGPU, openGPU}, false},
+		"GPU memory":            {nil, settledFound(plateau, 0), []*gpu.Judgement{settledGPU}, true},
+		"GPU memory not":        {nil, settledFound(plateau, 0), []*gpu.Judgement{settledGPU, openGPU}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, r := logged(t), openEndedRecorder()
@@ -94,7 +94,14 @@ func TestSettle(t *testing.T) {
 			}
 
 			r.rechecks.Due(300)
-			r.settle(c.main, c.gpus)
+			all := []conclude.Process{c.main}
+			for i, j := range c.gpus {
+				if i > 0 {
+					all = append(all, settledFound(plateau, 0))
+				}
+				all[i].GPU = j
+			}
+			r.settle(r.Recorded(), all)
 			if r.settled != c.want {
 				t.Errorf("settled: %t, want %t", r.settled, c.want)
 			}

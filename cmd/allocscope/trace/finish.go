@@ -17,8 +17,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/judge"
-	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/conclude"
 )
 
 const (
@@ -26,112 +25,39 @@ const (
 	maxSummaryStacks = 50 // of what accumulates
 )
 
-// SnapshotPair is the baseline snapshot and the final one, between which growth is measured.
-type SnapshotPair struct{ Start, End *growth.Snapshot }
-
-// Elapsed returns the time between the two.
-func (p SnapshotPair) Elapsed() time.Duration { return p.End.Elapsed - p.Start.Elapsed }
-
-// PairOf returns the baseline and the end of a judgement. A process that has exited has released
-// its memory, so that the last snapshot of its life is the end. What was left at its exit is the
-// end only where there is no snapshot after the first.
-func (r *Recorder) PairOf(v ProcessVerdict) SnapshotPair {
-	start, end := &growth.Snapshot{Elapsed: r.began}, r.exitSnapshot // nothing was alive before the first snapshot
-	own := r.snapshotsOf(v.Process)
-	if n := len(own); n > 1 || n == 1 && end == nil {
-		end = own[n-1]
-	}
-
-	if end == nil {
-		return SnapshotPair{start, start}
-	}
-
-	warmupEnd := v.Window.From
-	for _, s := range own {
-		if s != end && (s.Elapsed-warmupEnd).Abs() < (start.Elapsed-warmupEnd).Abs() {
-			start = s
-		}
-	}
-
-	return SnapshotPair{start, end}
-}
-
-// ScannedPair moves the ends of a pair to snapshots in which the pages of a process were scanned:
-// from before its first snapshot to that one, and from after its death to the last one of its life.
-func (r *Recorder) ScannedPair(process *growth.ProcessHistory, p SnapshotPair) SnapshotPair {
-	pid := r.ProcessOf(process).PID
-	scanned := func(s *growth.Snapshot) bool {
-		return slices.ContainsFunc(s.Residents,
-			func(p growth.Resident) bool { return p.PID == pid })
-	}
-
-	own := slices.DeleteFunc(r.snapshotsOf(process),
-		func(s *growth.Snapshot) bool { return !scanned(s) })
-	if n := len(own); n > 0 {
-		if !scanned(p.Start) {
-			p.Start = own[0]
-		}
-		if !scanned(p.End) {
-			p.End = own[n-1]
-		}
-	}
-
-	return p
-}
-
-// snapshotsOf returns the snapshots in which a process was traced; nil means every process.
-func (r *Recorder) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapshot {
-	var own []*growth.Snapshot
-	for _, s := range r.snapshots {
-		if process == nil || process.IsIn(s.Snapshot) {
-			own = append(own, s.Snapshot)
-		}
-	}
-	return own
-}
-
 // finish ends the rows, writes the profiles, the summary and the report, prints the result, and
 // returns the verdicts. It searches who keeps what grows until searching ends, and then calls
 // searched.
 func (r *Recorder) finish(
 	searching context.Context, searched func(), ended string,
 ) ([]flagvalue.Outcome, error) {
-	all := r.judge()
-	r.finishObjects(searching, mainVerdict(all), ended)
+	t := r.Recorded()
+	all := t.Judge()
+	r.finishObjects(searching, t, conclude.MainOf(all), ended)
 	searched()
 	if err := r.rows.close(); err != nil {
 		r.noteWriteError(err)
 	}
-	gpus := r.judgeGPUs(all)
-	r.addLastCheck(all, gpus)
-	main := mainVerdict(all)
-	r.checkOtherProcesses(&main.Judgement)
-	r.headline = words.Headline(summary.VerdictOf(main.Verdict, summary.AxisSeconds))
-	r.gpuHeadlines = gpuComments(gpus)
 
-	pair := r.PairOf(main)
-	grown := growth.Between(pair.Start, pair.End)
-	var trends []trend.StackTrend
-
-	for _, v := range all {
-		trends = append(trends, v.Trends...)
+	t = r.Recorded()
+	t.Others = r.session.OtherProcesses()
+	for i := range all {
+		t.JudgeGPU(&all[i])
 	}
+	r.countLastCheck(all)
+	result := t.Conclude(all)
+	r.headline = words.Headline(summary.VerdictOf(result.Main.Verdict, summary.AxisSeconds))
+	r.gpuHeadlines = gpuComments(result.All)
+	r.writeProfiles(&result)
 
-	trend.Label(grown, trends)
-
-	r.writeFile(folder.WarmupFile, r.profileWriter(pair.Start.AllHoldings(), r.began, pair.Start))
-	r.writeFile(folder.PlateauFile, r.profileWriter(pair.End.AllHoldings(), r.began, pair.End))
-	grownEverywhere := slices.Concat(grown, grownOnGPUs(pair, gpus))
-	r.writeFile(folder.GrowthFile, r.profileWriter(grownEverywhere, pair.Start.Elapsed, pair.End))
-
-	outcomes := outcomesOf(main.Class, gpus)
-	sum, err := r.summarize(main, all, pair, grown, ended)
+	outcomes := outcomesOf(&result)
+	sum, err := r.summarize(t, &result, ended)
 	if err != nil {
 		return outcomes, err
 	}
 
-	sum.GPUMemory = r.gpuSummaries(gpus)
-	if sum.SpikeMemory = r.spikeMemory(main.Process); sum.SpikeMemory.IsCaptured() {
+	sum.GPUMemory = gpuSummaries(t, result.All)
+	if sum.SpikeMemory = r.spikeMemory(result.Main.History); sum.SpikeMemory.IsCaptured() {
 		sum.Files["spikes"] = folder.SpikesFile
 	}
 	place := PlaceOf(r.folder.Path())
@@ -147,6 +73,15 @@ func (r *Recorder) finish(
 	}
 
 	return outcomes, err
+}
+
+// writeProfiles writes what was alive at the baseline and at the end, and what has grown.
+func (r *Recorder) writeProfiles(result *conclude.Result) {
+	start, end := result.Pair.Start, result.Pair.End
+	r.writeFile(folder.WarmupFile, r.profileWriter(start.AllHoldings(), r.began, start))
+	r.writeFile(folder.PlateauFile, r.profileWriter(end.AllHoldings(), r.began, end))
+	grown := slices.Concat(result.Grown, result.GrownOnGPUs)
+	r.writeFile(folder.GrowthFile, r.profileWriter(grown, start.Elapsed, end))
 }
 
 // print prints the result as the user wants it.
@@ -165,23 +100,6 @@ func (r *Recorder) print(s *summary.Summary, place words.Place) error {
 // PlaceOf is where the commands of a result are typed: in this shell, about a folder.
 func PlaceOf(dir string) words.Place {
 	return words.Place{Dir: dir, Sudo: os.Geteuid() != 0 || os.Getenv("SUDO_UID") != ""}
-}
-
-// checkOtherProcesses adds to a judgement whether another process of the job grows, and notes the
-// others that grow much.
-func (r *Recorder) checkOtherProcesses(j *judge.Judgement) {
-	others := r.session.OtherProcesses()
-	j.Findings.Other = judge.OtherGrowth(r.rowsSince(r.began), others, r.criteria())
-	j.Decide()
-
-	for _, o := range others {
-		isHeadline := j.Other != nil && j.Other.PID == o.PID
-		if !isHeadline && float64(o.Growth) >= r.criteria().MinOutsideGrowth {
-			r.related = append(r.related, summary.Related{
-				PID: o.PID, Command: o.Command, GrowthBytes: o.Growth,
-			})
-		}
-	}
 }
 
 // profileWriter writes a profile of holdings between a time and a snapshot.
@@ -259,14 +177,4 @@ func kernelRelease() string {
 		return "unknown"
 	}
 	return unix.ByteSliceToString(name.Release[:])
-}
-
-// rowsSince returns the samples since a time.
-func (r *Recorder) rowsSince(began time.Duration) []growth.Row {
-	rows := r.history.Rows
-	i := slices.IndexFunc(rows, func(row growth.Row) bool { return row.Elapsed >= began })
-	if i < 0 {
-		return nil
-	}
-	return rows[i:]
 }

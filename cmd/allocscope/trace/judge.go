@@ -3,24 +3,16 @@ package trace
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/gpu"
-	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
-
-// ProcessVerdict is a traced process with its judgement.
-type ProcessVerdict struct {
-	Process *growth.ProcessHistory // nil: nothing was traced
-	judge.Judgement
-}
 
 // criteria of the judgement: stricter where a trace is judged periodically.
 func (r *Recorder) criteria() verdict.Criteria {
@@ -31,69 +23,26 @@ func (r *Recorder) criteria() verdict.Criteria {
 	return c
 }
 
-// judge judges all traced processes on the samples so far, the main one first.
-func (r *Recorder) judge() []ProcessVerdict {
-	var all []ProcessVerdict
-	main := r.history.Main()
-	for _, process := range r.history.Traced() {
-		v := ProcessVerdict{process, judge.Process(r.CaseOf(process))}
-		all = append(all, v)
-		if process == main {
-			last := len(all) - 1
-			all[0], all[last] = all[last], all[0]
-		}
-	}
-	return all
-}
-
-// CaseOf returns what a judgement of a process takes into account.
-func (r *Recorder) CaseOf(process *growth.ProcessHistory) judge.Case {
-	c := judge.Case{
-		Process: process, Headroom: growth.Unknown,
-		GPUHeadroom: growth.GPUHeadroom(r.history.GPUs, process.PID), Marks: r.history.Marks,
-		Warmup: time.Duration(r.options.Warmup), Tolerable: r.options.tolerableRate(),
-		Criteria: r.criteria(), Components: r.options.Components.Rules,
-	}
-
-	if first := r.Headroom(process); first.Of != "" {
-		c.Headroom = first.Left
+// Recorded returns what has been recorded so far, to conclude from.
+func (r *Recorder) Recorded() *conclude.Trace {
+	t := &conclude.Trace{
+		Options: conclude.Options{
+			Criteria: r.criteria(), Limit: int64(r.options.Limit.Bytes),
+			Warmup: time.Duration(r.options.Warmup), Tolerable: r.options.tolerableRate(),
+			Components: r.options.Components.Rules,
+		},
+		PID: r.asked.PID, Began: r.began, History: &r.history, Exit: r.exitSnapshot,
+		Checks: r.rechecks, GPUChecks: r.gpuRechecks, Keepers: r.objects.latest,
 	}
 
 	for _, s := range r.snapshots {
-		c.Snapshots = append(c.Snapshots, s.Snapshot)
-	}
-	return c
-}
-
-// Headroom is what is left, at the last sample, until a process meets its first limit; nil: no
-// process was traced.
-func (r *Recorder) Headroom(process *growth.ProcessHistory) (first growth.Headroom) {
-	if n := len(r.history.Rows); n > 0 {
-		last := r.history.Rows[n-1]
-		given := growth.GivenHeadroom(int64(r.options.Limit.Bytes), last.Tree)
-		first = last.System.Headroom().Nearest(given)
-	}
-	if process != nil {
-		first = first.Nearest(process.Headroom)
-	}
-	return first
-}
-
-// mainVerdict is the one that a trace is about: that of the main process, unless another process
-// grows and its verdict is worse.
-func mainVerdict(all []ProcessVerdict) ProcessVerdict {
-	if len(all) == 0 {
-		unknown := verdict.Judge(verdict.Series{}, verdict.Setting{}, verdict.InSeconds())
-		return ProcessVerdict{Judgement: judge.Judgement{Verdict: unknown}}
+		t.Snapshots = append(t.Snapshots, s.Snapshot)
 	}
 
-	worst := all[0]
-	for _, v := range all[1:] {
-		if v.Class.Grows() && v.Class.Severity() > worst.Class.Severity() {
-			worst = v
-		}
+	for _, c := range r.objects.counted {
+		t.Censuses = append(t.Censuses, &c.Result)
 	}
-	return worst
+	return t
 }
 
 // recheck judges a trace without a fixed end where that is due.
@@ -101,28 +50,18 @@ func (r *Recorder) recheck() {
 	if r.rechecks == nil || !r.rechecks.Due((r.session.Elapsed() - r.began).Seconds()) {
 		return
 	}
-	all := r.judge()
-	r.raiseAlarm(mainVerdict(all))
-	r.searchAgain(mainVerdict(all))
-	gpus := r.judgeGPUs(all)
-	r.recheckGPUs(gpus)
-	if r.options.UntilSettled != 0 {
-		r.settle(mainVerdict(all), gpus)
+
+	t := r.Recorded()
+	all := t.Judge()
+	r.raiseAlarm(conclude.MainOf(all))
+	r.searchAgain(t, conclude.MainOf(all))
+	for i := range all {
+		t.JudgeGPU(&all[i])
 	}
-}
-
-// AddChecks adds what the checks have found so far to a judgement of RSS: a leak is suspected until
-// enough of them agree.
-func (r *Recorder) AddChecks(j *judge.Judgement) {
-	r.rechecks.AddTo(&j.Findings, r.lastElapsed().Seconds())
-	j.Decide()
-}
-
-// AddGPUChecks does for a judgement of GPU memory what AddChecks does for one of RSS.
-func (r *Recorder) AddGPUChecks(j *gpu.Judgement) {
-	var found verdict.Findings
-	r.gpuRechecks.AddTo(&found, r.lastElapsed().Seconds())
-	j.Verdict = verdict.Decide(j.Verdict, found)
+	r.recheckGPUs(all)
+	if r.options.UntilSettled != 0 {
+		r.settle(t, all)
+	}
 }
 
 // maxTimeToLimitWarning is how near the memory limit must be for a warning before a leak is
@@ -131,7 +70,7 @@ const maxTimeToLimitWarning = time.Hour
 
 // raiseAlarm logs what a check has found: a leak when enough checks agree, and at once what fills
 // the memory soon.
-func (r *Recorder) raiseAlarm(v ProcessVerdict) {
+func (r *Recorder) raiseAlarm(v conclude.Process) {
 	raised := r.rechecks.Add(v.Verdict)
 	found := summary.VerdictOf(v.Verdict, summary.AxisSeconds)
 	line := words.Headline(found)
@@ -159,153 +98,79 @@ func withSuspect(line string, suspects []trend.Suspect) string {
 	return line
 }
 
-// addLastCheck counts the last judgements as checks, and decides by all of them.
-func (r *Recorder) addLastCheck(all []ProcessVerdict, gpus []gpuVerdict) {
+// countLastCheck counts the judgements at the end of a trace as checks.
+func (r *Recorder) countLastCheck(all []conclude.Process) {
 	if r.rechecks == nil {
 		return
 	}
-
-	r.rechecks.Add(mainVerdict(all).Verdict)
-	for i := range all {
-		r.AddChecks(&all[i].Judgement)
+	r.rechecks.Add(conclude.MainOf(all).Verdict)
+	if worst := conclude.WorstGPU(all); worst != nil {
+		r.gpuRechecks.Add(worst.GPU.Verdict)
 	}
-
-	if worst := worstGPU(gpus); worst != nil {
-		r.gpuRechecks.Add(worst.Verdict)
-	}
-	for i := range gpus {
-		r.AddGPUChecks(&gpus[i].Judgement)
-	}
-}
-
-// lastElapsed is the time of the last sample.
-func (r *Recorder) lastElapsed() time.Duration {
-	if len(r.history.Rows) == 0 {
-		return 0
-	}
-	return r.history.Rows[len(r.history.Rows)-1].Elapsed
-}
-
-// gpuVerdict is a traced process with the judgement of its GPU memory.
-type gpuVerdict struct {
-	process *growth.ProcessHistory
-	gpu.Judgement
-}
-
-// judgeGPUs judges the GPU memory of all traced processes that have any, in the order of all.
-func (r *Recorder) judgeGPUs(all []ProcessVerdict) []gpuVerdict {
-	var gpus []gpuVerdict
-	for _, v := range all {
-		if j, known := gpu.Judge(r.CaseOf(v.Process)); known {
-			gpus = append(gpus, gpuVerdict{v.Process, j})
-		}
-	}
-	return gpus
-}
-
-// worstGPU returns the worst verdict; nil: there is none.
-func worstGPU(all []gpuVerdict) *gpuVerdict {
-	var worst *gpuVerdict
-	for i := range all {
-		if worst == nil || all[i].Class.Severity() > worst.Class.Severity() {
-			worst = &all[i]
-		}
-	}
-	return worst
 }
 
 // recheckGPUs raises the alarm when enough checks have found a leak of GPU memory.
-func (r *Recorder) recheckGPUs(all []gpuVerdict) {
-	worst := worstGPU(all)
-	if worst == nil || !r.gpuRechecks.Add(worst.Verdict) {
+func (r *Recorder) recheckGPUs(all []conclude.Process) {
+	worst := conclude.WorstGPU(all)
+	if worst == nil || !r.gpuRechecks.Add(worst.GPU.Verdict) {
 		return
 	}
-	slog.Warn(withSuspect(worst.headline(), worst.Suspects))
+	slog.Warn(withSuspect(gpuHeadline(worst), worst.GPU.Suspects))
 }
 
-// headline is the verdict in a sentence.
-func (v *gpuVerdict) headline() string {
-	return words.GPUMemoryOf(v.process.PID) + ": " +
-		words.Headline(summary.VerdictOf(v.Verdict, summary.AxisSeconds))
+// gpuHeadline is the verdict on GPU memory in a sentence.
+func gpuHeadline(p *conclude.Process) string {
+	return words.GPUMemoryOf(p.History.PID) + ": " +
+		words.Headline(summary.VerdictOf(p.GPU.Verdict, summary.AxisSeconds))
 }
 
 // gpuSummaries are the verdicts on GPU memory in the form of the summary.
-func (r *Recorder) gpuSummaries(all []gpuVerdict) []summary.GPUMemory {
+func gpuSummaries(t *conclude.Trace, all []conclude.Process) []summary.GPUMemory {
 	var summaries []summary.GPUMemory
-	for _, v := range all {
-		summaries = append(summaries, summary.GPUMemoryOf(r.gpuCase(v)))
+	for i := range all {
+		if all[i].GPU != nil {
+			summaries = append(summaries, summary.GPUMemoryOf(gpuInput(t, &all[i])))
+		}
 	}
 	return summaries
 }
 
-func (r *Recorder) gpuCase(v gpuVerdict) summary.GPUInput {
-	judged := ProcessVerdict{v.process, judge.Judgement{Window: v.Window}}
-	pair := r.gpuPair(v.process, r.PairOf(judged))
-
+func gpuInput(t *conclude.Trace, p *conclude.Process) summary.GPUInput {
+	pair := t.GPUPair(p.History, p.GPU.Window)
 	c := summary.GPUInput{
-		Track: v.process, Judgement: v.Judgement,
-		Start: pair.Start.Of(v.process.PID), End: pair.End.Of(v.process.PID),
-		Headroom:   growth.GPUHeadroom(r.history.GPUs, v.process.PID),
-		Components: r.options.Components.Rules,
+		Track: p.History, Judgement: *p.GPU,
+		Start: pair.Start.Of(p.History.PID), End: pair.End.Of(p.History.PID),
+		Headroom:   growth.GPUHeadroom(t.History.GPUs, p.History.PID),
+		Components: t.Components,
 		Rows:       MaxRowsPerKind, Suspects: maxTableRows, Stacks: maxSummaryStacks,
 	}
 
-	for _, s := range r.snapshots {
-		c.Snapshots = append(c.Snapshots, s.Of(v.process.PID))
+	for _, s := range t.Snapshots {
+		c.Snapshots = append(c.Snapshots, s.Of(p.History.PID))
 	}
 	return c
 }
 
-// gpuPair moves the ends of a pair to snapshots in which the process lived: from before its first
-// snapshot to that one, and from after its death to the last one in which it had memory on a GPU.
-func (r *Recorder) gpuPair(process *growth.ProcessHistory, p SnapshotPair) SnapshotPair {
-	hasMemory := func(s *growth.Snapshot) bool {
-		return slices.ContainsFunc(s.GPUMemory,
-			func(d growth.ProcessGPUMemory) bool { return d.PID == process.PID })
-	}
-
-	own := r.snapshotsOf(process)
-	if len(own) > 0 && !slices.Contains(own, p.Start) {
-		p.Start = own[0]
-	}
-
-	for i := len(own) - 1; i >= 0 && !hasMemory(p.End); i-- {
-		if hasMemory(own[i]) {
-			p.End = own[i]
-		}
-	}
-
-	return p
-}
-
-// grownOnGPUs is what accumulated on GPUs between two snapshots, with the trends of the verdicts.
-func grownOnGPUs(p SnapshotPair, all []gpuVerdict) []growth.Holding {
-	grown := growth.Between(p.Start.OnGPUs(), p.End.OnGPUs())
-
-	var trends []trend.StackTrend
-	for _, v := range all {
-		trends = append(trends, v.Trends...)
-	}
-	trend.Label(grown, trends)
-	return grown
-}
-
 // gpuComments are the comments of a profile on GPU memory.
-func gpuComments(all []gpuVerdict) []string {
+func gpuComments(all []conclude.Process) []string {
 	var comments []string
 	for i := range all {
-		comments = append(comments, fmt.Sprintf("%s; %s", all[i].headline(), all[i].Diagnosis))
+		if p := &all[i]; p.GPU != nil {
+			comments = append(comments, fmt.Sprintf("%s; %s", gpuHeadline(p), p.GPU.Diagnosis))
+		}
 	}
 	return comments
 }
 
 // outcomesOf returns the verdicts of a trace, on RSS and on GPU memory.
-func outcomesOf(rss verdict.Class, gpus []gpuVerdict) []flagvalue.Outcome {
-	all := []flagvalue.Outcome{{What: "the verdict", Class: rss}}
-	for _, v := range gpus {
-		all = append(all, flagvalue.Outcome{
-			What: "the verdict on the " + words.GPUMemoryOf(v.process.PID), Class: v.Class,
-		})
+func outcomesOf(r *conclude.Result) []flagvalue.Outcome {
+	all := []flagvalue.Outcome{{What: "the verdict", Class: r.Main.Class}}
+	for _, p := range r.All {
+		if p.GPU != nil {
+			all = append(all, flagvalue.Outcome{
+				What: "the verdict on the " + words.GPUMemoryOf(p.History.PID), Class: p.GPU.Class,
+			})
+		}
 	}
 	return all
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/explain"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/judge"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -42,10 +43,10 @@ func openEndedRecorder() *Recorder {
 
 // found is a judgement of a process that grows by 1 MiB a second and meets its limit in so many
 // seconds.
-func found(class verdict.Class, toLimit float64) ProcessVerdict {
+func found(class verdict.Class, toLimit float64) conclude.Process {
 	v := verdict.Judge(verdict.Series{}, verdict.Setting{}, verdict.InSeconds())
 	v.Class, v.Reason, v.Rate, v.ToLimit = class, verdict.ReasonAfterWarmup, 1<<20, toLimit
-	return ProcessVerdict{Judgement: judge.Judgement{Verdict: v, Judged: v}}
+	return conclude.Process{Judgement: judge.Judgement{Verdict: v, Judged: v}}
 }
 
 // check is a verdict of a recheck, and the part of the log that it must add; empty: none.
@@ -117,8 +118,8 @@ func testStreakRequired(t *testing.T) {
 			r.raiseAlarm(found(class, math.NaN()))
 		}
 
-		all := []ProcessVerdict{found(plateau, math.NaN()), found(c.last, math.NaN())}
-		r.addLastCheck(all, nil)
+		all := []conclude.Process{found(plateau, math.NaN()), found(c.last, math.NaN())}
+		r.decide(all)
 		why := explain.Reason(all[1].Verdict)
 		if all[0].Class != plateau || all[1].Class != c.want || !strings.Contains(why, c.why) {
 			t.Errorf("%v, then %s: %s and %s (%s), want %s (%s)", c.before, c.last, all[0].Class,
@@ -127,9 +128,18 @@ func testStreakRequired(t *testing.T) {
 	}
 }
 
+// decide decides as the end of a trace does.
+func (r *Recorder) decide(all []conclude.Process) {
+	r.countLastCheck(all)
+	t := r.Recorded()
+	for i := range all {
+		t.AddChecks(&all[i])
+	}
+}
+
 func testStreakNotRequired(t *testing.T) {
-	all := []ProcessVerdict{found(verdict.ClassLeak, math.NaN())}
-	new(Recorder).addLastCheck(all, nil)
+	all := []conclude.Process{found(verdict.ClassLeak, math.NaN())}
+	new(Recorder).decide(all)
 	if all[0].Class != verdict.ClassLeak {
 		t.Errorf("%s (%s), want the leak that was found", all[0].Class, explain.Reason(all[0].Verdict))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/trend"
@@ -113,16 +114,11 @@ func (w *objectWatch) budget(o overhead.Overhead) time.Duration {
 // of returns the censuses of a process, as long as it executes the same program.
 func (w *objectWatch) of(p *growth.ProcessHistory) (own []*objects.Census) {
 	for _, c := range w.counted {
-		if isOf(p, c.PID, c.Elapsed) {
+		if p.Had(c.PID, c.Elapsed) {
 			own = append(own, c)
 		}
 	}
 	return own
-}
-
-// isOf reports whether a PID was that of a process at some time.
-func isOf(p *growth.ProcessHistory, pid int, at time.Duration) bool {
-	return pid == p.PID && at >= p.First && (p.End == 0 || at < p.End)
 }
 
 // watchObjects takes the results of work that has ended, and starts the next one that is due. The
@@ -147,7 +143,8 @@ func (r *Recorder) watchObjects() {
 	switch {
 	case isHalf && elapsed >= w.nextHalfway:
 		w.nextHalfway = elapsed + length/2/halfwayTries
-		r.searchKeepers(mainVerdict(r.judge()), 0)
+		t := r.Recorded()
+		r.searchKeepers(t, conclude.MainOf(t.Judge()), 0)
 	case elapsed >= w.nextCensus && w.budget(r.session.Overhead()) > 0:
 		r.startObjects(context.Background(), objectWork{})
 	}
@@ -155,8 +152,8 @@ func (r *Recorder) watchObjects() {
 
 // searchKeepers starts a search for who keeps what a verdict says that grows, unless work is under
 // way or there is no budget. It may take a limit of CPU time; 0: what the budget allows.
-func (r *Recorder) searchKeepers(v ProcessVerdict, limit time.Duration) {
-	work := r.searchFor(v)
+func (r *Recorder) searchKeepers(t *conclude.Trace, p conclude.Process, limit time.Duration) {
+	work := r.searchFor(t, p)
 	work.limit = limit
 	isAllowed := limit > 0 || r.objects.budget(r.session.Overhead()) > 0
 	if r.objects.done == nil && work.search != nil && isAllowed {
@@ -166,7 +163,7 @@ func (r *Recorder) searchKeepers(v ProcessVerdict, limit time.Duration) {
 
 // searchAgain is searchKeepers for a trace that is judged periodically. A command takes its objects
 // along when it ends, so that the first search in it gets the time of a last one.
-func (r *Recorder) searchAgain(v ProcessVerdict) {
+func (r *Recorder) searchAgain(t *conclude.Trace, p conclude.Process) {
 	w, now := &r.objects, r.session.Elapsed()
 	gap := time.Duration(float64(searchGap) / r.options.Speed)
 	isFirst := w.lastSearch == 0
@@ -178,27 +175,27 @@ func (r *Recorder) searchAgain(v ProcessVerdict) {
 	if isFirst && r.options.Launch != nil {
 		limit = maxObjectTime
 	}
-	r.searchKeepers(v, limit)
+	r.searchKeepers(t, p, limit)
 }
 
 // searchFor returns the work that a verdict calls for: a census alone if neither RSS nor what
 // tensors have on GPUs grows.
-func (r *Recorder) searchFor(v ProcessVerdict) (work objectWork) {
-	if v.Process == nil {
+func (r *Recorder) searchFor(t *conclude.Trace, p conclude.Process) (work objectWork) {
+	if p.History == nil {
 		return work
 	}
-	if len(v.Suspects) == 0 && !v.Class.Grows() {
-		onGPUs, _ := gpu.Judge(r.CaseOf(v.Process))
-		if onGPUs.Diagnosis != gpu.DiagnosisTensors {
+	if len(p.Suspects) == 0 && !p.Class.Grows() {
+		t.JudgeGPU(&p)
+		if p.GPU == nil || p.GPU.Diagnosis != gpu.DiagnosisTensors {
 			return work
 		}
-		v.Window = onGPUs.Window
+		p.Window = p.GPU.Window
 	}
 	work.search = &tracer.KeeperSearch{
-		PID: v.Process.PID, Stacks: suspectStacks(v.Suspects), MaxSamples: maxSearchSamples,
-		From: v.Window.From, To: r.session.Elapsed() - minObjectAge,
+		PID: p.History.PID, Stacks: suspectStacks(p.Suspects), MaxSamples: maxSearchSamples,
+		From: p.Window.From, To: r.session.Elapsed() - minObjectAge,
 	}
-	if own := r.objects.of(v.Process); len(own) > 0 {
+	if own := r.objects.of(p.History); len(own) > 0 {
 		work.first = own[0]
 	}
 	return work
@@ -339,7 +336,9 @@ func (w *objectWatch) countSinceFirst(s *keeper.Search) {
 
 // finishObjects searches and counts for the last time, while the process lives and its objects are
 // traced. It ends early with ctx.
-func (r *Recorder) finishObjects(ctx context.Context, v ProcessVerdict, ended string) {
+func (r *Recorder) finishObjects(
+	ctx context.Context, t *conclude.Trace, p conclude.Process, ended string,
+) {
 	w := &r.objects
 	if !r.options.keepsObjects() || r.session.Elapsed()-r.began < minTraced {
 		return
@@ -367,43 +366,14 @@ func (r *Recorder) finishObjects(ctx context.Context, v ProcessVerdict, ended st
 	for i := range w.latest {
 		w.latest[i].IsEarlier = true
 	}
-	if isExited || v.Process == nil || len(r.snapshots) == 0 || ctx.Err() != nil {
+	if isExited || p.History == nil || len(r.snapshots) == 0 || ctx.Err() != nil {
 		return
 	}
 
 	before := r.session.ObjectsCPUTime()
 	defer func() { w.atEnd = r.session.ObjectsCPUTime() - before }()
-	work := r.searchFor(v)
+	work := r.searchFor(t, p)
 	work.limit = maxObjectTime // whatever the budget says: the answer is what the trace is for
 	r.startObjects(ctx, work)
 	r.take(<-w.done)
-}
-
-// Keepers returns who keeps what grows in a process, by the latest answers.
-func (r *Recorder) Keepers(p *growth.ProcessHistory) (own []keeper.Search) {
-	for _, s := range r.objects.latest {
-		if p != nil && isOf(p, s.PID, s.Elapsed) {
-			own = append(own, s)
-		}
-	}
-	return own
-}
-
-// Censuses returns the census of a process nearest to a baseline, and the last one; nil: there is
-// none.
-func (r *Recorder) Censuses(
-	p *growth.ProcessHistory, baseline time.Duration,
-) (before, after *census.Result) {
-	if p == nil {
-		return nil, nil
-	}
-	own := r.objects.of(p)
-	for i, c := range own {
-		if i == len(own)-1 {
-			after = &c.Result
-		} else if before == nil || (c.Elapsed-baseline).Abs() < (before.Elapsed-baseline).Abs() {
-			before = &c.Result
-		}
-	}
-	return before, after
 }

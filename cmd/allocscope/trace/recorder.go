@@ -135,7 +135,6 @@ type Recorder struct {
 	headline      string   // the verdict in a sentence; empty until the end
 	gpuHeadlines  []string // the same of GPU memory, for the comments of profiles
 	loggedChanges int      // changes of the overhead controller
-	related       []summary.Related
 	notes         []summary.Note
 	writeErrors   []error
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
@@ -130,7 +130,6 @@ func heapBytes() uint64 {
 
 func TestPairOf(t *testing.T) {
 	t.Run("end of the warm-up", testWarmUpEnd)
-	t.Run("ended process", testEndedProcess)
 	t.Run("process that is about to exit", testTeardown)
 }
 
@@ -227,7 +226,7 @@ func testBaselineKept(t *testing.T) {
 		r.pretendUntil(t, time.Duration(r.options.Warmup))
 		r.baseline = r.pretend(t, time.Duration(r.options.Warmup))
 		r.pretendUntil(t, time.Hour)
-		if start := r.PairOf(from(time.Duration(r.options.Warmup))).Start; start != r.baseline {
+		if start := r.pairFrom(time.Duration(r.options.Warmup)).Start; start != r.baseline {
 			t.Errorf("growth counts from %s, not from %s", start.Elapsed, r.baseline.Elapsed)
 		}
 
@@ -235,35 +234,21 @@ func testBaselineKept(t *testing.T) {
 	}
 }
 
+// pairFrom is the pair of growth that counts from a moment.
+func (r *Recorder) pairFrom(at time.Duration) conclude.Pair {
+	return r.Recorded().PairOf(nil, trend.Window{From: at})
+}
+
 func testWarmUpEnd(t *testing.T) {
 	r, _ := openEnded(t)
 	r.pretendUntil(t, 5*time.Hour)
-	span := r.PairOf(from(90 * time.Minute))
+	span := r.pairFrom(90 * time.Minute)
 	if last := r.Latest(); span.End != last {
 		t.Errorf("it ends at %s, not at %s", span.End.Elapsed, last.Elapsed)
 	}
 
 	if off := span.Start.Elapsed - 90*time.Minute; off.Abs() > r.snapshotPeriod/2 {
 		t.Errorf("it counts from %s to %s", span.Start.Elapsed, span.End.Elapsed)
-	}
-}
-
-// from is a judgement by which growth counts from a moment.
-func from(at time.Duration) ProcessVerdict {
-	return ProcessVerdict{Judgement: judge.Judgement{Window: trend.Window{From: at}}}
-}
-
-func testEndedProcess(t *testing.T) {
-	r, _ := openEnded(t)
-	r.pretend(t, 0)
-	r.exitSnapshot = &growth.Snapshot{Elapsed: 1500 * time.Millisecond}
-	if end := r.PairOf(from(0)).End; end != r.exitSnapshot {
-		t.Errorf("with one snapshot growth ends at %s", end.Elapsed)
-	}
-
-	second := r.pretend(t, time.Second)
-	if end := r.PairOf(from(0)).End; end != second {
-		t.Errorf("with two snapshots growth ends at %s", end.Elapsed)
 	}
 }
 

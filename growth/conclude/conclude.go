@@ -1,0 +1,246 @@
+package conclude
+
+import (
+	"math"
+	"slices"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/growth/claim"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// A Result is all that a trace shows.
+type Result struct {
+	// All traced processes, and the Main one, which the result is about. Its verdict alone takes
+	// other processes of the job into account, of which Related grow much besides.
+	All     []Process
+	Main    Process
+	Related []growth.OtherProcess
+	// Headroom of the main process until its first limit.
+	Headroom growth.Headroom
+	Groups   []Group
+	Outlier  *Outlier // nil: no rank stands out
+
+	// Pair is what growth is measured between, and Scanned the same for pages.
+	Pair, Scanned Pair
+	// Grown is what accumulated in host memory, and GrownOnGPUs on GPUs, with the trends of stacks.
+	Grown, GrownOnGPUs []growth.Holding
+	RSS                RSS
+	Steps              *Steps // nil: no steps were seen
+
+	// Rows of RSS, of all processes. Main has the diagnoses of its own; TreeDiagnoses are those of
+	// the process tree, nil where the others are negligible.
+	Rows          []breakdown.Row
+	TreeDiagnoses []diagnosis.Diagnosis
+	Advice        []advice.Advice
+
+	// Before and After are the census nearest to the baseline and the last one; nil: there is none.
+	Before, After *census.Result
+	Keepers       []keeper.Search
+}
+
+// A Group of workers with the verdict on its sum.
+type Group struct {
+	growth.Group
+	Verdict verdict.Verdict
+}
+
+// RSS of the main process in bytes; Unknown where it is.
+type RSS struct{ Start, Baseline, End int64 }
+
+// Steps of training since the baseline.
+type Steps struct {
+	Count     int64
+	PerSecond float64
+	// Growth in bytes per step; NaN: unknown.
+	Growth float64
+}
+
+// Conclude returns the result of a trace by the judgements of its processes. It decides them by the
+// checks so far, and leaves them as they are.
+func (t *Trace) Conclude(judged []Process) Result {
+	all := slices.Clone(judged)
+	for i := range all {
+		t.AddChecks(&all[i])
+	}
+
+	r := Result{All: all, Main: MainOf(all)}
+	t.addOthers(&r)
+	r.Headroom = t.Headroom(r.Main.History)
+	r.Groups, r.Outlier = t.groups(), outlierOf(all)
+
+	r.Pair = t.PairOf(r.Main.History, r.Main.Window)
+	r.Scanned = t.ScannedPair(r.Main.History, r.Pair)
+	r.addGrowth()
+	r.RSS, r.Steps = rssOf(r.Main.History, r.Scanned), stepsOf(r.Main, r.Pair)
+
+	r.Rows = breakdown.RSS(r.Scanned.Start, r.Scanned.End)
+	t.addCauses(&r)
+	r.Before, r.After = t.CensusesOf(r.Main.History, r.Pair.Start.Elapsed)
+	r.Keepers = t.KeepersOf(r.Main.History)
+
+	return r
+}
+
+// addOthers decides whether another process of the job grows in place of the traced ones, and which
+// others grow much.
+func (t *Trace) addOthers(r *Result) {
+	r.Main.Findings.Other = judge.OtherGrowth(t.ownRows(), t.Others, t.Criteria)
+	r.Main.Decide()
+
+	for _, o := range t.Others {
+		isHeadline := r.Main.Other != nil && r.Main.Other.PID == o.PID
+		if !isHeadline && float64(o.Growth) >= t.Criteria.MinOutsideGrowth {
+			r.Related = append(r.Related, o)
+		}
+	}
+}
+
+// groups of workers, and whether the sum of each group grows.
+func (t *Trace) groups() []Group {
+	var groups []Group
+	for _, g := range t.History.Groups() {
+		groups = append(groups, Group{g, verdict.Judge(g.History, verdict.Setting{}, t.Criteria)})
+	}
+	return groups
+}
+
+// addGrowth adds what accumulated between the ends of the pair.
+func (r *Result) addGrowth() {
+	var trends, onGPUs []trend.StackTrend
+	for _, p := range r.All {
+		trends = append(trends, p.Trends...)
+		if p.GPU != nil {
+			onGPUs = append(onGPUs, p.GPU.Trends...)
+		}
+	}
+
+	r.Grown = growth.Between(r.Pair.Start, r.Pair.End)
+	trend.Label(r.Grown, trends)
+	r.GrownOnGPUs = growth.Between(r.Pair.Start.OnGPUs(), r.Pair.End.OnGPUs())
+
+	trend.Label(r.GrownOnGPUs, onGPUs)
+}
+
+// rssOf is the RSS of a process: at the start by its timeline, at the baseline and the end by the
+// snapshots of the breakdown.
+func rssOf(process *growth.ProcessHistory, scanned Pair) RSS {
+	if process == nil {
+		return RSS{growth.Unknown, growth.Unknown, growth.Unknown}
+	}
+
+	rss := RSS{
+		Start:    process.Timeline.RSSAt(0),
+		Baseline: rssAt(scanned.Start, process), End: rssAt(scanned.End, process),
+	}
+	if !isResident(scanned.Start, process) && isResident(scanned.End, process) {
+		rss.Baseline = growth.Unknown // it has ended before it was scanned: the breakdown has its end alone
+	}
+	return rss
+}
+
+// rssAt is the RSS of a process at a snapshot, or by its timeline where the snapshot has none.
+func rssAt(s *growth.Snapshot, process *growth.ProcessHistory) int64 {
+	for _, p := range s.Residents {
+		if p.PID == process.PID && p.RSS != growth.Unknown {
+			return p.RSS
+		}
+	}
+	return process.Timeline.RSSAt(s.Elapsed)
+}
+
+func isResident(s *growth.Snapshot, process *growth.ProcessHistory) bool {
+	return slices.ContainsFunc(s.Residents,
+		func(p growth.Resident) bool { return p.PID == process.PID })
+}
+
+// stepsOf are the training steps since the baseline; nil: no steps were seen.
+func stepsOf(p Process, pair Pair) *Steps {
+	if p.History == nil || math.IsNaN(p.StepsPerSecond) {
+		return nil
+	}
+	return &Steps{
+		Count:     p.History.Timeline.StepsSince(pair.Start.Elapsed),
+		PerSecond: p.StepsPerSecond, Growth: p.Rate / p.StepsPerSecond,
+	}
+}
+
+// addCauses adds the diagnoses of the tree and the advice, which follow from the rows.
+func (t *Trace) addCauses(r *Result) {
+	pid := t.pidOf(r.Main.History)
+	resident := make(map[int]int64)
+
+	for _, p := range r.Scanned.End.Residents {
+		resident[p.PID] = max(0, p.RSS)
+	}
+	if OtherProcesses(pid, resident) > 0 {
+		r.TreeDiagnoses = diagnosis.Diagnose(t.treeEvidence(r))
+	}
+
+	walked := make(map[int]diagnosis.Diagnosis)
+	for _, d := range r.Main.Diagnoses {
+		if d.Free != 0 {
+			walked[pid] = d
+		}
+	}
+
+	r.Advice = advice.Advise(advice.Evidence{
+		Walked:    walked,
+		Breakdown: r.Rows, Start: r.Scanned.Start.Residents, End: r.Scanned.End.Residents,
+		Components: t.Components,
+		CacheStart: t.cacheAt(r.Scanned.Start.Elapsed), CacheEnd: t.cacheAt(r.Scanned.End.Elapsed),
+	})
+}
+
+// treeEvidence is what the process tree is diagnosed by. It grows where a traced process or a group
+// of workers does.
+func (t *Trace) treeEvidence(r *Result) diagnosis.Evidence {
+	e := diagnosis.Evidence{
+		Class: r.Main.Class, Rows: r.Rows, Elapsed: r.Scanned.Elapsed(),
+		Missing: claim.Missing(r.Scanned.End), Components: t.Components,
+	}
+
+	classes := []verdict.Class{}
+	for _, p := range r.All {
+		e.Trends = append(e.Trends, p.Trends...)
+		classes = append(classes, p.Class)
+	}
+	for _, g := range r.Groups {
+		classes = append(classes, g.Verdict.Class)
+	}
+
+	for _, class := range classes {
+		if class.Severity() > e.Class.Severity() {
+			e.Class = class
+		}
+	}
+	return e
+}
+
+// minOtherShare is the share of the RSS of one process below which the memory of all others is too
+// little for a breakdown of its own.
+const minOtherShare = 0.05
+
+// OtherProcesses is the number of processes besides one that have resident memory, which has the
+// bytes by PID. It is 0 where their memory is negligible beside that of the one.
+func OtherProcesses(pid int, resident map[int]int64) int {
+	others, sum := 0, int64(0)
+	for other, bytes := range resident {
+		if other != pid && bytes > 0 {
+			others++
+			sum += bytes
+		}
+	}
+
+	if float64(sum) < minOtherShare*float64(resident[pid]) {
+		return 0
+	}
+	return others
+}

@@ -36,7 +36,7 @@ func (r *Recorder) finish(
 	r.finishObjects(searching, t, conclude.MainOf(all), ended)
 	searched()
 	if err := r.rows.close(); err != nil {
-		r.noteWriteError(err)
+		r.files.note(err)
 	}
 
 	t = r.Recorded()
@@ -60,16 +60,16 @@ func (r *Recorder) finish(
 	if sum.SpikeMemory = r.spikeMemory(result.Main.History); sum.SpikeMemory.IsCaptured() {
 		sum.Files["spikes"] = folder.SpikesFile
 	}
-	place := PlaceOf(r.folder.Path())
+	place := PlaceOf(r.files.folder.Path())
 	sum.TargetEnded, sum.Launched = r.options.EndsTarget, r.options.Launch != nil
 	sum.Text = words.ResultOf(sum, place).Text()
-	r.writeFile(folder.SummaryFile, sum.Write)
-	r.writeFile(folder.ReportFile, r.env.WriteReport(r.folder))
+	r.files.write(folder.SummaryFile, sum.Write)
+	r.files.write(folder.ReportFile, r.env.WriteReport(r.files.folder))
 
 	err = r.print(sum, place)
 
-	if n := len(r.writeErrors); err == nil && n > 0 {
-		err = fmt.Errorf("%d files could not be written, first: %w", n, r.writeErrors[0])
+	if n := len(r.files.errors); err == nil && n > 0 {
+		err = fmt.Errorf("%d files could not be written, first: %w", n, r.files.errors[0])
 	}
 
 	return outcomes, err
@@ -78,10 +78,10 @@ func (r *Recorder) finish(
 // writeProfiles writes what was alive at the baseline and at the end, and what has grown.
 func (r *Recorder) writeProfiles(result *conclude.Result) {
 	start, end := result.Pair.Start, result.Pair.End
-	r.writeFile(folder.WarmupFile, r.profileWriter(start.AllHoldings(), r.began, start))
-	r.writeFile(folder.PlateauFile, r.profileWriter(end.AllHoldings(), r.began, end))
+	r.files.write(folder.WarmupFile, r.profileWriter(start.AllHoldings(), r.began, start))
+	r.files.write(folder.PlateauFile, r.profileWriter(end.AllHoldings(), r.began, end))
 	grown := slices.Concat(result.Grown, result.GrownOnGPUs)
-	r.writeFile(folder.GrowthFile, r.profileWriter(grown, start.Elapsed, end))
+	r.files.write(folder.GrowthFile, r.profileWriter(grown, start.Elapsed, end))
 }
 
 // print prints the result as the user wants it.

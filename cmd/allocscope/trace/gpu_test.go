@@ -165,9 +165,9 @@ func gpuRecorder(t *testing.T) *Recorder {
 			}
 
 			gpu.Attribute(at)
-			r.snapshots = append(r.snapshots, numberedSnapshot{
+			r.snapshots.all = append(r.snapshots.all, numberedSnapshot{
 				Snapshot: at,
-				file:     len(r.snapshots),
+				file:     len(r.snapshots.all),
 			})
 		}
 	}
@@ -223,7 +223,7 @@ func testGPUSummary(t *testing.T) {
 
 func testGPUEnded(t *testing.T) {
 	r := gpuRecorder(t)
-	r.snapshots[60].GPUMemory, r.snapshots[60].GPUHoldings = nil,
+	r.snapshots.all[60].GPUMemory, r.snapshots.all[60].GPUHoldings = nil,
 		nil // the driver had forgotten it by then
 	d := gpuSummaries(r.judged())[0]
 	var end int64
@@ -236,7 +236,7 @@ func testGPUEnded(t *testing.T) {
 		t.Errorf("it ends at %d bytes: %+v", end, d.Breakdown)
 	}
 
-	r.snapshots = r.snapshots[:1]
+	r.snapshots.all = r.snapshots.all[:1]
 	if d = gpuSummaries(r.judged())[0]; len(d.Breakdown) == 0 ||
 		d.Breakdown[0].StartBytes != d.Breakdown[0].EndBytes {
 		t.Errorf("of one snapshot: %+v", d.Breakdown)

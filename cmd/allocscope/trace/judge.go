@@ -31,11 +31,11 @@ func (r *Recorder) Recorded() *conclude.Trace {
 			Warmup: time.Duration(r.options.Warmup), Tolerable: r.options.tolerableRate(),
 			Components: r.options.Components.Rules,
 		},
-		PID: r.asked.PID, Began: r.began, History: &r.history, Exit: r.exitSnapshot,
+		PID: r.asked.PID, Began: r.began, History: &r.history, Exit: r.snapshots.exit,
 		Checks: r.rechecks, GPUChecks: r.gpuRechecks, Keepers: r.objects.latest,
 	}
 
-	for _, s := range r.snapshots {
+	for _, s := range r.snapshots.all {
 		t.Snapshots = append(t.Snapshots, s.Snapshot)
 	}
 

@@ -125,7 +125,7 @@ func (w *objectWatch) of(p *growth.ProcessHistory) (own []*objects.Census) {
 // first census follows the first snapshot.
 func (r *Recorder) watchObjects() {
 	w := &r.objects
-	if !r.options.keepsObjects() || len(r.snapshots) == 0 {
+	if !r.options.keepsObjects() || len(r.snapshots.all) == 0 {
 		return
 	}
 	select {
@@ -303,7 +303,7 @@ func (r *Recorder) take(work objectWork) {
 		slog.Debug(fmt.Sprintf("census of PID %d at %s: %d types, %.0f%% of the memory read, in %s",
 			c.PID, units.Duration(c.Elapsed), len(c.Types), 100*c.Share, c.Took))
 		if err := r.rows.writeObjects(rows.ObjectRowsOf(&c.Result)); err != nil {
-			r.noteWriteError(err)
+			r.files.note(err)
 		}
 	}
 	w.counted = append(w.counted, work.counted...)
@@ -366,7 +366,7 @@ func (r *Recorder) finishObjects(
 	for i := range w.latest {
 		w.latest[i].IsEarlier = true
 	}
-	if isExited || p.History == nil || len(r.snapshots) == 0 || ctx.Err() != nil {
+	if isExited || p.History == nil || len(r.snapshots.all) == 0 || ctx.Err() != nil {
 		return
 	}
 

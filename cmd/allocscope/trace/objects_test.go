@@ -98,7 +98,7 @@ func newCounting(t *testing.T, length time.Duration) (*counting, *Recorder) {
 	r := &Recorder{
 		session: c, options: Options{Keepers: KeepersOn, Speed: 1}, rows: rows,
 		objects:   objectWatch{session: c},
-		snapshots: []numberedSnapshot{{&growth.Snapshot{}, 0}},
+		snapshots: snapshotSeries{all: []numberedSnapshot{{&growth.Snapshot{}, 0}}},
 	}
 	r.end.Store(int64(length))
 	t.Cleanup(func() { _ = rows.close() })

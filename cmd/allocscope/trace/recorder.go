@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -17,38 +16,13 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/overhead"
-	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
-)
-
-// maxSnapshots bounds the snapshots of a trace without a duration. They start at one a second.
-// Whenever there are this many, every other one is dropped and the time between them doubles.
-const maxSnapshots = 120
-
-// maxHoldings bounds the holdings that all snapshots have, some 220 bytes each. They are not
-// thinned below minSnapshots, which the judgement of stacks needs.
-const (
-	maxHoldings  = 1 << 17
-	minSnapshots = 16
-)
-
-const (
-	// snapshotOwnPart is the part of the limit of allocscope's own CPU time that snapshots may
-	// take, and snapshotBurst what they may take in advance. They are taken further apart where
-	// they cost more, but at most maxStretch periods.
-	snapshotOwnPart = 0.3
-	snapshotBurst   = 200 * time.Millisecond
-	maxStretch      = 5
-
-	// minSnapshotShare is the least share of a core that accrues for snapshots.
-	minSnapshotShare = 1e-3
 )
 
 // sampleTolerance is how much earlier than its period a sample may be taken.
@@ -98,7 +72,7 @@ type Recorder struct {
 	asked   summary.Process // of --pid
 	// startTicks is growth.Process.Start of asked; 0: unknown.
 	startTicks int64
-	folder     *folder.Folder
+	files      outputFiles
 	display    Display
 	marks      *mark.Receiver
 	started    time.Time     // when Elapsed was 0
@@ -112,20 +86,11 @@ type Recorder struct {
 	unwritten  func() error // writes the rows of the last sample; nil: they are written
 	lastSample time.Time
 
-	snapshots      []numberedSnapshot // in order, while the process lived
-	snapshotPeriod time.Duration
-	costs          duty.Limiter  // of snapshots, where the user has not set their period
-	notBefore      time.Duration // no snapshot is due before
-	leftOut        int           // snapshots, for what they cost
-	idleHoldings   uint64        // that boundHoldings has dropped
-	spikes         spikeWatcher
-	objects        objectWatch
+	snapshots snapshotSeries
+	spikes    spikeWatcher
+	objects   objectWatch
 
-	userMemoryLimit int64            // bytes
-	nextFile        int              // number of the next snapshot's file
-	exitSnapshot    *growth.Snapshot // of the ended process; nil: it lives
-	baselineTaken   bool
-	baseline        *growth.Snapshot // nil: not planned by --warmup, or not reached
+	userMemoryLimit int64 // bytes
 
 	rechecks    *verdict.Rechecks // nil: judged once, at the end
 	gpuRechecks *verdict.Rechecks // of GPU memory, at the same times
@@ -136,19 +101,6 @@ type Recorder struct {
 	gpuHeadlines  []string // the same of GPU memory, for the comments of profiles
 	loggedChanges int      // changes of the overhead controller
 	notes         []summary.Note
-	writeErrors   []error
-}
-
-// numberedSnapshot is a snapshot and the number of its file.
-type numberedSnapshot struct {
-	*growth.Snapshot
-	file int
-}
-
-// defaultSnapshotPeriod divides a duration by sixty, or by thirty where the periods would be
-// shorter than two seconds.
-func defaultSnapshotPeriod(duration time.Duration) time.Duration {
-	return max(time.Second, duration/60, min(2*time.Second, duration/30))
 }
 
 func newRecorder(
@@ -156,20 +108,16 @@ func newRecorder(
 	earlier *earlierTrace,
 ) (*Recorder, error) {
 	r := &Recorder{
-		session: of, asked: asked, marks: marks, folder: dir, options: options, earlier: earlier,
+		session: of, asked: asked, marks: marks, files: outputFiles{folder: dir}, options: options, earlier: earlier,
 		started: time.Now().Add(-of.Elapsed()), began: of.Opened(),
-		snapshotPeriod: time.Duration(options.SnapshotEvery),
-		costs:          duty.Limiter{Burst: snapshotBurst},
-		spikes:         newSpikeWatcher(), objects: objectWatch{session: of},
+		snapshots: newSnapshotSeries(&options), spikes: newSpikeWatcher(),
+		objects: objectWatch{session: of},
 	}
 	r.setEnd()
 	if earlier != nil {
 		r.history = earlier.history
 	}
 
-	if r.snapshotPeriod == 0 {
-		r.snapshotPeriod = defaultSnapshotPeriod(time.Duration(options.Duration))
-	}
 	if options.isRechecked() {
 		r.rechecks = verdict.NewRechecks(r.firstCheck())
 		r.gpuRechecks = verdict.NewRechecks(r.firstCheck())
@@ -189,7 +137,7 @@ func Replay(
 	r := &Recorder{session: of, options: options, history: history}
 	r.setEnd()
 	for i, s := range snapshots {
-		r.snapshots = append(r.snapshots, numberedSnapshot{s, i})
+		r.snapshots.all = append(r.snapshots.all, numberedSnapshot{s, i})
 	}
 	return r
 }
@@ -222,12 +170,7 @@ func (r *Recorder) TracedNow() int {
 }
 
 // Latest returns the latest snapshot; nil: there is none.
-func (r *Recorder) Latest() *growth.Snapshot {
-	if len(r.snapshots) == 0 {
-		return nil
-	}
-	return r.snapshots[len(r.snapshots)-1].Snapshot
-}
+func (r *Recorder) Latest() *growth.Snapshot { return r.snapshots.latest() }
 
 // record samples and takes snapshots until the trace ends. It returns why it ended.
 func (r *Recorder) record(ctx context.Context) (ended string, err error) {
@@ -281,41 +224,24 @@ func (r *Recorder) tick() error {
 	}
 
 	baseline, planned := r.plannedBaseline()
-	if planned && !r.baselineTaken && r.session.Elapsed() >= baseline {
-		r.baselineTaken = true
+	if planned && !r.snapshots.baselineTaken && r.session.Elapsed() >= baseline {
+		r.snapshots.baselineTaken = true
 		err := r.takeSnapshot()
-		r.baseline = r.Latest()
+		r.snapshots.baseline = r.Latest()
 		return err
 	}
 
-	if r.session.Elapsed() >= r.nextSnapshotTime() {
+	if r.session.Elapsed() >= r.snapshots.next() {
 		var err error
 		cost := process.MeasureCPUTime(func() { err = r.takeSnapshot() })
-		r.postpone(cost, r.session.Overhead())
+		r.snapshots.postpone(cost, r.began, r.session.Overhead())
 		return err
 	}
 
-	if r.spikes.isDue(r.session, r.nextSnapshotTime(), r.options.samplePeriod()) {
+	if r.spikes.isDue(r.session, r.snapshots.next(), r.options.samplePeriod()) {
 		return r.takeSpikeSnapshot()
 	}
 	return nil
-}
-
-// postpone decides how soon the next snapshot may follow one that has cost so much CPU time.
-func (r *Recorder) postpone(cost time.Duration, o overhead.Overhead) {
-	limit := o.OwnLimit()
-	if limit == 0 || r.options.SnapshotEvery != 0 {
-		return
-	}
-
-	r.costs.Share = max(minSnapshotShare,
-		snapshotOwnPart*float64(limit)/float64(max(1, o.Elapsed)))
-	now := time.Time{}.Add(o.Elapsed)
-	r.costs.Accrue(now)
-	r.costs.Spend(cost)
-	planned := r.nextSnapshotTime()
-	r.notBefore = r.began + o.Elapsed + min(r.costs.Rest(now), maxStretch*r.snapshotPeriod)
-	r.leftOut += int((r.nextSnapshotTime() - planned) / r.snapshotPeriod)
 }
 
 // plannedBaseline returns the end of the warm-up by --warmup.
@@ -323,20 +249,10 @@ func (r *Recorder) plannedBaseline() (at time.Duration, planned bool) {
 	return time.Duration(r.options.Warmup), r.options.Warmup != 0
 }
 
-// nextSnapshotTime counts in whole periods, so that the baseline snapshot does not shift the
-// others.
-func (r *Recorder) nextSnapshotTime() time.Duration {
-	if len(r.snapshots) == 0 {
-		return 0
-	}
-	after := max(r.snapshots[len(r.snapshots)-1].Elapsed, r.notBefore-1)
-	return (after/r.snapshotPeriod + 1) * r.snapshotPeriod
-}
-
 // untilNextDue returns the time until tick has something to do.
 func (r *Recorder) untilNextDue() time.Duration {
 	elapsed := r.session.Elapsed()
-	next := min(r.nextSnapshotTime()-elapsed, r.options.samplePeriod()-time.Since(r.lastSample))
+	next := min(r.snapshots.next()-elapsed, r.options.samplePeriod()-time.Since(r.lastSample))
 
 	if end := r.End(); end != 0 {
 		next = min(next, end-elapsed)
@@ -345,7 +261,7 @@ func (r *Recorder) untilNextDue() time.Duration {
 		next = 0
 	}
 
-	if baseline, planned := r.plannedBaseline(); planned && !r.baselineTaken {
+	if baseline, planned := r.plannedBaseline(); planned && !r.snapshots.baselineTaken {
 		next = min(next, baseline-elapsed)
 	}
 	return max(next, 0)
@@ -387,7 +303,7 @@ func (r *Recorder) sample(isLast bool) {
 // counters are those of the session, with the losses of the recorder.
 func (r *Recorder) counters() (tracer.Events, growth.Losses, error) {
 	events, losses, err := r.session.Counters()
-	losses.Add(growth.LossIdleHoldings, "", r.idleHoldings)
+	losses.Add(growth.LossIdleHoldings, "", r.snapshots.idleHoldings)
 	return events, losses, err
 }
 
@@ -397,7 +313,7 @@ func (r *Recorder) writeRows() {
 		return
 	}
 	if err := r.unwritten(); err != nil {
-		r.noteWriteError(err)
+		r.files.note(err)
 	}
 	r.unwritten = nil
 }
@@ -433,7 +349,7 @@ func (r *Recorder) addMarks() {
 
 // takeSnapshot reads and writes what is alive.
 func (r *Recorder) takeSnapshot() error {
-	snapshot, err := r.session.Snapshot(r.snapshotTimes()...)
+	snapshot, err := r.session.Snapshot(r.snapshots.times()...)
 	if err != nil {
 		return err
 	}
@@ -447,89 +363,18 @@ func (r *Recorder) takeSnapshot() error {
 	))
 
 	if r.session.Err() != nil {
-		r.exitSnapshot = snapshot
+		r.snapshots.exit = snapshot
 		return nil
 	}
 
-	if latest := r.Latest(); latest != nil {
-		latest.DropBirths(snapshot)
-	}
-	r.unclassifyFree(snapshot)
-	r.spikes.addSnapshot(snapshot, false)
-
-	n := numberedSnapshot{snapshot, r.nextFile}
-	r.nextFile++
-	r.snapshots = append(r.snapshots, n)
-	r.writeFile(folder.SnapshotFile(n.file), r.profileWriter(snapshot.AllHoldings(), r.began, snapshot))
-
 	isOpenEnded := r.options.Duration == 0 || r.options.SnapshotEvery == 0 // or it was extended
-	if isOpenEnded && len(r.snapshots) >= maxSnapshots {
-		r.thinSnapshots()
-	}
-	r.boundHoldings()
+	file := r.snapshots.add(snapshot)
+	r.spikes.addSnapshot(snapshot, false)
+	r.files.write(folder.SnapshotFile(file), r.profileWriter(snapshot.AllHoldings(), r.began, snapshot))
+	r.snapshots.bound(isOpenEnded, &r.files)
+
 	limitMemory(r.userMemoryLimit)
 	return nil
-}
-
-// unclassifyFree gives the free memory of earlier snapshots the kind that it has in the latest one, where
-// losses have made it unknown: rows of both are compared.
-func (r *Recorder) unclassifyFree(latest *growth.Snapshot) {
-	for _, p := range latest.Residents {
-		if _, ok := claim.May(claim.FreeMemory, p.PID, latest.Losses); ok {
-			continue
-		}
-
-		for _, s := range r.snapshots {
-			s.UnclassifyFree(p.PID)
-		}
-	}
-}
-
-func (r *Recorder) snapshotTimes() []time.Duration {
-	var times []time.Duration
-	for _, s := range r.snapshots {
-		times = append(times, s.Elapsed)
-	}
-	return times
-}
-
-// boundHoldings bounds the memory of the snapshots. In those between the first and the latest it
-// drops what holds nothing, and then every other one of them.
-func (r *Recorder) boundHoldings() {
-	for i, s := range r.snapshots {
-		isEnd := i == 0 || i == len(r.snapshots)-1 || s.Snapshot == r.baseline
-		if !isEnd && r.holdings() > maxHoldings {
-			r.idleHoldings += uint64(s.DropIdle())
-		}
-	}
-	for len(r.snapshots) > minSnapshots && r.holdings() > maxHoldings {
-		r.thinSnapshots()
-	}
-}
-
-// holdings is how many the snapshots have.
-func (r *Recorder) holdings() (n int) {
-	for _, s := range r.snapshots {
-		n += len(s.Holdings) + len(s.GPUHoldings) + len(s.Others)
-	}
-	return n
-}
-
-// thinSnapshots drops every other snapshot but the first, the last and the planned baseline.
-func (r *Recorder) thinSnapshots() {
-	kept := r.snapshots[:0]
-	for i, s := range r.snapshots {
-		if i%2 == 0 || i == len(r.snapshots)-1 || s.Snapshot == r.baseline {
-			kept = append(kept, s)
-			continue
-		}
-		if err := r.folder.Remove(folder.SnapshotFile(s.file)); err != nil {
-			r.noteWriteError(err)
-		}
-	}
-
-	r.snapshots = kept
-	r.snapshotPeriod *= 2
 }
 
 // finalSample takes the last sample and the last snapshot.
@@ -538,57 +383,7 @@ func (r *Recorder) finalSample() error {
 	r.writeRows() // of the sample before, if all processes have exited
 	err := r.takeSnapshot()
 	if r.session.Err() != nil {
-		r.dropTeardown(r.session.Elapsed())
+		r.snapshots.dropTeardown(r.session.Elapsed(), r.history.Main(), &r.files)
 	}
 	return err
-}
-
-// dropTeardown drops the last snapshots of a process that has exited then, if they have less of the
-// heap than most before them: what a program frees at its end, it had kept until then. After a spike it
-// has as much as most before.
-func (r *Recorder) dropTeardown(exit time.Duration) {
-	const keptShare, longest, fewest = 0.8, 10 * time.Second, 2
-	main := r.history.Main()
-	for n := len(r.snapshots); n > fewest && main != nil; n-- {
-		last := r.snapshots[n-1]
-		var before []float64
-		for _, s := range r.snapshots[:n-1] {
-			before = append(before, heapOf(s.Snapshot, main.PID))
-		}
-		slices.Sort(before)
-
-		isKept := heapOf(last.Snapshot, main.PID) >= keptShare*before[len(before)/2]
-		if isKept || exit-last.Elapsed > longest || last.Snapshot == r.baseline {
-			return
-		}
-		if err := r.folder.Remove(folder.SnapshotFile(last.file)); err != nil {
-			r.noteWriteError(err)
-		}
-		r.snapshots = r.snapshots[:n-1]
-	}
-}
-
-// heapOf returns the bytes that a process has allocated and not freed.
-func heapOf(s *growth.Snapshot, pid int) (bytes float64) {
-	for _, h := range s.Holdings {
-		if h.Stack.PID == pid && h.Kind == growth.KindHeap {
-			bytes += float64(h.InuseBytes)
-		}
-	}
-	return bytes
-}
-
-// writeFile writes a file of the folder. The trace goes on after an error.
-func (r *Recorder) writeFile(name string, content func(io.Writer) error) {
-	if err := r.folder.WriteFile(name, content); err != nil {
-		r.noteWriteError(err)
-	}
-}
-
-// noteWriteError logs the first error. All of them make the exit status non-zero.
-func (r *Recorder) noteWriteError(err error) {
-	if len(r.writeErrors) == 0 {
-		slog.Error(err.Error())
-	}
-	r.writeErrors = append(r.writeErrors, err)
 }

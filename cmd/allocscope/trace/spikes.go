@@ -96,7 +96,7 @@ func (r *Recorder) takeSpikeSnapshot() error {
 	var err error
 	cost := process.MeasureCPUTime(func() { snapshot, err = r.session.SpikeSnapshot() })
 	r.spikes.costs.Spend(cost)
-	r.costs.Spend(cost) // so that all snapshots together take no more: the next one comes later
+	r.snapshots.costs.Spend(cost) // so that all snapshots together take no more: the next one comes later
 	if err != nil || r.session.Err() != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (r *Recorder) spikeMemory(main *growth.ProcessHistory) *summary.SpikeMemory
 
 	spikes := watch.Spikes()
 	if c := spikes.Highest; c != nil {
-		r.writeFile(folder.SpikesFile, r.profileWriter(c.Contents(), c.Before.Elapsed, c.At))
+		r.files.write(folder.SpikesFile, r.profileWriter(c.Contents(), c.Before.Elapsed, c.At))
 	}
 	return summary.SpikeMemoryOf(spikes, r.options.Components.Rules, maxSpikeStacks)
 }

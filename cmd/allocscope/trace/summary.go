@@ -46,7 +46,7 @@ func (r *Recorder) summarize(
 		GPUs:     summary.GPUsOf(r.history.GPUs),
 
 		IntervalBytes: overhead.IntervalBytes, Overhead: overhead, Events: summary.Events(events),
-		SnapshotsS: r.snapshotSeconds(), Files: r.files(), Sources: r.sources(),
+		SnapshotsS: r.snapshotSeconds(), Files: r.fileNames(), Sources: r.sources(),
 	}
 
 	s.Objects = summary.ObjectsOf(result.Before, result.After)
@@ -77,7 +77,7 @@ func (r *Recorder) summarize(
 }
 
 // files of the folder, by what is in them.
-func (r *Recorder) files() map[string]string {
+func (r *Recorder) fileNames() map[string]string {
 	files := map[string]string{
 		"growth": folder.GrowthFile, "warmup": folder.WarmupFile, "plateau": folder.PlateauFile,
 		"timeline": folder.TimelineFile, "processes": folder.ProcessesFile,
@@ -94,7 +94,7 @@ func (r *Recorder) files() map[string]string {
 
 func (r *Recorder) snapshotSeconds() []float64 {
 	seconds := []float64{}
-	for _, s := range r.snapshots {
+	for _, s := range r.snapshots.all {
 		seconds = append(seconds, summary.Seconds(s.Elapsed))
 	}
 	return seconds

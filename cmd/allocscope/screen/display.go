@@ -217,7 +217,7 @@ func (d *display) state(progress console.Progress) *State {
 
 	s := &State{
 		Command: about.Command, PID: about.PID, Processes: int(latest.Tree.Processes),
-		Traced: r.TracedNow(), Elapsed: elapsed, Duration: r.End(),
+		Traced: r.History().TracedNow(), Elapsed: elapsed, Duration: r.End(),
 		Extension: r.Extension(), UntilSettled: progress.UntilSettled,
 
 		Verdict: p.verdict, JudgedAt: p.judgedAt, Suspect: p.suspect, Diagnosis: p.diagnosis,

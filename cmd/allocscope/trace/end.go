@@ -2,13 +2,9 @@ package trace
 
 import (
 	"cmp"
-	"log/slog"
 	"time"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
-	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/export/words"
-	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -53,32 +49,12 @@ func (r *Recorder) Extend() {
 
 // firstCheck returns criteria by whose MinPlateauLength a trace is judged first: with
 // --until-settled after its duration.
-func (r *Recorder) firstCheck() verdict.Criteria {
-	c := r.criteria()
-	if r.options.UntilSettled != 0 {
-		c.MinPlateauLength = time.Duration(r.options.Duration).Seconds()
+func (o *Options) firstCheck() verdict.Criteria {
+	c := o.criteria()
+	if o.UntilSettled != 0 {
+		c.MinPlateauLength = time.Duration(o.Duration).Seconds()
 	}
 	return c
-}
-
-// settle ends a trace whose verdicts on RSS and on GPU memory are settled: a longer one would not
-// change them. Otherwise it logs until when the trace goes on.
-func (r *Recorder) settle(t *conclude.Trace, all []conclude.Process) {
-	r.settled = true
-	for i := range all {
-		t.AddChecks(&all[i])
-		r.settled = r.settled && (all[i].GPU == nil || all[i].GPU.Longer == 0)
-	}
-	main := conclude.MainOf(all)
-	r.settled = r.settled && main.Longer == 0
-
-	headline := words.Headline(summary.VerdictOf(main.Verdict, summary.AxisSeconds))
-	if r.settled {
-		slog.Info(words.Settled(headline))
-		return
-	}
-	next := r.began + time.Duration(r.rechecks.Next()*float64(time.Second))
-	slog.Info(words.GoesOn(headline, next, r.End()))
 }
 
 // longest is the longest time that a trace may take; 0: until Ctrl-C.

@@ -82,7 +82,7 @@ func TestSettle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, r := logged(t), openEndedRecorder()
-			r.gpuRechecks = verdict.NewRechecks(verdict.InSeconds())
+			r.checks.gpu = verdict.NewRechecks(verdict.InSeconds())
 			r.options = Options{
 				Duration:     flagvalue.Duration(5 * time.Minute),
 				UntilSettled: flagvalue.Duration(time.Hour),
@@ -90,10 +90,10 @@ func TestSettle(t *testing.T) {
 			r.setEnd()
 			r.history.Rows = []growth.Row{{Sample: growth.Sample{Elapsed: 5 * time.Minute}}}
 			for _, class := range c.before {
-				r.rechecks.Add(settledFound(class, 0).Verdict)
+				r.checks.rss.Add(settledFound(class, 0).Verdict)
 			}
 
-			r.rechecks.Due(300)
+			r.checks.rss.Due(300)
 			all := []conclude.Process{c.main}
 			for i, j := range c.gpus {
 				if i > 0 {
@@ -101,9 +101,9 @@ func TestSettle(t *testing.T) {
 				}
 				all[i].GPU = j
 			}
-			r.settle(r.Recorded(), all)
-			if r.settled != c.want {
-				t.Errorf("settled: %t, want %t", r.settled, c.want)
+			r.checks.settle(r.Recorded(), all, r.End())
+			if r.checks.settled != c.want {
+				t.Errorf("settled: %t, want %t", r.checks.settled, c.want)
 			}
 			if c.want {
 				mustSay(t, "the log", log.String(), "settled: ")
@@ -120,10 +120,10 @@ func TestFirstCheck(t *testing.T) {
 		Duration: flagvalue.Duration(5 * time.Minute), UntilSettled: flagvalue.Duration(time.Hour),
 		Speed: 1,
 	}}
-	if next := verdict.NewRechecks(r.firstCheck()).Next(); next != 300 {
+	if next := verdict.NewRechecks(r.options.firstCheck()).Next(); next != 300 {
 		t.Errorf("first check after %v s, want 300", next)
 	}
-	if c := r.criteria(); c != verdict.InSeconds().Repeated() {
+	if c := r.options.criteria(); c != verdict.InSeconds().Repeated() {
 		t.Errorf("criteria %+v are not those of repeated checks", c)
 	}
 }

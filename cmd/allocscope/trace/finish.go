@@ -44,57 +44,67 @@ func (r *Recorder) finish(
 	for i := range all {
 		t.JudgeGPU(&all[i])
 	}
-	r.countLastCheck(all)
-	result := t.Conclude(all)
-	r.headline = words.Headline(summary.VerdictOf(result.Main.Verdict, summary.AxisSeconds))
-	r.gpuHeadlines = gpuComments(result.All)
-	r.writeProfiles(&result)
+	r.checks.addLast(all)
+	e := ending{recorder: r, trace: t, result: t.Conclude(all), reason: ended}
+	r.headline = words.Headline(summary.VerdictOf(e.result.Main.Verdict, summary.AxisSeconds))
+	r.gpuHeadlines = gpuComments(e.result.All)
 
-	outcomes := outcomesOf(&result)
-	sum, err := r.summarize(t, &result, ended)
-	if err != nil {
-		return outcomes, err
-	}
+	e.writeProfiles()
+	err := e.writeSummary()
+	return outcomesOf(&e.result), err
+}
 
-	sum.GPUMemory = gpuSummaries(t, result.All)
-	if sum.SpikeMemory = r.spikeMemory(result.Main.History); sum.SpikeMemory.IsCaptured() {
-		sum.Files["spikes"] = folder.SpikesFile
-	}
-	place := PlaceOf(r.files.folder.Path())
-	sum.TargetEnded, sum.Launched = r.options.EndsTarget, r.options.Launch != nil
-	sum.Text = words.ResultOf(sum, place).Text()
-	r.files.write(folder.SummaryFile, sum.Write)
-	r.files.write(folder.ReportFile, r.env.WriteReport(r.files.folder))
-
-	err = r.print(sum, place)
-
-	if n := len(r.files.errors); err == nil && n > 0 {
-		err = fmt.Errorf("%d files could not be written, first: %w", n, r.files.errors[0])
-	}
-
-	return outcomes, err
+// An ending is a trace that has ended, with its result.
+type ending struct {
+	recorder *Recorder
+	trace    *conclude.Trace
+	result   conclude.Result
+	reason   string // why it has ended, as the summary has it
 }
 
 // writeProfiles writes what was alive at the baseline and at the end, and what has grown.
-func (r *Recorder) writeProfiles(result *conclude.Result) {
-	start, end := result.Pair.Start, result.Pair.End
+func (e *ending) writeProfiles() {
+	r, start, end := e.recorder, e.result.Pair.Start, e.result.Pair.End
 	r.files.write(folder.WarmupFile, r.profileWriter(start.AllHoldings(), r.began, start))
 	r.files.write(folder.PlateauFile, r.profileWriter(end.AllHoldings(), r.began, end))
-	grown := slices.Concat(result.Grown, result.GrownOnGPUs)
+	grown := slices.Concat(e.result.Grown, e.result.GrownOnGPUs)
 	r.files.write(folder.GrowthFile, r.profileWriter(grown, start.Elapsed, end))
 }
 
-// print prints the result as the user wants it.
-func (r *Recorder) print(s *summary.Summary, place words.Place) error {
-	if r.options.JSON {
-		return s.Write(r.env.Out)
+// writeSummary writes the summary and the report, and prints the result.
+func (e *ending) writeSummary() error {
+	r := e.recorder
+	s, err := e.summarize()
+	if err != nil {
+		return err
 	}
 
-	o := r.options
-	if !o.Quiet {
-		fmt.Fprintln(r.env.Out)
+	if s.SpikeMemory = e.spikeMemory(); s.SpikeMemory.IsCaptured() {
+		s.Files["spikes"] = folder.SpikesFile
 	}
-	return PrintResult(r.env.Out, s, place, Print{o.Quiet, o.Details, o.Color})
+	place := PlaceOf(r.files.folder.Path())
+	s.Text = words.ResultOf(s, place).Text()
+	r.files.write(folder.SummaryFile, s.Write)
+	r.files.write(folder.ReportFile, r.env.WriteReport(r.files.folder))
+
+	err = e.print(s, place)
+	if n := len(r.files.errors); err == nil && n > 0 {
+		err = fmt.Errorf("%d files could not be written, first: %w", n, r.files.errors[0])
+	}
+	return err
+}
+
+// print prints the result as the user wants it.
+func (e *ending) print(s *summary.Summary, place words.Place) error {
+	o, out := &e.recorder.options, e.recorder.env.Out
+	if o.JSON {
+		return s.Write(out)
+	}
+
+	if !o.Quiet {
+		fmt.Fprintln(out)
+	}
+	return PrintResult(out, s, place, Print{o.Quiet, o.Details, o.Color})
 }
 
 // PlaceOf is where the commands of a result are typed: in this shell, about a folder.
@@ -111,17 +121,17 @@ func (r *Recorder) profileWriter(
 		Duration:   to.Elapsed - from,
 		Interval:   effectiveInterval(to),
 		Executable: r.ProcessOf(r.history.Main()).Executable,
-		Processes:  r.commands(),
+		Processes:  commandsOf(&r.history),
 		Comments:   r.comments(to),
 		Components: r.options.Components.Rules,
 	}
 	return func(w io.Writer) error { return profile.Write(w, holdings, info) }
 }
 
-// commands are those of the traced processes, by PID.
-func (r *Recorder) commands() map[int]string {
+// commandsOf are the commands of the traced processes, by PID.
+func commandsOf(h *growth.History) map[int]string {
 	commands := make(map[int]string)
-	for _, t := range r.history.Traced() {
+	for _, t := range h.Traced() {
 		commands[t.PID] = t.Command
 	}
 	return commands

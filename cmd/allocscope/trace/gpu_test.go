@@ -245,8 +245,8 @@ func testGPUEnded(t *testing.T) {
 
 func testGPUStreak(t *testing.T) {
 	r := gpuRecorder(t)
-	r.rechecks = verdict.NewRechecks(verdict.InSeconds())
-	r.gpuRechecks = verdict.NewRechecks(verdict.InSeconds())
+	r.checks.rss = verdict.NewRechecks(verdict.InSeconds())
+	r.checks.gpu = verdict.NewRechecks(verdict.InSeconds())
 	_, all := r.judged()
 	r.decide(all)
 	if v := all[0].GPU.Verdict; v.Class != verdict.ClassSuspected ||
@@ -255,7 +255,7 @@ func testGPUStreak(t *testing.T) {
 	}
 
 	_, all = r.judged()
-	r.recheckGPUs(all)
+	r.checks.addGPU(all)
 	r.decide(all)
 	if v := all[0].GPU.Verdict; v.Class != verdict.ClassLeak {
 		t.Errorf("after three: %s, %s", v.Class, explain.Reason(v))

@@ -15,9 +15,9 @@ import (
 )
 
 // criteria of the judgement: stricter where a trace is judged periodically.
-func (r *Recorder) criteria() verdict.Criteria {
-	c := verdict.InSeconds().Faster(r.options.Speed)
-	if r.options.isRechecked() {
+func (o *Options) criteria() verdict.Criteria {
+	c := verdict.InSeconds().Faster(o.Speed)
+	if o.isRechecked() {
 		return c.Repeated()
 	}
 	return c
@@ -27,12 +27,12 @@ func (r *Recorder) criteria() verdict.Criteria {
 func (r *Recorder) Recorded() *conclude.Trace {
 	t := &conclude.Trace{
 		Options: conclude.Options{
-			Criteria: r.criteria(), Limit: int64(r.options.Limit.Bytes),
+			Criteria: r.options.criteria(), Limit: int64(r.options.Limit.Bytes),
 			Warmup: time.Duration(r.options.Warmup), Tolerable: r.options.tolerableRate(),
 			Components: r.options.Components.Rules,
 		},
 		PID: r.asked.PID, Began: r.began, History: &r.history, Exit: r.snapshots.exit,
-		Checks: r.rechecks, GPUChecks: r.gpuRechecks, Keepers: r.objects.latest,
+		Checks: r.checks.rss, GPUChecks: r.checks.gpu, Keepers: r.objects.latest,
 	}
 
 	for _, s := range r.snapshots.all {
@@ -47,20 +47,37 @@ func (r *Recorder) Recorded() *conclude.Trace {
 
 // recheck judges a trace without a fixed end where that is due.
 func (r *Recorder) recheck() {
-	if r.rechecks == nil || !r.rechecks.Due((r.session.Elapsed() - r.began).Seconds()) {
+	if r.checks.rss == nil || !r.checks.rss.Due((r.session.Elapsed() - r.began).Seconds()) {
 		return
 	}
 
 	t := r.Recorded()
 	all := t.Judge()
-	r.raiseAlarm(conclude.MainOf(all))
+	r.checks.addRSS(conclude.MainOf(all))
 	r.searchAgain(t, conclude.MainOf(all))
 	for i := range all {
 		t.JudgeGPU(&all[i])
 	}
-	r.recheckGPUs(all)
+	r.checks.addGPU(all)
 	if r.options.UntilSettled != 0 {
-		r.settle(t, all)
+		r.checks.settle(t, all, r.End())
+	}
+}
+
+// checks are the periodic judgements of a trace, and what they have found.
+type checks struct {
+	rss     *verdict.Rechecks // nil: judged once, at the end
+	gpu     *verdict.Rechecks // of GPU memory, at the same times
+	warned  verdict.Class     // of the last check; empty: the limit was far
+	settled bool              // with --until-settled: nothing more is to be learned
+}
+
+func newChecks(o *Options) checks {
+	if !o.isRechecked() {
+		return checks{}
+	}
+	return checks{
+		rss: verdict.NewRechecks(o.firstCheck()), gpu: verdict.NewRechecks(o.firstCheck()),
 	}
 }
 
@@ -68,26 +85,26 @@ func (r *Recorder) recheck() {
 // certain.
 const maxTimeToLimitWarning = time.Hour
 
-// raiseAlarm logs what a check has found: a leak when enough checks agree, and at once what fills
-// the memory soon.
-func (r *Recorder) raiseAlarm(v conclude.Process) {
-	raised := r.rechecks.Add(v.Verdict)
-	found := summary.VerdictOf(v.Verdict, summary.AxisSeconds)
+// addRSS counts a check, and logs what it has found: a leak when enough checks agree, and at once
+// what fills the memory soon.
+func (c *checks) addRSS(p conclude.Process) {
+	raised := c.rss.Add(p.Verdict)
+	found := summary.VerdictOf(p.Verdict, summary.AxisSeconds)
 	line := words.Headline(found)
 
 	nearLimit := verdict.Class("")
-	if v.ToLimit < maxTimeToLimitWarning.Seconds() {
-		nearLimit = v.Class
+	if p.ToLimit < maxTimeToLimitWarning.Seconds() {
+		nearLimit = p.Class
 	}
 
 	switch {
 	case raised:
-		slog.Warn(withSuspect(line, v.Suspects))
-	case nearLimit != "" && nearLimit != r.warnedClass:
+		slog.Warn(withSuspect(line, p.Suspects))
+	case nearLimit != "" && nearLimit != c.warned:
 		slog.Warn(line + "; " + words.LimitLine(found, words.AtLimit))
 	}
 
-	r.warnedClass = nearLimit
+	c.warned = nearLimit
 }
 
 // withSuspect adds the code that accumulates most to a line, if it is known.
@@ -98,24 +115,44 @@ func withSuspect(line string, suspects []trend.Suspect) string {
 	return line
 }
 
-// countLastCheck counts the judgements at the end of a trace as checks.
-func (r *Recorder) countLastCheck(all []conclude.Process) {
-	if r.rechecks == nil {
-		return
-	}
-	r.rechecks.Add(conclude.MainOf(all).Verdict)
-	if worst := conclude.WorstGPU(all); worst != nil {
-		r.gpuRechecks.Add(worst.GPU.Verdict)
-	}
-}
-
-// recheckGPUs raises the alarm when enough checks have found a leak of GPU memory.
-func (r *Recorder) recheckGPUs(all []conclude.Process) {
+// addGPU counts a check of GPU memory, and raises the alarm when enough of them have found a leak.
+func (c *checks) addGPU(all []conclude.Process) {
 	worst := conclude.WorstGPU(all)
-	if worst == nil || !r.gpuRechecks.Add(worst.GPU.Verdict) {
+	if worst == nil || !c.gpu.Add(worst.GPU.Verdict) {
 		return
 	}
 	slog.Warn(withSuspect(gpuHeadline(worst), worst.GPU.Suspects))
+}
+
+// addLast counts the judgements at the end of a trace as checks.
+func (c *checks) addLast(all []conclude.Process) {
+	if c.rss == nil {
+		return
+	}
+	c.rss.Add(conclude.MainOf(all).Verdict)
+	if worst := conclude.WorstGPU(all); worst != nil {
+		c.gpu.Add(worst.GPU.Verdict)
+	}
+}
+
+// settle ends a trace whose verdicts on RSS and on GPU memory are settled: a longer one would not
+// change them. Otherwise it logs until when the trace goes on.
+func (c *checks) settle(t *conclude.Trace, all []conclude.Process, end time.Duration) {
+	c.settled = true
+	for i := range all {
+		t.AddChecks(&all[i])
+		c.settled = c.settled && (all[i].GPU == nil || all[i].GPU.Longer == 0)
+	}
+	main := conclude.MainOf(all)
+	c.settled = c.settled && main.Longer == 0
+
+	headline := words.Headline(summary.VerdictOf(main.Verdict, summary.AxisSeconds))
+	if c.settled {
+		slog.Info(words.Settled(headline))
+		return
+	}
+	next := t.Began + time.Duration(c.rss.Next()*float64(time.Second))
+	slog.Info(words.GoesOn(headline, next, end))
 }
 
 // gpuHeadline is the verdict on GPU memory in a sentence.

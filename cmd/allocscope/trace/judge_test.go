@@ -38,7 +38,7 @@ func logged(t *testing.T) *bytes.Buffer {
 
 // openEndedRecorder is of a trace without a duration.
 func openEndedRecorder() *Recorder {
-	return &Recorder{rechecks: verdict.NewRechecks(verdict.InSeconds().Repeated())}
+	return &Recorder{checks: checks{rss: verdict.NewRechecks(verdict.InSeconds().Repeated())}}
 }
 
 // found is a judgement of a process that grows by 1 MiB a second and meets its limit in so many
@@ -61,7 +61,7 @@ func mustLog(t *testing.T, checks ...check) {
 	r, log := openEndedRecorder(), logged(t)
 	for i, c := range checks {
 		log.Reset()
-		r.raiseAlarm(found(c.class, c.toLimit))
+		r.checks.addRSS(found(c.class, c.toLimit))
 		if c.logs == "" && log.Len() > 0 || !strings.Contains(log.String(), c.logs) ||
 			strings.Count(log.String(), "\n") > 1 {
 			t.Errorf("check %d, %s with %v s to the limit, logs %q, want %q", i+1, c.class,
@@ -115,7 +115,7 @@ func testStreakRequired(t *testing.T) {
 		logged(t)
 		r := openEndedRecorder()
 		for _, class := range c.before {
-			r.raiseAlarm(found(class, math.NaN()))
+			r.checks.addRSS(found(class, math.NaN()))
 		}
 
 		all := []conclude.Process{found(plateau, math.NaN()), found(c.last, math.NaN())}
@@ -130,7 +130,7 @@ func testStreakRequired(t *testing.T) {
 
 // decide decides as the end of a trace does.
 func (r *Recorder) decide(all []conclude.Process) {
-	r.countLastCheck(all)
+	r.checks.addLast(all)
 	t := r.Recorded()
 	for i := range all {
 		t.AddChecks(&all[i])
@@ -147,11 +147,11 @@ func testStreakNotRequired(t *testing.T) {
 
 func TestCriteria(t *testing.T) {
 	open := Options{Speed: 1}
-	if r := (&Recorder{options: open}); r.criteria() != verdict.InSeconds().Repeated() {
-		t.Errorf("criteria without a duration: %+v", r.criteria())
+	if r := (&Recorder{options: open}); r.options.criteria() != verdict.InSeconds().Repeated() {
+		t.Errorf("criteria without a duration: %+v", r.options.criteria())
 	}
 	open.Duration = flagvalue.Duration(time.Minute)
-	if r := (&Recorder{options: open}); r.criteria() != verdict.InSeconds() {
-		t.Errorf("criteria with a duration: %+v", r.criteria())
+	if r := (&Recorder{options: open}); r.options.criteria() != verdict.InSeconds() {
+		t.Errorf("criteria with a duration: %+v", r.options.criteria())
 	}
 }

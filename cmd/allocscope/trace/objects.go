@@ -139,7 +139,7 @@ func (r *Recorder) watchObjects() {
 
 	elapsed := r.session.Elapsed()
 	length := r.End() - r.began
-	isHalf := r.rechecks == nil && r.End() != 0 && !w.isSearched && elapsed >= r.began+length/2
+	isHalf := r.checks.rss == nil && r.End() != 0 && !w.isSearched && elapsed >= r.began+length/2
 	switch {
 	case isHalf && elapsed >= w.nextHalfway:
 		w.nextHalfway = elapsed + length/2/halfwayTries

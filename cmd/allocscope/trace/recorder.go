@@ -17,7 +17,6 @@ import (
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
-	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/overhead"
@@ -83,24 +82,20 @@ type Recorder struct {
 
 	history    growth.History
 	rows       *rowFiles
-	unwritten  func() error // writes the rows of the last sample; nil: they are written
 	lastSample time.Time
 
 	snapshots snapshotSeries
 	spikes    spikeWatcher
 	objects   objectWatch
 
-	userMemoryLimit int64 // bytes
+	checks checks
 
-	rechecks    *verdict.Rechecks // nil: judged once, at the end
-	gpuRechecks *verdict.Rechecks // of GPU memory, at the same times
-	warnedClass verdict.Class     // of the last check; empty: the limit was far
-	settled     bool              // with --until-settled: nothing more is to be learned
+	userMemoryLimit int64 // bytes
 
 	headline      string   // the verdict in a sentence; empty until the end
 	gpuHeadlines  []string // the same of GPU memory, for the comments of profiles
 	loggedChanges int      // changes of the overhead controller
-	notes         []summary.Note
+	notes         notes
 }
 
 func newRecorder(
@@ -118,10 +113,7 @@ func newRecorder(
 		r.history = earlier.history
 	}
 
-	if options.isRechecked() {
-		r.rechecks = verdict.NewRechecks(r.firstCheck())
-		r.gpuRechecks = verdict.NewRechecks(r.firstCheck())
-	}
+	r.checks = newChecks(&options)
 
 	var err error
 	if r.rows, err = openRows(dir); err != nil {
@@ -158,17 +150,6 @@ func (r *Recorder) Began() time.Duration { return r.began }
 // AddMark adds a mark. It returns false if there have been too many.
 func (r *Recorder) AddMark(text string, at time.Time) bool { return r.marks.Add(text, at) }
 
-// TracedNow returns how many processes are traced and alive.
-func (r *Recorder) TracedNow() int {
-	n, now := 0, r.history.Rows[len(r.history.Rows)-1].Elapsed
-	for _, t := range r.history.Processes {
-		if t.Traced && t.Last == now {
-			n++
-		}
-	}
-	return n
-}
-
 // Latest returns the latest snapshot; nil: there is none.
 func (r *Recorder) Latest() *growth.Snapshot { return r.snapshots.latest() }
 
@@ -186,7 +167,7 @@ func (r *Recorder) record(ctx context.Context) (ended string, err error) {
 		case <-ctx.Done():
 		case <-r.session.Done():
 		case <-wait.C:
-			if !r.settled && (r.End() == 0 || r.session.Elapsed() < r.End()) {
+			if !r.checks.settled && (r.End() == 0 || r.session.Elapsed() < r.End()) {
 				continue
 			}
 		}
@@ -209,7 +190,7 @@ func (r *Recorder) endReason(ctx context.Context) string {
 		return summary.EndedExit
 	case ctx.Err() != nil:
 		return summary.EndedInterrupt
-	case r.settled:
+	case r.checks.settled:
 		return summary.EndedSettled
 	}
 	return summary.EndedDuration
@@ -257,7 +238,7 @@ func (r *Recorder) untilNextDue() time.Duration {
 	if end := r.End(); end != 0 {
 		next = min(next, end-elapsed)
 	}
-	if r.settled {
+	if r.checks.settled {
 		next = 0
 	}
 
@@ -281,14 +262,14 @@ func (r *Recorder) sample(isLast bool) {
 	if len(tree.Members) == 0 {
 		return // all have just exited
 	}
-	r.noteOnce(tree.System.CgroupHidden && r.options.Limit.Bytes == 0, words.LimitHidden())
+	r.notes.once(tree.System.CgroupHidden && r.options.Limit.Bytes == 0, words.LimitHidden())
 	r.earlier.addSteps(tree)
 
 	row := r.history.Add(tree)
 	r.spikes.addSample(&r.history, r.session)
-	r.unwritten = func() error { return r.rows.write(row, tree) }
+	r.rows.last = func() error { return r.rows.write(row, tree) }
 	if isLast || r.history.KeepsLast() { // else the files would grow until they cannot be read back
-		r.writeRows()
+		r.rows.writeLast(&r.files)
 	}
 
 	events, losses, err := r.counters()
@@ -307,36 +288,28 @@ func (r *Recorder) counters() (tracer.Events, growth.Losses, error) {
 	return events, losses, err
 }
 
-// writeRows writes the rows of the last sample, unless it has.
-func (r *Recorder) writeRows() {
-	if r.unwritten == nil {
-		return
-	}
-	if err := r.unwritten(); err != nil {
-		r.files.note(err)
-	}
-	r.unwritten = nil
-}
-
 // maxNotes bounds the notes of a trace whose processes are started repeatedly.
 const maxNotes = 32
 
-// noteOnce logs a note that applies, and adds it to the summary, unless it is there.
-func (r *Recorder) noteOnce(applies bool, note summary.Note) {
-	if applies && len(r.notes) < maxNotes && !slices.Contains(r.notes, note) {
+// notes are what a summary says besides numbers.
+type notes []summary.Note
+
+// once logs a note that applies, and adds it, unless it is there.
+func (n *notes) once(applies bool, note summary.Note) {
+	if applies && len(*n) < maxNotes && !slices.Contains(*n, note) {
 		slog.Warn(note.Text)
-		r.notes = append(r.notes, note)
+		*n = append(*n, note)
 	}
 }
 
 // noteChange adds the notes of a change, and what limits the processes that are traced from now on.
-func (r *Recorder) noteChange(notes []summary.Note) {
-	if len(notes) == 0 || len(r.notes)+len(notes) > maxNotes {
+func (r *Recorder) noteChange(more []summary.Note) {
+	if len(more) == 0 || len(r.notes)+len(more) > maxNotes {
 		return
 	}
-	r.notes = append(r.notes, notes...)
+	r.notes = append(r.notes, more...)
 	for _, note := range r.options.allocatorNotes(r.session.Allocators()) {
-		r.noteOnce(true, note)
+		r.notes.once(true, note)
 	}
 }
 
@@ -380,7 +353,7 @@ func (r *Recorder) takeSnapshot() error {
 // finalSample takes the last sample and the last snapshot.
 func (r *Recorder) finalSample() error {
 	r.sample(true)
-	r.writeRows() // of the sample before, if all processes have exited
+	r.rows.writeLast(&r.files) // of the sample before, if all processes have exited
 	err := r.takeSnapshot()
 	if r.session.Err() != nil {
 		r.snapshots.dropTeardown(r.session.Elapsed(), r.history.Main(), &r.files)

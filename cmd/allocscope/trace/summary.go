@@ -4,18 +4,18 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"time"
 
-	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// summarize makes the summary of a trace, but for GPU memory.
-func (r *Recorder) summarize(
-	t *conclude.Trace, result *conclude.Result, ended string,
-) (*summary.Summary, error) {
+// summarize makes the summary of the trace, but for the memory in spikes.
+func (e *ending) summarize() (*summary.Summary, error) {
+	r, t, result := e.recorder, e.trace, &e.result
 	events, losses, err := r.counters()
 	if err != nil {
 		return nil, err
@@ -27,12 +27,12 @@ func (r *Recorder) summarize(
 
 	s := &summary.Summary{
 		Version: r.env.Version, CommandLine: r.env.CommandLine, Started: r.started,
-		DurationS: summary.Seconds(r.session.Elapsed()), Ended: ended,
+		DurationS: summary.Seconds(r.session.Elapsed()), Ended: e.reason,
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
-		Notes: r.notes, Process: r.ProcessOf(main.History), Processes: r.processes(result.All),
+		Notes: r.notes, Process: r.ProcessOf(main.History), Processes: processesOf(&r.history, result.All),
 		Outlier: summary.OutlierOf(result.Outlier), Groups: groupsOf(result.Groups),
 		Related: relatedOf(result.Related), Target: r.target(),
-		ContinuedFrom: r.continuedFrom(), Gaps: r.gaps(),
+		ContinuedFrom: r.earlier.continued(r.began), Gaps: r.earlier.gapsUntil(r.began),
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),
 		BaselineS: &baseline, RSS: rssOf(result), Steps: stepsOf(result.Steps),
@@ -46,7 +46,8 @@ func (r *Recorder) summarize(
 		GPUs:     summary.GPUsOf(r.history.GPUs),
 
 		IntervalBytes: overhead.IntervalBytes, Overhead: overhead, Events: summary.Events(events),
-		SnapshotsS: r.snapshotSeconds(), Files: r.fileNames(), Sources: r.sources(),
+		SnapshotsS: secondsOfAll(r.snapshots.times()), Files: r.rows.names(),
+		Sources: sourcesOf(r.session.Sources()),
 	}
 
 	s.Objects = summary.ObjectsOf(result.Before, result.After)
@@ -73,36 +74,23 @@ func (r *Recorder) summarize(
 	addBreakdown(s, result)
 	isStopped := r.session.IsStopped(s.Process.PID)
 	s.Warnings = words.Warnings(s, r.marks.Dropped(), isStopped)
+
+	s.GPUMemory = gpuSummaries(t, result.All)
+	s.TargetEnded, s.Launched = r.options.EndsTarget, r.options.Launch != nil
 	return s, nil
 }
 
-// files of the folder, by what is in them.
-func (r *Recorder) fileNames() map[string]string {
-	files := map[string]string{
-		"growth": folder.GrowthFile, "warmup": folder.WarmupFile, "plateau": folder.PlateauFile,
-		"timeline": folder.TimelineFile, "processes": folder.ProcessesFile,
-		"report": folder.ReportFile,
-	}
-	if r.rows.gpus != nil {
-		files["gpus"] = folder.GPUsFile
-	}
-	if r.rows.objects != nil {
-		files["objects"] = folder.ObjectsFile
-	}
-	return files
-}
-
-func (r *Recorder) snapshotSeconds() []float64 {
+func secondsOfAll(times []time.Duration) []float64 {
 	seconds := []float64{}
-	for _, s := range r.snapshots.all {
-		seconds = append(seconds, summary.Seconds(s.Elapsed))
+	for _, at := range times {
+		seconds = append(seconds, summary.Seconds(at))
 	}
 	return seconds
 }
 
-func (r *Recorder) sources() []summary.Source {
+func sourcesOf(all []source.Status) []summary.Source {
 	var sources []summary.Source
-	for _, s := range r.session.Sources() {
+	for _, s := range all {
 		state := summary.SourceAttached
 		switch {
 		case s.Off:
@@ -129,11 +117,12 @@ func (r *Recorder) ProcessOf(process *growth.ProcessHistory) summary.Process {
 	}
 }
 
-// processes of the tree that are traced, or are neither workers nor too short-lived to matter.
-func (r *Recorder) processes(all []conclude.Process) []summary.TreeProcess {
+// processesOf are the processes of the tree that are traced, or are neither workers nor too
+// short-lived to matter.
+func processesOf(h *growth.History, all []conclude.Process) []summary.TreeProcess {
 	var processes []summary.TreeProcess
-	for _, t := range r.history.Processes {
-		if (t.Role.IsWorker() || r.history.IsShortLived(t)) && !t.Traced {
+	for _, t := range h.Processes {
+		if (t.Role.IsWorker() || h.IsShortLived(t)) && !t.Traced {
 			continue
 		}
 

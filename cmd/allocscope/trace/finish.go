@@ -33,7 +33,7 @@ func (r *Recorder) finish(
 ) ([]flagvalue.Outcome, error) {
 	t := r.Recorded()
 	all := t.Judge()
-	r.finishObjects(searching, t, conclude.MainOf(all), ended)
+	r.objects.finish(searching, t, conclude.MainOf(all), ended)
 	searched()
 	if err := r.rows.close(); err != nil {
 		r.files.note(err)

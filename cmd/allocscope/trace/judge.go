@@ -54,7 +54,7 @@ func (r *Recorder) recheck() {
 	t := r.Recorded()
 	all := t.Judge()
 	r.checks.addRSS(conclude.MainOf(all))
-	r.searchAgain(t, conclude.MainOf(all))
+	r.objects.searchAgain(t, conclude.MainOf(all))
 	for i := range all {
 		t.JudgeGPU(&all[i])
 	}

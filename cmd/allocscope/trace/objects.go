@@ -71,8 +71,13 @@ const (
 // snapshots do not wait for it.
 type objectWatch struct {
 	session session
-	done    chan objectWork // of the work under way; nil: there is none
-	stop    context.CancelFunc
+	options *Options
+	began   time.Duration // as Recorder.began
+	rows    *rowFiles
+	files   *outputFiles
+
+	done chan objectWork // of the work under way; nil: there is none
+	stop context.CancelFunc
 
 	counted     []*objects.Census // in the order of time
 	nextCensus  time.Duration
@@ -130,7 +135,7 @@ func (r *Recorder) watchObjects() {
 	}
 	select {
 	case work := <-w.done:
-		r.take(work)
+		w.take(work)
 	default:
 	}
 	if w.done != nil {
@@ -144,43 +149,44 @@ func (r *Recorder) watchObjects() {
 	case isHalf && elapsed >= w.nextHalfway:
 		w.nextHalfway = elapsed + length/2/halfwayTries
 		t := r.Recorded()
-		r.searchKeepers(t, conclude.MainOf(t.Judge()), 0)
+		w.searchKeepers(t, conclude.MainOf(t.Judge()), 0)
 	case elapsed >= w.nextCensus && w.budget(r.session.Overhead()) > 0:
-		r.startObjects(context.Background(), objectWork{})
+		w.start(context.Background(), r.history.Main(), objectWork{})
 	}
 }
 
 // searchKeepers starts a search for who keeps what a verdict says that grows, unless work is under
 // way or there is no budget. It may take a limit of CPU time; 0: what the budget allows.
-func (r *Recorder) searchKeepers(t *conclude.Trace, p conclude.Process, limit time.Duration) {
-	work := r.searchFor(t, p)
+func (w *objectWatch) searchKeepers(
+	t *conclude.Trace, p conclude.Process, limit time.Duration,
+) {
+	work := w.searchFor(t, p)
 	work.limit = limit
-	isAllowed := limit > 0 || r.objects.budget(r.session.Overhead()) > 0
-	if r.objects.done == nil && work.search != nil && isAllowed {
-		r.startObjects(context.Background(), work)
+	isAllowed := limit > 0 || w.budget(w.session.Overhead()) > 0
+	if w.done == nil && work.search != nil && isAllowed {
+		w.start(context.Background(), t.History.Main(), work)
 	}
 }
 
 // searchAgain is searchKeepers for a trace that is judged periodically. A command takes its objects
 // along when it ends, so that the first search in it gets the time of a last one.
-func (r *Recorder) searchAgain(t *conclude.Trace, p conclude.Process) {
-	w, now := &r.objects, r.session.Elapsed()
-	gap := time.Duration(float64(searchGap) / r.options.Speed)
+func (w *objectWatch) searchAgain(t *conclude.Trace, p conclude.Process) {
+	now, gap := w.session.Elapsed(), time.Duration(float64(searchGap)/w.options.Speed)
 	isFirst := w.lastSearch == 0
-	if !r.options.keepsObjects() || !isFirst && now-w.lastSearch < gap {
+	if !w.options.keepsObjects() || !isFirst && now-w.lastSearch < gap {
 		return
 	}
 
 	var limit time.Duration
-	if isFirst && r.options.Launch != nil {
+	if isFirst && w.options.Launch != nil {
 		limit = maxObjectTime
 	}
-	r.searchKeepers(t, p, limit)
+	w.searchKeepers(t, p, limit)
 }
 
 // searchFor returns the work that a verdict calls for: a census alone if neither RSS nor what
 // tensors have on GPUs grows.
-func (r *Recorder) searchFor(t *conclude.Trace, p conclude.Process) (work objectWork) {
+func (w *objectWatch) searchFor(t *conclude.Trace, p conclude.Process) (work objectWork) {
 	if p.History == nil {
 		return work
 	}
@@ -193,9 +199,9 @@ func (r *Recorder) searchFor(t *conclude.Trace, p conclude.Process) (work object
 	}
 	work.search = &tracer.KeeperSearch{
 		PID: p.History.PID, Stacks: suspectStacks(p.Suspects), MaxSamples: maxSearchSamples,
-		From: p.Window.From, To: r.session.Elapsed() - minObjectAge,
+		From: p.Window.From, To: w.session.Elapsed() - minObjectAge,
 	}
-	if own := r.objects.of(p.History); len(own) > 0 {
+	if own := w.of(p.History); len(own) > 0 {
 		work.first = own[0]
 	}
 	return work
@@ -209,28 +215,28 @@ func suspectStacks(suspects []trend.Suspect) (stacks [][]uint64) {
 	return stacks
 }
 
-// startObjects starts work with what the budget allows, unless it has its own limit.
-func (r *Recorder) startObjects(ctx context.Context, work objectWork) {
-	w := &r.objects
-	now := r.session.Elapsed()
+// start starts work with what the budget allows, unless it has its own limit. The process that is
+// searched comes first, else the main one; nil: there is none.
+func (w *objectWatch) start(ctx context.Context, main *growth.ProcessHistory, work objectWork) {
+	now := w.session.Elapsed()
 	if work.limit == 0 {
-		left := w.budget(r.session.Overhead())
+		left := w.budget(w.session.Overhead())
 		work.limit = min(max(left, minObjectTime), maxObjectTime)
 	}
 	if work.search != nil {
 		w.lastSearch = now
 	}
-	w.nextCensus = max(r.began+4*(now-r.began), now+firstCensusGap)
+	w.nextCensus = max(w.began+4*(now-w.began), now+firstCensusGap)
 
 	work.pids = w.session.TracedPIDs()
-	main := 0
+	first := 0
 	if work.search != nil {
-		main = work.search.PID
-	} else if p := r.history.Main(); p != nil {
-		main = p.PID
+		first = work.search.PID
+	} else if main != nil {
+		first = main.PID
 	}
-	if i := slices.Index(work.pids, main); i > 0 {
-		work.pids = slices.Insert(slices.Delete(work.pids, i, i+1), 0, main)
+	if i := slices.Index(work.pids, first); i > 0 {
+		work.pids = slices.Insert(slices.Delete(work.pids, i, i+1), 0, first)
 	}
 
 	ctx, w.stop = context.WithCancel(ctx)
@@ -291,8 +297,7 @@ func grownTypes(first, last *objects.Census) (suspects []objects.Suspect) {
 }
 
 // take takes the results of work.
-func (r *Recorder) take(work objectWork) {
-	w := &r.objects
+func (w *objectWatch) take(work objectWork) {
 	w.done = nil
 	w.stop()
 	if work.err != nil {
@@ -302,8 +307,8 @@ func (r *Recorder) take(work objectWork) {
 	for _, c := range work.counted {
 		slog.Debug(fmt.Sprintf("census of PID %d at %s: %d types, %.0f%% of the memory read, in %s",
 			c.PID, units.Duration(c.Elapsed), len(c.Types), 100*c.Share, c.Took))
-		if err := r.rows.writeObjects(rows.ObjectRowsOf(&c.Result)); err != nil {
-			r.files.note(err)
+		if err := w.rows.writeObjects(rows.ObjectRowsOf(&c.Result)); err != nil {
+			w.files.note(err)
 		}
 	}
 	w.counted = append(w.counted, work.counted...)
@@ -334,13 +339,12 @@ func (w *objectWatch) countSinceFirst(s *keeper.Search) {
 	s.Collections = -1
 }
 
-// finishObjects searches and counts for the last time, while the process lives and its objects are
+// finish searches and counts for the last time, while the process lives and its objects are
 // traced. It ends early with ctx.
-func (r *Recorder) finishObjects(
+func (w *objectWatch) finish(
 	ctx context.Context, t *conclude.Trace, p conclude.Process, ended string,
 ) {
-	w := &r.objects
-	if !r.options.keepsObjects() || r.session.Elapsed()-r.began < minTraced {
+	if !w.options.keepsObjects() || w.session.Elapsed()-w.began < minTraced {
 		return
 	}
 	timeout := lastObjectsTimeout
@@ -352,28 +356,28 @@ func (r *Recorder) finishObjects(
 	slow := time.AfterFunc(2*time.Second, func() { slog.Info("searching who keeps what grows") })
 	defer slow.Stop()
 
-	isExited := r.session.Err() != nil
-	r.session.HurryObjects()
+	isExited := w.session.Err() != nil
+	w.session.HurryObjects()
 	if w.done != nil { // half of the time is for the last search
 		old, cancelOld := context.WithTimeout(ctx, timeout/2)
 		if isExited {
 			cancelOld()
 		}
 		context.AfterFunc(old, w.stop)
-		r.take(<-w.done)
+		w.take(<-w.done)
 		cancelOld()
 	}
 	for i := range w.latest {
 		w.latest[i].IsEarlier = true
 	}
-	if isExited || p.History == nil || len(r.snapshots.all) == 0 || ctx.Err() != nil {
+	if isExited || p.History == nil || len(t.Snapshots) == 0 || ctx.Err() != nil {
 		return
 	}
 
-	before := r.session.ObjectsCPUTime()
-	defer func() { w.atEnd = r.session.ObjectsCPUTime() - before }()
-	work := r.searchFor(t, p)
+	before := w.session.ObjectsCPUTime()
+	defer func() { w.atEnd = w.session.ObjectsCPUTime() - before }()
+	work := w.searchFor(t, p)
 	work.limit = maxObjectTime // whatever the budget says: the answer is what the trace is for
-	r.startObjects(ctx, work)
-	r.take(<-w.done)
+	w.start(ctx, t.History.Main(), work)
+	w.take(<-w.done)
 }

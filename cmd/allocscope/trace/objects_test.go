@@ -97,9 +97,9 @@ func newCounting(t *testing.T, length time.Duration) (*counting, *Recorder) {
 	c := &counting{days: days{started: time.Now()}, pids: []int{7, trainerPID}}
 	r := &Recorder{
 		session: c, options: Options{Keepers: KeepersOn, Speed: 1}, rows: rows,
-		objects:   objectWatch{session: c},
 		snapshots: snapshotSeries{all: []numberedSnapshot{{&growth.Snapshot{}, 0}}},
 	}
+	r.objects = objectWatch{session: c, options: &r.options, rows: rows, files: &r.files}
 	r.end.Store(int64(length))
 	t.Cleanup(func() { _ = rows.close() })
 	return c, r
@@ -168,7 +168,7 @@ func TestObjectWatch(t *testing.T) {
 
 // finish searches at the end, and returns what is known then.
 func (c *counting) finish(r *Recorder, v conclude.Process) []keeper.Search {
-	r.finishObjects(context.Background(), r.Recorded(), v, summary.EndedDuration)
+	r.objects.finish(context.Background(), r.Recorded(), v, summary.EndedDuration)
 	return r.Recorded().KeepersOf(v.History)
 }
 
@@ -224,7 +224,7 @@ func testCommand(t *testing.T) {
 		}
 
 		for range 2 {
-			r.searchAgain(r.Recorded(), r.grows(1))
+			r.objects.searchAgain(r.Recorded(), r.grows(1))
 			synctest.Wait()
 			c.second(r, 2000)
 		}
@@ -272,7 +272,7 @@ func testEndWithoutTime(t *testing.T) {
 func testEndHangs(t *testing.T) {
 	c, r := withHalfway(t)
 	c.hangs = true
-	r.startObjects(context.Background(), objectWork{})
+	r.objects.start(context.Background(), r.history.Main(), objectWork{})
 	began := time.Now()
 	got := c.finish(r, r.grows(1))
 	if took := time.Since(began); took != lastObjectsTimeout {
@@ -287,7 +287,7 @@ func testEndInterrupted(t *testing.T) {
 	c, r := withHalfway(t)
 	c.hangs = true
 	began := time.Now()
-	r.finishObjects(context.Background(), r.Recorded(), r.grows(1), summary.EndedInterrupt)
+	r.objects.finish(context.Background(), r.Recorded(), r.grows(1), summary.EndedInterrupt)
 	if took := time.Since(began); took != interruptedTimeout {
 		t.Errorf("after a signal the end has waited for %s, want %s", took, interruptedTimeout)
 	}
@@ -295,7 +295,7 @@ func testEndInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // another signal
 	defer cancel()
 	began = time.Now()
-	r.finishObjects(ctx, r.Recorded(), r.grows(1), summary.EndedInterrupt)
+	r.objects.finish(ctx, r.Recorded(), r.grows(1), summary.EndedInterrupt)
 	if took := time.Since(began); took != time.Second {
 		t.Errorf("after another signal the end has gone on for %s", took-time.Second)
 	}

@@ -106,7 +106,6 @@ func newRecorder(
 		session: of, asked: asked, marks: marks, files: outputFiles{folder: dir}, options: options, earlier: earlier,
 		started: time.Now().Add(-of.Elapsed()), began: of.Opened(),
 		snapshots: newSnapshotSeries(&options), spikes: newSpikeWatcher(),
-		objects: objectWatch{session: of},
 	}
 	r.setEnd()
 	if earlier != nil {
@@ -118,6 +117,9 @@ func newRecorder(
 	var err error
 	if r.rows, err = openRows(dir); err != nil {
 		return nil, err
+	}
+	r.objects = objectWatch{
+		session: of, options: &r.options, began: r.began, rows: r.rows, files: &r.files,
 	}
 	return r, r.rows.writeEarlier(&r.history)
 }
@@ -204,7 +206,7 @@ func (r *Recorder) tick() error {
 		r.watchObjects()
 	}
 
-	baseline, planned := r.plannedBaseline()
+	baseline, planned := r.options.plannedBaseline()
 	if planned && !r.snapshots.baselineTaken && r.session.Elapsed() >= baseline {
 		r.snapshots.baselineTaken = true
 		err := r.takeSnapshot()
@@ -226,8 +228,8 @@ func (r *Recorder) tick() error {
 }
 
 // plannedBaseline returns the end of the warm-up by --warmup.
-func (r *Recorder) plannedBaseline() (at time.Duration, planned bool) {
-	return time.Duration(r.options.Warmup), r.options.Warmup != 0
+func (o *Options) plannedBaseline() (at time.Duration, planned bool) {
+	return time.Duration(o.Warmup), o.Warmup != 0
 }
 
 // untilNextDue returns the time until tick has something to do.
@@ -242,7 +244,7 @@ func (r *Recorder) untilNextDue() time.Duration {
 		next = 0
 	}
 
-	if baseline, planned := r.plannedBaseline(); planned && !r.snapshots.baselineTaken {
+	if baseline, planned := r.options.plannedBaseline(); planned && !r.snapshots.baselineTaken {
 		next = min(next, baseline-elapsed)
 	}
 	return max(next, 0)

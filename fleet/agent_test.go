@@ -298,7 +298,7 @@ func TestStartFails(t *testing.T) {
 	a.executable = "/nowhere"
 	w := &watched{key: processKey{1, 1}}
 	w.begin(0, a.criteria, 1)
-	w.judged(verdict.Verdict{Class: verdict.ClassLeak}, 1)
+	w.judged(verdict.Verdict{Class: verdict.ClassLeak}, verdict.Findings{}, 1)
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()

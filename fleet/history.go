@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -75,9 +75,11 @@ func (h *history) length() float64 {
 	return h.points[len(h.points)-1].age - h.began
 }
 
-// judge returns the verdict on RSS. Headroom is the memory until the nearest limit. Growth of
-// mapped files alone is none: the kernel takes their pages back.
-func (h *history) judge(headroom growth.Headroom, criteria verdict.Criteria) verdict.Verdict {
+// judge returns the verdict on RSS, and on the memory besides mapped files where RSS grows. Headroom
+// is what is left of the nearest limit.
+func (h *history) judge(
+	headroom growth.Headroom, criteria verdict.Criteria,
+) (verdict.Verdict, verdict.Findings) {
 	start := math.Inf(-1) // all samples are of one program: no fall is a restart
 	setting := verdict.Setting{Start: &start}
 	if n := len(h.points); n > 0 {
@@ -87,13 +89,11 @@ func (h *history) judge(headroom growth.Headroom, criteria verdict.Criteria) ver
 		}
 	}
 
-	v := verdict.Judge(h.series(func(p point) int64 { return p.rss }), setting, criteria)
-	if !v.Class.Grows() {
-		return v
-	}
-
-	private := h.series(func(p point) int64 { return p.private })
-	return judge.WithoutFiles(v, private, setting, criteria)
+	return conclude.Sizes{
+		RSS:     h.series(func(p point) int64 { return p.rss }),
+		Private: h.series(func(p point) int64 { return p.private }),
+		Setting: setting, Criteria: criteria,
+	}.Judge()
 }
 
 func (h *history) series(value func(point) int64) verdict.Series {

@@ -46,7 +46,7 @@ func TestHistory(t *testing.T) {
 				t.Fatalf("sample %d is not in order", i)
 			}
 		}
-		if v := h.judge(limit, criteria); v.Class != verdict.ClassPlateau {
+		if v := verdict.Decide(h.judge(limit, criteria)); v.Class != verdict.ClassPlateau {
 			t.Errorf("it is %s (%s)", v.Class, v.Reason)
 		}
 	})
@@ -55,7 +55,7 @@ func TestHistory(t *testing.T) {
 		var h history
 		at := h.watch(time.Hour, 5*24*time.Hour, flat)
 		h.watch(at, 4*time.Hour, func(s float64) (float64, float64) { return 4096*mib + s*mib/60, 100 * mib })
-		v := h.judge(limit, criteria)
+		v := verdict.Decide(h.judge(limit, criteria))
 		if v.Class != verdict.ClassLeak || v.RateLow > mib/60 || v.RateHigh < mib/60 {
 			t.Errorf("it is %s (%s): %v to %v bytes/s", v.Class, v.Reason, v.RateLow, v.RateHigh)
 		}
@@ -67,7 +67,7 @@ func TestHistory(t *testing.T) {
 	t.Run("mapped files grow", func(t *testing.T) {
 		var h history
 		h.watch(2*time.Hour, 3*time.Hour, func(s float64) (float64, float64) { return 4096 * mib, s * mib })
-		if v := h.judge(limit, criteria); v.Class != verdict.ClassPlateau || v.Reason != verdict.ReasonPageCache {
+		if v := verdict.Decide(h.judge(limit, criteria)); v.Class != verdict.ClassPlateau || v.Reason != verdict.ReasonPageCache {
 			t.Errorf("it is %s (%s)", v.Class, v.Reason)
 		}
 	})
@@ -101,7 +101,7 @@ func TestJudged(t *testing.T) {
 			continue
 		}
 		at = append(at, age)
-		if w.judged(leak, 1).turned {
+		if w.judged(leak, verdict.Findings{}, 1).turned {
 			turns++
 		}
 		if w.wantsTrace {
@@ -128,17 +128,17 @@ func TestJudged(t *testing.T) {
 		t.Errorf("%d turns, %d traces wanted", turns, wants)
 	}
 
-	stable := w.judged(verdict.Verdict{Class: verdict.ClassPlateau}, 1)
+	stable := w.judged(verdict.Verdict{Class: verdict.ClassPlateau}, verdict.Findings{}, 1)
 	if !stable.turned || stable.before != verdict.ClassLeak || w.wantsTrace {
 		t.Errorf("back: %+v", stable)
 	}
 
 	near := verdict.Verdict{Class: verdict.ClassGrowing, ToLimit: 1800}
-	if first := w.judged(near, 1); first.nearLimit || w.wantsTrace {
+	if first := w.judged(near, verdict.Findings{}, 1); first.nearLimit || w.wantsTrace {
 		t.Errorf("the first one: %+v", first)
 	}
 
-	if second := w.judged(near, 1); !second.nearLimit || !w.wantsTrace {
+	if second := w.judged(near, verdict.Findings{}, 1); !second.nearLimit || !w.wantsTrace {
 		t.Errorf("the second one: %+v", second)
 	}
 }

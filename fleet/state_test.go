@@ -40,7 +40,7 @@ func TestSaved(t *testing.T) {
 	w.history.watch(time.Hour, 2*time.Hour, func(s float64) (float64, float64) { return 1000*mib + 8192*s, 4096 })
 	w.history.add(3*3600, growth.Sample{RSS: mib})
 	w.history.add(3*3600+0.0004, growth.Sample{RSS: mib}) // after a late tick
-	w.judged(verdict.Verdict{Class: verdict.ClassLeak}, 1)
+	w.judged(verdict.Verdict{Class: verdict.ClassLeak}, verdict.Findings{}, 1)
 
 	raw, err := json.Marshal(w.saved())
 	if err != nil {

@@ -265,9 +265,9 @@ func (a *Agent) check(w *watched, now time.Duration) {
 
 // judge judges a process, and reports the changes.
 func (a *Agent) judge(w *watched) {
-	v := w.history.judge(w.headroom, a.criteria)
+	judged, found := w.history.judge(w.headroom, a.criteria)
 	a.mu.Lock()
-	t := w.judged(v, a.options.Speed)
+	t := w.judged(judged, found, a.options.Speed)
 	event := w.event(EventTurned)
 	event.Before = t.before
 	a.mu.Unlock()

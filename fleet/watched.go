@@ -102,22 +102,19 @@ func isAlarming(c verdict.Class) bool {
 // isDue reports whether the process is to be judged.
 func (w *watched) isDue() bool { return w.history.length() >= w.nextJudgement }
 
-// judged takes over a verdict on the history as it is.
-func (w *watched) judged(v verdict.Verdict, speed float64) turn {
+// judged takes over a verdict on the history as it is, and the findings besides it.
+func (w *watched) judged(judged verdict.Verdict, found verdict.Findings, speed float64) turn {
 	length := w.history.length()
 	w.nextJudgement = min(recheckFactor*length, length+longestJudgement.Seconds()/speed)
 	if w.rechecks.Due(length) {
-		w.rechecks.Add(v)
+		w.rechecks.Add(verdict.Decide(judged, found))
 	}
 
-	class := w.rechecks.Unconfirmed(v.Class)
-	if class != v.Class {
-		v.Class, v.Reason = class, verdict.ReasonFewRechecks
-		found, needed := w.rechecks.Streak()
-		v.Streak = verdict.Streak{Found: found, Needed: needed}
-	}
-
+	w.rechecks.AddTo(&found, length)
+	v := verdict.Decide(judged, found)
+	class := v.Class
 	w.verdict = v
+
 	t := turn{before: w.reported}
 	begins := isAlarming(class) && !w.alarmed
 	ends := w.alarmed && !class.Grows()

@@ -229,6 +229,22 @@ func (t *ProcessHistory) IsIn(s *Snapshot) bool {
 	return isTracedLife && slices.Contains(s.Alive, t.PID)
 }
 
+// Had reports whether the process, while it executed this program, had a PID at a time.
+func (t *ProcessHistory) Had(pid int, at time.Duration) bool {
+	return pid == t.PID && at >= t.First && (t.End == 0 || at < t.End)
+}
+
+// TracedNow returns how many processes are traced and in the last sample.
+func (h *History) TracedNow() int {
+	n, now := 0, h.Rows[len(h.Rows)-1].Elapsed
+	for _, t := range h.Processes {
+		if t.Traced && t.Last == now {
+			n++
+		}
+	}
+	return n
+}
+
 // IsShortLived is true of a process that was in one sample and gone in the next, such as the fork
 // that is about to execute a command.
 func (h *History) IsShortLived(t *ProcessHistory) bool {

@@ -115,7 +115,7 @@ type Snapshot struct {
 	Interval uint64
 	// Heap is how the allocator of the heap was probed.
 	Heap HeapCoverage
-	// Losses since tracing started. growth/conclude decides what they mean.
+	// Losses since tracing started. growth/claim decides what they mean.
 	Losses Losses
 	// Holdings of the traced processes, one for each stack, kind and GPU, in no order.
 	Holdings []Holding

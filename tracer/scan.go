@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
@@ -134,9 +134,9 @@ func (s *scanner) addTarget(
 		return
 	}
 
-	rows := residency.NewRows(scan, t.process.PID, t.stacks.Get, held, s.files)
-	rows.HeapTraced, rows.HeapComplete = s.probing.coversHeap(t)
-	if _, ok := conclude.May(conclude.FreeMemory, t.process.PID, snapshot.Losses); !ok {
+	rows := residency.NewRows(scan, t.process.PID, t.stacks.Get, held, k.files)
+	rows.HeapTraced, rows.HeapComplete = k.probing.coversHeap(t)
+	if _, ok := claim.May(claim.FreeMemory, t.process.PID, snapshot.Losses); !ok {
 		rows.HeapComplete = false
 	}
 	rows.FromStart = t.fromStart

@@ -8,7 +8,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -160,7 +160,7 @@ func testShareStorm(t *testing.T) {
 	}) {
 		t.Errorf("no process is missing in %+v", losses)
 	}
-	if loss, ok := conclude.May(conclude.EveryCall, target.PID(), losses); !ok {
+	if loss, ok := claim.May(claim.EveryCall, target.PID(), losses); !ok {
 		t.Errorf("the command has lost %+v", loss)
 	}
 }

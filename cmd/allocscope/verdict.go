@@ -18,6 +18,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -112,7 +113,8 @@ func runVerdict(command *cobra.Command, flags verdictFlags, path string) error {
 		return exit.Usage(err)
 	}
 
-	verdict := summary.VerdictOf(verdict.Judge(file.Series, setting, axis.Criteria()), axis.Unit)
+	sizes := conclude.Sizes{RSS: file.Series, Setting: setting, Criteria: axis.Criteria()}
+	verdict := summary.VerdictOf(verdict.Decide(sizes.Judge()), axis.Unit)
 	if err := printVerdict(command.OutOrStdout(), path, verdict, flags); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/verdict"
 
 	pprof "github.com/google/pprof/profile"
@@ -68,7 +68,7 @@ func ReadTrace(dir *folder.Folder, name string) (*Trace, error) {
 func incompleteIn(traces ...*Trace) func(growth.Kind) bool {
 	return func(kind growth.Kind) bool {
 		return slices.ContainsFunc(traces, func(t *Trace) bool {
-			loss, ok := conclude.MayRow(kind, 0, t.Summary.Missing())
+			loss, ok := claim.MayRow(kind, 0, t.Summary.Missing())
 			return !ok && loss.Count > 0
 		})
 	}

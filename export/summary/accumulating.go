@@ -8,8 +8,8 @@ import (
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/component"
-	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/trend"
 )
 
@@ -81,7 +81,7 @@ func (p *Period) isExact(pid int) bool {
 		return true
 	}
 
-	_, ok := conclude.May(conclude.ExactCounts, pid, p.End.Losses)
+	_, ok := claim.May(claim.ExactCounts, pid, p.End.Losses)
 	return ok
 }
 

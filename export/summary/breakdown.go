@@ -14,7 +14,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/breakdown"
-	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 )
 
@@ -66,7 +66,7 @@ func BreakdownOf(rows []breakdown.Row, limit int, losses growth.Losses) []Breakd
 
 	for i := range breakdown {
 		r := &breakdown[i]
-		if loss, ok := conclude.MayRow(r.Kind, r.Process, losses); !ok {
+		if loss, ok := claim.MayRow(r.Kind, r.Process, losses); !ok {
 			r.Lost = loss.Kind
 		}
 	}

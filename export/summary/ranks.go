@@ -1,6 +1,11 @@
 package summary
 
-import "github.com/allocscope/allocscope/growth"
+import (
+	"math"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
+)
 
 // An Identity is the job and the rank of a process, by its environment and its cgroup. Unknown keys
 // are absent.
@@ -85,6 +90,28 @@ type Outlier struct {
 
 // Where the others grow by the call site of an Outlier's first suspect.
 const (
-	SiteSame      = "same"       // the rank with the median rate grows there, too
-	SiteOnlyThere = "only-there" // it does not
+	SiteSame      = string(conclude.SiteSame)
+	SiteOnlyThere = string(conclude.SiteOnlyThere)
 )
+
+// OutlierOf converts an outlier; nil: no rank stands out.
+func OutlierOf(o *conclude.Outlier) *Outlier {
+	if o == nil {
+		return nil
+	}
+
+	const perMin = 60
+	out := &Outlier{
+		PID: o.Rank.History.PID, Rank: o.Rank.History.Rank, Ranks: o.Ranks, Others: o.Others,
+		RateBytesPerMin:   int64(math.Round(o.Rank.Rate * perMin)),
+		OthersBytesPerMin: int64(math.Round(o.Middle.Rate * perMin)),
+		Chance:            o.Score.Chance, Site: string(o.Site),
+	}
+	if ratio, ok := o.Ratio(); ok {
+		out.Ratio = &ratio
+	}
+	if z := o.Score.Z; !math.IsInf(z, 0) {
+		out.Z = &z
+	}
+	return out
+}

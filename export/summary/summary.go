@@ -14,7 +14,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/claim"
 )
 
 // Schema is the version of the form of summary.json. It changes when a field goes or changes its
@@ -314,13 +314,13 @@ type Loss struct {
 	Bytes uint64 `json:"bytes,omitempty"`
 }
 
-// Missing are the data that the trace has lost, or left out on purpose, for package conclude.
+// Missing is what the trace has lost, and left out on purpose, for package claim.
 func (s *Summary) Missing() growth.Losses {
 	var losses growth.Losses
 	for _, l := range s.Losses {
 		losses = append(losses, growth.Loss{Kind: l.Code, Count: l.Count, PID: l.PID, Bytes: l.Bytes})
 	}
-	return conclude.With(losses, s.Overhead != nil && s.Overhead.InBursts(), s.IntervalBytes)
+	return claim.With(losses, s.Overhead != nil && s.Overhead.InBursts(), s.IntervalBytes)
 }
 
 // Write writes the summary as indented JSON. The error comes from w, unwrapped, or says that a

@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 )
 
 // ResidentOf is the kernel's count for the main process of the trace.
@@ -21,31 +22,16 @@ func ResidentOf(s *summary.Summary) summary.Resident {
 	return s.Residents[i]
 }
 
-// minOtherShare is the share of the main process's RSS below which the memory of all other
-// processes is too little for a breakdown of its own.
-const minOtherShare = 0.05
-
 // OtherProcesses is the number of other processes that had resident memory at the end. It is 0
 // where their memory is negligible beside the memory of the main process.
 func OtherProcesses(s *summary.Summary) int {
-	var others int
-	var bytes, own int64
+	resident := make(map[int]int64)
 	for _, p := range s.Residents {
-		switch {
-		case p.EndBytes == nil || *p.EndBytes == 0:
-		case p.Process == s.Process.PID:
-			own = *p.EndBytes
-		default:
-			others++
-			bytes += *p.EndBytes
+		if p.EndBytes != nil {
+			resident[p.Process] = *p.EndBytes
 		}
 	}
-
-	if float64(bytes) < minOtherShare*float64(own) {
-		return 0
-	}
-
-	return others
+	return conclude.OtherProcesses(s.Process.PID, resident)
 }
 
 // A KindSum is how much of one kind of memory a process has, in bytes.

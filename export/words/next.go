@@ -7,7 +7,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -335,7 +335,7 @@ func lossNotes(s *summary.Summary) []string {
 		case l.Code == growth.LossUnknownStacks &&
 			float64(l.Count) > minLostStacks*float64(s.Events.Stacks):
 			notes = append(notes, fmt.Sprintf("incomplete: %d %s", l.Count, l.Reason))
-		case conclude.Takes(l.Code, conclude.LiveObjects) &&
+		case claim.Takes(l.Code, claim.LiveObjects) &&
 			float64(l.Count) > minLostSamples*float64(s.Events.Samples):
 			notes = append(notes, fmt.Sprintf("incomplete: %d %s", l.Count, l.Reason))
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -418,7 +418,7 @@ func accountLine(s *summary.Summary) string {
 // fragmentationLines are Certainty of a process whose growth is freed memory.
 func fragmentationLines(s *summary.Summary) []string {
 	lines := Certainty(s.Verdict)
-	if _, ok := conclude.May(conclude.NoLeak, s.Process.PID, s.Missing()); ok {
+	if _, ok := claim.May(claim.NoLeak, s.Process.PID, s.Missing()); ok {
 		lines[0] += ", and no leak of objects"
 	}
 	return lines
@@ -426,13 +426,13 @@ func fragmentationLines(s *summary.Summary) []string {
 
 // freeKnownBy is how it is known what malloc keeps of the memory that the program has freed.
 func freeKnownBy(s *summary.Summary, d *summary.Diagnosis) string {
-	loss, ok := conclude.May(conclude.EveryCall, s.Process.PID, s.Missing())
+	loss, ok := claim.May(claim.EveryCall, s.Process.PID, s.Missing())
 	switch {
 	case d.Walked:
 		return "malloc's heaps were walked near the baseline and near the end"
 	case ok:
 		return "every malloc and free was traced"
-	case loss.Kind == conclude.Sampled:
+	case loss.Kind == claim.Sampled:
 		return "malloc and free were sampled all the time"
 	}
 	return "from what was traced; " + countedLoss(loss)
@@ -450,7 +450,7 @@ func freeUnknownLine(s *summary.Summary) string {
 
 // freeUnknown is the loss that keeps growth without a cause from being told apart from free memory.
 func freeUnknown(s *summary.Summary) (loss growth.Loss, isUnknown bool) {
-	loss, ok := conclude.May(conclude.FreeMemory, s.Process.PID, s.Missing())
+	loss, ok := claim.May(claim.FreeMemory, s.Process.PID, s.Missing())
 	return loss, !ok && loss.Count > 0 && grows(s) && undecidedShare(s) >= minRestShare
 }
 

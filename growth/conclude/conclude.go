@@ -1,130 +1,246 @@
-// Package conclude decides which claims a trace may make of a process. A claim rests on data, and a
-// loss of these data takes the claim away. It holds no sentences: export/words has them.
 package conclude
 
 import (
+	"math"
 	"slices"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/growth/claim"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// A Claim is a statement about the memory of a process that is true only where nothing that it
-// rests on was lost.
-type Claim string
+// A Result is all that a trace shows.
+type Result struct {
+	// All traced processes, and the Main one, which the result is about. Its verdict alone takes
+	// other processes of the job into account, of which Related grow much besides.
+	All     []Process
+	Main    Process
+	Related []growth.OtherProcess
+	// Headroom of the main process until its first limit.
+	Headroom growth.Headroom
+	Groups   []Group
+	Outlier  *Outlier // nil: no rank stands out
 
-// The claims.
-const (
-	// FreeMemory: heap memory that no known object takes is free. Rows of growth.KindRetained are.
-	FreeMemory Claim = "free-memory"
-	// Fragmentation: RSS grows by that free memory. Walks of malloc's heaps show it without it.
-	Fragmentation Claim = "fragmentation"
-	// NoLeak: the growth is no leak of objects.
-	NoLeak Claim = "no-leak"
-	// LiveObjects: the stacks hold all memory that was allocated and not freed, up to sampling.
-	LiveObjects Claim = "live-objects"
-	// ExactCounts: counts and bytes without a sampling error are exact.
-	ExactCounts Claim = "exact-counts"
-	// EveryCall: every malloc and free was traced.
-	EveryCall Claim = "every-call"
-)
+	// Pair is what growth is measured between, and Scanned the same for pages.
+	Pair, Scanned Pair
+	// Grown is what accumulated in host memory, and GrownOnGPUs on GPUs, with the trends of stacks.
+	Grown, GrownOnGPUs []growth.Holding
+	RSS                RSS
+	Steps              *Steps // nil: no steps were seen
 
-// Claims are all claims.
-var Claims = []Claim{FreeMemory, Fragmentation, NoLeak, LiveObjects, ExactCounts, EveryCall}
+	// Rows of RSS, of all processes. Main has the diagnoses of its own; TreeDiagnoses are those of
+	// the process tree, nil where the others are negligible.
+	Rows          []breakdown.Row
+	TreeDiagnoses []diagnosis.Diagnosis
+	Advice        []advice.Advice
 
-// Data that a trace leaves out on purpose take claims away as losses do. They have no count, and
-// are not among the losses of a result.
-const (
-	Bursts  growth.LossKind = "bursts"  // calls between bursts
-	Sampled growth.LossKind = "sampled" // objects between two samples
-)
-
-// taken are the claims that each loss takes away. A kind that is missing here takes all of them.
-var taken = map[growth.LossKind][]Claim{
-	// Calls of the allocator: an object is missing, or one that is counted is free.
-	growth.LossLiveFull:     Claims,
-	growth.LossThreadState:  Claims,
-	growth.LossOutPointer:   Claims,
-	growth.LossMissedReturn: Claims,
-	growth.LossMissedFree:   Claims,
-	// Events are calls that change the address space: memory may pass for the heap's which is not.
-	growth.LossEvents: {FreeMemory, Fragmentation, NoLeak, ExactCounts, EveryCall},
-
-	// Walks of malloc's heaps show no leak even where calls between bursts were not seen.
-	Bursts:  {FreeMemory, Fragmentation, LiveObjects, ExactCounts, EveryCall},
-	Sampled: {ExactCounts, EveryCall},
-
-	// Objects that are live are known, but not all counts of calls, pages or blocks.
-	growth.LossTallyFull:    {ExactCounts},
-	growth.LossNoMemory:     {ExactCounts},
-	growth.LossFaultsFull:   {ExactCounts},
-	growth.LossGPUFull:      {ExactCounts},
-	growth.LossIdleHoldings: {ExactCounts},
-
-	// All memory counts, if under another stack.
-	growth.LossMappingStacks:   nil,
-	growth.LossSiteStacks:      nil,
-	growth.LossTruncatedStacks: nil,
-	growth.LossPythonFrames:    nil,
-	growth.LossUnknownStacks:   nil,
-	growth.LossForgottenStacks: nil,
-	growth.LossUnwindTables:    nil,
-	growth.LossUnwindMappings:  nil,
-
-	// Other processes: nothing is claimed of them.
-	growth.LossProcesses: nil,
+	// Before and After are the census nearest to the baseline and the last one; nil: there is none.
+	Before, After *census.Result
+	Keepers       []keeper.Search
 }
 
-// Takes reports whether a loss takes a claim away.
-func Takes(loss growth.LossKind, claim Claim) bool {
-	claims, known := taken[loss]
-	return !known || slices.Contains(claims, claim)
+// A Group of workers with the verdict on its sum.
+type Group struct {
+	growth.Group
+	Verdict verdict.Verdict
 }
 
-// May reports whether a claim may be made of a process, beside the losses of its trace. Where it may
-// not, loss is why: the most frequent of those that take the claim away. PID 0 is the process tree,
-// which all losses count for.
-func May(claim Claim, pid int, losses growth.Losses) (loss growth.Loss, ok bool) {
-	ok = true
-	for _, l := range losses.Of(pid) {
-		if Takes(l.Kind, claim) && (ok || l.Count > loss.Count) {
-			loss, ok = l, false
+// RSS of the main process in bytes; Unknown where it is.
+type RSS struct{ Start, Baseline, End int64 }
+
+// Steps of training since the baseline.
+type Steps struct {
+	Count     int64
+	PerSecond float64
+	// Growth in bytes per step; NaN: unknown.
+	Growth float64
+}
+
+// Conclude returns the result of a trace by the judgements of its processes. It decides them by the
+// checks so far, and leaves them as they are.
+func (t *Trace) Conclude(judged []Process) Result {
+	all := slices.Clone(judged)
+	for i := range all {
+		t.AddChecks(&all[i])
+	}
+
+	r := Result{All: all, Main: MainOf(all)}
+	t.addOthers(&r)
+	r.Headroom = t.Headroom(r.Main.History)
+	r.Groups, r.Outlier = t.groups(), outlierOf(all)
+
+	r.Pair = t.PairOf(r.Main.History, r.Main.Window)
+	r.Scanned = t.ScannedPair(r.Main.History, r.Pair)
+	r.addGrowth()
+	r.RSS, r.Steps = rssOf(r.Main.History, r.Scanned), stepsOf(r.Main, r.Pair)
+
+	r.Rows = breakdown.RSS(r.Scanned.Start, r.Scanned.End)
+	t.addCauses(&r)
+	r.Before, r.After = t.CensusesOf(r.Main.History, r.Pair.Start.Elapsed)
+	r.Keepers = t.KeepersOf(r.Main.History)
+
+	return r
+}
+
+// addOthers decides whether another process of the job grows in place of the traced ones, and which
+// others grow much.
+func (t *Trace) addOthers(r *Result) {
+	r.Main.Findings.Other = judge.OtherGrowth(t.ownRows(), t.Others, t.Criteria)
+	r.Main.Decide()
+
+	for _, o := range t.Others {
+		isHeadline := r.Main.Other != nil && r.Main.Other.PID == o.PID
+		if !isHeadline && float64(o.Growth) >= t.Criteria.MinOutsideGrowth {
+			r.Related = append(r.Related, o)
+		}
+	}
+}
+
+// groups of workers, and whether the sum of each group grows.
+func (t *Trace) groups() []Group {
+	var groups []Group
+	for _, g := range t.History.Groups() {
+		groups = append(groups, Group{g, verdict.Judge(g.History, verdict.Setting{}, t.Criteria)})
+	}
+	return groups
+}
+
+// addGrowth adds what accumulated between the ends of the pair.
+func (r *Result) addGrowth() {
+	var trends, onGPUs []trend.StackTrend
+	for _, p := range r.All {
+		trends = append(trends, p.Trends...)
+		if p.GPU != nil {
+			onGPUs = append(onGPUs, p.GPU.Trends...)
 		}
 	}
 
-	return loss, ok
+	r.Grown = growth.Between(r.Pair.Start, r.Pair.End)
+	trend.Label(r.Grown, trends)
+	r.GrownOnGPUs = growth.Between(r.Pair.Start.OnGPUs(), r.Pair.End.OnGPUs())
+
+	trend.Label(r.GrownOnGPUs, onGPUs)
 }
 
-// rowClaims are the claims that rows of a kind of memory rest on. All other kinds are counted by
-// the kernel.
-var rowClaims = map[growth.Kind]Claim{
-	growth.KindHeap: LiveObjects, growth.KindMetadata: LiveObjects,
-	growth.KindRetained: FreeMemory, growth.KindUnclassified: FreeMemory,
-}
-
-// MayRow is May for the claim that rows of a kind of memory rest on.
-func MayRow(kind growth.Kind, pid int, losses growth.Losses) (loss growth.Loss, ok bool) {
-	if claim, found := rowClaims[kind]; found {
-		return May(claim, pid, losses)
-	}
-	return growth.Loss{}, true
-}
-
-// Missing returns the losses of a trace until a snapshot, with the data that it has left out on
-// purpose.
-func Missing(s *growth.Snapshot) growth.Losses {
-	return With(s.Losses, s.Heap.Bursts > 0, s.Interval)
-}
-
-// With returns losses, with the data that a trace has left out on purpose. interval is the mean
-// number of bytes between samples.
-func With(losses growth.Losses, bursts bool, interval uint64) growth.Losses {
-	all := slices.Clone(losses)
-	if bursts {
-		all = append(all, growth.Loss{Kind: Bursts})
-	}
-	if interval > 1 {
-		all = append(all, growth.Loss{Kind: Sampled})
+// rssOf is the RSS of a process: at the start by its timeline, at the baseline and the end by the
+// snapshots of the breakdown.
+func rssOf(process *growth.ProcessHistory, scanned Pair) RSS {
+	if process == nil {
+		return RSS{growth.Unknown, growth.Unknown, growth.Unknown}
 	}
 
-	return all
+	rss := RSS{
+		Start:    process.Timeline.RSSAt(0),
+		Baseline: rssAt(scanned.Start, process), End: rssAt(scanned.End, process),
+	}
+	if !isResident(scanned.Start, process) && isResident(scanned.End, process) {
+		rss.Baseline = growth.Unknown // it has ended before it was scanned: the breakdown has its end alone
+	}
+	return rss
+}
+
+// rssAt is the RSS of a process at a snapshot, or by its timeline where the snapshot has none.
+func rssAt(s *growth.Snapshot, process *growth.ProcessHistory) int64 {
+	for _, p := range s.Residents {
+		if p.PID == process.PID && p.RSS != growth.Unknown {
+			return p.RSS
+		}
+	}
+	return process.Timeline.RSSAt(s.Elapsed)
+}
+
+func isResident(s *growth.Snapshot, process *growth.ProcessHistory) bool {
+	return slices.ContainsFunc(s.Residents,
+		func(p growth.Resident) bool { return p.PID == process.PID })
+}
+
+// stepsOf are the training steps since the baseline; nil: no steps were seen.
+func stepsOf(p Process, pair Pair) *Steps {
+	if p.History == nil || math.IsNaN(p.StepsPerSecond) {
+		return nil
+	}
+	return &Steps{
+		Count:     p.History.Timeline.StepsSince(pair.Start.Elapsed),
+		PerSecond: p.StepsPerSecond, Growth: p.Rate / p.StepsPerSecond,
+	}
+}
+
+// addCauses adds the diagnoses of the tree and the advice, which follow from the rows.
+func (t *Trace) addCauses(r *Result) {
+	pid := t.pidOf(r.Main.History)
+	resident := make(map[int]int64)
+
+	for _, p := range r.Scanned.End.Residents {
+		resident[p.PID] = max(0, p.RSS)
+	}
+	if OtherProcesses(pid, resident) > 0 {
+		r.TreeDiagnoses = diagnosis.Diagnose(t.treeEvidence(r))
+	}
+
+	walked := make(map[int]diagnosis.Diagnosis)
+	for _, d := range r.Main.Diagnoses {
+		if d.Free != 0 {
+			walked[pid] = d
+		}
+	}
+
+	r.Advice = advice.Advise(advice.Evidence{
+		Walked:    walked,
+		Breakdown: r.Rows, Start: r.Scanned.Start.Residents, End: r.Scanned.End.Residents,
+		Components: t.Components,
+		CacheStart: t.cacheAt(r.Scanned.Start.Elapsed), CacheEnd: t.cacheAt(r.Scanned.End.Elapsed),
+	})
+}
+
+// treeEvidence is what the process tree is diagnosed by. It grows where a traced process or a group
+// of workers does.
+func (t *Trace) treeEvidence(r *Result) diagnosis.Evidence {
+	e := diagnosis.Evidence{
+		Class: r.Main.Class, Rows: r.Rows, Elapsed: r.Scanned.Elapsed(),
+		Missing: claim.Missing(r.Scanned.End), Components: t.Components,
+	}
+
+	classes := []verdict.Class{}
+	for _, p := range r.All {
+		e.Trends = append(e.Trends, p.Trends...)
+		classes = append(classes, p.Class)
+	}
+	for _, g := range r.Groups {
+		classes = append(classes, g.Verdict.Class)
+	}
+
+	for _, class := range classes {
+		if class.Severity() > e.Class.Severity() {
+			e.Class = class
+		}
+	}
+	return e
+}
+
+// minOtherShare is the share of the RSS of one process below which the memory of all others is too
+// little for a breakdown of its own.
+const minOtherShare = 0.05
+
+// OtherProcesses is the number of processes besides one that have resident memory, which has the
+// bytes by PID. It is 0 where their memory is negligible beside that of the one.
+func OtherProcesses(pid int, resident map[int]int64) int {
+	others, sum := 0, int64(0)
+	for other, bytes := range resident {
+		if other != pid && bytes > 0 {
+			others++
+			sum += bytes
+		}
+	}
+
+	if float64(sum) < minOtherShare*float64(resident[pid]) {
+		return 0
+	}
+	return others
 }

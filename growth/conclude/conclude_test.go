@@ -1,108 +1,105 @@
 package conclude
 
 import (
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// lost has a column for each of Claims: x where the loss takes the claim away.
-var lost = []struct {
-	kind  growth.LossKind
-	takes string
-}{
-	//                           free-memory, fragmentation, no-leak, live-objects, exact-counts, every-call
-	{growth.LossLiveFull, "xxxxxx"},
-	{growth.LossThreadState, "xxxxxx"},
-	{growth.LossOutPointer, "xxxxxx"},
-	{growth.LossMissedReturn, "xxxxxx"},
-	{growth.LossMissedFree, "xxxxxx"},
-	{growth.LossEvents, "xxx.xx"},
-	{Bursts, "xx.xxx"},
-	{Sampled, "....xx"},
-	{growth.LossTallyFull, "....x."},
-	{growth.LossNoMemory, "....x."},
-	{growth.LossFaultsFull, "....x."},
-	{growth.LossGPUFull, "....x."},
-	{growth.LossIdleHoldings, "....x."},
-	{growth.LossMappingStacks, "......"},
-	{growth.LossSiteStacks, "......"},
-	{growth.LossTruncatedStacks, "......"},
-	{growth.LossPythonFrames, "......"},
-	{growth.LossUnknownStacks, "......"},
-	{growth.LossForgottenStacks, "......"},
-	{growth.LossUnwindTables, "......"},
-	{growth.LossUnwindMappings, "......"},
-	{growth.LossProcesses, "......"},
-	{"a kind that the table lacks", "xxxxxx"},
-}
+const (
+	mib        = 1 << 20
+	trainerPID = 7
+)
 
-func TestLost(t *testing.T) {
-	const own, other = 7, 8
-	for _, c := range lost {
-		for i, claim := range Claims {
-			isTaken := c.takes[i] == 'x'
-			for pid, takes := range map[int]bool{0: isTaken, own: isTaken, other: false} {
-				loss := growth.Loss{Kind: c.kind, Count: 1, PID: pid}
-				got, ok := May(claim, own, growth.Losses{loss})
-				if ok == takes || takes && got != loss {
-					t.Errorf("%s of PID %d, %s: may %t because of %+v", c.kind, pid, claim, ok, got)
-				}
-			}
-			if _, ok := May(claim, 0, growth.Losses{{Kind: c.kind, PID: other}}); ok == isTaken {
-				t.Errorf("%s of a process, %s of the tree: may %t", c.kind, claim, ok)
-			}
+// leaking is an open-ended trace of fifteen minutes of an old process whose only stack grows by 1
+// MiB a second, beside a process of the same job that grows as much.
+func leaking() *Trace {
+	t := &Trace{
+		Options: Options{Criteria: verdict.InSeconds().Repeated()}, PID: trainerPID,
+		History: &growth.History{}, Checks: verdict.NewRechecks(verdict.InSeconds().Repeated()),
+		Others: []growth.OtherProcess{{PID: 9, Growth: 2000 * mib}},
+	}
+	member := growth.Member{Traced: true, Process: growth.Process{
+		PID: trainerPID, Born: -3 * time.Hour, Role: growth.RoleTrainer, Rank: growth.Unknown,
+	}}
+
+	for second := range 901 {
+		s := growth.UnknownSample()
+		s.Elapsed, s.RSS = time.Duration(second)*time.Second, int64(1024+second)*mib
+		t.History.Add(growth.TreeSample{
+			Elapsed: s.Elapsed, Members: []growth.Member{member},
+			Processes: []growth.ProcessSample{{PID: trainerPID, Sample: s}},
+		})
+		if second%30 != 0 {
+			continue
 		}
+		t.Snapshots = append(t.Snapshots, &growth.Snapshot{
+			Elapsed: s.Elapsed, Alive: []int{trainerPID},
+			Residents: []growth.Resident{{PID: trainerPID, Traced: true, RSS: s.RSS, Scanned: 1}},
+			Holdings: []growth.Holding{{
+				Stack: growth.NamedStack(trainerPID, "", "leaks"), Kind: growth.KindMmap,
+				InuseBytes: int64(second) * mib, ResidentBytes: int64(second) * mib,
+			}},
+		})
+	}
+	return t
+}
+
+// TestConclude concludes by one check, and then by three.
+func TestConclude(t *testing.T) {
+	trace := leaking()
+	judged := trace.Judge()
+	if len(judged) != 1 || judged[0].Class != verdict.ClassLeak {
+		t.Fatalf("%d processes are judged: %+v", len(judged), judged)
 	}
 
-	if known := len(lost) - 1; len(taken) != known {
-		t.Errorf("the table has %d kinds of losses, this one %d", len(taken), known)
+	trace.Checks.Add(judged[0].Verdict)
+	first := trace.Conclude(judged)
+	if v := first.Main.Verdict; v.Class != verdict.ClassSuspected ||
+		v.Reason != verdict.ReasonFewRechecks || v.Longer <= 0 {
+		t.Errorf("after one check: %s (%s), %v s more", v.Class, v.Reason, v.Longer)
+	}
+	if judged[0].Class != verdict.ClassLeak || !reflect.DeepEqual(first.Grown, trace.Conclude(judged).Grown) {
+		t.Error("it concludes something else the second time")
+	}
+
+	trace.Checks.Add(judged[0].Verdict)
+	trace.Checks.Add(judged[0].Verdict)
+	r := trace.Conclude(judged)
+	if v := r.Main.Verdict; v.Class != verdict.ClassLeak || r.Main.Other != nil {
+		t.Errorf("after three checks: %s (%s), %+v", v.Class, v.Reason, r.Main.Other)
+	}
+	if len(r.Related) != 1 || r.Related[0].PID != 9 {
+		t.Errorf("other processes that grow: %+v", r.Related)
+	}
+	if len(r.Grown) != 1 || r.Grown[0].Trend != growth.TrendAccumulating ||
+		r.RSS.End-r.RSS.Baseline != r.Pair.End.Holdings[0].InuseBytes-r.Pair.Start.Holdings[0].InuseBytes {
+		t.Errorf("RSS %+v, grown %+v", r.RSS, r.Grown)
 	}
 }
 
-func TestMay(t *testing.T) {
-	losses := growth.Losses{
-		{Kind: Sampled},
-		{Kind: growth.LossTruncatedStacks, Count: 99},
-		{Kind: growth.LossMissedFree, Count: 2},
-		{Kind: growth.LossLiveFull, Count: 5},
-		{Kind: growth.LossEvents, Count: 5},
-		{Kind: growth.LossLiveFull, Count: 9, PID: 8},
-	}
-	if got, ok := May(EveryCall, 7, losses); ok || got != losses[3] {
-		t.Errorf("may %t because of %+v, want the first of the most frequent ones", ok, got)
-	}
-
-	if got, ok := May(EveryCall, 7, nil); !ok || got != (growth.Loss{}) {
-		t.Errorf("may %t because of %+v without losses", ok, got)
+// TestConcludeNothing concludes from a trace in which nothing was traced.
+func TestConcludeNothing(t *testing.T) {
+	trace := &Trace{PID: trainerPID, History: &growth.History{}}
+	r := trace.Conclude(trace.Judge())
+	if r.Main.History != nil || r.Main.Class != verdict.ClassTooShort || r.Steps != nil ||
+		r.RSS.End != growth.Unknown || r.Outlier != nil || len(r.Grown) != 0 {
+		t.Errorf("%+v", r)
 	}
 }
 
-func TestMayRow(t *testing.T) {
-	losses := growth.Losses{{Kind: growth.LossLiveFull, Count: 5, PID: 7}}
-	for kind, want := range map[growth.Kind]bool{
-		growth.KindHeap: false, growth.KindMetadata: false, growth.KindRetained: false,
-		growth.KindUnclassified: false, growth.KindMmap: true, growth.KindFile: true,
-		growth.KindUnexplained: true,
+// TestOtherProcesses leaves out what is negligible.
+func TestOtherProcesses(t *testing.T) {
+	for want, others := range map[int]map[int]int64{
+		0: {1: 100, 2: 4, 3: 0},
+		2: {1: 100, 2: 4, 3: 1},
+		1: {2: 4},
 	} {
-		if _, ok := MayRow(kind, 7, losses); ok != want {
-			t.Errorf("%s: %t", kind, ok)
+		if got := OtherProcesses(1, others); got != want {
+			t.Errorf("%d other processes of %v, want %d", got, others, want)
 		}
-		if _, ok := MayRow(kind, 8, losses); !ok {
-			t.Errorf("%s of another process", kind)
-		}
-	}
-}
-
-func TestMissing(t *testing.T) {
-	s := &growth.Snapshot{Interval: 1, Losses: growth.Losses{{Kind: growth.LossEvents, Count: 3}}}
-	if got := Missing(s); len(got) != 1 || got[0] != s.Losses[0] {
-		t.Errorf("%+v, want the loss", got)
-	}
-
-	s.Interval, s.Heap.Bursts = 512<<10, 2
-	got := Missing(s)
-	if len(got) != 3 || got[1].Kind != Bursts || got[2].Kind != Sampled || len(s.Losses) != 1 {
-		t.Errorf("%+v, want the loss, bursts and sampling", got)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/breakdown"
-	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/growthtest"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -101,7 +101,7 @@ func TestDiagnose(t *testing.T) {
 	leaking := func(grown, err float64) *scene {
 		return newScene().allocated(heap, remember, growth.TrendAccumulating, grown, err)
 	}
-	inBursts := func(s *scene) { s.Missing = growth.Losses{{Kind: conclude.Bursts}} }
+	inBursts := func(s *scene) { s.Missing = growth.Losses{{Kind: claim.Bursts}} }
 	lost := func(pid int) func(s *scene) {
 		return func(s *scene) {
 			s.Missing = growth.Losses{{Kind: growth.LossLiveFull, Count: 1, PID: pid}}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/breakdown"
-	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/claim"
 )
 
 // A change is the change of some rows, in bytes.
@@ -145,7 +145,7 @@ func (s *sums) heapParts(e *Evidence) []part {
 	heap := s.live.bytes + s.free.bytes + s.unknown.bytes
 	free, confidence := s.free, High
 	walked := int64(0)
-	if _, ok := conclude.May(conclude.Fragmentation, e.PID, e.Missing); !ok {
+	if _, ok := claim.May(claim.Fragmentation, e.PID, e.Missing); !ok {
 		free, confidence = s.walkedFree(e)
 		if len(e.Walks) > 0 {
 			walked = e.Walks[len(e.Walks)-1].FreeResident
@@ -167,7 +167,7 @@ func (s *sums) heapParts(e *Evidence) []part {
 	if objects := s.live.bytes - s.metadata.bytes; objects > 0 {
 		leak.bytes *= 1 + max(0, s.metadata.bytes)/objects
 	}
-	if _, ok := conclude.May(conclude.LiveObjects, e.PID, e.Missing); !ok {
+	if _, ok := claim.May(claim.LiveObjects, e.PID, e.Missing); !ok {
 		leak.most = Medium
 	}
 

@@ -68,7 +68,7 @@ func Judge(c judge.Case) (Judgement, bool) {
 
 	explained := j.Curve(j.explainedCurve())
 	if explained != nil && c.IsSuspected(explained.Verdict, j.Trends, explained.At) {
-		explained.MarkSuspected()
+		explained.Verdict = verdict.Decide(explained.Verdict, verdict.Findings{StacksAccumulate: true})
 		j.chooseVerdict()
 	}
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/component"
-	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -39,7 +39,10 @@ type Case struct {
 
 // A Judgement is the result of a case. X of its Verdict is seconds since the start of the trace.
 type Judgement struct {
+	// Verdict is Decide of Judged, the verdict on the RSS alone, and of Findings.
 	verdict.Verdict
+	Judged   verdict.Verdict
+	Findings verdict.Findings
 	// Window over which the stacks were judged: from the end of the warm-up to the last snapshot of
 	// the process's life.
 	Window   trend.Window
@@ -54,27 +57,28 @@ type Judgement struct {
 // Process judges the RSS of a process, and the stacks that hold its growth.
 func Process(c Case) Judgement {
 	timeline := c.Process.Timeline
-	j := Judgement{Verdict: verdict.Judge(timeline.Series(), c.Setting(), c.Criteria)}
+	j := Judgement{Judged: verdict.Judge(timeline.Series(), c.Setting(), c.Criteria)}
 
 	snapshots := c.OwnSnapshots()
-	j.Window = c.StackWindow(j.Verdict, snapshots)
-	j.Trends = trend.JudgeStacks(snapshots, j.Window, j.Rate)
+	j.Window = c.StackWindow(j.Judged, snapshots)
+	j.Trends = trend.JudgeStacks(snapshots, j.Window, j.Judged.Rate)
 	j.Suspects = c.Suspects(j.Trends, snapshots, j.Window)
 	j.StepsPerSecond = stepsPerSecond(timeline, j.Window)
 
 	rssAt := func(x float64) int64 {
 		return timeline.RSSAt(time.Duration(x * float64(time.Second)))
 	}
-	if c.IsSuspected(j.Verdict, j.Trends, rssAt) {
-		j.MarkSuspected()
-	}
-
+	j.Findings.StacksAccumulate = c.IsSuspected(j.Judged, j.Trends, rssAt)
 	j.diagnose(c, snapshots)
+
+	j.Decide()
 	return j
 }
 
-// diagnose divides the growth of RSS among its causes. The verdict names the main one where that is
-// no leak.
+// Decide decides the verdict again, by Findings that have changed.
+func (j *Judgement) Decide() { j.Verdict = verdict.Decide(j.Judged, j.Findings) }
+
+// diagnose divides the growth of RSS among its causes, and finds which of them is most of it.
 func (j *Judgement) diagnose(c Case, snapshots []*growth.Snapshot) {
 	evidence, ok := j.evidence(c, snapshots)
 	if !ok {
@@ -84,11 +88,12 @@ func (j *Judgement) diagnose(c Case, snapshots []*growth.Snapshot) {
 
 	main, ok := diagnosis.MainOf(j.Diagnoses)
 	switch {
-	case !ok || !j.Class.Grows():
+	case !ok || !j.Judged.Class.Grows():
 	case main.Cause == diagnosis.Fragmentation:
-		j.Reason = verdict.ReasonFragmentation
+		j.Findings.Fragmentation = true
 	case main.Cause == diagnosis.PageCache:
-		j.withoutFiles(c)
+		v := c.withoutFiles()
+		j.Findings.WithoutFiles = &v
 	}
 }
 
@@ -111,9 +116,9 @@ func (j *Judgement) evidence(
 	}
 
 	e = diagnosis.Evidence{
-		PID: c.Process.PID, Class: j.Class, Rows: breakdown.RSS(start, end),
+		PID: c.Process.PID, Class: j.Judged.Class, Rows: breakdown.RSS(start, end),
 		Start: start.Elapsed, Elapsed: end.Elapsed - start.Elapsed,
-		Trends: j.Trends, Missing: conclude.Missing(end), Components: c.Components,
+		Trends: j.Trends, Missing: claim.Missing(end), Components: c.Components,
 	}
 	for _, s := range scanned {
 		if walk := s.Residents[0].Walk; walk != nil {
@@ -123,34 +128,15 @@ func (j *Judgement) evidence(
 	return e, true
 }
 
-// withoutFiles leaves mapped files out of the verdict where the memory besides them does not grow: the
-// kernel takes pages of files back before it runs out of memory.
-func (j *Judgement) withoutFiles(c Case) {
+// withoutFiles is the verdict on the memory besides mapped files.
+func (c Case) withoutFiles() verdict.Verdict {
 	series := c.Process.Timeline.SeriesOf(func(s *growth.Sample) int64 {
 		if s.Anonymous == growth.Unknown || s.Shared == growth.Unknown {
 			return growth.Unknown
 		}
 		return s.Anonymous + s.Shared
 	})
-
-	j.Verdict = WithoutFiles(j.Verdict, series, c.Setting(), c.Criteria)
-}
-
-// WithoutFiles replaces the verdict on RSS that grows by that on the series of the memory besides
-// mapped files, where that does not grow.
-func WithoutFiles(
-	rss verdict.Verdict, series verdict.Series, setting verdict.Setting, criteria verdict.Criteria,
-) verdict.Verdict {
-	v := verdict.Judge(series, setting, criteria)
-	if v.Class.Grows() {
-		return rss
-	}
-	switch v.Class {
-	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
-		v.Reason = verdict.ReasonPageCache
-	}
-	v.Level, v.LevelAt = math.NaN(), math.NaN() // it is no level of the RSS
-	return v
+	return verdict.Judge(series, c.Setting(), c.Criteria)
 }
 
 // Setting has the facts besides the process's timeline.
@@ -321,35 +307,25 @@ func stepsPerSecond(timeline growth.Timeline, w trend.Window) float64 {
 	return float64(last.Steps-first.Steps) / (last.Elapsed - first.Elapsed).Seconds()
 }
 
-// CheckTree checks that the traced tree grows. The verdict becomes ClassWrongProcess where the tree
-// does not grow and another process of its job does. rows are the samples of the time over which
-// others have grown. others are sorted by growth. A trace shorter than the criteria's
-// MinPlateauLength is not checked.
-func CheckTree(
-	v verdict.Verdict, rows []growth.Row, others []growth.OtherProcess, c verdict.Criteria,
-) verdict.Verdict {
-	switch v.Class {
-	case verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort:
-	default:
-		return v // the traced process grows
-	}
+// OtherGrowth is the process of the same job, outside the traced tree, that grows most, where it
+// grows more than the tree; nil: none does. rows are of the time over which the others have grown,
+// which are sorted by growth. Less than the criteria's MinPlateauLength shows nothing.
+func OtherGrowth(
+	rows []growth.Row, others []growth.OtherProcess, c verdict.Criteria,
+) *verdict.OtherGrowth {
 	tree, ok := growthOf(rows, func(r growth.Row) int64 { return r.Tree.RSS })
 	if !ok || len(others) == 0 {
-		return v
+		return nil
 	}
 
 	elapsed, other := rows[len(rows)-1].Elapsed-rows[0].Elapsed, others[0]
 	if elapsed.Seconds() < c.MinPlateauLength || float64(other.Growth) < c.MinOutsideGrowth ||
 		tree >= other.Growth {
-		return v
+		return nil
 	}
-
-	v.Class, v.Reason = verdict.ClassWrongProcess, verdict.ReasonOtherProcess
-	v.Other = &verdict.OtherGrowth{
+	return &verdict.OtherGrowth{
 		PID: other.PID, Command: other.Command, Growth: other.Growth, TreeGrowth: tree,
 	}
-
-	return v
 }
 
 // growthOf is the median of the last rows less the median of the first; false for too few rows.

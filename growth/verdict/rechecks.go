@@ -37,13 +37,6 @@ func (l *Rechecks) Due(elapsed float64) bool {
 	return true
 }
 
-// Missing is how much longer a trace of the length elapsed must be until enough checks can have
-// found a leak.
-func (l *Rechecks) Missing(elapsed float64) float64 {
-	missing := max(0, leaksForAlarm-l.streak)
-	return elapsed * (math.Pow(recheckFactor, float64(missing)) - 1)
-}
-
 // Next is the length from which the next check is due.
 func (l *Rechecks) Next() float64 { return l.next }
 
@@ -59,16 +52,16 @@ func (l *Rechecks) Add(v Verdict) (alarm bool) {
 	return alarm
 }
 
-// Streak is how many checks in a row have found a leak, and how many raise the alarm.
-func (l *Rechecks) Streak() (checks, of int) { return l.streak, leaksForAlarm }
-
-// Unconfirmed returns the class of a verdict between checks: a leak is suspected until enough checks
-// agree. Nil confirms every class.
-func (l *Rechecks) Unconfirmed(class Class) Class {
-	if l != nil && class == ClassLeak && l.streak < leaksForAlarm {
-		return ClassSuspected
+// AddTo adds to findings what the checks of a trace of the length elapsed have counted. Nil adds
+// nothing: the trace is judged once.
+func (l *Rechecks) AddTo(f *Findings, elapsed float64) {
+	if l == nil {
+		return
 	}
-	return class
+
+	f.Streak = Streak{Found: l.streak, Needed: leaksForAlarm}
+	missing := max(0, leaksForAlarm-l.streak)
+	f.UntilEnough = elapsed * (math.Pow(recheckFactor, float64(missing)) - 1)
 }
 
 // A Progress has the counts of Rechecks so far. It is for files.

@@ -43,10 +43,14 @@ func TestRechecks(t *testing.T) {
 			{ClassLeak, 3},
 		} {
 			alarm := rechecks.Add(Verdict{Class: c.class})
-			streak, of := rechecks.Streak()
-			if isFirst := i == 5; alarm != isFirst || streak != c.streak || of != 3 {
-				t.Errorf("check %d: alarm %v, streak %d of %d, want %d of 3", i, alarm, streak, of,
-					c.streak)
+			var found Findings
+			rechecks.AddTo(&found, 100)
+			if isFirst := i == 5; alarm != isFirst || found.Streak != (Streak{c.streak, 3}) {
+				t.Errorf("check %d: alarm %v, %+v, want %d of 3", i, alarm, found.Streak, c.streak)
+			}
+			want := 100 * (math.Pow(1.25, float64(max(0, 3-c.streak))) - 1)
+			if math.Abs(found.UntilEnough-want) > 1e-9 {
+				t.Errorf("check %d: %v s until enough agree, want %v", i, found.UntilEnough, want)
 			}
 		}
 	})
@@ -74,16 +78,8 @@ func TestRechecksForDays(t *testing.T) {
 		}
 	}
 
-	if got := rechecks.Unconfirmed(ClassLeak); got != ClassSuspected {
-		t.Errorf("a leak is %s before a check", got)
-	}
-	for range 3 {
-		rechecks.Add(Verdict{Class: ClassLeak})
-	}
-	if got := rechecks.Unconfirmed(ClassLeak); got != ClassLeak {
-		t.Errorf("a leak is %s after three checks", got)
-	}
-	if got := (*Rechecks)(nil).Unconfirmed(ClassLeak); got != ClassLeak {
-		t.Errorf("a leak is %s without checks", got)
+	var found Findings
+	if (*Rechecks)(nil).AddTo(&found, 60); found != (Findings{}) {
+		t.Errorf("without checks: %+v", found)
 	}
 }

@@ -60,8 +60,7 @@ const (
 )
 
 // A Verdict is the judgement of a series. Rates are in bytes per X of the series; NaN where
-// unknown. Judge never returns ClassSuspected and ClassWrongProcess: they take more than one
-// series.
+// unknown. Judge never returns ClassSuspected and ClassWrongProcess: Decide does.
 type Verdict struct {
 	Class  Class
 	Reason Reason
@@ -97,9 +96,6 @@ type Verdict struct {
 	// Phases from the start of the judged data to its end, each from where the one before ends.
 	Phases []Phase
 }
-
-// MarkSuspected makes growth a suspected leak that stacks explain.
-func (v *Verdict) MarkSuspected() { v.Class, v.Reason = ClassSuspected, ReasonStacksAccumulate }
 
 // An OtherGrowth is a process outside the traced tree that grows in its place, in bytes.
 type OtherGrowth struct {

@@ -22,12 +22,13 @@ var layers = [][]string{
 
 	{"growth/census", "growth/keeper", "growth/outlier", "growth/verdict"},
 	{"growth"},
-	{"growth/component", "growth/conclude", "growth/growthtest"},
+	{"growth/claim", "growth/component", "growth/growthtest"},
 	{"growth/breakdown"},
 	{"growth/trend"},
 	{"growth/diagnosis", "growth/spike"},
 	{"growth/advice", "growth/judge"},
 	{"growth/gpu"},
+	{"growth/conclude"},
 
 	{
 		"export/folder", "export/page", "export/page/origin", "export/page/pagetest", "export/rows",

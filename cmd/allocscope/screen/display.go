@@ -217,7 +217,7 @@ func (d *display) state(progress console.Progress) *State {
 
 	s := &State{
 		Command: about.Command, PID: about.PID, Processes: int(latest.Tree.Processes),
-		Traced: r.TracedNow(), Elapsed: elapsed, Duration: r.End(),
+		Traced: r.History().TracedNow(), Elapsed: elapsed, Duration: r.End(),
 		Extension: r.Extension(), UntilSettled: progress.UntilSettled,
 
 		Verdict: p.verdict, JudgedAt: p.judgedAt, Suspect: p.suspect, Diagnosis: p.diagnosis,
@@ -237,7 +237,7 @@ func (d *display) state(progress console.Progress) *State {
 	}
 
 	s.Curve = d.curve
-	first := r.Headroom(process)
+	first := r.Recorded().Headroom(process)
 	s.Headroom, s.Limit = first.Left, first.Of
 	s.CPU, s.OwnRSS = d.usage.update()
 	s.Drops, s.DropReason = progress.TotalLosses()

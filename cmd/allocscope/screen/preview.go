@@ -15,8 +15,7 @@ import (
 	"github.com/allocscope/allocscope/growth/breakdown"
 	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/component"
-	"github.com/allocscope/allocscope/growth/gpu"
-	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
@@ -34,7 +33,7 @@ type preview struct {
 	recorder *trace.Recorder
 	rechecks *verdict.Rechecks
 	limiter  duty.Limiter
-	judged   trace.ProcessVerdict
+	judged   conclude.Process
 	judgedAt time.Duration // when the first judgement is due, before it
 	verdict  *summary.Verdict
 	suspect  string
@@ -85,21 +84,18 @@ func (p *preview) judge() {
 
 	start := time.Now()
 
-	p.judged = trace.ProcessVerdict{
-		Process: main, Judgement: judge.Process(p.recorder.CaseOf(main)),
-	}
+	t := p.recorder.Recorded()
+	p.judged, p.judgedAt = t.JudgeProcess(main), elapsed
+	t.JudgeGPU(&p.judged)
+	t.AddChecks(&p.judged)
 
-	p.judgedAt = elapsed
-	verdict := p.judged.Verdict
-	verdict.Class = p.recorder.Unconfirmed(verdict.Class)
-	v := summary.VerdictOf(verdict, summary.AxisSeconds)
+	v := summary.VerdictOf(p.judged.Verdict, summary.AxisSeconds)
 	p.verdict, p.suspect, p.diagnosis = &v, words.MostBy(p.judged.Suspects), ""
 	if len(p.judged.Diagnoses) > 0 {
 		p.diagnosis = explain.Diagnosis(p.judged.Diagnoses[0])
 	}
-
-	if j, known := gpu.Judge(p.recorder.CaseOf(main)); known {
-		p.gpu.set(j.Verdict, explain.GPU(&j), j.Suspects)
+	if j := p.judged.GPU; j != nil {
+		p.gpu.set(j.Verdict, explain.GPU(j), j.Suspects)
 	}
 
 	p.latest = nil
@@ -116,24 +112,24 @@ func (p *preview) compare() {
 	start := time.Now()
 	p.latest = latest
 
-	judged := p.judged
-	if judged.Process == nil {
-		judged.Process = p.recorder.History().Main()
+	process := p.judged.History
+	if process == nil {
+		process = p.recorder.History().Main()
 	}
 
-	pair := p.recorder.PairOf(judged)
-	scanned := p.recorder.ScannedPair(judged.Process, pair)
-	pid := p.recorder.ProcessOf(judged.Process).PID
-	rules := p.recorder.Options().Components.Rules
+	t := p.recorder.Recorded()
+	pair := t.PairOf(process, p.judged.Window)
+	scanned := t.ScannedPair(process, pair)
+	pid, rules := p.recorder.ProcessOf(process).PID, t.Components
 
-	gpuPair := trace.SnapshotPair{
+	gpuPair := conclude.Pair{
 		Start: gpuHoldings(pair.Start, pid),
 		End:   gpuHoldings(pair.End, pid),
 	}
 	rows := summary.BreakdownOf(breakdown.RSS(scanned.Start, scanned.End), trace.MaxRowsPerKind,
 		scanned.End.Losses)
 	p.compared = comparison{
-		since: pair.Start.Elapsed, warm: isWarm(judged),
+		since: pair.Start.Elapsed, warm: isWarm(p.judged),
 		stacks: stacksOf(pair, rules), gpuStacks: stacksOf(gpuPair, rules),
 		breakdown: words.BreakdownOf(rows, pid),
 		resident: words.ResidentOf(&summary.Summary{
@@ -148,7 +144,7 @@ func (p *preview) compare() {
 // count compares the latest census with the census of the baseline, unless it has done so.
 func (p *preview) count() {
 	main := p.recorder.History().Main()
-	before, after := p.recorder.Censuses(main, p.compared.since)
+	before, after := p.recorder.Recorded().CensusesOf(main, p.compared.since)
 	if o := p.objects; before != o.before || after != o.after {
 		p.objects = countedObjects{before, after, summary.ObjectsOf(before, after)}
 	}
@@ -159,12 +155,13 @@ func (p *preview) keeper() *summary.Keeper {
 	if len(p.judged.Suspects) == 0 {
 		return nil
 	}
-	found := summary.KeepersOf(p.recorder.Keepers(p.recorder.History().Main()))
+	t := p.recorder.Recorded()
+	found := summary.KeepersOf(t.KeepersOf(t.History.Main()))
 	return words.KeeperOf(found, summary.SuspectOf(p.judged.Suspects[0]))
 }
 
 // isWarm reports whether the baseline is the end of a warm-up that was seen.
-func isWarm(v trace.ProcessVerdict) bool { return v.From > 0 && v.Window.From > 0 }
+func isWarm(v conclude.Process) bool { return v.From > 0 && v.Window.From > 0 }
 
 // gpuPreview is the judgement of GPU memory until the trace ends. The zero value is before the
 // first one.
@@ -314,7 +311,7 @@ func (g *gains) of(h *growth.Holding) *stackGain {
 }
 
 // stacksOf returns the stacks that come first in any order of the screen.
-func stacksOf(pair trace.SnapshotPair, rules *component.Rules) []Stack {
+func stacksOf(pair conclude.Pair, rules *component.Rules) []Stack {
 	g := gains{byText: make(map[string]int), byID: make(map[stackKey]int)}
 	for i := range pair.End.Holdings {
 		if h := &pair.End.Holdings[i]; h.InuseBytes != 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -138,7 +139,7 @@ func testGPUStacks(t *testing.T) {
 		return gpuHoldings(s, 1)
 	}
 
-	stacks := stacksOf(trace.SnapshotPair{Start: at(0, 1<<20), End: at(60, 61<<20)}, nil)
+	stacks := stacksOf(conclude.Pair{Start: at(0, 1<<20), End: at(60, 61<<20)}, nil)
 	if len(stacks) != 1 || stacks[0].Bytes != 62<<20 || *stacks[0].BytesPerMin != 60<<20 ||
 		stacks[0].Objects != 4 || stacks[0].Where[0] != "["+string(growth.KindCudaBlock)+
 		"] remember (train.py:7)" {

@@ -486,7 +486,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	if stat, err := session.Process.Stat(); err == nil {
 		r.startTicks = stat.StartTicks
 	}
-	if c := r.continuedFrom(); c != nil {
+	if c := earlier.continued(r.began); c != nil {
 		slog.Info(words.Continues(c))
 	}
 

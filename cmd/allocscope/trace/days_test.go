@@ -212,7 +212,7 @@ func TestDays(t *testing.T) {
 		memory, files := heapBytes(), openFiles(t)
 		r := d.record(t, dir)
 		took := int64(heapBytes()) - int64(memory)
-		t.Logf("memory: %.0f MiB; %d snapshots, %d rows", float64(took)/(1<<20), len(r.snapshots), len(r.history.Rows))
+		t.Logf("memory: %.0f MiB; %d snapshots, %d rows", float64(took)/(1<<20), len(r.snapshots.all), len(r.history.Rows))
 		if took > maxMemory {
 			t.Errorf("it takes %d MiB of memory", took>>20)
 		}

@@ -365,24 +365,23 @@ func (e *earlierTrace) addSteps(tree growth.TreeSample) {
 	}
 }
 
-// continuedFrom is the earlier trace in the summary.
-func (r *Recorder) continuedFrom() *summary.Continued {
-	if r.earlier == nil {
+// continued is the earlier trace in the summary of one that began at a time.
+func (e *earlierTrace) continued(began time.Duration) *summary.Continued {
+	if e == nil {
 		return nil
 	}
 	return &summary.Continued{
-		Folder: r.earlier.path, BeganS: summary.Seconds(r.began),
-		GapS: summary.Seconds(r.began - r.earlier.last),
+		Folder: e.path, BeganS: summary.Seconds(began), GapS: summary.Seconds(began - e.last),
 	}
 }
 
-// gaps are the times in which nothing was sampled.
-func (r *Recorder) gaps() []summary.Gap {
-	if r.earlier == nil {
+// gapsUntil are the times until then in which nothing was sampled.
+func (e *earlierTrace) gapsUntil(began time.Duration) []summary.Gap {
+	if e == nil {
 		return nil
 	}
-	return append(slices.Clone(r.earlier.gaps), summary.Gap{
-		FromS: summary.Seconds(r.earlier.last), ToS: summary.Seconds(r.began),
+	return append(slices.Clone(e.gaps), summary.Gap{
+		FromS: summary.Seconds(e.last), ToS: summary.Seconds(began),
 	})
 }
 

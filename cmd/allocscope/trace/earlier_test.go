@@ -88,10 +88,10 @@ func TestEarlierMarks(t *testing.T) {
 	}
 
 	r := &Recorder{earlier: e, began: 25 * time.Second}
-	if g := r.gaps(); len(g) != 2 || g[1] != (summary.Gap{FromS: 20, ToS: 25}) {
+	if g := r.earlier.gapsUntil(r.began); len(g) != 2 || g[1] != (summary.Gap{FromS: 20, ToS: 25}) {
 		t.Errorf("gaps %+v, want the new one too", g)
 	}
-	if c := r.continuedFrom(); c.GapS != 5 || c.BeganS != 25 {
+	if c := r.earlier.continued(r.began); c.GapS != 5 || c.BeganS != 25 {
 		t.Errorf("continued from %+v", c)
 	}
 }

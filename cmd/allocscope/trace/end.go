@@ -2,12 +2,9 @@ package trace
 
 import (
 	"cmp"
-	"log/slog"
 	"time"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
-	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -52,37 +49,12 @@ func (r *Recorder) Extend() {
 
 // firstCheck returns criteria by whose MinPlateauLength a trace is judged first: with
 // --until-settled after its duration.
-func (r *Recorder) firstCheck() verdict.Criteria {
-	c := r.criteria()
-	if r.options.UntilSettled != 0 {
-		c.MinPlateauLength = time.Duration(r.options.Duration).Seconds()
+func (o *Options) firstCheck() verdict.Criteria {
+	c := o.criteria()
+	if o.UntilSettled != 0 {
+		c.MinPlateauLength = time.Duration(o.Duration).Seconds()
 	}
 	return c
-}
-
-// settle ends a trace whose verdicts on RSS and on GPU memory are settled: a longer one would not
-// change them. Otherwise it logs until when the trace goes on.
-func (r *Recorder) settle(main ProcessVerdict, gpus []gpuVerdict) {
-	r.settled = isSettled(main.Verdict, r.rechecks)
-	for i := range gpus {
-		r.settled = r.settled && isSettled(gpus[i].Verdict, r.gpuRechecks)
-	}
-
-	shown := main.Verdict
-	shown.Class = r.Unconfirmed(shown.Class)
-	headline := words.Headline(summary.VerdictOf(shown, summary.AxisSeconds))
-	if r.settled {
-		slog.Info(words.Settled(headline))
-		return
-	}
-	next := r.began + time.Duration(r.rechecks.Next()*float64(time.Second))
-	slog.Info(words.GoesOn(headline, next, r.End()))
-}
-
-// isSettled is true of a verdict that a longer trace would not change, and of a leak only where
-// enough checks agree.
-func isSettled(v verdict.Verdict, checks *verdict.Rechecks) bool {
-	return v.Longer == 0 && checks.Unconfirmed(v.Class) == v.Class
 }
 
 // longest is the longest time that a trace may take; 0: until Ctrl-C.

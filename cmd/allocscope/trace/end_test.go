@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -49,23 +52,22 @@ func TestExtend(t *testing.T) {
 }
 
 // settledFound is a judgement that asks for so many seconds more.
-func settledFound(class verdict.Class, longer float64) ProcessVerdict {
+func settledFound(class verdict.Class, longer float64) conclude.Process {
 	v := found(class, 0)
-	v.Longer = longer
+	v.Judged.Longer = longer
+	v.Decide()
 	return v
 }
 
 func TestSettle(t *testing.T) {
 	const leak, plateau, growing = verdict.ClassLeak, verdict.ClassPlateau, verdict.ClassGrowing
-	settledGPU := gpuVerdict{}
-	settledGPU.Class = plateau
-	openGPU := settledGPU
-	openGPU.Longer = 60
+	settledGPU, openGPU := &gpu.Judgement{}, &gpu.Judgement{}
+	settledGPU.Class, openGPU.Class, openGPU.Longer = plateau, plateau, 60
 
 	for name, c := range map[string]struct {
 		before []verdict.Class // of earlier checks
-		main   ProcessVerdict
-		gpus   []gpuVerdict
+		main   conclude.Process
+		gpus   []*gpu.Judgement
 		want   bool
 	}{
 		"plateau":               {nil, settledFound(plateau, 0), nil, true},
@@ -75,25 +77,33 @@ func TestSettle(t *testing.T) {
 		"leak of one check":     {nil, settledFound(leak, 0), nil, false},
 		"leak of three checks":  {[]verdict.Class{leak, leak, leak}, settledFound(leak, 0), nil, true},
 		"leak after a pause":    {[]verdict.Class{leak, leak, growing, leak}, settledFound(leak, 0), nil, false},
-		"GPU memory":            {nil, settledFound(plateau, 0), []gpuVerdict{settledGPU}, true},
-		"GPU memory not":        {nil, settledFound(plateau, 0), []gpuVerdict{settledGPU, openGPU}, false},
+		"GPU memory":            {nil, settledFound(plateau, 0), []*gpu.Judgement{settledGPU}, true},
+		"GPU memory not":        {nil, settledFound(plateau, 0), []*gpu.Judgement{settledGPU, openGPU}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, r := logged(t), openEndedRecorder()
-			r.gpuRechecks = verdict.NewRechecks(verdict.InSeconds())
+			r.checks.gpu = verdict.NewRechecks(verdict.InSeconds())
 			r.options = Options{
 				Duration:     flagvalue.Duration(5 * time.Minute),
 				UntilSettled: flagvalue.Duration(time.Hour),
 			}
 			r.setEnd()
+			r.history.Rows = []growth.Row{{Sample: growth.Sample{Elapsed: 5 * time.Minute}}}
 			for _, class := range c.before {
-				r.rechecks.Add(settledFound(class, 0).Verdict)
+				r.checks.rss.Add(settledFound(class, 0).Verdict)
 			}
 
-			r.rechecks.Due(300)
-			r.settle(c.main, c.gpus)
-			if r.settled != c.want {
-				t.Errorf("settled: %t, want %t", r.settled, c.want)
+			r.checks.rss.Due(300)
+			all := []conclude.Process{c.main}
+			for i, j := range c.gpus {
+				if i > 0 {
+					all = append(all, settledFound(plateau, 0))
+				}
+				all[i].GPU = j
+			}
+			r.checks.settle(r.Recorded(), all, r.End())
+			if r.checks.settled != c.want {
+				t.Errorf("settled: %t, want %t", r.checks.settled, c.want)
 			}
 			if c.want {
 				mustSay(t, "the log", log.String(), "settled: ")
@@ -110,10 +120,10 @@ func TestFirstCheck(t *testing.T) {
 		Duration: flagvalue.Duration(5 * time.Minute), UntilSettled: flagvalue.Duration(time.Hour),
 		Speed: 1,
 	}}
-	if next := verdict.NewRechecks(r.firstCheck()).Next(); next != 300 {
+	if next := verdict.NewRechecks(r.options.firstCheck()).Next(); next != 300 {
 		t.Errorf("first check after %v s, want 300", next)
 	}
-	if c := r.criteria(); c != verdict.InSeconds().Repeated() {
+	if c := r.options.criteria(); c != verdict.InSeconds().Repeated() {
 		t.Errorf("criteria %+v are not those of repeated checks", c)
 	}
 }

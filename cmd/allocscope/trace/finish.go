@@ -17,9 +17,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/judge"
-	"github.com/allocscope/allocscope/growth/trend"
-	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/growth/conclude"
 )
 
 const (
@@ -27,163 +25,91 @@ const (
 	maxSummaryStacks = 50 // of accumulating memory
 )
 
-// SnapshotPair is the baseline snapshot and the final one, between which growth is measured.
-type SnapshotPair struct{ Start, End *growth.Snapshot }
-
-// Elapsed returns the time between the two.
-func (p SnapshotPair) Elapsed() time.Duration { return p.End.Elapsed - p.Start.Elapsed }
-
-// PairOf returns the baseline and the end of a judgement. A process that has exited has released
-// its memory, so that the last snapshot of its life is the end. Memory left at its exit is the end
-// only where there is no snapshot after the first.
-func (r *Recorder) PairOf(v ProcessVerdict) SnapshotPair {
-	start, end := &growth.Snapshot{Elapsed: r.began}, r.exitSnapshot // nothing was alive before the first snapshot
-	own := r.snapshotsOf(v.Process)
-	if n := len(own); n > 1 || n == 1 && end == nil {
-		end = own[n-1]
-	}
-
-	if end == nil {
-		return SnapshotPair{start, start}
-	}
-
-	warmupEnd := v.Window.From
-	for _, s := range own {
-		if s != end && (s.Elapsed-warmupEnd).Abs() < (start.Elapsed-warmupEnd).Abs() {
-			start = s
-		}
-	}
-
-	return SnapshotPair{start, end}
-}
-
-// ScannedPair moves the ends of a pair to snapshots in which the pages of a process were scanned:
-// from before its first snapshot to that one, and from after its death to the last one of its life.
-func (r *Recorder) ScannedPair(process *growth.ProcessHistory, p SnapshotPair) SnapshotPair {
-	pid := r.ProcessOf(process).PID
-	scanned := func(s *growth.Snapshot) bool {
-		return slices.ContainsFunc(s.Residents,
-			func(p growth.Resident) bool { return p.PID == pid })
-	}
-
-	own := slices.DeleteFunc(r.snapshotsOf(process),
-		func(s *growth.Snapshot) bool { return !scanned(s) })
-	if n := len(own); n > 0 {
-		if !scanned(p.Start) {
-			p.Start = own[0]
-		}
-		if !scanned(p.End) {
-			p.End = own[n-1]
-		}
-	}
-
-	return p
-}
-
-// snapshotsOf returns the snapshots in which a process was traced; nil means every process.
-func (r *Recorder) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapshot {
-	var own []*growth.Snapshot
-	for _, s := range r.snapshots {
-		if process == nil || process.IsIn(s.Snapshot) {
-			own = append(own, s.Snapshot)
-		}
-	}
-	return own
-}
-
 // finish ends the rows, writes the profiles, the summary and the report, prints the result, and
 // returns the verdicts. It searches who keeps the growing memory until searching ends, and then
 // calls searched.
 func (r *Recorder) finish(
 	searching context.Context, searched func(), ended string,
 ) ([]flagvalue.Outcome, error) {
-	all := r.judge()
-	r.finishObjects(searching, mainVerdict(all), ended)
+	t := r.Recorded()
+	all := t.Judge()
+	r.objects.finish(searching, t, conclude.MainOf(all), ended)
 	searched()
 	if err := r.rows.close(); err != nil {
-		r.noteWriteError(err)
-	}
-	r.requireStreak(all)
-	main := mainVerdict(all)
-	r.checkOtherProcesses(&main.Verdict)
-	r.headline = words.Headline(summary.VerdictOf(main.Verdict, summary.AxisSeconds))
-
-	gpus := r.judgeGPUs(all)
-	r.requireGPUStreak(gpus)
-	r.gpuHeadlines = gpuComments(gpus)
-
-	pair := r.PairOf(main)
-	grown := growth.Between(pair.Start, pair.End)
-	var trends []trend.StackTrend
-
-	for _, v := range all {
-		trends = append(trends, v.Trends...)
+		r.files.note(err)
 	}
 
-	trend.Label(grown, trends)
+	t = r.Recorded()
+	t.Others = r.session.OtherProcesses()
+	for i := range all {
+		t.JudgeGPU(&all[i])
+	}
+	r.checks.addLast(all)
+	e := ending{recorder: r, trace: t, result: t.Conclude(all), reason: ended}
+	r.headline = words.Headline(summary.VerdictOf(e.result.Main.Verdict, summary.AxisSeconds))
+	r.gpuHeadlines = gpuComments(e.result.All)
 
-	r.writeFile(folder.WarmupFile, r.profileWriter(pair.Start.AllHoldings(), r.began, pair.Start))
-	r.writeFile(folder.PlateauFile, r.profileWriter(pair.End.AllHoldings(), r.began, pair.End))
-	grownEverywhere := slices.Concat(grown, grownOnGPUs(pair, gpus))
-	r.writeFile(folder.GrowthFile, r.profileWriter(grownEverywhere, pair.Start.Elapsed, pair.End))
+	e.writeProfiles()
+	err := e.writeSummary()
+	return outcomesOf(&e.result), err
+}
 
-	outcomes := outcomesOf(main.Class, gpus)
-	sum, err := r.summarize(main, all, pair, grown, ended)
+// An ending is a trace that has ended, with its result.
+type ending struct {
+	recorder *Recorder
+	trace    *conclude.Trace
+	result   conclude.Result
+	reason   string // why it has ended, as the summary has it
+}
+
+// writeProfiles writes what was alive at the baseline and at the end, and what has grown.
+func (e *ending) writeProfiles() {
+	r, start, end := e.recorder, e.result.Pair.Start, e.result.Pair.End
+	r.files.write(folder.WarmupFile, r.profileWriter(start.AllHoldings(), r.began, start))
+	r.files.write(folder.PlateauFile, r.profileWriter(end.AllHoldings(), r.began, end))
+	grown := slices.Concat(e.result.Grown, e.result.GrownOnGPUs)
+	r.files.write(folder.GrowthFile, r.profileWriter(grown, start.Elapsed, end))
+}
+
+// writeSummary writes the summary and the report, and prints the result.
+func (e *ending) writeSummary() error {
+	r := e.recorder
+	s, err := e.summarize()
 	if err != nil {
-		return outcomes, err
+		return err
 	}
 
-	sum.GPUMemory = r.gpuSummaries(gpus)
-	if sum.SpikeMemory = r.spikeMemory(main.Process); sum.SpikeMemory.IsCaptured() {
-		sum.Files["spikes"] = folder.SpikesFile
+	if s.SpikeMemory = e.spikeMemory(); s.SpikeMemory.IsCaptured() {
+		s.Files["spikes"] = folder.SpikesFile
 	}
-	place := PlaceOf(r.folder.Path())
-	sum.TargetEnded, sum.Launched = r.options.EndsTarget, r.options.Launch != nil
-	sum.Text = words.ResultOf(sum, place).Text()
-	r.writeFile(folder.SummaryFile, sum.Write)
-	r.writeFile(folder.ReportFile, r.env.WriteReport(r.folder))
+	place := PlaceOf(r.files.folder.Path())
+	s.Text = words.ResultOf(s, place).Text()
+	r.files.write(folder.SummaryFile, s.Write)
+	r.files.write(folder.ReportFile, r.env.WriteReport(r.files.folder))
 
-	err = r.print(sum, place)
-
-	if n := len(r.writeErrors); err == nil && n > 0 {
-		err = fmt.Errorf("%d files could not be written, first: %w", n, r.writeErrors[0])
+	err = e.print(s, place)
+	if n := len(r.files.errors); err == nil && n > 0 {
+		err = fmt.Errorf("%d files could not be written, first: %w", n, r.files.errors[0])
 	}
-
-	return outcomes, err
+	return err
 }
 
 // print prints the result as the user wants it.
-func (r *Recorder) print(s *summary.Summary, place words.Place) error {
-	if r.options.JSON {
-		return s.Write(r.env.Out)
+func (e *ending) print(s *summary.Summary, place words.Place) error {
+	o, out := &e.recorder.options, e.recorder.env.Out
+	if o.JSON {
+		return s.Write(out)
 	}
 
-	o := r.options
 	if !o.Quiet {
-		fmt.Fprintln(r.env.Out)
+		fmt.Fprintln(out)
 	}
-	return PrintResult(r.env.Out, s, place, Print{o.Quiet, o.Details, o.Color})
+	return PrintResult(out, s, place, Print{o.Quiet, o.Details, o.Color})
 }
 
 // PlaceOf is where the commands of a result are typed: in this shell, about a folder.
 func PlaceOf(dir string) words.Place {
 	return words.Place{Dir: dir, Sudo: os.Geteuid() != 0 || os.Getenv("SUDO_UID") != ""}
-}
-
-// checkOtherProcesses adds to a verdict without growth whether another process of the job grows,
-// and notes the others that grow much.
-func (r *Recorder) checkOtherProcesses(v *verdict.Verdict) {
-	others := r.session.OtherProcesses()
-	*v = judge.CheckTree(*v, r.rowsSince(r.began), others, r.criteria())
-
-	for _, o := range others {
-		isHeadline := v.Other != nil && v.Other.PID == o.PID
-		if !isHeadline && float64(o.Growth) >= r.criteria().MinOutsideGrowth {
-			r.related = append(r.related, summary.Related{
-				PID: o.PID, Command: o.Command, GrowthBytes: o.Growth,
-			})
-		}
-	}
 }
 
 // profileWriter writes a profile of holdings between a time and a snapshot.
@@ -195,17 +121,17 @@ func (r *Recorder) profileWriter(
 		Duration:   to.Elapsed - from,
 		Interval:   effectiveInterval(to),
 		Executable: r.ProcessOf(r.history.Main()).Executable,
-		Processes:  r.commands(),
+		Processes:  commandsOf(&r.history),
 		Comments:   r.comments(to),
 		Components: r.options.Components.Rules,
 	}
 	return func(w io.Writer) error { return profile.Write(w, holdings, info) }
 }
 
-// commands are the commands of the traced processes, by PID.
-func (r *Recorder) commands() map[int]string {
+// commandsOf are the commands of the traced processes, by PID.
+func commandsOf(h *growth.History) map[int]string {
 	commands := make(map[int]string)
-	for _, t := range r.history.Traced() {
+	for _, t := range h.Traced() {
 		commands[t.PID] = t.Command
 	}
 	return commands
@@ -261,14 +187,4 @@ func kernelRelease() string {
 		return "unknown"
 	}
 	return unix.ByteSliceToString(name.Release[:])
-}
-
-// rowsSince returns the samples since a time.
-func (r *Recorder) rowsSince(began time.Duration) []growth.Row {
-	rows := r.history.Rows
-	i := slices.IndexFunc(rows, func(row growth.Row) bool { return row.Elapsed >= began })
-	if i < 0 {
-		return nil
-	}
-	return rows[i:]
 }

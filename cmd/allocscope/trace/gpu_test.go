@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -90,31 +91,37 @@ func testNoGPUResult(t *testing.T) {
 }
 
 func testGPUFailOn(t *testing.T) {
-	device := gpuVerdict{
-		&growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 7}}},
-		gpu.Judgement{Verdict: verdict.Verdict{Class: verdict.ClassLeak}},
+	onGPU := func(class verdict.Class) conclude.Process {
+		return conclude.Process{
+			History: &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 7}}},
+			GPU:     &gpu.Judgement{Verdict: verdict.Verdict{Class: class}},
+		}
 	}
+	outcomes := func(rss verdict.Class, all ...conclude.Process) []flagvalue.Outcome {
+		result := conclude.Result{All: all}
+		result.Main.Class = rss
+		return outcomesOf(&result)
+	}
+	leak, suspected := onGPU(verdict.ClassLeak), onGPU(verdict.ClassSuspected)
 
-	second := device
-	second.Class = verdict.ClassSuspected
 	on := flagvalue.FailOn("leak")
-	err := on.Check(outcomesOf(verdict.ClassPlateau, []gpuVerdict{second, device})...)
+	err := on.Check(outcomes(verdict.ClassPlateau, suspected, leak)...)
 	if exit.StatusOf(err) != exit.Found {
 		t.Fatal(err)
 	}
 
 	mustSay(t, "the error", err.Error(),
 		"the verdict on the GPU memory of PID 7 is leak (--fail-on leak)")
-	if err := on.Check(outcomesOf(verdict.ClassLeak, []gpuVerdict{device})...); err == nil ||
+	if err := on.Check(outcomes(verdict.ClassLeak, leak)...); err == nil ||
 		!strings.HasPrefix(err.Error(), "the verdict is leak") {
 		t.Errorf("of two as bad, that on RSS: %v", err)
 	}
 
-	err = on.Check(outcomesOf(verdict.ClassPlateau, []gpuVerdict{second})...)
+	err = on.Check(outcomes(verdict.ClassPlateau, suspected)...)
 	if exit.StatusOf(err) != exit.Inconclusive {
 		t.Errorf("a leak that is only suspected: %v", err)
 	}
-	err = on.Check(outcomesOf(verdict.ClassGrowing, nil)...)
+	err = on.Check(outcomes(verdict.ClassGrowing)...)
 	if exit.StatusOf(err) != exit.Inconclusive {
 		t.Errorf("growth that may be warm-up: %v", err)
 	}
@@ -158,9 +165,9 @@ func gpuRecorder(t *testing.T) *Recorder {
 			}
 
 			gpu.Attribute(at)
-			r.snapshots = append(r.snapshots, numberedSnapshot{
+			r.snapshots.all = append(r.snapshots.all, numberedSnapshot{
 				Snapshot: at,
-				file:     len(r.snapshots),
+				file:     len(r.snapshots.all),
 			})
 		}
 	}
@@ -168,18 +175,27 @@ func gpuRecorder(t *testing.T) *Recorder {
 	return r
 }
 
+// judged judges all processes, with their GPU memory.
+func (r *Recorder) judged() (*conclude.Trace, []conclude.Process) {
+	t := r.Recorded()
+	all := t.Judge()
+	for i := range all {
+		t.JudgeGPU(&all[i])
+	}
+	return t, all
+}
+
 func testGPUSummary(t *testing.T) {
-	r := gpuRecorder(t)
-	judged := r.judgeGPUs(r.judge())
-	if len(judged) != 1 {
-		t.Fatalf("%d processes have GPU memory", len(judged))
+	trace, all := gpuRecorder(t).judged()
+	if len(all) != 1 || all[0].GPU == nil {
+		t.Fatalf("the GPU memory of %d processes is not known", len(all))
 	}
 
-	if judged[0].Class != verdict.ClassLeak {
-		t.Errorf("%s: %s", judged[0].Class, explain.Reason(judged[0].Verdict))
+	if v := all[0].GPU.Verdict; v.Class != verdict.ClassLeak {
+		t.Errorf("%s: %s", v.Class, explain.Reason(v))
 	}
 
-	d := r.gpuSummaries(judged)[0]
+	d := gpuSummaries(trace, all)[0]
 	if d.Process != 7 || d.Diagnosis != string(gpu.DiagnosisTensors) || *d.HeadroomBytes != 10<<30 ||
 		d.Reason != "no NVML" || d.Suspects[0].Function != "keep" {
 		t.Errorf("%+v", d)
@@ -194,21 +210,22 @@ func testGPUSummary(t *testing.T) {
 		t.Errorf("the breakdown sums to %d and %d", start, end)
 	}
 
-	if grown := grownOnGPUs(SnapshotPair{r.snapshots[3].Snapshot, r.snapshots[60].Snapshot},
-		judged); len(grown) != 2 || grown[0].InuseBytes != 1140<<20 ||
+	all[0].Window.From = time.Minute
+	result := trace.Conclude(all)
+	if grown := result.GrownOnGPUs; len(grown) != 2 || grown[0].InuseBytes != 1140<<20 ||
 		grown[0].Trend != growth.TrendAccumulating {
 		t.Errorf("%+v", grown)
 	}
 
-	mustSay(t, "the comments", strings.Join(gpuComments(judged), "\n"),
+	mustSay(t, "the comments", strings.Join(gpuComments(all), "\n"),
 		"GPU memory of PID 7: LEAK: +60", "retained-tensors")
 }
 
 func testGPUEnded(t *testing.T) {
 	r := gpuRecorder(t)
-	r.snapshots[60].GPUMemory, r.snapshots[60].GPUHoldings = nil,
+	r.snapshots.all[60].GPUMemory, r.snapshots.all[60].GPUHoldings = nil,
 		nil // the driver had forgotten it by then
-	d := r.gpuSummaries(r.judgeGPUs(r.judge()))[0]
+	d := gpuSummaries(r.judged())[0]
 	var end int64
 
 	for _, row := range d.Breakdown {
@@ -219,8 +236,8 @@ func testGPUEnded(t *testing.T) {
 		t.Errorf("it ends at %d bytes: %+v", end, d.Breakdown)
 	}
 
-	r.snapshots = r.snapshots[:1]
-	if d = r.gpuSummaries(r.judgeGPUs(r.judge()))[0]; len(d.Breakdown) == 0 ||
+	r.snapshots.all = r.snapshots.all[:1]
+	if d = gpuSummaries(r.judged())[0]; len(d.Breakdown) == 0 ||
 		d.Breakdown[0].StartBytes != d.Breakdown[0].EndBytes {
 		t.Errorf("of one snapshot: %+v", d.Breakdown)
 	}
@@ -228,20 +245,20 @@ func testGPUEnded(t *testing.T) {
 
 func testGPUStreak(t *testing.T) {
 	r := gpuRecorder(t)
-	r.gpuRechecks = verdict.NewRechecks(verdict.InSeconds())
-	judged := r.judgeGPUs(r.judge())
-	r.requireGPUStreak(judged)
-	if judged[0].Class != verdict.ClassSuspected || !strings.Contains(explain.Reason(judged[0].Verdict),
-		"1 of 3 checks") {
-		t.Errorf("after one check: %s, %s", judged[0].Class, explain.Reason(judged[0].Verdict))
+	r.checks.rss = verdict.NewRechecks(verdict.InSeconds())
+	r.checks.gpu = verdict.NewRechecks(verdict.InSeconds())
+	_, all := r.judged()
+	r.decide(all)
+	if v := all[0].GPU.Verdict; v.Class != verdict.ClassSuspected ||
+		!strings.Contains(explain.Reason(v), "1 of 3 checks") {
+		t.Errorf("after one check: %s, %s", v.Class, explain.Reason(v))
 	}
 
-	all := r.judge()
-	r.recheckGPUs(r.judgeGPUs(all))
-	judged = r.judgeGPUs(all)
-	r.requireGPUStreak(judged)
-	if judged[0].Class != verdict.ClassLeak {
-		t.Errorf("after three: %s, %s", judged[0].Class, explain.Reason(judged[0].Verdict))
+	_, all = r.judged()
+	r.checks.addGPU(all)
+	r.decide(all)
+	if v := all[0].GPU.Verdict; v.Class != verdict.ClassLeak {
+		t.Errorf("after three: %s, %s", v.Class, explain.Reason(v))
 	}
 }
 

@@ -3,144 +3,108 @@ package trace
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/gpu"
-	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// ProcessVerdict is a traced process with its judgement.
-type ProcessVerdict struct {
-	Process *growth.ProcessHistory // nil: nothing was traced
-	judge.Judgement
-}
-
 // criteria of the judgement: stricter where a trace is judged periodically.
-func (r *Recorder) criteria() verdict.Criteria {
-	c := verdict.InSeconds().Faster(r.options.Speed)
-	if r.options.isRechecked() {
+func (o *Options) criteria() verdict.Criteria {
+	c := verdict.InSeconds().Faster(o.Speed)
+	if o.isRechecked() {
 		return c.Repeated()
 	}
 	return c
 }
 
-// judge judges all traced processes on the samples so far, the main one first.
-func (r *Recorder) judge() []ProcessVerdict {
-	var all []ProcessVerdict
-	main := r.history.Main()
-	for _, process := range r.history.Traced() {
-		v := ProcessVerdict{process, judge.Process(r.CaseOf(process))}
-		all = append(all, v)
-		if process == main {
-			last := len(all) - 1
-			all[0], all[last] = all[last], all[0]
-		}
-	}
-	return all
-}
-
-// CaseOf returns the data that a judgement of a process takes into account.
-func (r *Recorder) CaseOf(process *growth.ProcessHistory) judge.Case {
-	c := judge.Case{
-		Process: process, Headroom: growth.Unknown,
-		GPUHeadroom: growth.GPUHeadroom(r.history.GPUs, process.PID), Marks: r.history.Marks,
-		Warmup: time.Duration(r.options.Warmup), Tolerable: r.options.tolerableRate(),
-		Criteria: r.criteria(), Components: r.options.Components.Rules,
+// Recorded returns what has been recorded so far, to conclude from.
+func (r *Recorder) Recorded() *conclude.Trace {
+	t := &conclude.Trace{
+		Options: conclude.Options{
+			Criteria: r.options.criteria(), Limit: int64(r.options.Limit.Bytes),
+			Warmup: time.Duration(r.options.Warmup), Tolerable: r.options.tolerableRate(),
+			Components: r.options.Components.Rules,
+		},
+		PID: r.asked.PID, Began: r.began, History: &r.history, Exit: r.snapshots.exit,
+		Checks: r.checks.rss, GPUChecks: r.checks.gpu, Keepers: r.objects.latest,
 	}
 
-	if first := r.Headroom(process); first.Of != "" {
-		c.Headroom = first.Left
+	for _, s := range r.snapshots.all {
+		t.Snapshots = append(t.Snapshots, s.Snapshot)
 	}
 
-	for _, s := range r.snapshots {
-		c.Snapshots = append(c.Snapshots, s.Snapshot)
+	for _, c := range r.objects.counted {
+		t.Censuses = append(t.Censuses, &c.Result)
 	}
-	return c
-}
-
-// Headroom is the memory, at the last sample, until a process meets its first limit; nil: no
-// process was traced.
-func (r *Recorder) Headroom(process *growth.ProcessHistory) (first growth.Headroom) {
-	if n := len(r.history.Rows); n > 0 {
-		last := r.history.Rows[n-1]
-		given := growth.GivenHeadroom(int64(r.options.Limit.Bytes), last.Tree)
-		first = last.System.Headroom().Nearest(given)
-	}
-	if process != nil {
-		first = first.Nearest(process.Headroom)
-	}
-	return first
-}
-
-// mainVerdict is the one that a trace is about: the verdict of the main process, unless another
-// process grows and its verdict is worse.
-func mainVerdict(all []ProcessVerdict) ProcessVerdict {
-	if len(all) == 0 {
-		unknown := verdict.Judge(verdict.Series{}, verdict.Setting{}, verdict.InSeconds())
-		return ProcessVerdict{Judgement: judge.Judgement{Verdict: unknown}}
-	}
-
-	worst := all[0]
-	for _, v := range all[1:] {
-		if v.Class.Grows() && v.Class.Severity() > worst.Class.Severity() {
-			worst = v
-		}
-	}
-	return worst
+	return t
 }
 
 // recheck judges a trace without a fixed end where that is due.
 func (r *Recorder) recheck() {
-	if r.rechecks == nil || !r.rechecks.Due((r.session.Elapsed() - r.began).Seconds()) {
+	if r.checks.rss == nil || !r.checks.rss.Due((r.session.Elapsed() - r.began).Seconds()) {
 		return
 	}
-	all := r.judge()
-	r.raiseAlarm(mainVerdict(all))
-	r.searchAgain(mainVerdict(all))
-	gpus := r.judgeGPUs(all)
-	r.recheckGPUs(gpus)
+
+	t := r.Recorded()
+	all := t.Judge()
+	r.checks.addRSS(conclude.MainOf(all))
+	r.objects.searchAgain(t, conclude.MainOf(all))
+	for i := range all {
+		t.JudgeGPU(&all[i])
+	}
+	r.checks.addGPU(all)
 	if r.options.UntilSettled != 0 {
-		r.settle(mainVerdict(all), gpus)
+		r.checks.settle(t, all, r.End())
 	}
 }
 
-// Unconfirmed returns the class of a verdict while the trace runs: a leak is suspected until enough
-// checks agree.
-func (r *Recorder) Unconfirmed(class verdict.Class) verdict.Class {
-	return r.rechecks.Unconfirmed(class)
+// checks are the periodic judgements of a trace, and what they have found.
+type checks struct {
+	rss     *verdict.Rechecks // nil: judged once, at the end
+	gpu     *verdict.Rechecks // of GPU memory, at the same times
+	warned  verdict.Class     // of the last check; empty: the limit was far
+	settled bool              // with --until-settled: nothing more is to be learned
+}
+
+func newChecks(o *Options) checks {
+	if !o.isRechecked() {
+		return checks{}
+	}
+	return checks{
+		rss: verdict.NewRechecks(o.firstCheck()), gpu: verdict.NewRechecks(o.firstCheck()),
+	}
 }
 
 // maxTimeToLimitWarning is how near the memory limit must be for a warning before a leak is
 // certain.
 const maxTimeToLimitWarning = time.Hour
 
-// raiseAlarm logs the result of a check: a leak when enough checks agree, and at once growth that
-// fills the memory soon.
-func (r *Recorder) raiseAlarm(v ProcessVerdict) {
-	raised := r.rechecks.Add(v.Verdict)
-	found := summary.VerdictOf(v.Verdict, summary.AxisSeconds)
+// addRSS counts a check, and logs what it has found: a leak when enough checks agree, and at once
+// what fills the memory soon.
+func (c *checks) addRSS(p conclude.Process) {
+	raised := c.rss.Add(p.Verdict)
+	found := summary.VerdictOf(p.Verdict, summary.AxisSeconds)
 	line := words.Headline(found)
 
 	nearLimit := verdict.Class("")
-	if v.ToLimit < maxTimeToLimitWarning.Seconds() {
-		nearLimit = v.Class
+	if p.ToLimit < maxTimeToLimitWarning.Seconds() {
+		nearLimit = p.Class
 	}
 
 	switch {
 	case raised:
-		slog.Warn(withSuspect(line, v.Suspects))
-	case nearLimit != "" && nearLimit != r.warnedClass:
+		slog.Warn(withSuspect(line, p.Suspects))
+	case nearLimit != "" && nearLimit != c.warned:
 		slog.Warn(line + "; " + words.LimitLine(found, words.AtLimit))
 	}
 
-	r.warnedClass = nearLimit
+	c.warned = nearLimit
 }
 
 // withSuspect adds the code that accumulates most to a line, if it is known.
@@ -151,173 +115,99 @@ func withSuspect(line string, suspects []trend.Suspect) string {
 	return line
 }
 
-// requireStreak turns a leak of the last check into a suspected one, unless enough checks agree.
-func (r *Recorder) requireStreak(all []ProcessVerdict) {
-	if r.rechecks == nil {
+// addGPU counts a check of GPU memory, and raises the alarm when enough of them have found a leak.
+func (c *checks) addGPU(all []conclude.Process) {
+	worst := conclude.WorstGPU(all)
+	if worst == nil || !c.gpu.Add(worst.GPU.Verdict) {
 		return
 	}
-
-	r.rechecks.Add(mainVerdict(all).Verdict)
-	agree, of := r.rechecks.Streak()
-	for i := range all {
-		if v := &all[i]; v.Class == verdict.ClassLeak && agree < of {
-			v.Class = verdict.ClassSuspected
-			if v.Reason != verdict.ReasonFragmentation {
-				v.Reason = verdict.ReasonFewRechecks
-				v.Streak = verdict.Streak{Found: agree, Needed: of}
-			}
-			v.Longer = max(v.Longer, r.rechecks.Missing(r.lastElapsed().Seconds()))
-		}
-	}
+	slog.Warn(withSuspect(gpuHeadline(worst), worst.GPU.Suspects))
 }
 
-// lastElapsed is the time of the last sample.
-func (r *Recorder) lastElapsed() time.Duration {
-	if len(r.history.Rows) == 0 {
-		return 0
-	}
-	return r.history.Rows[len(r.history.Rows)-1].Elapsed
-}
-
-// gpuVerdict is a traced process with the judgement of its GPU memory.
-type gpuVerdict struct {
-	process *growth.ProcessHistory
-	gpu.Judgement
-}
-
-// judgeGPUs judges the GPU memory of all traced processes that have any, in the order of all.
-func (r *Recorder) judgeGPUs(all []ProcessVerdict) []gpuVerdict {
-	var gpus []gpuVerdict
-	for _, v := range all {
-		if j, known := gpu.Judge(r.CaseOf(v.Process)); known {
-			gpus = append(gpus, gpuVerdict{v.Process, j})
-		}
-	}
-	return gpus
-}
-
-// worstGPU returns the worst verdict; nil: there is none.
-func worstGPU(all []gpuVerdict) *gpuVerdict {
-	var worst *gpuVerdict
-	for i := range all {
-		if worst == nil || all[i].Class.Severity() > worst.Class.Severity() {
-			worst = &all[i]
-		}
-	}
-	return worst
-}
-
-// recheckGPUs raises the alarm when enough checks have found a leak of GPU memory.
-func (r *Recorder) recheckGPUs(all []gpuVerdict) {
-	worst := worstGPU(all)
-	if worst == nil || !r.gpuRechecks.Add(worst.Verdict) {
+// addLast counts the judgements at the end of a trace as checks.
+func (c *checks) addLast(all []conclude.Process) {
+	if c.rss == nil {
 		return
 	}
-	slog.Warn(withSuspect(worst.headline(), worst.Suspects))
+	c.rss.Add(conclude.MainOf(all).Verdict)
+	if worst := conclude.WorstGPU(all); worst != nil {
+		c.gpu.Add(worst.GPU.Verdict)
+	}
 }
 
-// headline is the verdict in a sentence.
-func (v *gpuVerdict) headline() string {
-	return words.GPUMemoryOf(v.process.PID) + ": " +
-		words.Headline(summary.VerdictOf(v.Verdict, summary.AxisSeconds))
-}
+// settle ends a trace whose verdicts on RSS and on GPU memory are settled: a longer one would not
+// change them. Otherwise it logs until when the trace goes on.
+func (c *checks) settle(t *conclude.Trace, all []conclude.Process, end time.Duration) {
+	c.settled = true
+	for i := range all {
+		t.AddChecks(&all[i])
+		c.settled = c.settled && (all[i].GPU == nil || all[i].GPU.Longer == 0)
+	}
+	main := conclude.MainOf(all)
+	c.settled = c.settled && main.Longer == 0
 
-// requireGPUStreak is requireStreak for GPU memory.
-func (r *Recorder) requireGPUStreak(all []gpuVerdict) {
-	worst := worstGPU(all)
-	if r.gpuRechecks == nil || worst == nil {
+	headline := words.Headline(summary.VerdictOf(main.Verdict, summary.AxisSeconds))
+	if c.settled {
+		slog.Info(words.Settled(headline))
 		return
 	}
+	next := t.Began + time.Duration(c.rss.Next()*float64(time.Second))
+	slog.Info(words.GoesOn(headline, next, end))
+}
 
-	r.gpuRechecks.Add(worst.Verdict)
-	agree, of := r.gpuRechecks.Streak()
-	for i := range all {
-		if v := &all[i]; v.Class == verdict.ClassLeak && agree < of {
-			v.Class, v.Reason = verdict.ClassSuspected, verdict.ReasonFewRechecks
-			v.Streak = verdict.Streak{Found: agree, Needed: of}
-			v.Longer = max(v.Longer, r.gpuRechecks.Missing(r.lastElapsed().Seconds()))
-		}
-	}
+// gpuHeadline is the verdict on GPU memory in a sentence.
+func gpuHeadline(p *conclude.Process) string {
+	return words.GPUMemoryOf(p.History.PID) + ": " +
+		words.Headline(summary.VerdictOf(p.GPU.Verdict, summary.AxisSeconds))
 }
 
 // gpuSummaries are the verdicts on GPU memory in the form of the summary.
-func (r *Recorder) gpuSummaries(all []gpuVerdict) []summary.GPUMemory {
+func gpuSummaries(t *conclude.Trace, all []conclude.Process) []summary.GPUMemory {
 	var summaries []summary.GPUMemory
-	for _, v := range all {
-		summaries = append(summaries, summary.GPUMemoryOf(r.gpuCase(v)))
+	for i := range all {
+		if all[i].GPU != nil {
+			summaries = append(summaries, summary.GPUMemoryOf(gpuInput(t, &all[i])))
+		}
 	}
 	return summaries
 }
 
-func (r *Recorder) gpuCase(v gpuVerdict) summary.GPUInput {
-	judged := ProcessVerdict{v.process, judge.Judgement{Window: v.Window}}
-	pair := r.gpuPair(v.process, r.PairOf(judged))
-
+func gpuInput(t *conclude.Trace, p *conclude.Process) summary.GPUInput {
+	pair := t.GPUPair(p.History, p.GPU.Window)
 	c := summary.GPUInput{
-		Track: v.process, Judgement: v.Judgement,
-		Start: pair.Start.Of(v.process.PID), End: pair.End.Of(v.process.PID),
-		Headroom:   growth.GPUHeadroom(r.history.GPUs, v.process.PID),
-		Components: r.options.Components.Rules,
+		Track: p.History, Judgement: *p.GPU,
+		Start: pair.Start.Of(p.History.PID), End: pair.End.Of(p.History.PID),
+		Headroom:   growth.GPUHeadroom(t.History.GPUs, p.History.PID),
+		Components: t.Components,
 		Rows:       MaxRowsPerKind, Suspects: maxTableRows, Stacks: maxSummaryStacks,
 	}
 
-	for _, s := range r.snapshots {
-		c.Snapshots = append(c.Snapshots, s.Of(v.process.PID))
+	for _, s := range t.Snapshots {
+		c.Snapshots = append(c.Snapshots, s.Of(p.History.PID))
 	}
 	return c
 }
 
-// gpuPair moves the ends of a pair to snapshots in which the process lived: from before its first
-// snapshot to that one, and from after its death to the last one in which it had memory on a GPU.
-func (r *Recorder) gpuPair(process *growth.ProcessHistory, p SnapshotPair) SnapshotPair {
-	hasMemory := func(s *growth.Snapshot) bool {
-		return slices.ContainsFunc(s.GPUMemory,
-			func(d growth.ProcessGPUMemory) bool { return d.PID == process.PID })
-	}
-
-	own := r.snapshotsOf(process)
-	if len(own) > 0 && !slices.Contains(own, p.Start) {
-		p.Start = own[0]
-	}
-
-	for i := len(own) - 1; i >= 0 && !hasMemory(p.End); i-- {
-		if hasMemory(own[i]) {
-			p.End = own[i]
-		}
-	}
-
-	return p
-}
-
-// grownOnGPUs is the memory that accumulated on GPUs between two snapshots, with the trends of the
-// verdicts.
-func grownOnGPUs(p SnapshotPair, all []gpuVerdict) []growth.Holding {
-	grown := growth.Between(p.Start.OnGPUs(), p.End.OnGPUs())
-
-	var trends []trend.StackTrend
-	for _, v := range all {
-		trends = append(trends, v.Trends...)
-	}
-	trend.Label(grown, trends)
-	return grown
-}
-
 // gpuComments are the comments of a profile on GPU memory.
-func gpuComments(all []gpuVerdict) []string {
+func gpuComments(all []conclude.Process) []string {
 	var comments []string
 	for i := range all {
-		comments = append(comments, fmt.Sprintf("%s; %s", all[i].headline(), all[i].Diagnosis))
+		if p := &all[i]; p.GPU != nil {
+			comments = append(comments, fmt.Sprintf("%s; %s", gpuHeadline(p), p.GPU.Diagnosis))
+		}
 	}
 	return comments
 }
 
 // outcomesOf returns the verdicts of a trace, on RSS and on GPU memory.
-func outcomesOf(rss verdict.Class, gpus []gpuVerdict) []flagvalue.Outcome {
-	all := []flagvalue.Outcome{{What: "the verdict", Class: rss}}
-	for _, v := range gpus {
-		all = append(all, flagvalue.Outcome{
-			What: "the verdict on the " + words.GPUMemoryOf(v.process.PID), Class: v.Class,
-		})
+func outcomesOf(r *conclude.Result) []flagvalue.Outcome {
+	all := []flagvalue.Outcome{{What: "the verdict", Class: r.Main.Class}}
+	for _, p := range r.All {
+		if p.GPU != nil {
+			all = append(all, flagvalue.Outcome{
+				What: "the verdict on the " + words.GPUMemoryOf(p.History.PID), Class: p.GPU.Class,
+			})
+		}
 	}
 	return all
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/explain"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/judge"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -20,7 +21,7 @@ func TestAlarm(t *testing.T) {
 	t.Run("near limit", testNearLimit)
 }
 
-func TestRequireStreak(t *testing.T) {
+func TestLastCheck(t *testing.T) {
 	t.Run("no duration", testStreakRequired)
 	t.Run("duration", testStreakNotRequired)
 }
@@ -37,15 +38,15 @@ func logged(t *testing.T) *bytes.Buffer {
 
 // openEndedRecorder is of a trace without a duration.
 func openEndedRecorder() *Recorder {
-	return &Recorder{rechecks: verdict.NewRechecks(verdict.InSeconds().Repeated())}
+	return &Recorder{checks: checks{rss: verdict.NewRechecks(verdict.InSeconds().Repeated())}}
 }
 
 // found is a judgement of a process that grows by 1 MiB a second and meets its limit in so many
 // seconds.
-func found(class verdict.Class, toLimit float64) ProcessVerdict {
+func found(class verdict.Class, toLimit float64) conclude.Process {
 	v := verdict.Judge(verdict.Series{}, verdict.Setting{}, verdict.InSeconds())
 	v.Class, v.Reason, v.Rate, v.ToLimit = class, verdict.ReasonAfterWarmup, 1<<20, toLimit
-	return ProcessVerdict{Judgement: judge.Judgement{Verdict: v}}
+	return conclude.Process{Judgement: judge.Judgement{Verdict: v, Judged: v}}
 }
 
 // check is a verdict of a recheck, and the part of the log that it must add; empty: none.
@@ -60,7 +61,7 @@ func mustLog(t *testing.T, checks ...check) {
 	r, log := openEndedRecorder(), logged(t)
 	for i, c := range checks {
 		log.Reset()
-		r.raiseAlarm(found(c.class, c.toLimit))
+		r.checks.addRSS(found(c.class, c.toLimit))
 		if c.logs == "" && log.Len() > 0 || !strings.Contains(log.String(), c.logs) ||
 			strings.Count(log.String(), "\n") > 1 {
 			t.Errorf("check %d, %s with %v s to the limit, logs %q, want %q", i+1, c.class,
@@ -114,11 +115,11 @@ func testStreakRequired(t *testing.T) {
 		logged(t)
 		r := openEndedRecorder()
 		for _, class := range c.before {
-			r.raiseAlarm(found(class, math.NaN()))
+			r.checks.addRSS(found(class, math.NaN()))
 		}
 
-		all := []ProcessVerdict{found(plateau, math.NaN()), found(c.last, math.NaN())}
-		r.requireStreak(all)
+		all := []conclude.Process{found(plateau, math.NaN()), found(c.last, math.NaN())}
+		r.decide(all)
 		why := explain.Reason(all[1].Verdict)
 		if all[0].Class != plateau || all[1].Class != c.want || !strings.Contains(why, c.why) {
 			t.Errorf("%v, then %s: %s and %s (%s), want %s (%s)", c.before, c.last, all[0].Class,
@@ -127,9 +128,18 @@ func testStreakRequired(t *testing.T) {
 	}
 }
 
+// decide decides as the end of a trace does.
+func (r *Recorder) decide(all []conclude.Process) {
+	r.checks.addLast(all)
+	t := r.Recorded()
+	for i := range all {
+		t.AddChecks(&all[i])
+	}
+}
+
 func testStreakNotRequired(t *testing.T) {
-	all := []ProcessVerdict{found(verdict.ClassLeak, math.NaN())}
-	new(Recorder).requireStreak(all)
+	all := []conclude.Process{found(verdict.ClassLeak, math.NaN())}
+	new(Recorder).decide(all)
 	if all[0].Class != verdict.ClassLeak {
 		t.Errorf("%s (%s), want the leak that was found", all[0].Class, explain.Reason(all[0].Verdict))
 	}
@@ -137,11 +147,11 @@ func testStreakNotRequired(t *testing.T) {
 
 func TestCriteria(t *testing.T) {
 	open := Options{Speed: 1}
-	if r := (&Recorder{options: open}); r.criteria() != verdict.InSeconds().Repeated() {
-		t.Errorf("criteria without a duration: %+v", r.criteria())
+	if r := (&Recorder{options: open}); r.options.criteria() != verdict.InSeconds().Repeated() {
+		t.Errorf("criteria without a duration: %+v", r.options.criteria())
 	}
 	open.Duration = flagvalue.Duration(time.Minute)
-	if r := (&Recorder{options: open}); r.criteria() != verdict.InSeconds() {
-		t.Errorf("criteria with a duration: %+v", r.criteria())
+	if r := (&Recorder{options: open}); r.options.criteria() != verdict.InSeconds() {
+		t.Errorf("criteria with a duration: %+v", r.options.criteria())
 	}
 }

@@ -120,7 +120,7 @@ func (r *Recorder) overhead() *summary.Overhead {
 	o := r.session.Overhead()
 	r.loggedChanges = logOverheadChanges(o.Changes, r.loggedChanges)
 	out := overheadSummary(o)
-	out.LeftOutSnapshots = r.leftOut
+	out.LeftOutSnapshots = r.snapshots.leftOut
 	out.SearchAtEndS = summary.Seconds(r.objects.atEnd)
 	out.OwnS = max(0, out.OwnS-out.SearchAtEndS)
 	return out

@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/trend"
@@ -70,8 +71,13 @@ const (
 // snapshots do not wait for it.
 type objectWatch struct {
 	session session
-	done    chan objectWork // of the work under way; nil: there is none
-	stop    context.CancelFunc
+	options *Options
+	began   time.Duration // as Recorder.began
+	rows    *rowFiles
+	files   *outputFiles
+
+	done chan objectWork // of the work under way; nil: there is none
+	stop context.CancelFunc
 
 	counted     []*objects.Census // in the order of time
 	nextCensus  time.Duration
@@ -113,28 +119,23 @@ func (w *objectWatch) budget(o overhead.Overhead) time.Duration {
 // of returns the censuses of a process, as long as it executes the same program.
 func (w *objectWatch) of(p *growth.ProcessHistory) (own []*objects.Census) {
 	for _, c := range w.counted {
-		if isOf(p, c.PID, c.Elapsed) {
+		if p.Had(c.PID, c.Elapsed) {
 			own = append(own, c)
 		}
 	}
 	return own
 }
 
-// isOf reports whether a process had a PID at some time.
-func isOf(p *growth.ProcessHistory, pid int, at time.Duration) bool {
-	return pid == p.PID && at >= p.First && (p.End == 0 || at < p.End)
-}
-
 // watchObjects takes the results of work that has ended, and starts the next one that is due. The
 // first census follows the first snapshot.
 func (r *Recorder) watchObjects() {
 	w := &r.objects
-	if !r.options.keepsObjects() || len(r.snapshots) == 0 {
+	if !r.options.keepsObjects() || len(r.snapshots.all) == 0 {
 		return
 	}
 	select {
 	case work := <-w.done:
-		r.take(work)
+		w.take(work)
 	default:
 	}
 	if w.done != nil {
@@ -143,62 +144,64 @@ func (r *Recorder) watchObjects() {
 
 	elapsed := r.session.Elapsed()
 	length := r.End() - r.began
-	isHalf := r.rechecks == nil && r.End() != 0 && !w.isSearched && elapsed >= r.began+length/2
+	isHalf := r.checks.rss == nil && r.End() != 0 && !w.isSearched && elapsed >= r.began+length/2
 	switch {
 	case isHalf && elapsed >= w.nextHalfway:
 		w.nextHalfway = elapsed + length/2/halfwayTries
-		r.searchKeepers(mainVerdict(r.judge()), 0)
+		t := r.Recorded()
+		w.searchKeepers(t, conclude.MainOf(t.Judge()), 0)
 	case elapsed >= w.nextCensus && w.budget(r.session.Overhead()) > 0:
-		r.startObjects(context.Background(), objectWork{})
+		w.start(context.Background(), r.history.Main(), objectWork{})
 	}
 }
 
-// searchKeepers starts a search for who keeps the memory that grows by a verdict, unless work is
-// under way or there is no budget. It may take a limit of CPU time; 0: the budget decides.
-func (r *Recorder) searchKeepers(v ProcessVerdict, limit time.Duration) {
-	work := r.searchFor(v)
+// searchKeepers starts a search for who keeps what a verdict says that grows, unless work is under
+// way or there is no budget. It may take a limit of CPU time; 0: what the budget allows.
+func (w *objectWatch) searchKeepers(
+	t *conclude.Trace, p conclude.Process, limit time.Duration,
+) {
+	work := w.searchFor(t, p)
 	work.limit = limit
-	isAllowed := limit > 0 || r.objects.budget(r.session.Overhead()) > 0
-	if r.objects.done == nil && work.search != nil && isAllowed {
-		r.startObjects(context.Background(), work)
+	isAllowed := limit > 0 || w.budget(w.session.Overhead()) > 0
+	if w.done == nil && work.search != nil && isAllowed {
+		w.start(context.Background(), t.History.Main(), work)
 	}
 }
 
 // searchAgain is searchKeepers for a trace that is judged periodically. A command takes its objects
 // along when it ends, so that the first search in it gets the time of a last one.
-func (r *Recorder) searchAgain(v ProcessVerdict) {
-	w, now := &r.objects, r.session.Elapsed()
-	gap := time.Duration(float64(searchGap) / r.options.Speed)
+func (w *objectWatch) searchAgain(t *conclude.Trace, p conclude.Process) {
+	now, gap := w.session.Elapsed(), time.Duration(float64(searchGap)/w.options.Speed)
 	isFirst := w.lastSearch == 0
-	if !r.options.keepsObjects() || !isFirst && now-w.lastSearch < gap {
+	if !w.options.keepsObjects() || !isFirst && now-w.lastSearch < gap {
 		return
 	}
 
 	var limit time.Duration
-	if isFirst && r.options.Launch != nil {
+	if isFirst && w.options.Launch != nil {
 		limit = maxObjectTime
 	}
-	r.searchKeepers(v, limit)
+	w.searchKeepers(t, p, limit)
 }
 
-// searchFor returns the work that a verdict calls for: a census alone if neither RSS nor the
-// tensors' memory on GPUs grows.
-func (r *Recorder) searchFor(v ProcessVerdict) (work objectWork) {
-	if v.Process == nil {
+// searchFor returns the work that a verdict calls for: a census alone if neither RSS nor what
+// tensors have on GPUs grows.
+func (w *objectWatch) searchFor(t *conclude.Trace, p conclude.Process) (work objectWork) {
+	if p.History == nil {
 		return work
 	}
-	if len(v.Suspects) == 0 && !v.Class.Grows() {
-		onGPUs, _ := gpu.Judge(r.CaseOf(v.Process))
-		if onGPUs.Diagnosis != gpu.DiagnosisTensors {
+	if len(p.Suspects) == 0 && !p.Class.Grows() {
+		t.JudgeGPU(&p)
+		if p.GPU == nil || p.GPU.Diagnosis != gpu.DiagnosisTensors {
 			return work
 		}
-		v.Window = onGPUs.Window
+		p.Window = p.GPU.Window
 	}
 	work.search = &tracer.KeeperSearch{
-		PID: v.Process.PID, Stacks: suspectStacks(v.Suspects), MaxSamples: maxSearchSamples,
-		From: v.Window.From, To: r.session.Elapsed() - minObjectAge,
+		PID: p.History.PID, Stacks: suspectStacks(p.Suspects), MaxSamples: maxSearchSamples,
+		From: p.Window.From, To: w.session.Elapsed() - minObjectAge,
 	}
-	if own := r.objects.of(v.Process); len(own) > 0 {
+	if own := w.of(p.History); len(own) > 0 {
 		work.first = own[0]
 	}
 	return work
@@ -212,28 +215,28 @@ func suspectStacks(suspects []trend.Suspect) (stacks [][]uint64) {
 	return stacks
 }
 
-// startObjects starts work with the time that the budget allows, unless it has its own limit.
-func (r *Recorder) startObjects(ctx context.Context, work objectWork) {
-	w := &r.objects
-	now := r.session.Elapsed()
+// start starts work with what the budget allows, unless it has its own limit. The process that is
+// searched comes first, else the main one; nil: there is none.
+func (w *objectWatch) start(ctx context.Context, main *growth.ProcessHistory, work objectWork) {
+	now := w.session.Elapsed()
 	if work.limit == 0 {
-		left := w.budget(r.session.Overhead())
+		left := w.budget(w.session.Overhead())
 		work.limit = min(max(left, minObjectTime), maxObjectTime)
 	}
 	if work.search != nil {
 		w.lastSearch = now
 	}
-	w.nextCensus = max(r.began+4*(now-r.began), now+firstCensusGap)
+	w.nextCensus = max(w.began+4*(now-w.began), now+firstCensusGap)
 
 	work.pids = w.session.TracedPIDs()
-	main := 0
+	first := 0
 	if work.search != nil {
-		main = work.search.PID
-	} else if p := r.history.Main(); p != nil {
-		main = p.PID
+		first = work.search.PID
+	} else if main != nil {
+		first = main.PID
 	}
-	if i := slices.Index(work.pids, main); i > 0 {
-		work.pids = slices.Insert(slices.Delete(work.pids, i, i+1), 0, main)
+	if i := slices.Index(work.pids, first); i > 0 {
+		work.pids = slices.Insert(slices.Delete(work.pids, i, i+1), 0, first)
 	}
 
 	ctx, w.stop = context.WithCancel(ctx)
@@ -294,8 +297,7 @@ func grownTypes(first, last *objects.Census) (suspects []objects.Suspect) {
 }
 
 // take takes the results of work.
-func (r *Recorder) take(work objectWork) {
-	w := &r.objects
+func (w *objectWatch) take(work objectWork) {
 	w.done = nil
 	w.stop()
 	if work.err != nil {
@@ -305,8 +307,8 @@ func (r *Recorder) take(work objectWork) {
 	for _, c := range work.counted {
 		slog.Debug(fmt.Sprintf("census of PID %d at %s: %d types, %.0f%% of the memory read, in %s",
 			c.PID, units.Duration(c.Elapsed), len(c.Types), 100*c.Share, c.Took))
-		if err := r.rows.writeObjects(rows.ObjectRowsOf(&c.Result)); err != nil {
-			r.noteWriteError(err)
+		if err := w.rows.writeObjects(rows.ObjectRowsOf(&c.Result)); err != nil {
+			w.files.note(err)
 		}
 	}
 	w.counted = append(w.counted, work.counted...)
@@ -337,11 +339,12 @@ func (w *objectWatch) countSinceFirst(s *keeper.Search) {
 	s.Collections = -1
 }
 
-// finishObjects searches and counts for the last time, while the process lives and its objects are
+// finish searches and counts for the last time, while the process lives and its objects are
 // traced. It ends early with ctx.
-func (r *Recorder) finishObjects(ctx context.Context, v ProcessVerdict, ended string) {
-	w := &r.objects
-	if !r.options.keepsObjects() || r.session.Elapsed()-r.began < minTraced {
+func (w *objectWatch) finish(
+	ctx context.Context, t *conclude.Trace, p conclude.Process, ended string,
+) {
+	if !w.options.keepsObjects() || w.session.Elapsed()-w.began < minTraced {
 		return
 	}
 	timeout := lastObjectsTimeout
@@ -353,57 +356,28 @@ func (r *Recorder) finishObjects(ctx context.Context, v ProcessVerdict, ended st
 	slow := time.AfterFunc(2*time.Second, func() { slog.Info("searching who keeps what grows") })
 	defer slow.Stop()
 
-	isExited := r.session.Err() != nil
-	r.session.HurryObjects()
+	isExited := w.session.Err() != nil
+	w.session.HurryObjects()
 	if w.done != nil { // half of the time is for the last search
 		old, cancelOld := context.WithTimeout(ctx, timeout/2)
 		if isExited {
 			cancelOld()
 		}
 		context.AfterFunc(old, w.stop)
-		r.take(<-w.done)
+		w.take(<-w.done)
 		cancelOld()
 	}
 	for i := range w.latest {
 		w.latest[i].IsEarlier = true
 	}
-	if isExited || v.Process == nil || len(r.snapshots) == 0 || ctx.Err() != nil {
+	if isExited || p.History == nil || len(t.Snapshots) == 0 || ctx.Err() != nil {
 		return
 	}
 
-	before := r.session.ObjectsCPUTime()
-	defer func() { w.atEnd = r.session.ObjectsCPUTime() - before }()
-	work := r.searchFor(v)
-	work.limit = maxObjectTime // whatever the budget says: the trace is for the answer
-	r.startObjects(ctx, work)
-	r.take(<-w.done)
-}
-
-// Keepers returns who keeps the growing memory of a process, by the latest answers.
-func (r *Recorder) Keepers(p *growth.ProcessHistory) (own []keeper.Search) {
-	for _, s := range r.objects.latest {
-		if p != nil && isOf(p, s.PID, s.Elapsed) {
-			own = append(own, s)
-		}
-	}
-	return own
-}
-
-// Censuses returns the census of a process nearest to a baseline, and the last one; nil: there is
-// none.
-func (r *Recorder) Censuses(
-	p *growth.ProcessHistory, baseline time.Duration,
-) (before, after *census.Result) {
-	if p == nil {
-		return nil, nil
-	}
-	own := r.objects.of(p)
-	for i, c := range own {
-		if i == len(own)-1 {
-			after = &c.Result
-		} else if before == nil || (c.Elapsed-baseline).Abs() < (before.Elapsed-baseline).Abs() {
-			before = &c.Result
-		}
-	}
-	return before, after
+	before := w.session.ObjectsCPUTime()
+	defer func() { w.atEnd = w.session.ObjectsCPUTime() - before }()
+	work := w.searchFor(t, p)
+	work.limit = maxObjectTime // whatever the budget says: the answer is what the trace is for
+	w.start(ctx, t.History.Main(), work)
+	w.take(<-w.done)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -96,9 +97,9 @@ func newCounting(t *testing.T, length time.Duration) (*counting, *Recorder) {
 	c := &counting{days: days{started: time.Now()}, pids: []int{7, trainerPID}}
 	r := &Recorder{
 		session: c, options: Options{Keepers: KeepersOn, Speed: 1}, rows: rows,
-		objects:   objectWatch{session: c},
-		snapshots: []numberedSnapshot{{&growth.Snapshot{}, 0}},
+		snapshots: snapshotSeries{all: []numberedSnapshot{{&growth.Snapshot{}, 0}}},
 	}
+	r.objects = objectWatch{session: c, options: &r.options, rows: rows, files: &r.files}
 	r.end.Store(int64(length))
 	t.Cleanup(func() { _ = rows.close() })
 	return c, r
@@ -126,9 +127,9 @@ func (c *counting) second(r *Recorder, mib int64) {
 }
 
 // grows is a verdict on the process with suspects of such stacks.
-func (r *Recorder) grows(stacks ...uint64) ProcessVerdict {
+func (r *Recorder) grows(stacks ...uint64) conclude.Process {
 	v := found(verdict.ClassLeak, 0)
-	v.Process = r.history.Main()
+	v.History = r.history.Main()
 	for _, id := range stacks {
 		v.Suspects = append(v.Suspects, trend.Suspect{StackIDs: []uint64{id, id + 1}})
 	}
@@ -165,10 +166,10 @@ func TestObjectWatch(t *testing.T) {
 	}
 }
 
-// finish searches at the end, and returns the results.
-func (c *counting) finish(r *Recorder, v ProcessVerdict) []keeper.Search {
-	r.finishObjects(context.Background(), v, summary.EndedDuration)
-	return r.Keepers(v.Process)
+// finish searches at the end, and returns what is known then.
+func (c *counting) finish(r *Recorder, v conclude.Process) []keeper.Search {
+	r.objects.finish(context.Background(), r.Recorded(), v, summary.EndedDuration)
+	return r.Recorded().KeepersOf(v.History)
 }
 
 func testHalfwayAndEnd(t *testing.T) {
@@ -223,7 +224,7 @@ func testCommand(t *testing.T) {
 		}
 
 		for range 2 {
-			r.searchAgain(r.grows(1))
+			r.objects.searchAgain(r.Recorded(), r.grows(1))
 			synctest.Wait()
 			c.second(r, 2000)
 		}
@@ -271,7 +272,7 @@ func testEndWithoutTime(t *testing.T) {
 func testEndHangs(t *testing.T) {
 	c, r := withHalfway(t)
 	c.hangs = true
-	r.startObjects(context.Background(), objectWork{})
+	r.objects.start(context.Background(), r.history.Main(), objectWork{})
 	began := time.Now()
 	got := c.finish(r, r.grows(1))
 	if took := time.Since(began); took != lastObjectsTimeout {
@@ -286,7 +287,7 @@ func testEndInterrupted(t *testing.T) {
 	c, r := withHalfway(t)
 	c.hangs = true
 	began := time.Now()
-	r.finishObjects(context.Background(), r.grows(1), summary.EndedInterrupt)
+	r.objects.finish(context.Background(), r.Recorded(), r.grows(1), summary.EndedInterrupt)
 	if took := time.Since(began); took != interruptedTimeout {
 		t.Errorf("after a signal the end has waited for %s, want %s", took, interruptedTimeout)
 	}
@@ -294,7 +295,7 @@ func testEndInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // another signal
 	defer cancel()
 	began = time.Now()
-	r.finishObjects(ctx, r.grows(1), summary.EndedInterrupt)
+	r.objects.finish(ctx, r.Recorded(), r.grows(1), summary.EndedInterrupt)
 	if took := time.Since(began); took != time.Second {
 		t.Errorf("after another signal the end has gone on for %s", took-time.Second)
 	}
@@ -354,12 +355,12 @@ func testObjectsAfterExec(t *testing.T) {
 	old.End = c.Elapsed() + time.Second
 	time.Sleep(30 * time.Second)
 	v := r.grows(1)
-	v.Process = &growth.ProcessHistory{Member: old.Member, First: now.TracedSince}
+	v.History = &growth.ProcessHistory{Member: old.Member, First: now.TracedSince}
 	got := c.finish(r, v)
 	if len(got) != 1 || got[0].IsEarlier || got[0].Paths[0].Links[0].PerMinute != 0 {
 		t.Errorf("%+v, want one answer, without growth since another program", got)
 	}
-	if before := r.Keepers(old); len(before) != 1 || before[0].TracedSince != 0 {
+	if before := r.Recorded().KeepersOf(old); len(before) != 1 || before[0].TracedSince != 0 {
 		t.Errorf("%+v of the program before, want its own answer", before)
 	}
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/tracer/overhead"
-	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
 func TestSnapshots(t *testing.T) {
@@ -39,10 +38,10 @@ func testFreeUntilLoss(t *testing.T) {
 	}
 
 	latest := r.Latest()
-	r.unclassifyFree(latest)
+	r.snapshots.unclassifyFree(latest)
 	latest.Losses = growth.Losses{{Kind: growth.LossTruncatedStacks, Count: 9}}
-	r.unclassifyFree(latest)
-	for _, s := range r.snapshots {
+	r.snapshots.unclassifyFree(latest)
+	for _, s := range r.snapshots.all {
 		if s.Holdings[0].Kind != growth.KindRetained {
 			t.Errorf("without a loss of calls the first is %s", s.Holdings[0].Kind)
 		}
@@ -50,8 +49,8 @@ func testFreeUntilLoss(t *testing.T) {
 
 	latest.Losses.Add(growth.LossMissedReturn, "", 1)
 	latest.Losses[1].PID = lossy
-	r.unclassifyFree(latest)
-	for _, s := range r.snapshots {
+	r.snapshots.unclassifyFree(latest)
+	for _, s := range r.snapshots.all {
 		if s.Holdings[0].Kind != growth.KindUnclassified || s.Holdings[1].Kind != growth.KindRetained {
 			t.Errorf("with one they are %s and %s", s.Holdings[0].Kind, s.Holdings[1].Kind)
 		}
@@ -70,7 +69,7 @@ func (r *Recorder) compiling(t *testing.T, at time.Duration, stacks []*growth.St
 		}
 		snapshot.Holdings = append(snapshot.Holdings, h)
 	}
-	r.boundHoldings()
+	r.snapshots.bound(true, &r.files)
 }
 
 func stacksOf(n int) (stacks []*growth.Stack) {
@@ -85,37 +84,37 @@ func testSnapshotMemory(t *testing.T) {
 	r, path := openEnded(t)
 	all := stacksOf(stacks)
 	before := heapBytes()
-	for at := r.nextSnapshotTime(); at <= 24*time.Hour; at = r.nextSnapshotTime() {
+	for at := r.snapshots.next(); at <= 24*time.Hour; at = r.snapshots.next() {
 		r.compiling(t, at, all)
 	}
 	if after := heapBytes(); after > before+bound {
-		t.Errorf("%d snapshots of %d stacks take %d MiB", len(r.snapshots), stacks, (after-before)>>20)
+		t.Errorf("%d snapshots of %d stacks take %d MiB", len(r.snapshots.all), stacks, (after-before)>>20)
 	}
 	mustHaveFiles(t, r, path)
 
-	n := len(r.snapshots)
+	n := len(r.snapshots.all)
 	if n < minSnapshots {
 		t.Errorf("%d snapshots are left", n)
 	}
 	for _, i := range []int{0, n - 1} {
-		if got := len(r.snapshots[i].Holdings); got != stacks {
+		if got := len(r.snapshots.all[i].Holdings); got != stacks {
 			t.Errorf("snapshot %d of %d has %d stacks, want %d", i, n, got, stacks)
 		}
 	}
-	if held := len(r.snapshots[n/2].Holdings); held != stacks/10 || r.idleHoldings == 0 {
-		t.Errorf("a snapshot in between has %d stacks, %d were left out", held, r.idleHoldings)
+	if held := len(r.snapshots.all[n/2].Holdings); held != stacks/10 || r.snapshots.idleHoldings == 0 {
+		t.Errorf("a snapshot in between has %d stacks, %d were left out", held, r.snapshots.idleHoldings)
 	}
 }
 
 func testFewStacks(t *testing.T) {
 	const stacks = 1000
 	r, _ := openEnded(t)
-	for at := r.nextSnapshotTime(); at < 100*time.Second; at = r.nextSnapshotTime() {
+	for at := r.snapshots.next(); at < 100*time.Second; at = r.snapshots.next() {
 		r.compiling(t, at, stacksOf(stacks))
 	}
-	if len(r.snapshots) != 100 || len(r.snapshots[50].Holdings) != stacks || r.idleHoldings != 0 {
-		t.Errorf("%d snapshots, one of %d stacks, %d were left out", len(r.snapshots),
-			len(r.snapshots[50].Holdings), r.idleHoldings)
+	if len(r.snapshots.all) != 100 || len(r.snapshots.all[50].Holdings) != stacks || r.snapshots.idleHoldings != 0 {
+		t.Errorf("%d snapshots, one of %d stacks, %d were left out", len(r.snapshots.all),
+			len(r.snapshots.all[50].Holdings), r.snapshots.idleHoldings)
 	}
 }
 
@@ -130,7 +129,6 @@ func heapBytes() uint64 {
 
 func TestPairOf(t *testing.T) {
 	t.Run("end of the warm-up", testWarmUpEnd)
-	t.Run("ended process", testEndedProcess)
 	t.Run("process that is about to exit", testTeardown)
 }
 
@@ -138,26 +136,23 @@ func TestPairOf(t *testing.T) {
 func openEnded(t *testing.T) (r *Recorder, path string) {
 	t.Helper()
 	dir, path := createFolder(t)
-	return &Recorder{folder: dir, snapshotPeriod: time.Second}, path
+	return &Recorder{
+		files: outputFiles{folder: dir}, snapshots: snapshotSeries{period: time.Second},
+	}, path
 }
 
 // pretend adds a snapshot as takeSnapshot does.
 func (r *Recorder) pretend(t *testing.T, elapsed time.Duration) *growth.Snapshot {
 	t.Helper()
 	snapshot := &growth.Snapshot{Elapsed: elapsed}
-	r.writeFile(folder.SnapshotFile(r.nextFile), func(w io.Writer) error {
+	r.files.write(folder.SnapshotFile(r.snapshots.add(snapshot)), func(w io.Writer) error {
 		_, err := io.WriteString(w, elapsed.String())
 		return err
 	})
+	r.snapshots.bound(true, &r.files)
 
-	r.snapshots = append(r.snapshots, numberedSnapshot{snapshot, r.nextFile})
-	r.nextFile++
-	if len(r.snapshots) >= maxSnapshots {
-		r.thinSnapshots()
-	}
-
-	if len(r.writeErrors) > 0 {
-		t.Fatal(r.writeErrors)
+	if len(r.files.errors) > 0 {
+		t.Fatal(r.files.errors)
 	}
 
 	return snapshot
@@ -166,7 +161,7 @@ func (r *Recorder) pretend(t *testing.T, elapsed time.Duration) *growth.Snapshot
 // pretendUntil takes snapshots as often as the recorder checks for them.
 func (r *Recorder) pretendUntil(t *testing.T, end time.Duration) {
 	t.Helper()
-	for at := r.nextSnapshotTime(); at <= end; at = r.nextSnapshotTime() {
+	for at := r.snapshots.next(); at <= end; at = r.snapshots.next() {
 		r.pretend(t, at)
 	}
 }
@@ -175,21 +170,21 @@ func testThinned(t *testing.T) {
 	r, path := openEnded(t)
 	for _, end := range []time.Duration{time.Minute, time.Hour, 7 * 24 * time.Hour} {
 		r.pretendUntil(t, end)
-		n := len(r.snapshots)
+		n := len(r.snapshots.all)
 		if n > maxSnapshots || end > time.Minute && n < maxSnapshots/2 {
 			t.Errorf("%d snapshots after %s", n, end)
 		}
 
-		if first, last := r.snapshots[0].Elapsed, r.snapshots[n-1].Elapsed; first != 0 ||
-			end-last > r.snapshotPeriod {
+		if first, last := r.snapshots.all[0].Elapsed, r.snapshots.all[n-1].Elapsed; first != 0 ||
+			end-last > r.snapshots.period {
 			t.Errorf("after %s the snapshots are from %s to %s", end, first, last)
 		}
 
 		for i := range n - 1 {
-			if gap := r.snapshots[i+1].Elapsed - r.snapshots[i].Elapsed; gap > r.snapshotPeriod ||
+			if gap := r.snapshots.all[i+1].Elapsed - r.snapshots.all[i].Elapsed; gap > r.snapshots.period ||
 				gap <= 0 {
 				t.Errorf("after %s there is a gap of %s with %s between snapshots", end, gap,
-					r.snapshotPeriod)
+					r.snapshots.period)
 			}
 		}
 
@@ -201,7 +196,7 @@ func testThinned(t *testing.T) {
 func mustHaveFiles(t *testing.T, r *Recorder, path string) {
 	t.Helper()
 	var want []string
-	for _, s := range r.snapshots {
+	for _, s := range r.snapshots.all {
 		want = append(want, filepath.Join(path, folder.SnapshotFile(s.file)))
 		if content := readFile(t, path, folder.SnapshotFile(s.file)); content != s.Elapsed.String() {
 			t.Errorf("%s is of %s, not of %s", folder.SnapshotFile(s.file), content, s.Elapsed)
@@ -225,45 +220,31 @@ func testBaselineKept(t *testing.T) {
 		r.options.Warmup = flagvalue.Duration(time.Duration(baseline)*time.Second +
 			500*time.Millisecond)
 		r.pretendUntil(t, time.Duration(r.options.Warmup))
-		r.baseline = r.pretend(t, time.Duration(r.options.Warmup))
+		r.snapshots.baseline = r.pretend(t, time.Duration(r.options.Warmup))
 		r.pretendUntil(t, time.Hour)
-		if start := r.PairOf(from(time.Duration(r.options.Warmup))).Start; start != r.baseline {
-			t.Errorf("growth counts from %s, not from %s", start.Elapsed, r.baseline.Elapsed)
+		if start := r.pairFrom(time.Duration(r.options.Warmup)).Start; start != r.snapshots.baseline {
+			t.Errorf("growth counts from %s, not from %s", start.Elapsed, r.snapshots.baseline.Elapsed)
 		}
 
 		mustHaveFiles(t, r, path)
 	}
 }
 
+// pairFrom is the pair of growth that counts from a moment.
+func (r *Recorder) pairFrom(at time.Duration) conclude.Pair {
+	return r.Recorded().PairOf(nil, trend.Window{From: at})
+}
+
 func testWarmUpEnd(t *testing.T) {
 	r, _ := openEnded(t)
 	r.pretendUntil(t, 5*time.Hour)
-	span := r.PairOf(from(90 * time.Minute))
+	span := r.pairFrom(90 * time.Minute)
 	if last := r.Latest(); span.End != last {
 		t.Errorf("it ends at %s, not at %s", span.End.Elapsed, last.Elapsed)
 	}
 
-	if off := span.Start.Elapsed - 90*time.Minute; off.Abs() > r.snapshotPeriod/2 {
+	if off := span.Start.Elapsed - 90*time.Minute; off.Abs() > r.snapshots.period/2 {
 		t.Errorf("it counts from %s to %s", span.Start.Elapsed, span.End.Elapsed)
-	}
-}
-
-// from is a judgement by which growth counts from a moment.
-func from(at time.Duration) ProcessVerdict {
-	return ProcessVerdict{Judgement: judge.Judgement{Window: trend.Window{From: at}}}
-}
-
-func testEndedProcess(t *testing.T) {
-	r, _ := openEnded(t)
-	r.pretend(t, 0)
-	r.exitSnapshot = &growth.Snapshot{Elapsed: 1500 * time.Millisecond}
-	if end := r.PairOf(from(0)).End; end != r.exitSnapshot {
-		t.Errorf("with one snapshot growth ends at %s", end.Elapsed)
-	}
-
-	second := r.pretend(t, time.Second)
-	if end := r.PairOf(from(0)).End; end != second {
-		t.Errorf("with two snapshots growth ends at %s", end.Elapsed)
 	}
 }
 
@@ -296,7 +277,7 @@ func testTeardownOf(t *testing.T, exit time.Duration, heap []int64, want time.Du
 		}
 	}
 
-	r.dropTeardown(exit)
+	r.snapshots.dropTeardown(exit, r.history.Main(), &r.files)
 	if end := r.Latest().Elapsed; end != want {
 		t.Errorf("growth ends at %s, want %s", end, want)
 	}
@@ -320,21 +301,20 @@ func TestPostpone(t *testing.T) {
 		"period given": {time.Second, time.Second, overhead.Limits{OwnFloor: 0.02}, 601, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &Recorder{snapshotPeriod: time.Second, costs: duty.Limiter{Burst: snapshotBurst}}
-			r.options.SnapshotEvery = flagvalue.Duration(test.every)
-			for at := time.Duration(0); at <= duration; at = r.nextSnapshotTime() {
-				r.snapshots = append(r.snapshots,
-					numberedSnapshot{&growth.Snapshot{Elapsed: at}, len(r.snapshots)})
-				r.postpone(test.cost,
+			s := newSnapshotSeries(&Options{SnapshotEvery: flagvalue.Duration(test.every)})
+			s.period = time.Second
+			for at := time.Duration(0); at <= duration; at = s.next() {
+				s.add(&growth.Snapshot{Elapsed: at})
+				s.postpone(test.cost, 0,
 					overhead.Overhead{Limits: test.limits, Elapsed: at, Traced: at})
 			}
 
-			taken := len(r.snapshots)
+			taken := len(s.all)
 			if off := taken - test.taken; max(off, -off) > test.spread {
 				t.Errorf("%d snapshots, want %d", taken, test.taken)
 			}
-			if planned := 601; max(planned-taken-r.leftOut, r.leftOut+taken-planned) > maxStretch {
-				t.Errorf("%d taken and %d left out of %d", taken, r.leftOut, planned)
+			if planned := 601; max(planned-taken-s.leftOut, s.leftOut+taken-planned) > maxStretch {
+				t.Errorf("%d taken and %d left out of %d", taken, s.leftOut, planned)
 			}
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
@@ -248,74 +247,6 @@ func testParts(t *testing.T) {
 		text := breakdownText(t, s)
 		if !strings.Contains(text, c.says) || c.not != "" && strings.Contains(text, c.not) {
 			t.Errorf("%s: want %q, not %q:\n%s", name, c.says, c.not, text)
-		}
-	}
-}
-
-// The ends of the breakdown are snapshots in which the pages of the process were scanned.
-func TestScannedPair(t *testing.T) {
-	at := func(second int, pids ...int) numberedSnapshot {
-		s := &growth.Snapshot{Elapsed: time.Duration(second) * time.Second, Alive: pids}
-		for _, pid := range pids {
-			s.Residents = append(s.Residents, growth.Resident{PID: pid})
-		}
-		return numberedSnapshot{Snapshot: s}
-	}
-
-	r := &Recorder{snapshots: []numberedSnapshot{
-		at(0, 42), at(1, 7), at(2, 7, 42), at(3, 42),
-		at(4, 42), at(5, 7),
-	}}
-
-	track := &growth.ProcessHistory{Member: growth.Member{
-		Process: growth.Process{PID: 42},
-		From:    time.Second / 2,
-	}} // before, another program
-
-	nothing := &growth.Snapshot{}
-	number := func(i int) *growth.Snapshot {
-		if i < 0 {
-			return nothing
-		}
-		return r.snapshots[i].Snapshot
-	}
-
-	for name, c := range map[string]struct{ start, end, wantStart, wantEnd int }{
-		"both were":               {3, 4, 3, 4},
-		"before the first":        {-1, 4, 2, 4},
-		"of another process":      {1, 4, 2, 4},
-		"after its death":         {3, -1, 3, 4},
-		"neither":                 {-1, -1, 2, 4},
-		"while another lives on":  {2, 5, 2, 4},
-		"one snapshot is no span": {2, 2, 2, 2},
-	} {
-		got := r.ScannedPair(track, SnapshotPair{number(c.start), number(c.end)})
-		if want := (SnapshotPair{number(c.wantStart), number(c.wantEnd)}); got != want {
-			t.Errorf("%s: from %s to %s", name, got.Start.Elapsed, got.End.Elapsed)
-		}
-	}
-
-	none := SnapshotPair{nothing, nothing}
-	if got := r.ScannedPair(&growth.ProcessHistory{}, none); got != none {
-		t.Errorf("of no process: %+v", got)
-	}
-}
-
-func TestCacheAt(t *testing.T) {
-	r := &Recorder{}
-	if got := r.cacheAt(0); got != growth.Unknown {
-		t.Errorf("%d bytes before the first moment", got)
-	}
-
-	for i := range 5 {
-		row := growth.Row{System: growth.SystemMemory{CgroupCache: int64(100 * i)}}
-		row.Elapsed = time.Duration(i) * time.Second
-		r.history.Rows = append(r.history.Rows, row)
-	}
-
-	for at, want := range map[float64]int64{0: 0, 0.4: 0, 0.6: 100, 3: 300, 9: 400} {
-		if got := r.cacheAt(time.Duration(at * float64(time.Second))); got != want {
-			t.Errorf("after %v s: %d bytes, want %d", at, got, want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ type rowFiles struct {
 	gpus      *rows.Writer[rows.GPURow]    // nil: no GPU was seen yet
 	objects   *rows.Writer[rows.ObjectRow] // nil: no objects were counted yet
 	failed    bool                         // nothing more is written after the first error
+	last      func() error                 // writes the rows of the last sample; nil: they are written
 }
 
 func openRows(dir *folder.Folder) (f *rowFiles, err error) {
@@ -63,6 +64,17 @@ func (f *rowFiles) write(row growth.Row, tree growth.TreeSample) error {
 
 	f.failed = err != nil
 	return err
+}
+
+// writeLast writes the rows of the last sample, unless it has.
+func (f *rowFiles) writeLast(files *outputFiles) {
+	if f.last == nil {
+		return
+	}
+	if err := f.last(); err != nil {
+		files.note(err)
+	}
+	f.last = nil
 }
 
 // writeGPUs opens gpus.csv when the first GPU is seen.
@@ -130,4 +142,20 @@ func (f *rowFiles) close() error {
 		errs = append(errs, file.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// names are those of the files of the folder, by what is in them.
+func (f *rowFiles) names() map[string]string {
+	files := map[string]string{
+		"growth": folder.GrowthFile, "warmup": folder.WarmupFile, "plateau": folder.PlateauFile,
+		"timeline": folder.TimelineFile, "processes": folder.ProcessesFile,
+		"report": folder.ReportFile,
+	}
+	if f.gpus != nil {
+		files["gpus"] = folder.GPUsFile
+	}
+	if f.objects != nil {
+		files["objects"] = folder.ObjectsFile
+	}
+	return files
 }

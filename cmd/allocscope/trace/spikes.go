@@ -96,7 +96,7 @@ func (r *Recorder) takeSpikeSnapshot() error {
 	var err error
 	cost := process.MeasureCPUTime(func() { snapshot, err = r.session.SpikeSnapshot() })
 	r.spikes.costs.Spend(cost)
-	r.costs.Spend(cost) // so that all snapshots together take no more: the next one comes later
+	r.snapshots.costs.Spend(cost) // so that all snapshots together take no more: the next one comes later
 	if err != nil || r.session.Err() != nil {
 		return err
 	}
@@ -110,17 +110,18 @@ func (r *Recorder) takeSpikeSnapshot() error {
 // maxSpikeStacks bounds the stacks of a spike in the summary.
 const maxSpikeStacks = 10
 
-// spikeMemory is the memory that is alive in the spikes of a process only, which it writes as a
-// profile, too; nil: it has no spikes, or no process was traced.
-func (r *Recorder) spikeMemory(main *growth.ProcessHistory) *summary.SpikeMemory {
-	watch := r.spikes.processes[main]
+// spikeMemory is what is alive in the spikes of the main process only, which it writes as a profile,
+// too; nil: it has no spikes, or no process was traced.
+func (e *ending) spikeMemory() *summary.SpikeMemory {
+	r := e.recorder
+	watch := r.spikes.processes[e.result.Main.History]
 	if watch == nil || watch.Spikes().Count == 0 {
 		return nil
 	}
 
 	spikes := watch.Spikes()
 	if c := spikes.Highest; c != nil {
-		r.writeFile(folder.SpikesFile, r.profileWriter(c.Contents(), c.Before.Elapsed, c.At))
+		r.files.write(folder.SpikesFile, r.profileWriter(c.Contents(), c.Before.Elapsed, c.At))
 	}
 	return summary.SpikeMemoryOf(spikes, r.options.Components.Rules, maxSpikeStacks)
 }

@@ -6,57 +6,52 @@ import (
 	"slices"
 	"time"
 
-	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/advice"
-	"github.com/allocscope/allocscope/growth/breakdown"
 	"github.com/allocscope/allocscope/growth/conclude"
-	"github.com/allocscope/allocscope/growth/diagnosis"
-	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// summarize makes the summary of a trace, but for GPU memory.
-func (r *Recorder) summarize(
-	main ProcessVerdict,
-	all []ProcessVerdict,
-	pair SnapshotPair,
-	grown []growth.Holding,
-	ended string,
-) (*summary.Summary, error) {
+// summarize makes the summary of the trace, but for the memory in spikes.
+func (e *ending) summarize() (*summary.Summary, error) {
+	r, t, result := e.recorder, e.trace, &e.result
 	events, losses, err := r.counters()
 	if err != nil {
 		return nil, err
 	}
 
+	main, pair := &result.Main, result.Pair
 	baseline := summary.Seconds(pair.Start.Elapsed)
-	scanned := r.ScannedPair(main.Process, pair)
 	overhead := withLag(r.overhead(), pair.End.Heap)
 
 	s := &summary.Summary{
 		Version: r.env.Version, CommandLine: r.env.CommandLine, Started: r.started,
-		DurationS: summary.Seconds(r.session.Elapsed()), Ended: ended,
+		DurationS: summary.Seconds(r.session.Elapsed()), Ended: e.reason,
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
-		Notes: r.notes, Process: r.ProcessOf(main.Process), Processes: r.processes(all),
-		Outlier: outlierOf(all), Groups: r.groups(), Related: r.related, Target: r.target(),
-		ContinuedFrom: r.continuedFrom(), Gaps: r.gaps(),
+		Notes: r.notes, Process: r.ProcessOf(main.History), Processes: processesOf(&r.history, result.All),
+		Outlier: summary.OutlierOf(result.Outlier), Groups: groupsOf(result.Groups),
+		Related: relatedOf(result.Related), Target: r.target(),
+		ContinuedFrom: r.earlier.continued(r.began), Gaps: r.earlier.gapsUntil(r.began),
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),
-		BaselineS: &baseline, RSS: sizesOf(main.Process, scanned),
-		Steps: stepsOf(main, pair.Start.Elapsed), Limit: r.limit(main.Process),
+		BaselineS: &baseline, RSS: rssOf(result), Steps: stepsOf(result.Steps),
+		Limit: limitOf(result.Headroom),
 
-		Accumulating: summary.Accumulating(grown, r.accumulationContext(pair), maxSummaryStacks),
-		Live:         summary.LiveOf(pair.End.Holdings),
-		Mappings:     summary.MappingsOf(pair.End.Mappings),
-		GPUs:         summary.GPUsOf(r.history.GPUs),
+		Accumulating: summary.Accumulating(result.Grown, summary.Period{
+			Elapsed: pair.Elapsed(), End: pair.End, Components: t.Components, Snapshots: t.Snapshots,
+		}, maxSummaryStacks),
+		Live:     summary.LiveOf(pair.End.Holdings),
+		Mappings: summary.MappingsOf(pair.End.Mappings),
+		GPUs:     summary.GPUsOf(r.history.GPUs),
 
 		IntervalBytes: overhead.IntervalBytes, Overhead: overhead, Events: summary.Events(events),
-		SnapshotsS: r.snapshotSeconds(), Files: r.files(), Sources: r.sources(),
+		SnapshotsS: secondsOfAll(r.snapshots.times()), Files: r.rows.names(),
+		Sources: sourcesOf(r.session.Sources()),
 	}
 
-	s.Objects = summary.ObjectsOf(r.Censuses(main.Process, pair.Start.Elapsed))
-	s.Keepers = summary.KeepersOf(r.Keepers(main.Process))
+	s.Objects = summary.ObjectsOf(result.Before, result.After)
+	s.Keepers = summary.KeepersOf(result.Keepers)
 
 	if r.asked.PID != s.Process.PID {
 		s.Asked = r.asked.PID
@@ -76,48 +71,26 @@ func (r *Recorder) summarize(
 		})
 	}
 
-	r.addBreakdown(s, scanned, main, all)
+	addBreakdown(s, result)
 	isStopped := r.session.IsStopped(s.Process.PID)
 	s.Warnings = words.Warnings(s, r.marks.Dropped(), isStopped)
+
+	s.GPUMemory = gpuSummaries(t, result.All)
+	s.TargetEnded, s.Launched = r.options.EndsTarget, r.options.Launch != nil
 	return s, nil
 }
 
-// files of the folder, by their contents.
-func (r *Recorder) files() map[string]string {
-	files := map[string]string{
-		"growth": folder.GrowthFile, "warmup": folder.WarmupFile, "plateau": folder.PlateauFile,
-		"timeline": folder.TimelineFile, "processes": folder.ProcessesFile,
-		"report": folder.ReportFile,
-	}
-	if r.rows.gpus != nil {
-		files["gpus"] = folder.GPUsFile
-	}
-	if r.rows.objects != nil {
-		files["objects"] = folder.ObjectsFile
-	}
-	return files
-}
-
-// accumulationContext has the data that stacks that have grown are compared with.
-func (r *Recorder) accumulationContext(pair SnapshotPair) summary.Period {
-	c := summary.Period{Elapsed: pair.Elapsed(), End: pair.End, Components: r.options.Components.Rules}
-	for _, s := range r.snapshots {
-		c.Snapshots = append(c.Snapshots, s.Snapshot)
-	}
-	return c
-}
-
-func (r *Recorder) snapshotSeconds() []float64 {
+func secondsOfAll(times []time.Duration) []float64 {
 	seconds := []float64{}
-	for _, s := range r.snapshots {
-		seconds = append(seconds, summary.Seconds(s.Elapsed))
+	for _, at := range times {
+		seconds = append(seconds, summary.Seconds(at))
 	}
 	return seconds
 }
 
-func (r *Recorder) sources() []summary.Source {
+func sourcesOf(all []source.Status) []summary.Source {
 	var sources []summary.Source
-	for _, s := range r.session.Sources() {
+	for _, s := range all {
 		state := summary.SourceAttached
 		switch {
 		case s.Off:
@@ -144,11 +117,12 @@ func (r *Recorder) ProcessOf(process *growth.ProcessHistory) summary.Process {
 	}
 }
 
-// processes of the tree that are traced, or are neither workers nor too short-lived to matter.
-func (r *Recorder) processes(all []ProcessVerdict) []summary.TreeProcess {
+// processesOf are the processes of the tree that are traced, or are neither workers nor too
+// short-lived to matter.
+func processesOf(h *growth.History, all []conclude.Process) []summary.TreeProcess {
 	var processes []summary.TreeProcess
-	for _, t := range r.history.Processes {
-		if (t.Role.IsWorker() || r.history.IsShortLived(t)) && !t.Traced {
+	for _, t := range h.Processes {
+		if (t.Role.IsWorker() || h.IsShortLived(t)) && !t.Traced {
 			continue
 		}
 
@@ -163,7 +137,7 @@ func (r *Recorder) processes(all []ProcessVerdict) []summary.TreeProcess {
 			p.Rank = &t.Rank
 		}
 
-		i := slices.IndexFunc(all, func(v ProcessVerdict) bool { return v.Process == t })
+		i := slices.IndexFunc(all, func(p conclude.Process) bool { return p.History == t })
 		if i >= 0 {
 			p.SetVerdict(all[i].Verdict)
 		}
@@ -177,12 +151,11 @@ func (r *Recorder) processes(all []ProcessVerdict) []summary.TreeProcess {
 	return processes
 }
 
-// groups of workers, and whether the sum of each group grows.
-func (r *Recorder) groups() []summary.Group {
+// groupsOf are groups of workers in the form of the summary.
+func groupsOf(all []conclude.Group) []summary.Group {
 	var groups []summary.Group
-	for _, g := range r.history.Groups() {
-		judged := verdict.Judge(g.History, verdict.Setting{}, r.criteria())
-		v := summary.VerdictOf(judged, summary.AxisSeconds)
+	for _, g := range all {
+		v := summary.VerdictOf(g.Verdict, summary.AxisSeconds)
 		groups = append(groups, summary.Group{
 			Role: g.Role, Processes: g.Count, EachBytes: summary.Known(g.RSS),
 			PrivateBytes: summary.Known(g.Private), PSSBytes: summary.Known(g.PSS),
@@ -192,62 +165,44 @@ func (r *Recorder) groups() []summary.Group {
 	return groups
 }
 
-// sizesOf is the RSS of a process: at the start by its timeline, at the baseline and the end by the
-// snapshots of the breakdown.
-func sizesOf(process *growth.ProcessHistory, scanned SnapshotPair) summary.RSS {
-	if process == nil {
-		return summary.RSS{}
+// relatedOf are other processes of the job in the form of the summary.
+func relatedOf(others []growth.OtherProcess) []summary.Related {
+	var related []summary.Related
+	for _, o := range others {
+		related = append(related, summary.Related{
+			PID: o.PID, Command: o.Command, GrowthBytes: o.Growth,
+		})
 	}
+	return related
+}
 
-	baseline, end := rssAt(scanned.Start, process), rssAt(scanned.End, process)
-	if !isResident(scanned.Start, process) && isResident(scanned.End, process) {
-		baseline = growth.Unknown // it has ended before it was scanned: the breakdown has its end alone
-	}
+// rssOf is the RSS of the main process in the form of the summary.
+func rssOf(r *conclude.Result) summary.RSS {
 	rss := summary.RSS{
-		StartBytes:    summary.Known(process.Timeline.RSSAt(0)),
-		BaselineBytes: summary.Known(baseline), EndBytes: summary.Known(end),
+		StartBytes:    summary.Known(r.RSS.Start),
+		BaselineBytes: summary.Known(r.RSS.Baseline), EndBytes: summary.Known(r.RSS.End),
 	}
-
-	if baseline != growth.Unknown && end != growth.Unknown {
-		rss.GrowthBytesPerMin = summary.BytesPerMin(end-baseline, scanned.Elapsed())
+	if r.RSS.Baseline != growth.Unknown && r.RSS.End != growth.Unknown {
+		rss.GrowthBytesPerMin = summary.BytesPerMin(r.RSS.End-r.RSS.Baseline, r.Scanned.Elapsed())
 	}
 	return rss
 }
 
-// rssAt is the RSS of a process at a snapshot, or by its timeline where the snapshot has none.
-func rssAt(s *growth.Snapshot, process *growth.ProcessHistory) int64 {
-	for _, p := range s.Residents {
-		if p.PID == process.PID && p.RSS != growth.Unknown {
-			return p.RSS
-		}
-	}
-	return process.Timeline.RSSAt(s.Elapsed)
-}
-
-func isResident(s *growth.Snapshot, process *growth.ProcessHistory) bool {
-	return slices.ContainsFunc(s.Residents, func(p growth.Resident) bool { return p.PID == process.PID })
-}
-
-// stepsOf are the training steps since the baseline; nil: no steps were seen.
-func stepsOf(v ProcessVerdict, baseline time.Duration) *summary.Steps {
-	if math.IsNaN(v.StepsPerSecond) || v.Process == nil {
+// stepsOf are training steps in the form of the summary.
+func stepsOf(s *conclude.Steps) *summary.Steps {
+	if s == nil {
 		return nil
 	}
-
-	steps := &summary.Steps{
-		Count: v.Process.Timeline.StepsSince(baseline), PerMin: v.StepsPerSecond * 60,
-	}
-
-	if !math.IsNaN(v.Rate) {
-		perStep := int64(math.Round(v.Rate / v.StepsPerSecond))
+	steps := &summary.Steps{Count: s.Count, PerMin: s.PerSecond * 60}
+	if !math.IsNaN(s.Growth) {
+		perStep := int64(math.Round(s.Growth))
 		steps.GrowthBytesPerStep = &perStep
 	}
 	return steps
 }
 
-// limit is the memory limit that a process would reach first, at the end; nil: none is known.
-func (r *Recorder) limit(main *growth.ProcessHistory) *summary.Limit {
-	first := r.Headroom(main)
+// limitOf is a memory limit in the form of the summary; nil: none is known.
+func limitOf(first growth.Headroom) *summary.Limit {
 	if first.Of == "" {
 		return nil
 	}
@@ -257,69 +212,13 @@ func (r *Recorder) limit(main *growth.ProcessHistory) *summary.Limit {
 // MaxRowsPerKind bounds the rows of the RSS breakdown, for each process and kind.
 const MaxRowsPerKind = 20
 
-// addBreakdown adds the RSS breakdown at the ends of a pair, and the diagnoses and the advice that
-// follow from it.
-func (r *Recorder) addBreakdown(
-	s *summary.Summary, pair SnapshotPair, main ProcessVerdict, all []ProcessVerdict,
-) {
-	rows := breakdown.RSS(pair.Start, pair.End)
-	s.Breakdown = summary.BreakdownOf(rows, MaxRowsPerKind, pair.End.Losses)
-	s.Residents = summary.ResidentsOf(pair.Start.Residents, pair.End.Residents)
+// addBreakdown adds the RSS breakdown, and the diagnoses and the advice that follow from it.
+func addBreakdown(s *summary.Summary, r *conclude.Result) {
+	start, end := r.Scanned.Start, r.Scanned.End
+	s.Breakdown = summary.BreakdownOf(r.Rows, MaxRowsPerKind, end.Losses)
+	s.Residents = summary.ResidentsOf(start.Residents, end.Residents)
 
-	s.Diagnoses = summary.DiagnosesOf(s.Process.PID, main.Diagnoses)
-	if words.OtherProcesses(s) > 0 {
-		tree := diagnosis.Diagnose(r.treeEvidence(s, rows, pair, all))
-		s.Diagnoses = append(s.Diagnoses, summary.DiagnosesOf(0, tree)...)
-	}
-
-	walked := make(map[int]diagnosis.Diagnosis)
-	for _, d := range main.Diagnoses {
-		if d.Free != 0 {
-			walked[s.Process.PID] = d
-		}
-	}
-	s.Advice = summary.AdviceOf(advice.Advise(advice.Evidence{
-		Walked:    walked,
-		Breakdown: rows, Start: pair.Start.Residents, End: pair.End.Residents,
-		Components: r.options.Components.Rules,
-		CacheStart: r.cacheAt(pair.Start.Elapsed), CacheEnd: r.cacheAt(pair.End.Elapsed),
-	}))
-}
-
-// treeEvidence is the evidence for the diagnosis of the process tree. It grows where a traced
-// process or a group of workers does.
-func (r *Recorder) treeEvidence(
-	s *summary.Summary, rows []breakdown.Row, pair SnapshotPair, all []ProcessVerdict,
-) diagnosis.Evidence {
-	e := diagnosis.Evidence{
-		Class: s.Class, Rows: rows, Elapsed: pair.Elapsed(),
-		Missing: conclude.Missing(pair.End), Components: r.options.Components.Rules,
-	}
-	classes := []verdict.Class{}
-	for _, v := range all {
-		e.Trends = append(e.Trends, v.Trends...)
-		classes = append(classes, v.Class)
-	}
-	for _, g := range s.Groups {
-		classes = append(classes, g.Verdict)
-	}
-
-	for _, class := range classes {
-		if class.Severity() > e.Class.Severity() {
-			e.Class = class
-		}
-	}
-	return e
-}
-
-// cacheAt is the page cache of the container at the sample nearest to a time; Unknown before the
-// first sample.
-func (r *Recorder) cacheAt(at time.Duration) int64 {
-	cache, nearest := int64(growth.Unknown), time.Duration(-1)
-	for _, row := range r.history.Rows {
-		if distance := (row.Elapsed - at).Abs(); nearest < 0 || distance < nearest {
-			cache, nearest = row.System.CgroupCache, distance
-		}
-	}
-	return cache
+	s.Diagnoses = append(summary.DiagnosesOf(s.Process.PID, r.Main.Diagnoses),
+		summary.DiagnosesOf(0, r.TreeDiagnoses)...)
+	s.Advice = summary.AdviceOf(r.Advice)
 }

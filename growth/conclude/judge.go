@@ -1,0 +1,109 @@
+package conclude
+
+import (
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// A Process is a traced process with its judgements.
+type Process struct {
+	History *growth.ProcessHistory // nil: nothing was traced
+	judge.Judgement
+	// GPU memory; nil: it has none, or was not judged.
+	GPU *gpu.Judgement
+}
+
+// Judge judges the RSS of all traced processes on the samples so far, the main one first.
+func (t *Trace) Judge() []Process {
+	var all []Process
+	main := t.History.Main()
+	for _, process := range t.History.Traced() {
+		all = append(all, t.JudgeProcess(process))
+		if process == main {
+			last := len(all) - 1
+			all[0], all[last] = all[last], all[0]
+		}
+	}
+	return all
+}
+
+// JudgeProcess judges the RSS of a process.
+func (t *Trace) JudgeProcess(process *growth.ProcessHistory) Process {
+	return Process{History: process, Judgement: judge.Process(t.caseOf(process))}
+}
+
+// JudgeGPU judges the GPU memory of a process, if it has any.
+func (t *Trace) JudgeGPU(p *Process) {
+	if j, known := gpu.Judge(t.caseOf(p.History)); known {
+		p.GPU = &j
+	}
+}
+
+// AddChecks adds to the judgements of a process what the checks have found so far: a leak is
+// suspected until enough of them agree.
+func (t *Trace) AddChecks(p *Process) {
+	elapsed := t.lastElapsed().Seconds()
+
+	t.Checks.AddTo(&p.Findings, elapsed)
+	p.Decide()
+
+	if p.GPU != nil {
+		var found verdict.Findings
+		t.GPUChecks.AddTo(&found, elapsed)
+		decided := *p.GPU
+		decided.Verdict = verdict.Decide(p.GPU.Verdict, found)
+		p.GPU = &decided
+	}
+}
+
+// MainOf returns the process that a trace is about: the main one, unless another process grows and
+// its verdict is worse.
+func MainOf(all []Process) Process {
+	if len(all) == 0 {
+		unknown := verdict.Unjudged(verdict.Series{}, verdict.InSeconds())
+		return Process{Judgement: judge.Judgement{Verdict: unknown, Judged: unknown}}
+	}
+
+	worst := all[0]
+	for _, p := range all[1:] {
+		if p.Class.Grows() && p.Class.Severity() > worst.Class.Severity() {
+			worst = p
+		}
+	}
+	return worst
+}
+
+// WorstGPU returns the process with the worst verdict on GPU memory; nil: none has any.
+func WorstGPU(all []Process) *Process {
+	var worst *Process
+	for i := range all {
+		p := &all[i]
+		if p.GPU != nil && (worst == nil || p.GPU.Class.Severity() > worst.GPU.Class.Severity()) {
+			worst = p
+		}
+	}
+	return worst
+}
+
+// Sizes are what is known of a process that is not traced: its sizes alone.
+type Sizes struct {
+	RSS verdict.Series
+	// Private is RSS without mapped files; without samples: it is unknown.
+	Private  verdict.Series
+	Setting  verdict.Setting
+	Criteria verdict.Criteria
+}
+
+// Judge judges RSS, and finds whether the memory besides mapped files grows where RSS does.
+// verdict.Decide returns the verdict on both.
+func (s Sizes) Judge() (judged verdict.Verdict, found verdict.Findings) {
+	judged = verdict.Judge(s.RSS, s.Setting, s.Criteria)
+	if len(s.Private.X) > 0 && judged.Class.Grows() {
+		withoutFiles := verdict.Judge(s.Private, s.Setting, s.Criteria)
+		found.WithoutFiles = &withoutFiles
+	}
+
+	return judged, found
+}

@@ -1,0 +1,103 @@
+package verdict
+
+import "math"
+
+// Findings are what is known besides the series of a verdict. The zero value overrides nothing.
+type Findings struct {
+	// StacksAccumulate: stacks that accumulate explain growth that is too short for a leak.
+	StacksAccumulate bool
+	// Fragmentation: freed memory that malloc keeps is most of the growth.
+	Fragmentation bool
+	// WithoutFiles is the verdict on the memory besides mapped files, where pages of files are most
+	// of the growth; else nil.
+	WithoutFiles *Verdict
+	// Streak of the checks of a trace that is judged repeatedly, and how much longer it must be, in
+	// X, until enough of them can agree: Rechecks.AddTo sets both. Zero: it is judged once.
+	Streak      Streak
+	UntilEnough float64
+	// Other is a process outside the traced tree that grows more than the tree; nil: there is none.
+	Other *OtherGrowth
+}
+
+// An override replaces a part of a verdict where a finding calls for it.
+type override struct {
+	name  string
+	apply func(*Verdict, Findings)
+}
+
+// overrides are all that change a verdict after Judge, in their order. Each sees what the ones
+// before it have left: a cause takes a leak away before its checks are counted, and another process
+// matters only where nothing is left that grows.
+var overrides = []override{
+	{"stacks accumulate", suspectStacks},
+	{"fragmentation", nameFragmentation},
+	{"without files", leaveOutFiles},
+	{"few checks", requireStreak},
+	{"other process", nameOther},
+}
+
+// Decide returns the verdict on a process: the one that its series was judged to have, with all
+// that the findings override.
+func Decide(judged Verdict, f Findings) Verdict {
+	for _, o := range overrides {
+		o.apply(&judged, f)
+	}
+	return judged
+}
+
+// suspectStacks suspects a leak before the series alone can: a warm-up may grow as steadily, but
+// then its stacks free again.
+func suspectStacks(v *Verdict, f Findings) {
+	if f.StacksAccumulate && v.Class == ClassGrowing {
+		v.Class, v.Reason = ClassSuspected, ReasonStacksAccumulate
+	}
+}
+
+// nameFragmentation names what grows. The class stays: the memory is in use all the same.
+func nameFragmentation(v *Verdict, f Findings) {
+	if f.Fragmentation && v.Class.Grows() {
+		v.Reason = ReasonFragmentation
+	}
+}
+
+// leaveOutFiles judges the memory besides mapped files in place of RSS, where it does not grow: the
+// kernel takes pages of files back before it runs out of memory.
+func leaveOutFiles(v *Verdict, f Findings) {
+	if f.WithoutFiles == nil || !v.Class.Grows() || f.WithoutFiles.Class.Grows() {
+		return
+	}
+
+	*v = *f.WithoutFiles
+	switch v.Class {
+	case ClassPlateau, ClassSpikyPlateau:
+		v.Reason = ReasonPageCache
+	}
+	v.Level, v.LevelAt = math.NaN(), math.NaN() // it is no level of the RSS
+}
+
+// requireStreak suspects a leak that too few checks in a row have found: a trace that is judged
+// often is wrong more often. Freed memory stays the reason where it is one, as it is what to act on.
+func requireStreak(v *Verdict, f Findings) {
+	if v.Class != ClassLeak || f.Streak.Found >= f.Streak.Needed {
+		return
+	}
+
+	v.Class = ClassSuspected
+	if v.Reason != ReasonFragmentation {
+		v.Reason, v.Streak = ReasonFewRechecks, f.Streak
+	}
+	v.Longer = max(v.Longer, f.UntilEnough)
+}
+
+// nameOther names a process of the same job that grows, where the traced ones do not: the wrong one
+// may be traced. A cache that fills is growth of its own.
+func nameOther(v *Verdict, f Findings) {
+	if f.Other == nil {
+		return
+	}
+
+	switch v.Class {
+	case ClassPlateau, ClassSpikyPlateau, ClassTooShort:
+		v.Class, v.Reason, v.Other = ClassWrongProcess, ReasonOtherProcess, f.Other
+	}
+}

@@ -1,0 +1,155 @@
+package verdict
+
+import (
+	"math"
+	"testing"
+)
+
+// classed is a verdict of one class on a series.
+func classed(class Class) Verdict {
+	v := Unjudged(Series{}, InSeconds())
+	v.Class, v.Reason, v.Longer, v.Level = class, ReasonAfterWarmup, 0, 1<<30
+	return v
+}
+
+// Findings that each make one override apply to a verdict of decided.
+func fewChecks() Findings { return Findings{Streak: Streak{1, 3}, UntilEnough: 60} }
+
+func withoutFiles(class Class) Findings {
+	v := classed(class)
+	v.Reason = ReasonNoGrowth
+	return Findings{WithoutFiles: &v}
+}
+
+func other() Findings { return Findings{Other: &OtherGrowth{PID: 7}} }
+
+// A decision is a verdict and what Decide makes of it.
+type decision struct {
+	judged Class
+	found  Findings
+	want   Class
+	reason Reason
+}
+
+func (d decision) check(t *testing.T, name string) Verdict {
+	t.Helper()
+	v := Decide(classed(d.judged), d.found)
+	if v.Class != d.want || v.Reason != d.reason {
+		t.Errorf("%s: %s becomes %s (%s), want %s (%s)", name, d.judged, v.Class, v.Reason, d.want,
+			d.reason)
+	}
+	return v
+}
+
+// TestDecide has the overrides in their order, each alone.
+func TestDecide(t *testing.T) {
+	stacks, freed := Findings{StacksAccumulate: true}, Findings{Fragmentation: true}
+	none := ReasonAfterWarmup // of classed: nothing applies
+
+	for i, c := range []struct {
+		name      string
+		decisions []decision
+	}{
+		{"stacks accumulate", []decision{
+			{ClassGrowing, stacks, ClassSuspected, ReasonStacksAccumulate},
+			{ClassLeak, stacks, ClassLeak, none},
+			{ClassPlateau, stacks, ClassPlateau, none},
+		}},
+		{"fragmentation", []decision{
+			{ClassLeak, freed, ClassLeak, ReasonFragmentation},
+			{ClassGrowing, freed, ClassGrowing, ReasonFragmentation},
+			{ClassPlateau, freed, ClassPlateau, none},
+			{ClassSaturating, freed, ClassSaturating, none},
+		}},
+		{"without files", []decision{
+			{ClassLeak, withoutFiles(ClassPlateau), ClassPlateau, ReasonPageCache},
+			{ClassGrowing, withoutFiles(ClassSpikyPlateau), ClassSpikyPlateau, ReasonPageCache},
+			{ClassLeak, withoutFiles(ClassTooShort), ClassTooShort, ReasonNoGrowth},
+			{ClassLeak, withoutFiles(ClassGrowing), ClassLeak, none},
+			{ClassSaturating, withoutFiles(ClassPlateau), ClassSaturating, none},
+		}},
+		{"few checks", []decision{
+			{ClassLeak, fewChecks(), ClassSuspected, ReasonFewRechecks},
+			{ClassLeak, Findings{Streak: Streak{3, 3}}, ClassLeak, none},
+			{ClassGrowing, fewChecks(), ClassGrowing, none},
+		}},
+		{"other process", []decision{
+			{ClassPlateau, other(), ClassWrongProcess, ReasonOtherProcess},
+			{ClassSpikyPlateau, other(), ClassWrongProcess, ReasonOtherProcess},
+			{ClassTooShort, other(), ClassWrongProcess, ReasonOtherProcess},
+			{ClassSaturating, other(), ClassSaturating, none},
+			{ClassLeak, other(), ClassLeak, none},
+		}},
+	} {
+		if i >= len(overrides) || overrides[i].name != c.name {
+			t.Fatalf("override %d is not %q", i, c.name)
+		}
+		for _, d := range c.decisions {
+			d.check(t, c.name)
+		}
+	}
+	if len(overrides) != 5 {
+		t.Errorf("%d overrides: one is not tested", len(overrides))
+	}
+}
+
+// TestDecideOrder has each pair of overrides of which one changes what the other looks at.
+func TestDecideOrder(t *testing.T) {
+	both := func(a, b Findings) Findings {
+		return Findings{
+			StacksAccumulate: a.StacksAccumulate || b.StacksAccumulate,
+			Fragmentation:    a.Fragmentation || b.Fragmentation,
+			WithoutFiles:     a.WithoutFiles, Other: b.Other,
+			Streak: b.Streak, UntilEnough: b.UntilEnough,
+		}
+	}
+	stacks, freed := Findings{StacksAccumulate: true}, Findings{Fragmentation: true}
+
+	for name, d := range map[string]decision{
+		"freed memory is the reason, though stacks accumulate": {
+			ClassGrowing, both(freed, stacks), ClassSuspected, ReasonFragmentation,
+		},
+		"files explain more than stacks": {
+			ClassGrowing, both(withoutFiles(ClassPlateau), stacks), ClassPlateau, ReasonPageCache,
+		},
+		"growth that stacks explain needs no checks": {
+			ClassGrowing, both(stacks, fewChecks()), ClassSuspected, ReasonStacksAccumulate,
+		},
+		"freed memory stays the reason": {
+			ClassLeak, both(freed, fewChecks()), ClassSuspected, ReasonFragmentation,
+		},
+		"no leak is left to check": {
+			ClassLeak, both(withoutFiles(ClassPlateau), fewChecks()), ClassPlateau, ReasonPageCache,
+		},
+		"only files grow here, and memory does elsewhere": {
+			ClassLeak, both(withoutFiles(ClassPlateau), other()), ClassWrongProcess,
+			ReasonOtherProcess,
+		},
+		"a suspected leak is growth of its own": {
+			ClassLeak, both(freed, Findings{Streak: Streak{1, 3}, Other: other().Other}),
+			ClassSuspected, ReasonFragmentation,
+		},
+	} {
+		d.check(t, name)
+	}
+}
+
+// TestDecideNumbers checks what the overrides change besides class and reason.
+func TestDecideNumbers(t *testing.T) {
+	v := Decide(classed(ClassLeak), fewChecks())
+	if v.Streak != (Streak{1, 3}) || v.Longer != 60 {
+		t.Errorf("too few checks: %+v, %v more", v.Streak, v.Longer)
+	}
+
+	found := fewChecks()
+	found.Fragmentation = true
+	if v := Decide(classed(ClassLeak), found); v.Streak != (Streak{}) || v.Longer != 60 {
+		t.Errorf("freed memory: %+v, %v more", v.Streak, v.Longer)
+	}
+	if v := Decide(classed(ClassLeak), withoutFiles(ClassPlateau)); !math.IsNaN(v.Level) {
+		t.Errorf("without files: a level of %v, which is not of RSS", v.Level)
+	}
+	if v := Decide(classed(ClassPlateau), other()); v.Other == nil || v.Other.PID != 7 {
+		t.Errorf("the other process: %+v", v.Other)
+	}
+}

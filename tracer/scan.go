@@ -134,8 +134,8 @@ func (s *scanner) addTarget(
 		return
 	}
 
-	rows := residency.NewRows(scan, t.process.PID, t.stacks.Get, held, k.files)
-	rows.HeapTraced, rows.HeapComplete = k.probing.coversHeap(t)
+	rows := residency.NewRows(scan, t.process.PID, t.stacks.Get, held, s.files)
+	rows.HeapTraced, rows.HeapComplete = s.probing.coversHeap(t)
 	if _, ok := claim.May(claim.FreeMemory, t.process.PID, snapshot.Losses); !ok {
 		rows.HeapComplete = false
 	}

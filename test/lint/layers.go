@@ -43,10 +43,10 @@ var layers = [][]string{
 	{"export/metrics"},
 	{"export/ranks"},
 
-	{"tracer/hostile"},
+	{"tracer/hostile", "tracer/mem"},
 	{
 		"tracer/gpu/nvml", "tracer/overhead/calibrate/child", "tracer/overhead/controller",
-		"tracer/overhead/duty", "tracer/residency/pages", "tracer/symbol", "tracer/tracertest",
+		"tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
 	},
 	{"tracer/process"},
 	{

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // Blocks finds the blocks of jemalloc or mimalloc that addresses are in. For glibc's there is
@@ -15,13 +15,13 @@ type Blocks interface {
 	// At returns the block that the program has at an address. isLive is false if the block is
 	// free, is of another allocator, or was changing. The answer is of the moment when the
 	// address, or one near it, was first asked for.
-	At(address uint64) (block pages.Span, isLive bool)
+	At(address uint64) (block mem.Span, isLive bool)
 	// Next returns the first live block that begins at an address or behind it, and before
 	// another one. ok is false if there is none.
-	Next(address, before uint64) (block pages.Span, ok bool)
+	Next(address, before uint64) (block mem.Span, ok bool)
 	// Small returns the memory near some ranges that jemalloc has in blocks of at most a size, free
 	// ones too: its slabs, and the extents that are a block. Both are nil for mimalloc.
-	Small(ranges pages.Spans, most uint64) (slabs pages.Spans, extents []pages.Span, err error)
+	Small(ranges mem.Spans, most uint64) (slabs mem.Spans, extents []mem.Span, err error)
 }
 
 // ErrNoBlocks means that the blocks of a malloc cannot be found by address.
@@ -58,14 +58,14 @@ const (
 // jeBlocks implements Blocks.
 type jeBlocks struct {
 	root     uint64
-	memory   Memory
+	memory   mem.Reader
 	cached   map[uint64]bool        // objects in thread caches
 	elements map[uint64][]byte      // pages of the tree, by address
 	extents  map[jeElement]jeExtent // size 0: none
-	last     pages.Span
+	last     mem.Span
 }
 
-func (j *jemalloc) blocks(memory Memory) (Blocks, error) {
+func (j *jemalloc) blocks(memory mem.Reader) (Blocks, error) {
 	cached, err := j.cachedObjects(memory)
 	if err != nil {
 		return nil, err
@@ -78,26 +78,26 @@ func (j *jemalloc) blocks(memory Memory) (Blocks, error) {
 
 // At implements Blocks. The tree has the first and the last page of an extent, and all those of a
 // slab.
-func (b *jeBlocks) At(address uint64) (block pages.Span, isLive bool) {
+func (b *jeBlocks) At(address uint64) (block mem.Span, isLive bool) {
 	if b.last.Start <= address && address < b.last.End {
 		return b.last, true
 	}
 	if address >= jeMaxAddress {
-		return pages.Span{}, false
+		return mem.Span{}, false
 	}
 
 	page := address &^ (jePageBytes - 1)
 	for back := uint64(0); back < maxExtentPages && back<<jePageBits <= page; back++ {
 		element, ok := b.element(page - back<<jePageBits)
 		if !ok {
-			return pages.Span{}, false
+			return mem.Span{}, false
 		}
 		if element.edata() == 0 {
 			continue
 		}
 		extent := b.extent(element)
 		if extent.size == 0 || !extent.contains(page) {
-			return pages.Span{}, false
+			return mem.Span{}, false
 		}
 		block, isLive = extent.blockAt(address)
 		isLive = isLive && !b.cached[block.Start]
@@ -106,11 +106,11 @@ func (b *jeBlocks) At(address uint64) (block pages.Span, isLive bool) {
 		}
 		return block, isLive
 	}
-	return pages.Span{}, false
+	return mem.Span{}, false
 }
 
 // Next implements Blocks.
-func (b *jeBlocks) Next(address, before uint64) (block pages.Span, ok bool) {
+func (b *jeBlocks) Next(address, before uint64) (block mem.Span, ok bool) {
 	for before = min(before, jeMaxAddress); address < before; {
 		page := address &^ (jePageBytes - 1)
 		element, _ := b.element(page)
@@ -136,24 +136,24 @@ func (b *jeBlocks) Next(address, before uint64) (block pages.Span, ok bool) {
 		}
 		address = max(end, page+jePageBytes)
 	}
-	return pages.Span{}, false
+	return mem.Span{}, false
 }
 
 // Small implements Blocks. It reads the tree again, and keeps none of it: there may be many ranges.
 func (b *jeBlocks) Small(
-	ranges pages.Spans, most uint64,
-) (slabs pages.Spans, extents []pages.Span, err error) {
+	ranges mem.Spans, most uint64,
+) (slabs mem.Spans, extents []mem.Span, err error) {
 	const step = elementsAtOnce * jePageBytes
-	var near []pages.Span // whole pieces, with the starts of the extents that reach into a range
+	var near []mem.Span // whole pieces, with the starts of the extents that reach into a range
 	for _, r := range ranges {
-		near = append(near, pages.Span{
+		near = append(near, mem.Span{
 			Start: (r.Start - min(r.Start, most)) &^ (step - 1),
-			End:   alignUp(min(r.End, jeMaxAddress), step),
+			End:   mem.AlignUp(min(r.End, jeMaxAddress), step),
 		})
 	}
 
 	var pieces, addresses []uint64
-	for _, r := range pages.MergeSpans(near) {
+	for _, r := range mem.MergeSpans(near) {
 		for at := r.Start; at < r.End; at += step {
 			leaf, ok := b.wordOfTree(b.root + 8*(at>>jeLeafShift&jeLevelMask))
 			if ok && leaf != 0 && leaf%8 == 0 && leaf < jeMaxAddress {
@@ -173,18 +173,18 @@ func (b *jeBlocks) Small(
 
 		for i, content := range contents {
 			for at := 0; at < len(content); at += 8 {
-				found.add(pieces[i]+uint64(at)/8*jePageBytes, jeElement(word(content, at)))
+				found.add(pieces[i]+uint64(at)/8*jePageBytes, jeElement(mem.Word(content, at)))
 			}
 		}
 	}
-	return pages.MergeSpans(found.slabs), found.extents, nil
+	return mem.MergeSpans(found.slabs), found.extents, nil
 }
 
 // jeSmall collects the memory of small blocks.
 type jeSmall struct {
 	most    uint64
-	slabs   []pages.Span
-	extents []pages.Span
+	slabs   []mem.Span
+	extents []mem.Span
 }
 
 // add adds a page with its element. Of a large extent, the first page has the size class, and the
@@ -195,10 +195,10 @@ func (s *jeSmall) add(page uint64, e jeElement) {
 	switch {
 	case e.edata() == 0 || e.state() != active || e.szind() >= uint64(len(jeSizes)):
 	case e.isSlab():
-		s.slabs = append(s.slabs, pages.Span{Start: page, End: page + jePageBytes})
+		s.slabs = append(s.slabs, mem.Span{Start: page, End: page + jePageBytes})
 	case jeSizes[e.szind()] <= s.most:
-		end := page + alignUp(jeSizes[e.szind()], jePageBytes) + jePageBytes
-		s.extents = append(s.extents, pages.Span{Start: page, End: end})
+		end := page + mem.AlignUp(jeSizes[e.szind()], jePageBytes) + jePageBytes
+		s.extents = append(s.extents, mem.Span{Start: page, End: end})
 	}
 }
 
@@ -213,11 +213,11 @@ func (b *jeBlocks) element(page uint64) (jeElement, bool) {
 }
 
 func (b *jeBlocks) wordOfTree(address uint64) (uint64, bool) {
-	start := address &^ (peekSize - 1)
+	start := address &^ (mem.PeekSize - 1)
 	content, ok := b.elements[start]
 	if !ok {
 		var err error
-		if content, err = peekOne(b.memory, start, peekSize); err != nil {
+		if content, err = mem.PeekOne(b.memory, start, mem.PeekSize); err != nil {
 			return 0, false
 		}
 		if len(b.elements) >= maxKeptElements {
@@ -228,7 +228,7 @@ func (b *jeBlocks) wordOfTree(address uint64) (uint64, bool) {
 	if content == nil {
 		return 0, false
 	}
-	return word(content, int(address-start)), true
+	return mem.Word(content, int(address-start)), true
 }
 
 // extent returns the extent of an element, one of size 0 if there is none.
@@ -237,7 +237,7 @@ func (b *jeBlocks) extent(element jeElement) jeExtent {
 	if ok {
 		return extent
 	}
-	content, err := peekOne(b.memory, element.edata(), jeExtentBytes)
+	content, err := mem.PeekOne(b.memory, element.edata(), jeExtentBytes)
 	if extent, ok = extentOf(content, element); !ok || err != nil {
 		extent = jeExtent{}
 	}
@@ -250,28 +250,28 @@ func (b *jeBlocks) extent(element jeElement) jeExtent {
 
 // blockAt returns the block of an extent at an address, and whether it is in use or in a thread
 // cache.
-func (e jeExtent) blockAt(address uint64) (block pages.Span, isUsed bool) {
+func (e jeExtent) blockAt(address uint64) (block mem.Span, isUsed bool) {
 	if e.state != 0 || e.szind >= uint64(len(jeSizes)) || address < e.address {
-		return pages.Span{}, false
+		return mem.Span{}, false
 	}
 	size := jeSizes[e.szind]
 	if !e.isSlab {
-		block = pages.Span{Start: e.address, End: e.address + size}
+		block = mem.Span{Start: e.address, End: e.address + size}
 		return block, address < block.End
 	}
 
 	region := (address - e.address) / size
 	if region >= jeMaxRegions || (region+1)*size > e.size {
-		return pages.Span{}, false
+		return mem.Span{}, false
 	}
 	start := e.address + region*size
-	return pages.Span{Start: start, End: start + size}, e.bitmap[region/8]>>(region%8)&1 == 0
+	return mem.Span{Start: start, End: start + size}, e.bitmap[region/8]>>(region%8)&1 == 0
 }
 
 // miBlocks implements Blocks.
 type miBlocks struct {
 	cookie   uint64
-	memory   Memory
+	memory   mem.Reader
 	segments map[uint64]bool
 	found    map[uint64]*miBlockPage // by the address of the mi_page_t; nil: it was changing
 	delayed  map[uint64][]uint64     // by the address of the mi_heap_t
@@ -290,7 +290,7 @@ const (
 	maxTriedPages    = 1 << 14 // that are read for them
 )
 
-func (m *mimalloc) blocks(memory Memory, maps []process.Mapping) (Blocks, error) {
+func (m *mimalloc) blocks(memory mem.Reader, maps []process.Mapping) (Blocks, error) {
 	b := &miBlocks{
 		cookie: m.cookie, memory: memory, segments: make(map[uint64]bool),
 		found: make(map[uint64]*miBlockPage), delayed: make(map[uint64][]uint64),
@@ -311,13 +311,13 @@ type miBlockPage struct {
 }
 
 // At implements Blocks.
-func (b *miBlocks) At(address uint64) (block pages.Span, isLive bool) {
+func (b *miBlocks) At(address uint64) (block mem.Span, isLive bool) {
 	if address >= maxAddress {
-		return pages.Span{}, false
+		return mem.Span{}, false
 	}
 	p := b.pageOf(address)
 	if p == nil || address < p.first || address >= p.End {
-		return pages.Span{}, false
+		return mem.Span{}, false
 	}
 	return p.blockAt(address)
 }
@@ -329,11 +329,11 @@ func (b *miBlocks) pageOf(address uint64) *miBlockPage {
 		return nil
 	}
 	entry := segment + miSlicesStart + (address-segment)/miSliceBytes*miPageBytes
-	content, err := peekOne(b.memory, entry, 8)
+	content, err := mem.PeekOne(b.memory, entry, 8)
 	if err != nil || content == nil {
 		return nil
 	}
-	offset := word(content, 0) >> 32 // slice_offset
+	offset := mem.Word(content, 0) >> 32 // slice_offset
 	if offset%miPageBytes != 0 || offset > entry-segment-miSlicesStart {
 		return nil
 	}
@@ -344,12 +344,12 @@ func (b *miBlocks) pageOf(address uint64) *miBlockPage {
 }
 
 // Small implements Blocks.
-func (b *miBlocks) Small(pages.Spans, uint64) (pages.Spans, []pages.Span, error) {
+func (b *miBlocks) Small(mem.Spans, uint64) (mem.Spans, []mem.Span, error) {
 	return nil, nil, nil
 }
 
 // Next implements Blocks.
-func (b *miBlocks) Next(address, before uint64) (block pages.Span, ok bool) {
+func (b *miBlocks) Next(address, before uint64) (block mem.Span, ok bool) {
 	for before = min(before, maxAddress); address < before; {
 		end := address&^(miSliceBytes-1) + miSliceBytes
 		p := b.pageOf(address)
@@ -367,17 +367,17 @@ func (b *miBlocks) Next(address, before uint64) (block pages.Span, ok bool) {
 		}
 		address = max(end, p.End)
 	}
-	return pages.Span{}, false
+	return mem.Span{}, false
 }
 
 // blockAt returns the block of a page at an address, and whether it is in use.
-func (p *miBlockPage) blockAt(address uint64) (block pages.Span, isLive bool) {
+func (p *miBlockPage) blockAt(address uint64) (block mem.Span, isLive bool) {
 	if p.Len() > miMediumPage || p.blockSize >= miHugeBlock {
 		return p.Span, !isIn(p.delayed, p.Start)
 	}
 	index := (address - p.first) / p.blockSize
 	start := p.first + index*p.blockSize
-	block = pages.Span{Start: start, End: start + p.blockSize}
+	block = mem.Span{Start: start, End: start + p.blockSize}
 	isFree := index >= p.capacity || block.End > p.End ||
 		isIn(p.blocks, start) || isIn(p.delayed, start)
 	return block, !isFree
@@ -391,8 +391,8 @@ func isIn(sorted []uint64, block uint64) bool {
 func (b *miBlocks) isSegment(segment uint64) bool {
 	is, ok := b.segments[segment]
 	if !ok {
-		cookie, err := peekOne(b.memory, segment+miCookie, 8)
-		is = err == nil && cookie != nil && word(cookie, 0) == segment^b.cookie
+		cookie, err := mem.PeekOne(b.memory, segment+miCookie, 8)
+		is = err == nil && cookie != nil && mem.Word(cookie, 0) == segment^b.cookie
 		if len(b.segments) >= maxSegments {
 			clear(b.segments)
 		}
@@ -468,7 +468,7 @@ func (p *miBlockPage) beginsAt(first uint64) bool {
 func (b *miBlocks) learnOffset(maps []process.Mapping) error {
 	compared, tried, segments := 0, 0, 0
 	for _, s := range heapSpans(maps) {
-		for a := alignUp(s.Start, miSegmentBytes); a < s.End && segments < maxSegments; {
+		for a := mem.AlignUp(s.Start, miSegmentBytes); a < s.End && segments < maxSegments; {
 			segments++
 			isSegment := b.isSegment(a)
 			for i := uint64(0); i < miSlices && isSegment && compared < maxLearnedPages &&

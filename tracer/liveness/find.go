@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/shim"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
@@ -19,7 +19,7 @@ type Allocator interface {
 	//
 	// maps are those of the process, read after the objects were allocated. Check returns the
 	// errors of memory. It is not safe for concurrent use.
-	Check(memory Memory, maps []process.Mapping, objects []Object) ([]State, error)
+	Check(memory mem.Reader, maps []process.Mapping, objects []Object) ([]State, error)
 
 	// SizeClass returns how many bytes an object of a size takes. Objects of one class can take
 	// each other's place.
@@ -96,7 +96,7 @@ func findGlibc(
 	p *process.Process, maps []process.Mapping, library process.Mapping,
 ) (Allocator, error) {
 	for _, s := range variables(maps, library.File()) {
-		content, err := readRange(p, s)
+		content, err := mem.ReadRange(p, s)
 		if err != nil {
 			return nil, err
 		}
@@ -174,8 +174,8 @@ func nameOf(p *process.Process, m process.Mapping) (string, error) {
 
 // variables returns the memory of a file's variables: its writable mappings (.data), and the
 // anonymous ones that follow them (.bss).
-func variables(maps []process.Mapping, file process.FileID) pages.Spans {
-	var spans pages.Spans
+func variables(maps []process.Mapping, file process.FileID) mem.Spans {
+	var spans mem.Spans
 	for _, m := range maps {
 		last := len(spans) - 1
 		follows := last >= 0 && spans[last].End == m.Start
@@ -184,7 +184,7 @@ func variables(maps []process.Mapping, file process.FileID) pages.Spans {
 		case follows && (m.File() == file || m.Path == ""):
 			spans[last].End = m.End
 		case m.File() == file:
-			spans = append(spans, pages.Span{Start: m.Start, End: m.End})
+			spans = append(spans, mem.Span{Start: m.Start, End: m.End})
 		}
 	}
 	return spans
@@ -193,7 +193,7 @@ func variables(maps []process.Mapping, file process.FileID) pages.Spans {
 // findMainArena finds main_arena in the variables of the C library, which begin at an address. It
 // returns nil if there is none. Two things mark main_arena: its bins, and the ring of arenas, which
 // leads back to it.
-func findMainArena(memory Memory, start uint64, content []byte) (*glibc, error) {
+func findMainArena(memory mem.Reader, start uint64, content []byte) (*glibc, error) {
 	for _, layout := range mallocStates {
 		tried := 0
 		for at := 0; at+int(layout.size) <= len(content) && tried < maxArenaCandidates; at += 8 {
@@ -222,12 +222,12 @@ func findMainArena(memory Memory, start uint64, content []byte) (*glibc, error) 
 func mayBeBins(content []byte, address uint64) bool {
 	const last = nBins - 1
 	self := binAt(address, last)
-	if word(content, binSize*last) != self || word(content, binSize*last+8) != self {
+	if mem.Word(content, binSize*last) != self || mem.Word(content, binSize*last+8) != self {
 		return false
 	}
 
 	for i := range 2 * last {
-		if link := word(content, 8*i); link == 0 || link%8 != 0 || link >= maxAddress {
+		if link := mem.Word(content, 8*i); link == 0 || link%8 != 0 || link >= maxAddress {
 			return false
 		}
 	}
@@ -235,15 +235,15 @@ func mayBeBins(content []byte, address uint64) bool {
 }
 
 // isRing reports whether the links next lead from the main arena back to it.
-func (a *glibc) isRing(memory Memory) (bool, error) {
+func (a *glibc) isRing(memory mem.Reader) (bool, error) {
 	address := a.mainArena
 	for range maxArenas {
-		next, err := peekOne(memory, address+a.layout.next, 8)
+		next, err := mem.PeekOne(memory, address+a.layout.next, 8)
 		if err != nil || next == nil {
 			return false, err
 		}
 
-		address = word(next, 0)
+		address = mem.Word(next, 0)
 		if address == a.mainArena {
 			return true, nil
 		}

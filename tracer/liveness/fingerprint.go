@@ -1,6 +1,10 @@
 package liveness
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+
+	"github.com/allocscope/allocscope/tracer/mem"
+)
 
 // Fingerprint is a hash of a part of an object's contents; 0 means that it could not be read. If
 // it stays the same while those of similar objects differ, the object is still the same.
@@ -13,7 +17,7 @@ const fingerprintBytes = 16
 var fingerprintSeed = maphash.MakeSeed()
 
 // Fingerprints returns the fingerprints of objects, or the error of memory.
-func Fingerprints(memory Memory, objects []Object) ([]Fingerprint, error) {
+func Fingerprints(memory mem.Reader, objects []Object) ([]Fingerprint, error) {
 	addresses := make([]uint64, 0, 2*len(objects))
 	for _, o := range objects {
 		middle := o.Address + o.Size/2&^(fingerprintBytes-1)

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
@@ -15,13 +15,13 @@ type Heaps struct {
 	// Spans are sorted. Each begins at a chunk, and chunk follows on chunk up to its end. One
 	// that ends there is the top chunk, which is free. A heap that has no top any more ends with
 	// fenceposts instead: one of 16 bytes, and one of size 0.
-	Spans []pages.Span
+	Spans []mem.Span
 	// Cached are the chunks in tcaches and fastbins, by the address of the header. They are free,
 	// but their headers are those of chunks in use.
 	Cached map[uint64]bool
 	// Mapped are the chunks with a mapping of their own, as far as they are found, from the
 	// header to the end of the mapping. See region.Classify.
-	Mapped pages.Spans
+	Mapped mem.Spans
 }
 
 // Heaps finds the heaps of the process. maps are those of now. The error wraps ErrNotGlibc,
@@ -39,7 +39,7 @@ func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Hea
 	return malloc.heaps(memory, maps)
 }
 
-func (a *glibc) heaps(memory Memory, maps []process.Mapping) (Heaps, error) {
+func (a *glibc) heaps(memory mem.Reader, maps []process.Mapping) (Heaps, error) {
 	arenas, err := a.readArenas(memory)
 	if err != nil {
 		return Heaps{}, err
@@ -67,18 +67,18 @@ func (a *glibc) heaps(memory Memory, maps []process.Mapping) (Heaps, error) {
 
 	var heaps Heaps
 	for _, h := range found {
-		heaps.Spans = append(heaps.Spans, pages.Span{Start: h.first, End: h.end})
+		heaps.Spans = append(heaps.Spans, mem.Span{Start: h.first, End: h.end})
 	}
-	slices.SortFunc(heaps.Spans, func(a, b pages.Span) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortFunc(heaps.Spans, func(a, b mem.Span) int { return cmp.Compare(a.Start, b.Start) })
 	for i, s := range heaps.Spans[1:] {
 		if s.Start < heaps.Spans[i].End { // forged
 			return Heaps{}, ErrBrokenChain
 		}
 	}
 
-	for _, r := range region.Classify(maps, nil, regionMemory{memory}) {
+	for _, r := range region.Classify(maps, nil, memory) {
 		if r.Class == region.MmappedChunk {
-			heaps.Mapped = append(heaps.Mapped, pages.Span{Start: r.Start, End: r.End})
+			heaps.Mapped = append(heaps.Mapped, mem.Span{Start: r.Start, End: r.End})
 		}
 	}
 	listed, err := a.cachedObjects(memory, maps, arenas)
@@ -91,7 +91,7 @@ func (a *glibc) heaps(memory Memory, maps []process.Mapping) (Heaps, error) {
 
 // cachedObjects returns the objects in tcaches and fastbins.
 func (a *glibc) cachedObjects(
-	memory Memory, maps []process.Mapping, arenas []arena,
+	memory mem.Reader, maps []process.Mapping, arenas []arena,
 ) (map[uint64]bool, error) {
 	tcaches, err := a.findTcaches(memory, maps, arenas)
 	if err != nil {
@@ -116,14 +116,14 @@ type heapSpan struct {
 	topAt uint64
 	// top is the top chunk when it was read; zero: it is to be read. What is taken from it later
 	// begins there, too.
-	top pages.Span
+	top mem.Span
 	// read is where the pages end that a walk has read; 0: it has read none.
 	read uint64
 }
 
 // heapsOf returns the heaps of arenas, the main one of which is the first.
 func (a *glibc) heapsOf(
-	memory Memory, maps []process.Mapping, arenas []arena,
+	memory mem.Reader, maps []process.Mapping, arenas []arena,
 ) (heaps []heapSpan, err error) {
 	for i, r := range arenas {
 		var found []heapSpan
@@ -164,22 +164,22 @@ func (a *glibc) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
 }
 
 // arenaHeaps returns the heaps of another arena, the newest first, which has the top chunk.
-func (a *glibc) arenaHeaps(memory Memory, r arena) (heaps []heapSpan, err error) {
+func (a *glibc) arenaHeaps(memory mem.Reader, r arena) (heaps []heapSpan, err error) {
 	infoSize := r.address % heapMaxSize
 	topAt := r.address + a.layout.top
 	for address := r.top &^ (heapMaxSize - 1); len(heaps) < maxHeaps; topAt = 0 {
-		info, err := peekOne(memory, address, 3*8)
+		info, err := mem.PeekOne(memory, address, 3*8)
 		if err != nil {
 			return nil, err
 		}
-		if info == nil || word(info, 0) != r.address {
+		if info == nil || mem.Word(info, 0) != r.address {
 			return nil, ErrBrokenChain
 		}
 
-		prev, size := word(info, 8), word(info, 16)
+		prev, size := mem.Word(info, 8), mem.Word(info, 16)
 		first := address + infoSize
 		if prev == 0 { // the arena's own malloc_state lies there
-			first = alignUp(r.address+a.layout.size, mallocAlignment)
+			first = mem.AlignUp(r.address+a.layout.size, mallocAlignment)
 		}
 		if size > heapMaxSize || address+size < first || prev%heapMaxSize != 0 || first-address >= heapMaxSize ||
 			first%mallocAlignment != 0 {
@@ -197,12 +197,12 @@ func (a *glibc) arenaHeaps(memory Memory, r arena) (heaps []heapSpan, err error)
 }
 
 // readTop reads the top chunk of the heap's arena.
-func (h *heapSpan) readTop(memory Memory) error {
-	pointer, err := peekOne(memory, h.topAt, 8)
+func (h *heapSpan) readTop(memory mem.Reader) error {
+	pointer, err := mem.PeekOne(memory, h.topAt, 8)
 	if err != nil || pointer == nil {
 		return errors.Join(err, ErrBrokenChain)
 	}
-	top := word(pointer, 0)
+	top := mem.Word(pointer, 0)
 
 	// The size belongs to the top chunk only if that is the top still.
 	contents, err := memory.Peek([]uint64{top, h.topAt}, headerSize)
@@ -210,10 +210,10 @@ func (h *heapSpan) readTop(memory Memory) error {
 		return err
 	}
 	header, again := contents[0], contents[1]
-	if header == nil || again == nil || word(again, 0) != top || top < h.first || top > h.end ||
+	if header == nil || again == nil || mem.Word(again, 0) != top || top < h.first || top > h.end ||
 		chunkSize(header) > h.end-top {
 		return ErrBrokenChain
 	}
-	h.top = pages.Span{Start: top, End: top + chunkSize(header)}
+	h.top = mem.Span{Start: top, End: top + chunkSize(header)}
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // A forgery is memory made of a few pages' contents, which repeat for ever; what the holes say
@@ -101,8 +101,8 @@ func FuzzCheck(f *testing.F) {
 			if err != nil && !errors.Is(err, ErrBrokenChain) && !errors.Is(err, ErrLargeHeap) {
 				t.Fatal(err)
 			}
-			sorted := pages.MergeSpans(slices.Clone(heaps.Spans))
-			if memory.reads > 4*bounds+1<<20 || sorted.Len() != pages.Spans(heaps.Spans).Len() {
+			sorted := mem.MergeSpans(slices.Clone(heaps.Spans))
+			if memory.reads > 4*bounds+1<<20 || sorted.Len() != mem.Spans(heaps.Spans).Len() {
 				t.Fatalf("%d reads for heaps %v", memory.reads, heaps.Spans)
 			}
 		}
@@ -152,7 +152,7 @@ func FuzzJemalloc(f *testing.F) {
 			t.Fatal(err)
 		}
 
-		found := pages.Spans{{Start: start, End: start + 1<<16}}
+		found := mem.Spans{{Start: start, End: start + 1<<16}}
 		j := &jemalloc{root: address &^ 7, variables: found, tcacheQL: size % 2 * 64}
 		objects := []Object{
 			{address, size}, {start + 0x40, 24}, {start + 0x1010, 5000}, {^uint64(0), ^uint64(0)}, {0, 0},
@@ -169,8 +169,8 @@ func FuzzJemalloc(f *testing.F) {
 		mustAnswer(t, blocks, objects)
 		memory.reads = before
 
-		const maxArenaReads = maxJeArenas * (jeArenaBytes/peekSize + jeArenaBytes/8 + 2)
-		const maxReads = maxLeaves*(jeNodeBytes/peekSize+maxLeafElements) + maxArenaReads
+		const maxArenaReads = maxJeArenas * (jeArenaBytes/mem.PeekSize + jeArenaBytes/8 + 2)
+		const maxReads = maxLeaves*(jeNodeBytes/mem.PeekSize+maxLeafElements) + maxArenaReads
 		if memory.reads > maxReads+2*maxJeTcaches+maxJeCachePeek+1<<12 {
 			t.Fatalf("%d reads", memory.reads)
 		}
@@ -202,7 +202,7 @@ func FuzzMimalloc(f *testing.F) {
 		if err != nil || len(states) != len(objects) || states[3] != Unknown || states[4] != Unknown {
 			t.Fatalf("%v, %v", states, err)
 		}
-		if memory.reads > maxPageBytes/peekSize+maxDelayedBlocks+1<<14 {
+		if memory.reads > maxPageBytes/mem.PeekSize+maxDelayedBlocks+1<<14 {
 			t.Fatalf("%d reads", memory.reads)
 		}
 
@@ -214,7 +214,7 @@ func FuzzMimalloc(f *testing.F) {
 		if err == nil {
 			mustAnswer(t, blocks, objects)
 		}
-		if memory.reads > maxLearnedPages*(2+miMediumPage/peekSize)+2*maxTriedPages+4*maxDelayedBlocks {
+		if memory.reads > maxLearnedPages*(2+miMediumPage/mem.PeekSize)+2*maxTriedPages+4*maxDelayedBlocks {
 			t.Fatalf("%d reads for blocks", memory.reads)
 		}
 	})

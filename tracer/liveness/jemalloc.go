@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // jemalloc is jemalloc 5.3 in a process, with its default page size and address width. A radix tree
@@ -24,7 +24,7 @@ import (
 // https://github.com/jemalloc/jemalloc/tree/5.3.0/include/jemalloc/internal
 type jemalloc struct {
 	root      uint64 // address of arena_emap_global.rtree.root
-	variables pages.Spans
+	variables mem.Spans
 	tcacheQL  uint64 // offset of tcache_ql in an arena_t; 0 until Check has learned it
 	// cachedSince is when a check first found an object of this address in a thread cache. All
 	// checks since have found it there.
@@ -78,10 +78,10 @@ func extentOf(content []byte, element jeElement) (jeExtent, bool) {
 	if content == nil {
 		return jeExtent{}, false
 	}
-	bits := word(content, 0)
+	bits := mem.Word(content, 0)
 	e := jeExtent{
-		address: word(content, jeAddrOffset),
-		size:    word(content, jeSizeOffset) &^ (1<<jePageBits - 1),
+		address: mem.Word(content, jeAddrOffset),
+		size:    mem.Word(content, jeSizeOffset) &^ (1<<jePageBits - 1),
 		isSlab:  bits>>12&1 != 0,
 		state:   bits >> 17 & 7,
 		szind:   bits >> 20 & 0xff,
@@ -132,7 +132,7 @@ func (e jeExtent) fits(o Object) bool {
 		return true
 	}
 	for a := uint64(16); a <= 1<<jePageBits && o.Address%a == 0; a *= 2 {
-		if class == jeClass(alignUp(o.Size, a)) {
+		if class == jeClass(mem.AlignUp(o.Size, a)) {
 			return true
 		}
 	}
@@ -189,7 +189,7 @@ func (j *jemalloc) dropLive(cached map[uint64]bool, objects []Object) {
 
 // Check implements Allocator. One read that contradicts the invariant proves that an object is
 // dead, except for thread caches.
-func (j *jemalloc) Check(memory Memory, _ []process.Mapping, objects []Object) ([]State, error) {
+func (j *jemalloc) Check(memory mem.Reader, _ []process.Mapping, objects []Object) ([]State, error) {
 	cached, err := j.cachedObjects(memory)
 	if err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (j *jemalloc) Check(memory Memory, _ []process.Mapping, objects []Object) (
 const jeUnread = ^jeElement(0)
 
 // lookUp returns the leaf elements of objects.
-func (j *jemalloc) lookUp(memory Memory, objects []Object) ([]jeElement, error) {
+func (j *jemalloc) lookUp(memory mem.Reader, objects []Object) ([]jeElement, error) {
 	addresses := make([]uint64, len(objects))
 	for i, o := range objects {
 		addresses[i] = j.root + 8*(o.Address>>jeLeafShift&jeLevelMask)
@@ -246,7 +246,7 @@ func (j *jemalloc) lookUp(memory Memory, objects []Object) ([]jeElement, error) 
 		addresses[i] = 0
 		if leaves[i] == nil {
 			elements[i] = jeUnread
-		} else if leaf := word(leaves[i], 0); leaf != 0 {
+		} else if leaf := mem.Word(leaves[i], 0); leaf != 0 {
 			addresses[i] = leaf + 8*(o.Address>>jePageBits&jeLevelMask)
 		}
 	}
@@ -257,7 +257,7 @@ func (j *jemalloc) lookUp(memory Memory, objects []Object) ([]jeElement, error) 
 	for i, content := range contents {
 		switch {
 		case content != nil:
-			elements[i] = jeElement(word(content, 0))
+			elements[i] = jeElement(mem.Word(content, 0))
 		case addresses[i] != 0:
 			elements[i] = jeUnread
 		}
@@ -267,13 +267,13 @@ func (j *jemalloc) lookUp(memory Memory, objects []Object) ([]jeElement, error) 
 
 // hasVersion reports whether the constants of a file have a string that begins with a version.
 func hasVersion(
-	memory Memory, maps []process.Mapping, file process.FileID, version string,
+	memory mem.Reader, maps []process.Mapping, file process.FileID, version string,
 ) (bool, error) {
 	for _, m := range maps {
 		if m.File() != file || !m.Read || m.Write || m.Execute {
 			continue
 		}
-		content, err := readRange(memory, pages.Span{Start: m.Start, End: m.End})
+		content, err := mem.ReadRange(memory, mem.Span{Start: m.Start, End: m.End})
 		if err != nil || bytes.Contains(content, []byte("\x00"+version)) {
 			return err == nil, err
 		}
@@ -289,7 +289,7 @@ const (
 
 // findJemalloc finds the jemalloc of a file.
 func findJemalloc(
-	memory Memory, maps []process.Mapping, file process.FileID,
+	memory mem.Reader, maps []process.Mapping, file process.FileID,
 ) (Allocator, error) {
 	isKnown, err := hasVersion(memory, maps, file, jeVersion)
 	if err != nil || !isKnown {
@@ -299,20 +299,20 @@ func findJemalloc(
 }
 
 // findTree finds the tree by its root, which lies among the variables of jemalloc's file.
-func findTree(memory Memory, maps []process.Mapping, file process.FileID) (Allocator, error) {
+func findTree(memory mem.Reader, maps []process.Mapping, file process.FileID) (Allocator, error) {
 	variables := variables(maps, file)
 	writable := heapSpans(maps)
 	tried := make(map[uint64]bool)
 	for _, s := range variables {
-		content, err := readRange(memory, s)
+		content, err := mem.ReadRange(memory, s)
 		if err != nil {
 			return nil, err
 		}
 
 		for at := 0; at+8 <= len(content) && len(tried) < maxLeaves; at += 8 {
-			leaf := word(content, at)
+			leaf := mem.Word(content, at)
 			isLeaf := leaf != 0 && leaf%64 == 0 &&
-				writable.Contains(pages.Span{Start: leaf, End: leaf + jeNodeBytes})
+				writable.Contains(mem.Span{Start: leaf, End: leaf + jeNodeBytes})
 			if !isLeaf || tried[leaf] {
 				continue
 			}
@@ -332,20 +332,20 @@ func findTree(memory Memory, maps []process.Mapping, file process.FileID) (Alloc
 
 // rootOf returns the root of the tree whose element at an address leads to a leaf. It returns 0 if
 // that is no leaf: none of its elements leads to an extent with the page of that element.
-func rootOf(memory Memory, element, leaf uint64) (uint64, error) {
-	content, err := readRange(memory, pages.Span{Start: leaf, End: leaf + jeNodeBytes})
+func rootOf(memory mem.Reader, element, leaf uint64) (uint64, error) {
+	content, err := mem.ReadRange(memory, mem.Span{Start: leaf, End: leaf + jeNodeBytes})
 	if err != nil {
 		return 0, err
 	}
 
 	followed, last := 0, uint64(0)
 	for at := 0; at < len(content) && followed < maxLeafElements; at += 8 {
-		e := jeElement(word(content, at))
+		e := jeElement(mem.Word(content, at))
 		if e.edata() == 0 || e.edata() == last {
 			continue
 		}
 		followed, last = followed+1, e.edata()
-		edata, err := peekOne(memory, e.edata(), jeExtentBytes)
+		edata, err := mem.PeekOne(memory, e.edata(), jeExtentBytes)
 		if err != nil {
 			return 0, err
 		}

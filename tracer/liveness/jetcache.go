@@ -1,8 +1,6 @@
 package liveness
 
-import (
-	"github.com/allocscope/allocscope/tracer/residency/pages"
-)
+import "github.com/allocscope/allocscope/tracer/mem"
 
 // tcache_structs.h and cache_bin.h: a thread's cache has a tcache_slow_t, which its arena lists,
 // and a tcache_t with the bins. Each has a pointer to the other.
@@ -24,7 +22,7 @@ const (
 )
 
 // cachedObjects returns the objects that thread caches keep. They are free.
-func (j *jemalloc) cachedObjects(memory Memory) (map[uint64]bool, error) {
+func (j *jemalloc) cachedObjects(memory mem.Reader) (map[uint64]bool, error) {
 	arenas, err := j.arenaCandidates(memory)
 	if err != nil {
 		return nil, err
@@ -43,13 +41,13 @@ func (j *jemalloc) cachedObjects(memory Memory) (map[uint64]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	var stacks []pages.Span
+	var stacks []mem.Span
 	for _, content := range contents {
 		for bin := 0; bin < jeBins && content != nil; bin++ {
-			head := word(content, 8+bin*jeBinBytes)
-			empty := uint16(word(content, 8+bin*jeBinBytes+jeBinEmpty-4) >> 32)
+			head := mem.Word(content, 8+bin*jeBinBytes)
+			empty := uint16(mem.Word(content, 8+bin*jeBinBytes+jeBinEmpty-4) >> 32)
 			if length := uint64(empty - uint16(head)); head != 0 && length != 0 && length%8 == 0 {
-				stacks = append(stacks, pages.Span{Start: head, End: head + length})
+				stacks = append(stacks, mem.Span{Start: head, End: head + length})
 			}
 		}
 	}
@@ -57,7 +55,7 @@ func (j *jemalloc) cachedObjects(memory Memory) (map[uint64]bool, error) {
 }
 
 // readStacks returns the pointers in stacks.
-func readStacks(memory Memory, stacks []pages.Span) (map[uint64]bool, error) {
+func readStacks(memory mem.Reader, stacks []mem.Span) (map[uint64]bool, error) {
 	var pieces []uint64
 	var lengths []int
 	for _, s := range stacks {
@@ -74,7 +72,7 @@ func readStacks(memory Memory, stacks []pages.Span) (map[uint64]bool, error) {
 	cached := make(map[uint64]bool)
 	for i, content := range contents {
 		for at := 0; content != nil && at < lengths[i]; at += 8 {
-			cached[word(content, at)] = true
+			cached[mem.Word(content, at)] = true
 		}
 	}
 	return cached, nil
@@ -82,17 +80,17 @@ func readStacks(memory Memory, stacks []pages.Span) (map[uint64]bool, error) {
 
 // arenaCandidates returns the pointers among jemalloc's variables that may lead to an arena_t: the
 // array arenas has one of each. The tree is left out.
-func (j *jemalloc) arenaCandidates(memory Memory) ([]uint64, error) {
-	tree := pages.Spans{{Start: j.root, End: j.root + jeNodeBytes}}
+func (j *jemalloc) arenaCandidates(memory mem.Reader) ([]uint64, error) {
+	tree := mem.Spans{{Start: j.root, End: j.root + jeNodeBytes}}
 	seen := make(map[uint64]bool)
 	var candidates []uint64
 	for _, s := range j.variables.Subtract(tree) {
-		content, err := readRange(memory, s)
+		content, err := mem.ReadRange(memory, s)
 		if err != nil {
 			return nil, err
 		}
 		for at := 0; at+8 <= len(content) && len(candidates) < maxJeArenas; at += 8 {
-			pointer := word(content, at)
+			pointer := mem.Word(content, at)
 			if pointer != 0 && pointer%64 == 0 && pointer < jeMaxAddress && !seen[pointer] {
 				seen[pointer] = true
 				candidates = append(candidates, pointer)
@@ -104,9 +102,9 @@ func (j *jemalloc) arenaCandidates(memory Memory) ([]uint64, error) {
 
 // learnTcacheQL sets the offset in an arena_t at which the list of its caches begins: there is the
 // address of a tcache_slow_t that leads back to the arena.
-func (j *jemalloc) learnTcacheQL(memory Memory, arenas []uint64) error {
+func (j *jemalloc) learnTcacheQL(memory mem.Reader, arenas []uint64) error {
 	for _, arena := range arenas {
-		content, err := readRange(memory, pages.Span{Start: arena, End: arena + jeArenaBytes})
+		content, err := mem.ReadRange(memory, mem.Span{Start: arena, End: arena + jeArenaBytes})
 		if err != nil {
 			return err
 		}
@@ -114,7 +112,7 @@ func (j *jemalloc) learnTcacheQL(memory Memory, arenas []uint64) error {
 		var pointers []uint64
 		var offsets []uint64
 		for at := 0; at < len(content); at += 8 {
-			if p := word(content, at); p != 0 && p%8 == 0 && p < jeMaxAddress {
+			if p := mem.Word(content, at); p != 0 && p%8 == 0 && p < jeMaxAddress {
 				pointers, offsets = append(pointers, p), append(offsets, uint64(at))
 			}
 		}
@@ -134,12 +132,12 @@ func (j *jemalloc) learnTcacheQL(memory Memory, arenas []uint64) error {
 
 // isSlowTcache reports whether memory may be a tcache_slow_t of an arena.
 func isSlowTcache(content []byte, arena uint64) bool {
-	return content != nil && word(content, jeSlowArena) == arena &&
-		word(content, jeSlowTcache) != 0 && word(content, jeSlowBins) == word(content, jeSlowTcache)+8
+	return content != nil && mem.Word(content, jeSlowArena) == arena &&
+		mem.Word(content, jeSlowTcache) != 0 && mem.Word(content, jeSlowBins) == mem.Word(content, jeSlowTcache)+8
 }
 
 // tcaches returns the addresses of the caches of all arenas, by following all lists at once.
-func (j *jemalloc) tcaches(memory Memory, arenas []uint64) ([]uint64, error) {
+func (j *jemalloc) tcaches(memory mem.Reader, arenas []uint64) ([]uint64, error) {
 	heads := make([]uint64, len(arenas))
 	for i, arena := range arenas {
 		heads[i] = arena + j.tcacheQL
@@ -153,7 +151,7 @@ func (j *jemalloc) tcaches(memory Memory, arenas []uint64) ([]uint64, error) {
 	var wanted []listed
 	for i, first := range firsts {
 		if first != nil {
-			wanted = append(wanted, listed{word(first, 0), arenas[i]})
+			wanted = append(wanted, listed{mem.Word(first, 0), arenas[i]})
 		}
 	}
 
@@ -174,8 +172,8 @@ func (j *jemalloc) tcaches(memory Memory, arenas []uint64) ([]uint64, error) {
 			w := wanted[i]
 			if !seen[w.slow] && isSlowTcache(content, w.arena) {
 				seen[w.slow] = true
-				tcaches = append(tcaches, word(content, jeSlowTcache))
-				next = append(next, listed{word(content, 0), w.arena}) // qre_next
+				tcaches = append(tcaches, mem.Word(content, jeSlowTcache))
+				next = append(next, listed{mem.Word(content, 0), w.arena}) // qre_next
 			}
 		}
 		wanted = next

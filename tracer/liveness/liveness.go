@@ -23,17 +23,9 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
-
-// Memory reads the memory of a process, as process.Process does.
-type Memory interface {
-	// Peek reads size bytes, at most 4096, at each address, in the order of the addresses. It
-	// returns nil for what it cannot or should not read. It returns an error once the process
-	// cannot be read any more.
-	Peek(addresses []uint64, size int) ([][]byte, error)
-}
 
 // Object is an object that malloc, calloc, realloc or memalign returned.
 type Object struct {
@@ -62,7 +54,7 @@ const (
 // in unmapped memory is Unknown rather than Dead. Check returns the errors of memory. It is not
 // safe for concurrent use.
 func (a *glibc) Check(
-	memory Memory, maps []process.Mapping, objects []Object,
+	memory mem.Reader, maps []process.Mapping, objects []Object,
 ) ([]State, error) {
 	arenas, err := a.readArenas(memory)
 	if err != nil {
@@ -102,7 +94,7 @@ func (a *glibc) Check(
 
 // checkOnce is one pass over the objects, right after a read of malloc's own state.
 func (a *glibc) checkOnce(
-	memory Memory, maps []process.Mapping, tcaches []uint64, objects []Object,
+	memory mem.Reader, maps []process.Mapping, tcaches []uint64, objects []Object,
 ) ([]State, error) {
 	arenas, err := a.readArenas(memory)
 	if err != nil {
@@ -137,12 +129,12 @@ func (a *glibc) checkOnce(
 // pass is one pass over all objects.
 type pass struct {
 	allocator *glibc
-	memory    Memory
+	memory    mem.Reader
 	maps      []process.Mapping
 
 	listed     map[uint64]bool // objects in the free lists of tcaches and fastbins
-	tops       pages.Spans     // top chunks
-	freeChunks []pages.Span    // in bins, sorted by address
+	tops       mem.Spans       // top chunks
+	freeChunks []mem.Span      // in bins, sorted by address
 
 	objects []Object
 	states  []State
@@ -220,7 +212,7 @@ func (p *pass) checkNextChunks() error {
 // enclosed is an object that lies inside a chunk in a bin.
 type enclosed struct {
 	object int // index
-	chunk  pages.Span
+	chunk  mem.Span
 }
 
 // findEnclosed returns the objects that lie inside a free chunk. Where free has merged the chunk
@@ -233,7 +225,7 @@ func (p *pass) findEnclosed() (found []enclosed) {
 		}
 
 		after, _ := slices.BinarySearchFunc(p.freeChunks, o.Address,
-			func(c pages.Span, address uint64) int { return cmp.Compare(c.Start, address) })
+			func(c mem.Span, address uint64) int { return cmp.Compare(c.Start, address) })
 		if after == 0 {
 			continue
 		}

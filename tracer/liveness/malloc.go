@@ -2,11 +2,10 @@ package liveness
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // A malloc_chunk begins with mchunk_prev_size, the size of the chunk before if that is free, and
@@ -31,8 +30,8 @@ const (
 	hugePageSize = 2 << 20 // to which glibc.malloc.hugetlb=2 rounds; on arm64 to larger ones
 )
 
-func mchunkPrevSize(header []byte) uint64 { return word(header, 0) }
-func mchunkSize(header []byte) uint64     { return word(header, 8) }
+func mchunkPrevSize(header []byte) uint64 { return mem.Word(header, 0) }
+func mchunkSize(header []byte) uint64     { return mem.Word(header, 8) }
 
 // chunkSize returns mchunk_size without its flags.
 func chunkSize(header []byte) uint64 { return mchunkSize(header) &^ sizeFlags }
@@ -57,7 +56,7 @@ func addressesOf(objects []Object) []uint64 {
 // request2size returns the size of the chunk that malloc makes for a request, in bytes.
 //
 // https://github.com/bminor/glibc/blob/glibc-2.41/malloc/malloc.c#L1316
-func request2size(bytes uint64) uint64 { return max(minSize, alignUp(bytes+8, mallocAlignment)) }
+func request2size(bytes uint64) uint64 { return max(minSize, mem.AlignUp(bytes+8, mallocAlignment)) }
 
 // SizeClass implements Allocator: the size of the chunk.
 func (a *glibc) SizeClass(size uint64) uint64 { return request2size(size) }
@@ -77,7 +76,7 @@ func (a *glibc) fits(o Object, header []byte) bool {
 }
 
 // HaveMappings reports which objects have a mapping of their own: an mmapped chunk of glibc.
-func HaveMappings(memory Memory, objects []Object) ([]bool, error) {
+func HaveMappings(memory mem.Reader, objects []Object) ([]bool, error) {
 	headers, err := memory.Peek(chunksOf(addressesOf(objects)), headerSize)
 	if err != nil {
 		return nil, err
@@ -98,7 +97,7 @@ func (a *glibc) maxChunkSize(o Object) uint64 {
 	size := request2size(o.Size)
 	switch {
 	case o.Address%process.PageSize == 0: // pvalloc rounds the request up to whole pages
-		size = request2size(alignUp(o.Size, process.PageSize)) + minSize
+		size = request2size(mem.AlignUp(o.Size, process.PageSize)) + minSize
 	case o.Address%32 == 0:
 		size += minSize
 	default:
@@ -121,11 +120,11 @@ func fitsMmapped(o Object, prevSize, size uint64) bool {
 	}
 
 	end := size + prevSize
-	total := alignUp(end, process.PageSize)
+	total := mem.AlignUp(end, process.PageSize)
 	if total != end && total != end+headerSize || size+headerSize < o.Size+8 {
 		return false
 	}
-	least := alignUp(request2size(o.Size)+headerSize, process.PageSize)
+	least := mem.AlignUp(request2size(o.Size)+headerSize, process.PageSize)
 	return prevSize > 0 || total <= least+process.PageSize || total%hugePageSize == 0
 }
 
@@ -163,14 +162,14 @@ type arena struct {
 }
 
 // readArenas follows the ring of arenas from the main one, as far as it can be read.
-func (a *glibc) readArenas(memory Memory) ([]arena, error) {
+func (a *glibc) readArenas(memory mem.Reader) ([]arena, error) {
 	var arenas []arena
 	for address := a.mainArena; len(arenas) < maxArenas; {
-		state, err := peekOne(memory, address, int(a.layout.bins))
+		state, err := mem.PeekOne(memory, address, int(a.layout.bins))
 		if err != nil {
 			return nil, err
 		}
-		next, err := peekOne(memory, address+a.layout.next, 8)
+		next, err := mem.PeekOne(memory, address+a.layout.next, 8)
 		if err != nil {
 			return nil, err
 		}
@@ -178,13 +177,13 @@ func (a *glibc) readArenas(memory Memory) ([]arena, error) {
 			break
 		}
 
-		read := arena{address: address, top: word(state, int(a.layout.top))}
+		read := arena{address: address, top: mem.Word(state, int(a.layout.top))}
 		for i := 0; i < nFastbins && a.layout.fastbinsY != 0; i++ {
-			read.fastbinsY = append(read.fastbinsY, word(state, int(a.layout.fastbinsY)+8*i))
+			read.fastbinsY = append(read.fastbinsY, mem.Word(state, int(a.layout.fastbinsY)+8*i))
 		}
 		arenas = append(arenas, read)
 
-		address = word(next, 0)
+		address = mem.Word(next, 0)
 		if address == a.mainArena || address%8 != 0 || address == 0 {
 			break
 		}
@@ -195,7 +194,7 @@ func (a *glibc) readArenas(memory Memory) ([]arena, error) {
 // readTops returns the top chunks of the arenas, which contain no object. A top chunk ends with a
 // page. readTops reads the pointer to it again after its size: once another chunk is the top, the
 // size is that of a chunk in use.
-func (a *glibc) readTops(memory Memory, arenas []arena) (pages.Spans, error) {
+func (a *glibc) readTops(memory mem.Reader, arenas []arena) (mem.Spans, error) {
 	addresses := make([]uint64, 0, 3*len(arenas))
 	for _, r := range arenas {
 		pointer := r.address + a.layout.top
@@ -206,11 +205,11 @@ func (a *glibc) readTops(memory Memory, arenas []arena) (pages.Spans, error) {
 		return nil, err
 	}
 
-	var tops []pages.Span
+	var tops []mem.Span
 	for i, r := range arenas {
 		before, header, after := contents[3*i], contents[3*i+1], contents[3*i+2]
 		if before == nil || header == nil || after == nil ||
-			word(before, 0) != r.top || word(after, 0) != r.top {
+			mem.Word(before, 0) != r.top || mem.Word(after, 0) != r.top {
 			continue
 		}
 
@@ -218,15 +217,15 @@ func (a *glibc) readTops(memory Memory, arenas []arena) (pages.Spans, error) {
 		end := r.top + size
 		if r.top < maxAddress && size < maxRequest && end%process.PageSize == 0 &&
 			flags&^nonMainArena == prevInUse {
-			tops = append(tops, pages.Span{Start: r.top, End: end})
+			tops = append(tops, mem.Span{Start: r.top, End: end})
 		}
 	}
-	return pages.MergeSpans(tops), nil
+	return mem.MergeSpans(tops), nil
 }
 
 // binnedChunks returns the chunks in the arenas' bins, sorted. A dead object may have become part
 // of one. The lists change during the read, so that each chunk is only a candidate.
-func (a *glibc) binnedChunks(memory Memory, arenas []arena) ([]pages.Span, error) {
+func (a *glibc) binnedChunks(memory mem.Reader, arenas []arena) ([]mem.Span, error) {
 	addresses := make([]uint64, len(arenas))
 	for i, r := range arenas {
 		addresses[i] = r.address + a.layout.bins
@@ -239,7 +238,7 @@ func (a *glibc) binnedChunks(memory Memory, arenas []arena) ([]pages.Span, error
 	var chunks []uint64
 	for i, bins := range contents {
 		for bin := 0; bin < nBins && bins != nil; bin++ {
-			fd := word(bins, binSize*bin)
+			fd := mem.Word(bins, binSize*bin)
 			if fd != binAt(addresses[i], bin) {
 				chunks = append(chunks, fd)
 			}
@@ -253,9 +252,9 @@ func (a *glibc) binnedChunks(memory Memory, arenas []arena) ([]pages.Span, error
 func binAt(bins uint64, bin int) uint64 { return bins + binSize*uint64(bin) - headerSize }
 
 // followBins follows the links fd of all bins at once.
-func followBins(memory Memory, chunks []uint64) ([]pages.Span, error) {
+func followBins(memory mem.Reader, chunks []uint64) ([]mem.Span, error) {
 	const fdOffset = headerSize
-	var found []pages.Span
+	var found []mem.Span
 	seen := make(map[uint64]bool)
 
 	for round := 0; len(chunks) > 0 && round < maxBinRounds; round++ {
@@ -273,50 +272,13 @@ func followBins(memory Memory, chunks []uint64) ([]pages.Span, error) {
 			}
 			seen[chunk] = true
 			if size := chunkSize(content); size < maxRequest {
-				found = append(found, pages.Span{Start: chunk, End: chunk + size})
-				next = append(next, word(content, fdOffset))
+				found = append(found, mem.Span{Start: chunk, End: chunk + size})
+				next = append(next, mem.Word(content, fdOffset))
 			}
 		}
 		chunks = next
 	}
 
-	slices.SortFunc(found, func(a, b pages.Span) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortFunc(found, func(a, b mem.Span) int { return cmp.Compare(a.Start, b.Start) })
 	return found, nil
 }
-
-// peekOne reads at one address.
-func peekOne(memory Memory, address uint64, size int) ([]byte, error) {
-	contents, err := memory.Peek([]uint64{address}, size)
-	if err != nil {
-		return nil, err
-	}
-	return contents[0], nil
-}
-
-// peekSize is how many bytes of a range are read at once.
-const peekSize = 4 << 10
-
-// readRange reads a range of memory, at most maxVariables bytes. What it cannot read is zero.
-func readRange(memory Memory, s pages.Span) ([]byte, error) {
-	s.End = min(s.End, s.Start+maxVariables)
-	var addresses []uint64
-	for address := s.Start; address < s.End; address += peekSize {
-		addresses = append(addresses, address)
-	}
-	contents, err := memory.Peek(addresses, peekSize)
-	if err != nil {
-		return nil, err
-	}
-
-	all := make([]byte, s.End-s.Start)
-	for i, content := range contents {
-		copy(all[i*peekSize:], content)
-	}
-	return all, nil
-}
-
-// word returns the 64-bit word at a byte offset.
-func word(content []byte, offset int) uint64 { return binary.LittleEndian.Uint64(content[offset:]) }
-
-// alignUp returns the first multiple of size, a power of two, that is n or more.
-func alignUp(n, size uint64) uint64 { return (n + size - 1) &^ (size - 1) }

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // mimalloc is mimalloc 2.0 in a process, built without MI_SECURE. Its segments lie at multiples of
@@ -49,26 +49,26 @@ const (
 
 // A miPage is what was read of a mi_page_t.
 type miPage struct {
-	pages.Span        // its memory
-	blockSize  uint64 // bytes; 0: no object is in it
-	free       [3]uint64
-	used       uint32
-	capacity   uint64 // blocks that were in use at least once, or are in a list
-	heap       uint64 // address of the mi_heap_t
+	mem.Span         // its memory
+	blockSize uint64 // bytes; 0: no object is in it
+	free      [3]uint64
+	used      uint32
+	capacity  uint64 // blocks that were in use at least once, or are in a list
+	heap      uint64 // address of the mi_heap_t
 }
 
 // pageOf decodes a mi_page_t at an address.
 func pageOf(content []byte, segment, address uint64) miPage {
 	start := segment + (address-segment-miSlicesStart)/miPageBytes*miSliceBytes
-	sizes := word(content, 24) // used, xblock_size
+	sizes := mem.Word(content, 24) // used, xblock_size
 	return miPage{
-		Span:      pages.Span{Start: start, End: start + word(content, 0)&(1<<32-1)*miSliceBytes},
+		Span:      mem.Span{Start: start, End: start + mem.Word(content, 0)&(1<<32-1)*miSliceBytes},
 		blockSize: sizes >> 32,
 		used:      uint32(sizes),
-		capacity:  word(content, 8) >> 16 & 0xffff,
+		capacity:  mem.Word(content, 8) >> 16 & 0xffff,
 		// free, local_free, xthread_free, whose two low bits are flags
-		free: [3]uint64{word(content, 16), word(content, 32), word(content, 40) &^ 3},
-		heap: word(content, 48), // xheap
+		free: [3]uint64{mem.Word(content, 16), mem.Word(content, 32), mem.Word(content, 40) &^ 3},
+		heap: mem.Word(content, 48), // xheap
 	}
 }
 
@@ -90,10 +90,10 @@ func (p miPage) fits(o Object) bool {
 func (m *mimalloc) SizeClass(size uint64) uint64 { return jeClass(size) }
 
 // findMimalloc finds the cookie that the segments of a process have in common.
-func findMimalloc(memory Memory, maps []process.Mapping) (Allocator, error) {
+func findMimalloc(memory mem.Reader, maps []process.Mapping) (Allocator, error) {
 	var segments []uint64
 	for _, s := range heapSpans(maps) {
-		for a := alignUp(s.Start, miSegmentBytes); a < s.End && len(segments) < maxSegments; {
+		for a := mem.AlignUp(s.Start, miSegmentBytes); a < s.End && len(segments) < maxSegments; {
 			segments = append(segments, a)
 			a += miSegmentBytes
 		}
@@ -105,17 +105,17 @@ func findMimalloc(memory Memory, maps []process.Mapping) (Allocator, error) {
 
 	cookies := make(map[uint64]bool)
 	for i, head := range heads {
-		if head == nil || word(head, miSliceEntries) == 0 || word(head, miSliceEntries) > miSlices {
+		if head == nil || mem.Word(head, miSliceEntries) == 0 || mem.Word(head, miSliceEntries) > miSlices {
 			continue
 		}
-		header, err := readRange(memory, pages.Span{
+		header, err := mem.ReadRange(memory, mem.Span{
 			Start: segments[i], End: segments[i] + miHeaderBytes,
 		})
 		if err != nil {
 			return nil, err
 		}
 		if isSegment(header) {
-			cookies[word(header, miCookie)^segments[i]] = true
+			cookies[mem.Word(header, miCookie)^segments[i]] = true
 		}
 	}
 	if len(cookies) != 1 {
@@ -130,14 +130,14 @@ func findMimalloc(memory Memory, maps []process.Mapping) (Allocator, error) {
 // isSegment reports whether memory may be a mi_segment_t: its pages follow each other, from its own
 // slices up to the last slice.
 func isSegment(header []byte) bool {
-	entries := word(header, miSliceEntries)
-	if first := word(header, miSlicesStart); first != word(header, miInfoSlices) || entries > miSlices {
+	entries := mem.Word(header, miSliceEntries)
+	if first := mem.Word(header, miSlicesStart); first != mem.Word(header, miInfoSlices) || entries > miSlices {
 		return false
 	}
 
 	slice := uint64(0)
 	for slice < entries {
-		page := word(header, miSlicesStart+int(slice)*miPageBytes)
+		page := mem.Word(header, miSlicesStart+int(slice)*miPageBytes)
 		if page == 0 || page > miSlices { // slice_count, and slice_offset, which is 0 in a page
 			return false
 		}
@@ -148,7 +148,7 @@ func isSegment(header []byte) bool {
 
 // Check implements Allocator.
 func (m *mimalloc) Check(
-	memory Memory, maps []process.Mapping, objects []Object,
+	memory mem.Reader, maps []process.Mapping, objects []Object,
 ) ([]State, error) {
 	states := make([]State, len(objects))
 	entries := make([]uint64, len(objects)) // addresses of mi_page_t
@@ -176,10 +176,10 @@ func (m *mimalloc) Check(
 			if _, mapped := process.FindMapping(maps, segment); !mapped && maps != nil {
 				states[i] = Dead
 			}
-		case word(heads[i], 0) != segment^m.cookie:
+		case mem.Word(heads[i], 0) != segment^m.cookie:
 			states[i] = Dead
 		case offsets[i] != nil:
-			offset := word(offsets[i], 0) >> 32 // slice_offset
+			offset := mem.Word(offsets[i], 0) >> 32 // slice_offset
 			if offset%miPageBytes == 0 && offset <= entries[i]-segment-miSlicesStart {
 				pageOfObject[i] = entries[i] - offset
 			}
@@ -190,7 +190,7 @@ func (m *mimalloc) Check(
 
 // checkPages sets the states of the objects whose page is known.
 func (m *mimalloc) checkPages(
-	memory Memory, objects []Object, pageOfObject []uint64, states []State,
+	memory mem.Reader, objects []Object, pageOfObject []uint64, states []State,
 ) error {
 	found, err := readPages(memory, pageOfObject)
 	if err != nil {
@@ -239,7 +239,7 @@ func (m *mimalloc) checkPages(
 }
 
 // readPages reads each mi_page_t once.
-func readPages(memory Memory, addresses []uint64) (map[uint64]miPage, error) {
+func readPages(memory mem.Reader, addresses []uint64) (map[uint64]miPage, error) {
 	found := make(map[uint64]miPage)
 	contents, err := memory.Peek(addresses, miPageBytes)
 	if err != nil {
@@ -255,7 +255,7 @@ func readPages(memory Memory, addresses []uint64) (map[uint64]miPage, error) {
 
 // freeBlocks returns the sorted blocks in the lists of free blocks of each page. They may be
 // thousands, so that the memory of a page is read as a whole. Larger pages have one block.
-func freeBlocks(memory Memory, found map[uint64]miPage) (map[uint64][]uint64, error) {
+func freeBlocks(memory mem.Reader, found map[uint64]miPage) (map[uint64][]uint64, error) {
 	free := make(map[uint64][]uint64)
 	read := uint64(0)
 	for address, p := range found {
@@ -265,14 +265,14 @@ func freeBlocks(memory Memory, found map[uint64]miPage) (map[uint64][]uint64, er
 		}
 
 		read += p.Len()
-		content, err := readRange(memory, p.Span)
+		content, err := mem.ReadRange(memory, p.Span)
 		if err != nil {
 			return nil, err
 		}
 		for _, block := range p.free {
 			for p.contains(block) && uint64(len(free[address])) < p.Len()/max(8, p.blockSize) {
 				free[address] = append(free[address], block)
-				block = word(content, int(block-p.Start))
+				block = mem.Word(content, int(block-p.Start))
 			}
 		}
 		slices.Sort(free[address])
@@ -287,7 +287,7 @@ func (p miPage) contains(block uint64) bool {
 // delayedBlocks returns the blocks that threads have freed in full pages of others. They wait in a
 // list of the heap (thread_delayed_free), which is returned sorted. The heap's thread takes the
 // list as a whole, so that a list whose head is unchanged has been read right.
-func delayedBlocks(memory Memory, found map[uint64]miPage) ([]uint64, error) {
+func delayedBlocks(memory mem.Reader, found map[uint64]miPage) ([]uint64, error) {
 	seen := make(map[uint64]bool)
 	var heads []uint64
 	for _, p := range found {
@@ -304,11 +304,11 @@ func delayedBlocks(memory Memory, found map[uint64]miPage) ([]uint64, error) {
 	lists := make([][]uint64, len(heads))
 	followed := 0
 	for i, head := range before {
-		for head != nil && word(head, 0) != 0 && followed < maxDelayedBlocks {
-			block := word(head, 0)
+		for head != nil && mem.Word(head, 0) != 0 && followed < maxDelayedBlocks {
+			block := mem.Word(head, 0)
 			lists[i] = append(lists[i], block)
 			followed++
-			if head, err = peekOne(memory, block, 8); err != nil {
+			if head, err = mem.PeekOne(memory, block, 8); err != nil {
 				return nil, err
 			}
 		}
@@ -320,7 +320,7 @@ func delayedBlocks(memory Memory, found map[uint64]miPage) ([]uint64, error) {
 	}
 	var delayed []uint64
 	for i, list := range lists {
-		if len(list) > 0 && after[i] != nil && word(after[i], 0) == list[0] {
+		if len(list) > 0 && after[i] != nil && mem.Word(after[i], 0) == list[0] {
 			delayed = append(delayed, list...)
 		}
 	}

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
@@ -48,26 +48,26 @@ const (
 // chunks of that size, with which an arena's heap begins or to which a thread-local variable
 // points.
 func (a *glibc) findTcaches(
-	memory Memory, maps []process.Mapping, arenas []arena,
+	memory mem.Reader, maps []process.Mapping, arenas []arena,
 ) ([]uint64, error) {
 	heaps := heapSpans(maps)
 	pointers := make(map[uint64]bool)
 
 	for _, r := range arenas[min(1, len(arenas)):] {
-		firstChunk := alignUp(r.address+a.layout.size, mallocAlignment)
+		firstChunk := mem.AlignUp(r.address+a.layout.size, mallocAlignment)
 		pointers[firstChunk+headerSize] = true
 	}
 	for _, h := range heaps {
 		pointers[h.Start+headerSize] = true
 	}
 
-	pieces, err := memory.Peek(tlsPieces(memory, maps), peekSize)
+	pieces, err := memory.Peek(tlsPieces(memory, maps), mem.PeekSize)
 	if err != nil {
 		return nil, err
 	}
 	for _, piece := range pieces {
 		for at := 0; at+8 <= len(piece) && len(pointers) < maxPointers; at += 8 {
-			pointer := word(piece, at)
+			pointer := mem.Word(piece, at)
 			if pointer == 0 || pointer%mallocAlignment != 0 {
 				continue
 			}
@@ -86,7 +86,7 @@ func (a *glibc) findTcaches(
 
 // tcacheSized returns those of the objects whose chunks have the size of a
 // tcache_perthread_struct.
-func tcacheSized(memory Memory, objects []uint64) ([]uint64, error) {
+func tcacheSized(memory mem.Reader, objects []uint64) ([]uint64, error) {
 	headers, err := memory.Peek(chunksOf(objects), headerSize)
 	if err != nil {
 		return nil, err
@@ -118,12 +118,12 @@ func tcacheLayoutOf(header []byte) (tcacheLayout, bool) {
 }
 
 // tlsPieces returns the addresses of memory that may contain thread-local variables of the C
-// library, in pieces of peekSize bytes. They lie at the tops of stacks, for the first thread in a
+// library, in pieces of mem.PeekSize bytes. They lie at the tops of stacks, for the first thread in a
 // small mapping of the dynamic linker's, and in a static program at the start of the heap.
-func tlsPieces(memory Memory, maps []process.Mapping) []uint64 {
+func tlsPieces(memory mem.Reader, maps []process.Mapping) []uint64 {
 	var pieces []uint64
 	add := func(start, end uint64) {
-		for address := start; address < end && len(pieces) < maxTLSPieces; address += peekSize {
+		for address := start; address < end && len(pieces) < maxTLSPieces; address += mem.PeekSize {
 			pieces = append(pieces, address)
 		}
 	}
@@ -143,7 +143,7 @@ func tlsPieces(memory Memory, maps []process.Mapping) []uint64 {
 			ends = append(ends, m.End)
 		}
 	}
-	for _, stack := range region.ThreadStacks(maps, ends, regionMemory{memory}) {
+	for _, stack := range region.ThreadStacks(maps, ends, memory) {
 		add(stack.End-stackTopBytes, stack.End)
 	}
 
@@ -152,11 +152,11 @@ func tlsPieces(memory Memory, maps []process.Mapping) []uint64 {
 }
 
 // heapSpans returns the mappings that may contain chunks.
-func heapSpans(maps []process.Mapping) pages.Spans {
-	var spans pages.Spans
+func heapSpans(maps []process.Mapping) mem.Spans {
+	var spans mem.Spans
 	for _, m := range maps {
 		if isHeapLike(m) {
-			spans = append(spans, pages.Span{Start: m.Start, End: m.End})
+			spans = append(spans, mem.Span{Start: m.Start, End: m.End})
 		}
 	}
 	return spans
@@ -165,21 +165,6 @@ func heapSpans(maps []process.Mapping) pages.Spans {
 func isHeapLike(m process.Mapping) bool {
 	return m.Read && m.Write && !m.Shared && !m.IsFile() &&
 		(m.Path == "" || m.Path == "[heap]" || strings.HasPrefix(m.Path, "[anon:"))
-}
-
-// regionMemory implements region.Memory.
-type regionMemory struct{ memory Memory }
-
-// Resident returns true for all pages: Memory leaves out what it should not read, and the tops of
-// stacks are in use.
-func (m regionMemory) Resident(uint64) bool { return true }
-
-func (m regionMemory) Peek(addresses []uint64, size int) [][]byte {
-	contents, err := m.memory.Peek(addresses, size)
-	if err != nil {
-		return make([][]byte, len(addresses))
-	}
-	return contents
 }
 
 // freeList is a singly linked list of free chunks: of a bin of a tcache, or of a fastbin. From
@@ -217,7 +202,7 @@ const (
 
 // listedObjects returns the objects in tcaches and fastbins, whose chunks look like those in use.
 func (a *glibc) listedObjects(
-	memory Memory, arenas []arena, tcaches []uint64,
+	memory mem.Reader, arenas []arena, tcaches []uint64,
 ) (map[uint64]bool, error) {
 	heads, err := a.tcacheHeads(memory, tcaches)
 	if err != nil {
@@ -238,7 +223,7 @@ func (a *glibc) listedObjects(
 }
 
 // follow follows all free lists at once and returns their objects.
-func follow(memory Memory, entries []entry) (map[uint64]bool, error) {
+func follow(memory mem.Reader, entries []entry) (map[uint64]bool, error) {
 	found := make(map[uint64]bool)
 	for round := 0; len(entries) > 0 && round < maxListRounds; round++ {
 		contents, err := readEntries(memory, entries)
@@ -260,7 +245,7 @@ func follow(memory Memory, entries []entry) (map[uint64]bool, error) {
 	return found, nil
 }
 
-func readEntries(memory Memory, entries []entry) ([][]byte, error) {
+func readEntries(memory mem.Reader, entries []entry) ([][]byte, error) {
 	chunks := make([]uint64, len(entries))
 	for i, e := range entries {
 		chunks[i] = e.object - headerSize
@@ -272,14 +257,14 @@ func readEntries(memory Memory, entries []entry) ([][]byte, error) {
 func (l freeList) contains(content []byte) bool {
 	size := chunkSize(content)
 	return l.minSize <= size && size <= l.maxSize &&
-		(l.key == 0 || word(content, keyOffset) == l.key)
+		(l.key == 0 || mem.Word(content, keyOffset) == l.key)
 }
 
 // next returns the entries that may follow, none at the end of the list.
 //
 // https://github.com/bminor/glibc/blob/glibc-2.41/malloc/malloc.c#L329
 func (e entry) next(content []byte) []entry {
-	plain := word(content, nextOffset)
+	plain := mem.Word(content, nextOffset)
 	revealed := plain ^ e.object>>12 // REVEAL_PTR
 	if plain == 0 || revealed == 0 {
 		return nil
@@ -295,7 +280,7 @@ func (e entry) next(content []byte) []entry {
 }
 
 // tcacheHeads returns the first entries of the lists of tcaches.
-func (a *glibc) tcacheHeads(memory Memory, tcaches []uint64) ([]entry, error) {
+func (a *glibc) tcacheHeads(memory mem.Reader, tcaches []uint64) ([]entry, error) {
 	contents, err := memory.Peek(chunksOf(tcaches), headerSize+maxTcacheBytes)
 	if err != nil {
 		return nil, err
@@ -321,7 +306,7 @@ func (a *glibc) tcacheHeads(memory Memory, tcaches []uint64) ([]entry, error) {
 func (l tcacheLayout) heads(content []byte) []entry {
 	var heads []entry
 	for bin := range l.bins {
-		object := word(content, l.entries+8*bin)
+		object := mem.Word(content, l.entries+8*bin)
 		if object%mallocAlignment != 0 || object >= maxAddress {
 			return nil
 		}
@@ -343,7 +328,7 @@ func (l tcacheLayout) heads(content []byte) []entry {
 // withKey returns the heads of a tcache with the key of its entries. Before 2.34 that is the
 // tcache's address, later the random number tcache_key of the process. withKey returns none if
 // the entries have another key.
-func (a *glibc) withKey(memory Memory, tcache uint64, heads []entry) ([]entry, error) {
+func (a *glibc) withKey(memory mem.Reader, tcache uint64, heads []entry) ([]entry, error) {
 	contents, err := readEntries(memory, heads)
 	if err != nil {
 		return nil, err
@@ -351,7 +336,7 @@ func (a *glibc) withKey(memory Memory, tcache uint64, heads []entry) ([]entry, e
 	counts := make(map[uint64]int)
 	for i, content := range contents {
 		if content != nil && heads[i].contains(content) { // else allocated during the read
-			counts[word(content, keyOffset)]++
+			counts[mem.Word(content, keyOffset)]++
 		}
 	}
 
@@ -378,15 +363,15 @@ func (a *glibc) withKey(memory Memory, tcache uint64, heads []entry) ([]entry, e
 
 // learnKey sets and returns tcache_key if the C library has a number among its variables.
 // Otherwise it returns 0.
-func (a *glibc) learnKey(memory Memory, candidate uint64) (uint64, error) {
-	start := a.mainArena&^(peekSize-1) - keyDistance
-	content, err := readRange(memory, pages.Span{Start: start, End: start + 2*keyDistance})
+func (a *glibc) learnKey(memory mem.Reader, candidate uint64) (uint64, error) {
+	start := a.mainArena&^(mem.PeekSize-1) - keyDistance
+	content, err := mem.ReadRange(memory, mem.Span{Start: start, End: start + 2*keyDistance})
 	if err != nil {
 		return 0, err
 	}
 
 	for at := 0; at < len(content); at += 8 {
-		if word(content, at) == candidate {
+		if mem.Word(content, at) == candidate {
 			a.tcacheKey = candidate
 			return candidate, nil
 		}

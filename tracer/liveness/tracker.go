@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/stack"
@@ -159,7 +160,7 @@ func (t *Tracker) Adopt(key bpf.Address, a *bpf.Allocation, now uint64) {
 
 // InspectNew takes the fingerprints of objects of a process that were born in the last burst, and
 // finds those with a mapping of their own. An error of memory leaves them as they are.
-func (t *Tracker) InspectNew(memory Memory, tgid uint32, objects []Object) error {
+func (t *Tracker) InspectNew(memory mem.Reader, tgid uint32, objects []Object) error {
 	fingerprints, err := Fingerprints(memory, objects)
 	if err != nil {
 		return err

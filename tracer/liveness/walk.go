@@ -3,8 +3,8 @@ package liveness
 import (
 	"errors"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // HeapChunks is what the heaps of all arenas consist of, in bytes. Chunks with a mapping of their
@@ -40,7 +40,7 @@ const (
 // between two reads, is read again from a little before. The error wraps ErrBrokenChain or
 // ErrLargeHeap, or is that of memory.
 func (a *glibc) WalkHeaps(
-	memory Memory, maps []process.Mapping, resident func(start, end uint64) uint64,
+	memory mem.Reader, maps []process.Mapping, resident func(start, end uint64) uint64,
 ) (HeapChunks, error) {
 	arenas, err := a.readArenas(memory)
 	if err != nil {
@@ -63,7 +63,7 @@ func (a *glibc) WalkHeaps(
 
 // addCached takes the chunks in tcaches and fastbins out of those in use.
 func (a *glibc) addCached(
-	memory Memory, maps []process.Mapping, arenas []arena, w *heapWalk,
+	memory mem.Reader, maps []process.Mapping, arenas []arena, w *heapWalk,
 ) error {
 	listed, err := a.cachedObjects(memory, maps, arenas)
 	if err != nil {
@@ -92,7 +92,7 @@ func (a *glibc) addCached(
 
 // heapWalk is a walk over all heaps.
 type heapWalk struct {
-	memory   Memory
+	memory   mem.Reader
 	resident func(start, end uint64) uint64
 	sum      HeapChunks
 	pages    int // read so far
@@ -128,7 +128,7 @@ func (w *heapWalk) walk(h heapSpan) error {
 			back := min(1<<breaks-1, len(pieces)-1)
 			pieces = pieces[:len(pieces)-back]
 			breaks, farthest = min(breaks+1, 16), max(farthest, state.at)
-			h.top = pages.Span{}
+			h.top = mem.Span{}
 		case err != nil:
 			return err
 		case ended:
@@ -136,7 +136,7 @@ func (w *heapWalk) walk(h heapSpan) error {
 			return nil
 		default:
 			// Where all pages have chunks, many are read at once.
-			if state.at-from < uint64(2*count)*peekSize {
+			if state.at-from < uint64(2*count)*mem.PeekSize {
 				count = min(2*count, maxPiecePages)
 			} else {
 				count = 1
@@ -165,9 +165,9 @@ func (w *heapWalk) walkPiece(h *heapSpan, s *chainState, count int) (ended bool,
 		}
 	}
 
-	start := s.at &^ (peekSize - 1)
+	start := s.at &^ (mem.PeekSize - 1)
 	var addresses []uint64
-	for address := start; address < h.end && len(addresses) < count; address += peekSize {
+	for address := start; address < h.end && len(addresses) < count; address += mem.PeekSize {
 		addresses = append(addresses, address)
 		if address < h.read {
 			w.again++
@@ -179,9 +179,9 @@ func (w *heapWalk) walkPiece(h *heapSpan, s *chainState, count int) (ended bool,
 	case w.again > maxWalkedPages:
 		return false, ErrBrokenChain
 	}
-	h.read = max(h.read, start+uint64(len(addresses))*peekSize)
+	h.read = max(h.read, start+uint64(len(addresses))*mem.PeekSize)
 
-	contents, err := w.memory.Peek(addresses, peekSize)
+	contents, err := w.memory.Peek(addresses, mem.PeekSize)
 	if err != nil {
 		return false, err
 	}
@@ -189,12 +189,12 @@ func (w *heapWalk) walkPiece(h *heapSpan, s *chainState, count int) (ended bool,
 		return false, ErrBrokenChain
 	}
 
-	for s.at < start+uint64(len(addresses))*peekSize {
-		page := contents[(s.at-start)/peekSize]
+	for s.at < start+uint64(len(addresses))*mem.PeekSize {
+		page := contents[(s.at-start)/mem.PeekSize]
 		if page == nil {
 			return false, ErrBrokenChain
 		}
-		header := page[s.at%peekSize:][:headerSize]
+		header := page[s.at%mem.PeekSize:][:headerSize]
 		size := chunkSize(header)
 		isEnd := h.topAt == 0 && size == 0 && h.end-s.at <= minSize
 

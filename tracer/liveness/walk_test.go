@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -154,8 +155,8 @@ type brokenMemory struct {
 }
 
 func (m *brokenMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
-	page := make([]byte, peekSize)
-	binary.LittleEndian.PutUint64(page[8:], peekSize|prevInUse)
+	page := make([]byte, mem.PeekSize)
+	binary.LittleEndian.PutUint64(page[8:], mem.PeekSize|prevInUse)
 
 	m.pages += len(addresses)
 	contents := make([][]byte, len(addresses))
@@ -181,11 +182,11 @@ func TestWalkBounds(t *testing.T) {
 	} {
 		memory := &brokenMemory{broken: make(map[uint64]bool)}
 		for i := c.broken; c.broken > 0 && i < c.pages; i += c.broken {
-			memory.broken[start+i*peekSize] = true
+			memory.broken[start+i*mem.PeekSize] = true
 		}
 
 		w := heapWalk{memory: memory, resident: all}
-		err := w.walk(heapSpan{start: start, first: start, end: start + c.pages*peekSize})
+		err := w.walk(heapSpan{start: start, first: start, end: start + c.pages*mem.PeekSize})
 		if !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}

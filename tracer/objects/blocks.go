@@ -2,17 +2,16 @@ package objects
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // A block is what an allocator has handed out at once, and has not got back.
 type block struct {
-	pages.Span // of the memory that the program has
-	kind       blockKind
+	mem.Span // of the memory that the program has
+	kind     blockKind
 }
 
 // A blockKind is the allocator of a block.
@@ -52,8 +51,9 @@ type pool struct {
 // isChanging is set if it looks like a pool that was changing while it was read.
 func parsePool(content []byte, start uint64) (p *pool, isChanging bool) {
 	size := uint64(len(content))
-	count, szidx := half(content, poolCount), half(content, poolSzidx)
-	nextoffset, maxnext := half(content, poolNextoffset), half(content, poolMaxnext)
+	count, szidx := uint64(mem.Word32(content, poolCount)), uint64(mem.Word32(content, poolSzidx))
+	nextoffset := uint64(mem.Word32(content, poolNextoffset))
+	maxnext := uint64(mem.Word32(content, poolMaxnext))
 	blockSize := (szidx + 1) * poolAlignment
 	if szidx >= maxSzidx || count == 0 || maxnext != size-blockSize || nextoffset < poolHeader ||
 		nextoffset > size || (nextoffset-poolHeader)%blockSize != 0 {
@@ -62,7 +62,7 @@ func parsePool(content []byte, start uint64) (p *pool, isChanging bool) {
 
 	used := (nextoffset - poolHeader) / blockSize
 	p = &pool{start: start, blockSize: blockSize, end: start + nextoffset, live: count}
-	for at := word(content, poolFreeblock); at != 0; {
+	for at := mem.Word(content, poolFreeblock); at != 0; {
 		offset := at - start
 		isBlock := at >= start+poolHeader && at < p.end && (offset-poolHeader)%blockSize == 0
 		if !isBlock || p.free[at] {
@@ -72,17 +72,12 @@ func parsePool(content []byte, start uint64) (p *pool, isChanging bool) {
 			p.free = make(map[uint64]bool)
 		}
 		p.free[at] = true
-		at = word(content, offset)
+		at = mem.Word(content, offset)
 	}
 	if count > used || used-uint64(len(p.free)) != count {
 		return nil, true
 	}
 	return p, false
-}
-
-// half returns a number of 4 bytes.
-func half(b []byte, offset uint64) uint64 {
-	return uint64(binary.LittleEndian.Uint32(b[offset:]))
 }
 
 // find returns the live block of an address.
@@ -94,7 +89,7 @@ func (p *pool) find(address uint64) (block, bool) {
 	if p.free[start] {
 		return block{}, false
 	}
-	return block{pages.Span{Start: start, End: start + p.blockSize}, blockPool}, true
+	return block{mem.Span{Start: start, End: start + p.blockSize}, blockPool}, true
 }
 
 // poolAt returns the pool of an address; nil: there is none. isChanging is as parsePool returns it.
@@ -149,14 +144,14 @@ type chunk struct {
 func (c chunk) end() uint64 { return c.start + c.size }
 
 // user is the memory that the program has: the mchunk_prev_size of the next chunk is part of it.
-func (c chunk) user() pages.Span {
-	return pages.Span{Start: c.start + chunkHeader, End: c.end() + wordSize}
+func (c chunk) user() mem.Span {
+	return mem.Span{Start: c.start + chunkHeader, End: c.end() + wordSize}
 }
 
 // A chunkChain follows the chunks of a heap from its start to its end, as the heap is read.
 type chunkChain struct {
 	memory *memory
-	heap   pages.Span
+	heap   mem.Span
 	at     uint64 // the chunk that the next piece begins in or with
 	isLost bool   // the chunks do not fit: they were changing, or it is no heap
 	alone  int    // headers that were read for themselves
@@ -206,7 +201,7 @@ func (c *chunkChain) through(p *piece) (chunks []chunk) {
 // isInUse reports whether the chunk that the chain is at is in use, by the one that follows.
 func (c *chunkChain) isInUse(p *piece, next uint64) bool {
 	header := c.header(p, next)
-	return header != nil && word(header, 8)&prevInUse != 0 && !c.memory.cached[c.at]
+	return header != nil && mem.Word(header, 8)&prevInUse != 0 && !c.memory.cached[c.at]
 }
 
 // size returns the size of the chunk at an address, if it has a plausible one.
@@ -215,9 +210,9 @@ func (c *chunkChain) size(p *piece, address uint64) (uint64, bool) {
 	if header == nil {
 		return 0, false
 	}
-	size := word(header, 8) &^ sizeFlags
+	size := mem.Word(header, 8) &^ sizeFlags
 	ok := size >= minChunk && size%chunkHeader == 0 && size < maxChunk &&
-		address+size <= c.heap.End && word(header, 8)&isMmapped == 0
+		address+size <= c.heap.End && mem.Word(header, 8)&isMmapped == 0
 	return size, ok
 }
 
@@ -260,7 +255,7 @@ func (c *chunkChain) readAhead(at, size uint64) {
 		return
 	}
 	for i, header := range headers {
-		if header == nil || word(header, 8)&^sizeFlags != size {
+		if header == nil || mem.Word(header, 8)&^sizeFlags != size {
 			if i == 0 && header != nil { // the next chunk, whatever its size
 				c.ahead[addresses[i]] = header
 			}
@@ -348,7 +343,7 @@ func (m *memory) mmappedAt(address uint64) (block, bool) {
 	}
 	page := process.PageSize
 	first := address &^ (page - 1)
-	lowest := max(roundUp(r.Start, page), first-min(first, maxMmapped))
+	lowest := max(mem.AlignUp(r.Start, page), first-min(first, maxMmapped))
 	at := first + page // the page before it is the next one
 	isKnown := func() bool { return m.without.Start < at && at <= m.without.End }
 	for at > lowest && !m.budget.check() {
@@ -367,12 +362,12 @@ func (m *memory) mmappedAt(address uint64) (block, bool) {
 		for i, header := range headers {
 			if b, ok := mmappedChunk(header, addresses[i], r.End); ok {
 				m.addMmapped(b)
-				m.without = pages.Span{Start: addresses[i] + page, End: first + page}
+				m.without = mem.Span{Start: addresses[i] + page, End: first + page}
 				return b, address >= b.Start && address < b.End
 			}
 		}
 	}
-	m.without = pages.Span{Start: at, End: first + page}
+	m.without = mem.Span{Start: at, End: first + page}
 	return block{}, false
 }
 
@@ -389,12 +384,12 @@ func (m *memory) addMmapped(b block) {
 // mmappedChunk returns the block of a header at the start of a page, if it is one of a chunk with
 // IS_MMAPPED.
 func mmappedChunk(header []byte, start, limit uint64) (block, bool) {
-	if header == nil || word(header, 0) != 0 || word(header, 8)&sizeFlags != isMmapped {
+	if header == nil || mem.Word(header, 0) != 0 || mem.Word(header, 8)&sizeFlags != isMmapped {
 		return block{}, false
 	}
-	size := word(header, 8) &^ sizeFlags
-	if size < process.PageSize || size > maxChunk || roundUp(start+size, process.PageSize) > limit {
+	size := mem.Word(header, 8) &^ sizeFlags
+	if size < process.PageSize || size > maxChunk || mem.AlignUp(start+size, process.PageSize) > limit {
 		return block{}, false
 	}
-	return block{pages.Span{Start: start + chunkHeader, End: start + size}, blockMmapped}, true
+	return block{mem.Span{Start: start + chunkHeader, End: start + size}, blockMmapped}, true
 }

@@ -13,9 +13,9 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // CensusOptions limit a census.
@@ -132,7 +132,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 
 	var err error
 	took := process.MeasureCPUTime(func() {
-		choose := func(s pages.Span) bool { return c.result.lot(s.Start) < c.share }
+		choose := func(s mem.Span) bool { return c.result.lot(s.Start) < c.share }
 		if c.share == 1 {
 			choose = nil
 		}
@@ -177,7 +177,7 @@ func (c *counter) visit(p *piece) error {
 	}
 	switch p.region.kind {
 	case regionAnonymous:
-		for at := roundUp(p.start, c.heap.structures.PoolSize); at < p.end(); at += c.heap.structures.PoolSize {
+		for at := mem.AlignUp(p.start, c.heap.structures.PoolSize); at < p.end(); at += c.heap.structures.PoolSize {
 			if group := at / windowBytes; group != c.group {
 				c.endGroup()
 				c.group = group
@@ -220,7 +220,7 @@ func (c *counter) alone() error {
 		}
 	}
 	for _, s := range c.heap.heaps.Mapped {
-		b := block{pages.Span{Start: s.Start + chunkHeader, End: s.End}, blockMmapped}
+		b := block{mem.Span{Start: s.Start + chunkHeader, End: s.End}, blockMmapped}
 		if c.chunkAlone(b); c.heap.memory.budget.isSpent() {
 			return errLate
 		}
@@ -234,7 +234,7 @@ func (c *counter) learnTypes(p *piece) {
 	switch p.region.kind {
 	case regionAnonymous:
 		size := c.heap.structures.PoolSize
-		for start := roundUp(p.start, size); start < p.end(); start += size {
+		for start := mem.AlignUp(p.start, size); start < p.end(); start += size {
 			found, _ := p.poolAt(start, size)
 			if found == nil {
 				continue
@@ -271,7 +271,7 @@ func (c *counter) pool(p *piece, found *pool) {
 		if found.free[at] {
 			continue
 		}
-		b := block{pages.Span{Start: at, End: at + found.blockSize}, blockPool}
+		b := block{mem.Span{Start: at, End: at + found.blockSize}, blockPool}
 		object, t := c.heap.objectIn(b, p.at(at, found.blockSize))
 		if t == nil {
 			c.result.Untyped++
@@ -302,7 +302,7 @@ const blocksAtOnce = 4096
 
 // others counts the objects in blocks of jemalloc or mimalloc. Small ones are sampled by window, as
 // pools are; nil for choose: all are counted.
-func (c *counter) others(choose func(pages.Span) bool) error {
+func (c *counter) others(choose func(mem.Span) bool) error {
 	m := c.heap.memory
 	if m.others == nil {
 		return nil
@@ -428,15 +428,15 @@ func (c *counter) tables(t *typeInfo, object []byte) uint64 {
 	s := c.heap.structures
 	switch {
 	case t.kind == kindList && len(object) >= int(s.ListItem)+2*wordSize:
-		return min(word(object, s.ListItem+wordSize), maxChunk) * wordSize // allocated
+		return min(mem.Word(object, s.ListItem+wordSize), maxChunk) * wordSize // allocated
 	case t.kind == kindDict && len(object) >= int(s.DictUsed)+wordSize:
-		return dictTable(word(object, s.DictUsed))
+		return dictTable(mem.Word(object, s.DictUsed))
 	case t.kind == kindSet && len(object) >= int(s.SetMask)+wordSize:
-		if mask := word(object, s.SetMask); mask >= 8 {
+		if mask := mem.Word(object, s.SetMask); mask >= 8 {
 			return min(mask+1, maxChunk) * 2 * wordSize
 		}
 	case t.kind == kindDeque && len(object) >= objectSize+wordSize:
-		return (min(word(object, objectSize), maxChunk)/64 + 1) * 66 * wordSize
+		return (min(mem.Word(object, objectSize), maxChunk)/64 + 1) * 66 * wordSize
 	}
 	return 0
 }

@@ -3,7 +3,7 @@ package objects
 import (
 	"encoding/binary"
 
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 // A linkPattern is how the nodes of linked lists refer to the next one: all nodes are of one type,
@@ -153,14 +153,14 @@ func (s *search) eachBlock(p *piece, kind blockKind, size uint64, visit func(blo
 		}
 	case p.region.kind == regionAnonymous && kind == blockPool && s.heap.structures != nil:
 		poolSize := s.heap.structures.PoolSize
-		for at := roundUp(p.start, poolSize); at < p.end(); at += poolSize {
+		for at := mem.AlignUp(p.start, poolSize); at < p.end(); at += poolSize {
 			found, _ := p.poolAt(at, poolSize)
 			if found == nil || found.blockSize != size {
 				continue
 			}
 			for b := found.start + poolHeader; b+size <= found.end; b += size {
 				if !found.free[b] {
-					visit(block{pages.Span{Start: b, End: b + size}, blockPool})
+					visit(block{mem.Span{Start: b, End: b + size}, blockPool})
 				}
 			}
 		}

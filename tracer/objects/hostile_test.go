@@ -9,9 +9,9 @@ import (
 
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/liveness"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/native"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // forgedAt is where the memory of the tests lies.
@@ -24,12 +24,12 @@ type image struct {
 }
 
 func newImage(content []byte) *image {
-	size := roundUp(uint64(len(content)), process.PageSize)
+	size := mem.AlignUp(uint64(len(content)), process.PageSize)
 	return &image{content: append(make([]byte, 0, size), content...)[:size]}
 }
 
-func (f *image) span() pages.Span {
-	return pages.Span{Start: forgedAt, End: forgedAt + uint64(len(f.content))}
+func (f *image) span() mem.Span {
+	return mem.Span{Start: forgedAt, End: forgedAt + uint64(len(f.content))}
 }
 
 func (f *image) Peek(addresses []uint64, size int) ([][]byte, error) {
@@ -116,7 +116,7 @@ func FuzzPool(f *testing.F) {
 				t.Fatalf("%#x is in %+v of %+v", at, b, p)
 			}
 		}
-		if uint64(len(live)) != p.live || p.live != half(content, poolCount) {
+		if uint64(len(live)) != p.live || p.live != uint64(mem.Word32(content, poolCount)) {
 			t.Fatalf("%d blocks, want %d", len(live), p.live)
 		}
 	})
@@ -163,7 +163,7 @@ func FuzzChunks(f *testing.F) {
 			}
 		}
 
-		m.regions, m.spans = []region{{heap, regionHeap}}, pages.Spans{wholePages(heap)}
+		m.regions, m.spans = []region{{heap, regionHeap}}, mem.Spans{wholePages(heap)}
 		end = heap.Start
 		err = m.each(nil, func(p *piece) error {
 			for _, c := range p.chunks {
@@ -196,15 +196,15 @@ func FuzzSearch(f *testing.F) {
 		if whole.Len() < 4*process.PageSize {
 			return
 		}
-		stack := pages.Span{Start: whole.Start, End: whole.Start + process.PageSize}
-		heap := pages.Span{Start: stack.End, End: whole.Start + 2*process.PageSize}
-		rest := pages.Span{Start: heap.End, End: whole.End}
+		stack := mem.Span{Start: whole.Start, End: whole.Start + process.PageSize}
+		heap := mem.Span{Start: stack.End, End: whole.Start + 2*process.PageSize}
+		rest := mem.Span{Start: heap.End, End: whole.End}
 		h := &Heap{
-			heads: []uint64{0}, heaps: liveness.Heaps{Spans: []pages.Span{heap}},
+			heads: []uint64{0}, heaps: liveness.Heaps{Spans: []mem.Span{heap}},
 			statics: &native.Statics{},
 			stacks:  []native.Stack{{TID: 1, Start: stack.Start, End: stack.End, Known: true}},
 			memory: &memory{
-				reader: forged, buffer: make([]byte, pieceBytes), spans: pages.Spans{whole},
+				reader: forged, buffer: make([]byte, pieceBytes), spans: mem.Spans{whole},
 				regions: []region{{stack, regionStack}, {heap, regionHeap}, {rest, regionAnonymous}},
 			},
 			process: &process.Process{PID: 1}, pages: make(map[uint64][]byte),
@@ -308,11 +308,11 @@ func TestMmapped(t *testing.T) {
 	for range 20 {
 		const count = 3000 // pages
 		forged := newImage(make([]byte, count*int(process.PageSize)))
-		in := make([]pages.Span, count) // the chunk that each page is in; zero: none
+		in := make([]mem.Span, count) // the chunk that each page is in; zero: none
 		for page := r.IntN(200); page < count; page += 1 + r.IntN(300) {
 			n := min(1+r.IntN(50), count-page)
 			at := forgedAt + uint64(page)*process.PageSize
-			chunk := pages.Span{Start: at + chunkHeader, End: at + uint64(n)*process.PageSize}
+			chunk := mem.Span{Start: at + chunkHeader, End: at + uint64(n)*process.PageSize}
 			binary.LittleEndian.PutUint64(forged.content[at-forgedAt+8:], chunk.End-at|isMmapped)
 			for range n {
 				in[page], page = chunk, page+1
@@ -343,17 +343,17 @@ func TestBulk(t *testing.T) {
 	const poolSize = maxPoolSize
 	for _, pools := range [][]int{{0}, {0, 1, 2}, {15}, {13, 14, 15}, {11, 12, 13, 14, 15}, {}} {
 		forged := newImage(make([]byte, 2*windowBytes))
-		window := roundUp(forgedAt, windowBytes)
+		window := mem.AlignUp(forgedAt, windowBytes)
 		for _, pool := range pools { // nextpool and prevpool
 			header := forged.content[window-forgedAt+uint64(pool)*poolSize:]
 			binary.LittleEndian.PutUint64(header[poolFreeblock+wordSize:], forgedAt+poolSize)
 			binary.LittleEndian.PutUint64(header[poolFreeblock+2*wordSize:], forgedAt+poolSize)
 		}
 
-		span := pages.Span{Start: window, End: window + windowBytes}
+		span := mem.Span{Start: window, End: window + windowBytes}
 		m := &memory{
 			reader: forged, maps: []process.Mapping{{Start: forgedAt, End: forged.span().End, Read: true}},
-			regions: []region{{span, regionAnonymous}}, spans: pages.Spans{span},
+			regions: []region{{span, regionAnonymous}}, spans: mem.Spans{span},
 		}
 		if err := m.leaveOutBulk(); err != nil {
 			t.Fatal(err)

@@ -2,7 +2,6 @@ package objects
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"os"
 	"slices"
@@ -10,8 +9,8 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/liveness"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 const (
@@ -39,7 +38,7 @@ const (
 
 // A region is memory of one kind.
 type region struct {
-	pages.Span
+	mem.Span
 	kind regionKind
 }
 
@@ -59,7 +58,7 @@ const (
 
 // A reader is a process.Memory, or a forged one in tests.
 type reader interface {
-	Peek(addresses []uint64, size int) ([][]byte, error)
+	mem.Reader
 	PeekPages(address uint64, buffer []byte) (present []bool, err error)
 	PeekPagesAt(addresses []uint64, buffer []byte) (present []bool, err error)
 }
@@ -71,15 +70,15 @@ type memory struct {
 	reader  reader
 	maps    []process.Mapping
 	regions []region        // in the order of their addresses
-	spans   pages.Spans     // of the regions, whole pages
+	spans   mem.Spans       // of the regions, whole pages
 	parts   []part          // of the spans, in the same order
 	cached  map[uint64]bool // chunks of malloc that are free, by their headers in use
 	buffer  []byte
 	mmapped []block         // chunks with a mapping of their own, that are known so far, in order
-	without pages.Span      // the last memory that was searched back, and in which none begins
+	without mem.Span        // the last memory that was searched back, and in which none begins
 	large   []chunk         // of heaps, in use, and left out as bulk data
 	others  liveness.Blocks // of jemalloc or mimalloc; nil: neither is the malloc
-	frames  pages.Spans     // variables of running functions: they are no bulk
+	frames  mem.Spans       // variables of running functions: they are no bulk
 	budget  *budget         // of the census or search
 	bulk    uint64          // bytes that are left out
 	read    uint64          // bytes that were read
@@ -92,7 +91,7 @@ func findMemory(
 	maps []process.Mapping,
 	heaps liveness.Heaps,
 	others []region,
-	frames pages.Spans,
+	frames mem.Spans,
 	blocks liveness.Blocks,
 ) (*memory, error) {
 	m := &memory{
@@ -111,11 +110,11 @@ func findMemory(
 	defer pagemap.Close()
 
 	for _, s := range heaps.Mapped {
-		b := pages.Span{Start: s.Start + chunkHeader, End: s.End}
+		b := mem.Span{Start: s.Start + chunkHeader, End: s.End}
 		m.mmapped = append(m.mmapped, block{b, blockMmapped})
 	}
 	var candidates []region
-	var taken []pages.Span
+	var taken []mem.Span
 	for _, r := range others {
 		candidates = append(candidates, r)
 		taken = append(taken, r.Span)
@@ -130,35 +129,35 @@ func findMemory(
 		}
 		taken = append(taken, s)
 	}
-	var anonymous []pages.Span
+	var anonymous []mem.Span
 	for _, v := range maps {
 		isOwn := v.Read && v.Write && !v.Shared && !strings.HasPrefix(v.Path, "/dev/")
 		if isOwn && !v.IsFile() && v.Path != "[stack]" {
-			anonymous = append(anonymous, pages.Span{Start: v.Start, End: v.End})
+			anonymous = append(anonymous, mem.Span{Start: v.Start, End: v.End})
 		}
 	}
-	for _, s := range pages.MergeSpans(anonymous).Subtract(pages.MergeSpans(slices.Clone(taken))) {
+	for _, s := range mem.MergeSpans(anonymous).Subtract(mem.MergeSpans(slices.Clone(taken))) {
 		candidates = append(candidates, region{s, regionAnonymous})
 	}
 	m.regions = disjoint(candidates)
-	var resident []pages.Span
+	var resident []mem.Span
 	var runs []process.PageRun
 	for _, r := range m.regions {
-		start, end := r.Start&^(process.PageSize-1), roundUp(r.End, process.PageSize)
+		start, end := r.Start&^(process.PageSize-1), mem.AlignUp(r.End, process.PageSize)
 		runs, err = pagemap.AnonymousRuns(runs[:0], start, end)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
 		for _, run := range runs {
 			if !run.Swapped { // whole pools, of which some pages may not have been touched
-				resident = append(resident, pages.Span{
+				resident = append(resident, mem.Span{
 					Start: max(start, run.Start&^(maxPoolSize-1)),
-					End:   min(end, roundUp(run.End, maxPoolSize)),
+					End:   min(end, mem.AlignUp(run.End, maxPoolSize)),
 				})
 			}
 		}
 	}
-	m.spans = pages.MergeSpans(resident)
+	m.spans = mem.MergeSpans(resident)
 	if err := m.leaveOutBulk(); err != nil {
 		return nil, err
 	}
@@ -181,13 +180,13 @@ func disjoint(regions []region) (apart []region) {
 }
 
 // wholePages widens a range to whole pages.
-func wholePages(s pages.Span) pages.Span {
-	return pages.Span{Start: s.Start &^ (process.PageSize - 1), End: roundUp(s.End, process.PageSize)}
+func wholePages(s mem.Span) mem.Span {
+	return mem.Span{Start: s.Start &^ (process.PageSize - 1), End: mem.AlignUp(s.End, process.PageSize)}
 }
 
 // readAround reads a range that need not begin or end with a page; nil: its first page is not in RAM.
 func (m *memory) readAround(start, size uint64) []byte {
-	whole := wholePages(pages.Span{Start: start, End: start + size})
+	whole := wholePages(mem.Span{Start: start, End: start + size})
 	content := make([]byte, whole.Len())
 	present, err := m.reader.PeekPages(whole.Start, content)
 	if err != nil || !present[0] {
@@ -196,22 +195,20 @@ func (m *memory) readAround(start, size uint64) []byte {
 	return content[start-whole.Start:][:size:size]
 }
 
-func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }
-
 // walkHeap follows the chunks of a heap, and returns the parts of it that are worth a search: from
 // a chunk to the header of the next one that is large and has no pointers. Where the chunks do not
 // fit, the rest is one part.
-func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
+func (m *memory) walkHeap(heap mem.Span) (parts []mem.Span, err error) {
 	var candidates []chunk
 	chain := &chunkChain{memory: m, heap: heap}
 	last := -1               // the candidate that the chunk before is
 	size := process.PageSize // that is read at once
 	for at := heap.Start; at+chunkHeader <= heap.End && !m.budget.isSpent(); {
-		start, end := at&^(process.PageSize-1), roundUp(at+chunkHeader+size, process.PageSize)
+		start, end := at&^(process.PageSize-1), mem.AlignUp(at+chunkHeader+size, process.PageSize)
 		p := &piece{}
 		if chain.ahead[at] == nil {
-			end = min(end, roundUp(heap.End, process.PageSize))
-			p, err = m.readPiece(pages.Span{Start: start, End: end}, region{heap, regionHeap})
+			end = min(end, mem.AlignUp(heap.End, process.PageSize))
+			p, err = m.readPiece(mem.Span{Start: start, End: end}, region{heap, regionHeap})
 			if err != nil {
 				return nil, err
 			}
@@ -224,7 +221,7 @@ func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
 				break
 			}
 			if header := chain.header(p, at); last >= 0 && header != nil {
-				candidates[last].inUse = word(header, 8)&prevInUse != 0
+				candidates[last].inUse = mem.Word(header, 8)&prevInUse != 0
 				last = -1
 			}
 			if length >= minLarge || at+length >= heap.End {
@@ -236,7 +233,7 @@ func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
 		}
 	}
 
-	var spans []pages.Span
+	var spans []mem.Span
 	for _, c := range candidates {
 		spans = append(spans, c.user())
 	}
@@ -250,7 +247,7 @@ func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
 			continue
 		}
 		// The header shows whether the chunk before is in use.
-		parts = append(parts, pages.Span{Start: at, End: min(c.start+chunkHeader, heap.End)})
+		parts = append(parts, mem.Span{Start: at, End: min(c.start+chunkHeader, heap.End)})
 		at = c.end()
 		m.bulk += c.size
 		if c.inUse {
@@ -258,7 +255,7 @@ func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
 		}
 	}
 	if at < heap.End {
-		parts = append(parts, pages.Span{Start: at, End: heap.End})
+		parts = append(parts, mem.Span{Start: at, End: heap.End})
 	}
 	return parts, nil
 }
@@ -292,11 +289,9 @@ func (p *piece) at(address, n uint64) []byte {
 	return p.bytes[offset : offset+n]
 }
 
-func word(b []byte, offset uint64) uint64 { return binary.LittleEndian.Uint64(b[offset:]) }
-
 // A part is memory of a region that becomes one piece.
 type part struct {
-	pages.Span
+	mem.Span
 	region int // index
 }
 
@@ -308,7 +303,7 @@ func (m *memory) findParts() {
 		if r.kind == regionAnonymous {
 			size = windowBytes
 		}
-		first, last := r.Start&^(process.PageSize-1), roundUp(r.End, process.PageSize)
+		first, last := r.Start&^(process.PageSize-1), mem.AlignUp(r.End, process.PageSize)
 		for next < len(m.spans) && m.spans[next].End <= first {
 			next++
 		}
@@ -318,7 +313,7 @@ func (m *memory) findParts() {
 			}
 			for at := max(first, s.Start); at < min(last, s.End); {
 				end := min(last, s.End, at&^(size-1)+size)
-				m.parts = append(m.parts, part{pages.Span{Start: at, End: end}, i})
+				m.parts = append(m.parts, part{mem.Span{Start: at, End: end}, i})
 				at = end
 			}
 		}
@@ -328,7 +323,7 @@ func (m *memory) findParts() {
 // each reads all memory, in the order of the addresses, and calls visit for each piece. Its bytes
 // are valid until visit returns. choose reports which windows of anonymous memory are read; nil:
 // all. The error is errLate when the time is used up.
-func (m *memory) each(choose func(pages.Span) bool, visit func(*piece) error) error {
+func (m *memory) each(choose func(mem.Span) bool, visit func(*piece) error) error {
 	reading := eachReader{memory: m, visit: visit}
 	for _, p := range m.parts {
 		if choose != nil && m.regions[p.region].kind == regionAnonymous && !choose(p.Span) {
@@ -397,7 +392,7 @@ func (r *eachReader) flush() error {
 	return nil
 }
 
-func (m *memory) readPiece(s pages.Span, r region) (*piece, error) {
+func (m *memory) readPiece(s mem.Span, r region) (*piece, error) {
 	buffer := m.buffer[:s.Len()]
 	present, err := m.reader.PeekPages(s.Start, buffer)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -407,7 +408,7 @@ func (s *search) newNode(b block, content []byte) *node {
 		switch {
 		case t != nil:
 			n.address, n.typ = object, t
-			n.refcnt = s.heap.refcntOf(word(content, object-b.Start))
+			n.refcnt = s.heap.refcntOf(mem.Word(content, object-b.Start))
 		case s.heap.isZombieFrame(content):
 			return nil
 		}
@@ -472,13 +473,13 @@ func (h *Heap) chunkAt(address uint64, r region) (block, bool) {
 		if !ok {
 			continue
 		}
-		c := chunk{start: start, size: word(header, 8) &^ sizeFlags}
+		c := chunk{start: start, size: mem.Word(header, 8) &^ sizeFlags}
 		if c.size < minChunk || c.size%chunkHeader != 0 || c.end() >= r.End || c.end() < start ||
-			word(header, 8)&isMmapped != 0 || h.heaps.Cached[start] {
+			mem.Word(header, 8)&isMmapped != 0 || h.heaps.Cached[start] {
 			continue
 		}
 		next, ok := h.peek(c.end(), chunkHeader)
-		if !ok || word(next, 8)&prevInUse == 0 {
+		if !ok || mem.Word(next, 8)&prevInUse == 0 {
 			continue
 		}
 		b := block{c.user(), blockChunk}

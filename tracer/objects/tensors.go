@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // tensorTypes are the types of PyTorch's tensors from which all others are derived.
@@ -41,7 +41,7 @@ func (c *counter) noteTensor(object uint64, t *typeInfo) {
 // findTensors notes the tensors in the windows that choose has left out; nil: there are none. How
 // many storages there are does not follow from some of the tensors, as several may refer to one. So
 // it reads the pools of the sizes that tensors have, by their headers.
-func (c *counter) findTensors(choose func(pages.Span) bool) error {
+func (c *counter) findTensors(choose func(mem.Span) bool) error {
 	c.tensorsKnown = choose == nil
 	sizes := c.heap.tensorSizes()
 	if choose == nil || len(sizes) == 0 || c.heap.memory.others != nil {
@@ -55,7 +55,7 @@ func (c *counter) findTensors(choose func(pages.Span) bool) error {
 		if m.regions[p.region].kind != regionAnonymous || choose(p.Span) {
 			continue
 		}
-		for at := roundUp(p.Start, size); at+size <= p.End; at += size {
+		for at := mem.AlignUp(p.Start, size); at+size <= p.End; at += size {
 			pools = append(pools, at)
 		}
 		if len(pools) >= headersAtOnce {
@@ -89,7 +89,7 @@ func (h *Heap) tensorSizes() map[uint64]bool {
 	sizes := make(map[uint64]bool)
 	for _, t := range h.types {
 		if t.isTensor {
-			sizes[roundUp(t.head+t.basicsize, poolAlignment)] = true
+			sizes[mem.AlignUp(t.head+t.basicsize, poolAlignment)] = true
 		}
 	}
 	return sizes
@@ -104,7 +104,7 @@ func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 	}
 	var wanted []uint64 // pools
 	for i, header := range headers {
-		if header != nil && sizes[(half(header, poolSzidx)+1)*poolAlignment] {
+		if header != nil && sizes[(uint64(mem.Word32(header, poolSzidx))+1)*poolAlignment] {
 			wanted = append(wanted, pools[i])
 		}
 	}
@@ -151,7 +151,7 @@ func (c *counter) noteTensors(p *piece) {
 		return
 	}
 	for at := found.start + poolHeader; at+found.blockSize <= found.end; at += found.blockSize {
-		b := block{pages.Span{Start: at, End: at + found.blockSize}, blockPool}
+		b := block{mem.Span{Start: at, End: at + found.blockSize}, blockPool}
 		if object, t := c.heap.objectIn(b, p.at(at, found.blockSize)); t != nil && !found.free[at] {
 			c.noteTensor(object, t)
 		}

@@ -3,8 +3,8 @@ package residency
 import (
 	"math"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
@@ -117,7 +117,7 @@ func (r *Rows) hugePlaces(faults []source.Fault) hugePlaces {
 }
 
 // bytesPerFault returns what a page fault in a run has brought into memory on average.
-func (h hugePlaces) bytesPerFault(row firstTouchRow, run pages.Run, segment *Segment) float64 {
+func (h hugePlaces) bytesPerFault(row firstTouchRow, run mem.Run, segment *Segment) float64 {
 	if !run.Huge {
 		return float64(sizes.small)
 	}

@@ -2,11 +2,10 @@ package native
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
@@ -30,11 +29,10 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory := &memory{process: p}
-	regions := region.ThreadStacks(maps, endsOf(maps), memory)
-	owners := memory.owners(regions)
-	if memory.err != nil {
-		return nil, memory.err
+	regions := region.ThreadStacks(maps, endsOf(maps), p)
+	owners, err := ownersOf(p, regions)
+	if err != nil {
+		return nil, err
 	}
 
 	var stacks []Stack
@@ -53,12 +51,13 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 	}
 	isFirst := func(t process.Thread) bool { return t.TID == p.PID }
 	if i := slices.IndexFunc(threads, isFirst); i >= 0 {
-		if span, ok := memory.firstTLS(maps, threads[i].InnerTID); ok {
+		span, err := firstTLS(p, maps, threads[i].InnerTID)
+		if err != nil {
+			return nil, err
+		}
+		if span.Len() > 0 {
 			stacks = append(stacks, Stack{p.PID, threads[i].Name, span.Start, span.End, true})
 		}
-	}
-	if memory.err != nil {
-		return nil, memory.err
 	}
 	slices.SortFunc(stacks, func(a, b Stack) int { return cmp.Compare(a.Start, b.Start) })
 	return stacks, nil
@@ -87,7 +86,7 @@ func stackEnd(
 // wholeStack returns the stack of a thread that runs: that of the first thread, which the kernel
 // names, or the one that glibc made for the thread, without its guard.
 func wholeStack(
-	maps []process.Mapping, owners map[int]pages.Span, t process.Thread, isFirst bool,
+	maps []process.Mapping, owners map[int]mem.Span, t process.Thread, isFirst bool,
 ) (start, end uint64, ok bool) {
 	if isFirst {
 		i := slices.IndexFunc(maps, func(m process.Mapping) bool { return m.Path == "[stack]" })
@@ -115,24 +114,6 @@ func endsOf(maps []process.Mapping) (ends []uint64) {
 	return ends
 }
 
-// memory implements region.Memory.
-type memory struct {
-	process *process.Process
-	err     error
-}
-
-// Resident returns true for all pages: Peek leaves out what is not in RAM.
-func (m *memory) Resident(uint64) bool { return true }
-
-func (m *memory) Peek(addresses []uint64, size int) [][]byte {
-	contents, err := m.process.Peek(addresses, size)
-	if err != nil {
-		m.err = cmp.Or(m.err, err)
-		return make([][]byte, len(addresses))
-	}
-	return contents
-}
-
 // A thread's struct pthread begins with its TCB, whose fields tcb and self point to it.
 //
 // https://github.com/bminor/glibc/blob/glibc-2.41/nptl/descr.h#L130
@@ -144,21 +125,25 @@ const (
 	topPageBytes    = 4096
 )
 
-// owners returns the stacks by the thread for which glibc has made them: the ID is in the struct
+// ownersOf returns the stacks by the thread for which glibc has made them: the ID is in the struct
 // pthread, in the last page. It is 0 once the thread has ended.
-func (m *memory) owners(stacks []region.Region) map[int]pages.Span {
+func ownersOf(memory mem.Reader, stacks []region.Region) (map[int]mem.Span, error) {
 	var tops []uint64
 	for _, s := range stacks {
 		tops = append(tops, s.End-topPageBytes)
 	}
 
-	owners := make(map[int]pages.Span)
-	for i, page := range m.Peek(tops, topPageBytes) {
+	pages, err := memory.Peek(tops, topPageBytes)
+	if err != nil {
+		return nil, err
+	}
+	owners := make(map[int]mem.Span)
+	for i, page := range pages {
 		for _, tid := range descriptors(page, tops[i]) {
-			owners[tid] = pages.Span{Start: stacks[i].Start, End: stacks[i].End}
+			owners[tid] = mem.Span{Start: stacks[i].Start, End: stacks[i].End}
 		}
 	}
-	return owners
+	return owners, nil
 }
 
 // descriptors returns the IDs of the threads whose struct pthread is in memory at an address, by
@@ -167,9 +152,8 @@ func descriptors(content []byte, start uint64) map[uint64]int {
 	found := make(map[uint64]int)
 	for at := 0; at+tidOffset+4 <= len(content); at += threadAlignment {
 		self := start + uint64(at)
-		if binary.LittleEndian.Uint64(content[at:]) == self &&
-			binary.LittleEndian.Uint64(content[at+selfOffset:]) == self {
-			found[self] = int(int32(binary.LittleEndian.Uint32(content[at+tidOffset:])))
+		if mem.Word(content, at) == self && mem.Word(content, at+selfOffset) == self {
+			found[self] = int(int32(mem.Word32(content, at+tidOffset)))
 		}
 	}
 	return found
@@ -182,8 +166,9 @@ const (
 )
 
 // firstTLS returns the thread-local variables of the first thread: they lie below its struct
-// pthread, which has the values of its keys (pthread_setspecific).
-func (m *memory) firstTLS(maps []process.Mapping, tid int) (pages.Span, bool) {
+// pthread, which has the values of its keys (pthread_setspecific). The span is empty if none are
+// found.
+func firstTLS(memory mem.Reader, maps []process.Mapping, tid int) (mem.Span, error) {
 	read := 0
 	for _, v := range maps {
 		isSmall := v.Len() <= maxTLSBytes && v.Read && v.Write && !v.Shared && v.Path == ""
@@ -191,19 +176,15 @@ func (m *memory) firstTLS(maps []process.Mapping, tid int) (pages.Span, bool) {
 			continue
 		}
 		read++
-		var addresses []uint64
-		for address := v.Start; address < v.End; address += topPageBytes {
-			addresses = append(addresses, address)
-		}
-		content := make([]byte, v.Len())
-		for i, page := range m.Peek(addresses, topPageBytes) {
-			copy(content[i*topPageBytes:], page)
+		content, err := mem.ReadRange(memory, mem.Span{Start: v.Start, End: v.End})
+		if err != nil {
+			return mem.Span{}, err
 		}
 		for self, found := range descriptors(content, v.Start) {
 			if found == tid {
-				return pages.Span{Start: v.Start, End: min(v.End, self+descriptorBytes)}, true
+				return mem.Span{Start: v.Start, End: min(v.End, self+descriptorBytes)}, nil
 			}
 		}
 	}
-	return pages.Span{}, false
+	return mem.Span{}, nil
 }

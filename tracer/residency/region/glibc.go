@@ -3,8 +3,8 @@ package region
 import (
 	"fmt"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // heapMaxSize is HEAP_MAX_SIZE on 64-bit machines, in bytes. Heaps are aligned to it.
@@ -29,7 +29,7 @@ const heapInfoSize = 32 // bytes up to mprotect_size, in all versions
 func (f *finder) arenaHeaps() []Region {
 	var addresses []uint64
 	for _, s := range f.freeWritable {
-		for address := alignUp(s.Start, heapMaxSize); address >= s.Start && address < s.End &&
+		for address := mem.AlignUp(s.Start, heapMaxSize); address >= s.Start && address < s.End &&
 			len(addresses) < maxPeeks/4; address += heapMaxSize {
 			addresses = append(addresses, address)
 		}
@@ -41,7 +41,7 @@ func (f *finder) arenaHeaps() []Region {
 			continue
 		}
 		h := heapInfo{
-			addresses[i], word(content, 0), word(content, 8), word(content, 16), word(content, 24),
+			addresses[i], mem.Word(content, 0), mem.Word(content, 8), mem.Word(content, 16), mem.Word(content, 24),
 		}
 		if f.isHeap(h) {
 			heaps[h.address] = h
@@ -105,13 +105,13 @@ const (
 // mmappedChunkSize returns the size of the chunk that begins with a header, in bytes. It returns 0
 // if there is none of at most maxSize bytes.
 func mmappedChunkSize(header []byte, maxSize uint64) uint64 {
-	if header == nil || word(header, 0) != 0 {
+	if header == nil || mem.Word(header, 0) != 0 {
 		return 0
 	}
 
-	size := mappedSize(word(header, 8), 0)
+	size := mappedSize(mem.Word(header, 8), 0)
 	for offset := uint64(16); size > 0 && offset+16 <= mmappedHeaderSize; offset = 2*offset + 16 {
-		prevSize, mchunkSize := word(header, int(offset)), word(header, int(offset)+8)
+		prevSize, mchunkSize := mem.Word(header, int(offset)), mem.Word(header, int(offset)+8)
 		if total := mappedSize(mchunkSize, offset); prevSize == offset && total > 0 {
 			size = total
 		}
@@ -127,7 +127,7 @@ func mmappedChunkSize(header []byte, maxSize uint64) uint64 {
 // offset. It returns 0 for a word that is no such size.
 func mappedSize(mchunkSize, offset uint64) uint64 {
 	flags, end := mchunkSize&sizeFlags, mchunkSize&^sizeFlags+offset
-	total := alignUp(end, pageSize)
+	total := mem.AlignUp(end, pageSize)
 	if flags != isMmapped || end <= offset || total < end || total != end && total != end+16 {
 		return 0
 	}
@@ -217,15 +217,15 @@ type thread struct {
 func (f *finder) findThread(page uint64, content []byte) (thread, bool) {
 	for at := 0; at+threadListOffset+16 <= len(content); at += threadAlignment {
 		self := page + uint64(at)
-		if word(content, at+tcbOffset) != self || word(content, at+selfOffset) != self {
+		if mem.Word(content, at+tcbOffset) != self || mem.Word(content, at+selfOffset) != self {
 			continue
 		}
 
 		area, _ := f.areas.Find(self)
 		for i := at + threadListOffset + 16; i+24 <= len(content); i += 8 {
-			stackblock, size, guard := word(content, i), word(content, i+8), word(content, i+16)
+			stackblock, size, guard := mem.Word(content, i), mem.Word(content, i+8), mem.Word(content, i+16)
 			if isStack(stackblock, size, guard, page, area) {
-				next, prev := word(content, at+threadListOffset), word(content, at+threadListOffset+8)
+				next, prev := mem.Word(content, at+threadListOffset), mem.Word(content, at+threadListOffset+8)
 				return thread{
 					anonymousRegion(ThreadStack, stackblock, stackblock+size),
 					[2]uint64{next - threadListOffset, prev - threadListOffset},
@@ -238,7 +238,7 @@ func (f *finder) findThread(page uint64, content []byte) (thread, bool) {
 
 // isStack reports whether the words may be stackblock, stackblock_size and guardsize of a stack
 // that ends with a page of an area.
-func isStack(stackblock, size, guard, lastPage uint64, area pages.Span) bool {
+func isStack(stackblock, size, guard, lastPage uint64, area mem.Span) bool {
 	return stackblock >= area.Start && stackblock <= lastPage &&
 		size <= area.Len() && guard < size &&
 		(stackblock|size|guard)%pageSize == 0 && stackblock+size == lastPage+stackTopPageBytes

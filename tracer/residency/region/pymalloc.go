@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 // pymalloc is a version of CPython's allocator of small objects. It cuts arenas into pools,
@@ -35,8 +35,8 @@ func (p pymalloc) arenaIndex(address uint64, header []byte) (uint32, bool) {
 	}
 
 	field := func(offset int) uint64 { return uint64(binary.LittleEndian.Uint32(header[offset:])) }
-	count, freeblock := field(0), word(header, 8) // blocks in use, the first free block
-	nextpool, prevpool := word(header, 16), word(header, 24)
+	count, freeblock := field(0), mem.Word(header, 8) // blocks in use, the first free block
+	nextpool, prevpool := mem.Word(header, 16), mem.Word(header, 24)
 	arenaindex, szidx := uint32(field(32)), field(36)
 	nextoffset, maxnextoffset := field(40), field(44) // of the next unused block, of the last one
 
@@ -58,10 +58,10 @@ func (p pymalloc) arenaIndex(address uint64, header []byte) (uint32, bool) {
 // pymallocArena is what may be an arena.
 type pymallocArena struct {
 	pymalloc
-	pages.Span
+	mem.Span
 	firstPool uint64 // its address
 	index     uint32 // arenaindex of the pools
-	area      pages.Span
+	area      mem.Span
 }
 
 func (a pymallocArena) region() Region { return anonymousRegion(PythonArena, a.Start, a.End) }
@@ -82,13 +82,13 @@ func (f *finder) arenasAt(steps []step) []pymallocArena {
 	for _, s := range steps {
 		for _, p := range pymallocs {
 			if p.arenaSize <= s.end-s.address {
-				firstPool := alignUp(s.address, p.poolSize)
+				firstPool := mem.AlignUp(s.address, p.poolSize)
 				addresses = append(addresses, firstPool)
 				candidates = append(candidates, pymallocArena{
 					pymalloc:  p,
-					Span:      pages.Span{Start: s.address, End: s.address + p.arenaSize},
+					Span:      mem.Span{Start: s.address, End: s.address + p.arenaSize},
 					firstPool: firstPool,
-					area:      pages.Span{Start: s.address, End: s.end},
+					area:      mem.Span{Start: s.address, End: s.end},
 				})
 			}
 		}
@@ -144,7 +144,7 @@ func (f *finder) scanForArenas() []Region {
 
 	var addresses []uint64
 	for _, s := range f.freeWritable {
-		for address := alignUp(s.Start, stride); address >= s.Start && address < s.End &&
+		for address := mem.AlignUp(s.Start, stride); address >= s.Start && address < s.End &&
 			len(addresses) < 2*maxScanPeeks; address += stride {
 			addresses = append(addresses, address)
 		}
@@ -203,7 +203,7 @@ func (f *finder) withBounds(candidates []pymallocArena) []pymallocArena {
 	for i, header := range f.peekFree(lastPools, poolHeaderSize) {
 		a := candidates[i]
 		a.area, _ = f.freeWritable.Find(a.firstPool)
-		a.Span = pages.Span{Start: a.firstPool, End: a.firstPool + a.arenaSize}
+		a.Span = mem.Span{Start: a.firstPool, End: a.firstPool + a.arenaSize}
 
 		switch {
 		case a.area.End-a.firstPool < a.arenaSize:

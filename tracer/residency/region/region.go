@@ -5,11 +5,10 @@ package region
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // Class is a kind of memory.
@@ -51,16 +50,6 @@ type Region struct {
 	Private bool
 }
 
-// Memory reads the memory of a process.
-type Memory interface {
-	// Resident reports whether the page of an address is in memory.
-	Resident(address uint64) bool
-	// Peek reads size bytes at each address, none across the end of a page. It returns nil for
-	// what it cannot read. Classify asks only for resident pages: reading any other would make
-	// the process fault it in.
-	Peek(addresses []uint64, size int) [][]byte
-}
-
 // Classify returns the regions of a process: sorted by address, disjoint, and covering exactly
 // the maps, which are in the kernel's order. Heaps, mmapped chunks, thread stacks and pymalloc
 // arenas are one region each, even where they span several mappings. Regions are never joined
@@ -76,12 +65,14 @@ type Memory interface {
 //     then be off by less than 16 KiB.
 //   - What the process changes during the call may have only the class of its mapping.
 //
-// Classify reads at most some hundred thousand headers of any process.
+// memory returns nil for pages that are not resident: reading them would make the process fault
+// them in. Classify asks for nothing across the end of a page, and reads at most some hundred
+// thousand headers of any process.
 //
 // Heaps and mmapped chunks are those of glibc 2.26 to 2.43 on 64-bit machines. Thread stacks are
 // found by their TCB on x86-64 only. Elsewhere glibc keeps no pointer to recognise a TCB by, and
 // only stacks that glibc names to the kernel are found (2.39, glibc.mem.decorate_maps).
-func Classify(maps []process.Mapping, starts []uint64, memory Memory) []Region {
+func Classify(maps []process.Mapping, starts []uint64, memory mem.Reader) []Region {
 	f := newFinder(maps, memory)
 	starts = f.possibleStarts(maps, starts)
 
@@ -98,7 +89,7 @@ func Classify(maps []process.Mapping, starts []uint64, memory Memory) []Region {
 
 // ThreadStacks returns the thread stacks that Classify finds. starts are addresses at which
 // mappings were seen to begin; a mapping that begins above a stack shows where the stack ends.
-func ThreadStacks(maps []process.Mapping, starts []uint64, memory Memory) []Region {
+func ThreadStacks(maps []process.Mapping, starts []uint64, memory mem.Reader) []Region {
 	f := newFinder(maps, memory)
 	f.claim(f.threadStacks(maps, starts))
 	return f.found
@@ -112,18 +103,18 @@ const maxPeeks = 1 << 18
 
 // finder finds regions in the private anonymous memory of a process.
 type finder struct {
-	memory    Memory
+	memory    mem.Reader
 	peeksLeft int
 	// areas are the ranges without a gap, whatever their protection. writable are those parts of
 	// them that can be read and written.
-	areas, writable pages.Spans
+	areas, writable mem.Spans
 	// freeAreas and freeWritable are what no region has claimed of areas and writable.
-	freeAreas, freeWritable pages.Spans
+	freeAreas, freeWritable mem.Spans
 	// found are the regions so far: sorted, disjoint, each within one area.
 	found []Region
 }
 
-func newFinder(maps []process.Mapping, memory Memory) *finder {
+func newFinder(maps []process.Mapping, memory mem.Reader) *finder {
 	f := &finder{memory: memory, peeksLeft: maxPeeks}
 	for _, m := range maps {
 		if !isSearched(m) || (m.Start|m.End)%pageSize != 0 {
@@ -140,14 +131,14 @@ func newFinder(maps []process.Mapping, memory Memory) *finder {
 }
 
 // extend appends a mapping to spans. It leaves out a mapping that is not in order.
-func extend(spans pages.Spans, m process.Mapping) pages.Spans {
+func extend(spans mem.Spans, m process.Mapping) mem.Spans {
 	n := len(spans)
 	switch {
 	case m.Start >= m.End, n > 0 && m.Start < spans[n-1].End:
 	case n > 0 && m.Start == spans[n-1].End:
 		spans[n-1].End = m.End
 	default:
-		spans = append(spans, pages.Span{Start: m.Start, End: m.End})
+		spans = append(spans, mem.Span{Start: m.Start, End: m.End})
 	}
 	return spans
 }
@@ -192,9 +183,9 @@ func (f *finder) claim(regions []Region) {
 	}
 	slices.SortFunc(f.found, func(a, b Region) int { return cmp.Compare(a.Start, b.Start) })
 
-	claimed := make(pages.Spans, len(f.found))
+	claimed := make(mem.Spans, len(f.found))
 	for i, r := range f.found {
-		claimed[i] = pages.Span{Start: r.Start, End: r.End}
+		claimed[i] = mem.Span{Start: r.Start, End: r.End}
 	}
 	f.freeAreas = f.areas.Subtract(claimed)
 	f.freeWritable = f.writable.Subtract(claimed)
@@ -238,26 +229,23 @@ func (f *finder) layOver(maps []process.Mapping) []Region {
 	return regions
 }
 
-// peek reads size bytes at each address, all within one page. It returns nil for what is not in
-// memory, and once the call has read maxPeeks headers.
+// peek reads size bytes at each address, all within one page. It returns nil for what cannot be
+// read, and once the call has read maxPeeks headers.
 func (f *finder) peek(addresses []uint64, size int) [][]byte {
 	contents := make([][]byte, len(addresses))
-
-	var wanted []uint64
-	var indices []int
-	for i, address := range addresses {
-		if len(wanted) < f.peeksLeft && f.memory.Resident(address) {
-			wanted, indices = append(wanted, address), append(indices, i)
-		}
-	}
-	if len(wanted) == 0 {
+	addresses = addresses[:min(len(addresses), f.peeksLeft)]
+	if len(addresses) == 0 {
 		return contents
 	}
 
-	f.peeksLeft -= len(wanted)
-	for i, content := range f.memory.Peek(wanted, size) {
-		if i < len(indices) && len(content) == size {
-			contents[indices[i]] = content
+	read, err := f.memory.Peek(addresses, size)
+	if err != nil {
+		return contents
+	}
+	for i, content := range read {
+		if content != nil {
+			f.peeksLeft--
+			contents[i] = content
 		}
 	}
 	return contents
@@ -280,10 +268,3 @@ func (f *finder) peekFree(addresses []uint64, size int) [][]byte {
 	}
 	return contents
 }
-
-// word returns the 64-bit word at a byte offset.
-func word(content []byte, offset int) uint64 { return binary.LittleEndian.Uint64(content[offset:]) }
-
-// alignUp returns the first multiple of size, a power of two, at or above an address. It returns 0
-// if there is none.
-func alignUp(address, size uint64) uint64 { return (address + size - 1) &^ (size - 1) }

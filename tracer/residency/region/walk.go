@@ -3,7 +3,7 @@ package region
 import (
 	"slices"
 
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 // maxReadAhead bounds how many headers a walk reads ahead in a run of chunks of one size.
@@ -67,11 +67,11 @@ func (f *finder) firstSteps(starts []uint64) []step {
 // readSizes reads the headers at steps, and ahead at those that follow if the run of chunks of
 // one size goes on. Programs allocate many of one size in a row, and a round costs a system call.
 func (w *walker) readSizes(steps []step) {
-	var headers pages.Spans // each from its address to the end of its area
+	var headers mem.Spans // each from its address to the end of its area
 	for _, s := range steps {
 		for i := 0; i <= min(s.run, maxReadAhead) && s.address < s.end; i++ {
 			if _, known := w.sizes[s.address]; !known {
-				headers = append(headers, pages.Span{Start: s.address, End: s.end})
+				headers = append(headers, mem.Span{Start: s.address, End: s.end})
 				w.sizes[s.address] = 0
 			}
 			if s.size == 0 || s.size > s.end-s.address {

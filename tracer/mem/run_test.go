@@ -1,4 +1,4 @@
-package pages
+package mem
 
 import (
 	"math/rand/v2"

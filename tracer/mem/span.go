@@ -1,6 +1,7 @@
-// Package pages does arithmetic on the pages of a process: sets of addresses, the resident and
-// swapped-out memory in them, and the shares of it that live objects take. It does no I/O.
-package pages
+// Package mem has what the rooms that read a process share: the interface by which they read its
+// memory, words and alignments, sets of addresses, and the resident and swapped-out memory in them.
+// It does no I/O.
+package mem
 
 import (
 	"cmp"

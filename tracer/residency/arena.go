@@ -1,24 +1,26 @@
-package pages
+package residency
 
-// Heap is the memory of one arena of an allocator: what is resident, and how much of that the
-// known live objects take. The rest is allocator overhead, free, or allocated unseen.
-type Heap struct {
+import "github.com/allocscope/allocscope/tracer/mem"
+
+// arenaBytes is the memory of one arena of an allocator: the resident bytes, and how many of them
+// the known live objects take. The rest is allocator overhead, free, or allocated unseen.
+type arenaBytes struct {
 	Name string
 	// Resident memory of private pages, in bytes, by origin.
-	Resident [OriginCount]int64
+	Resident [mem.OriginCount]int64
 	// Attributed is the part of Resident that live objects take, headers included. It is an
 	// estimate from samples, so that it may exceed Resident.
-	Attributed [OriginCount]int64
+	Attributed [mem.OriginCount]int64
 	// Variance of Attributed, in bytes².
-	Variance [OriginCount]float64
+	Variance [mem.OriginCount]float64
 }
 
-// Unattributed returns for each heap the resident bytes of one origin that no known object takes.
+// unattributed returns for each heap the resident bytes of one origin that no known object takes.
 //
 // An estimate may exceed what is resident in one heap, where the difference d is negative. The
 // sum is kept all the same: each positive d is scaled by Σd / Σmax(d, 0), and all are 0 where
 // Σd ≤ 0.
-func Unattributed(heaps []Heap, origin Origin) []int64 {
+func unattributed(heaps []arenaBytes, origin mem.Origin) []int64 {
 	var sum, positive int64
 	for _, h := range heaps {
 		difference := h.Resident[origin] - h.Attributed[origin]
@@ -38,9 +40,9 @@ func Unattributed(heaps []Heap, origin Origin) []int64 {
 	return unattributed
 }
 
-// FitFactors returns for each origin the factor, at most 1, that scales the attributed bytes of
+// fitFactors returns for each origin the factor, at most 1, that scales the attributed bytes of
 // all heaps together down to the resident ones.
-func FitFactors(heaps []Heap) (factors [OriginCount]float64) {
+func fitFactors(heaps []arenaBytes) (factors [mem.OriginCount]float64) {
 	for origin := range factors {
 		var resident, attributed int64
 		for _, h := range heaps {

@@ -49,6 +49,12 @@ var layers = [][]string{
 		"tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
 	},
 	{"tracer/process"},
+	{"tracer/heap"},
+	{
+		"tracer/heap/glibc", "tracer/heap/heaptest", "tracer/heap/jemalloc", "tracer/heap/mimalloc",
+		"tracer/heap/pymalloc",
+	},
+	{"tracer/heap/allocators"},
 	{
 		"tracer/addrspace", "tracer/probe", "tracer/python", "tracer/residency/region",
 		"tracer/tree", "tracer/unwind",

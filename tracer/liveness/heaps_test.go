@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 )
 
 // heapsOf returns the heaps of the program, once they can be read.
@@ -14,7 +17,7 @@ func (p *program) heapsOf() Heaps {
 		if err == nil {
 			return heaps
 		}
-		if !errors.Is(err, ErrBrokenChain) {
+		if !errors.Is(err, glibc.ErrBrokenChain) {
 			p.t.Fatal(err)
 		}
 	}
@@ -161,7 +164,7 @@ func (p *program) mustHoldBlocks() {
 }
 
 // isMapped reports whether malloc has made a mapping for a block: IS_MMAPPED.
-func (p *program) isMapped(o Object) bool {
+func (p *program) isMapped(o heap.Object) bool {
 	var header [8]byte
 	if err := p.process.ReadMemory(o.Address-8, header[:]); err != nil {
 		p.t.Fatal(err)

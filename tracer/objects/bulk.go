@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -117,7 +118,7 @@ func (m *memory) slabsWithPointers(slabs mem.Spans, most uint64) (found []mem.Sp
 			if err != nil {
 				return nil, err
 			}
-			if slices.ContainsFunc(slices.Collect(slices.Chunk(p.bytes, probeBytes)), m.hasPointers) {
+			if slices.ContainsFunc(slices.Collect(slices.Chunk(p.Bytes, probeBytes)), m.hasPointers) {
 				found = append(found, s)
 			}
 		}
@@ -172,7 +173,7 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 			case 0:
 				at = mem.AlignUp(s.Start, probeBytes)
 			case n - 1:
-				at = (s.End - 1) &^ (maxPoolSize - 1)
+				at = (s.End - 1) &^ (pymalloc.MaxPoolSize - 1)
 			}
 			probes, of = append(probes, at), append(of, i)
 		}

@@ -92,7 +92,7 @@ func (h *Heap) length(object uint64, t *typeInfo) int64 {
 		return -1
 	}
 	n, ok := h.word(object + offset)
-	if !ok || n > maxChunk {
+	if !ok || n > maxItems {
 		return -1
 	}
 	return int64(n)
@@ -327,7 +327,7 @@ func (h *Heap) isDictAt(p *node, at uint64) bool {
 	case t.dictoffset < 0 && t.itemsize > 0: // from the end, of bytes, int and tuple before 3.12
 		n, _ := h.word(p.address + objectSize)
 		n = min(n, -n) // of a negative int
-		return n < maxChunk &&
+		return n < maxItems &&
 			at == p.address+mem.AlignUp(t.basicsize+n*t.itemsize, wordSize)+uint64(t.dictoffset)
 	}
 	return false
@@ -404,7 +404,7 @@ func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
 	size := p.typ.basicsize
 	if p.typ.itemsize > 0 {
 		n, _ := h.word(p.address + objectSize)
-		if n < maxChunk {
+		if n < maxItems {
 			size += n * p.typ.itemsize
 		}
 	}
@@ -476,7 +476,7 @@ func (h *Heap) table(n *node) (address, size uint64) {
 		mask, _ := h.word(n.address + s.SetMask)
 		size = (mask + 1) * s.SetEntrySize
 	}
-	if size > maxChunk {
+	if size > maxItems {
 		return 0, 0
 	}
 	return address, size

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/mem"
@@ -17,9 +20,8 @@ const (
 	wordSize   = 8
 	pieceBytes = hostile.MaxBytes
 	maxAddress = 1 << 47 // of user space, in what is believed
+	maxItems   = 1 << 40 // of a container, in what is believed
 
-	// maxPoolSize is the size of the largest pools.
-	maxPoolSize = 16 << 10
 	// windowBytes is the unit in which anonymous memory is bulk or not. It is a multiple of every
 	// pool, and no larger than twice the smallest table that has a mapping of its own.
 	windowBytes = 256 << 10
@@ -33,7 +35,6 @@ const (
 	probedBytes, minProbes, maxProbes = 64 << 10, 3, 64
 	probeBytes                        = 1024
 	probesAtOnce                      = 4096
-	walkBytes                         = 256 << 10 // of a heap that are read at once to follow its chunks
 )
 
 // A region is memory of one kind.
@@ -74,14 +75,14 @@ type memory struct {
 	parts   []part          // of the spans, in the same order
 	cached  map[uint64]bool // chunks of malloc that are free, by their headers in use
 	buffer  []byte
-	mmapped []block         // chunks with a mapping of their own, that are known so far, in order
-	without mem.Span        // the last memory that was searched back, and in which none begins
-	large   []chunk         // of heaps, in use, and left out as bulk data
-	others  liveness.Blocks // of jemalloc or mimalloc; nil: neither is the malloc
-	frames  mem.Spans       // variables of running functions: they are no bulk
-	budget  *budget         // of the census or search
-	bulk    uint64          // bytes that are left out
-	read    uint64          // bytes that were read
+	mmapped []block       // chunks with a mapping of their own, that are known so far, in order
+	without mem.Span      // the last memory that was searched back, and in which none begins
+	large   []glibc.Chunk // of heaps, in use, and left out as bulk data
+	others  heap.Blocks   // of jemalloc or mimalloc; nil: neither is the malloc
+	frames  mem.Spans     // variables of running functions: they are no bulk
+	budget  *budget       // of the census or search
+	bulk    uint64        // bytes that are left out
+	read    uint64        // bytes that were read
 }
 
 // findMemory finds the memory of a process that is worth a search.
@@ -92,7 +93,7 @@ func findMemory(
 	heaps liveness.Heaps,
 	others []region,
 	frames mem.Spans,
-	blocks liveness.Blocks,
+	blocks heap.Blocks,
 ) (*memory, error) {
 	m := &memory{
 		process: p,
@@ -110,8 +111,7 @@ func findMemory(
 	defer pagemap.Close()
 
 	for _, s := range heaps.Mapped {
-		b := mem.Span{Start: s.Start + chunkHeader, End: s.End}
-		m.mmapped = append(m.mmapped, block{b, blockMmapped})
+		m.mmapped = append(m.mmapped, block{glibc.UserOf(s), blockMmapped})
 	}
 	var candidates []region
 	var taken []mem.Span
@@ -151,8 +151,8 @@ func findMemory(
 		for _, run := range runs {
 			if !run.Swapped { // whole pools, of which some pages may not have been touched
 				resident = append(resident, mem.Span{
-					Start: max(start, run.Start&^(maxPoolSize-1)),
-					End:   min(end, mem.AlignUp(run.End, maxPoolSize)),
+					Start: max(start, run.Start&^(pymalloc.MaxPoolSize-1)),
+					End:   min(end, mem.AlignUp(run.End, pymalloc.MaxPoolSize)),
 				})
 			}
 		}
@@ -195,62 +195,51 @@ func (m *memory) readAround(start, size uint64) []byte {
 	return content[start-whole.Start:][:size:size]
 }
 
+// A heapReader reads the memory of a heap: glibc.LargeReader.
+type heapReader struct {
+	*memory
+	heap mem.Span
+}
+
+func (r heapReader) ReadPages(s mem.Span) (*mem.Piece, error) {
+	p, err := r.readPiece(s, region{r.heap, regionHeap})
+	if err != nil {
+		return nil, err
+	}
+	return &p.Piece, nil
+}
+
+func (r heapReader) IsLate() bool { return r.budget.isSpent() }
+
 // walkHeap follows the chunks of a heap, and returns the parts of it that are worth a search: from
 // a chunk to the header of the next one that is large and has no pointers. Where the chunks do not
 // fit, the rest is one part.
 func (m *memory) walkHeap(heap mem.Span) (parts []mem.Span, err error) {
-	var candidates []chunk
-	chain := &chunkChain{memory: m, heap: heap}
-	last := -1               // the candidate that the chunk before is
-	size := process.PageSize // that is read at once
-	for at := heap.Start; at+chunkHeader <= heap.End && !m.budget.isSpent(); {
-		start, end := at&^(process.PageSize-1), mem.AlignUp(at+chunkHeader+size, process.PageSize)
-		p := &piece{}
-		if chain.ahead[at] == nil {
-			end = min(end, mem.AlignUp(heap.End, process.PageSize))
-			p, err = m.readPiece(mem.Span{Start: start, End: end}, region{heap, regionHeap})
-			if err != nil {
-				return nil, err
-			}
-		}
-		size = min(2*size, walkBytes)
-		for at < heap.End && (at+chunkHeader <= p.end() || chain.ahead[at] != nil) {
-			length, ok := chain.size(p, at)
-			if !ok {
-				at = heap.End
-				break
-			}
-			if header := chain.header(p, at); last >= 0 && header != nil {
-				candidates[last].inUse = mem.Word(header, 8)&prevInUse != 0
-				last = -1
-			}
-			if length >= minLarge || at+length >= heap.End {
-				last, size = len(candidates), process.PageSize // the next one may be large, too
-				candidates = append(candidates, chunk{start: at, size: length})
-				chain.readAhead(at, length)
-			}
-			at += length
-		}
+	chain := &glibc.Chain{Memory: m.reader, Heap: heap}
+	candidates, err := chain.Large(minLarge, heapReader{m, heap})
+	if err != nil {
+		return nil, err
 	}
 
 	var spans []mem.Span
 	for _, c := range candidates {
-		spans = append(spans, c.user())
+		spans = append(spans, c.User())
 	}
 	isBulk, err := m.areBulk(spans)
 	if err != nil {
 		return nil, err
 	}
+
 	at := heap.Start
 	for i, c := range candidates {
-		if c.inUse && !isBulk[i] {
+		if c.InUse && !isBulk[i] {
 			continue
 		}
 		// The header shows whether the chunk before is in use.
-		parts = append(parts, mem.Span{Start: at, End: min(c.start+chunkHeader, heap.End)})
-		at = c.end()
-		m.bulk += c.size
-		if c.inUse {
+		parts = append(parts, mem.Span{Start: at, End: min(c.Start+glibc.HeaderSize, heap.End)})
+		at = c.End()
+		m.bulk += c.Size
+		if c.InUse {
 			m.large = append(m.large, c)
 		}
 	}
@@ -266,27 +255,14 @@ func (m *memory) isMapped(address uint64) bool {
 	return ok && v.Read
 }
 
-// A piece is memory that was read at once: whole pages.
+// A piece is memory of a region that was read at once: whole pages.
 type piece struct {
-	start   uint64
-	bytes   []byte
-	present []bool // of the pages: which were in RAM
-	memory  *memory
-	region  region
+	mem.Piece
+	memory *memory
+	region region
 	// chunks of a heap that begin in the piece or before, in order; of a heap only.
-	chunks []chunk
-	pools  map[uint64]*pool
-}
-
-func (p *piece) end() uint64 { return p.start + uint64(len(p.bytes)) }
-
-// at returns the bytes from an address on; nil: not n of them are in the piece.
-func (p *piece) at(address, n uint64) []byte {
-	offset := address - p.start
-	if address < p.start || offset+n > uint64(len(p.bytes)) || offset+n < offset {
-		return nil
-	}
-	return p.bytes[offset : offset+n]
+	chunks []glibc.Chunk
+	pools  map[uint64]*pymalloc.Pool
 }
 
 // A part is memory of a region that becomes one piece.
@@ -346,7 +322,7 @@ type eachReader struct {
 	batch  []part
 	bytes  uint64
 	// chain is that of the region of the last part, if it is a heap.
-	chain       *chunkChain
+	chain       *glibc.Chain
 	chainRegion int
 }
 
@@ -373,16 +349,18 @@ func (r *eachReader) flush() error {
 	for _, of := range r.batch {
 		n := of.Len()
 		p := &piece{
-			start: of.Start, bytes: content[:n:n], present: present[:n/process.PageSize],
+			Piece: mem.Piece{
+				Start: of.Start, Bytes: content[:n:n], Present: present[:n/process.PageSize],
+			},
 			memory: m, region: m.regions[of.region],
 		}
 		content, present = content[n:], present[n/process.PageSize:]
 		if p.region.kind == regionHeap {
 			if r.chain == nil || r.chainRegion != of.region {
-				r.chain = &chunkChain{memory: m, heap: p.region.Span, at: p.region.Start}
+				r.chain = &glibc.Chain{Memory: m.reader, Heap: p.region.Span, Cached: m.cached}
 				r.chainRegion = of.region
 			}
-			p.chunks = r.chain.through(p)
+			p.chunks = r.chain.Through(&p.Piece)
 		}
 		if err := r.visit(p); err != nil {
 			return err
@@ -399,7 +377,9 @@ func (m *memory) readPiece(s mem.Span, r region) (*piece, error) {
 		return nil, err
 	}
 	m.read += s.Len()
-	return &piece{start: s.Start, bytes: buffer, present: present, memory: m, region: r}, nil
+	return &piece{
+		Piece: mem.Piece{Start: s.Start, Bytes: buffer, Present: present}, memory: m, region: r,
+	}, nil
 }
 
 // regionAt returns the region of an address.

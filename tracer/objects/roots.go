@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/cpython"
@@ -75,7 +76,7 @@ func (h *Heap) refresh() (err error) {
 			return err
 		}
 		h.heaps, err = h.allocator.Heaps(h.process, maps)
-		if !errors.Is(err, liveness.ErrBrokenChain) {
+		if !errors.Is(err, glibc.ErrBrokenChain) {
 			break
 		}
 	}

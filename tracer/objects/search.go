@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -294,7 +296,7 @@ func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
 // match finds the words of a piece that are in targets.
 func (s *search) match(p *piece) {
 	low, width, filter := s.low, s.high-s.low, s.filter
-	content := p.bytes
+	content := p.Bytes
 	for i := 0; i+wordSize <= len(content); i += wordSize {
 		w := binary.LittleEndian.Uint64(content[i:])
 		if w-low > width {
@@ -308,7 +310,7 @@ func (s *search) match(p *piece) {
 			if s.heap.memory.budget.isSpent() {
 				return
 			}
-			s.hit(p, n, p.start+uint64(i), w)
+			s.hit(p, n, p.Start+uint64(i), w)
 		}
 	}
 }
@@ -379,7 +381,7 @@ func (n *node) alike(e edge) (count int) {
 // holder returns the node of the block that an address is in; nil: there is none that is alive. The
 // node may be a new one: see keep.
 func (s *search) holder(p *piece, at uint64) *node {
-	var poolSize uint64 = maxPoolSize // without Python nothing looks like a pool
+	var poolSize uint64 = pymalloc.MaxPoolSize // without Python nothing looks like a pool
 	if s.heap.structures != nil {
 		poolSize = s.heap.structures.PoolSize
 	}
@@ -390,7 +392,7 @@ func (s *search) holder(p *piece, at uint64) *node {
 	if n := s.nodes[b.Start]; n != nil {
 		return n
 	}
-	content := p.at(b.Start, min(b.Len(), nodeContents))
+	content := p.At(b.Start, min(b.Len(), nodeContents))
 	if content == nil {
 		content, _ = s.heap.peek(b.Start, int(min(b.Len(), nodeContents)))
 	}
@@ -468,21 +470,20 @@ func (s *search) nodeAt(address uint64) *node {
 // chunkAt returns the chunk of a heap whose memory, or whose object, begins at an address.
 func (h *Heap) chunkAt(address uint64, r region) (block, bool) {
 	for _, head := range h.heads {
-		start := address - head - chunkHeader
-		header, ok := h.peek(start, chunkHeader)
+		start := address - head - glibc.HeaderSize
+		header, ok := h.peek(start, glibc.HeaderSize)
 		if !ok {
 			continue
 		}
-		c := chunk{start: start, size: mem.Word(header, 8) &^ sizeFlags}
-		if c.size < minChunk || c.size%chunkHeader != 0 || c.end() >= r.End || c.end() < start ||
-			mem.Word(header, 8)&isMmapped != 0 || h.heaps.Cached[start] {
+		c, ok := glibc.ParseChunk(header, start, r.End)
+		if !ok || c.End() == r.End || h.heaps.Cached[start] {
 			continue
 		}
-		next, ok := h.peek(c.end(), chunkHeader)
-		if !ok || mem.Word(next, 8)&prevInUse == 0 {
+		next, ok := h.peek(c.End(), glibc.HeaderSize)
+		if !ok || !glibc.IsPrevInUse(next) {
 			continue
 		}
-		b := block{c.user(), blockChunk}
+		b := block{c.User(), blockChunk}
 		if head == 0 {
 			return b, true
 		}
@@ -505,8 +506,8 @@ func (h *Heap) anonymousAt(address uint64, r region) (block, bool) {
 		if start >= r.Start && start+size <= r.End {
 			content := h.memory.readAround(start, size)
 			if content != nil {
-				if p, isChanging := parsePool(content, start); p != nil {
-					return p.find(address)
+				if p, isChanging := pymalloc.ParsePool(content, start); p != nil {
+					return poolBlock(p, address)
 				} else if isChanging {
 					return block{}, false
 				}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -89,7 +90,7 @@ func (h *Heap) tensorSizes() map[uint64]bool {
 	sizes := make(map[uint64]bool)
 	for _, t := range h.types {
 		if t.isTensor {
-			sizes[mem.AlignUp(t.head+t.basicsize, poolAlignment)] = true
+			sizes[pymalloc.BlockSizeOf(t.head+t.basicsize)] = true
 		}
 	}
 	return sizes
@@ -98,13 +99,13 @@ func (h *Heap) tensorSizes() map[uint64]bool {
 // findTensorsIn notes the tensors in some pools, which must have blocks of some sizes.
 func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 	m, size := c.heap.memory, c.heap.structures.PoolSize
-	headers, err := m.reader.Peek(pools, poolHeader)
+	headers, err := m.reader.Peek(pools, pymalloc.HeaderSize)
 	if err != nil {
 		return err
 	}
 	var wanted []uint64 // pools
 	for i, header := range headers {
-		if header != nil && sizes[(uint64(mem.Word32(header, poolSzidx))+1)*poolAlignment] {
+		if header != nil && sizes[pymalloc.BlockSizeIn(header)] {
 			wanted = append(wanted, pools[i])
 		}
 	}
@@ -130,9 +131,11 @@ func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 		for i, pool := range batch {
 			at := uint64(i)*bytesOfPool + pool%process.PageSize
 			p := &piece{
-				start: pool, bytes: content[at:][:size:size],
-				present: present[uint64(i)*pagesOfPool:][:pagesOfPool], memory: m,
-				region: region{kind: regionAnonymous},
+				Piece: mem.Piece{
+					Start: pool, Bytes: content[at:][:size:size],
+					Present: present[uint64(i)*pagesOfPool:][:pagesOfPool],
+				},
+				memory: m, region: region{kind: regionAnonymous},
 			}
 			c.learnTypes(p)
 			c.noteTensors(p)
@@ -143,16 +146,16 @@ func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 
 // noteTensors keeps the addresses of the tensors of a piece that is one pool.
 func (c *counter) noteTensors(p *piece) {
-	found, isChanging := p.poolAt(p.start, uint64(len(p.bytes)))
+	found, isChanging := p.poolAt(p.Start, uint64(len(p.Bytes)))
 	if isChanging {
 		c.result.Inconsistent++
 	}
 	if found == nil {
 		return
 	}
-	for at := found.start + poolHeader; at+found.blockSize <= found.end; at += found.blockSize {
-		b := block{mem.Span{Start: at, End: at + found.blockSize}, blockPool}
-		if object, t := c.heap.objectIn(b, p.at(at, found.blockSize)); t != nil && !found.free[at] {
+	for span := range found.Live {
+		b := block{span, blockPool}
+		if object, t := c.heap.objectIn(b, p.At(b.Start, found.BlockSize)); t != nil {
 			c.noteTensor(object, t)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -30,7 +31,7 @@ func (t *Tracker) WalkHeaps(
 		return uint64(bytes.Resident[mem.SinceTracing])
 	}
 
-	var chunks liveness.HeapChunks
+	var chunks glibc.HeapChunks
 	var err error
 	t.walks.Spend(process.MeasureCPUTime(func() {
 		chunks, err = allocator.WalkHeaps(t.process, resident)

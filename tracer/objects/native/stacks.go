@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 // A Stack is the stack of a thread, with the thread-local variables above it. Those of the first
@@ -29,8 +29,8 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	regions := region.ThreadStacks(maps, endsOf(maps), p)
-	owners, err := ownersOf(p, regions)
+	made := glibc.ThreadStacks(maps, endsOf(maps), p)
+	owners, err := glibc.StackOwners(p, made)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 		var ok bool
 		if s.Known {
 			s.Start = t.StackPointer
-			s.End, ok = stackEnd(maps, regions, s.Start)
+			s.End, ok = stackEnd(maps, made, s.Start)
 		} else {
 			s.Start, s.End, ok = wholeStack(maps, owners, t, t.TID == p.PID)
 		}
@@ -51,7 +51,7 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 	}
 	isFirst := func(t process.Thread) bool { return t.TID == p.PID }
 	if i := slices.IndexFunc(threads, isFirst); i >= 0 {
-		span, err := firstTLS(p, maps, threads[i].InnerTID)
+		span, err := glibc.FirstTLS(p, maps, threads[i].InnerTID)
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 // stackEnd returns the base of the stack that a stack pointer is in: where glibc's stack ends, or
 // else the mapping, if it is a stack by its name or has a guard below it.
 func stackEnd(
-	maps []process.Mapping, stacks []region.Region, pointer uint64,
+	maps []process.Mapping, stacks []mem.Span, pointer uint64,
 ) (end uint64, ok bool) {
 	for _, s := range stacks {
 		if s.Start <= pointer && pointer < s.End {
@@ -112,79 +112,4 @@ func endsOf(maps []process.Mapping) (ends []uint64) {
 		}
 	}
 	return ends
-}
-
-// A thread's struct pthread begins with its TCB, whose fields tcb and self point to it.
-//
-// https://github.com/bminor/glibc/blob/glibc-2.41/nptl/descr.h#L130
-const (
-	selfOffset      = 16 // all are those of x86-64
-	tidOffset       = 720
-	descriptorBytes = 2304
-	threadAlignment = 16
-	topPageBytes    = 4096
-)
-
-// ownersOf returns the stacks by the thread for which glibc has made them: the ID is in the struct
-// pthread, in the last page. It is 0 once the thread has ended.
-func ownersOf(memory mem.Reader, stacks []region.Region) (map[int]mem.Span, error) {
-	var tops []uint64
-	for _, s := range stacks {
-		tops = append(tops, s.End-topPageBytes)
-	}
-
-	pages, err := memory.Peek(tops, topPageBytes)
-	if err != nil {
-		return nil, err
-	}
-	owners := make(map[int]mem.Span)
-	for i, page := range pages {
-		for _, tid := range descriptors(page, tops[i]) {
-			owners[tid] = mem.Span{Start: stacks[i].Start, End: stacks[i].End}
-		}
-	}
-	return owners, nil
-}
-
-// descriptors returns the IDs of the threads whose struct pthread is in memory at an address, by
-// the address of that.
-func descriptors(content []byte, start uint64) map[uint64]int {
-	found := make(map[uint64]int)
-	for at := 0; at+tidOffset+4 <= len(content); at += threadAlignment {
-		self := start + uint64(at)
-		if mem.Word(content, at) == self && mem.Word(content, at+selfOffset) == self {
-			found[self] = int(int32(mem.Word32(content, at+tidOffset)))
-		}
-	}
-	return found
-}
-
-// Bounds of the search for the thread-local variables of the first thread.
-const (
-	maxTLSBytes    = 64 << 10 // of the mapping that the dynamic linker makes for them
-	maxTLSMappings = 1 << 10  // that are read
-)
-
-// firstTLS returns the thread-local variables of the first thread: they lie below its struct
-// pthread, which has the values of its keys (pthread_setspecific). The span is empty if none are
-// found.
-func firstTLS(memory mem.Reader, maps []process.Mapping, tid int) (mem.Span, error) {
-	read := 0
-	for _, v := range maps {
-		isSmall := v.Len() <= maxTLSBytes && v.Read && v.Write && !v.Shared && v.Path == ""
-		if !isSmall || read == maxTLSMappings {
-			continue
-		}
-		read++
-		content, err := mem.ReadRange(memory, mem.Span{Start: v.Start, End: v.End})
-		if err != nil {
-			return mem.Span{}, err
-		}
-		for self, found := range descriptors(content, v.Start) {
-			if found == tid {
-				return mem.Span{Start: v.Start, End: min(v.End, self+descriptorBytes)}, nil
-			}
-		}
-	}
-	return mem.Span{}, nil
 }

@@ -10,6 +10,14 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
+var pageSize = process.PageSize
+
+// Of glibc.
+const (
+	heapMaxSize      = 64 << 20 // HEAP_MAX_SIZE
+	threadListOffset = 704      // of list in a struct pthread
+)
+
 // forgery is memory of the test's making: pages by address. All else reads as zeros, or is not
 // resident.
 type forgery struct {
@@ -37,7 +45,7 @@ type endlessChunks struct{ peeks int }
 func (m *endlessChunks) Peek(addresses []uint64, size int) ([][]byte, error) {
 	m.peeks += len(addresses)
 	content := make([]byte, size)
-	binary.LittleEndian.PutUint64(content[8:], pageSize|isMmapped)
+	binary.LittleEndian.PutUint64(content[8:], pageSize|2)
 	return slices.Repeat([][]byte{content}, len(addresses)), nil
 }
 
@@ -231,7 +239,7 @@ func TestThreadStacks(t *testing.T) {
 	}
 	mustFind := func(what string, starts, want []uint64) {
 		t.Helper()
-		stacks := ThreadStacks(maps, starts, &m)
+		stacks, _ := ofClass(Classify(maps, starts, &m), ThreadStack)
 		var found []uint64
 		for _, s := range stacks {
 			if s.End == s.Start+size {

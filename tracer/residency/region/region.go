@@ -5,8 +5,12 @@ package region
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -69,9 +73,8 @@ type Region struct {
 // them in. Classify asks for nothing across the end of a page, and reads at most some hundred
 // thousand headers of any process.
 //
-// Heaps and mmapped chunks are those of glibc 2.26 to 2.43 on 64-bit machines. Thread stacks are
-// found by their TCB on x86-64 only. Elsewhere glibc keeps no pointer to recognise a TCB by, and
-// only stacks that glibc names to the kernel are found (2.39, glibc.mem.decorate_maps).
+// Heaps, mmapped chunks and thread stacks are those of glibc, see package glibc. Where it finds no
+// stacks, only those are found that glibc names to the kernel (2.39, glibc.mem.decorate_maps).
 func Classify(maps []process.Mapping, starts []uint64, memory mem.Reader) []Region {
 	f := newFinder(maps, memory)
 	starts = f.possibleStarts(maps, starts)
@@ -80,74 +83,64 @@ func Classify(maps []process.Mapping, starts []uint64, memory mem.Reader) []Regi
 	f.claim(f.threadStacks(maps, starts))
 	f.claim(f.walk(append(starts, ends(f.found)...)))
 
-	scanned := f.scanForArenas()
+	var scanned []Region
+	for _, a := range f.pymalloc().Scan() {
+		scanned = append(scanned, anonymousRegion(PythonArena, a.Start, a.End))
+	}
 	f.claim(scanned)
 	f.claim(f.walk(ends(scanned)))
 
 	return f.layOver(maps)
 }
 
-// ThreadStacks returns the thread stacks that Classify finds. starts are addresses at which
-// mappings were seen to begin; a mapping that begins above a stack shows where the stack ends.
-func ThreadStacks(maps []process.Mapping, starts []uint64, memory mem.Reader) []Region {
-	f := newFinder(maps, memory)
-	f.claim(f.threadStacks(maps, starts))
-	return f.found
-}
-
-// pageSize is the kernel's page size in bytes.
-var pageSize = process.PageSize
-
 // maxPeeks bounds how many headers one call reads.
 const maxPeeks = 1 << 18
 
 // finder finds regions in the private anonymous memory of a process.
 type finder struct {
+	heap.Anonymous
 	memory    mem.Reader
 	peeksLeft int
-	// areas are the ranges without a gap, whatever their protection. writable are those parts of
-	// them that can be read and written.
-	areas, writable mem.Spans
-	// freeAreas and freeWritable are what no region has claimed of areas and writable.
+	// freeAreas and freeWritable are what no region has claimed of Areas and Writable.
 	freeAreas, freeWritable mem.Spans
 	// found are the regions so far: sorted, disjoint, each within one area.
 	found []Region
 }
 
 func newFinder(maps []process.Mapping, memory mem.Reader) *finder {
-	f := &finder{memory: memory, peeksLeft: maxPeeks}
-	for _, m := range maps {
-		if !isSearched(m) || (m.Start|m.End)%pageSize != 0 {
-			continue
-		}
-		f.areas = extend(f.areas, m)
-		if m.Read && m.Write {
-			f.writable = extend(f.writable, m)
-		}
-	}
-
-	f.freeAreas, f.freeWritable = f.areas, f.writable
+	f := &finder{Anonymous: heap.AnonymousOf(maps), memory: memory, peeksLeft: maxPeeks}
+	f.freeAreas, f.freeWritable = f.Areas, f.Writable
 	return f
 }
 
-// extend appends a mapping to spans. It leaves out a mapping that is not in order.
-func extend(spans mem.Spans, m process.Mapping) mem.Spans {
-	n := len(spans)
-	switch {
-	case m.Start >= m.End, n > 0 && m.Start < spans[n-1].End:
-	case n > 0 && m.Start == spans[n-1].End:
-		spans[n-1].End = m.End
-	default:
-		spans = append(spans, mem.Span{Start: m.Start, End: m.End})
+// arenaHeaps finds the heaps of glibc's arenas other than the main one.
+func (f *finder) arenaHeaps() (found []Region) {
+	for _, h := range glibc.FindHeaps(f.Anonymous, f.freeWritable, f.peek) {
+		r := anonymousRegion(Arena, h.Start, h.End)
+		r.Name = fmt.Sprintf("arena %#x", h.Arena)
+		found = append(found, r)
 	}
-	return spans
+	return found
+}
+
+// threadStacks finds the stacks of threads that glibc made.
+func (f *finder) threadStacks(maps []process.Mapping, starts []uint64) (found []Region) {
+	for _, s := range glibc.FindStacks(f.Anonymous, f.freeWritable, maps, starts, f.peek) {
+		found = append(found, anonymousRegion(ThreadStack, s.Start, s.End))
+	}
+	return found
+}
+
+// pymalloc returns the memory in which arenas of pymalloc are searched.
+func (f *finder) pymalloc() pymalloc.Memory {
+	return pymalloc.Memory{Free: f.freeWritable, Peek: f.peek}
 }
 
 // possibleStarts returns the addresses in writable areas at which a mapping begins or has begun.
 func (f *finder) possibleStarts(maps []process.Mapping, starts []uint64) []uint64 {
 	var possible []uint64
 	add := func(address uint64) {
-		if _, ok := f.writable.Find(address); ok && address%pageSize == 0 {
+		if _, ok := f.Writable.Find(address); ok && address%process.PageSize == 0 {
 			possible = append(possible, address)
 		}
 	}
@@ -187,8 +180,8 @@ func (f *finder) claim(regions []Region) {
 	for i, r := range f.found {
 		claimed[i] = mem.Span{Start: r.Start, End: r.End}
 	}
-	f.freeAreas = f.areas.Subtract(claimed)
-	f.freeWritable = f.writable.Subtract(claimed)
+	f.freeAreas = f.Areas.Subtract(claimed)
+	f.freeWritable = f.Writable.Subtract(claimed)
 }
 
 func ends(regions []Region) []uint64 {
@@ -247,24 +240,6 @@ func (f *finder) peek(addresses []uint64, size int) [][]byte {
 			f.peeksLeft--
 			contents[i] = content
 		}
-	}
-	return contents
-}
-
-// peekFree is peek for addresses anywhere. It returns nil outside of what is free and writable.
-func (f *finder) peekFree(addresses []uint64, size int) [][]byte {
-	inside := make([]uint64, 0, len(addresses))
-	indices := make([]int, 0, len(addresses))
-	for i, address := range addresses {
-		area, ok := f.freeWritable.Find(address)
-		if ok && area.End-address >= uint64(size) {
-			inside, indices = append(inside, address), append(indices, i)
-		}
-	}
-
-	contents := make([][]byte, len(addresses))
-	for i, content := range f.peek(inside, size) {
-		contents[indices[i]] = content
 	}
 	return contents
 }

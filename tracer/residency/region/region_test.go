@@ -68,9 +68,9 @@ func (g *target) classify(starts ...uint64) []Region {
 
 // checkCover checks that regions are sorted, disjoint, and cover exactly the maps.
 func checkCover(maps []process.Mapping, regions []Region) error {
-	var mapped, covered mem.Spans
+	var mapped, covered []mem.Span
 	for _, m := range maps {
-		mapped = extend(mapped, m)
+		mapped = append(mapped, mem.Span{Start: m.Start, End: m.End})
 	}
 
 	var last uint64
@@ -79,9 +79,9 @@ func checkCover(maps []process.Mapping, regions []Region) error {
 			return fmt.Errorf("region %+v after one that ends at %x", r, last)
 		}
 		last = r.End
-		covered = extend(covered, process.Mapping{Start: r.Start, End: r.End})
+		covered = append(covered, mem.Span{Start: r.Start, End: r.End})
 	}
-	if !slices.Equal(mapped, covered) {
+	if !slices.Equal(mem.MergeSpans(mapped), mem.MergeSpans(covered)) {
 		return fmt.Errorf("regions cover %x, the maps %x", covered, mapped)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/allocscope/allocscope/tracer/heap"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -47,8 +48,7 @@ func classOf(m process.Mapping) (Class, string) {
 }
 
 // anonymousNames are prefixes of the names that allocators, thread libraries and interpreters give
-// to their memory by prctl(PR_SET_VMA_ANON_NAME). glibc's begin with a space, which anonymousName
-// trims.
+// to their memory by prctl(PR_SET_VMA_ANON_NAME). See heap.NameOf.
 var anonymousNames = []struct {
 	prefix string
 	class  Class
@@ -68,7 +68,7 @@ var anonymousNames = []struct {
 
 // anonymousClass is classOf for anonymous memory.
 func anonymousClass(m process.Mapping) (Class, string) {
-	name := anonymousName(m.Path)
+	name := heap.NameOf(m)
 	if m.Execute {
 		return JIT, nameOr(name, JIT)
 	}
@@ -85,30 +85,11 @@ func anonymousClass(m process.Mapping) (Class, string) {
 	return Anonymous, nameOr(name, Anonymous)
 }
 
-// anonymousName returns the name that the program gave to anonymous memory, empty if it gave none.
-func anonymousName(path string) string {
-	name, ok := strings.CutPrefix(path, "[anon:")
-	if !ok {
-		return ""
-	}
-	return strings.TrimSpace(strings.TrimSuffix(name, "]"))
-}
-
 func nameOr(name string, class Class) string {
 	if name == "" {
 		return string(class)
 	}
 	return name
-}
-
-// isSearched reports whether a mapping may contain regions that its contents show: private
-// anonymous memory without a name, or with one of glibc's or CPython's.
-func isSearched(m process.Mapping) bool {
-	if m.IsFile() || m.Shared {
-		return false
-	}
-	name := anonymousName(m.Path)
-	return m.Path == "" || strings.HasPrefix(name, "glibc: ") || strings.HasPrefix(name, "cpython:")
 }
 
 func isShmem(path string) bool {

@@ -1,12 +1,11 @@
-package liveness
+package glibc
 
 import (
 	"slices"
-	"strings"
 
+	"github.com/allocscope/allocscope/tracer/heap"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 // tcacheLayout is a version of tcache_perthread_struct: counts or num_slots of each bin, then
@@ -47,18 +46,18 @@ const (
 // findTcaches returns the addresses of what may be tcache_perthread_structs. They are objects in
 // chunks of that size, with which an arena's heap begins or to which a thread-local variable
 // points.
-func (a *glibc) findTcaches(
+func (a *Malloc) findTcaches(
 	memory mem.Reader, maps []process.Mapping, arenas []arena,
 ) ([]uint64, error) {
-	heaps := heapSpans(maps)
+	heaps := heap.Spans(maps)
 	pointers := make(map[uint64]bool)
 
 	for _, r := range arenas[min(1, len(arenas)):] {
 		firstChunk := mem.AlignUp(r.address+a.layout.size, mallocAlignment)
-		pointers[firstChunk+headerSize] = true
+		pointers[firstChunk+HeaderSize] = true
 	}
 	for _, h := range heaps {
-		pointers[h.Start+headerSize] = true
+		pointers[h.Start+HeaderSize] = true
 	}
 
 	pieces, err := memory.Peek(tlsPieces(memory, maps), mem.PeekSize)
@@ -87,7 +86,7 @@ func (a *glibc) findTcaches(
 // tcacheSized returns those of the objects whose chunks have the size of a
 // tcache_perthread_struct.
 func tcacheSized(memory mem.Reader, objects []uint64) ([]uint64, error) {
-	headers, err := memory.Peek(chunksOf(objects), headerSize)
+	headers, err := memory.Peek(chunksOf(objects), HeaderSize)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +131,7 @@ func tlsPieces(memory mem.Reader, maps []process.Mapping) []uint64 {
 	for i, m := range maps {
 		isGuarded := i > 0 && maps[i-1].End == m.Start && !maps[i-1].Read
 		switch {
-		case !isHeapLike(m):
+		case !heap.IsHeapLike(m):
 		case m.Path == "[heap]":
 			add(m.Start, min(m.End, m.Start+brkStartBytes))
 		case m.Len() <= maxTLSBytes:
@@ -143,28 +142,12 @@ func tlsPieces(memory mem.Reader, maps []process.Mapping) []uint64 {
 			ends = append(ends, m.End)
 		}
 	}
-	for _, stack := range region.ThreadStacks(maps, ends, memory) {
+	for _, stack := range ThreadStacks(maps, ends, memory) {
 		add(stack.End-stackTopBytes, stack.End)
 	}
 
 	slices.Sort(pieces)
 	return slices.Compact(pieces)
-}
-
-// heapSpans returns the mappings that may contain chunks.
-func heapSpans(maps []process.Mapping) mem.Spans {
-	var spans mem.Spans
-	for _, m := range maps {
-		if isHeapLike(m) {
-			spans = append(spans, mem.Span{Start: m.Start, End: m.End})
-		}
-	}
-	return spans
-}
-
-func isHeapLike(m process.Mapping) bool {
-	return m.Read && m.Write && !m.Shared && !m.IsFile() &&
-		(m.Path == "" || m.Path == "[heap]" || strings.HasPrefix(m.Path, "[anon:"))
 }
 
 // freeList is a singly linked list of free chunks: of a bin of a tcache, or of a fastbin. From
@@ -189,9 +172,9 @@ type entry struct {
 //
 // https://github.com/bminor/glibc/blob/glibc-2.41/malloc/malloc.c#L3108
 const (
-	nextOffset = headerSize
-	keyOffset  = headerSize + 8
-	entryBytes = headerSize + 16
+	nextOffset = HeaderSize
+	keyOffset  = HeaderSize + 8
+	entryBytes = HeaderSize + 16
 )
 
 // Bounds of one read of the free lists.
@@ -201,7 +184,7 @@ const (
 )
 
 // listedObjects returns the objects in tcaches and fastbins, whose chunks look like those in use.
-func (a *glibc) listedObjects(
+func (a *Malloc) listedObjects(
 	memory mem.Reader, arenas []arena, tcaches []uint64,
 ) (map[uint64]bool, error) {
 	heads, err := a.tcacheHeads(memory, tcaches)
@@ -215,8 +198,8 @@ func (a *glibc) listedObjects(
 				continue
 			}
 			size := minSize + mallocAlignment*uint64(i)
-			list := freeList{minSize: size, maxSize: size, linkOffset: headerSize}
-			heads = append(heads, entry{list, chunk + headerSize})
+			list := freeList{minSize: size, maxSize: size, linkOffset: HeaderSize}
+			heads = append(heads, entry{list, chunk + HeaderSize})
 		}
 	}
 	return follow(memory, heads)
@@ -248,7 +231,7 @@ func follow(memory mem.Reader, entries []entry) (map[uint64]bool, error) {
 func readEntries(memory mem.Reader, entries []entry) ([][]byte, error) {
 	chunks := make([]uint64, len(entries))
 	for i, e := range entries {
-		chunks[i] = e.object - headerSize
+		chunks[i] = e.object - HeaderSize
 	}
 	return memory.Peek(chunks, entryBytes)
 }
@@ -272,7 +255,7 @@ func (e entry) next(content []byte) []entry {
 
 	var following []entry
 	for _, link := range []uint64{plain, revealed} {
-		if link%mallocAlignment == 0 && link < maxAddress {
+		if link%mallocAlignment == 0 && link < heap.MaxAddress {
 			following = append(following, entry{e.freeList, link + e.linkOffset})
 		}
 	}
@@ -280,8 +263,8 @@ func (e entry) next(content []byte) []entry {
 }
 
 // tcacheHeads returns the first entries of the lists of tcaches.
-func (a *glibc) tcacheHeads(memory mem.Reader, tcaches []uint64) ([]entry, error) {
-	contents, err := memory.Peek(chunksOf(tcaches), headerSize+maxTcacheBytes)
+func (a *Malloc) tcacheHeads(memory mem.Reader, tcaches []uint64) ([]entry, error) {
+	contents, err := memory.Peek(chunksOf(tcaches), HeaderSize+maxTcacheBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +275,7 @@ func (a *glibc) tcacheHeads(memory mem.Reader, tcaches []uint64) ([]entry, error
 		if !ok {
 			continue
 		}
-		keyed, err := a.withKey(memory, tcaches[i], layout.heads(content[headerSize:]))
+		keyed, err := a.withKey(memory, tcaches[i], layout.heads(content[HeaderSize:]))
 		if err != nil {
 			return nil, err
 		}
@@ -307,7 +290,7 @@ func (l tcacheLayout) heads(content []byte) []entry {
 	var heads []entry
 	for bin := range l.bins {
 		object := mem.Word(content, l.entries+8*bin)
-		if object%mallocAlignment != 0 || object >= maxAddress {
+		if object%mallocAlignment != 0 || object >= heap.MaxAddress {
 			return nil
 		}
 		if object == 0 {
@@ -328,7 +311,7 @@ func (l tcacheLayout) heads(content []byte) []entry {
 // withKey returns the heads of a tcache with the key of its entries. Before 2.34 that is the
 // tcache's address, later the random number tcache_key of the process. withKey returns none if
 // the entries have another key.
-func (a *glibc) withKey(memory mem.Reader, tcache uint64, heads []entry) ([]entry, error) {
+func (a *Malloc) withKey(memory mem.Reader, tcache uint64, heads []entry) ([]entry, error) {
 	contents, err := readEntries(memory, heads)
 	if err != nil {
 		return nil, err
@@ -363,7 +346,7 @@ func (a *glibc) withKey(memory mem.Reader, tcache uint64, heads []entry) ([]entr
 
 // learnKey sets and returns tcache_key if the C library has a number among its variables.
 // Otherwise it returns 0.
-func (a *glibc) learnKey(memory mem.Reader, candidate uint64) (uint64, error) {
+func (a *Malloc) learnKey(memory mem.Reader, candidate uint64) (uint64, error) {
 	start := a.mainArena&^(mem.PeekSize-1) - keyDistance
 	content, err := mem.ReadRange(memory, mem.Span{Start: start, End: start + 2*keyDistance})
 	if err != nil {

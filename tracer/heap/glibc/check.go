@@ -1,10 +1,9 @@
-// Package liveness checks from outside whether objects of malloc are still alive: of glibc's,
-// jemalloc's and mimalloc's. It reads what malloc keeps about each object and in its free lists. It
-// sets no probe, stops nothing and writes nothing. The memory it reads is hostile input: any
-// contents cost bounded work and yield some answer.
+// Package glibc has all that is known of glibc's malloc and of its threads: chunks, arenas, heaps,
+// tcaches and free lists, the stacks of threads. It walks heaps, and checks whether objects are
+// alive.
 //
-// The check rests on an invariant. While an object of glibc is alive, three things do not change,
-// whatever the rest of the process does:
+// The check rests on an invariant. While an object is alive, three things do not change, whatever
+// the rest of the process does:
 //
 //   - the mchunk_size of its chunk,
 //   - where the next chunk begins,
@@ -12,39 +11,15 @@
 //
 // One read that contradicts the invariant proves that the object is dead. Evidence that takes
 // several words of the same moment must be seen in two passes.
-//
-// Types jemalloc and mimalloc have the invariants of these.
-//
-// One case cannot be seen: an object of the same size that malloc has placed at the same address.
-// Fingerprints show part of these.
-package liveness
+package glibc
 
 import (
 	"cmp"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/heap"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-)
-
-// Object is an object that malloc, calloc, realloc or memalign returned.
-type Object struct {
-	Address uint64
-	Size    uint64 // bytes requested
-}
-
-// State is what a check shows of an object.
-type State uint8
-
-// The states of objects.
-const (
-	// Unknown objects could not be read, or have an address that is none of malloc's.
-	Unknown State = iota
-	// Alive objects are those that nothing contradicts.
-	Alive
-	// Dead objects are proven to be dead. An object resized in place is dead, too: it is another
-	// one then.
-	Dead
 )
 
 // Check returns the state of each object, all of them allocated before the call. An object is
@@ -53,9 +28,9 @@ const (
 // maps are those of the process, read after the objects were allocated. Without maps, an object
 // in unmapped memory is Unknown rather than Dead. Check returns the errors of memory. It is not
 // safe for concurrent use.
-func (a *glibc) Check(
-	memory mem.Reader, maps []process.Mapping, objects []Object,
-) ([]State, error) {
+func (a *Malloc) Check(
+	memory mem.Reader, maps []process.Mapping, objects []heap.Object,
+) ([]heap.State, error) {
 	arenas, err := a.readArenas(memory)
 	if err != nil {
 		return nil, err
@@ -69,10 +44,10 @@ func (a *glibc) Check(
 		return nil, err
 	}
 
-	var dead []Object
+	var dead []heap.Object
 	var indices []int
 	for i, s := range states {
-		if s == Dead {
+		if s == heap.Dead {
 			dead, indices = append(dead, objects[i]), append(indices, i)
 		}
 	}
@@ -85,17 +60,17 @@ func (a *glibc) Check(
 		return nil, err
 	}
 	for i, s := range again {
-		if s != Dead {
-			states[indices[i]] = Alive
+		if s != heap.Dead {
+			states[indices[i]] = heap.Alive
 		}
 	}
 	return states, nil
 }
 
 // checkOnce is one pass over the objects, right after a read of malloc's own state.
-func (a *glibc) checkOnce(
-	memory mem.Reader, maps []process.Mapping, tcaches []uint64, objects []Object,
-) ([]State, error) {
+func (a *Malloc) checkOnce(
+	memory mem.Reader, maps []process.Mapping, tcaches []uint64, objects []heap.Object,
+) ([]heap.State, error) {
 	arenas, err := a.readArenas(memory)
 	if err != nil {
 		return nil, err
@@ -115,7 +90,7 @@ func (a *glibc) checkOnce(
 
 	p := pass{
 		allocator: a, memory: memory, maps: maps, listed: listed, tops: tops, freeChunks: free,
-		objects: objects, states: make([]State, len(objects)),
+		objects: objects, states: make([]heap.State, len(objects)),
 		nextChunks: make([]uint64, len(objects)),
 	}
 	for _, check := range []func() error{p.checkHeaders, p.checkNextChunks, p.checkEnclosing} {
@@ -128,7 +103,7 @@ func (a *glibc) checkOnce(
 
 // pass is one pass over all objects.
 type pass struct {
-	allocator *glibc
+	allocator *Malloc
 	memory    mem.Reader
 	maps      []process.Mapping
 
@@ -136,8 +111,8 @@ type pass struct {
 	tops       mem.Spans       // top chunks
 	freeChunks []mem.Span      // in bins, sorted by address
 
-	objects []Object
-	states  []State
+	objects []heap.Object
+	states  []heap.State
 	headers [][]byte // of the objects' chunks
 	// nextChunks has the address of the chunk after each object, 0 where the state is final.
 	nextChunks []uint64
@@ -145,25 +120,25 @@ type pass struct {
 
 // checkHeaders sets the states by the headers of the objects' chunks and by the free lists.
 func (p *pass) checkHeaders() (err error) {
-	p.headers, err = p.memory.Peek(chunksOf(addressesOf(p.objects)), headerSize)
+	p.headers, err = p.memory.Peek(chunksOf(addressesOf(p.objects)), HeaderSize)
 	if err != nil {
 		return err
 	}
 
 	for i, o := range p.objects {
-		header, chunk := p.headers[i], o.Address-headerSize
-		isMalloced := o.Address >= headerSize && o.Address < maxAddress &&
+		header, chunk := p.headers[i], o.Address-HeaderSize
+		isMalloced := o.Address >= HeaderSize && o.Address < heap.MaxAddress &&
 			o.Address%mallocAlignment == 0 && o.Size < maxRequest
 		switch {
 		case !isMalloced:
 		case header == nil:
 			p.states[i] = p.stateOfUnreadable(chunk)
 		case p.listed[o.Address] || !p.allocator.fits(o, header) || p.isInTop(chunk):
-			p.states[i] = Dead
+			p.states[i] = heap.Dead
 		case mchunkSize(header)&isMmapped != 0:
-			p.states[i] = Alive
+			p.states[i] = heap.Alive
 		default:
-			p.states[i] = Alive
+			p.states[i] = heap.Alive
 			p.nextChunks[i] = chunk + chunkSize(header)
 		}
 	}
@@ -176,11 +151,11 @@ func (p *pass) isInTop(chunk uint64) bool {
 }
 
 // stateOfUnreadable distinguishes a chunk that is no longer mapped from one that cannot be read.
-func (p *pass) stateOfUnreadable(chunk uint64) State {
+func (p *pass) stateOfUnreadable(chunk uint64) heap.State {
 	if _, mapped := process.FindMapping(p.maps, chunk); mapped || p.maps == nil {
-		return Unknown
+		return heap.Unknown
 	}
-	return Dead
+	return heap.Dead
 }
 
 // checkNextChunks sets the states by the chunks after the objects. Their PREV_INUSE shows whether
@@ -194,16 +169,16 @@ func (p *pass) checkNextChunks() error {
 		}
 	}
 
-	headers, err := p.memory.Peek(addresses, headerSize)
+	headers, err := p.memory.Peek(addresses, HeaderSize)
 	if err != nil {
 		return err
 	}
 	for k, header := range headers {
 		switch i := indices[k]; {
 		case header == nil:
-			p.states[i], p.nextChunks[i] = Unknown, 0
+			p.states[i], p.nextChunks[i] = heap.Unknown, 0
 		case mchunkSize(header)&prevInUse == 0:
-			p.states[i], p.nextChunks[i] = Dead, 0
+			p.states[i], p.nextChunks[i] = heap.Dead, 0
 		}
 	}
 	return nil
@@ -230,7 +205,7 @@ func (p *pass) findEnclosed() (found []enclosed) {
 			continue
 		}
 
-		c, chunk := p.freeChunks[after-1], o.Address-headerSize
+		c, chunk := p.freeChunks[after-1], o.Address-HeaderSize
 		if c.Start < chunk && chunk+minSize <= c.End {
 			found = append(found, enclosed{i, c})
 		}
@@ -245,11 +220,11 @@ func (p *pass) checkEnclosing() error {
 	candidates := p.findEnclosed()
 	addresses := make([]uint64, 0, 3*len(candidates))
 	for _, e := range candidates {
-		chunk := p.objects[e.object].Address - headerSize
+		chunk := p.objects[e.object].Address - HeaderSize
 		addresses = append(addresses, e.chunk.Start, chunk, e.chunk.End)
 	}
 
-	headers, err := p.memory.Peek(addresses, headerSize)
+	headers, err := p.memory.Peek(addresses, HeaderSize)
 	if err != nil {
 		return err
 	}
@@ -263,7 +238,7 @@ func (p *pass) checkEnclosing() error {
 		isFree := chunkSize(first) == size &&
 			mchunkPrevSize(next) == size && mchunkSize(next)&prevInUse == 0
 		if isFree && string(object) == string(p.headers[e.object]) {
-			p.states[e.object] = Dead
+			p.states[e.object] = heap.Dead
 		}
 	}
 	return nil

@@ -1,28 +1,28 @@
-package liveness
+package jemalloc
 
 import "github.com/allocscope/allocscope/tracer/mem"
 
 // tcache_structs.h and cache_bin.h: a thread's cache has a tcache_slow_t, which its arena lists,
 // and a tcache_t with the bins. Each has a pointer to the other.
 const (
-	jeSlowBytes  = 176
-	jeSlowBins   = 32  // offset of cache_bin_array_descriptor.bins
-	jeSlowArena  = 40  // offset of arena
-	jeSlowTcache = 168 // offset of tcache
+	slowBytes  = 176
+	slowBins   = 32  // offset of cache_bin_array_descriptor.bins
+	slowArena  = 40  // offset of arena
+	slowTcache = 168 // offset of tcache
 
-	jeBins         = 73 // TCACHE_NBINS_MAX
-	jeBinBytes     = 24 // sizeof(cache_bin_t)
-	jeBinEmpty     = 20 // offset of low_bits_empty
-	jeTcacheBytes  = 8 + jeBins*jeBinBytes
-	jeStackPiece   = 512 // bytes of a bin's stack that are read at once
-	jeArenaBytes   = 16 << 10
-	maxJeArenas    = 1 << 10 // pointers that may lead to an arena_t
-	maxJeTcaches   = 1 << 13
-	maxJeCachePeek = 1 << 16 // pieces of stacks
+	nBins         = 73 // TCACHE_NBINS_MAX
+	binBytes      = 24 // sizeof(cache_bin_t)
+	binEmpty      = 20 // offset of low_bits_empty
+	tcacheBytes   = 8 + nBins*binBytes
+	stackPiece    = 512 // bytes of a bin's stack that are read at once
+	arenaBytes    = 16 << 10
+	maxArenas     = 1 << 10 // pointers that may lead to an arena_t
+	maxTcaches    = 1 << 13
+	maxCachePeeks = 1 << 16 // pieces of stacks
 )
 
 // cachedObjects returns the objects that thread caches keep. They are free.
-func (j *jemalloc) cachedObjects(memory mem.Reader) (map[uint64]bool, error) {
+func (j *Malloc) cachedObjects(memory mem.Reader) (map[uint64]bool, error) {
 	arenas, err := j.arenaCandidates(memory)
 	if err != nil {
 		return nil, err
@@ -37,15 +37,15 @@ func (j *jemalloc) cachedObjects(memory mem.Reader) (map[uint64]bool, error) {
 		return nil, err
 	}
 
-	contents, err := memory.Peek(tcaches, jeTcacheBytes)
+	contents, err := memory.Peek(tcaches, tcacheBytes)
 	if err != nil {
 		return nil, err
 	}
 	var stacks []mem.Span
 	for _, content := range contents {
-		for bin := 0; bin < jeBins && content != nil; bin++ {
-			head := mem.Word(content, 8+bin*jeBinBytes)
-			empty := uint16(mem.Word(content, 8+bin*jeBinBytes+jeBinEmpty-4) >> 32)
+		for bin := 0; bin < nBins && content != nil; bin++ {
+			head := mem.Word(content, 8+bin*binBytes)
+			empty := uint16(mem.Word(content, 8+bin*binBytes+binEmpty-4) >> 32)
 			if length := uint64(empty - uint16(head)); head != 0 && length != 0 && length%8 == 0 {
 				stacks = append(stacks, mem.Span{Start: head, End: head + length})
 			}
@@ -59,12 +59,12 @@ func readStacks(memory mem.Reader, stacks []mem.Span) (map[uint64]bool, error) {
 	var pieces []uint64
 	var lengths []int
 	for _, s := range stacks {
-		for at := s.Start; at < s.End && len(pieces) < maxJeCachePeek; at += jeStackPiece {
+		for at := s.Start; at < s.End && len(pieces) < maxCachePeeks; at += stackPiece {
 			pieces = append(pieces, at)
-			lengths = append(lengths, int(min(s.End-at, jeStackPiece)))
+			lengths = append(lengths, int(min(s.End-at, stackPiece)))
 		}
 	}
-	contents, err := memory.Peek(pieces, jeStackPiece)
+	contents, err := memory.Peek(pieces, stackPiece)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +80,8 @@ func readStacks(memory mem.Reader, stacks []mem.Span) (map[uint64]bool, error) {
 
 // arenaCandidates returns the pointers among jemalloc's variables that may lead to an arena_t: the
 // array arenas has one of each. The tree is left out.
-func (j *jemalloc) arenaCandidates(memory mem.Reader) ([]uint64, error) {
-	tree := mem.Spans{{Start: j.root, End: j.root + jeNodeBytes}}
+func (j *Malloc) arenaCandidates(memory mem.Reader) ([]uint64, error) {
+	tree := mem.Spans{{Start: j.root, End: j.root + nodeBytes}}
 	seen := make(map[uint64]bool)
 	var candidates []uint64
 	for _, s := range j.variables.Subtract(tree) {
@@ -89,9 +89,9 @@ func (j *jemalloc) arenaCandidates(memory mem.Reader) ([]uint64, error) {
 		if err != nil {
 			return nil, err
 		}
-		for at := 0; at+8 <= len(content) && len(candidates) < maxJeArenas; at += 8 {
+		for at := 0; at+8 <= len(content) && len(candidates) < maxArenas; at += 8 {
 			pointer := mem.Word(content, at)
-			if pointer != 0 && pointer%64 == 0 && pointer < jeMaxAddress && !seen[pointer] {
+			if pointer != 0 && pointer%64 == 0 && pointer < maxAddress && !seen[pointer] {
 				seen[pointer] = true
 				candidates = append(candidates, pointer)
 			}
@@ -102,9 +102,9 @@ func (j *jemalloc) arenaCandidates(memory mem.Reader) ([]uint64, error) {
 
 // learnTcacheQL sets the offset in an arena_t at which the list of its caches begins: there is the
 // address of a tcache_slow_t that leads back to the arena.
-func (j *jemalloc) learnTcacheQL(memory mem.Reader, arenas []uint64) error {
+func (j *Malloc) learnTcacheQL(memory mem.Reader, arenas []uint64) error {
 	for _, arena := range arenas {
-		content, err := mem.ReadRange(memory, mem.Span{Start: arena, End: arena + jeArenaBytes})
+		content, err := mem.ReadRange(memory, mem.Span{Start: arena, End: arena + arenaBytes})
 		if err != nil {
 			return err
 		}
@@ -112,11 +112,11 @@ func (j *jemalloc) learnTcacheQL(memory mem.Reader, arenas []uint64) error {
 		var pointers []uint64
 		var offsets []uint64
 		for at := 0; at < len(content); at += 8 {
-			if p := mem.Word(content, at); p != 0 && p%8 == 0 && p < jeMaxAddress {
+			if p := mem.Word(content, at); p != 0 && p%8 == 0 && p < maxAddress {
 				pointers, offsets = append(pointers, p), append(offsets, uint64(at))
 			}
 		}
-		slow, err := memory.Peek(pointers, jeSlowBytes)
+		slow, err := memory.Peek(pointers, slowBytes)
 		if err != nil {
 			return err
 		}
@@ -132,12 +132,12 @@ func (j *jemalloc) learnTcacheQL(memory mem.Reader, arenas []uint64) error {
 
 // isSlowTcache reports whether memory may be a tcache_slow_t of an arena.
 func isSlowTcache(content []byte, arena uint64) bool {
-	return content != nil && mem.Word(content, jeSlowArena) == arena &&
-		mem.Word(content, jeSlowTcache) != 0 && mem.Word(content, jeSlowBins) == mem.Word(content, jeSlowTcache)+8
+	return content != nil && mem.Word(content, slowArena) == arena &&
+		mem.Word(content, slowTcache) != 0 && mem.Word(content, slowBins) == mem.Word(content, slowTcache)+8
 }
 
 // tcaches returns the addresses of the caches of all arenas, by following all lists at once.
-func (j *jemalloc) tcaches(memory mem.Reader, arenas []uint64) ([]uint64, error) {
+func (j *Malloc) tcaches(memory mem.Reader, arenas []uint64) ([]uint64, error) {
 	heads := make([]uint64, len(arenas))
 	for i, arena := range arenas {
 		heads[i] = arena + j.tcacheQL
@@ -157,12 +157,12 @@ func (j *jemalloc) tcaches(memory mem.Reader, arenas []uint64) ([]uint64, error)
 
 	var tcaches []uint64
 	seen := make(map[uint64]bool)
-	for len(wanted) > 0 && len(tcaches) < maxJeTcaches {
+	for len(wanted) > 0 && len(tcaches) < maxTcaches {
 		addresses := make([]uint64, len(wanted))
 		for i, w := range wanted {
 			addresses[i] = w.slow
 		}
-		contents, err := memory.Peek(addresses, jeSlowBytes)
+		contents, err := memory.Peek(addresses, slowBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -172,7 +172,7 @@ func (j *jemalloc) tcaches(memory mem.Reader, arenas []uint64) ([]uint64, error)
 			w := wanted[i]
 			if !seen[w.slow] && isSlowTcache(content, w.arena) {
 				seen[w.slow] = true
-				tcaches = append(tcaches, mem.Word(content, jeSlowTcache))
+				tcaches = append(tcaches, mem.Word(content, slowTcache))
 				next = append(next, listed{mem.Word(content, 0), w.arena}) // qre_next
 			}
 		}

@@ -1,4 +1,4 @@
-package liveness
+package glibc
 
 import (
 	"cmp"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 // Heaps are glibc's heaps, for a reader of their chunks.
@@ -19,27 +18,11 @@ type Heaps struct {
 	// Cached are the chunks in tcaches and fastbins, by the address of the header. They are free,
 	// but their headers are those of chunks in use.
 	Cached map[uint64]bool
-	// Mapped are the chunks with a mapping of their own, as far as they are found, from the
-	// header to the end of the mapping. See region.Classify.
-	Mapped mem.Spans
 }
 
-// Heaps finds the heaps of the process. maps are those of now. The error wraps ErrNotGlibc,
-// ErrBrokenChain or ErrLargeHeap, or is that of memory. A heap that has grown beyond maps is an
-// ErrBrokenChain, too.
-func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Heaps, error) {
-	malloc, ok := a.Allocator.(*glibc)
-	if !ok {
-		return Heaps{}, errors.Join(a.err, ErrNotGlibc)
-	}
-	memory, err := newPrivateMemory(p, maps)
-	if err != nil {
-		return Heaps{}, err
-	}
-	return malloc.heaps(memory, maps)
-}
-
-func (a *glibc) heaps(memory mem.Reader, maps []process.Mapping) (Heaps, error) {
+// Heaps finds the heaps of a process. maps are those of now. The error wraps ErrBrokenChain or
+// ErrLargeHeap, or is from memory. A heap that has grown beyond maps is an ErrBrokenChain, too.
+func (a *Malloc) Heaps(memory mem.Reader, maps []process.Mapping) (Heaps, error) {
 	arenas, err := a.readArenas(memory)
 	if err != nil {
 		return Heaps{}, err
@@ -76,21 +59,16 @@ func (a *glibc) heaps(memory mem.Reader, maps []process.Mapping) (Heaps, error) 
 		}
 	}
 
-	for _, r := range region.Classify(maps, nil, memory) {
-		if r.Class == region.MmappedChunk {
-			heaps.Mapped = append(heaps.Mapped, mem.Span{Start: r.Start, End: r.End})
-		}
-	}
 	listed, err := a.cachedObjects(memory, maps, arenas)
 	heaps.Cached = make(map[uint64]bool, len(listed))
 	for object := range listed {
-		heaps.Cached[object-headerSize] = true
+		heaps.Cached[object-HeaderSize] = true
 	}
 	return heaps, err
 }
 
 // cachedObjects returns the objects in tcaches and fastbins.
-func (a *glibc) cachedObjects(
+func (a *Malloc) cachedObjects(
 	memory mem.Reader, maps []process.Mapping, arenas []arena,
 ) (map[uint64]bool, error) {
 	tcaches, err := a.findTcaches(memory, maps, arenas)
@@ -99,12 +77,6 @@ func (a *glibc) cachedObjects(
 	}
 	return a.listedObjects(memory, arenas, tcaches)
 }
-
-// heapMaxSize is HEAP_MAX_SIZE on 64-bit machines: heaps of other arenas than the main one are
-// aligned to it.
-//
-// https://github.com/bminor/glibc/blob/glibc-2.41/malloc/arena.c#L28
-const heapMaxSize = 64 << 20
 
 const maxHeaps = 1 << 14 // of all arenas: 1 TiB
 
@@ -122,7 +94,7 @@ type heapSpan struct {
 }
 
 // heapsOf returns the heaps of arenas, the main one of which is the first.
-func (a *glibc) heapsOf(
+func (a *Malloc) heapsOf(
 	memory mem.Reader, maps []process.Mapping, arenas []arena,
 ) (heaps []heapSpan, err error) {
 	for i, r := range arenas {
@@ -144,7 +116,7 @@ func (a *glibc) heapsOf(
 
 // mainHeap returns the heap of the main arena. It fails where that goes on in other mappings, or
 // has not begun.
-func (a *glibc) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
+func (a *Malloc) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
 	m, ok := process.FindMapping(maps, r.top)
 	if !ok || m.Path != "[heap]" {
 		return nil, ErrBrokenChain
@@ -164,34 +136,34 @@ func (a *glibc) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
 }
 
 // arenaHeaps returns the heaps of another arena, the newest first, which has the top chunk.
-func (a *glibc) arenaHeaps(memory mem.Reader, r arena) (heaps []heapSpan, err error) {
-	infoSize := r.address % heapMaxSize
+func (a *Malloc) arenaHeaps(memory mem.Reader, r arena) (heaps []heapSpan, err error) {
+	stateOffset := r.address % heapMaxSize
 	topAt := r.address + a.layout.top
 	for address := r.top &^ (heapMaxSize - 1); len(heaps) < maxHeaps; topAt = 0 {
-		info, err := mem.PeekOne(memory, address, 3*8)
+		content, err := mem.PeekOne(memory, address, heapInfoSize)
 		if err != nil {
 			return nil, err
 		}
-		if info == nil || mem.Word(info, 0) != r.address {
+		if content == nil {
 			return nil, ErrBrokenChain
 		}
 
-		prev, size := mem.Word(info, 8), mem.Word(info, 16)
-		first := address + infoSize
-		if prev == 0 { // the arena's own malloc_state lies there
+		info := parseHeapInfo(content, address)
+		first := address + stateOffset
+		if info.prev == 0 { // the arena's own malloc_state lies there
 			first = mem.AlignUp(r.address+a.layout.size, mallocAlignment)
 		}
-		if size > heapMaxSize || address+size < first || prev%heapMaxSize != 0 || first-address >= heapMaxSize ||
-			first%mallocAlignment != 0 {
+		if info.arPtr != r.address || info.size > heapMaxSize || address+info.size < first ||
+			info.prev%heapMaxSize != 0 || first-address >= heapMaxSize || !isAligned(first) {
 			return nil, ErrBrokenChain
 		}
 		heaps = append(heaps, heapSpan{
-			start: address, first: first, end: address + size, topAt: topAt,
+			start: address, first: first, end: address + info.size, topAt: topAt,
 		})
-		if prev == 0 {
+		if info.prev == 0 {
 			return heaps, nil
 		}
-		address = prev
+		address = info.prev
 	}
 	return nil, ErrBrokenChain
 }
@@ -205,7 +177,7 @@ func (h *heapSpan) readTop(memory mem.Reader) error {
 	top := mem.Word(pointer, 0)
 
 	// The size belongs to the top chunk only if that is the top still.
-	contents, err := memory.Peek([]uint64{top, h.topAt}, headerSize)
+	contents, err := memory.Peek([]uint64{top, h.topAt}, HeaderSize)
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,16 @@
-package liveness
+// Package mimalloc reads the segments, pages and free lists of mimalloc.
+package mimalloc
 
 import (
 	"errors"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/heap"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// mimalloc is mimalloc 2.0 in a process, built without MI_SECURE. Its segments lie at multiples of
+// Malloc is mimalloc 2.0 in a process, built without MI_SECURE. Its segments lie at multiples of
 // their size. A segment begins with a mi_segment_t, and that ends with a mi_page_t for each slice
 // of the segment. While an object is alive, three things do not change:
 //
@@ -17,7 +19,7 @@ import (
 //   - the object is in none of the page's lists of free blocks.
 //
 // https://github.com/microsoft/mimalloc/blob/v2.0.9/include/mimalloc-types.h
-type mimalloc struct {
+type Malloc struct {
 	cookie uint64 // of _mi_heap_main; a segment's is this XOR its address
 }
 
@@ -25,19 +27,19 @@ type mimalloc struct {
 var errNoSegment = errors.New("no segment of mimalloc in a layout that is known (2.0's is)")
 
 const (
-	miSegmentBytes = 32 << 20
-	miSliceBytes   = 64 << 10
-	miSlices       = miSegmentBytes / miSliceBytes
+	segmentBytes     = 32 << 20
+	sliceBytes       = 64 << 10
+	slicesPerSegment = segmentBytes / sliceBytes
 
-	miCookie       = 216               // offsets in a mi_segment_t
-	miInfoSlices   = 232               // segment_info_slices
-	miSliceEntries = 248               // slice_entries
-	miSlicesStart  = 264               // slices
-	miPageBytes    = 80                // sizeof(mi_page_t)
-	miDelayed      = 8 + 129*8 + 75*24 // offset of thread_delayed_free in a mi_heap_t
-	miMediumPage   = 512 << 10         // bytes of the largest page with more than one block
-	miHugeBlock    = 2 << 30           // MI_HUGE_BLOCK_SIZE: of any larger block
-	miHeaderBytes  = miSlicesStart + miSlices*miPageBytes
+	cookieOffset       = 216               // offsets in a mi_segment_t
+	infoSlicesOffset   = 232               // segment_info_slices
+	sliceEntriesOffset = 248               // slice_entries
+	slicesOffset       = 264               // slices
+	pageBytes          = 80                // sizeof(mi_page_t)
+	delayedOffset      = 8 + 129*8 + 75*24 // offset of thread_delayed_free in a mi_heap_t
+	mediumPage         = 512 << 10         // bytes of the largest page with more than one block
+	hugeBlock          = 2 << 30           // MI_HUGE_BLOCK_SIZE: of any larger block
+	headerBytes        = slicesOffset + slicesPerSegment*pageBytes
 )
 
 // Bounds of one check.
@@ -47,8 +49,8 @@ const (
 	maxDelayedBlocks = 1 << 14   // that are followed
 )
 
-// A miPage is what was read of a mi_page_t.
-type miPage struct {
+// A page is what was read of a mi_page_t.
+type page struct {
 	mem.Span         // its memory
 	blockSize uint64 // bytes; 0: no object is in it
 	free      [3]uint64
@@ -58,11 +60,11 @@ type miPage struct {
 }
 
 // pageOf decodes a mi_page_t at an address.
-func pageOf(content []byte, segment, address uint64) miPage {
-	start := segment + (address-segment-miSlicesStart)/miPageBytes*miSliceBytes
+func pageOf(content []byte, segment, address uint64) page {
+	start := segment + (address-segment-slicesOffset)/pageBytes*sliceBytes
 	sizes := mem.Word(content, 24) // used, xblock_size
-	return miPage{
-		Span:      mem.Span{Start: start, End: start + mem.Word(content, 0)&(1<<32-1)*miSliceBytes},
+	return page{
+		Span:      mem.Span{Start: start, End: start + mem.Word(content, 0)&(1<<32-1)*sliceBytes},
 		blockSize: sizes >> 32,
 		used:      uint32(sizes),
 		capacity:  mem.Word(content, 8) >> 16 & 0xffff,
@@ -74,55 +76,60 @@ func pageOf(content []byte, segment, address uint64) miPage {
 
 // fits reports whether an object may be in a block of the page. realloc keeps an object that became
 // smaller by up to a half, an alignment takes a larger block, and huge ones are whole slices.
-func (p miPage) fits(o Object) bool {
+func (p page) fits(o heap.Object) bool {
 	if o.Size > p.blockSize {
-		return p.blockSize >= miHugeBlock
+		return p.blockSize >= hugeBlock
 	}
 	alignment := o.Address & -o.Address
-	most := max(2*jeClass(o.Size), jeClass(o.Size+alignment))
-	if o.Size+alignment >= miSliceBytes {
-		most += 2 * miSliceBytes
+	most := max(2*heap.SizeClassOf(o.Size), heap.SizeClassOf(o.Size+alignment))
+	if o.Size+alignment >= sliceBytes {
+		most += 2 * sliceBytes
 	}
-	return p.blockSize <= most || p.blockSize >= miHugeBlock
+	return p.blockSize <= most || p.blockSize >= hugeBlock
 }
 
-// SizeClass implements Allocator. Size classes are as in jemalloc (_mi_bin).
-func (m *mimalloc) SizeClass(size uint64) uint64 { return jeClass(size) }
+// SizeClass implements heap.Allocator. Size classes are as in jemalloc (_mi_bin).
+func (m *Malloc) SizeClass(size uint64) uint64 { return heap.SizeClassOf(size) }
 
-// findMimalloc finds the cookie that the segments of a process have in common.
-func findMimalloc(memory mem.Reader, maps []process.Mapping) (Allocator, error) {
+// Find finds the mimalloc of a process.
+func Find(p *process.Process, maps []process.Mapping, _ process.Mapping) (heap.Allocator, error) {
+	return findSegments(p, maps)
+}
+
+// findSegments finds the cookie that the segments of a process have in common.
+func findSegments(memory mem.Reader, maps []process.Mapping) (heap.Allocator, error) {
 	var segments []uint64
-	for _, s := range heapSpans(maps) {
-		for a := mem.AlignUp(s.Start, miSegmentBytes); a < s.End && len(segments) < maxSegments; {
+	for _, s := range heap.Spans(maps) {
+		for a := mem.AlignUp(s.Start, segmentBytes); a < s.End && len(segments) < maxSegments; {
 			segments = append(segments, a)
-			a += miSegmentBytes
+			a += segmentBytes
 		}
 	}
-	heads, err := memory.Peek(segments, miSlicesStart)
+	heads, err := memory.Peek(segments, slicesOffset)
 	if err != nil {
 		return nil, err
 	}
 
 	cookies := make(map[uint64]bool)
 	for i, head := range heads {
-		if head == nil || mem.Word(head, miSliceEntries) == 0 || mem.Word(head, miSliceEntries) > miSlices {
+		if head == nil || mem.Word(head, sliceEntriesOffset) == 0 || mem.Word(head, sliceEntriesOffset) > slicesPerSegment {
 			continue
 		}
 		header, err := mem.ReadRange(memory, mem.Span{
-			Start: segments[i], End: segments[i] + miHeaderBytes,
+			Start: segments[i], End: segments[i] + headerBytes,
 		})
 		if err != nil {
 			return nil, err
 		}
 		if isSegment(header) {
-			cookies[mem.Word(header, miCookie)^segments[i]] = true
+			cookies[mem.Word(header, cookieOffset)^segments[i]] = true
 		}
 	}
 	if len(cookies) != 1 {
 		return nil, errNoSegment
 	}
 	for cookie := range cookies {
-		return &mimalloc{cookie}, nil
+		return &Malloc{cookie}, nil
 	}
 	return nil, errNoSegment
 }
@@ -130,15 +137,15 @@ func findMimalloc(memory mem.Reader, maps []process.Mapping) (Allocator, error) 
 // isSegment reports whether memory may be a mi_segment_t: its pages follow each other, from its own
 // slices up to the last slice.
 func isSegment(header []byte) bool {
-	entries := mem.Word(header, miSliceEntries)
-	if first := mem.Word(header, miSlicesStart); first != mem.Word(header, miInfoSlices) || entries > miSlices {
+	entries := mem.Word(header, sliceEntriesOffset)
+	if first := mem.Word(header, slicesOffset); first != mem.Word(header, infoSlicesOffset) || entries > slicesPerSegment {
 		return false
 	}
 
 	slice := uint64(0)
 	for slice < entries {
-		page := mem.Word(header, miSlicesStart+int(slice)*miPageBytes)
-		if page == 0 || page > miSlices { // slice_count, and slice_offset, which is 0 in a page
+		page := mem.Word(header, slicesOffset+int(slice)*pageBytes)
+		if page == 0 || page > slicesPerSegment { // slice_count, and slice_offset, which is 0 in a page
 			return false
 		}
 		slice += page
@@ -146,17 +153,17 @@ func isSegment(header []byte) bool {
 	return slice == entries
 }
 
-// Check implements Allocator.
-func (m *mimalloc) Check(
-	memory mem.Reader, maps []process.Mapping, objects []Object,
-) ([]State, error) {
-	states := make([]State, len(objects))
+// Check implements heap.Allocator.
+func (m *Malloc) Check(
+	memory mem.Reader, maps []process.Mapping, objects []heap.Object,
+) ([]heap.State, error) {
+	states := make([]heap.State, len(objects))
 	entries := make([]uint64, len(objects)) // addresses of mi_page_t
 	cookies := make([]uint64, len(objects))
 	for i, o := range objects {
-		segment := o.Address &^ (miSegmentBytes - 1)
-		cookies[i] = segment + miCookie
-		entries[i] = segment + miSlicesStart + (o.Address-segment)/miSliceBytes*miPageBytes
+		segment := o.Address &^ (segmentBytes - 1)
+		cookies[i] = segment + cookieOffset
+		entries[i] = segment + slicesOffset + (o.Address-segment)/sliceBytes*pageBytes
 	}
 	heads, err := memory.Peek(cookies, 8)
 	if err != nil {
@@ -169,18 +176,18 @@ func (m *mimalloc) Check(
 
 	pageOfObject := make([]uint64, len(objects))
 	for i, o := range objects {
-		segment := o.Address &^ (miSegmentBytes - 1)
+		segment := o.Address &^ (segmentBytes - 1)
 		switch {
-		case segment == 0 || o.Address >= maxAddress:
+		case segment == 0 || o.Address >= heap.MaxAddress:
 		case heads[i] == nil:
 			if _, mapped := process.FindMapping(maps, segment); !mapped && maps != nil {
-				states[i] = Dead
+				states[i] = heap.Dead
 			}
 		case mem.Word(heads[i], 0) != segment^m.cookie:
-			states[i] = Dead
+			states[i] = heap.Dead
 		case offsets[i] != nil:
 			offset := mem.Word(offsets[i], 0) >> 32 // slice_offset
-			if offset%miPageBytes == 0 && offset <= entries[i]-segment-miSlicesStart {
+			if offset%pageBytes == 0 && offset <= entries[i]-segment-slicesOffset {
 				pageOfObject[i] = entries[i] - offset
 			}
 		}
@@ -189,8 +196,8 @@ func (m *mimalloc) Check(
 }
 
 // checkPages sets the states of the objects whose page is known.
-func (m *mimalloc) checkPages(
-	memory mem.Reader, objects []Object, pageOfObject []uint64, states []State,
+func (m *Malloc) checkPages(
+	memory mem.Reader, objects []heap.Object, pageOfObject []uint64, states []heap.State,
 ) error {
 	found, err := readPages(memory, pageOfObject)
 	if err != nil {
@@ -215,13 +222,13 @@ func (m *mimalloc) checkPages(
 		if !ok || address == 0 {
 			continue
 		}
-		states[i] = Alive
+		states[i] = heap.Alive
 		isInside := p.Start <= o.Address && o.Address < p.End
 		after, _ := slices.BinarySearch(delayed, o.Address+1)
 		isDelayed := after > 0 && delayed[after-1] >= p.Start &&
 			o.Address-delayed[after-1] < p.blockSize
 		if p.used == 0 || !isInside || !p.fits(o) || isDelayed {
-			states[i] = Dead
+			states[i] = heap.Dead
 			continue
 		}
 
@@ -232,22 +239,22 @@ func (m *mimalloc) checkPages(
 		blocks := free[address]
 		next, _ := slices.BinarySearch(blocks, o.Address+1)
 		if next > 0 && o.Address-blocks[next-1] < p.blockSize {
-			states[i] = Dead
+			states[i] = heap.Dead
 		}
 	}
 	return nil
 }
 
 // readPages reads each mi_page_t once.
-func readPages(memory mem.Reader, addresses []uint64) (map[uint64]miPage, error) {
-	found := make(map[uint64]miPage)
-	contents, err := memory.Peek(addresses, miPageBytes)
+func readPages(memory mem.Reader, addresses []uint64) (map[uint64]page, error) {
+	found := make(map[uint64]page)
+	contents, err := memory.Peek(addresses, pageBytes)
 	if err != nil {
 		return nil, err
 	}
 	for i, content := range contents {
 		if address := addresses[i]; content != nil && address != 0 {
-			found[address] = pageOf(content, address&^(miSegmentBytes-1), address)
+			found[address] = pageOf(content, address&^(segmentBytes-1), address)
 		}
 	}
 	return found, nil
@@ -255,12 +262,12 @@ func readPages(memory mem.Reader, addresses []uint64) (map[uint64]miPage, error)
 
 // freeBlocks returns the sorted blocks in the lists of free blocks of each page. They may be
 // thousands, so that the memory of a page is read as a whole. Larger pages have one block.
-func freeBlocks(memory mem.Reader, found map[uint64]miPage) (map[uint64][]uint64, error) {
+func freeBlocks(memory mem.Reader, found map[uint64]page) (map[uint64][]uint64, error) {
 	free := make(map[uint64][]uint64)
 	read := uint64(0)
 	for address, p := range found {
 		isListed := slices.ContainsFunc(p.free[:], p.contains)
-		if !isListed || p.Len() > miMediumPage || read > maxPageBytes {
+		if !isListed || p.Len() > mediumPage || read > maxPageBytes {
 			continue
 		}
 
@@ -280,20 +287,20 @@ func freeBlocks(memory mem.Reader, found map[uint64]miPage) (map[uint64][]uint64
 	return free, nil
 }
 
-func (p miPage) contains(block uint64) bool {
+func (p page) contains(block uint64) bool {
 	return block >= p.Start && block < p.End && block%8 == 0
 }
 
 // delayedBlocks returns the blocks that threads have freed in full pages of others. They wait in a
 // list of the heap (thread_delayed_free), which is returned sorted. The heap's thread takes the
 // list as a whole, so that a list whose head is unchanged has been read right.
-func delayedBlocks(memory mem.Reader, found map[uint64]miPage) ([]uint64, error) {
+func delayedBlocks(memory mem.Reader, found map[uint64]page) ([]uint64, error) {
 	seen := make(map[uint64]bool)
 	var heads []uint64
 	for _, p := range found {
 		if p.heap != 0 && !seen[p.heap] {
 			seen[p.heap] = true
-			heads = append(heads, p.heap+miDelayed)
+			heads = append(heads, p.heap+delayedOffset)
 		}
 	}
 	before, err := memory.Peek(heads, 8)

@@ -1,15 +1,17 @@
-package liveness
+// Package jemalloc reads the extents, slabs and thread caches of jemalloc.
+package jemalloc
 
 import (
 	"bytes"
 	"errors"
 	"time"
 
+	"github.com/allocscope/allocscope/tracer/heap"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// jemalloc is jemalloc 5.3 in a process, with its default page size and address width. A radix tree
+// Malloc is jemalloc 5.3 in a process, with its default page size and address width. A radix tree
 // leads from the page of each object to the extent that the object lies in, an edata_t. While an
 // object is alive, four things do not change:
 //
@@ -22,7 +24,7 @@ import (
 // cache's bins.
 //
 // https://github.com/jemalloc/jemalloc/tree/5.3.0/include/jemalloc/internal
-type jemalloc struct {
+type Malloc struct {
 	root      uint64 // address of arena_emap_global.rtree.root
 	variables mem.Spans
 	tcacheQL  uint64 // offset of tcache_ql in an arena_t; 0 until Check has learned it
@@ -31,42 +33,42 @@ type jemalloc struct {
 	cachedSince map[uint64]time.Time
 }
 
-// jeVersion is what mallctl("version") returns, as in VERSION of a release.
-const jeVersion = "5.3.0-"
+// version is what mallctl("version") returns, as in VERSION of a release.
+const version = "5.3.0-"
 
 // errNoTree is the reason for which the objects of a jemalloc cannot be checked.
 var errNoTree = errors.New("no tree of jemalloc's extents in a layout that is known (5.3's is)")
 
 // rtree.h. Both levels of the tree have 2^18 elements of 8 bytes (LG_VADDR 48, LG_PAGE 12).
 const (
-	jePageBits   = 12
-	jeLevelBits  = 18
-	jeNodeBytes  = 8 << jeLevelBits
-	jeLevelMask  = 1<<jeLevelBits - 1
-	jeLeafShift  = jePageBits + jeLevelBits // of an address, to its element of the root
-	jeMaxAddress = 1 << (jeLeafShift + jeLevelBits)
+	pageBits   = 12
+	levelBits  = 18
+	nodeBytes  = 8 << levelBits
+	levelMask  = 1<<levelBits - 1
+	leafShift  = pageBits + levelBits // of an address, to its element of the root
+	maxAddress = 1 << (leafShift + levelBits)
 )
 
 // A leaf element is an edata_t's address, which is aligned, with the extent's size class above it,
 // and its state, is_head and slab below.
-type jeElement uint64
+type leafElement uint64
 
-func (e jeElement) edata() uint64 { return uint64(e) & (jeMaxAddress - 1) &^ (jeExtentBytes - 1) }
-func (e jeElement) szind() uint64 { return uint64(e) >> 48 }
-func (e jeElement) state() uint64 { return uint64(e) >> 2 & 7 }
-func (e jeElement) isSlab() bool  { return e&1 != 0 }
+func (e leafElement) edata() uint64 { return uint64(e) & (maxAddress - 1) &^ (edataBytes - 1) }
+func (e leafElement) szind() uint64 { return uint64(e) >> 48 }
+func (e leafElement) state() uint64 { return uint64(e) >> 2 & 7 }
+func (e leafElement) isSlab() bool  { return e&1 != 0 }
 
 // edata.h: the words of an edata_t.
 const (
-	jeExtentBytes  = 128 // sizeof(edata_t), and its alignment
-	jeAddrOffset   = 8   // e_addr
-	jeSizeOffset   = 16  // e_size_esn
-	jeBitmapOffset = 64  // e_slab_data
-	jeMaxRegions   = 512 // of a slab: one bit each
+	edataBytes   = 128 // sizeof(edata_t), and its alignment
+	addrOffset   = 8   // e_addr
+	sizeOffset   = 16  // e_size_esn
+	bitmapOffset = 64  // e_slab_data
+	maxRegions   = 512 // of a slab: one bit each
 )
 
-// A jeExtent is what was read of an edata_t.
-type jeExtent struct {
+// A extentData is what was read of an edata_t.
+type extentData struct {
 	address, size uint64
 	isSlab        bool
 	state, szind  uint64 // extent_state_active is 0
@@ -74,94 +76,73 @@ type jeExtent struct {
 }
 
 // extentOf decodes an edata_t. It returns false if the element that led there disagrees.
-func extentOf(content []byte, element jeElement) (jeExtent, bool) {
+func extentOf(content []byte, element leafElement) (extentData, bool) {
 	if content == nil {
-		return jeExtent{}, false
+		return extentData{}, false
 	}
 	bits := mem.Word(content, 0)
-	e := jeExtent{
-		address: mem.Word(content, jeAddrOffset),
-		size:    mem.Word(content, jeSizeOffset) &^ (1<<jePageBits - 1),
+	e := extentData{
+		address: mem.Word(content, addrOffset),
+		size:    mem.Word(content, sizeOffset) &^ (1<<pageBits - 1),
 		isSlab:  bits>>12&1 != 0,
 		state:   bits >> 17 & 7,
 		szind:   bits >> 20 & 0xff,
-		bitmap:  content[jeBitmapOffset:],
+		bitmap:  content[bitmapOffset:],
 	}
 	return e, e.isSlab == element.isSlab() && e.state == element.state() &&
-		e.szind == element.szind() && e.address < jeMaxAddress &&
-		e.size > 0 && e.size < jeMaxAddress && e.szind <= uint64(len(jeSizes))
+		e.szind == element.szind() && e.address < maxAddress &&
+		e.size > 0 && e.size < maxAddress && e.szind <= uint64(len(heap.SizeClasses))
 }
 
 // contains reports whether a page, by its address, is one of the extent's.
-func (e jeExtent) contains(page uint64) bool {
-	first := e.address &^ (1<<jePageBits - 1)
+func (e extentData) contains(page uint64) bool {
+	first := e.address &^ (1<<pageBits - 1)
 	return first <= page && page-first < e.size
 }
 
-// jeSizes are the size classes: 8, and four to each doubling from 16 on (sc.h).
-var jeSizes = func() (sizes []uint64) {
-	sizes = []uint64{8, 16, 32, 48, 64}
-	for base := uint64(64); len(sizes) < 232; base *= 2 {
-		for i := uint64(1); i <= 4 && len(sizes) < 232; i++ {
-			sizes = append(sizes, base+i*base/4)
-		}
-	}
-	return sizes
-}()
-
-const jeLargeMinClass = 16 << 10 // SC_LARGE_MINCLASS
-
-// jeClass returns the least size class for a size; 0: there is none.
-func jeClass(size uint64) uint64 {
-	for _, class := range jeSizes {
-		if class >= size {
-			return class
-		}
-	}
-	return 0
-}
+const largeMinClass = 16 << 10 // SC_LARGE_MINCLASS
 
 // fits reports whether the extent's size class may be the one of an object: that of its size, or
 // the larger one that an alignment takes (sz_sa2u).
-func (e jeExtent) fits(o Object) bool {
-	if e.szind >= uint64(len(jeSizes)) {
+func (e extentData) fits(o heap.Object) bool {
+	if e.szind >= uint64(len(heap.SizeClasses)) {
 		return false
 	}
-	class := jeSizes[e.szind]
-	if class == jeClass(o.Size) || class == jeClass(max(o.Size, jeLargeMinClass)) {
+	class := heap.SizeClasses[e.szind]
+	if class == heap.SizeClassOf(o.Size) || class == heap.SizeClassOf(max(o.Size, largeMinClass)) {
 		return true
 	}
-	for a := uint64(16); a <= 1<<jePageBits && o.Address%a == 0; a *= 2 {
-		if class == jeClass(mem.AlignUp(o.Size, a)) {
+	for a := uint64(16); a <= 1<<pageBits && o.Address%a == 0; a *= 2 {
+		if class == heap.SizeClassOf(mem.AlignUp(o.Size, a)) {
 			return true
 		}
 	}
 	return false
 }
 
-// SizeClass implements Allocator.
-func (j *jemalloc) SizeClass(size uint64) uint64 { return jeClass(size) }
+// SizeClass implements heap.Allocator.
+func (j *Malloc) SizeClass(size uint64) uint64 { return heap.SizeClassOf(size) }
 
 // stateOf returns the state of an object whose page is one of the extent's.
-func (e jeExtent) stateOf(o Object) State {
+func (e extentData) stateOf(o heap.Object) heap.State {
 	switch {
 	case e.state != 0 || !e.fits(o):
-		return Dead
+		return heap.Dead
 	case !e.isSlab && e.address == o.Address:
-		return Alive
+		return heap.Alive
 	case !e.isSlab:
-		return Dead
+		return heap.Dead
 	}
 
-	size := jeSizes[e.szind]
+	size := heap.SizeClasses[e.szind]
 	region := (o.Address - e.address) / size
 	switch {
-	case (o.Address-e.address)%size != 0 || region >= jeMaxRegions:
-		return Dead
+	case (o.Address-e.address)%size != 0 || region >= maxRegions:
+		return heap.Dead
 	case e.bitmap[region/8]>>(region%8)&1 != 0:
-		return Dead
+		return heap.Dead
 	}
-	return Alive
+	return heap.Alive
 }
 
 // minCachedTime is how long a thread cache must have an object that counts as dead. A thread that
@@ -169,7 +150,7 @@ func (e jeExtent) stateOf(o Object) State {
 const minCachedTime = time.Second
 
 // dropLive removes from the objects in thread caches those that may be alive.
-func (j *jemalloc) dropLive(cached map[uint64]bool, objects []Object) {
+func (j *Malloc) dropLive(cached map[uint64]bool, objects []heap.Object) {
 	now, since := time.Now(), make(map[uint64]time.Time)
 	for _, o := range objects {
 		if !cached[o.Address] {
@@ -187,9 +168,9 @@ func (j *jemalloc) dropLive(cached map[uint64]bool, objects []Object) {
 	j.cachedSince = since
 }
 
-// Check implements Allocator. One read that contradicts the invariant proves that an object is
+// Check implements heap.Allocator. One read that contradicts the invariant proves that an object is
 // dead, except for thread caches.
-func (j *jemalloc) Check(memory mem.Reader, _ []process.Mapping, objects []Object) ([]State, error) {
+func (j *Malloc) Check(memory mem.Reader, _ []process.Mapping, objects []heap.Object) ([]heap.State, error) {
 	cached, err := j.cachedObjects(memory)
 	if err != nil {
 		return nil, err
@@ -205,21 +186,21 @@ func (j *jemalloc) Check(memory mem.Reader, _ []process.Mapping, objects []Objec
 	for i, e := range elements {
 		addresses[i] = e.edata()
 	}
-	extents, err := memory.Peek(addresses, jeExtentBytes)
+	extents, err := memory.Peek(addresses, edataBytes)
 	if err != nil {
 		return nil, err
 	}
 
-	states := make([]State, len(objects))
+	states := make([]heap.State, len(objects))
 	for i, o := range objects {
 		extent, agrees := extentOf(extents[i], elements[i])
 		switch edata := elements[i].edata(); {
-		case elements[i] == jeUnread || o.Address == 0 || o.Address >= jeMaxAddress:
+		case elements[i] == unread || o.Address == 0 || o.Address >= maxAddress:
 		case edata == 0 || cached[o.Address]:
-			states[i] = Dead
+			states[i] = heap.Dead
 		case extents[i] == nil:
-		case !agrees || !extent.contains(o.Address&^(1<<jePageBits-1)):
-			states[i] = Dead
+		case !agrees || !extent.contains(o.Address&^(1<<pageBits-1)):
+			states[i] = heap.Dead
 		default:
 			states[i] = extent.stateOf(o)
 		}
@@ -227,27 +208,27 @@ func (j *jemalloc) Check(memory mem.Reader, _ []process.Mapping, objects []Objec
 	return states, nil
 }
 
-// jeUnread is the element of an object for which none could be read.
-const jeUnread = ^jeElement(0)
+// unread is the element of an object for which none could be read.
+const unread = ^leafElement(0)
 
 // lookUp returns the leaf elements of objects.
-func (j *jemalloc) lookUp(memory mem.Reader, objects []Object) ([]jeElement, error) {
+func (j *Malloc) lookUp(memory mem.Reader, objects []heap.Object) ([]leafElement, error) {
 	addresses := make([]uint64, len(objects))
 	for i, o := range objects {
-		addresses[i] = j.root + 8*(o.Address>>jeLeafShift&jeLevelMask)
+		addresses[i] = j.root + 8*(o.Address>>leafShift&levelMask)
 	}
 	leaves, err := memory.Peek(addresses, 8)
 	if err != nil {
 		return nil, err
 	}
 
-	elements := make([]jeElement, len(objects))
+	elements := make([]leafElement, len(objects))
 	for i, o := range objects {
 		addresses[i] = 0
 		if leaves[i] == nil {
-			elements[i] = jeUnread
+			elements[i] = unread
 		} else if leaf := mem.Word(leaves[i], 0); leaf != 0 {
-			addresses[i] = leaf + 8*(o.Address>>jePageBits&jeLevelMask)
+			addresses[i] = leaf + 8*(o.Address>>pageBits&levelMask)
 		}
 	}
 	contents, err := memory.Peek(addresses, 8)
@@ -257,17 +238,17 @@ func (j *jemalloc) lookUp(memory mem.Reader, objects []Object) ([]jeElement, err
 	for i, content := range contents {
 		switch {
 		case content != nil:
-			elements[i] = jeElement(mem.Word(content, 0))
+			elements[i] = leafElement(mem.Word(content, 0))
 		case addresses[i] != 0:
-			elements[i] = jeUnread
+			elements[i] = unread
 		}
 	}
 	return elements, nil
 }
 
-// hasVersion reports whether the constants of a file have a string that begins with a version.
+// hasVersion reports whether the constants of a file have a string that begins with the version.
 func hasVersion(
-	memory mem.Reader, maps []process.Mapping, file process.FileID, version string,
+	memory mem.Reader, maps []process.Mapping, file process.FileID,
 ) (bool, error) {
 	for _, m := range maps {
 		if m.File() != file || !m.Read || m.Write || m.Execute {
@@ -287,21 +268,21 @@ const (
 	maxLeafElements = 256 // extents that are followed in each
 )
 
-// findJemalloc finds the jemalloc of a file.
-func findJemalloc(
-	memory mem.Reader, maps []process.Mapping, file process.FileID,
-) (Allocator, error) {
-	isKnown, err := hasVersion(memory, maps, file, jeVersion)
+// Find finds the jemalloc of a process, whose library is the file.
+func Find(
+	p *process.Process, maps []process.Mapping, library process.Mapping,
+) (heap.Allocator, error) {
+	isKnown, err := hasVersion(p, maps, library.File())
 	if err != nil || !isKnown {
 		return nil, errors.Join(err, errNoTree)
 	}
-	return findTree(memory, maps, file)
+	return findTree(p, maps, library.File())
 }
 
 // findTree finds the tree by its root, which lies among the variables of jemalloc's file.
-func findTree(memory mem.Reader, maps []process.Mapping, file process.FileID) (Allocator, error) {
-	variables := variables(maps, file)
-	writable := heapSpans(maps)
+func findTree(memory mem.Reader, maps []process.Mapping, file process.FileID) (heap.Allocator, error) {
+	variables := heap.Variables(maps, file)
+	writable := heap.Spans(maps)
 	tried := make(map[uint64]bool)
 	for _, s := range variables {
 		content, err := mem.ReadRange(memory, s)
@@ -312,7 +293,7 @@ func findTree(memory mem.Reader, maps []process.Mapping, file process.FileID) (A
 		for at := 0; at+8 <= len(content) && len(tried) < maxLeaves; at += 8 {
 			leaf := mem.Word(content, at)
 			isLeaf := leaf != 0 && leaf%64 == 0 &&
-				writable.Contains(mem.Span{Start: leaf, End: leaf + jeNodeBytes})
+				writable.Contains(mem.Span{Start: leaf, End: leaf + nodeBytes})
 			if !isLeaf || tried[leaf] {
 				continue
 			}
@@ -322,8 +303,8 @@ func findTree(memory mem.Reader, maps []process.Mapping, file process.FileID) (A
 			if err != nil {
 				return nil, err
 			}
-			if root >= s.Start && root+jeNodeBytes <= s.End {
-				return &jemalloc{root: root, variables: variables}, nil
+			if root >= s.Start && root+nodeBytes <= s.End {
+				return &Malloc{root: root, variables: variables}, nil
 			}
 		}
 	}
@@ -333,25 +314,25 @@ func findTree(memory mem.Reader, maps []process.Mapping, file process.FileID) (A
 // rootOf returns the root of the tree whose element at an address leads to a leaf. It returns 0 if
 // that is no leaf: none of its elements leads to an extent with the page of that element.
 func rootOf(memory mem.Reader, element, leaf uint64) (uint64, error) {
-	content, err := mem.ReadRange(memory, mem.Span{Start: leaf, End: leaf + jeNodeBytes})
+	content, err := mem.ReadRange(memory, mem.Span{Start: leaf, End: leaf + nodeBytes})
 	if err != nil {
 		return 0, err
 	}
 
 	followed, last := 0, uint64(0)
 	for at := 0; at < len(content) && followed < maxLeafElements; at += 8 {
-		e := jeElement(mem.Word(content, at))
+		e := leafElement(mem.Word(content, at))
 		if e.edata() == 0 || e.edata() == last {
 			continue
 		}
 		followed, last = followed+1, e.edata()
-		edata, err := mem.PeekOne(memory, e.edata(), jeExtentBytes)
+		edata, err := mem.PeekOne(memory, e.edata(), edataBytes)
 		if err != nil {
 			return 0, err
 		}
 		extent, ok := extentOf(edata, e)
-		index := extent.address >> jeLeafShift
-		if page := index<<jeLeafShift | uint64(at)/8<<jePageBits; ok && extent.contains(page) {
+		index := extent.address >> leafShift
+		if page := index<<leafShift | uint64(at)/8<<pageBits; ok && extent.contains(page) {
 			return element - 8*index, nil
 		}
 	}

@@ -1,4 +1,4 @@
-package liveness
+package glibc
 
 import (
 	"errors"
@@ -21,7 +21,6 @@ type HeapChunks struct {
 // Reasons for which heaps cannot be walked.
 var (
 	ErrBrokenChain = errors.New("the chain of chunks is broken")
-	ErrNotGlibc    = errors.New("malloc is not glibc's")
 	ErrLargeHeap   = errors.New("the heap is too large to be walked")
 )
 
@@ -39,7 +38,7 @@ const (
 // The process goes on meanwhile. A chain that does not fit, because chunks were split or merged
 // between two reads, is read again from a little before. The error wraps ErrBrokenChain or
 // ErrLargeHeap, or is that of memory.
-func (a *glibc) WalkHeaps(
+func (a *Malloc) WalkHeaps(
 	memory mem.Reader, maps []process.Mapping, resident func(start, end uint64) uint64,
 ) (HeapChunks, error) {
 	arenas, err := a.readArenas(memory)
@@ -62,7 +61,7 @@ func (a *glibc) WalkHeaps(
 }
 
 // addCached takes the chunks in tcaches and fastbins out of those in use.
-func (a *glibc) addCached(
+func (a *Malloc) addCached(
 	memory mem.Reader, maps []process.Mapping, arenas []arena, w *heapWalk,
 ) error {
 	listed, err := a.cachedObjects(memory, maps, arenas)
@@ -72,9 +71,9 @@ func (a *glibc) addCached(
 
 	chunks := make([]uint64, 0, len(listed))
 	for object := range listed {
-		chunks = append(chunks, object-headerSize)
+		chunks = append(chunks, object-HeaderSize)
 	}
-	headers, err := memory.Peek(chunks, headerSize)
+	headers, err := memory.Peek(chunks, HeaderSize)
 	if err != nil {
 		return err
 	}
@@ -194,12 +193,12 @@ func (w *heapWalk) walkPiece(h *heapSpan, s *chainState, count int) (ended bool,
 		if page == nil {
 			return false, ErrBrokenChain
 		}
-		header := page[s.at%mem.PeekSize:][:headerSize]
+		header := page[s.at%mem.PeekSize:][:HeaderSize]
 		size := chunkSize(header)
 		isEnd := h.topAt == 0 && size == 0 && h.end-s.at <= minSize
 
 		switch {
-		case mchunkSize(header)&(isMmapped|8) != 0 || !w.close(s, header):
+		case flagsOf(header)&isMmapped != 0 || !isAligned(size) || !w.close(s, header):
 			return false, ErrBrokenChain
 		case isEnd:
 			s.sum.InUse += h.end - s.at
@@ -208,7 +207,7 @@ func (w *heapWalk) walkPiece(h *heapSpan, s *chainState, count int) (ended bool,
 			s.sum.Free += h.top.Len()
 			s.sum.FreeResident += w.resident(h.top.Start, h.top.End)
 			return true, nil
-		case size < headerSize || size >= h.end-s.at || h.topAt != 0 && s.at > h.top.Start:
+		case size < HeaderSize || size >= h.end-s.at || h.topAt != 0 && s.at > h.top.Start:
 			return false, ErrBrokenChain
 		}
 		s.at, s.size = s.at+size, size
@@ -233,32 +232,4 @@ func (w *heapWalk) close(s *chainState, next []byte) bool {
 		s.sum.FreeResident += w.resident(s.at-s.size, s.at)
 	}
 	return true
-}
-
-// WalkHeaps walks the heaps of the process, see glibc.WalkHeaps. Where they grow beyond the maps
-// meanwhile, it begins again.
-func (a ProcessAllocator) WalkHeaps(
-	p *process.Process, resident func(start, end uint64) uint64,
-) (chunks HeapChunks, err error) {
-	malloc, ok := a.Allocator.(*glibc)
-	if !ok {
-		return HeapChunks{}, errors.Join(a.err, ErrNotGlibc)
-	}
-
-	const attempts = 3
-	for range attempts {
-		maps, err := p.Maps()
-		if err != nil {
-			return HeapChunks{}, err
-		}
-		memory, err := newPrivateMemory(p, maps)
-		if err != nil {
-			return HeapChunks{}, err
-		}
-		chunks, err = malloc.WalkHeaps(memory, maps, resident)
-		if !errors.Is(err, ErrBrokenChain) {
-			return chunks, err
-		}
-	}
-	return HeapChunks{}, ErrBrokenChain
 }

@@ -1,5 +1,5 @@
-// Package allocators lists the mallocs that are known. A new one is a package beside this one, and a
-// line here; the functions that its probes need are in tracer/probe.
+// Package allocators lists the known mallocs. A new one is a package beside this one, and a line
+// here. The functions that its probes need are in tracer/probe.
 package allocators
 
 import (
@@ -18,10 +18,12 @@ import (
 // An Allocator is a malloc that is known.
 type Allocator struct {
 	Name string
+	// InLibc is set for the malloc of a C library: it is in the same file as much else.
+	InLibc bool
 	// Files are prefixes of the names of its files.
 	Files []string
-	// Functions are those that it has and others lack, the ones that a library exports first. A
-	// static program may have the others only.
+	// Functions are in its files, and not in those of others. The first one frees memory, but in a C
+	// library. A static program may lack some.
 	Functions []string
 	// Limit is what bursts cannot find in its heap.
 	Limit growth.HeapLimit
@@ -32,20 +34,19 @@ type Allocator struct {
 	) (heap.Allocator, error)
 }
 
-// All are the known mallocs: first the ones that replace the malloc of the C library.
+// All are the known mallocs: first the ones that replace the malloc of the C library. Those give
+// their names to their memory, if they name it to the kernel.
 var All = []Allocator{
-	{"jemalloc", files("libjemalloc"), functions("dallocx"), growth.HeapFreeUnmeasured, jemalloc.Find},
-	{"mimalloc", files("libmimalloc"), functions("mi_free"), growth.HeapFreedLooksAlive, mimalloc.Find},
-	{"tcmalloc", files("libtcmalloc"), functions("tc_free"), growth.HeapUnchecked, nil},
-	{"musl", files("ld-musl", "libc.musl"), nil, growth.HeapUnchecked, nil},
-	{
-		"glibc", files("libc.so.", "libc-2."), functions("gnu_get_libc_version", "_int_free"),
-		growth.HeapUnlimited, glibc.Find,
-	},
+	{"jemalloc", false, one("libjemalloc"), one("dallocx"), growth.HeapFreeUnmeasured, jemalloc.Find},
+	{"mimalloc", false, one("libmimalloc"), one("mi_free"), growth.HeapFreedLooksAlive, mimalloc.Find},
+	{"tcmalloc", false, one("libtcmalloc"), one("tc_free"), growth.HeapUnchecked, nil},
+	{"musl", true, []string{"ld-musl", "libc.musl"}, nil, growth.HeapUnchecked, nil},
+	{"glibc", true, []string{"libc.so.", "libc-2."}, ofGlibc, growth.HeapUnlimited, glibc.Find},
 }
 
-func files(prefixes ...string) []string  { return prefixes }
-func functions(names ...string) []string { return names }
+var ofGlibc = []string{"gnu_get_libc_version", "_int_free"}
+
+func one(name string) []string { return []string{name} }
 
 // OfFile returns the malloc whose file has such a name; nil: none of those that are known.
 func OfFile(path string) *Allocator {

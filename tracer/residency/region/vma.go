@@ -5,6 +5,7 @@ import (
 	"unicode"
 
 	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/allocators"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -48,14 +49,11 @@ func classOf(m process.Mapping) (Class, string) {
 }
 
 // anonymousNames are prefixes of the names that allocators, thread libraries and interpreters give
-// to their memory by prctl(PR_SET_VMA_ANON_NAME). See heap.NameOf.
+// to their memory, beside those of allocators.All, by prctl(PR_SET_VMA_ANON_NAME). See heap.NameOf.
 var anonymousNames = []struct {
 	prefix string
 	class  Class
 }{
-	{"jemalloc", Allocator},
-	{"mimalloc", Allocator},
-	{"tcmalloc", Allocator},
 	{"scudo", Allocator},
 	{"partition_alloc", Allocator},
 	{"libc_malloc", Allocator},
@@ -80,6 +78,11 @@ func anonymousClass(m process.Mapping) (Class, string) {
 			return ThreadStack, string(ThreadStack)
 		default:
 			return known.class, name
+		}
+	}
+	for _, a := range allocators.All {
+		if !a.InLibc && strings.HasPrefix(name, a.Name) {
+			return Allocator, name
 		}
 	}
 	return Anonymous, nameOr(name, Anonymous)

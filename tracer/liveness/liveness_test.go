@@ -276,19 +276,7 @@ func TestCheck(t *testing.T) {
 		startProgram(t, "mixed").mustCheck()
 	})
 
-	// Other releases of Debian, where they have been unpacked (see testdata/interpreters.sh).
-	releases, _ := filepath.Glob("/var/cache/allocscope/interpreters/*/usr/bin/python3")
-	for _, release := range releases {
-		release = strings.TrimSuffix(release, "/usr/bin/python3")
-		t.Run("glibc of "+filepath.Base(release), func(t *testing.T) {
-			libraries := release + "/usr/lib/x86_64-linux-gnu/"
-			linker := libraries + "ld-linux-x86-64.so.2"
-			path := tracertest.Build(t, "liveness.c", "-nodefaultlibs",
-				libraries+"libc.so.6", libraries+"libpthread.so.0", linker, "-lgcc",
-				"-Wl,--dynamic-linker="+linker, "-Wl,-rpath="+libraries)
-			startBuild(t, path, "mixed").mustCheck()
-		})
-	}
+	testReleases(t, (*program).mustCheck)
 
 	t.Run("objects of Python", func(t *testing.T) {
 		p, objects := startPython(t)
@@ -308,6 +296,30 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%v", counts)
 		}
 	})
+}
+
+// releases returns the roots of other releases of Debian, where they have been unpacked (see
+// testdata/interpreters.sh).
+func releases() (roots []string) {
+	pythons, _ := filepath.Glob("/var/cache/allocscope/interpreters/*/usr/bin/python3")
+	for _, python := range pythons {
+		roots = append(roots, strings.TrimSuffix(python, "/usr/bin/python3"))
+	}
+	return roots
+}
+
+// testReleases tests a program with the glibc of other releases.
+func testReleases(t *testing.T, test func(*program)) {
+	for _, release := range releases() {
+		t.Run("glibc of "+filepath.Base(release), func(t *testing.T) {
+			libraries := release + "/usr/lib/x86_64-linux-gnu/"
+			linker := libraries + "ld-linux-x86-64.so.2"
+			path := tracertest.Build(t, "liveness.c", "-nodefaultlibs",
+				libraries+"libc.so.6", libraries+"libpthread.so.0", linker, "-lgcc",
+				"-Wl,--dynamic-linker="+linker, "-Wl,-rpath="+libraries)
+			test(startBuild(t, path, "mixed"))
+		})
+	}
 }
 
 func TestFindAllocator(t *testing.T) {
@@ -370,12 +382,16 @@ input()
 // dead objects that it prints.
 func startPython(t testing.TB) (*process.Process, map[string][]heap.Object) {
 	t.Helper()
-	return startPythonScript(t, pythonObjects)
+	return startPythonScript(t, "/", pythonObjects)
 }
 
-func startPythonScript(t testing.TB, script string) (*process.Process, map[string][]heap.Object) {
+// startPythonScript runs the interpreter of a release, by its root.
+func startPythonScript(
+	t testing.TB, root, script string,
+) (*process.Process, map[string][]heap.Object) {
 	t.Helper()
-	python := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", "-c", script))
+	command := exec.Command("chroot", root, "/usr/bin/python3", "-c", script)
+	python := tracertest.StartCommand(t, command)
 	objects := make(map[string][]heap.Object)
 	for _, line := range python.Await("ready") {
 		var kind string

@@ -48,9 +48,9 @@ func TestStartNotes(t *testing.T) {
 
 	for limit := range growth.HeapLimitCount {
 		a := Allocator{Limit: limit}
-		hasText := heapLimits[limit] != ""
-		if isUnlimited := limit == growth.HeapUnlimited; a.NeedsNote() == isUnlimited || hasText == isUnlimited {
-			t.Errorf("%+v needs a note: %t, and has one: %t", a, a.NeedsNote(), hasText)
+		needs, has := a.NeedsNote(), heapLimits[limit] != ""
+		if want := limit != growth.HeapUnlimited; needs != want || has != want {
+			t.Errorf("%+v needs a note: %t, and has one: %t", a, needs, has)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 // Anonymous is private anonymous memory in which the marks of allocators and of the thread library
 // are searched.
 type Anonymous struct {
-	// Areas are the ranges without a gap, whatever their protection. Writable are those parts of
-	// them that can be read and written.
+	// Areas are the ranges without a gap, whatever their protection. Writable are the parts of them
+	// that can be read and written.
 	Areas, Writable mem.Spans
 }
 

@@ -2,7 +2,7 @@ package heap
 
 import "testing"
 
-// The sizes of jemalloc 5.3 and mimalloc 2.0.9 are those of malloc_usable_size.
+// malloc_usable_size of jemalloc 5.3 and mimalloc 2.0.9 returned these sizes.
 func TestSizeClassOf(t *testing.T) {
 	for size, want := range map[uint64]uint64{
 		0: 8, 9: 16, 17: 32, 100: 112, 129: 160, 600: 640, 5000: 5120, 14336: 14336, 14337: 16384,

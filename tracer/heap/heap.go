@@ -1,7 +1,7 @@
-// Package heap has the words that the readers of allocators share. Each allocator has a package
-// below this one, which alone knows how it lays out its memory. All of them read a process from
-// outside: they set no probe, stop nothing and write nothing. The memory they read is hostile input:
-// any contents cost bounded work and yield some answer.
+// Package heap has the types that readers of allocators share. Each allocator has a package below
+// this one, which alone knows its structures. They read a process from outside: they set no probe,
+// stop nothing and write nothing. All memory is hostile input: any contents cost bounded work and
+// yield some answer.
 package heap
 
 import (
@@ -23,11 +23,11 @@ type State uint8
 
 // The states of objects.
 const (
-	// Unknown objects could not be read, or have an address that is none of malloc's.
+	// Unknown: the object could not be read, or its address is none of malloc's.
 	Unknown State = iota
-	// Alive objects are those that nothing contradicts.
+	// Alive: nothing contradicts that the object is alive.
 	Alive
-	// Dead objects are proven to be dead. An object resized in place is dead, too: it is another
+	// Dead: the object is proven to be dead. An object resized in place is dead, too: it is another
 	// one then.
 	Dead
 )
@@ -36,7 +36,7 @@ const (
 type Allocator interface {
 	// Check returns the state of each object, all of them allocated before the call.
 	//
-	// maps are those of the process, read after the objects were allocated. Check returns the
+	// maps were read after the objects were allocated. Check returns the
 	// errors of memory. It is not safe for concurrent use.
 	Check(memory mem.Reader, maps []process.Mapping, objects []Object) ([]State, error)
 

@@ -87,8 +87,8 @@ type Heaps struct {
 	Mapped mem.Spans
 }
 
-// Heaps finds the heaps of the process, see glibc.Malloc.Heaps. maps are those of now. The error
-// wraps ErrNotGlibc, too.
+// Heaps finds the heaps of the process, see glibc.Malloc.Heaps. maps are the current ones. The
+// error wraps ErrNotGlibc, too.
 func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Heaps, error) {
 	malloc, ok := a.Allocator.(*glibc.Malloc)
 	if !ok {

@@ -18,7 +18,7 @@ import (
 var ErrUnknown = errors.New("its malloc is neither glibc's nor jemalloc nor mimalloc")
 
 // FindAllocator finds the malloc that a process uses. The error wraps ErrUnknown or the reason of
-// the allocator, or those of probe.Resolve.
+// the allocator, or the errors of probe.Resolve.
 func FindAllocator(p *process.Process, maps []process.Mapping) (heap.Allocator, error) {
 	library, err := mallocLibrary(p, maps)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package mem has what the rooms that read a process share: the interface by which they read its
-// memory, words and alignments, sets of addresses, and the resident and swapped-out memory in them.
-// It does no I/O.
+// Package mem has the arithmetic of reading a process: the interface by which its memory is read,
+// words and alignments, sets of addresses, and the resident and swapped-out memory in them. It does
+// no I/O.
 package mem
 
 import (

@@ -280,7 +280,7 @@ func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
 	}
 	size := n.block.Len()
 	if n.block.kind == blockChunk {
-		size -= wordSize // the next chunk begins there, which the lists of malloc refer to
+		size -= glibc.SharedSize // the lists of malloc refer to the next chunk
 	}
 	for i := uint64(0); i < min(maxInterior*wordSize, size); i += wordSize {
 		add(n.address + i)

@@ -22,8 +22,8 @@ type Allocator struct {
 	InLibc bool
 	// Files are prefixes of the names of its files.
 	Files []string
-	// Functions are in its files, and not in those of others. The first one frees memory, but in a C
-	// library. A static program may lack some.
+	// Functions show that a file has it. The first one frees memory, except in a C library. A static
+	// program may lack some.
 	Functions []string
 	// Limit is what bursts cannot find in its heap.
 	Limit growth.HeapLimit
@@ -37,18 +37,18 @@ type Allocator struct {
 // All are the known mallocs: first the ones that replace the malloc of the C library. Those give
 // their names to their memory, if they name it to the kernel.
 var All = []Allocator{
-	{"jemalloc", false, one("libjemalloc"), one("dallocx"), growth.HeapFreeUnmeasured, jemalloc.Find},
-	{"mimalloc", false, one("libmimalloc"), one("mi_free"), growth.HeapFreedLooksAlive, mimalloc.Find},
-	{"tcmalloc", false, one("libtcmalloc"), one("tc_free"), growth.HeapUnchecked, nil},
-	{"musl", true, []string{"ld-musl", "libc.musl"}, nil, growth.HeapUnchecked, nil},
-	{"glibc", true, []string{"libc.so.", "libc-2."}, ofGlibc, growth.HeapUnlimited, glibc.Find},
+	{"jemalloc", false, of("libjemalloc"), of("dallocx"), growth.HeapFreeUnmeasured, jemalloc.Find},
+	{"mimalloc", false, of("libmimalloc"), of("mi_free"), growth.HeapFreedLooksAlive, mimalloc.Find},
+	{"tcmalloc", false, of("libtcmalloc"), of("tc_free"), growth.HeapUnchecked, nil},
+	{"musl", true, of("ld-musl", "libc.musl"), nil, growth.HeapUnchecked, nil},
+	{"glibc", true, of("libc.so.", "libc-2."), ofGlibc, growth.HeapUnlimited, glibc.Find},
 }
 
-var ofGlibc = []string{"gnu_get_libc_version", "_int_free"}
+var ofGlibc = of("gnu_get_libc_version", "_int_free")
 
-func one(name string) []string { return []string{name} }
+func of(names ...string) []string { return names }
 
-// OfFile returns the malloc whose file has such a name; nil: none of those that are known.
+// OfFile returns the malloc whose file has such a name; nil: no known one.
 func OfFile(path string) *Allocator {
 	name := filepath.Base(path)
 	for i := range All {

@@ -9,7 +9,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// arena is what was read of a malloc_state.
+// An arena is a malloc_state, as far as it was read.
 type arena struct {
 	address   uint64
 	top       uint64

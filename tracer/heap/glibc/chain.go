@@ -77,7 +77,8 @@ func (c *Chain) chunk(p *mem.Piece, address uint64) (Chunk, bool) {
 // header returns the header of the chunk at an address, from the piece or for itself.
 func (c *Chain) header(p *mem.Piece, address uint64) []byte {
 	header := p.At(address, HeaderSize)
-	if header != nil && p.IsPresent(address) && p.IsPresent(address+wordSize) {
+	isInPage := isAligned(address) || p.IsPresent(address+wordSize)
+	if header != nil && isInPage && p.IsPresent(address) {
 		return header
 	}
 	if header := c.ahead[address]; header != nil {

@@ -21,6 +21,9 @@ const (
 	minSize         = 32 // MINSIZE, bytes of the smallest chunk
 	wordSize        = 8  // SIZE_SZ
 
+	// SharedSize is how many bytes at the end of a chunk's memory the next chunk has, too.
+	SharedSize = wordSize
+
 	prevInUse    = 1 // PREV_INUSE
 	isMmapped    = 2 // IS_MMAPPED
 	nonMainArena = 4 // NON_MAIN_ARENA
@@ -71,8 +74,8 @@ func ParseChunk(header []byte, start, end uint64) (Chunk, bool) {
 // IsPrevInUse reports whether the chunk before one with this header is in use.
 func IsPrevInUse(header []byte) bool { return mchunkSize(header)&prevInUse != 0 }
 
-// MayBeAlike reports whether two sizes may be those of blocks for requests of one size: malloc does
-// not split off less than a chunk.
+// MayBeAlike reports whether requests of one size may have got blocks of two sizes: malloc does not
+// split off less than a chunk.
 func MayBeAlike(a, b uint64) bool { return a+mallocAlignment >= b && a <= b+mallocAlignment }
 
 // chunksOf returns the addresses of the chunks of objects (mem2chunk).
@@ -102,7 +105,7 @@ func SizeClass(bytes uint64) uint64 {
 // SizeClass implements heap.Allocator.
 func (a *Malloc) SizeClass(size uint64) uint64 { return SizeClass(size) }
 
-// fits reports whether a chunk with this header may be the one of an object.
+// fits reports whether a chunk with this header may be an object's.
 func (a *Malloc) fits(o heap.Object, header []byte) bool {
 	size, flags := chunkSize(header), flagsOf(header)
 	if flags&isMmapped != 0 {
@@ -111,7 +114,7 @@ func (a *Malloc) fits(o heap.Object, header []byte) bool {
 	return isAligned(size) && SizeClass(o.Size) <= size && size <= a.maxChunkSize(o)
 }
 
-// maxChunkSize returns the size of the largest chunk in a heap that may be the one of an object.
+// maxChunkSize returns the size of the largest chunk in a heap that may be an object's.
 // malloc does not split off a remainder of less than MINSIZE, memalign none of just MINSIZE
 // either.
 func (a *Malloc) maxChunkSize(o heap.Object) uint64 {

@@ -20,7 +20,7 @@ type Heaps struct {
 	Cached map[uint64]bool
 }
 
-// Heaps finds the heaps of a process. maps are those of now. The error wraps ErrBrokenChain or
+// Heaps finds the heaps of a process. maps are the current ones. The error wraps ErrBrokenChain or
 // ErrLargeHeap, or is from memory. A heap that has grown beyond maps is an ErrBrokenChain, too.
 func (a *Malloc) Heaps(memory mem.Reader, maps []process.Mapping) (Heaps, error) {
 	arenas, err := a.readArenas(memory)

@@ -25,7 +25,7 @@ var ErrNoArena = errors.New("no arena of malloc in a layout that is known (glibc
 const tunablesVariable = "GLIBC_TUNABLES"
 
 // Find finds the malloc of glibc in a process, whose library is the file. The error wraps
-// ErrNoArena, or is that of reading.
+// ErrNoArena, or is from reading.
 func Find(
 	p *process.Process, maps []process.Mapping, library process.Mapping,
 ) (heap.Allocator, error) {
@@ -58,7 +58,7 @@ type mallocState struct {
 	size      uint64
 }
 
-// mallocStates are those of 2.27 to 2.42, and from 2.43 on, which has no fastbins.
+// mallocStates are the layouts of 2.27 to 2.42, and from 2.43 on, which has no fastbins.
 var mallocStates = []mallocState{
 	{fastbinsY: 16, top: 96, bins: 112, next: 2160, size: 2200},
 	{top: 8, bins: 24, next: 2072, size: 2112},

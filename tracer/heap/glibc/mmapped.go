@@ -30,7 +30,8 @@ func MmappedChunk(header []byte, start, end uint64) (mem.Span, bool) {
 	size := mappedSize(mchunkSize(header), 0)
 	for at := HeaderSize; size > 0 && at+HeaderSize <= len(header); at = 2*at + HeaderSize {
 		offset, inner := uint64(at), header[at:]
-		if total := mappedSize(mchunkSize(inner), offset); mchunkPrevSize(inner) == offset && total > 0 {
+		total := mappedSize(mchunkSize(inner), offset)
+		if mchunkPrevSize(inner) == offset && total > 0 {
 			size = total
 		}
 	}
@@ -47,7 +48,8 @@ func UserOf(mmapped mem.Span) mem.Span {
 func mappedSize(mchunkSize, offset uint64) uint64 {
 	flags, end := mchunkSize&sizeBits, mchunkSize&^sizeBits+offset
 	total := mem.AlignUp(end, process.PageSize)
-	if flags != isMmapped || end <= offset || total < end || total != end && total != end+HeaderSize {
+	isWhole := total == end || total == end+HeaderSize
+	if flags != isMmapped || end <= offset || total < end || !isWhole {
 		return 0
 	}
 	return total

@@ -16,7 +16,7 @@ import (
 const (
 	tcbOffset        = 0
 	selfOffset       = 16
-	threadListOffset = 704 // of list; all offsets are those of x86-64
+	threadListOffset = 704 // of list; all offsets are for x86-64
 	tidOffset        = 720
 	descriptorBytes  = 2304
 	threadAlignment  = 16
@@ -140,8 +140,8 @@ func isStack(stackblock, size, guard, lastPage uint64, area mem.Span) bool {
 		(stackblock|size|guard)%process.PageSize == 0 && stackblock+size == lastPage+stackTopPageBytes
 }
 
-// StackOwners returns the stacks by the thread for which glibc has made them: the ID is in the struct
-// pthread, in the last page. It is 0 once the thread has ended. The error is from memory.
+// StackOwners returns the stacks by the thread for which glibc has made them: the ID is in the
+// struct pthread, in the last page. It is 0 once the thread has ended. The error is from memory.
 func StackOwners(memory mem.Reader, stacks []mem.Span) (map[int]mem.Span, error) {
 	var tops []uint64
 	for _, s := range stacks {

@@ -47,8 +47,8 @@ func ForgedWords(seed, start uint64) []byte {
 	return content
 }
 
-// Objects are objects for a check of forged memory. The fourth and the fifth have addresses that are
-// none of malloc's.
+// Objects are objects for a check of forged memory. No malloc returns the addresses of the fourth
+// and the fifth.
 func Objects(start, address, size uint64) []heap.Object {
 	return []heap.Object{
 		{Address: address, Size: size},
@@ -70,7 +70,8 @@ func MustAnswer(t testing.TB, blocks heap.Blocks, objects []heap.Object) {
 				t.Fatalf("%#x is in %#x", address, block)
 			}
 			before := address + 1<<20
-			if next, ok := blocks.Next(address, before); ok && (next.Start < address || next.Start >= before) {
+			next, ok := blocks.Next(address, before)
+			if ok && (next.Start < address || next.Start >= before) {
 				t.Fatalf("%#x follows %#x", next, address)
 			}
 		}

@@ -39,8 +39,8 @@ func (j *Malloc) Blocks(memory mem.Reader, _ []process.Mapping) (heap.Blocks, er
 	}, nil
 }
 
-// At implements heap.Blocks. The tree has the first and the last page of an extent, and all those of a
-// slab.
+// At implements heap.Blocks. The tree has the first and the last page of an extent, and all pages
+// of a slab.
 func (b *blocks) At(address uint64) (block mem.Span, isLive bool) {
 	if b.last.Start <= address && address < b.last.End {
 		return b.last, true

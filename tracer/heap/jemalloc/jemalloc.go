@@ -67,7 +67,7 @@ const (
 	maxRegions   = 512 // of a slab: one bit each
 )
 
-// A extentData is what was read of an edata_t.
+// extentData is an edata_t, as far as it was read.
 type extentData struct {
 	address, size uint64
 	isSlab        bool
@@ -170,7 +170,9 @@ func (j *Malloc) dropLive(cached map[uint64]bool, objects []heap.Object) {
 
 // Check implements heap.Allocator. One read that contradicts the invariant proves that an object is
 // dead, except for thread caches.
-func (j *Malloc) Check(memory mem.Reader, _ []process.Mapping, objects []heap.Object) ([]heap.State, error) {
+func (j *Malloc) Check(
+	memory mem.Reader, _ []process.Mapping, objects []heap.Object,
+) ([]heap.State, error) {
 	cached, err := j.cachedObjects(memory)
 	if err != nil {
 		return nil, err
@@ -280,7 +282,9 @@ func Find(
 }
 
 // findTree finds the tree by its root, which lies among the variables of jemalloc's file.
-func findTree(memory mem.Reader, maps []process.Mapping, file process.FileID) (heap.Allocator, error) {
+func findTree(
+	memory mem.Reader, maps []process.Mapping, file process.FileID,
+) (heap.Allocator, error) {
 	variables := heap.Variables(maps, file)
 	writable := heap.Spans(maps)
 	tried := make(map[uint64]bool)

@@ -133,7 +133,8 @@ func (j *Malloc) learnTcacheQL(memory mem.Reader, arenas []uint64) error {
 // isSlowTcache reports whether memory may be a tcache_slow_t of an arena.
 func isSlowTcache(content []byte, arena uint64) bool {
 	return content != nil && mem.Word(content, slowArena) == arena &&
-		mem.Word(content, slowTcache) != 0 && mem.Word(content, slowBins) == mem.Word(content, slowTcache)+8
+		mem.Word(content, slowTcache) != 0 &&
+		mem.Word(content, slowBins) == mem.Word(content, slowTcache)+8
 }
 
 // tcaches returns the addresses of the caches of all arenas, by following all lists at once.

@@ -32,7 +32,8 @@ func FuzzCheck(f *testing.F) {
 		m := &Malloc{cookie: binary.LittleEndian.Uint64(append(content, make([]byte, 8)...))}
 		objects := heaptest.Objects(start, address, size)
 		states, err := m.Check(memory, maps, objects)
-		if err != nil || len(states) != len(objects) || states[3] != heap.Unknown || states[4] != heap.Unknown {
+		isUnknown := err == nil && states[3] == heap.Unknown && states[4] == heap.Unknown
+		if !isUnknown || len(states) != len(objects) {
 			t.Fatalf("%v, %v", states, err)
 		}
 		if memory.Reads > maxPageBytes/mem.PeekSize+maxDelayedBlocks+1<<14 {

@@ -49,7 +49,7 @@ const (
 	maxDelayedBlocks = 1 << 14   // that are followed
 )
 
-// A page is what was read of a mi_page_t.
+// A page is a mi_page_t, as far as it was read.
 type page struct {
 	mem.Span         // its memory
 	blockSize uint64 // bytes; 0: no object is in it
@@ -112,7 +112,11 @@ func findSegments(memory mem.Reader, maps []process.Mapping) (heap.Allocator, er
 
 	cookies := make(map[uint64]bool)
 	for i, head := range heads {
-		if head == nil || mem.Word(head, sliceEntriesOffset) == 0 || mem.Word(head, sliceEntriesOffset) > slicesPerSegment {
+		if head == nil {
+			continue
+		}
+		entries := mem.Word(head, sliceEntriesOffset)
+		if entries == 0 || entries > slicesPerSegment {
 			continue
 		}
 		header, err := mem.ReadRange(memory, mem.Span{

@@ -1,6 +1,6 @@
-// Package pymalloc reads the arenas and pools of CPython's allocator of small objects. It cuts
-// arenas into pools, aligned to their size, and each pool into blocks of one size. It takes the
-// pools of an arena from the start on; those that it has never used are all zero.
+// Package pymalloc reads the arenas and pools of CPython's allocator of small objects. The allocator
+// cuts arenas into pools, aligned to their size, and each pool into blocks of one size. It takes the
+// pools of an arena from the start on; pools that were never used are all zero.
 //
 // https://github.com/python/cpython/blob/3.12/Include/internal/pycore_obmalloc.h
 package pymalloc
@@ -48,7 +48,7 @@ func BlockSizeIn(header []byte) uint64 { return (uint64(mem.Word32(header, 36)) 
 // BlockSizeOf returns the size of the block for a request, in bytes.
 func BlockSizeOf(request uint64) uint64 { return mem.AlignUp(request, alignment) }
 
-// A Pool is what was read of one pool. Its header agrees with its blocks.
+// A Pool is a pool as it was read. Its header agrees with its blocks.
 type Pool struct {
 	BlockSize uint64
 	Count     uint64 // live blocks

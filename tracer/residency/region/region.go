@@ -73,8 +73,8 @@ type Region struct {
 // them in. Classify asks for nothing across the end of a page, and reads at most some hundred
 // thousand headers of any process.
 //
-// Heaps, mmapped chunks and thread stacks are those of glibc, see package glibc. Where it finds no
-// stacks, only those are found that glibc names to the kernel (2.39, glibc.mem.decorate_maps).
+// Package glibc finds heaps, mmapped chunks and thread stacks. Where it finds no stacks, their names
+// show them, if glibc gives them names (2.39, glibc.mem.decorate_maps).
 func Classify(maps []process.Mapping, starts []uint64, memory mem.Reader) []Region {
 	f := newFinder(maps, memory)
 	starts = f.possibleStarts(maps, starts)

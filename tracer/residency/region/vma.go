@@ -49,7 +49,7 @@ func classOf(m process.Mapping) (Class, string) {
 }
 
 // anonymousNames are prefixes of the names that allocators, thread libraries and interpreters give
-// to their memory, beside those of allocators.All, by prctl(PR_SET_VMA_ANON_NAME). See heap.NameOf.
+// to their memory, beside the names in allocators.All. See heap.NameOf.
 var anonymousNames = []struct {
 	prefix string
 	class  Class

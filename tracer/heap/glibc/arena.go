@@ -16,34 +16,41 @@ type arena struct {
 	fastbinsY []uint64 // chunks
 }
 
-// readArenas follows the ring of arenas from the main one, as far as it can be read.
+// readArenas reads the arenas from the main one, as far as they can be read.
 func (a *Malloc) readArenas(memory mem.Reader) ([]arena, error) {
-	var arenas []arena
+	arenas, _, err := a.followRing(memory)
+	return arenas, err
+}
+
+// followRing follows the links next of arenas from the main one, as far as they can be read.
+// isClosed is set if they lead back to it.
+func (a *Malloc) followRing(memory mem.Reader) (arenas []arena, isClosed bool, err error) {
 	for address := a.mainArena; len(arenas) < maxArenas; {
 		state, err := mem.PeekOne(memory, address, int(a.layout.bins))
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		next, err := mem.PeekOne(memory, address+a.layout.next, 8)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if state == nil || next == nil {
 			break
 		}
 
-		read := arena{address: address, top: mem.Word(state, int(a.layout.top))}
-		for i := 0; i < nFastbins && a.layout.fastbinsY != 0; i++ {
-			read.fastbinsY = append(read.fastbinsY, mem.Word(state, int(a.layout.fastbinsY)+8*i))
+		read := arena{address: address, top: mem.Word(state, a.layout.top)}
+		for i := uint64(0); i < nFastbins && a.layout.fastbinsY != 0; i++ {
+			read.fastbinsY = append(read.fastbinsY, mem.Word(state, a.layout.fastbinsY+8*i))
 		}
 		arenas = append(arenas, read)
 
 		address = mem.Word(next, 0)
-		if address == a.mainArena || address%8 != 0 || address == 0 {
+		isClosed = address == a.mainArena
+		if isClosed || address == 0 || address%8 != 0 {
 			break
 		}
 	}
-	return arenas, nil
+	return arenas, isClosed, nil
 }
 
 // readTops returns the top chunks of the arenas, which contain no object. A top chunk ends with a

@@ -88,7 +88,7 @@ func findMainArena(memory mem.Reader, start uint64, content []byte) (*Malloc, er
 
 			tried++
 			a := &Malloc{mainArena: address, layout: layout}
-			closed, err := a.isRing(memory)
+			_, closed, err := a.followRing(memory)
 			if err != nil {
 				return nil, err
 			}
@@ -116,24 +116,4 @@ func mayBeBins(content []byte, address uint64) bool {
 		}
 	}
 	return true
-}
-
-// isRing reports whether the links next lead from the main arena back to it.
-func (a *Malloc) isRing(memory mem.Reader) (bool, error) {
-	address := a.mainArena
-	for range maxArenas {
-		next, err := mem.PeekOne(memory, address+a.layout.next, 8)
-		if err != nil || next == nil {
-			return false, err
-		}
-
-		address = mem.Word(next, 0)
-		if address == a.mainArena {
-			return true, nil
-		}
-		if address == 0 || address%mallocAlignment != 0 {
-			return false, nil
-		}
-	}
-	return false, nil
 }

@@ -111,9 +111,20 @@ func NamedStack(pid int, root string, names ...string) *Stack {
 // LostFrame is the only frame of a stack that was lost. It names the reason, in brackets.
 func (s *Stack) LostFrame() Frame {
 	if s.Truncated != "" {
-		return Frame{Function: "[stack not kept: " + s.Truncated + "]"}
+		return Frame{Function: lostPrefix + s.Truncated + "]"}
 	}
-	return Frame{Function: "[stack unknown]"}
+	return Frame{Function: unknownStack}
+}
+
+// Functions of a LostFrame.
+const (
+	lostPrefix   = "[stack not kept: "
+	unknownStack = "[stack unknown]"
+)
+
+// IsLostFrame reports whether a function is that of a LostFrame, which is no call site.
+func IsLostFrame(function string) bool {
+	return function == unknownStack || strings.HasPrefix(function, lostPrefix)
 }
 
 // Under returns a copy of the stack below a root.

@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/gpu"
+	"github.com/allocscope/allocscope/tracer/heap"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -33,7 +34,7 @@ func (p *probing) CheckLiveness() {
 }
 
 // checkObjects checks the objects of a process if it still executes the traced program.
-func (p *probing) checkObjects(tgid uint32, objects []liveness.Object) {
+func (p *probing) checkObjects(tgid uint32, objects []heap.Object) {
 	p.reading.Lock()
 	defer p.reading.Unlock()
 

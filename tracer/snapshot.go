@@ -4,15 +4,14 @@ import (
 	"slices"
 	"time"
 
-	attribution "github.com/allocscope/allocscope/growth/gpu"
-
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	attribution "github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/gpu"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
@@ -165,11 +164,11 @@ func (t *target) applyCalls(
 	t.space.CountPairs(pairs, maps, isAllocator != nil)
 
 	if t.pages != nil {
-		spans := make([]pages.Span, len(released))
+		spans := make([]mem.Span, len(released))
 		for i, r := range released {
 			spans[i] = r.Span
 		}
-		t.pages.Forget(pages.MergeSpans(spans))
+		t.pages.Forget(mem.MergeSpans(spans))
 	}
 	return released
 }

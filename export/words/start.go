@@ -7,6 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
 )
 
 // TracedProcess is the process of a trace that was named by the user.
@@ -64,12 +65,13 @@ func (p Plan) Note() summary.Note {
 // An Allocator is the malloc of a traced process.
 type Allocator struct {
 	PID int
-	// Name is "glibc", "jemalloc", "tcmalloc" or "mimalloc"; empty: another one. Path is its file.
+	// Name is empty if it is not known. Path is its file.
 	Name, Path string
+	Limit      growth.HeapLimit
 }
 
-// NeedsNote reports whether the malloc limits the findings of the trace.
-func (a Allocator) NeedsNote() bool { return a.Name != "glibc" }
+// NeedsNote reports whether the malloc limits what the trace can find.
+func (a Allocator) NeedsNote() bool { return a.Limit != growth.HeapUnlimited }
 
 // Note is the budget's note on the malloc.
 func (a Allocator) Note() summary.Note {
@@ -79,18 +81,18 @@ func (a Allocator) Note() summary.Note {
 		text = fmt.Sprintf("malloc of PID %d is an unknown one (%s). ", a.PID, file)
 	}
 
-	text += "Where the budget allows bursts only, "
-	const remedy = ": --overhead off records every call and names them, and slows the job more."
-	switch a.Name {
-	default: // objects cannot be checked from outside
-		text += "call sites of the heap stay undecided" + remedy
-	case "mimalloc": // up to a third of its freed memory looks alive
-		text += "call sites of the heap may stay unnamed for long" + remedy
-	case "jemalloc":
-		text += "free memory inside it is not measured, and growth by fragmentation stays " +
-			"undecided: --overhead off measures it, and slows the job more."
-	}
+	text += "Where the budget allows bursts only, " + heapLimits[a.Limit]
 	return summary.Note{Code: summary.NoteAllocator, Text: text}
+}
+
+// recordRemedy names call sites that bursts cannot.
+const recordRemedy = ": --overhead off records every call and names them, and slows the job more."
+
+var heapLimits = [growth.HeapLimitCount]string{
+	growth.HeapUnchecked:       "call sites of the heap stay undecided" + recordRemedy,
+	growth.HeapFreedLooksAlive: "call sites of the heap may stay unnamed for long" + recordRemedy,
+	growth.HeapFreeUnmeasured: "free memory inside it is not measured, and growth by " +
+		"fragmentation stays undecided: --overhead off measures it, and slows the job more.",
 }
 
 // LimitHidden says that a memory limit of the container may be unknown.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
 )
 
 func TestStartNotes(t *testing.T) {
@@ -23,14 +24,18 @@ func TestStartNotes(t *testing.T) {
 			"Ctrl-C stops and writes the result.": Plan{Limit: 0.03, NoHeap: true}.Note(),
 		"malloc of PID 7 is tcmalloc (libtcmalloc.so.4). Where the budget allows bursts only, call " +
 			"sites of the heap stay undecided: --overhead off records every call and names them, " +
-			"and slows the job more.": Allocator{7, "tcmalloc", "/usr/lib/libtcmalloc.so.4"}.Note(),
+			"and slows the job more.": Allocator{
+			PID: 7, Name: "tcmalloc", Path: "/usr/lib/libtcmalloc.so.4",
+		}.Note(),
 		"malloc of PID 7 is mimalloc (libmimalloc.so.2). Where the budget allows bursts only, call " +
 			"sites of the heap may stay unnamed for long: --overhead off records every call and names " +
-			"them, and slows the job more.": Allocator{7, "mimalloc", "/lib/libmimalloc.so.2"}.Note(),
+			"them, and slows the job more.": Allocator{
+			7, "mimalloc", "/lib/libmimalloc.so.2", growth.HeapFreedLooksAlive,
+		}.Note(),
 		"malloc of PID 7 is jemalloc (libjemalloc.so.2). Where the budget allows bursts only, free " +
 			"memory inside it is not measured, and growth by fragmentation stays undecided: " +
 			"--overhead off measures it, and slows the job more.": Allocator{
-			7, "jemalloc", "/usr/lib/libjemalloc.so.2",
+			7, "jemalloc", "/usr/lib/libjemalloc.so.2", growth.HeapFreeUnmeasured,
 		}.Note(),
 	} {
 		if note.Text != want {
@@ -41,10 +46,11 @@ func TestStartNotes(t *testing.T) {
 		}
 	}
 
-	for name, want := range map[string]bool{"glibc": false, "jemalloc": true, "": true} {
-		a := Allocator{Name: name}
-		if a.NeedsNote() != want {
-			t.Errorf("%+v needs a note: %t", a, !want)
+	for limit := range growth.HeapLimitCount {
+		a := Allocator{Limit: limit}
+		needs, has := a.NeedsNote(), heapLimits[limit] != ""
+		if want := limit != growth.HeapUnlimited; needs != want || has != want {
+			t.Errorf("%+v needs a note: %t, and has one: %t", a, needs, has)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestUndecided(t *testing.T) {
@@ -58,5 +59,44 @@ func TestUndecidedLine(t *testing.T) {
 	want := "WHERE has 98% of the growth; what kind of memory it is, is undecided"
 	if got := undecidedLine(s); got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// Memory whose stacks were lost grows at no call site: it is no part of what WHERE explains.
+func TestLostSites(t *testing.T) {
+	lost := summary.Suspect{
+		Function:    (&growth.Stack{Truncated: "not reported"}).LostFrame().Function,
+		BytesPerMin: 1 << 20, Share: known(0.4),
+	}
+	site := summary.Suspect{
+		Function: "leak (/a.py:5)", Path: []string{"leak (/a.py:5)"}, BytesPerMin: 1 << 20,
+		Share: known(0.6),
+	}
+	for name, c := range map[string]struct {
+		suspects []summary.Suspect
+		want     string
+	}{
+		"none": {
+			[]summary.Suspect{site},
+			"WHERE, high confidence: this call site explains 60% of the growth",
+		},
+		"some": {
+			[]summary.Suspect{site, lost},
+			"WHERE, high confidence: this call site explains 60% of the growth",
+		},
+		"all": {[]summary.Suspect{lost}, "WHERE is not known: the stacks were lost"},
+	} {
+		s := &summary.Summary{
+			Verdict: summary.Verdict{Class: verdict.ClassGrowing}, Suspects: c.suspects,
+			Diagnoses: []summary.Diagnosis{
+				{Cause: diagnosis.MmapGrowth, Share: 1, Confidence: diagnosis.High},
+			},
+		}
+		if got := accountLine(s); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	if got := siteLines(lost); len(got) != 1 || got[0] != lost.Function {
+		t.Errorf("siteLines of lost stacks: %q", got)
 	}
 }

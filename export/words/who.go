@@ -277,6 +277,9 @@ func whereLines(s *summary.Summary) []string {
 // siteLines are the user's frame that is nearest to the allocations of a suspect, with the library
 // that it calls, and the frame that calls it.
 func siteLines(c summary.Suspect) []string {
+	if hasNoSite(c) {
+		return []string{c.Function}
+	}
 	chain, at := userFrame(c)
 	if at < 0 {
 		return []string{siteText(c, c.Function) + "   <- no frame of your code is on these stacks"}
@@ -399,9 +402,13 @@ func accountLine(s *summary.Summary) string {
 			main.Confidence, freeKnownBy(s, main))
 	}
 
-	suspects := suspectsOfNote(s.Suspects)
-	if len(suspects) == 0 {
+	all := suspectsOfNote(s.Suspects)
+	suspects := slices.DeleteFunc(slices.Clone(all), hasNoSite)
+	switch {
+	case len(all) == 0:
 		return ""
+	case len(suspects) == 0:
+		return "WHERE is not known: the stacks were lost"
 	}
 	sum := siteShare(s)
 	sites := "WHERE, " + string(main.Confidence) + " confidence: "
@@ -492,10 +499,13 @@ func undecidedLine(s *summary.Summary) string {
 	return "the cause of " + sharePercent(share) + " of the growth is not known"
 }
 
+// hasNoSite reports whether the stacks of a suspect were lost: it grows, and explains nothing.
+func hasNoSite(c summary.Suspect) bool { return growth.IsLostFrame(c.Function) }
+
 // siteShare is the share of the growth that the call sites of WHERE explain.
 func siteShare(s *summary.Summary) (share float64) {
 	for _, c := range suspectsOfNote(s.Suspects) {
-		if c.Share != nil {
+		if c.Share != nil && !hasNoSite(c) {
 			share += *c.Share
 		}
 	}

@@ -44,12 +44,18 @@ var layers = [][]string{
 	{"export/metrics"},
 	{"export/ranks"},
 
-	{"tracer/hostile"},
+	{"tracer/hostile", "tracer/mem"},
 	{
 		"tracer/gpu/nvml", "tracer/overhead/calibrate/child", "tracer/overhead/controller",
-		"tracer/overhead/duty", "tracer/residency/pages", "tracer/symbol", "tracer/tracertest",
+		"tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
 	},
 	{"tracer/process"},
+	{"tracer/heap"},
+	{
+		"tracer/heap/glibc", "tracer/heap/heaptest", "tracer/heap/jemalloc", "tracer/heap/mimalloc",
+		"tracer/heap/pymalloc",
+	},
+	{"tracer/heap/allocators"},
 	{
 		"tracer/addrspace", "tracer/probe", "tracer/python", "tracer/residency/region",
 		"tracer/tree", "tracer/unwind",

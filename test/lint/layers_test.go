@@ -17,7 +17,7 @@ func TestLayers(t *testing.T) {
 		{"export/report", module + "bpf", "export uses only"},
 		{"export/units", module + "export/words", "not below"},
 		{"tracer/gpu/nvml", module + "export/units", "tracer uses only"},
-		{"tracer/residency/pages", "log/slog", "only cmd logs"},
+		{"tracer/mem", "log/slog", "only cmd logs"},
 		{"tracer/overhead/controller", "github.com/google/pprof/profile", "pprof"},
 		{"tracer/kernel", module + "tracer/source", "not below"},
 		{"cmd/allocscope/trace", "github.com/NVIDIA/go-nvml/pkg/nvml", "NVML"},

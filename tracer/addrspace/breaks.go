@@ -4,12 +4,12 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 // An Extent is memory by which calls of brk(2) with one stack have made the main heap grow.
 type Extent struct {
-	pages.Span
+	mem.Span
 	Last  uint64 // ns, CLOCK_MONOTONIC, of the last call
 	Stack uint64 // ID of the caller's stack; 0: unknown
 }
@@ -41,7 +41,7 @@ func (b *Breaks) Add(time, end, stack uint64) {
 		b.extents[n-1].End, b.extents[n-1].Last = end, time
 	default:
 		b.extents = append(b.extents, Extent{
-			Span: pages.Span{Start: before, End: end}, Last: time, Stack: stack,
+			Span: mem.Span{Start: before, End: end}, Last: time, Stack: stack,
 		})
 	}
 	if len(b.extents) > maxExtents {

@@ -4,12 +4,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 func TestBreaks(t *testing.T) {
 	extent := func(start, end, last, stack uint64) Extent {
-		return Extent{Span: pages.Span{Start: start, End: end}, Last: last, Stack: stack}
+		return Extent{Span: mem.Span{Start: start, End: end}, Last: last, Stack: stack}
 	}
 	var b Breaks
 	for _, step := range []struct {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // A Call has the fields that all calls that change the address space share.
@@ -20,7 +20,7 @@ type Call struct {
 
 // A Release is memory that madvise(2) has released.
 type Release struct {
-	pages.Span
+	mem.Span
 	Time uint64 // ns, CLOCK_MONOTONIC
 }
 
@@ -220,5 +220,5 @@ func (s *IntervalSet) Madvise(calls, start, length uint64, flags bpf.ReleaseFlag
 
 // roundUp rounds up to whole pages.
 func roundUp(length uint64) uint64 {
-	return (length + process.PageSize - 1) &^ (process.PageSize - 1)
+	return mem.AlignUp(length, process.PageSize)
 }

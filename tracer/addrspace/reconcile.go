@@ -5,8 +5,8 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // New returns the set of a process when tracing starts. startBrk is the program break at which the
@@ -40,7 +40,7 @@ type Corrections struct {
 // Changes are the changes made while the maps were being read. The zero value has none.
 type Changes struct {
 	// Spans of calls that are still to be applied. The maps decide nothing about them.
-	Spans pages.Spans
+	Spans mem.Spans
 
 	// Unknown is set if mappings came and went that no call has shown. A mapping that only the maps
 	// have may be one of these.
@@ -49,7 +49,7 @@ type Changes struct {
 
 // ChangesOf returns the changes by calls.
 func ChangesOf(calls []bpf.Event) (changes Changes) {
-	var spans []pages.Span
+	var spans []mem.Span
 	for _, c := range calls {
 		switch c.Kind {
 		case bpf.EventMremap:
@@ -58,13 +58,13 @@ func ChangesOf(calls []bpf.Event) (changes Changes) {
 			spans = append(spans, pageSpan(c.Start, c.Length))
 		}
 	}
-	changes.Spans = pages.MergeSpans(spans)
+	changes.Spans = mem.MergeSpans(spans)
 	return changes
 }
 
 // pageSpan returns the pages of a range; nothing if the range wraps around.
-func pageSpan(start, length uint64) pages.Span {
-	return pages.Span{Start: start, End: max(start, start+roundUp(length))}
+func pageSpan(start, length uint64) mem.Span {
+	return mem.Span{Start: start, End: max(start, start+roundUp(length))}
 }
 
 // Reconcile corrects the set by the process's maps, but for the ranges that have changed meanwhile.

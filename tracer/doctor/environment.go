@@ -115,22 +115,22 @@ func checkMalloc(p *process.Process, maps []process.Mapping) []Result {
 	}
 
 	r := Result{Name: "malloc", Remedy: "trace with --overhead off, which slows the job more"}
-	limits := "call sites of the heap stay undecided"
-	switch m.Name {
-	case liveness.Glibc:
-		limits, r.Remedy = "", ""
-	case liveness.Mimalloc:
-		limits = "call sites of the heap may stay unnamed for long"
-	case liveness.Jemalloc:
-		limits = "free memory inside it is not measured"
+	r.Finding = fmt.Sprintf("%s (%s)", cmp.Or(m.Name, "an unknown one"), path.Base(m.Path))
+	if m.Limit == growth.HeapUnlimited {
+		r.Remedy = ""
+		return []Result{r}
+	}
+	r.Finding += ": where the budget allows bursts only, " + heapLimits[m.Limit]
+	if m.Limit == growth.HeapFreeUnmeasured {
 		r.Remedy = "where fragmentation matters, " + r.Remedy
 	}
-
-	r.Finding = fmt.Sprintf("%s (%s)", cmp.Or(m.Name, "an unknown one"), path.Base(m.Path))
-	if limits != "" {
-		r.Finding += ": where the budget allows bursts only, " + limits
-	}
 	return []Result{r}
+}
+
+var heapLimits = [growth.HeapLimitCount]string{
+	growth.HeapUnchecked:       "call sites of the heap stay undecided",
+	growth.HeapFreedLooksAlive: "call sites of the heap may stay unnamed for long",
+	growth.HeapFreeUnmeasured:  "free memory inside it is not measured",
 }
 
 func gibibytes(bytes int64) string { return fmt.Sprintf("%.2f GiB", float64(bytes)/(1<<30)) }

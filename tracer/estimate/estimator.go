@@ -84,7 +84,7 @@ type Estimate struct {
 
 	countedFrom uint64                 // ns, CLOCK_MONOTONIC
 	tracked     liveness.TrackedObject // zero: it is not tracked
-	sizeClass   uint64                 // see liveness.Allocator
+	sizeClass   uint64                 // see heap.Allocator
 }
 
 // estimate returns how many objects a sampled one represents, and the probability that it is still

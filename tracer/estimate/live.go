@@ -10,7 +10,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
@@ -46,7 +46,7 @@ type LiveObjects map[uint32][]LiveObject
 
 // Pin is pinned memory of the host.
 type Pin struct {
-	pages.Span
+	mem.Span
 	Stack uint64
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
@@ -82,7 +82,7 @@ func (t *Totals) addPin(key *bpf.GpuAddress, m *bpf.GpuMemory) {
 	start := key.Address &^ (process.PageSize - 1)
 	end := (key.Address + m.Size + process.PageSize - 1) &^ (process.PageSize - 1)
 	if start < end {
-		pin := estimate.Pin{Span: pages.Span{Start: start, End: end}, Stack: m.Stack}
+		pin := estimate.Pin{Span: mem.Span{Start: start, End: end}, Stack: m.Stack}
 		t.Pins[key.Tgid] = append(t.Pins[key.Tgid], pin)
 	}
 }

@@ -28,6 +28,8 @@ type File struct {
 	size int64
 	// Device and Inode identify the file.
 	Device, Inode uint64
+	// Owner is the user to whom it belonged when it was opened.
+	Owner uint32
 	// Mount is the number of the mount that it was opened on, as in /proc/PID/mountinfo. No other
 	// mount has that number before Close.
 	Mount uint64
@@ -69,7 +71,7 @@ func identify(file *os.File) (*File, error) {
 	}
 	f.size = int64(stat.Size)
 	f.Device, f.Inode = unix.Mkdev(stat.Dev_major, stat.Dev_minor), stat.Ino
-	f.Mount = stat.Mnt_id
+	f.Mount, f.Owner = stat.Mnt_id, stat.Uid
 	f.mayStall = stat.Dev_major == 0
 	return f, nil
 }

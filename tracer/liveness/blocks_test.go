@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/heap"
 )
 
 func TestBlocks(t *testing.T) {
@@ -22,7 +24,7 @@ func TestBlocks(t *testing.T) {
 	t.Run("glibc", func(t *testing.T) {
 		p := startProgram(t, "lru")
 		a := AllocatorOf(p.process)
-		if _, err := a.Blocks(p.process, mapsOf(t, p.process)); !errors.Is(err, ErrNoBlocks) {
+		if _, err := a.Blocks(p.process, mapsOf(t, p.process)); !errors.Is(err, heap.ErrNoBlocks) {
 			t.Error(err)
 		}
 	})
@@ -57,7 +59,7 @@ func (p *program) mustFindBlocks(percent int) {
 
 	// Those that Next finds, piece by piece, are the same.
 	all := make(map[uint64]bool)
-	for _, s := range heapSpans(mapsOf(p.t, p.process)) {
+	for _, s := range heap.Spans(mapsOf(p.t, p.process)) {
 		for at := s.Start; at < s.End; at += 300_000 {
 			end := min(s.End, at+300_000)
 			for block, ok := blocks.Next(at, end); ok; block, ok = blocks.Next(block.Start+1, end) {
@@ -97,18 +99,18 @@ func (p *program) mustFindBlocks(percent int) {
 }
 
 // mustFindSmall compares the small blocks of jemalloc with the objects that are alive.
-func (p *program) mustFindSmall(blocks Blocks, live []Object) {
+func (p *program) mustFindSmall(blocks heap.Blocks, live []heap.Object) {
 	p.t.Helper()
-	if _, ok := blocks.(*jeBlocks); !ok {
-		return
-	}
 	const most = 80 << 10
-	heaps := heapSpans(mapsOf(p.t, p.process))
+	heaps := heap.Spans(mapsOf(p.t, p.process))
 	slabs, extents, err := blocks.Small(heaps, most)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 
+	if slabs == nil && extents == nil { // mimalloc
+		return
+	}
 	small := slabs.Union(extents)
 	inSlabs, inExtents, large := 0, 0, 0
 	for _, o := range live {

@@ -1,6 +1,17 @@
+// Package liveness checks from outside whether the objects that a trace follows are alive, while no
+// probe sees them being freed. It finds the malloc of a process; the packages below tracer/heap read
+// its memory.
+//
+// One case cannot be seen: an object of the same size that malloc has placed at the same address.
+// Fingerprints show part of these.
 package liveness
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/mem"
+)
 
 // Fingerprint is a hash of a part of an object's contents; 0 means that it could not be read. If it
 // stays the same while the fingerprints of similar objects differ, the object is still the same.
@@ -13,7 +24,7 @@ const fingerprintBytes = 16
 var fingerprintSeed = maphash.MakeSeed()
 
 // Fingerprints returns the fingerprints of objects, or the error of memory.
-func Fingerprints(memory Memory, objects []Object) ([]Fingerprint, error) {
+func Fingerprints(memory mem.Reader, objects []heap.Object) ([]Fingerprint, error) {
 	addresses := make([]uint64, 0, 2*len(objects))
 	for _, o := range objects {
 		middle := o.Address + o.Size/2&^(fingerprintBytes-1)

@@ -3,7 +3,12 @@ package liveness
 import (
 	"encoding/binary"
 	"errors"
+	"path/filepath"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // heapsOf returns the heaps of the program, once they can be read.
@@ -14,7 +19,7 @@ func (p *program) heapsOf() Heaps {
 		if err == nil {
 			return heaps
 		}
-		if !errors.Is(err, ErrBrokenChain) {
+		if !errors.Is(err, glibc.ErrBrokenChain) {
 			p.t.Fatal(err)
 		}
 	}
@@ -33,7 +38,7 @@ func (p *program) chunks(heaps Heaps) (inUse map[uint64]uint64, sum uint64) {
 		header := func(at uint64) uint64 { return binary.LittleEndian.Uint64(content[at+8:]) }
 
 		for at := uint64(0); at < s.Len(); {
-			size := header(at) &^ 7
+			size := header(at) &^ 7            // SIZE_BITS
 			if size == 0 && s.Len()-at <= 32 { // a fencepost
 				break
 			}
@@ -64,37 +69,17 @@ func (p *program) awaitBlocks() {
 func TestHeaps(t *testing.T) {
 	for _, mode := range []string{"mixed", "fast", "lru"} {
 		t.Run("blocks of the program, "+mode, func(t *testing.T) {
-			p := startProgram(t, mode)
-			p.awaitBlocks()
-			p.Say("stop")
-			p.Await("stopped")
-			p.mustHoldBlocks()
+			startProgram(t, mode).mustHoldBlocks()
 		})
 	}
+	// All sizes of all their chunks are multiples of 16, with three flags: SIZE_BITS.
+	testReleases(t, (*program).mustHoldBlocks)
 
-	t.Run("chunks with a mapping of their own", func(t *testing.T) {
-		p, objects := startPythonScript(t, pythonLargeObjects)
-		heaps, err := AllocatorOf(p).Heaps(p, mapsOf(t, p))
-		if err != nil {
-			t.Fatal(err)
-		}
-		live := make(map[uint64]bool)
-		for _, o := range objects["live"] {
-			live[o.Address] = true
-			chunk, ok := heaps.Mapped.Find(o.Address)
-			if !ok || chunk.Start != o.Address-16 || chunk.End < o.Address+o.Size {
-				t.Errorf("%d bytes at %#x are in chunk %#x", o.Size, o.Address, chunk)
-			}
-		}
-		for _, o := range objects["dead"] {
-			if chunk, ok := heaps.Mapped.Find(o.Address); ok && !live[chunk.Start+16] {
-				t.Errorf("%d bytes that were freed at %#x are in chunk %#x", o.Size, o.Address, chunk)
-			}
-		}
-		if len(live) < 100 {
-			t.Errorf("%d objects", len(live))
-		}
-	})
+	for _, root := range append(releases(), "/") {
+		t.Run("chunks with a mapping of their own, "+filepath.Base(root), func(t *testing.T) {
+			mustHoldMapped(t, root)
+		})
+	}
 
 	t.Run("another malloc", func(t *testing.T) {
 		t.Setenv("LD_PRELOAD", "libjemalloc.so.2")
@@ -104,6 +89,35 @@ func TestHeaps(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// mustHoldMapped compares the chunks with a mapping of their own with the objects of Python. All of
+// an object is in the memory of its chunk, which is a mapping up to its end.
+func mustHoldMapped(t *testing.T, root string) {
+	t.Helper()
+	p, objects := startPythonScript(t, root, pythonLargeObjects)
+	heaps, err := AllocatorOf(p).Heaps(p, mapsOf(t, p))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	live := make(map[uint64]bool)
+	for _, o := range objects["live"] {
+		live[o.Address] = true
+		chunk, ok := heaps.Mapped.Find(o.Address)
+		if !ok || chunk.Start != o.Address-16 || chunk.End < o.Address+o.Size ||
+			chunk.End%process.PageSize != 0 {
+			t.Errorf("%d bytes at %#x are in chunk %#x", o.Size, o.Address, chunk)
+		}
+	}
+	for _, o := range objects["dead"] {
+		if chunk, ok := heaps.Mapped.Find(o.Address); ok && !live[chunk.Start+16] {
+			t.Errorf("%d bytes that were freed at %#x are in chunk %#x", o.Size, o.Address, chunk)
+		}
+	}
+	if len(live) < 100 {
+		t.Errorf("%d objects", len(live))
+	}
 }
 
 // pythonLargeObjects makes objects above the size from which on malloc makes a mapping, and frees
@@ -124,6 +138,9 @@ input()
 // mustHoldBlocks compares the heaps of a program that stands still with its table of blocks.
 func (p *program) mustHoldBlocks() {
 	p.t.Helper()
+	p.awaitBlocks()
+	p.Say("stop")
+	p.Await("stopped")
 	heaps := p.heapsOf()
 	inUse, sum := p.chunks(heaps)
 	if info := p.info(); sum > info.heaps || sum < info.heaps-info.heaps/100-(64<<10) {
@@ -161,7 +178,7 @@ func (p *program) mustHoldBlocks() {
 }
 
 // isMapped reports whether malloc has made a mapping for a block: IS_MMAPPED.
-func (p *program) isMapped(o Object) bool {
+func (p *program) isMapped(o heap.Object) bool {
 	var header [8]byte
 	if err := p.process.ReadMemory(o.Address-8, header[:]); err != nil {
 		p.t.Fatal(err)

@@ -15,6 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/shim"
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/heap/jemalloc"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -35,7 +38,7 @@ type program struct {
 	process   *process.Process
 	slots     []slot // of live blocks
 	freed     []slot // of blocks freed last; turn 1: there is one
-	allocator Allocator
+	allocator heap.Allocator
 }
 
 // threads of the program. They allocate without a pause: with more of them, the check that they
@@ -96,7 +99,7 @@ func mapsOf(t testing.TB, p *process.Process) []process.Mapping {
 	return maps
 }
 
-func mustFind(t testing.TB, p *process.Process) Allocator {
+func mustFind(t testing.TB, p *process.Process) heap.Allocator {
 	t.Helper()
 	found, err := FindAllocator(p, mapsOf(t, p))
 	if err != nil {
@@ -106,7 +109,7 @@ func mustFind(t testing.TB, p *process.Process) Allocator {
 }
 
 // liveObjects returns the blocks that are alive. survived reports whether the i-th one still is.
-func (p *program) liveObjects() (objects []Object, survived func(i int) bool) {
+func (p *program) liveObjects() (objects []heap.Object, survived func(i int) bool) {
 	type block struct {
 		slot *slot
 		turn uint64
@@ -115,7 +118,9 @@ func (p *program) liveObjects() (objects []Object, survived func(i int) bool) {
 	for i := range p.slots {
 		s := &p.slots[i]
 		turn := atomic.LoadUint64(&s.turn)
-		o := Object{atomic.LoadUint64(&s.address), atomic.LoadUint64(&s.size)}
+		o := heap.Object{
+			Address: atomic.LoadUint64(&s.address), Size: atomic.LoadUint64(&s.size),
+		}
 		if turn&1 == 1 && turn>>62 == 0 && atomic.LoadUint64(&s.turn) == turn {
 			blocks, objects = append(blocks, block{s, turn}), append(objects, o)
 		}
@@ -126,10 +131,10 @@ func (p *program) liveObjects() (objects []Object, survived func(i int) bool) {
 }
 
 // freedObjects returns the blocks that were freed last, each once.
-func (p *program) freedObjects() (objects []Object) {
-	seen := make(map[Object]bool)
+func (p *program) freedObjects() (objects []heap.Object) {
+	seen := make(map[heap.Object]bool)
 	for _, s := range p.freed {
-		o := Object{s.address, s.size}
+		o := heap.Object{Address: s.address, Size: s.size}
 		if s.turn == 1 && !seen[o] {
 			seen[o] = true
 			objects = append(objects, o)
@@ -138,7 +143,7 @@ func (p *program) freedObjects() (objects []Object) {
 	return objects
 }
 
-func (p *program) check(objects []Object) []State {
+func (p *program) check(objects []heap.Object) []heap.State {
 	p.t.Helper()
 	if p.allocator == nil {
 		p.allocator = mustFind(p.t, p.process)
@@ -169,9 +174,9 @@ func (p *program) checkLive(c *tally, count int) {
 			}
 			c.alive++
 			switch s {
-			case Dead:
+			case heap.Dead:
 				p.t.Errorf("%#x of %d bytes is alive", objects[i].Address, objects[i].Size)
-			case Unknown:
+			case heap.Unknown:
 				c.unknown++
 			}
 		}
@@ -192,13 +197,13 @@ func (p *program) checkAtRest(c *tally) {
 	}
 
 	freed := p.freedObjects()
-	if _, ok := p.allocator.(*jemalloc); ok {
+	if _, ok := p.allocator.(*jemalloc.Malloc); ok {
 		p.check(freed)
-		time.Sleep(minCachedTime)
+		time.Sleep(time.Second) // as long as a thread cache must have an object
 	}
 	for i, s := range p.check(freed) {
 		shown := 0
-		if s == Dead {
+		if s == heap.Dead {
 			shown = 1
 		}
 		if live[freed[i].Address] {
@@ -237,7 +242,7 @@ func (p *program) mustShow(percent int) {
 		p.t.Errorf("%d of %d free blocks are shown to be dead", c.freedShown, c.freed)
 	}
 	// The places of the others have one size alone.
-	if _, isGlibc := p.allocator.(*glibc); isGlibc && c.reused > 100 && c.reusedShown == 0 {
+	if _, isGlibc := p.allocator.(*glibc.Malloc); isGlibc && c.reused > 100 && c.reusedShown == 0 {
 		p.t.Errorf("none of %d blocks whose address was reused is shown to be dead", c.reused)
 	}
 }
@@ -271,38 +276,50 @@ func TestCheck(t *testing.T) {
 		startProgram(t, "mixed").mustCheck()
 	})
 
-	// Other releases of Debian, where they have been unpacked (see testdata/interpreters.sh).
-	releases, _ := filepath.Glob("/var/cache/allocscope/interpreters/*/usr/bin/python3")
-	for _, release := range releases {
-		release = strings.TrimSuffix(release, "/usr/bin/python3")
+	testReleases(t, (*program).mustCheck)
+
+	t.Run("objects of Python", func(t *testing.T) {
+		p, objects := startPython(t)
+		a := mustFind(t, p)
+		counts := make(map[string]map[heap.State]int)
+		for kind, objects := range objects {
+			states, err := a.Check(p, mapsOf(t, p), objects)
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[kind] = make(map[heap.State]int)
+			for _, s := range states {
+				counts[kind][s]++
+			}
+		}
+		if counts["live"][heap.Alive] != 10000 || counts["dead"][heap.Dead] < 9500 {
+			t.Errorf("%v", counts)
+		}
+	})
+}
+
+// releases returns the roots of other releases of Debian, where they have been unpacked (see
+// testdata/interpreters.sh).
+func releases() (roots []string) {
+	pythons, _ := filepath.Glob("/var/cache/allocscope/interpreters/*/usr/bin/python3")
+	for _, python := range pythons {
+		roots = append(roots, strings.TrimSuffix(python, "/usr/bin/python3"))
+	}
+	return roots
+}
+
+// testReleases tests a program with the glibc of other releases.
+func testReleases(t *testing.T, test func(*program)) {
+	for _, release := range releases() {
 		t.Run("glibc of "+filepath.Base(release), func(t *testing.T) {
 			libraries := release + "/usr/lib/x86_64-linux-gnu/"
 			linker := libraries + "ld-linux-x86-64.so.2"
 			path := tracertest.Build(t, "liveness.c", "-nodefaultlibs",
 				libraries+"libc.so.6", libraries+"libpthread.so.0", linker, "-lgcc",
 				"-Wl,--dynamic-linker="+linker, "-Wl,-rpath="+libraries)
-			startBuild(t, path, "mixed").mustCheck()
+			test(startBuild(t, path, "mixed"))
 		})
 	}
-
-	t.Run("objects of Python", func(t *testing.T) {
-		p, objects := startPython(t)
-		a := mustFind(t, p)
-		counts := make(map[string]map[State]int)
-		for kind, objects := range objects {
-			states, err := a.Check(p, mapsOf(t, p), objects)
-			if err != nil {
-				t.Fatal(err)
-			}
-			counts[kind] = make(map[State]int)
-			for _, s := range states {
-				counts[kind][s]++
-			}
-		}
-		if counts["live"][Alive] != 10000 || counts["dead"][Dead] < 9500 {
-			t.Errorf("%v", counts)
-		}
-	})
 }
 
 func TestFindAllocator(t *testing.T) {
@@ -332,7 +349,8 @@ func TestFindAllocator(t *testing.T) {
 		defer library.Close()
 		path := library.Name()
 		for preload, want := range map[string]string{
-			path: Glibc, path + ":libjemalloc.so.2": Jemalloc, "libjemalloc.so.2:" + path: Jemalloc,
+			path: "glibc", path + ":libjemalloc.so.2": "jemalloc",
+			"libjemalloc.so.2:" + path: "jemalloc",
 		} {
 			t.Setenv("LD_PRELOAD", preload)
 			p := startProgram(t, "lru")
@@ -362,18 +380,22 @@ input()
 
 // startPython runs an interpreter, which uses the heap for much else, and returns the live and
 // dead objects that it prints.
-func startPython(t testing.TB) (*process.Process, map[string][]Object) {
+func startPython(t testing.TB) (*process.Process, map[string][]heap.Object) {
 	t.Helper()
-	return startPythonScript(t, pythonObjects)
+	return startPythonScript(t, "/", pythonObjects)
 }
 
-func startPythonScript(t testing.TB, script string) (*process.Process, map[string][]Object) {
+// startPythonScript runs the interpreter of a release, by its root.
+func startPythonScript(
+	t testing.TB, root, script string,
+) (*process.Process, map[string][]heap.Object) {
 	t.Helper()
-	python := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", "-c", script))
-	objects := make(map[string][]Object)
+	command := exec.Command("chroot", root, "/usr/bin/python3", "-c", script)
+	python := tracertest.StartCommand(t, command)
+	objects := make(map[string][]heap.Object)
 	for _, line := range python.Await("ready") {
 		var kind string
-		var o Object
+		var o heap.Object
 		if _, err := fmt.Sscanf(line, "%s %d %d", &kind, &o.Address, &o.Size); err != nil {
 			t.Fatal(err)
 		}

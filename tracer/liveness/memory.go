@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // maxSwappedSpans bounds the spans of swapped memory, 16 bytes each.
@@ -18,14 +18,14 @@ const maxSwappedSpans = 1 << 20
 //   - reserved memory (PROT_NONE),
 //   - shared memory and device files.
 //
-// Anonymous memory that was never touched is zero: Memory does not read it.
+// Anonymous memory that was never touched is zero: Peek does not read it.
 type privateMemory struct {
-	Memory
-	readable, anonymous pages.Spans
+	mem.Reader
+	readable, anonymous mem.Spans
 }
 
 // newPrivateMemory returns the private memory of a process with these maps.
-func newPrivateMemory(p *process.Process, maps []process.Mapping) (Memory, error) {
+func newPrivateMemory(p *process.Process, maps []process.Mapping) (mem.Reader, error) {
 	status, err := p.Status()
 	if err != nil {
 		return nil, err
@@ -42,24 +42,24 @@ func newPrivateMemory(p *process.Process, maps []process.Mapping) (Memory, error
 		swapped := swappedSpans(pagemap, maps)
 		readable, anonymous = readable.Subtract(swapped), anonymous.Subtract(swapped)
 	}
-	return &privateMemory{Memory: p, readable: readable, anonymous: anonymous}, nil
+	return &privateMemory{Reader: p, readable: readable, anonymous: anonymous}, nil
 }
 
 // privateSpans returns the readable mappings that no other process shares.
-func privateSpans(maps []process.Mapping) pages.Spans {
-	spans := make([]pages.Span, 0, len(maps))
+func privateSpans(maps []process.Mapping) mem.Spans {
+	spans := make([]mem.Span, 0, len(maps))
 	for _, m := range maps {
 		if m.Read && !m.Shared && !strings.HasPrefix(m.Path, "/dev/") {
-			spans = append(spans, pages.Span{Start: m.Start, End: m.End})
+			spans = append(spans, mem.Span{Start: m.Start, End: m.End})
 		}
 	}
-	return pages.MergeSpans(spans)
+	return mem.MergeSpans(spans)
 }
 
 // swappedSpans returns the private memory that is swapped out. A mapping whose pages cannot be
 // read, or that comes after maxSwappedSpans, counts as swapped out.
-func swappedSpans(pagemap *process.Pagemap, maps []process.Mapping) pages.Spans {
-	var swapped []pages.Span
+func swappedSpans(pagemap *process.Pagemap, maps []process.Mapping) mem.Spans {
+	var swapped []mem.Span
 	var runs []process.PageRun
 	for _, m := range maps {
 		if !m.Read || !m.Write || m.Shared {
@@ -69,35 +69,35 @@ func swappedSpans(pagemap *process.Pagemap, maps []process.Mapping) pages.Spans 
 		var err error
 		runs, err = pagemap.AnonymousRuns(runs[:0], m.Start, m.End)
 		if err != nil || len(swapped) > maxSwappedSpans {
-			swapped = append(swapped, pages.Span{Start: m.Start, End: m.End})
+			swapped = append(swapped, mem.Span{Start: m.Start, End: m.End})
 			continue
 		}
 		for _, r := range runs {
 			if r.Swapped {
-				swapped = append(swapped, pages.Span{Start: r.Start, End: r.End})
+				swapped = append(swapped, mem.Span{Start: r.Start, End: r.End})
 			}
 		}
 	}
-	return pages.MergeSpans(swapped)
+	return mem.MergeSpans(swapped)
 }
 
-// Peek implements Memory.
+// Peek implements mem.Reader.
 func (m *privateMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
 	var readable []uint64
 	var indices []int
 	for i, a := range addresses {
-		if m.readable.Contains(pages.Span{Start: a, End: a + uint64(size)}) {
+		if m.readable.Contains(mem.Span{Start: a, End: a + uint64(size)}) {
 			readable, indices = append(readable, a), append(indices, i)
 		}
 	}
 
-	read, err := m.Memory.Peek(readable, size)
+	read, err := m.Reader.Peek(readable, size)
 	if err != nil {
 		return nil, err
 	}
 	contents := make([][]byte, len(addresses))
 	for i, content := range read {
-		span := pages.Span{Start: readable[i], End: readable[i] + uint64(size)}
+		span := mem.Span{Start: readable[i], End: readable[i] + uint64(size)}
 		if content == nil && m.anonymous.Contains(span) {
 			if content, err = m.peekPages(span); err != nil {
 				return nil, err
@@ -109,7 +109,7 @@ func (m *privateMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
 }
 
 // peekPages reads anonymous memory, of which at least one page was never touched.
-func (m *privateMemory) peekPages(s pages.Span) ([]byte, error) {
+func (m *privateMemory) peekPages(s mem.Span) ([]byte, error) {
 	content := make([]byte, s.End-s.Start)
 	page := process.PageSize
 	if s.Start/page == (s.End-1)/page {
@@ -117,7 +117,7 @@ func (m *privateMemory) peekPages(s pages.Span) ([]byte, error) {
 	}
 	for at := s.Start; at < s.End; {
 		end := min(s.End, (at/page+1)*page)
-		read, err := m.Memory.Peek([]uint64{at}, int(end-at))
+		read, err := m.Reader.Peek([]uint64{at}, int(end-at))
 		if err != nil {
 			return nil, err
 		}

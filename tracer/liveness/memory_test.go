@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 type recordedMemory struct{ read []uint64 }
@@ -20,22 +20,22 @@ func (r *recordedMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
 }
 
 func TestPrivateMemory(t *testing.T) {
-	gpu, mem := "/dev/nvidia0", "/dev/mem"
+	gpu, device := "/dev/nvidia0", "/dev/mem"
 	maps := []process.Mapping{
 		{Start: 0x1000, End: 0x2000, Read: true, Write: true},
 		{Start: 0x2000, End: 0x3000}, // reserved
 		{Start: 0x3000, End: 0x4000, Read: true, Write: true},
 		{Start: 0x4000, End: 0x5000, Read: true, Path: "/usr/lib/libc.so.6", Inode: 7},
 		{Start: 0x5000, End: 0x6000, Read: true, Write: true, Shared: true, Path: gpu, Inode: 8},
-		{Start: 0x6000, End: 0x7000, Read: true, Write: true, Path: mem, Inode: 9},
+		{Start: 0x6000, End: 0x7000, Read: true, Write: true, Path: device, Inode: 9},
 		{Start: 0x7000, End: 0x8000, Read: true, Write: true},
 		{Start: 0x8000, End: 0x9000, Read: true, Write: true}, // swapped out
 		{Start: 0x9000, End: 0xa000, Read: true, Write: true},
 	}
 	under := &recordedMemory{}
 	m := &privateMemory{
-		Memory:   under,
-		readable: privateSpans(maps).Subtract(pages.Spans{{Start: 0x8000, End: 0x9000}}),
+		Reader:   under,
+		readable: privateSpans(maps).Subtract(mem.Spans{{Start: 0x8000, End: 0x9000}}),
 	}
 
 	want := []uint64{0x1000, 0x1ff0, 0x3000, 0x3ff8, 0x4ff0, 0x7ff0, 0x9000, 0x9ff0}

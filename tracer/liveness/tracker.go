@@ -8,9 +8,11 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
@@ -63,7 +65,7 @@ func (o *TrackedObject) ageAt(moment uint64) time.Duration {
 
 // Due returns the objects to check, by PID. It returns nil if no check is due yet, or if probes
 // are open: they see each free themselves.
-func (t *Tracker) Due(now time.Time, isOpen bool) map[uint32][]Object {
+func (t *Tracker) Due(now time.Time, isOpen bool) map[uint32][]heap.Object {
 	if isOpen || len(t.Objects) == 0 || !t.Limiter.Allowed(now) {
 		return nil
 	}
@@ -74,11 +76,11 @@ func (t *Tracker) Due(now time.Time, isOpen bool) map[uint32][]Object {
 func (t *Tracker) SpendOnCheck(cost time.Duration) { t.Limiter.Spend(max(cost, minCheckCost)) }
 
 // NewSince returns the objects that were born at a moment or later, by PID.
-func (t *Tracker) NewSince(from uint64) map[uint32][]Object {
-	byPID := make(map[uint32][]Object)
+func (t *Tracker) NewSince(from uint64) map[uint32][]heap.Object {
+	byPID := make(map[uint32][]heap.Object)
 	for key, o := range t.Objects {
 		if o.born >= from {
-			object := Object{Address: key.Address, Size: o.size}
+			object := heap.Object{Address: key.Address, Size: o.size}
 			byPID[key.Tgid] = append(byPID[key.Tgid], object)
 		}
 	}
@@ -158,13 +160,13 @@ func (t *Tracker) Adopt(key bpf.Address, a *bpf.Allocation, now uint64) {
 }
 
 // InspectNew takes the fingerprints of objects of a process that were born in the last burst, and
-// finds the objects that have a mapping of their own. An error of memory leaves them as they are.
-func (t *Tracker) InspectNew(memory Memory, tgid uint32, objects []Object) error {
+// finds those with a mapping of their own. An error of memory leaves them as they are.
+func (t *Tracker) InspectNew(memory mem.Reader, tgid uint32, objects []heap.Object) error {
 	fingerprints, err := Fingerprints(memory, objects)
 	if err != nil {
 		return err
 	}
-	mapped, err := HaveMappings(memory, objects)
+	mapped, err := glibc.HaveMappings(memory, objects)
 	if err != nil {
 		return err
 	}
@@ -180,8 +182,8 @@ func (t *Tracker) InspectNew(memory Memory, tgid uint32, objects []Object) error
 
 // checkedObject is the result of CheckObjects for an object.
 type checkedObject struct {
-	Object
-	state       State
+	heap.Object
+	state       heap.State
 	fingerprint Fingerprint
 }
 
@@ -192,13 +194,13 @@ func (t *Tracker) Apply(tgid uint32, checked []checkedObject) (dead []bpf.Addres
 	for _, c := range checked {
 		key := bpf.Address{Address: c.Address, Tgid: tgid}
 		o, ok := t.Objects[key]
-		if !ok || c.state == Unknown {
+		if !ok || c.state == heap.Unknown {
 			continue
 		}
 
 		counts := t.hazardRate(stack.Key{TGID: tgid, ID: o.stack}).At(o.ageAt(o.lastAlive))
 		counts.TrackedSeconds += time.Duration(now - o.lastAlive).Seconds()
-		if c.state == Dead {
+		if c.state == heap.Dead {
 			counts.FoundDead++
 			dead = append(dead, key)
 			delete(t.Objects, key)
@@ -238,60 +240,10 @@ func (t *Tracker) UntrackableReason() string {
 	return ""
 }
 
-// SizeClass returns the size class of an object in a process, see Allocator.
+// SizeClass returns the size class of an object in a process, see heap.Allocator.
 func (t *Tracker) SizeClass(tgid uint32, size uint64) uint64 {
 	if a := t.Allocators[tgid].Allocator; a != nil {
 		return a.SizeClass(size)
 	}
-	return request2size(size)
-}
-
-// ProcessAllocator is the allocator of a process, or the reason why it has none that can be read.
-type ProcessAllocator struct {
-	Allocator
-	err error
-}
-
-// AllocatorOf finds the allocator of a process.
-func AllocatorOf(p *process.Process) (a ProcessAllocator) {
-	maps, err := p.Maps()
-	if err == nil {
-		a.Allocator, err = FindAllocator(p, maps)
-	}
-	a.err = err
-	return a
-}
-
-// CheckObjects checks which objects of the process are alive, and takes their fingerprints.
-func (a ProcessAllocator) CheckObjects(
-	p *process.Process, objects []Object,
-) ([]checkedObject, error) {
-	if a.err != nil {
-		return nil, a.err
-	}
-
-	maps, err := p.Maps()
-	if err != nil {
-		return nil, err
-	}
-	memory, err := newPrivateMemory(p, maps)
-	if err != nil {
-		return nil, err
-	}
-	states, err := a.Check(memory, maps, objects)
-	if err != nil {
-		return nil, err
-	}
-	fingerprints, err := Fingerprints(memory, objects)
-	if err != nil {
-		return nil, err
-	}
-
-	checked := make([]checkedObject, len(objects))
-	for i := range checked {
-		checked[i] = checkedObject{
-			Object: objects[i], state: states[i], fingerprint: fingerprints[i],
-		}
-	}
-	return checked, nil
+	return glibc.SizeClass(size)
 }

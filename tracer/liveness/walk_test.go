@@ -1,7 +1,6 @@
 package liveness
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"regexp"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -53,8 +53,8 @@ func TestWalkHeaps(t *testing.T) {
 	t.Run("static program", func(t *testing.T) {
 		path := tracertest.Build(t, "liveness.c", "-pthread", "-static")
 		p := startBuild(t, path, "mixed")
-		got, err := mustFind(t, p.process).(*glibc).WalkHeaps(p.process, mapsOf(t, p.process), all)
-		if !errors.Is(err, ErrBrokenChain) {
+		got, err := mustFind(t, p.process).(*glibc.Malloc).WalkHeaps(p.process, mapsOf(t, p.process), all)
+		if !errors.Is(err, glibc.ErrBrokenChain) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
@@ -70,7 +70,7 @@ func TestWalkHeaps(t *testing.T) {
 	t.Run("memory that is not in RAM", func(t *testing.T) {
 		p, free := startFragmented(t)
 		half := func(start, end uint64) uint64 { return (end - start) / 2 }
-		got, err := mustFind(t, p).(*glibc).WalkHeaps(p, mapsOf(t, p), half)
+		got, err := mustFind(t, p).(*glibc.Malloc).WalkHeaps(p, mapsOf(t, p), half)
 		if most := (free + got.Cached) / 2; err != nil || got.FreeResident > most ||
 			got.FreeResident < most-1000 {
 			t.Errorf("%+v, %v", got, err)
@@ -81,7 +81,7 @@ func TestWalkHeaps(t *testing.T) {
 // mustWalk walks the heaps while the program stands still, and while it goes on.
 func (p *program) mustWalk() {
 	p.t.Helper()
-	a := mustFind(p.t, p.process).(*glibc)
+	a := mustFind(p.t, p.process).(*glibc.Malloc)
 	for range 5 {
 		p.Say("stop")
 		p.Await("stopped")
@@ -97,7 +97,7 @@ func (p *program) mustWalk() {
 		switch {
 		case err == nil:
 			complete++
-		case !errors.Is(err, ErrBrokenChain):
+		case !errors.Is(err, glibc.ErrBrokenChain):
 			p.t.Errorf("%+v, %v", got, err)
 		}
 	}
@@ -106,7 +106,7 @@ func (p *program) mustWalk() {
 
 // mustWalkAtRest compares a walk with the program's own counts. A thread that is being made or is
 // ending may still allocate: then the program counts differently before and after the walk.
-func (p *program) mustWalkAtRest(a *glibc) {
+func (p *program) mustWalkAtRest(a *glibc.Malloc) {
 	p.t.Helper()
 	for {
 		before := p.info()
@@ -141,56 +141,8 @@ func startFragmented(t *testing.T) (p *process.Process, free uint64) {
 
 func testWalkHeapsExact(t *testing.T) {
 	p, free := startFragmented(t)
-	got, err := mustFind(t, p).(*glibc).WalkHeaps(p, mapsOf(t, p), all)
+	got, err := mustFind(t, p).(*glibc.Malloc).WalkHeaps(p, mapsOf(t, p), all)
 	if err != nil || got.Free != free || got.FreeResident != free+got.Cached {
 		t.Errorf("%+v, %v; want %d bytes free", got, err, free)
-	}
-}
-
-// brokenMemory is a heap of chunks of one page each. The first reading of some pages finds no chunk.
-type brokenMemory struct {
-	broken map[uint64]bool
-	pages  int // read so far
-}
-
-func (m *brokenMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
-	page := make([]byte, peekSize)
-	binary.LittleEndian.PutUint64(page[8:], peekSize|prevInUse)
-
-	m.pages += len(addresses)
-	contents := make([][]byte, len(addresses))
-	for i, address := range addresses {
-		if !m.broken[address] {
-			contents[i] = page[:size]
-		}
-		delete(m.broken, address)
-	}
-	return contents, nil
-}
-
-func TestWalkBounds(t *testing.T) {
-	const start = 1 << 40
-	for _, c := range []struct {
-		name          string
-		pages, broken uint64 // broken: one page in so many
-		want          error
-	}{
-		{"large", maxWalkedPages + 1, 0, ErrLargeHeap},
-		{"large and busy", 2 * maxWalkedPages, maxWalkedPages / 4, ErrLargeHeap},
-		{"very busy", maxWalkedPages, 64, ErrBrokenChain},
-	} {
-		memory := &brokenMemory{broken: make(map[uint64]bool)}
-		for i := c.broken; c.broken > 0 && i < c.pages; i += c.broken {
-			memory.broken[start+i*peekSize] = true
-		}
-
-		w := heapWalk{memory: memory, resident: all}
-		err := w.walk(heapSpan{start: start, first: start, end: start + c.pages*peekSize})
-		if !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", c.name, err, c.want)
-		}
-		if memory.pages > 2*maxWalkedPages {
-			t.Errorf("%s: %d pages were read", c.name, memory.pages)
-		}
 	}
 }

@@ -5,14 +5,15 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // leaveOutBulk takes the windows of anonymous memory without pointers out of the spans: tensors,
 // images, arrays.
 func (m *memory) leaveOutBulk() error {
-	var windows []pages.Span
+	var windows []mem.Span
 	for _, r := range m.regions {
 		if r.kind != regionAnonymous {
 			continue
@@ -21,7 +22,7 @@ func (m *memory) leaveOutBulk() error {
 			for at := s.Start; at < s.End; {
 				end := min(s.End, at&^(windowBytes-1)+windowBytes)
 				if end-at >= minBulk {
-					windows = append(windows, pages.Span{Start: at, End: end})
+					windows = append(windows, mem.Span{Start: at, End: end})
 				}
 				at = end
 			}
@@ -31,13 +32,13 @@ func (m *memory) leaveOutBulk() error {
 	if err != nil {
 		return err
 	}
-	var bulk []pages.Span
+	var bulk []mem.Span
 	for i, w := range windows {
-		if isBulk[i] && len(m.frames.Intersect(pages.Spans{w})) == 0 {
+		if isBulk[i] && len(m.frames.Intersect(mem.Spans{w})) == 0 {
 			bulk = append(bulk, w)
 		}
 	}
-	left := pages.MergeSpans(bulk)
+	left := mem.MergeSpans(bulk)
 	small, err := m.smallWithPointers(left)
 	if err != nil {
 		return err
@@ -58,7 +59,7 @@ const (
 
 // smallWithPointers returns the small blocks of jemalloc in bulk data that have pointers all the
 // same: the probes of a window may miss the table of a list between large blocks.
-func (m *memory) smallWithPointers(bulk pages.Spans) (pages.Spans, error) {
+func (m *memory) smallWithPointers(bulk mem.Spans) (mem.Spans, error) {
 	if m.others == nil || len(bulk) == 0 {
 		return nil, nil
 	}
@@ -78,11 +79,11 @@ func (m *memory) smallWithPointers(bulk pages.Spans) (pages.Spans, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pages.MergeSpans(append(found, inSlabs...)), nil
+	return mem.MergeSpans(append(found, inSlabs...)), nil
 }
 
 // extentsWithPointers probes the middle of extents.
-func (m *memory) extentsWithPointers(extents []pages.Span) (found []pages.Span, err error) {
+func (m *memory) extentsWithPointers(extents []mem.Span) (found []mem.Span, err error) {
 	for some := range slices.Chunk(extents, probesAtOnce) {
 		var probes []uint64
 		for _, e := range some {
@@ -104,7 +105,7 @@ func (m *memory) extentsWithPointers(extents []pages.Span) (found []pages.Span, 
 
 // slabsWithPointers reads slabs up to a number of bytes, first where there are few: a slab may be
 // alone between large blocks, and where there are many, the probes have seen some.
-func (m *memory) slabsWithPointers(slabs pages.Spans, most uint64) (found []pages.Span, err error) {
+func (m *memory) slabsWithPointers(slabs mem.Spans, most uint64) (found []mem.Span, err error) {
 	for _, spans := range windowsOf(slabs) {
 		if spans.Len() > most {
 			break
@@ -117,7 +118,7 @@ func (m *memory) slabsWithPointers(slabs pages.Spans, most uint64) (found []page
 			if err != nil {
 				return nil, err
 			}
-			if slices.ContainsFunc(slices.Collect(slices.Chunk(p.bytes, probeBytes)), m.hasPointers) {
+			if slices.ContainsFunc(slices.Collect(slices.Chunk(p.Bytes, probeBytes)), m.hasPointers) {
 				found = append(found, s)
 			}
 		}
@@ -125,8 +126,8 @@ func (m *memory) slabsWithPointers(slabs pages.Spans, most uint64) (found []page
 	return found, nil
 }
 
-// windowsOf divides spans by the windows that they are in, the windows with the fewest bytes first.
-func windowsOf(spans pages.Spans) (windows []pages.Spans) {
+// windowsOf divides spans by the windows that they are in, those with the fewest bytes first.
+func windowsOf(spans mem.Spans) (windows []mem.Spans) {
 	last := uint64(0)
 	for _, s := range spans {
 		for at := s.Start; at < s.End; {
@@ -135,18 +136,18 @@ func windowsOf(spans pages.Spans) (windows []pages.Spans) {
 			if window := at / windowBytes; len(windows) == 0 || window != last {
 				windows, last = append(windows, nil), window
 			}
-			windows[len(windows)-1] = append(windows[len(windows)-1], pages.Span{Start: at, End: end})
+			windows[len(windows)-1] = append(windows[len(windows)-1], mem.Span{Start: at, End: end})
 			at = end
 		}
 	}
 
-	slices.SortStableFunc(windows, func(a, b pages.Spans) int { return cmp.Compare(a.Len(), b.Len()) })
+	slices.SortStableFunc(windows, func(a, b mem.Spans) int { return cmp.Compare(a.Len(), b.Len()) })
 	return windows
 }
 
-// areBulk reports which ranges of memory have no pointers, by probes of each. Memory that cannot be
-// read has none.
-func (m *memory) areBulk(ranges []pages.Span) ([]bool, error) {
+// areBulk reports which ranges of memory have no pointers, by probes of each. What cannot be read
+// has none.
+func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 	isBulk := make([]bool, len(ranges))
 	var probes []uint64
 	var of []int // which range each probe is of
@@ -170,9 +171,9 @@ func (m *memory) areBulk(ranges []pages.Span) ([]bool, error) {
 			at := (s.Start + s.Len()*(2*k+1)/(2*n)) &^ (probeBytes - 1)
 			switch k { // where the header of a pool is, of an arena that ends or begins within
 			case 0:
-				at = roundUp(s.Start, probeBytes)
+				at = mem.AlignUp(s.Start, probeBytes)
 			case n - 1:
-				at = (s.End - 1) &^ (maxPoolSize - 1)
+				at = (s.End - 1) &^ (pymalloc.MaxPoolSize - 1)
 			}
 			probes, of = append(probes, at), append(of, i)
 		}

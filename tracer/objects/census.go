@@ -13,9 +13,11 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // CensusOptions limit a census.
@@ -131,7 +133,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 
 	var err error
 	took := process.MeasureCPUTime(func() {
-		choose := func(s pages.Span) bool { return c.result.lot(s.Start) < c.share }
+		choose := func(s mem.Span) bool { return c.result.lot(s.Start) < c.share }
 		if c.share == 1 {
 			choose = nil
 		}
@@ -176,7 +178,7 @@ func (c *counter) visit(p *piece) error {
 	}
 	switch p.region.kind {
 	case regionAnonymous:
-		for at := roundUp(p.start, c.heap.structures.PoolSize); at < p.end(); at += c.heap.structures.PoolSize {
+		for at := mem.AlignUp(p.Start, c.heap.structures.PoolSize); at < p.End(); at += c.heap.structures.PoolSize {
 			if group := at / windowBytes; group != c.group {
 				c.endGroup()
 				c.group = group
@@ -194,11 +196,11 @@ func (c *counter) visit(p *piece) error {
 		}
 	case regionHeap:
 		for _, k := range p.chunks {
-			b := block{k.user(), blockChunk}
-			if !k.inUse || b.Start < p.start || b.Start >= p.end() {
+			b := block{k.User(), blockChunk}
+			if !k.InUse || b.Start < p.Start || b.Start >= p.End() {
 				continue
 			}
-			if content := p.at(b.Start, min(b.Len(), chunkContents)); content != nil {
+			if content := p.At(b.Start, min(b.Len(), chunkContents)); content != nil {
 				c.chunk(b, content, false)
 			} else { // it goes on behind the piece
 				c.chunkAlone(b)
@@ -214,13 +216,12 @@ func (c *counter) visit(p *piece) error {
 // alone counts the objects of large chunks.
 func (c *counter) alone() error {
 	for _, k := range c.heap.memory.large {
-		if c.chunkAlone(block{k.user(), blockChunk}); c.heap.memory.budget.isSpent() {
+		if c.chunkAlone(block{k.User(), blockChunk}); c.heap.memory.budget.isSpent() {
 			return errLate
 		}
 	}
 	for _, s := range c.heap.heaps.Mapped {
-		b := block{pages.Span{Start: s.Start + chunkHeader, End: s.End}, blockMmapped}
-		if c.chunkAlone(b); c.heap.memory.budget.isSpent() {
+		if c.chunkAlone(block{glibc.UserOf(s), blockMmapped}); c.heap.memory.budget.isSpent() {
 			return errLate
 		}
 	}
@@ -233,21 +234,19 @@ func (c *counter) learnTypes(p *piece) {
 	switch p.region.kind {
 	case regionAnonymous:
 		size := c.heap.structures.PoolSize
-		for start := roundUp(p.start, size); start < p.end(); start += size {
+		for start := mem.AlignUp(p.Start, size); start < p.End(); start += size {
 			found, _ := p.poolAt(start, size)
 			if found == nil {
 				continue
 			}
-			for at := start + poolHeader; at+found.blockSize <= found.end; at += found.blockSize {
-				if !found.free[at] {
-					blocks = append(blocks, p.at(at, found.blockSize))
-				}
+			for b := range found.Live {
+				blocks = append(blocks, p.At(b.Start, found.BlockSize))
 			}
 		}
 	case regionHeap:
 		for _, k := range p.chunks {
-			if user := k.user(); k.inUse {
-				blocks = append(blocks, p.at(user.Start, min(user.Len(), chunkContents)))
+			if user := k.User(); k.InUse {
+				blocks = append(blocks, p.At(user.Start, min(user.Len(), chunkContents)))
 			}
 		}
 	}
@@ -264,17 +263,14 @@ func (c *counter) endGroup() {
 	c.touched = c.touched[:0]
 }
 
-func (c *counter) pool(p *piece, found *pool) {
-	c.result.Blocks += float64(found.live)
-	for at := found.start + poolHeader; at+found.blockSize <= found.end; at += found.blockSize {
-		if found.free[at] {
-			continue
-		}
-		b := block{pages.Span{Start: at, End: at + found.blockSize}, blockPool}
-		object, t := c.heap.objectIn(b, p.at(at, found.blockSize))
+func (c *counter) pool(p *piece, found *pymalloc.Pool) {
+	c.result.Blocks += float64(found.Count)
+	for span := range found.Live {
+		b := block{span, blockPool}
+		object, t := c.heap.objectIn(b, p.At(b.Start, found.BlockSize))
 		if t == nil {
 			c.result.Untyped++
-			c.result.UntypedBytes += float64(found.blockSize)
+			c.result.UntypedBytes += float64(found.BlockSize)
 			continue
 		}
 		c.noteTensor(object, t)
@@ -284,24 +280,21 @@ func (c *counter) pool(p *piece, found *pool) {
 		}
 		total.inGroup++
 		total.count++
-		tables := c.tables(t, p.at(object, b.End-object))
+		tables := c.tables(t, p.At(object, b.End-object))
 		total.bytes += float64(b.Len() + tables)
-		if tables <= maxPooled {
+		if tables <= pymalloc.MaxBlockSize {
 			c.owned += float64(tables)
 		}
 		c.sample(total, object, true)
 	}
 }
 
-// maxPooled is the most that pymalloc hands out from its pools: SMALL_REQUEST_THRESHOLD.
-const maxPooled = 512
-
 // blocksAtOnce is how many blocks of jemalloc or mimalloc are read together.
 const blocksAtOnce = 4096
 
 // others counts the objects in blocks of jemalloc or mimalloc. Small ones are sampled by window, as
 // pools are; nil for choose: all are counted.
-func (c *counter) others(choose func(pages.Span) bool) error {
+func (c *counter) others(choose func(mem.Span) bool) error {
 	m := c.heap.memory
 	if m.others == nil {
 		return nil
@@ -427,22 +420,22 @@ func (c *counter) tables(t *typeInfo, object []byte) uint64 {
 	s := c.heap.structures
 	switch {
 	case t.kind == kindList && len(object) >= int(s.ListItem)+2*wordSize:
-		return min(word(object, s.ListItem+wordSize), maxChunk) * wordSize // allocated
+		return min(mem.Word(object, s.ListItem+wordSize), maxItems) * wordSize // allocated
 	case t.kind == kindDict && len(object) >= int(s.DictUsed)+wordSize:
-		return dictTable(word(object, s.DictUsed))
+		return dictTable(mem.Word(object, s.DictUsed))
 	case t.kind == kindSet && len(object) >= int(s.SetMask)+wordSize:
-		if mask := word(object, s.SetMask); mask >= 8 {
-			return min(mask+1, maxChunk) * 2 * wordSize
+		if mask := mem.Word(object, s.SetMask); mask >= 8 {
+			return min(mask+1, maxItems) * 2 * wordSize
 		}
 	case t.kind == kindDeque && len(object) >= objectSize+wordSize:
-		return (min(word(object, objectSize), maxChunk)/64 + 1) * 66 * wordSize
+		return (min(mem.Word(object, objectSize), maxItems)/64 + 1) * 66 * wordSize
 	}
 	return 0
 }
 
 // dictTable returns the bytes of the table of a dict with a number of entries, at its smallest.
 func dictTable(used uint64) uint64 {
-	if used == 0 || used > maxChunk {
+	if used == 0 || used > maxItems {
 		return 0
 	}
 	size := uint64(8)

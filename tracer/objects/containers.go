@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/cpython"
 )
 
@@ -38,11 +39,11 @@ func (h *Heap) namespace(dict uint64, limit int) []entry {
 	}
 	entries := make([]entry, 0, n)
 	for i := range n {
-		e := entry{key: word(content, i*shape.EntrySize+shape.KeyAt)}
+		e := entry{key: mem.Word(content, i*shape.EntrySize+shape.KeyAt)}
 		if items != nil {
-			e.value = word(items, i*wordSize)
+			e.value = mem.Word(items, i*wordSize)
 		} else {
-			e.value = word(content, i*shape.EntrySize+shape.ValueAt)
+			e.value = mem.Word(content, i*shape.EntrySize+shape.ValueAt)
 		}
 		if e.key != 0 {
 			entries = append(entries, e)
@@ -91,7 +92,7 @@ func (h *Heap) length(object uint64, t *typeInfo) int64 {
 		return -1
 	}
 	n, ok := h.word(object + offset)
-	if !ok || n > maxChunk {
+	if !ok || n > maxItems {
 		return -1
 	}
 	return int64(n)
@@ -219,11 +220,11 @@ func (h *Heap) keysReference(keys, at uint64) (reference, bool) {
 	case !ok || shape.Split:
 		return reference{}, false
 	case within == shape.KeyAt:
-		return reference{how: keeper.HowKey}, word(content, shape.ValueAt) != 0
+		return reference{how: keeper.HowKey}, mem.Word(content, shape.ValueAt) != 0
 	case within == shape.ValueAt:
-		r := h.named(word(content, shape.KeyAt))
+		r := h.named(mem.Word(content, shape.KeyAt))
 		r.how = keeper.HowValue
-		return r, word(content, shape.KeyAt) != 0
+		return r, mem.Word(content, shape.KeyAt) != 0
 	}
 	return reference{}, false
 }
@@ -326,8 +327,8 @@ func (h *Heap) isDictAt(p *node, at uint64) bool {
 	case t.dictoffset < 0 && t.itemsize > 0: // from the end, of bytes, int and tuple before 3.12
 		n, _ := h.word(p.address + objectSize)
 		n = min(n, -n) // of a negative int
-		return n < maxChunk &&
-			at == p.address+roundUp(t.basicsize+n*t.itemsize, wordSize)+uint64(t.dictoffset)
+		return n < maxItems &&
+			at == p.address+mem.AlignUp(t.basicsize+n*t.itemsize, wordSize)+uint64(t.dictoffset)
 	}
 	return false
 }
@@ -403,7 +404,7 @@ func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
 	size := p.typ.basicsize
 	if p.typ.itemsize > 0 {
 		n, _ := h.word(p.address + objectSize)
-		if n < maxChunk {
+		if n < maxItems {
 			size += n * p.typ.itemsize
 		}
 	}
@@ -475,7 +476,7 @@ func (h *Heap) table(n *node) (address, size uint64) {
 		mask, _ := h.word(n.address + s.SetMask)
 		size = (mask + 1) * s.SetEntrySize
 	}
-	if size > maxChunk {
+	if size > maxItems {
 		return 0, 0
 	}
 	return address, size

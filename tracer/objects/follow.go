@@ -3,7 +3,8 @@ package objects
 import (
 	"encoding/binary"
 
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 // A linkPattern is how the nodes of linked lists refer to the next one: all nodes are of one type,
@@ -92,13 +93,12 @@ func areAlike(a, b *way) bool {
 	return isSame
 }
 
-// isSize reports whether a block may be one for a request of the same size as another one. malloc
-// does not split off less than a chunk.
+// isSize reports whether a block may be one for a request of the same size as another one.
 func isSize(b block, size uint64) bool {
 	if b.kind == blockPool {
 		return b.Len() == size
 	}
-	return b.Len()+poolAlignment >= size && b.Len() <= size+poolAlignment
+	return glibc.MayBeAlike(b.Len(), size)
 }
 
 // hopsOf returns the offsets by which a node leads to the one below it.
@@ -122,7 +122,7 @@ func (s *search) collectLinks(p *piece) {
 			continue
 		}
 		s.eachBlock(p, pattern.kind, pattern.size, func(b block) {
-			content := p.at(b.Start, min(b.Len(), nodeContents))
+			content := p.At(b.Start, min(b.Len(), nodeContents))
 			if content == nil {
 				return
 			}
@@ -146,22 +146,20 @@ func (s *search) eachBlock(p *piece, kind blockKind, size uint64, visit func(blo
 	switch {
 	case p.region.kind == regionHeap && kind == blockChunk:
 		for _, c := range p.chunks {
-			b := block{c.user(), blockChunk}
-			if c.inUse && c.start >= p.start && isSize(b, size) {
+			b := block{c.User(), blockChunk}
+			if c.InUse && c.Start >= p.Start && isSize(b, size) {
 				visit(b)
 			}
 		}
 	case p.region.kind == regionAnonymous && kind == blockPool && s.heap.structures != nil:
 		poolSize := s.heap.structures.PoolSize
-		for at := roundUp(p.start, poolSize); at < p.end(); at += poolSize {
+		for at := mem.AlignUp(p.Start, poolSize); at < p.End(); at += poolSize {
 			found, _ := p.poolAt(at, poolSize)
-			if found == nil || found.blockSize != size {
+			if found == nil || found.BlockSize != size {
 				continue
 			}
-			for b := found.start + poolHeader; b+size <= found.end; b += size {
-				if !found.free[b] {
-					visit(block{pages.Span{Start: b, End: b + size}, blockPool})
-				}
+			for b := range found.Live {
+				visit(block{b, blockPool})
 			}
 		}
 	}

@@ -2,25 +2,26 @@ package objects
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/liveness"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 const (
 	wordSize   = 8
 	pieceBytes = hostile.MaxBytes
-	maxAddress = 1 << 47 // of user space, for addresses that are believed
+	maxAddress = 1 << 47 // of user space, in what is believed
+	maxItems   = 1 << 40 // of a container, in what is believed
 
-	// maxPoolSize is the size of the largest pools.
-	maxPoolSize = 16 << 10
 	// windowBytes is the unit in which anonymous memory is bulk or not. It is a multiple of every
 	// pool, and no larger than twice the smallest table that has a mapping of its own.
 	windowBytes = 256 << 10
@@ -34,12 +35,11 @@ const (
 	probedBytes, minProbes, maxProbes = 64 << 10, 3, 64
 	probeBytes                        = 1024
 	probesAtOnce                      = 4096
-	walkBytes                         = 256 << 10 // of a heap that are read at once to follow its chunks
 )
 
 // A region is memory of one kind.
 type region struct {
-	pages.Span
+	mem.Span
 	kind regionKind
 }
 
@@ -59,7 +59,7 @@ const (
 
 // A reader is a process.Memory, or a forged one in tests.
 type reader interface {
-	Peek(addresses []uint64, size int) ([][]byte, error)
+	mem.Reader
 	PeekPages(address uint64, buffer []byte) (present []bool, err error)
 	PeekPagesAt(addresses []uint64, buffer []byte) (present []bool, err error)
 }
@@ -71,18 +71,18 @@ type memory struct {
 	reader  reader
 	maps    []process.Mapping
 	regions []region        // in the order of their addresses
-	spans   pages.Spans     // of the regions, whole pages
+	spans   mem.Spans       // of the regions, whole pages
 	parts   []part          // of the spans, in the same order
 	cached  map[uint64]bool // chunks of malloc that are free, by their headers in use
 	buffer  []byte
-	mmapped []block         // chunks with a mapping of their own, that are known so far, in order
-	without pages.Span      // the last memory that was searched back, and in which none begins
-	large   []chunk         // of heaps, in use, and left out as bulk data
-	others  liveness.Blocks // of jemalloc or mimalloc; nil: neither is the malloc
-	frames  pages.Spans     // variables of running functions: they are no bulk
-	budget  *budget         // of the census or search
-	bulk    uint64          // bytes that are left out
-	read    uint64          // bytes that were read
+	mmapped []block       // chunks with a mapping of their own, that are known so far, in order
+	without mem.Span      // the last memory that was searched back, and in which none begins
+	large   []glibc.Chunk // of heaps, in use, and left out as bulk data
+	others  heap.Blocks   // of jemalloc or mimalloc; nil: neither is the malloc
+	frames  mem.Spans     // variables of running functions: they are no bulk
+	budget  *budget       // of the census or search
+	bulk    uint64        // bytes that are left out
+	read    uint64        // bytes that were read
 }
 
 // findMemory finds the memory of a process that is worth a search.
@@ -92,8 +92,8 @@ func findMemory(
 	maps []process.Mapping,
 	heaps liveness.Heaps,
 	others []region,
-	frames pages.Spans,
-	blocks liveness.Blocks,
+	frames mem.Spans,
+	blocks heap.Blocks,
 ) (*memory, error) {
 	m := &memory{
 		process: p,
@@ -111,11 +111,10 @@ func findMemory(
 	defer pagemap.Close()
 
 	for _, s := range heaps.Mapped {
-		b := pages.Span{Start: s.Start + chunkHeader, End: s.End}
-		m.mmapped = append(m.mmapped, block{b, blockMmapped})
+		m.mmapped = append(m.mmapped, block{glibc.UserOf(s), blockMmapped})
 	}
 	var candidates []region
-	var taken []pages.Span
+	var taken []mem.Span
 	for _, r := range others {
 		candidates = append(candidates, r)
 		taken = append(taken, r.Span)
@@ -130,35 +129,35 @@ func findMemory(
 		}
 		taken = append(taken, s)
 	}
-	var anonymous []pages.Span
+	var anonymous []mem.Span
 	for _, v := range maps {
 		isOwn := v.Read && v.Write && !v.Shared && !strings.HasPrefix(v.Path, "/dev/")
 		if isOwn && !v.IsFile() && v.Path != "[stack]" {
-			anonymous = append(anonymous, pages.Span{Start: v.Start, End: v.End})
+			anonymous = append(anonymous, mem.Span{Start: v.Start, End: v.End})
 		}
 	}
-	for _, s := range pages.MergeSpans(anonymous).Subtract(pages.MergeSpans(slices.Clone(taken))) {
+	for _, s := range mem.MergeSpans(anonymous).Subtract(mem.MergeSpans(slices.Clone(taken))) {
 		candidates = append(candidates, region{s, regionAnonymous})
 	}
 	m.regions = disjoint(candidates)
-	var resident []pages.Span
+	var resident []mem.Span
 	var runs []process.PageRun
 	for _, r := range m.regions {
-		start, end := r.Start&^(process.PageSize-1), roundUp(r.End, process.PageSize)
+		start, end := r.Start&^(process.PageSize-1), mem.AlignUp(r.End, process.PageSize)
 		runs, err = pagemap.AnonymousRuns(runs[:0], start, end)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
 		for _, run := range runs {
 			if !run.Swapped { // whole pools, of which some pages may not have been touched
-				resident = append(resident, pages.Span{
-					Start: max(start, run.Start&^(maxPoolSize-1)),
-					End:   min(end, roundUp(run.End, maxPoolSize)),
+				resident = append(resident, mem.Span{
+					Start: max(start, run.Start&^(pymalloc.MaxPoolSize-1)),
+					End:   min(end, mem.AlignUp(run.End, pymalloc.MaxPoolSize)),
 				})
 			}
 		}
 	}
-	m.spans = pages.MergeSpans(resident)
+	m.spans = mem.MergeSpans(resident)
 	if err := m.leaveOutBulk(); err != nil {
 		return nil, err
 	}
@@ -181,13 +180,13 @@ func disjoint(regions []region) (apart []region) {
 }
 
 // wholePages widens a range to whole pages.
-func wholePages(s pages.Span) pages.Span {
-	return pages.Span{Start: s.Start &^ (process.PageSize - 1), End: roundUp(s.End, process.PageSize)}
+func wholePages(s mem.Span) mem.Span {
+	return mem.Span{Start: s.Start &^ (process.PageSize - 1), End: mem.AlignUp(s.End, process.PageSize)}
 }
 
 // readAround reads a range that need not begin or end with a page; nil: its first page is not in RAM.
 func (m *memory) readAround(start, size uint64) []byte {
-	whole := wholePages(pages.Span{Start: start, End: start + size})
+	whole := wholePages(mem.Span{Start: start, End: start + size})
 	content := make([]byte, whole.Len())
 	present, err := m.reader.PeekPages(whole.Start, content)
 	if err != nil || !present[0] {
@@ -196,69 +195,56 @@ func (m *memory) readAround(start, size uint64) []byte {
 	return content[start-whole.Start:][:size:size]
 }
 
-func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }
+// A heapReader reads the memory of a heap: glibc.LargeReader.
+type heapReader struct {
+	*memory
+	heap mem.Span
+}
+
+func (r heapReader) ReadPages(s mem.Span) (*mem.Piece, error) {
+	p, err := r.readPiece(s, region{r.heap, regionHeap})
+	if err != nil {
+		return nil, err
+	}
+	return &p.Piece, nil
+}
+
+func (r heapReader) IsLate() bool { return r.budget.isSpent() }
 
 // walkHeap follows the chunks of a heap, and returns the parts of it that are worth a search: from
 // a chunk to the header of the next one that is large and has no pointers. Where the chunks do not
 // fit, the rest is one part.
-func (m *memory) walkHeap(heap pages.Span) (parts []pages.Span, err error) {
-	var candidates []chunk
-	chain := &chunkChain{memory: m, heap: heap}
-	last := -1               // the candidate that the chunk before is
-	size := process.PageSize // that is read at once
-	for at := heap.Start; at+chunkHeader <= heap.End && !m.budget.isSpent(); {
-		start, end := at&^(process.PageSize-1), roundUp(at+chunkHeader+size, process.PageSize)
-		p := &piece{}
-		if chain.ahead[at] == nil {
-			end = min(end, roundUp(heap.End, process.PageSize))
-			p, err = m.readPiece(pages.Span{Start: start, End: end}, region{heap, regionHeap})
-			if err != nil {
-				return nil, err
-			}
-		}
-		size = min(2*size, walkBytes)
-		for at < heap.End && (at+chunkHeader <= p.end() || chain.ahead[at] != nil) {
-			length, ok := chain.size(p, at)
-			if !ok {
-				at = heap.End
-				break
-			}
-			if header := chain.header(p, at); last >= 0 && header != nil {
-				candidates[last].inUse = word(header, 8)&prevInUse != 0
-				last = -1
-			}
-			if length >= minLarge || at+length >= heap.End {
-				last, size = len(candidates), process.PageSize // the next one may be large, too
-				candidates = append(candidates, chunk{start: at, size: length})
-				chain.readAhead(at, length)
-			}
-			at += length
-		}
+func (m *memory) walkHeap(heap mem.Span) (parts []mem.Span, err error) {
+	chain := &glibc.Chain{Memory: m.reader, Heap: heap}
+	candidates, err := chain.Large(minLarge, heapReader{m, heap})
+	if err != nil {
+		return nil, err
 	}
 
-	var spans []pages.Span
+	var spans []mem.Span
 	for _, c := range candidates {
-		spans = append(spans, c.user())
+		spans = append(spans, c.User())
 	}
 	isBulk, err := m.areBulk(spans)
 	if err != nil {
 		return nil, err
 	}
+
 	at := heap.Start
 	for i, c := range candidates {
-		if c.inUse && !isBulk[i] {
+		if c.InUse && !isBulk[i] {
 			continue
 		}
 		// The header shows whether the chunk before is in use.
-		parts = append(parts, pages.Span{Start: at, End: min(c.start+chunkHeader, heap.End)})
-		at = c.end()
-		m.bulk += c.size
-		if c.inUse {
+		parts = append(parts, mem.Span{Start: at, End: min(c.Start+glibc.HeaderSize, heap.End)})
+		at = c.End()
+		m.bulk += c.Size
+		if c.InUse {
 			m.large = append(m.large, c)
 		}
 	}
 	if at < heap.End {
-		parts = append(parts, pages.Span{Start: at, End: heap.End})
+		parts = append(parts, mem.Span{Start: at, End: heap.End})
 	}
 	return parts, nil
 }
@@ -269,34 +255,19 @@ func (m *memory) isMapped(address uint64) bool {
 	return ok && v.Read
 }
 
-// A piece is memory that was read at once: whole pages.
+// A piece is memory of a region that was read at once: whole pages.
 type piece struct {
-	start   uint64
-	bytes   []byte
-	present []bool // of the pages: which were in RAM
-	memory  *memory
-	region  region
+	mem.Piece
+	memory *memory
+	region region
 	// chunks of a heap that begin in the piece or before, in order; of a heap only.
-	chunks []chunk
-	pools  map[uint64]*pool
+	chunks []glibc.Chunk
+	pools  map[uint64]*pymalloc.Pool
 }
-
-func (p *piece) end() uint64 { return p.start + uint64(len(p.bytes)) }
-
-// at returns the bytes from an address on; nil: not n of them are in the piece.
-func (p *piece) at(address, n uint64) []byte {
-	offset := address - p.start
-	if address < p.start || offset+n > uint64(len(p.bytes)) || offset+n < offset {
-		return nil
-	}
-	return p.bytes[offset : offset+n]
-}
-
-func word(b []byte, offset uint64) uint64 { return binary.LittleEndian.Uint64(b[offset:]) }
 
 // A part is memory of a region that becomes one piece.
 type part struct {
-	pages.Span
+	mem.Span
 	region int // index
 }
 
@@ -308,7 +279,7 @@ func (m *memory) findParts() {
 		if r.kind == regionAnonymous {
 			size = windowBytes
 		}
-		first, last := r.Start&^(process.PageSize-1), roundUp(r.End, process.PageSize)
+		first, last := r.Start&^(process.PageSize-1), mem.AlignUp(r.End, process.PageSize)
 		for next < len(m.spans) && m.spans[next].End <= first {
 			next++
 		}
@@ -318,7 +289,7 @@ func (m *memory) findParts() {
 			}
 			for at := max(first, s.Start); at < min(last, s.End); {
 				end := min(last, s.End, at&^(size-1)+size)
-				m.parts = append(m.parts, part{pages.Span{Start: at, End: end}, i})
+				m.parts = append(m.parts, part{mem.Span{Start: at, End: end}, i})
 				at = end
 			}
 		}
@@ -328,7 +299,7 @@ func (m *memory) findParts() {
 // each reads all memory, in the order of the addresses, and calls visit for each piece. Its bytes
 // are valid until visit returns. choose reports which windows of anonymous memory are read; nil:
 // all. The error is errLate when the time is used up.
-func (m *memory) each(choose func(pages.Span) bool, visit func(*piece) error) error {
+func (m *memory) each(choose func(mem.Span) bool, visit func(*piece) error) error {
 	reading := eachReader{memory: m, visit: visit}
 	for _, p := range m.parts {
 		if choose != nil && m.regions[p.region].kind == regionAnonymous && !choose(p.Span) {
@@ -350,8 +321,8 @@ type eachReader struct {
 	visit  func(*piece) error
 	batch  []part
 	bytes  uint64
-	// chain is the chain of the last part's region, if it is a heap.
-	chain       *chunkChain
+	// chain is that of the region of the last part, if it is a heap.
+	chain       *glibc.Chain
 	chainRegion int
 }
 
@@ -378,16 +349,18 @@ func (r *eachReader) flush() error {
 	for _, of := range r.batch {
 		n := of.Len()
 		p := &piece{
-			start: of.Start, bytes: content[:n:n], present: present[:n/process.PageSize],
+			Piece: mem.Piece{
+				Start: of.Start, Bytes: content[:n:n], Present: present[:n/process.PageSize],
+			},
 			memory: m, region: m.regions[of.region],
 		}
 		content, present = content[n:], present[n/process.PageSize:]
 		if p.region.kind == regionHeap {
 			if r.chain == nil || r.chainRegion != of.region {
-				r.chain = &chunkChain{memory: m, heap: p.region.Span, at: p.region.Start}
+				r.chain = &glibc.Chain{Memory: m.reader, Heap: p.region.Span, Cached: m.cached}
 				r.chainRegion = of.region
 			}
-			p.chunks = r.chain.through(p)
+			p.chunks = r.chain.Through(&p.Piece)
 		}
 		if err := r.visit(p); err != nil {
 			return err
@@ -397,14 +370,16 @@ func (r *eachReader) flush() error {
 	return nil
 }
 
-func (m *memory) readPiece(s pages.Span, r region) (*piece, error) {
+func (m *memory) readPiece(s mem.Span, r region) (*piece, error) {
 	buffer := m.buffer[:s.Len()]
 	present, err := m.reader.PeekPages(s.Start, buffer)
 	if err != nil {
 		return nil, err
 	}
 	m.read += s.Len()
-	return &piece{start: s.Start, bytes: buffer, present: present, memory: m, region: r}, nil
+	return &piece{
+		Piece: mem.Piece{Start: s.Start, Bytes: buffer, Present: present}, memory: m, region: r,
+	}, nil
 }
 
 // regionAt returns the region of an address.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -91,7 +92,7 @@ func (s *search) isAlive(n *node) bool {
 		return now != nil && now.block == n.block
 	}
 	head, ok := s.heap.peek(n.address, objectHead)
-	return ok && word(head, objectRefcnt) != 0 && word(head, objectType) == n.typ.address
+	return ok && mem.Word(head, objectRefcnt) != 0 && mem.Word(head, objectType) == n.typ.address
 }
 
 // holds reports whether all words of a way are unchanged.
@@ -122,13 +123,13 @@ func (s *search) stillHas(w *way) bool {
 func (m *memory) hasWord(address, size, value uint64) bool {
 	end := address + min(size, maxTable)
 	for at := address &^ (process.PageSize - 1); at < end && !m.budget.check(); at += pieceBytes {
-		content := m.buffer[:min(pieceBytes, roundUp(end-at, process.PageSize))]
+		content := m.buffer[:min(pieceBytes, mem.AlignUp(end-at, process.PageSize))]
 		if _, err := m.reader.PeekPages(at, content); err != nil {
 			return false
 		}
 		first := max(at, address) - at
 		for i := first; i+wordSize <= min(uint64(len(content)), end-at); i += wordSize {
-			if word(content, i) == value {
+			if mem.Word(content, i) == value {
 				return true
 			}
 		}
@@ -141,7 +142,7 @@ const maxTable = 64 << 20
 
 func (s *search) isUnchanged(e edge) bool {
 	now, err := s.heap.memory.reader.Peek([]uint64{e.at}, wordSize)
-	return err == nil && now[0] != nil && word(now[0], 0) == e.value
+	return err == nil && now[0] != nil && mem.Word(now[0], 0) == e.value
 }
 
 // independent returns the ways whose container no better way has: they are other keepers, and not

@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/liveness"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/cpython"
 	"github.com/allocscope/allocscope/tracer/objects/native"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/python"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // Open opens the memory of a process. It is no error if the process has no Python: see NoPython.
@@ -75,7 +76,7 @@ func (h *Heap) refresh() (err error) {
 			return err
 		}
 		h.heaps, err = h.allocator.Heaps(h.process, maps)
-		if !errors.Is(err, liveness.ErrBrokenChain) {
+		if !errors.Is(err, glibc.ErrBrokenChain) {
 			break
 		}
 	}
@@ -98,7 +99,7 @@ func (h *Heap) refresh() (err error) {
 	}
 	for _, s := range h.stacks {
 		if s.Known {
-			others = append(others, region{pages.Span{Start: s.Start, End: s.End}, regionStack})
+			others = append(others, region{mem.Span{Start: s.Start, End: s.End}, regionStack})
 		}
 	}
 	if h.reader != nil {
@@ -110,16 +111,16 @@ func (h *Heap) refresh() (err error) {
 	if err := h.readRuntime(); err != nil {
 		return err
 	}
-	var frames []pages.Span
+	var frames []mem.Span
 	for _, f := range h.frames {
-		frames = append(frames, pages.Span{Start: f.Locals, End: f.End})
+		frames = append(frames, mem.Span{Start: f.Locals, End: f.End})
 	}
 	blocks, err := h.allocator.Blocks(h.process, maps)
 	if errors.Is(err, process.ErrNotFound) {
 		return err
 	}
 	h.memory, err = findMemory(
-		h.process, h.reader, maps, h.heaps, others, pages.MergeSpans(frames), blocks,
+		h.process, h.reader, maps, h.heaps, others, mem.MergeSpans(frames), blocks,
 	)
 	if err != nil {
 		return err

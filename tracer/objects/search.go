@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -278,7 +281,7 @@ func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
 	}
 	size := n.block.Len()
 	if n.block.kind == blockChunk {
-		size -= wordSize // the next chunk begins there, which the lists of malloc refer to
+		size -= glibc.SharedSize // the lists of malloc refer to the next chunk
 	}
 	for i := uint64(0); i < min(maxInterior*wordSize, size); i += wordSize {
 		add(n.address + i)
@@ -294,7 +297,7 @@ func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
 // match finds the words of a piece that are in targets.
 func (s *search) match(p *piece) {
 	low, width, filter := s.low, s.high-s.low, s.filter
-	content := p.bytes
+	content := p.Bytes
 	for i := 0; i+wordSize <= len(content); i += wordSize {
 		w := binary.LittleEndian.Uint64(content[i:])
 		if w-low > width {
@@ -308,7 +311,7 @@ func (s *search) match(p *piece) {
 			if s.heap.memory.budget.isSpent() {
 				return
 			}
-			s.hit(p, n, p.start+uint64(i), w)
+			s.hit(p, n, p.Start+uint64(i), w)
 		}
 	}
 }
@@ -379,7 +382,7 @@ func (n *node) alike(e edge) (count int) {
 // holder returns the node of the block that an address is in; nil: there is none that is alive. The
 // node may be a new one: see keep.
 func (s *search) holder(p *piece, at uint64) *node {
-	var poolSize uint64 = maxPoolSize // without Python nothing looks like a pool
+	var poolSize uint64 = pymalloc.MaxPoolSize // without Python nothing looks like a pool
 	if s.heap.structures != nil {
 		poolSize = s.heap.structures.PoolSize
 	}
@@ -390,7 +393,7 @@ func (s *search) holder(p *piece, at uint64) *node {
 	if n := s.nodes[b.Start]; n != nil {
 		return n
 	}
-	content := p.at(b.Start, min(b.Len(), nodeContents))
+	content := p.At(b.Start, min(b.Len(), nodeContents))
 	if content == nil {
 		content, _ = s.heap.peek(b.Start, int(min(b.Len(), nodeContents)))
 	}
@@ -408,7 +411,7 @@ func (s *search) newNode(b block, content []byte) *node {
 		switch {
 		case t != nil:
 			n.address, n.typ = object, t
-			n.refcnt = s.heap.refcntOf(word(content, object-b.Start))
+			n.refcnt = s.heap.refcntOf(mem.Word(content, object-b.Start))
 		case s.heap.isZombieFrame(content):
 			return nil
 		}
@@ -468,21 +471,20 @@ func (s *search) nodeAt(address uint64) *node {
 // chunkAt returns the chunk of a heap whose memory, or whose object, begins at an address.
 func (h *Heap) chunkAt(address uint64, r region) (block, bool) {
 	for _, head := range h.heads {
-		start := address - head - chunkHeader
-		header, ok := h.peek(start, chunkHeader)
+		start := address - head - glibc.HeaderSize
+		header, ok := h.peek(start, glibc.HeaderSize)
 		if !ok {
 			continue
 		}
-		c := chunk{start: start, size: word(header, 8) &^ sizeFlags}
-		if c.size < minChunk || c.size%chunkHeader != 0 || c.end() >= r.End || c.end() < start ||
-			word(header, 8)&isMmapped != 0 || h.heaps.Cached[start] {
+		c, ok := glibc.ParseChunk(header, start, r.End)
+		if !ok || c.End() == r.End || h.heaps.Cached[start] {
 			continue
 		}
-		next, ok := h.peek(c.end(), chunkHeader)
-		if !ok || word(next, 8)&prevInUse == 0 {
+		next, ok := h.peek(c.End(), glibc.HeaderSize)
+		if !ok || !glibc.IsPrevInUse(next) {
 			continue
 		}
-		b := block{c.user(), blockChunk}
+		b := block{c.User(), blockChunk}
 		if head == 0 {
 			return b, true
 		}
@@ -505,8 +507,8 @@ func (h *Heap) anonymousAt(address uint64, r region) (block, bool) {
 		if start >= r.Start && start+size <= r.End {
 			content := h.memory.readAround(start, size)
 			if content != nil {
-				if p, isChanging := parsePool(content, start); p != nil {
-					return p.find(address)
+				if p, isChanging := pymalloc.ParsePool(content, start); p != nil {
+					return poolBlock(p, address)
 				} else if isChanging {
 					return block{}, false
 				}

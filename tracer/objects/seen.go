@@ -2,6 +2,9 @@ package objects
 
 import "math/bits"
 
+// minObjectBytes is the size of the smallest object: a header alone.
+const minObjectBytes = 16
+
 // Bounds of a seenSet, in bits.
 const (
 	minSeenBits = 1 << 16
@@ -18,7 +21,7 @@ type seenSet struct {
 
 // newSeenSet returns a set for the objects in some bytes of memory. They are of 16 bytes and more.
 func newSeenSet(memory uint64) *seenSet {
-	n := min(max(memory/poolAlignment, minSeenBits), maxSeenBits)
+	n := min(max(memory/minObjectBytes, minSeenBits), maxSeenBits)
 	log := bits.Len64(n - 1)
 	return &seenSet{bits: make([]uint64, 1<<log/64), shift: 64 - log}
 }

@@ -7,9 +7,10 @@ import (
 	"slices"
 
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // tensorTypes are the types of PyTorch's tensors from which all others are derived.
@@ -41,7 +42,7 @@ func (c *counter) noteTensor(object uint64, t *typeInfo) {
 // findTensors notes the tensors in the windows that choose has left out; nil: there are none. How
 // many storages there are does not follow from some of the tensors, as several may refer to one. So
 // it reads the pools of the sizes that tensors have, by their headers.
-func (c *counter) findTensors(choose func(pages.Span) bool) error {
+func (c *counter) findTensors(choose func(mem.Span) bool) error {
 	c.tensorsKnown = choose == nil
 	sizes := c.heap.tensorSizes()
 	if choose == nil || len(sizes) == 0 || c.heap.memory.others != nil {
@@ -55,7 +56,7 @@ func (c *counter) findTensors(choose func(pages.Span) bool) error {
 		if m.regions[p.region].kind != regionAnonymous || choose(p.Span) {
 			continue
 		}
-		for at := roundUp(p.Start, size); at+size <= p.End; at += size {
+		for at := mem.AlignUp(p.Start, size); at+size <= p.End; at += size {
 			pools = append(pools, at)
 		}
 		if len(pools) >= headersAtOnce {
@@ -89,7 +90,7 @@ func (h *Heap) tensorSizes() map[uint64]bool {
 	sizes := make(map[uint64]bool)
 	for _, t := range h.types {
 		if t.isTensor {
-			sizes[roundUp(t.head+t.basicsize, poolAlignment)] = true
+			sizes[pymalloc.BlockSizeOf(t.head+t.basicsize)] = true
 		}
 	}
 	return sizes
@@ -98,13 +99,13 @@ func (h *Heap) tensorSizes() map[uint64]bool {
 // findTensorsIn notes the tensors in some pools, which must have blocks of some sizes.
 func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 	m, size := c.heap.memory, c.heap.structures.PoolSize
-	headers, err := m.reader.Peek(pools, poolHeader)
+	headers, err := m.reader.Peek(pools, pymalloc.HeaderSize)
 	if err != nil {
 		return err
 	}
 	var wanted []uint64 // pools
 	for i, header := range headers {
-		if header != nil && sizes[(half(header, poolSzidx)+1)*poolAlignment] {
+		if header != nil && sizes[pymalloc.BlockSizeIn(header)] {
 			wanted = append(wanted, pools[i])
 		}
 	}
@@ -130,9 +131,11 @@ func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 		for i, pool := range batch {
 			at := uint64(i)*bytesOfPool + pool%process.PageSize
 			p := &piece{
-				start: pool, bytes: content[at:][:size:size],
-				present: present[uint64(i)*pagesOfPool:][:pagesOfPool], memory: m,
-				region: region{kind: regionAnonymous},
+				Piece: mem.Piece{
+					Start: pool, Bytes: content[at:][:size:size],
+					Present: present[uint64(i)*pagesOfPool:][:pagesOfPool],
+				},
+				memory: m, region: region{kind: regionAnonymous},
 			}
 			c.learnTypes(p)
 			c.noteTensors(p)
@@ -143,16 +146,16 @@ func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 
 // noteTensors keeps the addresses of the tensors of a piece that is one pool.
 func (c *counter) noteTensors(p *piece) {
-	found, isChanging := p.poolAt(p.start, uint64(len(p.bytes)))
+	found, isChanging := p.poolAt(p.Start, uint64(len(p.Bytes)))
 	if isChanging {
 		c.result.Inconsistent++
 	}
 	if found == nil {
 		return
 	}
-	for at := found.start + poolHeader; at+found.blockSize <= found.end; at += found.blockSize {
-		b := block{pages.Span{Start: at, End: at + found.blockSize}, blockPool}
-		if object, t := c.heap.objectIn(b, p.at(at, found.blockSize)); t != nil && !found.free[at] {
+	for span := range found.Live {
+		b := block{span, blockPool}
+		if object, t := c.heap.objectIn(b, p.At(b.Start, found.BlockSize)); t != nil {
 			c.noteTensor(object, t)
 		}
 	}

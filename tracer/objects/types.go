@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -196,10 +197,10 @@ func (h *Heap) learnTypes(blocks [][]byte) {
 	var unknown []uint64 // pages
 	for _, content := range blocks {
 		for _, head := range h.heads {
-			if head+objectHead > uint64(len(content)) || !h.isRefcnt(word(content, head)) {
+			if head+objectHead > uint64(len(content)) || !h.isRefcnt(mem.Word(content, head)) {
 				continue
 			}
-			address := word(content, head+objectType)
+			address := mem.Word(content, head+objectType)
 			_, isType := h.types[address]
 			_, isNone := h.notTypes[address]
 			if !isType && !isNone && h.mayBeType(address) {
@@ -245,8 +246,8 @@ func (h *Heap) keepPages(addresses []uint64) {
 // mayBeHeader reports whether the numbers of a PyTypeObject are plausible.
 func (h *Heap) mayBeHeader(content []byte) bool {
 	s := h.structures
-	basicsize, itemsize := word(content, s.TypeBasicsize), word(content, s.TypeItemsize)
-	return word(content, s.TypeFlags)&flagReady != 0 && word(content, objectRefcnt) != 0 &&
+	basicsize, itemsize := mem.Word(content, s.TypeBasicsize), mem.Word(content, s.TypeItemsize)
+	return mem.Word(content, s.TypeFlags)&flagReady != 0 && mem.Word(content, objectRefcnt) != 0 &&
 		basicsize >= objectHead && basicsize < maxBasicsize && itemsize < 1<<16
 }
 
@@ -257,15 +258,15 @@ func (h *Heap) readType(address uint64) *typeInfo {
 	if !ok || !h.mayBeHeader(content) {
 		return nil
 	}
-	if meta := word(content, objectType); meta != h.python.TypeType() {
+	if meta := mem.Word(content, objectType); meta != h.python.TypeType() {
 		if m := h.typeOf(meta); m == nil || m.flags&flagTypeSubclass == 0 {
 			return nil
 		}
 	}
 	t := &typeInfo{
-		address: address, basicsize: word(content, s.TypeBasicsize), itemsize: word(content, s.TypeItemsize),
-		flags: word(content, s.TypeFlags), dictoffset: int64(word(content, s.TypeDictoffset)),
-		weaklistoffset: int64(word(content, s.TypeWeaklistoffset)), base: word(content, s.TypeBase),
+		address: address, basicsize: mem.Word(content, s.TypeBasicsize), itemsize: mem.Word(content, s.TypeItemsize),
+		flags: mem.Word(content, s.TypeFlags), dictoffset: int64(mem.Word(content, s.TypeDictoffset)),
+		weaklistoffset: int64(mem.Word(content, s.TypeWeaklistoffset)), base: mem.Word(content, s.TypeBase),
 	}
 	if t.flags&flagHaveGC != 0 {
 		t.head += s.GCHead
@@ -274,7 +275,7 @@ func (h *Heap) readType(address uint64) *typeInfo {
 		(t.flags&flagManagedDict != 0 || s.Minor >= 12 && t.flags&flagManagedWeakref != 0) {
 		t.head += s.PreHeader
 	}
-	name, ok := h.cString(word(content, s.TypeName), maxTypeName)
+	name, ok := h.cString(mem.Word(content, s.TypeName), maxTypeName)
 	if !ok || name == "" {
 		return nil
 	}
@@ -381,7 +382,7 @@ func (h *Heap) word(address uint64) (uint64, bool) {
 	if !ok {
 		return 0, false
 	}
-	return word(b, 0), true
+	return mem.Word(b, 0), true
 }
 
 // peek reads bytes that are in RAM, of at most a page. It keeps the pages that it reads, until
@@ -445,14 +446,14 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 		at, ok := h.word(base.address + typeMembers)
 		for i := uint64(0); ok && at != 0 && i < maxMembers && !h.memory.budget.isSpent(); i++ {
 			var def [size]byte
-			if h.memory.process.ReadMemory(at+i*size, def[:]) != nil || word(def[:], 0) == 0 {
+			if h.memory.process.ReadMemory(at+i*size, def[:]) != nil || mem.Word(def[:], 0) == 0 {
 				break
 			}
-			if kind := half(def[:], 8); kind != memberObject && kind != memberObjectEx {
+			if kind := mem.Word32(def[:], 8); kind != memberObject && kind != memberObjectEx {
 				continue
 			}
-			name, ok := h.cString(word(def[:], 0), maxTypeName)
-			offset := word(def[:], 16)
+			name, ok := h.cString(mem.Word(def[:], 0), maxTypeName)
+			offset := mem.Word(def[:], 16)
 			if _, has := t.members[offset]; ok && !has && !strings.HasPrefix(name, "__") {
 				t.members[offset] = name
 			}
@@ -467,10 +468,10 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 func (h *Heap) isZombieFrame(content []byte) bool {
 	head := h.structures.GCHead
 	if h.structures.FrameFrame != 0 || head+objectHead > uint64(len(content)) ||
-		word(content, head) != 0 {
+		mem.Word(content, head) != 0 {
 		return false
 	}
-	t := h.typeOf(word(content, head+objectType))
+	t := h.typeOf(mem.Word(content, head+objectType))
 	return t != nil && t.kind == kindFrame
 }
 
@@ -493,10 +494,10 @@ func (h *Heap) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
 		if head+objectHead > uint64(len(content)) || head+objectHead > b.Len() {
 			break
 		}
-		if !h.isRefcnt(word(content, head+objectRefcnt)) {
+		if !h.isRefcnt(mem.Word(content, head+objectRefcnt)) {
 			continue
 		}
-		t := h.typeOf(word(content, head+objectType))
+		t := h.typeOf(mem.Word(content, head+objectType))
 		if t != nil && t.head == head && head+t.basicsize <= b.Len()+wordSize {
 			return b.Start + head, t
 		}

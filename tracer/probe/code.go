@@ -1,11 +1,11 @@
 package probe
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/heap/allocators"
 )
 
 // AllocatorCode shows the code of a process's allocators from the program's own, by the frames of a
@@ -23,7 +23,7 @@ func CodeOf(files []FileSites, producers []Producer) AllocatorCode {
 	for _, f := range files {
 		switch {
 		case f.isLibc: // the kernel side and the contents of memory tell its malloc from the rest
-		case f.isAllocator || isAllocatorName(f.Mapping.Path):
+		case f.isAllocator || allocators.OfFile(f.Mapping.Path) != nil:
 			code.libraries[f.Mapping.Path] = true
 		default:
 			code.linkedIn[f.Mapping.Path] = true
@@ -35,11 +35,6 @@ func CodeOf(files []FileSites, producers []Producer) AllocatorCode {
 		code.wrappers[p.Mapping.Path] = code.libraries[p.Mapping.Path]
 	}
 	return code
-}
-
-// isAllocatorName reports whether a file is a known allocator by its name.
-func isAllocatorName(path string) bool {
-	return hasPrefix(filepath.Base(path), "libjemalloc", "libtcmalloc", "libmimalloc")
 }
 
 // HasCalled reports whether code of an allocator made the system call at the top of a stack.

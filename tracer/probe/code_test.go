@@ -1,9 +1,11 @@
 package probe
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/heap/allocators"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -49,6 +51,16 @@ func TestAllocatorCode(t *testing.T) {
 		}
 		if got := code.HasCalled(s); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// Each allocator that replaces malloc has functions to probe.
+func TestAllocators(t *testing.T) {
+	for _, a := range allocators.All {
+		isProbed := func(api allocatorAPI) bool { return api.release == a.Functions[0] }
+		if !a.InLibc && !slices.ContainsFunc(allocatorAPIs, isProbed) {
+			t.Errorf("no functions of %s", a.Name)
 		}
 	}
 }

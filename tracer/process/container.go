@@ -162,28 +162,3 @@ func ownerOf(membership string) string {
 	}
 	return ""
 }
-
-// allocatorLibraries are the names of files whose malloc a process uses where they are mapped, the
-// ones that replace the malloc of the C library first.
-var allocatorLibraries = []struct{ prefix, name string }{
-	{"libjemalloc", "jemalloc"},
-	{"libtcmalloc", "tcmalloc"},
-	{"libmimalloc", "mimalloc"},
-	{"ld-musl", "musl"},
-	{"libc.musl", "musl"},
-	{"libc.so.", "glibc"},
-	{"libc-2.", "glibc"},
-}
-
-// AllocatorName is the allocator of a process by the names of the files that it has mapped; empty: a
-// static program, or one that is not known.
-func AllocatorName(maps []Mapping) string {
-	for _, library := range allocatorLibraries {
-		for _, m := range maps {
-			if strings.HasPrefix(filepath.Base(m.Path), library.prefix) {
-				return library.name
-			}
-		}
-	}
-	return ""
-}

@@ -63,28 +63,6 @@ func TestPodOf(t *testing.T) {
 	}
 }
 
-func TestAllocatorName(t *testing.T) {
-	for _, c := range []struct {
-		paths, want string
-	}{
-		{"/usr/bin/python3 /lib/x86_64-linux-gnu/libc.so.6", "glibc"},
-		{"/lib/x86_64-linux-gnu/libc-2.31.so", "glibc"},
-		{"/lib/libc.so.6 /usr/lib/libjemalloc.so.2", "jemalloc"},
-		{"/lib/libc.so.6 /usr/lib/libtcmalloc_minimal.so.4", "tcmalloc"},
-		{"/lib/libc.so.6 /usr/lib/libmimalloc.so.2.0", "mimalloc"},
-		{"/lib/ld-musl-x86_64.so.1", "musl"},
-		{"/usr/bin/static [heap]", ""},
-	} {
-		var maps []Mapping
-		for _, path := range strings.Fields(c.paths) {
-			maps = append(maps, Mapping{Path: path})
-		}
-		if got := AllocatorName(maps); got != c.want {
-			t.Errorf("of %s: %q, want %q", c.paths, got, c.want)
-		}
-	}
-}
-
 func TestOwnerOf(t *testing.T) {
 	id := strings.Repeat("0123456789abcdef", 4)
 	const pod = "01234567_89ab_cdef_0123_456789abcdef"

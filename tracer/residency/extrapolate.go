@@ -4,8 +4,8 @@ import (
 	"iter"
 	"math"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 // A mappingSample is a mapping of which some page groups were scanned. All groups have one size,
 // and each was scanned with the same probability.
 type mappingSample struct {
-	pages.Span
+	mem.Span
 
 	// shift is the difference of position and address. The position is the offset in the file for a
 	// file, otherwise the address itself. Groups begin at positions that are multiples of groupBytes.
@@ -52,7 +52,7 @@ func (s *pageScan) sample(m process.Mapping, share float64) error {
 	}
 
 	mapping := mappingSample{
-		Span: pages.Span{Start: m.Start, End: m.End}, groupBytes: groupBytes, share: share,
+		Span: mem.Span{Start: m.Start, End: m.End}, groupBytes: groupBytes, share: share,
 	}
 	if m.IsFile() {
 		mapping.shift = m.Offset - m.Start
@@ -71,12 +71,12 @@ func (s *pageScan) sample(m process.Mapping, share float64) error {
 }
 
 // groups returns the page groups of a part of the mapping, cut to fit, and their positions.
-func (m *mappingSample) groups(part pages.Span) iter.Seq2[pages.Span, uint64] {
-	return func(yield func(pages.Span, uint64) bool) {
+func (m *mappingSample) groups(part mem.Span) iter.Seq2[mem.Span, uint64] {
+	return func(yield func(mem.Span, uint64) bool) {
 		for start := part.Start; start < part.End; {
 			position := (start + m.shift) &^ (m.groupBytes - 1)
 			end := min(part.End, start+(position+m.groupBytes-(start+m.shift)))
-			if !yield(pages.Span{Start: start, End: end}, position) {
+			if !yield(mem.Span{Start: start, End: end}, position) {
 				return
 			}
 			start = end
@@ -110,8 +110,8 @@ func (s *pageScan) extrapolate(segments []Segment, status process.Status) (share
 		return min(1, float64(s.runs.InMemory())/float64(max(status.RSS, 1)))
 	}
 
-	// Sums over the mappings that were scanned as a whole, and over the sampled ones.
-	var whole, sampled pages.Bytes
+	// Sum what was found in mappings that were scanned as a whole, and in those that were sampled.
+	var whole, sampled mem.Bytes
 	var variance float64
 	next := 0
 	for i := range segments {
@@ -182,7 +182,7 @@ func (s *Segment) groupVariance(sumSquares float64) float64 {
 
 // sumSquares returns Σyᵢ² over the page groups i of a part of a mapping, where yᵢ are the bytes
 // found in the group.
-func (s *pageScan) sumSquares(part pages.Span, mapping *mappingSample) (sum float64) {
+func (s *pageScan) sumSquares(part mem.Span, mapping *mappingSample) (sum float64) {
 	for group := range mapping.groups(part) {
 		bytes := float64(s.runs.BytesIn(group.Start, group.End).InMemory())
 		sum += bytes * bytes

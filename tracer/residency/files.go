@@ -4,17 +4,17 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // CountedFiles are the parts of files that rows of a snapshot count already, as offsets.
-type CountedFiles map[process.FileID]pages.Spans
+type CountedFiles map[process.FileID]mem.Spans
 
 // A filePart is a part of a file that a segment has in memory.
 type filePart struct {
-	pages.Span // offsets in the file
-	segment    *Segment
+	mem.Span // offsets in the file
+	segment  *Segment
 }
 
 // countFiles sets the part of the files in each segment that another row counts already: of an
@@ -30,7 +30,7 @@ func (r *Rows) countFiles() {
 		shift := segment.Offset - segment.Region.Start
 		for _, run := range r.runs.Clip(segment.Region.Start, segment.Region.End) {
 			if run.File && !run.Swapped {
-				span := pages.Span{Start: run.Start + shift, End: run.End + shift}
+				span := mem.Span{Start: run.Start + shift, End: run.End + shift}
 				parts[segment.File] = append(parts[segment.File], filePart{
 					Span: span, segment: segment,
 				})
@@ -46,22 +46,22 @@ func (r *Rows) countFiles() {
 
 // countParts adds to the segments how much of their parts of one file is in counted, or in another
 // part as well. It returns the union of the parts.
-func countParts(parts []filePart, counted pages.Spans) pages.Spans {
+func countParts(parts []filePart, counted mem.Spans) mem.Spans {
 	slices.SortStableFunc(parts, func(a, b filePart) int { return cmp.Compare(a.Start, b.Start) })
 
-	union := make([]pages.Span, 0, len(parts))
+	union := make([]mem.Span, 0, len(parts))
 	var lastEnd uint64 // of all parts so far
 	for _, part := range parts {
-		fresh := pages.Span{Start: min(max(part.Start, lastEnd), part.End), End: part.End}
+		fresh := mem.Span{Start: min(max(part.Start, lastEnd), part.End), End: part.End}
 		for len(counted) > 0 && counted[0].End <= fresh.Start {
 			counted = counted[1:]
 		}
 
 		repeated := part.Len() - fresh.Len()
-		part.segment.sharedBytes += repeated + pages.Spans{fresh}.Intersect(counted).Len()
+		part.segment.sharedBytes += repeated + mem.Spans{fresh}.Intersect(counted).Len()
 
 		union = append(union, fresh)
 		lastEnd = max(lastEnd, part.End)
 	}
-	return pages.MergeSpans(union)
+	return mem.MergeSpans(union)
 }

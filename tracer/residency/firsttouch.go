@@ -2,7 +2,7 @@ package residency
 
 import (
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
@@ -139,7 +139,7 @@ func (r *Rows) addUntouched(row firstTouchRow, memory *firstTouchMemory) {
 // the allocation site of the page is known otherwise, or if the page is not in memory any more.
 func (r *Rows) firstTouchRowAt(
 	f source.Fault,
-) (row firstTouchRow, run pages.Run, segment *Segment, ok bool) {
+) (row firstTouchRow, run mem.Run, segment *Segment, ok bool) {
 	run, ok = r.runs.Find(f.Page)
 	segment = r.segmentAt(f.Page)
 	if !ok || segment == nil {
@@ -147,13 +147,13 @@ func (r *Rows) firstTouchRowAt(
 	}
 
 	row, ok = firstTouchRowOf(run, segment)
-	isCopy := !run.File && run.Origin == pages.CopiedOnWrite
+	isCopy := !run.File && run.Origin == mem.CopiedOnWrite
 	return row, run, segment, ok && (f.Copied || !isCopy)
 }
 
 // firstTouchRowOf returns the row of a run within a segment. ok is false if its allocation site is
 // known otherwise.
-func firstTouchRowOf(run pages.Run, segment *Segment) (row firstTouchRow, ok bool) {
+func firstTouchRowOf(run mem.Run, segment *Segment) (row firstTouchRow, ok bool) {
 	if run.Swapped || !segment.countsInRSS() {
 		return firstTouchRow{}, false
 	}
@@ -164,9 +164,9 @@ func firstTouchRowOf(run pages.Run, segment *Segment) (row firstTouchRow, ok boo
 	}
 
 	switch run.Origin {
-	case pages.Inherited, pages.BeforeTracing:
+	case mem.Inherited, mem.BeforeTracing:
 		return firstTouchRow{}, false
-	case pages.CopiedOnWrite:
+	case mem.CopiedOnWrite:
 		class := string(segment.Class)
 		if segment.Heap {
 			class = heapClass

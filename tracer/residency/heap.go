@@ -3,8 +3,8 @@ package residency
 import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
@@ -29,7 +29,7 @@ func (r *Rows) addObjects(objects []estimate.LiveObject) {
 
 // addObject adds a sampled object. It represents o.Weight objects, the inverse of the probability
 // with which it was sampled.
-func (r *Rows) addObject(segment *Segment, o estimate.LiveObject, sums pages.PrefixSums) {
+func (r *Rows) addObject(segment *Segment, o estimate.LiveObject, sums mem.PrefixSums) {
 	start, end := chunkOf(o, segment.Class)
 	chunk := sums.BytesIn(start, end)
 	requested := sums.BytesIn(o.Address, o.Address+o.Size)
@@ -45,7 +45,7 @@ func (r *Rows) addObject(segment *Segment, o estimate.LiveObject, sums pages.Pre
 		if resident == 0 {
 			continue
 		}
-		origin := pages.Origin(i)
+		origin := mem.Origin(i)
 
 		size := float64(resident) * segment.factor
 		heap.Attributed[origin] += round(size * o.Weight)
@@ -87,7 +87,7 @@ func weightedVariance(size, weight float64) float64 {
 
 // A residentEstimate estimates the resident memory of live objects from sampled ones.
 type residentEstimate struct {
-	bytes    [pages.OriginCount]float64
+	bytes    [mem.OriginCount]float64
 	variance float64
 
 	// sampledBytes is the part of bytes in sampled mappings, and factorRelVar the relative variance
@@ -99,7 +99,7 @@ type residentEstimate struct {
 }
 
 // add adds so many objects of a size.
-func (e *residentEstimate) add(origin pages.Origin, size, objects float64) {
+func (e *residentEstimate) add(origin mem.Origin, size, objects float64) {
 	e.bytes[origin] += size * objects
 	e.variance += weightedVariance(size, objects)
 }
@@ -109,7 +109,7 @@ func (e *residentEstimate) add(origin pages.Origin, size, objects float64) {
 // is linear in the square of a group's bytes, so that addGroups adds the difference of the squares.
 // It returns how many groups it has visited.
 func (e *residentEstimate) addGroups(
-	segment *Segment, runs pages.Runs, objects float64,
+	segment *Segment, runs mem.Runs, objects float64,
 ) (visited int) {
 	if e.groupBytes == nil {
 		e.groupBytes = make(map[uint64]float64)
@@ -138,7 +138,7 @@ func (e *residentEstimate) addGroups(
 }
 
 // scaled returns the sum over all origins, each multiplied by its factor.
-func (e *residentEstimate) scaled(factors [pages.OriginCount]float64) int64 {
+func (e *residentEstimate) scaled(factors [mem.OriginCount]float64) int64 {
 	var sum float64
 	for origin, bytes := range e.bytes {
 		sum += bytes * factors[origin]
@@ -154,7 +154,7 @@ func (e *residentEstimate) totalVariance() float64 {
 // addLive adds the rows of live objects. Estimates that exceed the resident memory of all heaps
 // together are scaled down to it.
 func (r *Rows) addLive() {
-	factors := pages.FitFactors(r.heaps)
+	factors := fitFactors(r.heaps)
 	for stack, live := range r.live {
 		bytes, variance := live.scaled(factors), live.totalVariance()
 		r.add(r.stacks(stack), growth.KindHeap, bytes, 0, variance)
@@ -165,11 +165,11 @@ func (r *Rows) addLive() {
 }
 
 // heapOf returns the heap that a segment belongs to.
-func (r *Rows) heapOf(segment *Segment) *pages.Heap {
+func (r *Rows) heapOf(segment *Segment) *arenaBytes {
 	if segment.heapIndex == 0 {
 		name := segment.heapName()
 		if r.heapIndex[name] == 0 {
-			r.heaps = append(r.heaps, pages.Heap{Name: name})
+			r.heaps = append(r.heaps, arenaBytes{Name: name})
 			r.heapIndex[name] = len(r.heaps)
 		}
 		segment.heapIndex = r.heapIndex[name]
@@ -197,7 +197,7 @@ func (r *Rows) addHeap(segment *Segment) {
 	for origin, resident := range bytes.Resident {
 		heap.Resident[origin] += resident
 	}
-	heap.Variance[pages.SinceTracing] += segment.variance
+	heap.Variance[mem.SinceTracing] += segment.variance
 
 	kind, root := r.heapRemainder()
 	r.addNamed(kind, bytes.File, bytes.Swapped, 0, root, heap.Name)
@@ -217,26 +217,26 @@ func (r *Rows) heapRemainder() (growth.Kind, string) {
 // addHeapRemainder adds heap memory that no known object takes.
 func (r *Rows) addHeapRemainder() {
 	kind, root := r.heapRemainder()
-	for i, bytes := range pages.Unattributed(r.heaps, pages.SinceTracing) {
+	for i, bytes := range unattributed(r.heaps, mem.SinceTracing) {
 		heap := &r.heaps[i]
-		r.addNamed(kind, bytes, 0, heap.Variance[pages.SinceTracing], root, heap.Name)
+		r.addNamed(kind, bytes, 0, heap.Variance[mem.SinceTracing], root, heap.Name)
 	}
 
-	for i, bytes := range pages.Unattributed(r.heaps, pages.BeforeTracing) {
+	for i, bytes := range unattributed(r.heaps, mem.BeforeTracing) {
 		heap := &r.heaps[i]
 		if r.stacks == nil { // no site is known, of old memory or new
 			r.addNamed(kind, bytes, 0, 0, root, heap.Name)
 			continue
 		}
-		variance := heap.Variance[pages.BeforeTracing]
+		variance := heap.Variance[mem.BeforeTracing]
 		r.addNamed(growth.KindBeforeTracing, bytes, 0, variance, r.rootBefore(), heapClass)
 	}
 
 	copied := firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: heapClass}
-	for _, bytes := range pages.Unattributed(r.heaps, pages.CopiedOnWrite) {
+	for _, bytes := range unattributed(r.heaps, mem.CopiedOnWrite) {
 		r.addForFirstTouch(copied, bytes, 0)
 	}
-	for _, bytes := range pages.Unattributed(r.heaps, pages.Inherited) {
+	for _, bytes := range unattributed(r.heaps, mem.Inherited) {
 		r.addInherited(bytes, heapClass)
 	}
 }

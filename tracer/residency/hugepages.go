@@ -3,8 +3,8 @@ package residency
 import (
 	"math"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
@@ -116,8 +116,8 @@ func (r *Rows) hugePlaces(faults []source.Fault) hugePlaces {
 	return h
 }
 
-// bytesPerFault returns the bytes that a page fault in a run has brought into memory on average.
-func (h hugePlaces) bytesPerFault(row firstTouchRow, run pages.Run, segment *Segment) float64 {
+// bytesPerFault returns what a page fault in a run has brought into memory on average.
+func (h hugePlaces) bytesPerFault(row firstTouchRow, run mem.Run, segment *Segment) float64 {
 	if !run.Huge {
 		return float64(sizes.small)
 	}

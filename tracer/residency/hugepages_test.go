@@ -7,8 +7,8 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 	"github.com/allocscope/allocscope/tracer/source"
 )
@@ -104,11 +104,11 @@ func touch(t *testing.T, stacks ...touched) {
 		for i, by := range stacks {
 			pieces := uint64(max(1, by.pieces))
 			for range pieces {
-				span := pages.Span{Start: next, End: next + touchedBytes/pieces}
+				span := mem.Span{Start: next, End: next + touchedBytes/pieces}
 				next = span.End + hugePage
 				area := region.Region{Start: span.Start, End: span.End, Class: region.Anonymous}
 				scan.Segments = append(scan.Segments, Segment{Region: area, factor: 1, fileFactor: 1})
-				scan.runs = append(scan.runs, pages.Run{Span: span, Huge: by.huge || by.collapsed})
+				scan.runs = append(scan.runs, mem.Run{Span: span, Huge: by.huge || by.collapsed})
 
 				for page := span.Start; page < span.End; page += 4096 {
 					isHuge := by.huge && (!by.collapsed || page/hugePage%2 == 0)

@@ -8,7 +8,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
@@ -27,7 +27,7 @@ func (r *Rows) AddMappings(totals *growth.MappingTotals) map[addrspace.Key]growt
 
 		length := int64(segment.Span().Len())
 		totals.Reserved += length
-		totals.Unmeasured += int64(r.Unread.Intersect(pages.Spans{segment.Span()}).Len())
+		totals.Unmeasured += int64(r.Unread.Intersect(mem.Spans{segment.Span()}).Len())
 		if segment.Origin == addrspace.Unobserved {
 			totals.Unknown += length
 			segment.Stack = stack.UnobservedID

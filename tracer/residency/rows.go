@@ -8,7 +8,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
@@ -89,7 +89,7 @@ type Rows struct {
 	// files are counted by earlier processes or by this one, ownFiles by this one.
 	files, ownFiles CountedFiles
 
-	heaps     []pages.Heap
+	heaps     []arenaBytes
 	heapIndex map[string]int // index into heaps plus 1, by name
 
 	live     map[uint64]*residentEstimate // of live objects, by stack ID
@@ -181,7 +181,7 @@ func (r *Rows) addPinned(pins []estimate.Pin) {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
 	})
 
-	var pinned pages.Spans
+	var pinned mem.Spans
 	lastEnd := uint64(0)
 	for _, pin := range pins {
 		pin.Start = max(pin.Start, lastEnd)
@@ -191,7 +191,7 @@ func (r *Rows) addPinned(pins []estimate.Pin) {
 			pinned = append(pinned, pin.Span)
 		}
 	}
-	r.runs = r.runs.WithoutResident(pages.MergeSpans(pinned))
+	r.runs = r.runs.WithoutResident(mem.MergeSpans(pinned))
 }
 
 // addPin adds the resident pages of a pin. These are all of them, unless the driver has not pinned
@@ -281,7 +281,7 @@ func (r *Rows) addMapped(segment *Segment) {
 		return
 	}
 	bytes := r.Bytes(segment)
-	if bytes == (pages.Bytes{}) {
+	if bytes == (mem.Bytes{}) {
 		return
 	}
 
@@ -290,9 +290,9 @@ func (r *Rows) addMapped(segment *Segment) {
 	}
 
 	class := string(segment.Class)
-	r.addInherited(bytes.Resident[pages.Inherited], class)
+	r.addInherited(bytes.Resident[mem.Inherited], class)
 	copied := firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: class}
-	r.addForFirstTouch(copied, bytes.Resident[pages.CopiedOnWrite], 0)
+	r.addForFirstTouch(copied, bytes.Resident[mem.CopiedOnWrite], 0)
 
 	r.addPrivate(segment, bytes)
 }
@@ -311,10 +311,10 @@ func (r *Rows) addFile(segment *Segment, bytes int64) {
 	r.addForFirstTouch(firstTouchRow{kind: of.kind, root: of.root}, bytes, segment.variance).shared += shared
 }
 
-// addPrivate adds the private memory of a segment, except for inherited pages and copies on write.
-func (r *Rows) addPrivate(segment *Segment, bytes pages.Bytes) {
-	since := bytes.Resident[pages.SinceTracing]
-	before := bytes.Resident[pages.BeforeTracing]
+// addPrivate adds the private memory of a segment, except for what is inherited or copied on write.
+func (r *Rows) addPrivate(segment *Segment, bytes mem.Bytes) {
+	since := bytes.Resident[mem.SinceTracing]
+	before := bytes.Resident[mem.BeforeTracing]
 	swapped := bytes.Swapped
 	if since+before+swapped == 0 {
 		return

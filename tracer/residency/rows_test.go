@@ -9,8 +9,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 	"github.com/allocscope/allocscope/tracer/source"
 )
@@ -41,9 +41,9 @@ func randomScan(r *rand.Rand) *Scan {
 	for start := lastPage - 700*process.PageSize; start < lastPage; {
 		end := start + min(lastPage-start, process.PageSize*(1+r.Uint64N(9)))
 		if r.IntN(3) > 0 {
-			s.runs = append(s.runs, pages.Run{
-				Span:    pages.Span{Start: start, End: end},
-				Origin:  pages.Origin(r.IntN(int(pages.OriginCount))),
+			s.runs = append(s.runs, mem.Run{
+				Span:    mem.Span{Start: start, End: end},
+				Origin:  mem.Origin(r.IntN(int(mem.OriginCount))),
 				Swapped: r.IntN(5) == 0, File: r.IntN(3) == 0, Huge: r.IntN(9) == 0,
 			})
 		}
@@ -106,7 +106,7 @@ func randomSamples(r *rand.Rand) (samples Samples) {
 		if r.IntN(10) == 0 {
 			length = ^uint64(0) - start
 		}
-		span := pages.Span{Start: start, End: start + length}
+		span := mem.Span{Start: start, End: start + length}
 		samples.Pins = append(samples.Pins, estimate.Pin{Span: span, Stack: r.Uint64N(5)})
 	}
 	return samples
@@ -180,33 +180,33 @@ func TestFirstTouchRowAt(t *testing.T) {
 	memory := Segment{Region: region.Region{End: 10 * mib, Class: region.Anonymous}}
 	file := Segment{Region: region.Region{End: 10 * mib, Class: region.File}}
 	heap := Segment{Region: memory.Region, Heap: true}
-	copiedRun := pages.Run{Origin: pages.CopiedOnWrite}
+	copiedRun := mem.Run{Origin: mem.CopiedOnWrite}
 	touched, copied := source.Fault{}, source.Fault{Copied: true}
 
 	for _, c := range []struct {
 		name    string
 		segment Segment
-		run     pages.Run // the first MiB of the segment
+		run     mem.Run // the first MiB of the segment
 		fault   source.Fault
 		want    bool
 	}{
-		{"page", memory, pages.Run{}, touched, true},
-		{"before tracing", memory, pages.Run{Origin: pages.BeforeTracing}, touched, false},
-		{"inherited", memory, pages.Run{Origin: pages.Inherited}, touched, false},
+		{"page", memory, mem.Run{}, touched, true},
+		{"before tracing", memory, mem.Run{Origin: mem.BeforeTracing}, touched, false},
+		{"inherited", memory, mem.Run{Origin: mem.Inherited}, touched, false},
 		{"copied on write, by another fault", memory, copiedRun, touched, false},
 		{"copied on write", memory, copiedRun, copied, true},
-		{"swapped out", memory, pages.Run{Swapped: true}, touched, false},
-		{"not in memory", memory, pages.Run{}, source.Fault{Page: 5 * mib}, false},
-		{"file", file, pages.Run{File: true}, touched, true},
-		{"file, not in memory", file, pages.Run{File: true}, source.Fault{Page: 5 * mib}, false},
-		{"heap", heap, pages.Run{}, touched, false},
+		{"swapped out", memory, mem.Run{Swapped: true}, touched, false},
+		{"not in memory", memory, mem.Run{}, source.Fault{Page: 5 * mib}, false},
+		{"file", file, mem.Run{File: true}, touched, true},
+		{"file, not in memory", file, mem.Run{File: true}, source.Fault{Page: 5 * mib}, false},
+		{"heap", heap, mem.Run{}, touched, false},
 		{"heap, copied on write, by another fault", heap, copiedRun, touched, false},
 		{"heap, copied on write", heap, copiedRun, copied, true},
-		{"outside of segments", Segment{}, pages.Run{}, touched, false},
+		{"outside of segments", Segment{}, mem.Run{}, touched, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.run.Span = pages.Span{End: mib}
-			rows := &Rows{Scan: &Scan{Segments: []Segment{c.segment}, runs: pages.Runs{c.run}}}
+			c.run.Span = mem.Span{End: mib}
+			rows := &Rows{Scan: &Scan{Segments: []Segment{c.segment}, runs: mem.Runs{c.run}}}
 			if _, _, _, ok := rows.firstTouchRowAt(c.fault); ok != c.want {
 				t.Errorf("%v, want %v", ok, c.want)
 			}
@@ -248,11 +248,11 @@ func TestStaleFaults(t *testing.T) {
 			rows := NewRows(&Scan{
 				Share:    0.1,
 				Segments: []Segment{memory, heap, mapped},
-				runs: pages.Runs{
-					{Span: pages.Span{End: mib / 2}},
-					{Span: pages.Span{Start: 19 * mib, End: 20 * mib}},
+				runs: mem.Runs{
+					{Span: mem.Span{End: mib / 2}},
+					{Span: mem.Span{Start: 19 * mib, End: 20 * mib}},
 				},
-				scanned:        pages.Spans{{Start: 0, End: scannedEnd}, {Start: 18 * mib, End: 20 * mib}},
+				scanned:        mem.Spans{{Start: 0, End: scannedEnd}, {Start: 18 * mib, End: 20 * mib}},
 				keepFaultsFrom: recent,
 			}, 7, func(id uint64) *growth.Stack { return &growth.Stack{ID: id} },
 				make(estimate.Holdings), make(CountedFiles))
@@ -275,8 +275,8 @@ func TestRowsOfForgedObjects(t *testing.T) {
 	s := &Scan{Share: 0.5, Status: process.Status{RSS: runs * int64(process.PageSize)}}
 	for i := range uint64(runs) {
 		start := 2 * i * process.PageSize
-		span := pages.Span{Start: start, End: start + process.PageSize}
-		s.runs = append(s.runs, pages.Run{Span: span, Origin: pages.SinceTracing})
+		span := mem.Span{Start: start, End: start + process.PageSize}
+		s.runs = append(s.runs, mem.Run{Span: span, Origin: mem.SinceTracing})
 	}
 	s.Segments = []Segment{{
 		Region: region.Region{End: 2 * runs * process.PageSize, Class: region.MainHeap, Name: "[heap]"},
@@ -310,7 +310,7 @@ func TestRowsOfForgedObjects(t *testing.T) {
 // TestOldChunk: a chunk of malloc with a mapping of its own is in use, however old it is.
 func TestOldChunk(t *testing.T) {
 	const pid, code = 7, 3
-	span := pages.Span{Start: 16 * mib, End: 32 * mib}
+	span := mem.Span{Start: 16 * mib, End: 32 * mib}
 	regions := []region.Region{{
 		Start: span.Start, End: span.End, Class: region.MmappedChunk, Private: true,
 	}}
@@ -320,10 +320,10 @@ func TestOldChunk(t *testing.T) {
 		scan := &Scan{Segments: segmentsOf(regions, []addrspace.Interval{{
 			Start: span.Start, End: span.End, Origin: origin,
 		}})}
-		before := pages.Span{Start: span.Start, End: 20 * mib}
-		scan.runs = pages.Runs{
-			{Span: before, Origin: pages.BeforeTracing},
-			{Span: pages.Span{Start: before.End, End: span.End}, Origin: pages.SinceTracing},
+		before := mem.Span{Start: span.Start, End: 20 * mib}
+		scan.runs = mem.Runs{
+			{Span: before, Origin: mem.BeforeTracing},
+			{Span: mem.Span{Start: before.End, End: span.End}, Origin: mem.SinceTracing},
 		}
 		scan.Status.RSS = int64(span.Len())
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // mergeGapBytes is the largest gap between two ranges that one query of the page map covers.
@@ -22,17 +22,17 @@ var MaxRuns = 1 << 20
 type pageScan struct {
 	pagemap *process.Pagemap
 
-	runs    pages.Runs
-	scanned pages.Spans // the addresses that were scanned
+	runs    mem.Runs
+	scanned mem.Spans // the addresses that were scanned
 
 	// shared is private memory that another process maps as well, as far as that was asked for.
-	shared pages.Spans
+	shared mem.Spans
 
 	// samples are the mappings of which only some page groups were scanned, in address order.
 	samples []mappingSample
 
 	// unread are mappings that were too large to scan, in address order.
-	unread pages.Spans
+	unread mem.Spans
 
 	// truncated is set if there are more runs than MaxRuns. Addresses above the last run were not
 	// scanned.
@@ -44,13 +44,13 @@ type pageScan struct {
 
 // A pendingSpan covers one or more mappings, all of files or none.
 type pendingSpan struct {
-	pages.Span
+	mem.Span
 	file bool
 }
 
 // pendingMapping returns the whole of a mapping.
 func pendingMapping(m process.Mapping) pendingSpan {
-	return pendingSpan{Span: pages.Span{Start: m.Start, End: m.End}, file: m.IsFile()}
+	return pendingSpan{Span: mem.Span{Start: m.Start, End: m.End}, file: m.IsFile()}
 }
 
 // scanPages scans the pages of all mappings, or a share of the pages of large ones. Equal shares
@@ -59,7 +59,7 @@ func pendingMapping(m process.Mapping) pendingSpan {
 func (t *Tracker) scanPages(maps []process.Mapping, share float64) (*pageScan, error) {
 	for {
 		share = min(share, t.maxShare)
-		s := &pageScan{pagemap: t.Pagemap, runs: make(pages.Runs, 0, t.lastRuns)}
+		s := &pageScan{pagemap: t.Pagemap, runs: make(mem.Runs, 0, t.lastRuns)}
 
 		err := s.scan(maps, share)
 		t.lastRuns = len(s.runs)
@@ -88,7 +88,7 @@ func (s *pageScan) scan(maps []process.Mapping, share float64) error {
 		case !mayCountInRSS(m):
 			err = s.flush()
 		case m.Len() > maxBytes:
-			s.unread = append(s.unread, pages.Span{Start: m.Start, End: m.End})
+			s.unread = append(s.unread, mem.Span{Start: m.Start, End: m.End})
 		case share >= 1 || m.Len() < minSampledBytes:
 			err = s.add(pendingMapping(m))
 		default:
@@ -100,7 +100,7 @@ func (s *pageScan) scan(maps []process.Mapping, share float64) error {
 	}
 
 	err := s.flush()
-	s.scanned = pages.MergeSpans(s.scanned)
+	s.scanned = mem.MergeSpans(s.scanned)
 	return err
 }
 
@@ -183,8 +183,8 @@ func (s *pageScan) flush() error {
 
 	s.scanned = append(s.scanned, pending.Span)
 	for _, r := range s.found {
-		s.runs = append(s.runs, pages.Run{
-			Span:    pages.Span{Start: r.Start, End: r.End},
+		s.runs = append(s.runs, mem.Run{
+			Span:    mem.Span{Start: r.Start, End: r.End},
 			Swapped: r.Swapped, File: r.File, Huge: r.Huge,
 		})
 	}
@@ -229,10 +229,10 @@ func (t *Tracker) findShared(s *pageScan) error {
 		}
 	}
 
-	spans := make([]pages.Span, len(found))
+	spans := make([]mem.Span, len(found))
 	for i, r := range found {
-		spans[i] = pages.Span{Start: r.Start, End: r.End}
+		spans[i] = mem.Span{Start: r.Start, End: r.End}
 	}
-	s.shared = pages.MergeSpans(spans).Intersect(wanted)
+	s.shared = mem.MergeSpans(spans).Intersect(wanted)
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
@@ -60,10 +60,10 @@ func TestTracker(t *testing.T) {
 	})
 
 	t.Run("memory mapped since the first scan is not from before tracing", func(t *testing.T) {
-		all := pages.Spans{{Start: 0, End: 100 * mib}}
+		all := mem.Spans{{Start: 0, End: 100 * mib}}
 		tracker := &Tracker{beforeTracing: all, inherited: all}
 		found := &pageScan{
-			runs:    pages.Runs{{Span: pages.Span{Start: 0, End: 90 * mib}}},
+			runs:    mem.Runs{{Span: mem.Span{Start: 0, End: 90 * mib}}},
 			scanned: all,
 		}
 		intervals := []addrspace.Interval{
@@ -72,7 +72,7 @@ func TestTracker(t *testing.T) {
 		}
 
 		tracker.update(found, intervals, false)
-		want := pages.Spans{{Start: 0, End: 20 * mib}, {Start: 40 * mib, End: 90 * mib}}
+		want := mem.Spans{{Start: 0, End: 20 * mib}, {Start: 40 * mib, End: 90 * mib}}
 		if !slices.Equal(tracker.beforeTracing, want) || !slices.Equal(tracker.inherited, want) {
 			t.Errorf("before tracing: %v, inherited: %v, want %v",
 				tracker.beforeTracing, tracker.inherited, want)
@@ -85,17 +85,17 @@ func TestTracker(t *testing.T) {
 	})
 
 	t.Run("pages copied before the first scan are inherited", func(t *testing.T) {
-		parent := &Tracker{lastPrivate: [2]pages.Spans{
+		parent := &Tracker{lastPrivate: [2]mem.Spans{
 			{{Start: 0, End: 50 * mib}},
 			{{Start: 10 * mib, End: 60 * mib}},
 		}}
 		tracker := &Tracker{Forked: true}
 		tracker.setFirst(&pageScan{
-			runs:   pages.Runs{{Span: pages.Span{Start: 0, End: 100 * mib}}},
-			shared: pages.Spans{{Start: 80 * mib, End: 90 * mib}},
+			runs:   mem.Runs{{Span: mem.Span{Start: 0, End: 100 * mib}}},
+			shared: mem.Spans{{Start: 80 * mib, End: 90 * mib}},
 		}, parent)
 
-		want := pages.Spans{
+		want := mem.Spans{
 			{Start: 10 * mib, End: 50 * mib}, {Start: 80 * mib, End: 90 * mib},
 		}
 		if !slices.Equal(tracker.inherited, want) {
@@ -133,7 +133,7 @@ func TestScanPages(t *testing.T) {
 		}
 
 		tracker := ownTracker(t)
-		scannedOffsets := func(m process.Mapping) pages.Spans {
+		scannedOffsets := func(m process.Mapping) mem.Spans {
 			s, err := tracker.scanPages([]process.Mapping{m}, 0.3)
 			if err != nil {
 				t.Fatal(err)
@@ -143,7 +143,7 @@ func TestScanPages(t *testing.T) {
 				spans[i].Start += m.Offset - m.Start
 				spans[i].End += m.Offset - m.Start
 			}
-			return spans.Intersect(pages.Spans{{Start: offset, End: size}})
+			return spans.Intersect(mem.Spans{{Start: offset, End: size}})
 		}
 
 		whole := scannedOffsets(mapFile(t, file, 0, size))
@@ -231,10 +231,10 @@ func TestMayCountInRSS(t *testing.T) {
 // TestNearest covers a running process: each status is its RSS at some moment of the scan.
 func TestNearest(t *testing.T) {
 	const far = 1 << 40 // its square overflows
-	run := func(start, end uint64, swapped bool) pages.Run {
-		return pages.Run{Span: pages.Span{Start: start, End: end}, Swapped: swapped}
+	run := func(start, end uint64, swapped bool) mem.Run {
+		return mem.Run{Span: mem.Span{Start: start, End: end}, Swapped: swapped}
 	}
-	runs := pages.Runs{run(0, 100, false), run(100, 900, true), run(900, 1000, false)} // 200 bytes
+	runs := mem.Runs{run(0, 100, false), run(100, 900, true), run(900, 1000, false)} // 200 bytes
 
 	for _, c := range []struct {
 		name                string
@@ -266,12 +266,12 @@ func TestNearest(t *testing.T) {
 func TestExtrapolate(t *testing.T) {
 	t.Run("pages of hugetlbfs do not count", func(t *testing.T) {
 		s := &pageScan{
-			runs: pages.Runs{
-				{Span: pages.Span{Start: 0, End: 30 * mib}},
-				{Span: pages.Span{Start: 100 * mib, End: 120 * mib}},
+			runs: mem.Runs{
+				{Span: mem.Span{Start: 0, End: 30 * mib}},
+				{Span: mem.Span{Start: 100 * mib, End: 120 * mib}},
 			},
 			samples: []mappingSample{{
-				Span:       pages.Span{Start: 100 * mib, End: 200 * mib},
+				Span:       mem.Span{Start: 100 * mib, End: 200 * mib},
 				groupBytes: 2 * mib, share: 0.25,
 			}},
 		}
@@ -295,7 +295,7 @@ func TestExtrapolate(t *testing.T) {
 
 	t.Run("truncated scan", func(t *testing.T) {
 		s := &pageScan{
-			runs: pages.Runs{{Span: pages.Span{Start: 0, End: 30 * mib}}}, truncated: true,
+			runs: mem.Runs{{Span: mem.Span{Start: 0, End: 30 * mib}}}, truncated: true,
 		}
 		if share := s.extrapolate(nil, process.Status{RSS: 120 * mib}); share != 0.25 {
 			t.Errorf("share %v, want 0.25", share)

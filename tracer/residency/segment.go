@@ -7,8 +7,8 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
@@ -17,8 +17,8 @@ type Scan struct {
 	// Segments of the address space, sorted and disjoint.
 	Segments []Segment
 
-	runs    pages.Runs
-	scanned pages.Spans // the addresses that were scanned
+	runs    mem.Runs
+	scanned mem.Spans // the addresses that were scanned
 
 	// Status holds the kernel's counts, read before or after the pages were scanned, whichever RSS
 	// is nearer to the pages found.
@@ -29,14 +29,14 @@ type Scan struct {
 
 	// Unread are mappings that were too large to scan. Their memory is in no row, so that it counts
 	// as unexplained.
-	Unread pages.Spans
+	Unread mem.Spans
 
 	// CPUTime that scanning the pages took.
 	CPUTime time.Duration
 
 	// inSpike is set if RSS was in a spike. Then usual is the private memory of both scans before.
 	inSpike bool
-	usual   pages.Spans
+	usual   mem.Spans
 
 	// keepFaultsFrom is the time from which on page faults of the heap are kept: a spike may have
 	// begun before anybody has noticed. In ns, CLOCK_MONOTONIC.
@@ -126,8 +126,8 @@ func cutRegion(r region.Region, start, end uint64) region.Region {
 }
 
 // Span returns the addresses of the segment.
-func (s *Segment) Span() pages.Span {
-	return pages.Span{Start: s.Region.Start, End: s.Region.End}
+func (s *Segment) Span() mem.Span {
+	return mem.Span{Start: s.Region.Start, End: s.Region.End}
 }
 
 // hasMapper reports whether tracing has seen the system call that mapped the segment.
@@ -145,8 +145,8 @@ func (s *Segment) isOldChunk() bool {
 	return s.Class == region.MmappedChunk && s.HasInterval && s.Origin == addrspace.BeforeTracing
 }
 
-// Bytes returns the memory of a segment, extrapolated if it was sampled.
-func (s *Scan) Bytes(segment *Segment) pages.Bytes {
+// Bytes returns what a segment has in memory, extrapolated if it was sampled.
+func (s *Scan) Bytes(segment *Segment) mem.Bytes {
 	return s.runs.BytesIn(segment.Region.Start, segment.Region.End).
 		Scaled(segment.factor, segment.fileFactor)
 }

@@ -6,7 +6,7 @@ import (
 	"sort"
 
 	"github.com/allocscope/allocscope/tracer/addrspace"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
@@ -34,7 +34,7 @@ func (r *Rows) findTouches(faults []source.Fault, extents []addrspace.Extent) {
 
 	bytes := make(map[uint64]float64)
 	fresh := r.freshHeap().Subtract(r.usual)
-	var grown pages.Spans
+	var grown mem.Spans
 	for _, e := range extents {
 		if e.Stack != stack.LostID && e.Last >= r.keepFaultsFrom {
 			bytes[e.Stack] += r.scaled(clip(fresh, e.Span))
@@ -42,7 +42,7 @@ func (r *Rows) findTouches(faults []source.Fault, extents []addrspace.Extent) {
 		}
 	}
 
-	rest := fresh.Subtract(pages.MergeSpans(grown))
+	rest := fresh.Subtract(mem.MergeSpans(grown))
 	if weights, sum := r.touchWeights(rest, faults); sum > 0 {
 		total := r.scaled(rest)
 		for stack, weight := range weights {
@@ -62,7 +62,7 @@ func (r *Rows) findTouches(faults []source.Fault, extents []addrspace.Extent) {
 }
 
 // scaled returns the bytes of some memory, extrapolated where its mapping was sampled.
-func (r *Rows) scaled(memory pages.Spans) (bytes float64) {
+func (r *Rows) scaled(memory mem.Spans) (bytes float64) {
 	for _, span := range memory {
 		if segment := r.segmentAt(span.Start); segment != nil {
 			bytes += float64(span.Len()) * segment.factor
@@ -72,13 +72,13 @@ func (r *Rows) scaled(memory pages.Spans) (bytes float64) {
 }
 
 // clip returns the part of some memory within a span.
-func clip(memory pages.Spans, span pages.Span) (inside pages.Spans) {
+func clip(memory mem.Spans, span mem.Span) (inside mem.Spans) {
 	first := sort.Search(len(memory), func(i int) bool { return memory[i].End > span.Start })
 	for _, m := range memory[first:] {
 		if m.Start >= span.End {
 			break
 		}
-		inside = append(inside, pages.Span{
+		inside = append(inside, mem.Span{
 			Start: max(m.Start, span.Start), End: min(m.End, span.End),
 		})
 	}
@@ -87,28 +87,28 @@ func clip(memory pages.Spans, span pages.Span) (inside pages.Spans) {
 
 // freshHeap returns the private memory of the heap that came into RAM since tracing started, but for
 // objects whose allocation site is known by their mapping.
-func (r *Rows) freshHeap() pages.Spans {
-	var fresh []pages.Span
+func (r *Rows) freshHeap() mem.Spans {
+	var fresh []mem.Span
 	for i := range r.Segments {
 		segment := &r.Segments[i]
 		if !segment.Heap || segment.isMappedObject() {
 			continue
 		}
 		for _, run := range r.runs.Clip(segment.Region.Start, segment.Region.End) {
-			if !run.File && !run.Swapped && run.Origin == pages.SinceTracing {
+			if !run.File && !run.Swapped && run.Origin == mem.SinceTracing {
 				fresh = append(fresh, run.Span)
 			}
 		}
 	}
-	return pages.MergeSpans(fresh)
+	return mem.MergeSpans(fresh)
 }
 
 // touchWeights returns the bytes that the faults of each stack in some memory represent, and their
 // sum.
 func (r *Rows) touchWeights(
-	memory pages.Spans, faults []source.Fault,
+	memory mem.Spans, faults []source.Fault,
 ) (weights map[uint64]float64, sum float64) {
-	var hugeRuns pages.Spans // in order
+	var hugeRuns mem.Spans // in order
 	for _, run := range r.runs {
 		if run.Huge {
 			hugeRuns = append(hugeRuns, run.Span)

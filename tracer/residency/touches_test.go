@@ -7,7 +7,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 	"github.com/allocscope/allocscope/tracer/source"
 )
@@ -21,14 +21,14 @@ func TestTouches(t *testing.T) {
 				{Region: region.Region{End: 16 * mib, Class: region.MainHeap}, Heap: true, factor: 1},
 				{Region: region.Region{Start: 16 * mib, End: 32 * mib, Class: region.Anonymous}, factor: 1},
 			},
-			runs: pages.Runs{
-				{Span: pages.Span{End: mib}, Origin: pages.BeforeTracing},
-				{Span: pages.Span{Start: mib, End: 8 * mib}},
-				{Span: pages.Span{Start: 8 * mib, End: 10 * mib}, Huge: true},
-				{Span: pages.Span{Start: 16 * mib, End: 32 * mib}},
+			runs: mem.Runs{
+				{Span: mem.Span{End: mib}, Origin: mem.BeforeTracing},
+				{Span: mem.Span{Start: mib, End: 8 * mib}},
+				{Span: mem.Span{Start: 8 * mib, End: 10 * mib}, Huge: true},
+				{Span: mem.Span{Start: 16 * mib, End: 32 * mib}},
 			},
 			inSpike: inSpike,
-			usual:   pages.Spans{{Start: 0, End: 4 * mib}},
+			usual:   mem.Spans{{Start: 0, End: 4 * mib}},
 		}
 	}
 
@@ -63,10 +63,10 @@ func TestTouches(t *testing.T) {
 	}
 	if got := touchesOf(
 		grown,
-		addrspace.Extent{Span: pages.Span{Start: 3 * mib, End: 5*mib + mib/2}, Last: base, Stack: 9},
-		addrspace.Extent{Span: pages.Span{Start: 6 * mib, End: 7 * mib}, Last: base - 1, Stack: 8},
-		addrspace.Extent{Span: pages.Span{Start: 8 * mib, End: 10 * mib}, Last: base, Stack: 1},
-		addrspace.Extent{Span: pages.Span{Start: 10 * mib, End: 16 * mib}, Last: base, Stack: 7},
+		addrspace.Extent{Span: mem.Span{Start: 3 * mib, End: 5*mib + mib/2}, Last: base, Stack: 9},
+		addrspace.Extent{Span: mem.Span{Start: 6 * mib, End: 7 * mib}, Last: base - 1, Stack: 8},
+		addrspace.Extent{Span: mem.Span{Start: 8 * mib, End: 10 * mib}, Last: base, Stack: 1},
+		addrspace.Extent{Span: mem.Span{Start: 10 * mib, End: 16 * mib}, Last: base, Stack: 7},
 	); !slices.Equal(got, want) {
 		t.Errorf("touched %v, want %v", got, want)
 	}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
@@ -57,20 +57,20 @@ type Tracker struct {
 	hasFirst bool
 
 	// beforeTracing is private memory that has been in memory since the first scan.
-	beforeTracing pages.Spans
+	beforeTracing mem.Spans
 
 	// inherited is private memory that was shared with the parent at the first scan.
-	inherited pages.Spans
+	inherited mem.Spans
 
 	// lastPrivate is the private memory of the last two scans, the last one first.
-	lastPrivate [2]pages.Spans
+	lastPrivate [2]mem.Spans
 
 	// InSpike is set while RSS is in a spike. Scans meanwhile are compared with those before it.
 	InSpike bool
 
 	// usual is the private memory of the last two scans outside spikes, the last one first, and
 	// usualAt is when they were made, in ns, CLOCK_MONOTONIC.
-	usual   [2]pages.Spans
+	usual   [2]mem.Spans
 	usualAt [2]uint64
 }
 
@@ -118,7 +118,7 @@ func Start(p *process.Process, maps []process.Mapping, parent *Tracker) (*Tracke
 func (t *Tracker) setFirst(first *pageScan, parent *Tracker) {
 	t.hasFirst = true
 	t.beforeTracing, t.inherited = first.runs.PrivateSpans(), first.shared
-	t.usual = [2]pages.Spans{t.beforeTracing, t.beforeTracing}
+	t.usual = [2]mem.Spans{t.beforeTracing, t.beforeTracing}
 
 	// Pages that the process has copied before the first scan are not shared any more. They have
 	// been in the parent's memory all the time.
@@ -178,7 +178,7 @@ func (t *Tracker) Scan(
 	if t.InSpike {
 		s.inSpike, s.usual = true, t.usual[0].Intersect(t.usual[1])
 	} else {
-		t.usual = [2]pages.Spans{t.lastPrivate[0], t.usual[0]}
+		t.usual = [2]mem.Spans{t.lastPrivate[0], t.usual[0]}
 		t.usualAt = [2]uint64{kernel.Monotonic(), t.usualAt[0]}
 	}
 
@@ -194,12 +194,12 @@ func (t *Tracker) Scan(
 }
 
 // withOrigins returns the runs of a scan with the origins of their pages.
-func (t *Tracker) withOrigins(found *pageScan) pages.Runs {
-	runs := found.runs.WithOrigin(t.beforeTracing, pages.BeforeTracing)
+func (t *Tracker) withOrigins(found *pageScan) mem.Runs {
+	runs := found.runs.WithOrigin(t.beforeTracing, mem.BeforeTracing)
 	if t.Forked {
 		stillShared := t.inherited.Intersect(found.shared)
-		runs = runs.WithOrigin(t.inherited, pages.CopiedOnWrite)
-		runs = runs.WithOrigin(stillShared, pages.Inherited)
+		runs = runs.WithOrigin(t.inherited, mem.CopiedOnWrite)
+		runs = runs.WithOrigin(stillShared, mem.Inherited)
 	}
 	return runs
 }
@@ -208,46 +208,51 @@ func (t *Tracker) withOrigins(found *pageScan) pages.Runs {
 // the ranges mapped since. orphaned is set if the parent is another one than at first.
 func (t *Tracker) update(found *pageScan, intervals []addrspace.Interval, orphaned bool) {
 	private := found.runs.PrivateSpans()
-	t.lastPrivate = [2]pages.Spans{private, t.lastPrivate[0]}
+	t.lastPrivate = [2]mem.Spans{private, t.lastPrivate[0]}
 
-	var mapped pages.Spans
+	var mapped mem.Spans
 	for _, i := range intervals {
 		if i.Origin == addrspace.FromCall {
-			mapped = append(mapped, pages.Span{Start: i.Start, End: i.End})
+			mapped = append(mapped, mem.Span{Start: i.Start, End: i.End})
 		}
 	}
 
 	t.Forget(found.scanned.Subtract(private))
-	t.Forget(pages.MergeSpans(mapped))
+	t.Forget(mem.MergeSpans(mapped))
 
 	if orphaned { // pages shared with its parent are its own now, without a copy
 		t.inherited = nil
 	}
 }
 
-// Forget records that the process has released memory. Memory that is there later is not the same.
-func (t *Tracker) Forget(released pages.Spans) {
+// Forget records that the process has released memory. What is there later is not the same memory.
+func (t *Tracker) Forget(released mem.Spans) {
 	t.beforeTracing = t.beforeTracing.Subtract(released)
 	t.inherited = t.inherited.Subtract(released)
 }
 
-// memory implements region.Memory by the pages of a scan.
+// memory reads the pages that a scan found in memory. It implements mem.Reader.
 type memory struct {
 	process *process.Process
-	runs    pages.Runs
+	runs    mem.Runs
 }
 
-// Resident implements region.Memory.
-func (m *memory) Resident(address uint64) bool {
-	run, ok := m.runs.Find(address)
-	return ok && !run.Swapped
-}
-
-// Peek implements region.Memory.
-func (m *memory) Peek(addresses []uint64, size int) [][]byte {
-	contents, err := m.process.Peek(addresses, size)
-	if err != nil {
-		return make([][]byte, len(addresses))
+func (m *memory) Peek(addresses []uint64, size int) ([][]byte, error) {
+	var resident []uint64
+	var indices []int
+	for i, address := range addresses {
+		if run, ok := m.runs.Find(address); ok && !run.Swapped {
+			resident, indices = append(resident, address), append(indices, i)
+		}
 	}
-	return contents
+
+	contents := make([][]byte, len(addresses))
+	if len(resident) == 0 {
+		return contents, nil
+	}
+	read, err := m.process.Peek(resident, size)
+	for i, content := range read {
+		contents[indices[i]] = content
+	}
+	return contents, err
 }

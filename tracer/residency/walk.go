@@ -4,9 +4,10 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/liveness"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // walkCPUShare is the share of a core that the walks of a process's heaps may take: 0.6 s in five
@@ -27,10 +28,10 @@ func (t *Tracker) WalkHeaps(
 	sums := scan.runs.PrefixSums()
 	resident := func(start, end uint64) uint64 {
 		bytes := sums.BytesIn(start, end)
-		return uint64(bytes.Resident[pages.SinceTracing])
+		return uint64(bytes.Resident[mem.SinceTracing])
 	}
 
-	var chunks liveness.HeapChunks
+	var chunks glibc.HeapChunks
 	var err error
 	t.walks.Spend(process.MeasureCPUTime(func() {
 		chunks, err = allocator.WalkHeaps(t.process, resident)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/addrspace"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 // TestSplitReleased compares random releases of ranges that overlap with a loop over all of them.
@@ -24,7 +24,7 @@ func TestSplitReleased(t *testing.T) {
 		for range random.IntN(12) {
 			start := random.Uint64N(40)
 			released = append(released, addrspace.Release{
-				Span: pages.Span{Start: start, End: start + random.Uint64N(20)},
+				Span: mem.Span{Start: start, End: start + random.Uint64N(20)},
 				Time: random.Uint64N(20),
 			})
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/tracer/hostile"
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 // debugDir holds the debug files of a system.
@@ -155,7 +156,7 @@ func (m *image) debugLink() (name string, sum uint32, err error) {
 	}
 
 	text, _, found := bytes.Cut(buf, []byte{0})
-	at := roundUp(uint64(len(text))+1, 4)
+	at := mem.AlignUp(uint64(len(text))+1, 4)
 	if !found || at+4 > uint64(len(buf)) {
 		return "", 0, fmt.Errorf("read %s: truncated", debugLinkSection)
 	}

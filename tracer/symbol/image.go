@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
+
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 // An image has the facts in the headers of an ELF file, checked against the file's size.
@@ -333,7 +335,7 @@ func notesOf(buf []byte, align uint64, owner string) iter.Seq2[uint32, []byte] {
 			nameSize := uint64(binary.LittleEndian.Uint32(buf))
 			descSize := uint64(binary.LittleEndian.Uint32(buf[4:]))
 			kind := binary.LittleEndian.Uint32(buf[8:])
-			desc := roundUp(header+nameSize, align)
+			desc := mem.AlignUp(header+nameSize, align)
 			if desc+descSize > uint64(len(buf)) {
 				return
 			}
@@ -342,10 +344,7 @@ func notesOf(buf []byte, align uint64, owner string) iter.Seq2[uint32, []byte] {
 				return
 			}
 
-			buf = buf[min(roundUp(desc+descSize, align), uint64(len(buf))):]
+			buf = buf[min(mem.AlignUp(desc+descSize, align), uint64(len(buf))):]
 		}
 	}
 }
-
-// roundUp rounds n up to a multiple of align, a power of two.
-func roundUp(n, align uint64) uint64 { return (n + align - 1) &^ (align - 1) }

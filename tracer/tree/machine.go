@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/heap/allocators"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -119,7 +120,7 @@ func (l *Listed) describe(p *process.Process) {
 		l.Arguments = []string{p.Name}
 	}
 	if maps, err := p.Maps(); err == nil {
-		l.Allocator = process.AllocatorName(maps)
+		l.Allocator = allocators.OfFiles(maps)
 	}
 }
 

@@ -100,6 +100,11 @@ func (t *tail) read(buffer []byte) error {
 	return nil
 }
 
+// errOtherOwner means that a file has been replaced by one of another user. Who may write its folder,
+// such as the program that is traced, could have root read with it what that program may not: lines of
+// a log, or what is in a FIFO and then lost to its reader.
+var errOtherOwner = errors.New("the new file belongs to another user")
+
 // reopen starts again at the start of the file after it was truncated, and with the new file after
 // it was replaced.
 func (t *tail) reopen(buffer []byte) error {
@@ -113,6 +118,9 @@ func (t *tail) reopen(buffer []byte) error {
 			t.offset, t.lines = 0, lineSplitter{}
 		}
 		return now.Close()
+	}
+	if now.Owner != t.file.Owner {
+		return errors.Join(errOtherOwner, now.Close())
 	}
 
 	_ = t.read(buffer) // the last lines

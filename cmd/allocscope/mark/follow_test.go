@@ -19,6 +19,7 @@ import (
 func TestFollow(t *testing.T) {
 	t.Run("file", testFile)
 	t.Run("replaced file", testReplacedFile)
+	t.Run("file of another user", testFileOfOther)
 	t.Run("file that does not answer", testStalledFile)
 	t.Run("FIFO", testFIFO)
 	t.Run("silent writers", testSilentWriters)
@@ -127,6 +128,41 @@ func testReplacedFile(t *testing.T) {
 }
 
 // A FIFO has no writer when the trace starts, one, none again, and another one.
+// Who may write the folder of a log may not have root read another user's files with it.
+func testFileOfOther(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it needs root (run the tests as root)")
+	}
+	m, folder, began := startMarker(t), t.TempDir(), time.Now()
+	path, private := filepath.Join(folder, "log"), filepath.Join(folder, "private")
+	appendTo(t, path, "")
+	if err := os.Chown(path, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Follow(path); err != nil {
+		t.Fatal(err)
+	}
+
+	appendTo(t, private, "allocscope: private\n")
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(private, path); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * pollPeriod)
+
+	next := filepath.Join(folder, "next")
+	appendTo(t, next, "allocscope: own\n")
+	if err := os.Chown(next, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, path); err != nil {
+		t.Fatal(err)
+	}
+	mustMark(t, m, began, "own")
+}
+
 func testFIFO(t *testing.T) {
 	m, path, began := startMarker(t), filepath.Join(t.TempDir(), "fifo"), time.Now()
 	if err := unix.Mkfifo(path, 0o600); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,6 +121,9 @@ func searchableBy(uid int) (list []byte) {
 	return list
 }
 
+// firstInherited is the first descriptor that is no standard one.
+const firstInherited = 3
+
 // startRemover starts the process that removes the place when the command and this process have
 // ended, in whichever way, and no process uses the shim.
 func (p *place) startRemover(command process) error {
@@ -136,6 +140,10 @@ func (p *place) startRemover(command process) error {
 		return err
 	}
 	defer null.Close()
+
+	// What whoever called allocscope has left open, such as a locked file, would stay so as long as the
+	// remover lives. A kernel without the call has it open.
+	_ = unix.CloseRange(firstInherited, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 
 	p.remover, err = os.StartProcess(child.Executable,
 		[]string{child.RemoverName, p.folder}, &os.ProcAttr{

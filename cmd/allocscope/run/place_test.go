@@ -2,7 +2,9 @@ package run
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -86,5 +88,49 @@ func TestStaleMount(t *testing.T) {
 	defer open.Close()
 	if _, err := openOwn(open, filepath.Base(mounted), unix.O_DIRECTORY); !errors.Is(err, unix.EXDEV) {
 		t.Errorf("the mount is opened: %v, want %v", err, unix.EXDEV)
+	}
+}
+
+// The remover may outlive the command for long. What the caller has open is not for it.
+func TestRemoverInherits(t *testing.T) {
+	held, err := os.Create(filepath.Join(t.TempDir(), "held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	const beyond = 64 // those that the remover is given
+	inherited, err := unix.FcntlInt(held.Fd(), unix.F_DUPFD, beyond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(inherited) })
+
+	sleep := exec.Command("sleep", "60")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	command, err := openProcess(sleep.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = command.file.Close() })
+
+	p, err := makePlaceIn(t.TempDir(), command)
+	if err == nil {
+		t.Cleanup(func() { p.remove(command) })
+	}
+	t.Cleanup(func() { _, _ = sleep.Process.Kill(), sleep.Wait() })
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.remover.Pid))
+	if err != nil || len(open) == 0 {
+		t.Fatalf("what the remover has open: %v (%v)", open, err)
+	}
+	for _, link := range open {
+		if path, _ := os.Readlink(link); path == held.Name() {
+			t.Errorf("the remover has %s open as %s", path, link)
+		}
 	}
 }

@@ -53,7 +53,7 @@ func (o *Options) allocatorNotes(found []tracer.Allocator) (notes []summary.Note
 		return nil
 	}
 	for _, f := range found {
-		a := words.Allocator{PID: f.PID, Name: f.Name, Path: f.Path}
+		a := words.Allocator{PID: f.PID, Name: f.Name, Path: f.Path, Limit: f.Limit}
 		if a.NeedsNote() {
 			notes = append(notes, a.Note())
 		}

@@ -2,12 +2,11 @@ package native
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
-	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 // A Stack is the stack of a thread, with the thread-local variables above it. The first thread's
@@ -30,11 +29,10 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory := &memory{process: p}
-	regions := region.ThreadStacks(maps, endsOf(maps), memory)
-	owners := memory.owners(regions)
-	if memory.err != nil {
-		return nil, memory.err
+	made := glibc.ThreadStacks(maps, endsOf(maps), p)
+	owners, err := glibc.StackOwners(p, made)
+	if err != nil {
+		return nil, err
 	}
 
 	var stacks []Stack
@@ -43,7 +41,7 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 		var ok bool
 		if s.Known {
 			s.Start = t.StackPointer
-			s.End, ok = stackEnd(maps, regions, s.Start)
+			s.End, ok = stackEnd(maps, made, s.Start)
 		} else {
 			s.Start, s.End, ok = wholeStack(maps, owners, t, t.TID == p.PID)
 		}
@@ -53,12 +51,13 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 	}
 	isFirst := func(t process.Thread) bool { return t.TID == p.PID }
 	if i := slices.IndexFunc(threads, isFirst); i >= 0 {
-		if span, ok := memory.firstTLS(maps, threads[i].InnerTID); ok {
+		span, err := glibc.FirstTLS(p, maps, threads[i].InnerTID)
+		if err != nil {
+			return nil, err
+		}
+		if span.Len() > 0 {
 			stacks = append(stacks, Stack{p.PID, threads[i].Name, span.Start, span.End, true})
 		}
-	}
-	if memory.err != nil {
-		return nil, memory.err
 	}
 	slices.SortFunc(stacks, func(a, b Stack) int { return cmp.Compare(a.Start, b.Start) })
 	return stacks, nil
@@ -67,7 +66,7 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 // stackEnd returns the base of the stack that a stack pointer is in: where glibc's stack ends, or
 // else the mapping, if it is a stack by its name or has a guard below it.
 func stackEnd(
-	maps []process.Mapping, stacks []region.Region, pointer uint64,
+	maps []process.Mapping, stacks []mem.Span, pointer uint64,
 ) (end uint64, ok bool) {
 	for _, s := range stacks {
 		if s.Start <= pointer && pointer < s.End {
@@ -87,7 +86,7 @@ func stackEnd(
 // wholeStack returns the stack of a thread that runs: the first thread's stack, which the kernel
 // names, or the one that glibc made for the thread, without its guard.
 func wholeStack(
-	maps []process.Mapping, owners map[int]pages.Span, t process.Thread, isFirst bool,
+	maps []process.Mapping, owners map[int]mem.Span, t process.Thread, isFirst bool,
 ) (start, end uint64, ok bool) {
 	if isFirst {
 		i := slices.IndexFunc(maps, func(m process.Mapping) bool { return m.Path == "[stack]" })
@@ -113,97 +112,4 @@ func endsOf(maps []process.Mapping) (ends []uint64) {
 		}
 	}
 	return ends
-}
-
-// memory implements region.Memory.
-type memory struct {
-	process *process.Process
-	err     error
-}
-
-// Resident returns true for all pages: Peek leaves out pages that are not in RAM.
-func (m *memory) Resident(uint64) bool { return true }
-
-func (m *memory) Peek(addresses []uint64, size int) [][]byte {
-	contents, err := m.process.Peek(addresses, size)
-	if err != nil {
-		m.err = cmp.Or(m.err, err)
-		return make([][]byte, len(addresses))
-	}
-	return contents
-}
-
-// A thread's struct pthread begins with its TCB, whose fields tcb and self point to it.
-//
-// https://github.com/bminor/glibc/blob/glibc-2.41/nptl/descr.h#L130
-const (
-	selfOffset      = 16 // all are for x86-64
-	tidOffset       = 720
-	descriptorBytes = 2304
-	threadAlignment = 16
-	topPageBytes    = 4096
-)
-
-// owners returns the stacks by the thread for which glibc has made them: the ID is in the struct
-// pthread, in the last page. It is 0 once the thread has ended.
-func (m *memory) owners(stacks []region.Region) map[int]pages.Span {
-	var tops []uint64
-	for _, s := range stacks {
-		tops = append(tops, s.End-topPageBytes)
-	}
-
-	owners := make(map[int]pages.Span)
-	for i, page := range m.Peek(tops, topPageBytes) {
-		for _, tid := range descriptors(page, tops[i]) {
-			owners[tid] = pages.Span{Start: stacks[i].Start, End: stacks[i].End}
-		}
-	}
-	return owners
-}
-
-// descriptors returns the IDs of the threads whose struct pthread is in memory at an address, by
-// the address of that.
-func descriptors(content []byte, start uint64) map[uint64]int {
-	found := make(map[uint64]int)
-	for at := 0; at+tidOffset+4 <= len(content); at += threadAlignment {
-		self := start + uint64(at)
-		if binary.LittleEndian.Uint64(content[at:]) == self &&
-			binary.LittleEndian.Uint64(content[at+selfOffset:]) == self {
-			found[self] = int(int32(binary.LittleEndian.Uint32(content[at+tidOffset:])))
-		}
-	}
-	return found
-}
-
-// Bounds of the search for the thread-local variables of the first thread.
-const (
-	maxTLSBytes    = 64 << 10 // of the mapping that the dynamic linker makes for them
-	maxTLSMappings = 1 << 10  // that are read
-)
-
-// firstTLS returns the thread-local variables of the first thread: they lie below its struct
-// pthread, which has the values of its keys (pthread_setspecific).
-func (m *memory) firstTLS(maps []process.Mapping, tid int) (pages.Span, bool) {
-	read := 0
-	for _, v := range maps {
-		isSmall := v.Len() <= maxTLSBytes && v.Read && v.Write && !v.Shared && v.Path == ""
-		if !isSmall || read == maxTLSMappings {
-			continue
-		}
-		read++
-		var addresses []uint64
-		for address := v.Start; address < v.End; address += topPageBytes {
-			addresses = append(addresses, address)
-		}
-		content := make([]byte, v.Len())
-		for i, page := range m.Peek(addresses, topPageBytes) {
-			copy(content[i*topPageBytes:], page)
-		}
-		for self, found := range descriptors(content, v.Start) {
-			if found == tid {
-				return pages.Span{Start: v.Start, End: min(v.End, self+descriptorBytes)}, true
-			}
-		}
-	}
-	return pages.Span{}, false
 }

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/tracer/hostile"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
@@ -35,7 +35,7 @@ type Statics struct {
 
 // variables are writable memory of a module.
 type variables struct {
-	pages.Span
+	mem.Span
 	*module
 }
 
@@ -129,7 +129,7 @@ func (s *Statics) add(maps []process.Mapping, m *module, file *symbol.File) {
 				break
 			}
 			if found.Read && found.Write && !found.Shared {
-				span := pages.Span{Start: at, End: min(end, found.End)}
+				span := mem.Span{Start: at, End: min(end, found.End)}
 				s.variables = append(s.variables, variables{span, m})
 			}
 			at = found.End
@@ -152,12 +152,12 @@ func (s *Statics) sort() {
 }
 
 // Spans returns the memory of all static variables.
-func (s *Statics) Spans() pages.Spans {
-	spans := make([]pages.Span, len(s.variables))
+func (s *Statics) Spans() mem.Spans {
+	spans := make([]mem.Span, len(s.variables))
 	for i, v := range s.variables {
 		spans[i] = v.Span
 	}
-	return pages.MergeSpans(spans)
+	return mem.MergeSpans(spans)
 }
 
 // find returns the variables among which an address is.

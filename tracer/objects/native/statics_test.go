@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -91,7 +91,7 @@ func strip(t testing.TB, path string) string {
 func (v variable) mustFind(t testing.TB, s *Statics, symbols map[string]uint64, exported string) {
 	t.Helper()
 	file, symbol, offset, ok := s.Find(v.address)
-	inSpans := s.Spans().Contains(pages.Span{Start: v.address, End: v.address + 1})
+	inSpans := s.Spans().Contains(mem.Span{Start: v.address, End: v.address + 1})
 	if v.file == "-" {
 		if ok || inSpans {
 			t.Errorf("%s at %#x is %s: %s+%#x", v.name, v.address, file, symbol, offset)

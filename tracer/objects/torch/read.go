@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -77,8 +78,8 @@ func (r *reader) read(addresses []uint64) ([]object, error) {
 	left, err := r.step(all, headBytes,
 		func(o *object) uint64 { return o.Object },
 		func(o *object, head []byte) bool {
-			o.pythonType, o.Impl = word(head, 8), word(head, r.layout.cdata)
-			if refcount := uint32(word(head, 0)); refcount == 0 || o.Impl == 0 {
+			o.pythonType, o.Impl = mem.Word(head, 8), mem.Word(head, r.layout.cdata)
+			if refcount := uint32(mem.Word(head, 0)); refcount == 0 || o.Impl == 0 {
 				o.state = unread // it has been freed
 			}
 			return o.state == pending && aligned(o.Impl)
@@ -182,7 +183,7 @@ func (r *reader) peek(addresses []uint64, size int) ([][]byte, error) {
 func (r *reader) setImpl(o *object, impl []byte) bool {
 	l := &r.layout
 	o.impl = impl
-	if word(impl, l.pyobj)&^1 != o.Object ||
+	if mem.Word(impl, l.pyobj)&^1 != o.Object ||
 		!r.isClass(impl) { // bit 0: the TensorImpl owns the PyObject
 		return false
 	}
@@ -195,28 +196,28 @@ func (r *reader) setImpl(o *object, impl []byte) bool {
 	}
 
 	o.DType, o.itemSize = scalarTypes[itemType].name, scalarTypes[itemType].size
-	o.Storage = word(impl, l.storage)
+	o.Storage = mem.Word(impl, l.storage)
 	o.Device = o.device.name(l)
 	if o.Storage == 0 || o.DType == "" || o.Device == "" || o.device.kind == meta ||
 		l.hasPolicy(impl) {
 		o.state = skipped
 		return false
 	}
-	o.offset, o.numel = word(impl, l.storageOffset), int64(word(impl, l.numel))
+	o.offset, o.numel = mem.Word(impl, l.storageOffset), int64(mem.Word(impl, l.numel))
 	return aligned(o.Storage)
 }
 
 // isClass reports whether an instance of an intrusive_ptr_target is alive: its vtable is in a file
 // of PyTorch, and its counts are not 0.
 func (r *reader) isClass(instance []byte) bool {
-	vtable := word(instance, 0)
+	vtable := mem.Word(instance, 0)
 	if _, ok := process.FindMapping(r.libraries, vtable); !ok || !aligned(vtable) {
 		return false
 	}
 	if r.layout.refcounts == 8 {
-		return uint32(word(instance, 8)) != 0
+		return uint32(mem.Word(instance, 8)) != 0
 	}
-	strong, weak := word(instance, 8), word(instance, 16)
+	strong, weak := mem.Word(instance, 8), mem.Word(instance, 16)
 	return strong != 0 && strong>>32 == 0 && weak != 0 && weak>>32 == 0
 }
 
@@ -225,7 +226,7 @@ func (r *reader) readSizes(objects []*object) (left []*object, err error) {
 	sizes := r.layout.sizes
 	outOfLine := make(map[uint64][]*object) // by number of dimensions
 	for _, o := range objects {
-		switch dims := word(o.impl, sizes); {
+		switch dims := mem.Word(o.impl, sizes); {
 		case dims <= inlineDims:
 			inline := o.impl[sizes+8:]
 			if o.setSizes(inline[:dims*8], inline[inlineDims*8:][:dims*8]) {
@@ -242,7 +243,7 @@ func (r *reader) readSizes(objects []*object) (left []*object, err error) {
 
 	for dims, group := range outOfLine {
 		group, err := r.step(group, int(2*dims*8),
-			func(o *object) uint64 { return word(o.impl, sizes+8) },
+			func(o *object) uint64 { return mem.Word(o.impl, sizes+8) },
 			func(o *object, both []byte) bool { return o.setSizes(both[:dims*8], both[dims*8:]) })
 		if err != nil {
 			return nil, err
@@ -258,7 +259,7 @@ func (o *object) setSizes(sizes, strides []byte) bool {
 	last, numel := o.offset, uint64(1) // last: position of the last element, in elements
 	overflow, empty := o.offset>>63 != 0, false
 	for i := len(o.Shape) - 1; i >= 0; i-- {
-		size, stride := word(sizes, uint64(8*i)), word(strides, uint64(8*i))
+		size, stride := mem.Word(sizes, uint64(8*i)), mem.Word(strides, uint64(8*i))
 		if size>>63 != 0 || stride>>63 != 0 {
 			return false
 		}
@@ -294,7 +295,7 @@ func mul(a, b uint64) (product uint64, overflow bool) {
 func (r *reader) setStorage(o *object, storage []byte) bool {
 	l := &r.layout
 	o.storage = storage
-	o.Data, o.Bytes = word(storage, l.data), int64(word(storage, l.sizeBytes))
+	o.Data, o.Bytes = mem.Word(storage, l.data), int64(mem.Word(storage, l.sizeBytes))
 	if !r.isClass(storage) || deviceAt(storage[l.device:]) != o.device {
 		return false
 	}
@@ -317,17 +318,17 @@ func (r *reader) setStorage(o *object, storage []byte) bool {
 func (r *reader) readAutograd(objects []*object) error {
 	var metas []*object
 	for _, o := range objects {
-		if word(o.impl, r.layout.autograd) != 0 {
+		if mem.Word(o.impl, r.layout.autograd) != 0 {
 			metas = append(metas, o)
 		}
 	}
 	_, err := r.step(metas, metaBytes,
-		func(o *object) uint64 { return word(o.impl, r.layout.autograd) },
+		func(o *object) uint64 { return mem.Word(o.impl, r.layout.autograd) },
 		func(o *object, content []byte) bool {
-			_, isMeta := process.FindMapping(r.libraries, word(content, 0))
-			name := word(content, metaName)
-			isMeta = isMeta && name == word(o.impl, r.layout.autograd)+metaShortText
-			o.HasGradFn = isMeta && word(content, metaGradFn) != 0
+			_, isMeta := process.FindMapping(r.libraries, mem.Word(content, 0))
+			name := mem.Word(content, metaName)
+			isMeta = isMeta && name == mem.Word(o.impl, r.layout.autograd)+metaShortText
+			o.HasGradFn = isMeta && mem.Word(content, metaGradFn) != 0
 			return true
 		})
 	return err
@@ -347,7 +348,7 @@ func (r *reader) confirm(objects []*object) error {
 	err := r.recheck(objects, int(l.cdata+8),
 		func(o *object) uint64 { return o.Object },
 		func(o *object, head []byte) bool {
-			return o.pythonType == word(head, 8) && o.Impl == word(head, l.cdata)
+			return o.pythonType == mem.Word(head, 8) && o.Impl == mem.Word(head, l.cdata)
 		})
 	if err != nil {
 		return err
@@ -357,8 +358,8 @@ func (r *reader) confirm(objects []*object) error {
 	err = r.recheck(objects, l.tensorBytes,
 		func(o *object) uint64 { return o.Impl },
 		func(o *object, impl []byte) bool {
-			same := word(impl, l.storage) == word(o.impl, l.storage) &&
-				word(impl, l.pyobj) == word(o.impl, l.pyobj)
+			same := mem.Word(impl, l.storage) == mem.Word(o.impl, l.storage) &&
+				mem.Word(impl, l.pyobj) == mem.Word(o.impl, l.pyobj)
 			return same && string(impl[l.sizes:]) == string(o.impl[l.sizes:])
 		})
 	if err != nil {
@@ -403,7 +404,3 @@ func (l *layout) hasPolicy(impl []byte) bool {
 }
 
 func aligned(pointer uint64) bool { return pointer != 0 && pointer%8 == 0 }
-
-func word(memory []byte, offset uint64) uint64 {
-	return binary.LittleEndian.Uint64(memory[offset:])
-}

@@ -17,7 +17,7 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/growth/census"
-	"github.com/allocscope/allocscope/tracer/liveness"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -83,7 +83,7 @@ const maxBytes = 1 << 47
 
 // A Process is one whose memory is read, as process.Process.
 type Process interface {
-	liveness.Memory
+	mem.Reader
 	// Maps returns the memory map in address order.
 	Maps() ([]process.Mapping, error)
 }

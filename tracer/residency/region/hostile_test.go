@@ -6,7 +6,16 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
+)
+
+var pageSize = process.PageSize
+
+// Of glibc.
+const (
+	heapMaxSize      = 64 << 20 // HEAP_MAX_SIZE
+	threadListOffset = 704      // of list in a struct pthread
 )
 
 // forgery is memory of the test's making: pages by address. All else reads as zeros, or is not
@@ -16,31 +25,28 @@ type forgery struct {
 	zeros bool
 }
 
-func (m *forgery) Resident(address uint64) bool {
-	return m.zeros || m.pages[address&^(pageSize-1)] != nil
-}
-
-func (m *forgery) Peek(addresses []uint64, size int) [][]byte {
+func (m *forgery) Peek(addresses []uint64, size int) ([][]byte, error) {
 	contents := make([][]byte, len(addresses))
 	for i, address := range addresses {
-		contents[i] = make([]byte, size)
-		if page := m.pages[address&^(pageSize-1)]; page != nil {
+		page := m.pages[address&^(pageSize-1)]
+		if page != nil || m.zeros {
+			contents[i] = make([]byte, size)
+		}
+		if page != nil {
 			copy(contents[i], page[address%pageSize:])
 		}
 	}
-	return contents
+	return contents, nil
 }
 
 // endlessChunks is memory in which every page begins as an mmapped chunk does.
 type endlessChunks struct{ peeks int }
 
-func (m *endlessChunks) Resident(uint64) bool { return true }
-
-func (m *endlessChunks) Peek(addresses []uint64, size int) [][]byte {
+func (m *endlessChunks) Peek(addresses []uint64, size int) ([][]byte, error) {
 	m.peeks += len(addresses)
 	content := make([]byte, size)
-	binary.LittleEndian.PutUint64(content[8:], pageSize|isMmapped)
-	return slices.Repeat([][]byte{content}, len(addresses))
+	binary.LittleEndian.PutUint64(content[8:], pageSize|2)
+	return slices.Repeat([][]byte{content}, len(addresses)), nil
 }
 
 func (m *forgery) write(address uint64, words ...uint64) {
@@ -72,7 +78,7 @@ func poolHeader(pool, poolSize, arenaindex uint64) []uint64 {
 // use.
 func (m *forgery) writeArena(base, index uint64) {
 	const poolSize, arenaSize = 16 << 10, 1 << 20
-	for pool := alignUp(base, poolSize); pool+4*poolSize <= base+arenaSize; pool += poolSize {
+	for pool := mem.AlignUp(base, poolSize); pool+4*poolSize <= base+arenaSize; pool += poolSize {
 		m.write(pool, poolHeader(pool, poolSize, index)...)
 	}
 }
@@ -233,7 +239,7 @@ func TestThreadStacks(t *testing.T) {
 	}
 	mustFind := func(what string, starts, want []uint64) {
 		t.Helper()
-		stacks := ThreadStacks(maps, starts, &m)
+		stacks, _ := ofClass(Classify(maps, starts, &m), ThreadStack)
 		var found []uint64
 		for _, s := range stacks {
 			if s.End == s.Start+size {
@@ -297,7 +303,7 @@ func (m *fuzzed) maps(count int) []process.Mapping {
 			at += m.Uint64N(64) * pageSize
 		}
 		if m.IntN(6) == 0 {
-			at = alignUp(at, heapMaxSize)
+			at = mem.AlignUp(at, heapMaxSize)
 		}
 		sizes := []uint64{pageSize, 16 << 10, 1 << 20, 8 << 20, 8<<20 + pageSize, heapMaxSize}
 		size := sizes[m.IntN(6)] * (1 + m.Uint64N(3))

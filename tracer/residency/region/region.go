@@ -5,11 +5,14 @@ package region
 
 import (
 	"cmp"
-	"encoding/binary"
+	"fmt"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // Class is a kind of memory.
@@ -51,16 +54,6 @@ type Region struct {
 	Private bool
 }
 
-// Memory reads the memory of a process.
-type Memory interface {
-	// Resident reports whether the page of an address is in memory.
-	Resident(address uint64) bool
-	// Peek reads size bytes at each address, none across the end of a page. It returns nil for
-	// memory that it cannot read. Classify asks only for resident pages: reading any other would
-	// make the process fault it in.
-	Peek(addresses []uint64, size int) [][]byte
-}
-
 // Classify returns the regions of a process: sorted by address, disjoint, and covering exactly
 // the maps, which are in the kernel's order. Heaps, mmapped chunks, thread stacks and pymalloc
 // arenas are one region each, even where they span several mappings. Regions are never joined
@@ -76,12 +69,13 @@ type Memory interface {
 //     then be off by less than 16 KiB.
 //   - Memory that the process changes during the call may have only the class of its mapping.
 //
-// Classify reads at most some hundred thousand headers of any process.
+// memory returns nil for pages that are not resident: reading them would make the process fault
+// them in. Classify asks for nothing across the end of a page, and reads at most some hundred
+// thousand headers of any process.
 //
-// Heaps and mmapped chunks are as in glibc 2.26 to 2.43 on 64-bit machines. Thread stacks are found
-// by their TCB on x86-64 only. Elsewhere glibc keeps no pointer to recognise a TCB by, and only
-// stacks that glibc names to the kernel are found (2.39, glibc.mem.decorate_maps).
-func Classify(maps []process.Mapping, starts []uint64, memory Memory) []Region {
+// Package glibc finds heaps, mmapped chunks and thread stacks. Where it finds no stacks, their names
+// show them, if glibc gives them names (2.39, glibc.mem.decorate_maps).
+func Classify(maps []process.Mapping, starts []uint64, memory mem.Reader) []Region {
 	f := newFinder(maps, memory)
 	starts = f.possibleStarts(maps, starts)
 
@@ -89,74 +83,64 @@ func Classify(maps []process.Mapping, starts []uint64, memory Memory) []Region {
 	f.claim(f.threadStacks(maps, starts))
 	f.claim(f.walk(append(starts, ends(f.found)...)))
 
-	scanned := f.scanForArenas()
+	var scanned []Region
+	for _, a := range f.pymalloc().Scan() {
+		scanned = append(scanned, anonymousRegion(PythonArena, a.Start, a.End))
+	}
 	f.claim(scanned)
 	f.claim(f.walk(ends(scanned)))
 
 	return f.layOver(maps)
 }
 
-// ThreadStacks returns the thread stacks that Classify finds. starts are addresses at which
-// mappings were seen to begin; a mapping that begins above a stack shows where the stack ends.
-func ThreadStacks(maps []process.Mapping, starts []uint64, memory Memory) []Region {
-	f := newFinder(maps, memory)
-	f.claim(f.threadStacks(maps, starts))
-	return f.found
-}
-
-// pageSize is the kernel's page size in bytes.
-var pageSize = process.PageSize
-
 // maxPeeks bounds how many headers one call reads.
 const maxPeeks = 1 << 18
 
 // finder finds regions in the private anonymous memory of a process.
 type finder struct {
-	memory    Memory
+	heap.Anonymous
+	memory    mem.Reader
 	peeksLeft int
-	// areas are the ranges without a gap, whatever their protection. writable are those parts of
-	// them that can be read and written.
-	areas, writable pages.Spans
-	// freeAreas and freeWritable are the parts of areas and writable that no region has claimed.
-	freeAreas, freeWritable pages.Spans
+	// freeAreas and freeWritable are what no region has claimed of Areas and Writable.
+	freeAreas, freeWritable mem.Spans
 	// found are the regions so far: sorted, disjoint, each within one area.
 	found []Region
 }
 
-func newFinder(maps []process.Mapping, memory Memory) *finder {
-	f := &finder{memory: memory, peeksLeft: maxPeeks}
-	for _, m := range maps {
-		if !isSearched(m) || (m.Start|m.End)%pageSize != 0 {
-			continue
-		}
-		f.areas = extend(f.areas, m)
-		if m.Read && m.Write {
-			f.writable = extend(f.writable, m)
-		}
-	}
-
-	f.freeAreas, f.freeWritable = f.areas, f.writable
+func newFinder(maps []process.Mapping, memory mem.Reader) *finder {
+	f := &finder{Anonymous: heap.AnonymousOf(maps), memory: memory, peeksLeft: maxPeeks}
+	f.freeAreas, f.freeWritable = f.Areas, f.Writable
 	return f
 }
 
-// extend appends a mapping to spans. It leaves out a mapping that is not in order.
-func extend(spans pages.Spans, m process.Mapping) pages.Spans {
-	n := len(spans)
-	switch {
-	case m.Start >= m.End, n > 0 && m.Start < spans[n-1].End:
-	case n > 0 && m.Start == spans[n-1].End:
-		spans[n-1].End = m.End
-	default:
-		spans = append(spans, pages.Span{Start: m.Start, End: m.End})
+// arenaHeaps finds the heaps of glibc's arenas other than the main one.
+func (f *finder) arenaHeaps() (found []Region) {
+	for _, h := range glibc.FindHeaps(f.Anonymous, f.freeWritable, f.peek) {
+		r := anonymousRegion(Arena, h.Start, h.End)
+		r.Name = fmt.Sprintf("arena %#x", h.Arena)
+		found = append(found, r)
 	}
-	return spans
+	return found
+}
+
+// threadStacks finds the stacks of threads that glibc made.
+func (f *finder) threadStacks(maps []process.Mapping, starts []uint64) (found []Region) {
+	for _, s := range glibc.FindStacks(f.Anonymous, f.freeWritable, maps, starts, f.peek) {
+		found = append(found, anonymousRegion(ThreadStack, s.Start, s.End))
+	}
+	return found
+}
+
+// pymalloc returns the memory in which arenas of pymalloc are searched.
+func (f *finder) pymalloc() pymalloc.Memory {
+	return pymalloc.Memory{Free: f.freeWritable, Peek: f.peek}
 }
 
 // possibleStarts returns the addresses in writable areas at which a mapping begins or has begun.
 func (f *finder) possibleStarts(maps []process.Mapping, starts []uint64) []uint64 {
 	var possible []uint64
 	add := func(address uint64) {
-		if _, ok := f.writable.Find(address); ok && address%pageSize == 0 {
+		if _, ok := f.Writable.Find(address); ok && address%process.PageSize == 0 {
 			possible = append(possible, address)
 		}
 	}
@@ -192,12 +176,12 @@ func (f *finder) claim(regions []Region) {
 	}
 	slices.SortFunc(f.found, func(a, b Region) int { return cmp.Compare(a.Start, b.Start) })
 
-	claimed := make(pages.Spans, len(f.found))
+	claimed := make(mem.Spans, len(f.found))
 	for i, r := range f.found {
-		claimed[i] = pages.Span{Start: r.Start, End: r.End}
+		claimed[i] = mem.Span{Start: r.Start, End: r.End}
 	}
-	f.freeAreas = f.areas.Subtract(claimed)
-	f.freeWritable = f.writable.Subtract(claimed)
+	f.freeAreas = f.Areas.Subtract(claimed)
+	f.freeWritable = f.Writable.Subtract(claimed)
 }
 
 func ends(regions []Region) []uint64 {
@@ -239,52 +223,24 @@ func (f *finder) layOver(maps []process.Mapping) []Region {
 	return regions
 }
 
-// peek reads size bytes at each address, all within one page. It returns nil for pages that are not
-// in memory, and once the call has read maxPeeks headers.
+// peek reads size bytes at each address, all within one page. It returns nil for what cannot be
+// read, and once the call has read maxPeeks headers.
 func (f *finder) peek(addresses []uint64, size int) [][]byte {
 	contents := make([][]byte, len(addresses))
-
-	var wanted []uint64
-	var indices []int
-	for i, address := range addresses {
-		if len(wanted) < f.peeksLeft && f.memory.Resident(address) {
-			wanted, indices = append(wanted, address), append(indices, i)
-		}
-	}
-	if len(wanted) == 0 {
+	addresses = addresses[:min(len(addresses), f.peeksLeft)]
+	if len(addresses) == 0 {
 		return contents
 	}
 
-	f.peeksLeft -= len(wanted)
-	for i, content := range f.memory.Peek(wanted, size) {
-		if i < len(indices) && len(content) == size {
-			contents[indices[i]] = content
+	read, err := f.memory.Peek(addresses, size)
+	if err != nil {
+		return contents
+	}
+	for i, content := range read {
+		if content != nil {
+			f.peeksLeft--
+			contents[i] = content
 		}
 	}
 	return contents
 }
-
-// peekFree is peek for addresses anywhere. It returns nil outside of free, writable areas.
-func (f *finder) peekFree(addresses []uint64, size int) [][]byte {
-	inside := make([]uint64, 0, len(addresses))
-	indices := make([]int, 0, len(addresses))
-	for i, address := range addresses {
-		area, ok := f.freeWritable.Find(address)
-		if ok && area.End-address >= uint64(size) {
-			inside, indices = append(inside, address), append(indices, i)
-		}
-	}
-
-	contents := make([][]byte, len(addresses))
-	for i, content := range f.peek(inside, size) {
-		contents[indices[i]] = content
-	}
-	return contents
-}
-
-// word returns the 64-bit word at a byte offset.
-func word(content []byte, offset int) uint64 { return binary.LittleEndian.Uint64(content[offset:]) }
-
-// alignUp returns the first multiple of size, a power of two, at or above an address. It returns 0
-// if there is none.
-func alignUp(address, size uint64) uint64 { return (address + size - 1) &^ (size - 1) }

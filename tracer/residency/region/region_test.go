@@ -2,7 +2,6 @@ package region
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -22,15 +21,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// target is the memory of a process. It fails the test on a read of a page that is not resident.
+// target is the memory of a process. It fails the test on a read across the end of a page.
 type target struct {
 	*process.Process
-	t       testing.TB
-	pagemap *os.File
-	entries map[uint64][]byte // of the page map, by the first page of entriesPerRead
+	t testing.TB
 }
-
-const entriesPerRead = 512
 
 func openTarget(t testing.TB, pid int) *target {
 	t.Helper()
@@ -38,39 +33,17 @@ func openTarget(t testing.TB, pid int) *target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pagemap, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { pagemap.Close(); p.Close() })
-	return &target{Process: p, t: t, pagemap: pagemap, entries: make(map[uint64][]byte)}
+	t.Cleanup(func() { p.Close() })
+	return &target{p, t}
 }
 
-func (g *target) Resident(address uint64) bool {
-	page := address / pageSize
-	first := page - page%entriesPerRead
-	if g.entries[first] == nil {
-		entries := make([]byte, 8*entriesPerRead)
-		if n, err := g.pagemap.ReadAt(entries, int64(first*8)); n == 0 {
-			g.t.Fatalf("read pagemap at %#x: %v", address, err)
-		}
-		g.entries[first] = entries
-	}
-	return binary.LittleEndian.Uint64(g.entries[first][8*(page-first):])>>63 != 0
-}
-
-func (g *target) Peek(addresses []uint64, size int) [][]byte {
+func (g *target) Peek(addresses []uint64, size int) ([][]byte, error) {
 	for _, address := range addresses {
-		if !g.Resident(address) || address%pageSize+uint64(size) > pageSize {
-			g.t.Fatalf("read of %d bytes at %#x, not resident or not within a page", size, address)
+		if address%pageSize+uint64(size) > pageSize {
+			g.t.Fatalf("read of %d bytes at %#x, not within a page", size, address)
 		}
 	}
-
-	contents, err := g.Process.Peek(addresses, size)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	return contents
+	return g.Process.Peek(addresses, size)
 }
 
 func (g *target) maps() []process.Mapping {
@@ -85,7 +58,6 @@ func (g *target) maps() []process.Mapping {
 // classify is Classify on the process as it is now. It checks the regions against the maps.
 func (g *target) classify(starts ...uint64) []Region {
 	g.t.Helper()
-	clear(g.entries)
 	maps := g.maps()
 	regions := Classify(maps, starts, g)
 	if err := checkCover(maps, regions); err != nil {
@@ -96,9 +68,9 @@ func (g *target) classify(starts ...uint64) []Region {
 
 // checkCover checks that regions are sorted, disjoint, and cover exactly the maps.
 func checkCover(maps []process.Mapping, regions []Region) error {
-	var mapped, covered pages.Spans
+	var mapped, covered []mem.Span
 	for _, m := range maps {
-		mapped = extend(mapped, m)
+		mapped = append(mapped, mem.Span{Start: m.Start, End: m.End})
 	}
 
 	var last uint64
@@ -107,9 +79,9 @@ func checkCover(maps []process.Mapping, regions []Region) error {
 			return fmt.Errorf("region %+v after one that ends at %x", r, last)
 		}
 		last = r.End
-		covered = extend(covered, process.Mapping{Start: r.Start, End: r.End})
+		covered = append(covered, mem.Span{Start: r.Start, End: r.End})
 	}
-	if !slices.Equal(mapped, covered) {
+	if !slices.Equal(mem.MergeSpans(mapped), mem.MergeSpans(covered)) {
 		return fmt.Errorf("regions cover %x, the maps %x", covered, mapped)
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/allocators"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -47,15 +49,11 @@ func classOf(m process.Mapping) (Class, string) {
 }
 
 // anonymousNames are prefixes of the names that allocators, thread libraries and interpreters give
-// to their memory by prctl(PR_SET_VMA_ANON_NAME). glibc's begin with a space, which anonymousName
-// trims.
+// to their memory, beside the names in allocators.All. See heap.NameOf.
 var anonymousNames = []struct {
 	prefix string
 	class  Class
 }{
-	{"jemalloc", Allocator},
-	{"mimalloc", Allocator},
-	{"tcmalloc", Allocator},
 	{"scudo", Allocator},
 	{"partition_alloc", Allocator},
 	{"libc_malloc", Allocator},
@@ -68,7 +66,7 @@ var anonymousNames = []struct {
 
 // anonymousClass is classOf for anonymous memory.
 func anonymousClass(m process.Mapping) (Class, string) {
-	name := anonymousName(m.Path)
+	name := heap.NameOf(m)
 	if m.Execute {
 		return JIT, nameOr(name, JIT)
 	}
@@ -82,16 +80,12 @@ func anonymousClass(m process.Mapping) (Class, string) {
 			return known.class, name
 		}
 	}
-	return Anonymous, nameOr(name, Anonymous)
-}
-
-// anonymousName returns the name that the program gave to anonymous memory, empty if it gave none.
-func anonymousName(path string) string {
-	name, ok := strings.CutPrefix(path, "[anon:")
-	if !ok {
-		return ""
+	for _, a := range allocators.All {
+		if !a.InLibc && strings.HasPrefix(name, a.Name) {
+			return Allocator, name
+		}
 	}
-	return strings.TrimSpace(strings.TrimSuffix(name, "]"))
+	return Anonymous, nameOr(name, Anonymous)
 }
 
 func nameOr(name string, class Class) string {
@@ -99,16 +93,6 @@ func nameOr(name string, class Class) string {
 		return string(class)
 	}
 	return name
-}
-
-// isSearched reports whether a mapping may contain regions that its contents show: private
-// anonymous memory without a name, or with one of glibc's or CPython's.
-func isSearched(m process.Mapping) bool {
-	if m.IsFile() || m.Shared {
-		return false
-	}
-	name := anonymousName(m.Path)
-	return m.Path == "" || strings.HasPrefix(name, "glibc: ") || strings.HasPrefix(name, "cpython:")
 }
 
 func isShmem(path string) bool {

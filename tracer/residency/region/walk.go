@@ -3,7 +3,8 @@ package region
 import (
 	"slices"
 
-	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 // maxReadAhead bounds how many headers a walk reads ahead in a run of chunks of one size.
@@ -23,8 +24,10 @@ type walker struct {
 	*finder
 	sizes map[uint64]uint64 // of the chunk at an address whose header was read; 0 for no chunk
 	found []Region
-	// next are the headers to be read in the next round, noChunks those that are of no chunk.
-	next, noChunks []step
+	// next are the headers to be read in the next round. noChunks begin where a header is of no
+	// chunk, and reach to the end of the area.
+	next     []step
+	noChunks []mem.Span
 }
 
 // visited is in walker.sizes once a walk has passed an address.
@@ -45,9 +48,9 @@ func (f *finder) walk(starts []uint64) []Region {
 			w.followChunks(s)
 		}
 
-		for _, a := range f.arenasAt(w.noChunks) {
-			w.found = append(w.found, a.region())
-			w.next = append(w.next, step{address: a.End, end: a.area.End})
+		for _, a := range f.pymalloc().ArenasAt(w.noChunks) {
+			w.found = append(w.found, anonymousRegion(PythonArena, a.Start, a.End))
+			w.next = append(w.next, step{address: a.End, end: a.Area.End})
 		}
 	}
 	return w.found
@@ -67,11 +70,11 @@ func (f *finder) firstSteps(starts []uint64) []step {
 // readSizes reads the headers at steps, and ahead at those that follow if the run of chunks of
 // one size goes on. Programs allocate many of one size in a row, and a round costs a system call.
 func (w *walker) readSizes(steps []step) {
-	var headers pages.Spans // each from its address to the end of its area
+	var headers mem.Spans // each from its address to the end of its area
 	for _, s := range steps {
 		for i := 0; i <= min(s.run, maxReadAhead) && s.address < s.end; i++ {
 			if _, known := w.sizes[s.address]; !known {
-				headers = append(headers, pages.Span{Start: s.address, End: s.end})
+				headers = append(headers, mem.Span{Start: s.address, End: s.end})
 				w.sizes[s.address] = 0
 			}
 			if s.size == 0 || s.size > s.end-s.address {
@@ -85,8 +88,10 @@ func (w *walker) readSizes(steps []step) {
 	for i, h := range headers {
 		addresses[i] = h.Start
 	}
-	for i, content := range w.peek(addresses, mmappedHeaderSize) {
-		w.sizes[addresses[i]] = mmappedChunkSize(content, headers[i].Len())
+	for i, content := range w.peek(addresses, glibc.MmappedHeaderSize) {
+		if chunk, ok := glibc.MmappedChunk(content, headers[i].Start, headers[i].End); ok {
+			w.sizes[chunk.Start] = chunk.Len()
+		}
 	}
 }
 
@@ -104,7 +109,7 @@ func (w *walker) followChunks(s step) {
 			return
 		}
 		if size == 0 {
-			w.noChunks = append(w.noChunks, s)
+			w.noChunks = append(w.noChunks, mem.Span{Start: s.address, End: s.end})
 			return
 		}
 

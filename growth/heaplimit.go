@@ -1,0 +1,19 @@
+package growth
+
+// A HeapLimit is what a trace cannot find in a heap whose probes are open in bursts only. It
+// depends on the malloc of the process.
+type HeapLimit uint8
+
+// The limits of mallocs.
+const (
+	// HeapUnchecked: no object can be checked from outside, so that call sites stay undecided.
+	HeapUnchecked HeapLimit = iota
+	// HeapFreedLooksAlive: up to a third of what was freed looks alive, so that call sites may stay
+	// unnamed for long.
+	HeapFreedLooksAlive
+	// HeapFreeUnmeasured: free memory inside malloc is not measured.
+	HeapFreeUnmeasured
+	// HeapUnlimited: all is found.
+	HeapUnlimited
+	HeapLimitCount // number of limits
+)

@@ -1,0 +1,60 @@
+package glibc
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer/mem"
+)
+
+// all is the residency of a range all of which is in RAM.
+func all(start, end uint64) uint64 { return end - start }
+
+// brokenMemory is a heap of chunks of one page each. The first reading of some pages finds no chunk.
+type brokenMemory struct {
+	broken map[uint64]bool
+	pages  int // read so far
+}
+
+func (m *brokenMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
+	page := make([]byte, mem.PeekSize)
+	binary.LittleEndian.PutUint64(page[8:], mem.PeekSize|prevInUse)
+
+	m.pages += len(addresses)
+	contents := make([][]byte, len(addresses))
+	for i, address := range addresses {
+		if !m.broken[address] {
+			contents[i] = page[:size]
+		}
+		delete(m.broken, address)
+	}
+	return contents, nil
+}
+
+func TestWalkBounds(t *testing.T) {
+	const start = 1 << 40
+	for _, c := range []struct {
+		name          string
+		pages, broken uint64 // broken: one page in so many
+		want          error
+	}{
+		{"large", maxWalkedPages + 1, 0, ErrLargeHeap},
+		{"large and busy", 2 * maxWalkedPages, maxWalkedPages / 4, ErrLargeHeap},
+		{"very busy", maxWalkedPages, 64, ErrBrokenChain},
+	} {
+		memory := &brokenMemory{broken: make(map[uint64]bool)}
+		for i := c.broken; c.broken > 0 && i < c.pages; i += c.broken {
+			memory.broken[start+i*mem.PeekSize] = true
+		}
+
+		w := heapWalk{memory: memory, resident: all}
+		err := w.walk(heapSpan{start: start, first: start, end: start + c.pages*mem.PeekSize})
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+		if memory.pages > 2*maxWalkedPages {
+			t.Errorf("%s: %d pages were read", c.name, memory.pages)
+		}
+	}
+}

@@ -1,0 +1,344 @@
+// Package jemalloc reads the extents, slabs and thread caches of jemalloc.
+package jemalloc
+
+import (
+	"bytes"
+	"errors"
+	"time"
+
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// Malloc is jemalloc 5.3 in a process, with its default page size and address width. A radix tree
+// leads from the page of each object to the extent that the object lies in, an edata_t. While an
+// object is alive, four things do not change:
+//
+//   - the element of the tree for its page, and the extent's address and size,
+//   - the extent's state, which is active,
+//   - its size class (szind),
+//   - in a slab, the bit of its region.
+//
+// Freed objects that a thread cache keeps look as if they were alive. They are in the stacks of the
+// cache's bins.
+//
+// https://github.com/jemalloc/jemalloc/tree/5.3.0/include/jemalloc/internal
+type Malloc struct {
+	root      uint64 // address of arena_emap_global.rtree.root
+	variables mem.Spans
+	tcacheQL  uint64 // offset of tcache_ql in an arena_t; 0 until Check has learned it
+	// cachedSince is when a check first found an object of this address in a thread cache. All
+	// checks since have found it there.
+	cachedSince map[uint64]time.Time
+}
+
+// version is what mallctl("version") returns, as in VERSION of a release.
+const version = "5.3.0-"
+
+// errNoTree is the reason for which the objects of a jemalloc cannot be checked.
+var errNoTree = errors.New("no tree of jemalloc's extents in a layout that is known (5.3's is)")
+
+// rtree.h. Both levels of the tree have 2^18 elements of 8 bytes (LG_VADDR 48, LG_PAGE 12).
+const (
+	pageBits   = 12
+	levelBits  = 18
+	nodeBytes  = 8 << levelBits
+	levelMask  = 1<<levelBits - 1
+	leafShift  = pageBits + levelBits // of an address, to its element of the root
+	maxAddress = 1 << (leafShift + levelBits)
+)
+
+// A leaf element is an edata_t's address, which is aligned, with the extent's size class above it,
+// and its state, is_head and slab below.
+type leafElement uint64
+
+func (e leafElement) edata() uint64 { return uint64(e) & (maxAddress - 1) &^ (edataBytes - 1) }
+func (e leafElement) szind() uint64 { return uint64(e) >> 48 }
+func (e leafElement) state() uint64 { return uint64(e) >> 2 & 7 }
+func (e leafElement) isSlab() bool  { return e&1 != 0 }
+
+// edata.h: the words of an edata_t.
+const (
+	edataBytes   = 128 // sizeof(edata_t), and its alignment
+	addrOffset   = 8   // e_addr
+	sizeOffset   = 16  // e_size_esn
+	bitmapOffset = 64  // e_slab_data
+	maxRegions   = 512 // of a slab: one bit each
+)
+
+// extentData is an edata_t, as far as it was read.
+type extentData struct {
+	address, size uint64
+	isSlab        bool
+	state, szind  uint64 // extent_state_active is 0
+	bitmap        []byte // of a slab; a set bit is a free region
+}
+
+// extentOf decodes an edata_t. It returns false if the element that led there disagrees.
+func extentOf(content []byte, element leafElement) (extentData, bool) {
+	if content == nil {
+		return extentData{}, false
+	}
+	bits := mem.Word(content, 0)
+	e := extentData{
+		address: mem.Word(content, addrOffset),
+		size:    mem.Word(content, sizeOffset) &^ (1<<pageBits - 1),
+		isSlab:  bits>>12&1 != 0,
+		state:   bits >> 17 & 7,
+		szind:   bits >> 20 & 0xff,
+		bitmap:  content[bitmapOffset:],
+	}
+	return e, e.isSlab == element.isSlab() && e.state == element.state() &&
+		e.szind == element.szind() && e.address < maxAddress &&
+		e.size > 0 && e.size < maxAddress && e.szind <= uint64(len(heap.SizeClasses))
+}
+
+// contains reports whether a page, by its address, is one of the extent's.
+func (e extentData) contains(page uint64) bool {
+	first := e.address &^ (1<<pageBits - 1)
+	return first <= page && page-first < e.size
+}
+
+const largeMinClass = 16 << 10 // SC_LARGE_MINCLASS
+
+// fits reports whether the extent's size class may be the one of an object: that of its size, or
+// the larger one that an alignment takes (sz_sa2u).
+func (e extentData) fits(o heap.Object) bool {
+	if e.szind >= uint64(len(heap.SizeClasses)) {
+		return false
+	}
+	class := heap.SizeClasses[e.szind]
+	if class == heap.SizeClassOf(o.Size) || class == heap.SizeClassOf(max(o.Size, largeMinClass)) {
+		return true
+	}
+	for a := uint64(16); a <= 1<<pageBits && o.Address%a == 0; a *= 2 {
+		if class == heap.SizeClassOf(mem.AlignUp(o.Size, a)) {
+			return true
+		}
+	}
+	return false
+}
+
+// SizeClass implements heap.Allocator.
+func (j *Malloc) SizeClass(size uint64) uint64 { return heap.SizeClassOf(size) }
+
+// stateOf returns the state of an object whose page is one of the extent's.
+func (e extentData) stateOf(o heap.Object) heap.State {
+	switch {
+	case e.state != 0 || !e.fits(o):
+		return heap.Dead
+	case !e.isSlab && e.address == o.Address:
+		return heap.Alive
+	case !e.isSlab:
+		return heap.Dead
+	}
+
+	size := heap.SizeClasses[e.szind]
+	region := (o.Address - e.address) / size
+	switch {
+	case (o.Address-e.address)%size != 0 || region >= maxRegions:
+		return heap.Dead
+	case e.bitmap[region/8]>>(region%8)&1 != 0:
+		return heap.Dead
+	}
+	return heap.Alive
+}
+
+// minCachedTime is how long a thread cache must have an object that counts as dead. A thread that
+// was preempted while it changes its cache leaves pointers there to objects that are alive again.
+const minCachedTime = time.Second
+
+// dropLive removes from the objects in thread caches those that may be alive.
+func (j *Malloc) dropLive(cached map[uint64]bool, objects []heap.Object) {
+	now, since := time.Now(), make(map[uint64]time.Time)
+	for _, o := range objects {
+		if !cached[o.Address] {
+			continue
+		}
+		first, ok := j.cachedSince[o.Address]
+		if !ok {
+			first = now
+		}
+		since[o.Address] = first
+		if now.Sub(first) < minCachedTime {
+			delete(cached, o.Address)
+		}
+	}
+	j.cachedSince = since
+}
+
+// Check implements heap.Allocator. One read that contradicts the invariant proves that an object is
+// dead, except for thread caches.
+func (j *Malloc) Check(
+	memory mem.Reader, _ []process.Mapping, objects []heap.Object,
+) ([]heap.State, error) {
+	cached, err := j.cachedObjects(memory)
+	if err != nil {
+		return nil, err
+	}
+	j.dropLive(cached, objects)
+
+	elements, err := j.lookUp(memory, objects)
+	if err != nil {
+		return nil, err
+	}
+
+	addresses := make([]uint64, len(objects))
+	for i, e := range elements {
+		addresses[i] = e.edata()
+	}
+	extents, err := memory.Peek(addresses, edataBytes)
+	if err != nil {
+		return nil, err
+	}
+
+	states := make([]heap.State, len(objects))
+	for i, o := range objects {
+		extent, agrees := extentOf(extents[i], elements[i])
+		switch edata := elements[i].edata(); {
+		case elements[i] == unread || o.Address == 0 || o.Address >= maxAddress:
+		case edata == 0 || cached[o.Address]:
+			states[i] = heap.Dead
+		case extents[i] == nil:
+		case !agrees || !extent.contains(o.Address&^(1<<pageBits-1)):
+			states[i] = heap.Dead
+		default:
+			states[i] = extent.stateOf(o)
+		}
+	}
+	return states, nil
+}
+
+// unread is the element of an object for which none could be read.
+const unread = ^leafElement(0)
+
+// lookUp returns the leaf elements of objects.
+func (j *Malloc) lookUp(memory mem.Reader, objects []heap.Object) ([]leafElement, error) {
+	addresses := make([]uint64, len(objects))
+	for i, o := range objects {
+		addresses[i] = j.root + 8*(o.Address>>leafShift&levelMask)
+	}
+	leaves, err := memory.Peek(addresses, 8)
+	if err != nil {
+		return nil, err
+	}
+
+	elements := make([]leafElement, len(objects))
+	for i, o := range objects {
+		addresses[i] = 0
+		if leaves[i] == nil {
+			elements[i] = unread
+		} else if leaf := mem.Word(leaves[i], 0); leaf != 0 {
+			addresses[i] = leaf + 8*(o.Address>>pageBits&levelMask)
+		}
+	}
+	contents, err := memory.Peek(addresses, 8)
+	if err != nil {
+		return nil, err
+	}
+	for i, content := range contents {
+		switch {
+		case content != nil:
+			elements[i] = leafElement(mem.Word(content, 0))
+		case addresses[i] != 0:
+			elements[i] = unread
+		}
+	}
+	return elements, nil
+}
+
+// hasVersion reports whether the constants of a file have a string that begins with the version.
+func hasVersion(
+	memory mem.Reader, maps []process.Mapping, file process.FileID,
+) (bool, error) {
+	for _, m := range maps {
+		if m.File() != file || !m.Read || m.Write || m.Execute {
+			continue
+		}
+		content, err := mem.ReadRange(memory, mem.Span{Start: m.Start, End: m.End})
+		if err != nil || bytes.Contains(content, []byte("\x00"+version)) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// Bounds of the search for the tree.
+const (
+	maxLeaves       = 16  // that are read, of 2 MiB
+	maxLeafElements = 256 // extents that are followed in each
+)
+
+// Find finds the jemalloc of a process, whose library is the file.
+func Find(
+	p *process.Process, maps []process.Mapping, library process.Mapping,
+) (heap.Allocator, error) {
+	isKnown, err := hasVersion(p, maps, library.File())
+	if err != nil || !isKnown {
+		return nil, errors.Join(err, errNoTree)
+	}
+	return findTree(p, maps, library.File())
+}
+
+// findTree finds the tree by its root, which lies among the variables of jemalloc's file.
+func findTree(
+	memory mem.Reader, maps []process.Mapping, file process.FileID,
+) (heap.Allocator, error) {
+	variables := heap.Variables(maps, file)
+	writable := heap.Spans(maps)
+	tried := make(map[uint64]bool)
+	for _, s := range variables {
+		content, err := mem.ReadRange(memory, s)
+		if err != nil {
+			return nil, err
+		}
+
+		for at := 0; at+8 <= len(content) && len(tried) < maxLeaves; at += 8 {
+			leaf := mem.Word(content, at)
+			isLeaf := leaf != 0 && leaf%64 == 0 &&
+				writable.Contains(mem.Span{Start: leaf, End: leaf + nodeBytes})
+			if !isLeaf || tried[leaf] {
+				continue
+			}
+
+			tried[leaf] = true
+			root, err := rootOf(memory, s.Start+uint64(at), leaf)
+			if err != nil {
+				return nil, err
+			}
+			if root >= s.Start && root+nodeBytes <= s.End {
+				return &Malloc{root: root, variables: variables}, nil
+			}
+		}
+	}
+	return nil, errNoTree
+}
+
+// rootOf returns the root of the tree whose element at an address leads to a leaf. It returns 0 if
+// that is no leaf: none of its elements leads to an extent with the page of that element.
+func rootOf(memory mem.Reader, element, leaf uint64) (uint64, error) {
+	content, err := mem.ReadRange(memory, mem.Span{Start: leaf, End: leaf + nodeBytes})
+	if err != nil {
+		return 0, err
+	}
+
+	followed, last := 0, uint64(0)
+	for at := 0; at < len(content) && followed < maxLeafElements; at += 8 {
+		e := leafElement(mem.Word(content, at))
+		if e.edata() == 0 || e.edata() == last {
+			continue
+		}
+		followed, last = followed+1, e.edata()
+		edata, err := mem.PeekOne(memory, e.edata(), edataBytes)
+		if err != nil {
+			return 0, err
+		}
+		extent, ok := extentOf(edata, e)
+		index := extent.address >> leafShift
+		if page := index<<leafShift | uint64(at)/8<<pageBits; ok && extent.contains(page) {
+			return element - 8*index, nil
+		}
+	}
+	return 0, nil
+}

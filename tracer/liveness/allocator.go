@@ -1,0 +1,141 @@
+package liveness
+
+import (
+	"errors"
+
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/region"
+)
+
+// ErrNotGlibc means that the heaps of a process cannot be walked.
+var ErrNotGlibc = errors.New("malloc is not glibc's")
+
+// ProcessAllocator is the allocator of a process, or the reason why it has none that can be read.
+type ProcessAllocator struct {
+	heap.Allocator
+	err error
+}
+
+// AllocatorOf finds the allocator of a process.
+func AllocatorOf(p *process.Process) (a ProcessAllocator) {
+	maps, err := p.Maps()
+	if err == nil {
+		a.Allocator, err = FindAllocator(p, maps)
+	}
+	a.err = err
+	return a
+}
+
+// CheckObjects checks which objects of the process are alive, and takes their fingerprints.
+func (a ProcessAllocator) CheckObjects(
+	p *process.Process, objects []heap.Object,
+) ([]checkedObject, error) {
+	if a.err != nil {
+		return nil, a.err
+	}
+
+	maps, err := p.Maps()
+	if err != nil {
+		return nil, err
+	}
+	memory, err := newPrivateMemory(p, maps)
+	if err != nil {
+		return nil, err
+	}
+	states, err := a.Check(memory, maps, objects)
+	if err != nil {
+		return nil, err
+	}
+	fingerprints, err := Fingerprints(memory, objects)
+	if err != nil {
+		return nil, err
+	}
+
+	checked := make([]checkedObject, len(objects))
+	for i := range checked {
+		checked[i] = checkedObject{
+			Object: objects[i], state: states[i], fingerprint: fingerprints[i],
+		}
+	}
+	return checked, nil
+}
+
+// Blocks reads the free lists of the allocator, for the blocks of now. The error wraps
+// heap.ErrNoBlocks, or is from memory.
+func (a ProcessAllocator) Blocks(
+	p *process.Process, maps []process.Mapping,
+) (heap.Blocks, error) {
+	malloc, ok := a.Allocator.(heap.BlockFinder)
+	if !ok {
+		return nil, errors.Join(a.err, heap.ErrNoBlocks)
+	}
+	memory, err := newPrivateMemory(p, maps)
+	if err != nil {
+		return nil, err
+	}
+	return malloc.Blocks(memory, maps)
+}
+
+// Heaps are the heaps of glibc, for a reader of their chunks.
+type Heaps struct {
+	glibc.Heaps
+	// Mapped are the chunks with a mapping of their own, as far as they are found, from the
+	// header to the end of the mapping. See region.Classify.
+	Mapped mem.Spans
+}
+
+// Heaps finds the heaps of the process, see glibc.Malloc.Heaps. maps are the current ones. The
+// error wraps ErrNotGlibc, too.
+func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Heaps, error) {
+	malloc, ok := a.Allocator.(*glibc.Malloc)
+	if !ok {
+		return Heaps{}, errors.Join(a.err, ErrNotGlibc)
+	}
+	memory, err := newPrivateMemory(p, maps)
+	if err != nil {
+		return Heaps{}, err
+	}
+	found, err := malloc.Heaps(memory, maps)
+	if err != nil {
+		return Heaps{}, err
+	}
+
+	heaps := Heaps{Heaps: found}
+	for _, r := range region.Classify(maps, nil, memory) {
+		if r.Class == region.MmappedChunk {
+			heaps.Mapped = append(heaps.Mapped, mem.Span{Start: r.Start, End: r.End})
+		}
+	}
+	return heaps, nil
+}
+
+// WalkHeaps walks the heaps of the process, see glibc.Malloc.WalkHeaps. Where they grow beyond the
+// maps meanwhile, it begins again.
+func (a ProcessAllocator) WalkHeaps(
+	p *process.Process, resident func(start, end uint64) uint64,
+) (chunks glibc.HeapChunks, err error) {
+	malloc, ok := a.Allocator.(*glibc.Malloc)
+	if !ok {
+		return glibc.HeapChunks{}, errors.Join(a.err, ErrNotGlibc)
+	}
+
+	const attempts = 3
+	for range attempts {
+		maps, err := p.Maps()
+		if err != nil {
+			return glibc.HeapChunks{}, err
+		}
+		memory, err := newPrivateMemory(p, maps)
+		if err != nil {
+			return glibc.HeapChunks{}, err
+		}
+		chunks, err = malloc.WalkHeaps(memory, maps, resident)
+		if !errors.Is(err, glibc.ErrBrokenChain) {
+			return chunks, err
+		}
+	}
+	return glibc.HeapChunks{}, glibc.ErrBrokenChain
+}

@@ -1,0 +1,63 @@
+package mem
+
+import "encoding/binary"
+
+// A Reader reads the memory of a process, as process.Process does.
+type Reader interface {
+	// Peek reads size bytes, at most PeekSize, at each address, in the order of the addresses. It
+	// returns nil for what it cannot or should not read. It returns an error once the process
+	// cannot be read any more.
+	Peek(addresses []uint64, size int) ([][]byte, error)
+}
+
+// PeekSize is the most that a Reader reads at one address, in bytes.
+const PeekSize = 4 << 10
+
+// PeekOne reads at one address.
+func PeekOne(memory Reader, address uint64, size int) ([]byte, error) {
+	contents, err := memory.Peek([]uint64{address}, size)
+	if err != nil {
+		return nil, err
+	}
+	return contents[0], nil
+}
+
+// maxRangeBytes bounds one reading of a range.
+const maxRangeBytes = 16 << 20
+
+// ReadRange reads a range of memory, at most its first 16 MiB. What it cannot read is zero.
+func ReadRange(memory Reader, s Span) ([]byte, error) {
+	s.End = min(s.End, s.Start+maxRangeBytes)
+	var addresses []uint64
+	for address := s.Start; address < s.End; address += PeekSize {
+		addresses = append(addresses, address)
+	}
+	contents, err := memory.Peek(addresses, PeekSize)
+	if err != nil {
+		return nil, err
+	}
+
+	all := make([]byte, s.End-s.Start)
+	for i, content := range contents {
+		copy(all[i*PeekSize:], content)
+	}
+	return all, nil
+}
+
+// An offset is a byte offset in memory that was read.
+type offset interface{ ~int | ~uint64 }
+
+// Word returns the 64-bit word at a byte offset.
+func Word[T offset](content []byte, at T) uint64 { return binary.LittleEndian.Uint64(content[at:]) }
+
+// Word32 returns the 32-bit word at a byte offset.
+func Word32[T offset](content []byte, at T) uint32 {
+	return binary.LittleEndian.Uint32(content[at:])
+}
+
+// AlignDown returns the last multiple of size, a power of two, that is n or less.
+func AlignDown(n, size uint64) uint64 { return n &^ (size - 1) }
+
+// AlignUp returns the first multiple of size, a power of two, that is n or more. It returns 0 if no
+// 64-bit number is.
+func AlignUp(n, size uint64) uint64 { return AlignDown(n+size-1, size) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -17,7 +18,7 @@ func TestOutlier(t *testing.T) {
 		t.Parallel()
 		v := judgeUntilEnd(t, fastTrace(t, startRanks(t, 256, 2, 1536), jobSpeed, outlierTrace))
 		o := mustStandOut(t, v, 2, 1536)
-		if o.Site != summary.SiteSame || o.Ratio == nil || *o.Ratio < 4.5 || *o.Ratio > 8 {
+		if o.Site != conclude.SiteSame || o.Ratio == nil || *o.Ratio < 4.5 || *o.Ratio > 8 {
 			t.Errorf("%+v, want it to grow 6x as fast by the same call site", o)
 		}
 		mustSay(t, "the result", v.stdout, "rank 2 grows ", "x as fast as the other 5, by the same call site")
@@ -27,7 +28,7 @@ func TestOutlier(t *testing.T) {
 		t.Parallel()
 		v := judgeUntilEnd(t, fastTrace(t, startRanks(t, 0, 4, 1024), jobSpeed, outlierTrace))
 		o := mustStandOut(t, v, 4, 1024)
-		if o.Site != summary.SiteOnlyThere || o.Ratio != nil {
+		if o.Site != conclude.SiteOnlyThere || o.Ratio != nil {
 			t.Errorf("%+v, want it to grow alone", o)
 		}
 		mustSay(t, "the result", v.stdout,

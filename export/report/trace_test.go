@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/growthtest"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -64,7 +65,7 @@ func leakingSummary() summary.Summary {
 		},
 		Outlier: &summary.Outlier{
 			PID: 7, Rank: 3, Ranks: 8, RateBytesPerMin: 60 * mib, OthersBytesPerMin: 10 * mib,
-			Ratio: pointer(6.), Z: pointer(98.), Chance: 0.002, Site: summary.SiteSame,
+			Ratio: pointer(6.), Z: pointer(98.), Chance: 0.002, Site: conclude.SiteSame,
 		},
 		Groups: []summary.Group{{
 			Role: growth.RoleLoaderWorker, Processes: 4, EachBytes: pointer[int64](90 * mib),

@@ -84,15 +84,9 @@ type Outlier struct {
 	// probability that one of as many ranks without an outlier has such a score.
 	Z      *float64 `json:"z,omitempty"`
 	Chance float64  `json:"chance"`
-	// Site is one of Site…; absent: the call site of its growth is not known.
-	Site string `json:"site,omitempty"`
+	// Site is absent where the call site of its growth is not known.
+	Site conclude.Site `json:"site,omitempty"`
 }
-
-// Where the others grow by the call site of an Outlier's first suspect.
-const (
-	SiteSame      = string(conclude.SiteSame)
-	SiteOnlyThere = string(conclude.SiteOnlyThere)
-)
 
 // OutlierOf converts an outlier; nil: no rank stands out.
 func OutlierOf(o *conclude.Outlier) *Outlier {
@@ -105,7 +99,7 @@ func OutlierOf(o *conclude.Outlier) *Outlier {
 		PID: o.Rank.History.PID, Rank: o.Rank.History.Rank, Ranks: o.Ranks, Others: o.Others,
 		RateBytesPerMin:   int64(math.Round(o.Rank.Rate * perMin)),
 		OthersBytesPerMin: int64(math.Round(o.Middle.Rate * perMin)),
-		Chance:            o.Score.Chance, Site: string(o.Site),
+		Chance:            o.Score.Chance, Site: o.Site,
 	}
 	if ratio, ok := o.Ratio(); ok {
 		out.Ratio = &ratio

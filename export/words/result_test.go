@@ -12,6 +12,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -165,7 +166,7 @@ func TestLongResult(t *testing.T) {
 		s.Suspects = append(s.Suspects, c)
 		s.Related = append(s.Related, summary.Related{PID: 1, Command: long, GrowthBytes: 1})
 	}
-	s.Outlier = &summary.Outlier{Rank: 1 << 30, Ranks: 1 << 30, Others: 1 << 29, Site: summary.SiteOnlyThere}
+	s.Outlier = &summary.Outlier{Rank: 1 << 30, Ranks: 1 << 30, Others: 1 << 29, Site: conclude.SiteOnlyThere}
 	s.Ended = summary.EndedExit
 	s.Sources = []summary.Source{{Name: "heap", State: summary.SourceFailed, Reason: long}}
 
@@ -188,12 +189,12 @@ func TestOutlierLine(t *testing.T) {
 	six, twelve, one := 6.04, 12.3, 1.36
 	for _, c := range []struct {
 		ratio *float64
-		site  string
+		site  conclude.Site
 		want  string
 	}{
-		{&six, summary.SiteSame, "rank 3 grows 6.0x as fast as the other 7, by the same call site"},
+		{&six, conclude.SiteSame, "rank 3 grows 6.0x as fast as the other 7, by the same call site"},
 		{
-			&twelve, summary.SiteOnlyThere,
+			&twelve, conclude.SiteOnlyThere,
 			"rank 3 grows 12x as fast as the other 7, by a call site where they do not",
 		},
 		{&one, "", "rank 3 grows 1.4x as fast as the other 7"},
@@ -204,7 +205,7 @@ func TestOutlierLine(t *testing.T) {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
-	two := &summary.Outlier{Rank: 12, Ranks: 16, Others: 14, Ratio: &six, Site: summary.SiteOnlyThere}
+	two := &summary.Outlier{Rank: 12, Ranks: 16, Others: 14, Ratio: &six, Site: conclude.SiteOnlyThere}
 	want := "rank 12 (and 1 more) grows 6.0x as fast as the other 14, by a call site where they do not"
 	if got := OutlierLine(two); got != want || len(got) > ResultWidth-labelWidth {
 		t.Errorf("two: %q, want %q", got, want)

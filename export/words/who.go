@@ -11,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/claim"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -196,9 +197,9 @@ func OutlierLine(o *summary.Outlier) string {
 		text += fmt.Sprintf(" grows %sx as fast as the other %d", units.Count(*o.Ratio), o.Others)
 	}
 	switch o.Site {
-	case summary.SiteSame:
+	case conclude.SiteSame:
 		return text + ", by the same call site"
-	case summary.SiteOnlyThere:
+	case conclude.SiteOnlyThere:
 		return text + ", by a call site where they do not"
 	}
 	return text

@@ -133,7 +133,6 @@ var fieldConstants = map[string]string{
 	"Overhead.mode":       "export/summary.Heap…",
 	"OverheadChange.mode": "export/summary.Heap…",
 	"Limit.of":            "growth.Limit…",
-	"Outlier.site":        "export/summary.Site…",
 	"ProcessStatus.limit": "growth.Limit…",
 	"GPUCurve.name":       "growth/gpu.CurveName",
 	"GPUMemory.judged":    "growth/gpu.CurveName",

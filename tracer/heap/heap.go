@@ -36,8 +36,8 @@ const (
 type Allocator interface {
 	// Check returns the state of each object, all of them allocated before the call.
 	//
-	// maps were read after the objects were allocated. Check returns the
-	// errors of memory. It is not safe for concurrent use.
+	// maps were read after the objects were allocated. Check returns the errors of memory. It is
+	// not safe for concurrent use.
 	Check(memory mem.Reader, maps []process.Mapping, objects []Object) ([]State, error)
 
 	// SizeClass returns how many bytes an object of a size takes. Objects of one class can take

@@ -38,7 +38,7 @@ func FindAllocator(p *process.Process, maps []process.Mapping) (heap.Allocator, 
 type Malloc struct {
 	// Name is one of allocators.All; empty: another one. Path is its file.
 	Name, Path string
-	// Limit is what bursts cannot find in its heap.
+	// Limit is the limit of the findings of bursts in its heap.
 	Limit growth.HeapLimit
 }
 

@@ -160,7 +160,7 @@ func (t *Tracker) Adopt(key bpf.Address, a *bpf.Allocation, now uint64) {
 }
 
 // InspectNew takes the fingerprints of objects of a process that were born in the last burst, and
-// finds those with a mapping of their own. An error of memory leaves them as they are.
+// finds the objects that have a mapping of their own. An error of memory leaves them as they are.
 func (t *Tracker) InspectNew(memory mem.Reader, tgid uint32, objects []heap.Object) error {
 	fingerprints, err := Fingerprints(memory, objects)
 	if err != nil {

@@ -5,8 +5,8 @@ import "encoding/binary"
 // A Reader reads the memory of a process, as process.Process does.
 type Reader interface {
 	// Peek reads size bytes, at most PeekSize, at each address, in the order of the addresses. It
-	// returns nil for what it cannot or should not read. It returns an error once the process
-	// cannot be read any more.
+	// returns nil for memory that it cannot or should not read. It returns an error once the
+	// process cannot be read any more.
 	Peek(addresses []uint64, size int) ([][]byte, error)
 }
 
@@ -25,7 +25,7 @@ func PeekOne(memory Reader, address uint64, size int) ([]byte, error) {
 // maxRangeBytes bounds one reading of a range.
 const maxRangeBytes = 16 << 20
 
-// ReadRange reads a range of memory, at most its first 16 MiB. What it cannot read is zero.
+// ReadRange reads a range of memory, at most its first 16 MiB. Memory that it cannot read is zero.
 func ReadRange(memory Reader, s Span) ([]byte, error) {
 	s.End = min(s.End, s.Start+maxRangeBytes)
 	var addresses []uint64

@@ -126,7 +126,7 @@ func (m *memory) slabsWithPointers(slabs mem.Spans, most uint64) (found []mem.Sp
 	return found, nil
 }
 
-// windowsOf divides spans by the windows that they are in, those with the fewest bytes first.
+// windowsOf divides spans by the windows that they are in, the windows with the fewest bytes first.
 func windowsOf(spans mem.Spans) (windows []mem.Spans) {
 	last := uint64(0)
 	for _, s := range spans {
@@ -145,8 +145,8 @@ func windowsOf(spans mem.Spans) (windows []mem.Spans) {
 	return windows
 }
 
-// areBulk reports which ranges of memory have no pointers, by probes of each. What cannot be read
-// has none.
+// areBulk reports which ranges of memory have no pointers, by probes of each. Memory that cannot be
+// read has none.
 func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 	isBulk := make([]bool, len(ranges))
 	var probes []uint64

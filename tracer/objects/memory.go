@@ -19,8 +19,8 @@ import (
 const (
 	wordSize   = 8
 	pieceBytes = hostile.MaxBytes
-	maxAddress = 1 << 47 // of user space, in what is believed
-	maxItems   = 1 << 40 // of a container, in what is believed
+	maxAddress = 1 << 47 // of user space, in addresses that are believed
+	maxItems   = 1 << 40 // of a container, in counts that are believed
 
 	// windowBytes is the unit in which anonymous memory is bulk or not. It is a multiple of every
 	// pool, and no larger than twice the smallest table that has a mapping of its own.
@@ -321,7 +321,7 @@ type eachReader struct {
 	visit  func(*piece) error
 	batch  []part
 	bytes  uint64
-	// chain is that of the region of the last part, if it is a heap.
+	// chain is the chain of the region of the last part, if it is a heap.
 	chain       *glibc.Chain
 	chainRegion int
 }

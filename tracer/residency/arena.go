@@ -17,7 +17,7 @@ type arenaBytes struct {
 
 // unattributed returns for each heap the resident bytes of one origin that no known object takes.
 //
-// An estimate may exceed what is resident in one heap, where the difference d is negative. The
+// An estimate may exceed the resident bytes of one heap, where the difference d is negative. The
 // sum is kept all the same: each positive d is scaled by Σd / Σmax(d, 0), and all are 0 where
 // Σd ≤ 0.
 func unattributed(heaps []arenaBytes, origin mem.Origin) []int64 {

@@ -110,7 +110,7 @@ func (s *pageScan) extrapolate(segments []Segment, status process.Status) (share
 		return min(1, float64(s.runs.InMemory())/float64(max(status.RSS, 1)))
 	}
 
-	// Sum what was found in mappings that were scanned as a whole, and in those that were sampled.
+	// Sum the memory found in mappings that were scanned as a whole, and in sampled mappings.
 	var whole, sampled mem.Bytes
 	var variance float64
 	next := 0

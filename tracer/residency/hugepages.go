@@ -116,7 +116,7 @@ func (r *Rows) hugePlaces(faults []source.Fault) hugePlaces {
 	return h
 }
 
-// bytesPerFault returns what a page fault in a run has brought into memory on average.
+// bytesPerFault returns the bytes that a page fault in a run has brought into memory on average.
 func (h hugePlaces) bytesPerFault(row firstTouchRow, run mem.Run, segment *Segment) float64 {
 	if !run.Huge {
 		return float64(sizes.small)

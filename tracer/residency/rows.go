@@ -311,7 +311,7 @@ func (r *Rows) addFile(segment *Segment, bytes int64) {
 	r.addForFirstTouch(firstTouchRow{kind: of.kind, root: of.root}, bytes, segment.variance).shared += shared
 }
 
-// addPrivate adds the private memory of a segment, except for what is inherited or copied on write.
+// addPrivate adds the private memory of a segment, except for inherited pages and copies on write.
 func (r *Rows) addPrivate(segment *Segment, bytes mem.Bytes) {
 	since := bytes.Resident[mem.SinceTracing]
 	before := bytes.Resident[mem.BeforeTracing]

@@ -145,7 +145,7 @@ func (s *Segment) isOldChunk() bool {
 	return s.Class == region.MmappedChunk && s.HasInterval && s.Origin == addrspace.BeforeTracing
 }
 
-// Bytes returns what a segment has in memory, extrapolated if it was sampled.
+// Bytes returns the memory of a segment, extrapolated if it was sampled.
 func (s *Scan) Bytes(segment *Segment) mem.Bytes {
 	return s.runs.BytesIn(segment.Region.Start, segment.Region.End).
 		Scaled(segment.factor, segment.fileFactor)

@@ -225,7 +225,7 @@ func (t *Tracker) update(found *pageScan, intervals []addrspace.Interval, orphan
 	}
 }
 
-// Forget records that the process has released memory. What is there later is not the same memory.
+// Forget records that the process has released memory. Memory that is there later is not the same.
 func (t *Tracker) Forget(released mem.Spans) {
 	t.beforeTracing = t.beforeTracing.Subtract(released)
 	t.inherited = t.inherited.Subtract(released)

@@ -25,7 +25,7 @@ type Allocator struct {
 	// Functions show that a file has it. The first one frees memory, except in a C library. A static
 	// program may lack some.
 	Functions []string
-	// Limit is what bursts cannot find in its heap.
+	// Limit is the limit of the findings of bursts in its heap.
 	Limit growth.HeapLimit
 	// Find finds its state in a process, whose library is the file. It is nil if objects cannot be
 	// checked from outside.
@@ -34,7 +34,7 @@ type Allocator struct {
 	) (heap.Allocator, error)
 }
 
-// All are the known mallocs: first the ones that replace the malloc of the C library. Those give
+// All are the known mallocs: first the ones that replace the malloc of the C library. These give
 // their names to their memory, if they name it to the kernel.
 var All = []Allocator{
 	{"jemalloc", false, of("libjemalloc"), of("dallocx"), growth.HeapFreeUnmeasured, jemalloc.Find},

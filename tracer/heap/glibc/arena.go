@@ -55,7 +55,7 @@ func (a *Malloc) followRing(memory mem.Reader) (arenas []arena, isClosed bool, e
 
 // readTops returns the top chunks of the arenas, which contain no object. A top chunk ends with a
 // page. readTops reads the pointer to it again after its size: once another chunk is the top, the
-// size is that of a chunk in use.
+// size belongs to a chunk in use.
 func (a *Malloc) readTops(memory mem.Reader, arenas []arena) (mem.Spans, error) {
 	addresses := make([]uint64, 0, 3*len(arenas))
 	for _, r := range arenas {
@@ -109,8 +109,8 @@ func (a *Malloc) binnedChunks(memory mem.Reader, arenas []arena) ([]mem.Span, er
 	return followBins(memory, chunks)
 }
 
-// binAt returns what the head of an empty bin links to: itself, taken for a chunk (bin_at). bins
-// is the address of the bins.
+// binAt returns the address that the head of an empty bin links to: itself, taken for a chunk
+// (bin_at). bins is the address of the bins.
 func binAt(bins uint64, bin int) uint64 { return bins + binSize*uint64(bin) - HeaderSize }
 
 // followBins follows the links fd of all bins at once.

@@ -1,4 +1,4 @@
-// Package glibc has all that is known of glibc's malloc and of its threads: chunks, arenas, heaps,
+// Package glibc has all knowledge of glibc's malloc and of its threads: chunks, arenas, heaps,
 // tcaches and free lists, the stacks of threads. It walks heaps, and checks whether objects are
 // alive.
 //
@@ -25,9 +25,9 @@ import (
 // Check returns the state of each object, all of them allocated before the call. An object is
 // Dead if two passes in a row show it.
 //
-// maps are those of the process, read after the objects were allocated. Without maps, an object
-// in unmapped memory is Unknown rather than Dead. Check returns the errors of memory. It is not
-// safe for concurrent use.
+// maps are the mappings of the process, read after the objects were allocated. Without maps, an
+// object in unmapped memory is Unknown rather than Dead. Check returns the errors of memory. It is
+// not safe for concurrent use.
 func (a *Malloc) Check(
 	memory mem.Reader, maps []process.Mapping, objects []heap.Object,
 ) ([]heap.State, error) {

@@ -32,14 +32,15 @@ func parseHeapInfo(content []byte, address uint64) heapInfo {
 	}
 }
 
-// An ArenaHeap is a heap of an arena other than the main one: all that glibc has mapped for it.
+// An ArenaHeap is a heap of an arena other than the main one: all memory that glibc has mapped for
+// it.
 type ArenaHeap struct {
 	mem.Span
 	Arena uint64 // address of its malloc_state
 }
 
 // FindHeaps finds the heaps of arenas other than the main one, in writable memory that is free for
-// them. peek reads some bytes at each address, and returns nil for what it cannot read.
+// them. peek reads some bytes at each address, and returns nil for memory that it cannot read.
 func FindHeaps(
 	a heap.Anonymous, free mem.Spans, peek func(addresses []uint64, size int) [][]byte,
 ) []ArenaHeap {

@@ -86,14 +86,14 @@ type heapSpan struct {
 	start, first, end uint64
 	// topAt is where the arena has the address of its top chunk; 0: the heap has none.
 	topAt uint64
-	// top is the top chunk when it was read; zero: it is to be read. What is taken from it later
-	// begins there, too.
+	// top is the top chunk when it was read; zero: it is to be read. The first chunk that is split
+	// off it later begins there, too.
 	top mem.Span
-	// read is where the pages end that a walk has read; 0: it has read none.
+	// read is the end of the pages that a walk has read; 0: it has read none.
 	read uint64
 }
 
-// heapsOf returns the heaps of arenas, the main one of which is the first.
+// heapsOf returns the heaps of arenas. The first arena is the main one.
 func (a *Malloc) heapsOf(
 	memory mem.Reader, maps []process.Mapping, arenas []arena,
 ) (heaps []heapSpan, err error) {
@@ -114,8 +114,8 @@ func (a *Malloc) heapsOf(
 	return heaps, nil
 }
 
-// mainHeap returns the heap of the main arena. It fails where that goes on in other mappings, or
-// has not begun.
+// mainHeap returns the heap of the main arena. It fails where the heap goes on in other mappings,
+// or has not begun.
 func (a *Malloc) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
 	m, ok := process.FindMapping(maps, r.top)
 	if !ok || m.Path != "[heap]" {
@@ -176,7 +176,7 @@ func (h *heapSpan) readTop(memory mem.Reader) error {
 	}
 	top := mem.Word(pointer, 0)
 
-	// The size belongs to the top chunk only if that is the top still.
+	// The size belongs to the top chunk only if the chunk is still the top.
 	contents, err := memory.Peek([]uint64{top, h.topAt}, HeaderSize)
 	if err != nil {
 		return err

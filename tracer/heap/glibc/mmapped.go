@@ -15,8 +15,9 @@ import (
 // https://github.com/bminor/glibc/blob/glibc-2.41/malloc/malloc.c#L2402 (sysmalloc_mmap)
 // https://github.com/bminor/glibc/blob/glibc-2.43/malloc/malloc.c#L1445 (mmap_set_chunk)
 
-// MmappedHeaderSize is how many bytes of a chunk with a mapping of its own to read, so that
-// MmappedChunk finds alignments of up to as many. With less it finds the others.
+// MmappedHeaderSize is the number of bytes to read of a chunk with a mapping of its own, so that
+// MmappedChunk finds alignments of up to as many bytes. With fewer bytes it finds only the other
+// chunks.
 const MmappedHeaderSize = 128
 
 // MmappedChunk returns the chunk with a mapping of its own that begins with a header, of HeaderSize
@@ -70,8 +71,8 @@ func HaveMappings(memory mem.Reader, objects []heap.Object) ([]bool, error) {
 	return have, nil
 }
 
-// fitsMmapped is fits for a chunk with IS_MMAPPED. prevSize is its offset in what was mapped.
-// realloc may keep a page more than necessary.
+// fitsMmapped is fits for a chunk with IS_MMAPPED. prevSize is its offset in the mapping. realloc
+// may keep a page more than necessary.
 func fitsMmapped(o heap.Object, prevSize, size uint64) bool {
 	chunk := o.Address - HeaderSize
 	if prevSize > chunk || prevSize >= maxRequest || size >= maxRequest ||

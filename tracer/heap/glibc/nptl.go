@@ -29,8 +29,7 @@ const (
 // ThreadStacks returns the stacks that glibc made for threads. starts are addresses at which
 // mappings were seen to begin; a mapping that begins above a stack shows where the stack ends.
 //
-// They are found by their TCB on x86-64 only. Elsewhere glibc keeps no pointer to recognise a TCB
-// by.
+// They are found by their TCB on x86-64 only. Elsewhere glibc keeps no pointer that marks a TCB.
 func ThreadStacks(maps []process.Mapping, starts []uint64, memory mem.Reader) []mem.Span {
 	a := heap.AnonymousOf(maps)
 	peek := func(addresses []uint64, size int) [][]byte {
@@ -41,7 +40,7 @@ func ThreadStacks(maps []process.Mapping, starts []uint64, memory mem.Reader) []
 }
 
 // FindStacks is ThreadStacks in writable memory that is free for stacks. peek reads some bytes at
-// each address, and returns nil for what it cannot read.
+// each address, and returns nil for memory that it cannot read.
 func FindStacks(
 	a heap.Anonymous, free mem.Spans, maps []process.Mapping, starts []uint64,
 	peek func(addresses []uint64, size int) [][]byte,

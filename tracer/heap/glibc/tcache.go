@@ -83,8 +83,7 @@ func (a *Malloc) findTcaches(
 	return tcacheSized(memory, objects)
 }
 
-// tcacheSized returns those of the objects whose chunks have the size of a
-// tcache_perthread_struct.
+// tcacheSized returns the objects whose chunks have the size of a tcache_perthread_struct.
 func tcacheSized(memory mem.Reader, objects []uint64) ([]uint64, error) {
 	headers, err := memory.Peek(chunksOf(objects), HeaderSize)
 	if err != nil {
@@ -158,7 +157,7 @@ type freeList struct {
 	// key is the second word of each object, as in tcache_entry. It is 0 for fastbins, which have
 	// none.
 	key uint64
-	// linkOffset is what to add to a link to get an object: tcaches link objects, fastbins chunks.
+	// linkOffset is added to a link to get an object: tcaches link objects, fastbins chunks.
 	linkOffset uint64
 }
 
@@ -183,7 +182,7 @@ const (
 	maxListedObjects = 1 << 15
 )
 
-// listedObjects returns the objects in tcaches and fastbins, whose chunks look like those in use.
+// listedObjects returns the objects in tcaches and fastbins, whose chunks look like chunks in use.
 func (a *Malloc) listedObjects(
 	memory mem.Reader, arenas []arena, tcaches []uint64,
 ) (map[uint64]bool, error) {

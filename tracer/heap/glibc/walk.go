@@ -37,7 +37,7 @@ const (
 //
 // The process goes on meanwhile. A chain that does not fit, because chunks were split or merged
 // between two reads, is read again from a little before. The error wraps ErrBrokenChain or
-// ErrLargeHeap, or is that of memory.
+// ErrLargeHeap, or comes from memory.
 func (a *Malloc) WalkHeaps(
 	memory mem.Reader, maps []process.Mapping, resident func(start, end uint64) uint64,
 ) (HeapChunks, error) {
@@ -60,7 +60,7 @@ func (a *Malloc) WalkHeaps(
 	return w.sum, a.addCached(memory, maps, arenas, &w)
 }
 
-// addCached takes the chunks in tcaches and fastbins out of those in use.
+// addCached takes the chunks in tcaches and fastbins out of the chunks in use.
 func (a *Malloc) addCached(
 	memory mem.Reader, maps []process.Mapping, arenas []arena, w *heapWalk,
 ) error {

@@ -8,7 +8,7 @@ import (
 
 const pageBytes = 1 << pageBits
 
-// Bounds on what is kept, each of a few MiB.
+// Bounds on the pages and extents that are kept, each of a few MiB.
 const (
 	maxKeptElements = 1 << 11 // pages
 	maxKeptExtents  = 1 << 15
@@ -165,7 +165,7 @@ func (s *smallBlocks) add(page uint64, e leafElement) {
 	}
 }
 
-// element returns the leaf element of a page. It returns false if that cannot be read.
+// element returns the leaf element of a page. It returns false if the element cannot be read.
 func (b *blocks) element(page uint64) (leafElement, bool) {
 	leaf, ok := b.wordOfTree(b.root + 8*(page>>leafShift&levelMask))
 	if !ok || leaf == 0 || leaf%8 != 0 || leaf >= maxAddress {

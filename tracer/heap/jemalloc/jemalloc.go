@@ -33,7 +33,7 @@ type Malloc struct {
 	cachedSince map[uint64]time.Time
 }
 
-// version is what mallctl("version") returns, as in VERSION of a release.
+// version is the start of the result of mallctl("version"), as in VERSION of a release.
 const version = "5.3.0-"
 
 // errNoTree is the reason for which the objects of a jemalloc cannot be checked.
@@ -102,8 +102,8 @@ func (e extentData) contains(page uint64) bool {
 
 const largeMinClass = 16 << 10 // SC_LARGE_MINCLASS
 
-// fits reports whether the extent's size class may be the one of an object: that of its size, or
-// the larger one that an alignment takes (sz_sa2u).
+// fits reports whether the extent's size class may be the one of an object: the class of its size,
+// or the larger one that an alignment takes (sz_sa2u).
 func (e extentData) fits(o heap.Object) bool {
 	if e.szind >= uint64(len(heap.SizeClasses)) {
 		return false
@@ -149,7 +149,7 @@ func (e extentData) stateOf(o heap.Object) heap.State {
 // was preempted while it changes its cache leaves pointers there to objects that are alive again.
 const minCachedTime = time.Second
 
-// dropLive removes from the objects in thread caches those that may be alive.
+// dropLive removes the objects that may be alive from the objects in thread caches.
 func (j *Malloc) dropLive(cached map[uint64]bool, objects []heap.Object) {
 	now, since := time.Now(), make(map[uint64]time.Time)
 	for _, o := range objects {

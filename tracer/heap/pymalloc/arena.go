@@ -8,10 +8,10 @@ import (
 	"github.com/allocscope/allocscope/tracer/mem"
 )
 
-// version is what differs between versions: POOL_SIZE and ARENA_SIZE in bytes.
+// version has the sizes that differ between versions: POOL_SIZE and ARENA_SIZE in bytes.
 type version struct{ poolSize, arenaSize uint64 }
 
-// versions are those since 3.10 and before.
+// versions are the sizes since 3.10, and before.
 var versions = [...]version{{MaxPoolSize, 1 << 20}, {4 << 10, 256 << 10}}
 
 const (
@@ -46,11 +46,11 @@ func (v version) arenaIndex(address uint64, content []byte) (uint32, bool) {
 type Memory struct {
 	// Free is the writable memory that is free for arenas.
 	Free mem.Spans
-	// Peek reads some bytes at each address, and returns nil for what it cannot read.
+	// Peek reads some bytes at each address, and returns nil for memory that it cannot read.
 	Peek func(addresses []uint64, size int) [][]byte
 }
 
-// peekFree is Peek for addresses anywhere. It returns nil outside of what is free.
+// peekFree is Peek for addresses anywhere. It returns nil outside of free memory.
 func (m Memory) peekFree(addresses []uint64, size int) [][]byte {
 	inside := make([]uint64, 0, len(addresses))
 	indices := make([]int, 0, len(addresses))
@@ -68,10 +68,10 @@ func (m Memory) peekFree(addresses []uint64, size int) [][]byte {
 	return contents
 }
 
-// An Arena is what may be an arena.
+// An Arena is memory that may be an arena.
 type Arena struct {
 	mem.Span
-	// Area is the memory that is free for it and what follows.
+	// Area is the memory that is free for it and for the arenas after it.
 	Area mem.Span
 
 	version
@@ -117,8 +117,8 @@ func (m Memory) ArenasAt(spans []mem.Span) []Arena {
 	return m.confirm(plausible)
 }
 
-// confirm returns the arenas of which all of some more pools belong to the arena, were never
-// used, or cannot be read.
+// confirm reads some more pools of each arena. It returns the arenas whose pools all belong to the
+// arena, were never used, or cannot be read.
 func (m Memory) confirm(candidates []Arena) []Arena {
 	const poolsPerArena = 6 // that are read
 	var addresses []uint64
@@ -198,7 +198,7 @@ func (m Memory) findFirstPools(candidates []Arena) {
 // withBounds returns each arena once, with the bounds that follow from its pools.
 //
 // An arena that is not aligned to its pools has one pool less, and its bounds lie up to a pool's
-// size around them. withBounds then takes what is certain, unless the area ends there.
+// size around them. withBounds then takes the certain part, unless the area ends there.
 func (m Memory) withBounds(candidates []Arena) []Arena {
 	candidates = slices.CompactFunc(candidates, func(a, b Arena) bool {
 		return a.firstPool == b.firstPool && a.version == b.version

@@ -101,7 +101,7 @@ type finder struct {
 	heap.Anonymous
 	memory    mem.Reader
 	peeksLeft int
-	// freeAreas and freeWritable are what no region has claimed of Areas and Writable.
+	// freeAreas and freeWritable are the parts of Areas and Writable that no region has claimed.
 	freeAreas, freeWritable mem.Spans
 	// found are the regions so far: sorted, disjoint, each within one area.
 	found []Region
@@ -223,8 +223,8 @@ func (f *finder) layOver(maps []process.Mapping) []Region {
 	return regions
 }
 
-// peek reads size bytes at each address, all within one page. It returns nil for what cannot be
-// read, and once the call has read maxPeeks headers.
+// peek reads size bytes at each address, all within one page. It returns nil for memory that cannot
+// be read, and once the call has read maxPeeks headers.
 func (f *finder) peek(addresses []uint64, size int) [][]byte {
 	contents := make([][]byte, len(addresses))
 	addresses = addresses[:min(len(addresses), f.peeksLeft)]

@@ -1,6 +1,6 @@
 package growth
 
-// A HeapLimit is what a trace cannot find in a heap whose probes are open in bursts only. It
+// A HeapLimit is the limit of a trace's findings in a heap whose probes are open in bursts only. It
 // depends on the malloc of the process.
 type HeapLimit uint8
 
@@ -8,8 +8,8 @@ type HeapLimit uint8
 const (
 	// HeapUnchecked: no object can be checked from outside, so that call sites stay undecided.
 	HeapUnchecked HeapLimit = iota
-	// HeapFreedLooksAlive: up to a third of what was freed looks alive, so that call sites may stay
-	// unnamed for long.
+	// HeapFreedLooksAlive: up to a third of the freed memory looks alive, so that call sites may
+	// stay unnamed for long.
 	HeapFreedLooksAlive
 	// HeapFreeUnmeasured: free memory inside malloc is not measured.
 	HeapFreeUnmeasured

@@ -122,7 +122,7 @@ const (
 	unknownStack = "[stack unknown]"
 )
 
-// IsLostFrame reports whether a function is that of a LostFrame, which is no call site.
+// IsLostFrame reports whether a function is the one of a LostFrame, which is no call site.
 func IsLostFrame(function string) bool {
 	return function == unknownStack || strings.HasPrefix(function, lostPrefix)
 }

@@ -1,5 +1,5 @@
-// Package claim decides which claims a trace may make of a process. A claim rests on data, and
-// what was lost of these data takes the claim away. It holds no sentences: export/words has them.
+// Package claim decides which claims a trace may make of a process. A claim rests on data, and a
+// loss of these data takes the claim away. It holds no sentences: export/words has them.
 package claim
 
 import (
@@ -20,7 +20,7 @@ const (
 	Fragmentation Claim = "fragmentation"
 	// NoLeak: the growth is no leak of objects.
 	NoLeak Claim = "no-leak"
-	// LiveObjects: the stacks hold what was allocated and not freed, up to sampling.
+	// LiveObjects: the stacks hold all memory that was allocated and not freed, up to sampling.
 	LiveObjects Claim = "live-objects"
 	// ExactCounts: counts and bytes without a sampling error are exact.
 	ExactCounts Claim = "exact-counts"
@@ -31,8 +31,8 @@ const (
 // Claims are all claims.
 var Claims = []Claim{FreeMemory, Fragmentation, NoLeak, LiveObjects, ExactCounts, EveryCall}
 
-// What a trace leaves out on purpose takes claims away as losses do. It has no count, and is not
-// among the losses of a result.
+// Data that a trace leaves out on purpose take claims away as losses do. They have no count, and
+// are not among the losses of a result.
 const (
 	Bursts  growth.LossKind = "bursts"  // calls between bursts
 	Sampled growth.LossKind = "sampled" // objects between two samples
@@ -46,7 +46,7 @@ var taken = map[growth.LossKind][]Claim{
 	growth.LossOutPointer:   Claims,
 	growth.LossMissedReturn: Claims,
 	growth.LossMissedFree:   Claims,
-	// Events are calls that change the address space: memory may pass for the heap's which is not.
+	// Events are calls that change the address space: other memory may pass for the heap's.
 	growth.LossEvents: {FreeMemory, Fragmentation, NoLeak, ExactCounts, EveryCall},
 
 	// Walks of malloc's heaps show no leak even where calls between bursts were not seen.
@@ -80,9 +80,9 @@ func Takes(loss growth.LossKind, claim Claim) bool {
 	return !known || slices.Contains(claims, claim)
 }
 
-// May reports whether a claim may be made of a process, beside the losses of its trace. Where it may
-// not, loss is why: the most frequent of those that take the claim away. PID 0 is the process tree,
-// which all losses count for.
+// May reports whether a claim may be made of a process, beside the losses of its trace. Where it
+// may not, loss is the reason: the most frequent loss that takes the claim away. All losses count
+// for PID 0, the process tree.
 func May(claim Claim, pid int, losses growth.Losses) (loss growth.Loss, ok bool) {
 	ok = true
 	for _, l := range losses.Of(pid) {
@@ -109,13 +109,14 @@ func MayRow(kind growth.Kind, pid int, losses growth.Losses) (loss growth.Loss, 
 	return growth.Loss{}, true
 }
 
-// Missing returns the losses of a trace until a snapshot, with what it has left out on purpose.
+// Missing returns the losses of a trace until a snapshot, with the data that it has left out on
+// purpose.
 func Missing(s *growth.Snapshot) growth.Losses {
 	return With(s.Losses, s.Heap.Bursts > 0, s.Interval)
 }
 
-// With returns losses, with what a trace has left out on purpose. interval is the mean number of
-// bytes between samples.
+// With returns losses, with the data that a trace has left out on purpose. interval is the mean
+// number of bytes between samples.
 func With(losses growth.Losses, bursts bool, interval uint64) growth.Losses {
 	all := slices.Clone(losses)
 	if bursts {

@@ -19,7 +19,7 @@ import (
 // A Result is all that a trace shows.
 type Result struct {
 	// All traced processes, and the Main one, which the result is about. Its verdict alone takes
-	// other processes of the job into account, of which Related grow much besides.
+	// other processes of the job into account. Related are the ones of them that grow much besides.
 	All     []Process
 	Main    Process
 	Related []growth.OtherProcess
@@ -28,15 +28,16 @@ type Result struct {
 	Groups   []Group
 	Outlier  *Outlier // nil: no rank stands out
 
-	// Pair is what growth is measured between, and Scanned the same for pages.
+	// Pair has the snapshots between which growth is measured, and Scanned the same for pages.
 	Pair, Scanned Pair
-	// Grown is what accumulated in host memory, and GrownOnGPUs on GPUs, with the trends of stacks.
+	// Grown is the memory that accumulated on the host, and GrownOnGPUs on GPUs, with the trends of
+	// stacks.
 	Grown, GrownOnGPUs []growth.Holding
 	RSS                RSS
 	Steps              *Steps // nil: no steps were seen
 
-	// Rows of RSS, of all processes. Main has the diagnoses of its own; TreeDiagnoses are those of
-	// the process tree, nil where the others are negligible.
+	// Rows of RSS, of all processes. Main has its own diagnoses; TreeDiagnoses are for the process
+	// tree, nil where the other processes are negligible.
 	Rows          []breakdown.Row
 	TreeDiagnoses []diagnosis.Diagnosis
 	Advice        []advice.Advice
@@ -63,8 +64,8 @@ type Steps struct {
 	Growth float64
 }
 
-// Conclude returns the result of a trace by the judgements of its processes. It decides them by the
-// checks so far, and leaves them as they are.
+// Conclude returns the result of a trace by the judgements of its processes. It decides copies of
+// them by the checks so far.
 func (t *Trace) Conclude(judged []Process) Result {
 	all := slices.Clone(judged)
 	for i := range all {
@@ -112,7 +113,7 @@ func (t *Trace) groups() []Group {
 	return groups
 }
 
-// addGrowth adds what accumulated between the ends of the pair.
+// addGrowth adds the memory that accumulated between the ends of the pair.
 func (r *Result) addGrowth() {
 	var trends, onGPUs []trend.StackTrend
 	for _, p := range r.All {
@@ -199,8 +200,8 @@ func (t *Trace) addCauses(r *Result) {
 	})
 }
 
-// treeEvidence is what the process tree is diagnosed by. It grows where a traced process or a group
-// of workers does.
+// treeEvidence is the evidence for the diagnosis of the process tree. It grows where a traced
+// process or a group of workers does.
 func (t *Trace) treeEvidence(r *Result) diagnosis.Evidence {
 	e := diagnosis.Evidence{
 		Class: r.Main.Class, Rows: r.Rows, Elapsed: r.Scanned.Elapsed(),
@@ -228,8 +229,8 @@ func (t *Trace) treeEvidence(r *Result) diagnosis.Evidence {
 // little for a breakdown of its own.
 const minOtherShare = 0.05
 
-// OtherProcesses is the number of processes besides one that have resident memory, which has the
-// bytes by PID. It is 0 where their memory is negligible beside that of the one.
+// OtherProcesses is the number of processes besides one that have resident memory. resident has the
+// bytes by PID. The number is 0 where their memory is negligible beside the memory of the one.
 func OtherProcesses(pid int, resident map[int]int64) int {
 	others, sum := 0, int64(0)
 	for other, bytes := range resident {

@@ -91,7 +91,7 @@ func TestConcludeNothing(t *testing.T) {
 	}
 }
 
-// TestOtherProcesses leaves out what is negligible.
+// TestOtherProcesses leaves out negligible memory.
 func TestOtherProcesses(t *testing.T) {
 	for want, others := range map[int]map[int]int64{
 		0: {1: 100, 2: 4, 3: 0},

@@ -41,8 +41,8 @@ func (t *Trace) JudgeGPU(p *Process) {
 	}
 }
 
-// AddChecks adds to the judgements of a process what the checks have found so far: a leak is
-// suspected until enough of them agree.
+// AddChecks adds the findings of the checks so far to the judgements of a process: a leak is
+// suspected until enough checks agree.
 func (t *Trace) AddChecks(p *Process) {
 	elapsed := t.lastElapsed().Seconds()
 
@@ -87,7 +87,7 @@ func WorstGPU(all []Process) *Process {
 	return worst
 }
 
-// Sizes are what is known of a process that is not traced: its sizes alone.
+// Sizes are the data on a process that is not traced: its sizes alone are known.
 type Sizes struct {
 	RSS verdict.Series
 	// Private is RSS without mapped files; without samples: it is unknown.

@@ -12,15 +12,15 @@ import (
 // An Outlier is the traced rank that grows most unlike the others.
 type Outlier struct {
 	Rank Process
-	// Ranks that were compared, this one included. Others are those that do not stand out, of which
-	// Middle grows at the median rate.
+	// Ranks that were compared, this one included. Others are the ranks that do not stand out.
+	// Middle is the one of them that grows at the median rate.
 	Ranks, Others int
 	Middle        Process
 	Score         outlier.Score
 	Site          Site
 }
 
-// A Site is where the other ranks grow, beside an outlier.
+// A Site says whether the other ranks grow at the call site of an outlier.
 type Site string
 
 // The sites; empty: the call sites are not known.
@@ -29,11 +29,12 @@ const (
 	SiteOnlyThere Site = "only-there" // it does not
 )
 
-// minOthersShare is the rate of the other ranks, as a share of the outlier's, from which on they grow
-// to speak of.
+// minOthersShare is the least rate of the other ranks that counts as growth, as a share of the
+// outlier's rate.
 const minOthersShare = 0.01
 
-// Ratio of the rate to the median rate of the others; false where these do not grow to speak of.
+// Ratio of the rate to the median rate of the others; false where their rate does not count as
+// growth.
 func (o *Outlier) Ratio() (ratio float64, ok bool) {
 	return o.Rank.Rate / o.Middle.Rate, o.Middle.Rate >= minOthersShare*o.Rank.Rate
 }
@@ -76,7 +77,7 @@ func outlierOf(all []Process) *Outlier {
 	return o
 }
 
-// siteOf is whether another rank grows by the call site of the first suspect of one.
+// siteOf says whether another rank grows at the call site of the first suspect of a rank.
 func siteOf(rank, other Process) Site {
 	switch {
 	case len(rank.Suspects) == 0, len(other.Suspects) == 0 && other.Class.Grows():

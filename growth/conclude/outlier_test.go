@@ -45,7 +45,7 @@ func TestOutlierOf(t *testing.T) {
 
 	for name, c := range map[string]struct {
 		all   []Process
-		ratio float64 // 0: no outlier, -1: the others do not grow to speak of
+		ratio float64 // 0: no outlier, -1: the rate of the others does not count as growth
 		site  Site
 	}{
 		"same call site":       {append(others(10, 10.1, 9.9, 10, 10.2), rankAt(9, 60, 10)), 6, SiteSame},

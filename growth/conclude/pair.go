@@ -27,8 +27,8 @@ func (t *Trace) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapshot {
 
 // PairOf returns the baseline and the end of the growth of a process; nil: no process was traced.
 // The baseline is nearest to the start of a window. A process that has exited has released its
-// memory, so that the last snapshot of its life is the end. What was left at its exit is the end
-// only where there is no snapshot after the first.
+// memory, so that the last snapshot of its life is the end. Memory left at its exit is the end only
+// where there is no snapshot after the first.
 func (t *Trace) PairOf(process *growth.ProcessHistory, w trend.Window) Pair {
 	start, end := &growth.Snapshot{Elapsed: t.Began}, t.Exit // nothing was alive before the first snapshot
 	own := t.snapshotsOf(process)

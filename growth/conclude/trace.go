@@ -1,5 +1,5 @@
-// Package conclude turns what a trace has recorded into its result: which process it is about, the
-// verdicts, what grew between which snapshots, the causes and the advice. It is pure: the end of a
+// Package conclude turns the record of a trace into its result: the process that it is about, the
+// verdicts, the growth between two snapshots, the causes and the advice. It is pure: the end of a
 // trace, its checks and the screen call it, and the same record gives the same result.
 package conclude
 
@@ -15,8 +15,8 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// A Trace is what has been recorded so far. Where it continues an earlier trace, its history begins
-// with that one.
+// A Trace is the record of a trace so far. Where it continues an earlier trace, its history begins
+// with the earlier one.
 type Trace struct {
 	Options
 	// PID of the process that the user named.
@@ -24,11 +24,11 @@ type Trace struct {
 	// Began is when tracing began: 0, unless an earlier trace is continued.
 	Began   time.Duration
 	History *growth.History
-	// Snapshots in order, while the traced processes lived. Exit is what was left when the last one
-	// exited; nil: one lives.
+	// Snapshots in order, while the traced processes lived. Exit is the memory left when the last
+	// one exited; nil: one lives.
 	Snapshots []*growth.Snapshot
 	Exit      *growth.Snapshot
-	// Others are processes of the job outside the tree, those that grew most first.
+	// Others are processes of the job outside the tree, by growth, the largest first.
 	Others []growth.OtherProcess
 	// Checks of RSS and of GPU memory so far; nil: the trace is judged once.
 	Checks, GPUChecks *verdict.Rechecks
@@ -37,7 +37,7 @@ type Trace struct {
 	Keepers  []keeper.Search
 }
 
-// Options are what the user knows of the job, and how strict the judgement is.
+// Options are the user's knowledge of the job, and the strictness of the judgement.
 type Options struct {
 	Criteria verdict.Criteria
 	// Limit of the memory of the process tree, in bytes; 0: none is given.
@@ -48,7 +48,7 @@ type Options struct {
 	Components *component.Rules
 }
 
-// caseOf returns what a judgement of a process takes into account.
+// caseOf returns the data that a judgement of a process takes into account.
 func (t *Trace) caseOf(process *growth.ProcessHistory) judge.Case {
 	c := judge.Case{
 		Process: process, Headroom: growth.Unknown,
@@ -63,7 +63,7 @@ func (t *Trace) caseOf(process *growth.ProcessHistory) judge.Case {
 	return c
 }
 
-// Headroom is what is left, at the last sample, until a process meets its first limit; nil: no
+// Headroom is the memory left, at the last sample, until a process meets its first limit; nil: no
 // process was traced.
 func (t *Trace) Headroom(process *growth.ProcessHistory) (first growth.Headroom) {
 	if n := len(t.History.Rows); n > 0 {
@@ -85,7 +85,7 @@ func (t *Trace) lastElapsed() time.Duration {
 	return t.History.Rows[len(t.History.Rows)-1].Elapsed
 }
 
-// ownRows are the samples of this trace, without those of the ones that it continues.
+// ownRows are the samples of this trace, without the samples of the traces that it continues.
 func (t *Trace) ownRows() []growth.Row {
 	rows := t.History.Rows
 	i := slices.IndexFunc(rows, func(row growth.Row) bool { return row.Elapsed >= t.Began })
@@ -107,7 +107,7 @@ func (t *Trace) cacheAt(at time.Duration) int64 {
 	return cache
 }
 
-// KeepersOf returns who keeps what grows in a process, by the latest answers; nil has none.
+// KeepersOf returns who keeps the growing memory of a process, by the latest answers; nil has none.
 func (t *Trace) KeepersOf(p *growth.ProcessHistory) (own []keeper.Search) {
 	for _, s := range t.Keepers {
 		if p != nil && p.Had(s.PID, s.Elapsed) {

@@ -69,7 +69,7 @@ type Evidence struct {
 	Start, Elapsed time.Duration
 	// Trends of the stacks over the window.
 	Trends []trend.StackTrend
-	// Missing is what was lost, and left out on purpose, over the window: claim.Missing.
+	// Missing are the data that were lost, or left out on purpose, over the window: claim.Missing.
 	Missing growth.Losses
 	// Walks of malloc's heaps up to the end of the window, in order.
 	Walks      []growth.HeapWalk

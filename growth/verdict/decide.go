@@ -2,7 +2,8 @@ package verdict
 
 import "math"
 
-// Findings are what is known besides the series of a verdict. The zero value overrides nothing.
+// Findings are the facts that are known besides the series of a verdict. The zero value overrides
+// nothing.
 type Findings struct {
 	// StacksAccumulate: stacks that accumulate explain growth that is too short for a leak.
 	StacksAccumulate bool
@@ -25,9 +26,9 @@ type override struct {
 	apply func(*Verdict, Findings)
 }
 
-// overrides are all that change a verdict after Judge, in their order. Each sees what the ones
-// before it have left: a cause takes a leak away before its checks are counted, and another process
-// matters only where nothing is left that grows.
+// overrides are all changes of a verdict after Judge, in their order. Each sees the verdict as the
+// earlier ones have left it: a cause takes a leak away before its checks are counted, and another
+// process matters only where no growth is left.
 var overrides = []override{
 	{"stacks accumulate", suspectStacks},
 	{"fragmentation", nameFragmentation},
@@ -36,8 +37,8 @@ var overrides = []override{
 	{"other process", nameOther},
 }
 
-// Decide returns the verdict on a process: the one that its series was judged to have, with all
-// that the findings override.
+// Decide returns the verdict on a process: the verdict on its series, with the overrides that the
+// findings call for.
 func Decide(judged Verdict, f Findings) Verdict {
 	for _, o := range overrides {
 		o.apply(&judged, f)
@@ -53,7 +54,8 @@ func suspectStacks(v *Verdict, f Findings) {
 	}
 }
 
-// nameFragmentation names what grows. The class stays: the memory is in use all the same.
+// nameFragmentation names freed memory as the growth. The class stays: the memory is in use all the
+// same.
 func nameFragmentation(v *Verdict, f Findings) {
 	if f.Fragmentation && v.Class.Grows() {
 		v.Reason = ReasonFragmentation
@@ -76,7 +78,7 @@ func leaveOutFiles(v *Verdict, f Findings) {
 }
 
 // requireStreak suspects a leak that too few checks in a row have found: a trace that is judged
-// often is wrong more often. Freed memory stays the reason where it is one, as it is what to act on.
+// often is wrong more often. Freed memory stays the reason where it is one: the user can act on it.
 func requireStreak(v *Verdict, f Findings) {
 	if v.Class != ClassLeak || f.Streak.Found >= f.Streak.Needed {
 		return

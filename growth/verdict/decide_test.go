@@ -93,7 +93,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideOrder has each pair of overrides of which one changes what the other looks at.
+// TestDecideOrder has each pair of overrides of which one changes a field that the other looks at.
 func TestDecideOrder(t *testing.T) {
 	both := func(a, b Findings) Findings {
 		return Findings{
@@ -134,7 +134,7 @@ func TestDecideOrder(t *testing.T) {
 	}
 }
 
-// TestDecideNumbers checks what the overrides change besides class and reason.
+// TestDecideNumbers checks the fields that the overrides change besides class and reason.
 func TestDecideNumbers(t *testing.T) {
 	v := Decide(classed(ClassLeak), fewChecks())
 	if v.Streak != (Streak{1, 3}) || v.Longer != 60 {

@@ -52,7 +52,7 @@ func (l *Rechecks) Add(v Verdict) (alarm bool) {
 	return alarm
 }
 
-// AddTo adds to findings what the checks of a trace of the length elapsed have counted. Nil adds
+// AddTo adds the results of the checks to findings, for a trace of the length elapsed. Nil adds
 // nothing: the trace is judged once.
 func (l *Rechecks) AddTo(f *Findings, elapsed float64) {
 	if l == nil {

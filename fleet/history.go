@@ -75,8 +75,8 @@ func (h *history) length() float64 {
 	return h.points[len(h.points)-1].age - h.began
 }
 
-// judge returns the verdict on RSS, and on the memory besides mapped files where RSS grows. Headroom
-// is what is left of the nearest limit.
+// judge returns the verdict on RSS, and on the memory besides mapped files where RSS grows.
+// Headroom is the memory left until the nearest limit.
 func (h *history) judge(
 	headroom growth.Headroom, criteria verdict.Criteria,
 ) (verdict.Verdict, verdict.Findings) {

@@ -314,7 +314,7 @@ type Loss struct {
 	Bytes uint64 `json:"bytes,omitempty"`
 }
 
-// Missing is what the trace has lost, and left out on purpose, for package claim.
+// Missing are the data that the trace has lost, or left out on purpose, for package claim.
 func (s *Summary) Missing() growth.Losses {
 	var losses growth.Losses
 	for _, l := range s.Losses {

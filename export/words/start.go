@@ -70,7 +70,7 @@ type Allocator struct {
 	Limit      growth.HeapLimit
 }
 
-// NeedsNote reports whether the malloc limits what the trace can find.
+// NeedsNote reports whether the malloc limits the findings of the trace.
 func (a Allocator) NeedsNote() bool { return a.Limit != growth.HeapUnlimited }
 
 // Note is the budget's note on the malloc.

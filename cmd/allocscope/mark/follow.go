@@ -100,9 +100,9 @@ func (t *tail) read(buffer []byte) error {
 	return nil
 }
 
-// errOtherOwner means that a file has been replaced by one of another user. Who may write its folder,
-// such as the program that is traced, could have root read with it what that program may not: lines of
-// a log, or what is in a FIFO and then lost to its reader.
+// errOtherOwner means that a file has been replaced by one of another user. A program that may
+// write the file's folder, such as the traced one, could make root read files that the program
+// itself may not read: lines of a log, or the data in a FIFO, which its reader then loses.
 var errOtherOwner = errors.New("the new file belongs to another user")
 
 // reopen starts again at the start of the file after it was truncated, and with the new file after

@@ -141,8 +141,8 @@ func (p *place) startRemover(command process) error {
 	}
 	defer null.Close()
 
-	// What whoever called allocscope has left open, such as a locked file, would stay so as long as the
-	// remover lives. A kernel without the call has it open.
+	// Files that the caller of allocscope has left open, such as a locked one, would stay open as
+	// long as the remover lives. On a kernel without the call they do.
 	_ = unix.CloseRange(firstInherited, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 
 	p.remover, err = os.StartProcess(child.Executable,

@@ -91,7 +91,8 @@ func TestStaleMount(t *testing.T) {
 	}
 }
 
-// The remover may outlive the command for long. What the caller has open is not for it.
+// The remover may outlive the command for long. It does not inherit the files that the caller has
+// open.
 func TestRemoverInherits(t *testing.T) {
 	held, err := os.Create(filepath.Join(t.TempDir(), "held"))
 	if err != nil {

@@ -62,7 +62,7 @@ type ending struct {
 	reason   string // why it has ended, as the summary has it
 }
 
-// writeProfiles writes what was alive at the baseline and at the end, and what has grown.
+// writeProfiles writes the memory that was alive at the baseline and at the end, and its growth.
 func (e *ending) writeProfiles() {
 	r, start, end := e.recorder, e.result.Pair.Start, e.result.Pair.End
 	r.files.write(folder.WarmupFile, r.profileWriter(start.AllHoldings(), r.began, start))

@@ -23,7 +23,7 @@ func (o *Options) criteria() verdict.Criteria {
 	return c
 }
 
-// Recorded returns what has been recorded so far, to conclude from.
+// Recorded returns the record so far, to conclude from.
 func (r *Recorder) Recorded() *conclude.Trace {
 	t := &conclude.Trace{
 		Options: conclude.Options{
@@ -64,7 +64,7 @@ func (r *Recorder) recheck() {
 	}
 }
 
-// checks are the periodic judgements of a trace, and what they have found.
+// checks are the periodic judgements of a trace, with their results.
 type checks struct {
 	rss     *verdict.Rechecks // nil: judged once, at the end
 	gpu     *verdict.Rechecks // of GPU memory, at the same times
@@ -85,8 +85,8 @@ func newChecks(o *Options) checks {
 // certain.
 const maxTimeToLimitWarning = time.Hour
 
-// addRSS counts a check, and logs what it has found: a leak when enough checks agree, and at once
-// what fills the memory soon.
+// addRSS counts a check, and logs its result: a leak when enough checks agree, and at once growth
+// that fills the memory soon.
 func (c *checks) addRSS(p conclude.Process) {
 	raised := c.rss.Add(p.Verdict)
 	found := summary.VerdictOf(p.Verdict, summary.AxisSeconds)

@@ -155,8 +155,8 @@ func (r *Recorder) watchObjects() {
 	}
 }
 
-// searchKeepers starts a search for who keeps what a verdict says that grows, unless work is under
-// way or there is no budget. It may take a limit of CPU time; 0: what the budget allows.
+// searchKeepers starts a search for who keeps the memory that grows by a verdict, unless work is
+// under way or there is no budget. It may take a limit of CPU time; 0: the budget decides.
 func (w *objectWatch) searchKeepers(
 	t *conclude.Trace, p conclude.Process, limit time.Duration,
 ) {
@@ -184,8 +184,8 @@ func (w *objectWatch) searchAgain(t *conclude.Trace, p conclude.Process) {
 	w.searchKeepers(t, p, limit)
 }
 
-// searchFor returns the work that a verdict calls for: a census alone if neither RSS nor what
-// tensors have on GPUs grows.
+// searchFor returns the work that a verdict calls for: a census alone if neither RSS nor the
+// tensors' memory on GPUs grows.
 func (w *objectWatch) searchFor(t *conclude.Trace, p conclude.Process) (work objectWork) {
 	if p.History == nil {
 		return work
@@ -215,8 +215,8 @@ func suspectStacks(suspects []trend.Suspect) (stacks [][]uint64) {
 	return stacks
 }
 
-// start starts work with what the budget allows, unless it has its own limit. The process that is
-// searched comes first, else the main one; nil: there is none.
+// start starts work with the CPU time that the budget allows, unless the work has its own limit.
+// The process that is searched comes first, else the main one; nil: there is none.
 func (w *objectWatch) start(ctx context.Context, main *growth.ProcessHistory, work objectWork) {
 	now := w.session.Elapsed()
 	if work.limit == 0 {
@@ -377,7 +377,7 @@ func (w *objectWatch) finish(
 	before := w.session.ObjectsCPUTime()
 	defer func() { w.atEnd = w.session.ObjectsCPUTime() - before }()
 	work := w.searchFor(t, p)
-	work.limit = maxObjectTime // whatever the budget says: the answer is what the trace is for
+	work.limit = maxObjectTime // whatever the budget says: the trace is for the answer
 	w.start(ctx, t.History.Main(), work)
 	w.take(<-w.done)
 }

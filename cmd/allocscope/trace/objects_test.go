@@ -166,7 +166,7 @@ func TestObjectWatch(t *testing.T) {
 	}
 }
 
-// finish searches at the end, and returns what is known then.
+// finish searches at the end, and returns the results.
 func (c *counting) finish(r *Recorder, v conclude.Process) []keeper.Search {
 	r.objects.finish(context.Background(), r.Recorded(), v, summary.EndedDuration)
 	return r.Recorded().KeepersOf(v.History)

@@ -293,7 +293,7 @@ func (r *Recorder) counters() (tracer.Events, growth.Losses, error) {
 // maxNotes bounds the notes of a trace whose processes are started repeatedly.
 const maxNotes = 32
 
-// notes are what a summary says besides numbers.
+// notes are the sentences of a summary besides its numbers.
 type notes []summary.Note
 
 // once logs a note that applies, and adds it, unless it is there.
@@ -304,7 +304,8 @@ func (n *notes) once(applies bool, note summary.Note) {
 	}
 }
 
-// noteChange adds the notes of a change, and what limits the processes that are traced from now on.
+// noteChange adds the notes of a change, and the limits of the processes that are traced from now
+// on.
 func (r *Recorder) noteChange(more []summary.Note) {
 	if len(more) == 0 || len(r.notes)+len(more) > maxNotes {
 		return

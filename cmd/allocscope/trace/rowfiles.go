@@ -144,7 +144,7 @@ func (f *rowFiles) close() error {
 	return errors.Join(errs...)
 }
 
-// names are those of the files of the folder, by what is in them.
+// names are the names of the folder's files, by their content.
 func (f *rowFiles) names() map[string]string {
 	files := map[string]string{
 		"growth": folder.GrowthFile, "warmup": folder.WarmupFile, "plateau": folder.PlateauFile,

@@ -24,8 +24,8 @@ const (
 
 const (
 	// snapshotOwnPart is the part of the limit of allocscope's own CPU time that snapshots may
-	// take, and snapshotBurst what they may take in advance. They are taken further apart where
-	// they cost more, but at most maxStretch periods.
+	// take, and snapshotBurst the time that they may take in advance. They are taken further apart
+	// where they cost more, but at most maxStretch periods.
 	snapshotOwnPart = 0.3
 	snapshotBurst   = 200 * time.Millisecond
 	maxStretch      = 5
@@ -34,8 +34,8 @@ const (
 	minSnapshotShare = 1e-3
 )
 
-// A snapshotSeries is the snapshots of a trace, and when the next one is due. It bounds how many
-// there are, what they hold, and what they cost.
+// A snapshotSeries is the snapshots of a trace, and when the next one is due. It bounds their
+// number, their memory and their cost.
 type snapshotSeries struct {
 	all       []numberedSnapshot // in order, while the process lived
 	nextFile  int                // number of the next snapshot's file
@@ -44,7 +44,7 @@ type snapshotSeries struct {
 	isFixed   bool          // the user has set the period
 	costs     duty.Limiter  // where it is not fixed
 	notBefore time.Duration // none is due before
-	leftOut   int           // for what they cost
+	leftOut   int           // for their cost
 
 	baselineTaken bool
 	baseline      *growth.Snapshot // nil: not planned by --warmup, or not reached
@@ -95,7 +95,7 @@ func (s *snapshotSeries) add(snapshot *growth.Snapshot) (file int) {
 	return n.file
 }
 
-// times are those of all snapshots.
+// times are the times of all snapshots.
 func (s *snapshotSeries) times() []time.Duration {
 	var times []time.Duration
 	for _, n := range s.all {
@@ -146,8 +146,9 @@ func (s *snapshotSeries) unclassifyFree(latest *growth.Snapshot) {
 	}
 }
 
-// bound bounds the number of the snapshots of an open-ended trace, and the memory of all. In those
-// between the first and the latest it drops what holds nothing, and then every other one of them.
+// bound bounds the number of the snapshots of an open-ended trace, and the memory of all. In the
+// snapshots between the first and the latest it drops holdings that hold nothing. Then it drops
+// every other one of these snapshots.
 func (s *snapshotSeries) bound(isOpenEnded bool, files *outputFiles) {
 	if isOpenEnded && len(s.all) >= maxSnapshots {
 		s.thin(files)
@@ -187,8 +188,8 @@ func (s *snapshotSeries) thin(files *outputFiles) {
 }
 
 // dropTeardown drops the last snapshots of a process that has exited then, if they have less of the
-// heap than most before them: what a program frees at its end, it had kept until then. After a spike it
-// has as much as most before.
+// heap than most before them: memory that a program frees at its end, it had kept until then. After
+// a spike it has as much as most before.
 func (s *snapshotSeries) dropTeardown(
 	exit time.Duration, main *growth.ProcessHistory, files *outputFiles,
 ) {

@@ -110,8 +110,8 @@ func (r *Recorder) takeSpikeSnapshot() error {
 // maxSpikeStacks bounds the stacks of a spike in the summary.
 const maxSpikeStacks = 10
 
-// spikeMemory is what is alive in the spikes of the main process only, which it writes as a profile,
-// too; nil: it has no spikes, or no process was traced.
+// spikeMemory is the memory that is alive in the spikes of the main process only, which it writes
+// as a profile, too; nil: it has no spikes, or no process was traced.
 func (e *ending) spikeMemory() *summary.SpikeMemory {
 	r := e.recorder
 	watch := r.spikes.processes[e.result.Main.History]

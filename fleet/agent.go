@@ -14,6 +14,7 @@ import (
 	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/reexec"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
 
@@ -92,7 +93,7 @@ func New(options Options) (*Agent, error) {
 	}
 
 	a := &Agent{
-		options: options, node: nodeName(), executable: "/proc/self/exe", bootID: boot,
+		options: options, node: nodeName(), executable: reexec.Executable, bootID: boot,
 		criteria: verdict.InSeconds().Faster(options.Speed).Repeated(),
 		finder:   newFinder(rules, options.MinRSS, options.Speed), most: MaxWatched,
 		done: make(chan struct{}), sampledAt: time.Now(),

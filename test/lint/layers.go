@@ -44,7 +44,8 @@ var layers = [][]string{
 	{"export/metrics"},
 	{"export/ranks"},
 
-	{"tracer/hostile", "tracer/mem"},
+	{"tracer/mem", "tracer/reexec"},
+	{"tracer/hostile"},
 	{
 		"tracer/gpu/nvml", "tracer/overhead/calibrate/child", "tracer/overhead/controller",
 		"tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",

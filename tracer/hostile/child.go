@@ -6,22 +6,14 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/reexec"
 )
 
 // Descriptors of the child.
 const childSocket, childShared = 3, 4
 
-// init takes over in the child, before most of the program has started.
-func init() {
-	if len(os.Args) == 0 || os.Args[0] != Name {
-		return
-	}
-	if err := serve(); err != nil {
-		_, _ = os.Stderr.WriteString(Name + ": " + err.Error() + "\n")
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+func init() { reexec.Register(Name, reexec.Main(Name, serve)) }
 
 // serve answers requests until the other end of the socket is closed.
 func serve() error {

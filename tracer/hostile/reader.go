@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/reexec"
 )
 
 // Name is argument 0 of the child process.
@@ -317,7 +319,7 @@ func (r *reader) startChild() error {
 	}
 
 	command := exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{Name},
+		Path: reexec.Executable, Args: []string{Name},
 		Env:        []string{"GOMAXPROCS=1", "GOGC=20"},
 		Stderr:     os.Stderr,
 		ExtraFiles: []*os.File{theirs, memory},

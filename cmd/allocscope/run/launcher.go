@@ -22,6 +22,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/reexec"
 )
 
 // A launcher starts a command and the tracer part, and ends as the command does.
@@ -181,7 +182,7 @@ func (l *launcher) startStarter() error {
 	defer unix.Close(gate[0])
 	l.gate = os.NewFile(uintptr(gate[1]), "gate")
 
-	l.process = user.Command(context.Background(), l.owner, child.Executable)
+	l.process = user.Command(context.Background(), l.owner, reexec.Executable)
 	if l.process.Env == nil {
 		l.process.Env = os.Environ()
 	}

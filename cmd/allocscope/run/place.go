@@ -15,6 +15,7 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/run/child"
 	"github.com/allocscope/allocscope/shim"
+	"github.com/allocscope/allocscope/tracer/reexec"
 )
 
 // A place is the session's copy of the shim, in a folder that the tracer part alone can write.
@@ -145,7 +146,7 @@ func (p *place) startRemover(command process) error {
 	// long as the remover lives. On a kernel without the call they do.
 	_ = unix.CloseRange(firstInherited, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 
-	p.remover, err = os.StartProcess(child.Executable,
+	p.remover, err = os.StartProcess(reexec.Executable,
 		[]string{child.RemoverName, p.folder}, &os.ProcAttr{
 			Dir: "/", Env: []string{"GOMAXPROCS=1"}, Sys: &syscall.SysProcAttr{Setsid: true},
 			Files: []*os.File{null, null, null, ended, command.file, p.shim, p.lock},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/run/child"
+	"github.com/allocscope/allocscope/tracer/reexec"
 )
 
 // ignored and blocked are the signals that allocscope was started with so. They are so in the
@@ -82,7 +83,7 @@ func startWitnessProcess() (process *exec.Cmd, in, out *os.File, err error) {
 	defer outWrite.Close()
 
 	process = &exec.Cmd{
-		Path: child.Executable, Args: []string{child.WitnessName}, Dir: "/",
+		Path: reexec.Executable, Args: []string{child.WitnessName}, Dir: "/",
 		Stdin: inRead, Stdout: outWrite, Env: append(withoutPreload(os.Environ()), "GOMAXPROCS=2"),
 	}
 	if err := child.StartBlocked(process.Start); err != nil {

@@ -18,8 +18,8 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
-	"github.com/allocscope/allocscope/cmd/allocscope/run/child"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
+	"github.com/allocscope/allocscope/tracer/reexec"
 )
 
 // Names of the hidden commands.
@@ -62,7 +62,7 @@ func runElevated() error {
 func startTracer(
 	socket, output *os.File, arguments, environment []string,
 ) (*os.Process, error) {
-	process, err := os.StartProcess(child.Executable, arguments, &os.ProcAttr{
+	process, err := os.StartProcess(reexec.Executable, arguments, &os.ProcAttr{
 		Env: environment, Files: []*os.File{socket, output, output},
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/gob"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
@@ -13,19 +12,10 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/reexec"
 )
 
-// init takes over in the child, before most of the program has started.
-func init() {
-	if len(os.Args) == 0 || os.Args[0] != Name {
-		return
-	}
-	if err := serve(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+func init() { reexec.Register(Name, reexec.Main(Name, serve)) }
 
 // A firstCensus is the first census of a program.
 type firstCensus struct {

@@ -24,6 +24,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/hostile"
 	"github.com/allocscope/allocscope/tracer/objects"
+	"github.com/allocscope/allocscope/tracer/reexec"
 )
 
 // Name is argument 0 of the child process.
@@ -200,7 +201,7 @@ func (w *Worker) start() (*child, error) {
 
 	c := &child{errors: &firstBytes{}}
 	c.command = &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{Name}, Stderr: c.errors,
+		Path: reexec.Executable, Args: []string{Name}, Stderr: c.errors,
 		// Above so much memory, less garbage waits for its collection.
 		Env:       []string{"GOMAXPROCS=1", "GOGC=50", "GOMEMLIMIT=1GiB"},
 		WaitDelay: endTimeout,

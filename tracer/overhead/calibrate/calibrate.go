@@ -21,6 +21,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate/child"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/reexec"
 )
 
 // Costs of the probes, in ns of CPU time of the probed thread, without stack walks and samples.
@@ -152,7 +153,7 @@ func (c *childProcess) sites(sites ...probe.Site) (probe.FileSites, error) {
 			sites[i].Offset, err = fileOffset(maps, sites[i].Offset)
 		}
 	}
-	mapping := process.Mapping{Path: self}
+	mapping := process.Mapping{Path: reexec.Executable}
 	return probe.FileSites{Mapping: mapping, Path: hostile.Self(), Sites: sites}, err
 }
 

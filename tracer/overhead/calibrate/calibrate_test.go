@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate/child"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/reexec"
 )
 
 // start starts a child that ends with the test, which stays on its thread.
@@ -46,7 +47,7 @@ func TestChild(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		code, err := os.ReadFile(self)
+		code, err := os.ReadFile(reexec.Executable)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,10 +12,8 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate/child"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/reexec"
 )
-
-// self is the running executable, even if its file has been replaced.
-const self = "/proc/self/exe"
 
 // A childProcess is the process that is measured.
 type childProcess struct {
@@ -35,7 +33,7 @@ func startChild(timeout time.Duration) (*childProcess, error) {
 	defer theirs.Close()
 
 	c := &childProcess{answers: answers, command: &exec.Cmd{
-		Path: self, Args: []string{child.Name}, Env: child.Environment, Dir: "/", Stdout: theirs,
+		Path: reexec.Executable, Args: []string{child.Name}, Env: child.Environment, Dir: "/", Stdout: theirs,
 		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	}}
 	if c.orders, err = c.command.StdinPipe(); err != nil {

@@ -16,10 +16,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-)
 
-// Executable is the program of the children.
-const Executable = "/proc/self/exe"
+	"github.com/allocscope/allocscope/tracer/reexec"
+)
 
 // Names of the children: their argument 0.
 const (
@@ -79,17 +78,9 @@ const (
 )
 
 func init() {
-	if len(os.Args) == 0 {
-		return
-	}
-	switch os.Args[0] {
-	case StarterName:
-		os.Exit(start(os.Args))
-	case WitnessName:
-		os.Exit(witness())
-	case RemoverName:
-		os.Exit(remover(os.Args))
-	}
+	reexec.Register(StarterName, start)
+	reexec.Register(WitnessName, witness)
+	reexec.Register(RemoverName, remover)
 }
 
 // parse returns the starter of such arguments.
@@ -214,7 +205,7 @@ func readByte(fd int) (byte, error) {
 
 // witness answers which signals it has received. The launcher has blocked all, but Go's runtime
 // unblocks those that end a process: it catches them.
-func witness() (status int) {
+func witness([]string) (status int) {
 	received := make(chan os.Signal, 64)
 	signal.Notify(received, Forwarded...)
 

@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/reexec"
 )
 
 // Name is the argument 0 of the child.
@@ -46,18 +48,12 @@ const (
 type Calls struct{ Malloc, Free, Calloc, Stepped float64 }
 
 func init() {
-	if len(os.Args) == 0 || os.Args[0] != Name {
-		return
-	}
-	runtime.LockOSThread() // the clock is the thread's
-	if err := serve(os.Stdin, os.Stdout); err != nil {
-		os.Exit(1)
-	}
-	os.Exit(0)
+	reexec.Register(Name, reexec.Main(Name, func() error { return serve(os.Stdin, os.Stdout) }))
 }
 
 // serve writes the functions' addresses, and answers orders until their end.
 func serve(orders io.Reader, answers io.Writer) error {
+	runtime.LockOSThread() // the clock is the thread's
 	pages, err := newPages()
 	if err != nil {
 		return err

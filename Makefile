@@ -127,6 +127,16 @@ TRACER_PARTS := test-tracer-A-F test-tracer-G-L test-tracer-M-R test-tracer-S-Z
 # While a test swaps, the kernel may swap any process: such tests run before all others.
 SWAP := ^TestSwapped
 
+# With -short a test that needs root or a browser skips itself. Such a test that does not fails here,
+# for any user but root. Tests wait for programs much of the time, so that -p has more of them run.
+.PHONY: quick
+quick: ## Format, vet, lint, and test growth, export and fleet, a minute; any user, installs nothing
+	@unformatted=$$(gofmt -l .) && [ -z "$$unformatted" ] || \
+		{ echo "gofmt would change:" $$unformatted >&2; exit 1; }
+	$(GO) vet -tags gpu,machine,share ./...
+	$(GO) run ./test/lint
+	$(GO) test -short -vet=off -ldflags=-w -p 4 ./growth/... ./export/... ./fleet/...
+
 # Setting up interpreters takes minutes, once. A test that needs one waits for it.
 .PHONY: test
 test: $(WEB)/node_modules ## Run all tests; installs what they need, asks sudo for root

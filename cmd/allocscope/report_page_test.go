@@ -30,7 +30,7 @@ func (r readable) open(t *testing.T, view pagetest.View) reader {
 // One trace of a real trainer, and everything that people do with its report.
 func TestReportPage(t *testing.T) {
 	t.Parallel()
-	report := readable{traceForReport(t), startBrowser(t)}
+	report := readable{traceForReport(t), pagetest.StartFor(t)}
 	for _, c := range []struct {
 		name  string
 		check func(t *testing.T, report readable)
@@ -176,17 +176,6 @@ func checkServed(t *testing.T, report readable) {
 	served.mustBeSound()
 	pprof := openPage(t, report.browser, url+"growth/flamegraph", pagetest.View{})
 	pprof.must(pprof.Await("document.body.textContent.includes('Album.keep')"))
-}
-
-// startBrowser starts Chromium for a test.
-func startBrowser(t *testing.T) *pagetest.Browser {
-	t.Helper()
-	browser, err := pagetest.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(browser.Close)
-	return browser
 }
 
 // A reader reads a page; a failure ends the test.

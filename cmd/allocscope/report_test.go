@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/page/pagetest"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -161,7 +162,7 @@ func testReportHostile(t *testing.T) {
 		t.Fatalf("%d marks, %d stacks: the test is wrong", len(s.Marks), len(s.Accumulating))
 	}
 
-	browser := startBrowser(t)
+	browser := pagetest.StartFor(t)
 	for _, view := range views() {
 		r := openPage(t, browser, reportPath(dir), view)
 		r.openDetails()

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // attacked is a folder with a directory of someone else beside it, which nothing must get into.
@@ -92,9 +94,7 @@ func TestAttack(t *testing.T) {
 	// A file that takes the place of a directory between its making and its opening is not given
 	// away.
 	t.Run("exchanged new directory", func(t *testing.T) {
-		if os.Geteuid() != 0 {
-			t.Skip("needs root: gives files away")
-		}
+		tracertest.NeedsRoot(t) // it gives files away
 		dir := t.TempDir()
 		put(t, "x", dir, "full", "file")
 		do(t, os.Mkdir(filepath.Join(dir, "other"), 0o755))

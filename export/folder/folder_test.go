@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func writes(content string) func(io.Writer) error {
@@ -125,9 +127,7 @@ func TestFolder(t *testing.T) {
 	})
 
 	t.Run("owner and modes", func(t *testing.T) {
-		if os.Geteuid() != 0 {
-			t.Skip("needs root: gives files away")
-		}
+		tracertest.NeedsRoot(t) // it gives files away
 		path := filepath.Join(t.TempDir(), "out")
 		fill(t, newFolder(t, path, Owner{65534, 65533}, false))
 		seen := 0
@@ -274,6 +274,7 @@ func TestCreate(t *testing.T) {
 
 	// The kernel refuses a thread with another file system UID, as a server of NFS refuses root.
 	t.Run("a folder where root may not write", func(t *testing.T) {
+		tracertest.NeedsRoot(t)
 		parent := t.TempDir()
 		do(t, os.Chmod(parent, 0o755))
 		do(t, os.Chmod(filepath.Dir(parent), 0o755))
@@ -335,9 +336,7 @@ func TestCreateWithForce(t *testing.T) {
 	})
 
 	t.Run("other owner", func(t *testing.T) {
-		if os.Geteuid() != 0 {
-			t.Skip("needs root: gives files away")
-		}
+		tracertest.NeedsRoot(t) // it gives files away
 		path := filepath.Join(t.TempDir(), "out")
 		do(t, os.Mkdir(path, 0o755))
 		_, err := Create(path, Owner{65534, 65534}, true)

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // mountTmpfs mounts a tmpfs of 64 KiB for the test.
 func mountTmpfs(t *testing.T) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: mounts a tmpfs")
-	}
+	tracertest.NeedsRoot(t)
 	dir := t.TempDir()
 	if err := unix.Mount("allocscope-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV,
 		"size=64k,mode=755"); err != nil {

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const other = 65534 // nobody
@@ -55,6 +57,7 @@ func inSharedDirectory(t *testing.T) {
 }
 
 func TestLinkLatest(t *testing.T) {
+	tracertest.NeedsRoot(t) // it gives files away
 	inSharedDirectory(t)
 	for _, c := range []struct {
 		name  string
@@ -93,6 +96,7 @@ func TestLinkLatest(t *testing.T) {
 }
 
 func TestLinkLatestShared(t *testing.T) {
+	tracertest.NeedsRoot(t) // it gives files away
 	inSharedDirectory(t)
 	if err := linked(t, "allocscope-2-b", Owner{other, other}); err != nil {
 		t.Fatal(err)
@@ -105,6 +109,7 @@ func TestLinkLatestShared(t *testing.T) {
 
 // A file in the place of the link stays, and so does the file that it leads to.
 func TestLinkLatestKeeps(t *testing.T) {
+	tracertest.NeedsRoot(t) // it gives files away
 	for name, make := range map[string]func() error{
 		"a file":      func() error { return os.WriteFile(LatestLink, []byte("mine"), 0o600) },
 		"a directory": func() error { return os.Mkdir(LatestLink, 0o700) },
@@ -164,6 +169,7 @@ func TestLinkLatestKeeps(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
+	tracertest.NeedsRoot(t) // it gives a link away
 	inSharedDirectory(t)
 	refused := func(want string, arguments ...string) {
 		t.Helper()

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestWriteFile(t *testing.T) {
@@ -99,7 +101,7 @@ func TestOwnerFromEnvironment(t *testing.T) {
 		if err != nil || sudo != current() {
 			t.Errorf("not root: %v, %v", sudo, err)
 		}
-		t.Skip("needs root: others cannot give files away")
+		tracertest.NeedsRoot(t) // others cannot give files away
 	}
 	if err != nil || (sudo != Owner{1000, 100}) {
 		t.Errorf("with sudo: %v, %v", sudo, err)

@@ -13,6 +13,7 @@ import (
 
 // TestPage opens pages in Chromium, which reports their violations, and counts the elements shown.
 func TestPage(t *testing.T) {
+	browser := pagetest.StartFor(t)
 	const many = 300
 	rates := make([]float64, many)
 	for i := range rates {
@@ -24,11 +25,6 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v (npm --prefix export/page/web ci gets it)", err)
 	}
-	browser, err := pagetest.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer browser.Close()
 	for name, test := range map[string]struct {
 		result    *Result
 		ranks     int

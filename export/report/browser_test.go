@@ -11,16 +11,6 @@ import (
 	"github.com/allocscope/allocscope/export/page/pagetest"
 )
 
-func startBrowser(t testing.TB) *pagetest.Browser {
-	t.Helper()
-	browser, err := pagetest.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(browser.Close)
-	return browser
-}
-
 // reportFile is the report of a trace, on disk.
 func reportFile(t testing.TB, trace *Trace) string {
 	t.Helper()
@@ -52,13 +42,13 @@ func open(t testing.TB, browser *pagetest.Browser, path string, view pagetest.Vi
 
 func openTrace(t *testing.T, trace *Trace, view pagetest.View) *pagetest.Page {
 	t.Helper()
-	return open(t, startBrowser(t), reportFile(t, trace), view)
+	return open(t, pagetest.StartFor(t), reportFile(t, trace), view)
 }
 
 // BenchmarkOpenReport reports how long Chromium takes for the report of a large trace, from the
 // navigation until both charts are drawn.
 func BenchmarkOpenReport(b *testing.B) {
-	browser, path := startBrowser(b), reportFile(b, largeTrace(b))
+	browser, path := pagetest.StartFor(b), reportFile(b, largeTrace(b))
 	total := 0.0
 	for b.Loop() {
 		page := open(b, browser, path, pagetest.View{})
@@ -173,12 +163,13 @@ const axePath = "../page/web/node_modules/axe-core/axe.min.js"
 func TestReportInBrowser(t *testing.T) {
 	t.Run("GPU memory", func(t *testing.T) {
 		t.Parallel()
-		axe, err := os.ReadFile(axePath)
-		if err != nil {
-			t.Fatalf("%v (npm --prefix export/page/web ci gets it)", err)
-		}
 		for _, view := range []pagetest.View{{}, {Dark: true}, {Width: 390, Height: 800}} {
 			page := openTrace(t, withoutNVML(t), view)
+			axe, err := os.ReadFile(axePath)
+			if err != nil {
+				t.Fatalf("%v (npm --prefix export/page/web ci gets it)", err)
+			}
+
 			violations, err := page.Violations(string(axe))
 			if err != nil {
 				t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/metrics"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // agent is a source that answers at once, and remembers its requests.
@@ -313,6 +314,7 @@ func testTokenFile(t *testing.T) {
 			return writeToken(t, secret, 0o640)
 		},
 		"another user's": func(t *testing.T) string {
+			tracertest.NeedsRoot(t)
 			path := writeToken(t, secret, 0o600)
 			if err := os.Chown(path, 65534, 65534); err != nil {
 				t.Fatal(err)

@@ -68,6 +68,7 @@ func (h history) judgedLeak() bool {
 
 func TestPower(t *testing.T) {
 	t.Run("false alarms", func(t *testing.T) {
+		t.Parallel()
 		alarms := tally{}
 		for f, h := range histories(150, decidable, durations, noLeak, 1e6) {
 			alarms.count(f.name, h.judgedLeak())
@@ -77,6 +78,7 @@ func TestPower(t *testing.T) {
 
 	// The same series once with the mark of the first epoch's end and once without.
 	t.Run("false alarms of slow fills with an epoch mark", func(t *testing.T) {
+		t.Parallel()
 		with, without := tally{}, tally{}
 		for f, h := range histories(40, marked, durations, noLeak, 2e6) {
 			with.count(f.name, h.judgedLeak())
@@ -89,6 +91,7 @@ func TestPower(t *testing.T) {
 	})
 
 	t.Run("intervals", func(t *testing.T) {
+		t.Parallel()
 		held := tally{}
 		for f, h := range histories(20, thoseThatSettle(), durations, []float64{0, 0.02, 0.1, 0.5}, 3e6) {
 			v := Judge(h.series, h.setting, InSeconds())
@@ -100,6 +103,7 @@ func TestPower(t *testing.T) {
 	})
 
 	t.Run("leaks of 0.1% per minute", func(t *testing.T) {
+		t.Parallel()
 		found := tally{}
 		for f, h := range histories(120, thoseThatSettle(), []float64{fourHours}, []float64{0.1}, 4e6) {
 			found.count(f.name, h.judgedLeak())
@@ -108,6 +112,7 @@ func TestPower(t *testing.T) {
 	})
 
 	t.Run("spiky plateaus", func(t *testing.T) {
+		t.Parallel()
 		known := tally{}
 		for f, h := range histories(120, named("spiky", "ramp+spiky"), []float64{fourHours}, noLeak, 5e6) {
 			known.count(f.name, Judge(h.series, h.setting, InSeconds()).Class == ClassSpikyPlateau)
@@ -116,6 +121,7 @@ func TestPower(t *testing.T) {
 	})
 
 	t.Run("false alarms of rechecks", func(t *testing.T) {
+		t.Parallel()
 		alarms := tally{}
 		for f, h := range histories(30, decidable, []float64{fourHours}, noLeak, 6e6) {
 			alarms.count(f.name, h.alarmed())
@@ -125,6 +131,7 @@ func TestPower(t *testing.T) {
 
 	// Other families begin to leak so late that four hours leave no time for three rechecks.
 	t.Run("leaks found by rechecks", func(t *testing.T) {
+		t.Parallel()
 		found := tally{}
 		steady := named("flat", "spiky", "sawtooth", "slow-drift", "1/f-noise", "ramp+flat",
 			"ramp+spiky", "heavy-tails", "mix")

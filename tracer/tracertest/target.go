@@ -20,13 +20,18 @@ import (
 	"time"
 )
 
-// NeedsRoot fails the test where BPF programs cannot be loaded. A skipped test of the tracer would
-// prove nothing.
+// NeedsRoot fails the test where the user is not root, since a skipped test would prove nothing.
+// With -short, as in `make quick`, it skips the test.
 func NeedsRoot(t testing.TB) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root to load BPF programs: run `make test`, which asks sudo")
+	if os.Geteuid() == 0 {
+		return
 	}
+
+	if testing.Short() {
+		t.Skip("needs root, and -short leaves it out")
+	}
+	t.Fatal("needs root: run `make test`, which asks sudo")
 }
 
 // Source is the path of a file in the project's testdata folder.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
@@ -46,6 +47,22 @@ func Start(ctx context.Context) (*Browser, error) {
 	}
 
 	return b, nil
+}
+
+// StartFor starts Chromium for a test, and closes it after the test. With -short, as in
+// `make quick`, it skips the test.
+func StartFor(t testing.TB) *Browser {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a browser, and -short leaves it out")
+	}
+
+	browser, err := Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(browser.Close)
+	return browser
 }
 
 // ignore drops chromedp's messages about events of a newer Chromium.

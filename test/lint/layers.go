@@ -46,8 +46,8 @@ var layers = [][]string{
 
 	{"tracer/hostile", "tracer/mem"},
 	{
-		"tracer/gpu/nvml", "tracer/overhead/calibrate/child", "tracer/overhead/controller",
-		"tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
+		"tracer/cpython", "tracer/gpu/nvml", "tracer/overhead/calibrate/child",
+		"tracer/overhead/controller", "tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
 	},
 	{"tracer/process"},
 	{"tracer/heap"},
@@ -67,7 +67,7 @@ var layers = [][]string{
 	{"tracer/liveness"},
 	{"tracer/estimate"},
 	{"tracer/gpu", "tracer/residency"},
-	{"tracer/objects/cpython", "tracer/objects/native", "tracer/objects/torch"},
+	{"tracer/objects/interpreter", "tracer/objects/native", "tracer/objects/torch"},
 	{"tracer/objects"},
 	{"tracer/objects/worker"},
 	{"tracer", "tracer/doctor"},

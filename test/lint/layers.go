@@ -50,6 +50,7 @@ var layers = [][]string{
 		"tracer/overhead/controller", "tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
 	},
 	{"tracer/process"},
+	{"tracer/torch"},
 	{"tracer/heap"},
 	{
 		"tracer/heap/glibc", "tracer/heap/heaptest", "tracer/heap/jemalloc", "tracer/heap/mimalloc",
@@ -67,7 +68,7 @@ var layers = [][]string{
 	{"tracer/liveness"},
 	{"tracer/estimate"},
 	{"tracer/gpu", "tracer/residency"},
-	{"tracer/objects/interpreter", "tracer/objects/native", "tracer/objects/torch"},
+	{"tracer/objects/interpreter", "tracer/objects/native"},
 	{"tracer/objects"},
 	{"tracer/objects/worker"},
 	{"tracer", "tracer/doctor"},

@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
 const (
@@ -261,7 +262,7 @@ func (h *Heap) readType(address uint64) *typeInfo {
 	t.isOpaque, t.isData = h.hasBase(t, opaqueTypes), h.hasBase(t, dataTypes)
 	t.isInline, t.isArray = h.hasBase(t, inlineTypes), h.hasBase(t, arrayTypes)
 	t.isCtypes = h.hasBase(t, ctypesTypes)
-	t.isTensor = h.hasBase(t, tensorTypes)
+	t.isTensor = h.hasBase(t, torch.TensorTypes)
 	return t
 }
 

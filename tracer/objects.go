@@ -11,8 +11,8 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/objects"
-	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/objects/worker"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
 // CensusOptions limit a census of a traced process. It has samples of the objects that the first
@@ -56,7 +56,7 @@ func (s *Session) Census(ctx context.Context, o CensusOptions) (*objects.Census,
 
 // sampledTensors returns the sampled tensors of a target that are alive; nil: it has not been probed
 // for them without a gap.
-func (s *Session) sampledTensors(t *target) (map[estimate.SampledTensor]float64, error) {
+func (s *Session) sampledTensors(t *target) (map[torch.SampledTensor]float64, error) {
 	s.probing.mu.Lock()
 	defer s.probing.mu.Unlock()
 
@@ -70,7 +70,7 @@ func (s *Session) sampledTensors(t *target) (map[estimate.SampledTensor]float64,
 // traceTensors sets which stacks have allocated the tensors of a census, and the memory that C++
 // alone holds. before are the sampled tensors from before the census; nil: they are not known.
 func (s *Session) traceTensors(
-	t *target, c *objects.Census, before map[estimate.SampledTensor]float64,
+	t *target, c *objects.Census, before map[torch.SampledTensor]float64,
 ) error {
 	if c.Tensors.Unknown != "" {
 		return nil

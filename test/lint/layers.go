@@ -47,10 +47,11 @@ var layers = [][]string{
 	{"tracer/mem", "tracer/reexec"},
 	{"tracer/hostile"},
 	{
-		"tracer/gpu/nvml", "tracer/overhead/calibrate/child", "tracer/overhead/controller",
-		"tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
+		"tracer/cpython", "tracer/gpu/nvml", "tracer/overhead/calibrate/child",
+		"tracer/overhead/controller", "tracer/overhead/duty", "tracer/symbol", "tracer/tracertest",
 	},
 	{"tracer/process"},
+	{"tracer/torch"},
 	{"tracer/heap"},
 	{
 		"tracer/heap/glibc", "tracer/heap/heaptest", "tracer/heap/jemalloc", "tracer/heap/mimalloc",
@@ -68,7 +69,7 @@ var layers = [][]string{
 	{"tracer/liveness"},
 	{"tracer/estimate"},
 	{"tracer/gpu", "tracer/residency"},
-	{"tracer/objects/cpython", "tracer/objects/native", "tracer/objects/torch"},
+	{"tracer/objects/interpreter", "tracer/objects/native"},
 	{"tracer/objects"},
 	{"tracer/objects/worker"},
 	{"tracer", "tracer/doctor"},

@@ -7,6 +7,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
 // TensorTotals are the estimated numbers of live CPU tensors of processes, and their bytes, by PID.
@@ -55,17 +56,13 @@ func eachTensor(
 	})
 }
 
-// A SampledTensor identifies the allocation of a tensor: its address, and when it was made, in ns,
-// CLOCK_MONOTONIC.
-type SampledTensor struct{ Address, Born uint64 }
-
 // ReadSampledTensors returns the sampled tensors of a process that are alive, and the bytes that
 // each represents.
-func ReadSampledTensors(k *kernel.Kernel, pid int) (map[SampledTensor]float64, error) {
-	tensors := make(map[SampledTensor]float64)
+func ReadSampledTensors(k *kernel.Kernel, pid int) (map[torch.SampledTensor]float64, error) {
+	tensors := make(map[torch.SampledTensor]float64)
 	err := eachTensor(k, func(key *bpf.Address, a *bpf.Allocation, weight float64) {
 		if key.Tgid == uint32(pid) {
-			tensors[SampledTensor{key.Address, a.Born}] = weight * float64(a.Size)
+			tensors[torch.SampledTensor{Address: key.Address, Born: a.Born}] = weight * float64(a.Size)
 		}
 	})
 	if err != nil {

@@ -13,11 +13,12 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/mem"
-	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
 // CensusOptions limit a census.
@@ -427,8 +428,8 @@ func (c *counter) tables(t *typeInfo, object []byte) uint64 {
 		if mask := mem.Word(object, s.SetMask); mask >= 8 {
 			return min(mask+1, maxItems) * 2 * wordSize
 		}
-	case t.kind == kindDeque && len(object) >= objectSize+wordSize:
-		return (min(mem.Word(object, objectSize), maxItems)/64 + 1) * 66 * wordSize
+	case t.kind == kindDeque && len(object) >= cpython.ObSize+wordSize:
+		return (min(mem.Word(object, cpython.ObSize), maxItems)/64 + 1) * 66 * wordSize
 	}
 	return 0
 }

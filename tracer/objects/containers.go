@@ -4,8 +4,8 @@ import (
 	"math"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
-	"github.com/allocscope/allocscope/tracer/objects/cpython"
 )
 
 // An entry is a key of a dict with its value: addresses of objects. value is 0 where there is none.
@@ -83,7 +83,7 @@ func (h *Heap) length(object uint64, t *typeInfo) int64 {
 	var offset uint64
 	switch t.kind {
 	case kindList, kindTuple, kindDeque:
-		offset = objectSize
+		offset = cpython.ObSize
 	case kindDict:
 		offset = h.structures.DictUsed
 	case kindSet:
@@ -134,7 +134,7 @@ func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool)
 		return reference{how: keeper.HowElement}, true, ok
 	case p.typ.kind == kindDeque && (offset == s.DequeLeftblock || offset == s.DequeRightblock):
 		return reference{how: keeper.HowItem}, true, h.isInDeque(p, e.value, at)
-	case p.typ.flags&flagManagedDict != 0 && e.at == h.managedValues(p):
+	case p.typ.flags&cpython.FlagManagedDict != 0 && e.at == h.managedValues(p):
 		values := e.value
 		if s.TagsManagedDict {
 			values++
@@ -278,7 +278,7 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 	case kindSet:
 		table, ok := h.word(p.address + s.SetTable)
 		isSmall := ok && table == p.address+s.SetSmalltable
-		if offset >= s.SetSmalltable && offset < s.SetSmalltable+setSmallEntries*s.SetEntrySize {
+		if offset >= s.SetSmalltable && offset < s.SetSmalltable+cpython.SetMinsize*s.SetEntrySize {
 			isKey := (offset-s.SetSmalltable)%s.SetEntrySize == 0
 			return reference{how: keeper.HowElement}, isSmall && isKey
 		}
@@ -308,7 +308,7 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 			return reference{}, false
 		}
 	}
-	if s.InlineValues && p.typ.flags&flagInlineValues != 0 && offset >= p.typ.basicsize {
+	if s.InlineValues && p.typ.flags&cpython.FlagInlineValues != 0 && offset >= p.typ.basicsize {
 		r, ok = h.valuesReference(p.address+p.typ.basicsize, p.typ.cachedKeys, e.at)
 		r.how, r.name = keeper.HowAttribute, r.attr
 		return r, ok
@@ -320,12 +320,12 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 func (h *Heap) isDictAt(p *node, at uint64) bool {
 	t := p.typ
 	switch {
-	case t.flags&flagManagedDict != 0:
+	case t.flags&cpython.FlagManagedDict != 0:
 		return at == p.address+uint64(h.structures.ManagedDict)
 	case t.dictoffset > 0:
 		return at == p.address+uint64(t.dictoffset)
 	case t.dictoffset < 0 && t.itemsize > 0: // from the end, of bytes, int and tuple before 3.12
-		n, _ := h.word(p.address + objectSize)
+		n, _ := h.word(p.address + cpython.ObSize)
 		n = min(n, -n) // of a negative int
 		return n < maxItems &&
 			at == p.address+mem.AlignUp(t.basicsize+n*t.itemsize, wordSize)+uint64(t.dictoffset)
@@ -348,21 +348,11 @@ func (h *Heap) baseSize(t *typeInfo, name string) uint64 {
 	return t.basicsize
 }
 
-// setSmallEntries is PySet_MINSIZE.
-const setSmallEntries = 8
-
-// An object of ctypes has a small value in itself: CDataObject.b_value. The memory at b_ptr is data,
-// which it owns by b_needsfree, or has from an object in b_base or b_objects.
-//
-// https://github.com/python/cpython/blob/v3.13.0/Modules/_ctypes/ctypes.h
-const (
-	ctypesPtr       = 16
-	ctypesNeedsfree = 24
-	ctypesBase      = 32
-	ctypesObjects   = 64
-	ctypesValue     = 72 // or 8 bytes behind
-	ctypesValueEnd  = 96
-)
+// isCtypesData reports whether an object of ctypes has data at an offset, or the pointer to them.
+func isCtypesData(offset uint64) bool {
+	return offset == cpython.CDataPtr ||
+		offset >= cpython.CDataValue && offset < cpython.CDataValueEnd
+}
 
 // bufferReference returns how an object refers to the buffer with its data: that has no object, and
 // is kept as the object is. ok is false if the word is none, or if the object does not own the data.
@@ -379,9 +369,9 @@ func (h *Heap) bufferReference(e edge) (r reference, ok bool) {
 	switch offset := e.at - p.address; {
 	case p.typ.isArray && offset == arrayData:
 		ok = isSet(arrayFlags, arrayOwnData) || isSet(arrayBase, math.MaxUint64)
-	case p.typ.isCtypes && offset == ctypesPtr:
-		ok = isSet(ctypesNeedsfree, math.MaxUint32) || isSet(ctypesBase, math.MaxUint64) ||
-			isSet(ctypesObjects, math.MaxUint64)
+	case p.typ.isCtypes && offset == cpython.CDataPtr:
+		ok = isSet(cpython.CDataNeedsfree, math.MaxUint32) || isSet(cpython.CDataBase, math.MaxUint64) ||
+			isSet(cpython.CDataObjects, math.MaxUint64)
 	}
 	return reference{how: keeper.HowField}, ok
 }
@@ -391,9 +381,9 @@ func (h *Heap) bufferReference(e edge) (r reference, ok bool) {
 func (h *Heap) localsplus(kind typeKind) uint64 {
 	s := h.structures
 	switch {
-	case kind == kindFrame && s.FrameFrame == 0:
+	case kind == kindFrame && s.HasFrameObjects():
 		return s.FrameLocalsplus
-	case kind == kindGenerator && s.GenIframe != 0:
+	case kind == kindGenerator && s.GenIframe != cpython.Absent:
 		return s.GenIframe + s.FrameLocalsplus
 	}
 	return math.MaxUint64
@@ -403,12 +393,12 @@ func (h *Heap) localsplus(kind typeKind) uint64 {
 func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
 	size := p.typ.basicsize
 	if p.typ.itemsize > 0 {
-		n, _ := h.word(p.address + objectSize)
+		n, _ := h.word(p.address + cpython.ObSize)
 		if n < maxItems {
 			size += n * p.typ.itemsize
 		}
 	}
-	isInside := offset >= objectHead && offset+wordSize > offset &&
+	isInside := offset >= cpython.ObjectHead && offset+wordSize > offset &&
 		offset+wordSize <= max(size, p.typ.basicsize)
 	if !isInside {
 		return reference{}, false
@@ -417,7 +407,7 @@ func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
 		return reference{how: keeper.HowAttribute, name: name, attr: name}, true
 	}
 	if p.typ.isInline || p.typ.isArray && offset == arrayData ||
-		p.typ.isCtypes && (offset == ctypesPtr || offset >= ctypesValue && offset < ctypesValueEnd) {
+		p.typ.isCtypes && isCtypesData(offset) {
 		return reference{}, false
 	}
 	// The other fields of a code object are caches, which keep nothing: co_zombieframe.
@@ -433,28 +423,22 @@ func (h *Heap) isWeak(p *node, at uint64) bool {
 	offset := at - p.address
 	switch {
 	case at < p.address:
-		isDict := p.typ.flags&flagManagedDict != 0 && (at == p.address+uint64(s.ManagedDict) ||
-			s.ManagedValues != 0 && at == p.address+uint64(s.ManagedValues))
+		isDict := p.typ.flags&cpython.FlagManagedDict != 0 && (at == p.address+uint64(s.ManagedDict) ||
+			at == p.address+uint64(s.ManagedValues))
 		return !isDict
-	case offset < objectHead:
+	case offset < cpython.ObjectHead:
 		return true
 	case p.typ.weaklistoffset > 0 && offset == uint64(p.typ.weaklistoffset):
 		return true
 	case p.typ.name == "_contextvars.ContextVar" || p.typ.name == "ContextVar":
-		return offset >= contextCached
+		return offset >= cpython.ContextVarCached
 	case p.typ.kind == kindWeakref:
-		return offset < s.WeakrefSize && offset != weakrefCallback
+		return offset < s.WeakrefSize && offset != cpython.WeakrefCallback
 	case p.typ.kind == kindType:
 		return offset != s.TypeDict
 	}
 	return false
 }
-
-// contextCached is PyContextVar.var_cached, a borrowed reference.
-const contextCached = 32
-
-// weakrefCallback is PyWeakReference.wr_callback, the only thing that a weak reference keeps.
-const weakrefCallback = 24
 
 // table returns the table of a container, and its size in bytes; 0: it has none.
 func (h *Heap) table(n *node) (address, size uint64) {

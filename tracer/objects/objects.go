@@ -7,8 +7,9 @@ package objects
 import (
 	"errors"
 
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/liveness"
-	"github.com/allocscope/allocscope/tracer/objects/cpython"
+	"github.com/allocscope/allocscope/tracer/objects/interpreter"
 	"github.com/allocscope/allocscope/tracer/objects/native"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -21,9 +22,9 @@ type Heap struct {
 	// NoPython says why there is none; nil: there is one.
 	NoPython error
 
-	python     *cpython.Runtime    // nil: there is none
-	structures *cpython.Structures // of it
-	heads      []uint64            // bytes that may lie before an object in its block
+	python     *interpreter.Runtime // nil: there is none
+	structures *cpython.Version     // of it
+	heads      []uint64             // bytes that may lie before an object in its block
 	allocator  liveness.ProcessAllocator
 
 	types    map[uint64]*typeInfo
@@ -39,9 +40,10 @@ type Heap struct {
 	// storages are addresses in files: whether each is the vtable of a StorageImpl of PyTorch.
 	storages map[uint64]bool
 	stacks   []native.Stack
-	modules  map[uint64]cpython.Module // by the address of their dict
-	frames   []cpython.Frame           // that run, in the order of their addresses
+	modules  map[uint64]interpreter.Module // by the address of their dict
+	frames   []interpreter.Frame           // that run, in the order of their addresses
 }
 
 // ErrNoPython means that the process has no CPython whose objects can be counted.
-var ErrNoPython = errors.New("no CPython in it (3.8 to 3.14, with the GIL, are known)")
+var ErrNoPython = errors.New("no CPython in it (" + cpython.Supported +
+	", with the GIL, are known)")

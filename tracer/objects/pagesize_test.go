@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/hostile"
-	"github.com/allocscope/allocscope/tracer/objects/cpython"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -61,7 +61,7 @@ func (b boundedReader) PeekPagesAt(addresses []uint64, buffer []byte) ([]bool, e
 func testKeptPages(t *testing.T) {
 	const typed = 4 << 20
 	forged := newImage(forgedWords(2, typed))
-	h := &Heap{heads: []uint64{0}, structures: &cpython.Structures{}, memory: &memory{
+	h := &Heap{heads: []uint64{0}, structures: &cpython.Version{}, memory: &memory{
 		reader:  boundedReader{forged, t},
 		regions: []region{{forged.span(), regionStatic}},
 	}}

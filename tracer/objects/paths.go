@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
 // A way is one step of the ways from a sample up to its roots: a node, and how it refers to the one
@@ -192,11 +193,8 @@ func (h *Heap) isStorage(n *node) bool {
 		return isOne
 	}
 	m, ok := process.FindMapping(h.memory.maps, vtable)
-	name := path.Base(m.Path)
-	// It is in both. The dynamic linker takes the first one.
-	isTorch := strings.HasPrefix(name, "libtorch_python") || strings.HasPrefix(name, "libc10.so")
-	isOne := ok && isTorch &&
-		h.statics.Constant(m, vtable) == "vtable for c10::StorageImpl"
+	isOne := ok && torch.HasStorageImpl(m) &&
+		h.statics.Constant(m, vtable) == torch.StorageImplVtable
 	if ok && m.IsFile() && len(h.storages) < maxTypes {
 		h.storages[vtable] = isOne
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -91,8 +92,8 @@ func (s *search) isAlive(n *node) bool {
 		now := again.nodeAt(n.address)
 		return now != nil && now.block == n.block
 	}
-	head, ok := s.heap.peek(n.address, objectHead)
-	return ok && mem.Word(head, objectRefcnt) != 0 && mem.Word(head, objectType) == n.typ.address
+	head, ok := s.heap.peek(n.address, cpython.ObjectHead)
+	return ok && mem.Word(head, cpython.ObRefcnt) != 0 && mem.Word(head, cpython.ObType) == n.typ.address
 }
 
 // holds reports whether all words of a way are unchanged.

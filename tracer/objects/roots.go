@@ -13,7 +13,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/mem"
-	"github.com/allocscope/allocscope/tracer/objects/cpython"
+	"github.com/allocscope/allocscope/tracer/objects/interpreter"
 	"github.com/allocscope/allocscope/tracer/objects/native"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/python"
@@ -29,19 +29,19 @@ func Open(p *process.Process) (*Heap, error) {
 	h := &Heap{process: p, heads: []uint64{0}}
 	h.allocator = liveness.AllocatorOf(p)
 
-	interpreter, err := python.Find(p, maps)
+	found, err := python.Find(p, maps)
 	switch {
 	case err != nil:
 		h.NoPython = err
-	case interpreter == nil:
+	case found == nil:
 		h.NoPython = ErrNoPython
 	default:
-		h.python, err = cpython.Open(p, interpreter)
+		h.python, err = interpreter.Open(p, found)
 		if err != nil {
 			h.NoPython = err
 			break
 		}
-		h.Python, h.structures = interpreter.Version, h.python.Structures()
+		h.Python, h.structures = found.Version, h.python.Version()
 		h.heads = append(h.heads, h.structures.GCHead)
 		if h.structures.PreHeader > 0 {
 			h.heads = append(
@@ -140,7 +140,7 @@ func (h *Heap) readRuntime() error {
 	if err != nil {
 		return fmt.Errorf("read the modules of Python: %w", err)
 	}
-	h.modules = make(map[uint64]cpython.Module, len(modules))
+	h.modules = make(map[uint64]interpreter.Module, len(modules))
 	for _, m := range modules {
 		if _, has := h.modules[m.Dict]; !has && m.Dict != 0 {
 			h.modules[m.Dict] = m
@@ -152,7 +152,7 @@ func (h *Heap) readRuntime() error {
 	}
 	slices.SortFunc(
 		h.frames,
-		func(a, b cpython.Frame) int { return cmp.Compare(a.Locals, b.Locals) },
+		func(a, b interpreter.Frame) int { return cmp.Compare(a.Locals, b.Locals) },
 	)
 	return nil
 }
@@ -209,7 +209,7 @@ func (h *Heap) isNamed(t *typeInfo) bool {
 
 // frameRoot returns the local variable of a running frame at an address; nil: there is none.
 func (h *Heap) frameRoot(at uint64) *keeper.Root {
-	i, found := slices.BinarySearchFunc(h.frames, at, func(f cpython.Frame, a uint64) int {
+	i, found := slices.BinarySearchFunc(h.frames, at, func(f interpreter.Frame, a uint64) int {
 		return cmp.Compare(f.Locals, a)
 	})
 	if !found {
@@ -227,7 +227,7 @@ func (h *Heap) frameRoot(at uint64) *keeper.Root {
 
 // variableAt returns the name of the variable at an address; empty: a value of the evaluation
 // stack.
-func variableAt(f *cpython.Frame, at uint64) string {
+func variableAt(f *interpreter.Frame, at uint64) string {
 	if i := (at - f.Locals) / wordSize; at >= f.Locals && i < uint64(len(f.Names)) {
 		return f.Names[i]
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/mem"
@@ -421,13 +422,15 @@ func (s *search) newNode(b block, content []byte) *node {
 
 // refcntOf returns the reference count in the first word of an object; 0: it is immortal.
 func (h *Heap) refcntOf(ob uint64) uint64 {
-	if h.structures.Minor >= 12 {
-		ob &= 0xffffffff
-		if ob >= 1<<30 { // _Py_IMMORTAL_REFCNT and its variants
-			return 0
-		}
+	if h.structures.ImmortalRefcnt == cpython.Absent {
+		return ob
 	}
-	return ob
+
+	low := ob & 0xffffffff
+	if low >= h.structures.ImmortalRefcnt {
+		return 0
+	}
+	return low
 }
 
 // nodeAt returns the node of an object by its address, or by the address of its block; nil: it is

@@ -9,14 +9,9 @@ import (
 	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/mem"
-	"github.com/allocscope/allocscope/tracer/objects/torch"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
-
-// tensorTypes are the types of PyTorch's tensors from which all others are derived.
-var tensorTypes = map[string]bool{
-	"torch.Tensor": true, "torch._C.TensorBase": true, "torch._C._TensorBase": true,
-}
 
 const (
 	maxTensors = 1 << 20 // that are read

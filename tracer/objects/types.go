@@ -6,35 +6,10 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
-)
-
-// Offsets that are the same in all supported versions.
-//
-// https://docs.python.org/3/c-api/typeobj.html
-const (
-	objectRefcnt = 0   // PyObject.ob_refcnt
-	objectType   = 8   // PyObject.ob_type
-	objectSize   = 16  // PyVarObject.ob_size
-	objectHead   = 16  // bytes of a PyObject
-	typeMembers  = 240 // PyTypeObject.tp_members
-)
-
-// Flags of types: Py_TPFLAGS_...
-//
-// https://github.com/python/cpython/blob/v3.14.0/Include/object.h
-const (
-	flagInlineValues   = 1 << 2 // since 3.13
-	flagManagedWeakref = 1 << 3 // since 3.12
-	flagManagedDict    = 1 << 4 // since 3.11
-	flagHeapType       = 1 << 9
-	flagReady          = 1 << 12
-	flagHaveGC         = 1 << 14
-	flagListSubclass   = 1 << 25
-	flagTupleSubclass  = 1 << 26
-	flagDictSubclass   = 1 << 29
-	flagTypeSubclass   = 1 << 31
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
 const (
@@ -48,11 +23,6 @@ const (
 	maxNamespace  = 1 << 12 // entries of a module's dict that are read
 	staticTypeEnd = 424     // bytes of a PyTypeObject that all versions have, and a few more
 )
-
-// Types of members that are references: Py_T_OBJECT_EX, and _Py_T_OBJECT.
-//
-// https://github.com/python/cpython/blob/v3.14.0/Include/descrobject.h
-const memberObject, memberObjectEx = 6, 16
 
 // A typeKind is how objects of a type refer to others.
 type typeKind uint8
@@ -197,10 +167,10 @@ func (h *Heap) learnTypes(blocks [][]byte) {
 	var unknown []uint64 // pages
 	for _, content := range blocks {
 		for _, head := range h.heads {
-			if head+objectHead > uint64(len(content)) || !h.isRefcnt(mem.Word(content, head)) {
+			if head+cpython.ObjectHead > uint64(len(content)) || !h.isRefcnt(mem.Word(content, head)) {
 				continue
 			}
-			address := mem.Word(content, head+objectType)
+			address := mem.Word(content, head+cpython.ObType)
 			_, isType := h.types[address]
 			_, isNone := h.notTypes[address]
 			if !isType && !isNone && h.mayBeType(address) {
@@ -247,8 +217,9 @@ func (h *Heap) keepPages(addresses []uint64) {
 func (h *Heap) mayBeHeader(content []byte) bool {
 	s := h.structures
 	basicsize, itemsize := mem.Word(content, s.TypeBasicsize), mem.Word(content, s.TypeItemsize)
-	return mem.Word(content, s.TypeFlags)&flagReady != 0 && mem.Word(content, objectRefcnt) != 0 &&
-		basicsize >= objectHead && basicsize < maxBasicsize && itemsize < 1<<16
+	return mem.Word(content, s.TypeFlags)&cpython.FlagReady != 0 &&
+		mem.Word(content, cpython.ObRefcnt) != 0 &&
+		basicsize >= cpython.ObjectHead && basicsize < maxBasicsize && itemsize < 1<<16
 }
 
 // readType reads the type at an address; nil: it is none.
@@ -258,8 +229,8 @@ func (h *Heap) readType(address uint64) *typeInfo {
 	if !ok || !h.mayBeHeader(content) {
 		return nil
 	}
-	if meta := mem.Word(content, objectType); meta != h.python.TypeType() {
-		if m := h.typeOf(meta); m == nil || m.flags&flagTypeSubclass == 0 {
+	if meta := mem.Word(content, cpython.ObType); meta != h.python.TypeType() {
+		if m := h.typeOf(meta); m == nil || m.flags&cpython.FlagTypeSubclass == 0 {
 			return nil
 		}
 	}
@@ -268,11 +239,11 @@ func (h *Heap) readType(address uint64) *typeInfo {
 		flags: mem.Word(content, s.TypeFlags), dictoffset: int64(mem.Word(content, s.TypeDictoffset)),
 		weaklistoffset: int64(mem.Word(content, s.TypeWeaklistoffset)), base: mem.Word(content, s.TypeBase),
 	}
-	if t.flags&flagHaveGC != 0 {
+	if t.flags&cpython.FlagHaveGC != 0 {
 		t.head += s.GCHead
 	}
-	if s.PreHeader > 0 &&
-		(t.flags&flagManagedDict != 0 || s.Minor >= 12 && t.flags&flagManagedWeakref != 0) {
+	hasWeakref := s.HasManagedWeakref && t.flags&cpython.FlagManagedWeakref != 0
+	if t.flags&cpython.FlagManagedDict != 0 || hasWeakref { // PreHeader is 0 where neither flag exists
 		t.head += s.PreHeader
 	}
 	name, ok := h.cString(mem.Word(content, s.TypeName), maxTypeName)
@@ -280,7 +251,7 @@ func (h *Heap) readType(address uint64) *typeInfo {
 		return nil
 	}
 	t.name = name
-	if t.flags&flagHeapType != 0 {
+	if t.flags&cpython.FlagHeapType != 0 {
 		t.module, t.qualname = h.heapTypeName(address, name)
 		if t.name = t.qualname; t.module != "" {
 			t.name = t.module + "." + t.qualname
@@ -291,7 +262,7 @@ func (h *Heap) readType(address uint64) *typeInfo {
 	t.isOpaque, t.isData = h.hasBase(t, opaqueTypes), h.hasBase(t, dataTypes)
 	t.isInline, t.isArray = h.hasBase(t, inlineTypes), h.hasBase(t, arrayTypes)
 	t.isCtypes = h.hasBase(t, ctypesTypes)
-	t.isTensor = h.hasBase(t, tensorTypes)
+	t.isTensor = h.hasBase(t, torch.TensorTypes)
 	return t
 }
 
@@ -324,17 +295,17 @@ func (h *Heap) heapTypeName(address uint64, name string) (module, qualname strin
 // kindOf finds the kind of a type by its flags, its name, or the name of a base.
 func (h *Heap) kindOf(t *typeInfo) typeKind {
 	switch {
-	case t.flags&flagListSubclass != 0:
+	case t.flags&cpython.FlagListSubclass != 0:
 		return kindList
-	case t.flags&flagTupleSubclass != 0:
+	case t.flags&cpython.FlagTupleSubclass != 0:
 		return kindTuple
-	case t.flags&flagDictSubclass != 0:
+	case t.flags&cpython.FlagDictSubclass != 0:
 		return kindDict
-	case t.flags&flagTypeSubclass != 0:
+	case t.flags&cpython.FlagTypeSubclass != 0:
 		return kindType
 	}
 	for range maxBases {
-		if t.flags&flagHeapType == 0 || t.base == 0 || strings.Contains(t.name, ".") {
+		if t.flags&cpython.FlagHeapType == 0 || t.base == 0 || strings.Contains(t.name, ".") {
 			if kind, ok := kindsOfNames[t.name]; ok {
 				return kind
 			}
@@ -441,19 +412,23 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 		return t.members
 	}
 	t.members = make(map[uint64]string)
-	const size = 40 // of a PyMemberDef
 	for base, n := t, 0; base != nil && n < maxBases; n++ {
-		at, ok := h.word(base.address + typeMembers)
+		at, ok := h.word(base.address + cpython.TypeMembers)
 		for i := uint64(0); ok && at != 0 && i < maxMembers && !h.memory.budget.isSpent(); i++ {
-			var def [size]byte
-			if h.memory.process.ReadMemory(at+i*size, def[:]) != nil || mem.Word(def[:], 0) == 0 {
+			var def [cpython.MemberDefSize]byte
+			if h.memory.process.ReadMemory(at+i*cpython.MemberDefSize, def[:]) != nil {
 				break
 			}
-			if kind := mem.Word32(def[:], 8); kind != memberObject && kind != memberObjectEx {
+			nameAt := mem.Word(def[:], cpython.MemberName)
+			if nameAt == 0 {
+				break
+			}
+			kind := mem.Word32(def[:], cpython.MemberType)
+			if kind != cpython.MemberObject && kind != cpython.MemberObjectEx {
 				continue
 			}
-			name, ok := h.cString(mem.Word(def[:], 0), maxTypeName)
-			offset := mem.Word(def[:], 16)
+			name, ok := h.cString(nameAt, maxTypeName)
+			offset := mem.Word(def[:], cpython.MemberOffset)
 			if _, has := t.members[offset]; ok && !has && !strings.HasPrefix(name, "__") {
 				t.members[offset] = name
 			}
@@ -467,11 +442,11 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 // for the next call: co_zombieframe, before 3.11.
 func (h *Heap) isZombieFrame(content []byte) bool {
 	head := h.structures.GCHead
-	if h.structures.FrameFrame != 0 || head+objectHead > uint64(len(content)) ||
+	if !h.structures.HasFrameObjects() || head+cpython.ObjectHead > uint64(len(content)) ||
 		mem.Word(content, head) != 0 {
 		return false
 	}
-	t := h.typeOf(mem.Word(content, head+objectType))
+	t := h.typeOf(mem.Word(content, head+cpython.ObType))
 	return t != nil && t.kind == kindFrame
 }
 
@@ -479,7 +454,7 @@ func (h *Heap) isZombieFrame(content []byte) bool {
 // immortal objects have one of 2^30 and more, and in 3.14 the highest 16 bits are flags.
 func (h *Heap) isRefcnt(ob uint64) bool {
 	low := ob & 0xffffffff
-	isImmortal := h.structures.Minor >= 12 && low >= 1<<30
+	isImmortal := low >= h.structures.ImmortalRefcnt
 	return low != 0 && ob>>32&0xffff == 0 && (low < maxRefcnt || isImmortal)
 }
 
@@ -491,13 +466,13 @@ const maxRefcnt = 1 << 24
 // content is at least the start of the block.
 func (h *Heap) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
 	for _, head := range h.heads {
-		if head+objectHead > uint64(len(content)) || head+objectHead > b.Len() {
+		if head+cpython.ObjectHead > uint64(len(content)) || head+cpython.ObjectHead > b.Len() {
 			break
 		}
-		if !h.isRefcnt(mem.Word(content, head+objectRefcnt)) {
+		if !h.isRefcnt(mem.Word(content, head+cpython.ObRefcnt)) {
 			continue
 		}
-		t := h.typeOf(mem.Word(content, head+objectType))
+		t := h.typeOf(mem.Word(content, head+cpython.ObType))
 		if t != nil && t.head == head && head+t.basicsize <= b.Len()+wordSize {
 			return b.Start + head, t
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
 // cudaFunctions are the functions of the CUDA driver API that allocate, pin and free, <cuda.h>:
@@ -52,7 +53,7 @@ func IsCUDADriver(file string) bool {
 // UsesGPU reports by a mapped file's path whether its process may use a GPU: the file is the CUDA
 // driver, or PyTorch's caching allocator.
 func UsesGPU(file string) bool {
-	return IsCUDADriver(file) || strings.HasPrefix(path.Base(file), "libc10_cuda")
+	return IsCUDADriver(file) || strings.HasPrefix(path.Base(file), torch.LibC10CUDA)
 }
 
 // ResolveCUDADriver finds the functions of the CUDA driver API in a mapped file, and their sites.
@@ -85,20 +86,13 @@ func ResolveCUDADriver(p *process.Process, mapping process.Mapping) (FileSites, 
 	return result, nil
 }
 
-// PyTorch's caching allocator reports each block that it hands out or takes back to this function:
-// https://github.com/pytorch/pytorch/blob/main/c10/core/Allocator.h. Its parameters are an address,
-// bytes, two totals in bytes, which are signed in older versions, and the device.
-const (
-	blockFunction = "c10::reportMemoryUsageToProfiler"
-	blockPrefix   = "_ZN3c1027reportMemoryUsageToProfilerE"
-)
-
-var blockNames = []string{blockPrefix + "PvlmmNS_6DeviceE", blockPrefix + "PvlllNS_6DeviceE"}
+// blockFunction is the function to which PyTorch's caching allocator reports its blocks.
+var blockFunction = torch.ReportMemoryUsage
 
 // Reasons for which blocks of PyTorch's caching allocator cannot be probed.
 var (
-	ErrNoBlocks      = errors.New("it exports no " + blockFunction)
-	ErrUnknownBlocks = errors.New("its " + blockFunction + " reports no totals, or in another way " +
+	ErrNoBlocks      = errors.New("it exports no " + blockFunction.Name)
+	ErrUnknownBlocks = errors.New("its " + blockFunction.Name + " reports no totals, or in another way " +
 		"(that of PyTorch 1.13 and 2.x is known)")
 )
 
@@ -109,9 +103,9 @@ func ResolveBlocks(p *process.Process, mapping process.Mapping) (FileSites, erro
 	return resolveFile(p, mapping, func(file *symbol.File) ([]definition, error) {
 		address, err := blockAddress(file, IsTensorLibrary(mapping.Path))
 		if err != nil {
-			return nil, fmt.Errorf("find %s in %s: %w", blockFunction, mapping.Path, err)
+			return nil, fmt.Errorf("find %s in %s: %w", blockFunction.Name, mapping.Path, err)
 		}
-		function := Function{Name: blockFunction, Arguments: 5}
+		function := Function{Name: blockFunction.Name, Arguments: 5}
 		return []definition{{function: function, address: address}}, nil
 	})
 }
@@ -119,7 +113,7 @@ func ResolveBlocks(p *process.Process, mapping process.Mapping) (FileSites, erro
 // blockAddress finds the function by its known names. Where that fails and all is set, it reads all
 // names of the file for the reason.
 func blockAddress(file *symbol.File, all bool) (uint64, error) {
-	for _, name := range blockNames {
+	for _, name := range blockFunction.Known {
 		if s, ok := file.Export(name); ok {
 			return s.Address, nil
 		}
@@ -130,7 +124,7 @@ func blockAddress(file *symbol.File, all bool) (uint64, error) {
 		return 0, err
 	}
 	failed := file.EachFunction(symbol.Dynsym, func(name []byte, _ uint64, isLocal bool) {
-		if bytes.HasPrefix(name, []byte(blockPrefix)) && !isLocal {
+		if bytes.HasPrefix(name, []byte(blockFunction.Prefix)) && !isLocal {
 			err = ErrUnknownBlocks
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
 // A StepFunction is the function that a training program calls once for each step.
@@ -23,7 +24,7 @@ type StepFunction struct {
 
 // BackwardPass is torch::autograd::Engine::execute, which PyTorch calls once for each backward
 // pass. Its parameters are a part of the mangled name, and differ by version.
-var BackwardPass = StepFunction{"libtorch_cpu", "_ZN5torch8autograd6Engine7executeE"}
+var BackwardPass = StepFunction{torch.LibTorchCPU, torch.EngineExecute}
 
 // ParseStepFunction reads LIB:SYMBOL; empty text means BackwardPass.
 func ParseStepFunction(text string) (StepFunction, error) {

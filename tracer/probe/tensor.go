@@ -9,30 +9,28 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
-// A tensorFunction allocates or frees the memory of PyTorch's CPU tensors:
-// https://github.com/pytorch/pytorch/blob/main/c10/core/impl/alloc_cpu.h. Its parameters are a part
-// of the mangled name, and may differ by version.
+// A tensorFunction allocates or frees the memory of PyTorch's CPU tensors.
 type tensorFunction struct {
-	Function        // its name is demangled
-	prefix   string // of the mangled name
-	usual    string // the mangled name in all versions up to 2.14
+	Function
+	names torch.Function
 }
 
 // tensorFunctions have free_cpu first, for the same reason as Functions. alloc_cpu throws where
 // there is no memory.
 var tensorFunctions = []tensorFunction{
 	{
-		Function{Name: "c10::free_cpu", Form: bpf.CallFree, Tensor: true, Arguments: 1},
-		"_ZN3c108free_cpuE", "_ZN3c108free_cpuEPv",
+		Function{Name: torch.FreeCPU.Name, Form: bpf.CallFree, Tensor: true, Arguments: 1},
+		torch.FreeCPU,
 	},
 	{
 		Function{
-			Name: "c10::alloc_cpu", Form: bpf.CallAllocCpu, Throws: true, Tensor: true,
+			Name: torch.AllocCPU.Name, Form: bpf.CallAllocCpu, Throws: true, Tensor: true,
 			Arguments: 1,
 		},
-		"_ZN3c109alloc_cpuE", "_ZN3c109alloc_cpuEm",
+		torch.AllocCPU,
 	},
 }
 
@@ -40,11 +38,11 @@ var (
 	// ErrNotAligned means that an allocator has no function that returns aligned memory.
 	ErrNotAligned = errors.New("the allocator has no posix_memalign")
 	// ErrNoTensors means that a file does not export the functions for the memory of tensors.
-	ErrNoTensors = errors.New("it exports no c10::alloc_cpu and c10::free_cpu")
+	ErrNoTensors = errors.New("it exports no " + torch.AllocCPU.Name + " and " + torch.FreeCPU.Name)
 )
 
 // tensorLibrary exports these functions, unless PyTorch is linked into one file.
-var tensorLibrary = StepFunction{Library: "libc10"}
+var tensorLibrary = StepFunction{Library: torch.LibC10}
 
 // IsTensorLibrary reports by its path in the process's maps whether a file should export the
 // functions for the memory of tensors. Other files may do so.
@@ -67,17 +65,19 @@ func ResolveTensors(p *process.Process, mapping process.Mapping) (FileSites, err
 	})
 }
 
-// addresses returns where the function is. A lookup of its usual name costs a few reads. Where that
+// addresses returns where the function is. A lookup of a known name costs a few reads. Where that
 // fails and all is set, it compares the prefix with all names of the file.
 func (f tensorFunction) addresses(file *symbol.File, all bool) (addresses []uint64, err error) {
 	// A function that calls its overload counts once, as malloc inside calloc does.
 	const maxOverloads = 4
-	if s, ok := file.Export(f.usual); ok {
-		return []uint64{s.Address}, nil
+	for _, name := range f.names.Known {
+		if s, ok := file.Export(name); ok {
+			return []uint64{s.Address}, nil
+		}
 	}
 	if all {
 		err = file.EachFunction(symbol.Dynsym, func(name []byte, address uint64, isLocal bool) {
-			isFunction := bytes.HasPrefix(name, []byte(f.prefix)) && !isLocal
+			isFunction := bytes.HasPrefix(name, []byte(f.names.Prefix)) && !isLocal
 			if isFunction && len(addresses) < maxOverloads && !slices.Contains(addresses, address) {
 				addresses = append(addresses, address)
 			}

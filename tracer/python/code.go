@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 const (
@@ -14,39 +16,13 @@ const (
 	maxLinetableBytes = 1 << 20 // bytes of a co_linetable: some 100,000 lines in one function
 )
 
-// A CodeLayout holds the offsets, in bytes, of the fields that ReadCode reads in one version of
-// CPython.
-type CodeLayout struct {
-	Minor int // of Python 3: 8 to 14
-
-	// In PyCodeObject.
-	// https://github.com/python/cpython/blob/v3.12.0/Include/cpython/code.h
-	Filename       uint16 // co_filename: pointer to a str
-	Name           uint16 // co_name: pointer to a str
-	Qualname       uint16 // co_qualname: pointer to a str; 0 before 3.11
-	Firstlineno    uint16 // co_firstlineno: int
-	Linetable      uint16 // co_linetable, before 3.10 co_lnotab: pointer to a bytes
-	FirstTraceable uint16 // _co_firsttraceable: int, in code units of 2 bytes; 0 before 3.11
-
-	// In PyBytesObject.
-	BytesSize uint16 // ob_size: a word
-	BytesData uint16 // ob_sval
-
-	// In PyASCIIObject and PyCompactUnicodeObject, the compact forms of a str.
-	// https://github.com/python/cpython/blob/v3.12.0/Include/cpython/unicodeobject.h
-	UnicodeLength uint16 // length: characters, a word
-	UnicodeState  uint16 // state: bit fields, 32 bits together
-	ASCIIData     uint16 // sizeof(PyASCIIObject), behind which its characters lie
-	CompactData   uint16 // sizeof(PyCompactUnicodeObject), behind which its characters lie
-}
-
 // A Code has a PyCodeObject's facts on its function.
 type Code struct {
 	Function  string // co_qualname, before 3.11 co_name; printable, valid UTF-8
 	File      string // co_filename, which is not always a path; printable, valid UTF-8
 	FirstLine int    // co_firstlineno
 
-	minor          int
+	lineForm       cpython.LineForm
 	firstTraceable int64  // bytes; less than any offset before 3.11
 	linetable      []byte // nil: longer than maxLinetableBytes
 }
@@ -56,36 +32,31 @@ const noFirstTraceable = -1 << 32
 
 // ReadCode reads the PyCodeObject at address. It is an error if memory cannot be read or holds no
 // such object.
-func ReadCode(m Memory, address uint64, layout CodeLayout) (*Code, error) {
-	object := make([]byte, layout.codeSize())
+func ReadCode(m Memory, address uint64, layout cpython.CodeLayout) (*Code, error) {
+	object := make([]byte, codeSize(&layout))
 	if err := m.ReadMemory(address, object); err != nil {
 		return nil, fmt.Errorf("read code object at %#x: %w", address, err)
 	}
 
 	code := &Code{
 		FirstLine:      int(int32At(object, layout.Firstlineno)),
-		minor:          layout.Minor,
+		lineForm:       layout.LineForm,
 		firstTraceable: noFirstTraceable,
 	}
 
-	name := layout.Name
-	if layout.Qualname != 0 {
-		name = layout.Qualname
-	}
-
-	if layout.FirstTraceable != 0 {
+	if layout.FirstTraceable != cpython.Absent {
 		code.firstTraceable = 2 * int64(int32At(object, layout.FirstTraceable))
 	}
 
 	var err error
-	if code.Function, err = readText(m, wordAt(object, name), layout); err != nil {
+	if code.Function, err = readText(m, mem.Word(object, nameOf(&layout)), layout); err != nil {
 		return nil, fmt.Errorf("read function name of code object at %#x: %w", address, err)
 	}
-	if code.File, err = readText(m, wordAt(object, layout.Filename), layout); err != nil {
+	if code.File, err = readText(m, mem.Word(object, layout.Filename), layout); err != nil {
 		return nil, fmt.Errorf("read file name of code object at %#x: %w", address, err)
 	}
 
-	code.linetable, err = readLinetable(m, wordAt(object, layout.Linetable), layout)
+	code.linetable, err = readLinetable(m, mem.Word(object, layout.Linetable), layout)
 	if err != nil {
 		return nil, fmt.Errorf("read line table of code object at %#x: %w", address, err)
 	}
@@ -93,19 +64,25 @@ func ReadCode(m Memory, address uint64, layout CodeLayout) (*Code, error) {
 	return code, nil
 }
 
+// nameOf returns the offset of the name that a function is called by: co_qualname, or co_name where
+// there is none.
+func nameOf(l *cpython.CodeLayout) uint64 {
+	if l.Qualname != cpython.Absent {
+		return l.Qualname
+	}
+	return l.Name
+}
+
 // codeSize is the size of the part of a PyCodeObject that is read, in bytes.
-func (l CodeLayout) codeSize() int {
-	pointers := max(l.Filename, l.Name, l.Qualname, l.Linetable)
-	return max(int(pointers)+8, int(l.Firstlineno)+4, int(l.FirstTraceable)+4)
+func codeSize(l *cpython.CodeLayout) uint64 {
+	size := max(l.Filename+8, nameOf(l)+8, l.Linetable+8, l.Firstlineno+4)
+	if l.FirstTraceable != cpython.Absent {
+		size = max(size, l.FirstTraceable+4)
+	}
+	return size
 }
 
-func wordAt(object []byte, offset uint16) uint64 {
-	return binary.LittleEndian.Uint64(object[offset:])
-}
-
-func int32At(object []byte, offset uint16) int32 {
-	return int32(binary.LittleEndian.Uint32(object[offset:]))
-}
+func int32At(object []byte, offset uint64) int32 { return int32(mem.Word32(object, offset)) }
 
 // TextBytes is the memory of the names and of the line table, in bytes; 0 for nil.
 func (c *Code) TextBytes() int {
@@ -130,9 +107,9 @@ func (c *Code) Line(offset int32) int {
 	case offset < 0:
 	case c.linetable == nil:
 		found = false
-	case c.minor < 10:
+	case c.lineForm == cpython.Lnotab:
 		line = lnotabLine(c.linetable, line, int(offset))
-	case c.minor == 10:
+	case c.lineForm == cpython.Linetable310:
 		line, found = linetable310Line(c.linetable, line, int(offset))
 	default:
 		line, found = locationTableLine(c.linetable, line, int(offset))
@@ -251,7 +228,7 @@ func readSvarint(varint []byte) int64 {
 
 // readText reads a str in one of the compact forms, which all names have that the compiler makes.
 // Text longer than maxTextBytes is truncated and ends in "…".
-func readText(m Memory, address uint64, layout CodeLayout) (string, error) {
+func readText(m Memory, address uint64, layout cpython.CodeLayout) (string, error) {
 	characters, length, err := ReadCharacters(m, address, layout, maxTextBytes)
 	if err != nil {
 		return "", err
@@ -262,16 +239,16 @@ func readText(m Memory, address uint64, layout CodeLayout) (string, error) {
 // ReadCharacters reads the first characters of the str at an address, at most limit, and how many it
 // has. They may be surrogates. It is an error if memory cannot be read or holds no str in one of the
 // compact forms.
-func ReadCharacters(m Memory, address uint64, layout CodeLayout, limit int64) (
+func ReadCharacters(m Memory, address uint64, layout cpython.CodeLayout, limit int64) (
 	characters []rune, length int64, err error,
 ) {
-	header := make([]byte, max(int(layout.UnicodeLength)+8, int(layout.UnicodeState)+4))
+	header := make([]byte, max(layout.UnicodeLength+8, layout.UnicodeState+4))
 	if err := m.ReadMemory(address, header); err != nil {
 		return nil, 0, fmt.Errorf("read str at %#x: %w", address, err)
 	}
 
-	state := parseUnicodeState(uint32(int32At(header, layout.UnicodeState)), layout.Minor)
-	length = int64(wordAt(header, layout.UnicodeLength))
+	state := parseUnicodeState(mem.Word32(header, layout.UnicodeState), layout.HasWideInterned)
+	length = int64(mem.Word(header, layout.UnicodeLength))
 	if !state.isCompact() || length < 0 {
 		return nil, 0, fmt.Errorf("read str at %#x: not a compact string", address)
 	}
@@ -282,7 +259,7 @@ func ReadCharacters(m Memory, address uint64, layout CodeLayout, limit int64) (
 	}
 
 	data := make([]byte, min(length, limit)*int64(state.kind))
-	if err := m.ReadMemory(address+uint64(start), data); err != nil {
+	if err := m.ReadMemory(address+start, data); err != nil {
 		return nil, 0, fmt.Errorf("read characters of str at %#x: %w", address, err)
 	}
 	return decodeCharacters(data, state.kind), length, nil
@@ -299,10 +276,10 @@ type unicodeState struct {
 // never 0 and `interned` at most 3.
 // The bits behind the fields may have any value.
 // https://github.com/python/cpython/blob/v3.14.0/Include/cpython/unicodeobject.h
-func parseUnicodeState(state uint32, minor int) unicodeState {
+func parseUnicodeState(state uint32, hasWideInterned bool) unicodeState {
 	fields := state >> 2
 	for _, interned := range []int{8, 16} {
-		if minor >= 14 && fields&7 == 0 {
+		if hasWideInterned && fields&7 == 0 {
 			fields = state >> interned
 		}
 	}
@@ -356,8 +333,8 @@ func truncateText(text string, truncated bool) string {
 }
 
 // readLinetable reads the bytes object of a line table, nil if it is longer than maxLinetableBytes.
-func readLinetable(m Memory, address uint64, layout CodeLayout) ([]byte, error) {
-	size, err := readWord(m, address+uint64(layout.BytesSize))
+func readLinetable(m Memory, address uint64, layout cpython.CodeLayout) ([]byte, error) {
+	size, err := readWord(m, address+layout.BytesSize)
 	if err != nil {
 		return nil, fmt.Errorf("read bytes at %#x: %w", address, err)
 	}
@@ -369,7 +346,7 @@ func readLinetable(m Memory, address uint64, layout CodeLayout) ([]byte, error) 
 	}
 
 	table := make([]byte, size)
-	if err := m.ReadMemory(address+uint64(layout.BytesData), table); err != nil {
+	if err := m.ReadMemory(address+layout.BytesData, table); err != nil {
 		return nil, fmt.Errorf("read bytes at %#x: %w", address, err)
 	}
 
@@ -386,8 +363,8 @@ const (
 // ReadFingerprint returns a hash that tells a code object apart from others that were or will be
 // at its address, as the BPF programs compute it (fingerprint in bpf/unwind/code.h). Content of the
 // line table or the file name that cannot be read counts as zeros.
-func ReadFingerprint(m Memory, address uint64, layout CodeLayout) (uint32, error) {
-	pointers, err := readWords(m, address+uint64(layout.Filename), fingerprintPointers)
+func ReadFingerprint(m Memory, address uint64, layout cpython.CodeLayout) (uint32, error) {
+	pointers, err := readWords(m, address+layout.Filename, fingerprintPointers)
 	if err != nil {
 		return 0, fmt.Errorf("read identity of code object at %#x: %w", address, err)
 	}
@@ -397,8 +374,8 @@ func ReadFingerprint(m Memory, address uint64, layout CodeLayout) (uint32, error
 		table = pointers[2]
 	}
 
-	lines, _ := readWords(m, table+uint64(layout.BytesSize), fingerprintContent)
-	file, _ := readWords(m, pointers[0]+uint64(layout.UnicodeLength), fingerprintContent)
+	lines, _ := readWords(m, table+layout.BytesSize, fingerprintContent)
+	file, _ := readWords(m, pointers[0]+layout.UnicodeLength, fingerprintContent)
 	lines[fingerprintHash], file[fingerprintHash] = 0, 0
 
 	var hash uint64

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -77,7 +78,7 @@ func checkLines(t *testing.T, want lineAnswers, minor int) (instructions int) {
 		t.Fatal(err)
 	}
 
-	code := &Code{FirstLine: want.First, minor: minor, linetable: table}
+	code := &Code{FirstLine: want.First, lineForm: known(minor).LineForm, linetable: table}
 	offset := int32(-1)
 	for _, run := range want.Answers {
 		for range run[0] {
@@ -132,7 +133,7 @@ func TestLineDamaged(t *testing.T) {
 		{"table that was not read, before the first instruction", 11, nil, -1, 7},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			code := &Code{FirstLine: 7, minor: c.minor, linetable: c.table}
+			code := &Code{FirstLine: 7, lineForm: known(c.minor).LineForm, linetable: c.table}
 			if line := code.Line(c.offset); line != c.want {
 				t.Errorf("line %d, want %d", line, c.want)
 			}
@@ -152,7 +153,11 @@ func FuzzLine(f *testing.F) {
 	}
 
 	f.Fuzz(func(t *testing.T, minor, first int, offset int32, table []byte) {
-		code := &Code{FirstLine: first, minor: minor, linetable: table}
+		v, err := cpython.Find(minor)
+		if err != nil {
+			return
+		}
+		code := &Code{FirstLine: first, lineForm: v.LineForm, linetable: table}
 		line := code.Line(offset)
 		if line < 0 || line > math.MaxInt32 {
 			t.Errorf("line %d", line)
@@ -198,7 +203,7 @@ func TestReadCode(t *testing.T) {
 	})
 }
 
-func mustReadCode(t *testing.T, m Memory, layout CodeLayout, want shownCode) {
+func mustReadCode(t *testing.T, m Memory, layout cpython.CodeLayout, want shownCode) {
 	t.Helper()
 	code, err := ReadCode(m, want.Address, layout)
 	if want.Name == nil || want.File == nil {
@@ -255,7 +260,7 @@ func printable(points []rune) string {
 }
 
 // objectLayout is the layout that codeObject uses: the one of 3.12.
-var objectLayout = staticLayouts[12].code
+var objectLayout = known(12).CodeLayout
 
 const (
 	codeAddress  = 0x1000
@@ -267,25 +272,25 @@ const (
 // codeObject returns memory with a code object of 3.12 in it.
 func codeObject() fakeMemory {
 	m := fakeMemory{codeAddress, make([]byte, 0x400)}
-	m.put(codeAddress+uint64(objectLayout.Filename), fileAddress)
-	m.put(codeAddress+uint64(objectLayout.Name), nameAddress)
-	m.put(codeAddress+uint64(objectLayout.Qualname), nameAddress)
-	m.put(codeAddress+uint64(objectLayout.Firstlineno), 5)
-	m.put(codeAddress+uint64(objectLayout.Linetable), tableAddress)
-	m.put(codeAddress+uint64(objectLayout.FirstTraceable), 1)
+	m.put(codeAddress+objectLayout.Filename, fileAddress)
+	m.put(codeAddress+objectLayout.Name, nameAddress)
+	m.put(codeAddress+objectLayout.Qualname, nameAddress)
+	m.put(codeAddress+objectLayout.Firstlineno, 5)
+	m.put(codeAddress+objectLayout.Linetable, tableAddress)
+	m.put(codeAddress+objectLayout.FirstTraceable, 1)
 	m.putText(nameAddress, 1<<2|1<<5|1<<6, objectLayout.ASCIIData, "name", 4)
 	m.putText(fileAddress, 2<<2|1<<5, objectLayout.CompactData, "\x0d\x54\x4d\x52", 2)
-	m.put(tableAddress+uint64(objectLayout.BytesSize), 3)
-	copy(m.bytes[tableAddress-codeAddress+uint64(objectLayout.BytesData):], "\xd8\x00\x01")
+	m.put(tableAddress+objectLayout.BytesSize, 3)
+	copy(m.bytes[tableAddress-codeAddress+objectLayout.BytesData:], "\xd8\x00\x01")
 
 	return m
 }
 
 // putText puts a str with the given bit fields, its characters at offset start.
-func (m fakeMemory) putText(address, state uint64, start uint16, characters string, length uint64) {
-	m.put(address+uint64(objectLayout.UnicodeLength), length)
-	m.put(address+uint64(objectLayout.UnicodeState), state)
-	copy(m.bytes[address-m.start+uint64(start):], characters)
+func (m fakeMemory) putText(address, state uint64, start uint64, characters string, length uint64) {
+	m.put(address+objectLayout.UnicodeLength, length)
+	m.put(address+objectLayout.UnicodeState, state)
+	copy(m.bytes[address-m.start+start:], characters)
 }
 
 func TestReadCodeDamaged(t *testing.T) {
@@ -347,7 +352,7 @@ func TestReadCodeDamaged(t *testing.T) {
 
 	t.Run("line table too long", func(t *testing.T) {
 		m := codeObject()
-		m.put(tableAddress+uint64(objectLayout.BytesSize), maxLinetableBytes+1)
+		m.put(tableAddress+objectLayout.BytesSize, maxLinetableBytes+1)
 		code, err := ReadCode(m, codeAddress, objectLayout)
 
 		if err != nil || code.Function != "name" || code.Line(0) != 0 || code.Line(-1) != 5 {
@@ -395,7 +400,7 @@ func (m *countingMemory) ReadMemory(address uint64, buffer []byte) error {
 
 func TestReadText(t *testing.T) {
 	m := codeObject()
-	mustRead := func(name string, address uint64, layout CodeLayout, want string) {
+	mustRead := func(name string, address uint64, layout cpython.CodeLayout, want string) {
 		t.Helper()
 		if text, err := readText(m, address, layout); err != nil || text != want {
 			t.Errorf("%s is %q, %v, want %q", name, text, err, want)
@@ -409,7 +414,7 @@ func TestReadText(t *testing.T) {
 
 	// 3.14 has two forms of the bit fields; the bits behind them may have any value.
 	layout := objectLayout
-	layout.Minor = 14
+	layout.HasWideInterned = true
 	for _, shift := range []int{2, 16} {
 		for _, interned := range []uint64{0, 1, 3} {
 			m = codeObject()
@@ -426,13 +431,13 @@ func TestReadText(t *testing.T) {
 }
 
 // withOffset returns the layout with one of its offsets changed.
-func withOffset(l CodeLayout, field uint8, offset uint16) CodeLayout {
-	offsets := []*uint16{
+func withOffset(l cpython.CodeLayout, field uint8, offset uint16) cpython.CodeLayout {
+	offsets := []*uint64{
 		&l.Filename, &l.Name, &l.Qualname, &l.Firstlineno, &l.Linetable, &l.FirstTraceable,
 		&l.BytesSize, &l.BytesData, &l.UnicodeLength, &l.UnicodeState, &l.ASCIIData, &l.CompactData,
 	}
 
-	*offsets[int(field)%len(offsets)] = offset
+	*offsets[int(field)%len(offsets)] = uint64(offset)
 	return l
 }
 
@@ -448,7 +453,7 @@ func FuzzReadCode(f *testing.F) {
 		complete, complete[:0x300], complete[:16], bytes.Repeat([]byte{0x34}, 1<<10), {},
 	} {
 		for minor := 8; minor <= 14; minor++ {
-			f.Add(seed, uint64(codeAddress), minor, uint8(0), objectLayout.Filename)
+			f.Add(seed, uint64(codeAddress), minor, uint8(0), uint16(objectLayout.Filename))
 			f.Add(seed, uint64(codeAddress), minor, uint8(minor), uint16(0xffff))
 			f.Add(seed, ^uint64(0), minor, uint8(2), uint16(0))
 		}
@@ -457,7 +462,9 @@ func FuzzReadCode(f *testing.F) {
 	f.Fuzz(
 		func(t *testing.T, memory []byte, address uint64, minor int, field uint8, offset uint16) {
 			layout := withOffset(objectLayout, field, offset)
-			layout.Minor = minor
+			if v, err := cpython.Find(minor); err == nil {
+				layout.LineForm, layout.HasWideInterned = v.LineForm, v.HasWideInterned
+			}
 			m := &countingMemory{Memory: fakeMemory{codeAddress, memory}}
 			code, err := ReadCode(m, address, layout)
 

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
@@ -37,8 +38,10 @@ type Interpreter struct {
 	Module process.Mapping
 	// Kernel has the data that the BPF programs need to walk the frames.
 	Kernel bpf.Python
-	// CodeLayout has the offsets that ReadCode needs to name the frames.
-	CodeLayout CodeLayout
+	// CPython has the structures of its minor version.
+	CPython *cpython.Version
+	// CodeLayout has the offsets that ReadCode needs to name the frames, without a published one.
+	CodeLayout cpython.CodeLayout
 	// State is where the state of the interpreter is.
 	State State
 }
@@ -51,8 +54,9 @@ type State struct {
 	Hex uint32
 	// Objects are the addresses of the exported objects that exportedObjects names.
 	Objects map[string]uint64
-	// NativeThreadID is the offset of PyThreadState.native_thread_id, in bytes; 0 before 3.11.
-	NativeThreadID uint16
+	// NativeThreadID is the offset of PyThreadState.native_thread_id, in bytes; cpython.Absent before
+	// 3.11.
+	NativeThreadID uint64
 	// GC and Modules are the offsets of gc and imports.modules in PyInterpreterState, in bytes; 0
 	// before 3.13, which does not publish them.
 	GC, Modules uint16
@@ -154,16 +158,17 @@ func findInFile(p *process.Process, m process.Mapping) (*Interpreter, error) {
 	}
 
 	return &Interpreter{
-		Version:    l.version(),
+		Version:    l.versionName(),
 		Module:     m,
 		Kernel:     kernel,
+		CPython:    l.version,
 		CodeLayout: l.code,
 		State:      l.state(file, bias, bias+runtime.Address),
 	}, nil
 }
 
-func (l layout) version() string {
-	version := fmt.Sprintf("3.%d", l.code.Minor)
+func (l *layout) versionName() string {
+	version := fmt.Sprintf("3.%d", l.version.Minor)
 	if l.freeThreaded {
 		version += "t"
 	}
@@ -171,10 +176,10 @@ func (l layout) version() string {
 }
 
 // state returns where the state of an interpreter with this layout is.
-func (l layout) state(file *symbol.File, bias, runtime uint64) State {
+func (l *layout) state(file *symbol.File, bias, runtime uint64) State {
 	s := State{
 		Runtime: runtime, Hex: l.hex, Objects: make(map[string]uint64),
-		NativeThreadID: l.nativeThreadID, GC: l.gc, Modules: l.modules,
+		NativeThreadID: l.frames.NativeThreadID, GC: l.gc, Modules: l.modules,
 		FreeThreaded: l.freeThreaded,
 	}
 	for _, name := range exportedObjects {
@@ -213,7 +218,7 @@ func refuseDebug(build string) error {
 }
 
 func unsupportedVersion(name string) error {
-	return fmt.Errorf("%w: %s (CPython 3.8 to 3.14 are supported)", ErrUnsupported, name)
+	return fmt.Errorf("%w: %w", ErrUnsupported, cpython.UnknownError(name))
 }
 
 // findLayout returns the layout of the interpreter in file. bias is what to add to the addresses of
@@ -228,66 +233,68 @@ func findLayout(m Memory, file *symbol.File, bias, runtime uint64) (*layout, err
 		return l, err
 	}
 
-	// Its structures differ from staticLayouts.
+	// Its structures differ from the structures of a release build.
 	if isDebugBuild(file) {
 		return nil, refuseDebug("a debug build of CPython before 3.13")
 	}
 
-	minor, hex, err := versionBefore313(m, file, bias)
+	v, hex, err := versionBefore313(m, file, bias)
 	if err != nil {
 		return nil, err
 	}
-	if l, known := staticLayouts[minor]; known {
-		l.hex = hex
-		return &l, nil
-	}
-	if _, known := debugOffsetsOf[minor]; known {
+	if v.DebugOffsets != nil {
 		return nil, fmt.Errorf("%w: CPython 3.%d without offsets for debuggers (a modified build?)",
-			ErrUnsupported, minor)
+			ErrUnsupported, v.Minor)
 	}
 
-	return nil, unsupportedVersion(fmt.Sprintf("CPython 3.%d", minor))
+	l := layoutOf(v)
+	l.hex = hex
+	return l, nil
 }
 
-// versionBefore313 returns the minor version of a CPython without _Py_DebugOffsets, and its
+// versionBefore313 returns the version of a CPython without _Py_DebugOffsets, and its
 // PY_VERSION_HEX. From 3.11 on the file exports Py_Version; before that the functions that came with
 // each version tell them apart, and the PY_VERSION_HEX is 0.
-func versionBefore313(m Memory, file *symbol.File, bias uint64) (minor int, hex uint32, err error) {
-	if version, ok := file.Export("Py_Version"); ok {
-		word, err := readWord(m, bias+version.Address)
-		if err != nil {
-			return 0, 0, err
-		}
-		minor, err = minorOfHex(word)
-		return minor, uint32(word), err
+func versionBefore313(m Memory, file *symbol.File, bias uint64) (
+	v *cpython.Version, hex uint32, err error,
+) {
+	version, ok := file.Export("Py_Version")
+	if !ok {
+		v, err = cpython.FindByExports(func(name string) bool { return exports(file, name) })
+		return v, 0, wrapUnknown(err)
 	}
 
-	for _, since := range []struct {
-		name  string
-		minor int
-	}{{"PyIter_Send", 10}, {"PyFrame_GetBack", 9}, {"PyCode_NewWithPosOnlyArgs", 8}} {
-		if _, ok := file.Export(since.name); ok {
-			return since.minor, 0, nil
-		}
+	word, err := readWord(m, bias+version.Address)
+	if err != nil {
+		return nil, 0, err
 	}
-
-	return 7, 0, nil
+	v, err = versionOfHex(word)
+	return v, uint32(word), err
 }
 
-// minorOfHex returns the minor version in PY_VERSION_HEX. It refuses alphas and betas, because
+// versionOfHex returns the version of a PY_VERSION_HEX. It refuses alphas and betas, because
 // structures change up to the release candidates.
 // https://docs.python.org/3/c-api/apiabiversion.html
-func minorOfHex(hex uint64) (int, error) {
+func versionOfHex(hex uint64) (*cpython.Version, error) {
 	const releaseCandidate = 0xc // PY_RELEASE_LEVEL_GAMMA
 	minor := int(hex >> 16 & 0xff)
 	switch {
 	case hex>>24 != 3:
-		return 0, unsupportedVersion(fmt.Sprintf("CPython of version %#x", hex))
+		return nil, unsupportedVersion(fmt.Sprintf("CPython of version %#x", hex))
 	case hex>>4&0xf < releaseCandidate:
-		return 0, fmt.Errorf("%w: a preview of CPython 3.%d (run a release)", ErrUnsupported, minor)
+		return nil, fmt.Errorf("%w: a preview of CPython 3.%d (run a release)", ErrUnsupported, minor)
 	}
 
-	return minor, nil
+	v, err := cpython.Find(minor)
+	return v, wrapUnknown(err)
+}
+
+// wrapUnknown makes the error of a version that is not known an ErrUnsupported.
+func wrapUnknown(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrUnsupported, err)
 }
 
 // evalFunction is the evaluation loop, exported by every version.

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -133,12 +134,12 @@ func TestFindRefuses(t *testing.T) {
 		return append(flags, fmt.Sprintf(`-DRUNTIME="xdebugpy",{%#x,%d}`, version, freeThreaded))
 	}
 
-	const supported = " (CPython 3.8 to 3.14 are supported)"
+	supported := " (CPython " + cpython.Supported + " are supported)"
 	for name, c := range map[string]struct {
 		flags []string
 		want  string
 	}{
-		"newer version": {offsets(0x030f00f0, 0), "CPython 3.15" + supported},
+		"newer version": {offsets(0x036300f0, 0), "CPython 3.99" + supported},
 		"old version":   {offsets(0x030c00f0, 0), "CPython 3.12" + supported}, // had none
 		"no version":    {offsets(1<<63-1, 0), "CPython of version 0x7fffffffffffffff" + supported},
 		"pre-release":   {offsets(0x030e00b2, 0), "a preview of CPython 3.14 (run a release)"},

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/tracer/python"
+	"github.com/allocscope/allocscope/tracer/cpython"
 )
 
 // heapBytes is the live memory in the heap of this program.
@@ -36,8 +36,9 @@ func codeOf(address uint64, linetable int) *CodeRecord {
 	}}
 }
 
-var testLayout = python.CodeLayout{
-	Minor: 12, Filename: 0, Name: 8, Linetable: 16, Firstlineno: 24, BytesSize: 0, BytesData: 8,
+var testLayout = cpython.CodeLayout{
+	LineForm: cpython.LocationTable, Qualname: cpython.Absent, FirstTraceable: cpython.Absent,
+	Filename: 0, Name: 8, Linetable: 16, Firstlineno: 24, BytesSize: 0, BytesData: 8,
 	UnicodeLength: 0, UnicodeState: 8, ASCIIData: 24, CompactData: 24,
 }
 

@@ -1,6 +1,6 @@
 package cpython
 
-import "encoding/binary"
+import "github.com/allocscope/allocscope/tracer/mem"
 
 // A KeysShape is where the entries of a PyDictKeysObject are, in bytes from its beginning on.
 type KeysShape struct {
@@ -57,15 +57,15 @@ func (s *Structures) Keys(header []byte) (shape KeysShape, ok bool) {
 	var log2, indexBytes uint64
 	var usable, entries int64
 	shape.EntrySize, shape.KeyAt, shape.ValueAt = keyEntrySize, 8, 16
-	if s.Minor < 11 {
-		size := wordAt(header, oldKeysSize)
+	if !s.HasKeysKind {
+		size := mem.Word(header, oldKeysSize)
 		for log2 = 0; log2 <= maxKeysLog2 && 1<<log2 < size; log2++ {
 		}
 		if 1<<log2 != size {
 			return KeysShape{}, false
 		}
 		indexBytes = size * indexSize(log2)
-		usable, entries = int64(wordAt(header, oldKeysUsable)), int64(wordAt(header, oldKeysNentries))
+		usable, entries = int64(mem.Word(header, oldKeysUsable)), int64(mem.Word(header, oldKeysNentries))
 	} else {
 		log2 = uint64(header[keysLog2Size])
 		log2Bytes := uint64(header[keysLog2IndexBytes])
@@ -84,7 +84,7 @@ func (s *Structures) Keys(header []byte) (shape KeysShape, ok bool) {
 		default:
 			return KeysShape{}, false
 		}
-		usable, entries = int64(wordAt(header, keysUsable)), int64(wordAt(header, keysNentries))
+		usable, entries = int64(mem.Word(header, keysUsable)), int64(mem.Word(header, keysNentries))
 	}
 	return shape.withEntries(s.KeysHeader+indexBytes, usableFraction(log2), usable, entries)
 }
@@ -118,6 +118,17 @@ func log2IndexSize(log2 uint64) uint64 {
 
 func indexSize(log2 uint64) uint64 { return 1 << log2IndexSize(log2) }
 
+// A ValuesForm is the form of the values of a split table.
+type ValuesForm uint8
+
+// Forms of values. Before 3.11 they are nothing but pointers. In 3.11 and 3.12 their sizes are in
+// the bytes before them, since then in the header of a struct _dictvalues.
+const (
+	ValuesPlain ValuesForm = iota + 1
+	ValuesPrefixed
+	ValuesSized
+)
+
 // A ValuesShape is where the values of a split table are, in bytes from the pointer to them on.
 type ValuesShape struct {
 	Items   int64  // how many values may be set
@@ -142,14 +153,14 @@ func (s *Structures) ValuesItems(header []byte, keys KeysShape) (shape ValuesSha
 	if uint64(len(header)) < s.ValuesHeader {
 		return ValuesShape{}, false
 	}
-	switch {
-	case s.Minor < 11:
+	switch s.ValuesForm {
+	case ValuesPlain:
 		// https://github.com/python/cpython/blob/v3.10.0/Objects/dictobject.c, new_values
 		shape = ValuesShape{Items: keys.Entries, Size: uint64(keys.Capacity) * 8}
 		return shape, keys.Capacity >= 0 && keys.Entries <= keys.Capacity &&
 			keys.Capacity <= maxOldSharedKeys
 
-	case s.Minor < 13:
+	case ValuesPrefixed:
 		// The byte before the values is the size of the prefix that has the order of insertion: 2
 		// more than the values, rounded up to words. The byte before that says how much of it is
 		// used. The keys may have had more usable entries when the values were made.
@@ -177,12 +188,4 @@ func (s *Structures) ValuesItems(header []byte, keys KeysShape) (shape ValuesSha
 		Size: uint64(values + capacity*8 + (capacity+7)/8*8), Embedded: embedded == 1,
 	}
 	return shape, true
-}
-
-func wordAt(memory []byte, offset uint64) uint64 {
-	return binary.LittleEndian.Uint64(memory[offset:])
-}
-
-func int32At(memory []byte, offset uint64) int32 {
-	return int32(binary.LittleEndian.Uint32(memory[offset:]))
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth/census"
-	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -157,11 +156,11 @@ func mustBeAsDescribed(t *testing.T, got *Tensors, all []described) {
 // mustFindSaved compares what C++ alone holds, if the memory of all tensors was sampled.
 func mustFindSaved(t *testing.T, known []Tensor, all, saved []described) {
 	t.Helper()
-	before := make(map[estimate.SampledTensor]float64)
+	before := make(map[SampledTensor]float64)
 	want := int64(0)
 	for _, d := range slices.Concat(all, saved) {
 		if d.Bytes > 0 {
-			before[estimate.SampledTensor{Address: d.Data, Born: 1}] = 2.5 * float64(d.Bytes)
+			before[SampledTensor{Address: d.Data, Born: 1}] = 2.5 * float64(d.Bytes)
 		}
 		if d.Saved {
 			want += d.Bytes * 5 / 2
@@ -173,8 +172,8 @@ func mustFindSaved(t *testing.T, known []Tensor, all, saved []described) {
 
 	// An allocation that is there at one of the moments only does not count.
 	after := maps.Clone(before)
-	before[estimate.SampledTensor{Address: 16, Born: 1}] = 1 << 30
-	after[estimate.SampledTensor{Address: 16, Born: 2}] = 1 << 30
+	before[SampledTensor{Address: 16, Born: 1}] = 1 << 30
+	after[SampledTensor{Address: 16, Born: 2}] = 1 << 30
 	_, storages := Groups(known)
 	if got := InCPPOnly(storages, before, after); got != want {
 		t.Errorf("%d bytes in C++ only, want %d", got, want)

@@ -124,25 +124,11 @@ def show_offsets():
         return found
 
     def function(x): return x
-    keyword = {"z": object()}
-    partial = functools.partial(function, object(), **keyword)
-    at("PartialFunc", partial, function)
-    at("PartialArgs", partial, partial.args)
-    at("PartialKw", partial, partial.keywords)
-
     cached = functools.lru_cache(maxsize=3)(function)
-    key, result = "the key", object()
-    given = functools.lru_cache(maxsize=3)(lambda x: result)
-    given(key)
     at("LRUFunc", cached, function)
-    at("LRUCache", given, *[o for o in gc.get_referents(given) if type(o) is dict and key in o])
-    for elem in [o for r in gc.get_referents(given) if type(r) is dict and key in r for o in r.values()]:
-        at("LRUElemKey", elem, key)
-        at("LRUElemResult", elem, result)
 
     module = types.ModuleType("name of a module")
     at("ModuleDict", module, module.__dict__)
-    at("ModuleName", module, module.__name__)
 
     objects = [object() for _ in range(130)]
     deque = collections.deque(objects)
@@ -158,7 +144,7 @@ def show_offsets():
     index = words(right, 66).index(id(objects[-1]))
     found = [i * 8 for i, word in enumerate(words(deque, 8)[5:7], 5) if 8 + word * 8 == index * 8]
     show("offset", name="DequeRightindex", found=found)
-    keep.append((partial, cached, given, module, deque))
+    keep.append((cached, module, deque))
 
 
 def show_pools():

@@ -1,4 +1,4 @@
-package cpython
+package interpreter
 
 import (
 	"errors"
@@ -78,7 +78,7 @@ func (r *Runtime) findModules(v *view, states []uint64) bool {
 			if !r.is(v, sys, "PyModule_Type") {
 				continue
 			}
-			names, _ := v.pointer(sys + r.structures.ModuleDict)
+			names, _ := v.pointer(sys + r.version.ModuleDict)
 			if back, _ := r.lookup(v, names, "modules"); back == dict {
 				r.modules = offset
 				return true
@@ -93,7 +93,7 @@ func (r *Runtime) module(v *view, key, value uint64) (m Module, ok bool) {
 		return Module{}, false
 	}
 	m.Object = value
-	if m.Dict, ok = v.pointer(value + r.structures.ModuleDict); !ok {
+	if m.Dict, ok = v.pointer(value + r.version.ModuleDict); !ok {
 		return Module{}, false
 	}
 	m.File = r.fileOf(v, m.Dict)

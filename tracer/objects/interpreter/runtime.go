@@ -1,9 +1,10 @@
-package cpython
+package interpreter
 
 import (
 	"bytes"
 	"fmt"
 
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/python"
 )
 
@@ -11,7 +12,7 @@ import (
 type Runtime struct {
 	memory      python.Memory
 	interpreter *python.Interpreter
-	structures  Structures
+	version     *cpython.Version
 	typeType    uint64
 	// modules is the offset of the pointer to sys.modules in PyInterpreterState; 0: not found yet.
 	modules uint64
@@ -27,28 +28,23 @@ const (
 // Open returns the runtime of an interpreter that python.Find has found in memory. The error wraps
 // python.ErrUnsupported if its structures do not fit its version.
 func Open(m python.Memory, interpreter *python.Interpreter) (*Runtime, error) {
-	structures := structuresOf(interpreter.CodeLayout.Minor)
-	if structures == nil {
-		return nil, fmt.Errorf("%w: the structures of CPython %s", python.ErrUnsupported,
-			interpreter.Version)
-	}
 	if interpreter.State.FreeThreaded {
 		return nil, fmt.Errorf("%w: the objects of CPython %s, which lie in its own mimalloc (run a "+
 			"build with the GIL)", python.ErrUnsupported, interpreter.Version)
 	}
 	r := &Runtime{
-		memory: m, interpreter: interpreter, structures: *structures,
+		memory: m, interpreter: interpreter, version: interpreter.CPython,
 		modules: uint64(interpreter.State.Modules),
 	}
 	v := newView(m)
-	if err := structures.checkPublished(v, interpreter.State.Runtime); err != nil {
+	if err := r.checkPublished(v); err != nil {
 		return nil, fmt.Errorf("%w: CPython %s with unknown structures: %w", python.ErrUnsupported,
 			interpreter.Version, err)
 	}
 
 	// The type of type is type itself.
-	typeType, ok := v.pointer(interpreter.State.Objects["PyType_Type"] + 8)
-	if back, known := v.pointer(typeType + 8); !ok || !known || back != typeType {
+	typeType, ok := v.pointer(interpreter.State.Objects["PyType_Type"] + cpython.ObType)
+	if back, known := v.pointer(typeType + cpython.ObType); !ok || !known || back != typeType {
 		return nil, fmt.Errorf("%w: PyType_Type of CPython %s is no type (a modified build?)",
 			python.ErrUnsupported, interpreter.Version)
 	}
@@ -59,6 +55,20 @@ func Open(m python.Memory, interpreter *python.Interpreter) (*Runtime, error) {
 			"release build without -X dev and PYTHONMALLOC)", python.ErrUnsupported, interpreter.Version)
 	}
 	return r, nil
+}
+
+// checkPublished returns an error if the interpreter publishes other offsets than its version has.
+func (r *Runtime) checkPublished(v *view) error {
+	for _, f := range r.version.Fixed() {
+		got, ok := v.word(r.interpreter.State.Runtime + f.Position)
+		if !ok {
+			return errUnreadable
+		}
+		if got != f.Want {
+			return fmt.Errorf("%s is at %d instead of %d (a modified build?)", f.Member, got, f.Want)
+		}
+	}
+	return nil
 }
 
 // hasDebugHooks reports whether the allocators put a head before each block, which the census does
@@ -72,15 +82,15 @@ func (r *Runtime) hasDebugHooks(v *view) bool {
 	}
 	for _, state := range states {
 		if modules, ok := v.pointer(state + r.modules); ok {
-			before := v.bytes(modules-r.structures.GCHead-count, count)
+			before := v.bytes(modules-r.version.GCHead-count, count)
 			return bytes.Equal(before, bytes.Repeat([]byte{forbidden}, count))
 		}
 	}
 	return false
 }
 
-// Structures returns the structures of the interpreter's version. They are not to be changed.
-func (r *Runtime) Structures() *Structures { return &r.structures }
+// Version returns the structures of the interpreter's version. They are not to be changed.
+func (r *Runtime) Version() *cpython.Version { return r.version }
 
 // TypeType returns the address of PyType_Type.
 func (r *Runtime) TypeType() uint64 { return r.typeType }
@@ -90,7 +100,7 @@ func (v *view) typeOf(object uint64) (uint64, bool) {
 	if !isPointer(object) {
 		return 0, false
 	}
-	return v.pointer(object + 8)
+	return v.pointer(object + cpython.ObType)
 }
 
 // is reports whether an object is of exactly the type that the interpreter exports under a name.
@@ -111,7 +121,7 @@ func (r *Runtime) isSubtype(v *view, object uint64, symbol string) bool {
 		if t == want {
 			return true
 		}
-		t, ok = v.pointer(t + r.structures.TypeBase)
+		t, ok = v.pointer(t + r.version.TypeBase)
 	}
 	return false
 }

@@ -1,4 +1,4 @@
-package cpython
+package interpreter
 
 import (
 	"encoding/binary"
@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/python"
 )
 
@@ -79,13 +81,13 @@ func (r *Runtime) repr(v *view, address uint64, depth int) (string, bool) {
 // integer returns an int.
 // https://github.com/python/cpython/blob/v3.12.0/Include/cpython/longintrepr.h
 func (r *Runtime) integer(v *view, address uint64) (string, bool) {
-	const digitsAt, digitBits = 24, 30
-	size, ok := v.word(address + sizeAt)
+	const digitBits = 30
+	size, ok := v.word(address + cpython.ObSize)
 	if !ok {
 		return "", false
 	}
 	count, negative := size, false
-	if r.structures.Minor >= 12 { // lv_tag
+	if r.version.HasLongTag {
 		const signMask, signNegative, nonSizeBits = 3, 2, 3
 		count, negative = size>>nonSizeBits, size&signMask == signNegative
 	} else if int64(size) < 0 { // ob_size
@@ -95,7 +97,7 @@ func (r *Runtime) integer(v *view, address uint64) (string, bool) {
 		return "", false
 	}
 
-	digits := v.bytes(address+digitsAt, int(count)*4)
+	digits := v.bytes(address+cpython.LongDigits, int(count)*4)
 	value := new(big.Int)
 	for i := int(count) - 1; i >= 0; i-- {
 		digit := binary.LittleEndian.Uint32(digits[4*i:])
@@ -112,11 +114,11 @@ func (r *Runtime) integer(v *view, address uint64) (string, bool) {
 
 // byteString returns a bytes object.
 func (r *Runtime) byteString(v *view, address uint64) (string, bool) {
-	size, ok := v.word(address + uint64(r.interpreter.CodeLayout.BytesSize))
+	size, ok := v.word(address + r.interpreter.CodeLayout.BytesSize)
 	if !ok || size > maxBytesKey {
 		return "", false
 	}
-	data := v.bytes(address+uint64(r.interpreter.CodeLayout.BytesData), int(size))
+	data := v.bytes(address+r.interpreter.CodeLayout.BytesData, int(size))
 	if data == nil {
 		return "", false
 	}
@@ -150,17 +152,17 @@ func (r *Runtime) items(v *view, address uint64, limit int) ([]uint64, bool) {
 	if !r.is(v, address, "PyTuple_Type") {
 		return nil, false
 	}
-	size, ok := v.word(address + sizeAt)
+	size, ok := v.word(address + cpython.ObSize)
 	if !ok || size > uint64(limit) {
 		return nil, false
 	}
-	memory := v.bytes(address+r.structures.TupleItem, int(size)*8)
+	memory := v.bytes(address+r.version.TupleItem, int(size)*8)
 	if memory == nil {
 		return nil, false
 	}
 	items := make([]uint64, size)
 	for i := range items {
-		items[i] = wordAt(memory, uint64(i)*8)
+		items[i] = mem.Word(memory, uint64(i)*8)
 	}
 	return items, true
 }

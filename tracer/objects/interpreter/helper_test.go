@@ -1,14 +1,15 @@
-package cpython
+package interpreter
 
 import (
 	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/python"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -20,13 +21,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func runTool(t testing.TB, tool string, arguments ...string) string {
-	t.Helper()
-	out, err := exec.Command(tool, arguments...).Output()
+// known returns a version of CPython.
+func known(minor int) *cpython.Version {
+	v, err := cpython.Find(minor)
 	if err != nil {
-		t.Fatalf("%s %s: %v", tool, strings.Join(arguments, " "), err)
+		panic(err)
 	}
-	return string(out)
+	return v
 }
 
 // A described object is a line of testdata/state.py.
@@ -132,7 +133,7 @@ func (p *pythonTarget) words(t *testing.T, address uint64, count int) []uint64 {
 	}
 	words := make([]uint64, count)
 	for i := range words {
-		words[i] = wordAt(memory, uint64(8*i))
+		words[i] = mem.Word(memory, uint64(8*i))
 	}
 	return words
 }

@@ -1,4 +1,4 @@
-package cpython
+package interpreter
 
 // maxGlobals bounds the entries of a dict in which a name is looked up.
 const maxGlobals = 1 << 14
@@ -7,7 +7,7 @@ const maxGlobals = 1 << 14
 // returns false. It is false if the dict is none. It visits at most limit entries.
 func (r *Runtime) entries(v *view, dict uint64, limit int64, visit func(key, value uint64) bool,
 ) bool {
-	s := &r.structures
+	s := r.version
 	if !r.isSubtype(v, dict, "PyDict_Type") {
 		return false
 	}
@@ -56,7 +56,7 @@ func (r *Runtime) entries(v *view, dict uint64, limit int64, visit func(key, val
 func (r *Runtime) lookup(v *view, dict uint64, name string) (value uint64, ok bool) {
 	length := r.interpreter.CodeLayout.UnicodeLength
 	r.entries(v, dict, maxGlobals, func(key, of uint64) bool {
-		if n, readable := v.word(key + uint64(length)); !readable || n != uint64(len(name)) {
+		if n, readable := v.word(key + length); !readable || n != uint64(len(name)) {
 			return true
 		}
 		if text, isText := r.text(v, key, maxText); isText && text == name {

@@ -1,4 +1,4 @@
-package cpython
+package interpreter
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/python"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -28,11 +30,7 @@ func interpreterOf(minor int) *python.Interpreter {
 			ThreadFrameIndirect: ^uint16(0), FrameCode: 32, FrameBack: 24, FrameInstruction: 96,
 			InstructionScale: 1,
 		},
-		CodeLayout: python.CodeLayout{
-			Minor: minor, Filename: 104, Name: 112, Firstlineno: 40, Linetable: 120,
-			BytesSize: 16, BytesData: 32, UnicodeLength: 16, UnicodeState: 32, ASCIIData: 48,
-			CompactData: 72,
-		},
+		CPython: known(minor), CodeLayout: known(8).CodeLayout,
 		State: python.State{Runtime: forged, Objects: make(map[string]uint64)},
 	}
 	for n, name := range []string{
@@ -49,7 +47,7 @@ func interpreterOf(minor int) *python.Interpreter {
 func FuzzRuntime(f *testing.F) {
 	const maxRead = maxPagesRead * pageSize // bytes
 	word := func(value uint64) []byte { return binary.LittleEndian.AppendUint64(nil, value) }
-	for minor := firstMinor; minor <= 14; minor++ {
+	for minor := 8; minor <= 14; minor++ {
 		for n := range uint64(11) {
 			// Each word is the address of a type: an object of that type, whose members are such
 			// objects.
@@ -61,7 +59,7 @@ func FuzzRuntime(f *testing.F) {
 	}
 
 	f.Fuzz(func(t *testing.T, minor int, contents []byte, everywhere bool) {
-		if structuresOf(minor) == nil {
+		if _, err := cpython.Find(minor); err != nil {
 			return
 		}
 		read := 0
@@ -73,7 +71,7 @@ func FuzzRuntime(f *testing.F) {
 			memory = repeated{word: contents[:8], read: &read}
 		}
 		r := &Runtime{
-			memory: memory, interpreter: interpreterOf(minor), structures: *structuresOf(minor),
+			memory: memory, interpreter: interpreterOf(minor), version: known(minor),
 			typeType: forged,
 		}
 		check := func(what string, texts ...string) {
@@ -151,7 +149,7 @@ func corrupt(pages map[uint64][]byte, random *rand.Rand) *corrupted {
 			value := forgeries[random.IntN(len(forgeries))]
 			if other := pages[addresses[random.IntN(len(addresses))]]; other != nil &&
 				random.IntN(2) == 0 {
-				value = wordAt(other, 8*random.Uint64N(pageSize/8))
+				value = mem.Word(other, 8*random.Uint64N(pageSize/8))
 			}
 			binary.LittleEndian.PutUint64(page[8*random.IntN(pageSize/8):], value)
 		}
@@ -240,37 +238,4 @@ func (p *pythonTarget) ask(t *testing.T) {
 		check(text)
 	}
 	p.Collections()
-}
-
-// FuzzKeys: entries lie within the table, and values within theirs.
-func FuzzKeys(f *testing.F) {
-	f.Add(12, []byte{
-		1, 0, 0, 0, 0, 0, 0, 0, 6, 6, 2, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0,
-	}, []byte{0, 0, 0, 0, 0, 0, 20, 32})
-	f.Add(8, bytes.Repeat([]byte{0x80}, 40), []byte{})
-	f.Add(14, bytes.Repeat([]byte{0xff}, 40), []byte{30, 30, 1, 1, 0, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, minor int, header, values []byte) {
-		s := structuresOf(minor)
-		if s == nil {
-			return
-		}
-		keys, ok := s.Keys(header)
-		if !ok {
-			return
-		}
-		end := keys.EntriesAt + uint64(keys.Entries)*keys.EntrySize
-		if keys.Entries < 0 || keys.Entries+keys.Usable > keys.Capacity || end > keys.Size ||
-			keys.Size > 1<<46 || keys.EntriesAt < s.KeysHeader ||
-			max(keys.KeyAt, keys.ValueAt)+8 > keys.EntrySize {
-			t.Errorf("keys %+v", keys)
-		}
-		shape, ok := s.ValuesItems(values, keys)
-		if !ok {
-			return
-		}
-		last := int64(shape.ItemsAt) + 8*shape.Items
-		if shape.Items < 0 || shape.BlockAt > 0 || last > shape.BlockAt+int64(shape.Size) {
-			t.Errorf("values %+v of keys %+v", shape, keys)
-		}
-	})
 }

@@ -1,10 +1,10 @@
 package torch
 
-import (
-	"math"
+import "math"
 
-	"github.com/allocscope/allocscope/tracer/estimate"
-)
+// A SampledTensor identifies the allocation of a tensor: its address, and when it was made, in ns,
+// CLOCK_MONOTONIC.
+type SampledTensor struct{ Address, Born uint64 }
 
 // InCPPOnly estimates the bytes of the CPU tensors to whose memory no tensor of Python refers, such
 // as tensors that autograd has saved for the backward pass. storages are the storages of Python's
@@ -13,7 +13,7 @@ import (
 // allocated or freed meanwhile does not.
 //
 // Memory of tensors that were skipped counts: C++ holds the indices and values of a sparse tensor.
-func InCPPOnly(storages []Storage, before, after map[estimate.SampledTensor]float64) int64 {
+func InCPPOnly(storages []Storage, before, after map[SampledTensor]float64) int64 {
 	referred := make(map[uint64]bool, len(storages))
 	for _, s := range storages {
 		referred[s.Data] = true

@@ -1,8 +1,14 @@
-package cpython
+// Package interpreter reads from outside the state of an interpreter with the GIL: its modules, its
+// frames, its functions and its garbage collector.
+//
+// All memory that it reads belongs to the traced process, so it is hostile input: sizes are
+// bounded, and impossible values are refused. Names follow the CPython sources.
+package interpreter
 
 import (
 	"errors"
 
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/python"
 )
 
@@ -77,7 +83,7 @@ func (v *view) word(address uint64) (word uint64, ok bool) {
 	if v.ReadMemory(address, buffer[:]) != nil {
 		return 0, false
 	}
-	return wordAt(buffer[:], 0), true
+	return mem.Word(buffer[:], 0), true
 }
 
 // pointer reads a pointer that is not 0 and that can be one to an object.
@@ -96,5 +102,5 @@ func (v *view) int32(address uint64) (value int32, ok bool) {
 	if v.ReadMemory(address, buffer[:]) != nil {
 		return 0, false
 	}
-	return int32At(buffer[:], 0), true
+	return int32(mem.Word32(buffer[:], 0)), true
 }

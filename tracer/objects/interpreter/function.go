@@ -1,6 +1,9 @@
-package cpython
+package interpreter
 
-import "github.com/allocscope/allocscope/tracer/python"
+import (
+	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/python"
+)
 
 // maxVariables bounds the variables of a function: arguments, locals, cells and free variables.
 const maxVariables = 1 << 12
@@ -15,7 +18,7 @@ type code struct {
 
 // code reads a PyCodeObject.
 func (r *Runtime) code(v *view, address uint64) (*code, bool) {
-	s := &r.structures
+	s := r.version
 	if !r.is(v, address, "PyCode_Type") {
 		return nil, false
 	}
@@ -29,7 +32,7 @@ func (r *Runtime) code(v *view, address uint64) (*code, bool) {
 	for _, member := range []uint64{
 		s.CodeVarnames, s.CodeCellvars, s.CodeFreevars, s.CodeLocalsplusnames,
 	} {
-		if member == 0 {
+		if member == cpython.Absent {
 			continue
 		}
 		tuple, ok := v.pointer(address + member)
@@ -45,7 +48,7 @@ func (r *Runtime) code(v *view, address uint64) (*code, bool) {
 		}
 		c.names, c.freevars = append(c.names, names...), len(names)
 	}
-	if s.CodeNlocalsplus != 0 {
+	if s.CodeNlocalsplus != cpython.Absent {
 		count, _ := v.int32(address + s.CodeNlocalsplus)
 		free, _ := v.int32(address + s.CodeNfreevars)
 		if int(count) != len(c.names) || free < 0 {
@@ -98,7 +101,7 @@ type Function struct {
 
 // Function returns the function at an address.
 func (r *Runtime) Function(address uint64) (*Function, bool) {
-	v, s := newView(r.memory), &r.structures
+	v, s := newView(r.memory), r.version
 	if !r.is(v, address, "PyFunction_Type") {
 		return nil, false
 	}

@@ -1,10 +1,11 @@
-package cpython
+package interpreter
 
 import (
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -69,9 +70,9 @@ func TestOpenRefuses(t *testing.T) {
 func (p *pythonTarget) testVersion(t *testing.T) {
 	p.each(t, "version", func(d described) {
 		minor := int(d.Hex >> 16 & 0xff)
-		if hex := p.interpreter.State.Hex; minor != p.Structures().Minor ||
+		if hex := p.interpreter.State.Hex; minor != p.Version().Minor ||
 			hex != d.Hex && (minor >= 11 || hex != 0) {
-			t.Errorf("version %#x, 3.%d, want %#x", hex, p.Structures().Minor, d.Hex)
+			t.Errorf("version %#x, 3.%d, want %#x", hex, p.Version().Minor, d.Hex)
 		}
 	})
 }
@@ -123,10 +124,11 @@ func (p *pythonTarget) testModules(t *testing.T) {
 }
 
 func (p *pythonTarget) testOffsets(t *testing.T) {
-	fields := fieldsOf(p.Structures())
+	structures := reflect.ValueOf(p.Version().Structures)
 	p.each(t, "offset", func(d described) {
-		if len(d.Found) != 1 || fields[d.Name] != int64(d.Found[0]) {
-			t.Errorf("%s is %d, found at %d", d.Name, fields[d.Name], d.Found)
+		offset := structures.FieldByName(d.Name).Uint()
+		if len(d.Found) != 1 || offset != d.Found[0] {
+			t.Errorf("%s is %d, found at %d", d.Name, offset, d.Found)
 		}
 	})
 }
@@ -165,7 +167,7 @@ func (p *pythonTarget) testDicts(t *testing.T) {
 }
 
 func (p *pythonTarget) testContainers(t *testing.T) {
-	s := p.Structures()
+	s := p.Version()
 	p.each(t, "container", func(d described) {
 		var got []uint64
 		switch d.Type {
@@ -213,7 +215,7 @@ func (p *pythonTarget) testInstances(t *testing.T) {
 	withValues := 0
 	p.each(t, "instance", func(d described) {
 		class := p.word(t, d.ID+8)
-		if flags := p.word(t, class+p.Structures().TypeFlags); flags != d.Flags {
+		if flags := p.word(t, class+p.Version().TypeFlags); flags != d.Flags {
 			t.Errorf("flags %#x, want %#x", flags, d.Flags)
 		}
 
@@ -235,7 +237,7 @@ func (p *pythonTarget) testInstances(t *testing.T) {
 			t.Errorf("attributes %x, want %x", got, want)
 		}
 	})
-	if (withValues > 0) != (p.Structures().Minor >= 11) {
+	if (withValues > 0) != (p.Version().Minor >= 11) {
 		t.Errorf("%d instances have values without a dict", withValues)
 	}
 }
@@ -243,7 +245,7 @@ func (p *pythonTarget) testInstances(t *testing.T) {
 // dict returns the dict of an instance.
 func (p *pythonTarget) dict(t *testing.T, instance, class uint64) uint64 {
 	t.Helper()
-	s := p.Structures()
+	s := p.Version()
 	if s.Minor < 11 {
 		return p.word(t, instance+p.word(t, class+s.TypeDictoffset))
 	}
@@ -253,7 +255,7 @@ func (p *pythonTarget) dict(t *testing.T, instance, class uint64) uint64 {
 // values returns the attributes of an instance that has no dict; ok is false if it has one.
 func (p *pythonTarget) values(t *testing.T, instance, class uint64) (got map[string]uint64, ok bool) {
 	t.Helper()
-	s, got := p.Structures(), make(map[string]uint64)
+	s, got := p.Version(), make(map[string]uint64)
 	var values uint64
 	switch dict := p.dict(t, instance, class); {
 	case s.Minor < 11 || dict != 0 && !s.TagsManagedDict:
@@ -325,7 +327,7 @@ func (p *pythonTarget) testFrames(t *testing.T) {
 		expected := want[:d.Frames]
 		want = want[d.Frames:]
 		got := threads[int(d.ID)]
-		if p.Structures().Minor < 11 { // threads have no ID
+		if p.Version().Minor < 11 { // threads have no ID
 			at := 0
 			for at < len(frames) && frames[at].Locals != 0 && !sameFrames(frames[at:], expected) {
 				at++
@@ -350,7 +352,7 @@ func (p *pythonTarget) testFrames(t *testing.T) {
 		for i := range frames {
 			if frames[i].Function == "walked" {
 				p.mustHold(t, &frames[i], d.ID, frames[i].StackLimit)
-				if p.Structures().Minor >= 14 {
+				if p.Version().Minor >= 14 {
 					p.mustHold(t, &frames[i], d.ID, frames[i].End)
 				}
 			}
@@ -380,7 +382,8 @@ func (p *pythonTarget) compareFrame(t *testing.T, got *Frame, want *described) {
 		t.Errorf("frame %+v has no end", got)
 	}
 
-	s := p.Structures()
+	const cellRef = 16 // PyCellObject.ob_ref
+	s := p.Version()
 	words := p.words(t, got.Locals, len(got.Names))
 	values := make(map[string]uint64)
 	for i, name := range got.Names {
@@ -389,7 +392,7 @@ func (p *pythonTarget) compareFrame(t *testing.T, got *Frame, want *described) {
 			continue
 		}
 		if p.isCell(t, word) && want.Values[name] != word {
-			word = p.word(t, word+s.CellRef)
+			word = p.word(t, word+cellRef)
 		}
 		values[name] = word
 	}
@@ -403,7 +406,7 @@ func (p *pythonTarget) compareFrame(t *testing.T, got *Frame, want *described) {
 // isCell reports whether an object's type is named "cell".
 func (p *pythonTarget) isCell(t *testing.T, object uint64) bool {
 	t.Helper()
-	name := p.word(t, p.word(t, object+8)+p.Structures().TypeName)
+	name := p.word(t, p.word(t, object+8)+p.Version().TypeName)
 	memory := make([]byte, 5)
 	return p.process.ReadMemory(name, memory) == nil && string(memory) == "cell\x00"
 }
@@ -413,7 +416,7 @@ func (p *pythonTarget) mustHold(t *testing.T, f *Frame, object, end uint64) {
 	t.Helper()
 	begin := f.Locals + 8*uint64(len(f.Names))
 	for _, word := range p.words(t, begin, int(end-begin)/8) {
-		if word&^p.Structures().StackRefTags == object {
+		if word&^p.Version().StackRefTags == object {
 			return
 		}
 	}
@@ -435,7 +438,7 @@ func (p *pythonTarget) testFrameOf(t *testing.T) {
 			t.Errorf("%s has frame %+v", d.Type, f)
 		}
 		// A generator lies in its object, before 3.11 in its frame object.
-		if p.Structures().Minor >= 11 && d.Type != "frame" && f.Object != d.ID {
+		if p.Version().Minor >= 11 && d.Type != "frame" && f.Object != d.ID {
 			t.Errorf("frame of %#x lies in %#x", d.ID, f.Object)
 		}
 	})
@@ -464,7 +467,7 @@ func (p *pythonTarget) testCollections(t *testing.T) {
 }
 
 func TestIncrementalCollector(t *testing.T) {
-	r := &Runtime{structures: *structuresOf(14)}
+	r := &Runtime{version: known(14)}
 	for _, hex := range []uint32{0x030e00f0, 0x030e04f0} {
 		r.interpreter = interpreterOf(14)
 		r.interpreter.State.Hex = hex
@@ -484,26 +487,21 @@ func TestQuoteKeepsOneLine(t *testing.T) {
 
 // testOpen: a release that publishes other offsets than its version's is refused.
 func (p *pythonTarget) testOpen(t *testing.T) {
-	offsets, isKnown := p.Structures().published()
-	if !isKnown {
-		t.Errorf("no offsets are known of 3.%d", p.Structures().Minor)
-	}
-	for _, at := range offsets {
+	for _, at := range p.Version().Fixed() {
 		memory := memoryFunc(func(address uint64, buffer []byte) error {
 			err := p.process.ReadMemory(address, buffer)
-			if offset := p.interpreter.State.Runtime + at.position - address; offset < pageSize {
+			if offset := p.interpreter.State.Runtime + at.Position - address; offset < pageSize {
 				buffer[offset]++
 			}
 			return err
 		})
 		_, err := Open(memory, p.interpreter)
-		if !errors.Is(err, python.ErrUnsupported) || !strings.Contains(err.Error(), at.member) {
-			t.Errorf("with another %s: %v", at.member, err)
+		if !errors.Is(err, python.ErrUnsupported) || !strings.Contains(err.Error(), at.Member) {
+			t.Errorf("with another %s: %v", at.Member, err)
 		}
 	}
 
 	for name, change := range map[string]func(*python.Interpreter){
-		"version": func(i *python.Interpreter) { i.CodeLayout.Minor = 15 },
 		"no type": func(i *python.Interpreter) { i.State.Objects = nil },
 		"another": func(i *python.Interpreter) { i.State.Objects["PyType_Type"] += 8 },
 	} {

@@ -71,7 +71,7 @@ type Tensors struct {
 // Loaded reports whether PyTorch for Python is mapped.
 func Loaded(maps []process.Mapping) bool {
 	return slices.ContainsFunc(maps, func(m process.Mapping) bool {
-		return m.IsFile() && strings.HasPrefix(path.Base(m.Path), "libtorch_python")
+		return m.IsFile() && strings.HasPrefix(path.Base(m.Path), LibTorchPython)
 	})
 }
 
@@ -127,7 +127,7 @@ func libraries(maps []process.Mapping) []process.Mapping {
 	for _, m := range maps {
 		name := path.Base(m.Path)
 		if m.IsFile() &&
-			(strings.HasPrefix(name, "libtorch") || strings.HasPrefix(name, "libc10")) {
+			(strings.HasPrefix(name, "libtorch") || strings.HasPrefix(name, LibC10)) {
 			own = append(own, m)
 		}
 	}

@@ -1,4 +1,9 @@
-package cpython
+package interpreter
+
+import (
+	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/mem"
+)
 
 // maxFrames bounds the frames of all threads.
 const maxFrames = 1 << 14
@@ -52,18 +57,18 @@ type frameReader struct {
 func (w *frameReader) walk(thread uint64) {
 	kernel := &w.interpreter.Kernel
 	at := thread + uint64(kernel.ThreadFrame)
-	if indirect := kernel.ThreadFrameIndirect; indirect != ^uint16(0) { // by way of a _PyCFrame
+	if indirect := w.version.CFrameCurrentFrame; indirect != cpython.Absent {
 		cframe, ok := w.pointer(at)
 		if !ok {
 			return
 		}
-		at = cframe + uint64(indirect)
+		at = cframe + indirect
 	}
 
 	id := 0
-	if member := w.interpreter.State.NativeThreadID; member != 0 {
+	if member := w.interpreter.State.NativeThreadID; member != cpython.Absent {
 		const maxThreadID = 1 << 22 // PID_MAX_LIMIT
-		if word, ok := w.word(thread + uint64(member)); ok && word <= maxThreadID {
+		if word, ok := w.word(thread + member); ok && word <= maxThreadID {
 			id = int(word)
 		}
 	}
@@ -80,45 +85,36 @@ func (w *frameReader) walk(thread uint64) {
 	}
 }
 
-// Owners of frames (enum _frameowner) since 3.11. From FRAME_OWNED_BY_CSTACK on, which 3.14 calls
-// FRAME_OWNED_BY_INTERPRETER, they are shims without a function.
-// https://github.com/python/cpython/blob/v3.12.0/Include/internal/pycore_frame.h
-const (
-	ownedByThread      = 0
-	ownedByGenerator   = 1
-	ownedByFrameObject = 2
-)
-
 // frame reads a frame: before 3.11 a PyFrameObject, since then a _PyInterpreterFrame. ok is false
 // if it is none, a shim, or has not begun.
 func (w *frameReader) frame(address uint64) (f Frame, ok bool) {
-	s, kernel := &w.structures, &w.interpreter.Kernel
+	s, kernel := w.version, &w.interpreter.Kernel
 	head := w.bytes(address, int(s.FrameLocalsplus))
 	if head == nil {
 		return Frame{}, false
 	}
-	at := wordAt(head, uint64(kernel.FrameCode)) &^ s.StackRefTags
+	at := mem.Word(head, uint64(kernel.FrameCode)) &^ s.StackRefTags
 	c := w.codeAt(at)
 	if c == nil {
 		return Frame{}, false
 	}
 
-	owner := byte(ownedByThread)
+	owner := byte(cpython.FrameOwnedByThread)
 	switch {
-	case s.Minor < 11:
+	case s.HasFrameObjects():
 		f.Object = address
 		if !w.is(w.view, address, "PyFrame_Type") {
 			return Frame{}, false
 		}
 	default:
 		switch owner = head[s.FrameOwner]; owner {
-		case ownedByThread:
-		case ownedByGenerator:
+		case cpython.FrameOwnedByThread:
+		case cpython.FrameOwnedByGenerator:
 			f.Object = address - s.GenIframe
 			if !w.isGenerator(f.Object) {
 				return Frame{}, false
 			}
-		case ownedByFrameObject:
+		case cpython.FrameOwnedByFrameObject:
 			f.Object = address - s.FrameData
 			if !w.is(w.view, f.Object, "PyFrame_Type") {
 				return Frame{}, false
@@ -129,11 +125,11 @@ func (w *frameReader) frame(address uint64) (f Frame, ok bool) {
 	}
 
 	instruction := w.instruction(head, at)
-	if c.IsIncomplete(instruction) && owner != ownedByGenerator {
+	if c.IsIncomplete(instruction) && owner != cpython.FrameOwnedByGenerator {
 		return Frame{}, false
 	}
 	f.Function, f.File, f.Line = c.Function, c.File, c.Line(instruction)
-	if name, ok := w.lookup(w.view, wordAt(head, s.FrameGlobals), "__name__"); ok {
+	if name, ok := w.lookup(w.view, mem.Word(head, s.FrameGlobals), "__name__"); ok {
 		f.Module, _ = w.text(w.view, name, maxText)
 	}
 	f.Names, f.Locals = c.names, address+s.FrameLocalsplus
@@ -158,29 +154,29 @@ func (w *frameReader) codeAt(address uint64) *code {
 // instruction returns the byte offset of the instruction that a frame is at. at is its code object.
 func (w *frameReader) instruction(head []byte, at uint64) int32 {
 	kernel := &w.interpreter.Kernel
-	if w.structures.Minor < 11 {
-		return int32At(head, uint64(kernel.FrameInstruction)) * int32(kernel.InstructionScale)
+	if w.version.HasFrameObjects() {
+		return int32(mem.Word32(head, uint64(kernel.FrameInstruction))) * int32(kernel.InstructionScale)
 	}
-	return int32(wordAt(head, uint64(kernel.FrameInstruction)) - at - uint64(kernel.CodeBytes))
+	return int32(mem.Word(head, uint64(kernel.FrameInstruction)) - at - uint64(kernel.CodeBytes))
 }
 
 // stackEnd returns the end of the value stack of a frame that has left it in memory, else 0. locals
 // is the address of its localsplus.
 func (w *frameReader) stackEnd(head []byte, locals uint64) uint64 {
-	s := &w.structures
+	s := w.version
 	switch {
-	case s.Minor < 10:
-		return wordAt(head, s.FrameStacktop)
-	case s.Minor == 10:
-		if depth := int32At(head, s.FrameStackdepth); depth >= 0 {
-			return wordAt(head, s.FrameValuestack) + 8*uint64(depth)
+	case s.FrameStackpointer != cpython.Absent:
+		return mem.Word(head, s.FrameStackpointer)
+	case s.FrameFStacktop != cpython.Absent:
+		return mem.Word(head, s.FrameFStacktop)
+	case s.FrameStackdepth != cpython.Absent:
+		if depth := int32(mem.Word32(head, s.FrameStackdepth)); depth >= 0 {
+			return mem.Word(head, s.FrameValuestack) + 8*uint64(depth)
 		}
-	case s.Minor < 14:
-		if top := int32At(head, s.FrameStacktop); top >= 0 {
+	case s.FrameStacktop != cpython.Absent:
+		if top := int32(mem.Word32(head, s.FrameStacktop)); top >= 0 {
 			return locals + 8*uint64(top)
 		}
-	default:
-		return wordAt(head, s.FrameStackpointer)
 	}
 	return 0
 }
@@ -220,15 +216,15 @@ func (r *Runtime) FrameOf(object uint64, typeName string) (*Frame, bool) {
 
 // frameAddress returns where the frame of a frame object or of a generator is.
 func (w *frameReader) frameAddress(object uint64, isFrame bool) (uint64, bool) {
-	s := &w.structures
+	s := w.version
 	switch {
-	case isFrame && s.FrameFrame == 0:
+	case isFrame && s.FrameFrame == cpython.Absent:
 		return object, true
 	case isFrame:
 		frame, ok := w.pointer(object + s.FrameFrame)
 		back, known := w.word(frame + s.FrameObject)
 		return frame, ok && known && (back == object || frame == object+s.FrameData)
-	case s.GenFrame != 0:
+	case s.GenFrame != cpython.Absent:
 		return w.pointer(object + s.GenFrame)
 	}
 	// enum _framestate: FRAME_CREATED and FRAME_SUSPENDED are below 0, FRAME_EXECUTING is 0.

@@ -1,12 +1,17 @@
-package cpython
+package interpreter
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/mem"
+)
 
 // Collections returns how often the oldest generation of the garbage collector has run in all
 // interpreters together. It is not known of the incremental collector of 3.14.0 to 3.14.4, which
 // never collects the old objects at once.
 func (r *Runtime) Collections() (int64, bool) {
-	if r.interpreter.State.Hex>>16 == 0x030e && r.interpreter.State.Hex < 0x030e05a0 {
+	if r.interpreter.State.Hex < r.version.FirstFullGC {
 		return 0, false
 	}
 
@@ -58,8 +63,8 @@ func (r *Runtime) gcStates(v *view) (states []uint64) {
 // objects have to be lists.
 func (r *Runtime) collectionsOf(v *view, state uint64) (int64, bool) {
 	const prevMask = 3 // flags in the lowest bits of _gc_prev and _gc_next
-	first := state + r.structures.GCGenerations
-	if at := r.structures.GCGeneration0; at != 0 {
+	first := state + r.version.GCGenerations
+	if at := r.version.GCGeneration0; at != cpython.Absent {
 		// Later releases of 3.13 align PyGC_Head to 4 bytes, so that the lists begin 4 bytes
 		// earlier.
 		generation0, ok := v.word(state + at)
@@ -68,8 +73,8 @@ func (r *Runtime) collectionsOf(v *view, state uint64) (int64, bool) {
 		}
 		first = generation0
 	}
-	for i := range uint64(gcGenerations) {
-		head := first + i*gcGenerationSize
+	for i := range uint64(cpython.GCNumGenerations) {
+		head := first + i*cpython.GCGenerationSize
 		next, ok := v.word(head)
 		if !ok {
 			return 0, false
@@ -79,17 +84,18 @@ func (r *Runtime) collectionsOf(v *view, state uint64) (int64, bool) {
 		}
 	}
 
-	stats := v.bytes(state+r.structures.GCGenerationStats, gcGenerations*gcGenerationStatSize)
+	const statsSize = cpython.GCNumGenerations * cpython.GCGenerationStatSize
+	stats := v.bytes(state+r.version.GCGenerationStats, statsSize)
 	if stats == nil {
 		return 0, false
 	}
-	var collections [gcGenerations]int64
+	var collections [cpython.GCNumGenerations]int64
 	for i := range collections {
-		collections[i] = int64(wordAt(stats, uint64(i)*gcGenerationStatSize))
-		collected := int64(wordAt(stats, uint64(i)*gcGenerationStatSize+8))
+		collections[i] = int64(mem.Word(stats, uint64(i)*cpython.GCGenerationStatSize))
+		collected := int64(mem.Word(stats, uint64(i)*cpython.GCGenerationStatSize+8))
 		if collections[i] < 0 || collections[i] > 1<<40 || collected < 0 || collected > 1<<50 {
 			return 0, false
 		}
 	}
-	return collections[gcGenerations-1], true
+	return collections[cpython.GCNumGenerations-1], true
 }

@@ -1,0 +1,157 @@
+package cpython
+
+var v311 = Version{
+	Minor:       11,
+	FirstExport: "",
+
+	Frames: Frames{
+		InterpretersHead:       40,
+		InterpreterNext:        0,
+		InterpreterThreadsHead: 16,
+
+		ThreadNext:         8,
+		ThreadInterp:       16,
+		ThreadID:           152,
+		NativeThreadID:     160,
+		ThreadFrame:        56,
+		CFrameCurrentFrame: 8,
+
+		FrameCode:        32,
+		FramePrevious:    48,
+		FrameInstruction: 56,
+		LastiUnit:        Absent,
+		FrameIsEntry:     68,
+		FrameOwner:       69,
+		FrameTlbcIndex:   Absent,
+
+		CodeAdaptive: 184,
+		CodeTlbc:     Absent,
+	},
+
+	CodeLayout: CodeLayout{
+		Filename:       112,
+		Name:           120,
+		Qualname:       128,
+		Firstlineno:    72,
+		Linetable:      136,
+		LineForm:       LocationTable,
+		FirstTraceable: 168,
+
+		BytesSize: 16,
+		BytesData: 32,
+
+		UnicodeLength:   16,
+		UnicodeState:    32,
+		ASCIIData:       48,
+		CompactData:     72,
+		HasWideInterned: false,
+	},
+
+	Structures: Structures{
+		// https://github.com/python/cpython/blob/v3.11.0/Objects/obmalloc.c
+		PoolSize: 16384,
+
+		// https://github.com/python/cpython/blob/v3.11.0/Include/internal/pycore_gc.h
+		GCHead:            16,
+		PreHeader:         16,
+		HasManagedWeakref: false,
+		ManagedDict:       -24,
+		ManagedValues:     -32,
+		TagsManagedDict:   false,
+		InlineValues:      false,
+		ImmortalRefcnt:    Absent,
+		HasLongTag:        false,
+
+		// https://github.com/python/cpython/blob/v3.11.0/Include/cpython/object.h
+		TypeName:           24,
+		TypeBasicsize:      32,
+		TypeItemsize:       40,
+		TypeFlags:          168,
+		TypeDictoffset:     288,
+		TypeWeaklistoffset: 208,
+		TypeDict:           264,
+		TypeBase:           256,
+		HTQualname:         864,
+		HTCachedKeys:       872,
+
+		ListItem:  24,
+		TupleItem: 24,
+
+		// https://github.com/python/cpython/blob/v3.11.0/Include/internal/pycore_dict.h
+		DictUsed:       16,
+		DictKeys:       32,
+		DictValues:     40,
+		KeysHeader:     32,
+		HasKeysKind:    true,
+		ValuesForm:     ValuesPrefixed,
+		ValuesHeader:   8,
+		ValuesHeaderAt: -8,
+
+		// https://github.com/python/cpython/blob/v3.11.0/Include/cpython/setobject.h
+		SetUsed:       24,
+		SetMask:       32,
+		SetTable:      40,
+		SetSmalltable: 64,
+		SetEntrySize:  16,
+
+		// https://github.com/python/cpython/blob/v3.11.0/Modules/_collectionsmodule.c
+		DequeLeftblock:  24,
+		DequeRightblock: 32,
+		DequeLeftindex:  40,
+		DequeRightindex: 48,
+		BlockLeftlink:   0,
+		BlockData:       8,
+		BlockRightlink:  520,
+
+		// https://github.com/python/cpython/blob/v3.11.0/Include/cpython/funcobject.h
+		FuncGlobals:    16,
+		FuncQualname:   40,
+		FuncCode:       48,
+		FuncDefaults:   56,
+		FuncKwdefaults: 64,
+		FuncClosure:    72,
+		FuncDict:       88,
+		FuncModule:     104,
+
+		// https://github.com/python/cpython/blob/v3.11.0/Include/cpython/code.h
+		CodeArgcount:        56,
+		CodeKwonlyargcount:  64,
+		CodeStacksize:       68,
+		CodeVarnames:        Absent,
+		CodeCellvars:        Absent,
+		CodeFreevars:        Absent,
+		CodeNlocalsplus:     76,
+		CodeNfreevars:       92,
+		CodeLocalsplusnames: 96,
+
+		// https://github.com/python/cpython/blob/v3.11.0/Modules/_functoolsmodule.c
+		LRUFunc: 88,
+
+		WeakrefSize: 64,
+		ModuleDict:  16,
+
+		// https://github.com/python/cpython/blob/v3.11.0/Include/internal/pycore_frame.h
+		FrameValuestack:   Absent,
+		FrameFStacktop:    Absent,
+		FrameStackdepth:   Absent,
+		FrameFrame:        24,
+		FrameData:         48,
+		FrameGlobals:      8,
+		FrameLocalsplus:   72,
+		FrameObject:       40,
+		FrameStacktop:     64,
+		FrameStackpointer: Absent,
+		StackRefTags:      0,
+		GenFrame:          Absent,
+		GenIframe:         80,
+		GenFrameState:     75,
+
+		// https://github.com/python/cpython/blob/v3.11.0/Include/internal/pycore_gc.h
+		GCGenerations:     24,
+		GCGenerationStats: 128,
+		GCGeneration0:     96,
+		FirstFullGC:       0,
+	},
+
+	DebugOffsets: nil,
+}

@@ -200,10 +200,15 @@ func testFragmentation(t *testing.T) {
 
 // The live map is full at once, so that objects that are kept look like free memory.
 func testLostAllocations(t *testing.T) {
-	options := fastTrace(t, startCause(t, "keep").PID(), jobSpeed, shortTrace)
-	options.Interval, options.MaxLive = 1, 16
+	var v verdictOn
+	for range 3 { // a busy machine may take too few samples
+		options := fastTrace(t, startCause(t, "keep").PID(), jobSpeed, shortTrace)
+		options.Interval, options.MaxLive = 1, 16
+		if v = judgeUntilEnd(t, options); v.Class != verdict.ClassTooShort {
+			break
+		}
+	}
 
-	v := judgeUntilEnd(t, options)
 	v.mustBe(t, verdict.ClassGrowing)
 	mustSay(t, "the result", v.stdout, "GROWING (warm-up or leak?)   ", "what is free is not known: ",
 		" allocations not tracked, ", " (raise --max-live)", "heap, unclassified", ", incomplete")

@@ -374,9 +374,6 @@ func testObjectsInTrace(t *testing.T) {
 			t.Errorf("%+v, want the global cache first", k)
 		}
 	}
-	if len(s.Keepers) == 0 {
-		t.Errorf("no keeper was searched; verdict %s", s.Class)
-	}
 }
 
 // The line that allocates is not the one that leaks: the variable leads to the leak.

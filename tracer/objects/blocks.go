@@ -55,6 +55,7 @@ func (p *piece) poolAt(address, size uint64) (found *pymalloc.Pool, isChanging b
 		}
 		p.pools[start] = found
 	}
+
 	return found, isChanging
 }
 
@@ -83,6 +84,7 @@ func (p *piece) blockAt(address, poolSize uint64) (block, bool) {
 		}
 		return p.memory.mmappedAt(address)
 	}
+
 	return block{}, false
 }
 

@@ -79,6 +79,7 @@ func (m *memory) smallWithPointers(bulk mem.Spans) (mem.Spans, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return mem.MergeSpans(append(found, inSlabs...)), nil
 }
 
@@ -100,6 +101,7 @@ func (m *memory) extentsWithPointers(extents []mem.Span) (found []mem.Span, err 
 			}
 		}
 	}
+
 	return found, nil
 }
 
@@ -123,6 +125,7 @@ func (m *memory) slabsWithPointers(slabs mem.Spans, most uint64) (found []mem.Sp
 			}
 		}
 	}
+
 	return found, nil
 }
 
@@ -183,6 +186,7 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 			}
 		}
 	}
+
 	return isBulk, flush()
 }
 

@@ -211,6 +211,7 @@ func (c *counter) visit(p *piece) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -319,6 +320,7 @@ func (c *counter) others(choose func(mem.Span) bool) error {
 			blocks = blocks[:0]
 		}
 	}
+
 	return c.countBlocks(blocks)
 }
 
@@ -350,6 +352,7 @@ func (c *counter) countBlocks(blocks []block) error {
 			return errLate
 		}
 	}
+
 	return nil
 }
 
@@ -431,6 +434,7 @@ func (c *counter) tables(t *typeInfo, object []byte) uint64 {
 	case t.kind == kindDeque && len(object) >= cpython.ObSize+wordSize:
 		return (min(mem.Word(object, cpython.ObSize), maxItems)/64 + 1) * 66 * wordSize
 	}
+
 	return 0
 }
 
@@ -450,6 +454,7 @@ func dictTable(used uint64) uint64 {
 	if size > 1<<16 {
 		index = 4
 	}
+
 	return 32 + size*index + size*2/3*3*wordSize
 }
 

@@ -46,6 +46,7 @@ func NewChains(links []NodeLink) *Chains {
 			c.previous[to] = node
 		}
 	}
+
 	return c
 }
 

@@ -49,6 +49,7 @@ func (h *Heap) namespace(dict uint64, limit int) []entry {
 			entries = append(entries, e)
 		}
 	}
+
 	return entries
 }
 
@@ -95,6 +96,7 @@ func (h *Heap) length(object uint64, t *typeInfo) int64 {
 	if !ok || n > maxItems {
 		return -1
 	}
+
 	return int64(n)
 }
 
@@ -147,6 +149,7 @@ func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool)
 		kind, isRead := h.peek(descr+descrKind, 1)
 		return reference{how: keeper.HowItem}, true, isRead && kind[0] == 'O'
 	}
+
 	return reference{}, false, false
 }
 
@@ -177,6 +180,7 @@ func (h *Heap) isInDeque(deque *node, block, at uint64) bool {
 		i := (offset - s.BlockData) / wordSize
 		return (block != ends[0] || i >= indices[0]) && (block != ends[1] || i <= indices[1])
 	}
+
 	return false
 }
 
@@ -226,6 +230,7 @@ func (h *Heap) keysReference(keys, at uint64) (reference, bool) {
 		r.how = keeper.HowValue
 		return r, mem.Word(content, shape.KeyAt) != 0
 	}
+
 	return reference{}, false
 }
 
@@ -313,6 +318,7 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 		r.how, r.name = keeper.HowAttribute, r.attr
 		return r, ok
 	}
+
 	return h.memberReference(p, offset)
 }
 
@@ -373,6 +379,7 @@ func (h *Heap) bufferReference(e edge) (r reference, ok bool) {
 		ok = isSet(cpython.CDataNeedsfree, math.MaxUint32) || isSet(cpython.CDataBase, math.MaxUint64) ||
 			isSet(cpython.CDataObjects, math.MaxUint64)
 	}
+
 	return reference{how: keeper.HowField}, ok
 }
 
@@ -437,6 +444,7 @@ func (h *Heap) isWeak(p *node, at uint64) bool {
 	case p.typ.kind == kindType:
 		return offset != s.TypeDict
 	}
+
 	return false
 }
 
@@ -463,5 +471,6 @@ func (h *Heap) table(n *node) (address, size uint64) {
 	if size > maxItems {
 		return 0, 0
 	}
+
 	return address, size
 }

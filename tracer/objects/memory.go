@@ -246,6 +246,7 @@ func (m *memory) walkHeap(heap mem.Span) (parts []mem.Span, err error) {
 	if at < heap.End {
 		parts = append(parts, mem.Span{Start: at, End: heap.End})
 	}
+
 	return parts, nil
 }
 

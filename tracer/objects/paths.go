@@ -175,6 +175,7 @@ func (s *search) owners(edges []edge, isObject bool) []edge {
 	if len(owners) > 0 {
 		return owners
 	}
+
 	return edges
 }
 
@@ -221,6 +222,7 @@ func (s *search) isStrong(e edge) (isStrong, known bool) {
 			return true, true
 		}
 	}
+
 	return false, true
 }
 
@@ -274,6 +276,7 @@ func (s *search) up(w *way, e edge) (*way, bool) {
 			return nil, false
 		}
 	}
+
 	return newWay(w, e, r, w.length+1, []edge{e}), true
 }
 
@@ -292,6 +295,7 @@ func newWay(below *way, e edge, r reference, length int, words []edge) *way {
 	if w.container == nil && w.node.isContainer() {
 		w.container = w.node
 	}
+
 	return w
 }
 
@@ -324,6 +328,7 @@ func (s *search) rootOf(w *way) (rooted, bool) {
 		root.File = h.fileOf(t.module)
 		return rooted{root: root, way: w.below}, true
 	}
+
 	return rooted{}, false
 }
 
@@ -403,6 +408,7 @@ func (s *search) stepsOf(w *way) (steps []step) {
 		steps = append(steps, step{node: w.node, ref: ref})
 		ref = next
 	}
+
 	return foldChains(steps)
 }
 
@@ -435,6 +441,7 @@ func (s *search) argument(steps []step, defaults *way) string {
 	if n < 0 || i < 0 || i >= int64(len(f.Args)) {
 		return ""
 	}
+
 	return f.Args[i]
 }
 
@@ -459,6 +466,7 @@ func foldChains(steps []step) []step {
 		}
 		i += n
 	}
+
 	return folded
 }
 
@@ -482,5 +490,6 @@ func (s *search) linkOf(st step, isShared bool) keeper.Link {
 	if isShared && s.heap.structures != nil {
 		l.Entries = s.heap.length(st.node.address, st.node.typ)
 	}
+
 	return l
 }

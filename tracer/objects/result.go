@@ -81,6 +81,7 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 	default:
 		r.Reason = keeper.ReasonUnreferenced
 	}
+
 	return r
 }
 
@@ -135,6 +136,7 @@ func (m *memory) hasWord(address, size, value uint64) bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -236,6 +238,7 @@ func (s *search) paths(candidates map[candidateKey]*candidate, samples int) []ke
 	for _, c := range chosen[:min(len(chosen), maxPaths)] {
 		paths = append(paths, s.path(c))
 	}
+
 	return paths
 }
 
@@ -274,6 +277,7 @@ func (s *search) path(c *candidate) keeper.Path {
 		}
 		p.Links = append(p.Links, l)
 	}
+
 	return p
 }
 
@@ -320,6 +324,7 @@ func (s *search) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) 
 			Name: next.ref.attr,
 		}, true
 	}
+
 	return keeper.Root{}, false
 }
 

@@ -51,6 +51,7 @@ func Open(p *process.Process) (*Heap, error) {
 			)
 		}
 	}
+
 	return h, nil
 }
 
@@ -204,6 +205,7 @@ func (h *Heap) isNamed(t *typeInfo) bool {
 			break
 		}
 	}
+
 	return t.named > 0
 }
 

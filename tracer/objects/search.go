@@ -116,6 +116,7 @@ func (h *Heap) Search(
 			*first = r
 		}
 	}
+
 	return results, whole.canceled()
 }
 
@@ -166,6 +167,7 @@ func (h *Heap) searchIn(
 	for i, suspect := range suspects {
 		results[i] = s.result(suspect, samples[i])
 	}
+
 	return results, nil
 }
 
@@ -202,6 +204,7 @@ func (s *search) climb(samples [][]*node) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -228,6 +231,7 @@ func (s *search) frontier(samples [][]*node) (next []*node, isRooted bool) {
 			}
 		}
 	}
+
 	return next, isRooted
 }
 
@@ -248,6 +252,7 @@ func (s *search) level(frontier []*node) error {
 	for _, n := range frontier {
 		n.searched = err == nil
 	}
+
 	return err
 }
 
@@ -292,6 +297,7 @@ func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
 			count++
 		}
 	}
+
 	return count
 }
 
@@ -398,6 +404,7 @@ func (s *search) holder(p *piece, at uint64) *node {
 	if content == nil {
 		content, _ = s.heap.peek(b.Start, int(min(b.Len(), nodeContents)))
 	}
+
 	return s.newNode(b, content)
 }
 
@@ -417,6 +424,7 @@ func (s *search) newNode(b block, content []byte) *node {
 			return nil
 		}
 	}
+
 	return n
 }
 
@@ -468,6 +476,7 @@ func (s *search) nodeAt(address uint64) *node {
 	if n := s.newNode(b, content); n != nil && s.keep(n) {
 		return n
 	}
+
 	return nil
 }
 
@@ -498,6 +507,7 @@ func (h *Heap) chunkAt(address uint64, r region) (block, bool) {
 			}
 		}
 	}
+
 	return block{}, false
 }
 
@@ -518,5 +528,6 @@ func (h *Heap) anonymousAt(address uint64, r region) (block, bool) {
 			}
 		}
 	}
+
 	return h.memory.mmappedAt(address)
 }

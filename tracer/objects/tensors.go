@@ -61,6 +61,7 @@ func (c *counter) findTensors(choose func(mem.Span) bool) error {
 			pools = pools[:0]
 		}
 	}
+
 	return c.findTensorsIn(pools, sizes)
 }
 
@@ -136,6 +137,7 @@ func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 			c.noteTensors(p)
 		}
 	}
+
 	return nil
 }
 

@@ -289,6 +289,7 @@ func (h *Heap) heapTypeName(address uint64, name string) (module, qualname strin
 			break
 		}
 	}
+
 	return module, name
 }
 
@@ -321,6 +322,7 @@ func (h *Heap) kindOf(t *typeInfo) typeKind {
 			return t.kind
 		}
 	}
+
 	return kindOther
 }
 
@@ -344,6 +346,7 @@ func (h *Heap) cString(address uint64, limit int) (string, bool) {
 	if end < 0 {
 		return "", false
 	}
+
 	return growth.Printable(string(text[:end])), true
 }
 
@@ -374,6 +377,7 @@ func (h *Heap) peek(address uint64, size int) ([]byte, bool) {
 	if second == nil {
 		return nil, false
 	}
+
 	return slices.Concat(first[offset:], second[:offset+uint64(size)-page]), true
 }
 
@@ -435,6 +439,7 @@ func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
 		}
 		base = h.typeOf(base.base)
 	}
+
 	return t.members
 }
 

@@ -56,6 +56,7 @@ func (r *Runtime) gcStates(v *view) (states []uint64) {
 			}
 		}
 	}
+
 	return states
 }
 
@@ -97,5 +98,6 @@ func (r *Runtime) collectionsOf(v *view, state uint64) (int64, bool) {
 			return 0, false
 		}
 	}
+
 	return collections[cpython.GCNumGenerations-1], true
 }

@@ -49,6 +49,7 @@ func (r *Runtime) entries(v *view, dict uint64, limit int64, visit func(key, val
 			return true
 		}
 	}
+
 	return true
 }
 

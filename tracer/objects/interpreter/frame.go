@@ -138,6 +138,7 @@ func (w *frameReader) frame(address uint64) (f Frame, ok bool) {
 	if end := w.stackEnd(head, f.Locals); end > f.End && end <= f.StackLimit && end%8 == 0 {
 		f.End = end
 	}
+
 	return f, true
 }
 
@@ -178,6 +179,7 @@ func (w *frameReader) stackEnd(head []byte, locals uint64) uint64 {
 			return locals + 8*uint64(top)
 		}
 	}
+
 	return 0
 }
 

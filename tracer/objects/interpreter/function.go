@@ -66,6 +66,7 @@ func (r *Runtime) code(v *view, address uint64) (*code, bool) {
 		c.freevars > len(c.names) || stack < 0 || stack > maxStack {
 		return nil, false
 	}
+
 	return c, true
 }
 
@@ -146,5 +147,6 @@ func (r *Runtime) Function(address uint64) (*Function, bool) {
 		}
 		f.NDefaults = len(defaults)
 	}
+
 	return f, true
 }

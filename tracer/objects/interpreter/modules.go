@@ -62,6 +62,7 @@ func (r *Runtime) Modules() ([]Module, error) {
 		}
 		modules[main].File = r.fileOf(newView(r.memory), modules[main].Dict)
 	}
+
 	return modules, nil
 }
 
@@ -85,6 +86,7 @@ func (r *Runtime) findModules(v *view, states []uint64) bool {
 			}
 		}
 	}
+
 	return false
 }
 

@@ -54,6 +54,7 @@ func Open(m python.Memory, interpreter *python.Interpreter) (*Runtime, error) {
 		return nil, fmt.Errorf("%w: the objects of CPython %s with debug hooks on its allocators (run a "+
 			"release build without -X dev and PYTHONMALLOC)", python.ErrUnsupported, interpreter.Version)
 	}
+
 	return r, nil
 }
 

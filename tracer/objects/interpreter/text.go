@@ -75,6 +75,7 @@ func (r *Runtime) repr(v *view, address uint64, depth int) (string, bool) {
 	case t == objects["PyTuple_Type"]:
 		return r.tuple(v, address, depth)
 	}
+
 	return "", false
 }
 
@@ -109,6 +110,7 @@ func (r *Runtime) integer(v *view, address uint64) (string, bool) {
 	if negative {
 		value.Neg(value)
 	}
+
 	return value.String(), true
 }
 
@@ -144,6 +146,7 @@ func (r *Runtime) tuple(v *view, address uint64, depth int) (string, bool) {
 	if len(texts) == 1 {
 		return "(" + texts[0] + ",)", true
 	}
+
 	return "(" + strings.Join(texts, ", ") + ")", true
 }
 
@@ -164,6 +167,7 @@ func (r *Runtime) items(v *view, address uint64, limit int) ([]uint64, bool) {
 	for i := range items {
 		items[i] = mem.Word(memory, uint64(i)*8)
 	}
+
 	return items, true
 }
 

@@ -203,6 +203,7 @@ func (s *Statics) Find(address uint64) (file, symbol string, offset uint64, ok b
 	if symbol == "" {
 		offset = virtual
 	}
+
 	return file, symbol, offset, true
 }
 
@@ -249,6 +250,7 @@ func (s *Statics) open(m process.Mapping) *openFile {
 	if f.symbols, err = s.debugFiles.New(file, path, s.process.HoldRoot()); err != nil {
 		_ = f.close() // it was only read
 	}
+
 	return f
 }
 

@@ -119,7 +119,7 @@ func linkText(links []keeper.Link, at int) string {
 	l := links[at]
 	text := typeText(l, at == len(links)-1)
 	if l.Entries >= 0 {
-		text += ", " + Thousands(l.Entries) + " entries"
+		text += ", " + Thousands(int64(l.Entries)) + " entries"
 		if l.Entries == 1 {
 			text = strings.TrimSuffix(text, "entries") + "entry"
 		}

@@ -13,7 +13,7 @@ func link(how keeper.How, name, typeName string) keeper.Link {
 }
 
 func container(how keeper.How, name, typeName string, entries int64, rate float64) keeper.Link {
-	return keeper.Link{How: how, Name: name, Type: typeName, Entries: entries, PerMinute: rate}
+	return keeper.Link{How: how, Name: name, Type: typeName, Entries: keeper.Entries(entries), PerMinute: rate}
 }
 
 func TestKeeperPath(t *testing.T) {
@@ -186,7 +186,7 @@ func FuzzKeeperPath(f *testing.F) {
 		rate float64, repeated bool, width int,
 	) {
 		l := keeper.Link{
-			How: keeper.How(how), Name: key, Type: typeName, Entries: entries, PerMinute: rate,
+			How: keeper.How(how), Name: key, Type: typeName, Entries: keeper.Entries(entries), PerMinute: rate,
 			Repeated: repeated,
 		}
 		p := keeper.Path{

@@ -88,7 +88,7 @@ func KeptBy(k *summary.Keeper, width int) []string {
 			share = fmt.Sprintf(", in %d of %d samples", path.Samples, k.Samples)
 		}
 		room := width - len(text) - len(share)
-		lines = append(lines, text+explain.KeeperHead(path.Path(), room)+share)
+		lines = append(lines, text+explain.KeeperHead(path.Path, room)+share)
 	}
 	if len(lines) == 0 && isGarbage(k) {
 		lines = []string{earlierText(k) + garbageText(k)}
@@ -158,7 +158,7 @@ func keeperStep(s *summary.Summary, k *summary.Keeper) string {
 		return garbageStep
 	}
 
-	path := k.Paths[0].Path()
+	path := k.Paths[0].Path
 	variable := explain.KeeperVariable(path)
 	switch {
 	case path.Root.Kind == keeper.RootCache:

@@ -343,7 +343,7 @@ func TestKeeperConstants(t *testing.T) {
 	}
 
 	reasons := schema.Definitions["Keeper"].Properties["reason"].Enum
-	kinds := schema.Definitions["KeeperRoot"].Properties["kind"].Enum
+	kinds := schema.Definitions["Root"].Properties["kind"].Enum
 	if len(reasons) < 2 || len(kinds) < 2 {
 		t.Fatalf("reasons %q and kinds %q of the schema", reasons, kinds)
 	}

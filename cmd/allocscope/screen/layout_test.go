@@ -161,14 +161,14 @@ func grownObjects(typeName string) *summary.Objects {
 }
 
 func keptBy(variable string) *summary.Keeper {
-	return &summary.Keeper{Samples: 8, Paths: []summary.KeeperPath{{
+	return &summary.Keeper{Samples: 8, Paths: []summary.KeeperPath{{Path: keeper.Path{
 		Samples: 8, Share: 1,
-		Root: summary.KeeperRoot{Kind: keeper.RootGlobal, Module: "train", Name: variable},
-		Links: []summary.KeeperLink{
-			{How: keeper.HowVariable, Type: "dict", Entries: known(int64(10512)), EntriesPerMin: 461},
-			{How: keeper.HowValue, Type: "PIL.Image.Image"},
+		Root: keeper.Root{Kind: keeper.RootGlobal, Module: "train", Name: variable},
+		Links: []keeper.Link{
+			{How: keeper.HowVariable, Type: "dict", Entries: 10512, PerMinute: 461},
+			{How: keeper.HowValue, Type: "PIL.Image.Image", Entries: keeper.NoContainer},
 		},
-	}}}
+	}}}}
 }
 
 // The cost of tracing is in the header as far as nothing else has to be cut for it, and else among

@@ -46,7 +46,6 @@ func testBriefProgram(t *testing.T) {
 
 func testObjectsDetails(t *testing.T) {
 	grown := int64(3 << 20)
-	entries := int64(2000)
 	held, heldMore, more := int64(5<<20), int64(4<<20), 6
 	s := &summary.Summary{
 		Process: summary.Process{PID: 42},
@@ -69,7 +68,7 @@ func testObjectsDetails(t *testing.T) {
 		Keepers: []summary.Keeper{
 			{
 				StackID: "abc", Samples: 8, AtS: 290,
-				Paths: []summary.KeeperPath{{Text: "train.cache", Samples: 8, Share: 1, Complete: true}},
+				Paths: []summary.KeeperPath{{Text: "train.cache", Path: keeper.Path{Samples: 8, Share: 1, Complete: true}}},
 			},
 			{
 				Type: "dict", Samples: 3, Reason: keeper.ReasonUnreferenced, Garbage: 0,
@@ -77,8 +76,8 @@ func testObjectsDetails(t *testing.T) {
 			},
 		},
 	}
-	s.Keepers[0].Paths[0].Links = []summary.KeeperLink{
-		{How: keeper.HowVariable, Type: "dict", Entries: &entries},
+	s.Keepers[0].Paths[0].Links = []keeper.Link{
+		{How: keeper.HowVariable, Type: "dict", Entries: 2000},
 	}
 
 	var out bytes.Buffer

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
@@ -277,9 +276,8 @@ func (n *pseudonyms) structFields(v reflect.Value, rule textRule) {
 		if len(s.Stack) > 0 { // Function is the leaf's, without its file
 			s.Function, _, _ = splitFrame(s.Stack[0])
 		}
-	case *summary.KeeperPath:
-		n.variables(&s.Path)
-		s.Text = explain.KeeperPath(s.Path)
+	case *keeper.Path:
+		n.variables(s)
 	}
 }
 

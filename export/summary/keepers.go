@@ -3,7 +3,6 @@ package summary
 import (
 	"unicode/utf8"
 
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
@@ -20,7 +19,7 @@ type Keeper struct {
 	// Samples is the number of objects that were searched for and are still alive.
 	Samples int `json:"samples"`
 	// Paths from a variable to the objects, those that explain most samples first.
-	Paths []KeeperPath `json:"paths"`
+	Paths []keeper.Path `json:"paths"`
 	// Reason for which no path is named, or none of a part of the samples; absent: Paths and Garbage
 	// explain all.
 	Reason keeper.Reason `json:"reason,omitempty"`
@@ -38,13 +37,6 @@ type Keeper struct {
 	Earlier bool `json:"earlier,omitempty"`
 }
 
-// A KeeperPath leads from a variable to the objects that it keeps.
-type KeeperPath struct {
-	// Text is the path as code, in one line.
-	Text string `json:"text"`
-	keeper.Path
-}
-
 // Bounds on the process's own names in the file.
 const (
 	maxKeyChars    = 40 // of a variable, an attribute and the key of a dict
@@ -58,7 +50,7 @@ func KeepersOf(searches []keeper.Search) []Keeper {
 	for _, s := range searches {
 		k := Keeper{
 			PID: s.PID, StackID: stackID(s.Stack), Type: units.Name(s.Type), Samples: s.Samples,
-			Paths: []KeeperPath{}, Reason: s.Reason, Garbage: s.Garbage,
+			Paths: []keeper.Path{}, Reason: s.Reason, Garbage: s.Garbage,
 			AtS: Seconds(s.Elapsed), OwnS: Seconds(s.Took), Earlier: s.IsEarlier,
 		}
 		if s.Collections >= 0 {
@@ -69,7 +61,7 @@ func KeepersOf(searches []keeper.Search) []Keeper {
 			if s.Samples > 0 {
 				p.Share = min(1, float64(p.Samples)/float64(s.Samples))
 			}
-			k.Paths = append(k.Paths, KeeperPath{explain.KeeperPath(p), p})
+			k.Paths = append(k.Paths, p)
 		}
 		keepers = append(keepers, k)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/claim"
 )
 
@@ -105,10 +106,10 @@ type Summary struct {
 	Accumulating []Accumulation `json:"accumulating"`
 	// Breakdown of the RSS of each process at the baseline and the end, Residents with the kernel's
 	// own counts, the Diagnoses of the growth, and the Advice that follows.
-	Breakdown []BreakdownRow `json:"breakdown"`
-	Residents []Resident     `json:"residents"`
-	Diagnoses []Diagnosis    `json:"diagnoses"`
-	Advice    []Advice       `json:"advice"`
+	Breakdown []BreakdownRow  `json:"breakdown"`
+	Residents []Resident      `json:"residents"`
+	Diagnoses []Diagnosis     `json:"diagnoses"`
+	Advice    []advice.Advice `json:"advice"`
 	// Objects of the main process by type, and how they grow; absent where they are unknown.
 	Objects *Objects `json:"objects,omitempty"`
 	// Keepers are who keeps the objects of suspects and of types that grow; absent where none were

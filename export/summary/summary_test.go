@@ -92,10 +92,10 @@ func summary() Summary {
 				{Cause: diagnosis.CopyOnWrite, Bytes: 9, Share: 1, Confidence: diagnosis.High},
 			})...,
 		),
-		Advice: AdviceOf([]advice.Advice{
-			{About: advice.AboutRetained, PID: 4242},
-			{About: advice.AboutCache},
-		}),
+		Advice: []advice.Advice{
+			{About: advice.AboutRetained, PID: 4242, Bytes: 90 << 20, RSSShare: 0.25, Arenas: 1},
+			{About: advice.AboutCache, Growth: 256 << 20, Of: 25 << 20},
+		},
 		Objects: ObjectsOf(censusAt(time.Minute, 100, 3), censusAt(3*time.Minute, 1022, 4)),
 		Keepers: KeepersOf([]keeper.Search{
 			cacheSearch(), {PID: 4242, Type: "dict", Reason: keeper.ReasonFreed, Collections: -1},

@@ -10,7 +10,6 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/census"
-	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
@@ -382,8 +381,5 @@ func TestKeeperSteps(t *testing.T) {
 		if text := strings.ReplaceAll(steps[0], "%s", "X"); !strings.Contains(string(docs), text) {
 			t.Errorf("the documentation lacks %q", text)
 		}
-	}
-	if _, ok := causeSteps[diagnosis.PythonObjects]; !ok {
-		t.Error("no step without a keeper")
 	}
 }

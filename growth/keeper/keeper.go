@@ -118,7 +118,7 @@ type Link struct {
 // JSON.
 type Entries int64
 
-// NoContainer stands for the entries of an object that is no container.
+// NoContainer is in the place of the entries of an object that is no container.
 const NoContainer Entries = -1
 
 // IsZero is true where the number is absent in JSON.

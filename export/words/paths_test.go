@@ -1,4 +1,4 @@
-package explain
+package words
 
 import (
 	"strings"
@@ -202,15 +202,4 @@ func FuzzKeeperPath(f *testing.F) {
 			t.Errorf("%q does not begin with %q", whole, KeeperVariable(p))
 		}
 	})
-}
-
-func TestThousands(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0", 999: "999", 1000: "1,000", 10_512: "10,512", 1_234_567: "1,234,567",
-		-999: "-999", -1000: "-1,000",
-	} {
-		if got := Thousands(n); got != want {
-			t.Errorf("%d is %q, want %q", n, got, want)
-		}
-	}
 }

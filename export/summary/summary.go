@@ -20,7 +20,7 @@ import (
 
 // Schema is the version of the form of summary.json. It changes when a field goes or changes its
 // meaning; fields may be added at any time.
-const Schema = "allocscope/4"
+const Schema = "allocscope/1"
 
 // A Summary is the content of summary.json, for programs.
 //

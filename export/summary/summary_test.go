@@ -307,13 +307,13 @@ func TestRead(t *testing.T) {
 
 	t.Run("errors", func(t *testing.T) {
 		for content, want := range map[string]string{
-			"": "the file is truncated", `{"schema": "allocscope/4", "dur`: "the file is truncated",
-			`{"schema": "allocscope/1"}`:    `schema is "allocscope/1"`,
-			`{"schema": "allocscope/4"} {}`: "data after its end", `{"schema": 1}`: "schema",
+			"": "the file is truncated", `{"schema": "allocscope/1", "dur`: "the file is truncated",
+			`{"schema": "allocscope/2"}`:    `schema is "allocscope/2"`,
+			`{"schema": "allocscope/1"} {}`: "data after its end", `{"schema": 1}`: "schema",
 			"\x00": "invalid character",
-			`{"schema": "allocscope/4", "accumulating": [` + strings.Repeat("{}, ", 200_000) +
+			`{"schema": "allocscope/1", "accumulating": [` + strings.Repeat("{}, ", 200_000) +
 				"{}]}": "more than 200000 objects",
-			`{"schema": "allocscope/4"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
+			`{"schema": "allocscope/1"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
 				"}": "larger than 33554432 bytes",
 		} {
 			_, err := Read(bytes.NewReader([]byte(content)))

@@ -140,7 +140,7 @@ func mustBreakDownCopies(t *testing.T, s *summary.Summary, workers []int, want i
 	}
 	mustBePart(t, "copies", copied, want, want)
 
-	isAboutCopies := func(a summary.Advice) bool { return a.About == advice.AboutCopies }
+	isAboutCopies := func(a advice.Advice) bool { return a.About == advice.AboutCopies }
 	if !slices.ContainsFunc(s.Advice, isAboutCopies) {
 		t.Errorf("advice %+v, want one about copies", s.Advice)
 	}

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -128,7 +128,7 @@ func TestOnAGPUALeakOfTensorsIsNamedByItsLine(t *testing.T) {
 func keeperOfTensors(s *summary.Summary) string {
 	for _, k := range s.Keepers {
 		if k.Type == "torch.Tensor" && len(k.Paths) > 0 {
-			return explain.KeeperHead(k.Paths[0].Path(), 80)
+			return words.KeeperHead(k.Paths[0], 80)
 		}
 	}
 	return ""

@@ -22,6 +22,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/gpu"
@@ -134,7 +135,7 @@ func startWith(t *testing.T, job *tracertest.Target, options trace.Options) (end
 func (v verdictOn) mustBe(t *testing.T, class verdict.Class) {
 	t.Helper()
 	if v.Class != class {
-		t.Errorf("the verdict is %s (%s), want %s", v.Class, v.Why, class)
+		t.Errorf("the verdict is %s (%s), want %s", v.Class, words.Reason(v.Verdict), class)
 	}
 }
 
@@ -223,7 +224,7 @@ func testLostAllocations(t *testing.T) {
 
 	for _, d := range v.Diagnoses {
 		if d.Cause == diagnosis.Fragmentation {
-			t.Errorf("a diagnosis is %q", d.Text)
+			t.Errorf("a diagnosis is %q", words.Diagnosis(d))
 		}
 	}
 
@@ -418,11 +419,11 @@ func testTensorLeak(t *testing.T) {
 
 	d := v.GPUMemory[0]
 	if d.Class != verdict.ClassLeak || d.Diagnosis != string(gpu.DiagnosisTensors) {
-		t.Errorf("the verdict on GPU memory is %s (%s), diagnosis %s", d.Class, d.Why, d.Diagnosis)
+		t.Errorf("the verdict on GPU memory is %s (%s), diagnosis %s", d.Class, words.Reason(d.Verdict), d.Diagnosis)
 	}
 
 	mustSuspect(t, d.Suspects, "gpu_job.py")
-	mustSay(t, "stdout", v.stdout, d.Advice, d.Reason)
+	mustSay(t, "stdout", v.stdout, words.GPUAdvice(&d), d.Reason)
 	mustMatchBreakdown(t, v, d)
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/cmd/allocscope/target"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
@@ -352,9 +351,9 @@ func (c *objectCounter) printTypes(types []census.TypeCount) error {
 	for _, t := range shown {
 		margin := ""
 		if t.Margin > 0 {
-			margin = " ± " + explain.Thousands(units.Round(t.Margin))
+			margin = " ± " + units.Thousands(units.Round(t.Margin))
 		}
-		fmt.Fprintf(w, "%s%s\t%s\t  %s\n", explain.Thousands(units.Round(t.Count)), margin,
+		fmt.Fprintf(w, "%s%s\t%s\t  %s\n", units.Thousands(units.Round(t.Count)), margin,
 			units.Bytes(t.Bytes), units.Name(t.Type))
 	}
 	if n := len(types) - len(shown); n > 0 {
@@ -398,8 +397,8 @@ func (c *objectCounter) printGrowth(counted *objects.Census, o *summary.Objects)
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "objects\tgrowth\tbytes\t  type\n")
 	for _, t := range shown {
-		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", explain.Thousands(units.Round(t.After)),
-			explain.PerMinute(t.PerMinute), units.Signed(t.Bytes), units.Name(t.Type))
+		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", units.Thousands(units.Round(t.After)),
+			units.PerMinute(t.PerMinute), units.Signed(t.Bytes), units.Name(t.Type))
 	}
 	if err := w.Flush(); err != nil {
 		return err

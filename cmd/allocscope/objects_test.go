@@ -312,8 +312,8 @@ func traceWithAnswer(
 ) (dir string, s summary.Summary) {
 	t.Helper()
 	isFound := func(k summary.Keeper) bool {
-		return k.StackID != "" && slices.ContainsFunc(k.Paths, func(p summary.KeeperPath) bool {
-			return strings.HasPrefix(p.Text, path)
+		return k.StackID != "" && slices.ContainsFunc(k.Paths, func(p keeper.Path) bool {
+			return strings.HasPrefix(words.KeeperPath(p), path)
 		})
 	}
 	const attempts = 5
@@ -403,7 +403,7 @@ func testObjectsLeakyTrainer(t *testing.T) {
 	for _, c := range s.Suspects {
 		if k := words.KeeperOf(s.Keepers, c); k != nil {
 			for _, path := range k.Paths {
-				kept = append(kept, path.Text)
+				kept = append(kept, words.KeeperPath(path))
 			}
 		}
 	}

@@ -228,7 +228,7 @@ func testRanksDamaged(t *testing.T) {
 	if err := os.Mkdir(damaged, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(damaged, folder.SummaryFile), "{\n  \"schema\": \"allocscope/4\",", 0o600)
+	writeFile(t, filepath.Join(damaged, folder.SummaryFile), "{\n  \"schema\": \"allocscope/1\",", 0o600)
 	c := call(t, append([]string{"ranks", damaged}, recordedRanks(t)...)...)
 	c.mustEnd(0)
 	mustSay(t, "stdout", c.stdout.String(), "RANK 3 STANDS OUT", "1 folder is not read")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -126,8 +127,9 @@ func testVerdictSettings(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			v := jsonOf(t, test.text, strings.Fields(test.flags)...)
-			if v.Class != test.class || !strings.Contains(v.Why, test.why) {
-				t.Errorf("%s, %s", v.Class, v.Why)
+			why := words.Reason(v)
+			if v.Class != test.class || !strings.Contains(why, test.why) {
+				t.Errorf("%s, %s", v.Class, why)
 			}
 		})
 	}

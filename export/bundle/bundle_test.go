@@ -231,7 +231,7 @@ func TestDamagedFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, content := range map[string]string{
-		"summary.json":  "{\n  \"schema\": \"allocscope/4\",\n  \"okapi\": \"quag",
+		"summary.json":  "{\n  \"schema\": \"allocscope/1\",\n  \"okapi\": \"quag",
 		"timeline.csv":  "time_s,rss_bytes,okapi\n1.000,2\nokapi\n2.000,3\n2.0",
 		"processes.csv": "time_s,pid\n1.000,quagga\n",
 		"objects.csv": "time_s,pid,type,count,bytes,margin\n" +

@@ -12,6 +12,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
@@ -239,17 +240,17 @@ func TestAttributes(t *testing.T) {
 		{"threading.Thread", "_kwargs", "_kwargs"},
 		{"okapi.Quagga", "_buffers", fields},
 	} {
-		p := &summary.KeeperPath{
-			Root: summary.KeeperRoot{Kind: keeper.RootLocal, File: "/srv/okapi.py", Name: "quagga"},
-			Links: []summary.KeeperLink{
+		p := &keeper.Path{
+			Root: keeper.Root{Kind: keeper.RootLocal, File: "/srv/okapi.py", Name: "quagga"},
+			Links: []keeper.Link{
 				{How: keeper.HowVariable, Type: c.holder},
 				{How: keeper.HowAttribute, Name: c.name, Type: "list"},
 			},
 		}
 		newPseudonyms(nil).document(p)
 		got := pseudonymous.ReplaceAllString(p.Links[1].Name, fields)
-		if got != c.want || secret.MatchString(p.Text) {
-			t.Errorf("%s of %s is %q in %q", c.name, c.holder, got, p.Text)
+		if text := words.KeeperPath(*p); got != c.want || secret.MatchString(text) {
+			t.Errorf("%s of %s is %q in %q", c.name, c.holder, got, text)
 		}
 	}
 }
@@ -260,23 +261,23 @@ var pseudonymous = regexp.MustCompile(`^name-[0-9]+$`)
 func TestVariables(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		root summary.KeeperRoot
+		root keeper.Root
 		want string
 	}{
-		{summary.KeeperRoot{Kind: keeper.RootGlobal, Module: "sys", Name: "modules"}, "modules"},
-		{summary.KeeperRoot{Kind: keeper.RootGlobal, Module: "sys", Name: "okapi"}, "name-1"},
-		{summary.KeeperRoot{
+		{keeper.Root{Kind: keeper.RootGlobal, Module: "sys", Name: "modules"}, "modules"},
+		{keeper.Root{Kind: keeper.RootGlobal, Module: "sys", Name: "okapi"}, "name-1"},
+		{keeper.Root{
 			Kind: keeper.RootClass, Module: "torch", Owner: "Tensor", Name: "okapi",
 		}, "name-1"},
-		{summary.KeeperRoot{
+		{keeper.Root{
 			Kind: keeper.RootLocal, Module: "json", File: "/usr/lib/python3.11/json/decoder.py",
 			Owner: "decode", Name: "memo",
 		}, "memo"},
-		{summary.KeeperRoot{
+		{keeper.Root{
 			Kind: keeper.RootLocal, Module: "json", File: "/srv/okapi.py", Name: "memo",
 		}, "name-2"},
 	} {
-		p := &summary.KeeperPath{Root: c.root}
+		p := &keeper.Path{Root: c.root}
 		newPseudonyms(nil).document(p)
 		if p.Root.Name != c.want {
 			t.Errorf("%s of %s is %q, want %q", c.root.Name, c.root.Module, p.Root.Name, c.want)

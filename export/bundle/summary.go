@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
@@ -60,13 +59,13 @@ var fieldRules = map[string]textRule{
 	"TypeGrowth.Type":           (*pseudonyms).typeName,
 	"TypeCount.Type":            (*pseudonyms).typeName,
 	"Keeper.Type":               (*pseudonyms).typeName,
-	"KeeperLink.Type":           (*pseudonyms).typeName,
+	"Link.Type":                 (*pseudonyms).typeName,
 	"TensorGroup.DType":         (*pseudonyms).dtype,
-	"KeeperRoot.Module":         (*pseudonyms).module,
-	"KeeperRoot.File":           (*pseudonyms).path,
-	"KeeperRoot.Owner":          kept, // variables replaces these
-	"KeeperRoot.Name":           kept,
-	"KeeperLink.Name":           kept,
+	"Root.Module":               (*pseudonyms).module,
+	"Root.File":                 (*pseudonyms).path,
+	"Root.Owner":                kept, // variables replaces these
+	"Root.Name":                 kept,
+	"Link.Name":                 kept,
 }
 
 func kept(_ *pseudonyms, text string) string { return text }
@@ -277,16 +276,15 @@ func (n *pseudonyms) structFields(v reflect.Value, rule textRule) {
 		if len(s.Stack) > 0 { // Function is the leaf's, without its file
 			s.Function, _, _ = splitFrame(s.Stack[0])
 		}
-	case *summary.KeeperPath:
+	case *keeper.Path:
 		n.variables(s)
-		s.Text = explain.KeeperPath(s.Path())
 	}
 }
 
 // variables replaces the names of variables, attributes and keys of a path whose types and files
 // are replaced already. These stay: local variables in public files, and the recorded attributes of
 // public types and modules. A program can give those types attributes of its own.
-func (n *pseudonyms) variables(p *summary.KeeperPath) {
+func (n *pseudonyms) variables(p *keeper.Path) {
 	root := &p.Root
 	isPublic := n.isPackage(topOf(root.Module))
 	if root.File != "" {
@@ -337,7 +335,7 @@ func attributesOf(text string) map[string]map[string]bool {
 	return found
 }
 
-func (n *pseudonyms) isPublicAttribute(holder string, link *summary.KeeperLink) bool {
+func (n *pseudonyms) isPublicAttribute(holder string, link *keeper.Link) bool {
 	return link.How == keeper.HowAttribute && n.public[holder] && hasAttribute(holder, link.Name)
 }
 

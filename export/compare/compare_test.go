@@ -335,7 +335,7 @@ func TestGPUMemory(t *testing.T) {
 				Name: "t", Growth: grown, Warmup: profileOf(t, 1), Plateau: profileOf(t, 1),
 				Summary: &summary.Summary{
 					Process:   summary.Process{PID: 7},
-					Verdict:   summary.Verdict{Class: verdict.ClassPlateau, Why: "no growth"},
+					Verdict:   summary.Verdict{Class: verdict.ClassPlateau, WhyCode: verdict.ReasonNoGrowth},
 					GPUMemory: []summary.GPUMemory{{Process: 7, Verdict: v}},
 				},
 			}

@@ -37,8 +37,8 @@ type rate struct {
 
 // rate is the growth of RSS, or of GPU memory, in bytes by minute or step.
 func (t *Trace) rate(sample string, step bool) rate {
-	v := t.verdict(sample)
-	p := rate{class: v.Class, reason: v.Why, steps: step}
+	v, _ := t.verdict(sample)
+	p := rate{class: v.Class, reason: t.why(sample), steps: step}
 	if v.RateBytesPerMin == nil || v.RateLow == nil || v.RateHigh == nil {
 		return p
 	}

@@ -15,7 +15,7 @@ const mib = 1 << 20
 func verdictOf(class verdict.Class, rate, low, high float64) summary.Verdict {
 	rate, low, high = rate*mib, low*mib, high*mib
 	return summary.Verdict{
-		Class: class, Why: "for a test", RateBytesPerMin: &rate, RateLow: &low, RateHigh: &high,
+		Class: class, WhyCode: "for a test", RateBytesPerMin: &rate, RateLow: &low, RateHigh: &high,
 	}
 }
 
@@ -31,7 +31,7 @@ func traceWith(t testing.TB, v summary.Verdict, stepsPerMin float64) *Trace {
 
 func TestJudge(t *testing.T) {
 	leak := verdictOf(verdict.ClassLeak, 461.5, 460, 463)
-	unknown := summary.Verdict{Class: verdict.ClassTooShort, Why: "too short"}
+	unknown := summary.Verdict{Class: verdict.ClassTooShort, WhyCode: verdict.ReasonTooShort}
 	flat := verdictOf(verdict.ClassPlateau, 0, -1, 1)
 	for name, test := range map[string]struct {
 		before, after summary.Verdict

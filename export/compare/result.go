@@ -225,7 +225,7 @@ func tenths(x float64) float64 { return math.Round(10*x) / 10 }
 
 // Schema is the version of the form of `allocscope diff --json`. It changes when a field goes or
 // changes its meaning; fields may be added at any time.
-const Schema = "allocscope-diff/3"
+const Schema = "allocscope-diff/1"
 
 // A Result is the difference between before and after. Sizes are whole bytes, or bytes by Unit.
 type Result struct {

@@ -140,28 +140,39 @@ func (t *Trace) per(step bool) (float64, error) {
 	return 1 / t.minutes(), nil
 }
 
-// verdict on the memory that a sample type measures: the GPU memory of the process, or its RSS.
-func (t *Trace) verdict(sample string) summary.Verdict {
+// verdict on the memory that a sample type measures: the GPU memory of the process, or its RSS. False
+// where nothing is known of its GPU memory.
+func (t *Trace) verdict(sample string) (summary.Verdict, bool) {
 	if !isGPUType(sample) {
-		return t.Summary.Verdict
+		return t.Summary.Verdict, true
 	}
 
 	for _, d := range t.Summary.GPUMemory {
 		if d.Process == t.Summary.Process.PID {
-			return d.Verdict
+			return d.Verdict, true
 		}
 	}
 
-	return summary.Verdict{Class: verdict.ClassTooShort, Why: words.GPUMemoryUnknown}
+	return summary.Verdict{Class: verdict.ClassTooShort}, false
+}
+
+// why is the reason of the verdict, in a few words.
+func (t *Trace) why(sample string) string {
+	v, isKnown := t.verdict(sample)
+	if !isKnown {
+		return words.GPUMemoryUnknown
+	}
+	return words.Reason(v)
 }
 
 func (t *Trace) side(sample string) Side {
-	s, v := t.Summary, t.verdict(sample)
+	s := t.Summary
+	v, _ := t.verdict(sample)
 	side := Side{
 		Name: units.Name(t.Name), DurationS: s.DurationS,
 		IntervalBytes: int64(min(s.IntervalBytes, 1<<53)), GrowthS: t.minutes() * 60,
 		PID: s.Process.PID, Command: units.Name(s.Process.Command),
-		Verdict: units.Name(string(v.Class)), Why: units.Name(v.Why),
+		Verdict: units.Name(string(v.Class)), Why: units.Name(t.why(sample)),
 		StepsPerMin: t.Summary.StepsPerMin(),
 	}
 

@@ -39,7 +39,7 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 		v := gpuView{
 			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(words.VerdictAtEnd(s, d.Verdict), words.AtGPULimit),
 			Facts: gpuFacts(s, d), Suspects: suspectsOf(d.Suspects, nil),
-			Advice: d.Advice, Reason: words.GPUCountUnknown(*d), Curves: curveViews(d),
+			Advice: words.GPUAdvice(d), Reason: words.GPUCountUnknown(*d), Curves: curveViews(d),
 			Breakdown: gpuBreakdownOf(d, s.BaselineS),
 			Rows:      rowsOf(d.Accumulating, s.SnapshotsS), RowsNote: words.GPURowsNote(*d),
 		}

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
@@ -55,8 +54,8 @@ func objectsOf(s *summary.Summary) *objectsView {
 	v.Title, v.Notes = "Types that grow, Python "+o.Python, words.ObjectsNotes(o)
 	for _, t := range o.Types {
 		v.Types = append(v.Types, typeView{
-			Type: t.Type, Rate: explain.PerMinute(t.PerMin), Interval: words.TypeInterval(t),
-			Before: explain.Thousands(t.Before), After: explain.Thousands(t.After),
+			Type: t.Type, Rate: units.PerMinute(t.PerMin), Interval: words.TypeInterval(t),
+			Before: units.Thousands(t.Before), After: units.Thousands(t.After),
 			Bytes: units.Signed(float64(t.Bytes)), RateValue: t.PerMin, BeforeValue: t.Before,
 			AfterValue: t.After, BytesValue: t.Bytes,
 		})

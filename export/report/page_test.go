@@ -63,7 +63,7 @@ func TestPage(t *testing.T) {
 				"600/min, +102 KiB a step", "1.9% (limit 3%)",
 				"resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)",
 				"kept by train.cache (dict, 10,512 entries, +461/min) -> Image, in 6 of 8 samples",
-				"PID 50: fewer arenas",
+				"PID 50: 40 MiB of heap are free but resident in 8 arenas",
 			},
 			"timeline": {
 				"RSS over 5 min: 80.0 MiB at first, 380 MiB at last, at most 380 MiB after 5 min.",

@@ -113,9 +113,9 @@ func leakingSummary() summary.Summary {
 			},
 			{Process: 50, EndBytes: pointer[int64](90 * mib)},
 		},
-		Advice: []summary.Advice{
-			{About: advice.AboutRetained, Process: 42, Text: "try malloc_trim(0)"},
-			{About: advice.AboutRetained, Process: 50, Text: "fewer arenas"},
+		Advice: []advice.Advice{
+			{About: advice.AboutRetained, PID: 42, Bytes: 90 * mib, RSSShare: 0.25, Arenas: 1},
+			{About: advice.AboutRetained, PID: 50, Bytes: 40 * mib, Arenas: 8, IsArenaLimit: true},
 		},
 		Warnings: []string{"3 stack map full"},
 		Overhead: &summary.Overhead{
@@ -441,7 +441,6 @@ func gpuSummary() summary.GPUMemory {
 	return summary.GPUMemory{
 		Process: 42, Command: "python3", Verdict: summary.VerdictOf(v, summary.AxisSeconds),
 		Judged: summary.GPUAllocated, Diagnosis: "retained-tensors",
-		Advice: "allocated and reserved grow together: tensors are retained by the code below",
 		Curves: []summary.GPUCurve{
 			curve(summary.GPUUsed, 1790, 2270, verdict.ClassLeak),
 			curve(summary.GPUReserved, 1270, 1750, verdict.ClassLeak),

@@ -8,11 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/breakdown"
 	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/diagnosis"
@@ -249,9 +247,8 @@ type Resident struct {
 // growth of its RSS between the baseline and the end.
 type Diagnosis struct {
 	// Process is the PID; 0: the process tree, where shared memory counts once.
-	Process int `json:"pid"`
-	// Cause is one of the constants of package diagnosis.
-	Cause diagnosis.Cause `json:"cause"`
+	Process int             `json:"pid"`
+	Cause   diagnosis.Cause `json:"cause"`
 	// Bytes of growth, negative only where the cause is undecided. ErrorBytes is half the width of
 	// their 95% interval; 0: they are exact.
 	Bytes       int64 `json:"bytes"`
@@ -263,17 +260,6 @@ type Diagnosis struct {
 	Confidence diagnosis.Confidence `json:"confidence,omitempty"`
 	// Walked: free memory was found by walking malloc's heaps; absent: it was not.
 	Walked bool `json:"walked,omitempty"`
-	// Text is all of this in a sentence.
-	Text string `json:"text"`
-}
-
-// An Advice is something to try.
-type Advice struct {
-	// About is one of advice.Cause.
-	About advice.Cause `json:"about"`
-	// Process is the PID that it is about; absent: the tree.
-	Process int    `json:"pid,omitempty"`
-	Text    string `json:"text"`
 }
 
 // ResidentsOf joins the kernel's counts at two snapshots, in the order of the second. Processes
@@ -311,17 +297,8 @@ func DiagnosesOf(process int, diagnoses []diagnosis.Diagnosis) []Diagnosis {
 		out = append(out, Diagnosis{
 			Process: process, Cause: d.Cause, Bytes: d.Bytes,
 			ErrorBytes: units.Round(math.Ceil(d.Error)), BytesPerMin: units.Round(60 * d.Rate), Share: d.Share,
-			Confidence: d.Confidence, Walked: d.Free != 0, Text: explain.Diagnosis(d),
+			Confidence: d.Confidence, Walked: d.Free != 0,
 		})
-	}
-	return out
-}
-
-// AdviceOf converts advice.
-func AdviceOf(advice []advice.Advice) []Advice {
-	out := []Advice{}
-	for _, a := range advice {
-		out = append(out, Advice{About: a.About, Process: a.PID, Text: explain.Advice(a)})
 	}
 	return out
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/breakdown"
@@ -28,9 +27,8 @@ type GPUMemory struct {
 	BaselineS float64 `json:"baseline_s"`
 	// Judged is one of the constants GPU….
 	Judged string `json:"judged"`
-	// Diagnosis is one of gpu.Diagnosis…, and Advice explains it in a sentence.
+	// Diagnosis is one of gpu.Diagnosis….
 	Diagnosis string `json:"diagnosis"`
-	Advice    string `json:"advice"`
 	// Curves at the baseline and the end, those that are known.
 	Curves []GPUCurve `json:"curves"`
 	// HeadroomBytes is the headroom on the GPU that has least; absent if NVML does not report it.
@@ -136,22 +134,18 @@ type GPUInput struct {
 
 // GPUMemoryOf describes the GPU memory of a process.
 func GPUMemoryOf(c GPUInput) GPUMemory {
-	j := c.Judgement
-	d := GPUMemory{
-		Process: c.Track.PID, Command: c.Track.Command, Verdict: VerdictOf(j.Verdict, AxisSeconds),
-		BaselineS: Seconds(c.Start.Elapsed), Judged: string(j.Judged),
-		Diagnosis: string(j.Diagnosis), Advice: units.Name(explain.GPU(&j)), Curves: c.curves(),
-		HeadroomBytes: Known(c.Headroom),
-		Breakdown:     GPUBreakdownOf(breakdown.GPU(c.Start, c.End), c.Components, c.Rows),
-		Suspects:      []Suspect{},
+	d := GPUJudged(&c.Judgement, c.Suspects)
+	d.Process, d.Command = c.Track.PID, c.Track.Command
+	d.BaselineS, d.HeadroomBytes = Seconds(c.Start.Elapsed), Known(c.Headroom)
+	d.Breakdown = GPUBreakdownOf(breakdown.GPU(c.Start, c.End), c.Components, c.Rows)
+	for i := range d.Curves {
+		curve := &c.Judgement.Curves[i]
+		start, end := curve.At(c.Start.Elapsed.Seconds()), curve.At(c.End.Elapsed.Seconds())
+		d.Curves[i].StartBytes, d.Curves[i].EndBytes = &start, &end
 	}
 
 	for _, state := range c.End.GPUMemory {
 		d.Reason = units.Name(state.Reason)
-	}
-
-	for _, suspect := range j.Suspects[:min(c.Suspects, len(j.Suspects))] {
-		d.Suspects = append(d.Suspects, SuspectOf(suspect))
 	}
 
 	d.Accumulating = Accumulating(c.Grown(), c.period(), c.Stacks)
@@ -176,23 +170,23 @@ func (c GPUInput) period() Period {
 	return period
 }
 
-func (c GPUInput) curves() []GPUCurve {
-	curves := []GPUCurve{}
-	for i := range c.Judgement.Curves {
-		curve := &c.Judgement.Curves[i]
-		start, end := curve.At(c.Start.Elapsed.Seconds()), curve.At(c.End.Elapsed.Seconds())
-
-		out := GPUCurve{
-			Name: string(curve.Name), StartBytes: &start, EndBytes: &end, Class: curve.Class,
-		}
+// GPUJudged is a judgement alone: the verdict, the diagnosis, the curves, and so many suspects.
+func GPUJudged(j *gpu.Judgement, suspects int) GPUMemory {
+	d := GPUMemory{
+		Verdict: VerdictOf(j.Verdict, AxisSeconds), Judged: string(j.Judged),
+		Diagnosis: string(j.Diagnosis), Curves: []GPUCurve{}, Suspects: []Suspect{},
+	}
+	for _, curve := range j.Curves {
+		out := GPUCurve{Name: string(curve.Name), Class: curve.Class}
 		if !math.IsNaN(curve.Rate) {
 			out.BytesPerMin = BytesPerMin(units.Round(curve.Rate*60), time.Minute)
 		}
-
-		curves = append(curves, out)
+		d.Curves = append(d.Curves, out)
 	}
-
-	return curves
+	for _, suspect := range j.Suspects[:min(suspects, len(j.Suspects))] {
+		d.Suspects = append(d.Suspects, SuspectOf(suspect))
+	}
+	return d
 }
 
 // GPUBreakdownOf names the rows of breakdown.GPU, which are of one process, and sums those

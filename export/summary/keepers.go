@@ -3,7 +3,6 @@ package summary
 import (
 	"unicode/utf8"
 
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
@@ -20,7 +19,7 @@ type Keeper struct {
 	// Samples is the number of objects that were searched for and are still alive.
 	Samples int `json:"samples"`
 	// Paths from a variable to the objects, those that explain most samples first.
-	Paths []KeeperPath `json:"paths"`
+	Paths []keeper.Path `json:"paths"`
 	// Reason for which no path is named, or none of a part of the samples; absent: Paths and Garbage
 	// explain all.
 	Reason keeper.Reason `json:"reason,omitempty"`
@@ -38,56 +37,6 @@ type Keeper struct {
 	Earlier bool `json:"earlier,omitempty"`
 }
 
-// A KeeperPath leads from a variable to the objects that it keeps.
-type KeeperPath struct {
-	// Text is the path as code, in one line.
-	Text string     `json:"text"`
-	Root KeeperRoot `json:"root"`
-	// Links lead from the root to the objects. The first is the object to which the variable itself
-	// refers.
-	Links []KeeperLink `json:"links"`
-	// Samples that are reached through it, and their share of all, 0 to 1.
-	Samples int     `json:"samples"`
-	Share   float64 `json:"share"`
-	// Complete: no object on the way has a reference besides the one of the path.
-	Complete bool `json:"complete"`
-}
-
-// A KeeperRoot is a variable with a name, where a path begins.
-type KeeperRoot struct {
-	Kind keeper.RootKind `json:"kind"`
-	// Module of a global or a class; of a static variable it is the file. File is the path of the
-	// source, and Line the line of a frame or the first of a function; absent where they are
-	// unknown.
-	Module string `json:"module,omitempty"`
-	File   string `json:"file,omitempty"`
-	Line   int    `json:"line,omitempty"`
-	// Owner is the qualified name of the class or function, and Name the name of the variable or of
-	// the symbol; absent where there is none.
-	Owner string `json:"owner,omitempty"`
-	Name  string `json:"name,omitempty"`
-	// OffsetBytes within the symbol, or within the mapping of the file where there is none.
-	OffsetBytes uint64 `json:"offset_bytes,omitempty"`
-}
-
-// A KeeperLink is one step of a path.
-type KeeperLink struct {
-	// How the object before refers to this one.
-	How keeper.How `json:"how"`
-	// Name is the name of the attribute or variable, or a key of a dict as Python writes it; absent
-	// where it differs between the samples, or there is none.
-	Name string `json:"name,omitempty"`
-	// Type is its type with its module; absent: memory without one, of SizeBytes.
-	Type      string `json:"type,omitempty"`
-	SizeBytes uint64 `json:"size_bytes,omitempty"`
-	// Entries of a container; absent of other objects.
-	Entries *int64 `json:"entries,omitempty"`
-	// EntriesPerMin is by how many it grows; absent where it does not, or that is unknown.
-	EntriesPerMin float64 `json:"entries_per_min,omitempty"`
-	// Repeated: there is a chain of such links; absent: there is none.
-	Repeated bool `json:"repeated,omitempty"`
-}
-
 // Bounds on the process's own names in the file.
 const (
 	maxKeyChars    = 40 // of a variable, an attribute and the key of a dict
@@ -101,48 +50,42 @@ func KeepersOf(searches []keeper.Search) []Keeper {
 	for _, s := range searches {
 		k := Keeper{
 			PID: s.PID, StackID: stackID(s.Stack), Type: units.Name(s.Type), Samples: s.Samples,
-			Paths: []KeeperPath{}, Reason: s.Reason, Garbage: s.Garbage,
+			Paths: []keeper.Path{}, Reason: s.Reason, Garbage: s.Garbage,
 			AtS: Seconds(s.Elapsed), OwnS: Seconds(s.Took), Earlier: s.IsEarlier,
 		}
 		if s.Collections >= 0 {
 			k.Collections, k.CollectionsS = &s.Collections, Seconds(s.CollectionsTime)
 		}
 		for _, p := range s.Paths[:min(maxKeeperPaths, len(s.Paths))] {
-			path := keeperPathOf(p)
+			p = printable(p)
 			if s.Samples > 0 {
-				path.Share = min(1, float64(p.Samples)/float64(s.Samples))
+				p.Share = min(1, float64(p.Samples)/float64(s.Samples))
 			}
-			k.Paths = append(k.Paths, path)
+			k.Paths = append(k.Paths, p)
 		}
 		keepers = append(keepers, k)
 	}
 	return keepers
 }
 
-func keeperPathOf(p keeper.Path) KeeperPath {
-	out := KeeperPath{
-		Root: KeeperRoot{
-			Kind: p.Root.Kind, Module: units.Name(p.Root.Module), File: units.Name(p.Root.File),
-			Line: p.Root.Line, Owner: units.Name(p.Root.Owner), Name: key(p.Root.Name),
-			OffsetBytes: p.Root.Offset,
-		},
-		Links: []KeeperLink{}, Samples: p.Samples, Complete: p.Complete,
+// printable returns a path whose names are short and fit for people.
+func printable(p keeper.Path) keeper.Path {
+	root := &p.Root
+	root.Module, root.File = units.Name(root.Module), units.Name(root.File)
+	root.Owner = units.Name(root.Owner)
+	if root.Kind == keeper.RootStatic {
+		root.Name = units.Name(root.Name)
+	} else {
+		root.Name = key(root.Name)
 	}
-	if p.Root.Kind == keeper.RootStatic {
-		out.Root.Name = units.Name(p.Root.Name)
-	}
+
+	links := []keeper.Link{}
 	for _, l := range p.Links[:min(maxLinks, len(p.Links))] {
-		link := KeeperLink{
-			How: l.How, Name: key(l.Name), Type: units.Name(l.Type), SizeBytes: l.TypeSize,
-			EntriesPerMin: max(0, l.PerMinute), Repeated: l.Repeated,
-		}
-		if l.Entries >= 0 {
-			link.Entries = &l.Entries
-		}
-		out.Links = append(out.Links, link)
+		l.Name, l.Type = key(l.Name), units.Name(l.Type)
+		links = append(links, l)
 	}
-	out.Text = explain.KeeperPath(out.Path())
-	return out
+	p.Links = links
+	return p
 }
 
 // key makes the name of a variable or an attribute, or the key of a dict, fit for people.
@@ -152,26 +95,4 @@ func key(name string) string {
 		return name
 	}
 	return string([]rune(name)[:maxKeyChars-1]) + "…"
-}
-
-// Path converts a path back.
-func (p *KeeperPath) Path() keeper.Path {
-	out := keeper.Path{
-		Root: keeper.Root{
-			Kind: p.Root.Kind, Module: p.Root.Module, File: p.Root.File, Line: p.Root.Line,
-			Owner: p.Root.Owner, Name: p.Root.Name, Offset: p.Root.OffsetBytes,
-		},
-		Samples: p.Samples, Complete: p.Complete,
-	}
-	for _, l := range p.Links {
-		link := keeper.Link{
-			How: l.How, Name: l.Name, Type: l.Type, TypeSize: l.SizeBytes, Entries: -1,
-			PerMinute: l.EntriesPerMin, Repeated: l.Repeated,
-		}
-		if l.Entries != nil {
-			link.Entries = *l.Entries
-		}
-		out.Links = append(out.Links, link)
-	}
-	return out
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/claim"
 )
 
 // Schema is the version of the form of summary.json. It changes when a field goes or changes its
 // meaning; fields may be added at any time.
-const Schema = "allocscope/4"
+const Schema = "allocscope/1"
 
 // A Summary is the content of summary.json, for programs.
 //
@@ -105,10 +106,10 @@ type Summary struct {
 	Accumulating []Accumulation `json:"accumulating"`
 	// Breakdown of the RSS of each process at the baseline and the end, Residents with the kernel's
 	// own counts, the Diagnoses of the growth, and the Advice that follows.
-	Breakdown []BreakdownRow `json:"breakdown"`
-	Residents []Resident     `json:"residents"`
-	Diagnoses []Diagnosis    `json:"diagnoses"`
-	Advice    []Advice       `json:"advice"`
+	Breakdown []BreakdownRow  `json:"breakdown"`
+	Residents []Resident      `json:"residents"`
+	Diagnoses []Diagnosis     `json:"diagnoses"`
+	Advice    []advice.Advice `json:"advice"`
 	// Objects of the main process by type, and how they grow; absent where they are unknown.
 	Objects *Objects `json:"objects,omitempty"`
 	// Keepers are who keeps the objects of suspects and of types that grow; absent where none were

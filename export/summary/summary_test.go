@@ -92,10 +92,10 @@ func summary() Summary {
 				{Cause: diagnosis.CopyOnWrite, Bytes: 9, Share: 1, Confidence: diagnosis.High},
 			})...,
 		),
-		Advice: AdviceOf([]advice.Advice{
-			{About: advice.AboutRetained, PID: 4242},
-			{About: advice.AboutCache},
-		}),
+		Advice: []advice.Advice{
+			{About: advice.AboutRetained, PID: 4242, Bytes: 90 << 20, RSSShare: 0.25, Arenas: 1},
+			{About: advice.AboutCache, Growth: 256 << 20, Of: 25 << 20},
+		},
 		Objects: ObjectsOf(censusAt(time.Minute, 100, 3), censusAt(3*time.Minute, 1022, 4)),
 		Keepers: KeepersOf([]keeper.Search{
 			cacheSearch(), {PID: 4242, Type: "dict", Reason: keeper.ReasonFreed, Collections: -1},
@@ -307,13 +307,13 @@ func TestRead(t *testing.T) {
 
 	t.Run("errors", func(t *testing.T) {
 		for content, want := range map[string]string{
-			"": "the file is truncated", `{"schema": "allocscope/4", "dur`: "the file is truncated",
-			`{"schema": "allocscope/1"}`:    `schema is "allocscope/1"`,
-			`{"schema": "allocscope/4"} {}`: "data after its end", `{"schema": 1}`: "schema",
+			"": "the file is truncated", `{"schema": "allocscope/1", "dur`: "the file is truncated",
+			`{"schema": "allocscope/2"}`:    `schema is "allocscope/2"`,
+			`{"schema": "allocscope/1"} {}`: "data after its end", `{"schema": 1}`: "schema",
 			"\x00": "invalid character",
-			`{"schema": "allocscope/4", "accumulating": [` + strings.Repeat("{}, ", 200_000) +
+			`{"schema": "allocscope/1", "accumulating": [` + strings.Repeat("{}, ", 200_000) +
 				"{}]}": "more than 200000 objects",
-			`{"schema": "allocscope/4"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
+			`{"schema": "allocscope/1"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
 				"}": "larger than 33554432 bytes",
 		} {
 			_, err := Read(bytes.NewReader([]byte(content)))

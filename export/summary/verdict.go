@@ -3,7 +3,6 @@ package summary
 import (
 	"math"
 
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -24,10 +23,10 @@ const (
 type Verdict struct {
 	// Class is one of verdict.Class….
 	Class verdict.Class `json:"verdict"`
-	// Why explains the class in a few words, and WhyCode is one of verdict.Reason…. WhyCode is
-	// absent where something else than the series decides.
-	Why     string         `json:"why"`
+	// WhyCode is why the verdict has its class; absent where something else than the series decides.
 	WhyCode verdict.Reason `json:"why_code,omitempty"`
+	// Streak is how many checks in a row have found a leak, where that decides; absent elsewhere.
+	Streak *Streak `json:"streak,omitempty"`
 	// RateBytesPerMin, or by step, of the last segment, with its 95% interval.
 	RateBytesPerMin  *float64 `json:"rate_bytes_per_min,omitempty"`
 	RateBytesPerStep *float64 `json:"rate_bytes_per_step,omitempty"`
@@ -82,6 +81,12 @@ type OtherGrowth struct {
 	TreeGrowthBytes int64  `json:"tree_growth_bytes"`
 }
 
+// A Streak is the number of checks in a row that have found a leak, and how many are needed.
+type Streak struct {
+	Found  int `json:"found"`
+	Needed int `json:"needed"`
+}
+
 // VerdictSchema is the version of the form of a RecordedVerdict, as Schema is for a Summary.
 const VerdictSchema = "allocscope-verdict/1"
 
@@ -129,7 +134,7 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 	}
 
 	out := Verdict{
-		Class: v.Class, Why: explain.Reason(v), WhyCode: v.Reason,
+		Class: v.Class, WhyCode: v.Reason,
 		RateBytesPerMin: whole(v.Rate * perMin), RateBytesPerStep: whole(v.Rate * perStep),
 		RateLow: whole(v.RateLow * perMin), RateHigh: whole(v.RateHigh * perMin),
 		RateLowPerStep: whole(v.RateLow * perStep), RateHighPerStep: whole(v.RateHigh * perStep),
@@ -147,6 +152,9 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 		Phases: []VerdictPhase{},
 	}
 
+	if v.Reason == verdict.ReasonFewRechecks {
+		out.Streak = &Streak{v.Streak.Found, v.Streak.Needed}
+	}
 	if o := v.Other; o != nil {
 		out.Other = &OtherGrowth{o.PID, o.Command, o.Growth, o.TreeGrowth}
 	}

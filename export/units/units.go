@@ -246,3 +246,24 @@ func (u spanUnit) format(x float64, round func(float64) float64) string {
 	}
 	return strconv.FormatFloat(round(10*x)/10, 'f', -1, 64)
 }
+
+// Thousands writes a whole number with commas: "10,512".
+func Thousands(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	start := 0
+	if n < 0 {
+		start = 1
+	}
+	for i := len(text) - 3; i > start; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// PerMinute writes the growth of a count: "+461/min", "+0.4/min".
+func PerMinute(rate float64) string {
+	if rate < 9.95 {
+		return fmt.Sprintf("+%.1f/min", rate)
+	}
+	return "+" + Thousands(Round(rate)) + "/min"
+}

@@ -103,3 +103,14 @@ func TestName(t *testing.T) {
 		}
 	}
 }
+
+func TestThousands(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0", 999: "999", 1000: "1,000", 10_512: "10,512", 1_234_567: "1,234,567",
+		-999: "-999", -1000: "-1,000",
+	} {
+		if got := Thousands(n); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
+		}
+	}
+}

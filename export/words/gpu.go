@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -27,7 +29,7 @@ func GPULines(g summary.GPUMemory) []string {
 		lines = append(lines, curves)
 	}
 
-	lines = append(lines, g.Advice)
+	lines = append(lines, GPUAdvice(&g))
 	if unknown := GPUCountUnknown(g); unknown != "" {
 		lines = append(lines, unknown)
 	}
@@ -197,4 +199,101 @@ func GPUTotalLabel(g summary.GPUMemory) string {
 		return "used, as NVML counts"
 	}
 	return "all that is known"
+}
+
+// GPUAdvice is the meaning of the diagnosis of GPU memory and a remedy, with the numbers that show
+// it, in a sentence. It is never empty.
+func GPUAdvice(g *summary.GPUMemory) string { return units.Name(gpuAdvice(g)) }
+
+func gpuAdvice(g *summary.GPUMemory) string {
+	switch gpu.Diagnosis(g.Diagnosis) {
+	case gpu.DiagnosisTensors:
+		return fmt.Sprintf(
+			"torch's blocks between steps grow%s: tensors are kept%s. Look for losses, "+
+				"outputs or states that are collected with their graph: keep .item() or "+
+				".detach().cpu() of them",
+			gpuRate(g, summary.GPUAllocated),
+			gpuSuspect(g),
+		)
+	case gpu.DiagnosisFragmentation:
+		return fmt.Sprintf(
+			"torch's segments grow%s, and its blocks %s: its cache is fragmented by "+
+				"varying shapes, or CUDA graphs have pools of their own. See "+
+				"torch.cuda.memory_summary(); try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, "+
+				"inputs padded to few shapes, torch.cuda.empty_cache() between phases",
+			gpuRate(g, summary.GPUReserved),
+			gpuBlocks(g),
+		)
+	case gpu.DiagnosisDriver:
+		return fmt.Sprintf(
+			"memory from the driver grows%s, faster than torch's segments: something "+
+				"else allocates%s, as NCCL and extensions do",
+			gpuRate(g, summary.GPUDriver),
+			gpuSuspect(g),
+		)
+	case gpu.DiagnosisContext:
+		return gpuContext(g)
+	case gpu.DiagnosisWarmup:
+		return "the growth slows down: caches, workspaces and optimizer state are still being allocated"
+	case gpu.DiagnosisNone:
+		return "nothing on the GPU grows"
+	}
+	return "too early to tell whether anything on the GPU grows: watch longer"
+}
+
+// gpuContext is about memory that NVML counts beyond all traced allocations.
+func gpuContext(g *summary.GPUMemory) string {
+	if curveOf(g, summary.GPUDriver) == nil {
+		return fmt.Sprintf("NVML's count grows%s, faster than torch's segments. Calls of the CUDA "+
+			"driver API were not traced, so it may be NCCL, an extension, the context or "+
+			"modules: trace with source cuda", gpuRate(g, summary.GPUUsed))
+	}
+	return fmt.Sprintf("NVML's count grows%s, faster than the driver's traced allocations: its "+
+		"context, modules of kernels that are loaded or compiled repeatedly, memory for "+
+		"printf and local variables, or memory that another process allocates in its name",
+		gpuRate(g, summary.GPUUsed))
+}
+
+// gpuRate is how fast a curve grows.
+func gpuRate(g *summary.GPUMemory, name string) string {
+	curve := curveOf(g, name)
+	if curve == nil || curve.BytesPerMin == nil {
+		return ""
+	}
+	return " by " + units.Bytes(float64(*curve.BytesPerMin)) + "/min"
+}
+
+func gpuBlocks(g *summary.GPUMemory) string {
+	switch curve := curveOf(g, summary.GPUAllocated); {
+	case curve == nil || curve.Class == verdict.ClassTooShort:
+		return "are not seen to"
+	case curve.Class.Grows() || curve.Class == verdict.ClassSaturating:
+		return "less," + gpuRate(g, summary.GPUAllocated)
+	}
+	return "do not"
+}
+
+// lineOfFile ends a frame whose line is known.
+var lineOfFile = regexp.MustCompile(`:[0-9]+\)$`)
+
+// gpuSuspect is the suspect with most of the growth, if there is one.
+func gpuSuspect(g *summary.GPUMemory) string {
+	if len(g.Suspects) == 0 {
+		return ""
+	}
+	s := &g.Suspects[0]
+	place := s.Function
+	if at := strings.LastIndex(place, " ("); at >= 0 && !lineOfFile.MatchString(place) {
+		place = place[:at]
+	}
+	return fmt.Sprintf(", most by %s: %s", s.Component, place)
+}
+
+// curveOf is a curve by its name; nil: it is not known.
+func curveOf(g *summary.GPUMemory, name string) *summary.GPUCurve {
+	i := slices.IndexFunc(g.Curves, func(c summary.GPUCurve) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &g.Curves[i]
 }

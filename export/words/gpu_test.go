@@ -46,11 +46,11 @@ func TestGPULines(t *testing.T) {
 	start, end := int64(8<<30), int64(9<<30)
 	d := summary.GPUMemory{
 		Verdict: summary.Verdict{
-			Class: verdict.ClassLeak, Why: "steady growth after warm-up",
+			Class: verdict.ClassLeak, WhyCode: verdict.ReasonAfterWarmup,
 			RateBytesPerMin: known(5.0 * (1 << 20)), RateLow: known(4.9 * (1 << 20)),
 			RateHigh: known(5.1 * (1 << 20)), SecondsToLimit: known(3600.0),
 		},
-		Judged: summary.GPUAllocated, Diagnosis: "retained-tensors", Advice: "tensors are kept",
+		Judged: summary.GPUAllocated, Diagnosis: "retained-tensors",
 		Reason: "libnvidia-ml.so.1 is not there",
 		Curves: []summary.GPUCurve{
 			{Name: "reserved", EndBytes: &end},
@@ -63,9 +63,9 @@ func TestGPULines(t *testing.T) {
 	want := []string{
 		"LEAK: +5.00 MiB/min (95% CI 4.90-5.10; 7.03 GiB/day) (allocated by torch, between steps)",
 		"out of GPU memory in 60 min",
-		"confirmed: steady growth after warm-up",
+		"confirmed: steady growth after the warm-up",
 		"allocated 8.00 GiB → 9.00 GiB (+5.00 MiB/min, spiky plateau)",
-		"tensors are kept",
+		GPUAdvice(&d),
 		"NVML's count is unknown: libnvidia-ml.so.1 is not there",
 	}
 	if got := GPULines(d); !slices.Equal(got, want) {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth/census"
@@ -88,7 +87,7 @@ func KeptBy(k *summary.Keeper, width int) []string {
 			share = fmt.Sprintf(", in %d of %d samples", path.Samples, k.Samples)
 		}
 		room := width - len(text) - len(share)
-		lines = append(lines, text+explain.KeeperHead(path.Path(), room)+share)
+		lines = append(lines, text+KeeperHead(path, room)+share)
 	}
 	if len(lines) == 0 && isGarbage(k) {
 		lines = []string{earlierText(k) + garbageText(k)}
@@ -158,8 +157,8 @@ func keeperStep(s *summary.Summary, k *summary.Keeper) string {
 		return garbageStep
 	}
 
-	path := k.Paths[0].Path()
-	variable := explain.KeeperVariable(path)
+	path := k.Paths[0]
+	variable := KeeperVariable(path)
 	switch {
 	case path.Root.Kind == keeper.RootCache:
 		return fitted([]string{maxSizeSteps}, path.Root.Owner+"()")
@@ -217,7 +216,7 @@ func GrownTypes(o *summary.Objects, width int) string {
 		return ""
 	}
 	for _, t := range o.Types[:min(maxGrownTypes, len(o.Types))] {
-		more := t.Type + " " + explain.PerMinute(t.PerMin)
+		more := t.Type + " " + units.PerMinute(t.PerMin)
 		if text != "" {
 			more = text + ", " + more
 		}
@@ -235,7 +234,7 @@ func objectsText(s *summary.Summary, room int) string {
 	if types := GrownTypes(s.Objects, room-len(text+": ")); types != "" {
 		return text + ": " + types
 	}
-	return causeTexts[diagnosis.PythonObjects]
+	return causes[diagnosis.PythonObjects].what
 }
 
 // keeperReasons are why no keeper is known.
@@ -287,7 +286,7 @@ func KeeperLines(k summary.Keeper) []string {
 		if path.Complete {
 			about = "no other reference"
 		}
-		lines = append(lines, fmt.Sprintf("%d of %d: %s; %s", path.Samples, k.Samples, path.Text,
+		lines = append(lines, fmt.Sprintf("%d of %d: %s; %s", path.Samples, k.Samples, KeeperPath(path),
 			about))
 	}
 	if k.Garbage > 0 {
@@ -331,15 +330,15 @@ func TypeInterval(t summary.TypeGrowth) string {
 	if t.LowPerMin == t.HighPerMin {
 		return "exact"
 	}
-	return units.Interval(explain.Thousands(units.Round(t.LowPerMin)),
-		explain.Thousands(units.Round(t.HighPerMin)))
+	return units.Interval(units.Thousands(units.Round(t.LowPerMin)),
+		units.Thousands(units.Round(t.HighPerMin)))
 }
 
 // TypeCount is the number of objects of a type: "1,022", "12,340 ± 120".
 func TypeCount(t summary.TypeCount) string {
-	text := explain.Thousands(t.Count)
+	text := units.Thousands(t.Count)
 	if t.Margin > 0 {
-		text += " ± " + explain.Thousands(t.Margin)
+		text += " ± " + units.Thousands(t.Margin)
 	}
 	return text
 }
@@ -373,8 +372,8 @@ func TensorRows(o *summary.Objects) []TensorRow {
 	for _, g := range o.Tensors {
 		row := TensorRow{
 			Group: &g, What: Tensor(g), StackID: g.StackID, Bytes: g.Bytes, Gained: "-",
-			Storages: explain.Thousands(int64(g.Storages)),
-			Tensors:  explain.Thousands(int64(g.Tensors)),
+			Storages: units.Thousands(int64(g.Storages)),
+			Tensors:  units.Thousands(int64(g.Tensors)),
 		}
 		if g.GrowthBytes != nil && g.GrowthTensors != nil {
 			row.Growth, row.HasGrowth = *g.GrowthBytes, true
@@ -405,9 +404,9 @@ func TensorRows(o *summary.Objects) []TensorRow {
 // signedCount is a number with its sign: "+1,022".
 func signedCount(n int) string {
 	if n > 0 {
-		return "+" + explain.Thousands(int64(n))
+		return "+" + units.Thousands(int64(n))
 	}
-	return explain.Thousands(int64(n))
+	return units.Thousands(int64(n))
 }
 
 // Tensor names a group of tensors: "float32 [64, 3, 224, 224] cpu". Where it is so, it adds how

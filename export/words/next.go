@@ -15,19 +15,6 @@ import (
 // binary begins each command that a Result recommends.
 const binary = "allocscope "
 
-// causeSteps are what to do about each cause of growth. docs/reference/verdict.md has them as a
-// table.
-var causeSteps = map[diagnosis.Cause]string{
-	diagnosis.HeapLeak:      "find the list, dict or cache that keeps what that line allocates",
-	diagnosis.PythonObjects: "find the list, dict or cache that keeps these objects",
-	diagnosis.Fragmentation: "restart with MALLOC_ARENA_MAX=2, or LD_PRELOAD=libjemalloc.so.2",
-	diagnosis.MmapGrowth:    "find what maps this memory and does not unmap it: files, buffers, threads",
-	diagnosis.SharedMemory:  "copy tensors that come from workers before you keep them; clear /dev/shm",
-	diagnosis.CopyOnWrite:   "keep data sets in numpy or Arrow arrays, or start workers by spawn",
-	diagnosis.PageCache:     "nothing: the kernel takes these pages back before it runs out of memory",
-	diagnosis.Pinned:        "pin batches of few sizes, lower prefetch_factor, or leave pin_memory off",
-}
-
 // componentSteps are what to do first where a heap leak is of a component with a known cause.
 var componentSteps = map[string]string{
 	"dynamo":           recompileStep,
@@ -89,7 +76,7 @@ func causeStep(s *summary.Summary) string {
 		if s.Class == verdict.ClassGrowing || len(s.Suspects) == 0 {
 			return ""
 		}
-		return causeSteps[diagnosis.HeapLeak]
+		return causes[diagnosis.HeapLeak].step
 	}
 
 	objects := main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects
@@ -104,9 +91,9 @@ func causeStep(s *summary.Summary) string {
 		return componentSteps[s.Suspects[0].Component]
 	}
 	if main.Cause == diagnosis.HeapLeak && len(suspectsOfNote(s.Suspects)) > 1 {
-		return strings.ReplaceAll(causeSteps[main.Cause], "that line allocates", "these lines allocate")
+		return strings.ReplaceAll(causes[main.Cause].step, "that line allocates", "these lines allocate")
 	}
-	return causeSteps[main.Cause]
+	return causes[main.Cause].step
 }
 
 // extensionOf is the native library that the user's code calls directly; empty: it calls none.
@@ -135,7 +122,7 @@ func stableSteps(s *summary.Summary, place Place) []string {
 		steps[0] = "no leak to fix; to lower the peaks, hold less at once at that line"
 	}
 	if s.WhyCode == verdict.ReasonPageCache {
-		steps[0] = causeSteps[diagnosis.PageCache]
+		steps[0] = causes[diagnosis.PageCache].step
 	}
 	if s.WatchLongerS != nil && *s.WatchLongerS > 0 {
 		steps = append(steps, "optional: "+place.longer(s, s.Verdict))

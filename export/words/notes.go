@@ -2,13 +2,11 @@ package words
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
-	"github.com/allocscope/allocscope/growth/diagnosis"
 )
 
 // NothingAccumulated reports that no allocation site accumulates.
@@ -83,36 +81,4 @@ func NotDrawn(functions int, name string, shrunk int, less float64) string {
 	}
 
 	return strings.Join(notes, " ")
-}
-
-// minUndecided is the share of the growth without a cause that is worth a line.
-const minUndecided = 0.02
-
-// Diagnoses are the parts of the growth of a trace, a line each. It names the tree.
-func Diagnoses(s *summary.Summary) []string {
-	var lines []string
-	for _, d := range s.Diagnoses {
-		if d.Cause == diagnosis.Undecided && math.Abs(d.Share) < minUndecided {
-			continue
-		}
-		if d.Process == 0 {
-			d.Text = "whole tree: " + d.Text
-		}
-		lines = append(lines, d.Text)
-	}
-
-	return lines
-}
-
-// Advice is the advice of a trace, a line each. It names the process unless that is the main one.
-func Advice(s *summary.Summary) []string {
-	var lines []string
-	for _, a := range s.Advice {
-		if a.Process != 0 && a.Process != s.Process.PID {
-			a.Text = fmt.Sprintf("PID %d: %s", a.Process, a.Text)
-		}
-		lines = append(lines, a.Text)
-	}
-
-	return lines
 }

@@ -175,7 +175,7 @@ func TestLongResult(t *testing.T) {
 		verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
 		verdict.ClassWrongProcess,
 	} {
-		s.Class, s.Why = class, long
+		s.Class, s.WhyCode = class, verdict.Reason(long)
 		mustFit(t, ResultOf(s, Place{Dir: "dir"}))
 	}
 
@@ -250,16 +250,14 @@ func TestCauses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, cause := range []diagnosis.Cause{
-		diagnosis.HeapLeak, diagnosis.PythonObjects, diagnosis.Fragmentation, diagnosis.MmapGrowth,
-		diagnosis.SharedMemory, diagnosis.CopyOnWrite, diagnosis.PageCache, diagnosis.Pinned,
-	} {
-		if causeTexts[cause] == "" || causeSteps[cause] == "" {
-			t.Errorf("%s has no text", cause)
+	for cause := diagnosis.Undecided + 1; cause < diagnosis.NumCauses; cause++ {
+		text := causes[cause]
+		if text.what == "" || text.long == "" || text.step == "" || cause.String() == "" {
+			t.Errorf("cause %d (%s) has not all its texts: %+v", cause, cause, text)
 		}
-		if !strings.Contains(string(docs), "`"+string(cause)+"`") ||
-			!strings.Contains(string(docs), causeSteps[cause]) {
-			t.Errorf("the documentation lacks %s: %s", cause, causeSteps[cause])
+		if !strings.Contains(string(docs), "`"+cause.String()+"`") ||
+			!strings.Contains(string(docs), text.step) {
+			t.Errorf("the documentation lacks %s: %s", cause, text.step)
 		}
 	}
 }

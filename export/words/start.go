@@ -3,6 +3,8 @@ package words
 import (
 	"fmt"
 	"path"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -102,4 +104,57 @@ func LimitHidden() summary.Note {
 		Text: "The memory limit of the process's container cannot be seen from here: forecasts " +
 			"use the machine's memory. Name the limit with --limit SIZE, or run allocscope on the host.",
 	}
+}
+
+// OfTrace is the end of a trace behind the time that has passed: " of 5 min", or " of 60 min at
+// most, until settled".
+func OfTrace(end time.Duration, untilSettled bool) string {
+	text := " of " + units.Duration(end)
+	if untilSettled {
+		text += " at most, until settled"
+	}
+	return text
+}
+
+// GoesOn is why a trace goes on, when it is judged again, and when it ends at the latest.
+func GoesOn(headline string, next, end time.Duration) string {
+	text := "not settled yet: " + headline + "; the trace goes on until it is, to " +
+		units.Duration(end) + " at most"
+	if next < end {
+		text += "; next check at " + units.Duration(next)
+	}
+	return text
+}
+
+// Settled is why a trace ends that goes on until its verdict is settled.
+func Settled(headline string) string { return "settled: " + headline }
+
+// Extended answers a key: the trace goes on until a new end.
+func Extended(end time.Duration) string { return "the trace goes on to " + units.Duration(end) }
+
+// Continues is which trace a trace continues, and the gap between them.
+func Continues(c *summary.Continued) string {
+	return "continues " + c.Folder + " after a gap of " + units.Seconds(c.GapS) +
+		"; the verdict is on both, stacks count from " + units.Seconds(c.BeganS)
+}
+
+// unquotedWord matches words that no shell expands. "a=b" is an assignment unless it follows a
+// dash.
+var unquotedWord = regexp.MustCompile(`^[0-9A-Za-z/._+:,@-]+$|^-[0-9A-Za-z/._+:,@=-]+$`)
+
+// ShellQuote quotes a word where a shell would expand it.
+func ShellQuote(word string) string {
+	if unquotedWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// CommandLine joins arguments to a command that can be pasted into a shell.
+func CommandLine(arguments []string) string {
+	quoted := make([]string, len(arguments))
+	for i, argument := range arguments {
+		quoted[i] = ShellQuote(argument)
+	}
+	return strings.Join(quoted, " ")
 }

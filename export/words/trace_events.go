@@ -6,7 +6,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -50,7 +49,7 @@ var lossRemedies = map[growth.LossKind]string{
 // tracked, ≥1.00 GiB (raise --max-live)".
 func countedLoss(l growth.Loss) string {
 	what, _, _ := strings.Cut(cmp.Or(lossTexts[l.Kind], string(l.Kind)), ":")
-	text := explain.Thousands(int64(min(l.Count, math.MaxInt64))) + " " + what
+	text := units.Thousands(int64(min(l.Count, math.MaxInt64))) + " " + what
 	if l.Bytes > 0 {
 		text += ", ≥" + units.Bytes(float64(l.Bytes))
 	}

@@ -112,7 +112,7 @@ func inParentheses(note string) string {
 func otherPace(v summary.Verdict) string {
 	o := v.Other
 	if o == nil {
-		return v.Why
+		return Reason(v)
 	}
 	return fmt.Sprintf("PID %d (%s) grew by %s during this trace, the traced processes by %s", o.PID,
 		o.Command, units.Bytes(float64(o.GrowthBytes)), units.Bytes(float64(o.TreeGrowthBytes)))
@@ -163,7 +163,7 @@ func Certainty(v summary.Verdict) []string {
 
 	switch v.Class {
 	case verdict.ClassLeak:
-		return []string{"confirmed: " + v.Why}
+		return []string{"confirmed: " + Reason(v)}
 	case verdict.ClassSuspected:
 		return []string{suspectedText(v)}
 	case verdict.ClassGrowing:
@@ -181,7 +181,7 @@ func Certainty(v summary.Verdict) []string {
 
 func suspectedText(v summary.Verdict) string {
 	if v.WhyCode == verdict.ReasonFewRechecks {
-		return "likely, not confirmed: " + v.Why
+		return "likely, not confirmed: " + Reason(v)
 	}
 	return "likely, not confirmed: stacks that only grow explain it" +
 		longerText(v, "; %s more may confirm it")
@@ -349,4 +349,53 @@ func firstKnown(a, b *float64) *float64 {
 		return a
 	}
 	return b
+}
+
+// Reason is why a verdict has its class, in a few words.
+func Reason(v summary.Verdict) string {
+	switch v.WhyCode {
+	case verdict.ReasonTooShort:
+		return "too short"
+	case verdict.ReasonPlateauTooYoung:
+		return "too short to tell what follows the growth"
+	case verdict.ReasonTooNoisy:
+		return "too noisy to tell growth from noise"
+	case verdict.ReasonNoGrowth:
+		return "no growth"
+	case verdict.ReasonTolerated:
+		return "grows less than is tolerated"
+	case verdict.ReasonNotProven:
+		return "residual growth, not proven"
+	case verdict.ReasonSlowsDown:
+		return "grows, but slows down"
+	case verdict.ReasonStillGrowing:
+		return "still growing"
+	case verdict.ReasonAfterWarmup:
+		return "steady growth after the warm-up"
+	case verdict.ReasonNoPlateau:
+		return "steady growth for longer than a warm-up takes, without a plateau"
+	case verdict.ReasonStacksAccumulate:
+		return "steady growth, explained by stacks that accumulate"
+	case verdict.ReasonFewRechecks:
+		if v.Streak == nil {
+			break
+		}
+		return fmt.Sprintf("steady growth after warm-up in %d of %d checks in a row",
+			v.Streak.Found, v.Streak.Needed)
+	case verdict.ReasonFragmentation:
+		return "freed memory that malloc keeps"
+	case verdict.ReasonPageCache:
+		return "only pages of mapped files grow, which the kernel can take back"
+	case verdict.ReasonOtherProcess:
+		o := v.Other
+		if o == nil {
+			break
+		}
+		return fmt.Sprintf(
+			"PID %d (%s) outside the traced tree grew by %s, the tree by %s "+
+				"(trace that one: --pid %d)",
+			o.PID, o.Command, units.WholeMiB(o.GrowthBytes), units.WholeMiB(o.TreeGrowthBytes), o.PID,
+		)
+	}
+	return string(v.WhyCode)
 }

@@ -33,36 +33,6 @@ func Component(name string) string {
 	return name
 }
 
-// causeTexts name the growing memory, by its cause. %s is the component.
-var causeTexts = map[diagnosis.Cause]string{
-	diagnosis.HeapLeak:      "CPU heap memory that %s allocates and has not freed",
-	diagnosis.PythonObjects: "small Python objects that are kept",
-	diagnosis.Fragmentation: "malloc keeps memory that the program has freed",
-	diagnosis.MmapGrowth:    "memory that is mapped besides malloc, by %s",
-	diagnosis.SharedMemory:  "shared memory, such as /dev/shm and memfd",
-	diagnosis.CopyOnWrite:   "forked workers copy pages that they share with their parent",
-	diagnosis.PageCache:     "pages of mapped files",
-	diagnosis.Pinned:        "host memory that is pinned for copies to a GPU",
-}
-
-// mainCause is the cause of most of the growth of the main process; nil: there is none. Pages of
-// files are no cause of growth that lasts: then it is the cause of most of the rest.
-func mainCause(s *summary.Summary) *summary.Diagnosis {
-	rest := 1.0
-	for _, d := range s.Diagnoses {
-		if d.Process == s.Process.PID && d.Cause == diagnosis.PageCache {
-			rest -= d.Share
-		}
-	}
-	for i, d := range s.Diagnoses {
-		isCause := d.Cause != diagnosis.Undecided && d.Cause != diagnosis.PageCache
-		if d.Process == s.Process.PID && isCause && d.Share >= max(0, rest)/2 {
-			return &s.Diagnoses[i]
-		}
-	}
-	return nil
-}
-
 // whoLines name the component that grows, and how much of the growth it is.
 func whoLines(s *summary.Summary) []string {
 	if s.Class == verdict.ClassWrongProcess && s.Other != nil {
@@ -98,7 +68,7 @@ func whoText(s *summary.Summary) string {
 	if len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0 {
 		share += fmt.Sprintf("; recompiles %.1f kernels/min", s.Suspects[0].NewCodePerMin)
 	}
-	text := causeTexts[main.Cause]
+	text := causes[main.Cause].what
 	if main.Cause == diagnosis.PythonObjects {
 		text = objectsText(s, ResultWidth-labelWidth-len(share))
 	}

@@ -1,5 +1,5 @@
 // Package advice finds causes of growth for which there is a known remedy, with the numbers that
-// show them. export/explain has the sentences.
+// show them. export/words has the sentences.
 package advice
 
 import (
@@ -25,30 +25,32 @@ const (
 	AboutCache      Cause = "page-cache"    // the container is charged for more page cache
 )
 
-// An Advice is a cause of growth with its numbers. Those that do not belong to the cause are 0.
-// Sizes are in bytes, and growth is over the window.
+// An Advice is a cause of growth with its numbers. Numbers that do not belong to the cause are 0,
+// and absent in JSON. Sizes are in bytes, and growth is over the window.
 type Advice struct {
-	About Cause
-	// PID of the process; 0: the tree.
-	PID int
+	About Cause `json:"about"`
+	// PID of the process; absent: the tree.
+	PID int `json:"pid,omitempty"`
 	// Bytes at the end: free in the allocator, or pinned.
-	Bytes int64
-	// Growth of free memory (0 where it does not matter), copies, compiled code, pinned memory or
-	// page cache.
-	Growth int64
+	Bytes int64 `json:"bytes,omitempty"`
+	// Growth of free memory (absent where it does not matter), copies, compiled code, pinned memory
+	// or page cache.
+	Growth int64 `json:"growth_bytes,omitempty"`
 	// Of is the growth of which Growth is a part, or beside which it is: the growth of the
 	// process's RSS (free, pinned) or of the tree's RSS (copies; page cache: without files).
-	Of int64
+	Of int64 `json:"of_bytes,omitempty"`
 	// RSSShare of the free memory, 0 to 1.
-	RSSShare float64
-	// Arenas of glibc's malloc, and Threads of the process; 0 where unknown.
-	Arenas, Threads int
+	RSSShare float64 `json:"rss_share,omitempty"`
+	// Arenas of glibc's malloc, and Threads of the process; absent where unknown.
+	Arenas  int `json:"arenas,omitempty"`
+	Threads int `json:"threads,omitempty"`
 	// IsArenaLimit: a limit to the number of arenas helps.
-	IsArenaLimit bool
+	IsArenaLimit bool `json:"arena_limit,omitempty"`
 	// Workers that hold the copies.
-	Workers int
+	Workers int `json:"workers,omitempty"`
 	// ModulesBefore and ModulesAfter are the numbers of compiled modules at the ends.
-	ModulesBefore, ModulesAfter int
+	ModulesBefore int `json:"modules_before,omitempty"`
+	ModulesAfter  int `json:"modules_after,omitempty"`
 }
 
 // Evidence is the numbers of a window that advice is based on.

@@ -16,20 +16,39 @@ import (
 )
 
 // A Cause is why resident memory grows.
-type Cause string
+type Cause int
 
 // The causes.
 const (
-	HeapLeak      Cause = "heap-leak"      // objects of stacks that accumulate
-	PythonObjects Cause = "python-objects" // arenas of pymalloc
-	Fragmentation Cause = "fragmentation"  // freed memory that malloc keeps
-	MmapGrowth    Cause = "mmap-growth"    // private memory that was mapped besides malloc
-	SharedMemory  Cause = "shared-memory"  // /dev/shm, memfd, System V
-	CopyOnWrite   Cause = "copy-on-write"  // copies that forked processes made
-	PageCache     Cause = "page-cache"     // pages of mapped files, which the kernel can take back
-	Pinned        Cause = "pinned"         // page-locked for copies to a GPU
-	Undecided     Cause = "undecided"      // the rest of the growth
+	Undecided     Cause = iota // the rest of the growth
+	HeapLeak                   // objects of stacks that accumulate
+	PythonObjects              // arenas of pymalloc
+	Fragmentation              // freed memory that malloc keeps
+	MmapGrowth                 // private memory that was mapped besides malloc
+	SharedMemory               // /dev/shm, memfd, System V
+	CopyOnWrite                // copies that forked processes made
+	PageCache                  // pages of mapped files, which the kernel can take back
+	Pinned                     // page-locked for copies to a GPU
+	NumCauses                  // their number
 )
+
+// causeNames are the causes in files.
+var causeNames = [NumCauses]string{
+	Undecided: "undecided", HeapLeak: "heap-leak", PythonObjects: "python-objects",
+	Fragmentation: "fragmentation", MmapGrowth: "mmap-growth", SharedMemory: "shared-memory",
+	CopyOnWrite: "copy-on-write", PageCache: "page-cache", Pinned: "pinned",
+}
+
+func (c Cause) String() string { return causeNames[c] }
+
+// MarshalText returns the name of the cause.
+func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads the name of a cause. An unknown name reads as Undecided.
+func (c *Cause) UnmarshalText(name []byte) error {
+	*c = Cause(max(0, slices.Index(causeNames[:], string(name))))
+	return nil
+}
 
 // Confidence in a diagnosis.
 type Confidence string

@@ -306,14 +306,14 @@ func TestMainOf(t *testing.T) {
 		want Cause
 	}{
 		"most of it":       {[]Diagnosis{{Cause: Fragmentation, Share: 0.5, Confidence: High}}, Fragmentation},
-		"less than half":   {[]Diagnosis{{Cause: Fragmentation, Share: 0.49, Confidence: High}}, ""},
-		"hardly confident": {[]Diagnosis{{Cause: Fragmentation, Share: 0.9, Confidence: Low}}, ""},
-		"undecided":        {[]Diagnosis{{Cause: Undecided, Share: 1}}, ""},
-		"nothing":          {nil, ""},
+		"less than half":   {[]Diagnosis{{Cause: Fragmentation, Share: 0.49, Confidence: High}}, Undecided},
+		"hardly confident": {[]Diagnosis{{Cause: Fragmentation, Share: 0.9, Confidence: Low}}, Undecided},
+		"undecided":        {[]Diagnosis{{Cause: Undecided, Share: 1}}, Undecided},
+		"nothing":          {nil, Undecided},
 	} {
 		got, ok := MainOf(c.all)
 		if !ok {
-			got.Cause = ""
+			got.Cause = Undecided
 		}
 		if got.Cause != c.want {
 			t.Errorf("%s: %q, want %q", name, got.Cause, c.want)

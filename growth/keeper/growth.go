@@ -31,7 +31,7 @@ func AddGrowth(before, after []Search) {
 // when that was.
 func find(
 	before []Search, after *Search, path *Path, n int,
-) (entries int64, at time.Duration, ok bool) {
+) (entries Entries, at time.Duration, ok bool) {
 	for i := range before {
 		if !before[i].IsOfProgram(after) {
 			continue

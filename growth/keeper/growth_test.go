@@ -11,8 +11,8 @@ func TestAddGrowth(t *testing.T) {
 	local := Root{Kind: RootLocal, Owner: "train", Name: "batch", Line: 10}
 	moved := local
 	moved.Line = 12
-	dict := func(entries int64) Link { return Link{How: HowVariable, Type: "dict", Entries: entries} }
-	attribute := func(name string, entries int64) Link {
+	dict := func(entries Entries) Link { return Link{How: HowVariable, Type: "dict", Entries: entries} }
+	attribute := func(name string, entries Entries) Link {
 		return Link{How: HowAttribute, Name: name, Type: "list", Entries: entries}
 	}
 	anyValue := Link{How: HowValue, Type: "list", Entries: 100}

@@ -2,7 +2,10 @@
 // keeps. It does no I/O.
 package keeper
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // A Search is the result of searching for the keepers of one suspect's objects.
 type Search struct {
@@ -69,15 +72,17 @@ const (
 
 // A Path leads from a variable to the objects that it keeps.
 type Path struct {
-	Root Root
+	Root Root `json:"root"`
 	// Links lead from the root to the objects. The first is the object to which the variable itself
 	// refers.
-	Links []Link
-	// Samples is the number of samples that are reached through it.
-	Samples int
-	// Complete is set if each object on the way has one reference (ob_refcnt), the reference of the
-	// path: nothing else keeps them.
-	Complete bool
+	Links []Link `json:"links"`
+	// Samples is the number of samples that are reached through it, and Share their share of all, 0
+	// to 1. A search leaves Share at 0.
+	Samples int     `json:"samples"`
+	Share   float64 `json:"share"`
+	// Complete: each object on the way has one reference (ob_refcnt), the reference of the path:
+	// nothing else keeps them.
+	Complete bool `json:"complete"`
 }
 
 // GrowingLink returns the index of the first container on the way that grows; -1: none is known to.
@@ -90,24 +95,44 @@ func (p *Path) GrowingLink() int {
 	return -1
 }
 
-// A Link is one step of the way: how the object before refers to this one, and the type of this
-// one.
+// A Link is one step of a path.
 type Link struct {
-	How How
-	// Name is the name of an attribute or variable, or the key of a dict in Python's notation.
-	// Empty: it differs between the samples, or there is none.
-	Name string
-	// Type is the name of this object's type: "dict", "PIL.Image.Image". Empty: memory without a
-	// type. TypeSize is its size in bytes then.
-	Type     string
-	TypeSize uint64
-	// Entries is the number of entries if this is a container (list, dict, set, deque, tuple); else
-	// -1.
-	Entries int64
-	// PerMinute is by how many entries it grows per minute; 0: it does not, or that is not known.
-	PerMinute float64
-	// Repeated is set for a chain of such links: a linked list.
-	Repeated bool
+	// How the object before refers to this one.
+	How How `json:"how"`
+	// Name is the name of the attribute or variable, or a key of a dict as Python writes it; absent
+	// where it differs between the samples, or there is none.
+	Name string `json:"name,omitempty"`
+	// Type is its type with its module: "dict", "PIL.Image.Image"; absent: memory without one, of
+	// TypeSize bytes.
+	Type     string `json:"type,omitempty"`
+	TypeSize uint64 `json:"size_bytes,omitempty"`
+	// Entries of a container (list, dict, set, deque, tuple); absent of other objects.
+	Entries Entries `json:"entries,omitzero"`
+	// PerMinute is by how many entries it grows; absent where it does not, or that is unknown.
+	PerMinute float64 `json:"entries_per_min,omitempty"`
+	// Repeated: there is a chain of such links, a linked list; absent: there is none.
+	Repeated bool `json:"repeated,omitempty"`
+}
+
+// Entries is a number of entries; NoContainer: the object has none, and the number is absent in
+// JSON.
+type Entries int64
+
+// NoContainer is in the place of the entries of an object that is no container.
+const NoContainer Entries = -1
+
+// IsZero is true where the number is absent in JSON.
+func (e Entries) IsZero() bool { return e < 0 }
+
+// UnmarshalJSON sets Entries where the number is absent, too.
+func (l *Link) UnmarshalJSON(text []byte) error {
+	type plain Link
+	read := plain{Entries: NoContainer}
+	if err := json.Unmarshal(text, &read); err != nil {
+		return err
+	}
+	*l = Link(read)
+	return nil
 }
 
 // How an object refers to another one.
@@ -143,19 +168,19 @@ const (
 	RootStatic    RootKind = "static"    // a static variable of a program or library
 )
 
-// A Root is where a way begins: a variable with a name.
+// A Root is a variable with a name, where a path begins.
 type Root struct {
-	Kind RootKind
-	// Module is the name of the module of a global, "__main__" of the program's; of a static
-	// variable, it is the file. File is the path of the source: of a module, of the function of a
-	// local variable.
-	Module, File string
-	// Line is that at which a frame stands, or where the function begins; 0: unknown.
-	Line int
-	// Owner is the qualified name of the class or function; empty for globals.
-	Owner string
-	// Name of the variable; of a static variable its symbol, empty if there is none.
-	Name string
-	// Offset within the symbol, or within the file's mapping where there is none, in bytes.
-	Offset uint64
+	Kind RootKind `json:"kind"`
+	// Module of a global or a class, "__main__" of the program's; of a static variable it is the
+	// file. File is the path of the source, and Line the line of a frame or the first of a function;
+	// absent where they are unknown.
+	Module string `json:"module,omitempty"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	// Owner is the qualified name of the class or function, and Name the name of the variable or of
+	// the symbol; absent where there is none.
+	Owner string `json:"owner,omitempty"`
+	Name  string `json:"name,omitempty"`
+	// Offset within the symbol, or within the mapping of the file where there is none, in bytes.
+	Offset uint64 `json:"offset_bytes,omitempty"`
 }

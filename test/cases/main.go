@@ -21,6 +21,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/test/meter"
 )
 
@@ -251,7 +252,7 @@ func (o *outcome) check(line string) {
 		fault("%s: %.1f MiB", joined(o.rows), float64(held)/mib)
 	}
 	if o.advice != "" && !slices.ContainsFunc(o.result.Advice,
-		func(a summary.Advice) bool { return a.About == o.advice }) {
+		func(a advice.Advice) bool { return a.About == o.advice }) {
 		fault("no advice about %s", o.advice)
 	}
 	for _, row := range grown[:min(2, len(grown))] {
@@ -345,7 +346,7 @@ func (o *outcome) process() int {
 func (o *outcome) causes() (causes []string) {
 	for _, d := range o.result.Diagnoses {
 		if d.Process == o.process() {
-			causes = append(causes, string(d.Cause))
+			causes = append(causes, d.Cause.String())
 		}
 	}
 	return causes

@@ -35,7 +35,7 @@ var layers = [][]string{
 		"export/series",
 	},
 	{"export/units"},
-	{"export/explain", "export/profile"},
+	{"export/profile"},
 	{"export/summary"},
 	{"export/bundle"},
 	{"export/words"},

@@ -22,6 +22,7 @@ import (
 	"github.com/allocscope/allocscope/export/ranks"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/fleet/serve"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/tracer/doctor"
 )
 
@@ -108,6 +109,11 @@ func (c *code) schemaOf(of any, version, title string) ([]byte, error) {
 
 // enum returns the schema of a string type that has constants; nil: the type is another one.
 func (c *code) enum(t reflect.Type) *jsonschema.Schema {
+	if t == reflect.TypeFor[diagnosis.Cause]() {
+		return &jsonschema.Schema{
+			Type: "string", Description: c.comments[nameOf(t)], Enum: enumOf(causes()),
+		}
+	}
 	values := c.constants[nameOf(t)]
 	if t.Kind() != reflect.String || len(values) == 0 {
 		return nil
@@ -115,6 +121,14 @@ func (c *code) enum(t reflect.Type) *jsonschema.Schema {
 	return &jsonschema.Schema{
 		Type: "string", Description: c.comments[nameOf(t)], Enum: enumOf(values),
 	}
+}
+
+// causes are the names of the causes of growth.
+func causes() (names []string) {
+	for cause := range diagnosis.NumCauses {
+		names = append(names, cause.String())
+	}
+	return names
 }
 
 func enumOf(values []string) (enum []any) {

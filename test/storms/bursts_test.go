@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -79,7 +80,7 @@ func tracePaced(b *testing.B, path, pace string, size int) float64 {
 			float64(*cmp.Or(a.BytesPerMin, new(int64)))/mib, a.Trend, a.UndecidedReason))
 	}
 	for _, d := range traced.result.Diagnoses {
-		said = append(said, d.Text)
+		said = append(said, words.Diagnosis(d))
 	}
 	said = append(said, givenUp(traced.result))
 	fmt.Println(strings.Join(said, "; "))

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -317,7 +318,7 @@ func rowsOff(s *summary.Summary, pid int) (off, unexplained int64) {
 // givenUp returns the notes of a result, beside its verdict, on data that were not measured, or
 // measured less well to keep a budget.
 func givenUp(s *summary.Summary) string {
-	said := []string{fmt.Sprintf("verdict %s (%s)", s.Class, s.Why)}
+	said := []string{fmt.Sprintf("verdict %s (%s)", s.Class, words.Reason(s.Verdict))}
 	if o := s.Overhead; o != nil {
 		if o.Slowdown != nil {
 			said = append(said, fmt.Sprintf("slow-down by its own figure: %.3f", *o.Slowdown))

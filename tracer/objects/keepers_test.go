@@ -185,7 +185,7 @@ func mustHaveContainer(
 		t.Errorf("no container on the way, want %s", one.container)
 		return
 	}
-	if l := path.Links[i]; l.Type != one.container || l.Entries < least || l.Entries > most+1 {
+	if l := path.Links[i]; l.Type != one.container || int64(l.Entries) < least || int64(l.Entries) > most+1 {
 		t.Errorf("the first container is %s with %d entries, want %s with %d to %d",
 			l.Type, l.Entries, one.container, least, most)
 	}

@@ -478,7 +478,7 @@ func (s *search) linkOf(st step, isShared bool) keeper.Link {
 	l := keeper.Link{
 		How:      st.ref.how,
 		Name:     cmp.Or(st.ref.name, st.ref.attr),
-		Entries:  -1,
+		Entries:  keeper.NoContainer,
 		Repeated: st.repeated,
 	}
 	l.Name = growth.Truncate(l.Name, maxTypeName)
@@ -488,7 +488,7 @@ func (s *search) linkOf(st step, isShared bool) keeper.Link {
 		l.TypeSize = st.node.block.Len()
 	}
 	if isShared && s.heap.structures != nil {
-		l.Entries = s.heap.length(st.node.address, st.node.typ)
+		l.Entries = keeper.Entries(s.heap.length(st.node.address, st.node.typ))
 	}
 
 	return l

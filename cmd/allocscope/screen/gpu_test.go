@@ -32,7 +32,7 @@ func onGPU() *State {
 		Diagnosis: "allocated and reserved grow together: tensors are retained",
 		Suspect:   "most by train.py: remember (train.py:19)",
 		Verdict: &summary.Verdict{
-			Class: verdict.ClassLeak, Why: "steady growth after warm-up",
+			Class: verdict.ClassLeak, WhyCode: "steady growth after warm-up",
 			RateBytesPerMin: known(3072.0 * (1 << 20)), RateLow: known(3050.0 * (1 << 20)),
 			RateHigh:       known(3100.0 * (1 << 20)),
 			SecondsToLimit: known(1000.0), SecondsToLimitLow: known(990.0),

@@ -58,7 +58,7 @@ func leaking() *State {
 	}
 
 	s.Verdict = &summary.Verdict{
-		Class: verdict.ClassLeak, Why: "steady growth after warm-up",
+		Class: verdict.ClassLeak, WhyCode: "steady growth after warm-up",
 		RateBytesPerMin: known(240.0 * (1 << 20)), RateLow: known(238.0 * (1 << 20)),
 		RateHigh: known(242.0 * (1 << 20)), SecondsToLimit: known(2000.0),
 		SecondsToLimitLow: known(1900.0), SecondsToLimitHigh: known(2100.0),
@@ -161,12 +161,12 @@ func grownObjects(typeName string) *summary.Objects {
 }
 
 func keptBy(variable string) *summary.Keeper {
-	return &summary.Keeper{Samples: 8, Paths: []summary.KeeperPath{{
+	return &summary.Keeper{Samples: 8, Paths: []keeper.Path{{
 		Samples: 8, Share: 1,
-		Root: summary.KeeperRoot{Kind: keeper.RootGlobal, Module: "train", Name: variable},
-		Links: []summary.KeeperLink{
-			{How: keeper.HowVariable, Type: "dict", Entries: known(int64(10512)), EntriesPerMin: 461},
-			{How: keeper.HowValue, Type: "PIL.Image.Image"},
+		Root: keeper.Root{Kind: keeper.RootGlobal, Module: "train", Name: variable},
+		Links: []keeper.Link{
+			{How: keeper.HowVariable, Type: "dict", Entries: 10512, PerMinute: 461},
+			{How: keeper.HowValue, Type: "PIL.Image.Image", Entries: keeper.NoContainer},
 		},
 	}}}
 }
@@ -239,8 +239,9 @@ func testHostile(t *testing.T) {
 				state.Command, state.Suspect, state.DropReason = text, text, text
 				state.Diagnosis = text
 				state.Objects, state.Keeper = grownObjects(text), keptBy(text)
-				state.Verdict.Why, state.Marks[1].Text = text, text
-				state.GPU.Diagnosis, state.GPU.Suspect, state.GPU.Verdict.Why = text, text, text
+				state.Verdict.WhyCode, state.Marks[1].Text = verdict.Reason(text), text
+				state.GPU.Diagnosis, state.GPU.Suspect = text, text
+				state.GPU.Verdict.WhyCode = verdict.Reason(text)
 				for _, stacks := range [][]Stack{state.Stacks, state.GPU.Stacks} {
 					for i := range stacks {
 						stacks[i].Component, stacks[i].Where = text, []string{text, text}

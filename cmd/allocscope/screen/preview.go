@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
@@ -16,7 +15,7 @@ import (
 	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/component"
 	"github.com/allocscope/allocscope/growth/conclude"
-	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
@@ -92,10 +91,10 @@ func (p *preview) judge() {
 	v := summary.VerdictOf(p.judged.Verdict, summary.AxisSeconds)
 	p.verdict, p.suspect, p.diagnosis = &v, words.MostBy(p.judged.Suspects), ""
 	if len(p.judged.Diagnoses) > 0 {
-		p.diagnosis = explain.Diagnosis(p.judged.Diagnoses[0])
+		p.diagnosis = words.Diagnosis(summary.DiagnosesOf(main.PID, p.judged.Diagnoses)[0])
 	}
 	if j := p.judged.GPU; j != nil {
-		p.gpu.set(j.Verdict, explain.GPU(j), j.Suspects)
+		p.gpu.set(j)
 	}
 
 	p.latest = nil
@@ -170,9 +169,11 @@ type gpuPreview struct {
 	advice, suspect string
 }
 
-func (g *gpuPreview) set(judged verdict.Verdict, advice string, suspects []trend.Suspect) {
-	v := summary.VerdictOf(judged, summary.AxisSeconds)
-	*g = gpuPreview{verdict: &v, advice: advice, suspect: words.MostBy(suspects)}
+func (g *gpuPreview) set(j *gpu.Judgement) {
+	memory := summary.GPUJudged(j, 1)
+	*g = gpuPreview{
+		verdict: &memory.Verdict, advice: words.GPUAdvice(&memory), suspect: words.MostBy(j.Suspects),
+	}
 }
 
 // gpuMeasures are sizes on GPUs, in the order of GPU.measures: the most complete one first.

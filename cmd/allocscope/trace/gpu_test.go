@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export/explain"
-
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/folder"
@@ -44,10 +42,10 @@ func gpuSummary() *summary.Summary {
 	return &summary.Summary{
 		Process: summary.Process{PID: 42, Command: "python3"},
 		GPUMemory: []summary.GPUMemory{{
-			Process: 42, Verdict: summary.Verdict{Class: verdict.ClassLeak, Why: "steady growth"},
+			Process: 42, Verdict: summary.Verdict{Class: verdict.ClassLeak, WhyCode: "steady growth"},
 			Judged: summary.GPUAllocated, BaselineS: 60,
-			Diagnosis: "retained-tensors", Advice: "tensors are kept",
-			Reason: "libnvidia-ml.so.1 is not there",
+			Diagnosis: "retained-tensors",
+			Reason:    "libnvidia-ml.so.1 is not there",
 			Breakdown: []summary.GPUBreakdownRow{
 				{Kind: growth.KindCudaBlock, GPU: "0", StartBytes: 100 << 20, EndBytes: 150 << 20},
 				{Kind: growth.KindCudaCached, StartBytes: 80 << 20, EndBytes: 30 << 20},
@@ -71,7 +69,7 @@ func testGPUResult(t *testing.T) {
 	mustSay(t, "the result", text,
 		"GPU memory (PID 42):\n\n"+
 			strings.Join(strings.Fields(words.GPULines(gpuSummary().GPUMemory[0])[0]), " ")+"\n",
-		"tensors are kept\n",
+		"tensors are kept, most by train.py: keep",
 		"What GPU memory is made of, since 60.0 s:\n\nat the baseline at the end growth what\n100 MiB 150 MiB +50.0 MiB ", "\n80.0 MiB 30.0 MiB -50.0 MiB ", "\n180 MiB 180 MiB 0 B ",
 		"MiB/min of the growth stacks component: call site\n5.00 98% 1 train.py: keep (train.py:9)\n",
 		"Stacks that grew on the GPU since the baseline:\n\nMiB/min share bytes objects trend where\n5.00 100% 50.0 MiB 40 accumulating "+words.Where(gpuSummary().GPUMemory[0].Accumulating[0])+"\n",
@@ -192,7 +190,7 @@ func testGPUSummary(t *testing.T) {
 	}
 
 	if v := all[0].GPU.Verdict; v.Class != verdict.ClassLeak {
-		t.Errorf("%s: %s", v.Class, explain.Reason(v))
+		t.Errorf("%s: %s", v.Class, reasonOf(v))
 	}
 
 	d := gpuSummaries(trace, all)[0]
@@ -250,15 +248,15 @@ func testGPUStreak(t *testing.T) {
 	_, all := r.judged()
 	r.decide(all)
 	if v := all[0].GPU.Verdict; v.Class != verdict.ClassSuspected ||
-		!strings.Contains(explain.Reason(v), "1 of 3 checks") {
-		t.Errorf("after one check: %s, %s", v.Class, explain.Reason(v))
+		!strings.Contains(reasonOf(v), "1 of 3 checks") {
+		t.Errorf("after one check: %s, %s", v.Class, reasonOf(v))
 	}
 
 	_, all = r.judged()
 	r.checks.addGPU(all)
 	r.decide(all)
 	if v := all[0].GPU.Verdict; v.Class != verdict.ClassLeak {
-		t.Errorf("after three: %s, %s", v.Class, explain.Reason(v))
+		t.Errorf("after three: %s, %s", v.Class, reasonOf(v))
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
-	"github.com/allocscope/allocscope/export/explain"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/judge"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -120,7 +121,7 @@ func testStreakRequired(t *testing.T) {
 
 		all := []conclude.Process{found(plateau, math.NaN()), found(c.last, math.NaN())}
 		r.decide(all)
-		why := explain.Reason(all[1].Verdict)
+		why := reasonOf(all[1].Verdict)
 		if all[0].Class != plateau || all[1].Class != c.want || !strings.Contains(why, c.why) {
 			t.Errorf("%v, then %s: %s and %s (%s), want %s (%s)", c.before, c.last, all[0].Class,
 				all[1].Class, why, c.want, c.why)
@@ -141,7 +142,7 @@ func testStreakNotRequired(t *testing.T) {
 	all := []conclude.Process{found(verdict.ClassLeak, math.NaN())}
 	new(Recorder).decide(all)
 	if all[0].Class != verdict.ClassLeak {
-		t.Errorf("%s (%s), want the leak that was found", all[0].Class, explain.Reason(all[0].Verdict))
+		t.Errorf("%s (%s), want the leak that was found", all[0].Class, reasonOf(all[0].Verdict))
 	}
 }
 
@@ -154,4 +155,9 @@ func TestCriteria(t *testing.T) {
 	if r := (&Recorder{options: open}); r.options.criteria() != verdict.InSeconds() {
 		t.Errorf("criteria with a duration: %+v", r.options.criteria())
 	}
+}
+
+// reasonOf is why a verdict has its class, in words.
+func reasonOf(v verdict.Verdict) string {
+	return words.Reason(summary.VerdictOf(v, summary.AxisSeconds))
 }

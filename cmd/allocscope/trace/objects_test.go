@@ -142,7 +142,7 @@ func kept(stack uint64, name string, entries int64) keeper.Search {
 		PID: trainerPID, Stack: stack, Samples: 16,
 		Paths: []keeper.Path{{
 			Root:  keeper.Root{Kind: keeper.RootGlobal, Module: "__main__", Name: name},
-			Links: []keeper.Link{{How: keeper.HowVariable, Type: "dict", Entries: entries}}, Samples: 16,
+			Links: []keeper.Link{{How: keeper.HowVariable, Type: "dict", Entries: keeper.Entries(entries)}}, Samples: 16,
 		}},
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
@@ -46,8 +45,8 @@ func printGrownTypes(out io.Writer, o *summary.Objects) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "growth\t95%\tat first\tat the end\tbytes\t  type\n")
 	for _, t := range o.Types[:min(maxTableRows, len(o.Types))] {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", explain.PerMinute(t.PerMin), words.TypeInterval(t),
-			explain.Thousands(t.Before), explain.Thousands(t.After),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", units.PerMinute(t.PerMin), words.TypeInterval(t),
+			units.Thousands(t.Before), units.Thousands(t.After),
 			units.Signed(float64(t.Bytes)), t.Type)
 	}
 	return w.Flush()

@@ -8,6 +8,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
@@ -46,7 +47,6 @@ func testBriefProgram(t *testing.T) {
 
 func testObjectsDetails(t *testing.T) {
 	grown := int64(3 << 20)
-	entries := int64(2000)
 	held, heldMore, more := int64(5<<20), int64(4<<20), 6
 	s := &summary.Summary{
 		Process: summary.Process{PID: 42},
@@ -69,16 +69,19 @@ func testObjectsDetails(t *testing.T) {
 		Keepers: []summary.Keeper{
 			{
 				StackID: "abc", Samples: 8, AtS: 290,
-				Paths: []summary.KeeperPath{{Text: "train.cache", Samples: 8, Share: 1, Complete: true}},
+				Paths: []keeper.Path{{
+					Root:    keeper.Root{Kind: keeper.RootGlobal, Module: "train", Name: "cache"},
+					Samples: 8, Share: 1, Complete: true,
+				}},
 			},
 			{
 				Type: "dict", Samples: 3, Reason: keeper.ReasonUnreferenced, Garbage: 0,
-				Paths: []summary.KeeperPath{},
+				Paths: []keeper.Path{},
 			},
 		},
 	}
-	s.Keepers[0].Paths[0].Links = []summary.KeeperLink{
-		{How: keeper.HowVariable, Type: "dict", Entries: &entries},
+	s.Keepers[0].Paths[0].Links = []keeper.Link{
+		{How: keeper.HowVariable, Type: "dict", Entries: 2000},
 	}
 
 	var out bytes.Buffer
@@ -93,7 +96,7 @@ func testObjectsDetails(t *testing.T) {
 			"7 9 +6 4.00 MiB +3.00 MiB float32 [64, 3] cpu: resize (Image.py:7)",
 		"objects: 50% of the memory of small objects was read",
 		"objects: not counted: objects above 512 bytes",
-		"resize (Image.py:7) (8 samples, at 290.0 s)", "8 of 8: train.cache; no other reference",
+		"resize (Image.py:7) (8 samples, at 290.0 s)", "8 of 8: train.cache (dict, 2,000 entries); no other reference",
 		"objects of type dict (3 samples, at 0.0 s)",
 		"not found: nothing that was searched refers to them")
 
@@ -236,9 +239,11 @@ func testParts(t *testing.T) {
 		"another": {with(summary.Resident{Process: 45, EndBytes: bytesAt(80)}), tree, ""},
 		"advice": {
 			func(s *summary.Summary) {
-				s.Advice = []summary.Advice{{Process: 42, Text: "trim"}, {Process: 43, Text: "trim too"}}
+				s.Advice = []advice.Advice{
+					{About: advice.AboutCache, PID: 42}, {About: advice.AboutCache, PID: 43},
+				}
 			},
-			"\n\nadvice: trim\nadvice: PID 43: trim too\n", "",
+			"\nadvice: PID 43: the container's page cache grew by", "PID 42: the container",
 		},
 		"no breakdown": {func(s *summary.Summary) { s.Breakdown = nil }, "", "\n"},
 	} {

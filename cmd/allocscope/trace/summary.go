@@ -220,5 +220,5 @@ func addBreakdown(s *summary.Summary, r *conclude.Result) {
 
 	s.Diagnoses = append(summary.DiagnosesOf(s.Process.PID, r.Main.Diagnoses),
 		summary.DiagnosesOf(0, r.TreeDiagnoses)...)
-	s.Advice = summary.AdviceOf(r.Advice)
+	s.Advice = r.Advice
 }

@@ -153,7 +153,7 @@ func testHostileNames(t *testing.T) {
 
 	sum := summary.Summary{
 		Process: summary.Process{Command: hostile[0]},
-		Verdict: summary.Verdict{Class: verdict.Class(hostile[1]), Why: hostile[0]},
+		Verdict: summary.Verdict{Class: verdict.Class(hostile[1]), WhyCode: verdict.Reason(hostile[0])},
 	}
 
 	if err := dir.WriteFile(folder.SummaryFile, sum.Write); err != nil {

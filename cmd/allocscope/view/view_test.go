@@ -88,7 +88,7 @@ func trace(t *testing.T) (path string, dir *folder.Folder) {
 	sum := summary.Summary{
 		Process: summary.Process{PID: 4242, Command: "train <er>"},
 		Verdict: summary.Verdict{
-			Class: verdict.ClassLeak, Why: "steady growth",
+			Class: verdict.ClassLeak, WhyCode: "steady growth",
 			RateBytesPerMin: &rate,
 		},
 		SnapshotsS: []float64{0, 90},

@@ -1,4 +1,4 @@
-package explain
+package words
 
 import (
 	"strings"
@@ -13,7 +13,7 @@ func link(how keeper.How, name, typeName string) keeper.Link {
 }
 
 func container(how keeper.How, name, typeName string, entries int64, rate float64) keeper.Link {
-	return keeper.Link{How: how, Name: name, Type: typeName, Entries: entries, PerMinute: rate}
+	return keeper.Link{How: how, Name: name, Type: typeName, Entries: keeper.Entries(entries), PerMinute: rate}
 }
 
 func TestKeeperPath(t *testing.T) {
@@ -186,7 +186,7 @@ func FuzzKeeperPath(f *testing.F) {
 		rate float64, repeated bool, width int,
 	) {
 		l := keeper.Link{
-			How: keeper.How(how), Name: key, Type: typeName, Entries: entries, PerMinute: rate,
+			How: keeper.How(how), Name: key, Type: typeName, Entries: keeper.Entries(entries), PerMinute: rate,
 			Repeated: repeated,
 		}
 		p := keeper.Path{
@@ -202,15 +202,4 @@ func FuzzKeeperPath(f *testing.F) {
 			t.Errorf("%q does not begin with %q", whole, KeeperVariable(p))
 		}
 	})
-}
-
-func TestThousands(t *testing.T) {
-	for n, want := range map[int64]string{
-		0: "0", 999: "999", 1000: "1,000", 10_512: "10,512", 1_234_567: "1,234,567",
-		-999: "-999", -1000: "-1,000",
-	} {
-		if got := Thousands(n); got != want {
-			t.Errorf("%d is %q, want %q", n, got, want)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package explain
+package words
 
 import (
 	"fmt"
@@ -53,7 +53,7 @@ func KeeperVariable(p keeper.Path) string {
 	for _, l := range p.Links[min(1, len(p.Links)) : containerOf(&p)+1] {
 		access += accessText(l)
 	}
-	return rootText(p.Root, access)
+	return variableText(p.Root, access)
 }
 
 // containerOf is the index of the link that the variable and its attributes lead to; -1: there is
@@ -119,13 +119,13 @@ func linkText(links []keeper.Link, at int) string {
 	l := links[at]
 	text := typeText(l, at == len(links)-1)
 	if l.Entries >= 0 {
-		text += ", " + Thousands(l.Entries) + " entries"
+		text += ", " + units.Thousands(int64(l.Entries)) + " entries"
 		if l.Entries == 1 {
 			text = strings.TrimSuffix(text, "entries") + "entry"
 		}
 	}
 	if l.PerMinute > 0 {
-		text += ", " + PerMinute(l.PerMinute)
+		text += ", " + units.PerMinute(l.PerMinute)
 	}
 	return text
 }
@@ -151,23 +151,23 @@ func shortType(name string) string {
 	return short
 }
 
-// rootText is a variable, with the reference that leads on from it.
-func rootText(r keeper.Root, access string) string {
+// variableText is a variable, with the reference that leads on from it.
+func variableText(r keeper.Root, access string) string {
 	switch r.Kind {
 	case keeper.RootGlobal:
 		return moduleText(r) + "." + r.Name + access
 	case keeper.RootClass:
 		return moduleText(r) + "." + r.Owner + "." + r.Name + access
 	case keeper.RootLocal:
-		return "local " + r.Name + access + " of " + functionText(r) + placeText(r)
+		return "local " + r.Name + access + " of " + ownerText(r) + sourceText(r)
 	case keeper.RootGenerator:
-		return "local " + r.Name + access + " of generator " + functionText(r) + placeText(r)
+		return "local " + r.Name + access + " of generator " + ownerText(r) + sourceText(r)
 	case keeper.RootClosure:
-		return "closure variable " + r.Name + access + " of " + functionText(r)
+		return "closure variable " + r.Name + access + " of " + ownerText(r)
 	case keeper.RootDefault:
-		return "default argument " + r.Name + access + " of " + functionText(r)
+		return "default argument " + r.Name + access + " of " + ownerText(r)
 	case keeper.RootCache:
-		return "lru_cache of " + functionText(r) + access
+		return "lru_cache of " + ownerText(r) + access
 	case keeper.RootThread:
 		return "stack of native thread " + r.Name
 	case keeper.RootStatic:
@@ -185,10 +185,10 @@ func moduleText(r keeper.Root) string {
 	return strings.TrimSuffix(base, filepath.Ext(base))
 }
 
-func functionText(r keeper.Root) string { return r.Owner + "()" }
+func ownerText(r keeper.Root) string { return r.Owner + "()" }
 
-// placeText is where a function stands: " (train.py:40)".
-func placeText(r keeper.Root) string {
+// sourceText is where a function stands: " (train.py:40)".
+func sourceText(r keeper.Root) string {
 	if r.File == "" {
 		return ""
 	}
@@ -209,25 +209,4 @@ func staticText(r keeper.Root) string {
 		text += fmt.Sprintf("+%#x", r.Offset)
 	}
 	return text
-}
-
-// Thousands writes a whole number with commas: "10,512".
-func Thousands(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	start := 0
-	if n < 0 {
-		start = 1
-	}
-	for i := len(text) - 3; i > start; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
-
-// PerMinute writes the growth of a count: "+461/min", "+0.4/min".
-func PerMinute(rate float64) string {
-	if rate < 9.95 {
-		return fmt.Sprintf("+%.1f/min", rate)
-	}
-	return "+" + Thousands(units.Round(rate)) + "/min"
 }

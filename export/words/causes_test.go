@@ -1,9 +1,10 @@
-package explain
+package words
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/diagnosis"
@@ -32,15 +33,15 @@ func TestReason(t *testing.T) {
 		verdict.ReasonNoPlateau, verdict.ReasonStacksAccumulate, verdict.ReasonFragmentation,
 		verdict.ReasonPageCache,
 	} {
-		if text := Reason(verdict.Verdict{Reason: reason}); !strings.Contains(text, " ") {
+		if text := Reason(summary.Verdict{WhyCode: reason}); !strings.Contains(text, " ") {
 			t.Errorf("%s: %q", reason, text)
 		}
 	}
-	mustSay(t, Reason(verdict.Verdict{
-		Reason: verdict.ReasonFewRechecks, Streak: verdict.Streak{Found: 1, Needed: 3},
+	mustSay(t, Reason(summary.Verdict{
+		WhyCode: verdict.ReasonFewRechecks, Streak: &summary.Streak{Found: 1, Needed: 3},
 	}), "in 1 of 3 checks")
-	mustSay(t, Reason(verdict.Verdict{Reason: verdict.ReasonOtherProcess, Other: &verdict.OtherGrowth{
-		PID: 7, Command: "python3 train.py", Growth: 1100 * mib, TreeGrowth: 3 * mib,
+	mustSay(t, Reason(summary.Verdict{WhyCode: verdict.ReasonOtherProcess, Other: &summary.OtherGrowth{
+		PID: 7, Command: "python3 train.py", GrowthBytes: 1100 * mib, TreeGrowthBytes: 3 * mib,
 	}}), "PID 7 (python3 train.py)", "1100 MiB", "tree by 3 MiB", "--pid 7")
 }
 
@@ -49,29 +50,29 @@ func TestAdvice(t *testing.T) {
 		About: advice.AboutRetained, Bytes: 200 * mib, Growth: 100 * mib, Of: 400 * mib,
 		RSSShare: 0.143, Arenas: 12, Threads: 17, IsArenaLimit: true,
 	}
-	mustSay(t, Advice(retained), "200 MiB", "12 arenas of 17 threads", "100 MiB of 400", "14%",
+	mustSay(t, adviceText(retained), "200 MiB", "12 arenas of 17 threads", "100 MiB of 400", "14%",
 		"MALLOC_ARENA_MAX", "malloc_trim", "jemalloc")
 	retained.IsArenaLimit, retained.Arenas = false, 1
-	if text := Advice(retained); strings.Contains(text, "MALLOC_ARENA_MAX") {
+	if text := adviceText(retained); strings.Contains(text, "MALLOC_ARENA_MAX") {
 		t.Errorf("a limit for one arena: %q", text)
 	}
-	mustSay(t, Advice(advice.Advice{
+	mustSay(t, adviceText(advice.Advice{
 		About: advice.AboutCopies, Growth: 64 * mib, Of: 100 * mib, Workers: 1,
 	}), "1 forked worker grew by 64 MiB", "100 MiB", "numpy", "spawn", "pytorch#13246")
-	mustSay(t, Advice(advice.Advice{
+	mustSay(t, adviceText(advice.Advice{
 		About: advice.AboutRecompiles, Growth: 16 * mib, ModulesBefore: 10, ModulesAfter: 18,
 	}), "16 MiB", "10 compiled modules became 18", "mark_dynamic", "cache_size_limit")
-	mustSay(t, Advice(advice.Advice{
+	mustSay(t, adviceText(advice.Advice{
 		About: advice.AboutPinned, Bytes: 74 * mib, Growth: 64 * mib, Of: 400 * mib,
 	}), "64 MiB of 400", "74 MiB", "pin_memory")
-	mustSay(t, Advice(advice.Advice{
+	mustSay(t, adviceText(advice.Advice{
 		About: advice.AboutCache, Growth: 256 * mib, Of: 25 * mib,
 	}), "256 MiB", "25 MiB", "working set")
 }
 
 func TestDiagnosis(t *testing.T) {
-	freed := diagnosis.Diagnosis{
-		Cause: diagnosis.Fragmentation, Rate: 41 * mib / 60.0, Share: 0.97,
+	freed := summary.Diagnosis{
+		Cause: diagnosis.Fragmentation, BytesPerMin: 41 * mib, Share: 0.97,
 		Confidence: diagnosis.High,
 	}
 	const want = "fragmentation: 97% of the growth is freed memory that malloc keeps (high confidence)"
@@ -79,22 +80,24 @@ func TestDiagnosis(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 
-	freed.Free = mib
+	freed.Walked = true
 	mustSay(t, Diagnosis(freed), "by walking malloc's heaps", "near the end (high")
-	for cause := range causeTexts {
-		d := diagnosis.Diagnosis{Cause: cause, Confidence: diagnosis.Low}
-		mustSay(t, Diagnosis(d), string(cause)+": ", "low confidence")
+	for cause := diagnosis.Undecided + 1; cause < diagnosis.NumCauses; cause++ {
+		d := summary.Diagnosis{Cause: cause, Confidence: diagnosis.Low}
+		mustSay(t, Diagnosis(d), cause.String()+": ", "low confidence")
 	}
 
-	rest := diagnosis.Diagnosis{
-		Cause: diagnosis.Undecided, Bytes: 2 * mib, Rate: mib / 60.0, Share: 0.1,
-	}
+	rest := summary.Diagnosis{Cause: diagnosis.Undecided, Bytes: 2 * mib, Share: 0.1}
 	mustSay(t, Diagnosis(rest), "10% of the growth is not known")
-	rest.Bytes, rest.Rate = -rest.Bytes, -rest.Rate
+	rest.Bytes = -rest.Bytes
 	mustSay(t, Diagnosis(rest), "shrank, by 10% of the growth")
 }
 
-func TestGPU(t *testing.T) {
+func TestGPUAdvice(t *testing.T) {
+	adviceOf := func(j *gpu.Judgement) string {
+		g := summary.GPUJudged(j, 1)
+		return GPUAdvice(&g)
+	}
 	curve := func(name gpu.CurveName, rate float64, class verdict.Class) gpu.Curve {
 		return gpu.Curve{Name: name, Verdict: verdict.Verdict{Class: class, Rate: rate * mib / 60}}
 	}
@@ -117,12 +120,12 @@ func TestGPU(t *testing.T) {
 		gpu.DiagnosisUnknown:       {"too early"},
 	} {
 		j.Diagnosis = diagnosis
-		mustSay(t, GPU(j), words...)
+		mustSay(t, adviceOf(j), words...)
 	}
 
 	j.Curves = append(j.Curves, curve(gpu.CurveDriver, 2, verdict.ClassLeak))
 	j.Diagnosis = gpu.DiagnosisContext
-	mustSay(t, GPU(j), "printf")
+	mustSay(t, adviceOf(j), "printf")
 	j.Diagnosis, j.Curves[2].Class = gpu.DiagnosisFragmentation, verdict.ClassPlateau
-	mustSay(t, GPU(j), "blocks do not")
+	mustSay(t, adviceOf(j), "blocks do not")
 }

@@ -336,13 +336,13 @@ func isCounted(dir string) bool {
 	return bytes.Count(raw, []byte("\n")) > 1
 }
 
-// A trace says which variable keeps the growing memory.
-func testObjectsInTrace(t *testing.T) {
-	t.Parallel()
+// traceRecords traces a program that comes to keep 1500 records.
+func traceRecords(t *testing.T) (dir string, s summary.Summary) {
+	t.Helper()
 	target := ready(tracertest.StartCommand(t,
 		exec.Command("/usr/bin/python3", tracertest.Source("kept_records.py"))))
 
-	dir := newFolder(t)
+	dir = newFolder(t)
 	c := begin(t, allocscope(t, "trace", "--pid", itoa(target.PID()), "--interval", "1",
 		"--overhead", "off", "--output", dir))
 	c.await("the first census", func() bool { return isCounted(dir) })
@@ -352,8 +352,22 @@ func testObjectsInTrace(t *testing.T) {
 	}
 	c.interrupt()
 	c.mustEnd(0)
+	return dir, readSummary(t, dir)
+}
 
-	s := readSummary(t, dir)
+// A trace says which variable keeps the growing memory.
+func testObjectsInTrace(t *testing.T) {
+	t.Parallel()
+	var dir string
+	var s summary.Summary
+	isCut := func(k summary.Keeper) bool { return k.Reason == keeper.ReasonBudget }
+	for range 3 { // on a busy machine the time for the searches may be used up
+		dir, s = traceRecords(t)
+		if len(s.Keepers) > 0 && !slices.ContainsFunc(s.Keepers, isCut) {
+			break
+		}
+	}
+
 	isAll := func(c summary.TypeCount) bool { return c.Type == recordType && c.Count == 1500 }
 	if s.Objects == nil || !slices.ContainsFunc(s.Objects.Largest, isAll) {
 		t.Fatalf("objects %+v, want 1500 records", s.Objects)
@@ -367,12 +381,15 @@ func testObjectsInTrace(t *testing.T) {
 	}
 	mustSay(t, folder.ObjectsFile, string(raw), recordType+",1500,")
 	for _, k := range s.Keepers {
-		if k.Type != recordType && k.StackID == "" || k.Reason == keeper.ReasonBudget {
-			continue // the search has a share of a core alone: a slow machine uses it up
+		if k.Type != recordType && k.StackID == "" {
+			continue
 		}
 		if len(k.Paths) == 0 || k.Paths[0].Root.Name != "cache" {
 			t.Errorf("%+v, want the global cache first", k)
 		}
+	}
+	if len(s.Keepers) == 0 {
+		t.Errorf("no keeper was searched; verdict %s", s.Class)
 	}
 }
 

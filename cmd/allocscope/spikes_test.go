@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -30,32 +31,48 @@ func TestSpikes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			source := tracertest.Source("spikes.py")
-			target := tracertest.Start(t, "/usr/bin/python3", source, fmt.Sprint(every),
-				fmt.Sprint(seconds), fmt.Sprint(mib), c.way, fmt.Sprint(c.pace))
-			target.Await("ready")
-
-			dir := newFolder(t)
-			flags := append([]string{
-				"trace", "--pid", fmt.Sprint(target.PID()), "--duration", "70s", "--no-tui",
-				"--output", dir,
-			}, c.flags...)
-			call(t, flags...).mustEnd(0)
-
-			if err := target.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
+			arguments := strings.Fields(fmt.Sprintln(every, seconds, mib, c.way, c.pace))
+			var dir string
+			var spikes []string
+			for range 3 { // a busy machine may count the bytes while a spike still fills them
+				dir, spikes = traceSpikes(t, arguments, c.flags)
+				m := readSummary(t, dir).SpikeMemory
+				if m.IsCaptured() && m.Captured.Suspect != nil &&
+					float64(m.Captured.Suspect.Bytes) > (1-spikeTolerance)*mib*(1<<20) {
+					break
+				}
 			}
-			spikes := target.Await("done")
 			mustNameSpikes(t, dir, c.line, spikes)
 		})
 	}
 }
 
+// traceSpikes traces a run of testdata/spikes.py. printed are the lines of its output.
+func traceSpikes(t *testing.T, arguments, flags []string) (dir string, printed []string) {
+	t.Helper()
+	arguments = append([]string{tracertest.Source("spikes.py")}, arguments...)
+	target := tracertest.Start(t, "/usr/bin/python3", arguments...)
+	target.Await("ready")
+
+	dir = newFolder(t)
+	flags = append([]string{
+		"trace", "--pid", fmt.Sprint(target.PID()), "--duration", "70s", "--no-tui", "--output", dir,
+	}, flags...)
+	call(t, flags...).mustEnd(0)
+
+	if err := target.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	return dir, target.Await("done")
+}
+
+// spikeTolerance of the bytes: a sample may come while they are being allocated.
+const spikeTolerance = 0.25
+
 // mustNameSpikes checks the spikes of a trace by the program's output on them. The line is the one
 // with a mark in its source, of the function that the suspect leads through.
 func mustNameSpikes(t *testing.T, dir, mark string, printed []string) {
 	t.Helper()
-	const tolerance = 0.5 // of the bytes: a slow machine still fills them while they are counted
 	var held float64
 	if len(printed) < 3 {
 		t.Fatalf("the program printed %q", printed)
@@ -75,7 +92,7 @@ func mustNameSpikes(t *testing.T, dir, mark string, printed []string) {
 
 	suspect := m.Captured.Suspect
 	near := func(what string, got float64) {
-		if math.Abs(got-held) > tolerance*held {
+		if math.Abs(got-held) > spikeTolerance*held {
 			t.Errorf("%s: %.0f bytes, the program held %.0f", what, got, held)
 		}
 	}

@@ -14,9 +14,10 @@ type Claim string
 
 // The claims.
 const (
-	// FreeMemory: heap memory that no known object takes is free. Rows of growth.KindRetained are.
+	// FreeMemory: heap memory that no known object takes is free. Rows of growth.KindRetained say so.
 	FreeMemory Claim = "free-memory"
-	// Fragmentation: RSS grows by that free memory. Walks of malloc's heaps show it without it.
+	// Fragmentation: RSS grows by that free memory. Without this claim, walks of malloc's heaps may
+	// still show it.
 	Fragmentation Claim = "fragmentation"
 	// NoLeak: the growth is no leak of objects.
 	NoLeak Claim = "no-leak"

@@ -402,17 +402,30 @@ func (s *search) holder(p *piece, at uint64) *node {
 	}
 	content := p.At(b.Start, min(b.Len(), nodeContents))
 	if content == nil {
-		content, _ = s.heap.peek(b.Start, int(min(b.Len(), nodeContents)))
+		content = s.heap.contentOf(b)
 	}
 
 	return s.newNode(b, content)
 }
 
+// contentOf returns the first bytes of a block. The program may never have written to them: bytes
+// that are not in RAM are zero, as in a piece.
+func (h *Heap) contentOf(b block) []byte {
+	content := make([]byte, min(b.Len(), nodeContents))
+	offset := b.Start % process.PageSize
+	first := b.Start - offset
+	if page := h.page(first); page != nil {
+		copy(content, page[offset:])
+	}
+	if inFirst := process.PageSize - offset; inFirst < uint64(len(content)) {
+		copy(content[inFirst:], h.page(first+process.PageSize))
+	}
+
+	return content
+}
+
 // newNode returns the node of a block; nil: the block is not in use.
 func (s *search) newNode(b block, content []byte) *node {
-	if content == nil {
-		return nil
-	}
 	n := &node{block: b, address: b.Start}
 	if s.heap.structures != nil {
 		object, t := s.heap.objectIn(b, content)
@@ -469,11 +482,7 @@ func (s *search) nodeAt(address uint64) *node {
 	if n := s.nodes[b.Start]; n != nil {
 		return n
 	}
-	content, ok := h.peek(b.Start, int(min(b.Len(), nodeContents)))
-	if !ok {
-		return nil
-	}
-	if n := s.newNode(b, content); n != nil && s.keep(n) {
+	if n := s.newNode(b, h.contentOf(b)); n != nil && s.keep(n) {
 		return n
 	}
 

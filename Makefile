@@ -300,7 +300,7 @@ SOAK ?= 7200
 .PHONY: soak
 soak: build ## Trace for two hours (SOAK, in seconds), and 72 with a clock of its own: what grows
 	@.ci/packages $(CAMPAIGN_PACKAGES)
-	ALLOCSCOPE_HOURS=72 $(GO) test -count=1 -timeout 1h -v -run '^TestDays$$' ./cmd/allocscope/trace
+	ALLOCSCOPE_HOURS=72 $(GO) test -count=1 -timeout 1h -v -run '^TestDays$$' ./record
 	$(ROOT_GO) test/soak/run $(SOAK)
 
 .PHONY: demo

@@ -25,6 +25,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/screen"
 	"github.com/allocscope/allocscope/cmd/allocscope/target"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
+	"github.com/allocscope/allocscope/record"
 )
 
 func main() {
@@ -224,8 +225,8 @@ func traceEnvironment(
 		CommandLine: os.Args,
 		Out:         out,
 		WriteReport: writeReport,
-		NewDisplay: func(r *trace.Recorder) trace.Display {
-			return screen.NewDisplay(ctx, r, stderr, out)
+		NewDisplay: func(r *record.Recorder, options *trace.Options) trace.Display {
+			return screen.NewDisplay(ctx, r, options, stderr, out)
 		},
 	}
 }

@@ -74,6 +74,8 @@ var layers = [][]string{
 	{"tracer/objects/worker"},
 	{"tracer", "tracer/doctor"},
 
+	{"record"},
+
 	{"fleet/socket"},
 	{"fleet/query", "fleet/serve"},
 	{"fleet"},
@@ -98,7 +100,8 @@ var uses = map[string][]string{
 	"export": {"export", "growth"},
 	"tracer": {"tracer", "growth", "bpf", "shim"},
 	"fleet":  {"fleet", "tracer", "export", "growth"},
-	"cmd":    {"cmd", "fleet", "tracer", "export", "growth", "shim"},
+	"record": {"record", "tracer", "export", "growth"},
+	"cmd":    {"cmd", "fleet", "record", "tracer", "export", "growth", "shim"},
 }
 
 // A denial is a package that some packages must not import, with those below it.

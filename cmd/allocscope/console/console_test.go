@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer"
 )
 
@@ -100,7 +101,7 @@ func testPlainStatus(t *testing.T) {
 
 	for second := range 25 {
 		sample := growth.Sample{Elapsed: time.Duration(second) * time.Second, RSS: 1 << 30}
-		s.Show(Progress{
+		s.Show(record.Progress{
 			Sample: sample, Latest: snapshot, Overhead: overhead, End: 5 * time.Minute,
 			Events: tracer.Events{Allocations: uint64(second) * 1500, Frees: uint64(second) * 500},
 			Losses: []growth.Loss{
@@ -110,7 +111,7 @@ func testPlainStatus(t *testing.T) {
 	}
 
 	s.Quiet = true
-	s.Show(Progress{Sample: growth.Sample{Elapsed: time.Hour}})
+	s.Show(record.Progress{Sample: growth.Sample{Elapsed: time.Hour}})
 	s.Clear()
 	rest := " of 5m  RSS 1.00 GiB  traced 3.00 MiB in 12.3 k samples  2000 events/s  drops 7  " +
 		words.OverheadShort(overhead) + "\n"
@@ -122,7 +123,7 @@ func testPlainStatus(t *testing.T) {
 func testNoSnapshot(t *testing.T) {
 	var out bytes.Buffer
 	s := NewStatusLine(New(&out))
-	s.Show(Progress{Sample: growth.Sample{Elapsed: 10 * time.Second, RSS: 5 << 20}})
+	s.Show(record.Progress{Sample: growth.Sample{Elapsed: 10 * time.Second, RSS: 5 << 20}})
 	if want := "10s  RSS 5.00 MiB  0 events/s  drops 0\n"; out.String() != want {
 		t.Errorf("prints %q, want %q", out.String(), want)
 	}

@@ -6,44 +6,14 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer"
 )
 
 // plainPeriod is the time between two status lines where there is no terminal.
 const plainPeriod = 10 * time.Second
-
-// Progress is the state of a trace after one of its samples.
-type Progress struct {
-	Sample   growth.Sample
-	Latest   *growth.Snapshot // nil: none was taken yet
-	Events   tracer.Events
-	Losses   []growth.Loss
-	Overhead *summary.Overhead // nil: unknown
-	// End of the trace, by the clock of Sample.Elapsed; 0: until Ctrl-C. UntilSettled: it ends when
-	// the verdict is settled, and then at the latest.
-	End          time.Duration
-	UntilSettled bool
-}
-
-// TotalLosses returns the sum of all losses, and the name of the largest; "" without any. A call
-// that took the stack of an earlier one from the same place is not lost.
-func (p *Progress) TotalLosses() (sum uint64, largest string) {
-	var most growth.Loss
-	for _, l := range p.Losses {
-		if l.Kind == growth.LossSiteStacks {
-			continue
-		}
-		sum += l.Count
-		if l.Count > most.Count {
-			most = l
-		}
-	}
-	return sum, words.Loss(most)
-}
 
 // EventRate counts events a second. The zero value is before the first moment.
 type EventRate struct {
@@ -77,7 +47,7 @@ type StatusLine struct {
 func NewStatusLine(to *Console) *StatusLine { return &StatusLine{to: to} }
 
 // Show implements trace.Display.
-func (s *StatusLine) Show(p Progress) {
+func (s *StatusLine) Show(p record.Progress) {
 	if s.Quiet {
 		return
 	}
@@ -105,7 +75,7 @@ func (s *StatusLine) fit(line string) string {
 	return line
 }
 
-func (s *StatusLine) line(p Progress) string {
+func (s *StatusLine) line(p record.Progress) string {
 	line := units.Duration(p.Sample.Elapsed.Truncate(time.Second))
 	if p.End != 0 {
 		line += words.OfTrace(p.End, p.UntilSettled)

@@ -15,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/target"
 	"github.com/allocscope/allocscope/fleet/socket"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -68,9 +69,9 @@ var (
 
 // send sends a mark to the trace of a process, or of the nearest ancestor that has one.
 func send(pid int, text string) error {
-	if len(text) > maxBytes {
+	if len(text) > record.MaxMarkBytes {
 		return fmt.Errorf("mark pid %d: the text of %d bytes is longer than %d", pid, len(text),
-			maxBytes)
+			record.MaxMarkBytes)
 	}
 
 	var foreign error
@@ -126,7 +127,7 @@ func sendTo(pid int, text string) error {
 			errForeignTrace)
 	}
 
-	answer := make([]byte, 4*maxBytes)
+	answer := make([]byte, 4*record.MaxMarkBytes)
 	if err := conn.SetDeadline(time.Now().Add(socketTimeout)); err != nil {
 		return fmt.Errorf("mark pid %d: %w", pid, err)
 	}

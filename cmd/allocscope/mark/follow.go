@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
@@ -227,7 +228,7 @@ func parseLine(line []byte) (text string, ok bool) {
 
 		before, rest = rest[:at], rest[at+len(linePrefix):]
 		if !endsInWord(before) {
-			text = Text(string(rest))
+			text = record.MarkText(string(rest))
 			return text, text != ""
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
@@ -364,7 +365,7 @@ func FuzzMarkLine(f *testing.F) {
 	f.Add([]byte("a\rallocscope: b\n\n"), uint16(3))
 	f.Fuzz(func(t *testing.T, data []byte, size uint16) {
 		text, ok := parseLine(data)
-		if ok != (text != "") || len(text) > maxBytes || !utf8.ValidString(text) ||
+		if ok != (text != "") || len(text) > record.MaxMarkBytes || !utf8.ValidString(text) ||
 			strings.ContainsFunc(text, isUnprintable) {
 			t.Errorf("%q: mark %q, %t", data, text, ok)
 		}

@@ -13,36 +13,23 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/fleet/socket"
-	"github.com/allocscope/allocscope/growth"
-)
-
-// Mark is a line of text at a moment.
-type Mark struct {
-	At   time.Time
-	Text string // printable, one line, at most maxBytes
-}
-
-const (
-	maxBytes = 200    // of a mark
-	maxMarks = 10_000 // of a trace
+	"github.com/allocscope/allocscope/record"
 )
 
 // Receiver receives the marks of a trace: from `allocscope mark` (Listen), and from the output of a
 // program (Follow). Its methods may be called from several goroutines.
 type Receiver struct {
+	record.Marks
+
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
 	mu        sync.Mutex
-	pending   []Mark
-	received  int
-	excess    int
 	listeners []*net.UnixListener
 }
 
@@ -51,36 +38,6 @@ func NewReceiver() *Receiver {
 	m := &Receiver{}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
-}
-
-// Add adds a mark. It returns false if there have been maxMarks.
-func (m *Receiver) Add(text string, at time.Time) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.received == maxMarks {
-		m.excess++
-		return false
-	}
-
-	m.received++
-	m.pending = append(m.pending, Mark{at, text})
-	return true
-}
-
-// Drain returns the marks since the last call, in order.
-func (m *Receiver) Drain() []Mark {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	marks := m.pending
-	m.pending = nil
-	return marks
-}
-
-// Dropped returns how many marks were dropped because there had been maxMarks.
-func (m *Receiver) Dropped() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.excess
 }
 
 // Close ends listening and following, and waits for their goroutines.
@@ -92,21 +49,6 @@ func (m *Receiver) Close() {
 	m.mu.Unlock()
 	m.running.Wait()
 	_ = socket.RemoveFolder(network, socketFolder) // where this user may
-}
-
-// Text returns the text of a mark: printable, one line, at most maxBytes. It is empty for a blank
-// line.
-func Text(raw string) string {
-	text := strings.TrimSpace(growth.Printable(strings.TrimSpace(raw)))
-	if len(text) <= maxBytes {
-		return text
-	}
-
-	end := maxBytes
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return strings.TrimSpace(text[:end])
 }
 
 const (
@@ -228,16 +170,16 @@ func (m *Receiver) serve(listener *net.UnixListener, users []uint32) {
 // answer receives one mark.
 func (m *Receiver) answer(conn *net.UnixConn) {
 	defer context.AfterFunc(m.ctx, func() { _ = conn.Close() })()
-	packet := make([]byte, 4*maxBytes)
+	packet := make([]byte, 4*record.MaxMarkBytes)
 	n, err := conn.Read(packet)
 
-	switch text := Text(string(packet[:n])); {
+	switch text := record.MarkText(string(packet[:n])); {
 	case err != nil:
 		_ = conn.Close() // nothing was sent
 	case text == "":
 		sendLast(conn, "the mark is empty")
 	case !m.Add(text, time.Now()):
-		sendLast(conn, fmt.Sprintf("there have been %d marks, the maximum of a trace", maxMarks))
+		sendLast(conn, fmt.Sprintf("there have been %d marks, the maximum of a trace", record.MaxMarks))
 	default:
 		sendLast(conn, answerOK)
 	}

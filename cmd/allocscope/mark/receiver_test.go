@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/fleet/serve"
-
+	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -72,12 +72,12 @@ func testFlood(t *testing.T) {
 	}
 
 	appendTo(t, path, text.String())
-	eventually(t, "the flood has passed", func() bool { return m.Dropped() == flood-maxMarks })
+	eventually(t, "the flood has passed", func() bool { return m.Dropped() == flood-record.MaxMarks })
 	marks := m.Drain()
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if len(marks) != maxMarks || !strings.HasPrefix(marks[maxMarks-1].Text, fmt.Sprintf("mark %d ",
-		maxMarks-1)) {
+	if len(marks) != record.MaxMarks || !strings.HasPrefix(marks[record.MaxMarks-1].Text, fmt.Sprintf("mark %d ",
+		record.MaxMarks-1)) {
 		t.Errorf("%d marks", len(marks))
 	}
 
@@ -85,7 +85,7 @@ func testFlood(t *testing.T) {
 		t.Errorf("%d bytes are kept", kept)
 	}
 
-	if m.Add("one more", time.Now()) || len(m.Drain()) != 0 || m.Dropped() != flood-maxMarks+1 {
+	if m.Add("one more", time.Now()) || len(m.Drain()) != 0 || m.Dropped() != flood-record.MaxMarks+1 {
 		t.Error("taking the marks makes room for others")
 	}
 }

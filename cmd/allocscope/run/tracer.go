@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
+	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer/reexec"
 )
 
@@ -141,7 +141,7 @@ func (a *traceTarget) trace(
 	ctx, end := context.WithCancelCause(ctx)
 	go func() {
 		command.awaitEnd()
-		time.AfterFunc(orphanTime, func() { end(trace.ErrCommandEnded) })
+		time.AfterFunc(orphanTime, func() { end(record.ErrCommandEnded) })
 	}()
 	go func() {
 		for order := range packets(conn) {
@@ -164,7 +164,7 @@ func (a *traceTarget) trace(
 	if i := slices.Index(env.Trace.CommandLine, TracerName); i >= 0 {
 		env.Trace.CommandLine[i] = Name
 	}
-	env.Trace.NewDisplay = func(*trace.Recorder) trace.Display { return noDisplay{} }
+	env.Trace.NewDisplay = func(*record.Recorder, *trace.Options) trace.Display { return noDisplay{} }
 	return trace.Run(ctx, options, env.Trace)
 }
 
@@ -172,7 +172,7 @@ func (a *traceTarget) trace(
 type noDisplay struct{}
 
 // Show implements trace.Display.
-func (noDisplay) Show(console.Progress) {}
+func (noDisplay) Show(record.Progress) {}
 
 // Clear implements trace.Display.
 func (noDisplay) Clear() {}

@@ -17,25 +17,26 @@ import (
 	"golang.org/x/term"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
-	"github.com/allocscope/allocscope/cmd/allocscope/mark"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // NewDisplay returns the screen where there is a terminal for it, and the status line elsewhere.
 func NewDisplay(
 	ctx context.Context,
-	r *trace.Recorder,
+	r *record.Recorder,
+	options *trace.Options,
 	stderr *console.Console,
 	out io.Writer,
 ) trace.Display {
 	line := console.NewStatusLine(stderr)
-	line.Quiet = r.Options().Quiet
+	line.Quiet = options.Quiet
 	terminal, ok := out.(*os.File)
-	if !ok || !stderr.IsTerminal() || !wantsScreen(r.Options(), terminal) {
+	if !ok || !stderr.IsTerminal() || !wantsScreen(options, terminal) {
 		return line
 	}
 
@@ -45,7 +46,7 @@ func NewDisplay(
 		return line
 	}
 
-	d, err := openDisplay(ctx, r, stderr, line, keys, terminal)
+	d, err := openDisplay(ctx, r, stderr, line, keys, terminal, options.Color)
 	if err != nil {
 		slog.Debug("no screen: " + err.Error())
 		return line
@@ -85,7 +86,7 @@ func openKeys(out *os.File) (*os.File, error) {
 // display shows a trace on a screen. After the screen has ended, by the end of the trace, a signal
 // or a fault, it shows the status line.
 type display struct {
-	recorder *trace.Recorder
+	recorder *record.Recorder
 	stderr   *console.Console
 	line     *console.StatusLine
 	screen   *Screen
@@ -107,15 +108,15 @@ type display struct {
 }
 
 func openDisplay(
-	ctx context.Context, r *trace.Recorder, stderr *console.Console, line *console.StatusLine,
-	keys, out *os.File,
+	ctx context.Context, r *record.Recorder, stderr *console.Console, line *console.StatusLine,
+	keys, out *os.File, color console.Color,
 ) (*display, error) {
 	d := &display{
 		recorder: r, stderr: stderr, line: line, signals: make(chan os.Signal, 8),
 		ended: make(chan struct{}), preview: newPreview(r),
 	}
 
-	screen, err := Open(keys, out, r.Options().Color, Actions{
+	screen, err := Open(keys, out, color, Actions{
 		Mark: d.mark, Extend: d.extend, Interrupt: interrupt,
 	})
 	if err != nil {
@@ -140,7 +141,7 @@ func openDisplay(
 func interrupt() { _ = unix.Kill(os.Getpid(), unix.SIGINT) } // cannot fail
 
 func (d *display) mark(text string, at time.Time) {
-	if text = mark.Text(text); text != "" && !d.recorder.AddMark(text, at) {
+	if text = record.MarkText(text); text != "" && !d.recorder.AddMark(text, at) {
 		slog.Warn("the mark was dropped: there have been too many")
 	}
 }
@@ -154,7 +155,7 @@ func (d *display) extend() {
 }
 
 // Show implements trace.Display.
-func (d *display) Show(p console.Progress) {
+func (d *display) Show(p record.Progress) {
 	select {
 	case <-d.ended:
 		if !d.stuck {
@@ -204,7 +205,7 @@ func (d *display) resume(err error) {
 const maxShownMarks = 20
 
 // state copies the state of the trace for the screen.
-func (d *display) state(progress console.Progress) *State {
+func (d *display) state(progress record.Progress) *State {
 	d.preview.judge()
 	d.preview.compare()
 	d.preview.count()

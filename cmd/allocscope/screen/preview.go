@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
@@ -17,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
@@ -29,7 +29,7 @@ const (
 // preview judges a trace that has not ended, for the screen. The verdict at the end and the alarm
 // do not depend on it.
 type preview struct {
-	recorder *trace.Recorder
+	recorder *record.Recorder
 	rechecks *verdict.Rechecks
 	limiter  duty.Limiter
 	judged   conclude.Process
@@ -61,7 +61,7 @@ type comparison struct {
 	resident  summary.Resident
 }
 
-func newPreview(r *trace.Recorder) *preview {
+func newPreview(r *record.Recorder) *preview {
 	first := time.Duration(float64(firstJudgement) / r.Options().Speed)
 	return &preview{
 		recorder: r, judgedAt: r.Began() + first, limiter: duty.Limiter{Share: previewCPUShare},
@@ -125,7 +125,7 @@ func (p *preview) compare() {
 		Start: gpuHoldings(pair.Start, pid),
 		End:   gpuHoldings(pair.End, pid),
 	}
-	rows := summary.BreakdownOf(breakdown.RSS(scanned.Start, scanned.End), trace.MaxRowsPerKind,
+	rows := summary.BreakdownOf(breakdown.RSS(scanned.Start, scanned.End), record.MaxRowsPerKind,
 		scanned.End.Losses)
 	p.compared = comparison{
 		since: pair.Start.Elapsed, warm: isWarm(p.judged),

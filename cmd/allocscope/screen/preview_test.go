@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/record"
 )
 
 func TestGPUPreview(t *testing.T) {
@@ -32,7 +32,7 @@ func gpuDisplay(samples int, of func(i int, s *growth.Sample)) (*display, *growt
 		history.Add(oneProcess(s))
 	}
 
-	r := trace.Replay(nil, trace.Options{Speed: 1}, history)
+	r := record.Replay(nil, record.Options{Speed: 1}, history)
 	return &display{recorder: r, preview: newPreview(r)}, r.History().Main()
 }
 

@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,9 @@ import (
 	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
@@ -43,7 +46,15 @@ type Environment struct {
 	CommandLine []string  // of allocscope
 	Out         io.Writer // of the result
 	WriteReport func(*folder.Folder) func(io.Writer) error
-	NewDisplay  func(*Recorder) Display
+	NewDisplay  func(*record.Recorder, *Options) Display
+}
+
+// Display shows the progress of a trace.
+type Display interface {
+	// Show shows the progress after each sample.
+	Show(record.Progress)
+	// Clear removes the display, before the result is printed. It may be called again.
+	Clear()
 }
 
 // Options are the flags of `allocscope trace`.
@@ -100,10 +111,6 @@ type Launch struct {
 	Start func() error
 }
 
-// ErrCommandEnded is the cause of a context that ends since the command of a Launch has ended,
-// though processes that it has started may live on.
-var ErrCommandEnded = errors.New("the command has ended")
-
 // The default limit of the overhead, in percent, and the share of a core that allocscope itself may
 // use with it, however little the traced processes use. A limit of the user is kept to the letter.
 const (
@@ -111,10 +118,19 @@ const (
 	defaultOwnFloor        = 0.02
 )
 
-// Values of --native.
+// Values of --native and of --keepers.
 const (
 	NativeOutside = "outside"
 	NativeAll     = "all"
+	KeepersOn     = "on"
+	KeepersOff    = "off"
+)
+
+const (
+	// defaultUntilSettled is the longest trace of --until-settled, and defaultDuration its first
+	// length where no other is given.
+	defaultUntilSettled = "1h"
+	defaultDuration     = 5 * time.Minute
 )
 
 // NewCommand returns the command.
@@ -395,18 +411,27 @@ func (o *Options) tolerableRate() float64 {
 	return rate
 }
 
-// samplePeriod is the time between two rows of the timeline.
-func (o *Options) samplePeriod() time.Duration {
-	return max(100*time.Millisecond, time.Duration(float64(time.Second)/o.Speed))
-}
+// longest is the longest time that a trace may take; 0: until Ctrl-C.
+func (o *Options) longest() flagvalue.Duration { return cmp.Or(o.UntilSettled, o.Duration) }
 
-func (o *Options) sessionOptions(earlier *earlierTrace) tracer.Options {
+func (o *Options) sessionOptions(earlier *record.Earlier) tracer.Options {
 	return tracer.Options{
 		PID: o.PID, Children: !o.NoChildren, StepSymbol: o.StepSymbol, Sources: o.Sources,
 		Interval: uint64(o.Interval), Overhead: o.Overhead.Share(),
 		OwnFloor: o.OwnFloor,
 		Duration: time.Duration(o.longest()), MaxLive: o.MaxLive,
-		NativeFrames: o.Native == NativeAll, Started: earlier.started(),
+		NativeFrames: o.Native == NativeAll, Started: earlier.Started(),
+	}
+}
+
+func (o *Options) recordOptions(env Environment) record.Options {
+	return record.Options{
+		PID: o.PID, Limit: int64(o.Limit.Bytes), Duration: time.Duration(o.Duration),
+		UntilSettled: time.Duration(o.UntilSettled), Warmup: time.Duration(o.Warmup),
+		Tolerable: o.tolerableRate(), SnapshotEvery: time.Duration(o.SnapshotEvery),
+		HasBudget: o.Overhead != 0, Keepers: o.Keepers == KeepersOn, Components: o.Components.Rules,
+		Launched: o.Launch != nil, EndsTarget: o.EndsTarget, Speed: o.Speed,
+		Version: env.Version, CommandLine: env.CommandLine,
 	}
 }
 
@@ -466,7 +491,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		return exit.Refuse(err)
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
-	if err := earlier.checkProgram(session.Process); err != nil {
+	if err := earlier.CheckProgram(session.Process); err != nil {
 		return exit.Refuse(err)
 	}
 	notes := options.logSession(session)
@@ -478,32 +503,61 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		}
 	}
 
-	asked := options.describe(session.Process)
-	r, err := newRecorder(session, asked, marks, dir, options, earlier)
+	setup := record.Setup{
+		Session: session, Asked: options.describe(session.Process), Files: &record.Files{Folder: dir},
+		Marks: &marks.Marks, Earlier: earlier, Notes: notes,
+	}
+	if stat, err := session.Process.Stat(); err == nil {
+		setup.StartTicks = stat.StartTicks
+	}
+	r, err := record.New(setup, options.recordOptions(env))
 	if err != nil {
 		return err
 	}
-	if stat, err := session.Process.Stat(); err == nil {
-		r.startTicks = stat.StartTicks
-	}
-	if c := earlier.continued(r.began); c != nil {
+	if c := earlier.Continued(r.Began()); c != nil {
 		slog.Info(words.Continues(c))
 	}
 
-	r.env, r.userMemoryLimit, r.notes = env, userLimit, notes
-	r.display = env.NewDisplay(r)
-	defer r.display.Clear()
+	display := env.NewDisplay(r, &options)
+	defer display.Clear()
+	var latest *growth.Snapshot
+	ended, err := r.Record(ctx, func(p record.Progress) {
+		display.Show(p)
+		if p.Latest != latest {
+			latest = p.Latest
+			limitMemory(userLimit)
+		}
+	})
+	display.Clear()
 
-	ended, err := r.record(ctx)
 	searching, stop := untilSignal()
-	outcomes, finishErr := r.finish(searching, stop, ended)
+	result, finishErr := r.Finish(searching, stop, ended)
+	if finishErr == nil {
+		finishErr = options.finish(result, setup.Files, env)
+	}
 	if err := errors.Join(err, finishErr); err != nil {
 		return err
 	}
 	options.linkLatest(dir)
 	options.pushFolder(pusher, dir)
 
-	return options.FailOn.Check(outcomes...)
+	return options.FailOn.Check(outcomesOf(&result.Result)...)
+}
+
+// readEarlier reads the trace that --continue names; nil where there is none. It refuses to replace
+// its folder.
+func (o *Options) readEarlier() (*record.Earlier, error) {
+	if o.Continue == "" {
+		return nil, nil
+	}
+
+	from, err := os.Stat(o.Continue)
+	to, outputErr := os.Stat(o.Output)
+	if o.Output != "" && err == nil && outputErr == nil && os.SameFile(from, to) {
+		return nil, fmt.Errorf("continue %s: --output names the same folder (the new trace has a "+
+			"folder of its own)", growth.Printable(o.Continue))
+	}
+	return record.ReadEarlier(o.Continue, o.PID)
 }
 
 // launchWith returns how the session starts the command, after prepare has not failed; nil: the

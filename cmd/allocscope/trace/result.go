@@ -25,6 +25,7 @@ const (
 	maxTreeKindLines = 3 // of the breakdown of its tree
 	maxGPUStacks     = 5 // of each process
 	maxUndecided     = 3
+	maxTableRows     = 10 // of each table
 )
 
 // A Print is how a result is printed.

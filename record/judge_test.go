@@ -1,4 +1,4 @@
-package trace
+package record
 
 import (
 	"bytes"
@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/console"
-	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/conclude"
@@ -33,7 +31,7 @@ func logged(t *testing.T) *bytes.Buffer {
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
 	var text bytes.Buffer
-	slog.SetDefault(console.New(&text).Logger(slog.LevelInfo, console.ColorAuto))
+	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
 	return &text
 }
 
@@ -151,7 +149,7 @@ func TestCriteria(t *testing.T) {
 	if r := (&Recorder{options: open}); r.options.criteria() != verdict.InSeconds().Repeated() {
 		t.Errorf("criteria without a duration: %+v", r.options.criteria())
 	}
-	open.Duration = flagvalue.Duration(time.Minute)
+	open.Duration = time.Duration(time.Minute)
 	if r := (&Recorder{options: open}); r.options.criteria() != verdict.InSeconds() {
 		t.Errorf("criteria with a duration: %+v", r.options.criteria())
 	}

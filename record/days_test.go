@@ -1,9 +1,8 @@
-package trace
+package record
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -14,8 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/console"
-	"github.com/allocscope/allocscope/cmd/allocscope/mark"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/report"
 	"github.com/allocscope/allocscope/export/rows"
@@ -40,7 +37,7 @@ const (
 type days struct {
 	length  time.Duration
 	started time.Time
-	marks   *mark.Receiver
+	marks   *Marks
 	epochs  int
 }
 
@@ -158,28 +155,25 @@ func (d *days) Counters() (tracer.Events, growth.Losses, error) {
 	return tracer.Events{}, nil, nil
 }
 
-// silent shows nothing.
-type silent struct{}
-
-func (silent) Show(console.Progress) {}
-func (silent) Clear()                {}
+func (d *days) newRecorder(t *testing.T, dir *folder.Folder) *Recorder {
+	t.Helper()
+	r, err := New(Setup{
+		Session: d, Asked: summary.Process{PID: 1}, Files: &Files{Folder: dir}, Marks: d.marks,
+	}, Options{PID: 1, Speed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
 
 // record records the whole time.
 func (d *days) record(t *testing.T, dir *folder.Folder) *Recorder {
 	t.Helper()
-	d.started, d.marks = time.Now(), mark.NewReceiver()
-	defer d.marks.Close()
-	r, err := newRecorder(d, summary.Process{PID: 1}, d.marks, dir, Options{PID: 1, Speed: 1}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.display = silent{}
-	r.env = Environment{Out: io.Discard, WriteReport: func(*folder.Folder) func(io.Writer) error {
-		return func(io.Writer) error { return nil }
-	}}
+	d.started, d.marks = time.Now(), &Marks{}
+	r := d.newRecorder(t, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), d.length)
 	defer cancel()
-	ended, err := r.record(ctx)
+	ended, err := r.Record(ctx, func(Progress) {})
 	if err != nil || ended != summary.EndedInterrupt {
 		t.Fatalf("the trace has ended by %q, %v", ended, err)
 	}
@@ -216,9 +210,11 @@ func TestDays(t *testing.T) {
 		if took > maxMemory {
 			t.Errorf("it takes %d MiB of memory", took>>20)
 		}
-		if _, err := r.finish(t.Context(), func() {}, summary.EndedInterrupt); err != nil {
-			t.Error(err)
+		result, err := r.Finish(t.Context(), func() {}, summary.EndedInterrupt)
+		if err != nil {
+			t.Fatal(err)
 		}
+		r.files.Write(folder.SummaryFile, result.Summary.Write)
 		if now := openFiles(t); now > files {
 			t.Errorf("%d files are open, %d before", now, files)
 		}
@@ -273,13 +269,9 @@ func (d *days) checkFiles(t *testing.T, path string) {
 // TestThinnedRows samples where the history keeps every second sample, and then all processes exit.
 func TestThinnedRows(t *testing.T) {
 	dir, path := createFolder(t)
-	d := &days{length: time.Hour, started: time.Now().Add(-time.Minute), marks: mark.NewReceiver()}
-	defer d.marks.Close()
-	r, err := newRecorder(d, summary.Process{PID: 1}, d.marks, dir, Options{PID: 1, Speed: 1}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.display = silent{}
+	d := &days{length: time.Hour, started: time.Now().Add(-time.Minute), marks: &Marks{}}
+	r := d.newRecorder(t, dir)
+	r.show = func(Progress) {}
 	long := growth.TreeSample{Members: make([]growth.Member, 1), Processes: make([]growth.ProcessSample, 1)}
 	long.Members[0].Traced = true
 	for r.history.KeepsLast() {

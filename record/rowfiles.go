@@ -1,4 +1,4 @@
-package trace
+package record
 
 import (
 	"errors"
@@ -67,7 +67,7 @@ func (f *rowFiles) write(row growth.Row, tree growth.TreeSample) error {
 }
 
 // writeLast writes the rows of the last sample, unless it has.
-func (f *rowFiles) writeLast(files *outputFiles) {
+func (f *rowFiles) writeLast(files *Files) {
 	if f.last == nil {
 		return
 	}

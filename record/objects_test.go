@@ -1,4 +1,4 @@
-package trace
+package record
 
 import (
 	"context"
@@ -96,10 +96,10 @@ func newCounting(t *testing.T, length time.Duration) (*counting, *Recorder) {
 	}
 	c := &counting{days: days{started: time.Now()}, pids: []int{7, trainerPID}}
 	r := &Recorder{
-		session: c, options: Options{Keepers: KeepersOn, Speed: 1}, rows: rows,
+		session: c, options: Options{Keepers: true, Speed: 1}, rows: rows, files: &Files{},
 		snapshots: snapshotSeries{all: []numberedSnapshot{{&growth.Snapshot{}, 0}}},
 	}
-	r.objects = objectWatch{session: c, options: &r.options, rows: rows, files: &r.files}
+	r.objects = objectWatch{session: c, options: &r.options, rows: rows, files: r.files}
 	r.end.Store(int64(length))
 	t.Cleanup(func() { _ = rows.close() })
 	return c, r
@@ -215,10 +215,10 @@ func testHalfwayAgain(t *testing.T) {
 
 // The first search in a command does not depend on the budget.
 func testCommand(t *testing.T) {
-	for _, launch := range []*Launch{nil, {}} {
+	for _, launched := range []bool{false, true} {
 		c, r := newCounting(t, 0)
 		c.ownFloor, c.used, c.found = 0.02, time.Hour, []keeper.Search{kept(1, "cache", 100)}
-		r.options.Launch = launch
+		r.options.Launched = launched
 		for i := range int64(90) {
 			c.second(r, 1000+10*i)
 		}
@@ -229,8 +229,8 @@ func testCommand(t *testing.T) {
 			c.second(r, 2000)
 		}
 		got := len(c.searches)
-		if launch == nil && got != 0 || launch != nil && (got != 1 || c.searches[0].Limit != maxObjectTime) {
-			t.Errorf("launched: %t: %+v", launch != nil, c.searches)
+		if !launched && got != 0 || launched && (got != 1 || c.searches[0].Limit != maxObjectTime) {
+			t.Errorf("launched: %t: %+v", launched, c.searches)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package trace
+package record
 
 import (
 	"math"
@@ -10,11 +10,11 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-func forged(s summary.Summary) *earlierTrace {
+func forged(s summary.Summary) *Earlier {
 	if s.Target == nil {
 		s.Target = &summary.Target{PID: 7, StartTicks: 1000, MonotonicS: 50}
 	}
-	return &earlierTrace{summary: &s}
+	return &Earlier{summary: &s}
 }
 
 func TestEarlierProcesses(t *testing.T) {
@@ -91,7 +91,7 @@ func TestEarlierMarks(t *testing.T) {
 	if g := r.earlier.gapsUntil(r.began); len(g) != 2 || g[1] != (summary.Gap{FromS: 20, ToS: 25}) {
 		t.Errorf("gaps %+v, want the new one too", g)
 	}
-	if c := r.earlier.continued(r.began); c.GapS != 5 || c.BeganS != 25 {
+	if c := r.earlier.Continued(r.began); c.GapS != 5 || c.BeganS != 25 {
 		t.Errorf("continued from %+v", c)
 	}
 }
@@ -106,7 +106,7 @@ func TestEarlierSteps(t *testing.T) {
 	}
 	tree.Processes[2].Steps = growth.Unknown
 	e.addSteps(tree)
-	(*earlierTrace)(nil).addSteps(tree)
+	(*Earlier)(nil).addSteps(tree)
 	for i, want := range []int64{42, 2, growth.Unknown} {
 		if got := tree.Processes[i].Steps; got != want {
 			t.Errorf("process %d: %d steps, want %d", i, got, want)

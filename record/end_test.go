@@ -1,10 +1,9 @@
-package trace
+package record
 
 import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/gpu"
@@ -19,20 +18,20 @@ func TestExtend(t *testing.T) {
 	}{
 		"without an end": {Options{}, 0, 0, 0},
 		"five minutes at least": {
-			Options{Duration: flagvalue.Duration(4 * time.Minute)}, 0, 4 * time.Minute, 14 * time.Minute,
+			Options{Duration: time.Duration(4 * time.Minute)}, 0, 4 * time.Minute, 14 * time.Minute,
 		},
 		"half of a long one": {
-			Options{Duration: flagvalue.Duration(time.Hour)}, 0, time.Hour, 2 * time.Hour,
+			Options{Duration: time.Duration(time.Hour)}, 0, time.Hour, 2 * time.Hour,
 		},
 		"after an earlier trace": {
-			Options{Duration: flagvalue.Duration(4 * time.Minute)},
+			Options{Duration: time.Duration(4 * time.Minute)},
 			time.Hour, 64 * time.Minute,
 			74 * time.Minute,
 		},
 		"until settled": {
 			Options{
-				Duration:     flagvalue.Duration(5 * time.Minute),
-				UntilSettled: flagvalue.Duration(time.Hour),
+				Duration:     5 * time.Minute,
+				UntilSettled: time.Hour,
 			}, 0, time.Hour, 70 * time.Minute,
 		},
 	} {
@@ -84,8 +83,8 @@ func TestSettle(t *testing.T) {
 			log, r := logged(t), openEndedRecorder()
 			r.checks.gpu = verdict.NewRechecks(verdict.InSeconds())
 			r.options = Options{
-				Duration:     flagvalue.Duration(5 * time.Minute),
-				UntilSettled: flagvalue.Duration(time.Hour),
+				Duration:     5 * time.Minute,
+				UntilSettled: time.Hour,
 			}
 			r.setEnd()
 			r.history.Rows = []growth.Row{{Sample: growth.Sample{Elapsed: 5 * time.Minute}}}
@@ -117,7 +116,7 @@ func TestSettle(t *testing.T) {
 
 func TestFirstCheck(t *testing.T) {
 	r := &Recorder{options: Options{
-		Duration: flagvalue.Duration(5 * time.Minute), UntilSettled: flagvalue.Duration(time.Hour),
+		Duration: 5 * time.Minute, UntilSettled: time.Hour,
 		Speed: 1,
 	}}
 	if next := verdict.NewRechecks(r.options.firstCheck()).Next(); next != 300 {

@@ -1,4 +1,4 @@
-package trace
+package record
 
 import (
 	"io"
@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
@@ -69,7 +68,7 @@ func (r *Recorder) compiling(t *testing.T, at time.Duration, stacks []*growth.St
 		}
 		snapshot.Holdings = append(snapshot.Holdings, h)
 	}
-	r.snapshots.bound(true, &r.files)
+	r.snapshots.bound(true, r.files)
 }
 
 func stacksOf(n int) (stacks []*growth.Stack) {
@@ -137,7 +136,7 @@ func openEnded(t *testing.T) (r *Recorder, path string) {
 	t.Helper()
 	dir, path := createFolder(t)
 	return &Recorder{
-		files: outputFiles{folder: dir}, snapshots: snapshotSeries{period: time.Second},
+		files: &Files{Folder: dir}, snapshots: snapshotSeries{period: time.Second},
 	}, path
 }
 
@@ -145,11 +144,11 @@ func openEnded(t *testing.T) (r *Recorder, path string) {
 func (r *Recorder) pretend(t *testing.T, elapsed time.Duration) *growth.Snapshot {
 	t.Helper()
 	snapshot := &growth.Snapshot{Elapsed: elapsed}
-	r.files.write(folder.SnapshotFile(r.snapshots.add(snapshot)), func(w io.Writer) error {
+	r.files.Write(folder.SnapshotFile(r.snapshots.add(snapshot)), func(w io.Writer) error {
 		_, err := io.WriteString(w, elapsed.String())
 		return err
 	})
-	r.snapshots.bound(true, &r.files)
+	r.snapshots.bound(true, r.files)
 
 	if len(r.files.errors) > 0 {
 		t.Fatal(r.files.errors)
@@ -217,12 +216,11 @@ func mustHaveFiles(t *testing.T, r *Recorder, path string) {
 func testBaselineKept(t *testing.T) {
 	for _, baseline := range []int{0, 1, 59, 60, 119} {
 		r, path := openEnded(t)
-		r.options.Warmup = flagvalue.Duration(time.Duration(baseline)*time.Second +
-			500*time.Millisecond)
-		r.pretendUntil(t, time.Duration(r.options.Warmup))
-		r.snapshots.baseline = r.pretend(t, time.Duration(r.options.Warmup))
+		r.options.Warmup = time.Duration(baseline)*time.Second + 500*time.Millisecond
+		r.pretendUntil(t, r.options.Warmup)
+		r.snapshots.baseline = r.pretend(t, r.options.Warmup)
 		r.pretendUntil(t, time.Hour)
-		if start := r.pairFrom(time.Duration(r.options.Warmup)).Start; start != r.snapshots.baseline {
+		if start := r.pairFrom(r.options.Warmup).Start; start != r.snapshots.baseline {
 			t.Errorf("growth counts from %s, not from %s", start.Elapsed, r.snapshots.baseline.Elapsed)
 		}
 
@@ -277,7 +275,7 @@ func testTeardownOf(t *testing.T, exit time.Duration, heap []int64, want time.Du
 		}
 	}
 
-	r.snapshots.dropTeardown(exit, r.history.Main(), &r.files)
+	r.snapshots.dropTeardown(exit, r.history.Main(), r.files)
 	if end := r.Latest().Elapsed; end != want {
 		t.Errorf("growth ends at %s, want %s", end, want)
 	}
@@ -301,7 +299,7 @@ func TestPostpone(t *testing.T) {
 		"period given": {time.Second, time.Second, overhead.Limits{OwnFloor: 0.02}, 601, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSnapshotSeries(&Options{SnapshotEvery: flagvalue.Duration(test.every)})
+			s := newSnapshotSeries(&Options{SnapshotEvery: test.every})
 			s.period = time.Second
 			for at := time.Duration(0); at <= duration; at = s.next() {
 				s.add(&growth.Snapshot{Elapsed: at})

@@ -1,4 +1,4 @@
-package trace
+package record
 
 import (
 	"fmt"
@@ -34,7 +34,7 @@ func newSpikeWatcher() spikeWatcher {
 
 // addSample adds the last sample of each traced process, and reports to the session whether one is
 // in a spike.
-func (w *spikeWatcher) addSample(history *growth.History, to session) {
+func (w *spikeWatcher) addSample(history *growth.History, to Session) {
 	now, inSpike := history.Rows[len(history.Rows)-1].Elapsed, false
 	for _, p := range history.Processes {
 		if !p.Traced || p.Last != now || len(p.Timeline) == 0 {
@@ -68,7 +68,7 @@ func (w *spikeWatcher) addSnapshot(s *growth.Snapshot, isExtra bool) {
 
 // isDue reports whether a snapshot now would show more of a spike, and may be paid for. next is
 // when the next one of the others is due: one that comes soon will do.
-func (w *spikeWatcher) isDue(of session, next, samplePeriod time.Duration) bool {
+func (w *spikeWatcher) isDue(of Session, next, samplePeriod time.Duration) bool {
 	due := false
 	if next-of.Elapsed() < 2*samplePeriod {
 		return false
@@ -121,7 +121,7 @@ func (e *ending) spikeMemory() *summary.SpikeMemory {
 
 	spikes := watch.Spikes()
 	if c := spikes.Highest; c != nil {
-		r.files.write(folder.SpikesFile, r.profileWriter(c.Contents(), c.Before.Elapsed, c.At))
+		r.files.Write(folder.SpikesFile, r.profileWriter(c.Contents(), c.Before.Elapsed, c.At))
 	}
-	return summary.SpikeMemoryOf(spikes, r.options.Components.Rules, maxSpikeStacks)
+	return summary.SpikeMemoryOf(spikes, r.options.Components, maxSpikeStacks)
 }

@@ -1,4 +1,4 @@
-package trace
+package record
 
 import (
 	"math"
@@ -26,13 +26,13 @@ func (e *ending) summarize() (*summary.Summary, error) {
 	overhead := withLag(r.overhead(), pair.End.Heap)
 
 	s := &summary.Summary{
-		Version: r.env.Version, CommandLine: r.env.CommandLine, Started: r.started,
+		Version: r.options.Version, CommandLine: r.options.CommandLine, Started: r.started,
 		DurationS: summary.Seconds(r.session.Elapsed()), Ended: e.reason,
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
 		Notes: r.notes, Process: r.ProcessOf(main.History), Processes: processesOf(&r.history, result.All),
 		Outlier: summary.OutlierOf(result.Outlier), Groups: groupsOf(result.Groups),
 		Related: relatedOf(result.Related), Target: r.target(),
-		ContinuedFrom: r.earlier.continued(r.began), Gaps: r.earlier.gapsUntil(r.began),
+		ContinuedFrom: r.earlier.Continued(r.began), Gaps: r.earlier.gapsUntil(r.began),
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),
 		BaselineS: &baseline, RSS: rssOf(result), Steps: stepsOf(result.Steps),
@@ -57,7 +57,7 @@ func (e *ending) summarize() (*summary.Summary, error) {
 		s.Asked = r.asked.PID
 	}
 
-	for _, c := range main.Suspects[:min(maxTableRows, len(main.Suspects))] {
+	for _, c := range main.Suspects[:min(maxSuspects, len(main.Suspects))] {
 		s.Suspects = append(s.Suspects, summary.SuspectOf(c))
 	}
 
@@ -76,7 +76,7 @@ func (e *ending) summarize() (*summary.Summary, error) {
 	s.Warnings = words.Warnings(s, r.marks.Dropped(), isStopped)
 
 	s.GPUMemory = gpuSummaries(t, result.All)
-	s.TargetEnded, s.Launched = r.options.EndsTarget, r.options.Launch != nil
+	s.TargetEnded, s.Launched = r.options.EndsTarget, r.options.Launched
 	return s, nil
 }
 
@@ -100,7 +100,7 @@ func sourcesOf(all []source.Status) []summary.Source {
 		}
 		sources = append(sources, summary.Source{
 			Name: s.Name, PID: s.PID, State: state,
-			Reason: sourceReason(s), Producers: s.Producers,
+			Reason: SourceReason(s), Producers: s.Producers,
 		})
 	}
 	return sources

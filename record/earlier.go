@@ -1,4 +1,4 @@
-package trace
+package record
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/mark"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/rows"
 	"github.com/allocscope/allocscope/export/summary"
@@ -33,8 +32,8 @@ const (
 	maxStartTicks  = 1 << 38 // 87 years
 )
 
-// An earlierTrace is a trace that another one continues. Its times count from its start.
-type earlierTrace struct {
+// An Earlier is a trace that another one continues. Its times count from its start.
+type Earlier struct {
 	path    string // as the user named it
 	summary *summary.Summary
 	history growth.History
@@ -49,68 +48,47 @@ type processKey struct {
 	start int64 // as growth.Process.Start
 }
 
-// readEarlier reads the trace that --continue names; nil where there is none. It is an error if
-// that trace was of another process than the one that has the PID now.
-func (o *Options) readEarlier() (*earlierTrace, error) {
-	if o.Continue == "" {
-		return nil, nil
-	}
-
-	e, err := o.openEarlier()
-	if err != nil {
-		return nil, fmt.Errorf("continue %s: %w", growth.Printable(o.Continue), err)
+// ReadEarlier reads the trace in a folder, which a trace of the process with a PID continues. It is
+// an error if that trace was of another process than the one that has the PID now.
+func ReadEarlier(path string, pid int) (*Earlier, error) {
+	e := &Earlier{path: growth.Printable(path)}
+	if err := e.open(path, pid); err != nil {
+		return nil, fmt.Errorf("continue %s: %w", e.path, err)
 	}
 	return e, nil
 }
 
-func (o *Options) openEarlier() (*earlierTrace, error) {
+func (e *Earlier) open(path string, pid int) error {
 	owner, err := folder.OwnerFromEnvironment(os.Getenv)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	dir, err := folder.Open(o.Continue, owner)
+	dir, err := folder.Open(path, owner)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer dir.Close()
-	if err := o.checkOutput(); err != nil {
-		return nil, err
-	}
 
-	e := &earlierTrace{path: growth.Printable(o.Continue)}
 	err = dir.ReadFile(folder.SummaryFile, func(r io.Reader) (err error) {
 		e.summary, err = summary.Read(r)
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("it has no %s: the trace still runs, or was killed before its end",
+		return fmt.Errorf("it has no %s: the trace still runs, or was killed before its end",
 			folder.SummaryFile)
 	}
 	if err != nil {
-		return nil, err
-	}
-
-	if err := e.checkTarget(o.PID); err != nil {
-		return nil, err
-	}
-	return e, e.read(dir)
-}
-
-// checkOutput refuses to replace the folder that is continued.
-func (o *Options) checkOutput() error {
-	from, err := os.Stat(o.Continue)
-	if err != nil {
 		return err
 	}
-	to, err := os.Stat(o.Output)
-	if o.Output != "" && err == nil && os.SameFile(from, to) {
-		return errors.New("--output names the same folder (the new trace has a folder of its own)")
+
+	if err := e.checkTarget(pid); err != nil {
+		return err
 	}
-	return nil
+	return e.read(dir)
 }
 
 // checkTarget checks that the process with a PID is the one that was traced.
-func (e *earlierTrace) checkTarget(pid int) error {
+func (e *Earlier) checkTarget(pid int) error {
 	target := e.summary.Target
 	if target == nil {
 		return errors.New("it does not say when its process started: an older allocscope wrote it " +
@@ -147,7 +125,7 @@ func (e *earlierTrace) checkTarget(pid int) error {
 }
 
 // checkStart checks that a process began when the one that was traced did.
-func (e *earlierTrace) checkStart(pid int, stat process.Stat) error {
+func (e *Earlier) checkStart(pid int, stat process.Stat) error {
 	if e.startOf(pid) != stat.StartTicks {
 		return fmt.Errorf("PID %d is another process now: the one that was traced has exited", pid)
 	}
@@ -155,7 +133,7 @@ func (e *earlierTrace) checkStart(pid int, stat process.Stat) error {
 }
 
 // startOf returns the start of a process that was traced; -1: unknown.
-func (e *earlierTrace) startOf(pid int) int64 {
+func (e *Earlier) startOf(pid int) int64 {
 	if e.summary.Target.PID == pid {
 		return e.summary.Target.StartTicks
 	}
@@ -168,7 +146,7 @@ func (e *earlierTrace) startOf(pid int) int64 {
 }
 
 // traced are the PIDs of the traced processes.
-func (e *earlierTrace) traced() []int {
+func (e *Earlier) traced() []int {
 	var pids []int
 	for _, p := range e.summary.Processes {
 		if p.Traced {
@@ -178,9 +156,9 @@ func (e *earlierTrace) traced() []int {
 	return pids
 }
 
-// checkProgram checks that a process still executes the program that was traced, as far as is
+// CheckProgram checks that a process still executes the program that was traced, as far as is
 // known.
-func (e *earlierTrace) checkProgram(p *process.Process) error {
+func (e *Earlier) CheckProgram(p *process.Process) error {
 	if e == nil {
 		return nil
 	}
@@ -199,8 +177,8 @@ func (e *earlierTrace) checkProgram(p *process.Process) error {
 	return nil
 }
 
-// started is when the clock of the earlier trace began, in ns of CLOCK_MONOTONIC; 0 for nil.
-func (e *earlierTrace) started() uint64 {
+// Started is when the clock of the earlier trace began, in ns of CLOCK_MONOTONIC; 0 for nil.
+func (e *Earlier) Started() uint64 {
 	if e == nil {
 		return 0
 	}
@@ -208,7 +186,7 @@ func (e *earlierTrace) started() uint64 {
 }
 
 // read reads the timeline, the timeline of each process, and the marks.
-func (e *earlierTrace) read(dir *folder.Folder) error {
+func (e *Earlier) read(dir *folder.Folder) error {
 	var timeline []growth.Row
 	err := dir.ReadFile(folder.TimelineFile, func(r io.Reader) (err error) {
 		bounded := &rows.FirstLines{R: r, Left: maxEarlierRows + 1} // with the header
@@ -222,7 +200,7 @@ func (e *earlierTrace) read(dir *folder.Folder) error {
 		return err
 	}
 
-	now := time.Duration(kernel.Monotonic() - e.started())
+	now := time.Duration(kernel.Monotonic() - e.Started())
 	if n := len(timeline); n == 0 || timeline[n-1].Elapsed > now {
 		return fmt.Errorf("read %s: it has no rows, or rows of the future", folder.TimelineFile)
 	}
@@ -242,7 +220,7 @@ func (e *earlierTrace) read(dir *folder.Folder) error {
 }
 
 // readProcesses reads the samples of the processes that are traced, or are no workers.
-func (e *earlierTrace) readProcesses(dir *folder.Folder) ([]growth.EarlierProcess, error) {
+func (e *Earlier) readProcesses(dir *folder.Folder) ([]growth.EarlierProcess, error) {
 	processes, err := e.processes()
 	if err != nil {
 		return nil, err
@@ -272,7 +250,7 @@ func (e *earlierTrace) readProcesses(dir *folder.Folder) ([]growth.EarlierProces
 
 // processes are from the summary. It is an error if one that was traced executed another program
 // meanwhile: nothing shows the age of the new one.
-func (e *earlierTrace) processes() ([]growth.EarlierProcess, error) {
+func (e *Earlier) processes() ([]growth.EarlierProcess, error) {
 	all := e.summary.Processes
 	if len(all) > maxEarlierProcesses {
 		return nil, fmt.Errorf("its %s names %d processes, more than %d", folder.SummaryFile,
@@ -297,7 +275,7 @@ func (e *earlierTrace) processes() ([]growth.EarlierProcess, error) {
 }
 
 // process returns a process as it was before this trace.
-func (e *earlierTrace) process(p summary.TreeProcess) growth.EarlierProcess {
+func (e *Earlier) process(p summary.TreeProcess) growth.EarlierProcess {
 	ticks := min(max(p.StartTicks, 0), maxStartTicks)
 	started := time.Duration(min(e.summary.Target.MonotonicS, 1e9) * float64(time.Second))
 	m := growth.Member{
@@ -339,10 +317,10 @@ func secondsOf(seconds float64) time.Duration {
 }
 
 // readMarks reads the marks and the gaps of the earlier trace.
-func (e *earlierTrace) readMarks(now time.Duration) {
+func (e *Earlier) readMarks(now time.Duration) {
 	s := e.summary
 	for _, m := range s.Marks[:min(len(s.Marks), maxEarlierMarks)] {
-		if at, text := secondsOf(m.AtS), mark.Text(m.Text); at <= now && text != "" {
+		if at, text := secondsOf(m.AtS), MarkText(m.Text); at <= now && text != "" {
 			e.history.Marks = append(e.history.Marks, growth.Mark{At: at, Text: text})
 		}
 	}
@@ -354,7 +332,7 @@ func (e *earlierTrace) readMarks(now time.Duration) {
 }
 
 // addSteps adds the steps of the earlier trace to the steps of its processes.
-func (e *earlierTrace) addSteps(tree growth.TreeSample) {
+func (e *Earlier) addSteps(tree growth.TreeSample) {
 	if e == nil {
 		return
 	}
@@ -365,8 +343,8 @@ func (e *earlierTrace) addSteps(tree growth.TreeSample) {
 	}
 }
 
-// continued is the earlier trace in the summary of one that began at a time.
-func (e *earlierTrace) continued(began time.Duration) *summary.Continued {
+// Continued is the earlier trace in the summary of one that began at a time.
+func (e *Earlier) Continued(began time.Duration) *summary.Continued {
 	if e == nil {
 		return nil
 	}
@@ -376,7 +354,7 @@ func (e *earlierTrace) continued(began time.Duration) *summary.Continued {
 }
 
 // gapsUntil are the times until then in which nothing was sampled.
-func (e *earlierTrace) gapsUntil(began time.Duration) []summary.Gap {
+func (e *Earlier) gapsUntil(began time.Duration) []summary.Gap {
 	if e == nil {
 		return nil
 	}

@@ -1,4 +1,7 @@
-package trace
+// Package record records a trace: it samples the processes and takes snapshots of them until the
+// trace ends, and writes rows and profiles into the folder as it goes. It knows no flag and no
+// terminal. Its caller chooses the options, shows the progress, and writes and prints the result.
+package record
 
 import (
 	"context"
@@ -9,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/console"
-	"github.com/allocscope/allocscope/cmd/allocscope/mark"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
@@ -24,19 +25,15 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
+// ErrCommandEnded is the cause of a context that ends since the command that the trace has started
+// has ended, though processes that it has started may live on.
+var ErrCommandEnded = errors.New("the command has ended")
+
 // sampleTolerance is how much earlier than its period a sample may be taken.
 const sampleTolerance = 10 * time.Millisecond
 
-// Display shows the progress of a trace.
-type Display interface {
-	// Show shows the progress after each sample.
-	Show(console.Progress)
-	// Clear removes the display, before the result is printed. It may be called again.
-	Clear()
-}
-
-// A session is a *tracer.Session; in a test, days of one.
-type session interface {
+// A Session is a *tracer.Session; in a test, days of one.
+type Session interface {
 	Elapsed() time.Duration
 	Follow() []tracer.Change
 	Sample() growth.TreeSample
@@ -65,20 +62,19 @@ type session interface {
 
 // Recorder keeps the data of a trace while it runs.
 type Recorder struct {
-	env     Environment
 	options Options
-	session session
+	session Session
 	asked   summary.Process // of --pid
 	// startTicks is growth.Process.Start of asked; 0: unknown.
 	startTicks int64
-	files      outputFiles
-	display    Display
-	marks      *mark.Receiver
+	files      *Files
+	show       func(Progress)
+	marks      *Marks
 	started    time.Time     // when Elapsed was 0
 	began      time.Duration // Elapsed when tracing began: 0, unless it continues an earlier trace
 	// end is Elapsed when the trace ends, at the latest; 0: without end. Extend moves it.
 	end     atomic.Int64
-	earlier *earlierTrace // nil: it continues none
+	earlier *Earlier // nil: it continues none
 
 	history    growth.History
 	rows       *rowFiles
@@ -90,43 +86,52 @@ type Recorder struct {
 
 	checks checks
 
-	userMemoryLimit int64 // bytes
-
 	headline      string   // the verdict in a sentence; empty until the end
 	gpuHeadlines  []string // the same of GPU memory, for the comments of profiles
 	loggedChanges int      // changes of the overhead controller
 	notes         notes
 }
 
-func newRecorder(
-	of session, asked summary.Process, marks *mark.Receiver, dir *folder.Folder, options Options,
-	earlier *earlierTrace,
-) (*Recorder, error) {
+// A Setup has the session of a trace, and the places of its results.
+type Setup struct {
+	Session    Session
+	Asked      summary.Process // as the user named it
+	StartTicks int64           // growth.Process.Start of Asked; 0: unknown
+	Files      *Files
+	Marks      *Marks
+	Earlier    *Earlier       // nil: the trace continues none
+	Notes      []summary.Note // of the start of the session
+}
+
+// New returns a recorder that has not begun.
+func New(from Setup, options Options) (*Recorder, error) {
+	of := from.Session
 	r := &Recorder{
-		session: of, asked: asked, marks: marks, files: outputFiles{folder: dir}, options: options, earlier: earlier,
+		session: of, asked: from.Asked, startTicks: from.StartTicks, marks: from.Marks,
+		files: from.Files, options: options, earlier: from.Earlier, notes: from.Notes,
 		started: time.Now().Add(-of.Elapsed()), began: of.Opened(),
 		snapshots: newSnapshotSeries(&options), spikes: newSpikeWatcher(),
 	}
 	r.setEnd()
-	if earlier != nil {
-		r.history = earlier.history
+	if r.earlier != nil {
+		r.history = r.earlier.history
 	}
 
 	r.checks = newChecks(&options)
 
 	var err error
-	if r.rows, err = openRows(dir); err != nil {
+	if r.rows, err = openRows(r.files.Folder); err != nil {
 		return nil, err
 	}
 	r.objects = objectWatch{
-		session: of, options: &r.options, began: r.began, rows: r.rows, files: &r.files,
+		session: of, options: &r.options, began: r.began, rows: r.rows, files: r.files,
 	}
 	return r, r.rows.writeEarlier(&r.history)
 }
 
 // Replay returns a recorder of earlier recordings, for benchmarks and tests of displays.
 func Replay(
-	of session, options Options, history growth.History, snapshots ...*growth.Snapshot,
+	of Session, options Options, history growth.History, snapshots ...*growth.Snapshot,
 ) *Recorder {
 	r := &Recorder{session: of, options: options, history: history}
 	r.setEnd()
@@ -155,10 +160,10 @@ func (r *Recorder) AddMark(text string, at time.Time) bool { return r.marks.Add(
 // Latest returns the latest snapshot; nil: there is none.
 func (r *Recorder) Latest() *growth.Snapshot { return r.snapshots.latest() }
 
-// record samples and takes snapshots until the trace ends. It returns why it ended.
-func (r *Recorder) record(ctx context.Context) (ended string, err error) {
-	defer r.display.Clear()
-
+// Record samples and takes snapshots until the trace ends, and shows its progress. It returns why it
+// ended.
+func (r *Recorder) Record(ctx context.Context, show func(Progress)) (ended string, err error) {
+	r.show = show
 	for {
 		if err := r.tick(); err != nil {
 			return r.endReason(ctx), err
@@ -227,11 +232,6 @@ func (r *Recorder) tick() error {
 	return nil
 }
 
-// plannedBaseline returns the end of the warm-up by --warmup.
-func (o *Options) plannedBaseline() (at time.Duration, planned bool) {
-	return time.Duration(o.Warmup), o.Warmup != 0
-}
-
 // untilNextDue returns the time until tick has something to do.
 func (r *Recorder) untilNextDue() time.Duration {
 	elapsed := r.session.Elapsed()
@@ -254,7 +254,7 @@ func (r *Recorder) untilNextDue() time.Duration {
 func (r *Recorder) sample(isLast bool) {
 	r.lastSample = time.Now()
 	for _, change := range r.session.Follow() {
-		r.noteChange(logChange(change))
+		r.noteChange(ChangeNotes(change))
 	}
 
 	overhead := r.overhead()
@@ -264,19 +264,19 @@ func (r *Recorder) sample(isLast bool) {
 	if len(tree.Members) == 0 {
 		return // all have just exited
 	}
-	r.notes.once(tree.System.CgroupHidden && r.options.Limit.Bytes == 0, words.LimitHidden())
+	r.notes.once(tree.System.CgroupHidden && r.options.Limit == 0, words.LimitHidden())
 	r.earlier.addSteps(tree)
 
 	row := r.history.Add(tree)
 	r.spikes.addSample(&r.history, r.session)
 	r.rows.last = func() error { return r.rows.write(row, tree) }
 	if isLast || r.history.KeepsLast() { // else the files would grow until they cannot be read back
-		r.rows.writeLast(&r.files)
+		r.rows.writeLast(r.files)
 	}
 
 	events, losses, err := r.counters()
 	if err == nil {
-		r.display.Show(console.Progress{
+		r.show(Progress{
 			Sample: row.Sample, Latest: r.Latest(), Events: events, Losses: losses,
 			Overhead: overhead, End: r.End(), UntilSettled: r.options.UntilSettled != 0,
 		})
@@ -311,7 +311,7 @@ func (r *Recorder) noteChange(more []summary.Note) {
 		return
 	}
 	r.notes = append(r.notes, more...)
-	for _, note := range r.options.allocatorNotes(r.session.Allocators()) {
+	for _, note := range AllocatorNotes(r.session.Allocators(), r.options.HasBudget) {
 		r.notes.once(true, note)
 	}
 }
@@ -346,20 +346,19 @@ func (r *Recorder) takeSnapshot() error {
 	isOpenEnded := r.options.Duration == 0 || r.options.SnapshotEvery == 0 // or it was extended
 	file := r.snapshots.add(snapshot)
 	r.spikes.addSnapshot(snapshot, false)
-	r.files.write(folder.SnapshotFile(file), r.profileWriter(snapshot.AllHoldings(), r.began, snapshot))
-	r.snapshots.bound(isOpenEnded, &r.files)
+	r.files.Write(folder.SnapshotFile(file), r.profileWriter(snapshot.AllHoldings(), r.began, snapshot))
+	r.snapshots.bound(isOpenEnded, r.files)
 
-	limitMemory(r.userMemoryLimit)
 	return nil
 }
 
 // finalSample takes the last sample and the last snapshot.
 func (r *Recorder) finalSample() error {
 	r.sample(true)
-	r.rows.writeLast(&r.files) // of the sample before, if all processes have exited
+	r.rows.writeLast(r.files) // of the sample before, if all processes have exited
 	err := r.takeSnapshot()
 	if r.session.Err() != nil {
-		r.snapshots.dropTeardown(r.session.Elapsed(), r.history.Main(), &r.files)
+		r.snapshots.dropTeardown(r.session.Elapsed(), r.history.Main(), r.files)
 	}
 	return err
 }

@@ -1,11 +1,10 @@
-package trace
+package record
 
 import (
 	"fmt"
 	"log/slog"
 	"time"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
@@ -14,22 +13,13 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// criteria of the judgement: stricter where a trace is judged periodically.
-func (o *Options) criteria() verdict.Criteria {
-	c := verdict.InSeconds().Faster(o.Speed)
-	if o.isRechecked() {
-		return c.Repeated()
-	}
-	return c
-}
-
 // Recorded returns the record so far, to conclude from.
 func (r *Recorder) Recorded() *conclude.Trace {
 	t := &conclude.Trace{
 		Options: conclude.Options{
-			Criteria: r.options.criteria(), Limit: int64(r.options.Limit.Bytes),
-			Warmup: time.Duration(r.options.Warmup), Tolerable: r.options.tolerableRate(),
-			Components: r.options.Components.Rules,
+			Criteria: r.options.criteria(), Limit: r.options.Limit,
+			Warmup: r.options.Warmup, Tolerable: r.options.Tolerable,
+			Components: r.options.Components,
 		},
 		PID: r.asked.PID, Began: r.began, History: &r.history, Exit: r.snapshots.exit,
 		Checks: r.checks.rss, GPUChecks: r.checks.gpu, Keepers: r.objects.latest,
@@ -179,7 +169,7 @@ func gpuInput(t *conclude.Trace, p *conclude.Process) summary.GPUInput {
 		Start: pair.Start.Of(p.History.PID), End: pair.End.Of(p.History.PID),
 		Headroom:   growth.GPUHeadroom(t.History.GPUs, p.History.PID),
 		Components: t.Components,
-		Rows:       MaxRowsPerKind, Suspects: maxTableRows, Stacks: maxSummaryStacks,
+		Rows:       MaxRowsPerKind, Suspects: maxSuspects, Stacks: maxSummaryStacks,
 	}
 
 	for _, s := range t.Snapshots {
@@ -197,17 +187,4 @@ func gpuComments(all []conclude.Process) []string {
 		}
 	}
 	return comments
-}
-
-// outcomesOf returns the verdicts of a trace, on RSS and on GPU memory.
-func outcomesOf(r *conclude.Result) []flagvalue.Outcome {
-	all := []flagvalue.Outcome{{What: "the verdict", Class: r.Main.Class}}
-	for _, p := range r.All {
-		if p.GPU != nil {
-			all = append(all, flagvalue.Outcome{
-				What: "the verdict on the " + words.GPUMemoryOf(p.History.PID), Class: p.GPU.Class,
-			})
-		}
-	}
-	return all
 }

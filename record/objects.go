@@ -1,4 +1,4 @@
-package trace
+package record
 
 import (
 	"context"
@@ -60,21 +60,15 @@ const (
 	minObjectAge = 2 * time.Second
 )
 
-// Values of --keepers.
-const (
-	KeepersOn  = "on"
-	KeepersOff = "off"
-)
-
 // objectWatch counts the objects of the traced processes with Python, and searches who keeps those
 // that grow. The work runs in a goroutine of its own, one piece at a time, so that samples and
 // snapshots do not wait for it.
 type objectWatch struct {
-	session session
+	session Session
 	options *Options
 	began   time.Duration // as Recorder.began
 	rows    *rowFiles
-	files   *outputFiles
+	files   *Files
 
 	done chan objectWork // of the work under way; nil: there is none
 	stop context.CancelFunc
@@ -104,9 +98,6 @@ type objectWork struct {
 	err      error
 }
 
-// keepsObjects reports whether objects are counted and their keepers searched.
-func (o *Options) keepsObjects() bool { return o.Keepers == KeepersOn }
-
 // budget returns the CPU time that censuses and searches may take now.
 func (w *objectWatch) budget(o overhead.Overhead) time.Duration {
 	limit := o.OwnLimit()
@@ -130,7 +121,7 @@ func (w *objectWatch) of(p *growth.ProcessHistory) (own []*objects.Census) {
 // first census follows the first snapshot.
 func (r *Recorder) watchObjects() {
 	w := &r.objects
-	if !r.options.keepsObjects() || len(r.snapshots.all) == 0 {
+	if !r.options.Keepers || len(r.snapshots.all) == 0 {
 		return
 	}
 	select {
@@ -173,12 +164,12 @@ func (w *objectWatch) searchKeepers(
 func (w *objectWatch) searchAgain(t *conclude.Trace, p conclude.Process) {
 	now, gap := w.session.Elapsed(), time.Duration(float64(searchGap)/w.options.Speed)
 	isFirst := w.lastSearch == 0
-	if !w.options.keepsObjects() || !isFirst && now-w.lastSearch < gap {
+	if !w.options.Keepers || !isFirst && now-w.lastSearch < gap {
 		return
 	}
 
 	var limit time.Duration
-	if isFirst && w.options.Launch != nil {
+	if isFirst && w.options.Launched {
 		limit = maxObjectTime
 	}
 	w.searchKeepers(t, p, limit)
@@ -250,7 +241,7 @@ func (w *objectWatch) start(ctx context.Context, main *growth.ProcessHistory, wo
 
 // do counts the objects of the first process, searches in it, and counts the objects of the others
 // with the rest of the limit.
-func (work *objectWork) do(ctx context.Context, of session) {
+func (work *objectWork) do(ctx context.Context, of Session) {
 	before := of.ObjectsCPUTime()
 	left := func() time.Duration { return work.limit - (of.ObjectsCPUTime() - before) }
 
@@ -344,7 +335,7 @@ func (w *objectWatch) countSinceFirst(s *keeper.Search) {
 func (w *objectWatch) finish(
 	ctx context.Context, t *conclude.Trace, p conclude.Process, ended string,
 ) {
-	if !w.options.keepsObjects() || w.session.Elapsed()-w.began < minTraced {
+	if !w.options.Keepers || w.session.Elapsed()-w.began < minTraced {
 		return
 	}
 	timeout := lastObjectsTimeout

@@ -1,4 +1,4 @@
-package trace
+package record
 
 import (
 	"slices"
@@ -65,11 +65,11 @@ func defaultSnapshotPeriod(duration time.Duration) time.Duration {
 
 func newSnapshotSeries(o *Options) snapshotSeries {
 	s := snapshotSeries{
-		period: time.Duration(o.SnapshotEvery), isFixed: o.SnapshotEvery != 0,
+		period: o.SnapshotEvery, isFixed: o.SnapshotEvery != 0,
 		costs: duty.Limiter{Burst: snapshotBurst},
 	}
 	if s.period == 0 {
-		s.period = defaultSnapshotPeriod(time.Duration(o.Duration))
+		s.period = defaultSnapshotPeriod(o.Duration)
 	}
 	return s
 }
@@ -149,7 +149,7 @@ func (s *snapshotSeries) unclassifyFree(latest *growth.Snapshot) {
 // bound bounds the number of the snapshots of an open-ended trace, and the memory of all. In the
 // snapshots between the first and the latest it drops holdings that hold nothing. Then it drops
 // every other one of these snapshots.
-func (s *snapshotSeries) bound(isOpenEnded bool, files *outputFiles) {
+func (s *snapshotSeries) bound(isOpenEnded bool, files *Files) {
 	if isOpenEnded && len(s.all) >= maxSnapshots {
 		s.thin(files)
 	}
@@ -173,7 +173,7 @@ func (s *snapshotSeries) holdings() (n int) {
 }
 
 // thin drops every other snapshot but the first, the last and the planned baseline.
-func (s *snapshotSeries) thin(files *outputFiles) {
+func (s *snapshotSeries) thin(files *Files) {
 	kept := s.all[:0]
 	for i, n := range s.all {
 		if i%2 == 0 || i == len(s.all)-1 || n.Snapshot == s.baseline {
@@ -191,7 +191,7 @@ func (s *snapshotSeries) thin(files *outputFiles) {
 // heap than most before them: memory that a program frees at its end, it had kept until then. After
 // a spike it has as much as most before.
 func (s *snapshotSeries) dropTeardown(
-	exit time.Duration, main *growth.ProcessHistory, files *outputFiles,
+	exit time.Duration, main *growth.ProcessHistory, files *Files,
 ) {
 	const keptShare, longest, fewest = 0.8, 10 * time.Second, 2
 	for n := len(s.all); n > fewest && main != nil; n-- {

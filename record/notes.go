@@ -1,0 +1,32 @@
+package record
+
+import (
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+)
+
+// AllocatorNotes are where mallocs limit the findings of the trace. Without a limit of the overhead
+// there are no bursts.
+func AllocatorNotes(found []tracer.Allocator, hasBudget bool) (notes []summary.Note) {
+	if !hasBudget {
+		return nil
+	}
+	for _, f := range found {
+		a := words.Allocator{PID: f.PID, Name: f.Name, Path: f.Path, Limit: f.Limit}
+		if a.NeedsNote() {
+			notes = append(notes, a.Note())
+		}
+	}
+	return notes
+}
+
+// ChangeNotes has a note where a change of the process tree is which process is traced, and why.
+func ChangeNotes(c tracer.Change) (notes []summary.Note) {
+	if c.Err == nil && c.Event == growth.TreeSelected && c.Selection.Processes > 0 {
+		text := words.TreeChange(c.TreeChange)
+		notes = append(notes, summary.Note{Code: summary.NoteProcess, Text: text})
+	}
+	return notes
+}

@@ -1,0 +1,126 @@
+package record
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/overhead"
+)
+
+func TestOverhead(t *testing.T) {
+	t.Run("summary", testOverheadSummary)
+	t.Run("no limit", testOverheadNoLimit)
+	t.Run("changes are logged once", testChanges)
+	t.Run("interval of a profile", testInterval)
+	t.Run("comments", testComments)
+}
+
+// inStorm is the overhead of a session whose heap is sampled in bursts.
+func inStorm() overhead.Overhead {
+	return overhead.Overhead{
+		Limits: overhead.Limits{Limit: 0.03, OwnFloor: 0.02}, Elapsed: 100 * time.Second, Traced: 50 * time.Second,
+		InProbes: 2500 * time.Millisecond, Busiest: 1900 * time.Millisecond,
+		Own: 400 * time.Millisecond, Mode: overhead.HeapBursts, Interval: 64 << 10,
+		Bursts: 11, Open: 5500 * time.Millisecond, StepBefore: 182100 * time.Microsecond,
+		StepSince: 183900 * time.Microsecond,
+		Changes: []overhead.Change{{
+			At: 2500 * time.Millisecond, Mode: overhead.HeapBursts,
+			OverheadChange: growth.OverheadChange{Reason: growth.OverheadFewTensors},
+		}},
+	}
+}
+
+func testOverheadSummary(t *testing.T) {
+	slowdown, inProbes, before, since := 0.019, 2.5, 0.1821, 0.1839
+	want := &summary.Overhead{
+		Limit: 0.03, Slowdown: &slowdown, InProbesS: &inProbes,
+		OwnS: 0.4, OwnLimitS: 2, TracedS: 50,
+		Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.5, LagS: 60, IntervalBytes: 64 << 10,
+		StepBeforeS: &before, StepSinceS: &since,
+		Changes: []summary.OverheadChange{{
+			AtS: 2.5, Mode: summary.HeapBursts,
+			Text: "tensor probes take less than half of the budget: open all the time",
+		}},
+	}
+
+	if got := withLag(overheadSummary(inStorm()), growth.HeapCoverage{
+		Bursts: 11,
+		Lag:    time.Minute,
+	}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func testOverheadNoLimit(t *testing.T) {
+	free, idle := inStorm(), inStorm()
+	free.Limit, idle.Elapsed = 0, 0
+	for _, o := range []overhead.Overhead{free, idle, {Mode: overhead.HeapFull, Interval: 1}} {
+		if got := overheadSummary(o); got.Slowdown != nil || got.InProbesS != nil {
+			t.Errorf("%+v has the slow-down %v", o, *got.Slowdown)
+		}
+	}
+
+	if got := overheadSummary(overhead.Overhead{Mode: overhead.HeapFull}); got.StepBeforeS != nil ||
+		got.StepSinceS != nil {
+		t.Error("steps that were not seen have a time")
+	}
+}
+
+func testChanges(t *testing.T) {
+	out := logged(t)
+	changes := make([]overhead.Change, 3)
+	for i := range changes {
+		changes[i].Reason = growth.OverheadReason([]string{"one", "two", "three"}[i])
+	}
+	said := 0
+
+	for _, there := range []int{0, 1, 1, 3, 3} {
+		said = logOverheadChanges(changes[:there], said)
+	}
+
+	if text := out.String(); strings.Count(text, "\n") != 3 || strings.Count(text, "two") != 1 {
+		t.Errorf("logs %q", out.String())
+	}
+}
+
+// In bursts a sample represents allocations between them, too.
+func testInterval(t *testing.T) {
+	for want, s := range map[uint64]*growth.Snapshot{
+		1:          {},
+		512 << 10:  {Interval: 512 << 10, Heap: growth.HeapCoverage{Extrapolation: 50}},
+		3_276_800:  {Interval: 64 << 10, Heap: growth.HeapCoverage{Bursts: 3, Extrapolation: 50}},
+		64 << 10:   {Interval: 64 << 10, Heap: growth.HeapCoverage{Bursts: 3, Extrapolation: 0.5}},
+		65_536e9:   {Interval: 64 << 10, Heap: growth.HeapCoverage{Bursts: 3, Extrapolation: 1e300}},
+		50 * 1_000: {Interval: 1000, Heap: growth.HeapCoverage{Bursts: 1, Extrapolation: 50}},
+	} {
+		if got := effectiveInterval(s); got != want {
+			t.Errorf("%+v: %d bytes, want %d", s.Heap, got, want)
+		}
+	}
+}
+
+func testComments(t *testing.T) {
+	coverage := growth.HeapCoverage{Bursts: 11, Lag: time.Minute, Untrackable: "the allocator is jemalloc"}
+	got := words.HeapComments(withLag(overheadSummary(inStorm()), coverage), coverage.Untrackable)
+	o := withLag(overheadSummary(inStorm()), coverage)
+
+	want := []string{
+		words.HeapMode(o.Mode), "allocation sites of heap memory are from " + words.FromBursts(o),
+		"objects of the heap cannot be tracked: the allocator is jemalloc",
+	}
+
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+
+	if got := words.HeapComments(overheadSummary(overhead.Overhead{Mode: overhead.HeapFull}),
+		""); !slices.Equal(got, []string{words.HeapMode(summary.HeapFull)}) {
+		t.Errorf("%q", got)
+	}
+}

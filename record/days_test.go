@@ -158,7 +158,8 @@ func (d *days) Counters() (tracer.Events, growth.Losses, error) {
 func (d *days) newRecorder(t *testing.T, dir *folder.Folder) *Recorder {
 	t.Helper()
 	r, err := New(Setup{
-		Session: d, Asked: summary.Process{PID: 1}, Files: &Files{Folder: dir}, Marks: d.marks,
+		Session: d, Asked: Target{Process: summary.Process{PID: 1}}, Files: &Files{Folder: dir},
+		Marks: d.marks, Report: func(Event) {},
 	}, Options{PID: 1, Speed: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -167,17 +168,17 @@ func (d *days) newRecorder(t *testing.T, dir *folder.Folder) *Recorder {
 }
 
 // record records the whole time.
-func (d *days) record(t *testing.T, dir *folder.Folder) *Recorder {
+func (d *days) record(t *testing.T, dir *folder.Folder) *Ending {
 	t.Helper()
 	d.started, d.marks = time.Now(), &Marks{}
 	r := d.newRecorder(t, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), d.length)
 	defer cancel()
-	ended, err := r.Record(ctx, func(Progress) {})
-	if err != nil || ended != summary.EndedInterrupt {
-		t.Fatalf("the trace has ended by %q, %v", ended, err)
+	ended, err := r.Record(ctx)
+	if err != nil || ended.reason != summary.EndedInterrupt {
+		t.Fatalf("the trace has ended by %q, %v", ended.reason, err)
 	}
-	return r
+	return ended
 }
 
 func openFiles(t *testing.T) int {
@@ -204,13 +205,15 @@ func TestDays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const maxMemory = 200 << 20
 		memory, files := heapBytes(), openFiles(t)
-		r := d.record(t, dir)
+		ended := d.record(t, dir)
+		r := ended.recorder
 		took := int64(heapBytes()) - int64(memory)
 		t.Logf("memory: %.0f MiB; %d snapshots, %d rows", float64(took)/(1<<20), len(r.snapshots.all), len(r.history.Rows))
 		if took > maxMemory {
 			t.Errorf("it takes %d MiB of memory", took>>20)
 		}
-		result, err := r.Finish(t.Context(), func() {}, summary.EndedInterrupt)
+		ended.Search(t.Context())
+		result, err := ended.Finish()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +274,6 @@ func TestThinnedRows(t *testing.T) {
 	dir, path := createFolder(t)
 	d := &days{length: time.Hour, started: time.Now().Add(-time.Minute), marks: &Marks{}}
 	r := d.newRecorder(t, dir)
-	r.show = func(Progress) {}
 	long := growth.TreeSample{Members: make([]growth.Member, 1), Processes: make([]growth.ProcessSample, 1)}
 	long.Members[0].Traced = true
 	for r.history.KeepsLast() {

@@ -363,14 +363,15 @@ func (e *Earlier) gapsUntil(began time.Duration) []summary.Gap {
 	})
 }
 
-// target identifies the process that the user named; nil: the kernel does not say.
-func (r *Recorder) target() *summary.Target {
+// summary identifies the target of a trace that started at a time of CLOCK_MONOTONIC, in ns; nil: the
+// kernel does not say.
+func (t *Target) summary(started uint64) *summary.Target {
 	boot, err := process.BootID()
-	if err != nil || r.startTicks == 0 {
+	if err != nil || t.StartTicks == 0 {
 		return nil
 	}
 	return &summary.Target{
-		PID: r.asked.PID, StartTicks: r.startTicks, BootID: boot,
-		MonotonicS: summary.Seconds(time.Duration(r.session.Started())),
+		PID: t.PID, StartTicks: t.StartTicks, BootID: boot,
+		MonotonicS: summary.Seconds(time.Duration(started)),
 	}
 }

@@ -3,7 +3,6 @@ package record
 import (
 	"fmt"
 	"io"
-	"log/slog"
 
 	"github.com/allocscope/allocscope/export/folder"
 )
@@ -12,6 +11,7 @@ import (
 // errors together make the exit status non-zero.
 type Files struct {
 	*folder.Folder
+	report func(Event)
 	errors []error
 }
 
@@ -37,10 +37,10 @@ func (f *Files) remove(name string) {
 	}
 }
 
-// note keeps an error, and logs the first one.
+// note keeps an error, and reports the first one.
 func (f *Files) note(err error) {
 	if len(f.errors) == 0 {
-		slog.Error(err.Error())
+		f.report(FileFailed{err})
 	}
 	f.errors = append(f.errors, err)
 }

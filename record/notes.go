@@ -1,11 +1,27 @@
 package record
 
 import (
+	"slices"
+
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 )
+
+// maxNotes bounds the notes of a trace whose processes are started repeatedly.
+const maxNotes = 32
+
+// notes are the sentences of a summary besides its numbers.
+type notes []summary.Note
+
+// once reports a note, and adds it, unless it is there.
+func (n *notes) once(note summary.Note, report func(Event)) {
+	if len(*n) < maxNotes && !slices.Contains(*n, note) {
+		report(Warning{note})
+		*n = append(*n, note)
+	}
+}
 
 // AllocatorNotes are where mallocs limit the findings of the trace. Without a limit of the overhead
 // there are no bursts.

@@ -3,14 +3,11 @@ package record
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/export/rows"
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/conclude"
@@ -45,6 +42,8 @@ const (
 	// interruptedTimeout after a signal.
 	lastObjectsTimeout = time.Minute
 	interruptedTimeout = 10 * time.Second
+	// slowSearch is how long the end waits before it says so.
+	slowSearch = 2 * time.Second
 	// minTraced is the length of a trace from which on its end waits for them: in less nothing can be
 	// seen to grow.
 	minTraced = 5 * time.Second
@@ -66,7 +65,9 @@ const (
 type objectWatch struct {
 	session Session
 	options *Options
+	report  func(Event)
 	began   time.Duration // as Recorder.began
+	end     *Deadline
 	rows    *rowFiles
 	files   *Files
 
@@ -117,11 +118,10 @@ func (w *objectWatch) of(p *growth.ProcessHistory) (own []*objects.Census) {
 	return own
 }
 
-// watchObjects takes the results of work that has ended, and starts the next one that is due. The
-// first census follows the first snapshot.
-func (r *Recorder) watchObjects() {
-	w := &r.objects
-	if !r.options.Keepers || len(r.snapshots.all) == 0 {
+// watch takes the results of work that has ended, and starts the next one that is due. The first
+// census follows the first snapshot.
+func (w *objectWatch) watch(recorded func() *conclude.Trace) {
+	if !w.options.Keepers {
 		return
 	}
 	select {
@@ -133,16 +133,16 @@ func (r *Recorder) watchObjects() {
 		return
 	}
 
-	elapsed := r.session.Elapsed()
-	length := r.End() - r.began
-	isHalf := r.checks.rss == nil && r.End() != 0 && !w.isSearched && elapsed >= r.began+length/2
+	elapsed, end := w.session.Elapsed(), w.end.At()
+	length := end - w.began
+	isHalf := !w.options.isRechecked() && end != 0 && !w.isSearched && elapsed >= w.began+length/2
 	switch {
 	case isHalf && elapsed >= w.nextHalfway:
 		w.nextHalfway = elapsed + length/2/halfwayTries
-		t := r.Recorded()
+		t := recorded()
 		w.searchKeepers(t, conclude.MainOf(t.Judge()), 0)
-	case elapsed >= w.nextCensus && w.budget(r.session.Overhead()) > 0:
-		w.start(context.Background(), r.history.Main(), objectWork{})
+	case elapsed >= w.nextCensus && w.budget(w.session.Overhead()) > 0:
+		w.start(context.Background(), recorded().History.Main(), objectWork{})
 	}
 }
 
@@ -291,13 +291,8 @@ func grownTypes(first, last *objects.Census) (suspects []objects.Suspect) {
 func (w *objectWatch) take(work objectWork) {
 	w.done = nil
 	w.stop()
-	if work.err != nil {
-		slog.Debug("read objects: " + work.err.Error())
-	}
-
+	w.report(ObjectsRead{work.counted, work.err})
 	for _, c := range work.counted {
-		slog.Debug(fmt.Sprintf("census of PID %d at %s: %d types, %.0f%% of the memory read, in %s",
-			c.PID, units.Duration(c.Elapsed), len(c.Types), 100*c.Share, c.Took))
 		if err := w.rows.writeObjects(rows.ObjectRowsOf(&c.Result)); err != nil {
 			w.files.note(err)
 		}
@@ -344,7 +339,7 @@ func (w *objectWatch) finish(
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	slow := time.AfterFunc(2*time.Second, func() { slog.Info("searching who keeps what grows") })
+	slow := time.NewTimer(slowSearch)
 	defer slow.Stop()
 
 	isExited := w.session.Err() != nil
@@ -355,7 +350,7 @@ func (w *objectWatch) finish(
 			cancelOld()
 		}
 		context.AfterFunc(old, w.stop)
-		w.take(<-w.done)
+		w.await(slow)
 		cancelOld()
 	}
 	for i := range w.latest {
@@ -370,5 +365,16 @@ func (w *objectWatch) finish(
 	work := w.searchFor(t, p)
 	work.limit = maxObjectTime // whatever the budget says: the trace is for the answer
 	w.start(ctx, t.History.Main(), work)
-	w.take(<-w.done)
+	w.await(slow)
+}
+
+// await waits for the results of the work under way, and takes them.
+func (w *objectWatch) await(slow *time.Timer) {
+	select {
+	case work := <-w.done:
+		w.take(work)
+	case <-slow.C:
+		w.report(SlowSearch{})
+		w.take(<-w.done)
+	}
 }

@@ -90,18 +90,15 @@ const trainerPID = 100
 func newCounting(t *testing.T, length time.Duration) (*counting, *Recorder) {
 	t.Helper()
 	dir, _ := createFolder(t)
-	rows, err := openRows(dir)
+	c := &counting{days: days{started: time.Now()}, pids: []int{7, trainerPID}}
+	r, err := New(Setup{
+		Session: c, Files: &Files{Folder: dir}, Report: func(Event) {},
+	}, Options{Keepers: true, Duration: length, Speed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &counting{days: days{started: time.Now()}, pids: []int{7, trainerPID}}
-	r := &Recorder{
-		session: c, options: Options{Keepers: true, Speed: 1}, rows: rows, files: &Files{},
-		snapshots: snapshotSeries{all: []numberedSnapshot{{&growth.Snapshot{}, 0}}},
-	}
-	r.objects = objectWatch{session: c, options: &r.options, rows: rows, files: r.files}
-	r.end.Store(int64(length))
-	t.Cleanup(func() { _ = rows.close() })
+	r.snapshots.all = []numberedSnapshot{{&growth.Snapshot{}, 0}}
+	t.Cleanup(func() { _ = r.rows.close() })
 	return c, r
 }
 
@@ -122,7 +119,7 @@ func (c *counting) second(r *Recorder, mib int64) {
 		}},
 		Processes: []growth.ProcessSample{{PID: trainerPID, Sample: sample}},
 	})
-	r.watchObjects()
+	r.objects.watch(r.Recorded)
 	synctest.Wait()
 }
 

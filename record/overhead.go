@@ -1,32 +1,44 @@
 package record
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/overhead"
 )
 
-// overhead returns the cost of tracing so far, and logs the changes since the last call.
-func (r *Recorder) overhead() *summary.Overhead {
-	o := r.session.Overhead()
-	r.loggedChanges = logOverheadChanges(o.Changes, r.loggedChanges)
+// A meter reads the cost and the losses of a trace: the session's, with the recorder's own.
+type meter struct {
+	session   Session
+	snapshots *snapshotSeries
+	objects   *objectWatch
+	report    func(Event)
+	reported  int // changes of the overhead controller
+}
+
+// overhead returns the cost of tracing so far, and reports the changes since the last call.
+func (m *meter) overhead() *summary.Overhead {
+	o := m.session.Overhead()
+	for _, change := range o.Changes[min(m.reported, len(o.Changes)):] {
+		m.report(OverheadChange{change.OverheadChange})
+	}
+	m.reported = len(o.Changes)
+
 	out := overheadSummary(o)
-	out.LeftOutSnapshots = r.snapshots.leftOut
-	out.SearchAtEndS = summary.Seconds(r.objects.atEnd)
+	out.LeftOutSnapshots = m.snapshots.leftOut
+	out.SearchAtEndS = summary.Seconds(m.objects.atEnd)
 	out.OwnS = max(0, out.OwnS-out.SearchAtEndS)
 	return out
 }
 
-// logOverheadChanges logs the changes after the logged ones. It returns how many are logged now.
-func logOverheadChanges(changes []overhead.Change, logged int) int {
-	for _, change := range changes[min(logged, len(changes)):] {
-		slog.Info(words.OverheadChange(change.OverheadChange))
-	}
-	return len(changes)
+// counters returns the events and the losses so far.
+func (m *meter) counters() (tracer.Events, growth.Losses, error) {
+	events, losses, err := m.session.Counters()
+	losses.Add(growth.LossIdleHoldings, "", m.snapshots.idleHoldings)
+	return events, losses, err
 }
 
 // heapModes are the modes of source heap as the summary names them.

@@ -3,7 +3,6 @@ package record
 import (
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 func TestOverhead(t *testing.T) {
 	t.Run("summary", testOverheadSummary)
 	t.Run("no limit", testOverheadNoLimit)
-	t.Run("changes are logged once", testChanges)
+	t.Run("changes are reported once", testChanges)
 	t.Run("interval of a profile", testInterval)
 	t.Run("comments", testComments)
 }
@@ -72,20 +71,26 @@ func testOverheadNoLimit(t *testing.T) {
 	}
 }
 
+// changing is a session with changes of its overhead.
+type changing struct {
+	days
+	changes []overhead.Change
+}
+
+func (c *changing) Overhead() overhead.Overhead { return overhead.Overhead{Changes: c.changes} }
+
 func testChanges(t *testing.T) {
-	out := logged(t)
-	changes := make([]overhead.Change, 3)
-	for i := range changes {
-		changes[i].Reason = growth.OverheadReason([]string{"one", "two", "three"}[i])
+	var got reported
+	session := &changing{}
+	m := meter{
+		session: session, snapshots: &snapshotSeries{}, objects: &objectWatch{}, report: got.report,
 	}
-	said := 0
-
 	for _, there := range []int{0, 1, 1, 3, 3} {
-		said = logOverheadChanges(changes[:there], said)
+		session.changes = make([]overhead.Change, there)
+		m.overhead()
 	}
-
-	if text := out.String(); strings.Count(text, "\n") != 3 || strings.Count(text, "two") != 1 {
-		t.Errorf("logs %q", out.String())
+	if len(got) != 3 {
+		t.Errorf("reports %d of 3 changes", len(got))
 	}
 }
 

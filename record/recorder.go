@@ -6,17 +6,13 @@ package record
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/objects"
@@ -64,17 +60,13 @@ type Session interface {
 type Recorder struct {
 	options Options
 	session Session
-	asked   summary.Process // of --pid
-	// startTicks is growth.Process.Start of asked; 0: unknown.
-	startTicks int64
-	files      *Files
-	show       func(Progress)
-	marks      *Marks
-	started    time.Time     // when Elapsed was 0
-	began      time.Duration // Elapsed when tracing began: 0, unless it continues an earlier trace
-	// end is Elapsed when the trace ends, at the latest; 0: without end. Extend moves it.
-	end     atomic.Int64
-	earlier *Earlier // nil: it continues none
+	report  func(Event)
+	asked   Target
+	files   *Files
+	marks   *Marks
+	earlier *Earlier      // nil: it continues none
+	began   time.Duration // Elapsed when tracing began: 0, unless it continues an earlier trace
+	end     Deadline
 
 	history    growth.History
 	rows       *rowFiles
@@ -83,48 +75,57 @@ type Recorder struct {
 	snapshots snapshotSeries
 	spikes    spikeWatcher
 	objects   objectWatch
+	checks    checks
+	meter     meter
+	profiles  profiles
+	notes     notes
+}
 
-	checks checks
-
-	headline      string   // the verdict in a sentence; empty until the end
-	gpuHeadlines  []string // the same of GPU memory, for the comments of profiles
-	loggedChanges int      // changes of the overhead controller
-	notes         notes
+// A Target is the process that the user named.
+type Target struct {
+	summary.Process
+	StartTicks int64 // as growth.Process.Start; 0: unknown
 }
 
 // A Setup has the session of a trace, and the places of its results.
 type Setup struct {
-	Session    Session
-	Asked      summary.Process // as the user named it
-	StartTicks int64           // growth.Process.Start of Asked; 0: unknown
-	Files      *Files
-	Marks      *Marks
-	Earlier    *Earlier       // nil: the trace continues none
-	Notes      []summary.Note // of the start of the session
+	Session Session
+	Asked   Target
+	Files   *Files
+	Marks   *Marks
+	Earlier *Earlier       // nil: the trace continues none
+	Notes   []summary.Note // of the start of the session
+	Report  func(Event)
 }
 
 // New returns a recorder that has not begun.
 func New(from Setup, options Options) (*Recorder, error) {
-	of := from.Session
+	of, report, files := from.Session, from.Report, from.Files
 	r := &Recorder{
-		session: of, asked: from.Asked, startTicks: from.StartTicks, marks: from.Marks,
-		files: from.Files, options: options, earlier: from.Earlier, notes: from.Notes,
-		started: time.Now().Add(-of.Elapsed()), began: of.Opened(),
+		session: of, options: options, report: report, asked: from.Asked, files: files,
+		marks: from.Marks, earlier: from.Earlier, notes: from.Notes, began: of.Opened(),
 		snapshots: newSnapshotSeries(&options), spikes: newSpikeWatcher(),
+		checks: newChecks(&options, report),
 	}
-	r.setEnd()
+	r.end.set(r.began, &options)
 	if r.earlier != nil {
 		r.history = r.earlier.history
 	}
 
-	r.checks = newChecks(&options)
-
+	files.report = report
 	var err error
-	if r.rows, err = openRows(r.files.Folder); err != nil {
+	if r.rows, err = openRows(files.Folder); err != nil {
 		return nil, err
 	}
+
 	r.objects = objectWatch{
-		session: of, options: &r.options, began: r.began, rows: r.rows, files: r.files,
+		session: of, options: &r.options, report: report, began: r.began, end: &r.end, rows: r.rows,
+		files: files,
+	}
+	r.meter = meter{session: of, snapshots: &r.snapshots, objects: &r.objects, report: report}
+	r.profiles = profiles{
+		session: of, options: &r.options, files: files, history: &r.history, meter: &r.meter,
+		asked: from.Asked.Process, started: time.Now().Add(-of.Elapsed()),
 	}
 	return r, r.rows.writeEarlier(&r.history)
 }
@@ -134,7 +135,7 @@ func Replay(
 	of Session, options Options, history growth.History, snapshots ...*growth.Snapshot,
 ) *Recorder {
 	r := &Recorder{session: of, options: options, history: history}
-	r.setEnd()
+	r.end.set(0, &options)
 	for i, s := range snapshots {
 		r.snapshots.all = append(r.snapshots.all, numberedSnapshot{s, i})
 	}
@@ -154,19 +155,42 @@ func (r *Recorder) Elapsed() time.Duration { return r.session.Elapsed() }
 // Began returns Elapsed when tracing began: 0, unless it continues an earlier trace.
 func (r *Recorder) Began() time.Duration { return r.began }
 
+// Deadline returns the end of the trace.
+func (r *Recorder) Deadline() *Deadline { return &r.end }
+
 // AddMark adds a mark. It returns false if there have been too many.
 func (r *Recorder) AddMark(text string, at time.Time) bool { return r.marks.Add(text, at) }
 
 // Latest returns the latest snapshot; nil: there is none.
 func (r *Recorder) Latest() *growth.Snapshot { return r.snapshots.latest() }
 
-// Record samples and takes snapshots until the trace ends, and shows its progress. It returns why it
-// ended.
-func (r *Recorder) Record(ctx context.Context, show func(Progress)) (ended string, err error) {
-	r.show = show
+// Recorded returns the record so far, to conclude from.
+func (r *Recorder) Recorded() *conclude.Trace {
+	t := &conclude.Trace{
+		Options: conclude.Options{
+			Criteria: r.options.criteria(), Limit: r.options.Limit,
+			Warmup: r.options.Warmup, Tolerable: r.options.Tolerable,
+			Components: r.options.Components,
+		},
+		PID: r.asked.PID, Began: r.began, History: &r.history, Exit: r.snapshots.exit,
+		Checks: r.checks.rss, GPUChecks: r.checks.gpu, Keepers: r.objects.latest,
+	}
+
+	for _, s := range r.snapshots.all {
+		t.Snapshots = append(t.Snapshots, s.Snapshot)
+	}
+
+	for _, c := range r.objects.counted {
+		t.Censuses = append(t.Censuses, &c.Result)
+	}
+	return t
+}
+
+// Record samples and takes snapshots until the trace ends. It returns its ending with an error, too.
+func (r *Recorder) Record(ctx context.Context) (*Ending, error) {
 	for {
 		if err := r.tick(); err != nil {
-			return r.endReason(ctx), err
+			return r.ending(ctx), err
 		}
 
 		wait := time.NewTimer(r.untilNextDue())
@@ -174,33 +198,32 @@ func (r *Recorder) Record(ctx context.Context, show func(Progress)) (ended strin
 		case <-ctx.Done():
 		case <-r.session.Done():
 		case <-wait.C:
-			if !r.checks.settled && (r.End() == 0 || r.session.Elapsed() < r.End()) {
+			if !r.checks.settled && (r.end.At() == 0 || r.session.Elapsed() < r.end.At()) {
 				continue
 			}
 		}
 
 		wait.Stop()
-
-		ended = r.endReason(ctx)
-		return ended, r.finalSample()
+		return r.ending(ctx), r.finalSample()
 	}
 }
 
-// endReason returns why a trace ends, for the summary.
-func (r *Recorder) endReason(ctx context.Context) string {
+// ending returns the ending of a trace whose context may have ended.
+func (r *Recorder) ending(ctx context.Context) *Ending {
+	e := &Ending{recorder: r, reason: summary.EndedDuration}
 	switch {
 	case r.session.Err() != nil && r.session.IsOutOfMemory(r.options.PID):
-		return summary.EndedOutOfMemory
+		e.reason = summary.EndedOutOfMemory
 	case r.session.Err() != nil:
-		return summary.EndedExit
+		e.reason = summary.EndedExit
 	case errors.Is(context.Cause(ctx), ErrCommandEnded):
-		return summary.EndedExit
+		e.reason = summary.EndedExit
 	case ctx.Err() != nil:
-		return summary.EndedInterrupt
+		e.reason = summary.EndedInterrupt
 	case r.checks.settled:
-		return summary.EndedSettled
+		e.reason = summary.EndedSettled
 	}
-	return summary.EndedDuration
+	return e
 }
 
 // tick does all work that is due.
@@ -208,7 +231,9 @@ func (r *Recorder) tick() error {
 	if time.Since(r.lastSample) >= r.options.samplePeriod()-sampleTolerance {
 		r.sample(false)
 		r.recheck()
-		r.watchObjects()
+		if r.Latest() != nil {
+			r.objects.watch(r.Recorded)
+		}
 	}
 
 	baseline, planned := r.options.plannedBaseline()
@@ -227,9 +252,30 @@ func (r *Recorder) tick() error {
 	}
 
 	if r.spikes.isDue(r.session, r.snapshots.next(), r.options.samplePeriod()) {
-		return r.takeSpikeSnapshot()
+		cost, err := r.spikes.take(r.session, r.report)
+		r.snapshots.costs.Spend(cost) // so that all snapshots together take no more
+		return err
 	}
 	return nil
+}
+
+// recheck judges a trace without a fixed end where that is due.
+func (r *Recorder) recheck() {
+	if r.checks.rss == nil || !r.checks.rss.Due((r.session.Elapsed() - r.began).Seconds()) {
+		return
+	}
+
+	t := r.Recorded()
+	all := t.Judge()
+	r.checks.addRSS(conclude.MainOf(all))
+	r.objects.searchAgain(t, conclude.MainOf(all))
+	for i := range all {
+		t.JudgeGPU(&all[i])
+	}
+	r.checks.addGPU(all)
+	if r.options.UntilSettled != 0 {
+		r.checks.settle(t, all, r.end.At())
+	}
 }
 
 // untilNextDue returns the time until tick has something to do.
@@ -237,7 +283,7 @@ func (r *Recorder) untilNextDue() time.Duration {
 	elapsed := r.session.Elapsed()
 	next := min(r.snapshots.next()-elapsed, r.options.samplePeriod()-time.Since(r.lastSample))
 
-	if end := r.End(); end != 0 {
+	if end := r.end.At(); end != 0 {
 		next = min(next, end-elapsed)
 	}
 	if r.checks.settled {
@@ -254,17 +300,20 @@ func (r *Recorder) untilNextDue() time.Duration {
 func (r *Recorder) sample(isLast bool) {
 	r.lastSample = time.Now()
 	for _, change := range r.session.Follow() {
+		r.report(TreeChange{change})
 		r.noteChange(ChangeNotes(change))
 	}
 
-	overhead := r.overhead()
+	overhead := r.meter.overhead()
 	r.addMarks()
 
 	tree := r.session.Sample()
 	if len(tree.Members) == 0 {
 		return // all have just exited
 	}
-	r.notes.once(tree.System.CgroupHidden && r.options.Limit == 0, words.LimitHidden())
+	if tree.System.CgroupHidden && r.options.Limit == 0 {
+		r.notes.once(words.LimitHidden(), r.report)
+	}
 	r.earlier.addSteps(tree)
 
 	row := r.history.Add(tree)
@@ -274,33 +323,12 @@ func (r *Recorder) sample(isLast bool) {
 		r.rows.writeLast(r.files)
 	}
 
-	events, losses, err := r.counters()
+	events, losses, err := r.meter.counters()
 	if err == nil {
-		r.show(Progress{
+		r.report(Progress{
 			Sample: row.Sample, Latest: r.Latest(), Events: events, Losses: losses,
-			Overhead: overhead, End: r.End(), UntilSettled: r.options.UntilSettled != 0,
+			Overhead: overhead, End: r.end.At(), UntilSettled: r.options.UntilSettled != 0,
 		})
-	}
-}
-
-// counters are the session's, with the losses of the recorder.
-func (r *Recorder) counters() (tracer.Events, growth.Losses, error) {
-	events, losses, err := r.session.Counters()
-	losses.Add(growth.LossIdleHoldings, "", r.snapshots.idleHoldings)
-	return events, losses, err
-}
-
-// maxNotes bounds the notes of a trace whose processes are started repeatedly.
-const maxNotes = 32
-
-// notes are the sentences of a summary besides its numbers.
-type notes []summary.Note
-
-// once logs a note that applies, and adds it, unless it is there.
-func (n *notes) once(applies bool, note summary.Note) {
-	if applies && len(*n) < maxNotes && !slices.Contains(*n, note) {
-		slog.Warn(note.Text)
-		*n = append(*n, note)
 	}
 }
 
@@ -312,7 +340,7 @@ func (r *Recorder) noteChange(more []summary.Note) {
 	}
 	r.notes = append(r.notes, more...)
 	for _, note := range AllocatorNotes(r.session.Allocators(), r.options.HasBudget) {
-		r.notes.once(true, note)
+		r.notes.once(note, r.report)
 	}
 }
 
@@ -330,14 +358,7 @@ func (r *Recorder) takeSnapshot() error {
 		return err
 	}
 
-	slog.Debug(fmt.Sprintf(
-		"snapshot at %s of %d live samples, %d stacks in %s",
-		units.Duration(snapshot.Elapsed),
-		snapshot.LiveObjects,
-		len(snapshot.Holdings),
-		snapshot.Took,
-	))
-
+	r.report(SnapshotTaken{Snapshot: snapshot})
 	if r.session.Err() != nil {
 		r.snapshots.exit = snapshot
 		return nil
@@ -346,9 +367,8 @@ func (r *Recorder) takeSnapshot() error {
 	isOpenEnded := r.options.Duration == 0 || r.options.SnapshotEvery == 0 // or it was extended
 	file := r.snapshots.add(snapshot)
 	r.spikes.addSnapshot(snapshot, false)
-	r.files.Write(folder.SnapshotFile(file), r.profileWriter(snapshot.AllHoldings(), r.began, snapshot))
+	r.profiles.write(folder.SnapshotFile(file), snapshot.AllHoldings(), r.began, snapshot)
 	r.snapshots.bound(isOpenEnded, r.files)
-
 	return nil
 }
 

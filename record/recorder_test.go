@@ -135,9 +135,8 @@ func TestPairOf(t *testing.T) {
 func openEnded(t *testing.T) (r *Recorder, path string) {
 	t.Helper()
 	dir, path := createFolder(t)
-	return &Recorder{
-		files: &Files{Folder: dir}, snapshots: snapshotSeries{period: time.Second},
-	}, path
+	files := &Files{Folder: dir, report: func(Event) {}}
+	return &Recorder{files: files, snapshots: snapshotSeries{period: time.Second}}, path
 }
 
 // pretend adds a snapshot as takeSnapshot does.

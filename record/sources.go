@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/tracer/source"
 )
@@ -18,3 +19,22 @@ func SourceName(s source.Status) string {
 
 // SourceReason is why a source is not attached, or its gap; empty where there is nothing to report.
 func SourceReason(s source.Status) string { return cmp.Or(words.SourceGap(s.Gap), s.Reason) }
+
+// sourcesOf are sources in the form of the summary.
+func sourcesOf(all []source.Status) []summary.Source {
+	var sources []summary.Source
+	for _, s := range all {
+		state := summary.SourceAttached
+		switch {
+		case s.Off:
+			state = summary.SourceOff
+		case !s.Attached:
+			state = summary.SourceFailed
+		}
+		sources = append(sources, summary.Source{
+			Name: s.Name, PID: s.PID, State: state,
+			Reason: SourceReason(s), Producers: s.Producers,
+		})
+	}
+	return sources
+}

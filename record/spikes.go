@@ -1,14 +1,11 @@
 package record
 
 import (
-	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/spike"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
@@ -89,22 +86,19 @@ func (w *spikeWatcher) isDue(of Session, next, samplePeriod time.Duration) bool 
 	return true
 }
 
-// takeSpikeSnapshot takes a snapshot in a spike, between the others. They do not have it: memory
-// that is free again in a moment is neither growth nor a fall.
-func (r *Recorder) takeSpikeSnapshot() error {
+// take takes a snapshot in a spike, between the others. They do not have it: memory that is free
+// again in a moment is neither growth nor a fall. It returns its cost in CPU time.
+func (w *spikeWatcher) take(of Session, report func(Event)) (cost time.Duration, err error) {
 	var snapshot *growth.Snapshot
-	var err error
-	cost := process.MeasureCPUTime(func() { snapshot, err = r.session.SpikeSnapshot() })
-	r.spikes.costs.Spend(cost)
-	r.snapshots.costs.Spend(cost) // so that all snapshots together take no more: the next one comes later
-	if err != nil || r.session.Err() != nil {
-		return err
+	cost = process.MeasureCPUTime(func() { snapshot, err = of.SpikeSnapshot() })
+	w.costs.Spend(cost)
+	if err != nil || of.Err() != nil {
+		return cost, err
 	}
 
-	slog.Debug(fmt.Sprintf("snapshot in a spike at %s, in %s", units.Duration(snapshot.Elapsed),
-		snapshot.Took))
-	r.spikes.addSnapshot(snapshot, true)
-	return nil
+	report(SnapshotTaken{snapshot, true})
+	w.addSnapshot(snapshot, true)
+	return cost, nil
 }
 
 // maxSpikeStacks bounds the stacks of a spike in the summary.
@@ -112,7 +106,7 @@ const maxSpikeStacks = 10
 
 // spikeMemory is the memory that is alive in the spikes of the main process only, which it writes
 // as a profile, too; nil: it has no spikes, or no process was traced.
-func (e *ending) spikeMemory() *summary.SpikeMemory {
+func (e *Ending) spikeMemory() *summary.SpikeMemory {
 	r := e.recorder
 	watch := r.spikes.processes[e.result.Main.History]
 	if watch == nil || watch.Spikes().Count == 0 {
@@ -121,7 +115,7 @@ func (e *ending) spikeMemory() *summary.SpikeMemory {
 
 	spikes := watch.Spikes()
 	if c := spikes.Highest; c != nil {
-		r.files.Write(folder.SpikesFile, r.profileWriter(c.Contents(), c.Before.Elapsed, c.At))
+		r.profiles.write(folder.SpikesFile, c.Contents(), c.Before.Elapsed, c.At)
 	}
 	return summary.SpikeMemoryOf(spikes, r.options.Components, maxSpikeStacks)
 }

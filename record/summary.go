@@ -6,32 +6,40 @@ import (
 	"slices"
 	"time"
 
+	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
-	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// summarize makes the summary of the trace, but for the memory in spikes.
-func (e *ending) summarize() (*summary.Summary, error) {
+// Bounds of a summary.
+const (
+	// MaxRowsPerKind is of the RSS breakdown, for each process and kind.
+	MaxRowsPerKind   = 20
+	maxSuspects      = 10
+	maxSummaryStacks = 50 // of accumulating memory
+)
+
+// summarize makes the summary of the trace.
+func (e *Ending) summarize() (*summary.Summary, error) {
 	r, t, result := e.recorder, e.trace, &e.result
-	events, losses, err := r.counters()
+	events, losses, err := r.meter.counters()
 	if err != nil {
 		return nil, err
 	}
 
 	main, pair := &result.Main, result.Pair
 	baseline := summary.Seconds(pair.Start.Elapsed)
-	overhead := withLag(r.overhead(), pair.End.Heap)
+	overhead := withLag(r.meter.overhead(), pair.End.Heap)
 
 	s := &summary.Summary{
-		Version: r.options.Version, CommandLine: r.options.CommandLine, Started: r.started,
+		Version: r.options.Version, CommandLine: r.options.CommandLine, Started: r.profiles.started,
 		DurationS: summary.Seconds(r.session.Elapsed()), Ended: e.reason,
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
 		Notes: r.notes, Process: r.ProcessOf(main.History), Processes: processesOf(&r.history, result.All),
 		Outlier: summary.OutlierOf(result.Outlier), Groups: groupsOf(result.Groups),
-		Related: relatedOf(result.Related), Target: r.target(),
+		Related: relatedOf(result.Related), Target: r.asked.summary(r.session.Started()),
 		ContinuedFrom: r.earlier.Continued(r.began), Gaps: r.earlier.gapsUntil(r.began),
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),
@@ -76,6 +84,9 @@ func (e *ending) summarize() (*summary.Summary, error) {
 	s.Warnings = words.Warnings(s, r.marks.Dropped(), isStopped)
 
 	s.GPUMemory = gpuSummaries(t, result.All)
+	if s.SpikeMemory = e.spikeMemory(); s.SpikeMemory.IsCaptured() {
+		s.Files["spikes"] = folder.SpikesFile
+	}
 	s.TargetEnded, s.Launched = r.options.EndsTarget, r.options.Launched
 	return s, nil
 }
@@ -88,28 +99,10 @@ func secondsOfAll(times []time.Duration) []float64 {
 	return seconds
 }
 
-func sourcesOf(all []source.Status) []summary.Source {
-	var sources []summary.Source
-	for _, s := range all {
-		state := summary.SourceAttached
-		switch {
-		case s.Off:
-			state = summary.SourceOff
-		case !s.Attached:
-			state = summary.SourceFailed
-		}
-		sources = append(sources, summary.Source{
-			Name: s.Name, PID: s.PID, State: state,
-			Reason: SourceReason(s), Producers: s.Producers,
-		})
-	}
-	return sources
-}
-
 // ProcessOf returns a process in the form of the summary; nil means the process of --pid.
 func (r *Recorder) ProcessOf(process *growth.ProcessHistory) summary.Process {
 	if process == nil {
-		return r.asked
+		return r.asked.Process
 	}
 	return summary.Process{
 		PID: process.PID, Command: process.Command, Executable: process.Executable,
@@ -208,9 +201,6 @@ func limitOf(first growth.Headroom) *summary.Limit {
 	}
 	return &summary.Limit{Of: first.Of, Bytes: first.Bytes, HeadroomBytes: first.Left}
 }
-
-// MaxRowsPerKind bounds the rows of the RSS breakdown, for each process and kind.
-const MaxRowsPerKind = 20
 
 // addBreakdown adds the RSS breakdown, and the diagnoses and the advice that follow from it.
 func addBreakdown(s *summary.Summary, r *conclude.Result) {

@@ -115,7 +115,7 @@ type denial struct {
 var denials = []denial{
 	{"github.com/cilium/ebpf", in("growth", "export"), "it knows no kernel"},
 	{"github.com/google/pprof", in("growth", "tracer", "bpf"), "it knows no file format, pprof's"},
-	{"log/slog", in("growth", "export", "tracer", "bpf", "shim", "fleet"), "only cmd logs"},
+	{"log/slog", in("growth", "export", "tracer", "bpf", "shim", "record", "fleet"), "only cmd logs"},
 	{"os", in("growth"), "growth does no I/O"},
 	{"github.com/NVIDIA/go-nvml", isNotNVML, "only tracer/gpu/nvml calls NVML"},
 }

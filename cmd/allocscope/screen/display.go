@@ -148,8 +148,8 @@ func (d *display) mark(text string, at time.Time) {
 
 // extend makes a trace with an end go on longer.
 func (d *display) extend() {
-	d.recorder.Extend()
-	if end := d.recorder.End(); end != 0 {
+	d.recorder.Deadline().Extend()
+	if end := d.recorder.Deadline().At(); end != 0 {
 		slog.Info(words.Extended(end))
 	}
 }
@@ -218,8 +218,8 @@ func (d *display) state(progress record.Progress) *State {
 
 	s := &State{
 		Command: about.Command, PID: about.PID, Processes: int(latest.Tree.Processes),
-		Traced: r.History().TracedNow(), Elapsed: elapsed, Duration: r.End(),
-		Extension: r.Extension(), UntilSettled: progress.UntilSettled,
+		Traced: r.History().TracedNow(), Elapsed: elapsed, Duration: r.Deadline().At(),
+		Extension: r.Deadline().Extension(), UntilSettled: progress.UntilSettled,
 
 		Verdict: p.verdict, JudgedAt: p.judgedAt, Suspect: p.suspect, Diagnosis: p.diagnosis,
 		Keeper: p.keeper(), Objects: p.objects.grown,

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/source"
@@ -80,5 +82,80 @@ func logSource(source source.Status) {
 
 	for _, detail := range source.Details {
 		slog.Debug(fmt.Sprintf("%s: %s", record.SourceName(source), detail))
+	}
+}
+
+// A reporter shows the progress of a trace, and logs its events.
+type reporter struct {
+	display     Display
+	memoryLimit int64 // of allocscope, that the user has set, in bytes
+}
+
+func (r *reporter) report(event record.Event) {
+	switch e := event.(type) {
+	case record.Progress:
+		r.display.Show(e)
+	case record.SnapshotTaken:
+		logSnapshot(e)
+		limitMemory(r.memoryLimit)
+	case record.TreeChange:
+		logChange(e.Change)
+	case record.OverheadChange:
+		slog.Info(words.OverheadChange(e.OverheadChange))
+	case record.Warning:
+		slog.Warn(e.Text)
+	case record.ObjectsRead:
+		logObjects(e)
+	case record.SlowSearch:
+		slog.Info("searching who keeps what grows")
+	case record.FileFailed:
+		slog.Error(e.Err.Error())
+	default:
+		logCheck(event)
+	}
+}
+
+// logCheck logs the result of a periodic judgement.
+func logCheck(event record.Event) {
+	switch e := event.(type) {
+	case record.LeakFound:
+		line, suspects := headline(&e.Process), e.Suspects
+		if e.OnGPU {
+			line, suspects = record.GPUHeadline(&e.Process), e.GPU.Suspects
+		}
+		if most := words.MostBy(suspects); most != "" { // the code that accumulates most
+			line += "; " + most
+		}
+		slog.Warn(line)
+	case record.LimitNear:
+		found := summary.VerdictOf(e.Verdict, summary.AxisSeconds)
+		slog.Warn(words.Headline(found) + "; " + words.LimitLine(found, words.AtLimit))
+	case record.Settled:
+		slog.Info(words.Settled(headline(&e.Process)))
+	case record.Unsettled:
+		slog.Info(words.GoesOn(headline(&e.Process), e.Next, e.End))
+	}
+}
+
+func headline(p *conclude.Process) string {
+	return words.Headline(summary.VerdictOf(p.Verdict, summary.AxisSeconds))
+}
+
+func logSnapshot(s record.SnapshotTaken) {
+	if s.InSpike {
+		slog.Debug(fmt.Sprintf("snapshot in a spike at %s, in %s", units.Duration(s.Elapsed), s.Took))
+		return
+	}
+	slog.Debug(fmt.Sprintf("snapshot at %s of %d live samples, %d stacks in %s",
+		units.Duration(s.Elapsed), s.LiveObjects, len(s.Holdings), s.Took))
+}
+
+func logObjects(read record.ObjectsRead) {
+	if read.Err != nil {
+		slog.Debug("read objects: " + read.Err.Error())
+	}
+	for _, c := range read.Censuses {
+		slog.Debug(fmt.Sprintf("census of PID %d at %s: %d types, %.0f%% of the memory read, in %s",
+			c.PID, units.Duration(c.Elapsed), len(c.Types), 100*c.Share, c.Took))
 	}
 }

@@ -2,12 +2,21 @@ package trace
 
 import (
 	"bytes"
+	"errors"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/record"
 )
 
 // inStorm is the overhead of a trace whose heap is sampled in bursts.
@@ -38,4 +47,48 @@ func TestOverheadResult(t *testing.T) {
 		"overhead") || !strings.Contains(out.String(), "since the baseline:\n") {
 		t.Errorf("without a limit prints %v\n%s", err, out.String())
 	}
+}
+
+// The log has one line for each event that the user waits for, at its level.
+func TestReporter(t *testing.T) {
+	process := conclude.Process{GPU: &gpu.Judgement{}}
+	process.History = &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 7}}}
+	process.Verdict = leakOf(1 << 20)
+	process.GPU.Verdict = leakOf(2 << 20)
+	suspects := []trend.Suspect{{Component: "train.py"}}
+	process.Suspects = suspects
+
+	for want, event := range map[string]record.Event{
+		"warn: LEAK: +60 MiB/min; most by train.py: ":    record.LeakFound{Process: process},
+		"GPU memory of PID 7: LEAK: +120":                record.LeakFound{Process: process, OnGPU: true},
+		"warn: LEAK: +60 MiB/min; out of memory in 60 s": record.LimitNear{Process: process},
+		"settled: LEAK":                  record.Settled{Process: process},
+		"not settled yet: LEAK":          record.Unsettled{Process: process, Next: time.Minute},
+		"searching who keeps what grows": record.SlowSearch{},
+		"error: disk full":               record.FileFailed{Err: errors.New("disk full")},
+		"warn: a note":                   record.Warning{Note: summary.Note{Text: "a note"}},
+	} {
+		log := logged(t)
+		(&reporter{}).report(event)
+		if !strings.Contains(log.String(), want) || strings.Count(log.String(), "\n") != 1 {
+			t.Errorf("%T logs %q, want %q", event, log, want)
+		}
+	}
+}
+
+// leakOf is the verdict on a leak of so many bytes per second.
+func leakOf(rate float64) verdict.Verdict {
+	v := verdict.Judge(verdict.Series{}, verdict.Setting{}, verdict.InSeconds())
+	v.Class, v.Rate, v.ToLimit = verdict.ClassLeak, rate, 60
+	return v
+}
+
+// logged collects the log entries while the test runs. No other may run beside it.
+func logged(t *testing.T) *bytes.Buffer {
+	t.Helper()
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	var text bytes.Buffer
+	slog.SetDefault(console.New(&text).Logger(slog.LevelInfo, console.ColorAuto))
+	return &text
 }

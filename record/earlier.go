@@ -363,6 +363,12 @@ func (e *Earlier) gapsUntil(began time.Duration) []summary.Gap {
 	})
 }
 
+// A Target is the process that the user named.
+type Target struct {
+	summary.Process
+	StartTicks int64 // as growth.Process.Start; 0: unknown
+}
+
 // summary identifies the target of a trace that started at a time of CLOCK_MONOTONIC, in ns; nil: the
 // kernel does not say.
 func (t *Target) summary(started uint64) *summary.Target {

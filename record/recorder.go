@@ -81,12 +81,6 @@ type Recorder struct {
 	notes     notes
 }
 
-// A Target is the process that the user named.
-type Target struct {
-	summary.Process
-	StartTicks int64 // as growth.Process.Start; 0: unknown
-}
-
 // A Setup has the session of a trace, and the places of its results.
 type Setup struct {
 	Session Session

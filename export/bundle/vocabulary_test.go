@@ -29,7 +29,7 @@ const maxNewWords = 50
 func TestVocabulary(t *testing.T) {
 	t.Parallel()
 	words := make(map[string]bool)
-	for _, area := range []string{"cmd", "export", "fleet", "growth", "tracer"} {
+	for _, area := range []string{"cmd", "export", "fleet", "growth", "record", "tracer"} {
 		if err := addWords(words, filepath.Join("../..", area)); err != nil {
 			t.Fatal(err)
 		}

@@ -369,8 +369,8 @@ type Target struct {
 	StartTicks int64 // as growth.Process.Start; 0: unknown
 }
 
-// summary identifies the target of a trace that started at a time of CLOCK_MONOTONIC, in ns; nil: the
-// kernel does not say.
+// summary identifies the target of a trace that started at a time of CLOCK_MONOTONIC, in ns; nil:
+// the kernel does not say.
 func (t *Target) summary(started uint64) *summary.Target {
 	boot, err := process.BootID()
 	if err != nil || t.StartTicks == 0 {

@@ -38,9 +38,6 @@ func (o *Options) samplePeriod() time.Duration {
 	return max(100*time.Millisecond, time.Duration(float64(time.Second)/o.Speed))
 }
 
-// plannedBaseline returns the end of the warm-up by --warmup.
-func (o *Options) plannedBaseline() (at time.Duration, planned bool) { return o.Warmup, o.Warmup != 0 }
-
 // isRechecked is true of a trace that is judged periodically, because it has no fixed end.
 func (o *Options) isRechecked() bool { return o.Duration == 0 || o.UntilSettled != 0 }
 

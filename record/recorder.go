@@ -180,7 +180,8 @@ func (r *Recorder) Recorded() *conclude.Trace {
 	return t
 }
 
-// Record samples and takes snapshots until the trace ends. It returns its ending with an error, too.
+// Record samples and takes snapshots until the trace ends. It returns the ending after an error,
+// too.
 func (r *Recorder) Record(ctx context.Context) (*Ending, error) {
 	for {
 		if err := r.tick(); err != nil {
@@ -230,9 +231,8 @@ func (r *Recorder) tick() error {
 		}
 	}
 
-	baseline, planned := r.options.plannedBaseline()
-	if planned && !r.snapshots.baselineTaken && r.session.Elapsed() >= baseline {
-		r.snapshots.baselineTaken = true
+	if at := r.snapshots.planned; at != 0 && r.session.Elapsed() >= at {
+		r.snapshots.planned = 0
 		err := r.takeSnapshot()
 		r.snapshots.baseline = r.Latest()
 		return err
@@ -284,8 +284,8 @@ func (r *Recorder) untilNextDue() time.Duration {
 		next = 0
 	}
 
-	if baseline, planned := r.options.plannedBaseline(); planned && !r.snapshots.baselineTaken {
-		next = min(next, baseline-elapsed)
+	if at := r.snapshots.planned; at != 0 {
+		next = min(next, at-elapsed)
 	}
 	return max(next, 0)
 }

@@ -46,9 +46,9 @@ type snapshotSeries struct {
 	notBefore time.Duration // none is due before
 	leftOut   int           // for their cost
 
-	baselineTaken bool
-	baseline      *growth.Snapshot // nil: not planned by --warmup, or not reached
-	idleHoldings  uint64           // that bound has dropped
+	planned      time.Duration    // when the baseline is due, by --warmup; 0: it is not, or is taken
+	baseline     *growth.Snapshot // nil: not planned, or not reached
+	idleHoldings uint64           // that bound has dropped
 }
 
 // numberedSnapshot is a snapshot and the number of its file.
@@ -65,7 +65,7 @@ func defaultSnapshotPeriod(duration time.Duration) time.Duration {
 
 func newSnapshotSeries(o *Options) snapshotSeries {
 	s := snapshotSeries{
-		period: o.SnapshotEvery, isFixed: o.SnapshotEvery != 0,
+		period: o.SnapshotEvery, isFixed: o.SnapshotEvery != 0, planned: o.Warmup,
 		costs: duty.Limiter{Burst: snapshotBurst},
 	}
 	if s.period == 0 {
@@ -104,8 +104,8 @@ func (s *snapshotSeries) times() []time.Duration {
 	return times
 }
 
-// next is when the next snapshot is due. It counts in whole periods, so that the baseline snapshot does not shift the
-// others.
+// next is when the next snapshot is due. It counts in whole periods, so that the baseline snapshot
+// does not shift the others.
 func (s *snapshotSeries) next() time.Duration {
 	if len(s.all) == 0 {
 		return 0
@@ -132,8 +132,8 @@ func (s *snapshotSeries) postpone(cost, began time.Duration, o overhead.Overhead
 	s.leftOut += int((s.next() - planned) / s.period)
 }
 
-// unclassifyFree gives the free memory of earlier snapshots the kind that it has in the latest one, where
-// losses have made it unknown: rows of both are compared.
+// unclassifyFree gives the free memory of earlier snapshots the kind that it has in the latest one,
+// where losses have made it unknown: rows of both are compared.
 func (s *snapshotSeries) unclassifyFree(latest *growth.Snapshot) {
 	for _, p := range latest.Residents {
 		if _, ok := claim.May(claim.FreeMemory, p.PID, latest.Losses); ok {

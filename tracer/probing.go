@@ -60,7 +60,7 @@ type probing struct {
 // instead, and the controller opens them later.
 func (s *Session) startProbing(ctx context.Context) error {
 	p := &probing{
-		kernel: s.kernel, targets: &s.targets, reading: &s.reading,
+		kernel: s.kernel, targets: &s.targets.targetSet, reading: &s.reading,
 		started:      func() uint64 { return s.started },
 		schedule:     estimate.Schedule{Lag: estimate.Maturity(s.Options.Duration)},
 		tracker:      liveness.NewTracker(),
@@ -114,7 +114,9 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	p.recordProgress(&p.schedule.Outside)
 	began := time.Now()
 	for _, t := range p.targets.list() {
-		t.openHeap()
+		if t.err() == nil {
+			t.sources.Heap.Open()
+		}
 	}
 	if took := time.Since(began); burst && took > slowAttach {
 		return fmt.Errorf("attaching took %.1f s: %w", took.Seconds(), probe.ErrBlocked)
@@ -133,16 +135,6 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	p.recordProgress(&estimate.Progress{}) // some probes were attached already
 	p.interval = interval
 	return p.applyIntervals()
-}
-
-// openHeap attaches the probes of source heap. A process that is exiting keeps its known data.
-func (t *target) openHeap() {
-	if t.err() != nil {
-		return
-	}
-	if err := t.heap.Open(); err != nil && !t.process.IsExiting() {
-		t.heap.GiveUp(err)
-	}
 }
 
 // nextEpoch makes the BPF programs forget the calls of the heap whose return they have missed.
@@ -251,13 +243,13 @@ func (p *probing) CloseHeap() error {
 // is an error only if the kernel has not done so in time.
 func (p *probing) detachHeap() (map[uint32]bool, error) {
 	probed := make(map[uint32]bool)
-	var closes []func() error
+	var pauses []func() error
 	for _, t := range p.targets.list() {
-		hadProbes := len(t.heap.Links) > 0 || p.tensorsAlone && t.tensors.Active()
+		hadProbes := t.sources.Heap.Active() || p.tensorsAlone && t.sources.Tensors.Active()
 		probed[uint32(t.process.PID)] = t.err() == nil && hadProbes
-		closes = append(closes, t.heap.Close)
+		pauses = append(pauses, t.sources.Heap.Pause)
 	}
-	if err := parallel(closes); errors.Is(err, probe.ErrBlocked) {
+	if err := source.InParallel(pauses); errors.Is(err, probe.ErrBlocked) {
 		return probed, err
 	}
 	return probed, nil // the kernel detaches the rest when allocscope exits
@@ -280,9 +272,9 @@ func tracedSince(targets []*target) map[uint32]uint64 {
 	return since
 }
 
-// startTarget records that tracing of a target starts now, and returns the time since the start of
-// the trace.
-func (p *probing) startTarget(t *target) time.Duration {
+// noteStart records that tracing of a target starts now, and returns the time since the start of the
+// trace.
+func (p *probing) noteStart(t *target) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -290,40 +282,18 @@ func (p *probing) startTarget(t *target) time.Duration {
 	return time.Duration(t.tracedSince - p.started())
 }
 
-// join attaches the probes in a new target that are open in the others. functions are the functions
-// of its allocator.
-func (p *probing) join(t *target, functions []probe.FileSites) {
+// openIn attaches the probes in a new target that are open in the others.
+func (p *probing) openIn(t *target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	t.heap.Functions = functions
-	if p.schedule.IsOpen() {
-		t.openHeap()
+	if p.schedule.IsOpen() && t.err() == nil {
+		t.sources.Heap.Open()
 	}
 	if p.tensors {
-		_ = t.tensors.Open() // its status has the error, here and below
+		_ = t.sources.Tensors.Open() // its status has the error, here and below
 	}
-	_ = t.gpu.FollowBlocks(p.blockInterval != 0)
-}
-
-// sweep removes the breakpoints that other processes have inherited from the targets by fork(2).
-func (p *probing) sweep() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	var calls []func() error
-	for _, t := range p.targets.list() {
-		calls = append(calls, t.heap.Sweep, t.tensors.Sweep)
-	}
-	_ = parallel(calls) // the rest costs the processes time until the probes are detached
-}
-
-// leaveHeap detaches the heap's probes of a target for good.
-func (p *probing) leaveHeap(t *target) error {
-	p.mu.Lock()
-	links := t.heap.Detach()
-	p.mu.Unlock()
-	return probe.Close(links)
+	_ = t.sources.GPU.FollowBlocks(p.blockInterval != 0)
 }
 
 // forget deletes the tracker's data on a target. The kernel has no objects of it any more.
@@ -365,12 +335,12 @@ func (p *probing) AttachTensors(attach bool) error {
 	var calls []func() error
 	for _, t := range p.targets.list() {
 		if attach {
-			calls = append(calls, t.tensors.Open)
+			calls = append(calls, t.sources.Tensors.Open)
 		} else {
-			calls = append(calls, t.tensors.Close)
+			calls = append(calls, t.sources.Tensors.Pause)
 		}
 	}
-	_ = parallel(calls)
+	_ = source.InParallel(calls)
 	if attach {
 		return nil
 	}
@@ -397,7 +367,7 @@ func (p *probing) FollowBlocks(follow bool, interval uint64) error {
 	}
 	p.blockInterval = interval
 	for _, t := range p.targets.list() {
-		_ = t.gpu.FollowBlocks(follow) // its status has the error
+		_ = t.sources.GPU.FollowBlocks(follow) // its status has the error
 	}
 	if follow {
 		return nil
@@ -451,10 +421,10 @@ func (p *probing) coversHeap(t *target) (some, all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if len(t.heap.Producers) > 0 {
+	if len(t.sources.Heap.Producers) > 0 {
 		return true, true
 	}
-	some = len(p.schedule.Periods) > 0 && t.heap.Status().Attached
+	some = len(p.schedule.Periods) > 0 && t.sources.Heap.Status().Attached
 	return some, some && p.schedule.IsOpen() && !p.schedule.HadBursts()
 }
 
@@ -492,7 +462,7 @@ func (p *probing) estimator(
 
 // unprobed returns the objects of a target that were born while no probe was open.
 func (p *probing) unprobed(t *target, objects []estimate.MappedObject) []estimate.MappedObject {
-	if len(t.heap.Producers) > 0 {
+	if len(t.sources.Heap.Producers) > 0 {
 		return nil
 	}
 	p.mu.Lock()

@@ -26,13 +26,12 @@ func (s *Session) Sample() growth.TreeSample {
 
 		if t := s.targets.traced(m.Info.PID); t != nil {
 			member.Traced, member.From = true, t.from
-			ofProcess.Steps = t.steps.Count()
+			ofProcess.Steps = t.sources.Steps.Count()
 			member.Headroom = t.process.Headroom()
 			tensors.Set(&ofProcess.Sample, m.Info.PID)
 			onGPUs.Set(&ofProcess.Sample, m.Info.PID)
 
-			isPending := t.tensors.Pending() || t.gpu.Pending()
-			if isPending && !s.sources.mapping.Attached { // no event reports new libraries
+			if t.sources.Pending() && !s.system.IsAttached("mapping") { // no event reports libraries
 				t.unwinder.Refresh()
 			}
 		}
@@ -85,7 +84,7 @@ func (s *Session) IsStopped(pid int) bool {
 func (s *targetSet) tensorTotals(k *kernel.Kernel) estimate.TensorTotals {
 	var pids []int
 	for _, t := range s.list() {
-		if t.tensors.Complete() {
+		if t.sources.Tensors.Complete() {
 			pids = append(pids, t.process.PID)
 		}
 	}

@@ -20,6 +20,36 @@ func executables(paths ...string) (maps []process.Mapping) {
 	return maps
 }
 
+// A source that lacks its name, its file or its state is named here.
+func TestRegistry(t *testing.T) {
+	for _, wanted := range []bool{true, false} {
+		l := NewLibraries(LibraryOptions{Wants: func(string) bool { return wanted }})
+		for _, r := range registry {
+			if (r.library == nil) == (r.attach == nil) {
+				t.Errorf("source %s is not either of a process or of all processes", r.name)
+			}
+			if r.library == nil {
+				continue
+			}
+
+			s := r.library(new(Libraries), LibraryOptions{}).Status()
+			i := slices.IndexFunc(l.Statuses(), func(of Status) bool { return of.Name == r.name })
+			if s.Name != r.name || i < 0 || l.Statuses()[i].Off == wanted {
+				t.Errorf("source %s, wanted %t: %+v of %+v", r.name, wanted, s, l.Statuses())
+			}
+		}
+	}
+}
+
+// What Attach finds is of the process as it is then: the unwinder may know older mappings.
+func TestLibrariesAttach(t *testing.T) {
+	l := NewLibraries(LibraryOptions{Wants: func(name string) bool { return name == "cuda" }})
+	l.Update(executables("/usr/lib/libcudart.so.12"))
+	if l.GPU.UsesGPU() {
+		t.Error("updated before it was attached")
+	}
+}
+
 func TestLibraryCheck(t *testing.T) {
 	const maxFiles = 3
 	var found []string
@@ -88,12 +118,12 @@ func TestTensorsStates(t *testing.T) {
 		do                        func(*Tensors) error
 		active, complete, pending bool
 	}{
-		{"paused before the library is found", (*Tensors).Close, false, false, true},
+		{"paused before the library is found", (*Tensors).Pause, false, false, true},
 		{"opened", (*Tensors).Open, false, false, true},
 		{"attached", attach, true, true, true},
-		{"paused", (*Tensors).Close, false, false, true},
+		{"paused", (*Tensors).Pause, false, false, true},
 		{"attached after a gap", attach, true, false, true},
-		{"shut down", (*Tensors).Shutdown, false, false, false},
+		{"shut down", (*Tensors).Close, false, false, false},
 		{"opened after shutdown", (*Tensors).Open, false, false, false},
 	} {
 		if err := step.do(s); err != nil {
@@ -160,7 +190,7 @@ func TestGPUStatus(t *testing.T) {
 		t.Error("refused, then not followed: the totals of blocks are not sampled")
 	}
 
-	if err := g.Shutdown(); err != nil {
+	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if s := g.Status(); !s.Off || g.Pending() {
@@ -204,13 +234,10 @@ func TestStepsStatus(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := NewSteps(nil, nil, c.symbol)
-			if s.ShouldReport() && s.Status().Err == nil {
-				t.Error("reported before Update")
-			}
 			s.Update(executables("/lib/libc.so.6"))
 			got := s.Status()
 			if got.Attached || !strings.Contains(got.Reason, c.reason) ||
-				s.ShouldReport() != (c.symbol != "") {
+				s.ShouldReport(false) != (c.symbol != "") {
 				t.Errorf("%+v, want %q", got, c.reason)
 			}
 			if len(s.checked) > 0 || s.Count() != growth.Unknown {

@@ -195,7 +195,7 @@ func (l *lifecycle) trace(t attachedTarget) error {
 	t.pages, t.pagesErr = residency.Start(t.process, maps, parentPages)
 
 	exited := t.process.Exited(t.stop)
-	t.watcher.Go(func() { t.awaitExit(exited, s.endWhenDone) })
+	t.watcher.Go(func() { t.awaitExit(exited, l.endWhenDone) })
 	return nil
 }
 
@@ -229,6 +229,20 @@ func (t *target) end(why error) {
 			t.watcher.Go(func() { _ = t.sources.Close() }) // retire tries again if it fails
 		}
 	}
+}
+
+// endWhenDone ends the trace if the process of Options.PID and all targets have ended.
+func (l *lifecycle) endWhenDone() {
+	for _, t := range l.list() {
+		if t.err() == nil {
+			return
+		}
+	}
+	if l.session.Process.Alive() {
+		return
+	}
+
+	l.session.endOnce.Do(func() { close(l.session.ended) })
 }
 
 // stop stops the goroutines of all targets at once: each may take 0.1 s.

@@ -34,7 +34,7 @@ func (s *Session) startRunner() error {
 		return err
 	}
 	s.probing.mu.Lock()
-	s.probing.progress, s.probing.costs = meter.Count, costs
+	s.probing.progress.read, s.probing.progress.costs = meter.Count, costs
 	s.probing.mu.Unlock()
 
 	o := s.Options

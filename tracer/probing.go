@@ -17,7 +17,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
-	"github.com/allocscope/allocscope/tracer/overhead/controller"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/source"
 )
@@ -27,16 +26,12 @@ import (
 type probing struct {
 	kernel  *kernel.Kernel
 	targets *targetSet
-	events  *eventReader
+	tallies tallies
 	reading *sync.Mutex   // the session's
 	started func() uint64 // start of the trace, ns, CLOCK_MONOTONIC
 	shim    *source.Shim  // samples the heap of a command that the session has started; or nil
 
-	// progress reads the meter; costs are the costs of the events that it counts. nil: the overhead
-	// has no limit.
-	progress func() (controller.Reading, error)
-	costs    controller.Costs
-	recorded controller.Reading // by the last recordProgress
+	progress progressReader
 
 	mu       sync.Mutex // held while probes come and go, and while the live map is read
 	schedule estimate.Schedule
@@ -46,14 +41,14 @@ type probing struct {
 	// epoch is incremented when the heap opens and closes, tensorEpoch when the probes on tensors
 	// have been detached. The BPF programs ignore returns of calls of an earlier epoch.
 	epoch, tensorEpoch uint32
-	underWayBefore     int64 // underWay at the start of the period: returns that are not seen, and tensors
+	underWay           callsUnderWay
 	// interval and tensorInterval are the bytes between samples of both sources. interval is kept
 	// while the heap is closed. tensorInterval 0: tensors are sampled as objects of the heap.
 	interval, tensorInterval uint64
 	tensors                  bool   // the probes on tensors are attached
 	blockInterval            uint64 // bytes between sampled blocks of GPUs; 0: none are
 	tensorsAlone             bool   // the heap is not wanted, and bursts are of tensors
-	untracked                uint64 // tensors that handOverTensors has lost
+	untracked                uint64 // tensors that SetIntervals has lost
 }
 
 // startProbing opens all probes. If the overhead has a limit, it measures the costs of the probes
@@ -66,6 +61,8 @@ func (s *Session) startProbing(ctx context.Context) error {
 		tracker:      liveness.NewTracker(),
 		tensorsAlone: !s.Options.wants("heap") && s.Options.wants("tensor"),
 	}
+	p.underWay.counters = s.kernel.Counters
+	p.tallies = tallies{kernel: s.kernel, targets: p.targets, tensorsAlone: p.tensorsAlone}
 	s.probing = p
 
 	// Blocks are sampled from the start: those that are missed now would be missed for good.
@@ -111,7 +108,7 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	p.recordProgress(&p.schedule.Outside)
+	p.progress.addTo(&p.schedule.Outside)
 	began := time.Now()
 	for _, t := range p.targets.list() {
 		if t.err() == nil {
@@ -124,7 +121,7 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	if err := p.nextEpoch(); err != nil {
 		return fmt.Errorf("start a probe period: %w", err)
 	}
-	p.underWayBefore = p.underWay()
+	p.underWay.begin()
 	if p.tensorsAlone { // their frees are seen again
 		if err := p.moveObjects(p.kernel.Live, p.kernel.Tensors, nil); err != nil {
 			return err
@@ -132,7 +129,7 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	}
 
 	p.schedule.Open(kernel.Monotonic(), burst)
-	p.recordProgress(&estimate.Progress{}) // some probes were attached already
+	p.progress.addTo(&estimate.Progress{}) // some probes were attached already
 	p.interval = interval
 	return p.applyIntervals()
 }
@@ -166,44 +163,6 @@ func (p *probing) applyIntervals() error {
 	return p.kernel.SetIntervals(interval, tensorInterval)
 }
 
-// recordProgress adds the progress since the last call.
-func (p *probing) recordProgress(to *estimate.Progress) {
-	if p.progress == nil {
-		return
-	}
-	now, err := p.progress()
-	if err != nil {
-		return // the next call adds it
-	}
-	to.Add(p.costs, p.recorded, now)
-	p.recorded = now
-}
-
-// maxReturnGrace is how long the probes stay attached at the end of a period at most, so that sampled
-// calls that began in it return under a probe. A call counts where it begins. To lose the slow ones would
-// bias the estimates of large objects.
-const maxReturnGrace = 256 * time.Millisecond
-
-// awaitReturns waits for the sampled calls that have begun in the period.
-func (p *probing) awaitReturns() {
-	for wait := time.Millisecond; wait < maxReturnGrace; wait *= 2 { // 1 + 2 + 4 ... < maxReturnGrace
-		time.Sleep(wait)
-		if p.underWay() <= p.underWayBefore {
-			return
-		}
-	}
-}
-
-// underWay returns how many sampled calls have begun and not ended; 0 if that cannot be read. The
-// counters are not read at one moment, so that it may be negative.
-func (p *probing) underWay() int64 {
-	values, err := kernel.ReadCounters(p.kernel.Counters)
-	if err != nil {
-		return 0
-	}
-	return int64(values[bpf.CountBegun] - values[bpf.CountEnded])
-}
-
 // CloseHeap ends the probe period and detaches its probes. Then it updates the tracked objects and
 // takes the tallies out of the kernel.
 func (p *probing) CloseHeap() error {
@@ -217,16 +176,16 @@ func (p *probing) CloseHeap() error {
 	p.schedule.Close(kernel.Monotonic()) // events were counted until now
 	period := p.schedule.Periods[ended]
 	if period.Burst {
-		p.recordProgress(&p.schedule.Inside)
+		p.progress.addTo(&p.schedule.Inside)
 	} else { // continuous probing is neither inside nor outside of bursts
-		p.recordProgress(&estimate.Progress{})
+		p.progress.addTo(&estimate.Progress{})
 	}
 
-	p.awaitReturns()                      // entries are ignored by now
+	p.underWay.await()                    // entries are ignored by now
 	err = errors.Join(err, p.nextEpoch()) // a tensor's call would miss the return of an older one
 	probed, detachErr := p.detachHeap()
 	err = errors.Join(err, detachErr)
-	p.recordProgress(&estimate.Progress{}) // some probes were still attached
+	p.progress.addTo(&estimate.Progress{}) // some probes were still attached
 	if p.tensorsAlone {
 		err = errors.Join(err, p.moveObjects(p.kernel.Tensors, p.kernel.Live, nil))
 	}
@@ -236,7 +195,7 @@ func (p *probing) CloseHeap() error {
 	if period.Burst {
 		p.inspectNew(period)
 	}
-	return errors.Join(err, observeErr, p.foldTallies(p.extrapolation(ended)))
+	return errors.Join(err, observeErr, p.tallies.fold(p.extrapolation(ended)))
 }
 
 // detachHeap detaches the probes of source heap, and returns the PIDs of the targets that had any. It
@@ -318,7 +277,12 @@ func (p *probing) SetIntervals(interval, tensorInterval uint64) error {
 	if err := p.applyIntervals(); err != nil || !tensorsEnd {
 		return err
 	}
-	return p.handOverTensors()
+
+	// The tensors that are alive are objects of the heap from now on, as their frees are not seen.
+	now := kernel.Monotonic()
+	return p.moveObjects(p.kernel.Tensors, p.kernel.Live, func(key bpf.Address, a *bpf.Allocation) {
+		p.tracker.Adopt(key, a, now)
+	})
 }
 
 // AttachTensors attaches the probes on tensors in all targets, or detaches them. The status of a
@@ -426,6 +390,13 @@ func (p *probing) coversHeap(t *target) (some, all bool) {
 	}
 	some = len(p.schedule.Periods) > 0 && t.sources.Heap.Status().Attached
 	return some, some && p.schedule.IsOpen() && !p.schedule.HadBursts()
+}
+
+// forgetStacks bounds the memory of the targets' stacks after a snapshot.
+func (p *probing) forgetStacks() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tallies.forgetStacks()
 }
 
 // describe returns how the heap was probed. The caller holds mu.

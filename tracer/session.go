@@ -39,7 +39,6 @@ type Session struct {
 	follower  *follower
 	scanner   scanner
 	gpus      gpuState
-	faults    source.FaultThinner
 	probing   *probing
 	launched  *launchTracker   // nil: the process was running before
 	runner    *overhead.Runner // nil: the overhead has no limit
@@ -125,8 +124,7 @@ func (s *Session) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.probing.events = s.events
-	s.faults.Kernel = s.kernel
+	s.probing.tallies.events = s.events
 	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets.targetSet, library: s.Options.NVML}
 	s.objectReader.open(s)
 
@@ -174,6 +172,7 @@ func (s *Session) follow(ctx context.Context) error {
 	s.scanner = scanner{
 		kernel: s.kernel, events: s.events, probing: s.probing,
 		targets: &s.targets.targetSet, members: s.follower.Members,
+		faults: source.FaultThinner{Kernel: s.kernel},
 	}
 	return s.follower.open(ctx)
 }
@@ -181,22 +180,8 @@ func (s *Session) follow(ctx context.Context) error {
 func (s *Session) awaitExit() {
 	<-s.Process.Exited(s.ctx.Done())
 	if s.ctx.Err() == nil {
-		s.endWhenDone()
+		s.targets.endWhenDone()
 	}
-}
-
-// endWhenDone ends the trace if the process of Options.PID and all targets have ended.
-func (s *Session) endWhenDone() {
-	for _, t := range s.targets.list() {
-		if t.err() == nil {
-			return
-		}
-	}
-	if s.Process.Alive() {
-		return
-	}
-
-	s.endOnce.Do(func() { close(s.ended) })
 }
 
 // Done returns a channel that is closed when there is nothing more to trace.

@@ -114,7 +114,7 @@ func (s *Session) readHeap(
 		snapshot.LiveObjects += len(ofProcess)
 	}
 	s.liveObjects.Store(int64(snapshot.LiveObjects))
-	return estimator, s.probing.readTallies(sums, onGPUs)
+	return estimator, s.probing.tallies.read(sums, onGPUs, s.probing.schedule.InBurst())
 }
 
 // reconcile updates the address space by the calls that were kept, and corrects it by the maps. It

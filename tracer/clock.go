@@ -14,8 +14,8 @@ type clock struct {
 	opened  uint64 // when tracing started; 0: it has not
 }
 
-// start starts the clock with the first target, or without one.
-func (c *clock) start() {
+// startClock starts the clock with the first target, or without one.
+func (c *clock) startClock() {
 	if c.opened == 0 {
 		c.opened = kernel.Monotonic()
 		c.started = cmp.Or(c.earlier, c.opened)

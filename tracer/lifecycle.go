@@ -134,7 +134,7 @@ func (l *lifecycle) prepare(p *process.Process) (preparedTarget, error) {
 	})
 	t.unwinder, err = stack.StartUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.sources.Update)
 	if err != nil {
-		err = errors.Join(err, t.leave(s.events), s.kernel.DeleteProcesses(uint32(p.PID)))
+		err = errors.Join(err, t.leave(s.events), source.Forget(s.kernel, uint32(p.PID)))
 		return none, errors.Join(err, t.stacks.Close(), p.Close())
 	}
 	return preparedTarget{t}, nil
@@ -167,14 +167,14 @@ func (l *lifecycle) attach(ctx context.Context, t preparedTarget) (attachedTarge
 		return none, err
 	}
 	l.session.tables.Wait(ctx, tablesTimeout)
-	return attachedTarget{t.target}, ctx.Err()
+	return attachedTarget(t), ctx.Err()
 }
 
 // trace starts tracing. It reads the mappings afterwards: to replay a call that they contain
 // already changes nothing.
 func (l *lifecycle) trace(t attachedTarget) error {
 	s := l.session
-	s.clock.start()
+	s.startClock()
 	t.from = s.probing.noteStart(t.target)
 	if err := t.kernel.SetTarget(t.process.PID, bpf.TargetTraced); err != nil {
 		return err
@@ -268,7 +268,7 @@ func (l *lifecycle) retire(stopped stoppedTargets) error {
 		errs = append(errs, t.leave(l.session.events))
 		pids = append(pids, uint32(t.process.PID))
 	}
-	errs = append(errs, l.session.kernel.DeleteProcesses(pids...))
+	errs = append(errs, source.Forget(l.session.kernel, pids...))
 
 	for _, t := range stopped {
 		l.session.probing.forget(t)

@@ -144,7 +144,7 @@ func (s *Session) open(ctx context.Context) error {
 		return err
 	}
 
-	s.clock.start()
+	s.startClock()
 	if s.launched != nil {
 		s.launched.running.Go(s.launched.run)
 	}

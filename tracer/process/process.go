@@ -21,7 +21,7 @@ import (
 
 // A Process is a running process.
 type Process struct {
-	counters // what its files in /proc say
+	counters // read from its files in /proc
 	pidfd    // whether it is alive
 
 	// PID in our PID namespace.

@@ -32,7 +32,7 @@ type Library interface {
 	TurnOff()
 }
 
-// LibraryOptions are the process that is probed, and what is to be probed.
+// LibraryOptions are the process that is probed, and the functions to probe.
 type LibraryOptions struct {
 	Kernel  *kernel.Kernel
 	Process *process.Process
@@ -86,7 +86,7 @@ func (l *Libraries) Attach(maps []process.Mapping) {
 	l.update(maps)
 }
 
-// Update attaches to the libraries that have been mapped since. It does nothing before Attach.
+// Update attaches to the libraries that have been mapped since. Until Attach it does nothing.
 func (l *Libraries) Update(maps []process.Mapping) {
 	l.updating.Lock()
 	defer l.updating.Unlock()
@@ -134,7 +134,7 @@ func (l *Libraries) Statuses() (statuses []Status) {
 	return statuses
 }
 
-// Reported returns the states that people should see, the heap's first: not those of sources whose
+// Reported returns the states that people should see, the heap's first. It leaves out the sources whose
 // libraries the process does not need.
 func (l *Libraries) Reported() (statuses []Status) {
 	heapOff := l.Heap.Status().Off

@@ -6,26 +6,28 @@
 //
 // # The life cycle of a library's source
 //
-//		           library is mapped            Pause
-//		waiting ───────────────────► attached ◄───────► paused
-//		   │                            │        Open     │
-//		   │ TurnOff                    │                 │
-//		   ▼                            ▼                 ▼
-//		  off      refused, or closed by Stop or Close: for good
+//	         library is mapped             Pause
+//	waiting ───────────────────► attached ◄───────► paused
+//	   │                            │        Open      │
+//	   │ TurnOff                    │                  │
+//	   ▼                            ▼                  ▼
+//	  off        refused, or closed by Stop or Close: for good
 //
-//	  - Attach: Libraries.Attach has each source check the files that are mapped, while the target is
-//	    still waiting.
-//	  - A library that dlopen(3) loads: the unwinder reads the mappings again, and Libraries.Update has
-//	    each source check the files that are new. Source heap alone chooses once, among all files: a
-//	    target without an allocator is attached to again.
-//	  - A library that is replaced on disk: a process keeps the file that it has mapped. The new one is
-//	    another file, which is checked when it is mapped.
-//	  - fork(2): the child inherits the breakpoints, which Sweep removes.
-//	  - execve(2): the probes belong to the process. They are closed at once, since they would be in the
-//	    libraries of the next program too.
-//	  - Exit: the kernel has removed the breakpoints. Close closes the links.
-//	  - Losses: a call between Pause and Open is not seen. Each source knows which of its data that
-//	    spoils: Tensors.Complete, GPU.Active, and the probe periods of source heap (package estimate).
+// It has to do with these events:
+//   - Attach: Libraries.Attach has each source check the files that are mapped, while the target is
+//     still waiting.
+//   - A library that dlopen(3) loads: the unwinder reads the mappings again, and Libraries.Update has
+//     each source check the files that are new. Source heap alone chooses once, among all files: a
+//     target without an allocator is attached to again.
+//   - A library that is replaced on disk: a process keeps the file that it has mapped. The new one is
+//     another file, which is checked when it is mapped.
+//   - fork(2): the child inherits the breakpoints, which Sweep removes.
+//   - execve(2): the probes belong to the process. They are closed at once, since they would be in the
+//     libraries of the next program too.
+//   - Exit: the kernel has removed the breakpoints. Close closes the links.
+//   - The next process with the PID: Forget deletes the entries in the kernel's maps.
+//   - Losses: a call between Pause and Open is not seen. Tensors.Complete, GPU.Active and the probe
+//     periods of source heap (package estimate) say which data that spoils.
 //
 // Producers and the [Shim] sample the heap within the program. Source heap attaches to the producers
 // of its process; the session attaches to the shim, once for all processes. Python needs no probe:
@@ -44,11 +46,14 @@ import (
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
-// A registration is a source: of a process, if it has library, or of all processes.
+// A registration is a source: of a process, if it has library, or of all processes, if it has attach.
 type registration struct {
 	name    string
 	library func(*Libraries, LibraryOptions) Library
 	attach  func(*kernel.Kernel, SystemOptions) (Status, []link.Link)
+	// forget deletes the entries of processes from the source's maps; nil: it has none with entries
+	// by process, or closing the source deletes them.
+	forget func(k *kernel.Kernel, isGone func(tgid uint32) bool) error
 }
 
 // registry has all sources, in the order in which people see them:
@@ -59,23 +64,21 @@ type registration struct {
 //   - fault: page faults
 //   - step: training steps
 var registry = []registration{
-	{name: "heap", library: func(l *Libraries, o LibraryOptions) Library {
+	{name: "heap", forget: forgetObjects, library: func(l *Libraries, o LibraryOptions) Library {
 		l.Heap = NewHeap(o.Kernel, o.Process, o.Shim)
 		return l.Heap
 	}},
-	{name: "tensor", library: func(l *Libraries, o LibraryOptions) Library {
+	{name: "tensor", forget: forgetTensors, library: func(l *Libraries, o LibraryOptions) Library {
 		l.Tensors = NewTensors(o.Kernel, o.Process)
 		l.Tensors.enter(paused)
 		return l.Tensors
 	}},
-	{name: "cuda", library: func(l *Libraries, o LibraryOptions) Library {
+	{name: "cuda", forget: forgetGPU, library: func(l *Libraries, o LibraryOptions) Library {
 		l.GPU = NewGPU(o.Kernel, o.Process)
 		return l.GPU
 	}},
-	{name: "mapping", attach: attachMapping},
-	{name: "fault", attach: func(k *kernel.Kernel, o SystemOptions) (Status, []link.Link) {
-		return AttachFaults(k, o.FaultInterval)
-	}},
+	{name: "mapping", forget: forgetMappings, attach: attachMapping},
+	{name: "fault", forget: forgetFaults, attach: attachFaults},
 	{name: "step", library: func(l *Libraries, o LibraryOptions) Library {
 		l.Steps = NewSteps(o.Kernel, o.Process, o.StepSymbol)
 		return l.Steps

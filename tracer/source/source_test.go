@@ -1,16 +1,22 @@
 package source
 
 import (
+	"encoding/binary"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func executables(paths ...string) (maps []process.Mapping) {
@@ -41,12 +47,69 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// What Attach finds is of the process as it is then: the unwinder may know older mappings.
+// The unwinder may have older mappings than Attach gets.
 func TestLibrariesAttach(t *testing.T) {
 	l := NewLibraries(LibraryOptions{Wants: func(name string) bool { return name == "cuda" }})
 	l.Update(executables("/usr/lib/libcudart.so.12"))
 	if l.GPU.UsesGPU() {
 		t.Error("updated before it was attached")
+	}
+}
+
+// TestForget fails where a map by process is in no forget: the next process with the PID would have
+// its entries.
+func TestForget(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	spec, err := bpf.LoadKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := kernel.Load(kernel.Config{MaxLive: 16, MaxStacks: 16, MaxFaults: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+
+	const gone, other = 1 << 22, 1<<22 + 1
+	byProcess := make(map[string]*ebpf.Map)
+	maps := reflect.ValueOf(k.Maps)
+	for i := range maps.NumField() {
+		name := maps.Type().Field(i).Tag.Get("ebpf")
+		key, isStruct := spec.Maps[name].Key.(*btf.Struct)
+		if !isStruct {
+			continue
+		}
+		for _, member := range key.Members {
+			if member.Name != "tgid" {
+				continue
+			}
+
+			m := maps.Field(i).Interface().(*ebpf.Map)
+			byProcess[name] = m
+			for _, tgid := range []uint32{gone, other} {
+				entry, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
+				binary.NativeEndian.PutUint32(entry[member.Offset.Bytes():], tgid)
+				binary.NativeEndian.PutUint32(value, tgid) // of reported_codes
+				if err := m.Put(entry, value); err != nil {
+					t.Fatalf("put into %s: %v", name, err)
+				}
+			}
+		}
+	}
+	if len(byProcess) < 9 {
+		t.Errorf("only %d maps by process", len(byProcess))
+	}
+
+	if err := Forget(k, gone); err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range byProcess {
+		left, key, value := 0, make([]byte, m.KeySize()), make([]byte, m.ValueSize())
+		for entries := m.Iterate(); entries.Next(&key, &value); left++ {
+		}
+		if left != 1 {
+			t.Errorf("map %s has %d entries, want one of the other process", name, left)
+		}
 	}
 }
 

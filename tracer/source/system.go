@@ -8,7 +8,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
-// SystemOptions are what is to be attached for all processes.
+// SystemOptions choose the sources of all processes.
 type SystemOptions struct {
 	// FaultInterval is the mean number of bytes between sampled page faults.
 	FaultInterval uint64

@@ -158,33 +158,15 @@ const (
 	closed                // detached for good
 )
 
-// A guardedStatus is a Status that several goroutines may use.
-type guardedStatus struct {
-	mu     sync.Mutex
-	status Status
-}
-
-func (g *guardedStatus) Status() Status {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-
-	return g.status
-}
-
-func (g *guardedStatus) setStatus(s Status) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-
-	g.status = s
-}
-
 // A library finds functions in the files of one process. The process may have them from its start
 // or map them later.
 type library struct {
-	guardedStatus
-	state   state // mu guards it
 	kernel  *kernel.Kernel
 	process *process.Process
+
+	mu     sync.Mutex // guards state and status
+	state  state
+	status Status
 
 	// attaching is held while files are read, which may take seconds, and while probes are attached
 	// or detached. It is taken before mu.
@@ -196,12 +178,26 @@ type library struct {
 // newLibrary returns a library that is waiting. reason is the status of that state, for people.
 func newLibrary(k *kernel.Kernel, p *process.Process, name, reason string, maxFiles int) library {
 	return library{
-		guardedStatus: guardedStatus{status: Status{Name: name, Reason: reason}},
-		kernel:        k,
-		process:       p,
-		checked:       make(map[process.FileID]bool),
-		maxFiles:      maxFiles,
+		kernel:   k,
+		process:  p,
+		status:   Status{Name: name, Reason: reason},
+		checked:  make(map[process.FileID]bool),
+		maxFiles: maxFiles,
 	}
+}
+
+func (l *library) Status() Status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return l.status
+}
+
+func (l *library) setStatus(s Status) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	l.status = s
 }
 
 // enter changes the state, unless that is final.

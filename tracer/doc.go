@@ -9,8 +9,8 @@
 //
 // # One target
 //
-// A target is a traced process. lifecycle.go has its states and the transitions between them, each a
-// function of that name:
+// A target is a traced process. lifecycle.go has its states and the transitions between them, each
+// a function of that name:
 //
 //	           prepare         attach         trace
 //	process ──────────► prepared ────► attached ────► traced

@@ -55,7 +55,8 @@ type components struct {
 func Targets(s *Session) (all []components) {
 	for _, t := range s.targets.list() {
 		all = append(all, components{
-			PID: t.process.PID, Heap: t.sources.Heap, Tensors: t.sources.Tensors, GPU: t.sources.GPU,
+			PID: t.process.PID, Heap: t.sources.Heap, Tensors: t.sources.Tensors,
+			GPU:    t.sources.GPU,
 			Stacks: t.stacks, Pages: t.pages, FromStart: t.fromStart,
 		})
 	}

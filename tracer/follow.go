@@ -111,8 +111,8 @@ func (f *follower) addMember(ctx context.Context, pid int) error {
 	return fmt.Errorf("pid %d: %w", pid, process.ErrNotFound)
 }
 
-// addStarted attaches to a program that has just started below the shim. A program that ends before the
-// next call of follow is not reported.
+// addStarted attaches to a program that has just started below the shim. A program that ends before
+// the next call of follow is not reported.
 func (f *follower) addStarted(ctx context.Context, pid int) {
 	if f.Adopt(pid, f.session.Elapsed()) == nil {
 		return

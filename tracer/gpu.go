@@ -80,7 +80,8 @@ func (g *gpuState) sample() gpu.Sample {
 
 // isUsed reports whether any target has loaded a library of those that use a GPU.
 func (g *gpuState) isUsed() bool {
-	return slices.ContainsFunc(g.targets.list(), func(t *target) bool { return t.sources.GPU.UsesGPU() })
+	uses := func(t *target) bool { return t.sources.GPU.UsesGPU() }
+	return slices.ContainsFunc(g.targets.list(), uses)
 }
 
 // sampleTotals starts totals samples of the targets whose blocks are not sampled any more.

@@ -24,8 +24,8 @@ import (
 )
 
 // lifecycle makes processes targets and retires them. The package comment has the picture; each
-// transition is a function of its name here. A transition takes the type of the state that it leaves,
-// so that none can be skipped.
+// transition is a function of its name here. A transition takes the type of the state that it
+// leaves, so that none can be skipped.
 type lifecycle struct {
 	targetSet
 	session    *Session
@@ -317,7 +317,8 @@ func (l *lifecycle) retireEnded(most int) {
 	isTraced := func(t *target) bool { return t.err() == nil }
 	ended := slices.DeleteFunc(l.list(), isTraced)
 	objects := func(t *target) int { return len(l.session.objects[uint32(t.process.PID)]) }
-	slices.SortStableFunc(ended, func(a, b *target) int { return cmp.Compare(objects(a), objects(b)) })
+	byObjects := func(a, b *target) int { return cmp.Compare(objects(a), objects(b)) }
+	slices.SortStableFunc(ended, byObjects)
 	if len(ended) > most {
 		l.retireAll(ended[:len(ended)-most/2])
 	}

@@ -77,7 +77,8 @@ func (r *objectReader) sampledTensors(t *target) (map[torch.SampledTensor]float6
 	defer r.probing.mu.Unlock()
 
 	p := r.probing
-	if !t.sources.Tensors.Complete() || p.tensorInterval == 0 || p.tensorsAlone && p.schedule.HadBursts() {
+	hadGap := !t.sources.Tensors.Complete() || p.tensorsAlone && p.schedule.HadBursts()
+	if hadGap || p.tensorInterval == 0 {
 		return nil, nil
 	}
 	return estimate.ReadSampledTensors(r.kernel, t.process.PID)
@@ -119,7 +120,8 @@ func (r *objectReader) findStacks(
 	r.probing.mu.Lock()
 	defer r.probing.mu.Unlock()
 
-	err := estimate.StacksAt(r.kernel, r.estimator(), t.process.PID, stacks, r.clock.started+uint64(before))
+	until := r.clock.started + uint64(before)
+	err := estimate.StacksAt(r.kernel, r.estimator(), t.process.PID, stacks, until)
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,8 @@ func (s *targetSet) usage() map[any]overhead.Usage {
 			continue // it has ended
 		}
 		used[t] = overhead.Usage{
-			CPU: cpu, Faults: stat.MinorFaults + stat.MajorFaults, Steps: max(0, t.sources.Steps.Count()),
+			CPU: cpu, Faults: stat.MinorFaults + stat.MajorFaults,
+			Steps: max(0, t.sources.Steps.Count()),
 		}
 	}
 	return used

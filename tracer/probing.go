@@ -231,8 +231,8 @@ func tracedSince(targets []*target) map[uint32]uint64 {
 	return since
 }
 
-// noteStart records that tracing of a target starts now, and returns the time since the start of the
-// trace.
+// noteStart records that tracing of a target starts now, and returns the time since the start of
+// the trace.
 func (p *probing) noteStart(t *target) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -33,9 +33,9 @@ func (p *progressReader) addTo(to *estimate.Progress) {
 	p.recorded = now
 }
 
-// maxReturnGrace is how long the probes stay attached at the end of a period at most, so that sampled
-// calls that began in it return under a probe. A call counts where it begins. To lose the slow ones would
-// bias the estimates of large objects.
+// maxReturnGrace is how long the probes stay attached at the end of a period at most, so that
+// sampled calls that began in it return under a probe. A call counts where it begins. To lose the
+// slow ones would bias the estimates of large objects.
 const maxReturnGrace = 256 * time.Millisecond
 
 // callsUnderWay are the sampled calls of the heap that have begun and not ended.
@@ -49,7 +49,7 @@ func (c *callsUnderWay) begin() { c.before = c.count() }
 
 // await waits for the sampled calls that have begun in the period.
 func (c *callsUnderWay) await() {
-	for wait := time.Millisecond; wait < maxReturnGrace; wait *= 2 { // 1 + 2 + 4 ... < maxReturnGrace
+	for wait := time.Millisecond; wait < maxReturnGrace; wait *= 2 { // 1 + 2 + 4 ... ms
 		time.Sleep(wait)
 		if c.count() <= c.before {
 			return

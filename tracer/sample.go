@@ -30,7 +30,8 @@ func (s *Session) Sample() growth.TreeSample {
 			tensors.Set(&ofProcess.Sample, m.Info.PID)
 			onGPUs.Set(&ofProcess.Sample, m.Info.PID)
 
-			if t.sources.Pending() && !s.system.IsAttached("mapping") { // no event reports libraries
+			isReported := s.system.IsAttached("mapping") // new libraries are, by events
+			if t.sources.Pending() && !isReported {
 				t.unwinder.Refresh()
 			}
 		}

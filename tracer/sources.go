@@ -45,7 +45,8 @@ func (s *Session) Sources() []source.Status {
 	ofAll := s.system.Statuses()
 	for _, t := range s.targets.list() {
 		if errors.Is(t.sources.Heap.Status().Err, probe.Err32Bit) {
-			i := slices.IndexFunc(ofAll, func(of source.Status) bool { return of.Name == "mapping" })
+			isMapping := func(of source.Status) bool { return of.Name == "mapping" }
+			i := slices.IndexFunc(ofAll, isMapping)
 			ofAll[i].Gap = growth.Gap32BitCalls
 		}
 		ofProcesses = append(ofProcesses, t.statuses()...)

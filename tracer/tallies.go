@@ -10,8 +10,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
-// tallies are the counts of allocations by stack and size class: the kernel's, and the targets' that
-// have been taken out of it. The caller of each method holds probing.mu.
+// tallies are the counts of allocations by stack and size class: the kernel's, and the targets'
+// that have been taken out of it. The caller of each method holds probing.mu.
 type tallies struct {
 	kernel       *kernel.Kernel
 	targets      *targetSet
@@ -20,8 +20,8 @@ type tallies struct {
 }
 
 // read sums the allocations since tracing started by stack. If isBurst, the factor of their counts
-// is known at the end of the burst, when CloseHeap empties the map. Else read empties it before it is
-// full.
+// is known at the end of the burst, when CloseHeap empties the map. Else read empties it before it
+// is full.
 func (t *tallies) read(
 	sums map[stack.Key]*estimate.StackTotals, onGPUs *gpu.Totals, isBurst bool,
 ) error {

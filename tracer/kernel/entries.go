@@ -13,8 +13,8 @@ import (
 // codeID is a key of the map of code objects that the BPF programs have reported, opaque here.
 type codeID [16]byte
 
-// DeleteProcesses deletes the records of processes that all sources have in common: stacks, code and
-// tallies.
+// DeleteProcesses deletes the records of processes that all sources have in common: stacks, code
+// and tallies.
 func (k *Kernel) DeleteProcesses(pids ...uint32) error {
 	isGone := func(pid uint32) bool { return slices.Contains(pids, pid) }
 	isReported := func(_ *uint64, tgid *uint32) bool { return isGone(*tgid) }

@@ -62,9 +62,9 @@ const (
 	maxMapsBytes        = 64 << 20
 )
 
-// readLocking reads up to limit bytes of a file whose reading takes the lock of the process's address
-// space. The process can keep that locked for ever: the error wraps hostile.ErrStalled then, now and
-// from now on.
+// readLocking reads up to limit bytes of a file whose reading takes the lock of the process's
+// address space. The process can keep that locked for ever: the error wraps hostile.ErrStalled
+// then, now and from now on.
 func (f *procFiles) readLocking(name string, limit int) ([]byte, error) {
 	if err := f.Stalled(); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)

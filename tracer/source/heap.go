@@ -27,8 +27,8 @@ type Heap struct {
 	links     []link.Link       // on them, empty while the source is paused
 	produced  []link.Link       // on Producers
 
-	// Producers sample the heap themselves. Their probes, and no functions, are attached until Close.
-	// Update sets them and Code once.
+	// Producers sample the heap themselves. Their probes, and no functions, are attached until
+	// Close. Update sets them and Code once.
 	Producers []probe.Producer
 	// Code is the code of the allocator.
 	Code probe.AllocatorCode
@@ -148,8 +148,8 @@ func isHidden(p probe.Producer, functions []probe.FileSites) bool {
 		!slices.ContainsFunc(functions, isCalled)
 }
 
-// Open attaches the probes, all or none. A process where that fails has no source heap any more, and
-// the status has the reason. A process that is exiting keeps its known data.
+// Open attaches the probes, all or none. A process where that fails has no source heap any more,
+// and the status has the reason. A process that is exiting keeps its known data.
 func (h *Heap) Open() {
 	h.attaching.Lock()
 	defer h.attaching.Unlock()
@@ -241,7 +241,8 @@ func (h *Heap) Active() bool {
 // functions are not probed.
 func (h *Heap) IsSampledWithin() bool { return len(h.Producers) > 0 || h.shim != nil }
 
-// IsMissed reports whether the process has an allocator now, and had none when Update looked for it.
+// IsMissed reports whether the process has an allocator now, and had none when Update looked for
+// it.
 func (h *Heap) IsMissed() bool {
 	if h.Status().Err == nil {
 		return false

@@ -25,8 +25,8 @@ type Library interface {
 	Pending() bool
 	// Status returns the probed events, all the time or in bursts, or why none are.
 	Status() Status
-	// ShouldReport reports whether people should see the status. heapOff: source heap is not wanted,
-	// so that the others are all that there is.
+	// ShouldReport reports whether people should see the status. heapOff: source heap is not
+	// wanted, so that the others are all that there is.
 	ShouldReport(heapOff bool) bool
 	// TurnOff makes the source probe nothing. It must come before all other calls.
 	TurnOff()
@@ -134,8 +134,8 @@ func (l *Libraries) Statuses() (statuses []Status) {
 	return statuses
 }
 
-// Reported returns the states that people should see, the heap's first. It leaves out the sources whose
-// libraries the process does not need.
+// Reported returns the states that people should see, the heap's first. It leaves out the sources
+// whose libraries the process does not need.
 func (l *Libraries) Reported() (statuses []Status) {
 	heapOff := l.Heap.Status().Off
 	for _, s := range l.all {

@@ -16,22 +16,22 @@
 // It has to do with these events:
 //   - Attach: Libraries.Attach has each source check the files that are mapped, while the target is
 //     still waiting.
-//   - A library that dlopen(3) loads: the unwinder reads the mappings again, and Libraries.Update has
-//     each source check the files that are new. Source heap alone chooses once, among all files: a
-//     target without an allocator is attached to again.
-//   - A library that is replaced on disk: a process keeps the file that it has mapped. The new one is
-//     another file, which is checked when it is mapped.
+//   - A library that dlopen(3) loads: the unwinder reads the mappings again, and Libraries.Update
+//     has each source check the files that are new. Source heap alone chooses once, among all
+//     files: a target without an allocator is attached to again.
+//   - A library that is replaced on disk: a process keeps the file that it has mapped. The new one
+//     is another file, which is checked when it is mapped.
 //   - fork(2): the child inherits the breakpoints, which Sweep removes.
-//   - execve(2): the probes belong to the process. They are closed at once, since they would be in the
-//     libraries of the next program too.
+//   - execve(2): the probes belong to the process. They are closed at once, since they would be in
+//     the libraries of the next program too.
 //   - Exit: the kernel has removed the breakpoints. Close closes the links.
 //   - The next process with the PID: Forget deletes the entries in the kernel's maps.
 //   - Losses: a call between Pause and Open is not seen. Tensors.Complete, GPU.Active and the probe
 //     periods of source heap (package estimate) say which data that spoils.
 //
-// Producers and the [Shim] sample the heap within the program. Source heap attaches to the producers
-// of its process; the session attaches to the shim, once for all processes. Python needs no probe:
-// package stack reads its frames.
+// Producers and the [Shim] sample the heap within the program. Source heap attaches to the
+// producers of its process; the session attaches to the shim, once for all processes. Python needs
+// no probe: package stack reads its frames.
 package source
 
 import (
@@ -46,7 +46,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
-// A registration is a source: of a process, if it has library, or of all processes, if it has attach.
+// A registration is a source: of a process, if it has library, or of all processes, if it has
+// attach.
 type registration struct {
 	name    string
 	library func(*Libraries, LibraryOptions) Library
@@ -139,8 +140,8 @@ func WithRemedy(remedy string) string {
 	return " (" + remedy + ")"
 }
 
-// InParallel calls all functions at once and joins their errors. The kernel waits for the end of the
-// probes that are running, for each probe that it detaches.
+// InParallel calls all functions at once and joins their errors. The kernel waits for the end of
+// the probes that are running, for each probe that it detaches.
 func InParallel(calls []func() error) error {
 	errs := make([]error, len(calls))
 	var running sync.WaitGroup

@@ -23,8 +23,8 @@ type System struct {
 	links    []link.Link // of the sources, and of the events that end a target
 }
 
-// AttachSystem attaches the sources that are wanted. A source that cannot be attached has its reason
-// in its status. Without execve nothing can be traced.
+// AttachSystem attaches the sources that are wanted. A source that cannot be attached has its
+// reason in its status. Without execve nothing can be traced.
 func AttachSystem(k *kernel.Kernel, o SystemOptions) (*System, error) {
 	exec, err := attachExec(k)
 	if err != nil {

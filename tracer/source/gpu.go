@@ -193,6 +193,7 @@ func (g *GPU) reportError(err error) {
 // Sweep does nothing: a program cannot use CUDA after a fork.
 func (g *GPU) Sweep() error { return nil }
 
+// Close is as in Library.
 func (g *GPU) Close() error {
 	g.enter(closed) // before it waits for attaching: Update stops at the next file
 	g.attaching.Lock()
@@ -211,6 +212,7 @@ func (g *GPU) UsesGPU() bool {
 	return g.usesGPU
 }
 
+// Status is as in Library.
 func (g *GPU) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()

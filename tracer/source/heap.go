@@ -207,6 +207,7 @@ func (h *Heap) Pause() error {
 	return h.detach()
 }
 
+// Sweep is as in Library.
 func (h *Heap) Sweep() error {
 	h.attaching.Lock()
 	defer h.attaching.Unlock()

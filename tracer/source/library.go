@@ -186,6 +186,7 @@ func newLibrary(k *kernel.Kernel, p *process.Process, name, reason string, maxFi
 	}
 }
 
+// Status is as in Library.
 func (l *library) Status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,11 +222,13 @@ func (l *library) is(states ...state) bool {
 // hasEnded reports whether the state is final. The caller holds mu.
 func (l *library) hasEnded() bool { return l.state >= refused }
 
+// TurnOff is as in Library.
 func (l *library) TurnOff() {
 	l.state = off
 	l.status = Status{Name: l.status.Name, Off: true}
 }
 
+// Stop is as in Library.
 func (l *library) Stop() { l.enter(closed) }
 
 // check calls find for each executable mapping of a file that is not checked yet. find returns

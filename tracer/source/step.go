@@ -56,6 +56,7 @@ func (s *Steps) Update(maps []process.Mapping) {
 // ShouldReport reports a program without steps only if the user has named the function.
 func (s *Steps) ShouldReport(bool) bool { return s.Status().Attached || s.is(off) || s.named }
 
+// Pending is as in Library.
 func (s *Steps) Pending() bool { return s.is(waiting) && s.Status().Err == nil }
 
 // Sweep does nothing: the processes that a trainer forks make no steps.
@@ -103,6 +104,7 @@ func (s *Steps) Count() int64 {
 	return int64(steps.Calls)
 }
 
+// Close is as in Library.
 func (s *Steps) Close() error {
 	s.attaching.Lock()
 	defer s.attaching.Unlock()

@@ -102,6 +102,7 @@ func (t *Tensors) attach(file probe.FileSites) error {
 	return nil
 }
 
+// Sweep is as in Library.
 func (t *Tensors) Sweep() error {
 	t.attaching.Lock()
 	defer t.attaching.Unlock()
@@ -160,6 +161,7 @@ func (t *Tensors) Pause() error {
 	return err
 }
 
+// Close is as in Library.
 func (t *Tensors) Close() error {
 	t.enter(closed) // before it waits for attaching: Update stops at the next file
 	return t.Pause()
@@ -168,6 +170,7 @@ func (t *Tensors) Close() error {
 // Active reports whether tensors are probed at the moment.
 func (t *Tensors) Active() bool { return t.is(attached) }
 
+// Pending is as in Library.
 func (t *Tensors) Pending() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,7 +16,8 @@ func (s *Session) Allocators() []Allocator {
 	defer s.following.Unlock()
 	var found []Allocator
 	for _, t := range s.targets.list() {
-		if !t.heap.Status().Attached || len(t.heap.Producers) > 0 || t.err() != nil {
+		heap := t.sources.Heap
+		if !heap.Status().Attached || len(heap.Producers) > 0 || t.err() != nil {
 			continue
 		}
 		maps, err := t.process.Maps()

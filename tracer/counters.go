@@ -46,7 +46,7 @@ func (s *Session) counters() (Events, growth.Losses, error) {
 		values[bpf.DropMissedFree] = 0
 	}
 
-	sum := s.retired
+	sum := s.targets.retired
 	for _, t := range s.targets.list() {
 		sum.add(t)
 	}
@@ -62,7 +62,7 @@ func (s *Session) counters() (Events, growth.Losses, error) {
 	lost.Add(growth.LossForgottenStacks, "", sum.forgotten)
 	lost.Add(growth.LossUnwindTables, "", uint64(s.tables.Stats().Dropped))
 	lost.Add(growth.LossUnwindMappings, "", sum.mappings)
-	lost.Add(growth.LossProcesses, "", s.leftOut())
+	lost.Add(growth.LossProcesses, "", s.follower.leftOut())
 
 	return Events{
 		Allocations:    values[bpf.CountAllocations],
@@ -80,10 +80,10 @@ func (s *Session) counters() (Events, growth.Losses, error) {
 
 // leftOut returns how many processes are not followed, or begin to be late. They are no lost events:
 // those would take claims away from all targets, also from those that start nothing.
-func (s *Session) leftOut() uint64 {
-	sum := uint64(s.follower.LeftOut() + s.follower.untraced)
-	if s.launched != nil {
-		sum += s.launched.lost.Load()
+func (f *follower) leftOut() uint64 {
+	sum := uint64(f.LeftOut() + f.untraced)
+	if launched := f.session.launched; launched != nil {
+		sum += launched.lost.Load()
 	}
 	return sum
 }

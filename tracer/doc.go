@@ -7,6 +7,28 @@
 //
 // [Options.Launch] starts the process, whose allocations count from the first on.
 //
+// # One target
+//
+// A target is a traced process. lifecycle.go has its states and the transitions between them, each
+// a function of that name:
+//
+//	           prepare         attach         trace
+//	process ──────────► prepared ────► attached ────► traced
+//	 ▲   (add: all three)   │              │             │  end: exit, execve, a process that does
+//	 │                      │ failed       │ failed      │  not answer, no C library yet
+//	 │        retire        ▼      stop    ▼             ▼
+//	 └─────────────────── stopped ◄──────────────────── ended
+//
+// The states are:
+//   - prepared: its stacks can be walked and named. No source is attached.
+//   - attached: its sources are attached, and the BPF programs ignore it (bpf.TargetWaiting).
+//   - traced: its allocations count (bpf.TargetTraced).
+//   - ended: nothing counts any more (bpf.TargetGone). Snapshots have the memory that was alive,
+//     until its place is needed, or its PID is another program's.
+//   - stopped: its goroutines have ended.
+//
+// Package source has the states of its sources.
+//
 // # One allocation
 //
 //   - A probe on malloc runs a BPF program (package probe attaches it), which counts the call and
@@ -39,6 +61,8 @@
 //     goroutine than the caller's, while heap probes come and go, and while a process is closed.
 //  3. probing.mu, while probes come and go, and while the live map is read as a whole.
 //  4. targetSet.mu, for one access to the list.
+//  5. The locks of a target's sources: Libraries.updating, while files are read; then the locks of
+//     one source, while its probes come and go. A burst waits for the second alone.
 //
 // The controller's goroutine opens and closes probes (package overhead). The ring buffer's
 // goroutines take none of the first three, because these may be held during a flush, which waits

@@ -55,7 +55,8 @@ type components struct {
 func Targets(s *Session) (all []components) {
 	for _, t := range s.targets.list() {
 		all = append(all, components{
-			PID: t.process.PID, Heap: &t.heap, Tensors: t.tensors, GPU: t.gpu,
+			PID: t.process.PID, Heap: t.sources.Heap, Tensors: t.sources.Tensors,
+			GPU:    t.sources.GPU,
 			Stacks: t.stacks, Pages: t.pages, FromStart: t.fromStart,
 		})
 	}
@@ -66,23 +67,24 @@ func Targets(s *Session) (all []components) {
 // is prepared and before it is attached; nil: nothing happens in between, as in production.
 func Attach(s *Session, held *process.Process, meanwhile func()) error {
 	if meanwhile == nil {
-		return s.attach(s.ctx, held)
+		return s.targets.add(s.ctx, held)
 	}
 
 	p, err := process.Open(held.PID)
 	if err != nil {
 		return err
 	}
-	t, err := newTarget(s, p)
+	prepared, err := s.targets.prepare(p)
 	if err != nil {
 		return err
 	}
 
 	meanwhile()
-	err = s.attachTarget(s.ctx, t)
-
-	stopWorkers([]*target{t})
-	return errors.Join(err, s.retire(t))
+	attached, err := s.targets.attach(s.ctx, prepared)
+	if err == nil {
+		err = s.targets.trace(attached)
+	}
+	return errors.Join(err, s.targets.retire(stop(prepared.target)))
 }
 
 // Detach gives a target up, as the next attach does with a target that has ended.
@@ -92,9 +94,9 @@ func Detach(s *Session, pid int) error {
 		return nil
 	}
 
-	stopWorkers([]*target{t})
+	stopped := stop(t)
 	s.targets.drop(t)
-	return s.retire(t)
+	return s.targets.retire(stopped)
 }
 
 // Flush waits until all events in the ring buffer have been dispatched.

@@ -23,9 +23,9 @@ type follower struct {
 	job      tree.Job
 	pending  []Change         // not reported yet
 	selected growth.Selection // the last one, but for its size
-	// adopted are the programs that have become targets since follow was called last, and untraced
+	// started are the programs that have become targets since follow was called last, and untraced
 	// counts those for which there was no room.
-	adopted  []int
+	started  []int
 	untraced int
 }
 
@@ -87,7 +87,7 @@ func (f *follower) open(ctx context.Context) error {
 		decision = tree.SelectTraced(f.Candidates(f.session.IsTraced))
 	}
 	for _, pid := range decision.Trace {
-		err := f.attachMember(ctx, pid)
+		err := f.addMember(ctx, pid)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -102,49 +102,49 @@ func (f *follower) open(ctx context.Context) error {
 	return nil
 }
 
-func (f *follower) attachMember(ctx context.Context, pid int) error {
+func (f *follower) addMember(ctx context.Context, pid int) error {
 	for _, m := range f.Members() {
 		if m.Process.PID == pid {
-			return f.session.attach(ctx, m.Process)
+			return f.session.targets.add(ctx, m.Process)
 		}
 	}
 	return fmt.Errorf("pid %d: %w", pid, process.ErrNotFound)
 }
 
-// adopt attaches to a program that has just started below the shim. A program that ends before the
-// next call of follow is not reported.
-func (f *follower) adopt(ctx context.Context, pid int) {
+// addStarted attaches to a program that has just started below the shim. A program that ends before
+// the next call of follow is not reported.
+func (f *follower) addStarted(ctx context.Context, pid int) {
 	if f.Adopt(pid, f.session.Elapsed()) == nil {
 		return
 	}
 	delete(f.failed, pid)
 	if t := f.session.targets.find(uint32(pid)); t != nil {
 		t.noticeExecution()
-		if t.err() == nil && len(t.heap.Producers) == 0 {
+		if t.err() == nil && len(t.sources.Heap.Producers) == 0 {
 			t.end(errAllocatorNotLoaded)
 		}
 	}
 	if f.session.IsTraced(pid) {
 		return
 	}
-	if err := f.attachMember(ctx, pid); err != nil {
+	if err := f.addMember(ctx, pid); err != nil {
 		f.attachFailed(pid, err)
 		if errors.Is(err, errTooManyTargets) {
 			f.untraced++
 		}
 		return
 	}
-	f.adopted = append(f.adopted, pid)
+	f.started = append(f.started, pid)
 }
 
-// reportAdopted reports the adopted programs that are still traced, and forgets the others.
-func (f *follower) reportAdopted() {
-	for _, pid := range f.adopted {
+// reportStarted reports the started programs that are still traced, and forgets the others.
+func (f *follower) reportStarted() {
+	for _, pid := range f.started {
 		if t := f.session.targets.traced(pid); t != nil {
 			f.reportTraced(t)
 		}
 	}
-	f.adopted = nil
+	f.started = nil
 }
 
 func (f *follower) follow(ctx context.Context) []Change {
@@ -153,7 +153,7 @@ func (f *follower) follow(ctx context.Context) []Change {
 		f.report(Change{TreeChange: growth.TreeChange{Event: growth.TreeNotFollowed}, Err: err})
 	}
 
-	isNew := func(pid int) bool { return slices.Contains(f.adopted, pid) }
+	isNew := func(pid int) bool { return slices.Contains(f.started, pid) }
 	for _, m := range changes.Exited {
 		pid := m.Process.PID
 		delete(f.failed, pid)
@@ -169,17 +169,17 @@ func (f *follower) follow(ctx context.Context) []Change {
 		}
 	}
 
-	f.reportAdopted()
+	f.reportStarted()
 
 	for _, t := range f.session.targets.list() {
 		t.noticeExecution()
 		f.noticeStall(t)
 	}
-	f.reattach(ctx)
-	f.attachSelected(ctx)
+	f.addAgain(ctx)
+	f.addSelected(ctx)
 
 	if slices.ContainsFunc(changes.New, (*tree.Member).IsForked) {
-		f.session.probing.sweep()
+		f.session.targets.sweep()
 	}
 	return f.takeChanges()
 }
@@ -198,59 +198,59 @@ func (f *follower) noticeStall(t *target) {
 	f.report(change)
 }
 
-// reattach attaches again to targets that were attached to before their C library was loaded.
-func (f *follower) reattach(ctx context.Context) {
+// addAgain attaches again to targets that were attached to before their C library was loaded.
+func (f *follower) addAgain(ctx context.Context) {
 	for _, t := range f.session.targets.list() {
 		isYoung := f.session.Elapsed()-t.from < settlingTime
-		if isYoung && t.isAlive() && t.missesHeap() {
+		if isYoung && t.isAlive() && t.sources.Heap.IsMissed() {
 			t.end(errAllocatorNotLoaded)
-			f.attachTo(ctx, t.process.PID)
+			f.addAndReport(ctx, t.process.PID)
 		}
 	}
 }
 
-// attachSelected attaches to the processes that matter now.
-func (f *follower) attachSelected(ctx context.Context) {
+// addSelected attaches to the processes that matter now.
+func (f *follower) addSelected(ctx context.Context) {
 	if !f.session.Options.Children {
 		root := f.session.Process
 		if !f.session.IsTraced(root.PID) && root.Alive() { // it executes another program
-			f.attachTo(ctx, root.PID)
+			f.addAndReport(ctx, root.PID)
 		}
 		return
 	}
 
 	if f.session.launched != nil {
-		f.attachUntraced(ctx)
+		f.addUntraced(ctx)
 		return
 	}
 
 	decision := tree.SelectTraced(f.Candidates(f.session.IsTraced))
 	f.explain(decision.Selection)
 	for _, pid := range decision.Trace {
-		f.attachTo(ctx, pid)
+		f.addAndReport(ctx, pid)
 	}
 }
 
-// attachUntraced attaches to processes that were started below the shim, and have not reported it
+// addUntraced attaches to processes that were started below the shim, and have not reported it
 // after a while: forks that allocate nothing, and static programs.
-func (f *follower) attachUntraced(ctx context.Context) {
+func (f *follower) addUntraced(ctx context.Context) {
 	for _, m := range f.Members() {
 		due := m.Info.Born + 3*settledAge // a process with a report is a target before that
 		if m.IsForked() {
 			due = m.Info.Born + settledAge
 		}
 		if f.session.Elapsed() > due && !f.session.IsTraced(m.Process.PID) {
-			f.attachTo(ctx, m.Process.PID)
+			f.addAndReport(ctx, m.Process.PID)
 		}
 	}
 }
 
-// attachTo attaches to a process and reports that or the failure.
-func (f *follower) attachTo(ctx context.Context, pid int) {
+// addAndReport attaches to a process and reports that or the failure.
+func (f *follower) addAndReport(ctx context.Context, pid int) {
 	if f.failed[pid].reported {
 		return
 	}
-	if err := f.attachMember(ctx, pid); err != nil {
+	if err := f.addMember(ctx, pid); err != nil {
 		f.attachFailed(pid, err)
 		return
 	}
@@ -261,7 +261,7 @@ func (f *follower) attachTo(ctx context.Context, pid int) {
 
 func (f *follower) reportTraced(t *target) {
 	change := changeOf(growth.TreeTraced, t.process.PID, t.process.Command())
-	change.Sources = t.sources()
+	change.Sources = t.statuses()
 	f.report(change)
 }
 

@@ -51,12 +51,12 @@ func (g *gpuState) processes() []growth.ProcessGPUMemory {
 	for _, t := range g.targets.list() {
 		pid := t.process.PID
 		own := totals[uint32(pid)]
-		if t.err() != nil && len(own) == 0 || !t.gpu.UsesGPU() {
+		if t.err() != nil && len(own) == 0 || !t.sources.GPU.UsesGPU() {
 			continue
 		}
 
 		d := growth.ProcessGPUMemory{PID: pid, Totals: own}
-		d.DriverProbed, d.BlocksProbed = t.gpu.Active()
+		d.DriverProbed, d.BlocksProbed = t.sources.GPU.Active()
 		d.Allocated, d.Reserved = gpu.SumTotals(own)
 		used, err := g.nvml.Used(g.kernel.InitialPID(pid))
 		if d.Used = used; err != nil {
@@ -80,14 +80,15 @@ func (g *gpuState) sample() gpu.Sample {
 
 // isUsed reports whether any target has loaded a library of those that use a GPU.
 func (g *gpuState) isUsed() bool {
-	return slices.ContainsFunc(g.targets.list(), func(t *target) bool { return t.gpu.UsesGPU() })
+	uses := func(t *target) bool { return t.sources.GPU.UsesGPU() }
+	return slices.ContainsFunc(g.targets.list(), uses)
 }
 
 // sampleTotals starts totals samples of the targets whose blocks are not sampled any more.
 func (g *gpuState) sampleTotals() {
 	for _, t := range g.targets.list() {
 		if t.err() == nil {
-			t.watcher.Go(func() { t.gpu.SampleTotals(t.stop) })
+			t.watcher.Go(func() { t.sources.GPU.SampleTotals(t.stop) })
 		}
 	}
 }

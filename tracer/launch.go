@@ -53,14 +53,14 @@ const (
 	maxEnded = 16
 )
 
-// launch attaches to the session's copy of the shim, and starts the command. It returns once the
+// open attaches to the session's copy of the shim, and starts the command. It returns once the
 // command has called the shim, so that its libraries are mapped, or does not.
-func (s *Session) launch(ctx context.Context) error {
+func (l *launchTracker) open(ctx context.Context) error {
+	s := l.session
 	attached, err := source.AttachShim(s.kernel, s.Options.Launch.Shim)
 	if err != nil {
 		return fmt.Errorf("attach to the shim: %w", err)
 	}
-	l := s.launched
 	l.Shim, s.probing.shim = attached, attached
 	if err := s.probing.OpenHeap(false, s.Options.Interval); err != nil {
 		return fmt.Errorf("probe the heap: %w", err)
@@ -131,7 +131,7 @@ func (l *launchTracker) run() {
 			l.waiting = append(l.waiting, next)
 		case <-tick.C:
 		}
-		l.adoptWaiting()
+		l.addDue()
 	}
 }
 
@@ -143,10 +143,10 @@ func (l *launchTracker) end() {
 	}
 }
 
-// adoptWaiting makes targets of the programs that wait to become one, as long as something is due.
-func (l *launchTracker) adoptWaiting() {
+// addDue makes targets of the programs that wait to become one, as long as something is due.
+func (l *launchTracker) addDue() {
 	l.forking.spend(0, time.Now())
-	for l.session.ctx.Err() == nil && l.adoptNext() {
+	for l.session.ctx.Err() == nil && l.addNext() {
 	}
 
 	if !l.isHolding {
@@ -155,12 +155,12 @@ func (l *launchTracker) adoptWaiting() {
 	l.retireEnded()
 }
 
-// adoptNext makes targets of the programs that are held, or of one that is not: a fork within the
+// addNext makes targets of the programs that are held, or of one that is not: a fork within the
 // credit, or a program that still runs after a while, since most programs of a build have ended by
 // then. It reports whether there was one.
-func (l *launchTracker) adoptNext() bool {
+func (l *launchTracker) addNext() bool {
 	l.drain()
-	if held, adopted := l.adoptHeld(); adopted {
+	if held, added := l.addHeld(); added {
 		l.release(held)
 		return true
 	}
@@ -172,7 +172,7 @@ func (l *launchTracker) adoptNext() bool {
 		return false
 	}
 	began, isEarly := time.Now(), p.age() < settledAge
-	l.adopt(p)
+	l.add(p)
 	if isEarly {
 		l.forking.spend(time.Since(began), time.Now())
 	}
@@ -201,9 +201,9 @@ func (l *launchTracker) take(holds func(programStart) bool) (p programStart, fou
 	return p, true
 }
 
-// adoptHeld makes targets of the programs that are held, and of those that start meanwhile: they go
+// addHeld makes targets of the programs that are held, and of those that start meanwhile: they go
 // on together. It returns how long the first has waited, and whether there was one.
-func (l *launchTracker) adoptHeld() (held time.Duration, adopted bool) {
+func (l *launchTracker) addHeld() (held time.Duration, added bool) {
 	var first *programStart // of those that wait
 	for l.isHolding && held < lateStart {
 		p, found := l.take(func(p programStart) bool { return !p.isFork })
@@ -211,8 +211,8 @@ func (l *launchTracker) adoptHeld() (held time.Duration, adopted bool) {
 			break
 		}
 
-		adopted = true
-		if l.adopt(p) && first == nil {
+		added = true
+		if l.add(p) && first == nil {
 			first = &p
 		}
 		if first != nil {
@@ -220,19 +220,19 @@ func (l *launchTracker) adoptHeld() (held time.Duration, adopted bool) {
 		}
 		l.drain()
 	}
-	return held, adopted
+	return held, added
 }
 
 // retireEnded makes room for the next programs, while none of those that are targets waits.
 func (l *launchTracker) retireEnded() {
 	l.session.following.Lock()
 	defer l.session.following.Unlock()
-	l.session.retireEnded(maxEnded)
+	l.session.targets.retireEnded(maxEnded)
 }
 
-// adopt makes a target of a program, unless that has ended: then its PID may be another's. It reports
+// add makes a target of a program, unless that has ended: then its PID may be another's. It reports
 // whether the program waits.
-func (l *launchTracker) adopt(p programStart) (waits bool) {
+func (l *launchTracker) add(p programStart) (waits bool) {
 	const tick = 10 * time.Millisecond
 	age := p.age() // first, as this thread may have to wait for the age of the process
 	if stat, err := process.ReadStat(p.pid); err != nil || stat.Age()+tick < age {
@@ -242,7 +242,7 @@ func (l *launchTracker) adopt(p programStart) (waits bool) {
 	s := l.session
 	s.following.Lock()
 	defer s.following.Unlock()
-	s.follower.adopt(s.ctx, p.pid)
+	s.follower.addStarted(s.ctx, p.pid)
 	waits = l.isHolding && !p.isFork && p.at > l.changed
 	if t := s.targets.traced(p.pid); t != nil && waits && p.age() < lateStart {
 		t.fromStart = true

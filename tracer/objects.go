@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/objects"
 	"github.com/allocscope/allocscope/tracer/objects/worker"
 	"github.com/allocscope/allocscope/tracer/torch"
@@ -34,48 +35,64 @@ func (s *Session) TracedPIDs() (pids []int) {
 	return pids
 }
 
+// objectReader counts the objects of targets, and searches for who keeps them, in a child process.
+type objectReader struct {
+	kernel  *kernel.Kernel
+	events  *eventReader
+	targets *targetSet
+	probing *probing
+	clock   *clock
+	worker  worker.Worker
+}
+
+func (r *objectReader) open(s *Session) {
+	r.kernel, r.events, r.probing = s.kernel, s.events, s.probing
+	r.targets, r.clock = &s.targets.targetSet, &s.clock
+}
+
 // Census counts the objects of a traced process. It may be called from any goroutine. The error
 // wraps objects.ErrNoPython where the process has no Python. There may be both a census and an error
 // of its tensors.
-func (s *Session) Census(ctx context.Context, o CensusOptions) (*objects.Census, error) {
-	t := s.targets.traced(o.PID)
+func (r *objectReader) Census(ctx context.Context, o CensusOptions) (*objects.Census, error) {
+	t := r.targets.traced(o.PID)
 	if t == nil {
 		return nil, fmt.Errorf("pid %d: %w", o.PID, ErrExited)
 	}
-	began := s.Elapsed()
-	before, tensorsErr := s.sampledTensors(t)
-	answer, err := s.askWorker(ctx, t, worker.Request{
+	began := r.clock.Elapsed()
+	before, tensorsErr := r.sampledTensors(t)
+	answer, err := r.askWorker(ctx, t, worker.Request{
 		Census: &objects.CensusOptions{Limit: o.Limit, Samples: o.Samples},
 	})
 	if err != nil {
 		return nil, err
 	}
 	answer.Census.Elapsed = began
-	return answer.Census, errors.Join(tensorsErr, s.traceTensors(t, answer.Census, before))
+	return answer.Census, errors.Join(tensorsErr, r.traceTensors(t, answer.Census, before))
 }
 
 // sampledTensors returns the sampled tensors of a target that are alive; nil: it has not been probed
 // for them without a gap.
-func (s *Session) sampledTensors(t *target) (map[torch.SampledTensor]float64, error) {
-	s.probing.mu.Lock()
-	defer s.probing.mu.Unlock()
+func (r *objectReader) sampledTensors(t *target) (map[torch.SampledTensor]float64, error) {
+	r.probing.mu.Lock()
+	defer r.probing.mu.Unlock()
 
-	p := s.probing
-	if !t.tensors.Complete() || p.tensorInterval == 0 || p.tensorsAlone && p.schedule.HadBursts() {
+	p := r.probing
+	hadGap := !t.sources.Tensors.Complete() || p.tensorsAlone && p.schedule.HadBursts()
+	if hadGap || p.tensorInterval == 0 {
 		return nil, nil
 	}
-	return estimate.ReadSampledTensors(s.kernel, t.process.PID)
+	return estimate.ReadSampledTensors(r.kernel, t.process.PID)
 }
 
 // traceTensors sets which stacks have allocated the tensors of a census, and the memory that C++
 // alone holds. before are the sampled tensors from before the census; nil: they are not known.
-func (s *Session) traceTensors(
+func (r *objectReader) traceTensors(
 	t *target, c *objects.Census, before map[torch.SampledTensor]float64,
 ) error {
 	if c.Tensors.Unknown != "" {
 		return nil
 	}
-	after, err := s.sampledTensors(t)
+	after, err := r.sampledTensors(t)
 	if before != nil && after != nil {
 		c.Tensors.InCPPOnly = torch.InCPPOnly(c.Storages, before, after)
 	}
@@ -87,8 +104,8 @@ func (s *Session) traceTensors(
 	for _, of := range c.Storages {
 		stacks[of.Data] = 0
 	}
-	s.events.Flush() // so that the stack of each object has been reported
-	if err := s.findStacks(t, stacks, c.Elapsed); err != nil {
+	r.events.Flush() // so that the stack of each object has been reported
+	if err := r.findStacks(t, stacks, c.Elapsed); err != nil {
 		return err
 	}
 	torch.SetStacks(c.Tensors.Groups, c.Storages, stacks)
@@ -97,13 +114,14 @@ func (s *Session) traceTensors(
 
 // findStacks sets the IDs of the stacks that have allocated the memory at some addresses, before
 // some time since the start of the trace.
-func (s *Session) findStacks(
+func (r *objectReader) findStacks(
 	t *target, stacks map[uint64]uint64, before time.Duration,
 ) error {
-	s.probing.mu.Lock()
-	defer s.probing.mu.Unlock()
+	r.probing.mu.Lock()
+	defer r.probing.mu.Unlock()
 
-	err := estimate.StacksAt(s.kernel, s.estimator(), t.process.PID, stacks, s.started+uint64(before))
+	until := r.clock.started + uint64(before)
+	err := estimate.StacksAt(r.kernel, r.estimator(), t.process.PID, stacks, until)
 	if err != nil {
 		return err
 	}
@@ -119,18 +137,18 @@ func (s *Session) findStacks(
 }
 
 // ObjectsCPUTime is the CPU time that censuses and searches have taken.
-func (s *Session) ObjectsCPUTime() time.Duration { return s.objectWorker.CPUTime() }
+func (r *objectReader) ObjectsCPUTime() time.Duration { return r.worker.CPUTime() }
 
 // HurryObjects has censuses and searches no longer wait for idle CPUs: somebody waits for them.
-func (s *Session) HurryObjects() { s.objectWorker.Hurry() }
+func (r *objectReader) HurryObjects() { r.worker.Hurry() }
 
 // askWorker asks the worker about a target. It is an error if the target has ended meanwhile: the
 // answer may be about another program.
-func (s *Session) askWorker(
+func (r *objectReader) askWorker(
 	ctx context.Context, t *target, ask worker.Request,
 ) (*worker.Response, error) {
 	ask.PID, ask.Program = t.process.PID, uint64(t.from)
-	answer, err := s.objectWorker.Ask(ctx, ask)
+	answer, err := r.worker.Ask(ctx, ask)
 	if err == nil && !t.isAlive() {
 		err = exitedError(t.process)
 	}
@@ -138,10 +156,10 @@ func (s *Session) askWorker(
 }
 
 // estimator returns the present estimator. The caller holds probing.mu for as long as it is used.
-func (s *Session) estimator() *estimate.Estimator {
-	snapshot := growth.Snapshot{Elapsed: s.Elapsed()}
-	bins := estimate.SetBins(&snapshot, s.started, nil)
-	return s.probing.estimator(tracedSince(s.targets.list()), bins)
+func (r *objectReader) estimator() *estimate.Estimator {
+	snapshot := growth.Snapshot{Elapsed: r.clock.Elapsed()}
+	bins := estimate.SetBins(&snapshot, r.clock.started, nil)
+	return r.probing.estimator(tracedSince(r.targets.list()), bins)
 }
 
 // A KeeperSearch is what to search for, in one process.
@@ -161,12 +179,12 @@ type KeeperSearch struct {
 
 // Search finds who keeps the objects of suspects, the suspects of Stacks first. It may be called
 // from any goroutine. The results know the first of a suspect's stacks.
-func (s *Session) Search(ctx context.Context, k KeeperSearch) ([]keeper.Search, error) {
-	t := s.targets.traced(k.PID)
+func (r *objectReader) Search(ctx context.Context, k KeeperSearch) ([]keeper.Search, error) {
+	t := r.targets.traced(k.PID)
 	if t == nil {
 		return nil, fmt.Errorf("pid %d: %w", k.PID, ErrExited)
 	}
-	suspects, err := s.sampleStacks(t, &k)
+	suspects, err := r.sampleStacks(t, &k)
 	if err != nil {
 		return nil, err
 	}
@@ -174,20 +192,20 @@ func (s *Session) Search(ctx context.Context, k KeeperSearch) ([]keeper.Search, 
 		return nil, nil
 	}
 
-	answer, err := s.askWorker(ctx, t, worker.Request{Suspects: suspects, Limit: k.Limit})
+	answer, err := r.askWorker(ctx, t, worker.Request{Suspects: suspects, Limit: k.Limit})
 	if err != nil {
 		return nil, err
 	}
 	for i := range answer.Searches {
 		found := &answer.Searches[i]
-		found.Elapsed -= time.Duration(s.started)
+		found.Elapsed -= time.Duration(r.clock.started)
 		found.TracedSince = t.from
 	}
 	return answer.Searches, nil
 }
 
 // sampleStacks returns the suspects of stacks that have sampled objects now.
-func (s *Session) sampleStacks(t *target, k *KeeperSearch) ([]objects.Suspect, error) {
+func (r *objectReader) sampleStacks(t *target, k *KeeperSearch) ([]objects.Suspect, error) {
 	groups := make(map[uint64]int) // by the kernel side's stack ID; -1: not wanted
 	groupOf := func(tgid uint32, id uint64) (int, bool) {
 		if tgid != uint32(t.process.PID) {
@@ -206,16 +224,16 @@ func (s *Session) sampleStacks(t *target, k *KeeperSearch) ([]objects.Suspect, e
 		return group, group >= 0
 	}
 
-	s.events.Flush() // so that the stack of each object has been reported
-	candidates, err := estimate.LiveCandidates(s.kernel, groupOf, len(k.Stacks),
-		s.started+uint64(k.From), s.started+uint64(k.To))
+	r.events.Flush() // so that the stack of each object has been reported
+	candidates, err := estimate.LiveCandidates(r.kernel, groupOf, len(k.Stacks),
+		r.clock.started+uint64(k.From), r.clock.started+uint64(k.To))
 	if err != nil {
 		return nil, err
 	}
 
-	s.probing.mu.Lock() // not while the maps are read: snapshots and the controller need it
-	defer s.probing.mu.Unlock()
-	estimator := s.estimator()
+	r.probing.mu.Lock() // not while the maps are read: snapshots and the controller need it
+	defer r.probing.mu.Unlock()
+	estimator := r.estimator()
 	var suspects []objects.Suspect
 	for i, group := range candidates {
 		if alive := estimator.Alive(group, k.MaxSamples); len(alive) > 0 {

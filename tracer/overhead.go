@@ -22,7 +22,7 @@ func (s *Session) startRunner() error {
 	liveShare := func() float64 {
 		return float64(s.liveObjects.Load()) / float64(s.Options.MaxLive)
 	}
-	ownCPU := func() time.Duration { return process.OwnCPUTime() + s.objectWorker.CPUTime() }
+	ownCPU := func() time.Duration { return process.OwnCPUTime() + s.ObjectsCPUTime() }
 	meter := overhead.NewMeter(
 		s.kernel, &s.reading, s.sinceOpened, s.targets.usage, s.tables.Busy, liveShare, takeSteps,
 		ownCPU)
@@ -34,7 +34,7 @@ func (s *Session) startRunner() error {
 		return err
 	}
 	s.probing.mu.Lock()
-	s.probing.progress, s.probing.costs = meter.Count, costs
+	s.probing.progress.read, s.probing.progress.costs = meter.Count, costs
 	s.probing.mu.Unlock()
 
 	o := s.Options
@@ -62,7 +62,8 @@ func (s *targetSet) usage() map[any]overhead.Usage {
 			continue // it has ended
 		}
 		used[t] = overhead.Usage{
-			CPU: cpu, Faults: stat.MinorFaults + stat.MajorFaults, Steps: max(0, t.steps.Count()),
+			CPU: cpu, Faults: stat.MinorFaults + stat.MajorFaults,
+			Steps: max(0, t.sources.Steps.Count()),
 		}
 	}
 	return used
@@ -71,7 +72,7 @@ func (s *targetSet) usage() map[any]overhead.Usage {
 // countSteps reports whether training steps of any target are counted.
 func (s *targetSet) countSteps() bool {
 	for _, t := range s.list() {
-		if t.steps.Count() != growth.Unknown {
+		if t.sources.Steps.Count() != growth.Unknown {
 			return true
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
-	"github.com/allocscope/allocscope/tracer/overhead/controller"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/source"
 )
@@ -27,16 +26,12 @@ import (
 type probing struct {
 	kernel  *kernel.Kernel
 	targets *targetSet
-	events  *eventReader
+	tallies tallies
 	reading *sync.Mutex   // the session's
 	started func() uint64 // start of the trace, ns, CLOCK_MONOTONIC
 	shim    *source.Shim  // samples the heap of a command that the session has started; or nil
 
-	// progress reads the meter; costs are the costs of the events that it counts. nil: the overhead
-	// has no limit.
-	progress func() (controller.Reading, error)
-	costs    controller.Costs
-	recorded controller.Reading // by the last recordProgress
+	progress progressReader
 
 	mu       sync.Mutex // held while probes come and go, and while the live map is read
 	schedule estimate.Schedule
@@ -46,26 +41,28 @@ type probing struct {
 	// epoch is incremented when the heap opens and closes, tensorEpoch when the probes on tensors
 	// have been detached. The BPF programs ignore returns of calls of an earlier epoch.
 	epoch, tensorEpoch uint32
-	underWayBefore     int64 // underWay at the start of the period: returns that are not seen, and tensors
+	underWay           callsUnderWay
 	// interval and tensorInterval are the bytes between samples of both sources. interval is kept
 	// while the heap is closed. tensorInterval 0: tensors are sampled as objects of the heap.
 	interval, tensorInterval uint64
 	tensors                  bool   // the probes on tensors are attached
 	blockInterval            uint64 // bytes between sampled blocks of GPUs; 0: none are
 	tensorsAlone             bool   // the heap is not wanted, and bursts are of tensors
-	untracked                uint64 // tensors that handOverTensors has lost
+	untracked                uint64 // tensors that SetIntervals has lost
 }
 
 // startProbing opens all probes. If the overhead has a limit, it measures the costs of the probes
 // instead, and the controller opens them later.
 func (s *Session) startProbing(ctx context.Context) error {
 	p := &probing{
-		kernel: s.kernel, targets: &s.targets, reading: &s.reading,
+		kernel: s.kernel, targets: &s.targets.targetSet, reading: &s.reading,
 		started:      func() uint64 { return s.started },
 		schedule:     estimate.Schedule{Lag: estimate.Maturity(s.Options.Duration)},
 		tracker:      liveness.NewTracker(),
 		tensorsAlone: !s.Options.wants("heap") && s.Options.wants("tensor"),
 	}
+	p.underWay.counters = s.kernel.Counters
+	p.tallies = tallies{kernel: s.kernel, targets: p.targets, tensorsAlone: p.tensorsAlone}
 	s.probing = p
 
 	// Blocks are sampled from the start: those that are missed now would be missed for good.
@@ -111,10 +108,12 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	p.recordProgress(&p.schedule.Outside)
+	p.progress.addTo(&p.schedule.Outside)
 	began := time.Now()
 	for _, t := range p.targets.list() {
-		t.openHeap()
+		if t.err() == nil {
+			t.sources.Heap.Open()
+		}
 	}
 	if took := time.Since(began); burst && took > slowAttach {
 		return fmt.Errorf("attaching took %.1f s: %w", took.Seconds(), probe.ErrBlocked)
@@ -122,7 +121,7 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	if err := p.nextEpoch(); err != nil {
 		return fmt.Errorf("start a probe period: %w", err)
 	}
-	p.underWayBefore = p.underWay()
+	p.underWay.begin()
 	if p.tensorsAlone { // their frees are seen again
 		if err := p.moveObjects(p.kernel.Live, p.kernel.Tensors, nil); err != nil {
 			return err
@@ -130,19 +129,9 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	}
 
 	p.schedule.Open(kernel.Monotonic(), burst)
-	p.recordProgress(&estimate.Progress{}) // some probes were attached already
+	p.progress.addTo(&estimate.Progress{}) // some probes were attached already
 	p.interval = interval
 	return p.applyIntervals()
-}
-
-// openHeap attaches the probes of source heap. A process that is exiting keeps its known data.
-func (t *target) openHeap() {
-	if t.err() != nil {
-		return
-	}
-	if err := t.heap.Open(); err != nil && !t.process.IsExiting() {
-		t.heap.GiveUp(err)
-	}
 }
 
 // nextEpoch makes the BPF programs forget the calls of the heap whose return they have missed.
@@ -174,44 +163,6 @@ func (p *probing) applyIntervals() error {
 	return p.kernel.SetIntervals(interval, tensorInterval)
 }
 
-// recordProgress adds the progress since the last call.
-func (p *probing) recordProgress(to *estimate.Progress) {
-	if p.progress == nil {
-		return
-	}
-	now, err := p.progress()
-	if err != nil {
-		return // the next call adds it
-	}
-	to.Add(p.costs, p.recorded, now)
-	p.recorded = now
-}
-
-// maxReturnGrace is how long the probes stay attached at the end of a period at most, so that sampled
-// calls that began in it return under a probe. A call counts where it begins. To lose the slow ones would
-// bias the estimates of large objects.
-const maxReturnGrace = 256 * time.Millisecond
-
-// awaitReturns waits for the sampled calls that have begun in the period.
-func (p *probing) awaitReturns() {
-	for wait := time.Millisecond; wait < maxReturnGrace; wait *= 2 { // 1 + 2 + 4 ... < maxReturnGrace
-		time.Sleep(wait)
-		if p.underWay() <= p.underWayBefore {
-			return
-		}
-	}
-}
-
-// underWay returns how many sampled calls have begun and not ended; 0 if that cannot be read. The
-// counters are not read at one moment, so that it may be negative.
-func (p *probing) underWay() int64 {
-	values, err := kernel.ReadCounters(p.kernel.Counters)
-	if err != nil {
-		return 0
-	}
-	return int64(values[bpf.CountBegun] - values[bpf.CountEnded])
-}
-
 // CloseHeap ends the probe period and detaches its probes. Then it updates the tracked objects and
 // takes the tallies out of the kernel.
 func (p *probing) CloseHeap() error {
@@ -225,16 +176,16 @@ func (p *probing) CloseHeap() error {
 	p.schedule.Close(kernel.Monotonic()) // events were counted until now
 	period := p.schedule.Periods[ended]
 	if period.Burst {
-		p.recordProgress(&p.schedule.Inside)
+		p.progress.addTo(&p.schedule.Inside)
 	} else { // continuous probing is neither inside nor outside of bursts
-		p.recordProgress(&estimate.Progress{})
+		p.progress.addTo(&estimate.Progress{})
 	}
 
-	p.awaitReturns()                      // entries are ignored by now
+	p.underWay.await()                    // entries are ignored by now
 	err = errors.Join(err, p.nextEpoch()) // a tensor's call would miss the return of an older one
 	probed, detachErr := p.detachHeap()
 	err = errors.Join(err, detachErr)
-	p.recordProgress(&estimate.Progress{}) // some probes were still attached
+	p.progress.addTo(&estimate.Progress{}) // some probes were still attached
 	if p.tensorsAlone {
 		err = errors.Join(err, p.moveObjects(p.kernel.Tensors, p.kernel.Live, nil))
 	}
@@ -244,20 +195,20 @@ func (p *probing) CloseHeap() error {
 	if period.Burst {
 		p.inspectNew(period)
 	}
-	return errors.Join(err, observeErr, p.foldTallies(p.extrapolation(ended)))
+	return errors.Join(err, observeErr, p.tallies.fold(p.extrapolation(ended)))
 }
 
 // detachHeap detaches the probes of source heap, and returns the PIDs of the targets that had any. It
 // is an error only if the kernel has not done so in time.
 func (p *probing) detachHeap() (map[uint32]bool, error) {
 	probed := make(map[uint32]bool)
-	var closes []func() error
+	var pauses []func() error
 	for _, t := range p.targets.list() {
-		hadProbes := len(t.heap.Links) > 0 || p.tensorsAlone && t.tensors.Active()
+		hadProbes := t.sources.Heap.Active() || p.tensorsAlone && t.sources.Tensors.Active()
 		probed[uint32(t.process.PID)] = t.err() == nil && hadProbes
-		closes = append(closes, t.heap.Close)
+		pauses = append(pauses, t.sources.Heap.Pause)
 	}
-	if err := parallel(closes); errors.Is(err, probe.ErrBlocked) {
+	if err := source.InParallel(pauses); errors.Is(err, probe.ErrBlocked) {
 		return probed, err
 	}
 	return probed, nil // the kernel detaches the rest when allocscope exits
@@ -280,9 +231,9 @@ func tracedSince(targets []*target) map[uint32]uint64 {
 	return since
 }
 
-// startTarget records that tracing of a target starts now, and returns the time since the start of
+// noteStart records that tracing of a target starts now, and returns the time since the start of
 // the trace.
-func (p *probing) startTarget(t *target) time.Duration {
+func (p *probing) noteStart(t *target) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -290,40 +241,18 @@ func (p *probing) startTarget(t *target) time.Duration {
 	return time.Duration(t.tracedSince - p.started())
 }
 
-// join attaches the probes in a new target that are open in the others. functions are the functions
-// of its allocator.
-func (p *probing) join(t *target, functions []probe.FileSites) {
+// openIn attaches the probes in a new target that are open in the others.
+func (p *probing) openIn(t *target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	t.heap.Functions = functions
-	if p.schedule.IsOpen() {
-		t.openHeap()
+	if p.schedule.IsOpen() && t.err() == nil {
+		t.sources.Heap.Open()
 	}
 	if p.tensors {
-		_ = t.tensors.Open() // its status has the error, here and below
+		_ = t.sources.Tensors.Open() // its status has the error, here and below
 	}
-	_ = t.gpu.FollowBlocks(p.blockInterval != 0)
-}
-
-// sweep removes the breakpoints that other processes have inherited from the targets by fork(2).
-func (p *probing) sweep() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	var calls []func() error
-	for _, t := range p.targets.list() {
-		calls = append(calls, t.heap.Sweep, t.tensors.Sweep)
-	}
-	_ = parallel(calls) // the rest costs the processes time until the probes are detached
-}
-
-// leaveHeap detaches the heap's probes of a target for good.
-func (p *probing) leaveHeap(t *target) error {
-	p.mu.Lock()
-	links := t.heap.Detach()
-	p.mu.Unlock()
-	return probe.Close(links)
+	_ = t.sources.GPU.FollowBlocks(p.blockInterval != 0)
 }
 
 // forget deletes the tracker's data on a target. The kernel has no objects of it any more.
@@ -348,7 +277,12 @@ func (p *probing) SetIntervals(interval, tensorInterval uint64) error {
 	if err := p.applyIntervals(); err != nil || !tensorsEnd {
 		return err
 	}
-	return p.handOverTensors()
+
+	// The tensors that are alive are objects of the heap from now on, as their frees are not seen.
+	now := kernel.Monotonic()
+	return p.moveObjects(p.kernel.Tensors, p.kernel.Live, func(key bpf.Address, a *bpf.Allocation) {
+		p.tracker.Adopt(key, a, now)
+	})
 }
 
 // AttachTensors attaches the probes on tensors in all targets, or detaches them. The status of a
@@ -365,12 +299,12 @@ func (p *probing) AttachTensors(attach bool) error {
 	var calls []func() error
 	for _, t := range p.targets.list() {
 		if attach {
-			calls = append(calls, t.tensors.Open)
+			calls = append(calls, t.sources.Tensors.Open)
 		} else {
-			calls = append(calls, t.tensors.Close)
+			calls = append(calls, t.sources.Tensors.Pause)
 		}
 	}
-	_ = parallel(calls)
+	_ = source.InParallel(calls)
 	if attach {
 		return nil
 	}
@@ -397,7 +331,7 @@ func (p *probing) FollowBlocks(follow bool, interval uint64) error {
 	}
 	p.blockInterval = interval
 	for _, t := range p.targets.list() {
-		_ = t.gpu.FollowBlocks(follow) // its status has the error
+		_ = t.sources.GPU.FollowBlocks(follow) // its status has the error
 	}
 	if follow {
 		return nil
@@ -451,11 +385,18 @@ func (p *probing) coversHeap(t *target) (some, all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if len(t.heap.Producers) > 0 {
+	if len(t.sources.Heap.Producers) > 0 {
 		return true, true
 	}
-	some = len(p.schedule.Periods) > 0 && t.heap.Status().Attached
+	some = len(p.schedule.Periods) > 0 && t.sources.Heap.Status().Attached
 	return some, some && p.schedule.IsOpen() && !p.schedule.HadBursts()
+}
+
+// forgetStacks bounds the memory of the targets' stacks after a snapshot.
+func (p *probing) forgetStacks() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tallies.forgetStacks()
 }
 
 // describe returns how the heap was probed. The caller holds mu.
@@ -492,7 +433,7 @@ func (p *probing) estimator(
 
 // unprobed returns the objects of a target that were born while no probe was open.
 func (p *probing) unprobed(t *target, objects []estimate.MappedObject) []estimate.MappedObject {
-	if len(t.heap.Producers) > 0 {
+	if len(t.sources.Heap.Producers) > 0 {
 		return nil
 	}
 	p.mu.Lock()

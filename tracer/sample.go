@@ -4,7 +4,6 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
-	"github.com/allocscope/allocscope/tracer/source"
 )
 
 // Sample reads the state of all processes of the tree and of the memory of the system. A value that
@@ -13,7 +12,7 @@ func (s *Session) Sample() growth.TreeSample {
 	s.following.Lock()
 	defer s.following.Unlock()
 	s.events.collect() // events that are not urgent, and wake no reader
-	s.makeRoom()
+	s.scanner.makeRoom()
 
 	sample := s.follower.Sample(s.Elapsed())
 	sample.Overhead = s.overheadSample()
@@ -26,13 +25,13 @@ func (s *Session) Sample() growth.TreeSample {
 
 		if t := s.targets.traced(m.Info.PID); t != nil {
 			member.Traced, member.From = true, t.from
-			ofProcess.Steps = t.steps.Count()
+			ofProcess.Steps = t.sources.Steps.Count()
 			member.Headroom = t.process.Headroom()
 			tensors.Set(&ofProcess.Sample, m.Info.PID)
 			onGPUs.Set(&ofProcess.Sample, m.Info.PID)
 
-			isPending := t.tensors.Pending() || t.gpu.Pending()
-			if isPending && !s.sources.mapping.Attached { // no event reports new libraries
+			isReported := s.system.IsAttached("mapping") // new libraries are, by events
+			if t.sources.Pending() && !isReported {
 				t.unwinder.Refresh()
 			}
 		}
@@ -40,22 +39,6 @@ func (s *Session) Sample() growth.TreeSample {
 	}
 	sample.GPUs = s.gpus.nvml.Samples(s.gpus.initialPIDs())
 	return sample
-}
-
-// makeRoom applies mapping calls and thins the page faults where too many would wait for the next
-// snapshot.
-func (s *Session) makeRoom() {
-	for _, t := range s.targets.list() {
-		if !s.events.journal.IsHalfFull(uint32(t.process.PID)) || !t.isAlive() {
-			continue
-		}
-		_, released := t.reconcile(s.events)
-		if len(released) > 0 {
-			faults, _ := source.ReadFaults(s.kernel) // an error leaves them to the next scan
-			t.forgetReleased(faults[uint32(t.process.PID)], released)
-		}
-	}
-	_ = s.faults.Thin() // faults that cannot be thinned are counted once the map is full
 }
 
 // IsTraced reports whether a process is traced now.
@@ -85,7 +68,7 @@ func (s *Session) IsStopped(pid int) bool {
 func (s *targetSet) tensorTotals(k *kernel.Kernel) estimate.TensorTotals {
 	var pids []int
 	for _, t := range s.list() {
-		if t.tensors.Complete() {
+		if t.sources.Tensors.Complete() {
 			pids = append(pids, t.process.PID)
 		}
 	}

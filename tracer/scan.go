@@ -25,6 +25,7 @@ type scanner struct {
 	members func() []*tree.Member
 	budget  residency.Budget
 	others  residency.Others
+	faults  source.FaultThinner
 	inSpike bool // RSS is in a spike
 
 	// The rest is of the snapshot that is being taken.
@@ -90,6 +91,22 @@ func (s *scanner) trackerOf(pid int) *residency.Tracker {
 		return t.pages
 	}
 	return s.others.TrackerOf(pid)
+}
+
+// makeRoom applies mapping calls and thins the page faults where too many would wait for the next
+// snapshot.
+func (s *scanner) makeRoom() {
+	for _, t := range s.targets.list() {
+		if !s.events.journal.IsHalfFull(uint32(t.process.PID)) || !t.isAlive() {
+			continue
+		}
+		_, released := t.reconcile(s.events)
+		if len(released) > 0 {
+			faults, _ := source.ReadFaults(s.kernel) // an error leaves them to the next scan
+			t.forgetReleased(faults[uint32(t.process.PID)], released)
+		}
+	}
+	_ = s.faults.Thin() // faults that cannot be thinned are counted once the map is full
 }
 
 // scan scans the pages of a target; nil: its process is gone.

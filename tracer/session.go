@@ -1,24 +1,18 @@
 package tracer
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
-	"github.com/allocscope/allocscope/tracer/objects/worker"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
-	"github.com/allocscope/allocscope/tracer/stack"
 	"github.com/allocscope/allocscope/tracer/symbol"
 	"github.com/allocscope/allocscope/tracer/tree"
 	"github.com/allocscope/allocscope/tracer/unwind"
@@ -29,37 +23,32 @@ import (
 type Session struct {
 	// Process is the process of Options.PID. It may only be the launcher of the traced ones, see
 	// IsTraced.
-	Process *process.Process
-	Options Options
+	Process      *process.Process
+	Options      Options
+	clock        // since the start of the trace
+	objectReader // of the targets
+
 	// askedInterval is Options.Interval as given; 0: allocscope chooses it.
 	askedInterval uint64
 
-	kernel     *kernel.Kernel
-	tables     *unwind.Tables
-	events     *eventReader
-	debugFiles *symbol.DebugFiles
-	sources    kernelSources
-	targets    targetSet
-	follower   *follower
-	scanner    scanner
-	gpus       gpuState
-	faults     source.FaultThinner
-	probing    *probing
-	launched   *launchTracker   // nil: the process was running before
-	runner     *overhead.Runner // nil: the overhead has no limit
-	stepTimes  overhead.StepTimes
+	kernel    *kernel.Kernel
+	tables    *unwind.Tables
+	events    *eventReader
+	system    *source.System
+	targets   lifecycle
+	follower  *follower
+	scanner   scanner
+	gpus      gpuState
+	probing   *probing
+	launched  *launchTracker   // nil: the process was running before
+	runner    *overhead.Runner // nil: the overhead has no limit
+	stepTimes overhead.StepTimes
 
 	costs calibrate.Costs // of the probes; zeros: the overhead has no limit
 
-	objectWorker worker.Worker
-
-	started uint64               // when Elapsed is 0: ns, CLOCK_MONOTONIC
-	opened  uint64               // when tracing started; 0: it has not
 	objects estimate.LiveObjects // of the last snapshot
 	// liveObjects is their number.
 	liveObjects atomic.Int64
-	retired     losses // of the targets that have been dropped
-	named       stack.Memory
 
 	// following is held while the process tree or a snapshot is read, and while processes become
 	// targets and are retired.
@@ -80,14 +69,7 @@ var (
 	ErrExited = errors.New("target exited")
 	// ErrNoSource means that no source could be attached.
 	ErrNoSource = errors.New("no source could be attached")
-
-	errTooManyTargets = errors.New("limit of traced processes reached")
 )
-
-// tablesTimeout bounds the wait for the unwind tables of a process before tracing starts. The
-// tables of a C program are ready at once. The tables of a large one are built while it is being
-// traced.
-const tablesTimeout = 200 * time.Millisecond
 
 // Open attaches to a process, or to the processes of its tree that matter. Sources names each
 // source that could not be attached with its reason; the others are attached. It is an error if
@@ -102,8 +84,9 @@ func Open(ctx context.Context, options Options) (*Session, error) {
 
 	s := &Session{
 		Options: options.withDefaults(), askedInterval: options.Interval,
-		debugFiles: symbol.NewDebugFiles(), ended: make(chan struct{}),
+		clock: clock{earlier: options.Started}, ended: make(chan struct{}),
 	}
+	s.targets.session, s.targets.debugFiles = s, symbol.NewDebugFiles()
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 
 	if err := s.open(ctx); err != nil {
@@ -141,17 +124,19 @@ func (s *Session) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.probing.events = s.events
-	s.faults.Kernel = s.kernel
-	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets, library: s.Options.NVML}
+	s.probing.tallies.events = s.events
+	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets.targetSet, library: s.Options.NVML}
+	s.objectReader.open(s)
 
-	err = s.sources.attach(s.kernel, s.Options, s.Options.faultInterval(s.askedInterval))
+	s.system, err = source.AttachSystem(s.kernel, source.SystemOptions{
+		FaultInterval: s.Options.faultInterval(s.askedInterval), Wants: s.Options.wants,
+	})
 	if err != nil {
 		return err
 	}
-	s.probing.tracker.SeesMappings = s.sources.mapping.Attached
-	if s.Options.Launch != nil {
-		if err := s.launch(ctx); err != nil {
+	s.probing.tracker.SeesMappings = s.system.IsAttached("mapping")
+	if s.launched != nil {
+		if err := s.launched.open(ctx); err != nil {
 			return err
 		}
 	}
@@ -159,7 +144,7 @@ func (s *Session) open(ctx context.Context) error {
 		return err
 	}
 
-	s.start()
+	s.startClock()
 	if s.launched != nil {
 		s.launched.running.Go(s.launched.run)
 	}
@@ -186,114 +171,17 @@ func (s *Session) follow(ctx context.Context) error {
 	}
 	s.scanner = scanner{
 		kernel: s.kernel, events: s.events, probing: s.probing,
-		targets: &s.targets, members: s.follower.Members,
+		targets: &s.targets.targetSet, members: s.follower.Members,
+		faults: source.FaultThinner{Kernel: s.kernel},
 	}
 	return s.follower.open(ctx)
-}
-
-// start starts the clock with the first target, or without one. The clock of an earlier trace goes
-// on.
-func (s *Session) start() {
-	if s.opened == 0 {
-		s.opened = kernel.Monotonic()
-		s.started = cmp.Or(s.Options.Started, s.opened)
-	}
-}
-
-// attach makes a process a target. The caller keeps held, and the target opens the process once
-// more. If the process exits meanwhile, the error is ErrExited, whatever has failed.
-func (s *Session) attach(ctx context.Context, held *process.Process) error {
-	if t := s.targets.find(uint32(held.PID)); s.launched != nil && t != nil { // before an execve
-		s.retireAll([]*target{t})
-	}
-	if s.launched == nil || len(s.targets.list()) >= s.maxTargets() {
-		s.retireEnded(0)
-	}
-
-	err := s.addTarget(ctx, held)
-	if err != nil && held.IsExiting() {
-		return exitedError(held)
-	}
-	return err
-}
-
-func (s *Session) addTarget(ctx context.Context, held *process.Process) error {
-	if limit := s.maxTargets(); len(s.targets.list()) >= limit {
-		return fmt.Errorf("pid %d: %w (%d)", held.PID, errTooManyTargets, limit)
-	}
-
-	p, err := process.Open(held.PID)
-	if err != nil {
-		return err
-	}
-	err = kernel.CheckReachable(p.PID)
-	if !held.Alive() { // and another process may have its PID
-		err = exitedError(held)
-	}
-	if err != nil {
-		return errors.Join(err, p.Close())
-	}
-
-	t, err := newTarget(s, p)
-	if err != nil {
-		return err
-	}
-	s.targets.add(t)
-	if err := s.attachTarget(ctx, t); err != nil {
-		stopWorkers([]*target{t})
-		s.targets.drop(t)
-		return errors.Join(err, s.retire(t))
-	}
-	return nil
-}
-
-func (s *Session) maxTargets() int { return int(s.kernel.Targets.MaxEntries()) }
-
-func exitedError(p *process.Process) error { return fmt.Errorf("pid %d: %w", p.PID, ErrExited) }
-
-// retireEnded drops the targets that have ended, to make room, if they are more than most. It keeps
-// half as many: the ones with the most objects in the last snapshot. Snapshots include these.
-func (s *Session) retireEnded(most int) {
-	isTraced := func(t *target) bool { return t.err() == nil }
-	ended := slices.DeleteFunc(s.targets.list(), isTraced)
-	objects := func(t *target) int { return len(s.objects[uint32(t.process.PID)]) }
-	slices.SortStableFunc(ended, func(a, b *target) int { return cmp.Compare(objects(a), objects(b)) })
-	if len(ended) > most {
-		s.retireAll(ended[:len(ended)-most/2])
-	}
-}
-
-// retireAll drops targets that have ended.
-func (s *Session) retireAll(ended []*target) {
-	if len(ended) == 0 {
-		return
-	}
-	stopWorkers(ended)
-	for _, t := range ended {
-		s.targets.drop(t)
-	}
-	_ = s.retire(ended...) // probes that cannot be detached have gone with their process
 }
 
 func (s *Session) awaitExit() {
 	<-s.Process.Exited(s.ctx.Done())
 	if s.ctx.Err() == nil {
-		s.endWhenDone()
+		s.targets.endWhenDone()
 	}
-}
-
-// endWhenDone ends the trace if the process of Options.PID and all targets have ended.
-func (s *Session) endWhenDone() {
-	for _, t := range s.targets.list() {
-		if t.err() == nil {
-			return
-		}
-	}
-	if s.Process.Alive() {
-		return
-	}
-
-	s.endOnce.Do(func() { close(s.ended) })
 }
 
 // Done returns a channel that is closed when there is nothing more to trace.
@@ -309,24 +197,6 @@ func (s *Session) Err() error {
 	}
 }
 
-// Elapsed returns the time since tracing started, or since Options.Started; 0 before.
-func (s *Session) Elapsed() time.Duration {
-	started := cmp.Or(s.started, s.Options.Started)
-	if started == 0 {
-		return 0
-	}
-	return time.Duration(kernel.Monotonic() - started)
-}
-
-// Started returns when Elapsed is 0, in ns of CLOCK_MONOTONIC, as Options.Started.
-func (s *Session) Started() uint64 { return s.started }
-
-// Opened returns Elapsed when tracing started: 0, unless Options.Started is set.
-func (s *Session) Opened() time.Duration { return time.Duration(s.opened - s.started) }
-
-// sinceOpened returns the time since tracing started.
-func (s *Session) sinceOpened() time.Duration { return s.Elapsed() - s.Opened() }
-
 // Close detaches everything. The processes go on.
 func (s *Session) Close() error {
 	if s.ctx.Err() != nil {
@@ -336,21 +206,19 @@ func (s *Session) Close() error {
 	if s.launched != nil {
 		s.launched.end()
 	}
-	s.objectWorker.Close()
+	s.worker.Close()
 	if s.runner != nil {
 		s.runner.Close()
 	}
 
 	errs := []error{s.detach()}
-	stopWorkers(s.targets.list())
+	stopped := stop(s.targets.list()...)
 	s.watcher.Wait()
 
 	if s.events != nil {
 		errs = append(errs, s.events.Close())
 	}
-	for _, t := range s.targets.list() {
-		errs = append(errs, t.close(&s.reading))
-	}
+	errs = append(errs, stopped.close(&s.reading))
 	if s.tables != nil {
 		errs = append(errs, s.tables.Close())
 	}
@@ -372,24 +240,13 @@ func (s *Session) Close() error {
 func (s *Session) detach() error {
 	var closes []func() error
 	for _, t := range s.targets.list() {
-		closes = append(closes, t.detach)
+		closes = append(closes, t.sources.Close)
 	}
-	for _, l := range s.sources.links {
-		closes = append(closes, l.Close)
+	if s.system != nil {
+		closes = append(closes, s.system.Close)
 	}
 	if s.probing != nil && s.probing.shim != nil {
 		closes = append(closes, s.probing.shim.Close)
 	}
-	return parallel(closes)
-}
-
-// parallel calls all functions at once and joins their errors.
-func parallel(calls []func() error) error {
-	errs := make([]error, len(calls))
-	var running sync.WaitGroup
-	for i, call := range calls {
-		running.Go(func() { errs[i] = call() })
-	}
-	running.Wait()
-	return errors.Join(errs...)
+	return source.InParallel(closes)
 }

@@ -114,7 +114,7 @@ func (s *Session) readHeap(
 		snapshot.LiveObjects += len(ofProcess)
 	}
 	s.liveObjects.Store(int64(snapshot.LiveObjects))
-	return estimator, s.probing.readTallies(sums, onGPUs)
+	return estimator, s.probing.tallies.read(sums, onGPUs, s.probing.schedule.InBurst())
 }
 
 // reconcile updates the address space by the calls that were kept, and corrects it by the maps. It
@@ -154,10 +154,10 @@ func (t *target) applyCalls(
 	calls []bpf.Event, pairs []addrspace.Pair, maps []process.Mapping,
 ) (released []addrspace.Release) {
 	var isAllocator func(id uint64) bool
-	if t.heap.Status().Attached || t.tensors.Active() {
+	if t.sources.Heap.Status().Attached || t.sources.Tensors.Active() {
 		isAllocator = func(id uint64) bool {
 			s, ok := t.stacks.Find(id)
-			return ok && t.allocators.HasCalled(s)
+			return ok && t.sources.Heap.Code.HasCalled(s)
 		}
 	}
 	released = t.space.Apply(calls, maps, isAllocator)

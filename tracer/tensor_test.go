@@ -252,7 +252,7 @@ func testTensorsGapProbingMakes(t *testing.T) {
 	h.do("keep 10 1000")
 	mustHoldTensors(t, s, h)
 	tensors := tracer.Targets(s)[0].Tensors
-	if err := tensors.Close(); err != nil {
+	if err := tensors.Pause(); err != nil {
 		t.Fatal(err)
 	}
 
@@ -281,7 +281,7 @@ func testTensorsClosedProbeAttaches(t *testing.T) {
 
 	p := source.NewTensors(tracer.Kernel(s), s.Process)
 	mapped, err := s.Process.Maps()
-	if err := errors.Join(err, p.Close()); err != nil {
+	if err := errors.Join(err, p.Pause()); err != nil {
 		t.Fatal(err)
 	}
 
@@ -291,7 +291,7 @@ func testTensorsClosedProbeAttaches(t *testing.T) {
 	if err := p.Open(); err != nil || !p.Active() {
 		t.Errorf("opened: active %t, %v", p.Active(), err)
 	}
-	if err := p.Shutdown(); err != nil || p.Active() {
+	if err := p.Close(); err != nil || p.Active() {
 		t.Errorf("shut down: active %t, %v", p.Active(), err)
 	}
 }

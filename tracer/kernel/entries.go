@@ -13,36 +13,13 @@ import (
 // codeID is a key of the map of code objects that the BPF programs have reported, opaque here.
 type codeID [16]byte
 
-// DeleteProcesses deletes the BPF programs' records of processes. They must not be traced any more.
-// It reads all of each map once.
+// DeleteProcesses deletes the records of processes that all sources have in common: stacks, code
+// and tallies.
 func (k *Kernel) DeleteProcesses(pids ...uint32) error {
 	isGone := func(pid uint32) bool { return slices.Contains(pids, pid) }
-	isObject := func(key *bpf.Address, _ *bpf.Allocation) bool { return isGone(key.Tgid) }
 	isReported := func(_ *uint64, tgid *uint32) bool { return isGone(*tgid) }
 	isReportedCode := func(_ *codeID, tgid *uint32) bool { return isGone(*tgid) }
-	isFault := func(key *bpf.Address, _ *bpf.Fault) bool { return isGone(key.Tgid) }
 	return errors.Join(
-		DeleteWhere(k.Live, isObject),
-		DeleteWhere(k.Tensors, isObject),
-		DeleteWhere(k.GpuLive, func(key *bpf.GpuAddress, _ *bpf.GpuMemory) bool {
-			return isGone(key.Tgid)
-		}),
-		DeleteWhere(k.GpuMappings, func(key *bpf.GpuAddress, _ *bpf.GpuMapping) bool {
-			return isGone(key.Tgid)
-		}),
-		DeleteWhere(k.GpuTotals, func(key *bpf.GpuId, _ *bpf.GpuTotal) bool {
-			return isGone(key.Tgid)
-		}),
-		DeleteWhere(k.Faults, isFault),
-		DeleteWhere(k.RecentMappings, func(key *bpf.Address, _ *bpf.RecentMapping) bool {
-			return isGone(key.Tgid)
-		}),
-		DeleteWhere(k.ReleasedRanges, func(key *bpf.Range, _ *bpf.Release) bool {
-			return isGone(key.Tgid)
-		}),
-		DeleteWhere(k.MappingPairs, func(key *bpf.MappingPair, _ *bpf.Tally) bool {
-			return isGone(key.Tgid)
-		}),
 		DeleteWhere(k.Tallies, func(key *bpf.TallyKey, _ *bpf.Tally) bool {
 			return isGone(key.Tgid)
 		}),

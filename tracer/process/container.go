@@ -34,18 +34,18 @@ const (
 
 // Container returns the short ID or the name of the container that a process runs in, by its cgroup,
 // printable; empty: it runs in none that is known.
-func (p *Process) Container() string {
-	return growth.Truncate(growth.Printable(p.innermost(containerOf)), maxContainerBytes)
+func (c *counters) Container() string {
+	return growth.Truncate(growth.Printable(c.innermost(containerOf)), maxContainerBytes)
 }
 
 // Pod returns the UID of the Kubernetes pod that a process runs in, by its cgroup; empty: it runs in
 // none.
-func (p *Process) Pod() string { return p.innermost(podOf) }
+func (c *counters) Pod() string { return c.innermost(podOf) }
 
 // Cgroup returns the text of /proc/PID/cgroup, printable but for its newlines: the paths of the cgroups
 // of the process. It is empty if it cannot be read.
-func (p *Process) Cgroup() string {
-	raw, err := p.read("cgroup")
+func (c *counters) Cgroup() string {
+	raw, err := c.read("cgroup")
 	if err != nil {
 		return ""
 	}
@@ -57,8 +57,8 @@ func (p *Process) Cgroup() string {
 }
 
 // innermost returns the ID in the name of a cgroup of the process; empty: no name has one.
-func (p *Process) innermost(of func(cgroup string) string) string {
-	raw, err := p.read("cgroup")
+func (c *counters) innermost(of func(cgroup string) string) string {
+	raw, err := c.read("cgroup")
 	if err != nil {
 		return ""
 	}

@@ -34,13 +34,16 @@ type Status struct {
 	Anonymous, File, Shared int64
 }
 
+// counters are the texts and numbers that the kernel publishes of a process.
+type counters struct{ procFiles }
+
 // Status reads the state of the process. The error wraps os.ErrNotExist if the process is gone.
-func (p *Process) Status() (Status, error) {
-	return p.readStatus("status")
+func (c *counters) Status() (Status, error) {
+	return c.readStatus("status")
 }
 
-func (p *Process) readStatus(name string) (Status, error) {
-	raw, err := p.read(name)
+func (c *counters) readStatus(name string) (Status, error) {
+	raw, err := c.read(name)
 	if err != nil {
 		return Status{}, err
 	}
@@ -93,18 +96,18 @@ func parseStatus(raw []byte) Status {
 }
 
 // HasFilter reports whether a seccomp filter applies to any thread of the process.
-func (p *Process) HasFilter() (bool, error) {
-	status, err := p.Status()
+func (c *counters) HasFilter() (bool, error) {
+	status, err := c.Status()
 	if err != nil || status.Filtered {
 		return status.Filtered, err
 	}
 
-	threads, err := os.ReadDir(p.path("task"))
+	threads, err := os.ReadDir(c.path("task"))
 	if err != nil {
 		return false, fmt.Errorf("list threads: %w", err)
 	}
 	for _, thread := range threads {
-		status, err := p.readStatus(filepath.Join("task", thread.Name(), "status"))
+		status, err := c.readStatus(filepath.Join("task", thread.Name(), "status"))
 		if err == nil && status.Filtered { // with an error, the thread has ended
 			return true, nil
 		}
@@ -162,8 +165,8 @@ const (
 )
 
 // Stat reads the counters of the process. The error wraps os.ErrNotExist if the process is gone.
-func (p *Process) Stat() (Stat, error) {
-	raw, err := p.read("stat")
+func (c *counters) Stat() (Stat, error) {
+	raw, err := c.read("stat")
 	if err != nil {
 		return Stat{}, err
 	}
@@ -234,8 +237,8 @@ func (p *Process) IsExiting() bool {
 }
 
 // StartBrk is the program break at which the process began (start_brk); 0 if it is unknown.
-func (p *Process) StartBrk() uint64 {
-	stat, err := p.Stat()
+func (c *counters) StartBrk() uint64 {
+	stat, err := c.Stat()
 	if err != nil {
 		return 0
 	}
@@ -244,13 +247,13 @@ func (p *Process) StartBrk() uint64 {
 
 // Sample reads the counters of status and stat. PSS, Private, steps and tensors are Unknown and
 // Elapsed is 0: these two files lack them. The error wraps os.ErrNotExist if the process is gone.
-func (p *Process) Sample() (growth.Sample, error) {
+func (c *counters) Sample() (growth.Sample, error) {
 	sample := growth.UnknownSample()
-	status, err := p.Status()
+	status, err := c.Status()
 	if err != nil {
 		return sample, err
 	}
-	stat, err := p.Stat()
+	stat, err := c.Stat()
 	if err != nil {
 		return sample, err
 	}
@@ -264,8 +267,8 @@ func (p *Process) Sample() (growth.Sample, error) {
 
 // Rollup reads PSS and private memory (USS) in bytes from /proc/PID/smaps_rollup. Reading it costs
 // about 5 ms for each resident GiB and holds the process's mmap lock for reading.
-func (p *Process) Rollup() (pss, private int64, err error) {
-	raw, err := p.readLocking("smaps_rollup", maxRollupBytes)
+func (c *counters) Rollup() (pss, private int64, err error) {
+	raw, err := c.readLocking("smaps_rollup", maxRollupBytes)
 	if err != nil {
 		return Unknown, Unknown, err
 	}

@@ -28,7 +28,8 @@ const (
 // dynamic section. LoadOrder follows the linker's own list, struct r_debug and struct link_map of
 // <link.h>, in the memory of the process. A process may forge it: each file is once in the result.
 func (p *Process) LoadOrder(maps []Mapping) ([]Mapping, error) {
-	head, err := p.linkMapHead()
+	list := linkMap{p}
+	head, err := list.head()
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +38,7 @@ func (p *Process) LoadOrder(maps []Mapping) ([]Mapping, error) {
 	seen := make(map[FileID]bool)
 	for next, n := head, 0; next != 0 && n < maxLibraries; n++ {
 		var entry struct{ Addr, Name, Ld, Next, Prev uint64 } // struct link_map
-		if err := p.readStruct(next, &entry); err != nil {
+		if err := list.read(next, &entry); err != nil {
 			return nil, err
 		}
 		if m, ok := FindMapping(maps, entry.Ld); ok && m.IsFile() && !seen[m.File()] {
@@ -53,17 +54,20 @@ func (p *Process) LoadOrder(maps []Mapping) ([]Mapping, error) {
 	return order, nil
 }
 
-// linkMapHead returns the address of the first link_map (r_map), which the DT_DEBUG entry of the
+// linkMap reads the dynamic linker's list of a process.
+type linkMap struct{ process *Process }
+
+// head returns the address of the first link_map (r_map), which the DT_DEBUG entry of the
 // program's dynamic section leads to.
-func (p *Process) linkMapHead() (uint64, error) {
-	address, err := p.dynamicSection()
+func (l linkMap) head() (uint64, error) {
+	address, err := l.dynamicSection()
 	if err != nil {
 		return 0, err
 	}
 
 	for range maxDynamicEntries {
 		var entry struct{ Tag, Value uint64 }
-		if err := p.readStruct(address, &entry); err != nil {
+		if err := l.read(address, &entry); err != nil {
 			return 0, err
 		}
 
@@ -72,7 +76,7 @@ func (p *Process) linkMapHead() (uint64, error) {
 			return 0, ErrNoLinkMap
 		case elf.DynTag(entry.Tag) == elf.DT_DEBUG && entry.Value != 0:
 			var debug struct{ Version, Map uint64 } // struct r_debug: an int and padding, a pointer
-			if err := p.readStruct(entry.Value, &debug); err != nil {
+			if err := l.read(entry.Value, &debug); err != nil {
 				return 0, err
 			}
 			return debug.Map, nil
@@ -83,8 +87,8 @@ func (p *Process) linkMapHead() (uint64, error) {
 }
 
 // dynamicSection returns the address of the program's dynamic section.
-func (p *Process) dynamicSection() (uint64, error) {
-	headers, count, err := p.programHeaders()
+func (l linkMap) dynamicSection() (uint64, error) {
+	headers, count, err := l.programHeaders()
 	if err != nil {
 		return 0, err
 	}
@@ -93,7 +97,7 @@ func (p *Process) dynamicSection() (uint64, error) {
 	var hasPhdr bool
 	for i := range count {
 		var header elf.Prog64
-		if err := p.readStruct(headers+i*programHeaderSize, &header); err != nil {
+		if err := l.read(headers+i*programHeaderSize, &header); err != nil {
 			return 0, err
 		}
 
@@ -115,8 +119,8 @@ func (p *Process) dynamicSection() (uint64, error) {
 }
 
 // programHeaders returns where the program's headers lie in memory, from the auxiliary vector.
-func (p *Process) programHeaders() (address, count uint64, err error) {
-	raw, err := p.read("auxv")
+func (l linkMap) programHeaders() (address, count uint64, err error) {
+	raw, err := l.process.read("auxv")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -138,10 +142,10 @@ func (p *Process) programHeaders() (address, count uint64, err error) {
 	return address, count, nil
 }
 
-// readStruct fills value, a pointer to a struct of fixed size, from the memory of the process.
-func (p *Process) readStruct(address uint64, value any) error {
+// read fills value, a pointer to a struct of fixed size, from the memory of the process.
+func (l linkMap) read(address uint64, value any) error {
 	buffer := make([]byte, binary.Size(value))
-	if err := p.ReadMemory(address, buffer); err != nil {
+	if err := l.process.ReadMemory(address, buffer); err != nil {
 		return err
 	}
 	_, err := binary.Decode(buffer, binary.LittleEndian, value)

@@ -63,7 +63,7 @@ func (p *Process) Maps() ([]Mapping, error) {
 		return nil, fmt.Errorf("read maps: empty: %w", os.ErrNotExist)
 	}
 	maps, err := ParseMaps(raw)
-	p.markTmpfs(maps)
+	p.devices.mark(maps, &p.procFiles)
 	return maps, err
 }
 

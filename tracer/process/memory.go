@@ -6,8 +6,6 @@ import (
 	"io"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
@@ -24,24 +22,28 @@ func (p *Process) ReadMemory(address uint64, buffer []byte) error {
 	if len(buffer) == 0 {
 		return nil
 	}
-	if err := p.readMemory(address, buffer); err != nil {
+	err := (addressSpace{p}).read(address, buffer)
+	if err != nil {
 		return fmt.Errorf("read %d bytes of memory of pid %d at %#x: %w",
 			len(buffer), p.PID, address, err)
 	}
 	return nil
 }
 
-func (p *Process) readMemory(address uint64, buffer []byte) error {
+// addressSpace is the memory of the program that a process executes now.
+type addressSpace struct{ process *Process }
+
+func (s addressSpace) read(address uint64, buffer []byte) error {
 	if address+uint64(len(buffer)) < address {
 		return errNotReadable
 	}
 	for len(buffer) > hostile.MaxBytes {
-		if err := p.readMemory(address, buffer[:hostile.MaxBytes]); err != nil {
+		if err := s.read(address, buffer[:hostile.MaxBytes]); err != nil {
 			return err
 		}
 		address, buffer = address+hostile.MaxBytes, buffer[hostile.MaxBytes:]
 	}
-	contents, err := p.peek([]uint64{address}, len(buffer))
+	contents, err := s.peek([]uint64{address}, len(buffer))
 	if err != nil {
 		return err
 	}
@@ -50,13 +52,13 @@ func (p *Process) readMemory(address uint64, buffer []byte) error {
 		return nil
 	}
 
-	maps, err := p.Maps()
+	maps, err := s.process.Maps()
 	if err != nil {
 		return err
 	}
 	for len(buffer) > 0 {
 		n := min(uint64(len(buffer)), PageSize-address%PageSize)
-		if err := p.readPage(maps, address, buffer[:n]); err != nil {
+		if err := s.readPage(maps, address, buffer[:n]); err != nil {
 			return err
 		}
 		address, buffer = address+n, buffer[n:]
@@ -66,8 +68,8 @@ func (p *Process) readMemory(address uint64, buffer []byte) error {
 
 // readPage reads memory of one page. A page of a private mapping that has no entry in the page table
 // has the contents of its file, or zeros.
-func (p *Process) readPage(maps []Mapping, address uint64, buffer []byte) error {
-	contents, err := p.peek([]uint64{address}, len(buffer))
+func (s addressSpace) readPage(maps []Mapping, address uint64, buffer []byte) error {
+	contents, err := s.peek([]uint64{address}, len(buffer))
 	if err != nil {
 		return err
 	}
@@ -77,14 +79,14 @@ func (p *Process) readPage(maps []Mapping, address uint64, buffer []byte) error 
 	}
 
 	m, ok := FindMapping(maps, address)
-	if !ok || m.Shared || !p.isUntouched(address) {
+	if !ok || m.Shared || !s.isUntouched(address) {
 		return errNotReadable
 	}
 	clear(buffer)
 	if !m.IsFile() {
 		return nil
 	}
-	f, err := p.OpenMapped(m)
+	f, err := s.process.OpenMapped(m)
 	if err != nil {
 		return err
 	}
@@ -96,8 +98,8 @@ func (p *Process) readPage(maps []Mapping, address uint64, buffer []byte) error 
 }
 
 // isUntouched reports whether a page is neither in RAM nor in swap.
-func (p *Process) isUntouched(address uint64) bool {
-	pagemap, err := p.open("pagemap")
+func (s addressSpace) isUntouched(address uint64) bool {
+	pagemap, err := s.process.open("pagemap")
 	if err != nil {
 		return false
 	}
@@ -117,7 +119,7 @@ func (p *Process) Peek(addresses []uint64, size int) ([][]byte, error) {
 		return nil, fmt.Errorf("read %d bytes of memory at each address: not 1 to %d",
 			size, maxPeekBytes)
 	}
-	contents, err := p.peek(addresses, size)
+	contents, err := addressSpace{p}.peek(addresses, size)
 	if err == nil && !p.Alive() {
 		err = os.ErrNotExist
 	}
@@ -127,25 +129,25 @@ func (p *Process) Peek(addresses []uint64, size int) ([][]byte, error) {
 	return contents, nil
 }
 
-// peek reads memory of the program that the process executes now. process_vm_readv(2) would do
+// peek reads as Peek. process_vm_readv(2) would do
 // without a file. But since Linux 5.19 it first gives the process its own copy of every page that it
 // shares with a parent or child since a fork.
-func (p *Process) peek(addresses []uint64, size int) ([][]byte, error) {
-	if err := p.Stalled(); err != nil {
+func (s addressSpace) peek(addresses []uint64, size int) ([][]byte, error) {
+	if err := s.process.Stalled(); err != nil {
 		return nil, err
 	}
-	memory, err := p.open("mem")
+	memory, err := s.process.open("mem")
 	if err != nil {
 		return nil, err
 	}
 	defer memory.Close()
-	pagemap, err := p.open("pagemap")
+	pagemap, err := s.process.open("pagemap")
 	if err != nil {
 		return nil, err
 	}
 	defer pagemap.Close()
 	contents, err := hostile.Memory(memory, pagemap, addresses, size)
-	return contents, p.noteStall(err)
+	return contents, s.process.noteStall(err)
 }
 
 // A Memory reads the memory of the program that a process executed when it was opened, many times.
@@ -210,16 +212,4 @@ func (m *Memory) check() error {
 		return fmt.Errorf("read memory of pid %d: %w", m.process.PID, os.ErrNotExist)
 	}
 	return nil
-}
-
-// open opens a file of the process's /proc directory.
-func (p *Process) open(name string) (*os.File, error) {
-	f, err := os.Open(p.path(name))
-	switch {
-	case errors.Is(err, unix.ESRCH):
-		return nil, os.ErrNotExist
-	case err != nil:
-		return nil, errors.Unwrap(err)
-	}
-	return f, nil
 }

@@ -31,12 +31,9 @@ type Pagemap struct {
 // OpenPagemap opens the page map of the process. The error wraps os.ErrNotExist if the process is
 // gone.
 func (p *Process) OpenPagemap() (*Pagemap, error) {
-	f, err := os.Open(p.path("pagemap"))
-	if errors.Is(err, unix.ESRCH) {
-		return nil, fmt.Errorf("open pagemap: %w", os.ErrNotExist)
-	}
+	f, err := p.open("pagemap")
 	if err != nil {
-		return nil, fmt.Errorf("open pagemap: %w", errors.Unwrap(err))
+		return nil, fmt.Errorf("open pagemap: %w", err)
 	}
 
 	return &Pagemap{

@@ -85,8 +85,8 @@ func isInitialCgroupNamespace() bool {
 
 // Headroom returns the bytes left until the kernel refuses the process more address space or more
 // private memory (RLIMIT_AS, RLIMIT_DATA); the zero value: it has neither limit.
-func (p *Process) Headroom() (nearest growth.Headroom) {
-	raw, err := p.read("limits")
+func (c *counters) Headroom() (nearest growth.Headroom) {
+	raw, err := c.read("limits")
 	if err != nil {
 		return nearest
 	}
@@ -94,7 +94,7 @@ func (p *Process) Headroom() (nearest growth.Headroom) {
 	if space == Unknown && data == Unknown {
 		return nearest
 	}
-	if raw, err = p.read("status"); err != nil {
+	if raw, err = c.read("status"); err != nil {
 		return nearest
 	}
 

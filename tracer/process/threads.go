@@ -28,8 +28,8 @@ type Thread struct {
 
 // Threads returns the threads. Those that end meanwhile are left out. The error wraps
 // os.ErrNotExist if the process is gone.
-func (p *Process) Threads() ([]Thread, error) {
-	folder, err := p.open("task")
+func (c *counters) Threads() ([]Thread, error) {
+	folder, err := c.open("task")
 	if err != nil {
 		return nil, fmt.Errorf("list threads: %w", err)
 	}
@@ -45,7 +45,7 @@ func (p *Process) Threads() ([]Thread, error) {
 		if err != nil {
 			continue
 		}
-		thread, err := p.thread(tid)
+		thread, err := c.thread(tid)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
@@ -59,9 +59,9 @@ func (p *Process) Threads() ([]Thread, error) {
 
 // thread reads the kernel's data on a thread. task/TID/syscall ends with the stack pointer and the
 // program counter of a thread that waits (proc_pid_syscall(5)).
-func (p *Process) thread(tid int) (Thread, error) {
+func (c *counters) thread(tid int) (Thread, error) {
 	folder := filepath.Join("task", strconv.Itoa(tid))
-	status, err := p.read(filepath.Join(folder, "status"))
+	status, err := c.read(filepath.Join(folder, "status"))
 	if err != nil {
 		return Thread{}, err
 	}
@@ -72,8 +72,8 @@ func (p *Process) thread(tid int) (Thread, error) {
 	}
 
 	const maxSyscallBytes = 256
-	registers, err := p.readLocking(filepath.Join(folder, "syscall"), maxSyscallBytes)
-	if errors.Is(err, os.ErrNotExist) || p.Stalled() != nil {
+	registers, err := c.readLocking(filepath.Join(folder, "syscall"), maxSyscallBytes)
+	if errors.Is(err, os.ErrNotExist) || c.Stalled() != nil {
 		return Thread{}, err
 	}
 	if words := bytes.Fields(registers); len(words) >= 3 {

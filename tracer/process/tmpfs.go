@@ -23,10 +23,9 @@ type knownDevices struct {
 	isTmpfs map[uint64]bool
 }
 
-// markTmpfs sets Tmpfs of the mappings. The mounts are read when there is a new device. Without
-// them no mapping is marked.
-func (p *Process) markTmpfs(maps []Mapping) {
-	known := &p.devices
+// mark sets Tmpfs of the mappings. The mounts are read when there is a new device. Without them no
+// mapping is marked.
+func (known *knownDevices) mark(maps []Mapping, files *procFiles) {
 	known.mu.Lock()
 	defer known.mu.Unlock()
 
@@ -40,7 +39,7 @@ func (p *Process) markTmpfs(maps []Mapping) {
 		isTmpfs, isKnown := known.isTmpfs[m.Device]
 		if !isKnown {
 			if mounted == nil {
-				mounted = p.tmpfsMounts()
+				mounted = files.tmpfsMounts()
 			}
 			if known.isTmpfs == nil || len(known.isTmpfs) >= maxKnownDevices {
 				known.isTmpfs = make(map[uint64]bool)
@@ -53,8 +52,8 @@ func (p *Process) markTmpfs(maps []Mapping) {
 }
 
 // tmpfsMounts returns the devices of the tmpfs that the process sees.
-func (p *Process) tmpfsMounts() map[uint64]bool {
-	file, err := p.open("mountinfo")
+func (f *procFiles) tmpfsMounts() map[uint64]bool {
+	file, err := f.open("mountinfo")
 	if err != nil {
 		return map[uint64]bool{}
 	}

@@ -38,6 +38,10 @@ func AttachFaults(k *kernel.Kernel, interval uint64) (Status, []link.Link) {
 	return status, links
 }
 
+func attachFaults(k *kernel.Kernel, o SystemOptions) (Status, []link.Link) {
+	return AttachFaults(k, o.FaultInterval)
+}
+
 // FaultPeriod returns the number of page faults of which one is sampled. It is the number of pages
 // in interval bytes, or the next prime: programs often fault in patterns of a power of two, and a
 // period with a common factor would sample the same place of the pattern each time.

@@ -190,9 +190,11 @@ func (g *GPU) reportError(err error) {
 	g.status.Err = errors.Join(g.status.Err, err)
 }
 
-// Shutdown detaches for good. It may be called more than once, but not after the BPF object is
-// closed.
-func (g *GPU) Shutdown() error {
+// Sweep does nothing: a program cannot use CUDA after a fork.
+func (g *GPU) Sweep() error { return nil }
+
+// Close is as in Library.
+func (g *GPU) Close() error {
 	g.enter(closed) // before it waits for attaching: Update stops at the next file
 	g.attaching.Lock()
 	defer g.attaching.Unlock()
@@ -210,7 +212,7 @@ func (g *GPU) UsesGPU() bool {
 	return g.usesGPU
 }
 
-// Status returns the probed events, or why none are.
+// Status is as in Library.
 func (g *GPU) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -233,13 +235,12 @@ func (g *GPU) Status() Status {
 	return s
 }
 
-// ShouldReport reports whether people should see the status. A process that uses no GPU does not
-// need a source cuda, unless that source is alone.
-func (g *GPU) ShouldReport(alone bool) bool {
+// ShouldReport reports a program that uses no GPU only if there is no source heap.
+func (g *GPU) ShouldReport(heapOff bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	return g.hasEnded() || g.usesGPU || alone
+	return g.hasEnded() || g.usesGPU || heapOff
 }
 
 // Pending reports whether Update still has to find the driver or the function of blocks.

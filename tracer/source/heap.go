@@ -15,28 +15,62 @@ import (
 )
 
 // Heap is source heap of one process: the functions of the C allocator that it uses. Their probes
-// are opened and closed many times if the heap is sampled in bursts.
+// are opened and paused many times if the heap is sampled in bursts. Its methods may be called by
+// several goroutines.
 type Heap struct {
-	Kernel  *kernel.Kernel
-	Process *process.Process
-	// Functions are probed while the source is open. The session guards them and Links.
+	library
+	shim *Shim // the library that the session has preloaded; nil: there is none
+
+	// Functions are probed while the source is open. attaching guards them, probed and links.
 	Functions []probe.FileSites
-	Links     []link.Link // empty while the source is closed
-	// Shim is the library that the session has preloaded; nil: there is none.
-	Shim *Shim
-	// Producers sample the heap themselves. Their probes, and no functions, are attached until Detach.
+	probed    []probe.FileSites // Functions as they are probed now
+	links     []link.Link       // on them, empty while the source is paused
+	produced  []link.Link       // on Producers
+
+	// Producers sample the heap themselves. Their probes, and no functions, are attached until
+	// Close. Update sets them and Code once.
 	Producers []probe.Producer
-
-	attached []probe.FileSites // Functions as they are probed while the source is open
-	produced []link.Link       // on Producers; the session guards them, too
-
-	guardedStatus
+	// Code is the code of the allocator.
+	Code probe.AllocatorCode
 }
 
-// Find returns the allocator's functions, nil if there are none. If the process has producers, it
+// errNoShim is why a process that the command has started has no source heap.
+var errNoShim = errors.New("the shim does not see its allocations, or was not loaded")
+
+// NewHeap returns a source that waits for Update and for Open. shim is the library that the session
+// has preloaded; nil: there is none.
+func NewHeap(k *kernel.Kernel, p *process.Process, shim *Shim) *Heap {
+	return &Heap{library: newLibrary(k, p, "heap", "", 0), shim: shim}
+}
+
+// Update finds the allocator's functions, which Open attaches to, or attaches to the probes of the
+// producers. It does so once: a target without an allocator is attached to again.
+func (h *Heap) Update(maps []process.Mapping) {
+	if !h.is(waiting) {
+		return
+	}
+
+	functions := h.find(maps)
+	h.Code = probe.CodeOf(functions, h.Producers)
+	switch {
+	case len(h.Producers) > 0:
+		h.enter(attached)
+		return
+	case h.shim != nil:
+		h.refuse(Status{Reason: errNoShim.Error()})
+		return
+	}
+
+	h.attaching.Lock()
+	defer h.attaching.Unlock()
+	h.Functions = functions
+	h.enter(paused)
+}
+
+// find returns the allocator's functions, nil if there are none. If the process has producers, it
 // attaches to their probes. It sets the status in any case.
-func (h *Heap) Find(maps []process.Mapping) []probe.FileSites {
-	functions, err := probe.Resolve(h.Process, maps)
+func (h *Heap) find(maps []process.Mapping) []probe.FileSites {
+	functions, err := probe.Resolve(h.process, maps)
 	refusal := h.followProducers(maps, functions)
 	if len(h.Producers) > 0 {
 		return functions
@@ -44,16 +78,16 @@ func (h *Heap) Find(maps []process.Mapping) []probe.FileSites {
 
 	var found followedFiles
 	if err == nil {
-		found, err = follow(h.Kernel, h.Process, functions)
+		found, err = follow(h.kernel, h.process, functions)
 	}
 	if err != nil {
-		h.SetStatus(Status{Name: "heap", Reason: err.Error(), Err: err})
+		h.setStatus(Status{Name: "heap", Reason: err.Error(), Err: err})
 		return nil
 	}
 
-	lines := []string{"attached by " + h.Kernel.Mode.String()}
-	if h.Kernel.SessionRefusal != nil {
-		lines = append(lines, fmt.Sprintf("no uprobe session: %v", h.Kernel.SessionRefusal))
+	lines := []string{"attached by " + h.kernel.Mode.String()}
+	if h.kernel.SessionRefusal != nil {
+		lines = append(lines, fmt.Sprintf("no uprobe session: %v", h.kernel.SessionRefusal))
 	}
 	if found.unsafe != nil {
 		lines = append(lines, fmt.Sprintf("no return probes: %v", found.unsafe))
@@ -64,7 +98,7 @@ func (h *Heap) Find(maps []process.Mapping) []probe.FileSites {
 	if refusal != nil {
 		status.Reason = fmt.Sprintf("malloc is probed instead: %v", refusal)
 	}
-	h.SetStatus(status)
+	h.setStatus(status)
 	return functions
 }
 
@@ -72,10 +106,10 @@ func (h *Heap) Find(maps []process.Mapping) []probe.FileSites {
 // session's own library, which has probes in all processes. It sees the allocations of others, so
 // that they do not count beside it, whatever their probes are. An error is why it has not attached.
 func (h *Heap) followProducers(maps []process.Mapping, functions []probe.FileSites) error {
-	producers, err := probe.FindProducers(h.Process, maps)
+	producers, err := probe.FindProducers(h.process, maps)
 	isHidden := func(p probe.Producer) bool { return isHidden(p, functions) }
 	producers = slices.DeleteFunc(producers, isHidden)
-	if i := slices.IndexFunc(producers, h.Shim.Is); i >= 0 {
+	if i := slices.IndexFunc(producers, h.shim.Is); i >= 0 {
 		producers, err = producers[i:i+1], nil
 	}
 	if err != nil || len(producers) == 0 {
@@ -86,19 +120,21 @@ func (h *Heap) followProducers(maps []process.Mapping, functions []probe.FileSit
 	var all []link.Link
 	for _, p := range producers {
 		status.Details = append(status.Details, p.Details()...)
-		if h.Shim.Is(p) {
+		if h.shim.Is(p) {
 			continue
 		}
 		status.Producers = append(status.Producers, growth.Printable(p.Mapping.Path))
 		links, err := probe.AttachProducer(
-			h.Kernel.Mode, p, h.Kernel.Program, h.Kernel.ProducerCookie, h.Process.PID)
+			h.kernel.Mode, p, h.kernel.Program, h.kernel.ProducerCookie, h.process.PID)
 		if err != nil {
 			return errors.Join(err, probe.Close(all))
 		}
 		all = append(all, links...)
 	}
+	h.attaching.Lock()
 	h.Producers, h.produced = producers, all
-	h.SetStatus(status)
+	h.attaching.Unlock()
+	h.setStatus(status)
 	return nil
 }
 
@@ -112,51 +148,116 @@ func isHidden(p probe.Producer, functions []probe.FileSites) bool {
 		!slices.ContainsFunc(functions, isCalled)
 }
 
-// Open attaches the probes, all or none.
-func (h *Heap) Open() error {
-	if h.Links != nil {
-		return nil
-	}
+// Open attaches the probes, all or none. A process where that fails has no source heap any more,
+// and the status has the reason. A process that is exiting keeps its known data.
+func (h *Heap) Open() {
+	h.attaching.Lock()
+	defer h.attaching.Unlock()
 
-	found, err := follow(h.Kernel, h.Process, h.Functions)
+	if !h.is(paused) || len(h.Functions) == 0 {
+		return
+	}
+	if err := h.attach(); err != nil && !h.process.IsExiting() {
+		h.Functions = nil
+		h.refuse(Status{Reason: err.Error()})
+	}
+}
+
+func (h *Heap) attach() error {
+	found, err := follow(h.kernel, h.process, h.Functions)
 	if err != nil {
 		return err
 	}
-	h.attached = found.files
-	for _, file := range h.attached {
-		links, err := probe.Attach(h.Kernel.Mode, file, h.Kernel.Program, h.Process.PID)
+
+	h.probed = found.files
+	for _, file := range h.probed {
+		links, err := probe.Attach(h.kernel.Mode, file, h.kernel.Program, h.process.PID)
 		if err != nil {
-			return errors.Join(err, h.Close())
+			return errors.Join(err, h.detach())
 		}
-		h.Links = append(h.Links, links...)
+		h.links = append(h.links, links...)
 	}
+	h.enter(attached)
 	return nil
 }
 
-// Sweep removes the breakpoints that other processes have inherited by fork(2).
-func (h *Heap) Sweep() error {
-	if h.Links == nil {
+// refuse gives the heap up, for a reason.
+func (h *Heap) refuse(why Status) {
+	why.Name = "heap"
+	h.setStatus(why)
+	h.enter(refused)
+}
+
+// detach detaches the probes of functions.
+func (h *Heap) detach() error {
+	links := h.links
+	h.links = nil
+	return probe.Close(links)
+}
+
+// Pause detaches the probes of functions until Open is called.
+func (h *Heap) Pause() error {
+	h.attaching.Lock()
+	defer h.attaching.Unlock()
+
+	if len(h.links) == 0 {
 		return nil
 	}
-	return h.Kernel.Sweep(h.attached)
+	h.enter(paused)
+	return h.detach()
 }
 
-// GiveUp forgets the functions, because of an error that the status reports.
-func (h *Heap) GiveUp(err error) {
-	h.Functions = nil
-	h.SetStatus(Status{Name: "heap", Reason: err.Error()})
+// Sweep is as in Library.
+func (h *Heap) Sweep() error {
+	h.attaching.Lock()
+	defer h.attaching.Unlock()
+
+	if len(h.links) == 0 {
+		return nil
+	}
+	return h.kernel.Sweep(h.probed)
 }
 
-// Detach takes all links out of the source, which never opens again.
-func (h *Heap) Detach() []link.Link {
-	links := append(h.Links, h.produced...)
-	h.Links, h.produced, h.Functions = nil, nil, nil
-	return links
-}
-
-// Close detaches the probes of functions.
+// Close waits for the kernel without the lock, since a burst may open the heaps of other processes
+// meanwhile.
 func (h *Heap) Close() error {
-	err := probe.Close(h.Links)
-	h.Links = nil
-	return err
+	h.enter(closed)
+	h.attaching.Lock()
+	links := append(h.links, h.produced...)
+	h.links, h.produced, h.Functions = nil, nil, nil
+	h.attaching.Unlock()
+
+	return probe.Close(links)
 }
+
+// Active reports whether functions are probed at the moment.
+func (h *Heap) Active() bool {
+	h.attaching.Lock()
+	defer h.attaching.Unlock()
+
+	return len(h.links) > 0
+}
+
+// IsSampledWithin reports whether the program samples its heap itself, or should, so that its
+// functions are not probed.
+func (h *Heap) IsSampledWithin() bool { return len(h.Producers) > 0 || h.shim != nil }
+
+// IsMissed reports whether the process has an allocator now, and had none when Update looked for
+// it.
+func (h *Heap) IsMissed() bool {
+	if h.Status().Err == nil {
+		return false
+	}
+	maps, err := h.process.Maps()
+	if err != nil {
+		return false
+	}
+	_, err = probe.Resolve(h.process, maps)
+	return err == nil
+}
+
+// Pending is false: Update chooses the allocator once.
+func (h *Heap) Pending() bool { return false }
+
+// ShouldReport is true: each process has a heap.
+func (h *Heap) ShouldReport(bool) bool { return true }

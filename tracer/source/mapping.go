@@ -15,8 +15,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
-// AttachMapping attaches source mapping: the system calls that change the address space.
-func AttachMapping(k *kernel.Kernel) (Status, []link.Link) {
+// attachMapping attaches source mapping: the system calls that change the address space.
+func attachMapping(k *kernel.Kernel, _ SystemOptions) (Status, []link.Link) {
 	status := Status{Name: "mapping"}
 	tracefs, err := kernel.OpenTracefs()
 	if err != nil {
@@ -83,8 +83,8 @@ func ReadMappingPairs(k *kernel.Kernel, pid int) (pairs []addrspace.Pair) {
 	return pairs
 }
 
-// AttachOOM attaches to the kernel's choice of a process that it kills for want of memory.
-func AttachOOM(k *kernel.Kernel) (link.Link, error) {
+// attachOOM attaches to the kernel's choice of a process that it kills for want of memory.
+func attachOOM(k *kernel.Kernel) (link.Link, error) {
 	tracefs, err := kernel.OpenTracefs()
 	if err != nil {
 		return nil, err
@@ -120,8 +120,8 @@ func attachTracepoint(
 	return attachToEvent(program, event)
 }
 
-// AttachExec attaches to the tracepoint that reports execve(2) of all processes.
-func AttachExec(k *kernel.Kernel) (link.Link, error) {
+// attachExec attaches to the tracepoint that reports execve(2) of all processes.
+func attachExec(k *kernel.Kernel) (link.Link, error) {
 	const name = "sched_process_exec"
 	program, err := k.Program(bpf.ProgOnExec)
 	if err != nil {

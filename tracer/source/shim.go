@@ -191,13 +191,11 @@ func (s *Shim) Close() error {
 	return errors.Join(err, closeEach(all))
 }
 
-// closeEach closes all links at once: for each of them, the kernel waits for all CPUs.
+// closeEach closes all links at once.
 func closeEach(links []link.Link) error {
-	errs := make([]error, len(links))
-	var closing sync.WaitGroup
-	for i, l := range links {
-		closing.Go(func() { errs[i] = probe.Close([]link.Link{l}) })
+	var calls []func() error
+	for _, l := range links {
+		calls = append(calls, func() error { return probe.Close([]link.Link{l}) })
 	}
-	closing.Wait()
-	return errors.Join(errs...)
+	return InParallel(calls)
 }

@@ -1,23 +1,98 @@
-// Package source attaches the probes and tracepoints that see memory change hands. Sources heap,
-// tensor, cuda and step probe libraries of one process. Sources mapping and fault see all
-// processes.
+// Package source attaches the probes and tracepoints that see memory change hands.
+//
+// A source is of one process or of all. Sources heap, tensor, cuda and step probe libraries of one
+// process: each is a [Library], and [Libraries] drives them. Sources mapping and fault see all
+// processes: [System] attaches them once. The registry names them all.
+//
+// # The life cycle of a library's source
+//
+//	         library is mapped             Pause
+//	waiting ───────────────────► attached ◄───────► paused
+//	   │                            │        Open      │
+//	   │ TurnOff                    │                  │
+//	   ▼                            ▼                  ▼
+//	  off        refused, or closed by Stop or Close: for good
+//
+// It has to do with these events:
+//   - Attach: Libraries.Attach has each source check the files that are mapped, while the target is
+//     still waiting.
+//   - A library that dlopen(3) loads: the unwinder reads the mappings again, and Libraries.Update
+//     has each source check the files that are new. Source heap alone chooses once, among all
+//     files: a target without an allocator is attached to again.
+//   - A library that is replaced on disk: a process keeps the file that it has mapped. The new one
+//     is another file, which is checked when it is mapped.
+//   - fork(2): the child inherits the breakpoints, which Sweep removes.
+//   - execve(2): the probes belong to the process. They are closed at once, since they would be in
+//     the libraries of the next program too.
+//   - Exit: the kernel has removed the breakpoints. Close closes the links.
+//   - The next process with the PID: Forget deletes the entries in the kernel's maps.
+//   - Losses: a call between Pause and Open is not seen. Tensors.Complete, GPU.Active and the probe
+//     periods of source heap (package estimate) say which data that spoils.
+//
+// Producers and the [Shim] sample the heap within the program. Source heap attaches to the
+// producers of its process; the session attaches to the shim, once for all processes. Python needs
+// no probe: package stack reads its frames.
 package source
 
 import (
+	"errors"
 	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf/link"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
-// Names returns the names of all sources:
+// A registration is a source: of a process, if it has library, or of all processes, if it has
+// attach.
+type registration struct {
+	name    string
+	library func(*Libraries, LibraryOptions) Library
+	attach  func(*kernel.Kernel, SystemOptions) (Status, []link.Link)
+	// forget deletes the entries of processes from the source's maps; nil: it has none with entries
+	// by process, or closing the source deletes them.
+	forget func(k *kernel.Kernel, isGone func(tgid uint32) bool) error
+}
+
+// registry has all sources, in the order in which people see them:
 //   - heap: the functions of the C allocator
 //   - tensor: the functions that PyTorch allocates CPU tensors with
 //   - cuda: the CUDA driver API, and the blocks of PyTorch's CUDA caching allocator
 //   - mapping: the system calls that change the address space
 //   - fault: page faults
 //   - step: training steps
-func Names() []string { return []string{"heap", "tensor", "cuda", "mapping", "fault", "step"} }
+var registry = []registration{
+	{name: "heap", forget: forgetObjects, library: func(l *Libraries, o LibraryOptions) Library {
+		l.Heap = NewHeap(o.Kernel, o.Process, o.Shim)
+		return l.Heap
+	}},
+	{name: "tensor", forget: forgetTensors, library: func(l *Libraries, o LibraryOptions) Library {
+		l.Tensors = NewTensors(o.Kernel, o.Process)
+		l.Tensors.enter(paused)
+		return l.Tensors
+	}},
+	{name: "cuda", forget: forgetGPU, library: func(l *Libraries, o LibraryOptions) Library {
+		l.GPU = NewGPU(o.Kernel, o.Process)
+		return l.GPU
+	}},
+	{name: "mapping", forget: forgetMappings, attach: attachMapping},
+	{name: "fault", forget: forgetFaults, attach: attachFaults},
+	{name: "step", library: func(l *Libraries, o LibraryOptions) Library {
+		l.Steps = NewSteps(o.Kernel, o.Process, o.StepSymbol)
+		return l.Steps
+	}},
+}
+
+// Names returns the names of all sources.
+func Names() (names []string) {
+	for _, r := range registry {
+		names = append(names, r.name)
+	}
+	return names
+}
 
 // A Status describes whether a source is attached, for people.
 type Status struct {
@@ -63,4 +138,16 @@ func WithRemedy(remedy string) string {
 		return ""
 	}
 	return " (" + remedy + ")"
+}
+
+// InParallel calls all functions at once and joins their errors. The kernel waits for the end of
+// the probes that are running, for each probe that it detaches.
+func InParallel(calls []func() error) error {
+	errs := make([]error, len(calls))
+	var running sync.WaitGroup
+	for i, call := range calls {
+		running.Go(func() { errs[i] = call() })
+	}
+	running.Wait()
+	return errors.Join(errs...)
 }

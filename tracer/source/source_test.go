@@ -1,16 +1,22 @@
 package source
 
 import (
+	"encoding/binary"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func executables(paths ...string) (maps []process.Mapping) {
@@ -18,6 +24,93 @@ func executables(paths ...string) (maps []process.Mapping) {
 		maps = append(maps, process.Mapping{Path: path, Execute: true, Inode: uint64(i + 1)})
 	}
 	return maps
+}
+
+// A source that lacks its name, its file or its state is named here.
+func TestRegistry(t *testing.T) {
+	for _, wanted := range []bool{true, false} {
+		l := NewLibraries(LibraryOptions{Wants: func(string) bool { return wanted }})
+		for _, r := range registry {
+			if (r.library == nil) == (r.attach == nil) {
+				t.Errorf("source %s is not either of a process or of all processes", r.name)
+			}
+			if r.library == nil {
+				continue
+			}
+
+			s := r.library(new(Libraries), LibraryOptions{}).Status()
+			i := slices.IndexFunc(l.Statuses(), func(of Status) bool { return of.Name == r.name })
+			if s.Name != r.name || i < 0 || l.Statuses()[i].Off == wanted {
+				t.Errorf("source %s, wanted %t: %+v of %+v", r.name, wanted, s, l.Statuses())
+			}
+		}
+	}
+}
+
+// The unwinder may have older mappings than Attach gets.
+func TestLibrariesAttach(t *testing.T) {
+	l := NewLibraries(LibraryOptions{Wants: func(name string) bool { return name == "cuda" }})
+	l.Update(executables("/usr/lib/libcudart.so.12"))
+	if l.GPU.UsesGPU() {
+		t.Error("updated before it was attached")
+	}
+}
+
+// TestForget fails where a map by process is in no forget: the next process with the PID would have
+// its entries.
+func TestForget(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	spec, err := bpf.LoadKernel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := kernel.Load(kernel.Config{MaxLive: 16, MaxStacks: 16, MaxFaults: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+
+	const gone, other = 1 << 22, 1<<22 + 1
+	byProcess := make(map[string]*ebpf.Map)
+	maps := reflect.ValueOf(k.Maps)
+	for i := range maps.NumField() {
+		name := maps.Type().Field(i).Tag.Get("ebpf")
+		key, isStruct := spec.Maps[name].Key.(*btf.Struct)
+		if !isStruct {
+			continue
+		}
+		for _, member := range key.Members {
+			if member.Name != "tgid" {
+				continue
+			}
+
+			m := maps.Field(i).Interface().(*ebpf.Map)
+			byProcess[name] = m
+			for _, tgid := range []uint32{gone, other} {
+				entry, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
+				binary.NativeEndian.PutUint32(entry[member.Offset.Bytes():], tgid)
+				binary.NativeEndian.PutUint32(value, tgid) // of reported_codes
+				if err := m.Put(entry, value); err != nil {
+					t.Fatalf("put into %s: %v", name, err)
+				}
+			}
+		}
+	}
+	if len(byProcess) < 9 {
+		t.Errorf("only %d maps by process", len(byProcess))
+	}
+
+	if err := Forget(k, gone); err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range byProcess {
+		left, key, value := 0, make([]byte, m.KeySize()), make([]byte, m.ValueSize())
+		for entries := m.Iterate(); entries.Next(&key, &value); left++ {
+		}
+		if left != 1 {
+			t.Errorf("map %s has %d entries, want one of the other process", name, left)
+		}
+	}
 }
 
 func TestLibraryCheck(t *testing.T) {
@@ -88,12 +181,12 @@ func TestTensorsStates(t *testing.T) {
 		do                        func(*Tensors) error
 		active, complete, pending bool
 	}{
-		{"paused before the library is found", (*Tensors).Close, false, false, true},
+		{"paused before the library is found", (*Tensors).Pause, false, false, true},
 		{"opened", (*Tensors).Open, false, false, true},
 		{"attached", attach, true, true, true},
-		{"paused", (*Tensors).Close, false, false, true},
+		{"paused", (*Tensors).Pause, false, false, true},
 		{"attached after a gap", attach, true, false, true},
-		{"shut down", (*Tensors).Shutdown, false, false, false},
+		{"shut down", (*Tensors).Close, false, false, false},
 		{"opened after shutdown", (*Tensors).Open, false, false, false},
 	} {
 		if err := step.do(s); err != nil {
@@ -160,7 +253,7 @@ func TestGPUStatus(t *testing.T) {
 		t.Error("refused, then not followed: the totals of blocks are not sampled")
 	}
 
-	if err := g.Shutdown(); err != nil {
+	if err := g.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if s := g.Status(); !s.Off || g.Pending() {
@@ -204,13 +297,10 @@ func TestStepsStatus(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := NewSteps(nil, nil, c.symbol)
-			if s.ShouldReport() && s.Status().Err == nil {
-				t.Error("reported before Update")
-			}
 			s.Update(executables("/lib/libc.so.6"))
 			got := s.Status()
 			if got.Attached || !strings.Contains(got.Reason, c.reason) ||
-				s.ShouldReport() != (c.symbol != "") {
+				s.ShouldReport(false) != (c.symbol != "") {
 				t.Errorf("%+v, want %q", got, c.reason)
 			}
 			if len(s.checked) > 0 || s.Count() != growth.Unknown {

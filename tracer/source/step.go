@@ -33,7 +33,6 @@ func NewSteps(k *kernel.Kernel, p *process.Process, symbol string) *Steps {
 		library:  newLibrary(k, p, "step", reason, maxStepFiles),
 		function: function, named: symbol != "",
 	}
-	s.state = unchecked
 	if err != nil {
 		s.state, s.status.Reason, s.status.Err = refused, err.Error(), err
 	}
@@ -52,16 +51,16 @@ func (s *Steps) Update(maps []process.Mapping) {
 		s.attach(m)
 		return true
 	})
-	if s.is(unchecked) {
-		s.enter(waiting)
-	}
 }
 
-// ShouldReport reports whether people should see the status. A program without steps does not need
-// source step, unless the user has named the function.
-func (s *Steps) ShouldReport() bool {
-	return s.Status().Attached || s.is(off) || s.named && !s.is(unchecked)
-}
+// ShouldReport reports a program without steps only if the user has named the function.
+func (s *Steps) ShouldReport(bool) bool { return s.Status().Attached || s.is(off) || s.named }
+
+// Pending is as in Library.
+func (s *Steps) Pending() bool { return s.is(waiting) && s.Status().Err == nil }
+
+// Sweep does nothing: the processes that a trainer forks make no steps.
+func (s *Steps) Sweep() error { return nil }
 
 // attach attaches to the function in a mapped file, or reports why it cannot.
 func (s *Steps) attach(m process.Mapping) {
@@ -105,7 +104,7 @@ func (s *Steps) Count() int64 {
 	return int64(steps.Calls)
 }
 
-// Close detaches for good. It may be called more than once, but not after the BPF object is closed.
+// Close is as in Library.
 func (s *Steps) Close() error {
 	s.attaching.Lock()
 	defer s.attaching.Unlock()

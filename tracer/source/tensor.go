@@ -61,7 +61,7 @@ func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
 
 	switch {
 	case errors.Is(err, probe.ErrNoAllocator):
-		t.SetStatus(Status{Name: "tensor", Reason: err.Error()})
+		t.setStatus(Status{Name: "tensor", Reason: err.Error()})
 		return false
 	case err == nil:
 		t.libraries = append(t.libraries, file)
@@ -102,7 +102,7 @@ func (t *Tensors) attach(file probe.FileSites) error {
 	return nil
 }
 
-// Sweep removes the breakpoints that other processes have inherited by fork(2).
+// Sweep is as in Library.
 func (t *Tensors) Sweep() error {
 	t.attaching.Lock()
 	defer t.attaching.Unlock()
@@ -122,7 +122,7 @@ func (t *Tensors) report(err error) {
 	if err != nil {
 		s.Reason = err.Error()
 	}
-	t.SetStatus(s)
+	t.setStatus(s)
 }
 
 // Open attaches to the functions that were found, and lets Update attach to those it finds later.
@@ -146,9 +146,9 @@ func (t *Tensors) Open() error {
 	return err
 }
 
-// Close detaches until Open is called. Sampled tensors stay in the kernel's map, which misses
+// Pause detaches until Open is called. Sampled tensors stay in the kernel's map, which misses
 // their frees from now on.
-func (t *Tensors) Close() error {
+func (t *Tensors) Pause() error {
 	t.attaching.Lock()
 	defer t.attaching.Unlock()
 	t.mu.Lock()
@@ -161,22 +161,27 @@ func (t *Tensors) Close() error {
 	return err
 }
 
-// Shutdown detaches for good. It may be called more than once, but not after the BPF object is
-// closed.
-func (t *Tensors) Shutdown() error {
+// Close is as in Library.
+func (t *Tensors) Close() error {
 	t.enter(closed) // before it waits for attaching: Update stops at the next file
-	return t.Close()
+	return t.Pause()
 }
 
 // Active reports whether tensors are probed at the moment.
 func (t *Tensors) Active() bool { return t.is(attached) }
 
-// Pending reports whether Update still has to find the functions.
+// Pending is as in Library.
 func (t *Tensors) Pending() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
 	return !t.hasEnded() && !t.status.Attached && t.status.Err == nil
+}
+
+// ShouldReport reports a program without PyTorch only if there is no source heap.
+func (t *Tensors) ShouldReport(heapOff bool) bool {
+	s := t.Status()
+	return s.Attached || s.Off || s.Err != nil || heapOff
 }
 
 // Complete reports whether the kernel's map has all live tensors of those that were allocated since

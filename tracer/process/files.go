@@ -1,0 +1,103 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/hostile"
+)
+
+// procFiles are the files of a process's directory in /proc.
+type procFiles struct {
+	pid int
+	// dir is the directory, held open. Reads through it reach this process, or fail once it has
+	// exited, even if its PID is used again.
+	dir     *os.File
+	stalled atomic.Bool // the process has not answered once
+}
+
+// path returns the path of a file in the process's /proc directory, valid until Close.
+func (f *procFiles) path(name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir.Fd(), name)
+}
+
+// open opens a file of the process's /proc directory.
+func (f *procFiles) open(name string) (*os.File, error) {
+	file, err := os.Open(f.path(name))
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return nil, os.ErrNotExist
+	case err != nil:
+		return nil, errors.Unwrap(err)
+	}
+	return file, nil
+}
+
+// read reads a file of the process's /proc directory. The error names the file, and wraps
+// os.ErrNotExist if the process is gone.
+func (f *procFiles) read(name string) ([]byte, error) {
+	raw, err := os.ReadFile(f.path(name))
+	if errors.Is(err, unix.ESRCH) {
+		err = os.ErrNotExist
+	}
+
+	var pathErr *os.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return raw, nil
+}
+
+// Bounds on the bytes read of a command line, an environment and the maps, in bytes.
+const (
+	maxArgumentBytes    = 64 << 10
+	maxEnvironmentBytes = 1 << 20
+	maxMapsBytes        = 64 << 20
+)
+
+// readLocking reads up to limit bytes of a file whose reading takes the lock of the process's
+// address space. The process can keep that locked for ever: the error wraps hostile.ErrStalled
+// then, now and from now on.
+func (f *procFiles) readLocking(name string, limit int) ([]byte, error) {
+	if err := f.Stalled(); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	file, err := f.open(name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	defer file.Close()
+
+	raw, err := hostile.OfProcess(file).ReadAll(limit)
+	if errors.Is(err, unix.ESRCH) {
+		err = os.ErrNotExist
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, f.noteStall(err))
+	}
+	return raw, nil
+}
+
+// noteStall notes and returns an error. If the process has not answered, it is not asked again.
+func (f *procFiles) noteStall(err error) error {
+	if errors.Is(err, hostile.ErrStalled) {
+		f.stalled.Store(true)
+	}
+	return err
+}
+
+// Stalled returns an error that wraps hostile.ErrStalled if the process has not answered once: its
+// address space is locked, or a file that it has mapped cannot be read.
+func (f *procFiles) Stalled() error {
+	if f.stalled.Load() {
+		return fmt.Errorf("pid %d: %w", f.pid, hostile.ErrStalled)
+	}
+	return nil
+}

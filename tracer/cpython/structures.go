@@ -148,3 +148,13 @@ const (
 	FlagDictSubclass   = 1 << 29
 	FlagTypeSubclass   = 1 << 31
 )
+
+// Heads returns how many bytes may lie before an object in its block: none, the links of the garbage
+// collector, and the pointers to its dict and weak references, in 3.11 and later.
+func (s *Structures) Heads() []uint64 {
+	heads := []uint64{0, s.GCHead}
+	if s.PreHeader > 0 {
+		heads = append(heads, s.PreHeader, s.GCHead+s.PreHeader)
+	}
+	return heads
+}

@@ -33,7 +33,8 @@ func poolBlock(p *pymalloc.Pool, address uint64) (block, bool) {
 }
 
 // poolAt returns the pool of an address; nil: there is none. isChanging is as ParsePool returns it.
-func (p *piece) poolAt(address, size uint64) (found *pymalloc.Pool, isChanging bool) {
+func (p *piece) poolAt(address uint64) (found *pymalloc.Pool, isChanging bool) {
+	size := p.memory.poolSize
 	start := address &^ (size - 1)
 	if known, ok := p.pools[start]; ok {
 		return known, known == nil
@@ -61,7 +62,7 @@ func (p *piece) poolAt(address, size uint64) (found *pymalloc.Pool, isChanging b
 
 // blockAt returns the live block of an address in the piece, and false if there is none that is
 // known.
-func (p *piece) blockAt(address, poolSize uint64) (block, bool) {
+func (p *piece) blockAt(address uint64) (block, bool) {
 	switch p.region.kind {
 	case regionHeap:
 		i, found := slices.BinarySearchFunc(p.chunks, address, func(c glibc.Chunk, a uint64) int {
@@ -75,7 +76,7 @@ func (p *piece) blockAt(address, poolSize uint64) (block, bool) {
 		}
 		return block{p.chunks[i].User(), blockChunk}, true
 	case regionAnonymous:
-		found, isChanging := p.poolAt(address, poolSize)
+		found, isChanging := p.poolAt(address)
 		switch {
 		case found != nil:
 			return poolBlock(found, address)
@@ -154,5 +155,29 @@ func (m *memory) addMmapped(b block) {
 	})
 	if !found {
 		m.mmapped = slices.Insert(m.mmapped, i, b)
+	}
+}
+
+// eachBlock calls visit for the live blocks of one size that begin in a piece.
+func (p *piece) eachBlock(kind blockKind, size uint64, visit func(block)) {
+	switch {
+	case p.region.kind == regionHeap && kind == blockChunk:
+		for _, c := range p.chunks {
+			b := block{c.User(), blockChunk}
+			if c.InUse && c.Start >= p.Start && isSize(b, size) {
+				visit(b)
+			}
+		}
+	case p.region.kind == regionAnonymous && kind == blockPool:
+		poolSize := p.memory.poolSize
+		for at := mem.AlignUp(p.Start, poolSize); at < p.End(); at += poolSize {
+			found, _ := p.poolAt(at)
+			if found == nil || found.BlockSize != size {
+				continue
+			}
+			for b := range found.Live {
+				visit(block{b, blockPool})
+			}
+		}
 	}
 }

@@ -128,7 +128,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 		expected := censusSecondsPerByte * float64(h.memory.spans.Len())
 		c.share = min(c.share, max(minCensusShare, options.Limit.Seconds()/expected))
 	}
-	for _, t := range h.types {
+	for _, t := range h.types.known {
 		t.counted = 0
 	}
 
@@ -172,19 +172,20 @@ const fewPieces, fewTypes = 32, 8
 
 // visit counts the objects of a piece.
 func (c *counter) visit(p *piece) error {
-	known := len(c.heap.types)
-	defer func() { c.learned = len(c.heap.types) - known }()
+	known := len(c.heap.types.known)
+	defer func() { c.learned = len(c.heap.types.known) - known }()
 	if c.pieces++; c.pieces <= fewPieces || c.learned > fewTypes {
 		c.learnTypes(p)
 	}
 	switch p.region.kind {
 	case regionAnonymous:
-		for at := mem.AlignUp(p.Start, c.heap.structures.PoolSize); at < p.End(); at += c.heap.structures.PoolSize {
+		size := p.memory.poolSize
+		for at := mem.AlignUp(p.Start, size); at < p.End(); at += size {
 			if group := at / windowBytes; group != c.group {
 				c.endGroup()
 				c.group = group
 			}
-			found, isChanging := p.poolAt(at, c.heap.structures.PoolSize)
+			found, isChanging := p.poolAt(at)
 			if isChanging {
 				c.result.Inconsistent++
 			}
@@ -235,9 +236,9 @@ func (c *counter) learnTypes(p *piece) {
 	var blocks [][]byte
 	switch p.region.kind {
 	case regionAnonymous:
-		size := c.heap.structures.PoolSize
+		size := p.memory.poolSize
 		for start := mem.AlignUp(p.Start, size); start < p.End(); start += size {
-			found, _ := p.poolAt(start, size)
+			found, _ := p.poolAt(start)
 			if found == nil {
 				continue
 			}
@@ -252,7 +253,7 @@ func (c *counter) learnTypes(p *piece) {
 			}
 		}
 	}
-	c.heap.learnTypes(blocks)
+	c.heap.types.learn(blocks)
 }
 
 // endGroup adds the counts in a group of pools to the squares.
@@ -269,7 +270,7 @@ func (c *counter) pool(p *piece, found *pymalloc.Pool) {
 	c.result.Blocks += float64(found.Count)
 	for span := range found.Live {
 		b := block{span, blockPool}
-		object, t := c.heap.objectIn(b, p.At(b.Start, found.BlockSize))
+		object, t := c.heap.types.objectIn(b, p.At(b.Start, found.BlockSize))
 		if t == nil {
 			c.result.Untyped++
 			c.result.UntypedBytes += float64(found.BlockSize)
@@ -337,11 +338,11 @@ func (c *counter) countBlocks(blocks []block) error {
 	if err != nil {
 		return err
 	}
-	c.heap.learnTypes(contents)
+	c.heap.types.learn(contents)
 	for i, b := range blocks {
 		content := contents[i]
 		if content == nil { // it ends before that
-			content, _ = c.heap.peek(b.Start, int(min(b.Len(), chunkContents)))
+			content, _ = c.heap.pages.peek(b.Start, int(min(b.Len(), chunkContents)))
 		}
 		content = content[:min(uint64(len(content)), b.Len())]
 		if group := b.Start / windowBytes; group != c.group {
@@ -358,7 +359,7 @@ func (c *counter) countBlocks(blocks []block) error {
 
 // chunkAlone counts the object of a chunk that no piece has.
 func (c *counter) chunkAlone(b block) {
-	if content, ok := c.heap.peek(b.Start, int(min(b.Len(), chunkContents))); ok {
+	if content, ok := c.heap.pages.peek(b.Start, int(min(b.Len(), chunkContents))); ok {
 		c.chunk(b, content, false)
 	}
 }
@@ -369,7 +370,7 @@ const chunkContents = 256
 // chunk counts the object of a block that is no pool's. isSampled is set if only a share of such
 // blocks is counted.
 func (c *counter) chunk(b block, content []byte, isSampled bool) {
-	object, t := c.heap.objectIn(b, content)
+	object, t := c.heap.types.objectIn(b, content)
 	if t == nil {
 		return
 	}
@@ -421,7 +422,7 @@ func (c *counter) sample(t *typeTotal, object uint64, isSampled bool) {
 // tables returns the bytes of the tables that a container has outside of its block. A dict's table
 // follows from the number of its entries: CPython makes it as large as these need.
 func (c *counter) tables(t *typeInfo, object []byte) uint64 {
-	s := c.heap.structures
+	s := c.heap.version
 	switch {
 	case t.kind == kindList && len(object) >= int(s.ListItem)+2*wordSize:
 		return min(mem.Word(object, s.ListItem+wordSize), maxItems) * wordSize // allocated
@@ -491,18 +492,6 @@ func (c *counter) fill() {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Type, b.Type))
 	})
 	r.Types = r.Types[:min(len(r.Types), maxCensusType)]
-}
-
-// collections returns how often the oldest generation has been collected; -1: not known.
-func (h *Heap) collections() int {
-	if h.python == nil {
-		return -1
-	}
-	n, ok := h.python.Collections()
-	if !ok {
-		return -1
-	}
-	return int(n)
 }
 
 // missing names the objects that the census has not seen; empty: none.

@@ -74,95 +74,114 @@ type memory struct {
 	spans   mem.Spans       // of the regions, whole pages
 	parts   []part          // of the spans, in the same order
 	cached  map[uint64]bool // chunks of malloc that are free, by their headers in use
-	buffer  []byte
-	mmapped []block       // chunks with a mapping of their own, that are known so far, in order
-	without mem.Span      // the last memory that was searched back, and in which none begins
-	large   []glibc.Chunk // of heaps, in use, and left out as bulk data
-	others  heap.Blocks   // of jemalloc or mimalloc; nil: neither is the malloc
-	frames  mem.Spans     // variables of running functions: they are no bulk
-	budget  *budget       // of the census or search
-	bulk    uint64        // bytes that are left out
-	read    uint64        // bytes that were read
+	// poolSize is the size of a pool of pymalloc. Without Python nothing looks like a pool.
+	poolSize uint64
+	buffer   []byte
+	mmapped  []block       // chunks with a mapping of their own, that are known so far, in order
+	without  mem.Span      // the last memory that was searched back, and in which none begins
+	large    []glibc.Chunk // of heaps, in use, and left out as bulk data
+	others   heap.Blocks   // of jemalloc or mimalloc; nil: neither is the malloc
+	frames   mem.Spans     // variables of running functions: they are no bulk
+	budget   *budget       // of the census or search
+	bulk     uint64        // bytes that are left out
+	read     uint64        // bytes that were read
 }
 
-// findMemory finds the memory of a process that is worth a search.
-func findMemory(
-	p *process.Process,
-	reader reader,
-	maps []process.Mapping,
-	heaps liveness.Heaps,
-	others []region,
-	frames mem.Spans,
-	blocks heap.Blocks,
-) (*memory, error) {
-	m := &memory{
-		process: p,
-		reader:  reader,
-		maps:    maps,
-		cached:  heaps.Cached,
-		frames:  frames,
-		others:  blocks,
-		buffer:  make([]byte, pieceBytes),
+// newMemory returns the memory of a process, of which find finds the part that is searched.
+func newMemory(p *process.Process, r reader, maps []process.Mapping) *memory {
+	return &memory{
+		process:  p,
+		reader:   r,
+		maps:     maps,
+		poolSize: pymalloc.MaxPoolSize,
+		buffer:   make([]byte, pieceBytes),
 	}
-	pagemap, err := p.OpenPagemap()
-	if err != nil {
-		return nil, err
-	}
-	defer pagemap.Close()
+}
 
+// find finds the memory of the process that is worth a search. others are the regions of roots.
+func (m *memory) find(heaps liveness.Heaps, others []region) error {
 	for _, s := range heaps.Mapped {
 		m.mmapped = append(m.mmapped, block{glibc.UserOf(s), blockMmapped})
 	}
-	var candidates []region
+	if err := m.findRegions(heaps.Spans, others); err != nil {
+		return err
+	}
+	if err := m.findResident(); err != nil {
+		return err
+	}
+	if err := m.leaveOutBulk(); err != nil {
+		return err
+	}
+
+	m.findParts()
+	return nil
+}
+
+// findRegions divides the writable, private memory: first come the regions of roots, then the heaps
+// of glibc, and the rest is anonymous memory.
+func (m *memory) findRegions(heaps []mem.Span, others []region) error {
+	candidates := slices.Clone(others)
 	var taken []mem.Span
 	for _, r := range others {
-		candidates = append(candidates, r)
 		taken = append(taken, r.Span)
 	}
-	for _, s := range heaps.Spans {
+	for _, s := range heaps {
 		segments, err := m.walkHeap(s)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, segment := range segments {
 			candidates = append(candidates, region{segment, regionHeap})
 		}
 		taken = append(taken, s)
 	}
+
 	var anonymous []mem.Span
-	for _, v := range maps {
+	for _, v := range m.maps {
 		isOwn := v.Read && v.Write && !v.Shared && !strings.HasPrefix(v.Path, "/dev/")
 		if isOwn && !v.IsFile() && v.Path != "[stack]" {
 			anonymous = append(anonymous, mem.Span{Start: v.Start, End: v.End})
 		}
 	}
-	for _, s := range mem.MergeSpans(anonymous).Subtract(mem.MergeSpans(slices.Clone(taken))) {
+	for _, s := range mem.MergeSpans(anonymous).Subtract(mem.MergeSpans(taken)) {
 		candidates = append(candidates, region{s, regionAnonymous})
 	}
+
 	m.regions = disjoint(candidates)
+	return nil
+}
+
+// findResident finds the pages of the regions that are in RAM. To read others would bring them back
+// from swap, or allocate them.
+func (m *memory) findResident() error {
+	pagemap, err := m.process.OpenPagemap()
+	if err != nil {
+		return err
+	}
+	defer pagemap.Close()
+
 	var resident []mem.Span
 	var runs []process.PageRun
 	for _, r := range m.regions {
-		start, end := r.Start&^(process.PageSize-1), mem.AlignUp(r.End, process.PageSize)
-		runs, err = pagemap.AnonymousRuns(runs[:0], start, end)
+		whole := wholePages(r.Span)
+		runs, err = pagemap.AnonymousRuns(runs[:0], whole.Start, whole.End)
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, err
+			return err
 		}
 		for _, run := range runs {
-			if !run.Swapped { // whole pools, of which some pages may not have been touched
-				resident = append(resident, mem.Span{
-					Start: max(start, run.Start&^(pymalloc.MaxPoolSize-1)),
-					End:   min(end, mem.AlignUp(run.End, pymalloc.MaxPoolSize)),
-				})
+			if run.Swapped {
+				continue
 			}
+			// Whole pools, of which some pages may not have been touched.
+			resident = append(resident, mem.Span{
+				Start: max(whole.Start, run.Start&^(pymalloc.MaxPoolSize-1)),
+				End:   min(whole.End, mem.AlignUp(run.End, pymalloc.MaxPoolSize)),
+			})
 		}
 	}
+
 	m.spans = mem.MergeSpans(resident)
-	if err := m.leaveOutBulk(); err != nil {
-		return nil, err
-	}
-	m.findParts()
-	return m, nil
+	return nil
 }
 
 // disjoint sorts regions, and takes from each the part that is in one before. The stacks of two

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
@@ -27,11 +28,25 @@ type candidate struct {
 	complete bool
 }
 
+// A candidateKey is the keeper of samples: a variable, and how it leads to them.
+type candidateKey struct {
+	root    keeper.Root
+	pattern string
+}
+
+// A reporter makes the result of a search from its nodes.
+type reporter struct {
+	heap  *Heap
+	ways  *wayFinder
+	began time.Duration // CPU time when the search began
+	late  bool          // the time was used up
+}
+
 // result returns the findings on a suspect.
-func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
+func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 	r := keeper.Search{
-		PID: s.heap.process.PID, Stack: suspect.Stack, Type: suspect.Type,
-		Collections: s.heap.collections(), Took: process.OwnCPUTime() - s.began,
+		PID: rep.heap.process.PID, Stack: suspect.Stack, Type: suspect.Type,
+		Collections: rep.heap.collections(), Took: process.OwnCPUTime() - rep.began,
 		Elapsed: process.Monotonic(),
 	}
 
@@ -39,16 +54,16 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 	var without, changed int
 	isNative := false
 	for _, n := range samples {
-		if !s.isAlive(n) {
+		if !rep.isAlive(n) {
 			continue
 		}
 		r.Samples++
-		found, _, isClosed := s.rootsOf(n)
+		found, _, isClosed := rep.ways.rootsOf(n)
 		known := len(found)
-		found = slices.DeleteFunc(found, func(f rooted) bool { return !s.holds(f) })
+		found = slices.DeleteFunc(found, func(f rooted) bool { return !rep.holds(f) })
 		switch {
 		case len(found) > 0:
-			addTo(candidates, s.independent(found), s)
+			rep.addTo(candidates, rep.independent(found))
 		case known > 0:
 			changed++
 		case isClosed && len(n.edges) > 0:
@@ -58,17 +73,17 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 			isNative = isNative || len(n.edges) > 0 || n.foreign > 0
 		}
 	}
-	r.Paths = s.paths(candidates, r.Samples)
+	r.Paths = rep.paths(candidates, r.Samples)
 	many := unexplained(r) - without - changed - r.Garbage
 	switch {
-	case r.Samples == 0 && len(s.heap.heaps.Spans) == 0 && s.heap.memory.others == nil:
+	case r.Samples == 0 && len(rep.heap.heaps.Spans) == 0 && rep.heap.memory.others == nil:
 		r.Reason = keeper.ReasonAllocator
 	case r.Samples == 0:
 		r.Reason = keeper.ReasonFreed
 	case unexplained(r) == 0:
-	case s.heap.NoPython != nil && !errors.Is(s.heap.NoPython, ErrNoPython):
+	case rep.heap.NoPython != nil && !errors.Is(rep.heap.NoPython, ErrNoPython):
 		r.Reason = keeper.ReasonUnsupported
-	case s.late || s.heap.memory.budget.check():
+	case rep.late || rep.heap.memory.budget.check():
 		r.Reason = keeper.ReasonBudget
 	case r.Garbage >= max(1, without, changed):
 		r.Reason = keeper.ReasonGarbage
@@ -86,25 +101,25 @@ func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
 }
 
 // isAlive reports whether a sample is still the same object as when the search began.
-func (s *search) isAlive(n *node) bool {
-	s.heap.forget()
+func (rep *reporter) isAlive(n *node) bool {
+	rep.heap.pages.forget()
 	if n.typ == nil {
-		again := search{heap: s.heap, nodes: make(map[uint64]*node)}
-		now := again.nodeAt(n.address)
+		again := &nodeTable{heap: rep.heap, byBlock: make(map[uint64]*node)}
+		now := again.at(n.address)
 		return now != nil && now.block == n.block
 	}
-	head, ok := s.heap.peek(n.address, cpython.ObjectHead)
+	head, ok := rep.heap.pages.peek(n.address, cpython.ObjectHead)
 	return ok && mem.Word(head, cpython.ObRefcnt) != 0 && mem.Word(head, cpython.ObType) == n.typ.address
 }
 
 // holds reports whether all words of a way are unchanged.
-func (s *search) holds(f rooted) bool {
-	if f.word != nil && !s.isUnchanged(*f.word) {
+func (rep *reporter) holds(f rooted) bool {
+	if f.word != nil && !rep.isUnchanged(*f.word) {
 		return false
 	}
 	for w := f.way; w != nil; w = w.below {
-		if slices.ContainsFunc(w.words, func(e edge) bool { return !s.isUnchanged(e) }) &&
-			!s.stillHas(w) {
+		if slices.ContainsFunc(w.words, func(e edge) bool { return !rep.isUnchanged(e) }) &&
+			!rep.stillHas(w) {
 			return false
 		}
 	}
@@ -112,13 +127,13 @@ func (s *search) holds(f rooted) bool {
 }
 
 // stillHas reports whether a container still has its reference: its table moves as it grows.
-func (s *search) stillHas(w *way) bool {
+func (rep *reporter) stillHas(w *way) bool {
 	if len(w.words) < 2 {
 		return false
 	}
-	s.heap.forget()
-	table, size := s.heap.table(w.node)
-	return table != 0 && s.heap.memory.hasWord(table, size, w.words[len(w.words)-2].value)
+	rep.heap.pages.forget()
+	table, size := rep.heap.objects.table(w.node)
+	return table != 0 && rep.heap.memory.hasWord(table, size, w.words[len(w.words)-2].value)
 }
 
 // hasWord reports whether a word is among the first maxTable bytes at an address.
@@ -143,14 +158,14 @@ func (m *memory) hasWord(address, size, value uint64) bool {
 // maxTable is the number of bytes of a table that are searched for an entry again.
 const maxTable = 64 << 20
 
-func (s *search) isUnchanged(e edge) bool {
-	now, err := s.heap.memory.reader.Peek([]uint64{e.at}, wordSize)
+func (rep *reporter) isUnchanged(e edge) bool {
+	now, err := rep.heap.memory.reader.Peek([]uint64{e.at}, wordSize)
 	return err == nil && now[0] != nil && mem.Word(now[0], 0) == e.value
 }
 
 // independent returns the ways whose container no better way has: they are other keepers, and not
 // other names of the same one.
-func (s *search) independent(found []rooted) (ways []rooted) {
+func (rep *reporter) independent(found []rooted) (ways []rooted) {
 	used := make(map[*node]bool)
 	for _, f := range found {
 		container := containerOf(f.way)
@@ -174,17 +189,11 @@ func containerOf(w *way) *node {
 	return w.node
 }
 
-// A candidateKey is the keeper of samples: a variable, and how it leads to them.
-type candidateKey struct {
-	root    keeper.Root
-	pattern string
-}
-
 // addTo adds the ways of one sample to the candidates.
-func addTo(candidates map[candidateKey]*candidate, ways []rooted, s *search) {
+func (rep *reporter) addTo(candidates map[candidateKey]*candidate, ways []rooted) {
 	seen := make(map[candidateKey]bool)
 	for _, f := range ways {
-		steps := s.stepsOf(f.way)
+		steps := rep.stepsOf(f.way)
 		key := candidateKey{f.root, patternOf(steps)}
 		if key.root.Name != "" {
 			key.root.Offset = 0
@@ -201,17 +210,17 @@ func addTo(candidates map[candidateKey]*candidate, ways []rooted, s *search) {
 		c.isSpread = c.isSpread || c.root.Offset != f.root.Offset
 		c.rank = min(c.rank, f.rank)
 		c.ways = append(c.ways, steps)
-		c.complete = c.complete && s.isOnly(f.way)
+		c.complete = c.complete && rep.isOnly(f.way)
 	}
 }
 
 // isOnly reports whether nothing but a way keeps its objects: each has one reference.
-func (s *search) isOnly(w *way) bool {
+func (rep *reporter) isOnly(w *way) bool {
 	for ; w != nil; w = w.below {
 		if w.node.typ == nil {
 			continue
 		}
-		if kept, isComplete := s.references(w.node); !isComplete || len(kept) != 1 {
+		if kept, isComplete := rep.ways.references(w.node); !isComplete || len(kept) != 1 {
 			return false
 		}
 	}
@@ -219,7 +228,7 @@ func (s *search) isOnly(w *way) bool {
 }
 
 // paths returns the paths of the candidates, paths of most samples first.
-func (s *search) paths(candidates map[candidateKey]*candidate, samples int) []keeper.Path {
+func (rep *reporter) paths(candidates map[candidateKey]*candidate, samples int) []keeper.Path {
 	var chosen []*candidate
 	for _, c := range candidates {
 		// A native stack has values that nobody uses any more, and the evaluation stack changes all
@@ -236,14 +245,14 @@ func (s *search) paths(candidates map[candidateKey]*candidate, samples int) []ke
 	})
 	var paths []keeper.Path
 	for _, c := range chosen[:min(len(chosen), maxPaths)] {
-		paths = append(paths, s.path(c))
+		paths = append(paths, rep.path(c))
 	}
 
 	return paths
 }
 
 // path returns the path of a candidate.
-func (s *search) path(c *candidate) keeper.Path {
+func (rep *reporter) path(c *candidate) keeper.Path {
 	ways := c.ways
 	steps := slices.Clone(ways[0])
 	shared := make([]bool, len(steps))
@@ -266,12 +275,12 @@ func (s *search) path(c *candidate) keeper.Path {
 	for i := 0; i+1 < len(steps) && shared[i]; i++ {
 		isSuspended := i > 0 && steps[i-1].node.typ != nil &&
 			steps[i-1].node.typ.kind == kindGenerator
-		if root, ok := s.innerRoot(steps[i], steps[i+1], isSuspended); ok {
+		if root, ok := rep.innerRoot(steps[i], steps[i+1], isSuspended); ok {
 			p.Root, from = root, i+1
 		}
 	}
 	for i := from; i < len(steps); i++ {
-		l := s.linkOf(steps[i], shared[i] && (i+1 < len(steps) || len(ways) == 1))
+		l := rep.linkOf(steps[i], shared[i] && (i+1 < len(steps) || len(ways) == 1))
 		if i == from {
 			l.How, l.Name = keeper.HowVariable, ""
 		}
@@ -284,12 +293,12 @@ func (s *search) path(c *candidate) keeper.Path {
 // innerRoot returns the root that an object on the way is: a function with the objects that its
 // closure and defaults keep, a cache, or a generator. Before 3.11 that has a frame, which
 // isSuspended then.
-func (s *search) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) {
+func (rep *reporter) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) {
 	n := at.node
 	if n.typ == nil {
 		return keeper.Root{}, false
 	}
-	h := s.heap
+	h := rep.heap
 	switch {
 	case n.typ.kind == kindFunction && (next.ref.how == keeper.HowClosure || next.ref.how == keeper.HowDefault):
 		f, ok := h.python.Function(n.address)
@@ -305,7 +314,7 @@ func (s *search) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) 
 			Name: next.ref.attr,
 		}, true
 	case n.typ.kind == kindCache:
-		address, ok := h.word(n.address + h.structures.LRUFunc)
+		address, ok := h.pages.word(n.address + h.version.LRUFunc)
 		if !ok {
 			return keeper.Root{}, false
 		}
@@ -326,21 +335,4 @@ func (s *search) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) 
 	}
 
 	return keeper.Root{}, false
-}
-
-// patternOf is the same for ways that are alike: the types on them, how they refer to each other, and
-// the names of attributes.
-func patternOf(steps []step) string {
-	var b strings.Builder
-	for _, st := range steps {
-		b.WriteString(string(st.ref.how))
-		if st.ref.how == keeper.HowAttribute {
-			b.WriteString(st.ref.attr)
-		}
-		if st.node.typ != nil {
-			b.WriteString(st.node.typ.name)
-		}
-		b.WriteByte(0)
-	}
-	return b.String()
 }

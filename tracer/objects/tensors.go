@@ -39,14 +39,15 @@ func (c *counter) noteTensor(object uint64, t *typeInfo) {
 // it reads the pools of the sizes that tensors have, by their headers.
 func (c *counter) findTensors(choose func(mem.Span) bool) error {
 	c.tensorsKnown = choose == nil
-	sizes := c.heap.tensorSizes()
+	sizes := c.tensorSizes()
 	if choose == nil || len(sizes) == 0 || c.heap.memory.others != nil {
 		return nil
 	}
 	c.tensorsKnown = true
 
 	var pools []uint64
-	size, m := c.heap.structures.PoolSize, c.heap.memory
+	m := c.heap.memory
+	size := m.poolSize
 	for _, p := range m.parts {
 		if m.regions[p.region].kind != regionAnonymous || choose(p.Span) {
 			continue
@@ -67,24 +68,24 @@ func (c *counter) findTensors(choose func(mem.Span) bool) error {
 
 // learnTensorTypes finds the types of tensors by their names, as a share of the memory may have none of
 // them.
-func (h *Heap) learnTensorTypes() {
-	for dict, m := range h.modules {
+func (c *counter) learnTensorTypes() {
+	for dict, m := range c.heap.roots.modules {
 		if m.Name != "torch" && m.Name != "torch.nn.parameter" {
 			continue
 		}
-		for _, e := range h.namespace(dict, maxNamespace) {
-			if name, _ := h.python.Text(e.key); name == "Tensor" || name == "Parameter" {
-				h.typeOf(e.value)
+		for _, e := range c.heap.types.dicts.namespace(dict, maxNamespace) {
+			if name, _ := c.heap.python.Text(e.key); name == "Tensor" || name == "Parameter" {
+				c.heap.types.at(e.value)
 			}
 		}
 	}
 }
 
 // tensorSizes returns the blocks of pymalloc that tensors take, in bytes.
-func (h *Heap) tensorSizes() map[uint64]bool {
-	h.learnTensorTypes()
+func (c *counter) tensorSizes() map[uint64]bool {
+	c.learnTensorTypes()
 	sizes := make(map[uint64]bool)
-	for _, t := range h.types {
+	for _, t := range c.heap.types.known {
 		if t.isTensor {
 			sizes[pymalloc.BlockSizeOf(t.head+t.basicsize)] = true
 		}
@@ -94,7 +95,8 @@ func (h *Heap) tensorSizes() map[uint64]bool {
 
 // findTensorsIn notes the tensors in some pools, which must have blocks of some sizes.
 func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
-	m, size := c.heap.memory, c.heap.structures.PoolSize
+	m := c.heap.memory
+	size := m.poolSize
 	headers, err := m.reader.Peek(pools, pymalloc.HeaderSize)
 	if err != nil {
 		return err
@@ -143,7 +145,7 @@ func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 
 // noteTensors keeps the addresses of the tensors of a piece that is one pool.
 func (c *counter) noteTensors(p *piece) {
-	found, isChanging := p.poolAt(p.Start, uint64(len(p.Bytes)))
+	found, isChanging := p.poolAt(p.Start)
 	if isChanging {
 		c.result.Inconsistent++
 	}
@@ -152,7 +154,7 @@ func (c *counter) noteTensors(p *piece) {
 	}
 	for span := range found.Live {
 		b := block{span, blockPool}
-		if object, t := c.heap.objectIn(b, p.At(b.Start, found.BlockSize)); t != nil {
+		if object, t := c.heap.types.objectIn(b, p.At(b.Start, found.BlockSize)); t != nil {
 			c.noteTensor(object, t)
 		}
 	}

@@ -6,99 +6,8 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/objects/interpreter"
 )
-
-// An entry is a key of a dict with its value: addresses of objects. value is 0 where there is none.
-type entry struct{ key, value uint64 }
-
-// namespace returns the entries of a dict in the order in which they were put in, up to a limit. It
-// returns no entries that do not check.
-func (h *Heap) namespace(dict uint64, limit int) []entry {
-	s := h.structures
-	keys, ok := h.word(dict + s.DictKeys)
-	if !ok {
-		return nil
-	}
-	values, ok := h.word(dict + s.DictValues)
-	shape, isTable := h.keysAt(keys)
-	if !ok || !isTable {
-		return nil
-	}
-	n := uint64(min(int64(limit), shape.Entries))
-	content := make([]byte, n*shape.EntrySize)
-	if n == 0 || h.process.ReadMemory(keys+shape.EntriesAt, content) != nil {
-		return nil
-	}
-	var items []byte
-	if values != 0 {
-		items = make([]byte, n*wordSize)
-		at, ok := h.valuesAt(values, shape)
-		if !ok || int64(n) > at.Items || h.process.ReadMemory(values+at.ItemsAt, items) != nil {
-			return nil
-		}
-	}
-	entries := make([]entry, 0, n)
-	for i := range n {
-		e := entry{key: mem.Word(content, i*shape.EntrySize+shape.KeyAt)}
-		if items != nil {
-			e.value = mem.Word(items, i*wordSize)
-		} else {
-			e.value = mem.Word(content, i*shape.EntrySize+shape.ValueAt)
-		}
-		if e.key != 0 {
-			entries = append(entries, e)
-		}
-	}
-
-	return entries
-}
-
-// keysAt returns the shape of the PyDictKeysObject at an address.
-func (h *Heap) keysAt(keys uint64) (cpython.KeysShape, bool) {
-	header, ok := h.peek(keys, int(h.structures.KeysHeader))
-	if !ok {
-		return cpython.KeysShape{}, false
-	}
-	return h.structures.Keys(header)
-}
-
-// valuesAt returns the shape of the values of a split table.
-func (h *Heap) valuesAt(values uint64, keys cpython.KeysShape) (cpython.ValuesShape, bool) {
-	s := h.structures
-	var header []byte
-	if s.ValuesHeader > 0 {
-		var ok bool
-		header, ok = h.peek(values+uint64(s.ValuesHeaderAt), int(s.ValuesHeader))
-		if !ok {
-			return cpython.ValuesShape{}, false
-		}
-	}
-	return s.ValuesItems(header, keys)
-}
-
-// length returns the number of entries of a container; -1: it is none.
-func (h *Heap) length(object uint64, t *typeInfo) int64 {
-	if t == nil {
-		return -1
-	}
-	var offset uint64
-	switch t.kind {
-	case kindList, kindTuple, kindDeque:
-		offset = cpython.ObSize
-	case kindDict:
-		offset = h.structures.DictUsed
-	case kindSet:
-		offset = h.structures.SetUsed
-	default:
-		return -1
-	}
-	n, ok := h.word(object + offset)
-	if !ok || n > maxItems {
-		return -1
-	}
-
-	return int64(n)
-}
 
 // A reference is how an object refers to another one.
 type reference struct {
@@ -109,44 +18,90 @@ type reference struct {
 	isDict bool
 }
 
+// An objectReader tells how the words of an object refer to others.
+type objectReader struct {
+	python  *interpreter.Runtime
+	version *cpython.Version
+	pages   *pageCache
+	dicts   *dictReader
+	types   *typeTable
+}
+
+// PyArrayObject_fields.data, .base, .descr and .flags of NumPy, and PyArray_Descr.kind.
+//
+// https://github.com/numpy/numpy/blob/v2.0.0/numpy/_core/include/numpy/ndarraytypes.h
+const (
+	arrayData  = 16
+	arrayBase  = 48
+	arrayDescr = 56
+	arrayFlags = 64
+	descrKind  = 24
+
+	arrayOwnData = 4 // NPY_ARRAY_OWNDATA
+)
+
+// length returns the number of entries of a container; -1: it is none.
+func (o *objectReader) length(object uint64, t *typeInfo) int64 {
+	if t == nil {
+		return -1
+	}
+	var offset uint64
+	switch t.kind {
+	case kindList, kindTuple, kindDeque:
+		offset = cpython.ObSize
+	case kindDict:
+		offset = o.version.DictUsed
+	case kindSet:
+		offset = o.version.SetUsed
+	default:
+		return -1
+	}
+	n, ok := o.pages.word(object + offset)
+	if !ok || n > maxItems {
+		return -1
+	}
+
+	return int64(n)
+}
+
 // tableReference returns how a container refers to an object by its table. e refers to the table,
 // and at is where in the table the object is referred to. isTable is false if e leads to no table
 // of the container. ok is false if no entry is at that place any more.
-func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool) {
-	p, s := e.from, h.structures
+func (o *objectReader) tableReference(e edge, at uint64) (r reference, isTable, ok bool) {
+	p, s := e.from, o.version
 	if p.typ == nil {
 		return reference{}, false, false
 	}
 	offset, index := e.at-p.address, (at-e.value)/wordSize
 	switch {
 	case p.typ.kind == kindList && offset == s.ListItem:
-		ok = at >= e.value && int64(index) < h.length(p.address, p.typ)
+		ok = at >= e.value && int64(index) < o.length(p.address, p.typ)
 		return reference{how: keeper.HowItem}, true, ok
 	case p.typ.kind == kindDict && offset == s.DictKeys:
-		r, ok = h.keysReference(e.value, at)
+		r, ok = o.dicts.keysReference(e.value, at)
 		return r, true, ok
 	case p.typ.kind == kindDict && offset == s.DictValues:
-		keys, isRead := h.word(p.address + s.DictKeys)
-		r, ok = h.valuesReference(e.value, keys, at)
+		keys, isRead := o.pages.word(p.address + s.DictKeys)
+		r, ok = o.dicts.valuesReference(e.value, keys, at)
 		return r, true, ok && isRead
 	case p.typ.kind == kindSet && offset == s.SetTable:
-		mask, isRead := h.word(p.address + s.SetMask)
+		mask, isRead := o.pages.word(p.address + s.SetMask)
 		ok = isRead && at >= e.value && (at-e.value)/s.SetEntrySize <= mask &&
 			(at-e.value)%s.SetEntrySize == 0
 		return reference{how: keeper.HowElement}, true, ok
 	case p.typ.kind == kindDeque && (offset == s.DequeLeftblock || offset == s.DequeRightblock):
-		return reference{how: keeper.HowItem}, true, h.isInDeque(p, e.value, at)
-	case p.typ.flags&cpython.FlagManagedDict != 0 && e.at == h.managedValues(p):
+		return reference{how: keeper.HowItem}, true, o.isInDeque(p, e.value, at)
+	case p.typ.flags&cpython.FlagManagedDict != 0 && e.at == o.managedValues(p):
 		values := e.value
 		if s.TagsManagedDict {
 			values++
 		}
-		r, ok = h.valuesReference(values, p.typ.cachedKeys, at)
+		r, ok = o.dicts.valuesReference(values, p.typ.cachedKeys, at)
 		r.how, r.name = keeper.HowAttribute, r.attr
 		return r, true, ok
 	case p.typ.isArray && offset == arrayData:
-		descr, _ := h.word(p.address + arrayDescr)
-		kind, isRead := h.peek(descr+descrKind, 1)
+		descr, _ := o.pages.word(p.address + arrayDescr)
+		kind, isRead := o.pages.peek(descr+descrKind, 1)
 		return reference{how: keeper.HowItem}, true, isRead && kind[0] == 'O'
 	}
 
@@ -155,20 +110,20 @@ func (h *Heap) tableReference(e edge, at uint64) (r reference, isTable, ok bool)
 
 // isInDeque reports whether a word of the first or last block of a deque is an item of it, or leads
 // to another block. Items taken out stay in the block.
-func (h *Heap) isInDeque(deque *node, block, at uint64) bool {
-	s := h.structures
+func (o *objectReader) isInDeque(deque *node, block, at uint64) bool {
+	s := o.version
 	var ends [2]uint64 // blocks
 	var indices [2]uint64
 	for i, offset := range []uint64{s.DequeLeftblock, s.DequeRightblock} {
-		ends[i], _ = h.word(deque.address + offset)
+		ends[i], _ = o.pages.word(deque.address + offset)
 	}
 	for i, offset := range []uint64{s.DequeLeftindex, s.DequeRightindex} {
 		var ok bool
-		if indices[i], ok = h.word(deque.address + offset); !ok {
+		if indices[i], ok = o.pages.word(deque.address + offset); !ok {
 			return false
 		}
 	}
-	if at < block || h.length(deque.address, deque.typ) < 1 {
+	if at < block || o.length(deque.address, deque.typ) < 1 {
 		return false
 	}
 	switch offset := at - block; {
@@ -185,103 +140,43 @@ func (h *Heap) isInDeque(deque *node, block, at uint64) bool {
 }
 
 // isTable reports whether a reference leads from a container to its table.
-func (h *Heap) isTable(e edge) bool {
-	_, isTable, _ := h.tableReference(e, e.value)
+func (o *objectReader) isTable(e edge) bool {
+	_, isTable, _ := o.tableReference(e, e.value)
 	return isTable
 }
 
-// PyArrayObject_fields.data, .base, .descr and .flags of NumPy, and PyArray_Descr.kind.
-//
-// https://github.com/numpy/numpy/blob/v2.0.0/numpy/_core/include/numpy/ndarraytypes.h
-const (
-	arrayData  = 16
-	arrayBase  = 48
-	arrayDescr = 56
-	arrayFlags = 64
-	descrKind  = 24
-
-	arrayOwnData = 4 // NPY_ARRAY_OWNDATA
-)
-
 // managedValues returns where an object has the pointer to the values of its attributes.
-func (h *Heap) managedValues(n *node) uint64 {
-	if h.structures.TagsManagedDict {
-		return n.address + uint64(h.structures.ManagedDict)
+func (o *objectReader) managedValues(n *node) uint64 {
+	if o.version.TagsManagedDict {
+		return n.address + uint64(o.version.ManagedDict)
 	}
-	return n.address + uint64(h.structures.ManagedValues)
-}
-
-// keysReference returns the role of a word in a PyDictKeysObject: a key or a value.
-func (h *Heap) keysReference(keys, at uint64) (reference, bool) {
-	shape, ok := h.keysAt(keys)
-	first := keys + shape.EntriesAt
-	if !ok || at < first || int64((at-first)/shape.EntrySize) >= shape.Entries {
-		return reference{}, false
-	}
-	index, within := (at-first)/shape.EntrySize, (at-first)%shape.EntrySize
-	content, ok := h.peek(first+index*shape.EntrySize, int(shape.EntrySize))
-	switch {
-	case !ok || shape.Split:
-		return reference{}, false
-	case within == shape.KeyAt:
-		return reference{how: keeper.HowKey}, mem.Word(content, shape.ValueAt) != 0
-	case within == shape.ValueAt:
-		r := h.named(mem.Word(content, shape.KeyAt))
-		r.how = keeper.HowValue
-		return r, mem.Word(content, shape.KeyAt) != 0
-	}
-
-	return reference{}, false
-}
-
-// valuesReference returns the role of a word in the values of a split table.
-func (h *Heap) valuesReference(values, keys, at uint64) (reference, bool) {
-	shape, ok := h.keysAt(keys)
-	if !ok {
-		return reference{}, false
-	}
-	items, ok := h.valuesAt(values, shape)
-	first := values + items.ItemsAt
-	if !ok || at < first || int64((at-first)/wordSize) >= items.Items {
-		return reference{}, false
-	}
-	key, ok := h.word(keys + shape.EntriesAt + (at-first)/wordSize*shape.EntrySize + shape.KeyAt)
-	r := h.named(key)
-	r.how = keeper.HowValue
-	return r, ok
-}
-
-// named returns the name of a key.
-func (h *Heap) named(key uint64) (r reference) {
-	r.name, _ = h.python.Repr(key)
-	r.attr, _ = h.python.Text(key)
-	return r
+	return n.address + uint64(o.version.ManagedValues)
 }
 
 // objectReference returns how an object refers to another one by a word of its own.
-func (h *Heap) objectReference(e edge) (r reference, ok bool) {
-	p, s := e.from, h.structures
+func (o *objectReader) objectReference(e edge) (r reference, ok bool) {
+	p, s := e.from, o.version
 	if p.typ == nil {
 		return reference{how: keeper.HowField}, true
 	}
 	offset := e.at - p.address
 	isDict := reference{how: keeper.HowAttribute, attr: "__dict__", isDict: true}
-	if h.isDictAt(p, e.at) {
+	if o.isDictAt(p, e.at) {
 		return isDict, true
 	}
 	switch p.typ.kind {
 	case kindDeque:
-		if offset < h.baseSize(p.typ, "collections.deque") { // blocks for the next items
+		if offset < o.types.baseSize(p.typ, "collections.deque") { // blocks for the next items
 			return reference{}, false
 		}
 	case kindTuple:
 		index := (offset - s.TupleItem) / wordSize
-		if offset >= s.TupleItem && int64(index) < h.length(p.address, p.typ) {
-			name := h.memberNames(p.typ)[offset]
+		if offset >= s.TupleItem && int64(index) < o.length(p.address, p.typ) {
+			name := o.types.memberNames(p.typ)[offset]
 			return reference{how: keeper.HowItem, attr: name}, true
 		}
 	case kindSet:
-		table, ok := h.word(p.address + s.SetTable)
+		table, ok := o.pages.word(p.address + s.SetTable)
 		isSmall := ok && table == p.address+s.SetSmalltable
 		if offset >= s.SetSmalltable && offset < s.SetSmalltable+cpython.SetMinsize*s.SetEntrySize {
 			isKey := (offset-s.SetSmalltable)%s.SetEntrySize == 0
@@ -305,33 +200,33 @@ func (h *Heap) objectReference(e edge) (r reference, ok bool) {
 	case kindType:
 		return isDict, offset == s.TypeDict
 	case kindFrame, kindGenerator:
-		f, ok := h.python.FrameOf(p.address, p.typ.name)
+		f, ok := o.python.FrameOf(p.address, p.typ.name)
 		if ok && f.Locals >= p.address && f.Locals <= e.at {
 			return reference{how: keeper.HowLocal, attr: variableAt(f, e.at)}, e.at < f.End
 		}
-		if offset >= h.localsplus(p.typ.kind) { // it is executing: see frameRoot
+		if offset >= o.localsplus(p.typ.kind) { // it is executing: see frameRoot
 			return reference{}, false
 		}
 	}
 	if s.InlineValues && p.typ.flags&cpython.FlagInlineValues != 0 && offset >= p.typ.basicsize {
-		r, ok = h.valuesReference(p.address+p.typ.basicsize, p.typ.cachedKeys, e.at)
+		r, ok = o.dicts.valuesReference(p.address+p.typ.basicsize, p.typ.cachedKeys, e.at)
 		r.how, r.name = keeper.HowAttribute, r.attr
 		return r, ok
 	}
 
-	return h.memberReference(p, offset)
+	return o.memberReference(p, offset)
 }
 
 // isDictAt reports whether an object has the pointer to the dict of its attributes at an address.
-func (h *Heap) isDictAt(p *node, at uint64) bool {
+func (o *objectReader) isDictAt(p *node, at uint64) bool {
 	t := p.typ
 	switch {
 	case t.flags&cpython.FlagManagedDict != 0:
-		return at == p.address+uint64(h.structures.ManagedDict)
+		return at == p.address+uint64(o.version.ManagedDict)
 	case t.dictoffset > 0:
 		return at == p.address+uint64(t.dictoffset)
 	case t.dictoffset < 0 && t.itemsize > 0: // from the end, of bytes, int and tuple before 3.12
-		n, _ := h.word(p.address + cpython.ObSize)
+		n, _ := o.pages.word(p.address + cpython.ObSize)
 		n = min(n, -n) // of a negative int
 		return n < maxItems &&
 			at == p.address+mem.AlignUp(t.basicsize+n*t.itemsize, wordSize)+uint64(t.dictoffset)
@@ -339,37 +234,16 @@ func (h *Heap) isDictAt(p *node, at uint64) bool {
 	return false
 }
 
-// baseSize returns the size of the objects of a base of a type.
-func (h *Heap) baseSize(t *typeInfo, name string) uint64 {
-	for range maxBases {
-		if t.name == name || t.base == 0 {
-			break
-		}
-		base := h.typeOf(t.base)
-		if base == nil {
-			break
-		}
-		t = base
-	}
-	return t.basicsize
-}
-
-// isCtypesData reports whether an object of ctypes has data at an offset, or the pointer to them.
-func isCtypesData(offset uint64) bool {
-	return offset == cpython.CDataPtr ||
-		offset >= cpython.CDataValue && offset < cpython.CDataValueEnd
-}
-
 // bufferReference returns how an object refers to the buffer with its data: that has no object, and
 // is kept as the object is. ok is false if the word is none, or if the object does not own the data.
-func (h *Heap) bufferReference(e edge) (r reference, ok bool) {
+func (o *objectReader) bufferReference(e edge) (r reference, ok bool) {
 	p := e.from
 	if p.typ == nil {
 		return reference{}, false
 	}
 
 	isSet := func(offset, mask uint64) bool {
-		w, ok := h.word(p.address + offset)
+		w, ok := o.pages.word(p.address + offset)
 		return ok && w&mask != 0
 	}
 	switch offset := e.at - p.address; {
@@ -385,8 +259,8 @@ func (h *Heap) bufferReference(e edge) (r reference, ok bool) {
 
 // localsplus returns where the variables of a frame object or generator begin, in bytes from its
 // start; the largest number: they lie elsewhere.
-func (h *Heap) localsplus(kind typeKind) uint64 {
-	s := h.structures
+func (o *objectReader) localsplus(kind typeKind) uint64 {
+	s := o.version
 	switch {
 	case kind == kindFrame && s.HasFrameObjects():
 		return s.FrameLocalsplus
@@ -397,10 +271,10 @@ func (h *Heap) localsplus(kind typeKind) uint64 {
 }
 
 // memberReference returns how an object refers to another one by a field of its structure.
-func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
+func (o *objectReader) memberReference(p *node, offset uint64) (reference, bool) {
 	size := p.typ.basicsize
 	if p.typ.itemsize > 0 {
-		n, _ := h.word(p.address + cpython.ObSize)
+		n, _ := o.pages.word(p.address + cpython.ObSize)
 		if n < maxItems {
 			size += n * p.typ.itemsize
 		}
@@ -410,7 +284,7 @@ func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
 	if !isInside {
 		return reference{}, false
 	}
-	if name := h.memberNames(p.typ)[offset]; name != "" {
+	if name := o.types.memberNames(p.typ)[offset]; name != "" {
 		return reference{how: keeper.HowAttribute, name: name, attr: name}, true
 	}
 	if p.typ.isInline || p.typ.isArray && offset == arrayData ||
@@ -422,11 +296,11 @@ func (h *Heap) memberReference(p *node, offset uint64) (reference, bool) {
 }
 
 // isWeak reports whether a word of an object refers to another object without keeping it.
-func (h *Heap) isWeak(p *node, at uint64) bool {
+func (o *objectReader) isWeak(p *node, at uint64) bool {
 	if p.typ == nil {
 		return false
 	}
-	s := h.structures
+	s := o.version
 	offset := at - p.address
 	switch {
 	case at < p.address:
@@ -449,23 +323,23 @@ func (h *Heap) isWeak(p *node, at uint64) bool {
 }
 
 // table returns the table of a container, and its size in bytes; 0: it has none.
-func (h *Heap) table(n *node) (address, size uint64) {
+func (o *objectReader) table(n *node) (address, size uint64) {
 	if n.typ == nil {
 		return 0, 0
 	}
-	s := h.structures
+	s := o.version
 	switch n.typ.kind {
 	case kindList:
-		address, _ = h.word(n.address + s.ListItem)
-		size = uint64(max(0, h.length(n.address, n.typ))) * wordSize
+		address, _ = o.pages.word(n.address + s.ListItem)
+		size = uint64(max(0, o.length(n.address, n.typ))) * wordSize
 	case kindDict:
-		keys, _ := h.word(n.address + s.DictKeys)
-		if shape, ok := h.keysAt(keys); ok {
+		keys, _ := o.pages.word(n.address + s.DictKeys)
+		if shape, ok := o.dicts.keysAt(keys); ok {
 			address, size = keys+shape.EntriesAt, uint64(shape.Entries)*shape.EntrySize
 		}
 	case kindSet:
-		address, _ = h.word(n.address + s.SetTable)
-		mask, _ := h.word(n.address + s.SetMask)
+		address, _ = o.pages.word(n.address + s.SetTable)
+		mask, _ := o.pages.word(n.address + s.SetMask)
 		size = (mask + 1) * s.SetEntrySize
 	}
 	if size > maxItems {
@@ -473,4 +347,10 @@ func (h *Heap) table(n *node) (address, size uint64) {
 	}
 
 	return address, size
+}
+
+// isCtypesData reports whether an object of ctypes has data at an offset, or the pointer to them.
+func isCtypesData(offset uint64) bool {
+	return offset == cpython.CDataPtr ||
+		offset >= cpython.CDataValue && offset < cpython.CDataValueEnd
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
-	"github.com/allocscope/allocscope/tracer/mem"
 )
 
 // A linkPattern is how the nodes of linked lists refer to the next one: all nodes are of one type,
@@ -26,9 +25,17 @@ const (
 	maxPeriod     = 2 // objects between two nodes: a node may refer to the next one by its dict
 )
 
-// noteChain notes a way that seems to follow a linked list: to go back a node a level would take
+// linkedLists are the linked lists that ways follow: to go back a node a level would take too long.
+type linkedLists struct {
+	heap     *Heap
+	nodes    *nodeTable
+	patterns map[string]*linkPattern
+	heads    map[*node]*way // of the lists, by the nodes from which the ways go on
+}
+
+// note notes a way that seems to follow a linked list: to go back a node a level would take
 // too long.
-func (s *search) noteChain(w *way) {
+func (l *linkedLists) note(w *way) {
 	for period := 1; period <= maxPeriod; period++ {
 		isOfDict := w.node.typ != nil && w.node.typ.kind == kindDict // its object is the node
 		if isOfDict || !isPeriodic(w, period) {
@@ -45,21 +52,21 @@ func (s *search) noteChain(w *way) {
 		for _, h := range hops {
 			key = string(binary.LittleEndian.AppendUint64([]byte(key), h))
 		}
-		p := s.chains[key]
-		if p == nil && len(s.chains) < maxPatterns {
+		p := l.patterns[key]
+		if p == nil && len(l.patterns) < maxPatterns {
 			p = &linkPattern{
 				typ:  w.node.typ,
 				size: w.node.block.Len(),
 				kind: w.node.block.kind,
 				hops: hops,
 			}
-			s.chains[key] = p
+			l.patterns[key] = p
 		}
-		if p == nil || s.heads[w.node] != nil {
+		if p == nil || l.heads[w.node] != nil {
 			return
 		}
 		if p.wanted = append(p.wanted, w.node); p.chains != nil {
-			s.goBack(p)
+			l.goBack(p)
 		}
 		return
 	}
@@ -115,20 +122,20 @@ func hopsOf(w *way) []uint64 {
 	return hops
 }
 
-// collectLinks collects the nodes of the patterns that are in a piece.
-func (s *search) collectLinks(p *piece) {
-	for _, pattern := range s.chains {
+// collect collects the nodes of the patterns that are in a piece.
+func (l *linkedLists) collect(p *piece) {
+	for _, pattern := range l.patterns {
 		if pattern.chains != nil || len(pattern.nodes) >= maxChainNodes {
 			continue
 		}
-		s.eachBlock(p, pattern.kind, pattern.size, func(b block) {
+		p.eachBlock(pattern.kind, pattern.size, func(b block) {
 			content := p.At(b.Start, min(b.Len(), nodeContents))
 			if content == nil {
 				return
 			}
 			address := b.Start
-			if s.heap.structures != nil {
-				object, t := s.heap.objectIn(b, content)
+			if l.heap.types != nil {
+				object, t := l.heap.types.objectIn(b, content)
 				if t != pattern.typ {
 					return
 				}
@@ -141,44 +148,20 @@ func (s *search) collectLinks(p *piece) {
 	}
 }
 
-// eachBlock calls visit for the live blocks of one size that begin in a piece.
-func (s *search) eachBlock(p *piece, kind blockKind, size uint64, visit func(block)) {
-	switch {
-	case p.region.kind == regionHeap && kind == blockChunk:
-		for _, c := range p.chunks {
-			b := block{c.User(), blockChunk}
-			if c.InUse && c.Start >= p.Start && isSize(b, size) {
-				visit(b)
-			}
-		}
-	case p.region.kind == regionAnonymous && kind == blockPool && s.heap.structures != nil:
-		poolSize := s.heap.structures.PoolSize
-		for at := mem.AlignUp(p.Start, poolSize); at < p.End(); at += poolSize {
-			found, _ := p.poolAt(at, poolSize)
-			if found == nil || found.BlockSize != size {
-				continue
-			}
-			for b := range found.Live {
-				visit(block{b, blockPool})
-			}
-		}
-	}
-}
-
-// followChains links the nodes that were collected, and finds the heads of their lists.
-func (s *search) followChains() {
-	for _, pattern := range s.chains {
+// link links the nodes that were collected, and finds the heads of their lists.
+func (l *linkedLists) link() {
+	for _, pattern := range l.patterns {
 		if pattern.chains != nil {
 			continue
 		}
 		links := make([]NodeLink, 0, len(pattern.nodes))
 		for _, n := range pattern.nodes {
-			if s.heap.memory.budget.isSpent() {
+			if l.heap.memory.budget.isSpent() {
 				break
 			}
 			next, ok := n, true
 			for _, hop := range pattern.hops {
-				if next, ok = s.heap.word(next + hop); !ok {
+				if next, ok = l.heap.pages.word(next + hop); !ok {
 					break
 				}
 			}
@@ -187,19 +170,19 @@ func (s *search) followChains() {
 			}
 		}
 		pattern.chains, pattern.nodes = NewChains(links), nil
-		s.goBack(pattern)
+		l.goBack(pattern)
 	}
 }
 
 // goBack finds the heads of the lists that ways follow.
-func (s *search) goBack(pattern *linkPattern) {
+func (l *linkedLists) goBack(pattern *linkPattern) {
 	for _, n := range pattern.wanted {
-		if s.heap.memory.budget.check() {
+		if l.heap.memory.budget.check() {
 			break
 		}
 		nodes, _ := pattern.chains.Back(n.address)
-		if head := s.nodeAt(nodes[len(nodes)-1]); len(nodes) > 1 && head != nil && head != n {
-			s.heads[n] = &way{node: head, at: head.address + pattern.hops[0]}
+		if head := l.nodes.at(nodes[len(nodes)-1]); len(nodes) > 1 && head != nil && head != n {
+			l.heads[n] = &way{node: head, at: head.address + pattern.hops[0]}
 		}
 	}
 	pattern.wanted = nil

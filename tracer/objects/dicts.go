@@ -1,0 +1,130 @@
+package objects
+
+import (
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/objects/interpreter"
+)
+
+// A dictReader reads dicts, and tells what a word in their tables is.
+type dictReader struct {
+	python  *interpreter.Runtime
+	version *cpython.Version
+	pages   *pageCache
+}
+
+// An entry is a key of a dict with its value: addresses of objects. value is 0 where there is none.
+type entry struct{ key, value uint64 }
+
+// namespace returns the entries of a dict in the order in which they were put in, up to a limit. It
+// returns no entries that do not check.
+func (d *dictReader) namespace(dict uint64, limit int) []entry {
+	s := d.version
+	keys, ok := d.pages.word(dict + s.DictKeys)
+	if !ok {
+		return nil
+	}
+	values, ok := d.pages.word(dict + s.DictValues)
+	shape, isTable := d.keysAt(keys)
+	if !ok || !isTable {
+		return nil
+	}
+	n := uint64(min(int64(limit), shape.Entries))
+	content := make([]byte, n*shape.EntrySize)
+	if n == 0 || d.pages.memory.process.ReadMemory(keys+shape.EntriesAt, content) != nil {
+		return nil
+	}
+	var items []byte
+	if values != 0 {
+		items = make([]byte, n*wordSize)
+		at, ok := d.valuesAt(values, shape)
+		if !ok || int64(n) > at.Items || d.pages.memory.process.ReadMemory(values+at.ItemsAt, items) != nil {
+			return nil
+		}
+	}
+	entries := make([]entry, 0, n)
+	for i := range n {
+		e := entry{key: mem.Word(content, i*shape.EntrySize+shape.KeyAt)}
+		if items != nil {
+			e.value = mem.Word(items, i*wordSize)
+		} else {
+			e.value = mem.Word(content, i*shape.EntrySize+shape.ValueAt)
+		}
+		if e.key != 0 {
+			entries = append(entries, e)
+		}
+	}
+
+	return entries
+}
+
+// keysAt returns the shape of the PyDictKeysObject at an address.
+func (d *dictReader) keysAt(keys uint64) (cpython.KeysShape, bool) {
+	header, ok := d.pages.peek(keys, int(d.version.KeysHeader))
+	if !ok {
+		return cpython.KeysShape{}, false
+	}
+	return d.version.Keys(header)
+}
+
+// valuesAt returns the shape of the values of a split table.
+func (d *dictReader) valuesAt(values uint64, keys cpython.KeysShape) (cpython.ValuesShape, bool) {
+	s := d.version
+	var header []byte
+	if s.ValuesHeader > 0 {
+		var ok bool
+		header, ok = d.pages.peek(values+uint64(s.ValuesHeaderAt), int(s.ValuesHeader))
+		if !ok {
+			return cpython.ValuesShape{}, false
+		}
+	}
+	return s.ValuesItems(header, keys)
+}
+
+// keysReference returns the role of a word in a PyDictKeysObject: a key or a value.
+func (d *dictReader) keysReference(keys, at uint64) (reference, bool) {
+	shape, ok := d.keysAt(keys)
+	first := keys + shape.EntriesAt
+	if !ok || at < first || int64((at-first)/shape.EntrySize) >= shape.Entries {
+		return reference{}, false
+	}
+	index, within := (at-first)/shape.EntrySize, (at-first)%shape.EntrySize
+	content, ok := d.pages.peek(first+index*shape.EntrySize, int(shape.EntrySize))
+	switch {
+	case !ok || shape.Split:
+		return reference{}, false
+	case within == shape.KeyAt:
+		return reference{how: keeper.HowKey}, mem.Word(content, shape.ValueAt) != 0
+	case within == shape.ValueAt:
+		r := d.keyReference(mem.Word(content, shape.KeyAt))
+		r.how = keeper.HowValue
+		return r, mem.Word(content, shape.KeyAt) != 0
+	}
+
+	return reference{}, false
+}
+
+// valuesReference returns the role of a word in the values of a split table.
+func (d *dictReader) valuesReference(values, keys, at uint64) (reference, bool) {
+	shape, ok := d.keysAt(keys)
+	if !ok {
+		return reference{}, false
+	}
+	items, ok := d.valuesAt(values, shape)
+	first := values + items.ItemsAt
+	if !ok || at < first || int64((at-first)/wordSize) >= items.Items {
+		return reference{}, false
+	}
+	key, ok := d.pages.word(keys + shape.EntriesAt + (at-first)/wordSize*shape.EntrySize + shape.KeyAt)
+	r := d.keyReference(key)
+	r.how = keeper.HowValue
+	return r, ok
+}
+
+// keyReference returns the name of a key.
+func (d *dictReader) keyReference(key uint64) (r reference) {
+	r.name, _ = d.python.Repr(key)
+	r.attr, _ = d.python.Text(key)
+	return r
+}

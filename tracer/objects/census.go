@@ -427,36 +427,16 @@ func (c *counter) tables(t *typeInfo, object []byte) uint64 {
 	case t.kind == kindList && len(object) >= int(s.ListItem)+2*wordSize:
 		return min(mem.Word(object, s.ListItem+wordSize), maxItems) * wordSize // allocated
 	case t.kind == kindDict && len(object) >= int(s.DictUsed)+wordSize:
-		return dictTable(mem.Word(object, s.DictUsed))
-	case t.kind == kindSet && len(object) >= int(s.SetMask)+wordSize:
-		if mask := mem.Word(object, s.SetMask); mask >= 8 {
-			return min(mask+1, maxItems) * 2 * wordSize
+		if used := mem.Word(object, s.DictUsed); used <= maxItems {
+			return cpython.DictSize(used)
 		}
+	case t.kind == kindSet && len(object) >= int(s.SetMask)+wordSize:
+		return s.SetSize(min(mem.Word(object, s.SetMask), maxItems))
 	case t.kind == kindDeque && len(object) >= cpython.ObSize+wordSize:
-		return (min(mem.Word(object, cpython.ObSize), maxItems)/64 + 1) * 66 * wordSize
+		return cpython.DequeSize(min(mem.Word(object, cpython.ObSize), maxItems))
 	}
 
 	return 0
-}
-
-// dictTable returns the bytes of the table of a dict with a number of entries, at its smallest.
-func dictTable(used uint64) uint64 {
-	if used == 0 || used > maxItems {
-		return 0
-	}
-	size := uint64(8)
-	for size*2/3 < used {
-		size *= 2
-	}
-	index := uint64(1)
-	if size > 1<<8 {
-		index = 2
-	}
-	if size > 1<<16 {
-		index = 4
-	}
-
-	return 32 + size*index + size*2/3*3*wordSize
 }
 
 // fill sets the result from the counts.

@@ -117,7 +117,7 @@ func (nodes *nodeTable) newNode(b block, content []byte) *node {
 		switch {
 		case t != nil:
 			n.address, n.typ = object, t
-			n.refcnt = nodes.heap.types.refcntOf(mem.Word(content, object-b.Start))
+			n.refcnt = nodes.heap.version.Refcnt(mem.Word(content, object-b.Start))
 		case nodes.heap.types.isZombieFrame(content):
 			return nil
 		}

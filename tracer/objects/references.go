@@ -6,6 +6,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/numpy"
 	"github.com/allocscope/allocscope/tracer/objects/interpreter"
 )
 
@@ -26,19 +27,6 @@ type objectReader struct {
 	dicts   *dictReader
 	types   *typeTable
 }
-
-// PyArrayObject_fields.data, .base, .descr and .flags of NumPy, and PyArray_Descr.kind.
-//
-// https://github.com/numpy/numpy/blob/v2.0.0/numpy/_core/include/numpy/ndarraytypes.h
-const (
-	arrayData  = 16
-	arrayBase  = 48
-	arrayDescr = 56
-	arrayFlags = 64
-	descrKind  = 24
-
-	arrayOwnData = 4 // NPY_ARRAY_OWNDATA
-)
 
 // length returns the number of entries of a container; -1: it is none.
 func (o *objectReader) length(object uint64, t *typeInfo) int64 {
@@ -94,15 +82,15 @@ func (o *objectReader) tableReference(e edge, at uint64) (r reference, isTable, 
 	case p.typ.flags&cpython.FlagManagedDict != 0 && e.at == o.managedValues(p):
 		values := e.value
 		if s.TagsManagedDict {
-			values++
+			values += cpython.ManagedValuesTag
 		}
 		r, ok = o.dicts.valuesReference(values, p.typ.cachedKeys, at)
 		r.how, r.name = keeper.HowAttribute, r.attr
 		return r, true, ok
-	case p.typ.isArray && offset == arrayData:
-		descr, _ := o.pages.word(p.address + arrayDescr)
-		kind, isRead := o.pages.peek(descr+descrKind, 1)
-		return reference{how: keeper.HowItem}, true, isRead && kind[0] == 'O'
+	case p.typ.isArray && offset == numpy.ArrayData:
+		descr, _ := o.pages.word(p.address + numpy.ArrayDescr)
+		kind, isRead := o.pages.peek(descr+numpy.DescrKind, 1)
+		return reference{how: keeper.HowItem}, true, isRead && kind[0] == numpy.KindObject
 	}
 
 	return reference{}, false, false
@@ -247,8 +235,8 @@ func (o *objectReader) bufferReference(e edge) (r reference, ok bool) {
 		return ok && w&mask != 0
 	}
 	switch offset := e.at - p.address; {
-	case p.typ.isArray && offset == arrayData:
-		ok = isSet(arrayFlags, arrayOwnData) || isSet(arrayBase, math.MaxUint64)
+	case p.typ.isArray && offset == numpy.ArrayData:
+		ok = isSet(numpy.ArrayFlags, numpy.ArrayOwnData) || isSet(numpy.ArrayBase, math.MaxUint64)
 	case p.typ.isCtypes && offset == cpython.CDataPtr:
 		ok = isSet(cpython.CDataNeedsfree, math.MaxUint32) || isSet(cpython.CDataBase, math.MaxUint64) ||
 			isSet(cpython.CDataObjects, math.MaxUint64)
@@ -287,7 +275,7 @@ func (o *objectReader) memberReference(p *node, offset uint64) (reference, bool)
 	if name := o.types.memberNames(p.typ)[offset]; name != "" {
 		return reference{how: keeper.HowAttribute, name: name, attr: name}, true
 	}
-	if p.typ.isInline || p.typ.isArray && offset == arrayData ||
+	if p.typ.isInline || p.typ.isArray && offset == numpy.ArrayData ||
 		p.typ.isCtypes && isCtypesData(offset) {
 		return reference{}, false
 	}

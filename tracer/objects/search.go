@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -256,18 +257,17 @@ func (s *search) aim(frontier []*node) {
 
 // eachTarget calls add with each address that refers to a node, and returns how many there are.
 func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
-	var tags uint64
-	isTagged := false
-	if s.heap.version != nil {
-		tags, isTagged = s.heap.version.StackRefTags, s.heap.version.TagsManagedDict
-	}
+	version := s.heap.version
 	if n.typ != nil {
 		add(n.address)
-		if tags&1 != 0 {
-			add(n.address | 1) // in frames
+		if version.StackRefTags&cpython.StackRefTag == 0 {
+			return 1
 		}
-		return 1 + tags&1
+		add(n.address | cpython.StackRefTag)
+		return 2
 	}
+
+	isTagged := version != nil && version.TagsManagedDict
 	size := n.block.Len()
 	if n.block.kind == blockChunk {
 		size -= glibc.SharedSize // the lists of malloc refer to the next chunk
@@ -276,7 +276,7 @@ func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
 		add(n.address + i)
 		count++
 		if isTagged {
-			add(n.address + i - 1)
+			add(n.address + i - cpython.ManagedValuesTag)
 			count++
 		}
 	}

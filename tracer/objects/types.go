@@ -20,7 +20,6 @@ const (
 	maxMembers    = 256
 	maxClassNames = 1 << 8  // entries of a type's dict that are read
 	maxNamespace  = 1 << 12 // entries of a module's dict that are read
-	staticTypeEnd = 424     // bytes of a PyTypeObject that all versions have, and a few more
 )
 
 // A typeKind is how objects of a type refer to others.
@@ -188,7 +187,7 @@ func (types *typeTable) learn(blocks [][]byte) {
 	var unknown []uint64 // pages
 	for _, content := range blocks {
 		for _, head := range types.heads {
-			if head+cpython.ObjectHead > uint64(len(content)) || !types.isRefcnt(mem.Word(content, head)) {
+			if head+cpython.ObjectHead > uint64(len(content)) || !types.version.IsRefcnt(mem.Word(content, head)) {
 				continue
 			}
 			address := mem.Word(content, head+cpython.ObType)
@@ -197,7 +196,7 @@ func (types *typeTable) learn(blocks [][]byte) {
 			if !isType && !isNone && types.mayBe(address) {
 				first := address &^ (process.PageSize - 1)
 				unknown = append(unknown, first)
-				if address+staticTypeEnd > first+process.PageSize {
+				if address+cpython.TypeHead > first+process.PageSize {
 					unknown = append(unknown, first+process.PageSize)
 				}
 			}
@@ -225,7 +224,7 @@ func (types *typeTable) mayBeHeader(content []byte) bool {
 // read reads the type at an address; nil: it is none.
 func (types *typeTable) read(address uint64) *typeInfo {
 	s := types.version
-	content, ok := types.pages.peek(address, staticTypeEnd)
+	content, ok := types.pages.peek(address, cpython.TypeHead)
 	if !ok || !types.mayBeHeader(content) {
 		return nil
 	}
@@ -387,31 +386,6 @@ func (types *typeTable) isZombieFrame(content []byte) bool {
 	return t != nil && t.kind == kindFrame
 }
 
-// isRefcnt reports whether the first word of an object may be a reference count. From 3.12 on
-// immortal objects have one of 2^30 and more, and in 3.14 the highest 16 bits are flags.
-func (types *typeTable) isRefcnt(ob uint64) bool {
-	low := ob & 0xffffffff
-	isImmortal := low >= types.version.ImmortalRefcnt
-	return low != 0 && ob>>32&0xffff == 0 && (low < maxRefcnt || isImmortal)
-}
-
-// maxRefcnt bounds the reference counts that are believed. Above it are addresses of programs and
-// heaps.
-const maxRefcnt = 1 << 24
-
-// refcntOf returns the reference count in the first word of an object; 0: it is immortal.
-func (types *typeTable) refcntOf(ob uint64) uint64 {
-	if types.version.ImmortalRefcnt == cpython.Absent {
-		return ob
-	}
-
-	low := ob & 0xffffffff
-	if low >= types.version.ImmortalRefcnt {
-		return 0
-	}
-	return low
-}
-
 // objectIn returns the object at the start of a block, and its type; nil: the block has none.
 // content is at least the start of the block.
 func (types *typeTable) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
@@ -419,7 +393,7 @@ func (types *typeTable) objectIn(b block, content []byte) (object uint64, t *typ
 		if head+cpython.ObjectHead > uint64(len(content)) || head+cpython.ObjectHead > b.Len() {
 			break
 		}
-		if !types.isRefcnt(mem.Word(content, head+cpython.ObRefcnt)) {
+		if !types.version.IsRefcnt(mem.Word(content, head+cpython.ObRefcnt)) {
 			continue
 		}
 		t := types.at(mem.Word(content, head+cpython.ObType))

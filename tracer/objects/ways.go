@@ -2,11 +2,10 @@ package objects
 
 import (
 	"cmp"
-	"path"
 	"slices"
-	"strings"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 )
 
 // A way is one step of the ways from a sample up to its roots: a node, and how it refers to the one
@@ -276,14 +275,7 @@ func newWay(below *way, e edge, r reference, length int, words []edge) *way {
 // borrows objects and leaves their addresses behind. The dynamic linker has none, but its arrays lie
 // in memory that may have been a table of Python's before.
 func isBorrower(r keeper.Root) bool {
-	return r.Kind == keeper.RootThread || r.Kind == keeper.RootStatic && isLinkerOfGlibc(r.Module)
-}
-
-// isLinkerOfGlibc reports whether a file has the name of glibc's dynamic linker. Before glibc 2.34
-// it was that with the version, such as ld-2.31.so. musl's ld-musl-x86_64.so.1 is the C library, too.
-func isLinkerOfGlibc(file string) bool {
-	name := path.Base(file)
-	return strings.HasPrefix(name, "ld-linux") || strings.HasPrefix(name, "ld-2.")
+	return r.Kind == keeper.RootThread || r.Kind == keeper.RootStatic && glibc.IsLinker(r.Module)
 }
 
 // rankOf orders kinds of roots: those that a reader can look up come first, if they are not much

@@ -229,7 +229,6 @@ func (w *frameReader) frameAddress(object uint64, isFrame bool) (uint64, bool) {
 	case s.GenFrame != cpython.Absent:
 		return w.pointer(object + s.GenFrame)
 	}
-	// enum _framestate: FRAME_CREATED and FRAME_SUSPENDED are below 0, FRAME_EXECUTING is 0.
 	state := w.bytes(object+s.GenFrameState, 1)
-	return object + s.GenIframe, state != nil && int8(state[0]) <= 0
+	return object + s.GenIframe, state != nil && int8(state[0]) <= cpython.FrameExecuting
 }

@@ -80,20 +80,12 @@ func (r *Runtime) repr(v *view, address uint64, depth int) (string, bool) {
 }
 
 // integer returns an int.
-// https://github.com/python/cpython/blob/v3.12.0/Include/cpython/longintrepr.h
 func (r *Runtime) integer(v *view, address uint64) (string, bool) {
-	const digitBits = 30
 	size, ok := v.word(address + cpython.ObSize)
 	if !ok {
 		return "", false
 	}
-	count, negative := size, false
-	if r.version.HasLongTag {
-		const signMask, signNegative, nonSizeBits = 3, 2, 3
-		count, negative = size>>nonSizeBits, size&signMask == signNegative
-	} else if int64(size) < 0 { // ob_size
-		count, negative = -size, true
-	}
+	count, isNegative := r.version.LongSize(size)
 	if count > maxIntDigits {
 		return "", false
 	}
@@ -102,12 +94,12 @@ func (r *Runtime) integer(v *view, address uint64) (string, bool) {
 	value := new(big.Int)
 	for i := int(count) - 1; i >= 0; i-- {
 		digit := binary.LittleEndian.Uint32(digits[4*i:])
-		if digit >= 1<<digitBits {
+		if digit >= 1<<cpython.LongDigitBits {
 			return "", false
 		}
-		value.Lsh(value, digitBits).Or(value, big.NewInt(int64(digit)))
+		value.Lsh(value, cpython.LongDigitBits).Or(value, big.NewInt(int64(digit)))
 	}
-	if negative {
+	if isNegative {
 		value.Neg(value)
 	}
 

@@ -10,12 +10,12 @@ import (
 // or chunks of one size, and the words that lead from one to the next are at the same offsets.
 type linkPattern struct {
 	typ    *typeInfo
-	size   uint64    // of a node's block
-	kind   blockKind // of it
-	hops   []uint64  // offsets: the word at each leads to the next one
-	wanted []*node   // from which ways are to go on
-	nodes  []uint64  // all nodes that were found
-	chains *Chains   // of these; nil: not yet
+	size   uint64     // of a node's block
+	kind   blockKind  // of it
+	hops   []uint64   // offsets: the word at each leads to the next one
+	wanted []*node    // from which ways are to go on
+	nodes  []uint64   // all nodes that were found
+	chain  *listChain // of these; nil: not yet
 }
 
 const (
@@ -65,7 +65,7 @@ func (l *linkedLists) note(w *way) {
 		if p == nil || l.heads[w.node] != nil {
 			return
 		}
-		if p.wanted = append(p.wanted, w.node); p.chains != nil {
+		if p.wanted = append(p.wanted, w.node); p.chain != nil {
 			l.goBack(p)
 		}
 		return
@@ -125,7 +125,7 @@ func hopsOf(w *way) []uint64 {
 // collect collects the nodes of the patterns that are in a piece.
 func (l *linkedLists) collect(p *piece) {
 	for _, pattern := range l.patterns {
-		if pattern.chains != nil || len(pattern.nodes) >= maxChainNodes {
+		if pattern.chain != nil || len(pattern.nodes) >= maxChainNodes {
 			continue
 		}
 		p.eachBlock(pattern.kind, pattern.size, func(b block) {
@@ -151,10 +151,10 @@ func (l *linkedLists) collect(p *piece) {
 // link links the nodes that were collected, and finds the heads of their lists.
 func (l *linkedLists) link() {
 	for _, pattern := range l.patterns {
-		if pattern.chains != nil {
+		if pattern.chain != nil {
 			continue
 		}
-		links := make([]NodeLink, 0, len(pattern.nodes))
+		links := make([]nodeLink, 0, len(pattern.nodes))
 		for _, n := range pattern.nodes {
 			if l.heap.memory.budget.isSpent() {
 				break
@@ -166,10 +166,10 @@ func (l *linkedLists) link() {
 				}
 			}
 			if ok {
-				links = append(links, NodeLink{Node: n, Next: next})
+				links = append(links, nodeLink{n, next})
 			}
 		}
-		pattern.chains, pattern.nodes = NewChains(links), nil
+		pattern.chain, pattern.nodes = newListChain(links), nil
 		l.goBack(pattern)
 	}
 }
@@ -180,10 +180,60 @@ func (l *linkedLists) goBack(pattern *linkPattern) {
 		if l.heap.memory.budget.check() {
 			break
 		}
-		nodes, _ := pattern.chains.Back(n.address)
+		nodes := pattern.chain.back(n.address)
 		if head := l.nodes.at(nodes[len(nodes)-1]); len(nodes) > 1 && head != nil && head != n {
 			l.heads[n] = &way{node: head, at: head.address + pattern.hops[0]}
 		}
 	}
 	pattern.wanted = nil
+}
+
+// A nodeLink is the reference of a node of a linked list by the word at its link offset.
+type nodeLink struct{ node, next uint64 }
+
+// A listChain has the linked lists that nodes of one kind form: chunks of one size or objects of one
+// type, by the word at one offset.
+type listChain struct {
+	previous map[uint64]uint64
+	forks    map[uint64]bool // nodes that several nodes refer to
+}
+
+// newListChain returns the lists of links. If a node has several links, it takes the first. A link of
+// a node to itself is none: an empty list has it.
+func newListChain(links []nodeLink) *listChain {
+	next := make(map[uint64]uint64, len(links))
+	for _, l := range links {
+		if _, ok := next[l.node]; !ok {
+			next[l.node] = l.next
+		}
+	}
+
+	c := &listChain{previous: make(map[uint64]uint64, len(next)), forks: make(map[uint64]bool)}
+	for node, to := range next {
+		_, isNode := next[to]
+		_, isKnown := c.previous[to]
+		switch {
+		case !isNode || to == node:
+		case isKnown:
+			c.forks[to] = true
+		default:
+			c.previous[to] = node
+		}
+	}
+	return c
+}
+
+// back returns the nodes from one back to the head of its list: each is referred to by the one after
+// it. The first is the node itself, even if it is not known. The last one is not referred to by
+// another node, or by several: then it is no list from there on. In a circular list it is the one
+// behind the first, and the keeper may refer to any of them.
+func (c *listChain) back(node uint64) (nodes []uint64) {
+	for at := node; ; {
+		nodes = append(nodes, at)
+		previous, ok := c.previous[at]
+		if !ok || c.forks[at] || previous == node {
+			return nodes
+		}
+		at = previous
+	}
 }

@@ -43,6 +43,7 @@ func (p *piece) poolAt(address uint64) (found *pymalloc.Pool, isChanging bool) {
 	if content == nil || !p.IsPresent(start) {
 		return nil, false
 	}
+
 	found, isChanging = pymalloc.ParsePool(content, start)
 	if isChanging { // once more
 		if again := p.memory.readAround(start, size); again != nil {
@@ -50,6 +51,7 @@ func (p *piece) poolAt(address uint64) (found *pymalloc.Pool, isChanging bool) {
 			found, isChanging = pymalloc.ParsePool(content, start)
 		}
 	}
+
 	if found != nil || isChanging {
 		if p.pools == nil {
 			p.pools = make(map[uint64]*pymalloc.Pool)
@@ -113,6 +115,7 @@ func (m *memory) mmappedAt(address uint64) (block, bool) {
 	}); ok {
 		return m.mmapped[i], true
 	}
+
 	r, ok := m.regionAt(address)
 	if !ok {
 		return block{}, false
@@ -144,6 +147,7 @@ func (m *memory) mmappedAt(address uint64) (block, bool) {
 			}
 		}
 	}
+
 	m.without = mem.Span{Start: at, End: first + page}
 	return block{}, false
 }

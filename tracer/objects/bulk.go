@@ -28,6 +28,7 @@ func (m *memory) leaveOutBulk() error {
 			}
 		}
 	}
+
 	isBulk, err := m.areBulk(windows)
 	if err != nil {
 		return err
@@ -38,6 +39,7 @@ func (m *memory) leaveOutBulk() error {
 			bulk = append(bulk, w)
 		}
 	}
+
 	left := mem.MergeSpans(bulk)
 	small, err := m.smallWithPointers(left)
 	if err != nil {
@@ -167,6 +169,7 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 		probes, of = probes[:0], of[:0]
 		return nil
 	}
+
 	for i, s := range ranges {
 		isBulk[i] = true
 		n := max(minProbes, min(maxProbes, s.Len()/probedBytes))

@@ -120,6 +120,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 		c.result.seed = maphash.MakeSeed()
 		c.result.seen = newSeenSet(h.memory.spans.Len() + h.memory.bulk)
 	}
+
 	c.options.Samples = min(options.Samples, maxSamples)
 	if c.share <= 0 || c.share > 1 {
 		c.share = 1
@@ -128,6 +129,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 		expected := censusSecondsPerByte * float64(h.memory.spans.Len())
 		c.share = min(c.share, max(minCensusShare, options.Limit.Seconds()/expected))
 	}
+
 	for _, t := range h.types.known {
 		t.counted = 0
 	}
@@ -154,6 +156,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 			err = c.readTensors(ctx)
 		}
 	})
+
 	if errors.Is(err, errLate) {
 		c.result.Cut, err = true, h.memory.budget.canceled()
 	}
@@ -253,6 +256,7 @@ func (c *counter) learnTypes(p *piece) {
 			}
 		}
 	}
+
 	c.heap.types.learn(blocks)
 }
 
@@ -338,6 +342,7 @@ func (c *counter) countBlocks(blocks []block) error {
 	if err != nil {
 		return err
 	}
+
 	c.heap.types.learn(contents)
 	for i, b := range blocks {
 		content := contents[i]
@@ -388,6 +393,7 @@ func (c *counter) chunk(b block, content []byte, isSampled bool) {
 		total.exact++
 		total.exactBytes += bytes
 	}
+
 	c.sample(total, object, isSampled)
 }
 
@@ -408,6 +414,7 @@ func (c *counter) sample(t *typeTotal, object uint64, isSampled bool) {
 	case before.seen.has(object) || isSampled && before.lot(object) >= before.Share:
 		return // an old one, or one of memory that the census before has not read
 	}
+
 	if c.options.Samples == 0 {
 		return
 	}
@@ -465,6 +472,7 @@ func (c *counter) fill() {
 		one.Margin = math.Hypot(one.Margin, growth.ZScore95*math.Sqrt(variance))
 		r.Samples[name] = append(r.Samples[name], t.samples...)
 	}
+
 	for _, one := range byName {
 		r.Types = append(r.Types, *one)
 	}

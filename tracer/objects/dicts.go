@@ -30,6 +30,7 @@ func (d *dictReader) namespace(dict uint64, limit int) []entry {
 	if !ok || !isTable {
 		return nil
 	}
+
 	n := uint64(min(int64(limit), shape.Entries))
 	content := make([]byte, n*shape.EntrySize)
 	if n == 0 || d.pages.memory.process.ReadMemory(keys+shape.EntriesAt, content) != nil {
@@ -43,6 +44,7 @@ func (d *dictReader) namespace(dict uint64, limit int) []entry {
 			return nil
 		}
 	}
+
 	entries := make([]entry, 0, n)
 	for i := range n {
 		e := entry{key: mem.Word(content, i*shape.EntrySize+shape.KeyAt)}
@@ -116,6 +118,7 @@ func (d *dictReader) valuesReference(values, keys, at uint64) (reference, bool) 
 	if !ok || at < first || int64((at-first)/wordSize) >= items.Items {
 		return reference{}, false
 	}
+
 	key, ok := d.pages.word(keys + shape.EntriesAt + (at-first)/wordSize*shape.EntrySize + shape.KeyAt)
 	r := d.keyReference(key)
 	r.how = keeper.HowValue

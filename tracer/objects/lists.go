@@ -220,6 +220,7 @@ func newListChain(links []nodeLink) *listChain {
 			c.previous[to] = node
 		}
 	}
+
 	return c
 }
 

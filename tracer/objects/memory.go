@@ -109,6 +109,7 @@ func (m *memory) find(heaps liveness.Heaps, others []region) error {
 	if err := m.findResident(); err != nil {
 		return err
 	}
+
 	if err := m.leaveOutBulk(); err != nil {
 		return err
 	}
@@ -143,6 +144,7 @@ func (m *memory) findRegions(heaps []mem.Span, others []region) error {
 			anonymous = append(anonymous, mem.Span{Start: v.Start, End: v.End})
 		}
 	}
+
 	for _, s := range mem.MergeSpans(anonymous).Subtract(mem.MergeSpans(taken)) {
 		candidates = append(candidates, region{s, regionAnonymous})
 	}
@@ -262,6 +264,7 @@ func (m *memory) walkHeap(heap mem.Span) (parts []mem.Span, err error) {
 			m.large = append(m.large, c)
 		}
 	}
+
 	if at < heap.End {
 		parts = append(parts, mem.Span{Start: at, End: heap.End})
 	}
@@ -354,6 +357,7 @@ func (r *eachReader) flush() error {
 			addresses = append(addresses, at)
 		}
 	}
+
 	if len(addresses) == 0 {
 		return nil
 	}
@@ -364,6 +368,7 @@ func (r *eachReader) flush() error {
 	if err != nil {
 		return err
 	}
+
 	m.read += r.bytes
 	content := m.buffer
 	for _, of := range r.batch {
@@ -386,6 +391,7 @@ func (r *eachReader) flush() error {
 			return err
 		}
 	}
+
 	r.batch, r.bytes = r.batch[:0], 0
 	return nil
 }

@@ -136,6 +136,7 @@ func (nodes *nodeTable) at(address uint64) *node {
 			r, ok = region{s, regionHeap}, true
 		}
 	}
+
 	if !ok {
 		return nil
 	}
@@ -148,6 +149,7 @@ func (nodes *nodeTable) at(address uint64) *node {
 	default:
 		return nil
 	}
+
 	if !ok {
 		return nil
 	}

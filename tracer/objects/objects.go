@@ -114,6 +114,7 @@ func (h *Heap) refresh() (err error) {
 	if errors.Is(err, process.ErrNotFound) {
 		return err
 	}
+
 	m := newMemory(h.process, h.reader, maps)
 	m.cached, m.others, m.frames = h.heaps.Cached, blocks, h.roots.frameSpans()
 	if h.version != nil {
@@ -209,6 +210,7 @@ func (h *Heap) use(m *memory) {
 		known:    make(map[uint64]*typeInfo),
 		unknown:  make(map[uint64]struct{}),
 	}
+
 	h.objects = &objectReader{
 		python: h.python, version: h.version, pages: h.pages, dicts: dicts, types: h.types,
 	}

@@ -42,6 +42,7 @@ func (c *pageCache) peek(address uint64, size int) ([]byte, bool) {
 	if first == nil {
 		return nil, false
 	}
+
 	if offset+uint64(size) <= page {
 		return first[offset : offset+uint64(size)], true
 	}
@@ -63,6 +64,7 @@ func (c *pageCache) page(start uint64) []byte {
 	if err != nil || !present[0] {
 		content = nil
 	}
+
 	if uint64(len(c.kept)+1)*process.PageSize > maxKeptBytes {
 		c.forget()
 	}
@@ -80,6 +82,7 @@ func (c *pageCache) keep(addresses []uint64) {
 	if err != nil {
 		return
 	}
+
 	for i, address := range addresses {
 		c.kept[address] = nil
 		if present[i] {
@@ -123,6 +126,7 @@ func (c *pageCache) cString(address uint64, limit int) (string, bool) {
 	if end := bytes.IndexByte(text, 0); end >= 0 {
 		return growth.Printable(string(text[:end])), true
 	}
+
 	rest := make([]byte, uint64(limit)-first)
 	if len(rest) > 0 && c.memory.process.ReadMemory(address+first, rest) != nil {
 		return "", false

@@ -21,39 +21,49 @@ type step struct {
 func (rep *reporter) stepsOf(w *way) (steps []step) {
 	ref := reference{how: keeper.HowVariable}
 	for ; w != nil; w = w.below {
-		next := w.ref
-		switch {
-		case ref.isDict && w.below != nil && next.how == keeper.HowValue: // the dict of attributes
-			next.how, next.name = keeper.HowAttribute, next.attr
-			ref = next
-			continue
-		case ref.how == keeper.HowClosure && w.node.typ != nil && w.node.typ.kind == kindTuple && w.below != nil:
-			next.how, next.attr = keeper.HowClosure, rep.freeVariable(steps, w)
-			ref = next
-			continue
-		case ref.how == keeper.HowDefault && w.node.typ != nil && w.below != nil &&
-			(w.node.typ.kind == kindTuple || w.node.typ.kind == kindDict):
-			next.how = keeper.HowDefault
-			if w.node.typ.kind == kindTuple {
-				next.attr = rep.argument(steps, w)
+		if w.below != nil {
+			if through, isHidden := rep.through(ref, w, steps); isHidden {
+				ref = through
+				continue
 			}
-			ref = next
-			continue
-		case w.node.typ != nil && w.node.typ.kind == kindCell && w.below != nil:
-			continue // the variable is the cell's content
-		case w.node.typ != nil && w.node.typ.name == "functools._lru_list_elem" && w.below != nil:
-			continue
-		case w.node.typ == nil && w.below != nil:
-			if ref.how == keeper.HowField && ref.attr == "" {
-				ref = next
-			}
-			continue
 		}
 		steps = append(steps, step{node: w.node, ref: ref})
-		ref = next
+		ref = w.ref
 	}
-
 	return foldChains(steps)
+}
+
+// through returns how the object above refers to the object below a node that a reader of Python does
+// not see. isHidden is false if it is an object of its own.
+func (rep *reporter) through(ref reference, w *way, above []step) (through reference, isHidden bool) {
+	next, t := w.ref, w.node.typ
+	switch {
+	case ref.isDict && next.how == keeper.HowValue: // obj.__dict__["name"] is obj.name
+		next.how, next.name = keeper.HowAttribute, next.attr
+		return next, true
+
+	case t == nil: // a structure of C has no name: the field that led to it may have one
+		if ref.how == keeper.HowField && ref.attr == "" {
+			return next, true
+		}
+		return ref, true
+
+	case ref.how == keeper.HowClosure && t.kind == kindTuple:
+		next.how, next.attr = keeper.HowClosure, rep.freeVariable(above, w)
+		return next, true
+
+	case ref.how == keeper.HowDefault && (t.kind == kindTuple || t.kind == kindDict):
+		next.how = keeper.HowDefault
+		if t.kind == kindTuple { // the dict of keyword-only arguments has the names itself
+			next.attr = rep.argument(above, w)
+		}
+		return next, true
+
+	case t.kind == kindCell, // the variable is the cell's content
+		t.name == "functools._lru_list_elem":
+		return ref, true
+	}
+	return ref, false
 }
 
 // freeVariable returns the name of a variable of an enclosing function, by its place in the
@@ -62,6 +72,7 @@ func (rep *reporter) freeVariable(steps []step, closure *way) string {
 	if len(steps) == 0 {
 		return ""
 	}
+
 	f, ok := rep.heap.python.Function(steps[len(steps)-1].node.address)
 	i := (closure.at - closure.node.address - rep.heap.version.TupleItem) / wordSize
 	if !ok || i >= uint64(len(f.FreeVars)) {
@@ -75,11 +86,13 @@ func (rep *reporter) argument(steps []step, defaults *way) string {
 	if len(steps) == 0 {
 		return ""
 	}
+
 	f, ok := rep.heap.python.Function(steps[len(steps)-1].node.address)
 	n := rep.heap.objects.length(defaults.node.address, defaults.node.typ)
 	if !ok {
 		return ""
 	}
+
 	index := (defaults.at - defaults.node.address - rep.heap.version.TupleItem) / wordSize
 	i := int64(index) + int64(len(f.Args)) - n // they belong to the last arguments
 	if n < 0 || i < 0 || i >= int64(len(f.Args)) {
@@ -99,6 +112,7 @@ func (rep *reporter) linkOf(st step, isShared bool) keeper.Link {
 		Repeated: st.repeated,
 	}
 	l.Name = growth.Truncate(l.Name, maxTypeName)
+
 	if t := st.node.typ; t != nil {
 		l.Type = t.name
 	} else {
@@ -120,7 +134,8 @@ func foldChains(steps []step) []step {
 	var folded []step
 	for i := 0; i < len(steps); {
 		n := 1
-		for i+n < len(steps) && alike(steps[i+n], steps[i]) && (n == 1 || steps[i+n].ref == steps[i+1].ref) {
+		for i+n < len(steps) && haveOneType(steps[i+n], steps[i]) &&
+			(n == 1 || steps[i+n].ref == steps[i+1].ref) {
 			n++
 		}
 		if n >= minRepeats {
@@ -132,11 +147,10 @@ func foldChains(steps []step) []step {
 		}
 		i += n
 	}
-
 	return folded
 }
 
-func alike(a, b step) bool { return a.node.typ != nil && a.node.typ == b.node.typ }
+func haveOneType(a, b step) bool { return a.node.typ != nil && a.node.typ == b.node.typ }
 
 // patternOf is the same for ways that are alike: the types on them, how they refer to each other, and
 // the names of attributes.

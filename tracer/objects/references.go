@@ -44,6 +44,7 @@ func (o *objectReader) length(object uint64, t *typeInfo) int64 {
 	default:
 		return -1
 	}
+
 	n, ok := o.pages.word(object + offset)
 	if !ok || n > maxItems {
 		return -1
@@ -111,6 +112,7 @@ func (o *objectReader) isInDeque(deque *node, block, at uint64) bool {
 			return false
 		}
 	}
+
 	if at < block || o.length(deque.address, deque.typ) < 1 {
 		return false
 	}
@@ -152,6 +154,7 @@ func (o *objectReader) objectReference(e edge) (r reference, ok bool) {
 	if o.isDictAt(p, e.at) {
 		return isDict, true
 	}
+
 	switch p.typ.kind {
 	case kindDeque:
 		if offset < o.types.baseSize(p.typ, "collections.deque") { // blocks for the next items
@@ -196,6 +199,7 @@ func (o *objectReader) objectReference(e edge) (r reference, ok bool) {
 			return reference{}, false
 		}
 	}
+
 	if s.InlineValues && p.typ.flags&cpython.FlagInlineValues != 0 && offset >= p.typ.basicsize {
 		r, ok = o.dicts.valuesReference(p.address+p.typ.basicsize, p.typ.cachedKeys, e.at)
 		r.how, r.name = keeper.HowAttribute, r.attr
@@ -267,6 +271,7 @@ func (o *objectReader) memberReference(p *node, offset uint64) (reference, bool)
 			size += n * p.typ.itemsize
 		}
 	}
+
 	isInside := offset >= cpython.ObjectHead && offset+wordSize > offset &&
 		offset+wordSize <= max(size, p.typ.basicsize)
 	if !isInside {
@@ -275,6 +280,7 @@ func (o *objectReader) memberReference(p *node, offset uint64) (reference, bool)
 	if name := o.types.memberNames(p.typ)[offset]; name != "" {
 		return reference{how: keeper.HowAttribute, name: name, attr: name}, true
 	}
+
 	if p.typ.isInline || p.typ.isArray && offset == numpy.ArrayData ||
 		p.typ.isCtypes && isCtypesData(offset) {
 		return reference{}, false
@@ -330,6 +336,7 @@ func (o *objectReader) table(n *node) (address, size uint64) {
 		mask, _ := o.pages.word(n.address + s.SetMask)
 		size = (mask + 1) * s.SetEntrySize
 	}
+
 	if size > maxItems {
 		return 0, 0
 	}

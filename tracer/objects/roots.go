@@ -111,6 +111,7 @@ func (r *roots) frameRoot(at uint64) *keeper.Root {
 	if i < 0 || at >= r.frames[i].End {
 		return nil
 	}
+
 	f := &r.frames[i]
 	return &keeper.Root{
 		Kind: keeper.RootLocal, Module: f.Module, File: f.File, Line: f.Line, Owner: f.Function,
@@ -125,6 +126,7 @@ func (r *roots) staticRoot(at uint64) *keeper.Root {
 			return &keeper.Root{Kind: keeper.RootClass, Module: t.module, Owner: t.qualifiedName()}
 		}
 	}
+
 	if r.statics.IsInterpreter(at) {
 		return nil
 	}

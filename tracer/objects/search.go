@@ -66,27 +66,28 @@ func (h *Heap) Search(
 	if err != nil {
 		return nil, err
 	}
+
 	var again []Suspect
-	var of []int
+	var indices []int // in results
 	for i, r := range results {
 		if unexplained(r) > 0 && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget {
-			again, of = append(again, suspects[i]), append(of, i)
+			again, indices = append(again, suspects[i]), append(indices, i)
 		}
 	}
 	if len(again) == 0 || whole.check() {
 		return results, whole.canceled()
 	}
+
 	second, err := h.searchOnce(whole, again, began)
 	if err != nil {
 		return results, whole.canceled() // the first ones stand
 	}
 	for k, r := range second {
-		first := &results[of[k]]
+		first := &results[indices[k]]
 		if first.Took = r.Took; explained(r) > explained(*first) {
 			*first = r
 		}
 	}
-
 	return results, whole.canceled()
 }
 
@@ -102,6 +103,7 @@ func unexplained(r keeper.Search) int {
 	return max(0, rest)
 }
 
+// searchOnce reads the memory of now, and searches it.
 func (h *Heap) searchOnce(
 	whole *budget, suspects []Suspect, began time.Duration,
 ) ([]keeper.Search, error) {
@@ -116,7 +118,8 @@ func (h *Heap) searchIn(
 	whole *budget, suspects []Suspect, began time.Duration,
 ) ([]keeper.Search, error) {
 	s := newSearch(h)
-	h.memory.budget = whole.most()
+	h.memory.budget = whole.most() // the rest is for the results
+
 	samples := make([][]*node, len(suspects))
 	for i, suspect := range suspects {
 		samples[i] = s.findSamples(suspect)
@@ -134,7 +137,6 @@ func (h *Heap) searchIn(
 	for i, suspect := range suspects {
 		results[i] = rep.result(suspect, samples[i])
 	}
-
 	return results, nil
 }
 
@@ -175,12 +177,16 @@ func (s *search) climb(samples [][]*node) error {
 			s.late = true
 			return nil
 		}
+
+		// The first root is the nearest, and often a local variable or the stack of a thread: some
+		// levels more may lead to a variable that a reader can look up.
 		if isRooted {
 			after++
 		}
 		if len(frontier) == 0 || after > levelsAfter {
 			return nil
 		}
+
 		if err := s.level(frontier); errors.Is(err, errLate) {
 			s.late = true
 			return nil
@@ -188,7 +194,6 @@ func (s *search) climb(samples [][]*node) error {
 			return err
 		}
 	}
-
 	return nil
 }
 
@@ -199,23 +204,20 @@ func (s *search) frontier(samples [][]*node) (next []*node, isRooted bool) {
 	isRooted = true
 	seen := make(map[*node]bool)
 	targets := uint64(0)
-	for _, of := range samples {
-		for _, n := range of {
-			found, open, _ := s.ways.rootsOf(n)
-			isRooted = isRooted && len(found) > 0
-			for _, w := range open {
-				if len(found) == 0 {
-					s.lists.note(w)
-				}
-				if !seen[w.node] && len(next) < maxFrontier && targets < maxTargets {
-					seen[w.node] = true
-					next = append(next, w.node)
-					targets += s.eachTarget(w.node, func(uint64) {})
-				}
+	for _, n := range slices.Concat(samples...) {
+		found, open, _ := s.ways.rootsOf(n)
+		isRooted = isRooted && len(found) > 0
+		for _, w := range open {
+			if len(found) == 0 {
+				s.lists.note(w)
+			}
+			if !seen[w.node] && len(next) < maxFrontier && targets < maxTargets {
+				seen[w.node] = true
+				next = append(next, w.node)
+				targets += s.eachTarget(w.node, func(uint64) {})
 			}
 		}
 	}
-
 	return next, isRooted
 }
 
@@ -236,11 +238,11 @@ func (s *search) level(frontier []*node) error {
 	for _, n := range frontier {
 		n.searched = err == nil
 	}
-
 	return err
 }
 
-// aim sets the targets of match: the addresses that refer to the nodes.
+// aim sets the targets of match: the addresses that refer to the nodes. The bounds and the filter
+// reject nearly all words of a process before the map is asked.
 func (s *search) aim(frontier []*node) {
 	s.targets = make(map[uint64]*node, len(frontier))
 	clear(s.filter)
@@ -268,6 +270,7 @@ func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
 	}
 
 	isTagged := version != nil && version.TagsManagedDict
+	// Any word inside a structure of C may be what others point to, such as a member of it.
 	size := n.block.Len()
 	if n.block.kind == blockChunk {
 		size -= glibc.SharedSize // the lists of malloc refer to the next chunk
@@ -280,7 +283,6 @@ func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
 			count++
 		}
 	}
-
 	return count
 }
 
@@ -315,6 +317,7 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 		n.more = true
 		return
 	}
+
 	e := edge{at: at, value: value}
 	switch p.region.kind {
 	case regionStatic:
@@ -326,13 +329,11 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 			break
 		}
 		e.from = s.nodes.holder(p, at)
-		if e.from == n {
-			return
-		}
-		if e.from != nil && s.heap.objects.isWeak(e.from, at) {
-			return
+		if e.from == n || e.from != nil && s.heap.objects.isWeak(e.from, at) {
+			return // an object that refers to itself is not kept by that
 		}
 	}
+
 	if e.from == nil && e.root == nil {
 		n.foreign++
 		return

@@ -184,6 +184,7 @@ func (c *counter) readTensors(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
+
 	of.Groups, c.result.Storages = torch.Groups(tensors.Known)
 	return nil
 }

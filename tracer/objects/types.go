@@ -158,6 +158,7 @@ func (types *typeTable) at(address uint64) *typeInfo {
 	if known := types.known[address]; known != nil { // it leads to itself
 		return known
 	}
+
 	if t == nil || len(types.known) >= maxTypes {
 		if len(types.unknown) >= maxNotTypes {
 			clear(types.unknown)
@@ -165,6 +166,7 @@ func (types *typeTable) at(address uint64) *typeInfo {
 		types.unknown[address] = struct{}{}
 		return nil
 	}
+
 	types.known[address] = t
 	return t
 }
@@ -202,6 +204,7 @@ func (types *typeTable) learn(blocks [][]byte) {
 			}
 		}
 	}
+
 	slices.Sort(unknown)
 	unknown = slices.DeleteFunc(slices.Compact(unknown), func(page uint64) bool {
 		_, ok := types.pages.kept[page]
@@ -233,11 +236,13 @@ func (types *typeTable) read(address uint64) *typeInfo {
 			return nil
 		}
 	}
+
 	t := &typeInfo{
 		address: address, basicsize: mem.Word(content, s.TypeBasicsize), itemsize: mem.Word(content, s.TypeItemsize),
 		flags: mem.Word(content, s.TypeFlags), dictoffset: int64(mem.Word(content, s.TypeDictoffset)),
 		weaklistoffset: int64(mem.Word(content, s.TypeWeaklistoffset)), base: mem.Word(content, s.TypeBase),
 	}
+
 	if t.flags&cpython.FlagHaveGC != 0 {
 		t.head += s.GCHead
 	}
@@ -249,6 +254,7 @@ func (types *typeTable) read(address uint64) *typeInfo {
 	if !ok || name == "" {
 		return nil
 	}
+
 	t.name = name
 	if t.flags&cpython.FlagHeapType != 0 {
 		t.module, t.qualname = types.heapTypeName(address, name)
@@ -257,6 +263,7 @@ func (types *typeTable) read(address uint64) *typeInfo {
 		}
 		t.cachedKeys, _ = types.pages.word(address + s.HTCachedKeys)
 	}
+
 	t.kind = types.kindOf(t)
 	t.isOpaque, t.isData = types.hasBase(t, opaqueTypes), types.hasBase(t, dataTypes)
 	t.isInline, t.isArray = types.hasBase(t, inlineTypes), types.hasBase(t, arrayTypes)
@@ -276,6 +283,7 @@ func (types *typeTable) heapTypeName(address uint64, name string) (module, qualn
 			name = text
 		}
 	}
+
 	dict, _ := types.pages.word(address + types.version.TypeDict)
 	for _, e := range types.dicts.namespace(dict, maxClassNames) {
 		if types.memory.budget.isSpent() {
@@ -304,6 +312,7 @@ func (types *typeTable) kindOf(t *typeInfo) typeKind {
 	case t.flags&cpython.FlagTypeSubclass != 0:
 		return kindType
 	}
+
 	for range maxBases {
 		if t.flags&cpython.FlagHeapType == 0 || t.base == 0 || strings.Contains(t.name, ".") {
 			if kind, ok := kindsOfNames[t.name]; ok {

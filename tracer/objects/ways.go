@@ -21,8 +21,8 @@ type way struct {
 	container *node
 }
 
-// A rooted is a whole way.
-type rooted struct {
+// A rootPath is a root with the way from it down to a sample.
+type rootPath struct {
 	root keeper.Root
 	way  *way // from the outermost node
 	rank int
@@ -40,83 +40,106 @@ type wayFinder struct {
 	lists *linkedLists
 }
 
+// A wayQueue has the ways that are to be followed, the shortest first.
+type wayQueue struct {
+	ways []*way
+	seen map[wayKey]bool
+}
+
+// A wayKey is the same for ways that go on alike: only the first of them is followed. Ways through
+// one node by different containers have different keepers, and both count.
+type wayKey struct {
+	node, container *node
+	at              uint64
+}
+
+// push adds a way, unless one like it was added before.
+func (q *wayQueue) push(w *way) {
+	k := wayKey{node: w.node, container: w.container}
+	switch {
+	case w.node.typ == nil: // which entry of a table it is decides about the name
+		k.at = w.at
+	case w.node.typ.kind == kindDict && len(w.words) > 1: // several variables may share it
+		k.at = w.words[len(w.words)-2].at
+	}
+
+	if !q.seen[k] && len(q.seen) < maxWays {
+		q.seen[k] = true
+		q.ways = append(q.ways, w)
+	}
+}
+
 // rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the
 // best first, and the ways to nodes that references have not been searched for yet. isClosed is set
-// if all that refers to the sample is known and leads to no root.
-func (f *wayFinder) rootsOf(sample *node) (found []rooted, open []*way, isClosed bool) {
-	type key struct {
-		n, container *node
-		at           uint64
-	}
-	seen := map[key]bool{{n: sample}: true}
-	queue := []*way{{node: sample}}
-	push := func(up *way) {
-		k := key{n: up.node, container: up.container}
-		switch {
-		case up.node.typ == nil:
-			k.at = up.at
-		case up.node.typ.kind == kindDict && len(up.words) > 1: // several variables may share it
-			k.at = up.words[len(up.words)-2].at
-		}
-		if !seen[k] && len(seen) < maxWays {
-			seen[k] = true
-			queue = append(queue, up)
-		}
-	}
+// if all that refers to the sample is known and leads to no root: then the sample is garbage.
+func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClosed bool) {
+	queue := &wayQueue{seen: make(map[wayKey]bool)}
+	queue.push(&way{node: sample})
+
 	isClosed = true
-	for len(queue) > 0 && len(found) < maxRoots {
+	for len(queue.ways) > 0 && len(found) < maxRoots {
 		if f.heap.memory.budget.isSpent() {
 			isClosed = false
 			break
 		}
-		w := queue[0]
-		queue = queue[1:]
-		n := w.node
+
+		w := queue.ways[0]
+		queue.ways = queue.ways[1:]
 		if root, ok := f.rootOf(w); ok {
 			found = append(found, root)
 			continue
 		}
-		if !n.searched {
+		if !w.node.searched {
 			open = append(open, w)
 			isClosed = false
 			continue
 		}
-		if head := f.lists.heads[n]; head != nil {
-			push(&way{
+
+		if head := f.lists.heads[w.node]; head != nil {
+			queue.push(&way{
 				node: head.node, at: head.at, ref: w.ref, below: w, length: w.length + 1,
 				container: w.container,
 			})
 		}
-		edges, isComplete := f.references(n)
-		isClosed = isClosed && (isComplete || n.typ == nil && n.isOwned())
-		if n.typ == nil && w.below != nil {
-			edges = f.owners(edges, sample.typ != nil)
-		}
-		for _, e := range edges {
-			if f.heap.memory.budget.isSpent() {
-				isClosed = false
-				break
-			}
-			isObject := sample.typ != nil || n.typ != nil
-			if e.root != nil && isObject && isBorrower(*e.root) {
-				continue
-			}
-			if e.root != nil {
-				found = append(found, rooted{root: f.completed(*e.root, w), way: w, word: &e})
-				continue
-			}
-			up, ok := f.up(w, e)
-			if !ok {
-				continue
-			}
-			push(up)
-		}
+		direct, areKnown := f.follow(queue, w, sample)
+		found = append(found, direct...)
+		isClosed = isClosed && areKnown
 	}
+
 	for i := range found {
 		found[i].rank = rankOf(found[i].root) + found[i].way.length
 	}
-	slices.SortStableFunc(found, func(a, b rooted) int { return cmp.Compare(a.rank, b.rank) })
+	slices.SortStableFunc(found, func(a, b rootPath) int { return cmp.Compare(a.rank, b.rank) })
 	return found, open, isClosed && len(found) == 0
+}
+
+// follow adds the ways that go on from the outermost node of a way, and returns the roots that refer
+// to it. areKnown is set if nothing else can refer to the node.
+func (f *wayFinder) follow(
+	queue *wayQueue, w *way, sample *node,
+) (found []rootPath, areKnown bool) {
+	n := w.node
+	edges, isComplete := f.references(n)
+	areKnown = isComplete || n.typ == nil && n.isOwned()
+	if n.typ == nil && w.below != nil {
+		edges = f.owners(edges, sample.typ != nil)
+	}
+
+	isObject := sample.typ != nil || n.typ != nil
+	for _, e := range edges {
+		switch {
+		case f.heap.memory.budget.isSpent():
+			return found, false
+		case e.root != nil && isObject && isBorrower(*e.root):
+		case e.root != nil:
+			found = append(found, rootPath{root: f.completed(*e.root, w), way: w, word: &e})
+		default:
+			if up, ok := f.up(w, e); ok {
+				queue.push(up)
+			}
+		}
+	}
+	return found, areKnown
 }
 
 // references returns the references that keep a node. isComplete is set if no others do: the
@@ -127,11 +150,13 @@ func (f *wayFinder) references(n *node) (edges []edge, isComplete bool) {
 	if n.isKnown {
 		return n.kept, n.isComplete
 	}
+
 	isKnown := n.searched
-	if n.typ == nil || n.more {
+	if n.typ == nil || n.more { // nothing counts the references to it, or some were left out
 		n.kept, n.isKnown = n.edges, isKnown
 		return n.edges, false
 	}
+
 	var strong []edge
 	for _, e := range n.edges {
 		isStrong, known := f.isStrong(e)
@@ -140,6 +165,7 @@ func (f *wayFinder) references(n *node) (edges []edge, isComplete bool) {
 			strong = append(strong, e)
 		}
 	}
+
 	isComplete = isKnown && n.refcnt != 0 && uint64(len(strong)) == n.refcnt
 	if edges = n.edges; isComplete {
 		edges = strong
@@ -156,6 +182,7 @@ func (f *wayFinder) owners(edges []edge, isObject bool) []edge {
 	if f.heap.types == nil {
 		return edges
 	}
+
 	var owners []edge
 	for _, e := range edges {
 		if t := e.typ(); t != nil && (t.isOpaque || isObject && t.isData) {
@@ -171,7 +198,6 @@ func (f *wayFinder) owners(edges []edge, isObject bool) []edge {
 	if len(owners) > 0 {
 		return owners
 	}
-
 	return edges
 }
 
@@ -187,6 +213,9 @@ func (f *wayFinder) isStrong(e edge) (isStrong, known bool) {
 	case !e.from.searched:
 		return false, f.heap.roots.isRoot(e.from)
 	}
+
+	// The word is in memory without an object. It counts if that is the table of a container, and
+	// the container has an entry there.
 	for _, owner := range e.from.edges {
 		if owner.from == nil || owner.from.typ == nil {
 			continue
@@ -195,7 +224,6 @@ func (f *wayFinder) isStrong(e edge) (isStrong, known bool) {
 			return true, true
 		}
 	}
-
 	return false, true
 }
 
@@ -203,12 +231,14 @@ func (f *wayFinder) isStrong(e edge) (isStrong, known bool) {
 // is stale.
 func (f *wayFinder) up(w *way, e edge) (*way, bool) {
 	h := f.heap
+	// A table is no step of its own: the container refers to the object, by two words.
 	if h.types != nil && w.node.typ == nil && w.below != nil {
 		if r, isTable, ok := h.objects.tableReference(e, w.at); isTable {
 			words := append(slices.Clone(w.words), e)
 			return newWay(w.below, e, r, w.length+1, words), ok
 		}
 	}
+
 	r := reference{how: keeper.HowField}
 	if h.types != nil {
 		var ok bool
@@ -219,29 +249,28 @@ func (f *wayFinder) up(w *way, e edge) (*way, bool) {
 			return nil, false
 		}
 	}
-
 	return newWay(w, e, r, w.length+1, []edge{e}), true
 }
 
 // rootOf returns the root that the outermost node of a way is: the dict of a module, or a class.
-func (f *wayFinder) rootOf(w *way) (rooted, bool) {
+func (f *wayFinder) rootOf(w *way) (rootPath, bool) {
 	h := f.heap
 	if w.node.typ == nil || w.below == nil {
-		return rooted{}, false
+		return rootPath{}, false
 	}
+
 	if m, ok := h.roots.modules[w.node.address]; ok {
 		root := keeper.Root{Kind: keeper.RootGlobal, Module: m.Name, File: m.File, Name: w.ref.attr}
-		return rooted{root: root, way: w.below}, true
+		return rootPath{root: root, way: w.below}, true
 	}
 	if t := h.roots.classOf(w.node); t != nil {
 		root := keeper.Root{
 			Kind: keeper.RootClass, Module: t.module, Owner: t.qualifiedName(), Name: w.ref.attr,
 		}
 		root.File = h.roots.fileOf(t.module)
-		return rooted{root: root, way: w.below}, true
+		return rootPath{root: root, way: w.below}, true
 	}
-
-	return rooted{}, false
+	return rootPath{}, false
 }
 
 // completed returns the root of a way that ends at memory which is a root itself.
@@ -258,7 +287,9 @@ func newWay(below *way, e edge, r reference, length int, words []edge) *way {
 		node: e.from, at: e.at, ref: r, below: below, length: length, words: words,
 		container: below.container,
 	}
-	if r.isDict && below.node == below.container { // it has an object's attributes
+
+	// The dict of an object's attributes is no container that a reader knows: the object is.
+	if r.isDict && below.node == below.container {
 		w.container = nil
 		if below.below != nil {
 			w.container = below.below.container
@@ -267,7 +298,6 @@ func newWay(below *way, e edge, r reference, length int, words []edge) *way {
 	if w.container == nil && w.node.isContainer() {
 		w.container = w.node
 	}
-
 	return w
 }
 
@@ -280,12 +310,17 @@ func isBorrower(r keeper.Root) bool {
 
 // rankOf orders kinds of roots: those that a reader can look up come first, if they are not much
 // farther.
+//
+// The ranks are in references. A global variable, a class or a cache comes before a local or static
+// variable that is up to as many references nearer as are searched after the first root. A stack of
+// native code comes last: its words may be of a call that has ended.
 func rankOf(r keeper.Root) int {
+	const unnamedRank, threadRank = 8, 100
 	switch {
 	case r.Kind == keeper.RootThread:
-		return 100
+		return threadRank
 	case r.Kind == keeper.RootLocal && r.Name == "":
-		return 8
+		return unnamedRank
 	case r.Kind == keeper.RootLocal:
 		return levelsAfter
 	case r.Kind == keeper.RootStatic:

@@ -19,12 +19,10 @@ func (m *memory) leaveOutBulk() error {
 			continue
 		}
 		for _, s := range m.spans.Within(wholePages(r.Span)) {
-			for at := s.Start; at < s.End; {
-				end := min(s.End, at&^(windowBytes-1)+windowBytes)
-				if end-at >= minBulk {
-					windows = append(windows, mem.Span{Start: at, End: end})
+			for _, w := range divide(s, windowBytes) {
+				if w.Len() >= minBulk {
+					windows = append(windows, w)
 				}
-				at = end
 			}
 		}
 	}
@@ -45,6 +43,7 @@ func (m *memory) leaveOutBulk() error {
 	if err != nil {
 		return err
 	}
+
 	left = left.Subtract(small)
 	m.bulk += left.Len()
 	m.spans = m.spans.Subtract(left)
@@ -135,14 +134,12 @@ func (m *memory) slabsWithPointers(slabs mem.Spans, most uint64) (found []mem.Sp
 func windowsOf(spans mem.Spans) (windows []mem.Spans) {
 	last := uint64(0)
 	for _, s := range spans {
-		for at := s.Start; at < s.End; {
-			end := min(s.End, at&^(windowBytes-1)+windowBytes)
-
-			if window := at / windowBytes; len(windows) == 0 || window != last {
+		for _, part := range divide(s, windowBytes) {
+			window := part.Start / windowBytes
+			if len(windows) == 0 || window != last {
 				windows, last = append(windows, nil), window
 			}
-			windows[len(windows)-1] = append(windows[len(windows)-1], mem.Span{Start: at, End: end})
-			at = end
+			windows[len(windows)-1] = append(windows[len(windows)-1], part)
 		}
 	}
 
@@ -155,7 +152,7 @@ func windowsOf(spans mem.Spans) (windows []mem.Spans) {
 func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 	isBulk := make([]bool, len(ranges))
 	var probes []uint64
-	var of []int // which range each probe is of
+	var indices []int // of the range of each probe
 	flush := func() error {
 		contents, err := m.reader.Peek(probes, probeBytes)
 		if err != nil {
@@ -163,10 +160,10 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 		}
 		for i, content := range contents {
 			if content != nil && m.hasPointers(content) {
-				isBulk[of[i]] = false
+				isBulk[indices[i]] = false
 			}
 		}
-		probes, of = probes[:0], of[:0]
+		probes, indices = probes[:0], indices[:0]
 		return nil
 	}
 
@@ -181,7 +178,7 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 			case n - 1:
 				at = (s.End - 1) &^ (pymalloc.MaxPoolSize - 1)
 			}
-			probes, of = append(probes, at), append(of, i)
+			probes, indices = append(probes, at), append(indices, i)
 		}
 		if len(probes) >= probesAtOnce {
 			if err := flush(); err != nil {
@@ -189,7 +186,6 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 			}
 		}
 	}
-
 	return isBulk, flush()
 }
 

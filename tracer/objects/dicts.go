@@ -36,11 +36,12 @@ func (d *dictReader) namespace(dict uint64, limit int) []entry {
 	if n == 0 || d.pages.memory.process.ReadMemory(keys+shape.EntriesAt, content) != nil {
 		return nil
 	}
-	var items []byte
+	var items []byte // of a split table, whose keys many dicts share
 	if values != 0 {
 		items = make([]byte, n*wordSize)
 		at, ok := d.valuesAt(values, shape)
-		if !ok || int64(n) > at.Items || d.pages.memory.process.ReadMemory(values+at.ItemsAt, items) != nil {
+		if !ok || int64(n) > at.Items ||
+			d.pages.memory.process.ReadMemory(values+at.ItemsAt, items) != nil {
 			return nil
 		}
 	}
@@ -57,7 +58,6 @@ func (d *dictReader) namespace(dict uint64, limit int) []entry {
 			entries = append(entries, e)
 		}
 	}
-
 	return entries
 }
 
@@ -91,6 +91,7 @@ func (d *dictReader) keysReference(keys, at uint64) (reference, bool) {
 	if !ok || at < first || int64((at-first)/shape.EntrySize) >= shape.Entries {
 		return reference{}, false
 	}
+
 	index, within := (at-first)/shape.EntrySize, (at-first)%shape.EntrySize
 	content, ok := d.pages.peek(first+index*shape.EntrySize, int(shape.EntrySize))
 	switch {
@@ -103,7 +104,6 @@ func (d *dictReader) keysReference(keys, at uint64) (reference, bool) {
 		r.how = keeper.HowValue
 		return r, mem.Word(content, shape.KeyAt) != 0
 	}
-
 	return reference{}, false
 }
 
@@ -113,13 +113,15 @@ func (d *dictReader) valuesReference(values, keys, at uint64) (reference, bool) 
 	if !ok {
 		return reference{}, false
 	}
+
 	items, ok := d.valuesAt(values, shape)
 	first := values + items.ItemsAt
 	if !ok || at < first || int64((at-first)/wordSize) >= items.Items {
 		return reference{}, false
 	}
 
-	key, ok := d.pages.word(keys + shape.EntriesAt + (at-first)/wordSize*shape.EntrySize + shape.KeyAt)
+	index := (at - first) / wordSize
+	key, ok := d.pages.word(keys + shape.EntriesAt + index*shape.EntrySize + shape.KeyAt)
 	r := d.keyReference(key)
 	r.how = keeper.HowValue
 	return r, ok

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 )
@@ -33,35 +34,19 @@ type linkedLists struct {
 	heads    map[*node]*way // of the lists, by the nodes from which the ways go on
 }
 
-// note notes a way that seems to follow a linked list: to go back a node a level would take
-// too long.
+// note notes a way that seems to follow a linked list. The nodes of its pattern are collected in
+// the next pass over the memory, and linked after it: then the way goes on from the head of the
+// list.
 func (l *linkedLists) note(w *way) {
+	if w.node.typ != nil && w.node.typ.kind == kindDict { // its object is the node
+		return
+	}
+
 	for period := 1; period <= maxPeriod; period++ {
-		isOfDict := w.node.typ != nil && w.node.typ.kind == kindDict // its object is the node
-		if isOfDict || !isPeriodic(w, period) {
+		if !isPeriodic(w, period) {
 			continue
 		}
-		var hops []uint64
-		for i, at := 0, w; i < period; i, at = i+1, at.below {
-			hops = append(hops, hopsOf(at)...)
-		}
-		key := string(binary.LittleEndian.AppendUint64(nil, w.node.block.Len()))
-		if w.node.typ != nil {
-			key += w.node.typ.name
-		}
-		for _, h := range hops {
-			key = string(binary.LittleEndian.AppendUint64([]byte(key), h))
-		}
-		p := l.patterns[key]
-		if p == nil && len(l.patterns) < maxPatterns {
-			p = &linkPattern{
-				typ:  w.node.typ,
-				size: w.node.block.Len(),
-				kind: w.node.block.kind,
-				hops: hops,
-			}
-			l.patterns[key] = p
-		}
+		p := l.patternOf(w, period)
 		if p == nil || l.heads[w.node] != nil {
 			return
 		}
@@ -70,6 +55,31 @@ func (l *linkedLists) note(w *way) {
 		}
 		return
 	}
+}
+
+// patternOf returns the pattern of a way whose outermost steps repeat; nil: there are too many.
+func (l *linkedLists) patternOf(w *way, period int) *linkPattern {
+	var hops []uint64
+	for i, at := 0, w; i < period; i, at = i+1, at.below {
+		hops = append(hops, hopsOf(at)...)
+	}
+
+	key := binary.LittleEndian.AppendUint64(nil, w.node.block.Len())
+	if w.node.typ != nil {
+		key = append(key, w.node.typ.name...)
+	}
+	for _, h := range hops {
+		key = binary.LittleEndian.AppendUint64(key, h)
+	}
+
+	p := l.patterns[string(key)]
+	if p == nil && len(l.patterns) < maxPatterns {
+		p = &linkPattern{
+			typ: w.node.typ, size: w.node.block.Len(), kind: w.node.block.kind, hops: hops,
+		}
+		l.patterns[string(key)] = p
+	}
+	return p
 }
 
 // isPeriodic reports whether the outermost steps of a way repeat.
@@ -81,6 +91,7 @@ func isPeriodic(w *way, period int) bool {
 	if len(steps) < cap(steps) {
 		return false
 	}
+
 	for i := range period * (minPeriods - 1) {
 		if !areAlike(steps[i], steps[i+period]) {
 			return false
@@ -91,13 +102,9 @@ func isPeriodic(w *way, period int) bool {
 
 // areAlike reports whether two steps of a way have the same kind of node and the same link.
 func areAlike(a, b *way) bool {
-	x, y := hopsOf(a), hopsOf(b)
-	isSame := a.node.typ == b.node.typ && isSize(a.node.block, b.node.block.Len()) &&
-		a.node.block.kind == b.node.block.kind && len(x) == len(y) && len(x) > 0
-	for i := 0; isSame && i < len(x); i++ {
-		isSame = x[i] == y[i]
-	}
-	return isSame
+	hops := hopsOf(a)
+	return a.node.typ == b.node.typ && isSize(a.node.block, b.node.block.Len()) &&
+		a.node.block.kind == b.node.block.kind && len(hops) > 0 && slices.Equal(hops, hopsOf(b))
 }
 
 // isSize reports whether a block may be one for a request of the same size as another one.
@@ -114,9 +121,10 @@ func hopsOf(w *way) []uint64 {
 	if n == 0 {
 		return nil
 	}
+
 	outer := w.words[n-1]
 	hops := []uint64{outer.at - w.node.address}
-	if n > 1 {
+	if n > 1 { // by a table
 		hops = append(hops, w.words[n-2].at-outer.value)
 	}
 	return hops
@@ -128,11 +136,13 @@ func (l *linkedLists) collect(p *piece) {
 		if pattern.chain != nil || len(pattern.nodes) >= maxChainNodes {
 			continue
 		}
+
 		p.eachBlock(pattern.kind, pattern.size, func(b block) {
 			content := p.At(b.Start, min(b.Len(), nodeContents))
 			if content == nil {
 				return
 			}
+
 			address := b.Start
 			if l.heap.types != nil {
 				object, t := l.heap.types.objectIn(b, content)
@@ -154,11 +164,13 @@ func (l *linkedLists) link() {
 		if pattern.chain != nil {
 			continue
 		}
+
 		links := make([]nodeLink, 0, len(pattern.nodes))
 		for _, n := range pattern.nodes {
 			if l.heap.memory.budget.isSpent() {
 				break
 			}
+
 			next, ok := n, true
 			for _, hop := range pattern.hops {
 				if next, ok = l.heap.pages.word(next + hop); !ok {
@@ -169,6 +181,7 @@ func (l *linkedLists) link() {
 				links = append(links, nodeLink{n, next})
 			}
 		}
+
 		pattern.chain, pattern.nodes = newListChain(links), nil
 		l.goBack(pattern)
 	}
@@ -191,15 +204,15 @@ func (l *linkedLists) goBack(pattern *linkPattern) {
 // A nodeLink is the reference of a node of a linked list by the word at its link offset.
 type nodeLink struct{ node, next uint64 }
 
-// A listChain has the linked lists that nodes of one kind form: chunks of one size or objects of one
-// type, by the word at one offset.
+// A listChain has the linked lists that nodes of one kind form: chunks of one size or objects of
+// one type, by the word at one offset.
 type listChain struct {
 	previous map[uint64]uint64
 	forks    map[uint64]bool // nodes that several nodes refer to
 }
 
-// newListChain returns the lists of links. If a node has several links, it takes the first. A link of
-// a node to itself is none: an empty list has it.
+// newListChain returns the lists of links. If a node has several links, it takes the first. A link
+// of a node to itself is none: an empty list has it.
 func newListChain(links []nodeLink) *listChain {
 	next := make(map[uint64]uint64, len(links))
 	for _, l := range links {
@@ -224,10 +237,10 @@ func newListChain(links []nodeLink) *listChain {
 	return c
 }
 
-// back returns the nodes from one back to the head of its list: each is referred to by the one after
-// it. The first is the node itself, even if it is not known. The last one is not referred to by
-// another node, or by several: then it is no list from there on. In a circular list it is the one
-// behind the first, and the keeper may refer to any of them.
+// back returns the nodes from one back to the head of its list: each is referred to by the one
+// after it. The first is the node itself, even if it is not known. The last one is not referred to
+// by another node, or by several: then it is no list from there on. In a circular list it is the
+// one behind the first, and the keeper may refer to any of them.
 func (c *listChain) back(node uint64) (nodes []uint64) {
 	for at := node; ; {
 		nodes = append(nodes, at)

@@ -202,10 +202,35 @@ func disjoint(regions []region) (apart []region) {
 
 // wholePages widens a range to whole pages.
 func wholePages(s mem.Span) mem.Span {
-	return mem.Span{Start: s.Start &^ (process.PageSize - 1), End: mem.AlignUp(s.End, process.PageSize)}
+	return mem.Span{
+		Start: s.Start &^ (process.PageSize - 1), End: mem.AlignUp(s.End, process.PageSize),
+	}
 }
 
-// readAround reads a range that need not begin or end with a page; nil: its first page is not in RAM.
+// divide returns the parts of a range between multiples of a size.
+func divide(s mem.Span, size uint64) (parts []mem.Span) {
+	for at := s.Start; at < s.End; {
+		end := min(s.End, at&^(size-1)+size)
+		parts = append(parts, mem.Span{Start: at, End: end})
+		at = end
+	}
+	return parts
+}
+
+// lastAt returns the index of the last item that starts at an address or before; -1: there is none.
+// The items are in the order of their starts.
+func lastAt[T any](items []T, address uint64, startOf func(T) uint64) int {
+	i, found := slices.BinarySearchFunc(items, address, func(item T, a uint64) int {
+		return cmp.Compare(startOf(item), a)
+	})
+	if found {
+		return i
+	}
+	return i - 1
+}
+
+// readAround reads a range that need not begin or end with a page; nil: its first page is not in
+// RAM.
 func (m *memory) readAround(start, size uint64) []byte {
 	whole := wholePages(mem.Span{Start: start, End: start + size})
 	content := make([]byte, whole.Len())
@@ -222,6 +247,7 @@ type heapReader struct {
 	heap mem.Span
 }
 
+// ReadPages implements glibc.LargeReader.
 func (r heapReader) ReadPages(s mem.Span) (*mem.Piece, error) {
 	p, err := r.readPiece(s, region{r.heap, regionHeap})
 	if err != nil {
@@ -230,6 +256,7 @@ func (r heapReader) ReadPages(s mem.Span) (*mem.Piece, error) {
 	return &p.Piece, nil
 }
 
+// IsLate implements glibc.LargeReader.
 func (r heapReader) IsLate() bool { return r.budget.isSpent() }
 
 // walkHeap follows the chunks of a heap, and returns the parts of it that are worth a search: from
@@ -256,6 +283,7 @@ func (m *memory) walkHeap(heap mem.Span) (parts []mem.Span, err error) {
 		if c.InUse && !isBulk[i] {
 			continue
 		}
+
 		// The header shows whether the chunk before is in use.
 		parts = append(parts, mem.Span{Start: at, End: min(c.Start+glibc.HeaderSize, heap.End)})
 		at = c.End()
@@ -268,7 +296,6 @@ func (m *memory) walkHeap(heap mem.Span) (parts []mem.Span, err error) {
 	if at < heap.End {
 		parts = append(parts, mem.Span{Start: at, End: heap.End})
 	}
-
 	return parts, nil
 }
 
@@ -302,18 +329,18 @@ func (m *memory) findParts() {
 		if r.kind == regionAnonymous {
 			size = windowBytes
 		}
-		first, last := r.Start&^(process.PageSize-1), mem.AlignUp(r.End, process.PageSize)
-		for next < len(m.spans) && m.spans[next].End <= first {
+
+		whole := wholePages(r.Span)
+		for next < len(m.spans) && m.spans[next].End <= whole.Start {
 			next++
 		}
 		for _, s := range m.spans[next:] {
-			if s.Start >= last {
+			if s.Start >= whole.End {
 				break
 			}
-			for at := max(first, s.Start); at < min(last, s.End); {
-				end := min(last, s.End, at&^(size-1)+size)
-				m.parts = append(m.parts, part{mem.Span{Start: at, End: end}, i})
-				at = end
+			within := mem.Span{Start: max(whole.Start, s.Start), End: min(whole.End, s.End)}
+			for _, p := range divide(within, size) {
+				m.parts = append(m.parts, part{p, i})
 			}
 		}
 	}
@@ -323,11 +350,12 @@ func (m *memory) findParts() {
 // are valid until visit returns. choose reports which windows of anonymous memory are read; nil:
 // all. The error is errLate when the time is used up.
 func (m *memory) each(choose func(mem.Span) bool, visit func(*piece) error) error {
-	reading := eachReader{memory: m, visit: visit}
+	reading := batchReader{memory: m, visit: visit}
 	for _, p := range m.parts {
 		if choose != nil && m.regions[p.region].kind == regionAnonymous && !choose(p.Span) {
 			continue
 		}
+
 		if reading.bytes+p.Len() > pieceBytes {
 			if err := reading.flush(); err != nil {
 				return err
@@ -338,8 +366,8 @@ func (m *memory) each(choose func(mem.Span) bool, visit func(*piece) error) erro
 	return reading.flush()
 }
 
-// An eachReader reads several parts at once.
-type eachReader struct {
+// A batchReader reads several parts at once.
+type batchReader struct {
 	memory *memory
 	visit  func(*piece) error
 	batch  []part
@@ -349,7 +377,8 @@ type eachReader struct {
 	chainRegion int
 }
 
-func (r *eachReader) flush() error {
+// flush reads the parts of the batch by one call: a process has thousands of small regions.
+func (r *batchReader) flush() error {
 	m := r.memory
 	addresses := make([]uint64, 0, r.bytes/process.PageSize)
 	for _, p := range r.batch {
@@ -364,6 +393,7 @@ func (r *eachReader) flush() error {
 	if m.budget.check() {
 		return errLate
 	}
+
 	present, err := m.reader.PeekPagesAt(addresses, m.buffer[:r.bytes])
 	if err != nil {
 		return err
@@ -371,19 +401,22 @@ func (r *eachReader) flush() error {
 
 	m.read += r.bytes
 	content := m.buffer
-	for _, of := range r.batch {
-		n := of.Len()
+	for _, part := range r.batch {
+		n := part.Len()
 		p := &piece{
 			Piece: mem.Piece{
-				Start: of.Start, Bytes: content[:n:n], Present: present[:n/process.PageSize],
+				Start: part.Start, Bytes: content[:n:n], Present: present[:n/process.PageSize],
 			},
-			memory: m, region: m.regions[of.region],
+			memory: m, region: m.regions[part.region],
 		}
 		content, present = content[n:], present[n/process.PageSize:]
+
+		// Where chunks begin is known from the chunks before only: the chain goes from piece to
+		// piece.
 		if p.region.kind == regionHeap {
-			if r.chain == nil || r.chainRegion != of.region {
+			if r.chain == nil || r.chainRegion != part.region {
 				r.chain = &glibc.Chain{Memory: m.reader, Heap: p.region.Span, Cached: m.cached}
-				r.chainRegion = of.region
+				r.chainRegion = part.region
 			}
 			p.chunks = r.chain.Through(&p.Piece)
 		}
@@ -396,12 +429,14 @@ func (r *eachReader) flush() error {
 	return nil
 }
 
+// readPiece reads whole pages of a region, into the buffer.
 func (m *memory) readPiece(s mem.Span, r region) (*piece, error) {
 	buffer := m.buffer[:s.Len()]
 	present, err := m.reader.PeekPages(s.Start, buffer)
 	if err != nil {
 		return nil, err
 	}
+
 	m.read += s.Len()
 	return &piece{
 		Piece: mem.Piece{Start: s.Start, Bytes: buffer, Present: present}, memory: m, region: r,
@@ -410,12 +445,7 @@ func (m *memory) readPiece(s mem.Span, r region) (*piece, error) {
 
 // regionAt returns the region of an address.
 func (m *memory) regionAt(address uint64) (region, bool) {
-	i, found := slices.BinarySearchFunc(m.regions, address, func(r region, a uint64) int {
-		return cmp.Compare(r.Start, a)
-	})
-	if !found {
-		i--
-	}
+	i := lastAt(m.regions, address, func(r region) uint64 { return r.Start })
 	if i < 0 || address >= m.regions[i].End {
 		return region{}, false
 	}

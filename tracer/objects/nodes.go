@@ -43,9 +43,10 @@ func (e edge) typ() *typeInfo {
 	return e.from.typ
 }
 
-// alike counts the references from the same place in objects of the same type, or in blocks of the
-// same size: an object often has references from those that it keeps.
-func (n *node) alike(e edge) (count int) {
+// countAlike counts the references from the same place in objects of the same type, or in blocks of
+// the same size. The children of a node all refer to it by one field: a few of them are as good as
+// a thousand, and leave room for the reference that keeps it.
+func (n *node) countAlike(e edge) (count int) {
 	if e.from == nil {
 		return 0
 	}
@@ -101,28 +102,29 @@ func (nodes *nodeTable) holder(p *piece, at uint64) *node {
 	if n := nodes.byBlock[b.Start]; n != nil {
 		return n
 	}
+
 	content := p.At(b.Start, min(b.Len(), nodeContents))
 	if content == nil {
 		content = nodes.heap.pages.contentOf(b)
 	}
-
 	return nodes.newNode(b, content)
 }
 
 // newNode returns the node of a block; nil: the block is not in use.
 func (nodes *nodeTable) newNode(b block, content []byte) *node {
 	n := &node{block: b, address: b.Start}
-	if nodes.heap.types != nil {
-		object, t := nodes.heap.types.objectIn(b, content)
-		switch {
-		case t != nil:
-			n.address, n.typ = object, t
-			n.refcnt = nodes.heap.version.Refcnt(mem.Word(content, object-b.Start))
-		case nodes.heap.types.isZombieFrame(content):
-			return nil
-		}
+	if nodes.heap.types == nil {
+		return n
 	}
 
+	object, t := nodes.heap.types.objectIn(b, content)
+	switch {
+	case t != nil:
+		n.address, n.typ = object, t
+		n.refcnt = nodes.heap.version.Refcnt(mem.Word(content, object-b.Start))
+	case nodes.heap.types.isZombieFrame(content):
+		return nil
+	}
 	return n
 }
 
@@ -140,6 +142,7 @@ func (nodes *nodeTable) at(address uint64) *node {
 	if !ok {
 		return nil
 	}
+
 	var b block
 	switch r.kind {
 	case regionHeap:
@@ -149,21 +152,21 @@ func (nodes *nodeTable) at(address uint64) *node {
 	default:
 		return nil
 	}
-
 	if !ok {
 		return nil
 	}
+
 	if n := nodes.byBlock[b.Start]; n != nil {
 		return n
 	}
 	if n := nodes.newNode(b, h.pages.contentOf(b)); n != nil && nodes.keep(n) {
 		return n
 	}
-
 	return nil
 }
 
-// chunkAt returns the chunk of a heap whose memory, or whose object, begins at an address.
+// chunkAt returns the chunk of a heap whose memory, or whose object, begins at an address. No chain
+// of chunks leads here, so that the header of the chunk and of the next one have to fit.
 func (nodes *nodeTable) chunkAt(address uint64, r region) (block, bool) {
 	h := nodes.heap
 	for _, head := range h.heads {
@@ -172,6 +175,7 @@ func (nodes *nodeTable) chunkAt(address uint64, r region) (block, bool) {
 		if !ok {
 			continue
 		}
+
 		c, ok := glibc.ParseChunk(header, start, r.End)
 		if !ok || c.End() == r.End || h.heaps.Cached[start] {
 			continue
@@ -180,6 +184,7 @@ func (nodes *nodeTable) chunkAt(address uint64, r region) (block, bool) {
 		if !ok || !glibc.IsPrevInUse(next) {
 			continue
 		}
+
 		b := block{c.User(), blockChunk}
 		if head == 0 {
 			return b, true
@@ -199,20 +204,22 @@ func (nodes *nodeTable) chunkAt(address uint64, r region) (block, bool) {
 // own.
 func (nodes *nodeTable) anonymousAt(address uint64, r region) (block, bool) {
 	h := nodes.heap
-	if h.types != nil {
-		size := h.memory.poolSize
-		start := address &^ (size - 1)
-		if start >= r.Start && start+size <= r.End {
-			content := h.memory.readAround(start, size)
-			if content != nil {
-				if p, isChanging := pymalloc.ParsePool(content, start); p != nil {
-					return poolBlock(p, address)
-				} else if isChanging {
-					return block{}, false
-				}
-			}
-		}
+	size := h.memory.poolSize
+	start := address &^ (size - 1)
+	if h.types == nil || start < r.Start || start+size > r.End {
+		return h.memory.mmappedAt(address)
 	}
 
+	content := h.memory.readAround(start, size)
+	if content == nil {
+		return h.memory.mmappedAt(address)
+	}
+	p, isChanging := pymalloc.ParsePool(content, start)
+	switch {
+	case p != nil:
+		return poolBlock(p, address)
+	case isChanging:
+		return block{}, false
+	}
 	return h.memory.mmappedAt(address)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// A pageCache reads memory by pages, and keeps them: objects that lie near each other are read one by
-// one, and each read costs a system call.
+// A pageCache reads memory by pages, and keeps them: objects that lie near each other are read one
+// by one, and each read costs a system call.
 type pageCache struct {
 	memory *memory
 	kept   map[uint64][]byte // nil: not in RAM
@@ -19,7 +19,7 @@ type pageCache struct {
 // maxKeptBytes bounds the pages that peek keeps.
 const maxKeptBytes = 16 << 20
 
-// bytesAtOnce is how much keepPages reads at once, less than hostile.MaxBytes.
+// bytesAtOnce is how much keep reads at once, less than hostile.MaxBytes.
 const bytesAtOnce = 1 << 20
 
 // word reads a word.
@@ -42,15 +42,14 @@ func (c *pageCache) peek(address uint64, size int) ([]byte, bool) {
 	if first == nil {
 		return nil, false
 	}
-
 	if offset+uint64(size) <= page {
 		return first[offset : offset+uint64(size)], true
 	}
+
 	second := c.page(address&^(page-1) + page)
 	if second == nil {
 		return nil, false
 	}
-
 	return slices.Concat(first[offset:], second[:offset+uint64(size)-page]), true
 }
 
@@ -59,6 +58,7 @@ func (c *pageCache) page(start uint64) []byte {
 	if content, ok := c.kept[start]; ok {
 		return content
 	}
+
 	content := make([]byte, process.PageSize)
 	present, err := c.memory.reader.PeekPages(start, content)
 	if err != nil || !present[0] {
@@ -72,11 +72,12 @@ func (c *pageCache) page(start uint64) []byte {
 	return content
 }
 
-// keep reads pages for peek.
+// keep reads pages for peek, all by one call.
 func (c *pageCache) keep(addresses []uint64) {
 	if uint64(len(c.kept)+len(addresses))*process.PageSize > maxKeptBytes {
 		c.forget()
 	}
+
 	content := make([]byte, uint64(len(addresses))*process.PageSize)
 	present, err := c.memory.reader.PeekPagesAt(addresses, content)
 	if err != nil {
@@ -91,13 +92,8 @@ func (c *pageCache) keep(addresses []uint64) {
 	}
 }
 
-// forget makes peek read again.
-func (c *pageCache) forget() {
-	if c.kept == nil {
-		c.kept = make(map[uint64][]byte)
-	}
-	clear(c.kept)
-}
+// forget makes peek read again: the process has gone on since.
+func (c *pageCache) forget() { clear(c.kept) }
 
 // contentOf returns the first bytes of a block. The program may never have written to them: bytes
 // that are not in RAM are zero, as in a piece.
@@ -111,31 +107,32 @@ func (c *pageCache) contentOf(b block) []byte {
 	if inFirst := process.PageSize - offset; inFirst < uint64(len(content)) {
 		copy(content[inFirst:], c.page(first+process.PageSize))
 	}
-
 	return content
 }
 
 // cString returns the C string at an address, printable, of at most limit bytes.
 func (c *pageCache) cString(address uint64, limit int) (string, bool) {
-	page := process.PageSize
-	first := min(uint64(limit), page-address%page)
-	text := make([]byte, first)
-	if address == 0 || address >= maxAddress || c.memory.process.ReadMemory(address, text) != nil {
+	if address == 0 || address >= maxAddress {
 		return "", false
-	}
-	if end := bytes.IndexByte(text, 0); end >= 0 {
-		return growth.Printable(string(text[:end])), true
 	}
 
-	rest := make([]byte, uint64(limit)-first)
-	if len(rest) > 0 && c.memory.process.ReadMemory(address+first, rest) != nil {
+	// The string may end with the last page of a mapping: the next page is read only if it has to
+	// be.
+	text := make([]byte, limit)
+	inPage := min(uint64(limit), process.PageSize-address%process.PageSize)
+	if c.memory.process.ReadMemory(address, text[:inPage]) != nil {
 		return "", false
 	}
-	text = append(text, rest...)
-	end := bytes.IndexByte(text, 0)
+	end := bytes.IndexByte(text[:inPage], 0)
+	if rest := text[inPage:]; end < 0 && len(rest) > 0 {
+		if c.memory.process.ReadMemory(address+inPage, rest) != nil {
+			return "", false
+		}
+		end = bytes.IndexByte(text, 0)
+	}
+
 	if end < 0 {
 		return "", false
 	}
-
 	return growth.Printable(string(text[:end])), true
 }

@@ -33,8 +33,8 @@ func (rep *reporter) stepsOf(w *way) (steps []step) {
 	return foldChains(steps)
 }
 
-// through returns how the object above refers to the object below a node that a reader of Python does
-// not see. isHidden is false if it is an object of its own.
+// through returns how the object above refers to the object below a node that a reader of Python
+// does not see. isHidden is false if it is an object of its own.
 func (rep *reporter) through(ref reference, w *way, above []step) (through reference, isHidden bool) {
 	next, t := w.ref, w.node.typ
 	switch {
@@ -152,8 +152,8 @@ func foldChains(steps []step) []step {
 
 func haveOneType(a, b step) bool { return a.node.typ != nil && a.node.typ == b.node.typ }
 
-// patternOf is the same for ways that are alike: the types on them, how they refer to each other, and
-// the names of attributes.
+// patternOf is the same for ways that are alike: the types on them, how they refer to each other,
+// and the names of attributes.
 func patternOf(steps []step) string {
 	var b strings.Builder
 	for _, st := range steps {

@@ -33,6 +33,7 @@ func (o *objectReader) length(object uint64, t *typeInfo) int64 {
 	if t == nil {
 		return -1
 	}
+
 	var offset uint64
 	switch t.kind {
 	case kindList, kindTuple, kindDeque:
@@ -49,7 +50,6 @@ func (o *objectReader) length(object uint64, t *typeInfo) int64 {
 	if !ok || n > maxItems {
 		return -1
 	}
-
 	return int64(n)
 }
 
@@ -61,11 +61,13 @@ func (o *objectReader) tableReference(e edge, at uint64) (r reference, isTable, 
 	if p.typ == nil {
 		return reference{}, false, false
 	}
+
 	offset, index := e.at-p.address, (at-e.value)/wordSize
 	switch {
 	case p.typ.kind == kindList && offset == s.ListItem:
 		ok = at >= e.value && int64(index) < o.length(p.address, p.typ)
 		return reference{how: keeper.HowItem}, true, ok
+
 	case p.typ.kind == kindDict && offset == s.DictKeys:
 		r, ok = o.dicts.keysReference(e.value, at)
 		return r, true, ok
@@ -73,13 +75,16 @@ func (o *objectReader) tableReference(e edge, at uint64) (r reference, isTable, 
 		keys, isRead := o.pages.word(p.address + s.DictKeys)
 		r, ok = o.dicts.valuesReference(e.value, keys, at)
 		return r, true, ok && isRead
+
 	case p.typ.kind == kindSet && offset == s.SetTable:
 		mask, isRead := o.pages.word(p.address + s.SetMask)
 		ok = isRead && at >= e.value && (at-e.value)/s.SetEntrySize <= mask &&
 			(at-e.value)%s.SetEntrySize == 0
 		return reference{how: keeper.HowElement}, true, ok
+
 	case p.typ.kind == kindDeque && (offset == s.DequeLeftblock || offset == s.DequeRightblock):
 		return reference{how: keeper.HowItem}, true, o.isInDeque(p, e.value, at)
+
 	case p.typ.flags&cpython.FlagManagedDict != 0 && e.at == o.managedValues(p):
 		values := e.value
 		if s.TagsManagedDict {
@@ -88,17 +93,17 @@ func (o *objectReader) tableReference(e edge, at uint64) (r reference, isTable, 
 		r, ok = o.dicts.valuesReference(values, p.typ.cachedKeys, at)
 		r.how, r.name = keeper.HowAttribute, r.attr
 		return r, true, ok
+
 	case p.typ.isArray && offset == numpy.ArrayData:
 		descr, _ := o.pages.word(p.address + numpy.ArrayDescr)
 		kind, isRead := o.pages.peek(descr+numpy.DescrKind, 1)
 		return reference{how: keeper.HowItem}, true, isRead && kind[0] == numpy.KindObject
 	}
-
 	return reference{}, false, false
 }
 
 // isInDeque reports whether a word of the first or last block of a deque is an item of it, or leads
-// to another block. Items taken out stay in the block.
+// to another block. Items taken out stay in the block: the indices tell them from the others.
 func (o *objectReader) isInDeque(deque *node, block, at uint64) bool {
 	s := o.version
 	var ends [2]uint64 // blocks
@@ -125,7 +130,6 @@ func (o *objectReader) isInDeque(deque *node, block, at uint64) bool {
 		i := (offset - s.BlockData) / wordSize
 		return (block != ends[0] || i >= indices[0]) && (block != ends[1] || i <= indices[1])
 	}
-
 	return false
 }
 
@@ -143,12 +147,14 @@ func (o *objectReader) managedValues(n *node) uint64 {
 	return n.address + uint64(o.version.ManagedValues)
 }
 
-// objectReference returns how an object refers to another one by a word of its own.
+// objectReference returns how an object refers to another one by a word of its own. ok is false for
+// a word that keeps nothing: a cache, or memory that is reserved for later.
 func (o *objectReader) objectReference(e edge) (r reference, ok bool) {
 	p, s := e.from, o.version
 	if p.typ == nil {
 		return reference{how: keeper.HowField}, true
 	}
+
 	offset := e.at - p.address
 	isDict := reference{how: keeper.HowAttribute, attr: "__dict__", isDict: true}
 	if o.isDictAt(p, e.at) {
@@ -160,12 +166,14 @@ func (o *objectReader) objectReference(e edge) (r reference, ok bool) {
 		if offset < o.types.baseSize(p.typ, "collections.deque") { // blocks for the next items
 			return reference{}, false
 		}
+
 	case kindTuple:
 		index := (offset - s.TupleItem) / wordSize
 		if offset >= s.TupleItem && int64(index) < o.length(p.address, p.typ) {
 			name := o.types.memberNames(p.typ)[offset]
 			return reference{how: keeper.HowItem, attr: name}, true
 		}
+
 	case kindSet:
 		table, ok := o.pages.word(p.address + s.SetTable)
 		isSmall := ok && table == p.address+s.SetSmalltable
@@ -173,6 +181,7 @@ func (o *objectReader) objectReference(e edge) (r reference, ok bool) {
 			isKey := (offset-s.SetSmalltable)%s.SetEntrySize == 0
 			return reference{how: keeper.HowElement}, isSmall && isKey
 		}
+
 	case kindFunction:
 		switch offset {
 		case s.FuncClosure:
@@ -181,15 +190,18 @@ func (o *objectReader) objectReference(e edge) (r reference, ok bool) {
 			return reference{how: keeper.HowDefault}, true
 		case s.FuncDict:
 			return isDict, true
-		case s.FuncGlobals:
+		case s.FuncGlobals: // each function of a module refers to its dict
 			return reference{}, false
 		}
+
 	case kindModule:
 		if offset == s.ModuleDict {
 			return isDict, true
 		}
+
 	case kindType:
 		return isDict, offset == s.TypeDict
+
 	case kindFrame, kindGenerator:
 		f, ok := o.python.FrameOf(p.address, p.typ.name)
 		if ok && f.Locals >= p.address && f.Locals <= e.at {
@@ -205,7 +217,6 @@ func (o *objectReader) objectReference(e edge) (r reference, ok bool) {
 		r.how, r.name = keeper.HowAttribute, r.attr
 		return r, ok
 	}
-
 	return o.memberReference(p, offset)
 }
 
@@ -227,7 +238,8 @@ func (o *objectReader) isDictAt(p *node, at uint64) bool {
 }
 
 // bufferReference returns how an object refers to the buffer with its data: that has no object, and
-// is kept as the object is. ok is false if the word is none, or if the object does not own the data.
+// is kept as the object is. ok is false if the word is none, or if the object does not own the
+// data.
 func (o *objectReader) bufferReference(e edge) (r reference, ok bool) {
 	p := e.from
 	if p.typ == nil {
@@ -242,10 +254,10 @@ func (o *objectReader) bufferReference(e edge) (r reference, ok bool) {
 	case p.typ.isArray && offset == numpy.ArrayData:
 		ok = isSet(numpy.ArrayFlags, numpy.ArrayOwnData) || isSet(numpy.ArrayBase, math.MaxUint64)
 	case p.typ.isCtypes && offset == cpython.CDataPtr:
-		ok = isSet(cpython.CDataNeedsfree, math.MaxUint32) || isSet(cpython.CDataBase, math.MaxUint64) ||
+		ok = isSet(cpython.CDataNeedsfree, math.MaxUint32) ||
+			isSet(cpython.CDataBase, math.MaxUint64) ||
 			isSet(cpython.CDataObjects, math.MaxUint64)
 	}
-
 	return reference{how: keeper.HowField}, ok
 }
 
@@ -294,13 +306,13 @@ func (o *objectReader) isWeak(p *node, at uint64) bool {
 	if p.typ == nil {
 		return false
 	}
+
 	s := o.version
 	offset := at - p.address
 	switch {
-	case at < p.address:
-		isDict := p.typ.flags&cpython.FlagManagedDict != 0 && (at == p.address+uint64(s.ManagedDict) ||
-			at == p.address+uint64(s.ManagedValues))
-		return !isDict
+	case at < p.address: // the collector's lists lead to all objects
+		isDict := at == p.address+uint64(s.ManagedDict) || at == p.address+uint64(s.ManagedValues)
+		return p.typ.flags&cpython.FlagManagedDict == 0 || !isDict
 	case offset < cpython.ObjectHead:
 		return true
 	case p.typ.weaklistoffset > 0 && offset == uint64(p.typ.weaklistoffset):
@@ -309,10 +321,9 @@ func (o *objectReader) isWeak(p *node, at uint64) bool {
 		return offset >= cpython.ContextVarCached
 	case p.typ.kind == kindWeakref:
 		return offset < s.WeakrefSize && offset != cpython.WeakrefCallback
-	case p.typ.kind == kindType:
+	case p.typ.kind == kindType: // caches of methods, and lists of derived types
 		return offset != s.TypeDict
 	}
-
 	return false
 }
 
@@ -321,6 +332,7 @@ func (o *objectReader) table(n *node) (address, size uint64) {
 	if n.typ == nil {
 		return 0, 0
 	}
+
 	s := o.version
 	switch n.typ.kind {
 	case kindList:
@@ -340,7 +352,6 @@ func (o *objectReader) table(n *node) (address, size uint64) {
 	if size > maxItems {
 		return 0, 0
 	}
-
 	return address, size
 }
 

@@ -90,8 +90,8 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 	return r
 }
 
-// reason returns why some samples have no path, the most frequent reason; keeper.ReasonNone: all have
-// one.
+// reason returns why some samples have no path, the most frequent reason; keeper.ReasonNone: all
+// have one.
 func (rep *reporter) reason(r keeper.Search, rest unexplainedSamples) keeper.Reason {
 	h := rep.heap
 	// Samples with roots that too few others share.
@@ -284,8 +284,8 @@ func (rep *reporter) path(c *candidate) keeper.Path {
 		p.Root.Offset = 0
 	}
 
-	// The root that is nearest to the samples says most: a function's closure rather than the module
-	// in which the function is.
+	// The root that is nearest to the samples says most: a function's closure rather than the
+	// module in which the function is.
 	from := 0
 	for i := 0; i+1 < len(steps) && shared[i]; i++ {
 		isSuspended := i > 0 && steps[i-1].node.typ != nil &&

@@ -1,8 +1,6 @@
 package objects
 
 import (
-	"cmp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -14,8 +12,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/torch"
 )
 
-// roots are what keeps objects without being referred to: modules, classes, running functions, static
-// variables and the stacks of threads.
+// roots are what keeps objects without being referred to: modules, classes, running functions,
+// static variables and the stacks of threads.
 type roots struct {
 	pages   *pageCache
 	types   *typeTable // nil: without Python
@@ -74,6 +72,9 @@ func (r *roots) isNamed(t *typeInfo) bool {
 	if t.module == "" {
 		return true
 	}
+
+	// A class that a function has made may have the name of another class of the module. Other
+	// objects keep it then, such as its instances.
 	outer, _, _ := strings.Cut(t.qualname, ".")
 	t.named = -1
 	for dict, m := range r.modules {
@@ -88,26 +89,21 @@ func (r *roots) isNamed(t *typeInfo) bool {
 			if !ok || key != outer {
 				continue
 			}
-			of := r.types.at(e.value)
+
+			found := r.types.at(e.value)
 			isWithin := outer != t.qualname && !strings.Contains(t.qualname, "<locals>")
-			if of != nil && (isWithin || of == t) {
+			if found != nil && (isWithin || found == t) {
 				t.named = 1
 			}
 			break
 		}
 	}
-
 	return t.named > 0
 }
 
 // frameRoot returns the local variable of a running frame at an address; nil: there is none.
 func (r *roots) frameRoot(at uint64) *keeper.Root {
-	i, found := slices.BinarySearchFunc(r.frames, at, func(f interpreter.Frame, a uint64) int {
-		return cmp.Compare(f.Locals, a)
-	})
-	if !found {
-		i--
-	}
+	i := lastAt(r.frames, at, func(f interpreter.Frame) uint64 { return f.Locals })
 	if i < 0 || at >= r.frames[i].End {
 		return nil
 	}
@@ -121,12 +117,14 @@ func (r *roots) frameRoot(at uint64) *keeper.Root {
 
 // staticRoot returns the static variable at an address; nil: it is one of CPython's own.
 func (r *roots) staticRoot(at uint64) *keeper.Root {
+	// The dict of a static type is in a variable of the file that has the type.
 	if r.types != nil {
 		if t := r.types.at(at - r.types.version.TypeDict); t != nil {
 			return &keeper.Root{Kind: keeper.RootClass, Module: t.module, Owner: t.qualifiedName()}
 		}
 	}
 
+	// CPython's own variables lead to nearly all objects, and their names say nothing.
 	if r.statics.IsInterpreter(at) {
 		return nil
 	}
@@ -162,6 +160,7 @@ func (r *roots) classOf(n *node) *typeInfo {
 	return nil
 }
 
+// fileOf returns the file of a module by its name; empty: it is not known.
 func (r *roots) fileOf(module string) string {
 	for _, m := range r.modules {
 		if m.Name == module {
@@ -177,6 +176,7 @@ func (r *roots) isStorage(n *node) bool {
 	if isOne, ok := r.storages[vtable]; ok {
 		return isOne
 	}
+
 	m, ok := process.FindMapping(r.pages.memory.maps, vtable)
 	isOne := ok && torch.HasStorageImpl(m) &&
 		r.statics.Constant(m, vtable) == torch.StorageImplVtable

@@ -338,7 +338,7 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 		n.foreign++
 		return
 	}
-	if n.alike(e) >= maxAlike || e.from != nil && !s.nodes.keep(e.from) {
+	if n.countAlike(e) >= maxAlike || e.from != nil && !s.nodes.keep(e.from) {
 		n.more = true
 		return
 	}

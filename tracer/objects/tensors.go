@@ -62,19 +62,19 @@ func (c *counter) findTensors(choose func(mem.Span) bool) error {
 			pools = pools[:0]
 		}
 	}
-
 	return c.findTensorsIn(pools, sizes)
 }
 
-// learnTensorTypes finds the types of tensors by their names, as a share of the memory may have none of
-// them.
+// learnTensorTypes finds the types of tensors by their names, as a share of the memory may have
+// none of them.
 func (c *counter) learnTensorTypes() {
 	for dict, m := range c.heap.roots.modules {
-		if m.Name != "torch" && m.Name != "torch.nn.parameter" {
+		class, ok := torch.TensorClasses[m.Name]
+		if !ok {
 			continue
 		}
 		for _, e := range c.heap.types.dicts.namespace(dict, maxNamespace) {
-			if name, _ := c.heap.python.Text(e.key); name == "Tensor" || name == "Parameter" {
+			if name, _ := c.heap.python.Text(e.key); name == class {
 				c.heap.types.at(e.value)
 			}
 		}
@@ -101,6 +101,7 @@ func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 	if err != nil {
 		return err
 	}
+
 	var wanted []uint64 // pools
 	for i, header := range headers {
 		if header != nil && sizes[pymalloc.BlockSizeIn(header)] {
@@ -109,37 +110,46 @@ func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 	}
 
 	pagesOfPool := max(1, size/process.PageSize) // a page may hold several pools
-	bytesOfPool := pagesOfPool * process.PageSize
-	for batch := range slices.Chunk(wanted, len(m.buffer)/int(bytesOfPool)) {
-		var addresses []uint64 // of pages
-		for _, pool := range batch {
-			for i := range pagesOfPool {
-				addresses = append(addresses, pool&^(process.PageSize-1)+i*process.PageSize)
-			}
-		}
-		content := m.buffer[:uint64(len(addresses))*process.PageSize]
-		if m.budget.check() {
-			return errLate
-		}
-		present, err := m.reader.PeekPagesAt(addresses, content)
-		if err != nil {
+	for batch := range slices.Chunk(wanted, len(m.buffer)/int(pagesOfPool*process.PageSize)) {
+		if err := c.readPools(batch, pagesOfPool); err != nil {
 			return err
 		}
-		m.read += uint64(len(content))
-		for i, pool := range batch {
-			at := uint64(i)*bytesOfPool + pool%process.PageSize
-			p := &piece{
-				Piece: mem.Piece{
-					Start: pool, Bytes: content[at:][:size:size],
-					Present: present[uint64(i)*pagesOfPool:][:pagesOfPool],
-				},
-				memory: m, region: region{kind: regionAnonymous},
-			}
-			c.learnTypes(p)
-			c.noteTensors(p)
+	}
+	return nil
+}
+
+// readPools reads pools, and notes the tensors in them.
+func (c *counter) readPools(pools []uint64, pagesOfPool uint64) error {
+	m := c.heap.memory
+	var addresses []uint64 // of pages
+	for _, pool := range pools {
+		for i := range pagesOfPool {
+			addresses = append(addresses, pool&^(process.PageSize-1)+i*process.PageSize)
 		}
 	}
 
+	if m.budget.check() {
+		return errLate
+	}
+	content := m.buffer[:uint64(len(addresses))*process.PageSize]
+	present, err := m.reader.PeekPagesAt(addresses, content)
+	if err != nil {
+		return err
+	}
+
+	m.read += uint64(len(content))
+	for i, pool := range pools {
+		at := uint64(i)*pagesOfPool*process.PageSize + pool%process.PageSize
+		p := &piece{
+			Piece: mem.Piece{
+				Start: pool, Bytes: content[at:][:m.poolSize:m.poolSize],
+				Present: present[uint64(i)*pagesOfPool:][:pagesOfPool],
+			},
+			memory: m, region: region{kind: regionAnonymous},
+		}
+		c.learnTypes(p)
+		c.noteTensors(p)
+	}
 	return nil
 }
 
@@ -152,6 +162,7 @@ func (c *counter) noteTensors(p *piece) {
 	if found == nil {
 		return
 	}
+
 	for span := range found.Live {
 		b := block{span, blockPool}
 		if object, t := c.heap.types.objectIn(b, p.At(b.Start, found.BlockSize)); t != nil {
@@ -162,29 +173,29 @@ func (c *counter) noteTensors(p *piece) {
 
 // readTensors reads the tensors that were noted.
 func (c *counter) readTensors(ctx context.Context) error {
-	of := &c.result.Tensors
-	of.InCPPOnly = -1
+	total := &c.result.Tensors
+	total.InCPPOnly = -1
 	switch {
 	case !torch.Loaded(c.heap.memory.maps):
-		of.Unknown = census.NoTorch
+		total.Unknown = census.NoTorch
 		return nil
 	case !c.tensorsKnown:
-		of.Unknown = "only a part of the memory of small objects was read"
+		total.Unknown = "only a part of the memory of small objects was read"
 		return nil
 	case len(c.tensors) > c.mostTensors():
-		of.Unknown = fmt.Sprintf("there are more than %d", c.mostTensors())
+		total.Unknown = fmt.Sprintf("there are more than %d", c.mostTensors())
 		return nil
 	}
 
 	tensors, err := torch.Read(ctx, c.heap.process, c.tensors)
 	switch {
 	case errors.Is(err, torch.ErrNotLoaded), errors.Is(err, torch.ErrUnknownLayout):
-		of.Unknown = err.Error()
+		total.Unknown = err.Error()
 		return nil
 	case err != nil:
 		return err
 	}
 
-	of.Groups, c.result.Storages = torch.Groups(tensors.Known)
+	total.Groups, c.result.Storages = torch.Groups(tensors.Known)
 	return nil
 }

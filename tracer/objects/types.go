@@ -58,24 +58,21 @@ var kindsOfNames = map[string]typeKind{
 // Objects of dataTypes refer to structures of C that lead to data: no object is in them.
 var (
 	opaqueTypes = map[string]bool{
-		"bytearray": true, "array.array": true, "mmap.mmap": true, "memoryview": true, "_ctypes._CData": true,
-		"_io._BufferedIOBase": true, "_io.StringIO": true, "numpy.void": true,
+		"bytearray": true, "array.array": true, "mmap.mmap": true, "memoryview": true,
+		"_ctypes._CData": true, "_io._BufferedIOBase": true, "_io.StringIO": true,
+		"numpy.void": true,
 	}
 	dataTypes = map[string]bool{
 		"ImagingCore": true, "zlib.Compress": true, "zlib.Decompress": true,
 		"_bz2.BZ2Compressor": true, "_bz2.BZ2Decompressor": true,
 		"_lzma.LZMACompressor": true, "_lzma.LZMADecompressor": true,
 	}
-	arrayTypes, ctypesTypes = map[string]bool{"numpy.ndarray": true}, map[string]bool{"_ctypes._CData": true}
-	inlineTypes             = map[string]bool{
-		"bytes":            true,
-		"str":              true,
-		"int":              true,
-		"float":            true,
-		"complex":          true,
-		"numpy.number":     true,
-		"numpy.datetime64": true,
+	inlineTypes = map[string]bool{
+		"bytes": true, "str": true, "int": true, "float": true, "complex": true,
+		"numpy.number": true, "numpy.datetime64": true,
 	}
+	arrayTypes  = map[string]bool{"numpy.ndarray": true}
+	ctypesTypes = map[string]bool{"_ctypes._CData": true}
 )
 
 // A typeInfo is a type of the process.
@@ -104,6 +101,7 @@ type typeInfo struct {
 	isTensor                                      bool // torch.Tensor, or derived from it
 }
 
+// qualifiedName returns the name of a type within its module.
 func (t *typeInfo) qualifiedName() string {
 	if t.module != "" {
 		return t.qualname
@@ -149,9 +147,11 @@ func (types *typeTable) at(address uint64) *typeInfo {
 		return t
 	}
 	_, isNone := types.unknown[address]
-	if isNone || !types.mayBe(address) || types.depth >= maxBases || types.memory.budget.isSpent() {
+	if isNone || !types.mayBe(address) || types.depth >= maxBases ||
+		types.memory.budget.isSpent() {
 		return nil
 	}
+
 	types.depth++
 	t := types.read(address)
 	types.depth--
@@ -160,7 +160,7 @@ func (types *typeTable) at(address uint64) *typeInfo {
 	}
 
 	if t == nil || len(types.known) >= maxTypes {
-		if len(types.unknown) >= maxNotTypes {
+		if len(types.unknown) >= maxNotTypes { // memory is bounded, whatever a process has
 			clear(types.unknown)
 		}
 		types.unknown[address] = struct{}{}
@@ -177,6 +177,7 @@ func (types *typeTable) mayBe(address uint64) bool {
 	if address%wordSize != 0 || address < process.PageSize || address >= maxAddress {
 		return false
 	}
+
 	r, ok := types.memory.regionAt(address)
 	return ok && (r.kind == regionHeap || r.kind == regionStatic ||
 		r.kind == regionAnonymous && !types.hasHeaps)
@@ -189,9 +190,11 @@ func (types *typeTable) learn(blocks [][]byte) {
 	var unknown []uint64 // pages
 	for _, content := range blocks {
 		for _, head := range types.heads {
-			if head+cpython.ObjectHead > uint64(len(content)) || !types.version.IsRefcnt(mem.Word(content, head)) {
+			if head+cpython.ObjectHead > uint64(len(content)) ||
+				!types.version.IsRefcnt(mem.Word(content, head)) {
 				continue
 			}
+
 			address := mem.Word(content, head+cpython.ObType)
 			_, isType := types.known[address]
 			_, isNone := types.unknown[address]
@@ -231,6 +234,8 @@ func (types *typeTable) read(address uint64) *typeInfo {
 	if !ok || !types.mayBeHeader(content) {
 		return nil
 	}
+
+	// The type of a type is type itself, or derives from it: this tells types from other words.
 	if meta := mem.Word(content, cpython.ObType); meta != types.python.TypeType() {
 		if m := types.at(meta); m == nil || m.flags&cpython.FlagTypeSubclass == 0 {
 			return nil
@@ -238,11 +243,14 @@ func (types *typeTable) read(address uint64) *typeInfo {
 	}
 
 	t := &typeInfo{
-		address: address, basicsize: mem.Word(content, s.TypeBasicsize), itemsize: mem.Word(content, s.TypeItemsize),
-		flags: mem.Word(content, s.TypeFlags), dictoffset: int64(mem.Word(content, s.TypeDictoffset)),
-		weaklistoffset: int64(mem.Word(content, s.TypeWeaklistoffset)), base: mem.Word(content, s.TypeBase),
+		address:        address,
+		basicsize:      mem.Word(content, s.TypeBasicsize),
+		itemsize:       mem.Word(content, s.TypeItemsize),
+		flags:          mem.Word(content, s.TypeFlags),
+		dictoffset:     int64(mem.Word(content, s.TypeDictoffset)),
+		weaklistoffset: int64(mem.Word(content, s.TypeWeaklistoffset)),
+		base:           mem.Word(content, s.TypeBase),
 	}
-
 	if t.flags&cpython.FlagHaveGC != 0 {
 		t.head += s.GCHead
 	}
@@ -250,11 +258,11 @@ func (types *typeTable) read(address uint64) *typeInfo {
 	if t.flags&cpython.FlagManagedDict != 0 || hasWeakref { // PreHeader is 0 where neither flag exists
 		t.head += s.PreHeader
 	}
+
 	name, ok := types.pages.cString(mem.Word(content, s.TypeName), maxTypeName)
 	if !ok || name == "" {
 		return nil
 	}
-
 	t.name = name
 	if t.flags&cpython.FlagHeapType != 0 {
 		t.module, t.qualname = types.heapTypeName(address, name)
@@ -296,7 +304,6 @@ func (types *typeTable) heapTypeName(address uint64, name string) (module, qualn
 			break
 		}
 	}
-
 	return module, name
 }
 
@@ -313,24 +320,24 @@ func (types *typeTable) kindOf(t *typeInfo) typeKind {
 		return kindType
 	}
 
+	// A class of the program may have the name of a type of CPython: only static types, and types
+	// of C code with their module, are known by their names.
 	for range maxBases {
 		if t.flags&cpython.FlagHeapType == 0 || t.base == 0 || strings.Contains(t.name, ".") {
 			if kind, ok := kindsOfNames[t.name]; ok {
 				return kind
 			}
 		}
-		base := t.base
-		if base == 0 {
+		if t.base == 0 {
 			break
 		}
-		if t = types.at(base); t == nil {
+		if t = types.at(t.base); t == nil {
 			break
 		}
 		if t.kind != kindOther {
 			return t.kind
 		}
 	}
-
 	return kindOther
 }
 
@@ -350,37 +357,44 @@ func (types *typeTable) baseSize(t *typeInfo, name string) uint64 {
 }
 
 // memberNames returns the fields of a type's objects that have a name and refer to objects: its
-// members, and the members of its bases. PyMemberDef is {name, type, offset, flags, doc}.
+// members, and the members of its bases.
 func (types *typeTable) memberNames(t *typeInfo) map[uint64]string {
 	if t.members != nil {
 		return t.members
 	}
+
 	t.members = make(map[uint64]string)
 	for base, n := t, 0; base != nil && n < maxBases; n++ {
-		at, ok := types.pages.word(base.address + cpython.TypeMembers)
-		for i := uint64(0); ok && at != 0 && i < maxMembers && !types.memory.budget.isSpent(); i++ {
-			var def [cpython.MemberDefSize]byte
-			if types.memory.process.ReadMemory(at+i*cpython.MemberDefSize, def[:]) != nil {
-				break
-			}
-			nameAt := mem.Word(def[:], cpython.MemberName)
-			if nameAt == 0 {
-				break
-			}
-			kind := mem.Word32(def[:], cpython.MemberType)
-			if kind != cpython.MemberObject && kind != cpython.MemberObjectEx {
-				continue
-			}
-			name, ok := types.pages.cString(nameAt, maxTypeName)
-			offset := mem.Word(def[:], cpython.MemberOffset)
-			if _, has := t.members[offset]; ok && !has && !strings.HasPrefix(name, "__") {
-				t.members[offset] = name
-			}
+		if at, ok := types.pages.word(base.address + cpython.TypeMembers); ok && at != 0 {
+			types.addMembers(t, at)
 		}
 		base = types.at(base.base)
 	}
-
 	return t.members
+}
+
+// addMembers adds the names in an array of PyMemberDef to a type. Names of an outer class win.
+func (types *typeTable) addMembers(t *typeInfo, at uint64) {
+	for i := uint64(0); i < maxMembers && !types.memory.budget.isSpent(); i++ {
+		var def [cpython.MemberDefSize]byte
+		if types.memory.process.ReadMemory(at+i*cpython.MemberDefSize, def[:]) != nil {
+			return
+		}
+		nameAt := mem.Word(def[:], cpython.MemberName)
+		if nameAt == 0 { // the end of the array
+			return
+		}
+
+		kind := mem.Word32(def[:], cpython.MemberType)
+		if kind != cpython.MemberObject && kind != cpython.MemberObjectEx {
+			continue
+		}
+		name, ok := types.pages.cString(nameAt, maxTypeName)
+		offset := mem.Word(def[:], cpython.MemberOffset)
+		if _, has := t.members[offset]; ok && !has && !strings.HasPrefix(name, "__") {
+			t.members[offset] = name
+		}
+	}
 }
 
 // isZombieFrame reports whether a block has a frame that has ended, and that its code object keeps
@@ -391,12 +405,17 @@ func (types *typeTable) isZombieFrame(content []byte) bool {
 		mem.Word(content, head) != 0 {
 		return false
 	}
+
 	t := types.at(mem.Word(content, head+cpython.ObType))
 	return t != nil && t.kind == kindFrame
 }
 
 // objectIn returns the object at the start of a block, and its type; nil: the block has none.
 // content is at least the start of the block.
+//
+// It is an object if the word at ob_type leads to a type, and if the type has such a head and fits
+// into the block. Random words never do. A block that was handed out again for other data may still
+// have the head of an object that is gone.
 func (types *typeTable) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
 	for _, head := range types.heads {
 		if head+cpython.ObjectHead > uint64(len(content)) || head+cpython.ObjectHead > b.Len() {
@@ -405,6 +424,7 @@ func (types *typeTable) objectIn(b block, content []byte) (object uint64, t *typ
 		if !types.version.IsRefcnt(mem.Word(content, head+cpython.ObRefcnt)) {
 			continue
 		}
+
 		t := types.at(mem.Word(content, head+cpython.ObType))
 		if t != nil && t.head == head && head+t.basicsize <= b.Len()+wordSize {
 			return b.Start + head, t

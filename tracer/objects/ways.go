@@ -113,8 +113,8 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClos
 	return found, open, isClosed && len(found) == 0
 }
 
-// follow adds the ways that go on from the outermost node of a way, and returns the roots that refer
-// to it. areKnown is set if nothing else can refer to the node.
+// follow adds the ways that go on from the outermost node of a way, and returns the roots that
+// refer to it. areKnown is set if nothing else can refer to the node.
 func (f *wayFinder) follow(
 	queue *wayQueue, w *way, sample *node,
 ) (found []rootPath, areKnown bool) {
@@ -302,8 +302,8 @@ func newWay(below *way, e edge, r reference, length int, words []edge) *way {
 }
 
 // isBorrower reports whether a root never owns an object of Python. Native code on a thread's stack
-// borrows objects and leaves their addresses behind. The dynamic linker has none, but its arrays lie
-// in memory that may have been a table of Python's before.
+// borrows objects and leaves their addresses behind. The dynamic linker has none, but its arrays
+// lie in memory that may have been a table of Python's before.
 func isBorrower(r keeper.Root) bool {
 	return r.Kind == keeper.RootThread || r.Kind == keeper.RootStatic && glibc.IsLinker(r.Module)
 }

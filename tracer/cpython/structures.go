@@ -109,7 +109,7 @@ const (
 	WeakrefCallback    = 24  // PyWeakReference.wr_callback
 	ContextVarCached   = 32  // PyContextVar.var_cached
 
-	TypeHead           = 424 // bytes of a PyTypeObject that all versions have, and a few more
+	TypeHead = 424 // bytes of a PyTypeObject that all versions have, and a few more
 
 	GCGenerationSize     = 24 // struct gc_generation
 	GCGenerationStatSize = 24 // struct gc_generation_stats: collections, and two more words

@@ -121,7 +121,8 @@ func (m *memory) slabsWithPointers(slabs mem.Spans, most uint64) (found []mem.Sp
 			if err != nil {
 				return nil, err
 			}
-			if slices.ContainsFunc(slices.Collect(slices.Chunk(p.Bytes, probeBytes)), m.hasPointers) {
+			chunks := slices.Collect(slices.Chunk(p.Bytes, probeBytes))
+			if slices.ContainsFunc(chunks, m.hasPointers) {
 				found = append(found, s)
 			}
 		}
@@ -143,7 +144,9 @@ func windowsOf(spans mem.Spans) (windows []mem.Spans) {
 		}
 	}
 
-	slices.SortStableFunc(windows, func(a, b mem.Spans) int { return cmp.Compare(a.Len(), b.Len()) })
+	slices.SortStableFunc(windows, func(a, b mem.Spans) int {
+		return cmp.Compare(a.Len(), b.Len())
+	})
 	return windows
 }
 

@@ -19,7 +19,9 @@ import (
 const (
 	wordSize   = 8
 	pieceBytes = hostile.MaxBytes
-	maxAddress = 1 << 47 // of user space, in addresses that are believed
+	// maxAddress bounds the addresses that are believed: user space has 47 bits on x86-64 and 48 on
+	// arm64, unless a program asks for more.
+	maxAddress = 1 << 48
 	maxItems   = 1 << 40 // of a container, in counts that are believed
 
 	// windowBytes is the unit in which anonymous memory is bulk or not. It is a multiple of every

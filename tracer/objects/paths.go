@@ -35,7 +35,9 @@ func (rep *reporter) stepsOf(w *way) (steps []step) {
 
 // through returns how the object above refers to the object below a node that a reader of Python
 // does not see. isHidden is false if it is an object of its own.
-func (rep *reporter) through(ref reference, w *way, above []step) (through reference, isHidden bool) {
+func (rep *reporter) through(
+	ref reference, w *way, above []step,
+) (through reference, isHidden bool) {
 	next, t := w.ref, w.node.typ
 	switch {
 	case ref.isDict && next.how == keeper.HowValue: // obj.__dict__["name"] is obj.name

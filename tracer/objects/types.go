@@ -47,7 +47,8 @@ const (
 var kindsOfNames = map[string]typeKind{
 	"set": kindSet, "frozenset": kindSet, "collections.deque": kindDeque, "cell": kindCell,
 	"function": kindFunction, "module": kindModule, "weakref": kindWeakref,
-	"weakref.ReferenceType": kindWeakref, "weakproxy": kindWeakref, "weakref.ProxyType": kindWeakref,
+	"weakref.ReferenceType": kindWeakref,
+	"weakproxy":             kindWeakref, "weakref.ProxyType": kindWeakref,
 	"weakcallableproxy": kindWeakref, "weakref.CallableProxyType": kindWeakref,
 	"frame": kindFrame, "generator": kindGenerator, "coroutine": kindGenerator,
 	"async_generator": kindGenerator, "functools._lru_cache_wrapper": kindCache, "code": kindCode,
@@ -254,8 +255,9 @@ func (types *typeTable) read(address uint64) *typeInfo {
 	if t.flags&cpython.FlagHaveGC != 0 {
 		t.head += s.GCHead
 	}
+	// PreHeader is 0 where neither flag exists.
 	hasWeakref := s.HasManagedWeakref && t.flags&cpython.FlagManagedWeakref != 0
-	if t.flags&cpython.FlagManagedDict != 0 || hasWeakref { // PreHeader is 0 where neither flag exists
+	if t.flags&cpython.FlagManagedDict != 0 || hasWeakref {
 		t.head += s.PreHeader
 	}
 

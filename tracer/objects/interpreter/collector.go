@@ -71,6 +71,7 @@ func (r *Runtime) collectionsOf(v *view, state uint64) (int64, bool) {
 		}
 		first = generation0
 	}
+
 	for i := range uint64(cpython.GCNumGenerations) {
 		head := first + i*cpython.GCGenerationSize
 		next, ok := v.word(head)

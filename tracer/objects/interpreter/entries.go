@@ -15,6 +15,7 @@ func (r *Runtime) entries(v *view, dict uint64, limit int64, visit func(key, val
 	if !ok {
 		return false
 	}
+
 	header := v.bytes(keys, int(s.KeysHeader))
 	shape, ok := s.Keys(header)
 	if !ok {
@@ -24,6 +25,7 @@ func (r *Runtime) entries(v *view, dict uint64, limit int64, visit func(key, val
 	if !ok {
 		return false
 	}
+
 	items := shape.Entries
 	if values != 0 {
 		valuesShape, ok := s.ValuesItems(v.bytes(values+uint64(s.ValuesHeaderAt), int(s.ValuesHeader)),

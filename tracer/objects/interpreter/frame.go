@@ -132,6 +132,7 @@ func (r *frameReader) frame(address uint64) (f Frame, ok bool) {
 	if name, ok := r.lookup(r.view, mem.Word(head, s.FrameGlobals), "__name__"); ok {
 		f.Module, _ = r.text(r.view, name, maxText)
 	}
+
 	f.Names, f.Locals = c.names, address+s.FrameLocalsplus
 	f.End = f.Locals + 8*uint64(len(f.Names))
 	f.StackLimit = f.End + 8*uint64(c.stacksize)
@@ -209,6 +210,7 @@ func (r *Runtime) FrameOf(object uint64, typeName string) (*Frame, bool) {
 	if !ok {
 		return nil, false
 	}
+
 	f, ok := reader.frame(address)
 	if !ok {
 		return nil, false
@@ -229,6 +231,7 @@ func (r *frameReader) frameAddress(object uint64, isFrame bool) (uint64, bool) {
 	case s.GenFrame != cpython.Absent:
 		return r.pointer(object + s.GenFrame)
 	}
+
 	state := r.bytes(object+s.GenFrameState, 1)
 	return object + s.GenIframe, state != nil && int8(state[0]) <= cpython.FrameExecuting
 }

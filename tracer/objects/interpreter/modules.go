@@ -51,6 +51,7 @@ func (r *Runtime) Modules() ([]Module, error) {
 			return len(modules) < maxModules
 		}) || found
 	}
+
 	if !found || len(modules) == 0 {
 		return nil, errNoModules
 	}

@@ -36,6 +36,7 @@ func Open(m python.Memory, interpreter *python.Interpreter) (*Runtime, error) {
 		memory: m, interpreter: interpreter, version: interpreter.CPython,
 		modules: uint64(interpreter.State.Modules),
 	}
+
 	v := newView(m)
 	if err := r.checkPublished(v); err != nil {
 		return nil, fmt.Errorf("%w: CPython %s with unknown structures: %w", python.ErrUnsupported,

@@ -99,6 +99,7 @@ func (r *Runtime) integer(v *view, address uint64) (string, bool) {
 		}
 		value.Lsh(value, cpython.LongDigitBits).Or(value, big.NewInt(int64(digit)))
 	}
+
 	if isNegative {
 		value.Neg(value)
 	}
@@ -116,6 +117,7 @@ func (r *Runtime) byteString(v *view, address uint64) (string, bool) {
 	if data == nil {
 		return "", false
 	}
+
 	runes := make([]rune, len(data))
 	for i, b := range data {
 		runes[i] = rune(b)
@@ -135,6 +137,7 @@ func (r *Runtime) tuple(v *view, address uint64, depth int) (string, bool) {
 			return "", false
 		}
 	}
+
 	if len(texts) == 1 {
 		return "(" + texts[0] + ",)", true
 	}
@@ -155,6 +158,7 @@ func (r *Runtime) items(v *view, address uint64, limit int) ([]uint64, bool) {
 	if memory == nil {
 		return nil, false
 	}
+
 	items := make([]uint64, size)
 	for i := range items {
 		items[i] = mem.Word(memory, uint64(i)*8)
@@ -199,6 +203,7 @@ func quoteRunes(text []rune, printable func(rune) bool) string {
 			fmt.Fprintf(&quoted, `\U%08x`, c)
 		}
 	}
+
 	quoted.WriteRune(mark)
 	return quoted.String()
 }

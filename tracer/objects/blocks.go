@@ -23,7 +23,7 @@ const (
 	blockPool    blockKind = iota // of pymalloc
 	blockChunk                    // of a heap of glibc's malloc
 	blockMmapped                  // a chunk of glibc's malloc with a mapping of its own
-	blockOther                    // of jemalloc or mimalloc
+	blockOther                    // of another malloc
 )
 
 // poolBlock returns the live block of an address in a pool.
@@ -91,8 +91,8 @@ const (
 	headersAtOnce = 512
 )
 
-// mmappedAt returns the block of jemalloc or mimalloc that an address is in, if one of them is the
-// malloc, or else the chunk with a mapping of its own.
+// mmappedAt returns the block that an address is in, if another malloc than glibc's shows its blocks,
+// or else the chunk with a mapping of its own.
 func (m *memory) mmappedAt(address uint64) (block, bool) {
 	if m.others != nil {
 		found, isLive := m.others.At(address)

@@ -319,10 +319,10 @@ func (c *counter) pool(p *piece, found *pymalloc.Pool) {
 	}
 }
 
-// blocksAtOnce is how many blocks of jemalloc or mimalloc are read together.
+// blocksAtOnce is how many blocks of another malloc are read together.
 const blocksAtOnce = 4096
 
-// others counts the objects in blocks of jemalloc or mimalloc. Small ones are sampled by window, as
+// others counts the objects in blocks of another malloc than glibc's. Small ones are sampled by window, as
 // pools are; nil for choose: all are counted.
 func (c *counter) others(choose func(mem.Span) bool) error {
 	m := c.heap.memory

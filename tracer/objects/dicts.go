@@ -7,7 +7,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/objects/interpreter"
 )
 
-// A dictReader reads dicts, and tells what a word in their tables is.
+// A dictReader reads dicts, and finds the keys and values that their tables refer to.
 type dictReader struct {
 	python  *interpreter.Runtime
 	version *cpython.Version

@@ -82,7 +82,7 @@ type memory struct {
 	mmapped  []block       // chunks with a mapping of their own, that are known so far, in order
 	without  mem.Span      // the last memory that was searched back, and in which none begins
 	large    []glibc.Chunk // of heaps, in use, and left out as bulk data
-	others   heap.Blocks   // of jemalloc or mimalloc; nil: neither is the malloc
+	others   heap.Blocks   // of another malloc than glibc's; nil: it shows none
 	frames   mem.Spans     // variables of running functions: they are no bulk
 	budget   *budget       // of the census or search
 	bulk     uint64        // bytes that are left out

@@ -19,7 +19,7 @@ type reference struct {
 	isDict bool
 }
 
-// An objectReader tells how the words of an object refer to others.
+// An objectReader finds how the words of an object refer to others.
 type objectReader struct {
 	python  *interpreter.Runtime
 	version *cpython.Version

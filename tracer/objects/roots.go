@@ -12,8 +12,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/torch"
 )
 
-// roots are what keeps objects without being referred to: modules, classes, running functions,
-// static variables and the stacks of threads.
+// roots have the memory that keeps objects without being referred to: modules, classes, running
+// functions, static variables and the stacks of threads.
 type roots struct {
 	pages   *pageCache
 	types   *typeTable // nil: without Python

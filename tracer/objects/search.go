@@ -270,7 +270,7 @@ func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
 	}
 
 	isTagged := version != nil && version.TagsManagedDict
-	// Any word inside a structure of C may be what others point to, such as a member of it.
+	// Pointers may lead into a structure of C: to a member of it.
 	size := n.block.Len()
 	if n.block.kind == blockChunk {
 		size -= glibc.SharedSize // the lists of malloc refer to the next chunk

@@ -236,7 +236,7 @@ func (types *typeTable) read(address uint64) *typeInfo {
 		return nil
 	}
 
-	// The type of a type is type itself, or derives from it: this tells types from other words.
+	// The type of a type is type itself, or derives from it. Few other words do.
 	if meta := mem.Word(content, cpython.ObType); meta != types.python.TypeType() {
 		if m := types.at(meta); m == nil || m.flags&cpython.FlagTypeSubclass == 0 {
 			return nil

@@ -91,8 +91,8 @@ const (
 	headersAtOnce = 512
 )
 
-// mmappedAt returns the block that an address is in, if another malloc than glibc's shows its blocks,
-// or else the chunk with a mapping of its own.
+// mmappedAt returns the block that an address is in, if another malloc than glibc's shows its
+// blocks, or else the chunk with a mapping of its own.
 func (m *memory) mmappedAt(address uint64) (block, bool) {
 	if m.others != nil {
 		found, isLive := m.others.At(address)

@@ -11,7 +11,8 @@ import (
 )
 
 // leaveOutBulk takes the windows of anonymous memory without pointers out of the spans: tensors,
-// images, arrays.
+// images, arrays. A trainer has gigabytes of these beside some hundred MiB of objects, and each
+// level of a search reads all that is left.
 func (m *memory) leaveOutBulk() error {
 	var windows []mem.Span
 	for _, r := range m.regions {
@@ -31,6 +32,8 @@ func (m *memory) leaveOutBulk() error {
 	if err != nil {
 		return err
 	}
+
+	// The variables of running functions are few words, which the probes may miss.
 	var bulk []mem.Span
 	for i, w := range windows {
 		if isBulk[i] && len(m.frames.Intersect(mem.Spans{w})) == 0 {
@@ -151,7 +154,7 @@ func windowsOf(spans mem.Spans) (windows []mem.Spans) {
 }
 
 // areBulk reports which ranges of memory have no pointers, by probes of each. Memory that cannot be
-// read has none.
+// read has none. The probes lie at equal distances, and many ranges share one call.
 func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 	isBulk := make([]bool, len(ranges))
 	var probes []uint64
@@ -192,7 +195,8 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 	return isBulk, flush()
 }
 
-// hasPointers reports whether a page has words that lead to memory that may have objects.
+// hasPointers reports whether a page has words that lead to memory that may have objects. Floats
+// and pixels that look like one address are rare, and two of them in a probe are rarer.
 func (m *memory) hasPointers(page []byte) bool {
 	n := 0
 	for i := 0; i+wordSize <= len(page); i += wordSize {

@@ -116,6 +116,7 @@ func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error
 	c.share = c.shareWithin(options)
 	h.memory.budget = newBudget(ctx, noLimit)
 
+	// A census with one before it reads the same windows, and samples new objects only.
 	if options.Before != nil {
 		c.result.seed = options.Before.seed
 	} else {
@@ -180,6 +181,8 @@ const fewPieces, fewTypes = 32, 8
 func (c *counter) visit(p *piece) error {
 	known := len(c.heap.types.known)
 	defer func() { c.learned = len(c.heap.types.known) - known }()
+	// To read types one by one costs a call each, and to collect the types of a piece first costs a
+	// pass over it. After the first pieces new types are rare.
 	if c.pieces++; c.pieces <= fewPieces || c.learned > fewTypes {
 		c.learnTypes(p)
 	}
@@ -322,8 +325,8 @@ func (c *counter) pool(p *piece, found *pymalloc.Pool) {
 // blocksAtOnce is how many blocks of another malloc are read together.
 const blocksAtOnce = 4096
 
-// others counts the objects in blocks of another malloc than glibc's. Small ones are sampled by window, as
-// pools are; nil for choose: all are counted.
+// others counts the objects in blocks of another malloc than glibc's. Small ones are sampled by
+// window, as pools are; nil for choose: all are counted.
 func (c *counter) others(choose func(mem.Span) bool) error {
 	m := c.heap.memory
 	if m.others == nil {
@@ -479,6 +482,8 @@ func (c *counter) fill() {
 	r.PID, r.Python, r.Share, r.Missing = c.heap.process.PID, c.heap.Python, c.share, c.missing()
 	r.Collections = c.heap.collections()
 
+	// Only pools, and small blocks of another malloc, were read for a share. Tables of containers
+	// are blocks of pools without a type, and are counted with their containers.
 	r.Blocks /= c.share
 	r.Untyped /= c.share
 	r.UntypedBytes = max(0, r.UntypedBytes-c.owned) / c.share

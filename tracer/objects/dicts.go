@@ -31,6 +31,8 @@ func (d *dictReader) namespace(dict uint64, limit int) []entry {
 		return nil
 	}
 
+	// The dict may change meanwhile. Entries that do not fit are refused; others may be of two moments,
+	// and serve for names only.
 	n := uint64(min(int64(limit), shape.Entries))
 	content := make([]byte, n*shape.EntrySize)
 	if n == 0 || d.pages.memory.process.ReadMemory(keys+shape.EntriesAt, content) != nil {

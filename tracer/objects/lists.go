@@ -82,7 +82,8 @@ func (l *linkedLists) patternOf(w *way, period int) *linkPattern {
 	return p
 }
 
-// isPeriodic reports whether the outermost steps of a way repeat.
+// isPeriodic reports whether the outermost steps of a way repeat: minPeriods links in a row are
+// alike.
 func isPeriodic(w *way, period int) bool {
 	steps := make([]*way, 0, period*(minPeriods+1))
 	for at := w; at != nil && len(steps) < cap(steps); at = at.below {
@@ -165,6 +166,7 @@ func (l *linkedLists) link() {
 			continue
 		}
 
+		// The link of a node may lead by way of another object: its dict, or a table.
 		links := make([]nodeLink, 0, len(pattern.nodes))
 		for _, n := range pattern.nodes {
 			if l.heap.memory.budget.isSpent() {

@@ -325,6 +325,8 @@ type part struct {
 
 // findParts divides the spans into parts: of anonymous memory, none crosses the border of a window.
 func (m *memory) findParts() {
+	// Whether a window is read is drawn by its address. So a part of anonymous memory lies within
+	// one.
 	next := 0 // the first span that may be in a region
 	for i, r := range m.regions {
 		size := uint64(pieceBytes)
@@ -368,7 +370,8 @@ func (m *memory) each(choose func(mem.Span) bool, visit func(*piece) error) erro
 	return reading.flush()
 }
 
-// A batchReader reads several parts at once.
+// A batchReader reads several parts at once. Pieces are visited in the order of their addresses, as
+// the chain of a heap goes on from one to the next.
 type batchReader struct {
 	memory *memory
 	visit  func(*piece) error
@@ -413,8 +416,7 @@ func (r *batchReader) flush() error {
 		}
 		content, present = content[n:], present[n/process.PageSize:]
 
-		// Where chunks begin is known from the chunks before only: the chain goes from piece to
-		// piece.
+		// Where a chunk begins follows from the chunks before it, in the pieces before.
 		if p.region.kind == regionHeap {
 			if r.chain == nil || r.chainRegion != part.region {
 				r.chain = &glibc.Chain{Memory: m.reader, Heap: p.region.Span, Cached: m.cached}

@@ -96,7 +96,7 @@ func (rep *reporter) argument(steps []step, defaults *way) string {
 	}
 
 	index := (defaults.at - defaults.node.address - rep.heap.version.TupleItem) / wordSize
-	i := int64(index) + int64(len(f.Args)) - n // they belong to the last arguments
+	i := int64(index) + int64(len(f.Args)) - n // defaults belong to the last arguments
 	if n < 0 || i < 0 || i >= int64(len(f.Args)) {
 		return ""
 	}

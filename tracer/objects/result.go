@@ -129,6 +129,7 @@ func (rep *reporter) isAlive(n *node) bool {
 		return now != nil && now.block == n.block
 	}
 
+	// Another object of the same type at the address counts as the same: its way is checked, too.
 	head, ok := rep.heap.pages.peek(n.address, cpython.ObjectHead)
 	return ok && mem.Word(head, cpython.ObRefcnt) != 0 &&
 		mem.Word(head, cpython.ObType) == n.typ.address
@@ -231,6 +232,7 @@ func (rep *reporter) addTo(candidates map[candidateKey]*candidate, ways []rootPa
 			candidates[key] = c
 		}
 
+		// Places of one variable without a name are one candidate, without the offset.
 		c.isSpread = c.isSpread || c.root.Offset != f.root.Offset
 		c.rank = min(c.rank, f.rank)
 		c.ways = append(c.ways, steps)

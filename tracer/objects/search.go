@@ -37,6 +37,12 @@ const (
 )
 
 // A search finds references backwards, a level at a time.
+//
+// A garbage collector goes forwards, by the traverse function of each type, which cannot be called
+// from outside; and it visits all objects to find the way to one. Backwards, a pass costs as much as
+// to read the memory, whatever the types are, and a few passes find most roots. But a word may look
+// like a reference and be none: reference counts, the tables of containers and a second reading show
+// which words count.
 type search struct {
 	heap    *Heap
 	nodes   *nodeTable
@@ -67,6 +73,7 @@ func (h *Heap) Search(
 		return nil, err
 	}
 
+	// Garbage, and samples for which there was no time, are not searched again.
 	var again []Suspect
 	var indices []int // in results
 	for i, r := range results {
@@ -235,14 +242,14 @@ func (s *search) level(frontier []*node) error {
 	if err == nil {
 		s.lists.link()
 	}
+	// A pass that was cut short has missed references: nothing may follow from their number.
 	for _, n := range frontier {
 		n.searched = err == nil
 	}
 	return err
 }
 
-// aim sets the targets of match: the addresses that refer to the nodes. The bounds and the filter
-// reject nearly all words of a process before the map is asked.
+// aim sets the targets of match: the addresses that refer to the nodes.
 func (s *search) aim(frontier []*node) {
 	s.targets = make(map[uint64]*node, len(frontier))
 	clear(s.filter)
@@ -286,7 +293,8 @@ func (s *search) eachTarget(n *node, add func(address uint64)) (count uint64) {
 	return count
 }
 
-// match finds the words of a piece that are in targets.
+// match finds the words of a piece that are in targets. It sees each word of the process: a
+// comparison and a bit of the filter reject nearly all.
 func (s *search) match(p *piece) {
 	low, width, filter := s.low, s.high-s.low, s.filter
 	content := p.Bytes
@@ -318,6 +326,8 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 		return
 	}
 
+	// Memory with a name ends the way. Elsewhere the object or block that has the word is the next
+	// node.
 	e := edge{at: at, value: value}
 	switch p.region.kind {
 	case regionStatic:

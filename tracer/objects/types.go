@@ -153,6 +153,7 @@ func (types *typeTable) at(address uint64) *typeInfo {
 		return nil
 	}
 
+	// Its own type and its base are types, too, and are read on the way.
 	types.depth++
 	t := types.read(address)
 	types.depth--
@@ -288,6 +289,7 @@ func (types *typeTable) heapTypeName(address uint64, name string) (module, qualn
 	if strings.Contains(name, ".") { // made by C code
 		return "", strings.TrimPrefix(name, "builtins.")
 	}
+	// tp_name is the name that the class had when it was made, and __qualname__ its place.
 	if at, ok := types.pages.word(address + types.version.HTQualname); ok {
 		if text, ok := types.python.Text(at); ok && text != "" {
 			name = text
@@ -419,6 +421,7 @@ func (types *typeTable) isZombieFrame(content []byte) bool {
 // into the block. Random words never do. A block that was handed out again for other data may still
 // have the head of an object that is gone.
 func (types *typeTable) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
+	// Several heads may fit: the type decides, as it says how long the head of its objects is.
 	for _, head := range types.heads {
 		if head+cpython.ObjectHead > uint64(len(content)) || head+cpython.ObjectHead > b.Len() {
 			break

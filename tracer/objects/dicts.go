@@ -14,55 +14,6 @@ type dictReader struct {
 	pages   *pageCache
 }
 
-// An entry is a key of a dict with its value: addresses of objects. value is 0 where there is none.
-type entry struct{ key, value uint64 }
-
-// namespace returns the entries of a dict in the order in which they were put in, up to a limit. It
-// returns no entries that do not check.
-func (d *dictReader) namespace(dict uint64, limit int) []entry {
-	s := d.version
-	keys, ok := d.pages.word(dict + s.DictKeys)
-	if !ok {
-		return nil
-	}
-	values, ok := d.pages.word(dict + s.DictValues)
-	shape, isTable := d.keysAt(keys)
-	if !ok || !isTable {
-		return nil
-	}
-
-	// The dict may change meanwhile. Entries that do not fit are refused; others may be of two moments,
-	// and serve for names only.
-	n := uint64(min(int64(limit), shape.Entries))
-	content := make([]byte, n*shape.EntrySize)
-	if n == 0 || d.pages.memory.process.ReadMemory(keys+shape.EntriesAt, content) != nil {
-		return nil
-	}
-	var items []byte // of a split table, whose keys many dicts share
-	if values != 0 {
-		items = make([]byte, n*wordSize)
-		at, ok := d.valuesAt(values, shape)
-		if !ok || int64(n) > at.Items ||
-			d.pages.memory.process.ReadMemory(values+at.ItemsAt, items) != nil {
-			return nil
-		}
-	}
-
-	entries := make([]entry, 0, n)
-	for i := range n {
-		e := entry{key: mem.Word(content, i*shape.EntrySize+shape.KeyAt)}
-		if items != nil {
-			e.value = mem.Word(items, i*wordSize)
-		} else {
-			e.value = mem.Word(content, i*shape.EntrySize+shape.ValueAt)
-		}
-		if e.key != 0 {
-			entries = append(entries, e)
-		}
-	}
-	return entries
-}
-
 // keysAt returns the shape of the PyDictKeysObject at an address.
 func (d *dictReader) keysAt(keys uint64) (cpython.KeysShape, bool) {
 	header, ok := d.pages.peek(keys, int(d.version.KeysHeader))

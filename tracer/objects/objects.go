@@ -198,7 +198,6 @@ func (h *Heap) use(m *memory) {
 		return
 	}
 
-	dicts := &dictReader{python: h.python, version: h.version, pages: h.pages}
 	h.types = &typeTable{
 		python:   h.python,
 		version:  h.version,
@@ -206,13 +205,16 @@ func (h *Heap) use(m *memory) {
 		hasHeaps: len(h.heaps.Spans) > 0,
 		memory:   m,
 		pages:    h.pages,
-		dicts:    dicts,
 		known:    make(map[uint64]*typeInfo),
 		unknown:  make(map[uint64]struct{}),
 	}
 
 	h.objects = &objectReader{
-		python: h.python, version: h.version, pages: h.pages, dicts: dicts, types: h.types,
+		python:  h.python,
+		version: h.version,
+		pages:   h.pages,
+		dicts:   &dictReader{python: h.python, version: h.version, pages: h.pages},
+		types:   h.types,
 	}
 	h.roots.types = h.types
 }

@@ -77,25 +77,18 @@ func (r *roots) isNamed(t *typeInfo) bool {
 	// objects keep it then, such as its instances.
 	outer, _, _ := strings.Cut(t.qualname, ".")
 	t.named = -1
+	isLocal := strings.Contains(t.qualname, "<locals>")
 	for dict, m := range r.modules {
 		if m.Name != t.module {
 			continue
 		}
-		for _, e := range r.types.dicts.namespace(dict, maxNamespace) {
-			if r.pages.memory.budget.isSpent() {
-				break
-			}
-			key, ok := r.types.python.Text(e.key)
-			if !ok || key != outer {
-				continue
-			}
-
-			found := r.types.at(e.value)
-			isWithin := outer != t.qualname && !strings.Contains(t.qualname, "<locals>")
-			if found != nil && (isWithin || found == t) {
-				t.named = 1
-			}
-			break
+		value, ok := r.types.python.Lookup(dict, outer, maxNamespace)
+		if !ok {
+			continue
+		}
+		isWithin := outer != t.qualname && !isLocal
+		if found := r.types.at(value); found != nil && (isWithin || found == t) {
+			t.named = 1
 		}
 	}
 	return t.named > 0

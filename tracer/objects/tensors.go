@@ -73,10 +73,8 @@ func (c *counter) learnTensorTypes() {
 		if !ok {
 			continue
 		}
-		for _, e := range c.heap.types.dicts.namespace(dict, maxNamespace) {
-			if name, _ := c.heap.python.Text(e.key); name == class {
-				c.heap.types.at(e.value)
-			}
+		if value, ok := c.heap.python.Lookup(dict, class, maxNamespace); ok {
+			c.heap.types.at(value)
 		}
 	}
 }

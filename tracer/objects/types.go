@@ -118,7 +118,6 @@ type typeTable struct {
 	hasHeaps bool     // heaps of glibc are known: types made at run time lie in them
 	memory   *memory
 	pages    *pageCache
-	dicts    *dictReader
 
 	known   map[uint64]*typeInfo
 	unknown map[uint64]struct{} // addresses that have no type
@@ -297,16 +296,11 @@ func (types *typeTable) heapTypeName(address uint64, name string) (module, qualn
 	}
 
 	dict, _ := types.pages.word(address + types.version.TypeDict)
-	for _, e := range types.dicts.namespace(dict, maxClassNames) {
-		if types.memory.budget.isSpent() {
-			break
-		}
-		if key, ok := types.python.Text(e.key); ok && key == "__module__" {
-			if module, _ = types.python.Text(e.value); module == "builtins" {
-				module = ""
-			}
-			break
-		}
+	if value, ok := types.python.Lookup(dict, "__module__", maxClassNames); ok {
+		module, _ = types.python.Text(value)
+	}
+	if module == "builtins" {
+		module = ""
 	}
 	return module, name
 }

@@ -129,7 +129,7 @@ func (r *frameReader) frame(address uint64) (f Frame, ok bool) {
 		return Frame{}, false
 	}
 	f.Function, f.File, f.Line = c.Function, c.File, c.Line(instruction)
-	if name, ok := r.lookup(r.view, mem.Word(head, s.FrameGlobals), "__name__"); ok {
+	if name, ok := r.lookup(r.view, mem.Word(head, s.FrameGlobals), "__name__", maxGlobals); ok {
 		f.Module, _ = r.text(r.view, name, maxText)
 	}
 

@@ -52,7 +52,7 @@ type Agent struct {
 	done        chan struct{} // closed when the agent ends
 
 	mu       sync.Mutex
-	watched  []*watched
+	watched  []*watchedProcess
 	ignored  int
 	running  *traceRun // nil: no trace runs
 	ending   bool
@@ -194,7 +194,7 @@ func (a *Agent) Close() error {
 	return err
 }
 
-func (w *watched) close() {
+func (w *watchedProcess) close() {
 	w.process.Close()
 	w.limits.Close()
 }

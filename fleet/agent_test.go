@@ -195,7 +195,7 @@ func TestTraceFails(t *testing.T) {
 func TestTracesPerDay(t *testing.T) {
 	a := &Agent{options: Options{TracesPerDay: 2, TraceEvery: time.Hour}}
 	now := time.Now()
-	w := &watched{}
+	w := &watchedProcess{}
 	for i, c := range []struct {
 		traces []time.Duration // ago
 		own    time.Duration
@@ -296,9 +296,9 @@ func TestStartFails(t *testing.T) {
 
 	defer a.Close()
 	a.executable = "/nowhere"
-	w := &watched{key: processKey{1, 1}}
+	w := &watchedProcess{key: processKey{1, 1}}
 	w.begin(0, a.criteria, 1)
-	w.judged(verdict.Verdict{Class: verdict.ClassLeak}, verdict.Findings{}, 1)
+	w.judge(verdict.Verdict{Class: verdict.ClassLeak}, verdict.Findings{}, 1)
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -62,7 +62,7 @@ type candidate struct {
 	identity growth.Identity
 	labels   map[string]string // of its profiles
 	// replaces is the process whose place it takes; nil: none.
-	replaces *watched
+	replaces *watchedProcess
 }
 
 // A waitingProcess may be watched later. It is ignored if a rule matches it, and there was no room.

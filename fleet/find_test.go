@@ -126,7 +126,7 @@ func TestFinder(t *testing.T) {
 			t.Fatalf("found %d", len(found))
 		}
 		for _, c := range found {
-			w := (&Agent{options: Options{Speed: 1}}).newWatched(c)
+			w := (&Agent{options: Options{Speed: 1}}).newProcess(c)
 			texts := fmt.Sprintf("%s %+v", w.command, w.identity)
 			if texts != growth.Printable(texts) || len(texts) > 2000 {
 				t.Errorf("%d bytes: %.200q", len(texts), texts)

@@ -88,7 +88,7 @@ func TestHistory(t *testing.T) {
 // A process is judged at 90 s first, then ever more rarely, and every five minutes at last. A leak is
 // suspected until three checks agree.
 func TestJudged(t *testing.T) {
-	w := &watched{}
+	w := &watchedProcess{}
 	w.begin(0, verdict.InSeconds().Repeated(), 1)
 	leak := verdict.Verdict{Class: verdict.ClassLeak, ToLimit: 1e6}
 
@@ -101,7 +101,7 @@ func TestJudged(t *testing.T) {
 			continue
 		}
 		at = append(at, age)
-		if w.judged(leak, verdict.Findings{}, 1).turned {
+		if w.judge(leak, verdict.Findings{}, 1).isNewStatus {
 			turns++
 		}
 		if w.wantsTrace {
@@ -128,17 +128,17 @@ func TestJudged(t *testing.T) {
 		t.Errorf("%d turns, %d traces wanted", turns, wants)
 	}
 
-	stable := w.judged(verdict.Verdict{Class: verdict.ClassPlateau}, verdict.Findings{}, 1)
-	if !stable.turned || stable.before != verdict.ClassLeak || w.wantsTrace {
+	stable := w.judge(verdict.Verdict{Class: verdict.ClassPlateau}, verdict.Findings{}, 1)
+	if !stable.isNewStatus || stable.before != verdict.ClassLeak || w.wantsTrace {
 		t.Errorf("back: %+v", stable)
 	}
 
 	near := verdict.Verdict{Class: verdict.ClassGrowing, ToLimit: 1800}
-	if first := w.judged(near, verdict.Findings{}, 1); first.nearLimit || w.wantsTrace {
+	if first := w.judge(near, verdict.Findings{}, 1); first.isNearLimit || w.wantsTrace {
 		t.Errorf("the first one: %+v", first)
 	}
 
-	if second := w.judged(near, verdict.Findings{}, 1); !second.nearLimit || !w.wantsTrace {
+	if second := w.judge(near, verdict.Findings{}, 1); !second.isNearLimit || !w.wantsTrace {
 		t.Errorf("the second one: %+v", second)
 	}
 }

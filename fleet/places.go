@@ -13,7 +13,7 @@ type places struct {
 
 // A place is of a watched process.
 type place struct {
-	watched *watched
+	watched *watchedProcess
 	owner   string
 	private int64 // its memory in bytes
 }

@@ -104,8 +104,8 @@ func (a *Agent) RequestTrace(_ context.Context, r serve.Request) (serve.Answer, 
 
 // requested returns the process of a request: the one with a PID, or the largest one with a job ID
 // and a rank.
-func (a *Agent) requested(r serve.Request) (*watched, error) {
-	var found *watched
+func (a *Agent) requested(r serve.Request) (*watchedProcess, error) {
+	var found *watchedProcess
 	for _, w := range a.watched {
 		isMeant := r.PID != 0 && w.key.pid == r.PID ||
 			r.PID == 0 && r.Job != "" && w.identity.Job == r.Job &&

@@ -76,7 +76,7 @@ type savedProcess struct {
 const bytesPerKiB = 1 << 10
 
 // saved is the process for the state.
-func (w *watched) saved() savedProcess {
+func (w *watchedProcess) saved() savedProcess {
 	h := &w.history
 	s := savedProcess{
 		PID: w.key.pid, StartTicks: w.key.start, Image: w.image.String(),
@@ -133,7 +133,7 @@ func (s *savedProcess) check() error {
 }
 
 // restore continues the history of the process that was saved.
-func (w *watched) restore(s savedProcess) {
+func (w *watchedProcess) restore(s savedProcess) {
 	w.history = history{
 		thinning: growth.ThinningOf(s.Stride), born: s.BornS, began: s.BeganS,
 		points: make([]point, len(s.AgeMS)),

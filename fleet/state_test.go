@@ -35,12 +35,12 @@ func (a *testAgent) watchedStart(t *testing.T, pid int) string {
 }
 
 func TestSaved(t *testing.T) {
-	w := &watched{key: processKey{17, 4711}, tracedAt: time.Now().Round(0).UTC(), folder: "j-20261126T021500Z"}
+	w := &watchedProcess{key: processKey{17, 4711}, tracedAt: time.Now().Round(0).UTC(), folder: "j-20261126T021500Z"}
 	w.begin(2.5, verdict.InSeconds().Repeated(), 1)
 	w.history.watch(time.Hour, 2*time.Hour, func(s float64) (float64, float64) { return 1000*mib + 8192*s, 4096 })
 	w.history.add(3*3600, growth.Sample{RSS: mib})
 	w.history.add(3*3600+0.0004, growth.Sample{RSS: mib}) // after a late tick
-	w.judged(verdict.Verdict{Class: verdict.ClassLeak}, verdict.Findings{}, 1)
+	w.judge(verdict.Verdict{Class: verdict.ClassLeak}, verdict.Findings{}, 1)
 
 	raw, err := json.Marshal(w.saved())
 	if err != nil {
@@ -60,7 +60,7 @@ func TestSaved(t *testing.T) {
 		t.Errorf("%d bytes a sample", perSample)
 	}
 
-	again := &watched{key: w.key}
+	again := &watchedProcess{key: w.key}
 	again.begin(0, verdict.InSeconds().Repeated(), 1)
 	again.restore(s)
 	if !reflect.DeepEqual(again.history.points, w.history.points) || again.history.born != 2.5 ||

@@ -62,7 +62,7 @@ type traceRun struct {
 }
 
 // allowed returns how long a trace of a process must wait; 0: it need not.
-func (a *Agent) allowed(w *watched, now time.Time) time.Duration {
+func (a *Agent) allowed(w *watchedProcess, now time.Time) time.Duration {
 	var wait time.Duration
 	if !w.tracedAt.IsZero() {
 		wait = w.tracedAt.Add(a.options.TraceEvery).Sub(now)
@@ -90,7 +90,7 @@ func (a *Agent) decide() {
 	}
 
 	now := time.Now()
-	var first *watched
+	var first *watchedProcess
 	for _, w := range a.watched {
 		if !w.wantsTrace {
 			continue
@@ -116,7 +116,7 @@ func (a *Agent) decide() {
 }
 
 // start starts a trace of a process. The caller holds mu, and no trace runs.
-func (a *Agent) start(w *watched, now time.Time) error {
+func (a *Agent) start(w *watchedProcess, now time.Time) error {
 	r := &traceRun{
 		key: w.key, folder: a.directory.newTraceName(w.identity, w.key.pid, now), labels: w.labels,
 		event: w.event(EventTraceStarted), ended: make(chan struct{}),

@@ -43,7 +43,7 @@ func (a *Agent) findOnce() {
 	}
 
 	found, ignored, err := a.finder.scan(isWatched, p)
-	var added []*watched
+	var added []*watchedProcess
 	for _, c := range found {
 		if _, isWatched := images[processKey{c.PID, c.StartTicks}]; isWatched {
 			a.finder.later(c) // as another program: check sees that, and how old the process is
@@ -53,7 +53,7 @@ func (a *Agent) findOnce() {
 			a.giveUp(c.replaces)
 			ignored++
 		}
-		added = append(added, a.newWatched(c))
+		added = append(added, a.newProcess(c))
 	}
 
 	a.mu.Lock()
@@ -92,16 +92,16 @@ func (a *Agent) places() (*places, map[processKey]process.Image) {
 }
 
 // giveUp ends the watching of a process for another one. It may be watched later.
-func (a *Agent) giveUp(w *watched) {
+func (a *Agent) giveUp(w *watchedProcess) {
 	a.mu.Lock()
 	w.replaced = true
 	a.mu.Unlock()
 	a.finder.waiting[w.key.pid] = &waitingProcess{Arrival: w.arrival, ignored: true}
 }
 
-// newWatched begins to watch a process that was found.
-func (a *Agent) newWatched(c candidate) *watched {
-	w := &watched{
+// newProcess begins to watch a process that was found.
+func (a *Agent) newProcess(c candidate) *watchedProcess {
+	w := &watchedProcess{
 		key: processKey{c.PID, c.StartTicks}, process: c.process, start: c.Start, image: c.Image,
 		arrival: c.Arrival, owner: c.owner,
 		limits: process.NewSystemMemoryReader(), identity: c.identity, command: c.process.Command(),
@@ -113,7 +113,7 @@ func (a *Agent) newWatched(c candidate) *watched {
 }
 
 // add adds a process, with its history of the agent before.
-func (a *Agent) add(w *watched) {
+func (a *Agent) add(w *watchedProcess) {
 	a.mu.Lock()
 	saved, isKnown := a.saved[w.key]
 	isKnown = isKnown && saved.Image == w.image.String()
@@ -214,7 +214,7 @@ func bootTime() time.Duration {
 }
 
 // sample samples a process; false: it has ended, or gives up its place.
-func (a *Agent) sample(w *watched, now time.Duration) bool {
+func (a *Agent) sample(w *watchedProcess, now time.Duration) bool {
 	a.mu.Lock()
 	isReplaced := w.replaced
 	a.mu.Unlock()
@@ -243,7 +243,7 @@ func (a *Agent) sample(w *watched, now time.Duration) bool {
 }
 
 // check reads the limits of a process, and whether it still executes its program.
-func (a *Agent) check(w *watched, now time.Duration) {
+func (a *Agent) check(w *watchedProcess, now time.Duration) {
 	stat, err := w.process.Stat()
 	if err == nil && stat.Image != w.image && !stat.Image.IsZero() {
 		// The next scans for new processes compare it with the rules again.
@@ -264,27 +264,27 @@ func (a *Agent) check(w *watched, now time.Duration) {
 }
 
 // judge judges a process, and reports the changes.
-func (a *Agent) judge(w *watched) {
+func (a *Agent) judge(w *watchedProcess) {
 	judged, found := w.history.judge(w.headroom, a.criteria)
 	a.mu.Lock()
-	t := w.judged(judged, found, a.options.Speed)
+	change := w.judge(judged, found, a.options.Speed)
 	event := w.event(EventTurned)
-	event.Before = t.before
+	event.Before = change.before
 	a.mu.Unlock()
 
 	switch {
-	case t.turned:
+	case change.isNewStatus:
 		a.report(event)
-	case t.nearLimit:
+	case change.isNearLimit:
 		event.Kind = EventNearLimit
 		a.report(event)
 	}
 }
 
 // remove makes a process one that is not watched.
-func (a *Agent) remove(w *watched, kind EventKind) {
+func (a *Agent) remove(w *watchedProcess, kind EventKind) {
 	a.mu.Lock()
-	a.watched = slices.DeleteFunc(a.watched, func(other *watched) bool { return other == w })
+	a.watched = slices.DeleteFunc(a.watched, func(other *watchedProcess) bool { return other == w })
 	event := w.event(kind)
 	a.mu.Unlock()
 	w.close()
@@ -292,7 +292,7 @@ func (a *Agent) remove(w *watched, kind EventKind) {
 }
 
 // find returns a watched process; nil: it is none any more. The caller holds mu.
-func (a *Agent) find(key processKey) *watched {
+func (a *Agent) find(key processKey) *watchedProcess {
 	for _, w := range a.watched {
 		if w.key == key {
 			return w

@@ -19,7 +19,7 @@ type processKey struct {
 
 // A watched process. Its process, key and limits belong to the goroutine that samples; everything
 // else is guarded by Agent.mu.
-type watched struct {
+type watchedProcess struct {
 	key     processKey
 	process *process.Process
 	limits  *process.SystemMemoryReader
@@ -75,7 +75,7 @@ const (
 )
 
 // begin resets the findings on the program that the process executed before.
-func (w *watched) begin(born float64, criteria verdict.Criteria, speed float64) {
+func (w *watchedProcess) begin(born float64, criteria verdict.Criteria, speed float64) {
 	w.history = history{born: born}
 	w.rechecks = verdict.NewRechecks(criteria)
 	w.rechecks.Longest = longestCheck.Seconds() / speed
@@ -86,12 +86,12 @@ func (w *watched) begin(born float64, criteria verdict.Criteria, speed float64) 
 	w.headroom = growth.Headroom{}
 }
 
-// A turn is the change of a process's status by a judgement.
-type turn struct {
+// A statusChange is how a judgement changes the status of a process.
+type statusChange struct {
 	before verdict.Class // that was reported last
-	// turned: a leak is suspected or confirmed, or the process has stopped growing since. nearLimit:
-	// its limit has come near.
-	turned, nearLimit bool
+	// isNewStatus: a leak is suspected or confirmed, or the process has stopped growing since.
+	// isNearLimit: its limit has come near.
+	isNewStatus, isNearLimit bool
 }
 
 // isAlarming is true of classes for which a process is traced.
@@ -100,10 +100,10 @@ func isAlarming(c verdict.Class) bool {
 }
 
 // isDue reports whether the process is to be judged.
-func (w *watched) isDue() bool { return w.history.length() >= w.nextJudgement }
+func (w *watchedProcess) isDue() bool { return w.history.length() >= w.nextJudgement }
 
-// judged takes over a verdict on the history as it is, and the findings besides it.
-func (w *watched) judged(judged verdict.Verdict, found verdict.Findings, speed float64) turn {
+// judge takes over a verdict on the history as it is, and the findings besides it.
+func (w *watchedProcess) judge(judged verdict.Verdict, found verdict.Findings, speed float64) statusChange {
 	length := w.history.length()
 	w.nextJudgement = min(recheckFactor*length, length+longestJudgement.Seconds()/speed)
 	if w.rechecks.Due(length) {
@@ -115,33 +115,33 @@ func (w *watched) judged(judged verdict.Verdict, found verdict.Findings, speed f
 	class := v.Class
 	w.verdict = v
 
-	t := turn{before: w.reported}
+	change := statusChange{before: w.reported}
 	begins := isAlarming(class) && !w.alarmed
 	ends := w.alarmed && !class.Grows()
 	if begins || ends || class == verdict.ClassLeak && w.reported != class {
-		w.alarmed, w.reported, t.turned = isAlarming(class), class, true
+		w.alarmed, w.reported, change.isNewStatus = isAlarming(class), class, true
 	}
 
 	if class.Grows() && v.ToLimit < nearLimitTime.Seconds()/speed {
 		w.nearLimit++
-		t.nearLimit = w.nearLimit == nearLimitChecks
+		change.isNearLimit = w.nearLimit == nearLimitChecks
 	} else {
 		w.nearLimit = 0
 	}
 
-	if begins || t.nearLimit {
+	if begins || change.isNearLimit {
 		w.wantsTrace, w.wasRefused = true, false
 	}
 
 	w.wantsTrace = w.wantsTrace && w.mattersNow()
-	return t
+	return change
 }
 
 // mattersNow reports whether a trace that was not possible is wanted still.
-func (w *watched) mattersNow() bool { return w.alarmed || w.nearLimit >= nearLimitChecks }
+func (w *watchedProcess) mattersNow() bool { return w.alarmed || w.nearLimit >= nearLimitChecks }
 
 // urgency orders the processes that are to be traced: the more urgent, the less.
-func (w *watched) urgency() float64 {
+func (w *watchedProcess) urgency() float64 {
 	if !math.IsNaN(w.verdict.ToLimit) {
 		return w.verdict.ToLimit
 	}
@@ -150,7 +150,7 @@ func (w *watched) urgency() float64 {
 }
 
 // state is the process as metrics have it.
-func (w *watched) state() metrics.Process {
+func (w *watchedProcess) state() metrics.Process {
 	v := &w.verdict
 	p := metrics.Process{
 		Job: w.identity.Job, Rank: w.identity.Rank, Role: w.identity.Role, Count: 1,
@@ -170,7 +170,7 @@ func (w *watched) state() metrics.Process {
 }
 
 // event is an event about the process.
-func (w *watched) event(kind EventKind) Event {
+func (w *watchedProcess) event(kind EventKind) Event {
 	return Event{
 		Kind: kind, PID: w.key.pid, Identity: w.identity, Command: w.command, RSS: w.last.RSS,
 		Verdict: w.verdict,

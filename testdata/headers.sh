@@ -7,7 +7,7 @@
 set -eu
 
 CACHE=${XDG_CACHE_HOME:-/var/cache}/allocscope/headers
-root=$CACHE/$1
+root=$CACHE/$1-$2 # a package each: the next version of Python is in another one
 # shellcheck source=archives.sh
 . "$(dirname "$0")/archives.sh"
 

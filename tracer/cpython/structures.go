@@ -109,9 +109,25 @@ const (
 	WeakrefCallback    = 24  // PyWeakReference.wr_callback
 	ContextVarCached   = 32  // PyContextVar.var_cached
 
+	TypeHead = 424 // bytes of a PyTypeObject that all versions have, and a few more
+
 	GCGenerationSize     = 24 // struct gc_generation
-	GCGenerationStatSize = 24 // struct gc_generation_stats
+	GCGenerationStatSize = 24 // struct gc_generation_stats: collections, and two more words
+	GCStatCollected      = 8  // collected
 	GCNumGenerations     = 3  // NUM_GENERATIONS
+	GCPrev               = 8  // PyGC_Head._gc_prev
+	GCFlags              = 3  // in the lowest bits of _gc_prev and _gc_next
+
+	// FrameExecuting is the gi_frame_state of a generator that runs. FRAME_CREATED and
+	// FRAME_SUSPENDED are less, FRAME_CLEARED is more.
+	FrameExecuting = 0
+)
+
+// The debug hooks on the allocators put a head before each block. It ends with a byte several times.
+// https://docs.python.org/3/c-api/memory.html#c.PyMem_SetupDebugHooks
+const (
+	ForbiddenByte  = 0xfd // PYMEM_FORBIDDENBYTE
+	ForbiddenCount = 7
 )
 
 // PyMemberDef. MemberObject and MemberObjectEx are its types of references: _Py_T_OBJECT, and

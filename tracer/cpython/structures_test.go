@@ -1,6 +1,7 @@
 package cpython
 
 import (
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -43,6 +45,15 @@ func TestVersions(t *testing.T) {
 		for name, value := range fieldsOf(v) {
 			if value == Published && v.DebugOffsets == nil {
 				t.Errorf("3.%d: %s is published, but nothing is", v.Minor, name)
+			}
+		}
+		if v.DebugOffsets == nil {
+			continue
+		}
+		positions := reflect.ValueOf(*v.DebugOffsets)
+		for i := range positions.NumField() {
+			if at := positions.Field(i).Uint(); at != Absent && at+8 > DebugOffsetsSize {
+				t.Errorf("3.%d: %s is beyond DebugOffsetsSize", v.Minor, positions.Type().Field(i).Name)
 			}
 		}
 	}
@@ -108,6 +119,8 @@ var notInHeaders = map[string]bool{
 	"StackRefTags": true,
 }
 
+var update = flag.Bool("update", false, "write the offsets of the headers into the files of the versions")
+
 // The oracle is the compiler: offsetof in the headers of each version.
 func TestStructures(t *testing.T) {
 	for _, v := range versions {
@@ -172,7 +185,11 @@ func compareWithHeaders(t *testing.T, v *Version, includes []string) {
 		}
 		printed[name] = true
 		value, known := got[name]
-		if !known || value != want {
+		switch {
+		case known && value == want:
+		case known && *update:
+			setField(t, fmt.Sprintf("v3%d.go", v.Minor), name, want)
+		default:
 			t.Errorf("%s is %d, want %d", name, value, want)
 		}
 	}
@@ -180,6 +197,21 @@ func compareWithHeaders(t *testing.T, v *Version, includes []string) {
 		if !printed[name] && !notInHeaders[name] && value != Absent && value != Published {
 			t.Errorf("%s is %d, but the headers do not have it", name, value)
 		}
+	}
+}
+
+// setField writes a number into the file of a version.
+func setField(t *testing.T, path, name string, value int64) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	field := regexp.MustCompile(`(?m)^(\s+` + name + `:\s+).*,$`)
+	content = field.ReplaceAll(content, fmt.Appendf(nil, "${1}%d,", value))
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
 

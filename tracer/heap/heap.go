@@ -91,7 +91,7 @@ type BlockFinder interface {
 }
 
 // ErrNoBlocks means that the blocks of a malloc cannot be found by address.
-var ErrNoBlocks = errors.New("malloc is neither jemalloc nor mimalloc")
+var ErrNoBlocks = errors.New("malloc does not show its blocks")
 
 // Blocks finds the blocks that addresses are in. It is not safe for concurrent use.
 type Blocks interface {

@@ -10,8 +10,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
-// ErrNotGlibc means that the heaps of a process cannot be walked.
-var ErrNotGlibc = errors.New("malloc is not glibc's")
+// errNotGlibc means that the heaps of a process cannot be walked.
+var errNotGlibc = errors.New("malloc is not glibc's")
 
 // ProcessAllocator is the allocator of a process, or the reason why it has none that can be read.
 type ProcessAllocator struct {
@@ -23,7 +23,7 @@ type ProcessAllocator struct {
 func AllocatorOf(p *process.Process) (a ProcessAllocator) {
 	maps, err := p.Maps()
 	if err == nil {
-		a.Allocator, err = FindAllocator(p, maps)
+		a.Allocator, err = findAllocator(p, maps)
 	}
 	a.err = err
 	return a
@@ -45,11 +45,12 @@ func (a ProcessAllocator) CheckObjects(
 	if err != nil {
 		return nil, err
 	}
+
 	states, err := a.Check(memory, maps, objects)
 	if err != nil {
 		return nil, err
 	}
-	fingerprints, err := Fingerprints(memory, objects)
+	fingerprints, err := fingerprintsOf(memory, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -88,16 +89,17 @@ type Heaps struct {
 }
 
 // Heaps finds the heaps of the process, see glibc.Malloc.Heaps. maps are the current ones. The
-// error wraps ErrNotGlibc, too.
+// error wraps errNotGlibc, too.
 func (a ProcessAllocator) Heaps(p *process.Process, maps []process.Mapping) (Heaps, error) {
 	malloc, ok := a.Allocator.(*glibc.Malloc)
 	if !ok {
-		return Heaps{}, errors.Join(a.err, ErrNotGlibc)
+		return Heaps{}, errors.Join(a.err, errNotGlibc)
 	}
 	memory, err := newPrivateMemory(p, maps)
 	if err != nil {
 		return Heaps{}, err
 	}
+
 	found, err := malloc.Heaps(memory, maps)
 	if err != nil {
 		return Heaps{}, err
@@ -119,9 +121,10 @@ func (a ProcessAllocator) WalkHeaps(
 ) (chunks glibc.HeapChunks, err error) {
 	malloc, ok := a.Allocator.(*glibc.Malloc)
 	if !ok {
-		return glibc.HeapChunks{}, errors.Join(a.err, ErrNotGlibc)
+		return glibc.HeapChunks{}, errors.Join(a.err, errNotGlibc)
 	}
 
+	// The kernel moves the end of a heap while it is read: the maps of before then end too early.
 	const attempts = 3
 	for range attempts {
 		maps, err := p.Maps()
@@ -137,5 +140,6 @@ func (a ProcessAllocator) WalkHeaps(
 			return chunks, err
 		}
 	}
+
 	return glibc.HeapChunks{}, glibc.ErrBrokenChain
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
-// ErrUnknown means that the objects of a process cannot be checked, whatever its version of malloc.
-var ErrUnknown = errors.New("its malloc is neither glibc's nor jemalloc nor mimalloc")
+// errUnknown means that the objects of a process cannot be checked, whatever its version of malloc.
+var errUnknown = errors.New("its malloc is neither glibc's nor jemalloc nor mimalloc")
 
-// FindAllocator finds the malloc that a process uses. The error wraps ErrUnknown or the reason of
+// findAllocator finds the malloc that a process uses. The error wraps errUnknown or the reason of
 // the allocator, or the errors of probe.Resolve.
-func FindAllocator(p *process.Process, maps []process.Mapping) (heap.Allocator, error) {
+func findAllocator(p *process.Process, maps []process.Mapping) (heap.Allocator, error) {
 	library, err := mallocLibrary(p, maps)
 	if err != nil {
 		return nil, err
@@ -28,8 +28,9 @@ func FindAllocator(p *process.Process, maps []process.Mapping) (heap.Allocator, 
 	if err != nil {
 		return nil, err
 	}
+
 	if known == nil || known.Find == nil {
-		return nil, fmt.Errorf("%w but that of %s", ErrUnknown, library.Path)
+		return nil, fmt.Errorf("%w but that of %s", errUnknown, library.Path)
 	}
 	return known.Find(p, maps, library)
 }
@@ -95,13 +96,14 @@ func allocatorOf(p *process.Process, m process.Mapping) (*allocators.Allocator, 
 		return known, nil
 	}
 
-	// A static program exports none.
+	// A static program exports none. Its symbol table is read only for this, as it may be large.
 	wanted := make(map[string]bool)
 	for _, known := range allocators.All {
 		for _, function := range known.Functions {
 			wanted[function] = true
 		}
 	}
+
 	found, err := file.Functions(symbol.Symtab, wanted)
 	return withFunction(func(function string) bool { _, ok := found[function]; return ok }), err
 }

@@ -23,8 +23,8 @@ const fingerprintBytes = 16
 
 var fingerprintSeed = maphash.MakeSeed()
 
-// Fingerprints returns the fingerprints of objects, or the error of memory.
-func Fingerprints(memory mem.Reader, objects []heap.Object) ([]Fingerprint, error) {
+// fingerprintsOf returns the fingerprints of objects, or the error of memory.
+func fingerprintsOf(memory mem.Reader, objects []heap.Object) ([]Fingerprint, error) {
 	addresses := make([]uint64, 0, 2*len(objects))
 	for _, o := range objects {
 		middle := o.Address + o.Size/2&^(fingerprintBytes-1)

@@ -13,7 +13,7 @@ func TestFingerprints(t *testing.T) {
 		content := make([]byte, 4096)
 		content[written] = 1
 		memory := &heaptest.Forgery{Content: content, Holes: holes}
-		found, err := Fingerprints(memory, []heap.Object{{Size: size}})
+		found, err := fingerprintsOf(memory, []heap.Object{{Size: size}})
 		if err != nil || len(found) != 1 {
 			t.Fatalf("%v, %v", found, err)
 		}

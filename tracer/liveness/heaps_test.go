@@ -85,7 +85,7 @@ func TestHeaps(t *testing.T) {
 		t.Setenv("LD_PRELOAD", "libjemalloc.so.2")
 		p := startProgram(t, "lru")
 		a := AllocatorOf(p.process)
-		if _, err := a.Heaps(p.process, mapsOf(t, p.process)); !errors.Is(err, ErrNotGlibc) {
+		if _, err := a.Heaps(p.process, mapsOf(t, p.process)); !errors.Is(err, errNotGlibc) {
 			t.Error(err)
 		}
 	})

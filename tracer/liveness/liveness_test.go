@@ -101,7 +101,7 @@ func mapsOf(t testing.TB, p *process.Process) []process.Mapping {
 
 func mustFind(t testing.TB, p *process.Process) heap.Allocator {
 	t.Helper()
-	found, err := FindAllocator(p, mapsOf(t, p))
+	found, err := findAllocator(p, mapsOf(t, p))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,8 +335,8 @@ func TestFindAllocator(t *testing.T) {
 	t.Run("another allocator", func(t *testing.T) {
 		t.Setenv("LD_PRELOAD", tracertest.Build(t, "preload.c", "-shared", "-fPIC"))
 		p := startProgram(t, "lru")
-		found, err := FindAllocator(p.process, mapsOf(t, p.process))
-		if !errors.Is(err, ErrUnknown) || found != nil {
+		found, err := findAllocator(p.process, mapsOf(t, p.process))
+		if !errors.Is(err, errUnknown) || found != nil {
 			t.Errorf("%v, %v", found, err)
 		}
 	})

@@ -31,9 +31,10 @@ func newPrivateMemory(p *process.Process, maps []process.Mapping) (mem.Reader, e
 		return nil, err
 	}
 
+	// Only anonymous memory is zero where it was never touched: pages of a file have its contents.
 	readable := privateSpans(maps)
 	anonymous := privateSpans(slices.DeleteFunc(slices.Clone(maps), process.Mapping.IsFile))
-	if status.Swap > 0 {
+	if status.Swap > 0 { // else there is no need to read the page tables
 		pagemap, err := p.OpenPagemap()
 		if err != nil {
 			return nil, err
@@ -42,6 +43,7 @@ func newPrivateMemory(p *process.Process, maps []process.Mapping) (mem.Reader, e
 		swapped := swappedSpans(pagemap, maps)
 		readable, anonymous = readable.Subtract(swapped), anonymous.Subtract(swapped)
 	}
+
 	return &privateMemory{Reader: p, readable: readable, anonymous: anonymous}, nil
 }
 
@@ -78,6 +80,7 @@ func swappedSpans(pagemap *process.Pagemap, maps []process.Mapping) mem.Spans {
 			}
 		}
 	}
+
 	return mem.MergeSpans(swapped)
 }
 
@@ -105,6 +108,7 @@ func (m *privateMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
 		}
 		contents[indices[i]] = content
 	}
+
 	return contents, nil
 }
 

@@ -116,15 +116,18 @@ func (t *Tracker) Observe(
 		return fmt.Errorf("read live map: %w", err)
 	}
 
+	// The kernel's map has lost the others: a probe has seen them being freed.
 	for key, o := range t.Objects {
 		if o.lastAlive == to {
 			continue
 		}
+
 		if probed[key.Tgid] {
 			t.recordExposure(&key, o, from, seconds, true)
 		}
 		delete(t.Objects, key)
 	}
+
 	return nil
 }
 
@@ -162,7 +165,7 @@ func (t *Tracker) Adopt(key bpf.Address, a *bpf.Allocation, now uint64) {
 // InspectNew takes the fingerprints of objects of a process that were born in the last burst, and
 // finds the objects that have a mapping of their own. An error of memory leaves them as they are.
 func (t *Tracker) InspectNew(memory mem.Reader, tgid uint32, objects []heap.Object) error {
-	fingerprints, err := Fingerprints(memory, objects)
+	fingerprints, err := fingerprintsOf(memory, objects)
 	if err != nil {
 		return err
 	}
@@ -171,6 +174,8 @@ func (t *Tracker) InspectNew(memory mem.Reader, tgid uint32, objects []heap.Obje
 		return err
 	}
 
+	// An object with a mapping of its own is unmapped when it is freed, which source mapping sees: no
+	// check has to find it dead.
 	for i, object := range objects {
 		key := bpf.Address{Address: object.Address, Tgid: tgid}
 		o := t.Objects[key]
@@ -198,6 +203,8 @@ func (t *Tracker) Apply(tgid uint32, checked []checkedObject) (dead []bpf.Addres
 			continue
 		}
 
+		// An object looks alive if another one of its size class has got its address. How many do
+		// follows from the rate of the deaths that are found, beside the rate within bursts.
 		counts := t.hazardRate(stack.Key{TGID: tgid, ID: o.stack}).At(o.ageAt(o.lastAlive))
 		counts.TrackedSeconds += time.Duration(now - o.lastAlive).Seconds()
 		if c.state == heap.Dead {

@@ -23,7 +23,7 @@ const (
 	blockPool    blockKind = iota // of pymalloc
 	blockChunk                    // of a heap of glibc's malloc
 	blockMmapped                  // a chunk of glibc's malloc with a mapping of its own
-	blockOther                    // of jemalloc or mimalloc
+	blockOther                    // of another malloc
 )
 
 // poolBlock returns the live block of an address in a pool.
@@ -33,49 +33,48 @@ func poolBlock(p *pymalloc.Pool, address uint64) (block, bool) {
 }
 
 // poolAt returns the pool of an address; nil: there is none. isChanging is as ParsePool returns it.
-func (p *piece) poolAt(address, size uint64) (found *pymalloc.Pool, isChanging bool) {
+func (p *piece) poolAt(address uint64) (found *pymalloc.Pool, isChanging bool) {
+	size := p.memory.poolSize
 	start := address &^ (size - 1)
 	if known, ok := p.pools[start]; ok {
 		return known, known == nil
 	}
+
 	content := p.At(start, size)
 	if content == nil || !p.IsPresent(start) {
 		return nil, false
 	}
+
 	found, isChanging = pymalloc.ParsePool(content, start)
-	if isChanging { // once more
+	if isChanging { // the process was within malloc or free: once more
 		if again := p.memory.readAround(start, size); again != nil {
 			copy(content, again)
 			found, isChanging = pymalloc.ParsePool(content, start)
 		}
 	}
+
 	if found != nil || isChanging {
 		if p.pools == nil {
 			p.pools = make(map[uint64]*pymalloc.Pool)
 		}
 		p.pools[start] = found
 	}
-
 	return found, isChanging
 }
 
 // blockAt returns the live block of an address in the piece, and false if there is none that is
 // known.
-func (p *piece) blockAt(address, poolSize uint64) (block, bool) {
+func (p *piece) blockAt(address uint64) (block, bool) {
 	switch p.region.kind {
 	case regionHeap:
-		i, found := slices.BinarySearchFunc(p.chunks, address, func(c glibc.Chunk, a uint64) int {
-			return cmp.Compare(c.User().Start, a)
-		})
-		if !found {
-			i--
-		}
+		i := lastAt(p.chunks, address, func(c glibc.Chunk) uint64 { return c.User().Start })
 		if i < 0 || !p.chunks[i].InUse || address >= p.chunks[i].User().End {
 			return block{}, false
 		}
 		return block{p.chunks[i].User(), blockChunk}, true
+
 	case regionAnonymous:
-		found, isChanging := p.poolAt(address, poolSize)
+		found, isChanging := p.poolAt(address)
 		switch {
 		case found != nil:
 			return poolBlock(found, address)
@@ -84,7 +83,6 @@ func (p *piece) blockAt(address, poolSize uint64) (block, bool) {
 		}
 		return p.memory.mmappedAt(address)
 	}
-
 	return block{}, false
 }
 
@@ -93,34 +91,34 @@ const (
 	headersAtOnce = 512
 )
 
-// mmappedAt returns the block of jemalloc or mimalloc that an address is in, if one of them is the
-// malloc, or else the chunk with a mapping of its own. Its header is at the start of a page before,
-// up to maxMmapped.
+// mmappedAt returns the block that an address is in, if another malloc than glibc's shows its
+// blocks, or else the chunk with a mapping of its own.
 func (m *memory) mmappedAt(address uint64) (block, bool) {
 	if m.others != nil {
 		found, isLive := m.others.At(address)
 		return block{found, blockOther}, isLive
 	}
-	if i, ok := slices.BinarySearchFunc(m.mmapped, address, func(b block, a uint64) int {
-		switch {
-		case b.End <= a:
-			return -1
-		case b.Start > a:
-			return 1
-		}
-		return 0
-	}); ok {
+
+	i := lastAt(m.mmapped, address, func(b block) uint64 { return b.Start })
+	if i >= 0 && address < m.mmapped[i].End {
 		return m.mmapped[i], true
 	}
-	r, ok := m.regionAt(address)
-	if !ok {
-		return block{}, false
+	if r, ok := m.regionAt(address); ok {
+		return m.findMmapped(address, r)
 	}
+	return block{}, false
+}
+
+// findMmapped searches back for the header of the chunk that an address is in: it is at the start
+// of a page, up to maxMmapped before. Most words of a table lead to the same few chunks, or to
+// none: the memory that was searched in vain is remembered.
+func (m *memory) findMmapped(address uint64, r region) (block, bool) {
 	page := process.PageSize
 	first := address &^ (page - 1)
 	lowest := max(mem.AlignUp(r.Start, page), first-min(first, maxMmapped))
 	at := first + page // the page before it is the next one
 	isKnown := func() bool { return m.without.Start < at && at <= m.without.End }
+
 	for at > lowest && !m.budget.check() {
 		if isKnown() {
 			at = m.without.Start
@@ -130,6 +128,7 @@ func (m *memory) mmappedAt(address uint64) (block, bool) {
 		for ; len(addresses) < headersAtOnce && at > lowest && !isKnown(); at -= page {
 			addresses = append(addresses, at-page)
 		}
+
 		headers, err := m.reader.Peek(addresses, glibc.HeaderSize)
 		if err != nil {
 			return block{}, false
@@ -143,6 +142,7 @@ func (m *memory) mmappedAt(address uint64) (block, bool) {
 			}
 		}
 	}
+
 	m.without = mem.Span{Start: at, End: first + page}
 	return block{}, false
 }
@@ -154,5 +154,29 @@ func (m *memory) addMmapped(b block) {
 	})
 	if !found {
 		m.mmapped = slices.Insert(m.mmapped, i, b)
+	}
+}
+
+// eachBlock calls visit for the live blocks of one size that begin in a piece.
+func (p *piece) eachBlock(kind blockKind, size uint64, visit func(block)) {
+	switch {
+	case p.region.kind == regionHeap && kind == blockChunk:
+		for _, c := range p.chunks {
+			b := block{c.User(), blockChunk}
+			if c.InUse && c.Start >= p.Start && isSize(b, size) {
+				visit(b)
+			}
+		}
+	case p.region.kind == regionAnonymous && kind == blockPool:
+		poolSize := p.memory.poolSize
+		for at := mem.AlignUp(p.Start, poolSize); at < p.End(); at += poolSize {
+			found, _ := p.poolAt(at)
+			if found == nil || found.BlockSize != size {
+				continue
+			}
+			for b := range found.Live {
+				visit(block{b, blockPool})
+			}
+		}
 	}
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // leaveOutBulk takes the windows of anonymous memory without pointers out of the spans: tensors,
-// images, arrays.
+// images, arrays. A trainer has gigabytes of these beside some hundred MiB of objects, and each
+// level of a search reads all that is left.
 func (m *memory) leaveOutBulk() error {
 	var windows []mem.Span
 	for _, r := range m.regions {
@@ -19,30 +20,33 @@ func (m *memory) leaveOutBulk() error {
 			continue
 		}
 		for _, s := range m.spans.Within(wholePages(r.Span)) {
-			for at := s.Start; at < s.End; {
-				end := min(s.End, at&^(windowBytes-1)+windowBytes)
-				if end-at >= minBulk {
-					windows = append(windows, mem.Span{Start: at, End: end})
+			for _, w := range divide(s, windowBytes) {
+				if w.Len() >= minBulk {
+					windows = append(windows, w)
 				}
-				at = end
 			}
 		}
 	}
+
 	isBulk, err := m.areBulk(windows)
 	if err != nil {
 		return err
 	}
+
+	// The variables of running functions are few words, which the probes may miss.
 	var bulk []mem.Span
 	for i, w := range windows {
 		if isBulk[i] && len(m.frames.Intersect(mem.Spans{w})) == 0 {
 			bulk = append(bulk, w)
 		}
 	}
+
 	left := mem.MergeSpans(bulk)
 	small, err := m.smallWithPointers(left)
 	if err != nil {
 		return err
 	}
+
 	left = left.Subtract(small)
 	m.bulk += left.Len()
 	m.spans = m.spans.Subtract(left)
@@ -120,7 +124,8 @@ func (m *memory) slabsWithPointers(slabs mem.Spans, most uint64) (found []mem.Sp
 			if err != nil {
 				return nil, err
 			}
-			if slices.ContainsFunc(slices.Collect(slices.Chunk(p.Bytes, probeBytes)), m.hasPointers) {
+			chunks := slices.Collect(slices.Chunk(p.Bytes, probeBytes))
+			if slices.ContainsFunc(chunks, m.hasPointers) {
 				found = append(found, s)
 			}
 		}
@@ -133,27 +138,27 @@ func (m *memory) slabsWithPointers(slabs mem.Spans, most uint64) (found []mem.Sp
 func windowsOf(spans mem.Spans) (windows []mem.Spans) {
 	last := uint64(0)
 	for _, s := range spans {
-		for at := s.Start; at < s.End; {
-			end := min(s.End, at&^(windowBytes-1)+windowBytes)
-
-			if window := at / windowBytes; len(windows) == 0 || window != last {
+		for _, part := range divide(s, windowBytes) {
+			window := part.Start / windowBytes
+			if len(windows) == 0 || window != last {
 				windows, last = append(windows, nil), window
 			}
-			windows[len(windows)-1] = append(windows[len(windows)-1], mem.Span{Start: at, End: end})
-			at = end
+			windows[len(windows)-1] = append(windows[len(windows)-1], part)
 		}
 	}
 
-	slices.SortStableFunc(windows, func(a, b mem.Spans) int { return cmp.Compare(a.Len(), b.Len()) })
+	slices.SortStableFunc(windows, func(a, b mem.Spans) int {
+		return cmp.Compare(a.Len(), b.Len())
+	})
 	return windows
 }
 
 // areBulk reports which ranges of memory have no pointers, by probes of each. Memory that cannot be
-// read has none.
+// read has none. The probes lie at equal distances, and many ranges share one call.
 func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 	isBulk := make([]bool, len(ranges))
 	var probes []uint64
-	var of []int // which range each probe is of
+	var indices []int // of the range of each probe
 	flush := func() error {
 		contents, err := m.reader.Peek(probes, probeBytes)
 		if err != nil {
@@ -161,12 +166,13 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 		}
 		for i, content := range contents {
 			if content != nil && m.hasPointers(content) {
-				isBulk[of[i]] = false
+				isBulk[indices[i]] = false
 			}
 		}
-		probes, of = probes[:0], of[:0]
+		probes, indices = probes[:0], indices[:0]
 		return nil
 	}
+
 	for i, s := range ranges {
 		isBulk[i] = true
 		n := max(minProbes, min(maxProbes, s.Len()/probedBytes))
@@ -178,7 +184,7 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 			case n - 1:
 				at = (s.End - 1) &^ (pymalloc.MaxPoolSize - 1)
 			}
-			probes, of = append(probes, at), append(of, i)
+			probes, indices = append(probes, at), append(indices, i)
 		}
 		if len(probes) >= probesAtOnce {
 			if err := flush(); err != nil {
@@ -186,11 +192,11 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 			}
 		}
 	}
-
 	return isBulk, flush()
 }
 
-// hasPointers reports whether a page has words that lead to memory that may have objects.
+// hasPointers reports whether a page has words that lead to memory that may have objects. Floats
+// and pixels that look like one address are rare, and two of them in a probe are rarer.
 func (m *memory) hasPointers(page []byte) bool {
 	n := 0
 	for i := 0; i+wordSize <= len(page); i += wordSize {

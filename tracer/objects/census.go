@@ -47,8 +47,10 @@ type Census struct {
 	seed maphash.Seed
 }
 
-// lot is the lot of the window of an address, from 0 to 1: it is read if the share is larger.
-func (c *Census) lot(address uint64) float64 {
+// draw returns the number, from 0 to 1, that decides whether the window of an address is read: if
+// the share is larger. It is the same in a census and in the censuses after it, so that their
+// counts differ by objects that are new, and not by the memory that was drawn.
+func (c *Census) draw(address uint64) float64 {
 	var window [8]byte
 	binary.LittleEndian.PutUint64(window[:], address&^(windowBytes-1))
 	return float64(maphash.Bytes(c.seed, window[:])) / math.MaxUint64
@@ -109,61 +111,66 @@ func (h *Heap) Census(ctx context.Context, options CensusOptions) (*Census, erro
 
 // count counts the objects in the memory of the last refresh.
 func (h *Heap) count(ctx context.Context, options CensusOptions) (*Census, error) {
-	c := &counter{
-		heap: h, options: options, share: options.Share,
-		result: &Census{},
-	}
+	c := &counter{heap: h, options: options, result: &Census{}}
+	c.options.Samples = min(options.Samples, maxSamples)
+	c.share = c.shareWithin(options)
 	h.memory.budget = newBudget(ctx, noLimit)
+
+	// A census with one before it reads the same windows, and samples new objects only.
 	if options.Before != nil {
 		c.result.seed = options.Before.seed
 	} else {
 		c.result.seed = maphash.MakeSeed()
 		c.result.seen = newSeenSet(h.memory.spans.Len() + h.memory.bulk)
 	}
-	c.options.Samples = min(options.Samples, maxSamples)
-	if c.share <= 0 || c.share > 1 {
-		c.share = 1
-	}
-	if options.Limit > 0 {
-		expected := censusSecondsPerByte * float64(h.memory.spans.Len())
-		c.share = min(c.share, max(minCensusShare, options.Limit.Seconds()/expected))
-	}
-	for _, t := range h.types {
+	for _, t := range h.types.known {
 		t.counted = 0
 	}
 
+	choose := func(s mem.Span) bool { return c.result.draw(s.Start) < c.share }
+	if c.share == 1 {
+		choose = nil
+	}
 	var err error
 	took := process.MeasureCPUTime(func() {
-		choose := func(s mem.Span) bool { return c.result.lot(s.Start) < c.share }
-		if c.share == 1 {
-			choose = nil
-		}
-		if err = h.memory.each(choose, c.visit); err == nil {
+		for _, count := range []func() error{
+			func() error { return h.memory.each(choose, c.visit) },
+			func() error { return c.others(choose) },
+			c.alone,
+			func() error { return c.findTensors(choose) },
+			func() error { return c.readTensors(ctx) },
+		} {
+			if err = count(); err != nil {
+				return
+			}
 			c.endGroup()
-			err = c.others(choose)
-		}
-		if err == nil {
-			c.endGroup()
-			err = c.alone()
-		}
-		if err == nil {
-			c.endGroup()
-			err = c.findTensors(choose)
-		}
-		if err == nil {
-			err = c.readTensors(ctx)
 		}
 	})
+
 	if errors.Is(err, errLate) {
 		c.result.Cut, err = true, h.memory.budget.canceled()
 	}
 	if err != nil {
 		return nil, err
 	}
+
 	c.endGroup()
 	c.fill()
 	c.result.Took, c.result.ReadBytes = took, int64(h.memory.read)
 	return c.result, nil
+}
+
+// shareWithin returns the share of memory that a census reads by its options.
+func (c *counter) shareWithin(options CensusOptions) float64 {
+	share := options.Share
+	if share <= 0 || share > 1 {
+		share = 1
+	}
+	if options.Limit > 0 {
+		expected := censusSecondsPerByte * float64(c.heap.memory.spans.Len())
+		share = min(share, max(minCensusShare, options.Limit.Seconds()/expected))
+	}
+	return share
 }
 
 // The types of the first pieces are read at once, and so are the types of pieces that follow one
@@ -172,46 +179,60 @@ const fewPieces, fewTypes = 32, 8
 
 // visit counts the objects of a piece.
 func (c *counter) visit(p *piece) error {
-	known := len(c.heap.types)
-	defer func() { c.learned = len(c.heap.types) - known }()
+	known := len(c.heap.types.known)
+	defer func() { c.learned = len(c.heap.types.known) - known }()
+	// To read types one by one costs a call each, and to collect the types of a piece first costs a
+	// pass over it. After the first pieces new types are rare.
 	if c.pieces++; c.pieces <= fewPieces || c.learned > fewTypes {
 		c.learnTypes(p)
 	}
+
 	switch p.region.kind {
 	case regionAnonymous:
-		for at := mem.AlignUp(p.Start, c.heap.structures.PoolSize); at < p.End(); at += c.heap.structures.PoolSize {
-			if group := at / windowBytes; group != c.group {
-				c.endGroup()
-				c.group = group
-			}
-			found, isChanging := p.poolAt(at, c.heap.structures.PoolSize)
-			if isChanging {
-				c.result.Inconsistent++
-			}
-			if found != nil {
-				c.pool(p, found)
-			}
-			if c.heap.memory.budget.isOver {
-				return errLate
-			}
-		}
+		return c.visitPools(p)
 	case regionHeap:
-		for _, k := range p.chunks {
-			b := block{k.User(), blockChunk}
-			if !k.InUse || b.Start < p.Start || b.Start >= p.End() {
-				continue
-			}
-			if content := p.At(b.Start, min(b.Len(), chunkContents)); content != nil {
-				c.chunk(b, content, false)
-			} else { // it goes on behind the piece
-				c.chunkAlone(b)
-			}
-			if c.heap.memory.budget.isOver {
-				return errLate
-			}
+		return c.visitChunks(p)
+	}
+	return nil
+}
+
+// visitPools counts the objects in the pools of a piece.
+func (c *counter) visitPools(p *piece) error {
+	size := p.memory.poolSize
+	for at := mem.AlignUp(p.Start, size); at < p.End(); at += size {
+		c.beginGroup(at)
+		found, isChanging := p.poolAt(at)
+		if isChanging {
+			c.result.Inconsistent++
+		}
+		if found != nil {
+			c.pool(p, found)
+		}
+
+		if c.heap.memory.budget.isOver {
+			return errLate
 		}
 	}
+	return nil
+}
 
+// visitChunks counts the objects in the chunks of a piece.
+func (c *counter) visitChunks(p *piece) error {
+	for _, k := range p.chunks {
+		b := block{k.User(), blockChunk}
+		if !k.InUse || b.Start < p.Start || b.Start >= p.End() {
+			continue
+		}
+
+		if content := p.At(b.Start, min(b.Len(), chunkContents)); content != nil {
+			c.chunk(b, content, false)
+		} else { // it goes on behind the piece
+			c.chunkAlone(b)
+		}
+		if c.heap.memory.budget.isOver {
+			return errLate
+		}
+	}
 	return nil
 }
 
@@ -235,9 +256,9 @@ func (c *counter) learnTypes(p *piece) {
 	var blocks [][]byte
 	switch p.region.kind {
 	case regionAnonymous:
-		size := c.heap.structures.PoolSize
+		size := p.memory.poolSize
 		for start := mem.AlignUp(p.Start, size); start < p.End(); start += size {
-			found, _ := p.poolAt(start, size)
+			found, _ := p.poolAt(start)
 			if found == nil {
 				continue
 			}
@@ -252,7 +273,19 @@ func (c *counter) learnTypes(p *piece) {
 			}
 		}
 	}
-	c.heap.learnTypes(blocks)
+
+	c.heap.types.learn(blocks)
+}
+
+// beginGroup ends the group of pools before, if an address is in another one.
+//
+// The memory is drawn by groups (cluster sampling). Objects of one type lie together, so that the
+// variance of an estimate follows from the counts in the groups, and not from the objects.
+func (c *counter) beginGroup(address uint64) {
+	if group := address / windowBytes; group != c.group {
+		c.endGroup()
+		c.group = group
+	}
 }
 
 // endGroup adds the counts in a group of pools to the squares.
@@ -265,42 +298,41 @@ func (c *counter) endGroup() {
 	c.touched = c.touched[:0]
 }
 
+// pool counts the objects in the live blocks of a pool.
 func (c *counter) pool(p *piece, found *pymalloc.Pool) {
 	c.result.Blocks += float64(found.Count)
 	for span := range found.Live {
 		b := block{span, blockPool}
-		object, t := c.heap.objectIn(b, p.At(b.Start, found.BlockSize))
+		object, t := c.heap.types.objectIn(b, p.At(b.Start, found.BlockSize))
 		if t == nil {
 			c.result.Untyped++
 			c.result.UntypedBytes += float64(found.BlockSize)
 			continue
 		}
+
 		c.noteTensor(object, t)
 		total := c.total(t)
-		if total.inGroup == 0 {
-			c.touched = append(c.touched, total)
-		}
-		total.inGroup++
-		total.count++
+		c.addToGroup(total)
 		tables := c.tables(t, p.At(object, b.End-object))
 		total.bytes += float64(b.Len() + tables)
-		if tables <= pymalloc.MaxBlockSize {
+		if tables <= pymalloc.MaxBlockSize { // it is a block of a pool, which has no type itself
 			c.owned += float64(tables)
 		}
 		c.sample(total, object, true)
 	}
 }
 
-// blocksAtOnce is how many blocks of jemalloc or mimalloc are read together.
+// blocksAtOnce is how many blocks of another malloc are read together.
 const blocksAtOnce = 4096
 
-// others counts the objects in blocks of jemalloc or mimalloc. Small ones are sampled by window, as
-// pools are; nil for choose: all are counted.
+// others counts the objects in blocks of another malloc than glibc's. Small ones are sampled by
+// window, as pools are; nil for choose: all are counted.
 func (c *counter) others(choose func(mem.Span) bool) error {
 	m := c.heap.memory
 	if m.others == nil {
 		return nil
 	}
+
 	var blocks []block
 	for _, r := range m.regions {
 		if r.kind != regionAnonymous {
@@ -320,7 +352,6 @@ func (c *counter) others(choose func(mem.Span) bool) error {
 			blocks = blocks[:0]
 		}
 	}
-
 	return c.countBlocks(blocks)
 }
 
@@ -329,6 +360,7 @@ func (c *counter) countBlocks(blocks []block) error {
 	if c.heap.memory.budget.check() {
 		return errLate
 	}
+
 	addresses := make([]uint64, len(blocks))
 	for i, b := range blocks {
 		addresses[i] = b.Start
@@ -337,28 +369,25 @@ func (c *counter) countBlocks(blocks []block) error {
 	if err != nil {
 		return err
 	}
-	c.heap.learnTypes(contents)
+
+	c.heap.types.learn(contents)
 	for i, b := range blocks {
 		content := contents[i]
 		if content == nil { // it ends before that
-			content, _ = c.heap.peek(b.Start, int(min(b.Len(), chunkContents)))
+			content, _ = c.heap.pages.peek(b.Start, int(min(b.Len(), chunkContents)))
 		}
 		content = content[:min(uint64(len(content)), b.Len())]
-		if group := b.Start / windowBytes; group != c.group {
-			c.endGroup()
-			c.group = group
-		}
+		c.beginGroup(b.Start)
 		if c.chunk(b, content, b.Len() < windowBytes); c.heap.memory.budget.isOver {
 			return errLate
 		}
 	}
-
 	return nil
 }
 
 // chunkAlone counts the object of a chunk that no piece has.
 func (c *counter) chunkAlone(b block) {
-	if content, ok := c.heap.peek(b.Start, int(min(b.Len(), chunkContents))); ok {
+	if content, ok := c.heap.pages.peek(b.Start, int(min(b.Len(), chunkContents))); ok {
 		c.chunk(b, content, false)
 	}
 }
@@ -369,27 +398,35 @@ const chunkContents = 256
 // chunk counts the object of a block that is no pool's. isSampled is set if only a share of such
 // blocks is counted.
 func (c *counter) chunk(b block, content []byte, isSampled bool) {
-	object, t := c.heap.objectIn(b, content)
+	object, t := c.heap.types.objectIn(b, content)
 	if t == nil {
 		return
 	}
+
 	c.noteTensor(object, t)
 	total := c.total(t)
 	bytes := float64(b.Len() + c.tables(t, content[object-b.Start:]))
 	if isSampled {
-		if total.inGroup == 0 {
-			c.touched = append(c.touched, total)
-		}
-		total.inGroup++
-		total.count++
+		c.addToGroup(total)
 		total.bytes += bytes
 	} else {
 		total.exact++
 		total.exactBytes += bytes
 	}
+
 	c.sample(total, object, isSampled)
 }
 
+// addToGroup counts an object in the group of pools that is being read.
+func (c *counter) addToGroup(t *typeTotal) {
+	if t.inGroup == 0 {
+		c.touched = append(c.touched, t)
+	}
+	t.inGroup++
+	t.count++
+}
+
+// total returns the counts of a type.
 func (c *counter) total(t *typeInfo) *typeTotal {
 	if t.counted == 0 {
 		c.totals = append(c.totals, &typeTotal{info: t})
@@ -404,9 +441,10 @@ func (c *counter) sample(t *typeTotal, object uint64, isSampled bool) {
 	switch before := c.options.Before; {
 	case before == nil:
 		c.result.seen.add(object)
-	case before.seen.has(object) || isSampled && before.lot(object) >= before.Share:
+	case before.seen.has(object) || isSampled && before.draw(object) >= before.Share:
 		return // an old one, or one of memory that the census before has not read
 	}
+
 	if c.options.Samples == 0 {
 		return
 	}
@@ -421,41 +459,21 @@ func (c *counter) sample(t *typeTotal, object uint64, isSampled bool) {
 // tables returns the bytes of the tables that a container has outside of its block. A dict's table
 // follows from the number of its entries: CPython makes it as large as these need.
 func (c *counter) tables(t *typeInfo, object []byte) uint64 {
-	s := c.heap.structures
+	s := c.heap.version
 	switch {
 	case t.kind == kindList && len(object) >= int(s.ListItem)+2*wordSize:
 		return min(mem.Word(object, s.ListItem+wordSize), maxItems) * wordSize // allocated
 	case t.kind == kindDict && len(object) >= int(s.DictUsed)+wordSize:
-		return dictTable(mem.Word(object, s.DictUsed))
-	case t.kind == kindSet && len(object) >= int(s.SetMask)+wordSize:
-		if mask := mem.Word(object, s.SetMask); mask >= 8 {
-			return min(mask+1, maxItems) * 2 * wordSize
+		if used := mem.Word(object, s.DictUsed); used <= maxItems {
+			return cpython.DictSize(used)
 		}
+	case t.kind == kindSet && len(object) >= int(s.SetMask)+wordSize:
+		return s.SetSize(min(mem.Word(object, s.SetMask), maxItems))
 	case t.kind == kindDeque && len(object) >= cpython.ObSize+wordSize:
-		return (min(mem.Word(object, cpython.ObSize), maxItems)/64 + 1) * 66 * wordSize
+		return cpython.DequeSize(min(mem.Word(object, cpython.ObSize), maxItems))
 	}
 
 	return 0
-}
-
-// dictTable returns the bytes of the table of a dict with a number of entries, at its smallest.
-func dictTable(used uint64) uint64 {
-	if used == 0 || used > maxItems {
-		return 0
-	}
-	size := uint64(8)
-	for size*2/3 < used {
-		size *= 2
-	}
-	index := uint64(1)
-	if size > 1<<8 {
-		index = 2
-	}
-	if size > 1<<16 {
-		index = 4
-	}
-
-	return 32 + size*index + size*2/3*3*wordSize
 }
 
 // fill sets the result from the counts.
@@ -463,6 +481,9 @@ func (c *counter) fill() {
 	r := c.result
 	r.PID, r.Python, r.Share, r.Missing = c.heap.process.PID, c.heap.Python, c.share, c.missing()
 	r.Collections = c.heap.collections()
+
+	// Only pools, and small blocks of another malloc, were read for a share. Tables of containers
+	// are blocks of pools without a type, and are counted with their containers.
 	r.Blocks /= c.share
 	r.Untyped /= c.share
 	r.UntypedBytes = max(0, r.UntypedBytes-c.owned) / c.share
@@ -477,13 +498,16 @@ func (c *counter) fill() {
 		}
 		one.Count += t.count/c.share + t.exact
 		one.Bytes += t.bytes/c.share + t.exactBytes
+
+		// Horvitz and Thompson, for groups that are drawn with probability p: Σx²·(1−p)/p².
 		variance := t.squares * (1 - c.share) / (c.share * c.share)
+		one.Margin = math.Hypot(one.Margin, growth.ZScore95*math.Sqrt(variance))
 		if c.share < 1 {
 			one.Windows = max(one.Windows, t.groups)
 		}
-		one.Margin = math.Hypot(one.Margin, growth.ZScore95*math.Sqrt(variance))
 		r.Samples[name] = append(r.Samples[name], t.samples...)
 	}
+
 	for _, one := range byName {
 		r.Types = append(r.Types, *one)
 	}
@@ -491,18 +515,6 @@ func (c *counter) fill() {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Type, b.Type))
 	})
 	r.Types = r.Types[:min(len(r.Types), maxCensusType)]
-}
-
-// collections returns how often the oldest generation has been collected; -1: not known.
-func (h *Heap) collections() int {
-	if h.python == nil {
-		return -1
-	}
-	n, ok := h.python.Collections()
-	if !ok {
-		return -1
-	}
-	return int(n)
 }
 
 // missing names the objects that the census has not seen; empty: none.

@@ -106,7 +106,7 @@ func FuzzChunks(f *testing.F) {
 		if heap.End -= min(short%process.PageSize&^7, heap.Len()); heap.Len() == 0 {
 			return
 		}
-		m := &memory{reader: forged, buffer: make([]byte, pieceBytes)}
+		m := newMemory(nil, forged, nil)
 		parts, err := m.walkHeap(heap)
 		if err != nil {
 			t.Fatal(err)
@@ -160,16 +160,19 @@ func FuzzSearch(f *testing.F) {
 		stack := mem.Span{Start: whole.Start, End: whole.Start + process.PageSize}
 		heap := mem.Span{Start: stack.End, End: whole.Start + 2*process.PageSize}
 		rest := mem.Span{Start: heap.End, End: whole.End}
+		m := newMemory(nil, forged, nil)
+		m.spans = mem.Spans{whole}
+		m.regions = []region{{stack, regionStack}, {heap, regionHeap}, {rest, regionAnonymous}}
 		h := &Heap{
-			heads: []uint64{0}, heaps: liveness.Heaps{Heaps: glibc.Heaps{Spans: []mem.Span{heap}}},
-			statics: &native.Statics{},
-			stacks:  []native.Stack{{TID: 1, Start: stack.Start, End: stack.End, Known: true}},
-			memory: &memory{
-				reader: forged, buffer: make([]byte, pieceBytes), spans: mem.Spans{whole},
-				regions: []region{{stack, regionStack}, {heap, regionHeap}, {rest, regionAnonymous}},
+			heads:   []uint64{0},
+			heaps:   liveness.Heaps{Heaps: glibc.Heaps{Spans: []mem.Span{heap}}},
+			process: &process.Process{PID: 1},
+			roots: &roots{
+				statics: &native.Statics{},
+				stacks:  []native.Stack{{TID: 1, Start: stack.Start, End: stack.End, Known: true}},
 			},
-			process: &process.Process{PID: 1}, pages: make(map[uint64][]byte),
 		}
+		h.use(m)
 		suspects := []Suspect{{Stack: 1, Objects: []uint64{
 			heap.Start + glibc.HeaderSize, heap.Start + sample%process.PageSize, rest.Start + glibc.HeaderSize,
 			rest.Start + sample, ^uint64(0), 0, 8,

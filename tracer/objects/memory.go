@@ -19,7 +19,9 @@ import (
 const (
 	wordSize   = 8
 	pieceBytes = hostile.MaxBytes
-	maxAddress = 1 << 47 // of user space, in addresses that are believed
+	// maxAddress bounds the addresses that are believed: user space has 47 bits on x86-64 and 48 on
+	// arm64, unless a program asks for more.
+	maxAddress = 1 << 48
 	maxItems   = 1 << 40 // of a container, in counts that are believed
 
 	// windowBytes is the unit in which anonymous memory is bulk or not. It is a multiple of every
@@ -74,95 +76,116 @@ type memory struct {
 	spans   mem.Spans       // of the regions, whole pages
 	parts   []part          // of the spans, in the same order
 	cached  map[uint64]bool // chunks of malloc that are free, by their headers in use
-	buffer  []byte
-	mmapped []block       // chunks with a mapping of their own, that are known so far, in order
-	without mem.Span      // the last memory that was searched back, and in which none begins
-	large   []glibc.Chunk // of heaps, in use, and left out as bulk data
-	others  heap.Blocks   // of jemalloc or mimalloc; nil: neither is the malloc
-	frames  mem.Spans     // variables of running functions: they are no bulk
-	budget  *budget       // of the census or search
-	bulk    uint64        // bytes that are left out
-	read    uint64        // bytes that were read
+	// poolSize is the size of a pool of pymalloc. Without Python nothing looks like a pool.
+	poolSize uint64
+	buffer   []byte
+	mmapped  []block       // chunks with a mapping of their own, that are known so far, in order
+	without  mem.Span      // the last memory that was searched back, and in which none begins
+	large    []glibc.Chunk // of heaps, in use, and left out as bulk data
+	others   heap.Blocks   // of another malloc than glibc's; nil: it shows none
+	frames   mem.Spans     // variables of running functions: they are no bulk
+	budget   *budget       // of the census or search
+	bulk     uint64        // bytes that are left out
+	read     uint64        // bytes that were read
 }
 
-// findMemory finds the memory of a process that is worth a search.
-func findMemory(
-	p *process.Process,
-	reader reader,
-	maps []process.Mapping,
-	heaps liveness.Heaps,
-	others []region,
-	frames mem.Spans,
-	blocks heap.Blocks,
-) (*memory, error) {
-	m := &memory{
-		process: p,
-		reader:  reader,
-		maps:    maps,
-		cached:  heaps.Cached,
-		frames:  frames,
-		others:  blocks,
-		buffer:  make([]byte, pieceBytes),
+// newMemory returns the memory of a process, of which find finds the part that is searched.
+func newMemory(p *process.Process, r reader, maps []process.Mapping) *memory {
+	return &memory{
+		process:  p,
+		reader:   r,
+		maps:     maps,
+		poolSize: pymalloc.MaxPoolSize,
+		buffer:   make([]byte, pieceBytes),
 	}
-	pagemap, err := p.OpenPagemap()
-	if err != nil {
-		return nil, err
-	}
-	defer pagemap.Close()
+}
 
+// find finds the memory of the process that is worth a search. others are the regions of roots.
+func (m *memory) find(heaps liveness.Heaps, others []region) error {
 	for _, s := range heaps.Mapped {
 		m.mmapped = append(m.mmapped, block{glibc.UserOf(s), blockMmapped})
 	}
-	var candidates []region
+	if err := m.findRegions(heaps.Spans, others); err != nil {
+		return err
+	}
+	if err := m.findResident(); err != nil {
+		return err
+	}
+
+	if err := m.leaveOutBulk(); err != nil {
+		return err
+	}
+
+	m.findParts()
+	return nil
+}
+
+// findRegions divides the writable, private memory: first come the regions of roots, then the heaps
+// of glibc, and the rest is anonymous memory.
+func (m *memory) findRegions(heaps []mem.Span, others []region) error {
+	candidates := slices.Clone(others)
 	var taken []mem.Span
 	for _, r := range others {
-		candidates = append(candidates, r)
 		taken = append(taken, r.Span)
 	}
-	for _, s := range heaps.Spans {
+	for _, s := range heaps {
 		segments, err := m.walkHeap(s)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, segment := range segments {
 			candidates = append(candidates, region{segment, regionHeap})
 		}
 		taken = append(taken, s)
 	}
+
 	var anonymous []mem.Span
-	for _, v := range maps {
+	for _, v := range m.maps {
 		isOwn := v.Read && v.Write && !v.Shared && !strings.HasPrefix(v.Path, "/dev/")
 		if isOwn && !v.IsFile() && v.Path != "[stack]" {
 			anonymous = append(anonymous, mem.Span{Start: v.Start, End: v.End})
 		}
 	}
-	for _, s := range mem.MergeSpans(anonymous).Subtract(mem.MergeSpans(slices.Clone(taken))) {
+
+	for _, s := range mem.MergeSpans(anonymous).Subtract(mem.MergeSpans(taken)) {
 		candidates = append(candidates, region{s, regionAnonymous})
 	}
+
 	m.regions = disjoint(candidates)
+	return nil
+}
+
+// findResident finds the pages of the regions that are in RAM. To read others would bring them back
+// from swap, or allocate them.
+func (m *memory) findResident() error {
+	pagemap, err := m.process.OpenPagemap()
+	if err != nil {
+		return err
+	}
+	defer pagemap.Close()
+
 	var resident []mem.Span
 	var runs []process.PageRun
 	for _, r := range m.regions {
-		start, end := r.Start&^(process.PageSize-1), mem.AlignUp(r.End, process.PageSize)
-		runs, err = pagemap.AnonymousRuns(runs[:0], start, end)
+		whole := wholePages(r.Span)
+		runs, err = pagemap.AnonymousRuns(runs[:0], whole.Start, whole.End)
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, err
+			return err
 		}
 		for _, run := range runs {
-			if !run.Swapped { // whole pools, of which some pages may not have been touched
-				resident = append(resident, mem.Span{
-					Start: max(start, run.Start&^(pymalloc.MaxPoolSize-1)),
-					End:   min(end, mem.AlignUp(run.End, pymalloc.MaxPoolSize)),
-				})
+			if run.Swapped {
+				continue
 			}
+			// Whole pools, of which some pages may not have been touched.
+			resident = append(resident, mem.Span{
+				Start: max(whole.Start, run.Start&^(pymalloc.MaxPoolSize-1)),
+				End:   min(whole.End, mem.AlignUp(run.End, pymalloc.MaxPoolSize)),
+			})
 		}
 	}
+
 	m.spans = mem.MergeSpans(resident)
-	if err := m.leaveOutBulk(); err != nil {
-		return nil, err
-	}
-	m.findParts()
-	return m, nil
+	return nil
 }
 
 // disjoint sorts regions, and takes from each the part that is in one before. The stacks of two
@@ -181,10 +204,35 @@ func disjoint(regions []region) (apart []region) {
 
 // wholePages widens a range to whole pages.
 func wholePages(s mem.Span) mem.Span {
-	return mem.Span{Start: s.Start &^ (process.PageSize - 1), End: mem.AlignUp(s.End, process.PageSize)}
+	return mem.Span{
+		Start: s.Start &^ (process.PageSize - 1), End: mem.AlignUp(s.End, process.PageSize),
+	}
 }
 
-// readAround reads a range that need not begin or end with a page; nil: its first page is not in RAM.
+// divide returns the parts of a range between multiples of a size.
+func divide(s mem.Span, size uint64) (parts []mem.Span) {
+	for at := s.Start; at < s.End; {
+		end := min(s.End, at&^(size-1)+size)
+		parts = append(parts, mem.Span{Start: at, End: end})
+		at = end
+	}
+	return parts
+}
+
+// lastAt returns the index of the last item that starts at an address or before; -1: there is none.
+// The items are in the order of their starts.
+func lastAt[T any](items []T, address uint64, startOf func(T) uint64) int {
+	i, found := slices.BinarySearchFunc(items, address, func(item T, a uint64) int {
+		return cmp.Compare(startOf(item), a)
+	})
+	if found {
+		return i
+	}
+	return i - 1
+}
+
+// readAround reads a range that need not begin or end with a page; nil: its first page is not in
+// RAM.
 func (m *memory) readAround(start, size uint64) []byte {
 	whole := wholePages(mem.Span{Start: start, End: start + size})
 	content := make([]byte, whole.Len())
@@ -201,6 +249,7 @@ type heapReader struct {
 	heap mem.Span
 }
 
+// ReadPages implements glibc.LargeReader.
 func (r heapReader) ReadPages(s mem.Span) (*mem.Piece, error) {
 	p, err := r.readPiece(s, region{r.heap, regionHeap})
 	if err != nil {
@@ -209,6 +258,7 @@ func (r heapReader) ReadPages(s mem.Span) (*mem.Piece, error) {
 	return &p.Piece, nil
 }
 
+// IsLate implements glibc.LargeReader.
 func (r heapReader) IsLate() bool { return r.budget.isSpent() }
 
 // walkHeap follows the chunks of a heap, and returns the parts of it that are worth a search: from
@@ -235,6 +285,7 @@ func (m *memory) walkHeap(heap mem.Span) (parts []mem.Span, err error) {
 		if c.InUse && !isBulk[i] {
 			continue
 		}
+
 		// The header shows whether the chunk before is in use.
 		parts = append(parts, mem.Span{Start: at, End: min(c.Start+glibc.HeaderSize, heap.End)})
 		at = c.End()
@@ -243,10 +294,10 @@ func (m *memory) walkHeap(heap mem.Span) (parts []mem.Span, err error) {
 			m.large = append(m.large, c)
 		}
 	}
+
 	if at < heap.End {
 		parts = append(parts, mem.Span{Start: at, End: heap.End})
 	}
-
 	return parts, nil
 }
 
@@ -274,24 +325,26 @@ type part struct {
 
 // findParts divides the spans into parts: of anonymous memory, none crosses the border of a window.
 func (m *memory) findParts() {
+	// Whether a window is read is drawn by its address. So a part of anonymous memory lies within
+	// one.
 	next := 0 // the first span that may be in a region
 	for i, r := range m.regions {
 		size := uint64(pieceBytes)
 		if r.kind == regionAnonymous {
 			size = windowBytes
 		}
-		first, last := r.Start&^(process.PageSize-1), mem.AlignUp(r.End, process.PageSize)
-		for next < len(m.spans) && m.spans[next].End <= first {
+
+		whole := wholePages(r.Span)
+		for next < len(m.spans) && m.spans[next].End <= whole.Start {
 			next++
 		}
 		for _, s := range m.spans[next:] {
-			if s.Start >= last {
+			if s.Start >= whole.End {
 				break
 			}
-			for at := max(first, s.Start); at < min(last, s.End); {
-				end := min(last, s.End, at&^(size-1)+size)
-				m.parts = append(m.parts, part{mem.Span{Start: at, End: end}, i})
-				at = end
+			within := mem.Span{Start: max(whole.Start, s.Start), End: min(whole.End, s.End)}
+			for _, p := range divide(within, size) {
+				m.parts = append(m.parts, part{p, i})
 			}
 		}
 	}
@@ -301,11 +354,12 @@ func (m *memory) findParts() {
 // are valid until visit returns. choose reports which windows of anonymous memory are read; nil:
 // all. The error is errLate when the time is used up.
 func (m *memory) each(choose func(mem.Span) bool, visit func(*piece) error) error {
-	reading := eachReader{memory: m, visit: visit}
+	reading := batchReader{memory: m, visit: visit}
 	for _, p := range m.parts {
 		if choose != nil && m.regions[p.region].kind == regionAnonymous && !choose(p.Span) {
 			continue
 		}
+
 		if reading.bytes+p.Len() > pieceBytes {
 			if err := reading.flush(); err != nil {
 				return err
@@ -316,8 +370,9 @@ func (m *memory) each(choose func(mem.Span) bool, visit func(*piece) error) erro
 	return reading.flush()
 }
 
-// An eachReader reads several parts at once.
-type eachReader struct {
+// A batchReader reads several parts at once. Pieces are visited in the order of their addresses, as
+// the chain of a heap goes on from one to the next.
+type batchReader struct {
 	memory *memory
 	visit  func(*piece) error
 	batch  []part
@@ -327,7 +382,8 @@ type eachReader struct {
 	chainRegion int
 }
 
-func (r *eachReader) flush() error {
+// flush reads the parts of the batch by one call: a process has thousands of small regions.
+func (r *batchReader) flush() error {
 	m := r.memory
 	addresses := make([]uint64, 0, r.bytes/process.PageSize)
 	for _, p := range r.batch {
@@ -335,31 +391,36 @@ func (r *eachReader) flush() error {
 			addresses = append(addresses, at)
 		}
 	}
+
 	if len(addresses) == 0 {
 		return nil
 	}
 	if m.budget.check() {
 		return errLate
 	}
+
 	present, err := m.reader.PeekPagesAt(addresses, m.buffer[:r.bytes])
 	if err != nil {
 		return err
 	}
+
 	m.read += r.bytes
 	content := m.buffer
-	for _, of := range r.batch {
-		n := of.Len()
+	for _, part := range r.batch {
+		n := part.Len()
 		p := &piece{
 			Piece: mem.Piece{
-				Start: of.Start, Bytes: content[:n:n], Present: present[:n/process.PageSize],
+				Start: part.Start, Bytes: content[:n:n], Present: present[:n/process.PageSize],
 			},
-			memory: m, region: m.regions[of.region],
+			memory: m, region: m.regions[part.region],
 		}
 		content, present = content[n:], present[n/process.PageSize:]
+
+		// Where a chunk begins follows from the chunks before it, in the pieces before.
 		if p.region.kind == regionHeap {
-			if r.chain == nil || r.chainRegion != of.region {
+			if r.chain == nil || r.chainRegion != part.region {
 				r.chain = &glibc.Chain{Memory: m.reader, Heap: p.region.Span, Cached: m.cached}
-				r.chainRegion = of.region
+				r.chainRegion = part.region
 			}
 			p.chunks = r.chain.Through(&p.Piece)
 		}
@@ -367,16 +428,19 @@ func (r *eachReader) flush() error {
 			return err
 		}
 	}
+
 	r.batch, r.bytes = r.batch[:0], 0
 	return nil
 }
 
+// readPiece reads whole pages of a region, into the buffer.
 func (m *memory) readPiece(s mem.Span, r region) (*piece, error) {
 	buffer := m.buffer[:s.Len()]
 	present, err := m.reader.PeekPages(s.Start, buffer)
 	if err != nil {
 		return nil, err
 	}
+
 	m.read += s.Len()
 	return &piece{
 		Piece: mem.Piece{Start: s.Start, Bytes: buffer, Present: present}, memory: m, region: r,
@@ -385,12 +449,7 @@ func (m *memory) readPiece(s mem.Span, r region) (*piece, error) {
 
 // regionAt returns the region of an address.
 func (m *memory) regionAt(address uint64) (region, bool) {
-	i, found := slices.BinarySearchFunc(m.regions, address, func(r region, a uint64) int {
-		return cmp.Compare(r.Start, a)
-	})
-	if !found {
-		i--
-	}
+	i := lastAt(m.regions, address, func(r region) uint64 { return r.Start })
 	if i < 0 || address >= m.regions[i].End {
 		return region{}, false
 	}

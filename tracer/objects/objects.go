@@ -5,13 +5,19 @@
 package objects
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"os"
+	"slices"
 
 	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/objects/interpreter"
 	"github.com/allocscope/allocscope/tracer/objects/native"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/python"
 )
 
 // A Heap is the memory of a process in which objects are. It is not safe for concurrent use.
@@ -22,28 +28,205 @@ type Heap struct {
 	// NoPython says why there is none; nil: there is one.
 	NoPython error
 
-	python     *interpreter.Runtime // nil: there is none
-	structures *cpython.Version     // of it
-	heads      []uint64             // bytes that may lie before an object in its block
-	allocator  liveness.ProcessAllocator
-
-	types    map[uint64]*typeInfo
-	notTypes map[uint64]struct{}
-	reading  int // types of which one leads to the next, and which are being read
+	python    *interpreter.Runtime // nil: there is none
+	version   *cpython.Version     // nil: there is none
+	heads     []uint64             // bytes that may lie before an object in its block
+	allocator liveness.ProcessAllocator
 
 	// The rest is of one moment: see refresh.
 	reader  *process.Memory
 	memory  *memory
-	pages   map[uint64][]byte // that peek has read; nil: not in RAM
+	pages   *pageCache
 	heaps   liveness.Heaps
-	statics *native.Statics
-	// storages are addresses in files: whether each is the vtable of a StorageImpl of PyTorch.
-	storages map[uint64]bool
-	stacks   []native.Stack
-	modules  map[uint64]interpreter.Module // by the address of their dict
-	frames   []interpreter.Frame           // that run, in the order of their addresses
+	roots   *roots
+	types   *typeTable    // nil: without Python
+	objects *objectReader // nil: without Python
 }
 
 // ErrNoPython means that the process has no CPython whose objects can be counted.
 var ErrNoPython = errors.New("no CPython in it (" + cpython.Supported +
 	", with the GIL, are known)")
+
+// Open opens the memory of a process. It is no error if the process has no Python: see NoPython.
+// The caller closes the Heap, and then the process.
+func Open(p *process.Process) (*Heap, error) {
+	maps, err := p.Maps()
+	if err != nil {
+		return nil, err
+	}
+	h := &Heap{process: p, heads: []uint64{0}}
+	h.allocator = liveness.AllocatorOf(p)
+
+	found, err := python.Find(p, maps)
+	switch {
+	case err != nil:
+		h.NoPython = err
+	case found == nil:
+		h.NoPython = ErrNoPython
+	default:
+		h.python, err = interpreter.Open(p, found)
+		if err != nil {
+			h.NoPython = err
+			break
+		}
+		h.Python, h.version = found.Version, h.python.Version()
+		h.heads = h.version.Heads()
+	}
+
+	return h, nil
+}
+
+// Close closes the files opened for memory and for the names of variables.
+func (h *Heap) Close() (err error) {
+	if h.roots != nil {
+		err = h.roots.statics.Close()
+	}
+	if h.reader != nil {
+		err = errors.Join(err, h.reader.Close())
+	}
+	return err
+}
+
+// maxRefreshes is how often the memory is read where heaps change meanwhile.
+const maxRefreshes = 5
+
+// refresh finds the memory of now, and the roots in it. Nothing that was read before is used again:
+// the process goes on, and moves its objects.
+func (h *Heap) refresh() (err error) {
+	maps, err := h.findHeaps()
+	if err != nil {
+		return err
+	}
+	if err := h.findRoots(maps); err != nil {
+		return err
+	}
+	if err := h.readRuntime(); err != nil {
+		return err
+	}
+
+	if h.reader != nil {
+		_ = h.reader.Close()
+	}
+	if h.reader, err = h.process.OpenMemory(); err != nil {
+		return err
+	}
+	blocks, err := h.allocator.Blocks(h.process, maps)
+	if errors.Is(err, process.ErrNotFound) {
+		return err
+	}
+
+	m := newMemory(h.process, h.reader, maps)
+	m.cached, m.others, m.frames = h.heaps.Cached, blocks, h.roots.frameSpans()
+	if h.version != nil {
+		m.poolSize = h.version.PoolSize
+	}
+	if err := m.find(h.heaps, h.roots.regions()); err != nil {
+		return err
+	}
+
+	h.use(m)
+	return nil
+}
+
+// findHeaps finds the heaps of glibc, and returns the maps of the same moment. A chain of chunks is
+// broken while the heap grows: then both are read again.
+func (h *Heap) findHeaps() (maps []process.Mapping, err error) {
+	for range maxRefreshes {
+		if maps, err = h.process.Maps(); err != nil {
+			return nil, err
+		}
+		h.heaps, err = h.allocator.Heaps(h.process, maps)
+		if !errors.Is(err, glibc.ErrBrokenChain) {
+			break
+		}
+	}
+
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return maps, nil // without heaps, only objects in pools and large chunks are found
+}
+
+// findRoots finds the static variables and the stacks of the process.
+func (h *Heap) findRoots(maps []process.Mapping) (err error) {
+	if h.roots != nil {
+		_ = h.roots.statics.Close()
+		h.roots = nil
+	}
+	statics, err := native.Open(h.process, maps)
+	if err != nil {
+		return err
+	}
+	h.roots = &roots{statics: statics, storages: make(map[uint64]bool)}
+	h.roots.stacks, err = native.Stacks(h.process, maps)
+	return err
+}
+
+// readRuntime reads the modules and the running frames of Python.
+func (h *Heap) readRuntime() error {
+	if h.python == nil {
+		return nil
+	}
+	modules, err := h.python.Modules()
+	if err != nil {
+		return fmt.Errorf("read the modules of Python: %w", err)
+	}
+	h.roots.modules = make(map[uint64]interpreter.Module, len(modules))
+	for _, m := range modules {
+		if _, has := h.roots.modules[m.Dict]; !has && m.Dict != 0 {
+			h.roots.modules[m.Dict] = m
+		}
+	}
+
+	frames, err := h.python.Frames()
+	if err != nil {
+		return fmt.Errorf("read the frames of Python: %w", err)
+	}
+	slices.SortFunc(frames, func(a, b interpreter.Frame) int {
+		return cmp.Compare(a.Locals, b.Locals)
+	})
+	h.roots.frames = frames
+	return nil
+}
+
+// use makes the readers of a memory.
+func (h *Heap) use(m *memory) {
+	h.memory = m
+	h.pages = &pageCache{memory: m, kept: make(map[uint64][]byte)}
+	h.roots.pages = h.pages
+	if h.python == nil {
+		return
+	}
+
+	h.types = &typeTable{
+		python:   h.python,
+		version:  h.version,
+		heads:    h.heads,
+		hasHeaps: len(h.heaps.Spans) > 0,
+		memory:   m,
+		pages:    h.pages,
+		known:    make(map[uint64]*typeInfo),
+		unknown:  make(map[uint64]struct{}),
+	}
+
+	h.objects = &objectReader{
+		python:  h.python,
+		version: h.version,
+		pages:   h.pages,
+		dicts:   &dictReader{python: h.python, version: h.version, pages: h.pages},
+		types:   h.types,
+	}
+	h.roots.types = h.types
+}
+
+// collections returns how often the oldest generation has been collected; -1: not known.
+func (h *Heap) collections() int {
+	if h.python == nil {
+		return -1
+	}
+	n, ok := h.python.Collections()
+	if !ok {
+		return -1
+	}
+	return int(n)
+}

@@ -61,25 +61,26 @@ func (b boundedReader) PeekPagesAt(addresses []uint64, buffer []byte) ([]bool, e
 func testKeptPages(t *testing.T) {
 	const typed = 4 << 20
 	forged := newImage(forgedWords(2, typed))
-	h := &Heap{heads: []uint64{0}, structures: &cpython.Version{}, memory: &memory{
-		reader:  boundedReader{forged, t},
-		regions: []region{{forged.span(), regionStatic}},
-	}}
-	h.forget()
+	m := newMemory(nil, boundedReader{forged, t}, nil)
+	m.regions = []region{{forged.span(), regionStatic}}
+	pages := &pageCache{memory: m, kept: make(map[uint64][]byte)}
+	types := &typeTable{
+		version: &cpython.Version{}, heads: []uint64{0}, memory: m, pages: pages,
+	}
 
 	var objects [][]byte
 	for at := uint64(0); at < typed; at += process.PageSize {
 		object := binary.LittleEndian.AppendUint64(nil, 1) // ob_refcnt, and ob_type
 		objects = append(objects, binary.LittleEndian.AppendUint64(object, forgedAt+at))
 	}
-	h.learnTypes(objects)
+	types.learn(objects)
 
 	for at := uint64(0); at < typed; at += process.PageSize {
-		if got := h.pages[forgedAt+at]; !bytes.Equal(got, forged.content[at:at+process.PageSize]) {
+		if got := pages.kept[forgedAt+at]; !bytes.Equal(got, forged.content[at:at+process.PageSize]) {
 			t.Fatalf("the page at +%d is not kept", at)
 		}
 	}
-	if kept := uint64(len(h.pages)) * process.PageSize; kept > maxKeptBytes {
+	if kept := uint64(len(pages.kept)) * process.PageSize; kept > maxKeptBytes {
 		t.Errorf("%d bytes are kept", kept)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
@@ -18,6 +19,9 @@ const minPart = 4
 // maxPaths is the number of paths of one suspect that are reported.
 const maxPaths = 4
 
+// maxTable is the number of bytes of a table that are searched for an entry again.
+const maxTable = 64 << 20
+
 // A candidate is a root with the ways by which samples lead to it.
 type candidate struct {
 	root     keeper.Root
@@ -27,84 +31,119 @@ type candidate struct {
 	complete bool
 }
 
+// A candidateKey is the keeper of samples: a variable, and how it leads to them.
+type candidateKey struct {
+	root    keeper.Root
+	pattern string
+}
+
+// A reporter makes the result of a search from its nodes.
+type reporter struct {
+	heap  *Heap
+	ways  *wayFinder
+	began time.Duration // CPU time when the search began
+	late  bool          // the time was used up
+}
+
+// unexplainedSamples counts the samples that no root keeps, by the reason.
+type unexplainedSamples struct {
+	without  int  // no root was found
+	changed  int  // a word of each way to a root has changed since
+	isNative bool // words of native memory refer to some of the first
+}
+
 // result returns the findings on a suspect.
-func (s *search) result(suspect Suspect, samples []*node) keeper.Search {
+func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 	r := keeper.Search{
-		PID: s.heap.process.PID, Stack: suspect.Stack, Type: suspect.Type,
-		Collections: s.heap.collections(), Took: process.OwnCPUTime() - s.began,
+		PID: rep.heap.process.PID, Stack: suspect.Stack, Type: suspect.Type,
+		Collections: rep.heap.collections(), Took: process.OwnCPUTime() - rep.began,
 		Elapsed: process.Monotonic(),
 	}
 
 	candidates := make(map[candidateKey]*candidate)
-	var without, changed int
-	isNative := false
+	var rest unexplainedSamples
 	for _, n := range samples {
-		if !s.isAlive(n) {
+		if !rep.isAlive(n) {
 			continue
 		}
 		r.Samples++
-		found, _, isClosed := s.rootsOf(n)
+
+		// The process has gone on since the words were read: only ways that hold now count.
+		found, _, isClosed := rep.ways.rootsOf(n)
 		known := len(found)
-		found = slices.DeleteFunc(found, func(f rooted) bool { return !s.holds(f) })
+		found = slices.DeleteFunc(found, func(f rootPath) bool { return !rep.holds(f) })
 		switch {
 		case len(found) > 0:
-			addTo(candidates, s.independent(found), s)
+			rep.addTo(candidates, independent(found))
 		case known > 0:
-			changed++
+			rest.changed++
 		case isClosed && len(n.edges) > 0:
 			r.Garbage++
 		default:
-			without++
-			isNative = isNative || len(n.edges) > 0 || n.foreign > 0
+			rest.without++
+			rest.isNative = rest.isNative || len(n.edges) > 0 || n.foreign > 0
 		}
 	}
-	r.Paths = s.paths(candidates, r.Samples)
-	many := unexplained(r) - without - changed - r.Garbage
-	switch {
-	case r.Samples == 0 && len(s.heap.heaps.Spans) == 0 && s.heap.memory.others == nil:
-		r.Reason = keeper.ReasonAllocator
-	case r.Samples == 0:
-		r.Reason = keeper.ReasonFreed
-	case unexplained(r) == 0:
-	case s.heap.NoPython != nil && !errors.Is(s.heap.NoPython, ErrNoPython):
-		r.Reason = keeper.ReasonUnsupported
-	case s.late || s.heap.memory.budget.check():
-		r.Reason = keeper.ReasonBudget
-	case r.Garbage >= max(1, without, changed):
-		r.Reason = keeper.ReasonGarbage
-	case changed > without:
-		r.Reason = keeper.ReasonChanging
-	case many > without:
-		r.Reason = keeper.ReasonMany
-	case isNative:
-		r.Reason = keeper.ReasonNative
-	default:
-		r.Reason = keeper.ReasonUnreferenced
-	}
 
+	r.Paths = rep.paths(candidates, r.Samples)
+	r.Reason = rep.reason(r, rest)
 	return r
 }
 
+// reason returns why some samples have no path, the most frequent reason; keeper.ReasonNone: all
+// have one.
+func (rep *reporter) reason(r keeper.Search, rest unexplainedSamples) keeper.Reason {
+	h := rep.heap
+	// Samples with roots that too few others share.
+	many := unexplained(r) - rest.without - rest.changed - r.Garbage
+
+	switch {
+	case r.Samples == 0 && len(h.heaps.Spans) == 0 && h.memory.others == nil:
+		return keeper.ReasonAllocator
+	case r.Samples == 0:
+		return keeper.ReasonFreed
+	case unexplained(r) == 0:
+		return keeper.ReasonNone
+	case h.NoPython != nil && !errors.Is(h.NoPython, ErrNoPython):
+		return keeper.ReasonUnsupported
+	case rep.late || h.memory.budget.check():
+		return keeper.ReasonBudget
+	case r.Garbage >= max(1, rest.without, rest.changed):
+		return keeper.ReasonGarbage
+	case rest.changed > rest.without:
+		return keeper.ReasonChanging
+	case many > rest.without:
+		return keeper.ReasonMany
+	case rest.isNative:
+		return keeper.ReasonNative
+	}
+	return keeper.ReasonUnreferenced
+}
+
 // isAlive reports whether a sample is still the same object as when the search began.
-func (s *search) isAlive(n *node) bool {
-	s.heap.forget()
+func (rep *reporter) isAlive(n *node) bool {
+	rep.heap.pages.forget()
 	if n.typ == nil {
-		again := search{heap: s.heap, nodes: make(map[uint64]*node)}
-		now := again.nodeAt(n.address)
+		again := &nodeTable{heap: rep.heap, byBlock: make(map[uint64]*node)}
+		now := again.at(n.address)
 		return now != nil && now.block == n.block
 	}
-	head, ok := s.heap.peek(n.address, cpython.ObjectHead)
-	return ok && mem.Word(head, cpython.ObRefcnt) != 0 && mem.Word(head, cpython.ObType) == n.typ.address
+
+	// Another object of the same type at the address counts as the same: its way is checked, too.
+	head, ok := rep.heap.pages.peek(n.address, cpython.ObjectHead)
+	return ok && mem.Word(head, cpython.ObRefcnt) != 0 &&
+		mem.Word(head, cpython.ObType) == n.typ.address
 }
 
 // holds reports whether all words of a way are unchanged.
-func (s *search) holds(f rooted) bool {
-	if f.word != nil && !s.isUnchanged(*f.word) {
+func (rep *reporter) holds(f rootPath) bool {
+	if f.word != nil && !rep.isUnchanged(*f.word) {
 		return false
 	}
+
 	for w := f.way; w != nil; w = w.below {
-		if slices.ContainsFunc(w.words, func(e edge) bool { return !s.isUnchanged(e) }) &&
-			!s.stillHas(w) {
+		if slices.ContainsFunc(w.words, func(e edge) bool { return !rep.isUnchanged(e) }) &&
+			!rep.stillHas(w) {
 			return false
 		}
 	}
@@ -112,13 +151,14 @@ func (s *search) holds(f rooted) bool {
 }
 
 // stillHas reports whether a container still has its reference: its table moves as it grows.
-func (s *search) stillHas(w *way) bool {
-	if len(w.words) < 2 {
+func (rep *reporter) stillHas(w *way) bool {
+	if len(w.words) < 2 { // it has no table
 		return false
 	}
-	s.heap.forget()
-	table, size := s.heap.table(w.node)
-	return table != 0 && s.heap.memory.hasWord(table, size, w.words[len(w.words)-2].value)
+
+	rep.heap.pages.forget()
+	table, size := rep.heap.objects.table(w.node)
+	return table != 0 && rep.heap.memory.hasWord(table, size, w.words[len(w.words)-2].value)
 }
 
 // hasWord reports whether a word is among the first maxTable bytes at an address.
@@ -129,6 +169,7 @@ func (m *memory) hasWord(address, size, value uint64) bool {
 		if _, err := m.reader.PeekPages(at, content); err != nil {
 			return false
 		}
+
 		first := max(at, address) - at
 		for i := first; i+wordSize <= min(uint64(len(content)), end-at); i += wordSize {
 			if mem.Word(content, i) == value {
@@ -136,21 +177,18 @@ func (m *memory) hasWord(address, size, value uint64) bool {
 			}
 		}
 	}
-
 	return false
 }
 
-// maxTable is the number of bytes of a table that are searched for an entry again.
-const maxTable = 64 << 20
-
-func (s *search) isUnchanged(e edge) bool {
-	now, err := s.heap.memory.reader.Peek([]uint64{e.at}, wordSize)
+// isUnchanged reports whether a word is as it was when it was found.
+func (rep *reporter) isUnchanged(e edge) bool {
+	now, err := rep.heap.memory.reader.Peek([]uint64{e.at}, wordSize)
 	return err == nil && now[0] != nil && mem.Word(now[0], 0) == e.value
 }
 
 // independent returns the ways whose container no better way has: they are other keepers, and not
 // other names of the same one.
-func (s *search) independent(found []rooted) (ways []rooted) {
+func independent(found []rootPath) (ways []rootPath) {
 	used := make(map[*node]bool)
 	for _, f := range found {
 		container := containerOf(f.way)
@@ -174,44 +212,41 @@ func containerOf(w *way) *node {
 	return w.node
 }
 
-// A candidateKey is the keeper of samples: a variable, and how it leads to them.
-type candidateKey struct {
-	root    keeper.Root
-	pattern string
-}
-
 // addTo adds the ways of one sample to the candidates.
-func addTo(candidates map[candidateKey]*candidate, ways []rooted, s *search) {
+func (rep *reporter) addTo(candidates map[candidateKey]*candidate, ways []rootPath) {
 	seen := make(map[candidateKey]bool)
 	for _, f := range ways {
-		steps := s.stepsOf(f.way)
+		steps := rep.stepsOf(f.way)
 		key := candidateKey{f.root, patternOf(steps)}
-		if key.root.Name != "" {
+		if key.root.Name != "" { // elements of one array are one variable
 			key.root.Offset = 0
 		}
 		if seen[key] {
 			continue
 		}
 		seen[key] = true
+
 		c := candidates[key]
 		if c == nil {
 			c = &candidate{root: f.root, rank: f.rank, complete: true}
 			candidates[key] = c
 		}
+
+		// Places of one variable without a name are one candidate, without the offset.
 		c.isSpread = c.isSpread || c.root.Offset != f.root.Offset
 		c.rank = min(c.rank, f.rank)
 		c.ways = append(c.ways, steps)
-		c.complete = c.complete && s.isOnly(f.way)
+		c.complete = c.complete && rep.isOnly(f.way)
 	}
 }
 
 // isOnly reports whether nothing but a way keeps its objects: each has one reference.
-func (s *search) isOnly(w *way) bool {
+func (rep *reporter) isOnly(w *way) bool {
 	for ; w != nil; w = w.below {
 		if w.node.typ == nil {
 			continue
 		}
-		if kept, isComplete := s.references(w.node); !isComplete || len(kept) != 1 {
+		if kept, isComplete := rep.ways.references(w.node); !isComplete || len(kept) != 1 {
 			return false
 		}
 	}
@@ -219,7 +254,7 @@ func (s *search) isOnly(w *way) bool {
 }
 
 // paths returns the paths of the candidates, paths of most samples first.
-func (s *search) paths(candidates map[candidateKey]*candidate, samples int) []keeper.Path {
+func (rep *reporter) paths(candidates map[candidateKey]*candidate, samples int) []keeper.Path {
 	var chosen []*candidate
 	for _, c := range candidates {
 		// A native stack has values that nobody uses any more, and the evaluation stack changes all
@@ -230,23 +265,53 @@ func (s *search) paths(candidates map[candidateKey]*candidate, samples int) []ke
 			chosen = append(chosen, c)
 		}
 	}
+
 	slices.SortFunc(chosen, func(a, b *candidate) int {
 		return cmp.Or(cmp.Compare(len(b.ways), len(a.ways)), cmp.Compare(a.rank, b.rank),
 			strings.Compare(a.root.Name, b.root.Name), strings.Compare(a.root.Owner, b.root.Owner))
 	})
+
 	var paths []keeper.Path
 	for _, c := range chosen[:min(len(chosen), maxPaths)] {
-		paths = append(paths, s.path(c))
+		paths = append(paths, rep.path(c))
 	}
-
 	return paths
 }
 
 // path returns the path of a candidate.
-func (s *search) path(c *candidate) keeper.Path {
-	ways := c.ways
-	steps := slices.Clone(ways[0])
-	shared := make([]bool, len(steps))
+func (rep *reporter) path(c *candidate) keeper.Path {
+	steps, shared := commonSteps(c.ways)
+	p := keeper.Path{Root: c.root, Samples: len(c.ways), Complete: c.complete}
+	if c.isSpread {
+		p.Root.Offset = 0
+	}
+
+	// The root that is nearest to the samples says most: a function's closure rather than the
+	// module in which the function is.
+	from := 0
+	for i := 0; i+1 < len(steps) && shared[i]; i++ {
+		isSuspended := i > 0 && steps[i-1].node.typ != nil &&
+			steps[i-1].node.typ.kind == kindGenerator
+		if root, ok := rep.innerRoot(steps[i], steps[i+1], isSuspended); ok {
+			p.Root, from = root, i+1
+		}
+	}
+
+	for i := from; i < len(steps); i++ {
+		l := rep.linkOf(steps[i], shared[i] && (i+1 < len(steps) || len(c.ways) == 1))
+		if i == from {
+			l.How, l.Name = keeper.HowVariable, ""
+		}
+		p.Links = append(p.Links, l)
+	}
+	return p
+}
+
+// commonSteps returns the steps of ways of one pattern, without the names that differ among them.
+// shared says of each step whether all ways have the same object there.
+func commonSteps(ways [][]step) (steps []step, shared []bool) {
+	steps = slices.Clone(ways[0])
+	shared = make([]bool, len(steps))
 	isShared := true
 	for i := range steps {
 		for _, w := range ways {
@@ -257,90 +322,53 @@ func (s *search) path(c *candidate) keeper.Path {
 		}
 		shared[i] = isShared
 	}
-
-	p := keeper.Path{Root: c.root, Samples: len(c.ways), Complete: c.complete}
-	if c.isSpread {
-		p.Root.Offset = 0
-	}
-	from := 0
-	for i := 0; i+1 < len(steps) && shared[i]; i++ {
-		isSuspended := i > 0 && steps[i-1].node.typ != nil &&
-			steps[i-1].node.typ.kind == kindGenerator
-		if root, ok := s.innerRoot(steps[i], steps[i+1], isSuspended); ok {
-			p.Root, from = root, i+1
-		}
-	}
-	for i := from; i < len(steps); i++ {
-		l := s.linkOf(steps[i], shared[i] && (i+1 < len(steps) || len(ways) == 1))
-		if i == from {
-			l.How, l.Name = keeper.HowVariable, ""
-		}
-		p.Links = append(p.Links, l)
-	}
-
-	return p
+	return steps, shared
 }
 
 // innerRoot returns the root that an object on the way is: a function with the objects that its
-// closure and defaults keep, a cache, or a generator. Before 3.11 that has a frame, which
-// isSuspended then.
-func (s *search) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) {
+// closure and defaults keep, a cache, or a generator. Before 3.11 a generator has a frame object,
+// which isSuspended then.
+func (rep *reporter) innerRoot(at, next step, isSuspended bool) (keeper.Root, bool) {
 	n := at.node
 	if n.typ == nil {
 		return keeper.Root{}, false
 	}
-	h := s.heap
+
+	how := next.ref.how
 	switch {
-	case n.typ.kind == kindFunction && (next.ref.how == keeper.HowClosure || next.ref.how == keeper.HowDefault):
-		f, ok := h.python.Function(n.address)
-		if !ok {
-			return keeper.Root{}, false
-		}
-		kind := keeper.RootClosure
-		if next.ref.how == keeper.HowDefault {
-			kind = keeper.RootDefault
-		}
-		return keeper.Root{
-			Kind: kind, Module: f.Module, File: f.File, Line: f.Line, Owner: f.Qualname,
-			Name: next.ref.attr,
-		}, true
+	case n.typ.kind == kindFunction && how == keeper.HowClosure:
+		return rep.functionRoot(keeper.RootClosure, n.address, next.ref.attr)
+	case n.typ.kind == kindFunction && how == keeper.HowDefault:
+		return rep.functionRoot(keeper.RootDefault, n.address, next.ref.attr)
+
 	case n.typ.kind == kindCache:
-		address, ok := h.word(n.address + h.structures.LRUFunc)
-		if !ok {
-			return keeper.Root{}, false
-		}
-		root := keeper.Root{Kind: keeper.RootCache}
-		if f, ok := h.python.Function(address); ok {
-			root.Module, root.File, root.Line, root.Owner = f.Module, f.File, f.Line, f.Qualname
-		}
-		return root, root.Owner != ""
-	case (n.typ.kind == kindGenerator || n.typ.kind == kindFrame && isSuspended) && next.ref.how == keeper.HowLocal:
-		f, ok := h.python.FrameOf(n.address, n.typ.name)
+		function, _ := rep.heap.pages.word(n.address + rep.heap.version.LRUFunc)
+		root, ok := rep.functionRoot(keeper.RootCache, function, "")
+		return root, ok && root.Owner != ""
+
+	case (n.typ.kind == kindGenerator || n.typ.kind == kindFrame && isSuspended) &&
+		how == keeper.HowLocal:
+		f, ok := rep.heap.python.FrameOf(n.address, n.typ.name)
 		if !ok {
 			return keeper.Root{}, false
 		}
 		return keeper.Root{
-			Kind: keeper.RootGenerator, Module: f.Module, File: f.File, Line: f.Line, Owner: f.Function,
-			Name: next.ref.attr,
+			Kind: keeper.RootGenerator, Module: f.Module, File: f.File, Line: f.Line,
+			Owner: f.Function, Name: next.ref.attr,
 		}, true
 	}
-
 	return keeper.Root{}, false
 }
 
-// patternOf is the same for ways that are alike: the types on them, how they refer to each other, and
-// the names of attributes.
-func patternOf(steps []step) string {
-	var b strings.Builder
-	for _, st := range steps {
-		b.WriteString(string(st.ref.how))
-		if st.ref.how == keeper.HowAttribute {
-			b.WriteString(st.ref.attr)
-		}
-		if st.node.typ != nil {
-			b.WriteString(st.node.typ.name)
-		}
-		b.WriteByte(0)
+// functionRoot returns a root that is a function, or one of its variables by name.
+func (rep *reporter) functionRoot(
+	kind keeper.RootKind, address uint64, name string,
+) (keeper.Root, bool) {
+	f, ok := rep.heap.python.Function(address)
+	if !ok {
+		return keeper.Root{}, false
 	}
-	return b.String()
+	return keeper.Root{
+		Kind: kind, Module: f.Module, File: f.File, Line: f.Line, Owner: f.Qualname, Name: name,
+	}, true
 }

@@ -1,181 +1,70 @@
 package objects
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/allocscope/allocscope/growth/keeper"
-	"github.com/allocscope/allocscope/tracer/heap/glibc"
-	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/objects/interpreter"
 	"github.com/allocscope/allocscope/tracer/objects/native"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/python"
+	"github.com/allocscope/allocscope/tracer/torch"
 )
 
-// Open opens the memory of a process. It is no error if the process has no Python: see NoPython.
-// The caller closes the Heap, and then the process.
-func Open(p *process.Process) (*Heap, error) {
-	maps, err := p.Maps()
-	if err != nil {
-		return nil, err
-	}
-	h := &Heap{process: p, heads: []uint64{0}}
-	h.allocator = liveness.AllocatorOf(p)
-
-	found, err := python.Find(p, maps)
-	switch {
-	case err != nil:
-		h.NoPython = err
-	case found == nil:
-		h.NoPython = ErrNoPython
-	default:
-		h.python, err = interpreter.Open(p, found)
-		if err != nil {
-			h.NoPython = err
-			break
-		}
-		h.Python, h.structures = found.Version, h.python.Version()
-		h.heads = append(h.heads, h.structures.GCHead)
-		if h.structures.PreHeader > 0 {
-			h.heads = append(
-				h.heads,
-				h.structures.PreHeader,
-				h.structures.GCHead+h.structures.PreHeader,
-			)
-		}
-	}
-
-	return h, nil
+// roots have the memory that keeps objects without being referred to: modules, classes, running
+// functions, static variables and the stacks of threads.
+type roots struct {
+	pages   *pageCache
+	types   *typeTable // nil: without Python
+	statics *native.Statics
+	stacks  []native.Stack
+	modules map[uint64]interpreter.Module // by the address of their dict
+	frames  []interpreter.Frame           // that run, in the order of their addresses
+	// storages are addresses in files: whether each is the vtable of a StorageImpl of PyTorch.
+	storages map[uint64]bool
 }
 
-// Close closes the files opened for memory and for the names of variables.
-func (h *Heap) Close() (err error) {
-	if h.statics != nil {
-		err = h.statics.Close()
+// regions returns the memory with static variables, and the live parts of the known stacks.
+func (r *roots) regions() (regions []region) {
+	for _, s := range r.statics.Spans() {
+		regions = append(regions, region{s, regionStatic})
 	}
-	if h.reader != nil {
-		err = errors.Join(err, h.reader.Close())
-	}
-	return err
-}
-
-// maxRefreshes is how often the memory is read where heaps change meanwhile.
-const maxRefreshes = 5
-
-// refresh finds the memory of now, and the roots in it.
-func (h *Heap) refresh() (err error) {
-	var maps []process.Mapping
-	for range maxRefreshes {
-		if maps, err = h.process.Maps(); err != nil {
-			return err
-		}
-		h.heaps, err = h.allocator.Heaps(h.process, maps)
-		if !errors.Is(err, glibc.ErrBrokenChain) {
-			break
-		}
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if h.statics != nil {
-		_ = h.statics.Close()
-	}
-	if h.statics, err = native.Open(h.process, maps); err != nil {
-		return err
-	}
-	if h.stacks, err = native.Stacks(h.process, maps); err != nil {
-		return err
-	}
-
-	var others []region
-	for _, s := range h.statics.Spans() {
-		others = append(others, region{s, regionStatic})
-	}
-	for _, s := range h.stacks {
+	for _, s := range r.stacks {
 		if s.Known {
-			others = append(others, region{mem.Span{Start: s.Start, End: s.End}, regionStack})
+			regions = append(regions, region{mem.Span{Start: s.Start, End: s.End}, regionStack})
 		}
 	}
-	if h.reader != nil {
-		_ = h.reader.Close()
-	}
-	if h.reader, err = h.process.OpenMemory(); err != nil {
-		return err
-	}
-	if err := h.readRuntime(); err != nil {
-		return err
-	}
+	return regions
+}
+
+// frameSpans returns the memory of the variables of running functions.
+func (r *roots) frameSpans() mem.Spans {
 	var frames []mem.Span
-	for _, f := range h.frames {
+	for _, f := range r.frames {
 		frames = append(frames, mem.Span{Start: f.Locals, End: f.End})
 	}
-	blocks, err := h.allocator.Blocks(h.process, maps)
-	if errors.Is(err, process.ErrNotFound) {
-		return err
-	}
-	h.memory, err = findMemory(
-		h.process, h.reader, maps, h.heaps, others, mem.MergeSpans(frames), blocks,
-	)
-	if err != nil {
-		return err
-	}
-	h.forget()
-	h.storages = make(map[uint64]bool)
-	h.types, h.notTypes = make(map[uint64]*typeInfo), make(map[uint64]struct{})
-	return nil
-}
-
-// readRuntime reads the modules and the running frames of Python.
-func (h *Heap) readRuntime() error {
-	if h.python == nil {
-		return nil
-	}
-	modules, err := h.python.Modules()
-	if err != nil {
-		return fmt.Errorf("read the modules of Python: %w", err)
-	}
-	h.modules = make(map[uint64]interpreter.Module, len(modules))
-	for _, m := range modules {
-		if _, has := h.modules[m.Dict]; !has && m.Dict != 0 {
-			h.modules[m.Dict] = m
-		}
-	}
-	h.frames, err = h.python.Frames()
-	if err != nil {
-		return fmt.Errorf("read the frames of Python: %w", err)
-	}
-	slices.SortFunc(
-		h.frames,
-		func(a, b interpreter.Frame) int { return cmp.Compare(a.Locals, b.Locals) },
-	)
-	return nil
+	return mem.MergeSpans(frames)
 }
 
 // isRoot reports whether a node has a name: nothing that refers to it matters.
-func (h *Heap) isRoot(n *node) bool {
+func (r *roots) isRoot(n *node) bool {
 	if n.typ == nil || n.sample {
 		return false
 	}
-	if _, isModule := h.modules[n.address]; isModule {
+	if _, isModule := r.modules[n.address]; isModule {
 		return true
 	}
 	if n.typ.kind != kindType {
 		return false
 	}
-	t := h.typeOf(n.address)
-	return t != nil && h.isNamed(t)
+	t := r.types.at(n.address)
+	return t != nil && r.isNamed(t)
 }
 
 // isNamed reports whether a type can be reached by its name. Types that no module was asked for,
 // such as types of C code, count as named.
-func (h *Heap) isNamed(t *typeInfo) bool {
+func (r *roots) isNamed(t *typeInfo) bool {
 	if t.named != 0 {
 		return t.named > 0
 	}
@@ -183,48 +72,111 @@ func (h *Heap) isNamed(t *typeInfo) bool {
 	if t.module == "" {
 		return true
 	}
+
+	// A class that a function has made may have the name of another class of the module. Other
+	// objects keep it then, such as its instances.
 	outer, _, _ := strings.Cut(t.qualname, ".")
 	t.named = -1
-	for dict, m := range h.modules {
+	isLocal := strings.Contains(t.qualname, "<locals>")
+	for dict, m := range r.modules {
 		if m.Name != t.module {
 			continue
 		}
-		for _, e := range h.namespace(dict, maxNamespace) {
-			if h.memory.budget.isSpent() {
-				break
-			}
-			key, ok := h.python.Text(e.key)
-			if !ok || key != outer {
-				continue
-			}
-			of := h.typeOf(e.value)
-			isWithin := outer != t.qualname && !strings.Contains(t.qualname, "<locals>")
-			if of != nil && (isWithin || of == t) {
-				t.named = 1
-			}
-			break
+		value, ok := r.types.python.Lookup(dict, outer, maxNamespace)
+		if !ok {
+			continue
+		}
+		isWithin := outer != t.qualname && !isLocal
+		if found := r.types.at(value); found != nil && (isWithin || found == t) {
+			t.named = 1
 		}
 	}
-
 	return t.named > 0
 }
 
 // frameRoot returns the local variable of a running frame at an address; nil: there is none.
-func (h *Heap) frameRoot(at uint64) *keeper.Root {
-	i, found := slices.BinarySearchFunc(h.frames, at, func(f interpreter.Frame, a uint64) int {
-		return cmp.Compare(f.Locals, a)
-	})
-	if !found {
-		i--
-	}
-	if i < 0 || at >= h.frames[i].End {
+func (r *roots) frameRoot(at uint64) *keeper.Root {
+	i := lastAt(r.frames, at, func(f interpreter.Frame) uint64 { return f.Locals })
+	if i < 0 || at >= r.frames[i].End {
 		return nil
 	}
-	f := &h.frames[i]
+
+	f := &r.frames[i]
 	return &keeper.Root{
 		Kind: keeper.RootLocal, Module: f.Module, File: f.File, Line: f.Line, Owner: f.Function,
 		Name: variableAt(f, at),
 	}
+}
+
+// staticRoot returns the static variable at an address; nil: it is one of CPython's own.
+func (r *roots) staticRoot(at uint64) *keeper.Root {
+	// The dict of a static type is in a variable of the file that has the type.
+	if r.types != nil {
+		if t := r.types.at(at - r.types.version.TypeDict); t != nil {
+			return &keeper.Root{Kind: keeper.RootClass, Module: t.module, Owner: t.qualifiedName()}
+		}
+	}
+
+	// CPython's own variables lead to nearly all objects, and their names say nothing.
+	if r.statics.IsInterpreter(at) {
+		return nil
+	}
+	file, symbol, offset, ok := r.statics.Find(at)
+	if !ok {
+		return nil
+	}
+	return &keeper.Root{Kind: keeper.RootStatic, Module: file, Name: symbol, Offset: offset}
+}
+
+// stackRoot returns the thread whose stack has an address.
+func (r *roots) stackRoot(at uint64) *keeper.Root {
+	for _, s := range r.stacks {
+		if at >= s.Start && at < s.End {
+			return &keeper.Root{Kind: keeper.RootThread, Owner: strconv.Itoa(s.TID), Name: s.Name}
+		}
+	}
+	return nil
+}
+
+// classOf returns the class that a dict has the attributes of; nil: it is none that has a name.
+func (r *roots) classOf(n *node) *typeInfo {
+	for _, e := range n.edges {
+		f := e.from
+		if f == nil || f.typ == nil || f.typ.kind != kindType ||
+			e.at != f.address+r.types.version.TypeDict {
+			continue
+		}
+		if t := r.types.at(f.address); t != nil && r.isNamed(t) {
+			return t
+		}
+	}
+	return nil
+}
+
+// fileOf returns the file of a module by its name; empty: it is not known.
+func (r *roots) fileOf(module string) string {
+	for _, m := range r.modules {
+		if m.Name == module {
+			return m.File
+		}
+	}
+	return ""
+}
+
+// isStorage reports whether a block is a StorageImpl of PyTorch: it leads to numbers.
+func (r *roots) isStorage(n *node) bool {
+	vtable, _ := r.pages.word(n.address)
+	if isOne, ok := r.storages[vtable]; ok {
+		return isOne
+	}
+
+	m, ok := process.FindMapping(r.pages.memory.maps, vtable)
+	isOne := ok && torch.HasStorageImpl(m) &&
+		r.statics.Constant(m, vtable) == torch.StorageImplVtable
+	if ok && m.IsFile() && len(r.storages) < maxTypes {
+		r.storages[vtable] = isOne
+	}
+	return isOne
 }
 
 // variableAt returns the name of the variable at an address; empty: a value of the evaluation
@@ -234,38 +186,4 @@ func variableAt(f *interpreter.Frame, at uint64) string {
 		return f.Names[i]
 	}
 	return ""
-}
-
-// staticRoot returns the static variable at an address; nil: it is one of CPython's own.
-func (h *Heap) staticRoot(at uint64) *keeper.Root {
-	if h.structures != nil {
-		if t := h.typeOf(at - h.structures.TypeDict); t != nil {
-			return &keeper.Root{Kind: keeper.RootClass, Module: t.module, Owner: t.qualifiedName()}
-		}
-	}
-	if h.statics.IsInterpreter(at) {
-		return nil
-	}
-	file, symbol, offset, ok := h.statics.Find(at)
-	if !ok {
-		return nil
-	}
-	return &keeper.Root{Kind: keeper.RootStatic, Module: file, Name: symbol, Offset: offset}
-}
-
-func (t *typeInfo) qualifiedName() string {
-	if t.module != "" {
-		return t.qualname
-	}
-	return t.name
-}
-
-// stackRoot returns the thread whose stack has an address.
-func (h *Heap) stackRoot(at uint64) *keeper.Root {
-	for _, s := range h.stacks {
-		if at >= s.Start && at < s.End {
-			return &keeper.Root{Kind: keeper.RootThread, Owner: strconv.Itoa(s.TID), Name: s.Name}
-		}
-	}
-	return nil
 }

@@ -1,9 +1,10 @@
 package objects
 
-import "math/bits"
+import (
+	"math/bits"
 
-// minObjectBytes is the size of the smallest object: a header alone.
-const minObjectBytes = 16
+	"github.com/allocscope/allocscope/tracer/cpython"
+)
 
 // Bounds of a seenSet, in bits.
 const (
@@ -21,7 +22,7 @@ type seenSet struct {
 
 // newSeenSet returns a set for the objects in some bytes of memory. They are of 16 bytes and more.
 func newSeenSet(memory uint64) *seenSet {
-	n := min(max(memory/minObjectBytes, minSeenBits), maxSeenBits)
+	n := min(max(memory/cpython.ObjectHead, minSeenBits), maxSeenBits)
 	log := bits.Len64(n - 1)
 	return &seenSet{bits: make([]uint64, 1<<log/64), shift: 64 - log}
 }

@@ -39,14 +39,15 @@ func (c *counter) noteTensor(object uint64, t *typeInfo) {
 // it reads the pools of the sizes that tensors have, by their headers.
 func (c *counter) findTensors(choose func(mem.Span) bool) error {
 	c.tensorsKnown = choose == nil
-	sizes := c.heap.tensorSizes()
+	sizes := c.tensorSizes()
 	if choose == nil || len(sizes) == 0 || c.heap.memory.others != nil {
 		return nil
 	}
 	c.tensorsKnown = true
 
 	var pools []uint64
-	size, m := c.heap.structures.PoolSize, c.heap.memory
+	m := c.heap.memory
+	size := m.poolSize
 	for _, p := range m.parts {
 		if m.regions[p.region].kind != regionAnonymous || choose(p.Span) {
 			continue
@@ -61,30 +62,28 @@ func (c *counter) findTensors(choose func(mem.Span) bool) error {
 			pools = pools[:0]
 		}
 	}
-
 	return c.findTensorsIn(pools, sizes)
 }
 
-// learnTensorTypes finds the types of tensors by their names, as a share of the memory may have none of
-// them.
-func (h *Heap) learnTensorTypes() {
-	for dict, m := range h.modules {
-		if m.Name != "torch" && m.Name != "torch.nn.parameter" {
+// learnTensorTypes finds the types of tensors by their names, as a share of the memory may have
+// none of them.
+func (c *counter) learnTensorTypes() {
+	for dict, m := range c.heap.roots.modules {
+		class, ok := torch.TensorClasses[m.Name]
+		if !ok {
 			continue
 		}
-		for _, e := range h.namespace(dict, maxNamespace) {
-			if name, _ := h.python.Text(e.key); name == "Tensor" || name == "Parameter" {
-				h.typeOf(e.value)
-			}
+		if value, ok := c.heap.python.Lookup(dict, class, maxNamespace); ok {
+			c.heap.types.at(value)
 		}
 	}
 }
 
 // tensorSizes returns the blocks of pymalloc that tensors take, in bytes.
-func (h *Heap) tensorSizes() map[uint64]bool {
-	h.learnTensorTypes()
+func (c *counter) tensorSizes() map[uint64]bool {
+	c.learnTensorTypes()
 	sizes := make(map[uint64]bool)
-	for _, t := range h.types {
+	for _, t := range c.heap.types.known {
 		if t.isTensor {
 			sizes[pymalloc.BlockSizeOf(t.head+t.basicsize)] = true
 		}
@@ -94,11 +93,13 @@ func (h *Heap) tensorSizes() map[uint64]bool {
 
 // findTensorsIn notes the tensors in some pools, which must have blocks of some sizes.
 func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
-	m, size := c.heap.memory, c.heap.structures.PoolSize
+	m := c.heap.memory
+	size := m.poolSize
 	headers, err := m.reader.Peek(pools, pymalloc.HeaderSize)
 	if err != nil {
 		return err
 	}
+
 	var wanted []uint64 // pools
 	for i, header := range headers {
 		if header != nil && sizes[pymalloc.BlockSizeIn(header)] {
@@ -107,52 +108,62 @@ func (c *counter) findTensorsIn(pools []uint64, sizes map[uint64]bool) error {
 	}
 
 	pagesOfPool := max(1, size/process.PageSize) // a page may hold several pools
-	bytesOfPool := pagesOfPool * process.PageSize
-	for batch := range slices.Chunk(wanted, len(m.buffer)/int(bytesOfPool)) {
-		var addresses []uint64 // of pages
-		for _, pool := range batch {
-			for i := range pagesOfPool {
-				addresses = append(addresses, pool&^(process.PageSize-1)+i*process.PageSize)
-			}
-		}
-		content := m.buffer[:uint64(len(addresses))*process.PageSize]
-		if m.budget.check() {
-			return errLate
-		}
-		present, err := m.reader.PeekPagesAt(addresses, content)
-		if err != nil {
+	for batch := range slices.Chunk(wanted, len(m.buffer)/int(pagesOfPool*process.PageSize)) {
+		if err := c.readPools(batch, pagesOfPool); err != nil {
 			return err
 		}
-		m.read += uint64(len(content))
-		for i, pool := range batch {
-			at := uint64(i)*bytesOfPool + pool%process.PageSize
-			p := &piece{
-				Piece: mem.Piece{
-					Start: pool, Bytes: content[at:][:size:size],
-					Present: present[uint64(i)*pagesOfPool:][:pagesOfPool],
-				},
-				memory: m, region: region{kind: regionAnonymous},
-			}
-			c.learnTypes(p)
-			c.noteTensors(p)
+	}
+	return nil
+}
+
+// readPools reads pools, and notes the tensors in them.
+func (c *counter) readPools(pools []uint64, pagesOfPool uint64) error {
+	m := c.heap.memory
+	var addresses []uint64 // of pages
+	for _, pool := range pools {
+		for i := range pagesOfPool {
+			addresses = append(addresses, pool&^(process.PageSize-1)+i*process.PageSize)
 		}
 	}
 
+	if m.budget.check() {
+		return errLate
+	}
+	content := m.buffer[:uint64(len(addresses))*process.PageSize]
+	present, err := m.reader.PeekPagesAt(addresses, content)
+	if err != nil {
+		return err
+	}
+
+	m.read += uint64(len(content))
+	for i, pool := range pools {
+		at := uint64(i)*pagesOfPool*process.PageSize + pool%process.PageSize
+		p := &piece{
+			Piece: mem.Piece{
+				Start: pool, Bytes: content[at:][:m.poolSize:m.poolSize],
+				Present: present[uint64(i)*pagesOfPool:][:pagesOfPool],
+			},
+			memory: m, region: region{kind: regionAnonymous},
+		}
+		c.learnTypes(p)
+		c.noteTensors(p)
+	}
 	return nil
 }
 
 // noteTensors keeps the addresses of the tensors of a piece that is one pool.
 func (c *counter) noteTensors(p *piece) {
-	found, isChanging := p.poolAt(p.Start, uint64(len(p.Bytes)))
+	found, isChanging := p.poolAt(p.Start)
 	if isChanging {
 		c.result.Inconsistent++
 	}
 	if found == nil {
 		return
 	}
+
 	for span := range found.Live {
 		b := block{span, blockPool}
-		if object, t := c.heap.objectIn(b, p.At(b.Start, found.BlockSize)); t != nil {
+		if object, t := c.heap.types.objectIn(b, p.At(b.Start, found.BlockSize)); t != nil {
 			c.noteTensor(object, t)
 		}
 	}
@@ -160,28 +171,29 @@ func (c *counter) noteTensors(p *piece) {
 
 // readTensors reads the tensors that were noted.
 func (c *counter) readTensors(ctx context.Context) error {
-	of := &c.result.Tensors
-	of.InCPPOnly = -1
+	total := &c.result.Tensors
+	total.InCPPOnly = -1
 	switch {
 	case !torch.Loaded(c.heap.memory.maps):
-		of.Unknown = census.NoTorch
+		total.Unknown = census.NoTorch
 		return nil
 	case !c.tensorsKnown:
-		of.Unknown = "only a part of the memory of small objects was read"
+		total.Unknown = "only a part of the memory of small objects was read"
 		return nil
 	case len(c.tensors) > c.mostTensors():
-		of.Unknown = fmt.Sprintf("there are more than %d", c.mostTensors())
+		total.Unknown = fmt.Sprintf("there are more than %d", c.mostTensors())
 		return nil
 	}
 
 	tensors, err := torch.Read(ctx, c.heap.process, c.tensors)
 	switch {
 	case errors.Is(err, torch.ErrNotLoaded), errors.Is(err, torch.ErrUnknownLayout):
-		of.Unknown = err.Error()
+		total.Unknown = err.Error()
 		return nil
 	case err != nil:
 		return err
 	}
-	of.Groups, c.result.Storages = torch.Groups(tensors.Known)
+
+	total.Groups, c.result.Storages = torch.Groups(tensors.Known)
 	return nil
 }

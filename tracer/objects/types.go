@@ -1,13 +1,12 @@
 package objects
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 
-	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/objects/interpreter"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/torch"
 )
@@ -21,7 +20,6 @@ const (
 	maxMembers    = 256
 	maxClassNames = 1 << 8  // entries of a type's dict that are read
 	maxNamespace  = 1 << 12 // entries of a module's dict that are read
-	staticTypeEnd = 424     // bytes of a PyTypeObject that all versions have, and a few more
 )
 
 // A typeKind is how objects of a type refer to others.
@@ -49,7 +47,8 @@ const (
 var kindsOfNames = map[string]typeKind{
 	"set": kindSet, "frozenset": kindSet, "collections.deque": kindDeque, "cell": kindCell,
 	"function": kindFunction, "module": kindModule, "weakref": kindWeakref,
-	"weakref.ReferenceType": kindWeakref, "weakproxy": kindWeakref, "weakref.ProxyType": kindWeakref,
+	"weakref.ReferenceType": kindWeakref,
+	"weakproxy":             kindWeakref, "weakref.ProxyType": kindWeakref,
 	"weakcallableproxy": kindWeakref, "weakref.CallableProxyType": kindWeakref,
 	"frame": kindFrame, "generator": kindGenerator, "coroutine": kindGenerator,
 	"async_generator": kindGenerator, "functools._lru_cache_wrapper": kindCache, "code": kindCode,
@@ -60,41 +59,22 @@ var kindsOfNames = map[string]typeKind{
 // Objects of dataTypes refer to structures of C that lead to data: no object is in them.
 var (
 	opaqueTypes = map[string]bool{
-		"bytearray": true, "array.array": true, "mmap.mmap": true, "memoryview": true, "_ctypes._CData": true,
-		"_io._BufferedIOBase": true, "_io.StringIO": true, "numpy.void": true,
+		"bytearray": true, "array.array": true, "mmap.mmap": true, "memoryview": true,
+		"_ctypes._CData": true, "_io._BufferedIOBase": true, "_io.StringIO": true,
+		"numpy.void": true,
 	}
 	dataTypes = map[string]bool{
 		"ImagingCore": true, "zlib.Compress": true, "zlib.Decompress": true,
 		"_bz2.BZ2Compressor": true, "_bz2.BZ2Decompressor": true,
 		"_lzma.LZMACompressor": true, "_lzma.LZMADecompressor": true,
 	}
-	arrayTypes, ctypesTypes = map[string]bool{"numpy.ndarray": true}, map[string]bool{"_ctypes._CData": true}
-	inlineTypes             = map[string]bool{
-		"bytes":            true,
-		"str":              true,
-		"int":              true,
-		"float":            true,
-		"complex":          true,
-		"numpy.number":     true,
-		"numpy.datetime64": true,
+	inlineTypes = map[string]bool{
+		"bytes": true, "str": true, "int": true, "float": true, "complex": true,
+		"numpy.number": true, "numpy.datetime64": true,
 	}
+	arrayTypes  = map[string]bool{"numpy.ndarray": true}
+	ctypesTypes = map[string]bool{"_ctypes._CData": true}
 )
-
-// hasBase reports whether a type, or one that it is derived from, is among some by name.
-func (h *Heap) hasBase(t *typeInfo, names map[string]bool) bool {
-	for range maxBases {
-		if names[t.name] {
-			return true
-		}
-		if t.base == 0 {
-			return false
-		}
-		if t = h.typeOf(t.base); t == nil {
-			return false
-		}
-	}
-	return false
-}
 
 // A typeInfo is a type of the process.
 type typeInfo struct {
@@ -122,179 +102,211 @@ type typeInfo struct {
 	isTensor                                      bool // torch.Tensor, or derived from it
 }
 
-// typeOf returns the type at an address, nil if there is none. It reads each address once. Types
+// qualifiedName returns the name of a type within its module.
+func (t *typeInfo) qualifiedName() string {
+	if t.module != "" {
+		return t.qualname
+	}
+	return t.name
+}
+
+// A typeTable reads the types of Python objects, and keeps them: each object leads to its type.
+type typeTable struct {
+	python   *interpreter.Runtime
+	version  *cpython.Version
+	heads    []uint64 // bytes that may lie before an object in its block
+	hasHeaps bool     // heaps of glibc are known: types made at run time lie in them
+	memory   *memory
+	pages    *pageCache
+
+	known   map[uint64]*typeInfo
+	unknown map[uint64]struct{} // addresses that have no type
+	depth   int                 // of types that lead to each other, and are being read
+}
+
+// hasBase reports whether a type, or one that it is derived from, is among some by name.
+func (types *typeTable) hasBase(t *typeInfo, names map[string]bool) bool {
+	for range maxBases {
+		if names[t.name] {
+			return true
+		}
+		if t.base == 0 {
+			return false
+		}
+		if t = types.at(t.base); t == nil {
+			return false
+		}
+	}
+	return false
+}
+
+// at returns the type at an address, nil if there is none. It reads each address once. Types
 // lead to other types, and forged ones in a circle: it follows maxBases.
-func (h *Heap) typeOf(address uint64) *typeInfo {
-	if t, ok := h.types[address]; ok {
+func (types *typeTable) at(address uint64) *typeInfo {
+	if t, ok := types.known[address]; ok {
 		return t
 	}
-	_, isNone := h.notTypes[address]
-	if isNone || !h.mayBeType(address) || h.reading >= maxBases || h.memory.budget.isSpent() {
+	_, isNone := types.unknown[address]
+	if isNone || !types.mayBe(address) || types.depth >= maxBases ||
+		types.memory.budget.isSpent() {
 		return nil
 	}
-	h.reading++
-	t := h.readType(address)
-	h.reading--
-	if known := h.types[address]; known != nil { // it leads to itself
+
+	// Its own type and its base are types, too, and are read on the way.
+	types.depth++
+	t := types.read(address)
+	types.depth--
+	if known := types.known[address]; known != nil { // it leads to itself
 		return known
 	}
-	if t == nil || len(h.types) >= maxTypes {
-		if len(h.notTypes) >= maxNotTypes {
-			clear(h.notTypes)
+
+	if t == nil || len(types.known) >= maxTypes {
+		if len(types.unknown) >= maxNotTypes { // memory is bounded, whatever a process has
+			clear(types.unknown)
 		}
-		h.notTypes[address] = struct{}{}
+		types.unknown[address] = struct{}{}
 		return nil
 	}
-	h.types[address] = t
+
+	types.known[address] = t
 	return t
 }
 
-// mayBeType reports whether an address is where types are: in variables of files and in chunks of
+// mayBe reports whether an address is where types are: in variables of files and in chunks of
 // malloc, as they are larger than pymalloc's blocks.
-func (h *Heap) mayBeType(address uint64) bool {
+func (types *typeTable) mayBe(address uint64) bool {
 	if address%wordSize != 0 || address < process.PageSize || address >= maxAddress {
 		return false
 	}
-	r, ok := h.memory.regionAt(address)
+
+	r, ok := types.memory.regionAt(address)
 	return ok && (r.kind == regionHeap || r.kind == regionStatic ||
-		r.kind == regionAnonymous && len(h.heaps.Spans) == 0)
+		r.kind == regionAnonymous && !types.hasHeaps)
 }
 
-// learnTypes reads the memory of the possible types of the objects in some blocks, of which it has
-// the start of each. To read it one by one, as typeOf does, takes longer than all the rest of a
+// learn reads the memory of the possible types of the objects in some blocks, of which it has
+// the start of each. To read it one by one, as at does, takes longer than all the rest of a
 // census.
-func (h *Heap) learnTypes(blocks [][]byte) {
+func (types *typeTable) learn(blocks [][]byte) {
 	var unknown []uint64 // pages
 	for _, content := range blocks {
-		for _, head := range h.heads {
-			if head+cpython.ObjectHead > uint64(len(content)) || !h.isRefcnt(mem.Word(content, head)) {
+		for _, head := range types.heads {
+			if head+cpython.ObjectHead > uint64(len(content)) ||
+				!types.version.IsRefcnt(mem.Word(content, head)) {
 				continue
 			}
+
 			address := mem.Word(content, head+cpython.ObType)
-			_, isType := h.types[address]
-			_, isNone := h.notTypes[address]
-			if !isType && !isNone && h.mayBeType(address) {
+			_, isType := types.known[address]
+			_, isNone := types.unknown[address]
+			if !isType && !isNone && types.mayBe(address) {
 				first := address &^ (process.PageSize - 1)
 				unknown = append(unknown, first)
-				if address+staticTypeEnd > first+process.PageSize {
+				if address+cpython.TypeHead > first+process.PageSize {
 					unknown = append(unknown, first+process.PageSize)
 				}
 			}
 		}
 	}
+
 	slices.Sort(unknown)
 	unknown = slices.DeleteFunc(slices.Compact(unknown), func(page uint64) bool {
-		_, ok := h.pages[page]
+		_, ok := types.pages.kept[page]
 		return ok
 	})
 	for batch := range slices.Chunk(unknown, int(bytesAtOnce/process.PageSize)) {
-		h.keepPages(batch)
-	}
-}
-
-// bytesAtOnce is how much keepPages reads at once, less than hostile.MaxBytes.
-const bytesAtOnce = 1 << 20
-
-// keepPages reads pages for peek.
-func (h *Heap) keepPages(addresses []uint64) {
-	if uint64(len(h.pages)+len(addresses))*process.PageSize > maxKeptBytes {
-		h.forget()
-	}
-	content := make([]byte, uint64(len(addresses))*process.PageSize)
-	present, err := h.memory.reader.PeekPagesAt(addresses, content)
-	if err != nil {
-		return
-	}
-	for i, address := range addresses {
-		h.pages[address] = nil
-		if present[i] {
-			h.pages[address] = content[uint64(i)*process.PageSize:][:process.PageSize]
-		}
+		types.pages.keep(batch)
 	}
 }
 
 // mayBeHeader reports whether the numbers of a PyTypeObject are plausible.
-func (h *Heap) mayBeHeader(content []byte) bool {
-	s := h.structures
+func (types *typeTable) mayBeHeader(content []byte) bool {
+	s := types.version
 	basicsize, itemsize := mem.Word(content, s.TypeBasicsize), mem.Word(content, s.TypeItemsize)
 	return mem.Word(content, s.TypeFlags)&cpython.FlagReady != 0 &&
 		mem.Word(content, cpython.ObRefcnt) != 0 &&
 		basicsize >= cpython.ObjectHead && basicsize < maxBasicsize && itemsize < 1<<16
 }
 
-// readType reads the type at an address; nil: it is none.
-func (h *Heap) readType(address uint64) *typeInfo {
-	s := h.structures
-	content, ok := h.peek(address, staticTypeEnd)
-	if !ok || !h.mayBeHeader(content) {
+// read reads the type at an address; nil: it is none.
+func (types *typeTable) read(address uint64) *typeInfo {
+	s := types.version
+	content, ok := types.pages.peek(address, cpython.TypeHead)
+	if !ok || !types.mayBeHeader(content) {
 		return nil
 	}
-	if meta := mem.Word(content, cpython.ObType); meta != h.python.TypeType() {
-		if m := h.typeOf(meta); m == nil || m.flags&cpython.FlagTypeSubclass == 0 {
+
+	// The type of a type is type itself, or derives from it. Few other words do.
+	if meta := mem.Word(content, cpython.ObType); meta != types.python.TypeType() {
+		if m := types.at(meta); m == nil || m.flags&cpython.FlagTypeSubclass == 0 {
 			return nil
 		}
 	}
+
 	t := &typeInfo{
-		address: address, basicsize: mem.Word(content, s.TypeBasicsize), itemsize: mem.Word(content, s.TypeItemsize),
-		flags: mem.Word(content, s.TypeFlags), dictoffset: int64(mem.Word(content, s.TypeDictoffset)),
-		weaklistoffset: int64(mem.Word(content, s.TypeWeaklistoffset)), base: mem.Word(content, s.TypeBase),
+		address:        address,
+		basicsize:      mem.Word(content, s.TypeBasicsize),
+		itemsize:       mem.Word(content, s.TypeItemsize),
+		flags:          mem.Word(content, s.TypeFlags),
+		dictoffset:     int64(mem.Word(content, s.TypeDictoffset)),
+		weaklistoffset: int64(mem.Word(content, s.TypeWeaklistoffset)),
+		base:           mem.Word(content, s.TypeBase),
 	}
 	if t.flags&cpython.FlagHaveGC != 0 {
 		t.head += s.GCHead
 	}
+	// PreHeader is 0 where neither flag exists.
 	hasWeakref := s.HasManagedWeakref && t.flags&cpython.FlagManagedWeakref != 0
-	if t.flags&cpython.FlagManagedDict != 0 || hasWeakref { // PreHeader is 0 where neither flag exists
+	if t.flags&cpython.FlagManagedDict != 0 || hasWeakref {
 		t.head += s.PreHeader
 	}
-	name, ok := h.cString(mem.Word(content, s.TypeName), maxTypeName)
+
+	name, ok := types.pages.cString(mem.Word(content, s.TypeName), maxTypeName)
 	if !ok || name == "" {
 		return nil
 	}
 	t.name = name
 	if t.flags&cpython.FlagHeapType != 0 {
-		t.module, t.qualname = h.heapTypeName(address, name)
+		t.module, t.qualname = types.heapTypeName(address, name)
 		if t.name = t.qualname; t.module != "" {
 			t.name = t.module + "." + t.qualname
 		}
-		t.cachedKeys, _ = h.word(address + s.HTCachedKeys)
+		t.cachedKeys, _ = types.pages.word(address + s.HTCachedKeys)
 	}
-	t.kind = h.kindOf(t)
-	t.isOpaque, t.isData = h.hasBase(t, opaqueTypes), h.hasBase(t, dataTypes)
-	t.isInline, t.isArray = h.hasBase(t, inlineTypes), h.hasBase(t, arrayTypes)
-	t.isCtypes = h.hasBase(t, ctypesTypes)
-	t.isTensor = h.hasBase(t, torch.TensorTypes)
+
+	t.kind = types.kindOf(t)
+	t.isOpaque, t.isData = types.hasBase(t, opaqueTypes), types.hasBase(t, dataTypes)
+	t.isInline, t.isArray = types.hasBase(t, inlineTypes), types.hasBase(t, arrayTypes)
+	t.isCtypes = types.hasBase(t, ctypesTypes)
+	t.isTensor = types.hasBase(t, torch.TensorTypes)
 	return t
 }
 
 // heapTypeName returns the module and the qualified name of a type that was made at run time. The
 // module is empty for builtins, and where the name has it already.
-func (h *Heap) heapTypeName(address uint64, name string) (module, qualname string) {
+func (types *typeTable) heapTypeName(address uint64, name string) (module, qualname string) {
 	if strings.Contains(name, ".") { // made by C code
 		return "", strings.TrimPrefix(name, "builtins.")
 	}
-	if at, ok := h.word(address + h.structures.HTQualname); ok {
-		if text, ok := h.python.Text(at); ok && text != "" {
+	// tp_name is the name that the class had when it was made, and __qualname__ its place.
+	if at, ok := types.pages.word(address + types.version.HTQualname); ok {
+		if text, ok := types.python.Text(at); ok && text != "" {
 			name = text
 		}
 	}
-	dict, _ := h.word(address + h.structures.TypeDict)
-	for _, e := range h.namespace(dict, maxClassNames) {
-		if h.memory.budget.isSpent() {
-			break
-		}
-		if key, ok := h.python.Text(e.key); ok && key == "__module__" {
-			if module, _ = h.python.Text(e.value); module == "builtins" {
-				module = ""
-			}
-			break
-		}
-	}
 
+	dict, _ := types.pages.word(address + types.version.TypeDict)
+	if value, ok := types.python.Lookup(dict, "__module__", maxClassNames); ok {
+		module, _ = types.python.Text(value)
+	}
+	if module == "builtins" {
+		module = ""
+	}
 	return module, name
 }
 
 // kindOf finds the kind of a type by its flags, its name, or the name of a base.
-func (h *Heap) kindOf(t *typeInfo) typeKind {
+func (types *typeTable) kindOf(t *typeInfo) typeKind {
 	switch {
 	case t.flags&cpython.FlagListSubclass != 0:
 		return kindList
@@ -305,179 +317,114 @@ func (h *Heap) kindOf(t *typeInfo) typeKind {
 	case t.flags&cpython.FlagTypeSubclass != 0:
 		return kindType
 	}
+
+	// A class of the program may have the name of a type of CPython: only static types, and types
+	// of C code with their module, are known by their names.
 	for range maxBases {
 		if t.flags&cpython.FlagHeapType == 0 || t.base == 0 || strings.Contains(t.name, ".") {
 			if kind, ok := kindsOfNames[t.name]; ok {
 				return kind
 			}
 		}
-		base := t.base
-		if base == 0 {
+		if t.base == 0 {
 			break
 		}
-		if t = h.typeOf(base); t == nil {
+		if t = types.at(t.base); t == nil {
 			break
 		}
 		if t.kind != kindOther {
 			return t.kind
 		}
 	}
-
 	return kindOther
 }
 
-// cString returns the C string at an address, printable, of at most limit bytes.
-func (h *Heap) cString(address uint64, limit int) (string, bool) {
-	page := process.PageSize
-	first := min(uint64(limit), page-address%page)
-	text := make([]byte, first)
-	if address == 0 || address >= maxAddress || h.memory.process.ReadMemory(address, text) != nil {
-		return "", false
+// baseSize returns the size of the objects of a base of a type.
+func (types *typeTable) baseSize(t *typeInfo, name string) uint64 {
+	for range maxBases {
+		if t.name == name || t.base == 0 {
+			break
+		}
+		base := types.at(t.base)
+		if base == nil {
+			break
+		}
+		t = base
 	}
-	if end := bytes.IndexByte(text, 0); end >= 0 {
-		return growth.Printable(string(text[:end])), true
-	}
-	rest := make([]byte, uint64(limit)-first)
-	if len(rest) > 0 && h.memory.process.ReadMemory(address+first, rest) != nil {
-		return "", false
-	}
-	text = append(text, rest...)
-	end := bytes.IndexByte(text, 0)
-	if end < 0 {
-		return "", false
-	}
-
-	return growth.Printable(string(text[:end])), true
-}
-
-// word reads a word.
-func (h *Heap) word(address uint64) (uint64, bool) {
-	b, ok := h.peek(address, wordSize)
-	if !ok {
-		return 0, false
-	}
-	return mem.Word(b, 0), true
-}
-
-// peek reads bytes that are in RAM, of at most a page. It keeps the pages that it reads, until
-// forget.
-func (h *Heap) peek(address uint64, size int) ([]byte, bool) {
-	page := process.PageSize
-	if address < page || address >= maxAddress || uint64(size) > page {
-		return nil, false
-	}
-	first, offset := h.page(address&^(page-1)), address%page
-	if first == nil {
-		return nil, false
-	}
-	if offset+uint64(size) <= page {
-		return first[offset : offset+uint64(size)], true
-	}
-	second := h.page(address&^(page-1) + page)
-	if second == nil {
-		return nil, false
-	}
-
-	return slices.Concat(first[offset:], second[:offset+uint64(size)-page]), true
-}
-
-// page returns a page of memory; nil: it is not in RAM.
-func (h *Heap) page(start uint64) []byte {
-	if content, ok := h.pages[start]; ok {
-		return content
-	}
-	content := make([]byte, process.PageSize)
-	present, err := h.memory.reader.PeekPages(start, content)
-	if err != nil || !present[0] {
-		content = nil
-	}
-	if uint64(len(h.pages)+1)*process.PageSize > maxKeptBytes {
-		h.forget()
-	}
-	h.pages[start] = content
-	return content
-}
-
-// maxKeptBytes bounds the pages that peek keeps.
-const maxKeptBytes = 16 << 20
-
-// forget makes peek read again.
-func (h *Heap) forget() {
-	if h.pages == nil {
-		h.pages = make(map[uint64][]byte)
-	}
-	clear(h.pages)
+	return t.basicsize
 }
 
 // memberNames returns the fields of a type's objects that have a name and refer to objects: its
-// members, and the members of its bases. PyMemberDef is {name, type, offset, flags, doc}.
-func (h *Heap) memberNames(t *typeInfo) map[uint64]string {
+// members, and the members of its bases.
+func (types *typeTable) memberNames(t *typeInfo) map[uint64]string {
 	if t.members != nil {
 		return t.members
 	}
+
 	t.members = make(map[uint64]string)
 	for base, n := t, 0; base != nil && n < maxBases; n++ {
-		at, ok := h.word(base.address + cpython.TypeMembers)
-		for i := uint64(0); ok && at != 0 && i < maxMembers && !h.memory.budget.isSpent(); i++ {
-			var def [cpython.MemberDefSize]byte
-			if h.memory.process.ReadMemory(at+i*cpython.MemberDefSize, def[:]) != nil {
-				break
-			}
-			nameAt := mem.Word(def[:], cpython.MemberName)
-			if nameAt == 0 {
-				break
-			}
-			kind := mem.Word32(def[:], cpython.MemberType)
-			if kind != cpython.MemberObject && kind != cpython.MemberObjectEx {
-				continue
-			}
-			name, ok := h.cString(nameAt, maxTypeName)
-			offset := mem.Word(def[:], cpython.MemberOffset)
-			if _, has := t.members[offset]; ok && !has && !strings.HasPrefix(name, "__") {
-				t.members[offset] = name
-			}
+		if at, ok := types.pages.word(base.address + cpython.TypeMembers); ok && at != 0 {
+			types.addMembers(t, at)
 		}
-		base = h.typeOf(base.base)
+		base = types.at(base.base)
 	}
-
 	return t.members
+}
+
+// addMembers adds the names in an array of PyMemberDef to a type. Names of an outer class win.
+func (types *typeTable) addMembers(t *typeInfo, at uint64) {
+	for i := uint64(0); i < maxMembers && !types.memory.budget.isSpent(); i++ {
+		var def [cpython.MemberDefSize]byte
+		if types.memory.process.ReadMemory(at+i*cpython.MemberDefSize, def[:]) != nil {
+			return
+		}
+		nameAt := mem.Word(def[:], cpython.MemberName)
+		if nameAt == 0 { // the end of the array
+			return
+		}
+
+		kind := mem.Word32(def[:], cpython.MemberType)
+		if kind != cpython.MemberObject && kind != cpython.MemberObjectEx {
+			continue
+		}
+		name, ok := types.pages.cString(nameAt, maxTypeName)
+		offset := mem.Word(def[:], cpython.MemberOffset)
+		if _, has := t.members[offset]; ok && !has && !strings.HasPrefix(name, "__") {
+			t.members[offset] = name
+		}
+	}
 }
 
 // isZombieFrame reports whether a block has a frame that has ended, and that its code object keeps
 // for the next call: co_zombieframe, before 3.11.
-func (h *Heap) isZombieFrame(content []byte) bool {
-	head := h.structures.GCHead
-	if !h.structures.HasFrameObjects() || head+cpython.ObjectHead > uint64(len(content)) ||
+func (types *typeTable) isZombieFrame(content []byte) bool {
+	head := types.version.GCHead
+	if !types.version.HasFrameObjects() || head+cpython.ObjectHead > uint64(len(content)) ||
 		mem.Word(content, head) != 0 {
 		return false
 	}
-	t := h.typeOf(mem.Word(content, head+cpython.ObType))
+
+	t := types.at(mem.Word(content, head+cpython.ObType))
 	return t != nil && t.kind == kindFrame
 }
 
-// isRefcnt reports whether the first word of an object may be a reference count. From 3.12 on
-// immortal objects have one of 2^30 and more, and in 3.14 the highest 16 bits are flags.
-func (h *Heap) isRefcnt(ob uint64) bool {
-	low := ob & 0xffffffff
-	isImmortal := low >= h.structures.ImmortalRefcnt
-	return low != 0 && ob>>32&0xffff == 0 && (low < maxRefcnt || isImmortal)
-}
-
-// maxRefcnt bounds the reference counts that are believed. Above it are addresses of programs and
-// heaps.
-const maxRefcnt = 1 << 24
-
 // objectIn returns the object at the start of a block, and its type; nil: the block has none.
 // content is at least the start of the block.
-func (h *Heap) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
-	for _, head := range h.heads {
+//
+// It is an object if the word at ob_type leads to a type, and if the type has such a head and fits
+// into the block. Random words never do. A block that was handed out again for other data may still
+// have the head of an object that is gone.
+func (types *typeTable) objectIn(b block, content []byte) (object uint64, t *typeInfo) {
+	// Several heads may fit: the type decides, as it says how long the head of its objects is.
+	for _, head := range types.heads {
 		if head+cpython.ObjectHead > uint64(len(content)) || head+cpython.ObjectHead > b.Len() {
 			break
 		}
-		if !h.isRefcnt(mem.Word(content, head+cpython.ObRefcnt)) {
+		if !types.version.IsRefcnt(mem.Word(content, head+cpython.ObRefcnt)) {
 			continue
 		}
-		t := h.typeOf(mem.Word(content, head+cpython.ObType))
+
+		t := types.at(mem.Word(content, head+cpython.ObType))
 		if t != nil && t.head == head && head+t.basicsize <= b.Len()+wordSize {
 			return b.Start + head, t
 		}

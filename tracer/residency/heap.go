@@ -3,8 +3,9 @@ package residency
 import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/mem"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
@@ -30,8 +31,8 @@ func (r *Rows) addObjects(objects []estimate.LiveObject) {
 // addObject adds a sampled object. It represents o.Weight objects, the inverse of the probability
 // with which it was sampled.
 func (r *Rows) addObject(segment *Segment, o estimate.LiveObject, sums mem.PrefixSums) {
-	start, end := chunkOf(o, segment.Class)
-	chunk := sums.BytesIn(start, end)
+	span := chunkOf(o, segment.Class)
+	chunk := sums.BytesIn(span.Start, span.End)
 	requested := sums.BytesIn(o.Address, o.Address+o.Size)
 
 	heap := r.heapOf(segment)
@@ -62,20 +63,17 @@ func (r *Rows) addObject(segment *Segment, o estimate.LiveObject, sums mem.Prefi
 	}
 }
 
-// chunkOf returns the chunk that the allocator has taken for an object. A chunk of glibc's malloc
-// has a header of 8 bytes, is rounded up to 16 bytes and is at least 32; an mmapped chunk is
-// rounded up to pages (https://sourceware.org/glibc/wiki/MallocInternals, malloc/malloc.c). For
-// other allocators the chunk is the object.
-func chunkOf(o estimate.LiveObject, class region.Class) (start, end uint64) {
+// chunkOf returns the chunk that the allocator has taken for an object. For another allocator than
+// glibc's the chunk is the object.
+func chunkOf(o estimate.LiveObject, class region.Class) mem.Span {
+	object := heap.Object{Address: o.Address, Size: o.Size}
 	switch class {
-	case region.MainHeap, region.Arena: // mchunk_prev_size belongs to the chunk before
-		start = o.Address - 8
-		return start, start + max(32, (o.Size+8+15)&^15)
+	case region.MainHeap, region.Arena:
+		return glibc.ChunkOf(object)
 	case region.MmappedChunk:
-		start = o.Address - 16
-		return start, (o.Address + o.Size + process.PageSize - 1) &^ (process.PageSize - 1)
+		return glibc.MmappedChunkOf(object)
 	}
-	return o.Address, o.Address + o.Size
+	return mem.Span{Start: o.Address, End: o.Address + o.Size}
 }
 
 // weightedVariance returns the variance that an object of size x, sampled with probability p = 1/w,

@@ -8,6 +8,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 	"github.com/allocscope/allocscope/tracer/stack"
@@ -57,9 +58,6 @@ func (r *Rows) AddMappings(totals *growth.MappingTotals) map[addrspace.Key]growt
 	return kinds
 }
 
-// mappedHeader is the bytes of a chunk's header, in front of an object with a mapping of its own.
-const mappedHeader = 16
-
 // MappedObjects returns the objects of malloc that have a mapping of their own, if a stack is known
 // that mapped them. A mapping that realloc has moved is one object for each stack.
 func (s *Scan) MappedObjects() (objects []estimate.MappedObject) {
@@ -69,11 +67,10 @@ func (s *Scan) MappedObjects() (objects []estimate.MappedObject) {
 			continue
 		}
 
-		span := segment.Span()
+		object := glibc.UserOf(segment.Span())
 		objects = append(objects, estimate.MappedObject{
 			LiveObject: estimate.LiveObject{
-				Address: span.Start + mappedHeader, Size: span.Len() - mappedHeader,
-				Stack: segment.Stack, Weight: 1,
+				Address: object.Start, Size: object.Len(), Stack: segment.Stack, Weight: 1,
 			},
 			Born:     segment.Born,
 			Resident: s.Bytes(segment).InMemory(),

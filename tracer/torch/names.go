@@ -54,6 +54,9 @@ var TensorTypes = map[string]bool{
 	"torch.Tensor": true, "torch._C.TensorBase": true, "torch._C._TensorBase": true,
 }
 
+// TensorClasses are the classes of most tensors in Python, by their module.
+var TensorClasses = map[string]string{"torch": "Tensor", "torch.nn.parameter": "Parameter"}
+
 // HasStorageImpl reports whether a file has the vtable of storages. Two files have it, and the
 // dynamic linker takes the first one.
 func HasStorageImpl(m process.Mapping) bool {

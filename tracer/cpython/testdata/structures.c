@@ -260,6 +260,14 @@ _Static_assert(sizeof(PyMemberDef) == 40, "MemberDefSize");
 _Static_assert(PySet_MINSIZE == 8, "SetMinsize");
 _Static_assert(sizeof(struct gc_generation) == 24, "GCGenerationSize");
 _Static_assert(sizeof(struct gc_generation_stats) == 24, "GCGenerationStatSize");
+_Static_assert(offsetof(struct gc_generation_stats, collected) == 8, "GCStatCollected");
+_Static_assert(offsetof(PyGC_Head, _gc_prev) == 8, "GCPrev");
+#if PY_MINOR_VERSION >= 11
+_Static_assert(FRAME_EXECUTING == 0, "FrameExecuting");
+_Static_assert(FRAME_OWNED_BY_THREAD == 0, "FrameOwnedByThread");
+_Static_assert(FRAME_OWNED_BY_GENERATOR == 1, "FrameOwnedByGenerator");
+_Static_assert(FRAME_OWNED_BY_FRAME_OBJECT == 2, "FrameOwnedByFrameObject");
+#endif
 
 int main(void) {
 	print("Minor", PY_MINOR_VERSION);

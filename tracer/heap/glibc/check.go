@@ -93,7 +93,7 @@ func (a *Malloc) checkOnce(
 		objects: objects, states: make([]heap.State, len(objects)),
 		nextChunks: make([]uint64, len(objects)),
 	}
-	for _, check := range []func() error{p.checkHeaders, p.checkNextChunks, p.checkEnclosing} {
+	for _, check := range []func() error{p.checkHeaders, p.checkNextChunks, p.checkInner} {
 		if err := check(); err != nil {
 			return nil, err
 		}
@@ -184,15 +184,15 @@ func (p *pass) checkNextChunks() error {
 	return nil
 }
 
-// enclosed is an object that lies inside a chunk in a bin.
-type enclosed struct {
+// innerObject is an object that lies inside a chunk in a bin.
+type innerObject struct {
 	object int // index
 	chunk  mem.Span
 }
 
-// findEnclosed returns the objects that lie inside a free chunk. Where free has merged the chunk of
+// findInner returns the objects that lie inside a free chunk. Where free has merged the chunk of
 // a dead object with its neighbors, the headers of the object and of the next chunk may be stale.
-func (p *pass) findEnclosed() (found []enclosed) {
+func (p *pass) findInner() (found []innerObject) {
 	for i, o := range p.objects {
 		if p.nextChunks[i] == 0 {
 			continue
@@ -206,17 +206,17 @@ func (p *pass) findEnclosed() (found []enclosed) {
 
 		c, chunk := p.freeChunks[after-1], o.Address-HeaderSize
 		if c.Start < chunk && chunk+minSize <= c.End {
-			found = append(found, enclosed{i, c})
+			found = append(found, innerObject{i, c})
 		}
 	}
 	return found
 }
 
-// checkEnclosing sets the states of objects inside free chunks. It reads both ends of the free
+// checkInner sets the states of objects inside free chunks. It reads both ends of the free
 // chunk and the header between them in one call. The chunk is real if both ends have its size and
 // the object's header is as before.
-func (p *pass) checkEnclosing() error {
-	candidates := p.findEnclosed()
+func (p *pass) checkInner() error {
+	candidates := p.findInner()
 	addresses := make([]uint64, 0, 3*len(candidates))
 	for _, e := range candidates {
 		chunk := p.objects[e.object].Address - HeaderSize

@@ -102,6 +102,13 @@ func SizeClass(bytes uint64) uint64 {
 	return max(minSize, mem.AlignUp(bytes+wordSize, mallocAlignment))
 }
 
+// ChunkOf returns the chunk of an object in a heap, without the mchunk_prev_size that belongs to the
+// chunk before.
+func ChunkOf(o heap.Object) mem.Span {
+	start := o.Address - wordSize
+	return mem.Span{Start: start, End: start + SizeClass(o.Size)}
+}
+
 // SizeClass implements heap.Allocator.
 func (a *Malloc) SizeClass(size uint64) uint64 { return SizeClass(size) }
 

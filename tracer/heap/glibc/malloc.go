@@ -3,6 +3,7 @@ package glibc
 import (
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/allocscope/allocscope/tracer/heap"
@@ -116,4 +117,11 @@ func mayBeBins(content []byte, address uint64) bool {
 		}
 	}
 	return true
+}
+
+// IsLinker reports whether a file has the name of glibc's dynamic linker. Before glibc 2.34 the name
+// had the version, such as ld-2.31.so. musl's ld-musl-x86_64.so.1 is the C library, too.
+func IsLinker(file string) bool {
+	name := path.Base(file)
+	return strings.HasPrefix(name, "ld-linux") || strings.HasPrefix(name, "ld-2.")
 }

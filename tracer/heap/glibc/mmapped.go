@@ -44,6 +44,13 @@ func UserOf(mmapped mem.Span) mem.Span {
 	return mem.Span{Start: mmapped.Start + HeaderSize, End: mmapped.End}
 }
 
+// MmappedChunkOf returns the chunk with a mapping of its own that has an object.
+func MmappedChunkOf(o heap.Object) mem.Span {
+	return mem.Span{
+		Start: o.Address - HeaderSize, End: mem.AlignUp(o.Address+o.Size, process.PageSize),
+	}
+}
+
 // mappedSize returns how many bytes were mapped for a chunk, by the mchunk_size of a header at an
 // offset. It returns 0 for a word that is no such size.
 func mappedSize(mchunkSize, offset uint64) uint64 {

@@ -63,24 +63,23 @@ func (r *Runtime) gcStates(v *view) (states []uint64) {
 // collectionsOf returns the collections that a struct _gc_runtime_state has counted. Its lists of
 // objects have to be lists.
 func (r *Runtime) collectionsOf(v *view, state uint64) (int64, bool) {
-	const prevMask = 3 // flags in the lowest bits of _gc_prev and _gc_next
 	first := state + r.version.GCGenerations
 	if at := r.version.GCGeneration0; at != cpython.Absent {
-		// Later releases of 3.13 align PyGC_Head to 4 bytes, so that the lists begin 4 bytes
-		// earlier.
 		generation0, ok := v.word(state + at)
-		if !ok || generation0 != first && generation0 != first-4 {
+		if !ok || !r.version.IsFirstGeneration(generation0, state) {
 			return 0, false
 		}
 		first = generation0
 	}
+
 	for i := range uint64(cpython.GCNumGenerations) {
 		head := first + i*cpython.GCGenerationSize
 		next, ok := v.word(head)
 		if !ok {
 			return 0, false
 		}
-		if back, ok := v.word(next&^prevMask + 8); !ok || back&^prevMask != head {
+		back, ok := v.word(next&^cpython.GCFlags + cpython.GCPrev)
+		if !ok || back&^cpython.GCFlags != head {
 			return 0, false
 		}
 	}
@@ -92,8 +91,9 @@ func (r *Runtime) collectionsOf(v *view, state uint64) (int64, bool) {
 	}
 	var collections [cpython.GCNumGenerations]int64
 	for i := range collections {
-		collections[i] = int64(mem.Word(stats, uint64(i)*cpython.GCGenerationStatSize))
-		collected := int64(mem.Word(stats, uint64(i)*cpython.GCGenerationStatSize+8))
+		at := uint64(i) * cpython.GCGenerationStatSize
+		collections[i] = int64(mem.Word(stats, at))
+		collected := int64(mem.Word(stats, at+cpython.GCStatCollected))
 		if collections[i] < 0 || collections[i] > 1<<40 || collected < 0 || collected > 1<<50 {
 			return 0, false
 		}

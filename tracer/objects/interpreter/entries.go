@@ -1,5 +1,7 @@
 package interpreter
 
+import "unicode/utf8"
+
 // maxGlobals bounds the entries of a dict in which a name is looked up.
 const maxGlobals = 1 << 14
 
@@ -15,6 +17,7 @@ func (r *Runtime) entries(v *view, dict uint64, limit int64, visit func(key, val
 	if !ok {
 		return false
 	}
+
 	header := v.bytes(keys, int(s.KeysHeader))
 	shape, ok := s.Keys(header)
 	if !ok {
@@ -24,6 +27,7 @@ func (r *Runtime) entries(v *view, dict uint64, limit int64, visit func(key, val
 	if !ok {
 		return false
 	}
+
 	items := shape.Entries
 	if values != 0 {
 		valuesShape, ok := s.ValuesItems(v.bytes(values+uint64(s.ValuesHeaderAt), int(s.ValuesHeader)),
@@ -53,15 +57,24 @@ func (r *Runtime) entries(v *view, dict uint64, limit int64, visit func(key, val
 	return true
 }
 
-// lookup returns the value of a str key of a dict.
-func (r *Runtime) lookup(v *view, dict uint64, name string) (value uint64, ok bool) {
+// Lookup returns the value of a str key of a dict, among its first entries up to a limit.
+func (r *Runtime) Lookup(dict uint64, name string, limit int64) (value uint64, ok bool) {
+	return r.lookup(newView(r.memory), dict, name, limit)
+}
+
+func (r *Runtime) lookup(
+	v *view, dict uint64, name string, limit int64,
+) (value uint64, ok bool) {
 	length := r.interpreter.CodeLayout.UnicodeLength
-	r.entries(v, dict, maxGlobals, func(key, of uint64) bool {
-		if n, readable := v.word(key + length); !readable || n != uint64(len(name)) {
+	characters := utf8.RuneCountInString(name)
+	r.entries(v, dict, limit, func(key, item uint64) bool {
+		// Most keys are of another length: only the others are read. A longer name was cut.
+		n, isRead := v.word(key + length)
+		if !isRead || characters <= maxText && n != uint64(characters) {
 			return true
 		}
 		if text, isText := r.text(v, key, maxText); isText && text == name {
-			value, ok = of, true
+			value, ok = item, true
 		}
 		return !ok
 	})

@@ -32,17 +32,17 @@ type Frame struct {
 // Frames returns the Python frames that all threads of all interpreters run, the innermost of a
 // thread first. Frames that cannot be read are left out.
 func (r *Runtime) Frames() ([]Frame, error) {
-	w := &frameReader{Runtime: r, view: newView(r.memory), codes: make(map[uint64]*code)}
+	reader := &frameReader{Runtime: r, view: newView(r.memory), codes: make(map[uint64]*code)}
 	kernel := &r.interpreter.Kernel
 	threads := 0
-	for _, interpreter := range r.interpreters(w.view) {
-		thread, ok := w.pointer(interpreter + uint64(kernel.InterpreterThreads))
+	for _, interpreter := range r.interpreters(reader.view) {
+		thread, ok := reader.pointer(interpreter + uint64(kernel.InterpreterThreads))
 		for ; ok && threads < maxThreads; threads++ {
-			w.walk(thread)
-			thread, ok = w.pointer(thread + uint64(kernel.ThreadNext))
+			reader.walk(thread)
+			thread, ok = reader.pointer(thread + uint64(kernel.ThreadNext))
 		}
 	}
-	return w.frames, nil
+	return reader.frames, nil
 }
 
 // A frameReader reads frames. It keeps code objects: frames of a recursion have the same.
@@ -54,11 +54,11 @@ type frameReader struct {
 }
 
 // walk appends the frames of a thread state.
-func (w *frameReader) walk(thread uint64) {
-	kernel := &w.interpreter.Kernel
+func (r *frameReader) walk(thread uint64) {
+	kernel := &r.interpreter.Kernel
 	at := thread + uint64(kernel.ThreadFrame)
-	if indirect := w.version.CFrameCurrentFrame; indirect != cpython.Absent {
-		cframe, ok := w.pointer(at)
+	if indirect := r.version.CFrameCurrentFrame; indirect != cpython.Absent {
+		cframe, ok := r.pointer(at)
 		if !ok {
 			return
 		}
@@ -66,35 +66,35 @@ func (w *frameReader) walk(thread uint64) {
 	}
 
 	id := 0
-	if member := w.interpreter.State.NativeThreadID; member != cpython.Absent {
+	if member := r.interpreter.State.NativeThreadID; member != cpython.Absent {
 		const maxThreadID = 1 << 22 // PID_MAX_LIMIT
-		if word, ok := w.word(thread + member); ok && word <= maxThreadID {
+		if word, ok := r.word(thread + member); ok && word <= maxThreadID {
 			id = int(word)
 		}
 	}
 
 	seen := make(map[uint64]bool)
-	frame, ok := w.pointer(at)
-	for ok && !seen[frame] && len(w.frames) < maxFrames {
+	frame, ok := r.pointer(at)
+	for ok && !seen[frame] && len(r.frames) < maxFrames {
 		seen[frame] = true
-		if f, isPython := w.frame(frame); isPython {
+		if f, isPython := r.frame(frame); isPython {
 			f.Thread = id
-			w.frames = append(w.frames, f)
+			r.frames = append(r.frames, f)
 		}
-		frame, ok = w.pointer(frame + uint64(kernel.FrameBack))
+		frame, ok = r.pointer(frame + uint64(kernel.FrameBack))
 	}
 }
 
 // frame reads a frame: before 3.11 a PyFrameObject, since then a _PyInterpreterFrame. ok is false
 // if it is none, a shim, or has not begun.
-func (w *frameReader) frame(address uint64) (f Frame, ok bool) {
-	s, kernel := w.version, &w.interpreter.Kernel
-	head := w.bytes(address, int(s.FrameLocalsplus))
+func (r *frameReader) frame(address uint64) (f Frame, ok bool) {
+	s, kernel := r.version, &r.interpreter.Kernel
+	head := r.bytes(address, int(s.FrameLocalsplus))
 	if head == nil {
 		return Frame{}, false
 	}
 	at := mem.Word(head, uint64(kernel.FrameCode)) &^ s.StackRefTags
-	c := w.codeAt(at)
+	c := r.codeAt(at)
 	if c == nil {
 		return Frame{}, false
 	}
@@ -103,7 +103,7 @@ func (w *frameReader) frame(address uint64) (f Frame, ok bool) {
 	switch {
 	case s.HasFrameObjects():
 		f.Object = address
-		if !w.is(w.view, address, "PyFrame_Type") {
+		if !r.is(r.view, address, "PyFrame_Type") {
 			return Frame{}, false
 		}
 	default:
@@ -111,12 +111,12 @@ func (w *frameReader) frame(address uint64) (f Frame, ok bool) {
 		case cpython.FrameOwnedByThread:
 		case cpython.FrameOwnedByGenerator:
 			f.Object = address - s.GenIframe
-			if !w.isGenerator(f.Object) {
+			if !r.isGenerator(f.Object) {
 				return Frame{}, false
 			}
 		case cpython.FrameOwnedByFrameObject:
 			f.Object = address - s.FrameData
-			if !w.is(w.view, f.Object, "PyFrame_Type") {
+			if !r.is(r.view, f.Object, "PyFrame_Type") {
 				return Frame{}, false
 			}
 		default:
@@ -124,18 +124,19 @@ func (w *frameReader) frame(address uint64) (f Frame, ok bool) {
 		}
 	}
 
-	instruction := w.instruction(head, at)
+	instruction := r.instruction(head, at)
 	if c.IsIncomplete(instruction) && owner != cpython.FrameOwnedByGenerator {
 		return Frame{}, false
 	}
 	f.Function, f.File, f.Line = c.Function, c.File, c.Line(instruction)
-	if name, ok := w.lookup(w.view, mem.Word(head, s.FrameGlobals), "__name__"); ok {
-		f.Module, _ = w.text(w.view, name, maxText)
+	if name, ok := r.lookup(r.view, mem.Word(head, s.FrameGlobals), "__name__", maxGlobals); ok {
+		f.Module, _ = r.text(r.view, name, maxText)
 	}
+
 	f.Names, f.Locals = c.names, address+s.FrameLocalsplus
 	f.End = f.Locals + 8*uint64(len(f.Names))
 	f.StackLimit = f.End + 8*uint64(c.stacksize)
-	if end := w.stackEnd(head, f.Locals); end > f.End && end <= f.StackLimit && end%8 == 0 {
+	if end := r.stackEnd(head, f.Locals); end > f.End && end <= f.StackLimit && end%8 == 0 {
 		f.End = end
 	}
 
@@ -143,19 +144,19 @@ func (w *frameReader) frame(address uint64) (f Frame, ok bool) {
 }
 
 // codeAt returns the code object at an address, nil if there is none.
-func (w *frameReader) codeAt(address uint64) *code {
-	c, known := w.codes[address]
+func (r *frameReader) codeAt(address uint64) *code {
+	c, known := r.codes[address]
 	if !known {
-		c, _ = w.code(w.view, address)
-		w.codes[address] = c
+		c, _ = r.code(r.view, address)
+		r.codes[address] = c
 	}
 	return c
 }
 
 // instruction returns the byte offset of the instruction that a frame is at. at is its code object.
-func (w *frameReader) instruction(head []byte, at uint64) int32 {
-	kernel := &w.interpreter.Kernel
-	if w.version.HasFrameObjects() {
+func (r *frameReader) instruction(head []byte, at uint64) int32 {
+	kernel := &r.interpreter.Kernel
+	if r.version.HasFrameObjects() {
 		return int32(mem.Word32(head, uint64(kernel.FrameInstruction))) * int32(kernel.InstructionScale)
 	}
 	return int32(mem.Word(head, uint64(kernel.FrameInstruction)) - at - uint64(kernel.CodeBytes))
@@ -163,8 +164,8 @@ func (w *frameReader) instruction(head []byte, at uint64) int32 {
 
 // stackEnd returns the end of the value stack of a frame that has left it in memory, else 0. locals
 // is the address of its localsplus.
-func (w *frameReader) stackEnd(head []byte, locals uint64) uint64 {
-	s := w.version
+func (r *frameReader) stackEnd(head []byte, locals uint64) uint64 {
+	s := r.version
 	switch {
 	case s.FrameStackpointer != cpython.Absent:
 		return mem.Word(head, s.FrameStackpointer)
@@ -183,9 +184,9 @@ func (w *frameReader) stackEnd(head []byte, locals uint64) uint64 {
 	return 0
 }
 
-func (w *frameReader) isGenerator(object uint64) bool {
+func (r *frameReader) isGenerator(object uint64) bool {
 	for _, symbol := range frameTypes {
-		if symbol != "PyFrame_Type" && w.is(w.view, object, symbol) {
+		if symbol != "PyFrame_Type" && r.is(r.view, object, symbol) {
 			return true
 		}
 	}
@@ -201,15 +202,16 @@ var frameTypes = map[string]string{
 // FrameOf returns the frame of an object of the type "frame", or of a "generator", "coroutine" or
 // "async_generator" that has not ended.
 func (r *Runtime) FrameOf(object uint64, typeName string) (*Frame, bool) {
-	w := &frameReader{Runtime: r, view: newView(r.memory), codes: make(map[uint64]*code)}
-	if !r.is(w.view, object, frameTypes[typeName]) {
+	reader := &frameReader{Runtime: r, view: newView(r.memory), codes: make(map[uint64]*code)}
+	if !r.is(reader.view, object, frameTypes[typeName]) {
 		return nil, false
 	}
-	address, ok := w.frameAddress(object, typeName == "frame")
+	address, ok := reader.frameAddress(object, typeName == "frame")
 	if !ok {
 		return nil, false
 	}
-	f, ok := w.frame(address)
+
+	f, ok := reader.frame(address)
 	if !ok {
 		return nil, false
 	}
@@ -217,19 +219,19 @@ func (r *Runtime) FrameOf(object uint64, typeName string) (*Frame, bool) {
 }
 
 // frameAddress returns where the frame of a frame object or of a generator is.
-func (w *frameReader) frameAddress(object uint64, isFrame bool) (uint64, bool) {
-	s := w.version
+func (r *frameReader) frameAddress(object uint64, isFrame bool) (uint64, bool) {
+	s := r.version
 	switch {
 	case isFrame && s.FrameFrame == cpython.Absent:
 		return object, true
 	case isFrame:
-		frame, ok := w.pointer(object + s.FrameFrame)
-		back, known := w.word(frame + s.FrameObject)
+		frame, ok := r.pointer(object + s.FrameFrame)
+		back, known := r.word(frame + s.FrameObject)
 		return frame, ok && known && (back == object || frame == object+s.FrameData)
 	case s.GenFrame != cpython.Absent:
-		return w.pointer(object + s.GenFrame)
+		return r.pointer(object + s.GenFrame)
 	}
-	// enum _framestate: FRAME_CREATED and FRAME_SUSPENDED are below 0, FRAME_EXECUTING is 0.
-	state := w.bytes(object+s.GenFrameState, 1)
-	return object + s.GenIframe, state != nil && int8(state[0]) <= 0
+
+	state := r.bytes(object+s.GenFrameState, 1)
+	return object + s.GenIframe, state != nil && int8(state[0]) <= cpython.FrameExecuting
 }

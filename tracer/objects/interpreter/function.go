@@ -26,6 +26,7 @@ func (r *Runtime) code(v *view, address uint64) (*code, bool) {
 	if err != nil {
 		return nil, false
 	}
+
 	c := &code{Code: read}
 
 	var tuples []uint64
@@ -41,6 +42,7 @@ func (r *Runtime) code(v *view, address uint64) (*code, bool) {
 		}
 		tuples = append(tuples, tuple)
 	}
+
 	for _, tuple := range tuples {
 		names, ok := r.names(v, tuple)
 		if !ok {
@@ -48,6 +50,7 @@ func (r *Runtime) code(v *view, address uint64) (*code, bool) {
 		}
 		c.names, c.freevars = append(c.names, names...), len(names)
 	}
+
 	if s.CodeNlocalsplus != cpython.Absent {
 		count, _ := v.int32(address + s.CodeNlocalsplus)
 		free, _ := v.int32(address + s.CodeNfreevars)
@@ -110,6 +113,7 @@ func (r *Runtime) Function(address uint64) (*Function, bool) {
 	if !ok {
 		return nil, false
 	}
+
 	c, ok := r.code(v, at)
 	if !ok {
 		return nil, false
@@ -124,6 +128,7 @@ func (r *Runtime) Function(address uint64) (*Function, bool) {
 	if f.Qualname, ok = r.text(v, name, maxText); !ok {
 		return nil, false
 	}
+
 	module, _ := v.word(address + s.FuncModule)
 	f.Module, _ = r.text(v, module, maxText)
 
@@ -140,6 +145,7 @@ func (r *Runtime) Function(address uint64) (*Function, bool) {
 			return nil, false
 		}
 	}
+
 	if f.Defaults != 0 {
 		defaults, ok := r.items(v, f.Defaults, maxVariables)
 		if !ok || len(defaults) > len(f.Args) {

@@ -60,6 +60,7 @@ func (v *view) page(address uint64) []byte {
 	if len(v.pages) >= maxPagesKept {
 		clear(v.pages)
 	}
+
 	page = make([]byte, pageSize)
 	if v.memory.ReadMemory(address, page) != nil {
 		page = nil

@@ -51,6 +51,7 @@ func (r *Runtime) Modules() ([]Module, error) {
 			return len(modules) < maxModules
 		}) || found
 	}
+
 	if !found || len(modules) == 0 {
 		return nil, errNoModules
 	}
@@ -75,12 +76,12 @@ func (r *Runtime) findModules(v *view, states []uint64) bool {
 			if !ok || !r.is(v, dict, "PyDict_Type") {
 				continue
 			}
-			sys, _ := r.lookup(v, dict, "sys")
+			sys, _ := r.lookup(v, dict, "sys", maxGlobals)
 			if !r.is(v, sys, "PyModule_Type") {
 				continue
 			}
 			names, _ := v.pointer(sys + r.version.ModuleDict)
-			if back, _ := r.lookup(v, names, "modules"); back == dict {
+			if back, _ := r.lookup(v, names, "modules", maxGlobals); back == dict {
 				r.modules = offset
 				return true
 			}
@@ -104,7 +105,7 @@ func (r *Runtime) module(v *view, key, value uint64) (m Module, ok bool) {
 
 // fileOf returns the __file__ of a module, by its dict; empty if there is none.
 func (r *Runtime) fileOf(v *view, dict uint64) (path string) {
-	if file, ok := r.lookup(v, dict, "__file__"); ok {
+	if file, ok := r.lookup(v, dict, "__file__", maxGlobals); ok {
 		path, _ = r.text(v, file, maxPath)
 	}
 	return path

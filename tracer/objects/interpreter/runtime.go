@@ -36,6 +36,7 @@ func Open(m python.Memory, interpreter *python.Interpreter) (*Runtime, error) {
 		memory: m, interpreter: interpreter, version: interpreter.CPython,
 		modules: uint64(interpreter.State.Modules),
 	}
+
 	v := newView(m)
 	if err := r.checkPublished(v); err != nil {
 		return nil, fmt.Errorf("%w: CPython %s with unknown structures: %w", python.ErrUnsupported,
@@ -73,18 +74,17 @@ func (r *Runtime) checkPublished(v *view) error {
 }
 
 // hasDebugHooks reports whether the allocators put a head before each block, which the census does
-// not know: its size, a letter, and seven times PYMEM_FORBIDDENBYTE.
-// https://docs.python.org/3/c-api/memory.html#c.PyMem_SetupDebugHooks
+// not know.
 func (r *Runtime) hasDebugHooks(v *view) bool {
-	const forbidden, count = 0xfd, 7
 	states := r.interpreters(v)
 	if r.modules == 0 && !r.findModules(v, states) {
 		return false
 	}
 	for _, state := range states {
 		if modules, ok := v.pointer(state + r.modules); ok {
-			before := v.bytes(modules-r.version.GCHead-count, count)
-			return bytes.Equal(before, bytes.Repeat([]byte{forbidden}, count))
+			head := bytes.Repeat([]byte{cpython.ForbiddenByte}, cpython.ForbiddenCount)
+			block := modules - r.version.GCHead
+			return bytes.Equal(v.bytes(block-cpython.ForbiddenCount, cpython.ForbiddenCount), head)
 		}
 	}
 	return false

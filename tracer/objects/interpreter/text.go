@@ -80,20 +80,12 @@ func (r *Runtime) repr(v *view, address uint64, depth int) (string, bool) {
 }
 
 // integer returns an int.
-// https://github.com/python/cpython/blob/v3.12.0/Include/cpython/longintrepr.h
 func (r *Runtime) integer(v *view, address uint64) (string, bool) {
-	const digitBits = 30
 	size, ok := v.word(address + cpython.ObSize)
 	if !ok {
 		return "", false
 	}
-	count, negative := size, false
-	if r.version.HasLongTag {
-		const signMask, signNegative, nonSizeBits = 3, 2, 3
-		count, negative = size>>nonSizeBits, size&signMask == signNegative
-	} else if int64(size) < 0 { // ob_size
-		count, negative = -size, true
-	}
+	count, isNegative := r.version.LongSize(size)
 	if count > maxIntDigits {
 		return "", false
 	}
@@ -102,12 +94,13 @@ func (r *Runtime) integer(v *view, address uint64) (string, bool) {
 	value := new(big.Int)
 	for i := int(count) - 1; i >= 0; i-- {
 		digit := binary.LittleEndian.Uint32(digits[4*i:])
-		if digit >= 1<<digitBits {
+		if digit >= 1<<cpython.LongDigitBits {
 			return "", false
 		}
-		value.Lsh(value, digitBits).Or(value, big.NewInt(int64(digit)))
+		value.Lsh(value, cpython.LongDigitBits).Or(value, big.NewInt(int64(digit)))
 	}
-	if negative {
+
+	if isNegative {
 		value.Neg(value)
 	}
 
@@ -124,6 +117,7 @@ func (r *Runtime) byteString(v *view, address uint64) (string, bool) {
 	if data == nil {
 		return "", false
 	}
+
 	runes := make([]rune, len(data))
 	for i, b := range data {
 		runes[i] = rune(b)
@@ -143,6 +137,7 @@ func (r *Runtime) tuple(v *view, address uint64, depth int) (string, bool) {
 			return "", false
 		}
 	}
+
 	if len(texts) == 1 {
 		return "(" + texts[0] + ",)", true
 	}
@@ -163,6 +158,7 @@ func (r *Runtime) items(v *view, address uint64, limit int) ([]uint64, bool) {
 	if memory == nil {
 		return nil, false
 	}
+
 	items := make([]uint64, size)
 	for i := range items {
 		items[i] = mem.Word(memory, uint64(i)*8)
@@ -207,6 +203,7 @@ func quoteRunes(text []rune, printable func(rune) bool) string {
 			fmt.Fprintf(&quoted, `\U%08x`, c)
 		}
 	}
+
 	quoted.WriteRune(mark)
 	return quoted.String()
 }

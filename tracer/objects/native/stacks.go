@@ -49,6 +49,7 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 			stacks = append(stacks, s)
 		}
 	}
+
 	isFirst := func(t process.Thread) bool { return t.TID == p.PID }
 	if i := slices.IndexFunc(threads, isFirst); i >= 0 {
 		span, err := glibc.FirstTLS(p, maps, threads[i].InnerTID)
@@ -59,6 +60,7 @@ func Stacks(p *process.Process, maps []process.Mapping) ([]Stack, error) {
 			stacks = append(stacks, Stack{p.PID, threads[i].Name, span.Start, span.End, true})
 		}
 	}
+
 	slices.SortFunc(stacks, func(a, b Stack) int { return cmp.Compare(a.Start, b.Start) })
 	return stacks, nil
 }
@@ -73,6 +75,7 @@ func stackEnd(
 			return s.End, true
 		}
 	}
+
 	i := slices.IndexFunc(maps, func(m process.Mapping) bool {
 		return m.Start <= pointer && pointer < m.End
 	})

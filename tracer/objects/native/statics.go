@@ -222,6 +222,7 @@ func (s *Statics) Constant(m process.Mapping, address uint64) string {
 	if f.symbols == nil {
 		return ""
 	}
+
 	name, _, _ := f.symbols.Variable(address - v.bias)
 	return name
 }
@@ -262,6 +263,7 @@ func (s *Statics) limit(used *openFile) {
 			sum += f.symbols.TableBytes()
 		}
 	}
+
 	if sum <= maxSymbolBytes && len(s.files) <= maxOpenFiles {
 		return
 	}

@@ -1,0 +1,226 @@
+package objects
+
+import (
+	"slices"
+
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
+	"github.com/allocscope/allocscope/tracer/mem"
+)
+
+// A node is a block that was found on a way, or an object in it.
+type node struct {
+	block   block
+	typ     *typeInfo // nil: memory without an object
+	address uint64    // of the object, or of the block
+	refcnt  uint64
+	edges   []edge // references to it
+	// more is set if there are more than maxEdges. foreign counts references from memory that
+	// nothing is known of: free blocks, blocks of unknown allocators, CPython's own variables.
+	more    bool
+	foreign int
+	// searched is set once a pass has looked for references to it.
+	searched bool
+	sample   bool
+	// kept are the edges that count, once they are known: see references.
+	kept                []edge
+	isComplete, isKnown bool
+}
+
+// An edge is a word that refers to a node.
+type edge struct {
+	from      *node        // nil: root
+	root      *keeper.Root // nil: from
+	at, value uint64       // where the word is, and its value then
+}
+
+// typ returns the type of the object that refers; nil: it is none.
+func (e edge) typ() *typeInfo {
+	if e.from == nil {
+		return nil
+	}
+	return e.from.typ
+}
+
+// countAlike counts the references from the same place in objects of the same type, or in blocks of
+// the same size. The children of a node all refer to it by one field: a few of them are as good as
+// a thousand, and leave room for the reference that keeps it.
+func (n *node) countAlike(e edge) (count int) {
+	if e.from == nil {
+		return 0
+	}
+	for _, o := range n.edges {
+		if f := o.from; f != nil && f.typ == e.from.typ && f.block.Len() == e.from.block.Len() &&
+			o.at-f.block.Start == e.at-e.from.block.Start {
+			count++
+		}
+	}
+	return count
+}
+
+// isOwned reports whether all that refers to memory without an object is objects.
+func (n *node) isOwned() bool {
+	isOther := func(e edge) bool { return e.from == nil || e.from.typ == nil }
+	return len(n.edges) > 0 && n.foreign == 0 && !n.more && !slices.ContainsFunc(n.edges, isOther)
+}
+
+// isContainer reports whether a node is a list, dict, set or deque.
+func (n *node) isContainer() bool {
+	if n.typ == nil {
+		return false
+	}
+	switch n.typ.kind {
+	case kindList, kindDict, kindSet, kindDeque:
+		return true
+	}
+	return false
+}
+
+// A nodeTable has the nodes that a search has found.
+type nodeTable struct {
+	heap    *Heap
+	byBlock map[uint64]*node // by the address of their block
+}
+
+// keep remembers a node; false: there are too many.
+func (nodes *nodeTable) keep(n *node) bool {
+	if nodes.byBlock[n.block.Start] == nil && len(nodes.byBlock) >= maxNodes {
+		return false
+	}
+	nodes.byBlock[n.block.Start] = n
+	return true
+}
+
+// holder returns the node of the block that an address is in; nil: there is none that is alive. The
+// node may be a new one: see keep.
+func (nodes *nodeTable) holder(p *piece, at uint64) *node {
+	b, ok := p.blockAt(at)
+	if !ok {
+		return nil
+	}
+	if n := nodes.byBlock[b.Start]; n != nil {
+		return n
+	}
+
+	content := p.At(b.Start, min(b.Len(), nodeContents))
+	if content == nil {
+		content = nodes.heap.pages.contentOf(b)
+	}
+	return nodes.newNode(b, content)
+}
+
+// newNode returns the node of a block; nil: the block is not in use.
+func (nodes *nodeTable) newNode(b block, content []byte) *node {
+	n := &node{block: b, address: b.Start}
+	if nodes.heap.types == nil {
+		return n
+	}
+
+	object, t := nodes.heap.types.objectIn(b, content)
+	switch {
+	case t != nil:
+		n.address, n.typ = object, t
+		n.refcnt = nodes.heap.version.Refcnt(mem.Word(content, object-b.Start))
+	case nodes.heap.types.isZombieFrame(content):
+		return nil
+	}
+	return n
+}
+
+// at returns the node of an object by its address, or by the address of its block; nil: it is
+// not alive, or in no known block.
+func (nodes *nodeTable) at(address uint64) *node {
+	h := nodes.heap
+	r, ok := h.memory.regionAt(address)
+	// A large chunk without pointers is in no region, and may be a sample all the same.
+	for _, s := range h.heaps.Spans {
+		if address >= s.Start && address < s.End {
+			r, ok = region{s, regionHeap}, true
+		}
+	}
+
+	if !ok {
+		return nil
+	}
+
+	var b block
+	switch r.kind {
+	case regionHeap:
+		b, ok = nodes.chunkAt(address, r)
+	case regionAnonymous:
+		b, ok = nodes.anonymousAt(address, r)
+	default:
+		return nil
+	}
+	if !ok {
+		return nil
+	}
+
+	if n := nodes.byBlock[b.Start]; n != nil {
+		return n
+	}
+	if n := nodes.newNode(b, h.pages.contentOf(b)); n != nil && nodes.keep(n) {
+		return n
+	}
+	return nil
+}
+
+// chunkAt returns the chunk of a heap whose memory, or whose object, begins at an address. No chain
+// of chunks leads here, so that the header of the chunk and of the next one have to fit.
+func (nodes *nodeTable) chunkAt(address uint64, r region) (block, bool) {
+	h := nodes.heap
+	for _, head := range h.heads {
+		start := address - head - glibc.HeaderSize
+		header, ok := h.pages.peek(start, glibc.HeaderSize)
+		if !ok {
+			continue
+		}
+
+		c, ok := glibc.ParseChunk(header, start, r.End)
+		if !ok || c.End() == r.End || h.heaps.Cached[start] {
+			continue
+		}
+		next, ok := h.pages.peek(c.End(), glibc.HeaderSize)
+		if !ok || !glibc.IsPrevInUse(next) {
+			continue
+		}
+
+		b := block{c.User(), blockChunk}
+		if head == 0 {
+			return b, true
+		}
+		content, ok := h.pages.peek(b.Start, int(min(b.Len(), nodeContents)))
+		if ok {
+			if object, t := h.types.objectIn(b, content); t != nil && object == address {
+				return b, true
+			}
+		}
+	}
+
+	return block{}, false
+}
+
+// anonymousAt returns the block of a pool that an address is in, or the chunk with a mapping of its
+// own.
+func (nodes *nodeTable) anonymousAt(address uint64, r region) (block, bool) {
+	h := nodes.heap
+	size := h.memory.poolSize
+	start := address &^ (size - 1)
+	if h.types == nil || start < r.Start || start+size > r.End {
+		return h.memory.mmappedAt(address)
+	}
+
+	content := h.memory.readAround(start, size)
+	if content == nil {
+		return h.memory.mmappedAt(address)
+	}
+	p, isChanging := pymalloc.ParsePool(content, start)
+	switch {
+	case p != nil:
+		return poolBlock(p, address)
+	case isChanging:
+		return block{}, false
+	}
+	return h.memory.mmappedAt(address)
+}

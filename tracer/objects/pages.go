@@ -1,0 +1,138 @@
+package objects
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// A pageCache reads memory by pages, and keeps them: objects that lie near each other are read one
+// by one, and each read costs a system call.
+type pageCache struct {
+	memory *memory
+	kept   map[uint64][]byte // nil: not in RAM
+}
+
+// maxKeptBytes bounds the pages that peek keeps.
+const maxKeptBytes = 16 << 20
+
+// bytesAtOnce is how much keep reads at once, less than hostile.MaxBytes.
+const bytesAtOnce = 1 << 20
+
+// word reads a word.
+func (c *pageCache) word(address uint64) (uint64, bool) {
+	b, ok := c.peek(address, wordSize)
+	if !ok {
+		return 0, false
+	}
+	return mem.Word(b, 0), true
+}
+
+// peek reads bytes that are in RAM, of at most a page. It keeps the pages that it reads, until
+// forget.
+func (c *pageCache) peek(address uint64, size int) ([]byte, bool) {
+	page := process.PageSize
+	if address < page || address >= maxAddress || uint64(size) > page {
+		return nil, false
+	}
+	first, offset := c.page(address&^(page-1)), address%page
+	if first == nil {
+		return nil, false
+	}
+	if offset+uint64(size) <= page {
+		return first[offset : offset+uint64(size)], true
+	}
+
+	second := c.page(address&^(page-1) + page)
+	if second == nil {
+		return nil, false
+	}
+	return slices.Concat(first[offset:], second[:offset+uint64(size)-page]), true
+}
+
+// page returns a page of memory; nil: it is not in RAM.
+func (c *pageCache) page(start uint64) []byte {
+	if content, ok := c.kept[start]; ok {
+		return content
+	}
+
+	content := make([]byte, process.PageSize)
+	present, err := c.memory.reader.PeekPages(start, content)
+	if err != nil || !present[0] {
+		content = nil
+	}
+
+	if uint64(len(c.kept)+1)*process.PageSize > maxKeptBytes {
+		c.forget()
+	}
+	c.kept[start] = content
+	return content
+}
+
+// keep reads pages for peek, all by one call.
+func (c *pageCache) keep(addresses []uint64) {
+	if uint64(len(c.kept)+len(addresses))*process.PageSize > maxKeptBytes {
+		c.forget()
+	}
+
+	content := make([]byte, uint64(len(addresses))*process.PageSize)
+	present, err := c.memory.reader.PeekPagesAt(addresses, content)
+	if err != nil {
+		return
+	}
+
+	for i, address := range addresses {
+		c.kept[address] = nil
+		if present[i] {
+			c.kept[address] = content[uint64(i)*process.PageSize:][:process.PageSize]
+		}
+	}
+}
+
+// forget makes peek read again: the process has gone on since.
+func (c *pageCache) forget() { clear(c.kept) }
+
+// contentOf returns the first bytes of a block. The program may never have written to them: bytes
+// that are not in RAM are zero, as in a piece.
+func (c *pageCache) contentOf(b block) []byte {
+	content := make([]byte, min(b.Len(), nodeContents))
+	offset := b.Start % process.PageSize
+	first := b.Start - offset
+	if page := c.page(first); page != nil {
+		copy(content, page[offset:])
+	}
+	if inFirst := process.PageSize - offset; inFirst < uint64(len(content)) {
+		copy(content[inFirst:], c.page(first+process.PageSize))
+	}
+	return content
+}
+
+// cString returns the C string at an address, printable, of at most limit bytes.
+func (c *pageCache) cString(address uint64, limit int) (string, bool) {
+	if address == 0 || address >= maxAddress {
+		return "", false
+	}
+
+	// The string may end with the last page of a mapping: the next page is read only if it has to
+	// be.
+	text := make([]byte, limit)
+	inPage := min(uint64(limit), process.PageSize-address%process.PageSize)
+	if c.memory.process.ReadMemory(address, text[:inPage]) != nil {
+		return "", false
+	}
+	end := bytes.IndexByte(text[:inPage], 0)
+	if rest := text[inPage:]; end < 0 && len(rest) > 0 {
+		if c.memory.process.ReadMemory(address+inPage, rest) != nil {
+			return "", false
+		}
+		end = bytes.IndexByte(text, 0)
+	}
+
+	if end < 0 {
+		return "", false
+	}
+	return growth.Printable(string(text[:end])), true
+}

@@ -1,0 +1,330 @@
+package objects
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+)
+
+// A way is one step of the ways from a sample up to its roots: a node, and how it refers to the one
+// below.
+type way struct {
+	node   *node
+	at     uint64 // where in the node the one below is referred to; 0: the node is the sample
+	ref    reference
+	below  *way // nil: the node is the sample
+	length int
+	words  []edge // by which the node refers to the one below; two where a table lies between
+	// container is the one nearest to the sample; nil: none so far.
+	container *node
+}
+
+// A rootPath is a root with the way from it down to a sample.
+type rootPath struct {
+	root keeper.Root
+	way  *way // from the outermost node
+	rank int
+	word *edge // by which the root refers to it; nil: it is part of the way
+}
+
+const (
+	maxRoots = 16      // of one sample
+	maxWays  = 1 << 14 // of one sample
+)
+
+// A wayFinder follows references upwards, from samples to roots.
+type wayFinder struct {
+	heap  *Heap
+	lists *linkedLists
+}
+
+// A wayQueue has the ways that are to be followed, the shortest first.
+type wayQueue struct {
+	ways []*way
+	seen map[wayKey]bool
+}
+
+// A wayKey is the same for ways that go on alike: only the first of them is followed. Ways through
+// one node by different containers have different keepers, and both count.
+type wayKey struct {
+	node, container *node
+	at              uint64
+}
+
+// push adds a way, unless one like it was added before.
+func (q *wayQueue) push(w *way) {
+	k := wayKey{node: w.node, container: w.container}
+	switch {
+	case w.node.typ == nil: // which entry of a table it is decides about the name
+		k.at = w.at
+	case w.node.typ.kind == kindDict && len(w.words) > 1: // several variables may share it
+		k.at = w.words[len(w.words)-2].at
+	}
+
+	if !q.seen[k] && len(q.seen) < maxWays {
+		q.seen[k] = true
+		q.ways = append(q.ways, w)
+	}
+}
+
+// rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the
+// best first, and the ways to nodes that references have not been searched for yet. isClosed is set
+// if all that refers to the sample is known and leads to no root: then the sample is garbage.
+func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClosed bool) {
+	queue := &wayQueue{seen: make(map[wayKey]bool)}
+	queue.push(&way{node: sample})
+
+	isClosed = true
+	for len(queue.ways) > 0 && len(found) < maxRoots {
+		if f.heap.memory.budget.isSpent() {
+			isClosed = false
+			break
+		}
+
+		w := queue.ways[0]
+		queue.ways = queue.ways[1:]
+		if root, ok := f.rootOf(w); ok {
+			found = append(found, root)
+			continue
+		}
+		if !w.node.searched {
+			open = append(open, w)
+			isClosed = false
+			continue
+		}
+
+		if head := f.lists.heads[w.node]; head != nil {
+			queue.push(&way{
+				node: head.node, at: head.at, ref: w.ref, below: w, length: w.length + 1,
+				container: w.container,
+			})
+		}
+		direct, areKnown := f.follow(queue, w, sample)
+		found = append(found, direct...)
+		isClosed = isClosed && areKnown
+	}
+
+	for i := range found {
+		found[i].rank = rankOf(found[i].root) + found[i].way.length
+	}
+	slices.SortStableFunc(found, func(a, b rootPath) int { return cmp.Compare(a.rank, b.rank) })
+	return found, open, isClosed && len(found) == 0
+}
+
+// follow adds the ways that go on from the outermost node of a way, and returns the roots that
+// refer to it. areKnown is set if nothing else can refer to the node.
+func (f *wayFinder) follow(
+	queue *wayQueue, w *way, sample *node,
+) (found []rootPath, areKnown bool) {
+	n := w.node
+	edges, isComplete := f.references(n)
+	areKnown = isComplete || n.typ == nil && n.isOwned()
+	if n.typ == nil && w.below != nil {
+		edges = f.owners(edges, sample.typ != nil)
+	}
+
+	isObject := sample.typ != nil || n.typ != nil
+	for _, e := range edges {
+		switch {
+		case f.heap.memory.budget.isSpent():
+			return found, false
+		case e.root != nil && isObject && isBorrower(*e.root):
+		case e.root != nil:
+			found = append(found, rootPath{root: f.completed(*e.root, w), way: w, word: &e})
+		default:
+			if up, ok := f.up(w, e); ok {
+				queue.push(up)
+			}
+		}
+	}
+	return found, areKnown
+}
+
+// references returns the references that keep a node. isComplete is set if no others do: the
+// references that were found in objects, and in memory with a name, are as many as the object
+// counts. Then all other words that look like a reference are none: values that native code has
+// borrowed, or that nobody uses any more.
+func (f *wayFinder) references(n *node) (edges []edge, isComplete bool) {
+	if n.isKnown {
+		return n.kept, n.isComplete
+	}
+
+	isKnown := n.searched
+	if n.typ == nil || n.more { // nothing counts the references to it, or some were left out
+		n.kept, n.isKnown = n.edges, isKnown
+		return n.edges, false
+	}
+
+	var strong []edge
+	for _, e := range n.edges {
+		isStrong, known := f.isStrong(e)
+		isKnown = isKnown && known
+		if isStrong {
+			strong = append(strong, e)
+		}
+	}
+
+	isComplete = isKnown && n.refcnt != 0 && uint64(len(strong)) == n.refcnt
+	if edges = n.edges; isComplete {
+		edges = strong
+	}
+	n.kept, n.isComplete, n.isKnown = edges, isComplete, isKnown
+	return edges, isComplete
+}
+
+// owners returns the references to a table by the container that owns it: then no other word
+// counts. For memory that is no table of a container it returns all references; for data none.
+// Memory of C that leads to data may lead to other memory of C; isObject is set if an object is
+// looked for.
+func (f *wayFinder) owners(edges []edge, isObject bool) []edge {
+	if f.heap.types == nil {
+		return edges
+	}
+
+	var owners []edge
+	for _, e := range edges {
+		if t := e.typ(); t != nil && (t.isOpaque || isObject && t.isData) {
+			return nil
+		}
+		if isObject && e.from != nil && e.from.typ == nil && f.heap.roots.isStorage(e.from) {
+			return nil
+		}
+		if e.from != nil && f.heap.objects.isTable(e) {
+			owners = append(owners, e)
+		}
+	}
+	if len(owners) > 0 {
+		return owners
+	}
+	return edges
+}
+
+// isStrong reports whether a reference to an object is counted by it. known is false while that
+// cannot be known.
+func (f *wayFinder) isStrong(e edge) (isStrong, known bool) {
+	switch {
+	case e.root != nil:
+		return !isBorrower(*e.root), true
+	case e.from.typ != nil:
+		_, ok := f.heap.objects.objectReference(e)
+		return ok, true
+	case !e.from.searched:
+		return false, f.heap.roots.isRoot(e.from)
+	}
+
+	// The word is in memory without an object. It counts if that is the table of a container, and
+	// the container has an entry there.
+	for _, owner := range e.from.edges {
+		if owner.from == nil || owner.from.typ == nil {
+			continue
+		}
+		if _, isTable, ok := f.heap.objects.tableReference(owner, e.at); isTable && ok {
+			return true, true
+		}
+	}
+	return false, true
+}
+
+// up returns the way one step further, by a reference to its outermost node; false: the reference
+// is stale.
+func (f *wayFinder) up(w *way, e edge) (*way, bool) {
+	h := f.heap
+	// A table is no step of its own: the container refers to the object, by two words.
+	if h.types != nil && w.node.typ == nil && w.below != nil {
+		if r, isTable, ok := h.objects.tableReference(e, w.at); isTable {
+			words := append(slices.Clone(w.words), e)
+			return newWay(w.below, e, r, w.length+1, words), ok
+		}
+	}
+
+	r := reference{how: keeper.HowField}
+	if h.types != nil {
+		var ok bool
+		if r, ok = h.objects.objectReference(e); !ok && w.node.typ == nil && w.below == nil {
+			r, ok = h.objects.bufferReference(e)
+		}
+		if !ok {
+			return nil, false
+		}
+	}
+	return newWay(w, e, r, w.length+1, []edge{e}), true
+}
+
+// rootOf returns the root that the outermost node of a way is: the dict of a module, or a class.
+func (f *wayFinder) rootOf(w *way) (rootPath, bool) {
+	h := f.heap
+	if w.node.typ == nil || w.below == nil {
+		return rootPath{}, false
+	}
+
+	if m, ok := h.roots.modules[w.node.address]; ok {
+		root := keeper.Root{Kind: keeper.RootGlobal, Module: m.Name, File: m.File, Name: w.ref.attr}
+		return rootPath{root: root, way: w.below}, true
+	}
+	if t := h.roots.classOf(w.node); t != nil {
+		root := keeper.Root{
+			Kind: keeper.RootClass, Module: t.module, Owner: t.qualifiedName(), Name: w.ref.attr,
+		}
+		root.File = h.roots.fileOf(t.module)
+		return rootPath{root: root, way: w.below}, true
+	}
+	return rootPath{}, false
+}
+
+// completed returns the root of a way that ends at memory which is a root itself.
+func (f *wayFinder) completed(root keeper.Root, w *way) keeper.Root {
+	if root.Kind == keeper.RootClass {
+		root.Name, root.File = w.ref.attr, f.heap.roots.fileOf(root.Module)
+	}
+	return root
+}
+
+// newWay returns a way from a reference to a node on to the ways below.
+func newWay(below *way, e edge, r reference, length int, words []edge) *way {
+	w := &way{
+		node: e.from, at: e.at, ref: r, below: below, length: length, words: words,
+		container: below.container,
+	}
+
+	// The dict of an object's attributes is no container that a reader knows: the object is.
+	if r.isDict && below.node == below.container {
+		w.container = nil
+		if below.below != nil {
+			w.container = below.below.container
+		}
+	}
+	if w.container == nil && w.node.isContainer() {
+		w.container = w.node
+	}
+	return w
+}
+
+// isBorrower reports whether a root never owns an object of Python. Native code on a thread's stack
+// borrows objects and leaves their addresses behind. The dynamic linker has none, but its arrays
+// lie in memory that may have been a table of Python's before.
+func isBorrower(r keeper.Root) bool {
+	return r.Kind == keeper.RootThread || r.Kind == keeper.RootStatic && glibc.IsLinker(r.Module)
+}
+
+// rankOf orders kinds of roots: those that a reader can look up come first, if they are not much
+// farther.
+//
+// The ranks are in references. A global variable, a class or a cache comes before a local or static
+// variable that is up to as many references nearer as are searched after the first root. A stack of
+// native code comes last: its words may be of a call that has ended.
+func rankOf(r keeper.Root) int {
+	const unnamedRank, threadRank = 8, 100
+	switch {
+	case r.Kind == keeper.RootThread:
+		return threadRank
+	case r.Kind == keeper.RootLocal && r.Name == "":
+		return unnamedRank
+	case r.Kind == keeper.RootLocal:
+		return levelsAfter
+	case r.Kind == keeper.RootStatic:
+		return levelsAfter + 1
+	}
+	return 0
+}

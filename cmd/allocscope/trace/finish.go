@@ -45,6 +45,7 @@ func (r *Recorder) finish(
 		t.JudgeGPU(&all[i])
 	}
 	r.checks.addLast(all)
+	t.HasEnded = r.options.EndsTarget || ended == summary.EndedExit || ended == summary.EndedOutOfMemory
 	e := ending{recorder: r, trace: t, result: t.Conclude(all), reason: ended}
 	r.headline = words.Headline(summary.VerdictOf(e.result.Main.Verdict, summary.AxisSeconds))
 	r.gpuHeadlines = gpuComments(e.result.All)

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
@@ -24,20 +26,23 @@ func (o *Options) logSession(s *tracer.Session) (notes []summary.Note) {
 	}
 	if pid := s.Process.PID; len(notes) == 0 && s.IsTraced(pid) {
 		commandLine := cmp.Or(strings.Join(s.Process.Arguments, " "), s.Process.Command())
-		notes = append(notes, words.TracedProcess(pid, commandLine))
-		slog.Info(notes[0].Text)
+		notes = append(notes, summary.ProcessNote(growth.Selection{
+			Reason: growth.SelectionAsked, PID: pid, Traced: commandLine,
+		}))
+		slog.Info(words.Note(notes[0]))
 	}
 
-	plan := words.Plan{
-		Interval: uint64(o.Interval), Limit: s.Options.Overhead,
-		Duration: time.Duration(o.Duration), UntilSettled: time.Duration(o.UntilSettled),
-		NoHeap: !slices.Contains(o.Sources, "heap"),
-	}.Note()
-	slog.Info(plan.Text)
+	plan := summary.Note{Code: summary.NoteSampling, Plan: summary.Plan{
+		IntervalBytes: uint64(o.Interval), Limit: s.Options.Overhead,
+		DurationS:     summary.Seconds(time.Duration(o.Duration)),
+		UntilSettledS: summary.Seconds(time.Duration(o.UntilSettled)),
+		NoHeap:        !slices.Contains(o.Sources, "heap"),
+	}}
+	slog.Info(words.Note(plan))
 	notes = append(notes, plan)
 	for _, note := range o.allocatorNotes(s.Allocators()) {
 		notes = append(notes, note)
-		slog.Warn(note.Text)
+		slog.Warn(words.Note(note))
 	}
 
 	for _, source := range s.Sources() {
@@ -53,9 +58,10 @@ func (o *Options) allocatorNotes(found []tracer.Allocator) (notes []summary.Note
 		return nil
 	}
 	for _, f := range found {
-		a := words.Allocator{PID: f.PID, Name: f.Name, Path: f.Path, Limit: f.Limit}
-		if a.NeedsNote() {
-			notes = append(notes, a.Note())
+		if f.Limit != growth.HeapUnlimited {
+			notes = append(notes, summary.Note{Code: summary.NoteAllocator, Allocator: summary.Allocator{
+				PID: f.PID, Name: f.Name, File: units.Name(path.Base(f.Path)), Limit: f.Limit,
+			}})
 		}
 	}
 	return notes
@@ -82,7 +88,7 @@ func logChange(c tracer.Change) (notes []summary.Note) {
 		logSource(source)
 	}
 	if c.Event == growth.TreeSelected && c.Selection.Processes > 0 {
-		notes = append(notes, summary.Note{Code: summary.NoteProcess, Text: text})
+		notes = append(notes, summary.ProcessNote(c.Selection))
 	}
 	return notes
 }
@@ -159,10 +165,8 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 	}
 
 	for _, c := range o.Changes {
-		out.Changes = append(out.Changes, summary.OverheadChange{
-			AtS: summary.Seconds(c.At), Mode: heapModes[c.Mode],
-			Text: words.OverheadChange(c.OverheadChange),
-		})
+		out.Changes = append(out.Changes,
+			summary.OverheadChangeOf(c.At, heapModes[c.Mode], c.OverheadChange))
 	}
 
 	return out

@@ -264,7 +264,7 @@ func (r *Recorder) sample(isLast bool) {
 	if len(tree.Members) == 0 {
 		return // all have just exited
 	}
-	r.notes.once(tree.System.CgroupHidden && r.options.Limit.Bytes == 0, words.LimitHidden())
+	r.notes.once(tree.System.CgroupHidden && r.options.Limit.Bytes == 0, summary.Note{Code: summary.NoteLimitHidden})
 	r.earlier.addSteps(tree)
 
 	row := r.history.Add(tree)
@@ -293,13 +293,13 @@ func (r *Recorder) counters() (tracer.Events, growth.Losses, error) {
 // maxNotes bounds the notes of a trace whose processes are started repeatedly.
 const maxNotes = 32
 
-// notes are the sentences of a summary besides its numbers.
+// notes are the notes of a summary.
 type notes []summary.Note
 
 // once logs a note that applies, and adds it, unless it is there.
 func (n *notes) once(applies bool, note summary.Note) {
 	if applies && len(*n) < maxNotes && !slices.Contains(*n, note) {
-		slog.Warn(note.Text)
+		slog.Warn(words.Note(note))
 		*n = append(*n, note)
 	}
 }

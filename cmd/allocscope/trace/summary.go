@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/tracer/source"
@@ -65,15 +64,9 @@ func (e *ending) summarize() (*summary.Summary, error) {
 		s.Marks = append(s.Marks, summary.Mark{AtS: summary.Seconds(m.At), Text: m.Text})
 	}
 
-	for _, l := range losses {
-		s.Losses = append(s.Losses, summary.Loss{
-			Code: l.Kind, Reason: words.Loss(l), Count: l.Count, PID: l.PID, Bytes: l.Bytes,
-		})
-	}
-
 	addBreakdown(s, result)
-	isStopped := r.session.IsStopped(s.Process.PID)
-	s.Warnings = words.Warnings(s, r.marks.Dropped(), isStopped)
+	s.Losses, s.MarksDropped = summary.LossesOf(losses), r.marks.Dropped()
+	s.Stopped = r.session.IsStopped(s.Process.PID)
 
 	s.GPUMemory = gpuSummaries(t, result.All)
 	s.TargetEnded, s.Launched = r.options.EndsTarget, r.options.Launch != nil
@@ -100,7 +93,7 @@ func sourcesOf(all []source.Status) []summary.Source {
 		}
 		sources = append(sources, summary.Source{
 			Name: s.Name, PID: s.PID, State: state,
-			Reason: sourceReason(s), Producers: s.Producers,
+			Reason: s.Reason, Gap: s.Gap, Producers: s.Producers,
 		})
 	}
 	return sources

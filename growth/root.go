@@ -66,7 +66,7 @@ const (
 	RootNotAttributed     = "[gpu: not attributed]"
 )
 
-// Functions of frames that stand for missing ones.
+// Functions of frames in place of missing ones.
 const (
 	// FramesLeftOut takes the place of frames in the middle of a long stack. Their number is not part
 	// of it, so that stacks that differ in depth alone are one.

@@ -9,14 +9,14 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// A Step is what a reader of a result does next.
+// A Step is a step that a result recommends to its reader.
 type Step struct {
 	Code StepCode `json:"code"`
 	// When is the condition of the step; absent: there is none.
 	When StepCondition `json:"when,omitempty"`
-	// Cause of StepCause, and Diagnosis of StepGPU.
+	// Cause of StepCause, and Diagnosis of StepGPU, one of gpu.Diagnosis….
 	Cause     diagnosis.Cause `json:"cause,omitempty"`
-	Diagnosis gpu.Diagnosis   `json:"diagnosis,omitempty"`
+	Diagnosis string          `json:"diagnosis,omitempty"`
 	// Library of StepExtension.
 	Library string `json:"library,omitempty"`
 	// PID of the process that StepTrace, StepTraceNext and StepMark are about, and DurationS how
@@ -145,7 +145,7 @@ func (s *Summary) HasEnded() bool {
 	return s.TargetEnded || s.Ended == EndedExit || s.Ended == EndedOutOfMemory
 }
 
-// stableSteps are what excludes a slower leak, and what to do about spikes.
+// stableSteps are the steps where nothing grows: about spikes, and to exclude a slower leak.
 func (s *Summary) stableSteps(longer Step) []Step {
 	step := Step{Code: StepNothing}
 	switch {
@@ -258,8 +258,8 @@ func hasType(p *keeper.Path, name string) bool {
 
 // gpuSteps are what to do about GPU memory that grows.
 func (s *Summary) gpuSteps(g *GPUMemory) []Step {
-	remedy := Step{Code: StepGPU, Diagnosis: gpu.Diagnosis(g.Diagnosis)}
-	isKnown := remedy.Diagnosis.IsOfGrowth()
+	remedy := Step{Code: StepGPU, Diagnosis: g.Diagnosis}
+	isKnown := gpu.Diagnosis(g.Diagnosis).IsOfGrowth()
 	if k := s.TensorKeeper(g); k != nil {
 		remedy, isKnown = Step{Code: s.keeperStep(k)}, true
 	}

@@ -118,9 +118,9 @@ func summary() Summary {
 				}},
 			},
 		},
-		Losses:   []Loss{{Code: growth.LossUnknownStacks, Count: 3}},
-		Files:    map[string]string{"growth": folder.GrowthFile, "timeline": folder.TimelineFile},
-		Stopped:  true,
+		Losses:  []Loss{{Code: growth.LossUnknownStacks, Count: 3}},
+		Files:   map[string]string{"growth": folder.GrowthFile, "timeline": folder.TimelineFile},
+		Stopped: true,
 	}
 }
 

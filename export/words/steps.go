@@ -95,7 +95,7 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	case summary.StepExtension:
 		return "find what keeps what that line allocates, or the free that " + step.Library + " lacks"
 	case summary.StepGPU:
-		return gpuSteps[step.Diagnosis]
+		return gpuSteps[gpu.Diagnosis(step.Diagnosis)]
 	}
 	if texts := keeperSteps[step.Code]; texts != nil {
 		return fitted(texts, keptIn(s, step.Code))

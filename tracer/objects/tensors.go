@@ -167,7 +167,7 @@ func (c *counter) readTensors(ctx context.Context) error {
 		of.Unknown = census.NoTorch
 		return nil
 	case !c.tensorsKnown:
-		of.Unknown = "only a part of the memory of small objects was read"
+		of.Unknown = census.PartRead
 		return nil
 	case len(c.tensors) > c.mostTensors():
 		of.Unknown = fmt.Sprintf("there are more than %d", c.mostTensors())

@@ -33,7 +33,7 @@ func TestEveryText(t *testing.T) {
 		"okapi", "/srv/okapi quagga/zebu.py", "okapi (/srv/quagga.py:3)", "[okapi: /zebu]",
 		"okapi.quagga",
 		"the okapi of the quagga", "memory-okapi", "x (okapi.py)", "std::map<okapi, int>::at(zebu)",
-		"--okapi=quagga", "'okapi'", "/memfd:okapi (deleted)", "<okapi>", "okapi+0x12", "OKAPI_TOKEN",
+		"--okapi=quagga", "'okapi'", "/memfd:okapi (deleted)", "<okapi>", "okapi+0x12", "OKAPI_TOKEN", "EOKAPI",
 	} {
 		if i == 0 {
 			fill(reflect.ValueOf(s).Elem(), text, kept, &count)

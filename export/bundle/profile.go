@@ -52,7 +52,8 @@ func (n *pseudonyms) profile(p *profile.Profile) {
 
 	p.Comments = slices.DeleteFunc(p.Comments, func(line string) bool {
 		version, isVersion := strings.CutPrefix(line, "allocscope ")
-		return !(isVersion && n.public[version]) && !intervalComment.MatchString(line)
+		isKept := isVersion && n.public[version] || intervalComment.MatchString(line)
+		return !isKept
 	})
 
 	p.DropFrames, p.KeepFrames, p.DocURL = growth.AllocatorFunctions, "", ""

@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
@@ -31,6 +34,7 @@ var fieldRules = map[string]textRule{
 	"Summary.Files":             codeOf(traceFiles),
 	"Source.Name":               codeOf(sources),
 	"Source.Reason":             named("text"),
+	"Source.Errno":              codeOf(errnoNames()),
 	"Source.Producers":          (*pseudonyms).path,
 	"Selection.Command":         (*pseudonyms).argument,
 	"Selection.Traced":          (*pseudonyms).argument,
@@ -108,6 +112,15 @@ var (
 	pythonVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*t?$`)
 	devices       = regexp.MustCompile(`^(cpu|cuda|meta|mps|xpu|hpu)(:[0-9]+)?$`)
 )
+
+// errnoNames are the names of the errors of the kernel.
+func errnoNames() map[string]bool {
+	names := make(map[string]bool)
+	for errno := range syscall.Errno(4096) {
+		names[unix.ErrnoName(errno)] = true
+	}
+	return names
+}
 
 func dropped(*pseudonyms, string) string { return "" }
 

@@ -1,10 +1,13 @@
 package trace
 
 import (
+	"errors"
 	"math"
 	"runtime"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
@@ -91,9 +94,10 @@ func sourcesOf(all []source.Status) []summary.Source {
 		case !s.Attached:
 			state = summary.SourceFailed
 		}
+		errno, _ := errors.AsType[unix.Errno](s.Err)
 		sources = append(sources, summary.Source{
-			Name: s.Name, PID: s.PID, State: state,
-			Reason: s.Reason, Gap: s.Gap, Producers: s.Producers,
+			Name: s.Name, PID: s.PID, State: state, Producers: s.Producers,
+			Reason: s.Reason, Errno: unix.ErrnoName(errno), Gap: s.Gap,
 		})
 	}
 	return sources

@@ -1,6 +1,8 @@
 package growth
 
 import (
+	"cmp"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -81,24 +83,40 @@ const (
 	truncatedPrefix = "[truncated: "
 )
 
-// A Truncation is why a stack ends before the start of its thread, or lacks frames of Python. It is
-// shown as the last frame.
+// A Truncation is why a stack ends before the start of its thread, or lacks frames of Python.
 type Truncation string
 
 // The truncations.
 const (
-	TruncatedLimit        Truncation = "too many frames"
-	TruncatedNotReady     Truncation = "unwind table not ready yet"
-	TruncatedUnmapped     Truncation = "code at an unknown address"
-	TruncatedNoRule       Truncation = "code without unwind information"
-	TruncatedUnsupported  Truncation = "unwind information not supported"
-	TruncatedMemory       Truncation = "stack memory not readable"
-	TruncatedFramePointer Truncation = "no frame pointer"
-	TruncatedPythonThread Truncation = "Python thread not found"
-	TruncatedPythonMemory Truncation = "Python frames not readable"
-	// TruncatedUnknown: the kernel has not reported the stack, or not kept it.
-	TruncatedUnknown Truncation = "not reported, or too many distinct stacks"
+	TruncatedLimit        Truncation = "too-many-frames"
+	TruncatedNotReady     Truncation = "table-not-ready"
+	TruncatedUnmapped     Truncation = "unknown-code"
+	TruncatedNoRule       Truncation = "no-unwind-information"
+	TruncatedUnsupported  Truncation = "unwind-information-unsupported"
+	TruncatedMemory       Truncation = "stack-memory"
+	TruncatedFramePointer Truncation = "no-frame-pointer"
+	TruncatedPythonThread Truncation = "python-thread"
+	TruncatedPythonMemory Truncation = "python-frames"
 )
+
+// truncationTexts are the truncations as the last frame of a stack shows them.
+var truncationTexts = map[Truncation]string{
+	TruncatedLimit:        "too many frames",
+	TruncatedNotReady:     "unwind table not ready yet",
+	TruncatedUnmapped:     "code at an unknown address",
+	TruncatedNoRule:       "code without unwind information",
+	TruncatedUnsupported:  "unwind information not supported",
+	TruncatedMemory:       "stack memory not readable",
+	TruncatedFramePointer: "no frame pointer",
+	TruncatedPythonThread: "Python thread not found",
+	TruncatedPythonMemory: "Python frames not readable",
+}
+
+// String is the truncation as Stack.Truncated has it.
+func (t Truncation) String() string { return cmp.Or(truncationTexts[t], string(t)) }
+
+// TruncatedUnknown is Stack.Truncated of a stack that the kernel has not reported, or not kept.
+const TruncatedUnknown = "not reported, or too many distinct stacks"
 
 // TruncatedFrame is the last frame of a truncated stack. It names the reason, in brackets.
 func (s *Stack) TruncatedFrame() Frame { return Frame{Function: truncatedPrefix + s.Truncated + "]"} }
@@ -124,10 +142,6 @@ var (
 		RootCudaCached, RootNotAttributed, FramesLeftOut, FrameUnknownCaller, FramePythonGone,
 		unknownStack,
 	}
-	truncations = []Truncation{
-		TruncatedLimit, TruncatedNotReady, TruncatedUnmapped, TruncatedNoRule, TruncatedUnsupported,
-		TruncatedMemory, TruncatedFramePointer, TruncatedPythonThread, TruncatedPythonMemory,
-	}
 	unknownFrame = regexp.MustCompile(`^\[unknown\]\+0x[0-9a-f]+$`)
 )
 
@@ -143,11 +157,12 @@ func IsOwnFrame(function string) bool {
 }
 
 func areTruncations(reasons string) bool {
-	if Truncation(reasons) == TruncatedUnknown { // which has a comma itself
+	if reasons == TruncatedUnknown { // which has a comma itself
 		return true
 	}
+	known := slices.Collect(maps.Values(truncationTexts))
 	for reason := range strings.SplitSeq(reasons, ", ") {
-		if !slices.Contains(truncations, Truncation(reason)) {
+		if !slices.Contains(known, reason) {
 			return false
 		}
 	}

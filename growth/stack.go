@@ -77,8 +77,8 @@ type Stack struct {
 	PID int
 	// Frames, leaf first; empty only for ID 0.
 	Frames []Frame
-	// Truncated is the reason why the frames end before the start of the thread, or several
-	// Truncations with commas; empty if they do not.
+	// Truncated is the reason why the frames end before the start of the thread, or several reasons
+	// with commas; empty if they do not.
 	Truncated string
 	// Root names memory that has no allocation site, such as "[before tracing]" or
 	// "[file: /data/train.bin]". It is shown as one more frame, outermost. Empty for a stack

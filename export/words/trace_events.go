@@ -63,7 +63,7 @@ func countedLoss(l growth.Loss) string {
 func Loss(l growth.Loss) string {
 	text := cmp.Or(lossTexts[l.Kind], string(l.Kind))
 	if l.Cause != "" {
-		text += ": " + string(l.Cause)
+		text += ": " + l.Cause.String()
 	}
 	if l.PID != 0 {
 		text += fmt.Sprintf(", of PID %d", l.PID)

@@ -11,7 +11,7 @@ func TestLoss(t *testing.T) {
 	for want, loss := range map[string]growth.Loss{
 		"frees not seen: the address was allocated again": {Kind: growth.LossMissedFree, Count: 2},
 		"truncated stacks: too many frames": {
-			Kind: growth.LossTruncatedStacks, Cause: "too many frames",
+			Kind: growth.LossTruncatedStacks, Cause: growth.TruncatedLimit,
 		},
 		"frees not seen: the address was allocated again, of PID 7": {
 			Kind: growth.LossMissedFree, Count: 2, PID: 7,

@@ -46,7 +46,7 @@ func NewTable(p *process.Process, namer *Namer, memory *Memory) *Table {
 	t := &Table{
 		Namer: namer,
 		lost: &growth.Stack{
-			ID: LostID, PID: p.PID, Truncated: string(growth.TruncatedUnknown),
+			ID: LostID, PID: p.PID, Truncated: growth.TruncatedUnknown,
 		},
 		named:   newNamed(memory),
 		unnamed: newUnnamed(),

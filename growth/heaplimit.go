@@ -2,18 +2,17 @@ package growth
 
 // A HeapLimit is the limit of a trace's findings in a heap whose probes are open in bursts only. It
 // depends on the malloc of the process.
-type HeapLimit uint8
+type HeapLimit string
 
 // The limits of mallocs.
 const (
 	// HeapUnchecked: no object can be checked from outside, so that call sites stay undecided.
-	HeapUnchecked HeapLimit = iota
+	HeapUnchecked HeapLimit = "unchecked"
 	// HeapFreedLooksAlive: up to a third of the freed memory looks alive, so that call sites may
 	// stay unnamed for long.
-	HeapFreedLooksAlive
+	HeapFreedLooksAlive HeapLimit = "freed-looks-alive"
 	// HeapFreeUnmeasured: free memory inside malloc is not measured.
-	HeapFreeUnmeasured
+	HeapFreeUnmeasured HeapLimit = "free-unmeasured"
 	// HeapUnlimited: all is found.
-	HeapUnlimited
-	HeapLimitCount // number of limits
+	HeapUnlimited HeapLimit = "unlimited"
 )

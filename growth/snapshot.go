@@ -222,9 +222,6 @@ func (s *Snapshot) Of(pid int) *Snapshot {
 	return &own
 }
 
-// UnclassifiedRoot is the root of memory of KindUnclassified.
-const UnclassifiedRoot = "[heap: unclassified]"
-
 // UnclassifyFree makes a process's memory of KindRetained KindUnclassified: it is not known to be
 // free any more.
 func (s *Snapshot) UnclassifyFree(pid int) {
@@ -238,7 +235,7 @@ func (s *Snapshot) UnclassifyFree(pid int) {
 		for _, f := range h.Stack.Frames {
 			frames = append(frames, f.Function)
 		}
-		h.Kind, h.Stack = KindUnclassified, NamedStack(pid, UnclassifiedRoot, frames...)
+		h.Kind, h.Stack = KindUnclassified, NamedStack(pid, RootUnclassified, frames...)
 	}
 }
 

@@ -117,7 +117,7 @@ func TestUnclassifyFree(t *testing.T) {
 	s := &Snapshot{Holdings: []Holding{free(1), free(2), held(first, KindHeap, 1, 1, 1, 1)}}
 
 	want := slices.Clone(s.Holdings)
-	want[0].Kind, want[0].Stack = KindUnclassified, NamedStack(1, UnclassifiedRoot, "main heap")
+	want[0].Kind, want[0].Stack = KindUnclassified, NamedStack(1, RootUnclassified, "main heap")
 	if s.UnclassifyFree(1); !reflect.DeepEqual(s.Holdings, want) {
 		t.Errorf("%+v, want %+v", s.Holdings, want)
 	}

@@ -69,10 +69,6 @@ var notUserFile = regexp.MustCompile(`^$|^<|/(site|dist)-packages/|/lib(64)?/pyt
 // installed nor generated.
 func IsUserFile(path string) bool { return !notUserFile.MatchString(path) }
 
-// FramesLeftOut is the function of the frame that takes the place of frames in the middle of a long
-// stack. Their number is not part of it, so that stacks that differ in depth alone are one.
-const FramesLeftOut = "[frames left out]"
-
 // A Stack is the call stack of an allocation, leaf first.
 type Stack struct {
 	// ID is unique within a trace. 0 is the stack of allocations whose stack was lost.
@@ -81,8 +77,8 @@ type Stack struct {
 	PID int
 	// Frames, leaf first; empty only for ID 0.
 	Frames []Frame
-	// Truncated is the reason why the frames end before the start of the thread; empty if they
-	// do not.
+	// Truncated is the reason why the frames end before the start of the thread, or several reasons
+	// with commas; empty if they do not.
 	Truncated string
 	// Root names memory that has no allocation site, such as "[before tracing]" or
 	// "[file: /data/train.bin]". It is shown as one more frame, outermost. Empty for a stack
@@ -106,25 +102,6 @@ func NamedStack(pid int, root string, names ...string) *Stack {
 	s.ID = hash.Sum64()
 
 	return s
-}
-
-// LostFrame is the only frame of a stack that was lost. It names the reason, in brackets.
-func (s *Stack) LostFrame() Frame {
-	if s.Truncated != "" {
-		return Frame{Function: lostPrefix + s.Truncated + "]"}
-	}
-	return Frame{Function: unknownStack}
-}
-
-// Functions of a LostFrame.
-const (
-	lostPrefix   = "[stack not kept: "
-	unknownStack = "[stack unknown]"
-)
-
-// IsLostFrame reports whether a function is the one of a LostFrame, which is no call site.
-func IsLostFrame(function string) bool {
-	return function == unknownStack || strings.HasPrefix(function, lostPrefix)
 }
 
 // Under returns a copy of the stack below a root.

@@ -1,7 +1,5 @@
 package growth
 
-import "time"
-
 // A LossKind is a kind of data that were not measured. export/words has the sentences.
 type LossKind string
 
@@ -32,8 +30,8 @@ const (
 // A Loss is something that was not measured.
 type Loss struct {
 	Kind LossKind
-	// Cause of LossTruncatedStacks and LossPythonFrames, as Stack.Truncated names it; else empty.
-	Cause string
+	// Cause of LossTruncatedStacks and LossPythonFrames; else empty.
+	Cause Truncation
 	Count uint64
 	// PID of the process that has lost it; 0: it is unknown, and any process may have.
 	PID int
@@ -55,7 +53,7 @@ func (l Losses) Of(pid int) (own Losses) {
 }
 
 // Add adds a loss with its cause, which may be empty. It ignores a count of 0.
-func (l *Losses) Add(kind LossKind, cause string, count uint64) {
+func (l *Losses) Add(kind LossKind, cause Truncation, count uint64) {
 	if count > 0 {
 		*l = append(*l, Loss{Kind: kind, Cause: cause, Count: count})
 	}
@@ -88,26 +86,30 @@ const (
 	OverheadManyBlocks  OverheadReason = "many-blocks"  // they take Share: closed for good
 	OverheadSlowSteps   OverheadReason = "slow-steps"   // slower by Slowdown: half the budget
 	OverheadFastSteps   OverheadReason = "fast-steps"   // no longer so: twice the budget
-	OverheadFailed      OverheadReason = "failed"       // Err of a probe: all close for good
+	OverheadFailed      OverheadReason = "failed"       // Error of a probe: all close for good
 )
 
 // An OverheadChange is why the probes were changed, with the numbers that its reason has. All
 // others are 0.
 type OverheadChange struct {
-	Reason OverheadReason
+	Reason OverheadReason `json:"reason"`
 	// Source whose probes open or close: "heap" or "tensor".
-	Source string
+	Source string `json:"source,omitempty"`
 	// Share of the time of the busiest thread. Slowdown and Limit are shares of the time of a step.
-	Share, Slowdown, Limit float64
+	Share    float64 `json:"thread_share,omitempty"`
+	Slowdown float64 `json:"slowdown_share,omitempty"`
+	Limit    float64 `json:"limit_share,omitempty"`
 	// Calls that are probed, each second.
-	Calls float64
+	Calls float64 `json:"calls_per_s,omitempty"`
 	// Interval is the mean number of bytes between samples from now on.
-	Interval uint64
-	// Length of a burst, and Spacing, the mean time from one to the next.
-	Length, Spacing time.Duration
+	Interval uint64 `json:"interval_bytes,omitempty"`
+	// Length of a burst in seconds, and Spacing, the mean time from one to the next.
+	Length  float64 `json:"burst_s,omitempty"`
+	Spacing float64 `json:"burst_every_s,omitempty"`
 	// Steps of training.
-	Steps int
-	Err   error
+	Steps int `json:"steps,omitempty"`
+	// Error of a probe.
+	Error string `json:"error,omitempty"`
 }
 
 // A SelectionReason is why processes of a tree are traced, or are not yet.
@@ -115,6 +117,7 @@ type SelectionReason string
 
 // The reasons.
 const (
+	SelectionAsked    SelectionReason = "asked"    // the process that the user has named is traced
 	SelectionTraced   SelectionReason = "traced"   // the first Processes are traced
 	SelectionAdded    SelectionReason = "added"    // more Processes are traced
 	SelectionTrainers SelectionReason = "trainers" // several could be the trainer: which one grows?
@@ -126,21 +129,23 @@ const (
 // A Selection is why processes of a tree are traced, or are not yet. The zero value needs no
 // explanation: the process that the user has named is traced, or nothing has changed.
 type Selection struct {
-	Reason SelectionReason
+	Reason SelectionReason `json:"reason"`
 	// Root is the PID of the process that the user has named, and Command its command line. 0: it
 	// has exited. RootRole is its role.
-	Root     int
-	Command  string
-	RootRole Role
+	Root     int    `json:"root_pid,omitempty"`
+	Command  string `json:"root_command,omitempty"`
+	RootRole Role   `json:"root_role,omitempty"`
 	// Processes are traced from now on. LeftOut is the number of others, which are too many.
-	Processes, LeftOut int
+	Processes int `json:"processes,omitempty"`
+	LeftOut   int `json:"left_out,omitempty"`
 	// PID, Parent, Role and Rank are of the first process, as in Process, and Traced is its command
 	// line. Private is the private memory of all, in bytes.
-	PID, Parent int
-	Traced      string
-	Role        Role
-	Rank        int
-	Private     int64
+	PID     int    `json:"pid,omitempty"`
+	Parent  int    `json:"parent_pid,omitempty"`
+	Traced  string `json:"command,omitempty"`
+	Role    Role   `json:"role,omitempty"`
+	Rank    int    `json:"rank,omitempty"`
+	Private int64  `json:"private_bytes,omitempty"`
 }
 
 // A TreeEvent is an event of the process tree, or of one process of it.

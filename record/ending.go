@@ -48,6 +48,8 @@ func (e *Ending) Finish() (*Result, error) {
 		e.trace.JudgeGPU(&e.all[i])
 	}
 	r.checks.addLast(e.all)
+	e.trace.HasEnded = r.options.EndsTarget ||
+		e.reason == summary.EndedExit || e.reason == summary.EndedOutOfMemory
 	e.result = e.trace.Conclude(e.all)
 
 	e.writeProfiles()

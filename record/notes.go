@@ -1,10 +1,11 @@
 package record
 
 import (
+	"path"
 	"slices"
 
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 )
@@ -12,7 +13,7 @@ import (
 // maxNotes bounds the notes of a trace whose processes are started repeatedly.
 const maxNotes = 32
 
-// notes are the sentences of a summary besides its numbers.
+// notes are the notes of a summary.
 type notes []summary.Note
 
 // once reports a note, and adds it, unless it is there.
@@ -30,9 +31,10 @@ func AllocatorNotes(found []tracer.Allocator, hasBudget bool) (notes []summary.N
 		return nil
 	}
 	for _, f := range found {
-		a := words.Allocator{PID: f.PID, Name: f.Name, Path: f.Path, Limit: f.Limit}
-		if a.NeedsNote() {
-			notes = append(notes, a.Note())
+		if f.Limit != growth.HeapUnlimited {
+			notes = append(notes, summary.Note{Code: summary.NoteAllocator, Allocator: summary.Allocator{
+				PID: f.PID, Name: f.Name, File: units.Name(path.Base(f.Path)), Limit: f.Limit,
+			}})
 		}
 	}
 	return notes
@@ -41,8 +43,7 @@ func AllocatorNotes(found []tracer.Allocator, hasBudget bool) (notes []summary.N
 // ChangeNotes has a note where a change of the process tree is which process is traced, and why.
 func ChangeNotes(c tracer.Change) (notes []summary.Note) {
 	if c.Err == nil && c.Event == growth.TreeSelected && c.Selection.Processes > 0 {
-		text := words.TreeChange(c.TreeChange)
-		notes = append(notes, summary.Note{Code: summary.NoteProcess, Text: text})
+		notes = append(notes, summary.ProcessNote(c.Selection))
 	}
 	return notes
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/overhead"
@@ -66,10 +65,8 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 	}
 
 	for _, c := range o.Changes {
-		out.Changes = append(out.Changes, summary.OverheadChange{
-			AtS: summary.Seconds(c.At), Mode: heapModes[c.Mode],
-			Text: words.OverheadChange(c.OverheadChange),
-		})
+		out.Changes = append(out.Changes,
+			summary.OverheadChangeOf(c.At, heapModes[c.Mode], c.OverheadChange))
 	}
 
 	return out

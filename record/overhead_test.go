@@ -44,7 +44,7 @@ func testOverheadSummary(t *testing.T) {
 		StepBeforeS: &before, StepSinceS: &since,
 		Changes: []summary.OverheadChange{{
 			AtS: 2.5, Mode: summary.HeapBursts,
-			Text: "tensor probes take less than half of the budget: open all the time",
+			OverheadChange: growth.OverheadChange{Reason: growth.OverheadFewTensors},
 		}},
 	}
 

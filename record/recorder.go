@@ -10,7 +10,6 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/keeper"
@@ -306,7 +305,7 @@ func (r *Recorder) sample(isLast bool) {
 		return // all have just exited
 	}
 	if tree.System.CgroupHidden && r.options.Limit == 0 {
-		r.notes.once(words.LimitHidden(), r.report)
+		r.notes.once(summary.Note{Code: summary.NoteLimitHidden}, r.report)
 	}
 	r.earlier.addSteps(tree)
 

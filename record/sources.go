@@ -2,7 +2,10 @@ package record
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
@@ -31,9 +34,10 @@ func sourcesOf(all []source.Status) []summary.Source {
 		case !s.Attached:
 			state = summary.SourceFailed
 		}
+		errno, _ := errors.AsType[unix.Errno](s.Err)
 		sources = append(sources, summary.Source{
-			Name: s.Name, PID: s.PID, State: state,
-			Reason: SourceReason(s), Producers: s.Producers,
+			Name: s.Name, PID: s.PID, State: state, Producers: s.Producers,
+			Reason: s.Reason, Errno: unix.ErrnoName(errno), Gap: s.Gap,
 		})
 	}
 	return sources

@@ -8,7 +8,6 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
 )
@@ -73,15 +72,9 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 		s.Marks = append(s.Marks, summary.Mark{AtS: summary.Seconds(m.At), Text: m.Text})
 	}
 
-	for _, l := range losses {
-		s.Losses = append(s.Losses, summary.Loss{
-			Code: l.Kind, Reason: words.Loss(l), Count: l.Count, PID: l.PID, Bytes: l.Bytes,
-		})
-	}
-
 	addBreakdown(s, result)
-	isStopped := r.session.IsStopped(s.Process.PID)
-	s.Warnings = words.Warnings(s, r.marks.Dropped(), isStopped)
+	s.Losses, s.MarksDropped = summary.LossesOf(losses), r.marks.Dropped()
+	s.Stopped = r.session.IsStopped(s.Process.PID)
 
 	s.GPUMemory = gpuSummaries(t, result.All)
 	if s.SpikeMemory = e.spikeMemory(); s.SpikeMemory.IsCaptured() {

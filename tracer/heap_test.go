@@ -443,7 +443,7 @@ func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
 	t.Helper()
 	events, losses := counters(t, s)
 	for _, l := range losses {
-		if !strings.Contains(l.Cause, "without unwind information") {
+		if !strings.Contains(l.Cause.String(), "without unwind information") {
 			t.Errorf("lost: %+v", l)
 		}
 	}

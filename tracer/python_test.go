@@ -311,7 +311,7 @@ func losses(t *testing.T, s *tracer.Session, but []growth.LossKind) map[string]u
 	counts := make(map[string]uint64)
 	for _, l := range list {
 		if !slices.Contains(but, l.Kind) {
-			counts[string(l.Kind)+" "+l.Cause] += l.Count
+			counts[string(l.Kind)+" "+l.Cause.String()] += l.Count
 		}
 	}
 	return counts

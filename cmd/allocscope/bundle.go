@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/cli"
@@ -27,8 +28,8 @@ func newBundleCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "bundle [DIR]",
 		Short: "Make one file of a trace for a report of a problem, without your names",
-		Long: `Bundle makes a .tar.gz of the folder of a trace, with what doctor and version print on this
-machine. It needs no privilege but to read the folder. Without DIR it takes the latest trace, by
+		Long: `Bundle makes a .tar.gz of the folder of a trace, with the checks of doctor on this machine, and
+its version. It needs no privilege but to read the folder. Without DIR it takes the latest trace, by
 allocscope-latest.
 
 It replaces the names of your functions, files, folders, processes, users, hosts, jobs, pods and
@@ -67,7 +68,7 @@ func runBundle(
 
 	report := doctor.NewReport(0)
 	options.Documents = map[string]any{"doctor.json": &report}
-	options.Machine = thisMachine()
+	options.Machine, options.Own = thisMachine(), ownWords(command.Root())
 	var contents *bundle.Contents
 	err = folder.CreateFile(output, owner, func(w io.Writer) (err error) {
 		contents, err = bundle.Write(command.Context(), w, dir, options)
@@ -79,6 +80,21 @@ func runBundle(
 
 	_, err = io.WriteString(command.OutOrStdout(), bundleText(output, contents))
 	return err
+}
+
+// ownWords are the names of a command, of the commands below it, and of their flags.
+func ownWords(command *cobra.Command) []string {
+	own := []string{command.Name()}
+	command.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+		own = append(own, "--"+flag.Name)
+		if flag.Shorthand != "" {
+			own = append(own, "-"+flag.Shorthand)
+		}
+	})
+	for _, below := range command.Commands() {
+		own = append(own, ownWords(below)...)
+	}
+	return own
 }
 
 // thisMachine is the machine that allocscope runs on.
@@ -177,7 +193,7 @@ func machineText(m bundle.Machine) []string {
 		parts = append(parts, m.System)
 	}
 
-	return append(parts, "and what doctor found")
+	return append(parts, "and which checks of doctor failed")
 }
 
 // replacedText counts the names by their kinds: "12 names of code, 3 folders, 1 host".

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -42,7 +43,7 @@ func textOf(t *testing.T, s summary.Summary, code string) string {
 	if i < 0 {
 		return ""
 	}
-	return s.Notes[i].Text
+	return words.Note(s.Notes[i])
 }
 
 func testNotesMallocs(t *testing.T) {

@@ -418,7 +418,7 @@ func testObjectsLeakyTrainer(t *testing.T) {
 	}
 	var kept []string
 	for _, c := range s.Suspects {
-		if k := words.KeeperOf(s.Keepers, c); k != nil {
+		if k := summary.KeeperOf(s.Keepers, &c); k != nil {
 			for _, path := range k.Paths {
 				kept = append(kept, words.KeeperPath(path))
 			}

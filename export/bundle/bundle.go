@@ -1,9 +1,8 @@
 // Package bundle makes one file of the folder of a trace, for a report of a problem: without the
 // names that the user has not published.
 //
-// Names and words that stay are listed, and all else is replaced: numbers, the words that
-// allocscope itself writes, and names from Python's library, from installed packages and from the
-// system.
+// Each text of summary.json is a code, or has a rule. Numbers, codes, and names from Python's
+// library, from installed packages and from the system stay. All else is replaced or left out.
 package bundle
 
 import (
@@ -19,6 +18,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/allocscope/allocscope/export/folder"
@@ -48,6 +48,8 @@ type Options struct {
 	// Version of allocscope, and the known facts of the machine that makes the bundle.
 	Version string
 	Machine Machine
+	// Own are the names of allocscope's commands and flags, as they are typed: "trace", "--limit".
+	Own []string
 	// Documents are written as JSON, by their file names: pointers to values, in which the names
 	// are replaced.
 	Documents map[string]any
@@ -94,11 +96,7 @@ type LeftOut struct {
 // out, and Contents says so. The error comes from w or the context, or says that nothing could be
 // read.
 func Write(ctx context.Context, w io.Writer, dir *folder.Folder, o Options) (*Contents, error) {
-	b := builder{ctx: ctx, dir: dir, options: o, names: newPseudonyms(o.Hide)}
-	for _, text := range []string{o.Version, o.Machine.Kernel, o.Machine.Architecture} {
-		b.names.keep(text)
-	}
-
+	b := builder{ctx: ctx, dir: dir, options: o, names: newPseudonyms(o.Hide, o.Own)}
 	if err := b.learn(); err != nil {
 		return nil, err
 	}
@@ -127,7 +125,7 @@ type builder struct {
 	written  int64
 }
 
-// learn reads all files once, so that every sentence is written with all names known.
+// learn reads all files once, so that all public names are known when the files are written.
 func (b *builder) learn() error {
 	// The profiles have the version, too: it is known before they are read.
 	_ = b.dir.ReadFile(folder.SummaryFile, func(r io.Reader) error {
@@ -154,7 +152,6 @@ func (b *builder) learn() error {
 			"(take one that the command prints without it)", strings.Join(unknown, ", "))
 	}
 
-	b.names.setLong()
 	b.contents = Contents{
 		Packages: packagesByRenown(b.names.packages), Libraries: sortedKeys(b.names.libraries),
 		LeftOut: []LeftOut{},
@@ -193,7 +190,7 @@ func (b *builder) write() error {
 		case errors.Is(err, fs.ErrNotExist) && name != folder.SummaryFile:
 			continue
 		case err != nil:
-			b.leaveOut(name, err.Error())
+			b.leaveOut(name, b.reasonOf(err))
 			continue
 		}
 
@@ -292,11 +289,21 @@ func (b *builder) add(name string, content []byte, modified time.Time) error {
 	return err
 }
 
-func (b *builder) leaveOut(file, reason string) {
-	if !b.options.KeepNames {
-		reason = b.names.sentence(reason, false)
+// reasonOf is why a file is left out. An error may quote the file, or name its folder.
+func (b *builder) reasonOf(err error) string {
+	errno, isErrno := errors.AsType[syscall.Errno](err)
+	switch {
+	case b.options.KeepNames:
+		return err.Error()
+	case isErrno:
+		return errno.Error()
+	case errors.Is(err, fs.ErrNotExist):
+		return "it is not there"
 	}
+	return "it is damaged"
+}
 
+func (b *builder) leaveOut(file, reason string) {
 	b.contents.LeftOut = append(b.contents.LeftOut, LeftOut{file, reason})
 }
 

@@ -73,6 +73,10 @@ func TestNumbers(t *testing.T) {
 	}
 
 	delete(was.(map[string]any)["files"].(map[string]any), "report")
+	for _, document := range []any{was, is} { // text is sentences, and next_steps is newer
+		delete(document.(map[string]any), "text")
+		delete(document.(map[string]any), "next_steps")
+	}
 	if was, is := numbersIn(was), numbersIn(is); !reflect.DeepEqual(was, is) {
 		t.Errorf("the numbers or enums of the summary differ")
 	}
@@ -111,7 +115,7 @@ func versionOf(t *testing.T, content []byte) string {
 
 // enums are the keys of allocscope's own words.
 var enums = set(`verdict why why_code kind trend cause confidence role state mode code of ended how reason
-about architecture`)
+about architecture cause`)
 
 // numbersIn returns a document with all texts empty, but for enums.
 func numbersIn(document any) any {

@@ -13,7 +13,7 @@ import (
 )
 
 // maxNameBytes bounds the names that are remembered. Further private ones get the same pseudonym,
-// and further public ones are replaced in sentences.
+// and further public ones are replaced in rows of a breakdown.
 const maxNameBytes = 64 << 20
 
 // pseudonyms replace private names: a word for the kind of name, and a number in the order in which
@@ -27,17 +27,15 @@ type pseudonyms struct {
 	found      map[string]bool   // of hidden: was met
 	packages   map[string]bool   // whose names stay
 	libraries  map[string]bool
-	long       *strings.Replacer // names with separators; nil: none are known yet
-	written    map[string]bool   // the pseudonyms, which sentences keep
-	bytes      int               // of the names above
+	own        map[string]bool // allocscope's commands and flags
+	bytes      int             // of the names above
 }
 
-func newPseudonyms(hide []string) *pseudonyms {
+func newPseudonyms(hide, own []string) *pseudonyms {
 	n := &pseudonyms{
 		pseudonyms: make(map[string]string), counts: make(map[string]int),
 		public: make(map[string]bool), hidden: make(map[string]string), found: make(map[string]bool),
-		packages: make(map[string]bool), libraries: make(map[string]bool),
-		written: make(map[string]bool),
+		packages: make(map[string]bool), libraries: make(map[string]bool), own: setOf(own),
 	}
 
 	for _, name := range hide {
@@ -64,20 +62,11 @@ func (n *pseudonyms) replace(kind, name string) string {
 
 	n.counts[kind]++
 	pseudonym := kind + "-" + strconv.Itoa(n.counts[kind])
-	n.pseudonyms[name], n.written[pseudonym] = pseudonym, true
+	n.pseudonyms[name] = pseudonym
 	return pseudonym
 }
 
-// remember makes sentences replace a text as a whole, which has blanks or other separators in it.
-func (n *pseudonyms) remember(text, replacement string) {
-	if _, ok := n.pseudonyms[text]; ok || text == replacement || !n.hasRoom(text) {
-		return
-	}
-
-	n.pseudonyms[text], n.written[replacement] = replacement, true
-}
-
-// keep makes sentences keep a name from a public place.
+// keep remembers a name from a public place.
 func (n *pseudonyms) keep(name string) {
 	if !n.public[name] && n.hasRoom(name) {
 		n.public[name] = true
@@ -102,9 +91,11 @@ __new__ __call__ __del__ __enter__ __exit__ __getitem__ __setitem__ __iter__
 __next__ __len__ __dict__ __globals__ __class__ __reduce__ __getstate__
 __setstate__`)
 
-func set(words string) map[string]bool {
+func set(words string) map[string]bool { return setOf(strings.Fields(words)) }
+
+func setOf(words []string) map[string]bool {
 	found := make(map[string]bool)
-	for _, word := range strings.Fields(words) {
+	for _, word := range words {
 		found[word] = true
 	}
 
@@ -126,6 +117,9 @@ func (n *pseudonyms) function(name string, isPublic bool) string {
 	}
 
 	if found := offsetInFile.FindStringSubmatch(name); found != nil {
+		if n.isKnownPublic(found[1]) || isWellKnown(found[1]) && !n.isHidden(found[1]) {
+			return name
+		}
 		return n.fileName(found[1]) + "+" + found[2]
 	}
 
@@ -193,9 +187,7 @@ func (n *pseudonyms) qualified(name string) string {
 		}
 	}
 
-	replaced := strings.Join(parts, ".")
-	n.remember(name, replaced)
-	return replaced
+	return strings.Join(parts, ".")
 }
 
 // packagesText has packages that many environments have installed, and whose names no program gives
@@ -272,9 +264,13 @@ func (n *pseudonyms) command(name string) string {
 		return name
 	}
 
-	replaced := program + " " + n.sentence(script, true)
-	n.remember(name, replaced)
-	return replaced
+	switch {
+	case strings.ContainsAny(script, separators):
+		return program + " " + n.argument(script)
+	case strings.Contains(script, "/"):
+		return program + " " + n.path(script)
+	}
+	return program + " " + n.component(script)
 }
 
 var (
@@ -299,7 +295,5 @@ func (n *pseudonyms) fileName(name string) string {
 		return n.replace("file", name)
 	}
 
-	replaced := n.replace("name", stem) + suffix
-	n.remember(name, replaced)
-	return replaced
+	return n.replace("name", stem) + suffix
 }

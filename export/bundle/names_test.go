@@ -8,12 +8,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	pprof "github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/doctor"
 )
 
 // TestEveryText fills each text of a summary with a secret.
@@ -30,7 +33,7 @@ func TestEveryText(t *testing.T) {
 		"okapi", "/srv/okapi quagga/zebu.py", "okapi (/srv/quagga.py:3)", "[okapi: /zebu]",
 		"okapi.quagga",
 		"the okapi of the quagga", "memory-okapi", "x (okapi.py)", "std::map<okapi, int>::at(zebu)",
-		"--okapi=quagga", "'okapi'", "/memfd:okapi (deleted)", "<okapi>", "okapi+0x12", "OKAPI_TOKEN",
+		"--okapi=quagga", "'okapi'", "/memfd:okapi (deleted)", "<okapi>", "okapi+0x12", "OKAPI_TOKEN", "EOKAPI",
 	} {
 		if i == 0 {
 			fill(reflect.ValueOf(s).Elem(), text, kept, &count)
@@ -38,10 +41,9 @@ func TestEveryText(t *testing.T) {
 			fill(reflect.ValueOf(s).Elem(), text, kept, new(int))
 		}
 
-		n := newPseudonyms(nil)
+		n := newPseudonyms(nil, nil)
 		copied := *s
 		n.summary(&copied)
-		n.setLong()
 		var out bytes.Buffer
 		if err := copied.Write(&out); err != nil {
 			t.Fatal(err)
@@ -59,6 +61,54 @@ func TestEveryText(t *testing.T) {
 
 	if count < 80 {
 		t.Errorf("filled %d texts", count)
+	}
+}
+
+// TestEveryField checks that each text of the documents is a code, or has a rule: a new field needs
+// a decision.
+func TestEveryField(t *testing.T) {
+	t.Parallel()
+	found := make(map[string]bool)
+	for _, of := range []reflect.Type{
+		reflect.TypeFor[summary.Summary](), reflect.TypeFor[doctor.Report](),
+	} {
+		findTexts(t, of, of.Name(), found)
+	}
+	for field := range fieldRules {
+		if !found[field] {
+			t.Errorf("%s has a rule, and is in no document", field)
+		}
+	}
+}
+
+// findTexts finds the fields of a type that have texts. Other rules have command lines and the
+// sentences.
+func findTexts(t *testing.T, of reflect.Type, owner string, found map[string]bool) {
+	t.Helper()
+	for i := range of.NumField() {
+		field := of.Field(i)
+		name := owner + "." + field.Name
+		is := field.Type
+		for is.Kind() == reflect.Pointer || is.Kind() == reflect.Slice {
+			is = is.Elem()
+		}
+		switch {
+		case is == reflect.TypeFor[time.Time](), is == reflect.TypeFor[summary.ResultText](), found[name]:
+		case field.Anonymous:
+			findTexts(t, is, owner, found)
+		case is.Kind() == reflect.Struct:
+			found[name] = true
+			findTexts(t, is, is.Name(), found)
+		case is.Kind() == reflect.String, is.Kind() == reflect.Map:
+			found[name] = true
+			key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			isKnown := fieldRules[name] != nil || codes()[owner+"."+key] != nil ||
+				field.Name == "CommandLine" || field.Name == "Arguments" ||
+				is == reflect.TypeFor[map[growth.Kind]int64]()
+			if !isKnown {
+				t.Errorf("%s is no code, and has no rule", name)
+			}
+		}
 	}
 }
 
@@ -153,7 +203,7 @@ func TestEveryTextOfAProfile(t *testing.T) {
 		}, NumUnit: map[string][]string{"okapi": {"quagga"}},
 	}}
 
-	newPseudonyms(nil).profile(p)
+	newPseudonyms(nil, nil).profile(p)
 	if err := p.CheckValid(); err != nil {
 		t.Fatal(err)
 	}
@@ -172,38 +222,63 @@ func TestEveryTextOfAProfile(t *testing.T) {
 	}
 }
 
-func TestSentence(t *testing.T) {
+// TestRowNames has the names of rows in all their forms.
+func TestRowNames(t *testing.T) {
 	t.Parallel()
-	n := newPseudonyms(nil)
-	n.path("/usr/lib/python3/dist-packages/PIL/Image.py")
-	n.command("gpu-node worker")
+	n := newPseudonyms(nil, nil)
+	n.frame("ImagingResize (/usr/lib/python3/dist-packages/PIL/_imaging.so)")
+	n.frame("Image.resize (/usr/lib/python3/dist-packages/PIL/Image.py:2192)")
+	n.frame("okapi (/srv/quagga.py:3)")
 	for _, c := range []struct{ text, want string }{
-		{"114 MiB (95% CI 122.4-126.5)", "114 MiB (95% CI 122.4-126.5)"},
-		{"in 2.9 h at this rate (about 08:19)", "in 2.9 h at this rate (about 08:19)"},
-		{"resize (Image.py:2192)", "name-1 (Image.py:2192)"},
-		{"read 10.1.2.3:4040 and fe80::1", "read host-1 and host-2"},
-		{"read /proc/self/pagemap", "read /proc/self/pagemap"},
-		{"open /usr/lib/../../okapi/zebu.py", "open /folder-1/name-2.py"},
-		{"/dev/shm/torch_*: read", "/dev/shm/torch_*: read"},
-		{"such as /dev/shm and memfd:quagga", "such as /dev/shm and memfd:name-3"},
-		{"try --duration 5m, not --zebu=3", "try --duration 5m, not name-4=3"},
-		{"PID 7 (gpu-node worker)", "PID 7 (process-1)"},
-		{"on gpu-node-17, train-host-3", "on name-5, name-6"},
-		{"node/worker/job of 4111-1111-1111-1111", "folder-2/folder-3/name-7 of name-8"},
-		{"before-tracing, 3-5 of 7/8, -2 MiB/min", "before-tracing, 3-5 of 7/8, -2 MiB/min"},
-		{"+12,270/min on 2026-11-26, warm-up", "+12,270/min on 2026-11-26, warm-up"},
-		{"libcudart.so.12 of libokapi.so.2", "libcudart.so.12 of name-9.so.2"},
+		{"ImagingResize (_imaging.so) < Image.resize (Image.py:2192)", "ImagingResize (_imaging.so) < Image.resize (Image.py:2192)"},
+		{"okapi (Image.py:7) < Image.resize (zebu.py:1)", "name-1 (Image.py:7) < name-3.name-4 (name-5.py:1)"},
+		{"free but resident: main heap", "free but resident: main heap"},
+		{"before tracing: zebu area", "before tracing: name-6"},
+		{"free but resident: arena 0x7f00", "free but resident: arena 0x7f00"},
+		{"other stacks", "other stacks"},
+		{"unexplained", "unexplained"},
+		{"/srv/okapi quagga.bin", "/srv/name-7.bin"},
+		{"/srv/okapi.bin: mmap (libc.so.6) < zebu (quagga.py:3)", "/srv/name-1.bin: mmap (libc.so.6) < name-5 (name-2.py:3)"},
+		{"memfd:okapi set: quagga", "memfd:name-8: name-2"},
+		{"shared anonymous memory", "shared anonymous memory"},
+		{"[stack not kept: too many frames]", "[stack not kept: too many frames]"},
+		{"[stack not kept: okapi]", "name-9"},
+		{"okapi: free but resident", "name-10"},
+		{"cache < worker < epoch", "name-11 < name-12 < name-13"},
 	} {
-		n.setLong()
-		if got := n.sentence(c.text, false); got != c.want {
+		if got := n.rowName(c.text); got != c.want {
 			t.Errorf("%q became %q, want %q", c.text, got, c.want)
 		}
 	}
 }
 
+// Words that allocscope uses as well are replaced where they are names of the user.
+func TestWordsOfTheUser(t *testing.T) {
+	t.Parallel()
+	s := &summary.Summary{
+		Sources: []summary.Source{{Name: "heap", Reason: "open /srv/cache: permission denied"}},
+		Notes: []summary.Note{summary.ProcessNote(growth.Selection{
+			Reason: growth.SelectionAsked, Traced: "python3 worker --host heap",
+		})},
+		GPUMemory: []summary.GPUMemory{{Reason: "the heap of the cache"}},
+		Overhead: &summary.Overhead{Changes: []summary.OverheadChange{{
+			OverheadChange: growth.OverheadChange{Source: "worker", Error: "attach cache"},
+		}}},
+		Losses: []summary.Loss{{Code: "cache", Cause: "worker"}},
+	}
+	newPseudonyms(nil, nil).summary(s)
+	var out bytes.Buffer
+	if err := s.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	if found := regexp.MustCompile(`cache|worker|denied|python3`).FindAllString(out.String(), -1); found != nil {
+		t.Errorf("%q remain:\n%s", found, out.String())
+	}
+}
+
 func TestMarks(t *testing.T) {
 	t.Parallel()
-	n := newPseudonyms(nil)
+	n := newPseudonyms(nil, nil)
 	for _, c := range []struct{ mark, want string }{
 		{"epoch 3", "epoch 3"},
 		{"Epoch_end 12", "Epoch_end 12"},
@@ -247,7 +322,7 @@ func TestAttributes(t *testing.T) {
 				{How: keeper.HowAttribute, Name: c.name, Type: "list"},
 			},
 		}
-		newPseudonyms(nil).document(p)
+		newPseudonyms(nil, nil).document(p)
 		got := pseudonymous.ReplaceAllString(p.Links[1].Name, fields)
 		if text := words.KeeperPath(*p); got != c.want || secret.MatchString(text) {
 			t.Errorf("%s of %s is %q in %q", c.name, c.holder, got, text)
@@ -278,7 +353,7 @@ func TestVariables(t *testing.T) {
 		}, "name-2"},
 	} {
 		p := &keeper.Path{Root: c.root}
-		newPseudonyms(nil).document(p)
+		newPseudonyms(nil, nil).document(p)
 		if p.Root.Name != c.want {
 			t.Errorf("%s of %s is %q, want %q", c.root.Name, c.root.Module, p.Root.Name, c.want)
 		}
@@ -300,7 +375,7 @@ func TestArguments(t *testing.T) {
 		{"", "postgres: okapi 10.1.2.3(4040)", "argument-1"},
 	} {
 		arguments := []string{c.first, "10.20.30.40", "123456", "/usr/share/okapi.json"}
-		n := newPseudonyms(nil)
+		n := newPseudonyms(nil, nil)
 		n.arguments(arguments, c.executable)
 		if arguments[0] != c.want || len(n.libraries) > 1 {
 			t.Errorf("%q is %q, want %q", c.first, arguments[0], c.want)
@@ -314,11 +389,14 @@ func TestArguments(t *testing.T) {
 	}
 
 	title := "/usr/bin/python3 /home/alice/acme/train.py --secret"
-	if got := newPseudonyms(nil).path(title); strings.Contains(got, "acme") ||
+	if got := newPseudonyms(nil, nil).path(title); strings.Contains(got, "acme") ||
 		strings.Contains(got, "secret") {
 		t.Errorf("%q became %q", title, got)
 	}
 }
+
+// ownFlags are some of allocscope's commands and flags.
+var ownFlags = strings.Fields(`trace run --duration --job --push --push-user --limit --overhead --tolerable`)
 
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
@@ -330,16 +408,16 @@ func TestCommandLine(t *testing.T) {
 		},
 		{
 			"allocscope trace --push-user 123456 --duration=5m --limit 32GiB --overhead 3%",
-			"allocscope trace argument-1 argument-2 --duration=5m --limit 32GiB --overhead 3%",
+			"allocscope trace --push-user argument-1 --duration=5m --limit 32GiB --overhead 3%",
 		},
 		{
 			"allocscope trace --push-user=123456 --limit 10.20.30.40 --tolerable 10MiB/min 5",
-			"allocscope trace argument-1 --limit host-1 --tolerable 10MiB/min argument-2",
+			"allocscope trace --push-user=argument-1 --limit host-1 --tolerable 10MiB/min argument-2",
 		},
 		{"allocscope run --overhead off -- okapi", "allocscope run --overhead off argument-1 argument-2"},
 	} {
 		arguments := strings.Split(c.line, " ")
-		newPseudonyms(nil).commandLine(arguments, 4242)
+		newPseudonyms(nil, ownFlags).commandLine(arguments, 4242)
 		if got := strings.Join(arguments, " "); got != c.want {
 			t.Errorf("%q became\n%q, want\n%q", c.line, got, c.want)
 		}
@@ -364,7 +442,7 @@ func TestPaths(t *testing.T) {
 		{"/usr/lib/python3.11/acme/x.py", "/usr/lib/folder-1/folder-2/name-1.py"},
 		{"/home/share/libc.so.6", "/home/user-1/libc.so.6"},
 	} {
-		if got := newPseudonyms(nil).path(c.file); got != c.want {
+		if got := newPseudonyms(nil, nil).path(c.file); got != c.want {
 			t.Errorf("%s became %s, want %s", c.file, got, c.want)
 		}
 	}
@@ -381,7 +459,7 @@ func TestHiddenNames(t *testing.T) {
 		{packages + "acme.libs/libacme-3f2a.so.3", "acme"},
 		{"/usr/lib/libz.so.1.2.13", "/usr/lib/libz.so.1.2.13"},
 	} {
-		seen := newPseudonyms(nil)
+		seen := newPseudonyms(nil, nil)
 		seen.path(c.file)
 		printed := append(sortedKeys(seen.packages), sortedKeys(seen.libraries)...)
 		if !slices.Equal(printed, []string{c.printed}) {
@@ -390,7 +468,7 @@ func TestHiddenNames(t *testing.T) {
 
 		top, _, _ := strings.Cut(strings.TrimPrefix(c.file, packages), "/")
 		for _, hide := range []string{c.printed, cmp.Or(top, c.file)} {
-			n := newPseudonyms([]string{hide, "nosuchname"})
+			n := newPseudonyms([]string{hide, "nosuchname"}, nil)
 			got := n.path(c.file)
 			if strings.Contains(got, "acme") || strings.Contains(got, "libz") {
 				t.Errorf("with --hide %s: %s", hide, got)
@@ -402,7 +480,7 @@ func TestHiddenNames(t *testing.T) {
 		}
 	}
 
-	if got := newPseudonyms([]string{"libacme.so"}).isHidden("libacme.so.3"); !got {
+	if got := newPseudonyms([]string{"libacme.so"}, nil).isHidden("libacme.so.3"); !got {
 		t.Error("--hide libacme.so leaves libacme.so.3")
 	}
 }
@@ -413,14 +491,14 @@ func FuzzSecret(f *testing.F) {
 	f.Add("open ", ": no such file", "/home/x/okapi")
 	f.Add("", " (PID 3)", "okapi:trainer")
 	f.Fuzz(func(t *testing.T, before, after, name string) {
-		n := newPseudonyms(nil)
+		n := newPseudonyms(nil, nil)
 		text := before + " okapi" + name + " " + after
 		if strings.Contains(text, "/") || strings.Contains(text, "<frozen ") {
 			t.Skip() // folders of the system keep their files
 		}
 
 		for _, got := range []string{
-			n.sentence(text, false), n.sentence(text, true), n.frame(text), n.root(text),
+			n.frame(text), n.root(text), n.rowName(text), n.shortFrame(text),
 			n.root("[" + text + "]"),
 			n.command(text), n.component(text), n.fileName(text), n.function(text, false), n.mark(text),
 			n.path(text), n.typeName("okapi" + name),

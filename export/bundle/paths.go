@@ -97,16 +97,10 @@ func isWellKnown(file string) bool {
 
 // path returns a path whose private parts have pseudonyms.
 func (n *pseudonyms) path(file string) string {
-	if replaced, ok := n.pseudonyms[file]; ok {
-		return replaced
-	}
-
 	bare, isDeleted := strings.CutSuffix(file, deleted)
 	replaced := n.barePath(withoutDots(bare))
-	n.remember(bare, replaced)
 	if isDeleted {
 		replaced += deleted
-		n.remember(file, replaced)
 	}
 
 	return replaced
@@ -134,8 +128,6 @@ func (n *pseudonyms) barePath(file string) string {
 		}
 
 		return "<" + n.replace("name", file) + ">"
-	case vocabulary[file]: // one that allocscope reads
-		return file
 	case !n.isPublic(file):
 		return n.folders(path.Dir(file), file) + n.fileName(path.Base(file))
 	}

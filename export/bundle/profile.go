@@ -2,6 +2,8 @@ package bundle
 
 import (
 	"encoding/hex"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/pprof/profile"
@@ -9,11 +11,26 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// labelRules are the labels of samples that hold names. All others are sentences.
+// labelRules are the labels of samples. All others are left out.
 var labelRules = map[string]textRule{
+	"kind":      code("BreakdownRow.kind"),
+	"trend":     code("Accumulation.trend"),
 	"component": (*pseudonyms).component,
 	"process":   (*pseudonyms).command,
-	"pid":       kept,
+	"pid":       number,
+	"gpu":       number,
+}
+
+// valueTypes are the types and units of the values of a sample.
+var valueTypes = set(`alloc_objects alloc_space inuse_objects inuse_space resident_space
+device_objects device_space device_reserved_space space count bytes`)
+
+// number is the rule of a text that is a whole number.
+func number(n *pseudonyms, text string) string {
+	if isNumber(text) {
+		return text
+	}
+	return n.replace("code", text)
 }
 
 // profile replaces private names in a profile. Its values, lines and addresses stay.
@@ -33,9 +50,11 @@ func (n *pseudonyms) profile(p *profile.Profile) {
 
 	n.sampleTypes(p)
 
-	for i, line := range p.Comments {
-		p.Comments[i] = n.sentence(line, false)
-	}
+	p.Comments = slices.DeleteFunc(p.Comments, func(line string) bool {
+		version, isVersion := strings.CutPrefix(line, "allocscope ")
+		isKept := isVersion && n.public[version] || intervalComment.MatchString(line)
+		return !isKept
+	})
 
 	p.DropFrames, p.KeepFrames, p.DocURL = growth.AllocatorFunctions, "", ""
 }
@@ -47,11 +66,15 @@ func (n *pseudonyms) sampleTypes(p *profile.Profile) {
 	}
 
 	for _, t := range types {
-		t.Type, t.Unit = n.sentence(t.Type, false), n.sentence(t.Unit, false)
+		t.Type, t.Unit = codeOf(valueTypes)(n, t.Type), codeOf(valueTypes)(n, t.Unit)
 	}
 
-	p.DefaultSampleType = n.sentence(p.DefaultSampleType, false)
+	p.DefaultSampleType = codeOf(valueTypes)(n, p.DefaultSampleType)
 }
+
+// intervalComment is a comment of numbers. summary.json has the facts of all other comments, but for
+// the version.
+var intervalComment = regexp.MustCompile(`^sampling interval [0-9]+ bytes$`)
 
 // locations replaces the functions. One that lies in a public file and in a private one, by its
 // name and source, becomes two.
@@ -113,29 +136,20 @@ func (n *pseudonyms) code(f *profile.Function, isPublic, isUnmapped bool) *profi
 
 func (n *pseudonyms) labels(s *profile.Sample) {
 	labels := make(map[string][]string, len(s.Label))
-	for key, values := range s.Label {
-		rule, isListed := labelRules[key]
-		for i, value := range values {
-			if isListed {
-				values[i] = rule(n, value)
-			} else {
-				values[i] = n.sentence(value, false)
-			}
+	for key, rule := range labelRules {
+		for _, value := range s.Label[key] {
+			labels[key] = append(labels[key], rule(n, value))
 		}
-
-		labels[n.sentence(key, false)] = values
 	}
-
 	s.Label = labels
 
+	const size = "bytes" // of an object
 	numbers, units := make(map[string][]int64), make(map[string][]string)
-	for key, values := range s.NumLabel {
-		name := n.sentence(key, false)
-		numbers[name] = values
-		for _, unit := range s.NumUnit[key] {
-			units[name] = append(units[name], n.sentence(unit, false))
+	if values := s.NumLabel[size]; len(values) > 0 {
+		numbers[size] = values
+		for _, unit := range s.NumUnit[size] {
+			units[size] = append(units[size], codeOf(valueTypes)(n, unit))
 		}
 	}
-
 	s.NumLabel, s.NumUnit = numbers, units
 }

@@ -5,35 +5,60 @@ import (
 	"path"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
 // A textRule replaces private names in a text of one sort.
 type textRule func(n *pseudonyms, text string) string
 
-// fieldRules are the fields of documents that hold names, by their type and name. All other texts
-// are sentences. So a new field is safe before it is listed here.
+// fieldRules are the fields of documents whose texts are no codes, by their type and name. A text
+// that is neither listed nor a code is left out, and fails TestEveryField.
 var fieldRules = map[string]textRule{
+	"Summary.Schema":            kept,
 	"Summary.Version":           kept,
 	"Summary.Kernel":            kept,
 	"Summary.Architecture":      kept,
+	"Summary.Files":             codeOf(traceFiles),
+	"Source.Name":               codeOf(sources),
+	"Source.Reason":             named("text"),
+	"Source.Errno":              codeOf(errnoNames()),
 	"Source.Producers":          (*pseudonyms).path,
+	"Selection.Command":         (*pseudonyms).argument,
+	"Selection.Traced":          (*pseudonyms).argument,
+	"Allocator.Name":            codeOf(mallocs),
+	"Allocator.File":            (*pseudonyms).path,
+	"OverheadChange.Source":     codeOf(sources),
+	"OverheadChange.Error":      named("text"),
+	"Step.Library":              (*pseudonyms).path,
 	"Process.Command":           (*pseudonyms).command,
 	"Process.Executable":        (*pseudonyms).path,
 	"TreeProcess.Command":       (*pseudonyms).command,
 	"Related.Command":           (*pseudonyms).command,
 	"OtherGrowth.Command":       (*pseudonyms).command,
 	"GPUMemory.Command":         (*pseudonyms).command,
+	"GPUMemory.Reason":          named("text"),
+	"Objects.Python":            matching(pythonVersion),
+	"Objects.TensorsUnknown":    sentenceOf(census.NoTorch, census.PartRead),
+	"Objects.Missing":           sentenceOf(census.MissingForTime, census.MissingLarge),
 	"Target.BootID":             named("boot"),
 	"Continued.Folder":          named("trace"),
 	"Mark.Text":                 (*pseudonyms).mark,
 	"Accumulation.Module":       (*pseudonyms).path,
 	"Accumulation.Component":    (*pseudonyms).component,
+	"Accumulation.Untrackable":  named("text"),
 	"Accumulation.Function":     (*pseudonyms).frame,
 	"Accumulation.Stack":        (*pseudonyms).frame,
 	"Accumulation.StackIDs":     kept,
@@ -45,8 +70,8 @@ var fieldRules = map[string]textRule{
 	"Suspect.Path":              (*pseudonyms).frame,
 	"Suspect.Callers":           (*pseudonyms).frame,
 	"BreakdownRow.Name":         (*pseudonyms).rowName,
-	"GPUBreakdownRow.Name":      (*pseudonyms).rowName,
-	"GPUBreakdownRow.Function":  strict,
+	"GPUBreakdownRow.GPU":       number,
+	"GPUBreakdownRow.Function":  (*pseudonyms).rowName,
 	"GPUBreakdownRow.Component": (*pseudonyms).component,
 	"GPU.UUID":                  named("gpu"),
 	"GPU.Name":                  kept,
@@ -61,25 +86,65 @@ var fieldRules = map[string]textRule{
 	"Keeper.Type":               (*pseudonyms).typeName,
 	"Link.Type":                 (*pseudonyms).typeName,
 	"TensorGroup.DType":         (*pseudonyms).dtype,
+	"TensorGroup.Device":        matching(devices),
 	"Root.Module":               (*pseudonyms).module,
 	"Root.File":                 (*pseudonyms).path,
 	"Root.Owner":                kept, // variables replaces these
 	"Root.Name":                 kept,
 	"Link.Name":                 kept,
+
+	"Report.Schema":  kept,
+	"Report.Command": dropped, // doctor's sentences have paths and names of the machine
+	"Result.Name":    kept,
+	"Result.Finding": dropped,
+	"Result.Remedy":  dropped,
+}
+
+var (
+	traceFiles = set(strings.Join([]string{
+		folder.GrowthFile, folder.WarmupFile, folder.PlateauFile, folder.SpikesFile,
+		folder.TimelineFile, folder.ProcessesFile, folder.GPUsFile, folder.ObjectsFile,
+		"growth warmup plateau spikes timeline processes gpus objects",
+	}, " "))
+	sources = set("heap mapping fault python tensor cuda step breakdown")
+	mallocs = set("glibc jemalloc mimalloc tcmalloc musl")
+
+	pythonVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*t?$`)
+	devices       = regexp.MustCompile(`^(cpu|cuda|meta|mps|xpu|hpu)(:[0-9]+)?$`)
+)
+
+// errnoNames are the names of the errors of the kernel.
+func errnoNames() map[string]bool {
+	names := make(map[string]bool)
+	for errno := range syscall.Errno(4096) {
+		names[unix.ErrnoName(errno)] = true
+	}
+	return names
+}
+
+func dropped(*pseudonyms, string) string { return "" }
+
+// sentenceOf keeps sentences that have nothing of the process in them.
+func sentenceOf(known ...string) textRule {
+	return func(n *pseudonyms, text string) string {
+		if slices.Contains(known, text) {
+			return text
+		}
+		return n.replace("text", text)
+	}
+}
+
+// matching keeps texts of one form.
+func matching(form *regexp.Regexp) textRule {
+	return func(n *pseudonyms, text string) string {
+		if form.MatchString(text) {
+			return text
+		}
+		return n.replace("code", text)
+	}
 }
 
 func kept(_ *pseudonyms, text string) string { return text }
-
-func strict(n *pseudonyms, text string) string { return n.sentence(text, true) }
-
-// rowName returns the name of a row of a breakdown: a file, or frames.
-func (n *pseudonyms) rowName(text string) string {
-	if strings.HasPrefix(text, "/") && !strings.Contains(text, ": ") && !strings.Contains(text, " < ") {
-		return n.path(text)
-	}
-
-	return strict(n, text)
-}
 
 func named(kind string) textRule {
 	return func(n *pseudonyms, text string) string { return n.replace(kind, text) }
@@ -137,24 +202,22 @@ func (n *pseudonyms) mark(text string) string {
 
 	kept = append(kept, n.replace("mark", text))
 	replaced := strings.Join(kept, " ")
-	n.pseudonyms[text], n.written[replaced] = replaced, true
+	n.pseudonyms[text] = replaced
 	return replaced
 }
 
 // document replaces private names in the texts of a value that pointer leads to.
 func (n *pseudonyms) document(pointer any) {
-	n.value(reflect.ValueOf(pointer).Elem(), func(n *pseudonyms, text string) string {
-		return n.sentence(text, false)
-	})
+	n.value(reflect.ValueOf(pointer).Elem(), dropped)
 }
 
-// summary replaces private names in a summary.
+// summary replaces private names in a summary. Its sentences are written again, from the
+// replaced names.
 func (n *pseudonyms) summary(s *summary.Summary) {
-	n.keep(s.Kernel)
-	n.keep(s.Version)
 	n.commandLine(s.CommandLine, s.Process.PID)
 	n.arguments(s.Process.Arguments, s.Process.Executable)
 	n.document(s)
+	s.Text = words.ResultOf(s, words.Place{}).Text()
 }
 
 // flagWords are values of flags that are no names.
@@ -172,7 +235,7 @@ func (n *pseudonyms) commandLine(arguments []string, pid int) {
 	for i, argument := range arguments {
 		flag, value, hasValue := strings.Cut(argument, "=")
 		isNumberFlag := numberFlags[flag]
-		isFlag := strings.HasPrefix(flag, "-") && vocabulary[flag] || isNumberFlag
+		isFlag := strings.HasPrefix(flag, "-") && n.own[flag] || isNumberFlag
 		isKept := func(value string) bool {
 			return flagWords[value] || (isOfNumberFlag || isNumberFlag && hasValue) && isAmount(value)
 		}
@@ -180,7 +243,7 @@ func (n *pseudonyms) commandLine(arguments []string, pid int) {
 		switch {
 		case i == 0:
 			arguments[i] = n.path(argument)
-		case i == 1 && vocabulary[argument], isFlag && !hasValue, argument == strconv.Itoa(pid):
+		case i == 1 && n.own[argument], isFlag && !hasValue, argument == strconv.Itoa(pid):
 		case isFlag:
 			if !isKept(value) {
 				arguments[i] = flag + "=" + n.argument(value)
@@ -197,8 +260,10 @@ func (n *pseudonyms) commandLine(arguments []string, pid int) {
 func isAmount(text string) bool {
 	amount, _, _ := strings.Cut(text, "/") // 10MiB/min
 	return quantity.MatchString(amount) && !address.MatchString(text) &&
-		(amount == text || isOwnWord(text))
+		(amount == text || perTime.MatchString(text))
 }
+
+var perTime = regexp.MustCompile(`/(s|min|h|day|step)$`)
 
 // arguments replaces all that a process was called with, but for its program. Its program is the
 // first if that is the path of the executable, or of a Python: a process may have written its title
@@ -222,9 +287,6 @@ func (n *pseudonyms) argument(text string) string {
 	switch {
 	case address.MatchString(text):
 		return n.replace("host", text)
-	case quantity.MatchString(text): // sentences keep the number
-		n.counts["argument"]++
-		return "argument-" + strconv.Itoa(n.counts["argument"])
 	}
 
 	return n.replace("argument", text)
@@ -248,11 +310,12 @@ func (n *pseudonyms) value(v reflect.Value, rule textRule) {
 	case reflect.Map:
 		n.mapValues(v, rule)
 	case reflect.Struct:
-		n.structFields(v, rule)
+		n.structFields(v, v.Type().Name())
 	}
 }
 
-func (n *pseudonyms) structFields(v reflect.Value, rule textRule) {
+// structFields replaces the texts of a struct. owner is the type that has its keys in JSON.
+func (n *pseudonyms) structFields(v reflect.Value, owner string) {
 	if v.Type() == reflect.TypeFor[time.Time]() {
 		return
 	}
@@ -263,12 +326,11 @@ func (n *pseudonyms) structFields(v reflect.Value, rule textRule) {
 			continue // commandLine and arguments replace them
 		}
 
-		own, isListed := fieldRules[v.Type().Name()+"."+field.Name]
-		if !isListed {
-			own = rule
+		if field.Anonymous {
+			n.structFields(v.Field(i), owner)
+			continue
 		}
-
-		n.value(v.Field(i), own)
+		n.value(v.Field(i), ruleOf(owner, field))
 	}
 
 	switch s := v.Addr().Interface().(type) {
@@ -279,6 +341,23 @@ func (n *pseudonyms) structFields(v reflect.Value, rule textRule) {
 	case *keeper.Path:
 		n.variables(s)
 	}
+}
+
+// ruleOf is the rule of a field: its own, or the rule of its codes. Without either, texts are left
+// out.
+func ruleOf(owner string, field reflect.StructField) textRule {
+	if rule := fieldRules[owner+"."+field.Name]; rule != nil {
+		return rule
+	}
+	if field.Type == reflect.TypeFor[map[growth.Kind]int64]() {
+		return code("BreakdownRow.kind")
+	}
+
+	key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+	if known := codes()[owner+"."+key]; known != nil {
+		return codeOf(known)
+	}
+	return dropped
 }
 
 // variables replaces the names of variables, attributes and keys of a path whose types and files

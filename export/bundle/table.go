@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/rows"
 )
 
 // maxTableBytes bounds the part of a table that is read: months of a trace.
@@ -54,7 +55,7 @@ func (n *pseudonyms) isHeader(line string) bool {
 	}
 
 	for _, column := range strings.Split(line, ",") {
-		if !isOwnWord(column) {
+		if !rows.IsColumn(column) {
 			return false
 		}
 	}

@@ -219,10 +219,10 @@ func TestNotes(t *testing.T) {
 		b.Summary.Process = summary.Process{PID: 7, Executable: "/usr/bin/other\x1b[31m"}
 		b.Summary.Residents = []summary.Resident{{Process: 7, Scanned: 0.12}}
 		b.Summary.Losses = []summary.Loss{
-			{Reason: "truncated stacks", Count: 3},
-			{Reason: "a\x1b", Count: 9},
-			{Reason: "b", Count: 1},
-			{Reason: "c", Count: 2},
+			{Code: growth.LossTruncatedStacks, Count: 3},
+			{Code: "a\x1b", Count: 9},
+			{Code: "b", Count: 1},
+			{Code: "c", Count: 2},
 		}
 		b.Summary.Sources = []summary.Source{
 			{Name: "heap", State: summary.SourceOff},

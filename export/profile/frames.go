@@ -2,6 +2,7 @@ package profile
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 
 	"github.com/allocscope/allocscope/growth"
@@ -13,7 +14,7 @@ func Frames(s *growth.Stack) []growth.Frame {
 	frames := slices.Clip(s.Frames)
 	switch {
 	case s.Truncated != "" && len(frames) > 0:
-		frames = append(frames, growth.Frame{Function: fmt.Sprintf("[truncated: %s]", s.Truncated)})
+		frames = append(frames, s.TruncatedFrame())
 	case s.Truncated != "", s.Root == "" && len(frames) == 0:
 		frames = append(frames, s.LostFrame())
 	}
@@ -39,6 +40,10 @@ func FrameText(f growth.Frame) string {
 
 	return f.Function
 }
+
+// FrameWithLine matches a frame with a source line, as FrameText writes it: its function, file and
+// line.
+var FrameWithLine = regexp.MustCompile(`^(.*) \((.*):(\d+)\)$`)
 
 // StackText writes a stack, leaf first, one line per frame, without the frames of the allocator.
 func StackText(s *growth.Stack) []string {

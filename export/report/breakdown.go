@@ -17,7 +17,7 @@ import (
 // other processes.
 func breakdownsOf(s *summary.Summary) []breakdownView {
 	var views []breakdownView
-	own, p := words.BreakdownOf(s.Breakdown, s.Process.PID), words.ResidentOf(s)
+	own, p := words.BreakdownOf(s.Breakdown, s.Process.PID), s.MainResident()
 	if len(own.Kinds) > 0 {
 		title := fmt.Sprintf("%s: %s", pidText(s.Process.PID), units.Signed(own.Sum().Delta))
 		view := breakdownOf(s, own, title, "RSS", p)

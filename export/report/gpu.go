@@ -37,7 +37,7 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 	for i := range s.GPUMemory {
 		d := &s.GPUMemory[i]
 		v := gpuView{
-			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(words.VerdictAtEnd(s, d.Verdict), words.AtGPULimit),
+			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(d.Verdict, words.AtGPULimit),
 			Facts: gpuFacts(s, d), Suspects: suspectsOf(d.Suspects, nil),
 			Advice: words.GPUAdvice(d), Reason: words.GPUCountUnknown(*d), Curves: curveViews(d),
 			Breakdown: gpuBreakdownOf(d, s.BaselineS),
@@ -60,7 +60,7 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 
 // gpuFacts are the numbers that people look for first.
 func gpuFacts(s *summary.Summary, d *summary.GPUMemory) []fact {
-	facts := verdictFacts(words.VerdictAtEnd(s, d.Verdict), "Out of GPU memory", nil)
+	facts := verdictFacts(d.Verdict, "Out of GPU memory", nil)
 	if d.HeadroomBytes != nil {
 		facts = append(facts, fact{
 			"Headroom", units.Bytes(float64(*d.HeadroomBytes)), "on the GPU with the least",

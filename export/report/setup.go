@@ -18,7 +18,7 @@ func sourcesOf(s *summary.Summary) []sourceView {
 		if source.PID != 0 {
 			pid = fmt.Sprint(source.PID)
 		}
-		sources = append(sources, sourceView{source.Name, pid, source.State, source.Reason})
+		sources = append(sources, sourceView{source.Name, pid, source.State, words.SourceReason(source)})
 	}
 
 	return sources
@@ -106,7 +106,7 @@ func probingOf(s *summary.Summary) []phaseBand {
 func changesOf(s *summary.Summary) []markLine {
 	lines, mode := []markLine{}, summary.HeapFull
 	for _, c := range changesIn(s) {
-		text := c.Text
+		text := words.OverheadChange(c.OverheadChange)
 		if c.Mode != mode {
 			text = words.HeapMode(c.Mode)
 		}

@@ -506,7 +506,7 @@ func phaseRowsOf(s *summary.Summary) []phaseRow {
 
 	for _, c := range changesIn(s) {
 		all = append(all, timedRow{
-			c.AtS, phaseRow{units.Seconds(c.AtS), "", "probes: " + c.Text, ""},
+			c.AtS, phaseRow{units.Seconds(c.AtS), "", "probes: " + words.OverheadChange(c.OverheadChange), ""},
 		})
 	}
 

@@ -152,7 +152,7 @@ func TestTimeline(t *testing.T) {
 	t.Run("changes of the probes", func(t *testing.T) {
 		s := leakingSummary()
 		d := timelineOf(&s, timelineRows(300))
-		want := []markLine{{20, "heap sampled in bursts"}, {90, "sampling interval 128 KiB"}}
+		want := []markLine{{20, "heap sampled in bursts"}, {90, "walking stacks takes little: one sample in 128 KiB"}}
 		if !slices.Equal(d.Changes, want) {
 			t.Errorf("%+v, want %+v", d.Changes, want)
 		}

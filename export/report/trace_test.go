@@ -117,7 +117,7 @@ func leakingSummary() summary.Summary {
 			{About: advice.AboutRetained, PID: 42, Bytes: 90 * mib, RSSShare: 0.25, Arenas: 1},
 			{About: advice.AboutRetained, PID: 50, Bytes: 40 * mib, Arenas: 8, IsArenaLimit: true},
 		},
-		Warnings: []string{"3 stack map full"},
+		Losses: []summary.Loss{{Code: growth.LossUnknownStacks, Count: 3}},
 		Overhead: &summary.Overhead{
 			Limit: 0.03, Slowdown: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300,
 			Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,
@@ -125,9 +125,13 @@ func leakingSummary() summary.Summary {
 			StepSinceS: pointer(0.1839), Changes: []summary.OverheadChange{
 				{
 					AtS: 20, Mode: summary.HeapBursts,
-					Text: "heap probes would take 41%: sampled in bursts",
+					OverheadChange: growth.OverheadChange{
+						Reason: growth.OverheadExpensive, Source: "heap", Share: 0.41,
+					},
 				},
-				{AtS: 90, Mode: summary.HeapBursts, Text: "sampling interval 128 KiB"},
+				{AtS: 90, Mode: summary.HeapBursts, OverheadChange: growth.OverheadChange{
+					Reason: growth.OverheadFewWalks, Interval: 128 << 10,
+				}},
 			},
 		},
 	}

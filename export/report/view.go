@@ -136,14 +136,14 @@ func viewOf(s *summary.Summary, dir string, data pageData) *view {
 		Duration: units.Seconds(s.DurationS), Ended: words.Ended(s),
 		Started:    s.Started.Format("2 January 2006, 15:04:05 MST"),
 		StartedISO: s.Started.Format(time.RFC3339),
-		Verdict:    verdictOf(words.VerdictAtEnd(s, s.Verdict), words.AtLimit), Facts: factsOf(s),
+		Verdict:    verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s),
 		Result:   result.Blocks,
 		Suspects: suspectsOf(s.Suspects, s.Keepers), Diagnoses: words.Diagnoses(s),
 		Advice:     words.Advice(s),
 		Breakdowns: breakdownsOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS),
 		RowsNote: words.RowsNote(s), InBursts: s.Overhead.InBursts(), Processes: processesOf(s),
 		Outlier:  words.OutlierDetails(s.Outlier),
-		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: words.Limits(s),
+		Warnings: words.Warnings(s), Sources: sourcesOf(s), Limits: words.Limits(s),
 		CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
 		PprofCommands: strings.Join(pprofCommandsOf(data), "\n"), GPUMemory: gpuViewsOf(s),
 		Spikes: spikeMemoryOf(s), Objects: objectsOf(s),
@@ -238,7 +238,7 @@ func suspectsOf(all []summary.Suspect, keepers []summary.Keeper) []suspectView {
 		if c.Share != nil {
 			share = units.WholePercent(*c.Share) + " of the growth"
 		}
-		kept := words.KeptBy(words.KeeperOf(keepers, c), maxKeptChars)
+		kept := words.KeptBy(summary.KeeperOf(keepers, &c), maxKeptChars)
 		suspects = append(suspects, suspectView{share, c.Component, words.Suspect(c), kept})
 	}
 
@@ -247,7 +247,7 @@ func suspectsOf(all []summary.Suspect, keepers []summary.Keeper) []suspectView {
 
 // factsOf are the numbers that people look for first.
 func factsOf(s *summary.Summary) []fact {
-	facts := verdictFacts(words.VerdictAtEnd(s, s.Verdict), "Out of memory", s.Limit)
+	facts := verdictFacts(s.Verdict, "Out of memory", s.Limit)
 	if r := s.RSS; r.StartBytes != nil {
 		facts = append(facts, fact{"RSS at the start", units.Bytes(float64(*r.StartBytes)), ""})
 	}

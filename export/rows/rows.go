@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -212,4 +213,10 @@ func parseCounter(field string) (int64, error) {
 	}
 
 	return int64(value), nil
+}
+
+// IsColumn reports whether a file of this package has a column of this name.
+func IsColumn(name string) bool {
+	return slices.Contains(slices.Concat(timelineLayout.header(), processesLayout.header(),
+		gpusLayout.header(), objectsLayout.header()), name)
 }

@@ -302,3 +302,31 @@ func DiagnosesOf(process int, diagnoses []diagnosis.Diagnosis) []Diagnosis {
 	}
 	return out
 }
+
+// MainCause is the cause of most of the growth of the main process; nil: there is none. Pages of
+// files are no cause of growth that lasts: then it is the cause of most of the rest.
+func (s *Summary) MainCause() *Diagnosis {
+	rest := 1.0
+	for _, d := range s.Diagnoses {
+		if d.Process == s.Process.PID && d.Cause == diagnosis.PageCache {
+			rest -= d.Share
+		}
+	}
+	for i, d := range s.Diagnoses {
+		isCause := d.Cause != diagnosis.Undecided && d.Cause != diagnosis.PageCache
+		if d.Process == s.Process.PID && isCause && d.Share >= max(0, rest)/2 {
+			return &s.Diagnoses[i]
+		}
+	}
+	return nil
+}
+
+// MainResident is the kernel's count for the main process of the trace.
+func (s *Summary) MainResident() Resident {
+	isMain := func(p Resident) bool { return p.Process == s.Process.PID }
+	i := slices.IndexFunc(s.Residents, isMain)
+	if i < 0 {
+		return Resident{}
+	}
+	return s.Residents[i]
+}

@@ -255,3 +255,36 @@ func otherGPURows(rows []GPUBreakdownRow) GPUBreakdownRow {
 	}
 	return sum
 }
+
+// GPUInCharge is the GPU memory that the result is about: the worst that grows, where its verdict is
+// worse than that on RSS, or as bad and at its limit earlier; nil: the result is about RSS.
+func (s *Summary) GPUInCharge() (inCharge *GPUMemory) {
+	var headroom *int64
+	if s.Limit != nil {
+		headroom = &s.Limit.HeadroomBytes
+	}
+
+	worst, nearest := &s.Verdict, secondsToLimit(&s.Verdict, headroom)
+	for i := range s.GPUMemory {
+		g := &s.GPUMemory[i]
+		toLimit := secondsToLimit(&g.Verdict, g.HeadroomBytes)
+		order := cmp.Or(cmp.Compare(g.Class.Severity(), worst.Class.Severity()),
+			cmp.Compare(nearest, toLimit))
+		if g.Class.Grows() && order > 0 {
+			worst, nearest, inCharge = &g.Verdict, toLimit, g
+		}
+	}
+	return inCharge
+}
+
+// secondsToLimit is the time to the limit, or the time that was left when the process has ended.
+// It is infinite where no limit is near.
+func secondsToLimit(v *Verdict, headroom *int64) float64 {
+	switch {
+	case v.SecondsToLimit != nil:
+		return *v.SecondsToLimit
+	case v.EndedBeforeLimit && headroom != nil && v.RateBytesPerMin != nil && *v.RateBytesPerMin > 0:
+		return 60 * float64(*headroom) / *v.RateBytesPerMin
+	}
+	return math.Inf(1)
+}

@@ -1,10 +1,13 @@
 package summary
 
 import (
+	"slices"
 	"unicode/utf8"
 
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
@@ -95,4 +98,67 @@ func key(name string) string {
 		return name
 	}
 	return string([]rune(name)[:maxKeyChars-1]) + "…"
+}
+
+// MinKeeperShare is the share of the samples from which on a path explains most of them.
+const MinKeeperShare = 0.5
+
+// KeeperOf is the answer of the search for who keeps the memory of a suspect: of its stack that
+// grew most and has an answer; nil: none was searched for.
+func KeeperOf(keepers []Keeper, c *Suspect) *Keeper {
+	var unanswered *Keeper
+	for _, id := range c.StackIDs {
+		i := slices.IndexFunc(keepers, func(k Keeper) bool { return k.StackID == id })
+		switch {
+		case i < 0:
+		case keepers[i].isAnswer():
+			return &keepers[i]
+		case unanswered == nil:
+			unanswered = &keepers[i]
+		}
+	}
+	return unanswered
+}
+
+// isAnswer reports whether a search explains most of its samples.
+func (k *Keeper) isAnswer() bool {
+	return len(k.Paths) > 0 && k.Paths[0].Share >= MinKeeperShare || k.IsGarbage()
+}
+
+// IsGarbage reports whether most samples wait for the garbage collector.
+func (k *Keeper) IsGarbage() bool { return k.Samples > 0 && 2*k.Garbage > k.Samples }
+
+// MainKeeper is who keeps the memory of the first suspect, or of the type that gains most where the
+// cause is small Python objects; nil: it is not known.
+func (s *Summary) MainKeeper() *Keeper {
+	if len(s.Suspects) > 0 {
+		if k := KeeperOf(s.Keepers, &s.Suspects[0]); k != nil && k.isAnswer() {
+			return k
+		}
+	}
+	main := s.MainCause()
+	if main == nil || main.Cause != diagnosis.PythonObjects || s.Objects == nil {
+		return nil
+	}
+	for _, t := range s.Objects.Types {
+		i := slices.IndexFunc(s.Keepers, func(k Keeper) bool {
+			return k.StackID == "" && k.Type == t.Type && k.PID == s.Process.PID && k.isAnswer()
+		})
+		if i >= 0 {
+			return &s.Keepers[i]
+		}
+	}
+	return nil
+}
+
+// TensorKeeper is who keeps the tensors of a process that retains them on GPUs; nil: it is not
+// known.
+func (s *Summary) TensorKeeper(g *GPUMemory) *Keeper {
+	i := slices.IndexFunc(s.Keepers, func(k Keeper) bool {
+		return k.PID == g.Process && k.Type == "torch.Tensor" && k.isAnswer()
+	})
+	if i < 0 || gpu.Diagnosis(g.Diagnosis) != gpu.DiagnosisTensors {
+		return nil
+	}
+	return &s.Keepers[i]
 }

@@ -1,5 +1,13 @@
 package summary
 
+import (
+	"math"
+	"time"
+
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+)
+
 // Overhead is the cost of tracing, and the changes that kept it within its limit.
 type Overhead struct {
 	// Limit is the largest share of the elapsed time that the probes may take from any thread, 0.03
@@ -50,11 +58,26 @@ const (
 	HeapOff    = "off"    // not at all
 )
 
-// An OverheadChange is a change and its cause, in a sentence, and the mode of source heap since.
+// An OverheadChange is a change of the probes with its reason, and the mode of source heap since.
 type OverheadChange struct {
 	AtS  float64 `json:"at_s"`
 	Mode string  `json:"mode"`
-	Text string  `json:"text"`
+	growth.OverheadChange
+}
+
+// OverheadChangeOf converts a change. mode is the mode of source heap since.
+func OverheadChangeOf(at time.Duration, mode string, c growth.OverheadChange) OverheadChange {
+	const most = 1e9 // of anything that is not forged
+	for _, number := range []*float64{
+		&c.Share, &c.Slowdown, &c.Limit, &c.Calls, &c.Length, &c.Spacing,
+	} {
+		if math.IsNaN(*number) {
+			*number = 0
+		}
+		*number = min(*number, most)
+	}
+	c.Error = units.Name(c.Error)
+	return OverheadChange{AtS: Seconds(at), Mode: mode, OverheadChange: c}
 }
 
 // InBursts reports whether the heap was sampled in bursts; false for nil.

@@ -128,8 +128,12 @@ type Summary struct {
 	// Files of the trace: a name such as "growth" or "timeline" maps to the file in the folder of
 	// this summary.
 	Files map[string]string `json:"files"`
-	// Warnings for people, a sentence each.
-	Warnings []string `json:"warnings"`
+	// MarksDropped is the number of marks that were too many; absent: none were.
+	MarksDropped int `json:"marks_dropped,omitempty"`
+	// Stopped: the process was stopped when the trace ended; absent: it was not.
+	Stopped bool `json:"stopped,omitempty"`
+	// NextSteps are what to do next, the first step first. Write sets them.
+	NextSteps []Step `json:"next_steps"`
 	// Text is the result for people, as the terminal prints it.
 	Text ResultText `json:"text"`
 }
@@ -161,12 +165,16 @@ const (
 	EndedOutOfMemory = "out-of-memory"
 )
 
-// A Note is a fact that was known when a trace started, or soon after.
+// A Note is a fact that was known when a trace started, or soon after. It has the field of its code.
 type Note struct {
 	// Code is one of the constants Note….
 	Code string `json:"code"`
-	// Text is one or two sentences for people.
-	Text string `json:"text"`
+	// Selection of NoteProcess.
+	Selection growth.Selection `json:"selection,omitzero"`
+	// Plan of NoteSampling.
+	Plan Plan `json:"plan,omitzero"`
+	// Allocator of NoteAllocator.
+	Allocator Allocator `json:"allocator,omitzero"`
 }
 
 // Codes of notes.
@@ -176,6 +184,37 @@ const (
 	NoteAllocator   = "allocator"    // data that its malloc keeps from being measured
 	NoteLimitHidden = "limit-hidden" // a limit of its container may be unknown
 )
+
+// ProcessNote is which process is traced, and why.
+func ProcessNote(s growth.Selection) Note {
+	s.Command, s.Traced = units.Command(s.Command), units.Command(s.Traced)
+	return Note{Code: NoteProcess, Selection: s}
+}
+
+// A Plan is how a trace samples, and when it ends.
+type Plan struct {
+	// IntervalBytes is the mean number of bytes between samples; absent: allocscope's choice.
+	IntervalBytes uint64 `json:"interval_bytes,omitempty"`
+	// Limit is the largest share of the job's time that tracing may take; absent: there is none.
+	Limit float64 `json:"limit_share,omitempty"`
+	// DurationS is absent where the trace goes on until Ctrl-C.
+	DurationS float64 `json:"duration_s,omitempty"`
+	// UntilSettledS is the longest trace, where it goes on until the verdict is settled; absent: it
+	// does not.
+	UntilSettledS float64 `json:"until_settled_s,omitempty"`
+	// NoHeap: source heap is not wanted.
+	NoHeap bool `json:"no_heap,omitempty"`
+}
+
+// An Allocator is the malloc of a traced process.
+type Allocator struct {
+	PID int `json:"pid"`
+	// Name is absent if it is not known. File is the name of its file, without folders.
+	Name string `json:"name,omitempty"`
+	File string `json:"file"`
+	// Limit of the findings in its heap where that is probed in bursts.
+	Limit growth.HeapLimit `json:"limit"`
+}
 
 // A Process is the main process of a trace.
 type Process struct {
@@ -196,8 +235,12 @@ type Source struct {
 	PID int `json:"pid,omitempty"`
 	// State is one of the constants Source….
 	State string `json:"state"`
-	// Reason why the source is not attached; absent if it is.
-	Reason string `json:"reason,omitempty"`
+	// Reason is the error for which the source is not attached, or not to all its functions, and Errno
+	// the name of its system error, such as "EPERM"; absent: there was none. Gap is the data that it
+	// misses though it is attached; absent: none.
+	Reason string           `json:"reason,omitempty"`
+	Errno  string           `json:"errno,omitempty"`
+	Gap    growth.SourceGap `json:"gap,omitempty"`
 	// Producers are the files that sample the heap themselves, whose probes are used instead of
 	// malloc's; absent: malloc's are used, or the trace has preloaded the library.
 	Producers []string `json:"producers,omitempty"`
@@ -305,10 +348,10 @@ type Events struct {
 
 // A Loss is how often something was missed for one reason.
 type Loss struct {
-	// Code is one of growth.Loss…, and Reason the lost data and the cause, in words.
-	Code   growth.LossKind `json:"code"`
-	Reason string          `json:"reason"`
-	Count  uint64          `json:"count"`
+	// Code is one of growth.Loss…. Cause is why stacks lack frames; absent of other losses.
+	Code  growth.LossKind   `json:"code"`
+	Cause growth.Truncation `json:"cause,omitempty"`
+	Count uint64            `json:"count"`
 	// PID of the process that has lost it; absent where any process may have.
 	PID int `json:"pid,omitempty"`
 	// Bytes that were lost, at least; absent where they are unknown, or there are none.
@@ -319,9 +362,24 @@ type Loss struct {
 func (s *Summary) Missing() growth.Losses {
 	var losses growth.Losses
 	for _, l := range s.Losses {
-		losses = append(losses, growth.Loss{Kind: l.Code, Count: l.Count, PID: l.PID, Bytes: l.Bytes})
+		losses = append(losses, l.Loss())
 	}
 	return claim.With(losses, s.Overhead != nil && s.Overhead.InBursts(), s.IntervalBytes)
+}
+
+// Loss is the loss in the form of package growth.
+func (l Loss) Loss() growth.Loss {
+	return growth.Loss{Kind: l.Code, Cause: l.Cause, Count: l.Count, PID: l.PID, Bytes: l.Bytes}
+}
+
+// LossesOf converts losses.
+func LossesOf(all growth.Losses) (losses []Loss) {
+	for _, l := range all {
+		losses = append(losses, Loss{
+			Code: l.Kind, Cause: l.Cause, Count: l.Count, PID: l.PID, Bytes: l.Bytes,
+		})
+	}
+	return losses
 }
 
 // Write writes the summary as indented JSON. The error comes from w, unwrapped, or says that a
@@ -347,7 +405,7 @@ func (s *Summary) Write(w io.Writer) error {
 	out.GPUs = list(out.GPUs)
 	out.Losses = list(out.Losses)
 	out.Overhead = out.Overhead.withLists()
-	out.Warnings = list(out.Warnings)
+	out.NextSteps = list(out.WhatNext())
 	out.Files = table(out.Files)
 	out.Live.Bytes = table(out.Live.Bytes)
 	encoder := json.NewEncoder(w)

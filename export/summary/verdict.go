@@ -61,6 +61,9 @@ type Verdict struct {
 	StepsToLimit       *float64 `json:"to_limit_steps,omitempty"`
 	StepsToLimitLow    *float64 `json:"to_limit_low_steps,omitempty"`
 	StepsToLimitHigh   *float64 `json:"to_limit_high_steps,omitempty"`
+	// EndedBeforeLimit: the process has ended, and would have met the limit at this rate; absent: it
+	// has not ended, or no limit was near.
+	EndedBeforeLimit bool `json:"ended_before_limit,omitempty"`
 	// WatchLongerS is how much longer to watch at least; 0: the verdict is final.
 	WatchLongerS     *float64 `json:"watch_longer_s,omitempty"`
 	WatchLongerSteps *float64 `json:"watch_longer_steps,omitempty"`
@@ -149,7 +152,8 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 		SecondsToLimitHigh: milli(v.ToLimitHigh * seconds),
 		StepsToLimitHigh:   milli(v.ToLimitHigh * steps),
 		WatchLongerS:       milli(v.Longer * seconds), WatchLongerSteps: milli(v.Longer * steps),
-		Phases: []VerdictPhase{},
+		EndedBeforeLimit: v.EndedBeforeLimit,
+		Phases:           []VerdictPhase{},
 	}
 
 	if v.Reason == verdict.ReasonFewRechecks {

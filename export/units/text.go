@@ -9,3 +9,15 @@ const maxNameBytes = 300
 func Name(name string) string {
 	return growth.Truncate(growth.Printable(name), maxNameBytes)
 }
+
+// maxCommandRunes bounds how much of a command line is quoted.
+const maxCommandRunes = 60
+
+// Command is a command line in printable characters, shortened.
+func Command(text string) string {
+	text = Name(text)
+	if runes := []rune(text); len(runes) > maxCommandRunes {
+		return string(runes[:maxCommandRunes-1]) + "…"
+	}
+	return text
+}

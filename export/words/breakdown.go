@@ -12,16 +12,6 @@ import (
 	"github.com/allocscope/allocscope/growth/conclude"
 )
 
-// ResidentOf is the kernel's count for the main process of the trace.
-func ResidentOf(s *summary.Summary) summary.Resident {
-	isMain := func(p summary.Resident) bool { return p.Process == s.Process.PID }
-	i := slices.IndexFunc(s.Residents, isMain)
-	if i < 0 {
-		return summary.Resident{}
-	}
-	return s.Residents[i]
-}
-
 // OtherProcesses is the number of other processes that had resident memory at the end. It is 0
 // where their memory is negligible beside the memory of the main process.
 func OtherProcesses(s *summary.Summary) int {

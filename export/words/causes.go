@@ -65,24 +65,6 @@ var causes = [diagnosis.NumCauses]causeText{
 	},
 }
 
-// mainCause is the cause of most of the growth of the main process; nil: there is none. Pages of
-// files are no cause of growth that lasts: then it is the cause of most of the rest.
-func mainCause(s *summary.Summary) *summary.Diagnosis {
-	rest := 1.0
-	for _, d := range s.Diagnoses {
-		if d.Process == s.Process.PID && d.Cause == diagnosis.PageCache {
-			rest -= d.Share
-		}
-	}
-	for i, d := range s.Diagnoses {
-		isCause := d.Cause != diagnosis.Undecided && d.Cause != diagnosis.PageCache
-		if d.Process == s.Process.PID && isCause && d.Share >= max(0, rest)/2 {
-			return &s.Diagnoses[i]
-		}
-	}
-	return nil
-}
-
 // Diagnosis is a part of the growth in a sentence: "fragmentation: 97% of the growth is freed
 // memory that malloc keeps (high confidence)".
 func Diagnosis(d summary.Diagnosis) string {

@@ -92,7 +92,7 @@ func (p TracePair) sideNotes(when string, s *summary.Summary) []string {
 			when+", source heap was not attached: heap memory has no stacks to compare")
 	}
 
-	if scanned := Scanned(ResidentOf(s)); scanned != "" && p.IsResident {
+	if scanned := Scanned(s.MainResident()); scanned != "" && p.IsResident {
 		notes = append(notes,
 			fmt.Sprintf("%s, %s of the pages were scanned, so resident memory has a large error "+
 				"(compare live bytes with --sample inuse_space)", when, scanned))
@@ -131,7 +131,7 @@ func losses(s *summary.Summary) string {
 
 	var texts []string
 	for _, l := range losses[:min(most, len(losses))] {
-		texts = append(texts, fmt.Sprintf("%d %s", l.Count, units.Name(l.Reason)))
+		texts = append(texts, lossLine(l))
 	}
 
 	if more := len(losses) - most; more > 0 {

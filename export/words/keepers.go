@@ -15,57 +15,6 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
-// minKeeperShare is the share of the samples from which on a path explains most of them.
-const minKeeperShare = 0.5
-
-// KeeperOf is the answer of the search for who keeps the memory of a suspect: of its stack that
-// grew most and has an answer; nil: none was searched for.
-func KeeperOf(keepers []summary.Keeper, c summary.Suspect) *summary.Keeper {
-	var unanswered *summary.Keeper
-	for _, id := range c.StackIDs {
-		i := slices.IndexFunc(keepers, func(k summary.Keeper) bool { return k.StackID == id })
-		switch {
-		case i < 0:
-		case isAnswer(&keepers[i]):
-			return &keepers[i]
-		case unanswered == nil:
-			unanswered = &keepers[i]
-		}
-	}
-	return unanswered
-}
-
-// isAnswer reports whether a search explains most of its samples.
-func isAnswer(k *summary.Keeper) bool {
-	return len(k.Paths) > 0 && k.Paths[0].Share >= minKeeperShare || isGarbage(k)
-}
-
-// isGarbage reports whether most samples wait for the garbage collector.
-func isGarbage(k *summary.Keeper) bool { return k.Samples > 0 && 2*k.Garbage > k.Samples }
-
-// mainKeeper is who keeps the memory of the first suspect, or of the type that gains most where the
-// cause is small Python objects; nil: it is not known.
-func mainKeeper(s *summary.Summary) *summary.Keeper {
-	if len(s.Suspects) > 0 {
-		if k := KeeperOf(s.Keepers, s.Suspects[0]); k != nil && isAnswer(k) {
-			return k
-		}
-	}
-	main := mainCause(s)
-	if main == nil || main.Cause != diagnosis.PythonObjects || s.Objects == nil {
-		return nil
-	}
-	for _, t := range s.Objects.Types {
-		i := slices.IndexFunc(s.Keepers, func(k summary.Keeper) bool {
-			return k.StackID == "" && k.Type == t.Type && k.PID == s.Process.PID && isAnswer(&k)
-		})
-		if i >= 0 {
-			return &s.Keepers[i]
-		}
-	}
-	return nil
-}
-
 // KeptBy are lines about who keeps something, in so many characters each: "kept by train.cache
 // (dict, 10,512 entries, +461/min) -> Image, in 6 of 8 samples". A second path is there where it
 // explains most samples, too. There are none where no keeper is known.
@@ -76,7 +25,7 @@ func KeptBy(k *summary.Keeper, width int) []string {
 
 	var lines []string
 	for i, path := range k.Paths[:min(2, len(k.Paths))] {
-		if path.Share < minKeeperShare {
+		if path.Share < summary.MinKeeperShare {
 			break
 		}
 		text, share := earlierText(k)+"kept by ", ""
@@ -89,7 +38,7 @@ func KeptBy(k *summary.Keeper, width int) []string {
 		room := width - len(text) - len(share)
 		lines = append(lines, text+KeeperHead(path, room)+share)
 	}
-	if len(lines) == 0 && isGarbage(k) {
+	if len(lines) == 0 && k.IsGarbage() {
 		lines = []string{earlierText(k) + garbageText(k)}
 	}
 	return lines
@@ -122,87 +71,6 @@ func garbageText(k *summary.Keeper) string {
 func withKeeper(site, kept []string) []string {
 	room := max(1, maxBlockLines[LabelWhere]-len(kept))
 	return append(site[:min(room, len(site))], kept...)
-}
-
-// keeperSteps are what to do first where the keeper is known. %s is the variable. The first that
-// has room is taken.
-var (
-	limitSteps = []string{
-		"give %s a limit, or remove entries when done", "give %s a limit", "limit %s",
-	}
-	graphSteps = []string{
-		"keep loss.item() or tensor.detach() in %s, not tensors with their graph",
-		"keep loss.item() or tensor.detach() in %s",
-	}
-	tracebackSteps = []string{
-		"keep the texts of exceptions in %s, not their tracebacks", "keep no tracebacks in %s",
-	}
-	variableSteps = []string{
-		"set %s to None when done, or keep less in it", "clear %s when done",
-	}
-	staticSteps = []string{"find what adds to %s and removes nothing", "free what %s holds"}
-	threadSteps = []string{"find what the %s still uses", "see the %s"}
-)
-
-const (
-	maxSizeSteps = "give the lru_cache of %s a maxsize, or call its cache_clear()"
-	garbageStep  = "break the cycles of references, or call gc.collect() now and then"
-	// stepRoom is for a step with its number and a condition before it.
-	stepRoom = ResultWidth - labelWidth - len("2. If it lasts: ")
-)
-
-// keeperStep is what to do about the memory that a keeper holds.
-func keeperStep(s *summary.Summary, k *summary.Keeper) string {
-	if len(k.Paths) == 0 || k.Paths[0].Share < minKeeperShare {
-		return garbageStep
-	}
-
-	path := k.Paths[0]
-	variable := KeeperVariable(path)
-	switch {
-	case path.Root.Kind == keeper.RootCache:
-		return fitted([]string{maxSizeSteps}, path.Root.Owner+"()")
-	case path.Root.Kind == keeper.RootStatic:
-		return fitted(staticSteps, variable)
-	case path.Root.Kind == keeper.RootThread:
-		return fitted(threadSteps, variable)
-	case hasType(path, "traceback"):
-		return fitted(tracebackSteps, variable)
-	case isGraph(s, path):
-		return fitted(graphSteps, variable)
-	case slices.ContainsFunc(path.Links, func(l keeper.Link) bool { return l.Entries >= 0 }):
-		return fitted(limitSteps, variable)
-	}
-	return fitted(variableSteps, variable)
-}
-
-// isGraph reports whether a path leads to tensors that keep the graph that computed them.
-func isGraph(s *summary.Summary, p keeper.Path) bool {
-	if len(s.Suspects) > 0 && s.Suspects[0].Component == "autograd" {
-		return true
-	}
-	return hasType(p, "torch.Tensor") && s.Objects != nil &&
-		slices.ContainsFunc(s.Objects.Tensors, func(g summary.TensorGroup) bool {
-			// A single one may be of the step that is under way.
-			return g.GrowthTensors != nil && *g.GrowthTensors > 1 && 2*g.WithGradFn > *g.GrowthTensors
-		})
-}
-
-func hasType(p keeper.Path, name string) bool {
-	return slices.ContainsFunc(p.Links, func(l keeper.Link) bool { return l.Type == name })
-}
-
-// fitted is the first step that has room for a variable. Where none has, the variable is cut.
-func fitted(steps []string, variable string) string {
-	for _, step := range steps {
-		text := fmt.Sprintf(step, variable)
-		if utf8.RuneCountInString(text) <= stepRoom {
-			return text
-		}
-	}
-	last := steps[len(steps)-1]
-	room := stepRoom - len(last) + len("%s") - len("...")
-	return fmt.Sprintf(last, string([]rune(variable)[:room])+"...")
 }
 
 // maxGrownTypes is the number of types that are named in a line.

@@ -52,7 +52,7 @@ func Limits(s *summary.Summary) []string {
 	say(n > 0, "%s not traced: the timeline and the tables include %s memory, without stacks.",
 		units.Plural(n, "process of the tree is", "processes of the tree are"), whose)
 
-	scanned := Scanned(ResidentOf(s))
+	scanned := Scanned(s.MainResident())
 	say(scanned != "", "%s of the pages were scanned; the rest is extrapolated.", scanned)
 	say(s.Mappings.UnmeasuredBytes > 0,
 		"%s of mappings were not scanned: their resident memory is unexplained.",

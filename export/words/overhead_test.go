@@ -229,7 +229,7 @@ func TestLossNotesUnknownStacks(t *testing.T) {
 	for count, notes := range map[uint64]int{5: 0, 50: 1} {
 		s := &summary.Summary{
 			Events: summary.Events{Stacks: 100},
-			Losses: []summary.Loss{{Code: growth.LossUnknownStacks, Count: count, Reason: "lost"}},
+			Losses: []summary.Loss{{Code: growth.LossUnknownStacks, Count: count}},
 		}
 		if got := lossNotes(s); len(got) != notes {
 			t.Errorf("%d lost stacks: %q, want %d notes", count, got, notes)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 )
@@ -214,7 +215,7 @@ func MoreRanks(n int, low, high *float64) string {
 // CallSite is the nearest function with a source line that allocates, for narrow columns.
 func CallSite(a summary.Accumulation) string {
 	for _, frame := range a.Stack {
-		if frameWithLine.MatchString(frame) {
+		if profile.FrameWithLine.MatchString(frame) {
 			return Frame(frame)
 		}
 	}

@@ -72,7 +72,7 @@ type Place struct {
 // ResultOf returns the result of a trace. GPU memory takes the place of the RSS where it alone
 // grows.
 func ResultOf(s *summary.Summary, place Place) Result {
-	if g := gpuInCharge(s); g != nil {
+	if g := s.GPUInCharge(); g != nil {
 		return gpuResultOf(s, g, place)
 	}
 
@@ -334,7 +334,7 @@ func spikesOf(s *summary.Summary) string {
 func limitText(s *summary.Summary) string {
 	text := LimitLine(s.Verdict, AtLimit)
 	switch {
-	case text != "" && hasEnded(s):
+	case s.EndedBeforeLimit:
 		return "no forecast: the process has ended"
 	case text == "" && s.Class == verdict.ClassPlateau && s.WhyCode == verdict.ReasonNoGrowth:
 		return "memory does not run out at this rate"

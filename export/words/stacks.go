@@ -5,10 +5,10 @@ import (
 	"math"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
@@ -83,8 +83,8 @@ const maxSuspectCallers = 2
 func Suspect(c summary.Suspect) string {
 	text := suspectFrame(c) + callersText(c.Callers[:min(maxSuspectCallers, len(c.Callers))])
 
-	if len(c.Path) > 1 && isUserCode(c.Path[0]) && !isUserCode(c.Path[1]) {
-		if m := frameWithLine.FindStringSubmatch(c.Path[1]); m != nil {
+	if len(c.Path) > 1 && summary.IsUserCode(c.Path[0]) && !summary.IsUserCode(c.Path[1]) {
+		if m := profile.FrameWithLine.FindStringSubmatch(c.Path[1]); m != nil {
 			text += ", calls " + m[1]
 		}
 	}
@@ -118,10 +118,6 @@ func suspectFrame(c summary.Suspect) string {
 	return text + ")"
 }
 
-// frameWithLine matches a frame with a source line, as profile.StackText writes it. Native frames
-// have such lines, too, where the debug information is there.
-var frameWithLine = regexp.MustCompile(`^(.*) \((.*):(\d+)\)$`)
-
 // maxCallers is the number of callers of a stack that are shown in a line.
 const maxCallers = 3
 
@@ -130,7 +126,7 @@ const maxCallers = 3
 func Where(a summary.Accumulation) string {
 	text := a.Function
 	switch {
-	case len(a.Stack) > 0 && frameWithLine.MatchString(a.Stack[0]):
+	case len(a.Stack) > 0 && profile.FrameWithLine.MatchString(a.Stack[0]):
 		text = Frame(a.Stack[0])
 	case a.Module != "" && !strings.Contains(text, "+0x"):
 		text += " (" + filepath.Base(a.Module) + ")"
@@ -141,7 +137,7 @@ func Where(a summary.Accumulation) string {
 	}
 
 	callers := a.Stack[min(1, len(a.Stack)):]
-	first := slices.IndexFunc(callers, frameWithLine.MatchString)
+	first := slices.IndexFunc(callers, profile.FrameWithLine.MatchString)
 	switch {
 	case first < 0:
 		return text + callersText(callers[:min(maxCallers, len(callers))])
@@ -169,14 +165,14 @@ func WhereShort(a summary.Accumulation) string { return whereShort(a, Frame) }
 func WhereBrief(a summary.Accumulation) string { return whereShort(a, briefFrame) }
 
 func whereShort(a summary.Accumulation, text func(frame string) string) string {
-	first := slices.IndexFunc(a.Stack, frameWithLine.MatchString)
+	first := slices.IndexFunc(a.Stack, profile.FrameWithLine.MatchString)
 	if first < 0 {
 		a.Module = ""
 		return Where(a)
 	}
 
 	frames, between := a.Stack[first:], " < "
-	if own := slices.IndexFunc(frames, isUserCode); own > 1 {
+	if own := slices.IndexFunc(frames, summary.IsUserCode); own > 1 {
 		frames, between = append(frames[:1:1], frames[own:]...), " < ... < "
 	}
 
@@ -193,15 +189,9 @@ func whereShort(a summary.Accumulation, text func(frame string) string) string {
 	return short
 }
 
-// isUserCode reports whether a frame is in a source file that is neither installed nor generated.
-func isUserCode(frame string) bool {
-	m := frameWithLine.FindStringSubmatch(frame)
-	return m != nil && growth.IsUserFile(m[2])
-}
-
 // Frame is a frame without the directories of its file. A library is not named at all.
 func Frame(frame string) string {
-	if m := frameWithLine.FindStringSubmatch(frame); m != nil {
+	if m := profile.FrameWithLine.FindStringSubmatch(frame); m != nil {
 		return fmt.Sprintf("%s (%s:%s)", m[1], filepath.Base(m[2]), m[3])
 	}
 	name, _, _ := strings.Cut(frame, " (/")
@@ -210,7 +200,7 @@ func Frame(frame string) string {
 
 // briefFrame is a frame with its line alone, and without the function that encloses it.
 func briefFrame(frame string) string {
-	m := frameWithLine.FindStringSubmatch(frame)
+	m := profile.FrameWithLine.FindStringSubmatch(frame)
 	if m == nil {
 		return Frame(frame)
 	}
@@ -230,7 +220,7 @@ func FrameClass(frame string) string {
 		return "root"
 	}
 
-	if m := frameWithLine.FindStringSubmatch(frame); m != nil {
+	if m := profile.FrameWithLine.FindStringSubmatch(frame); m != nil {
 		if ext := path.Ext(m[2]); ext == ".py" || ext == ".pyx" || strings.HasPrefix(m[2], "<") {
 			return "python"
 		}

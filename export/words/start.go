@@ -1,8 +1,8 @@
 package words
 
 import (
+	"cmp"
 	"fmt"
-	"path"
 	"regexp"
 	"strings"
 	"time"
@@ -12,37 +12,32 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// TracedProcess is the process of a trace that was named by the user.
-func TracedProcess(pid int, commandLine string) summary.Note {
-	text := fmt.Sprintf("Tracing PID %d (%s).", pid, shortCommand(commandLine))
-	return summary.Note{Code: summary.NoteProcess, Text: text}
+// Note is one or two sentences about a note.
+func Note(n summary.Note) string {
+	switch n.Code {
+	case summary.NoteProcess:
+		return Selection(n.Selection)
+	case summary.NoteSampling:
+		return planText(n.Plan)
+	case summary.NoteAllocator:
+		return allocatorText(n.Allocator)
+	case summary.NoteLimitHidden:
+		return "The memory limit of the process's container cannot be seen from here: forecasts " +
+			"use the machine's memory. Name the limit with --limit SIZE, or run allocscope on the host."
+	}
+	return n.Code
 }
 
-// Plan is how a trace samples, and when it ends.
-type Plan struct {
-	// Interval is the mean number of bytes between samples; 0: allocscope's choice.
-	Interval uint64
-	// Limit is the largest share of the job's time that tracing may take; 0: none.
-	Limit float64
-	// Duration is 0 until Ctrl-C.
-	Duration time.Duration
-	// UntilSettled is the longest trace, where it goes on until the verdict is settled; 0: it does
-	// not.
-	UntilSettled time.Duration
-	// NoHeap: source heap is not wanted.
-	NoHeap bool
-}
-
-// Note is the plan in two sentences.
-func (p Plan) Note() summary.Note {
+// planText is how a trace samples, and when it ends.
+func planText(p summary.Plan) string {
 	text := "Sampling allocations"
 	switch {
 	case p.NoHeap:
 		text = "Tracing without source heap"
-	case p.Interval == 1:
+	case p.IntervalBytes == 1:
 		text = "Recording every allocation"
-	case p.Interval > 1:
-		text = "Sampling 1 allocation per " + units.Bytes(float64(p.Interval))
+	case p.IntervalBytes > 1:
+		text = "Sampling 1 allocation per " + units.Bytes(float64(p.IntervalBytes))
 	}
 
 	if p.Limit > 0 {
@@ -51,59 +46,32 @@ func (p Plan) Note() summary.Note {
 		text += ", however much that slows the job. "
 	}
 
+	duration := units.Duration(secondsOf(p.DurationS))
 	switch {
-	case p.UntilSettled > 0:
+	case p.UntilSettledS > 0:
 		text += fmt.Sprintf("Result when the verdict is settled, after %s to %s; Ctrl-C stops early "+
-			"and writes it.", units.Duration(p.Duration), units.Duration(p.UntilSettled))
-	case p.Duration > 0:
-		text += "Result in " + units.Duration(p.Duration) +
-			"; Ctrl-C stops early and writes it."
+			"and writes it.", duration, units.Duration(secondsOf(p.UntilSettledS)))
+	case p.DurationS > 0:
+		text += "Result in " + duration + "; Ctrl-C stops early and writes it."
 	default:
 		text += "Ctrl-C stops and writes the result."
 	}
-	return summary.Note{Code: summary.NoteSampling, Text: text}
+	return text
 }
 
-// An Allocator is the malloc of a traced process.
-type Allocator struct {
-	PID int
-	// Name is empty if it is not known. Path is its file.
-	Name, Path string
-	Limit      growth.HeapLimit
-}
-
-// NeedsNote reports whether the malloc limits the findings of the trace.
-func (a Allocator) NeedsNote() bool { return a.Limit != growth.HeapUnlimited }
-
-// Note is the budget's note on the malloc.
-func (a Allocator) Note() summary.Note {
-	file := units.Name(path.Base(a.Path))
-	text := fmt.Sprintf("malloc of PID %d is %s (%s). ", a.PID, a.Name, file)
-	if a.Name == "" {
-		text = fmt.Sprintf("malloc of PID %d is an unknown one (%s). ", a.PID, file)
-	}
-
-	text += "Where the budget allows bursts only, " + heapLimits[a.Limit]
-	return summary.Note{Code: summary.NoteAllocator, Text: text}
+func allocatorText(a summary.Allocator) string {
+	return fmt.Sprintf("malloc of PID %d is %s (%s). Where the budget allows bursts only, %s", a.PID,
+		cmp.Or(a.Name, "an unknown one"), a.File, heapLimits[a.Limit])
 }
 
 // recordRemedy names call sites that bursts cannot.
 const recordRemedy = ": --overhead off records every call and names them, and slows the job more."
 
-var heapLimits = [growth.HeapLimitCount]string{
+var heapLimits = map[growth.HeapLimit]string{
 	growth.HeapUnchecked:       "call sites of the heap stay undecided" + recordRemedy,
 	growth.HeapFreedLooksAlive: "call sites of the heap may stay unnamed for long" + recordRemedy,
 	growth.HeapFreeUnmeasured: "free memory inside it is not measured, and growth by " +
 		"fragmentation stays undecided: --overhead off measures it, and slows the job more.",
-}
-
-// LimitHidden says that a memory limit of the container may be unknown.
-func LimitHidden() summary.Note {
-	return summary.Note{
-		Code: summary.NoteLimitHidden,
-		Text: "The memory limit of the process's container cannot be seen from here: forecasts " +
-			"use the machine's memory. Name the limit with --limit SIZE, or run allocscope on the host.",
-	}
 }
 
 // OfTrace is the end of a trace behind the time that has passed: " of 5 min", or " of 60 min at

@@ -68,20 +68,20 @@ func rssGrowth(s *summary.Summary) string {
 }
 
 // Warnings limit the meaning of the numbers of a trace, a line each.
-func Warnings(s *summary.Summary, droppedMarks int, isStopped bool) []string {
+func Warnings(s *summary.Summary) []string {
 	var lines []string
 	for _, source := range s.Sources {
-		if source.Reason != "" {
-			lines = append(lines, fmt.Sprintf("source %s: %s", source.Name, source.Reason))
+		if reason := SourceReason(source); reason != "" {
+			lines = append(lines, fmt.Sprintf("source %s: %s", source.Name, reason))
 		}
 	}
 
 	for _, l := range s.Losses {
-		lines = append(lines, fmt.Sprintf("%d %s", l.Count, l.Reason))
+		lines = append(lines, lossLine(l))
 	}
 
-	if droppedMarks > 0 {
-		lines = append(lines, units.Plural(droppedMarks, "mark was", "marks were")+
+	if s.MarksDropped > 0 {
+		lines = append(lines, units.Plural(s.MarksDropped, "mark was", "marks were")+
 			" dropped: there were too many")
 	}
 
@@ -90,7 +90,7 @@ func Warnings(s *summary.Summary, droppedMarks int, isStopped bool) []string {
 			": the files hold what was alive until then")
 	}
 
-	if isStopped {
+	if s.Stopped {
 		lines = append(lines, "the target is stopped")
 	}
 

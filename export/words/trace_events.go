@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -62,13 +63,21 @@ func countedLoss(l growth.Loss) string {
 func Loss(l growth.Loss) string {
 	text := cmp.Or(lossTexts[l.Kind], string(l.Kind))
 	if l.Cause != "" {
-		text += ": " + l.Cause
+		text += ": " + l.Cause.String()
 	}
 	if l.PID != 0 {
 		text += fmt.Sprintf(", of PID %d", l.PID)
 	}
 	return text
 }
+
+// lossLine is a loss after its count.
+func lossLine(l summary.Loss) string {
+	return fmt.Sprintf("%d %s", l.Count, units.Name(Loss(l.Loss())))
+}
+
+// SourceReason is why a source is not attached, or misses something; empty: neither.
+func SourceReason(s summary.Source) string { return cmp.Or(SourceGap(s.Gap), s.Reason) }
 
 // SourceGap is the data that a source misses. It is empty where it misses none.
 func SourceGap(gap growth.SourceGap) string {
@@ -100,10 +109,10 @@ func OverheadChange(c growth.OverheadChange) string {
 		return openCost(c) + ": every call is probed again"
 	case growth.OverheadExpensive:
 		return fmt.Sprintf("%s: sampled in bursts of %s every %s", openCost(c),
-			units.ShortSeconds(c.Length.Seconds()), units.ShortSeconds(c.Spacing.Seconds()))
+			units.ShortSeconds(c.Length), units.ShortSeconds(c.Spacing))
 	case growth.OverheadNoBurst:
 		return fmt.Sprintf("%s: closed, and checked again for %s each minute or later", openCost(c),
-			units.ShortSeconds(c.Length.Seconds()))
+			units.ShortSeconds(c.Length))
 	case growth.OverheadWalks:
 		return "walking stacks takes " + threadShare(c) + sampledIn(c)
 	case growth.OverheadNewStacks:
@@ -125,7 +134,7 @@ func OverheadChange(c growth.OverheadChange) string {
 	case growth.OverheadFastSteps:
 		return "steps have not been too slow for ten minutes: twice the budget for probes"
 	case growth.OverheadFailed:
-		return fmt.Sprintf("heap probes disabled: %v", c.Err)
+		return "heap probes disabled: " + c.Error
 	}
 	return string(c.Reason)
 }
@@ -179,6 +188,8 @@ func TreeChange(c growth.TreeChange) string {
 // Tracing its child 8 (python3 train.py, 52.0 MiB)." It is empty where that needs no reason.
 func Selection(s growth.Selection) string {
 	switch s.Reason {
+	case growth.SelectionAsked:
+		return fmt.Sprintf("Tracing PID %d (%s).", s.PID, units.Command(s.Traced))
 	case growth.SelectionTraced:
 		return rootText(s, ". ") + "Tracing " + selectedText(s) + "."
 	case growth.SelectionAdded:
@@ -196,18 +207,6 @@ func Selection(s growth.Selection) string {
 	return string(s.Reason)
 }
 
-// maxCommandRunes bounds how much of a command line is quoted.
-const maxCommandRunes = 60
-
-// shortCommand is a command line in printable characters, shortened.
-func shortCommand(text string) string {
-	text = units.Name(text)
-	if runes := []rune(text); len(runes) > maxCommandRunes {
-		return string(runes[:maxCommandRunes-1]) + "…"
-	}
-	return text
-}
-
 // rootText begins a sentence with the process that the user has named, and its role. It is empty
 // where that process has exited.
 func rootText(s growth.Selection, end string) string {
@@ -215,12 +214,12 @@ func rootText(s growth.Selection, end string) string {
 	case s.Root == 0:
 		return ""
 	case s.RootRole == growth.RoleLauncher:
-		return fmt.Sprintf("PID %d is a launcher (%s)%s", s.Root, shortCommand(s.Command), end)
+		return fmt.Sprintf("PID %d is a launcher (%s)%s", s.Root, units.Command(s.Command), end)
 	case s.Reason == growth.SelectionTraced:
 		return fmt.Sprintf("PID %d (%s) holds less than a process under it that grows%s", s.Root,
-			shortCommand(s.Command), end)
+			units.Command(s.Command), end)
 	}
-	return fmt.Sprintf("PID %d is %s%s", s.Root, shortCommand(s.Command), end)
+	return fmt.Sprintf("PID %d is %s%s", s.Root, units.Command(s.Command), end)
 }
 
 // selectedText names the processes and their memory.
@@ -229,7 +228,7 @@ func selectedText(s growth.Selection) string {
 	text := fmt.Sprintf("%d %ss, which hold %s together", s.Processes, RoleName(s.Role), size)
 	if s.Processes == 1 {
 		text = fmt.Sprintf("%s %d (%s%s, %s)", relationText(s), s.PID, roleText(s),
-			shortCommand(s.Traced), size)
+			units.Command(s.Traced), size)
 	}
 
 	if s.LeftOut > 0 {

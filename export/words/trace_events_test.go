@@ -1,10 +1,8 @@
 package words
 
 import (
-	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/growth"
 )
@@ -13,7 +11,7 @@ func TestLoss(t *testing.T) {
 	for want, loss := range map[string]growth.Loss{
 		"frees not seen: the address was allocated again": {Kind: growth.LossMissedFree, Count: 2},
 		"truncated stacks: too many frames": {
-			Kind: growth.LossTruncatedStacks, Cause: "too many frames",
+			Kind: growth.LossTruncatedStacks, Cause: growth.TruncatedLimit,
 		},
 		"frees not seen: the address was allocated again, of PID 7": {
 			Kind: growth.LossMissedFree, Count: 2, PID: 7,
@@ -63,12 +61,12 @@ func TestOverheadChange(t *testing.T) {
 		"tensor probes would take 41% of a thread's time (450.1 k calls/s): " +
 			"sampled in bursts of 0.5 s every 28.4 s": {
 			Reason: growth.OverheadExpensive, Source: "tensor", Share: 0.414, Calls: 450_123,
-			Length: 500 * time.Millisecond, Spacing: 28_400 * time.Millisecond,
+			Length: 0.5, Spacing: 28.4,
 		},
 		"heap probes would take more than 1000% of a thread's time (1.2 M calls/s): " +
 			"closed, and checked again for 0.1 s each minute or later": {
 			Reason: growth.OverheadNoBurst, Source: "heap", Share: 999, Calls: 1.25e6,
-			Length: 100 * time.Millisecond, Spacing: time.Minute,
+			Length: 0.1, Spacing: 60,
 		},
 		"walking stacks takes 10% of a thread's time: one sample in 4.00 MiB": {
 			Reason: growth.OverheadWalks, Share: 0.0996, Interval: 4 << 20,
@@ -94,7 +92,7 @@ func TestOverheadChange(t *testing.T) {
 			Reason: growth.OverheadFastSteps,
 		},
 		"heap probes disabled: refused": {
-			Reason: growth.OverheadFailed, Err: errors.New("refused"),
+			Reason: growth.OverheadFailed, Error: "refused",
 		},
 	} {
 		if got := OverheadChange(change); got != want {
@@ -166,7 +164,7 @@ func TestSelection(t *testing.T) {
 			growth.SelectionLarger, func(s *growth.Selection) { s.RootRole = growth.RoleTrainer }),
 		"PID 10 is a launcher (sh train.sh): waiting for the program that it starts.": of(
 			growth.SelectionWaiting, nil),
-		"PID 10 is a launcher (bash " + strings.Repeat("é", maxCommandRunes-6) +
+		"PID 10 is a launcher (bash " + strings.Repeat("é", 54) +
 			"…): waiting for the program that it starts.": of(
 			growth.SelectionWaiting, func(s *growth.Selection) {
 				s.Command = "bash " + strings.Repeat("é", 1000)

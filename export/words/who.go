@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
@@ -38,7 +39,7 @@ func whoLines(s *summary.Summary) []string {
 	if s.Class == verdict.ClassWrongProcess && s.Other != nil {
 		return []string{fmt.Sprintf("PID %d (%s), which is not traced", s.Other.PID, s.Other.Command)}
 	}
-	if c := spikeSuspect(s); c != nil {
+	if c := s.SpikeSuspect(); c != nil {
 		return []string{"in spikes only: " + allocatesIn(*c, "a spike")}
 	}
 	switch {
@@ -56,7 +57,7 @@ func grows(s *summary.Summary) bool {
 }
 
 func whoText(s *summary.Summary) string {
-	main := mainCause(s)
+	main := s.MainCause()
 	switch {
 	case main == nil && len(s.Suspects) == 0:
 		return "not known: no traced call site accounts for the growth"
@@ -94,14 +95,6 @@ func allocatesIn(c summary.Suspect, whole string) string {
 		text += ", " + sharePercent(*c.Share) + " of " + whole
 	}
 	return text
-}
-
-// spikeSuspect is the code behind the spikes of a process that does not grow; nil: it is not known.
-func spikeSuspect(s *summary.Summary) *summary.Suspect {
-	if s.Class != verdict.ClassSpikyPlateau || !s.SpikeMemory.IsCaptured() {
-		return nil
-	}
-	return s.SpikeMemory.Captured.Suspect
 }
 
 // minSuspectShare is the share of the largest suspect from which on another one is worth a line.
@@ -201,24 +194,24 @@ func sharePercent(share float64) string { return units.WholePercent(min(share, 1
 
 // whereLines are the call sites that grow, the user's own frame first, and who keeps it.
 func whereLines(s *summary.Summary) []string {
-	if c := spikeSuspect(s); c != nil {
+	if c := s.SpikeSuspect(); c != nil {
 		return siteLines(*c)
 	}
 	if !grows(s) {
 		return nil
 	}
 
-	main := mainCause(s)
+	main := s.MainCause()
 	if main != nil && main.Cause == diagnosis.Fragmentation {
 		return []string{"no call site: this memory is free"}
 	}
 
 	suspects := suspectsOfNote(s.Suspects)
-	kept := KeptBy(mainKeeper(s), ResultWidth-labelWidth)
+	kept := KeptBy(s.MainKeeper(), ResultWidth-labelWidth)
 	switch {
 	case len(suspects) == 0 && len(kept) > 0:
 		return kept
-	case len(suspects) == 0 && !ResidentOf(s).HeapTraced && len(s.Residents) > 0:
+	case len(suspects) == 0 && !s.MainResident().HeapTraced && len(s.Residents) > 0:
 		return []string{"not known: malloc was not traced"}
 	case len(suspects) == 0:
 		return nil
@@ -239,7 +232,7 @@ func whereLines(s *summary.Summary) []string {
 	}
 	if len(kept) > 0 && len(lines) < maxBlockLines[LabelWhere] {
 		const indent = "      " // as wide as a share
-		kept = KeptBy(mainKeeper(s), ResultWidth-labelWidth-len(indent))
+		kept = KeptBy(s.MainKeeper(), ResultWidth-labelWidth-len(indent))
 		lines = slices.Insert(lines, 1, indent+kept[0])
 	}
 	return lines
@@ -251,13 +244,13 @@ func siteLines(c summary.Suspect) []string {
 	if hasNoSite(c) {
 		return []string{c.Function}
 	}
-	chain, at := userFrame(c)
+	chain, at := c.UserFrame()
 	if at < 0 {
 		return []string{siteText(c, c.Function) + "   <- no frame of your code is on these stacks"}
 	}
 
 	line := siteText(c, chain[at]) + "   <- your code"
-	if callee := calleeOf(chain[:at]); callee != "" {
+	if callee := libraryFrame(summary.CalleeOf(chain[:at])); callee != "" {
 		line += "; calls " + callee
 		if len(line) > ResultWidth-labelWidth {
 			function, _, _ := strings.Cut(callee, " (")
@@ -267,52 +260,16 @@ func siteLines(c summary.Suspect) []string {
 	lines := []string{line}
 
 	for _, caller := range chain[at+1:] {
-		if isUserCode(caller) && placeOf(caller) != placeOf(chain[at]) {
+		if summary.IsUserCode(caller) && placeOf(caller) != placeOf(chain[at]) {
 			return append(lines, siteText(summary.Suspect{}, caller)+"   <- caller")
 		}
 	}
 	return lines
 }
 
-// userFrame returns the frames of a suspect from the allocation site outwards, and where among them
-// the user's frame is that most of its growth passes through; -1: there is none.
-func userFrame(c summary.Suspect) (chain []string, at int) {
-	path := c.Path
-	if len(path) == 0 || path[0] != c.Function {
-		path = append([]string{c.Function}, path...)
-	}
-
-	chain = slices.Clone(path)
-	slices.Reverse(chain)
-	function := len(chain) - 1
-	chain = append(chain, c.Callers...)
-	for i := function; i < len(chain); i++ {
-		if isUserCode(chain[i]) {
-			return chain, i
-		}
-	}
-	for i := function - 1; i >= 0; i-- {
-		if isUserCode(chain[i]) {
-			return chain, i
-		}
-	}
-	return chain, -1
-}
-
-// calleeOf is the library's function that the user's code calls: the outermost of the frames within
-// it that is not the user's.
-func calleeOf(inner []string) string {
-	for _, frame := range slices.Backward(inner) {
-		if !isUserCode(frame) {
-			return libraryFrame(frame)
-		}
-	}
-	return ""
-}
-
 // libraryFrame is a frame with its file or library: "Image.resize (Image.py:2192)".
 func libraryFrame(frame string) string {
-	if frameWithLine.MatchString(frame) {
+	if profile.FrameWithLine.MatchString(frame) {
 		return Frame(frame)
 	}
 	name, file, ok := strings.Cut(strings.TrimSuffix(frame, ")"), " (/")
@@ -325,7 +282,7 @@ func libraryFrame(frame string) string {
 // siteText is a frame with its place first: "train.py:47  augment()". Where the suspect's function
 // grows by several lines, it has the share of each.
 func siteText(c summary.Suspect, frame string) string {
-	m := frameWithLine.FindStringSubmatch(frame)
+	m := profile.FrameWithLine.FindStringSubmatch(frame)
 	if m == nil {
 		return libraryFrame(frame)
 	}
@@ -354,7 +311,7 @@ func functionText(name string) string {
 
 // placeOf is the file and line of a frame: "train.py:47".
 func placeOf(frame string) string {
-	m := frameWithLine.FindStringSubmatch(frame)
+	m := profile.FrameWithLine.FindStringSubmatch(frame)
 	if m == nil {
 		return ""
 	}
@@ -364,7 +321,7 @@ func placeOf(frame string) string {
 // accountLine is how much of the growth the call sites of WHERE account for, and how much has no
 // cause.
 func accountLine(s *summary.Summary) string {
-	main := mainCause(s)
+	main := s.MainCause()
 	switch {
 	case !grows(s) || main == nil:
 		return cmp.Or(freeUnknownLine(s), undecidedLine(s))

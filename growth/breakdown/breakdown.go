@@ -34,12 +34,6 @@ func (r *Row) Delta() int64 { return r.End - r.Start }
 
 func (r *Row) isZero() bool { return r.Start == 0 && r.End == 0 }
 
-// Roots of rows without a holding.
-const (
-	unexplainedRoot = "[unexplained]"
-	swappedRoot     = "[swapped out]"
-)
-
 // RSS accounts for the resident memory of the processes whose pages were scanned, at two moments of
 // a trace. At both, the rows of a process, except KindSwapped, sum to its RSS as the kernel counts:
 // each process has a row of KindUnexplained for the rest. A process that is missing at a moment
@@ -146,7 +140,7 @@ func (b *breakdown) add(s *growth.Snapshot, side func(*entry) *growth.Holding) {
 			rest.ResidentBytes = r.RSS - known[r.PID]
 		}
 		addHolding(
-			side(b.entry(growth.NamedStack(r.PID, unexplainedRoot), growth.KindUnexplained)),
+			side(b.entry(growth.NamedStack(r.PID, growth.RootUnexplained), growth.KindUnexplained)),
 			&rest,
 		)
 	}
@@ -197,7 +191,7 @@ func (b *breakdown) swappedRows() []Row {
 		if !ok {
 			row = len(rows)
 			index[pid] = row
-			stack := growth.NamedStack(pid, swappedRoot)
+			stack := growth.NamedStack(pid, growth.RootSwapped)
 			rows = append(rows, Row{PID: pid, Kind: growth.KindSwapped, Stack: stack})
 		}
 		rows[row].Start += e.start.SwappedBytes

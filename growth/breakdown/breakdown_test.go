@@ -80,7 +80,7 @@ func TestRSS(t *testing.T) {
 				}
 				before[r.PID] += r.Start
 				after[r.PID] += r.End
-				if r.Kind == growth.KindUnexplained && r.Stack.Root == unexplainedRoot {
+				if r.Kind == growth.KindUnexplained && r.Stack.Root == growth.RootUnexplained {
 					unexplained[r.PID]++
 				}
 			}
@@ -153,7 +153,7 @@ func TestRSS(t *testing.T) {
 	})
 
 	t.Run("the rest of the RSS is unexplained", func(t *testing.T) {
-		given := resident(growth.NamedStack(1, unexplainedRoot), growth.KindUnexplained, -5, 0)
+		given := resident(growth.NamedStack(1, growth.RootUnexplained), growth.KindUnexplained, -5, 0)
 		held := resident(ofProcess(1, "f"), growth.KindHeap, 70, 0)
 		for _, c := range []struct {
 			rss      int64

@@ -58,8 +58,14 @@ type TypeCount struct {
 	Windows int
 }
 
-// NoTorch is why the tensors of most processes are not known: there are none.
-const NoTorch = "PyTorch is not loaded"
+// Why objects are not counted, and tensors not known.
+const (
+	MissingForTime = "objects in memory for which there was no time"
+	MissingLarge   = "objects above 512 bytes: malloc is not glibc's, or its heap cannot be read"
+	// NoTorch is the reason of most processes: there are no tensors.
+	NoTorch  = "PyTorch is not loaded"
+	PartRead = "only a part of the memory of small objects was read"
+)
 
 // Tensors are the tensors of PyTorch that Python objects refer to.
 type Tensors struct {

@@ -42,15 +42,16 @@ func (t *Trace) JudgeGPU(p *Process) {
 }
 
 // AddChecks adds the findings of the checks so far to the judgements of a process: a leak is
-// suspected until enough checks agree.
+// suspected until enough checks agree. A process that has ended meets no limit.
 func (t *Trace) AddChecks(p *Process) {
 	elapsed := t.lastElapsed().Seconds()
 
 	t.Checks.AddTo(&p.Findings, elapsed)
+	p.Findings.HasEnded = t.HasEnded
 	p.Decide()
 
 	if p.GPU != nil {
-		var found verdict.Findings
+		found := verdict.Findings{HasEnded: t.HasEnded}
 		t.GPUChecks.AddTo(&found, elapsed)
 		decided := *p.GPU
 		decided.Verdict = verdict.Decide(p.GPU.Verdict, found)

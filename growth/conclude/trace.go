@@ -28,6 +28,8 @@ type Trace struct {
 	// one exited; nil: one lives.
 	Snapshots []*growth.Snapshot
 	Exit      *growth.Snapshot
+	// HasEnded: the processes have ended, or are to end with the trace.
+	HasEnded bool
 	// Others are processes of the job outside the tree, by growth, the largest first.
 	Others []growth.OtherProcess
 	// Checks of RSS and of GPU memory so far; nil: the trace is judged once.

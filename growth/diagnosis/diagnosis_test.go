@@ -205,7 +205,7 @@ func TestDiagnose(t *testing.T) {
 			"undecided 50",
 		},
 		"a heap that is not probed, by walks": {
-			newScene().named(heap, unknownSiteRoot, 50, 0).but(inBursts).
+			newScene().named(heap, growth.RootUnknownSite, 50, 0).but(inBursts).
 				walked(0, 100).walked(120, 130),
 			"fragmentation 30 high walked, undecided 20",
 		},

@@ -107,11 +107,8 @@ func (s *sums) parts(e *Evidence) []part {
 	return append(s.heapParts(e), s.mappedParts()...)
 }
 
-// unknownSiteRoot is the root of a heap whose calls are not probed. tracer/residency has the roots.
-const unknownSiteRoot = "[heap: allocation site unknown]"
-
 func (e *Evidence) addHeapRow(s *sums, r *breakdown.Row, accumulates bool) {
-	if r.Stack.Root == unknownSiteRoot {
+	if r.Stack.Root == growth.RootUnknownSite {
 		s.unknown.add(r)
 		return
 	}

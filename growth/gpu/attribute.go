@@ -8,14 +8,6 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// Roots of GPU memory without stacks.
-const (
-	beforeTracingRoot = "[cuda: before tracing]"
-	untracedRoot      = "[cuda: blocks not traced]"
-	cachedRoot        = "[cuda: cached by torch]"
-	notAttributedRoot = "[gpu: not attributed]"
-)
-
 // Attribute sets GPUBytes of the snapshot's GPU holdings, and adds holdings for memory without
 // stacks. Over all GPU holdings of a process in GPUMemory they sum to NVML's count for it. Where
 // NVML's count is unknown, they sum to the known parts: PyTorch's segments, and other memory that
@@ -37,7 +29,7 @@ func Attribute(s *growth.Snapshot) {
 		a.attributeStacks()
 		a.addBlocks()
 		a.addCached()
-		a.add(growth.KindNotAttributed, notAttributedRoot, "", a.total()-a.sum)
+		a.add(growth.KindNotAttributed, growth.RootNotAttributed, "", a.total()-a.sum)
 	}
 }
 
@@ -47,7 +39,7 @@ func isAttributed(h *growth.Holding) bool {
 	case growth.KindCudaBeforeTracing, growth.KindCudaCached, growth.KindNotAttributed:
 		return true
 	}
-	return h.Kind == growth.KindCudaBlock && h.Stack.Root == untracedRoot
+	return h.Kind == growth.KindCudaBlock && h.Stack.Root == growth.RootCudaUntraced
 }
 
 // An attribution is the GPU memory of one process, in bytes.
@@ -90,13 +82,13 @@ func (a *attribution) addBlocks() {
 	switch {
 	case m.Allocated == growth.Unknown:
 	case !m.BlocksProbed:
-		a.addByGPU(growth.KindCudaBlock, untracedRoot, m.Allocated,
+		a.addByGPU(growth.KindCudaBlock, growth.RootCudaUntraced, m.Allocated,
 			func(t growth.GPUTotals) int64 { return t.Allocated })
 	case a.areBlocksOn(m.Totals):
-		a.addByGPU(growth.KindCudaBeforeTracing, beforeTracingRoot, m.Allocated-traced,
+		a.addByGPU(growth.KindCudaBeforeTracing, growth.RootCudaBeforeTracing, m.Allocated-traced,
 			func(t growth.GPUTotals) int64 { return t.Allocated - a.blocks[t.GPU] })
 	default:
-		a.add(growth.KindCudaBeforeTracing, beforeTracingRoot, "", max(0, m.Allocated-traced))
+		a.add(growth.KindCudaBeforeTracing, growth.RootCudaBeforeTracing, "", max(0, m.Allocated-traced))
 	}
 }
 
@@ -113,7 +105,7 @@ func (a *attribution) areBlocksOn(totals []growth.GPUTotals) bool {
 // addCached adds the part of PyTorch's segments that is not allocated.
 func (a *attribution) addCached() {
 	if m := a.memory; m.Reserved != growth.Unknown && m.Allocated != growth.Unknown {
-		a.addByGPU(growth.KindCudaCached, cachedRoot, m.Reserved-m.Allocated,
+		a.addByGPU(growth.KindCudaCached, growth.RootCudaCached, m.Reserved-m.Allocated,
 			func(t growth.GPUTotals) int64 { return t.Reserved - t.Allocated })
 	}
 }

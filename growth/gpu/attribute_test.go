@@ -78,16 +78,16 @@ func TestAttribute(t *testing.T) {
 		got := rowsOf(device(1000, 500, 400), block("step", 300), segment(torchsCache, 450),
 			segment("ncclInit", 200))
 		mustHaveRows(t, got, map[string]int64{
-			"step": 300, beforeTracingRoot: 100, cachedRoot: 100, "ncclInit": 200,
-			notAttributedRoot: 300,
+			"step": 300, growth.RootCudaBeforeTracing: 100, growth.RootCudaCached: 100, "ncclInit": 200,
+			growth.RootNotAttributed: 300,
 		})
 	})
 
 	t.Run("overestimated blocks", func(t *testing.T) {
 		mustHaveRows(t, rowsOf(device(1000, 500, 400), block("step", 430)),
-			map[string]int64{"step": 430, cachedRoot: 100, notAttributedRoot: 470})
+			map[string]int64{"step": 430, growth.RootCudaCached: 100, growth.RootNotAttributed: 470})
 		mustHaveRows(t, rowsOf(device(growth.Unknown, 500, 400), block("step", 430)),
-			map[string]int64{"step": 430, cachedRoot: 100, notAttributedRoot: -30})
+			map[string]int64{"step": 430, growth.RootCudaCached: 100, growth.RootNotAttributed: -30})
 	})
 
 	t.Run("untraced blocks", func(t *testing.T) {
@@ -95,14 +95,14 @@ func TestAttribute(t *testing.T) {
 		d.BlocksProbed = false
 		got := rowsOf(d, block("traced for a while", 30), segment(torchsCache, 450))
 		mustHaveRows(t, got,
-			map[string]int64{untracedRoot: 400, cachedRoot: 100, notAttributedRoot: 500})
+			map[string]int64{growth.RootCudaUntraced: 400, growth.RootCudaCached: 100, growth.RootNotAttributed: 500})
 	})
 
 	t.Run("segments without PyTorch's totals", func(t *testing.T) {
 		got := rowsOf(device(1000, growth.Unknown, growth.Unknown), segment(torchsCache, 450),
 			segment("ncclInit", 200))
 		mustHaveRows(t, got,
-			map[string]int64{torchsCache: 450, "ncclInit": 200, notAttributedRoot: 350})
+			map[string]int64{torchsCache: 450, "ncclInit": 200, growth.RootNotAttributed: 350})
 		mustHaveRows(t, rowsOf(device(growth.Unknown, growth.Unknown, growth.Unknown)), nil)
 	})
 
@@ -114,12 +114,12 @@ func TestAttribute(t *testing.T) {
 		second := block("other", 40)
 		second.GPU = "1"
 		mustHaveRows(t, rowsOf(d, block("step", 250), second), map[string]int64{
-			"step": 250, "other": 40, beforeTracingRoot + "0": 50, beforeTracingRoot + "1": 60,
-			cachedRoot + "1": 100, notAttributedRoot: 500,
+			"step": 250, "other": 40, growth.RootCudaBeforeTracing + "0": 50, growth.RootCudaBeforeTracing + "1": 60,
+			growth.RootCudaCached + "1": 100, growth.RootNotAttributed: 500,
 		})
 		d.Totals[0].Allocated = 299 // not the sum of the process: read while an event came
 		mustHaveRows(t, rowsOf(d, block("step", 250), second), map[string]int64{
-			"step": 250, "other": 40, beforeTracingRoot: 110, cachedRoot: 100, notAttributedRoot: 500,
+			"step": 250, "other": 40, growth.RootCudaBeforeTracing: 110, growth.RootCudaCached: 100, growth.RootNotAttributed: 500,
 		})
 	})
 }
@@ -241,8 +241,8 @@ func TestAttributeRandom(t *testing.T) {
 
 func TestRootsHaveComponents(t *testing.T) {
 	for root, want := range map[string]string{
-		beforeTracingRoot: "before-tracing", untracedRoot: "torch", cachedRoot: "torch",
-		notAttributedRoot: "cuda",
+		growth.RootCudaBeforeTracing: "before-tracing", growth.RootCudaUntraced: "torch", growth.RootCudaCached: "torch",
+		growth.RootNotAttributed: "cuda",
 	} {
 		if got := component.DefaultRules().Of(growth.NamedStack(1, root)); got != want {
 			t.Errorf("%s: %s, want %s", root, got, want)

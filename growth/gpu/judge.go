@@ -25,6 +25,15 @@ const (
 	DiagnosisUnknown       Diagnosis = "too-early" // no growth is proven, and none excluded
 )
 
+// IsOfGrowth reports whether the diagnosis names memory that grows for long.
+func (d Diagnosis) IsOfGrowth() bool {
+	switch d {
+	case DiagnosisTensors, DiagnosisFragmentation, DiagnosisDriver, DiagnosisContext:
+		return true
+	}
+	return false
+}
+
 // A Judgement is the result of judging a process's GPU memory. X of its verdicts is seconds since
 // the start of the trace.
 type Judgement struct {

@@ -8,10 +8,6 @@ import (
 	"github.com/allocscope/allocscope/growth/trend"
 )
 
-// RootGrowth is the outermost frame of heap memory whose stack is known because it made the heap
-// grow.
-const RootGrowth = "[heap: by growth]"
-
 // Contents returns the memory that is in RAM in the spike, and neither before nor after it, by
 // stack and kind, the largest first. InuseBytes are ResidentBytes here. Without a change of other
 // memory they sum to Height.
@@ -58,7 +54,7 @@ func (c *Capture) attribute(rest []growth.Holding, bytes int64) (all []growth.Ho
 	for _, h := range c.At.Touched {
 		if own := int64(math.Round(part * float64(h.ResidentBytes))); own > 0 {
 			all = append(all, growth.Holding{
-				Stack: h.Stack.Under(RootGrowth), Kind: growth.KindHeap,
+				Stack: h.Stack.Under(growth.RootGrowth), Kind: growth.KindHeap,
 				InuseBytes: own, ResidentBytes: own,
 			})
 		}

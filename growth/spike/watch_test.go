@@ -151,7 +151,7 @@ func TestContents(t *testing.T) {
 				Before: snapshot(free(10)), At: snapshot(free(90)),
 			},
 			[]growth.Holding{touched(validator, 90), touched(trainer, 30)},
-			map[string]int64{RootGrowth + "validate": 60, RootGrowth + "train": 20},
+			map[string]int64{growth.RootGrowth + "validate": 60, growth.RootGrowth + "train": 20},
 		},
 		{
 			"what was not touched stays",
@@ -160,7 +160,7 @@ func TestContents(t *testing.T) {
 			},
 			[]growth.Holding{touched(validator, 75)},
 			map[string]int64{
-				RootGrowth + "validate": 75, "[heap: unclassified]main heap": 25, "train": 5,
+				growth.RootGrowth + "validate": 75, "[heap: unclassified]main heap": 25, "train": 5,
 			},
 		},
 		{

@@ -18,6 +18,8 @@ type Findings struct {
 	UntilEnough float64
 	// Other is a process outside the traced tree that grows more than the tree; nil: there is none.
 	Other *OtherGrowth
+	// HasEnded: the process has ended, so that it meets no limit any more.
+	HasEnded bool
 }
 
 // An override replaces a part of a verdict where a finding calls for it.
@@ -35,6 +37,7 @@ var overrides = []override{
 	{"without files", leaveOutFiles},
 	{"few checks", requireStreak},
 	{"other process", nameOther},
+	{"has ended", endForecast},
 }
 
 // Decide returns the verdict on a process: the verdict on its series, with the overrides that the
@@ -102,4 +105,14 @@ func nameOther(v *Verdict, f Findings) {
 	case ClassPlateau, ClassSpikyPlateau, ClassTooShort:
 		v.Class, v.Reason, v.Other = ClassWrongProcess, ReasonOtherProcess, f.Other
 	}
+}
+
+// endForecast takes the time to the limit away from a process that has ended.
+func endForecast(v *Verdict, f Findings) {
+	if !f.HasEnded || math.IsNaN(v.ToLimit) {
+		return
+	}
+
+	v.ToLimit, v.ToLimitLow, v.ToLimitHigh = math.NaN(), math.NaN(), math.NaN()
+	v.EndedBeforeLimit = true
 }

@@ -80,6 +80,9 @@ func TestDecide(t *testing.T) {
 			{ClassSaturating, other(), ClassSaturating, none},
 			{ClassLeak, other(), ClassLeak, none},
 		}},
+		{"has ended", []decision{
+			{ClassLeak, Findings{HasEnded: true}, ClassLeak, none},
+		}},
 	} {
 		if i >= len(overrides) || overrides[i].name != c.name {
 			t.Fatalf("override %d is not %q", i, c.name)
@@ -88,7 +91,7 @@ func TestDecide(t *testing.T) {
 			d.check(t, c.name)
 		}
 	}
-	if len(overrides) != 5 {
+	if len(overrides) != 6 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }
@@ -148,6 +151,15 @@ func TestDecideNumbers(t *testing.T) {
 	}
 	if v := Decide(classed(ClassLeak), withoutFiles(ClassPlateau)); !math.IsNaN(v.Level) {
 		t.Errorf("without files: a level of %v, which is not of RSS", v.Level)
+	}
+	near := classed(ClassLeak)
+	near.ToLimit, near.ToLimitLow, near.ToLimitHigh = 60, 50, 70
+	if v := Decide(near, Findings{HasEnded: true}); !v.EndedBeforeLimit || !math.IsNaN(v.ToLimit) ||
+		!math.IsNaN(v.ToLimitLow) || !math.IsNaN(v.ToLimitHigh) {
+		t.Errorf("the process has ended: %v to the limit", v.ToLimit)
+	}
+	if v := Decide(classed(ClassLeak), Findings{HasEnded: true}); v.EndedBeforeLimit {
+		t.Error("there was no limit to meet")
 	}
 	if v := Decide(classed(ClassPlateau), other()); v.Other == nil || v.Other.PID != 7 {
 		t.Errorf("the other process: %+v", v.Other)

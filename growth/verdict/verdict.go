@@ -91,6 +91,8 @@ type Verdict struct {
 	// already. For a leak it is a forecast with a 95% confidence interval. For growth it
 	// extrapolates the present rate, without an interval.
 	ToLimit, ToLimitLow, ToLimitHigh float64
+	// EndedBeforeLimit: the process has ended, and would have met the limit. ToLimit is NaN then.
+	EndedBeforeLimit bool
 	// Longer is how much longer to watch at least, in X; 0: the verdict is final.
 	Longer float64
 	// Phases from the start of the judged data to its end, each from where the one before ends.

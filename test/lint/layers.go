@@ -30,6 +30,7 @@ var layers = [][]string{
 	{"growth/gpu"},
 	{"growth/conclude"},
 
+	{"docs/reference/schema"},
 	{
 		"export/folder", "export/page", "export/page/origin", "export/page/pagetest", "export/rows",
 		"export/series",
@@ -37,9 +38,8 @@ var layers = [][]string{
 	{"export/units"},
 	{"export/profile"},
 	{"export/summary"},
-	{"export/bundle"},
 	{"export/words"},
-	{"export/compare", "export/report"},
+	{"export/bundle", "export/compare", "export/report"},
 	{"export/push"},
 	{"export/metrics"},
 	{"export/ranks"},
@@ -97,7 +97,7 @@ var uses = map[string][]string{
 	"bpf":    {"bpf"},
 	"shim":   {"shim"},
 	"growth": {"growth"},
-	"export": {"export", "growth"},
+	"export": {"export", "growth", "docs"},
 	"tracer": {"tracer", "growth", "bpf", "shim"},
 	"fleet":  {"fleet", "tracer", "export", "growth"},
 	"record": {"record", "tracer", "export", "growth"},

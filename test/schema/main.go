@@ -151,6 +151,7 @@ var fieldConstants = map[string]string{
 	"GPUCurve.name":       "growth/gpu.CurveName",
 	"GPUMemory.judged":    "growth/gpu.CurveName",
 	"GPUMemory.diagnosis": "growth/gpu.Diagnosis",
+	"Step.diagnosis":      "growth/gpu.Diagnosis",
 	"Side.verdict":        "growth/verdict.Class",
 	"StackRow.kind":       "growth.Kind",
 }

@@ -324,7 +324,8 @@ func givenUp(s *summary.Summary) string {
 			said = append(said, fmt.Sprintf("slow-down by its own figure: %.3f", *o.Slowdown))
 		}
 		for _, change := range o.Changes {
-			said = append(said, fmt.Sprintf("%.1f s: %s", change.AtS, change.Text))
+			said = append(said, fmt.Sprintf("%.1f s: %s", change.AtS,
+				words.OverheadChange(change.OverheadChange)))
 		}
 	}
 
@@ -333,8 +334,5 @@ func givenUp(s *summary.Summary) string {
 			said = append(said, fmt.Sprintf("source %s: %s", source.Name, source.State))
 		}
 	}
-	for _, loss := range s.Losses {
-		said = append(said, fmt.Sprintf("lost: %d, %s", loss.Count, loss.Reason))
-	}
-	return strings.Join(append(said, s.Warnings...), "; ")
+	return strings.Join(append(said, words.Warnings(s)...), "; ")
 }

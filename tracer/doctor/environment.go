@@ -127,7 +127,7 @@ func checkMalloc(p *process.Process, maps []process.Mapping) []Result {
 	return []Result{r}
 }
 
-var heapLimits = [growth.HeapLimitCount]string{
+var heapLimits = map[growth.HeapLimit]string{
 	growth.HeapUnchecked:       "call sites of the heap stay undecided",
 	growth.HeapFreedLooksAlive: "call sites of the heap may stay unnamed for long",
 	growth.HeapFreeUnmeasured:  "free memory inside it is not measured",

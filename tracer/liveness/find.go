@@ -49,7 +49,7 @@ func Identify(p *process.Process, maps []process.Mapping) (Malloc, error) {
 	if err != nil {
 		return Malloc{}, err
 	}
-	m := Malloc{Path: library.Path}
+	m := Malloc{Path: library.Path, Limit: growth.HeapUnchecked}
 	known, err := allocatorOf(p, library)
 	if known != nil {
 		m.Name, m.Limit = known.Name, known.Limit

@@ -520,10 +520,10 @@ func (c *counter) fill() {
 // missing names the objects that the census has not seen; empty: none.
 func (c *counter) missing() string {
 	if c.result.Cut {
-		return "objects in memory for which there was no time"
+		return census.MissingForTime
 	}
 	if len(c.heap.heaps.Spans) == 0 && c.heap.memory.others == nil {
-		return "objects above 512 bytes: malloc is not glibc's, or its heap cannot be read"
+		return census.MissingLarge
 	}
 	return ""
 }

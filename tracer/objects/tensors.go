@@ -178,7 +178,7 @@ func (c *counter) readTensors(ctx context.Context) error {
 		total.Unknown = census.NoTorch
 		return nil
 	case !c.tensorsKnown:
-		total.Unknown = "only a part of the memory of small objects was read"
+		total.Unknown = census.PartRead
 		return nil
 	case len(c.tensors) > c.mostTensors():
 		total.Unknown = fmt.Sprintf("there are more than %d", c.mostTensors())

@@ -177,7 +177,7 @@ func (r *Runner) giveUp(cause error) {
 	r.gaveUp = true
 	r.changes = append(r.changes, Change{
 		At: r.elapsed(), Mode: HeapOff,
-		OverheadChange: growth.OverheadChange{Reason: growth.OverheadFailed, Err: cause},
+		OverheadChange: growth.OverheadChange{Reason: growth.OverheadFailed, Error: cause.Error()},
 	})
 }
 

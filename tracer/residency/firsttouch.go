@@ -171,7 +171,7 @@ func firstTouchRowOf(run mem.Run, segment *Segment) (row firstTouchRow, ok bool)
 		if segment.Heap {
 			class = heapClass
 		}
-		return firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: class}, true
+		return firstTouchRow{kind: growth.KindCOW, root: growth.RootCopied, class: class}, true
 	}
 
 	of := segment.privateRowKind()

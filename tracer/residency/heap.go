@@ -159,7 +159,7 @@ func (r *Rows) addLive() {
 	}
 
 	metadata := r.metadata.scaled(factors)
-	r.addNamed(growth.KindMetadata, metadata, 0, r.metadata.variance, rootMetadata)
+	r.addNamed(growth.KindMetadata, metadata, 0, r.metadata.variance, growth.RootMetadata)
 }
 
 // heapOf returns the heap that a segment belongs to.
@@ -205,11 +205,11 @@ func (r *Rows) addHeap(segment *Segment) {
 func (r *Rows) heapRemainder() (growth.Kind, string) {
 	switch {
 	case !r.HeapTraced:
-		return growth.KindHeap, rootUnknownSite
+		return growth.KindHeap, growth.RootUnknownSite
 	case !r.HeapComplete:
-		return growth.KindUnclassified, rootUnclassified
+		return growth.KindUnclassified, growth.RootUnclassified
 	}
-	return growth.KindRetained, rootRetained
+	return growth.KindRetained, growth.RootRetained
 }
 
 // addHeapRemainder adds heap memory that no known object takes.
@@ -230,7 +230,7 @@ func (r *Rows) addHeapRemainder() {
 		r.addNamed(growth.KindBeforeTracing, bytes, 0, variance, r.rootBefore(), heapClass)
 	}
 
-	copied := firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: heapClass}
+	copied := firstTouchRow{kind: growth.KindCOW, root: growth.RootCopied, class: heapClass}
 	for _, bytes := range unattributed(r.heaps, mem.CopiedOnWrite) {
 		r.addForFirstTouch(copied, bytes, 0)
 	}

@@ -11,52 +11,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 	"github.com/allocscope/allocscope/tracer/source"
-	"github.com/allocscope/allocscope/tracer/stack"
-)
-
-// Roots name memory without an allocation site. They are the outermost frames of its stacks, and
-// users see them. Files and shared memory have a root each, see rowKind.
-const (
-	// rootRetained is heap memory that no live object takes, if all live objects are known.
-	rootRetained = "[heap: free but resident]"
-
-	// rootUnclassified is heap memory that no known object takes, if the heap is probed in bursts or
-	// calls were lost: free, or taken by objects that were not seen or are too young to be known.
-	rootUnclassified = growth.UnclassifiedRoot
-
-	// rootMetadata is the memory that malloc takes for live objects beyond the requested bytes:
-	// chunk headers and padding.
-	rootMetadata = "[heap: allocator metadata]"
-
-	// rootUnknownSite is all heap memory of a process whose heap is not probed.
-	rootUnknownSite = "[heap: allocation site unknown]"
-
-	// rootBeforeTracing is private memory that was resident when tracing started and still is.
-	rootBeforeTracing = "[before tracing]"
-
-	// rootStart is the same of a process that is traced from its first allocation on: memory from
-	// the kernel and the dynamic loader.
-	rootStart = "[start of the process]"
-
-	// rootMapped is private memory in mappings from before tracing, first touched since. Chunks of
-	// malloc that have a mapping of their own are among them.
-	rootMapped = "[mapped before tracing]"
-
-	// rootPython is arenas of pymalloc, CPython's allocator of small objects.
-	rootPython = "[python arenas]"
-
-	rootStacks = "[thread stacks]"
-	rootJIT    = "[generated code]"
-	rootKernel = "[mapped by the kernel]" // vdso
-
-	// rootCopied is private memory that a forked process has copied on write.
-	rootCopied = "[copy-on-write]"
-
-	// rootInherited is private memory that a forked process still shares with its parent.
-	rootInherited = "[inherited]"
-
-	// rootUnexplained is RSS less all other rows. It may be negative.
-	rootUnexplained = "[unexplained]"
 )
 
 // Rows attributes the resident memory of a process. The rows that it adds to holdings sum to RSS.
@@ -145,7 +99,7 @@ func (r *Rows) Fill(known Samples) {
 	r.findTouches(known.Faults, known.Extents)
 
 	if r.Status.RSS != growth.Unknown {
-		unexplained := growth.NamedStack(r.pid, rootUnexplained)
+		unexplained := growth.NamedStack(r.pid, growth.RootUnexplained)
 		r.add(unexplained, growth.KindUnexplained, r.Status.RSS-r.sum, 0, 0)
 	}
 }
@@ -228,7 +182,7 @@ type rowKind struct {
 	root string
 
 	// anyAge is set if memory from before tracing counts for this kind as well. Otherwise it counts
-	// as rootBeforeTracing.
+	// as growth.RootBeforeTracing.
 	anyAge bool
 }
 
@@ -237,13 +191,13 @@ type rowKind struct {
 func (s *Segment) rowKind() rowKind {
 	switch s.Class {
 	case region.PythonArena:
-		return rowKind{kind: growth.KindPython, root: rootPython}
+		return rowKind{kind: growth.KindPython, root: growth.RootPython}
 	case region.ThreadStack, region.MainStack:
-		return rowKind{kind: growth.KindStack, root: rootStacks, anyAge: true}
+		return rowKind{kind: growth.KindStack, root: growth.RootStacks, anyAge: true}
 	case region.JIT:
-		return rowKind{kind: growth.KindJIT, root: rootJIT, anyAge: true}
+		return rowKind{kind: growth.KindJIT, root: growth.RootJIT, anyAge: true}
 	case region.Kernel:
-		return rowKind{kind: growth.KindKernel, root: rootKernel, anyAge: true}
+		return rowKind{kind: growth.KindKernel, root: growth.RootKernel, anyAge: true}
 	case region.File:
 		return rowKind{kind: growth.KindFile, root: "[file: " + s.Name + "]", anyAge: true}
 	case region.Shmem:
@@ -252,9 +206,9 @@ func (s *Segment) rowKind() rowKind {
 	}
 
 	if s.HasInterval && s.Origin == addrspace.Unobserved {
-		return rowKind{kind: growth.KindMmap, root: stack.UnobservedRoot}
+		return rowKind{kind: growth.KindMmap, root: growth.RootUnobserved}
 	}
-	return rowKind{kind: growth.KindMmap, root: rootMapped}
+	return rowKind{kind: growth.KindMmap, root: growth.RootMapped}
 }
 
 // privateRowKind returns the kind of the private pages of a segment. A page of a file that was
@@ -291,7 +245,7 @@ func (r *Rows) addMapped(segment *Segment) {
 
 	class := string(segment.Class)
 	r.addInherited(bytes.Resident[mem.Inherited], class)
-	copied := firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: class}
+	copied := firstTouchRow{kind: growth.KindCOW, root: growth.RootCopied, class: class}
 	r.addForFirstTouch(copied, bytes.Resident[mem.CopiedOnWrite], 0)
 
 	r.addPrivate(segment, bytes)
@@ -343,14 +297,14 @@ func (r *Rows) addPrivate(segment *Segment, bytes mem.Bytes) {
 // rootBefore returns the root of memory that was resident when tracing started.
 func (r *Rows) rootBefore() string {
 	if r.FromStart {
-		return rootStart
+		return growth.RootStart
 	}
-	return rootBeforeTracing
+	return growth.RootBeforeTracing
 }
 
 // addInherited adds memory that is still shared with the parent.
 func (r *Rows) addInherited(bytes int64, class string) {
-	row := r.addNamed(growth.KindInherited, bytes, 0, 0, rootInherited, class)
+	row := r.addNamed(growth.KindInherited, bytes, 0, 0, growth.RootInherited, class)
 	if row != nil && r.ParentInSnapshot {
 		row.SharedBytes += bytes
 	}

@@ -8,20 +8,20 @@ import (
 
 // endReasons name the causes for which a stack ends before the start of its thread. They are shown
 // as its last frame.
-var endReasons = map[bpf.StackEnd]string{
-	bpf.EndLimit:        "too many frames",
-	bpf.EndNotReady:     "unwind table not ready yet",
-	bpf.EndUnmapped:     "code at an unknown address",
-	bpf.EndNoRule:       "code without unwind information",
-	bpf.EndUnsupported:  "unwind information not supported",
-	bpf.EndStackMemory:  "stack memory not readable",
-	bpf.EndFramePointer: "no frame pointer",
+var endReasons = map[bpf.StackEnd]growth.Truncation{
+	bpf.EndLimit:        growth.TruncatedLimit,
+	bpf.EndNotReady:     growth.TruncatedNotReady,
+	bpf.EndUnmapped:     growth.TruncatedUnmapped,
+	bpf.EndNoRule:       growth.TruncatedNoRule,
+	bpf.EndUnsupported:  growth.TruncatedUnsupported,
+	bpf.EndStackMemory:  growth.TruncatedMemory,
+	bpf.EndFramePointer: growth.TruncatedFramePointer,
 }
 
 // pythonErrors name the causes for which a stack lacks Python frames.
-var pythonErrors = map[bpf.PythonError]string{
-	bpf.PythonNoThread: "Python thread not found",
-	bpf.PythonMemory:   "Python frames not readable",
+var pythonErrors = map[bpf.PythonError]growth.Truncation{
+	bpf.PythonNoThread: growth.TruncatedPythonThread,
+	bpf.PythonMemory:   growth.TruncatedPythonMemory,
 }
 
 // ReadEnds returns the number of stacks that were walked, and those that lack frames, by cause.

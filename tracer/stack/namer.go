@@ -162,7 +162,7 @@ func withoutShim(frames []growth.Frame) []growth.Frame {
 	}
 	own := slices.IndexFunc(frames, func(f growth.Frame) bool { return !isShim(f) })
 	if own < 0 { // the walk has ended there
-		return []growth.Frame{{Function: "[unknown caller]"}}
+		return []growth.Frame{{Function: growth.FrameUnknownCaller}}
 	}
 	return frames[own:]
 }

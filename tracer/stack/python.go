@@ -50,8 +50,7 @@ func (c *codeNames) frame(object, position word) (frame growth.Frame, ok bool) {
 	offset := int32(uint32(position))
 	code := c.code(codeKey{address: object.address(), fingerprint: uint32(position >> 32)})
 	if code == nil {
-		const unknown = "[Python code that was gone before it could be read]"
-		return growth.Frame{Python: true, Function: unknown}, true
+		return growth.Frame{Python: true, Function: growth.FramePythonGone}, true
 	}
 
 	if code.IsIncomplete(offset) {

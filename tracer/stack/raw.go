@@ -88,10 +88,10 @@ func (r Raw) lastNative() int {
 func (r Raw) truncation() string {
 	var reasons []string
 	if reason := endReasons[r.end]; reason != "" {
-		reasons = append(reasons, reason)
+		reasons = append(reasons, reason.String())
 	}
 	if reason := pythonErrors[r.python]; reason != "" {
-		reasons = append(reasons, reason)
+		reasons = append(reasons, reason.String())
 	}
 	return strings.Join(reasons, ", ")
 }

@@ -25,10 +25,6 @@ const (
 	UnobservedID = ^uint64(0)
 )
 
-// UnobservedRoot is the only frame of the stack UnobservedID. That is the stack of memory that was
-// mapped while the process was traced, by a call that source mapping did not see.
-const UnobservedRoot = "[mapped without a system call being seen]"
-
 // maxCheap bounds the stacks that are named though they hold nothing: 10 KiB each where frames are
 // many.
 const maxCheap = 500
@@ -50,12 +46,12 @@ func NewTable(p *process.Process, namer *Namer, memory *Memory) *Table {
 	t := &Table{
 		Namer: namer,
 		lost: &growth.Stack{
-			ID: LostID, PID: p.PID, Truncated: "not reported, or too many distinct stacks",
+			ID: LostID, PID: p.PID, Truncated: growth.TruncatedUnknown,
 		},
 		named:   newNamed(memory),
 		unnamed: newUnnamed(),
 	}
-	unobserved := []growth.Frame{{Function: UnobservedRoot}}
+	unobserved := []growth.Frame{{Function: growth.RootUnobserved}}
 	t.named.add(UnobservedID, &growth.Stack{ID: UnobservedID, PID: p.PID, Frames: unobserved})
 	return t
 }

@@ -261,7 +261,7 @@ func TestTable(t *testing.T) {
 	if one, three := table.Get(1), table.Get(3); len(one.Frames) != 2 || len(three.Frames) != 1 {
 		t.Errorf("%+v, %+v", one, three)
 	}
-	if s := table.Get(UnobservedID); s.PID != 7 || s.Frames[0].Function != UnobservedRoot {
+	if s := table.Get(UnobservedID); s.PID != 7 || s.Frames[0].Function != growth.RootUnobserved {
 		t.Errorf("%+v", s)
 	}
 	if lost := table.Lost(); lost != 0 {

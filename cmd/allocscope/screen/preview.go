@@ -131,10 +131,10 @@ func (p *preview) compare() {
 		since: pair.Start.Elapsed, warm: isWarm(p.judged),
 		stacks: stacksOf(pair, rules), gpuStacks: stacksOf(gpuPair, rules),
 		breakdown: words.BreakdownOf(rows, pid),
-		resident: words.ResidentOf(&summary.Summary{
+		resident: (&summary.Summary{
 			Process:   summary.Process{PID: pid},
 			Residents: summary.ResidentsOf(scanned.Start.Residents, scanned.End.Residents),
-		}),
+		}).MainResident(),
 	}
 
 	p.limiter.Spend(time.Since(start))
@@ -156,7 +156,8 @@ func (p *preview) keeper() *summary.Keeper {
 	}
 	t := p.recorder.Recorded()
 	found := summary.KeepersOf(t.KeepersOf(t.History.Main()))
-	return words.KeeperOf(found, summary.SuspectOf(p.judged.Suspects[0]))
+	suspect := summary.SuspectOf(p.judged.Suspects[0])
+	return summary.KeeperOf(found, &suspect)
 }
 
 // isWarm reports whether the baseline is the end of a warm-up that was seen.

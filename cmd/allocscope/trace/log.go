@@ -11,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/record"
 	"github.com/allocscope/allocscope/tracer"
@@ -26,20 +27,23 @@ func (o *Options) logSession(s *tracer.Session) (notes []summary.Note) {
 	}
 	if pid := s.Process.PID; len(notes) == 0 && s.IsTraced(pid) {
 		commandLine := cmp.Or(strings.Join(s.Process.Arguments, " "), s.Process.Command())
-		notes = append(notes, words.TracedProcess(pid, commandLine))
-		slog.Info(notes[0].Text)
+		notes = append(notes, summary.ProcessNote(growth.Selection{
+			Reason: growth.SelectionAsked, PID: pid, Traced: commandLine,
+		}))
+		slog.Info(words.Note(notes[0]))
 	}
 
-	plan := words.Plan{
-		Interval: uint64(o.Interval), Limit: s.Options.Overhead,
-		Duration: time.Duration(o.Duration), UntilSettled: time.Duration(o.UntilSettled),
-		NoHeap: !slices.Contains(o.Sources, "heap"),
-	}.Note()
-	slog.Info(plan.Text)
+	plan := summary.Note{Code: summary.NoteSampling, Plan: summary.Plan{
+		IntervalBytes: uint64(o.Interval), Limit: s.Options.Overhead,
+		DurationS:     summary.Seconds(time.Duration(o.Duration)),
+		UntilSettledS: summary.Seconds(time.Duration(o.UntilSettled)),
+		NoHeap:        !slices.Contains(o.Sources, "heap"),
+	}}
+	slog.Info(words.Note(plan))
 	notes = append(notes, plan)
 	for _, note := range record.AllocatorNotes(s.Allocators(), o.Overhead != 0) {
 		notes = append(notes, note)
-		slog.Warn(note.Text)
+		slog.Warn(words.Note(note))
 	}
 
 	for _, source := range s.Sources() {
@@ -103,7 +107,7 @@ func (r *reporter) report(event record.Event) {
 	case record.OverheadChange:
 		slog.Info(words.OverheadChange(e.OverheadChange))
 	case record.Warning:
-		slog.Warn(e.Text)
+		slog.Warn(words.Note(e.Note))
 	case record.ObjectsRead:
 		logObjects(e)
 	case record.SlowSearch:

@@ -62,11 +62,11 @@ func TestReporter(t *testing.T) {
 		"warn: LEAK: +60 MiB/min; most by train.py: ":    record.LeakFound{Process: process},
 		"GPU memory of PID 7: LEAK: +120":                record.LeakFound{Process: process, OnGPU: true},
 		"warn: LEAK: +60 MiB/min; out of memory in 60 s": record.LimitNear{Process: process},
-		"settled: LEAK":                  record.Settled{Process: process},
-		"not settled yet: LEAK":          record.Unsettled{Process: process, Next: time.Minute},
-		"searching who keeps what grows": record.SlowSearch{},
-		"error: disk full":               record.FileFailed{Err: errors.New("disk full")},
-		"warn: a note":                   record.Warning{Note: summary.Note{Text: "a note"}},
+		"settled: LEAK":                         record.Settled{Process: process},
+		"not settled yet: LEAK":                 record.Unsettled{Process: process, Next: time.Minute},
+		"searching who keeps what grows":        record.SlowSearch{},
+		"error: disk full":                      record.FileFailed{Err: errors.New("disk full")},
+		"warn: The memory limit of the process": record.Warning{Note: summary.Note{Code: summary.NoteLimitHidden}},
 	} {
 		log := logged(t)
 		(&reporter{}).report(event)

@@ -91,7 +91,7 @@ func PrintDetails(out io.Writer, s *summary.Summary, dir string) error {
 		return err
 	}
 
-	for _, warning := range s.Warnings {
+	for _, warning := range words.Warnings(s) {
 		fmt.Fprintf(out, "warning: %s\n", warning)
 	}
 
@@ -132,7 +132,7 @@ func printNext(out io.Writer, dir string) error {
 // printBreakdown prints the parts of the growth of RSS, of the process and of its tree, and the
 // advice.
 func printBreakdown(out io.Writer, s *summary.Summary) error {
-	own, resident := words.BreakdownOf(s.Breakdown, s.Process.PID), words.ResidentOf(s)
+	own, resident := words.BreakdownOf(s.Breakdown, s.Process.PID), s.MainResident()
 	if len(own.Kinds) > 0 {
 		fmt.Fprintf(out, "\nWhat the growth of RSS is made of (PID %d: %s):\n\n", s.Process.PID,
 			units.Signed(own.Sum().Delta))

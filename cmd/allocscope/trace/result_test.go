@@ -189,7 +189,7 @@ func testBreakdown(t *testing.T) {
 	}, "\n")
 
 	lines := breakdownSummary()
-	book, resident := words.BreakdownOf(lines.Breakdown, 42), words.ResidentOf(lines)
+	book, resident := words.BreakdownOf(lines.Breakdown, 42), lines.MainResident()
 	numbers := []string{
 		"+400 MiB 5.00 MiB 500 MiB", "+31.0 MiB 4.00 MiB 41.0 MiB", "+20.0 MiB 25.0 MiB",
 		"-10.0 MiB 80.0 MiB",

@@ -98,7 +98,7 @@ func (c *Controller) reduce(p burstPlan, recent timeUse) {
 
 	c.mode = to
 	c.changeForCost(growth.OverheadChange{
-		Reason: reason, Length: duration(p.length), Spacing: duration(p.spacing),
+		Reason: reason, Length: p.length, Spacing: p.spacing,
 	}, recent)
 }
 

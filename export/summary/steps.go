@@ -1,0 +1,267 @@
+package summary
+
+import (
+	"slices"
+
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// A Step is a step that a result recommends to its reader.
+type Step struct {
+	Code StepCode `json:"code"`
+	// When is the condition of the step; absent: there is none.
+	When StepCondition `json:"when,omitempty"`
+	// Cause of StepCause, and Diagnosis of StepGPU, one of gpu.Diagnosis….
+	Cause     diagnosis.Cause `json:"cause,omitempty"`
+	Diagnosis string          `json:"diagnosis,omitempty"`
+	// Library of StepExtension.
+	Library string `json:"library,omitempty"`
+	// PID of the process that StepTrace, StepTraceNext and StepMark are about, and DurationS how
+	// long to trace it.
+	PID       int     `json:"pid,omitempty"`
+	DurationS float64 `json:"duration_s,omitempty"`
+}
+
+// A StepCode is the code of a step. Package words has the sentences.
+type StepCode string
+
+// The steps.
+const (
+	StepNothing   StepCode = "nothing"    // nothing is to be fixed
+	StepPeaks     StepCode = "peaks"      // see what runs in the spikes, to lower them
+	StepPeakSite  StepCode = "peak-site"  // hold less at the call site of a spike
+	StepTrace     StepCode = "trace"      // trace PID, which was not traced
+	StepTraceNext StepCode = "trace-next" // trace on, or the next run where this one has ended
+	StepMark      StepCode = "mark"       // mark the epochs of the process during a trace
+	StepDiff      StepCode = "diff"       // compare with a trace of the fix
+	StepView      StepCode = "view"       // look at the timeline and the stacks
+
+	StepCause     StepCode = "cause"     // remedy of Cause
+	StepOneArena  StepCode = "one-arena" // of fragmentation, where a limit of arenas would not help
+	StepExtension StepCode = "extension" // find what keeps it, or the free that Library lacks
+	StepRecompile StepCode = "recompile" // find out why code is compiled repeatedly
+	StepGraph     StepCode = "graph"     // keep no tensors with their autograd graph
+	StepGPU       StepCode = "gpu"       // remedy of Diagnosis
+
+	// Steps about the variable that keeps the memory.
+	StepKeeperLimit      StepCode = "keeper-limit"      // limit the container
+	StepKeeperClear      StepCode = "keeper-clear"      // clear the variable
+	StepKeeperGraph      StepCode = "keeper-graph"      // keep no graphs in it
+	StepKeeperTracebacks StepCode = "keeper-tracebacks" // keep no tracebacks in it
+	StepKeeperCache      StepCode = "keeper-cache"      // give the lru_cache a maximum
+	StepKeeperStatic     StepCode = "keeper-static"     // native code adds to it, and removes nothing
+	StepKeeperThread     StepCode = "keeper-thread"     // a native thread uses it
+	StepGarbage          StepCode = "garbage"           // break cycles, or collect garbage
+)
+
+// A StepCondition is when a step is to be taken.
+type StepCondition string
+
+// The conditions.
+const (
+	StepIfLasting   StepCondition = "if-lasting"    // if the growth lasts
+	StepAfterWarmup StepCondition = "after-warm-up" // nothing is to be done until then
+	StepOptional    StepCondition = "optional"
+)
+
+// otherProcessSeconds is how long to trace a process that grows in place of the traced one.
+const otherProcessSeconds = 5 * 60
+
+// Bounds on the trace that is advised, in seconds.
+const (
+	usualTraceSeconds = 5 * 60
+	minTraceSeconds   = 60
+	maxTraceSeconds   = 2 * 60 * 60
+)
+
+// WhatNext returns what to do next by the other fields, three steps at most.
+func (s *Summary) WhatNext() []Step {
+	if s.Process.PID == 0 {
+		return nil
+	}
+	if g := s.GPUInCharge(); g != nil {
+		return s.gpuSteps(g)
+	}
+
+	longer, view := s.traceNext(&s.Verdict), Step{Code: StepView}
+	switch s.Class {
+	case verdict.ClassWrongProcess:
+		if s.Other == nil {
+			return nil
+		}
+		return []Step{{Code: StepTrace, PID: s.Other.PID, DurationS: otherProcessSeconds}}
+	case verdict.ClassTooShort:
+		return []Step{longer}
+	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
+		return s.stableSteps(longer)
+	case verdict.ClassSaturating:
+		longer.When = StepAfterWarmup
+		return []Step{longer, view}
+	}
+
+	remedy, isKnown := s.remedy()
+	switch {
+	case s.WhyCode == verdict.ReasonFragmentation, s.Class == verdict.ClassLeak:
+		return withFirst(isKnown, remedy, Step{Code: StepDiff}, view)
+	case s.Class == verdict.ClassSuspected:
+		return withFirst(isKnown, remedy, longer, view)
+	case isKnown:
+		remedy.When = StepIfLasting
+		return []Step{longer, remedy, view}
+	}
+	return []Step{longer, {Code: StepMark, PID: s.Process.PID}, view}
+}
+
+// withFirst returns steps, the first one only if it is known.
+func withFirst(isKnown bool, first Step, rest ...Step) []Step {
+	if isKnown {
+		return append([]Step{first}, rest...)
+	}
+	return rest
+}
+
+// traceNext is the trace that a verdict needs.
+func (s *Summary) traceNext(v *Verdict) Step {
+	step := Step{Code: StepTraceNext, PID: s.AskedPID(), DurationS: usualTraceSeconds}
+	if v.WatchLongerS != nil {
+		step.DurationS = max(minTraceSeconds, min(*v.WatchLongerS, maxTraceSeconds))
+	}
+	return step
+}
+
+// AskedPID is the PID that the user has named.
+func (s *Summary) AskedPID() int {
+	if s.Asked != 0 {
+		return s.Asked
+	}
+	return s.Process.PID
+}
+
+// HasEnded reports whether the process has ended.
+func (s *Summary) HasEnded() bool {
+	return s.TargetEnded || s.Ended == EndedExit || s.Ended == EndedOutOfMemory
+}
+
+// stableSteps are the steps where nothing grows: about spikes, and to exclude a slower leak.
+func (s *Summary) stableSteps(longer Step) []Step {
+	step := Step{Code: StepNothing}
+	switch {
+	case s.WhyCode == verdict.ReasonPageCache:
+		step = Step{Code: StepCause, Cause: diagnosis.PageCache}
+	case s.SpikeSuspect() != nil:
+		step.Code = StepPeakSite
+	case s.Class == verdict.ClassSpikyPlateau:
+		step.Code = StepPeaks
+	}
+
+	if s.WatchLongerS != nil && *s.WatchLongerS > 0 {
+		longer.When = StepOptional
+		return []Step{step, longer}
+	}
+	return []Step{step}
+}
+
+// SpikeSuspect is the code behind the spikes of a process that does not grow; nil: it is not known.
+func (s *Summary) SpikeSuspect() *Suspect {
+	if s.Class != verdict.ClassSpikyPlateau || !s.SpikeMemory.IsCaptured() {
+		return nil
+	}
+	return s.SpikeMemory.Captured.Suspect
+}
+
+// componentSteps are what to do first where a heap leak is of a component with a known cause.
+var componentSteps = map[string]StepCode{
+	"dynamo":           StepRecompile,
+	"inductor-compile": StepRecompile,
+	"inductor-run":     StepRecompile,
+	"autograd":         StepGraph,
+}
+
+// remedy is what to do about the main cause, if that is known.
+func (s *Summary) remedy() (step Step, isKnown bool) {
+	main := s.MainCause()
+	isRecompiled := len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0
+	isOfObjects := main != nil &&
+		(main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects)
+	if main == nil || isOfObjects {
+		if k := s.MainKeeper(); k != nil && !isRecompiled {
+			return Step{Code: s.keeperStep(k)}, true
+		}
+	}
+	if main == nil {
+		isKnown := s.Class != verdict.ClassGrowing && len(s.Suspects) > 0
+		return Step{Code: StepCause, Cause: diagnosis.HeapLeak}, isKnown
+	}
+
+	switch {
+	case main.Cause == diagnosis.Fragmentation && s.MainResident().Arenas < 2:
+		return Step{Code: StepOneArena}, true
+	case isOfObjects && isRecompiled:
+		return Step{Code: StepRecompile}, true
+	case len(s.Suspects) == 0:
+		return Step{Code: StepCause, Cause: main.Cause}, true
+	}
+
+	first := &s.Suspects[0]
+	library, code := first.extension(), componentSteps[first.Component]
+	switch {
+	case main.Cause == diagnosis.HeapLeak && library != "":
+		return Step{Code: StepExtension, Library: library}, true
+	case isOfObjects && code != "":
+		return Step{Code: code}, true
+	}
+	return Step{Code: StepCause, Cause: main.Cause}, true
+}
+
+// keeperStep is what to do about the memory that a keeper holds.
+func (s *Summary) keeperStep(k *Keeper) StepCode {
+	if len(k.Paths) == 0 || k.Paths[0].Share < MinKeeperShare {
+		return StepGarbage
+	}
+
+	path := &k.Paths[0]
+	switch {
+	case path.Root.Kind == keeper.RootCache:
+		return StepKeeperCache
+	case path.Root.Kind == keeper.RootStatic:
+		return StepKeeperStatic
+	case path.Root.Kind == keeper.RootThread:
+		return StepKeeperThread
+	case hasType(path, "traceback"):
+		return StepKeeperTracebacks
+	case s.keepsGraphs(path):
+		return StepKeeperGraph
+	case slices.ContainsFunc(path.Links, func(l keeper.Link) bool { return l.Entries >= 0 }):
+		return StepKeeperLimit
+	}
+	return StepKeeperClear
+}
+
+// keepsGraphs reports whether a path leads to tensors that keep the graph that computed them.
+func (s *Summary) keepsGraphs(p *keeper.Path) bool {
+	if len(s.Suspects) > 0 && s.Suspects[0].Component == "autograd" {
+		return true
+	}
+	return hasType(p, "torch.Tensor") && s.Objects != nil &&
+		slices.ContainsFunc(s.Objects.Tensors, func(g TensorGroup) bool {
+			// A single one may be of the step that is under way.
+			return g.GrowthTensors != nil && *g.GrowthTensors > 1 && 2*g.WithGradFn > *g.GrowthTensors
+		})
+}
+
+func hasType(p *keeper.Path, name string) bool {
+	return slices.ContainsFunc(p.Links, func(l keeper.Link) bool { return l.Type == name })
+}
+
+// gpuSteps are what to do about GPU memory that grows.
+func (s *Summary) gpuSteps(g *GPUMemory) []Step {
+	remedy := Step{Code: StepGPU, Diagnosis: g.Diagnosis}
+	isKnown := gpu.Diagnosis(g.Diagnosis).IsOfGrowth()
+	if k := s.TensorKeeper(g); k != nil {
+		remedy, isKnown = Step{Code: s.keeperStep(k)}, true
+	}
+	return withFirst(isKnown, remedy, s.traceNext(&g.Verdict), Step{Code: StepView})
+}

@@ -88,6 +88,7 @@ func TestDecide(t *testing.T) {
 			d.check(t, c.name)
 		}
 	}
+
 	if len(overrides) != 5 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}

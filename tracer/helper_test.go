@@ -27,11 +27,13 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
 	"github.com/allocscope/allocscope/tracer/tracertest"
+	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
 func TestMain(m *testing.M) {
 	// No budget runs out on a busy machine, or an emulated one.
 	stack.NameBurst, stack.RescanBurst, residency.OthersBurst = time.Hour, time.Hour, time.Hour
+	unwind.BuildOnce = true
 	code := m.Run()
 	tracertest.Cleanup()
 	os.Exit(code)

@@ -28,16 +28,14 @@ const (
 )
 
 // startLoader starts the trainer, whose workers read so many labels and which keeps a note of so
-// many bytes of each step. It trains until only the leak grows.
+// many bytes of each step.
 func startLoader(t *testing.T, labels, note int) loader {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	target := tracertest.Start(t, "/usr/bin/python3", tracertest.Source("loader.py"), loaderWorkers,
 		itoa(labels), itoa(note))
 	t.Cleanup(target.Hangup)
-	l := loader{ready(target), t}
-	l.train(60)
-	return l
+	return loader{ready(target), t}
 }
 
 // train does so many steps. It returns the bytes that have leaked by then, as the program counts
@@ -83,8 +81,8 @@ func TestBreakdown(t *testing.T) {
 	t.Parallel()
 	const minCopied = 64 << 20 // bytes
 	l := startLoader(t, 4_000_000, 0)
+	before := l.train(70) // until only the leak grows
 	workers := childrenOf(t, l.PID())
-	before := l.train(10)
 	c, dir := tracing(t, l.Target, "--interval", "64KiB", "--warmup", loaderWarmup)
 	c.awaitFile(dir, baselineFile)
 	copied := -privateOf(t, workers)

@@ -32,7 +32,7 @@ func buildAndRun(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	defer tracertest.Cleanup()
 	binary = filepath.Join(dir, "allocscope")
-	build := exec.Command("go", "build", "-ldflags", "-X main.version=v1.2.3-test", "-o", binary,
+	build := exec.Command("go", "build", "-ldflags", "-w -X main.version=v1.2.3-test", "-o", binary,
 		".")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n%s", build, err, out)

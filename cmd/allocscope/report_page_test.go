@@ -60,7 +60,7 @@ func traceForReport(t *testing.T) string {
 	rows := func() int { return strings.Count(readFile(t, dir, folder.TimelineFile), "\n") }
 	train := func(seconds int) {
 		for range seconds {
-			l.train(8)
+			l.train(4)
 			before := rows()
 			eventually(t, "the next second's row", func() bool { return rows() > before })
 		}

@@ -64,6 +64,7 @@ func dashboardExpressions(t *testing.T) (expressions []string) {
 			}
 		}
 	}
+
 	collect(dashboard)
 	return expressions
 }
@@ -112,6 +113,7 @@ func TestDeployed(t *testing.T) {
 			}
 		}
 	}
+
 	for _, f := range families {
 		if !used[f.name] && f != traceDuration && f != processes {
 			t.Errorf("neither the dashboard nor an alert shows %s", f.name)

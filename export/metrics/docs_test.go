@@ -24,6 +24,7 @@ func table() string {
 		}
 		fmt.Fprintf(&text, "| `%s` | %s | %s%s | %s |\n", f.name, labels, kind, f.help, f.absent)
 	}
+
 	return text.String()
 }
 

@@ -58,6 +58,7 @@ func merge(all []Process) (merged []labeledProcess, omitted int) {
 			merged = append(merged, labeledProcess{id, *p})
 		}
 	}
+
 	return merged, omitted
 }
 

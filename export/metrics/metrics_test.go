@@ -52,6 +52,7 @@ func full() State {
 			Losses: map[growth.LossKind]uint64{growth.LossEvents: 12},
 		},
 	}
+
 	return State{
 		Version: "v1.2.3", Node: "gpu7",
 		Processes: []Process{traced, {

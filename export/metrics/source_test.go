@@ -30,6 +30,7 @@ func constantsOf(t *testing.T, path, of string) (values []string) {
 		}
 		return true
 	})
+
 	slices.Sort(values)
 	return values
 }
@@ -47,6 +48,7 @@ func testClasses(t *testing.T) {
 			t.Errorf("%s: the metrics have %q, want %q", test.of, test.got, want)
 		}
 	}
+
 	if n := len(constantsOf(t, "../../growth/kind.go", "Kind")); n > maxParts {
 		t.Errorf("there are %d kinds, more than the bound", n)
 	}

@@ -60,6 +60,7 @@ func Write(w io.Writer, p Page) error {
 		p.Title, policy, licenses, template.CSS(style), template.JS(script), template.JS(data),
 		p.Body,
 	})
+
 	if err != nil {
 		return err
 	}

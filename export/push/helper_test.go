@@ -185,6 +185,7 @@ func newTrace(t *testing.T, processes []summary.TreeProcess, held ...growth.Hold
 			t.Fatal(err)
 		}
 	}
+
 	return trace{f, &summary.Summary{
 		Started: ends.Add(-3 * time.Hour), DurationS: (3 * time.Hour).Seconds(),
 		Process: summary.Process{PID: 10}, Processes: processes,

@@ -53,6 +53,7 @@ func (o *Options) check() (*url.URL, error) {
 			return nil, err
 		}
 	}
+
 	return server.JoinPath("push.v1.PusherService", "Push"), CheckLabels(o.Labels)
 }
 
@@ -74,6 +75,7 @@ func parseURL(text string) (*url.URL, error) {
 	case server.RawQuery != "" || server.Fragment != "":
 		return nil, errors.New("the URL of the server has a query or a fragment (leave it out)")
 	}
+
 	return server, nil
 }
 
@@ -108,6 +110,7 @@ func CheckLabels(labels map[string]string) error {
 				"printable", shown, maxLabelBytes)
 		}
 	}
+
 	return nil
 }
 

@@ -102,6 +102,7 @@ func profilesOf(
 			}
 		}
 	}
+
 	return all, nil
 }
 

@@ -76,6 +76,7 @@ func TestAddFolder(t *testing.T) {
 			t.Errorf("time %d, want the end of the trace, %d", got.TimeNanos, ends.UnixNano())
 		}
 	}
+
 	if !maps.Equal(phases, map[string]int{"baseline": 2, "end": 2, "growth": 2}) {
 		t.Errorf("phases: %v", phases)
 	}
@@ -103,6 +104,7 @@ func checkSums(t *testing.T, tr trace, file, pid string, got received) {
 			}
 		}
 	}
+
 	for _, s := range got.Sample {
 		for i, v := range s.Value {
 			have[got.SampleType[i].Type] += v

@@ -259,6 +259,7 @@ func (p *Pusher) try(ctx context.Context, name string) (pause time.Duration, err
 	case err != nil:
 		return p.fail(err), err
 	}
+
 	defer c.release()
 
 	answer := p.post(ctx, c.body)
@@ -275,6 +276,7 @@ func (p *Pusher) try(ctx context.Context, name string) (pause time.Duration, err
 		p.count(func(s *Stats) { s.Retried++ })
 		return max(p.fail(answer.err), answer.retryAfter), answer.err
 	}
+
 	if err != nil {
 		return p.fail(err), err
 	}

@@ -43,6 +43,7 @@ func TestFlushFaults(t *testing.T) {
 		}
 		return true
 	}
+
 	p := open(t, Options{URL: s.URL + "/behind/a/proxy"})
 	p.addTrace(t, onlyTrace(t))
 	if err := p.Flush(t.Context()); err != nil {
@@ -73,6 +74,7 @@ func TestFlushRefused(t *testing.T) {
 		}
 		return false
 	}
+
 	p := open(t, Options{URL: s.URL})
 	p.addTrace(t, onlyTrace(t))
 	if err := p.Flush(t.Context()); err != nil {
@@ -116,6 +118,7 @@ func TestFlushOneTooLarge(t *testing.T) {
 		}
 		return false
 	}
+
 	p := open(t, Options{URL: s.URL})
 	p.addTrace(t, onlyTrace(t))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -322,6 +325,7 @@ func TestTwoPushers(t *testing.T) {
 			}
 		})
 	}
+
 	pushers.Wait()
 	s.once(t, 4*10*3)
 }
@@ -356,6 +360,7 @@ func TestAuthentication(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	want := []string{"team-a ", " Basic bWU6c2VzYW1l", " Bearer rotated"}
 	if len(headers) != 9 || headers[0] != want[0] || headers[3] != want[1] || headers[6] != want[2] {
 		t.Errorf("%q, want %q thrice each", headers, want)

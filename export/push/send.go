@@ -94,6 +94,7 @@ func (p *Pusher) newRequest(ctx context.Context, body []byte) (*http.Request, er
 			request.SetBasicAuth(p.options.User, secret)
 		}
 	}
+
 	return request, nil
 }
 

@@ -131,6 +131,7 @@ func TestSpoolAside(t *testing.T) {
 			all = append(all, id+".json")
 		}
 	}
+
 	aside, err := os.ReadDir(filepath.Join(p.Directory(), refusedDir))
 	if err != nil {
 		t.Fatal(err)

@@ -103,6 +103,7 @@ func testRawRequests(t *testing.T) {
 			}
 		})
 	}
+
 	if a.asked() != 0 {
 		t.Errorf("a trace was started: %v", a.requests)
 	}

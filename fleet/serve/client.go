@@ -57,6 +57,7 @@ func NewClient(path string) *Client {
 		}
 		return conn, nil
 	}
+
 	return &Client{http.Client{
 		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true},
 		Timeout:   clientTimeout,

@@ -163,6 +163,7 @@ func (r Request) check() error {
 	case len(r.Job) > maxJobBytes:
 		return fmt.Errorf("the job_id has more than %d bytes", maxJobBytes)
 	}
+
 	return nil
 }
 

@@ -74,6 +74,7 @@ func testSocketStatus(t *testing.T) {
 			}, {Rank: growth.Unknown, RSS: growth.Unknown, Growth: math.NaN()}},
 		},
 	}
+
 	s, err := NewClient(startSocket(t, a)).Status(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -38,6 +38,7 @@ func openFolder(path string) (*os.File, error) {
 		folder.Close()
 		return nil, err
 	}
+
 	return folder, nil
 }
 
@@ -189,6 +190,7 @@ func removeStale(address *net.UnixAddr) error {
 	case errors.Is(err, unix.ECONNREFUSED):
 		return os.Remove(address.Name)
 	}
+
 	return err
 }
 

@@ -99,6 +99,7 @@ func testOtherFiles(t *testing.T) {
 			t.Error(err)
 		}
 	}
+
 	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
 		t.Errorf("%q, %v", text, err)
 	}

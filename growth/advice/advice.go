@@ -209,6 +209,7 @@ func (e *Evidence) recompiled(p *growth.Resident) (Advice, bool) {
 			after[path] = true
 		}
 	}
+
 	if !compiler.grewBy(minCompiledBytes) || len(after)-len(before) < minRecompiledModules {
 		return Advice{}, false
 	}

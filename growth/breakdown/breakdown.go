@@ -79,6 +79,7 @@ func GPU(start, end *growth.Snapshot) []Row {
 			*side(&rows[row]) += h.GPUBytes
 		}
 	}
+
 	add(start, func(r *Row) *int64 { return &r.Start })
 	add(end, func(r *Row) *int64 { return &r.End })
 
@@ -197,6 +198,7 @@ func (b *breakdown) swappedRows() []Row {
 		rows[row].Start += e.start.SwappedBytes
 		rows[row].End += e.end.SwappedBytes
 	}
+
 	return rows
 }
 
@@ -222,6 +224,7 @@ func (b *breakdown) treeRows() []Row {
 		r.End += e.end.ResidentBytes - e.end.SharedBytes
 		r.Error = math.Hypot(r.Error, growth.ZScore95*math.Sqrt(variances[i]))
 	}
+
 	return rows
 }
 

@@ -46,6 +46,7 @@ func randomMoment(random *rand.Rand, at time.Duration) *growth.Snapshot {
 			}
 		}
 	}
+
 	return s
 }
 
@@ -222,6 +223,7 @@ func TestRSSError(t *testing.T) {
 			Residents: []growth.Resident{{PID: 1, RSS: 1}}, Holdings: []growth.Holding{h, free},
 		}
 	}
+
 	stay := growth.Birth{InuseBytes: 900 * weight, Variance: 900 * weight * weight}
 	for name, c := range map[string]struct {
 		end     *growth.Snapshot
@@ -273,6 +275,7 @@ func simulateHeap(random *rand.Rand) *simulatedHeap {
 			}
 		}
 	}
+
 	return h
 }
 
@@ -319,6 +322,7 @@ func (h *simulatedHeap) addTo(s *growth.Snapshot, at float64) {
 		rest.ResidentBytes = int64(left)
 		s.Holdings = append(s.Holdings, rest)
 	}
+
 	s.Holdings = append(s.Holdings, metadata)
 }
 
@@ -332,6 +336,7 @@ func (h *simulatedHeap) window() (start, end *growth.Snapshot) {
 		}
 		sampled = append(sampled, all)
 	}
+
 	trace := growthtest.Trace(sampled, simulatedInterval)
 	start, end = trace[int(growthtest.From/growthtest.Every)], trace[len(trace)-1]
 	for at, s := range map[float64]*growth.Snapshot{growthtest.From: start, growthtest.To: end} {
@@ -342,6 +347,7 @@ func (h *simulatedHeap) window() (start, end *growth.Snapshot) {
 		}
 		h.addTo(s, at)
 	}
+
 	return start, end
 }
 
@@ -408,6 +414,7 @@ func TestRSSErrorSimulated(t *testing.T) {
 				func(r *Row) bool { return r.Stack.ID == one })
 		}
 	}
+
 	for what, n := range held {
 		t.Logf("%s: %.1f %% of the intervals hold the true change", what, 100*n/rounds)
 		most := 0.98
@@ -419,6 +426,7 @@ func TestRSSErrorSimulated(t *testing.T) {
 				100*share, 100*most)
 		}
 	}
+
 	if len(held) != 5 {
 		t.Errorf("intervals of %d sorts, want 5", len(held))
 	}

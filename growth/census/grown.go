@@ -54,6 +54,7 @@ func Grown(before, after *Result) []TypeGrowth {
 			})
 		}
 	}
+
 	slices.SortFunc(grown, func(a, b TypeGrowth) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Type, b.Type))
 	})

@@ -14,12 +14,14 @@ func TestGrown(t *testing.T) {
 		{Type: "list", Count: 50, Bytes: 4000},
 		{Type: "int", Count: 10, Bytes: 280},
 	}}
+
 	after := &Result{PID: 1, Elapsed: 3 * time.Minute, Types: []TypeCount{
 		{Type: "str", Count: 20, Bytes: 1000},                 // new
 		{Type: "dict", Count: 300, Bytes: 19_200, Margin: 40}, // 200 more, +-50
 		{Type: "list", Count: 49, Bytes: 9000},                // fewer, though larger
 		{Type: "int", Count: 40, Bytes: 1120, Margin: 30},     // 30 more, +-30
 	}}
+
 	want := []TypeGrowth{
 		{Type: "dict", Before: 100, After: 300, Bytes: 12_800, PerMinute: 100, Low: 75, High: 125},
 		{Type: "str", After: 20, Bytes: 1000, PerMinute: 10, Low: 10, High: 10},
@@ -53,6 +55,7 @@ func sampled(r *rand.Rand, windows []float64, share float64, elapsed time.Durati
 			c.Windows++
 		}
 	}
+
 	c.Margin = 1.96 * math.Sqrt(squares*(1-share)) / share
 	result := &Result{PID: 1, Elapsed: elapsed, Share: share}
 	if c.Windows > 0 {

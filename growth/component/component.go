@@ -192,6 +192,7 @@ func (rs *Rules) rulesAt(p place) *placeRules {
 		rs.places[p] = at
 		rs.cached++
 	}
+
 	rs.last, rs.lastRules = p, at
 
 	return at
@@ -207,6 +208,7 @@ func (rs *Rules) findRulesAt(p place) *placeRules {
 			byFunction = byFunction || rule.has(whereFunction)
 		}
 	}
+
 	if !byFunction {
 		at.all = rs.matchRules(at.rules, p, "")
 	}
@@ -261,6 +263,7 @@ func pythonModule(file string) string {
 			return strings.TrimSuffix(top, ".py")
 		}
 	}
+
 	return scriptName(file)
 }
 

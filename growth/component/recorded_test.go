@@ -43,6 +43,7 @@ func recordedStack(t testing.TB, name string) (component string, s *growth.Stack
 		}
 		s.Frames = append(s.Frames, frame)
 	}
+
 	return component, s
 }
 

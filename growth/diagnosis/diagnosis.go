@@ -140,6 +140,7 @@ func Diagnose(e Evidence) []Diagnosis {
 			d.Rate = float64(d.Bytes) / e.Elapsed.Seconds()
 		}
 	}
+
 	return all
 }
 

@@ -287,11 +287,13 @@ func checkSum(t *testing.T, e Evidence, all []Diagnosis) {
 			rss += r.Delta()
 		}
 	}
+
 	for _, d := range all {
 		sum += d.Bytes
 		share += d.Share
 		rate += d.Rate
 	}
+
 	if len(all) == 0 {
 		return
 	}

@@ -53,6 +53,7 @@ func (e *Evidence) sums() *sums {
 			e.addRow(s, r, accumulates[growth.KeyOf(r.Stack, r.Kind, r.GPU)])
 		}
 	}
+
 	return s
 }
 
@@ -118,6 +119,7 @@ func (e *Evidence) addHeapRow(s *sums, r *breakdown.Row, accumulates bool) {
 		s.pinned.add(r)
 		return
 	}
+
 	s.live.add(r)
 	switch {
 	case !accumulates:
@@ -148,6 +150,7 @@ func (s *sums) heapParts(e *Evidence) []part {
 			walked = e.Walks[len(e.Walks)-1].FreeResident
 		}
 	}
+
 	live := heap - free.bytes
 
 	fragmentation := part{
@@ -161,6 +164,7 @@ func (s *sums) heapParts(e *Evidence) []part {
 		cause: PythonObjects, bytes: s.python.bytes + s.arenas.bytes,
 		err: math.Hypot(s.python.err, s.arenas.err), most: Medium,
 	}
+
 	if objects := s.live.bytes - s.metadata.bytes; objects > 0 {
 		leak.bytes *= 1 + max(0, s.metadata.bytes)/objects
 	}
@@ -194,6 +198,7 @@ func (s *sums) walkedFree(e *Evidence) (free change, most Confidence) {
 			first = walk
 		}
 	}
+
 	if e.Start-first.At > e.Elapsed/2 {
 		return change{}, Low
 	}

@@ -56,6 +56,7 @@ func rowsOf(d growth.ProcessGPUMemory, holdings ...growth.Holding) map[string]in
 		}
 		rows[name] += h.GPUBytes
 	}
+
 	return rows
 }
 
@@ -131,6 +132,7 @@ func TestIsOfTorch(t *testing.T) {
 		}
 		return &growth.Stack{Frames: []growth.Frame{{Function: "cudaMalloc"}, caller}}
 	}
+
 	for name, c := range map[string]struct {
 		*growth.Stack
 		want bool
@@ -188,6 +190,7 @@ func randomDevices(random *rand.Rand) *growth.Snapshot {
 			s.GPUHoldings = append(s.GPUHoldings, h)
 		}
 	}
+
 	return s
 }
 

@@ -50,6 +50,7 @@ func CurvesOf(t growth.Timeline) []Curve {
 		}
 		curves = append(curves, curve)
 	}
+
 	return curves
 }
 

@@ -237,6 +237,7 @@ func diagnose(curves []Curve) Diagnosis {
 	case isGrowing:
 		return explaining
 	}
+
 	return diagnoseWithoutGrowth(curves)
 }
 

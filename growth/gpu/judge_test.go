@@ -37,6 +37,7 @@ func tracedFor(age, seconds int) traced {
 			c.Snapshots = append(c.Snapshots, &growth.Snapshot{Elapsed: at, Alive: []int{gpuPID}})
 		}
 	}
+
 	return c
 }
 
@@ -55,6 +56,7 @@ func curvesOf(used, reserved, allocated, driver func(float64) float64) traced {
 		s.GPUUsed, s.CudaReserved = at(used), at(reserved)
 		s.CudaAllocated, s.CudaDriver = at(allocated), at(driver)
 	}
+
 	return c
 }
 
@@ -102,6 +104,7 @@ func TestDiagnosis(t *testing.T) {
 			t.Errorf("%s: %s, %s of %s, known %t", name, j.Diagnosis, j.Class, j.Judged, known)
 		}
 	}
+
 	none := from(0, 0)
 	for _, c := range []traced{curvesOf(nil, nil, nil, nil), curvesOf(none, none, none, none)} {
 		if j, known := Judge(c.Case); known || j.Class != verdict.ClassTooShort {

@@ -47,6 +47,7 @@ func loopOf(random *rand.Rand, duration, leak float64) (s verdict.Series, age fl
 		}
 		s.X, s.Y = append(s.X, at), append(s.Y, math.Round(y/512)*512)
 	}
+
 	return s, age
 }
 

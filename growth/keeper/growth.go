@@ -17,6 +17,7 @@ func AddGrowth(before, after []Search) {
 				if link.isAnyEntry() {
 					break
 				}
+
 				entries, at, ok := find(before, &after[i], path, n)
 				if minutes := (after[i].Elapsed - at).Minutes(); ok && link.Entries >= 0 &&
 					minutes > 0 {
@@ -36,6 +37,7 @@ func find(
 		if !before[i].IsOfProgram(after) {
 			continue
 		}
+
 		for j := range before[i].Paths {
 			p := &before[i].Paths[j]
 			if p.Root.is(path.Root) && beginsWith(p.Links, path.Links[:n+1]) &&
@@ -44,6 +46,7 @@ func find(
 			}
 		}
 	}
+
 	return 0, 0, false
 }
 
@@ -71,6 +74,7 @@ func beginsWith(links, with []Link) bool {
 	if len(links) < len(with) {
 		return false
 	}
+
 	for i, w := range with {
 		l := links[i]
 		if l.How != w.How || l.Name != w.Name || l.Type != w.Type || l.Repeated != w.Repeated {
@@ -126,6 +130,7 @@ func Update(before, now []Search, stacks [][]uint64) []Search {
 			latest[at] = *b
 		}
 	}
+
 	return latest[:min(len(latest), maxAnswers)]
 }
 

@@ -11,10 +11,12 @@ func TestAddGrowth(t *testing.T) {
 	local := Root{Kind: RootLocal, Owner: "train", Name: "batch", Line: 10}
 	moved := local
 	moved.Line = 12
+
 	dict := func(entries Entries) Link { return Link{How: HowVariable, Type: "dict", Entries: entries} }
 	attribute := func(name string, entries Entries) Link {
 		return Link{How: HowAttribute, Name: name, Type: "list", Entries: entries}
 	}
+
 	anyValue := Link{How: HowValue, Type: "list", Entries: 100}
 	constant := Link{How: HowValue, Name: "'loss'", Type: "list", Entries: 100}
 
@@ -87,6 +89,7 @@ func TestAddGrowth(t *testing.T) {
 				{PID: 1, Elapsed: time.Minute, Paths: []Path{c.before}},
 			}
 			after := []Search{{PID: 1, Elapsed: 3 * time.Minute, Paths: []Path{c.after}}}
+
 			AddGrowth(before, after)
 			for i, l := range after[0].Paths[0].Links {
 				if l.PerMinute != c.want[i] {
@@ -141,6 +144,7 @@ func TestAddFirst(t *testing.T) {
 		s.Elapsed = time.Duration(i)
 		first = AddFirst(first, []Search{s})
 	}
+
 	if len(first) != 2 || first[0].Elapsed != 1 || first[1].Elapsed != 3 {
 		t.Errorf("%+v, want the first with a path of each program", first)
 	}

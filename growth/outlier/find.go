@@ -27,6 +27,7 @@ func Find(members []Member) Result {
 			variances = append(variances, m.variance())
 		}
 	}
+
 	r.Median = median(values)
 	r.MAD = median(distances(values, r.Median))
 
@@ -42,6 +43,7 @@ func Find(members []Member) Result {
 	for i := range r.Scores {
 		r.Scores[i].Chance = chance(r.Scores[i].Z)
 	}
+
 	return r
 }
 
@@ -146,6 +148,7 @@ func newTail(scores []Score, side float64) tail {
 			all = append(all, side*s.Z)
 		}
 	}
+
 	slices.Sort(all)
 	slices.Reverse(all)
 
@@ -154,6 +157,7 @@ func newTail(scores []Score, side float64) tail {
 			return t
 		}
 	}
+
 	return fitTail(all)
 }
 

@@ -66,6 +66,7 @@ func TestScore(t *testing.T) {
 	if r.Median != 3 || r.MAD != 1 {
 		t.Errorf("median %g, MAD %g", r.Median, r.MAD)
 	}
+
 	for i, want := range []float64{97, -2, -1, 0, 1} {
 		// Iglewicz and Hoaglin: 0.6745 of the distance in MADs
 		if got := r.Scores[i].Z; math.Abs(got-0.6745*want) > 1e-3*math.Abs(want) {

@@ -58,11 +58,13 @@ func TestUpdateQuantiles(t *testing.T) {
 	if !*update {
 		return
 	}
+
 	var text strings.Builder
 	text.WriteString("package outlier\n\n// By simulation of normal and of Laplace noise, the larger scores of the two:\n// go test ./growth/outlier " +
 		"-run TestUpdateQuantiles -update.\n\n// quantileChances are the columns of quantiles.\n" +
 		"var quantileChances = [...]float64{0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001}\n\n" +
 		"// quantiles has a row for each number of members, in order.\nvar quantiles = []quantileRow{\n")
+
 	const draws = 400_000
 	for n := 3; n < 32; n++ {
 		var scores [len(quantileChances)]float64
@@ -84,6 +86,7 @@ func TestUpdateQuantiles(t *testing.T) {
 		}
 		text.WriteString("}},\n")
 	}
+
 	source, err := format.Source([]byte(text.String() + "}\n"))
 	if err == nil {
 		err = os.WriteFile("quantiles.go", source, 0o644)

@@ -59,6 +59,7 @@ func (c *Capture) attribute(rest []growth.Holding, bytes int64) (all []growth.Ho
 			})
 		}
 	}
+
 	untouched := max(0, 1-float64(touched)/float64(bytes))
 	for _, h := range rest {
 		h.ResidentBytes = int64(math.Round(untouched * float64(h.ResidentBytes)))
@@ -115,6 +116,7 @@ func Suspects(contents []growth.Holding, rules *component.Rules) []trend.Suspect
 			})
 		}
 	}
+
 	return trend.Suspects(stacks, rules)
 }
 

@@ -122,6 +122,7 @@ func detect(of shape, seed uint64) (begun, ended int) {
 			ended++
 		}
 	}
+
 	if d.InSpike() && d.length < minLongest {
 		ended++ // the last one, at the very end
 	}

@@ -49,6 +49,7 @@ func watch(of shape, every int) *Watch {
 			w.AddSnapshot(snapshotOf(at, rss), true)
 		}
 	}
+
 	return w
 }
 

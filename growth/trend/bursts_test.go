@@ -111,6 +111,7 @@ func trackedOf(random *rand.Rand, site simulatedSite, bursts []burst) []trackedO
 			}
 		}
 	}
+
 	return out
 }
 
@@ -181,6 +182,7 @@ func hazardsUntil(tracked []trackedObject, bursts []burst, moments []float64) []
 			at(max(s.birth, s.gone-checkSeconds), s).FoundDead++
 		}
 	}
+
 	for i := 1; i < len(hazards); i++ {
 		hazards[i].Add(&hazards[i-1])
 	}
@@ -205,6 +207,7 @@ func (s burstScene) snapshots(random *rand.Rand, sites []simulatedSite) []*growt
 			})
 		}
 	}
+
 	for i, site := range sites {
 		b := estimator{
 			alike: s.alike, maturity: s.maturity(), moments: moments,
@@ -221,6 +224,7 @@ func (s burstScene) snapshots(random *rand.Rand, sites []simulatedSite) []*growt
 			}
 		}
 	}
+
 	return trace
 }
 
@@ -241,6 +245,7 @@ func (s burstScene) emptySnapshots(bursts []burst) (moments []float64, trace []*
 			},
 		})
 	}
+
 	return moments, trace
 }
 
@@ -283,6 +288,7 @@ func (b *estimator) holding(k, bursts int) growth.Holding {
 		sum.Variance += birth.Variance
 		sum.Error += s.bytes * unsure
 	}
+
 	h.Evidence.Fingerprinted, h.Evidence.Diversity = int(h.Samples), 1-float64(one(b.alike))
 	h.Evidence.Bursts = len(sums)
 	h.Evidence.Dispersion = growth.Dispersion(sums, b.extrapolations[:bursts])

@@ -74,6 +74,7 @@ func callPathsOf(grown []StackTrend) []*callPath {
 		}
 		paths[i] = p
 	}
+
 	return paths
 }
 

@@ -73,6 +73,7 @@ func (r *snapshotRange) judge(h *stackSeries, risk float64) StackTrend {
 	default:
 		t.Trend = growth.TrendAccumulating
 	}
+
 	if t.Grows() {
 		t.markUndecided(r.undecided(h, &c))
 	}
@@ -141,6 +142,7 @@ func (r *snapshotRange) sampledChange(h *stackSeries) stackChange {
 		c.born.Variance += b.Variance
 		age.AddBirth(r.end(), b)
 	}
+
 	if mean, ok := age.Mean(); ok {
 		c.bornAgeSeconds = (mean + r.end().Heap.Lag).Seconds()
 	}

@@ -286,6 +286,7 @@ func heapTrace(start float64, births ...float64) []*growth.Snapshot {
 			Elapsed: bins[i], Interval: weight, Bins: bins, Holdings: []growth.Holding{held},
 		}
 	}
+
 	return snapshots
 }
 

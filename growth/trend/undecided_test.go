@@ -28,6 +28,7 @@ func burstTrace(births ...float64) []*growth.Snapshot {
 			ResidentBytes: 1e9 + int64(resident),
 		})
 	}
+
 	return trace
 }
 

@@ -91,6 +91,7 @@ func TestDecide(t *testing.T) {
 			d.check(t, c.name)
 		}
 	}
+
 	if len(overrides) != 6 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}

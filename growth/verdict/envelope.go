@@ -47,6 +47,7 @@ func envelopeOf(s Series) envelope {
 			e.y = append(e.y, quantile(near, 0.5))
 		}
 	}
+
 	e.spikes = e.spikesOf(s, above, cut)
 
 	return e
@@ -105,6 +106,7 @@ func withoutGaps(x []float64, buckets int) []float64 {
 		}
 		x = closed
 	}
+
 	return x
 }
 
@@ -124,6 +126,7 @@ func bucketLows(s Series, bounds []int, scratch []float64) []float64 {
 			lows[k] = bucket[int(math.Ceil(0.1*float64(len(bucket)-1)))]
 		}
 	}
+
 	return lows
 }
 
@@ -179,6 +182,7 @@ func (e envelope) spikesOf(s Series, above []float64, cut float64) Spikes {
 		}
 		spans[len(spans)-1].To, last = s.X[i], i
 	}
+
 	if len(spikes) == 0 {
 		return Spikes{}
 	}

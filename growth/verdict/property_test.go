@@ -51,6 +51,7 @@ func sameVerdict(t *testing.T, got, want Verdict, factor, shift float64) {
 			t.Errorf("%s is %v, want %v", c.name, c.got, c.want)
 		}
 	}
+
 	for i, p := range want.Phases {
 		if q := got.Phases[i]; q.Kind != p.Kind || !near(q.From, p.From+shift, 1e-3) ||
 			!near(q.To, p.To+shift, 1e-3) {
@@ -180,6 +181,7 @@ func TestJudgeHostileSeries(t *testing.T) {
 		"long ago":    ramp(1000, 1e14, 1e9, 1e6),
 		"a moment":    ramp(1000, 1e-15, 1e9, 1e6),
 	}
+
 	for n := range 8 {
 		hard["few "+string(rune('0'+n))] = ramp(n, 100, 1e9, 1e6)
 	}

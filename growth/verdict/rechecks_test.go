@@ -72,6 +72,7 @@ func TestRechecksForDays(t *testing.T) {
 			rechecks = again
 		}
 	}
+
 	for i := 1; i < len(at); i++ {
 		if want := math.Min(math.Ceil(1.25*at[i-1]), at[i-1]+3600); at[i] != want {
 			t.Errorf("check %d is at %v, want %v", i, at[i], want)

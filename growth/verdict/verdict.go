@@ -31,6 +31,7 @@ func (c Class) Severity() int {
 	case ClassTooShort:
 		return 1
 	}
+
 	return 0
 }
 

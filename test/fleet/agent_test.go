@@ -56,6 +56,7 @@ func points(t *testing.T, page, name string) (all []point) {
 		p.value = m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()
 		all = append(all, p)
 	}
+
 	return all
 }
 

@@ -80,6 +80,7 @@ func (p pod) volume(t *testing.T, name string) string {
 			return folder
 		}
 	}
+
 	t.Fatalf("no volume %s that the test knows", name)
 	return ""
 }
@@ -141,6 +142,7 @@ func (p pod) arguments(t *testing.T, c core.Container) []string {
 		add("--env=%s=%s", e.Name, value)
 		variables = append(variables, "$("+e.Name+")", value)
 	}
+
 	if c.WorkingDir != "" {
 		add("--workdir=%s", c.WorkingDir)
 	}
@@ -314,5 +316,6 @@ func highWater(t *testing.T, container string) string {
 			return strings.TrimSpace(string(raw)) + " bytes"
 		}
 	}
+
 	return "unknown"
 }

@@ -61,6 +61,7 @@ func (s simulated) State() metrics.State {
 			},
 		})
 	}
+
 	return state
 }
 
@@ -117,6 +118,7 @@ func expressionsOf(part any) (all []string) {
 			all = append(all, expressionsOf(p)...)
 		}
 	}
+
 	return all
 }
 

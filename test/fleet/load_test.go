@@ -93,6 +93,7 @@ func newNode(t *testing.T, job string, first, size, stacks int) node {
 			}
 		}
 	}
+
 	for phase, name := range map[string]string{
 		"baseline": folder.WarmupFile, "end": folder.PlateauFile, "growth": folder.GrowthFile,
 	} {
@@ -105,6 +106,7 @@ func newNode(t *testing.T, job string, first, size, stacks int) node {
 			t.Fatal(err)
 		}
 	}
+
 	return n
 }
 
@@ -135,6 +137,7 @@ func stackOf(pid, of, number int) *growth.Stack {
 			File:     fmt.Sprintf("/opt/train/module_%d.py", n%97), Line: 1 + n%500,
 		})
 	}
+
 	return stack
 }
 
@@ -174,6 +177,7 @@ func startFaulty(t *testing.T, target string) *faulty {
 			proxy.ServeHTTP(w, r)
 		}),
 	}
+
 	f.url = "http://" + server.Addr
 	go server.ListenAndServe() //nolint:errcheck // it ends with the test
 	t.Cleanup(func() { server.Close() })
@@ -294,6 +298,7 @@ func TestLoad(t *testing.T) {
 			}
 		})
 	}
+
 	for first := 0; first < ranks; first += ranksOfNode {
 		if first == ranks/2/ranksOfNode*ranksOfNode {
 			// As a load balancer does: Pyroscope 1.12 loses pushes that it acknowledges while it
@@ -304,6 +309,7 @@ func TestLoad(t *testing.T) {
 		}
 		nodes <- first
 	}
+
 	close(nodes)
 	workers.Wait()
 	elapsed := time.Since(started)
@@ -353,6 +359,7 @@ func TestResent(t *testing.T) {
 		flush(t, p)
 		check(t, server, "resent", n.totals)
 	}
+
 	if s := p.Stats(); s.Sent != 4*ranksOfNode*uint64(len(phases)) || s.Refused+s.Retried > 0 {
 		t.Errorf("%+v", s)
 	}
@@ -379,6 +386,7 @@ func TestFullSpool(t *testing.T) {
 			}
 		}
 	}
+
 	full := p.Stats()
 	if full.Dropped == 0 || full.Waiting == 0 || full.WaitingBytes > 1<<20 ||
 		int(full.Dropped)+full.Waiting != ranks*len(phases) {
@@ -408,6 +416,7 @@ func TestFullSpool(t *testing.T) {
 			t.Errorf("%s: the last rank is not there", phase)
 		}
 	}
+
 	if arrived != full.Waiting {
 		t.Errorf("%d profiles arrived, %d waited", arrived, full.Waiting)
 	}

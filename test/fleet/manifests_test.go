@@ -61,6 +61,7 @@ func build(t *testing.T, folder string) manifests {
 			t.Errorf("an object of kind %s", kind)
 		}
 	}
+
 	return m
 }
 

@@ -41,6 +41,7 @@ func startPyroscope(t *testing.T, flags ...string) *pyroscope {
 			"-ingester.min-ready-duration=0s", "-ingester.lifecycler.addr=127.0.0.1",
 		},
 	}
+
 	for _, ring := range []string{
 		"distributor.ring", "query-frontend", "query-scheduler.ring", "overrides-exporter.ring",
 		"compactor.ring", "store-gateway.sharding-ring",
@@ -91,6 +92,7 @@ func (p *pyroscope) diskBytes(t *testing.T) (size int64) {
 		}
 		return err
 	})
+
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,6 +187,7 @@ func (p *pyroscope) sums(profileType, selector, label string) (map[string]float6
 			sums[name] += point.Value
 		}
 	}
+
 	return sums, nil
 }
 

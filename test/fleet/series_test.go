@@ -55,6 +55,7 @@ func stateOf(node int) metrics.State {
 		}
 		s.Processes = append(s.Processes, p)
 	}
+
 	return s
 }
 
@@ -73,6 +74,7 @@ func TestSeries(t *testing.T) {
 			`{targets: ["127.0.0.1:%d"], labels: {__metrics_path__: %q, instance: "node-%04d"}}`,
 			port, path, node))
 	}
+
 	agents := &http.Server{Addr: "127.0.0.1:" + strconv.Itoa(port), Handler: mux}
 	go agents.ListenAndServe() //nolint:errcheck // it ends with the test
 	t.Cleanup(func() { agents.Close() })

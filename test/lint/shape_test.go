@@ -1,9 +1,12 @@
 package main
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 )
+
+func oneBody(all, blank int) map[string]bodyLines { return map[string]bodyLines{".": {all, blank}} }
 
 func TestShape(t *testing.T) {
 	long := strings.Repeat("x", maxColumns)
@@ -13,24 +16,24 @@ func TestShape(t *testing.T) {
 	}{
 		"Go": {
 			source{"a.go", "package a\n\nfunc f() {\n\tg()\n\n\tg()\n}\n\nfunc g() {}\n"},
-			shape{lines: 9, bodyLines: 3, blankLines: 1},
+			shape{lines: 9, bodies: oneBody(3, 1)},
 		},
 		"C": {
 			source{"a.c", "struct s {\n\n};\nint f(void)\n{\n\tint a;\n\n\treturn 1;\n}\n"},
-			shape{lines: 9, bodyLines: 3, blankLines: 1},
+			shape{lines: 9, bodies: oneBody(3, 1)},
 		},
 		"long lines": {
 			source{"a.c", long + "\n\t" + long + "\n" + long[:97] + "\t\n" + long[:96] + "\t\n"},
-			shape{lines: 4, longLines: 2, worstPath: "a.c", worstCount: 2},
+			shape{lines: 4, longLines: 2, bodies: oneBody(0, 0), worstPath: "a.c", worstCount: 2},
 		},
 		"letters of two bytes": {
 			source{"a.go", "package a\n\n// " + strings.Repeat("ü", 97) + "\n"},
-			shape{lines: 3},
+			shape{lines: 3, bodies: oneBody(0, 0)},
 		},
-		"a URL": {source{"a.go", "package a\n\n// https://" + long + "\n"}, shape{lines: 3}},
+		"a URL": {source{"a.go", "package a\n\n// https://" + long + "\n"}, shape{lines: 3, bodies: oneBody(0, 0)}},
 		"a raw string": {
 			source{"a.go", "package a\n\nfunc f() {\n\tg(`\n\n" + long + "x`)\n}\n"},
-			shape{lines: 7, bodyLines: 3},
+			shape{lines: 7, bodies: oneBody(3, 0)},
 		},
 		"another language": {source{"a.py", long + "x\n"}, shape{}},
 	} {
@@ -38,7 +41,7 @@ func TestShape(t *testing.T) {
 		if err := got.add(test.source); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if got != test.want {
+		if !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: got %+v, want %+v", name, got, test.want)
 		}
 	}
@@ -49,13 +52,20 @@ func TestShape(t *testing.T) {
 }
 
 func TestShapeFaults(t *testing.T) {
+	listed := withoutParagraphs[0]
 	for _, test := range []struct {
 		shape shape
 		want  int
 	}{
-		{shape{lines: 1000, longLines: 9, bodyLines: 100, blankLines: 6}, 0},
-		{shape{lines: 1000, longLines: 10, bodyLines: 100, blankLines: 6}, 1},
-		{shape{lines: 1000, longLines: 10, bodyLines: 100, blankLines: 5}, 2},
+		{shape{lines: 1000, longLines: 9, bodies: oneBody(100, 4)}, 0},
+		{shape{lines: 1000, longLines: 9, bodies: oneBody(100, 12)}, 0},
+		{shape{lines: 1000, longLines: 10, bodies: oneBody(100, 4)}, 1},
+		{shape{lines: 1000, longLines: 10, bodies: oneBody(100, 3)}, 2},
+		{shape{bodies: oneBody(100, 13)}, 1},
+		{shape{bodies: oneBody(99, 0)}, 0},
+		{shape{bodies: map[string]bodyLines{".": {100, 8}, "a": {100, 3}, "b": {100, 2}}}, 2},
+		{shape{bodies: map[string]bodyLines{listed: {100, 2}}}, 0},
+		{shape{bodies: map[string]bodyLines{listed: {100, 8}}}, 1},
 	} {
 		if got := test.shape.faults(); len(got) != test.want {
 			t.Errorf("%s: faults %q, want %d", test.shape, got, test.want)

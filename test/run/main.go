@@ -41,6 +41,7 @@ func main() {
 			failed = true
 		}
 	}
+
 	if failed {
 		os.Exit(1)
 	}

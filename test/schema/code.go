@@ -41,6 +41,7 @@ func readCode(root string) (*code, error) {
 			return nil, err
 		}
 	}
+
 	return c, nil
 }
 
@@ -89,12 +90,14 @@ func (c *code) addType(pkg string, d *ast.GenDecl, spec *ast.TypeSpec) {
 	if spec.Doc != nil {
 		doc = spec.Doc
 	}
+
 	c.comments[name] = paragraph(doc.Text())
 
 	fields, ok := spec.Type.(*ast.StructType)
 	if !ok {
 		return
 	}
+
 	shared := "" // the comment above, which may be of the fields below, too
 	for _, f := range fields.Fields.List {
 		own := paragraph(f.Doc.Text() + f.Comment.Text())

@@ -59,6 +59,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
+
 	for _, d := range documents {
 		text, err := code.schemaOf(d.of, d.schema, d.title)
 		if err != nil {
@@ -68,6 +69,7 @@ func run() error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -80,11 +82,13 @@ func (c *code) schemaOf(of any, version, title string) ([]byte, error) {
 		Mapper:                    c.enum,
 		LookupComment:             c.comment,
 	}
+
 	s := reflector.ReflectFromType(reflect.TypeOf(of))
 	s.Title = title
 	if p, ok := s.Properties.Get("schema"); ok {
 		p.Const = version
 	}
+
 	parts := map[string]*jsonschema.Schema{reflect.TypeOf(of).Name(): s}
 	maps.Copy(parts, s.Definitions)
 	for field, constants := range fieldConstants {

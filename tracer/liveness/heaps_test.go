@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/tracer/heap"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
@@ -63,6 +64,7 @@ func (p *program) awaitBlocks() {
 	for live := 0; live < minLive || len(p.freedObjects()) < minFreed; {
 		objects, _ := p.liveObjects()
 		live = len(objects)
+		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -32,6 +32,15 @@ const maxTableBytes = 256 << 20
 // is a garbage collection: a program that loads a small library each second does not pay it each time.
 const returnedFileBytes = 32 << 20
 
+// BuildOnce keeps the tables of files of at least 1 MiB for later sessions of the program. Tests set
+// it: they trace PyTorch, whose tables take a second of CPU, in a hundred sessions.
+var BuildOnce bool
+
+const minKeptFileBytes = 1 << 20
+
+// kept has these tables, by Identity.
+var kept sync.Map
+
 // ErrFull means that there is no room for another table.
 var ErrFull = errors.New("too many unwind tables")
 
@@ -85,8 +94,8 @@ type Source interface {
 // A job is a file whose table is to be built.
 type job struct {
 	index  uint32
+	id     Identity
 	source Source
-	size   int64 // bytes
 	path   string
 	urgent bool
 }
@@ -96,7 +105,7 @@ func (j job) precedes(other job) bool {
 	if j.urgent != other.urgent {
 		return j.urgent
 	}
-	return j.size < other.size
+	return j.id.Size < other.id.Size
 }
 
 // NewTables starts the workers. outer is the kernel's map of tables, inner the specification of a
@@ -140,7 +149,7 @@ func (t *Tables) Add(
 	}
 
 	t.known[id] = index
-	t.queue = append(t.queue, job{index, source, id.Size, path, urgent})
+	t.queue = append(t.queue, job{index, id, source, path, urgent})
 	t.changed.Broadcast()
 	return index, nil
 }
@@ -193,7 +202,7 @@ func (t *Tables) work() {
 		t.mu.Lock()
 
 		t.working--
-		t.read += next.size
+		t.read += next.id.Size
 		t.count(table, err)
 		t.changed.Broadcast()
 
@@ -221,14 +230,20 @@ func (t *Tables) dequeue() job {
 // with which the BPF programs follow frame pointers.
 func (j job) build() (*Table, error) {
 	defer j.source.Close()
+	if table, ok := kept.Load(j.id); ok {
+		return table.(*Table), nil
+	}
 
-	table, err := Build(j.source, j.size, j.path)
+	table, err := Build(j.source, j.id.Size, j.path)
 	if err != nil {
 		return &Table{
 			Words: make([]uint64, headerWords/2),
 		}, nil //nolint:nilerr // frame pointers may serve
 	}
 
+	if BuildOnce && j.id.Size >= minKeptFileBytes {
+		kept.Store(j.id, table)
+	}
 	return table, nil
 }
 

@@ -155,10 +155,10 @@ func TestTablesFull(t *testing.T) {
 func TestTablesOrder(t *testing.T) {
 	tables := &Tables{
 		queue: []job{
-			{index: 1, size: 30},
-			{index: 2, size: 20},
-			{index: 3, size: 40, urgent: true},
-			{index: 4, size: 50},
+			{index: 1, id: Identity{Size: 30}},
+			{index: 2, id: Identity{Size: 20}},
+			{index: 3, id: Identity{Size: 40}, urgent: true},
+			{index: 4, id: Identity{Size: 50}},
 		},
 	}
 

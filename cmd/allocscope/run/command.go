@@ -82,6 +82,7 @@ standard error: standard output is the command's.`,
   127  the command was not found`,
 		},
 	}
+
 	flags = addFlags(command, &options)
 	return command
 }

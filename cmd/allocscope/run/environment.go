@@ -71,5 +71,6 @@ func droppedBySudo(parent int) (dropped, replaced string) {
 			other = append(other, growth.Printable(name))
 		}
 	}
+
 	return strings.Join(missing, ", "), strings.Join(other, ", ")
 }

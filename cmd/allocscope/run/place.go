@@ -119,6 +119,7 @@ func searchableBy(uid int) (list []byte) {
 		list = binary.LittleEndian.AppendUint16(list, entry.access)
 		list = binary.LittleEndian.AppendUint32(list, entry.id)
 	}
+
 	return list
 }
 

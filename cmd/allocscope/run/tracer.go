@@ -97,6 +97,7 @@ func newTracerCommand(environment func(*cobra.Command) Environment) *cobra.Comma
 			return nil
 		},
 	}
+
 	flags = addFlags(command, &options)
 	return command
 }

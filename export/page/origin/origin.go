@@ -65,6 +65,7 @@ func Admit(w http.ResponseWriter, r *http.Request, hosts Hosts) bool {
 		http.Error(w, "These pages cannot be parts of others.", http.StatusForbidden)
 		return false
 	}
+
 	return true
 }
 

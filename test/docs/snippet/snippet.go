@@ -156,6 +156,7 @@ func (p Page) Commands() (commands []Command) {
 			}
 		}
 	})
+
 	return commands
 }
 

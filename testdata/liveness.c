@@ -22,11 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LIFE 20000 /* rounds of a thread */
-#define BURST 10   /* rounds between two pauses */
 
 struct slot {
 	_Atomic uint64_t turn;
@@ -126,10 +124,8 @@ static void change(struct slot *s, uint64_t turn, uint64_t *state)
 	atomic_store(&s->turn, (turn | 1) + 2);
 }
 
-/* A thread pauses now and then: more blocks live through a check, however long that takes. */
 static void rounds(uint64_t *state)
 {
-	const struct timespec pause = {.tv_nsec = 1000 * 1000};
 	struct slot *s;
 	uint64_t turn;
 
@@ -147,8 +143,6 @@ static void rounds(uint64_t *state)
 			}
 		}
 		pthread_rwlock_unlock(&running);
-		if (i % BURST == BURST - 1)
-			nanosleep(&pause, NULL);
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/tracer/heap"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
@@ -64,7 +63,6 @@ func (p *program) awaitBlocks() {
 	for live := 0; live < minLive || len(p.freedObjects()) < minFreed; {
 		objects, _ := p.liveObjects()
 		live = len(objects)
-		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -186,7 +186,6 @@ func (p *program) checkLive(c *tally, count int) {
 // checkAtRest checks all blocks, live and freed, while the program rests.
 func (p *program) checkAtRest(c *tally) {
 	p.t.Helper()
-	p.awaitBlocks()
 	p.Say("stop")
 	p.Await("stopped")
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -27,7 +26,7 @@ const (
 // A shape counts lines of Go and C, over all sources.
 type shape struct {
 	lines, longLines int
-	bodies           map[string]bodyLines // by folder, each a package
+	bodies           map[string]bodyLines // of Go, by folder
 	worstPath        string
 	worstCount       int // long lines in worstPath
 }
@@ -51,7 +50,6 @@ func (c *shape) add(s source) error {
 		}
 		bodies, raw = bodiesOfGo(files, file), rawStringLines(s.text)
 	case ".c", ".h", ".cc":
-		bodies = bodiesOfC(s.text)
 	default:
 		return nil
 	}
@@ -106,26 +104,6 @@ func bodiesOfGo(files *token.FileSet, file *ast.File) (bodies []lineRange) {
 	return bodies
 }
 
-// bodiesOfC finds functions as clang-format's BreakBeforeBraces: Linux leaves them: each brace of a
-// function stands alone in the first column.
-func bodiesOfC(text string) (bodies []lineRange) {
-	first, number := 0, 0
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for lines.Scan() {
-		number++
-		switch lines.Text() {
-		case "{":
-			first = number + 1
-		case "}":
-			if first > 0 {
-				bodies = append(bodies, lineRange{first, number - 1})
-			}
-			first = 0
-		}
-	}
-	return bodies
-}
-
 // rawStringLines returns the lines of a Go file that a string of several lines covers.
 func rawStringLines(text string) map[int]bool {
 	covered := make(map[int]bool)
@@ -173,36 +151,12 @@ func (c shape) faults() (faults []string) {
 
 	for _, folder := range slices.Sorted(maps.Keys(c.bodies)) {
 		lines := c.bodies[folder]
-		isLow := lines.blankShare() < minBlankLineShare
-		isFault := lines.all >= minJudgedLines && (isLow || lines.blankShare() > maxBlankLineShare)
-		isListed := slices.Contains(withoutParagraphs, folder)
-		switch {
-		case isFault && !isListed:
+		blank := lines.blankShare()
+		if lines.all >= minJudgedLines && (blank < minBlankLineShare || blank > maxBlankLineShare) {
 			faults = append(faults, fmt.Sprintf(
 				"%s: %d of %d lines in functions are blank: separate the steps, by %.0f to %.0f%%",
 				folder, lines.blank, lines.all, 100*minBlankLineShare, 100*maxBlankLineShare))
-		case !isFault && isListed:
-			faults = append(faults, fmt.Sprintf(
-				"%s has its blank lines now: take it from withoutParagraphs", folder))
 		}
 	}
 	return faults
-}
-
-// withoutParagraphs are packages that have too few blank lines still, and packages in C, which separate
-// declarations by one as the kernel does.
-var withoutParagraphs = []string{
-	"bpf/source",
-	"bpf/unwind",
-	"tracer/cpython",
-	"tracer/doctor",
-	"tracer/gpu",
-	"tracer/heap/mimalloc",
-	"tracer/hostile",
-	"tracer/objects",
-	"tracer/objects/interpreter",
-	"tracer/objects/worker",
-	"tracer/overhead/calibrate/child",
-	"tracer/probe",
-	"tracer/torch",
 }

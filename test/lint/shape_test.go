@@ -20,7 +20,7 @@ func TestShape(t *testing.T) {
 		},
 		"C": {
 			source{"a.c", "struct s {\n\n};\nint f(void)\n{\n\tint a;\n\n\treturn 1;\n}\n"},
-			shape{lines: 9, bodies: oneBody(3, 1)},
+			shape{lines: 9, bodies: oneBody(0, 0)},
 		},
 		"long lines": {
 			source{"a.c", long + "\n\t" + long + "\n" + long[:97] + "\t\n" + long[:96] + "\t\n"},
@@ -52,7 +52,6 @@ func TestShape(t *testing.T) {
 }
 
 func TestShapeFaults(t *testing.T) {
-	listed := withoutParagraphs[0]
 	for _, test := range []struct {
 		shape shape
 		want  int
@@ -64,8 +63,6 @@ func TestShapeFaults(t *testing.T) {
 		{shape{bodies: oneBody(100, 13)}, 1},
 		{shape{bodies: oneBody(99, 0)}, 0},
 		{shape{bodies: map[string]bodyLines{".": {100, 8}, "a": {100, 3}, "b": {100, 2}}}, 2},
-		{shape{bodies: map[string]bodyLines{listed: {100, 2}}}, 0},
-		{shape{bodies: map[string]bodyLines{listed: {100, 8}}}, 1},
 	} {
 		if got := test.shape.faults(); len(got) != test.want {
 			t.Errorf("%s: faults %q, want %d", test.shape, got, test.want)

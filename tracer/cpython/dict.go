@@ -113,6 +113,7 @@ func log2IndexSize(log2 uint64) uint64 {
 	case log2 < 32:
 		return 2
 	}
+
 	return 3
 }
 

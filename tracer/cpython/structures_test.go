@@ -104,6 +104,7 @@ func fieldsOf(v *Version) map[string]int64 {
 			}
 		}
 	}
+
 	return fields
 }
 
@@ -171,6 +172,7 @@ func compareWithHeaders(t *testing.T, v *Version, includes []string) {
 	for _, dir := range includes {
 		arguments = append(arguments, "-I", dir, "-I", filepath.Join(dir, "internal"))
 	}
+
 	if out, err := exec.Command("gcc", arguments...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
@@ -193,6 +195,7 @@ func compareWithHeaders(t *testing.T, v *Version, includes []string) {
 			t.Errorf("%s is %d, want %d", name, value, want)
 		}
 	}
+
 	for name, value := range got {
 		if !printed[name] && !notInHeaders[name] && value != Absent && value != Published {
 			t.Errorf("%s is %d, but the headers do not have it", name, value)

@@ -83,6 +83,7 @@ func NewReport(pid int) Report {
 			c.State = StateWarn
 		}
 	}
+
 	if r.Ready = r.Failed == 0; r.Ready {
 		target := "PID"
 		if pid != 0 {
@@ -121,6 +122,7 @@ func checkKernel() Result {
 	default:
 		r.Finding = release
 	}
+
 	return r
 }
 
@@ -147,6 +149,7 @@ func checkPrivileges() []Result {
 	for _, p := range kernel.Privileges() {
 		names = append(names, p.Name)
 	}
+
 	if len(missing) == 0 {
 		r.Finding += " with " + strings.Join(names, ", ")
 	}
@@ -163,6 +166,7 @@ func checkPrivileges() []Result {
 			Remedy: "run with sudo, or grant " + p.Name,
 		})
 	}
+
 	if len(required) > 0 {
 		list := strings.Join(required, ", ")
 		r.Finding += " without " + list
@@ -224,6 +228,7 @@ func checkPIDNamespace() Result {
 		r.Finding = "container: only its own processes can be traced"
 		r.Remedy = "run on the host, or start the container with --pid=host"
 	}
+
 	return r
 }
 
@@ -310,6 +315,7 @@ func checkPages(p *process.Process) Result {
 	default:
 		r.Finding = "/proc/PID/pagemap is scanned by PAGEMAP_SCAN"
 	}
+
 	return r
 }
 
@@ -380,6 +386,7 @@ func checkPython(p *process.Process, maps []process.Mapping) []Result {
 		finding := "CPython " + found.Version + " in " + found.Module.Path
 		return []Result{{Name: "python", Finding: finding}}
 	}
+
 	return nil
 }
 
@@ -400,5 +407,6 @@ func checkAllocator(p *process.Process, maps []process.Mapping) []Result {
 		finding := strings.Join(file.Functions(), ", ") + " in " + file.Mapping.Path
 		results = append(results, Result{Name: name, Finding: finding})
 	}
+
 	return results
 }

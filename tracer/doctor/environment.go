@@ -62,6 +62,7 @@ func checkProgram() Result {
 	default:
 		r.Finding = growth.Printable(path) + ", which root alone can replace"
 	}
+
 	return r
 }
 
@@ -103,6 +104,7 @@ func checkLimit(p *process.Process) Result {
 		r.Finding = fmt.Sprintf("%s of the %s, %s left", gibibytes(first.Bytes), first.Of,
 			gibibytes(first.Left))
 	}
+
 	return r
 }
 

@@ -28,6 +28,7 @@ func checkNVML() Result {
 		time.Sleep(nvmlReadingSpacing)
 		reading = m.Read()
 	}
+
 	return nvmlFinding(reading)
 }
 
@@ -59,6 +60,7 @@ func nvmlFinding(reading nvml.Reading) Result {
 			migDevices++
 		}
 	}
+
 	r.Finding = fmt.Sprintf("driver %s, GPUs: %d", reading.Driver, len(gpus))
 	if migDevices > 0 {
 		r.Finding += fmt.Sprintf(", MIG devices: %d", migDevices)

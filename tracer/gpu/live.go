@@ -150,6 +150,7 @@ func ReadTorchTotals(k *kernel.Kernel) map[uint32][]growth.GPUTotals {
 			byPID[pid] = append(byPID[pid], e.totals)
 		}
 	}
+
 	return byPID
 }
 

@@ -40,6 +40,7 @@ func (m *Monitor) Read(library string) {
 		m.setOpened(opened)
 	default:
 	}
+
 	if m.monitor != nil {
 		m.last = m.monitor.Read()
 	}
@@ -93,6 +94,7 @@ func (m *Monitor) Used(pid int) (bytes int64, err error) {
 			}
 		}
 	}
+
 	if !isListed {
 		return growth.Unknown, m.readError(errNotListed)
 	}
@@ -123,5 +125,6 @@ func (m *Monitor) Samples(traced map[int]int) []growth.GPUSample {
 		}
 		samples = append(samples, sample)
 	}
+
 	return samples
 }

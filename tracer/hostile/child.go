@@ -125,6 +125,7 @@ func (s *server) readFile(to []byte, offset int64) {
 		}
 		read += max(0, n)
 	}
+
 	s.put(0, read, nil)
 }
 
@@ -145,6 +146,7 @@ func (m *memoryReader) read(reads, size int) {
 	for i := range addresses {
 		addresses[i] = m.position(i)
 	}
+
 	m.findPages(addresses, uint64(size))
 
 	for i := 0; i < reads; {
@@ -177,6 +179,7 @@ func (m *memoryReader) findPages(addresses []uint64, size uint64) {
 			}
 		}
 	}
+
 	if !slices.IsSorted(wanted) {
 		slices.Sort(wanted)
 	}

@@ -119,6 +119,7 @@ func (f *File) ReadAt(buffer []byte, offset int64) (read int, err error) {
 			return read, io.EOF
 		}
 	}
+
 	return read, nil
 }
 
@@ -175,6 +176,7 @@ func (f *File) ReadAll(limit int) ([]byte, error) {
 			break
 		}
 	}
+
 	return all, nil
 }
 

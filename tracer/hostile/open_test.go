@@ -62,6 +62,7 @@ func TestOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	close(stop)
 	t.Logf("%d flips, %d opened, %d refused", <-flipped, opened, refused)
 

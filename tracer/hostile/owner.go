@@ -33,5 +33,6 @@ func Replaceable(path string) (part, why string, err error) {
 			return p, fmt.Sprintf("has mode %04o", info.Mode().Perm()), nil
 		}
 	}
+
 	return "", "", nil
 }

@@ -101,6 +101,7 @@ func Memory(mem, pagemap *os.File, addresses []uint64, size int) ([][]byte, erro
 			}
 		}
 	}
+
 	return contents, nil
 }
 
@@ -118,6 +119,7 @@ func Pages(mem, pagemap *os.File, addresses []uint64, buffer []byte) (present []
 			clear(buffer[uint64(i)*pageSize:][:pageSize])
 		}
 	}
+
 	return present, nil
 }
 
@@ -213,6 +215,7 @@ func (r *reader) ask(ask request, files ...*os.File) (fd int, err error) {
 	for _, f := range files {
 		fds = append(fds, int(f.Fd()))
 	}
+
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)

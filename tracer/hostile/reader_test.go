@@ -133,9 +133,11 @@ func testFreesLost(t *testing.T) {
 	for range maxLost {
 		lost = append(lost, loseChild(t))
 	}
+
 	for _, ended := range lost {
 		<-ended
 	}
+
 	if f, err := Open(nil, "/bin/cat", 0, 0); err != nil {
 		t.Errorf("after %d lost children have ended: %v", maxLost, err)
 	} else {
@@ -202,5 +204,6 @@ func testChildEnds(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
+
 	t.Errorf("PID %d lives on", pid)
 }

@@ -136,6 +136,7 @@ func harmlessAArch64(code []byte, arguments int) bool {
 		arm64asm.CLZ, arm64asm.MRS:
 		return writesScratch(instruction, arguments)
 	}
+
 	return false
 }
 

@@ -34,6 +34,7 @@ func CodeOf(files []FileSites, producers []Producer) AllocatorCode {
 	for _, p := range producers {
 		code.wrappers[p.Mapping.Path] = code.libraries[p.Mapping.Path]
 	}
+
 	return code
 }
 
@@ -53,6 +54,7 @@ func (c AllocatorCode) HasCalled(s *growth.Stack) bool {
 		path := frame.Module.Path
 		return c.libraries[path] || c.linkedIn[path] && isInternal(frame.Function)
 	}
+
 	return false
 }
 

@@ -104,6 +104,7 @@ func (a *analyzer) follow(flow *controlFlow) {
 			flow.isIncomplete = true
 		}
 	}
+
 	slices.Sort(flow.returns)
 	slices.Sort(flow.memsets)
 }
@@ -222,6 +223,7 @@ func (a *analyzer) call(flow *controlFlow, to destination) bool {
 	default:
 		return false
 	}
+
 	return true
 }
 
@@ -271,6 +273,7 @@ func (a *analyzer) destination(instruction x86asm.Inst, next uint64) destination
 		}
 		return destination{address: address}
 	}
+
 	return destination{}
 }
 

@@ -83,6 +83,7 @@ func ResolveCUDADriver(p *process.Process, mapping process.Mapping) (FileSites, 
 	for i := range result.Sites {
 		result.Sites[i].number = i + 1
 	}
+
 	return result, nil
 }
 

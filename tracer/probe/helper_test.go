@@ -148,6 +148,7 @@ func addresses(t testing.TB, path string, flags ...string) map[string]uint64 {
 			found[name] = address
 		}
 	}
+
 	return found
 }
 
@@ -163,6 +164,7 @@ func cLibrary(t testing.TB) string {
 			return path
 		}
 	}
+
 	t.Fatal("cat needs no C library")
 	return ""
 }

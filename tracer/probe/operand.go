@@ -70,6 +70,7 @@ func parseOperand(machine elf.Machine, text string) (o bpf.Operand, err error) {
 	default:
 		o.Kind = bpf.OperandConstant
 	}
+
 	if !known {
 		return o, errOperand
 	}

@@ -77,6 +77,7 @@ func FindProducers(p *process.Process, maps []process.Mapping) (producers []Prod
 		points += more
 		producers = append(producers, *producer)
 	}
+
 	return producers, err
 }
 
@@ -136,6 +137,7 @@ func (p *Producer) read(file *symbol.File) error {
 			p.frees = append(p.frees, point)
 		}
 	}
+
 	if len(p.allocs) > 0 && len(p.frees) == 0 {
 		return fmt.Errorf("probe %s: not found", freeProbe)
 	}

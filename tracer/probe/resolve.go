@@ -64,6 +64,7 @@ func Resolve(p *process.Process, maps []process.Mapping) ([]FileSites, error) {
 			return nil, err
 		}
 	}
+
 	if !found.has("malloc") || !found.has("free") {
 		return nil, ErrNoAllocator
 	}
@@ -101,6 +102,7 @@ func programMapping(p *process.Process, maps []process.Mapping) (process.Mapping
 		}
 		return m, err
 	}
+
 	return process.Mapping{}, fmt.Errorf("find program: %s is not mapped", p.Executable)
 }
 
@@ -290,6 +292,7 @@ func (d *definitions) addAllocatorAPIs(file *definingFile) error {
 			d.add(file, api.functions, symbols)
 		}
 	}
+
 	return nil
 }
 
@@ -359,6 +362,7 @@ func (d *definitions) dropForwardingOperators() error {
 			return isDropped
 		})
 	}
+
 	return nil
 }
 
@@ -393,6 +397,7 @@ func (d *definitions) sites() ([]FileSites, error) {
 			site.called = slices.ContainsFunc(site.names, func(name string) bool { return called[name] })
 		}
 	}
+
 	return results, nil
 }
 
@@ -562,6 +567,7 @@ func (f *FileSites) replaceReturnProbes() error {
 			replaced.take(exit)
 		}
 	}
+
 	f.Sites = replaced.into.Sites
 	return nil
 }

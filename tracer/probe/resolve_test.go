@@ -47,6 +47,7 @@ func bindings(t *testing.T, program string, environment []string) map[string]str
 			}
 		}
 	}
+
 	return bound
 }
 
@@ -75,6 +76,7 @@ func mustProbe(t *testing.T, files []FileSites, name, path string, defined map[s
 			}
 		}
 	}
+
 	t.Errorf("%s is not probed in %s at %#x", name, path, offset)
 }
 

@@ -109,6 +109,7 @@ func chooseSite(function Function, machine elf.Machine, code []byte, offset uint
 		}
 		at += instruction.Len
 	}
+
 	site.Reason = "entry, single-stepped: the kernel emulates none of the first instructions"
 	return site
 }
@@ -127,6 +128,7 @@ func emulated(code []byte) bool {
 	case first == 0x0f && len(code) > 1:
 		return code[1] >= 0x80 && code[1] <= 0x8f
 	}
+
 	return false
 }
 

@@ -105,6 +105,7 @@ func FuzzChooseSite(f *testing.F) {
 	for _, c := range prologues {
 		f.Add(assemble(f, c.assembly), uint8(1))
 	}
+
 	f.Fuzz(func(t *testing.T, code []byte, arguments uint8) {
 		const offset = 0x28000
 		function := Function{
@@ -181,6 +182,7 @@ func TestSiteOfLibc(t *testing.T) {
 			}
 		}
 	}
+
 	if tried < 4000 || emulated < tried/2 {
 		t.Errorf("%d of %d sites are emulated by the kernel", emulated, tried)
 	}
@@ -205,6 +207,7 @@ func wrong(listing []line, at uint64, emulated bool, arguments int) string {
 			return "behind a write of what is needed: " + l.mnemonic + " " + l.operands
 		}
 	}
+
 	return "behind the end"
 }
 
@@ -217,6 +220,7 @@ func isEmulated(l line) bool {
 	case "nop":
 		return l.operands == ""
 	}
+
 	return isConditional(l)
 }
 
@@ -268,6 +272,7 @@ func TestSiteIsNoJumpTarget(t *testing.T) {
 			sites[at] = f.Name
 		}
 	}
+
 	for _, l := range disassemble(t, path) {
 		if !strings.HasPrefix(l.mnemonic, "j") && l.mnemonic != "call" {
 			continue

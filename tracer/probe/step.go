@@ -84,6 +84,7 @@ func (f StepFunction) find(file *symbol.File) (namedFunction, error) {
 			}
 		}
 	}
+
 	return namedFunction{}, errNoStepFunction
 }
 
@@ -129,6 +130,7 @@ func (c *candidates) add(name string, address uint64) {
 			return
 		}
 	}
+
 	if len(c.list) == maxCandidates {
 		c.isMore = true
 		return
@@ -150,6 +152,7 @@ func (c candidates) only(err error) (namedFunction, error) {
 	for _, f := range c.list {
 		names = append(names, f.name)
 	}
+
 	if c.isMore {
 		names = append(names, "...")
 	}

@@ -118,6 +118,7 @@ func TestCandidates(t *testing.T) {
 		c.add(strings.Repeat("\x1b", 5000), 64*i)
 		c.add("alias", 64*i)
 	}
+
 	_, err := c.only(nil)
 	if err == nil || len(err.Error()) > 2000 || strings.Contains(err.Error(), "\x1b") ||
 		!strings.Contains(err.Error(), ", ...") {

@@ -75,6 +75,7 @@ func (f tensorFunction) addresses(file *symbol.File, all bool) (addresses []uint
 			return []uint64{s.Address}, nil
 		}
 	}
+
 	if all {
 		err = file.EachFunction(symbol.Dynsym, func(name []byte, address uint64, isLocal bool) {
 			isFunction := bytes.HasPrefix(name, []byte(f.names.Prefix)) && !isLocal
@@ -106,6 +107,7 @@ func ResolveAligned(p *process.Process, maps []process.Mapping) (aligned []FileS
 			aligned = append(aligned, file)
 		}
 	}
+
 	if len(aligned) == 0 {
 		return nil, ErrNotAligned
 	}

@@ -25,5 +25,6 @@ func InCPPOnly(storages []Storage, before, after map[SampledTensor]float64) int6
 			sum += bytes
 		}
 	}
+
 	return int64(math.Round(min(sum, maxBytes)))
 }

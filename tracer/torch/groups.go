@@ -56,6 +56,7 @@ func Groups(tensors []Tensor) ([]census.TensorGroup, []Storage) {
 			onCPU = append(onCPU, s)
 		}
 	}
+
 	return counted, onCPU
 }
 
@@ -119,6 +120,7 @@ func storages(tensors []Tensor) map[uint64]*storage {
 			s.largest = t
 		}
 	}
+
 	return found
 }
 

@@ -100,11 +100,13 @@ func TestGroupsOfForgedSizes(t *testing.T) {
 			Shape: []int64{int64(i % 2)},
 		}
 	}
+
 	sum := int64(0)
 	groups, _ := Groups(tensors)
 	for _, g := range groups {
 		sum += g.Bytes
 	}
+
 	if sum != maxBytes {
 		t.Errorf("%d bytes", sum)
 	}

@@ -53,6 +53,7 @@ func (f *forgery) Peek(addresses []uint64, size int) ([][]byte, error) {
 			contents[i] = slices.Clone(f.bytes[a-forged:][:size])
 		}
 	}
+
 	return contents, nil
 }
 
@@ -80,6 +81,7 @@ func (f *forgery) putTensor(l *layout, object uint64, shape ...uint64) {
 			f.put(instance+8, 1, 1)
 		}
 	}
+
 	f.put(impl+l.storage, storage)
 	f.put(impl+l.pyobj, object)
 
@@ -243,6 +245,7 @@ func FuzzRead(f *testing.F) {
 		forgery.putTensor(&layouts[i], forged+tensorSpan, 1, 2, 1, 2, 1, 2, 1)
 		f.Add(forgery.bytes)
 	}
+
 	f.Fuzz(func(t *testing.T, memory []byte) {
 		if len(memory) > 1<<16 {
 			return
@@ -285,6 +288,7 @@ func mustBePossible(t *testing.T, k Tensor) {
 		}
 		numel *= size
 	}
+
 	if len(k.Shape) > maxDims || k.Bytes < 0 || k.extent > k.Bytes || k.numel != numel ||
 		k.DType == "" ||
 		k.Device == "" ||

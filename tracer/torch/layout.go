@@ -104,6 +104,7 @@ func (r *reader) chooseLayout(objects []uint64) error {
 			most, fitting, best = fit, share >= minFitShare, l
 		}
 	}
+
 	if !fitting {
 		return fmt.Errorf(
 			"%w: the likeliest one fits %d of %d tensors",
@@ -134,5 +135,6 @@ func fitOf(found []object) (fit int, share float64) {
 		fit += n
 		of += all[pythonType]
 	}
+
 	return fit, float64(fit) / float64(max(of, 1))
 }

@@ -61,6 +61,7 @@ func (r *reader) readInto(tensors *Tensors, addresses []uint64) (failed []uint64
 			failed = append(failed, o.Object)
 		}
 	}
+
 	return failed, nil
 }
 
@@ -104,6 +105,7 @@ func (r *reader) read(addresses []uint64) ([]object, error) {
 	for _, o := range left {
 		o.state = known
 	}
+
 	if err := r.readAutograd(left); err != nil {
 		return nil, err
 	}
@@ -176,6 +178,7 @@ func (r *reader) peek(addresses []uint64, size int) ([][]byte, error) {
 			contents[i] = slices.Concat(pages[first][at:], pages[last][:size-(pageSize-at)])
 		}
 	}
+
 	return contents, nil
 }
 
@@ -250,6 +253,7 @@ func (r *reader) readSizes(objects []*object) (left []*object, err error) {
 		}
 		left = append(left, group...)
 	}
+
 	return left, nil
 }
 
@@ -276,6 +280,7 @@ func (o *object) setSizes(sizes, strides []byte) bool {
 		numel = product
 		overflow = overflow || high || high2 || last>>63 != 0
 	}
+
 	if empty {
 		return o.numel == 0
 	}
@@ -322,6 +327,7 @@ func (r *reader) readAutograd(objects []*object) error {
 			metas = append(metas, o)
 		}
 	}
+
 	_, err := r.step(metas, metaBytes,
 		func(o *object) uint64 { return mem.Word(o.impl, r.layout.autograd) },
 		func(o *object, content []byte) bool {

@@ -118,6 +118,7 @@ func Read(ctx context.Context, p Process, objects []uint64) (*Tensors, error) {
 		}
 		tensors.Inconsistent += len(again)
 	}
+
 	return tensors, nil
 }
 
@@ -131,5 +132,6 @@ func libraries(maps []process.Mapping) []process.Mapping {
 			own = append(own, m)
 		}
 	}
+
 	return own
 }

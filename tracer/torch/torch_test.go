@@ -117,6 +117,7 @@ func mustBeAsDescribed(t *testing.T, got *Tensors, all []described) {
 			),
 		)
 	}
+
 	var have []string
 	for _, k := range got.Known {
 		have = append(
@@ -133,6 +134,7 @@ func mustBeAsDescribed(t *testing.T, got *Tensors, all []described) {
 			),
 		)
 	}
+
 	slices.Sort(want)
 	slices.Sort(have)
 	for _, w := range want {
@@ -140,11 +142,13 @@ func mustBeAsDescribed(t *testing.T, got *Tensors, all []described) {
 			t.Errorf("PyTorch has %s", w)
 		}
 	}
+
 	for _, h := range have {
 		if _, found := slices.BinarySearch(want, h); !found {
 			t.Errorf("PyTorch has no %s", h)
 		}
 	}
+
 	if len(want) < 20000 || skipped < 10 || got.Skipped != skipped || got.Inconsistent != 0 {
 		t.Errorf("%d tensors, %d skipped, want %d; %d inconsistent",
 			len(want), got.Skipped, skipped, got.Inconsistent)
@@ -166,6 +170,7 @@ func mustFindSaved(t *testing.T, known []Tensor, all, saved []described) {
 			want += d.Bytes * 5 / 2
 		}
 	}
+
 	if want != 500000 {
 		t.Errorf("%d bytes are saved", want)
 	}
@@ -198,6 +203,7 @@ func mustFitOneLayout(t *testing.T, p *process.Process, objects []uint64) {
 			fits = append(fits, fit)
 		}
 	}
+
 	if !slices.Equal(fits, []int{len(objects)}) {
 		t.Errorf("%d of %d tensors fit one of the layouts", fits, len(objects))
 	}
@@ -222,16 +228,19 @@ func mustBeGrouped(t *testing.T, groups []census.TensorGroup, all []described) {
 			want.WithGradFn++
 		}
 	}
+
 	for _, bytes := range storages {
 		want.Storages++
 		want.Bytes += bytes
 	}
+
 	for _, g := range groups {
 		got.Storages += g.Storages
 		got.Tensors += g.Tensors
 		got.WithGradFn += g.WithGradFn
 		got.Bytes += g.Bytes
 	}
+
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -272,6 +281,7 @@ func TestReadWhileChanging(t *testing.T) {
 		}
 		objects = append(objects, object)
 	}
+
 	p, err := process.Open(target.PID())
 	if err != nil {
 		t.Fatal(err)
@@ -292,6 +302,7 @@ func TestReadWhileChanging(t *testing.T) {
 			}
 		}
 	}
+
 	if known == 0 {
 		t.Error("no tensor is known")
 	}

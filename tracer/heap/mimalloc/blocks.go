@@ -110,6 +110,7 @@ func (b *blocks) Next(address, before uint64) (block mem.Span, ok bool) {
 		}
 		address = max(end, p.End)
 	}
+
 	return mem.Span{}, false
 }
 
@@ -157,6 +158,7 @@ func (b *blocks) page(address uint64) *blockPage {
 			break
 		}
 	}
+
 	if len(b.found) >= maxKeptPages {
 		clear(b.found)
 	}
@@ -228,6 +230,7 @@ func (b *blocks) learnOffset(maps []process.Mapping) error {
 			a += segmentBytes
 		}
 	}
+
 	if len(b.offsets) == 0 {
 		return fmt.Errorf("%w of a known version", heap.ErrNoBlocks)
 	}

@@ -105,6 +105,7 @@ func findSegments(memory mem.Reader, maps []process.Mapping) (heap.Allocator, er
 			a += segmentBytes
 		}
 	}
+
 	heads, err := memory.Peek(segments, slicesOffset)
 	if err != nil {
 		return nil, err
@@ -129,12 +130,14 @@ func findSegments(memory mem.Reader, maps []process.Mapping) (heap.Allocator, er
 			cookies[mem.Word(header, cookieOffset)^segments[i]] = true
 		}
 	}
+
 	if len(cookies) != 1 {
 		return nil, errNoSegment
 	}
 	for cookie := range cookies {
 		return &Malloc{cookie}, nil
 	}
+
 	return nil, errNoSegment
 }
 
@@ -154,6 +157,7 @@ func isSegment(header []byte) bool {
 		}
 		slice += page
 	}
+
 	return slice == entries
 }
 
@@ -261,6 +265,7 @@ func readPages(memory mem.Reader, addresses []uint64) (map[uint64]page, error) {
 			found[address] = pageOf(content, address&^(segmentBytes-1), address)
 		}
 	}
+
 	return found, nil
 }
 
@@ -288,6 +293,7 @@ func freeBlocks(memory mem.Reader, found map[uint64]page) (map[uint64][]uint64, 
 		}
 		slices.Sort(free[address])
 	}
+
 	return free, nil
 }
 
@@ -307,6 +313,7 @@ func delayedBlocks(memory mem.Reader, found map[uint64]page) ([]uint64, error) {
 			heads = append(heads, p.heap+delayedOffset)
 		}
 	}
+
 	before, err := memory.Peek(heads, 8)
 	if err != nil {
 		return nil, err
@@ -335,6 +342,7 @@ func delayedBlocks(memory mem.Reader, found map[uint64]page) ([]uint64, error) {
 			delayed = append(delayed, list...)
 		}
 	}
+
 	slices.Sort(delayed)
 	return delayed, nil
 }

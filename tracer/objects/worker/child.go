@@ -54,6 +54,7 @@ func serve() error {
 			return err
 		}
 	}
+
 	return nil
 }
 

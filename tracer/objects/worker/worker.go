@@ -137,6 +137,7 @@ func (w *Worker) Ask(ctx context.Context, ask Request) (*Response, error) {
 	case answer.Error != "":
 		return nil, errors.New(answer.Error)
 	}
+
 	return &answer, nil
 }
 

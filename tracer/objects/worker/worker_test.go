@@ -52,6 +52,7 @@ func (p program) do(t *testing.T, order string) (numbers []uint64) {
 			}
 		}
 	}
+
 	return numbers
 }
 
@@ -113,6 +114,7 @@ func testCountsAndFinds(t *testing.T) {
 			t.Errorf("sample %#x is not one that was added between the censuses", address)
 		}
 	}
+
 	if len(samples) == 0 {
 		t.Fatal("no samples")
 	}
@@ -156,6 +158,7 @@ func policies(t *testing.T, pid int) (all []uint32) {
 			all = append(all, attributes.Policy)
 		}
 	}
+
 	return all
 }
 
@@ -179,6 +182,7 @@ func childrenOf(t *testing.T, pid int) (children []int) {
 			children = append(children, child)
 		}
 	}
+
 	return children
 }
 

@@ -58,6 +58,7 @@ func serve(orders io.Reader, answers io.Writer) error {
 	if err != nil {
 		return err
 	}
+
 	answer := any(Functions{uint64(malloc), uint64(free), uint64(calloc), uint64(stepped)})
 	for {
 		if err := binary.Write(answers, binary.NativeEndian, answer); err != nil {
@@ -116,6 +117,7 @@ func callFunctions() Calls {
 		steps = append(steps, timePerCall(stepped, steppedPerRound, noBytes))
 		return nil
 	})
+
 	return Calls{
 		Malloc: median(mallocs), Free: median(frees), Calloc: median(callocs),
 		Stepped: median(steps),
@@ -147,6 +149,7 @@ func callFiltered() uint32 {
 		{Code: unix.BPF_RET | unix.BPF_K, K: refuse},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}
+
 	filter := unix.SockFprog{Len: uint16(len(rules)), Filter: &rules[0]}
 
 	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

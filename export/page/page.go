@@ -60,7 +60,6 @@ func Write(w io.Writer, p Page) error {
 		p.Title, policy, licenses, template.CSS(style), template.JS(script), template.JS(data),
 		p.Body,
 	})
-
 	if err != nil {
 		return err
 	}

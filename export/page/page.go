@@ -43,13 +43,14 @@ func Write(w io.Writer, p Page) error {
 	data := []byte("null")
 	if p.Data != nil {
 		var err error
-		if data, err = json.Marshal(p.Data); err !=
-			nil { // escapes <, > and &: no text ends the element
+		data, err = json.Marshal(p.Data) // escapes <, > and &: no text ends the element
+		if err != nil {
 			return err
 		}
 	}
 
 	var out bytes.Buffer
+
 	err := shell.Execute(&out, struct {
 		Title, Policy, Licenses string
 		Style                   template.CSS

@@ -166,8 +166,8 @@ func mustBalance(t *testing.T, s *summary.Summary) {
 		start, end := bytesOf(r.StartBytes), bytesOf(r.EndBytes)
 		want[r.Process] = rss{start, end}
 		all = rss{all.start + start, all.end + end}
-		if known := (rss{bytesOf(s.RSS.BaselineBytes), bytesOf(s.RSS.EndBytes)}); known !=
-			want[r.Process] && r.Process == s.Process.PID {
+		known := rss{bytesOf(s.RSS.BaselineBytes), bytesOf(s.RSS.EndBytes)}
+		if known != want[r.Process] && r.Process == s.Process.PID {
 			t.Errorf("RSS %+v, in the breakdown %+v", known, want[r.Process])
 		}
 	}

@@ -112,8 +112,8 @@ func TestPurge(t *testing.T) {
 		})
 	}
 
-	if left, _ := runScript(t, service+"$SCRIPTS/postremove remove; ls /var/lib/allocscope"); left !=
-		"systemctl daemon-reload\ntraces\n" {
+	left, _ := runScript(t, service+"$SCRIPTS/postremove remove; ls /var/lib/allocscope")
+	if left != "systemctl daemon-reload\ntraces\n" {
 		t.Errorf("removed, not purged: %s", left)
 	}
 }

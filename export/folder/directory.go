@@ -167,9 +167,8 @@ func deleteFolder(path string, owner Owner) error {
 // removeTraceFiles removes the files that allocscope writes, complete or not, and then the
 // directory of snapshots if it is empty.
 func removeTraceFiles(root *os.Root) error {
-	if err := removeFiles(root,
-		func(name string) bool { return slices.Contains(fileNames, name) }); err !=
-		nil {
+	isOurs := func(name string) bool { return slices.Contains(fileNames, name) }
+	if err := removeFiles(root, isOurs); err != nil {
 		return err
 	}
 

@@ -179,8 +179,8 @@ func TestBuild(t *testing.T) {
 			},
 		}
 		p := roundTrip(t, slices.Concat(holdings(), onGPUs), info())
-		if got := sampleTypes(p); got !=
-			hostTypes+" device_objects/count device_space/bytes device_reserved_space/bytes" {
+		want := hostTypes + " device_objects/count device_space/bytes device_reserved_space/bytes"
+		if got := sampleTypes(p); got != want {
 			t.Errorf("sample types %s", got)
 		}
 		if p.DefaultSampleType != "resident_space" {
@@ -295,8 +295,8 @@ func TestPprof(t *testing.T) {
 				t.Errorf("-tagfocus=%s:\n%s", label, out)
 			}
 		}
-		if out := string(pprofText(t, "-comments", path)); out !=
-			strings.Join(info().Comments, "\n")+"\n" {
+		want := strings.Join(info().Comments, "\n") + "\n"
+		if out := string(pprofText(t, "-comments", path)); out != want {
 			t.Errorf("-comments: %q", out)
 		}
 	})

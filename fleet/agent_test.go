@@ -19,6 +19,7 @@ import (
 	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func mustSay(t *testing.T, text string, words ...string) {
@@ -155,9 +156,7 @@ func TestRequestTrace(t *testing.T) {
 	_ = target.Process.Kill()
 	_, _ = target.Process.Wait()
 	a.await(t, EventEnded)
-	if err := os.Remove(filepath.Join(filepath.Dir(executable), "waits")); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Remove(filepath.Join(filepath.Dir(executable), "waits")))
 
 	if done := a.await(t, EventTraceDone); done.PID != target.PID() || done.Folder != answer.Folder {
 		t.Errorf("done: %+v", done)
@@ -235,9 +234,7 @@ func TestPushFails(t *testing.T) {
 	options.Push = &push.Options{URL: "http://127.0.0.1:1"}
 	a := startAgent(t, options, newFakeTrace(t)) // which writes no profiles
 	a.await(t, EventAppeared)
-	if _, err := a.RequestTrace(context.Background(), serve.Request{PID: target.PID()}); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.Must(a.RequestTrace(context.Background(), serve.Request{PID: target.PID()}))(t)
 
 	a.await(t, EventTraceDone)
 	mustSay(t, a.await(t, EventError).Err.Error(), "push profiles: ", "warmup.pb.gz")
@@ -289,10 +286,7 @@ func TestEndWhileTracing(t *testing.T) {
 func TestStartFails(t *testing.T) {
 	options := testOptions(filepath.Join(t.TempDir(), "agent"), "none")
 	options.Report = (&events{}).add
-	a, err := New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := tracertest.Must(New(options))(t)
 
 	defer a.Close()
 	a.executable = "/nowhere"

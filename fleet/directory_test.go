@@ -10,14 +10,12 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func newDirectory(t *testing.T) *directory {
 	t.Helper()
-	d, err := openDirectory(filepath.Join(t.TempDir(), "agent"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := tracertest.Must(openDirectory(filepath.Join(t.TempDir(), "agent")))(t)
 
 	t.Cleanup(d.close)
 	return d
@@ -45,10 +43,7 @@ func putTrace(t *testing.T, d *directory, name string, size int) {
 
 func names(t *testing.T, d *directory) string {
 	t.Helper()
-	entries, err := os.ReadDir(d.tracePath(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := tracertest.Must(os.ReadDir(d.tracePath("")))(t)
 
 	var all []string
 	for _, e := range entries {
@@ -159,9 +154,7 @@ func TestRetain(t *testing.T) {
 		d := fill(t)
 		victim := t.TempDir()
 		put := func(path string) string {
-			if err := os.WriteFile(path, []byte("secret"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, os.WriteFile(path, []byte("secret"), 0o600))
 			return path
 		}
 		kept := []string{

@@ -18,10 +18,7 @@ import (
 // testFinder finds processes at once.
 func testFinder(t *testing.T, minRSS int64, rules ...Rule) *finder {
 	t.Helper()
-	matchers, err := newMatchers(rules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	matchers := tracertest.Must(newMatchers(rules))(t)
 
 	f := newFinder(matchers, minRSS, 1e9)
 	f.share = guard // a busy machine takes long to read the other processes of root
@@ -197,10 +194,7 @@ func TestExecuted(t *testing.T) {
 	target := startTarget(t, []string{"SLURM_JOB_ID=agent-executes"}, "train.py")
 	options := testOptions(filepath.Join(t.TempDir(), "agent"), "agent-executes")
 	options.Speed = 1e9
-	a, err := New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := tracertest.Must(New(options))(t)
 
 	defer a.Close()
 	eventually(t, "it is watched", func() bool { a.findOnce(); return len(a.watched) == 1 })

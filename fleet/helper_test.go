@@ -53,10 +53,7 @@ func startTarget(t *testing.T, variables []string, arguments ...string) *tracert
 // startSteps is startTarget, opened.
 func startSteps(t *testing.T, variables []string, arguments ...string) *process.Process {
 	t.Helper()
-	p, err := process.Open(startTarget(t, variables, arguments...).PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(startTarget(t, variables, arguments...).PID()))(t)
 
 	t.Cleanup(func() { p.Close() })
 	return p
@@ -79,9 +76,7 @@ while True:
 func startLeaking(t *testing.T, job string, rank int, arguments ...string) *tracertest.Target {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "train.py")
-	if err := os.WriteFile(script, []byte(leaking), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(script, []byte(leaking), 0o600))
 
 	command := exec.Command("/usr/bin/python3", append([]string{script}, arguments...)...)
 	command.Env = append(os.Environ(), "SLURM_JOB_ID="+job, "RANK="+strconv.Itoa(rank), "WORLD_SIZE=8")
@@ -168,14 +163,10 @@ func newFakeTrace(t *testing.T, files ...string) string {
 	}
 
 	var text bytes.Buffer
-	if err := s.Write(&text); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, s.Write(&text))
 
 	for _, name := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 
 	path := filepath.Join(dir, "allocscope")
@@ -197,15 +188,11 @@ func putProfiles(t *testing.T, executable string) {
 	}}
 	info := profile.Info{Time: time.Now(), Duration: time.Second, Interval: 1}
 	var text bytes.Buffer
-	if err := profile.Write(&text, held, info); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, profile.Write(&text, held, info))
 
 	for _, name := range []string{folder.WarmupFile, folder.PlateauFile, folder.GrowthFile} {
 		path := filepath.Join(filepath.Dir(executable), name)
-		if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(path, text.Bytes(), 0o600))
 	}
 }
 

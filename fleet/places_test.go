@@ -96,10 +96,7 @@ func TestStranger(t *testing.T) {
 	startStrangers(t, 6, nobody, job)
 	options := testOptions(filepath.Join(t.TempDir(), "agent"), job)
 	options.Speed = 1e9
-	a, err := New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := tracertest.Must(New(options))(t)
 
 	defer a.Close()
 	a.most, a.finder.share = 4, guard // it also reads all other processes of root

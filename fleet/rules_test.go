@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestReadRules(t *testing.T) {
@@ -89,10 +90,7 @@ func TestFirstMatch(t *testing.T) {
 		{Rule{User: fmt.Sprint(uid + 1), Command: "marker-of-a-job"}, false},
 		{Rule{Command: "marker-of-a-job", Environment: map[string]string{"TEAM": "text"}}, false},
 	} {
-		rules, err := newMatchers([]Rule{c.rule})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rules := tracertest.Must(newMatchers([]Rule{c.rule}))(t)
 		f := newFinder(rules, 0, 1)
 		if got := firstMatch(p, f.rulesOf(uid), uid) != nil; got != c.want {
 			t.Errorf("%+v: %v", c.rule, got)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -42,19 +43,11 @@ func TestSaved(t *testing.T) {
 	w.history.add(3*3600+0.0004, growth.Sample{RSS: mib}) // after a late tick
 	w.judge(verdict.Verdict{Class: verdict.ClassLeak}, verdict.Findings{}, 1)
 
-	raw, err := json.Marshal(w.saved())
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := tracertest.Must(json.Marshal(w.saved()))(t)
 
 	var s savedProcess
-	if err := json.Unmarshal(raw, &s); err != nil {
-		t.Fatal(err)
-	}
-
-	if err := s.check(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, json.Unmarshal(raw, &s))
+	tracertest.NoError(t, s.check())
 
 	if perSample := len(raw) / len(w.history.points); perSample > 16 {
 		t.Errorf("%d bytes a sample", perSample)
@@ -80,24 +73,16 @@ func TestDamagedState(t *testing.T) {
 		s := savedState{Schema: stateSchema, BootID: bootID(t), Processes: []savedProcess{{
 			PID: 1, StartTicks: 1, Stride: 1, AgeMS: []int64{5, 1}, RSSKiB: []int64{5, 1}, PrivateKiB: []int64{5, -1},
 		}}}
-		raw, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := tracertest.Must(json.Marshal(s))(t)
 		var m map[string]any
-		if err := json.Unmarshal(raw, &m); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, json.Unmarshal(raw, &m))
 		return m
 	}
 
 	text := func(change func(state, process map[string]any)) string {
 		m := valid()
 		change(m, m["processes"].([]any)[0].(map[string]any))
-		raw, err := json.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := tracertest.Must(json.Marshal(m))(t)
 		return string(raw)
 	}
 
@@ -136,18 +121,13 @@ func TestDamagedState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDirectory(t)
 			path := filepath.Join(d.path, stateFile)
-			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, os.WriteFile(path, []byte(c.text), 0o600))
 			d.close()
 
 			reported := &events{}
 			options := testOptions(d.path, "none")
 			options.Report = reported.add
-			a, err := New(options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := tracertest.Must(New(options))(t)
 			defer a.Close()
 			moved, _ := os.ReadFile(path + ".damaged")
 			if isDamaged := len(reported.of(EventStateDamaged)) == 1; isDamaged != c.damaged || (string(moved) == c.text) != c.damaged {
@@ -165,12 +145,8 @@ func TestDamagedState(t *testing.T) {
 	t.Run("a symbolic link", func(t *testing.T) {
 		d := newDirectory(t)
 		secret := filepath.Join(t.TempDir(), "secret")
-		if err := os.WriteFile(secret, []byte("{}"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(secret, filepath.Join(d.path, stateFile)); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(secret, []byte("{}"), 0o600))
+		tracertest.NoError(t, os.Symlink(secret, filepath.Join(d.path, stateFile)))
 		if _, err := d.readState(); err == nil {
 			t.Error("it is followed")
 		}
@@ -182,10 +158,7 @@ func TestDamagedState(t *testing.T) {
 
 func bootID(t *testing.T) string {
 	t.Helper()
-	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := tracertest.Must(os.ReadFile("/proc/sys/kernel/random/boot_id"))(t)
 
 	return strings.TrimSpace(string(raw))
 }
@@ -204,27 +177,15 @@ func TestRestart(t *testing.T) {
 	first.end(t)
 
 	// As if it had been killed while a trace ran, which ends in order.
-	d, err := openDirectory(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	s, err := d.readState()
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := tracertest.Must(openDirectory(dir))(t)
+	s := tracertest.Must(d.readState())(t)
 
 	before := len(s.Processes[0].AgeMS)
-	ticks, err := strconv.ParseInt(start, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ticks := tracertest.Must(strconv.ParseInt(start, 10, 64))(t)
 
 	left := startTarget(t, nil)
 	s.Running = &savedTrace{target.PID(), ticks, "agent-restart-2-20991126T021500Z", left.PID(), keyOf(left.PID()).start}
-	if err := d.writeState(s); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, d.writeState(s))
 
 	d.close()
 
@@ -252,9 +213,7 @@ func TestRestart(t *testing.T) {
 	}
 
 	made := filepath.Join(dir, "traces", first.of(EventTraceDone)[0].Folder[len(dir+"/traces/"):])
-	if err := os.CopyFS(filepath.Join(dir, "traces", s.Running.Folder), os.DirFS(made)); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.CopyFS(filepath.Join(dir, "traces", s.Running.Folder), os.DirFS(made)))
 
 	if len(second.of(EventTraceDone)) != 0 {
 		t.Error("it does not wait for the end of the trace")
@@ -278,9 +237,7 @@ func TestEndWhileResumed(t *testing.T) {
 	left := startTarget(t, nil)
 	s := savedState{Schema: stateSchema, BootID: bootID(t)}
 	s.Running = &savedTrace{1, 1, folder, left.PID(), keyOf(left.PID()).start}
-	if err := d.writeState(&s); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, d.writeState(&s))
 	d.close()
 
 	options := testOptions(d.path, "agent-resumes")

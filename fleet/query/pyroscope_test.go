@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/allocscope/allocscope/export/ranks"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // recordedAt is the end of the recorded traces.
@@ -225,9 +226,7 @@ func TestHostileProfiles(t *testing.T) {
 	two.Location = []*pprof.Location{{ID: 1, Line: []pprof.Line{{Function: two.Function[0]}}}}
 	two.Sample = []*pprof.Sample{{Location: two.Location, Value: []int64{1, 2}}}
 	var twoTypes bytes.Buffer
-	if err := two.Write(&twoTypes); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, two.Write(&twoTypes))
 
 	series := func(at int64) string {
 		return fmt.Sprintf(`{"series":[{"points":[{"value":1,"timestamp":"%d"}]}]}`, at)

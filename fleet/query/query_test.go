@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/ranks"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // prometheusOf is a Prometheus whose answers a handler makes.
@@ -32,10 +33,7 @@ const noSamples = `{"status":"success","data":{"resultType":"vector","result":[]
 // testdata/prometheus.json is the answer of Prometheus 2.42 on the metrics of 8 ranks and a data
 // loader, whose values the test has again.
 func TestRecordedRanks(t *testing.T) {
-	recorded, err := os.ReadFile("testdata/prometheus.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorded := tracertest.Must(os.ReadFile("testdata/prometheus.json"))(t)
 	p := prometheusOf(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/query" || !strings.Contains(r.FormValue("query"), `job_id="resnet50-17"`) {
 			t.Errorf("%s %s", r.URL, r.FormValue("query"))
@@ -314,12 +312,8 @@ func TestSecrets(t *testing.T) {
 	dir := t.TempDir()
 	secret := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(path, []byte(text), mode))
+		tracertest.NoError(t, os.Chmod(path, mode))
 		return path
 	}
 	var got http.Header

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/metrics"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestAbuse(t *testing.T) {
@@ -25,10 +26,7 @@ func TestAbuse(t *testing.T) {
 // connect opens a connection that ends with the test.
 func connect(t *testing.T, s *Server) net.Conn {
 	t.Helper()
-	conn, err := net.DialTCP("tcp", nil, s.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := tracertest.Must(net.DialTCP("tcp", nil, s.Address()))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -158,9 +156,7 @@ func testOtherSites(t *testing.T) {
 // mustBeClosed waits until the server has closed a connection.
 func mustBeClosed(t *testing.T, conn net.Conn) {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 	if _, err := io.Copy(io.Discard, conn); os.IsTimeout(err) {
 		t.Error("the connection is still open")
 	}
@@ -180,9 +176,7 @@ func testSlowClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := connect(t, s)
-			if _, err := io.WriteString(conn, begin); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.Must(io.WriteString(conn, begin))(t)
 			mustBeClosed(t, conn)
 		})
 	}

@@ -112,10 +112,7 @@ func testHealthAlone(t *testing.T) {
 	for path, want := range map[string]int{
 		"/healthz": 200, "/readyz": 200, "/metrics": 404, "/trace": 404, "/status": 404,
 	} {
-		response, err := http.Get("http://" + s.Health().String() + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := tracertest.Must(http.Get("http://" + s.Health().String() + path))(t)
 		_ = response.Body.Close()
 		if response.StatusCode != want {
 			t.Errorf("%s: %d, want %d", path, response.StatusCode, want)
@@ -191,10 +188,7 @@ func testPeers(t *testing.T) {
 		host := map[bool]string{true: "::1", false: "127.0.0.1"}[at == "[::1]:0"]
 		mustCome := func(want string) net.Conn {
 			t.Helper()
-			conn, err := listener.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := tracertest.Must(listener.Accept())(t)
 			t.Cleanup(func() { _ = conn.Close() })
 			if got := peerOf(conn); got != want {
 				t.Errorf("at %s the peer is %q, want %q", at, got, want)
@@ -202,10 +196,7 @@ func testPeers(t *testing.T) {
 			return conn
 		}
 
-		own, err := net.Dial("tcp", net.JoinHostPort(host, port))
-		if err != nil {
-			t.Fatal(err)
-		}
+		own := tracertest.Must(net.Dial("tcp", net.JoinHostPort(host, port)))(t)
 		served := mustCome(fmt.Sprintf("user %d", os.Geteuid()))
 		startStranger(t, `
 import socket, sys, time

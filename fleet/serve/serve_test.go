@@ -98,12 +98,8 @@ const secret = "0123456789abcdef0123456789abcdef"
 func writeToken(t *testing.T, token string, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte(token), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, []byte(token), mode))
+	tracertest.NoError(t, os.Chmod(path, mode))
 	return path
 }
 
@@ -129,10 +125,7 @@ func ask(t *testing.T, s *Server, method, path, body string, header map[string]s
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	read, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	read := tracertest.Must(io.ReadAll(response.Body))(t)
 	return response.StatusCode, string(read), response.Header
 }
 
@@ -158,10 +151,7 @@ func testMetrics(t *testing.T) {
 	}
 
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	parsed, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := tracertest.Must(parser.TextToMetricFamilies(strings.NewReader(text)))(t)
 	for _, name := range []string{
 		"allocscope_process_resident_bytes", "allocscope_watched_processes",
 		"process_resident_memory_bytes", "process_cpu_seconds_total",
@@ -316,9 +306,7 @@ func testTokenFile(t *testing.T) {
 		"another user's": func(t *testing.T) string {
 			tracertest.NeedsRoot(t)
 			path := writeToken(t, secret, 0o600)
-			if err := os.Chown(path, 65534, 65534); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, os.Chown(path, 65534, 65534))
 			return path
 		},
 		"short": func(t *testing.T) string { return writeToken(t, "password\n", 0o600) },
@@ -351,18 +339,14 @@ func testNewToken(t *testing.T) {
 	if got := ask(secret); got != 200 {
 		t.Errorf("the token: %d", got)
 	}
-	if err := os.WriteFile(path, []byte(second), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, []byte(second), 0o600))
 	if got := ask(secret); got != 401 {
 		t.Errorf("the old token: %d", got)
 	}
 	if got := ask(second); got != 200 {
 		t.Errorf("the new token: %d", got)
 	}
-	if err := os.Chmod(path, 0o604); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Chmod(path, 0o604))
 	if got := ask(second); got != 403 {
 		t.Errorf("a token that others can read: %d", got)
 	}

@@ -75,10 +75,7 @@ func testSocketStatus(t *testing.T) {
 		},
 	}
 
-	s, err := NewClient(startSocket(t, a)).Status(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := tracertest.Must(NewClient(startSocket(t, a)).Status(context.Background()))(t)
 	if s.Schema != StatusSchema || s.Unhealthy != "no space" || s.Push.Waiting != 2 ||
 		s.Traces == nil || len(s.Processes) != 2 {
 		t.Errorf("%+v", s)
@@ -97,9 +94,7 @@ func testSocketStatus(t *testing.T) {
 func testNoAgent(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "stale")
-	if err := os.WriteFile(stale, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(stale, nil, 0o600))
 	for _, path := range []string{filepath.Join(dir, "none"), stale} {
 		if _, err := NewClient(path).Status(context.Background()); !errors.Is(err, ErrNoAgent) {
 			t.Errorf("%s: %v", path, err)
@@ -110,14 +105,9 @@ func testNoAgent(t *testing.T) {
 // sharedDir is a folder that other users may enter.
 func sharedDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "allocscope-socket-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := tracertest.Must(os.MkdirTemp("", "allocscope-socket-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Chmod(dir, 0o755))
 	return dir
 }
 
@@ -200,9 +190,7 @@ print(s.makefile("rb").read().decode())
 	if got := as(nobody); strings.TrimSpace(got) != "Permission denied" {
 		t.Errorf("nobody: %s", got)
 	}
-	if err := os.Chmod(path, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Chmod(path, 0o666))
 	if got := as(nobody); !strings.Contains(got, "403 Forbidden") ||
 		!strings.Contains(got, "user 65534 may not ask the agent") {
 		t.Errorf("nobody, by an open socket: %s", got)

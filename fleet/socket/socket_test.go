@@ -16,10 +16,7 @@ func at(path string) *net.UnixAddr { return &net.UnixAddr{Net: "unix", Name: pat
 
 func listen(t *testing.T, path string) *net.UnixListener {
 	t.Helper()
-	l, err := Listen(at(path), os.Geteuid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := tracertest.Must(Listen(at(path), os.Geteuid()))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -42,9 +39,7 @@ func testModes(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, l.Close())
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("after the end: %v", err)
 	}
@@ -63,10 +58,7 @@ func testTaken(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	conn, err := net.DialUnix("unix", nil, at(path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := tracertest.Must(net.DialUnix("unix", nil, at(path)))(t)
 	_ = conn.Close()
 }
 
@@ -74,9 +66,7 @@ func testLeftBehind(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	killed := listen(t, path)
 	killed.SetUnlinkOnClose(false)
-	if err := killed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, killed.Close())
 	listen(t, path)
 }
 
@@ -84,13 +74,9 @@ func testLeftBehind(t *testing.T) {
 func testOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	victim := filepath.Join(dir, "file")
-	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(victim, []byte("precious"), 0o600))
 	link, folder := filepath.Join(dir, "link"), filepath.Join(dir, "folder")
-	if err := errors.Join(os.Symlink(victim, link), os.Mkdir(folder, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, errors.Join(os.Symlink(victim, link), os.Mkdir(folder, 0o700)))
 	for _, path := range []string{victim, link, folder} {
 		if _, err := Listen(at(path), os.Geteuid()); err == nil {
 			t.Errorf("listens on %s", path)
@@ -126,9 +112,7 @@ func testFolders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "folder")
-			if err := test.prepare(path); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, test.prepare(path))
 			folder, err := openFolder(path)
 			if (err == nil) != (test.mode != 0) {
 				t.Fatalf("%v", err)
@@ -162,13 +146,8 @@ func testLetPass(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			folder := filepath.Join(t.TempDir(), "folder")
-			if err := errors.Join(os.Mkdir(folder, 0o700), os.Chmod(folder, test.mode)); err != nil {
-				t.Fatal(err)
-			}
-			l, err := Listen(at(filepath.Join(folder, "socket")), test.uid)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, errors.Join(os.Mkdir(folder, 0o700), os.Chmod(folder, test.mode)))
+			l := tracertest.Must(Listen(at(filepath.Join(folder, "socket")), test.uid))(t)
 			defer l.Close()
 			if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != test.now {
 				t.Errorf("mode %v, want %v: %v", info.Mode(), test.now, err)
@@ -180,15 +159,9 @@ func testLetPass(t *testing.T) {
 func testPeer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	l := listen(t, path)
-	conn, err := net.DialUnix("unix", nil, at(path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := tracertest.Must(net.DialUnix("unix", nil, at(path)))(t)
 	defer conn.Close()
-	accepted, err := l.AcceptUnix()
-	if err != nil {
-		t.Fatal(err)
-	}
+	accepted := tracertest.Must(l.AcceptUnix())(t)
 	defer accepted.Close()
 	if uid, err := PeerOf(accepted); err != nil || int(uid) != os.Geteuid() {
 		t.Errorf("%d, %v", uid, err)
@@ -203,9 +176,7 @@ func testRemoveFolder(t *testing.T) {
 	}
 	remove := func() {
 		t.Helper()
-		if err := RemoveFolder("unix", folder); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, RemoveFolder("unix", folder))
 	}
 
 	remove()

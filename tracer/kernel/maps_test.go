@@ -26,9 +26,7 @@ func newMap(t *testing.T, n uint32) *ebpf.Map {
 	for i := range keys {
 		keys[i], values[i] = uint32(i), uint64(i)*uint64(i)
 	}
-	if _, err := m.BatchUpdate(keys, values, nil); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.Must(m.BatchUpdate(keys, values, nil))(t)
 	return m
 }
 
@@ -97,9 +95,7 @@ func TestReadCounters(t *testing.T) {
 			perCPU[cpu] = uint64(1000*i + cpu)
 			want[i] += perCPU[cpu]
 		}
-		if err := m.Put(uint32(i), perCPU); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, m.Put(uint32(i), perCPU))
 	}
 
 	got, err := ReadCounters(m)

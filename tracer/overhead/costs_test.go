@@ -107,10 +107,7 @@ func testMeasured(t *testing.T, mode probe.Mode) {
 func mustBeEmpty(t *testing.T, k *kernel.Kernel) {
 	t.Helper()
 	for _, m := range []*ebpf.Map{k.Counters, k.StackEnds, k.PythonErrors} {
-		values, err := kernel.ReadCounters(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		values := tracertest.Must(kernel.ReadCounters(m))(t)
 		for i, n := range values {
 			if n > 0 {
 				t.Errorf("%v has counted %d at %d", m, n, i)
@@ -130,24 +127,15 @@ func testKilled(t *testing.T) {
 	command := exec.Command("/proc/self/exe")
 	command.Env = append(os.Environ(), hangs+"=1")
 	target := tracertest.StartCommand(t, command)
-	pid, err := strconv.Atoi(target.Await("ready")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	child, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pid := tracertest.Must(strconv.Atoi(target.Await("ready")[0]))(t)
+	child := tracertest.Must(unix.PidfdOpen(pid, 0))(t)
 	defer unix.Close(child)
 	links := linksOf(t, pid)
 	if len(links) == 0 && features.HaveBPFLinkUprobeMulti() == nil { // single uprobes do not show whose they are
 		t.Error("the child's functions are not probed")
 	}
 
-	if err := command.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, command.Process.Kill())
 	awaitExit(t, child)
 	for _, id := range links {
 		awaitNoLink(t, id)
@@ -167,9 +155,7 @@ func linksOf(t *testing.T, pid int) (ids []link.ID) {
 			ids = append(ids, info.ID)
 		}
 	}
-	if err := links.Err(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, links.Err())
 	return ids
 }
 

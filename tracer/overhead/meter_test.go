@@ -39,10 +39,7 @@ func TestMeter(t *testing.T) {
 		{"and starts again", map[any]overhead.Usage{"a": {CPU: 9}, "b": {CPU: 90}}, 5},
 	} {
 		used = step.used
-		got, err := m.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := tracertest.Must(m.Read())(t)
 		if got.Traced != step.traced || len(m.Targets) != len(step.used) {
 			t.Errorf("%s: %v traced, %d targets, want %v and %d",
 				step.name, got.Traced, len(m.Targets), step.traced, len(step.used))

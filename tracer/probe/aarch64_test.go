@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // The instructions of the tests, as binutils 2.40 encodes them.
@@ -137,19 +138,12 @@ func TestMisalignedAArch64(t *testing.T) {
 	const machineOffset = 18
 	source := filepath.Join(t.TempDir(), "code.s")
 	text := ".globl malloc\n.type malloc,@function\nmalloc: .long 0xd65f03c0, 0xd65f03c0 /* ret */\n"
-	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(source, []byte(text), 0o600))
 	path := source + ".so"
 	output(t, "gcc", "gcc", "-nostdlib", "-shared", "-o", path, source)
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := tracertest.Must(os.ReadFile(path))(t)
 	content[machineOffset] = byte(elf.EM_AARCH64)
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, content, 0o600))
 
 	_, file := openBoth(t, path)
 	malloc, ok := file.Export("malloc")
@@ -161,7 +155,7 @@ func TestMisalignedAArch64(t *testing.T) {
 		chosen := siteCollector{
 			code: &analyzer{file: file}, taken: make(map[uint64]bool), into: &result,
 		}
-		_, err = chosen.add(definition{
+		_, err := chosen.add(definition{
 			function: Function{Name: "malloc", Form: bpf.CallMalloc, Arguments: 1, AlwaysProbed: true},
 			names:    []string{"malloc"},
 			address:  malloc.Address + distance,

@@ -34,15 +34,9 @@ func start(t *testing.T, command *exec.Cmd) (*process.Process, []process.Mapping
 
 func open(t *testing.T, pid int) (*process.Process, []process.Mapping) {
 	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(pid))(t)
 	t.Cleanup(func() { p.Close() })
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := tracertest.Must(p.Maps())(t)
 	return p, maps
 }
 
@@ -60,20 +54,11 @@ func assemble(t testing.TB, text string) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	source, object := filepath.Join(dir, "code.s"), filepath.Join(dir, "code.o")
-	if err := os.WriteFile(source, []byte(text+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(source, []byte(text+"\n"), 0o600))
 	output(t, "binutils", "as", "--64", "-o", object, source)
-	file, err := elf.Open(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(elf.Open(object))(t)
 	defer file.Close()
-	code, err := file.Section(".text").Data()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return code
+	return tracertest.Must(file.Section(".text").Data())(t)
 }
 
 // A line of objdump's listing.
@@ -109,19 +94,10 @@ func find(listing []line, address uint64) (int, bool) {
 // openBoth opens a file with debug/elf, the oracle, and with our package.
 func openBoth(t testing.TB, path string) (*elf.File, *symbol.File) {
 	t.Helper()
-	f, err := hostile.Open(nil, path, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := tracertest.Must(hostile.Open(nil, path, 0, 0))(t)
 	t.Cleanup(func() { f.Close() })
-	file, err := elf.NewFile(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	image, err := symbol.Open(f, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(elf.NewFile(f))(t)
+	image := tracertest.Must(symbol.Open(f, path))(t)
 	return file, image
 }
 
@@ -157,11 +133,7 @@ func cLibrary(t testing.TB) string {
 	for text := range strings.Lines(output(t, "libc-bin", "ldd", "/bin/cat")) {
 		if _, path, ok := strings.Cut(text, "libc.so.6 => "); ok {
 			path, _, _ = strings.Cut(path, " ")
-			path, err := filepath.EvalSymlinks(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return path
+			return tracertest.Must(filepath.EvalSymlinks(path))(t)
 		}
 	}
 

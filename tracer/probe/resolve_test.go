@@ -25,17 +25,12 @@ func bindings(t *testing.T, program string, environment []string) map[string]str
 	command := exec.Command(program)
 	command.Env = append(slices.Clone(environment),
 		"LD_BIND_NOW=1", "LD_DEBUG=bindings", "LD_DEBUG_OUTPUT="+written)
-	if err := command.Run(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, command.Run())
 	files, err := filepath.Glob(written + ".*")
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the dynamic linker has written %q, %v", files, err)
 	}
-	text, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := tracertest.Must(os.ReadFile(files[0]))(t)
 
 	bound := make(map[string]string)
 	for line := range strings.Lines(string(text)) {

@@ -18,14 +18,8 @@ func TestWithoutReturnProbes(t *testing.T) {
 		t.Run("functions are followed by the instructions that return "+library, func(t *testing.T) {
 			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1", "1", "1", "1")
 			command.Env = []string{"LD_PRELOAD=" + library}
-			files, err := Resolve(start(t, command))
-			if err != nil {
-				t.Fatal(err)
-			}
-			without, err := WithoutReturnProbes(files)
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := tracertest.Must(Resolve(start(t, command)))(t)
+			without := tracertest.Must(WithoutReturnProbes(files))(t)
 			for i, file := range without {
 				mustBeExits(t, file)
 				mustFollow(t, files[i], file)

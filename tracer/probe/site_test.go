@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // atEntry is the expectation of a case whose site is the entry, single-stepped.
@@ -168,10 +169,7 @@ func TestSiteOfLibc(t *testing.T) {
 		}
 		for arguments := 1; arguments <= len(argumentNames); arguments++ {
 			f := Function{Name: name, Form: bpf.CallMalloc, Arguments: arguments}
-			site, err := siteAt(image, f, address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			site := tracertest.Must(siteAt(image, f, address))(t)
 			tried++
 			at := address + site.Offset - fileOffset(t, file, address)
 			if why := wrong(listing[first:], at, site.Emulated, arguments); why != "" {
@@ -264,10 +262,7 @@ func TestSiteIsNoJumpTarget(t *testing.T) {
 		if !ok {
 			t.Fatalf("the C library has no %s", f.Name)
 		}
-		site, err := siteAt(image, f, address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		site := tracertest.Must(siteAt(image, f, address))(t)
 		if at := address + site.Offset - fileOffset(t, file, address); at != address {
 			sites[at] = f.Name
 		}

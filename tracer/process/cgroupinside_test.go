@@ -43,9 +43,7 @@ func TestInsideView(t *testing.T) {
 			for file in memory.stat cgroup.procs; do echo > OVER/$file; done`)
 	}
 	mount, sibling := filepath.Dir(folder), folder+"-sibling"
-	if err := os.Mkdir(sibling, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Mkdir(sibling, 0o755))
 	t.Cleanup(func() { os.Remove(sibling) })
 	err := os.WriteFile(filepath.Join(sibling, names.limit), []byte(fmt.Sprint(limit/2)), 0o644)
 	if err != nil {

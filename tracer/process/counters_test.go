@@ -98,9 +98,7 @@ func TestHasFilter(t *testing.T) {
 
 	t.Run("main thread's filter is in its status", func(t *testing.T) {
 		command := exec.Command(tracertest.Build(t, "deny.c"), "/bin/sleep", "1000")
-		if err := command.Start(); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, command.Start())
 		defer command.Wait()
 		defer command.Process.Kill()
 

@@ -53,10 +53,7 @@ func must[T any](value T, err error) T {
 
 func open(t testing.TB, pid int) *Process {
 	t.Helper()
-	p, err := Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(Open(pid))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -85,9 +82,7 @@ func startStopped(t *testing.T) *Process {
 func startShrunk(t *testing.T) *Process {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, make([]byte, 16<<12), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(file, make([]byte, 16<<12), 0o600))
 	p := stopAfterRun(t, tracertest.Build(t, "mappings.c", "-fno-omit-frame-pointer"), file)
 
 	if fields := parseFields(readFile(t, p.path("status"))); fields["VmHWM"] == fields["VmRSS"] {
@@ -116,45 +111,31 @@ func stopAfterRun(t *testing.T, program string, arguments ...string) *Process {
 // stop stops a child.
 func stop(t testing.TB, pid int) {
 	t.Helper()
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, unix.Kill(pid, unix.SIGSTOP))
 	awaitState(t, pid, unix.WSTOPPED)
 }
 
 // kill ends a process and waits for it; it stays a zombie.
 func kill(t testing.TB, p *Process) {
 	t.Helper()
-	if err := unix.Kill(p.PID, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, unix.Kill(p.PID, unix.SIGKILL))
 	<-p.Exited(nil)
 }
 
 // awaitState waits for a child to stop (unix.WSTOPPED) or to end (unix.WEXITED), and leaves it so.
 func awaitState(t testing.TB, pid, state int) {
 	t.Helper()
-	if err := unix.Waitid(unix.P_PID, pid, nil, state|unix.WNOWAIT, nil); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, unix.Waitid(unix.P_PID, pid, nil, state|unix.WNOWAIT, nil))
 }
 
 func readFile(t testing.TB, path string) []byte {
 	t.Helper()
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
+	return tracertest.Must(os.ReadFile(path))(t)
 }
 
 func readAll(t testing.TB, r io.Reader) []byte {
 	t.Helper()
-	raw, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
+	return tracertest.Must(io.ReadAll(r))(t)
 }
 
 // copyFile writes a program to the disk, so that its pages are clean.
@@ -165,9 +146,7 @@ func copyFile(t testing.TB, from, to string) {
 		t.Fatal(err)
 	}
 	_, err = f.Write(readFile(t, from))
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, errors.Join(err, f.Sync(), f.Close()))
 }
 
 // ps returns columns of ps.

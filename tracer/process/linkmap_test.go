@@ -18,9 +18,7 @@ func linkerScope(t *testing.T, program string, environment []string) (files []st
 	output := filepath.Join(t.TempDir(), "scopes")
 	command := exec.Command(program)
 	command.Env = append(slices.Clone(environment), "LD_DEBUG=scopes", "LD_DEBUG_OUTPUT="+output)
-	if err := command.Run(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, command.Run())
 	written := must(filepath.Glob(output + ".*"))
 	if len(written) != 1 {
 		t.Fatalf("the dynamic linker has written %q", written)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestParseMaps(t *testing.T) {
@@ -94,9 +95,7 @@ func TestOpenMapped(t *testing.T) {
 			copyFile(t, "/bin/cat", path)
 			p := startEcho(t, exec.Command(path))
 			mustFindProgram(t, p)
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, os.Remove(path))
 			mustFindProgram(t, open(t, p.PID))
 		})
 	}

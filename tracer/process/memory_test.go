@@ -96,9 +96,7 @@ func TestReadMemoryOfUntouchedPages(t *testing.T) {
 	const pages = 4
 	path := filepath.Join(t.TempDir(), "file")
 	content := bytes.Repeat([]byte("0123456789abcdef"), pages*pageBytes/16)
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, content, 0o600))
 	file := must(os.Open(path))
 	defer file.Close()
 	mapped := must(unix.Mmap(int(file.Fd()), 0, len(content), unix.PROT_READ, unix.MAP_PRIVATE))
@@ -249,9 +247,7 @@ sys.stdin.read()
 `, pages*PageSize, PageSize))
 	var child int
 	var start uint64
-	if _, err := fmt.Sscan(strings.Join(target.Await("ready"), " "), &child, &start); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.Must(fmt.Sscan(strings.Join(target.Await("ready"), " "), &child, &start))(t)
 
 	addresses := make([]uint64, pages)
 	for i := range addresses {
@@ -265,9 +261,7 @@ sys.stdin.read()
 			t.Fatal("not all pages were read")
 		}
 		for _, a := range addresses {
-			if err := p.ReadMemory(a, make([]byte, 48)); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, p.ReadMemory(a, make([]byte, 48)))
 		}
 		if after := sharedPages(t, pid, start, pages); before != pages || after != pages {
 			t.Errorf("PID %d shares %d pages of %d, and %d after they were read", pid, before, pages, after)

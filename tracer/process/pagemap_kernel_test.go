@@ -135,9 +135,7 @@ func mustShareAsSmaps(t *testing.T, pid int) (shared uint64) {
 func TestSharedRunsOfAFork(t *testing.T) {
 	target := tracertest.StartCommand(t, exec.Command(python, "-c", forkScript))
 	var child int
-	if _, err := fmt.Sscan(strings.Join(target.Await("ready"), " "), &child); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.Must(fmt.Sscan(strings.Join(target.Await("ready"), " "), &child))(t)
 
 	// Each order unshares at least so many pages; Python itself unshares some more.
 	var before, after uint64

@@ -16,10 +16,7 @@ import (
 
 func openPagemap(t testing.TB, p *Process) *Pagemap {
 	t.Helper()
-	pagemap, err := p.OpenPagemap()
-	if err != nil {
-		t.Fatal(err)
-	}
+	pagemap := tracertest.Must(p.OpenPagemap())(t)
 	t.Cleanup(func() { pagemap.Close() })
 	return pagemap
 }
@@ -145,9 +142,7 @@ func (m *model) remap(memory []byte, protection, flags, fd int, offset int64) {
 func (m *model) protect(memory []byte) {
 	m.t.Helper()
 	for _, protection := range []int{unix.PROT_NONE, unix.PROT_READ | unix.PROT_WRITE} {
-		if err := unix.Mprotect(memory, protection); err != nil {
-			m.t.Fatal(err)
-		}
+		tracertest.NoError(m.t, unix.Mprotect(memory, protection))
 	}
 }
 
@@ -251,9 +246,7 @@ func TestRuns(t *testing.T) {
 		memory := mapPages(t, times*size/pageBytes)
 		fd := must(unix.MemfdCreate("test", unix.MFD_CLOEXEC))
 		defer unix.Close(fd)
-		if err := unix.Ftruncate(fd, size); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, unix.Ftruncate(fd, size))
 		for i := range times {
 			must(unix.MmapPtr(fd, 0, unsafe.Pointer(&memory[i*size]), size, unix.PROT_READ,
 				unix.MAP_SHARED|unix.MAP_FIXED|unix.MAP_POPULATE))
@@ -331,9 +324,7 @@ func TestPagemapRanges(t *testing.T) {
 		var to []PageRun
 		add := appendClipped(&to, 0, 1<<40)
 		for i := range uint64(maxRuns) {
-			if err := add(PageRun{Start: i << 12, End: i<<12 + 4096}); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, add(PageRun{Start: i << 12, End: i<<12 + 4096}))
 		}
 		err := add(PageRun{Start: 1 << 39, End: 1<<39 + 4096})
 		if !errors.Is(err, ErrTooManyRuns) || len(to) != maxRuns {
@@ -385,9 +376,7 @@ func TestSwappedPages(t *testing.T) {
 	for i := range memory {
 		memory[i] = byte(i*i>>8 + i)
 	}
-	if err := unix.Madvise(memory[1000*pageBytes:2000*pageBytes], unix.MADV_PAGEOUT); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, unix.Madvise(memory[1000*pageBytes:2000*pageBytes], unix.MADV_PAGEOUT))
 	v := vmaOf(t, memory)
 	if v.bytes("Swap") == 0 {
 		t.Fatal("nothing has been swapped out: the test is wrong")
@@ -417,9 +406,7 @@ func mapHuge(t testing.TB, count int) []byte {
 	t.Cleanup(func() { unix.Munmap(all) })
 	skip := (hugeBytes - addressOf(all)%hugeBytes) % hugeBytes
 	memory := all[skip : skip+uint64(count*hugeBytes)]
-	if err := unix.Madvise(memory, unix.MADV_HUGEPAGE); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, unix.Madvise(memory, unix.MADV_HUGEPAGE))
 	return memory
 }
 
@@ -449,15 +436,11 @@ func TestHugePages(t *testing.T) {
 		memory := mapHuge(t, 8)
 		touch(memory[hugeBytes:6*hugeBytes], pageBytes)
 		// The kernel may have had no huge pages at hand.
-		if err := unix.Madvise(memory[hugeBytes:6*hugeBytes], unix.MADV_COLLAPSE); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, unix.Madvise(memory[hugeBytes:6*hugeBytes], unix.MADV_COLLAPSE))
 		mustHave(memory, 5)
 
 		page := memory[3*hugeBytes : 3*hugeBytes+pageBytes]
-		if err := unix.Madvise(page, unix.MADV_DONTNEED); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, unix.Madvise(page, unix.MADV_DONTNEED))
 		mustHave(memory, 4) // one is no longer mapped as a whole
 	})
 

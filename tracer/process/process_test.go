@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func mustRefuse(t *testing.T, pid int, want error, message string) {
@@ -33,9 +35,7 @@ func TestOpen(t *testing.T) {
 			mustRefuse(t, pid, ErrNotFound, "no such process")
 		}
 		ended := exec.Command("true")
-		if err := ended.Run(); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, ended.Run())
 		mustRefuse(t, ended.Process.Pid, ErrNotFound, "no such process")
 	})
 
@@ -61,9 +61,7 @@ func TestOpen(t *testing.T) {
 
 	t.Run("zombie", func(t *testing.T) {
 		child := exec.Command("true")
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, child.Start())
 		defer child.Wait()
 		awaitState(t, child.Process.Pid, unix.WEXITED)
 		mustRefuse(t, child.Process.Pid, ErrZombie, "waits for its parent")

@@ -43,12 +43,8 @@ func (f files) read(t *testing.T, mounts, membership string) growth.SystemMemory
 	root := t.TempDir()
 	for name, text := range f {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		tracertest.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	return newSystemMemoryReader(root).readFor([]byte(membership))
 }
@@ -205,9 +201,7 @@ func TestSystemMemoryReaderOnThisMachine(t *testing.T) {
 	const limit = 64 << 20
 	folder, names := makeCgroup(t)
 	write := func(path string, value int) {
-		if err := os.WriteFile(path, []byte(fmt.Sprint(value)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.WriteFile(path, []byte(fmt.Sprint(value)), 0o644))
 	}
 	write(filepath.Join(folder, names.limit), limit)
 

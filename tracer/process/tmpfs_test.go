@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestParseTmpfsMounts(t *testing.T) {
@@ -26,10 +28,7 @@ func TestParseTmpfsMounts(t *testing.T) {
 
 // The kernel is the oracle: statfs(2) returns the file system of a folder.
 func TestMarkTmpfs(t *testing.T) {
-	p, err := Open(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(Open(os.Getpid()))(t)
 	defer p.Close()
 
 	for _, folder := range []string{"/dev/shm", t.TempDir(), "/sys/fs/cgroup", "/run"} {
@@ -48,22 +47,15 @@ func checkTmpfs(t *testing.T, p *Process, folder string, flags int) {
 	defer file.Close()
 
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(file.Fd()), &fs); err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Truncate(int64(os.Getpagesize())); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, unix.Fstatfs(int(file.Fd()), &fs))
+	tracertest.NoError(t, file.Truncate(int64(os.Getpagesize())))
 	memory, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ, flags)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Munmap(memory)
 
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := tracertest.Must(p.Maps())(t)
 	at := slices.IndexFunc(maps, func(m Mapping) bool {
 		return filepath.Base(m.Path) == filepath.Base(file.Name())
 	})

@@ -47,17 +47,12 @@ func TestLine(t *testing.T) {
 	eachPython(t, func(t *testing.T, command string, minor int) {
 		script := exec.Command(command, "-W", "ignore", "testdata/lines.py")
 		script.Stderr = os.Stderr
-		output, err := script.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		output := tracertest.Must(script.Output())(t)
 
 		codes, instructions := 0, 0
 		for answers := json.NewDecoder(bytes.NewReader(output)); answers.More() && !t.Failed(); codes++ {
 			var want lineAnswers
-			if err := answers.Decode(&want); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, answers.Decode(&want))
 
 			instructions += checkLines(t, want, minor)
 		}
@@ -73,10 +68,7 @@ func TestLine(t *testing.T) {
 // checkLines compares Line with all answers for one table, and returns their number.
 func checkLines(t *testing.T, want lineAnswers, minor int) (instructions int) {
 	t.Helper()
-	table, err := hex.DecodeString(want.Table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := tracertest.Must(hex.DecodeString(want.Table))(t)
 
 	code := &Code{FirstLine: want.First, lineForm: known(minor).LineForm, linetable: table}
 	offset := int32(-1)
@@ -188,9 +180,7 @@ func TestReadCode(t *testing.T) {
 
 		for _, line := range shown {
 			var want shownCode
-			if err := json.Unmarshal([]byte(line), &want); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, json.Unmarshal([]byte(line), &want))
 
 			mustReadCode(t, memory, layout, want)
 		}

@@ -41,10 +41,7 @@ func startReady(t testing.TB, command ...string) (p *process.Process, printed []
 
 func openProcess(t testing.TB, pid int) *process.Process {
 	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(pid))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -52,10 +49,7 @@ func openProcess(t testing.TB, pid int) *process.Process {
 // find is Find on the current mappings.
 func find(t testing.TB, p *process.Process) (*Interpreter, error) {
 	t.Helper()
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := tracertest.Must(p.Maps())(t)
 
 	return Find(p, maps)
 }
@@ -88,9 +82,7 @@ func buildC(t testing.TB, source string, flags ...string) string {
 func build(t testing.TB, name, source string, flags ...string) string {
 	t.Helper()
 	input := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(input, []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(input, []byte(source), 0o600))
 
 	runTool(t, "gcc", append([]string{"-o", input + ".out", input}, flags...)...)
 	return input + ".out"

@@ -36,9 +36,7 @@ func TestFind(t *testing.T) {
 		program := filepath.Join(t.TempDir(), "renamed")
 		runTool(t, "cp", "/usr/bin/python3", program)
 		p, printed := startReady(t, program, "-c", waitPy)
-		if err := os.Remove(program); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.Remove(program))
 
 		mustFindIn(t, p, printed, "renamed (deleted)")
 	})
@@ -60,10 +58,7 @@ func TestFind(t *testing.T) {
 		target := tracertest.Start(t, "/usr/bin/python3", "-c", waitPy)
 		target.Await("ready")
 		p := openProcess(t, target.PID())
-		maps, err := p.Maps()
-		if err != nil {
-			t.Fatal(err)
-		}
+		maps := tracertest.Must(p.Maps())(t)
 
 		target.Hangup()
 		if found, _ := Find(p, maps); found != nil {
@@ -183,10 +178,7 @@ func TestFindRefuses(t *testing.T) {
 	}
 
 	// Old versions of pyenv, where there are any.
-	home, err := os.UserHomeDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	home := tracertest.Must(os.UserHomeDir())(t)
 
 	for version, want := range map[string]string{
 		"2.7": "CPython 2" + supported,
@@ -242,16 +234,10 @@ const bias = 0x7f0000000000
 // evalLoop is findEvalLoop on a file, without unused ranges.
 func evalLoop(t testing.TB, path string) ([]bpf.CodeRange, error) {
 	t.Helper()
-	f, err := hostile.Open(nil, path, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := tracertest.Must(hostile.Open(nil, path, 0, 0))(t)
 	defer f.Close()
 
-	file, err := symbol.Open(f, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(symbol.Open(f, path))(t)
 
 	loop, err := findEvalLoop(file, bias)
 	return slices.DeleteFunc(loop[:], func(r bpf.CodeRange) bool { return r.Start == 0 }), err
@@ -328,10 +314,7 @@ func TestFindEvalLoop(t *testing.T) {
 			path = "/usr/bin/python3"
 			switch {
 			case strings.HasPrefix(name, "debian-"): // command[1] is the program's root directory
-				link, err := os.Readlink(filepath.Join(command[1], path))
-				if err != nil {
-					t.Fatal(err)
-				}
+				link := tracertest.Must(os.Readlink(filepath.Join(command[1], path)))(t)
 
 				path = filepath.Join(command[1], "/usr/bin", link)
 			case name != "system":
@@ -426,15 +409,10 @@ _PyEval_EvalFrameDefault: .cfi_startproc simple
 .cfi_endproc
 `, "-nostdlib", "-shared")
 
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := tracertest.Must(os.ReadFile(path))(t)
 	content[machineOffset] = byte(elf.EM_AARCH64)
 	path = filepath.Join(t.TempDir(), "arm64.so")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, content, 0o600))
 
 	loop, err := evalLoop(t, path)
 	if err != nil || len(loop) != 3 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // known returns a version of CPython.
@@ -144,10 +145,7 @@ func TestParseDebugOffsets(t *testing.T) {
 		for _, f := range known(minor).Fixed() {
 			forObjects[f.Position] = f.Position != at.InterpreterFrameOwner
 		}
-		l, err := parseDebugOffsets(debugTable(minor))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := tracertest.Must(parseDebugOffsets(debugTable(minor)))(t)
 
 		fields := reflect.ValueOf(*at)
 		for i := range fields.NumField() {

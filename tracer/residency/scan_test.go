@@ -16,22 +16,17 @@ import (
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/region"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const mib, gib = 1 << 20, 1 << 30
 
 func ownTracker(t *testing.T) *Tracker {
 	t.Helper()
-	p, err := process.Open(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(os.Getpid()))(t)
 	t.Cleanup(func() { p.Close() })
 
-	tracker, err := NewTracker(p, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracker := tracertest.Must(NewTracker(p, 1))(t)
 	t.Cleanup(func() { tracker.Close() })
 	return tracker
 }
@@ -44,10 +39,7 @@ func disablePagemapScan(pagemap *process.Pagemap) {
 func TestTracker(t *testing.T) {
 	t.Run("execve after the maps were read", func(t *testing.T) {
 		tracker := ownTracker(t)
-		maps, err := tracker.process.Maps()
-		if err != nil {
-			t.Fatal(err)
-		}
+		maps := tracertest.Must(tracker.process.Maps())(t)
 
 		if s, err := tracker.Scan(maps, nil, 1, nil); err != nil || s.Status.RSS <= 0 {
 			t.Errorf("before execve: %+v, %v", s, err)
@@ -123,21 +115,13 @@ func TestScanPages(t *testing.T) {
 	// Pages that processes share would not be found otherwise.
 	t.Run("same page groups of a file wherever it is mapped", func(t *testing.T) {
 		const size, offset = 512 * mib, 100*mib + 36<<10
-		file, err := os.CreateTemp(t.TempDir(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := tracertest.Must(os.CreateTemp(t.TempDir(), ""))(t)
 		defer file.Close()
-		if err := file.Truncate(size); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, file.Truncate(size))
 
 		tracker := ownTracker(t)
 		scannedOffsets := func(m process.Mapping) mem.Spans {
-			s, err := tracker.scanPages([]process.Mapping{m}, 0.3)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := tracertest.Must(tracker.scanPages([]process.Mapping{m}, 0.3))(t)
 			spans := slices.Clone(s.scanned)
 			for i := range spans {
 				spans[i].Start += m.Offset - m.Start
@@ -158,10 +142,7 @@ func TestScanPages(t *testing.T) {
 		tracker := ownTracker(t)
 		for i := range uint64(200) {
 			m := process.Mapping{Start: gib + i*100*mib, End: gib + i*100*mib + minSampledBytes}
-			s, err := tracker.scanPages([]process.Mapping{m}, minScanShare)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := tracertest.Must(tracker.scanPages([]process.Mapping{m}, minScanShare))(t)
 			if len(s.scanned) == 0 {
 				t.Errorf("nothing of the mapping at %d MiB was scanned", m.Start/mib)
 			}
@@ -174,10 +155,7 @@ func TestScanPages(t *testing.T) {
 		defer func() { MaxRuns = before }()
 
 		tracker := ownTracker(t)
-		maps, err := tracker.process.Maps()
-		if err != nil {
-			t.Fatal(err)
-		}
+		maps := tracertest.Must(tracker.process.Maps())(t)
 		s, err := tracker.scanPages(maps, 1)
 		if err != nil || !s.truncated || len(s.runs) > MaxRuns || tracker.maxShare != minScanShare {
 			t.Errorf("%d runs, truncated: %v, share of later scans %v, %v",

@@ -13,15 +13,14 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // mapProgram maps a copy of a program executable into this process, and deletes the copy.
 func mapProgram(t *testing.T, program []byte) (address []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kernel.so")
-	if err := os.WriteFile(path, program, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, program, 0o700))
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -33,32 +32,21 @@ func mapProgram(t *testing.T, program []byte) (address []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.Remove(path))
 	return address
 }
 
 // openFiles counts the descriptors of this process.
 func openFiles(t *testing.T) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := tracertest.Must(os.ReadDir("/proc/self/fd"))(t)
 	return len(entries)
 }
 
 func TestNamerFiles(t *testing.T) {
-	program, err := os.ReadFile("/bin/true")
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := tracertest.Must(os.ReadFile("/bin/true"))(t)
 	newTable := func(t *testing.T) (*Table, func()) {
-		p, err := process.Open(os.Getpid())
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := tracertest.Must(process.Open(os.Getpid()))(t)
 		table := NewTable(p, NewNamer(p, symbol.NewDebugFiles(), false), &Memory{})
 		table.unnamed.limiter.Burst = time.Hour
 		t.Cleanup(func() {
@@ -68,10 +56,7 @@ func TestNamerFiles(t *testing.T) {
 			p.Close()
 		})
 		return table, func() {
-			maps, err := p.Maps()
-			if err != nil {
-				t.Fatal(err)
-			}
+			maps := tracertest.Must(p.Maps())(t)
 			table.SetMappings(maps)
 		}
 	}
@@ -84,9 +69,7 @@ func TestNamerFiles(t *testing.T) {
 			library := mapProgram(t, program)
 			update()
 			table.Add(Raw{ID: i + 1, words: []word{word(i)}})
-			if err := unix.Munmap(library); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, unix.Munmap(library))
 			update()
 		}
 		if after := openFiles(t); after > before+maxGenerations+slack {
@@ -174,10 +157,7 @@ func manySymbols(functions int) []byte {
 
 func TestNamerSymbols(t *testing.T) {
 	const functions, files = 1 << 20, 8 // 16 MiB each
-	p, err := process.Open(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(os.Getpid()))(t)
 	defer p.Close()
 	program := manySymbols(functions)
 	mapped := make(map[uint64]bool)
@@ -186,10 +166,7 @@ func TestNamerSymbols(t *testing.T) {
 		t.Cleanup(func() { _ = unix.Munmap(library) })
 		mapped[uint64(uintptr(unsafe.Pointer(&library[0])))] = true
 	}
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := tracertest.Must(p.Maps())(t)
 
 	n := NewNamer(p, symbol.NewDebugFiles(), false)
 	n.setMappings(maps, 0)

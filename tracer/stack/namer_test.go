@@ -36,11 +36,7 @@ func addressIn(t *testing.T, path, function string) uint64 {
 	for line := range strings.Lines(run(t, "nm", path)) {
 		fields := strings.Fields(line)
 		if len(fields) == 3 && fields[2] == function {
-			address, err := strconv.ParseUint(fields[0], 16, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return address
+			return tracertest.Must(strconv.ParseUint(fields[0], 16, 64))(t)
 		}
 	}
 	t.Fatalf("nm finds no %s in %s", function, path)
@@ -58,9 +54,7 @@ func TestNamerEndedProcess(t *testing.T) {
 	function := addressIn(t, program, "leak_here")
 
 	folder := filepath.Join(root, "usr/lib/debug/.build-id/01")
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.MkdirAll(folder, 0o755))
 	run(t, "objcopy", "--only-keep-debug", program, filepath.Join(folder, "23456789.debug"))
 	run(t, "strip", program)
 
@@ -68,15 +62,9 @@ func TestNamerEndedProcess(t *testing.T) {
 	command.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 	target := tracertest.StartCommand(t, command)
 	target.Await("ready")
-	p, err := process.Open(target.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(target.PID()))(t)
 	defer p.Close()
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := tracertest.Must(p.Maps())(t)
 
 	n := NewNamer(p, symbol.NewDebugFiles(), false)
 	defer n.close()

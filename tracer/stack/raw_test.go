@@ -8,15 +8,12 @@ import (
 	"unsafe"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func encode(t testing.TB, value any) []byte {
 	t.Helper()
-	encoded, err := binary.Append(nil, binary.NativeEndian, value)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return encoded
+	return tracertest.Must(binary.Append(nil, binary.NativeEndian, value))(t)
 }
 
 func wordOf(kind bpf.WordKind, address uint64) uint64 {
@@ -182,9 +179,7 @@ func TestDecodeCode(t *testing.T) {
 	for i, piece := range [...][]byte{code.Object[:], code.Name[:], code.File[:], code.Lines[:]} {
 		code.Pieces[i].Address = uint64(i+1) * 0x1000
 		code.Pieces[i].Length = 16
-		if err := memory.ReadMemory(code.Pieces[i].Address, piece); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, memory.ReadMemory(code.Pieces[i].Address, piece))
 	}
 	code.Pieces[3].Length = 1 << 40 // hostile: more than the record has
 	whole := encode(t, code)

@@ -184,12 +184,8 @@ func TestDebugFileReads(t *testing.T) {
 					}
 					continue
 				}
-				if err := os.MkdirAll(filepath.Dir(debug), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Link(p.in("/opt/0/program.debug"), debug); err != nil {
-					t.Fatal(err)
-				}
+				tracertest.NoError(t, os.MkdirAll(filepath.Dir(debug), 0o755))
+				tracertest.NoError(t, os.Link(p.in("/opt/0/program.debug"), debug))
 			}
 
 			debug := NewDebugFiles()
@@ -237,9 +233,7 @@ var refused = []struct {
 		node(t, p.in(p.byBuildID), unix.S_IFCHR, unix.Mkdev(1, 5))
 	}},
 	{"directory", "not a regular file", func(t *testing.T, p splitProgram) {
-		if err := os.MkdirAll(p.in(p.byBuildID), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.MkdirAll(p.in(p.byBuildID), 0o755))
 	}},
 	{"loop", "too many levels of symbolic links", func(t *testing.T, p splitProgram) {
 		symlink(t, p.byBuildID, p.in(p.byBuildID))
@@ -267,30 +261,19 @@ func TestOpenInRoot(t *testing.T) {
 		t.Errorf("openInRoot through a magic link = %v, %v, want %v", f, err, unix.ELOOP)
 	}
 
-	f, err := openInRoot(filepath.Dir(outside), "/outside")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := tracertest.Must(openInRoot(filepath.Dir(outside), "/outside"))(t)
 
 	f.Close()
 }
 
 func symlink(t *testing.T, target, path string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(target, path); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	tracertest.NoError(t, os.Symlink(target, path))
 }
 
 func node(t *testing.T, path string, kind uint32, device uint64) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mknod(path, kind|0o644, int(device)); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	tracertest.NoError(t, unix.Mknod(path, kind|0o644, int(device)))
 }

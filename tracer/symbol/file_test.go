@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // Each row builds a program in one way and names every function that nm lists.
@@ -403,9 +405,7 @@ func TestSparseFile(t *testing.T) {
 			damage(t, data)
 			patch(elf.SHT_NOTE, func(s *section) { s.Size = 1 << 39 })(t, data)
 			write(t, path, data)
-			if err := os.Truncate(path, 1<<40); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.NoError(t, os.Truncate(path, 1<<40))
 
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/hostile"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const (
@@ -91,30 +92,18 @@ func split(t testing.TB, path string) (debug string) {
 
 func write(t testing.TB, path string, data []byte) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	tracertest.NoError(t, os.WriteFile(path, data, 0o755))
 }
 
 func read(t testing.TB, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return data
+	return tracertest.Must(os.ReadFile(path))(t)
 }
 
 func handleOf(t testing.TB, path string) *hostile.File {
 	t.Helper()
-	handle, err := hostile.Open(nil, path, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	handle := tracertest.Must(hostile.Open(nil, path, 0, 0))(t)
 	t.Cleanup(func() { handle.Close() })
 
 	return handle
@@ -129,10 +118,7 @@ func open(t testing.TB, path, seen, root string) *File {
 // openWith is open where debug files count among others that were sought.
 func openWith(t testing.TB, d *DebugFiles, path, seen, root string) *File {
 	t.Helper()
-	f, err := d.New(handleOf(t, path), seen, root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := tracertest.Must(d.New(handleOf(t, path), seen, root))(t)
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -158,22 +144,12 @@ func openSound(t testing.TB, path, root string) *File {
 // withoutDebug opens a file without looking for its debug file.
 func withoutDebug(t testing.TB, path string) *File {
 	t.Helper()
-	f, err := Open(handleOf(t, path), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return f
+	return tracertest.Must(Open(handleOf(t, path), path))(t)
 }
 
 func fromBytes(t testing.TB, data []byte) *File {
 	t.Helper()
-	f, err := newFile(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return f
+	return tracertest.Must(newFile(bytes.NewReader(data), int64(len(data))))(t)
 }
 
 // labels is assembly source of one-byte functions with these names. Each byte
@@ -208,16 +184,12 @@ func patch(kind elf.SectionType, change func(*section)) func(*testing.T, []byte)
 		at := binary.LittleEndian.Uint64(data[0x28:])
 		for range binary.LittleEndian.Uint16(data[0x3c:]) {
 			var s section
-			if _, err := binary.Decode(data[at:], binary.LittleEndian, &s); err != nil {
-				t.Fatal(err)
-			}
+			tracertest.Must(binary.Decode(data[at:], binary.LittleEndian, &s))(t)
 
 			if elf.SectionType(s.Type) == kind {
 				found = true
 				change(&s)
-				if _, err := binary.Encode(data[at:], binary.LittleEndian, &s); err != nil {
-					t.Fatal(err)
-				}
+				tracertest.Must(binary.Encode(data[at:], binary.LittleEndian, &s))(t)
 			}
 
 			at += 64
@@ -311,12 +283,7 @@ func nmSymbols(
 
 func hexadecimal(t testing.TB, s string) uint64 {
 	t.Helper()
-	n, err := strconv.ParseUint(strings.TrimPrefix(s, "0x"), 16, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return n
+	return tracertest.Must(strconv.ParseUint(strings.TrimPrefix(s, "0x"), 16, 64))(t)
 }
 
 // An oracle names addresses by brute force, from the output of nm and c++filt.

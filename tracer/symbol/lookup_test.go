@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // exportsOf is readelf's opinion of the exports of a file. A name can have several versions.
@@ -22,10 +24,7 @@ func exportsOf(t testing.TB, path string) map[string][]Symbol {
 		}
 
 		name, _, _ := strings.Cut(f[7], "@")
-		size, err := strconv.ParseUint(f[2], 0, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		size := tracertest.Must(strconv.ParseUint(f[2], 0, 64))(t)
 
 		found[name] = append(found[name], Symbol{hexadecimal(t, f[1]), size})
 	}
@@ -119,10 +118,7 @@ func TestExport(t *testing.T) {
 		})(t, data)
 
 		reader := &countingReader{data: append(data, table...)}
-		m, err := newFile(reader, int64(len(reader.data)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := tracertest.Must(newFile(reader, int64(len(reader.data))))(t)
 
 		reader.reads = 0
 		if s, ok := m.Export(name); ok || reader.reads < maxChain || reader.reads > 3*maxChain {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A library with the probes of a producer, and one of another provider.
@@ -80,10 +82,7 @@ func TestProbes(t *testing.T) {
 		{assemble(t, sourceProbes), "otel_memory", 2},
 	} {
 		f := withoutDebug(t, c.path)
-		probes, err := f.Probes(c.provider)
-		if err != nil {
-			t.Fatal(err)
-		}
+		probes := tracertest.Must(f.Probes(c.provider))(t)
 		got, want := addresses(t, f, probes), notesByReadelf(t, c.path, c.provider)
 		if len(got) < c.least || strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Errorf("%s: %q, readelf says %q", c.path, got, want)
@@ -95,14 +94,8 @@ func TestProbes(t *testing.T) {
 func TestProbesMoved(t *testing.T) {
 	source := strings.ReplaceAll(sourceProbes, "here, base, semaphore",
 		"here+0x1000, base+0x1000, semaphore+0x1000")
-	moved, err := withoutDebug(t, assemble(t, source)).Probes("otel_memory")
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := withoutDebug(t, assemble(t, sourceProbes)).Probes("otel_memory")
-	if err != nil {
-		t.Fatal(err)
-	}
+	moved := tracertest.Must(withoutDebug(t, assemble(t, source)).Probes("otel_memory"))(t)
+	plain := tracertest.Must(withoutDebug(t, assemble(t, sourceProbes)).Probes("otel_memory"))(t)
 	if len(moved) != 2 || moved[0] != plain[0] {
 		t.Errorf("%+v, want %+v", moved, plain)
 	}

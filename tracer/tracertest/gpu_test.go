@@ -85,10 +85,7 @@ func testGPUTrainerTotals(t *testing.T) {
 		program := fmt.Sprintf(fakeTorchCUDA, filepath.Dir(GPUTrainerSource()), c.hostStats)
 		command := exec.Command(python, "-B", "-c", program)
 		command.Stderr = os.Stderr
-		out, err := command.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := Must(command.Output())(t)
 
 		got, err := ParseTorchTotals(strings.Split(strings.TrimSpace(string(out)), "\n"))
 		if want := (TorchTotals{1024, 2097152, 1, 5000, 80000, c.pinned, NotReported}); err != nil ||
@@ -131,10 +128,7 @@ func testGPUTrainerMalformed(t *testing.T) {
 }
 
 func testGPUTrainerLeakLine(t *testing.T) {
-	text, err := os.ReadFile(GPUTrainerSource())
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := Must(os.ReadFile(GPUTrainerSource()))(t)
 	lines := strings.Split(string(text), "\n")
 	if n := GPULeakLine(t); !strings.HasPrefix(lines[n-2], "    def keep(") ||
 		strings.Count(string(text), "# LEAK") != 1 {

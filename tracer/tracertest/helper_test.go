@@ -50,9 +50,6 @@ func totals(t *testing.T, lines []string) map[string]amount {
 // mappings returns the lines of /proc/PID/maps.
 func mappings(t *testing.T, pid int) []string {
 	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := Must(os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid)))(t)
 	return strings.Split(strings.TrimSpace(string(raw)), "\n")
 }

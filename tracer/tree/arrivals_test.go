@@ -13,11 +13,7 @@ func TestArrivals(t *testing.T) {
 	arrivals := NewArrivals(0)
 	scan := func() []Arrival {
 		t.Helper()
-		found, err := arrivals.Scan()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return found
+		return tracertest.Must(arrivals.Scan())(t)
 	}
 
 	has := func(found []Arrival, pid int) bool {

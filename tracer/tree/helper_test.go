@@ -45,10 +45,7 @@ func program(t testing.TB) string { return tracertest.Build(t, "tree.c") }
 
 func newTree(t testing.TB, pid int) *Tree {
 	t.Helper()
-	root, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := tracertest.Must(process.Open(pid))(t)
 	tree := New(root, true)
 	t.Cleanup(func() {
 		tree.Close()
@@ -75,11 +72,7 @@ func (j *job) order(words ...any) []int {
 
 func (j *job) scan(elapsed time.Duration) Changes {
 	j.t.Helper()
-	changes, err := j.Scan(elapsed)
-	if err != nil {
-		j.t.Fatal(err)
-	}
-	return changes
+	return tracertest.Must(j.Scan(elapsed))(j.t)
 }
 
 func (j *job) await(what string, holds func(Changes) bool) {

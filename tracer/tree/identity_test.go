@@ -16,10 +16,7 @@ import (
 // identityOf returns the identity of a process without the machine's part.
 func identityOf(t *testing.T, pid int) growth.Identity {
 	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(pid))(t)
 	defer p.Close()
 	id := IdentityOf(p)
 	if host, _ := os.Hostname(); id.Node != host {
@@ -73,10 +70,7 @@ func TestIdentityOfTree(t *testing.T) {
 	job.scan(0)
 	fork := job.order("fork", 1)[0]
 	for _, member := range job.scan(0).New {
-		p, err := process.Open(member.Process.PID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := tracertest.Must(process.Open(member.Process.PID))(t)
 		defer p.Close()
 		if alone := IdentityOf(p); alone != member.Info.Identity {
 			t.Errorf("alone %+v, in its tree %+v", alone, member.Info.Identity)
@@ -137,10 +131,7 @@ func TestIdentityAmongAll(t *testing.T) {
 		command.Env = []string{variable}
 		target := tracertest.StartCommand(t, command)
 		target.Await("ready")
-		p, err := process.Open(target.PID())
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := tracertest.Must(process.Open(target.PID()))(t)
 		defer p.Close()
 		if got := IdentityAmongAll(p).Role; got != want {
 			t.Errorf("%s: %s, want %s", variable, got, want)

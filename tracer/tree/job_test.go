@@ -14,14 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // children starts a command that starts two processes, and returns their PIDs and its own.
 func children(t *testing.T, command *exec.Cmd) (first, second, parent int) {
 	t.Helper()
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, command.Start())
 	t.Cleanup(func() {
 		_ = exec.Command("pkill", "-KILL", "-P", strconv.Itoa(command.Process.Pid)).Run()
 		_ = command.Process.Kill()
@@ -31,10 +30,7 @@ func children(t *testing.T, command *exec.Cmd) (first, second, parent int) {
 	parent = command.Process.Pid
 	file := fmt.Sprintf("/proc/%d/task/%d/children", parent, parent)
 	for range 1000 {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := tracertest.Must(os.ReadFile(file))(t)
 		if n, _ := fmt.Sscan(string(raw), &first, &second); n == 2 {
 			return first, second, parent
 		}
@@ -46,10 +42,7 @@ func children(t *testing.T, command *exec.Cmd) (first, second, parent int) {
 
 func jobOf(t *testing.T, pid int) Job {
 	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(pid))(t)
 	defer p.Close()
 	return JobOf(p)
 }
@@ -62,10 +55,7 @@ for rank in ranks: rank.wait()`
 // onTerminal makes a command the leader of a session with a terminal of its own, and types a line.
 func onTerminal(t *testing.T, command *exec.Cmd, line string) *exec.Cmd {
 	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	person := tracertest.Must(os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0))(t)
 	fd := int(person.Fd())
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err = errors.Join(err, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)); err != nil {
@@ -79,9 +69,7 @@ func onTerminal(t *testing.T, command *exec.Cmd, line string) *exec.Cmd {
 
 	command.Stdin, command.Stdout, command.Stderr = terminal, terminal, terminal
 	command.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
-	if _, err := fmt.Fprintln(person, line); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.Must(fmt.Fprintln(person, line))(t)
 	return command
 }
 
@@ -170,10 +158,7 @@ func TestJob(t *testing.T) {
 func awaitProgram(t *testing.T, pid int, name string) {
 	t.Helper()
 	for range 1000 {
-		p, err := process.Open(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := tracertest.Must(process.Open(pid))(t)
 		running := p.Name
 		p.Close()
 		if running == name {

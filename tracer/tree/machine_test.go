@@ -114,10 +114,7 @@ func TestListMachine(t *testing.T) {
 		"\x1b[31mred\n"))
 	target.Await("ready")
 
-	all, err := ListMachine()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := tracertest.Must(ListMachine())(t)
 	i := slices.IndexFunc(all, func(l Listed) bool { return l.PID == target.PID() })
 	if i < 0 {
 		t.Fatal("the process is not in the list")

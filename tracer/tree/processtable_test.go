@@ -7,25 +7,19 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func readTable(t *testing.T) ProcessTable {
 	t.Helper()
-	table, err := ReadProcessTable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
+	return tracertest.Must(ReadProcessTable())(t)
 }
 
 // The oracle is status, up to the few pages that the kernel counts apart for each CPU.
 func TestReadProcessTable(t *testing.T) {
 	j := startJob(t)
 	j.order("grow", 50)
-	stat, err := process.ReadStat(j.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	stat := tracertest.Must(process.ReadStat(j.PID()))(t)
 	status, err := j.root.Status()
 	got := readTable(t)[j.PID()]
 	difference := got.bytes - status.Anonymous

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const mib = 1 << 20
@@ -29,11 +30,7 @@ var roles = map[string]growth.Role{
 func parseCandidates(t *testing.T, text string) (candidates []Candidate) {
 	t.Helper()
 	number := func(text string) int {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
+		return tracertest.Must(strconv.Atoi(text))(t)
 	}
 
 	for text := range strings.SplitSeq(text, ", ") {

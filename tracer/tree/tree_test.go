@@ -12,6 +12,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestScan(t *testing.T) {
@@ -112,9 +113,7 @@ func TestScan(t *testing.T) {
 		child := j.Members()[1]
 		j.Process.Kill()
 		const exited = unix.WEXITED | unix.WNOWAIT
-		if err := unix.Waitid(unix.P_PID, j.PID(), nil, exited, nil); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, unix.Waitid(unix.P_PID, j.PID(), nil, exited, nil))
 		mustBe(t, "exited", pidsOf(j.scan(0).Exited), j.PID())
 		mustBe(t, "members", pidsOf(j.Members()), child.Process.PID)
 		if sample := j.Sample(0); len(sample.Processes) != 1 || sample.System.Available <= 0 {
@@ -124,10 +123,7 @@ func TestScan(t *testing.T) {
 
 	t.Run("born", func(t *testing.T) {
 		j := startJob(t)
-		stat, err := j.root.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
+		stat := tracertest.Must(j.root.Stat())(t)
 		age := stat.Age()
 		born := j.scan(time.Hour).New[0].Info.Born
 		if later := stat.Age(); born > time.Hour-age || born < time.Hour-later {
@@ -180,10 +176,7 @@ func TestScan(t *testing.T) {
 
 func countDescriptors(t *testing.T) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := tracertest.Must(os.ReadDir("/proc/self/fd"))(t)
 	return len(entries)
 }
 
@@ -214,9 +207,7 @@ func TestExecuted(t *testing.T) {
 		j := startJob(t)
 		j.order("grow", 1000)
 		j.scan(0)
-		if err := unix.Kill(j.PID(), unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, unix.Kill(j.PID(), unix.SIGKILL))
 		wasExiting := false
 		j.await("it has exited", func(changes Changes) bool {
 			if len(changes.Executed) > 0 {

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // Short forms of the rules that the tests expect.
@@ -224,10 +225,7 @@ int outer(int n) { volatile char frame[40000]; frame[n] = 1; return n ? inner(n 
 
 func section(t *testing.T, data []byte, name string) elf.SectionHeader {
 	t.Helper()
-	file, err := elf.NewFile(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(elf.NewFile(bytes.NewReader(data)))(t)
 	if s := file.Section(name); s != nil {
 		return s.SectionHeader
 	}
@@ -308,10 +306,7 @@ func TestBuildWithoutSections(t *testing.T) {
 }
 
 func TestBuildVDSO(t *testing.T) {
-	image, err := readVDSO()
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := tracertest.Must(readVDSO())(t)
 
 	table, symbols := buildBytes(t, image), symbols(t, image)
 	for _, name := range []string{"__vdso_clock_gettime", "__vdso_gettimeofday", "__vdso_getcpu"} {
@@ -332,10 +327,7 @@ func TestBuildLoader(t *testing.T) {
 	data := contents(t, path)
 	entry := binary.LittleEndian.Uint64(data[24:]) // e_entry
 	for name, want := range map[string]bpf.Rule{path: ruleStop, "/lib/libother.so": ruleNone} {
-		table, err := Build(bytes.NewReader(data), int64(len(data)), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := tracertest.Must(Build(bytes.NewReader(data), int64(len(data)), name))(t)
 		if got := table.Rule(entry); got != want {
 			t.Errorf("%s starts with rule %s, want %s", name, describe(got), describe(want))
 		}
@@ -464,10 +456,7 @@ func TestDebugLinkIsNotFollowed(t *testing.T) {
 		t.Fatal("no link")
 	}
 
-	img, err := open(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	img := tracertest.Must(open(bytes.NewReader(data), int64(len(data))))(t)
 
 	functions, err := img.extract(img.ehFrame)
 	if err != nil || len(functions) != 1 || img.file.Section(".gnu_debuglink") != nil {

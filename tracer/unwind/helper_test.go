@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // buildFile builds the table of a file that has to have one.
@@ -21,10 +22,7 @@ func buildFile(t testing.TB, path string) *Table {
 
 func buildBytes(t testing.TB, data []byte) *Table {
 	t.Helper()
-	table, err := Build(bytes.NewReader(data), int64(len(data)), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := tracertest.Must(Build(bytes.NewReader(data), int64(len(data)), "test"))(t)
 
 	checkTable(t, table)
 	return table
@@ -32,12 +30,7 @@ func buildBytes(t testing.TB, data []byte) *Table {
 
 func contents(t testing.TB, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return data
+	return tracertest.Must(os.ReadFile(path))(t)
 }
 
 // compile makes a shared object without any start-up code of source, which is C or, with the
@@ -61,9 +54,7 @@ func runTool(t testing.TB, tool string, arguments ...string) {
 func write(t testing.TB, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 
 	return path
 }
@@ -88,15 +79,8 @@ func function(name, options, body string) string {
 // symbols returns the addresses of the dynamic symbols.
 func symbols(t testing.TB, data []byte) map[string]elf.Symbol {
 	t.Helper()
-	file, err := elf.NewFile(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	all, err := file.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(elf.NewFile(bytes.NewReader(data)))(t)
+	all := tracertest.Must(file.DynamicSymbols())(t)
 
 	found := make(map[string]elf.Symbol)
 	for _, s := range all {

@@ -28,14 +28,8 @@ type kernelMaps struct {
 func newKernelMaps(t *testing.T, maxTables uint32) kernelMaps {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	if err := rlimit.RemoveMemlock(); err != nil {
-		t.Fatal(err)
-	}
-
-	spec, err := bpf.LoadKernel()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, rlimit.RemoveMemlock())
+	spec := tracertest.Must(bpf.LoadKernel())(t)
 
 	tables, mappings := spec.Maps[bpf.MapUnwindTables], spec.Maps[bpf.MapMappings]
 	tables.MaxEntries = maxTables
@@ -44,10 +38,7 @@ func newKernelMaps(t *testing.T, maxTables uint32) kernelMaps {
 
 func newMap(t *testing.T, spec *ebpf.MapSpec) *ebpf.Map {
 	t.Helper()
-	m, err := ebpf.NewMap(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := tracertest.Must(ebpf.NewMap(spec))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
@@ -88,9 +79,7 @@ func readTable(t *testing.T, outer *ebpf.Map, index uint32) []uint64 {
 
 	words := make([]uint64, inner.MaxEntries())
 	for i := range words {
-		if err := inner.Lookup(uint32(i), &words[i]); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, inner.Lookup(uint32(i), &words[i]))
 	}
 
 	return words
@@ -181,10 +170,7 @@ func TestAddressSpace(t *testing.T) {
 
 	for i := range processes {
 		p := startCat(t, "cat")
-		mapped, err := p.Maps()
-		if err != nil {
-			t.Fatal(err)
-		}
+		mapped := tracertest.Must(p.Maps())(t)
 
 		space := NewAddressSpace(p, tables, maps.mappings, maps.innerMappings)
 		if err := space.Update(mapped, process.Mapping{}, notUrgent); err != nil {
@@ -205,10 +191,7 @@ func TestAddressSpace(t *testing.T) {
 
 	p := startCat(t, "cat")
 	space := NewAddressSpace(p, tables, maps.mappings, maps.innerMappings)
-	mapped, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mapped := tracertest.Must(p.Maps())(t)
 
 	if err := space.Update(mapped, process.Mapping{}, notUrgent); err == nil {
 		t.Error("a process beyond the limit was added")
@@ -224,20 +207,13 @@ func TestAddressSpaceForgedBuildID(t *testing.T) {
 	tables := newTables(t, maps)
 	var files int
 	forged := filepath.Join(t.TempDir(), "cat")
-	if err := os.WriteFile(forged, contents(t, "/bin/cat"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(forged, contents(t, "/bin/cat"), 0o700))
 
 	for _, program := range []string{forged, "/bin/cat"} {
 		p := startCat(t, program)
-		mapped, err := p.Maps()
-		if err != nil {
-			t.Fatal(err)
-		}
+		mapped := tracertest.Must(p.Maps())(t)
 		space := NewAddressSpace(p, tables, maps.mappings, maps.innerMappings)
-		if err := space.Update(mapped, process.Mapping{}, notUrgent); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, space.Update(mapped, process.Mapping{}, notUrgent))
 		tables.Wait(t.Context(), time.Minute)
 		if program == forged {
 			files = tables.Stats().Files
@@ -254,10 +230,7 @@ func startCat(t *testing.T, program string) *process.Process {
 	target.Say("ready")
 	target.Await("ready") // by now it is loaded
 
-	p, err := process.Open(target.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(target.PID()))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -267,17 +240,13 @@ func startCat(t *testing.T, program string) *process.Process {
 func mustHaveMappings(t *testing.T, maps kernelMaps, p *process.Process, mapped []process.Mapping) {
 	t.Helper()
 	var inner *ebpf.Map
-	if err := maps.mappings.Lookup(uint32(p.PID), &inner); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, maps.mappings.Lookup(uint32(p.PID), &inner))
 	defer inner.Close()
 
 	known := make(map[uint64]bpf.Mapping)
 	for i := range inner.MaxEntries() {
 		var m bpf.Mapping
-		if err := inner.Lookup(i, &m); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, inner.Lookup(i, &m))
 
 		if i == 0 && m.Start != uint64(inner.MaxEntries()-1) {
 			t.Errorf("the array of %d entries counts %d", inner.MaxEntries(), m.Start)

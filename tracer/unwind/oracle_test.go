@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // Binutils' readelf interprets the same sections with its own code: its rows and ours agree at
@@ -173,13 +174,8 @@ func splitOffset(s string) (base string, offset int32, ok bool) {
 func interpreted(t *testing.T, path string) []interpretedRow {
 	t.Helper()
 	command := exec.Command("readelf", "--debug-dump=frames-interp", "--wide", path)
-	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := tracertest.Must(command.StdoutPipe())(t)
+	tracertest.NoError(t, command.Start())
 
 	r := reading{cies: make(map[string]cie)}
 	for lines := bufio.NewScanner(out); lines.Scan(); {

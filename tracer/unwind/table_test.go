@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func checkRules(t *testing.T, table *Table, want map[uint64]bpf.Rule) {
@@ -25,10 +26,7 @@ func checkRules(t *testing.T, table *Table, want map[uint64]bpf.Rule) {
 // finish makes a valid table.
 func finish(t *testing.T, w *writer, end uint64) *Table {
 	t.Helper()
-	table, err := w.table(end)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := tracertest.Must(w.table(end))(t)
 
 	checkTable(t, table)
 	return table
@@ -173,10 +171,7 @@ func TestImageTable(t *testing.T) {
 				t.Fatal("no function is left")
 			}
 
-			table, err := img.table(functions, extent)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := tracertest.Must(img.table(functions, extent))(t)
 
 			checkTable(t, table)
 			checkRules(t, table, c.want)

@@ -92,10 +92,7 @@ func fake(gpus ...*fakeDevice) *fakeDriver { return &fakeDriver{gpus: gpus} }
 
 func mustOpen(t *testing.T, d driver) *Monitor {
 	t.Helper()
-	m, err := open(d, longTimeout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := tracertest.Must(open(d, longTimeout))(t)
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {
 			t.Error(err)
@@ -149,18 +146,12 @@ func runChild(library string) {
 // readInChild reads a library once, in a child.
 func readInChild(t *testing.T, library string) (answer childAnswer) {
 	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := tracertest.Must(os.Executable())(t)
 
 	command := exec.Command(program)
 	command.Env = append(os.Environ(), childLibrary+"="+library)
 	command.Stderr = os.Stderr
-	out, err := command.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := tracertest.Must(command.Output())(t)
 
 	if err := json.Unmarshal(out, &answer); err != nil {
 		t.Fatalf("%q: %v", out, err)
@@ -172,8 +163,6 @@ func readInChild(t *testing.T, library string) (answer childAnswer) {
 func setAnswers(t *testing.T, lines ...string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "answers")
-	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 	t.Setenv("NVML_STUB", file)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // A gate blocks calls until it is opened, and counts them.
@@ -42,10 +43,7 @@ func (s *slowDriver) start() error {
 func TestOpenSlowDriver(t *testing.T) {
 	t.Parallel()
 	d := &slowDriver{gate: gate{open: make(chan struct{})}}
-	m, err := open(d, time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := tracertest.Must(open(d, time.Millisecond))(t)
 	if r := m.Read(); !strings.Contains(r.Reason, "has not answered") || r.Driver != "" {
 		t.Errorf("%+v", r)
 	}
@@ -98,10 +96,7 @@ func TestMonitorLateReading(t *testing.T) {
 func TestMonitorClose(t *testing.T) {
 	t.Parallel()
 	d := fake()
-	m, err := open(d, longTimeout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := tracertest.Must(open(d, longTimeout))(t)
 
 	for range 2 {
 		if err := m.Close(); err != nil {
@@ -117,10 +112,7 @@ func TestMonitorCloseWhileDriverHangs(t *testing.T) {
 	t.Parallel()
 	g := gate{open: make(chan struct{})}
 	defer close(g.open)
-	m, err := open(&fakeDriver{onCount: g.enter}, longTimeout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := tracertest.Must(open(&fakeDriver{onCount: g.enter}, longTimeout))(t)
 
 	m.timeout = time.Millisecond
 	m.Read()

@@ -164,10 +164,7 @@ func TestMemoryFirstVersion(t *testing.T) {
 // An undefined symbol of NVML would end programs with immediate binding at their start.
 func TestNVMLSymbols(t *testing.T) {
 	t.Parallel()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := tracertest.Must(os.Executable())(t)
 
 	command := exec.Command(program, "-test.list", "^"+t.Name()+"$")
 	command.Env = append(os.Environ(), "LD_BIND_NOW=1")

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestUnavailable(t *testing.T) {
@@ -35,9 +37,7 @@ func TestUnavailable(t *testing.T) {
 		{fmt.Errorf("%w: odd", ErrLibrary), nil, "nvidia-smi"},
 	} {
 		root := t.TempDir()
-		if err := os.CopyFS(root, c.files); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, os.CopyFS(root, c.files))
 
 		got := mustBeUnavailable(t, unavailable(c.err, root), c.err)
 		if (got.Remedy == "") != (c.remedy == "") || !strings.Contains(got.Error(), c.remedy) {

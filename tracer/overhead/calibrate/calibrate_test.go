@@ -14,16 +14,14 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate/child"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/reexec"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // start starts a child that ends with the test, which stays on its thread.
 func start(t *testing.T) *childProcess {
 	t.Helper()
 	runtime.LockOSThread()
-	c, err := startChild(time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := tracertest.Must(startChild(time.Minute))(t)
 	t.Cleanup(c.end)
 	return c
 }
@@ -43,14 +41,8 @@ var prologues = map[string]struct{ usual, stepped []byte }{
 func TestChild(t *testing.T) {
 	t.Run("functions are in the executable", func(t *testing.T) {
 		c := start(t)
-		maps, err := c.maps()
-		if err != nil {
-			t.Fatal(err)
-		}
-		code, err := os.ReadFile(reexec.Executable)
-		if err != nil {
-			t.Fatal(err)
-		}
+		maps := tracertest.Must(c.maps())(t)
+		code := tracertest.Must(os.ReadFile(reexec.Executable))(t)
 
 		seen := make(map[uint64]bool)
 		f := c.functions
@@ -59,10 +51,7 @@ func TestChild(t *testing.T) {
 			if i == 3 {
 				want = prologues[runtime.GOARCH].stepped
 			}
-			at, err := fileOffset(maps, address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			at := tracertest.Must(fileOffset(maps, address))(t)
 			if seen[at] || !bytes.HasPrefix(code[at:], want) {
 				t.Errorf("function %d: at %#x is % x, want % x, once", i, at, code[at:at+8], want)
 			}
@@ -87,9 +76,7 @@ func TestChild(t *testing.T) {
 
 	t.Run("ends with its orders", func(t *testing.T) {
 		c := start(t)
-		if err := c.orders.Close(); err != nil {
-			t.Fatal(err)
-		}
+		tracertest.NoError(t, c.orders.Close())
 		if err := c.command.Wait(); err != nil {
 			t.Errorf("it ended with %v", err)
 		}

@@ -29,10 +29,7 @@ type target struct {
 
 func openTarget(t testing.TB, pid int) *target {
 	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := tracertest.Must(process.Open(pid))(t)
 	t.Cleanup(func() { p.Close() })
 	return &target{p, t}
 }
@@ -48,11 +45,7 @@ func (g *target) Peek(addresses []uint64, size int) ([][]byte, error) {
 
 func (g *target) maps() []process.Mapping {
 	g.t.Helper()
-	maps, err := g.Maps()
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	return maps
+	return tracertest.Must(g.Maps())(g.t)
 }
 
 // classify is Classify on the process as it is now. It checks the regions against the maps.
@@ -292,10 +285,7 @@ func interpreters() map[string][]string {
 }
 
 func TestPymallocArenas(t *testing.T) {
-	script, err := os.ReadFile(tracertest.Source("arenas.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := tracertest.Must(os.ReadFile(tracertest.Source("arenas.py")))(t)
 
 	for name, command := range interpreters() {
 		t.Run(name, func(t *testing.T) {

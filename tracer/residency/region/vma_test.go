@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // lines are of /proc/PID/maps, each with the class and name it must get. Their addresses do not
@@ -41,10 +42,7 @@ var lines = []struct {
 
 func TestRegionOf(t *testing.T) {
 	for _, l := range lines {
-		maps, err := process.ParseMaps([]byte(l.line))
-		if err != nil {
-			t.Fatal(err)
-		}
+		maps := tracertest.Must(process.ParseMaps([]byte(l.line)))(t)
 		regions := Classify(maps, nil, nothing{})
 		if len(regions) != 1 || regions[0].Class != l.class || regions[0].Name != l.name {
 			t.Errorf("%s\ngot %+v, want %s, %q", l.line, regions, l.class, l.name)

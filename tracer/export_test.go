@@ -105,10 +105,12 @@ func Flush(s *Session) { s.events.Flush() }
 // NewCredit returns how launched programs are held from now on: a function that takes a time
 // that they have waited, and reports whether the next ones wait.
 func NewCredit(now time.Time) func(held time.Duration, now time.Time) bool {
-	c, isHolding := credit{maxCredit, now}, true
+	limit, isHolding := startLimit, true
+	limit.Accrue(now)
 	return func(held time.Duration, now time.Time) bool {
-		c.spend(held, now)
-		isHolding = c.allows(isHolding)
+		limit.Spend(held)
+		limit.Accrue(now)
+		isHolding = mayHold(limit.Credit(), isHolding)
 		return isHolding
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
 )
@@ -28,8 +29,8 @@ type launchTracker struct {
 	waiting   []programStart // those that are not targets yet
 	isHolding bool           // programs that start wait
 	changed   uint64         // when that was changed last, which lets all go on: ns, CLOCK_MONOTONIC
-	holding   credit         // for which programs wait
-	forking   credit         // in which forks become targets at once
+	holding   duty.Limiter   // of the time for which programs wait
+	forking   duty.Limiter   // of the time in which forks become targets at once
 }
 
 // A programStart is a program, or a fork of one, that has called the shim for the first time.
@@ -72,8 +73,7 @@ func (l *launchTracker) open(ctx context.Context) error {
 	if err := l.Hold(); err != nil {
 		return fmt.Errorf("hold the programs that start: %w", err)
 	}
-	now := time.Now()
-	l.isHolding, l.holding, l.forking = true, credit{maxCredit, now}, credit{maxCredit, now}
+	l.isHolding, l.holding, l.forking = true, startLimit, startLimit
 
 	if s.Options.PID, err = command.Start(ctx); err != nil {
 		return fmt.Errorf("start the command: %w", err)
@@ -145,7 +145,7 @@ func (l *launchTracker) end() {
 
 // addDue makes targets of the programs that wait to become one, as long as something is due.
 func (l *launchTracker) addDue() {
-	l.forking.spend(0, time.Now())
+	l.forking.Accrue(time.Now())
 	for l.session.ctx.Err() == nil && l.addNext() {
 	}
 
@@ -166,7 +166,7 @@ func (l *launchTracker) addNext() bool {
 	}
 
 	p, isDue := l.take(func(p programStart) bool {
-		return p.age() >= settledAge || p.isFork && l.forking.left > 0
+		return p.age() >= settledAge || p.isFork && l.forking.Credit() > 0
 	})
 	if !isDue {
 		return false
@@ -174,7 +174,8 @@ func (l *launchTracker) addNext() bool {
 	began, isEarly := time.Now(), p.age() < settledAge
 	l.add(p)
 	if isEarly {
-		l.forking.spend(time.Since(began), time.Now())
+		l.forking.Spend(time.Since(began))
+		l.forking.Accrue(time.Now())
 	}
 	return true
 }
@@ -253,35 +254,22 @@ func (l *launchTracker) add(p programStart) (waits bool) {
 // release lets the programs go on that have waited for so long, and has the next ones wait unless
 // all have waited too much. If the kernel does not hold them again, they become targets late.
 func (l *launchTracker) release(held time.Duration) {
-	l.holding.spend(held, time.Now())
+	l.holding.Spend(held)
+	l.holding.Accrue(time.Now())
 	wasHolding := l.isHolding
-	l.isHolding = l.holding.allows(wasHolding) && l.Hold() == nil
+	l.isHolding = mayHold(l.holding.Credit(), wasHolding) && l.Hold() == nil
 	if wasHolding && !l.isHolding {
 		_ = l.Release()
 	}
 	l.changed = kernel.Monotonic()
 }
 
-// A credit is of time: maxCredit at once, and creditShare of the time in the long run. A build
-// starts thousands of programs, and the caller of a compiler waits for each of them.
-type credit struct {
-	left time.Duration
-	at   time.Time
-}
+// startLimit is 3 s at once, and half a percent of the time in the long run. A build starts thousands
+// of programs, and the caller of a compiler waits for each of them.
+var startLimit = duty.Limiter{Share: 1.0 / 200, Burst: 3 * time.Second}
 
-const (
-	maxCredit   = 3 * time.Second
-	creditShare = 1.0 / 200
-)
-
-// spend takes a time that was used, and adds the time that has accrued until now.
-func (c *credit) spend(used time.Duration, now time.Time) {
-	accrued := time.Duration(creditShare * float64(now.Sub(c.at)))
-	c.left, c.at = min(maxCredit, c.left-used+accrued), now
-}
-
-// allows reports whether more may be used. After a refusal, it waits until the credit is enough for
-// several.
-func (c *credit) allows(wasAllowed bool) bool {
-	return c.left >= maxCredit/4 || wasAllowed && c.left > 0
+// mayHold reports whether programs may wait. After a refusal, they do so once the credit is enough
+// for several.
+func mayHold(credit time.Duration, wasHolding bool) bool {
+	return credit >= startLimit.Burst/4 || wasHolding && credit > 0
 }

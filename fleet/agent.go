@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/allocscope/allocscope/export/metrics"
-	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/reexec"
@@ -30,8 +28,6 @@ const (
 	savedTime = 10 * time.Minute
 	// lateTime is how late a sample may be before the agent says that it does not do its work.
 	lateTime = time.Minute
-	// flushTime is how long the agent pushes profiles at its end.
-	flushTime = 10 * time.Second
 	// maxExecuted bounds Agent.executed.
 	maxExecuted = 1024
 )
@@ -43,21 +39,19 @@ type Agent struct {
 	executable string // that traces
 	criteria   verdict.Criteria
 	directory  *directory
-	pusher     *push.Pusher // nil: nothing is pushed
-	// pushProblem is why profiles waited when that was last reported. sampleAll alone uses it.
-	pushProblem string
-	finder      *finder
-	most        int // processes that are watched
-	bootID      string
-	done        chan struct{} // closed when the agent ends
+	pusher     *pusher // nil: nothing is pushed
+	finder     *finder
+	most       int // processes that are watched
+	bootID     string
+	done       chan struct{} // closed when the agent ends
 
-	mu       sync.Mutex
-	watched  []*watchedProcess
-	ignored  int
-	running  *traceRun // nil: no trace runs
-	ending   bool
-	tracesAt []time.Time
-	traces   map[metrics.TraceOutcome]uint64
+	mu        sync.Mutex
+	watched   watchList
+	ignored   int
+	running   *traceRun // nil: no trace runs
+	ending    bool
+	allowance allowance
+	traces    map[metrics.TraceOutcome]uint64
 	// unsaved: a trace has begun or ended since the state was saved.
 	unsaved bool
 	// folderBytes is the size of the kept folders.
@@ -97,8 +91,9 @@ func New(options Options) (*Agent, error) {
 		criteria: verdict.InSeconds().Faster(options.Speed).Repeated(),
 		finder:   newFinder(rules, options.MinRSS, options.Speed), most: MaxWatched,
 		done: make(chan struct{}), sampledAt: time.Now(),
-		traces: make(map[metrics.TraceOutcome]uint64),
-		saved:  make(map[processKey]savedProcess), executed: make(map[processKey]float64),
+		allowance: allowance{perDay: options.TracesPerDay, every: options.TraceEvery},
+		traces:    make(map[metrics.TraceOutcome]uint64),
+		saved:     make(map[processKey]savedProcess), executed: make(map[processKey]float64),
 	}
 
 	if a.directory, err = openDirectory(options.Directory); err != nil {
@@ -106,13 +101,9 @@ func New(options Options) (*Agent, error) {
 	}
 
 	if options.Push != nil {
-		to := *options.Push
-		if to.Spool == "" {
-			to.Spool = filepath.Join(a.directory.path, spoolFolder)
-		}
-		if a.pusher, err = push.Open(to); err != nil {
+		if a.pusher, err = openPusher(*options.Push, a.directory); err != nil {
 			a.directory.close()
-			return nil, fmt.Errorf("push profiles: %w", err)
+			return nil, err
 		}
 	}
 
@@ -173,9 +164,10 @@ func (a *Agent) load() {
 		a.saved[processKey{p.PID, p.StartTicks}] = p
 	}
 
-	a.tracesAt = s.TracesAt
+	a.allowance.at = s.TracesAt
 	if s.Running != nil {
-		a.takeOver(s.Running)
+		a.running = s.Running.run(a.directory)
+		a.resumed = a.running
 	}
 }
 
@@ -205,9 +197,11 @@ func (a *Agent) report(e Event) {
 	}
 }
 
-// period is a period of a real trainer, for processes that live faster.
-func (a *Agent) period(d time.Duration) time.Duration {
-	return max(100*time.Millisecond, time.Duration(float64(d)/a.options.Speed))
+// reportError reports an error that the agent goes on without; nil: there is none.
+func (a *Agent) reportError(err error) {
+	if err != nil {
+		a.report(Event{Kind: EventError, Err: err})
+	}
 }
 
 // Run watches until ctx ends. Then it ends a trace that runs, saves the state, and sends the profiles
@@ -217,11 +211,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { a.findAll(ctx) })
 	if a.pusher != nil {
-		wg.Go(func() {
-			if err := a.pusher.Run(ctx); err != nil {
-				a.report(Event{Kind: EventError, Err: fmt.Errorf("push profiles: %w", err)})
-			}
-		})
+		wg.Go(func() { a.reportError(pushError(a.pusher.Run(ctx))) })
 	}
 
 	if a.resumed != nil {
@@ -232,7 +222,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.endTrace()
 	wg.Wait()
 	err := a.save()
-	a.flush()
+	a.reportError(a.pusher.flush())
 	return err
 }
 
@@ -253,26 +243,11 @@ func (a *Agent) endTrace() {
 	}
 }
 
-// flush sends the profiles that wait, also from the trace that has just ended. Profiles that cannot
-// be sent now wait for the next agent.
-func (a *Agent) flush() {
-	if a.pusher == nil {
-		return
-	}
-
-	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
-	defer cancel()
-	if err := a.pusher.Flush(ctx); err != nil {
-		a.report(Event{Kind: EventError, Err: fmt.Errorf("push profiles: %w (%d wait in %s)", err,
-			a.pusher.Stats().Waiting, a.pusher.Directory())})
-	}
-}
-
 // save writes the state.
 func (a *Agent) save() error {
 	a.mu.Lock()
 	a.unsaved = false
-	s := savedState{Schema: stateSchema, BootID: a.bootID, TracesAt: slices.Clone(a.tracesAt)}
+	s := savedState{Schema: stateSchema, BootID: a.bootID, TracesAt: slices.Clone(a.allowance.at)}
 	if r := a.running; r != nil {
 		s.Running = &savedTrace{r.key.pid, r.key.start, r.folder, r.child.pid, r.child.start}
 	}

@@ -192,7 +192,7 @@ func TestTraceFails(t *testing.T) {
 
 // The bound of a day holds for all processes together.
 func TestTracesPerDay(t *testing.T) {
-	a := &Agent{options: Options{TracesPerDay: 2, TraceEvery: time.Hour}}
+	a := &allowance{perDay: 2, every: time.Hour}
 	now := time.Now()
 	w := &watchedProcess{}
 	for i, c := range []struct {
@@ -207,20 +207,20 @@ func TestTracesPerDay(t *testing.T) {
 		{[]time.Duration{20 * time.Minute}, 20 * time.Minute, 40 * time.Minute},
 		{[]time.Duration{23 * time.Hour, 20 * time.Minute}, 20 * time.Minute, time.Hour},
 	} {
-		a.tracesAt, w.tracedAt = nil, time.Time{}
+		a.at, w.tracedAt = nil, time.Time{}
 		for _, ago := range c.traces {
-			a.tracesAt = append(a.tracesAt, now.Add(-ago))
+			a.at = append(a.at, now.Add(-ago))
 		}
 		if c.own != 0 {
 			w.tracedAt = now.Add(-c.own)
 		}
-		if got := a.allowed(w, now); got != c.want {
+		if got := a.wait(w, now); got != c.want {
 			t.Errorf("case %d: wait %s, want %s", i, got, c.want)
 		}
 	}
 
-	a.options.TracesPerDay, a.tracesAt, w.tracedAt = 0, nil, time.Time{}
-	if got := a.allowed(w, now); got != 24*time.Hour {
+	a.perDay, a.at, w.tracedAt = 0, nil, time.Time{}
+	if got := a.wait(w, now); got != 24*time.Hour {
 		t.Errorf("an agent that only watches: wait %s", got)
 	}
 }
@@ -299,7 +299,7 @@ func TestStartFails(t *testing.T) {
 	if err := a.start(w, now); err == nil || !w.wantsTrace || a.running != nil {
 		t.Errorf("%v; a trace is wanted: %v", err, w.wantsTrace)
 	}
-	if wait := a.allowed(w, now); wait != options.TraceEvery {
+	if wait := a.allowance.wait(w, now); wait != options.TraceEvery {
 		t.Errorf("the next try is in %s", wait)
 	}
 }

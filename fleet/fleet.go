@@ -33,6 +33,11 @@ type Options struct {
 	Speed float64
 }
 
+// period is a period of a real trainer, for processes that live faster.
+func (o *Options) period(d time.Duration) time.Duration {
+	return max(100*time.Millisecond, time.Duration(float64(d)/o.Speed))
+}
+
 // Bounds of an agent.
 const (
 	// MaxWatched bounds the processes that are watched. Each holds two file descriptors or more.

@@ -104,7 +104,7 @@ func TestStranger(t *testing.T) {
 		for range 2 * waitingRounds {
 			a.findOnce()
 		}
-		p, _ := a.places()
+		p, _ := a.watched.places(a.most, a.running)
 		return p.counts
 	}
 	stranger, own := ownerNamed(t, nobody), ownerNamed(t, 0)

@@ -8,18 +8,13 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/metrics"
-	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/fleet/serve"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // State implements serve.Source.
 func (a *Agent) State() metrics.State {
-	var pushed *push.Stats
-	if a.pusher != nil { // it reads the spool
-		stats := a.pusher.Stats()
-		pushed = &stats
-	}
+	pushed := a.pusher.stats() // it reads the spool
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -40,12 +35,12 @@ func (a *Agent) State() metrics.State {
 func (a *Agent) Healthy() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.isLate()
+	return checkLate(a.sampledAt)
 }
 
-// isLate returns an error if samples are late. The caller holds mu.
-func (a *Agent) isLate() error {
-	if late := time.Since(a.sampledAt); late > lateTime {
+// checkLate returns an error if samples are late, of which the last was at a time.
+func checkLate(last time.Time) error {
+	if late := time.Since(last); late > lateTime {
 		return fmt.Errorf("the last sample is %s old", late.Round(time.Second))
 	}
 
@@ -56,7 +51,7 @@ func (a *Agent) isLate() error {
 func (a *Agent) Ready() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	late := a.isLate()
+	late := checkLate(a.sampledAt)
 	switch {
 	case late != nil:
 		return late
@@ -76,7 +71,7 @@ func (a *Agent) Ready() error {
 func (a *Agent) RequestTrace(_ context.Context, r serve.Request) (serve.Answer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w, err := a.requested(r)
+	w, err := a.watched.requested(r)
 	switch {
 	case err != nil:
 		return serve.Answer{}, err
@@ -87,7 +82,7 @@ func (a *Agent) RequestTrace(_ context.Context, r serve.Request) (serve.Answer, 
 	}
 
 	now := time.Now()
-	if wait := a.allowed(w, now); wait > 0 {
+	if wait := a.allowance.wait(w, now); wait > 0 {
 		a.traces[metrics.TraceRefused]++
 		return serve.Answer{}, fmt.Errorf("%w of PID %d: the next one is allowed in %s", ErrTooSoon,
 			w.key.pid, wait.Round(time.Second))
@@ -104,9 +99,9 @@ func (a *Agent) RequestTrace(_ context.Context, r serve.Request) (serve.Answer, 
 
 // requested returns the process of a request: the one with a PID, or the largest one with a job ID
 // and a rank.
-func (a *Agent) requested(r serve.Request) (*watchedProcess, error) {
+func (l watchList) requested(r serve.Request) (*watchedProcess, error) {
 	var found *watchedProcess
-	for _, w := range a.watched {
+	for _, w := range l {
 		isMeant := r.PID != 0 && w.key.pid == r.PID ||
 			r.PID == 0 && r.Job != "" && w.identity.Job == r.Job &&
 				(r.Rank == nil || *r.Rank == w.identity.Rank)

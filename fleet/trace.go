@@ -61,21 +61,28 @@ type traceRun struct {
 	stuck bool
 }
 
-// allowed returns how long a trace of a process must wait; 0: it need not.
-func (a *Agent) allowed(w *watchedProcess, now time.Time) time.Duration {
+// An allowance bounds the traces.
+type allowance struct {
+	perDay int           // of all processes
+	every  time.Duration // of one process
+	at     []time.Time   // the starts of the last 24 hours
+}
+
+// wait returns how long a trace of a process must wait; 0: it need not.
+func (a *allowance) wait(w *watchedProcess, now time.Time) time.Duration {
 	var wait time.Duration
 	if !w.tracedAt.IsZero() {
-		wait = w.tracedAt.Add(a.options.TraceEvery).Sub(now)
+		wait = w.tracedAt.Add(a.every).Sub(now)
 	}
 
 	const day = 24 * time.Hour
-	a.tracesAt = slices.DeleteFunc(a.tracesAt, func(at time.Time) bool { return now.Sub(at) >= day })
-	over := len(a.tracesAt) - a.options.TracesPerDay
+	a.at = slices.DeleteFunc(a.at, func(at time.Time) bool { return now.Sub(at) >= day })
+	over := len(a.at) - a.perDay
 	switch {
-	case a.options.TracesPerDay == 0:
+	case a.perDay == 0:
 		wait = max(wait, day)
 	case over >= 0:
-		wait = max(wait, a.tracesAt[over].Add(day).Sub(now))
+		wait = max(wait, a.at[over].Add(day).Sub(now))
 	}
 
 	return max(0, wait)
@@ -95,7 +102,7 @@ func (a *Agent) decide() {
 		if !w.wantsTrace {
 			continue
 		}
-		if wait := a.allowed(w, now); wait > 0 {
+		if wait := a.allowance.wait(w, now); wait > 0 {
 			if !w.wasRefused {
 				w.wasRefused = true
 				a.traces[metrics.TraceRefused]++
@@ -124,10 +131,10 @@ func (a *Agent) start(w *watchedProcess, now time.Time) error {
 
 	r.event.Folder = a.directory.tracePath(r.folder)
 	w.wantsTrace, w.wasRefused, w.tracedAt = false, false, now
-	a.tracesAt = append(a.tracesAt, now)
+	a.allowance.at = append(a.allowance.at, now)
 	a.unsaved = true
 
-	child := a.command(r)
+	child := r.command(a.executable, &a.options)
 	started := make(chan error, 1)
 	go a.follow(child, r, started)
 	if err := <-started; err != nil {
@@ -145,17 +152,17 @@ func (a *Agent) start(w *watchedProcess, now time.Time) error {
 }
 
 // command is the trace as a program of its own, which cannot bring the agent down.
-func (a *Agent) command(r *traceRun) *exec.Cmd {
+func (r *traceRun) command(executable string, o *Options) *exec.Cmd {
 	arguments := []string{
-		"trace", "--pid", strconv.Itoa(r.key.pid), "--duration", a.options.Duration.String(),
+		"trace", "--pid", strconv.Itoa(r.key.pid), "--duration", o.Duration.String(),
 		"--no-children", "--no-tui", "--quiet", "--output", r.event.Folder,
 	}
 
-	if a.options.Overhead != "" {
-		arguments = append(arguments, "--overhead", a.options.Overhead)
+	if o.Overhead != "" {
+		arguments = append(arguments, "--overhead", o.Overhead)
 	}
 
-	child := exec.Command(a.executable, arguments...)
+	child := exec.Command(executable, arguments...)
 	child.Args[0] = ownName // no agent watches it
 	child.Dir = "/"
 	child.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
@@ -283,7 +290,7 @@ func (a *Agent) interrupt(r *traceRun, ended <-chan struct{}) {
 // finish takes over the result of a trace that has ended.
 func (a *Agent) finish(r *traceRun, err error) {
 	a.mu.Lock()
-	if w := a.find(r.key); w != nil {
+	if w := a.watched.find(r.key); w != nil {
 		r.labels = w.labels // an agent before this one may have started the trace
 	}
 	a.mu.Unlock()
@@ -295,7 +302,7 @@ func (a *Agent) finish(r *traceRun, err error) {
 
 	a.mu.Lock()
 	event := r.event
-	if w := a.find(r.key); w != nil {
+	if w := a.watched.find(r.key); w != nil {
 		event = w.event(EventTraceDone)
 		event.Folder = r.event.Folder
 	}
@@ -309,7 +316,7 @@ func (a *Agent) finish(r *traceRun, err error) {
 	a.mu.Lock()
 	a.running = nil
 	a.traces[outcome]++
-	if w := a.find(r.key); w != nil {
+	if w := a.watched.find(r.key); w != nil {
 		if result != nil {
 			w.trace, w.folder = result, r.folder
 		}
@@ -325,26 +332,22 @@ func (a *Agent) finish(r *traceRun, err error) {
 
 // collect reads the result of a trace, and pushes its profiles.
 func (a *Agent) collect(r *traceRun) (result *metrics.Trace, line string, err error) {
-	result, s, f, err := a.readTrace(r.key, r.folder)
+	result, s, f, err := a.directory.readTrace(r.key, r.folder)
 	if err != nil {
 		return nil, "", err
 	}
 
 	defer f.Close()
-	if a.pusher != nil {
-		if err := a.pusher.AddFolder(f, s, r.labels); err != nil { // the trace is good all the same
-			a.report(Event{Kind: EventError, Err: fmt.Errorf("push profiles: %w", err)})
-		}
-	}
+	a.reportError(a.pusher.add(f, s, r.labels)) // the trace is good all the same
 
 	return result, resultLine(s), nil
 }
 
 // readTrace reads the result of a trace of a process. The caller closes the folder.
-func (a *Agent) readTrace(
+func (d *directory) readTrace(
 	key processKey, name string,
 ) (*metrics.Trace, *summary.Summary, *folder.Folder, error) {
-	f, err := folder.Open(a.directory.tracePath(name), a.directory.owner)
+	f, err := folder.Open(d.tracePath(name), d.owner)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -437,23 +440,19 @@ func (a *Agent) retain() {
 		a.report(Event{Kind: EventFolderGone, Folder: a.directory.tracePath(name)})
 	}
 
-	if err != nil {
-		a.report(Event{Kind: EventError, Err: err})
-	}
+	a.reportError(err)
 }
 
-// takeOver makes a trace that the agent before has left the one that runs: that agent was killed, or
-// did not wait any longer.
-func (a *Agent) takeOver(s *savedTrace) {
-	a.running = &traceRun{
+// run is a trace that the agent before has left: that agent was killed, or did not wait any longer.
+func (s *savedTrace) run(d *directory) *traceRun {
+	return &traceRun{
 		key: processKey{s.PID, s.StartTicks}, child: processKey{s.ChildPID, s.ChildStartTicks},
 		folder: s.Folder, ended: make(chan struct{}),
 		event: Event{
 			Kind: EventTraceStarted, PID: s.PID, Identity: growth.UnknownIdentity(), RSS: growth.Unknown,
-			Folder: a.directory.tracePath(s.Folder),
+			Folder: d.tracePath(s.Folder),
 		},
 	}
-	a.resumed = a.running
 }
 
 // resume waits for the end of a trace that was taken over.

@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 	"time"
@@ -17,7 +16,7 @@ import (
 
 // findAll finds new processes until ctx ends. A process that does not answer holds up this alone.
 func (a *Agent) findAll(ctx context.Context) {
-	ticker := time.NewTicker(a.period(findPeriod))
+	ticker := time.NewTicker(a.options.period(findPeriod))
 	defer ticker.Stop()
 	for began := time.Now(); ; {
 		a.findOnce()
@@ -36,7 +35,9 @@ func (a *Agent) findAll(ctx context.Context) {
 }
 
 func (a *Agent) findOnce() {
-	p, images := a.places()
+	a.mu.Lock()
+	p, images := a.watched.places(a.most, a.running)
+	a.mu.Unlock()
 	isWatched := func(p tree.Arrival) bool {
 		image, ok := images[processKey{p.PID, p.StartTicks}]
 		return ok && image == p.Image
@@ -69,21 +70,21 @@ func (a *Agent) findOnce() {
 	}
 }
 
-// places returns the places of the watched processes, and their programs. A process that is traced
-// keeps its place.
-func (a *Agent) places() (*places, map[processKey]process.Image) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	p := &places{free: a.most, counts: make(map[string]int)}
-	images := make(map[processKey]process.Image, len(a.watched))
-	for _, w := range a.watched {
+// places returns the places of the watched processes, of which there are so many, and their
+// programs. A process that is traced keeps its place.
+func (l watchList) places(
+	most int, running *traceRun,
+) (*places, map[processKey]process.Image) {
+	p := &places{free: most, counts: make(map[string]int)}
+	images := make(map[processKey]process.Image, len(l))
+	for _, w := range l {
 		if w.replaced {
 			continue
 		}
 		images[w.key] = w.image
 		p.free--
 		p.counts[w.owner]++
-		if a.running == nil || a.running.key != w.key {
+		if running == nil || running.key != w.key {
 			p.taken = append(p.taken, place{w, w.owner, w.last.Anonymous})
 		}
 	}
@@ -127,7 +128,7 @@ func (a *Agent) add(w *watchedProcess) {
 		kind = EventRestored
 		w.restore(saved)
 		if saved.Folder != "" {
-			if trace, _, f, err := a.readTrace(w.key, saved.Folder); err == nil {
+			if trace, _, f, err := a.directory.readTrace(w.key, saved.Folder); err == nil {
 				w.trace = trace
 				f.Close()
 			}
@@ -148,11 +149,11 @@ func (a *Agent) add(w *watchedProcess) {
 
 // sampleAll samples and judges all processes until ctx ends.
 func (a *Agent) sampleAll(ctx context.Context) {
-	period := a.period(samplePeriod)
+	period := a.options.period(samplePeriod)
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
-	checkEvery := max(1, int(a.period(checkPeriod)/period))
-	saveAt := time.Now().Add(a.period(savePeriod))
+	checkEvery := max(1, int(a.options.period(checkPeriod)/period))
+	saveAt := time.Now().Add(a.options.period(savePeriod))
 
 	for tick := 0; ; tick++ {
 		select {
@@ -183,27 +184,11 @@ func (a *Agent) sampleAll(ctx context.Context) {
 		a.decide()
 
 		if unsaved || time.Now().After(saveAt) {
-			saveAt = time.Now().Add(a.period(savePeriod))
-			if err := a.save(); err != nil {
-				a.report(Event{Kind: EventError, Err: err})
-			}
-			a.reportPush()
+			saveAt = time.Now().Add(a.options.period(savePeriod))
+			a.reportError(a.save())
+			a.reportError(a.pusher.newProblem())
 		}
 	}
-}
-
-// reportPush reports why profiles are not pushed, each reason once.
-func (a *Agent) reportPush() {
-	if a.pusher == nil {
-		return
-	}
-
-	stats := a.pusher.Stats()
-	if stats.Problem != "" && stats.Problem != a.pushProblem {
-		a.report(Event{Kind: EventError, Err: fmt.Errorf("push profiles: %s (%d wait in %s)",
-			stats.Problem, stats.Waiting, a.pusher.Directory())})
-	}
-	a.pushProblem = stats.Problem
 }
 
 // bootTime is the time since the boot, suspended or not: the clock of starts.
@@ -291,9 +276,9 @@ func (a *Agent) remove(w *watchedProcess, kind EventKind) {
 	a.report(event)
 }
 
-// find returns a watched process; nil: it is none any more. The caller holds mu.
-func (a *Agent) find(key processKey) *watchedProcess {
-	for _, w := range a.watched {
+// find returns a watched process; nil: it is none any more.
+func (l watchList) find(key processKey) *watchedProcess {
+	for _, w := range l {
 		if w.key == key {
 			return w
 		}

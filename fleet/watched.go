@@ -60,6 +60,9 @@ type watchedProcess struct {
 	trace    *metrics.Trace
 }
 
+// A watchList has the watched processes.
+type watchList []*watchedProcess
+
 const (
 	// recheckFactor is by how much longer a history is at the next judgement, until
 	// longestJudgement.

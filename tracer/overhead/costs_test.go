@@ -130,6 +130,7 @@ func testKilled(t *testing.T) {
 	pid := tracertest.Must(strconv.Atoi(target.Await("ready")[0]))(t)
 	child := tracertest.Must(unix.PidfdOpen(pid, 0))(t)
 	defer unix.Close(child)
+
 	links := linksOf(t, pid)
 	if len(links) == 0 && features.HaveBPFLinkUprobeMulti() == nil { // single uprobes do not show whose they are
 		t.Error("the child's functions are not probed")
@@ -155,6 +156,7 @@ func linksOf(t *testing.T, pid int) (ids []link.ID) {
 			ids = append(ids, info.ID)
 		}
 	}
+
 	tracertest.NoError(t, links.Err())
 	return ids
 }

@@ -50,10 +50,7 @@ func bindings(t *testing.T, program string, environment []string) map[string]str
 // address by nm. Names of one address are one function, which is probed under one of them.
 func mustProbe(t *testing.T, files []FileSites, name, path string, defined map[string]uint64) {
 	t.Helper()
-	file, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(elf.Open(path))(t)
 	defer file.Close()
 	if defined[name] == 0 {
 		t.Fatalf("nm finds no %s in %s: the test is wrong", name, path)
@@ -112,10 +109,7 @@ func TestResolve(t *testing.T) {
 			want := bindings(t, program, environment)
 			command := exec.Command(program)
 			command.Env = environment
-			files, err := Resolve(start(t, command))
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := tracertest.Must(Resolve(start(t, command)))(t)
 
 			preloaded := 0
 			for _, f := range Functions {
@@ -138,10 +132,7 @@ func TestResolve(t *testing.T) {
 	for _, flag := range []string{"-static", "-static-pie"} {
 		t.Run(flag, func(t *testing.T) {
 			program := tracertest.Build(t, "semantics.c", "-pthread", flag)
-			files, err := Resolve(start(t, exec.Command(program)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := tracertest.Must(Resolve(start(t, exec.Command(program))))(t)
 			defined := addresses(t, program)
 			for _, f := range Functions {
 				mustProbe(t, files, f.Name, program, defined)
@@ -168,13 +159,9 @@ func TestResolve(t *testing.T) {
 
 func copyProgram(t *testing.T, path string, flags ...string) {
 	t.Helper()
-	code, err := os.ReadFile(tracertest.Build(t, "semantics.c", append(flags, "-pthread")...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, code, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	program := tracertest.Build(t, "semantics.c", append(flags, "-pthread")...)
+	code := tracertest.Must(os.ReadFile(program))(t)
+	tracertest.NoError(t, os.WriteFile(path, code, 0o700))
 }
 
 func TestResolveErrors(t *testing.T) {
@@ -227,22 +214,14 @@ func TestResolveHostileVersions(t *testing.T) {
 // makeVersions turns the section .hostile into one of version definitions.
 func makeVersions(t *testing.T, path string) {
 	t.Helper()
-	file, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := tracertest.Must(elf.Open(path))(t)
 	defer file.Close()
 	isHostile := func(s *elf.Section) bool { return s.Name == ".hostile" }
 	at := slices.IndexFunc(file.Sections, isHostile)
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := tracertest.Must(os.ReadFile(path))(t)
 	headers := binary.LittleEndian.Uint64(raw[40:])
 	binary.LittleEndian.PutUint32(raw[headers+64*uint64(at)+4:], uint32(elf.SHT_GNU_VERDEF))
-	if err := os.WriteFile(path, raw, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	tracertest.NoError(t, os.WriteFile(path, raw, 0o700))
 }
 
 // forwarders are the functions of each allocator that only call others of it, by objdump's listing,
@@ -266,10 +245,7 @@ func TestResolveAllocators(t *testing.T) {
 		t.Run(library, func(t *testing.T) {
 			command := exec.Command(tracertest.Build(t, "operators.cc"))
 			command.Env = []string{"LD_PRELOAD=" + library}
-			files, err := Resolve(start(t, command))
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := tracertest.Must(Resolve(start(t, command)))(t)
 			mustProbeOnce(t, files)
 
 			hasOperators := false

@@ -141,11 +141,8 @@ func readAll(t testing.TB, r io.Reader) []byte {
 // copyFile writes a program to the disk, so that its pages are clean.
 func copyFile(t testing.TB, from, to string) {
 	t.Helper()
-	f, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = f.Write(readFile(t, from))
+	f := tracertest.Must(os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755))(t)
+	_, err := f.Write(readFile(t, from))
 	tracertest.NoError(t, errors.Join(err, f.Sync(), f.Close()))
 }
 

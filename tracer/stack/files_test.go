@@ -17,18 +17,15 @@ import (
 )
 
 // mapProgram maps a copy of a program executable into this process, and deletes the copy.
-func mapProgram(t *testing.T, program []byte) (address []byte) {
+func mapProgram(t *testing.T, program []byte) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kernel.so")
 	tracertest.NoError(t, os.WriteFile(path, program, 0o700))
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := tracertest.Must(os.Open(path))(t)
 	defer f.Close()
 
 	const access = unix.PROT_READ | unix.PROT_EXEC
-	address, err = unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), access, unix.MAP_PRIVATE)
+	address, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), access, unix.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/test/meter"
 )
 
 // Messages of the agent.
@@ -121,7 +123,7 @@ func freeAddress() string {
 // killTrace kills the trace that the agent runs, once it does.
 func killTrace(r *round) error {
 	for range 600 {
-		if pids := childrenOf(r.command.Process.Pid); len(pids) > 0 {
+		if pids := meter.ChildrenOf(r.command.Process.Pid); len(pids) > 0 {
 			return kill(unix.SIGKILL, func(*round) []int { return pids })(r)
 		}
 		time.Sleep(50 * time.Millisecond)

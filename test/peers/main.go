@@ -10,20 +10,19 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
-	"syscall"
+
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 // A bench has the settings that all cells share.
 type bench struct {
 	tools
-	root, testdata string // the Debian folder; testdata/peers
-	work           string // a folder in root, as its path is inside
+	harness.Debian
+	testdata       string // testdata/peers
 	libc           string // the C library of the workloads
 	rounds         int
 	seconds, last  int // of a stretch, and of the stretch for the report
@@ -35,7 +34,7 @@ type bench struct {
 
 func main() {
 	var b bench
-	flag.StringVar(&b.root, "root", "", "the folder that testdata/peers/debian.sh prints")
+	flag.StringVar(&b.Root, "root", "", "the folder that testdata/peers/debian.sh prints")
 	flag.StringVar(&b.testdata, "testdata", "testdata/peers", "the workloads")
 	flag.StringVar(&b.allocscope, "allocscope", "bin/allocscope", "the program")
 	flag.StringVar(&b.memleak, "memleak", "", "the path that testdata/fetch-memleak.sh prints")
@@ -52,29 +51,23 @@ func main() {
 	wayNames := flag.String("ways", "", "which, with spaces between them (default all)")
 	flag.Parse()
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-
-	if err := b.run(ctx, *names, *wayNames); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1)
-	}
+	harness.Main(func(ctx context.Context) error { return b.run(ctx, *names, *wayNames) })
 }
 
 func (b *bench) run(ctx context.Context, workloadNames, wayNames string) error {
-	chosen, err := choose(workloads, workloadNames, func(w workload) string { return w.name })
+	chosen, err := harness.Choose(workloads, workloadNames, func(w workload) string { return w.name })
 	if err != nil {
 		return err
 	}
 
-	chosenWays, err := choose(ways, wayNames, func(w way) string { return w.name })
+	chosenWays, err := harness.Choose(ways, wayNames, func(w way) string { return w.name })
 	if err != nil {
 		return err
 	}
 	if err := b.prepare(ctx, len(chosen)); err != nil {
 		return err
 	}
-	defer os.RemoveAll(b.outer())
+	defer os.RemoveAll(b.Outer())
 
 	results := make([][]result, len(chosen))
 	var all sync.WaitGroup
@@ -105,23 +98,6 @@ func (b *bench) run(ctx context.Context, workloadNames, wayNames string) error {
 	return errors.Join(errs...)
 }
 
-// choose returns the items that are named; all of them if names is empty.
-func choose[T any](all []T, names string, nameOf func(T) string) (chosen []T, err error) {
-	wanted := strings.Fields(names)
-	if len(wanted) == 0 {
-		return all, nil
-	}
-
-	for _, name := range wanted {
-		i := slices.IndexFunc(all, func(one T) bool { return nameOf(one) == name })
-		if i < 0 {
-			return nil, fmt.Errorf("no workload or way %q: see plan.go", name)
-		}
-		chosen = append(chosen, all[i])
-	}
-	return chosen, nil
-}
-
 // prepare makes the folder of this run, with the workloads.
 func (b *bench) prepare(ctx context.Context, workloads int) (err error) {
 	if b.together {
@@ -135,18 +111,14 @@ func (b *bench) prepare(ctx context.Context, workloads int) (err error) {
 		return err
 	}
 
-	found, _ := filepath.Glob(filepath.Join(b.root, "usr/lib/*/libc.so.6"))
+	found, _ := filepath.Glob(filepath.Join(b.Root, "usr/lib/*/libc.so.6"))
 	if len(found) == 0 {
-		return fmt.Errorf("no C library in the Debian folder %q", b.root)
+		return fmt.Errorf("no C library in the Debian folder %q", b.Root)
 	}
 	b.libc = found[0]
 
-	folder, err := os.MkdirTemp(filepath.Join(b.root, "tmp"), "peers")
-	if err != nil {
-		return err
-	}
-	b.work = "/tmp/" + filepath.Base(folder)
-	if err := os.CopyFS(folder, os.DirFS(b.testdata)); err != nil {
+	b.Enter = filepath.Join(b.testdata, "inside.sh")
+	if err := b.Prepare(b.testdata); err != nil {
 		return err
 	}
 
@@ -154,7 +126,7 @@ func (b *bench) prepare(ctx context.Context, workloads int) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(folder, programFile), program, 0o755); err != nil {
+	if err := os.WriteFile(b.Outer(programFile), program, 0o755); err != nil {
 		return err
 	}
 
@@ -165,21 +137,9 @@ func (b *bench) prepare(ctx context.Context, workloads int) (err error) {
 	return nil
 }
 
-// inner returns a path in the folder of this run, as it is inside the Debian folder.
-func (b *bench) inner(names ...string) string {
-	return filepath.Join(append([]string{b.work}, names...)...)
-}
-
-// outer returns the same path as inner, as it is outside the Debian folder.
-func (b *bench) outer(names ...string) string { return filepath.Join(b.root, b.inner(names...)) }
-
 // inside returns the command that runs another in the Debian folder, in the folder of this run.
 func (b *bench) inside(cpu int, command ...string) []string {
-	argv := []string{
-		filepath.Join(b.testdata, "inside.sh"), b.root,
-		"env", "--chdir", b.work, "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1",
-	}
-	return b.pinned(cpu, append(argv, command...)...)
+	return b.pinned(cpu, b.Inside(command...)...)
 }
 
 // pinned returns the command that runs another on one processor; -1 is any.
@@ -207,7 +167,7 @@ func (b *bench) measure(ctx context.Context, w workload, y way, cpu int) result 
 	fmt.Fprintf(os.Stderr, "%s: %s\n", w.name, y.name)
 	if r.err = c.measure(ctx); r.err == nil {
 		r.report, r.unread = y.read(reporter{
-			outer: b.outer(c.name), inner: b.inner(c.name),
+			outer: b.Outer(c.name), inner: b.Inner(c.name),
 			workload: w, leak: leak, cache: cache,
 			inside: func(ctx context.Context, argv ...string) *exec.Cmd {
 				argv = b.inside(-1, argv...)
@@ -216,7 +176,7 @@ func (b *bench) measure(ctx context.Context, w workload, y way, cpu int) result 
 		})
 	}
 
-	os.RemoveAll(b.outer(c.name)) // recordings are large
+	os.RemoveAll(b.Outer(c.name)) // recordings are large
 	fmt.Fprint(os.Stderr, r.row(), "\n")
 	return r
 }

@@ -31,7 +31,6 @@ type cell struct {
 	workload workload
 	way      way
 	name     string // of its folder
-	cpu      int    // of the workload; -1: any
 	log      *os.File
 	result   *result
 }
@@ -48,14 +47,14 @@ func (c *cell) measure(ctx context.Context) (err error) {
 	}
 	defer c.log.Close()
 
-	native, err := startTrainer(ctx, c.inside(c.cpu, c.workload.command...), c.log)
+	native, err := startTrainer(ctx, c.Inside(c.workload.command...), c.log)
 	if err != nil {
 		return err
 	}
 	traced := native
 	if c.way.wrap != nil {
 		command := c.way.wrap(c.workload.command, c.Inner(c.name))
-		if traced, err = startTrainer(ctx, c.inside(c.cpu, command...), c.log); err != nil {
+		if traced, err = startTrainer(ctx, c.Inside(command...), c.log); err != nil {
 			return fmt.Errorf("%w: %s", err, lastLine(c.log.Name()))
 		}
 	}
@@ -113,7 +112,7 @@ func (c *cell) trace(ctx context.Context, t *trainer, seconds int) (s stretch, e
 	end := func() error { return nil }
 	if c.way.attach != nil {
 		command := c.way.attach(c.tools, t.pid, seconds, c.Outer(c.name))
-		a, err := attach(ctx, c.pinned(c.cpus-1, command...), c.way.ready, c.Outer(c.name))
+		a, err := attach(ctx, command, c.way.ready, c.Outer(c.name))
 		if err != nil {
 			return s, err
 		}

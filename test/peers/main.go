@@ -11,9 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/allocscope/allocscope/test/harness"
 )
@@ -27,9 +25,7 @@ type bench struct {
 	rounds         int
 	seconds, last  int // of a stretch, and of the stretch for the report
 	long, longLast int // the same, for allocscope with its defaults
-	together       bool
 	bound          float64 // of the time of a step, times native; 0: none
-	cpus           int
 }
 
 func main() {
@@ -43,8 +39,6 @@ func main() {
 	flag.IntVar(&b.last, "last", 30, "seconds of the stretch for the report")
 	flag.IntVar(&b.long, "long", 60, "seconds of a traced stretch of allocscope with its defaults")
 	flag.IntVar(&b.longLast, "long-last", 300, "seconds of the stretch for its report")
-	flag.BoolVar(&b.together, "together", false,
-		"run the workloads at the same time, each on a processor of its own")
 	flag.Float64Var(&b.bound, "bound", 0,
 		"fail where a step takes more than this times the native time, beyond the noise")
 	names := flag.String("workloads", "", "which, with spaces between them (default all)")
@@ -64,31 +58,17 @@ func (b *bench) run(ctx context.Context, workloadNames, wayNames string) error {
 	if err != nil {
 		return err
 	}
-	if err := b.prepare(ctx, len(chosen)); err != nil {
+	if err := b.prepare(ctx); err != nil {
 		return err
 	}
 	defer os.RemoveAll(b.Outer())
 
 	results := make([][]result, len(chosen))
-	var all sync.WaitGroup
 	for i, w := range chosen {
-		each := func() {
-			cpu := -1
-			if b.together {
-				cpu = i
-			}
-			for _, y := range chosenWays {
-				results[i] = append(results[i], b.measure(ctx, w, y, cpu))
-			}
-		}
-
-		if b.together {
-			all.Go(each)
-		} else {
-			each()
+		for _, y := range chosenWays {
+			results[i] = append(results[i], b.measure(ctx, w, y))
 		}
 	}
-	all.Wait()
 
 	fmt.Print(b.tables(chosen, results))
 	errs := []error{ctx.Err()}
@@ -99,14 +79,7 @@ func (b *bench) run(ctx context.Context, workloadNames, wayNames string) error {
 }
 
 // prepare makes the folder of this run, with the workloads.
-func (b *bench) prepare(ctx context.Context, workloads int) (err error) {
-	if b.together {
-		b.cpus = workloads + 1
-	}
-	if there := runtime.NumCPU(); there < b.cpus {
-		return fmt.Errorf("-together needs %d processors, and this machine has %d", b.cpus, there)
-	}
-
+func (b *bench) prepare(ctx context.Context) (err error) {
 	if b.allocscope, err = filepath.Abs(b.allocscope); err != nil {
 		return err
 	}
@@ -130,28 +103,15 @@ func (b *bench) prepare(ctx context.Context, workloads int) (err error) {
 		return err
 	}
 
-	argv := b.inside(-1, "gcc", "-O2", "-g", "-o", "loop", "loop.c")
+	argv := b.Inside("gcc", "-O2", "-g", "-o", "loop", "loop.c")
 	if text, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("compile loop.c: %w: %s", err, text)
 	}
 	return nil
 }
 
-// inside returns the command that runs another in the Debian folder, in the folder of this run.
-func (b *bench) inside(cpu int, command ...string) []string {
-	return b.pinned(cpu, b.Inside(command...)...)
-}
-
-// pinned returns the command that runs another on one processor; -1 is any.
-func (b *bench) pinned(cpu int, command ...string) []string {
-	if cpu < 0 {
-		return command
-	}
-	return append([]string{"taskset", "-c", fmt.Sprint(cpu)}, command...)
-}
-
 // measure returns one row of the table.
-func (b *bench) measure(ctx context.Context, w workload, y way, cpu int) result {
+func (b *bench) measure(ctx context.Context, w workload, y way) result {
 	r := result{workload: w, way: y}
 	leak, cache, err := placesOf(w, b.testdata)
 	if r.leak = leak; err != nil {
@@ -163,14 +123,14 @@ func (b *bench) measure(ctx context.Context, w workload, y way, cpu int) result 
 		return r
 	}
 
-	c := cell{bench: b, workload: w, way: y, name: w.name + "-" + y.name, cpu: cpu, result: &r}
+	c := cell{bench: b, workload: w, way: y, name: w.name + "-" + y.name, result: &r}
 	fmt.Fprintf(os.Stderr, "%s: %s\n", w.name, y.name)
 	if r.err = c.measure(ctx); r.err == nil {
 		r.report, r.unread = y.read(reporter{
 			outer: b.Outer(c.name), inner: b.Inner(c.name),
 			workload: w, leak: leak, cache: cache,
 			inside: func(ctx context.Context, argv ...string) *exec.Cmd {
-				argv = b.inside(-1, argv...)
+				argv = b.Inside(argv...)
 				return exec.CommandContext(ctx, argv[0], argv[1:]...)
 			},
 		})

@@ -156,9 +156,11 @@ func (p pod) arguments(t *testing.T, c core.Container) []string {
 	return all
 }
 
-func write(t *testing.T, path, text string) {
+func write(t *testing.T, path, text string) { writeAs(t, path, text, 0o600) }
+
+func writeAs(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
 		t.Fatal(err)
 	}
 }

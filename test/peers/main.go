@@ -23,8 +23,8 @@ type bench struct {
 	testdata       string // testdata/peers
 	libc           string // the C library of the workloads
 	rounds         int
-	seconds, last  int // of a stretch, and of the stretch for the report
-	long, longLast int // the same, for allocscope with its defaults
+	seconds, last  int     // of a stretch, and of the stretch for the report
+	long, longLast int     // the same, for allocscope with its defaults
 	bound          float64 // of the time of a step, times native; 0: none
 }
 

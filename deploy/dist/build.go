@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"debug/elf"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/Masterminds/semver/v3"
 )
 
 // A target is a platform for which a program is built.
@@ -109,35 +110,24 @@ func neededGlibc(data []byte) (string, error) {
 		return "", err
 	}
 
-	newest := ""
+	var newest *semver.Version
 	for _, library := range needs {
 		for _, need := range library.Needs {
-			version, ok := strings.CutPrefix(need.Dep, "GLIBC_2.")
-			if !ok {
+			number, ok := strings.CutPrefix(need.Dep, "GLIBC_")
+			version, err := semver.NewVersion(number)
+			if !ok || err != nil || version.Major() != 2 {
 				return "", fmt.Errorf("it needs %s of %s, which glibc does not have", need.Dep,
 					library.Name)
 			}
-			if compareNumbers(version, newest) > 0 {
+			if newest == nil || version.GreaterThan(newest) {
 				newest = version
 			}
 		}
 	}
-	if newest == "" {
+	if newest == nil {
 		return "", fmt.Errorf("it is dynamic, and needs no version of glibc")
 	}
-	return "2." + newest, nil
-}
-
-// compareNumbers compares numbers with points: 2.5 is less than 34.
-func compareNumbers(a, b string) int {
-	first, restA, _ := strings.Cut(a, ".")
-	second, restB, _ := strings.Cut(b, ".")
-	x, _ := strconv.Atoi(first)
-	y, _ := strconv.Atoi(second)
-	if x != y || restA == "" && restB == "" {
-		return cmp.Compare(x, y)
-	}
-	return compareNumbers(restA, restB)
+	return newest.Original(), nil
 }
 
 // makeShare returns manual pages and completions. This machine's program writes them.
@@ -149,12 +139,17 @@ func (r *release) makeShare() ([]file, error) {
 		return nil, fmt.Errorf("write manual pages and completions: %w", err)
 	}
 
-	var files []file
-	err = fs.WalkDir(os.DirFS(r.work), "share", func(path string, entry fs.DirEntry, err error) error {
+	return filesIn(r.work, "share")
+}
+
+// filesIn returns the files of a folder below root, by their paths in root.
+func filesIn(root, folder string) (files []file, err error) {
+	tree := os.DirFS(root)
+	err = fs.WalkDir(tree, folder, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		data, err := os.ReadFile(filepath.Join(r.work, path))
+		data, err := fs.ReadFile(tree, path)
 		files = append(files, file{path, 0o644, data})
 		return err
 	})

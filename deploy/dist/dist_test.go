@@ -74,6 +74,20 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
+// write writes a file that may be executed.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// filesBelow returns the files below a folder in it, a line each, sorted.
+func filesBelow(t *testing.T, folder, below string) string {
+	t.Helper()
+	return output(t, "sh", "-c", `cd "$1" && find $2 -type f | sort`, "sh", folder, below)
+}
+
 // releaseVersion is the version that the names of the files have.
 func releaseVersion(t *testing.T) string {
 	t.Helper()
@@ -238,9 +252,8 @@ func testPackages(t *testing.T) {
 				for _, name := range []string{"THIRD_PARTY_LICENSES", "README.md", "CHANGELOG.md"} {
 					same(name, filepath.Join(folder, "usr/share/doc/allocscope", name))
 				}
-				installed := output(t, "sh", "-c", `cd "$1/usr/share" && find [a-c]* [e-z]* -type f | sort`,
-					"sh", folder)
-				want := output(t, "sh", "-c", `cd "$1/share" && find * -type f | sort`, "sh", tarball)
+				installed := filesBelow(t, filepath.Join(folder, "usr/share"), "[a-c]* [e-z]*")
+				want := filesBelow(t, filepath.Join(tarball, "share"), "*")
 				if folder == deb {
 					want = strings.ReplaceAll(want, "zsh/site-functions/", "zsh/vendor-completions/")
 				}
@@ -357,8 +370,8 @@ func testInstall(t *testing.T) {
 	if said := output(t, prefix+"/bin/allocscope", "version"); !strings.HasPrefix(said, "allocscope ") {
 		t.Errorf("it says %s", said)
 	}
-	installed := output(t, "sh", "-c", `cd "$1/share" && find * -type f | sort`, "sh", prefix)
-	want := output(t, "sh", "-c", `cd "$1/share" && find * -type f | sort`, "sh", unpack(t, targets[0]))
+	installed := filesBelow(t, filepath.Join(prefix, "share"), "*")
+	want := filesBelow(t, filepath.Join(unpack(t, targets[0]), "share"), "*")
 	if installed != want {
 		t.Errorf("make install has below share\n%s, the tarball\n%s", installed, want)
 	}

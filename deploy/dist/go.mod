@@ -5,6 +5,7 @@ go 1.26.0
 
 require (
 	github.com/CycloneDX/cyclonedx-go v0.9.3
+	github.com/Masterminds/semver/v3 v3.4.0
 	github.com/google/go-containerregistry v0.20.7
 	github.com/goreleaser/nfpm/v2 v2.44.0
 	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d
@@ -15,7 +16,6 @@ require (
 	github.com/AlekSi/pointer v1.2.0 // indirect
 	github.com/CycloneDX/cyclonedx-gomod v1.10.0 // indirect
 	github.com/Masterminds/goutils v1.1.1 // indirect
-	github.com/Masterminds/semver/v3 v3.4.0 // indirect
 	github.com/Masterminds/sprig/v3 v3.3.0 // indirect
 	github.com/Microsoft/go-winio v0.6.2 // indirect
 	github.com/ProtonMail/go-crypto v1.3.0 // indirect

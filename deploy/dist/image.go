@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/pem"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -118,16 +116,7 @@ func certificates() []byte {
 
 // writeLayout writes a folder with an OCI layout as a tar.
 func (r *release) writeLayout(folder string) error {
-	var files []file
-	root := os.DirFS(folder)
-	err := fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		data, err := fs.ReadFile(root, path)
-		files = append(files, file{path, 0o644, data})
-		return err
-	})
+	files, err := filesIn(folder, ".")
 	if err != nil {
 		return err
 	}

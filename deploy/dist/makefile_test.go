@@ -28,10 +28,7 @@ func newCheckout(t *testing.T) checkout {
 
 func (c checkout) program(t *testing.T, name, text string) {
 	t.Helper()
-	err := os.WriteFile(filepath.Join(c.programs, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
+	write(t, filepath.Join(c.programs, name), "#!/bin/sh\n"+text+"\n")
 }
 
 // make returns the output of a target.
@@ -90,9 +87,7 @@ func TestMakeDist(t *testing.T) {
 	refused("safe.directory " + c.folder)
 
 	path := filepath.Join(c.folder, "file")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, "")
 	output(t, "git", "-C", c.folder, "init", "--quiet")
 	output(t, "git", "-C", c.folder, "add", "file")
 	output(t, "git", "-C", c.folder, "-c", "user.name=a", "-c", "user.email=a@localhost", "commit",
@@ -101,8 +96,6 @@ func TestMakeDist(t *testing.T) {
 		t.Errorf("of one commit: %v, %s", err, out)
 	}
 
-	if err := os.WriteFile(path, []byte("changed"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, path, "changed")
 	refused("commit or stash them")
 }

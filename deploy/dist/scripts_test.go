@@ -29,10 +29,7 @@ func runScript(t *testing.T, code string) (stdout, stderr string) {
 		"getent":           `echo allocscope:x:4242:4242::/:/bin/false`,
 		"userdel":          `[ -z "$USERDEL" ] || { echo "$USERDEL" >&2; exit 8; }; touch /var/lib/userdel-"$1"`,
 	} {
-		err := os.WriteFile(filepath.Join(programs, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755)
-		if err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join(programs, name), "#!/bin/sh\n"+text+"\n")
 	}
 
 	command := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-euc", `

@@ -26,21 +26,3 @@ func TestVersion(t *testing.T) {
 		}
 	}
 }
-
-func TestCompareNumbers(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{
-		{"34", "4", 1},
-		{"2.5", "34", -1},
-		{"17", "17", 0},
-		{"2.5", "2.14", -1},
-		{"2.5", "2", 1},
-		{"3", "", 1},
-	} {
-		if got := compareNumbers(c.a, c.b); got != c.want {
-			t.Errorf("%s and %s: %d, want %d", c.a, c.b, got, c.want)
-		}
-	}
-}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/test/meter"
 )
 
 // Messages of the agent.
@@ -31,51 +33,47 @@ var theAgent = partOf("agent")
 var restarts = []string{"sh", "-c", `for i in 1 2; do "$@" && exit; done; exit 1`, "sh"}
 
 var agentFaults = []fault{
-	{name: "agent", command: agent(), target: rank, until: hasTraced, check: checkAgent("")},
-	{
-		name: "agent: ended at any time", command: agent(), target: rank, until: isWatched,
-		check: checkAgent(""),
-	},
-	{
-		name: "agent: kill -9", wrapper: restarts, command: agent(), target: rank, until: hasTraced,
-		inject: kill(unix.SIGKILL, theAgent), check: checkAgent(""),
-	},
-	{
-		name: "agent: kill -9 of the trace", command: agent(), target: rank, until: hasTried,
-		inject: killTrace, check: checkAgent(""),
-	},
-	{
-		name: "agent: stopped", command: agent(), target: rank, until: hasTraced,
-		inject: stop(theAgent), check: checkAgent(""),
-	},
-	{
-		name: "agent: 200 connections", command: agent(), target: rank, until: hasTraced,
-		inject: crowdConnections, check: checkAgent(""),
-	},
-	{
-		name: "agent: 200 processes", command: agent(), target: rank, until: hasTraced,
-		prepare: crowdProcesses, check: checkAgent("more than 128 processes match"),
-	},
-	{
-		name: "agent: full spool", command: agent("--push-spool-size", "1KiB"), target: rank,
-		until: hasTraced, prepare: pushTo(unavailable), check: checkSpool,
-	},
-	{
-		name: "agent: server gone", command: agent(), target: rank, until: hasTraced,
-		prepare: pushTo(nil), check: checkAgent("push profiles: "),
-	},
-	{
-		name: "agent: server hangs", command: agent(), target: rank, until: hasTraced,
-		prepare: pushTo(hanging), check: checkAgent("push profiles: "),
-	},
-	{
-		name: "agent: damaged state", command: agent(), target: rank, until: hasTraced,
-		prepare: damageState, check: checkAgent("the state is damaged"),
-	},
-	{
-		name: "agent: full disk", command: agent(), target: rank, until: hasTried, prepare: fullDisk,
-		check: checkFullAgent,
-	},
+	ofAgent(fault{name: "agent"}),
+	ofAgent(fault{name: "agent: ended at any time", until: isWatched}),
+	ofAgent(fault{name: "agent: kill -9", wrapper: restarts, inject: killed(theAgent)}),
+	ofAgent(fault{name: "agent: kill -9 of the trace", until: hasTried, inject: killTrace}),
+	ofAgent(fault{name: "agent: stopped", inject: stop(theAgent)}),
+	ofAgent(fault{name: "agent: 200 connections", inject: crowdConnections}),
+	ofAgent(fault{
+		name: "agent: 200 processes", prepare: crowdProcesses,
+		check: checkAgent("more than 128 processes match"),
+	}),
+	ofAgent(fault{
+		name: "agent: full spool", command: agent("--push-spool-size", "1KiB"),
+		prepare: pushTo(unavailable), check: checkSpool,
+	}),
+	ofAgent(fault{
+		name: "agent: server gone", prepare: pushTo(nil), check: checkAgent("push profiles: "),
+	}),
+	ofAgent(fault{
+		name: "agent: server hangs", prepare: pushTo(hanging), check: checkAgent("push profiles: "),
+	}),
+	ofAgent(fault{
+		name: "agent: damaged state", prepare: damageState, check: checkAgent("the state is damaged"),
+	}),
+	ofAgent(fault{
+		name: "agent: full disk", until: hasTried, prepare: fullDisk, check: checkFullAgent,
+	}),
+}
+
+// ofAgent completes a fault of the agent, with the parts that most have.
+func ofAgent(f fault) fault {
+	f.target = rank
+	if f.command == nil {
+		f.command = agent()
+	}
+	if f.until == nil {
+		f.until = hasTraced
+	}
+	if f.check == nil {
+		f.check = checkAgent("")
+	}
+	return f
 }
 
 // rankVariable marks the processes that the agent of a round watches.
@@ -121,7 +119,7 @@ func freeAddress() string {
 // killTrace kills the trace that the agent runs, once it does.
 func killTrace(r *round) error {
 	for range 600 {
-		if pids := childrenOf(r.command.Process.Pid); len(pids) > 0 {
+		if pids := meter.ChildrenOf(r.command.Process.Pid); len(pids) > 0 {
 			return kill(unix.SIGKILL, func(*round) []int { return pids })(r)
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/test/meter"
 )
 
 // A fault is a failure that a round causes.
@@ -54,9 +55,9 @@ var traceFaults = []fault{
 	{name: "interrupt twice", losesFolder: true, inject: func(r *round) error {
 		return errors.Join(signalTracer(syscall.SIGINT)(r), signalTracer(syscall.SIGINT)(r))
 	}},
-	{name: "kill -9 of the tracer", losesFolder: true, inject: signalTracer(syscall.SIGKILL)},
+	{name: "kill -9 of the tracer", losesFolder: true, inject: killed((*round).own)},
 	{name: "kill -9 of the tracer's child", inject: kill(syscall.SIGKILL,
-		func(r *round) []int { return childrenOf(r.command.Process.Pid) })},
+		func(r *round) []int { return meter.ChildrenOf(r.command.Process.Pid) })},
 	{name: "kill -9 of the target", endsTarget: true, losesFolder: true, inject: func(r *round) error {
 		return syscall.Kill(r.pid, syscall.SIGKILL)
 	}},

@@ -8,11 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/test/meter"
 )
 
 // adoptOrphans makes this process the parent of all that a killed allocscope leaves.
@@ -20,48 +21,31 @@ func adoptOrphans() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-func childrenOf(pid int) (children []int) {
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, task := range tasks {
-		raw, _ := os.ReadFile(task)
-		for _, field := range strings.Fields(string(raw)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				children = append(children, child)
-			}
-		}
-	}
-	return children
-}
-
 // own is the process that was started as allocscope.
 func (r *round) own() []int { return []int{r.command.Process.Pid} }
 
 // tracers returns the processes of the trace: allocscope and its children.
 func (r *round) tracers() []int {
-	return append(childrenOf(r.command.Process.Pid), r.command.Process.Pid)
+	return append(meter.ChildrenOf(r.command.Process.Pid), r.command.Process.Pid)
 }
 
 // resident returns the RSS of the tracer's processes in bytes.
 func (r *round) resident() (bytes int64) {
 	for _, pid := range r.tracers() {
-		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		if fields := strings.Fields(string(raw)); len(fields) > 1 {
-			pages, _ := strconv.ParseInt(fields[1], 10, 64)
-			bytes += pages * int64(os.Getpagesize())
-		}
+		bytes += meter.RSS(pid)
 	}
 	return bytes
 }
 
 // started returns all processes that allocscope has started, and itself.
 func (r *round) started() (all []int) {
-	next := childrenOf(os.Getpid())
+	next := meter.ChildrenOf(os.Getpid())
 	for len(next) > 0 {
 		pid := next[0]
 		next = next[1:]
 		if !slices.Contains(r.before, pid) {
 			all = append(all, pid)
-			next = append(next, childrenOf(pid)...)
+			next = append(next, meter.ChildrenOf(pid)...)
 		}
 	}
 	return all
@@ -73,7 +57,7 @@ func (r *round) reap() {
 		r.orphans = make(map[int]unix.WaitStatus)
 	}
 
-	for _, pid := range childrenOf(os.Getpid()) {
+	for _, pid := range meter.ChildrenOf(os.Getpid()) {
 		var status unix.WaitStatus
 		if slices.Contains(r.before, pid) {
 			continue

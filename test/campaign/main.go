@@ -14,11 +14,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 // A campaign has the settings of all rounds.
@@ -44,17 +44,12 @@ func main() {
 	flag.Parse()
 	c.random = rand.New(rand.NewPCG(*seed, 0))
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	fmt.Printf("seed %d\n", *seed)
 	if err := adoptOrphans(); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
-	if err := c.run(ctx, *duration, *names, *expect); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1)
-	}
+	harness.Main(func(ctx context.Context) error { return c.run(ctx, *duration, *names, *expect) })
 }
 
 // run runs rounds, each fault once before any comes again, and prints a table of them.

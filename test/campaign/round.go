@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/test/meter"
 )
 
 // A round is one trace, run or agent, with one fault.
@@ -164,7 +165,7 @@ func (r *round) trace(ctx context.Context, f fault) error {
 		defer end()
 	}
 
-	r.before = childrenOf(os.Getpid())
+	r.before = meter.ChildrenOf(os.Getpid())
 	r.command = exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	r.command.Stdout, r.command.Stderr = r.printed, r.logged
 

@@ -34,76 +34,42 @@ var (
 )
 
 var runFaults = []fault{
-	{name: "run", command: runOf(work), check: checkRun(traced)},
-	{
-		name: "run: kill -9 of the launcher", command: runOf(work),
-		inject: kill(unix.SIGKILL, launcher), check: checkRun(launcherKilled),
-	},
-	{
-		name: "run: kill -9 of the tracer part", command: runOf(work),
-		inject: kill(unix.SIGKILL, tracer), check: checkRun(),
-	},
-	{
-		name: "run: kill -9 of the reading children", command: runOf(work),
-		inject: kill(unix.SIGKILL, reader), check: checkRun(traced),
-	},
-	{
-		name: "run: kill -9 of the command", command: runOf(work),
-		inject: kill(unix.SIGKILL, theCommand), check: checkRun(commandKilled),
-	},
-	{
-		name: "run: kill -9 of the remover", command: runOf(work),
-		inject: kill(unix.SIGKILL, remover), check: checkRun(traced),
-	},
-	{
-		name: "run: kill -9 of the witness", command: runOf(work),
-		inject: kill(unix.SIGKILL, witness), check: checkRun(traced),
-	},
-	{
-		name: "run: kill -9 of all", command: runOf(work), inject: killAll,
-		leavesShim: true, check: checkRun(launcherKilled, commandKilled),
-	},
-	{
-		name: "run: stopped launcher", command: runOf(work), inject: stop(launcher),
-		check: checkRun(traced),
-	},
-	{
-		name: "run: stopped tracer part", command: runOf(work), inject: stop(tracer),
-		check: checkRun(traced),
-	},
-	{
-		name: "run: stopped reading children", command: runOf(work), inject: stop(reader),
-		check: checkRun(traced),
-	},
-	{
-		name: "run: stopped command", command: runOf(work), inject: stop(theCommand),
-		check: checkRun(traced),
-	},
-	{
-		name: "run: stopped remover", command: runOf(work), inject: stop(remover),
-		check: checkRun(traced),
-	},
-	{
-		name: "run: interrupted tracer part", command: runOf(work),
-		inject: kill(unix.SIGINT, tracer), check: checkRun(),
-	},
-	{
-		name: "run: folder of the shim removed", command: runOf(work), inject: removeShim,
-		check: checkRun(),
-	},
-	{
-		name: "run: folder of the shim replaced", command: runOf(work), inject: replaceShim,
-		leavesShim: true, check: checkRun(),
-	},
-	{name: "run: sudo", command: runOf(work), prepare: withSudo("sudo"), check: checkRun(traced)},
-	{
-		name: "run: sudo refuses", command: runOf(work), prepare: withSudo("refuses"),
-		check: checkRefused,
-	},
-	{name: "run: storm of forks", command: runOf(forkStorm), check: checkRun(traced)},
-	{name: "run: ends at once", command: runOf(endAtOnce), check: checkRun(traced)},
-	{name: "run: full disk", command: runOf(work), prepare: fullDisk, check: checkRun()},
+	ofRun(fault{name: "run"}, traced),
+	ofRun(fault{name: "run: kill -9 of the launcher", inject: killed(launcher)}, launcherKilled),
+	ofRun(fault{name: "run: kill -9 of the tracer part", inject: killed(tracer)}),
+	ofRun(fault{name: "run: kill -9 of the reading children", inject: killed(reader)}, traced),
+	ofRun(fault{name: "run: kill -9 of the command", inject: killed(theCommand)}, commandKilled),
+	ofRun(fault{name: "run: kill -9 of the remover", inject: killed(remover)}, traced),
+	ofRun(fault{name: "run: kill -9 of the witness", inject: killed(witness)}, traced),
+	ofRun(fault{name: "run: kill -9 of all", inject: killAll, leavesShim: true},
+		launcherKilled, commandKilled),
+	ofRun(fault{name: "run: stopped launcher", inject: stop(launcher)}, traced),
+	ofRun(fault{name: "run: stopped tracer part", inject: stop(tracer)}, traced),
+	ofRun(fault{name: "run: stopped reading children", inject: stop(reader)}, traced),
+	ofRun(fault{name: "run: stopped command", inject: stop(theCommand)}, traced),
+	ofRun(fault{name: "run: stopped remover", inject: stop(remover)}, traced),
+	ofRun(fault{name: "run: interrupted tracer part", inject: kill(unix.SIGINT, tracer)}),
+	ofRun(fault{name: "run: folder of the shim removed", inject: removeShim}),
+	ofRun(fault{name: "run: folder of the shim replaced", inject: replaceShim, leavesShim: true}),
+	ofRun(fault{name: "run: sudo", prepare: withSudo("sudo")}, traced),
+	ofRun(fault{name: "run: sudo refuses", prepare: withSudo("refuses"), check: checkRefused}),
+	ofRun(fault{name: "run: storm of forks", command: runOf(forkStorm)}, traced),
+	ofRun(fault{name: "run: ends at once", command: runOf(endAtOnce)}, traced),
+	ofRun(fault{name: "run: full disk", prepare: fullDisk}),
 }
+
+// ofRun completes a fault of a run: the command, and the check of its end.
+func ofRun(f fault, allowed ...exemption) fault {
+	if f.command == nil {
+		f.command = runOf(work)
+	}
+	if f.check == nil {
+		f.check = checkRun(allowed...)
+	}
+	return f
+}
+
+func killed(of func(*round) []int) func(*round) error { return kill(unix.SIGKILL, of) }
 
 // workText keeps memory, starts programs, and prints a result that depends on all that it keeps.
 const workText = `import hashlib, subprocess, sys, time

@@ -4,40 +4,37 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/test/harness"
 	"github.com/allocscope/allocscope/test/meter"
 )
 
 // A campaign has the settings that all cases share.
 type campaign struct {
-	root       string // the Debian folder
+	harness.Debian
 	testdata   string
 	allocscope string
 	output     string // a folder with one for each case
 	duration   time.Duration
-	work       string // a folder in root, as its path is inside
 }
 
 func main() {
 	var c campaign
-	flag.StringVar(&c.root, "root", "", "the folder that testdata/peers/debian.sh prints")
+	flag.StringVar(&c.Root, "root", "", "the folder that testdata/peers/debian.sh prints")
 	flag.StringVar(&c.testdata, "testdata", "testdata", "the programs")
 	flag.StringVar(&c.allocscope, "allocscope", "bin/allocscope", "the program")
 	flag.StringVar(&c.output, "output", "", "a folder for what the traces write; it is not removed")
@@ -46,29 +43,18 @@ func main() {
 	names := flag.String("cases", "", "which, with spaces between them (default all)")
 	flag.Parse()
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-
-	if err := c.run(ctx, strings.Fields(*names), *together); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1)
-	}
+	harness.Main(func(ctx context.Context) error { return c.run(ctx, *names, *together) })
 }
 
-func (c *campaign) run(ctx context.Context, names []string, together int) error {
-	var chosen []testCase
-	for _, one := range testCases {
-		if len(names) == 0 || slices.Contains(names, one.name) {
-			chosen = append(chosen, one)
-		}
-	}
-	if len(chosen) < len(names) {
-		return fmt.Errorf("a case of %q is not in plan.go", names)
+func (c *campaign) run(ctx context.Context, names string, together int) error {
+	chosen, err := harness.Choose(testCases, names, func(c testCase) string { return c.name })
+	if err != nil {
+		return err
 	}
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	defer os.RemoveAll(filepath.Join(c.root, c.work))
+	defer os.RemoveAll(c.Outer())
 
 	outcomes := make([]outcome, len(chosen))
 	slots := make(chan struct{}, together)
@@ -98,12 +84,7 @@ func (c *campaign) run(ctx context.Context, names []string, together int) error 
 }
 
 // prepare copies the programs into the Debian folder.
-func (c *campaign) prepare() error {
-	folder, err := os.MkdirTemp(filepath.Join(c.root, "tmp"), "cases")
-	if err != nil {
-		return err
-	}
-	c.work = "/tmp/" + filepath.Base(folder)
+func (c *campaign) prepare() (err error) {
 	if c.output == "" {
 		if c.output, err = os.MkdirTemp("", "allocscope-cases-"); err != nil {
 			return err
@@ -113,13 +94,14 @@ func (c *campaign) prepare() error {
 	if err := os.MkdirAll(c.output, 0o700); err != nil {
 		return err
 	}
-	return os.CopyFS(folder, os.DirFS(filepath.Join(c.testdata, "cases")))
+	c.Enter = filepath.Join(c.testdata, "peers", "inside.sh")
+	return c.Prepare(filepath.Join(c.testdata, "cases"))
 }
 
 // An outcome is the result of a trace for a case, and its faults.
 type outcome struct {
 	testCase
-	result    summary.Summary
+	result    *summary.Summary
 	grew      []string // the rows that grew most, in words
 	own, job  meter.Load
 	faults    []string
@@ -135,16 +117,12 @@ const (
 
 // measure runs a program and traces it.
 func (c *campaign) measure(ctx context.Context, one testCase) outcome {
-	o := outcome{testCase: one}
+	o := outcome{testCase: one, result: new(summary.Summary)}
 	ctx, stop := context.WithTimeout(ctx, startTimeout+2*c.duration+time.Minute)
 	defer stop()
 
-	argv := []string{
-		filepath.Join(c.testdata, "peers", "inside.sh"), c.root, "env", "--chdir", c.work,
-		"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "LD_PRELOAD=" + one.preload,
-		"python3", one.source,
-	}
-	program := c.command(ctx, one.name, argv...)
+	program := c.command(ctx, one.name,
+		c.Inside("LD_PRELOAD="+one.preload, "python3", one.source)...)
 	pid, err := startProgram(program)
 	if err == nil {
 		defer func() {
@@ -182,8 +160,7 @@ func startProgram(command *exec.Cmd) (pid int, err error) {
 // command returns a command whose errors go to a file, and that ctx ends with all it has started.
 func (c *campaign) command(ctx context.Context, name string, argv ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
+	harness.OwnGroup(command)
 	path := filepath.Join(c.output, name+"."+filepath.Base(argv[0])+".log")
 	if log, err := os.Create(path); err == nil {
 		command.Stderr = log
@@ -216,22 +193,21 @@ func (c *campaign) trace(ctx context.Context, pid int, o *outcome) error {
 		return fmt.Errorf("the trace ends with: %w", err)
 	}
 
-	text, err := os.ReadFile(filepath.Join(folder, "summary.json"))
-	if err != nil {
-		return err
+	result, err := harness.Summary(folder)
+	if err == nil {
+		o.result = result
 	}
-	return json.Unmarshal(text, &o.result)
+	return err
 }
 
 // line returns the place of the line that is marked, as frames have it; empty: there is none.
 func (c *campaign) line(one testCase) string {
-	text, _ := os.ReadFile(filepath.Join(c.testdata, "cases", one.source))
-	for number, line := range strings.Split(string(text), "\n") {
-		if strings.HasSuffix(line, "# NAMED") {
-			return fmt.Sprintf("%s:%d)", one.source, number+1)
-		}
+	place, err := harness.Line(filepath.Join(c.testdata, "cases", one.source),
+		func(line string) bool { return strings.HasSuffix(line, "# NAMED") })
+	if err != nil {
+		return ""
 	}
-	return ""
+	return place + ")"
 }
 
 // check compares a result with the expected one.

@@ -8,11 +8,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 func main() {
@@ -24,30 +25,21 @@ func main() {
 	flag.StringVar(&s.logs, "logs", "", "folder for the logs")
 	flag.Parse()
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-
-	failed, err := runAll(ctx, s, flag.Args())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(2)
-	}
-	if failed > 0 {
-		os.Exit(1)
-	}
+	harness.Main(func(ctx context.Context) error { return runAll(ctx, s, flag.Args()) })
 }
 
 // settings are the same for all cases. Folders are absolute.
 type settings struct{ dist, roots, programs, work, logs string }
 
 // runAll runs the cases whose root or form is named, or all, and prints a line for each.
-func runAll(ctx context.Context, s settings, names []string) (failed int, err error) {
+func runAll(ctx context.Context, s settings, names []string) error {
 	cases, err := plan(s.dist)
 	if err != nil {
-		return 0, err
+		return err
 	}
 
 	fmt.Printf("%-14s %-9s %8s %8s  %s\n", "ROOT", "FORM", "INSTALL", "VERDICT", "RESULT")
+	failed := 0
 	for _, c := range cases {
 		if !c.isNamed(names) {
 			continue
@@ -58,20 +50,18 @@ func runAll(ctx context.Context, s settings, names []string) (failed int, err er
 		}
 		fmt.Println(r.line(c))
 		if ctx.Err() != nil {
-			return failed, ctx.Err()
+			return ctx.Err()
 		}
 	}
-	return failed, nil
+	if failed > 0 {
+		return fmt.Errorf("%d files do not work", failed)
+	}
+	return nil
 }
 
 // isNamed reports whether one of the names names the root or the form.
 func (c testCase) isNamed(names []string) bool {
-	for _, name := range names {
-		if name == c.root || name == c.form {
-			return true
-		}
-	}
-	return len(names) == 0
+	return len(names) == 0 || slices.Contains(names, c.root) || slices.Contains(names, c.form)
 }
 
 // A result is the result of a case.

@@ -7,10 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 // A root is a copy of a root file system that one case changes. Its upper folder has the
@@ -77,9 +77,7 @@ func (r *root) unmount() error {
 func (r *root) command(ctx context.Context, code string, outside bool) *exec.Cmd {
 	command := exec.CommandContext(ctx, "/bin/sh", "-euc", code)
 	command.Env = r.env
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
-	command.WaitDelay = 10 * time.Second
+	harness.OwnGroup(command)
 
 	if !outside {
 		command.SysProcAttr.Chroot, command.Dir = r.merged, "/root"

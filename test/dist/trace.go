@@ -2,11 +2,10 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 // A leaker is a running program that prints a line for each MiB that it has leaked.
@@ -76,54 +79,27 @@ func (c testCase) trace(
 	took := time.Since(began).Minutes()
 	truth := float64(p.leaked.Load()-leaked) / took
 
-	s, err := readSummary(filepath.Join(copied.merged, folder, "trace/summary.json"))
+	s, err := harness.Summary(filepath.Join(copied.merged, folder, "trace"))
 	if err != nil {
 		return "", err
 	}
 
-	return s.check(l, truth)
-}
-
-// A summary has the keys of summary.json that the checks need.
-type summary struct {
-	Verdict string  `json:"verdict"`
-	Rate    float64 `json:"rate_bytes_per_min"`
-
-	Suspects []struct {
-		Function string   `json:"function"`
-		Share    float64  `json:"share"`
-		Path     []string `json:"path"`
-		Callers  []string `json:"callers"`
-	} `json:"suspects"`
-
-	Sources []struct {
-		Name   string `json:"name"`
-		State  string `json:"state"`
-		Reason string `json:"reason"`
-	} `json:"sources"`
-}
-
-func readSummary(path string) (s summary, err error) {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return s, err
-	}
-	return s, json.Unmarshal(raw, &s)
+	return l.check(s, truth)
 }
 
 // check compares a summary with the program's behaviour: the verdict, the line, the frames of the
 // stack, and the rate, which the program counted itself (truth, in MiB a minute). In so short a
 // time a leak and a warm-up look the same, so that the verdict is that it grows.
-func (s summary) check(l leak, truth float64) (said string, err error) {
+func (l leak) check(s *summary.Summary, truth float64) (said string, err error) {
 	for _, source := range s.Sources {
 		isOther := source.Name != "heap" && source.Name != "mapping" && source.Name != "fault"
-		if source.State != "attached" && !isOther {
+		if source.State != summary.SourceAttached && !isOther {
 			return "", fmt.Errorf("source %s: %s", source.Name, source.Reason)
 		}
 	}
 
-	if s.Verdict != "growing" {
-		return "", fmt.Errorf("verdict %q", s.Verdict)
+	if s.Class != verdict.ClassGrowing {
+		return "", fmt.Errorf("verdict %q", s.Class)
 	}
 	if len(s.Suspects) == 0 {
 		return "", errors.New("no call site is named")
@@ -142,13 +118,13 @@ func (s summary) check(l leak, truth float64) (said string, err error) {
 		return "", err
 	}
 
-	const mib = 1 << 20
-	if rate := s.Rate / mib; rate < truth/2 || rate > truth*2 || first.Share < 0.5 {
+	rate := *cmp.Or(s.RateBytesPerMin, new(float64)) / (1 << 20)
+	share := *cmp.Or(first.Share, new(float64))
+	if rate < truth/2 || rate > truth*2 || share < 0.5 {
 		return "", fmt.Errorf("%.0f MiB/min, %.0f%% of them there; the program counts %.0f MiB/min",
-			rate, first.Share*100, truth)
+			rate, share*100, truth)
 	}
-	return fmt.Sprintf("%s: %s (%s), %.0f MiB/min of %.0f", l.name, l.function, place, s.Rate/mib,
-		truth), nil
+	return fmt.Sprintf("%s: %s (%s), %.0f MiB/min of %.0f", l.name, l.function, place, rate, truth), nil
 }
 
 // checkFrames looks for frames of Python and of native code in a stack.
@@ -175,14 +151,6 @@ func (l leak) place() (string, error) {
 		return l.file, nil
 	}
 
-	raw, err := os.ReadFile(filepath.Join("test/dist/programs", l.file))
-	if err != nil {
-		return "", err
-	}
-	for i, line := range strings.Split(string(raw), "\n") {
-		if strings.Contains(line, l.text) {
-			return fmt.Sprintf("%s:%d", l.file, i+1), nil
-		}
-	}
-	return "", fmt.Errorf("%s has no %q", l.file, l.text)
+	return harness.Line(filepath.Join("test/dist/programs", l.file),
+		func(line string) bool { return strings.Contains(line, l.text) })
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 // An agent is where `allocscope agent` is reached, and its directory.
@@ -129,13 +131,11 @@ func awaitTrace(t *testing.T, folder string) (r result, text string) {
 // lineOf is where a file has a comment: "leaky.py:25".
 func lineOf(t *testing.T, path, comment string) string {
 	t.Helper()
-	for i, line := range strings.Split(read(t, path), "\n") {
-		if strings.Contains(line, comment) {
-			return fmt.Sprintf("%s:%d", filepath.Base(path), i+1)
-		}
+	place, err := harness.Line(path, func(line string) bool { return strings.Contains(line, comment) })
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("%s has no %q", path, comment)
-	return ""
+	return place
 }
 
 // startRanks starts the ranks of a job, of which one leaks so many bytes a second.

@@ -156,9 +156,11 @@ func (p pod) arguments(t *testing.T, c core.Container) []string {
 	return all
 }
 
-func write(t *testing.T, path, text string) {
+func write(t *testing.T, path, text string) { writeAs(t, path, text, 0o600) }
+
+func writeAs(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -181,14 +183,7 @@ func TestContainer(t *testing.T) {
 
 // TestContainerWithoutHostPID starts the agent as a manifest that lacks hostPID would.
 func TestContainerWithoutHostPID(t *testing.T) {
-	m := build(t, kubernetesFolder)
-	p := pod{
-		spec: m.pod(), maps: m.maps, fields: map[string]string{"spec.nodeName": "node-7"},
-		paths: map[string]string{
-			"/var/lib/kubelet/seccomp": filepath.Join(root(t), "deploy/kubernetes/agent"),
-			"/var/lib/allocscope":      t.TempDir(), "run": emptyDir(t),
-		},
-	}
+	p := podOf(t, build(t, kubernetesFolder), filepath.Join(root(t), "deploy/kubernetes/agent"))
 	p.spec.HostPID = false
 	name := "alone-" + itoa(os.Getpid())
 	remove(t, name)
@@ -203,16 +198,20 @@ func TestContainerWithoutHostPID(t *testing.T) {
 	})
 }
 
-func testContainer(t *testing.T, folder string) {
-	m := build(t, folder)
-	p := pod{
-		spec: m.pod(), maps: m.maps,
-		fields: map[string]string{"spec.nodeName": "node-7"},
+// podOf has the pod of a manifest, with folders of the test in place of the folders of a node.
+func podOf(t *testing.T, m manifests, seccomp string) pod {
+	t.Helper()
+	return pod{
+		spec: m.pod(), maps: m.maps, fields: map[string]string{"spec.nodeName": "node-7"},
 		paths: map[string]string{
-			"/var/lib/kubelet/seccomp": t.TempDir(), "/var/lib/allocscope": t.TempDir(),
+			"/var/lib/kubelet/seccomp": seccomp, "/var/lib/allocscope": t.TempDir(),
 			"run": emptyDir(t),
 		},
 	}
+}
+
+func testContainer(t *testing.T, folder string) {
+	p := podOf(t, build(t, folder), t.TempDir())
 	job := strings.ReplaceAll(strings.ToLower(t.Name()), "/", "-")
 	trainer, agent := "trainer-"+itoa(os.Getpid()), "agent-"+itoa(os.Getpid())
 

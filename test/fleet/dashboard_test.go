@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -68,16 +67,13 @@ func (s simulated) State() metrics.State {
 // ruleExpressions are the expressions of the recording rules and of the alerts, by their names.
 func ruleExpressions(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("../../deploy/prometheus/allocscope.rules.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, "../../deploy/prometheus/allocscope.rules.yaml")
 	var file struct {
 		Groups []struct {
 			Rules []struct{ Record, Alert, Expr string }
 		}
 	}
-	if err := yaml.Unmarshal(text, &file); err != nil {
+	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
 		t.Fatal(err)
 	}
 	expressions := make(map[string]string)
@@ -138,14 +134,11 @@ func TestDashboard(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	p := startPrometheus(t, server.Address().String())
+	p := startPrometheus(t, fmt.Sprintf(scrapeEachSecond, server.Address().String()))
 
-	text, err := os.ReadFile("../../deploy/grafana/allocscope.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, "../../deploy/grafana/allocscope.json")
 	var dashboard any
-	if err := json.Unmarshal(text, &dashboard); err != nil {
+	if err := json.Unmarshal([]byte(text), &dashboard); err != nil {
 		t.Fatal(err)
 	}
 	rules := ruleExpressions(t)

@@ -49,6 +49,15 @@ func newTotals() totals {
 	return t
 }
 
+// add adds the bytes of other ranks.
+func (t totals) add(other totals) {
+	for phase, of := range other {
+		for rank, bytes := range of {
+			t[phase][rank] += bytes
+		}
+	}
+}
+
 // A node is the folder of a trace of some ranks of a job, and its contents.
 type node struct {
 	*folder.Folder
@@ -283,11 +292,7 @@ func TestLoad(t *testing.T) {
 				made.Add(uint64(ranksOfNode * len(phases)))
 
 				mu.Lock()
-				for phase, of := range n.totals {
-					for rank, bytes := range of {
-						want[phase][rank] += bytes
-					}
-				}
+				want.add(n.totals)
 				mu.Unlock()
 			}
 			s := p.Stats()
@@ -380,11 +385,7 @@ func TestFullSpool(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.Close()
-		for phase, of := range n.totals {
-			for rank, bytes := range of {
-				want[phase][rank] = bytes
-			}
-		}
+		want.add(n.totals)
 	}
 
 	full := p.Stats()

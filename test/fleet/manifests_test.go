@@ -230,21 +230,18 @@ func TestSeccompProfile(t *testing.T) {
 	}
 }
 
-func checkVolumes(t *testing.T, pod core.PodSpec, maps map[string]core.ConfigMap) {
+func checkVolumes(t *testing.T, pod core.PodSpec, configs map[string]core.ConfigMap) {
 	t.Helper()
 	unused := make(map[string]bool)
 	for _, v := range pod.Volumes {
 		unused[v.Name] = true
-		if v.ConfigMap != nil && !slices.ContainsFunc(valuesOf(maps), func(c core.ConfigMap) bool {
+		if v.ConfigMap != nil && !slices.ContainsFunc(slices.Collect(maps.Values(configs)), func(c core.ConfigMap) bool {
 			return c.Name == v.ConfigMap.Name
 		}) {
 			t.Errorf("volume %s is of an unknown ConfigMap %s", v.Name, v.ConfigMap.Name)
 		}
 	}
-	known := make(map[string]bool)
-	for name := range unused {
-		known[name] = true
-	}
+	known := maps.Clone(unused)
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		for _, mount := range c.VolumeMounts {
 			if !known[mount.Name] {
@@ -256,13 +253,6 @@ func checkVolumes(t *testing.T, pod core.PodSpec, maps map[string]core.ConfigMap
 	for name := range unused {
 		t.Errorf("nobody mounts volume %s", name)
 	}
-}
-
-func valuesOf(maps map[string]core.ConfigMap) (all []core.ConfigMap) {
-	for _, c := range maps {
-		all = append(all, c)
-	}
-	return all
 }
 
 // documentedCapabilities are those that docs/guides/privileges.md lists.

@@ -111,6 +111,17 @@ func await(t *testing.T, what string, missing func() string) {
 	t.Fatalf("%s: %s", what, last)
 }
 
+// awaitPage waits until a page is there.
+func awaitPage(t *testing.T, what, url string) {
+	t.Helper()
+	await(t, what, func() string {
+		if _, err := get(url); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
 // freePorts returns TCP ports of loopback that nobody listens on.
 func freePorts(t *testing.T, count int) []int {
 	t.Helper()
@@ -140,14 +151,19 @@ func run(t *testing.T, command *exec.Cmd) string {
 
 // get returns the body of a page, or why there is none.
 func get(url string) (string, error) {
-	response, err := http.Get(url)
+	return bodyOf(http.Get(url))
+}
+
+// bodyOf returns the body of a response, or why there is none.
+func bodyOf(response *http.Response, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
+
+	body, err := io.ReadAll(io.LimitReader(response.Body, 256<<20))
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %.300s", url, response.Status, body)
+		err = fmt.Errorf("%s: %s: %.300s", response.Request.URL, response.Status, body)
 	}
 	return string(body), err
 }

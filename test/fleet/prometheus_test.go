@@ -4,42 +4,51 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
 )
 
-// A prometheusServer is a server that scrapes each second.
-type prometheusServer struct{ url string }
+// A prometheusServer is a server that scrapes agents.
+type prometheusServer struct {
+	url     string
+	process *process
+}
 
-// startPrometheus starts a server that scrapes an address, such as 127.0.0.1:9753.
-func startPrometheus(t *testing.T, target string) prometheusServer {
-	t.Helper()
-	folder := t.TempDir()
-	config := filepath.Join(folder, "prometheus.yml")
-	text := fmt.Sprintf(`
+// scrapeEachSecond is the configuration of a server that scrapes an address, such as 127.0.0.1:9753.
+const scrapeEachSecond = `
 global: {scrape_interval: 1s, scrape_timeout: 1s}
 scrape_configs:
   - job_name: allocscope
     static_configs: [{targets: [%q]}]
-`, target)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`
 
-	address := "127.0.0.1:" + strconv.Itoa(freePorts(t, 1)[0])
-	start(t, exec.Command("prometheus", "--config.file="+config,
-		"--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+address))
+// startPrometheus starts a server with a configuration.
+func startPrometheus(t *testing.T, config string) prometheusServer {
+	t.Helper()
+	folder := t.TempDir()
+	path := filepath.Join(folder, "prometheus.yml")
+	write(t, path, config)
+
+	address := "127.0.0.1:" + itoa(freePorts(t, 1)[0])
 	p := prometheusServer{url: "http://" + address}
-	await(t, "prometheus is ready", func() string {
-		if _, err := get(p.url + "/-/ready"); err != nil {
-			return err.Error()
+	p.process = start(t, exec.Command("prometheus", "--config.file="+path,
+		"--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+address))
+	awaitPage(t, "prometheus is ready", p.url+"/-/ready")
+	return p
+}
+
+// awaitRank waits until a query has one sample, of a rank.
+func (p prometheusServer) awaitRank(t *testing.T, query string, rank int) {
+	t.Helper()
+	await(t, query+" has the rank", func() string {
+		got, err := p.query(query)
+		if err != nil || len(got) != 1 || got[0].labels["rank"] != itoa(rank) {
+			return fmt.Sprintf("%v %v", got, err)
 		}
 		return ""
 	})
-	return p
 }
 
 // A sample is a value of an instant query.

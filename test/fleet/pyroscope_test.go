@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"os/exec"
@@ -58,12 +57,7 @@ func (p *pyroscope) start(t *testing.T) {
 	command := exec.Command(program(t, "ALLOCSCOPE_PYROSCOPE"), p.flags...)
 	command.Dir = p.folder
 	p.process = start(t, command)
-	await(t, "pyroscope is ready", func() string {
-		if _, err := get(p.url + "/ready"); err != nil {
-			return err.Error()
-		}
-		return ""
-	})
+	awaitPage(t, "pyroscope is ready", p.url+"/ready")
 }
 
 // restart ends the server in order and starts it again on its data.
@@ -106,18 +100,11 @@ func (p *pyroscope) call(method string, request, answer any) error {
 		return err
 	}
 	response, err := http.Post(p.url+"/"+method, "application/json", bytes.NewReader(body))
+	text, err := bodyOf(response, err)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", method, err)
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, 256<<20))
-	switch {
-	case err != nil:
-		return err
-	case response.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s: %s: %.300s", method, response.Status, text)
-	}
-	return json.Unmarshal(text, answer)
+	return json.Unmarshal([]byte(text), answer)
 }
 
 // profileTypes returns the IDs of the types of profiles that the server has.

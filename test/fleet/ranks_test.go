@@ -14,7 +14,7 @@ func TestRanks(t *testing.T) {
 	pyroscope := startPyroscope(t)
 	a := startAgent(t, "--env=TORCHELASTIC_RUN_ID="+job, "--min-rss=32MiB",
 		"--duration=30s", "--speed=100", "--push="+pyroscope.url)
-	prometheus := startPrometheus(t, a.address)
+	prometheus := startPrometheus(t, fmt.Sprintf(scrapeEachSecond, a.address))
 	startRanks(t, job, size, leaking, 4_000_000, 64_000_000)
 	page := func() (string, error) { return get("http://" + a.address + "/metrics") }
 	awaitRanks(t, page, job, "0", "1", "2", "3", "4", "5", "6", "7")
@@ -46,24 +46,11 @@ func TestRanks(t *testing.T) {
 		const growth = "allocscope_process_growth_bytes_per_second"
 		query := "topk(1, " + growth + " - on(job_id) group_left quantile by (job_id) (0.5, " +
 			growth + "))"
-		await(t, "the query has the rank", func() string {
-			got, err := prometheus.query(query)
-			if err != nil || len(got) != 1 || got[0].labels["rank"] != itoa(leaking) {
-				return fmt.Sprintf("%v %v", got, err)
-			}
-			return ""
-		})
+		prometheus.awaitRank(t, query, leaking)
 	})
 
 	t.Run("the alert on a leak with a trace names it", func(t *testing.T) {
-		query := ruleExpressions(t)["AllocscopeLeakConfirmed"]
-		await(t, "the alert has the rank", func() string {
-			got, err := prometheus.query(query)
-			if err != nil || len(got) != 1 || got[0].labels["rank"] != itoa(leaking) {
-				return fmt.Sprintf("%v %v", got, err)
-			}
-			return ""
-		})
+		prometheus.awaitRank(t, ruleExpressions(t)["AllocscopeLeakConfirmed"], leaking)
 	})
 
 	t.Run("Pyroscope has its growth", func(t *testing.T) {

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/export/metrics"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/test/meter"
 )
 
 // unlikeRank is the one of TestSeries that grows 6 MiB a second; the others grow 100 to 200 kB.
@@ -79,14 +77,8 @@ func TestSeries(t *testing.T) {
 	go agents.ListenAndServe() //nolint:errcheck // it ends with the test
 	t.Cleanup(func() { agents.Close() })
 
-	folder := t.TempDir()
-	config := filepath.Join(folder, "prometheus.yml")
-	write(t, config, "global: {scrape_interval: 15s}\nscrape_configs:\n  - job_name: allocscope\n"+
+	p := startPrometheus(t, "global: {scrape_interval: 15s}\nscrape_configs:\n  - job_name: allocscope\n"+
 		"    static_configs:\n      - "+strings.Join(targets, "\n      - ")+"\n")
-	address := "127.0.0.1:" + strconv.Itoa(freePorts(t, 1)[0])
-	server := start(t, exec.Command("prometheus", "--config.file="+config,
-		"--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+address))
-	p := prometheusServer{url: "http://" + address}
 
 	began := time.Now()
 	await(t, "all agents have been scraped twice", func() string {
@@ -119,27 +111,13 @@ func TestSeries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resident := residentBytes(t, server.Process.Pid)
-	server.stop(t, 15) // SIGTERM
-	cpu := server.ProcessState.UserTime() + server.ProcessState.SystemTime()
+	resident := meter.RSS(p.process.Process.Pid)
+	p.process.stop(t, 15) // SIGTERM
+	cpu := p.process.ProcessState.UserTime() + p.process.ProcessState.SystemTime()
 	t.Logf("%d ranks on %d nodes: %.0f series of the job, %.1f a rank; %.0f samples of one scrape "+
 		"of all, %.1f kB a node uncompressed; Prometheus: RSS %.0f MB, %.1f s of CPU in %.0f s; "+
 		"the query: %.0f ms",
 		ranks, ranks/ranksOfNode, series[0].value, series[0].value/float64(ranks), samples[0].value,
 		float64(len(response))/1e3, float64(resident)/1e6, cpu.Seconds(), elapsed.Seconds(),
 		took.Seconds()*1e3)
-}
-
-// residentBytes is the RSS of a process.
-func residentBytes(t *testing.T, pid int) int64 {
-	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := strconv.ParseInt(strings.Fields(string(raw))[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pages * int64(os.Getpagesize())
 }

@@ -60,16 +60,12 @@ func startSlurm(t *testing.T, path string) *slurm {
 	key := make([]byte, 1024)
 	rand.Read(key) //nolint:errcheck // never fails
 	keyFile := filepath.Join(folder, "munge.key")
-	if err := os.WriteFile(keyFile, key, 0o400); err != nil {
-		t.Fatal(err)
-	}
+	writeAs(t, keyFile, string(key), 0o400)
 	for _, name := range []string{"prolog", "epilog"} {
 		// slurmd gives them no PATH.
 		script := fmt.Sprintf("#!/bin/sh\nPATH=%s exec %s\n", path,
 			filepath.Join(root(t), "deploy/slurm", name))
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		writeAs(t, filepath.Join(folder, name), script, 0o755)
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -78,9 +74,7 @@ func startSlurm(t *testing.T, path string) *slurm {
 	host, _, _ = strings.Cut(host, ".")
 	ports := freePorts(t, 2)
 	text := fmt.Sprintf(slurmConfig, host, folder, ports[0], ports[1])
-	if err := os.WriteFile(s.config, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeAs(t, s.config, text, 0o644)
 
 	start(t, exec.Command("munged", "--foreground", "--force", "--num-threads=2",
 		"--key-file="+keyFile, "--socket="+folder+"/munge.socket", "--pid-file="+folder+"/munge.pid",

@@ -89,9 +89,7 @@ func asUnit(t *testing.T, folder string, options ...string) {
 			"--no-new-privs --inh-caps=%s --ambient-caps=%s --bounding-set=%s %s\n",
 		u.value(t, "UMask"), strings.Join(options, " "), list, list, list, command))
 	script := read(t, "systemctl")
-	if err := os.WriteFile(filepath.Join(folder, "systemctl"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	writeAs(t, filepath.Join(folder, "systemctl"), script, 0o755)
 	t.Cleanup(func() {
 		stop := exec.Command(filepath.Join(folder, "systemctl"), "stop")
 		stop.Run() //nolint:errcheck // it may be gone

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"image/png"
 	"os"
-	"os/signal"
 	"path/filepath"
 
 	"github.com/allocscope/allocscope/export/page/pagetest"
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 // maxPictureBytes is small: some readers have slow lines, and git keeps every version.
@@ -32,13 +32,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: images REPORT FOLDER")
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-
-	if err := takeAll(ctx, os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1)
-	}
+	harness.Main(func(ctx context.Context) error { return takeAll(ctx, os.Args[1], os.Args[2]) })
 }
 
 func takeAll(ctx context.Context, report, folder string) error {

@@ -9,13 +9,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 func main() {
@@ -49,17 +49,7 @@ func main() {
 		return
 	}
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-
-	failed, err := runAll(ctx, s, flag.Args())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(2)
-	}
-	if failed > 0 {
-		os.Exit(1)
-	}
+	harness.Main(func(ctx context.Context) error { return runAll(ctx, s, flag.Args()) })
 }
 
 // settings are the same for all kernels. Folders are absolute, and have the same paths in the
@@ -77,16 +67,17 @@ func (s settings) program(architecture, name string) string {
 }
 
 // runAll runs the tests on each kernel, given as NAME=IMAGE, and prints a line for each.
-func runAll(ctx context.Context, s settings, kernels []string) (failed int, err error) {
+func runAll(ctx context.Context, s settings, kernels []string) error {
+	failed := 0
 	for _, kernel := range kernels {
 		name, image, _ := strings.Cut(kernel, "=")
 		expected, err := expectationOf(name)
 		if err != nil {
-			return failed, err
+			return err
 		}
 		p, err := planFor(s, expected)
 		if err != nil {
-			return failed, err
+			return err
 		}
 
 		began, used := time.Now(), cpuTime()
@@ -98,10 +89,13 @@ func runAll(ctx context.Context, s settings, kernels []string) (failed int, err 
 		fmt.Print(r.report(p, time.Since(began), cpuTime()-used, log))
 
 		if ctx.Err() != nil {
-			return failed, ctx.Err()
+			return ctx.Err()
 		}
 	}
-	return failed, nil
+	if failed > 0 {
+		return fmt.Errorf("%d of %d kernels failed", failed, len(kernels))
+	}
+	return nil
 }
 
 // cpuTime is the CPU time of this process and its ended children.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -19,9 +18,7 @@ build) printf '#!/bin/sh\necho "$ERROR" >&2\nexit $STATUS\n' >"$4"; chmod +x "$4
 list) echo example.com/m ;;
 esac
 `
-	if err := os.WriteFile(filepath.Join(programs, "go"), []byte(goProgram), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, programs, "go", goProgram)
 
 	for _, c := range []struct {
 		name, status, message string

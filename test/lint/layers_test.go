@@ -21,6 +21,8 @@ func TestLayers(t *testing.T) {
 		{"tracer/overhead/controller", "github.com/google/pprof/profile", "pprof"},
 		{"tracer/kernel", module + "tracer/source", "not below"},
 		{"cmd/allocscope/trace", "github.com/NVIDIA/go-nvml/pkg/nvml", "NVML"},
+		{"shim", "github.com/cilium/ebpf/link", "kernel"},
+		{"record", "github.com/spf13/cobra", "no flag"},
 		{"cmd/allocscope/console", module + "cmd/allocscope/trace", "not below"},
 		{"bpf", module + "tracer", "bpf uses only bpf"},
 		{"tracer/new/room", "fmt", "in no layer"},
@@ -35,6 +37,15 @@ func TestLayers(t *testing.T) {
 			t.Errorf("%s imports %s: faults %q, want one with %q",
 				test.pkg, test.imported, faults, test.because)
 		}
+	}
+
+	imports := make(importsOf)
+	text := "package p\n\nimport \"github.com/NVIDIA/go-nvml/pkg/nvml\"\n"
+	if err := imports.add(source{"growth/trend/file_test.go", text}); err != nil {
+		t.Fatal(err)
+	}
+	if faults := imports.faults(); len(faults) != 1 || !strings.Contains(faults[0], "NVML") {
+		t.Errorf("a test imports NVML: faults %q", faults)
 	}
 
 	for _, file := range []string{"growth/judge/file.go", "growth/verdict/file_test.go"} {

@@ -10,14 +10,7 @@ import (
 func TestLinkFaults(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name, text string) source {
-		t.Helper()
-		path := filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, folder, name, text)
 		return source{name, text}
 	}
 
@@ -39,5 +32,17 @@ func TestLinkFaults(t *testing.T) {
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+// writeFile writes a file below a folder, with the folders above it.
+func writeFile(t *testing.T, folder, name, text string) {
+	t.Helper()
+	path := filepath.Join(folder, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
 	}
 }

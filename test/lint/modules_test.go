@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -17,13 +15,7 @@ func TestTypeFaults(t *testing.T) {
 		"y_test.go": "package m_test\n\nimport \"example.com/m\"\n\nvar _ int = m.F()\n",
 		"z/z.go":    "package z\n\nimport _ \"example.com/none\"\n",
 	} {
-		path := filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, folder, name, text)
 	}
 
 	faults, err := typeFaults(folder)

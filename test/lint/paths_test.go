@@ -1,17 +1,13 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 )
 
 func TestPathFaults(t *testing.T) {
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "go.mod"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, folder, "go.mod", "")
 	text := "`go.mod`, `make test`, `word` and `summary.json`\n`growth/gone.go`, `.ci/`, `f_lasti`\n"
 	got := pathFaults(folder, []source{{handbook, text}, {"README.md", "`other/gone.go`"}})
 	want := []string{

@@ -55,16 +55,24 @@ func processTree(pid, except int) []int {
 	}
 
 	members := []int{pid}
+	for _, child := range ChildrenOf(pid) {
+		members = append(members, processTree(child, except)...)
+	}
+	return members
+}
+
+// ChildrenOf returns the processes that a process has started.
+func ChildrenOf(pid int) (children []int) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, file := range files {
 		text, _ := os.ReadFile(file)
-		for _, child := range strings.Fields(string(text)) {
-			if number, err := strconv.Atoi(child); err == nil {
-				members = append(members, processTree(number, except)...)
+		for field := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				children = append(children, child)
 			}
 		}
 	}
-	return members
+	return children
 }
 
 // RSS returns the RSS of a process in bytes; 0 if it has ended.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
+	"github.com/allocscope/allocscope/test/harness"
 	"github.com/allocscope/allocscope/test/meter"
 )
 
@@ -31,7 +31,6 @@ type cell struct {
 	workload workload
 	way      way
 	name     string // of its folder
-	cpu      int    // of the workload; -1: any
 	log      *os.File
 	result   *result
 }
@@ -48,14 +47,14 @@ func (c *cell) measure(ctx context.Context) (err error) {
 	}
 	defer c.log.Close()
 
-	native, err := startTrainer(ctx, c.inside(c.cpu, c.workload.command...), c.log)
+	native, err := startTrainer(ctx, c.Inside(c.workload.command...), c.log)
 	if err != nil {
 		return err
 	}
 	traced := native
 	if c.way.wrap != nil {
-		command := c.way.wrap(c.workload.command, c.inner(c.name))
-		if traced, err = startTrainer(ctx, c.inside(c.cpu, command...), c.log); err != nil {
+		command := c.way.wrap(c.workload.command, c.Inner(c.name))
+		if traced, err = startTrainer(ctx, c.Inside(command...), c.log); err != nil {
 			return fmt.Errorf("%w: %s", err, lastLine(c.log.Name()))
 		}
 	}
@@ -71,7 +70,7 @@ func (c *cell) measure(ctx context.Context) (err error) {
 
 // prepare makes the folder of the cell.
 func (c *cell) prepare() (err error) {
-	folder := c.outer(c.name)
+	folder := c.Outer(c.name)
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return err
 	}
@@ -112,8 +111,8 @@ func (c *cell) trace(ctx context.Context, t *trainer, seconds int) (s stretch, e
 	tracer, except := t.command.Process.Pid, t.pid
 	end := func() error { return nil }
 	if c.way.attach != nil {
-		command := c.way.attach(c.tools, t.pid, seconds, c.outer(c.name))
-		a, err := attach(ctx, c.pinned(c.cpus-1, command...), c.way.ready, c.outer(c.name))
+		command := c.way.attach(c.tools, t.pid, seconds, c.Outer(c.name))
+		a, err := attach(ctx, command, c.way.ready, c.Outer(c.name))
 		if err != nil {
 			return s, err
 		}
@@ -151,6 +150,5 @@ func (r result) added() (target float64) {
 		more = append(more, held(s)-(held(r.native[i])+held(r.native[i+1]))/2)
 	}
 
-	slices.Sort(more)
-	return quantile(more, 0.5)
+	return harness.Quantile(more, 0.5)
 }

@@ -10,32 +10,27 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strings"
-	"sync"
-	"syscall"
+
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 // A bench has the settings that all cells share.
 type bench struct {
 	tools
-	root, testdata string // the Debian folder; testdata/peers
-	work           string // a folder in root, as its path is inside
+	harness.Debian
+	testdata       string // testdata/peers
 	libc           string // the C library of the workloads
 	rounds         int
-	seconds, last  int // of a stretch, and of the stretch for the report
-	long, longLast int // the same, for allocscope with its defaults
-	together       bool
+	seconds, last  int     // of a stretch, and of the stretch for the report
+	long, longLast int     // the same, for allocscope with its defaults
 	bound          float64 // of the time of a step, times native; 0: none
-	cpus           int
 }
 
 func main() {
 	var b bench
-	flag.StringVar(&b.root, "root", "", "the folder that testdata/peers/debian.sh prints")
+	flag.StringVar(&b.Root, "root", "", "the folder that testdata/peers/debian.sh prints")
 	flag.StringVar(&b.testdata, "testdata", "testdata/peers", "the workloads")
 	flag.StringVar(&b.allocscope, "allocscope", "bin/allocscope", "the program")
 	flag.StringVar(&b.memleak, "memleak", "", "the path that testdata/fetch-memleak.sh prints")
@@ -44,58 +39,36 @@ func main() {
 	flag.IntVar(&b.last, "last", 30, "seconds of the stretch for the report")
 	flag.IntVar(&b.long, "long", 60, "seconds of a traced stretch of allocscope with its defaults")
 	flag.IntVar(&b.longLast, "long-last", 300, "seconds of the stretch for its report")
-	flag.BoolVar(&b.together, "together", false,
-		"run the workloads at the same time, each on a processor of its own")
 	flag.Float64Var(&b.bound, "bound", 0,
 		"fail where a step takes more than this times the native time, beyond the noise")
 	names := flag.String("workloads", "", "which, with spaces between them (default all)")
 	wayNames := flag.String("ways", "", "which, with spaces between them (default all)")
 	flag.Parse()
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-
-	if err := b.run(ctx, *names, *wayNames); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		os.Exit(1)
-	}
+	harness.Main(func(ctx context.Context) error { return b.run(ctx, *names, *wayNames) })
 }
 
 func (b *bench) run(ctx context.Context, workloadNames, wayNames string) error {
-	chosen, err := choose(workloads, workloadNames, func(w workload) string { return w.name })
+	chosen, err := harness.Choose(workloads, workloadNames, func(w workload) string { return w.name })
 	if err != nil {
 		return err
 	}
 
-	chosenWays, err := choose(ways, wayNames, func(w way) string { return w.name })
+	chosenWays, err := harness.Choose(ways, wayNames, func(w way) string { return w.name })
 	if err != nil {
 		return err
 	}
-	if err := b.prepare(ctx, len(chosen)); err != nil {
+	if err := b.prepare(ctx); err != nil {
 		return err
 	}
-	defer os.RemoveAll(b.outer())
+	defer os.RemoveAll(b.Outer())
 
 	results := make([][]result, len(chosen))
-	var all sync.WaitGroup
 	for i, w := range chosen {
-		each := func() {
-			cpu := -1
-			if b.together {
-				cpu = i
-			}
-			for _, y := range chosenWays {
-				results[i] = append(results[i], b.measure(ctx, w, y, cpu))
-			}
-		}
-
-		if b.together {
-			all.Go(each)
-		} else {
-			each()
+		for _, y := range chosenWays {
+			results[i] = append(results[i], b.measure(ctx, w, y))
 		}
 	}
-	all.Wait()
 
 	fmt.Print(b.tables(chosen, results))
 	errs := []error{ctx.Err()}
@@ -105,48 +78,20 @@ func (b *bench) run(ctx context.Context, workloadNames, wayNames string) error {
 	return errors.Join(errs...)
 }
 
-// choose returns the items that are named; all of them if names is empty.
-func choose[T any](all []T, names string, nameOf func(T) string) (chosen []T, err error) {
-	wanted := strings.Fields(names)
-	if len(wanted) == 0 {
-		return all, nil
-	}
-
-	for _, name := range wanted {
-		i := slices.IndexFunc(all, func(one T) bool { return nameOf(one) == name })
-		if i < 0 {
-			return nil, fmt.Errorf("no workload or way %q: see plan.go", name)
-		}
-		chosen = append(chosen, all[i])
-	}
-	return chosen, nil
-}
-
 // prepare makes the folder of this run, with the workloads.
-func (b *bench) prepare(ctx context.Context, workloads int) (err error) {
-	if b.together {
-		b.cpus = workloads + 1
-	}
-	if there := runtime.NumCPU(); there < b.cpus {
-		return fmt.Errorf("-together needs %d processors, and this machine has %d", b.cpus, there)
-	}
-
+func (b *bench) prepare(ctx context.Context) (err error) {
 	if b.allocscope, err = filepath.Abs(b.allocscope); err != nil {
 		return err
 	}
 
-	found, _ := filepath.Glob(filepath.Join(b.root, "usr/lib/*/libc.so.6"))
+	found, _ := filepath.Glob(filepath.Join(b.Root, "usr/lib/*/libc.so.6"))
 	if len(found) == 0 {
-		return fmt.Errorf("no C library in the Debian folder %q", b.root)
+		return fmt.Errorf("no C library in the Debian folder %q", b.Root)
 	}
 	b.libc = found[0]
 
-	folder, err := os.MkdirTemp(filepath.Join(b.root, "tmp"), "peers")
-	if err != nil {
-		return err
-	}
-	b.work = "/tmp/" + filepath.Base(folder)
-	if err := os.CopyFS(folder, os.DirFS(b.testdata)); err != nil {
+	b.Enter = filepath.Join(b.testdata, "inside.sh")
+	if err := b.Prepare(b.testdata); err != nil {
 		return err
 	}
 
@@ -154,44 +99,19 @@ func (b *bench) prepare(ctx context.Context, workloads int) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(folder, programFile), program, 0o755); err != nil {
+	if err := os.WriteFile(b.Outer(programFile), program, 0o755); err != nil {
 		return err
 	}
 
-	argv := b.inside(-1, "gcc", "-O2", "-g", "-o", "loop", "loop.c")
+	argv := b.Inside("gcc", "-O2", "-g", "-o", "loop", "loop.c")
 	if text, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("compile loop.c: %w: %s", err, text)
 	}
 	return nil
 }
 
-// inner returns a path in the folder of this run, as it is inside the Debian folder.
-func (b *bench) inner(names ...string) string {
-	return filepath.Join(append([]string{b.work}, names...)...)
-}
-
-// outer returns the same path as inner, as it is outside the Debian folder.
-func (b *bench) outer(names ...string) string { return filepath.Join(b.root, b.inner(names...)) }
-
-// inside returns the command that runs another in the Debian folder, in the folder of this run.
-func (b *bench) inside(cpu int, command ...string) []string {
-	argv := []string{
-		filepath.Join(b.testdata, "inside.sh"), b.root,
-		"env", "--chdir", b.work, "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1",
-	}
-	return b.pinned(cpu, append(argv, command...)...)
-}
-
-// pinned returns the command that runs another on one processor; -1 is any.
-func (b *bench) pinned(cpu int, command ...string) []string {
-	if cpu < 0 {
-		return command
-	}
-	return append([]string{"taskset", "-c", fmt.Sprint(cpu)}, command...)
-}
-
 // measure returns one row of the table.
-func (b *bench) measure(ctx context.Context, w workload, y way, cpu int) result {
+func (b *bench) measure(ctx context.Context, w workload, y way) result {
 	r := result{workload: w, way: y}
 	leak, cache, err := placesOf(w, b.testdata)
 	if r.leak = leak; err != nil {
@@ -203,20 +123,20 @@ func (b *bench) measure(ctx context.Context, w workload, y way, cpu int) result 
 		return r
 	}
 
-	c := cell{bench: b, workload: w, way: y, name: w.name + "-" + y.name, cpu: cpu, result: &r}
+	c := cell{bench: b, workload: w, way: y, name: w.name + "-" + y.name, result: &r}
 	fmt.Fprintf(os.Stderr, "%s: %s\n", w.name, y.name)
 	if r.err = c.measure(ctx); r.err == nil {
 		r.report, r.unread = y.read(reporter{
-			outer: b.outer(c.name), inner: b.inner(c.name),
+			outer: b.Outer(c.name), inner: b.Inner(c.name),
 			workload: w, leak: leak, cache: cache,
 			inside: func(ctx context.Context, argv ...string) *exec.Cmd {
-				argv = b.inside(-1, argv...)
+				argv = b.Inside(argv...)
 				return exec.CommandContext(ctx, argv[0], argv[1:]...)
 			},
 		})
 	}
 
-	os.RemoveAll(b.outer(c.name)) // recordings are large
+	os.RemoveAll(b.Outer(c.name)) // recordings are large
 	fmt.Fprint(os.Stderr, r.row(), "\n")
 	return r
 }

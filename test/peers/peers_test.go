@@ -12,13 +12,14 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 const testdata = "../../testdata/peers"
 
 func workloadNamed(t *testing.T, name string) (w workload, leak, cache place) {
 	t.Helper()
-	chosen, err := choose(workloads, name, func(w workload) string { return w.name })
+	chosen, err := harness.Choose(workloads, name, func(w workload) string { return w.name })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -16,8 +15,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 // A reporter reads the files that a tool wrote to a folder. Some tools have commands for that, in
@@ -35,7 +34,7 @@ func (r reporter) output(argv ...string) ([]byte, error) {
 	defer stop()
 
 	c := r.inside(ctx, argv...)
-	ownGroup(c)
+	harness.OwnGroup(c)
 	var errors bytes.Buffer
 	c.Stderr = &errors
 	text, err := c.Output()
@@ -168,13 +167,9 @@ func ranked(sizes map[string]float64) (r report) {
 // readAllocscope returns the suspects of summary.json, or the stacks that accumulate if there is no
 // suspect.
 func readAllocscope(r reporter) (report, error) {
-	text, err := os.ReadFile(filepath.Join(r.outer, traceFolder, "summary.json"))
+	s, err := harness.Summary(filepath.Join(r.outer, traceFolder))
 	if err != nil {
 		return report{}, err
-	}
-	var s summary.Summary
-	if err := json.Unmarshal(text, &s); err != nil {
-		return report{}, fmt.Errorf("read summary.json: %w", err)
 	}
 
 	result := report{rates: true, verdict: string(s.Class)}

@@ -2,12 +2,12 @@ package main
 
 import (
 	"cmp"
-	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 // An entry is one line of a tool's report: a stack, leaf first, its share of all reported memory,
@@ -42,31 +42,19 @@ func (p place) in(frames []string) bool { return slices.ContainsFunc(frames, p.i
 
 // placesOf returns the lines of a workload that are marked as the leak and as the cache.
 func placesOf(w workload, folder string) (leak, cache place, err error) {
-	text, err := os.ReadFile(filepath.Join(folder, w.source))
-	if err != nil {
-		return leak, cache, err
-	}
-
+	path := filepath.Join(folder, w.source)
 	leak, cache = place{function: w.function}, place{function: w.cache}
-	for number, line := range strings.Split(string(text), "\n") {
-		here := fmt.Sprintf("%s:%d", w.source, number+1)
-		switch mark := marked.FindStringSubmatch(line); {
-		case mark == nil:
-		case mark[1] == "LEAK":
-			leak.line = here
-		default:
-			cache.line = here
-		}
+	if leak.line, err = harness.Line(path, isLeak.MatchString); err == nil {
+		cache.line, err = harness.Line(path, isCache.MatchString)
 	}
-
-	if leak.line == "" || cache.line == "" {
-		return leak, cache, fmt.Errorf("%s has no line with LEAK, or none with CACHE", w.source)
-	}
-	return leak, cache, nil
+	return leak, cache, err
 }
 
-// marked is a comment at the end of a line of Python or C.
-var marked = regexp.MustCompile(`\b(LEAK|CACHE)( \*/)?$`)
+// isLeak and isCache match a comment at the end of a line of Python or C.
+var (
+	isLeak  = regexp.MustCompile(`\bLEAK( \*/)?$`)
+	isCache = regexp.MustCompile(`\bCACHE( \*/)?$`)
+)
 
 // named returns the position of the first entry with the leak, from 1, and the share of all such
 // entries; 0 if there is none.

@@ -3,8 +3,9 @@ package main
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
+
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 const mib = 1 << 20
@@ -154,20 +155,8 @@ func cellText(text string) string {
 type spread struct{ low, median, high float64 }
 
 func spreadOf(numbers []float64) spread {
-	sorted := slices.Sorted(slices.Values(numbers))
-	return spread{quantile(sorted, 0.25), quantile(sorted, 0.5), quantile(sorted, 0.75)}
-}
-
-// quantile interpolates between the two numbers next to q; NaN if there are no numbers.
-func quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return math.NaN()
-	}
-
-	at := q * float64(len(sorted)-1)
-	below := int(at)
-	above := min(below+1, len(sorted)-1)
-	return sorted[below] + (sorted[above]-sorted[below])*(at-float64(below))
+	of := func(q float64) float64 { return harness.Quantile(numbers, q) }
+	return spread{of(0.25), of(0.5), of(0.75)}
 }
 
 // String is empty where nothing was measured.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 const (
@@ -30,7 +32,7 @@ type tool struct {
 func attach(ctx context.Context, argv []string, ready, folder string) (*tool, error) {
 	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	t := &tool{command: command, done: make(chan error, 1)}
-	ownGroup(t.command)
+	harness.OwnGroup(t.command)
 	t.command.Dir = folder
 
 	reader, writer, err := os.Pipe()

@@ -8,9 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/allocscope/allocscope/test/harness"
 	"github.com/allocscope/allocscope/test/meter"
 )
 
@@ -42,7 +42,7 @@ type trainer struct {
 // end of ctx kills it and all processes that it started.
 func startTrainer(ctx context.Context, argv []string, log *os.File) (*trainer, error) {
 	t := &trainer{command: exec.CommandContext(ctx, argv[0], argv[1:]...)}
-	ownGroup(t.command)
+	harness.OwnGroup(t.command)
 	t.command.Stderr = log
 
 	output, err := t.command.StdoutPipe()
@@ -63,13 +63,6 @@ func startTrainer(ctx context.Context, argv []string, log *os.File) (*trainer, e
 		_, err = fmt.Sscanf(answer, "%d planted %d", &t.pid, &t.kept)
 	}
 	return t, err
-}
-
-// ownGroup makes the end of the context kill all processes of a command.
-func ownGroup(c *exec.Cmd) {
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
-	c.WaitDelay = 10 * time.Second
 }
 
 // await returns the rest of the next line with a certain beginning. Tools print lines of their own

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,8 +16,8 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/test/harness"
 )
 
 func main() {
@@ -27,11 +26,14 @@ func main() {
 	work := flag.String("work", "", "folder to work in")
 	flag.Parse()
 
+	chosen, err := harness.Choose(ways, *names, func(w way) string { return w.name })
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(2)
+	}
+
 	failed := false
-	for _, w := range ways {
-		if *names != "" && !slices.Contains(strings.Fields(*names), w.name) {
-			continue
-		}
+	for _, w := range chosen {
 		began := time.Now()
 		errs := w.check(*program, filepath.Join(*work, w.name))
 		fmt.Printf("%-18s %-6s %.1f s\n", w.name, map[bool]string{true: "ok", false: "FAILED"}[len(errs) == 0],
@@ -59,11 +61,7 @@ func (w way) check(program, dir string) (errs []error) {
 	want, _ := w.run(filepath.Join(dir, "plain"))
 	got, said := w.run(filepath.Join(dir, "below"), program, "run", "--output", traced, "--")
 
-	var s summary.Summary
-	text, err := os.ReadFile(filepath.Join(traced, folder.SummaryFile))
-	if err == nil {
-		err = json.Unmarshal(text, &s)
-	}
+	s, err := harness.Summary(traced)
 	if err != nil {
 		return []error{fmt.Errorf("read the summary: %w; it says:\n%s", err, said)}
 	}

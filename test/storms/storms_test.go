@@ -5,7 +5,6 @@ package storms
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +22,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/test/harness"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -159,7 +159,9 @@ func trace(b *testing.B, target *tracertest.Target, seconds int) (s tracedStretc
 	}
 
 	s.rss = command.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
-	s.result = readSummary(b, filepath.Join(folder, "summary.json"))
+	if s.result, err = harness.Summary(folder); err != nil {
+		b.Fatal(err)
+	}
 	return s
 }
 
@@ -186,20 +188,6 @@ func cpuTime(b *testing.B, pid int) float64 {
 	return time.Duration(now.Nano()).Seconds()
 }
 
-func readSummary(b *testing.B, path string) *summary.Summary {
-	b.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		b.Fatal(err)
-	}
-
-	var s summary.Summary
-	if err := json.Unmarshal(text, &s); err != nil { // of any version
-		b.Fatalf("read %s: %v", path, err)
-	}
-	return &s
-}
-
 // reportCost fails the benchmark where tracing costs more than its bounds.
 //
 // The slow-down is the CPU time that tracing added to the storm, as a share of the elapsed time. A
@@ -216,9 +204,9 @@ func reportCost(
 	slowdownOf := func(cpuBefore float64, s stretch) float64 {
 		return (cpuOfRound(s) - cpuBefore) / elapsedOfRound(s)
 	}
-	middle := quantile(cpu, 0.5)
-	noise := slowdownOf(quantile(cpu, 0.25), stretch{
-		rounds: 1, cpu: quantile(cpu, 0.75), seconds: quantile(elapsed, 0.5),
+	middle := harness.Quantile(cpu, 0.5)
+	noise := slowdownOf(harness.Quantile(cpu, 0.25), stretch{
+		rounds: 1, cpu: harness.Quantile(cpu, 0.75), seconds: harness.Quantile(elapsed, 0.5),
 	})
 	slowdown := slowdownOf(middle, traced.stretch)
 	own := traced.own / traced.seconds
@@ -226,7 +214,7 @@ func reportCost(
 	metric(float64(traced.rounds)/traced.seconds, "rounds/s")
 	metric(middle*1e6, "us-CPU/round")
 	metric(cpuOfRound(traced.stretch)/middle, "x-CPU")
-	metric(elapsedOfRound(traced.stretch)/quantile(elapsed, 0.5), "x-elapsed")
+	metric(elapsedOfRound(traced.stretch)/harness.Quantile(elapsed, 0.5), "x-elapsed")
 	metric(slowdown, "slowdown")
 	metric(noise, "noise")
 	metric(own, "own-cores")
@@ -239,15 +227,6 @@ func reportCost(
 	if own > maxOwnCores {
 		b.Errorf("allocscope uses %.3f of a core, want at most %.2f", own, maxOwnCores)
 	}
-}
-
-// quantile interpolates between the two numbers next to q.
-func quantile(numbers []float64, q float64) float64 {
-	sorted := slices.Sorted(slices.Values(numbers))
-	at := q * float64(len(sorted)-1)
-	below := int(at)
-	above := min(below+1, len(sorted)-1)
-	return sorted[below] + (sorted[above]-sorted[below])*(at-float64(below))
 }
 
 // reportResult fails the benchmark where the leak is not first or its rate is wrong, and where the

@@ -131,8 +131,7 @@ func TestAgentRefusals(t *testing.T) {
 	byVariable := allocscope(t, "agent", "--listen", "")
 	byVariable.Env = append(byVariable.Env, "ALLOCSCOPE_DIRECTORY=/nowhere/a/b", "ALLOCSCOPE_NO_FLAG=1")
 	c := begin(t, byVariable)
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "open /nowhere/a/b: ", "no flag for the environment variable ALLOCSCOPE_NO_FLAG")
+	c.mustEndSaying(2, "open /nowhere/a/b: ", "no flag for the environment variable ALLOCSCOPE_NO_FLAG")
 
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	writeFile(t, rules, "jobs:\n- comand: x\n", 0o600)

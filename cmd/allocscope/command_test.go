@@ -148,6 +148,20 @@ func (c *command) mustEnd(status int) {
 	}
 }
 
+// mustEndSaying also checks for words on standard error.
+func (c *command) mustEndSaying(status int, words ...string) {
+	c.t.Helper()
+	c.mustEnd(status)
+	mustSay(c.t, "stderr", c.stderr.String(), words...)
+}
+
+// mustPrint waits for a good end, and checks for words on standard output.
+func (c *command) mustPrint(words ...string) {
+	c.t.Helper()
+	c.mustEnd(0)
+	mustSay(c.t, "stdout", c.stdout.String(), words...)
+}
+
 // interrupt is one Ctrl-C, after which allocscope must write its files and end well.
 func (c *command) interrupt() {
 	c.t.Helper()

@@ -194,8 +194,7 @@ func testNotContinued(t *testing.T) {
 
 	t.Run("its own folder", func(t *testing.T) {
 		c := begin(t, allocscope(t, traceArguments(target.PID(), good, "--force", "--continue", good)...))
-		c.mustEnd(2)
-		mustSay(t, "stderr", c.stderr.String(), "--output names the same folder")
+		c.mustEndSaying(2, "--output names the same folder")
 		if readFile(t, good, folder.SummaryFile) != text {
 			t.Error("the summary has changed")
 		}

@@ -126,9 +126,7 @@ func testDemoPython(t *testing.T) {
 	cmd := allocscope(t, "demo")
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(cmd.Environ(), "PATH="+cmd.Dir)
-	c := begin(t, cmd)
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "needs python3", "apt install python3")
+	begin(t, cmd).mustEndSaying(2, "needs python3", "apt install python3")
 	if left, err := os.ReadDir(cmd.Dir); err != nil || len(left) > 0 {
 		t.Errorf("leaves %v, %v", left, err)
 	}
@@ -137,6 +135,5 @@ func testDemoPython(t *testing.T) {
 func testDemoPrivilege(t *testing.T) {
 	t.Parallel()
 	c := begin(t, unprivileged(allocscope(t, "demo")))
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "permission denied (sudo allocscope demo)")
+	c.mustEndSaying(2, "permission denied (sudo allocscope demo)")
 }

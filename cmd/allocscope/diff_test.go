@@ -75,8 +75,7 @@ func testDiffTraces(t *testing.T) {
 
 	page := filepath.Join(t.TempDir(), "diff.html")
 	c := call(t, "diff", leaking, fixed, "--html", page, "--limit", "3")
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), r.Name, "By component (resident_space, bytes/min)",
+	c.mustPrint(r.Name, "By component (resident_space, bytes/min)",
 		"vanished", "remember", "--limit, --json")
 	mustSay(t, "the page", readFile(t, filepath.Dir(page), "diff.html"), r.Name, "remember")
 }

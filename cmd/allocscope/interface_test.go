@@ -132,14 +132,10 @@ func python(t *testing.T, launcher []string, arguments ...string) *tracertest.Ta
 
 func testCandidates(t *testing.T) {
 	target := python(t, nil, "candidate")
-	c := call(t, "trace")
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "name the process: allocscope trace PID",
+	call(t, "trace").mustEndSaying(2, "name the process: allocscope trace PID",
 		"RSS", "AGE", "COMMAND")
 
-	c = call(t, "ps")
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), itoa(target.PID()))
+	call(t, "ps").mustPrint(itoa(target.PID()))
 }
 
 func testName(t *testing.T) {
@@ -157,14 +153,12 @@ func testName(t *testing.T) {
 	} {
 		dir := newFolder(t)
 		c := begin(t, allocscope(t, "trace", "--name", name, "--output", dir, "--duration", "1s"))
-		c.mustEnd(0)
-		mustSay(t, "stderr", c.stderr.String(), fmt.Sprintf("--name %q is PID %d: ", name, pid))
+		c.mustEndSaying(0, fmt.Sprintf("--name %q is PID %d: ", name, pid))
 	}
 
 	dir := newFolder(t)
 	c := call(t, "trace", "--name", twice, "--output", dir)
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "is in the command lines of 2 jobs",
+	c.mustEndSaying(2, "is in the command lines of 2 jobs",
 		itoa(first.PID()), itoa(second.PID()), twice+" --a", twice+" --b", "RSS", "AGE")
 	if exists(dir) {
 		t.Error("it makes a folder")
@@ -222,13 +216,11 @@ func testPS(t *testing.T) {
 	}
 
 	c := call(t, "ps", "--all")
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), itoa(os.Getpid()), "listed?[31m")
+	c.mustPrint(itoa(os.Getpid()), "listed?[31m")
 	mustSay(t, "stderr", c.stderr.String(), "PACE is the growth of RSS over ")
 
 	c = begin(t, unprivileged(allocscope(t, "ps")))
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), itoa(target.PID()), "listed?[31m")
+	c.mustPrint(itoa(target.PID()), "listed?[31m")
 	mustSay(t, "stderr", c.stderr.String(), "of other users could not be read: sudo allocscope ps")
 }
 
@@ -241,13 +233,9 @@ func testPositional(t *testing.T) {
 		t.Errorf("traced PID %d, want %s", s.Process.PID, pid)
 	}
 
-	c := call(t, "doctor", pid)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "ok    pid "+pid)
+	call(t, "doctor", pid).mustPrint("ok    pid " + pid)
 
-	c = call(t, "mark", pid, "text")
-	c.mustEnd(1)
-	mustSay(t, "stderr", c.stderr.String(), "no trace of it", "allocscope trace "+pid)
+	call(t, "mark", pid, "text").mustEndSaying(1, "no trace of it", "allocscope trace "+pid)
 }
 
 func testEnvironment(t *testing.T) {
@@ -258,9 +246,7 @@ func testEnvironment(t *testing.T) {
 		"ALLOCSCOPE_OVERHEAD=off", "ALLOCSCOPE_PID=1", "ALLOCSCOPE_NO_TUI=1",
 		"ALLOCSCOPE_SOURCES=heap", "ALLOCSCOPE_OVERHAED=1%", "ALLOCSCOPE_JSON=true")
 	c := begin(t, cmd)
-	c.mustEnd(0)
-	mustSay(t, "stderr", c.stderr.String(),
-		"warn: there is no flag for the environment variable ALLOCSCOPE_OVERHAED\n")
+	c.mustEndSaying(0, "warn: there is no flag for the environment variable ALLOCSCOPE_OVERHAED\n")
 
 	s := readSummary(t, dir)
 	if s.Process.PID != target.PID() || s.Overhead.Limit != 0.02 || len(s.Sources) == 0 {
@@ -285,9 +271,7 @@ func testEnvironmentRefused(t *testing.T) {
 	} {
 		cmd := allocscope(t, "trace")
 		cmd.Env = append(cmd.Environ(), entry)
-		c := begin(t, cmd)
-		c.mustEnd(2)
-		mustSay(t, "stderr", c.stderr.String(), want, "try 'allocscope trace --help'")
+		begin(t, cmd).mustEndSaying(2, want, "try 'allocscope trace --help'")
 	}
 }
 
@@ -346,9 +330,7 @@ func testLatest(t *testing.T) {
 	}
 
 	c := in("report")
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "there is no allocscope-latest here",
-		"allocscope report DIR")
+	c.mustEndSaying(2, "there is no allocscope-latest here", "allocscope report DIR")
 
 	in("trace", itoa(target.PID()), "--duration", "1s").mustEnd(0)
 	name, err := os.Readlink(filepath.Join(where, folder.LatestLink))
@@ -371,8 +353,7 @@ func testLatest(t *testing.T) {
 	view.interrupt()
 
 	c = in("view", name, "another")
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "2 folders are named", "the newest is "+name)
+	c.mustEndSaying(2, "2 folders are named", "the newest is "+name)
 
 	in("trace", itoa(target.PID()), "--duration", "1s", "--output", "elsewhere").mustEnd(0)
 	if again, err := os.Readlink(filepath.Join(where, folder.LatestLink)); again != name {
@@ -390,8 +371,7 @@ func testHelp(t *testing.T) {
 		"verdict": {"\nExit status:\n", "  3  a leak, or a rank that stands out, was found"},
 	} {
 		c := call(t, name, "--help")
-		c.mustEnd(0)
-		mustSay(t, "the help of "+name, c.stdout.String(), wanted...)
+		c.mustPrint(wanted...)
 		for line := range strings.Lines(c.stdout.String()) {
 			if len(strings.TrimSuffix(line, "\n")) > 110 {
 				t.Errorf("the help of %s has a line of %d bytes: %s", name, len(line), line)

@@ -94,8 +94,7 @@ func testObjectsCounts(t *testing.T) {
 	}
 
 	c = call(t, "objects", "--pid", itoa(target.PID()))
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), fmt.Sprintf("(PID %d), Python 3.", target.PID()),
+	c.mustPrint(fmt.Sprintf("(PID %d), Python 3.", target.PID()),
 		"1,500", recordType, "other types (--all)")
 	c = call(t, "objects", "--all", itoa(target.PID()))
 	c.mustEnd(0)
@@ -149,13 +148,10 @@ func testObjectsKeepers(t *testing.T) {
 	}
 
 	c = call(t, "objects", "--keepers", recordType, itoa(target.PID()))
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "Who keeps "+recordType,
-		"kept_records.cache (dict, 700 entries) -> Record")
+	c.mustPrint("Who keeps "+recordType, "kept_records.cache (dict, 700 entries) -> Record")
 
 	c = call(t, "objects", "--keepers", "NoSuchType", itoa(target.PID()))
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "NoSuchType", "--all lists the types")
+	c.mustEndSaying(2, "NoSuchType", "--all lists the types")
 }
 
 // lastCount awaits so many counts more, and returns the last.
@@ -215,8 +211,7 @@ func testObjectsOtherProgram(t *testing.T) {
 	lastCount(t, c, 1)
 	target.Say("exec")
 	target.Await("ready")
-	c.mustEnd(0)
-	mustSay(t, "stderr", c.stderr.String(), "executes another program now: ", "kept_records.py")
+	c.mustEndSaying(0, "executes another program now: ", "kept_records.py")
 	for line := range strings.Lines(c.stdout.String()) {
 		if n := countedRecords(counted(t, line)); n != 300 {
 			t.Errorf("%d records, want the 300 of the first program", n)
@@ -228,8 +223,7 @@ func testObjectsEarlyEnd(t *testing.T) {
 	t.Parallel()
 	target := startRecords(t, 1)
 	c := call(t, "objects", "--every", "1s", "--duration", "1ms", itoa(target.PID()))
-	c.mustEnd(1)
-	mustSay(t, "stderr", c.stderr.String(), itoa(target.PID()), "the end came before the first count")
+	c.mustEndSaying(1, itoa(target.PID()), "the end came before the first count")
 }
 
 // A child reads the process, and the kernel ends the child where memory is short.
@@ -278,13 +272,11 @@ func testObjectsPrivilege(t *testing.T) {
 			[]string{"CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH"},
 			func(name string) bool { return name == missing })
 		c = begin(t, withCapabilities(allocscope(t, "objects", itoa(target.PID())), names))
-		c.mustEnd(2)
-		mustSay(t, "stderr", c.stderr.String(), "grant "+missing)
+		c.mustEndSaying(2, "grant "+missing)
 	}
 
 	c = begin(t, unprivileged(allocscope(t, "objects", itoa(target.PID()))))
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "permission denied", "CAP_SYS_PTRACE")
+	c.mustEndSaying(2, "permission denied", "CAP_SYS_PTRACE")
 }
 
 func testObjectsRefuses(t *testing.T) {
@@ -299,9 +291,7 @@ func testObjectsRefuses(t *testing.T) {
 		{[]string{itoa(steps.PID()), "--duration", "5s"}, []string{"--every"}},
 		{[]string{itoa(steps.PID()), "--every", "0.1"}, []string{"less than 1s"}},
 	} {
-		c := call(t, append([]string{"objects"}, r.arguments...)...)
-		c.mustEnd(2)
-		mustSay(t, "stderr", c.stderr.String(), r.words...)
+		call(t, append([]string{"objects"}, r.arguments...)...).mustEndSaying(2, r.words...)
 	}
 }
 
@@ -455,9 +445,7 @@ func testObjectsLosses(t *testing.T) {
 		t.Errorf("allocated by %q (stack %s), want %s", where, first.StackID, line)
 	}
 
-	c := call(t, "show", "--details", dir)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "outputs.losses (list, ",
+	call(t, "show", "--details", dir).mustPrint("outputs.losses (list, ",
 		"float32 [64, 1] cpu, ", " with their graph: ")
 }
 
@@ -466,8 +454,7 @@ func testObjectsOff(t *testing.T) {
 	t.Parallel()
 	target := startRecords(t, 100)
 	dir := newFolder(t)
-	c := call(t, traceArguments(target.PID(), dir, "--keepers", "off", "--duration", "3s")...)
-	c.mustEnd(0)
+	call(t, traceArguments(target.PID(), dir, "--keepers", "off", "--duration", "3s")...).mustEnd(0)
 	if s := readSummary(t, dir); s.Objects != nil || s.Keepers != nil {
 		t.Errorf("objects %+v and keepers %+v, want none", s.Objects, s.Keepers)
 	}
@@ -475,7 +462,6 @@ func testObjectsOff(t *testing.T) {
 		t.Error("there is a file of objects")
 	}
 
-	c = call(t, traceArguments(target.PID(), dir, "--keepers", "maybe")...)
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "--keepers", "maybe")
+	c := call(t, traceArguments(target.PID(), dir, "--keepers", "maybe")...)
+	c.mustEndSaying(2, "--keepers", "maybe")
 }

@@ -92,8 +92,7 @@ func testRanksFolders(t *testing.T) {
 		"1 rank is missing of the job's 8: 3")
 	call(t, append([]string{"ranks", "--fail-on", "outlier"}, folders[:2]...)...).mustEnd(int(exit.Inconclusive))
 	c = call(t, append([]string{"ranks", "--rank", "5"}, others[3:]...)...)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "CANNOT TELL", "rank 5", "By stack")
+	c.mustPrint("CANNOT TELL", "rank 5", "By stack")
 }
 
 // The answers are from Prometheus and Pyroscope (fleet/query/testdata).
@@ -112,8 +111,7 @@ func testRanksServers(t *testing.T) {
 	defer server.Close()
 
 	c := call(t, "ranks", "--prometheus", server.URL, "--job", "resnet50-17")
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "RANK 3 STANDS OUT", "the growth of 1 of 8 ranks is unknown")
+	c.mustPrint("RANK 3 STANDS OUT", "the growth of 1 of 8 ranks is unknown")
 	c = call(t, "ranks", "--prometheus", server.URL, "--pyroscope", server.URL, "--job", "resnet50-17", "--json")
 	c.mustEnd(0)
 	mustFit(t, "ranks.json", c.stdout.String())
@@ -171,15 +169,11 @@ func testRanksTraceLengths(t *testing.T) {
 	arguments := []string{
 		"ranks", "--prometheus", server.URL, "--pyroscope", server.URL, "--job", "1", "--rank", "3",
 	}
-	c := call(t, arguments...)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(),
+	call(t, arguments...).mustPrint(
 		"no call site of rank 3 grows much more than on rank 2 (the median)")
 
 	withLengths = false
-	c = call(t, arguments...)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(),
+	call(t, arguments...).mustPrint(
 		"whether rank 2 (the median) grows there, too, is not\nknown",
 		"the traces of rank 3 and rank 2 are not compared")
 
@@ -217,8 +211,7 @@ func testRanksRefusals(t *testing.T) {
 		"--rank 77 " + strings.Join(folders, " "):  "there is no rank 77",
 	} {
 		c := call(t, append([]string{"ranks"}, strings.Fields(arguments)...)...)
-		c.mustEnd(int(exit.Refused))
-		mustSay(t, arguments, c.stderr.String(), says)
+		c.mustEndSaying(int(exit.Refused), says)
 	}
 }
 
@@ -230,6 +223,5 @@ func testRanksDamaged(t *testing.T) {
 	}
 	writeFile(t, filepath.Join(damaged, folder.SummaryFile), "{\n  \"schema\": \"allocscope/1\",", 0o600)
 	c := call(t, append([]string{"ranks", damaged}, recordedRanks(t)...)...)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "RANK 3 STANDS OUT", "1 folder is not read")
+	c.mustPrint("RANK 3 STANDS OUT", "1 folder is not read")
 }

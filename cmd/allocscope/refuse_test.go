@@ -130,9 +130,7 @@ func testProcess(t *testing.T) {
 }
 
 func testUnknownCommand(t *testing.T) {
-	c := call(t, "tracee")
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), `error: unknown command "tracee"`, "trace\n")
+	call(t, "tracee").mustEndSaying(2, `error: unknown command "tracee"`, "trace\n")
 }
 
 // unprivileged makes a command run as a user who may do nothing special.

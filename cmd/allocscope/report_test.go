@@ -59,9 +59,7 @@ func testReportFolder(t *testing.T) {
 
 // Package report proves which folders have no report.
 func testReportRefusals(t *testing.T) {
-	c := call(t, "report", "/nowhere")
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "open /nowhere: there is no such folder")
+	call(t, "report", "/nowhere").mustEndSaying(2, "open /nowhere: there is no such folder")
 
 	killed := summaryFolder(t)
 	writeFile(t, filepath.Join(killed, folder.TimelineFile), "time_s,rss_bytes,", 0o600)
@@ -69,9 +67,7 @@ func testReportRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	c = call(t, "report", killed)
-	c.mustEnd(1)
-	mustSay(t, "stderr", c.stderr.String(), "the trace still runs, or was killed before its end")
+	call(t, "report", killed).mustEndSaying(1, "the trace still runs, or was killed before its end")
 	if exists(filepath.Join(killed, folder.ReportFile)) {
 		t.Error("there is a report")
 	}

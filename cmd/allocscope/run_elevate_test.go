@@ -255,8 +255,7 @@ func testRunBySudo(t *testing.T) {
 	t.Run("ticket", func(t *testing.T) {
 		sudo := sudoFolder(t) + system
 		c := by(t, reachableFolder(t), sudo, "sh", "-c", "sudo -n -- id -u; sudo -- true; sudo -n -- id -u")
-		c.mustEnd(0)
-		mustSay(t, "stderr", c.stderr.String(), "sudo: a password is required")
+		c.mustEndSaying(0, "sudo: a password is required")
 		if c.stdout.String() != "0\n" { // by the ticket of the command's own call
 			t.Errorf("stdout %q, want root once", c.stdout.String())
 		}
@@ -266,8 +265,7 @@ func testRunBySudo(t *testing.T) {
 		}
 
 		c = by(t, reachableFolder(t), sudo, "true")
-		c.mustEnd(0)
-		mustSay(t, "stderr", c.stderr.String(), warning)
+		c.mustEndSaying(0, warning)
 	})
 
 	t.Run("not needed", func(t *testing.T) {
@@ -275,9 +273,7 @@ func testRunBySudo(t *testing.T) {
 		cmd := withCapabilities(allocscope(t, runArguments(dir, "id", "-u")...),
 			documentedCapabilities(t))
 		cmd.Env = append(cmd.Env, "PATH=/usr/bin:/bin")
-		c := begin(t, cmd)
-		c.mustEnd(0)
-		mustSay(t, "stdout", c.stdout.String(), "65534\n")
+		begin(t, cmd).mustPrint("65534\n")
 		mustBeOf(t, filepath.Join(dir, folder.SummaryFile), nobody)
 	})
 
@@ -293,8 +289,7 @@ func testRunBySudo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := reachableFolder(t)
 			r := by(t, dir, c.sudo, "/bin/echo", "started")
-			r.mustEnd(2)
-			mustSay(t, "stderr", r.stderr.String(), c.words)
+			r.mustEndSaying(2, c.words)
 			if r.stdout.String() != "" || exists(dir) {
 				t.Errorf("the command was started, or %s is there: %s", dir, r.stdout.String())
 			}

@@ -265,9 +265,7 @@ func testRunInput(t *testing.T) {
 	t.Parallel()
 	cmd := runPrepared(t, newFolder(t), "wc", "-c")
 	cmd.Stdin = strings.NewReader(strings.Repeat("x", 1<<20))
-	c := begin(t, cmd)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "1048576\n")
+	begin(t, cmd).mustPrint("1048576\n")
 }
 
 // Programs that the command starts as another user can load the shim, too.
@@ -309,8 +307,7 @@ func testRunStatic(t *testing.T) {
 	c.awaitLine(" is not attached: the shim does not see its allocations")
 	time.Sleep(time.Second) // a program that ends at once has no notes
 	_ = unix.Kill(pid, unix.SIGUSR2)
-	c.mustEnd(0)
-	mustSay(t, "stderr", c.stderr.String(), "malloc was not traced (the shim does not see its "+
+	c.mustEndSaying(0, "malloc was not traced (the shim does not see its "+
 		"allocations, or was not loaded)")
 }
 
@@ -322,9 +319,7 @@ func testRunName(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Path, cmd.Args[0] = name, "run"
-	c := begin(t, cmd)
-	c.mustEnd(0)
-	mustSay(t, "stderr", c.stderr.String(), "NOT ENOUGH DATA")
+	begin(t, cmd).mustEndSaying(0, "NOT ENOUGH DATA")
 }
 
 // A signal sent to the launcher only reaches the command once.
@@ -504,10 +499,8 @@ func testRunOutput(t *testing.T) {
 		t.Errorf("command line %q, process %+v", s.CommandLine, s.Process)
 	}
 
-	c = call(t, "run", "--fail-on", "leak", "--output", newFolder(t), "--", "true")
-	c.mustEnd(4)
-	c = call(t, "run", "--fail-on", "leak", "--output", newFolder(t), "--", "false")
-	c.mustEnd(1)
+	call(t, "run", "--fail-on", "leak", "--output", newFolder(t), "--", "true").mustEnd(4)
+	call(t, "run", "--fail-on", "leak", "--output", newFolder(t), "--", "false").mustEnd(1)
 }
 
 // mustBeOf checks the owner of a file.
@@ -535,8 +528,7 @@ func testRunBehindSudo(t *testing.T) {
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", inner + "; exit $?"}
 	cmd.Env = append(cmd.Env, "SUDO_UID="+itoa(nobody), "SUDO_GID="+itoa(nobody), "VIRTUAL_ENV=/v")
 	c := begin(t, cmd)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "65534\n65534\n/nonexistent\n")
+	c.mustPrint("65534\n65534\n/nonexistent\n")
 	mustSay(t, "stderr", c.stderr.String(),
 		"of your environment sudo has dropped VIRTUAL_ENV, and replaced PATH")
 	mustBeOf(t, filepath.Join(dir, folder.SummaryFile), nobody)

@@ -484,9 +484,7 @@ func testForce(t *testing.T) {
 	first.interrupt()
 	notes := filepath.Join(dir, "notes.txt")
 	writeFile(t, notes, "precious", 0o644)
-	refused := call(t, traceArguments(target.PID(), dir)...)
-	refused.mustEnd(2)
-	mustSay(t, "stderr", refused.stderr.String(), "error: create "+dir, "--force")
+	call(t, traceArguments(target.PID(), dir)...).mustEndSaying(2, "error: create "+dir, "--force")
 	if got := flat(readProfile(t, dir, folder.GrowthFile), "leak_here"); got != heldObjects(10, 100) {
 		t.Errorf("without --force: %+v", got)
 	}

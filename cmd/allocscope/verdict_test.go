@@ -158,14 +158,11 @@ func testVerdictRefusals(t *testing.T) {
 func testVerdictStatus(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leak.csv")
 	writeFile(t, path, recorded(growingSteadily), 0o600)
-	c := call(t, "verdict", path)
-	c.mustEnd(0)
-	c = call(t, "verdict", path, "--fail-on", "suspected")
+	call(t, "verdict", path).mustEnd(0)
+	c := call(t, "verdict", path, "--fail-on", "suspected")
 	c.mustEnd(3)
 	mustSay(t, "stdout", c.stdout.String(), "LEAK   ", "HOW FAST  +")
 	mustSay(t, "stderr", c.stderr.String(), "the verdict is leak (--fail-on suspected)")
 
-	c = call(t, "verdict", path+".missing", "--fail-on", "leak")
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "no such file")
+	call(t, "verdict", path+".missing", "--fail-on", "leak").mustEndSaying(2, "no such file")
 }

@@ -59,21 +59,6 @@ func (l loader) train(steps int) (leaked int64) {
 	return leaked
 }
 
-// leakLine is the line of a program that leaks, as the text of a frame ends.
-func leakLine(t *testing.T, program string) string {
-	t.Helper()
-	text, err := os.ReadFile(tracertest.Source(program))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	before, _, found := strings.Cut(string(text), "# LEAK")
-	if !found {
-		t.Fatalf("%s has no line that is marked as # LEAK", program)
-	}
-	return fmt.Sprintf("%s:%d)", program, strings.Count(before, "\n")+1)
-}
-
 // TestBreakdown traces a real trainer with workers, which grow by copies of the pages of labels: they
 // count references there. The ground truths are the bytes that the program has leaked and the
 // kernel's count of private memory. readSummary checks that all rows sum to the RSS of the kernel.

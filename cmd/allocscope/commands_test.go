@@ -42,7 +42,7 @@ func testDoctor(t *testing.T) {
 
 func testDoctorPID(t *testing.T) {
 	target := startSteps(t)
-	c := call(t, "doctor", "--pid", itoa(target.PID()))
+	c := call(t, "doctor", itoa(target.PID()))
 	c.mustPrint("ok    pid "+itoa(target.PID()), "ok    source heap",
 		" malloc, ", " free, ", "/libc.so.6\n")
 

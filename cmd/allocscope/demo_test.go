@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestDemo(t *testing.T) {
@@ -66,6 +67,12 @@ func lineOf(t *testing.T, path, text string) int {
 		t.Fatalf("%s has no %q", path, text)
 	}
 	return strings.Count(before, "\n") + 1
+}
+
+// leakLine is the line of a program that leaks, as the text of a frame ends.
+func leakLine(t *testing.T, program string) string {
+	t.Helper()
+	return fmt.Sprintf("%s:%d)", program, lineOf(t, tracertest.Source(program), "# LEAK"))
 }
 
 func testDemoLeak(t *testing.T) {

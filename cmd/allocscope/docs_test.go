@@ -157,6 +157,11 @@ var update = flag.Bool("update", false, "write the generated pages")
 func TestReference(t *testing.T) {
 	const path = repository + "/docs/reference/cli.md"
 	want := reference()
+	for line := range strings.Lines(string(want)) {
+		if len(strings.TrimSuffix(line, "\n")) > 110 {
+			t.Errorf("a line of %d bytes: %s", len(line), line)
+		}
+	}
 	if *update {
 		if err := os.WriteFile(path, want, 0o644); err != nil {
 			t.Fatal(err)

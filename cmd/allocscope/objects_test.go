@@ -27,8 +27,6 @@ func TestObjects(t *testing.T) {
 	t.Run("keepers", testObjectsKeepers)
 	t.Run("type that comes and goes", testObjectsOfNoMore)
 	t.Run("another program", testObjectsOtherProgram)
-	t.Run("end before the first count", testObjectsEarlyEnd)
-	t.Run("child", testObjectsChild)
 	t.Run("privilege", testObjectsPrivilege)
 	t.Run("refuses", testObjectsRefuses)
 	t.Run("in a trace", testObjectsInTrace)
@@ -102,6 +100,9 @@ func testObjectsCounts(t *testing.T) {
 		strings.Count(text, "\n") <= maxListedTypes+5 {
 		t.Errorf("not all types are listed:\n%s", text)
 	}
+
+	c = call(t, "objects", "--every", "1s", "--duration", "1ms", itoa(target.PID()))
+	c.mustEndSaying(1, itoa(target.PID()), "the end came before the first count")
 }
 
 func testObjectsGrowth(t *testing.T) {
@@ -209,6 +210,7 @@ func testObjectsOtherProgram(t *testing.T) {
 	target := startRecords(t, 300)
 	c := begin(t, allocscope(t, "objects", "--every", "1s", "--json", itoa(target.PID())))
 	lastCount(t, c, 1)
+	mustDieFirst(t, c.Process.Pid)
 	target.Say("exec")
 	target.Await("ready")
 	c.mustEndSaying(0, "executes another program now: ", "kept_records.py")
@@ -219,41 +221,19 @@ func testObjectsOtherProgram(t *testing.T) {
 	}
 }
 
-func testObjectsEarlyEnd(t *testing.T) {
-	t.Parallel()
-	target := startRecords(t, 1)
-	c := call(t, "objects", "--every", "1s", "--duration", "1ms", itoa(target.PID()))
-	c.mustEndSaying(1, itoa(target.PID()), "the end came before the first count")
-}
-
-// A child reads the process, and the kernel ends the child where memory is short.
-func testObjectsChild(t *testing.T) {
-	t.Parallel()
-	target := startRecords(t, 1)
-	c := begin(t, allocscope(t, "objects", "--every", "1s", "--json", itoa(target.PID())))
-	lastCount(t, c, 1)
-	children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", c.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+// mustDieFirst checks the child that reads for a process: where memory is short, the kernel ends it.
+func mustDieFirst(t *testing.T, pid int) {
+	t.Helper()
 	var scores []string
-	for _, file := range children {
-		pids, err := os.ReadFile(file)
-		if err != nil {
-			continue // the thread has ended
-		}
-		for pid := range strings.FieldsSeq(string(pids)) {
-			name, _ := os.ReadFile("/proc/" + pid + "/cmdline")
-			score, err := os.ReadFile("/proc/" + pid + "/oom_score_adj")
-			if strings.HasPrefix(string(name), worker.Name) && err == nil {
-				scores = append(scores, strings.TrimSpace(string(score)))
-			}
+	for _, child := range childrenOf(t, pid) {
+		files := fmt.Sprintf("/proc/%d", child)
+		if strings.HasPrefix(readFile(t, files, "cmdline"), worker.Name) {
+			scores = append(scores, strings.TrimSpace(readFile(t, files, "oom_score_adj")))
 		}
 	}
 	if !slices.Equal(scores, []string{"1000"}) {
 		t.Errorf("children with oom_score_adj %q, want one with 1000", scores)
 	}
-	c.interrupt()
 }
 
 // Three capabilities are enough, and the remedy names those that are missing.

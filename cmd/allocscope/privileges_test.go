@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -104,10 +103,7 @@ func TestPrivileges(t *testing.T) {
 			}
 			d := begin(t, withCapabilities(allocscope(t, "doctor", "--pid", itoa(target.PID())), granted))
 			d.mustEnd(failed)
-			dir := newFolder(t)
-			if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil { // to reach it
-				t.Fatal(err)
-			}
+			dir := reachableFolder(t)
 			c := begin(t, withCapabilities(allocscope(t, traceArguments(target.PID(), dir,
 				"--duration", "1s", "--sources", "heap,mapping,fault")...), granted))
 			c.mustEnd(refused)

@@ -47,15 +47,11 @@ func mustRefuse(t *testing.T, cmd *exec.Cmd, dir string, words ...string) {
 	}
 }
 
+// Packages cli and target prove how a process is chosen.
 func testFlags(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	pid, sources := itoa(startSteps(t).PID()), strings.Join(source.Names(), ", ")
 	for flags, words := range map[string][]string{
-		"":                             {"name the process: allocscope trace PID"},
-		"--pid abc":                    {`--pid "abc" is not a number`},
-		"--pid 99999999999999999999":   {`--pid "99999999999999999999" is out of range`},
-		"--pid 2 --name x":             {`--name "x" and PID 2: give one of them`},
-		"--name no-such-text":          {`--name "no-such-text": no process has it`},
 		"--quiet --verbose":            {"--quiet and --details"},
 		"--color sometimes":            {"--color", `"sometimes" is neither auto nor`},
 		"--limit 0":                    {"--limit", `"0" is not a size`},
@@ -81,14 +77,11 @@ func testFlags(t *testing.T) {
 			"no source could be attached", "heap: ", "mapping: ",
 			"fault: ",
 		},
-		"4242":     {"two PIDs are given: 4242, and --pid " + pid},
-		"train.py": {`"train.py" is not a PID (allocscope trace PID)`},
-		"1 2":      {`one argument too many: "2"`},
 	} {
 		t.Run(flags, func(t *testing.T) {
 			dir := newFolder(t)
 			arguments := append([]string{"trace", "--output", dir}, strings.Fields(flags)...)
-			if !strings.Contains(flags, "--pid") && !strings.Contains(flags, "--name") && flags != "" {
+			if !strings.Contains(flags, "--pid") {
 				arguments = append(arguments, "--pid", pid)
 			}
 

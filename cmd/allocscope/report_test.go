@@ -59,8 +59,6 @@ func testReportFolder(t *testing.T) {
 
 // Package report proves which folders have no report.
 func testReportRefusals(t *testing.T) {
-	call(t, "report", "/nowhere").mustEndSaying(2, "open /nowhere: there is no such folder")
-
 	killed := summaryFolder(t)
 	writeFile(t, filepath.Join(killed, folder.TimelineFile), "time_s,rss_bytes,", 0o600)
 	if err := os.Remove(filepath.Join(killed, folder.SummaryFile)); err != nil {

@@ -97,20 +97,6 @@ func readyPID(c *command) (pid int) {
 	return pid
 }
 
-// parentOf returns the PID of a process's parent.
-func parentOf(t *testing.T, pid int) (parent int) {
-	t.Helper()
-	raw, err := os.ReadFile("/proc/" + itoa(pid) + "/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, list, _ := strings.Cut(string(raw), "\nPPid:")
-	if _, err := fmt.Sscan(list, &parent); err != nil {
-		t.Fatal(err)
-	}
-	return parent
-}
-
 // awaitCount awaits so many lines of standard output.
 func (c *command) awaitCount(line string, count int) {
 	c.t.Helper()
@@ -407,7 +393,11 @@ func testRunTerminal(t *testing.T) {
 			return strings.Count(m.shows(true), "SIGINT") > received
 		})
 	}
-	if err := unix.Kill(parentOf(t, pid), unix.SIGUSR1); err != nil {
+	launcher, err := strconv.Atoi(statusOf(t, pid, "PPid"))
+	if err == nil {
+		err = unix.Kill(launcher, unix.SIGUSR1)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	m.until("SIGUSR1")
@@ -517,10 +507,7 @@ func mustBeOf(t *testing.T, path string, uid uint32) {
 
 func testRunBehindSudo(t *testing.T) {
 	t.Parallel()
-	dir := newFolder(t)
-	if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil { // to reach it
-		t.Fatal(err)
-	}
+	dir := reachableFolder(t)
 	// The parent is a shell with the user's environment, as sudo would be.
 	inner := strings.Join(append([]string{"env -u VIRTUAL_ENV PATH=/usr/bin:/bin", binary},
 		runArguments(dir, "sh", "-c", `'id -u; id -g; echo $HOME $SUDO_UID'`)...), " ")

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -98,12 +96,7 @@ func privileged(cmd *exec.Cmd) *exec.Cmd {
 
 func testTwoCapabilities(t *testing.T) {
 	target := tracertest.StartCommand(t, unprivileged(exec.Command("sleep", "1000")))
-	dir := newFolder(t)
-	if err := os.Chmod(filepath.Dir(filepath.Dir(dir)),
-		0o755); err != nil { // for him to reach it
-		t.Fatal(err)
-	}
-
+	dir := reachableFolder(t)
 	c := begin(t, privileged(allocscope(t, traceArguments(target.PID(), dir, "--duration",
 		"1s", "--sources", "heap,mapping,fault")...)))
 	c.mustEnd(0)

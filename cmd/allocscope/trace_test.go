@@ -543,5 +543,6 @@ func testMarks(t *testing.T) {
 		}
 	}
 
-	call(t, "mark", "--pid", itoa(target.PID()), "late").mustEnd(1)
+	pid := itoa(target.PID())
+	call(t, "mark", pid, "late").mustEndSaying(1, "no trace of it", "allocscope trace "+pid)
 }

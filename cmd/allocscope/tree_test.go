@@ -35,20 +35,22 @@ func launch(t *testing.T, script string) *tracertest.Target {
 }
 
 // childrenOf are the processes that a process has started and that live, in that order.
-func childrenOf(t *testing.T, pid int) []int {
+func childrenOf(t *testing.T, pid int) (children []int) {
 	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
-	if err != nil {
-		t.Fatal(err)
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("process %d has the threads %q, %v", pid, threads, err)
 	}
 
-	var children []int
-	for _, field := range strings.Fields(string(raw)) {
-		var child int
-		if _, err := fmt.Sscan(field, &child); err != nil {
-			t.Fatal(err)
+	for _, thread := range threads {
+		raw, _ := os.ReadFile(thread) // it may have ended
+		for field := range strings.FieldsSeq(string(raw)) {
+			var child int
+			if _, err := fmt.Sscan(field, &child); err != nil {
+				t.Fatal(err)
+			}
+			children = append(children, child)
 		}
-		children = append(children, child)
 	}
 
 	return children

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -20,7 +20,6 @@ func TestVerdict(t *testing.T) {
 	t.Run("steps", testVerdictSteps)
 	t.Run("settings", testVerdictSettings)
 	t.Run("refusals", testVerdictRefusals)
-	t.Run("exit status", testVerdictStatus)
 }
 
 // verdict calls the command in this process, with the series as standard input.
@@ -90,6 +89,13 @@ func testVerdictLeak(t *testing.T) {
 	mustSay(t, "stdout", out, "LEAK   ", "+57", " MiB/min (95% CI ",
 		"out of memory in ", " min (limit 104800MB)\n")
 
+	out, err = callVerdict(recorded(growingSteadily), "--fail-on", "suspected")
+	if exit.StatusOf(err) != exit.Found ||
+		!strings.Contains(err.Error(), "the verdict is leak (--fail-on suspected)") {
+		t.Errorf("%v", err)
+	}
+	mustSay(t, "stdout", out, "LEAK   ", "HOW FAST  +")
+
 	out, err = callVerdict(recorded(standingStill), "--fail-on", "suspected")
 	if err != nil {
 		t.Fatal(err)
@@ -138,6 +144,7 @@ func testVerdictSettings(t *testing.T) {
 func testVerdictRefusals(t *testing.T) {
 	text := recorded(standingStill)
 	steps := strings.Replace(text, "time_s", "step", 1)
+	call(t, "verdict", "/nowhere", "--fail-on", "leak").mustEndSaying(2, "no such file")
 	for _, test := range []struct{ text, flags, want string }{
 		{text, "--step-time 8s", "--step-time 8s is for a series in steps"},
 		{text, "--tolerable 5MB/step", "the series has no steps"},
@@ -153,16 +160,4 @@ func testVerdictRefusals(t *testing.T) {
 			t.Errorf("%s: %v, prints %q", test.flags, err, out)
 		}
 	}
-}
-
-func testVerdictStatus(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "leak.csv")
-	writeFile(t, path, recorded(growingSteadily), 0o600)
-	call(t, "verdict", path).mustEnd(0)
-	c := call(t, "verdict", path, "--fail-on", "suspected")
-	c.mustEnd(3)
-	mustSay(t, "stdout", c.stdout.String(), "LEAK   ", "HOW FAST  +")
-	mustSay(t, "stderr", c.stderr.String(), "the verdict is leak (--fail-on suspected)")
-
-	call(t, "verdict", path+".missing", "--fail-on", "leak").mustEndSaying(2, "no such file")
 }

@@ -81,6 +81,12 @@ func mustHold(t *testing.T, what string, got, want values) {
 	}
 }
 
+// mustHaveLeaked checks for the objects that leak_here has allocated, in a profile of a trace.
+func mustHaveLeaked(t *testing.T, dir, name string, n, size int64) {
+	t.Helper()
+	mustHold(t, "leak_here", flat(readProfile(t, dir, name), "leak_here"), heldObjects(n, size))
+}
+
 // objects of one size that are alive and have never been joined by others.
 func heldObjects(n, size int64) values { return values{n, n * size, n, n * size} }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/test/docs/snippet"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -328,11 +329,7 @@ func testExamples(t *testing.T) {
 				continue
 			}
 
-			called, arguments, err := newRootCommand(console.New(io.Discard)).Find(words[1:])
-			if err == nil {
-				err = called.ParseFlags(arguments)
-			}
-			if err != nil {
+			if err := parse(snippet.Command{Arguments: words[1:]}); err != nil {
 				t.Errorf("%s: %v", strings.TrimSpace(line), err)
 			}
 			count++

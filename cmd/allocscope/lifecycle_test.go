@@ -124,8 +124,7 @@ func mustEndWithTarget(t *testing.T, c *command, dir string) {
 	t.Helper()
 	c.mustEnd(0)
 	s := mustHaveEnded(t, dir, summary.EndedExit)
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		heldObjects(1000, 96))
+	mustHaveLeaked(t, dir, folder.GrowthFile, 1000, 96)
 	mustSay(t, "stdout", c.stdout.String(), words.End(summary.EndedExit), "leak_here (steps)",
 		"93.8 KiB")
 	if first, last := *s.RSS.StartBytes, *s.RSS.EndBytes; first <= 0 || last <= 0 {
@@ -151,8 +150,7 @@ func testTargetExecutes(t *testing.T) {
 		c.signal(syscall.SIGINT)
 		c.mustEnd(0)
 		mustHaveEnded(t, dir, summary.EndedInterrupt)
-		mustHold(t, "leak_here", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"),
-			heldObjects(500, 640))
+		mustHaveLeaked(t, dir, folder.PlateauFile, 500, 640)
 		mustSay(t, "stderr", c.stderr.String(), "PID "+itoa(target.PID())+" started a new program (steps)")
 		checkDetached(t, target)
 	}
@@ -201,8 +199,7 @@ func testSignal(t *testing.T) {
 			c.signal(s)
 			c.mustEnd(0)
 			mustHaveEnded(t, dir, summary.EndedInterrupt)
-			mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-				heldObjects(1000, 96))
+			mustHaveLeaked(t, dir, folder.GrowthFile, 1000, 96)
 			mustSay(t, "stdout", c.stdout.String(), words.End(summary.EndedInterrupt),
 				"leak_here (steps)")
 			checkDetached(t, target)
@@ -334,8 +331,7 @@ func testKilled(t *testing.T) {
 		}
 	}
 
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		heldObjects(1000, 96))
+	mustHaveLeaked(t, dir, folder.GrowthFile, 1000, 96)
 }
 
 // The probes are in a library that the program has loaded, and in its PyTorch's allocator.

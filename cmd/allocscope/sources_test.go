@@ -164,8 +164,7 @@ func testNoPerfEvents(t *testing.T) {
 	mustSay(t, "reason", reasonOf(t, sum, "fault"), "operation not permitted", "CAP_PERFMON",
 		"seccomp")
 	mustSay(t, "reason", reasonOf(t, sum, "mapping"), "operation not permitted")
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		heldObjects(leakedObjects, leakedSize))
+	mustHaveLeaked(t, dir, folder.GrowthFile, leakedObjects, leakedSize)
 	mustRow(t, mustSum(t, dir, target.PID(), rss), growth.KindHeap, leakedObjects*leakedSize,
 		"leak_here")
 }

@@ -103,6 +103,7 @@ func testLeak(t *testing.T) {
 		"summary":   checkSummary,
 		"breakdown": checkBreakdown,
 		"report":    checkReport,
+		"schemas":   checkSchemas,
 		"modes":     func(t *testing.T, h *leakTrace) { checkFiles(t, h.folder, 0, 0) },
 	} {
 		t.Run(name, func(t *testing.T) { check(t, h) })
@@ -444,8 +445,7 @@ func testReplacedProgram(t *testing.T) {
 	c, dir := tracing(t, target)
 	do(target, "leak 1000 96")
 	c.interrupt()
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		heldObjects(1000, 96))
+	mustHaveLeaked(t, dir, folder.GrowthFile, 1000, 96)
 }
 
 // The kernel ends the process with the highest score.
@@ -493,8 +493,7 @@ func testForce(t *testing.T) {
 	second.awaitLine("debug: snapshot at ")
 	do(target, "leak 20 50")
 	second.interrupt()
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		heldObjects(20, 50))
+	mustHaveLeaked(t, dir, folder.GrowthFile, 20, 50)
 	if got := readFile(t, dir, "notes.txt"); got != "precious" {
 		t.Errorf("notes.txt holds %q", got)
 	}

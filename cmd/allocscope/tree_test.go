@@ -116,8 +116,7 @@ func testSecondTrainer(t *testing.T) {
 		t.Errorf("the first trainer: %+v, the second %+v", p, inTree(t, s, second))
 	}
 
-	mustHold(t, "the second trainer", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"),
-		heldObjects(1000, 96))
+	mustHaveLeaked(t, dir, folder.PlateauFile, 1000, 96)
 }
 
 // descriptors is how many files a process has open.

@@ -33,12 +33,17 @@ func TestLineSplitter(t *testing.T) {
 	t.Run("long line", testLongLine)
 }
 
-func testFile(t *testing.T) {
-	m, path, began := startMarker(t), filepath.Join(t.TempDir(), "log"), time.Now()
-	appendTo(t, path, "allocscope: old\n")
+func mustFollow(t *testing.T, m *Receiver, path string) {
+	t.Helper()
 	if err := m.Follow(path); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func testFile(t *testing.T) {
+	m, path, began := startMarker(t), filepath.Join(t.TempDir(), "log"), time.Now()
+	appendTo(t, path, "allocscope: old\n")
+	mustFollow(t, m, path)
 
 	appendTo(t, path, "loss 0.3\nINFO allocscope: ep")
 	appendTo(t, path, "och 1\nallocscope: epoch 2\nallocscope: unfinished")
@@ -57,9 +62,7 @@ func testStalledFile(t *testing.T) {
 
 	m, path, began := startMarker(t), filepath.Join(dir, "log"), time.Now()
 	appendTo(t, path, "")
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	mustFollow(t, m, path)
 	appendTo(t, path, "allocscope: before\n")
 	mustMark(t, m, began, "before")
 
@@ -106,9 +109,7 @@ func testStalledFile(t *testing.T) {
 func testReplacedFile(t *testing.T) {
 	m, path, began := startMarker(t), filepath.Join(t.TempDir(), "log"), time.Now()
 	appendTo(t, path, "")
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	mustFollow(t, m, path)
 
 	appendTo(t, path, "allocscope: first\nallocscope: half a li")
 	mustMark(t, m, began, "first")
@@ -128,7 +129,6 @@ func testReplacedFile(t *testing.T) {
 	mustMark(t, m, began, "cut")
 }
 
-// A FIFO has no writer when the trace starts, one, none again, and another one.
 // Who may write the folder of a log may not have root read another user's files with it.
 func testFileOfOther(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -140,9 +140,7 @@ func testFileOfOther(t *testing.T) {
 	if err := os.Chown(path, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	mustFollow(t, m, path)
 
 	appendTo(t, private, "allocscope: private\n")
 	if err := os.Rename(path, path+".1"); err != nil {
@@ -164,15 +162,14 @@ func testFileOfOther(t *testing.T) {
 	mustMark(t, m, began, "own")
 }
 
+// A FIFO has no writer when the trace starts, one, none again, and another one.
 func testFIFO(t *testing.T) {
 	m, path, began := startMarker(t), filepath.Join(t.TempDir(), "fifo"), time.Now()
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
 
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	mustFollow(t, m, path)
 
 	for _, text := range []string{"one", "two"} {
 		writer, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -199,9 +196,7 @@ func testSilentWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	mustFollow(t, m, path)
 
 	fifo, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

@@ -59,9 +59,7 @@ func testFlood(t *testing.T) {
 	const flood = 100_000
 	m, path := startMarker(t), filepath.Join(t.TempDir(), "log")
 	appendTo(t, path, "")
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	mustFollow(t, m, path)
 
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -122,6 +122,13 @@ func serve(t *testing.T, dir *folder.Folder, source bool) *httptest.Server {
 	return server
 }
 
+// served serves the folder of a trace.
+func served(t *testing.T) (path string, server *httptest.Server) {
+	t.Helper()
+	path, dir := trace(t)
+	return path, serve(t, dir, true)
+}
+
 // get gets a page.
 func get(t *testing.T, url string) (status int, body string, header http.Header) {
 	t.Helper()
@@ -177,8 +184,7 @@ func mustNotSay(t *testing.T, where, text string, words ...string) {
 func beginning(text string) string { return fmt.Sprintf("%.2000s", text) }
 
 func testIndex(t *testing.T) {
-	path, dir := trace(t)
-	server := serve(t, dir, true)
+	path, server := served(t)
 	body := mustGet(t, server.URL+"/",
 		"<title>allocscope: train &lt;er&gt;</title>", "PID 4242", "LEAK",
 		"2.86 MiB/min", "verdict-leak",
@@ -200,8 +206,7 @@ func testNoSummary(t *testing.T) {
 }
 
 func TestServedReport(t *testing.T) {
-	path, dir := trace(t)
-	server := serve(t, dir, true)
+	path, server := served(t)
 	if status, body, _ := get(t, server.URL+"/report"); status != http.StatusNotFound {
 		t.Errorf("without a report: status %d: %s", status, body)
 	}
@@ -234,9 +239,8 @@ func testSettings(t *testing.T) {
 
 			unset(t, "XDG_CONFIG_HOME")
 			t.Setenv(variable, home)
-			_, dir := trace(t)
-			mustNotSay(t, "top", mustGet(t, serve(t, dir, true).URL+"/growth/top"),
-				"somebodys-own")
+			_, server := served(t)
+			mustNotSay(t, "top", mustGet(t, server.URL+"/growth/top"), "somebodys-own")
 			if got := os.Getenv(variable); got != home {
 				t.Errorf("%s is %q, was %q", variable, got, home)
 			}
@@ -247,8 +251,8 @@ func testSettings(t *testing.T) {
 func testNoHome(t *testing.T) {
 	unset(t, "XDG_CONFIG_HOME")
 	unset(t, "HOME")
-	_, dir := trace(t)
-	mustGet(t, serve(t, dir, true).URL+"/growth/top", "growth_big")
+	_, server := served(t)
+	mustGet(t, server.URL+"/growth/top", "growth_big")
 }
 
 // unset unsets a variable for the test.
@@ -335,8 +339,7 @@ func pageTop(t *testing.T, url string) (rows []topRow) {
 }
 
 func testNumbers(t *testing.T) {
-	path, dir := trace(t)
-	server := serve(t, dir, true)
+	path, server := served(t)
 	file := func(name string) string { return filepath.Join(path, name) }
 
 	growth, warmup, plateau := file(folder.GrowthFile), file(folder.WarmupFile), file(folder.PlateauFile)
@@ -366,8 +369,7 @@ var names = map[string]string{
 }
 
 func testConcurrent(t *testing.T) {
-	_, dir := trace(t)
-	server := serve(t, dir, true)
+	_, server := served(t)
 	var wait sync.WaitGroup
 
 	for prefix, own := range names {
@@ -403,8 +405,7 @@ func testConcurrent(t *testing.T) {
 var link = regexp.MustCompile(`(?:href|src)="([^"#]*)"`)
 
 func testLinks(t *testing.T) {
-	_, dir := trace(t)
-	server := serve(t, dir, true)
+	_, server := served(t)
 	for _, prefix := range []string{"/growth/", "/diff/", "/snapshots/7/"} {
 		mustGet(t, server.URL+prefix,
 			`href="growth/top"`) // the brand of each page leads to the index
@@ -422,8 +423,7 @@ func testLinks(t *testing.T) {
 }
 
 func testAbsentPages(t *testing.T) {
-	_, dir := trace(t)
-	server := serve(t, dir, true)
+	_, server := served(t)
 	for prefix := range names {
 		for _, page := range []string{
 			"disasm?f=.", "saveconfig?config=x", "deleteconfig?config=x",
@@ -441,8 +441,7 @@ func testAbsentPages(t *testing.T) {
 }
 
 func testGraph(t *testing.T) {
-	_, dir := trace(t)
-	server := serve(t, dir, true)
+	_, server := served(t)
 	mustGet(t, server.URL+"/growth/graph", "<svg", "growth_big")
 	t.Setenv("PATH", t.TempDir())
 	status, body, _ := get(t, server.URL+"/growth/graph")

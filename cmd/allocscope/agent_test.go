@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -48,20 +47,14 @@ func addressOf(agent *command) string {
 	return address
 }
 
+// get gets a page that is there.
 func get(t *testing.T, url string) string {
 	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
+	status, text := fetch(t, url, "")
+	if status != http.StatusOK {
+		t.Fatalf("%s: status %d", url, status)
 	}
-
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v", url, response.Status, err)
-	}
-
-	return string(text)
+	return text
 }
 
 // The agent sees a rank leak and traces it. Killed meanwhile, it goes on where it was, and takes over

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
@@ -111,17 +110,7 @@ func mustJoin(t *testing.T, before, after verdictOn) {
 // mustVerdictFile checks that the timeline alone has the same rate over the same time.
 func mustVerdictFile(t *testing.T, v verdictOn) {
 	t.Helper()
-	var out strings.Builder
-	command := newRootCommand(console.New(&strings.Builder{}))
-	command.SetArgs([]string{"verdict", filepath.Join(v.folder, folder.TimelineFile), "--json"})
-	command.SetOut(&out)
-	if err := command.ExecuteContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var file summary.Verdict
-	if err := json.Unmarshal([]byte(out.String()), &file); err != nil {
-		t.Fatal(err)
-	}
+	file := jsonOf(t, readFile(t, v.folder, folder.TimelineFile))
 	const rounding, milliseconds = 1e-3, 2e-3 // times in the file are in milliseconds
 	if math.Abs(*file.RateBytesPerMin / *v.RateBytesPerMin - 1) > rounding ||
 		math.Abs(*file.SegmentS-*v.SegmentS) > milliseconds {

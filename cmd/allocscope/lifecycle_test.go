@@ -467,7 +467,7 @@ func testBlockedLog(t *testing.T) {
 }
 
 func testDiskFillsUp(t *testing.T) {
-	disk, target := mountTmpfs(t, 0), startSteps(t)
+	disk, target := mountTmpfs(t), startSteps(t)
 	dir := filepath.Join(disk, "out")
 	c := begin(t, allocscope(t, traceArguments(target.PID(), dir, "--snapshot-every", "100ms",
 		"--warmup", "100ms")...))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -9,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -85,11 +83,7 @@ func testFlags(t *testing.T) {
 				arguments = append(arguments, "--pid", pid)
 			}
 
-			command := newRootCommand(console.New(io.Discard))
-			command.SetArgs(arguments)
-			command.SetOut(io.Discard)
-
-			err := command.ExecuteContext(t.Context())
+			_, err := callHere(t, "", arguments...)
 			if err == nil || exists(dir) {
 				t.Fatalf("%v; leaves a folder: %t", err, exists(dir))
 			}
@@ -140,12 +134,12 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// mountTmpfs mounts a file system of 64 KiB for the test.
-func mountTmpfs(t *testing.T, flags uintptr) string {
+// mountTmpfs mounts a file system of 2 MiB for the test.
+func mountTmpfs(t *testing.T) string {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	dir := t.TempDir()
-	if err := unix.Mount("allocscope-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|flags,
+	if err := unix.Mount("allocscope-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV,
 		"size=2m,mode=755"); err != nil {
 		t.Fatalf("mount tmpfs on %s: %v", dir, err)
 	}

@@ -103,13 +103,9 @@ func (c *command) awaitCount(line string, count int) {
 	c.await(fmt.Sprintf("%d lines %s", count, line), func() bool { return c.count(line) >= count })
 }
 
-func (c *command) count(line string) int {
-	return countLines(c.stdout.String(), line)
-}
-
-// countLines counts the lines of a text that are equal to one, but for spaces at their end.
-func countLines(text, line string) (count int) {
-	for l := range strings.Lines(text) {
+// count counts the lines of standard output that are equal to one, but for spaces at their end.
+func (c *command) count(line string) (count int) {
+	for l := range strings.Lines(c.stdout.String()) {
 		if strings.TrimRight(l, " \r\n") == line {
 			count++
 		}

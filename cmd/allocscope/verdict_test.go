@@ -22,15 +22,22 @@ func TestVerdict(t *testing.T) {
 	t.Run("refusals", testVerdictRefusals)
 }
 
-// verdict calls the command in this process, with the series as standard input.
-func callVerdict(text string, flags ...string) (string, error) {
+// callHere calls allocscope in this process.
+func callHere(t *testing.T, input string, arguments ...string) (string, error) {
+	t.Helper()
 	out := new(bytes.Buffer)
 	command := newRootCommand(console.New(out))
-	command.SetIn(strings.NewReader(text))
+	command.SetIn(strings.NewReader(input))
 	command.SetOut(out)
-	command.SetArgs(append([]string{"verdict", "-"}, flags...))
-	err := command.Execute()
+	command.SetArgs(arguments)
+	err := command.ExecuteContext(t.Context())
 	return out.String(), err
+}
+
+// callVerdict judges a series.
+func callVerdict(t *testing.T, text string, flags ...string) (string, error) {
+	t.Helper()
+	return callHere(t, text, append([]string{"verdict", "-"}, flags...)...)
 }
 
 // recorded is a series of an hour, a row every ten seconds, with a little noise; mb is its size
@@ -52,7 +59,7 @@ func standingStill(float64) float64 { return 5000 }
 // jsonOf calls the command with --json.
 func jsonOf(t *testing.T, text string, flags ...string) summary.Verdict {
 	t.Helper()
-	out, err := callVerdict(text, append(flags, "--json")...)
+	out, err := callVerdict(t, text, append(flags, "--json")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +88,7 @@ func testVerdictLeak(t *testing.T) {
 
 	mustBeNear(t, "rate", v.RateBytesPerMin, 60e6)
 	mustBeNear(t, "time to the limit", v.SecondsToLimit, 1200)
-	out, err := callVerdict(recorded(growingSteadily), "--limit", "104800MB")
+	out, err := callVerdict(t, recorded(growingSteadily), "--limit", "104800MB")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,14 +96,14 @@ func testVerdictLeak(t *testing.T) {
 	mustSay(t, "stdout", out, "LEAK   ", "+57", " MiB/min (95% CI ",
 		"out of memory in ", " min (limit 104800MB)\n")
 
-	out, err = callVerdict(recorded(growingSteadily), "--fail-on", "suspected")
+	out, err = callVerdict(t, recorded(growingSteadily), "--fail-on", "suspected")
 	if exit.StatusOf(err) != exit.Found ||
 		!strings.Contains(err.Error(), "the verdict is leak (--fail-on suspected)") {
 		t.Errorf("%v", err)
 	}
 	mustSay(t, "stdout", out, "LEAK   ", "HOW FAST  +")
 
-	out, err = callVerdict(recorded(standingStill), "--fail-on", "suspected")
+	out, err = callVerdict(t, recorded(standingStill), "--fail-on", "suspected")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +162,7 @@ func testVerdictRefusals(t *testing.T) {
 		{text, "--fail-on plateau", "neither leak nor suspected"},
 		{"", "--every 5s", "read -: read lines: the file is empty"},
 	} {
-		out, err := callVerdict(test.text, strings.Fields(test.flags)...)
+		out, err := callVerdict(t, test.text, strings.Fields(test.flags)...)
 		if err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
 			t.Errorf("%s: %v, prints %q", test.flags, err, out)
 		}

@@ -145,9 +145,7 @@ func TestAgentRefusals(t *testing.T) {
 		"--directory " + filepath.Dir(rules): "others may write",
 	} {
 		if strings.Contains(want, "others may write") {
-			if err := os.Chmod(filepath.Dir(rules), 0o777); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chmod(filepath.Dir(rules), 0o777))
 		}
 		c := call(t, append([]string{agentName, "--listen", ""}, strings.Fields(arguments)...)...)
 		if c.wait() != 2 {

@@ -109,9 +109,7 @@ func begin(t *testing.T, cmd *exec.Cmd) *command {
 		cmd.Stderr = &c.stderr
 	}
 
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 
 	go func() {
 		defer close(c.ended)
@@ -233,9 +231,7 @@ func eventually(t *testing.T, what string, isTrue func() bool) {
 
 func writeFile(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), mode))
 }
 
 func exists(path string) bool {
@@ -258,9 +254,7 @@ func snapshotFiles(t *testing.T, dir string) []string {
 func newFolder(t *testing.T) string {
 	t.Helper()
 	parent := t.TempDir()
-	if err := os.Chmod(parent, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(parent, 0o777))
 	return filepath.Join(parent, "out")
 }
 
@@ -297,6 +291,14 @@ func ready(target *tracertest.Target) *tracertest.Target {
 func do(target *tracertest.Target, format string, arguments ...any) {
 	target.Say(fmt.Sprintf(format, arguments...))
 	target.Await("done")
+}
+
+// must ends the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // mustSay checks that a text holds all of the words.

@@ -127,9 +127,7 @@ func testNotContinued(t *testing.T) {
 	text := readFile(t, good, folder.SummaryFile)
 	timeline := readFile(t, good, folder.TimelineFile)
 	var s summary.Summary
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text), &s))
 
 	start := fmt.Sprintf(`"start_ticks": %d`, s.Target.StartTicks)
 	for name, c := range map[string]struct {
@@ -165,9 +163,7 @@ func testNotContinued(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			from, to := filepath.Join(newFolder(t)), newFolder(t)
-			if err := os.Mkdir(from, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Mkdir(from, 0o700))
 			for file, text := range map[string]string{
 				folder.SummaryFile: c.summary, folder.TimelineFile: c.timeline,
 				folder.ProcessesFile: readFile(t, good, folder.ProcessesFile),

@@ -129,9 +129,7 @@ func testDiffHostile(t *testing.T) {
 func testDiffRefusals(t *testing.T) {
 	pp, dir, unfinished := diffProfile(t, "a", "f", 1), t.TempDir(), summaryFolder(t)
 	pipe := filepath.Join(dir, "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(pipe, 0o600))
 
 	for says, arguments := range map[string][]string{
 		"no such file":                         {pp, "/nowhere"},

@@ -133,9 +133,7 @@ func runScript(t *testing.T, script string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(examples, filepath.Join(folder, "examples")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(examples, filepath.Join(folder, "examples")))
 
 	// Root needs no sudo, and the system's python3 has Pillow.
 	prelude := "sudo() { \"$@\"; }\npython3() { exec /usr/bin/python3 \"$@\"; }\n"
@@ -163,9 +161,7 @@ func TestReference(t *testing.T) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(path, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, want, 0o644))
 		return
 	}
 

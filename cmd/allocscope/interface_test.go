@@ -292,9 +292,7 @@ func testLatest(t *testing.T) {
 		t.Fatalf("the link leads to %q, %v", name, err)
 	}
 
-	if err := os.Remove(filepath.Join(where, name, folder.ReportFile)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(where, name, folder.ReportFile)))
 	in("report").mustEnd(0)
 	if !exists(filepath.Join(where, name, folder.ReportFile)) {
 		t.Error("there is no report")

@@ -112,9 +112,7 @@ func limitMemory(t *testing.T, pid, bytes int) {
 		t.Errorf("%s is not empty", cgroup)
 	})
 	for name, value := range map[string]int{file: bytes, "cgroup.procs": pid} {
-		if err := os.WriteFile(filepath.Join(cgroup, name), []byte(itoa(value)), 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(cgroup, name), []byte(itoa(value)), 0))
 	}
 }
 
@@ -173,9 +171,7 @@ func testTargetStopped(t *testing.T) {
 			c.interrupt()
 			mustHaveEnded(t, dir, summary.EndedInterrupt)
 			mustSay(t, "stdout", c.stdout.String(), "warning: the target is stopped")
-			if err := target.Process.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
+			must(t, target.Process.Signal(syscall.SIGCONT))
 
 			do(target, "leak 100 100")
 		})
@@ -184,9 +180,7 @@ func testTargetStopped(t *testing.T) {
 
 func stop(t *testing.T, target *tracertest.Target) {
 	t.Helper()
-	if err := target.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, target.Process.Signal(syscall.SIGSTOP))
 	awaitState(t, target.PID(), "T")
 }
 
@@ -275,9 +269,7 @@ func testSecondInterrupt(t *testing.T) {
 func fullPipe(t *testing.T) *os.File {
 	t.Helper()
 	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
 
 	t.Cleanup(func() { unix.Close(ends[0]) })
 	var err error
@@ -289,9 +281,7 @@ func fullPipe(t *testing.T) *os.File {
 		t.Fatal(err)
 	}
 
-	if err := unix.SetNonblock(ends[1], false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SetNonblock(ends[1], false))
 
 	writer := os.NewFile(uintptr(ends[1]), "full pipe")
 	t.Cleanup(func() { writer.Close() })

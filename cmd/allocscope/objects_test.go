@@ -62,9 +62,7 @@ func counted(t *testing.T, output string) *summary.Counted {
 	t.Helper()
 	mustFit(t, "objects.json", output)
 	var c summary.Counted
-	if err := json.Unmarshal([]byte(output), &c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(output), &c))
 	return &c
 }
 

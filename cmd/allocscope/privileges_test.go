@@ -60,9 +60,7 @@ func mountTracefs(t *testing.T) {
 	if _, err := os.Stat(path + "/events"); err == nil {
 		return
 	}
-	if err := unix.Mount("tracefs", path, "tracefs", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mount("tracefs", path, "tracefs", 0, ""))
 	t.Cleanup(func() {
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 			t.Error(err)

@@ -199,9 +199,7 @@ func testRanksRefusals(t *testing.T) {
 // One damaged folder of many is a note.
 func testRanksDamaged(t *testing.T) {
 	damaged := filepath.Join(t.TempDir(), "damaged")
-	if err := os.Mkdir(damaged, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(damaged, 0o700))
 	writeFile(t, filepath.Join(damaged, folder.SummaryFile), "{\n  \"schema\": \"allocscope/1\",", 0o600)
 	c := call(t, append([]string{"ranks", damaged}, recordedRanks(t)...)...)
 	c.mustPrint("RANK 3 STANDS OUT", "1 folder is not read")

@@ -96,9 +96,7 @@ func testFlags(t *testing.T) {
 // testProcess has processes that the kernel or the user keeps from being traced.
 func testProcess(t *testing.T) {
 	zombie := exec.Command("true")
-	if err := zombie.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, zombie.Start())
 
 	t.Cleanup(func() { _ = zombie.Wait() })
 	awaitState(t, zombie.Process.Pid, "Z")

@@ -61,9 +61,7 @@ func testReportFolder(t *testing.T) {
 func testReportRefusals(t *testing.T) {
 	killed := summaryFolder(t)
 	writeFile(t, filepath.Join(killed, folder.TimelineFile), "time_s,rss_bytes,", 0o600)
-	if err := os.Remove(filepath.Join(killed, folder.SummaryFile)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(killed, folder.SummaryFile)))
 
 	call(t, "report", killed).mustEndSaying(1, "the trace still runs, or was killed before its end")
 	if exists(filepath.Join(killed, folder.ReportFile)) {
@@ -130,9 +128,7 @@ func hostileCommand(t *testing.T) *exec.Cmd {
 	t.Helper()
 	dir := t.TempDir()
 	program := filepath.Join(dir, hostileFile)
-	if err := os.Symlink(tracertest.Source("hostile.py"), program); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(tracertest.Source("hostile.py"), program))
 
 	cmd := exec.Command("/usr/bin/python3", program)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)

@@ -72,9 +72,7 @@ func testRunTracerKilled(t *testing.T) {
 		c := begin(t, cmd)
 
 		pid := readyPID(c)
-		if err := unix.Kill(tracerOf(t, dir), unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Kill(tracerOf(t, dir), unix.SIGKILL))
 
 		c.awaitLine("the trace was killed: there is no result")
 		_ = unix.Kill(pid, unix.SIGUSR2)
@@ -98,9 +96,7 @@ func testRunRemoverKilled(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		c, dir, pid := running(t)
 		folder := filepath.Dir(shimOf(t, pid))
-		if err := unix.Kill(removerOf(t, folder), unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Kill(removerOf(t, folder), unix.SIGKILL))
 		if !all {
 			_ = unix.Kill(pid, unix.SIGUSR2)
 			c.mustEnd(0)
@@ -226,9 +222,7 @@ func sudoFolder(t *testing.T, flags ...string) string {
 func reachableFolder(t *testing.T) string {
 	t.Helper()
 	dir := newFolder(t)
-	if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755))
 	return dir
 }
 
@@ -278,9 +272,7 @@ func testRunBySudo(t *testing.T) {
 	})
 
 	other := sudoFolder(t)
-	if err := os.Chmod(filepath.Join(other, "sudo"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Join(other, "sudo"), 0o755))
 	for name, c := range map[string]struct{ sudo, words string }{
 		"refused":      {sudoFolder(t, "-DREFUSES") + system, "trace by sudo: exit status 1"},
 		"no sudo":      {"/nowhere", "there is no sudo in PATH"},

@@ -256,9 +256,7 @@ func testRunOtherUsers(t *testing.T) {
 	cmd := runPrepared(t, newFolder(t), "setpriv", "--reuid", itoa(nobody), "--clear-groups",
 		"grep", "-c", "allocscope_shim_", "/proc/self/maps")
 	private := t.TempDir()
-	if err := os.Chmod(private, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(private, 0o700))
 	cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+private)
 	c := begin(t, cmd)
 	c.mustEnd(0)
@@ -297,9 +295,7 @@ func testRunName(t *testing.T) {
 	t.Parallel()
 	cmd := runPrepared(t, newFolder(t), "true")
 	name := filepath.Join(t.TempDir(), "run")
-	if err := os.Symlink(binary, name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(binary, name))
 	cmd.Path, cmd.Args[0] = name, "run"
 	begin(t, cmd).mustEndSaying(0, "NOT ENOUGH DATA")
 }
@@ -317,9 +313,7 @@ func testRunSignals(t *testing.T) {
 		c.awaitCount(unix.SignalName(s), before+1)
 	}
 
-	if err := unix.Kill(pid, unix.SIGUSR2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Kill(pid, unix.SIGUSR2))
 	c.mustEnd(0)
 	for name, want := range map[string]int{
 		"SIGTERM": 2, "SIGINT": 1, "SIGHUP": 1, "SIGQUIT": 1, "SIGUSR1": 1, "SIGALRM": 1,
@@ -339,9 +333,7 @@ func testRunGroupSignals(t *testing.T) {
 	const count = 3
 	for i := range count {
 		for _, s := range group {
-			if err := unix.Kill(-c.Process.Pid, s); err != nil {
-				t.Fatal(err)
-			}
+			must(t, unix.Kill(-c.Process.Pid, s))
 			c.awaitCount(unix.SignalName(s), i+1)
 		}
 	}
@@ -456,9 +448,7 @@ func testRunLauncherKilled(t *testing.T) {
 	}
 	c.signal(unix.SIGKILL)
 	<-c.ended
-	if err := unix.Kill(pid, unix.SIGUSR2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Kill(pid, unix.SIGUSR2))
 	eventually(t, "the trace has ended", func() bool { return !exists("/proc/" + itoa(tracer)) })
 	mustHaveEnded(t, dir, summary.EndedExit)
 	eventually(t, "the shim is removed", func() bool { return !exists(folder) })
@@ -477,9 +467,7 @@ func testRunOutput(t *testing.T) {
 	c = call(t, "run", "--json", "--quiet", "--output", newFolder(t), "--", "true")
 	c.mustEnd(0)
 	var s summary.Summary
-	if err := json.Unmarshal([]byte(c.stderr.String()), &s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(c.stderr.String()), &s))
 	if want := []string{"run", "--json"}; !slices.Equal(s.CommandLine[1:3], want) ||
 		s.Process.Command != "true" {
 		t.Errorf("command line %q, process %+v", s.CommandLine, s.Process)

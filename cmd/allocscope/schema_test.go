@@ -42,9 +42,7 @@ func mustFit(t *testing.T, file, output string) {
 	closed(document)
 
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource(file, document); err != nil {
-		t.Fatal(err)
-	}
+	must(t, compiler.AddResource(file, document))
 	schema, err := compiler.Compile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -438,9 +438,7 @@ func testReplacedProgram(t *testing.T) {
 	built, program := tracertest.Build(t, "steps.c"), filepath.Join(t.TempDir(), "upgraded")
 	writeFile(t, program, readFile(t, filepath.Dir(built), filepath.Base(built)), 0o755)
 	target := ready(tracertest.Start(t, program))
-	if err := os.Remove(program); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(program))
 
 	c, dir := tracing(t, target)
 	do(target, "leak 1000 96")
@@ -453,9 +451,7 @@ func testOOMScore(t *testing.T) {
 	target := startSteps(t)
 	// A trace within this process has set its own, which the target has inherited.
 	adjustment := fmt.Sprintf("/proc/%d/oom_score_adj", target.PID())
-	if err := os.WriteFile(adjustment, []byte("0"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(adjustment, []byte("0"), 0))
 	do(target, "map 1 1073741824 1073741824") // it is larger than allocscope
 	before := oomScore(t, target.PID())
 	c, _ := tracing(t, target)

@@ -127,9 +127,7 @@ func startTorchrun(t *testing.T) (launcher *tracertest.Target, inputs [2]*os.Fil
 	dir, script := t.TempDir(), ""
 	for rank := range inputs {
 		path := filepath.Join(dir, itoa(rank))
-		if err := unix.Mkfifo(path, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Mkfifo(path, 0o600))
 
 		input, err := os.OpenFile(path, os.O_RDWR, 0) // which does not wait for the reader
 		if err != nil {

@@ -35,9 +35,7 @@ func everybodys(t *testing.T) string {
 	}
 
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o777))
 	return dir
 }
 
@@ -76,9 +74,7 @@ func writeFolder(t *testing.T, path string, uid int, files map[string]func(io.Wr
 	defer dir.Close()
 
 	for name, write := range files {
-		if err := dir.WriteFile(name, write); err != nil {
-			t.Fatal(err)
-		}
+		must(t, dir.WriteFile(name, write))
 	}
 }
 

@@ -35,9 +35,7 @@ func TestHostileFolder(t *testing.T) {
 // replace puts something else in the place of a file.
 func replace(t *testing.T, path string, put func(path string) error) {
 	t.Helper()
-	if err := errors.Join(os.Remove(path), put(path)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Remove(path), put(path)))
 }
 
 func written(data string) func(string) error {
@@ -102,9 +100,7 @@ func testEndless(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := packed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, packed.Close())
 
 	path, dir := trace(t)
 	replace(t, filepath.Join(path, folder.GrowthFile), written(strings.Repeat(piece.String(), 129)))
@@ -156,9 +152,7 @@ func testHostileNames(t *testing.T) {
 		Verdict: summary.Verdict{Class: verdict.Class(hostile[1]), WhyCode: verdict.Reason(hostile[0])},
 	}
 
-	if err := dir.WriteFile(folder.SummaryFile, sum.Write); err != nil {
-		t.Fatal(err)
-	}
+	must(t, dir.WriteFile(folder.SummaryFile, sum.Write))
 
 	server := serve(t, dir, true)
 	for _, page := range []string{

@@ -70,18 +70,12 @@ func testBlockingFiles(t *testing.T) {
 	t.Chdir(dir)
 	below := filepath.Join(dir, "below")
 	pipe, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "large")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(pipe, 0o600))
 
 	put(t, large, "")
-	if err := os.Truncate(large, maxSourceBytes+1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Truncate(large, maxSourceBytes+1))
 
-	if err := os.Mkdir(below, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(below, 0o700))
 
 	t.Chdir(below)
 	for _, file := range []string{
@@ -102,9 +96,7 @@ func testBlockingFiles(t *testing.T) {
 func testRelativePaths(t *testing.T) {
 	_, traced := trace(t)
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "a/b"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o700))
 
 	put(t, filepath.Join(dir, "train.py"), "import torch\nleak = make()\n")
 	t.Chdir(filepath.Join(dir, "a/b"))

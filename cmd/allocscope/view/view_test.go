@@ -102,9 +102,7 @@ func trace(t *testing.T) (path string, dir *folder.Folder) {
 		folder.SnapshotFile(0): profiled(held("first", 1<<20)),
 		folder.SnapshotFile(7): profiled(held("seventh", 2<<20)),
 	} {
-		if err := dir.WriteFile(name, write); err != nil {
-			t.Fatal(err)
-		}
+		must(t, dir.WriteFile(name, write))
 	}
 
 	return path, dir
@@ -158,7 +156,13 @@ func mustGet(t *testing.T, url string, words ...string) string {
 // put writes a text to a file.
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	must(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// must ends the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -230,9 +234,7 @@ func testSettings(t *testing.T) {
 		t.Run(variable, func(t *testing.T) {
 			home := t.TempDir()
 			for _, dir := range []string{home, filepath.Join(home, ".config")} {
-				if err := os.MkdirAll(filepath.Join(dir, "pprof"), 0o700); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.MkdirAll(filepath.Join(dir, "pprof"), 0o700))
 				put(t, filepath.Join(dir, "pprof", "settings.json"),
 					`{"configs": [{"name": "somebodys-own", "call_tree": true}]}`)
 			}
@@ -259,9 +261,7 @@ func testNoHome(t *testing.T) {
 func unset(t *testing.T, variable string) {
 	t.Helper()
 	t.Setenv(variable, "")
-	if err := os.Unsetenv(variable); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Unsetenv(variable))
 }
 
 func testOpenSnapshots(t *testing.T) {
@@ -327,9 +327,7 @@ func pageTop(t *testing.T, url string) (rows []topRow) {
 	}
 
 	var items []struct{ Name, FlatFormat, CumFormat string }
-	if err := json.Unmarshal([]byte(found[1]), &items); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(found[1]), &items))
 
 	for _, i := range items {
 		rows = append(rows, topRow{i.FlatFormat, i.CumFormat, i.Name})

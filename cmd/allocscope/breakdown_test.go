@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -133,12 +132,7 @@ func mustBreakDownCopies(t *testing.T, s *summary.Summary, workers []int, want i
 func privateOf(t *testing.T, pids []int) (bytes int64) {
 	t.Helper()
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(readFile(t, fmt.Sprintf("/proc/%d/smaps_rollup", pid))) {
 			var kib int64
 			_, value, found := strings.Cut(line, ":")
 			if !found || !strings.HasPrefix(line, "Private_") {

@@ -316,12 +316,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // statusOf is a line of /proc/PID/status, in the kernel's words.
 func statusOf(t *testing.T, pid int, name string) string {
 	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	for line := range strings.Lines(string(raw)) {
+	for line := range strings.Lines(readFile(t, fmt.Sprintf("/proc/%d/status", pid))) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
 			return strings.TrimSpace(value)
 		}

@@ -58,11 +58,7 @@ func mustEndSoon(t *testing.T, pid int) {
 // lineOf is the number of the line of a file that has a text.
 func lineOf(t *testing.T, path, text string) int {
 	t.Helper()
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, _, found := strings.Cut(string(raw), text)
+	before, _, found := strings.Cut(readFile(t, path), text)
 	if !found {
 		t.Fatalf("%s has no %q", path, text)
 	}

@@ -39,13 +39,10 @@ func TestDocs(t *testing.T) {
 }
 
 func checkMarkers(t *testing.T, pages []snippet.Page) {
-	runner, err := os.ReadFile(filepath.Join(repository, "test/docs/run"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runner := readFile(t, repository, "test/docs/run")
 	names := []string{runHere}
-	for _, m := range regexp.MustCompile(`(?m)^run_(\w+)\(\)`).FindAllSubmatch(runner, -1) {
-		names = append(names, string(m[1]))
+	for _, m := range regexp.MustCompile(`(?m)^run_(\w+)\(\)`).FindAllStringSubmatch(runner, -1) {
+		names = append(names, m[1])
 	}
 
 	for _, page := range pages {
@@ -165,11 +162,7 @@ func TestReference(t *testing.T) {
 		return
 	}
 
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
+	if readFile(t, path) != string(want) {
 		t.Errorf("%s is not what the commands print: go generate ./cmd/allocscope", path)
 	}
 }

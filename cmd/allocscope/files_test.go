@@ -125,9 +125,10 @@ func pprofTop(t *testing.T, arguments ...string) []string {
 	return rows
 }
 
-func readFile(t *testing.T, dir, name string) string {
+// readFile reads the file at the joined path.
+func readFile(t *testing.T, path ...string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, name))
+	data, err := os.ReadFile(filepath.Join(path...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -343,11 +343,7 @@ func testObjectsInTrace(t *testing.T) {
 	if s.Files["objects"] != folder.ObjectsFile {
 		t.Errorf("files %v lack %s", s.Files, folder.ObjectsFile)
 	}
-	raw, err := os.ReadFile(filepath.Join(dir, folder.ObjectsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	mustSay(t, folder.ObjectsFile, string(raw), recordType+",1500,")
+	mustSay(t, folder.ObjectsFile, readFile(t, dir, folder.ObjectsFile), recordType+",1500,")
 	for _, k := range s.Keepers {
 		if k.Type != recordType && k.StackID == "" {
 			continue

@@ -24,15 +24,11 @@ var capabilityNumbers = map[string]uintptr{
 // documentedCapabilities are those that docs/guides/privileges.md lists.
 func documentedCapabilities(t *testing.T) []string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/guides/privileges.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	page := readFile(t, "../../docs/guides/privileges.md")
 	var names []string
-	for _, row := range regexp.MustCompile(`(?m)^\| (CAP_[A-Z_]+) \|`).FindAllSubmatch(page, -1) {
-		names = append(names, string(row[1]))
-		if capabilityNumbers[string(row[1])] == 0 {
+	for _, row := range regexp.MustCompile(`(?m)^\| (CAP_[A-Z_]+) \|`).FindAllStringSubmatch(page, -1) {
+		names = append(names, row[1])
+		if capabilityNumbers[row[1]] == 0 {
 			t.Errorf("the page lists %s, which this test does not know", row[1])
 		}
 	}
@@ -155,12 +151,9 @@ func TestPrivilegesSeccomp(t *testing.T) {
 // TestPrivilegesExamples checks the examples of docs/guides/privileges.md.
 func TestPrivilegesExamples(t *testing.T) {
 	t.Run("the service has the documented capabilities", func(t *testing.T) {
-		unit, err := os.ReadFile("../../examples/allocscope@.service")
-		if err != nil {
-			t.Fatal(err)
-		}
+		unit := readFile(t, "../../examples/allocscope@.service")
 		want := strings.Join(documentedCapabilities(t), " ")
-		mustSay(t, "the unit", string(unit), "\nAmbientCapabilities="+want+"\n",
+		mustSay(t, "the unit", unit, "\nAmbientCapabilities="+want+"\n",
 			"\nCapabilityBoundingSet="+want+"\n")
 	})
 

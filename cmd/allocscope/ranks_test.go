@@ -78,13 +78,10 @@ func testRanksFolders(t *testing.T) {
 
 // The answers are from Prometheus and Pyroscope (fleet/query/testdata).
 func testRanksServers(t *testing.T) {
-	recorded, err := os.ReadFile("../../fleet/query/testdata/prometheus.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorded := readFile(t, "../../fleet/query/testdata/prometheus.json")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/query" {
-			_, _ = w.Write(recorded)
+			fmt.Fprint(w, recorded)
 			return
 		}
 		fmt.Fprint(w, "{}") // Pyroscope without profiles

@@ -27,11 +27,8 @@ func shimFolders() (folders []string) {
 // shimOf returns the path of the shim that a process was started with.
 func shimOf(t *testing.T, pid int) string {
 	t.Helper()
-	raw, err := os.ReadFile("/proc/" + itoa(pid) + "/environ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut("\x00"+string(raw), "\x00LD_PRELOAD=")
+	environment := "\x00" + readFile(t, fmt.Sprintf("/proc/%d/environ", pid))
+	_, after, _ := strings.Cut(environment, "\x00LD_PRELOAD=")
 	value, _, _ := strings.Cut(after, "\x00")
 	path, _, _ := strings.Cut(value, ":")
 	return path

@@ -205,12 +205,7 @@ func testRunSurroundings(t *testing.T) {
 		if err := cmd.Run(); err != nil {
 			t.Fatalf("%s: %v", cmd, err)
 		}
-		raw, err := os.ReadFile(file.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		text, _, _ := strings.Cut(string(raw), "\n\n") // the result follows
+		text, _, _ := strings.Cut(readFile(t, file.Name()), "\n\n") // the result follows
 		text = strings.ReplaceAll(text, file.Name(), "OUTPUT")
 		return regexp.MustCompile(`SigQ:.*|, at \d+`).ReplaceAllString(text, "")
 	}

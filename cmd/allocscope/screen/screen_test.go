@@ -226,14 +226,14 @@ func pressed(m model, keys ...string) model {
 		if !ok {
 			key = tea.Key{Code: []rune(name)[0], Text: name}
 		}
-		m = told(m, tea.KeyPressMsg(key))
+		m = updated(m, tea.KeyPressMsg(key))
 	}
 
 	return m
 }
 
-// told is a model after a message.
-func told(m model, message tea.Msg) model {
+// updated is a model after a message.
+func updated(m model, message tea.Msg) model {
 	next, _ := m.Update(message)
 	return next.(model)
 }
@@ -254,7 +254,7 @@ func watched() spied {
 		Interrupt: func() { *s.interrupts++ },
 	}
 
-	s.model = told(told(s.model, tea.WindowSizeMsg{Width: 80, Height: 24}), stateMsg{leaking()})
+	s.model = updated(updated(s.model, tea.WindowSizeMsg{Width: 80, Height: 24}), stateMsg{leaking()})
 	return s
 }
 
@@ -276,7 +276,7 @@ func testMark(t *testing.T) {
 func testLongMark(t *testing.T) {
 	s := watched()
 	m := pressed(s.model, "m")
-	pressed(told(m, tea.PasteMsg{Content: strings.Repeat("é", 5000)}), "enter")
+	pressed(updated(m, tea.PasteMsg{Content: strings.Repeat("é", 5000)}), "enter")
 	if len(*s.marks) != 1 || len((*s.marks)[0]) != maxDraftBytes {
 		t.Errorf("marks %q", *s.marks)
 	}
@@ -295,7 +295,7 @@ func testExtend(t *testing.T) {
 
 	state := leaking()
 	state.Extension = 5 * time.Minute
-	m := told(s.model, stateMsg{state})
+	m := updated(s.model, stateMsg{state})
 	mustShow(t, m.View().Content, "e 5m more", "of 5m")
 	pressed(m, "e", "e", "q", "e")
 	if *s.extended != 2 {
@@ -343,7 +343,7 @@ func testHelp(t *testing.T) {
 func testLog(t *testing.T) {
 	m := watched().model
 	for i := range 3 * maxLogLines {
-		m = told(m, logMsg("line "+strings.Repeat("i", i)))
+		m = updated(m, logMsg("line "+strings.Repeat("i", i)))
 	}
 
 	if len(m.ui.Log) != maxLogLines {

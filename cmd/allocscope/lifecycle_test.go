@@ -145,8 +145,7 @@ func testTargetExecutes(t *testing.T) {
 
 		do(target, "leak 500 640")
 		c.awaitSnapshots(dir, 2)
-		c.signal(syscall.SIGINT)
-		c.mustEnd(0)
+		c.interrupt()
 		mustHaveEnded(t, dir, summary.EndedInterrupt)
 		mustHaveLeaked(t, dir, folder.PlateauFile, 500, 640)
 		mustSay(t, "stderr", c.stderr.String(), "PID "+itoa(target.PID())+" started a new program (steps)")

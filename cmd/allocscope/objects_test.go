@@ -107,16 +107,13 @@ func testObjectsGrowth(t *testing.T) {
 	t.Parallel()
 	target := startRecords(t, 1000)
 	c := begin(t, allocscope(t, "objects", "--every", "1s", "--json", itoa(target.PID())))
-	linesOf := func() []string { return strings.Split(strings.TrimSpace(c.stdout.String()), "\n") }
-	c.await("the first census", func() bool { return strings.Contains(c.stdout.String(), "\n") })
+	lastCount(t, c, 1)
 	do(target, "keep 250")
-	before := len(linesOf())
-	c.await("two censuses more", func() bool { return len(linesOf()) >= before+2 })
+	last := lastCount(t, c, 2)
 	c.interrupt()
-	c.mustEnd(0)
 
-	lines := linesOf()
-	first, last := counted(t, lines[0]), counted(t, lines[len(lines)-1])
+	line, _, _ := strings.Cut(c.stdout.String(), "\n")
+	first := counted(t, line)
 	if n := countedRecords(first); n != 1000 || len(first.Objects.Types) > 0 {
 		t.Errorf("%d records first, want 1000; growth %v, want none", n, first.Objects.Types)
 	}
@@ -307,9 +304,7 @@ func isCounted(dir string) bool {
 // traceRecords traces a program that comes to keep 1500 records.
 func traceRecords(t *testing.T) (dir string, s summary.Summary) {
 	t.Helper()
-	target := ready(tracertest.StartCommand(t,
-		exec.Command("/usr/bin/python3", tracertest.Source("kept_records.py"))))
-
+	target := startRecords(t, 0)
 	dir = newFolder(t)
 	c := begin(t, allocscope(t, "trace", "--pid", itoa(target.PID()), "--interval", "1",
 		"--overhead", "off", "--output", dir))
@@ -319,7 +314,6 @@ func traceRecords(t *testing.T) (dir string, s summary.Summary) {
 		do(target, "keep 100")
 	}
 	c.interrupt()
-	c.mustEnd(0)
 	return dir, readSummary(t, dir)
 }
 

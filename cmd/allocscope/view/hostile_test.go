@@ -62,11 +62,7 @@ func testUnreadable(t *testing.T) {
 			server := serve(t, dir, true)
 
 			for _, page := range []string{"/warmup/top", "/diff/top", "/snapshots/7/top"} {
-				status, body, _ := get(t, server.URL+page)
-				if status != http.StatusNotFound {
-					t.Errorf("%s: status %d", page, status)
-				}
-				mustSay(t, page, body, "cannot be shown", ".pb.gz")
+				mustAnswer(t, server.URL+page, http.StatusNotFound, "cannot be shown", ".pb.gz")
 			}
 
 			mustGet(t, server.URL+"/growth/top", "growth_big")
@@ -159,11 +155,7 @@ func testHostileNames(t *testing.T) {
 		"/", "/growth/top", "/growth/flamegraph", "/growth/peek?f=.",
 		"/growth/source?f=.", "/growth/graph",
 	} {
-		status, body, _ := get(t, server.URL+page)
-		if status != http.StatusOK {
-			t.Errorf("%s: status %d: %s", page, status, beginning(body))
-		}
-		mustNotSay(t, page, body, "<script>document.title", "<img src=x", "</title><b>", "\u202e",
+		mustNotSay(t, page, mustGet(t, server.URL+page), "<script>document.title", "<img src=x", "</title><b>", "\u202e",
 			"\x00", `\u0000`)
 	}
 }
@@ -222,7 +214,5 @@ func testGraphLinks(t *testing.T) {
 	body := mustGet(t, server.URL+"/growth/graph", "<svg", "javascript:alert(1)")
 	mustNotSay(t, "the graph", body, `href="javascript:`)
 	asked := "/plateau/graph?si=alloc_objects&unit=" + url.QueryEscape(injection)
-	if status, body, _ := get(t, server.URL+asked); status != http.StatusBadRequest {
-		t.Errorf("%s: status %d: %s", asked, status, beginning(body))
-	}
+	mustAnswer(t, server.URL+asked, http.StatusBadRequest)
 }

@@ -46,21 +46,14 @@ func testAllowed(t *testing.T) {
 	allowed, refused := serve(t, dir, true), serve(t, dir, false)
 	mustGet(t, allowed.URL+"/growth/source?f=leak", "leak = make &lt;it&gt;()")
 	mustSay(t, "index", mustGet(t, allowed.URL+"/"), `href="growth/source"`)
-	status, body, _ := get(t, refused.URL+"/growth/source?f=leak")
-	if status != http.StatusForbidden {
-		t.Errorf("status %d", status)
-	}
-
-	mustSay(t, "the page", body, "root", "as the user whose folder it is")
+	body := mustAnswer(t, refused.URL+"/growth/source?f=leak", http.StatusForbidden, "root",
+		"as the user whose folder it is")
 	mustNotSay(t, "the page", body, "leak = make")
 	index := mustGet(t, refused.URL+"/", "as the user whose folder it is")
 	mustNotSay(t, "the index", index, `/source"`)
 
 	for _, server := range []string{allowed.URL, refused.URL} {
-		if status, body, _ = get(t, server+"/growth/peek?f=leak"); status != http.StatusOK {
-			t.Errorf("peek: status %d", status)
-		}
-		mustNotSay(t, "peek", body, "leak = make")
+		mustNotSay(t, "peek", mustGet(t, server+"/growth/peek?f=leak"), "leak = make")
 	}
 }
 
@@ -85,11 +78,8 @@ func testBlockingFiles(t *testing.T) {
 	} {
 		named(t, traced, file)
 		server := serve(t, traced, true)
-		status, body, _ := get(t, server.URL+"/growth/source?f=leak")
-		if status != http.StatusForbidden {
-			t.Errorf("%s: status %d: %s", file, status, beginning(body))
-		}
-		mustSay(t, file, body, "The source view is off: this profile names", filepath.Base(file))
+		mustAnswer(t, server.URL+"/growth/source?f=leak", http.StatusForbidden,
+			"The source view is off: this profile names", filepath.Base(file))
 	}
 }
 

@@ -145,9 +145,15 @@ func get(t *testing.T, url string) (status int, body string, header http.Header)
 // mustGet gets a page that is there and says the words.
 func mustGet(t *testing.T, url string, words ...string) string {
 	t.Helper()
+	return mustAnswer(t, url, http.StatusOK, words...)
+}
+
+// mustAnswer gets a page that has that status and says the words.
+func mustAnswer(t *testing.T, url string, want int, words ...string) string {
+	t.Helper()
 	status, body, _ := get(t, url)
-	if status != http.StatusOK {
-		t.Fatalf("%s: status %d: %s", url, status, body)
+	if status != want {
+		t.Fatalf("%s: status %d, want %d: %s", url, status, want, beginning(body))
 	}
 	mustSay(t, url, body, words...)
 	return body
@@ -196,9 +202,7 @@ func testIndex(t *testing.T) {
 		`<a href="snapshots/7/flamegraph">1m30s</a>`)
 
 	for _, l := range link.FindAllStringSubmatch(body, -1) {
-		if status, _, _ := get(t, server.URL+"/"+l[1]); status != http.StatusOK {
-			t.Errorf("%s: status %d", l[1], status)
-		}
+		mustGet(t, server.URL+"/"+l[1])
 	}
 }
 
@@ -211,9 +215,7 @@ func testNoSummary(t *testing.T) {
 
 func TestServedReport(t *testing.T) {
 	path, server := served(t)
-	if status, body, _ := get(t, server.URL+"/report"); status != http.StatusNotFound {
-		t.Errorf("without a report: status %d: %s", status, body)
-	}
+	mustAnswer(t, server.URL+"/report", http.StatusNotFound)
 
 	const report = "<!doctype html><p>the report"
 	put(t, filepath.Join(path, folder.ReportFile), report)
@@ -427,9 +429,7 @@ func testAbsentPages(t *testing.T) {
 			"disasm?f=.", "saveconfig?config=x", "deleteconfig?config=x",
 			"ui/", "ui/top", "debug/pprof/", "nothing",
 		} {
-			if status, body, _ := get(t, server.URL+prefix+page); status != http.StatusNotFound {
-				t.Errorf("%s%s: status %d: %s", prefix, page, status, beginning(body))
-			}
+			mustAnswer(t, server.URL+prefix+page, http.StatusNotFound)
 		}
 
 		_, _, header := get(t, server.URL+prefix+"top")
@@ -442,10 +442,5 @@ func testGraph(t *testing.T) {
 	_, server := served(t)
 	mustGet(t, server.URL+"/growth/graph", "<svg", "growth_big")
 	t.Setenv("PATH", t.TempDir())
-	status, body, _ := get(t, server.URL+"/growth/graph")
-	if status != http.StatusNotImplemented {
-		t.Errorf("without dot: status %d", status)
-	}
-
-	mustSay(t, "the page", body, "graphviz")
+	mustAnswer(t, server.URL+"/growth/graph", http.StatusNotImplemented, "graphviz")
 }

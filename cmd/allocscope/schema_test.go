@@ -52,9 +52,14 @@ func mustFit(t *testing.T, file, output string) {
 	}
 }
 
-// checkSchemas validates allocscope's JSON with a validator of another project.
-func checkSchemas(t *testing.T, h *leakTrace) {
-	dir, target := h.folder, h.target
+// TestSchemas validates allocscope's JSON with a validator of another project.
+func TestSchemas(t *testing.T) {
+	target := startSteps(t)
+	c, dir := tracing(t, target, "--snapshot-every", "100ms")
+	do(target, "leak 1000 96")
+	c.awaitSnapshots(dir, 4)
+	c.interrupt()
+
 	mustFit(t, "summary.json", readFile(t, dir, folder.SummaryFile))
 	mustFit(t, "diff.json", call(t, "diff", dir, dir, "--json").stdout.String())
 	for _, axis := range [][]string{nil, {"--limit", "1GiB"}} {

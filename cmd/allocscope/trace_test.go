@@ -103,7 +103,6 @@ func testLeak(t *testing.T) {
 		"summary":   checkSummary,
 		"breakdown": checkBreakdown,
 		"report":    checkReport,
-		"schemas":   checkSchemas,
 		"modes":     func(t *testing.T, h *leakTrace) { checkFiles(t, h.folder, 0, 0) },
 	} {
 		t.Run(name, func(t *testing.T) { check(t, h) })

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -48,20 +47,14 @@ func addressOf(agent *command) string {
 	return address
 }
 
+// get gets a page that is there.
 func get(t *testing.T, url string) string {
 	t.Helper()
-	response, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
+	status, text := fetch(t, url, "")
+	if status != http.StatusOK {
+		t.Fatalf("%s: status %d", url, status)
 	}
-
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v", url, response.Status, err)
-	}
-
-	return string(text)
+	return text
 }
 
 // The agent sees a rank leak and traces it. Killed meanwhile, it goes on where it was, and takes over
@@ -131,8 +124,7 @@ func TestAgentRefusals(t *testing.T) {
 	byVariable := allocscope(t, "agent", "--listen", "")
 	byVariable.Env = append(byVariable.Env, "ALLOCSCOPE_DIRECTORY=/nowhere/a/b", "ALLOCSCOPE_NO_FLAG=1")
 	c := begin(t, byVariable)
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "open /nowhere/a/b: ", "no flag for the environment variable ALLOCSCOPE_NO_FLAG")
+	c.mustEndSaying(2, "open /nowhere/a/b: ", "no flag for the environment variable ALLOCSCOPE_NO_FLAG")
 
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	writeFile(t, rules, "jobs:\n- comand: x\n", 0o600)
@@ -153,9 +145,7 @@ func TestAgentRefusals(t *testing.T) {
 		"--directory " + filepath.Dir(rules): "others may write",
 	} {
 		if strings.Contains(want, "others may write") {
-			if err := os.Chmod(filepath.Dir(rules), 0o777); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chmod(filepath.Dir(rules), 0o777))
 		}
 		c := call(t, append([]string{agentName, "--listen", ""}, strings.Fields(arguments)...)...)
 		if c.wait() != 2 {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -57,21 +56,6 @@ func (l loader) train(steps int) (leaked int64) {
 	}
 
 	return leaked
-}
-
-// leakLine is the line of a program that leaks, as the text of a frame ends.
-func leakLine(t *testing.T, program string) string {
-	t.Helper()
-	text, err := os.ReadFile(tracertest.Source(program))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	before, _, found := strings.Cut(string(text), "# LEAK")
-	if !found {
-		t.Fatalf("%s has no line that is marked as # LEAK", program)
-	}
-	return fmt.Sprintf("%s:%d)", program, strings.Count(before, "\n")+1)
 }
 
 // TestBreakdown traces a real trainer with workers, which grow by copies of the pages of labels: they
@@ -148,12 +132,7 @@ func mustBreakDownCopies(t *testing.T, s *summary.Summary, workers []int, want i
 func privateOf(t *testing.T, pids []int) (bytes int64) {
 	t.Helper()
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(readFile(t, fmt.Sprintf("/proc/%d/smaps_rollup", pid))) {
 			var kib int64
 			_, value, found := strings.Cut(line, ":")
 			if !found || !strings.HasPrefix(line, "Private_") {

@@ -21,31 +21,23 @@ func TestBundle(t *testing.T) {
 	file := filepath.Join(room, "b.tar.gz")
 
 	made := call(t, "bundle", trace, "-o", file)
-	made.mustEnd(0)
-	mustSay(t, "bundle", made.stdout.String(), "wrote", "doctor.json", "names in code", "1 user",
+	made.mustPrint("wrote", "doctor.json", "names in code", "1 user",
 		"libraries of Linux distributions", "look into it", "--hide NAME")
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
 
-	again := call(t, "bundle", trace, "-o", file)
-	again.mustEnd(int(exit.Failed))
-	mustSay(t, "the error", again.stderr.String(), "it is there already")
+	call(t, "bundle", trace, "-o", file).mustEndSaying(int(exit.Failed), "it is there already")
 
 	if out, err := exec.Command("tar", "-C", room, "-xzf", file).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	unpacked := filepath.Join(room, bundle.Name)
-	shown := call(t, "show", "--details", unpacked)
-	shown.mustEnd(0)
-	mustSay(t, "show", shown.stdout.String(), "GROWING", "name-", "Who keeps it")
+	call(t, "show", "--details", unpacked).mustPrint("GROWING", "name-", "Who keeps it")
 	call(t, "report", unpacked).mustEnd(0)
 
-	compared := call(t, "diff", trace, unpacked)
-	compared.mustEnd(0)
-	mustSay(t, "diff", compared.stdout.String(), "name-")
+	call(t, "diff", trace, unpacked).mustPrint("name-")
 
 	kept := call(t, "bundle", trace, "--keep-names", "-o", filepath.Join(room, "kept.tar.gz"))
-	kept.mustEnd(0)
-	mustSay(t, "bundle", kept.stdout.String(), "all names, paths and command lines are in it")
+	kept.mustPrint("all names, paths and command lines are in it")
 }

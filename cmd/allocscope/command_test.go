@@ -109,9 +109,7 @@ func begin(t *testing.T, cmd *exec.Cmd) *command {
 		cmd.Stderr = &c.stderr
 	}
 
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 
 	go func() {
 		defer close(c.ended)
@@ -146,6 +144,20 @@ func (c *command) mustEnd(status int) {
 		c.t.Fatalf("%s: %v, want exit status %d; stderr:\n%s", c.Cmd, c.ProcessState, status,
 			c.stderr.String())
 	}
+}
+
+// mustEndSaying also checks for words on standard error.
+func (c *command) mustEndSaying(status int, words ...string) {
+	c.t.Helper()
+	c.mustEnd(status)
+	mustSay(c.t, "stderr", c.stderr.String(), words...)
+}
+
+// mustPrint waits for a good end, and checks for words on standard output.
+func (c *command) mustPrint(words ...string) {
+	c.t.Helper()
+	c.mustEnd(0)
+	mustSay(c.t, "stdout", c.stdout.String(), words...)
 }
 
 // interrupt is one Ctrl-C, after which allocscope must write its files and end well.
@@ -219,9 +231,7 @@ func eventually(t *testing.T, what string, isTrue func() bool) {
 
 func writeFile(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), mode))
 }
 
 func exists(path string) bool {
@@ -244,9 +254,7 @@ func snapshotFiles(t *testing.T, dir string) []string {
 func newFolder(t *testing.T) string {
 	t.Helper()
 	parent := t.TempDir()
-	if err := os.Chmod(parent, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(parent, 0o777))
 	return filepath.Join(parent, "out")
 }
 
@@ -285,6 +293,14 @@ func do(target *tracertest.Target, format string, arguments ...any) {
 	target.Await("done")
 }
 
+// must ends the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // mustSay checks that a text holds all of the words.
 func mustSay(t *testing.T, where, text string, words ...string) {
 	t.Helper()
@@ -300,12 +316,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // statusOf is a line of /proc/PID/status, in the kernel's words.
 func statusOf(t *testing.T, pid int, name string) string {
 	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	for line := range strings.Lines(string(raw)) {
+	for line := range strings.Lines(readFile(t, fmt.Sprintf("/proc/%d/status", pid))) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
 			return strings.TrimSpace(value)
 		}

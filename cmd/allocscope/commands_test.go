@@ -29,15 +29,12 @@ func testVersion(t *testing.T) {
 		}
 	}
 
-	c := call(t, "version", "--json")
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), `"version":"1.2.3-test"`, `"nvml":true`)
+	call(t, "version", "--json").mustPrint(`"version":"1.2.3-test"`, `"nvml":true`)
 }
 
 func testDoctor(t *testing.T) {
 	c := call(t, "doctor")
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "ok    kernel", "ok    privilege", "ok    BPF programs")
+	c.mustPrint("ok    kernel", "ok    privilege", "ok    BPF programs")
 	if strings.Contains(c.stdout.String(), "FAIL") {
 		t.Errorf("says\n%s", c.stdout.String())
 	}
@@ -45,9 +42,8 @@ func testDoctor(t *testing.T) {
 
 func testDoctorPID(t *testing.T) {
 	target := startSteps(t)
-	c := call(t, "doctor", "--pid", itoa(target.PID()))
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "ok    pid "+itoa(target.PID()), "ok    source heap",
+	c := call(t, "doctor", itoa(target.PID()))
+	c.mustPrint("ok    pid "+itoa(target.PID()), "ok    source heap",
 		" malloc, ", " free, ", "/libc.so.6\n")
 
 	c = call(t, "doctor", "--pid", "2147483647")
@@ -70,9 +66,7 @@ func testBindNow(t *testing.T) {
 	t.Parallel()
 	cmd := allocscope(t, "version")
 	cmd.Env = append(cmd.Environ(), "LD_BIND_NOW=1")
-	c := begin(t, cmd)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "allocscope ")
+	begin(t, cmd).mustPrint("allocscope ")
 }
 
 func testDoctorNoCgo(t *testing.T) {
@@ -86,11 +80,7 @@ func testDoctorNoCgo(t *testing.T) {
 
 	cmd := allocscope(t, "doctor")
 	cmd.Path = program
-	c := begin(t, cmd)
-	c.mustEnd(0)
-
-	mustSay(t, "stdout", c.stdout.String(), "  NVML                   ", "this static build has no NVML")
-	c = begin(t, &exec.Cmd{Path: program, Args: []string{program, "version"}})
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), ", without NVML (static build)\n")
+	begin(t, cmd).mustPrint("  NVML                   ", "this static build has no NVML")
+	c := begin(t, &exec.Cmd{Path: program, Args: []string{program, "version"}})
+	c.mustPrint(", without NVML (static build)\n")
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
@@ -111,17 +110,7 @@ func mustJoin(t *testing.T, before, after verdictOn) {
 // mustVerdictFile checks that the timeline alone has the same rate over the same time.
 func mustVerdictFile(t *testing.T, v verdictOn) {
 	t.Helper()
-	var out strings.Builder
-	command := newRootCommand(console.New(&strings.Builder{}))
-	command.SetArgs([]string{"verdict", filepath.Join(v.folder, folder.TimelineFile), "--json"})
-	command.SetOut(&out)
-	if err := command.ExecuteContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var file summary.Verdict
-	if err := json.Unmarshal([]byte(out.String()), &file); err != nil {
-		t.Fatal(err)
-	}
+	file := jsonOf(t, readFile(t, v.folder, folder.TimelineFile))
 	const rounding, milliseconds = 1e-3, 2e-3 // times in the file are in milliseconds
 	if math.Abs(*file.RateBytesPerMin / *v.RateBytesPerMin - 1) > rounding ||
 		math.Abs(*file.SegmentS-*v.SegmentS) > milliseconds {
@@ -138,9 +127,7 @@ func testNotContinued(t *testing.T) {
 	text := readFile(t, good, folder.SummaryFile)
 	timeline := readFile(t, good, folder.TimelineFile)
 	var s summary.Summary
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text), &s))
 
 	start := fmt.Sprintf(`"start_ticks": %d`, s.Target.StartTicks)
 	for name, c := range map[string]struct {
@@ -176,9 +163,7 @@ func testNotContinued(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			from, to := filepath.Join(newFolder(t)), newFolder(t)
-			if err := os.Mkdir(from, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Mkdir(from, 0o700))
 			for file, text := range map[string]string{
 				folder.SummaryFile: c.summary, folder.TimelineFile: c.timeline,
 				folder.ProcessesFile: readFile(t, good, folder.ProcessesFile),
@@ -194,8 +179,7 @@ func testNotContinued(t *testing.T) {
 
 	t.Run("its own folder", func(t *testing.T) {
 		c := begin(t, allocscope(t, traceArguments(target.PID(), good, "--force", "--continue", good)...))
-		c.mustEnd(2)
-		mustSay(t, "stderr", c.stderr.String(), "--output names the same folder")
+		c.mustEndSaying(2, "--output names the same folder")
 		if readFile(t, good, folder.SummaryFile) != text {
 			t.Error("the summary has changed")
 		}

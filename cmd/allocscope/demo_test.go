@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func TestDemo(t *testing.T) {
@@ -57,15 +58,17 @@ func mustEndSoon(t *testing.T, pid int) {
 // lineOf is the number of the line of a file that has a text.
 func lineOf(t *testing.T, path, text string) int {
 	t.Helper()
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, _, found := strings.Cut(string(raw), text)
+	before, _, found := strings.Cut(readFile(t, path), text)
 	if !found {
 		t.Fatalf("%s has no %q", path, text)
 	}
 	return strings.Count(before, "\n") + 1
+}
+
+// leakLine is the line of a program that leaks, as the text of a frame ends.
+func leakLine(t *testing.T, program string) string {
+	t.Helper()
+	return fmt.Sprintf("%s:%d)", program, lineOf(t, tracertest.Source(program), "# LEAK"))
 }
 
 func testDemoLeak(t *testing.T) {
@@ -126,9 +129,7 @@ func testDemoPython(t *testing.T) {
 	cmd := allocscope(t, "demo")
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(cmd.Environ(), "PATH="+cmd.Dir)
-	c := begin(t, cmd)
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "needs python3", "apt install python3")
+	begin(t, cmd).mustEndSaying(2, "needs python3", "apt install python3")
 	if left, err := os.ReadDir(cmd.Dir); err != nil || len(left) > 0 {
 		t.Errorf("leaves %v, %v", left, err)
 	}
@@ -137,6 +138,5 @@ func testDemoPython(t *testing.T) {
 func testDemoPrivilege(t *testing.T) {
 	t.Parallel()
 	c := begin(t, unprivileged(allocscope(t, "demo")))
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "permission denied (sudo allocscope demo)")
+	c.mustEndSaying(2, "permission denied (sudo allocscope demo)")
 }

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/export/compare"
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
@@ -22,20 +21,6 @@ func TestDiff(t *testing.T) {
 	t.Run("two profiles", testDiffProfiles)
 	t.Run("hostile names", testDiffHostile)
 	t.Run("refusals", testDiffRefusals)
-}
-
-// diffJSON calls the built command with --json.
-func diffJSON(t *testing.T, arguments ...string) *compare.Result {
-	t.Helper()
-	c := call(t, append([]string{"diff", "--json"}, arguments...)...)
-	c.mustEnd(0)
-	decoder := json.NewDecoder(strings.NewReader(c.stdout.String()))
-	decoder.DisallowUnknownFields()
-	var r compare.Result
-	if err := decoder.Decode(&r); err != nil || r.Schema != compare.Schema {
-		t.Fatalf("schema %q, %v in %s", r.Schema, err, c.stdout.String())
-	}
-	return &r
 }
 
 // leakOf is the row of the memory that job.py keeps. The list that keeps it grows in the same
@@ -64,31 +49,27 @@ func testDiffTraces(t *testing.T) {
 
 	leaking, fixed := traceJob(verdict.ClassLeak, "leak=256"), traceJob(verdict.ClassPlateau)
 
-	r := diffJSON(t, leaking, fixed)
+	c := call(t, "diff", "--json", leaking, fixed)
+	c.mustEnd(0)
+	decoder := json.NewDecoder(strings.NewReader(c.stdout.String()))
+	decoder.DisallowUnknownFields()
+	var r compare.Result
+	if err := decoder.Decode(&r); err != nil || r.Schema != compare.Schema {
+		t.Fatalf("schema %q, %v in %s", r.Schema, err, c.stdout.String())
+	}
 	if r.Outcome != compare.OutcomeGone || r.RSS == nil || r.RSS.Change.High >= 0 {
 		t.Errorf("before and after the fix: %s: %s", r.Outcome, r.Sentence)
 	}
 
-	if s := leakOf(t, r); s.State != compare.StateVanished || s.Before.Low <= 0 {
+	if s := leakOf(t, &r); s.State != compare.StateVanished || s.Before.Low <= 0 {
 		t.Errorf("the leak: %+v", s.Difference)
 	}
 
 	page := filepath.Join(t.TempDir(), "diff.html")
-	c := call(t, "diff", leaking, fixed, "--html", page, "--limit", "3")
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), r.Name, "By component (resident_space, bytes/min)",
+	c = call(t, "diff", leaking, fixed, "--html", page, "--limit", "3")
+	c.mustPrint(r.Name, "By component (resident_space, bytes/min)",
 		"vanished", "remember", "--limit, --json")
 	mustSay(t, "the page", readFile(t, filepath.Dir(page), "diff.html"), r.Name, "remember")
-}
-
-// diffOf calls the command in this process.
-func diffOf(arguments ...string) (string, error) {
-	out := new(bytes.Buffer)
-	command := newRootCommand(console.New(out))
-	command.SetOut(out)
-	command.SetArgs(append([]string{"diff"}, arguments...))
-	err := command.Execute()
-	return out.String(), err
 }
 
 // diffProfile writes a profile of objects of 1000 bytes in one function, and returns its path.
@@ -112,7 +93,8 @@ func diffProfile(t *testing.T, name, function string, objects int64) string {
 }
 
 func testDiffProfiles(t *testing.T) {
-	out, err := diffOf(diffProfile(t, "a", "less", 500), diffProfile(t, "b", "more", 2000))
+	a, b := diffProfile(t, "a", "less", 500), diffProfile(t, "b", "more", 2000)
+	out, err := callHere(t, "", "diff", a, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +107,9 @@ func testDiffProfiles(t *testing.T) {
 		t.Errorf("the larger change comes last:\n%s", out)
 	}
 
-	if out, err = diffOf(diffProfile(t, "a", "f", 500), diffProfile(t, "b", "f", 500), "--limit",
-		"0"); err != nil || strings.Contains(out, "x.py:7") {
+	a, b = diffProfile(t, "a", "f", 500), diffProfile(t, "b", "f", 500)
+	out, err = callHere(t, "", "diff", a, b, "--limit", "0")
+	if err != nil || strings.Contains(out, "x.py:7") {
 		t.Errorf("--limit 0: %v\n%s", err, out)
 	}
 
@@ -135,8 +118,8 @@ func testDiffProfiles(t *testing.T) {
 }
 
 func testDiffHostile(t *testing.T) {
-	out, err := diffOf(diffProfile(t, "a\x1b[31m", "e\x1b[31mvil\nnote: \u202e", 500),
-		diffProfile(t, "b", "f", 500))
+	a := diffProfile(t, "a\x1b[31m", "e\x1b[31mvil\nnote: \u202e", 500)
+	out, err := callHere(t, "", "diff", a, diffProfile(t, "b", "f", 500))
 	if err != nil || strings.ContainsAny(out, "\x1b\u202e") || strings.Contains(out, "\nnote") {
 		t.Errorf("%v, %q", err, out)
 	}
@@ -146,9 +129,7 @@ func testDiffHostile(t *testing.T) {
 func testDiffRefusals(t *testing.T) {
 	pp, dir, unfinished := diffProfile(t, "a", "f", 1), t.TempDir(), summaryFolder(t)
 	pipe := filepath.Join(dir, "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(pipe, 0o600))
 
 	for says, arguments := range map[string][]string{
 		"no such file":                         {pp, "/nowhere"},
@@ -161,7 +142,8 @@ func testDiffRefusals(t *testing.T) {
 		"negative":                             {pp, pp, "--limit", "-1"},
 		"there already":                        {pp, pp, "--html", pipe},
 	} {
-		if _, err := diffOf(arguments...); err == nil || !strings.Contains(err.Error(), says) {
+		_, err := callHere(t, "", append([]string{"diff"}, arguments...)...)
+		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %q", arguments, err, says)
 		}
 	}

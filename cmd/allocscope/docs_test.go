@@ -39,13 +39,10 @@ func TestDocs(t *testing.T) {
 }
 
 func checkMarkers(t *testing.T, pages []snippet.Page) {
-	runner, err := os.ReadFile(filepath.Join(repository, "test/docs/run"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	runner := readFile(t, repository, "test/docs/run")
 	names := []string{runHere}
-	for _, m := range regexp.MustCompile(`(?m)^run_(\w+)\(\)`).FindAllSubmatch(runner, -1) {
-		names = append(names, string(m[1]))
+	for _, m := range regexp.MustCompile(`(?m)^run_(\w+)\(\)`).FindAllStringSubmatch(runner, -1) {
+		names = append(names, m[1])
 	}
 
 	for _, page := range pages {
@@ -133,9 +130,7 @@ func runScript(t *testing.T, script string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(examples, filepath.Join(folder, "examples")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(examples, filepath.Join(folder, "examples")))
 
 	// Root needs no sudo, and the system's python3 has Pillow.
 	prelude := "sudo() { \"$@\"; }\npython3() { exec /usr/bin/python3 \"$@\"; }\n"
@@ -157,18 +152,17 @@ var update = flag.Bool("update", false, "write the generated pages")
 func TestReference(t *testing.T) {
 	const path = repository + "/docs/reference/cli.md"
 	want := reference()
-	if *update {
-		if err := os.WriteFile(path, want, 0o644); err != nil {
-			t.Fatal(err)
+	for line := range strings.Lines(string(want)) {
+		if len(strings.TrimSuffix(line, "\n")) > 110 {
+			t.Errorf("a line of %d bytes: %s", len(line), line)
 		}
+	}
+	if *update {
+		must(t, os.WriteFile(path, want, 0o644))
 		return
 	}
 
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
+	if readFile(t, path) != string(want) {
 		t.Errorf("%s is not what the commands print: go generate ./cmd/allocscope", path)
 	}
 }

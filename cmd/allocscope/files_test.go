@@ -81,6 +81,12 @@ func mustHold(t *testing.T, what string, got, want values) {
 	}
 }
 
+// mustHaveLeaked checks for the objects that leak_here has allocated, in a profile of a trace.
+func mustHaveLeaked(t *testing.T, dir, name string, n, size int64) {
+	t.Helper()
+	mustHold(t, "leak_here", flat(readProfile(t, dir, name), "leak_here"), heldObjects(n, size))
+}
+
 // objects of one size that are alive and have never been joined by others.
 func heldObjects(n, size int64) values { return values{n, n * size, n, n * size} }
 
@@ -119,9 +125,10 @@ func pprofTop(t *testing.T, arguments ...string) []string {
 	return rows
 }
 
-func readFile(t *testing.T, dir, name string) string {
+// readFile reads the file at the joined path.
+func readFile(t *testing.T, path ...string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, name))
+	data, err := os.ReadFile(filepath.Join(path...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/test/docs/snippet"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -26,14 +27,10 @@ func TestInterface(t *testing.T) {
 	t.Run("candidates", testCandidates)
 	t.Run("name", testName)
 	t.Run("ps", testPS)
-	t.Run("positional PID", testPositional)
 	t.Run("environment", testEnvironment)
-	t.Run("environment refused", testEnvironmentRefused)
 	t.Run("quiet", testQuiet)
 	t.Run("color", testColor)
-	t.Run("limit", testLimit)
 	t.Run("latest", testLatest)
-	t.Run("help", testHelp)
 	t.Run("examples", testExamples)
 }
 
@@ -114,6 +111,11 @@ func testUsageHint(t *testing.T) {
 		}
 	}
 
+	byVariable := allocscope(t, "trace")
+	byVariable.Env = append(byVariable.Environ(), "ALLOCSCOPE_OVERHEAD=many")
+	begin(t, byVariable).mustEndSaying(2, `ALLOCSCOPE_OVERHEAD: "many" is not a share`,
+		"try 'allocscope trace --help'")
+
 	c := call(t, "trace", "2147483647") // right usage, but no process
 	c.mustEnd(2)
 	if strings.Contains(c.stderr.String(), "--help") {
@@ -132,39 +134,24 @@ func python(t *testing.T, launcher []string, arguments ...string) *tracertest.Ta
 
 func testCandidates(t *testing.T) {
 	target := python(t, nil, "candidate")
-	c := call(t, "trace")
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "name the process: allocscope trace PID",
+	call(t, "trace").mustEndSaying(2, "name the process: allocscope trace PID",
 		"RSS", "AGE", "COMMAND")
 
-	c = call(t, "ps")
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), itoa(target.PID()))
+	call(t, "ps").mustPrint(itoa(target.PID()))
 }
 
 func testName(t *testing.T) {
 	t.Parallel()
-	// The launcher and its child have the text: one job, whose launcher is meant. Other runs of this
-	// test have other texts.
-	nice, shell := fmt.Sprintf("nice-%d", os.Getpid()), fmt.Sprintf("shell-%d", os.Getpid())
-	twice := fmt.Sprintf("twice-%d", os.Getpid())
-	launched := python(t, []string{"/usr/bin/nice"}, nice)
-	env := python(t, []string{"/bin/sh", "-c", `"$@"; :`, "sh"}, shell)
+	// Other runs of this test have other texts. Package tree proves which process is meant.
+	once, twice := fmt.Sprintf("once-%d", os.Getpid()), fmt.Sprintf("twice-%d", os.Getpid())
+	launched := python(t, []string{"/bin/sh", "-c", `"$@"; :`, "sh"}, once)
 	first, second := python(t, nil, twice, "--a"), python(t, nil, twice, "--b")
-
-	for name, pid := range map[string]int{
-		nice: launched.PID(), shell: env.PID(), twice + " --b": second.PID(),
-	} {
-		dir := newFolder(t)
-		c := begin(t, allocscope(t, "trace", "--name", name, "--output", dir, "--duration", "1s"))
-		c.mustEnd(0)
-		mustSay(t, "stderr", c.stderr.String(), fmt.Sprintf("--name %q is PID %d: ", name, pid))
-	}
+	c := call(t, "trace", "--name", once, "--output", newFolder(t), "--duration", "1s")
+	c.mustEndSaying(0, fmt.Sprintf("--name %q is PID %d: ", once, launched.PID()))
 
 	dir := newFolder(t)
-	c := call(t, "trace", "--name", twice, "--output", dir)
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "is in the command lines of 2 jobs",
+	c = call(t, "trace", "--name", twice, "--output", dir)
+	c.mustEndSaying(2, "is in the command lines of 2 jobs",
 		itoa(first.PID()), itoa(second.PID()), twice+" --a", twice+" --b", "RSS", "AGE")
 	if exists(dir) {
 		t.Error("it makes a folder")
@@ -222,45 +209,23 @@ func testPS(t *testing.T) {
 	}
 
 	c := call(t, "ps", "--all")
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), itoa(os.Getpid()), "listed?[31m")
+	c.mustPrint(itoa(os.Getpid()), "listed?[31m")
 	mustSay(t, "stderr", c.stderr.String(), "PACE is the growth of RSS over ")
 
 	c = begin(t, unprivileged(allocscope(t, "ps")))
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), itoa(target.PID()), "listed?[31m")
+	c.mustPrint(itoa(target.PID()), "listed?[31m")
 	mustSay(t, "stderr", c.stderr.String(), "of other users could not be read: sudo allocscope ps")
-}
-
-func testPositional(t *testing.T) {
-	t.Parallel()
-	target, dir := startSteps(t), newFolder(t)
-	pid := itoa(target.PID())
-	call(t, "trace", pid, "--pid", pid, "--output", dir, "--duration", "1s").mustEnd(0)
-	if s := readSummary(t, dir); s.Process.PID != target.PID() {
-		t.Errorf("traced PID %d, want %s", s.Process.PID, pid)
-	}
-
-	c := call(t, "doctor", pid)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "ok    pid "+pid)
-
-	c = call(t, "mark", pid, "text")
-	c.mustEnd(1)
-	mustSay(t, "stderr", c.stderr.String(), "no trace of it", "allocscope trace "+pid)
 }
 
 func testEnvironment(t *testing.T) {
 	t.Parallel()
 	target, dir := startSteps(t), newFolder(t)
-	cmd := allocscope(t, "trace", "--overhead", "2%", itoa(target.PID()))
+	cmd := allocscope(t, "trace", "--overhead", "2%", "--limit", "64MiB", itoa(target.PID()))
 	cmd.Env = append(cmd.Environ(), "ALLOCSCOPE_DURATION=1s", "ALLOCSCOPE_OUTPUT="+dir,
 		"ALLOCSCOPE_OVERHEAD=off", "ALLOCSCOPE_PID=1", "ALLOCSCOPE_NO_TUI=1",
 		"ALLOCSCOPE_SOURCES=heap", "ALLOCSCOPE_OVERHAED=1%", "ALLOCSCOPE_JSON=true")
 	c := begin(t, cmd)
-	c.mustEnd(0)
-	mustSay(t, "stderr", c.stderr.String(),
-		"warn: there is no flag for the environment variable ALLOCSCOPE_OVERHAED\n")
+	c.mustEndSaying(0, "warn: there is no flag for the environment variable ALLOCSCOPE_OVERHAED\n")
 
 	s := readSummary(t, dir)
 	if s.Process.PID != target.PID() || s.Overhead.Limit != 0.02 || len(s.Sources) == 0 {
@@ -271,23 +236,14 @@ func testEnvironment(t *testing.T) {
 			t.Errorf("source %s is %s", source.Name, source.State)
 		}
 	}
+
+	const limit = 64 << 20
+	if got := s.Limit; got == nil || got.Of != growth.LimitGiven || got.Bytes != limit ||
+		got.HeadroomBytes <= 0 || got.HeadroomBytes >= limit {
+		t.Errorf("limit %+v", got)
+	}
 	if !strings.HasPrefix(c.stdout.String(), "{") {
 		t.Errorf("prints no JSON:\n%s", c.stdout.String())
-	}
-}
-
-func testEnvironmentRefused(t *testing.T) {
-	for entry, want := range map[string]string{
-		"ALLOCSCOPE_OVERHEAD=many": `ALLOCSCOPE_OVERHEAD: "many" is not a share`,
-		"ALLOCSCOPE_PID=abc":       `ALLOCSCOPE_PID "abc" is not a number`,
-		"ALLOCSCOPE_MAX_LIVE=abc":  `ALLOCSCOPE_MAX_LIVE "abc" is not a number`,
-		"ALLOCSCOPE_FORCE=maybe":   `ALLOCSCOPE_FORCE "maybe" is neither true nor false`,
-	} {
-		cmd := allocscope(t, "trace")
-		cmd.Env = append(cmd.Environ(), entry)
-		c := begin(t, cmd)
-		c.mustEnd(2)
-		mustSay(t, "stderr", c.stderr.String(), want, "try 'allocscope trace --help'")
 	}
 }
 
@@ -305,33 +261,15 @@ func testColor(t *testing.T) {
 	for flag, want := range map[string]string{
 		"always": "\x1b[38;5;160merror:\x1b[0m ", "auto": "error: ", "never": "error: ",
 	} {
-		c := call(t, "report", "/nowhere", "--color", flag)
-		c.mustEnd(2)
-		if !strings.HasPrefix(c.stderr.String(), want) {
-			t.Errorf("--color %s prints %q", flag, c.stderr.String())
+		byVariable := allocscope(t, "report", "/nowhere")
+		byVariable.Env = append(byVariable.Environ(), "ALLOCSCOPE_COLOR="+flag)
+		for _, cmd := range []*exec.Cmd{allocscope(t, "report", "/nowhere", "--color", flag), byVariable} {
+			c := begin(t, cmd)
+			c.mustEnd(2)
+			if !strings.HasPrefix(c.stderr.String(), want+"open /nowhere: there is no such folder") {
+				t.Errorf("%s prints %q", cmd, c.stderr.String())
+			}
 		}
-
-		cmd := allocscope(t, "report", "/nowhere")
-		cmd.Env = append(cmd.Environ(), "ALLOCSCOPE_COLOR="+flag)
-		c = begin(t, cmd)
-		c.mustEnd(2)
-		if !strings.HasPrefix(c.stderr.String(), want) {
-			t.Errorf("ALLOCSCOPE_COLOR=%s: it prints %q", flag, c.stderr.String())
-		}
-	}
-}
-
-func testLimit(t *testing.T) {
-	t.Parallel()
-	target, dir := startSteps(t), newFolder(t)
-	call(t, "trace", itoa(target.PID()), "--limit", "64MiB", "--output", dir,
-		"--duration", "2s").mustEnd(0)
-
-	const limit = 64 << 20
-	got := readSummary(t, dir).Limit
-	if got == nil || got.Of != growth.LimitGiven || got.Bytes != limit || got.HeadroomBytes <= 0 ||
-		got.HeadroomBytes >= limit {
-		t.Errorf("limit %+v", got)
 	}
 }
 
@@ -346,9 +284,7 @@ func testLatest(t *testing.T) {
 	}
 
 	c := in("report")
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "there is no allocscope-latest here",
-		"allocscope report DIR")
+	c.mustEndSaying(2, "there is no allocscope-latest here", "allocscope report DIR")
 
 	in("trace", itoa(target.PID()), "--duration", "1s").mustEnd(0)
 	name, err := os.Readlink(filepath.Join(where, folder.LatestLink))
@@ -356,9 +292,7 @@ func testLatest(t *testing.T) {
 		t.Fatalf("the link leads to %q, %v", name, err)
 	}
 
-	if err := os.Remove(filepath.Join(where, name, folder.ReportFile)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(where, name, folder.ReportFile)))
 	in("report").mustEnd(0)
 	if !exists(filepath.Join(where, name, folder.ReportFile)) {
 		t.Error("there is no report")
@@ -371,32 +305,11 @@ func testLatest(t *testing.T) {
 	view.interrupt()
 
 	c = in("view", name, "another")
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "2 folders are named", "the newest is "+name)
+	c.mustEndSaying(2, "2 folders are named", "the newest is "+name)
 
 	in("trace", itoa(target.PID()), "--duration", "1s", "--output", "elsewhere").mustEnd(0)
 	if again, err := os.Readlink(filepath.Join(where, folder.LatestLink)); again != name {
 		t.Errorf("the link leads to %q, %v", again, err)
-	}
-}
-
-func testHelp(t *testing.T) {
-	for name, wanted := range map[string][]string{
-		"trace": {
-			"\nTarget:\n", "\nVerdict:\n", "\nCost:\n", "\nOutput:\n", "for experts:\n",
-			"\nEnvironment:\n", "\nExit status:\n", "  4  inconclusive",
-		},
-		"diff":    {"\nExit status:\n", "  2  refused"},
-		"verdict": {"\nExit status:\n", "  3  a leak, or a rank that stands out, was found"},
-	} {
-		c := call(t, name, "--help")
-		c.mustEnd(0)
-		mustSay(t, "the help of "+name, c.stdout.String(), wanted...)
-		for line := range strings.Lines(c.stdout.String()) {
-			if len(strings.TrimSuffix(line, "\n")) > 110 {
-				t.Errorf("the help of %s has a line of %d bytes: %s", name, len(line), line)
-			}
-		}
 	}
 }
 
@@ -414,11 +327,7 @@ func testExamples(t *testing.T) {
 				continue
 			}
 
-			called, arguments, err := newRootCommand(console.New(io.Discard)).Find(words[1:])
-			if err == nil {
-				err = called.ParseFlags(arguments)
-			}
-			if err != nil {
+			if err := parse(snippet.Command{Arguments: words[1:]}); err != nil {
 				t.Errorf("%s: %v", strings.TrimSpace(line), err)
 			}
 			count++

@@ -239,9 +239,7 @@ func testLostAllocations(t *testing.T) {
 func testPagesOfFile(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	writeFile(t, data, "", 0o600)
-	if err := os.Truncate(data, 1<<30); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Truncate(data, 1<<30))
 
 	target := startCause(t, "read", data)
 	options := fastTrace(t, target.PID(), jobSpeed, shortTrace)

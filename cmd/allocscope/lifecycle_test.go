@@ -112,9 +112,7 @@ func limitMemory(t *testing.T, pid, bytes int) {
 		t.Errorf("%s is not empty", cgroup)
 	})
 	for name, value := range map[string]int{file: bytes, "cgroup.procs": pid} {
-		if err := os.WriteFile(filepath.Join(cgroup, name), []byte(itoa(value)), 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(cgroup, name), []byte(itoa(value)), 0))
 	}
 }
 
@@ -124,8 +122,7 @@ func mustEndWithTarget(t *testing.T, c *command, dir string) {
 	t.Helper()
 	c.mustEnd(0)
 	s := mustHaveEnded(t, dir, summary.EndedExit)
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		heldObjects(1000, 96))
+	mustHaveLeaked(t, dir, folder.GrowthFile, 1000, 96)
 	mustSay(t, "stdout", c.stdout.String(), words.End(summary.EndedExit), "leak_here (steps)",
 		"93.8 KiB")
 	if first, last := *s.RSS.StartBytes, *s.RSS.EndBytes; first <= 0 || last <= 0 {
@@ -148,11 +145,9 @@ func testTargetExecutes(t *testing.T) {
 
 		do(target, "leak 500 640")
 		c.awaitSnapshots(dir, 2)
-		c.signal(syscall.SIGINT)
-		c.mustEnd(0)
+		c.interrupt()
 		mustHaveEnded(t, dir, summary.EndedInterrupt)
-		mustHold(t, "leak_here", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"),
-			heldObjects(500, 640))
+		mustHaveLeaked(t, dir, folder.PlateauFile, 500, 640)
 		mustSay(t, "stderr", c.stderr.String(), "PID "+itoa(target.PID())+" started a new program (steps)")
 		checkDetached(t, target)
 	}
@@ -175,9 +170,7 @@ func testTargetStopped(t *testing.T) {
 			c.interrupt()
 			mustHaveEnded(t, dir, summary.EndedInterrupt)
 			mustSay(t, "stdout", c.stdout.String(), "warning: the target is stopped")
-			if err := target.Process.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
+			must(t, target.Process.Signal(syscall.SIGCONT))
 
 			do(target, "leak 100 100")
 		})
@@ -186,9 +179,7 @@ func testTargetStopped(t *testing.T) {
 
 func stop(t *testing.T, target *tracertest.Target) {
 	t.Helper()
-	if err := target.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, target.Process.Signal(syscall.SIGSTOP))
 	awaitState(t, target.PID(), "T")
 }
 
@@ -201,8 +192,7 @@ func testSignal(t *testing.T) {
 			c.signal(s)
 			c.mustEnd(0)
 			mustHaveEnded(t, dir, summary.EndedInterrupt)
-			mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-				heldObjects(1000, 96))
+			mustHaveLeaked(t, dir, folder.GrowthFile, 1000, 96)
 			mustSay(t, "stdout", c.stdout.String(), words.End(summary.EndedInterrupt),
 				"leak_here (steps)")
 			checkDetached(t, target)
@@ -278,9 +268,7 @@ func testSecondInterrupt(t *testing.T) {
 func fullPipe(t *testing.T) *os.File {
 	t.Helper()
 	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
 
 	t.Cleanup(func() { unix.Close(ends[0]) })
 	var err error
@@ -292,9 +280,7 @@ func fullPipe(t *testing.T) *os.File {
 		t.Fatal(err)
 	}
 
-	if err := unix.SetNonblock(ends[1], false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SetNonblock(ends[1], false))
 
 	writer := os.NewFile(uintptr(ends[1]), "full pipe")
 	t.Cleanup(func() { writer.Close() })
@@ -334,8 +320,7 @@ func testKilled(t *testing.T) {
 		}
 	}
 
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		heldObjects(1000, 96))
+	mustHaveLeaked(t, dir, folder.GrowthFile, 1000, 96)
 }
 
 // The probes are in a library that the program has loaded, and in its PyTorch's allocator.
@@ -471,7 +456,7 @@ func testBlockedLog(t *testing.T) {
 }
 
 func testDiskFillsUp(t *testing.T) {
-	disk, target := mountTmpfs(t, 0), startSteps(t)
+	disk, target := mountTmpfs(t), startSteps(t)
 	dir := filepath.Join(disk, "out")
 	c := begin(t, allocscope(t, traceArguments(target.PID(), dir, "--snapshot-every", "100ms",
 		"--warmup", "100ms")...))

@@ -32,8 +32,7 @@ func testNotesTracefs(t *testing.T) {
 	}
 
 	d := begin(t, inside(allocscope(t, "doctor"), "unshare", "--mount", "sh", "-c", unmounted))
-	d.mustEnd(0)
-	mustSay(t, "doctor's output", d.stdout.String(), "ok    tracefs                not mounted: "+
+	d.mustPrint("ok    tracefs                not mounted: " +
 		"allocscope trace opens one that nobody else sees\n")
 }
 
@@ -72,9 +71,7 @@ func testNotesMallocs(t *testing.T) {
 			mustSay(t, "stderr", c.stderr.String(), want...)
 
 			d := call(t, "doctor", "--pid", itoa(target.PID()))
-			d.mustEnd(0)
-			mustSay(t, "doctor's output", d.stdout.String(), "Ready: sudo allocscope trace "+
-				itoa(target.PID())+" --duration 5m\n")
+			d.mustPrint("Ready: sudo allocscope trace " + itoa(target.PID()) + " --duration 5m\n")
 			if len(want) > 0 {
 				mustSay(t, "doctor's output", d.stdout.String(), "warn  malloc", want[1])
 			}
@@ -103,8 +100,7 @@ func testNotesHiddenLimit(t *testing.T) {
 
 	d := begin(t, inside(allocscope(t, "doctor", "--pid", itoa(target.PID())), "unshare", "--mount",
 		"sh", "-c", unmounted))
-	d.mustEnd(0)
-	mustSay(t, "doctor's output", d.stdout.String(), "warn  memory limit", "--limit SIZE")
+	d.mustPrint("warn  memory limit", "--limit SIZE")
 
 	// The host's mounts show the limit.
 	again := newFolder(t)

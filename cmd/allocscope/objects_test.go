@@ -27,8 +27,6 @@ func TestObjects(t *testing.T) {
 	t.Run("keepers", testObjectsKeepers)
 	t.Run("type that comes and goes", testObjectsOfNoMore)
 	t.Run("another program", testObjectsOtherProgram)
-	t.Run("end before the first count", testObjectsEarlyEnd)
-	t.Run("child", testObjectsChild)
 	t.Run("privilege", testObjectsPrivilege)
 	t.Run("refuses", testObjectsRefuses)
 	t.Run("in a trace", testObjectsInTrace)
@@ -64,9 +62,7 @@ func counted(t *testing.T, output string) *summary.Counted {
 	t.Helper()
 	mustFit(t, "objects.json", output)
 	var c summary.Counted
-	if err := json.Unmarshal([]byte(output), &c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(output), &c))
 	return &c
 }
 
@@ -94,8 +90,7 @@ func testObjectsCounts(t *testing.T) {
 	}
 
 	c = call(t, "objects", "--pid", itoa(target.PID()))
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), fmt.Sprintf("(PID %d), Python 3.", target.PID()),
+	c.mustPrint(fmt.Sprintf("(PID %d), Python 3.", target.PID()),
 		"1,500", recordType, "other types (--all)")
 	c = call(t, "objects", "--all", itoa(target.PID()))
 	c.mustEnd(0)
@@ -103,22 +98,22 @@ func testObjectsCounts(t *testing.T) {
 		strings.Count(text, "\n") <= maxListedTypes+5 {
 		t.Errorf("not all types are listed:\n%s", text)
 	}
+
+	c = call(t, "objects", "--every", "1s", "--duration", "1ms", itoa(target.PID()))
+	c.mustEndSaying(1, itoa(target.PID()), "the end came before the first count")
 }
 
 func testObjectsGrowth(t *testing.T) {
 	t.Parallel()
 	target := startRecords(t, 1000)
 	c := begin(t, allocscope(t, "objects", "--every", "1s", "--json", itoa(target.PID())))
-	linesOf := func() []string { return strings.Split(strings.TrimSpace(c.stdout.String()), "\n") }
-	c.await("the first census", func() bool { return strings.Contains(c.stdout.String(), "\n") })
+	lastCount(t, c, 1)
 	do(target, "keep 250")
-	before := len(linesOf())
-	c.await("two censuses more", func() bool { return len(linesOf()) >= before+2 })
+	last := lastCount(t, c, 2)
 	c.interrupt()
-	c.mustEnd(0)
 
-	lines := linesOf()
-	first, last := counted(t, lines[0]), counted(t, lines[len(lines)-1])
+	line, _, _ := strings.Cut(c.stdout.String(), "\n")
+	first := counted(t, line)
 	if n := countedRecords(first); n != 1000 || len(first.Objects.Types) > 0 {
 		t.Errorf("%d records first, want 1000; growth %v, want none", n, first.Objects.Types)
 	}
@@ -149,13 +144,10 @@ func testObjectsKeepers(t *testing.T) {
 	}
 
 	c = call(t, "objects", "--keepers", recordType, itoa(target.PID()))
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "Who keeps "+recordType,
-		"kept_records.cache (dict, 700 entries) -> Record")
+	c.mustPrint("Who keeps "+recordType, "kept_records.cache (dict, 700 entries) -> Record")
 
 	c = call(t, "objects", "--keepers", "NoSuchType", itoa(target.PID()))
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "NoSuchType", "--all lists the types")
+	c.mustEndSaying(2, "NoSuchType", "--all lists the types")
 }
 
 // lastCount awaits so many counts more, and returns the last.
@@ -213,10 +205,10 @@ func testObjectsOtherProgram(t *testing.T) {
 	target := startRecords(t, 300)
 	c := begin(t, allocscope(t, "objects", "--every", "1s", "--json", itoa(target.PID())))
 	lastCount(t, c, 1)
+	mustDieFirst(t, c.Process.Pid)
 	target.Say("exec")
 	target.Await("ready")
-	c.mustEnd(0)
-	mustSay(t, "stderr", c.stderr.String(), "executes another program now: ", "kept_records.py")
+	c.mustEndSaying(0, "executes another program now: ", "kept_records.py")
 	for line := range strings.Lines(c.stdout.String()) {
 		if n := countedRecords(counted(t, line)); n != 300 {
 			t.Errorf("%d records, want the 300 of the first program", n)
@@ -224,42 +216,19 @@ func testObjectsOtherProgram(t *testing.T) {
 	}
 }
 
-func testObjectsEarlyEnd(t *testing.T) {
-	t.Parallel()
-	target := startRecords(t, 1)
-	c := call(t, "objects", "--every", "1s", "--duration", "1ms", itoa(target.PID()))
-	c.mustEnd(1)
-	mustSay(t, "stderr", c.stderr.String(), itoa(target.PID()), "the end came before the first count")
-}
-
-// A child reads the process, and the kernel ends the child where memory is short.
-func testObjectsChild(t *testing.T) {
-	t.Parallel()
-	target := startRecords(t, 1)
-	c := begin(t, allocscope(t, "objects", "--every", "1s", "--json", itoa(target.PID())))
-	lastCount(t, c, 1)
-	children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", c.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+// mustDieFirst checks the child that reads for a process: where memory is short, the kernel ends it.
+func mustDieFirst(t *testing.T, pid int) {
+	t.Helper()
 	var scores []string
-	for _, file := range children {
-		pids, err := os.ReadFile(file)
-		if err != nil {
-			continue // the thread has ended
-		}
-		for pid := range strings.FieldsSeq(string(pids)) {
-			name, _ := os.ReadFile("/proc/" + pid + "/cmdline")
-			score, err := os.ReadFile("/proc/" + pid + "/oom_score_adj")
-			if strings.HasPrefix(string(name), worker.Name) && err == nil {
-				scores = append(scores, strings.TrimSpace(string(score)))
-			}
+	for _, child := range childrenOf(t, pid) {
+		files := fmt.Sprintf("/proc/%d", child)
+		if strings.HasPrefix(readFile(t, files, "cmdline"), worker.Name) {
+			scores = append(scores, strings.TrimSpace(readFile(t, files, "oom_score_adj")))
 		}
 	}
 	if !slices.Equal(scores, []string{"1000"}) {
 		t.Errorf("children with oom_score_adj %q, want one with 1000", scores)
 	}
-	c.interrupt()
 }
 
 // Three capabilities are enough, and the remedy names those that are missing.
@@ -278,13 +247,11 @@ func testObjectsPrivilege(t *testing.T) {
 			[]string{"CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH"},
 			func(name string) bool { return name == missing })
 		c = begin(t, withCapabilities(allocscope(t, "objects", itoa(target.PID())), names))
-		c.mustEnd(2)
-		mustSay(t, "stderr", c.stderr.String(), "grant "+missing)
+		c.mustEndSaying(2, "grant "+missing)
 	}
 
 	c = begin(t, unprivileged(allocscope(t, "objects", itoa(target.PID()))))
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "permission denied", "CAP_SYS_PTRACE")
+	c.mustEndSaying(2, "permission denied", "CAP_SYS_PTRACE")
 }
 
 func testObjectsRefuses(t *testing.T) {
@@ -299,9 +266,7 @@ func testObjectsRefuses(t *testing.T) {
 		{[]string{itoa(steps.PID()), "--duration", "5s"}, []string{"--every"}},
 		{[]string{itoa(steps.PID()), "--every", "0.1"}, []string{"less than 1s"}},
 	} {
-		c := call(t, append([]string{"objects"}, r.arguments...)...)
-		c.mustEnd(2)
-		mustSay(t, "stderr", c.stderr.String(), r.words...)
+		call(t, append([]string{"objects"}, r.arguments...)...).mustEndSaying(2, r.words...)
 	}
 }
 
@@ -339,9 +304,7 @@ func isCounted(dir string) bool {
 // traceRecords traces a program that comes to keep 1500 records.
 func traceRecords(t *testing.T) (dir string, s summary.Summary) {
 	t.Helper()
-	target := ready(tracertest.StartCommand(t,
-		exec.Command("/usr/bin/python3", tracertest.Source("kept_records.py"))))
-
+	target := startRecords(t, 0)
 	dir = newFolder(t)
 	c := begin(t, allocscope(t, "trace", "--pid", itoa(target.PID()), "--interval", "1",
 		"--overhead", "off", "--output", dir))
@@ -351,7 +314,6 @@ func traceRecords(t *testing.T) (dir string, s summary.Summary) {
 		do(target, "keep 100")
 	}
 	c.interrupt()
-	c.mustEnd(0)
 	return dir, readSummary(t, dir)
 }
 
@@ -375,11 +337,7 @@ func testObjectsInTrace(t *testing.T) {
 	if s.Files["objects"] != folder.ObjectsFile {
 		t.Errorf("files %v lack %s", s.Files, folder.ObjectsFile)
 	}
-	raw, err := os.ReadFile(filepath.Join(dir, folder.ObjectsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	mustSay(t, folder.ObjectsFile, string(raw), recordType+",1500,")
+	mustSay(t, folder.ObjectsFile, readFile(t, dir, folder.ObjectsFile), recordType+",1500,")
 	for _, k := range s.Keepers {
 		if k.Type != recordType && k.StackID == "" {
 			continue
@@ -455,9 +413,7 @@ func testObjectsLosses(t *testing.T) {
 		t.Errorf("allocated by %q (stack %s), want %s", where, first.StackID, line)
 	}
 
-	c := call(t, "show", "--details", dir)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "outputs.losses (list, ",
+	call(t, "show", "--details", dir).mustPrint("outputs.losses (list, ",
 		"float32 [64, 1] cpu, ", " with their graph: ")
 }
 
@@ -466,8 +422,7 @@ func testObjectsOff(t *testing.T) {
 	t.Parallel()
 	target := startRecords(t, 100)
 	dir := newFolder(t)
-	c := call(t, traceArguments(target.PID(), dir, "--keepers", "off", "--duration", "3s")...)
-	c.mustEnd(0)
+	call(t, traceArguments(target.PID(), dir, "--keepers", "off", "--duration", "3s")...).mustEnd(0)
 	if s := readSummary(t, dir); s.Objects != nil || s.Keepers != nil {
 		t.Errorf("objects %+v and keepers %+v, want none", s.Objects, s.Keepers)
 	}
@@ -475,7 +430,6 @@ func testObjectsOff(t *testing.T) {
 		t.Error("there is a file of objects")
 	}
 
-	c = call(t, traceArguments(target.PID(), dir, "--keepers", "maybe")...)
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "--keepers", "maybe")
+	c := call(t, traceArguments(target.PID(), dir, "--keepers", "maybe")...)
+	c.mustEndSaying(2, "--keepers", "maybe")
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,15 +24,11 @@ var capabilityNumbers = map[string]uintptr{
 // documentedCapabilities are those that docs/guides/privileges.md lists.
 func documentedCapabilities(t *testing.T) []string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/guides/privileges.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	page := readFile(t, "../../docs/guides/privileges.md")
 	var names []string
-	for _, row := range regexp.MustCompile(`(?m)^\| (CAP_[A-Z_]+) \|`).FindAllSubmatch(page, -1) {
-		names = append(names, string(row[1]))
-		if capabilityNumbers[string(row[1])] == 0 {
+	for _, row := range regexp.MustCompile(`(?m)^\| (CAP_[A-Z_]+) \|`).FindAllStringSubmatch(page, -1) {
+		names = append(names, row[1])
+		if capabilityNumbers[row[1]] == 0 {
 			t.Errorf("the page lists %s, which this test does not know", row[1])
 		}
 	}
@@ -61,9 +56,7 @@ func mountTracefs(t *testing.T) {
 	if _, err := os.Stat(path + "/events"); err == nil {
 		return
 	}
-	if err := unix.Mount("tracefs", path, "tracefs", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mount("tracefs", path, "tracefs", 0, ""))
 	t.Cleanup(func() {
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -104,10 +97,7 @@ func TestPrivileges(t *testing.T) {
 			}
 			d := begin(t, withCapabilities(allocscope(t, "doctor", "--pid", itoa(target.PID())), granted))
 			d.mustEnd(failed)
-			dir := newFolder(t)
-			if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil { // to reach it
-				t.Fatal(err)
-			}
+			dir := reachableFolder(t)
 			c := begin(t, withCapabilities(allocscope(t, traceArguments(target.PID(), dir,
 				"--duration", "1s", "--sources", "heap,mapping,fault")...), granted))
 			c.mustEnd(refused)
@@ -161,12 +151,9 @@ func TestPrivilegesSeccomp(t *testing.T) {
 // TestPrivilegesExamples checks the examples of docs/guides/privileges.md.
 func TestPrivilegesExamples(t *testing.T) {
 	t.Run("the service has the documented capabilities", func(t *testing.T) {
-		unit, err := os.ReadFile("../../examples/allocscope@.service")
-		if err != nil {
-			t.Fatal(err)
-		}
+		unit := readFile(t, "../../examples/allocscope@.service")
 		want := strings.Join(documentedCapabilities(t), " ")
-		mustSay(t, "the unit", string(unit), "\nAmbientCapabilities="+want+"\n",
+		mustSay(t, "the unit", unit, "\nAmbientCapabilities="+want+"\n",
 			"\nCapabilityBoundingSet="+want+"\n")
 	})
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -77,7 +76,7 @@ func TestPush(t *testing.T) {
 			t.Errorf("%d profiles, labels %v", taken.n, taken.labels)
 		}
 		var grown int64
-		p := growthOf(t, dir)
+		p := readProfile(t, dir, folder.GrowthFile)
 		for _, s := range p.Sample {
 			grown += max(0, s.Value[3])
 		}
@@ -113,13 +112,4 @@ func TestPush(t *testing.T) {
 			t.Errorf("stderr: %s", said)
 		}
 	})
-}
-
-func growthOf(t *testing.T, dir string) *profile.Profile {
-	t.Helper()
-	p, err := profile.Parse(io.Reader(bytes.NewBufferString(readFile(t, dir, folder.GrowthFile))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }

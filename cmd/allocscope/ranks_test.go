@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,9 +15,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/exit"
-	"github.com/allocscope/allocscope/export/compare"
 	"github.com/allocscope/allocscope/export/folder"
-	"github.com/allocscope/allocscope/export/ranks"
 )
 
 // recordedRanks are the folders of real traces of 8 ranks, of which rank 3 alone calls evaluate.
@@ -44,6 +41,7 @@ func TestRanks(t *testing.T) {
 	t.Run("damaged folders", testRanksDamaged)
 }
 
+// Package ranks proves the numbers.
 func testRanksFolders(t *testing.T) {
 	folders := recordedRanks(t)
 	dir := t.TempDir()
@@ -55,34 +53,17 @@ func testRanksFolders(t *testing.T) {
 	mustSay(t, "stdout", c.stdout.String(), "RANK 3 STANDS OUT", "only there: evaluate (train.py:13)")
 	mustSay(t, "the page", readFile(t, dir, "ranks.html"), "RANK 3 STANDS OUT", "evaluate")
 
-	file, err := os.Open(diff)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	p, err := compare.ParseProfile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gained := make(map[string]int64)
-	for _, s := range p.Sample {
-		gained[s.Location[0].Line[0].Function.Name] += s.Value[len(s.Value)-1]
-	}
-	// evaluate keeps 200,000 bytes where train_step keeps 25,000 on all ranks.
-	if e, s := gained["evaluate"], gained["train_step"]; e < 100<<20 || s > e/20 || s < -e/20 {
-		t.Errorf("evaluate %d bytes, train_step %d", e, s)
+	if p := readProfile(t, dir, "diff.pb.gz"); flat(p, "evaluate") == (values{}) {
+		t.Errorf("evaluate is not in\n%s", p)
 	}
 
 	c = call(t, append([]string{"ranks", "--json"}, folders...)...)
 	c.mustEnd(0)
 	mustFit(t, "ranks.json", c.stdout.String())
-	var r ranks.Result
-	if err := json.Unmarshal([]byte(c.stdout.String()), &r); err != nil {
-		t.Fatal(err)
-	}
-	if r.Outcome != ranks.OutcomeOutlier || len(r.Ranks) != 8 || r.Job != "resnet50-17" ||
-		r.Comparison.Site != ranks.SiteOnly {
-		t.Errorf("%s of %d ranks of job %q, %+v", r.Outcome, len(r.Ranks), r.Job, r.Comparison)
+	above := strings.TrimSuffix(folders[0], "testdata/traces/rank0")
+	got := strings.ReplaceAll(c.stdout.String(), above, "")
+	if want := readFile(t, above, "testdata/outlier.json"); got != want {
+		t.Errorf("prints %s, want %s", got, want)
 	}
 
 	others := append(append([]string{"ranks", "--fail-on", "outlier"}, folders[:3]...), folders[4:]...)
@@ -92,19 +73,15 @@ func testRanksFolders(t *testing.T) {
 		"1 rank is missing of the job's 8: 3")
 	call(t, append([]string{"ranks", "--fail-on", "outlier"}, folders[:2]...)...).mustEnd(int(exit.Inconclusive))
 	c = call(t, append([]string{"ranks", "--rank", "5"}, others[3:]...)...)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "CANNOT TELL", "rank 5", "By stack")
+	c.mustPrint("CANNOT TELL", "rank 5", "By stack")
 }
 
 // The answers are from Prometheus and Pyroscope (fleet/query/testdata).
 func testRanksServers(t *testing.T) {
-	recorded, err := os.ReadFile("../../fleet/query/testdata/prometheus.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorded := readFile(t, "../../fleet/query/testdata/prometheus.json")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/query" {
-			_, _ = w.Write(recorded)
+			fmt.Fprint(w, recorded)
 			return
 		}
 		fmt.Fprint(w, "{}") // Pyroscope without profiles
@@ -112,8 +89,7 @@ func testRanksServers(t *testing.T) {
 	defer server.Close()
 
 	c := call(t, "ranks", "--prometheus", server.URL, "--job", "resnet50-17")
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "RANK 3 STANDS OUT", "the growth of 1 of 8 ranks is unknown")
+	c.mustPrint("RANK 3 STANDS OUT", "the growth of 1 of 8 ranks is unknown")
 	c = call(t, "ranks", "--prometheus", server.URL, "--pyroscope", server.URL, "--job", "resnet50-17", "--json")
 	c.mustEnd(0)
 	mustFit(t, "ranks.json", c.stdout.String())
@@ -171,15 +147,11 @@ func testRanksTraceLengths(t *testing.T) {
 	arguments := []string{
 		"ranks", "--prometheus", server.URL, "--pyroscope", server.URL, "--job", "1", "--rank", "3",
 	}
-	c := call(t, arguments...)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(),
+	call(t, arguments...).mustPrint(
 		"no call site of rank 3 grows much more than on rank 2 (the median)")
 
 	withLengths = false
-	c = call(t, arguments...)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(),
+	call(t, arguments...).mustPrint(
 		"whether rank 2 (the median) grows there, too, is not\nknown",
 		"the traces of rank 3 and rank 2 are not compared")
 
@@ -217,19 +189,15 @@ func testRanksRefusals(t *testing.T) {
 		"--rank 77 " + strings.Join(folders, " "):  "there is no rank 77",
 	} {
 		c := call(t, append([]string{"ranks"}, strings.Fields(arguments)...)...)
-		c.mustEnd(int(exit.Refused))
-		mustSay(t, arguments, c.stderr.String(), says)
+		c.mustEndSaying(int(exit.Refused), says)
 	}
 }
 
 // One damaged folder of many is a note.
 func testRanksDamaged(t *testing.T) {
 	damaged := filepath.Join(t.TempDir(), "damaged")
-	if err := os.Mkdir(damaged, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(damaged, 0o700))
 	writeFile(t, filepath.Join(damaged, folder.SummaryFile), "{\n  \"schema\": \"allocscope/1\",", 0o600)
 	c := call(t, append([]string{"ranks", damaged}, recordedRanks(t)...)...)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "RANK 3 STANDS OUT", "1 folder is not read")
+	c.mustPrint("RANK 3 STANDS OUT", "1 folder is not read")
 }

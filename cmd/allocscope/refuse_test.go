@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -9,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -47,15 +45,11 @@ func mustRefuse(t *testing.T, cmd *exec.Cmd, dir string, words ...string) {
 	}
 }
 
+// Packages cli and target prove how a process is chosen.
 func testFlags(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	pid, sources := itoa(startSteps(t).PID()), strings.Join(source.Names(), ", ")
 	for flags, words := range map[string][]string{
-		"":                             {"name the process: allocscope trace PID"},
-		"--pid abc":                    {`--pid "abc" is not a number`},
-		"--pid 99999999999999999999":   {`--pid "99999999999999999999" is out of range`},
-		"--pid 2 --name x":             {`--name "x" and PID 2: give one of them`},
-		"--name no-such-text":          {`--name "no-such-text": no process has it`},
 		"--quiet --verbose":            {"--quiet and --details"},
 		"--color sometimes":            {"--color", `"sometimes" is neither auto nor`},
 		"--limit 0":                    {"--limit", `"0" is not a size`},
@@ -81,22 +75,15 @@ func testFlags(t *testing.T) {
 			"no source could be attached", "heap: ", "mapping: ",
 			"fault: ",
 		},
-		"4242":     {"two PIDs are given: 4242, and --pid " + pid},
-		"train.py": {`"train.py" is not a PID (allocscope trace PID)`},
-		"1 2":      {`one argument too many: "2"`},
 	} {
 		t.Run(flags, func(t *testing.T) {
 			dir := newFolder(t)
 			arguments := append([]string{"trace", "--output", dir}, strings.Fields(flags)...)
-			if !strings.Contains(flags, "--pid") && !strings.Contains(flags, "--name") && flags != "" {
+			if !strings.Contains(flags, "--pid") {
 				arguments = append(arguments, "--pid", pid)
 			}
 
-			command := newRootCommand(console.New(io.Discard))
-			command.SetArgs(arguments)
-			command.SetOut(io.Discard)
-
-			err := command.ExecuteContext(t.Context())
+			_, err := callHere(t, "", arguments...)
 			if err == nil || exists(dir) {
 				t.Fatalf("%v; leaves a folder: %t", err, exists(dir))
 			}
@@ -109,9 +96,7 @@ func testFlags(t *testing.T) {
 // testProcess has processes that the kernel or the user keeps from being traced.
 func testProcess(t *testing.T) {
 	zombie := exec.Command("true")
-	if err := zombie.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, zombie.Start())
 
 	t.Cleanup(func() { _ = zombie.Wait() })
 	awaitState(t, zombie.Process.Pid, "Z")
@@ -130,9 +115,7 @@ func testProcess(t *testing.T) {
 }
 
 func testUnknownCommand(t *testing.T) {
-	c := call(t, "tracee")
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), `error: unknown command "tracee"`, "trace\n")
+	call(t, "tracee").mustEndSaying(2, `error: unknown command "tracee"`, "trace\n")
 }
 
 // unprivileged makes a command run as a user who may do nothing special.
@@ -149,12 +132,12 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// mountTmpfs mounts a file system of 64 KiB for the test.
-func mountTmpfs(t *testing.T, flags uintptr) string {
+// mountTmpfs mounts a file system of 2 MiB for the test.
+func mountTmpfs(t *testing.T) string {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	dir := t.TempDir()
-	if err := unix.Mount("allocscope-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|flags,
+	if err := unix.Mount("allocscope-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV,
 		"size=2m,mode=755"); err != nil {
 		t.Fatalf("mount tmpfs on %s: %v", dir, err)
 	}

@@ -19,34 +19,31 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// checkHover compares the values under the mouse with the rows of timeline.csv.
-func checkHover(t *testing.T, report readable) {
+// mustShowMoments compares the values under the mouse with the rows of timeline.csv.
+func mustShowMoments(r reader, dir string) {
+	r.t.Helper()
 	const (
 		plot     = "#timeline-chart .u-over"
 		moment   = "#timeline-chart .moment"
 		shownRSS = `#timeline-chart .legend label:has([data-curve="rss"]) .value`
 	)
 
-	rows := readTimeline(t, report.folder)
+	rows := readTimeline(r.t, dir)
 	first, last := rows[0].Elapsed, rows[len(rows)-1].Elapsed
-	for _, view := range views() {
-		r := report.open(t, view)
-		for _, part := range []float64{0, 0.2, 0.4, 0.6, 0.8, 0.9} {
-			row := rows[int(part*float64(len(rows)))]
-			at := float64(row.Elapsed-first) / float64(last-first)
-			r.must(r.Move(r.box(plot).At(max(at, 0.001), 0.4)))
-			if got, want := r.text(shownRSS), units.Bytes(float64(row.RSS)); got != want {
-				t.Errorf("RSS at %s is shown as %q, want %q", row.Elapsed, got, want)
-			}
-
-			second := int(math.Round(row.Elapsed.Seconds()))
-			want := fmt.Sprintf("%d:%02d", second/60, second%60)
-			if got := r.text(moment); !strings.Contains(got, want) || row.Steps != growth.Unknown &&
-				!strings.Contains(got, fmt.Sprint("step ", row.Steps)) {
-				t.Errorf("%s is shown as %q, want %s and step %d", row.Elapsed, got, want, row.Steps)
-			}
+	for _, part := range []float64{0, 0.2, 0.4, 0.6, 0.8, 0.9} {
+		row := rows[int(part*float64(len(rows)))]
+		at := float64(row.Elapsed-first) / float64(last-first)
+		r.must(r.Move(r.box(plot).At(max(at, 0.001), 0.4)))
+		if got, want := r.text(shownRSS), units.Bytes(float64(row.RSS)); got != want {
+			r.t.Errorf("RSS at %s is shown as %q, want %q", row.Elapsed, got, want)
 		}
-		r.mustBeSound()
+
+		second := int(math.Round(row.Elapsed.Seconds()))
+		want := fmt.Sprintf("%d:%02d", second/60, second%60)
+		if got := r.text(moment); !strings.Contains(got, want) || row.Steps != growth.Unknown &&
+			!strings.Contains(got, fmt.Sprint("step ", row.Steps)) {
+			r.t.Errorf("%s is shown as %q, want %s and step %d", row.Elapsed, got, want, row.Steps)
+		}
 	}
 }
 
@@ -189,48 +186,31 @@ func checkFlameWidths(t *testing.T, report readable) {
 
 const searchField = "#flame-chart input[type=search]"
 
-func checkFlameSearch(t *testing.T, report readable) {
-	r := report.open(t, pagetest.View{})
+// mustFindFrames searches in the flame graph.
+func mustFindFrames(r reader) {
+	r.t.Helper()
 	r.must(r.Click(searchField))
 	r.must(r.Press("album.KEEP"))
-	var bright float64
 	lit := 0
 
 	for _, f := range r.frames() {
 		fits := strings.Contains(f.Said[:strings.LastIndex(f.Said, ": ")], "Album.keep")
 		if f.Lit != fits || f.Dim == fits {
-			t.Errorf("%s is lit %v, dim %v", f.Said, f.Lit, f.Dim)
+			r.t.Errorf("%s is lit %v, dim %v", f.Said, f.Lit, f.Dim)
 		}
 		if fits {
 			lit++
-			bright += f.Width
 		}
 	}
 
 	if lit == 0 {
-		t.Fatal("Album.keep is not drawn: the test is wrong")
+		r.t.Fatal("Album.keep is not drawn: the test is wrong")
 	}
 
 	r.must(r.Evaluate("document.querySelector('"+searchField+"').select()", nil))
 	r.must(r.Press("\b"))
 	if slices.ContainsFunc(r.frames(), func(f frame) bool { return f.Dim || f.Lit }) {
-		t.Error("without a search something is highlighted")
-	}
-
-	r.mustBeSound()
-}
-
-// mustLookLike checks for the same frames with the same widths.
-func mustLookLike(t *testing.T, got, want []frame) {
-	t.Helper()
-	same := slices.EqualFunc(got, want, func(a, b frame) bool {
-		return a.Said == b.Said &&
-			math.Abs(a.Width-b.Width) < 1
-	})
-
-	if !same {
-		t.Errorf("%d frames are drawn, not as the %d before:\n%+v\n%+v", len(got), len(want), got,
-			want)
+		r.t.Error("without a search something is highlighted")
 	}
 }
 
@@ -266,6 +246,10 @@ func checkFlameKeys(t *testing.T, report readable) {
 	}
 
 	r.must(r.Press(escape))
-	mustLookLike(t, r.frames(), before)
+	isSame := func(a, b frame) bool { return a.Said == b.Said && math.Abs(a.Width-b.Width) < 1 }
+	if again := r.frames(); !slices.EqualFunc(again, before, isSame) {
+		t.Errorf("%d frames are drawn, not as the %d before:\n%+v\n%+v", len(again), len(before),
+			again, before)
+	}
 	r.mustBeSound()
 }

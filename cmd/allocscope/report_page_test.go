@@ -36,9 +36,7 @@ func TestReportPage(t *testing.T) {
 		check func(t *testing.T, report readable)
 	}{
 		{"is sound, accessible and no wider than the window in every view", checkViews},
-		{"shows the values under the mouse", checkHover},
 		{"has a flame graph as wide as pprof counts", checkFlameWidths},
-		{"finds functions in the flame graph", checkFlameSearch},
 		{"has a flame graph that the keyboard moves in", checkFlameKeys},
 		{"has rows that open", checkRows},
 		{"is printed with its charts and tables", checkPrint},
@@ -104,6 +102,7 @@ func checkViews(t *testing.T, report readable) {
 				t.Errorf("the headline is %q, want %q", got, words.Name(verdict))
 			}
 
+			mustShowMoments(r, report.folder)
 			r.openDetails()
 			r.must(r.Settle())
 			if width := eval[int64](r, "document.scrollingElement.scrollWidth"); width > view.Width {
@@ -167,12 +166,7 @@ func checkServed(t *testing.T, report readable) {
 	index.mustBeSound()
 	served := openPage(t, report.browser, url+"report", pagetest.View{})
 	served.must(served.Await(chartsDrawn))
-	served.must(served.Click(searchField))
-	served.must(served.Press("Album.keep"))
-	if !slices.ContainsFunc(served.frames(), func(f frame) bool { return f.Lit }) {
-		t.Error("nothing is found in the flame graph")
-	}
-
+	mustFindFrames(served)
 	served.mustBeSound()
 	pprof := openPage(t, report.browser, url+"growth/flamegraph", pagetest.View{})
 	pprof.must(pprof.Await("document.body.textContent.includes('Album.keep')"))

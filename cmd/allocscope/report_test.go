@@ -59,19 +59,11 @@ func testReportFolder(t *testing.T) {
 
 // Package report proves which folders have no report.
 func testReportRefusals(t *testing.T) {
-	c := call(t, "report", "/nowhere")
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "open /nowhere: there is no such folder")
-
 	killed := summaryFolder(t)
 	writeFile(t, filepath.Join(killed, folder.TimelineFile), "time_s,rss_bytes,", 0o600)
-	if err := os.Remove(filepath.Join(killed, folder.SummaryFile)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(killed, folder.SummaryFile)))
 
-	c = call(t, "report", killed)
-	c.mustEnd(1)
-	mustSay(t, "stderr", c.stderr.String(), "the trace still runs, or was killed before its end")
+	call(t, "report", killed).mustEndSaying(1, "the trace still runs, or was killed before its end")
 	if exists(filepath.Join(killed, folder.ReportFile)) {
 		t.Error("there is a report")
 	}
@@ -136,9 +128,7 @@ func hostileCommand(t *testing.T) *exec.Cmd {
 	t.Helper()
 	dir := t.TempDir()
 	program := filepath.Join(dir, hostileFile)
-	if err := os.Symlink(tracertest.Source("hostile.py"), program); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(tracertest.Source("hostile.py"), program))
 
 	cmd := exec.Command("/usr/bin/python3", program)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)

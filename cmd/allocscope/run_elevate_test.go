@@ -27,11 +27,8 @@ func shimFolders() (folders []string) {
 // shimOf returns the path of the shim that a process was started with.
 func shimOf(t *testing.T, pid int) string {
 	t.Helper()
-	raw, err := os.ReadFile("/proc/" + itoa(pid) + "/environ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut("\x00"+string(raw), "\x00LD_PRELOAD=")
+	environment := "\x00" + readFile(t, fmt.Sprintf("/proc/%d/environ", pid))
+	_, after, _ := strings.Cut(environment, "\x00LD_PRELOAD=")
 	value, _, _ := strings.Cut(after, "\x00")
 	path, _, _ := strings.Cut(value, ":")
 	return path
@@ -72,9 +69,7 @@ func testRunTracerKilled(t *testing.T) {
 		c := begin(t, cmd)
 
 		pid := readyPID(c)
-		if err := unix.Kill(tracerOf(t, dir), unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Kill(tracerOf(t, dir), unix.SIGKILL))
 
 		c.awaitLine("the trace was killed: there is no result")
 		_ = unix.Kill(pid, unix.SIGUSR2)
@@ -98,9 +93,7 @@ func testRunRemoverKilled(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		c, dir, pid := running(t)
 		folder := filepath.Dir(shimOf(t, pid))
-		if err := unix.Kill(removerOf(t, folder), unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Kill(removerOf(t, folder), unix.SIGKILL))
 		if !all {
 			_ = unix.Kill(pid, unix.SIGUSR2)
 			c.mustEnd(0)
@@ -226,9 +219,7 @@ func sudoFolder(t *testing.T, flags ...string) string {
 func reachableFolder(t *testing.T) string {
 	t.Helper()
 	dir := newFolder(t)
-	if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755))
 	return dir
 }
 
@@ -255,8 +246,7 @@ func testRunBySudo(t *testing.T) {
 	t.Run("ticket", func(t *testing.T) {
 		sudo := sudoFolder(t) + system
 		c := by(t, reachableFolder(t), sudo, "sh", "-c", "sudo -n -- id -u; sudo -- true; sudo -n -- id -u")
-		c.mustEnd(0)
-		mustSay(t, "stderr", c.stderr.String(), "sudo: a password is required")
+		c.mustEndSaying(0, "sudo: a password is required")
 		if c.stdout.String() != "0\n" { // by the ticket of the command's own call
 			t.Errorf("stdout %q, want root once", c.stdout.String())
 		}
@@ -266,8 +256,7 @@ func testRunBySudo(t *testing.T) {
 		}
 
 		c = by(t, reachableFolder(t), sudo, "true")
-		c.mustEnd(0)
-		mustSay(t, "stderr", c.stderr.String(), warning)
+		c.mustEndSaying(0, warning)
 	})
 
 	t.Run("not needed", func(t *testing.T) {
@@ -275,16 +264,12 @@ func testRunBySudo(t *testing.T) {
 		cmd := withCapabilities(allocscope(t, runArguments(dir, "id", "-u")...),
 			documentedCapabilities(t))
 		cmd.Env = append(cmd.Env, "PATH=/usr/bin:/bin")
-		c := begin(t, cmd)
-		c.mustEnd(0)
-		mustSay(t, "stdout", c.stdout.String(), "65534\n")
+		begin(t, cmd).mustPrint("65534\n")
 		mustBeOf(t, filepath.Join(dir, folder.SummaryFile), nobody)
 	})
 
 	other := sudoFolder(t)
-	if err := os.Chmod(filepath.Join(other, "sudo"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Join(other, "sudo"), 0o755))
 	for name, c := range map[string]struct{ sudo, words string }{
 		"refused":      {sudoFolder(t, "-DREFUSES") + system, "trace by sudo: exit status 1"},
 		"no sudo":      {"/nowhere", "there is no sudo in PATH"},
@@ -293,8 +278,7 @@ func testRunBySudo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := reachableFolder(t)
 			r := by(t, dir, c.sudo, "/bin/echo", "started")
-			r.mustEnd(2)
-			mustSay(t, "stderr", r.stderr.String(), c.words)
+			r.mustEndSaying(2, c.words)
 			if r.stdout.String() != "" || exists(dir) {
 				t.Errorf("the command was started, or %s is there: %s", dir, r.stdout.String())
 			}

@@ -97,33 +97,15 @@ func readyPID(c *command) (pid int) {
 	return pid
 }
 
-// parentOf returns the PID of a process's parent.
-func parentOf(t *testing.T, pid int) (parent int) {
-	t.Helper()
-	raw, err := os.ReadFile("/proc/" + itoa(pid) + "/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, list, _ := strings.Cut(string(raw), "\nPPid:")
-	if _, err := fmt.Sscan(list, &parent); err != nil {
-		t.Fatal(err)
-	}
-	return parent
-}
-
 // awaitCount awaits so many lines of standard output.
 func (c *command) awaitCount(line string, count int) {
 	c.t.Helper()
 	c.await(fmt.Sprintf("%d lines %s", count, line), func() bool { return c.count(line) >= count })
 }
 
-func (c *command) count(line string) int {
-	return countLines(c.stdout.String(), line)
-}
-
-// countLines counts the lines of a text that are equal to one, but for spaces at their end.
-func countLines(text, line string) (count int) {
-	for l := range strings.Lines(text) {
+// count counts the lines of standard output that are equal to one, but for spaces at their end.
+func (c *command) count(line string) (count int) {
+	for l := range strings.Lines(c.stdout.String()) {
 		if strings.TrimRight(l, " \r\n") == line {
 			count++
 		}
@@ -223,12 +205,7 @@ func testRunSurroundings(t *testing.T) {
 		if err := cmd.Run(); err != nil {
 			t.Fatalf("%s: %v", cmd, err)
 		}
-		raw, err := os.ReadFile(file.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		text, _, _ := strings.Cut(string(raw), "\n\n") // the result follows
+		text, _, _ := strings.Cut(readFile(t, file.Name()), "\n\n") // the result follows
 		text = strings.ReplaceAll(text, file.Name(), "OUTPUT")
 		return regexp.MustCompile(`SigQ:.*|, at \d+`).ReplaceAllString(text, "")
 	}
@@ -265,9 +242,7 @@ func testRunInput(t *testing.T) {
 	t.Parallel()
 	cmd := runPrepared(t, newFolder(t), "wc", "-c")
 	cmd.Stdin = strings.NewReader(strings.Repeat("x", 1<<20))
-	c := begin(t, cmd)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "1048576\n")
+	begin(t, cmd).mustPrint("1048576\n")
 }
 
 // Programs that the command starts as another user can load the shim, too.
@@ -276,9 +251,7 @@ func testRunOtherUsers(t *testing.T) {
 	cmd := runPrepared(t, newFolder(t), "setpriv", "--reuid", itoa(nobody), "--clear-groups",
 		"grep", "-c", "allocscope_shim_", "/proc/self/maps")
 	private := t.TempDir()
-	if err := os.Chmod(private, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(private, 0o700))
 	cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+private)
 	c := begin(t, cmd)
 	c.mustEnd(0)
@@ -309,8 +282,7 @@ func testRunStatic(t *testing.T) {
 	c.awaitLine(" is not attached: the shim does not see its allocations")
 	time.Sleep(time.Second) // a program that ends at once has no notes
 	_ = unix.Kill(pid, unix.SIGUSR2)
-	c.mustEnd(0)
-	mustSay(t, "stderr", c.stderr.String(), "malloc was not traced (the shim does not see its "+
+	c.mustEndSaying(0, "malloc was not traced (the shim does not see its "+
 		"allocations, or was not loaded)")
 }
 
@@ -318,13 +290,9 @@ func testRunName(t *testing.T) {
 	t.Parallel()
 	cmd := runPrepared(t, newFolder(t), "true")
 	name := filepath.Join(t.TempDir(), "run")
-	if err := os.Symlink(binary, name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(binary, name))
 	cmd.Path, cmd.Args[0] = name, "run"
-	c := begin(t, cmd)
-	c.mustEnd(0)
-	mustSay(t, "stderr", c.stderr.String(), "NOT ENOUGH DATA")
+	begin(t, cmd).mustEndSaying(0, "NOT ENOUGH DATA")
 }
 
 // A signal sent to the launcher only reaches the command once.
@@ -340,9 +308,7 @@ func testRunSignals(t *testing.T) {
 		c.awaitCount(unix.SignalName(s), before+1)
 	}
 
-	if err := unix.Kill(pid, unix.SIGUSR2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Kill(pid, unix.SIGUSR2))
 	c.mustEnd(0)
 	for name, want := range map[string]int{
 		"SIGTERM": 2, "SIGINT": 1, "SIGHUP": 1, "SIGQUIT": 1, "SIGUSR1": 1, "SIGALRM": 1,
@@ -362,9 +328,7 @@ func testRunGroupSignals(t *testing.T) {
 	const count = 3
 	for i := range count {
 		for _, s := range group {
-			if err := unix.Kill(-c.Process.Pid, s); err != nil {
-				t.Fatal(err)
-			}
+			must(t, unix.Kill(-c.Process.Pid, s))
 			c.awaitCount(unix.SignalName(s), i+1)
 		}
 	}
@@ -412,7 +376,11 @@ func testRunTerminal(t *testing.T) {
 			return strings.Count(m.shows(true), "SIGINT") > received
 		})
 	}
-	if err := unix.Kill(parentOf(t, pid), unix.SIGUSR1); err != nil {
+	launcher, err := strconv.Atoi(statusOf(t, pid, "PPid"))
+	if err == nil {
+		err = unix.Kill(launcher, unix.SIGUSR1)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	m.until("SIGUSR1")
@@ -475,9 +443,7 @@ func testRunLauncherKilled(t *testing.T) {
 	}
 	c.signal(unix.SIGKILL)
 	<-c.ended
-	if err := unix.Kill(pid, unix.SIGUSR2); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Kill(pid, unix.SIGUSR2))
 	eventually(t, "the trace has ended", func() bool { return !exists("/proc/" + itoa(tracer)) })
 	mustHaveEnded(t, dir, summary.EndedExit)
 	eventually(t, "the shim is removed", func() bool { return !exists(folder) })
@@ -496,18 +462,14 @@ func testRunOutput(t *testing.T) {
 	c = call(t, "run", "--json", "--quiet", "--output", newFolder(t), "--", "true")
 	c.mustEnd(0)
 	var s summary.Summary
-	if err := json.Unmarshal([]byte(c.stderr.String()), &s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(c.stderr.String()), &s))
 	if want := []string{"run", "--json"}; !slices.Equal(s.CommandLine[1:3], want) ||
 		s.Process.Command != "true" {
 		t.Errorf("command line %q, process %+v", s.CommandLine, s.Process)
 	}
 
-	c = call(t, "run", "--fail-on", "leak", "--output", newFolder(t), "--", "true")
-	c.mustEnd(4)
-	c = call(t, "run", "--fail-on", "leak", "--output", newFolder(t), "--", "false")
-	c.mustEnd(1)
+	call(t, "run", "--fail-on", "leak", "--output", newFolder(t), "--", "true").mustEnd(4)
+	call(t, "run", "--fail-on", "leak", "--output", newFolder(t), "--", "false").mustEnd(1)
 }
 
 // mustBeOf checks the owner of a file.
@@ -524,10 +486,7 @@ func mustBeOf(t *testing.T, path string, uid uint32) {
 
 func testRunBehindSudo(t *testing.T) {
 	t.Parallel()
-	dir := newFolder(t)
-	if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil { // to reach it
-		t.Fatal(err)
-	}
+	dir := reachableFolder(t)
 	// The parent is a shell with the user's environment, as sudo would be.
 	inner := strings.Join(append([]string{"env -u VIRTUAL_ENV PATH=/usr/bin:/bin", binary},
 		runArguments(dir, "sh", "-c", `'id -u; id -g; echo $HOME $SUDO_UID'`)...), " ")
@@ -535,8 +494,7 @@ func testRunBehindSudo(t *testing.T) {
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", inner + "; exit $?"}
 	cmd.Env = append(cmd.Env, "SUDO_UID="+itoa(nobody), "SUDO_GID="+itoa(nobody), "VIRTUAL_ENV=/v")
 	c := begin(t, cmd)
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "65534\n65534\n/nonexistent\n")
+	c.mustPrint("65534\n65534\n/nonexistent\n")
 	mustSay(t, "stderr", c.stderr.String(),
 		"of your environment sudo has dropped VIRTUAL_ENV, and replaced PATH")
 	mustBeOf(t, filepath.Join(dir, folder.SummaryFile), nobody)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,20 +30,15 @@ func closed(part any) {
 // mustFit validates an output against a schema of the documentation.
 func mustFit(t *testing.T, file, output string) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("../../docs/reference/schema", file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	document, err := jsonschema.UnmarshalJSON(strings.NewReader(string(raw)))
+	raw := readFile(t, "../../docs/reference/schema", file)
+	document, err := jsonschema.UnmarshalJSON(strings.NewReader(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
 	closed(document)
 
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource(file, document); err != nil {
-		t.Fatal(err)
-	}
+	must(t, compiler.AddResource(file, document))
 	schema, err := compiler.Compile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -60,9 +60,7 @@ func traceSpikes(t *testing.T, arguments, flags []string) (dir string, printed [
 	}, flags...)
 	call(t, flags...).mustEnd(0)
 
-	if err := target.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, target.Process.Signal(syscall.SIGTERM))
 	return dir, target.Await("done")
 }
 

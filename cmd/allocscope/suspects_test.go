@@ -3,10 +3,8 @@ package main
 import (
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -17,11 +15,6 @@ import (
 func TestSuspects(t *testing.T) {
 	const tolerance = 0.05 // the window may begin or end between the two allocations of a round
 	source := tracertest.Source("two_leaks.py")
-	text, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
-
 	suspectsOf := func(t *testing.T, places string) []summary.Suspect {
 		t.Parallel()
 		target := tracertest.Start(t, "/usr/bin/python3", source, places)
@@ -34,21 +27,13 @@ func TestSuspects(t *testing.T) {
 		})
 	}
 
-	lineOf := func(t *testing.T, mark string) int {
-		before, _, found := strings.Cut(string(text), "# "+mark)
-		if !found {
-			t.Fatalf("%s has no line that is marked as %q", source, mark)
-		}
-		return strings.Count(before, "\n") + 1
-	}
-
 	t.Run("two functions that main calls", func(t *testing.T) {
 		got := suspectsOf(t, "functions")
 		if len(got) != 2 {
 			t.Fatalf("suspects %+v, want two", got)
 		}
 		for i, function := range []string{"images", "arrays"} {
-			line := lineOf(t, function)
+			line := lineOf(t, source, "# "+function)
 			want := fmt.Sprintf("%s (%s:%d)", function, source, line)
 			if got[i].Function != want || len(got[i].Lines) != 1 || got[i].Lines[0].Line != line {
 				t.Errorf("suspect %+v, want %s", got[i], want)
@@ -63,7 +48,7 @@ func TestSuspects(t *testing.T) {
 	for _, function := range []string{"main", "evaluate"} {
 		t.Run("two lines of "+function, func(t *testing.T) {
 			got := suspectsOf(t, function)
-			first, second := lineOf(t, function+" 1"), lineOf(t, function+" 2")
+			first, second := lineOf(t, source, "# "+function+" 1"), lineOf(t, source, "# "+function+" 2")
 			want := fmt.Sprintf("%s (%s:%d)", function, source, first)
 			if len(got) != 1 || got[0].Function != want || len(got[0].Lines) != 2 {
 				t.Fatalf("suspects %+v, want %s", got, want)

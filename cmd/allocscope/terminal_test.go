@@ -228,8 +228,7 @@ func testScreen(t *testing.T) {
 		t.Errorf("marks %+v, ended by %s", sum.Marks, sum.Ended)
 	}
 
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"),
-		heldObjects(2000, 4096))
+	mustHaveLeaked(t, dir, folder.PlateauFile, 2000, 4096)
 }
 
 func testSignalOnScreen(t *testing.T) {

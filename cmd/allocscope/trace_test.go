@@ -437,15 +437,12 @@ func testReplacedProgram(t *testing.T) {
 	built, program := tracertest.Build(t, "steps.c"), filepath.Join(t.TempDir(), "upgraded")
 	writeFile(t, program, readFile(t, filepath.Dir(built), filepath.Base(built)), 0o755)
 	target := ready(tracertest.Start(t, program))
-	if err := os.Remove(program); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(program))
 
 	c, dir := tracing(t, target)
 	do(target, "leak 1000 96")
 	c.interrupt()
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		heldObjects(1000, 96))
+	mustHaveLeaked(t, dir, folder.GrowthFile, 1000, 96)
 }
 
 // The kernel ends the process with the highest score.
@@ -453,9 +450,7 @@ func testOOMScore(t *testing.T) {
 	target := startSteps(t)
 	// A trace within this process has set its own, which the target has inherited.
 	adjustment := fmt.Sprintf("/proc/%d/oom_score_adj", target.PID())
-	if err := os.WriteFile(adjustment, []byte("0"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(adjustment, []byte("0"), 0))
 	do(target, "map 1 1073741824 1073741824") // it is larger than allocscope
 	before := oomScore(t, target.PID())
 	c, _ := tracing(t, target)
@@ -484,9 +479,7 @@ func testForce(t *testing.T) {
 	first.interrupt()
 	notes := filepath.Join(dir, "notes.txt")
 	writeFile(t, notes, "precious", 0o644)
-	refused := call(t, traceArguments(target.PID(), dir)...)
-	refused.mustEnd(2)
-	mustSay(t, "stderr", refused.stderr.String(), "error: create "+dir, "--force")
+	call(t, traceArguments(target.PID(), dir)...).mustEndSaying(2, "error: create "+dir, "--force")
 	if got := flat(readProfile(t, dir, folder.GrowthFile), "leak_here"); got != heldObjects(10, 100) {
 		t.Errorf("without --force: %+v", got)
 	}
@@ -495,8 +488,7 @@ func testForce(t *testing.T) {
 	second.awaitLine("debug: snapshot at ")
 	do(target, "leak 20 50")
 	second.interrupt()
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
-		heldObjects(20, 50))
+	mustHaveLeaked(t, dir, folder.GrowthFile, 20, 50)
 	if got := readFile(t, dir, "notes.txt"); got != "precious" {
 		t.Errorf("notes.txt holds %q", got)
 	}
@@ -545,5 +537,6 @@ func testMarks(t *testing.T) {
 		}
 	}
 
-	call(t, "mark", "--pid", itoa(target.PID()), "late").mustEnd(1)
+	pid := itoa(target.PID())
+	call(t, "mark", pid, "late").mustEndSaying(1, "no trace of it", "allocscope trace "+pid)
 }

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
+	"github.com/allocscope/allocscope/cmd/allocscope/exit"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -20,18 +20,24 @@ func TestVerdict(t *testing.T) {
 	t.Run("steps", testVerdictSteps)
 	t.Run("settings", testVerdictSettings)
 	t.Run("refusals", testVerdictRefusals)
-	t.Run("exit status", testVerdictStatus)
 }
 
-// verdict calls the command in this process, with the series as standard input.
-func callVerdict(text string, flags ...string) (string, error) {
+// callHere calls allocscope in this process.
+func callHere(t *testing.T, input string, arguments ...string) (string, error) {
+	t.Helper()
 	out := new(bytes.Buffer)
 	command := newRootCommand(console.New(out))
-	command.SetIn(strings.NewReader(text))
+	command.SetIn(strings.NewReader(input))
 	command.SetOut(out)
-	command.SetArgs(append([]string{"verdict", "-"}, flags...))
-	err := command.Execute()
+	command.SetArgs(arguments)
+	err := command.ExecuteContext(t.Context())
 	return out.String(), err
+}
+
+// callVerdict judges a series.
+func callVerdict(t *testing.T, text string, flags ...string) (string, error) {
+	t.Helper()
+	return callHere(t, text, append([]string{"verdict", "-"}, flags...)...)
 }
 
 // recorded is a series of an hour, a row every ten seconds, with a little noise; mb is its size
@@ -53,7 +59,7 @@ func standingStill(float64) float64 { return 5000 }
 // jsonOf calls the command with --json.
 func jsonOf(t *testing.T, text string, flags ...string) summary.Verdict {
 	t.Helper()
-	out, err := callVerdict(text, append(flags, "--json")...)
+	out, err := callVerdict(t, text, append(flags, "--json")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +88,7 @@ func testVerdictLeak(t *testing.T) {
 
 	mustBeNear(t, "rate", v.RateBytesPerMin, 60e6)
 	mustBeNear(t, "time to the limit", v.SecondsToLimit, 1200)
-	out, err := callVerdict(recorded(growingSteadily), "--limit", "104800MB")
+	out, err := callVerdict(t, recorded(growingSteadily), "--limit", "104800MB")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +96,14 @@ func testVerdictLeak(t *testing.T) {
 	mustSay(t, "stdout", out, "LEAK   ", "+57", " MiB/min (95% CI ",
 		"out of memory in ", " min (limit 104800MB)\n")
 
-	out, err = callVerdict(recorded(standingStill), "--fail-on", "suspected")
+	out, err = callVerdict(t, recorded(growingSteadily), "--fail-on", "suspected")
+	if exit.StatusOf(err) != exit.Found ||
+		!strings.Contains(err.Error(), "the verdict is leak (--fail-on suspected)") {
+		t.Errorf("%v", err)
+	}
+	mustSay(t, "stdout", out, "LEAK   ", "HOW FAST  +")
+
+	out, err = callVerdict(t, recorded(standingStill), "--fail-on", "suspected")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +151,7 @@ func testVerdictSettings(t *testing.T) {
 func testVerdictRefusals(t *testing.T) {
 	text := recorded(standingStill)
 	steps := strings.Replace(text, "time_s", "step", 1)
+	call(t, "verdict", "/nowhere", "--fail-on", "leak").mustEndSaying(2, "no such file")
 	for _, test := range []struct{ text, flags, want string }{
 		{text, "--step-time 8s", "--step-time 8s is for a series in steps"},
 		{text, "--tolerable 5MB/step", "the series has no steps"},
@@ -148,24 +162,9 @@ func testVerdictRefusals(t *testing.T) {
 		{text, "--fail-on plateau", "neither leak nor suspected"},
 		{"", "--every 5s", "read -: read lines: the file is empty"},
 	} {
-		out, err := callVerdict(test.text, strings.Fields(test.flags)...)
+		out, err := callVerdict(t, test.text, strings.Fields(test.flags)...)
 		if err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
 			t.Errorf("%s: %v, prints %q", test.flags, err, out)
 		}
 	}
-}
-
-func testVerdictStatus(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "leak.csv")
-	writeFile(t, path, recorded(growingSteadily), 0o600)
-	c := call(t, "verdict", path)
-	c.mustEnd(0)
-	c = call(t, "verdict", path, "--fail-on", "suspected")
-	c.mustEnd(3)
-	mustSay(t, "stdout", c.stdout.String(), "LEAK   ", "HOW FAST  +")
-	mustSay(t, "stderr", c.stderr.String(), "the verdict is leak (--fail-on suspected)")
-
-	c = call(t, "verdict", path+".missing", "--fail-on", "leak")
-	c.mustEnd(2)
-	mustSay(t, "stderr", c.stderr.String(), "no such file")
 }

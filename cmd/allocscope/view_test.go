@@ -20,7 +20,6 @@ import (
 
 func TestView(t *testing.T) {
 	t.Run("until a signal", testViewSignal)
-	t.Run("source", testViewSource)
 	t.Run("CPU time of dot", testViewDot)
 	t.Run("refusals", testViewRefusals)
 	t.Run("open", testViewOpen)
@@ -36,9 +35,7 @@ func everybodys(t *testing.T) string {
 	}
 
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o777))
 	return dir
 }
 
@@ -77,9 +74,7 @@ func writeFolder(t *testing.T, path string, uid int, files map[string]func(io.Wr
 	defer dir.Close()
 
 	for name, write := range files {
-		if err := dir.WriteFile(name, write); err != nil {
-			t.Fatal(err)
-		}
+		must(t, dir.WriteFile(name, write))
 	}
 }
 
@@ -116,8 +111,18 @@ func fetch(t *testing.T, url, host string) (status int, body string) {
 }
 
 func testViewSignal(t *testing.T) {
-	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		c, url := viewing(t, allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c")))
+	source := filepath.Join(everybodys(t), "leak.c")
+	writeFile(t, source, "void *leak = malloc(1);\n", 0o644)
+	for _, as := range []struct {
+		uid    int
+		signal syscall.Signal
+		source int // the status of the page with the source
+	}{{0, syscall.SIGINT, http.StatusForbidden}, {nobody, syscall.SIGTERM, http.StatusOK}} {
+		cmd := allocscope(t, "view", tracedFolder(t, as.uid, source))
+		if as.uid != 0 {
+			unprivileged(cmd)
+		}
+		c, url := viewing(t, cmd)
 		if !regexp.MustCompile(`^http://127\.0\.0\.1:[0-9]+/$`).MatchString(url) {
 			t.Errorf("printed %q", url)
 		}
@@ -126,33 +131,21 @@ func testViewSignal(t *testing.T) {
 			!strings.Contains(body, "leak") {
 			t.Errorf("status %d: %s", status, body)
 		}
-		if status, body := fetch(t, url+"growth/top",
-			"evil.example"); status != http.StatusMisdirectedRequest || strings.Contains(body,
-			"leak") {
+		if status, body := fetch(t, url+"growth/top", "evil.example"); status !=
+			http.StatusMisdirectedRequest || strings.Contains(body, "leak") {
 			t.Errorf("under a foreign name: status %d: %s", status, body)
 		}
 
-		c.signal(signal)
+		if status, body := fetch(t, url+"growth/source?f=leak", ""); status != as.source ||
+			strings.Contains(body, "void *leak = malloc(1);") != (status == http.StatusOK) {
+			t.Errorf("source by UID %d: status %d: %s", as.uid, status, body)
+		}
+
+		c.signal(as.signal)
 		c.mustEnd(0)
 		if c.stderr.String() != "" {
 			t.Errorf("stderr: %s", c.stderr.String())
 		}
-	}
-}
-
-func testViewSource(t *testing.T) {
-	source := filepath.Join(everybodys(t), "leak.c")
-	writeFile(t, source, "void *leak = malloc(1);\n", 0o644)
-	_, url := viewing(t, allocscope(t, "view", tracedFolder(t, 0, source)))
-	if status, body := fetch(t, url+"growth/source?f=leak", ""); status != http.StatusForbidden ||
-		strings.Contains(body, "malloc") {
-		t.Errorf("by root: status %d: %s", status, body)
-	}
-
-	_, url = viewing(t, unprivileged(allocscope(t, "view", tracedFolder(t, nobody, source))))
-	if status, body := fetch(t, url+"growth/source?f=leak", ""); status != http.StatusOK ||
-		!strings.Contains(body, "void *leak = malloc(1);") {
-		t.Errorf("by a user: status %d: %s", status, body)
 	}
 }
 

@@ -199,6 +199,10 @@ func TestOutlierLine(t *testing.T) {
 		},
 		{&one, "", "rank 3 grows 1.4x as fast as the other 7"},
 		{nil, "", "rank 3 grows, unlike the other 7"},
+		{
+			nil, conclude.SiteOnlyThere,
+			"rank 3 grows, unlike the other 7, by a call site where they do not",
+		},
 	} {
 		o := &summary.Outlier{Rank: 3, Ranks: 8, Others: 7, Ratio: c.ratio, Site: c.site}
 		if got := OutlierLine(o); got != c.want {

@@ -32,20 +32,12 @@ func markCommand(arguments ...string) error {
 
 func testCommand(t *testing.T) {
 	m, began, pid := startMarker(t), time.Now(), sleeper(t, nobody)
-	mustListen(t, m, pid)
-	if err := markCommand("--pid", itoa(pid), "epoch", "3"); err != nil {
-		t.Error(err)
-	}
+	must(t, m.Listen(pid))
+	must(t, markCommand("--pid", itoa(pid), "epoch", "3"))
 
-	if err := markCommand("-p", itoa(pid), "two words"); err != nil {
-		t.Error(err)
-	}
-	if err := markCommand(itoa(pid), "7", "of 9"); err != nil {
-		t.Error(err)
-	}
-	if err := markCommand("-p", itoa(pid), "8", "of 9"); err != nil {
-		t.Error(err)
-	}
+	must(t, markCommand("-p", itoa(pid), "two words"))
+	must(t, markCommand(itoa(pid), "7", "of 9"))
+	must(t, markCommand("-p", itoa(pid), "8", "of 9"))
 
 	mustMark(t, m, began, "epoch 3", "two words", "7 of 9", "8 of 9")
 }
@@ -66,10 +58,8 @@ func descendant(t *testing.T) (first, last int) {
 func testAncestor(t *testing.T) {
 	far, near, began := startMarker(t), startMarker(t), time.Now()
 	first, last := descendant(t)
-	mustListen(t, far, first)
-	if err := send(last, "far"); err != nil {
-		t.Error(err)
-	}
+	must(t, far.Listen(first))
+	must(t, send(last, "far"))
 
 	mustMark(t, far, began, "far")
 	parent, err := parentOf(last)
@@ -77,24 +67,18 @@ func testAncestor(t *testing.T) {
 		t.Fatalf("parent %d, %v: the test is wrong", parent, err)
 	}
 
-	mustListen(t, near, parent)
-	if err := send(last, "near"); err != nil {
-		t.Error(err)
-	}
+	must(t, near.Listen(parent))
+	must(t, send(last, "near"))
 
 	mustMark(t, near, began, "near")
-	if err := send(first, "far again"); err != nil {
-		t.Error(err)
-	}
+	must(t, send(first, "far again"))
 
 	mustMark(t, far, began, "far again")
 }
 
 func testSendErrors(t *testing.T) {
 	gone := exec.Command("true")
-	if err := gone.Run(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, gone.Run())
 
 	pid := itoa(sleeper(t, 0))
 	for words, arguments := range map[string][]string{
@@ -147,7 +131,7 @@ func testForeignUser(t *testing.T) {
 
 	impostor.Await("b''")
 	m, began := startMarker(t), time.Now()
-	mustListen(t, m, first)
+	must(t, m.Listen(first))
 	if err := send(last, "epoch"); err != nil {
 		t.Errorf("with the trace of an ancestor: %v", err)
 	}

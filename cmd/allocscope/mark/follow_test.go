@@ -36,9 +36,7 @@ func TestLineSplitter(t *testing.T) {
 func testFile(t *testing.T) {
 	m, path, began := startMarker(t), filepath.Join(t.TempDir(), "log"), time.Now()
 	appendTo(t, path, "allocscope: old\n")
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Follow(path))
 
 	appendTo(t, path, "loss 0.3\nINFO allocscope: ep")
 	appendTo(t, path, "och 1\nallocscope: epoch 2\nallocscope: unfinished")
@@ -57,9 +55,7 @@ func testStalledFile(t *testing.T) {
 
 	m, path, began := startMarker(t), filepath.Join(dir, "log"), time.Now()
 	appendTo(t, path, "")
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Follow(path))
 	appendTo(t, path, "allocscope: before\n")
 	mustMark(t, m, began, "before")
 
@@ -106,29 +102,22 @@ func testStalledFile(t *testing.T) {
 func testReplacedFile(t *testing.T) {
 	m, path, began := startMarker(t), filepath.Join(t.TempDir(), "log"), time.Now()
 	appendTo(t, path, "")
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Follow(path))
 
 	appendTo(t, path, "allocscope: first\nallocscope: half a li")
 	mustMark(t, m, began, "first")
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(path, path+".1"))
 
 	appendTo(t, path+".1", "ne\n")
 	mustMark(t, m, began, "half a line")
 	appendTo(t, path, "allocscope: replaced\nallocscope: lost")
 	mustMark(t, m, began, "replaced")
-	if err := os.Truncate(path, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Truncate(path, 0))
 
 	appendTo(t, path, "allocscope: cut\n")
 	mustMark(t, m, began, "cut")
 }
 
-// A FIFO has no writer when the trace starts, one, none again, and another one.
 // Who may write the folder of a log may not have root read another user's files with it.
 func testFileOfOther(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -137,42 +126,27 @@ func testFileOfOther(t *testing.T) {
 	m, folder, began := startMarker(t), t.TempDir(), time.Now()
 	path, private := filepath.Join(folder, "log"), filepath.Join(folder, "private")
 	appendTo(t, path, "")
-	if err := os.Chown(path, nobody, nobody); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chown(path, nobody, nobody))
+	must(t, m.Follow(path))
 
 	appendTo(t, private, "allocscope: private\n")
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(private, path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(path, path+".1"))
+	must(t, os.Symlink(private, path))
 	time.Sleep(3 * pollPeriod)
 
 	next := filepath.Join(folder, "next")
 	appendTo(t, next, "allocscope: own\n")
-	if err := os.Chown(next, nobody, nobody); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(next, path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chown(next, nobody, nobody))
+	must(t, os.Rename(next, path))
 	mustMark(t, m, began, "own")
 }
 
+// A FIFO has no writer when the trace starts, one, none again, and another one.
 func testFIFO(t *testing.T) {
 	m, path, began := startMarker(t), filepath.Join(t.TempDir(), "fifo"), time.Now()
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(path, 0o600))
 
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Follow(path))
 
 	for _, text := range []string{"one", "two"} {
 		writer, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -187,21 +161,15 @@ func testFIFO(t *testing.T) {
 			mustMark(t, m, began, text)
 		}
 
-		if err := writer.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, writer.Close())
 	}
 }
 
 func testSilentWriters(t *testing.T) {
 	m, path, began := NewReceiver(), filepath.Join(t.TempDir(), "fifo"), time.Now()
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(path, 0o600))
 
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Follow(path))
 
 	fifo, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -209,9 +177,7 @@ func testSilentWriters(t *testing.T) {
 	}
 
 	reader, input := pipe(t)
-	if err := m.followInput(reader); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.followInput(reader))
 
 	for _, writer := range []*os.File{fifo, input} {
 		defer writer.Close()
@@ -244,9 +210,7 @@ func mustReturn(t *testing.T, call func()) {
 func pipe(t *testing.T) (reader, writer *os.File) {
 	t.Helper()
 	var ends [2]int
-	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC))
 	reader, writer = os.NewFile(uintptr(ends[0]), "reader"), os.NewFile(uintptr(ends[1]), "writer")
 	t.Cleanup(func() { reader.Close() })
 	return reader, writer
@@ -255,9 +219,7 @@ func pipe(t *testing.T) (reader, writer *os.File) {
 func testInput(t *testing.T) {
 	m, began := startMarker(t), time.Now()
 	reader, writer := pipe(t)
-	if err := m.followInput(reader); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.followInput(reader))
 
 	for _, text := range []string{
 		"x\nallocscope: one\nallocsc",

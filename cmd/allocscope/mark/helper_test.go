@@ -16,6 +16,14 @@ const (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
+// must ends the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // eventually waits until something is true.
 func eventually(t *testing.T, what string, isTrue func() bool) {
 	t.Helper()

@@ -59,9 +59,7 @@ func testFlood(t *testing.T) {
 	const flood = 100_000
 	m, path := startMarker(t), filepath.Join(t.TempDir(), "log")
 	appendTo(t, path, "")
-	if err := m.Follow(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Follow(path))
 
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -159,17 +157,10 @@ func sleeper(t *testing.T, uid uint32) int {
 	return tracertest.StartCommand(t, command).PID()
 }
 
-func mustListen(t *testing.T, m *Receiver, pid int, users ...uint32) {
-	t.Helper()
-	if err := m.Listen(pid, users...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func testUsers(t *testing.T) {
 	const owner, sudoer, stranger = nobody, 12345, 12346
 	m, began, pid := startMarker(t), time.Now(), sleeper(t, owner)
-	mustListen(t, m, pid, sudoer)
+	must(t, m.Listen(pid, sudoer))
 
 	for uid, may := range map[uint32]bool{0: true, owner: true, sudoer: true, stranger: false} {
 		text := fmt.Sprintf("epoch of %d", uid)
@@ -191,7 +182,7 @@ func testUsers(t *testing.T) {
 
 func testSilentClients(t *testing.T) {
 	m, began, pid := NewReceiver(), time.Now(), sleeper(t, nobody)
-	mustListen(t, m, pid)
+	must(t, m.Listen(pid))
 	for range maxConnections - 1 {
 		tracertest.StartCommand(t, markerOf(nobody, pid, "silent")).Await("connected")
 	}
@@ -210,7 +201,7 @@ func testSilentClients(t *testing.T) {
 
 func testSecondTrace(t *testing.T) {
 	first, second, began, pid := NewReceiver(), startMarker(t), time.Now(), sleeper(t, 0)
-	mustListen(t, first, pid)
+	must(t, first.Listen(pid))
 	if err := second.Listen(pid); !errors.Is(err, errOtherTrace) || !strings.Contains(err.Error(),
 		"another trace") {
 		t.Errorf("second trace: %v", err)
@@ -222,7 +213,7 @@ func testSecondTrace(t *testing.T) {
 
 	mustMark(t, first, began, "epoch")
 	first.Close()
-	mustListen(t, second, pid)
+	must(t, second.Listen(pid))
 	if len(second.Drain()) > 0 {
 		t.Error("a mark has come to the second trace")
 	}
@@ -233,10 +224,8 @@ func testSquatter(t *testing.T) {
 	pid := sleeper(t, nobody)
 	startImpostor(t, 12345, pid, "ok")
 	m, began := startMarker(t), time.Now()
-	mustListen(t, m, pid)
-	if err := send(pid, "epoch"); err != nil {
-		t.Error(err)
-	}
+	must(t, m.Listen(pid))
+	must(t, send(pid, "epoch"))
 
 	mustMark(t, m, began, "epoch")
 }
@@ -261,7 +250,7 @@ while True:
 
 func testFloodOfStrangers(t *testing.T) {
 	m, pid := startMarker(t), sleeper(t, nobody)
-	mustListen(t, m, pid)
+	must(t, m.Listen(pid))
 	flood := exec.Command("/usr/bin/python3", "-c", strangers, itoa(pid))
 	flood.SysProcAttr = as(12345)
 	tracertest.StartCommand(t, flood).Await("full")
@@ -270,9 +259,7 @@ func testFloodOfStrangers(t *testing.T) {
 	var want []string
 	for i := range 20 {
 		want = append(want, fmt.Sprintf("epoch %d", i))
-		if err := send(pid, want[i]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, send(pid, want[i]))
 	}
 	mustMark(t, m, began, want...)
 }
@@ -283,7 +270,7 @@ func TestSockets(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	t.Run("stranger", func(t *testing.T) {
 		m, pid := startMarker(t), sleeper(t, nobody)
-		mustListen(t, m, pid)
+		must(t, m.Listen(pid))
 		address, err := socketOf(pid, nobody)
 		if err != nil {
 			t.Fatal(err)
@@ -323,15 +310,13 @@ else: print("connected")
 func testKilledTrace(t *testing.T) {
 	pid := sleeper(t, nobody)
 	killed, second, began := NewReceiver(), startMarker(t), time.Now()
-	mustListen(t, killed, pid)
+	must(t, killed.Listen(pid))
 	for _, l := range killed.listeners {
 		l.SetUnlinkOnClose(false)
 	}
 	closeAll(killed.listeners)
 
-	mustListen(t, second, pid)
-	if err := send(pid, "epoch"); err != nil {
-		t.Error(err)
-	}
+	must(t, second.Listen(pid))
+	must(t, send(pid, "epoch"))
 	mustMark(t, second, began, "epoch")
 }

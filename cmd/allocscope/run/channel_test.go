@@ -13,9 +13,7 @@ func TestMissionRestrict(t *testing.T) {
 			"LD_PRELOAD=/tmp/evil.so", "ALLOCSCOPE_OUTPUT=out", "TERM=xterm", "TERMINFO=/tmp", "PATH=/",
 		},
 	}
-	if err := m.restrict(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.restrict())
 	if want := []string{"allocscope", TracerName, "--", "true"}; !slices.Equal(m.Arguments, want) {
 		t.Errorf("arguments %q, want %q", m.Arguments, want)
 	}

@@ -16,9 +16,7 @@ func TestShimObstacle(t *testing.T) {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(path(name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path(name), []byte(text), 0o755))
 	}
 
 	write("source.c", "int main(void) { return 0; }\n")
@@ -62,9 +60,7 @@ func TestFindProgram(t *testing.T) {
 		first + "/both": 0o644, second + "/both": 0o755, first + "/data": 0o644,
 		second + "/only": 0o755,
 	} {
-		if err := os.WriteFile(path, nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, nil, mode))
 	}
 
 	path := first + ":" + second

@@ -21,15 +21,19 @@ func needRoot(t *testing.T) {
 	}
 }
 
+// must ends the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // mountTmpfs mounts a file system at a new folder.
 func mountTmpfs(t *testing.T, folder string, flags uintptr) {
 	t.Helper()
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("allocscope-test", folder, "tmpfs", flags, "size=1m"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(folder, 0o755))
+	must(t, unix.Mount("allocscope-test", folder, "tmpfs", flags, "size=1m"))
 	t.Cleanup(func() {
 		if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -58,18 +62,14 @@ func TestStaleMount(t *testing.T) {
 	parent := t.TempDir()
 	mounted, stale := filepath.Join(parent, folderPrefix+"a"), filepath.Join(parent, folderPrefix+"b")
 	mountTmpfs(t, mounted, 0)
-	if err := os.Mkdir(stale, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(stale, 0o700))
 	var files []*os.File
 	for _, folder := range []string{mounted, stale} {
 		file, err := shim.Write(folder)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := file.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, file.Close())
 		files = append(files, file)
 	}
 
@@ -107,9 +107,7 @@ func TestRemoverInherits(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Close(inherited) })
 
 	sleep := exec.Command("sleep", "60")
-	if err := sleep.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sleep.Start())
 	command, err := openProcess(sleep.Process.Pid)
 	if err != nil {
 		t.Fatal(err)

@@ -84,8 +84,7 @@ func testGPUKey(t *testing.T) {
 		t.Error("there is a switch without GPU memory")
 	}
 
-	next, _ := m.Update(stateMsg{onGPU()})
-	m = pressed(next.(model), "down", "g")
+	m = pressed(updated(m, stateMsg{onGPU()}), "down", "g")
 	mustShow(t, m.View().Content, "GPU stacks by rate", "remember0", "g host", "700.00", "1 to ")
 	if strings.Contains(m.View().Content, "resize0") {
 		t.Errorf("shows those of the host, too:\n%s", ansi.Strip(m.View().Content))
@@ -93,8 +92,8 @@ func testGPUKey(t *testing.T) {
 
 	mustShow(t, pressed(m, "end").View().Content, "remember6", "of 7")
 	mustShow(t, pressed(m, "g").View().Content, "Stacks by rate", "resize0", "g GPU")
-	next, _ = m.Update(stateMsg{leaking()}) // another process, which has none
-	mustShow(t, next.(model).View().Content, "Stacks by rate", "resize0")
+	m = updated(m, stateMsg{leaking()}) // another process, which has none
+	mustShow(t, m.View().Content, "Stacks by rate", "resize0")
 }
 
 func testNoGPU(t *testing.T) {

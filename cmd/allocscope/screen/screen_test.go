@@ -226,11 +226,16 @@ func pressed(m model, keys ...string) model {
 		if !ok {
 			key = tea.Key{Code: []rune(name)[0], Text: name}
 		}
-		next, _ := m.Update(tea.KeyPressMsg(key))
-		m = next.(model)
+		m = updated(m, tea.KeyPressMsg(key))
 	}
 
 	return m
+}
+
+// updated is a model after a message.
+func updated(m model, message tea.Msg) model {
+	next, _ := m.Update(message)
+	return next.(model)
 }
 
 // spied is a model whose actions are counted.
@@ -249,9 +254,7 @@ func watched() spied {
 		Interrupt: func() { *s.interrupts++ },
 	}
 
-	next, _ := s.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
-	next, _ = next.Update(stateMsg{leaking()})
-	s.model = next.(model)
+	s.model = updated(updated(s.model, tea.WindowSizeMsg{Width: 80, Height: 24}), stateMsg{leaking()})
 	return s
 }
 
@@ -273,8 +276,7 @@ func testMark(t *testing.T) {
 func testLongMark(t *testing.T) {
 	s := watched()
 	m := pressed(s.model, "m")
-	next, _ := m.Update(tea.PasteMsg{Content: strings.Repeat("é", 5000)})
-	pressed(next.(model), "enter")
+	pressed(updated(m, tea.PasteMsg{Content: strings.Repeat("é", 5000)}), "enter")
 	if len(*s.marks) != 1 || len((*s.marks)[0]) != maxDraftBytes {
 		t.Errorf("marks %q", *s.marks)
 	}
@@ -293,9 +295,9 @@ func testExtend(t *testing.T) {
 
 	state := leaking()
 	state.Extension = 5 * time.Minute
-	next, _ := s.Update(stateMsg{state})
-	mustShow(t, next.View().Content, "e 5m more", "of 5m")
-	pressed(next.(model), "e", "e", "q", "e")
+	m := updated(s.model, stateMsg{state})
+	mustShow(t, m.View().Content, "e 5m more", "of 5m")
+	pressed(m, "e", "e", "q", "e")
 	if *s.extended != 2 {
 		t.Errorf("extended %d times, want 2: not while it ends", *s.extended)
 	}
@@ -341,8 +343,7 @@ func testHelp(t *testing.T) {
 func testLog(t *testing.T) {
 	m := watched().model
 	for i := range 3 * maxLogLines {
-		next, _ := m.Update(logMsg("line " + strings.Repeat("i", i)))
-		m = next.(model)
+		m = updated(m, logMsg("line "+strings.Repeat("i", i)))
 	}
 
 	if len(m.ui.Log) != maxLogLines {

@@ -60,7 +60,8 @@ func TestResolve(t *testing.T) {
 	}
 
 	_, err := resolve(t, "--name there-is-no-such-text", "")
-	if exit.StatusOf(err) != exit.Refused || !errors.Is(err, tree.ErrNoMatch) {
+	if exit.StatusOf(err) != exit.Refused || !errors.Is(err, tree.ErrNoMatch) ||
+		!strings.Contains(err.Error(), `--name "there-is-no-such-text": no process has it`) {
 		t.Errorf("no match: %v", err)
 	}
 

@@ -35,9 +35,7 @@ func TestHostileFolder(t *testing.T) {
 // replace puts something else in the place of a file.
 func replace(t *testing.T, path string, put func(path string) error) {
 	t.Helper()
-	if err := errors.Join(os.Remove(path), put(path)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Remove(path), put(path)))
 }
 
 func written(data string) func(string) error {
@@ -64,11 +62,7 @@ func testUnreadable(t *testing.T) {
 			server := serve(t, dir, true)
 
 			for _, page := range []string{"/warmup/top", "/diff/top", "/snapshots/7/top"} {
-				status, body, _ := get(t, server.URL+page)
-				if status != http.StatusNotFound {
-					t.Errorf("%s: status %d", page, status)
-				}
-				mustSay(t, page, body, "cannot be shown", ".pb.gz")
+				mustAnswer(t, server.URL+page, http.StatusNotFound, "cannot be shown", ".pb.gz")
 			}
 
 			mustGet(t, server.URL+"/growth/top", "growth_big")
@@ -102,9 +96,7 @@ func testEndless(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := packed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, packed.Close())
 
 	path, dir := trace(t)
 	replace(t, filepath.Join(path, folder.GrowthFile), written(strings.Repeat(piece.String(), 129)))
@@ -156,20 +148,14 @@ func testHostileNames(t *testing.T) {
 		Verdict: summary.Verdict{Class: verdict.Class(hostile[1]), WhyCode: verdict.Reason(hostile[0])},
 	}
 
-	if err := dir.WriteFile(folder.SummaryFile, sum.Write); err != nil {
-		t.Fatal(err)
-	}
+	must(t, dir.WriteFile(folder.SummaryFile, sum.Write))
 
 	server := serve(t, dir, true)
 	for _, page := range []string{
 		"/", "/growth/top", "/growth/flamegraph", "/growth/peek?f=.",
 		"/growth/source?f=.", "/growth/graph",
 	} {
-		status, body, _ := get(t, server.URL+page)
-		if status != http.StatusOK {
-			t.Errorf("%s: status %d: %s", page, status, beginning(body))
-		}
-		mustNotSay(t, page, body, "<script>document.title", "<img src=x", "</title><b>", "\u202e",
+		mustNotSay(t, page, mustGet(t, server.URL+page), "<script>document.title", "<img src=x", "</title><b>", "\u202e",
 			"\x00", `\u0000`)
 	}
 }
@@ -228,7 +214,5 @@ func testGraphLinks(t *testing.T) {
 	body := mustGet(t, server.URL+"/growth/graph", "<svg", "javascript:alert(1)")
 	mustNotSay(t, "the graph", body, `href="javascript:`)
 	asked := "/plateau/graph?si=alloc_objects&unit=" + url.QueryEscape(injection)
-	if status, body, _ := get(t, server.URL+asked); status != http.StatusBadRequest {
-		t.Errorf("%s: status %d: %s", asked, status, beginning(body))
-	}
+	mustAnswer(t, server.URL+asked, http.StatusBadRequest)
 }

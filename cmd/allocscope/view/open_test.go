@@ -53,15 +53,11 @@ func browser(t *testing.T) (path, seen string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o777))
 
 	path, seen = filepath.Join(dir, "browser"), filepath.Join(dir, "seen")
 	script := "#!/bin/sh\necho \"$(id -u) $HOME $*\" > " + seen + ".new\nmv " + seen + ".new " + seen
-	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(script), 0o755))
 	return path, seen
 }
 
@@ -83,9 +79,7 @@ func TestOpenBrowser(t *testing.T) {
 
 	path, seen := browser(t)
 	t.Setenv("BROWSER", "/there/is/none:"+path+" --new %s --last")
-	if err := OpenBrowser(t.Context(), url, nobody); err != nil {
-		t.Fatal(err)
-	}
+	must(t, OpenBrowser(t.Context(), url, nobody))
 	want := "65534 /nonexistent --new " + url + " --last"
 	if got := awaitText(t, seen); got != want {
 		t.Errorf("the browser runs as %q, want %q", got, want)
@@ -93,9 +87,7 @@ func TestOpenBrowser(t *testing.T) {
 
 	path, seen = browser(t)
 	t.Setenv("BROWSER", path)
-	if err := OpenBrowser(t.Context(), url, nobody); err != nil {
-		t.Fatal(err)
-	}
+	must(t, OpenBrowser(t.Context(), url, nobody))
 	if got := awaitText(t, seen); !strings.HasSuffix(got, " "+url) {
 		t.Errorf("the browser gets %q", got)
 	}

@@ -46,21 +46,14 @@ func testAllowed(t *testing.T) {
 	allowed, refused := serve(t, dir, true), serve(t, dir, false)
 	mustGet(t, allowed.URL+"/growth/source?f=leak", "leak = make &lt;it&gt;()")
 	mustSay(t, "index", mustGet(t, allowed.URL+"/"), `href="growth/source"`)
-	status, body, _ := get(t, refused.URL+"/growth/source?f=leak")
-	if status != http.StatusForbidden {
-		t.Errorf("status %d", status)
-	}
-
-	mustSay(t, "the page", body, "root", "as the user whose folder it is")
+	body := mustAnswer(t, refused.URL+"/growth/source?f=leak", http.StatusForbidden, "root",
+		"as the user whose folder it is")
 	mustNotSay(t, "the page", body, "leak = make")
 	index := mustGet(t, refused.URL+"/", "as the user whose folder it is")
 	mustNotSay(t, "the index", index, `/source"`)
 
 	for _, server := range []string{allowed.URL, refused.URL} {
-		if status, body, _ = get(t, server+"/growth/peek?f=leak"); status != http.StatusOK {
-			t.Errorf("peek: status %d", status)
-		}
-		mustNotSay(t, "peek", body, "leak = make")
+		mustNotSay(t, "peek", mustGet(t, server+"/growth/peek?f=leak"), "leak = make")
 	}
 }
 
@@ -70,18 +63,12 @@ func testBlockingFiles(t *testing.T) {
 	t.Chdir(dir)
 	below := filepath.Join(dir, "below")
 	pipe, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "large")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(pipe, 0o600))
 
 	put(t, large, "")
-	if err := os.Truncate(large, maxSourceBytes+1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Truncate(large, maxSourceBytes+1))
 
-	if err := os.Mkdir(below, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(below, 0o700))
 
 	t.Chdir(below)
 	for _, file := range []string{
@@ -91,20 +78,15 @@ func testBlockingFiles(t *testing.T) {
 	} {
 		named(t, traced, file)
 		server := serve(t, traced, true)
-		status, body, _ := get(t, server.URL+"/growth/source?f=leak")
-		if status != http.StatusForbidden {
-			t.Errorf("%s: status %d: %s", file, status, beginning(body))
-		}
-		mustSay(t, file, body, "The source view is off: this profile names", filepath.Base(file))
+		mustAnswer(t, server.URL+"/growth/source?f=leak", http.StatusForbidden,
+			"The source view is off: this profile names", filepath.Base(file))
 	}
 }
 
 func testRelativePaths(t *testing.T) {
 	_, traced := trace(t)
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "a/b"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o700))
 
 	put(t, filepath.Join(dir, "train.py"), "import torch\nleak = make()\n")
 	t.Chdir(filepath.Join(dir, "a/b"))

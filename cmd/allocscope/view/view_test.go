@@ -102,9 +102,7 @@ func trace(t *testing.T) (path string, dir *folder.Folder) {
 		folder.SnapshotFile(0): profiled(held("first", 1<<20)),
 		folder.SnapshotFile(7): profiled(held("seventh", 2<<20)),
 	} {
-		if err := dir.WriteFile(name, write); err != nil {
-			t.Fatal(err)
-		}
+		must(t, dir.WriteFile(name, write))
 	}
 
 	return path, dir
@@ -120,6 +118,13 @@ func serve(t *testing.T, dir *folder.Folder, source bool) *httptest.Server {
 	server := httptest.NewServer(pages)
 	t.Cleanup(server.Close)
 	return server
+}
+
+// served serves the folder of a trace.
+func served(t *testing.T) (path string, server *httptest.Server) {
+	t.Helper()
+	path, dir := trace(t)
+	return path, serve(t, dir, true)
 }
 
 // get gets a page.
@@ -140,9 +145,15 @@ func get(t *testing.T, url string) (status int, body string, header http.Header)
 // mustGet gets a page that is there and says the words.
 func mustGet(t *testing.T, url string, words ...string) string {
 	t.Helper()
+	return mustAnswer(t, url, http.StatusOK, words...)
+}
+
+// mustAnswer gets a page that has that status and says the words.
+func mustAnswer(t *testing.T, url string, want int, words ...string) string {
+	t.Helper()
 	status, body, _ := get(t, url)
-	if status != http.StatusOK {
-		t.Fatalf("%s: status %d: %s", url, status, body)
+	if status != want {
+		t.Fatalf("%s: status %d, want %d: %s", url, status, want, beginning(body))
 	}
 	mustSay(t, url, body, words...)
 	return body
@@ -151,7 +162,13 @@ func mustGet(t *testing.T, url string, words ...string) string {
 // put writes a text to a file.
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	must(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// must ends the test on an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -177,8 +194,7 @@ func mustNotSay(t *testing.T, where, text string, words ...string) {
 func beginning(text string) string { return fmt.Sprintf("%.2000s", text) }
 
 func testIndex(t *testing.T) {
-	path, dir := trace(t)
-	server := serve(t, dir, true)
+	path, server := served(t)
 	body := mustGet(t, server.URL+"/",
 		"<title>allocscope: train &lt;er&gt;</title>", "PID 4242", "LEAK",
 		"2.86 MiB/min", "verdict-leak",
@@ -186,9 +202,7 @@ func testIndex(t *testing.T) {
 		`<a href="snapshots/7/flamegraph">1m30s</a>`)
 
 	for _, l := range link.FindAllStringSubmatch(body, -1) {
-		if status, _, _ := get(t, server.URL+"/"+l[1]); status != http.StatusOK {
-			t.Errorf("%s: status %d", l[1], status)
-		}
+		mustGet(t, server.URL+"/"+l[1])
 	}
 }
 
@@ -200,11 +214,8 @@ func testNoSummary(t *testing.T) {
 }
 
 func TestServedReport(t *testing.T) {
-	path, dir := trace(t)
-	server := serve(t, dir, true)
-	if status, body, _ := get(t, server.URL+"/report"); status != http.StatusNotFound {
-		t.Errorf("without a report: status %d: %s", status, body)
-	}
+	path, server := served(t)
+	mustAnswer(t, server.URL+"/report", http.StatusNotFound)
 
 	const report = "<!doctype html><p>the report"
 	put(t, filepath.Join(path, folder.ReportFile), report)
@@ -225,18 +236,15 @@ func testSettings(t *testing.T) {
 		t.Run(variable, func(t *testing.T) {
 			home := t.TempDir()
 			for _, dir := range []string{home, filepath.Join(home, ".config")} {
-				if err := os.MkdirAll(filepath.Join(dir, "pprof"), 0o700); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.MkdirAll(filepath.Join(dir, "pprof"), 0o700))
 				put(t, filepath.Join(dir, "pprof", "settings.json"),
 					`{"configs": [{"name": "somebodys-own", "call_tree": true}]}`)
 			}
 
 			unset(t, "XDG_CONFIG_HOME")
 			t.Setenv(variable, home)
-			_, dir := trace(t)
-			mustNotSay(t, "top", mustGet(t, serve(t, dir, true).URL+"/growth/top"),
-				"somebodys-own")
+			_, server := served(t)
+			mustNotSay(t, "top", mustGet(t, server.URL+"/growth/top"), "somebodys-own")
 			if got := os.Getenv(variable); got != home {
 				t.Errorf("%s is %q, was %q", variable, got, home)
 			}
@@ -247,17 +255,15 @@ func testSettings(t *testing.T) {
 func testNoHome(t *testing.T) {
 	unset(t, "XDG_CONFIG_HOME")
 	unset(t, "HOME")
-	_, dir := trace(t)
-	mustGet(t, serve(t, dir, true).URL+"/growth/top", "growth_big")
+	_, server := served(t)
+	mustGet(t, server.URL+"/growth/top", "growth_big")
 }
 
 // unset unsets a variable for the test.
 func unset(t *testing.T, variable string) {
 	t.Helper()
 	t.Setenv(variable, "")
-	if err := os.Unsetenv(variable); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Unsetenv(variable))
 }
 
 func testOpenSnapshots(t *testing.T) {
@@ -323,9 +329,7 @@ func pageTop(t *testing.T, url string) (rows []topRow) {
 	}
 
 	var items []struct{ Name, FlatFormat, CumFormat string }
-	if err := json.Unmarshal([]byte(found[1]), &items); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(found[1]), &items))
 
 	for _, i := range items {
 		rows = append(rows, topRow{i.FlatFormat, i.CumFormat, i.Name})
@@ -335,8 +339,7 @@ func pageTop(t *testing.T, url string) (rows []topRow) {
 }
 
 func testNumbers(t *testing.T) {
-	path, dir := trace(t)
-	server := serve(t, dir, true)
+	path, server := served(t)
 	file := func(name string) string { return filepath.Join(path, name) }
 
 	growth, warmup, plateau := file(folder.GrowthFile), file(folder.WarmupFile), file(folder.PlateauFile)
@@ -366,8 +369,7 @@ var names = map[string]string{
 }
 
 func testConcurrent(t *testing.T) {
-	_, dir := trace(t)
-	server := serve(t, dir, true)
+	_, server := served(t)
 	var wait sync.WaitGroup
 
 	for prefix, own := range names {
@@ -403,8 +405,7 @@ func testConcurrent(t *testing.T) {
 var link = regexp.MustCompile(`(?:href|src)="([^"#]*)"`)
 
 func testLinks(t *testing.T) {
-	_, dir := trace(t)
-	server := serve(t, dir, true)
+	_, server := served(t)
 	for _, prefix := range []string{"/growth/", "/diff/", "/snapshots/7/"} {
 		mustGet(t, server.URL+prefix,
 			`href="growth/top"`) // the brand of each page leads to the index
@@ -422,16 +423,13 @@ func testLinks(t *testing.T) {
 }
 
 func testAbsentPages(t *testing.T) {
-	_, dir := trace(t)
-	server := serve(t, dir, true)
+	_, server := served(t)
 	for prefix := range names {
 		for _, page := range []string{
 			"disasm?f=.", "saveconfig?config=x", "deleteconfig?config=x",
 			"ui/", "ui/top", "debug/pprof/", "nothing",
 		} {
-			if status, body, _ := get(t, server.URL+prefix+page); status != http.StatusNotFound {
-				t.Errorf("%s%s: status %d: %s", prefix, page, status, beginning(body))
-			}
+			mustAnswer(t, server.URL+prefix+page, http.StatusNotFound)
 		}
 
 		_, _, header := get(t, server.URL+prefix+"top")
@@ -441,14 +439,8 @@ func testAbsentPages(t *testing.T) {
 }
 
 func testGraph(t *testing.T) {
-	_, dir := trace(t)
-	server := serve(t, dir, true)
+	_, server := served(t)
 	mustGet(t, server.URL+"/growth/graph", "<svg", "growth_big")
 	t.Setenv("PATH", t.TempDir())
-	status, body, _ := get(t, server.URL+"/growth/graph")
-	if status != http.StatusNotImplemented {
-		t.Errorf("without dot: status %d", status)
-	}
-
-	mustSay(t, "the page", body, "graphviz")
+	mustAnswer(t, server.URL+"/growth/graph", http.StatusNotImplemented, "graphviz")
 }

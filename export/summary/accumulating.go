@@ -207,9 +207,10 @@ type Suspect struct {
 	Share *float64 `json:"share,omitempty"`
 	// Explains is the part of Bytes whose stacks lead through Function. Stacks is the number of
 	// different stacks.
-	Explains float64      `json:"explained_share"`
-	Stacks   int          `json:"stacks"`
-	Trend    growth.Trend `json:"trend"`
+	Explains float64 `json:"explained_share"`
+	Stacks   int     `json:"stacks"`
+	// Trend is absent if it was not judged.
+	Trend growth.Trend `json:"trend,omitempty"`
 	// Path leads from Function to the allocation site that holds most, and Callers outwards.
 	Path    []string `json:"path"`
 	Callers []string `json:"callers"`

@@ -15,7 +15,7 @@ const mib = 1 << 20
 func verdictOf(class verdict.Class, rate, low, high float64) summary.Verdict {
 	rate, low, high = rate*mib, low*mib, high*mib
 	return summary.Verdict{
-		Class: class, WhyCode: "for a test", RateBytesPerMin: &rate, RateLow: &low, RateHigh: &high,
+		Class: class, WhyCode: "for a test", Rate: &rate, RateLow: &low, RateHigh: &high,
 	}
 }
 

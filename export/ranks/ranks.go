@@ -386,7 +386,7 @@ const MinJudged = 3
 
 // rateVerdict is the rate in the form in which words writes it.
 func (k *Rank) rateVerdict() summary.Verdict {
-	return summary.Verdict{RateBytesPerMin: k.Rate, RateLow: k.RateLow, RateHigh: k.RateHigh}
+	return summary.Verdict{Rate: k.Rate, RateLow: k.RateLow, RateHigh: k.RateHigh}
 }
 
 // Pair returns the indices of the two ranks whose profiles are to be compared: the rank with the

@@ -82,8 +82,8 @@ func TestTimeline(t *testing.T) {
 			t.Errorf("%+v, want %+v", *got, want)
 		}
 		for name, edit := range map[string]func(*summary.Summary){
-			"steps":  func(s *summary.Summary) { s.WatchLongerSteps = pointer(0.0) },
-			"late":   func(s *summary.Summary) { s.PlateauFromS = pointer(300.0) },
+			"steps":  func(s *summary.Summary) { s.Axis = summary.AxisSteps },
+			"late":   func(s *summary.Summary) { s.PlateauFrom = pointer(300.0) },
 			"unsure": func(s *summary.Summary) { s.RateLow = nil },
 		} {
 			s := leakingSummary()

@@ -135,7 +135,7 @@ func leakingSummary() summary.Summary {
 			},
 		},
 	}
-	s.Spikes.Spans = []summary.SpikeSpan{{FromS: pointer(100.0), ToS: pointer(110.0)}}
+	s.Spikes.Spans = []summary.SpikeSpan{{From: pointer(100.0), To: pointer(110.0)}}
 	return s
 }
 

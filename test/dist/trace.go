@@ -87,7 +87,7 @@ func (c testCase) trace(
 // A summary has the keys of summary.json that the checks need.
 type summary struct {
 	Verdict string  `json:"verdict"`
-	Rate    float64 `json:"rate_bytes_per_min"`
+	Rate    float64 `json:"rate_bytes"`
 
 	Suspects []struct {
 		Function string   `json:"function"`

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
@@ -148,7 +149,7 @@ func TestSummary(t *testing.T) {
 	want := summary()
 	var buf bytes.Buffer
 	do(t, want.Write(&buf))
-	golden(t, "summary.json", buf.Bytes())
+	exporttest.Golden(t, "summary.json", buf.Bytes())
 	decoder := json.NewDecoder(&buf)
 	decoder.DisallowUnknownFields()
 	var got Summary
@@ -162,7 +163,7 @@ func TestSummary(t *testing.T) {
 	t.Run("empty", func(t *testing.T) {
 		var buf bytes.Buffer
 		do(t, (&Summary{}).Write(&buf))
-		golden(t, "summary_empty.json", buf.Bytes())
+		exporttest.Golden(t, "summary_empty.json", buf.Bytes())
 		if bytes.Contains(buf.Bytes(), []byte("null")) {
 			t.Error("null in the summary")
 		}
@@ -170,7 +171,7 @@ func TestSummary(t *testing.T) {
 
 	t.Run("not finite", func(t *testing.T) {
 		var buf bytes.Buffer
-		wantError(t, (&Summary{DurationS: math.Inf(1)}).Write(&buf), "unsupported value")
+		exporttest.WantError(t, (&Summary{DurationS: math.Inf(1)}).Write(&buf), "unsupported value")
 		if buf.Len() > 0 {
 			t.Errorf("written nevertheless: %s", buf.Bytes())
 		}
@@ -320,7 +321,7 @@ func TestRead(t *testing.T) {
 				"}": "larger than 33554432 bytes",
 		} {
 			_, err := Read(bytes.NewReader([]byte(content)))
-			wantError(t, err, want)
+			exporttest.WantError(t, err, want)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -85,7 +86,7 @@ func TestVerdictLines(t *testing.T) {
 		}
 		fmt.Fprintf(&text, "== %s\n%s\n\n", c.name, strings.Join(lines, "\n"))
 	}
-	mustBeGolden(t, "verdicts.txt", text.String())
+	exporttest.Golden(t, "verdicts.txt", text.String())
 
 	// Whatever is unknown, no line speaks of it.
 	t.Run("unknown values are left out", func(t *testing.T) {

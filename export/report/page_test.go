@@ -146,7 +146,7 @@ func TestPage(t *testing.T) {
 
 	t.Run("no bursts", func(t *testing.T) {
 		trace := leakingTrace(t)
-		trace.Summary.Overhead = &summary.Overhead{Mode: summary.HeapFull}
+		trace.Summary.Overhead = &summary.Overhead{Mode: growth.HeapFull}
 		shown := text(show(t, trace).root)
 		for _, not := range []string{"from bursts", "of a core", "probes: ", "is known from"} {
 			if strings.Contains(shown, not) {

@@ -111,10 +111,10 @@ func summary() Summary {
 		},
 		Overhead: &Overhead{
 			Limit: 0.03, Slowdown: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300,
-			Mode: HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
+			Mode: growth.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
 			IntervalBytes: 64 << 10, StepBeforeS: pointer(0.1821), StepSinceS: pointer(0.1839),
 			Changes: []OverheadChange{
-				{AtS: 2.5, Mode: HeapBursts, OverheadChange: growth.OverheadChange{
+				{AtS: 2.5, Mode: growth.HeapBursts, OverheadChange: growth.OverheadChange{
 					Reason: growth.OverheadExpensive, Source: "heap", Share: 0.41, Length: 0.5,
 				}},
 			},
@@ -180,7 +180,7 @@ func TestSummary(t *testing.T) {
 	// Without a limit the cost of probes is not measured; the list of changes is there.
 	t.Run("overhead that was not measured", func(t *testing.T) {
 		var buf bytes.Buffer
-		full := Summary{Overhead: &Overhead{Mode: HeapFull, IntervalBytes: 1}}
+		full := Summary{Overhead: &Overhead{Mode: growth.HeapFull, IntervalBytes: 1}}
 		do(t, full.Write(&buf))
 		const want = `  "overhead": {
     "mode": "full",

@@ -185,7 +185,7 @@ func testOverhead(t *testing.T) {
 		state := leaking()
 		share := 0.019
 		state.Command = c.command
-		state.Overhead = &summary.Overhead{Slowdown: &share, Mode: summary.HeapBursts, Bursts: 3}
+		state.Overhead = &summary.Overhead{Slowdown: &share, Mode: growth.HeapBursts, Bursts: 3}
 		text := ansi.Strip(Render(state, UIState{Width: c.width, Height: 50}))
 		mustShow(t, text, c.command+"  PID 4242", words.OverheadShort(state.Overhead),
 			"3m20s of 5m", "at 40s, sampled in bursts")

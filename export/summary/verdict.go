@@ -166,12 +166,13 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 func (v *Verdict) InSteps() bool { return v.Axis == AxisSteps }
 
 // whole is a number of bytes; nil if it is not finite.
-func whole(bytes float64) *float64 { return finite(math.Round(bytes)) }
+func whole(bytes float64) *float64 { return Finite(math.Round(bytes)) }
 
 // milli is a number of seconds or steps with three decimals; nil if it is not finite.
-func milli(x float64) *float64 { return finite(math.Round(x*1000) / 1000) }
+func milli(x float64) *float64 { return Finite(math.Round(x*1000) / 1000) }
 
-func finite(x float64) *float64 {
+// Finite returns a pointer to a number; nil if it is not finite.
+func Finite(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil
 	}

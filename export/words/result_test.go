@@ -171,11 +171,7 @@ func TestLongResult(t *testing.T) {
 	s.Ended = summary.EndedExit
 	s.Sources = []summary.Source{{Name: "heap", State: summary.SourceFailed, Reason: long}}
 
-	for _, class := range []verdict.Class{
-		verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
-		verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
-		verdict.ClassWrongProcess,
-	} {
+	for _, class := range allClasses {
 		s.Class, s.WhyCode = class, verdict.Reason(long)
 		mustFit(t, ResultOf(s, Place{Dir: "dir"}))
 	}

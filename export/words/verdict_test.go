@@ -11,6 +11,12 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
+var allClasses = []verdict.Class{
+	verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
+	verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
+	verdict.ClassWrongProcess,
+}
+
 // unknownVerdict knows nothing but its class.
 func unknownVerdict(class verdict.Class, reason verdict.Reason) verdict.Verdict {
 	nan := math.NaN()
@@ -90,11 +96,7 @@ func TestVerdictLines(t *testing.T) {
 
 	// Whatever is unknown, no line speaks of it.
 	t.Run("unknown values are left out", func(t *testing.T) {
-		for _, class := range []verdict.Class{
-			verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
-			verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
-			verdict.ClassWrongProcess,
-		} {
+		for _, class := range allClasses {
 			for _, axis := range []summary.Axis{summary.AxisSeconds, summary.AxisSteps} {
 				v := summary.VerdictOf(unknownVerdict(class, "why"), axis)
 				lines := VerdictLines(v, "out of memory")
@@ -110,11 +112,7 @@ func TestVerdictLines(t *testing.T) {
 // All classes have names of their own, and so have two reasons.
 func TestName(t *testing.T) {
 	names := make(map[string]bool)
-	for _, class := range []verdict.Class{
-		verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
-		verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
-		verdict.ClassWrongProcess,
-	} {
+	for _, class := range allClasses {
 		names[Name(summary.Verdict{Class: class})] = true
 	}
 	freed := summary.Verdict{Class: verdict.ClassLeak, WhyCode: verdict.ReasonFragmentation}

@@ -16,3 +16,13 @@ const (
 	// HeapUnlimited: all is found.
 	HeapUnlimited HeapLimit = "unlimited"
 )
+
+// A HeapMode is how allocations are probed.
+type HeapMode string
+
+// The heap modes, the most expensive first.
+const (
+	HeapFull   HeapMode = "full"   // every call is probed
+	HeapBursts HeapMode = "bursts" // calls are probed in bursts, and their objects tracked between
+	HeapOff    HeapMode = "off"    // even bursts cost too much, or source heap is off
+)

@@ -252,8 +252,8 @@ func (d *days) checkFiles(t *testing.T, path string) {
 		t.Fatalf("read the folder: %v, missing %q", err, trace.Missing)
 	}
 	got, rate := trace.Summary, 0.0
-	if got.RateBytesPerMin != nil {
-		rate = *got.RateBytesPerMin
+	if got.Rate != nil {
+		rate = *got.Rate
 	}
 	if !got.Class.Grows() || got.Process.PID != 200 || math.Abs(rate*60/leakPerHour-1) > 0.05 {
 		t.Errorf("the verdict on PID %d is %s, by %.0f bytes a minute", got.Process.PID, got.Class, rate)

@@ -40,19 +40,12 @@ func (m *meter) counters() (tracer.Events, growth.Losses, error) {
 	return events, losses, err
 }
 
-// heapModes are the modes of source heap as the summary names them.
-var heapModes = map[overhead.HeapMode]string{
-	overhead.HeapFull:   summary.HeapFull,
-	overhead.HeapBursts: summary.HeapBursts,
-	overhead.HeapOff:    summary.HeapOff,
-}
-
 // overheadSummary is the overhead in the form of the summary. Without a limit the cost of a probe
 // is not measured, so that the slow-down is unknown.
 func overheadSummary(o overhead.Overhead) *summary.Overhead {
 	out := &summary.Overhead{
 		Limit: o.Limit, OwnS: summary.Seconds(o.Own), TracedS: summary.Seconds(o.Traced),
-		Mode: heapModes[o.Mode], Bursts: o.Bursts, OpenS: summary.Seconds(o.Open),
+		Mode: o.Mode, Bursts: o.Bursts, OpenS: summary.Seconds(o.Open),
 		IntervalBytes: o.Interval, StepBeforeS: knownSeconds(o.StepBefore),
 		StepBetweenS: knownSeconds(o.StepBetween), StepSinceS: knownSeconds(o.StepSince),
 		LeftOutChanges: o.LeftOut,
@@ -66,7 +59,7 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 
 	for _, c := range o.Changes {
 		out.Changes = append(out.Changes,
-			summary.OverheadChangeOf(c.At, heapModes[c.Mode], c.OverheadChange))
+			summary.OverheadChangeOf(c.At, c.Mode, c.OverheadChange))
 	}
 
 	return out

@@ -25,11 +25,11 @@ func inStorm() overhead.Overhead {
 	return overhead.Overhead{
 		Limits: overhead.Limits{Limit: 0.03, OwnFloor: 0.02}, Elapsed: 100 * time.Second, Traced: 50 * time.Second,
 		InProbes: 2500 * time.Millisecond, Busiest: 1900 * time.Millisecond,
-		Own: 400 * time.Millisecond, Mode: overhead.HeapBursts, Interval: 64 << 10,
+		Own: 400 * time.Millisecond, Mode: growth.HeapBursts, Interval: 64 << 10,
 		Bursts: 11, Open: 5500 * time.Millisecond, StepBefore: 182100 * time.Microsecond,
 		StepSince: 183900 * time.Microsecond,
 		Changes: []overhead.Change{{
-			At: 2500 * time.Millisecond, Mode: overhead.HeapBursts,
+			At: 2500 * time.Millisecond, Mode: growth.HeapBursts,
 			OverheadChange: growth.OverheadChange{Reason: growth.OverheadFewTensors},
 		}},
 	}
@@ -40,10 +40,10 @@ func testOverheadSummary(t *testing.T) {
 	want := &summary.Overhead{
 		Limit: 0.03, Slowdown: &slowdown, InProbesS: &inProbes,
 		OwnS: 0.4, OwnLimitS: 2, TracedS: 50,
-		Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.5, LagS: 60, IntervalBytes: 64 << 10,
+		Mode: growth.HeapBursts, Bursts: 11, OpenS: 5.5, LagS: 60, IntervalBytes: 64 << 10,
 		StepBeforeS: &before, StepSinceS: &since,
 		Changes: []summary.OverheadChange{{
-			AtS: 2.5, Mode: summary.HeapBursts,
+			AtS: 2.5, Mode: growth.HeapBursts,
 			OverheadChange: growth.OverheadChange{Reason: growth.OverheadFewTensors},
 		}},
 	}
@@ -59,13 +59,13 @@ func testOverheadSummary(t *testing.T) {
 func testOverheadNoLimit(t *testing.T) {
 	free, idle := inStorm(), inStorm()
 	free.Limit, idle.Elapsed = 0, 0
-	for _, o := range []overhead.Overhead{free, idle, {Mode: overhead.HeapFull, Interval: 1}} {
+	for _, o := range []overhead.Overhead{free, idle, {Mode: growth.HeapFull, Interval: 1}} {
 		if got := overheadSummary(o); got.Slowdown != nil || got.InProbesS != nil {
 			t.Errorf("%+v has the slow-down %v", o, *got.Slowdown)
 		}
 	}
 
-	if got := overheadSummary(overhead.Overhead{Mode: overhead.HeapFull}); got.StepBeforeS != nil ||
+	if got := overheadSummary(overhead.Overhead{Mode: growth.HeapFull}); got.StepBeforeS != nil ||
 		got.StepSinceS != nil {
 		t.Error("steps that were not seen have a time")
 	}
@@ -124,8 +124,8 @@ func testComments(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 
-	if got := words.HeapComments(overheadSummary(overhead.Overhead{Mode: overhead.HeapFull}),
-		""); !slices.Equal(got, []string{words.HeapMode(summary.HeapFull)}) {
+	if got := words.HeapComments(overheadSummary(overhead.Overhead{Mode: growth.HeapFull}),
+		""); !slices.Equal(got, []string{words.HeapMode(growth.HeapFull)}) {
 		t.Errorf("%q", got)
 	}
 }

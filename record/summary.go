@@ -145,7 +145,7 @@ func groupsOf(all []conclude.Group) []summary.Group {
 		groups = append(groups, summary.Group{
 			Role: g.Role, Processes: g.Count, EachBytes: summary.Known(g.RSS),
 			PrivateBytes: summary.Known(g.Private), PSSBytes: summary.Known(g.PSS),
-			Verdict: v.Class, RateBytesPerMin: v.RateBytesPerMin,
+			Verdict: v.Class, RateBytesPerMin: v.Rate,
 		})
 	}
 	return groups

@@ -23,7 +23,6 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/shim"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -494,7 +493,7 @@ func testLaunchInterval(t *testing.T) {
 	if deviation := math.Sqrt(variance); math.Abs(bytes-float64(leaked)) > 4.5*deviation {
 		t.Errorf("keep_object holds %.0f ± %.0f bytes, want %d", bytes, deviation, leaked)
 	}
-	if o := s.Overhead(); o.Mode != overhead.HeapFull || bits.OnesCount64(o.Interval) != 1 {
+	if o := s.Overhead(); o.Mode != growth.HeapFull || bits.OnesCount64(o.Interval) != 1 {
 		t.Errorf("mode %s at an interval of %d bytes", o.Mode, o.Interval)
 	}
 	if n := snapshot(t, s); n.Heap.Bursts != 0 {

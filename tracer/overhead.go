@@ -91,10 +91,10 @@ func (s *Session) Overhead() overhead.Overhead {
 		return o
 	}
 	o := overhead.Overhead{
-		Mode: overhead.HeapOff, Interval: s.probing.Interval(), Elapsed: s.sinceOpened(),
+		Mode: growth.HeapOff, Interval: s.probing.Interval(), Elapsed: s.sinceOpened(),
 	}
 	if s.Options.wants("heap") {
-		o.Mode = overhead.HeapFull
+		o.Mode = growth.HeapFull
 	}
 	return o
 }

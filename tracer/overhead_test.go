@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -17,7 +18,7 @@ func TestOverhead(t *testing.T) {
 }
 
 // awaitMode waits at most three minutes until the heap is probed in a certain way.
-func awaitMode(t *testing.T, s *tracer.Session, want overhead.HeapMode) overhead.Overhead {
+func awaitMode(t *testing.T, s *tracer.Session, want growth.HeapMode) overhead.Overhead {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		switch o := s.Overhead(); {
@@ -32,7 +33,7 @@ func awaitMode(t *testing.T, s *tracer.Session, want overhead.HeapMode) overhead
 func testOverheadQuietProgramProbed(t *testing.T) {
 	target := start(t, tracertest.Build(t, "bursts.c"))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Overhead: 0.03})
-	awaitMode(t, s, overhead.HeapFull)
+	awaitMode(t, s, growth.HeapFull)
 	eventually(t, "the probes are open", tracer.Probing(s).IsOpen)
 	runOrders(target, "keep 1000 100", "churn 500 100", "drop 300")
 	mustEstimate(t, snapshot(t, s), "kept_here", 700, 100, 1)
@@ -47,16 +48,16 @@ func testOverheadStormAllocationsLeft(t *testing.T) {
 		"2000000000")
 	s := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03, Sources: []string{"heap"}})
 
-	awaitMode(t, s, overhead.HeapFull)
+	awaitMode(t, s, growth.HeapFull)
 	target.Say("go")
-	if after := awaitMode(t, s, overhead.HeapBursts); len(after.Changes) == 0 {
+	if after := awaitMode(t, s, growth.HeapBursts); len(after.Changes) == 0 {
 		t.Errorf("%+v", after)
 	}
 
 	signal(t, target, syscall.SIGSTOP)
-	awaitMode(t, s, overhead.HeapFull)
+	awaitMode(t, s, growth.HeapFull)
 	signal(t, target, syscall.SIGCONT)
-	awaitMode(t, s, overhead.HeapBursts)
+	awaitMode(t, s, growth.HeapBursts)
 }
 
 func signal(t *testing.T, target *tracertest.Target, s syscall.Signal) {

@@ -58,8 +58,8 @@ func TestUntilSettled(t *testing.T) {
 	options.UntilSettled = flagvalue.Duration(120 * minute)
 	v := judgeUntilEnd(t, options)
 	v.mustBe(t, verdict.ClassPlateau)
-	if v.Ended != summary.EndedSettled || *v.WatchLongerS != 0 {
-		t.Errorf("ended by %q, with %v s to watch", v.Ended, *v.WatchLongerS)
+	if v.Ended != summary.EndedSettled || *v.WatchLonger != 0 {
+		t.Errorf("ended by %q, with %v s to watch", v.Ended, *v.WatchLonger)
 	}
 	mustSay(t, "the result", v.stdout, ", settled")
 	if v.DurationS < 3 || v.DurationS > 110 {
@@ -112,10 +112,10 @@ func mustVerdictFile(t *testing.T, v verdictOn) {
 	t.Helper()
 	file := jsonOf(t, readFile(t, v.folder, folder.TimelineFile))
 	const rounding, milliseconds = 1e-3, 2e-3 // times in the file are in milliseconds
-	if math.Abs(*file.RateBytesPerMin / *v.RateBytesPerMin - 1) > rounding ||
-		math.Abs(*file.SegmentS-*v.SegmentS) > milliseconds {
-		t.Errorf("the file has %v over %v s, the trace %v over %v s", *file.RateBytesPerMin,
-			*file.SegmentS, *v.RateBytesPerMin, *v.SegmentS)
+	if math.Abs(*file.Rate / *v.Rate - 1) > rounding ||
+		math.Abs(*file.Segment-*v.Segment) > milliseconds {
+		t.Errorf("the file has %v over %v s, the trace %v over %v s", *file.Rate,
+			*file.Segment, *v.Rate, *v.Segment)
 	}
 }
 

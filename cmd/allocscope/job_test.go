@@ -260,12 +260,12 @@ func testPlateau(t *testing.T) {
 	v := judgeUntilEnd(t, options)
 	v.mustBe(t, verdict.ClassPlateau)
 	warm := warmAt(t, job).Sub(v.Started).Seconds()
-	if v.PlateauFromS == nil || *v.PlateauFromS < warm-2 || *v.PlateauFromS > warm+4 {
-		t.Errorf("plateau from %v s, want about %.1f", v.PlateauFromS, warm)
+	if v.PlateauFrom == nil || *v.PlateauFrom < warm-2 || *v.PlateauFrom > warm+4 {
+		t.Errorf("plateau from %v s, want about %.1f", v.PlateauFrom, warm)
 	}
 
-	if v.BoundBytesPerMin == nil || *v.BoundBytesPerMin*minute.Minutes() > 1<<20 {
-		t.Errorf("bound %v, want less than 1 MiB a minute", v.BoundBytesPerMin)
+	if v.Bound == nil || *v.Bound*minute.Minutes() > 1<<20 {
+		t.Errorf("bound %v, want less than 1 MiB a minute", v.Bound)
 	}
 }
 
@@ -314,14 +314,14 @@ func testLeakUnderWarmUp(t *testing.T) {
 	mustSuspect(t, v.Suspects, "job.py")
 
 	rate := 0.0
-	if v.RateBytesPerMin != nil {
-		rate = *v.RateBytesPerMin * minute.Minutes()
+	if v.Rate != nil {
+		rate = *v.Rate * minute.Minutes()
 	}
 
 	const mib = 1 << 20
-	if rate < 4.5*mib || rate > 5.5*mib || v.SecondsToLimit == nil {
+	if rate < 4.5*mib || rate > 5.5*mib || v.ToLimit == nil {
 		t.Errorf("rate %.3g bytes a minute, want 5 MiB within a tenth; limit in %v s", rate,
-			v.SecondsToLimit)
+			v.ToLimit)
 	}
 
 	accumulates := func(s *profile.Sample) bool {

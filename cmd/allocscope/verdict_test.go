@@ -86,8 +86,8 @@ func testVerdictLeak(t *testing.T) {
 		t.Fatalf("%+v", v)
 	}
 
-	mustBeNear(t, "rate", v.RateBytesPerMin, 60e6)
-	mustBeNear(t, "time to the limit", v.SecondsToLimit, 1200)
+	mustBeNear(t, "rate", v.Rate, 60e6)
+	mustBeNear(t, "time to the limit", v.ToLimit, 1200)
 	out, err := callVerdict(t, recorded(growingSteadily), "--limit", "104800MB")
 	if err != nil {
 		t.Fatal(err)
@@ -113,11 +113,17 @@ func testVerdictLeak(t *testing.T) {
 func testVerdictSteps(t *testing.T) {
 	text := strings.Replace(recorded(growingSteadily), "time_s", "step", 1)
 	v := jsonOf(t, text, "--limit", "104800MB")
-	mustBeNear(t, "rate", v.RateBytesPerStep, 1e6)
-	mustBeNear(t, "steps to the limit", v.StepsToLimit, 1200)
+	if v.Axis != summary.AxisSteps {
+		t.Errorf("axis %q", v.Axis)
+	}
+	mustBeNear(t, "rate", v.Rate, 1e6)
+	mustBeNear(t, "steps to the limit", v.ToLimit, 1200)
 	v = jsonOf(t, text, "--limit", "104800MB", "--step-time", "500ms")
-	mustBeNear(t, "rate", v.RateBytesPerMin, 120e6)
-	mustBeNear(t, "time to the limit", v.SecondsToLimit, 600)
+	if v.Axis != summary.AxisSeconds {
+		t.Errorf("axis %q with the time of a step", v.Axis)
+	}
+	mustBeNear(t, "rate", v.Rate, 120e6)
+	mustBeNear(t, "time to the limit", v.ToLimit, 600)
 }
 
 // Package flagvalue proves how the values of flags lie on the axis.

@@ -136,9 +136,3 @@ func (n *pseudonyms) shortFrame(text string) string {
 	}
 	return function + " (" + file + line + ")"
 }
-
-// isKnownPublic reports whether a name was met in public places only.
-func (n *pseudonyms) isKnownPublic(name string) bool {
-	_, isPrivate := n.pseudonyms[name]
-	return n.public[name] && !isPrivate && !n.isHidden(name)
-}

@@ -4,83 +4,25 @@ import (
 	_ "embed"
 	"path"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/component"
 )
 
-// maxNameBytes bounds the names that are remembered. Further private ones get the same pseudonym,
-// and further public ones are replaced in rows of a breakdown.
-const maxNameBytes = 64 << 20
-
-// pseudonyms replace private names: a word for the kind of name, and a number in the order in which
-// the names were met. A name has the same pseudonym everywhere in a bundle. Nothing of the name is
-// in it, not even a hash, which could be guessed.
+// pseudonyms replace private names in all that a bundle has, by rules for each sort of name.
 type pseudonyms struct {
-	pseudonyms map[string]string
-	counts     map[string]int
-	public     map[string]bool   // names that were met in public places
-	hidden     map[string]string // names that look public and, says the user, are not, by topName
-	found      map[string]bool   // of hidden: was met
-	packages   map[string]bool   // whose names stay
-	libraries  map[string]bool
-	own        map[string]bool // allocscope's commands and flags
-	bytes      int             // of the names above
+	*nameTable
+	packages  map[string]bool // whose names stay
+	libraries map[string]bool
+	own       map[string]bool // allocscope's commands and flags
 }
 
 func newPseudonyms(hide, own []string) *pseudonyms {
-	n := &pseudonyms{
-		pseudonyms: make(map[string]string), counts: make(map[string]int),
-		public: make(map[string]bool), hidden: make(map[string]string), found: make(map[string]bool),
-		packages: make(map[string]bool), libraries: make(map[string]bool), own: setOf(own),
+	return &pseudonyms{
+		nameTable: newNameTable(hide), packages: make(map[string]bool),
+		libraries: make(map[string]bool), own: setOf(own),
 	}
-
-	for _, name := range hide {
-		n.hidden[topName(path.Base(name))] = name
-	}
-
-	return n
-}
-
-// replace returns the pseudonym of a private name. Kind is the word that it begins with if the name
-// was not met before.
-func (n *pseudonyms) replace(kind, name string) string {
-	if name == "" {
-		return ""
-	}
-
-	if pseudonym, ok := n.pseudonyms[name]; ok {
-		return pseudonym
-	}
-
-	if !n.hasRoom(name) {
-		return kind + "-more"
-	}
-
-	n.counts[kind]++
-	pseudonym := kind + "-" + strconv.Itoa(n.counts[kind])
-	n.pseudonyms[name] = pseudonym
-	return pseudonym
-}
-
-// keep remembers a name from a public place.
-func (n *pseudonyms) keep(name string) {
-	if !n.public[name] && n.hasRoom(name) {
-		n.public[name] = true
-	}
-}
-
-// hasRoom counts a new name, unless there are too many.
-func (n *pseudonyms) hasRoom(name string) bool {
-	const entryBytes = 64 // of the tables, for each name
-	if n.bytes+len(name)+entryBytes > maxNameBytes {
-		return false
-	}
-	n.bytes += len(name) + entryBytes
-	return true
 }
 
 // everywhere are names that programs of all users have.
@@ -127,47 +69,6 @@ func (n *pseudonyms) function(name string, isPublic bool) string {
 }
 
 var plainFunction = regexp.MustCompile(`^[A-Za-z0-9_:]+( (new|delete)(\[\])?)?$`)
-
-// nameEnd is where a name's first part ends: at a dot, or at a version.
-var nameEnd = regexp.MustCompile(`[.]|-v?[0-9]`)
-
-// topName is the first part of a name, which is printed and which --hide has: "acme" of
-// "acme-1.0-py3.11.egg", "libacme" of "libacme.so.3".
-func topName(name string) string {
-	first := min(1, len(name))
-	if end := nameEnd.FindStringIndex(name[first:]); end != nil {
-		return name[:first+end[0]]
-	}
-
-	return name
-}
-
-// isHidden is true of texts that the user called private.
-func (n *pseudonyms) isHidden(name string) bool {
-	if len(n.hidden) == 0 {
-		return false
-	}
-
-	top := topName(name)
-	_, isHidden := n.hidden[top]
-	if isHidden {
-		n.found[top] = true
-	}
-
-	return isHidden
-}
-
-// unknownHidden returns the names that the user called private, and that nothing has.
-func (n *pseudonyms) unknownHidden() (unknown []string) {
-	for top, name := range n.hidden {
-		if !n.found[top] {
-			unknown = append(unknown, name)
-		}
-	}
-
-	slices.Sort(unknown)
-	return unknown
-}
 
 // qualified replaces each part of a name with dots: "Trainer.<locals>.step". A name of C++ is one
 // part.

@@ -147,13 +147,6 @@ func (n *pseudonyms) barePath(file string) string {
 	return replaced
 }
 
-// list adds a name to those that are reported.
-func (n *pseudonyms) list(names map[string]bool, name string) {
-	if !names[name] && n.hasRoom(name) {
-		names[name] = true
-	}
-}
-
 // prefix returns the folder in which a Python lies.
 func (n *pseudonyms) prefix(folder string) string {
 	if folder == "/usr" || folder == "/usr/local" || folder == "" {

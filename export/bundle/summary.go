@@ -284,11 +284,9 @@ func (n *pseudonyms) arguments(arguments []string, executable string) {
 
 // argument returns the pseudonym of an argument.
 func (n *pseudonyms) argument(text string) string {
-	switch {
-	case address.MatchString(text):
+	if address.MatchString(text) {
 		return n.replace("host", text)
 	}
-
 	return n.replace("argument", text)
 }
 

@@ -24,14 +24,14 @@ var (
 // many. Of objects.csv it replaces the types.
 func (n *pseudonyms) table(w io.Writer, r io.Reader, name string) (leftOut int, err error) {
 	if name == folder.ObjectsFile {
-		return n.objects(w, r)
+		return copyObjects(w, r, n.typeName)
 	}
 
 	lines := bufio.NewScanner(r)
 	out := bufio.NewWriter(w)
 	for isFirst := true; lines.Scan(); isFirst = false {
 		line := lines.Text()
-		if !numbersLine.MatchString(line) && (!isFirst || !n.isHeader(line)) {
+		if !numbersLine.MatchString(line) && (!isFirst || !isHeader(line)) {
 			leftOut++
 			continue
 		}
@@ -49,7 +49,7 @@ func (n *pseudonyms) table(w io.Writer, r io.Reader, name string) (leftOut int, 
 }
 
 // isHeader is true of a header of columns that allocscope writes.
-func (n *pseudonyms) isHeader(line string) bool {
+func isHeader(line string) bool {
 	if !headerLine.MatchString(line) {
 		return false
 	}
@@ -63,8 +63,8 @@ func (n *pseudonyms) isHeader(line string) bool {
 	return true
 }
 
-// objects copies objects.csv, whose third column is a type.
-func (n *pseudonyms) objects(w io.Writer, r io.Reader) (leftOut int, err error) {
+// copyObjects copies objects.csv, whose third column is a type, with other names of types.
+func copyObjects(w io.Writer, r io.Reader, typeName func(string) string) (leftOut int, err error) {
 	in, out := csv.NewReader(r), csv.NewWriter(w)
 	in.FieldsPerRecord = -1
 	for isFirst := true; ; isFirst = false {
@@ -81,14 +81,14 @@ func (n *pseudonyms) objects(w io.Writer, r io.Reader) (leftOut int, err error) 
 			return leftOut, err
 		}
 
-		isHeader := isFirst && n.isHeader(strings.Join(record, ","))
+		isHeader := isFirst && isHeader(strings.Join(record, ","))
 		if !isHeader {
 			if len(record) != objectColumns || !numbersLine.MatchString(numbersOf(record)) {
 				leftOut++
 				continue
 			}
 
-			record[typeColumn] = n.typeName(record[typeColumn])
+			record[typeColumn] = typeName(record[typeColumn])
 		}
 
 		if err := out.Write(record); err != nil {

@@ -39,16 +39,16 @@ type rate struct {
 func (t *Trace) rate(sample string, step bool) rate {
 	v, _ := t.verdict(sample)
 	p := rate{class: v.Class, reason: t.why(sample), steps: step}
-	if v.RateBytesPerMin == nil || v.RateLow == nil || v.RateHigh == nil {
+	if v.Rate == nil || v.RateLow == nil || v.RateHigh == nil {
 		return p
 	}
 
-	if !(-maxExact <= *v.RateLow && *v.RateLow <= *v.RateBytesPerMin &&
-		*v.RateBytesPerMin <= *v.RateHigh && *v.RateHigh <= maxExact) {
+	if !(-maxExact <= *v.RateLow && *v.RateLow <= *v.Rate &&
+		*v.Rate <= *v.RateHigh && *v.RateHigh <= maxExact) {
 		return p
 	}
 
-	p.estimate, p.known = estimate{*v.RateBytesPerMin, *v.RateLow, *v.RateHigh}, true
+	p.estimate, p.known = estimate{*v.Rate, *v.RateLow, *v.RateHigh}, true
 
 	if step {
 		p.estimate = p.times(1 / t.Summary.StepsPerMin())
@@ -71,11 +71,9 @@ func (p rate) isFlat() bool {
 // text is the rate with its interval.
 func (p rate) text() string {
 	value, low, high := math.Round(p.value), math.Round(p.low), math.Round(p.high)
-	v := summary.Verdict{RateLow: &low, RateHigh: &high}
+	v := summary.Verdict{Axis: summary.AxisSeconds, Rate: &value, RateLow: &low, RateHigh: &high}
 	if p.steps {
-		v.RateBytesPerStep, v.WatchLongerSteps = &value, new(float64)
-	} else {
-		v.RateBytesPerMin = &value
+		v.Axis = summary.AxisSteps
 	}
 
 	return words.Rate(v)

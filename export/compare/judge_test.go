@@ -15,7 +15,7 @@ const mib = 1 << 20
 func verdictOf(class verdict.Class, rate, low, high float64) summary.Verdict {
 	rate, low, high = rate*mib, low*mib, high*mib
 	return summary.Verdict{
-		Class: class, WhyCode: "for a test", RateBytesPerMin: &rate, RateLow: &low, RateHigh: &high,
+		Class: class, WhyCode: "for a test", Rate: &rate, RateLow: &low, RateHigh: &high,
 	}
 }
 
@@ -166,10 +166,10 @@ func TestNotes(t *testing.T) {
 	leak := verdictOf(verdict.ClassLeak, 100, 98, 102)
 
 	t.Run("heap modes", func(t *testing.T) {
-		bursts := &summary.Overhead{Mode: summary.HeapFull, Bursts: 3} // and full again at last
-		full := &summary.Overhead{Mode: summary.HeapFull}
-		off := &summary.Overhead{Mode: summary.HeapOff}
-		many := &summary.Overhead{Mode: summary.HeapBursts, Bursts: 900}
+		bursts := &summary.Overhead{Mode: growth.HeapFull, Bursts: 3} // and full again at last
+		full := &summary.Overhead{Mode: growth.HeapFull}
+		off := &summary.Overhead{Mode: growth.HeapOff}
+		many := &summary.Overhead{Mode: growth.HeapBursts, Bursts: 900}
 		for name, test := range map[string]struct {
 			before, after *summary.Overhead
 			note          string

@@ -227,7 +227,7 @@ func FuzzSummariesOfAnyFormAreComparedSafely(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(text.Bytes())
-	f.Add([]byte(`{"schema": "allocscope/1", "verdict": "leak", "rate_bytes_per_min": 1e308, "rate_low_bytes_per_min": -1e308, "rate_high_bytes_per_min": 1e308, "steps": {"per_min": 5e-324}, "duration_s": 1e308}`))
+	f.Add([]byte(`{"schema": "allocscope/1", "verdict": "leak", "rate_bytes": 1e308, "rate_low_bytes": -1e308, "rate_high_bytes": 1e308, "steps": {"per_min": 5e-324}, "duration_s": 1e308}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		summary, err := summary.Read(bytes.NewReader(data))
 		if err != nil {

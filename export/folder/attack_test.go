@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -38,9 +39,9 @@ func TestAttack(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				f, path, victim := attacked(t)
 				do(t, plant(filepath.Join(path, snapshotDir), victim))
-				wantError(t, f.WriteFile(SnapshotFile(3), writes("x")),
+				exporttest.WantError(t, f.WriteFile(SnapshotFile(3), writes("x")),
 					"write snapshots/003.pb.gz: snapshots is a symbolic link or not a directory")
-				wantError(t, f.Remove(SnapshotFile(3)),
+				exporttest.WantError(t, f.Remove(SnapshotFile(3)),
 					"remove snapshots/003.pb.gz: snapshots is a symbolic link")
 				if got := tree(t, path); got != "snapshots" && got != "snapshots/" {
 					t.Errorf("holds %s", got)
@@ -82,10 +83,10 @@ func TestAttack(t *testing.T) {
 				if !info.Mode().IsRegular() || content(t, path, GrowthFile) != "growth" {
 					t.Errorf("the file was not replaced: %v", info)
 				}
-				wantError(t, f.WriteFile(SummaryFile, writes("x")),
+				exporttest.WantError(t, f.WriteFile(SummaryFile, writes("x")),
 					"write summary.json: file exists")
 				_, err = f.Append(TimelineFile)
-				wantError(t, err, "create timeline.csv: file exists")
+				exporttest.WantError(t, err, "create timeline.csv: file exists")
 				unharmed(t, victim)
 			})
 		}
@@ -102,7 +103,7 @@ func TestAttack(t *testing.T) {
 		for _, name := range []string{"full", "other"} {
 			root, err := os.OpenRoot(filepath.Join(dir, name))
 			do(t, err)
-			wantError(t, chownNewDir(root, Owner{65534, 65534}), "another directory replaced it")
+			exporttest.WantError(t, chownNewDir(root, Owner{65534, 65534}), "another directory replaced it")
 			do(t, root.Close())
 			info, err := os.Stat(filepath.Join(dir, name))
 			do(t, err)

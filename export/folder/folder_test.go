@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -157,7 +158,7 @@ func TestFolder(t *testing.T) {
 			"", ".", "..", "../x", "/etc/passwd", "notes.txt", "snapshots", "snapshots/",
 			"snapshots/../x", "snapshots/1.pb.gz", "x/growth.pb.gz",
 		} {
-			wantError(t, f.WriteFile(name, writes("")), "write "+name, "not the name of a file")
+			exporttest.WantError(t, f.WriteFile(name, writes("")), "write "+name, "not the name of a file")
 		}
 	})
 
@@ -198,7 +199,7 @@ func TestFolder(t *testing.T) {
 			err.Error() != "write timeline.csv: no space left on device" {
 			t.Errorf("error %v", err)
 		}
-		wantError(t, f.WriteFile(SnapshotFile(1), writes("x")),
+		exporttest.WantError(t, f.WriteFile(SnapshotFile(1), writes("x")),
 			"write snapshots/001.pb.gz: no space left on device")
 	})
 
@@ -207,10 +208,10 @@ func TestFolder(t *testing.T) {
 		path := filepath.Join(dir, "out")
 		f := newFolder(t, path, current(), false)
 		do(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-		wantError(t, f.WriteFile(GrowthFile, writes("x")),
+		exporttest.WantError(t, f.WriteFile(GrowthFile, writes("x")),
 			"write growth.pb.gz: read-only file system")
 		_, err := Create(path+"2", current(), false)
-		wantError(t, err, "create "+path+"2: read-only file system")
+		exporttest.WantError(t, err, "create "+path+"2: read-only file system")
 		do(t, f.Close())
 	})
 }
@@ -258,7 +259,7 @@ func TestCreate(t *testing.T) {
 	} {
 		path := dir + "/" + test.path
 		_, err := Create(path, current(), test.force)
-		wantError(t, err, "create "+path+test.want)
+		exporttest.WantError(t, err, "create "+path+test.want)
 	}
 	mustHold(t, dir, before)
 	if content(t, dir, "foreign", "notes.txt") != "mine" || content(t, dir, "file") != "mine" {
@@ -267,9 +268,9 @@ func TestCreate(t *testing.T) {
 
 	t.Run("odd paths", func(t *testing.T) {
 		_, err := Create("", current(), true)
-		wantError(t, err, "its name is empty")
+		exporttest.WantError(t, err, "its name is empty")
 		_, err = Create("/", current(), true)
-		wantError(t, err, "create /: ")
+		exporttest.WantError(t, err, "create /: ")
 	})
 
 	// The kernel refuses a thread with another file system UID, as a server of NFS refuses root.
@@ -285,7 +286,7 @@ func TestCreate(t *testing.T) {
 		do(t, unix.Setfsuid(65534))
 		_, err := Create(path, current(), false)
 		do(t, unix.Setfsuid(os.Getuid()))
-		wantError(t, err, "create "+path+": permission denied (choose another with --output")
+		exporttest.WantError(t, err, "create "+path+": permission denied (choose another with --output")
 	})
 
 	// A parent may be reached through a link: /home often is one.
@@ -340,7 +341,7 @@ func TestCreateWithForce(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "out")
 		do(t, os.Mkdir(path, 0o755))
 		_, err := Create(path, Owner{65534, 65534}, true)
-		wantError(t, err,
+		exporttest.WantError(t, err,
 			"exists and belongs to UID 0, not to UID 65534 (choose another with --output)")
 		do(t, os.Chown(path, 65534, 65534))
 		newFolder(t, path, Owner{65534, 65534}, true)
@@ -356,7 +357,7 @@ func TestCreateWithForce(t *testing.T) {
 			do(t, os.MkdirAll(filepath.Dir(planted), 0o755))
 			do(t, os.Symlink(filepath.Dir(victim), planted))
 			_, err := Create(path, current(), true)
-			wantError(t, err, "create "+path+": ", filepath.Base(planted))
+			exporttest.WantError(t, err, "create "+path+": ", filepath.Base(planted))
 			if content(t, victim) != "victim" {
 				t.Errorf("%s: the victim has changed", name)
 			}
@@ -373,14 +374,14 @@ func TestDelete(t *testing.T) {
 	}
 
 	do(t, os.Symlink(victim, path))
-	wantError(t, Delete(path, current()), "is a symbolic link or not a directory")
+	exporttest.WantError(t, Delete(path, current()), "is a symbolic link or not a directory")
 	do(t, os.Remove(path))
 	put(t, "mine", path, "notes.txt")
 	put(t, "{}", path, SummaryFile)
-	wantError(t, Delete(path, current()), "it holds files that allocscope did not write")
+	exporttest.WantError(t, Delete(path, current()), "it holds files that allocscope did not write")
 	if got := content(t, path, "notes.txt"); got != "mine" {
 		t.Errorf("the file of someone else holds %q", got)
 	}
-	wantError(t, Delete(path, Owner{current().UID + 1, 0}), "it belongs to UID")
+	exporttest.WantError(t, Delete(path, Owner{current().UID + 1, 0}), "it belongs to UID")
 	unharmed(t, victim)
 }

@@ -2,7 +2,6 @@ package folder
 
 import (
 	"os"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -29,15 +28,3 @@ func mountTmpfs(t *testing.T) string {
 
 // current is the user who runs the test: no file changes hands.
 func current() Owner { return Owner{os.Geteuid(), os.Getegid()} }
-
-func wantError(t *testing.T, err error, words ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, want one with %q", words)
-	}
-	for _, word := range words {
-		if !strings.Contains(err.Error(), word) {
-			t.Errorf("error %q does not say %q", err, word)
-		}
-	}
-}

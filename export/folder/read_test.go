@@ -9,17 +9,19 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/allocscope/allocscope/export/exporttest"
 )
 
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Open(filepath.Join(dir, "no"), current())
-	wantError(t, err, "there is no such folder")
+	exporttest.WantError(t, err, "there is no such folder")
 	_, err = Open(dir, current())
-	wantError(t, err, "it holds no summary.json and no timeline.csv of allocscope")
+	exporttest.WantError(t, err, "it holds no summary.json and no timeline.csv of allocscope")
 	do(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	_, err = Open(filepath.Join(dir, "file"), current())
-	wantError(t, err, "not a directory")
+	exporttest.WantError(t, err, "not a directory")
 	do(t, os.WriteFile(filepath.Join(dir, TimelineFile), []byte("time_s,rss_bytes,"), 0o600))
 	f, err := Open(dir, current())
 	do(t, err)
@@ -37,13 +39,13 @@ func TestReadFile(t *testing.T) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	do(t, syscall.Mkfifo(filepath.Join(path, GrowthFile), 0o600))
-	wantError(t, f.ReadFile(GrowthFile, all), "read growth.pb.gz: not a regular file")
+	exporttest.WantError(t, f.ReadFile(GrowthFile, all), "read growth.pb.gz: not a regular file")
 	do(t, os.Symlink("/etc/passwd", filepath.Join(path, WarmupFile)))
-	wantError(t, f.ReadFile(WarmupFile, all), "read warmup.pb.gz: ")
-	wantError(t, f.ReadFile("../secret", all), "not the name of a file of a trace's folder")
+	exporttest.WantError(t, f.ReadFile(WarmupFile, all), "read warmup.pb.gz: ")
+	exporttest.WantError(t, f.ReadFile("../secret", all), "not the name of a file of a trace's folder")
 	do(t, os.WriteFile(filepath.Join(path, PlateauFile), nil, 0o600))
 	do(t, os.Truncate(filepath.Join(path, PlateauFile), maxFileBytes+1))
-	wantError(t, f.ReadFile(PlateauFile, all), "more than 536870912")
+	exporttest.WantError(t, f.ReadFile(PlateauFile, all), "more than 536870912")
 }
 
 func TestSnapshots(t *testing.T) {
@@ -66,6 +68,6 @@ func TestSnapshots(t *testing.T) {
 		f, path := out(t)
 		do(t, os.Symlink("/tmp", filepath.Join(path, snapshotDir)))
 		_, err := f.Snapshots()
-		wantError(t, err, "list snapshots", "symbolic link")
+		exporttest.WantError(t, err, "list snapshots", "symbolic link")
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -22,13 +23,13 @@ func TestWriteFile(t *testing.T) {
 	if err != nil || info.Mode() != 0o600 || content(t, dir, "page.html") != "page" {
 		t.Errorf("%v, %v", info, err)
 	}
-	wantError(t, WriteFile(path, current(), func(io.Writer) error { return errors.New("no more") }),
+	exporttest.WantError(t, WriteFile(path, current(), func(io.Writer) error { return errors.New("no more") }),
 		"write "+path+": no more")
 	mustHold(t, dir, "page.html")
 	if got := content(t, dir, "page.html"); got != "page" {
 		t.Errorf("after an error there is %s", got)
 	}
-	wantError(t, WriteFile(filepath.Join(dir, "no", "page.html"), current(), writes("")),
+	exporttest.WantError(t, WriteFile(filepath.Join(dir, "no", "page.html"), current(), writes("")),
 		"there is no directory")
 
 	// One who was killed while writing leaves a temporary file.
@@ -54,7 +55,7 @@ func TestWriteFile(t *testing.T) {
 		for _, path := range []string{link, fifo, dir} {
 			before, err := os.Lstat(path)
 			do(t, err)
-			wantError(t, WriteFile(path, current(), writes("page")), "not a regular file")
+			exporttest.WantError(t, WriteFile(path, current(), writes("page")), "not a regular file")
 			if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
 				t.Errorf("%s is another file now, %v", path, err)
 			}
@@ -65,7 +66,7 @@ func TestWriteFile(t *testing.T) {
 func TestCreateFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "bundle.tar.gz")
-	wantError(t, CreateFile(path, current(), func(io.Writer) error { return errors.New("no more") }),
+	exporttest.WantError(t, CreateFile(path, current(), func(io.Writer) error { return errors.New("no more") }),
 		"write "+path+": no more")
 	mustHold(t, dir, "")
 
@@ -78,7 +79,7 @@ func TestCreateFile(t *testing.T) {
 	link := filepath.Join(dir, "link")
 	do(t, os.Symlink(filepath.Join(dir, "elsewhere"), link))
 	for _, taken := range []string{path, link} {
-		wantError(t, CreateFile(taken, current(), writes("two")), "it is there already")
+		exporttest.WantError(t, CreateFile(taken, current(), writes("two")), "it is there already")
 	}
 	mustHold(t, dir, "bundle.tar.gz link")
 	if got := content(t, dir, "bundle.tar.gz"); got != "one" {
@@ -117,6 +118,6 @@ func TestOwnerFromEnvironment(t *testing.T) {
 		_, err := OwnerFromEnvironment(environment(map[string]string{
 			"SUDO_UID": test.uid, "SUDO_GID": test.gid,
 		}))
-		wantError(t, err, test.want, "unset SUDO_UID")
+		exporttest.WantError(t, err, test.want, "unset SUDO_UID")
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/allocscope/allocscope/export/exporttest"
 )
 
 // table is the part of the reference page that has the metrics.
@@ -45,7 +47,7 @@ func TestReference(t *testing.T) {
 		t.Fatalf("%s has no place for the table", path)
 	}
 
-	if *update {
+	if *exporttest.Update {
 		if err := os.WriteFile(path, []byte(before+from+table()+to+after), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -2,11 +2,9 @@ package metrics
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,12 +17,11 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/push"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
-
-var update = flag.Bool("update", false, "write the golden files and the table of the docs")
 
 func TestCollector(t *testing.T) {
 	t.Run("full state", testFull)
@@ -110,20 +107,8 @@ func testFull(t *testing.T) {
 		t.Errorf("promlint: %v, %v", problems, err)
 	}
 
-	const golden = "testdata/full.txt"
 	got := textOf(t, full())
-	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("differs from %s (write it with -update):\n%s", golden, got)
-	}
+	exporttest.Golden(t, "full.txt", got)
 
 	parsed := parse(t, got)
 	for _, f := range families {

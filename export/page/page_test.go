@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"flag"
 	"html"
 	"os"
 	"regexp"
@@ -13,11 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/page"
 	"github.com/allocscope/allocscope/export/units"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // written is a page as a browser gets it.
 func written(t *testing.T, p page.Page) string {
@@ -154,7 +152,7 @@ func TestUnitsOfScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	want = append(want, '\n')
-	if *update {
+	if *exporttest.Update {
 		if err := os.WriteFile(path, want, 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -276,13 +277,13 @@ func TestPprof(t *testing.T) {
 	// represents itself. Without a sample type, values are resident bytes.
 	t.Run("top", func(t *testing.T) {
 		path := profileFile(t, holdings())
-		golden(t, "top.txt", pprofText(t, "-top", "-unit=B", "-nodefraction=0", path))
-		golden(t, "top_inuse.txt",
+		exporttest.Golden(t, "top.txt", pprofText(t, "-top", "-unit=B", "-nodefraction=0", path))
+		exporttest.Golden(t, "top_inuse.txt",
 			pprofText(t, "-top", "-unit=B", "-nodefraction=0", "-sample_index=inuse_space", path))
 	})
 
 	t.Run("traces", func(t *testing.T) {
-		golden(t, "traces.txt", pprofText(t, "-traces", "-unit=B", profileFile(t, holdings())))
+		exporttest.Golden(t, "traces.txt", pprofText(t, "-traces", "-unit=B", profileFile(t, holdings())))
 	})
 
 	t.Run("labels", func(t *testing.T) {

@@ -2,16 +2,13 @@ package ranks
 
 import (
 	"bytes"
-	"flag"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/allocscope/allocscope/export/compare"
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/folder"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // testdata/traces are real traces of 8 ranks for 90 s each. All keep 25,000 bytes in each
 // train_step; rank 3 keeps 200,000 more in evaluate. Summaries are without the keys that are not used.
@@ -70,20 +67,8 @@ func TestGolden(t *testing.T) {
 		if err := r.WriteJSON(&json); err != nil {
 			t.Fatal(err)
 		}
-		for file, got := range map[string][]byte{
-			name + ".txt": text.Bytes(), name + ".json": json.Bytes(),
-		} {
-			file = filepath.Join("testdata", file)
-			if *update {
-				if err := os.WriteFile(file, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%s differs (-update writes it): %v\n%s", file, err, got)
-			}
-		}
+		exporttest.Golden(t, name+".txt", text.Bytes())
+		exporttest.Golden(t, name+".json", json.Bytes())
 	}
 }
 

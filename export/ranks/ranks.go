@@ -301,9 +301,9 @@ func (r *Result) score() {
 	}
 
 	found := outlier.Find(members)
-	r.Median, r.MAD = finite(60*found.Median), finite(60*found.MAD)
+	r.Median, r.MAD = summary.Finite(60*found.Median), summary.Finite(60*found.MAD)
 	for i, s := range found.Scores {
-		r.Ranks[i].Z, r.Ranks[i].Chance = finite(s.Z), finite(s.Chance)
+		r.Ranks[i].Z, r.Ranks[i].Chance = summary.Finite(s.Z), summary.Finite(s.Chance)
 	}
 	for _, i := range found.Outliers(r.MaxChance) {
 		// By its verdict, if there is one, it must grow: among ranks that do not, a few bytes are far out.
@@ -321,15 +321,6 @@ func (r *Result) score() {
 }
 
 func (r *Result) fromMedian(i int) float64 { return math.Abs(*r.Ranks[i].Rate - *r.Median) }
-
-// finite returns a pointer to a number; nil if it is not finite.
-func finite(x float64) *float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return nil
-	}
-	x += 0 // no negative zero
-	return &x
-}
 
 // say sets the outcome and its words.
 func (r *Result) say() {
@@ -377,7 +368,7 @@ func (r *Result) medianOfOthers() *float64 {
 	if n == 0 {
 		return nil
 	}
-	return finite((rates[(n-1)/2] + rates[n/2]) / 2)
+	return summary.Finite((rates[(n-1)/2] + rates[n/2]) / 2)
 }
 
 // MinJudged is the number of ranks with a known growth from which the ranks can be said to grow
@@ -386,7 +377,7 @@ const MinJudged = 3
 
 // rateVerdict is the rate in the form in which words writes it.
 func (k *Rank) rateVerdict() summary.Verdict {
-	return summary.Verdict{RateBytesPerMin: k.Rate, RateLow: k.RateLow, RateHigh: k.RateHigh}
+	return summary.Verdict{Rate: k.Rate, RateLow: k.RateLow, RateHigh: k.RateHigh}
 }
 
 // Pair returns the indices of the two ranks whose profiles are to be compared: the rank with the

@@ -90,8 +90,8 @@ func rankOf(s *summary.Summary, p *summary.TreeProcess, name string) Rank {
 	}
 	v := verdictOf(s, p)
 	k.Verdict = verdict.Class(units.Name(string(v.Class)))
-	if v.RateBytesPerMin != nil {
-		k.SetRate(*v.RateBytesPerMin, known(v.RateLow), known(v.RateHigh))
+	if v.Rate != nil {
+		k.SetRate(*v.Rate, known(v.RateLow), known(v.RateHigh))
 	}
 	return k
 }
@@ -105,7 +105,7 @@ func verdictOf(s *summary.Summary, p *summary.TreeProcess) summary.Verdict {
 		return v
 	}
 	return summary.Verdict{
-		Class: p.Verdict, RateBytesPerMin: p.RateBytesPerMin, RateLow: p.RateLow, RateHigh: p.RateHigh,
+		Class: p.Verdict, Rate: p.RateBytesPerMin, RateLow: p.RateLow, RateHigh: p.RateHigh,
 	}
 }
 

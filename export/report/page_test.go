@@ -19,7 +19,7 @@ import (
 // the path of a suspect is in the stacks, the path of a keeper is code, IDs of stacks are their
 // names, losses and gaps of sources are in the warnings, advice explains a diagnosis, and memory in a spike has no
 // trend.
-var notShown = regexp.MustCompile(`Schema|Class|Why|Text\.|SpikeMemory\..*(Path|Trend|UndecidedReason|Untrackable)|WhyCode|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|StackID|Keepers\[\d+\]\.(Type|Reason|Paths\[\d+\]\.(Root|Links))|Groups\[\d+\]\.Verdict|Outlier\.Site|Breakdown\[\d+\]\.Name|Losses|Sources\[\d+\]\.(Reason|Errno)|OverheadChange\.(Source|Error)|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command)`)
+var notShown = regexp.MustCompile(`Schema|Class|Axis|Why|Text\.|SpikeMemory\..*(Path|Trend|UndecidedReason|Untrackable)|WhyCode|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|StackID|Keepers\[\d+\]\.(Type|Reason|Paths\[\d+\]\.(Root|Links))|Groups\[\d+\]\.Verdict|Outlier\.Site|Breakdown\[\d+\]\.Name|Losses|Sources\[\d+\]\.(Reason|Errno)|OverheadChange\.(Source|Error)|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command)`)
 
 func TestPage(t *testing.T) {
 	t.Run("all texts of the summary", func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestPage(t *testing.T) {
 
 	t.Run("no bursts", func(t *testing.T) {
 		trace := leakingTrace(t)
-		trace.Summary.Overhead = &summary.Overhead{Mode: summary.HeapFull}
+		trace.Summary.Overhead = &summary.Overhead{Mode: growth.HeapFull}
 		shown := text(show(t, trace).root)
 		for _, not := range []string{"from bursts", "of a core", "probes: ", "is known from"} {
 			if strings.Contains(shown, not) {
@@ -258,7 +258,7 @@ func TestFacts(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 
-	s.SecondsToLimit, s.EndedBeforeLimit = nil, true
+	s.ToLimit, s.EndedBeforeLimit = nil, true
 	for _, f := range factsOf(&s) {
 		if f.Name == want.Name {
 			t.Errorf("the process has ended, and yet %+v", f)

@@ -235,11 +235,11 @@ func FuzzRead(f *testing.F) {
 	f.Add(s[:1000], timeline[:1000], grown[:100])
 	f.Add([]byte(`{"schema":"allocscope/1","verdict":"leak","groups":[{"verdict":"leak"}],"processes":[{}],"accumulating":[{}],"suspects":[{}],"phases":[{}],"spikes":{"spans":[{}]}}`),
 		[]byte("time_s,rss_bytes"), []byte{})
-	f.Add([]byte(`{"schema":"allocscope/1","bound_bytes_per_min":-1e300,"rate_bytes_per_min":1e308,"rate_low_bytes_per_min":-1e308,"rate_high_bytes_per_min":1e308,"level_bytes":1e308,"snapshots_s":[1e308,-1e308],
+	f.Add([]byte(`{"schema":"allocscope/1","bound_bytes":-1e300,"rate_bytes":1e308,"rate_low_bytes":-1e308,"rate_high_bytes":1e308,"level_bytes":1e308,"snapshots_s":[1e308,-1e308],
 		"accumulating":[{"bytes":-9223372036854775808,"age_s":-1,"share":1e300,"history_bytes":[9223372036854775807,-1]}],"breakdown":[{"kind":"heap","delta_bytes":9223372036854775807,"end_bytes":-9223372036854775808}],
-		"residents":[{"threads":9223372036854775807}],"to_limit_s":1e308,"verdict":"plateau"}`), timeline, grown)
+		"residents":[{"threads":9223372036854775807}],"to_limit":1e308,"verdict":"plateau"}`), timeline, grown)
 	f.Add([]byte(`{"schema":"allocscope/1","gpu_memory":[{"curves":[{}],"breakdown":[{}],"accumulating":[{}],"suspects":[{}],"phases":[{}]},
-		{"pid":42,"judged":"used","verdict":"leak","rate_bytes_per_min":1e308,"to_limit_s":-1e308,"headroom_bytes":-9223372036854775808,"phases":[{"from_s":1e308,"to_s":-1e308}],
+		{"pid":42,"judged":"used","verdict":"leak","rate_bytes":1e308,"to_limit":-1e308,"headroom_bytes":-9223372036854775808,"phases":[{"from":1e308,"to":-1e308}],
 		"curves":[{"name":"used","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807,"bytes_per_min":9223372036854775807}],
 		"breakdown":[{"kind":"cuda-block","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807},{"kind":"not-attributed","end_bytes":-9223372036854775808}]}]}`), timeline, grown)
 	device := gpuTrace(f)

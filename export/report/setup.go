@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
 )
 
 func sourcesOf(s *summary.Summary) []sourceView {
@@ -80,12 +81,12 @@ func probingOf(s *summary.Summary) []phaseBand {
 
 	mode, from := s.Overhead.Mode, s.BeganS()
 	if len(s.Overhead.Changes) > 0 {
-		mode = summary.HeapFull
+		mode = growth.HeapFull
 	}
 
 	until := func(at float64) {
-		if at > from && (mode == summary.HeapBursts || mode == summary.HeapOff) {
-			bands = append(bands, phaseBand{span{from, at}, mode, words.HeapMode(mode)})
+		if at > from && (mode == growth.HeapBursts || mode == growth.HeapOff) {
+			bands = append(bands, phaseBand{span{from, at}, string(mode), words.HeapMode(mode)})
 		}
 	}
 
@@ -104,7 +105,7 @@ func probingOf(s *summary.Summary) []phaseBand {
 
 // changesOf are the changes of the probes, by the mode where the mode changed.
 func changesOf(s *summary.Summary) []markLine {
-	lines, mode := []markLine{}, summary.HeapFull
+	lines, mode := []markLine{}, growth.HeapFull
 	for _, c := range changesIn(s) {
 		text := words.OverheadChange(c.OverheadChange)
 		if c.Mode != mode {

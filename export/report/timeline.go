@@ -180,9 +180,9 @@ func phaseText(kind verdict.PhaseKind) string {
 func phasesOf(v summary.Verdict) []phaseBand {
 	bands := []phaseBand{}
 	for _, p := range v.Phases {
-		if p.FromS != nil && p.ToS != nil {
+		if p.From != nil && p.To != nil {
 			bands = append(bands, phaseBand{
-				span{*p.FromS, *p.ToS}, string(p.Kind), phaseText(p.Kind),
+				span{*p.From, *p.To}, string(p.Kind), phaseText(p.Kind),
 			})
 		}
 	}
@@ -205,8 +205,8 @@ func spikesOf(s *summary.Summary) []span {
 	}
 
 	for _, spike := range s.Spikes.Spans {
-		if spike.FromS != nil && spike.ToS != nil {
-			spikes = append(spikes, span{*spike.FromS, *spike.ToS})
+		if spike.From != nil && spike.To != nil {
+			spikes = append(spikes, span{*spike.From, *spike.To})
 		}
 	}
 
@@ -216,30 +216,30 @@ func spikesOf(s *summary.Summary) []span {
 // slopeOf is the line of the last segment, which begins with the plateau, after a restart, or with
 // the trace.
 func slopeOf(s *summary.Summary, end time.Duration) *slope {
-	if s.RateBytesPerMin == nil || s.RateLow == nil || s.RateHigh == nil || s.LevelBytes == nil ||
+	if s.Rate == nil || s.RateLow == nil || s.RateHigh == nil || s.LevelBytes == nil ||
 		s.InSteps() {
 		return nil
 	}
 
 	line := slope{
 		span: span{ToS: summary.Seconds(end)}, LevelBytes: *s.LevelBytes,
-		BytesPerS: *s.RateBytesPerMin / 60, LowBytesPerS: *s.RateLow / 60,
+		BytesPerS: *s.Rate / 60, LowBytesPerS: *s.RateLow / 60,
 		HighBytesPerS: *s.RateHigh / 60, Label: words.Rate(s.Verdict),
 	}
 
 	switch {
-	case s.PlateauFromS != nil:
-		line.FromS = *s.PlateauFromS
-	case s.RestartedAtS != nil:
-		line.FromS = *s.RestartedAtS
+	case s.PlateauFrom != nil:
+		line.FromS = *s.PlateauFrom
+	case s.RestartedAt != nil:
+		line.FromS = *s.RestartedAt
 	}
 
 	if line.FromS >= line.ToS {
 		return nil
 	}
 
-	if s.LevelAtS != nil {
-		line.LevelBytes += line.BytesPerS * ((line.FromS+line.ToS)/2 - *s.LevelAtS)
+	if s.LevelAt != nil {
+		line.LevelBytes += line.BytesPerS * ((line.FromS+line.ToS)/2 - *s.LevelAt)
 	}
 
 	return &line
@@ -529,11 +529,11 @@ func phaseSpans(v summary.Verdict, of string) []timedRow {
 	var spans []timedRow
 	for _, p := range v.Phases {
 		rate := ""
-		if p.RateBytesPerMin != nil {
-			rate = units.Signed(*p.RateBytesPerMin) + "/min"
+		if p.Rate != nil {
+			rate = units.Signed(*p.Rate) + "/min"
 		}
-		if p.FromS != nil && p.ToS != nil {
-			spans = append(spans, spanRow(*p.FromS, *p.ToS, of+phaseText(p.Kind), rate))
+		if p.From != nil && p.To != nil {
+			spans = append(spans, spanRow(*p.From, *p.To, of+phaseText(p.Kind), rate))
 		}
 	}
 

@@ -82,8 +82,8 @@ func TestTimeline(t *testing.T) {
 			t.Errorf("%+v, want %+v", *got, want)
 		}
 		for name, edit := range map[string]func(*summary.Summary){
-			"steps":  func(s *summary.Summary) { s.WatchLongerSteps = pointer(0.0) },
-			"late":   func(s *summary.Summary) { s.PlateauFromS = pointer(300.0) },
+			"steps":  func(s *summary.Summary) { s.Axis = summary.AxisSteps },
+			"late":   func(s *summary.Summary) { s.PlateauFrom = pointer(300.0) },
 			"unsure": func(s *summary.Summary) { s.RateLow = nil },
 		} {
 			s := leakingSummary()
@@ -117,7 +117,7 @@ func TestTimeline(t *testing.T) {
 		off := func(from, to float64) phaseBand {
 			return phaseBand{span{from, to}, "off", "heap not probed"}
 		}
-		at := func(seconds float64, mode string) summary.OverheadChange {
+		at := func(seconds float64, mode growth.HeapMode) summary.OverheadChange {
 			return summary.OverheadChange{AtS: seconds, Mode: mode}
 		}
 		for name, test := range map[string]struct {
@@ -125,17 +125,17 @@ func TestTimeline(t *testing.T) {
 			want     []phaseBand
 		}{
 			"nothing is known": {nil, []phaseBand{}},
-			"all the time":     {&summary.Overhead{Mode: summary.HeapFull}, []phaseBand{}},
+			"all the time":     {&summary.Overhead{Mode: growth.HeapFull}, []phaseBand{}},
 			"bursts from the beginning": {
-				&summary.Overhead{Mode: summary.HeapBursts}, []phaseBand{bursts(0, 300)},
+				&summary.Overhead{Mode: growth.HeapBursts}, []phaseBand{bursts(0, 300)},
 			},
 			"a storm": {
-				changes(at(60, summary.HeapBursts), at(70, summary.HeapBursts),
-					at(80, summary.HeapOff), at(90, summary.HeapFull)),
+				changes(at(60, growth.HeapBursts), at(70, growth.HeapBursts),
+					at(80, growth.HeapOff), at(90, growth.HeapFull)),
 				[]phaseBand{bursts(60, 80), off(80, 90)},
 			},
-			"until the end": {changes(at(250, summary.HeapOff)), []phaseBand{off(250, 300)}},
-			"forged":        {changes(at(90, summary.HeapOff), at(10, "<mode>")), []phaseBand{}},
+			"until the end": {changes(at(250, growth.HeapOff)), []phaseBand{off(250, 300)}},
+			"forged":        {changes(at(90, growth.HeapOff), at(10, "<mode>")), []phaseBand{}},
 		} {
 			s := leakingSummary()
 			s.Overhead = test.overhead

@@ -120,22 +120,22 @@ func leakingSummary() summary.Summary {
 		Losses: []summary.Loss{{Code: growth.LossUnknownStacks, Count: 3}},
 		Overhead: &summary.Overhead{
 			Limit: 0.03, Slowdown: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300,
-			Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,
+			Mode: growth.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,
 			StepBeforeS: pointer(0.1821), StepBetweenS: pointer(0.1823),
 			StepSinceS: pointer(0.1839), Changes: []summary.OverheadChange{
 				{
-					AtS: 20, Mode: summary.HeapBursts,
+					AtS: 20, Mode: growth.HeapBursts,
 					OverheadChange: growth.OverheadChange{
 						Reason: growth.OverheadExpensive, Source: "heap", Share: 0.41,
 					},
 				},
-				{AtS: 90, Mode: summary.HeapBursts, OverheadChange: growth.OverheadChange{
+				{AtS: 90, Mode: growth.HeapBursts, OverheadChange: growth.OverheadChange{
 					Reason: growth.OverheadFewWalks, Interval: 128 << 10,
 				}},
 			},
 		},
 	}
-	s.Spikes.Spans = []summary.SpikeSpan{{FromS: pointer(100.0), ToS: pointer(110.0)}}
+	s.Spikes.Spans = []summary.SpikeSpan{{From: pointer(100.0), To: pointer(110.0)}}
 	return s
 }
 

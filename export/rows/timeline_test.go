@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -99,14 +100,14 @@ func TestTimeline(t *testing.T) {
 		if err := timelineWriter.Write(timeline[0]); err != nil || w.calls != 2 {
 			t.Fatalf("row: %d calls, %v", w.calls, err)
 		}
-		wantError(t, timelineWriter.Write(timeline[1]), "disk full")
+		exporttest.WantError(t, timelineWriter.Write(timeline[1]), "disk full")
 		half := w.Len()
-		wantError(t, timelineWriter.Write(timeline[2]), "disk full")
+		exporttest.WantError(t, timelineWriter.Write(timeline[2]), "disk full")
 		if w.Len() != half {
 			t.Errorf("a row follows half a row:\n%s", w.String())
 		}
 		got, err := ReadTimeline(&w.Buffer)
-		wantError(t, err, "read timeline: line 3: cut short")
+		exporttest.WantError(t, err, "read timeline: line 3: cut short")
 		if len(got) != 1 {
 			t.Errorf("%d samples before the cut, want 1", len(got))
 		}
@@ -134,7 +135,7 @@ func TestTimeline(t *testing.T) {
 			"line 2: longer than 4096 bytes":                    header + strings.Repeat("1", 5000) + "\n",
 		} {
 			_, err := ReadTimeline(strings.NewReader(text))
-			wantError(t, err, "read timeline: ", want)
+			exporttest.WantError(t, err, "read timeline: ", want)
 		}
 	})
 }
@@ -181,7 +182,7 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	_, err = ReadProcesses(strings.NewReader("time_s\n"), nil)
-	wantError(t, err, "read processes: line 1: header")
+	exporttest.WantError(t, err, "read processes: line 1: header")
 }
 
 // Rows that were read can be written and read again without a change.

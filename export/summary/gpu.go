@@ -281,10 +281,10 @@ func (s *Summary) GPUInCharge() (inCharge *GPUMemory) {
 // It is infinite where no limit is near.
 func secondsToLimit(v *Verdict, headroom *int64) float64 {
 	switch {
-	case v.SecondsToLimit != nil:
-		return *v.SecondsToLimit
-	case v.EndedBeforeLimit && headroom != nil && v.RateBytesPerMin != nil && *v.RateBytesPerMin > 0:
-		return 60 * float64(*headroom) / *v.RateBytesPerMin
+	case v.ToLimit != nil:
+		return *v.ToLimit
+	case v.EndedBeforeLimit && headroom != nil && v.Rate != nil && *v.Rate > 0:
+		return 60 * float64(*headroom) / *v.Rate
 	}
 	return math.Inf(1)
 }

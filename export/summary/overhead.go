@@ -29,8 +29,8 @@ type Overhead struct {
 	SearchAtEndS float64 `json:"search_at_end_s,omitempty"`
 	// LeftOutSnapshots would have cost too much of allocscope's own CPU time.
 	LeftOutSnapshots int `json:"left_out_snapshots,omitempty"`
-	// Mode of source heap at the end, one of the constants Heap….
-	Mode string `json:"mode"`
+	// Mode of source heap at the end.
+	Mode growth.HeapMode `json:"mode"`
 	// Bursts in which the allocator was probed, and OpenS, their total length.
 	Bursts int     `json:"bursts"`
 	OpenS  float64 `json:"open_s"`
@@ -51,22 +51,17 @@ type Overhead struct {
 	LeftOutChanges int              `json:"left_out_changes,omitempty"`
 }
 
-// Modes of source heap.
-const (
-	HeapFull   = "full"   // all the time
-	HeapBursts = "bursts" // duty-cycled
-	HeapOff    = "off"    // not at all
-)
-
 // An OverheadChange is a change of the probes with its reason, and the mode of source heap since.
 type OverheadChange struct {
-	AtS  float64 `json:"at_s"`
-	Mode string  `json:"mode"`
+	AtS  float64         `json:"at_s"`
+	Mode growth.HeapMode `json:"mode"`
 	growth.OverheadChange
 }
 
 // OverheadChangeOf converts a change. mode is the mode of source heap since.
-func OverheadChangeOf(at time.Duration, mode string, c growth.OverheadChange) OverheadChange {
+func OverheadChangeOf(
+	at time.Duration, mode growth.HeapMode, c growth.OverheadChange,
+) OverheadChange {
 	const most = 1e9 // of anything that is not forged
 	for _, number := range []*float64{
 		&c.Share, &c.Slowdown, &c.Limit, &c.Calls, &c.Length, &c.Spacing,

@@ -126,8 +126,8 @@ func withFirst(isKnown bool, first Step, rest ...Step) []Step {
 // traceNext is the trace that a verdict needs.
 func (s *Summary) traceNext(v *Verdict) Step {
 	step := Step{Code: StepTraceNext, PID: s.AskedPID(), DurationS: usualTraceSeconds}
-	if v.WatchLongerS != nil {
-		step.DurationS = max(minTraceSeconds, min(*v.WatchLongerS, maxTraceSeconds))
+	if v.WatchLonger != nil {
+		step.DurationS = max(minTraceSeconds, min(*v.WatchLonger, maxTraceSeconds))
 	}
 	return step
 }
@@ -157,7 +157,7 @@ func (s *Summary) stableSteps(longer Step) []Step {
 		step.Code = StepPeaks
 	}
 
-	if s.WatchLongerS != nil && *s.WatchLongerS > 0 {
+	if s.WatchLonger != nil && *s.WatchLonger > 0 {
 		longer.When = StepOptional
 		return []Step{step, longer}
 	}

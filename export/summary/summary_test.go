@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
@@ -110,10 +111,10 @@ func summary() Summary {
 		},
 		Overhead: &Overhead{
 			Limit: 0.03, Slowdown: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300,
-			Mode: HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
+			Mode: growth.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
 			IntervalBytes: 64 << 10, StepBeforeS: pointer(0.1821), StepSinceS: pointer(0.1839),
 			Changes: []OverheadChange{
-				{AtS: 2.5, Mode: HeapBursts, OverheadChange: growth.OverheadChange{
+				{AtS: 2.5, Mode: growth.HeapBursts, OverheadChange: growth.OverheadChange{
 					Reason: growth.OverheadExpensive, Source: "heap", Share: 0.41, Length: 0.5,
 				}},
 			},
@@ -148,7 +149,7 @@ func TestSummary(t *testing.T) {
 	want := summary()
 	var buf bytes.Buffer
 	do(t, want.Write(&buf))
-	golden(t, "summary.json", buf.Bytes())
+	exporttest.Golden(t, "summary.json", buf.Bytes())
 	decoder := json.NewDecoder(&buf)
 	decoder.DisallowUnknownFields()
 	var got Summary
@@ -162,7 +163,7 @@ func TestSummary(t *testing.T) {
 	t.Run("empty", func(t *testing.T) {
 		var buf bytes.Buffer
 		do(t, (&Summary{}).Write(&buf))
-		golden(t, "summary_empty.json", buf.Bytes())
+		exporttest.Golden(t, "summary_empty.json", buf.Bytes())
 		if bytes.Contains(buf.Bytes(), []byte("null")) {
 			t.Error("null in the summary")
 		}
@@ -170,7 +171,7 @@ func TestSummary(t *testing.T) {
 
 	t.Run("not finite", func(t *testing.T) {
 		var buf bytes.Buffer
-		wantError(t, (&Summary{DurationS: math.Inf(1)}).Write(&buf), "unsupported value")
+		exporttest.WantError(t, (&Summary{DurationS: math.Inf(1)}).Write(&buf), "unsupported value")
 		if buf.Len() > 0 {
 			t.Errorf("written nevertheless: %s", buf.Bytes())
 		}
@@ -179,7 +180,7 @@ func TestSummary(t *testing.T) {
 	// Without a limit the cost of probes is not measured; the list of changes is there.
 	t.Run("overhead that was not measured", func(t *testing.T) {
 		var buf bytes.Buffer
-		full := Summary{Overhead: &Overhead{Mode: HeapFull, IntervalBytes: 1}}
+		full := Summary{Overhead: &Overhead{Mode: growth.HeapFull, IntervalBytes: 1}}
 		do(t, full.Write(&buf))
 		const want = `  "overhead": {
     "mode": "full",
@@ -320,7 +321,7 @@ func TestRead(t *testing.T) {
 				"}": "larger than 33554432 bytes",
 		} {
 			_, err := Read(bytes.NewReader([]byte(content)))
-			wantError(t, err, want)
+			exporttest.WantError(t, err, want)
 		}
 	})
 }

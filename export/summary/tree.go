@@ -37,7 +37,7 @@ type TreeProcess struct {
 func (p *TreeProcess) SetVerdict(v verdict.Verdict) {
 	of := VerdictOf(v, AxisSeconds)
 	p.Verdict = of.Class
-	p.RateBytesPerMin, p.RateLow, p.RateHigh = of.RateBytesPerMin, of.RateLow, of.RateHigh
+	p.RateBytesPerMin, p.RateLow, p.RateHigh = of.Rate, of.RateLow, of.RateHigh
 }
 
 // A Related process belongs to the same job as the main process, but not to its tree.

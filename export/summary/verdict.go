@@ -6,67 +6,57 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// An Axis is the unit of X in a judged series.
-type Axis int
+// An Axis is the unit of X in a judged series. Times are in it, and rates are by minute or by step.
+type Axis string
 
 // The axes.
 const (
-	AxisSeconds Axis = iota
-	AxisSteps        // of training, where the file has no times
+	AxisSeconds Axis = "s"
+	AxisSteps   Axis = "step" // of training, where the file has no times
 )
 
 // A Verdict is a judgement for programs. It is part of a Summary, and `allocscope verdict --json`
 // writes it.
 //
-// A series in steps has the keys that end in _step or _steps, any other has _min and _s. Unknown
-// and infinite values are absent. Rates are whole bytes.
+// Unknown and infinite values are absent. Rates are whole bytes.
 type Verdict struct {
 	// Class is one of verdict.Class….
 	Class verdict.Class `json:"verdict"`
+	// Axis is the unit of the points and lengths below: seconds, or training steps. Rates are by
+	// minute, or by step.
+	Axis Axis `json:"axis"`
 	// WhyCode is why the verdict has its class; absent where something else than the series decides.
 	WhyCode verdict.Reason `json:"why_code,omitempty"`
 	// Streak is how many checks in a row have found a leak, where that decides; absent elsewhere.
 	Streak *Streak `json:"streak,omitempty"`
-	// RateBytesPerMin, or by step, of the last segment, with its 95% interval.
-	RateBytesPerMin  *float64 `json:"rate_bytes_per_min,omitempty"`
-	RateBytesPerStep *float64 `json:"rate_bytes_per_step,omitempty"`
-	RateLow          *float64 `json:"rate_low_bytes_per_min,omitempty"`
-	RateHigh         *float64 `json:"rate_high_bytes_per_min,omitempty"`
-	RateLowPerStep   *float64 `json:"rate_low_bytes_per_step,omitempty"`
-	RateHighPerStep  *float64 `json:"rate_high_bytes_per_step,omitempty"`
-	// BoundBytesPerMin is the one-sided 95% upper bound of the rate.
-	BoundBytesPerMin  *float64 `json:"bound_bytes_per_min,omitempty"`
-	BoundBytesPerStep *float64 `json:"bound_bytes_per_step,omitempty"`
-	// PlateauFromS is where the last segment begins, after the warm-up; absent without an earlier
+	// Rate of the last segment, with its 95% interval.
+	Rate     *float64 `json:"rate_bytes,omitempty"`
+	RateLow  *float64 `json:"rate_low_bytes,omitempty"`
+	RateHigh *float64 `json:"rate_high_bytes,omitempty"`
+	// Bound is the one-sided 95% upper bound of the rate.
+	Bound *float64 `json:"bound_bytes,omitempty"`
+	// PlateauFrom is where the last segment begins, after the warm-up; absent without an earlier
 	// segment.
-	PlateauFromS    *float64 `json:"plateau_from_s,omitempty"`
-	PlateauFromStep *float64 `json:"plateau_from_step,omitempty"`
-	// SegmentS is the length of the last segment. RestartedAtS is the last restart; nothing before
-	// it was judged.
-	SegmentS        *float64 `json:"segment_s,omitempty"`
-	SegmentSteps    *float64 `json:"segment_steps,omitempty"`
-	RestartedAtS    *float64 `json:"restarted_at_s,omitempty"`
-	RestartedAtStep *float64 `json:"restarted_at_step,omitempty"`
-	// LevelBytes is the level of the last segment at LevelAtS on the axis. LevelsOffAtBytes is the
-	// level that a saturating segment approaches.
+	PlateauFrom *float64 `json:"plateau_from,omitempty"`
+	// Segment is the length of the last segment. RestartedAt is the last restart; nothing before it
+	// was judged.
+	Segment     *float64 `json:"segment,omitempty"`
+	RestartedAt *float64 `json:"restarted_at,omitempty"`
+	// LevelBytes is the level of the last segment at LevelAt. LevelsOffAtBytes is the level that a
+	// saturating segment approaches.
 	LevelBytes       *float64 `json:"level_bytes,omitempty"`
-	LevelAtS         *float64 `json:"level_at_s,omitempty"`
-	LevelAtStep      *float64 `json:"level_at_step,omitempty"`
+	LevelAt          *float64 `json:"level_at,omitempty"`
 	LevelsOffAtBytes *float64 `json:"levels_off_at_bytes,omitempty"`
-	// SecondsToLimit with its 95% interval: a forecast where the verdict is a leak, else an
-	// extrapolation at this rate.
-	SecondsToLimit     *float64 `json:"to_limit_s,omitempty"`
-	SecondsToLimitLow  *float64 `json:"to_limit_low_s,omitempty"`
-	SecondsToLimitHigh *float64 `json:"to_limit_high_s,omitempty"`
-	StepsToLimit       *float64 `json:"to_limit_steps,omitempty"`
-	StepsToLimitLow    *float64 `json:"to_limit_low_steps,omitempty"`
-	StepsToLimitHigh   *float64 `json:"to_limit_high_steps,omitempty"`
+	// ToLimit with its 95% interval: a forecast where the verdict is a leak, else an extrapolation at
+	// this rate.
+	ToLimit     *float64 `json:"to_limit,omitempty"`
+	ToLimitLow  *float64 `json:"to_limit_low,omitempty"`
+	ToLimitHigh *float64 `json:"to_limit_high,omitempty"`
 	// EndedBeforeLimit: the process has ended, and would have met the limit at this rate; absent: it
 	// has not ended, or no limit was near.
 	EndedBeforeLimit bool `json:"ended_before_limit,omitempty"`
-	// WatchLongerS is how much longer to watch at least; 0: the verdict is final.
-	WatchLongerS     *float64 `json:"watch_longer_s,omitempty"`
-	WatchLongerSteps *float64 `json:"watch_longer_steps,omitempty"`
+	// WatchLonger is how much longer to watch at least; 0: the verdict is final.
+	WatchLonger *float64 `json:"watch_longer,omitempty"`
 	// Phases from the start of the judged data to the end.
 	Phases []VerdictPhase `json:"phases"`
 	// Spikes above the lower envelope; absent where they are negligible.
@@ -103,13 +93,10 @@ type RecordedVerdict struct {
 
 // A VerdictPhase is a verdict.Phase: a span with one behaviour.
 type VerdictPhase struct {
-	Kind             verdict.PhaseKind `json:"kind"`
-	FromS            *float64          `json:"from_s,omitempty"`
-	ToS              *float64          `json:"to_s,omitempty"`
-	RateBytesPerMin  *float64          `json:"rate_bytes_per_min,omitempty"`
-	FromStep         *float64          `json:"from_step,omitempty"`
-	ToStep           *float64          `json:"to_step,omitempty"`
-	RateBytesPerStep *float64          `json:"rate_bytes_per_step,omitempty"`
+	Kind verdict.PhaseKind `json:"kind"`
+	From *float64          `json:"from,omitempty"`
+	To   *float64          `json:"to,omitempty"`
+	Rate *float64          `json:"rate_bytes,omitempty"`
 }
 
 // Spikes are excursions above the lower envelope: their share of the samples, from 0 to 1, and
@@ -123,35 +110,26 @@ type Spikes struct {
 
 // A SpikeSpan is a span in which all samples lie in spikes.
 type SpikeSpan struct {
-	FromS    *float64 `json:"from_s,omitempty"`
-	ToS      *float64 `json:"to_s,omitempty"`
-	FromStep *float64 `json:"from_step,omitempty"`
-	ToStep   *float64 `json:"to_step,omitempty"`
+	From *float64 `json:"from,omitempty"`
+	To   *float64 `json:"to,omitempty"`
 }
 
 // VerdictOf converts a judgement.
 func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
-	perMin, perStep, seconds, steps := 60.0, math.NaN(), 1.0, math.NaN() // NaN leaves a key out
+	perUnit := 60.0
 	if axis == AxisSteps {
-		perMin, perStep, seconds, steps = math.NaN(), 1, math.NaN(), 1
+		perUnit = 1
 	}
 
 	out := Verdict{
-		Class: v.Class, WhyCode: v.Reason,
-		RateBytesPerMin: whole(v.Rate * perMin), RateBytesPerStep: whole(v.Rate * perStep),
-		RateLow: whole(v.RateLow * perMin), RateHigh: whole(v.RateHigh * perMin),
-		RateLowPerStep: whole(v.RateLow * perStep), RateHighPerStep: whole(v.RateHigh * perStep),
-		BoundBytesPerMin: whole(v.Bound * perMin), BoundBytesPerStep: whole(v.Bound * perStep),
-		PlateauFromS: milli(v.From * seconds), PlateauFromStep: milli(v.From * steps),
-		SegmentS: milli(v.Length * seconds), SegmentSteps: milli(v.Length * steps),
-		LevelBytes: whole(v.Level), LevelAtS: milli(v.LevelAt * seconds),
-		LevelAtStep: milli(v.LevelAt * steps), LevelsOffAtBytes: whole(v.ExpectedLevel),
-		SecondsToLimit: milli(v.ToLimit * seconds), StepsToLimit: milli(v.ToLimit * steps),
-		SecondsToLimitLow:  milli(v.ToLimitLow * seconds),
-		StepsToLimitLow:    milli(v.ToLimitLow * steps),
-		SecondsToLimitHigh: milli(v.ToLimitHigh * seconds),
-		StepsToLimitHigh:   milli(v.ToLimitHigh * steps),
-		WatchLongerS:       milli(v.Longer * seconds), WatchLongerSteps: milli(v.Longer * steps),
+		Class: v.Class, Axis: axis, WhyCode: v.Reason,
+		Rate: whole(v.Rate * perUnit), RateLow: whole(v.RateLow * perUnit),
+		RateHigh: whole(v.RateHigh * perUnit), Bound: whole(v.Bound * perUnit),
+		PlateauFrom: milli(v.From), Segment: milli(v.Length),
+		LevelBytes: whole(v.Level), LevelAt: milli(v.LevelAt),
+		LevelsOffAtBytes: whole(v.ExpectedLevel),
+		ToLimit:          milli(v.ToLimit), ToLimitLow: milli(v.ToLimitLow),
+		ToLimitHigh: milli(v.ToLimitHigh), WatchLonger: milli(v.Longer),
 		EndedBeforeLimit: v.EndedBeforeLimit,
 		Phases:           []VerdictPhase{},
 	}
@@ -163,15 +141,12 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 		out.Other = &OtherGrowth{o.PID, o.Command, o.Growth, o.TreeGrowth}
 	}
 	if v.Restarted {
-		out.RestartedAtS, out.RestartedAtStep = milli(v.Start*seconds), milli(v.Start*steps)
+		out.RestartedAt = milli(v.Start)
 	}
 
 	for _, p := range v.Phases {
 		out.Phases = append(out.Phases, VerdictPhase{
-			Kind: p.Kind, FromS: milli(p.From * seconds), ToS: milli(p.To * seconds),
-			RateBytesPerMin: whole(p.Rate * perMin),
-			FromStep:        milli(p.From * steps), ToStep: milli(p.To * steps),
-			RateBytesPerStep: whole(p.Rate * perStep),
+			Kind: p.Kind, From: milli(p.From), To: milli(p.To), Rate: whole(p.Rate * perUnit),
 		})
 	}
 
@@ -180,34 +155,24 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 			Share: v.Spikes.Share, HeightBytes: math.Round(v.Spikes.Height), Spans: []SpikeSpan{},
 		}
 		for _, s := range v.Spikes.Spans {
-			out.Spikes.Spans = append(out.Spikes.Spans, SpikeSpan{
-				FromS: milli(s.From * seconds), ToS: milli(s.To * seconds),
-				FromStep: milli(s.From * steps), ToStep: milli(s.To * steps),
-			})
+			out.Spikes.Spans = append(out.Spikes.Spans, SpikeSpan{milli(s.From), milli(s.To)})
 		}
 	}
 
 	return out
 }
 
-// RateInterval is the 95% interval of the rate by minute or step; nil where it is unknown.
-func (v *Verdict) RateInterval() (low, high *float64) {
-	if v.RateLowPerStep != nil || v.RateHighPerStep != nil {
-		return v.RateLowPerStep, v.RateHighPerStep
-	}
-	return v.RateLow, v.RateHigh
-}
-
 // InSteps reports whether the series is in training steps.
-func (v *Verdict) InSteps() bool { return v.WatchLongerSteps != nil }
+func (v *Verdict) InSteps() bool { return v.Axis == AxisSteps }
 
 // whole is a number of bytes; nil if it is not finite.
-func whole(bytes float64) *float64 { return finite(math.Round(bytes)) }
+func whole(bytes float64) *float64 { return Finite(math.Round(bytes)) }
 
 // milli is a number of seconds or steps with three decimals; nil if it is not finite.
-func milli(x float64) *float64 { return finite(math.Round(x*1000) / 1000) }
+func milli(x float64) *float64 { return Finite(math.Round(x*1000) / 1000) }
 
-func finite(x float64) *float64 {
+// Finite returns a pointer to a number; nil if it is not finite.
+func Finite(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil
 	}

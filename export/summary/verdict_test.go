@@ -51,10 +51,10 @@ func parsed(t *testing.T, text string) (keys map[string]any) {
 func TestVerdictOf(t *testing.T) {
 	t.Run("steps", func(t *testing.T) {
 		want := parsed(t,
-			`{"verdict": "leak", "why_code": "after-warm-up", "rate_bytes_per_step": 1000, "rate_low_bytes_per_step": 900, "rate_high_bytes_per_step": 1100, "bound_bytes_per_step": 1080,
-		"plateau_from_step": 300.123, "segment_steps": 3300, "restarted_at_step": 12, "level_bytes": 5e9, "level_at_step": 1800.5, "levels_off_at_bytes": 6e9,
-		"to_limit_steps": 1000, "to_limit_low_steps": 900, "to_limit_high_steps": 1100, "watch_longer_steps": 60, "spikes": {"share": 0.25, "height_bytes": 1e9, "spans": [{"from_step": 600, "to_step": 601.5}]},
-		"phases": [{"kind": "warm-up", "from_step": 12, "to_step": 300, "rate_bytes_per_step": 5000}, {"kind": "growth", "from_step": 300, "to_step": 3600, "rate_bytes_per_step": 1000}]}`)
+			`{"verdict": "leak", "axis": "step", "why_code": "after-warm-up", "rate_bytes": 1000, "rate_low_bytes": 900, "rate_high_bytes": 1100, "bound_bytes": 1080,
+		"plateau_from": 300.123, "segment": 3300, "restarted_at": 12, "level_bytes": 5e9, "level_at": 1800.5, "levels_off_at_bytes": 6e9,
+		"to_limit": 1000, "to_limit_low": 900, "to_limit_high": 1100, "watch_longer": 60, "spikes": {"share": 0.25, "height_bytes": 1e9, "spans": [{"from": 600, "to": 601.5}]},
+		"phases": [{"kind": "warm-up", "from": 12, "to": 300, "rate_bytes": 5000}, {"kind": "growth", "from": 300, "to": 3600, "rate_bytes": 1000}]}`)
 		v := VerdictOf(judged(), AxisSteps)
 		if got := keysOf(t, v); !reflect.DeepEqual(got, want) {
 			t.Errorf("got  %v\nwant %v", got, want)
@@ -73,7 +73,7 @@ func TestVerdictOf(t *testing.T) {
 			Longer: 90, Start: 5,
 		}
 		want := parsed(t,
-			`{"verdict": "too-short", "why_code": "too-short", "watch_longer_s": 90, "phases": []}`)
+			`{"verdict": "too-short", "axis": "s", "why_code": "too-short", "watch_longer": 90, "phases": []}`)
 		if got := keysOf(t, VerdictOf(unknown, AxisSeconds)); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %v", got)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
 )
 
 const (
@@ -115,9 +116,9 @@ func program(s *summary.Summary) string {
 func heapModeOf(s *summary.Summary) string {
 	switch o := s.Overhead; {
 	case o == nil || !HeapKnown(s):
-		return HeapMode(summary.HeapFull)
+		return HeapMode(growth.HeapFull)
 	case o.InBursts():
-		return HeapMode(summary.HeapBursts)
+		return HeapMode(growth.HeapBursts)
 	default:
 		return HeapMode(o.Mode)
 	}

@@ -47,8 +47,8 @@ func TestGPULines(t *testing.T) {
 	d := summary.GPUMemory{
 		Verdict: summary.Verdict{
 			Class: verdict.ClassLeak, WhyCode: verdict.ReasonAfterWarmup,
-			RateBytesPerMin: known(5.0 * (1 << 20)), RateLow: known(4.9 * (1 << 20)),
-			RateHigh: known(5.1 * (1 << 20)), SecondsToLimit: known(3600.0),
+			Rate: known(5.0 * (1 << 20)), RateLow: known(4.9 * (1 << 20)),
+			RateHigh: known(5.1 * (1 << 20)), ToLimit: known(3600.0),
 		},
 		Judged: summary.GPUAllocated, Diagnosis: "retained-tensors",
 		Reason: "libnvidia-ml.so.1 is not there",

@@ -28,7 +28,7 @@ func Limits(s *summary.Summary) []string {
 	from, o := FromBursts(s.Overhead), s.Overhead
 	say(from != "", "Allocation sites of the heap are known from %s. A larger --overhead, or off, "+
 		"probes more of it.", from)
-	say(o != nil && o.Mode == summary.HeapOff && len(o.Changes) > 0 && HeapKnown(s),
+	say(o != nil && o.Mode == growth.HeapOff && len(o.Changes) > 0 && HeapKnown(s),
 		"In the end the heap was not probed, as that would have cost more than the limit: its "+
 			"growth since then has no stacks.")
 

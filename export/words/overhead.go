@@ -8,6 +8,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
 )
 
 // OverheadLines describes the overhead of tracing, and how it changed the training steps. It is
@@ -88,7 +89,7 @@ func OverheadShort(o *summary.Overhead) string {
 		parts = append(parts, "slows the job by "+units.Percent(*o.Slowdown))
 	}
 
-	if o.Mode == summary.HeapBursts || o.Mode == summary.HeapOff {
+	if o.Mode == growth.HeapBursts || o.Mode == growth.HeapOff {
 		parts = append(parts, HeapMode(o.Mode))
 	}
 
@@ -111,12 +112,12 @@ func Sampling(interval uint64) string {
 	return "one sample every " + units.Bytes(float64(interval))
 }
 
-// HeapMode describes a mode of source heap, one of the constants summary.Heap….
-func HeapMode(mode string) string {
+// HeapMode describes a mode of source heap.
+func HeapMode(mode growth.HeapMode) string {
 	switch mode {
-	case summary.HeapBursts:
+	case growth.HeapBursts:
 		return "heap sampled in bursts"
-	case summary.HeapOff:
+	case growth.HeapOff:
 		return "heap not probed"
 	}
 	return "heap probed all the time"
@@ -138,9 +139,9 @@ func HeapProbed(s *summary.Summary) string {
 	switch {
 	case o == nil || !HeapKnown(s):
 		return ""
-	case o.Bursts == 0 && o.Mode == summary.HeapOff:
+	case o.Bursts == 0 && o.Mode == growth.HeapOff:
 		return "at first, not in the end"
-	case o.Bursts == 0 && o.Mode == summary.HeapBursts:
+	case o.Bursts == 0 && o.Mode == growth.HeapBursts:
 		return "for " + units.ShortSeconds(o.OpenS) + ", without a burst since"
 	case o.Bursts == 0:
 		return "all the time"
@@ -149,9 +150,9 @@ func HeapProbed(s *summary.Summary) string {
 	text := fmt.Sprintf("in %s, %s of %s", units.Plural(o.Bursts, "burst", "bursts"),
 		units.ShortSeconds(o.OpenS), units.ShortSeconds(s.DurationS-s.BeganS()))
 	switch o.Mode {
-	case summary.HeapFull:
+	case growth.HeapFull:
 		text += ", all the time in the end"
-	case summary.HeapOff:
+	case growth.HeapOff:
 		text += ", not at all in the end"
 	}
 

@@ -16,7 +16,7 @@ func known[T any](value T) *T { return &value }
 func inBursts() summary.Overhead {
 	return summary.Overhead{
 		Limit: 0.03, Slowdown: known(0.019), OwnS: 4.2, OwnLimitS: 6,
-		Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
+		Mode: growth.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
 		StepBeforeS: known(0.1821), StepBetweenS: known(0.1823), StepSinceS: known(0.1839),
 	}
 }
@@ -40,7 +40,7 @@ func TestOverheadLines(t *testing.T) {
 		},
 		"full": {
 			func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.Limit, o.OwnLimitS = summary.HeapFull, 0, 0.0025, 3
+				o.Mode, o.Bursts, o.Limit, o.OwnLimitS = growth.HeapFull, 0, 0.0025, 3
 			},
 			[]string{
 				"slows the job by 1.9% (limit 0.25%); allocscope itself uses 0.014 of a core " +
@@ -50,13 +50,13 @@ func TestOverheadLines(t *testing.T) {
 		},
 		"snapshots left out": {
 			func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.LeftOutSnapshots, o.StepSinceS = summary.HeapFull, 0, 24, nil
+				o.Mode, o.Bursts, o.LeftOutSnapshots, o.StepSinceS = growth.HeapFull, 0, 24, nil
 			},
 			[]string{share + ", with 24 snapshots left out to save CPU time; heap probed all the time"},
 		},
 		"full again": {
 			func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.OpenS = summary.HeapFull, 1, 0.12
+				o.Mode, o.Bursts, o.OpenS = growth.HeapFull, 1, 0.12
 				o.StepBeforeS, o.StepBetweenS = nil, nil
 			},
 			[]string{share + "; heap probed in 1 burst, 0.12 s of 300 s, all the time in the end"},
@@ -68,7 +68,7 @@ func TestOverheadLines(t *testing.T) {
 			func(o *summary.Overhead) { o.Slowdown, o.StepBeforeS = nil, nil }, []string{step},
 		},
 		"off": {
-			func(o *summary.Overhead) { o.Mode, o.StepSinceS = summary.HeapOff, nil },
+			func(o *summary.Overhead) { o.Mode, o.StepSinceS = growth.HeapOff, nil },
 			[]string{share + "; heap probed in 11 bursts, 5.4 s of 300 s, not at all in the end"},
 		},
 		"not measured": {
@@ -88,7 +88,7 @@ func TestOverheadLines(t *testing.T) {
 		s := summary.Summary{
 			DurationS: 300,
 			Overhead: &summary.Overhead{
-				Limit: 0.03, Slowdown: known(0.019), OwnS: 4.2, Mode: summary.HeapOff,
+				Limit: 0.03, Slowdown: known(0.019), OwnS: 4.2, Mode: growth.HeapOff,
 			},
 			Sources: []summary.Source{{Name: "heap", State: summary.SourceOff}},
 		}
@@ -129,11 +129,11 @@ func TestStepLine(t *testing.T) {
 
 func TestOverheadShort(t *testing.T) {
 	o := inBursts()
-	full, free := o, summary.Overhead{Mode: summary.HeapFull}
-	full.Mode = summary.HeapFull
+	full, free := o, summary.Overhead{Mode: growth.HeapFull}
+	full.Mode = growth.HeapFull
 	for want, o := range map[string]*summary.Overhead{
 		"slows the job by 1.9%, heap sampled in bursts": &o, "slows the job by 1.9%": &full,
-		"heap not probed": {Mode: summary.HeapOff},
+		"heap not probed": {Mode: growth.HeapOff},
 	} {
 		if got := OverheadShort(o); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -150,7 +150,7 @@ func TestFromBursts(t *testing.T) {
 	if got := FromBursts(&o); got != bursts {
 		t.Errorf("%q, want %q", got, bursts)
 	}
-	full := summary.Overhead{Mode: summary.HeapFull, LagS: 60}
+	full := summary.Overhead{Mode: growth.HeapFull, LagS: 60}
 	if got := FromBursts(nil) + FromBursts(&full); got != "" {
 		t.Errorf("says %q of a heap that was probed all the time", got)
 	}

@@ -81,7 +81,7 @@ const maxRatio = 1000
 // beside compares a rate with the rates of the ranks that do not stand out.
 func (r Ranks) beside(v summary.Verdict, out int) string {
 	others := fmt.Sprintf("the other %d", r.Judged-out)
-	rate, median := *v.RateBytesPerMin, *r.Others
+	rate, median := *v.Rate, *r.Others
 	if ratio := rate / median; median > 0 && ratio < maxRatio {
 		return fmt.Sprintf("%sx as fast as %s (median %s/min)", ratioText(ratio), others,
 			units.Signed(median))
@@ -186,7 +186,7 @@ func RankRate(v summary.Verdict) (rate, interval string) {
 		return "?", ""
 	}
 	text = strings.TrimSuffix(text, rateUnit(v))
-	if *v.RateBytesPerMin > 0 && strings.ContainsAny(text, "123456789") {
+	if *v.Rate > 0 && strings.ContainsAny(text, "123456789") {
 		text = "+" + text
 	}
 	return text, strings.TrimPrefix(interval, "95% CI ")

@@ -343,8 +343,8 @@ func limitText(s *summary.Summary) string {
 	}
 
 	var about []string
-	if s.SecondsToLimit != nil {
-		about = append(about, clockAt(s, *s.SecondsToLimit))
+	if s.ToLimit != nil {
+		about = append(about, clockAt(s, *s.ToLimit))
 	}
 	if s.Limit != nil {
 		about = append(about, LimitName(*s.Limit))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
@@ -36,7 +37,7 @@ func TestResultOf(t *testing.T) {
 					t.Errorf("is cut: %s", line)
 				}
 			}
-			mustBeGolden(t, filepath.Join("results", name+".txt"), strings.Join(lines, "\n")+"\n")
+			exporttest.Golden(t, filepath.Join("results", name+".txt"), strings.Join(lines, "\n")+"\n")
 		})
 	}
 }
@@ -124,7 +125,7 @@ func TestLongNote(t *testing.T) {
 	}}
 	result := ResultOf(s, Place{Dir: "allocscope-ranks", Sudo: true})
 	mustFit(t, result)
-	mustBeGolden(t, "results/ranks-note.txt", strings.Join(result.Lines(nil), "\n")+"\n")
+	exporttest.Golden(t, "results/ranks-note.txt", strings.Join(result.Lines(nil), "\n")+"\n")
 }
 
 func readSummary(t *testing.T, path string) *summary.Summary {
@@ -170,11 +171,7 @@ func TestLongResult(t *testing.T) {
 	s.Ended = summary.EndedExit
 	s.Sources = []summary.Source{{Name: "heap", State: summary.SourceFailed, Reason: long}}
 
-	for _, class := range []verdict.Class{
-		verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
-		verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
-		verdict.ClassWrongProcess,
-	} {
+	for _, class := range allClasses {
 		s.Class, s.WhyCode = class, verdict.Reason(long)
 		mustFit(t, ResultOf(s, Place{Dir: "dir"}))
 	}

@@ -86,16 +86,15 @@ func Pace(v summary.Verdict) string {
 // paceRate is the Rate with its sign, and by the day where it is slow; empty where it is unknown.
 func paceRate(v summary.Verdict) string {
 	rate, interval := RateParts(v)
-	value := firstKnown(v.RateBytesPerMin, v.RateBytesPerStep)
-	if value == nil {
+	if v.Rate == nil {
 		return ""
 	}
 
 	note := interval
-	if *value > 0 && strings.ContainsAny(strings.Fields(rate)[0], "123456789") {
+	if *v.Rate > 0 && strings.ContainsAny(strings.Fields(rate)[0], "123456789") {
 		rate = "+" + rate
-		if *value < slowRate && !v.InSteps() {
-			note = joined(interval, perDay(*value))
+		if *v.Rate < slowRate && !v.InSteps() {
+			note = joined(interval, perDay(*v.Rate))
 		}
 	}
 	return rate + inParentheses(note)
@@ -120,21 +119,18 @@ func otherPace(v summary.Verdict) string {
 
 // since is the part of the series that the verdict is about.
 func since(v summary.Verdict) string {
-	from := firstKnown(v.PlateauFromS, v.PlateauFromStep)
-	restart := firstKnown(v.RestartedAtS, v.RestartedAtStep)
-	length := firstKnown(v.SegmentS, v.SegmentSteps)
 	text := ""
 	switch {
-	case length != nil && *length > 0:
-		text = " for " + lengthText(*length, v.InSteps())
-	case from != nil:
-		text = " since " + units.Point(*from, v.InSteps())
+	case v.Segment != nil && *v.Segment > 0:
+		text = " for " + lengthText(*v.Segment, v.InSteps())
+	case v.PlateauFrom != nil:
+		text = " since " + units.Point(*v.PlateauFrom, v.InSteps())
 	}
 	if slices.ContainsFunc(v.Phases, isWarmup) {
 		text += " after a warm-up"
 	}
-	if restart != nil {
-		text += ", after a restart at " + units.Point(*restart, v.InSteps())
+	if v.RestartedAt != nil {
+		text += ", after a restart at " + units.Point(*v.RestartedAt, v.InSteps())
 	}
 	return text
 }
@@ -190,15 +186,14 @@ func suspectedText(v summary.Verdict) string {
 // stableText names the smallest leak that a plateau excludes.
 func stableText(v summary.Verdict) string {
 	text := ""
-	low, high := v.RateInterval()
-	if low != nil && *low > 0 {
+	if v.RateLow != nil && *v.RateLow > 0 {
 		text = "the residual growth is not proven to last; "
 	}
 
 	// Two bounds would confuse: the upper end of the interval is the larger one.
-	bound := firstKnown(v.BoundBytesPerMin, v.BoundBytesPerStep)
-	if bound != nil && high != nil && *bound > 0 && *high > *bound {
-		bound = high
+	bound := v.Bound
+	if bound != nil && v.RateHigh != nil && *bound > 0 && *v.RateHigh > *bound {
+		bound = v.RateHigh
 	}
 	switch {
 	case bound == nil:
@@ -229,7 +224,7 @@ func noDataText(v summary.Verdict) string {
 // longerText fills a format with how much longer to watch. It is empty where that is not known, and
 // where it is too long to be an advice.
 func longerText(v summary.Verdict, format string) string {
-	longer := firstKnown(v.WatchLongerS, v.WatchLongerSteps)
+	longer := v.WatchLonger
 	if longer == nil || *longer == 0 || !v.InSteps() && *longer > maxLongerSeconds {
 		return ""
 	}
@@ -263,9 +258,7 @@ func LimitLine(v summary.Verdict, limit string) string {
 // no limit is known, or nothing grows. The condition is "at this rate" where the verdict does not
 // prove the growth, else empty.
 func TimeToLimit(v summary.Verdict) (when, condition string) {
-	to := firstKnown(v.SecondsToLimit, v.StepsToLimit)
-	low := firstKnown(v.SecondsToLimitLow, v.StepsToLimitLow)
-	high := firstKnown(v.SecondsToLimitHigh, v.StepsToLimitHigh)
+	to, low, high := v.ToLimit, v.ToLimitLow, v.ToLimitHigh
 
 	switch {
 	case to == nil:
@@ -316,24 +309,22 @@ func perDay(bytesPerMin float64) string { return units.Bytes(24*60*bytesPerMin) 
 // RateParts are the rate and its interval, with as many decimals as the width of the interval
 // warrants: "572.2 MiB/min" and "95% CI 567.8-576.6". They are empty where they are unknown.
 func RateParts(v summary.Verdict) (rate, interval string) {
-	value := firstKnown(v.RateBytesPerMin, v.RateBytesPerStep)
-	if value == nil {
+	if v.Rate == nil {
 		return "", ""
 	}
 
-	least, most := v.RateInterval()
-	if least == nil || most == nil {
-		return fmt.Sprintf("%.3g", *value/bytesPerMiB) + rateUnit(v), ""
+	if v.RateLow == nil || v.RateHigh == nil {
+		return fmt.Sprintf("%.3g", *v.Rate/bytesPerMiB) + rateUnit(v), ""
 	}
 
-	low, high := *least/bytesPerMiB, *most/bytesPerMiB
+	low, high := *v.RateLow/bytesPerMiB, *v.RateHigh/bytesPerMiB
 	decimals := 4
 	if width := high - low; width > 0 {
 		decimals = min(max(1-int(math.Floor(math.Log10(width))), 0), 4)
 	}
 
 	interval = units.Interval(units.Fixed(low, decimals), units.Fixed(high, decimals))
-	return units.Fixed(*value/bytesPerMiB, decimals) + rateUnit(v), "95% CI " + interval
+	return units.Fixed(*v.Rate/bytesPerMiB, decimals) + rateUnit(v), "95% CI " + interval
 }
 
 func rateUnit(v summary.Verdict) string {
@@ -341,14 +332,6 @@ func rateUnit(v summary.Verdict) string {
 		return " MiB/step"
 	}
 	return " MiB/min"
-}
-
-// firstKnown is the first of two values that is not nil.
-func firstKnown(a, b *float64) *float64 {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // Reason is why a verdict has its class, in a few words.

@@ -6,9 +6,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/export/exporttest"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
+
+var allClasses = []verdict.Class{
+	verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
+	verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
+	verdict.ClassWrongProcess,
+}
 
 // unknownVerdict knows nothing but its class.
 func unknownVerdict(class verdict.Class, reason verdict.Reason) verdict.Verdict {
@@ -85,15 +92,11 @@ func TestVerdictLines(t *testing.T) {
 		}
 		fmt.Fprintf(&text, "== %s\n%s\n\n", c.name, strings.Join(lines, "\n"))
 	}
-	mustBeGolden(t, "verdicts.txt", text.String())
+	exporttest.Golden(t, "verdicts.txt", text.String())
 
 	// Whatever is unknown, no line speaks of it.
 	t.Run("unknown values are left out", func(t *testing.T) {
-		for _, class := range []verdict.Class{
-			verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
-			verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
-			verdict.ClassWrongProcess,
-		} {
+		for _, class := range allClasses {
 			for _, axis := range []summary.Axis{summary.AxisSeconds, summary.AxisSteps} {
 				v := summary.VerdictOf(unknownVerdict(class, "why"), axis)
 				lines := VerdictLines(v, "out of memory")
@@ -109,11 +112,7 @@ func TestVerdictLines(t *testing.T) {
 // All classes have names of their own, and so have two reasons.
 func TestName(t *testing.T) {
 	names := make(map[string]bool)
-	for _, class := range []verdict.Class{
-		verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
-		verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
-		verdict.ClassWrongProcess,
-	} {
+	for _, class := range allClasses {
 		names[Name(summary.Verdict{Class: class})] = true
 	}
 	freed := summary.Verdict{Class: verdict.ClassLeak, WhyCode: verdict.ReasonFragmentation}

@@ -118,7 +118,7 @@ func (l leak) check(s *summary.Summary, truth float64) (said string, err error) 
 		return "", err
 	}
 
-	rate := *cmp.Or(s.RateBytesPerMin, new(float64)) / (1 << 20)
+	rate := *cmp.Or(s.Rate, new(float64)) / (1 << 20)
 	share := *cmp.Or(first.Share, new(float64))
 	if rate < truth/2 || rate > truth*2 || share < 0.5 {
 		return "", fmt.Errorf("%.0f MiB/min, %.0f%% of them there; the program counts %.0f MiB/min",

@@ -31,8 +31,8 @@ var layers = [][]string{
 
 	{"docs/reference/schema"},
 	{
-		"export/folder", "export/page", "export/page/origin", "export/page/pagetest", "export/rows",
-		"export/series",
+		"export/exporttest", "export/folder", "export/page", "export/page/origin",
+		"export/page/pagetest", "export/rows", "export/series",
 	},
 	{"export/units"},
 	{"export/profile"},

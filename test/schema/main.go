@@ -148,8 +148,6 @@ var fieldConstants = map[string]string{
 	"Summary.ended":       "export/summary.Ended…",
 	"Note.code":           "export/summary.Note…",
 	"Source.state":        "export/summary.Source…",
-	"Overhead.mode":       "export/summary.Heap…",
-	"OverheadChange.mode": "export/summary.Heap…",
 	"Limit.of":            "growth.Limit…",
 	"ProcessStatus.limit": "growth.Limit…",
 	"GPUCurve.name":       "growth/gpu.CurveName",

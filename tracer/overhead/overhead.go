@@ -5,17 +5,8 @@ package overhead
 import (
 	"time"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
-)
-
-// HeapMode is how the heap is probed.
-type HeapMode = controller.Mode
-
-// The heap modes, the most expensive first.
-const (
-	HeapFull   = controller.Full   // every call is probed
-	HeapBursts = controller.Bursts // calls are probed in bursts, and their objects tracked between
-	HeapOff    = controller.Off    // even bursts cost too much, or source heap is off
 )
 
 // Limits of the overhead.
@@ -36,7 +27,7 @@ type Overhead struct {
 	// in the thread in which they took most. Own is the CPU time of allocscope since it has started
 	// up.
 	Traced, InProbes, Busiest, Own time.Duration
-	Mode                           HeapMode
+	Mode                           growth.HeapMode
 	// Interval is the sampling interval in force, in bytes.
 	Interval uint64
 	// Bursts is the number of bursts, and Open how long probes were open in all modes.

@@ -128,7 +128,7 @@ func (r *Runner) note(changes ...Change) {
 // apply opens and closes probes as decided.
 func (r *Runner) apply(d controller.Decision) error {
 	p := r.probes
-	burst := r.controller.Mode() != controller.Full
+	burst := r.controller.Mode() != growth.HeapFull
 	isOpen := p.IsOpen()
 	if p.TensorsAlone() {
 		d.Heap = d.Tensor
@@ -176,7 +176,7 @@ func (r *Runner) giveUp(cause error) {
 	defer r.mu.Unlock()
 	r.gaveUp = true
 	r.changes = append(r.changes, Change{
-		At: r.elapsed(), Mode: HeapOff,
+		At: r.elapsed(), Mode: growth.HeapOff,
 		OverheadChange: growth.OverheadChange{Reason: growth.OverheadFailed, Error: cause.Error()},
 	})
 }
@@ -189,7 +189,7 @@ func (r *Runner) Overhead() Overhead {
 
 	mode := r.controller.Mode()
 	if r.gaveUp {
-		mode = HeapOff
+		mode = growth.HeapOff
 	}
 	totals := r.controller.Totals()
 	return Overhead{

@@ -92,7 +92,7 @@ func testPlainStatus(t *testing.T) {
 	var out bytes.Buffer
 	s := NewStatusLine(New(&out))
 	cost := 0.019
-	overhead := &summary.Overhead{Slowdown: &cost, Limit: 0.03, Mode: summary.HeapBursts, Bursts: 3}
+	overhead := &summary.Overhead{Slowdown: &cost, Limit: 0.03, Mode: growth.HeapBursts, Bursts: 3}
 
 	snapshot := &growth.Snapshot{
 		LiveObjects: 12345,

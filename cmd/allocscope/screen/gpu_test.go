@@ -33,10 +33,10 @@ func onGPU() *State {
 		Suspect:   "most by train.py: remember (train.py:19)",
 		Verdict: &summary.Verdict{
 			Class: verdict.ClassLeak, WhyCode: "steady growth after warm-up",
-			RateBytesPerMin: known(3072.0 * (1 << 20)), RateLow: known(3050.0 * (1 << 20)),
-			RateHigh:       known(3100.0 * (1 << 20)),
-			SecondsToLimit: known(1000.0), SecondsToLimitLow: known(990.0),
-			SecondsToLimitHigh: known(1010.0),
+			Rate: known(3072.0 * (1 << 20)), RateLow: known(3050.0 * (1 << 20)),
+			RateHigh: known(3100.0 * (1 << 20)),
+			ToLimit:  known(1000.0), ToLimitLow: known(990.0),
+			ToLimitHigh: known(1010.0),
 		},
 	}
 

@@ -59,12 +59,12 @@ func leaking() *State {
 
 	s.Verdict = &summary.Verdict{
 		Class: verdict.ClassLeak, WhyCode: "steady growth after warm-up",
-		RateBytesPerMin: known(240.0 * (1 << 20)), RateLow: known(238.0 * (1 << 20)),
-		RateHigh: known(242.0 * (1 << 20)), SecondsToLimit: known(2000.0),
-		SecondsToLimitLow: known(1900.0), SecondsToLimitHigh: known(2100.0),
+		Rate: known(240.0 * (1 << 20)), RateLow: known(238.0 * (1 << 20)),
+		RateHigh: known(242.0 * (1 << 20)), ToLimit: known(2000.0),
+		ToLimitLow: known(1900.0), ToLimitHigh: known(2100.0),
 		Phases: []summary.VerdictPhase{
-			{Kind: verdict.PhaseWarmup, FromS: known(0.0), ToS: known(40.0)},
-			{Kind: verdict.PhaseGrowth, FromS: known(40.0), ToS: known(190.0)},
+			{Kind: verdict.PhaseWarmup, From: known(0.0), To: known(40.0)},
+			{Kind: verdict.PhaseGrowth, From: known(40.0), To: known(190.0)},
 		},
 	}
 
@@ -185,7 +185,7 @@ func testOverhead(t *testing.T) {
 		state := leaking()
 		share := 0.019
 		state.Command = c.command
-		state.Overhead = &summary.Overhead{Slowdown: &share, Mode: summary.HeapBursts, Bursts: 3}
+		state.Overhead = &summary.Overhead{Slowdown: &share, Mode: growth.HeapBursts, Bursts: 3}
 		text := ansi.Strip(Render(state, UIState{Width: c.width, Height: 50}))
 		mustShow(t, text, c.command+"  PID 4242", words.OverheadShort(state.Overhead),
 			"3m20s of 5m", "at 40s, sampled in bursts")

@@ -128,10 +128,10 @@ func axisLine(s *State, width int) string {
 	}
 	if s.Verdict != nil {
 		for _, p := range s.Verdict.Phases {
-			if p.FromS == nil || p.ToS == nil {
+			if p.From == nil || p.To == nil {
 				continue
 			}
-			from, room := max(0, at(*p.FromS)), min(at(*p.ToS), len(cells))
+			from, room := max(0, at(*p.From)), min(at(*p.To), len(cells))
 			if name := []rune("┴ " + string(p.Kind) + " "); from+len(name) <= room {
 				copy(cells[from:], name)
 			}

@@ -24,7 +24,7 @@ func inStorm() *summary.Overhead {
 	slowdown, inProbes := 0.019, 2.5
 	return &summary.Overhead{
 		Limit: 0.03, Slowdown: &slowdown, InProbesS: &inProbes, OwnS: 0.4, OwnLimitS: 2, TracedS: 50,
-		Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.5, LagS: 60, IntervalBytes: 64 << 10,
+		Mode: growth.HeapBursts, Bursts: 11, OpenS: 5.5, LagS: 60, IntervalBytes: 64 << 10,
 	}
 }
 
@@ -42,7 +42,7 @@ func TestOverheadResult(t *testing.T) {
 	mustSay(t, "the result", out.String(), append(words.OverheadLines(s),
 		"Stacks that grew since the baseline (heap from "+words.FromBursts(s.Overhead)+"):")...)
 	out.Reset()
-	s.Overhead = &summary.Overhead{Mode: summary.HeapFull}
+	s.Overhead = &summary.Overhead{Mode: growth.HeapFull}
 	if err := PrintDetails(&out, s, "folder"); err != nil || strings.Contains(out.String(),
 		"overhead") || !strings.Contains(out.String(), "since the baseline:\n") {
 		t.Errorf("without a limit prints %v\n%s", err, out.String())

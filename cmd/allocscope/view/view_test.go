@@ -89,7 +89,7 @@ func trace(t *testing.T) (path string, dir *folder.Folder) {
 		Process: summary.Process{PID: 4242, Command: "train <er>"},
 		Verdict: summary.Verdict{
 			Class: verdict.ClassLeak, WhyCode: "steady growth",
-			RateBytesPerMin: &rate,
+			Rate: &rate,
 		},
 		SnapshotsS: []float64{0, 90},
 	}

@@ -45,7 +45,9 @@ const (
 )
 
 // isBetweenBursts reports whether heap probes were closed since the last reading.
-func (c *Controller) isBetweenBursts() bool { return c.mode != Full && c.burst.phase == burstClosed }
+func (c *Controller) isBetweenBursts() bool {
+	return c.mode != growth.HeapFull && c.burst.phase == burstClosed
+}
 
 // advanceBurst opens and closes bursts. It ends a burst early where it took twice its plan, all of
 // the credit, or the rest of the minute.
@@ -100,7 +102,7 @@ func (c *Controller) openBurst() {
 	if c.untilNextBurst(p) > minWait {
 		return
 	}
-	if c.mode == Bursts && !p.fits {
+	if c.mode == growth.HeapBursts && !p.fits {
 		c.reduce(p, c.burst.use)
 		return
 	}
@@ -118,7 +120,7 @@ func (c *Controller) openBurst() {
 // finishBurst updates the forecast by a burst, and opens the probes if enough bursts were calm.
 func (c *Controller) finishBurst() {
 	b := c.burst
-	if c.mode == Off {
+	if c.mode == growth.HeapOff {
 		c.forecast = costForecast{}
 	}
 	c.forecast.add(b.use, b.length)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 // resonance is the length of the mean phase vector of times in a period: 1 if all agree, about
@@ -82,7 +84,7 @@ func TestBurstLength(t *testing.T) {
 		l.faults = 0
 		s := simulate(o, constant(l))
 		s.own = 0
-		s.run(t, 900).mustBeIn(t, Bursts)
+		s.run(t, 900).mustBeIn(t, growth.HeapBursts)
 		s.mustKeepToLimit(t, 60, 900)
 		s.mustHaveBursts(t, 60, 900)
 		totals := s.controller.Totals()

@@ -4,8 +4,8 @@
 //
 // # State machine
 //
-// A [Mode] is one of full, bursts and off. Coarser is mode full with a larger sampling interval: of
-// the powers of two from 4 KiB to 4 MiB, the finest that the budget pays for.
+// A [growth.HeapMode] is one of full, bursts and off. Coarser is mode full with a larger sampling
+// interval: of the powers of two from 4 KiB to 4 MiB, the finest that the budget pays for.
 //
 //		            (1)            (2)
 //		     off --------> full <-------> coarser
@@ -38,16 +38,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-)
-
-// A Mode is how the allocator is probed.
-type Mode string
-
-// The modes, the most expensive first.
-const (
-	Full   Mode = "full"   // every call is probed
-	Bursts Mode = "bursts" // calls are probed in short bursts
-	Off    Mode = "off"    // even bursts cost too much, or probing has not begun
 )
 
 // Options of a controller.
@@ -115,7 +105,7 @@ type Decision struct {
 // A Change is a change of the mode or of an interval: when since counting began, and why.
 type Change struct {
 	At   time.Duration
-	Mode Mode
+	Mode growth.HeapMode
 	growth.OverheadChange
 }
 
@@ -152,7 +142,7 @@ type Controller struct {
 	blocks  blocks
 	changes []Change
 
-	mode    Mode
+	mode    growth.HeapMode
 	started bool    // the first steps have been timed
 	full    backoff // until every call is probed again
 	fullAt  float64 // when mode full began
@@ -188,7 +178,7 @@ func New(o Options) *Controller {
 		steps:         steps{random: rand.New(rand.NewPCG(o.Seed, 1))},
 		tensor:        tensor{backoff: newBackoff(), interval: defaultInterval},
 		blocks:        blocks{isOpen: o.Blocks, interval: FirstBlockInterval, finest: defaultInterval},
-		mode:          Off,
+		mode:          growth.HeapOff,
 		full:          newBackoff(),
 		tuning:        probeTuning,
 		fullInterval:  defaultInterval,
@@ -230,7 +220,7 @@ func (c *Controller) Decide(r Reading) Decision {
 }
 
 func (c *Controller) decision() Decision {
-	isOpen := c.started && (c.mode == Full || c.burst.phase == burstOpen)
+	isOpen := c.started && (c.mode == growth.HeapFull || c.burst.phase == burstOpen)
 	d := Decision{
 		Heap:           c.options.Heap && isOpen,
 		Tensor:         c.options.Tensor && (isOpen || c.tensor.alwaysOpen),
@@ -260,7 +250,7 @@ func (c *Controller) wait() float64 {
 	switch {
 	case !c.options.Heap && !c.options.Tensor:
 		return closedWait
-	case !c.started, c.mode == Full, c.burst.phase == burstDetaching:
+	case !c.started, c.mode == growth.HeapFull, c.burst.phase == burstDetaching:
 		return openWait
 	case c.burst.phase == burstOpen:
 		return min(openWait, c.burst.from+c.burst.length-c.now)
@@ -271,7 +261,7 @@ func (c *Controller) wait() float64 {
 }
 
 // Mode returns the mode in force.
-func (c *Controller) Mode() Mode { return c.mode }
+func (c *Controller) Mode() growth.HeapMode { return c.mode }
 
 // change notes a change of the mode in force.
 func (c *Controller) change(why growth.OverheadChange) {
@@ -300,7 +290,7 @@ func (c *Controller) Changes() []Change {
 func (c *Controller) Totals() Totals {
 	open := c.open
 	switch {
-	case c.started && c.mode == Full:
+	case c.started && c.mode == growth.HeapFull:
 		open += c.now - c.fullAt
 	case c.burst.phase == burstOpen:
 		open += c.now - c.burst.from

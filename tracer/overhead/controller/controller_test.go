@@ -43,7 +43,7 @@ func TestLimit(t *testing.T) {
 				s.run(t, seconds)
 				s.mustKeepToLimit(t, 0, seconds)
 				s.mustHaveBursts(t, 1, seconds)
-				s.mustBeIn(t, Bursts)
+				s.mustBeIn(t, growth.HeapBursts)
 				if c.name != "trainer" {
 					continue
 				}
@@ -69,7 +69,7 @@ func TestLimit(t *testing.T) {
 			o.Limit = 0.001
 			s := simulate(o, constant(l))
 			s.own = 0
-			s.run(t, 7200).mustBeIn(t, Off)
+			s.run(t, 7200).mustBeIn(t, growth.HeapOff)
 			if share := s.costShare(60, 7200); share > 1.1*o.Limit || len(s.openings) < 12 {
 				t.Errorf("probes took %.3f%%, limit %.1f%%; %d openings in two hours", 100*share, 100*o.Limit,
 					len(s.openings))
@@ -80,7 +80,7 @@ func TestLimit(t *testing.T) {
 	t.Run("own CPU time does not close the probes of a sleeper", func(t *testing.T) {
 		s := simulate(all(1), constant(sleeper()))
 		s.own = 0.018 // nine times the program's own time
-		s.run(t, 600).mustBeIn(t, Full)
+		s.run(t, 600).mustBeIn(t, growth.HeapFull)
 		if len(s.changes) != 1 || s.openShare(10, 600) != 1 {
 			t.Errorf("open %.1f%% of the time, changes %v", 100*s.openShare(10, 600), s.changes)
 		}
@@ -111,7 +111,7 @@ func TestStorm(t *testing.T) {
 					s.openShare(begin+1, end) > 0.05 {
 					t.Errorf("in the storm probes were open %.1f%% of the time", 100*s.openShare(begin+1, end))
 				}
-				if c := s.changesBetween(begin, begin+1); len(c) != 1 || c[0].Mode == Full {
+				if c := s.changesBetween(begin, begin+1); len(c) != 1 || c[0].Mode == growth.HeapFull {
 					t.Errorf("in the storm's first second: %v", c)
 				}
 				share, bursts := s.openShare(end+100, 400), len(s.spacings(end))
@@ -134,7 +134,7 @@ func TestMode(t *testing.T) {
 				t.Errorf("%.0f calls a second: %d changes in half an hour: %v", calls, n, s.changes)
 			}
 			s.mustKeepToLimit(t, 0, 1800)
-			if s.controller.Mode() != Full {
+			if s.controller.Mode() != growth.HeapFull {
 				s.mustHaveBursts(t, 5, 1800)
 			}
 		}
@@ -156,7 +156,7 @@ func TestMode(t *testing.T) {
 	})
 
 	// 900 ns a call: 1.2 % and 2.4 % of 3 %, after an expensive minute.
-	for calls, want := range map[float64]Mode{13_000: Full, 26_000: Bursts} {
+	for calls, want := range map[float64]growth.HeapMode{13_000: growth.HeapFull, 26_000: growth.HeapBursts} {
 		t.Run("full again only with headroom: "+string(want), func(t *testing.T) {
 			s := simulate(Options{Heap: true, Limit: 0.03, Seed: 3, Costs: usual}, func(at float64) load {
 				if at < 60 {
@@ -178,7 +178,7 @@ func TestMode(t *testing.T) {
 					}
 					return sleeper()
 				}).run(t, 900)
-			s.mustBeIn(t, Full)
+			s.mustBeIn(t, growth.HeapFull)
 			spacings := s.spacings(700)
 			// The last opening is for good.
 			if len(spacings) != 3 || slices.Max(spacings[:2]) > 3.2*minSpacing+2 {
@@ -198,13 +198,13 @@ func TestMode(t *testing.T) {
 				return caller(5_000)
 			})
 			s.own = 0
-			s.run(t, 290).mustBeIn(t, Bursts)
-			s.run(t, 900).mustBeIn(t, Off)
+			s.run(t, 290).mustBeIn(t, growth.HeapBursts)
+			s.run(t, 900).mustBeIn(t, growth.HeapOff)
 			s.run(t, 20)
 			for n := len(s.openings); len(s.openings) == n; {
 				s.run(t, 1)
 			}
-			s.run(t, 1).mustBeIn(t, Bursts)
+			s.run(t, 1).mustBeIn(t, growth.HeapBursts)
 		}
 	})
 
@@ -212,7 +212,7 @@ func TestMode(t *testing.T) {
 		o := all(1)
 		o.Heap, o.Tensor = false, false
 		s := simulate(o, constant(trainer())).run(t, 60)
-		s.mustBeIn(t, Off)
+		s.mustBeIn(t, growth.HeapOff)
 		if s.wanted.Heap || s.wanted.Tensor || s.wanted.Blocks || len(s.changes) != 0 {
 			t.Errorf("decision %+v, changes %v", s.wanted, s.changes)
 		}
@@ -222,7 +222,7 @@ func TestMode(t *testing.T) {
 		s := simulate(all(1), constant(sleeper())).run(t, 60)
 		s.controller.Decide(Reading{At: s.reading.At, Entries: math.MaxUint64})
 		s.reading.Entries = 0
-		s.run(t, 400).mustBeIn(t, Full)
+		s.run(t, 400).mustBeIn(t, growth.HeapFull)
 	})
 }
 
@@ -234,13 +234,13 @@ func TestChanges(t *testing.T) {
 		return sleeper()
 	}).run(t, 500)
 	want := []struct {
-		mode   Mode
+		mode   growth.HeapMode
 		reason growth.OverheadReason
 	}{
-		{Full, growth.OverheadStarted},
-		{Bursts, growth.OverheadExpensive},
-		{Bursts, growth.OverheadFewTensors},
-		{Full, growth.OverheadCalm},
+		{growth.HeapFull, growth.OverheadStarted},
+		{growth.HeapBursts, growth.OverheadExpensive},
+		{growth.HeapBursts, growth.OverheadFewTensors},
+		{growth.HeapFull, growth.OverheadCalm},
 	}
 	if len(s.changes) != len(want) {
 		t.Fatalf("changes %+v", s.changes)

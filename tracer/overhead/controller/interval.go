@@ -75,7 +75,7 @@ func (c *Controller) isAuto() bool { return c.options.Interval == 0 }
 
 // interval returns the sampling interval in force, in bytes.
 func (c *Controller) interval() uint64 {
-	if c.started && c.mode != Full {
+	if c.started && c.mode != growth.HeapFull {
 		return c.burstInterval
 	}
 	return c.fullInterval

@@ -16,7 +16,7 @@ func (c *Controller) adjustMode(u timeUse) {
 	case !c.options.Heap && !c.options.Tensor:
 	case !c.started:
 		c.start()
-	case c.mode == Full:
+	case c.mode == growth.HeapFull:
 		c.checkFull()
 	default:
 		c.checkTensor()
@@ -46,7 +46,7 @@ func (c *Controller) start() {
 
 // enterFull begins to probe every call, with at least half of the credit.
 func (c *Controller) enterFull() {
-	c.mode, c.burst = Full, burst{}
+	c.mode, c.burst = growth.HeapFull, burst{}
 	c.budget.credit = max(c.budget.credit, creditSeconds*c.budget.rate()/2)
 	c.fullAt = c.now
 	c.tensor.alwaysOpen = false
@@ -88,9 +88,9 @@ func (c *Controller) recentUse() timeUse {
 
 // reduce enters mode bursts, or off where no burst fits.
 func (c *Controller) reduce(p burstPlan, recent timeUse) {
-	to, reason := Bursts, growth.OverheadExpensive
+	to, reason := growth.HeapBursts, growth.OverheadExpensive
 	if !p.fits {
-		to, reason = Off, growth.OverheadNoBurst
+		to, reason = growth.HeapOff, growth.OverheadNoBurst
 	}
 	if c.mode == to {
 		return

@@ -269,7 +269,7 @@ func (s *simulation) mustHaveBursts(t *testing.T, from, to float64) {
 	}
 }
 
-func (s *simulation) mustBeIn(t *testing.T, mode Mode) {
+func (s *simulation) mustBeIn(t *testing.T, mode growth.HeapMode) {
 	t.Helper()
 	if got := s.controller.Mode(); got != mode {
 		t.Errorf("after %.0f s: mode %s, want %s; changes %v", s.now, got, mode, s.changes)

@@ -14,7 +14,7 @@ func TestTensors(t *testing.T) {
 
 	t.Run("are probed all the time while they fit", func(t *testing.T) {
 		s := simulate(all(1), constant(few)).run(t, 300)
-		s.mustBeIn(t, Bursts)
+		s.mustBeIn(t, growth.HeapBursts)
 		if !s.wanted.Tensor || !s.controller.tensor.alwaysOpen {
 			t.Errorf("closed: %v", s.changes)
 		}
@@ -46,7 +46,7 @@ func TestTensors(t *testing.T) {
 		o.Heap = false
 		s := simulate(o, constant(trainer())).run(t, 300)
 		s.mustKeepToLimit(t, 0, 300)
-		s.mustBeIn(t, Bursts)
+		s.mustBeIn(t, growth.HeapBursts)
 		if s.wanted.Heap || len(s.changes) != 2 || s.changes[1].Source != "tensor" {
 			t.Errorf("heap open: %v, changes %v", s.wanted.Heap, s.changes)
 		}
@@ -86,7 +86,7 @@ func TestInterval(t *testing.T) {
 			l := load{cores: 1, isBound: true, calls: 10e6, bytes: bytes}
 			o := Options{Heap: true, Producer: true, Limit: 0.01, Costs: usual, Seed: 1}
 			s := simulate(o, constant(l)).run(t, 300)
-			s.mustBeIn(t, Full)
+			s.mustBeIn(t, growth.HeapFull)
 			s.mustKeepToLimit(t, 1, 300)
 			share, interval := s.costShare(60, 300)/o.Limit, s.wanted.Interval
 			if share < 0.05 && interval > finestInterval || share > 0.17 && interval < 1<<30 || bits.OnesCount64(interval) != 1 {
@@ -124,7 +124,7 @@ func TestInterval(t *testing.T) {
 			l := trainer()
 			l.tensors, l.bytes, l.tensorBytes = 0, bytes, 0
 			s := simulate(all(1), constant(l)).run(t, 400)
-			s.mustBeIn(t, Bursts)
+			s.mustBeIn(t, growth.HeapBursts)
 			interval := s.wanted.Interval
 			traps := 1e-9 * usual.Entry * l.calls
 			walking := func(interval uint64) float64 {
@@ -158,7 +158,7 @@ func TestInterval(t *testing.T) {
 	t.Run("is coarser while walks are what costs", func(t *testing.T) {
 		l := load{cores: 1, isBound: true, calls: 5_000, bytes: 3e9}
 		s := simulate(all(1), constant(l)).run(t, 300)
-		s.mustBeIn(t, Full)
+		s.mustBeIn(t, growth.HeapFull)
 		if s.wanted.Interval <= defaultInterval || s.openShare(10, 300) != 1 {
 			t.Errorf("interval %d, changes %v", s.wanted.Interval, s.changes)
 		}
@@ -177,7 +177,7 @@ func TestInterval(t *testing.T) {
 			s := simulate(all(1), constant(load{
 				cores: 0.1, calls: 50_000, bytes: 10 * bytes, // by second of CPU time
 			})).run(t, 8)
-			s.mustBeIn(t, Full)
+			s.mustBeIn(t, growth.HeapFull)
 			if got := s.wanted.Interval; got > finest || got < finest/4 {
 				t.Errorf("%.1f MB/s: one sample in %d bytes, want %d", bytes/1e6, got, finest)
 			}
@@ -228,7 +228,7 @@ func TestInterval(t *testing.T) {
 			}
 			return l
 		}).run(t, 3600)
-		s.mustBeIn(t, Full)
+		s.mustBeIn(t, growth.HeapFull)
 		if n := len(s.changes); n > 22 {
 			t.Errorf("%d changes in an hour", n)
 		}

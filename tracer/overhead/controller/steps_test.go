@@ -114,7 +114,7 @@ func TestThrottle(t *testing.T) {
 
 	t.Run("ignores steps of mode full", func(t *testing.T) {
 		s := simulate(all(1), constant(load{cores: 1, isBound: true, calls: 60_000, step: 0.01}))
-		for s.controller.Mode() != Bursts {
+		for s.controller.Mode() != growth.HeapBursts {
 			s.run(t, 0.1)
 		}
 		if n := s.controller.steps.recentProbed.count; n > 30 {

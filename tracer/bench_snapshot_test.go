@@ -76,9 +76,7 @@ func measureCommand(b *testing.B, path string) map[string]float64 {
 	command := exec.Command(path, "trace", "--pid", strconv.Itoa(target.PID()), "--interval", "1",
 		"--overhead", "off", "--output", folder)
 	lines, err := command.StderrPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 
 	metrics := make(map[string]float64)
 	began := time.Now()
@@ -119,9 +117,7 @@ func statusMiB(b *testing.B, pid int, field string) float64 {
 // mapsMiB is the kernel memory of the BPF maps that a process holds.
 func mapsMiB(b *testing.B, pid int) (total float64) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 
 	counted := make(map[string]bool)
 	for _, file := range files {
@@ -143,9 +139,7 @@ func mapsMiB(b *testing.B, pid int) (total float64) {
 // number reads the number behind a field's name.
 func number(b *testing.B, file, field string) float64 {
 	content, err := os.ReadFile(file)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 
 	_, after, found := strings.Cut(string(content), field)
 	words := strings.Fields(after)
@@ -154,9 +148,7 @@ func number(b *testing.B, file, field string) float64 {
 	}
 
 	value, err := strconv.ParseFloat(words[0], 64)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return value
 }
 
@@ -183,9 +175,7 @@ var shapes = []shape{
 func processorTime(t testing.TB) float64 {
 	t.Helper()
 	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now))
 	return float64(now.Nano()) / 1e6
 }
 
@@ -372,9 +362,7 @@ func BenchmarkFaultsAndScans(b *testing.B) {
 // stretch trains under a trace with these sources.
 func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stretch) {
 	s, err := tracer.Open(b.Context(), tracer.Options{PID: g.PID(), Sources: sources})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 
 	awaitTables(s)
 	handled := func() (ns float64) { return 0 }
@@ -398,9 +386,7 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 	took.samples = float64(sampledFaults(b, s)) / stretchSteps // nearly: it counts since tracing started
 	took.handled = (handled() - inProgram) / 1e6 / stretchSteps
 	mustLoseNothing(b, s)
-	if err := s.Close(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, s.Close())
 	return took
 }
 

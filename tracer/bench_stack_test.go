@@ -17,20 +17,14 @@ import (
 func runTime(b *testing.B, s *tracer.Session, name string) func() (ns, runs float64) {
 	b.Helper()
 	program, err := tracer.Kernel(s).Program(name)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	const statsRunTime = 0 // BPF_STATS_RUN_TIME, include/uapi/linux/bpf.h
 	stats, err := ebpf.EnableStats(statsRunTime)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() { stats.Close() })
 	return func() (ns, runs float64) {
 		stats, err := program.Stats()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 
 		return float64(stats.Runtime.Nanoseconds()), float64(stats.RunCount)
 	}
@@ -73,9 +67,7 @@ func BenchmarkTrackedAllocation(b *testing.B) {
 			ns, _ := read()
 			events := mustLoseNothing(b, s)
 			each[interval] = append(each[interval], ns/float64(events.Allocations))
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, s.Close())
 		}
 	}
 
@@ -89,9 +81,7 @@ func BenchmarkUnwindTables(b *testing.B) {
 	for range 5 {
 		began := time.Now()
 		s, err := tracer.Open(b.Context(), tracer.Options{PID: target.PID()})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 
 		opened = append(opened, milliseconds(began))
 		awaitTables(s)
@@ -100,9 +90,7 @@ func BenchmarkUnwindTables(b *testing.B) {
 		size = append(size, float64(tables.Bytes)/(1<<20))
 		rows = append(rows, float64(tables.Rows))
 		files = append(files, float64(tables.Files))
-		if err := s.Close(); err != nil {
-			b.Fatal(err)
-		}
+		must(b, s.Close())
 	}
 
 	b.ReportMetric(0, "ns/op")
@@ -118,14 +106,10 @@ func BenchmarkVerifier(b *testing.B) {
 	s := open(b, tracer.Options{PID: target.PID()})
 
 	programs, err := tracer.Kernel(s).AllPrograms()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	for name, program := range programs {
 		info, err := program.Info()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 
 		if n, ok := info.VerifiedInstructions(); ok {
 			b.Run(name, func(b *testing.B) {

@@ -133,18 +133,14 @@ func opening(name string, options tracer.Options) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID = pid
 		s, err := tracer.Open(b.Context(), options)
-		if err != nil {
-			b.Fatalf("%+v", err)
-		}
+		must(b, err)
 
 		awaitTables(s)
 		return func() {
 			if events := mustLoseNothing(b, s); events.Allocations == 0 {
 				b.Error("no allocation was seen")
 			}
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, s.Close())
 		}
 	}}
 }
@@ -157,9 +153,7 @@ func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64
 	return target.PID(), func() float64 {
 		target.Say("go")
 		ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 
 		return ns
 	}
@@ -200,18 +194,14 @@ func BenchmarkMappingPairs(b *testing.B) {
 			s.Sample()
 			own = append(own, float64(process.OwnCPUTime()-used)/float64(time.Since(began)))
 			mustLoseNothing(b, s)
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, s.Close())
 		}
 	}}}
 
 	nsPerPair := func() float64 {
 		target.Say(fmt.Sprintf("pairs %d 250", pairs))
 		ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		return ns
 	}
 	report(b, ways, compare(b, ways, target.PID(), nsPerPair), "ns-CPU/pair", "")
@@ -238,9 +228,7 @@ func BenchmarkForkedWorker(b *testing.B) {
 			}
 			nsPerPair := func() float64 {
 				ns, err := strconv.ParseFloat(ask("go"), 64)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must(b, err)
 				return ns
 			}
 
@@ -258,9 +246,7 @@ func BenchmarkForkedWorker(b *testing.B) {
 				after = append(after, nsPerPair())
 
 				ask("leave")
-				if err := s.Close(); err != nil {
-					b.Fatal(err)
-				}
+				must(b, s.Close())
 			}
 
 			b.ReportMetric(0, "ns/op")
@@ -299,9 +285,7 @@ func findMemleak() (way, error) {
 		// stdbuf, so that it reports at once that it has attached.
 		command := exec.Command("stdbuf", "-oL", path, "-p", strconv.Itoa(pid), quiet)
 		lines, err := command.StdoutPipe()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 
 		return startTool(b, command, bufio.NewScanner(lines), "Tracing")
 	}}, nil
@@ -310,9 +294,7 @@ func findMemleak() (way, error) {
 // startTool starts a command and waits until it prints that it is tracing. stop interrupts it and
 // waits for its end.
 func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready string) (stop func()) {
-	if err := command.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, command.Start())
 	b.Cleanup(func() { command.Process.Kill() })
 	var said []string
 	for !strings.HasPrefix(lines.Text(), ready) {
@@ -323,9 +305,7 @@ func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready stri
 		said = append(said, lines.Text())
 	}
 	return func() {
-		if err := command.Process.Signal(os.Interrupt); err != nil {
-			b.Fatal(err)
-		}
+		must(b, command.Process.Signal(os.Interrupt))
 
 		for lines.Scan() {
 			said = append(said, lines.Text())
@@ -346,9 +326,7 @@ func sampling(name string, s *tracer.Session, interval uint64) way {
 		}
 
 		return func() {
-			if err := probe.Close(links); err != nil {
-				b.Fatal(err)
-			}
+			must(b, probe.Close(links))
 		}
 	}}
 }
@@ -357,9 +335,7 @@ func sampling(name string, s *tracer.Session, interval uint64) way {
 func nsPerFault(b *testing.B, target *tracertest.Target) float64 {
 	target.Say("cost 1024")
 	ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return ns
 }
 
@@ -388,9 +364,7 @@ func following(name string, options tracer.Options, counts bpf.Counter, blocks b
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID, options.Sources = pid, []string{"cuda"}
 		s, err := tracer.Open(b.Context(), options)
-		if err != nil {
-			b.Fatalf("%+v", err)
-		}
+		must(b, err)
 		if awaitCUDA(b, s); blocks {
 			awaitBlocks(b, s)
 		}
@@ -400,9 +374,7 @@ func following(name string, options tracer.Options, counts bpf.Counter, blocks b
 				b.Error("nothing was seen")
 			}
 			mustLoseNothing(b, s)
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, s.Close())
 		}
 	}}
 }
@@ -461,9 +433,7 @@ func BenchmarkTensors(b *testing.B) {
 		before := probesRun(b, s)
 		trainer.train(steps, nothing)
 		perStep[source] = (probesRun(b, s) - before) / steps
-		if err := s.Close(); err != nil {
-			b.Fatal(err)
-		}
+		must(b, s.Close())
 
 		ways = append(ways, opening(source, options))
 	}
@@ -523,15 +493,11 @@ func measureCosts(b *testing.B, mode probe.Mode) calibrate.Costs {
 		MaxLive: kernel.DefaultMaxLive, MaxStacks: kernel.DefaultMaxStacks,
 		MaxFaults: kernel.MaxFaults, Mode: mode,
 	})
-	if err != nil {
-		b.Fatalf("%+v", err)
-	}
+	must(b, err)
 	defer k.Close()
 	period := source.FaultPeriod(kernel.DefaultInterval)
 	costs, err := overhead.MeasureCosts(b.Context(), k, period, time.Minute,
 		func(links []link.Link) { probe.Close(links) })
-	if err != nil {
-		b.Fatalf("%+v", err)
-	}
+	must(b, err)
 	return costs
 }

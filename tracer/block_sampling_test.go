@@ -60,9 +60,7 @@ func (b *orderLoop) end() {
 // blockInterval is the mean number of bytes between sampled blocks; 0: blocks are not followed.
 func blockInterval(t testing.TB, s *tracer.Session) (interval uint32) {
 	t.Helper()
-	if err := tracer.Kernel(s).BlockInterval.Get(&interval); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Kernel(s).BlockInterval.Get(&interval))
 	return interval
 }
 
@@ -183,9 +181,7 @@ func testBlockSamplingTotalsGoWithout(t *testing.T) {
 	s := traceBlocks(t, one, tracer.Options{Interval: 1})
 
 	one.do("hold weights 5 5000 0")
-	if err := tracer.Probing(s).FollowBlocks(false, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).FollowBlocks(false, 1))
 
 	two.do("driver " + libcuda(t))
 	mustAttach(t, s, two.PID())

@@ -161,9 +161,7 @@ func testBreakdownTreeStoppedProcesses(t *testing.T) {
 	child := fork(t, s, target, "0 fork")
 	runOrders(target, "1 hold 16", "0 hold 16")
 	for _, pid := range []int{child, target.PID()} {
-		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Kill(pid, unix.SIGSTOP))
 		t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGCONT) })
 	}
 
@@ -213,9 +211,7 @@ func sharedFile(t testing.TB, folder string) string {
 	name := fmt.Sprintf("allocscope-forks-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))
 	path := filepath.Join(folder, name)
 	t.Cleanup(func() { os.Remove(path) })
-	if err := os.WriteFile(path, make([]byte, 32<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, make([]byte, 32<<20), 0o600))
 	return path
 }
 

@@ -136,9 +136,7 @@ func rollup(t testing.TB, pid int) map[string]int64 {
 func kilobytes(t testing.TB, path string) map[string]int64 {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	sizes := make(map[string]int64)
 	for lines := bufio.NewScanner(file); lines.Scan(); {
@@ -157,9 +155,7 @@ func kilobytes(t testing.TB, path string) map[string]int64 {
 func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	t.Helper()
 	got, err := scanAll(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(got.Residents) == 0 {
 		t.Fatal("a snapshot without processes")
 	}
@@ -201,9 +197,7 @@ func treeTotal(s *growth.Snapshot) (sum int64) {
 func dataFile(t testing.TB, bytes int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "data.bin")
-	if err := os.WriteFile(path, make([]byte, bytes), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, make([]byte, bytes), 0o600))
 	return path
 }
 

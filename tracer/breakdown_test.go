@@ -114,9 +114,7 @@ func testBreakdownEachArenaRow(t *testing.T) {
 	got := balanced(t, s)
 	target.Say("info")
 	var info mallocInfo
-	if err := xml.Unmarshal([]byte(strings.Join(target.Await("done"), "\n")), &info); err != nil {
-		t.Fatal(err)
-	}
+	must(t, xml.Unmarshal([]byte(strings.Join(target.Await("done"), "\n")), &info))
 
 	want := info.free()
 	rows := make(map[string]int64)

@@ -54,9 +54,7 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 	p := openProcess(t, pid)
 	defer p.Close()
 	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	compared := make(map[string]bool)
 	for _, m := range maps {
@@ -65,9 +63,7 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 		}
 
 		file, memory := readMapped(t, p, m), make([]byte, m.Len())
-		if err := p.ReadMemory(m.Start, memory); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.ReadMemory(m.Start, memory))
 		compared[m.Path] = true
 		for i := range file {
 			if file[i] != memory[i] {
@@ -86,9 +82,7 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 func readMapped(t testing.TB, p *process.Process, m process.Mapping) []byte {
 	t.Helper()
 	f, err := p.OpenMapped(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	content := make([]byte, m.Len())
 	if n, err := f.ReadAt(content, int64(m.Offset)); n == 0 {
@@ -106,9 +100,7 @@ func testBreakpointsFork(t *testing.T) {
 
 	target.Say("go")
 	child, err := strconv.Atoi(target.Await("done")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	sizes := map[int64]float64{777: 0, 778: 50}
 	got := snapshot(t, s)
@@ -144,18 +136,12 @@ func testBreakpointsFork(t *testing.T) {
 func ownLibc(t *testing.T) string {
 	t.Helper()
 	path, err := exec.Command("gcc", "-print-file-name=libc.so.6").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	library, err := os.ReadFile(strings.TrimSpace(string(path)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "libc.so.6"), library, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(folder, "libc.so.6"), library, 0o755))
 	return folder
 }
 
@@ -175,9 +161,7 @@ func testBreakpointsWorker(t *testing.T) {
 
 			target.Say("fork")
 			child, err := strconv.Atoi(target.Await("done")[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if left := breakpoints(t, child); len(probed) == 0 || !slices.Equal(left, probed) {
 				t.Fatalf("the child has inherited %v of %v", left, probed)
 			}
@@ -245,21 +229,15 @@ func testBreakpointsRemapped(t *testing.T) {
 			}
 
 			probing := tracer.Probing(s)
-			if err := probing.CloseHeap(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, probing.CloseHeap())
 			target.Say("remap")
 			target.Await("done")
-			if err := probing.OpenHeap(true, 1); err != nil {
-				t.Fatal(err)
-			}
+			must(t, probing.OpenHeap(true, 1))
 
 			p := openProcess(t, target.PID())
 			defer p.Close()
 			maps, err := p.Maps()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, at := range breakpoints(t, target.PID()) {
 				if m, _ := process.FindMapping(maps, at); m.Path == other {
 					t.Errorf("%s has a breakpoint at %#x, and was never read", other, at)
@@ -272,12 +250,8 @@ func testBreakpointsRemapped(t *testing.T) {
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	content, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, content, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(to, content, 0o755))
 }
 
 func testBreakpointsJob(t *testing.T) {
@@ -294,9 +268,7 @@ func testBreakpointsJob(t *testing.T) {
 			"--overhead", "off", "--output", filepath.Join(t.TempDir(), "trace"))
 		var said bytes.Buffer
 		trace.Stdout, trace.Stderr = io.Discard, &said
-		if err := trace.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, trace.Start())
 
 		for _, r := range j.ranks {
 			eventually(t, "breakpoints are there", func() bool { return len(breakpoints(t, r.pid)) > 5 })

@@ -253,9 +253,7 @@ func testBurstsLargeObjects(t *testing.T) {
 	inBurst(t, target, s, order)
 
 	// The last call of a burst is not sampled, so that no probe sees its return.
-	if err := tracer.Probing(s).OpenHeap(true, 1<<30); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).OpenHeap(true, 1<<30))
 	runOrders(target, "keep 1 64")
 	closeHeap(t, s)
 	runOrders(target, order, "drop 1", fmt.Sprint("churn 5 ", size))
@@ -340,9 +338,7 @@ func testBurstsReusedAddressLoss(t *testing.T) {
 	}{{"bursts", true, false}, {"all the time", false, true}} {
 		target, s := startBursts(t)
 		for range 2 {
-			if err := tracer.Probing(s).OpenHeap(in.burst, 1); err != nil {
-				t.Fatal(err)
-			}
+			must(t, tracer.Probing(s).OpenHeap(in.burst, 1))
 			runOrders(target, "keep 300 1000")
 			closeHeap(t, s)
 			runOrders(target, "drop 300")
@@ -485,9 +481,7 @@ func testBurstsSnapshotWithinBurst(t *testing.T) {
 func testBurstsDeathsCallProbed(t *testing.T) {
 	target, s := startBursts(t)
 	inBurst(t, target, s, "keep 400 100")
-	if err := tracer.Probing(s).OpenHeap(false, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).OpenHeap(false, 1))
 
 	runOrders(target, "drop 150")
 	closeHeap(t, s)

@@ -51,26 +51,18 @@ func fillRoot(t *testing.T, program string) (root, inside string) {
 func copyInto(t *testing.T, root, from, to string) {
 	t.Helper()
 	raw, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	to = filepath.Join(root, to)
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, raw, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(to), 0o755))
+	must(t, os.WriteFile(to, raw, 0o755))
 }
 
 // childOf returns the only child of a process, as our PID namespace counts.
 func childOf(t *testing.T, pid int) int {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	child, err := strconv.Atoi(strings.TrimSpace(string(raw)))
 	if err != nil {
@@ -82,9 +74,7 @@ func childOf(t *testing.T, pid int) int {
 func namespace(t *testing.T, process any, kind string) string {
 	t.Helper()
 	link, err := os.Readlink(fmt.Sprintf("/proc/%v/ns/%s", process, kind))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return link
 }
 
@@ -151,17 +141,13 @@ func runContained(t *testing.T) {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	command := exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program,
 		"-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), inContainer+"="+namespace(t, "self", "pid"))
 	proc, err := os.Open("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer proc.Close()
 	command.ExtraFiles = []*os.File{proc}
 	out, err := command.CombinedOutput()
@@ -174,9 +160,7 @@ func runContained(t *testing.T) {
 func pidOutside(t *testing.T, pid int) int {
 	t.Helper()
 	entries, err := os.ReadDir(outsidesProc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	ours := namespace(t, "self", "pid")
 	for _, e := range entries {
@@ -267,9 +251,7 @@ func testContainerChildNotTraced(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "nested")
 	text := fmt.Sprintf("#!/bin/sh\n(while echo grow 8; do sleep 0.1; done) | "+
 		"unshare --pid --fork --kill-child %s\n", program)
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(script, []byte(text), 0o700))
 	parent := start(t, program)
 	s := open(t, tracer.Options{PID: parent.PID(), Children: true})
 	parent.Say("run " + script)

@@ -129,9 +129,7 @@ func testDeepNative(t *testing.T, calls int) {
 func testDeepPython(t *testing.T, calls int) {
 	source := tracertest.Source("recursion.py")
 	text, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	frame := func(mark string) pythonFrame {
 		before, _, _ := strings.Cut(string(text), "  # "+mark+"\n")

@@ -107,9 +107,7 @@ func traceFaults(t testing.TB, interval uint64) (target *tracertest.Target, prog
 func faultsOf(t testing.TB, s *tracer.Session, pid int) []source.Fault {
 	t.Helper()
 	faults, err := source.ReadFaults(tracer.Kernel(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return faults[uint32(pid)]
 }
 
@@ -122,9 +120,7 @@ func sampledFaults(t testing.TB, s *tracer.Session) int {
 func faultsSoFar(t testing.TB, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	_, fields, _ := strings.Cut(string(text), ") ")
 	var skip string
@@ -259,9 +255,7 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 func faultsIn(t *testing.T, pid int) int {
 	t.Helper()
 	stat, err := process.ReadStat(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return int(stat.MinorFaults + stat.MajorFaults)
 }
 
@@ -395,21 +389,15 @@ func dropCapabilities(t *testing.T) (restore func()) {
 	t.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var had, none [2]unix.CapUserData
-	if err := unix.Capget(&header, &had[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Capget(&header, &had[0]))
 
 	for i := range had {
 		none[i].Permitted = had[i].Permitted
 	}
-	if err := unix.Capset(&header, &none[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Capset(&header, &none[0]))
 
 	return func() {
-		if err := unix.Capset(&header, &had[0]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Capset(&header, &had[0]))
 	}
 }
 
@@ -417,9 +405,7 @@ func testFaultsCPU(t *testing.T) {
 	const pages = 10
 	target, _, s := traceFaults(t, everyFault)
 	var all unix.CPUSet
-	if err := unix.SchedGetaffinity(target.PID(), &all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SchedGetaffinity(target.PID(), &all))
 
 	for cpu := range len(all) * 64 {
 		if !all.IsSet(cpu) {
@@ -427,9 +413,7 @@ func testFaultsCPU(t *testing.T) {
 		}
 		var one unix.CPUSet
 		one.Set(cpu)
-		if err := unix.SchedSetaffinity(target.PID(), &one); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.SchedSetaffinity(target.PID(), &one))
 
 		before := sampledFaults(t, s)
 		target.Say(fmt.Sprint("many ", pages))

@@ -125,9 +125,7 @@ func testGPUAttachChildMemoryParent(t *testing.T) {
 func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	t.Parallel()
 	whole, err := os.ReadFile(libcuda(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	wrong := slicesOf(whole)
 	g := startCUDA(t)
@@ -135,9 +133,7 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 
 	for what, content := range wrong {
 		path := filepath.Join(t.TempDir(), "libcuda.so.1")
-		if err := os.WriteFile(path, content, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, content, 0o700))
 
 		g.do("map " + path)
 		eventually(t, what+" is named",
@@ -262,12 +258,8 @@ func testGPUAttachDetachLeavesNothing(t *testing.T) {
 func nvmlAnswers(t *testing.T, file string, lines ...string) {
 	t.Helper()
 	part := file + ".part"
-	if err := os.WriteFile(part, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(part, file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(part, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+	must(t, os.Rename(part, file))
 }
 
 // sampleUntil samples until the moment is as wanted. NVML is opened in the background.
@@ -337,9 +329,7 @@ func testNVMLProcessWithoutGPU(t *testing.T) {
 
 	moment, taken := s.Sample(), snapshot(t, s)
 	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if moment.GPUs != nil || moment.Processes[0].CudaDriver != growth.Unknown ||
 		taken.GPUMemory != nil || strings.Contains(string(maps), library) {

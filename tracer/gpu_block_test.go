@@ -209,9 +209,7 @@ func testBlocksHookDebian13(t *testing.T) {
 
 	ours := fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that Debian sees our files
 	blocks, err := filepath.Abs(tracertest.Source("blocks.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	target := startCommand(t, exec.Command(tracertest.Source("peers/inside.sh"), folder,
 		python, ours+blocks, strings.TrimPrefix(found[0], folder)))

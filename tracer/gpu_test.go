@@ -297,9 +297,7 @@ func testGPUPythonFramesBelow(t *testing.T) {
 func lossOf(t testing.TB, s *tracer.Session, kind growth.LossKind) (n uint64) {
 	t.Helper()
 	_, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for _, l := range losses {
 		if l.Kind == kind {

@@ -39,14 +39,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// must ends the test if something that it needs has failed.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+}
+
 // open starts a trace that ends with the test. Stacks are whole from the start.
 func open(t testing.TB, options tracer.Options) *tracer.Session {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	s, err := tracer.Open(t.Context(), options)
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -60,9 +66,7 @@ func open(t testing.TB, options tracer.Options) *tracer.Session {
 func snapshot(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	t.Helper()
 	snapshot, err := s.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return snapshot
 }
 
@@ -113,9 +117,7 @@ func mustHold(t testing.TB, got map[string][2]int64, truth []string) {
 func counters(t testing.TB, s *tracer.Session) (tracer.Events, []growth.Loss) {
 	t.Helper()
 	events, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return events, losses
 }
 
@@ -176,14 +178,10 @@ func startJob(t testing.TB, ranks int) *job {
 
 func fifo(t testing.TB, path string) *os.File {
 	t.Helper()
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(path, 0o600))
 
 	f, err := os.OpenFile(path, os.O_RDWR, 0) // which does not wait for a writer
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -272,9 +270,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 func descriptors(t testing.TB) int {
 	t.Helper()
 	names, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return len(names)
 }
 
@@ -301,9 +297,7 @@ func caller(stack *growth.Stack, program string) string {
 func lineWith(t *testing.T, comment string) int {
 	t.Helper()
 	raw, err := os.ReadFile(tracertest.Source("tensors.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	before, _, ok := strings.Cut(string(raw), "# "+comment+"\n")
 	if !ok {
@@ -315,14 +309,10 @@ func lineWith(t *testing.T, comment string) int {
 func copied(t *testing.T, library, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(library)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, content, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, content, 0o700))
 	return path
 }
 
@@ -335,9 +325,7 @@ type trainer struct{ *tracertest.Target }
 func startTrainer(t testing.TB, arguments ...string) trainer {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	if err := hasTorch(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, hasTorch())
 	arguments = append([]string{tracertest.Source("train.py")}, arguments...)
 	target := start(t, python, arguments...)
 	return trainer{target}
@@ -366,9 +354,7 @@ func awaitTables(s *tracer.Session) { tracer.Tables(s).Wait(context.Background()
 func openProcess(t testing.TB, pid int) *process.Process {
 	t.Helper()
 	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -384,39 +370,29 @@ func attach(s *tracer.Session, pid int) error {
 
 func mustAttach(t testing.TB, s *tracer.Session, pid int) {
 	t.Helper()
-	if err := attach(s, pid); err != nil {
-		t.Fatal(err)
-	}
+	must(t, attach(s, pid))
 }
 
 func mustDetach(t testing.TB, s *tracer.Session, pid int) {
 	t.Helper()
-	if err := tracer.Detach(s, pid); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Detach(s, pid))
 }
 
 func openBurst(t testing.TB, s *tracer.Session) {
 	t.Helper()
-	if err := tracer.Probing(s).OpenHeap(true, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).OpenHeap(true, 1))
 }
 
 func closeHeap(t testing.TB, s *tracer.Session) {
 	t.Helper()
-	if err := tracer.Probing(s).CloseHeap(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).CloseHeap())
 }
 
 // counted has the counts of the BPF programs since tracing started.
 func counted(t testing.TB, s *tracer.Session, what bpf.Counter) uint64 {
 	t.Helper()
 	values, err := kernel.ReadCounters(tracer.Kernel(s).Counters)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return values[what]
 }
 

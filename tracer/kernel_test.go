@@ -189,9 +189,7 @@ func ofPython(s *growth.Stack) []growth.Frame {
 func mustBeDeep(t *testing.T, frames []growth.Frame) {
 	t.Helper()
 	source, err := os.ReadFile(tracertest.Source("deep.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	lines := strings.Split(string(source), "\n")
 	want := []string{"mmap.mmap(", "work(times)"}

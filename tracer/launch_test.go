@@ -57,9 +57,7 @@ func TestLaunch(t *testing.T) {
 func writeShim(t testing.TB) *os.File {
 	t.Helper()
 	library, err := shim.Write(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { library.Close() })
 	return library
 }
@@ -508,9 +506,7 @@ func testLaunchMarkers(t *testing.T) {
 		tracer.Options{Interval: 512 << 10})
 	target.Await("done")
 	for _, interval := range []uint64{512 << 10, 32 << 20, 4 << 10, 1, 1 << 30, 0} {
-		if err := tracer.Probing(s).SetIntervals(interval, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tracer.Probing(s).SetIntervals(interval, 0))
 		got := semaphore(t, target.PID(), "allocscope_interval_semaphore")
 		if want := shim.MarkersOf(interval); int(got) != want {
 			t.Errorf("an interval of %d bytes is %d markers, want %d", interval, got, want)
@@ -581,17 +577,13 @@ func testLaunchUnheld(t *testing.T) {
 		"sleep 1000 & echo $!; echo ready; read line; /bin/true; echo done; read line"),
 		tracer.Options{Interval: 1})
 	other, err := strconv.Atoi(target.Await("ready")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = syscall.Kill(other, syscall.SIGKILL) })
 
 	eventually(t, "the other program is traced", func() bool { return s.IsTraced(other) })
 	at := symbolAt(t, other, holdSemaphore)
 	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", other), os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer memory.Close()
 	if _, err := memory.WriteAt([]byte{0, 0x80}, at); err != nil {
 		t.Fatal(err)
@@ -612,9 +604,7 @@ func semaphore(t testing.TB, pid int, name string) uint16 {
 	at := symbolAt(t, pid, name)
 
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer memory.Close()
 	var value [2]byte
 	if _, err := memory.ReadAt(value[:], at); err != nil {
@@ -628,19 +618,13 @@ func symbolAt(t testing.TB, pid int, name string) int64 {
 	t.Helper()
 	p := openProcess(t, pid)
 	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	i := slices.IndexFunc(maps, func(m process.Mapping) bool { return shim.HasName(m.Path) })
 	file, err := elf.Open(maps[i].Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	symbols, err := file.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	k := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
 	return int64(maps[i].Start + symbols[k].Value)
 }

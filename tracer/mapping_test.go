@@ -186,9 +186,7 @@ func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 func pagedFile(t testing.TB) string {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 
 	// one at a time: of pages that were written together the kernel maps all when one is touched
@@ -262,9 +260,7 @@ func testMappingsOfOtherAllocators(t *testing.T) {
 				}
 				target := startCommand(t, command)
 				s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-				if err := tracer.Probing(s).CloseHeap(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, tracer.Probing(s).CloseHeap())
 
 				target.Say("go")
 				truth := reported(t, target.Await("done"))
@@ -315,14 +311,10 @@ func mustMatchMaps(t *testing.T, totals growth.MappingTotals) {
 func mappedBytes(t *testing.T, pid int) (sum int64) {
 	t.Helper()
 	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer p.Close()
 	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, m := range maps {
 		if m.Path != "[heap]" && m.Path != "[uprobes]" {
 			sum += int64(m.End - m.Start)
@@ -361,9 +353,7 @@ print("done", flush=True)
 input()
 `, times, sizes+1))
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	if err := tracer.Kernel(s).LimitWalks(share); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Kernel(s).LimitWalks(share))
 	target.Say("go")
 	target.Await("done")
 

@@ -334,9 +334,7 @@ func trap(t *testing.T, program, mode string) (*growth.Snapshot, float64) {
 	target.Say("go")
 	truth := target.Await("done")
 	n, err := strconv.ParseFloat(strings.Join(truth, " "), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return snapshot(t, s), n
 }
 
@@ -366,9 +364,7 @@ func isInResolver(stack *growth.Stack) bool {
 func section(t *testing.T, program, name string) *elf.Section {
 	t.Helper()
 	file, err := elf.Open(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	return file.Section(name)
 }
@@ -377,9 +373,7 @@ func section(t *testing.T, program, name string) *elf.Section {
 func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 	t.Helper()
 	var id ebpf.MapID
-	if err := tracer.Kernel(s).Mappings.Lookup(uint32(pid), &id); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Kernel(s).Mappings.Lookup(uint32(pid), &id))
 
 	mappings, err := ebpf.NewMapFromID(id)
 	if err != nil {
@@ -387,9 +381,7 @@ func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 	}
 	defer mappings.Close()
 	var first bpf.Mapping
-	if err := mappings.Lookup(uint32(0), &first); err != nil {
-		t.Fatal(err)
-	}
+	must(t, mappings.Lookup(uint32(0), &first))
 	return first.Bias
 }
 

@@ -105,9 +105,7 @@ func (h host) mustFollow(size int64) {
 func testStacksLibraryDeletedLoading(t *testing.T) {
 	h := startHost(t)
 	path := h.load(buildPlugin(t, 112), "gone.so")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	h.mustFollow(112)
 }
 

@@ -63,9 +63,7 @@ func testObjectsOfStack(t *testing.T) {
 		PID: target.PID(), Stacks: [][]uint64{{1}, {2, stack.ID}}, From: from, To: to,
 		MaxSamples: 1000, Limit: time.Minute,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The first suspect has no objects. Of the second, 300 were allocated between the two moments.
 	if len(found) != 1 || found[0].Stack != 2 || found[0].Samples == 0 || found[0].Samples > 300 {
 		t.Fatalf("%+v, want one search of up to 300 samples", found)
@@ -93,9 +91,7 @@ func testObjectsOfTensors(t *testing.T) {
 	h.do("keep 40 5000", "keep 7 70000", "view", "save 50")
 
 	counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: h.PID()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := counted.Tensors.InCPPOnly; got != 50*4000 {
 		t.Errorf("C++ alone holds %d bytes, want %d", got, 50*4000)
 	}

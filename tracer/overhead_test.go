@@ -61,7 +61,5 @@ func testOverheadStormAllocationsLeft(t *testing.T) {
 
 func signal(t *testing.T, target *tracertest.Target, s syscall.Signal) {
 	t.Helper()
-	if err := syscall.Kill(target.PID(), s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(target.PID(), s))
 }

@@ -139,9 +139,7 @@ func testProducerShared(t *testing.T) {
 	for _, s := range sessions {
 		mustHold(t, held(snapshot(t, s)), truth)
 	}
-	if err := sessions[2].Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sessions[2].Close())
 
 	target.Say("go") // forged objects are claimed again
 	target.Await("done")
@@ -176,14 +174,10 @@ func testProducerOtherTool(t *testing.T) {
 	k, err := kernel.Load(kernel.Config{
 		MaxLive: 64, MaxStacks: 64, MaxFaults: 64, Mode: probe.Single,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer k.Close()
 	nothing, err := k.Program(bpf.ProgShimMarker)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	s := open(t, tracer.Options{PID: target.PID()})
 	var offset uint64
@@ -191,17 +185,11 @@ func testProducerOtherTool(t *testing.T) {
 	if _, err := fmt.Sscanf(line[strings.LastIndex(line, " "):], " 0x%x", &offset); err != nil {
 		t.Fatalf("%q: %v", line, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	executable, err := link.OpenExecutable(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	other, err := executable.Uprobe("", nothing, &link.UprobeOptions{Address: offset})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer other.Close()
 
 	s = open(t, tracer.Options{PID: target.PID(), Interval: 1})

@@ -34,9 +34,7 @@ const runArgument = `import sys; exec(compile(sys.argv[1], "frames.py", "exec"))
 func frames(t *testing.T, python ...string) *exec.Cmd {
 	t.Helper()
 	source, err := os.ReadFile(tracertest.Source("frames.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return exec.Command(python[0], append(python[1:], "-c", runArgument, string(source))...)
 }
 
@@ -179,9 +177,7 @@ func newestLibrary(t *testing.T) (library, home string) {
 
 		folder := filepath.Dir(filepath.Dir(line[1]))
 		found, err := filepath.Glob(filepath.Join(folder, "lib", "libpython3.*.so.1.0"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(found) == 1 {
 			library, home = found[0], folder // sorted by version
 		}

@@ -114,9 +114,7 @@ func testSeccompLater(t *testing.T) {
 	order(target, "filter")
 
 	before := counted(t, s, bpf.CountReturns)
-	if err := tracer.Probing(s).OpenHeap(false, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).OpenHeap(false, 1))
 	mustHoldAllocated(t, target, s)
 	if n := counted(t, s, bpf.CountReturns) - before; n != 0 {
 		t.Errorf("%d return probes have run in the filtered program", n)

@@ -324,12 +324,8 @@ func attachDying(t testing.TB, s *tracer.Session, after time.Duration) (pid int,
 	t.Helper()
 	target := exec.Command(tracertest.Build(t, "steps.c"))
 	input, err := target.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := target.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, target.Start())
 
 	held := openProcess(t, target.Process.Pid)
 	killer := time.AfterFunc(after, func() { target.Process.Kill() })
@@ -396,9 +392,7 @@ func testSessionProcessBeingLoaded(t *testing.T) {
 	if isAttached(s, "heap") {
 		t.Fatal("there is an allocator already: the test is wrong")
 	}
-	if err := unix.PtraceDetach(target.PID()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.PtraceDetach(target.PID()))
 
 	target.Await("ready")
 	s.Follow()

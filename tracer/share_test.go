@@ -66,9 +66,7 @@ func testShareObjects(t *testing.T) {
 	}
 
 	_, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var lost growth.Loss
 	for _, l := range losses {
 		if l.Kind != growth.LossLiveFull {
@@ -92,9 +90,7 @@ func producerCalls(t *testing.T, s *tracer.Session) uint64 {
 func countOf(t *testing.T, s *tracer.Session, counter bpf.Counter) uint64 {
 	t.Helper()
 	values, err := kernel.ReadCounters(tracer.Kernel(s).Counters)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return values[counter]
 }
 
@@ -102,9 +98,7 @@ func countOf(t *testing.T, s *tracer.Session, counter bpf.Counter) uint64 {
 func mustLoseNoEvents(t *testing.T, s *tracer.Session) {
 	t.Helper()
 	_, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, l := range losses {
 		if l.Kind == growth.LossEvents || l.Kind == growth.LossProcesses {
 			t.Errorf("lost: %+v", l)
@@ -152,9 +146,7 @@ func testShareStorm(t *testing.T) {
 	s, target := launchFlood(t, 8192)
 	tracer.FillStarts(s)
 	_, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !slices.ContainsFunc(losses, func(l growth.Loss) bool {
 		return l.Kind == growth.LossProcesses && l.Count > 0
 	}) {

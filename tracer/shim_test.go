@@ -28,19 +28,13 @@ func attachShim(t *testing.T, mode probe.Mode, path string) *source.Shim {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	k, err := kernel.Load(kernel.Config{MaxLive: 64, MaxStacks: 64, MaxFaults: 64, Mode: mode})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { k.Close() })
 	library, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { library.Close() })
 	shim, err := source.AttachShim(k, library)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := shim.Close(); err != nil {
 			t.Error(err)
@@ -113,26 +107,20 @@ func holdBeside(t *testing.T, shim *source.Shim, target *tracertest.Target) erro
 // testKernelShimReplaced puts another program at the path of the library while that is attached.
 func testKernelShimReplaced(t *testing.T) {
 	program, err := os.ReadFile(tracertest.Build(t, "markers.c"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			folder := t.TempDir()
 			library, victim := folder+"/library", folder+"/victim"
 			for _, path := range []string{library, victim} {
-				if err := os.WriteFile(path, program, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(path, program, 0o755))
 			}
 			own, other := start(t, library), start(t, victim)
 			shim := attachShim(t, mode, library)
 
 			err := errors.Join(os.Remove(library), os.Symlink(victim, library),
 				shim.SetInterval(1), shim.Hold())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 
 			if got := semaphores(own); got != "31 1 1 1 1" {
 				t.Errorf("the library has %s", got)
@@ -150,9 +138,7 @@ const holdsShim = "ALLOCSCOPE_TEST_HOLDS_SHIM"
 func testKernelShimKilled(t *testing.T) {
 	if path := os.Getenv(holdsShim); path != "" {
 		shim := attachShim(t, probe.Automatic, path)
-		if err := shim.SetInterval(512 << 10); err != nil {
-			t.Fatal(err)
-		}
+		must(t, shim.SetInterval(512<<10))
 		fmt.Println("ready")
 		<-t.Context().Done() // until it is killed
 	}
@@ -160,9 +146,7 @@ func testKernelShimKilled(t *testing.T) {
 	program := tracertest.Build(t, "markers.c")
 	target := start(t, program)
 	itself, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	command := exec.Command(itself, "-test.run=^"+t.Name()+"$", "-test.count=1")
 	command.Env = append(os.Environ(), holdsShim+"="+program)
 	holder := tracertest.StartCommand(t, command)
@@ -171,9 +155,7 @@ func testKernelShimKilled(t *testing.T) {
 		t.Errorf("held: %s", got)
 	}
 
-	if err := syscall.Kill(holder.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(holder.PID(), syscall.SIGKILL))
 	for semaphores(target) != "0 0 0 0 0" { // the kernel detaches when the last file is closed
 		time.Sleep(time.Millisecond)
 	}

@@ -25,9 +25,7 @@ func TestSpikeSnapshot(t *testing.T) {
 
 	touchedIn := func(take func() (*growth.Snapshot, error)) map[string]int64 {
 		snapshot, err := take()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		touched := make(map[string]int64)
 		for _, h := range snapshot.Touched {
 			touched[caller(h.Stack, program)] += h.ResidentBytes

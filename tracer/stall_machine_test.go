@@ -41,9 +41,7 @@ func TestKernelStall(t *testing.T) {
 func startStall(t *testing.T, mode string) (target *tracertest.Target, release func()) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "stall-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	release = func() {
 		_ = syscall.Unmount(folder, syscall.MNT_FORCE)
 		_ = os.Remove(folder)
@@ -93,9 +91,7 @@ func closeWithin(t *testing.T, s *tracer.Session) error {
 func testStall(t *testing.T, mode, reason string) {
 	target, _ := startStall(t, mode)
 	s, err := openWithin(t, target.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := heapReason(s); reason == "" && got != "" || !strings.Contains(got, reason) {
 		t.Errorf("source heap: %q, want %q", got, reason)
 	}
@@ -138,9 +134,7 @@ func testStallBystander(t *testing.T) {
 	_, release := startStall(t, "locked")
 	target := startCommand(t, exec.Command(tracertest.Build(t, "pair.c"), "1000", "64"))
 	s, err := openWithin(t, target.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if reason := heapReason(s); !strings.Contains(reason, "address space locked") {
 		t.Errorf("source heap: %q", reason)
 	}

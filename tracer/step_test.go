@@ -53,9 +53,7 @@ func call(target *tracertest.Target, threads, times int) {
 func countSteps(t *testing.T, s *tracer.Session, symbol string) *source.Steps {
 	t.Helper()
 	c := source.NewSteps(tracer.Kernel(s), s.Process, symbol)
-	if err := updateSteps(s, c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, updateSteps(s, c))
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -102,9 +100,7 @@ func testStepsLibraryLoadedLater(t *testing.T) {
 	c := countSteps(t, s, "libpasses.so:training_step")
 	mustCount(t, c, growth.Unknown)
 	order(target, "load %s", passes(t))
-	if err := updateSteps(s, c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, updateSteps(s, c))
 
 	mustCount(t, c, 0)
 	call(target, 4, 50)
@@ -147,15 +143,11 @@ func testStepsAnotherProcessProbed(t *testing.T) {
 func codeOf(t *testing.T, pid int) []byte {
 	t.Helper()
 	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer p.Close()
 	maps, err := p.Maps()
 	memory, openErr := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err := errors.Join(err, openErr); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, openErr))
 	defer memory.Close()
 
 	for _, m := range maps {

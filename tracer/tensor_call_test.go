@@ -97,15 +97,11 @@ func testTensorCallsHeapTensorsDo(t *testing.T) {
 		h.do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 
-		if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tracer.Probing(s).SetIntervals(1, 0))
 
 		h.do("keep 70 5000", "churn 10 5000")
 		mustAmount(t, "without tensors", ofTensors(snapshot(t, s)), amounts{ofHeap: {70, 70 * 5000}})
-		if err := tracer.Probing(s).SetIntervals(1, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tracer.Probing(s).SetIntervals(1, 1))
 
 		h.do("keep 30 5000", "churn 10 5000")
 		mustAmount(t, "with tensors", ofTensors(snapshot(t, s)),
@@ -250,18 +246,14 @@ func TestTensorBursts(t *testing.T) {
 func openTensorBurst(t *testing.T, s *tracer.Session) {
 	t.Helper()
 	p := tracer.Probing(s)
-	if err := errors.Join(p.AttachTensors(true), p.SetIntervals(1, 1),
-		p.OpenHeap(true, 1)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(p.AttachTensors(true), p.SetIntervals(1, 1),
+		p.OpenHeap(true, 1)))
 }
 
 func closeTensorBurst(t *testing.T, s *tracer.Session) {
 	t.Helper()
 	p := tracer.Probing(s)
-	if err := errors.Join(p.CloseHeap(), p.AttachTensors(false), p.SetIntervals(1, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(p.CloseHeap(), p.AttachTensors(false), p.SetIntervals(1, 0)))
 }
 
 // heldTensors fills the kernel's map of tensors.
@@ -270,18 +262,14 @@ func heldTensors(t *testing.T, s *tracer.Session, pid, n int) {
 	for i := range n {
 		key := bpf.Address{Address: 4096 * uint64(i+1), Tgid: uint32(pid)}
 		value := bpf.Allocation{Size: 100, Born: 1, Interval: 1, Kind: bpf.KindTensor}
-		if err := tracer.Kernel(s).Tensors.Put(key, value); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tracer.Kernel(s).Tensors.Put(key, value))
 	}
 }
 
 func testTensorBurstsBecomeTracked(t *testing.T) {
 	target, s := startBursts(t)
 	heldTensors(t, s, target.PID(), 7)
-	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).SetIntervals(1, 0))
 	k := tracer.Kernel(s)
 	if inTensors, inLive := entriesOf(t, k.Tensors), entriesOf(t, k.Live); inTensors != 0 ||
 		inLive != 7 || trackedObjects(s) != 7 {
@@ -297,9 +285,7 @@ func testTensorBurstsWithoutRoom(t *testing.T) {
 	runOrders(target, "keep 8 100")
 	closeHeap(t, s)
 	heldTensors(t, s, target.PID(), 5)
-	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).SetIntervals(1, 0))
 
 	_, losses, err := s.Counters()
 	if err != nil || len(losses) != 1 || losses[0].Count != uint64(5+8-trackedObjects(s)) ||

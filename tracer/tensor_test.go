@@ -252,9 +252,7 @@ func testTensorsGapProbingMakes(t *testing.T) {
 	h.do("keep 10 1000")
 	mustHoldTensors(t, s, h)
 	tensors := tracer.Targets(s)[0].Tensors
-	if err := tensors.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tensors.Pause())
 
 	mustNotKnowTensors(t, s)
 	before := counted(t, s, bpf.CountTensorEntries)
@@ -262,9 +260,7 @@ func testTensorsGapProbingMakes(t *testing.T) {
 	if counted(t, s, bpf.CountTensorEntries) != before {
 		t.Error("closed probes have seen calls")
 	}
-	if err := tensors.Open(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tensors.Open())
 
 	h.do("fill 20 1000")
 	mustNotKnowTensors(t, s)
@@ -281,9 +277,7 @@ func testTensorsClosedProbeAttaches(t *testing.T) {
 
 	p := source.NewTensors(tracer.Kernel(s), s.Process)
 	mapped, err := s.Process.Maps()
-	if err := errors.Join(err, p.Pause()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, p.Pause()))
 
 	if p.Update(mapped); p.Active() || !p.Status().Attached {
 		t.Errorf("found while it is closed: active %t, %+v", p.Active(), p.Status())

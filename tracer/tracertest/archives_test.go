@@ -28,12 +28,8 @@ func replaceCommands(t *testing.T, scripts map[string]string) {
 
 func writeScript(t *testing.T, path, script string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("#!/bin/sh\nset -eu\n"+script+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte("#!/bin/sh\nset -eu\n"+script+"\n"), 0o755))
 }
 
 // anAptGet and anAptConfig answer as in a Debian; the former downloads one package.
@@ -72,9 +68,7 @@ func testArchivesReplaced(t *testing.T) {
 
 	program := exec.Command("sleep", "1000")
 	program.Dir = root
-	if err := program.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, program.Start())
 	defer func() {
 		_ = program.Process.Kill()
 		_ = program.Wait()

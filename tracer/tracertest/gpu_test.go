@@ -86,9 +86,7 @@ func testGPUTrainerTotals(t *testing.T) {
 		command := exec.Command(python, "-B", "-c", program)
 		command.Stderr = os.Stderr
 		out, err := command.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		got, err := ParseTorchTotals(strings.Split(strings.TrimSpace(string(out)), "\n"))
 		if want := (TorchTotals{1024, 2097152, 1, 5000, 80000, c.pinned, NotReported}); err != nil ||
@@ -132,9 +130,7 @@ func testGPUTrainerMalformed(t *testing.T) {
 
 func testGPUTrainerLeakLine(t *testing.T) {
 	text, err := os.ReadFile(GPUTrainerSource())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines := strings.Split(string(text), "\n")
 	if n := GPULeakLine(t); !strings.HasPrefix(lines[n-2], "    def keep(") ||
 		strings.Count(string(text), "# LEAK") != 1 {

@@ -51,8 +51,6 @@ func totals(t *testing.T, lines []string) map[string]amount {
 func mappings(t *testing.T, pid int) []string {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return strings.Split(strings.TrimSpace(string(raw)), "\n")
 }

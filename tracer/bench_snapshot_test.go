@@ -216,8 +216,7 @@ func BenchmarkScanStall(b *testing.B) {
 	stalls := func(during func()) (ns [5]float64) {
 		order(target, "storm")
 		during()
-		target.Say("calm")
-		if _, err := fmt.Sscanf(target.Await("done")[0], "ns %f %f %f %f %f", &ns[0], &ns[1], &ns[2],
+		if _, err := fmt.Sscanf(target.Do("calm")[0], "ns %f %f %f %f %f", &ns[0], &ns[1], &ns[2],
 			&ns[3], &ns[4]); err != nil {
 			b.Fatal(err)
 		}
@@ -252,8 +251,7 @@ func BenchmarkScanStall(b *testing.B) {
 func BenchmarkFollowTree(b *testing.B) {
 	tracertest.NeedsRoot(b)
 	target := start(b, tracertest.Build(b, "tree.c"))
-	order(target, "grow 8")
-	order(target, "fork 30")
+	target.Do("grow 8", "fork 30")
 	s := open(b, tracer.Options{PID: target.PID(), Children: true})
 
 	followUntilTraced(b, s, target.PID())

@@ -151,8 +151,7 @@ func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64
 	tracertest.NeedsRoot(b)
 	target := start(b, tracertest.Build(b, "pair.c", flags...))
 	return target.PID(), func() float64 {
-		target.Say("go")
-		ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
+		ns, err := strconv.ParseFloat(target.Do("go")[0], 64)
 		must(b, err)
 
 		return ns
@@ -199,8 +198,7 @@ func BenchmarkMappingPairs(b *testing.B) {
 	}}}
 
 	nsPerPair := func() float64 {
-		target.Say(fmt.Sprintf("pairs %d 250", pairs))
-		ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
+		ns, err := strconv.ParseFloat(target.Do(fmt.Sprintf("pairs %d 250", pairs))[0], 64)
 		must(b, err)
 		return ns
 	}
@@ -223,8 +221,7 @@ func BenchmarkForkedWorker(b *testing.B) {
 		b.Run(strings.ReplaceAll(mode.String(), " ", "-"), func(b *testing.B) {
 			target := start(b, tracertest.Build(b, "pair.c", "-static"))
 			ask := func(order string) string {
-				target.Say(order)
-				return strings.Join(target.Await("done"), "")
+				return strings.Join(target.Do(order), "")
 			}
 			nsPerPair := func() float64 {
 				ns, err := strconv.ParseFloat(ask("go"), 64)
@@ -333,8 +330,7 @@ func sampling(name string, s *tracer.Session, interval uint64) way {
 
 // nsPerFault asks the program that faults for one measurement.
 func nsPerFault(b *testing.B, target *tracertest.Target) float64 {
-	target.Say("cost 1024")
-	ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
+	ns, err := strconv.ParseFloat(target.Do("cost 1024")[0], 64)
 	must(b, err)
 	return ns
 }
@@ -387,7 +383,7 @@ func BenchmarkDriverCalls(b *testing.B) {
 	ways := []way{following("traced", tracer.Options{}, bpf.CountGpuCalls, false)}
 	nsPerPair := func() float64 {
 		began := cpuTime(b, g.PID())
-		g.do(fmt.Sprintf("churn malloc %d 1000", pairs))
+		g.Do(fmt.Sprintf("churn malloc %d 1000", pairs))
 		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
 	}
 	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
@@ -398,7 +394,7 @@ func BenchmarkDriverCalls(b *testing.B) {
 func BenchmarkBlocks(b *testing.B) {
 	const pairs = 5_000
 	g := startBlocks(b, realLibC10(b))
-	g.do("driver " + libcuda(b))
+	g.Do("driver " + libcuda(b))
 	ways := []way{
 		following("interval=1", tracer.Options{Interval: 1}, bpf.CountBlocks, true),
 		following("interval=512KiB", tracer.Options{}, bpf.CountBlocks, true),
@@ -406,7 +402,7 @@ func BenchmarkBlocks(b *testing.B) {
 
 	nsPerPair := func() float64 {
 		began := cpuTime(b, g.PID())
-		g.do(fmt.Sprintf("churn %d 512 0", pairs))
+		g.Do(fmt.Sprintf("churn %d 512 0", pairs))
 		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
 	}
 	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")

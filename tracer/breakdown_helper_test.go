@@ -47,8 +47,7 @@ func startBreakdown(t testing.TB) *tracertest.Target {
 
 func do(t testing.TB, target *tracertest.Target, order string) (facts []fact) {
 	t.Helper()
-	target.Say(order)
-	for _, line := range target.Await("done") {
+	for _, line := range target.Do(order) {
 		var f fact
 		if _, err := fmt.Sscanf(line, "truth %s %s %d", &f.name, &f.kind, &f.bytes); err != nil {
 			t.Fatalf("the target reports %q of %q: %v", line, order, err)

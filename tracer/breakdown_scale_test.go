@@ -220,7 +220,7 @@ func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 
 		before := rollup(t, g.PID())["Anonymous"]
 		rows := rowsOf(balanced(t, s), g.PID())
-		g.do("hold hostalloc 3 20000000", "hold allochost 2 10000001", "hold hostalloc 100 5000",
+		g.Do("hold hostalloc 3 20000000", "hold allochost 2 10000001", "hold hostalloc 100 5000",
 			"free hostalloc 1")
 		want := amounts{
 			"hold_hostalloc": {0, 2*pages(20_000_000) + 100*pages(5000)},
@@ -242,7 +242,7 @@ func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 			t.Errorf("%d: the test is wrong", reported)
 		}
 
-		g.do("free hostalloc 102", "free allochost 2")
+		g.Do("free hostalloc 102", "free allochost 2")
 		mustAmount(t, "after all is freed", pinnedBy(balanced(t, s), g.PID()), amounts{})
 		mustLoseNothing(t, s)
 	}
@@ -256,13 +256,13 @@ func testBreakdownPinnedRegisteredMemoryLeaves(t *testing.T) {
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 
-	g.do("hold register 40 300000")
+	g.Do("hold register 40 300000")
 	before := pinnedBy(balanced(t, s), g.PID())["hold_register"][1]
 	if before > objects*2*page { // only malloc has written, to its headers
 		t.Errorf("%d bytes of memory that was not touched are resident", before)
 	}
 
-	g.do("touch register 40")
+	g.Do("touch register 40")
 	taken := balanced(t, s)
 	mustAmount(t, "resident", pinnedBy(taken, g.PID()),
 		amounts{"hold_register": {0, objects * pages(size)}})
@@ -270,7 +270,7 @@ func testBreakdownPinnedRegisteredMemoryLeaves(t *testing.T) {
 		t.Errorf("%d bytes of it are still the heap's\n%s", heap, breakdownText(taken, g.PID()))
 	}
 
-	g.do("free register 10")
+	g.Do("free register 10")
 	mustAmount(t, "after ten have gone", pinnedBy(balanced(t, s), g.PID()),
 		amounts{"hold_register": {0, (objects - 10) * pages(size)}})
 	mustLoseNothing(t, s)
@@ -284,7 +284,7 @@ func testBreakdownPinnedOverlappingRegistrationsCount(t *testing.T) {
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 
-	g.do("overlap 8000001")
+	g.Do("overlap 8000001")
 	taken := balanced(t, s)
 	if row := pinnedBy(taken, g.PID())["overlap_here"][1]; row < size || row > size+2*page {
 		t.Errorf("%d bytes are pinned, want %d\n%s", row, size, breakdownText(taken, g.PID()))
@@ -294,7 +294,7 @@ func testBreakdownPinnedOverlappingRegistrationsCount(t *testing.T) {
 		t.Errorf("%d bytes are registered", sample.Pinned)
 	}
 
-	g.do("overlap")
+	g.Do("overlap")
 	mustAmount(t, "after it is given back", pinnedBy(balanced(t, s), g.PID()), amounts{})
 	mustLoseNothing(t, s)
 }
@@ -306,7 +306,7 @@ func testBreakdownPinnedSampledScanKeeps(t *testing.T) {
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 
-	g.do("hold hostalloc 1 560000000", "hold register 20 3000000", "touch register 20",
+	g.Do("hold hostalloc 1 560000000", "hold register 20 3000000", "touch register 20",
 		"hold allochost 3 20000000")
 	want := amounts{
 		"hold_hostalloc": {0, pages(560_000_000)},

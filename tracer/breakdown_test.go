@@ -112,9 +112,8 @@ func testBreakdownEachArenaRow(t *testing.T) {
 
 	do(t, target, "arenas")
 	got := balanced(t, s)
-	target.Say("info")
 	var info mallocInfo
-	must(t, xml.Unmarshal([]byte(strings.Join(target.Await("done"), "\n")), &info))
+	must(t, xml.Unmarshal([]byte(strings.Join(target.Do("info"), "\n")), &info))
 
 	want := info.free()
 	rows := make(map[string]int64)

@@ -98,8 +98,7 @@ func testBreakpointsFork(t *testing.T) {
 	target := startCommand(t, command)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 
-	target.Say("go")
-	child, err := strconv.Atoi(target.Await("done")[0])
+	child, err := strconv.Atoi(target.Do("go")[0])
 	must(t, err)
 
 	sizes := map[int64]float64{777: 0, 778: 50}
@@ -159,16 +158,14 @@ func testBreakpointsWorker(t *testing.T) {
 			s := open(t, tracer.Options{PID: target.PID(), Children: true, Interval: 1, Mode: mode})
 			probed := breakpoints(t, target.PID())
 
-			target.Say("fork")
-			child, err := strconv.Atoi(target.Await("done")[0])
+			child, err := strconv.Atoi(target.Do("fork")[0])
 			must(t, err)
 			if left := breakpoints(t, child); len(probed) == 0 || !slices.Equal(left, probed) {
 				t.Fatalf("the child has inherited %v of %v", left, probed)
 			}
 
 			s.Follow()
-			target.Say("go")
-			target.Await("done")
+			target.Do("go")
 			most := 0
 			if mode == probe.Single { // each removes itself at its first hit: malloc's and free's
 				most = len(probed) - 2
@@ -179,8 +176,7 @@ func testBreakpointsWorker(t *testing.T) {
 			if left := breakpoints(t, target.PID()); !slices.Equal(left, probed) {
 				t.Errorf("the parent has %v left of %v", left, probed)
 			}
-			target.Say("leave")
-			target.Await("done")
+			target.Do("leave")
 		})
 	}
 }
@@ -230,8 +226,7 @@ func testBreakpointsRemapped(t *testing.T) {
 
 			probing := tracer.Probing(s)
 			must(t, probing.CloseHeap())
-			target.Say("remap")
-			target.Await("done")
+			target.Do("remap")
 			must(t, probing.OpenHeap(true, 1))
 
 			p := openProcess(t, target.PID())

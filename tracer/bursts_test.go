@@ -86,15 +86,8 @@ func traceInBursts(
 func inBurst(t *testing.T, target *tracertest.Target, s *tracer.Session, orders ...string) {
 	t.Helper()
 	openBurst(t, s)
-	runOrders(target, orders...)
+	target.Do(orders...)
 	closeHeap(t, s)
-}
-
-func runOrders(target *tracertest.Target, orders ...string) {
-	for _, order := range orders {
-		target.Say(order)
-		target.Await("done")
-	}
 }
 
 // mustEstimate wants the estimate for a function to be so many objects of that size, multiplied by
@@ -114,7 +107,7 @@ func mustEstimate(t *testing.T, s *growth.Snapshot, function string, objects, si
 
 func testBurstsBurstRepresentsTime(t *testing.T) {
 	target, s := startBursts(t)
-	runOrders(target, "keep 700 100") // no probe is open
+	target.Do("keep 700 100") // no probe is open
 	time.Sleep(300 * time.Millisecond)
 	inBurst(t, target, s, "keep 1000 100", "churn 5000 100")
 	factor := lastFactor(s)
@@ -164,7 +157,7 @@ func testBurstsFreesBurstsFound(t *testing.T) {
 	checkLiveness(s)
 	mustTrack(t, s, 400*len(sizes))
 
-	runOrders(target, fmt.Sprint("drop ", 150*len(sizes)))
+	target.Do(fmt.Sprint("drop ", 150*len(sizes)))
 	checkLiveness(s)
 	mustTrack(t, s, 250*len(sizes))
 
@@ -187,7 +180,7 @@ func testBurstsOtherAllocators(t *testing.T) {
 			command.Env = append(os.Environ(), "LD_PRELOAD="+library)
 			target, s := traceInBursts(t, startCommand(t, command))
 			inBurst(t, target, s, append(ofEachSize("keep", 150), ofEachSize("keep", 250)...)...)
-			runOrders(target, fmt.Sprint("drop ", 150*len(sizes)))
+			target.Do(fmt.Sprint("drop ", 150*len(sizes)))
 			for range 2 {
 				checkLiveness(s)
 				time.Sleep(1100 * time.Millisecond)
@@ -204,7 +197,7 @@ func testBurstsUntrackable(t *testing.T) {
 	command.Env = append(os.Environ(), "LD_PRELOAD=libtcmalloc_minimal.so.4")
 	target, s := traceInBursts(t, startCommand(t, command))
 	inBurst(t, target, s, "keep 400 100")
-	runOrders(target, "drop 150")
+	target.Do("drop 150")
 	checkLiveness(s)
 	if n := trackedObjects(s); n != 400 {
 		t.Errorf("%d objects are tracked, want 400", n)
@@ -220,7 +213,7 @@ func testBurstsUnclassifiedHeapFree(t *testing.T) {
 	target, s := startBursts(t)
 	tracer.Schedule(s).Lag = time.Hour
 	inBurst(t, target, s, "keep 2000 10000")
-	runOrders(target, "keep 2000 10000")
+	target.Do("keep 2000 10000")
 	rows := rowsOf(balanced(t, s), target.PID())
 	if rows[growth.KindRetained] != 0 {
 		t.Errorf("%d bytes are retained, of rows %v", rows[growth.KindRetained], rows)
@@ -232,7 +225,7 @@ func testBurstsUnclassifiedHeapFree(t *testing.T) {
 // from being given back.
 func testBurstsWalksFree(t *testing.T) {
 	target, s := startBursts(t)
-	runOrders(target, "keep 3000 10000", "other 1 64", "drop 2000")
+	target.Do("keep 3000 10000", "other 1 64", "drop 2000")
 
 	var walk *growth.HeapWalk
 	eventually(t, "the heap is walked", func() bool {
@@ -248,15 +241,15 @@ func testBurstsLargeObjects(t *testing.T) {
 	const size = 33 << 20 // more than the program's M_MMAP_THRESHOLD
 	order := fmt.Sprint("keep 1 ", size)
 	target, s := startBursts(t)
-	runOrders(target, order, order) // no probe is open
+	target.Do(order, order) // no probe is open
 	time.Sleep(300 * time.Millisecond)
 	inBurst(t, target, s, order)
 
 	// The last call of a burst is not sampled, so that no probe sees its return.
 	must(t, tracer.Probing(s).OpenHeap(true, 1<<30))
-	runOrders(target, "keep 1 64")
+	target.Do("keep 1 64")
 	closeHeap(t, s)
-	runOrders(target, order, "drop 1", fmt.Sprint("churn 5 ", size))
+	target.Do(order, "drop 1", fmt.Sprint("churn 5 ", size))
 
 	var objects float64
 	var inuse, resident int64
@@ -339,9 +332,9 @@ func testBurstsReusedAddressLoss(t *testing.T) {
 		target, s := startBursts(t)
 		for range 2 {
 			must(t, tracer.Probing(s).OpenHeap(in.burst, 1))
-			runOrders(target, "keep 300 1000")
+			target.Do("keep 300 1000")
 			closeHeap(t, s)
-			runOrders(target, "drop 300")
+			target.Do("drop 300")
 		}
 
 		_, losses := counters(t, s)
@@ -376,7 +369,7 @@ func testBurstsFingerprintsFindReplaced(t *testing.T) {
 					"%d of %d objects are as they were, and two differ with %.3f; want all of 400, and 0.99",
 					got.Unchanged, got.Fingerprinted, got.Diversity)
 			}
-			runOrders(target, "drop 150", "other 150 "+size)
+			target.Do("drop 150", "other 150 "+size)
 			checkLiveness(s)
 			got := evidenceOf(t, s, "kept_here")
 			if got.Unchanged != 250 || got.Fingerprinted < 300 { // some are found dead
@@ -419,7 +412,7 @@ func testBurstsEndedTargetKeeps(t *testing.T) {
 	other := startBurstsProgram(t)
 	mustAttach(t, s, other.PID())
 	openBurst(t, s)
-	runOrders(other, "keep 300 100")
+	other.Do("keep 300 100")
 	closeHeap(t, s)
 	pid := other.PID()
 	misplaceHeap(s, pid) // the error of an attach to an ending process depends on the moment
@@ -441,8 +434,8 @@ func testBurstsNewTargetCounts(t *testing.T) {
 	other := startBurstsProgram(t)
 	openBurst(t, s)
 	mustAttach(t, s, other.PID()) // while it is open
-	runOrders(target, "keep 1000 100")
-	runOrders(other, "other 1000 100", "churn 100 100")
+	target.Do("keep 1000 100")
+	other.Do("other 1000 100", "churn 100 100")
 	closeHeap(t, s)
 	taken := snapshot(t, s)
 	mustEstimate(t, taken, "kept_here", 1000, 100, lastFactor(s))
@@ -462,7 +455,7 @@ func testBurstsSnapshotWithinBurst(t *testing.T) {
 	closeHeap(t, s)
 	openBurst(t, s)
 	// 6 of 8 tallies
-	runOrders(target, "keep 10 100", "keep 10 200", "keep 10 400", "keep 10 800", "keep 10 1600",
+	target.Do("keep 10 100", "keep 10 200", "keep 10 400", "keep 10 800", "keep 10 1600",
 		"keep 10 3200")
 	snapshot(t, s)
 	closeHeap(t, s)
@@ -483,7 +476,7 @@ func testBurstsDeathsCallProbed(t *testing.T) {
 	inBurst(t, target, s, "keep 400 100")
 	must(t, tracer.Probing(s).OpenHeap(false, 1))
 
-	runOrders(target, "drop 150")
+	target.Do("drop 150")
 	closeHeap(t, s)
 	if n := trackedObjects(s); n != 250 {
 		t.Errorf("%d objects are tracked, want 250", n)
@@ -500,7 +493,7 @@ func testBurstsDetachForgetsLearnt(t *testing.T) {
 	mustAttach(t, s, other.PID())
 	inBurst(t, target, s, "keep 10 100")
 	openBurst(t, s)
-	runOrders(other, "keep 300 100")
+	other.Do("keep 300 100")
 	closeHeap(t, s)
 	checkLiveness(s)
 	tracker := tracer.Tracker(s)

@@ -216,8 +216,7 @@ func testContainerOtherProcessesInside(t *testing.T) {
 
 	target, program := startMappings(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	target.Say("go")
-	truth := reported(t, target.Await("done"))
+	truth := reported(t, target.Do("go"))
 	mustBe(t, measured(snapshot(t, s), program), truth)
 	mustLoseNothing(t, s)
 }
@@ -254,8 +253,7 @@ func testContainerChildNotTraced(t *testing.T) {
 	must(t, os.WriteFile(script, []byte(text), 0o700))
 	parent := start(t, program)
 	s := open(t, tracer.Options{PID: parent.PID(), Children: true})
-	parent.Say("run " + script)
-	parent.Await("done")
+	parent.Do("run " + script)
 
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -298,7 +296,7 @@ func testContainerNVMLCountsPID(t *testing.T) {
 
 	sampleUntil(t, s, "NVML is read", func(m growth.TreeSample) bool { return len(m.GPUs) == 1 })
 	mustBeUsed(t, s, growth.Unknown, "is not known before its first call of CUDA")
-	g.do("hold malloc 1 1000")
+	g.Do("hold malloc 1 1000")
 	moment := sampleUntil(t, s, "its own by its PID outside", usedIs(4000))
 	if !slices.Equal(moment.GPUs[0].Users, []int{g.PID()}) {
 		t.Errorf("GPU %+v, want PID %d on it", moment.GPUs[0], g.PID())

@@ -39,8 +39,7 @@ func deepStack(
 		PID: target.PID(), Interval: 1, Sources: []string{"heap"}, NativeFrames: true,
 	})
 	for range orders {
-		target.Say("go")
-		lines = target.Await("done")
+		lines = target.Do("go")
 	}
 
 	for _, h := range snapshot(t, s).Holdings {
@@ -159,8 +158,7 @@ func testTooDeep(t *testing.T) {
 	program := buildDeep(t)
 	target := start(t, program, "3000")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Sources: []string{"heap"}})
-	target.Say("go")
-	target.Await("done")
+	target.Do("go")
 
 	events, _ := counters(t, s)
 	if events.StacksShortened != 1 || events.FramesLeftOut != bpf.MaxLeftOut {

@@ -186,8 +186,7 @@ func touchedAt(truth []faultTruth, page uint64) (by *faultTruth) {
 func testKernelFaultsFaultsPagesStacks(t *testing.T) {
 	target, program, s := traceFaults(t, everyFault)
 	counted, taken := faultsSoFar(t, target.PID()), sampledFaults(t, s)
-	target.Say("go")
-	truth := reportedFaults(t, target.Await("done"))
+	truth := reportedFaults(t, target.Do("go"))
 	counted, taken = faultsSoFar(t, target.PID())-counted, sampledFaults(t, s)-taken
 	if taken != counted {
 		t.Errorf("%d faults taken, and the kernel counts %d", taken, counted)
@@ -219,8 +218,7 @@ func testKernelFaultsCopiesSharedPages(t *testing.T) {
 	s := open(t, tracer.Options{PID: child, Sources: []string{"mapping"}})
 
 	takeFaults(t, s, everyFault)
-	target.Say("child")
-	truth := reportedFaults(t, target.Await("done"))
+	truth := reportedFaults(t, target.Do("child"))
 	if len(truth) != 2 || !truth[0].copied || truth[0].faults != truth[0].pages || truth[1].copied {
 		t.Fatalf("the target reports %+v: the test is wrong", truth)
 	}
@@ -266,8 +264,7 @@ func testFaultsFaultsEndLinks(t *testing.T) {
 	detach := takeFaults(t, s, everyFault)
 	order(target, "many 100")
 	detach()
-	target.Say("many 1") // a fault may have been under way, after the target's report
-	target.Await("done")
+	target.Do("many 1") // a fault may have been under way, after the target's report
 	before := sampledFaults(t, s)
 	order(target, "many 100")
 	if after := sampledFaults(t, s); before < 100 || after != before {
@@ -281,8 +278,7 @@ func testFaultsFaultsForgottenPage(t *testing.T) {
 
 	mustAttach(t, s, child)
 	takeFaults(t, s, everyFault)
-	target.Say("many 100")
-	many := reportedFaults(t, target.Await("done"))[0]
+	many := reportedFaults(t, target.Do("many 100"))[0]
 	order(target, "child")
 	before := len(faultsOf(t, s, target.PID()))
 	var pages []uint64
@@ -314,8 +310,7 @@ func testFaultsFaultsForgottenPage(t *testing.T) {
 func testFaultsFaultsBeyondMap(t *testing.T) {
 	const beyond = 500
 	target, _, s := traceFaults(t, everyFault)
-	target.Say(fmt.Sprint("many ", kernel.MaxFaults+beyond))
-	target.Await("done")
+	target.Do(fmt.Sprint("many ", kernel.MaxFaults+beyond))
 	kept, taken := len(faultsOf(t, s, target.PID())), sampledFaults(t, s)
 	if kept != kernel.MaxFaults {
 		t.Errorf("%d faults kept, want %d", kept, kernel.MaxFaults)
@@ -335,8 +330,7 @@ func testFaultsFaultsBeyondMap(t *testing.T) {
 func testFaultsSampledFaultsRepresent(t *testing.T) {
 	const pages, interval = 32_768, 64 << 10
 	target, program, s := traceFaults(t, interval)
-	target.Say(fmt.Sprint("many ", pages))
-	truth := reportedFaults(t, target.Await("done"))[0]
+	truth := reportedFaults(t, target.Do(fmt.Sprint("many ", pages)))[0]
 	period := float64(source.FaultPeriod(interval))
 	stand := 0.0
 	for _, f := range faultsOf(t, s, target.PID()) {
@@ -416,8 +410,7 @@ func testFaultsCPU(t *testing.T) {
 		must(t, unix.SchedSetaffinity(target.PID(), &one))
 
 		before := sampledFaults(t, s)
-		target.Say(fmt.Sprint("many ", pages))
-		target.Await("done")
+		target.Do(fmt.Sprint("many ", pages))
 		if n := sampledFaults(t, s) - before; n < pages {
 			t.Errorf("%d faults on CPU %d, want %d or more", n, cpu, pages)
 		}

@@ -46,9 +46,9 @@ func testGPUAttachDriverProbedWhen(t *testing.T) {
 				t.Errorf("before it is loaded: %+v, %+v", sample, taken.GPUMemory)
 			}
 
-			g.do("load " + libcuda(t))
+			g.Do("load " + libcuda(t))
 			if sources != nil {
-				g.do("resolve") // as libcudart asks for the functions, by cuGetProcAddress
+				g.Do("resolve") // as libcudart asks for the functions, by cuGetProcAddress
 			}
 
 			awaitCUDA(t, s)
@@ -58,7 +58,7 @@ func testGPUAttachDriverProbedWhen(t *testing.T) {
 			}
 			expected := newExpectation()
 			for _, a := range gpuAPIs {
-				g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
+				g.Do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
 				expected.add(a, 3, 5)
 			}
 			mustHoldExpected(t, g, s, "load", expected)
@@ -72,10 +72,10 @@ func testGPUAttachMemoryAllocatedTracing(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	for _, a := range gpuAPIs {
-		g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size))
+		g.Do(fmt.Sprintf("hold %s 5 %d", a.name, a.size))
 	}
 
-	g.do("retain 3", "free segment 1")
+	g.Do("retain 3", "free segment 1")
 	before := g.totals("totals")
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 
@@ -86,12 +86,12 @@ func testGPUAttachMemoryAllocatedTracing(t *testing.T) {
 			held = 4
 		}
 
-		g.do(fmt.Sprintf("free %s %d", a.name, held-2), fmt.Sprintf("keep %s 2", a.name),
+		g.Do(fmt.Sprintf("free %s %d", a.name, held-2), fmt.Sprintf("keep %s 2", a.name),
 			fmt.Sprintf("hold %s 7 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
 		expected.add(a, 7, 7)
 	}
 
-	g.do("release 3")
+	g.Do("release 3")
 	held, allocated := bySite(snapshot(t, s))
 	mustAmount(t, "held", held, expected.held)
 	mustAmount(t, "allocated", allocated, expected.allocated)
@@ -108,13 +108,13 @@ func testGPUAttachChildMemoryParent(t *testing.T) {
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 
 	expected := newExpectation()
-	g.do("hold malloc 9 1000", "hold allochost 9 4096")
+	g.Do("hold malloc 9 1000", "hold allochost 9 4096")
 	expected.add(gpuAPINamed("malloc"), 9, 9)
 	expected.add(gpuAPINamed("allochost"), 9, 9)
-	g.do("fork", "child free malloc 5", "child hold async 3 10", "child hold malloc 20 512",
+	g.Do("fork", "child free malloc 5", "child hold async 3 10", "child hold malloc 20 512",
 		"child free allochost 9", "child wrong 2")
 	mustHoldExpected(t, g, s, "what the child did", expected)
-	g.do("free malloc 4", "hold managed 2 70000")
+	g.Do("free malloc 4", "hold managed 2 70000")
 	expected.add(gpuAPINamed("malloc"), -4, 0)
 	expected.add(gpuAPINamed("managed"), 2, 2)
 	mustHoldExpected(t, g, s, "what the parent did", expected)
@@ -135,7 +135,7 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "libcuda.so.1")
 		must(t, os.WriteFile(path, content, 0o700))
 
-		g.do("map " + path)
+		g.Do("map " + path)
 		eventually(t, what+" is named",
 			func() bool { return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason, path) })
 		if said := sourceOf(t, s, "cuda"); said.Attached {
@@ -144,15 +144,15 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	}
 
 	empty := tracertest.BuildLibrary(t, "c10.cc", "libcuda.so.1")
-	g.do("map " + empty)
+	g.Do("map " + empty)
 	eventually(t, "one without functions is named", func() bool {
 		return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason,
 			"find CUDA's driver in "+empty+": it exports no cuMemAlloc_v2 and cuMemFree_v2")
 	})
 
-	g.do("load " + libcuda(t))
+	g.Do("load " + libcuda(t))
 	awaitCUDA(t, s)
-	g.do("hold malloc 5 1000")
+	g.Do("hold malloc 5 1000")
 	if got := heldBySite(snapshot(t, s))["cuda-segment hold_malloc"]; got != [2]int64{5, 5000} {
 		t.Errorf("the good one's caller holds %d", got)
 	}
@@ -191,7 +191,7 @@ func testGPUAttachExitedProgramKeeps(t *testing.T) {
 
 	expected := newExpectation()
 	for _, a := range gpuAPIs {
-		g.do(fmt.Sprintf("hold %s 3 %d", a.name, a.size))
+		g.Do(fmt.Sprintf("hold %s 3 %d", a.name, a.size))
 		expected.add(a, 3, 3)
 	}
 
@@ -205,7 +205,7 @@ func testGPUAttachExecutionLeavesNothing(t *testing.T) {
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 
-	g.do("hold malloc 30 1000", "hold create 3 2097152", "hold lent 2 2097152", "hold register 2 9000")
+	g.Do("hold malloc 30 1000", "hold create 3 2097152", "hold lent 2 2097152", "hold register 2 9000")
 	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 37 || had[bpf.MapGpuMappings] != 2 ||
 		had[bpf.MapGpuUsers] != 1 {
 		t.Errorf("the kernel has %v: the test is wrong", had)
@@ -222,9 +222,9 @@ func testGPUAttachExecutionLeavesNothing(t *testing.T) {
 		t.Errorf("%+v, %+v", taken.GPUMemory, taken.GPUHoldings)
 	}
 
-	g.do("load " + libcuda(t))
+	g.Do("load " + libcuda(t))
 	awaitCUDA(t, s)
-	g.do("hold malloc 7 1000")
+	g.Do("hold malloc 7 1000")
 	mustAmount(t, "of the new program", heldBySite(snapshot(t, s)),
 		amounts{"cuda-segment hold_malloc": {7, 7000}})
 }
@@ -235,16 +235,16 @@ func testGPUAttachDetachLeavesNothing(t *testing.T) {
 	g, other := startBlocks(t, c10), startBlocks(t, c10)
 	s := traceBlocks(t, other, tracer.Options{Interval: 1})
 
-	g.do("driver " + libcuda(t))
+	g.Do("driver " + libcuda(t))
 	mustAttach(t, s, g.PID())
-	g.do("hold weights 30 1000 1")
-	other.do("hold weights 7 1000 1", "hold weights 1 1000 2")
+	g.Do("hold weights 30 1000 1")
+	other.Do("hold weights 7 1000 1", "hold weights 1 1000 2")
 	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 31 || had[bpf.MapGpuTotals] != 1 {
 		t.Errorf("the kernel has %v: the test is wrong", had)
 	}
 
 	mustDetach(t, s, g.PID())
-	g.do("hold weights 3 1000 1")
+	g.Do("hold weights 3 1000 1")
 	if left := entries(t, s, g.PID()); len(left) != 0 {
 		t.Errorf("the kernel still has %v", left)
 	}

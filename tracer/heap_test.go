@@ -68,8 +68,7 @@ func mustCountSemantics(t *testing.T, preload string, mode probe.Mode) tracer.Ev
 
 func mustHoldSemantics(t *testing.T, target *tracertest.Target, s *tracer.Session) tracer.Events {
 	t.Helper()
-	target.Say("go")
-	truth := target.Await("done")
+	truth := target.Do("go")
 	got := held(snapshot(t, s))
 	if len(truth) < 15 {
 		t.Fatalf("the target reports %q: the test is wrong", truth)
@@ -157,8 +156,7 @@ func testHeapLeftCall(t *testing.T) {
 			target := start(t, tracertest.Build(t, "jumps.c", "-rdynamic"))
 			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
 
-			target.Say("go")
-			truth := target.Await("done")
+			truth := target.Do("go")
 			var objects, bytes int64
 			if _, err := fmt.Sscanf(truth[0], "nested %d %d", &objects, &bytes); err != nil {
 				t.Fatalf("the target reports %q: %v", truth, err)
@@ -310,8 +308,7 @@ func testHeap32BitProgram(t *testing.T) {
 		t.Errorf("%+v", mapping)
 	}
 
-	target.Say("go")
-	truth := reported(t, target.Await("done"))
+	truth := reported(t, target.Do("go"))
 	taken := snapshot(t, s)
 	const unseen = "[mapped without a system call being seen]"
 	got, held := measured(taken, unseen), truth.holds[mapper{"map_here", growth.KindMmap}]
@@ -417,8 +414,7 @@ func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options
 	options.PID, options.Interval = target.PID(), 1
 	s := open(t, options)
 
-	target.Say("go")
-	truth := target.Await("done")
+	truth := target.Do("go")
 	if len(truth) < 10 {
 		t.Fatalf("the target reports %q: the test is wrong", truth)
 	}

@@ -246,9 +246,8 @@ func startSteps(t testing.TB, flags ...string) *tracertest.Target {
 	return start(t, tracertest.Build(t, "steps.c", flags...))
 }
 
-func order(target *tracertest.Target, format string, arguments ...any) {
-	target.Say(fmt.Sprintf(format, arguments...))
-	target.Await("done")
+func order(target *tracertest.Target, format string, arguments ...any) []string {
+	return target.Do(fmt.Sprintf(format, arguments...))
 }
 
 func end(t testing.TB, s *tracer.Session, target *tracertest.Target) {

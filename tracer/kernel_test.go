@@ -140,8 +140,7 @@ func testKernelStacksStacksPythonName(t *testing.T) {
 	target := start(t, python, tracertest.Source("deep.py"))
 	s := open(t, tracer.Options{PID: target.PID()})
 
-	target.Say(strconv.Itoa(mappings))
-	target.Await("done")
+	target.Do(strconv.Itoa(mappings))
 	calls := 0
 	for _, h := range snapshot(t, s).Holdings {
 		if frames := ofPython(h.Stack); len(frames) > 0 && frames[0].Function == "work" {

@@ -109,8 +109,7 @@ func testLaunchFunctions(t *testing.T) {
 				}
 				s, target := launch(t, preloading(allocator, command), options)
 				target.Await("ready")
-				target.Say("go")
-				truth := target.Await("done")
+				truth := target.Do("go")
 				mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 				mustLoseStacksAlone(t, s)
 			})
@@ -292,8 +291,7 @@ func testLaunchPython(t *testing.T) {
 	}
 	keep := func(target *tracertest.Target) []string {
 		target.Await("ready")
-		target.Say("go")
-		return target.Await("done")
+		return target.Do("go")
 	}
 	truth := keep(tracertest.StartCommand(t, interpret("-X", "tracemalloc=1")))
 
@@ -433,8 +431,7 @@ func testLaunchOperators(t *testing.T) {
 			s, target := launch(t, c.command, tracer.Options{Interval: 1})
 			target.Await("ready")
 			eventually(t, "the unwind table of the plugin is ready", func() bool {
-				target.Say("go")
-				target.Await("done")
+				target.Do("go")
 				taken := snapshot(t, s)
 				for _, h := range taken.Holdings {
 					if h.Kind == growth.KindHeap && isShims(h.Stack.Frames[0]) {
@@ -472,10 +469,9 @@ func testLaunchInterval(t *testing.T) {
 	s, target := launch(t, exec.Command(tracertest.Build(t, "paced_leak.c"), "work", "65536", "20e6"),
 		tracer.Options{Overhead: budget})
 	target.Await("ready")
-	target.Say("10")
 	var rounds, leaked int64
 	var seconds, cpu float64
-	report := target.Await("done")
+	report := target.Do("10")
 	if _, err := fmt.Sscanf(report[0], "rounds %d seconds %g cpu %g leaked %d", &rounds, &seconds, &cpu,
 		&leaked); err != nil {
 		t.Fatalf("%q: %v", report, err)
@@ -525,8 +521,7 @@ func testLaunchNamespace(t *testing.T) {
 	target.Await("ready")
 	hold := func() uint16 { return semaphore(t, target.PID(), holdSemaphore) }
 	before := hold()
-	target.Say("go")
-	target.Await("done")
+	target.Do("go")
 	eventually(t, "the tracer lets it go on", func() bool { return hold() != before })
 
 	ofTargets := counted(t, s, bpf.CountAllocations) + counted(t, s, bpf.CountFrees)
@@ -589,8 +584,7 @@ func testLaunchUnheld(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	target.Say("go")
-	target.Await("done")
+	target.Do("go")
 	eventually(t, "no program is held", func() bool {
 		return semaphore(t, target.PID(), holdSemaphore) == 0
 	})

@@ -213,8 +213,7 @@ func testKernelMappingsDirectMappingsExact(t *testing.T) {
 				target, program := startMappings(t)
 				s := open(t, tracer.Options{PID: target.PID(), Interval: interval, Mode: mode})
 				mustBe(t, measured(snapshot(t, s), program), newSpace())
-				target.Say("go")
-				truth := reported(t, target.Await("done"))
+				truth := reported(t, target.Do("go"))
 				if len(truth.holds) < 15 || truth.released == 0 || truth.unmapped == 0 {
 					t.Fatalf("the target reports %+v: the test is wrong", truth)
 				}
@@ -237,8 +236,7 @@ func testMappingsAnotherTraceDoes(t *testing.T) {
 	open(t, tracer.Options{PID: other.PID(), Interval: 1})
 	target, program := startMappings(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
-	target.Say("go")
-	truth := reported(t, target.Await("done"))
+	truth := reported(t, target.Do("go"))
 	mustBe(t, measured(snapshot(t, s), program), truth)
 }
 
@@ -262,8 +260,7 @@ func testMappingsOfOtherAllocators(t *testing.T) {
 				s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 				must(t, tracer.Probing(s).CloseHeap())
 
-				target.Say("go")
-				truth := reported(t, target.Await("done"))
+				truth := reported(t, target.Do("go"))
 				got := measured(snapshot(t, s), program)
 				mustEqual(t, "holdings (objects, bytes touched, bytes mapped)", got.holds, truth.holds)
 				if got.reserved != truth.reserved || got.allocator == 0 {
@@ -354,8 +351,7 @@ input()
 `, times, sizes+1))
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	must(t, tracer.Kernel(s).LimitWalks(share))
-	target.Say("go")
-	target.Await("done")
+	target.Do("go")
 
 	unwalked := counted(t, s, bpf.CountSiteStacks) + counted(t, s, bpf.DropMappingWalks)
 	walked := sizes*times - int(unwalked)
@@ -449,8 +445,7 @@ func testMappingStormManyCalls(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
 	var truth space
 	for range 40 {
-		target.Say("random 250")
-		truth = reported(t, target.Await("done"))
+		truth = reported(t, target.Do("random 250"))
 		s.Sample()
 	}
 
@@ -535,8 +530,7 @@ func testKernelMappingsGrowthTwoSnapshots(t *testing.T) {
 	}
 
 	before := snapshot(t, s)
-	target.Say("go")
-	truth := reported(t, target.Await("done"))
+	truth := reported(t, target.Do("go"))
 	after := snapshot(t, s)
 	mustBe(t, measured(after, program), truth)
 	mustAddUp(t, after.Mappings, truth)

@@ -331,8 +331,7 @@ func trap(t *testing.T, program, mode string) (*growth.Snapshot, float64) {
 	target := start(t, program, mode)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, NativeFrames: true})
 
-	target.Say("go")
-	truth := target.Await("done")
+	truth := target.Do("go")
 	n, err := strconv.ParseFloat(strings.Join(truth, " "), 64)
 	must(t, err)
 	return snapshot(t, s), n

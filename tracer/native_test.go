@@ -36,8 +36,7 @@ func startHost(t *testing.T) host {
 func (h host) load(library, name string) (path string) {
 	h.t.Helper()
 	path = copied(h.t, library, name)
-	h.Say("load " + path)
-	h.Await("done")
+	h.Do("load " + path)
 	return path
 }
 
@@ -51,8 +50,7 @@ func buildPlugin(t testing.TB, size int, flags ...string) string {
 }
 
 func (h host) call(times int) {
-	h.Say(fmt.Sprintf("call %d", times))
-	h.Await("done")
+	h.Do(fmt.Sprintf("call %d", times))
 }
 
 // throughPlugin counts the library's allocations by their size: allocations with complete stacks

@@ -86,9 +86,9 @@ func testObjectsOfStack(t *testing.T) {
 func testObjectsOfTensors(t *testing.T) {
 	t.Parallel()
 	h := startTensors(t)
-	h.do("keep 3 70000") // before: no stack is known
+	h.Do("keep 3 70000") // before: no stack is known
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
-	h.do("keep 40 5000", "keep 7 70000", "view", "save 50")
+	h.Do("keep 40 5000", "keep 7 70000", "view", "save 50")
 
 	counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: h.PID()})
 	must(t, err)
@@ -115,7 +115,7 @@ func testObjectsOfTensors(t *testing.T) {
 		}
 	}
 
-	h.do("drop 200")
+	h.Do("drop 200")
 	counted, err = s.Census(t.Context(), tracer.CensusOptions{PID: h.PID()})
 	if err != nil || counted.Tensors.InCPPOnly != 0 {
 		t.Errorf("%v, %+v: want nothing that C++ alone holds", err, counted)

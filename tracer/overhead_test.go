@@ -34,7 +34,7 @@ func testOverheadQuietProgramProbed(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Overhead: 0.03})
 	awaitMode(t, s, overhead.HeapFull)
 	eventually(t, "the probes are open", tracer.Probing(s).IsOpen)
-	runOrders(target, "keep 1000 100", "churn 500 100", "drop 300")
+	target.Do("keep 1000 100", "churn 500 100", "drop 300")
 	mustEstimate(t, snapshot(t, s), "kept_here", 700, 100, 1)
 	eventually(t, "the probes have a cost", func() bool { return s.Overhead().InProbes > 0 })
 }

@@ -48,8 +48,7 @@ func testKernelProducerExact(t *testing.T) {
 				t.Errorf("%+v, want the probes of %s", heap, program)
 			}
 
-			target.Say("go")
-			truth := target.Await("done")
+			truth := target.Do("go")
 			taken := snapshot(t, s)
 			mustHold(t, held(taken), truth)
 
@@ -134,15 +133,13 @@ func testProducerShared(t *testing.T) {
 		open(t, tracer.Options{PID: target.PID(), Mode: probe.Single}),
 	}
 
-	target.Say("go")
-	truth := target.Await("done")
+	truth := target.Do("go")
 	for _, s := range sessions {
 		mustHold(t, held(snapshot(t, s)), truth)
 	}
 	must(t, sessions[2].Close())
 
-	target.Say("go") // forged objects are claimed again
-	target.Await("done")
+	target.Do("go") // forged objects are claimed again
 	for _, s := range sessions[:2] {
 		if got := held(snapshot(t, s))["leak_here"]; got != [2]int64{16_000, 16_000 * 96} {
 			t.Errorf("leak_here holds %d (objects, bytes)", got)

@@ -272,9 +272,8 @@ func mustAgreeInCases(
 	t.Helper()
 	settle(t, target, s, but)
 	before := losses(t, s, but)
-	target.Say("go")
 	want, names := make(pythonStacks), make(map[int64]string)
-	for _, line := range target.Await("done") {
+	for _, line := range target.Do("go") {
 		var b pythonBlock
 		if err := json.Unmarshal([]byte(line), &b); err != nil {
 			t.Fatalf("%q: %v", line, err)

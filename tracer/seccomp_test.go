@@ -90,8 +90,7 @@ func testKernelSeccompExact(t *testing.T) {
 // mustHoldAllocated compares with the memory of testdata/filters.c.
 func mustHoldAllocated(t *testing.T, target *tracertest.Target, s *tracer.Session) {
 	t.Helper()
-	target.Say("allocate")
-	truth := target.Await("done")
+	truth := target.Do("allocate")
 	mustHold(t, held(snapshot(t, s)), truth)
 	mustLoseNothing(t, s)
 }
@@ -132,7 +131,7 @@ func testSeccompTensors(t *testing.T) {
 				PID: h.PID(), Interval: 1, Mode: way.mode, Sources: way.sources,
 			})
 
-			h.do("keep 1000 777", "churn 500 777", "fill 5 300000", "keep 3 0")
+			h.Do("keep 1000 777", "churn 500 777", "fill 5 300000", "keep 3 0")
 			mustHoldTensors(t, s, h)
 			mustHaveNoReturnProbes(t, s)
 		})

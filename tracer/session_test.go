@@ -100,8 +100,7 @@ func testSessionEndedProcessKeeps(t *testing.T) {
 	s := open(t, tracer.Options{PID: lives.PID(), Interval: 1})
 
 	mustAttach(t, s, dies.PID())
-	order(dies, "leak 300 96")
-	order(dies, "map 3 8192 8192")
+	dies.Do("leak 300 96", "map 3 8192 8192")
 	order(lives, "leak 200 64")
 	end(t, s, dies)
 	after := snapshot(t, s)
@@ -355,8 +354,7 @@ func testSessionFiftyAttachesLeave(t *testing.T) {
 
 	round := func() {
 		mustAttach(t, s, target.PID())
-		order(target, "hold 100 64")
-		order(target, "drop")
+		target.Do("hold 100 64", "drop")
 		mustDetach(t, s, target.PID())
 	}
 

@@ -1,7 +1,6 @@
 package tracer_test
 
 import (
-	"fmt"
 	"os/exec"
 	"slices"
 	"testing"
@@ -46,17 +45,11 @@ func launchFloodBy(t *testing.T, options tracer.Options) (*tracer.Session, *trac
 	return s, target
 }
 
-// say gives an order to testdata/flood.c, and waits until it is done.
-func say(target *tracertest.Target, format string, arguments ...any) {
-	target.Say(fmt.Sprintf(format, arguments...))
-	target.Await("done")
-}
-
 func testShareObjects(t *testing.T) {
 	const maxLive, flood, kept = 8192, 50_000, 3000 // kept is over the room that the flood leaves
 	s, target := launchFlood(t, maxLive)
-	say(target, "flood %d", flood)
-	say(target, "keep %d", 1000) // within the part that is not open to the flood
+	order(target, "flood %d", flood)
+	order(target, "keep %d", 1000) // within the part that is not open to the flood
 	of := heldBelowShim(snapshot(t, s))
 	if got, want := of["case_keep"], [2]int64{1000, 96_000}; got != want {
 		t.Errorf("case_keep holds %d, want %d (objects, bytes)", got, want)
@@ -109,7 +102,7 @@ func mustLoseNoEvents(t *testing.T, s *tracer.Session) {
 // A million reports of a program are one event: the first.
 func testShareStarts(t *testing.T) {
 	s, target := launchFlood(t, 8192)
-	say(target, "start 1000000 %x", symbolAt(t, target.PID(), "allocscope_start"))
+	order(target, "start 1000000 %x", symbolAt(t, target.PID(), "allocscope_start"))
 	mustLoseNoEvents(t, s)
 }
 
@@ -124,15 +117,14 @@ func testShareStranger(t *testing.T) {
 
 	stranger.Say(s.Options.Launch.Shim.Name())
 	stranger.Await("ready")
-	say(stranger, "keep 20000")
-	say(stranger, "flood 20000")
-	say(stranger, "start 1000000 %x", symbolAt(t, stranger.PID(), "allocscope_start"))
+	stranger.Do("keep 20000", "flood 20000")
+	order(stranger, "start 1000000 %x", symbolAt(t, stranger.PID(), "allocscope_start"))
 	mustLoseNoEvents(t, s)
 	if got := producerCalls(t, s) - calls; got > 100 { // the command's own, if any
 		t.Errorf("%d calls of a stranger are charged", got)
 	}
 
-	say(target, "keep 1000")
+	target.Do("keep 1000")
 	if got, want := heldBelowShim(snapshot(t, s))["case_keep"], [2]int64{1000, 96_000}; got != want {
 		t.Errorf("case_keep holds %d, want %d (objects, bytes)", got, want)
 	}
@@ -164,12 +156,12 @@ func testShareStacks(t *testing.T) {
 	s, target := launchFloodBy(t, tracer.Options{
 		Interval: 1, MaxLive: 2 * flood, MaxStacks: maxStacks,
 	})
-	say(target, "flood %d", flood)
+	order(target, "flood %d", flood)
 	tracer.Flush(s)
 
 	before := countOf(t, s, bpf.CountNewStacks)
 	for range times {
-		say(target, "flood %d", few)
+		order(target, "flood %d", few)
 		tracer.Flush(s)
 	}
 	if got := countOf(t, s, bpf.CountNewStacks) - before; got > 4*few {

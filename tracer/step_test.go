@@ -174,8 +174,7 @@ func testStepsEachBackwardPass(t *testing.T) {
 		func() bool { return s.Sample().Processes[0].Steps != growth.Unknown })
 	var want int64
 	for _, passes := range []int{0, 1, 7, 500} {
-		target.Say(strconv.Itoa(passes))
-		target.Await("done")
+		target.Do(strconv.Itoa(passes))
 		want += int64(passes)
 		if got := s.Sample().Processes[0].Steps; got != want {
 			t.Errorf("%d steps, want %d; %+v", got, want, s.Sources())

@@ -41,8 +41,8 @@ func testTensorCallsExceptionReachesProgram(t *testing.T) {
 	for i, mode := range modes { // beside a trace in the next one
 		beside := open(t, tracer.Options{PID: other.PID(), Interval: 1, Mode: modes[(i+1)%len(modes)]})
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
-		h.do("fail 10")
-		other.do("keep 20 3000", "fail 10")
+		h.Do("fail 10")
+		other.Do("keep 20 3000", "fail 10")
 		if err := errors.Join(s.Close(), beside.Close()); err != nil {
 			t.Error(err)
 		}
@@ -59,9 +59,9 @@ func testTensorCallsAllocatorServesTensors(t *testing.T) {
 			way := tensorWays[k]
 			t.Run(fmt.Sprint(a.name, way), func(t *testing.T) {
 				h.t = t
-				h.do("age")
+				h.Do("age")
 				s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: way.mode, Sources: way.sources})
-				h.do("keep 300 777", "churn 1000 777", "fill 2 10000000", "drop 100", "fail 2",
+				h.Do("keep 300 777", "churn 1000 777", "fill 2 10000000", "drop 100", "fail 2",
 					"keep 100 70000", "train 2")
 				mustHoldTensors(t, s, h)
 			})
@@ -73,10 +73,10 @@ func testTensorCallsUnsampledTensorHeap(t *testing.T) {
 	t.Parallel()
 	h := startTensors(t)
 	for _, mode := range modes {
-		h.do("forget")
+		h.Do("forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 9000, Mode: mode})
 
-		h.do("age", "keep 4000 3000")
+		h.Do("age", "keep 4000 3000")
 		held := ofTensors(snapshot(t, s))
 		kept := held[fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", lineWith(t, "keeps"))][0]
 		if len(held) != 1 || kept < 3200 || kept > 4800 { // eight standard deviations
@@ -94,16 +94,16 @@ func testTensorCallsHeapTensorsDo(t *testing.T) {
 	ofTensor := fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", line)
 	h := startTensors(t)
 	for _, mode := range modes {
-		h.do("age", "forget")
+		h.Do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 
 		must(t, tracer.Probing(s).SetIntervals(1, 0))
 
-		h.do("keep 70 5000", "churn 10 5000")
+		h.Do("keep 70 5000", "churn 10 5000")
 		mustAmount(t, "without tensors", ofTensors(snapshot(t, s)), amounts{ofHeap: {70, 70 * 5000}})
 		must(t, tracer.Probing(s).SetIntervals(1, 1))
 
-		h.do("keep 30 5000", "churn 10 5000")
+		h.Do("keep 30 5000", "churn 10 5000")
 		mustAmount(t, "with tensors", ofTensors(snapshot(t, s)),
 			amounts{ofHeap: {70, 70 * 5000}, ofTensor: {30, 30 * 5000}})
 		mustLoseNothing(t, s)
@@ -118,10 +118,10 @@ func testTensorCallsHeapProbesOpen(t *testing.T) {
 		}
 		for range 3 {
 			closeHeap(t, s)
-			h.do("keep 100 3000", "churn 100 3000")
+			h.Do("keep 100 3000", "churn 100 3000")
 			mustHoldTensors(t, s, h)
 			openBurst(t, s)
-			h.do("keep 100 3000", "churn 100 3000")
+			h.Do("keep 100 3000", "churn 100 3000")
 			mustHoldTensors(t, s, h)
 		}
 	})
@@ -149,7 +149,7 @@ func testTensorCallsTensorProbesOpen(t *testing.T) {
 	line := lineWith(t, "keeps")
 	h := startTensors(t)
 	for _, mode := range modes {
-		h.do("age", "forget")
+		h.Do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 
 		var want, got int64
@@ -161,10 +161,10 @@ func testTensorCallsTensorProbesOpen(t *testing.T) {
 			}
 		}, func() {
 			if want+500 > room {
-				h.do("fail 1") // turns take long on a busy machine
+				h.Do("fail 1") // turns take long on a busy machine
 				return
 			}
-			h.do("keep 500 3000", "fail 1")
+			h.Do("keep 500 3000", "fail 1")
 			want += 500
 		})
 
@@ -186,10 +186,10 @@ func testTensorCallsFailedTensorLeaves(t *testing.T) {
 	for _, mode := range []probe.Mode{probe.Session, probe.Single} {
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 
-		h.do("library " + library + " 0 0")
+		h.Do("library " + library + " 0 0")
 		eventually(t, "a library is found", func() bool { return len(tensorFunctions(s)) > 0 })
 		awaitTables(s)
-		h.do("library "+library+" 40 5000", "library "+library+" 70 5000 others")
+		h.Do("library "+library+" 40 5000", "library "+library+" 70 5000 others")
 		if count, bytes := tensorsOf(s); count != 40 || bytes != 40*5000 {
 			t.Errorf("%s: %d tensors of %d bytes, want 40 of 5000", mode, count, bytes)
 		}
@@ -211,7 +211,7 @@ func testTensorCallsFailedTensorLeaves(t *testing.T) {
 func testTensorCallsCallWayEnd(t *testing.T) {
 	h := startTensors(t)
 	for _, mode := range []probe.Mode{probe.Session, probe.Multi} {
-		h.do("age", "forget")
+		h.Do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 
 		during(func() {
@@ -222,7 +222,7 @@ func testTensorCallsCallWayEnd(t *testing.T) {
 					t.Error(err)
 				}
 			}
-		}, func() { h.do("clear 10 20000000") })
+		}, func() { h.Do("clear 10 20000000") })
 		if n := counted(t, s, bpf.DropMissedReturn); n > 0 {
 			t.Errorf("%s: %d allocations are lost", mode, n)
 		}
@@ -282,7 +282,7 @@ func testTensorBurstsWithoutRoom(t *testing.T) {
 	target := startBurstsProgram(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxLive: 8})
 
-	runOrders(target, "keep 8 100")
+	target.Do("keep 8 100")
 	closeHeap(t, s)
 	heldTensors(t, s, target.PID(), 5)
 	must(t, tracer.Probing(s).SetIntervals(1, 0))
@@ -299,9 +299,9 @@ func testTensorBurstsAloneBursts(t *testing.T) {
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeTensorBurst(t, s)
-	h.do("keep 20 5000") // no probe is open
+	h.Do("keep 20 5000") // no probe is open
 	openTensorBurst(t, s)
-	h.do("keep 100 5000")
+	h.Do("keep 100 5000")
 	closeTensorBurst(t, s)
 	taken, bytes := snapshot(t, s), int64(0)
 	for _, h := range taken.Holdings {
@@ -314,7 +314,7 @@ func testTensorBurstsAloneBursts(t *testing.T) {
 	}
 
 	openTensorBurst(t, s)
-	h.do("drop 120") // all that were kept
+	h.Do("drop 120") // all that were kept
 	closeTensorBurst(t, s)
 	if n := trackedObjects(s); n != 0 {
 		t.Errorf("%d objects are tracked after the release of all", n)

@@ -41,16 +41,6 @@ func StartGPUTrainer(t testing.TB, flags ...string) GPUTrainer {
 	return g
 }
 
-// Do gives orders one after another. It returns the trainer's output on the last one.
-func (g GPUTrainer) Do(orders ...string) (printed []string) {
-	g.t.Helper()
-	for _, order := range orders {
-		g.Say(order)
-		printed = g.Await("done")
-	}
-	return printed
-}
-
 // Totals are PyTorch's at this moment. The trainer holds still until its next order.
 func (g GPUTrainer) Totals() TorchTotals {
 	g.t.Helper()

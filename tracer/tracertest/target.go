@@ -207,6 +207,16 @@ func (g *Target) Await(last string) []string {
 	return nil
 }
 
+// Do gives orders one after another. It returns the program's output on the last one.
+func (g *Target) Do(orders ...string) (printed []string) {
+	g.t.Helper()
+	for _, order := range orders {
+		g.Say(order)
+		printed = g.Await("done")
+	}
+	return printed
+}
+
 // whereThreadsAre returns the kernel's data on each thread: its system call, and the stack in it.
 func whereThreadsAre(pid int) string {
 	var said strings.Builder

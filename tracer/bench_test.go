@@ -16,7 +16,6 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/doctor"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
@@ -162,11 +161,6 @@ func BenchmarkMallocFree(b *testing.B) {
 	pid, nsPerPair := startPair(b)
 	var ways []way
 	for _, mode := range modes {
-		if mode == probe.Session && !hasSessions() {
-			b.Logf("no uprobe sessions in this kernel")
-			continue
-		}
-
 		name := strings.ReplaceAll(mode.String(), " ", "-")
 		ways = append(ways,
 			opening(name+"/interval=512KiB", tracer.Options{Mode: mode}),
@@ -215,9 +209,6 @@ func BenchmarkMappingPairs(b *testing.B) {
 func BenchmarkForkedWorker(b *testing.B) {
 	tracertest.NeedsRoot(b)
 	for _, mode := range modes {
-		if mode == probe.Session && !hasSessions() {
-			continue
-		}
 		b.Run(strings.ReplaceAll(mode.String(), " ", "-"), func(b *testing.B) {
 			target := start(b, tracertest.Build(b, "pair.c", "-static"))
 			ask := func(order string) string {
@@ -254,15 +245,6 @@ func BenchmarkForkedWorker(b *testing.B) {
 			b.ReportMetric(median(remove), "ms-to-remove")
 		})
 	}
-}
-
-func hasSessions() bool {
-	for _, check := range doctor.Check(0) {
-		if strings.Contains(check.Finding, probe.Session.String()) {
-			return true
-		}
-	}
-	return false
 }
 
 // findMemleak returns the way of libbpf-tools' memleak. testdata/fetch-memleak.sh fetches it where

@@ -148,98 +148,83 @@ func ownLibc(t *testing.T) string {
 // parent keeps its own. The program is linked statically: another tracer that probes the same file
 // may remove or keep breakpoints, too.
 func testBreakpointsWorker(t *testing.T) {
-	for _, mode := range modes {
-		if mode == probe.Session && !hasSessions() {
-			continue
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		program := tracertest.Build(t, "pair.c", "-static")
+		target := startCommand(t, exec.Command(program, "1000", "64"))
+		s := open(t, tracer.Options{PID: target.PID(), Children: true, Interval: 1, Mode: mode})
+		probed := breakpoints(t, target.PID())
+
+		child, err := strconv.Atoi(target.Do("fork")[0])
+		must(t, err)
+		if left := breakpoints(t, child); len(probed) == 0 || !slices.Equal(left, probed) {
+			t.Fatalf("the child has inherited %v of %v", left, probed)
 		}
-		t.Run(mode.String(), func(t *testing.T) {
-			program := tracertest.Build(t, "pair.c", "-static")
-			target := startCommand(t, exec.Command(program, "1000", "64"))
-			s := open(t, tracer.Options{PID: target.PID(), Children: true, Interval: 1, Mode: mode})
-			probed := breakpoints(t, target.PID())
 
-			child, err := strconv.Atoi(target.Do("fork")[0])
-			must(t, err)
-			if left := breakpoints(t, child); len(probed) == 0 || !slices.Equal(left, probed) {
-				t.Fatalf("the child has inherited %v of %v", left, probed)
-			}
-
-			s.Follow()
-			target.Do("go")
-			most := 0
-			if mode == probe.Single { // each removes itself at its first hit: malloc's and free's
-				most = len(probed) - 2
-			}
-			if left := breakpoints(t, child); len(left) > most {
-				t.Errorf("the child has %v left of %v", left, probed)
-			}
-			if left := breakpoints(t, target.PID()); !slices.Equal(left, probed) {
-				t.Errorf("the parent has %v left of %v", left, probed)
-			}
-			target.Do("leave")
-		})
-	}
+		s.Follow()
+		target.Do("go")
+		most := 0
+		if mode == probe.Single { // each removes itself at its first hit: malloc's and free's
+			most = len(probed) - 2
+		}
+		if left := breakpoints(t, child); len(left) > most {
+			t.Errorf("the child has %v left of %v", left, probed)
+		}
+		if left := breakpoints(t, target.PID()); !slices.Equal(left, probed) {
+			t.Errorf("the parent has %v left of %v", left, probed)
+		}
+		target.Do("leave")
+	})
 }
 
 // The next program of a process is rid of the probes at once, whether it will be traced or not.
 func testBreakpointsExecuted(t *testing.T) {
-	for _, mode := range modes {
-		if mode == probe.Session && !hasSessions() {
-			continue
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		next := tracertest.Build(t, "pair.c")
+		target := startCommand(t,
+			exec.Command("sh", "-c", "echo ready; read line; exec "+next+" 1000 64"))
+		open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+		if len(breakpoints(t, target.PID())) == 0 {
+			t.Fatal("the shell has no breakpoints: the test is wrong")
 		}
-		t.Run(mode.String(), func(t *testing.T) {
-			next := tracertest.Build(t, "pair.c")
-			target := startCommand(t,
-				exec.Command("sh", "-c", "echo ready; read line; exec "+next+" 1000 64"))
-			open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
-			if len(breakpoints(t, target.PID())) == 0 {
-				t.Fatal("the shell has no breakpoints: the test is wrong")
-			}
 
-			target.Say("go")
-			target.Await("ready")
-			eventually(t, "the next program has no breakpoints", func() bool {
-				return len(breakpoints(t, target.PID())) == 0
-			})
+		target.Say("go")
+		target.Await("ready")
+		eventually(t, "the next program has no breakpoints", func() bool {
+			return len(breakpoints(t, target.PID())) == 0
 		})
-	}
+	})
 }
 
 // Probes stay with the file that was read. If they followed the path of its mapping, a process could
 // have any file changed that it can map, at offsets of its choice: a setuid program, too.
 func testBreakpointsRemapped(t *testing.T) {
-	for _, mode := range modes {
-		if mode == probe.Session && !hasSessions() {
-			continue
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		library := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
+		other := filepath.Join(t.TempDir(), "other.so")
+		copyFile(t, library, other)
+		command := exec.Command(tracertest.Build(t, "remap.c"), library, other)
+		command.Env = append(os.Environ(), "LD_PRELOAD="+library)
+		target := startCommand(t, command)
+		s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+		if len(breakpoints(t, target.PID())) == 0 {
+			t.Fatal("the library has no breakpoints: the test is wrong")
 		}
-		t.Run(mode.String(), func(t *testing.T) {
-			library := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
-			other := filepath.Join(t.TempDir(), "other.so")
-			copyFile(t, library, other)
-			command := exec.Command(tracertest.Build(t, "remap.c"), library, other)
-			command.Env = append(os.Environ(), "LD_PRELOAD="+library)
-			target := startCommand(t, command)
-			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
-			if len(breakpoints(t, target.PID())) == 0 {
-				t.Fatal("the library has no breakpoints: the test is wrong")
-			}
 
-			probing := tracer.Probing(s)
-			must(t, probing.CloseHeap())
-			target.Do("remap")
-			must(t, probing.OpenHeap(true, 1))
+		probing := tracer.Probing(s)
+		must(t, probing.CloseHeap())
+		target.Do("remap")
+		must(t, probing.OpenHeap(true, 1))
 
-			p := openProcess(t, target.PID())
-			defer p.Close()
-			maps, err := p.Maps()
-			must(t, err)
-			for _, at := range breakpoints(t, target.PID()) {
-				if m, _ := process.FindMapping(maps, at); m.Path == other {
-					t.Errorf("%s has a breakpoint at %#x, and was never read", other, at)
-				}
+		p := openProcess(t, target.PID())
+		defer p.Close()
+		maps, err := p.Maps()
+		must(t, err)
+		for _, at := range breakpoints(t, target.PID()) {
+			if m, _ := process.FindMapping(maps, at); m.Path == other {
+				t.Errorf("%s has a breakpoint at %#x, and was never read", other, at)
 			}
-		})
-	}
+		}
+	})
 }
 
 func copyFile(t *testing.T, from, to string) {

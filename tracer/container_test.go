@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -100,15 +101,13 @@ func startContained(t *testing.T, program string, namespaces ...string) (target 
 
 func testContainerTargetContainer(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			program := tracertest.Build(t, "leak.c", "-pthread")
-			target, pid := startContained(t, program, "--mount", "--pid", "--ipc", "--uts")
-			s := mustCountLeak(t, target, tracer.Options{PID: pid, Interval: 1, Mode: mode})
-			mustLoseNothing(t, s)
-			mustProbeIn(t, s, "libc.so.6", "malloc", "free")
-		})
-	}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		program := tracertest.Build(t, "leak.c", "-pthread")
+		target, pid := startContained(t, program, "--mount", "--pid", "--ipc", "--uts")
+		s := mustCountLeak(t, target, tracer.Options{PID: pid, Interval: 1, Mode: mode})
+		mustLoseNothing(t, s)
+		mustProbeIn(t, s, "libc.so.6", "malloc", "free")
+	})
 }
 
 // Its file system is mounted in the container alone: no path of ours leads to it.

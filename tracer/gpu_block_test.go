@@ -11,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -165,14 +166,12 @@ func sumOfKind(snapshot *growth.Snapshot, kind growth.Kind) (sum [2]int64) {
 
 func testBlocksBlockAllocationSite(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			g := startBlocks(t, realLibC10(t))
-			options := tracer.Options{Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"}}
-			mustFollowBlocks(t, g, traceBlocks(t, g, options))
-		})
-	}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		t.Parallel()
+		g := startBlocks(t, realLibC10(t))
+		options := tracer.Options{Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"}}
+		mustFollowBlocks(t, g, traceBlocks(t, g, options))
+	})
 }
 
 // The stand-ins have the hook of each known version. The hook of PyTorch 2.6 represents the hooks

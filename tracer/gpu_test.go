@@ -8,6 +8,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -122,17 +123,15 @@ func mustHoldExpected(t *testing.T, g gpuProgram, s *tracer.Session, after strin
 // counts nothing and changes nothing.
 func testKernelGPUDriverCallCounts(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			g := startCUDA(t, libcuda(t))
-			s := open(t, tracer.Options{
-				PID: g.PID(), Interval: 1, Mode: mode,
-				Sources: []string{"cuda", "mapping"},
-			})
-			mustCountDriverCalls(t, g, s)
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		t.Parallel()
+		g := startCUDA(t, libcuda(t))
+		s := open(t, tracer.Options{
+			PID: g.PID(), Interval: 1, Mode: mode,
+			Sources: []string{"cuda", "mapping"},
 		})
-	}
+		mustCountDriverCalls(t, g, s)
+	})
 }
 
 // mustCountDriverCalls has testdata/cuda.c call all functions, and compares after each.

@@ -40,14 +40,12 @@ func TestHeap(t *testing.T) {
 
 func testKernelHeapAllocatorFunctionCounts(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			// 1000 by the program; the C library frees its caches of a thread that ends.
-			if n := mustCountSemantics(t, "", mode).FreesUntracked; n < 1000 || n > 1010 {
-				t.Errorf("%d frees of older memory, want 1000", n)
-			}
-		})
-	}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		// 1000 by the program; the C library frees its caches of a thread that ends.
+		if n := mustCountSemantics(t, "", mode).FreesUntracked; n < 1000 || n > 1010 {
+			t.Errorf("%d frees of older memory, want 1000", n)
+		}
+	})
 }
 
 // The C library's own functions call the preloaded ones. Their allocations count under their own
@@ -151,33 +149,31 @@ func testHeapSampledLeakWithin(t *testing.T) {
 // A return that is never seen must not make the calls below its frame parts of that call.
 func testHeapLeftCall(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			target := start(t, tracertest.Build(t, "jumps.c", "-rdynamic"))
-			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		target := start(t, tracertest.Build(t, "jumps.c", "-rdynamic"))
+		s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
 
-			truth := target.Do("go")
-			var objects, bytes int64
-			if _, err := fmt.Sscanf(truth[0], "nested %d %d", &objects, &bytes); err != nil {
-				t.Fatalf("the target reports %q: %v", truth, err)
-			}
+		truth := target.Do("go")
+		var objects, bytes int64
+		if _, err := fmt.Sscanf(truth[0], "nested %d %d", &objects, &bytes); err != nil {
+			t.Fatalf("the target reports %q: %v", truth, err)
+		}
 
-			const fewCalls = 8
-			size := bytes / objects
-			holds := held(snapshot(t, s))["nested"]
-			if holds[0] < objects-fewCalls || holds[0] > objects || holds[1] != holds[0]*size {
-				t.Errorf("nested holds %d, want %d (objects, bytes), or %d objects fewer", holds,
-					[2]int64{objects, bytes}, fewCalls)
-			}
+		const fewCalls = 8
+		size := bytes / objects
+		holds := held(snapshot(t, s))["nested"]
+		if holds[0] < objects-fewCalls || holds[0] > objects || holds[1] != holds[0]*size {
+			t.Errorf("nested holds %d, want %d (objects, bytes), or %d objects fewer", holds,
+				[2]int64{objects, bytes}, fewCalls)
+		}
 
-			_, losses := counters(t, s)
-			isReturn := func(l growth.Loss) bool { return l.Kind == growth.LossMissedReturn }
-			i := slices.IndexFunc(losses, isReturn)
-			if i < 0 || losses[i].Count != 1 || losses[i].PID != target.PID() {
-				t.Errorf("lost %+v, want one return of PID %d", losses, target.PID())
-			}
-		})
-	}
+		_, losses := counters(t, s)
+		isReturn := func(l growth.Loss) bool { return l.Kind == growth.LossMissedReturn }
+		i := slices.IndexFunc(losses, isReturn)
+		if i < 0 || losses[i].Count != 1 || losses[i].PID != target.PID() {
+			t.Errorf("lost %+v, want one return of PID %d", losses, target.PID())
+		}
+	})
 }
 
 // bare builds a program without a C library.
@@ -215,22 +211,20 @@ func mustLeak(t *testing.T, target *tracertest.Target, options tracer.Options,
 func testKernelHeapPreloadedAllocatorReplaces(t *testing.T) {
 	t.Parallel()
 	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
-				fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
-			command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
-			target := startCommand(t, command)
-			s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
-			const calls = leaks * (1 + leakChurn)
-			// The C library allocates a little for the thread.
-			if n := mustLoseNothing(t, s).Allocations; n < calls || n > calls+10 {
-				t.Errorf("%d allocations seen, want %d: each once", n, calls)
-			}
-			mustProbeIn(t, s, preload, "malloc", "calloc", "realloc", "free")
-			mustProbeIn(t, s, "libc.so.6", "posix_memalign", "reallocarray", "aligned_alloc")
-		})
-	}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
+			fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
+		command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
+		target := startCommand(t, command)
+		s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+		const calls = leaks * (1 + leakChurn)
+		// The C library allocates a little for the thread.
+		if n := mustLoseNothing(t, s).Allocations; n < calls || n > calls+10 {
+			t.Errorf("%d allocations seen, want %d: each once", n, calls)
+		}
+		mustProbeIn(t, s, preload, "malloc", "calloc", "realloc", "free")
+		mustProbeIn(t, s, "libc.so.6", "posix_memalign", "reallocarray", "aligned_alloc")
+	})
 }
 
 // mustProbeIn wants the functions to be probed in that file and in no other.

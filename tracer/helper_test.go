@@ -135,6 +135,14 @@ func mustLoseNothing(t testing.TB, s *tracer.Session) tracer.Events {
 
 var modes = []probe.Mode{probe.Session, probe.Multi, probe.Single}
 
+// eachMode runs a test in every mode that this kernel has.
+func eachMode(t *testing.T, test func(t *testing.T, mode probe.Mode)) {
+	t.Helper()
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) { test(t, mode) })
+	}
+}
+
 // A job is a shell that has started ranks, each the program of steps.c.
 type job struct {
 	*tracertest.Target

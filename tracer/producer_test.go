@@ -39,48 +39,46 @@ func buildProducer(t *testing.T, flags ...string) string {
 func testKernelProducerExact(t *testing.T) {
 	t.Parallel()
 	program := buildProducer(t)
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			target := start(t, program, "1")
-			s := open(t, tracer.Options{PID: target.PID(), Mode: mode})
-			if heap := sourceOf(t, s, "heap"); !heap.Attached ||
-				!slices.Equal(heap.Producers, []string{program}) {
-				t.Errorf("%+v, want the probes of %s", heap, program)
-			}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		target := start(t, program, "1")
+		s := open(t, tracer.Options{PID: target.PID(), Mode: mode})
+		if heap := sourceOf(t, s, "heap"); !heap.Attached ||
+			!slices.Equal(heap.Producers, []string{program}) {
+			t.Errorf("%+v, want the probes of %s", heap, program)
+		}
 
-			truth := target.Do("go")
-			taken := snapshot(t, s)
-			mustHold(t, held(taken), truth)
+		truth := target.Do("go")
+		taken := snapshot(t, s)
+		mustHold(t, held(taken), truth)
 
-			allocated := make(map[string][2]float64)
-			for _, h := range taken.Holdings {
-				if len(h.Stack.Frames) > 1 {
-					sum := allocated[h.Stack.Frames[1].Function]
-					allocated[h.Stack.Frames[1].Function] = [2]float64{
-						sum[0] + h.AllocObjects, sum[1] + h.AllocBytes,
-					}
+		allocated := make(map[string][2]float64)
+		for _, h := range taken.Holdings {
+			if len(h.Stack.Frames) > 1 {
+				sum := allocated[h.Stack.Frames[1].Function]
+				allocated[h.Stack.Frames[1].Function] = [2]float64{
+					sum[0] + h.AllocObjects, sum[1] + h.AllocBytes,
 				}
 			}
-			if got := allocated["case_churn"]; got != [2]float64{10_000, 960_000} {
-				t.Errorf("case_churn has allocated %v (objects, bytes)", got)
-			}
-			if got := allocated["case_replaced"]; got != [2]float64{5, 15_000} {
-				t.Errorf("case_replaced has allocated %v (objects, bytes)", got)
-			}
+		}
+		if got := allocated["case_churn"]; got != [2]float64{10_000, 960_000} {
+			t.Errorf("case_churn has allocated %v (objects, bytes)", got)
+		}
+		if got := allocated["case_replaced"]; got != [2]float64{5, 15_000} {
+			t.Errorf("case_replaced has allocated %v (objects, bytes)", got)
+		}
 
-			events, losses := counters(t, s)
-			if events.FreesUntracked != 1 {
-				t.Errorf("%d frees of what was not reported, want 1", events.FreesUntracked)
-			}
-			want := []growth.Loss{
-				{Kind: growth.LossOutPointer, Count: 1, PID: target.PID()}, // of case_unreadable
-				{Kind: growth.LossMissedFree, Count: 1, PID: target.PID()}, // of case_twice
-			}
-			if !slices.Equal(losses, want) {
-				t.Errorf("lost %+v", losses)
-			}
-		})
-	}
+		events, losses := counters(t, s)
+		if events.FreesUntracked != 1 {
+			t.Errorf("%d frees of what was not reported, want 1", events.FreesUntracked)
+		}
+		want := []growth.Loss{
+			{Kind: growth.LossOutPointer, Count: 1, PID: target.PID()}, // of case_unreadable
+			{Kind: growth.LossMissedFree, Count: 1, PID: target.PID()}, // of case_twice
+		}
+		if !slices.Equal(losses, want) {
+			t.Errorf("lost %+v", losses)
+		}
+	})
 }
 
 // The bounds are as for a heap that the probes sample.

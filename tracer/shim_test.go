@@ -49,41 +49,39 @@ func semaphores(target *tracertest.Target) string {
 
 func testKernelShimSemaphores(t *testing.T) {
 	program := tracertest.Build(t, "markers.c")
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			older := start(t, program)
-			shim := attachShim(t, mode, program)
-			younger := start(t, program)
-			want := func(what, values string, err error) {
-				t.Helper()
-				if err != nil {
-					t.Fatalf("%s: %v", what, err)
-				}
-				for name, target := range map[string]*tracertest.Target{
-					"older": older, "younger": younger, "new": start(t, program),
-				} {
-					if got := semaphores(target); got != values {
-						t.Errorf("%s: %s program has %s, want %s", what, name, got, values)
-					}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		older := start(t, program)
+		shim := attachShim(t, mode, program)
+		younger := start(t, program)
+		want := func(what, values string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			for name, target := range map[string]*tracertest.Target{
+				"older": older, "younger": younger, "new": start(t, program),
+			} {
+				if got := semaphores(target); got != values {
+					t.Errorf("%s: %s program has %s, want %s", what, name, got, values)
 				}
 			}
+		}
 
-			want("attached", "0 0 1 0 1", nil)
-			want("interval of 512 KiB", "12 0 1 1 1", shim.SetInterval(512<<10))
-			want("interval of 16 KiB", "17 0 1 1 1", shim.SetInterval(16<<10))
-			want("interval of 1 GiB", "1 0 1 1 1", shim.SetInterval(1<<30))
-			want("interval of 1 TiB", "1 0 1 1 1", shim.SetInterval(1<<40))
-			want("every allocation", "31 0 1 1 1", shim.SetInterval(1))
-			want("hold", "31 1 1 1 1", shim.Hold())
-			want("let go, and hold the next ones", "31 2 1 1 1", shim.Hold())
-			want("begin again", "31 1 1 1 1", holdBeside(t, shim, older))
-			want("hold no more", "31 0 1 1 1", shim.Release())
-			want("no interval", "0 0 1 0 1", shim.SetInterval(0))
-			want("an interval again", "30 0 1 1 1", shim.SetInterval(2))
-			want("closed", "0 0 0 0 0", shim.Close())
-			want("interval after the end", "0 0 0 0 0", shim.SetInterval(1))
-		})
-	}
+		want("attached", "0 0 1 0 1", nil)
+		want("interval of 512 KiB", "12 0 1 1 1", shim.SetInterval(512<<10))
+		want("interval of 16 KiB", "17 0 1 1 1", shim.SetInterval(16<<10))
+		want("interval of 1 GiB", "1 0 1 1 1", shim.SetInterval(1<<30))
+		want("interval of 1 TiB", "1 0 1 1 1", shim.SetInterval(1<<40))
+		want("every allocation", "31 0 1 1 1", shim.SetInterval(1))
+		want("hold", "31 1 1 1 1", shim.Hold())
+		want("let go, and hold the next ones", "31 2 1 1 1", shim.Hold())
+		want("begin again", "31 1 1 1 1", holdBeside(t, shim, older))
+		want("hold no more", "31 0 1 1 1", shim.Release())
+		want("no interval", "0 0 1 0 1", shim.SetInterval(0))
+		want("an interval again", "30 0 1 1 1", shim.SetInterval(2))
+		want("closed", "0 0 0 0 0", shim.Close())
+		want("interval after the end", "0 0 0 0 0", shim.SetInterval(1))
+	})
 }
 
 // holdBeside changes which programs wait, while a program looks whether there is a moment when none do.
@@ -107,28 +105,26 @@ func holdBeside(t *testing.T, shim *source.Shim, target *tracertest.Target) erro
 func testKernelShimReplaced(t *testing.T) {
 	program, err := os.ReadFile(tracertest.Build(t, "markers.c"))
 	must(t, err)
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			folder := t.TempDir()
-			library, victim := folder+"/library", folder+"/victim"
-			for _, path := range []string{library, victim} {
-				must(t, os.WriteFile(path, program, 0o755))
-			}
-			own, other := start(t, library), start(t, victim)
-			shim := attachShim(t, mode, library)
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		folder := t.TempDir()
+		library, victim := folder+"/library", folder+"/victim"
+		for _, path := range []string{library, victim} {
+			must(t, os.WriteFile(path, program, 0o755))
+		}
+		own, other := start(t, library), start(t, victim)
+		shim := attachShim(t, mode, library)
 
-			err := errors.Join(os.Remove(library), os.Symlink(victim, library),
-				shim.SetInterval(1), shim.Hold())
-			must(t, err)
+		err := errors.Join(os.Remove(library), os.Symlink(victim, library),
+			shim.SetInterval(1), shim.Hold())
+		must(t, err)
 
-			if got := semaphores(own); got != "31 1 1 1 1" {
-				t.Errorf("the library has %s", got)
-			}
-			if got := semaphores(other); got != "0 0 0 0 0" {
-				t.Errorf("the file at its path has %s", got)
-			}
-		})
-	}
+		if got := semaphores(own); got != "31 1 1 1 1" {
+			t.Errorf("the library has %s", got)
+		}
+		if got := semaphores(other); got != "0 0 0 0 0" {
+			t.Errorf("the file at its path has %s", got)
+		}
+	})
 }
 
 // holdsShim is set where the test binary runs again, to be killed: the path of the library.

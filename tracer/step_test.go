@@ -12,6 +12,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -79,18 +80,16 @@ func mustCount(t *testing.T, c *source.Steps, want int64) {
 }
 
 func testKernelStepsStepsThreadsExact(t *testing.T) {
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			target := startStepper(t, linked(t)...)
-			s := open(t, tracer.Options{PID: target.PID(), Mode: mode})
-			call(target, 3, 100)
-			c := countSteps(t, s, "libpasses:training_step")
-			mustCount(t, c, 0)
-			call(target, 8, 1234)
-			mustCount(t, c, 8*1234)
-			mustLoseNothing(t, s)
-		})
-	}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		target := startStepper(t, linked(t)...)
+		s := open(t, tracer.Options{PID: target.PID(), Mode: mode})
+		call(target, 3, 100)
+		c := countSteps(t, s, "libpasses:training_step")
+		mustCount(t, c, 0)
+		call(target, 8, 1234)
+		mustCount(t, c, 8*1234)
+		mustLoseNothing(t, s)
+	})
 }
 
 func testStepsLibraryLoadedLater(t *testing.T) {

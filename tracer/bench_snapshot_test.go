@@ -30,8 +30,7 @@ func startLeak(b *testing.B) *tracertest.Target {
 }
 
 func BenchmarkSnapshotLiveObjects(b *testing.B) {
-	target := startLeak(b)
-	s := open(b, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(b, startLeak(b), exact)
 
 	order(target, "go")
 	var took []float64

@@ -251,8 +251,7 @@ func testBreakdownTreePartsFileCount(t *testing.T) {
 func testBreakdownTreeForkedChildCopies(t *testing.T) {
 	for _, traced := range []bool{false, true} {
 		t.Run(fmt.Sprint("traced ", traced), func(t *testing.T) {
-			parent := startBreakdown(t)
-			s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
+			parent, s := openOn(t, startBreakdown(t), tracer.Options{Interval: 1, Children: true})
 			held := do(t, parent, "hold_inherited")
 			child := startChild(t, parent, "fork", "done")
 			awaitMember(t, s, child)
@@ -322,8 +321,7 @@ func testBreakdownTreeForkedChildWithout(t *testing.T) {
 }
 
 func testBreakdownTreeMemoryTwoPrograms(t *testing.T) {
-	parent := startBreakdown(t)
-	s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
+	parent, s := openOn(t, startBreakdown(t), tracer.Options{Interval: 1, Children: true})
 	child := startChild(t, parent, "run", "ready")
 	awaitMember(t, s, child)
 	path := fmt.Sprintf("/dev/shm/allocscope-test-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))

@@ -262,8 +262,7 @@ func addedUp(t *testing.T, s *growth.Snapshot, pid int) map[growth.Kind]int64 {
 
 func scaleOf(t *testing.T, orders ...string) (*tracer.Session, *tracertest.Target) {
 	t.Helper()
-	target := startScale(t, "nothing")
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startScale(t, "nothing"), exact)
 	for _, o := range orders {
 		order(target, "%s", o)
 	}

@@ -74,8 +74,7 @@ func testBreakdownScaleRowsSampledScan(t *testing.T) {
 	shares := []float64{0.3, 0.5}
 	var sum, rows float64
 	for range 3 {
-		target := startLarge(t)
-		s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+		target, s := openOn(t, startLarge(t), exact)
 
 		facts := do(t, target, "all")
 		full := scanShareOf(t, s, target.PID(), 1)
@@ -215,8 +214,7 @@ func pages(bytes int64) int64 { return (bytes + page - 1) / page * page }
 func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 	t.Parallel()
 	for _, sources := range [][]string{nil, {"cuda"}, {"cuda", "mapping"}} {
-		g := startCUDA(t, libcuda(t))
-		s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: sources})
+		g, s := openOn(t, startCUDA(t, libcuda(t)), tracer.Options{Interval: 1, Sources: sources})
 
 		before := rollup(t, g.PID())["Anonymous"]
 		rows := rowsOf(balanced(t, s), g.PID())
@@ -253,8 +251,7 @@ func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 func testBreakdownPinnedRegisteredMemoryLeaves(t *testing.T) {
 	t.Parallel()
 	const size, objects = 300_000, 40
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
 	g.Do("hold register 40 300000")
 	before := pinnedBy(balanced(t, s), g.PID())["hold_register"][1]
@@ -281,8 +278,7 @@ func testBreakdownPinnedRegisteredMemoryLeaves(t *testing.T) {
 func testBreakdownPinnedOverlappingRegistrationsCount(t *testing.T) {
 	t.Parallel()
 	const size = 8_000_001
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
 	g.Do("overlap 8000001")
 	taken := balanced(t, s)
@@ -303,8 +299,7 @@ func testBreakdownPinnedOverlappingRegistrationsCount(t *testing.T) {
 // resident, scanned or not.
 func testBreakdownPinnedSampledScanKeeps(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
 	g.Do("hold hostalloc 1 560000000", "hold register 20 3000000", "touch register 20",
 		"hold allochost 3 20000000")

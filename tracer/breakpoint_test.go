@@ -95,8 +95,7 @@ func readMapped(t testing.TB, p *process.Process, m process.Mapping) []byte {
 func testBreakpointsFork(t *testing.T) {
 	command := exec.Command(python, "-c", forks)
 	command.Env = append(os.Environ(), "LD_LIBRARY_PATH="+ownLibc(t))
-	target := startCommand(t, command)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startCommand(t, command), exact)
 
 	child, err := strconv.Atoi(target.Do("go")[0])
 	must(t, err)
@@ -202,23 +201,17 @@ func testBreakpointsRemapped(t *testing.T) {
 		library := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
 		other := filepath.Join(t.TempDir(), "other.so")
 		copyFile(t, library, other)
-		command := exec.Command(tracertest.Build(t, "remap.c"), library, other)
-		command.Env = append(os.Environ(), "LD_PRELOAD="+library)
-		target := startCommand(t, command)
-		s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+		command := preloading(library, exec.Command(tracertest.Build(t, "remap.c"), library, other))
+		target, s := openOn(t, startCommand(t, command), tracer.Options{Interval: 1, Mode: mode})
 		if len(breakpoints(t, target.PID())) == 0 {
 			t.Fatal("the library has no breakpoints: the test is wrong")
 		}
 
-		probing := tracer.Probing(s)
-		must(t, probing.CloseHeap())
+		closeHeap(t, s)
 		target.Do("remap")
-		must(t, probing.OpenHeap(true, 1))
+		openBurst(t, s)
 
-		p := openProcess(t, target.PID())
-		defer p.Close()
-		maps, err := p.Maps()
-		must(t, err)
+		maps := mapsOf(t, target.PID())
 		for _, at := range breakpoints(t, target.PID()) {
 			if m, _ := process.FindMapping(maps, at); m.Path == other {
 				t.Errorf("%s has a breakpoint at %#x, and was never read", other, at)

@@ -3,7 +3,6 @@ package tracer_test
 import (
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -66,21 +65,20 @@ func misplaceHeap(s *tracer.Session, pid int) {
 	}
 }
 
-// startBursts runs a program that allocates on command. It traces the program in bursts, of which
-// none is open yet.
-func startBursts(t *testing.T) (*tracertest.Target, *tracer.Session) {
+// startBursts runs a program that allocates on command, with preloaded libraries. It traces the
+// program in bursts, of which none is open yet.
+func startBursts(t *testing.T, preload ...string) (*tracertest.Target, *tracer.Session) {
 	t.Helper()
-	return traceInBursts(t, start(t, tracertest.Build(t, "bursts.c")))
-}
-
-func traceInBursts(
-	t *testing.T, target *tracertest.Target,
-) (*tracertest.Target, *tracer.Session) {
-	t.Helper()
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startBurstsProgram(t, preload...), exact)
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeHeap(t, s)
 	return target, s
+}
+
+func startBurstsProgram(t *testing.T, preload ...string) *tracertest.Target {
+	t.Helper()
+	command := exec.Command(tracertest.Build(t, "bursts.c"))
+	return startCommand(t, preloading(strings.Join(preload, ":"), command))
 }
 
 func inBurst(t *testing.T, target *tracertest.Target, s *tracer.Session, orders ...string) {
@@ -176,9 +174,7 @@ func testBurstsFreesBurstsFound(t *testing.T) {
 func testBurstsOtherAllocators(t *testing.T) {
 	for _, library := range []string{"libjemalloc.so.2", "libmimalloc.so.2"} {
 		t.Run(library, func(t *testing.T) {
-			command := exec.Command(tracertest.Build(t, "bursts.c"))
-			command.Env = append(os.Environ(), "LD_PRELOAD="+library)
-			target, s := traceInBursts(t, startCommand(t, command))
+			target, s := startBursts(t, library)
 			inBurst(t, target, s, append(ofEachSize("keep", 150), ofEachSize("keep", 250)...)...)
 			target.Do(fmt.Sprint("drop ", 150*len(sizes)))
 			for range 2 {
@@ -193,15 +189,11 @@ func testBurstsOtherAllocators(t *testing.T) {
 
 // No object is checked where malloc's metadata cannot be read, and the result says so.
 func testBurstsUntrackable(t *testing.T) {
-	command := exec.Command(tracertest.Build(t, "bursts.c"))
-	command.Env = append(os.Environ(), "LD_PRELOAD=libtcmalloc_minimal.so.4")
-	target, s := traceInBursts(t, startCommand(t, command))
+	target, s := startBursts(t, "libtcmalloc_minimal.so.4")
 	inBurst(t, target, s, "keep 400 100")
 	target.Do("drop 150")
 	checkLiveness(s)
-	if n := trackedObjects(s); n != 400 {
-		t.Errorf("%d objects are tracked, want 400", n)
-	}
+	mustTrack(t, s, 400)
 	if reason := snapshot(t, s).Heap.Untrackable; !strings.Contains(reason, "libtcmalloc") {
 		t.Errorf("untrackable because of %q", reason)
 	}
@@ -304,9 +296,7 @@ func testBurstsCallCutEnd(t *testing.T) {
 func testBurstsSlowCall(t *testing.T) {
 	const bursts = 10
 	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC", "-DSLOW_US=100000")
-	command := exec.Command(tracertest.Build(t, "bursts.c"))
-	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
-	target, s := traceInBursts(t, startCommand(t, command))
+	target, s := startBursts(t, preload)
 	before := counted(t, s, bpf.CountSamples)
 	for range bursts {
 		openBurst(t, s)
@@ -380,11 +370,6 @@ func testBurstsFingerprintsFindReplaced(t *testing.T) {
 	}
 }
 
-func startBurstsProgram(t *testing.T) *tracertest.Target {
-	t.Helper()
-	return start(t, tracertest.Build(t, "bursts.c"))
-}
-
 func heapOf(s *tracer.Session, pid int) source.Status {
 	for _, source := range s.Sources() {
 		if source.Name == "heap" && source.PID == pid {
@@ -411,9 +396,7 @@ func testBurstsEndedTargetKeeps(t *testing.T) {
 	target, s := startBursts(t)
 	other := startBurstsProgram(t)
 	mustAttach(t, s, other.PID())
-	openBurst(t, s)
-	other.Do("keep 300 100")
-	closeHeap(t, s)
+	inBurst(t, other, s, "keep 300 100")
 	pid := other.PID()
 	misplaceHeap(s, pid) // the error of an attach to an ending process depends on the moment
 	other.Hangup()       // the session may have noticed the end or not
@@ -422,9 +405,7 @@ func testBurstsEndedTargetKeeps(t *testing.T) {
 		t.Errorf("%+v", source)
 	}
 
-	if n := trackedObjects(s); n != 300 {
-		t.Errorf("%d objects are tracked, want 300", n)
-	}
+	mustTrack(t, s, 300)
 }
 
 func testBurstsNewTargetCounts(t *testing.T) {
@@ -449,8 +430,7 @@ func testBurstsNewTargetCounts(t *testing.T) {
 }
 
 func testBurstsSnapshotWithinBurst(t *testing.T) {
-	target := startBurstsProgram(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxStacks: 4})
+	target, s := openOn(t, startBurstsProgram(t), tracer.Options{Interval: 1, MaxStacks: 4})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeHeap(t, s)
 	openBurst(t, s)
@@ -478,9 +458,7 @@ func testBurstsDeathsCallProbed(t *testing.T) {
 
 	target.Do("drop 150")
 	closeHeap(t, s)
-	if n := trackedObjects(s); n != 250 {
-		t.Errorf("%d objects are tracked, want 250", n)
-	}
+	mustTrack(t, s, 250)
 
 	if got := evidenceOf(t, s, "kept_here"); got.HazardRate != (growth.HazardRate{}) {
 		t.Errorf("%+v", got)
@@ -492,9 +470,7 @@ func testBurstsDetachForgetsLearnt(t *testing.T) {
 	other := startBurstsProgram(t)
 	mustAttach(t, s, other.PID())
 	inBurst(t, target, s, "keep 10 100")
-	openBurst(t, s)
-	other.Do("keep 300 100")
-	closeHeap(t, s)
+	inBurst(t, other, s, "keep 300 100")
 	checkLiveness(s)
 	tracker := tracer.Tracker(s)
 	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 2 ||

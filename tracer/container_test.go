@@ -86,10 +86,8 @@ func startContained(t *testing.T, program string, namespaces ...string) (target 
 ) {
 	t.Helper()
 	root, inside := fillRoot(t, program)
-	arguments := append(namespaces, "--fork", "--kill-child", "chroot", root, inside,
-		"1", fmt.Sprint(leaks), fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
-	target = tracertest.StartCommand(t, exec.Command("unshare", arguments...))
-	target.Await("ready")
+	arguments := append(namespaces, "--fork", "--kill-child", "chroot", root, inside)
+	target = start(t, "unshare", append(arguments, leakArguments...)...)
 	pid = childOf(t, target.PID())
 	for _, kind := range []string{"mnt", "pid"} {
 		if namespace(t, pid, kind) == namespace(t, "self", kind) {
@@ -203,8 +201,7 @@ func testContainerOtherProcessesInside(t *testing.T) {
 	}
 
 	for _, mode := range modes {
-		target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
-			fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
+		target := start(t, tracertest.Build(t, "leak.c", "-pthread"), leakArguments...)
 		if target.PID() > 100 {
 			t.Fatalf("the target's PID is %d: the test is wrong", target.PID())
 		}
@@ -250,8 +247,7 @@ func testContainerChildNotTraced(t *testing.T) {
 	text := fmt.Sprintf("#!/bin/sh\n(while echo grow 8; do sleep 0.1; done) | "+
 		"unshare --pid --fork --kill-child %s\n", program)
 	must(t, os.WriteFile(script, []byte(text), 0o700))
-	parent := start(t, program)
-	s := open(t, tracer.Options{PID: parent.PID(), Children: true})
+	parent, s := openOn(t, start(t, program), tracer.Options{Children: true})
 	parent.Do("run " + script)
 
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {

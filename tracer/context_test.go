@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -105,10 +104,8 @@ func TestOpenLargeLibraries(t *testing.T) {
 		tracertest.BuildInflated(t, path, size)
 		libraries = append(libraries, path)
 	}
-	command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"))
-	command.Env = append(os.Environ(), "LD_PRELOAD="+strings.Join(libraries, ":"))
-	target := tracertest.StartCommand(t, command)
-	target.Await("ready")
+	target := startCommand(t, preloading(strings.Join(libraries, ":"),
+		exec.Command(tracertest.Build(t, "leak.c", "-pthread"))))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -37,8 +37,7 @@ func testGPUAttachDriverProbedWhen(t *testing.T) {
 	t.Parallel()
 	for _, sources := range [][]string{nil, {"cuda", "mapping"}, {"cuda"}} {
 		t.Run(fmt.Sprint(sources), func(t *testing.T) {
-			g := startCUDA(t)
-			s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: sources})
+			g, s := openOn(t, startCUDA(t), tracer.Options{Interval: 1, Sources: sources})
 			taken, sample := snapshot(t, s), s.Sample().Processes[0]
 			if sample.CudaDriver != growth.Unknown || sample.Pinned != growth.Unknown ||
 				sample.CudaAllocated != growth.Unknown ||
@@ -104,8 +103,7 @@ func testGPUAttachMemoryAllocatedTracing(t *testing.T) {
 
 func testGPUAttachChildMemoryParent(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
 	expected := newExpectation()
 	g.Do("hold malloc 9 1000", "hold allochost 9 4096")
@@ -128,8 +126,7 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	must(t, err)
 
 	wrong := slicesOf(whole)
-	g := startCUDA(t)
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t), exact)
 
 	for what, content := range wrong {
 		path := filepath.Join(t.TempDir(), "libcuda.so.1")
@@ -186,8 +183,7 @@ func slicesOf(whole []byte) map[string][]byte {
 
 func testGPUAttachExitedProgramKeeps(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
 	expected := newExpectation()
 	for _, a := range gpuAPIs {
@@ -202,8 +198,7 @@ func testGPUAttachExitedProgramKeeps(t *testing.T) {
 
 func testGPUAttachExecutionLeavesNothing(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
 	g.Do("hold malloc 30 1000", "hold create 3 2097152", "hold lent 2 2097152", "hold register 2 9000")
 	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 37 || had[bpf.MapGpuMappings] != 2 ||

@@ -223,8 +223,7 @@ func testBlocksHookDebian13(t *testing.T) {
 // Without a GPU, PyTorch reports memory of the CPU to the same function.
 func testBlocksHookProbedOnly(t *testing.T) {
 	t.Parallel()
-	g := startBlocks(t, realLibC10(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startBlocks(t, realLibC10(t)), exact)
 
 	g.Do("cpu 100 64", "hold weights 10 1000 0")
 	for range 3 {

@@ -125,10 +125,8 @@ func testKernelGPUDriverCallCounts(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, mode probe.Mode) {
 		t.Parallel()
-		g := startCUDA(t, libcuda(t))
-		s := open(t, tracer.Options{
-			PID: g.PID(), Interval: 1, Mode: mode,
-			Sources: []string{"cuda", "mapping"},
+		g, s := openOn(t, startCUDA(t, libcuda(t)), tracer.Options{
+			Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"},
 		})
 		mustCountDriverCalls(t, g, s)
 	})
@@ -176,8 +174,7 @@ func mustCountDriverCalls(t *testing.T, g gpuProgram, s *tracer.Session) {
 // The library hands out freed addresses again at once, for other calls.
 func testGPUReusedAddressBelongs(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
 	expected := newExpectation()
 	for _, pair := range [][2]string{
@@ -204,8 +201,7 @@ func testGPUReusedAddressBelongs(t *testing.T) {
 
 func testGPUCreatedMemoryGPU(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
 	g.Do("hold create 1 2097152", "device 3", "hold segment 2 4194304", "hold create_host 1 2097152",
 		"device 7", "hold lent 1 2097152", "free create 1")
@@ -219,8 +215,7 @@ func testGPUCreatedMemoryGPU(t *testing.T) {
 // One call may undo many mappings, each of which is all that keeps its memory.
 func testGPUOneUnmapMany(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
 	g.Do("hold lent 3 2097152", "span 9 4194304")
 	for _, turn := range []struct {
@@ -269,8 +264,7 @@ func mustLeadThrough(t *testing.T, h growth.Holding, caller string) {
 
 func testGPUPythonFramesBelow(t *testing.T) {
 	t.Parallel()
-	g := startPythonProgram(t, "cuda.py", libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startPythonProgram(t, "cuda.py", libcuda(t)), exact)
 
 	want, got := make(amounts), make(amounts)
 	for _, name := range pythonAPIs {

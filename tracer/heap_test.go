@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -57,10 +56,8 @@ func testHeapCLibraryFunctions(t *testing.T) {
 // mustCountSemantics compares with the memory of testdata/semantics.c, which calls every function.
 func mustCountSemantics(t *testing.T, preload string, mode probe.Mode) tracer.Events {
 	t.Helper()
-	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
-	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
-	target := startCommand(t, command)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+	command := preloading(preload, exec.Command(tracertest.Build(t, "semantics.c", "-pthread")))
+	target, s := openOn(t, startCommand(t, command), tracer.Options{Interval: 1, Mode: mode})
 	return mustHoldSemantics(t, target, s)
 }
 
@@ -184,6 +181,9 @@ var bare = []string{
 
 const leaks, leakSize, leakChurn = 5000, 100, 10
 
+// leakArguments are the arguments of testdata/leak.c for one thread.
+var leakArguments = []string{"1", fmt.Sprint(leaks), fmt.Sprint(leakSize), fmt.Sprint(leakChurn)}
+
 func mustCountLeak(t *testing.T, target *tracertest.Target,
 	options tracer.Options,
 ) *tracer.Session {
@@ -212,10 +212,8 @@ func testKernelHeapPreloadedAllocatorReplaces(t *testing.T) {
 	t.Parallel()
 	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
 	eachMode(t, func(t *testing.T, mode probe.Mode) {
-		command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
-			fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
-		command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
-		target := startCommand(t, command)
+		program := tracertest.Build(t, "leak.c", "-pthread")
+		target := startCommand(t, preloading(preload, exec.Command(program, leakArguments...)))
 		s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
 		const calls = leaks * (1 + leakChurn)
 		// The C library allocates a little for the thread.
@@ -248,8 +246,7 @@ func testKernelHeapStaticProgram(t *testing.T) {
 	for _, flag := range []string{"-static", "-static-pie"} {
 		t.Run(flag, func(t *testing.T) {
 			program := tracertest.Build(t, "leak.c", "-pthread", flag)
-			target := start(t, program, "1", fmt.Sprint(leaks), fmt.Sprint(leakSize),
-				fmt.Sprint(leakChurn))
+			target := start(t, program, leakArguments...)
 			s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1})
 			mustProbeIn(t, s, program, "malloc", "free")
 			mustLoseNothing(t, s)
@@ -261,8 +258,7 @@ func testKernelHeapStaticProgram(t *testing.T) {
 // its content.
 func testHeapStrippedStaticProgram(t *testing.T) {
 	program := tracertest.Build(t, "leak.c", "-pthread", "-static", "-Wl,--strip-all")
-	target := start(t, program, "1", "20", fmt.Sprint(1<<20), "0")
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, start(t, program, "1", "20", fmt.Sprint(1<<20), "0"), exact)
 
 	if heap := sourceOf(t, s, "heap"); heap.Attached ||
 		!strings.Contains(heap.Reason, "no malloc symbol") {
@@ -370,8 +366,7 @@ func testHeapFunctionPreloadedAllocator(t *testing.T) {
 		for _, source := range []string{"allocators.c", "operators.cc"} {
 			t.Run(a.name+" "+source, func(t *testing.T) {
 				command := exec.Command(buildAllocators(t, source))
-				command.Env = append(os.Environ(), "LD_PRELOAD="+a.library)
-				mustCountAllocators(t, command, tracer.Options{})
+				mustCountAllocators(t, preloading(a.library, command), tracer.Options{})
 			})
 		}
 	}
@@ -384,8 +379,7 @@ func testHeapOperatorNewThrows(t *testing.T) {
 	for _, library := range []string{"", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"} {
 		for _, mode := range modes {
 			t.Run(library+" "+mode.String(), func(t *testing.T) {
-				command := exec.Command(program, "throw")
-				command.Env = append(os.Environ(), "LD_PRELOAD="+library)
+				command := preloading(library, exec.Command(program, "throw"))
 				mustCountAllocators(t, command, tracer.Options{Mode: mode})
 			})
 		}

@@ -63,6 +63,18 @@ func open(t testing.TB, options tracer.Options) *tracer.Session {
 	return s
 }
 
+// exact are the options of a trace that takes every object.
+var exact = tracer.Options{Interval: 1}
+
+// openOn opens a trace of a program.
+func openOn[Program interface{ PID() int }](
+	t testing.TB, program Program, options tracer.Options,
+) (Program, *tracer.Session) {
+	t.Helper()
+	options.PID = program.PID()
+	return program, open(t, options)
+}
+
 func snapshot(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	t.Helper()
 	snapshot, err := s.Snapshot()
@@ -230,6 +242,12 @@ func startCommand(t testing.TB, command *exec.Cmd) *tracertest.Target {
 	return target
 }
 
+// preloading makes a command load libraries before all others.
+func preloading(libraries string, command *exec.Cmd) *exec.Cmd {
+	command.Env = append(os.Environ(), "LD_PRELOAD="+libraries)
+	return command
+}
+
 func sourceOf(t testing.TB, s *tracer.Session, name string) source.Status {
 	t.Helper()
 	for _, source := range s.Sources() {
@@ -364,6 +382,15 @@ func openProcess(t testing.TB, pid int) *process.Process {
 	must(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p
+}
+
+func mapsOf(t testing.TB, pid int) []process.Mapping {
+	t.Helper()
+	p := openProcess(t, pid)
+	defer p.Close()
+	maps, err := p.Maps()
+	must(t, err)
+	return maps
 }
 
 func attach(s *tracer.Session, pid int) error {

@@ -137,8 +137,7 @@ func testKernelStacksStacksCComplete(t *testing.T) {
 // sorted().
 func testKernelStacksStacksPythonName(t *testing.T) {
 	const mappings = 20
-	target := start(t, python, tracertest.Source("deep.py"))
-	s := open(t, tracer.Options{PID: target.PID()})
+	target, s := openOn(t, start(t, python, tracertest.Source("deep.py")), tracer.Options{})
 
 	target.Do(strconv.Itoa(mappings))
 	calls := 0

@@ -89,11 +89,6 @@ func launch(
 // heldBelowShim is held for stacks without the shim's own frames.
 func heldBelowShim(snapshot *growth.Snapshot) map[string][2]int64 { return heldAt(snapshot, 0) }
 
-func preloading(path string, command *exec.Cmd) *exec.Cmd {
-	command.Env = append(os.Environ(), "LD_PRELOAD="+path)
-	return command
-}
-
 var preloadedAllocators = []string{
 	"", "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2",
 }
@@ -610,9 +605,7 @@ func semaphore(t testing.TB, pid int, name string) uint16 {
 // symbolAt is the address of a symbol of the shim in a process.
 func symbolAt(t testing.TB, pid int, name string) int64 {
 	t.Helper()
-	p := openProcess(t, pid)
-	maps, err := p.Maps()
-	must(t, err)
+	maps := mapsOf(t, pid)
 	i := slices.IndexFunc(maps, func(m process.Mapping) bool { return shim.HasName(m.Path) })
 	file, err := elf.Open(maps[i].Path)
 	must(t, err)

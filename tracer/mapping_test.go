@@ -254,12 +254,10 @@ func testMappingsOfOtherAllocators(t *testing.T) {
 				program := tracertest.Build(t, "mappings.c", flags...)
 				command := exec.Command(program, pagedFile(t))
 				if how == "preloaded" {
-					command.Env = append(os.Environ(), "LD_PRELOAD="+a.library)
+					command = preloading(a.library, command)
 				}
-				target := startCommand(t, command)
-				s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-				must(t, tracer.Probing(s).CloseHeap())
-
+				target, s := openOn(t, startCommand(t, command), exact)
+				closeHeap(t, s)
 				truth := reported(t, target.Do("go"))
 				got := measured(snapshot(t, s), program)
 				mustEqual(t, "holdings (objects, bytes touched, bytes mapped)", got.holds, truth.holds)
@@ -307,12 +305,7 @@ func mustMatchMaps(t *testing.T, totals growth.MappingTotals) {
 // probes.
 func mappedBytes(t *testing.T, pid int) (sum int64) {
 	t.Helper()
-	p, err := process.Open(pid)
-	must(t, err)
-	defer p.Close()
-	maps, err := p.Maps()
-	must(t, err)
-	for _, m := range maps {
+	for _, m := range mapsOf(t, pid) {
 		if m.Path != "[heap]" && m.Path != "[uprobes]" {
 			sum += int64(m.End - m.Start)
 		}
@@ -522,8 +515,7 @@ func testMappingStormPythonLines(t *testing.T) {
 // The program has no malloc.
 func testKernelMappingsGrowthTwoSnapshots(t *testing.T) {
 	program := tracertest.Build(t, "bare.c", bare...)
-	target := start(t, program)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, start(t, program), exact)
 	heap := sourceOf(t, s, "heap")
 	if heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
 		t.Errorf("heap: %+v", heap)

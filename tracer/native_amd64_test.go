@@ -328,8 +328,7 @@ func testNativeGeneratedCodeKeeps(t *testing.T) {
 // made.
 func trap(t *testing.T, program, mode string) (*growth.Snapshot, float64) {
 	t.Helper()
-	target := start(t, program, mode)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, NativeFrames: true})
+	target, s := openOn(t, start(t, program, mode), tracer.Options{Interval: 1, NativeFrames: true})
 
 	truth := target.Do("go")
 	n, err := strconv.ParseFloat(strings.Join(truth, " "), 64)
@@ -388,8 +387,7 @@ func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 // were once taken for each other.
 func testNativeCachedRulesReplaced(t *testing.T) {
 	const generations = 40
-	target := start(t, tracertest.Build(t, "generations.c"))
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, start(t, tracertest.Build(t, "generations.c")), exact)
 	awaitTables(s)
 	for range generations {
 		before := generation(t, s, target.PID())

@@ -147,8 +147,7 @@ func pythonFunctions(s *growth.Stack) (names []string) {
 
 func testObjectsWithoutPython(t *testing.T) {
 	t.Parallel()
-	target := startSteps(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Sources: []string{"heap"}})
+	target, s := openOn(t, startSteps(t), tracer.Options{Interval: 1, Sources: []string{"heap"}})
 	counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: target.PID()})
 	if !errors.Is(err, objects.ErrNoPython) {
 		t.Errorf("%v, %v: want %v", counted, err, objects.ErrNoPython)

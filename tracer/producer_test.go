@@ -40,8 +40,7 @@ func testKernelProducerExact(t *testing.T) {
 	t.Parallel()
 	program := buildProducer(t)
 	eachMode(t, func(t *testing.T, mode probe.Mode) {
-		target := start(t, program, "1")
-		s := open(t, tracer.Options{PID: target.PID(), Mode: mode})
+		target, s := openOn(t, start(t, program, "1"), tracer.Options{Mode: mode})
 		if heap := sourceOf(t, s, "heap"); !heap.Attached ||
 			!slices.Equal(heap.Producers, []string{program}) {
 			t.Errorf("%+v, want the probes of %s", heap, program)
@@ -147,8 +146,7 @@ func testProducerShared(t *testing.T) {
 
 func testProducerUnsupported(t *testing.T) {
 	t.Parallel()
-	target := start(t, buildProducer(t, "-DUNSUPPORTED"), "1", "1000", "64")
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, start(t, buildProducer(t, "-DUNSUPPORTED"), "1", "1000", "64"), exact)
 	heap := sourceOf(t, s, "heap")
 	if !heap.Attached || len(heap.Producers) > 0 || !strings.Contains(heap.Reason, "(%rip)") {
 		t.Errorf("%+v", heap)

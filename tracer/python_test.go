@@ -74,8 +74,7 @@ func testPythonFramesInterpreter(t *testing.T) {
 			if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
 				t.Skip(reason)
 			}
-			target := startCommand(t, frames(t, strings.Fields(line[1])...))
-			s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+			target, s := openOn(t, startCommand(t, frames(t, strings.Fields(line[1])...)), exact)
 			if !strings.HasPrefix(line[0], "free-threaded") {
 				mustAgreeWithInterpreter(t, target, s)
 				return
@@ -112,8 +111,7 @@ func testPythonFramesUnusual(t *testing.T) {
 			if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
 				t.Skip(reason)
 			}
-			target := startCases(t, line[1], someCases...)
-			s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+			target, s := openOn(t, startCases(t, line[1], someCases...), exact)
 			mustAgreeInCases(t, target, s, 30, growth.LossSiteStacks)
 		})
 	}
@@ -130,8 +128,7 @@ func testPythonFramesGreenlets(t *testing.T) {
 		if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
 			t.Skip(reason)
 		}
-		target := startCases(t, line[1], "in_greenlets", "in_gevent")
-		s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+		target, s := openOn(t, startCases(t, line[1], "in_greenlets", "in_gevent"), exact)
 		mustAgreeInCases(t, target, s, 8, growth.LossSiteStacks, growth.LossPythonFrames)
 	}
 }
@@ -155,8 +152,7 @@ func testPythonPyPy(t *testing.T) {
 			t.Skip(reason)
 		}
 		words := append(strings.Fields(line[1]), "-c", "print('ready', flush=True); input()")
-		target := startCommand(t, exec.Command(words[0], words[1:]...))
-		s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+		_, s := openOn(t, startCommand(t, exec.Command(words[0], words[1:]...)), exact)
 		for _, status := range s.Sources() {
 			if status.Name == "python" && !status.Attached &&
 				strings.HasSuffix(status.Reason, "PyPy (only frames of CPython can be read)") {
@@ -205,8 +201,7 @@ func testPythonProgramLinked(t *testing.T) {
 		t.Skip("no libpython to link (apt-get install libpython3-dev)")
 	}
 	program := tracertest.Build(t, "embed.c", "-no-pie", "-rdynamic", found[0], "-lm", "-lz", "-lexpat")
-	target := startCases(t, program, someCases...)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startCases(t, program, someCases...), exact)
 	mustAgreeInCases(t, target, s, 30, growth.LossSiteStacks)
 }
 
@@ -214,8 +209,7 @@ func testPythonProgramLoadsPython(t *testing.T) {
 	library, home := newestLibrary(t)
 	command := frames(t, tracertest.Build(t, "embed.c", fmt.Sprintf("-DLIBRARY=%q", library)))
 	command.Env = append(os.Environ(), "PYTHONHOME="+home)
-	target := startCommand(t, command)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startCommand(t, command), exact)
 	target.Say("load")
 	target.Await("ready")
 	mustAgreeWithInterpreter(t, target, s)

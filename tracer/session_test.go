@@ -135,8 +135,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     for i in range(20): exec(compile(f"def f{i}(): return bytearray(5000)\nf{i}()", f"made{i}", "exec"))
     print("done", flush=True)`
-	target := startCommand(t, exec.Command("python3", "-c", script))
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startCommand(t, exec.Command("python3", "-c", script)), exact)
 
 	order(target, "go")
 	if had := entries(t, s, target.PID()); had[bpf.MapReportedCodes] < 20 ||
@@ -156,8 +155,7 @@ for line in sys.stdin:
 func testSessionStacksNamedAgain(t *testing.T) {
 	before := tracertest.Build(t, "steps.c", "-Dleak_here=leak_old")
 	after := tracertest.Build(t, "steps.c", "-Dleak_here=leak_new")
-	target := startCommand(t, exec.Command("setarch", "-R", before))
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startCommand(t, exec.Command("setarch", "-R", before)), exact)
 
 	order(target, "leak 300 96")
 	old := snapshot(t, s)
@@ -203,8 +201,7 @@ func followUntilTraced(t testing.TB, s *tracer.Session, pid int) {
 }
 
 func testSessionAttachExecutionLasts(t *testing.T) {
-	target := startSteps(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startSteps(t), exact)
 	target.Say("exec " + target.Path)
 	target.Await("ready")
 	eventually(t, "the execution is noticed", func() bool { return !s.IsTraced(target.PID()) })
@@ -285,8 +282,7 @@ func testSessionReusedPIDAttached(t *testing.T) {
 
 // A process exits at some moment of an attach, later in each round.
 func testSessionExitDuringAttach(t *testing.T) {
-	root := startSteps(t)
-	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
+	_, s := openOn(t, startSteps(t), exact)
 
 	mustAttach(t, s, startSteps(t).PID()) // for objects that are made once
 	awaitTables(s)
@@ -421,8 +417,7 @@ func testSessionExecutionDuringAttach(t *testing.T) {
 
 // Two flushes at a time wake the reader once. Each has to get its answer.
 func testSessionConcurrentFlushesAnswered(t *testing.T) {
-	target := start(t, tracertest.Build(t, "bursts.c"))
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	_, s := openOn(t, start(t, tracertest.Build(t, "bursts.c")), exact)
 
 	done := make(chan struct{})
 	var flushing sync.WaitGroup

@@ -15,9 +15,8 @@ import (
 func TestSpikeSnapshot(t *testing.T) {
 	const risen, tolerance = 32 << 20, 2 << 20 // bytes; the heap grows by more than the requests
 	program := tracertest.Build(t, "mainheap.c", "-pthread")
-	target := start(t, program)
-	s := open(t, tracer.Options{
-		PID: target.PID(), Interval: 64 << 10, Sources: []string{"mapping", "fault"},
+	target, s := openOn(t, start(t, program), tracer.Options{
+		Interval: 64 << 10, Sources: []string{"mapping", "fault"},
 	})
 	order(target, "usual")
 	snapshot(t, s)

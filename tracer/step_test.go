@@ -2,9 +2,6 @@ package tracer_test
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,7 +10,6 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/probe"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -81,8 +77,7 @@ func mustCount(t *testing.T, c *source.Steps, want int64) {
 
 func testKernelStepsStepsThreadsExact(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode probe.Mode) {
-		target := startStepper(t, linked(t)...)
-		s := open(t, tracer.Options{PID: target.PID(), Mode: mode})
+		target, s := openOn(t, startStepper(t, linked(t)...), tracer.Options{Mode: mode})
 		call(target, 3, 100)
 		c := countSteps(t, s, "libpasses:training_step")
 		mustCount(t, c, 0)
@@ -93,8 +88,7 @@ func testKernelStepsStepsThreadsExact(t *testing.T) {
 }
 
 func testStepsLibraryLoadedLater(t *testing.T) {
-	target := startStepper(t)
-	s := open(t, tracer.Options{PID: target.PID()})
+	target, s := openOn(t, startStepper(t), tracer.Options{})
 
 	c := countSteps(t, s, "libpasses.so:training_step")
 	mustCount(t, c, growth.Unknown)
@@ -141,32 +135,20 @@ func testStepsAnotherProcessProbed(t *testing.T) {
 // codeOf reads the library's code from the memory of a process.
 func codeOf(t *testing.T, pid int) []byte {
 	t.Helper()
-	p, err := process.Open(pid)
-	must(t, err)
-	defer p.Close()
-	maps, err := p.Maps()
-	memory, openErr := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	must(t, errors.Join(err, openErr))
-	defer memory.Close()
-
-	for _, m := range maps {
-		if !m.Execute || !strings.HasSuffix(m.Path, "libpasses.so") {
-			continue
+	p := openProcess(t, pid)
+	for _, m := range mapsOf(t, pid) {
+		if m.Execute && strings.HasSuffix(m.Path, "libpasses.so") {
+			code := make([]byte, m.Len())
+			must(t, p.ReadMemory(m.Start, code))
+			return code
 		}
-
-		code := make([]byte, m.End-m.Start)
-		if _, err := memory.ReadAt(code, int64(m.Start)); err != nil {
-			t.Fatal(err)
-		}
-		return code
 	}
 	t.Fatalf("pid %d has no code of libpasses.so", pid)
 	return nil
 }
 
 func testStepsEachBackwardPass(t *testing.T) {
-	target := start(t, python, tracertest.Source("backward.py"))
-	s := open(t, tracer.Options{PID: target.PID()})
+	target, s := openOn(t, start(t, python, tracertest.Source("backward.py")), tracer.Options{})
 
 	// the session's own counter reads libtorch's symbols first
 	eventually(t, "a library is found",
@@ -182,8 +164,7 @@ func testStepsEachBackwardPass(t *testing.T) {
 }
 
 func testStepsMissingStepFunction(t *testing.T) {
-	target := startStepper(t, linked(t)...)
-	s := open(t, tracer.Options{PID: target.PID()})
+	target, s := openOn(t, startStepper(t, linked(t)...), tracer.Options{})
 
 	c := countSteps(t, s, "libpasses:no_such_step")
 	call(target, 1, 5)
@@ -196,8 +177,7 @@ func testStepsMissingStepFunction(t *testing.T) {
 
 // A counter is read while the unwinder finds the library and while the trace ends.
 func testStepsConcurrentUse(t *testing.T) {
-	target := startStepper(t, linked(t)...)
-	s := open(t, tracer.Options{PID: target.PID()})
+	_, s := openOn(t, startStepper(t, linked(t)...), tracer.Options{})
 
 	for range 10 {
 		c := countSteps(t, s, "libpasses:training_step")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -52,8 +51,7 @@ func testTensorCallsExceptionReachesProgram(t *testing.T) {
 func testTensorCallsAllocatorServesTensors(t *testing.T) {
 	t.Parallel()
 	for i, a := range allocators { // each in some ways
-		command := exec.Command(python, tracertest.Source("tensors.py"))
-		command.Env = append(os.Environ(), "LD_PRELOAD="+a.library)
+		command := preloading(a.library, exec.Command(python, tracertest.Source("tensors.py")))
 		h := tensorHolder{gpuProgram{startCommand(t, command), t}}
 		for k := i; k < len(tensorWays); k += len(allocators) {
 			way := tensorWays[k]
@@ -279,8 +277,7 @@ func testTensorBurstsBecomeTracked(t *testing.T) {
 }
 
 func testTensorBurstsWithoutRoom(t *testing.T) {
-	target := startBurstsProgram(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxLive: 8})
+	target, s := openOn(t, startBurstsProgram(t), tracer.Options{Interval: 1, MaxLive: 8})
 
 	target.Do("keep 8 100")
 	closeHeap(t, s)
@@ -295,8 +292,7 @@ func testTensorBurstsWithoutRoom(t *testing.T) {
 }
 
 func testTensorBurstsAloneBursts(t *testing.T) {
-	h := startTensors(t)
-	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
+	h, s := openOn(t, startTensors(t), tracer.Options{Interval: 1, Sources: []string{"tensor"}})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeTensorBurst(t, s)
 	h.Do("keep 20 5000") // no probe is open
@@ -316,7 +312,5 @@ func testTensorBurstsAloneBursts(t *testing.T) {
 	openTensorBurst(t, s)
 	h.Do("drop 120") // all that were kept
 	closeTensorBurst(t, s)
-	if n := trackedObjects(s); n != 0 {
-		t.Errorf("%d objects are tracked after the release of all", n)
-	}
+	mustTrack(t, s, 0)
 }

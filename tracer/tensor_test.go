@@ -169,8 +169,7 @@ func mustCountOnce(t *testing.T, h tensorHolder, s *tracer.Session) {
 
 // Only the allocation sites of tensors are known of the heap then.
 func testTensorsSourceTensorAlone(t *testing.T) {
-	h := startTensors(t)
-	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
+	h, s := openOn(t, startTensors(t), tracer.Options{Interval: 1, Sources: []string{"tensor"}})
 
 	h.Do("fill 100 100000", "train 1")
 	var known, unknown, rss, sum int64
@@ -246,8 +245,7 @@ func testTensorsProbesFollowImport(t *testing.T) {
 
 // Frees while the probes are closed stay unknown.
 func testTensorsGapProbingMakes(t *testing.T) {
-	h := startTensors(t)
-	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
+	h, s := openOn(t, startTensors(t), exact)
 
 	h.Do("keep 10 1000")
 	mustHoldTensors(t, s, h)
@@ -310,8 +308,7 @@ func testTensorsDetachLeavesNothing(t *testing.T) {
 }
 
 func testTensorsProgramWithoutTorch(t *testing.T) {
-	target := startStepper(t)
-	s := open(t, tracer.Options{PID: target.PID()})
+	_, s := openOn(t, startStepper(t), tracer.Options{})
 	for _, said := range s.Sources() {
 		if said.Name == "tensor" || said.Name == "cuda" {
 			t.Errorf("%+v", said)
@@ -324,8 +321,7 @@ func testTensorsFunctionsLibrariesAny(t *testing.T) {
 	usual := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
 	others := tracertest.Build(t, "c10.cc", "-shared", "-fPIC", "-DPARAMETERS")
 	without := tracertest.Build(t, "c10.cc", "-shared", "-fPIC", "-DWITHOUT")
-	h := startTensors(t, "late")
-	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
+	h, s := openOn(t, startTensors(t, "late"), exact)
 
 	h.Do("library " + without + " 5 100")
 	eventually(t, "a library is found", func() bool {

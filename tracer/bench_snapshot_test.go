@@ -369,7 +369,7 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 	}
 
 	began, cpu := time.Now(), cpuTime(b, g.PID())
-	faults, inProgram := faultsSoFar(b, g.PID()), handled()
+	faults, inProgram := faultsIn(b, g.PID()), handled()
 	g.train(stretchSteps, func() {
 		if scans {
 			time.Sleep(2 * time.Second) // in the midst of it
@@ -379,7 +379,7 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 
 	took.cpu = float64((cpuTime(b, g.PID()) - cpu).Microseconds()) / 1000 / stretchSteps
 	took.wall = milliseconds(began) / stretchSteps
-	took.faults = float64(faultsSoFar(b, g.PID())-faults) / stretchSteps
+	took.faults = float64(faultsIn(b, g.PID())-faults) / stretchSteps
 	took.samples = float64(sampledFaults(b, s)) / stretchSteps // nearly: it counts since tracing started
 	took.handled = (handled() - inProgram) / 1e6 / stretchSteps
 	mustLoseNothing(b, s)

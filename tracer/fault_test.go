@@ -116,22 +116,6 @@ func sampledFaults(t testing.TB, s *tracer.Session) int {
 	return int(counted(t, s, bpf.CountFaults))
 }
 
-// faultsSoFar is the kernel's count of a process: minor and major faults.
-func faultsSoFar(t testing.TB, pid int) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	must(t, err)
-
-	_, fields, _ := strings.Cut(string(text), ") ")
-	var skip string
-	var minor, children, major int
-	if _, err := fmt.Sscan(fields, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &minor, &children,
-		&major); err != nil {
-		t.Fatal(err)
-	}
-	return minor + major
-}
-
 // mustFault compares the faults one by one with the pages that the target has touched. Faults of
 // its code, its stack and the data of its libraries are left out.
 func mustFault(t *testing.T, s *tracer.Session, program string, faults []source.Fault,
@@ -185,9 +169,9 @@ func touchedAt(truth []faultTruth, page uint64) (by *faultTruth) {
 
 func testKernelFaultsFaultsPagesStacks(t *testing.T) {
 	target, program, s := traceFaults(t, everyFault)
-	counted, taken := faultsSoFar(t, target.PID()), sampledFaults(t, s)
+	counted, taken := faultsIn(t, target.PID()), sampledFaults(t, s)
 	truth := reportedFaults(t, target.Do("go"))
-	counted, taken = faultsSoFar(t, target.PID())-counted, sampledFaults(t, s)-taken
+	counted, taken = faultsIn(t, target.PID())-counted, sampledFaults(t, s)-taken
 	if taken != counted {
 		t.Errorf("%d faults taken, and the kernel counts %d", taken, counted)
 	}
@@ -250,7 +234,7 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 }
 
 // faultsIn is how many page faults a process has had, by the kernel's count.
-func faultsIn(t *testing.T, pid int) int {
+func faultsIn(t testing.TB, pid int) int {
 	t.Helper()
 	stat, err := process.ReadStat(pid)
 	must(t, err)

@@ -289,9 +289,7 @@ func testGPUPythonFramesBelow(t *testing.T) {
 // lossOf returns the count of the losses of a kind.
 func lossOf(t testing.TB, s *tracer.Session, kind growth.LossKind) (n uint64) {
 	t.Helper()
-	_, losses, err := s.Counters()
-	must(t, err)
-
+	_, losses := counters(t, s)
 	for _, l := range losses {
 		if l.Kind == kind {
 			n += l.Count

@@ -58,8 +58,7 @@ func testShareObjects(t *testing.T) {
 		t.Errorf("the flood holds %d objects, want %d to %d", got, maxLive/2, maxLive)
 	}
 
-	_, losses, err := s.Counters()
-	must(t, err)
+	_, losses := counters(t, s)
 	var lost growth.Loss
 	for _, l := range losses {
 		if l.Kind != growth.LossLiveFull {
@@ -75,23 +74,10 @@ func testShareObjects(t *testing.T) {
 	}
 }
 
-func producerCalls(t *testing.T, s *tracer.Session) uint64 {
-	t.Helper()
-	return countOf(t, s, bpf.CountProducerCalls)
-}
-
-func countOf(t *testing.T, s *tracer.Session, counter bpf.Counter) uint64 {
-	t.Helper()
-	values, err := kernel.ReadCounters(tracer.Kernel(s).Counters)
-	must(t, err)
-	return values[counter]
-}
-
 // mustLoseNoEvents checks that nothing has filled the ring buffer, or the queue of starts.
 func mustLoseNoEvents(t *testing.T, s *tracer.Session) {
 	t.Helper()
-	_, losses, err := s.Counters()
-	must(t, err)
+	_, losses := counters(t, s)
 	for _, l := range losses {
 		if l.Kind == growth.LossEvents || l.Kind == growth.LossProcesses {
 			t.Errorf("lost: %+v", l)
@@ -113,14 +99,14 @@ func testShareStranger(t *testing.T) {
 	stranger := tracertest.Start(t, "/bin/sh", "-c",
 		"read shim; LD_PRELOAD=$shim exec "+program) // it is there before the command is
 	s, target := launchFlood(t, 8192)
-	calls := producerCalls(t, s)
+	calls := counted(t, s, bpf.CountProducerCalls)
 
 	stranger.Say(s.Options.Launch.Shim.Name())
 	stranger.Await("ready")
 	stranger.Do("keep 20000", "flood 20000")
 	order(stranger, "start 1000000 %x", symbolAt(t, stranger.PID(), "allocscope_start"))
 	mustLoseNoEvents(t, s)
-	if got := producerCalls(t, s) - calls; got > 100 { // the command's own, if any
+	if got := counted(t, s, bpf.CountProducerCalls) - calls; got > 100 { // the command's own, if any
 		t.Errorf("%d calls of a stranger are charged", got)
 	}
 
@@ -137,8 +123,7 @@ func testShareStranger(t *testing.T) {
 func testShareStorm(t *testing.T) {
 	s, target := launchFlood(t, 8192)
 	tracer.FillStarts(s)
-	_, losses, err := s.Counters()
-	must(t, err)
+	_, losses := counters(t, s)
 	if !slices.ContainsFunc(losses, func(l growth.Loss) bool {
 		return l.Kind == growth.LossProcesses && l.Count > 0
 	}) {
@@ -159,12 +144,12 @@ func testShareStacks(t *testing.T) {
 	order(target, "flood %d", flood)
 	tracer.Flush(s)
 
-	before := countOf(t, s, bpf.CountNewStacks)
+	before := counted(t, s, bpf.CountNewStacks)
 	for range times {
 		order(target, "flood %d", few)
 		tracer.Flush(s)
 	}
-	if got := countOf(t, s, bpf.CountNewStacks) - before; got > 4*few {
+	if got := counted(t, s, bpf.CountNewStacks) - before; got > 4*few {
 		t.Errorf("%d stacks were reported %d times", few, got)
 	}
 }

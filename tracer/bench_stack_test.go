@@ -77,28 +77,23 @@ func BenchmarkTrackedAllocation(b *testing.B) {
 
 func BenchmarkUnwindTables(b *testing.B) {
 	target := startTrainer(b)
-	var opened, ready, size, rows, files []float64
+	costs := make(metrics)
 	for range 5 {
 		began := time.Now()
 		s, err := tracer.Open(b.Context(), tracer.Options{PID: target.PID()})
 		must(b, err)
 
-		opened = append(opened, milliseconds(began))
+		costs.add("ms-to-counting", milliseconds(began))
 		awaitTables(s)
-		ready = append(ready, milliseconds(began))
+		costs.add("ms-to-all-tables", milliseconds(began))
 		tables := tracer.Tables(s).Stats()
-		size = append(size, float64(tables.Bytes)/(1<<20))
-		rows = append(rows, float64(tables.Rows))
-		files = append(files, float64(tables.Files))
+		costs.add("MiB-tables", float64(tables.Bytes)/(1<<20))
+		costs.add("rows", float64(tables.Rows))
+		costs.add("files", float64(tables.Files))
 		must(b, s.Close())
 	}
 
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(opened), "ms-to-counting")
-	b.ReportMetric(median(ready), "ms-to-all-tables")
-	b.ReportMetric(median(size), "MiB-tables")
-	b.ReportMetric(median(rows), "rows")
-	b.ReportMetric(median(files), "files")
+	costs.report(b)
 }
 
 func BenchmarkVerifier(b *testing.B) {

@@ -34,12 +34,21 @@ func BenchmarkTrainer(b *testing.B) {
 		opening("interval=1", tracer.Options{Interval: 1}),
 	}
 
-	msPerStep := func() float64 {
-		began := cpuTime(b, trainer.PID())
-		trainer.train(steps, nothing)
-		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
+	report(b, ways, compare(b, ways, trainer.PID(), trainer.msPerStep(b, steps)), "ms-CPU/step", "")
+}
+
+// msPerStep returns a measurement of the CPU time of a step.
+func (g trainer) msPerStep(b *testing.B, steps int) func() float64 {
+	return func() float64 {
+		used := cpuTimeDuring(b, g.PID(), func() { g.train(steps, nothing) })
+		return inMilliseconds(used) / float64(steps)
 	}
-	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "")
+}
+
+func cpuTimeDuring(b *testing.B, pid int, work func()) time.Duration {
+	began := cpuTime(b, pid)
+	work()
+	return cpuTime(b, pid) - began
 }
 
 // cpuTime of another process, user and kernel.
@@ -122,6 +131,18 @@ func ratios(a, b []float64) []float64 {
 	return quotients
 }
 
+// metrics are measurements by their units. The median of each is reported.
+type metrics map[string][]float64
+
+func (m metrics) add(unit string, value float64) { m[unit] = append(m[unit], value) }
+
+func (m metrics) report(b *testing.B) {
+	b.ReportMetric(0, "ns/op")
+	for unit, values := range m {
+		b.ReportMetric(median(values), unit)
+	}
+}
+
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
@@ -131,10 +152,7 @@ func median(values []float64) float64 {
 func opening(name string, options tracer.Options) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID = pid
-		s, err := tracer.Open(b.Context(), options)
-		must(b, err)
-
-		awaitTables(s)
+		s := open(b, options)
 		return func() {
 			if events := mustLoseNothing(b, s); events.Allocations == 0 {
 				b.Error("no allocation was seen")
@@ -149,12 +167,15 @@ func opening(name string, options tracer.Options) way {
 func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64) {
 	tracertest.NeedsRoot(b)
 	target := start(b, tracertest.Build(b, "pair.c", flags...))
-	return target.PID(), func() float64 {
-		ns, err := strconv.ParseFloat(target.Do("go")[0], 64)
-		must(b, err)
+	return target.PID(), func() float64 { return printedNumber(b, target, "go") }
+}
 
-		return ns
-	}
+// printedNumber is the number that a program prints on an order.
+func printedNumber(b *testing.B, target *tracertest.Target, order string) float64 {
+	b.Helper()
+	number, err := strconv.ParseFloat(target.Do(order)[0], 64)
+	must(b, err)
+	return number
 }
 
 func BenchmarkMallocFree(b *testing.B) {
@@ -192,9 +213,7 @@ func BenchmarkMappingPairs(b *testing.B) {
 	}}}
 
 	nsPerPair := func() float64 {
-		ns, err := strconv.ParseFloat(target.Do(fmt.Sprintf("pairs %d 250", pairs))[0], 64)
-		must(b, err)
-		return ns
+		return printedNumber(b, target, fmt.Sprintf("pairs %d 250", pairs))
 	}
 	report(b, ways, compare(b, ways, target.PID(), nsPerPair), "ns-CPU/pair", "")
 	b.Run("own", func(b *testing.B) {
@@ -211,38 +230,24 @@ func BenchmarkForkedWorker(b *testing.B) {
 	for _, mode := range modes {
 		b.Run(strings.ReplaceAll(mode.String(), " ", "-"), func(b *testing.B) {
 			target := start(b, tracertest.Build(b, "pair.c", "-static"))
-			ask := func(order string) string {
-				return strings.Join(target.Do(order), "")
-			}
-			nsPerPair := func() float64 {
-				ns, err := strconv.ParseFloat(ask("go"), 64)
-				must(b, err)
-				return ns
-			}
-
-			var native, parent, before, after, remove []float64
+			costs := make(metrics)
 			for range costRounds {
-				native = append(native, nsPerPair())
+				costs.add("ns-native", printedNumber(b, target, "go"))
 				s := open(b, tracer.Options{PID: target.PID(), Children: true, Mode: mode})
-				parent = append(parent, nsPerPair())
+				costs.add("ns-parent", printedNumber(b, target, "go"))
 
-				ask("fork")
-				before = append(before, nsPerPair())
+				target.Do("fork")
+				costs.add("ns-child-before", printedNumber(b, target, "go"))
 				began := time.Now()
 				s.Follow()
-				remove = append(remove, milliseconds(began))
-				after = append(after, nsPerPair())
+				costs.add("ms-to-remove", milliseconds(began))
+				costs.add("ns-child-after", printedNumber(b, target, "go"))
 
-				ask("leave")
+				target.Do("leave")
 				must(b, s.Close())
 			}
 
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(median(native), "ns-native")
-			b.ReportMetric(median(parent), "ns-parent")
-			b.ReportMetric(median(before), "ns-child-before")
-			b.ReportMetric(median(after), "ns-child-after")
-			b.ReportMetric(median(remove), "ms-to-remove")
+			costs.report(b)
 		})
 	}
 }
@@ -310,21 +315,11 @@ func sampling(name string, s *tracer.Session, interval uint64) way {
 	}}
 }
 
-// nsPerFault asks the program that faults for one measurement.
-func nsPerFault(b *testing.B, target *tracertest.Target) float64 {
-	ns, err := strconv.ParseFloat(target.Do("cost 1024")[0], 64)
-	must(b, err)
-	return ns
-}
-
 func BenchmarkPageFault(b *testing.B) {
 	target, _, _ := startFaults(b)
 	other := start(b, tracertest.Build(b, "pair.c"))
-	traced, untraced := open(b, tracer.Options{
-		PID:     target.PID(),
-		Sources: []string{"mapping"},
-	}), open(b,
-		tracer.Options{PID: other.PID(), Sources: []string{"mapping"}})
+	traced := open(b, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+	untraced := open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}})
 	ways := []way{
 		sampling("traced/interval=512KiB", traced, 512<<10),
 		sampling("traced/interval=64KiB", traced, 64<<10),
@@ -332,8 +327,8 @@ func BenchmarkPageFault(b *testing.B) {
 		sampling("untraced/interval=512KiB", untraced, 512<<10),
 	}
 
-	report(b, ways, compare(b, ways, target.PID(), func() float64 { return nsPerFault(b, target) }),
-		"ns/fault", "")
+	nsPerFault := func() float64 { return printedNumber(b, target, "cost 1024") }
+	report(b, ways, compare(b, ways, target.PID(), nsPerFault), "ns/fault", "")
 }
 
 // following is the way of source cuda alone. It fails where the counter shows that nothing was
@@ -341,8 +336,7 @@ func BenchmarkPageFault(b *testing.B) {
 func following(name string, options tracer.Options, counts bpf.Counter, blocks bool) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID, options.Sources = pid, []string{"cuda"}
-		s, err := tracer.Open(b.Context(), options)
-		must(b, err)
+		s := open(b, options)
 		if awaitCUDA(b, s); blocks {
 			awaitBlocks(b, s)
 		}
@@ -364,9 +358,8 @@ func BenchmarkDriverCalls(b *testing.B) {
 	g := startCUDA(b, libcuda(b))
 	ways := []way{following("traced", tracer.Options{}, bpf.CountGpuCalls, false)}
 	nsPerPair := func() float64 {
-		began := cpuTime(b, g.PID())
-		g.Do(fmt.Sprintf("churn malloc %d 1000", pairs))
-		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
+		churn := func() { g.Do(fmt.Sprintf("churn malloc %d 1000", pairs)) }
+		return float64(cpuTimeDuring(b, g.PID(), churn)) / pairs
 	}
 	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
 }
@@ -383,9 +376,8 @@ func BenchmarkBlocks(b *testing.B) {
 	}
 
 	nsPerPair := func() float64 {
-		began := cpuTime(b, g.PID())
-		g.Do(fmt.Sprintf("churn %d 512 0", pairs))
-		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
+		churn := func() { g.Do(fmt.Sprintf("churn %d 512 0", pairs)) }
+		return float64(cpuTimeDuring(b, g.PID(), churn)) / pairs
 	}
 	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
 }
@@ -421,12 +413,7 @@ func BenchmarkTensors(b *testing.B) {
 		b.ReportMetric(perStep["heap"], "heap/step")
 	})
 
-	msPerStep := func() float64 {
-		began := cpuTime(b, trainer.PID())
-		trainer.train(steps, nothing)
-		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
-	}
-	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "heap")
+	report(b, ways, compare(b, ways, trainer.PID(), trainer.msPerStep(b, steps)), "ms-CPU/step", "heap")
 }
 
 // BenchmarkCalibration compares the calibrated cost of an entry with the cost of probing malloc and

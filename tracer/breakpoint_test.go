@@ -229,13 +229,7 @@ func copyFile(t *testing.T, from, to string) {
 
 func testBreakpointsJob(t *testing.T) {
 	tracertest.NeedsRoot(t)
-	command := filepath.Join(t.TempDir(), "allocscope")
-	if out, err := exec.Command("go", "build", "-o", command,
-		"../cmd/allocscope").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-
-	j := startJob(t, 4)
+	command, j := buildCommand(t), startJob(t, 4)
 	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
 		trace := exec.Command(command, "trace", "--pid", strconv.Itoa(j.PID()), "--interval", "1",
 			"--overhead", "off", "--output", filepath.Join(t.TempDir(), "trace"))

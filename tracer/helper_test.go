@@ -341,6 +341,17 @@ func copied(t *testing.T, library, name string) string {
 	return path
 }
 
+// buildCommand builds allocscope.
+func buildCommand(t testing.TB) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "allocscope")
+	build := exec.Command("go", "build", "-o", path, "../cmd/allocscope")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
 // python is the distribution's, for which apt has torch.
 const python = "/usr/bin/python3"
 

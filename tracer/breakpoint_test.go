@@ -135,11 +135,8 @@ func ownLibc(t *testing.T) string {
 	t.Helper()
 	path, err := exec.Command("gcc", "-print-file-name=libc.so.6").Output()
 	must(t, err)
-	library, err := os.ReadFile(strings.TrimSpace(string(path)))
-	must(t, err)
-
 	folder := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(folder, "libc.so.6"), library, 0o755))
+	copyFile(t, strings.TrimSpace(string(path)), filepath.Join(folder, "libc.so.6"))
 	return folder
 }
 
@@ -199,8 +196,7 @@ func testBreakpointsExecuted(t *testing.T) {
 func testBreakpointsRemapped(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode probe.Mode) {
 		library := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
-		other := filepath.Join(t.TempDir(), "other.so")
-		copyFile(t, library, other)
+		other := copied(t, library, "other.so")
 		command := preloading(library, exec.Command(tracertest.Build(t, "remap.c"), library, other))
 		target, s := openOn(t, startCommand(t, command), tracer.Options{Interval: 1, Mode: mode})
 		if len(breakpoints(t, target.PID())) == 0 {
@@ -218,13 +214,6 @@ func testBreakpointsRemapped(t *testing.T) {
 			}
 		}
 	})
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	content, err := os.ReadFile(from)
-	must(t, err)
-	must(t, os.WriteFile(to, content, 0o755))
 }
 
 func testBreakpointsJob(t *testing.T) {

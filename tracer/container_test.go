@@ -33,7 +33,7 @@ func fillRoot(t *testing.T, program string) (root, inside string) {
 	t.Helper()
 	root = t.TempDir()
 	inside = "/" + filepath.Base(program)
-	copyInto(t, root, program, inside)
+	copyFile(t, program, filepath.Join(root, inside))
 	out, err := exec.Command("ldd", program).Output()
 	if err != nil {
 		t.Fatalf("ldd %s: %v (apt-get install libc-bin)", program, err)
@@ -42,34 +42,11 @@ func fillRoot(t *testing.T, program string) (root, inside string) {
 	for line := range strings.Lines(string(out)) {
 		for _, word := range strings.Fields(line) {
 			if strings.HasPrefix(word, "/") {
-				copyInto(t, root, word, word)
+				copyFile(t, word, filepath.Join(root, word))
 			}
 		}
 	}
 	return root, inside
-}
-
-func copyInto(t *testing.T, root, from, to string) {
-	t.Helper()
-	raw, err := os.ReadFile(from)
-	must(t, err)
-
-	to = filepath.Join(root, to)
-	must(t, os.MkdirAll(filepath.Dir(to), 0o755))
-	must(t, os.WriteFile(to, raw, 0o755))
-}
-
-// childOf returns the only child of a process, as our PID namespace counts.
-func childOf(t *testing.T, pid int) int {
-	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
-	must(t, err)
-
-	child, err := strconv.Atoi(strings.TrimSpace(string(raw)))
-	if err != nil {
-		t.Fatalf("children of %d: %q", pid, raw)
-	}
-	return child
 }
 
 func namespace(t *testing.T, process any, kind string) string {
@@ -88,7 +65,7 @@ func startContained(t *testing.T, program string, namespaces ...string) (target 
 	root, inside := fillRoot(t, program)
 	arguments := append(namespaces, "--fork", "--kill-child", "chroot", root, inside)
 	target = start(t, "unshare", append(arguments, leakArguments...)...)
-	pid = childOf(t, target.PID())
+	pid = children(t, target.PID())[0]
 	for _, kind := range []string{"mnt", "pid"} {
 		if namespace(t, pid, kind) == namespace(t, "self", kind) {
 			t.Fatalf("the target is in our %s namespace: the test is wrong", kind)
@@ -122,7 +99,7 @@ func testContainerTargetFileSystem(t *testing.T) {
 		t.Fatalf("we see %v, %v in the target's file system: the test is wrong", entries, err)
 	}
 
-	s := mustCountLeak(t, target, tracer.Options{PID: childOf(t, target.PID()), Interval: 1})
+	s := mustCountLeak(t, target, tracer.Options{PID: children(t, target.PID())[0], Interval: 1})
 	mustLoseNothing(t, s)
 }
 

@@ -240,9 +240,7 @@ func testGPUAttachDetachLeavesNothing(t *testing.T) {
 
 	mustDetach(t, s, g.PID())
 	g.Do("hold weights 3 1000 1")
-	if left := entries(t, s, g.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	mustHaveNoEntries(t, s, g.PID())
 
 	mustAmount(t, "of the other", heldByBlocks(snapshot(t, s)),
 		amounts{"1 hold_weights": {7, 7168}, "2 hold_weights": {1, 1024}})

@@ -102,44 +102,62 @@ func testKernelHeapLeakExactHundredfold(t *testing.T) {
 // sqrt(n (1-p)/p).
 func testHeapSampledLeakWithin(t *testing.T) {
 	t.Parallel()
-	const objects, size, interval = 4096, 64 << 10, 512 << 10 // 256 MiB
-	p := 1 - math.Exp(-float64(size)/interval)
-	deviation := size * math.Sqrt(objects*(1-p)/p)
-	var inside99, rounds int
-	var mean float64
+	var off []float64
 	for range 4 {
-		target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(objects),
-			fmt.Sprint(size), "0")
-		s := open(t, tracer.Options{PID: target.PID(), Interval: interval})
-
-		var before int64
-		for range 5 {
-			order(target, "go")
-			now := held(snapshot(t, s))["leak_here"][1]
-			error := (float64(now-before) - objects*size) / deviation
-			before = now
-			rounds++
-			mean += error
-			if math.Abs(error) < 2.576 {
-				inside99++
-			}
-			if math.Abs(error) > 4.5 {
-				t.Errorf("round %d: off by %.1f standard deviations", rounds, error)
-			}
-		}
-
-		mustLoseNothing(t, s)
+		target, s := openOn(t, start(t, tracertest.Build(t, "leak.c", "-pthread"), "1",
+			fmt.Sprint(sampledObjects), fmt.Sprint(sampledSize), "0"),
+			tracer.Options{Interval: sampledInterval})
+		off = append(off, leakErrors(t, target, s, "go", 5)...)
 		target.Hangup()
 	}
+	mustBeUnbiased(t, off)
+}
 
-	t.Logf("%d of %d rounds inside the 99 %% bound; mean error %.2f standard deviations of one round",
-		inside99, rounds, mean/float64(rounds))
-	if inside99 < rounds-3 { // by chance once in 30,000 runs of this test
-		t.Errorf("%d of %d rounds inside the 99 %% bound", inside99, rounds)
+// These many objects leak in a round, of which samples are taken: 256 MiB.
+const sampledObjects, sampledSize, sampledInterval = 4096, 64 << 10, 512 << 10
+
+// leakErrors lets a program leak so often. It returns how far the estimate of each round is off, in
+// standard deviations.
+func leakErrors(
+	t *testing.T, target *tracertest.Target, s *tracer.Session, order string, rounds int,
+) (off []float64) {
+	t.Helper()
+	p := 1 - math.Exp(-float64(sampledSize)/sampledInterval)
+	deviation := sampledSize * math.Sqrt(sampledObjects*(1-p)/p)
+	var before int64
+	for range rounds {
+		target.Do(order)
+		now := held(snapshot(t, s))["leak_here"][1]
+		off = append(off, (float64(now-before)-sampledObjects*sampledSize)/deviation)
+		before = now
 	}
-	if math.Abs(mean/math.Sqrt(float64(rounds))) > 4.5 {
-		t.Errorf("biased: mean error %.2f standard deviations over %d rounds", mean/float64(rounds),
-			rounds)
+	mustLoseNothing(t, s)
+	return off
+}
+
+// mustBeUnbiased checks estimates that are off by so many standard deviations.
+func mustBeUnbiased(t *testing.T, off []float64) {
+	t.Helper()
+	var inside99 int
+	var sum float64
+	for round, deviations := range off {
+		sum += deviations
+		if math.Abs(deviations) < 2.576 {
+			inside99++
+		}
+		if math.Abs(deviations) > 4.5 {
+			t.Errorf("round %d: off by %.1f standard deviations", round, deviations)
+		}
+	}
+
+	rounds := float64(len(off))
+	t.Logf("%d of %v rounds inside the 99 %% bound; mean error %.2f standard deviations of one round",
+		inside99, rounds, sum/rounds)
+	if inside99 < len(off)-3 { // by chance once in 30,000 runs of this test
+		t.Errorf("%d of %v rounds inside the 99 %% bound", inside99, rounds)
+	}
+	if math.Abs(sum/math.Sqrt(rounds)) > 4.5 {
+		t.Errorf("biased: mean error %.2f standard deviations", sum/rounds)
 	}
 }
 
@@ -436,8 +454,8 @@ func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
 
 // heldByCases returns the memory of the functions case_..., whatever lies between them and the
 // probe, and how many objects all stacks have allocated.
-func heldByCases(taken *growth.Snapshot) (held map[string][2]int64, allocated float64) {
-	held = make(map[string][2]int64)
+func heldByCases(taken *growth.Snapshot) (held amounts, allocated float64) {
+	held = make(amounts)
 	for _, h := range taken.Holdings {
 		if h.Kind != growth.KindHeap {
 			continue
@@ -446,8 +464,7 @@ func heldByCases(taken *growth.Snapshot) (held map[string][2]int64, allocated fl
 		allocated += h.AllocObjects
 		for _, f := range h.Stack.Frames {
 			if strings.HasPrefix(f.Function, "case_") && h.InuseObjects > 0 {
-				sum := held[f.Function]
-				held[f.Function] = [2]int64{sum[0] + int64(h.InuseObjects), sum[1] + h.InuseBytes}
+				held.add(f.Function, int64(h.InuseObjects), h.InuseBytes)
 				break
 			}
 		}

@@ -83,11 +83,11 @@ func snapshot(t testing.TB, s *tracer.Session) *growth.Snapshot {
 }
 
 // held returns the memory of the allocator's callers, by function: objects and bytes.
-func held(snapshot *growth.Snapshot) map[string][2]int64 { return heldAt(snapshot, 1) }
+func held(snapshot *growth.Snapshot) amounts { return heldAt(snapshot, 1) }
 
 // heldAt is held for stacks in which the caller is such a frame.
-func heldAt(snapshot *growth.Snapshot, frame int) map[string][2]int64 {
-	sums := make(map[string][2]int64)
+func heldAt(snapshot *growth.Snapshot, frame int) amounts {
+	sums := make(amounts)
 	for _, h := range snapshot.Holdings {
 		if h.Kind != growth.KindHeap || h.InuseObjects == 0 {
 			continue
@@ -97,15 +97,14 @@ func heldAt(snapshot *growth.Snapshot, frame int) map[string][2]int64 {
 		if len(h.Stack.Frames) > frame {
 			name = h.Stack.Frames[frame].Function
 		}
-		sum := sums[name]
-		sums[name] = [2]int64{sum[0] + int64(h.InuseObjects), sum[1] + h.InuseBytes}
+		sums.add(name, int64(h.InuseObjects), h.InuseBytes)
 	}
 	return sums
 }
 
 // mustHold compares with the lines NAME OBJECTS BYTES that the target reports. Its other functions
 // hold nothing.
-func mustHold(t testing.TB, got map[string][2]int64, truth []string) {
+func mustHold(t testing.TB, got amounts, truth []string) {
 	t.Helper()
 	for _, line := range truth {
 		var name string
@@ -136,9 +135,14 @@ func counters(t testing.TB, s *tracer.Session) (tracer.Events, []growth.Loss) {
 // mustLoseNothing accepts mapping calls that took the last stack of their site.
 func mustLoseNothing(t testing.TB, s *tracer.Session) tracer.Events {
 	t.Helper()
+	return mustLoseOnly(t, s, growth.LossSiteStacks)
+}
+
+func mustLoseOnly(t testing.TB, s *tracer.Session, kinds ...growth.LossKind) tracer.Events {
+	t.Helper()
 	events, losses := counters(t, s)
 	for _, l := range losses {
-		if l.Kind != growth.LossSiteStacks {
+		if !slices.Contains(kinds, l.Kind) {
 			t.Errorf("lost: %+v", l)
 		}
 	}
@@ -318,10 +322,10 @@ func caller(stack *growth.Stack, program string) string {
 	return "?"
 }
 
-// lineWith is the number of the line of testdata/tensors.py that ends in a comment.
-func lineWith(t *testing.T, comment string) int {
+// lineWith is the number of the line of a file of testdata that ends in a comment.
+func lineWith(t *testing.T, file, comment string) int {
 	t.Helper()
-	raw, err := os.ReadFile(tracertest.Source("tensors.py"))
+	raw, err := os.ReadFile(tracertest.Source(file))
 	must(t, err)
 
 	before, _, ok := strings.Cut(string(raw), "# "+comment+"\n")
@@ -331,14 +335,20 @@ func lineWith(t *testing.T, comment string) int {
 	return strings.Count(before, "\n") + 1
 }
 
-func copied(t *testing.T, library, name string) string {
+func copied(t *testing.T, library, name string) (path string) {
 	t.Helper()
-	content, err := os.ReadFile(library)
-	must(t, err)
-
-	path := filepath.Join(t.TempDir(), name)
-	must(t, os.WriteFile(path, content, 0o700))
+	path = filepath.Join(t.TempDir(), name)
+	copyFile(t, library, path)
 	return path
+}
+
+// copyFile also makes the folders above the copy.
+func copyFile(t testing.TB, from, to string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Dir(to), 0o755))
+	must(t, os.WriteFile(to, content, 0o755))
 }
 
 // buildCommand builds allocscope.

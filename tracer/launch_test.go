@@ -87,7 +87,7 @@ func launch(
 }
 
 // heldBelowShim is held for stacks without the shim's own frames.
-func heldBelowShim(snapshot *growth.Snapshot) map[string][2]int64 { return heldAt(snapshot, 0) }
+func heldBelowShim(snapshot *growth.Snapshot) amounts { return heldAt(snapshot, 0) }
 
 var preloadedAllocators = []string{
 	"", "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2",
@@ -193,15 +193,8 @@ func testLaunchTogether(t *testing.T) {
 // libraries take longer than it is held.
 func mustLoseStacksAlone(t testing.TB, s *tracer.Session) tracer.Events {
 	t.Helper()
-	events, losses := counters(t, s)
-	for _, l := range losses {
-		switch l.Kind {
-		case growth.LossSiteStacks, growth.LossTruncatedStacks, growth.LossUnknownStacks:
-		default:
-			t.Errorf("lost: %+v", l)
-		}
-	}
-	return events
+	return mustLoseOnly(t, s, growth.LossSiteStacks, growth.LossTruncatedStacks,
+		growth.LossUnknownStacks)
 }
 
 // areFromStart reports whether so many programs and forks of them are targets, and all programs were
@@ -590,15 +583,8 @@ const holdSemaphore = "allocscope_hold_semaphore"
 // semaphore is the value of a semaphore of the shim in a process.
 func semaphore(t testing.TB, pid int, name string) uint16 {
 	t.Helper()
-	at := symbolAt(t, pid, name)
-
-	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	must(t, err)
-	defer memory.Close()
 	var value [2]byte
-	if _, err := memory.ReadAt(value[:], at); err != nil {
-		t.Fatal(err)
-	}
+	must(t, openProcess(t, pid).ReadMemory(uint64(symbolAt(t, pid, name)), value[:]))
 	return binary.NativeEndian.Uint16(value[:])
 }
 

@@ -100,7 +100,7 @@ func testObjectsOfTensors(t *testing.T) {
 		group := fmt.Sprint(g.DType, g.Shape, g.Storages, g.Tensors, g.Bytes)
 		for _, held := range snapshot(t, s).Holdings {
 			if held.Stack.ID == g.Stack && held.Stack.ID != 0 {
-				group += " " + strings.Join(pythonFunctions(held.Stack), " ")
+				group += " " + strings.Join(functions(&growth.Stack{Frames: ofPython(held.Stack)}), " ")
 			}
 		}
 		found[group] = true
@@ -133,16 +133,6 @@ func testObjectsOfTensors(t *testing.T) {
 			}
 		}
 	})
-}
-
-// pythonFunctions are the functions of Python on a stack, from the innermost on.
-func pythonFunctions(s *growth.Stack) (names []string) {
-	for _, f := range s.Frames {
-		if f.Python {
-			names = append(names, f.Function)
-		}
-	}
-	return names
 }
 
 func testObjectsWithoutPython(t *testing.T) {

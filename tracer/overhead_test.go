@@ -53,13 +53,8 @@ func testOverheadStormAllocationsLeft(t *testing.T) {
 		t.Errorf("%+v", after)
 	}
 
-	signal(t, target, syscall.SIGSTOP)
+	must(t, syscall.Kill(target.PID(), syscall.SIGSTOP))
 	awaitMode(t, s, overhead.HeapFull)
-	signal(t, target, syscall.SIGCONT)
+	must(t, syscall.Kill(target.PID(), syscall.SIGCONT))
 	awaitMode(t, s, overhead.HeapBursts)
-}
-
-func signal(t *testing.T, target *tracertest.Target, s syscall.Signal) {
-	t.Helper()
-	must(t, syscall.Kill(target.PID(), s))
 }

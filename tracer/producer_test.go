@@ -2,7 +2,6 @@ package tracer_test
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -80,43 +78,11 @@ func testKernelProducerExact(t *testing.T) {
 	})
 }
 
-// The bounds are as for a heap that the probes sample.
 func testProducerSampled(t *testing.T) {
 	t.Parallel()
-	const objects, size, interval = 4096, 64 << 10, 512 << 10 // 256 MiB
-	p := 1 - math.Exp(-float64(size)/interval)
-	deviation := size * math.Sqrt(objects*(1-p)/p)
-	program := buildProducer(t)
-
-	var sum, inside float64
-	const rounds = 20
-	target := start(t, program, fmt.Sprint(interval), fmt.Sprint(objects), fmt.Sprint(size))
-	s := open(t, tracer.Options{PID: target.PID()})
-	var before int64
-	for round := range rounds {
-		order(target, "leak")
-		taken := snapshot(t, s)
-		now := held(taken)["leak_here"][1]
-		off := (float64(now-before) - objects*size) / deviation
-		before = now
-		sum += off
-		if math.Abs(off) < 2.576 {
-			inside++
-		}
-		if math.Abs(off) > 4.5 {
-			t.Errorf("round %d: off by %.1f standard deviations", round, off)
-		}
-	}
-	mustLoseNothing(t, s)
-
-	t.Logf("%v of %d rounds inside the 99 %% bound; mean error %.2f deviations of one round", inside,
-		rounds, sum/rounds)
-	if inside < rounds-3 {
-		t.Errorf("%v of %d rounds inside the 99 %% bound", inside, rounds)
-	}
-	if math.Abs(sum/math.Sqrt(rounds)) > 4.5 {
-		t.Errorf("biased: mean error %.2f standard deviations", sum/rounds)
-	}
+	target, s := openOn(t, start(t, buildProducer(t), fmt.Sprint(sampledInterval),
+		fmt.Sprint(sampledObjects), fmt.Sprint(sampledSize)), tracer.Options{})
+	mustBeUnbiased(t, leakErrors(t, target, s, "leak", 20))
 }
 
 // A second session is another tool. The tool that limits its overhead opens and closes the probes
@@ -164,12 +130,7 @@ func testProducerOtherTool(t *testing.T) {
 	t.Parallel()
 	program := buildProducer(t, "-DOTHER") // a file of its own
 	target := start(t, program, "1", "1000", "64")
-	k, err := kernel.Load(kernel.Config{
-		MaxLive: 64, MaxStacks: 64, MaxFaults: 64, Mode: probe.Single,
-	})
-	must(t, err)
-	defer k.Close()
-	nothing, err := k.Program(bpf.ProgShimMarker)
+	nothing, err := loadKernel(t, probe.Single).Program(bpf.ProgShimMarker)
 	must(t, err)
 
 	s := open(t, tracer.Options{PID: target.PID()})

@@ -95,6 +95,13 @@ func entries(t testing.TB, s *tracer.Session, pid int) map[string]int {
 	return found
 }
 
+func mustHaveNoEntries(t testing.TB, s *tracer.Session, pid int) {
+	t.Helper()
+	if left := entries(t, s, pid); len(left) != 0 {
+		t.Errorf("the kernel still has %v", left)
+	}
+}
+
 func testSessionEndedProcessKeeps(t *testing.T) {
 	dies, lives, late := startSteps(t), startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: lives.PID(), Interval: 1})
@@ -116,9 +123,7 @@ func testSessionEndedProcessKeeps(t *testing.T) {
 	}
 
 	mustAttach(t, s, late.PID())
-	if left := entries(t, s, dies.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	mustHaveNoEntries(t, s, dies.PID())
 
 	last := snapshot(t, s)
 	if n := len(last.Of(dies.PID()).Holdings); n != 0 {
@@ -145,9 +150,7 @@ for line in sys.stdin:
 
 	end(t, s, target)
 	_ = tracer.Detach(s, target.PID()) // a probe that cannot be detached has gone with its process
-	if left := entries(t, s, target.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	mustHaveNoEntries(t, s, target.PID())
 }
 
 // Without address randomization, the functions of both programs lie at the same addresses. Their
@@ -237,9 +240,7 @@ func testSessionReusedPIDEnded(t *testing.T) {
 	}
 
 	_ = tracer.Detach(s, dies.PID())
-	if left := entries(t, s, dies.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	mustHaveNoEntries(t, s, dies.PID())
 }
 
 // startForkWithPID starts a process with a free PID, which executes no program of its own. On an
@@ -257,9 +258,7 @@ for line in sys.stdin:
     for i in range(int(line)): libc.malloc(96); libc.mmap(None, ctypes.c_size_t(8192), 3, 34, -1, ctypes.c_long(0))
     print("done", flush=True)`, strconv.Itoa(pid))
 	command.Env = append(os.Environ(), "PYTHONPATH="+tracertest.Source(""))
-	target := tracertest.StartCommand(t, command)
-	target.Await("ready")
-	return target
+	return startCommand(t, command)
 }
 
 func testSessionReusedPIDAttached(t *testing.T) {
@@ -297,9 +296,7 @@ func testSessionExitDuringAttach(t *testing.T) {
 
 		eventually(t, "the end is noticed", func() bool { return !s.IsTraced(pid) })
 		_ = tracer.Detach(s, pid)
-		if left := entries(t, s, pid); len(left) != 0 {
-			t.Errorf("after %v the kernel still has %v", time.Duration(i)*step, left)
-		}
+		mustHaveNoEntries(t, s, pid)
 	}
 	if failed == 0 {
 		t.Error("no attach has failed: the test is wrong")
@@ -362,9 +359,7 @@ func testSessionFiftyAttachesLeave(t *testing.T) {
 		}
 	})
 
-	if left := entries(t, s, target.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	mustHaveNoEntries(t, s, target.PID())
 
 	order(target, "hold 100 64") // it works as before
 	mustLoseNothing(t, s)
@@ -410,9 +405,7 @@ func testSessionExecutionDuringAttach(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "executed another program") {
 		t.Errorf("%v", err)
 	}
-	if left := entries(t, s, target.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	mustHaveNoEntries(t, s, target.PID())
 }
 
 // Two flushes at a time wake the reader once. Each has to get its answer.

@@ -24,16 +24,21 @@ func TestKernelShim(t *testing.T) {
 	t.Run("another file takes the name", testKernelShimReplaced)
 }
 
-func attachShim(t *testing.T, mode probe.Mode, path string) *source.Shim {
+func loadKernel(t *testing.T, mode probe.Mode) *kernel.Kernel {
 	t.Helper()
-	tracertest.NeedsRoot(t)
 	k, err := kernel.Load(kernel.Config{MaxLive: 64, MaxStacks: 64, MaxFaults: 64, Mode: mode})
 	must(t, err)
 	t.Cleanup(func() { k.Close() })
+	return k
+}
+
+func attachShim(t *testing.T, mode probe.Mode, path string) *source.Shim {
+	t.Helper()
+	tracertest.NeedsRoot(t)
 	library, err := os.Open(path)
 	must(t, err)
 	t.Cleanup(func() { library.Close() })
-	shim, err := source.AttachShim(k, library)
+	shim, err := source.AttachShim(loadKernel(t, mode), library)
 	must(t, err)
 	t.Cleanup(func() {
 		if err := shim.Close(); err != nil {
@@ -103,14 +108,9 @@ func holdBeside(t *testing.T, shim *source.Shim, target *tracertest.Target) erro
 
 // testKernelShimReplaced puts another program at the path of the library while that is attached.
 func testKernelShimReplaced(t *testing.T) {
-	program, err := os.ReadFile(tracertest.Build(t, "markers.c"))
-	must(t, err)
+	program := tracertest.Build(t, "markers.c")
 	eachMode(t, func(t *testing.T, mode probe.Mode) {
-		folder := t.TempDir()
-		library, victim := folder+"/library", folder+"/victim"
-		for _, path := range []string{library, victim} {
-			must(t, os.WriteFile(path, program, 0o755))
-		}
+		library, victim := copied(t, program, "library"), copied(t, program, "victim")
 		own, other := start(t, library), start(t, victim)
 		shim := attachShim(t, mode, library)
 
@@ -144,8 +144,7 @@ func testKernelShimKilled(t *testing.T) {
 	must(t, err)
 	command := exec.Command(itself, "-test.run=^"+t.Name()+"$", "-test.count=1")
 	command.Env = append(os.Environ(), holdsShim+"="+program)
-	holder := tracertest.StartCommand(t, command)
-	holder.Await("ready")
+	holder := startCommand(t, command)
 	if got := semaphores(target); got != "12 0 1 1 1" {
 		t.Errorf("held: %s", got)
 	}

@@ -92,7 +92,7 @@ func testStall(t *testing.T, mode, reason string) {
 	target, _ := startStall(t, mode)
 	s, err := openWithin(t, target.PID())
 	must(t, err)
-	if got := heapReason(s); reason == "" && got != "" || !strings.Contains(got, reason) {
+	if got := sourceOf(t, s, "heap").Reason; reason == "" && got != "" || !strings.Contains(got, reason) {
 		t.Errorf("source heap: %q, want %q", got, reason)
 	}
 	within(t, "Follow", func() (any, error) { return s.Follow(), nil })
@@ -105,16 +105,6 @@ func testStall(t *testing.T, mode, reason string) {
 	if err := syscall.Kill(target.PID(), 0); err != nil {
 		t.Errorf("the target: %v", err)
 	}
-}
-
-// heapReason returns why source heap is not attached; "": it is.
-func heapReason(s *tracer.Session) string {
-	for _, status := range s.Sources() {
-		if status.Name == "heap" {
-			return status.Reason
-		}
-	}
-	return "there is no source heap"
 }
 
 func testStallLocked(t *testing.T) {
@@ -135,7 +125,7 @@ func testStallBystander(t *testing.T) {
 	target := startCommand(t, exec.Command(tracertest.Build(t, "pair.c"), "1000", "64"))
 	s, err := openWithin(t, target.PID())
 	must(t, err)
-	if reason := heapReason(s); !strings.Contains(reason, "address space locked") {
+	if reason := sourceOf(t, s, "heap").Reason; !strings.Contains(reason, "address space locked") {
 		t.Errorf("source heap: %q", reason)
 	}
 	if _, err := within(t, "Snapshot", func() (any, error) { return s.Snapshot() }); err != nil {

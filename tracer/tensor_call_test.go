@@ -76,7 +76,7 @@ func testTensorCallsUnsampledTensorHeap(t *testing.T) {
 
 		h.Do("age", "keep 4000 3000")
 		held := ofTensors(snapshot(t, s))
-		kept := held[fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", lineWith(t, "keeps"))][0]
+		kept := held[fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", lineWith(t, "tensors.py", "keeps"))][0]
 		if len(held) != 1 || kept < 3200 || kept > 4800 { // eight standard deviations
 			t.Errorf(
 				"%s: stacks through alloc_cpu hold %v (objects, bytes), want the 4000 tensors and nothing else",
@@ -87,7 +87,7 @@ func testTensorCallsUnsampledTensorHeap(t *testing.T) {
 
 func testTensorCallsHeapTensorsDo(t *testing.T) {
 	t.Parallel()
-	line := lineWith(t, "keeps")
+	line := lineWith(t, "tensors.py", "keeps")
 	ofHeap := fmt.Sprintf("heap posix_memalign Holder.order_keep:%d", line)
 	ofTensor := fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", line)
 	h := startTensors(t)
@@ -144,7 +144,7 @@ func during(work, do func()) {
 // both. A call that is under way when they go may be lost.
 func testTensorCallsTensorProbesOpen(t *testing.T) {
 	const turns, room = 3, 1 << 16 // room for tensors that live
-	line := lineWith(t, "keeps")
+	line := lineWith(t, "tensors.py", "keeps")
 	h := startTensors(t)
 	for _, mode := range modes {
 		h.Do("age", "forget")

@@ -122,8 +122,7 @@ func mapsMiB(b *testing.B, pid int) (total float64) {
 			counted[id] = true
 			_, locked, _ := strings.Cut(string(info), "memlock:")
 			var bytes float64
-			_, err := fmt.Sscan(locked, &bytes)
-			must(b, err)
+			scan(b, strings.TrimSpace(locked), "%f", &bytes)
 			total += bytes / (1 << 20)
 		}
 	}
@@ -187,11 +186,7 @@ func BenchmarkScanStall(b *testing.B) {
 	stalls := func(during func()) (ns [5]float64) {
 		order(target, "storm")
 		during()
-		if _, err := fmt.Sscanf(target.Do("calm")[0], "ns %f %f %f %f %f", &ns[0], &ns[1], &ns[2],
-			&ns[3], &ns[4]); err != nil {
-			b.Fatal(err)
-		}
-
+		scan(b, target.Do("calm")[0], "ns %f %f %f %f %f", &ns[0], &ns[1], &ns[2], &ns[3], &ns[4])
 		return ns
 	}
 	s := open(b, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})

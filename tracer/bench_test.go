@@ -31,7 +31,7 @@ func BenchmarkTrainer(b *testing.B) {
 	trainer.train(warmup, nothing)
 	ways := []way{
 		opening("interval=512KiB", tracer.Options{}),
-		opening("interval=1", tracer.Options{Interval: 1}),
+		opening("interval=1", exact),
 	}
 
 	report(b, ways, compare(b, ways, trainer.PID(), trainer.msPerStep(b, steps)), "ms-CPU/step", "")
@@ -371,7 +371,7 @@ func BenchmarkBlocks(b *testing.B) {
 	g := startBlocks(b, realLibC10(b))
 	g.Do("driver " + libcuda(b))
 	ways := []way{
-		following("interval=1", tracer.Options{Interval: 1}, bpf.CountBlocks, true),
+		following("interval=1", exact, bpf.CountBlocks, true),
 		following("interval=512KiB", tracer.Options{}, bpf.CountBlocks, true),
 	}
 

@@ -178,7 +178,7 @@ func testBlockSamplingStormBlocksLeft(t *testing.T) {
 func testBlockSamplingTotalsGoWithout(t *testing.T) {
 	t.Parallel()
 	one, two := startBlocks(t, realLibC10(t)), startBlocks(t, realLibC10(t))
-	s := traceBlocks(t, one, tracer.Options{Interval: 1})
+	s := traceBlocks(t, one, exact)
 
 	one.Do("hold weights 5 5000 0")
 	must(t, tracer.Probing(s).FollowBlocks(false, 1))

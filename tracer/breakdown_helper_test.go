@@ -49,10 +49,7 @@ func do(t testing.TB, target *tracertest.Target, order string) (facts []fact) {
 	t.Helper()
 	for _, line := range target.Do(order) {
 		var f fact
-		if _, err := fmt.Sscanf(line, "truth %s %s %d", &f.name, &f.kind, &f.bytes); err != nil {
-			t.Fatalf("the target reports %q of %q: %v", line, order, err)
-		}
-
+		scan(t, line, "truth %s %s %d", &f.name, &f.kind, &f.bytes)
 		facts = append(facts, f)
 	}
 	return facts
@@ -219,10 +216,7 @@ func fork(t testing.TB, s *tracer.Session, target *tracertest.Target, order stri
 // awaitChild returns the PID of the child that a target reports before the word.
 func awaitChild(t testing.TB, target *tracertest.Target, word string) (pid int) {
 	t.Helper()
-	lines := target.Await(word)
-	if _, err := fmt.Sscanf(strings.Join(lines, "\n"), "child %d", &pid); err != nil {
-		t.Fatalf("the target reports %q: %v", lines, err)
-	}
+	scan(t, strings.Join(target.Await(word), "\n"), "child %d", &pid)
 	return pid
 }
 

@@ -265,8 +265,7 @@ func testBurstsLargeObjects(t *testing.T) {
 }
 
 func testBurstsCallCutEnd(t *testing.T) {
-	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64",
-		"2000")
+	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64", "2000")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	target.Say("go")

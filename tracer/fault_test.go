@@ -56,11 +56,7 @@ func reportedFaults(t testing.TB, lines []string) (truth []faultTruth) {
 	for _, line := range lines {
 		var f faultTruth
 		var copied int
-		if _, err := fmt.Sscanf(line, "faults %s %d %d %d %d", &f.function, &f.start, &f.pages, &f.faults,
-			&copied); err != nil {
-			t.Fatalf("the target reports %q: %v", line, err)
-		}
-
+		scan(t, line, "faults %s %d %d %d %d", &f.function, &f.start, &f.pages, &f.faults, &copied)
 		f.copied = copied == 1
 		truth = append(truth, f)
 	}

@@ -228,7 +228,7 @@ func testGPUAttachDetachLeavesNothing(t *testing.T) {
 	t.Parallel()
 	c10 := realLibC10(t)
 	g, other := startBlocks(t, c10), startBlocks(t, c10)
-	s := traceBlocks(t, other, tracer.Options{Interval: 1})
+	s := traceBlocks(t, other, exact)
 
 	g.Do("driver " + libcuda(t))
 	mustAttach(t, s, g.PID())

@@ -63,9 +63,7 @@ func (g gpuProgram) allocators() (all []gpuTotal) {
 	g.t.Helper()
 	for _, line := range g.Do("totals") {
 		var a gpuTotal
-		if n, err := fmt.Sscan(line, &a.GPU, &a.blocks, &a.bytes, &a.Allocated, &a.Reserved); n != 5 {
-			g.t.Fatalf("%q: %v", line, err)
-		}
+		scan(g.t, line, "%s %d %d %d %d", &a.GPU, &a.blocks, &a.bytes, &a.Allocated, &a.Reserved)
 		all = append(all, a)
 	}
 	return all
@@ -181,7 +179,7 @@ func testBlocksHookEachVersion(t *testing.T) {
 	for _, flag := range []string{"-DREPORT", "-DREPORT_SIGNED"} {
 		t.Run(flag, func(t *testing.T) {
 			g := startBlocks(t, tracertest.BuildLibrary(t, "c10.cc", "libc10.so", flag))
-			s := traceBlocks(t, g, tracer.Options{Interval: 1})
+			s := traceBlocks(t, g, exact)
 			if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != "" ||
 				!strings.Contains(strings.Join(said.Details, "\n"), "c10::reportMemoryUsageToProfiler in /") {
 				t.Errorf("%+v", said)
@@ -259,7 +257,7 @@ func testBlocksTotalsExactFirst(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
 	g.Do("hold weights 100 5000 0", "hold activations 30 3000000 1")
-	s := traceBlocks(t, g, tracer.Options{Interval: 1})
+	s := traceBlocks(t, g, exact)
 
 	g.Do("free weights 1 0")
 	taken := snapshot(t, s)

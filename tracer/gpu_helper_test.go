@@ -60,10 +60,7 @@ func (g gpuProgram) totals(order string) amounts {
 	for _, line := range g.Do(order) {
 		var kind string
 		var objects, bytes int64
-		if n, err := fmt.Sscan(line, &kind, &objects, &bytes); n != 3 {
-			g.t.Fatalf("%q: %v", line, err)
-		}
-
+		scan(g.t, line, "%s %d %d", &kind, &objects, &bytes)
 		reported.add(kind, objects, bytes)
 	}
 	return reported

@@ -170,9 +170,7 @@ func testHeapLeftCall(t *testing.T) {
 
 		truth := target.Do("go")
 		var objects, bytes int64
-		if _, err := fmt.Sscanf(truth[0], "nested %d %d", &objects, &bytes); err != nil {
-			t.Fatalf("the target reports %q: %v", truth, err)
-		}
+		scan(t, truth[0], "nested %d %d", &objects, &bytes)
 
 		const fewCalls = 8
 		size := bytes / objects

@@ -47,6 +47,14 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// scan reads what a program has said.
+func scan(t testing.TB, said, format string, values ...any) {
+	t.Helper()
+	if _, err := fmt.Sscanf(said, format, values...); err != nil {
+		t.Fatalf("%q is not of the form %q: %v", said, format, err)
+	}
+}
+
 // open starts a trace that ends with the test. Stacks are whole from the start.
 func open(t testing.TB, options tracer.Options) *tracer.Session {
 	t.Helper()
@@ -109,9 +117,7 @@ func mustHold(t testing.TB, got amounts, truth []string) {
 	for _, line := range truth {
 		var name string
 		var want [2]int64
-		if _, err := fmt.Sscan(line, &name, &want[0], &want[1]); err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
+		scan(t, line, "%s %d %d", &name, &want[0], &want[1])
 		if got[name] != want {
 			t.Errorf("%s holds %d, want %d (objects, bytes)", name, got[name], want)
 		}

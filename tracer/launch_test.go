@@ -118,13 +118,12 @@ func testLaunchLeak(t *testing.T) {
 		t.Run(allocator, func(t *testing.T) {
 			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), fmt.Sprint(threads),
 				fmt.Sprint(objects/threads), fmt.Sprint(size), "100")
-			s, target := launch(t, preloading(allocator, command), tracer.Options{Interval: 1})
+			s, target := launch(t, preloading(allocator, command), exact)
 			target.Await("ready")
 			order(target, "go")
-			want := [2]int64{objects, objects * size}
-			if got := heldBelowShim(snapshot(t, s))["leak_here"]; got != want {
-				t.Errorf("leak_here holds %d, want %d (objects, bytes)", got, want)
-			}
+			mustHold(t, heldBelowShim(snapshot(t, s)), []string{
+				fmt.Sprint("leak_here ", objects, " ", objects*size),
+			})
 			events := mustLoseStacksAlone(t, s)
 			if events.Samples < objects*101 || events.Samples != events.Allocations {
 				t.Errorf("%d samples of %d allocations, of at least %d", events.Samples,
@@ -152,8 +151,7 @@ func testLaunchPrograms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eventually(t, "the programs wait until they are traced", func() bool {
-				s, target := launch(t, exec.Command(c.command[0], c.command[1:]...),
-					tracer.Options{Interval: 1})
+				s, target := launch(t, exec.Command(c.command[0], c.command[1:]...), exact)
 				var truth []string
 				if c.forks > 0 {
 					truth = target.Await("forked")
@@ -182,7 +180,7 @@ func testLaunchTogether(t *testing.T) {
 
 	command := strings.Repeat(tracertest.Build(t, "launched.c")+" leak & ", ranks) + "wait; echo all"
 	eventually(t, "the programs wait until they are traced", func() bool {
-		s, target := launch(t, exec.Command("/bin/sh", "-c", command), tracer.Options{Interval: 1})
+		s, target := launch(t, exec.Command("/bin/sh", "-c", command), exact)
 		target.Await("all")
 		s.Follow()
 		return areFromStart(s, 1+ranks, 0)
@@ -216,7 +214,7 @@ func testLaunchStart(t *testing.T) {
 	eventually(t, "the program waits until it is traced", func() bool {
 		command := exec.Command(python, "-c", "print('ready', flush=True); input()")
 		var target *tracertest.Target
-		s, target = launch(t, command, tracer.Options{Interval: 1})
+		s, target = launch(t, command, exact)
 		target.Await("ready")
 		return areFromStart(s, 1, 0)
 	})
@@ -238,7 +236,7 @@ func testLaunchStart(t *testing.T) {
 func testLaunchThousand(t *testing.T) {
 	command := exec.Command("/bin/sh", "-c",
 		"i=0; while [ $i -lt 1000 ]; do /bin/true; i=$((i+1)); done; echo done; read line")
-	s, target := launch(t, command, tracer.Options{Interval: 1})
+	s, target := launch(t, command, exact)
 	target.Await("done")
 	s.Follow()
 
@@ -258,7 +256,7 @@ func testLaunchEnded(t *testing.T) {
 	eventually(t, "the programs wait until they are traced", func() bool {
 		s, target := launch(t, exec.Command("/bin/sh", "-c", program+
 			" leak </dev/null; /bin/true; /bin/true; /bin/true; echo waiting; read line"),
-			tracer.Options{Interval: 1})
+			exact)
 		truth := target.Await("waiting")
 		s.Follow()
 		if !areFromStart(s, 5, 0) {
@@ -283,7 +281,7 @@ func testLaunchPython(t *testing.T) {
 	}
 	truth := keep(tracertest.StartCommand(t, interpret("-X", "tracemalloc=1")))
 
-	s, target := launch(t, interpret(), tracer.Options{Interval: 1})
+	s, target := launch(t, interpret(), exact)
 	keep(target)
 	got := make(map[int][2]int64)
 	for _, h := range snapshot(t, s).Holdings {
@@ -301,9 +299,7 @@ func testLaunchPython(t *testing.T) {
 	for _, row := range truth {
 		var line int
 		var want [2]int64
-		if _, err := fmt.Sscan(row, &line, &want[0], &want[1]); err != nil {
-			t.Fatalf("%q: %v", row, err)
-		}
+		scan(t, row, "%d %d %d", &line, &want[0], &want[1])
 		if got[line] != want {
 			t.Errorf("line %d holds %d, want %d (objects, bytes)", line, got[line], want)
 		}
@@ -314,7 +310,7 @@ func testLaunchKeepers(t *testing.T) {
 	for _, allocator := range preloadedAllocators[:2] {
 		t.Run(allocator, func(t *testing.T) {
 			command := exec.Command("/usr/bin/python3", tracertest.Source("kept_records.py"))
-			s, target := launch(t, preloading(allocator, command), tracer.Options{Interval: 1})
+			s, target := launch(t, preloading(allocator, command), exact)
 			order(target, "keep 300")
 
 			// The payloads are the objects of 5000 bytes.
@@ -353,7 +349,7 @@ func testLaunchMusl(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s(apt-get install musl-tools)", build, err, out)
 	}
-	s, target := launch(t, exec.Command(program, "leak"), tracer.Options{Interval: 1})
+	s, target := launch(t, exec.Command(program, "leak"), exact)
 	truth := target.Await("done")
 	mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 }
@@ -367,7 +363,7 @@ func testLaunchUnseen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, target := launch(t, exec.Command(tracertest.Build(t, "launched.c", flags...), "leak"),
-				tracer.Options{Interval: 1})
+				exact)
 			target.Await("done")
 			heap := sourceOf(t, s, "heap")
 			if heap.Attached || !strings.Contains(heap.Reason, "does not see its allocations") {
@@ -383,7 +379,7 @@ func testLaunchUnseen(t *testing.T) {
 // A program that does not report its start is found in the tree.
 func testLaunchLate(t *testing.T) {
 	program := tracertest.Build(t, "launched.c", "-static")
-	s, target := launch(t, exec.Command("/bin/sh", "-c", program+" leak; :"), tracer.Options{Interval: 1})
+	s, target := launch(t, exec.Command("/bin/sh", "-c", program+" leak; :"), exact)
 	target.Await("done")
 	eventually(t, "the static program is traced", func() bool {
 		s.Follow()
@@ -395,7 +391,7 @@ func testLaunchLate(t *testing.T) {
 func testLaunchUnusable(t *testing.T) {
 	library := tracertest.Build(t, "producer.c", "-shared", "-fPIC", "-DUNSUPPORTED", "-lm")
 	command := preloading(library, exec.Command(tracertest.Build(t, "launched.c"), "leak"))
-	s, target := launch(t, command, tracer.Options{Interval: 1})
+	s, target := launch(t, command, exact)
 	truth := target.Await("done")
 	if heap := sourceOf(t, s, "heap"); !heap.Attached {
 		t.Errorf("source heap: %+v", heap)
@@ -416,7 +412,7 @@ func testLaunchOperators(t *testing.T) {
 		"plugin": {exec.Command(python, "-c", script), "use"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, target := launch(t, c.command, tracer.Options{Interval: 1})
+			s, target := launch(t, c.command, exact)
 			target.Await("ready")
 			eventually(t, "the unwind table of the plugin is ready", func() bool {
 				target.Do("go")
@@ -438,7 +434,7 @@ func isShims(f growth.Frame) bool { return f.Module != nil && shim.HasName(f.Mod
 func testLaunchBeside(t *testing.T) {
 	const objects, size = 1000, 4096
 	s, target := launch(t, exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1",
-		fmt.Sprint(objects), fmt.Sprint(size), "1"), tracer.Options{Interval: 1})
+		fmt.Sprint(objects), fmt.Sprint(size), "1"), exact)
 	target.Await("ready")
 	beside := open(t, tracer.Options{PID: target.PID(), Interval: 64 << 10})
 	order(target, "go")
@@ -459,11 +455,8 @@ func testLaunchInterval(t *testing.T) {
 	target.Await("ready")
 	var rounds, leaked int64
 	var seconds, cpu float64
-	report := target.Do("10")
-	if _, err := fmt.Sscanf(report[0], "rounds %d seconds %g cpu %g leaked %d", &rounds, &seconds, &cpu,
-		&leaked); err != nil {
-		t.Fatalf("%q: %v", report, err)
-	}
+	scan(t, target.Do("10")[0], "rounds %d seconds %g cpu %g leaked %d",
+		&rounds, &seconds, &cpu, &leaked)
 
 	var bytes, variance float64
 	for _, h := range snapshot(t, s).Holdings {
@@ -505,7 +498,7 @@ func testLaunchNamespace(t *testing.T) {
 		return
 	}
 	s, target := launch(t, exec.Command("unshare", "--pid", "--fork", "--kill-child", "sh", "-c",
-		"echo ready; read line; /bin/true; echo done; read line"), tracer.Options{Interval: 1})
+		"echo ready; read line; /bin/true; echo done; read line"), exact)
 	target.Await("ready")
 	hold := func() uint16 { return semaphore(t, target.PID(), holdSemaphore) }
 	before := hold()
@@ -558,7 +551,7 @@ func testLaunchCredit(t *testing.T) {
 func testLaunchUnheld(t *testing.T) {
 	s, target := launch(t, exec.Command("/bin/sh", "-c",
 		"sleep 1000 & echo $!; echo ready; read line; /bin/true; echo done; read line"),
-		tracer.Options{Interval: 1})
+		exact)
 	other, err := strconv.Atoi(target.Await("ready")[0])
 	must(t, err)
 	t.Cleanup(func() { _ = syscall.Kill(other, syscall.SIGKILL) })

@@ -43,8 +43,7 @@ func testOverheadQuietProgramProbed(t *testing.T) {
 // While they rest, every call is probed again.
 func testOverheadStormAllocationsLeft(t *testing.T) {
 	t.Parallel()
-	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64",
-		"2000000000")
+	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64", "2000000000")
 	s := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03, Sources: []string{"heap"}})
 
 	awaitMode(t, s, overhead.HeapFull)

@@ -119,9 +119,7 @@ func testProducerUnsupported(t *testing.T) {
 	}
 
 	order(target, "leak")
-	if got := held(snapshot(t, s))["produce"]; got != [2]int64{1000, 64_000} {
-		t.Errorf("produce holds %d (objects, bytes)", got)
-	}
+	mustHold(t, held(snapshot(t, s)), []string{"produce 1000 64000"})
 	mustLoseNothing(t, s)
 }
 
@@ -136,9 +134,7 @@ func testProducerOtherTool(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID()})
 	var offset uint64
 	line := sourceOf(t, s, "heap").Details[0]
-	if _, err := fmt.Sscanf(line[strings.LastIndex(line, " "):], " 0x%x", &offset); err != nil {
-		t.Fatalf("%q: %v", line, err)
-	}
+	scan(t, line[strings.LastIndex(line, " "):], " 0x%x", &offset)
 	must(t, s.Close())
 	executable, err := link.OpenExecutable(program)
 	must(t, err)
@@ -151,7 +147,5 @@ func testProducerOtherTool(t *testing.T) {
 		t.Errorf("%+v", heap)
 	}
 	order(target, "leak")
-	if got := held(snapshot(t, s))["produce"]; got != [2]int64{1000, 64_000} {
-		t.Errorf("produce holds %d (objects, bytes)", got)
-	}
+	mustHold(t, held(snapshot(t, s)), []string{"produce 1000 64000"})
 }

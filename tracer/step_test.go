@@ -36,8 +36,7 @@ func passes(t testing.TB) string {
 // startStepper starts a program that has the library from its start, or that can load it.
 func startStepper(t *testing.T, flags ...string) *tracertest.Target {
 	t.Helper()
-	return start(t, tracertest.Build(t, "stepper.c",
-		append([]string{"-pthread"}, flags...)...))
+	return start(t, tracertest.Build(t, "stepper.c", append([]string{"-pthread"}, flags...)...))
 }
 
 func linked(t *testing.T) []string { return []string{"-Wl,--no-as-needed", passes(t)} }

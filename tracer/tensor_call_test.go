@@ -244,8 +244,7 @@ func TestTensorBursts(t *testing.T) {
 func openTensorBurst(t *testing.T, s *tracer.Session) {
 	t.Helper()
 	p := tracer.Probing(s)
-	must(t, errors.Join(p.AttachTensors(true), p.SetIntervals(1, 1),
-		p.OpenHeap(true, 1)))
+	must(t, errors.Join(p.AttachTensors(true), p.SetIntervals(1, 1), p.OpenHeap(true, 1)))
 }
 
 func closeTensorBurst(t *testing.T, s *tracer.Session) {

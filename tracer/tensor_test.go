@@ -38,10 +38,7 @@ func startTensors(t *testing.T, arguments ...string) tensorHolder {
 // alive returns how many tensors made since the start the program holds, and their bytes.
 func (h tensorHolder) alive() (count, bytes int64) {
 	h.t.Helper()
-	printed := h.Do("alive")
-	if _, err := fmt.Sscan(printed[0], &count, &bytes); err != nil {
-		h.t.Fatalf("%q: %v", printed, err)
-	}
+	scan(h.t, h.Do("alive")[0], "%d %d", &count, &bytes)
 	return count, bytes
 }
 

@@ -337,9 +337,8 @@ func testFaultsSampledFaultsRepresent(t *testing.T) {
 func testFaultsMissingPrivilegesNamed(t *testing.T) {
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	if _, err := tracer.Kernel(s).Program(bpf.ProgOnFault); err != nil {
-		t.Fatal(err)
-	}
+	_, err := tracer.Kernel(s).Program(bpf.ProgOnFault)
+	must(t, err)
 
 	mustBeRefused := true
 	if level, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err == nil {

@@ -150,9 +150,7 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	g.Do("load " + libcuda(t))
 	awaitCUDA(t, s)
 	g.Do("hold malloc 5 1000")
-	if got := heldBySite(snapshot(t, s))["cuda-segment hold_malloc"]; got != [2]int64{5, 5000} {
-		t.Errorf("the good one's caller holds %d", got)
-	}
+	mustHoldIn(t, heldBySite(snapshot(t, s)), "cuda-segment hold_malloc", 5, 5000)
 	if said := sourceOf(t, s, "cuda"); !said.Attached ||
 		strings.Count(said.Reason, ";") != len(wrong) {
 		t.Errorf("%+v", said)

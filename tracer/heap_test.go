@@ -215,9 +215,7 @@ func mustLeak(t *testing.T, target *tracertest.Target, options tracer.Options,
 	s := open(t, options)
 	order(target, "go")
 	got := held(snapshot(t, s))
-	if want := [2]int64{objects, objects * size}; got["leak_here"] != want {
-		t.Errorf("leak_here holds %d, want %d (objects, bytes); all: %v", got["leak_here"], want, got)
-	}
+	mustHoldIn(t, got, "leak_here", objects, objects*size)
 	if churn, ok := got["churn_here"]; ok {
 		t.Errorf("churn_here holds %d, want nothing", churn)
 	}

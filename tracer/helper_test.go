@@ -116,11 +116,9 @@ func mustHold(t testing.TB, got amounts, truth []string) {
 	t.Helper()
 	for _, line := range truth {
 		var name string
-		var want [2]int64
-		scan(t, line, "%s %d %d", &name, &want[0], &want[1])
-		if got[name] != want {
-			t.Errorf("%s holds %d, want %d (objects, bytes)", name, got[name], want)
-		}
+		var objects, bytes int64
+		scan(t, line, "%s %d %d", &name, &objects, &bytes)
+		mustHoldIn(t, got, name, objects, bytes)
 
 		delete(got, name)
 	}
@@ -128,6 +126,14 @@ func mustHold(t testing.TB, got amounts, truth []string) {
 		if strings.HasPrefix(name, "case_") || strings.HasPrefix(name, "base_") {
 			t.Errorf("%s holds %d, want nothing", name, holds)
 		}
+	}
+}
+
+// mustHoldIn checks the memory of one function.
+func mustHoldIn(t testing.TB, got amounts, name string, objects, bytes int64) {
+	t.Helper()
+	if want := [2]int64{objects, bytes}; got[name] != want {
+		t.Errorf("%s holds %d, want %d (objects, bytes)", name, got[name], want)
 	}
 }
 
@@ -225,9 +231,8 @@ func (r *rank) await(word string) {
 
 func (r *rank) order(format string, arguments ...any) {
 	r.t.Helper()
-	if _, err := fmt.Fprintf(r.input, format+"\n", arguments...); err != nil {
-		r.t.Fatal(err)
-	}
+	_, err := fmt.Fprintf(r.input, format+"\n", arguments...)
+	must(r.t, err)
 	r.await("done")
 }
 

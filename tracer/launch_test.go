@@ -121,9 +121,7 @@ func testLaunchLeak(t *testing.T) {
 			s, target := launch(t, preloading(allocator, command), exact)
 			target.Await("ready")
 			order(target, "go")
-			mustHold(t, heldBelowShim(snapshot(t, s)), []string{
-				fmt.Sprint("leak_here ", objects, " ", objects*size),
-			})
+			mustHoldIn(t, heldBelowShim(snapshot(t, s)), "leak_here", objects, objects*size)
 			events := mustLoseStacksAlone(t, s)
 			if events.Samples < objects*101 || events.Samples != events.Allocations {
 				t.Errorf("%d samples of %d allocations, of at least %d", events.Samples,
@@ -438,11 +436,8 @@ func testLaunchBeside(t *testing.T) {
 	target.Await("ready")
 	beside := open(t, tracer.Options{PID: target.PID(), Interval: 64 << 10})
 	order(target, "go")
-	want := [2]int64{objects, objects * size}
-	for name, session := range map[string]*tracer.Session{"launch": s, "beside": beside} {
-		if got := heldBelowShim(snapshot(t, session))["leak_here"]; got != want {
-			t.Errorf("%s: leak_here holds %d, want %d (objects, bytes)", name, got, want)
-		}
+	for _, session := range []*tracer.Session{s, beside} {
+		mustHoldIn(t, heldBelowShim(snapshot(t, session)), "leak_here", objects, objects*size)
 	}
 }
 

@@ -191,9 +191,8 @@ func pagedFile(t testing.TB) string {
 
 	// one at a time: of pages that were written together the kernel maps all when one is touched
 	for range 16 {
-		if _, err := file.Write(make([]byte, process.PageSize)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := file.Write(make([]byte, process.PageSize))
+		must(t, err)
 	}
 	return file.Name()
 }

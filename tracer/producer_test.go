@@ -104,9 +104,7 @@ func testProducerShared(t *testing.T) {
 
 	target.Do("go") // forged objects are claimed again
 	for _, s := range sessions[:2] {
-		if got := held(snapshot(t, s))["leak_here"]; got != [2]int64{16_000, 16_000 * 96} {
-			t.Errorf("leak_here holds %d (objects, bytes)", got)
-		}
+		mustHoldIn(t, held(snapshot(t, s)), "leak_here", 16_000, 16_000*96)
 	}
 }
 
@@ -119,7 +117,7 @@ func testProducerUnsupported(t *testing.T) {
 	}
 
 	order(target, "leak")
-	mustHold(t, held(snapshot(t, s)), []string{"produce 1000 64000"})
+	mustHoldIn(t, held(snapshot(t, s)), "produce", 1000, 64_000)
 	mustLoseNothing(t, s)
 }
 
@@ -147,5 +145,5 @@ func testProducerOtherTool(t *testing.T) {
 		t.Errorf("%+v", heap)
 	}
 	order(target, "leak")
-	mustHold(t, held(snapshot(t, s)), []string{"produce 1000 64000"})
+	mustHoldIn(t, held(snapshot(t, s)), "produce", 1000, 64_000)
 }

@@ -372,9 +372,8 @@ func testSessionProcessBeingLoaded(t *testing.T) {
 	command := exec.Command(tracertest.Build(t, "steps.c"))
 	command.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	target := tracertest.StartCommand(t, command)
-	if _, err := unix.Wait4(target.PID(), nil, 0, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := unix.Wait4(target.PID(), nil, 0, nil)
+	must(t, err)
 
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 

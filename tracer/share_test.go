@@ -51,9 +51,7 @@ func testShareObjects(t *testing.T) {
 	order(target, "flood %d", flood)
 	order(target, "keep %d", 1000) // within the part that is not open to the flood
 	of := heldBelowShim(snapshot(t, s))
-	if got, want := of["case_keep"], [2]int64{1000, 96_000}; got != want {
-		t.Errorf("case_keep holds %d, want %d (objects, bytes)", got, want)
-	}
+	mustHoldIn(t, of, "case_keep", 1000, 96_000)
 	if got := of["case_flood"][0]; got < maxLive/2 || got > maxLive {
 		t.Errorf("the flood holds %d objects, want %d to %d", got, maxLive/2, maxLive)
 	}
@@ -111,9 +109,7 @@ func testShareStranger(t *testing.T) {
 	}
 
 	target.Do("keep 1000")
-	if got, want := heldBelowShim(snapshot(t, s))["case_keep"], [2]int64{1000, 96_000}; got != want {
-		t.Errorf("case_keep holds %d, want %d (objects, bytes)", got, want)
-	}
+	mustHoldIn(t, heldBelowShim(snapshot(t, s)), "case_keep", 1000, 96_000)
 	if n := len(tracer.Targets(s)); n != 2 {
 		t.Errorf("%d targets, want the command and its child", n)
 	}

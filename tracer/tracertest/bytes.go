@@ -13,9 +13,8 @@ func BytesRead(t testing.TB) (bytes int64) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/io")
 	must(t, err)
-	if _, err := fmt.Sscanf(string(text), "rchar: %d", &bytes); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Sscanf(string(text), "rchar: %d", &bytes)
+	must(t, err)
 	return bytes
 }
 
@@ -38,8 +37,7 @@ func BuildInflated(t testing.TB, path string, size int64) {
 
 	claimed := uint64(size) - image.Sections[names].Offset
 	at := sections + int64(names)*headerSize + sizeField
-	if _, err := file.WriteAt(binary.LittleEndian.AppendUint64(nil, claimed), at); err != nil {
-		t.Fatal(err)
-	}
+	_, err = file.WriteAt(binary.LittleEndian.AppendUint64(nil, claimed), at)
+	must(t, err)
 	must(t, file.Truncate(size))
 }

@@ -54,9 +54,8 @@ func testLibcudaDeviceAddresses(t *testing.T) {
 		"hold managed 5 70000000000", "hold segment 3 20971520")
 	for _, line := range mappings(t, g.PID()) {
 		var start, end uint64
-		if _, err := fmt.Sscanf(line, "%x-%x", &start, &end); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Sscanf(line, "%x-%x", &start, &end)
+		must(t, err)
 		if start < lastDeviceAddress && end > firstDeviceAddress {
 			t.Errorf("mapped: %s", line)
 		}

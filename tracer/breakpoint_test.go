@@ -115,9 +115,7 @@ func testBreakpointsFork(t *testing.T) {
 	if len(breakpoints(t, child)) == 0 {
 		t.Error("the child has not inherited breakpoints: the test is wrong")
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, s.Close())
 
 	for _, pid := range []int{target.PID(), child} {
 		if left := breakpoints(t, pid); len(left) != 0 {

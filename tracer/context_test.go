@@ -73,9 +73,7 @@ func openCancelled(t *testing.T, options tracer.Options, check int32) bool {
 		if check < 4 {
 			t.Errorf("Open checks its context %d times only", check-1)
 		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, s.Close())
 
 		return true
 	}

@@ -80,9 +80,7 @@ func takeFaults(t testing.TB, s *tracer.Session, interval uint64) (detach func()
 	}
 
 	detach = func() {
-		if err := probe.Close(links); err != nil {
-			t.Errorf("detach: %v", err)
-		}
+		must(t, probe.Close(links))
 		links = nil
 	}
 	t.Cleanup(detach)

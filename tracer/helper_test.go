@@ -47,7 +47,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// scan reads what a program has said.
+// scan reads a line of a program by its format.
 func scan(t testing.TB, said, format string, values ...any) {
 	t.Helper()
 	if _, err := fmt.Sscanf(said, format, values...); err != nil {
@@ -61,11 +61,7 @@ func open(t testing.TB, options tracer.Options) *tracer.Session {
 	tracertest.NeedsRoot(t)
 	s, err := tracer.Open(t.Context(), options)
 	must(t, err)
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
+	t.Cleanup(func() { must(t, s.Close()) })
 
 	awaitTables(s)
 	return s

@@ -40,11 +40,7 @@ func attachShim(t *testing.T, mode probe.Mode, path string) *source.Shim {
 	t.Cleanup(func() { library.Close() })
 	shim, err := source.AttachShim(loadKernel(t, mode), library)
 	must(t, err)
-	t.Cleanup(func() {
-		if err := shim.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must(t, shim.Close()) })
 	return shim
 }
 

@@ -99,9 +99,7 @@ func testStall(t *testing.T, mode, reason string) {
 	if _, err := within(t, "Snapshot", func() (any, error) { return s.Snapshot() }); err != nil {
 		t.Error(err)
 	}
-	if err := closeWithin(t, s); err != nil {
-		t.Error(err)
-	}
+	must(t, closeWithin(t, s))
 	if err := syscall.Kill(target.PID(), 0); err != nil {
 		t.Errorf("the target: %v", err)
 	}
@@ -133,7 +131,5 @@ func testStallBystander(t *testing.T) {
 	}
 
 	release()
-	if err := closeWithin(t, s); err != nil {
-		t.Error(err)
-	}
+	must(t, closeWithin(t, s))
 }

@@ -50,11 +50,7 @@ func countSteps(t *testing.T, s *tracer.Session, symbol string) *source.Steps {
 	t.Helper()
 	c := source.NewSteps(tracer.Kernel(s), s.Process, symbol)
 	must(t, updateSteps(s, c))
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
+	t.Cleanup(func() { must(t, c.Close()) })
 	return c
 }
 
@@ -120,9 +116,7 @@ func testStepsAnotherProcessProbed(t *testing.T) {
 	if !bytes.Equal(codeOf(t, other.PID()), before) {
 		t.Error("the library is probed in a process that is not traced")
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, c.Close())
 
 	call(target, 1, 10)
 	mustCount(t, c, growth.Unknown)

@@ -42,9 +42,7 @@ func testTensorCallsExceptionReachesProgram(t *testing.T) {
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 		h.Do("fail 10")
 		other.Do("keep 20 3000", "fail 10")
-		if err := errors.Join(s.Close(), beside.Close()); err != nil {
-			t.Error(err)
-		}
+		must(t, errors.Join(s.Close(), beside.Close()))
 	}
 }
 
@@ -226,9 +224,7 @@ func testTensorCallsCallWayEnd(t *testing.T) {
 		}
 
 		mustHoldTensors(t, s, h)
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, s.Close())
 	}
 }
 

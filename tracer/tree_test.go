@@ -164,9 +164,7 @@ func mustTraceAndLeave(t testing.TB, options tracer.Options, do func(*tracer.Ses
 			return err == nil
 		})
 		do(s)
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, s.Close())
 	})
 }
 
@@ -277,9 +275,7 @@ func testTreeProcessExitsOnce(t *testing.T) {
 			s.Follow()
 			s.Sample()
 			snapshot(t, s)
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, s.Close())
 		}
 	})
 }

@@ -129,29 +129,22 @@ func mapsMiB(b *testing.B, pid int) (total float64) {
 	return total
 }
 
-// A shape is a process's work on its address space.
-type shape struct {
-	name   string
-	orders []string
-	// gib resident, of one process or of all
-	gib float64
-}
-
-var shapes = []shape{
-	{"nothing", nil, 0},
-	{"resident=1GiB", []string{"resident 1024"}, 1},
-	{"resident=4GiB", []string{"resident 4096"}, 4},
-	{"huge=4GiB", []string{"huge 4096"}, 4},
-	{"reserved=50GiB", []string{"reserve 50"}, 0},
-	{"mappings=60000", []string{"mappings 60000"}, 0},
-	{"stripes=500000", []string{"stripes 500000"}, 2},
-	{"workers=50x0.25GiB", []string{"resident 256", "workers 50"}, 12.75},
-}
-
 // BenchmarkSnapshotResident takes snapshots without a pause, so that the budget shows as the
 // smallest share. The first one is apart, because it scans everything for the first time.
 func BenchmarkSnapshotResident(b *testing.B) {
-	for _, shape := range shapes {
+	for _, shape := range []struct {
+		name   string
+		orders []string
+	}{
+		{"nothing", nil},
+		{"resident=1GiB", []string{"resident 1024"}},
+		{"resident=4GiB", []string{"resident 4096"}},
+		{"huge=4GiB", []string{"huge 4096"}},
+		{"reserved=50GiB", []string{"reserve 50"}},
+		{"mappings=60000", []string{"mappings 60000"}},
+		{"stripes=500000", []string{"stripes 500000"}},
+		{"workers=50x0.25GiB", []string{"resident 256", "workers 50"}},
+	} {
 		b.Run(shape.name, func(b *testing.B) {
 			target := startScale(b, shape.orders...)
 			began, cpu := time.Now(), process.OwnCPUTime()

@@ -281,9 +281,7 @@ func losses(t *testing.T, s *tracer.Session, but []growth.LossKind) map[string]u
 }
 
 // settle returns once a run of all cases loses nothing: the tracer knows all their code.
-func settle(
-	t *testing.T, target *tracertest.Target, s *tracer.Session, but []growth.LossKind,
-) {
+func settle(t *testing.T, target *tracertest.Target, s *tracer.Session, but []growth.LossKind) {
 	t.Helper()
 	const most = 30
 	before := losses(t, s, but)

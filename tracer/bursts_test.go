@@ -279,11 +279,8 @@ func testBurstsCallCutEnd(t *testing.T) {
 		})
 	}
 
-	_, losses := counters(t, s)
-	for _, l := range losses {
-		if l.Kind == growth.LossMissedReturn {
-			t.Errorf("lost: %+v", l)
-		}
+	if n := lossOf(t, s, growth.LossMissedReturn); n != 0 {
+		t.Errorf("lost: %d returns", n)
 	}
 	if got := held(snapshot(t, s)); got["leak_here"][0] == 0 {
 		t.Errorf("nothing is seen any more: %v, %d tracked", got, trackedObjects(s))
@@ -326,11 +323,8 @@ func testBurstsReusedAddressLoss(t *testing.T) {
 			target.Do("drop 300")
 		}
 
-		_, losses := counters(t, s)
-		reported := slices.ContainsFunc(losses,
-			func(l growth.Loss) bool { return l.Kind == growth.LossMissedFree })
-		if reported != in.reported {
-			t.Errorf("%s: lost: %v", in.name, losses)
+		if n := lossOf(t, s, growth.LossMissedFree); n > 0 != in.reported {
+			t.Errorf("%s: lost: %d frees", in.name, n)
 		}
 	}
 }

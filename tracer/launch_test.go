@@ -62,9 +62,10 @@ func writeShim(t testing.TB) *os.File {
 	return library
 }
 
-// launch starts a command below a copy of the shim, which comes first in its LD_PRELOAD.
+// launch starts a command below a copy of the shim, which comes first in its LD_PRELOAD, and
+// waits until it prints a word, if there is one.
 func launch(
-	t testing.TB, command *exec.Cmd, options tracer.Options,
+	t testing.TB, command *exec.Cmd, options tracer.Options, until ...string,
 ) (*tracer.Session, *tracertest.Target) {
 	t.Helper()
 	library := writeShim(t)
@@ -83,7 +84,11 @@ func launch(
 		target = tracertest.StartCommand(t, command)
 		return target.PID(), nil
 	}
-	return open(t, options), target
+	s := open(t, options)
+	for _, word := range until {
+		target.Await(word)
+	}
+	return s, target
 }
 
 // heldBelowShim is held for stacks without the shim's own frames.
@@ -102,8 +107,7 @@ func testLaunchFunctions(t *testing.T) {
 				options := tracer.Options{
 					Interval: 1, Sources: []string{"heap", "mapping"}, Mode: mode,
 				}
-				s, target := launch(t, preloading(allocator, command), options)
-				target.Await("ready")
+				s, target := launch(t, preloading(allocator, command), options, "ready")
 				truth := target.Do("go")
 				mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 				mustLoseStacksAlone(t, s)
@@ -118,8 +122,7 @@ func testLaunchLeak(t *testing.T) {
 		t.Run(allocator, func(t *testing.T) {
 			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), fmt.Sprint(threads),
 				fmt.Sprint(objects/threads), fmt.Sprint(size), "100")
-			s, target := launch(t, preloading(allocator, command), exact)
-			target.Await("ready")
+			s, target := launch(t, preloading(allocator, command), exact, "ready")
 			order(target, "go")
 			mustHoldIn(t, heldBelowShim(snapshot(t, s)), "leak_here", objects, objects*size)
 			events := mustLoseStacksAlone(t, s)
@@ -178,8 +181,7 @@ func testLaunchTogether(t *testing.T) {
 
 	command := strings.Repeat(tracertest.Build(t, "launched.c")+" leak & ", ranks) + "wait; echo all"
 	eventually(t, "the programs wait until they are traced", func() bool {
-		s, target := launch(t, exec.Command("/bin/sh", "-c", command), exact)
-		target.Await("all")
+		s, _ := launch(t, exec.Command("/bin/sh", "-c", command), exact, "all")
 		s.Follow()
 		return areFromStart(s, 1+ranks, 0)
 	})
@@ -211,9 +213,7 @@ func testLaunchStart(t *testing.T) {
 	var s *tracer.Session
 	eventually(t, "the program waits until it is traced", func() bool {
 		command := exec.Command(python, "-c", "print('ready', flush=True); input()")
-		var target *tracertest.Target
-		s, target = launch(t, command, exact)
-		target.Await("ready")
+		s, _ = launch(t, command, exact, "ready")
 		return areFromStart(s, 1, 0)
 	})
 	var bytes int64
@@ -234,8 +234,7 @@ func testLaunchStart(t *testing.T) {
 func testLaunchThousand(t *testing.T) {
 	command := exec.Command("/bin/sh", "-c",
 		"i=0; while [ $i -lt 1000 ]; do /bin/true; i=$((i+1)); done; echo done; read line")
-	s, target := launch(t, command, exact)
-	target.Await("done")
+	s, _ := launch(t, command, exact, "done")
 	s.Follow()
 
 	const most = 1 + 16 // the shell, and those that have ended last
@@ -360,9 +359,8 @@ func testLaunchUnseen(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, target := launch(t, exec.Command(tracertest.Build(t, "launched.c", flags...), "leak"),
-				exact)
-			target.Await("done")
+			s, _ := launch(t, exec.Command(tracertest.Build(t, "launched.c", flags...), "leak"),
+				exact, "done")
 			heap := sourceOf(t, s, "heap")
 			if heap.Attached || !strings.Contains(heap.Reason, "does not see its allocations") {
 				t.Errorf("source heap: %+v", heap)
@@ -377,8 +375,7 @@ func testLaunchUnseen(t *testing.T) {
 // A program that does not report its start is found in the tree.
 func testLaunchLate(t *testing.T) {
 	program := tracertest.Build(t, "launched.c", "-static")
-	s, target := launch(t, exec.Command("/bin/sh", "-c", program+" leak; :"), exact)
-	target.Await("done")
+	s, _ := launch(t, exec.Command("/bin/sh", "-c", program+" leak; :"), exact, "done")
 	eventually(t, "the static program is traced", func() bool {
 		s.Follow()
 		return len(tracer.Targets(s)) == 2
@@ -410,8 +407,7 @@ func testLaunchOperators(t *testing.T) {
 		"plugin": {exec.Command(python, "-c", script), "use"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, target := launch(t, c.command, exact)
-			target.Await("ready")
+			s, target := launch(t, c.command, exact, "ready")
 			eventually(t, "the unwind table of the plugin is ready", func() bool {
 				target.Do("go")
 				taken := snapshot(t, s)
@@ -432,8 +428,7 @@ func isShims(f growth.Frame) bool { return f.Module != nil && shim.HasName(f.Mod
 func testLaunchBeside(t *testing.T) {
 	const objects, size = 1000, 4096
 	s, target := launch(t, exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1",
-		fmt.Sprint(objects), fmt.Sprint(size), "1"), exact)
-	target.Await("ready")
+		fmt.Sprint(objects), fmt.Sprint(size), "1"), exact, "ready")
 	beside := open(t, tracer.Options{PID: target.PID(), Interval: 64 << 10})
 	order(target, "go")
 	for _, session := range []*tracer.Session{s, beside} {
@@ -446,8 +441,7 @@ func testLaunchBeside(t *testing.T) {
 func testLaunchInterval(t *testing.T) {
 	const budget = 0.01
 	s, target := launch(t, exec.Command(tracertest.Build(t, "paced_leak.c"), "work", "65536", "20e6"),
-		tracer.Options{Overhead: budget})
-	target.Await("ready")
+		tracer.Options{Overhead: budget}, "ready")
 	var rounds, leaked int64
 	var seconds, cpu float64
 	scan(t, target.Do("10")[0], "rounds %d seconds %g cpu %g leaked %d",
@@ -475,8 +469,7 @@ func testLaunchInterval(t *testing.T) {
 // The number of markers shows the interval, also to a program that is running.
 func testLaunchMarkers(t *testing.T) {
 	s, target := launch(t, exec.Command(tracertest.Build(t, "launched.c"), "leak"),
-		tracer.Options{Interval: 512 << 10})
-	target.Await("done")
+		tracer.Options{Interval: 512 << 10}, "done")
 	for _, interval := range []uint64{512 << 10, 32 << 20, 4 << 10, 1, 1 << 30, 0} {
 		must(t, tracer.Probing(s).SetIntervals(interval, 0))
 		got := semaphore(t, target.PID(), "allocscope_interval_semaphore")
@@ -493,8 +486,7 @@ func testLaunchNamespace(t *testing.T) {
 		return
 	}
 	s, target := launch(t, exec.Command("unshare", "--pid", "--fork", "--kill-child", "sh", "-c",
-		"echo ready; read line; /bin/true; echo done; read line"), exact)
-	target.Await("ready")
+		"echo ready; read line; /bin/true; echo done; read line"), exact, "ready")
 	hold := func() uint16 { return semaphore(t, target.PID(), holdSemaphore) }
 	before := hold()
 	target.Do("go")

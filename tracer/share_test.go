@@ -2,7 +2,6 @@ package tracer_test
 
 import (
 	"os/exec"
-	"slices"
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -31,8 +30,7 @@ func launchFlood(t *testing.T, maxLive int) (*tracer.Session, *tracertest.Target
 func launchFloodBy(t *testing.T, options tracer.Options) (*tracer.Session, *tracertest.Target) {
 	t.Helper()
 	command := exec.Command(tracertest.Build(t, "flood.c"))
-	s, target := launch(t, command, options)
-	target.Await("ready")
+	s, target := launch(t, command, options, "ready")
 	eventually(t, "both processes are traced", func() bool {
 		traced := 0
 		err := kernel.ReadMap(tracer.Kernel(s).Targets, func(_ *uint32, state *bpf.TargetState) {
@@ -75,11 +73,9 @@ func testShareObjects(t *testing.T) {
 // mustLoseNoEvents checks that nothing has filled the ring buffer, or the queue of starts.
 func mustLoseNoEvents(t *testing.T, s *tracer.Session) {
 	t.Helper()
-	_, losses := counters(t, s)
-	for _, l := range losses {
-		if l.Kind == growth.LossEvents || l.Kind == growth.LossProcesses {
-			t.Errorf("lost: %+v", l)
-		}
+	events, starts := lossOf(t, s, growth.LossEvents), lossOf(t, s, growth.LossProcesses)
+	if events+starts != 0 {
+		t.Errorf("lost: %d events, %d processes", events, starts)
 	}
 }
 
@@ -120,9 +116,7 @@ func testShareStorm(t *testing.T) {
 	s, target := launchFlood(t, 8192)
 	tracer.FillStarts(s)
 	_, losses := counters(t, s)
-	if !slices.ContainsFunc(losses, func(l growth.Loss) bool {
-		return l.Kind == growth.LossProcesses && l.Count > 0
-	}) {
+	if lossOf(t, s, growth.LossProcesses) == 0 {
 		t.Errorf("no process is missing in %+v", losses)
 	}
 	if loss, ok := claim.May(claim.EveryCall, target.PID(), losses); !ok {

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
@@ -30,75 +28,65 @@ func startLeak(b *testing.B) *tracertest.Target {
 }
 
 func BenchmarkSnapshotLiveObjects(b *testing.B) {
-	target := startLeak(b)
-	s := open(b, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(b, startLeak(b), exact)
 
 	order(target, "go")
-	var took []float64
+	reportSnapshots(b, s, manyObjects)
+}
+
+// reportSnapshots measures snapshots with so many live samples.
+func reportSnapshots(b *testing.B, s *tracer.Session, samples int) {
+	costs := make(metrics)
 	for range 3 * costRounds {
 		began := time.Now()
-		if live := snapshot(b, s).LiveObjects; live < manyObjects {
+		if live := snapshot(b, s).LiveObjects; int(live) < samples {
 			b.Fatalf("%d live samples", live)
 		}
 
-		took = append(took, milliseconds(began))
+		costs.add("ms/snapshot", milliseconds(began))
 	}
 	mustLoseNothing(b, s)
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(took), "ms/snapshot")
+	costs.report(b)
 }
 
 func BenchmarkCommand(b *testing.B) {
-	command := filepath.Join(b.TempDir(), "allocscope")
-	if out, err := exec.Command("go", "build", "-o", command,
-		"../cmd/allocscope").CombinedOutput(); err != nil {
-		b.Fatalf("go build: %v\n%s", err, out)
-	}
-
-	metrics := make(map[string][]float64)
+	command, costs := buildCommand(b), make(metrics)
 	for range 3 {
-		for unit, value := range measureCommand(b, command) {
-			metrics[unit] = append(metrics[unit], value)
-		}
+		measureCommand(b, command, costs)
 	}
-
-	for unit, values := range metrics {
-		b.ReportMetric(median(values), unit)
-	}
-	b.ReportMetric(0, "ns/op")
+	costs.report(b)
 }
 
 // measureCommand traces a program that leaks 100,000 objects, all of them sampled.
-func measureCommand(b *testing.B, path string) map[string]float64 {
+func measureCommand(b *testing.B, path string, costs metrics) {
 	target := startLeak(b)
 	defer target.Hangup()
 	folder := filepath.Join(b.TempDir(), "trace")
 	command := exec.Command(path, "trace", "--pid", strconv.Itoa(target.PID()), "--interval", "1",
 		"--overhead", "off", "--output", folder)
 	lines, err := command.StderrPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 
-	metrics := make(map[string]float64)
 	began := time.Now()
 	stop := startTool(b, command, bufio.NewScanner(lines), "Tracing")
-	metrics["ms-to-start"] = milliseconds(began)
+	costs.add("ms-to-start", milliseconds(began))
 	order(target, "go")
 	awaitSnapshots(b, folder, 3)
-	metrics["MiB-RSS"] = statusMiB(b, command.Process.Pid, "VmRSS:")
-	metrics["MiB-RSS-peak"] = statusMiB(b, command.Process.Pid, "VmHWM:")
-	metrics["MiB-kernel-maps"] = mapsMiB(b, command.Process.Pid)
+	costs.add("MiB-RSS", statusMiB(b, command.Process.Pid, "VmRSS"))
+	costs.add("MiB-RSS-peak", statusMiB(b, command.Process.Pid, "VmHWM"))
+	costs.add("MiB-kernel-maps", mapsMiB(b, command.Process.Pid))
 	began = time.Now()
 	stop()
-	metrics["ms-to-stop"] = milliseconds(began)
-	metrics["s-CPU"] = (command.ProcessState.UserTime() + command.ProcessState.SystemTime()).Seconds()
-	return metrics
+	costs.add("ms-to-stop", milliseconds(began))
+	ended := command.ProcessState
+	costs.add("s-CPU", (ended.UserTime() + ended.SystemTime()).Seconds())
 }
 
 func milliseconds(since time.Time) float64 {
-	return float64(time.Since(since).Microseconds()) / 1000
+	return inMilliseconds(time.Since(since))
 }
+
+func inMilliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // awaitSnapshots waits until the trace has written so many more.
 func awaitSnapshots(b *testing.B, folder string, more int) {
@@ -113,15 +101,13 @@ func awaitSnapshots(b *testing.B, folder string, more int) {
 
 // statusMiB reads a size in /proc/PID/status.
 func statusMiB(b *testing.B, pid int, field string) float64 {
-	return number(b, fmt.Sprintf("/proc/%d/status", pid), field) / 1024
+	return float64(kilobytes(b, fmt.Sprintf("/proc/%d/status", pid))[field]) / (1 << 20)
 }
 
 // mapsMiB is the kernel memory of the BPF maps that a process holds.
 func mapsMiB(b *testing.B, pid int) (total float64) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 
 	counted := make(map[string]bool)
 	for _, file := range files {
@@ -134,78 +120,45 @@ func mapsMiB(b *testing.B, pid int) (total float64) {
 		id, _, _ := strings.Cut(after, "\n")
 		if isMap && !counted[id] {
 			counted[id] = true
-			total += number(b, file, "memlock:") / (1 << 20) // here it is bytes
+			_, locked, _ := strings.Cut(string(info), "memlock:")
+			var bytes float64
+			scan(b, strings.TrimSpace(locked), "%f", &bytes)
+			total += bytes / (1 << 20)
 		}
 	}
 	return total
 }
 
-// number reads the number behind a field's name.
-func number(b *testing.B, file, field string) float64 {
-	content, err := os.ReadFile(file)
-	if err != nil {
-		b.Fatal(err)
-	}
-
-	_, after, found := strings.Cut(string(content), field)
-	words := strings.Fields(after)
-	if !found || len(words) == 0 {
-		b.Fatalf("%s has no %s", file, field)
-	}
-
-	value, err := strconv.ParseFloat(words[0], 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return value
-}
-
-// A shape is a process's work on its address space.
-type shape struct {
-	name   string
-	orders []string
-	// gib resident, of one process or of all
-	gib float64
-}
-
-var shapes = []shape{
-	{"nothing", nil, 0},
-	{"resident=1GiB", []string{"resident 1024"}, 1},
-	{"resident=4GiB", []string{"resident 4096"}, 4},
-	{"huge=4GiB", []string{"huge 4096"}, 4},
-	{"reserved=50GiB", []string{"reserve 50"}, 0},
-	{"mappings=60000", []string{"mappings 60000"}, 0},
-	{"stripes=500000", []string{"stripes 500000"}, 2},
-	{"workers=50x0.25GiB", []string{"resident 256", "workers 50"}, 12.75},
-}
-
-// processorTime of this process, in milliseconds.
-func processorTime(t testing.TB) float64 {
-	t.Helper()
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now); err != nil {
-		t.Fatal(err)
-	}
-	return float64(now.Nano()) / 1e6
-}
-
 // BenchmarkSnapshotResident takes snapshots without a pause, so that the budget shows as the
 // smallest share. The first one is apart, because it scans everything for the first time.
 func BenchmarkSnapshotResident(b *testing.B) {
-	for _, shape := range shapes {
+	for _, shape := range []struct {
+		name   string
+		orders []string
+	}{
+		{"nothing", nil},
+		{"resident=1GiB", []string{"resident 1024"}},
+		{"resident=4GiB", []string{"resident 4096"}},
+		{"huge=4GiB", []string{"huge 4096"}},
+		{"reserved=50GiB", []string{"reserve 50"}},
+		{"mappings=60000", []string{"mappings 60000"}},
+		{"stripes=500000", []string{"stripes 500000"}},
+		{"workers=50x0.25GiB", []string{"resident 256", "workers 50"}},
+	} {
 		b.Run(shape.name, func(b *testing.B) {
 			target := startScale(b, shape.orders...)
-			began, cpu := time.Now(), processorTime(b)
+			began, cpu := time.Now(), process.OwnCPUTime()
 			s := open(b, tracer.Options{PID: target.PID(), Children: true})
 			followUntilTraced(b, s, target.PID())
 			b.ReportMetric(milliseconds(began), "ms/attach")
-			b.ReportMetric(processorTime(b)-cpu, "ms-CPU/attach")
+			b.ReportMetric(inMilliseconds(process.OwnCPUTime()-cpu), "ms-CPU/attach")
 			var took, spent []float64
 			var scanned float64
 			for range costRounds {
-				began, cpu = time.Now(), processorTime(b)
+				began, cpu = time.Now(), process.OwnCPUTime()
 				got := snapshot(b, s)
-				took, spent = append(took, milliseconds(began)), append(spent, processorTime(b)-cpu)
+				took = append(took, milliseconds(began))
+				spent = append(spent, inMilliseconds(process.OwnCPUTime()-cpu))
 				scanned = got.Residents[len(got.Residents)-1].Scanned
 			}
 			b.ReportMetric(0, "ns/op")
@@ -226,12 +179,7 @@ func BenchmarkScanStall(b *testing.B) {
 	stalls := func(during func()) (ns [5]float64) {
 		order(target, "storm")
 		during()
-		target.Say("calm")
-		if _, err := fmt.Sscanf(target.Await("done")[0], "ns %f %f %f %f %f", &ns[0], &ns[1], &ns[2],
-			&ns[3], &ns[4]); err != nil {
-			b.Fatal(err)
-		}
-
+		scan(b, target.Do("calm")[0], "ns %f %f %f %f %f", &ns[0], &ns[1], &ns[2], &ns[3], &ns[4])
 		return ns
 	}
 	s := open(b, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
@@ -239,10 +187,9 @@ func BenchmarkScanStall(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		look func()
-	}{{"without", func() {}}, {"whole", func() { scanAll(s) }}, {
-		"budget",
-		func() { snapshot(b, s) },
-	}} {
+	}{
+		{"without", func() {}}, {"whole", func() { scanAll(s) }}, {"budget", func() { snapshot(b, s) }},
+	} {
 		b.Run(c.name, func(b *testing.B) {
 			ns := stalls(func() {
 				for range snapshots {
@@ -262,8 +209,7 @@ func BenchmarkScanStall(b *testing.B) {
 func BenchmarkFollowTree(b *testing.B) {
 	tracertest.NeedsRoot(b)
 	target := start(b, tracertest.Build(b, "tree.c"))
-	order(target, "grow 8")
-	order(target, "fork 30")
+	target.Do("grow 8", "fork 30")
 	s := open(b, tracer.Options{PID: target.PID(), Children: true})
 
 	followUntilTraced(b, s, target.PID())
@@ -294,18 +240,7 @@ func BenchmarkSnapshotProcesses(b *testing.B) {
 		r.order("leak %d 64", objects)
 	}
 
-	var took []float64
-	for range 3 * costRounds {
-		began := time.Now()
-		if live := snapshot(b, s).LiveObjects; live < processes*objects {
-			b.Fatalf("%d live samples", live)
-		}
-
-		took = append(took, milliseconds(began))
-	}
-	mustLoseNothing(b, s)
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(took), "ms/snapshot")
+	reportSnapshots(b, s, processes*objects)
 }
 
 // BenchmarkAttachDetach measures what a rank costs that comes or goes while the trace goes on.
@@ -313,20 +248,17 @@ func BenchmarkAttachDetach(b *testing.B) {
 	root, target := startSteps(b), startSteps(b)
 	s := open(b, tracer.Options{PID: root.PID(), Interval: 1})
 
-	var attach, detach []float64
+	costs := make(metrics)
 	for range costRounds {
 		began := time.Now()
 		mustAttach(b, s, target.PID())
-		attach = append(attach, milliseconds(began))
+		costs.add("ms/attach", milliseconds(began))
 		order(target, "leak 10000 64")
 		began = time.Now()
 		mustDetach(b, s, target.PID())
-		detach = append(detach, milliseconds(began))
+		costs.add("ms/detach", milliseconds(began))
 	}
-
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(attach), "ms/attach")
-	b.ReportMetric(median(detach), "ms/detach")
+	costs.report(b)
 }
 
 // stretchSteps take a trainer about as long as passes between two snapshots of a trace of five
@@ -371,12 +303,7 @@ func BenchmarkFaultsAndScans(b *testing.B) {
 
 // stretch trains under a trace with these sources.
 func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stretch) {
-	s, err := tracer.Open(b.Context(), tracer.Options{PID: g.PID(), Sources: sources})
-	if err != nil {
-		b.Fatal(err)
-	}
-
-	awaitTables(s)
+	s := open(b, tracer.Options{PID: g.PID(), Sources: sources})
 	handled := func() (ns float64) { return 0 }
 	if scans {
 		read := runTime(b, s, bpf.ProgOnFault)
@@ -384,23 +311,21 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 	}
 
 	began, cpu := time.Now(), cpuTime(b, g.PID())
-	faults, inProgram := faultsSoFar(b, g.PID()), handled()
+	faults, inProgram := faultsIn(b, g.PID()), handled()
 	g.train(stretchSteps, func() {
 		if scans {
 			time.Sleep(2 * time.Second) // in the midst of it
-			took.scanned = float64(process.MeasureCPUTime(func() { snapshot(b, s) }).Microseconds()) / 1000
+			took.scanned = inMilliseconds(process.MeasureCPUTime(func() { snapshot(b, s) }))
 		}
 	})
 
-	took.cpu = float64((cpuTime(b, g.PID()) - cpu).Microseconds()) / 1000 / stretchSteps
+	took.cpu = inMilliseconds(cpuTime(b, g.PID())-cpu) / stretchSteps
 	took.wall = milliseconds(began) / stretchSteps
-	took.faults = float64(faultsSoFar(b, g.PID())-faults) / stretchSteps
+	took.faults = float64(faultsIn(b, g.PID())-faults) / stretchSteps
 	took.samples = float64(sampledFaults(b, s)) / stretchSteps // nearly: it counts since tracing started
 	took.handled = (handled() - inProgram) / 1e6 / stretchSteps
 	mustLoseNothing(b, s)
-	if err := s.Close(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, s.Close())
 	return took
 }
 
@@ -412,7 +337,7 @@ func eventCost(b *testing.B) float64 {
 	untraced := sampling("", open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}}),
 		kernel.DefaultInterval)
 	cost := compare(b, []way{untraced}, target.PID(),
-		func() float64 { return nsPerFault(b, target) })[""]
+		func() float64 { return printedNumber(b, target, "cost 1024") })[""]
 	var more []float64
 	for i, ns := range cost.traced {
 		more = append(more, ns-cost.native[i])

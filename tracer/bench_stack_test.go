@@ -17,20 +17,14 @@ import (
 func runTime(b *testing.B, s *tracer.Session, name string) func() (ns, runs float64) {
 	b.Helper()
 	program, err := tracer.Kernel(s).Program(name)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	const statsRunTime = 0 // BPF_STATS_RUN_TIME, include/uapi/linux/bpf.h
 	stats, err := ebpf.EnableStats(statsRunTime)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() { stats.Close() })
 	return func() (ns, runs float64) {
 		stats, err := program.Stats()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 
 		return float64(stats.Runtime.Nanoseconds()), float64(stats.RunCount)
 	}
@@ -73,9 +67,7 @@ func BenchmarkTrackedAllocation(b *testing.B) {
 			ns, _ := read()
 			events := mustLoseNothing(b, s)
 			each[interval] = append(each[interval], ns/float64(events.Allocations))
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, s.Close())
 		}
 	}
 
@@ -85,32 +77,23 @@ func BenchmarkTrackedAllocation(b *testing.B) {
 
 func BenchmarkUnwindTables(b *testing.B) {
 	target := startTrainer(b)
-	var opened, ready, size, rows, files []float64
+	costs := make(metrics)
 	for range 5 {
 		began := time.Now()
 		s, err := tracer.Open(b.Context(), tracer.Options{PID: target.PID()})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 
-		opened = append(opened, milliseconds(began))
+		costs.add("ms-to-counting", milliseconds(began))
 		awaitTables(s)
-		ready = append(ready, milliseconds(began))
+		costs.add("ms-to-all-tables", milliseconds(began))
 		tables := tracer.Tables(s).Stats()
-		size = append(size, float64(tables.Bytes)/(1<<20))
-		rows = append(rows, float64(tables.Rows))
-		files = append(files, float64(tables.Files))
-		if err := s.Close(); err != nil {
-			b.Fatal(err)
-		}
+		costs.add("MiB-tables", float64(tables.Bytes)/(1<<20))
+		costs.add("rows", float64(tables.Rows))
+		costs.add("files", float64(tables.Files))
+		must(b, s.Close())
 	}
 
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(opened), "ms-to-counting")
-	b.ReportMetric(median(ready), "ms-to-all-tables")
-	b.ReportMetric(median(size), "MiB-tables")
-	b.ReportMetric(median(rows), "rows")
-	b.ReportMetric(median(files), "files")
+	costs.report(b)
 }
 
 func BenchmarkVerifier(b *testing.B) {
@@ -118,14 +101,10 @@ func BenchmarkVerifier(b *testing.B) {
 	s := open(b, tracer.Options{PID: target.PID()})
 
 	programs, err := tracer.Kernel(s).AllPrograms()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	for name, program := range programs {
 		info, err := program.Info()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 
 		if n, ok := info.VerifiedInstructions(); ok {
 			b.Run(name, func(b *testing.B) {

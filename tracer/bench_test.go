@@ -16,7 +16,6 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/doctor"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
@@ -32,15 +31,24 @@ func BenchmarkTrainer(b *testing.B) {
 	trainer.train(warmup, nothing)
 	ways := []way{
 		opening("interval=512KiB", tracer.Options{}),
-		opening("interval=1", tracer.Options{Interval: 1}),
+		opening("interval=1", exact),
 	}
 
-	msPerStep := func() float64 {
-		began := cpuTime(b, trainer.PID())
-		trainer.train(steps, nothing)
-		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
+	report(b, ways, compare(b, ways, trainer.PID(), trainer.msPerStep(b, steps)), "ms-CPU/step", "")
+}
+
+// msPerStep returns a measurement of the CPU time of a step.
+func (g trainer) msPerStep(b *testing.B, steps int) func() float64 {
+	return func() float64 {
+		used := cpuTimeDuring(b, g.PID(), func() { g.train(steps, nothing) })
+		return inMilliseconds(used) / float64(steps)
 	}
-	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "")
+}
+
+func cpuTimeDuring(b *testing.B, pid int, work func()) time.Duration {
+	began := cpuTime(b, pid)
+	work()
+	return cpuTime(b, pid) - began
 }
 
 // cpuTime of another process, user and kernel.
@@ -123,6 +131,18 @@ func ratios(a, b []float64) []float64 {
 	return quotients
 }
 
+// metrics are measurements by their units. The median of each is reported.
+type metrics map[string][]float64
+
+func (m metrics) add(unit string, value float64) { m[unit] = append(m[unit], value) }
+
+func (m metrics) report(b *testing.B) {
+	b.ReportMetric(0, "ns/op")
+	for unit, values := range m {
+		b.ReportMetric(median(values), unit)
+	}
+}
+
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
@@ -132,19 +152,12 @@ func median(values []float64) float64 {
 func opening(name string, options tracer.Options) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID = pid
-		s, err := tracer.Open(b.Context(), options)
-		if err != nil {
-			b.Fatalf("%+v", err)
-		}
-
-		awaitTables(s)
+		s := open(b, options)
 		return func() {
 			if events := mustLoseNothing(b, s); events.Allocations == 0 {
 				b.Error("no allocation was seen")
 			}
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, s.Close())
 		}
 	}}
 }
@@ -154,26 +167,21 @@ func opening(name string, options tracer.Options) way {
 func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64) {
 	tracertest.NeedsRoot(b)
 	target := start(b, tracertest.Build(b, "pair.c", flags...))
-	return target.PID(), func() float64 {
-		target.Say("go")
-		ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
+	return target.PID(), func() float64 { return printedNumber(b, target, "go") }
+}
 
-		return ns
-	}
+// printedNumber is the number that a program prints on an order.
+func printedNumber(b *testing.B, target *tracertest.Target, order string) float64 {
+	b.Helper()
+	number, err := strconv.ParseFloat(target.Do(order)[0], 64)
+	must(b, err)
+	return number
 }
 
 func BenchmarkMallocFree(b *testing.B) {
 	pid, nsPerPair := startPair(b)
 	var ways []way
 	for _, mode := range modes {
-		if mode == probe.Session && !hasSessions() {
-			b.Logf("no uprobe sessions in this kernel")
-			continue
-		}
-
 		name := strings.ReplaceAll(mode.String(), " ", "-")
 		ways = append(ways,
 			opening(name+"/interval=512KiB", tracer.Options{Mode: mode}),
@@ -200,19 +208,12 @@ func BenchmarkMappingPairs(b *testing.B) {
 			s.Sample()
 			own = append(own, float64(process.OwnCPUTime()-used)/float64(time.Since(began)))
 			mustLoseNothing(b, s)
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, s.Close())
 		}
 	}}}
 
 	nsPerPair := func() float64 {
-		target.Say(fmt.Sprintf("pairs %d 250", pairs))
-		ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		return ns
+		return printedNumber(b, target, fmt.Sprintf("pairs %d 250", pairs))
 	}
 	report(b, ways, compare(b, ways, target.PID(), nsPerPair), "ns-CPU/pair", "")
 	b.Run("own", func(b *testing.B) {
@@ -227,59 +228,28 @@ func BenchmarkMappingPairs(b *testing.B) {
 func BenchmarkForkedWorker(b *testing.B) {
 	tracertest.NeedsRoot(b)
 	for _, mode := range modes {
-		if mode == probe.Session && !hasSessions() {
-			continue
-		}
 		b.Run(strings.ReplaceAll(mode.String(), " ", "-"), func(b *testing.B) {
 			target := start(b, tracertest.Build(b, "pair.c", "-static"))
-			ask := func(order string) string {
-				target.Say(order)
-				return strings.Join(target.Await("done"), "")
-			}
-			nsPerPair := func() float64 {
-				ns, err := strconv.ParseFloat(ask("go"), 64)
-				if err != nil {
-					b.Fatal(err)
-				}
-				return ns
-			}
-
-			var native, parent, before, after, remove []float64
+			costs := make(metrics)
 			for range costRounds {
-				native = append(native, nsPerPair())
+				costs.add("ns-native", printedNumber(b, target, "go"))
 				s := open(b, tracer.Options{PID: target.PID(), Children: true, Mode: mode})
-				parent = append(parent, nsPerPair())
+				costs.add("ns-parent", printedNumber(b, target, "go"))
 
-				ask("fork")
-				before = append(before, nsPerPair())
+				target.Do("fork")
+				costs.add("ns-child-before", printedNumber(b, target, "go"))
 				began := time.Now()
 				s.Follow()
-				remove = append(remove, milliseconds(began))
-				after = append(after, nsPerPair())
+				costs.add("ms-to-remove", milliseconds(began))
+				costs.add("ns-child-after", printedNumber(b, target, "go"))
 
-				ask("leave")
-				if err := s.Close(); err != nil {
-					b.Fatal(err)
-				}
+				target.Do("leave")
+				must(b, s.Close())
 			}
 
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(median(native), "ns-native")
-			b.ReportMetric(median(parent), "ns-parent")
-			b.ReportMetric(median(before), "ns-child-before")
-			b.ReportMetric(median(after), "ns-child-after")
-			b.ReportMetric(median(remove), "ms-to-remove")
+			costs.report(b)
 		})
 	}
-}
-
-func hasSessions() bool {
-	for _, check := range doctor.Check(0) {
-		if strings.Contains(check.Finding, probe.Session.String()) {
-			return true
-		}
-	}
-	return false
 }
 
 // findMemleak returns the way of libbpf-tools' memleak. testdata/fetch-memleak.sh fetches it where
@@ -299,9 +269,7 @@ func findMemleak() (way, error) {
 		// stdbuf, so that it reports at once that it has attached.
 		command := exec.Command("stdbuf", "-oL", path, "-p", strconv.Itoa(pid), quiet)
 		lines, err := command.StdoutPipe()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 
 		return startTool(b, command, bufio.NewScanner(lines), "Tracing")
 	}}, nil
@@ -310,9 +278,7 @@ func findMemleak() (way, error) {
 // startTool starts a command and waits until it prints that it is tracing. stop interrupts it and
 // waits for its end.
 func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready string) (stop func()) {
-	if err := command.Start(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, command.Start())
 	b.Cleanup(func() { command.Process.Kill() })
 	var said []string
 	for !strings.HasPrefix(lines.Text(), ready) {
@@ -323,9 +289,7 @@ func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready stri
 		said = append(said, lines.Text())
 	}
 	return func() {
-		if err := command.Process.Signal(os.Interrupt); err != nil {
-			b.Fatal(err)
-		}
+		must(b, command.Process.Signal(os.Interrupt))
 
 		for lines.Scan() {
 			said = append(said, lines.Text())
@@ -346,31 +310,16 @@ func sampling(name string, s *tracer.Session, interval uint64) way {
 		}
 
 		return func() {
-			if err := probe.Close(links); err != nil {
-				b.Fatal(err)
-			}
+			must(b, probe.Close(links))
 		}
 	}}
-}
-
-// nsPerFault asks the program that faults for one measurement.
-func nsPerFault(b *testing.B, target *tracertest.Target) float64 {
-	target.Say("cost 1024")
-	ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return ns
 }
 
 func BenchmarkPageFault(b *testing.B) {
 	target, _, _ := startFaults(b)
 	other := start(b, tracertest.Build(b, "pair.c"))
-	traced, untraced := open(b, tracer.Options{
-		PID:     target.PID(),
-		Sources: []string{"mapping"},
-	}), open(b,
-		tracer.Options{PID: other.PID(), Sources: []string{"mapping"}})
+	traced := open(b, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+	untraced := open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}})
 	ways := []way{
 		sampling("traced/interval=512KiB", traced, 512<<10),
 		sampling("traced/interval=64KiB", traced, 64<<10),
@@ -378,8 +327,8 @@ func BenchmarkPageFault(b *testing.B) {
 		sampling("untraced/interval=512KiB", untraced, 512<<10),
 	}
 
-	report(b, ways, compare(b, ways, target.PID(), func() float64 { return nsPerFault(b, target) }),
-		"ns/fault", "")
+	nsPerFault := func() float64 { return printedNumber(b, target, "cost 1024") }
+	report(b, ways, compare(b, ways, target.PID(), nsPerFault), "ns/fault", "")
 }
 
 // following is the way of source cuda alone. It fails where the counter shows that nothing was
@@ -387,10 +336,7 @@ func BenchmarkPageFault(b *testing.B) {
 func following(name string, options tracer.Options, counts bpf.Counter, blocks bool) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID, options.Sources = pid, []string{"cuda"}
-		s, err := tracer.Open(b.Context(), options)
-		if err != nil {
-			b.Fatalf("%+v", err)
-		}
+		s := open(b, options)
 		if awaitCUDA(b, s); blocks {
 			awaitBlocks(b, s)
 		}
@@ -400,9 +346,7 @@ func following(name string, options tracer.Options, counts bpf.Counter, blocks b
 				b.Error("nothing was seen")
 			}
 			mustLoseNothing(b, s)
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, s.Close())
 		}
 	}}
 }
@@ -414,9 +358,8 @@ func BenchmarkDriverCalls(b *testing.B) {
 	g := startCUDA(b, libcuda(b))
 	ways := []way{following("traced", tracer.Options{}, bpf.CountGpuCalls, false)}
 	nsPerPair := func() float64 {
-		began := cpuTime(b, g.PID())
-		g.do(fmt.Sprintf("churn malloc %d 1000", pairs))
-		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
+		churn := func() { g.Do(fmt.Sprintf("churn malloc %d 1000", pairs)) }
+		return float64(cpuTimeDuring(b, g.PID(), churn)) / pairs
 	}
 	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
 }
@@ -426,16 +369,15 @@ func BenchmarkDriverCalls(b *testing.B) {
 func BenchmarkBlocks(b *testing.B) {
 	const pairs = 5_000
 	g := startBlocks(b, realLibC10(b))
-	g.do("driver " + libcuda(b))
+	g.Do("driver " + libcuda(b))
 	ways := []way{
-		following("interval=1", tracer.Options{Interval: 1}, bpf.CountBlocks, true),
+		following("interval=1", exact, bpf.CountBlocks, true),
 		following("interval=512KiB", tracer.Options{}, bpf.CountBlocks, true),
 	}
 
 	nsPerPair := func() float64 {
-		began := cpuTime(b, g.PID())
-		g.do(fmt.Sprintf("churn %d 512 0", pairs))
-		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
+		churn := func() { g.Do(fmt.Sprintf("churn %d 512 0", pairs)) }
+		return float64(cpuTimeDuring(b, g.PID(), churn)) / pairs
 	}
 	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
 }
@@ -461,9 +403,7 @@ func BenchmarkTensors(b *testing.B) {
 		before := probesRun(b, s)
 		trainer.train(steps, nothing)
 		perStep[source] = (probesRun(b, s) - before) / steps
-		if err := s.Close(); err != nil {
-			b.Fatal(err)
-		}
+		must(b, s.Close())
 
 		ways = append(ways, opening(source, options))
 	}
@@ -473,12 +413,7 @@ func BenchmarkTensors(b *testing.B) {
 		b.ReportMetric(perStep["heap"], "heap/step")
 	})
 
-	msPerStep := func() float64 {
-		began := cpuTime(b, trainer.PID())
-		trainer.train(steps, nothing)
-		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
-	}
-	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "heap")
+	report(b, ways, compare(b, ways, trainer.PID(), trainer.msPerStep(b, steps)), "ms-CPU/step", "heap")
 }
 
 // BenchmarkCalibration compares the calibrated cost of an entry with the cost of probing malloc and
@@ -523,15 +458,11 @@ func measureCosts(b *testing.B, mode probe.Mode) calibrate.Costs {
 		MaxLive: kernel.DefaultMaxLive, MaxStacks: kernel.DefaultMaxStacks,
 		MaxFaults: kernel.MaxFaults, Mode: mode,
 	})
-	if err != nil {
-		b.Fatalf("%+v", err)
-	}
+	must(b, err)
 	defer k.Close()
 	period := source.FaultPeriod(kernel.DefaultInterval)
 	costs, err := overhead.MeasureCosts(b.Context(), k, period, time.Minute,
 		func(links []link.Link) { probe.Close(links) })
-	if err != nil {
-		b.Fatalf("%+v", err)
-	}
+	must(b, err)
 	return costs
 }

@@ -43,9 +43,9 @@ func startLoop(g gpuProgram) *orderLoop {
 					again = loop
 					continue
 				}
-				g.do(order)
+				g.Do(order)
 			default:
-				g.do(again)
+				g.Do(again)
 			}
 		}
 	})
@@ -60,9 +60,7 @@ func (b *orderLoop) end() {
 // blockInterval is the mean number of bytes between sampled blocks; 0: blocks are not followed.
 func blockInterval(t testing.TB, s *tracer.Session) (interval uint32) {
 	t.Helper()
-	if err := tracer.Kernel(s).BlockInterval.Get(&interval); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Kernel(s).BlockInterval.Get(&interval))
 	return interval
 }
 
@@ -96,7 +94,7 @@ func testBlockSamplingSampledBlocksWithin(t *testing.T) {
 	}
 
 	for _, l := range leaks {
-		g.do(l.order, "churn 2000 65536 0", "churn 2000 131072 1")
+		g.Do(l.order, "churn 2000 65536 0", "churn 2000 131072 1")
 	}
 
 	taken := snapshot(t, s)
@@ -146,7 +144,7 @@ func testBlockSamplingSampledBlocksWithin(t *testing.T) {
 func testBlockSamplingStormBlocksLeft(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
-	g.do("hold weights 5 5000 0")
+	g.Do("hold weights 5 5000 0")
 	s := traceBlocks(t, g, tracer.Options{Overhead: 0.01, Sources: []string{"cuda", "mapping"}})
 
 	if interval := blockInterval(t, s); interval != controller.FirstBlockInterval {
@@ -180,14 +178,12 @@ func testBlockSamplingStormBlocksLeft(t *testing.T) {
 func testBlockSamplingTotalsGoWithout(t *testing.T) {
 	t.Parallel()
 	one, two := startBlocks(t, realLibC10(t)), startBlocks(t, realLibC10(t))
-	s := traceBlocks(t, one, tracer.Options{Interval: 1})
+	s := traceBlocks(t, one, exact)
 
-	one.do("hold weights 5 5000 0")
-	if err := tracer.Probing(s).FollowBlocks(false, 1); err != nil {
-		t.Fatal(err)
-	}
+	one.Do("hold weights 5 5000 0")
+	must(t, tracer.Probing(s).FollowBlocks(false, 1))
 
-	two.do("driver " + libcuda(t))
+	two.Do("driver " + libcuda(t))
 	mustAttach(t, s, two.PID())
 	for _, g := range []gpuProgram{one, two} {
 		loop := startLoop(g)

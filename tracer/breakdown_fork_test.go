@@ -31,12 +31,12 @@ func TestBreakdownTree(t *testing.T) {
 func testBreakdownTreeExitParentMakes(t *testing.T) {
 	target, s := startForks(t)
 	middle := fork(t, s, target, "0 fork")
-	runOrders(target, "1 hold 64")
+	target.Do("1 hold 64")
 	child := fork(t, s, target, "1 fork")
-	runOrders(target, "2 write 16")
+	target.Do("2 write 16")
 	got := balanced(t, s)
 	mustBeNear(t, "copies", rowsOf(got, child)[growth.KindCOW], rollup(t, child)["Private_Dirty"])
-	runOrders(target, "1 leave")
+	target.Do("1 leave")
 	eventually(t, "it is no member", func() bool { return !isMember(t, s, middle) })
 	got = balanced(t, s)
 	if rows := rowsOf(got, child); copies(got, child) != 0 || rows[growth.KindInherited] != 0 ||
@@ -57,11 +57,11 @@ func copies(s *growth.Snapshot, pid int) (sum int64) {
 
 func testBreakdownTreeReleasedTouchedAgain(t *testing.T) {
 	target, s := startForks(t)
-	runOrders(target, "0 hold 64")
+	target.Do("0 hold 64")
 	child := fork(t, s, target, "0 fork")
-	runOrders(target, "1 discard 32")
+	target.Do("1 discard 32")
 	before := balanced(t, s)
-	runOrders(target, "1 write 32")
+	target.Do("1 write 32")
 	after := balanced(t, s)
 	mustBeNear(t, "copies", copies(after, child), copies(before, child))
 	grown := rowsOf(after, child)[growth.KindMmap] - rowsOf(before, child)[growth.KindMmap]
@@ -70,9 +70,9 @@ func testBreakdownTreeReleasedTouchedAgain(t *testing.T) {
 
 func testBreakdownTreeMemorySharedOwn(t *testing.T) {
 	target, s := startForks(t)
-	runOrders(target, "0 hold 64")
+	target.Do("0 hold 64")
 	middle := fork(t, s, target, "0 fork")
-	runOrders(target, "1 hold 32")
+	target.Do("1 hold 32")
 	before := balanced(t, s)
 	fork(t, s, target, "1 fork")
 	worker := fork(t, s, target, "1 fork")
@@ -116,14 +116,14 @@ func processes(s *growth.Snapshot) (pids []int) {
 
 func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 	target, s := startForks(t)
-	runOrders(target, "0 hold 64")
+	target.Do("0 hold 64")
 	child := fork(t, s, target, "0 fork")
-	runOrders(target, "1 write 16")
+	target.Do("1 write 16")
 	if r := residentOf(t, balanced(t, s), child); !r.Forked {
 		t.Errorf("%+v of a fork", r)
 	}
 
-	runOrders(target, "1 execute")
+	target.Do("1 execute")
 	for range 2 { // known already at the first, without the tree having been scanned
 		got := balanced(t, s)
 		r, rows := residentOf(t, got, child), rowsOf(got, child)
@@ -138,14 +138,14 @@ func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 func testBreakdownTreeReusedPIDStarts(t *testing.T) {
 	target, s := startForks(t)
 	child := fork(t, s, target, "0 fork")
-	runOrders(target, "1 hold 64")
+	target.Do("1 hold 64")
 	balanced(t, s)
 	target.Say(fmt.Sprintf("0 replace %d", child))
 	if pid := awaitChild(t, target, "done"); pid != child {
 		t.Fatalf("PID %d, want %d: the test is wrong", pid, child)
 	}
 
-	runOrders(target, "1 hold 8")
+	target.Do("1 hold 8")
 	for range 2 { // the first finds another process, the second scans it
 		s.Follow()
 	}
@@ -159,11 +159,9 @@ func testBreakdownTreeReusedPIDStarts(t *testing.T) {
 func testBreakdownTreeStoppedProcesses(t *testing.T) {
 	target, s := startForks(t)
 	child := fork(t, s, target, "0 fork")
-	runOrders(target, "1 hold 16", "0 hold 16")
+	target.Do("1 hold 16", "0 hold 16")
 	for _, pid := range []int{child, target.PID()} {
-		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Kill(pid, unix.SIGSTOP))
 		t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGCONT) })
 	}
 
@@ -213,9 +211,7 @@ func sharedFile(t testing.TB, folder string) string {
 	name := fmt.Sprintf("allocscope-forks-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))
 	path := filepath.Join(folder, name)
 	t.Cleanup(func() { os.Remove(path) })
-	if err := os.WriteFile(path, make([]byte, 32<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, make([]byte, 32<<20), 0o600))
 	return path
 }
 
@@ -242,7 +238,7 @@ func testBreakdownTreePartsFileCount(t *testing.T) {
 		fork(t, s, target, "0 fork")
 		fork(t, s, target, "1 fork")
 		before := treeTotal(balanced(t, s))
-		runOrders(target, "0 map "+path+" 0 16", "1 map "+path+" 8 24", "2 map "+path+" 24 8")
+		target.Do("0 map "+path+" 0 16", "1 map "+path+" 8 24", "2 map "+path+" 24 8")
 		got := balanced(t, s)
 		whole, once := sharedBetween(got, fact{"allocscope-forks", kind, 0})
 		mustBeNear(t, "the file in all processes", whole, 48<<20)
@@ -255,8 +251,7 @@ func testBreakdownTreePartsFileCount(t *testing.T) {
 func testBreakdownTreeForkedChildCopies(t *testing.T) {
 	for _, traced := range []bool{false, true} {
 		t.Run(fmt.Sprint("traced ", traced), func(t *testing.T) {
-			parent := startBreakdown(t)
-			s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
+			parent, s := openOn(t, startBreakdown(t), tracer.Options{Interval: 1, Children: true})
 			held := do(t, parent, "hold_inherited")
 			child := startChild(t, parent, "fork", "done")
 			awaitMember(t, s, child)
@@ -326,8 +321,7 @@ func testBreakdownTreeForkedChildWithout(t *testing.T) {
 }
 
 func testBreakdownTreeMemoryTwoPrograms(t *testing.T) {
-	parent := startBreakdown(t)
-	s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
+	parent, s := openOn(t, startBreakdown(t), tracer.Options{Interval: 1, Children: true})
 	child := startChild(t, parent, "run", "ready")
 	awaitMember(t, s, child)
 	path := fmt.Sprintf("/dev/shm/allocscope-test-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))

@@ -47,13 +47,9 @@ func startBreakdown(t testing.TB) *tracertest.Target {
 
 func do(t testing.TB, target *tracertest.Target, order string) (facts []fact) {
 	t.Helper()
-	target.Say(order)
-	for _, line := range target.Await("done") {
+	for _, line := range target.Do(order) {
 		var f fact
-		if _, err := fmt.Sscanf(line, "truth %s %s %d", &f.name, &f.kind, &f.bytes); err != nil {
-			t.Fatalf("the target reports %q of %q: %v", line, order, err)
-		}
-
+		scan(t, line, "truth %s %s %d", &f.name, &f.kind, &f.bytes)
 		facts = append(facts, f)
 	}
 	return facts
@@ -136,9 +132,7 @@ func rollup(t testing.TB, pid int) map[string]int64 {
 func kilobytes(t testing.TB, path string) map[string]int64 {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	sizes := make(map[string]int64)
 	for lines := bufio.NewScanner(file); lines.Scan(); {
@@ -157,9 +151,7 @@ func kilobytes(t testing.TB, path string) map[string]int64 {
 func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	t.Helper()
 	got, err := scanAll(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(got.Residents) == 0 {
 		t.Fatal("a snapshot without processes")
 	}
@@ -201,9 +193,7 @@ func treeTotal(s *growth.Snapshot) (sum int64) {
 func dataFile(t testing.TB, bytes int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "data.bin")
-	if err := os.WriteFile(path, make([]byte, bytes), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, make([]byte, bytes), 0o600))
 	return path
 }
 
@@ -226,10 +216,7 @@ func fork(t testing.TB, s *tracer.Session, target *tracertest.Target, order stri
 // awaitChild returns the PID of the child that a target reports before the word.
 func awaitChild(t testing.TB, target *tracertest.Target, word string) (pid int) {
 	t.Helper()
-	lines := target.Await(word)
-	if _, err := fmt.Sscanf(strings.Join(lines, "\n"), "child %d", &pid); err != nil {
-		t.Fatalf("the target reports %q: %v", lines, err)
-	}
+	scan(t, strings.Join(target.Await(word), "\n"), "child %d", &pid)
 	return pid
 }
 
@@ -269,8 +256,7 @@ func addedUp(t *testing.T, s *growth.Snapshot, pid int) map[growth.Kind]int64 {
 
 func scaleOf(t *testing.T, orders ...string) (*tracer.Session, *tracertest.Target) {
 	t.Helper()
-	target := startScale(t, "nothing")
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startScale(t, "nothing"), exact)
 	for _, o := range orders {
 		order(target, "%s", o)
 	}

@@ -74,8 +74,7 @@ func testBreakdownScaleRowsSampledScan(t *testing.T) {
 	shares := []float64{0.3, 0.5}
 	var sum, rows float64
 	for range 3 {
-		target := startLarge(t)
-		s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+		target, s := openOn(t, startLarge(t), exact)
 
 		facts := do(t, target, "all")
 		full := scanShareOf(t, s, target.PID(), 1)
@@ -215,12 +214,11 @@ func pages(bytes int64) int64 { return (bytes + page - 1) / page * page }
 func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 	t.Parallel()
 	for _, sources := range [][]string{nil, {"cuda"}, {"cuda", "mapping"}} {
-		g := startCUDA(t, libcuda(t))
-		s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: sources})
+		g, s := openOn(t, startCUDA(t, libcuda(t)), tracer.Options{Interval: 1, Sources: sources})
 
 		before := rollup(t, g.PID())["Anonymous"]
 		rows := rowsOf(balanced(t, s), g.PID())
-		g.do("hold hostalloc 3 20000000", "hold allochost 2 10000001", "hold hostalloc 100 5000",
+		g.Do("hold hostalloc 3 20000000", "hold allochost 2 10000001", "hold hostalloc 100 5000",
 			"free hostalloc 1")
 		want := amounts{
 			"hold_hostalloc": {0, 2*pages(20_000_000) + 100*pages(5000)},
@@ -242,7 +240,7 @@ func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 			t.Errorf("%d: the test is wrong", reported)
 		}
 
-		g.do("free hostalloc 102", "free allochost 2")
+		g.Do("free hostalloc 102", "free allochost 2")
 		mustAmount(t, "after all is freed", pinnedBy(balanced(t, s), g.PID()), amounts{})
 		mustLoseNothing(t, s)
 	}
@@ -253,16 +251,15 @@ func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 func testBreakdownPinnedRegisteredMemoryLeaves(t *testing.T) {
 	t.Parallel()
 	const size, objects = 300_000, 40
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
-	g.do("hold register 40 300000")
+	g.Do("hold register 40 300000")
 	before := pinnedBy(balanced(t, s), g.PID())["hold_register"][1]
 	if before > objects*2*page { // only malloc has written, to its headers
 		t.Errorf("%d bytes of memory that was not touched are resident", before)
 	}
 
-	g.do("touch register 40")
+	g.Do("touch register 40")
 	taken := balanced(t, s)
 	mustAmount(t, "resident", pinnedBy(taken, g.PID()),
 		amounts{"hold_register": {0, objects * pages(size)}})
@@ -270,7 +267,7 @@ func testBreakdownPinnedRegisteredMemoryLeaves(t *testing.T) {
 		t.Errorf("%d bytes of it are still the heap's\n%s", heap, breakdownText(taken, g.PID()))
 	}
 
-	g.do("free register 10")
+	g.Do("free register 10")
 	mustAmount(t, "after ten have gone", pinnedBy(balanced(t, s), g.PID()),
 		amounts{"hold_register": {0, (objects - 10) * pages(size)}})
 	mustLoseNothing(t, s)
@@ -281,10 +278,9 @@ func testBreakdownPinnedRegisteredMemoryLeaves(t *testing.T) {
 func testBreakdownPinnedOverlappingRegistrationsCount(t *testing.T) {
 	t.Parallel()
 	const size = 8_000_001
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
-	g.do("overlap 8000001")
+	g.Do("overlap 8000001")
 	taken := balanced(t, s)
 	if row := pinnedBy(taken, g.PID())["overlap_here"][1]; row < size || row > size+2*page {
 		t.Errorf("%d bytes are pinned, want %d\n%s", row, size, breakdownText(taken, g.PID()))
@@ -294,7 +290,7 @@ func testBreakdownPinnedOverlappingRegistrationsCount(t *testing.T) {
 		t.Errorf("%d bytes are registered", sample.Pinned)
 	}
 
-	g.do("overlap")
+	g.Do("overlap")
 	mustAmount(t, "after it is given back", pinnedBy(balanced(t, s), g.PID()), amounts{})
 	mustLoseNothing(t, s)
 }
@@ -303,10 +299,9 @@ func testBreakdownPinnedOverlappingRegistrationsCount(t *testing.T) {
 // resident, scanned or not.
 func testBreakdownPinnedSampledScanKeeps(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
-	g.do("hold hostalloc 1 560000000", "hold register 20 3000000", "touch register 20",
+	g.Do("hold hostalloc 1 560000000", "hold register 20 3000000", "touch register 20",
 		"hold allochost 3 20000000")
 	want := amounts{
 		"hold_hostalloc": {0, pages(560_000_000)},

@@ -107,16 +107,12 @@ func (m mallocInfo) free() (sizes []int64) {
 // The oracle counts the end of each arena too, of which up to 132 KiB have never been touched.
 func testBreakdownEachArenaRow(t *testing.T) {
 	const slack = 256 << 10
-	target := startBreakdown(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startBreakdown(t), exact)
 
 	do(t, target, "arenas")
 	got := balanced(t, s)
-	target.Say("info")
 	var info mallocInfo
-	if err := xml.Unmarshal([]byte(strings.Join(target.Await("done"), "\n")), &info); err != nil {
-		t.Fatal(err)
-	}
+	must(t, xml.Unmarshal([]byte(strings.Join(target.Do("info"), "\n")), &info))
 
 	want := info.free()
 	rows := make(map[string]int64)
@@ -180,8 +176,7 @@ func testBreakdownFilesRowsPaths(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"file_read", "file_shared", "file_written"} {
 		t.Run(order, func(t *testing.T) {
-			target := startBreakdown(t)
-			s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+			target, s := openOn(t, startBreakdown(t), exact)
 			path := dataFile(t, 8<<20)
 			facts := do(t, target, order+" "+path)
 			got := balanced(t, s)
@@ -197,8 +192,7 @@ func testBreakdownFilesRowsPaths(t *testing.T) {
 }
 
 func testBreakdownPythonSmallObjects(t *testing.T) {
-	target := start(t, python, tracertest.Source("breakdown.py"))
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, start(t, python, tracertest.Source("breakdown.py")), exact)
 	facts := do(t, target, "small")
 	mustReport(t, balanced(t, s), target.PID(), facts)
 	facts = append(facts, do(t, target, "bytes")...)
@@ -208,8 +202,7 @@ func testBreakdownPythonSmallObjects(t *testing.T) {
 // TestSwapped checks that swapped memory keeps its allocation site.
 func TestSwapped(t *testing.T) {
 	tracertest.Swap(t)
-	target := startBreakdown(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startBreakdown(t), exact)
 
 	facts := do(t, target, "map_touched")
 	mustReport(t, balanced(t, s), target.PID(), facts)
@@ -274,8 +267,7 @@ func readPagemap(s *tracer.Session) {
 }
 
 func testBreakdownTerabytesLeftOut(t *testing.T) {
-	target := startBreakdown(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startBreakdown(t), exact)
 
 	readPagemap(s)
 	facts := do(t, target, "map_vast")
@@ -303,8 +295,7 @@ func testBreakdownTerabytesLeftOut(t *testing.T) {
 func testBreakdownSampledRowsWithin(t *testing.T) {
 	t.Parallel()
 	for range 4 {
-		target := startBreakdown(t)
-		s := open(t, tracer.Options{PID: target.PID()})
+		target, s := openOn(t, startBreakdown(t), tracer.Options{})
 
 		facts := do(t, target, "heap_small")
 		facts = append(facts, do(t, target, "heap_fragment")...)

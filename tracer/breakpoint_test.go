@@ -54,9 +54,7 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 	p := openProcess(t, pid)
 	defer p.Close()
 	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	compared := make(map[string]bool)
 	for _, m := range maps {
@@ -65,9 +63,7 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 		}
 
 		file, memory := readMapped(t, p, m), make([]byte, m.Len())
-		if err := p.ReadMemory(m.Start, memory); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.ReadMemory(m.Start, memory))
 		compared[m.Path] = true
 		for i := range file {
 			if file[i] != memory[i] {
@@ -86,9 +82,7 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 func readMapped(t testing.TB, p *process.Process, m process.Mapping) []byte {
 	t.Helper()
 	f, err := p.OpenMapped(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	content := make([]byte, m.Len())
 	if n, err := f.ReadAt(content, int64(m.Offset)); n == 0 {
@@ -101,14 +95,10 @@ func readMapped(t testing.TB, p *process.Process, m process.Mapping) []byte {
 func testBreakpointsFork(t *testing.T) {
 	command := exec.Command(python, "-c", forks)
 	command.Env = append(os.Environ(), "LD_LIBRARY_PATH="+ownLibc(t))
-	target := startCommand(t, command)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startCommand(t, command), exact)
 
-	target.Say("go")
-	child, err := strconv.Atoi(target.Await("done")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	child, err := strconv.Atoi(target.Do("go")[0])
+	must(t, err)
 
 	sizes := map[int64]float64{777: 0, 778: 50}
 	got := snapshot(t, s)
@@ -125,9 +115,7 @@ func testBreakpointsFork(t *testing.T) {
 	if len(breakpoints(t, child)) == 0 {
 		t.Error("the child has not inherited breakpoints: the test is wrong")
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, s.Close())
 
 	for _, pid := range []int{target.PID(), child} {
 		if left := breakpoints(t, pid); len(left) != 0 {
@@ -144,18 +132,9 @@ func testBreakpointsFork(t *testing.T) {
 func ownLibc(t *testing.T) string {
 	t.Helper()
 	path, err := exec.Command("gcc", "-print-file-name=libc.so.6").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	library, err := os.ReadFile(strings.TrimSpace(string(path)))
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	must(t, err)
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "libc.so.6"), library, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	copyFile(t, strings.TrimSpace(string(path)), filepath.Join(folder, "libc.so.6"))
 	return folder
 }
 
@@ -163,140 +142,87 @@ func ownLibc(t *testing.T) string {
 // parent keeps its own. The program is linked statically: another tracer that probes the same file
 // may remove or keep breakpoints, too.
 func testBreakpointsWorker(t *testing.T) {
-	for _, mode := range modes {
-		if mode == probe.Session && !hasSessions() {
-			continue
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		program := tracertest.Build(t, "pair.c", "-static")
+		target := startCommand(t, exec.Command(program, "1000", "64"))
+		s := open(t, tracer.Options{PID: target.PID(), Children: true, Interval: 1, Mode: mode})
+		probed := breakpoints(t, target.PID())
+
+		child, err := strconv.Atoi(target.Do("fork")[0])
+		must(t, err)
+		if left := breakpoints(t, child); len(probed) == 0 || !slices.Equal(left, probed) {
+			t.Fatalf("the child has inherited %v of %v", left, probed)
 		}
-		t.Run(mode.String(), func(t *testing.T) {
-			program := tracertest.Build(t, "pair.c", "-static")
-			target := startCommand(t, exec.Command(program, "1000", "64"))
-			s := open(t, tracer.Options{PID: target.PID(), Children: true, Interval: 1, Mode: mode})
-			probed := breakpoints(t, target.PID())
 
-			target.Say("fork")
-			child, err := strconv.Atoi(target.Await("done")[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if left := breakpoints(t, child); len(probed) == 0 || !slices.Equal(left, probed) {
-				t.Fatalf("the child has inherited %v of %v", left, probed)
-			}
-
-			s.Follow()
-			target.Say("go")
-			target.Await("done")
-			most := 0
-			if mode == probe.Single { // each removes itself at its first hit: malloc's and free's
-				most = len(probed) - 2
-			}
-			if left := breakpoints(t, child); len(left) > most {
-				t.Errorf("the child has %v left of %v", left, probed)
-			}
-			if left := breakpoints(t, target.PID()); !slices.Equal(left, probed) {
-				t.Errorf("the parent has %v left of %v", left, probed)
-			}
-			target.Say("leave")
-			target.Await("done")
-		})
-	}
+		s.Follow()
+		target.Do("go")
+		most := 0
+		if mode == probe.Single { // each removes itself at its first hit: malloc's and free's
+			most = len(probed) - 2
+		}
+		if left := breakpoints(t, child); len(left) > most {
+			t.Errorf("the child has %v left of %v", left, probed)
+		}
+		if left := breakpoints(t, target.PID()); !slices.Equal(left, probed) {
+			t.Errorf("the parent has %v left of %v", left, probed)
+		}
+		target.Do("leave")
+	})
 }
 
 // The next program of a process is rid of the probes at once, whether it will be traced or not.
 func testBreakpointsExecuted(t *testing.T) {
-	for _, mode := range modes {
-		if mode == probe.Session && !hasSessions() {
-			continue
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		next := tracertest.Build(t, "pair.c")
+		target := startCommand(t,
+			exec.Command("sh", "-c", "echo ready; read line; exec "+next+" 1000 64"))
+		open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+		if len(breakpoints(t, target.PID())) == 0 {
+			t.Fatal("the shell has no breakpoints: the test is wrong")
 		}
-		t.Run(mode.String(), func(t *testing.T) {
-			next := tracertest.Build(t, "pair.c")
-			target := startCommand(t,
-				exec.Command("sh", "-c", "echo ready; read line; exec "+next+" 1000 64"))
-			open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
-			if len(breakpoints(t, target.PID())) == 0 {
-				t.Fatal("the shell has no breakpoints: the test is wrong")
-			}
 
-			target.Say("go")
-			target.Await("ready")
-			eventually(t, "the next program has no breakpoints", func() bool {
-				return len(breakpoints(t, target.PID())) == 0
-			})
+		target.Say("go")
+		target.Await("ready")
+		eventually(t, "the next program has no breakpoints", func() bool {
+			return len(breakpoints(t, target.PID())) == 0
 		})
-	}
+	})
 }
 
 // Probes stay with the file that was read. If they followed the path of its mapping, a process could
 // have any file changed that it can map, at offsets of its choice: a setuid program, too.
 func testBreakpointsRemapped(t *testing.T) {
-	for _, mode := range modes {
-		if mode == probe.Session && !hasSessions() {
-			continue
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		library := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
+		other := copied(t, library, "other.so")
+		command := preloading(library, exec.Command(tracertest.Build(t, "remap.c"), library, other))
+		target, s := openOn(t, startCommand(t, command), tracer.Options{Interval: 1, Mode: mode})
+		if len(breakpoints(t, target.PID())) == 0 {
+			t.Fatal("the library has no breakpoints: the test is wrong")
 		}
-		t.Run(mode.String(), func(t *testing.T) {
-			library := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
-			other := filepath.Join(t.TempDir(), "other.so")
-			copyFile(t, library, other)
-			command := exec.Command(tracertest.Build(t, "remap.c"), library, other)
-			command.Env = append(os.Environ(), "LD_PRELOAD="+library)
-			target := startCommand(t, command)
-			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
-			if len(breakpoints(t, target.PID())) == 0 {
-				t.Fatal("the library has no breakpoints: the test is wrong")
-			}
 
-			probing := tracer.Probing(s)
-			if err := probing.CloseHeap(); err != nil {
-				t.Fatal(err)
-			}
-			target.Say("remap")
-			target.Await("done")
-			if err := probing.OpenHeap(true, 1); err != nil {
-				t.Fatal(err)
-			}
+		closeHeap(t, s)
+		target.Do("remap")
+		openBurst(t, s)
 
-			p := openProcess(t, target.PID())
-			defer p.Close()
-			maps, err := p.Maps()
-			if err != nil {
-				t.Fatal(err)
+		maps := mapsOf(t, target.PID())
+		for _, at := range breakpoints(t, target.PID()) {
+			if m, _ := process.FindMapping(maps, at); m.Path == other {
+				t.Errorf("%s has a breakpoint at %#x, and was never read", other, at)
 			}
-			for _, at := range breakpoints(t, target.PID()) {
-				if m, _ := process.FindMapping(maps, at); m.Path == other {
-					t.Errorf("%s has a breakpoint at %#x, and was never read", other, at)
-				}
-			}
-		})
-	}
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	content, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, content, 0o755); err != nil {
-		t.Fatal(err)
-	}
+		}
+	})
 }
 
 func testBreakpointsJob(t *testing.T) {
 	tracertest.NeedsRoot(t)
-	command := filepath.Join(t.TempDir(), "allocscope")
-	if out, err := exec.Command("go", "build", "-o", command,
-		"../cmd/allocscope").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-
-	j := startJob(t, 4)
+	command, j := buildCommand(t), startJob(t, 4)
 	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
 		trace := exec.Command(command, "trace", "--pid", strconv.Itoa(j.PID()), "--interval", "1",
 			"--overhead", "off", "--output", filepath.Join(t.TempDir(), "trace"))
 		var said bytes.Buffer
 		trace.Stdout, trace.Stderr = io.Discard, &said
-		if err := trace.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, trace.Start())
 
 		for _, r := range j.ranks {
 			eventually(t, "breakpoints are there", func() bool { return len(breakpoints(t, r.pid)) > 5 })

@@ -3,7 +3,6 @@ package tracer_test
 import (
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -66,35 +65,27 @@ func misplaceHeap(s *tracer.Session, pid int) {
 	}
 }
 
-// startBursts runs a program that allocates on command. It traces the program in bursts, of which
-// none is open yet.
-func startBursts(t *testing.T) (*tracertest.Target, *tracer.Session) {
+// startBursts runs a program that allocates on command, with preloaded libraries. It traces the
+// program in bursts, of which none is open yet.
+func startBursts(t *testing.T, preload ...string) (*tracertest.Target, *tracer.Session) {
 	t.Helper()
-	return traceInBursts(t, start(t, tracertest.Build(t, "bursts.c")))
-}
-
-func traceInBursts(
-	t *testing.T, target *tracertest.Target,
-) (*tracertest.Target, *tracer.Session) {
-	t.Helper()
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startBurstsProgram(t, preload...), exact)
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeHeap(t, s)
 	return target, s
 }
 
+func startBurstsProgram(t *testing.T, preload ...string) *tracertest.Target {
+	t.Helper()
+	command := exec.Command(tracertest.Build(t, "bursts.c"))
+	return startCommand(t, preloading(strings.Join(preload, ":"), command))
+}
+
 func inBurst(t *testing.T, target *tracertest.Target, s *tracer.Session, orders ...string) {
 	t.Helper()
 	openBurst(t, s)
-	runOrders(target, orders...)
+	target.Do(orders...)
 	closeHeap(t, s)
-}
-
-func runOrders(target *tracertest.Target, orders ...string) {
-	for _, order := range orders {
-		target.Say(order)
-		target.Await("done")
-	}
 }
 
 // mustEstimate wants the estimate for a function to be so many objects of that size, multiplied by
@@ -114,7 +105,7 @@ func mustEstimate(t *testing.T, s *growth.Snapshot, function string, objects, si
 
 func testBurstsBurstRepresentsTime(t *testing.T) {
 	target, s := startBursts(t)
-	runOrders(target, "keep 700 100") // no probe is open
+	target.Do("keep 700 100") // no probe is open
 	time.Sleep(300 * time.Millisecond)
 	inBurst(t, target, s, "keep 1000 100", "churn 5000 100")
 	factor := lastFactor(s)
@@ -164,7 +155,7 @@ func testBurstsFreesBurstsFound(t *testing.T) {
 	checkLiveness(s)
 	mustTrack(t, s, 400*len(sizes))
 
-	runOrders(target, fmt.Sprint("drop ", 150*len(sizes)))
+	target.Do(fmt.Sprint("drop ", 150*len(sizes)))
 	checkLiveness(s)
 	mustTrack(t, s, 250*len(sizes))
 
@@ -183,11 +174,9 @@ func testBurstsFreesBurstsFound(t *testing.T) {
 func testBurstsOtherAllocators(t *testing.T) {
 	for _, library := range []string{"libjemalloc.so.2", "libmimalloc.so.2"} {
 		t.Run(library, func(t *testing.T) {
-			command := exec.Command(tracertest.Build(t, "bursts.c"))
-			command.Env = append(os.Environ(), "LD_PRELOAD="+library)
-			target, s := traceInBursts(t, startCommand(t, command))
+			target, s := startBursts(t, library)
 			inBurst(t, target, s, append(ofEachSize("keep", 150), ofEachSize("keep", 250)...)...)
-			runOrders(target, fmt.Sprint("drop ", 150*len(sizes)))
+			target.Do(fmt.Sprint("drop ", 150*len(sizes)))
 			for range 2 {
 				checkLiveness(s)
 				time.Sleep(1100 * time.Millisecond)
@@ -200,15 +189,11 @@ func testBurstsOtherAllocators(t *testing.T) {
 
 // No object is checked where malloc's metadata cannot be read, and the result says so.
 func testBurstsUntrackable(t *testing.T) {
-	command := exec.Command(tracertest.Build(t, "bursts.c"))
-	command.Env = append(os.Environ(), "LD_PRELOAD=libtcmalloc_minimal.so.4")
-	target, s := traceInBursts(t, startCommand(t, command))
+	target, s := startBursts(t, "libtcmalloc_minimal.so.4")
 	inBurst(t, target, s, "keep 400 100")
-	runOrders(target, "drop 150")
+	target.Do("drop 150")
 	checkLiveness(s)
-	if n := trackedObjects(s); n != 400 {
-		t.Errorf("%d objects are tracked, want 400", n)
-	}
+	mustTrack(t, s, 400)
 	if reason := snapshot(t, s).Heap.Untrackable; !strings.Contains(reason, "libtcmalloc") {
 		t.Errorf("untrackable because of %q", reason)
 	}
@@ -220,7 +205,7 @@ func testBurstsUnclassifiedHeapFree(t *testing.T) {
 	target, s := startBursts(t)
 	tracer.Schedule(s).Lag = time.Hour
 	inBurst(t, target, s, "keep 2000 10000")
-	runOrders(target, "keep 2000 10000")
+	target.Do("keep 2000 10000")
 	rows := rowsOf(balanced(t, s), target.PID())
 	if rows[growth.KindRetained] != 0 {
 		t.Errorf("%d bytes are retained, of rows %v", rows[growth.KindRetained], rows)
@@ -232,7 +217,7 @@ func testBurstsUnclassifiedHeapFree(t *testing.T) {
 // from being given back.
 func testBurstsWalksFree(t *testing.T) {
 	target, s := startBursts(t)
-	runOrders(target, "keep 3000 10000", "other 1 64", "drop 2000")
+	target.Do("keep 3000 10000", "other 1 64", "drop 2000")
 
 	var walk *growth.HeapWalk
 	eventually(t, "the heap is walked", func() bool {
@@ -248,17 +233,15 @@ func testBurstsLargeObjects(t *testing.T) {
 	const size = 33 << 20 // more than the program's M_MMAP_THRESHOLD
 	order := fmt.Sprint("keep 1 ", size)
 	target, s := startBursts(t)
-	runOrders(target, order, order) // no probe is open
+	target.Do(order, order) // no probe is open
 	time.Sleep(300 * time.Millisecond)
 	inBurst(t, target, s, order)
 
 	// The last call of a burst is not sampled, so that no probe sees its return.
-	if err := tracer.Probing(s).OpenHeap(true, 1<<30); err != nil {
-		t.Fatal(err)
-	}
-	runOrders(target, "keep 1 64")
+	must(t, tracer.Probing(s).OpenHeap(true, 1<<30))
+	target.Do("keep 1 64")
 	closeHeap(t, s)
-	runOrders(target, order, "drop 1", fmt.Sprint("churn 5 ", size))
+	target.Do(order, "drop 1", fmt.Sprint("churn 5 ", size))
 
 	var objects float64
 	var inuse, resident int64
@@ -282,8 +265,7 @@ func testBurstsLargeObjects(t *testing.T) {
 }
 
 func testBurstsCallCutEnd(t *testing.T) {
-	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64",
-		"2000")
+	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64", "2000")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	target.Say("go")
@@ -297,11 +279,8 @@ func testBurstsCallCutEnd(t *testing.T) {
 		})
 	}
 
-	_, losses := counters(t, s)
-	for _, l := range losses {
-		if l.Kind == growth.LossMissedReturn {
-			t.Errorf("lost: %+v", l)
-		}
+	if n := lossOf(t, s, growth.LossMissedReturn); n != 0 {
+		t.Errorf("lost: %d returns", n)
 	}
 	if got := held(snapshot(t, s)); got["leak_here"][0] == 0 {
 		t.Errorf("nothing is seen any more: %v, %d tracked", got, trackedObjects(s))
@@ -313,9 +292,7 @@ func testBurstsCallCutEnd(t *testing.T) {
 func testBurstsSlowCall(t *testing.T) {
 	const bursts = 10
 	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC", "-DSLOW_US=100000")
-	command := exec.Command(tracertest.Build(t, "bursts.c"))
-	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
-	target, s := traceInBursts(t, startCommand(t, command))
+	target, s := startBursts(t, preload)
 	before := counted(t, s, bpf.CountSamples)
 	for range bursts {
 		openBurst(t, s)
@@ -340,19 +317,14 @@ func testBurstsReusedAddressLoss(t *testing.T) {
 	}{{"bursts", true, false}, {"all the time", false, true}} {
 		target, s := startBursts(t)
 		for range 2 {
-			if err := tracer.Probing(s).OpenHeap(in.burst, 1); err != nil {
-				t.Fatal(err)
-			}
-			runOrders(target, "keep 300 1000")
+			must(t, tracer.Probing(s).OpenHeap(in.burst, 1))
+			target.Do("keep 300 1000")
 			closeHeap(t, s)
-			runOrders(target, "drop 300")
+			target.Do("drop 300")
 		}
 
-		_, losses := counters(t, s)
-		reported := slices.ContainsFunc(losses,
-			func(l growth.Loss) bool { return l.Kind == growth.LossMissedFree })
-		if reported != in.reported {
-			t.Errorf("%s: lost: %v", in.name, losses)
+		if n := lossOf(t, s, growth.LossMissedFree); n > 0 != in.reported {
+			t.Errorf("%s: lost: %d frees", in.name, n)
 		}
 	}
 }
@@ -380,7 +352,7 @@ func testBurstsFingerprintsFindReplaced(t *testing.T) {
 					"%d of %d objects are as they were, and two differ with %.3f; want all of 400, and 0.99",
 					got.Unchanged, got.Fingerprinted, got.Diversity)
 			}
-			runOrders(target, "drop 150", "other 150 "+size)
+			target.Do("drop 150", "other 150 "+size)
 			checkLiveness(s)
 			got := evidenceOf(t, s, "kept_here")
 			if got.Unchanged != 250 || got.Fingerprinted < 300 { // some are found dead
@@ -389,11 +361,6 @@ func testBurstsFingerprintsFindReplaced(t *testing.T) {
 			}
 		})
 	}
-}
-
-func startBurstsProgram(t *testing.T) *tracertest.Target {
-	t.Helper()
-	return start(t, tracertest.Build(t, "bursts.c"))
 }
 
 func heapOf(s *tracer.Session, pid int) source.Status {
@@ -422,9 +389,7 @@ func testBurstsEndedTargetKeeps(t *testing.T) {
 	target, s := startBursts(t)
 	other := startBurstsProgram(t)
 	mustAttach(t, s, other.PID())
-	openBurst(t, s)
-	runOrders(other, "keep 300 100")
-	closeHeap(t, s)
+	inBurst(t, other, s, "keep 300 100")
 	pid := other.PID()
 	misplaceHeap(s, pid) // the error of an attach to an ending process depends on the moment
 	other.Hangup()       // the session may have noticed the end or not
@@ -433,9 +398,7 @@ func testBurstsEndedTargetKeeps(t *testing.T) {
 		t.Errorf("%+v", source)
 	}
 
-	if n := trackedObjects(s); n != 300 {
-		t.Errorf("%d objects are tracked, want 300", n)
-	}
+	mustTrack(t, s, 300)
 }
 
 func testBurstsNewTargetCounts(t *testing.T) {
@@ -445,8 +408,8 @@ func testBurstsNewTargetCounts(t *testing.T) {
 	other := startBurstsProgram(t)
 	openBurst(t, s)
 	mustAttach(t, s, other.PID()) // while it is open
-	runOrders(target, "keep 1000 100")
-	runOrders(other, "other 1000 100", "churn 100 100")
+	target.Do("keep 1000 100")
+	other.Do("other 1000 100", "churn 100 100")
 	closeHeap(t, s)
 	taken := snapshot(t, s)
 	mustEstimate(t, taken, "kept_here", 1000, 100, lastFactor(s))
@@ -460,13 +423,12 @@ func testBurstsNewTargetCounts(t *testing.T) {
 }
 
 func testBurstsSnapshotWithinBurst(t *testing.T) {
-	target := startBurstsProgram(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxStacks: 4})
+	target, s := openOn(t, startBurstsProgram(t), tracer.Options{Interval: 1, MaxStacks: 4})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeHeap(t, s)
 	openBurst(t, s)
 	// 6 of 8 tallies
-	runOrders(target, "keep 10 100", "keep 10 200", "keep 10 400", "keep 10 800", "keep 10 1600",
+	target.Do("keep 10 100", "keep 10 200", "keep 10 400", "keep 10 800", "keep 10 1600",
 		"keep 10 3200")
 	snapshot(t, s)
 	closeHeap(t, s)
@@ -485,15 +447,11 @@ func testBurstsSnapshotWithinBurst(t *testing.T) {
 func testBurstsDeathsCallProbed(t *testing.T) {
 	target, s := startBursts(t)
 	inBurst(t, target, s, "keep 400 100")
-	if err := tracer.Probing(s).OpenHeap(false, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).OpenHeap(false, 1))
 
-	runOrders(target, "drop 150")
+	target.Do("drop 150")
 	closeHeap(t, s)
-	if n := trackedObjects(s); n != 250 {
-		t.Errorf("%d objects are tracked, want 250", n)
-	}
+	mustTrack(t, s, 250)
 
 	if got := evidenceOf(t, s, "kept_here"); got.HazardRate != (growth.HazardRate{}) {
 		t.Errorf("%+v", got)
@@ -505,9 +463,7 @@ func testBurstsDetachForgetsLearnt(t *testing.T) {
 	other := startBurstsProgram(t)
 	mustAttach(t, s, other.PID())
 	inBurst(t, target, s, "keep 10 100")
-	openBurst(t, s)
-	runOrders(other, "keep 300 100")
-	closeHeap(t, s)
+	inBurst(t, other, s, "keep 300 100")
 	checkLiveness(s)
 	tracker := tracer.Tracker(s)
 	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 2 ||

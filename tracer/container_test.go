@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -32,7 +33,7 @@ func fillRoot(t *testing.T, program string) (root, inside string) {
 	t.Helper()
 	root = t.TempDir()
 	inside = "/" + filepath.Base(program)
-	copyInto(t, root, program, inside)
+	copyFile(t, program, filepath.Join(root, inside))
 	out, err := exec.Command("ldd", program).Output()
 	if err != nil {
 		t.Fatalf("ldd %s: %v (apt-get install libc-bin)", program, err)
@@ -41,50 +42,17 @@ func fillRoot(t *testing.T, program string) (root, inside string) {
 	for line := range strings.Lines(string(out)) {
 		for _, word := range strings.Fields(line) {
 			if strings.HasPrefix(word, "/") {
-				copyInto(t, root, word, word)
+				copyFile(t, word, filepath.Join(root, word))
 			}
 		}
 	}
 	return root, inside
 }
 
-func copyInto(t *testing.T, root, from, to string) {
-	t.Helper()
-	raw, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	to = filepath.Join(root, to)
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, raw, 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// childOf returns the only child of a process, as our PID namespace counts.
-func childOf(t *testing.T, pid int) int {
-	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	child, err := strconv.Atoi(strings.TrimSpace(string(raw)))
-	if err != nil {
-		t.Fatalf("children of %d: %q", pid, raw)
-	}
-	return child
-}
-
 func namespace(t *testing.T, process any, kind string) string {
 	t.Helper()
 	link, err := os.Readlink(fmt.Sprintf("/proc/%v/ns/%s", process, kind))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return link
 }
 
@@ -95,11 +63,9 @@ func startContained(t *testing.T, program string, namespaces ...string) (target 
 ) {
 	t.Helper()
 	root, inside := fillRoot(t, program)
-	arguments := append(namespaces, "--fork", "--kill-child", "chroot", root, inside,
-		"1", fmt.Sprint(leaks), fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
-	target = tracertest.StartCommand(t, exec.Command("unshare", arguments...))
-	target.Await("ready")
-	pid = childOf(t, target.PID())
+	arguments := append(namespaces, "--fork", "--kill-child", "chroot", root, inside)
+	target = start(t, "unshare", append(arguments, leakArguments...)...)
+	pid = children(t, target.PID())[0]
 	for _, kind := range []string{"mnt", "pid"} {
 		if namespace(t, pid, kind) == namespace(t, "self", kind) {
 			t.Fatalf("the target is in our %s namespace: the test is wrong", kind)
@@ -110,15 +76,13 @@ func startContained(t *testing.T, program string, namespaces ...string) (target 
 
 func testContainerTargetContainer(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			program := tracertest.Build(t, "leak.c", "-pthread")
-			target, pid := startContained(t, program, "--mount", "--pid", "--ipc", "--uts")
-			s := mustCountLeak(t, target, tracer.Options{PID: pid, Interval: 1, Mode: mode})
-			mustLoseNothing(t, s)
-			mustProbeIn(t, s, "libc.so.6", "malloc", "free")
-		})
-	}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		program := tracertest.Build(t, "leak.c", "-pthread")
+		target, pid := startContained(t, program, "--mount", "--pid", "--ipc", "--uts")
+		s := mustCountLeak(t, target, tracer.Options{PID: pid, Interval: 1, Mode: mode})
+		mustLoseNothing(t, s)
+		mustProbeIn(t, s, "libc.so.6", "malloc", "free")
+	})
 }
 
 // Its file system is mounted in the container alone: no path of ours leads to it.
@@ -135,7 +99,7 @@ func testContainerTargetFileSystem(t *testing.T) {
 		t.Fatalf("we see %v, %v in the target's file system: the test is wrong", entries, err)
 	}
 
-	s := mustCountLeak(t, target, tracer.Options{PID: childOf(t, target.PID()), Interval: 1})
+	s := mustCountLeak(t, target, tracer.Options{PID: children(t, target.PID())[0], Interval: 1})
 	mustLoseNothing(t, s)
 }
 
@@ -151,17 +115,13 @@ func runContained(t *testing.T) {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	command := exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program,
 		"-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), inContainer+"="+namespace(t, "self", "pid"))
 	proc, err := os.Open("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer proc.Close()
 	command.ExtraFiles = []*os.File{proc}
 	out, err := command.CombinedOutput()
@@ -174,9 +134,7 @@ func runContained(t *testing.T) {
 func pidOutside(t *testing.T, pid int) int {
 	t.Helper()
 	entries, err := os.ReadDir(outsidesProc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	ours := namespace(t, "self", "pid")
 	for _, e := range entries {
@@ -220,8 +178,7 @@ func testContainerOtherProcessesInside(t *testing.T) {
 	}
 
 	for _, mode := range modes {
-		target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
-			fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
+		target := start(t, tracertest.Build(t, "leak.c", "-pthread"), leakArguments...)
 		if target.PID() > 100 {
 			t.Fatalf("the target's PID is %d: the test is wrong", target.PID())
 		}
@@ -232,8 +189,7 @@ func testContainerOtherProcessesInside(t *testing.T) {
 
 	target, program := startMappings(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	target.Say("go")
-	truth := reported(t, target.Await("done"))
+	truth := reported(t, target.Do("go"))
 	mustBe(t, measured(snapshot(t, s), program), truth)
 	mustLoseNothing(t, s)
 }
@@ -267,13 +223,9 @@ func testContainerChildNotTraced(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "nested")
 	text := fmt.Sprintf("#!/bin/sh\n(while echo grow 8; do sleep 0.1; done) | "+
 		"unshare --pid --fork --kill-child %s\n", program)
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	parent := start(t, program)
-	s := open(t, tracer.Options{PID: parent.PID(), Children: true})
-	parent.Say("run " + script)
-	parent.Await("done")
+	must(t, os.WriteFile(script, []byte(text), 0o700))
+	parent, s := openOn(t, start(t, program), tracer.Options{Children: true})
+	parent.Do("run " + script)
 
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -316,7 +268,7 @@ func testContainerNVMLCountsPID(t *testing.T) {
 
 	sampleUntil(t, s, "NVML is read", func(m growth.TreeSample) bool { return len(m.GPUs) == 1 })
 	mustBeUsed(t, s, growth.Unknown, "is not known before its first call of CUDA")
-	g.do("hold malloc 1 1000")
+	g.Do("hold malloc 1 1000")
 	moment := sampleUntil(t, s, "its own by its PID outside", usedIs(4000))
 	if !slices.Equal(moment.GPUs[0].Users, []int{g.PID()}) {
 		t.Errorf("GPU %+v, want PID %d on it", moment.GPUs[0], g.PID())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -74,9 +73,7 @@ func openCancelled(t *testing.T, options tracer.Options, check int32) bool {
 		if check < 4 {
 			t.Errorf("Open checks its context %d times only", check-1)
 		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, s.Close())
 
 		return true
 	}
@@ -105,10 +102,8 @@ func TestOpenLargeLibraries(t *testing.T) {
 		tracertest.BuildInflated(t, path, size)
 		libraries = append(libraries, path)
 	}
-	command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"))
-	command.Env = append(os.Environ(), "LD_PRELOAD="+strings.Join(libraries, ":"))
-	target := tracertest.StartCommand(t, command)
-	target.Await("ready")
+	target := startCommand(t, preloading(strings.Join(libraries, ":"),
+		exec.Command(tracertest.Build(t, "leak.c", "-pthread"))))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -2,9 +2,7 @@ package tracer_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -39,8 +37,7 @@ func deepStack(
 		PID: target.PID(), Interval: 1, Sources: []string{"heap"}, NativeFrames: true,
 	})
 	for range orders {
-		target.Say("go")
-		lines = target.Await("done")
+		lines = target.Do("go")
 	}
 
 	for _, h := range snapshot(t, s).Holdings {
@@ -127,22 +124,15 @@ func testDeepNative(t *testing.T, calls int) {
 }
 
 func testDeepPython(t *testing.T, calls int) {
-	source := tracertest.Source("recursion.py")
-	text, err := os.ReadFile(source)
-	if err != nil {
-		t.Fatal(err)
-	}
-
 	frame := func(mark string) pythonFrame {
-		before, _, _ := strings.Cut(string(text), "  # "+mark+"\n")
-		return pythonFrame{Line: strings.Count(before, "\n") + 1}
+		return pythonFrame{Line: lineWith(t, "recursion.py", mark)}
 	}
 	want := slices.Concat([]pythonFrame{frame("leaf")},
 		slices.Repeat([]pythonFrame{frame("call")}, calls),
 		[]pythonFrame{frame("main"), frame("module")})
 
 	const bytes = 701 // with the terminating zero
-	target := start(t, python, source, fmt.Sprint(calls))
+	target := start(t, python, tracertest.Source("recursion.py"), fmt.Sprint(calls))
 	stack, leftOut, _ := deepStack(t, target, bytes)
 	lines := func(frames []growth.Frame) (lines []pythonFrame) {
 		for _, f := range frames {
@@ -161,8 +151,7 @@ func testTooDeep(t *testing.T) {
 	program := buildDeep(t)
 	target := start(t, program, "3000")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Sources: []string{"heap"}})
-	target.Say("go")
-	target.Await("done")
+	target.Do("go")
 
 	events, _ := counters(t, s)
 	if events.StacksShortened != 1 || events.FramesLeftOut != bpf.MaxLeftOut {

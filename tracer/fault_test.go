@@ -56,11 +56,7 @@ func reportedFaults(t testing.TB, lines []string) (truth []faultTruth) {
 	for _, line := range lines {
 		var f faultTruth
 		var copied int
-		if _, err := fmt.Sscanf(line, "faults %s %d %d %d %d", &f.function, &f.start, &f.pages, &f.faults,
-			&copied); err != nil {
-			t.Fatalf("the target reports %q: %v", line, err)
-		}
-
+		scan(t, line, "faults %s %d %d %d %d", &f.function, &f.start, &f.pages, &f.faults, &copied)
 		f.copied = copied == 1
 		truth = append(truth, f)
 	}
@@ -84,9 +80,7 @@ func takeFaults(t testing.TB, s *tracer.Session, interval uint64) (detach func()
 	}
 
 	detach = func() {
-		if err := probe.Close(links); err != nil {
-			t.Errorf("detach: %v", err)
-		}
+		must(t, probe.Close(links))
 		links = nil
 	}
 	t.Cleanup(detach)
@@ -107,33 +101,13 @@ func traceFaults(t testing.TB, interval uint64) (target *tracertest.Target, prog
 func faultsOf(t testing.TB, s *tracer.Session, pid int) []source.Fault {
 	t.Helper()
 	faults, err := source.ReadFaults(tracer.Kernel(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return faults[uint32(pid)]
 }
 
 func sampledFaults(t testing.TB, s *tracer.Session) int {
 	t.Helper()
 	return int(counted(t, s, bpf.CountFaults))
-}
-
-// faultsSoFar is the kernel's count of a process: minor and major faults.
-func faultsSoFar(t testing.TB, pid int) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	_, fields, _ := strings.Cut(string(text), ") ")
-	var skip string
-	var minor, children, major int
-	if _, err := fmt.Sscan(fields, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &minor, &children,
-		&major); err != nil {
-		t.Fatal(err)
-	}
-	return minor + major
 }
 
 // mustFault compares the faults one by one with the pages that the target has touched. Faults of
@@ -189,10 +163,9 @@ func touchedAt(truth []faultTruth, page uint64) (by *faultTruth) {
 
 func testKernelFaultsFaultsPagesStacks(t *testing.T) {
 	target, program, s := traceFaults(t, everyFault)
-	counted, taken := faultsSoFar(t, target.PID()), sampledFaults(t, s)
-	target.Say("go")
-	truth := reportedFaults(t, target.Await("done"))
-	counted, taken = faultsSoFar(t, target.PID())-counted, sampledFaults(t, s)-taken
+	counted, taken := faultsIn(t, target.PID()), sampledFaults(t, s)
+	truth := reportedFaults(t, target.Do("go"))
+	counted, taken = faultsIn(t, target.PID())-counted, sampledFaults(t, s)-taken
 	if taken != counted {
 		t.Errorf("%d faults taken, and the kernel counts %d", taken, counted)
 	}
@@ -223,8 +196,7 @@ func testKernelFaultsCopiesSharedPages(t *testing.T) {
 	s := open(t, tracer.Options{PID: child, Sources: []string{"mapping"}})
 
 	takeFaults(t, s, everyFault)
-	target.Say("child")
-	truth := reportedFaults(t, target.Await("done"))
+	truth := reportedFaults(t, target.Do("child"))
 	if len(truth) != 2 || !truth[0].copied || truth[0].faults != truth[0].pages || truth[1].copied {
 		t.Fatalf("the target reports %+v: the test is wrong", truth)
 	}
@@ -256,12 +228,10 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 }
 
 // faultsIn is how many page faults a process has had, by the kernel's count.
-func faultsIn(t *testing.T, pid int) int {
+func faultsIn(t testing.TB, pid int) int {
 	t.Helper()
 	stat, err := process.ReadStat(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return int(stat.MinorFaults + stat.MajorFaults)
 }
 
@@ -272,8 +242,7 @@ func testFaultsFaultsEndLinks(t *testing.T) {
 	detach := takeFaults(t, s, everyFault)
 	order(target, "many 100")
 	detach()
-	target.Say("many 1") // a fault may have been under way, after the target's report
-	target.Await("done")
+	target.Do("many 1") // a fault may have been under way, after the target's report
 	before := sampledFaults(t, s)
 	order(target, "many 100")
 	if after := sampledFaults(t, s); before < 100 || after != before {
@@ -287,8 +256,7 @@ func testFaultsFaultsForgottenPage(t *testing.T) {
 
 	mustAttach(t, s, child)
 	takeFaults(t, s, everyFault)
-	target.Say("many 100")
-	many := reportedFaults(t, target.Await("done"))[0]
+	many := reportedFaults(t, target.Do("many 100"))[0]
 	order(target, "child")
 	before := len(faultsOf(t, s, target.PID()))
 	var pages []uint64
@@ -320,8 +288,7 @@ func testFaultsFaultsForgottenPage(t *testing.T) {
 func testFaultsFaultsBeyondMap(t *testing.T) {
 	const beyond = 500
 	target, _, s := traceFaults(t, everyFault)
-	target.Say(fmt.Sprint("many ", kernel.MaxFaults+beyond))
-	target.Await("done")
+	target.Do(fmt.Sprint("many ", kernel.MaxFaults+beyond))
 	kept, taken := len(faultsOf(t, s, target.PID())), sampledFaults(t, s)
 	if kept != kernel.MaxFaults {
 		t.Errorf("%d faults kept, want %d", kept, kernel.MaxFaults)
@@ -341,8 +308,7 @@ func testFaultsFaultsBeyondMap(t *testing.T) {
 func testFaultsSampledFaultsRepresent(t *testing.T) {
 	const pages, interval = 32_768, 64 << 10
 	target, program, s := traceFaults(t, interval)
-	target.Say(fmt.Sprint("many ", pages))
-	truth := reportedFaults(t, target.Await("done"))[0]
+	truth := reportedFaults(t, target.Do(fmt.Sprint("many ", pages)))[0]
 	period := float64(source.FaultPeriod(interval))
 	stand := 0.0
 	for _, f := range faultsOf(t, s, target.PID()) {
@@ -369,9 +335,8 @@ func testFaultsSampledFaultsRepresent(t *testing.T) {
 func testFaultsMissingPrivilegesNamed(t *testing.T) {
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	if _, err := tracer.Kernel(s).Program(bpf.ProgOnFault); err != nil {
-		t.Fatal(err)
-	}
+	_, err := tracer.Kernel(s).Program(bpf.ProgOnFault)
+	must(t, err)
 
 	mustBeRefused := true
 	if level, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err == nil {
@@ -395,21 +360,15 @@ func dropCapabilities(t *testing.T) (restore func()) {
 	t.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var had, none [2]unix.CapUserData
-	if err := unix.Capget(&header, &had[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Capget(&header, &had[0]))
 
 	for i := range had {
 		none[i].Permitted = had[i].Permitted
 	}
-	if err := unix.Capset(&header, &none[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Capset(&header, &none[0]))
 
 	return func() {
-		if err := unix.Capset(&header, &had[0]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.Capset(&header, &had[0]))
 	}
 }
 
@@ -417,9 +376,7 @@ func testFaultsCPU(t *testing.T) {
 	const pages = 10
 	target, _, s := traceFaults(t, everyFault)
 	var all unix.CPUSet
-	if err := unix.SchedGetaffinity(target.PID(), &all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SchedGetaffinity(target.PID(), &all))
 
 	for cpu := range len(all) * 64 {
 		if !all.IsSet(cpu) {
@@ -427,13 +384,10 @@ func testFaultsCPU(t *testing.T) {
 		}
 		var one unix.CPUSet
 		one.Set(cpu)
-		if err := unix.SchedSetaffinity(target.PID(), &one); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.SchedSetaffinity(target.PID(), &one))
 
 		before := sampledFaults(t, s)
-		target.Say(fmt.Sprint("many ", pages))
-		target.Await("done")
+		target.Do(fmt.Sprint("many ", pages))
 		if n := sampledFaults(t, s) - before; n < pages {
 			t.Errorf("%d faults on CPU %d, want %d or more", n, cpu, pages)
 		}

@@ -55,9 +55,7 @@ func mustTouch(t *testing.T, got map[string]int64, function string, want int64) 
 
 func testFirstTouchReleased(t *testing.T) {
 	target, program, s := startFirstTouch(t, 64<<10)
-	order(target, "early")
-	order(target, "release")
-	order(target, "late")
+	target.Do("early", "release", "late")
 
 	got := touchedBy(balanced(t, s), program)
 	mustTouch(t, got, "touch_early", 0)
@@ -68,8 +66,7 @@ func testFirstTouchReleased(t *testing.T) {
 // same.
 func testFirstTouchSampledScan(t *testing.T) {
 	target, _, s := startFirstTouch(t, 64<<10)
-	order(target, "small")
-	order(target, "early")
+	target.Do("small", "early")
 	before := len(faultsOf(t, s, target.PID()))
 	order(target, "release")
 
@@ -86,9 +83,7 @@ func testFirstTouchSampledScan(t *testing.T) {
 // their pages are huge.
 func testFirstTouchCollapsed(t *testing.T) {
 	target, program, s := startFirstTouch(t, everyFault)
-	order(target, "small")
-	order(target, "huge")
-	order(target, "collapse")
+	target.Do("small", "huge", "collapse")
 	if huge := rollup(t, target.PID())["AnonHugePages"]; huge < 2*firstTouchBytes {
 		t.Skipf("the kernel made %d bytes of huge pages of %d", huge, 2*firstTouchBytes)
 	}
@@ -106,8 +101,7 @@ func testFirstTouchManyPages(t *testing.T) {
 	target, _, s := traceFaults(t, everyFault)
 	var truth []faultTruth
 	for range pieces {
-		target.Say(fmt.Sprint("many ", pages))
-		truth = append(truth, reportedFaults(t, target.Await("done"))...)
+		truth = append(truth, reportedFaults(t, target.Do(fmt.Sprint("many ", pages)))...)
 		s.Sample()
 	}
 

@@ -37,8 +37,7 @@ func testGPUAttachDriverProbedWhen(t *testing.T) {
 	t.Parallel()
 	for _, sources := range [][]string{nil, {"cuda", "mapping"}, {"cuda"}} {
 		t.Run(fmt.Sprint(sources), func(t *testing.T) {
-			g := startCUDA(t)
-			s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: sources})
+			g, s := openOn(t, startCUDA(t), tracer.Options{Interval: 1, Sources: sources})
 			taken, sample := snapshot(t, s), s.Sample().Processes[0]
 			if sample.CudaDriver != growth.Unknown || sample.Pinned != growth.Unknown ||
 				sample.CudaAllocated != growth.Unknown ||
@@ -46,9 +45,9 @@ func testGPUAttachDriverProbedWhen(t *testing.T) {
 				t.Errorf("before it is loaded: %+v, %+v", sample, taken.GPUMemory)
 			}
 
-			g.do("load " + libcuda(t))
+			g.Do("load " + libcuda(t))
 			if sources != nil {
-				g.do("resolve") // as libcudart asks for the functions, by cuGetProcAddress
+				g.Do("resolve") // as libcudart asks for the functions, by cuGetProcAddress
 			}
 
 			awaitCUDA(t, s)
@@ -58,7 +57,7 @@ func testGPUAttachDriverProbedWhen(t *testing.T) {
 			}
 			expected := newExpectation()
 			for _, a := range gpuAPIs {
-				g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
+				g.Do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
 				expected.add(a, 3, 5)
 			}
 			mustHoldExpected(t, g, s, "load", expected)
@@ -72,10 +71,10 @@ func testGPUAttachMemoryAllocatedTracing(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	for _, a := range gpuAPIs {
-		g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size))
+		g.Do(fmt.Sprintf("hold %s 5 %d", a.name, a.size))
 	}
 
-	g.do("retain 3", "free segment 1")
+	g.Do("retain 3", "free segment 1")
 	before := g.totals("totals")
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 
@@ -86,12 +85,12 @@ func testGPUAttachMemoryAllocatedTracing(t *testing.T) {
 			held = 4
 		}
 
-		g.do(fmt.Sprintf("free %s %d", a.name, held-2), fmt.Sprintf("keep %s 2", a.name),
+		g.Do(fmt.Sprintf("free %s %d", a.name, held-2), fmt.Sprintf("keep %s 2", a.name),
 			fmt.Sprintf("hold %s 7 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
 		expected.add(a, 7, 7)
 	}
 
-	g.do("release 3")
+	g.Do("release 3")
 	held, allocated := bySite(snapshot(t, s))
 	mustAmount(t, "held", held, expected.held)
 	mustAmount(t, "allocated", allocated, expected.allocated)
@@ -104,17 +103,16 @@ func testGPUAttachMemoryAllocatedTracing(t *testing.T) {
 
 func testGPUAttachChildMemoryParent(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
 	expected := newExpectation()
-	g.do("hold malloc 9 1000", "hold allochost 9 4096")
+	g.Do("hold malloc 9 1000", "hold allochost 9 4096")
 	expected.add(gpuAPINamed("malloc"), 9, 9)
 	expected.add(gpuAPINamed("allochost"), 9, 9)
-	g.do("fork", "child free malloc 5", "child hold async 3 10", "child hold malloc 20 512",
+	g.Do("fork", "child free malloc 5", "child hold async 3 10", "child hold malloc 20 512",
 		"child free allochost 9", "child wrong 2")
 	mustHoldExpected(t, g, s, "what the child did", expected)
-	g.do("free malloc 4", "hold managed 2 70000")
+	g.Do("free malloc 4", "hold managed 2 70000")
 	expected.add(gpuAPINamed("malloc"), -4, 0)
 	expected.add(gpuAPINamed("managed"), 2, 2)
 	mustHoldExpected(t, g, s, "what the parent did", expected)
@@ -125,21 +123,16 @@ func testGPUAttachChildMemoryParent(t *testing.T) {
 func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	t.Parallel()
 	whole, err := os.ReadFile(libcuda(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	wrong := slicesOf(whole)
-	g := startCUDA(t)
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t), exact)
 
 	for what, content := range wrong {
 		path := filepath.Join(t.TempDir(), "libcuda.so.1")
-		if err := os.WriteFile(path, content, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, content, 0o700))
 
-		g.do("map " + path)
+		g.Do("map " + path)
 		eventually(t, what+" is named",
 			func() bool { return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason, path) })
 		if said := sourceOf(t, s, "cuda"); said.Attached {
@@ -148,18 +141,16 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	}
 
 	empty := tracertest.BuildLibrary(t, "c10.cc", "libcuda.so.1")
-	g.do("map " + empty)
+	g.Do("map " + empty)
 	eventually(t, "one without functions is named", func() bool {
 		return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason,
 			"find CUDA's driver in "+empty+": it exports no cuMemAlloc_v2 and cuMemFree_v2")
 	})
 
-	g.do("load " + libcuda(t))
+	g.Do("load " + libcuda(t))
 	awaitCUDA(t, s)
-	g.do("hold malloc 5 1000")
-	if got := heldBySite(snapshot(t, s))["cuda-segment hold_malloc"]; got != [2]int64{5, 5000} {
-		t.Errorf("the good one's caller holds %d", got)
-	}
+	g.Do("hold malloc 5 1000")
+	mustHoldIn(t, heldBySite(snapshot(t, s)), "cuda-segment hold_malloc", 5, 5000)
 	if said := sourceOf(t, s, "cuda"); !said.Attached ||
 		strings.Count(said.Reason, ";") != len(wrong) {
 		t.Errorf("%+v", said)
@@ -190,12 +181,11 @@ func slicesOf(whole []byte) map[string][]byte {
 
 func testGPUAttachExitedProgramKeeps(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
 	expected := newExpectation()
 	for _, a := range gpuAPIs {
-		g.do(fmt.Sprintf("hold %s 3 %d", a.name, a.size))
+		g.Do(fmt.Sprintf("hold %s 3 %d", a.name, a.size))
 		expected.add(a, 3, 3)
 	}
 
@@ -206,10 +196,9 @@ func testGPUAttachExitedProgramKeeps(t *testing.T) {
 
 func testGPUAttachExecutionLeavesNothing(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
-	g.do("hold malloc 30 1000", "hold create 3 2097152", "hold lent 2 2097152", "hold register 2 9000")
+	g.Do("hold malloc 30 1000", "hold create 3 2097152", "hold lent 2 2097152", "hold register 2 9000")
 	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 37 || had[bpf.MapGpuMappings] != 2 ||
 		had[bpf.MapGpuUsers] != 1 {
 		t.Errorf("the kernel has %v: the test is wrong", had)
@@ -226,9 +215,9 @@ func testGPUAttachExecutionLeavesNothing(t *testing.T) {
 		t.Errorf("%+v, %+v", taken.GPUMemory, taken.GPUHoldings)
 	}
 
-	g.do("load " + libcuda(t))
+	g.Do("load " + libcuda(t))
 	awaitCUDA(t, s)
-	g.do("hold malloc 7 1000")
+	g.Do("hold malloc 7 1000")
 	mustAmount(t, "of the new program", heldBySite(snapshot(t, s)),
 		amounts{"cuda-segment hold_malloc": {7, 7000}})
 }
@@ -237,21 +226,19 @@ func testGPUAttachDetachLeavesNothing(t *testing.T) {
 	t.Parallel()
 	c10 := realLibC10(t)
 	g, other := startBlocks(t, c10), startBlocks(t, c10)
-	s := traceBlocks(t, other, tracer.Options{Interval: 1})
+	s := traceBlocks(t, other, exact)
 
-	g.do("driver " + libcuda(t))
+	g.Do("driver " + libcuda(t))
 	mustAttach(t, s, g.PID())
-	g.do("hold weights 30 1000 1")
-	other.do("hold weights 7 1000 1", "hold weights 1 1000 2")
+	g.Do("hold weights 30 1000 1")
+	other.Do("hold weights 7 1000 1", "hold weights 1 1000 2")
 	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 31 || had[bpf.MapGpuTotals] != 1 {
 		t.Errorf("the kernel has %v: the test is wrong", had)
 	}
 
 	mustDetach(t, s, g.PID())
-	g.do("hold weights 3 1000 1")
-	if left := entries(t, s, g.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	g.Do("hold weights 3 1000 1")
+	mustHaveNoEntries(t, s, g.PID())
 
 	mustAmount(t, "of the other", heldByBlocks(snapshot(t, s)),
 		amounts{"1 hold_weights": {7, 7168}, "2 hold_weights": {1, 1024}})
@@ -262,12 +249,8 @@ func testGPUAttachDetachLeavesNothing(t *testing.T) {
 func nvmlAnswers(t *testing.T, file string, lines ...string) {
 	t.Helper()
 	part := file + ".part"
-	if err := os.WriteFile(part, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(part, file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(part, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+	must(t, os.Rename(part, file))
 }
 
 // sampleUntil samples until the moment is as wanted. NVML is opened in the background.
@@ -337,9 +320,7 @@ func testNVMLProcessWithoutGPU(t *testing.T) {
 
 	moment, taken := s.Sample(), snapshot(t, s)
 	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	if moment.GPUs != nil || moment.Processes[0].CudaDriver != growth.Unknown ||
 		taken.GPUMemory != nil || strings.Contains(string(maps), library) {

@@ -11,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -45,7 +46,7 @@ func startBlocks(t testing.TB, c10 string) gpuProgram {
 // traceBlocks traces it once it has a driver.
 func traceBlocks(t testing.TB, g gpuProgram, options tracer.Options) *tracer.Session {
 	t.Helper()
-	g.do("driver " + libcuda(t))
+	g.Do("driver " + libcuda(t))
 	options.PID = g.PID()
 	s := open(t, options)
 	awaitBlocks(t, s)
@@ -60,11 +61,9 @@ type gpuTotal struct {
 
 func (g gpuProgram) allocators() (all []gpuTotal) {
 	g.t.Helper()
-	for _, line := range g.do("totals") {
+	for _, line := range g.Do("totals") {
 		var a gpuTotal
-		if n, err := fmt.Sscan(line, &a.GPU, &a.blocks, &a.bytes, &a.Allocated, &a.Reserved); n != 5 {
-			g.t.Fatalf("%q: %v", line, err)
-		}
+		scan(g.t, line, "%s %d %d %d %d", &a.GPU, &a.blocks, &a.bytes, &a.Allocated, &a.Reserved)
 		all = append(all, a)
 	}
 	return all
@@ -132,10 +131,10 @@ func mustFollowBlocks(t *testing.T, g gpuProgram, s *tracer.Session) {
 	want := make(amounts)
 	for i, o := range blockOrders {
 		if i == len(blockOrders)-1 {
-			g.do("empty 0")
+			g.Do("empty 0")
 		}
 
-		g.do(o.order)
+		g.Do(o.order)
 		want = want.plus(o.changes)
 		mustAmount(t, o.order, heldByBlocks(snapshot(t, s)), want)
 		mustReportTotals(t, g, s, o.order)
@@ -165,14 +164,12 @@ func sumOfKind(snapshot *growth.Snapshot, kind growth.Kind) (sum [2]int64) {
 
 func testBlocksBlockAllocationSite(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			g := startBlocks(t, realLibC10(t))
-			options := tracer.Options{Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"}}
-			mustFollowBlocks(t, g, traceBlocks(t, g, options))
-		})
-	}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		t.Parallel()
+		g := startBlocks(t, realLibC10(t))
+		options := tracer.Options{Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"}}
+		mustFollowBlocks(t, g, traceBlocks(t, g, options))
+	})
 }
 
 // The stand-ins have the hook of each known version. The hook of PyTorch 2.6 represents the hooks
@@ -182,7 +179,7 @@ func testBlocksHookEachVersion(t *testing.T) {
 	for _, flag := range []string{"-DREPORT", "-DREPORT_SIGNED"} {
 		t.Run(flag, func(t *testing.T) {
 			g := startBlocks(t, tracertest.BuildLibrary(t, "c10.cc", "libc10.so", flag))
-			s := traceBlocks(t, g, tracer.Options{Interval: 1})
+			s := traceBlocks(t, g, exact)
 			if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != "" ||
 				!strings.Contains(strings.Join(said.Details, "\n"), "c10::reportMemoryUsageToProfiler in /") {
 				t.Errorf("%+v", said)
@@ -209,14 +206,12 @@ func testBlocksHookDebian13(t *testing.T) {
 
 	ours := fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that Debian sees our files
 	blocks, err := filepath.Abs(tracertest.Source("blocks.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	target := startCommand(t, exec.Command(tracertest.Source("peers/inside.sh"), folder,
 		python, ours+blocks, strings.TrimPrefix(found[0], folder)))
 	g := gpuProgram{target, t}
-	g.do("driver " + ours + libcuda(t))
+	g.Do("driver " + ours + libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 
 	awaitBlocks(t, s)
@@ -226,10 +221,9 @@ func testBlocksHookDebian13(t *testing.T) {
 // Without a GPU, PyTorch reports memory of the CPU to the same function.
 func testBlocksHookProbedOnly(t *testing.T) {
 	t.Parallel()
-	g := startBlocks(t, realLibC10(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startBlocks(t, realLibC10(t)), exact)
 
-	g.do("cpu 100 64", "hold weights 10 1000 0")
+	g.Do("cpu 100 64", "hold weights 10 1000 0")
 	for range 3 {
 		s.Sample()
 		if driver, blocks := tracer.Targets(s)[0].GPU.Active(); driver || blocks ||
@@ -239,20 +233,20 @@ func testBlocksHookProbedOnly(t *testing.T) {
 		}
 	}
 
-	g.do("driver " + libcuda(t))
+	g.Do("driver " + libcuda(t))
 	awaitBlocks(t, s)
 	if d := snapshot(t, s).GPUMemory; len(d) != 1 || !d[0].DriverProbed || !d[0].BlocksProbed ||
 		d[0].Allocated != growth.Unknown || d[0].Reserved != growth.Unknown {
 		t.Errorf("before the first event: %+v", d)
 	}
 
-	g.do("cpu 10 64")
+	g.Do("cpu 10 64")
 	if sample := s.Sample().Processes[0]; sample.CudaAllocated != growth.Unknown ||
 		sample.CudaReserved != growth.Unknown {
 		t.Errorf("what the processor has is taken for the GPU's: %+v", sample)
 	}
 
-	g.do("hold weights 4 1000 0")
+	g.Do("hold weights 4 1000 0")
 	mustAmount(t, "from then on", heldByBlocks(snapshot(t, s)), amounts{"0 hold_weights": {4, 4096}})
 	mustReportTotals(t, g, s, "from then on")
 	mustLoseNothing(t, s)
@@ -262,19 +256,19 @@ func testBlocksHookProbedOnly(t *testing.T) {
 func testBlocksTotalsExactFirst(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
-	g.do("hold weights 100 5000 0", "hold activations 30 3000000 1")
-	s := traceBlocks(t, g, tracer.Options{Interval: 1})
+	g.Do("hold weights 100 5000 0", "hold activations 30 3000000 1")
+	s := traceBlocks(t, g, exact)
 
-	g.do("free weights 1 0")
+	g.Do("free weights 1 0")
 	taken := snapshot(t, s)
 	if d := taken.GPUMemory[0]; len(d.Totals) != 1 || d.Allocated != 99*5120 {
 		t.Errorf("after the first event: %+v", d)
 	}
 
-	g.do("free activations 10 1")
+	g.Do("free activations 10 1")
 	mustReportTotals(t, g, s, "frees of older blocks")
 	mustAmount(t, "held", heldByBlocks(snapshot(t, s)), amounts{})
-	g.do("hold activations 5 3000000 1", "free activations 20 1", "free weights 99 0")
+	g.Do("hold activations 5 3000000 1", "free activations 20 1", "free weights 99 0")
 	mustReportTotals(t, g, s, "frees of older blocks")
 	mustAmount(t, "held", heldByBlocks(snapshot(t, s)),
 		amounts{"1 hold_activations": {5, 5 * 3_000_320}})
@@ -295,7 +289,7 @@ func testBlocksLibrariesEitherOrder(t *testing.T) {
 		g := startPythonProgram(t, "blocks.py")
 		s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: way.sources})
 
-		g.do(way.first)
+		g.Do(way.first)
 		eventually(t, "the first is found", func() bool {
 			s.Sample()
 			return len(tracer.Targets(s)[0].GPU.Status().Details) > 0
@@ -304,9 +298,9 @@ func testBlocksLibrariesEitherOrder(t *testing.T) {
 		if !tracer.Targets(s)[0].GPU.Pending() {
 			t.Errorf("%s: the other is not waited for", way.first)
 		}
-		g.do(way.second)
+		g.Do(way.second)
 		awaitBlocks(t, s)
-		g.do("hold weights 4 1000 2", "hold activations 2 1000 2", "free weights 1 2")
+		g.Do("hold weights 4 1000 2", "hold activations 2 1000 2", "free weights 1 2")
 		mustAmount(t, way.first, heldByBlocks(snapshot(t, s)),
 			amounts{"2 hold_weights": {3, 3072}, "2 hold_activations": {2, 2048}})
 		mustReportTotals(t, g, s, way.first)
@@ -320,11 +314,11 @@ func testBlocksHookWithoutTotals(t *testing.T) {
 	t.Parallel()
 	c10 := tracertest.BuildLibrary(t, "c10.cc", "libc10.so", "-DREPORT_WITHOUT_TOTALS")
 	g := startBlocks(t, c10)
-	g.do("driver " + libcuda(t))
+	g.Do("driver " + libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 
 	awaitCUDA(t, s)
-	g.do("hold weights 3 1000 0")
+	g.Do("hold weights 3 1000 0")
 	said := sourceOf(t, s, "cuda")
 	if want := "find c10::reportMemoryUsageToProfiler in " + c10 +
 		": its c10::reportMemoryUsageToProfiler reports no totals"; !said.Attached ||

@@ -34,16 +34,6 @@ func startPythonProgram(t testing.TB, name string, arguments ...string) gpuProgr
 	return gpuProgram{start(t, python, append([]string{tracertest.Source(name)}, arguments...)...), t}
 }
 
-// do gives orders. It returns the program's output on the last one.
-func (g gpuProgram) do(orders ...string) (printed []string) {
-	g.t.Helper()
-	for _, order := range orders {
-		g.Say(order)
-		printed = g.Await("done")
-	}
-	return printed
-}
-
 // amounts are objects and bytes by name. Empty ones are left out.
 type amounts map[string][2]int64
 
@@ -67,13 +57,10 @@ func (a amounts) plus(b amounts) amounts {
 func (g gpuProgram) totals(order string) amounts {
 	g.t.Helper()
 	reported := make(amounts)
-	for _, line := range g.do(order) {
+	for _, line := range g.Do(order) {
 		var kind string
 		var objects, bytes int64
-		if n, err := fmt.Sscan(line, &kind, &objects, &bytes); n != 3 {
-			g.t.Fatalf("%q: %v", line, err)
-		}
-
+		scan(g.t, line, "%s %d %d", &kind, &objects, &bytes)
 		reported.add(kind, objects, bytes)
 	}
 	return reported

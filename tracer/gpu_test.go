@@ -8,6 +8,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -122,17 +123,13 @@ func mustHoldExpected(t *testing.T, g gpuProgram, s *tracer.Session, after strin
 // counts nothing and changes nothing.
 func testKernelGPUDriverCallCounts(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			t.Parallel()
-			g := startCUDA(t, libcuda(t))
-			s := open(t, tracer.Options{
-				PID: g.PID(), Interval: 1, Mode: mode,
-				Sources: []string{"cuda", "mapping"},
-			})
-			mustCountDriverCalls(t, g, s)
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		t.Parallel()
+		g, s := openOn(t, startCUDA(t, libcuda(t)), tracer.Options{
+			Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"},
 		})
-	}
+		mustCountDriverCalls(t, g, s)
+	})
 }
 
 // mustCountDriverCalls has testdata/cuda.c call all functions, and compares after each.
@@ -166,7 +163,7 @@ func mustCountDriverCalls(t *testing.T, g gpuProgram, s *tracer.Session) {
 				continue
 			}
 
-			g.do(strings.NewReplacer("%s", a.name, "%d", fmt.Sprint(a.size)).Replace(turn.order))
+			g.Do(strings.NewReplacer("%s", a.name, "%d", fmt.Sprint(a.size)).Replace(turn.order))
 			expected.add(a, turn.objects, turn.allocated)
 		}
 		mustHoldExpected(t, g, s, turn.order, expected)
@@ -177,8 +174,7 @@ func mustCountDriverCalls(t *testing.T, g gpuProgram, s *tracer.Session) {
 // The library hands out freed addresses again at once, for other calls.
 func testGPUReusedAddressBelongs(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
 	expected := newExpectation()
 	for _, pair := range [][2]string{
@@ -190,8 +186,8 @@ func testGPUReusedAddressBelongs(t *testing.T) {
 	} {
 		from, to := gpuAPINamed(pair[0]), gpuAPINamed(pair[1])
 		from.size, from.counts, to.counts = 4*mib, 4*mib, 4*mib
-		g.do(fmt.Sprintf("hold %s 9 %d", from.name, from.size))
-		if said := g.do(fmt.Sprintf("reuse %s %s 9", from.name, to.name)); from.name != "create" &&
+		g.Do(fmt.Sprintf("hold %s 9 %d", from.name, from.size))
+		if said := g.Do(fmt.Sprintf("reuse %s %s 9", from.name, to.name)); from.name != "create" &&
 			said[0] != "reused 9" {
 			t.Fatalf("%q: the test is wrong", said)
 		}
@@ -205,10 +201,9 @@ func testGPUReusedAddressBelongs(t *testing.T) {
 
 func testGPUCreatedMemoryGPU(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
-	g.do("hold create 1 2097152", "device 3", "hold segment 2 4194304", "hold create_host 1 2097152",
+	g.Do("hold create 1 2097152", "device 3", "hold segment 2 4194304", "hold create_host 1 2097152",
 		"device 7", "hold lent 1 2097152", "free create 1")
 	mustAmount(t, "by GPU", heldBySite(snapshot(t, s)), amounts{
 		"cuda-segment 3 hold_segment": {2, 8 * mib},
@@ -220,15 +215,14 @@ func testGPUCreatedMemoryGPU(t *testing.T) {
 // One call may undo many mappings, each of which is all that keeps its memory.
 func testGPUOneUnmapMany(t *testing.T) {
 	t.Parallel()
-	g := startCUDA(t, libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startCUDA(t, libcuda(t)), exact)
 
-	g.do("hold lent 3 2097152", "span 9 4194304")
+	g.Do("hold lent 3 2097152", "span 9 4194304")
 	for _, turn := range []struct {
 		order string
 		left  int64
 	}{{"unspan 0 4194304", 8}, {"unspan 20971520 16777216", 4}, {"unspan 4194304 16777216", 0}} {
-		g.do(turn.order)
+		g.Do(turn.order)
 		want := amounts{"cuda-segment 0 hold_lent": {3, 6 * mib}}
 		if turn.left > 0 {
 			want.add("cuda-segment 0 span_here", turn.left, turn.left*4*mib)
@@ -270,13 +264,12 @@ func mustLeadThrough(t *testing.T, h growth.Holding, caller string) {
 
 func testGPUPythonFramesBelow(t *testing.T) {
 	t.Parallel()
-	g := startPythonProgram(t, "cuda.py", libcuda(t))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g, s := openOn(t, startPythonProgram(t, "cuda.py", libcuda(t)), exact)
 
 	want, got := make(amounts), make(amounts)
 	for _, name := range pythonAPIs {
 		a := gpuAPINamed(name)
-		g.do(fmt.Sprintf("hold %s 7 %d", name, a.size),
+		g.Do(fmt.Sprintf("hold %s 7 %d", name, a.size),
 			fmt.Sprintf("threads 4 %s 25 %d", name, a.size), "free "+name+" 3")
 		want.add(a.site(), 104, 104*a.counts)
 	}
@@ -296,11 +289,7 @@ func testGPUPythonFramesBelow(t *testing.T) {
 // lossOf returns the count of the losses of a kind.
 func lossOf(t testing.TB, s *tracer.Session, kind growth.LossKind) (n uint64) {
 	t.Helper()
-	_, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	_, losses := counters(t, s)
 	for _, l := range losses {
 		if l.Kind == kind {
 			n += l.Count
@@ -322,25 +311,25 @@ func testGPUHostileArgumentsDo(t *testing.T) {
 		t.Errorf("%+v", said)
 	}
 
-	g.do("unreadable 5")
+	g.Do("unreadable 5")
 	mustAmount(t, "held", heldBySite(snapshot(t, s)), amounts{})
 	if n := lossOf(t, s, growth.LossOutPointer); n != 5 {
 		t.Errorf("%d results could not be read, want 5", n)
 	}
 
-	g.do("properties 3")
+	g.Do("properties 3")
 	if got := sumOfKind(snapshot(t, s), growth.KindCudaSegment); got != [2]int64{3, 3 * 2 * mib} {
 		t.Errorf("%d are held, want 3 on a GPU that is not known", got)
 	}
 
-	g.do("twice 4")
+	g.Do("twice 4")
 	got, n := sumOfKind(snapshot(t, s), growth.KindCudaSegment), lossOf(t, s, growth.LossMissedFree)
 	if got != [2]int64{4, 3*2*mib + 100} || n != 3 {
 		t.Errorf("%d are held, and %d handed out twice, want 4 and 3", got, n)
 	}
 
 	for _, orders := range []string{"huge 1", "map 50", "huge 20"} {
-		g.do(orders)
+		g.Do(orders)
 		for _, h := range onDevices(balanced(t, s)) {
 			if h.InuseBytes < 0 || h.AllocBytes < 0 || h.InuseObjects < 0 || h.Variance < 0 {
 				t.Errorf("%s: %s holds %d bytes, has allocated %g", orders, siteIn(h.Stack, "h"), h.InuseBytes,

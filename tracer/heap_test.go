@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -40,14 +39,12 @@ func TestHeap(t *testing.T) {
 
 func testKernelHeapAllocatorFunctionCounts(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			// 1000 by the program; the C library frees its caches of a thread that ends.
-			if n := mustCountSemantics(t, "", mode).FreesUntracked; n < 1000 || n > 1010 {
-				t.Errorf("%d frees of older memory, want 1000", n)
-			}
-		})
-	}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		// 1000 by the program; the C library frees its caches of a thread that ends.
+		if n := mustCountSemantics(t, "", mode).FreesUntracked; n < 1000 || n > 1010 {
+			t.Errorf("%d frees of older memory, want 1000", n)
+		}
+	})
 }
 
 // The C library's own functions call the preloaded ones. Their allocations count under their own
@@ -59,17 +56,14 @@ func testHeapCLibraryFunctions(t *testing.T) {
 // mustCountSemantics compares with the memory of testdata/semantics.c, which calls every function.
 func mustCountSemantics(t *testing.T, preload string, mode probe.Mode) tracer.Events {
 	t.Helper()
-	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
-	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
-	target := startCommand(t, command)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+	command := preloading(preload, exec.Command(tracertest.Build(t, "semantics.c", "-pthread")))
+	target, s := openOn(t, startCommand(t, command), tracer.Options{Interval: 1, Mode: mode})
 	return mustHoldSemantics(t, target, s)
 }
 
 func mustHoldSemantics(t *testing.T, target *tracertest.Target, s *tracer.Session) tracer.Events {
 	t.Helper()
-	target.Say("go")
-	truth := target.Await("done")
+	truth := target.Do("go")
 	got := held(snapshot(t, s))
 	if len(truth) < 15 {
 		t.Fatalf("the target reports %q: the test is wrong", truth)
@@ -108,78 +102,91 @@ func testKernelHeapLeakExactHundredfold(t *testing.T) {
 // sqrt(n (1-p)/p).
 func testHeapSampledLeakWithin(t *testing.T) {
 	t.Parallel()
-	const objects, size, interval = 4096, 64 << 10, 512 << 10 // 256 MiB
-	p := 1 - math.Exp(-float64(size)/interval)
-	deviation := size * math.Sqrt(objects*(1-p)/p)
-	var inside99, rounds int
-	var mean float64
+	var off []float64
 	for range 4 {
-		target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(objects),
-			fmt.Sprint(size), "0")
-		s := open(t, tracer.Options{PID: target.PID(), Interval: interval})
-
-		var before int64
-		for range 5 {
-			order(target, "go")
-			now := held(snapshot(t, s))["leak_here"][1]
-			error := (float64(now-before) - objects*size) / deviation
-			before = now
-			rounds++
-			mean += error
-			if math.Abs(error) < 2.576 {
-				inside99++
-			}
-			if math.Abs(error) > 4.5 {
-				t.Errorf("round %d: off by %.1f standard deviations", rounds, error)
-			}
-		}
-
-		mustLoseNothing(t, s)
+		target, s := openOn(t, start(t, tracertest.Build(t, "leak.c", "-pthread"), "1",
+			fmt.Sprint(sampledObjects), fmt.Sprint(sampledSize), "0"),
+			tracer.Options{Interval: sampledInterval})
+		off = append(off, leakErrors(t, target, s, "go", 5)...)
 		target.Hangup()
 	}
+	mustBeUnbiased(t, off)
+}
 
-	t.Logf("%d of %d rounds inside the 99 %% bound; mean error %.2f standard deviations of one round",
-		inside99, rounds, mean/float64(rounds))
-	if inside99 < rounds-3 { // by chance once in 30,000 runs of this test
-		t.Errorf("%d of %d rounds inside the 99 %% bound", inside99, rounds)
+// These many objects leak in a round, of which samples are taken: 256 MiB.
+const sampledObjects, sampledSize, sampledInterval = 4096, 64 << 10, 512 << 10
+
+// leakErrors lets a program leak so often. It returns how far the estimate of each round is off, in
+// standard deviations.
+func leakErrors(
+	t *testing.T, target *tracertest.Target, s *tracer.Session, order string, rounds int,
+) (off []float64) {
+	t.Helper()
+	p := 1 - math.Exp(-float64(sampledSize)/sampledInterval)
+	deviation := sampledSize * math.Sqrt(sampledObjects*(1-p)/p)
+	var before int64
+	for range rounds {
+		target.Do(order)
+		now := held(snapshot(t, s))["leak_here"][1]
+		off = append(off, (float64(now-before)-sampledObjects*sampledSize)/deviation)
+		before = now
 	}
-	if math.Abs(mean/math.Sqrt(float64(rounds))) > 4.5 {
-		t.Errorf("biased: mean error %.2f standard deviations over %d rounds", mean/float64(rounds),
-			rounds)
+	mustLoseNothing(t, s)
+	return off
+}
+
+// mustBeUnbiased checks estimates that are off by so many standard deviations.
+func mustBeUnbiased(t *testing.T, off []float64) {
+	t.Helper()
+	var inside99 int
+	var sum float64
+	for round, deviations := range off {
+		sum += deviations
+		if math.Abs(deviations) < 2.576 {
+			inside99++
+		}
+		if math.Abs(deviations) > 4.5 {
+			t.Errorf("round %d: off by %.1f standard deviations", round, deviations)
+		}
+	}
+
+	rounds := float64(len(off))
+	t.Logf("%d of %v rounds inside the 99 %% bound; mean error %.2f standard deviations of one round",
+		inside99, rounds, sum/rounds)
+	if inside99 < len(off)-3 { // by chance once in 30,000 runs of this test
+		t.Errorf("%d of %v rounds inside the 99 %% bound", inside99, rounds)
+	}
+	if math.Abs(sum/math.Sqrt(rounds)) > 4.5 {
+		t.Errorf("biased: mean error %.2f standard deviations", sum/rounds)
 	}
 }
 
 // A return that is never seen must not make the calls below its frame parts of that call.
 func testHeapLeftCall(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			target := start(t, tracertest.Build(t, "jumps.c", "-rdynamic"))
-			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		target := start(t, tracertest.Build(t, "jumps.c", "-rdynamic"))
+		s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
 
-			target.Say("go")
-			truth := target.Await("done")
-			var objects, bytes int64
-			if _, err := fmt.Sscanf(truth[0], "nested %d %d", &objects, &bytes); err != nil {
-				t.Fatalf("the target reports %q: %v", truth, err)
-			}
+		truth := target.Do("go")
+		var objects, bytes int64
+		scan(t, truth[0], "nested %d %d", &objects, &bytes)
 
-			const fewCalls = 8
-			size := bytes / objects
-			holds := held(snapshot(t, s))["nested"]
-			if holds[0] < objects-fewCalls || holds[0] > objects || holds[1] != holds[0]*size {
-				t.Errorf("nested holds %d, want %d (objects, bytes), or %d objects fewer", holds,
-					[2]int64{objects, bytes}, fewCalls)
-			}
+		const fewCalls = 8
+		size := bytes / objects
+		holds := held(snapshot(t, s))["nested"]
+		if holds[0] < objects-fewCalls || holds[0] > objects || holds[1] != holds[0]*size {
+			t.Errorf("nested holds %d, want %d (objects, bytes), or %d objects fewer", holds,
+				[2]int64{objects, bytes}, fewCalls)
+		}
 
-			_, losses := counters(t, s)
-			isReturn := func(l growth.Loss) bool { return l.Kind == growth.LossMissedReturn }
-			i := slices.IndexFunc(losses, isReturn)
-			if i < 0 || losses[i].Count != 1 || losses[i].PID != target.PID() {
-				t.Errorf("lost %+v, want one return of PID %d", losses, target.PID())
-			}
-		})
-	}
+		_, losses := counters(t, s)
+		isReturn := func(l growth.Loss) bool { return l.Kind == growth.LossMissedReturn }
+		i := slices.IndexFunc(losses, isReturn)
+		if i < 0 || losses[i].Count != 1 || losses[i].PID != target.PID() {
+			t.Errorf("lost %+v, want one return of PID %d", losses, target.PID())
+		}
+	})
 }
 
 // bare builds a program without a C library.
@@ -189,6 +196,9 @@ var bare = []string{
 }
 
 const leaks, leakSize, leakChurn = 5000, 100, 10
+
+// leakArguments are the arguments of testdata/leak.c for one thread.
+var leakArguments = []string{"1", fmt.Sprint(leaks), fmt.Sprint(leakSize), fmt.Sprint(leakChurn)}
 
 func mustCountLeak(t *testing.T, target *tracertest.Target,
 	options tracer.Options,
@@ -205,9 +215,7 @@ func mustLeak(t *testing.T, target *tracertest.Target, options tracer.Options,
 	s := open(t, options)
 	order(target, "go")
 	got := held(snapshot(t, s))
-	if want := [2]int64{objects, objects * size}; got["leak_here"] != want {
-		t.Errorf("leak_here holds %d, want %d (objects, bytes); all: %v", got["leak_here"], want, got)
-	}
+	mustHoldIn(t, got, "leak_here", objects, objects*size)
 	if churn, ok := got["churn_here"]; ok {
 		t.Errorf("churn_here holds %d, want nothing", churn)
 	}
@@ -217,22 +225,18 @@ func mustLeak(t *testing.T, target *tracertest.Target, options tracer.Options,
 func testKernelHeapPreloadedAllocatorReplaces(t *testing.T) {
 	t.Parallel()
 	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
-				fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
-			command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
-			target := startCommand(t, command)
-			s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
-			const calls = leaks * (1 + leakChurn)
-			// The C library allocates a little for the thread.
-			if n := mustLoseNothing(t, s).Allocations; n < calls || n > calls+10 {
-				t.Errorf("%d allocations seen, want %d: each once", n, calls)
-			}
-			mustProbeIn(t, s, preload, "malloc", "calloc", "realloc", "free")
-			mustProbeIn(t, s, "libc.so.6", "posix_memalign", "reallocarray", "aligned_alloc")
-		})
-	}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		program := tracertest.Build(t, "leak.c", "-pthread")
+		target := startCommand(t, preloading(preload, exec.Command(program, leakArguments...)))
+		s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+		const calls = leaks * (1 + leakChurn)
+		// The C library allocates a little for the thread.
+		if n := mustLoseNothing(t, s).Allocations; n < calls || n > calls+10 {
+			t.Errorf("%d allocations seen, want %d: each once", n, calls)
+		}
+		mustProbeIn(t, s, preload, "malloc", "calloc", "realloc", "free")
+		mustProbeIn(t, s, "libc.so.6", "posix_memalign", "reallocarray", "aligned_alloc")
+	})
 }
 
 // mustProbeIn wants the functions to be probed in that file and in no other.
@@ -256,8 +260,7 @@ func testKernelHeapStaticProgram(t *testing.T) {
 	for _, flag := range []string{"-static", "-static-pie"} {
 		t.Run(flag, func(t *testing.T) {
 			program := tracertest.Build(t, "leak.c", "-pthread", flag)
-			target := start(t, program, "1", fmt.Sprint(leaks), fmt.Sprint(leakSize),
-				fmt.Sprint(leakChurn))
+			target := start(t, program, leakArguments...)
 			s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1})
 			mustProbeIn(t, s, program, "malloc", "free")
 			mustLoseNothing(t, s)
@@ -269,8 +272,7 @@ func testKernelHeapStaticProgram(t *testing.T) {
 // its content.
 func testHeapStrippedStaticProgram(t *testing.T) {
 	program := tracertest.Build(t, "leak.c", "-pthread", "-static", "-Wl,--strip-all")
-	target := start(t, program, "1", "20", fmt.Sprint(1<<20), "0")
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, start(t, program, "1", "20", fmt.Sprint(1<<20), "0"), exact)
 
 	if heap := sourceOf(t, s, "heap"); heap.Attached ||
 		!strings.Contains(heap.Reason, "no malloc symbol") {
@@ -310,8 +312,7 @@ func testHeap32BitProgram(t *testing.T) {
 		t.Errorf("%+v", mapping)
 	}
 
-	target.Say("go")
-	truth := reported(t, target.Await("done"))
+	truth := reported(t, target.Do("go"))
 	taken := snapshot(t, s)
 	const unseen = "[mapped without a system call being seen]"
 	got, held := measured(taken, unseen), truth.holds[mapper{"map_here", growth.KindMmap}]
@@ -379,8 +380,7 @@ func testHeapFunctionPreloadedAllocator(t *testing.T) {
 		for _, source := range []string{"allocators.c", "operators.cc"} {
 			t.Run(a.name+" "+source, func(t *testing.T) {
 				command := exec.Command(buildAllocators(t, source))
-				command.Env = append(os.Environ(), "LD_PRELOAD="+a.library)
-				mustCountAllocators(t, command, tracer.Options{})
+				mustCountAllocators(t, preloading(a.library, command), tracer.Options{})
 			})
 		}
 	}
@@ -393,8 +393,7 @@ func testHeapOperatorNewThrows(t *testing.T) {
 	for _, library := range []string{"", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"} {
 		for _, mode := range modes {
 			t.Run(library+" "+mode.String(), func(t *testing.T) {
-				command := exec.Command(program, "throw")
-				command.Env = append(os.Environ(), "LD_PRELOAD="+library)
+				command := preloading(library, exec.Command(program, "throw"))
 				mustCountAllocators(t, command, tracer.Options{Mode: mode})
 			})
 		}
@@ -417,8 +416,7 @@ func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options
 	options.PID, options.Interval = target.PID(), 1
 	s := open(t, options)
 
-	target.Say("go")
-	truth := target.Await("done")
+	truth := target.Do("go")
 	if len(truth) < 10 {
 		t.Fatalf("the target reports %q: the test is wrong", truth)
 	}
@@ -452,8 +450,8 @@ func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
 
 // heldByCases returns the memory of the functions case_..., whatever lies between them and the
 // probe, and how many objects all stacks have allocated.
-func heldByCases(taken *growth.Snapshot) (held map[string][2]int64, allocated float64) {
-	held = make(map[string][2]int64)
+func heldByCases(taken *growth.Snapshot) (held amounts, allocated float64) {
+	held = make(amounts)
 	for _, h := range taken.Holdings {
 		if h.Kind != growth.KindHeap {
 			continue
@@ -462,8 +460,7 @@ func heldByCases(taken *growth.Snapshot) (held map[string][2]int64, allocated fl
 		allocated += h.AllocObjects
 		for _, f := range h.Stack.Frames {
 			if strings.HasPrefix(f.Function, "case_") && h.InuseObjects > 0 {
-				sum := held[f.Function]
-				held[f.Function] = [2]int64{sum[0] + int64(h.InuseObjects), sum[1] + h.InuseBytes}
+				held.add(f.Function, int64(h.InuseObjects), h.InuseBytes)
 				break
 			}
 		}

@@ -39,39 +39,59 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// must ends the test if something that it needs has failed.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+}
+
+// scan reads a line of a program by its format.
+func scan(t testing.TB, said, format string, values ...any) {
+	t.Helper()
+	if _, err := fmt.Sscanf(said, format, values...); err != nil {
+		t.Fatalf("%q is not of the form %q: %v", said, format, err)
+	}
+}
+
 // open starts a trace that ends with the test. Stacks are whole from the start.
 func open(t testing.TB, options tracer.Options) *tracer.Session {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	s, err := tracer.Open(t.Context(), options)
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
 
 	awaitTables(s)
 	return s
 }
 
+// exact are the options of a trace that takes every object.
+var exact = tracer.Options{Interval: 1}
+
+// openOn opens a trace of a program.
+func openOn[Program interface{ PID() int }](
+	t testing.TB, program Program, options tracer.Options,
+) (Program, *tracer.Session) {
+	t.Helper()
+	options.PID = program.PID()
+	return program, open(t, options)
+}
+
 func snapshot(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	t.Helper()
 	snapshot, err := s.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return snapshot
 }
 
 // held returns the memory of the allocator's callers, by function: objects and bytes.
-func held(snapshot *growth.Snapshot) map[string][2]int64 { return heldAt(snapshot, 1) }
+func held(snapshot *growth.Snapshot) amounts { return heldAt(snapshot, 1) }
 
 // heldAt is held for stacks in which the caller is such a frame.
-func heldAt(snapshot *growth.Snapshot, frame int) map[string][2]int64 {
-	sums := make(map[string][2]int64)
+func heldAt(snapshot *growth.Snapshot, frame int) amounts {
+	sums := make(amounts)
 	for _, h := range snapshot.Holdings {
 		if h.Kind != growth.KindHeap || h.InuseObjects == 0 {
 			continue
@@ -81,25 +101,20 @@ func heldAt(snapshot *growth.Snapshot, frame int) map[string][2]int64 {
 		if len(h.Stack.Frames) > frame {
 			name = h.Stack.Frames[frame].Function
 		}
-		sum := sums[name]
-		sums[name] = [2]int64{sum[0] + int64(h.InuseObjects), sum[1] + h.InuseBytes}
+		sums.add(name, int64(h.InuseObjects), h.InuseBytes)
 	}
 	return sums
 }
 
 // mustHold compares with the lines NAME OBJECTS BYTES that the target reports. Its other functions
 // hold nothing.
-func mustHold(t testing.TB, got map[string][2]int64, truth []string) {
+func mustHold(t testing.TB, got amounts, truth []string) {
 	t.Helper()
 	for _, line := range truth {
 		var name string
-		var want [2]int64
-		if _, err := fmt.Sscan(line, &name, &want[0], &want[1]); err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		if got[name] != want {
-			t.Errorf("%s holds %d, want %d (objects, bytes)", name, got[name], want)
-		}
+		var objects, bytes int64
+		scan(t, line, "%s %d %d", &name, &objects, &bytes)
+		mustHoldIn(t, got, name, objects, bytes)
 
 		delete(got, name)
 	}
@@ -110,21 +125,32 @@ func mustHold(t testing.TB, got map[string][2]int64, truth []string) {
 	}
 }
 
+// mustHoldIn checks the memory of one function.
+func mustHoldIn(t testing.TB, got amounts, name string, objects, bytes int64) {
+	t.Helper()
+	if want := [2]int64{objects, bytes}; got[name] != want {
+		t.Errorf("%s holds %d, want %d (objects, bytes)", name, got[name], want)
+	}
+}
+
 func counters(t testing.TB, s *tracer.Session) (tracer.Events, []growth.Loss) {
 	t.Helper()
 	events, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return events, losses
 }
 
 // mustLoseNothing accepts mapping calls that took the last stack of their site.
 func mustLoseNothing(t testing.TB, s *tracer.Session) tracer.Events {
 	t.Helper()
+	return mustLoseOnly(t, s, growth.LossSiteStacks)
+}
+
+func mustLoseOnly(t testing.TB, s *tracer.Session, kinds ...growth.LossKind) tracer.Events {
+	t.Helper()
 	events, losses := counters(t, s)
 	for _, l := range losses {
-		if l.Kind != growth.LossSiteStacks {
+		if !slices.Contains(kinds, l.Kind) {
 			t.Errorf("lost: %+v", l)
 		}
 	}
@@ -132,6 +158,14 @@ func mustLoseNothing(t testing.TB, s *tracer.Session) tracer.Events {
 }
 
 var modes = []probe.Mode{probe.Session, probe.Multi, probe.Single}
+
+// eachMode runs a test in every mode that this kernel has.
+func eachMode(t *testing.T, test func(t *testing.T, mode probe.Mode)) {
+	t.Helper()
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) { test(t, mode) })
+	}
+}
 
 // A job is a shell that has started ranks, each the program of steps.c.
 type job struct {
@@ -176,14 +210,10 @@ func startJob(t testing.TB, ranks int) *job {
 
 func fifo(t testing.TB, path string) *os.File {
 	t.Helper()
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(path, 0o600))
 
 	f, err := os.OpenFile(path, os.O_RDWR, 0) // which does not wait for a writer
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -197,9 +227,8 @@ func (r *rank) await(word string) {
 
 func (r *rank) order(format string, arguments ...any) {
 	r.t.Helper()
-	if _, err := fmt.Fprintf(r.input, format+"\n", arguments...); err != nil {
-		r.t.Fatal(err)
-	}
+	_, err := fmt.Fprintf(r.input, format+"\n", arguments...)
+	must(r.t, err)
 	r.await("done")
 }
 
@@ -222,6 +251,12 @@ func startCommand(t testing.TB, command *exec.Cmd) *tracertest.Target {
 	target := tracertest.StartCommand(t, command)
 	target.Await("ready")
 	return target
+}
+
+// preloading makes a command load libraries before all others.
+func preloading(libraries string, command *exec.Cmd) *exec.Cmd {
+	command.Env = append(os.Environ(), "LD_PRELOAD="+libraries)
+	return command
 }
 
 func sourceOf(t testing.TB, s *tracer.Session, name string) source.Status {
@@ -248,9 +283,8 @@ func startSteps(t testing.TB, flags ...string) *tracertest.Target {
 	return start(t, tracertest.Build(t, "steps.c", flags...))
 }
 
-func order(target *tracertest.Target, format string, arguments ...any) {
-	target.Say(fmt.Sprintf(format, arguments...))
-	target.Await("done")
+func order(target *tracertest.Target, format string, arguments ...any) []string {
+	return target.Do(fmt.Sprintf(format, arguments...))
 }
 
 func end(t testing.TB, s *tracer.Session, target *tracertest.Target) {
@@ -272,9 +306,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 func descriptors(t testing.TB) int {
 	t.Helper()
 	names, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return len(names)
 }
 
@@ -297,13 +329,11 @@ func caller(stack *growth.Stack, program string) string {
 	return "?"
 }
 
-// lineWith is the number of the line of testdata/tensors.py that ends in a comment.
-func lineWith(t *testing.T, comment string) int {
+// lineWith is the number of the line of a file of testdata that ends in a comment.
+func lineWith(t *testing.T, file, comment string) int {
 	t.Helper()
-	raw, err := os.ReadFile(tracertest.Source("tensors.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw, err := os.ReadFile(tracertest.Source(file))
+	must(t, err)
 
 	before, _, ok := strings.Cut(string(raw), "# "+comment+"\n")
 	if !ok {
@@ -312,16 +342,29 @@ func lineWith(t *testing.T, comment string) int {
 	return strings.Count(before, "\n") + 1
 }
 
-func copied(t *testing.T, library, name string) string {
+func copied(t *testing.T, library, name string) (path string) {
 	t.Helper()
-	content, err := os.ReadFile(library)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path = filepath.Join(t.TempDir(), name)
+	copyFile(t, library, path)
+	return path
+}
 
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, content, 0o700); err != nil {
-		t.Fatal(err)
+// copyFile also makes the folders above the copy.
+func copyFile(t testing.TB, from, to string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Dir(to), 0o755))
+	must(t, os.WriteFile(to, content, 0o755))
+}
+
+// buildCommand builds allocscope.
+func buildCommand(t testing.TB) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "allocscope")
+	build := exec.Command("go", "build", "-o", path, "../cmd/allocscope")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return path
 }
@@ -335,9 +378,7 @@ type trainer struct{ *tracertest.Target }
 func startTrainer(t testing.TB, arguments ...string) trainer {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	if err := hasTorch(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, hasTorch())
 	arguments = append([]string{tracertest.Source("train.py")}, arguments...)
 	target := start(t, python, arguments...)
 	return trainer{target}
@@ -366,11 +407,18 @@ func awaitTables(s *tracer.Session) { tracer.Tables(s).Wait(context.Background()
 func openProcess(t testing.TB, pid int) *process.Process {
 	t.Helper()
 	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { p.Close() })
 	return p
+}
+
+func mapsOf(t testing.TB, pid int) []process.Mapping {
+	t.Helper()
+	p := openProcess(t, pid)
+	defer p.Close()
+	maps, err := p.Maps()
+	must(t, err)
+	return maps
 }
 
 func attach(s *tracer.Session, pid int) error {
@@ -384,39 +432,29 @@ func attach(s *tracer.Session, pid int) error {
 
 func mustAttach(t testing.TB, s *tracer.Session, pid int) {
 	t.Helper()
-	if err := attach(s, pid); err != nil {
-		t.Fatal(err)
-	}
+	must(t, attach(s, pid))
 }
 
 func mustDetach(t testing.TB, s *tracer.Session, pid int) {
 	t.Helper()
-	if err := tracer.Detach(s, pid); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Detach(s, pid))
 }
 
 func openBurst(t testing.TB, s *tracer.Session) {
 	t.Helper()
-	if err := tracer.Probing(s).OpenHeap(true, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).OpenHeap(true, 1))
 }
 
 func closeHeap(t testing.TB, s *tracer.Session) {
 	t.Helper()
-	if err := tracer.Probing(s).CloseHeap(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).CloseHeap())
 }
 
 // counted has the counts of the BPF programs since tracing started.
 func counted(t testing.TB, s *tracer.Session, what bpf.Counter) uint64 {
 	t.Helper()
 	values, err := kernel.ReadCounters(tracer.Kernel(s).Counters)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return values[what]
 }
 

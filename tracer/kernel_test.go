@@ -137,11 +137,9 @@ func testKernelStacksStacksCComplete(t *testing.T) {
 // sorted().
 func testKernelStacksStacksPythonName(t *testing.T) {
 	const mappings = 20
-	target := start(t, python, tracertest.Source("deep.py"))
-	s := open(t, tracer.Options{PID: target.PID()})
+	target, s := openOn(t, start(t, python, tracertest.Source("deep.py")), tracer.Options{})
 
-	target.Say(strconv.Itoa(mappings))
-	target.Await("done")
+	target.Do(strconv.Itoa(mappings))
 	calls := 0
 	for _, h := range snapshot(t, s).Holdings {
 		if frames := ofPython(h.Stack); len(frames) > 0 && frames[0].Function == "work" {
@@ -189,9 +187,7 @@ func ofPython(s *growth.Stack) []growth.Frame {
 func mustBeDeep(t *testing.T, frames []growth.Frame) {
 	t.Helper()
 	source, err := os.ReadFile(tracertest.Source("deep.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	lines := strings.Split(string(source), "\n")
 	want := []string{"mmap.mmap(", "work(times)"}

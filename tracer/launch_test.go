@@ -56,16 +56,15 @@ func TestLaunch(t *testing.T) {
 func writeShim(t testing.TB) *os.File {
 	t.Helper()
 	library, err := shim.Write(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { library.Close() })
 	return library
 }
 
-// launch starts a command below a copy of the shim, which comes first in its LD_PRELOAD.
+// launch starts a command below a copy of the shim, which comes first in its LD_PRELOAD, and
+// waits until it prints a word, if there is one.
 func launch(
-	t testing.TB, command *exec.Cmd, options tracer.Options,
+	t testing.TB, command *exec.Cmd, options tracer.Options, until ...string,
 ) (*tracer.Session, *tracertest.Target) {
 	t.Helper()
 	library := writeShim(t)
@@ -84,16 +83,15 @@ func launch(
 		target = tracertest.StartCommand(t, command)
 		return target.PID(), nil
 	}
-	return open(t, options), target
+	s := open(t, options)
+	for _, word := range until {
+		target.Await(word)
+	}
+	return s, target
 }
 
 // heldBelowShim is held for stacks without the shim's own frames.
-func heldBelowShim(snapshot *growth.Snapshot) map[string][2]int64 { return heldAt(snapshot, 0) }
-
-func preloading(path string, command *exec.Cmd) *exec.Cmd {
-	command.Env = append(os.Environ(), "LD_PRELOAD="+path)
-	return command
-}
+func heldBelowShim(snapshot *growth.Snapshot) amounts { return heldAt(snapshot, 0) }
 
 var preloadedAllocators = []string{
 	"", "libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libmimalloc.so.2",
@@ -108,10 +106,8 @@ func testLaunchFunctions(t *testing.T) {
 				options := tracer.Options{
 					Interval: 1, Sources: []string{"heap", "mapping"}, Mode: mode,
 				}
-				s, target := launch(t, preloading(allocator, command), options)
-				target.Await("ready")
-				target.Say("go")
-				truth := target.Await("done")
+				s, target := launch(t, preloading(allocator, command), options, "ready")
+				truth := target.Do("go")
 				mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 				mustLoseStacksAlone(t, s)
 			})
@@ -125,13 +121,9 @@ func testLaunchLeak(t *testing.T) {
 		t.Run(allocator, func(t *testing.T) {
 			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), fmt.Sprint(threads),
 				fmt.Sprint(objects/threads), fmt.Sprint(size), "100")
-			s, target := launch(t, preloading(allocator, command), tracer.Options{Interval: 1})
-			target.Await("ready")
+			s, target := launch(t, preloading(allocator, command), exact, "ready")
 			order(target, "go")
-			want := [2]int64{objects, objects * size}
-			if got := heldBelowShim(snapshot(t, s))["leak_here"]; got != want {
-				t.Errorf("leak_here holds %d, want %d (objects, bytes)", got, want)
-			}
+			mustHoldIn(t, heldBelowShim(snapshot(t, s)), "leak_here", objects, objects*size)
 			events := mustLoseStacksAlone(t, s)
 			if events.Samples < objects*101 || events.Samples != events.Allocations {
 				t.Errorf("%d samples of %d allocations, of at least %d", events.Samples,
@@ -159,8 +151,7 @@ func testLaunchPrograms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eventually(t, "the programs wait until they are traced", func() bool {
-				s, target := launch(t, exec.Command(c.command[0], c.command[1:]...),
-					tracer.Options{Interval: 1})
+				s, target := launch(t, exec.Command(c.command[0], c.command[1:]...), exact)
 				var truth []string
 				if c.forks > 0 {
 					truth = target.Await("forked")
@@ -189,8 +180,7 @@ func testLaunchTogether(t *testing.T) {
 
 	command := strings.Repeat(tracertest.Build(t, "launched.c")+" leak & ", ranks) + "wait; echo all"
 	eventually(t, "the programs wait until they are traced", func() bool {
-		s, target := launch(t, exec.Command("/bin/sh", "-c", command), tracer.Options{Interval: 1})
-		target.Await("all")
+		s, _ := launch(t, exec.Command("/bin/sh", "-c", command), exact, "all")
 		s.Follow()
 		return areFromStart(s, 1+ranks, 0)
 	})
@@ -200,15 +190,8 @@ func testLaunchTogether(t *testing.T) {
 // libraries take longer than it is held.
 func mustLoseStacksAlone(t testing.TB, s *tracer.Session) tracer.Events {
 	t.Helper()
-	events, losses := counters(t, s)
-	for _, l := range losses {
-		switch l.Kind {
-		case growth.LossSiteStacks, growth.LossTruncatedStacks, growth.LossUnknownStacks:
-		default:
-			t.Errorf("lost: %+v", l)
-		}
-	}
-	return events
+	return mustLoseOnly(t, s, growth.LossSiteStacks, growth.LossTruncatedStacks,
+		growth.LossUnknownStacks)
 }
 
 // areFromStart reports whether so many programs and forks of them are targets, and all programs were
@@ -229,9 +212,7 @@ func testLaunchStart(t *testing.T) {
 	var s *tracer.Session
 	eventually(t, "the program waits until it is traced", func() bool {
 		command := exec.Command(python, "-c", "print('ready', flush=True); input()")
-		var target *tracertest.Target
-		s, target = launch(t, command, tracer.Options{Interval: 1})
-		target.Await("ready")
+		s, _ = launch(t, command, exact, "ready")
 		return areFromStart(s, 1, 0)
 	})
 	var bytes int64
@@ -252,8 +233,7 @@ func testLaunchStart(t *testing.T) {
 func testLaunchThousand(t *testing.T) {
 	command := exec.Command("/bin/sh", "-c",
 		"i=0; while [ $i -lt 1000 ]; do /bin/true; i=$((i+1)); done; echo done; read line")
-	s, target := launch(t, command, tracer.Options{Interval: 1})
-	target.Await("done")
+	s, _ := launch(t, command, exact, "done")
 	s.Follow()
 
 	const most = 1 + 16 // the shell, and those that have ended last
@@ -272,7 +252,7 @@ func testLaunchEnded(t *testing.T) {
 	eventually(t, "the programs wait until they are traced", func() bool {
 		s, target := launch(t, exec.Command("/bin/sh", "-c", program+
 			" leak </dev/null; /bin/true; /bin/true; /bin/true; echo waiting; read line"),
-			tracer.Options{Interval: 1})
+			exact)
 		truth := target.Await("waiting")
 		s.Follow()
 		if !areFromStart(s, 5, 0) {
@@ -293,12 +273,11 @@ func testLaunchPython(t *testing.T) {
 	}
 	keep := func(target *tracertest.Target) []string {
 		target.Await("ready")
-		target.Say("go")
-		return target.Await("done")
+		return target.Do("go")
 	}
 	truth := keep(tracertest.StartCommand(t, interpret("-X", "tracemalloc=1")))
 
-	s, target := launch(t, interpret(), tracer.Options{Interval: 1})
+	s, target := launch(t, interpret(), exact)
 	keep(target)
 	got := make(map[int][2]int64)
 	for _, h := range snapshot(t, s).Holdings {
@@ -316,9 +295,7 @@ func testLaunchPython(t *testing.T) {
 	for _, row := range truth {
 		var line int
 		var want [2]int64
-		if _, err := fmt.Sscan(row, &line, &want[0], &want[1]); err != nil {
-			t.Fatalf("%q: %v", row, err)
-		}
+		scan(t, row, "%d %d %d", &line, &want[0], &want[1])
 		if got[line] != want {
 			t.Errorf("line %d holds %d, want %d (objects, bytes)", line, got[line], want)
 		}
@@ -329,7 +306,7 @@ func testLaunchKeepers(t *testing.T) {
 	for _, allocator := range preloadedAllocators[:2] {
 		t.Run(allocator, func(t *testing.T) {
 			command := exec.Command("/usr/bin/python3", tracertest.Source("kept_records.py"))
-			s, target := launch(t, preloading(allocator, command), tracer.Options{Interval: 1})
+			s, target := launch(t, preloading(allocator, command), exact)
 			order(target, "keep 300")
 
 			// The payloads are the objects of 5000 bytes.
@@ -368,7 +345,7 @@ func testLaunchMusl(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s(apt-get install musl-tools)", build, err, out)
 	}
-	s, target := launch(t, exec.Command(program, "leak"), tracer.Options{Interval: 1})
+	s, target := launch(t, exec.Command(program, "leak"), exact)
 	truth := target.Await("done")
 	mustHold(t, heldBelowShim(snapshot(t, s)), truth)
 }
@@ -381,9 +358,8 @@ func testLaunchUnseen(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, target := launch(t, exec.Command(tracertest.Build(t, "launched.c", flags...), "leak"),
-				tracer.Options{Interval: 1})
-			target.Await("done")
+			s, _ := launch(t, exec.Command(tracertest.Build(t, "launched.c", flags...), "leak"),
+				exact, "done")
 			heap := sourceOf(t, s, "heap")
 			if heap.Attached || !strings.Contains(heap.Reason, "does not see its allocations") {
 				t.Errorf("source heap: %+v", heap)
@@ -398,8 +374,7 @@ func testLaunchUnseen(t *testing.T) {
 // A program that does not report its start is found in the tree.
 func testLaunchLate(t *testing.T) {
 	program := tracertest.Build(t, "launched.c", "-static")
-	s, target := launch(t, exec.Command("/bin/sh", "-c", program+" leak; :"), tracer.Options{Interval: 1})
-	target.Await("done")
+	s, _ := launch(t, exec.Command("/bin/sh", "-c", program+" leak; :"), exact, "done")
 	eventually(t, "the static program is traced", func() bool {
 		s.Follow()
 		return len(tracer.Targets(s)) == 2
@@ -410,7 +385,7 @@ func testLaunchLate(t *testing.T) {
 func testLaunchUnusable(t *testing.T) {
 	library := tracertest.Build(t, "producer.c", "-shared", "-fPIC", "-DUNSUPPORTED", "-lm")
 	command := preloading(library, exec.Command(tracertest.Build(t, "launched.c"), "leak"))
-	s, target := launch(t, command, tracer.Options{Interval: 1})
+	s, target := launch(t, command, exact)
 	truth := target.Await("done")
 	if heap := sourceOf(t, s, "heap"); !heap.Attached {
 		t.Errorf("source heap: %+v", heap)
@@ -431,11 +406,9 @@ func testLaunchOperators(t *testing.T) {
 		"plugin": {exec.Command(python, "-c", script), "use"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, target := launch(t, c.command, tracer.Options{Interval: 1})
-			target.Await("ready")
+			s, target := launch(t, c.command, exact, "ready")
 			eventually(t, "the unwind table of the plugin is ready", func() bool {
-				target.Say("go")
-				target.Await("done")
+				target.Do("go")
 				taken := snapshot(t, s)
 				for _, h := range taken.Holdings {
 					if h.Kind == growth.KindHeap && isShims(h.Stack.Frames[0]) {
@@ -454,15 +427,11 @@ func isShims(f growth.Frame) bool { return f.Module != nil && shim.HasName(f.Mod
 func testLaunchBeside(t *testing.T) {
 	const objects, size = 1000, 4096
 	s, target := launch(t, exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1",
-		fmt.Sprint(objects), fmt.Sprint(size), "1"), tracer.Options{Interval: 1})
-	target.Await("ready")
+		fmt.Sprint(objects), fmt.Sprint(size), "1"), exact, "ready")
 	beside := open(t, tracer.Options{PID: target.PID(), Interval: 64 << 10})
 	order(target, "go")
-	want := [2]int64{objects, objects * size}
-	for name, session := range map[string]*tracer.Session{"launch": s, "beside": beside} {
-		if got := heldBelowShim(snapshot(t, session))["leak_here"]; got != want {
-			t.Errorf("%s: leak_here holds %d, want %d (objects, bytes)", name, got, want)
-		}
+	for _, session := range []*tracer.Session{s, beside} {
+		mustHoldIn(t, heldBelowShim(snapshot(t, session)), "leak_here", objects, objects*size)
 	}
 }
 
@@ -471,16 +440,11 @@ func testLaunchBeside(t *testing.T) {
 func testLaunchInterval(t *testing.T) {
 	const budget = 0.01
 	s, target := launch(t, exec.Command(tracertest.Build(t, "paced_leak.c"), "work", "65536", "20e6"),
-		tracer.Options{Overhead: budget})
-	target.Await("ready")
-	target.Say("10")
+		tracer.Options{Overhead: budget}, "ready")
 	var rounds, leaked int64
 	var seconds, cpu float64
-	report := target.Await("done")
-	if _, err := fmt.Sscanf(report[0], "rounds %d seconds %g cpu %g leaked %d", &rounds, &seconds, &cpu,
-		&leaked); err != nil {
-		t.Fatalf("%q: %v", report, err)
-	}
+	scan(t, target.Do("10")[0], "rounds %d seconds %g cpu %g leaked %d",
+		&rounds, &seconds, &cpu, &leaked)
 
 	var bytes, variance float64
 	for _, h := range snapshot(t, s).Holdings {
@@ -504,12 +468,9 @@ func testLaunchInterval(t *testing.T) {
 // The number of markers shows the interval, also to a program that is running.
 func testLaunchMarkers(t *testing.T) {
 	s, target := launch(t, exec.Command(tracertest.Build(t, "launched.c"), "leak"),
-		tracer.Options{Interval: 512 << 10})
-	target.Await("done")
+		tracer.Options{Interval: 512 << 10}, "done")
 	for _, interval := range []uint64{512 << 10, 32 << 20, 4 << 10, 1, 1 << 30, 0} {
-		if err := tracer.Probing(s).SetIntervals(interval, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tracer.Probing(s).SetIntervals(interval, 0))
 		got := semaphore(t, target.PID(), "allocscope_interval_semaphore")
 		if want := shim.MarkersOf(interval); int(got) != want {
 			t.Errorf("an interval of %d bytes is %d markers, want %d", interval, got, want)
@@ -524,12 +485,10 @@ func testLaunchNamespace(t *testing.T) {
 		return
 	}
 	s, target := launch(t, exec.Command("unshare", "--pid", "--fork", "--kill-child", "sh", "-c",
-		"echo ready; read line; /bin/true; echo done; read line"), tracer.Options{Interval: 1})
-	target.Await("ready")
+		"echo ready; read line; /bin/true; echo done; read line"), exact, "ready")
 	hold := func() uint16 { return semaphore(t, target.PID(), holdSemaphore) }
 	before := hold()
-	target.Say("go")
-	target.Await("done")
+	target.Do("go")
 	eventually(t, "the tracer lets it go on", func() bool { return hold() != before })
 
 	ofTargets := counted(t, s, bpf.CountAllocations) + counted(t, s, bpf.CountFrees)
@@ -578,26 +537,21 @@ func testLaunchCredit(t *testing.T) {
 func testLaunchUnheld(t *testing.T) {
 	s, target := launch(t, exec.Command("/bin/sh", "-c",
 		"sleep 1000 & echo $!; echo ready; read line; /bin/true; echo done; read line"),
-		tracer.Options{Interval: 1})
+		exact)
 	other, err := strconv.Atoi(target.Await("ready")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = syscall.Kill(other, syscall.SIGKILL) })
 
 	eventually(t, "the other program is traced", func() bool { return s.IsTraced(other) })
 	at := symbolAt(t, other, holdSemaphore)
 	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", other), os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer memory.Close()
 	if _, err := memory.WriteAt([]byte{0, 0x80}, at); err != nil {
 		t.Fatal(err)
 	}
 
-	target.Say("go")
-	target.Await("done")
+	target.Do("go")
 	eventually(t, "no program is held", func() bool {
 		return semaphore(t, target.PID(), holdSemaphore) == 0
 	})
@@ -608,38 +562,21 @@ const holdSemaphore = "allocscope_hold_semaphore"
 // semaphore is the value of a semaphore of the shim in a process.
 func semaphore(t testing.TB, pid int, name string) uint16 {
 	t.Helper()
-	at := symbolAt(t, pid, name)
-
-	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer memory.Close()
 	var value [2]byte
-	if _, err := memory.ReadAt(value[:], at); err != nil {
-		t.Fatal(err)
-	}
+	must(t, openProcess(t, pid).ReadMemory(uint64(symbolAt(t, pid, name)), value[:]))
 	return binary.NativeEndian.Uint16(value[:])
 }
 
 // symbolAt is the address of a symbol of the shim in a process.
 func symbolAt(t testing.TB, pid int, name string) int64 {
 	t.Helper()
-	p := openProcess(t, pid)
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := mapsOf(t, pid)
 	i := slices.IndexFunc(maps, func(m process.Mapping) bool { return shim.HasName(m.Path) })
 	file, err := elf.Open(maps[i].Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	symbols, err := file.Symbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	k := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
 	return int64(maps[i].Start + symbols[k].Value)
 }

@@ -186,16 +186,13 @@ func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 func pagedFile(t testing.TB) string {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 
 	// one at a time: of pages that were written together the kernel maps all when one is touched
 	for range 16 {
-		if _, err := file.Write(make([]byte, process.PageSize)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := file.Write(make([]byte, process.PageSize))
+		must(t, err)
 	}
 	return file.Name()
 }
@@ -215,8 +212,7 @@ func testKernelMappingsDirectMappingsExact(t *testing.T) {
 				target, program := startMappings(t)
 				s := open(t, tracer.Options{PID: target.PID(), Interval: interval, Mode: mode})
 				mustBe(t, measured(snapshot(t, s), program), newSpace())
-				target.Say("go")
-				truth := reported(t, target.Await("done"))
+				truth := reported(t, target.Do("go"))
 				if len(truth.holds) < 15 || truth.released == 0 || truth.unmapped == 0 {
 					t.Fatalf("the target reports %+v: the test is wrong", truth)
 				}
@@ -239,8 +235,7 @@ func testMappingsAnotherTraceDoes(t *testing.T) {
 	open(t, tracer.Options{PID: other.PID(), Interval: 1})
 	target, program := startMappings(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
-	target.Say("go")
-	truth := reported(t, target.Await("done"))
+	truth := reported(t, target.Do("go"))
 	mustBe(t, measured(snapshot(t, s), program), truth)
 }
 
@@ -258,16 +253,11 @@ func testMappingsOfOtherAllocators(t *testing.T) {
 				program := tracertest.Build(t, "mappings.c", flags...)
 				command := exec.Command(program, pagedFile(t))
 				if how == "preloaded" {
-					command.Env = append(os.Environ(), "LD_PRELOAD="+a.library)
+					command = preloading(a.library, command)
 				}
-				target := startCommand(t, command)
-				s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-				if err := tracer.Probing(s).CloseHeap(); err != nil {
-					t.Fatal(err)
-				}
-
-				target.Say("go")
-				truth := reported(t, target.Await("done"))
+				target, s := openOn(t, startCommand(t, command), exact)
+				closeHeap(t, s)
+				truth := reported(t, target.Do("go"))
 				got := measured(snapshot(t, s), program)
 				mustEqual(t, "holdings (objects, bytes touched, bytes mapped)", got.holds, truth.holds)
 				if got.reserved != truth.reserved || got.allocator == 0 {
@@ -314,16 +304,7 @@ func mustMatchMaps(t *testing.T, totals growth.MappingTotals) {
 // probes.
 func mappedBytes(t *testing.T, pid int) (sum int64) {
 	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range maps {
+	for _, m := range mapsOf(t, pid) {
 		if m.Path != "[heap]" && m.Path != "[uprobes]" {
 			sum += int64(m.End - m.Start)
 		}
@@ -361,11 +342,8 @@ print("done", flush=True)
 input()
 `, times, sizes+1))
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	if err := tracer.Kernel(s).LimitWalks(share); err != nil {
-		t.Fatal(err)
-	}
-	target.Say("go")
-	target.Await("done")
+	must(t, tracer.Kernel(s).LimitWalks(share))
+	target.Do("go")
 
 	unwalked := counted(t, s, bpf.CountSiteStacks) + counted(t, s, bpf.DropMappingWalks)
 	walked := sizes*times - int(unwalked)
@@ -459,8 +437,7 @@ func testMappingStormManyCalls(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
 	var truth space
 	for range 40 {
-		target.Say("random 250")
-		truth = reported(t, target.Await("done"))
+		truth = reported(t, target.Do("random 250"))
 		s.Sample()
 	}
 
@@ -537,16 +514,14 @@ func testMappingStormPythonLines(t *testing.T) {
 // The program has no malloc.
 func testKernelMappingsGrowthTwoSnapshots(t *testing.T) {
 	program := tracertest.Build(t, "bare.c", bare...)
-	target := start(t, program)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, start(t, program), exact)
 	heap := sourceOf(t, s, "heap")
 	if heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
 		t.Errorf("heap: %+v", heap)
 	}
 
 	before := snapshot(t, s)
-	target.Say("go")
-	truth := reported(t, target.Await("done"))
+	truth := reported(t, target.Do("go"))
 	after := snapshot(t, s)
 	mustBe(t, measured(after, program), truth)
 	mustAddUp(t, after.Mappings, truth)

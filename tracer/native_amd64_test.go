@@ -328,15 +328,11 @@ func testNativeGeneratedCodeKeeps(t *testing.T) {
 // made.
 func trap(t *testing.T, program, mode string) (*growth.Snapshot, float64) {
 	t.Helper()
-	target := start(t, program, mode)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, NativeFrames: true})
+	target, s := openOn(t, start(t, program, mode), tracer.Options{Interval: 1, NativeFrames: true})
 
-	target.Say("go")
-	truth := target.Await("done")
+	truth := target.Do("go")
 	n, err := strconv.ParseFloat(strings.Join(truth, " "), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return snapshot(t, s), n
 }
 
@@ -366,9 +362,7 @@ func isInResolver(stack *growth.Stack) bool {
 func section(t *testing.T, program, name string) *elf.Section {
 	t.Helper()
 	file, err := elf.Open(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	return file.Section(name)
 }
@@ -377,9 +371,7 @@ func section(t *testing.T, program, name string) *elf.Section {
 func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 	t.Helper()
 	var id ebpf.MapID
-	if err := tracer.Kernel(s).Mappings.Lookup(uint32(pid), &id); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Kernel(s).Mappings.Lookup(uint32(pid), &id))
 
 	mappings, err := ebpf.NewMapFromID(id)
 	if err != nil {
@@ -387,9 +379,7 @@ func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 	}
 	defer mappings.Close()
 	var first bpf.Mapping
-	if err := mappings.Lookup(uint32(0), &first); err != nil {
-		t.Fatal(err)
-	}
+	must(t, mappings.Lookup(uint32(0), &first))
 	return first.Bias
 }
 
@@ -397,8 +387,7 @@ func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 // were once taken for each other.
 func testNativeCachedRulesReplaced(t *testing.T) {
 	const generations = 40
-	target := start(t, tracertest.Build(t, "generations.c"))
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, start(t, tracertest.Build(t, "generations.c")), exact)
 	awaitTables(s)
 	for range generations {
 		before := generation(t, s, target.PID())

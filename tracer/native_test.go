@@ -36,8 +36,7 @@ func startHost(t *testing.T) host {
 func (h host) load(library, name string) (path string) {
 	h.t.Helper()
 	path = copied(h.t, library, name)
-	h.Say("load " + path)
-	h.Await("done")
+	h.Do("load " + path)
 	return path
 }
 
@@ -51,8 +50,7 @@ func buildPlugin(t testing.TB, size int, flags ...string) string {
 }
 
 func (h host) call(times int) {
-	h.Say(fmt.Sprintf("call %d", times))
-	h.Await("done")
+	h.Do(fmt.Sprintf("call %d", times))
 }
 
 // throughPlugin counts the library's allocations by their size: allocations with complete stacks
@@ -105,9 +103,7 @@ func (h host) mustFollow(size int64) {
 func testStacksLibraryDeletedLoading(t *testing.T) {
 	h := startHost(t)
 	path := h.load(buildPlugin(t, 112), "gone.so")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	h.mustFollow(112)
 }
 

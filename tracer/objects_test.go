@@ -63,9 +63,7 @@ func testObjectsOfStack(t *testing.T) {
 		PID: target.PID(), Stacks: [][]uint64{{1}, {2, stack.ID}}, From: from, To: to,
 		MaxSamples: 1000, Limit: time.Minute,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The first suspect has no objects. Of the second, 300 were allocated between the two moments.
 	if len(found) != 1 || found[0].Stack != 2 || found[0].Samples == 0 || found[0].Samples > 300 {
 		t.Fatalf("%+v, want one search of up to 300 samples", found)
@@ -88,14 +86,12 @@ func testObjectsOfStack(t *testing.T) {
 func testObjectsOfTensors(t *testing.T) {
 	t.Parallel()
 	h := startTensors(t)
-	h.do("keep 3 70000") // before: no stack is known
+	h.Do("keep 3 70000") // before: no stack is known
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
-	h.do("keep 40 5000", "keep 7 70000", "view", "save 50")
+	h.Do("keep 40 5000", "keep 7 70000", "view", "save 50")
 
 	counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: h.PID()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := counted.Tensors.InCPPOnly; got != 50*4000 {
 		t.Errorf("C++ alone holds %d bytes, want %d", got, 50*4000)
 	}
@@ -104,7 +100,7 @@ func testObjectsOfTensors(t *testing.T) {
 		group := fmt.Sprint(g.DType, g.Shape, g.Storages, g.Tensors, g.Bytes)
 		for _, held := range snapshot(t, s).Holdings {
 			if held.Stack.ID == g.Stack && held.Stack.ID != 0 {
-				group += " " + strings.Join(pythonFunctions(held.Stack), " ")
+				group += " " + strings.Join(functions(&growth.Stack{Frames: ofPython(held.Stack)}), " ")
 			}
 		}
 		found[group] = true
@@ -119,7 +115,7 @@ func testObjectsOfTensors(t *testing.T) {
 		}
 	}
 
-	h.do("drop 200")
+	h.Do("drop 200")
 	counted, err = s.Census(t.Context(), tracer.CensusOptions{PID: h.PID()})
 	if err != nil || counted.Tensors.InCPPOnly != 0 {
 		t.Errorf("%v, %+v: want nothing that C++ alone holds", err, counted)
@@ -139,20 +135,9 @@ func testObjectsOfTensors(t *testing.T) {
 	})
 }
 
-// pythonFunctions are the functions of Python on a stack, from the innermost on.
-func pythonFunctions(s *growth.Stack) (names []string) {
-	for _, f := range s.Frames {
-		if f.Python {
-			names = append(names, f.Function)
-		}
-	}
-	return names
-}
-
 func testObjectsWithoutPython(t *testing.T) {
 	t.Parallel()
-	target := startSteps(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Sources: []string{"heap"}})
+	target, s := openOn(t, startSteps(t), tracer.Options{Interval: 1, Sources: []string{"heap"}})
 	counted, err := s.Census(t.Context(), tracer.CensusOptions{PID: target.PID()})
 	if !errors.Is(err, objects.ErrNoPython) {
 		t.Errorf("%v, %v: want %v", counted, err, objects.ErrNoPython)

@@ -35,7 +35,7 @@ func testOverheadQuietProgramProbed(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Overhead: 0.03})
 	awaitMode(t, s, growth.HeapFull)
 	eventually(t, "the probes are open", tracer.Probing(s).IsOpen)
-	runOrders(target, "keep 1000 100", "churn 500 100", "drop 300")
+	target.Do("keep 1000 100", "churn 500 100", "drop 300")
 	mustEstimate(t, snapshot(t, s), "kept_here", 700, 100, 1)
 	eventually(t, "the probes have a cost", func() bool { return s.Overhead().InProbes > 0 })
 }
@@ -44,8 +44,7 @@ func testOverheadQuietProgramProbed(t *testing.T) {
 // While they rest, every call is probed again.
 func testOverheadStormAllocationsLeft(t *testing.T) {
 	t.Parallel()
-	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64",
-		"2000000000")
+	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64", "2000000000")
 	s := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03, Sources: []string{"heap"}})
 
 	awaitMode(t, s, growth.HeapFull)
@@ -54,15 +53,8 @@ func testOverheadStormAllocationsLeft(t *testing.T) {
 		t.Errorf("%+v", after)
 	}
 
-	signal(t, target, syscall.SIGSTOP)
+	must(t, syscall.Kill(target.PID(), syscall.SIGSTOP))
 	awaitMode(t, s, growth.HeapFull)
-	signal(t, target, syscall.SIGCONT)
+	must(t, syscall.Kill(target.PID(), syscall.SIGCONT))
 	awaitMode(t, s, growth.HeapBursts)
-}
-
-func signal(t *testing.T, target *tracertest.Target, s syscall.Signal) {
-	t.Helper()
-	if err := syscall.Kill(target.PID(), s); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -2,7 +2,6 @@ package tracer_test
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -39,88 +37,52 @@ func buildProducer(t *testing.T, flags ...string) string {
 func testKernelProducerExact(t *testing.T) {
 	t.Parallel()
 	program := buildProducer(t)
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			target := start(t, program, "1")
-			s := open(t, tracer.Options{PID: target.PID(), Mode: mode})
-			if heap := sourceOf(t, s, "heap"); !heap.Attached ||
-				!slices.Equal(heap.Producers, []string{program}) {
-				t.Errorf("%+v, want the probes of %s", heap, program)
-			}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		target, s := openOn(t, start(t, program, "1"), tracer.Options{Mode: mode})
+		if heap := sourceOf(t, s, "heap"); !heap.Attached ||
+			!slices.Equal(heap.Producers, []string{program}) {
+			t.Errorf("%+v, want the probes of %s", heap, program)
+		}
 
-			target.Say("go")
-			truth := target.Await("done")
-			taken := snapshot(t, s)
-			mustHold(t, held(taken), truth)
+		truth := target.Do("go")
+		taken := snapshot(t, s)
+		mustHold(t, held(taken), truth)
 
-			allocated := make(map[string][2]float64)
-			for _, h := range taken.Holdings {
-				if len(h.Stack.Frames) > 1 {
-					sum := allocated[h.Stack.Frames[1].Function]
-					allocated[h.Stack.Frames[1].Function] = [2]float64{
-						sum[0] + h.AllocObjects, sum[1] + h.AllocBytes,
-					}
+		allocated := make(map[string][2]float64)
+		for _, h := range taken.Holdings {
+			if len(h.Stack.Frames) > 1 {
+				sum := allocated[h.Stack.Frames[1].Function]
+				allocated[h.Stack.Frames[1].Function] = [2]float64{
+					sum[0] + h.AllocObjects, sum[1] + h.AllocBytes,
 				}
 			}
-			if got := allocated["case_churn"]; got != [2]float64{10_000, 960_000} {
-				t.Errorf("case_churn has allocated %v (objects, bytes)", got)
-			}
-			if got := allocated["case_replaced"]; got != [2]float64{5, 15_000} {
-				t.Errorf("case_replaced has allocated %v (objects, bytes)", got)
-			}
+		}
+		if got := allocated["case_churn"]; got != [2]float64{10_000, 960_000} {
+			t.Errorf("case_churn has allocated %v (objects, bytes)", got)
+		}
+		if got := allocated["case_replaced"]; got != [2]float64{5, 15_000} {
+			t.Errorf("case_replaced has allocated %v (objects, bytes)", got)
+		}
 
-			events, losses := counters(t, s)
-			if events.FreesUntracked != 1 {
-				t.Errorf("%d frees of what was not reported, want 1", events.FreesUntracked)
-			}
-			want := []growth.Loss{
-				{Kind: growth.LossOutPointer, Count: 1, PID: target.PID()}, // of case_unreadable
-				{Kind: growth.LossMissedFree, Count: 1, PID: target.PID()}, // of case_twice
-			}
-			if !slices.Equal(losses, want) {
-				t.Errorf("lost %+v", losses)
-			}
-		})
-	}
+		events, losses := counters(t, s)
+		if events.FreesUntracked != 1 {
+			t.Errorf("%d frees of what was not reported, want 1", events.FreesUntracked)
+		}
+		want := []growth.Loss{
+			{Kind: growth.LossOutPointer, Count: 1, PID: target.PID()}, // of case_unreadable
+			{Kind: growth.LossMissedFree, Count: 1, PID: target.PID()}, // of case_twice
+		}
+		if !slices.Equal(losses, want) {
+			t.Errorf("lost %+v", losses)
+		}
+	})
 }
 
-// The bounds are as for a heap that the probes sample.
 func testProducerSampled(t *testing.T) {
 	t.Parallel()
-	const objects, size, interval = 4096, 64 << 10, 512 << 10 // 256 MiB
-	p := 1 - math.Exp(-float64(size)/interval)
-	deviation := size * math.Sqrt(objects*(1-p)/p)
-	program := buildProducer(t)
-
-	var sum, inside float64
-	const rounds = 20
-	target := start(t, program, fmt.Sprint(interval), fmt.Sprint(objects), fmt.Sprint(size))
-	s := open(t, tracer.Options{PID: target.PID()})
-	var before int64
-	for round := range rounds {
-		order(target, "leak")
-		taken := snapshot(t, s)
-		now := held(taken)["leak_here"][1]
-		off := (float64(now-before) - objects*size) / deviation
-		before = now
-		sum += off
-		if math.Abs(off) < 2.576 {
-			inside++
-		}
-		if math.Abs(off) > 4.5 {
-			t.Errorf("round %d: off by %.1f standard deviations", round, off)
-		}
-	}
-	mustLoseNothing(t, s)
-
-	t.Logf("%v of %d rounds inside the 99 %% bound; mean error %.2f deviations of one round", inside,
-		rounds, sum/rounds)
-	if inside < rounds-3 {
-		t.Errorf("%v of %d rounds inside the 99 %% bound", inside, rounds)
-	}
-	if math.Abs(sum/math.Sqrt(rounds)) > 4.5 {
-		t.Errorf("biased: mean error %.2f standard deviations", sum/rounds)
-	}
+	target, s := openOn(t, start(t, buildProducer(t), fmt.Sprint(sampledInterval),
+		fmt.Sprint(sampledObjects), fmt.Sprint(sampledSize)), tracer.Options{})
+	mustBeUnbiased(t, leakErrors(t, target, s, "leak", 20))
 }
 
 // A second session is another tool. The tool that limits its overhead opens and closes the probes
@@ -134,37 +96,28 @@ func testProducerShared(t *testing.T) {
 		open(t, tracer.Options{PID: target.PID(), Mode: probe.Single}),
 	}
 
-	target.Say("go")
-	truth := target.Await("done")
+	truth := target.Do("go")
 	for _, s := range sessions {
 		mustHold(t, held(snapshot(t, s)), truth)
 	}
-	if err := sessions[2].Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, sessions[2].Close())
 
-	target.Say("go") // forged objects are claimed again
-	target.Await("done")
+	target.Do("go") // forged objects are claimed again
 	for _, s := range sessions[:2] {
-		if got := held(snapshot(t, s))["leak_here"]; got != [2]int64{16_000, 16_000 * 96} {
-			t.Errorf("leak_here holds %d (objects, bytes)", got)
-		}
+		mustHoldIn(t, held(snapshot(t, s)), "leak_here", 16_000, 16_000*96)
 	}
 }
 
 func testProducerUnsupported(t *testing.T) {
 	t.Parallel()
-	target := start(t, buildProducer(t, "-DUNSUPPORTED"), "1", "1000", "64")
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, start(t, buildProducer(t, "-DUNSUPPORTED"), "1", "1000", "64"), exact)
 	heap := sourceOf(t, s, "heap")
 	if !heap.Attached || len(heap.Producers) > 0 || !strings.Contains(heap.Reason, "(%rip)") {
 		t.Errorf("%+v", heap)
 	}
 
 	order(target, "leak")
-	if got := held(snapshot(t, s))["produce"]; got != [2]int64{1000, 64_000} {
-		t.Errorf("produce holds %d (objects, bytes)", got)
-	}
+	mustHoldIn(t, held(snapshot(t, s)), "produce", 1000, 64_000)
 	mustLoseNothing(t, s)
 }
 
@@ -173,35 +126,18 @@ func testProducerOtherTool(t *testing.T) {
 	t.Parallel()
 	program := buildProducer(t, "-DOTHER") // a file of its own
 	target := start(t, program, "1", "1000", "64")
-	k, err := kernel.Load(kernel.Config{
-		MaxLive: 64, MaxStacks: 64, MaxFaults: 64, Mode: probe.Single,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer k.Close()
-	nothing, err := k.Program(bpf.ProgShimMarker)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nothing, err := loadKernel(t, probe.Single).Program(bpf.ProgShimMarker)
+	must(t, err)
 
 	s := open(t, tracer.Options{PID: target.PID()})
 	var offset uint64
 	line := sourceOf(t, s, "heap").Details[0]
-	if _, err := fmt.Sscanf(line[strings.LastIndex(line, " "):], " 0x%x", &offset); err != nil {
-		t.Fatalf("%q: %v", line, err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	scan(t, line[strings.LastIndex(line, " "):], " 0x%x", &offset)
+	must(t, s.Close())
 	executable, err := link.OpenExecutable(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	other, err := executable.Uprobe("", nothing, &link.UprobeOptions{Address: offset})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer other.Close()
 
 	s = open(t, tracer.Options{PID: target.PID(), Interval: 1})
@@ -209,7 +145,5 @@ func testProducerOtherTool(t *testing.T) {
 		t.Errorf("%+v", heap)
 	}
 	order(target, "leak")
-	if got := held(snapshot(t, s))["produce"]; got != [2]int64{1000, 64_000} {
-		t.Errorf("produce holds %d (objects, bytes)", got)
-	}
+	mustHoldIn(t, held(snapshot(t, s)), "produce", 1000, 64_000)
 }

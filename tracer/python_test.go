@@ -34,51 +34,28 @@ const runArgument = `import sys; exec(compile(sys.argv[1], "frames.py", "exec"))
 func frames(t *testing.T, python ...string) *exec.Cmd {
 	t.Helper()
 	source, err := os.ReadFile(tracertest.Source("frames.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return exec.Command(python[0], append(python[1:], "-c", runArgument, string(source))...)
 }
 
-// interpreters returns the lines of testdata/interpreters.sh: name and command, or the reason why
-// there is none.
-func interpreters(t *testing.T, arguments ...string) (lines [][2]string) {
+func skipMissing(t *testing.T, python tracertest.Interpreter) {
 	t.Helper()
-	command := exec.Command(tracertest.Source("interpreters.sh"), arguments...)
-	command.Stderr = os.Stderr
-	out, err := command.Output()
-	if err != nil {
-		t.Fatalf("%s: %v", command, err)
+	if python.Missing != "" {
+		t.Skip(python.Missing)
 	}
-
-	for line := range strings.Lines(string(out)) {
-		name, rest, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
-		if !ok {
-			t.Fatalf("%s: %q has no tab", command, line)
-		}
-
-		lines = append(lines, [2]string{name, rest})
-	}
-	if len(lines) == 0 {
-		t.Fatalf("%s prints nothing", command)
-	}
-	return lines
 }
 
 func testPythonFramesInterpreter(t *testing.T) {
 	t.Parallel()
-	lines := interpreters(t, "minors")
+	pythons := tracertest.AllInterpreters(t, "minors")
 	if os.Getenv(unusualToo) == "all" {
-		lines = append(interpreters(t), unusual(t)...)
+		pythons = append(tracertest.AllInterpreters(t), unusual(t)...)
 	}
-	for _, line := range lines {
-		t.Run(line[0], func(t *testing.T) {
-			if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
-				t.Skip(reason)
-			}
-			target := startCommand(t, frames(t, strings.Fields(line[1])...))
-			s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-			if !strings.HasPrefix(line[0], "free-threaded") {
+	for _, python := range pythons {
+		t.Run(python.Name, func(t *testing.T) {
+			skipMissing(t, python)
+			target, s := openOn(t, startCommand(t, frames(t, python.Command...)), exact)
+			if !strings.HasPrefix(python.Name, "free-threaded") {
 				mustAgreeWithInterpreter(t, target, s)
 				return
 			}
@@ -96,11 +73,11 @@ const manyCases = 200
 // ones, too.
 const unusualToo = "ALLOCSCOPE_INTERPRETERS"
 
-// unusual returns the lines of the unusual interpreters of CPython.
-func unusual(t *testing.T) [][2]string {
+// unusual returns the unusual interpreters of CPython.
+func unusual(t *testing.T) []tracertest.Interpreter {
 	t.Helper()
-	return slices.DeleteFunc(interpreters(t, "unusual"),
-		func(line [2]string) bool { return strings.HasPrefix(line[0], "pypy") })
+	return slices.DeleteFunc(tracertest.AllInterpreters(t, "unusual"),
+		func(python tracertest.Interpreter) bool { return strings.HasPrefix(python.Name, "pypy") })
 }
 
 // someCases are functions of frames.py: of calls, generators and threads.
@@ -109,13 +86,10 @@ var someCases = []string{"plain_function", "methods", "generators", "threads"}
 // testPythonFramesUnusual compares a few cases.
 func testPythonFramesUnusual(t *testing.T) {
 	t.Parallel()
-	for _, line := range unusual(t) {
-		t.Run(line[0], func(t *testing.T) {
-			if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
-				t.Skip(reason)
-			}
-			target := startCases(t, line[1], someCases...)
-			s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	for _, python := range unusual(t) {
+		t.Run(python.Name, func(t *testing.T) {
+			skipMissing(t, python)
+			target, s := openOn(t, startCases(t, python.Command, someCases...), exact)
 			mustAgreeInCases(t, target, s, 30, growth.LossSiteStacks)
 		})
 	}
@@ -125,23 +99,20 @@ func testPythonFramesUnusual(t *testing.T) {
 // ends has no Python frames for a moment.
 func testPythonFramesGreenlets(t *testing.T) {
 	t.Parallel()
-	for _, line := range interpreters(t) {
-		if line[0] != "debian-trixie" {
+	for _, python := range tracertest.AllInterpreters(t) {
+		if python.Name != "debian-trixie" {
 			continue
 		}
-		if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
-			t.Skip(reason)
-		}
-		target := startCases(t, line[1], "in_greenlets", "in_gevent")
-		s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+		skipMissing(t, python)
+		target, s := openOn(t, startCases(t, python.Command, "in_greenlets", "in_gevent"), exact)
 		mustAgreeInCases(t, target, s, 8, growth.LossSiteStacks, growth.LossPythonFrames)
 	}
 }
 
 // startCases starts frames.py for some of its functions.
-func startCases(t *testing.T, python string, functions ...string) *tracertest.Target {
+func startCases(t *testing.T, python []string, functions ...string) *tracertest.Target {
 	t.Helper()
-	command := frames(t, strings.Fields(python)...)
+	command := frames(t, python...)
 	command.Args = append(command.Args, functions...)
 	return startCommand(t, command)
 }
@@ -149,16 +120,13 @@ func startCases(t *testing.T, python string, functions ...string) *tracertest.Ta
 // testPythonPyPy traces PyPy with native frames alone, and says so.
 func testPythonPyPy(t *testing.T) {
 	t.Parallel()
-	for _, line := range interpreters(t, "unusual") {
-		if !strings.HasPrefix(line[0], "pypy") {
+	for _, python := range tracertest.AllInterpreters(t, "unusual") {
+		if !strings.HasPrefix(python.Name, "pypy") {
 			continue
 		}
-		if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
-			t.Skip(reason)
-		}
-		words := append(strings.Fields(line[1]), "-c", "print('ready', flush=True); input()")
-		target := startCommand(t, exec.Command(words[0], words[1:]...))
-		s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+		skipMissing(t, python)
+		words := append(python.Command, "-c", "print('ready', flush=True); input()")
+		_, s := openOn(t, startCommand(t, exec.Command(words[0], words[1:]...)), exact)
 		for _, status := range s.Sources() {
 			if status.Name == "python" && !status.Attached &&
 				strings.HasSuffix(status.Reason, "PyPy (only frames of CPython can be read)") {
@@ -172,16 +140,14 @@ func testPythonPyPy(t *testing.T) {
 // newestLibrary returns the libpython of pyenv's newest version, and the folder of that version.
 func newestLibrary(t *testing.T) (library, home string) {
 	t.Helper()
-	for _, line := range interpreters(t) {
-		if !strings.HasPrefix(line[0], "pyenv-") {
+	for _, python := range tracertest.AllInterpreters(t) {
+		if !strings.HasPrefix(python.Name, "pyenv-") || python.Missing != "" {
 			continue
 		}
 
-		folder := filepath.Dir(filepath.Dir(line[1]))
+		folder := filepath.Dir(filepath.Dir(python.Command[0]))
 		found, err := filepath.Glob(filepath.Join(folder, "lib", "libpython3.*.so.1.0"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(found) == 1 {
 			library, home = found[0], folder // sorted by version
 		}
@@ -209,8 +175,7 @@ func testPythonProgramLinked(t *testing.T) {
 		t.Skip("no libpython to link (apt-get install libpython3-dev)")
 	}
 	program := tracertest.Build(t, "embed.c", "-no-pie", "-rdynamic", found[0], "-lm", "-lz", "-lexpat")
-	target := startCases(t, program, someCases...)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startCases(t, []string{program}, someCases...), exact)
 	mustAgreeInCases(t, target, s, 30, growth.LossSiteStacks)
 }
 
@@ -218,8 +183,7 @@ func testPythonProgramLoadsPython(t *testing.T) {
 	library, home := newestLibrary(t)
 	command := frames(t, tracertest.Build(t, "embed.c", fmt.Sprintf("-DLIBRARY=%q", library)))
 	command.Env = append(os.Environ(), "PYTHONHOME="+home)
-	target := startCommand(t, command)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startCommand(t, command), exact)
 	target.Say("load")
 	target.Await("ready")
 	mustAgreeWithInterpreter(t, target, s)
@@ -276,9 +240,8 @@ func mustAgreeInCases(
 	t.Helper()
 	settle(t, target, s, but)
 	before := losses(t, s, but)
-	target.Say("go")
 	want, names := make(pythonStacks), make(map[int64]string)
-	for _, line := range target.Await("done") {
+	for _, line := range target.Do("go") {
 		var b pythonBlock
 		if err := json.Unmarshal([]byte(line), &b); err != nil {
 			t.Fatalf("%q: %v", line, err)
@@ -318,9 +281,7 @@ func losses(t *testing.T, s *tracer.Session, but []growth.LossKind) map[string]u
 }
 
 // settle returns once a run of all cases loses nothing: the tracer knows all their code.
-func settle(
-	t *testing.T, target *tracertest.Target, s *tracer.Session, but []growth.LossKind,
-) {
+func settle(t *testing.T, target *tracertest.Target, s *tracer.Session, but []growth.LossKind) {
 	t.Helper()
 	const most = 30
 	before := losses(t, s, but)

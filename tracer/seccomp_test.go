@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -54,14 +55,12 @@ func mustHaveNoReturnProbes(t *testing.T, s *tracer.Session) {
 
 func testKernelSeccompLives(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			target := startCommand(t, refuseReturns(t, tracertest.Build(t, "semantics.c", "-pthread")))
-			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
-			mustHoldSemantics(t, target, s)
-			t.Logf("%d return probes have run", counted(t, s, bpf.CountReturns))
-		})
-	}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		target := startCommand(t, refuseReturns(t, tracertest.Build(t, "semantics.c", "-pthread")))
+		s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+		mustHoldSemantics(t, target, s)
+		t.Logf("%d return probes have run", counted(t, s, bpf.CountReturns))
+	})
 }
 
 func testKernelSeccompExact(t *testing.T) {
@@ -90,8 +89,7 @@ func testKernelSeccompExact(t *testing.T) {
 // mustHoldAllocated compares with the memory of testdata/filters.c.
 func mustHoldAllocated(t *testing.T, target *tracertest.Target, s *tracer.Session) {
 	t.Helper()
-	target.Say("allocate")
-	truth := target.Await("done")
+	truth := target.Do("allocate")
 	mustHold(t, held(snapshot(t, s)), truth)
 	mustLoseNothing(t, s)
 }
@@ -114,9 +112,7 @@ func testSeccompLater(t *testing.T) {
 	order(target, "filter")
 
 	before := counted(t, s, bpf.CountReturns)
-	if err := tracer.Probing(s).OpenHeap(false, 1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).OpenHeap(false, 1))
 	mustHoldAllocated(t, target, s)
 	if n := counted(t, s, bpf.CountReturns) - before; n != 0 {
 		t.Errorf("%d return probes have run in the filtered program", n)
@@ -134,7 +130,7 @@ func testSeccompTensors(t *testing.T) {
 				PID: h.PID(), Interval: 1, Mode: way.mode, Sources: way.sources,
 			})
 
-			h.do("keep 1000 777", "churn 500 777", "fill 5 300000", "keep 3 0")
+			h.Do("keep 1000 777", "churn 500 777", "fill 5 300000", "keep 3 0")
 			mustHoldTensors(t, s, h)
 			mustHaveNoReturnProbes(t, s)
 		})
@@ -143,19 +139,17 @@ func testSeccompTensors(t *testing.T) {
 
 func testSeccompCUDA(t *testing.T) {
 	t.Parallel()
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			command := refuseReturns(t, tracertest.Build(t, "cuda.c", "-pthread"))
-			command.Args = append(command.Args, libcuda(t))
-			g := gpuProgram{startCommand(t, command), t}
-			s := openUnsafe(t, tracer.Options{
-				PID: g.PID(), Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"},
-			})
-			if details := strings.Join(sourceOf(t, s, "cuda").Details, "\n"); !strings.Contains(
-				details, "return of cuMemAlloc_v2 in ") {
-				t.Errorf("no return instruction is probed:\n%s", details)
-			}
-			mustCountDriverCalls(t, g, s)
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		command := refuseReturns(t, tracertest.Build(t, "cuda.c", "-pthread"))
+		command.Args = append(command.Args, libcuda(t))
+		g := gpuProgram{startCommand(t, command), t}
+		s := openUnsafe(t, tracer.Options{
+			PID: g.PID(), Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"},
 		})
-	}
+		if details := strings.Join(sourceOf(t, s, "cuda").Details, "\n"); !strings.Contains(
+			details, "return of cuMemAlloc_v2 in ") {
+			t.Errorf("no return instruction is probed:\n%s", details)
+		}
+		mustCountDriverCalls(t, g, s)
+	})
 }

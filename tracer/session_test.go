@@ -95,13 +95,19 @@ func entries(t testing.TB, s *tracer.Session, pid int) map[string]int {
 	return found
 }
 
+func mustHaveNoEntries(t testing.TB, s *tracer.Session, pid int) {
+	t.Helper()
+	if left := entries(t, s, pid); len(left) != 0 {
+		t.Errorf("the kernel still has %v", left)
+	}
+}
+
 func testSessionEndedProcessKeeps(t *testing.T) {
 	dies, lives, late := startSteps(t), startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: lives.PID(), Interval: 1})
 
 	mustAttach(t, s, dies.PID())
-	order(dies, "leak 300 96")
-	order(dies, "map 3 8192 8192")
+	dies.Do("leak 300 96", "map 3 8192 8192")
 	order(lives, "leak 200 64")
 	end(t, s, dies)
 	after := snapshot(t, s)
@@ -117,9 +123,7 @@ func testSessionEndedProcessKeeps(t *testing.T) {
 	}
 
 	mustAttach(t, s, late.PID())
-	if left := entries(t, s, dies.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	mustHaveNoEntries(t, s, dies.PID())
 
 	last := snapshot(t, s)
 	if n := len(last.Of(dies.PID()).Holdings); n != 0 {
@@ -136,8 +140,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     for i in range(20): exec(compile(f"def f{i}(): return bytearray(5000)\nf{i}()", f"made{i}", "exec"))
     print("done", flush=True)`
-	target := startCommand(t, exec.Command("python3", "-c", script))
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startCommand(t, exec.Command("python3", "-c", script)), exact)
 
 	order(target, "go")
 	if had := entries(t, s, target.PID()); had[bpf.MapReportedCodes] < 20 ||
@@ -147,9 +150,7 @@ for line in sys.stdin:
 
 	end(t, s, target)
 	_ = tracer.Detach(s, target.PID()) // a probe that cannot be detached has gone with its process
-	if left := entries(t, s, target.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	mustHaveNoEntries(t, s, target.PID())
 }
 
 // Without address randomization, the functions of both programs lie at the same addresses. Their
@@ -157,8 +158,7 @@ for line in sys.stdin:
 func testSessionStacksNamedAgain(t *testing.T) {
 	before := tracertest.Build(t, "steps.c", "-Dleak_here=leak_old")
 	after := tracertest.Build(t, "steps.c", "-Dleak_here=leak_new")
-	target := startCommand(t, exec.Command("setarch", "-R", before))
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startCommand(t, exec.Command("setarch", "-R", before)), exact)
 
 	order(target, "leak 300 96")
 	old := snapshot(t, s)
@@ -204,8 +204,7 @@ func followUntilTraced(t testing.TB, s *tracer.Session, pid int) {
 }
 
 func testSessionAttachExecutionLasts(t *testing.T) {
-	target := startSteps(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target, s := openOn(t, startSteps(t), exact)
 	target.Say("exec " + target.Path)
 	target.Await("ready")
 	eventually(t, "the execution is noticed", func() bool { return !s.IsTraced(target.PID()) })
@@ -241,9 +240,7 @@ func testSessionReusedPIDEnded(t *testing.T) {
 	}
 
 	_ = tracer.Detach(s, dies.PID())
-	if left := entries(t, s, dies.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	mustHaveNoEntries(t, s, dies.PID())
 }
 
 // startForkWithPID starts a process with a free PID, which executes no program of its own. On an
@@ -261,9 +258,7 @@ for line in sys.stdin:
     for i in range(int(line)): libc.malloc(96); libc.mmap(None, ctypes.c_size_t(8192), 3, 34, -1, ctypes.c_long(0))
     print("done", flush=True)`, strconv.Itoa(pid))
 	command.Env = append(os.Environ(), "PYTHONPATH="+tracertest.Source(""))
-	target := tracertest.StartCommand(t, command)
-	target.Await("ready")
-	return target
+	return startCommand(t, command)
 }
 
 func testSessionReusedPIDAttached(t *testing.T) {
@@ -286,8 +281,7 @@ func testSessionReusedPIDAttached(t *testing.T) {
 
 // A process exits at some moment of an attach, later in each round.
 func testSessionExitDuringAttach(t *testing.T) {
-	root := startSteps(t)
-	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
+	_, s := openOn(t, startSteps(t), exact)
 
 	mustAttach(t, s, startSteps(t).PID()) // for objects that are made once
 	awaitTables(s)
@@ -302,9 +296,7 @@ func testSessionExitDuringAttach(t *testing.T) {
 
 		eventually(t, "the end is noticed", func() bool { return !s.IsTraced(pid) })
 		_ = tracer.Detach(s, pid)
-		if left := entries(t, s, pid); len(left) != 0 {
-			t.Errorf("after %v the kernel still has %v", time.Duration(i)*step, left)
-		}
+		mustHaveNoEntries(t, s, pid)
 	}
 	if failed == 0 {
 		t.Error("no attach has failed: the test is wrong")
@@ -324,12 +316,8 @@ func attachDying(t testing.TB, s *tracer.Session, after time.Duration) (pid int,
 	t.Helper()
 	target := exec.Command(tracertest.Build(t, "steps.c"))
 	input, err := target.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := target.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, target.Start())
 
 	held := openProcess(t, target.Process.Pid)
 	killer := time.AfterFunc(after, func() { target.Process.Kill() })
@@ -359,8 +347,7 @@ func testSessionFiftyAttachesLeave(t *testing.T) {
 
 	round := func() {
 		mustAttach(t, s, target.PID())
-		order(target, "hold 100 64")
-		order(target, "drop")
+		target.Do("hold 100 64", "drop")
 		mustDetach(t, s, target.PID())
 	}
 
@@ -372,9 +359,7 @@ func testSessionFiftyAttachesLeave(t *testing.T) {
 		}
 	})
 
-	if left := entries(t, s, target.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	mustHaveNoEntries(t, s, target.PID())
 
 	order(target, "hold 100 64") // it works as before
 	mustLoseNothing(t, s)
@@ -387,18 +372,15 @@ func testSessionProcessBeingLoaded(t *testing.T) {
 	command := exec.Command(tracertest.Build(t, "steps.c"))
 	command.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	target := tracertest.StartCommand(t, command)
-	if _, err := unix.Wait4(target.PID(), nil, 0, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := unix.Wait4(target.PID(), nil, 0, nil)
+	must(t, err)
 
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 
 	if isAttached(s, "heap") {
 		t.Fatal("there is an allocator already: the test is wrong")
 	}
-	if err := unix.PtraceDetach(target.PID()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.PtraceDetach(target.PID()))
 
 	target.Await("ready")
 	s.Follow()
@@ -422,15 +404,12 @@ func testSessionExecutionDuringAttach(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "executed another program") {
 		t.Errorf("%v", err)
 	}
-	if left := entries(t, s, target.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	mustHaveNoEntries(t, s, target.PID())
 }
 
 // Two flushes at a time wake the reader once. Each has to get its answer.
 func testSessionConcurrentFlushesAnswered(t *testing.T) {
-	target := start(t, tracertest.Build(t, "bursts.c"))
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	_, s := openOn(t, start(t, tracertest.Build(t, "bursts.c")), exact)
 
 	done := make(chan struct{})
 	var flushing sync.WaitGroup

@@ -1,9 +1,7 @@
 package tracer_test
 
 import (
-	"fmt"
 	"os/exec"
-	"slices"
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -32,8 +30,7 @@ func launchFlood(t *testing.T, maxLive int) (*tracer.Session, *tracertest.Target
 func launchFloodBy(t *testing.T, options tracer.Options) (*tracer.Session, *tracertest.Target) {
 	t.Helper()
 	command := exec.Command(tracertest.Build(t, "flood.c"))
-	s, target := launch(t, command, options)
-	target.Await("ready")
+	s, target := launch(t, command, options, "ready")
 	eventually(t, "both processes are traced", func() bool {
 		traced := 0
 		err := kernel.ReadMap(tracer.Kernel(s).Targets, func(_ *uint32, state *bpf.TargetState) {
@@ -46,29 +43,18 @@ func launchFloodBy(t *testing.T, options tracer.Options) (*tracer.Session, *trac
 	return s, target
 }
 
-// say gives an order to testdata/flood.c, and waits until it is done.
-func say(target *tracertest.Target, format string, arguments ...any) {
-	target.Say(fmt.Sprintf(format, arguments...))
-	target.Await("done")
-}
-
 func testShareObjects(t *testing.T) {
 	const maxLive, flood, kept = 8192, 50_000, 3000 // kept is over the room that the flood leaves
 	s, target := launchFlood(t, maxLive)
-	say(target, "flood %d", flood)
-	say(target, "keep %d", 1000) // within the part that is not open to the flood
+	order(target, "flood %d", flood)
+	order(target, "keep %d", 1000) // within the part that is not open to the flood
 	of := heldBelowShim(snapshot(t, s))
-	if got, want := of["case_keep"], [2]int64{1000, 96_000}; got != want {
-		t.Errorf("case_keep holds %d, want %d (objects, bytes)", got, want)
-	}
+	mustHoldIn(t, of, "case_keep", 1000, 96_000)
 	if got := of["case_flood"][0]; got < maxLive/2 || got > maxLive {
 		t.Errorf("the flood holds %d objects, want %d to %d", got, maxLive/2, maxLive)
 	}
 
-	_, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, losses := counters(t, s)
 	var lost growth.Loss
 	for _, l := range losses {
 		if l.Kind != growth.LossLiveFull {
@@ -84,38 +70,19 @@ func testShareObjects(t *testing.T) {
 	}
 }
 
-func producerCalls(t *testing.T, s *tracer.Session) uint64 {
-	t.Helper()
-	return countOf(t, s, bpf.CountProducerCalls)
-}
-
-func countOf(t *testing.T, s *tracer.Session, counter bpf.Counter) uint64 {
-	t.Helper()
-	values, err := kernel.ReadCounters(tracer.Kernel(s).Counters)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return values[counter]
-}
-
 // mustLoseNoEvents checks that nothing has filled the ring buffer, or the queue of starts.
 func mustLoseNoEvents(t *testing.T, s *tracer.Session) {
 	t.Helper()
-	_, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range losses {
-		if l.Kind == growth.LossEvents || l.Kind == growth.LossProcesses {
-			t.Errorf("lost: %+v", l)
-		}
+	events, starts := lossOf(t, s, growth.LossEvents), lossOf(t, s, growth.LossProcesses)
+	if events+starts != 0 {
+		t.Errorf("lost: %d events, %d processes", events, starts)
 	}
 }
 
 // A million reports of a program are one event: the first.
 func testShareStarts(t *testing.T) {
 	s, target := launchFlood(t, 8192)
-	say(target, "start 1000000 %x", symbolAt(t, target.PID(), "allocscope_start"))
+	order(target, "start 1000000 %x", symbolAt(t, target.PID(), "allocscope_start"))
 	mustLoseNoEvents(t, s)
 }
 
@@ -126,22 +93,19 @@ func testShareStranger(t *testing.T) {
 	stranger := tracertest.Start(t, "/bin/sh", "-c",
 		"read shim; LD_PRELOAD=$shim exec "+program) // it is there before the command is
 	s, target := launchFlood(t, 8192)
-	calls := producerCalls(t, s)
+	calls := counted(t, s, bpf.CountProducerCalls)
 
 	stranger.Say(s.Options.Launch.Shim.Name())
 	stranger.Await("ready")
-	say(stranger, "keep 20000")
-	say(stranger, "flood 20000")
-	say(stranger, "start 1000000 %x", symbolAt(t, stranger.PID(), "allocscope_start"))
+	stranger.Do("keep 20000", "flood 20000")
+	order(stranger, "start 1000000 %x", symbolAt(t, stranger.PID(), "allocscope_start"))
 	mustLoseNoEvents(t, s)
-	if got := producerCalls(t, s) - calls; got > 100 { // the command's own, if any
+	if got := counted(t, s, bpf.CountProducerCalls) - calls; got > 100 { // the command's own, if any
 		t.Errorf("%d calls of a stranger are charged", got)
 	}
 
-	say(target, "keep 1000")
-	if got, want := heldBelowShim(snapshot(t, s))["case_keep"], [2]int64{1000, 96_000}; got != want {
-		t.Errorf("case_keep holds %d, want %d (objects, bytes)", got, want)
-	}
+	target.Do("keep 1000")
+	mustHoldIn(t, heldBelowShim(snapshot(t, s)), "case_keep", 1000, 96_000)
 	if n := len(tracer.Targets(s)); n != 2 {
 		t.Errorf("%d targets, want the command and its child", n)
 	}
@@ -151,13 +115,8 @@ func testShareStranger(t *testing.T) {
 func testShareStorm(t *testing.T) {
 	s, target := launchFlood(t, 8192)
 	tracer.FillStarts(s)
-	_, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.ContainsFunc(losses, func(l growth.Loss) bool {
-		return l.Kind == growth.LossProcesses && l.Count > 0
-	}) {
+	_, losses := counters(t, s)
+	if lossOf(t, s, growth.LossProcesses) == 0 {
 		t.Errorf("no process is missing in %+v", losses)
 	}
 	if loss, ok := claim.May(claim.EveryCall, target.PID(), losses); !ok {
@@ -172,15 +131,15 @@ func testShareStacks(t *testing.T) {
 	s, target := launchFloodBy(t, tracer.Options{
 		Interval: 1, MaxLive: 2 * flood, MaxStacks: maxStacks,
 	})
-	say(target, "flood %d", flood)
+	order(target, "flood %d", flood)
 	tracer.Flush(s)
 
-	before := countOf(t, s, bpf.CountNewStacks)
+	before := counted(t, s, bpf.CountNewStacks)
 	for range times {
-		say(target, "flood %d", few)
+		order(target, "flood %d", few)
 		tracer.Flush(s)
 	}
-	if got := countOf(t, s, bpf.CountNewStacks) - before; got > 4*few {
+	if got := counted(t, s, bpf.CountNewStacks) - before; got > 4*few {
 		t.Errorf("%d stacks were reported %d times", few, got)
 	}
 }

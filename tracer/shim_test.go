@@ -24,73 +24,65 @@ func TestKernelShim(t *testing.T) {
 	t.Run("another file takes the name", testKernelShimReplaced)
 }
 
+func loadKernel(t *testing.T, mode probe.Mode) *kernel.Kernel {
+	t.Helper()
+	k, err := kernel.Load(kernel.Config{MaxLive: 64, MaxStacks: 64, MaxFaults: 64, Mode: mode})
+	must(t, err)
+	t.Cleanup(func() { k.Close() })
+	return k
+}
+
 func attachShim(t *testing.T, mode probe.Mode, path string) *source.Shim {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	k, err := kernel.Load(kernel.Config{MaxLive: 64, MaxStacks: 64, MaxFaults: 64, Mode: mode})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { k.Close() })
 	library, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { library.Close() })
-	shim, err := source.AttachShim(k, library)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := shim.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	shim, err := source.AttachShim(loadKernel(t, mode), library)
+	must(t, err)
+	t.Cleanup(func() { must(t, shim.Close()) })
 	return shim
 }
 
 func semaphores(target *tracertest.Target) string {
-	target.Say("print")
-	return strings.Join(target.Await("done"), "; ")
+	return strings.Join(target.Do("print"), "; ")
 }
 
 func testKernelShimSemaphores(t *testing.T) {
 	program := tracertest.Build(t, "markers.c")
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			older := start(t, program)
-			shim := attachShim(t, mode, program)
-			younger := start(t, program)
-			want := func(what, values string, err error) {
-				t.Helper()
-				if err != nil {
-					t.Fatalf("%s: %v", what, err)
-				}
-				for name, target := range map[string]*tracertest.Target{
-					"older": older, "younger": younger, "new": start(t, program),
-				} {
-					if got := semaphores(target); got != values {
-						t.Errorf("%s: %s program has %s, want %s", what, name, got, values)
-					}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		older := start(t, program)
+		shim := attachShim(t, mode, program)
+		younger := start(t, program)
+		want := func(what, values string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			for name, target := range map[string]*tracertest.Target{
+				"older": older, "younger": younger, "new": start(t, program),
+			} {
+				if got := semaphores(target); got != values {
+					t.Errorf("%s: %s program has %s, want %s", what, name, got, values)
 				}
 			}
+		}
 
-			want("attached", "0 0 1 0 1", nil)
-			want("interval of 512 KiB", "12 0 1 1 1", shim.SetInterval(512<<10))
-			want("interval of 16 KiB", "17 0 1 1 1", shim.SetInterval(16<<10))
-			want("interval of 1 GiB", "1 0 1 1 1", shim.SetInterval(1<<30))
-			want("interval of 1 TiB", "1 0 1 1 1", shim.SetInterval(1<<40))
-			want("every allocation", "31 0 1 1 1", shim.SetInterval(1))
-			want("hold", "31 1 1 1 1", shim.Hold())
-			want("let go, and hold the next ones", "31 2 1 1 1", shim.Hold())
-			want("begin again", "31 1 1 1 1", holdBeside(t, shim, older))
-			want("hold no more", "31 0 1 1 1", shim.Release())
-			want("no interval", "0 0 1 0 1", shim.SetInterval(0))
-			want("an interval again", "30 0 1 1 1", shim.SetInterval(2))
-			want("closed", "0 0 0 0 0", shim.Close())
-			want("interval after the end", "0 0 0 0 0", shim.SetInterval(1))
-		})
-	}
+		want("attached", "0 0 1 0 1", nil)
+		want("interval of 512 KiB", "12 0 1 1 1", shim.SetInterval(512<<10))
+		want("interval of 16 KiB", "17 0 1 1 1", shim.SetInterval(16<<10))
+		want("interval of 1 GiB", "1 0 1 1 1", shim.SetInterval(1<<30))
+		want("interval of 1 TiB", "1 0 1 1 1", shim.SetInterval(1<<40))
+		want("every allocation", "31 0 1 1 1", shim.SetInterval(1))
+		want("hold", "31 1 1 1 1", shim.Hold())
+		want("let go, and hold the next ones", "31 2 1 1 1", shim.Hold())
+		want("begin again", "31 1 1 1 1", holdBeside(t, shim, older))
+		want("hold no more", "31 0 1 1 1", shim.Release())
+		want("no interval", "0 0 1 0 1", shim.SetInterval(0))
+		want("an interval again", "30 0 1 1 1", shim.SetInterval(2))
+		want("closed", "0 0 0 0 0", shim.Close())
+		want("interval after the end", "0 0 0 0 0", shim.SetInterval(1))
+	})
 }
 
 // holdBeside changes which programs wait, while a program looks whether there is a moment when none do.
@@ -112,36 +104,23 @@ func holdBeside(t *testing.T, shim *source.Shim, target *tracertest.Target) erro
 
 // testKernelShimReplaced puts another program at the path of the library while that is attached.
 func testKernelShimReplaced(t *testing.T) {
-	program, err := os.ReadFile(tracertest.Build(t, "markers.c"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			folder := t.TempDir()
-			library, victim := folder+"/library", folder+"/victim"
-			for _, path := range []string{library, victim} {
-				if err := os.WriteFile(path, program, 0o755); err != nil {
-					t.Fatal(err)
-				}
-			}
-			own, other := start(t, library), start(t, victim)
-			shim := attachShim(t, mode, library)
+	program := tracertest.Build(t, "markers.c")
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		library, victim := copied(t, program, "library"), copied(t, program, "victim")
+		own, other := start(t, library), start(t, victim)
+		shim := attachShim(t, mode, library)
 
-			err := errors.Join(os.Remove(library), os.Symlink(victim, library),
-				shim.SetInterval(1), shim.Hold())
-			if err != nil {
-				t.Fatal(err)
-			}
+		err := errors.Join(os.Remove(library), os.Symlink(victim, library),
+			shim.SetInterval(1), shim.Hold())
+		must(t, err)
 
-			if got := semaphores(own); got != "31 1 1 1 1" {
-				t.Errorf("the library has %s", got)
-			}
-			if got := semaphores(other); got != "0 0 0 0 0" {
-				t.Errorf("the file at its path has %s", got)
-			}
-		})
-	}
+		if got := semaphores(own); got != "31 1 1 1 1" {
+			t.Errorf("the library has %s", got)
+		}
+		if got := semaphores(other); got != "0 0 0 0 0" {
+			t.Errorf("the file at its path has %s", got)
+		}
+	})
 }
 
 // holdsShim is set where the test binary runs again, to be killed: the path of the library.
@@ -150,9 +129,7 @@ const holdsShim = "ALLOCSCOPE_TEST_HOLDS_SHIM"
 func testKernelShimKilled(t *testing.T) {
 	if path := os.Getenv(holdsShim); path != "" {
 		shim := attachShim(t, probe.Automatic, path)
-		if err := shim.SetInterval(512 << 10); err != nil {
-			t.Fatal(err)
-		}
+		must(t, shim.SetInterval(512<<10))
 		fmt.Println("ready")
 		<-t.Context().Done() // until it is killed
 	}
@@ -160,20 +137,15 @@ func testKernelShimKilled(t *testing.T) {
 	program := tracertest.Build(t, "markers.c")
 	target := start(t, program)
 	itself, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	command := exec.Command(itself, "-test.run=^"+t.Name()+"$", "-test.count=1")
 	command.Env = append(os.Environ(), holdsShim+"="+program)
-	holder := tracertest.StartCommand(t, command)
-	holder.Await("ready")
+	holder := startCommand(t, command)
 	if got := semaphores(target); got != "12 0 1 1 1" {
 		t.Errorf("held: %s", got)
 	}
 
-	if err := syscall.Kill(holder.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Kill(holder.PID(), syscall.SIGKILL))
 	for semaphores(target) != "0 0 0 0 0" { // the kernel detaches when the last file is closed
 		time.Sleep(time.Millisecond)
 	}

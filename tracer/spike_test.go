@@ -15,9 +15,8 @@ import (
 func TestSpikeSnapshot(t *testing.T) {
 	const risen, tolerance = 32 << 20, 2 << 20 // bytes; the heap grows by more than the requests
 	program := tracertest.Build(t, "mainheap.c", "-pthread")
-	target := start(t, program)
-	s := open(t, tracer.Options{
-		PID: target.PID(), Interval: 64 << 10, Sources: []string{"mapping", "fault"},
+	target, s := openOn(t, start(t, program), tracer.Options{
+		Interval: 64 << 10, Sources: []string{"mapping", "fault"},
 	})
 	order(target, "usual")
 	snapshot(t, s)
@@ -25,9 +24,7 @@ func TestSpikeSnapshot(t *testing.T) {
 
 	touchedIn := func(take func() (*growth.Snapshot, error)) map[string]int64 {
 		snapshot, err := take()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		touched := make(map[string]int64)
 		for _, h := range snapshot.Touched {
 			touched[caller(h.Stack, program)] += h.ResidentBytes

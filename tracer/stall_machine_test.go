@@ -41,9 +41,7 @@ func TestKernelStall(t *testing.T) {
 func startStall(t *testing.T, mode string) (target *tracertest.Target, release func()) {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "stall-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	release = func() {
 		_ = syscall.Unmount(folder, syscall.MNT_FORCE)
 		_ = os.Remove(folder)
@@ -93,32 +91,18 @@ func closeWithin(t *testing.T, s *tracer.Session) error {
 func testStall(t *testing.T, mode, reason string) {
 	target, _ := startStall(t, mode)
 	s, err := openWithin(t, target.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := heapReason(s); reason == "" && got != "" || !strings.Contains(got, reason) {
+	must(t, err)
+	if got := sourceOf(t, s, "heap").Reason; reason == "" && got != "" || !strings.Contains(got, reason) {
 		t.Errorf("source heap: %q, want %q", got, reason)
 	}
 	within(t, "Follow", func() (any, error) { return s.Follow(), nil })
 	if _, err := within(t, "Snapshot", func() (any, error) { return s.Snapshot() }); err != nil {
 		t.Error(err)
 	}
-	if err := closeWithin(t, s); err != nil {
-		t.Error(err)
-	}
+	must(t, closeWithin(t, s))
 	if err := syscall.Kill(target.PID(), 0); err != nil {
 		t.Errorf("the target: %v", err)
 	}
-}
-
-// heapReason returns why source heap is not attached; "": it is.
-func heapReason(s *tracer.Session) string {
-	for _, status := range s.Sources() {
-		if status.Name == "heap" {
-			return status.Reason
-		}
-	}
-	return "there is no source heap"
 }
 
 func testStallLocked(t *testing.T) {
@@ -138,10 +122,8 @@ func testStallBystander(t *testing.T) {
 	_, release := startStall(t, "locked")
 	target := startCommand(t, exec.Command(tracertest.Build(t, "pair.c"), "1000", "64"))
 	s, err := openWithin(t, target.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if reason := heapReason(s); !strings.Contains(reason, "address space locked") {
+	must(t, err)
+	if reason := sourceOf(t, s, "heap").Reason; !strings.Contains(reason, "address space locked") {
 		t.Errorf("source heap: %q", reason)
 	}
 	if _, err := within(t, "Snapshot", func() (any, error) { return s.Snapshot() }); err != nil {
@@ -149,7 +131,5 @@ func testStallBystander(t *testing.T) {
 	}
 
 	release()
-	if err := closeWithin(t, s); err != nil {
-		t.Error(err)
-	}
+	must(t, closeWithin(t, s))
 }

@@ -2,9 +2,6 @@ package tracer_test
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,7 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -39,8 +36,7 @@ func passes(t testing.TB) string {
 // startStepper starts a program that has the library from its start, or that can load it.
 func startStepper(t *testing.T, flags ...string) *tracertest.Target {
 	t.Helper()
-	return start(t, tracertest.Build(t, "stepper.c",
-		append([]string{"-pthread"}, flags...)...))
+	return start(t, tracertest.Build(t, "stepper.c", append([]string{"-pthread"}, flags...)...))
 }
 
 func linked(t *testing.T) []string { return []string{"-Wl,--no-as-needed", passes(t)} }
@@ -53,14 +49,8 @@ func call(target *tracertest.Target, threads, times int) {
 func countSteps(t *testing.T, s *tracer.Session, symbol string) *source.Steps {
 	t.Helper()
 	c := source.NewSteps(tracer.Kernel(s), s.Process, symbol)
-	if err := updateSteps(s, c); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
+	must(t, updateSteps(s, c))
+	t.Cleanup(func() { must(t, c.Close()) })
 	return c
 }
 
@@ -81,30 +71,24 @@ func mustCount(t *testing.T, c *source.Steps, want int64) {
 }
 
 func testKernelStepsStepsThreadsExact(t *testing.T) {
-	for _, mode := range modes {
-		t.Run(mode.String(), func(t *testing.T) {
-			target := startStepper(t, linked(t)...)
-			s := open(t, tracer.Options{PID: target.PID(), Mode: mode})
-			call(target, 3, 100)
-			c := countSteps(t, s, "libpasses:training_step")
-			mustCount(t, c, 0)
-			call(target, 8, 1234)
-			mustCount(t, c, 8*1234)
-			mustLoseNothing(t, s)
-		})
-	}
+	eachMode(t, func(t *testing.T, mode probe.Mode) {
+		target, s := openOn(t, startStepper(t, linked(t)...), tracer.Options{Mode: mode})
+		call(target, 3, 100)
+		c := countSteps(t, s, "libpasses:training_step")
+		mustCount(t, c, 0)
+		call(target, 8, 1234)
+		mustCount(t, c, 8*1234)
+		mustLoseNothing(t, s)
+	})
 }
 
 func testStepsLibraryLoadedLater(t *testing.T) {
-	target := startStepper(t)
-	s := open(t, tracer.Options{PID: target.PID()})
+	target, s := openOn(t, startStepper(t), tracer.Options{})
 
 	c := countSteps(t, s, "libpasses.so:training_step")
 	mustCount(t, c, growth.Unknown)
 	order(target, "load %s", passes(t))
-	if err := updateSteps(s, c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, updateSteps(s, c))
 
 	mustCount(t, c, 0)
 	call(target, 4, 50)
@@ -132,9 +116,7 @@ func testStepsAnotherProcessProbed(t *testing.T) {
 	if !bytes.Equal(codeOf(t, other.PID()), before) {
 		t.Error("the library is probed in a process that is not traced")
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, c.Close())
 
 	call(target, 1, 10)
 	mustCount(t, c, growth.Unknown)
@@ -146,44 +128,27 @@ func testStepsAnotherProcessProbed(t *testing.T) {
 // codeOf reads the library's code from the memory of a process.
 func codeOf(t *testing.T, pid int) []byte {
 	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	maps, err := p.Maps()
-	memory, openErr := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err := errors.Join(err, openErr); err != nil {
-		t.Fatal(err)
-	}
-	defer memory.Close()
-
-	for _, m := range maps {
-		if !m.Execute || !strings.HasSuffix(m.Path, "libpasses.so") {
-			continue
+	p := openProcess(t, pid)
+	for _, m := range mapsOf(t, pid) {
+		if m.Execute && strings.HasSuffix(m.Path, "libpasses.so") {
+			code := make([]byte, m.Len())
+			must(t, p.ReadMemory(m.Start, code))
+			return code
 		}
-
-		code := make([]byte, m.End-m.Start)
-		if _, err := memory.ReadAt(code, int64(m.Start)); err != nil {
-			t.Fatal(err)
-		}
-		return code
 	}
 	t.Fatalf("pid %d has no code of libpasses.so", pid)
 	return nil
 }
 
 func testStepsEachBackwardPass(t *testing.T) {
-	target := start(t, python, tracertest.Source("backward.py"))
-	s := open(t, tracer.Options{PID: target.PID()})
+	target, s := openOn(t, start(t, python, tracertest.Source("backward.py")), tracer.Options{})
 
 	// the session's own counter reads libtorch's symbols first
 	eventually(t, "a library is found",
 		func() bool { return s.Sample().Processes[0].Steps != growth.Unknown })
 	var want int64
 	for _, passes := range []int{0, 1, 7, 500} {
-		target.Say(strconv.Itoa(passes))
-		target.Await("done")
+		target.Do(strconv.Itoa(passes))
 		want += int64(passes)
 		if got := s.Sample().Processes[0].Steps; got != want {
 			t.Errorf("%d steps, want %d; %+v", got, want, s.Sources())
@@ -192,8 +157,7 @@ func testStepsEachBackwardPass(t *testing.T) {
 }
 
 func testStepsMissingStepFunction(t *testing.T) {
-	target := startStepper(t, linked(t)...)
-	s := open(t, tracer.Options{PID: target.PID()})
+	target, s := openOn(t, startStepper(t, linked(t)...), tracer.Options{})
 
 	c := countSteps(t, s, "libpasses:no_such_step")
 	call(target, 1, 5)
@@ -206,8 +170,7 @@ func testStepsMissingStepFunction(t *testing.T) {
 
 // A counter is read while the unwinder finds the library and while the trace ends.
 func testStepsConcurrentUse(t *testing.T) {
-	target := startStepper(t, linked(t)...)
-	s := open(t, tracer.Options{PID: target.PID()})
+	_, s := openOn(t, startStepper(t, linked(t)...), tracer.Options{})
 
 	for range 10 {
 		c := countSteps(t, s, "libpasses:training_step")

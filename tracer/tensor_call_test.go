@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -41,27 +40,24 @@ func testTensorCallsExceptionReachesProgram(t *testing.T) {
 	for i, mode := range modes { // beside a trace in the next one
 		beside := open(t, tracer.Options{PID: other.PID(), Interval: 1, Mode: modes[(i+1)%len(modes)]})
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
-		h.do("fail 10")
-		other.do("keep 20 3000", "fail 10")
-		if err := errors.Join(s.Close(), beside.Close()); err != nil {
-			t.Error(err)
-		}
+		h.Do("fail 10")
+		other.Do("keep 20 3000", "fail 10")
+		must(t, errors.Join(s.Close(), beside.Close()))
 	}
 }
 
 func testTensorCallsAllocatorServesTensors(t *testing.T) {
 	t.Parallel()
 	for i, a := range allocators { // each in some ways
-		command := exec.Command(python, tracertest.Source("tensors.py"))
-		command.Env = append(os.Environ(), "LD_PRELOAD="+a.library)
+		command := preloading(a.library, exec.Command(python, tracertest.Source("tensors.py")))
 		h := tensorHolder{gpuProgram{startCommand(t, command), t}}
 		for k := i; k < len(tensorWays); k += len(allocators) {
 			way := tensorWays[k]
 			t.Run(fmt.Sprint(a.name, way), func(t *testing.T) {
 				h.t = t
-				h.do("age")
+				h.Do("age")
 				s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: way.mode, Sources: way.sources})
-				h.do("keep 300 777", "churn 1000 777", "fill 2 10000000", "drop 100", "fail 2",
+				h.Do("keep 300 777", "churn 1000 777", "fill 2 10000000", "drop 100", "fail 2",
 					"keep 100 70000", "train 2")
 				mustHoldTensors(t, s, h)
 			})
@@ -73,12 +69,12 @@ func testTensorCallsUnsampledTensorHeap(t *testing.T) {
 	t.Parallel()
 	h := startTensors(t)
 	for _, mode := range modes {
-		h.do("forget")
+		h.Do("forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 9000, Mode: mode})
 
-		h.do("age", "keep 4000 3000")
+		h.Do("age", "keep 4000 3000")
 		held := ofTensors(snapshot(t, s))
-		kept := held[fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", lineWith(t, "keeps"))][0]
+		kept := held[fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", lineWith(t, "tensors.py", "keeps"))][0]
 		if len(held) != 1 || kept < 3200 || kept > 4800 { // eight standard deviations
 			t.Errorf(
 				"%s: stacks through alloc_cpu hold %v (objects, bytes), want the 4000 tensors and nothing else",
@@ -89,25 +85,21 @@ func testTensorCallsUnsampledTensorHeap(t *testing.T) {
 
 func testTensorCallsHeapTensorsDo(t *testing.T) {
 	t.Parallel()
-	line := lineWith(t, "keeps")
+	line := lineWith(t, "tensors.py", "keeps")
 	ofHeap := fmt.Sprintf("heap posix_memalign Holder.order_keep:%d", line)
 	ofTensor := fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", line)
 	h := startTensors(t)
 	for _, mode := range modes {
-		h.do("age", "forget")
+		h.Do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 
-		if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tracer.Probing(s).SetIntervals(1, 0))
 
-		h.do("keep 70 5000", "churn 10 5000")
+		h.Do("keep 70 5000", "churn 10 5000")
 		mustAmount(t, "without tensors", ofTensors(snapshot(t, s)), amounts{ofHeap: {70, 70 * 5000}})
-		if err := tracer.Probing(s).SetIntervals(1, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tracer.Probing(s).SetIntervals(1, 1))
 
-		h.do("keep 30 5000", "churn 10 5000")
+		h.Do("keep 30 5000", "churn 10 5000")
 		mustAmount(t, "with tensors", ofTensors(snapshot(t, s)),
 			amounts{ofHeap: {70, 70 * 5000}, ofTensor: {30, 30 * 5000}})
 		mustLoseNothing(t, s)
@@ -122,10 +114,10 @@ func testTensorCallsHeapProbesOpen(t *testing.T) {
 		}
 		for range 3 {
 			closeHeap(t, s)
-			h.do("keep 100 3000", "churn 100 3000")
+			h.Do("keep 100 3000", "churn 100 3000")
 			mustHoldTensors(t, s, h)
 			openBurst(t, s)
-			h.do("keep 100 3000", "churn 100 3000")
+			h.Do("keep 100 3000", "churn 100 3000")
 			mustHoldTensors(t, s, h)
 		}
 	})
@@ -150,10 +142,10 @@ func during(work, do func()) {
 // both. A call that is under way when they go may be lost.
 func testTensorCallsTensorProbesOpen(t *testing.T) {
 	const turns, room = 3, 1 << 16 // room for tensors that live
-	line := lineWith(t, "keeps")
+	line := lineWith(t, "tensors.py", "keeps")
 	h := startTensors(t)
 	for _, mode := range modes {
-		h.do("age", "forget")
+		h.Do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 
 		var want, got int64
@@ -165,10 +157,10 @@ func testTensorCallsTensorProbesOpen(t *testing.T) {
 			}
 		}, func() {
 			if want+500 > room {
-				h.do("fail 1") // turns take long on a busy machine
+				h.Do("fail 1") // turns take long on a busy machine
 				return
 			}
-			h.do("keep 500 3000", "fail 1")
+			h.Do("keep 500 3000", "fail 1")
 			want += 500
 		})
 
@@ -190,10 +182,10 @@ func testTensorCallsFailedTensorLeaves(t *testing.T) {
 	for _, mode := range []probe.Mode{probe.Session, probe.Single} {
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 
-		h.do("library " + library + " 0 0")
+		h.Do("library " + library + " 0 0")
 		eventually(t, "a library is found", func() bool { return len(tensorFunctions(s)) > 0 })
 		awaitTables(s)
-		h.do("library "+library+" 40 5000", "library "+library+" 70 5000 others")
+		h.Do("library "+library+" 40 5000", "library "+library+" 70 5000 others")
 		if count, bytes := tensorsOf(s); count != 40 || bytes != 40*5000 {
 			t.Errorf("%s: %d tensors of %d bytes, want 40 of 5000", mode, count, bytes)
 		}
@@ -215,7 +207,7 @@ func testTensorCallsFailedTensorLeaves(t *testing.T) {
 func testTensorCallsCallWayEnd(t *testing.T) {
 	h := startTensors(t)
 	for _, mode := range []probe.Mode{probe.Session, probe.Multi} {
-		h.do("age", "forget")
+		h.Do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 
 		during(func() {
@@ -226,15 +218,13 @@ func testTensorCallsCallWayEnd(t *testing.T) {
 					t.Error(err)
 				}
 			}
-		}, func() { h.do("clear 10 20000000") })
+		}, func() { h.Do("clear 10 20000000") })
 		if n := counted(t, s, bpf.DropMissedReturn); n > 0 {
 			t.Errorf("%s: %d allocations are lost", mode, n)
 		}
 
 		mustHoldTensors(t, s, h)
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, s.Close())
 	}
 }
 
@@ -250,18 +240,13 @@ func TestTensorBursts(t *testing.T) {
 func openTensorBurst(t *testing.T, s *tracer.Session) {
 	t.Helper()
 	p := tracer.Probing(s)
-	if err := errors.Join(p.AttachTensors(true), p.SetIntervals(1, 1),
-		p.OpenHeap(true, 1)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(p.AttachTensors(true), p.SetIntervals(1, 1), p.OpenHeap(true, 1)))
 }
 
 func closeTensorBurst(t *testing.T, s *tracer.Session) {
 	t.Helper()
 	p := tracer.Probing(s)
-	if err := errors.Join(p.CloseHeap(), p.AttachTensors(false), p.SetIntervals(1, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(p.CloseHeap(), p.AttachTensors(false), p.SetIntervals(1, 0)))
 }
 
 // heldTensors fills the kernel's map of tensors.
@@ -270,18 +255,14 @@ func heldTensors(t *testing.T, s *tracer.Session, pid, n int) {
 	for i := range n {
 		key := bpf.Address{Address: 4096 * uint64(i+1), Tgid: uint32(pid)}
 		value := bpf.Allocation{Size: 100, Born: 1, Interval: 1, Kind: bpf.KindTensor}
-		if err := tracer.Kernel(s).Tensors.Put(key, value); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tracer.Kernel(s).Tensors.Put(key, value))
 	}
 }
 
 func testTensorBurstsBecomeTracked(t *testing.T) {
 	target, s := startBursts(t)
 	heldTensors(t, s, target.PID(), 7)
-	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).SetIntervals(1, 0))
 	k := tracer.Kernel(s)
 	if inTensors, inLive := entriesOf(t, k.Tensors), entriesOf(t, k.Live); inTensors != 0 ||
 		inLive != 7 || trackedObjects(s) != 7 {
@@ -291,15 +272,12 @@ func testTensorBurstsBecomeTracked(t *testing.T) {
 }
 
 func testTensorBurstsWithoutRoom(t *testing.T) {
-	target := startBurstsProgram(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxLive: 8})
+	target, s := openOn(t, startBurstsProgram(t), tracer.Options{Interval: 1, MaxLive: 8})
 
-	runOrders(target, "keep 8 100")
+	target.Do("keep 8 100")
 	closeHeap(t, s)
 	heldTensors(t, s, target.PID(), 5)
-	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tracer.Probing(s).SetIntervals(1, 0))
 
 	_, losses, err := s.Counters()
 	if err != nil || len(losses) != 1 || losses[0].Count != uint64(5+8-trackedObjects(s)) ||
@@ -309,13 +287,12 @@ func testTensorBurstsWithoutRoom(t *testing.T) {
 }
 
 func testTensorBurstsAloneBursts(t *testing.T) {
-	h := startTensors(t)
-	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
+	h, s := openOn(t, startTensors(t), tracer.Options{Interval: 1, Sources: []string{"tensor"}})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeTensorBurst(t, s)
-	h.do("keep 20 5000") // no probe is open
+	h.Do("keep 20 5000") // no probe is open
 	openTensorBurst(t, s)
-	h.do("keep 100 5000")
+	h.Do("keep 100 5000")
 	closeTensorBurst(t, s)
 	taken, bytes := snapshot(t, s), int64(0)
 	for _, h := range taken.Holdings {
@@ -328,9 +305,7 @@ func testTensorBurstsAloneBursts(t *testing.T) {
 	}
 
 	openTensorBurst(t, s)
-	h.do("drop 120") // all that were kept
+	h.Do("drop 120") // all that were kept
 	closeTensorBurst(t, s)
-	if n := trackedObjects(s); n != 0 {
-		t.Errorf("%d objects are tracked after the release of all", n)
-	}
+	mustTrack(t, s, 0)
 }

@@ -38,10 +38,7 @@ func startTensors(t *testing.T, arguments ...string) tensorHolder {
 // alive returns how many tensors made since the start the program holds, and their bytes.
 func (h tensorHolder) alive() (count, bytes int64) {
 	h.t.Helper()
-	printed := h.do("alive")
-	if _, err := fmt.Sscan(printed[0], &count, &bytes); err != nil {
-		h.t.Fatalf("%q: %v", printed, err)
-	}
+	scan(h.t, h.Do("alive")[0], "%d %d", &count, &bytes)
 	return count, bytes
 }
 
@@ -77,11 +74,11 @@ var tensorWays = []tensorWay{
 func eachWay(t *testing.T, check func(t *testing.T, h tensorHolder, s *tracer.Session)) {
 	t.Helper()
 	h := startTensors(t)
-	h.do("keep 50 5000", "fill 5 300000")
+	h.Do("keep 50 5000", "fill 5 300000")
 	for _, way := range tensorWays {
 		t.Run(fmt.Sprint(way), func(t *testing.T) {
 			h.t = t
-			h.do("age")
+			h.Do("age")
 			s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: way.mode, Sources: way.sources})
 			check(t, h, s)
 			mustLoseNothing(t, s)
@@ -92,11 +89,11 @@ func eachWay(t *testing.T, check func(t *testing.T, h tensorHolder, s *tracer.Se
 func testTensorsLiveTensorsThose(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
-		h.do("forget")
+		h.Do("forget")
 		mustCountOnce(t, h, s)
 
 		// an exception cannot pass a return probe: it would end the program instead of being caught
-		printed := h.do("keep 20 3000", "fail 10")
+		printed := h.Do("keep 20 3000", "fail 10")
 		if len(printed) == 0 || !strings.Contains(printed[0],
 			"can't allocate memory: you tried to allocate 281474976710656 bytes") {
 			t.Errorf("the program prints %q", printed)
@@ -110,7 +107,7 @@ func testTensorsLiveTensorsThose(t *testing.T) {
 			{"forget", "churn 100 5000", "keep 70 5000"},
 			{"train 40"},
 		} {
-			h.do(orders...)
+			h.Do(orders...)
 			mustHoldTensors(t, s, h)
 		}
 	})
@@ -140,7 +137,7 @@ func ofTensors(snapshot *growth.Snapshot) amounts {
 			}
 		}
 
-		sum := sums[name]
+		sum := sums[name] // an entry also where nothing is left
 		sums[name] = [2]int64{sum[0] + int64(h.InuseObjects), sum[1] + h.InuseBytes}
 	}
 	return sums
@@ -151,14 +148,14 @@ func ofTensors(snapshot *growth.Snapshot) amounts {
 func mustCountOnce(t *testing.T, h tensorHolder, s *tracer.Session) {
 	t.Helper()
 	want := amounts{
-		fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", lineWith(t, "keeps")): {500, 500 * 3000},
-		fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d", lineWith(t, "fills")): {
+		fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", lineWith(t, "tensors.py", "keeps")): {500, 500 * 3000},
+		fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d", lineWith(t, "tensors.py", "fills")): {
 			2, 2 * 40_000_000,
 		},
 	}
 
 	// the large ones are mapped always
-	h.do("churn 100 3000", "keep 500 3000", "fill 2 40000000", "churn 5 40000000")
+	h.Do("churn 100 3000", "keep 500 3000", "fill 2 40000000", "churn 5 40000000")
 	taken := snapshot(t, s)
 	mustAmount(t, "through alloc_cpu", ofTensors(taken), want)
 	if bytes := residentThrough(taken, "Holder.order_fill"); bytes < 79_900_000 ||
@@ -169,10 +166,9 @@ func mustCountOnce(t *testing.T, h tensorHolder, s *tracer.Session) {
 
 // Only the allocation sites of tensors are known of the heap then.
 func testTensorsSourceTensorAlone(t *testing.T) {
-	h := startTensors(t)
-	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
+	h, s := openOn(t, startTensors(t), tracer.Options{Interval: 1, Sources: []string{"tensor"}})
 
-	h.do("fill 100 100000", "train 1")
+	h.Do("fill 100 100000", "train 1")
 	var known, unknown, rss, sum int64
 	taken := snapshot(t, s)
 	for _, holding := range taken.Holdings {
@@ -234,9 +230,9 @@ func testTensorsProbesFollowImport(t *testing.T) {
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
 
 	mustNotKnowTensors(t, s)
-	h.do("import")
+	h.Do("import")
 	awaitTensors(t, s)
-	h.do("age", "keep 300 1234", "churn 10 1234", "forget")
+	h.Do("age", "keep 300 1234", "churn 10 1234", "forget")
 	mustHoldTensors(t, s, h)
 	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" ||
 		!strings.Contains(said.Details[0], "c10::free_cpu in /") {
@@ -246,30 +242,25 @@ func testTensorsProbesFollowImport(t *testing.T) {
 
 // Frees while the probes are closed stay unknown.
 func testTensorsGapProbingMakes(t *testing.T) {
-	h := startTensors(t)
-	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
+	h, s := openOn(t, startTensors(t), exact)
 
-	h.do("keep 10 1000")
+	h.Do("keep 10 1000")
 	mustHoldTensors(t, s, h)
 	tensors := tracer.Targets(s)[0].Tensors
-	if err := tensors.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tensors.Pause())
 
 	mustNotKnowTensors(t, s)
 	before := counted(t, s, bpf.CountTensorEntries)
-	h.do("keep 10 1000")
+	h.Do("keep 10 1000")
 	if counted(t, s, bpf.CountTensorEntries) != before {
 		t.Error("closed probes have seen calls")
 	}
-	if err := tensors.Open(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tensors.Open())
 
-	h.do("fill 20 1000")
+	h.Do("fill 20 1000")
 	mustNotKnowTensors(t, s)
 	if got := ofTensors(snapshot(t, s))[fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d",
-		lineWith(t, "fills"))]; got != [2]int64{20, 20_000} {
+		lineWith(t, "tensors.py", "fills"))]; got != [2]int64{20, 20_000} {
 		t.Errorf("after the second opening %d are held, want 20 of 20000 bytes", got)
 	}
 }
@@ -281,9 +272,7 @@ func testTensorsClosedProbeAttaches(t *testing.T) {
 
 	p := source.NewTensors(tracer.Kernel(s), s.Process)
 	mapped, err := s.Process.Maps()
-	if err := errors.Join(err, p.Pause()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, p.Pause()))
 
 	if p.Update(mapped); p.Active() || !p.Status().Attached {
 		t.Errorf("found while it is closed: active %t, %+v", p.Active(), p.Status())
@@ -301,23 +290,20 @@ func testTensorsDetachLeavesNothing(t *testing.T) {
 	s := open(t, tracer.Options{PID: other.PID(), Interval: 1, Sources: []string{"tensor"}})
 
 	mustAttach(t, s, h.PID())
-	h.do("keep 30 100")
-	other.do("keep 7 100")
+	h.Do("keep 30 100")
+	other.Do("keep 7 100")
 	if n := entries(t, s, h.PID())["tensors"]; n != 30 {
 		t.Errorf("the kernel has %d tensors, want 30", n)
 	}
 
 	mustHoldTensors(t, s, other)
 	mustDetach(t, s, h.PID())
-	if left := entries(t, s, h.PID()); len(left) != 0 {
-		t.Errorf("the kernel still has %v", left)
-	}
+	mustHaveNoEntries(t, s, h.PID())
 	mustHoldTensors(t, s, other)
 }
 
 func testTensorsProgramWithoutTorch(t *testing.T) {
-	target := startStepper(t)
-	s := open(t, tracer.Options{PID: target.PID()})
+	_, s := openOn(t, startStepper(t), tracer.Options{})
 	for _, said := range s.Sources() {
 		if said.Name == "tensor" || said.Name == "cuda" {
 			t.Errorf("%+v", said)
@@ -330,10 +316,9 @@ func testTensorsFunctionsLibrariesAny(t *testing.T) {
 	usual := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
 	others := tracertest.Build(t, "c10.cc", "-shared", "-fPIC", "-DPARAMETERS")
 	without := tracertest.Build(t, "c10.cc", "-shared", "-fPIC", "-DWITHOUT")
-	h := startTensors(t, "late")
-	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
+	h, s := openOn(t, startTensors(t, "late"), exact)
 
-	h.do("library " + without + " 5 100")
+	h.Do("library " + without + " 5 100")
 	eventually(t, "a library is found", func() bool {
 		return strings.Contains(tracer.Targets(s)[0].Tensors.Status().Reason,
 			"find c10::free_cpu in "+without+": it exports no c10::alloc_cpu and c10::free_cpu")
@@ -349,9 +334,9 @@ func testTensorsFunctionsLibrariesAny(t *testing.T) {
 		copied(t, others, "libc10.so.2"),
 	} {
 		before := len(tensorFunctions(s))
-		h.do("library " + library + " 0 0")
+		h.Do("library " + library + " 0 0")
 		eventually(t, "a library is found", func() bool { return len(tensorFunctions(s)) > before })
-		h.do("library " + library + " 100 5000")
+		h.Do("library " + library + " 100 5000")
 		want += 100
 		if count, bytes := tensorsOf(s); count != want || bytes != 5000*want {
 			t.Errorf("%s: %d tensors of %d bytes, want %d of 5000", library, count, bytes, want)

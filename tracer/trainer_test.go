@@ -33,9 +33,7 @@ func testTrainerLossesSameLast(t *testing.T) {
 	}
 
 	events := mustLoseNothing(t, s)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 
 	got = append(got, another.train(after, nothing)...)
 
@@ -54,15 +52,11 @@ func testTrainerLossesSameLast(t *testing.T) {
 func children(t *testing.T, pid int) (pids []int) {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for _, field := range strings.Fields(string(raw)) {
 		child, err := strconv.Atoi(field)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		pids = append(pids, child)
 	}

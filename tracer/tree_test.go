@@ -91,9 +91,7 @@ func testTreeBirthsAddUp(t *testing.T) {
 	}
 
 	last, err := s.Snapshot(moments...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := append(slices.Clip(moments), last.Elapsed); !slices.Equal(last.Bins, want) {
 		t.Errorf("bins end at %v, want %v", last.Bins, want)
 	}
@@ -166,9 +164,7 @@ func mustTraceAndLeave(t testing.TB, options tracer.Options, do func(*tracer.Ses
 			return err == nil
 		})
 		do(s)
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, s.Close())
 	})
 }
 
@@ -197,9 +193,7 @@ func followRounds(t testing.TB, s *tracer.Session, most int) {
 func startScript(t testing.TB, text string) *tracertest.Target {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return startCommand(t, exec.Command("/bin/sh", path))
 }
 
@@ -269,9 +263,7 @@ func testTreeProcessExitsOnce(t *testing.T) {
 			if i%2 == 1 {
 				command = exec.Command(program) // its input has ended
 			}
-			if err := command.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, command.Start())
 			s, err := tracer.Open(t.Context(), tracer.Options{PID: command.Process.Pid, Children: i%4 < 2})
 			if err != nil {
 				mustBeGone(t, err)
@@ -283,9 +275,7 @@ func testTreeProcessExitsOnce(t *testing.T) {
 			s.Follow()
 			s.Sample()
 			snapshot(t, s)
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, s.Close())
 		}
 	})
 }

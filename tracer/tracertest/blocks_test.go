@@ -17,7 +17,7 @@ func TestBlocks(t *testing.T) {
 
 	g := Start(t, python, Source("blocks.py"))
 	g.Await("ready")
-	got := do(g, "load "+found[0])
+	got := g.Do("load " + found[0])
 	known := []string{"hook " + hook + "lllNS_6DeviceE", "hook " + hook + "lmmNS_6DeviceE"}
 	if len(got) != 1 || !slices.Contains(known, got[0]) {
 		t.Errorf("%s: %q, want one of %q", found[0], got, known)

@@ -12,12 +12,9 @@ import (
 func BytesRead(t testing.TB) (bytes int64) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/io")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := fmt.Sscanf(string(text), "rchar: %d", &bytes); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	_, err = fmt.Sscanf(string(text), "rchar: %d", &bytes)
+	must(t, err)
 	return bytes
 }
 
@@ -26,32 +23,21 @@ func BytesRead(t testing.TB) (bytes int64) {
 func BuildInflated(t testing.TB, path string, size int64) {
 	t.Helper()
 	library, err := os.ReadFile(Build(t, "preload.c", "-shared", "-fPIC"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, library, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(path, library, 0o700))
 
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	image, err := elf.NewFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	names := image.SectionByType(elf.SHT_DYNSYM).Link
 	const headerSize, sizeField = 64, 32                        // of Elf64_Shdr, and sh_size in it
 	sections := int64(binary.LittleEndian.Uint64(library[40:])) // e_shoff of Elf64_Ehdr
 
 	claimed := uint64(size) - image.Sections[names].Offset
 	at := sections + int64(names)*headerSize + sizeField
-	if _, err := file.WriteAt(binary.LittleEndian.AppendUint64(nil, claimed), at); err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Truncate(size); err != nil {
-		t.Fatal(err)
-	}
+	_, err = file.WriteAt(binary.LittleEndian.AppendUint64(nil, claimed), at)
+	must(t, err)
+	must(t, file.Truncate(size))
 }

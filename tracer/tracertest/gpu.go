@@ -19,9 +19,7 @@ func GPUTrainerSource() string { return Source("gpu/trainer.py") }
 func GPULeakLine(t testing.TB) int {
 	t.Helper()
 	text, err := os.ReadFile(GPUTrainerSource())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	for i, line := range strings.Split(string(text), "\n") {
 		if strings.HasSuffix(line, "# LEAK") {
@@ -43,23 +41,11 @@ func StartGPUTrainer(t testing.TB, flags ...string) GPUTrainer {
 	return g
 }
 
-// Do gives orders one after another. It returns the trainer's output on the last one.
-func (g GPUTrainer) Do(orders ...string) (printed []string) {
-	g.t.Helper()
-	for _, order := range orders {
-		g.Say(order)
-		printed = g.Await("done")
-	}
-	return printed
-}
-
 // Totals are PyTorch's at this moment. The trainer holds still until its next order.
 func (g GPUTrainer) Totals() TorchTotals {
 	g.t.Helper()
 	totals, err := ParseTorchTotals(g.Do("totals"))
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 	return totals
 }
 
@@ -67,9 +53,7 @@ func (g GPUTrainer) Totals() TorchTotals {
 func (g GPUTrainer) Work(seconds int) float64 {
 	g.t.Helper()
 	ms, err := ParseStepTime(g.Do("work " + strconv.Itoa(seconds)))
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	must(g.t, err)
 	return ms
 }
 

@@ -16,16 +16,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// do gives orders one after another. It returns the program's output on the last one.
-func do(t *Target, orders ...string) (printed []string) {
-	t.t.Helper()
-	for _, order := range orders {
-		t.Say(order)
-		printed = t.Await("done")
-	}
-	return printed
-}
-
 // An amount of memory.
 type amount struct{ objects, bytes int64 }
 

@@ -50,7 +50,7 @@ const firstDeviceAddress, lastDeviceAddress = 0x0a0000000000, 0x500000000000
 
 func testLibcudaDeviceAddresses(t *testing.T) {
 	g := startCUDA(t)
-	do(g, "load "+BuildLibrary(t, "libcuda.c", "libcuda.so.1"), "hold malloc 5 100",
+	g.Do("load "+BuildLibrary(t, "libcuda.c", "libcuda.so.1"), "hold malloc 5 100",
 		"hold managed 5 70000000000", "hold segment 3 20971520")
 	for _, line := range mappings(t, g.PID()) {
 		var start, end uint64
@@ -63,13 +63,13 @@ func testLibcudaDeviceAddresses(t *testing.T) {
 
 func testLibcudaChildFreesItsOwn(t *testing.T) {
 	g := startCUDA(t)
-	do(g, "load "+BuildLibrary(t, "libcuda.c", "libcuda.so.1"), "hold malloc 5 100",
+	g.Do("load "+BuildLibrary(t, "libcuda.c", "libcuda.so.1"), "hold malloc 5 100",
 		"hold allochost 2 100", "fork", "child free malloc 4", "child hold async 3 10")
 	for order, want := range map[string]map[string]amount{
 		"child totals": {"device": {1, 100}, "pinned": {2, 200}, "async": {3, 30}},
 		"totals":       {"device": {5, 500}, "pinned": {2, 200}},
 	} {
-		if got := totals(t, do(g, order)); !maps.Equal(got, want) {
+		if got := totals(t, g.Do(order)); !maps.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", order, got, want)
 		}
 	}

@@ -21,24 +21,16 @@ func Swap(t testing.TB) {
 	t.Helper()
 	NeedsRoot(t)
 	path := filepath.Join(t.TempDir(), "swap")
-	if err := os.WriteFile(path, make([]byte, 64<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, make([]byte, 64<<20), 0o600))
 
 	keeper := exec.Command("sh", "-c", swapKeeper, path)
 	keeper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C does not reach it
 	input, err := keeper.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	output, err := keeper.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := keeper.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, keeper.Start())
 	t.Cleanup(func() {
 		input.Close()
 		if err := keeper.Wait(); err != nil {

@@ -34,6 +34,14 @@ func NeedsRoot(t testing.TB) {
 	t.Fatal("needs root: run `make test`, which asks sudo")
 }
 
+// must ends the test if something that it needs has failed.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+}
+
 // Source is the path of a file in the project's testdata folder.
 func Source(name string) string {
 	_, here, _, _ := runtime.Caller(0)
@@ -102,12 +110,8 @@ func compile(t testing.TB, source, name string, flags []string) string {
 func leaveRecipe(t testing.TB, folder string, command []string) {
 	t.Helper()
 	raw, err := json.Marshal(command)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, Recipe), raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(folder, Recipe), raw, 0o600))
 }
 
 // pathOf returns the path of the built file. It is the same for the same source and flags.
@@ -116,17 +120,13 @@ func pathOf(t testing.TB, source, name string, flags []string) string {
 	parent := os.Getenv(Kept)
 	if parent == "" && builds.dir == "" {
 		dir, err := os.MkdirTemp("", "allocscope-test-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 
 		builds.dir = dir
 	}
 	key := sha256.Sum256(fmt.Appendf(nil, "%q %q", source, flags))
 	dir := filepath.Join(cmp.Or(parent, builds.dir), hex.EncodeToString(key[:8]))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(dir, 0o700))
 	return filepath.Join(dir, name)
 }
 
@@ -156,19 +156,13 @@ func Start(t testing.TB, path string, arguments ...string) *Target {
 func StartCommand(t testing.TB, command *exec.Cmd) *Target {
 	t.Helper()
 	input, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	output, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	command.Stderr = os.Stderr
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, command.Start())
 
 	target := &Target{Cmd: command, t: t, input: input, lines: bufio.NewScanner(output)}
 	t.Cleanup(func() {
@@ -211,6 +205,16 @@ func (g *Target) Await(last string) []string {
 	}
 	g.t.Fatalf("the target ended before it printed %q; it printed %q", last, before)
 	return nil
+}
+
+// Do gives orders one after another. It returns the program's output on the last one.
+func (g *Target) Do(orders ...string) (printed []string) {
+	g.t.Helper()
+	for _, order := range orders {
+		g.Say(order)
+		printed = g.Await("done")
+	}
+	return printed
 }
 
 // whereThreadsAre returns the kernel's data on each thread: its system call, and the stack in it.

@@ -3,21 +3,13 @@ package record
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// mustSay checks that a text has all words.
-func mustSay(t *testing.T, where, text string, words ...string) {
-	t.Helper()
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			t.Errorf("%s does not say %q:\n%s", where, word, text)
-		}
-	}
-}
+var mustSay = tracertest.MustSay
 
 // createFolder creates the folder of a trace.
 func createFolder(t *testing.T) (dir *folder.Folder, path string) {

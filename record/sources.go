@@ -1,7 +1,6 @@
 package record
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 
@@ -21,7 +20,9 @@ func SourceName(s source.Status) string {
 }
 
 // SourceReason is why a source is not attached, or its gap; empty where there is nothing to report.
-func SourceReason(s source.Status) string { return cmp.Or(words.SourceGap(s.Gap), s.Reason) }
+func SourceReason(s source.Status) string {
+	return words.SourceReason(summary.Source{Gap: s.Gap, Reason: s.Reason})
+}
 
 // sourcesOf are sources in the form of the summary.
 func sourcesOf(all []source.Status) []summary.Source {

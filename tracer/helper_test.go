@@ -39,13 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// must ends the test if something that it needs has failed.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-}
+var must = tracertest.NoError
 
 // scan reads a line of a program by its format.
 func scan(t testing.TB, said, format string, values ...any) {

@@ -293,23 +293,9 @@ func do(target *tracertest.Target, format string, arguments ...any) {
 	target.Await("done")
 }
 
-// must ends the test on an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tracertest.NoError
 
-// mustSay checks that a text holds all of the words.
-func mustSay(t *testing.T, where, text string, words ...string) {
-	t.Helper()
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			t.Errorf("%s does not say %q:\n%s", where, word, text)
-		}
-	}
-}
+var mustSay = tracertest.MustSay
 
 func itoa(n int) string { return strconv.Itoa(n) }
 

@@ -1,6 +1,9 @@
 package tracertest
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // Must returns a function that returns the value of a call, or fails the test with its error:
 //
@@ -15,10 +18,20 @@ func Must[T any](value T, err error) func(testing.TB) T {
 	}
 }
 
-// NoError fails the test with an error, unless that is nil.
+// NoError fails the test with an error, unless that is nil. The verifier's log is whole.
 func NoError(t testing.TB, err error) {
 	if err != nil {
 		t.Helper()
-		t.Fatal(err)
+		t.Fatalf("%+v", err)
+	}
+}
+
+// MustSay checks that a text has all words. where names the text.
+func MustSay(t testing.TB, where, text string, words ...string) {
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Helper()
+			t.Errorf("%s does not say %q:\n%s", where, word, text)
+		}
 	}
 }

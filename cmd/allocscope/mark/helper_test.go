@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 const (
@@ -16,13 +18,7 @@ const (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// must ends the test on an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tracertest.NoError
 
 // eventually waits until something is true.
 func eventually(t *testing.T, what string, isTrue func() bool) {

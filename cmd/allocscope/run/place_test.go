@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/shim"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // needRoot skips a test that mounts.
@@ -21,13 +22,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// must ends the test on an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tracertest.NoError
 
 // mountTmpfs mounts a file system at a new folder.
 func mountTmpfs(t *testing.T, folder string, flags uintptr) {

@@ -91,6 +91,10 @@ func (r *reader) integer(address uint64) (string, bool) {
 	}
 
 	digits := r.bytes(address+cpython.LongDigits, int(count)*4)
+	if digits == nil {
+		return "", false
+	}
+
 	value := new(big.Int)
 	for i := int(count) - 1; i >= 0; i-- {
 		digit := binary.LittleEndian.Uint32(digits[4*i:])

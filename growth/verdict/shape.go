@@ -14,8 +14,10 @@ type Shape struct {
 	Misfit float64
 	// Halves is the rate of the second half as a multiple of the first half's rate.
 	Halves float64
-	// Age of the process at the first sample, in X; 0 where it is unknown.
-	Age float64
+	// Age of the process at the first sample, in X; 0 where it is unknown. IsMature: it was old enough
+	// to be past its first warm-up.
+	Age      float64
+	IsMature bool
 	// Lack is what the growth lacks to be a leak; empty: nothing, or there is no growth. UntilLeak
 	// is for how much longer it must last, in X; NaN: no length alone proves it.
 	Lack      Lack
@@ -44,6 +46,7 @@ func (e *evidence) shape() Shape {
 		return s
 	}
 	s.Lack, s.UntilLeak = e.lack, e.untilLeak
+	s.IsMature = s.Age >= e.criteria.MatureAge
 
 	base := e.segments.last.envelope
 	l := lineThrough(base.x, base.y)

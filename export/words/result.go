@@ -40,7 +40,7 @@ const (
 
 // maxBlockLines bounds the lines of each block. The last one has the rest of maxResultLines.
 var maxBlockLines = map[string]int{
-	LabelWho: 2, LabelWhere: 3, LabelHowFast: 2, LabelHowSure: 2, LabelDoNext: 3, LabelNote: 2,
+	LabelWho: 2, LabelWhere: 3, LabelHowFast: 2, LabelHowSure: 4, LabelDoNext: 3, LabelNote: 2,
 }
 
 // A Result has the findings of a trace, for a reader in a hurry. The terminal, the report and
@@ -172,13 +172,19 @@ func (r Result) Lines(name func(string) string) []string {
 	lines := []string{name(r.Name) + "   " + shortSubject(growth.Printable(r.Subject), room), ""}
 	for _, b := range r.Blocks {
 		room := maxResultLines - len(lines)
-		if b.Label == LabelDoNext { // its last step is the least
+		switch b.Label {
+		case LabelHowSure: // its last line is the least, but for the last step
+			room -= min(minSteps, len(r.Block(LabelDoNext))) + r.firstNoteLines()
+		case LabelDoNext: // its last step is the least
 			room -= r.firstNoteLines()
 		}
 		lines = append(lines, b.lines(min(maxBlockLines[b.Label], room))...)
 	}
 	return lines
 }
+
+// minSteps is the number of steps that always have room.
+const minSteps = 2
 
 // firstNoteLines are the lines of the first note, the most serious one.
 func (r Result) firstNoteLines() int {
@@ -376,13 +382,4 @@ func LimitName(l summary.Limit) string {
 		return "machine RAM" + size
 	}
 	return cmp.Or(limitNames[l.Of], l.Of) + size
-}
-
-// sureLines are the proof of the verdict, and how much of the growth its call sites account for.
-func sureLines(s *summary.Summary) []string {
-	certainty := Certainty(s.Verdict)
-	if s.WhyCode == verdict.ReasonFragmentation {
-		certainty = fragmentationLines(s)
-	}
-	return []string{strings.Join(certainty, "; "), accountLine(s)}
 }

@@ -54,6 +54,7 @@ const (
 
 // Facts that speak against a leak, or that leave the growth unexplained.
 const (
+	FactFewSites   FactCode = "few-sites"  // call sites of WHERE explain only Share
 	FactSlower     FactCode = "slower"     // the second half rose Ratio times as fast
 	FactLack       FactCode = "lack-"      // with a verdict.Lack behind it; Length is the age
 	FactNoEpoch    FactCode = "no-epoch"   // Count steps were seen, and no end of an epoch
@@ -94,7 +95,8 @@ var (
 		checks, mature, afterWarmup, keeperGrows, straight, faster, callSites,
 	}
 	speakAgainst = []rule{
-		fewChecks, slower, lacks, recompiles, freedKept, pageCache, uneven, noCause, noEpoch,
+		fewChecks, lacks, slower, recompiles, freedKept, pageCache, fewSites, uneven, noCause,
+		noEpoch,
 	}
 )
 
@@ -230,12 +232,29 @@ func (k *known) mainPath() *keeper.Path {
 
 // callSites are the suspects that explain the growth, and whether they have freed anything.
 func callSites(k *known) (Fact, bool) {
-	if k.result == nil || k.cause(diagnosis.Fragmentation) >= minSites {
-		return Fact{}, false
+	share, stacks := k.explained()
+	f := Fact{Code: FactSites, Share: share}
+	if share < minSites {
+		return f, false
 	}
+	if freed, ok := k.freedBy(stacks); ok && freed <= maxFreed {
+		f.Code = FactNoneFreed
+	}
+	return f, true
+}
 
-	share := 0.0
-	stacks := make(map[uint64]bool)
+// fewSites are suspects that explain less than half of the growth.
+func fewSites(k *known) (Fact, bool) {
+	share, stacks := k.explained()
+	return Fact{Code: FactFewSites, Share: share}, len(stacks) > 0 && share < minSites
+}
+
+// explained is the share of the growth that suspects explain, and their stacks.
+func (k *known) explained() (share float64, stacks map[uint64]bool) {
+	stacks = make(map[uint64]bool)
+	if k.result == nil || k.Reason == verdict.ReasonFragmentation {
+		return 0, stacks
+	}
 	for _, s := range k.result.Main.Suspects {
 		if math.IsNaN(s.Share) || growth.IsLostFrame(s.Frame.Function) {
 			continue
@@ -245,12 +264,7 @@ func callSites(k *known) (Fact, bool) {
 			stacks[id] = true
 		}
 	}
-
-	f := Fact{Code: FactSites, Share: min(1, share)}
-	if freed, ok := k.freedBy(stacks); ok && freed <= maxFreed {
-		f.Code = FactNoneFreed
-	}
-	return f, share >= minSites
+	return min(1, share), stacks
 }
 
 // freedBy is the share of the heap memory allocated by stacks since the baseline that they have freed

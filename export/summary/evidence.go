@@ -45,6 +45,11 @@ const (
 	LimitedCensus  LimitationCode = "census"        // objects were counted in Share of their memory
 )
 
+// LimitationCodes are all of them.
+var LimitationCodes = []LimitationCode{
+	LimitedNoHeap, LimitedPython, LimitedThreads, LimitedStacks, LimitedBursts, LimitedCensus,
+}
+
 const (
 	// minCutStacks is the share of the stacks that is worth a word where they lack frames.
 	minCutStacks = 0.1

@@ -162,8 +162,12 @@ func (s *Summary) traceNext(v *Verdict) Step {
 		longer = v.Evidence.UntilLeak
 	}
 	if longer != nil {
-		step.DurationS = max(minTraceSeconds, min(*longer, maxTraceSeconds))
+		step.DurationS = *longer
 	}
+	if v.ToLimit != nil {
+		step.DurationS = min(step.DurationS, *v.ToLimit)
+	}
+	step.DurationS = max(minTraceSeconds, min(step.DurationS, maxTraceSeconds))
 	return step
 }
 

@@ -85,8 +85,15 @@ func gpuCurves(g summary.GPUMemory) string {
 	return strings.Join(texts, ", ")
 }
 
-// ClassText is the class of a verdict as lower-case words: "spiky plateau".
-func ClassText(class verdict.Class) string { return strings.ReplaceAll(string(class), "-", " ") }
+// ClassText is Name of a class in lower case, for a table: "stable with spikes", "growing". It is
+// empty where there is none.
+func ClassText(class verdict.Class) string {
+	if class == "" {
+		return ""
+	}
+	name, _, _ := strings.Cut(strings.ToLower(Name(summary.Verdict{Class: class})), " (")
+	return strings.TrimSuffix(name, "?")
+}
 
 var gpuKindTexts = map[growth.Kind]string{
 	growth.KindCudaBlock:         "torch's blocks",
@@ -323,7 +330,7 @@ func gpuResultOf(s *summary.Summary, g *summary.GPUMemory, place Place) Result {
 	pace := Pace(g.Verdict) + " (" + CurveText(g.Judged) + ")"
 	limit := LimitLine(g.Verdict, AtGPULimit)
 	r.add(LabelHowFast, []string{pace, limit})
-	r.add(LabelHowSure, Certainty(g.Verdict)[:1])
+	r.add(LabelHowSure, Certainty(g.Verdict))
 	r.add(LabelDoNext, nextLines(s, place))
 
 	var notes []string

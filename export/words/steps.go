@@ -22,7 +22,7 @@ var stepTexts = map[summary.StepCode]string{
 	summary.StepPeakSite: "no leak to fix; to lower the peaks, hold less at once at that line",
 	// Of fragmentation, where a limit on the arenas would not help.
 	summary.StepOneArena:  "call malloc_trim(0) now and then; in Python: ctypes.CDLL(None).malloc_trim(0)",
-	summary.StepRecompile: "restart it with TORCH_LOGS=recompiles, which shows why; mark those shapes dynamic",
+	summary.StepRecompile: "restart with TORCH_LOGS=recompiles; mark shapes that it names as dynamic",
 	summary.StepDiff:      "after the fix: trace it as long again, and compare both folders by allocscope diff",
 	summary.StepGraph:     "keep loss.item() or tensor.detach(), not tensors with their graph",
 	summary.StepGarbage:   "break the cycles of references, or call gc.collect() now and then",
@@ -63,9 +63,18 @@ var keeperSteps = map[summary.StepCode][]string{
 // lookSteps are keeperSteps for growth that may be meant to be.
 var lookSteps = map[summary.StepCode][]string{
 	summary.StepKeeperLimit: {
-		"must %s grow (log its len())? If not, give it a limit, or remove entries",
-		"must %s grow (log its len())? If not, limit it", "limit %s if it need not grow",
+		"does %s have to grow? If not, give it a limit, or remove entries",
+		"does %s have to grow? If not, give it a limit",
+		"does %s have to grow? If not, limit it", "limit %s if it need not grow",
 	},
+}
+
+// lookText is a look at a variable. Where it is an expression, its length shows whether it grows.
+func lookText(texts []string, variable string) string {
+	if !strings.Contains(variable, " ") {
+		variable = "len(" + variable + ")"
+	}
+	return fitted(texts, variable, ResultWidth-labelWidth-len("1. "))
 }
 
 // nextLines are what to do next, at most three steps.
@@ -79,7 +88,7 @@ func nextLines(s *summary.Summary, place Place) []string {
 		case summary.StepAfterWarmup:
 			text = "nothing now; when it has levelled off: " + text
 		case summary.StepOptional:
-			text = "to exclude a slower leak, if that matters: " + text
+			text = "for slower leaks: " + text
 		}
 		lines = append(lines, text)
 	}
@@ -108,10 +117,10 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 		return gpuSteps[gpu.Diagnosis(step.Diagnosis)]
 	}
 	if texts := lookSteps[step.Code]; texts != nil && step.When == summary.StepLook {
-		return fitted(texts, keptIn(s, step.Code))
+		return lookText(texts, keptIn(s, step.Code))
 	}
 	if texts := keeperSteps[step.Code]; texts != nil {
-		return fitted(texts, keptIn(s, step.Code))
+		return fitted(texts, keptIn(s, step.Code), stepRoom)
 	}
 	return stepTexts[step.Code]
 }
@@ -119,10 +128,23 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 // causeStep is the remedy of a cause.
 func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	text := causes[cause].step
+	if cause == diagnosis.HeapLeak && len(suspectsOfNote(s.Suspects)) == 1 {
+		if place := userPlace(s.Suspects[0]); place != "" {
+			return strings.ReplaceAll(text, "that line", place)
+		}
+	}
 	if s.MainCause() != nil && cause == diagnosis.HeapLeak && len(suspectsOfNote(s.Suspects)) > 1 {
 		return strings.ReplaceAll(text, "that line allocates", "these lines allocate")
 	}
 	return text
+}
+
+// userPlace is the file and line of the user's frame of a suspect; empty: it has none.
+func userPlace(c summary.Suspect) string {
+	if chain, at := c.UserFrame(); at >= 0 {
+		return placeOf(chain[at])
+	}
+	return ""
 }
 
 // keptIn is the variable of a step about a keeper.
@@ -144,15 +166,15 @@ func keptIn(s *summary.Summary, code summary.StepCode) string {
 const stepRoom = ResultWidth - labelWidth - len("2. If it lasts: ")
 
 // fitted is the first step that has room for a variable. Where none has, the variable is cut.
-func fitted(steps []string, variable string) string {
+func fitted(steps []string, variable string, room int) string {
 	for _, step := range steps {
 		text := fmt.Sprintf(step, variable)
-		if utf8.RuneCountInString(text) <= stepRoom {
+		if utf8.RuneCountInString(text) <= room {
 			return text
 		}
 	}
 	last := steps[len(steps)-1]
-	room := stepRoom - len(last) + len("%s") - len("...")
+	room += -len(last) + len("%s") - len("...")
 	return fmt.Sprintf(last, string([]rune(variable)[:room])+"...")
 }
 
@@ -194,6 +216,14 @@ func runText(s *summary.Summary, step summary.Step, what string) string {
 		return what + "start it by allocscope run, for " + length + " or longer"
 	}
 	return what + binary + "run --duration " + length + " -- " + command
+}
+
+// dir is the folder as the last argument of a command; empty: the latest one.
+func (p Place) dir() string {
+	if p.Dir == "" {
+		return ""
+	}
+	return " " + ShellQuote(p.Dir)
 }
 
 func (p Place) view() string {

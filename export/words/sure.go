@@ -84,10 +84,10 @@ var factTexts = map[conclude.FactCode]factText{
 	lackOf(verdict.LackLength): length("it has lasted only %s", "it is short"),
 	lackOf(verdict.LackEpoch):  said("the first pass over the data has only just ended"),
 	lackOf(verdict.LackEarly):  said("it began late, as a new phase of the job does"),
-	lackOf(verdict.LackWarmup): length("it may be the warm-up: the process was %s old, and none has ended",
-		"it may be the warm-up: none has ended yet"),
-	lackOf(verdict.LackSlow): length("it is fast, and may be the warm-up: the process was %s old",
-		"it is fast, and may still be the warm-up"),
+	lackOf(verdict.LackWarmup): length("no warm-up was seen to end (the process was %s old at first)",
+		"no warm-up was seen to end"),
+	lackOf(verdict.LackSlow): length("a warm-up can be as fast (the process was %s old at first)",
+		"a warm-up can be as fast"),
 	lackOf(verdict.LackAge):    length("the process was only %s old", "the process is young"),
 	lackOf(verdict.LackNew):    said("it goes back to a level that was held before"),
 	lackOf(verdict.LackSteady): said("a few jumps make up most of it"),
@@ -100,7 +100,7 @@ func straightText(f conclude.Fact, _ summary.Verdict) string {
 	if f.Share < 0.001 {
 		return "a straight line"
 	}
-	return "a straight line within " + units.Percent(f.Share)
+	return "a straight line (±" + units.Percent(f.Share) + ")"
 }
 
 // facts are the texts of facts that have one.
@@ -267,7 +267,10 @@ func growthLines(v summary.Verdict) []string {
 	prefix, texts := "for a leak: ", facts(e.For, v)
 	switch v.Class {
 	case verdict.ClassLeak:
-		prefix, texts = "confirmed: ", append([]string{Reason(v)}, texts...)
+		seen := slices.DeleteFunc(slices.Clone(e.For), func(f conclude.Fact) bool {
+			return f.Code == conclude.FactWarm && v.WhyCode == verdict.ReasonAfterWarmup
+		})
+		prefix, texts = "confirmed: ", append([]string{Reason(v)}, facts(seen, v)...)
 	case verdict.ClassSuspected:
 		prefix = "likely a leak: "
 	}
@@ -318,11 +321,29 @@ func decidesText(v summary.Verdict) string {
 		more = inMinutes(more)
 	}
 	span := units.Span(more, v.InSteps(), math.Ceil)
-	text := "decided by " + span + " more: a LEAK if it stays straight, LEVELLING OFF if it bends"
-	if v.ToLimit != nil && *v.ToLimit < *until {
-		text = span + " more would prove a LEAK, but memory ends before that: act on what is known"
+	switch earlier := sooner(v); {
+	case v.ToLimit != nil && *v.ToLimit < *until:
+		return span + " more would prove a LEAK, but memory ends before that: act on what is known"
+	case earlier != "":
+		return "decided by " + earlier + ", or by " + span + " more (LEAK if it goes on)"
 	}
-	return text
+	return "decided by " + span + " more: LEAK if it goes on, LEVELLING OFF if it bends"
+}
+
+// sooner is what may decide before the time does.
+func sooner(v summary.Verdict) string {
+	e := evidenceOf(v)
+	for _, f := range slices.Concat(e.Against, e.For) {
+		switch f.Code {
+		case conclude.FactRecompiles:
+			return "the end of the compiling"
+		case conclude.FactNoEpoch:
+			return "the end of the epoch"
+		case conclude.FactKeeper, conclude.FactKept:
+			return "a look at what keeps it"
+		}
+	}
+	return ""
 }
 
 // stableText names the smallest leak that a plateau excludes.
@@ -362,8 +383,8 @@ func noDataText(v summary.Verdict) string {
 	case v.WhyCode == verdict.ReasonTooNoisy:
 		text = "memory swings too much to tell growth from noise"
 	case v.Segment == nil || *v.Segment <= 0:
-	case v.WhyCode == verdict.ReasonPlateauTooYoung:
-		text = "too short: only " + lengthText(*v.Segment, v.InSteps()) + " of it follow the last growth"
+	case v.WhyCode == verdict.ReasonPlateauTooYoung && slices.ContainsFunc(v.Phases, isWarmup):
+		text = "too short: it has grown until " + lengthText(*v.Segment, v.InSteps()) + " before the end"
 	default:
 		text = "too short: " + lengthText(*v.Segment, v.InSteps()) + " were judged"
 	}

@@ -90,7 +90,8 @@ func paceRate(v summary.Verdict) string {
 	}
 
 	note := interval
-	if *v.Rate > 0 && strings.ContainsAny(strings.Fields(rate)[0], "123456789") {
+	isProven := v.RateLow == nil || *v.RateLow > 0
+	if isProven && *v.Rate > 0 && strings.ContainsAny(strings.Fields(rate)[0], "123456789") {
 		rate = "+" + rate
 		if *v.Rate < slowRate && !v.InSteps() {
 			note = joined(interval, perDay(*v.Rate))

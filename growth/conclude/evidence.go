@@ -66,6 +66,18 @@ const (
 	FactFewChecks  FactCode = "few-checks" // only Count checks in a row found a leak, of Needed
 )
 
+// FactCodes are the codes of all facts.
+var FactCodes = []FactCode{
+	FactChecks, FactMature, FactWarm, FactStraight, FactFaster, FactKeeper, FactKept, FactSites,
+	FactNoneFreed,
+	FactFewSites, FactSlower, FactNoEpoch, FactUneven, FactRecompiles, FactFreedKept, FactPageCache,
+	FactNoCause, FactFewChecks,
+	FactLack + FactCode(verdict.LackLength), FactLack + FactCode(verdict.LackEpoch),
+	FactLack + FactCode(verdict.LackEarly), FactLack + FactCode(verdict.LackWarmup),
+	FactLack + FactCode(verdict.LackSlow), FactLack + FactCode(verdict.LackAge),
+	FactLack + FactCode(verdict.LackNew), FactLack + FactCode(verdict.LackSteady),
+}
+
 const (
 	// maxStraight is the misfit of a straight line, and minUneven of none.
 	maxStraight, minUneven = 0.05, 0.1
@@ -92,11 +104,11 @@ type rule func(*known) (Fact, bool)
 // speakFor and speakAgainst are all rules, by their weight: one line a fact.
 var (
 	speakFor = []rule{
-		checks, mature, afterWarmup, keeperGrows, straight, faster, callSites,
+		checks, mature, keeperGrows, callSites, straight, faster, afterWarmup,
 	}
 	speakAgainst = []rule{
-		fewChecks, lacks, slower, recompiles, freedKept, pageCache, fewSites, uneven, noCause,
-		noEpoch,
+		fewChecks, recompiles, slower, freedKept, pageCache, noEpoch, lacks, fewSites, uneven,
+		noCause,
 	}
 )
 
@@ -130,8 +142,10 @@ func (k *known) evidence() Evidence {
 	}
 	e.For, e.Against = found(speakFor), found(speakAgainst)
 	if k.Class != verdict.ClassLeak && k.Class != verdict.ClassSaturating {
-		e.UntilLeak = k.Shape.UntilLeak
-		if k.Shape.Lack == "" && k.Longer > 0 {
+		switch {
+		case k.Shape.Lack != "":
+			e.UntilLeak = k.Shape.UntilLeak
+		case k.Longer > 0:
 			e.UntilLeak = k.Longer
 		}
 	}
@@ -176,7 +190,7 @@ func faster(k *known) (Fact, bool) {
 }
 
 func slower(k *known) (Fact, bool) {
-	return Fact{Code: FactSlower, Ratio: k.Shape.Halves}, k.Shape.Halves < 1/sameHalves
+	return Fact{Code: FactSlower, Ratio: k.Shape.Halves}, k.Shape.Halves > 0 && k.Shape.Halves < 1/sameHalves
 }
 
 // lacks is what keeps growth from being a leak.
@@ -214,13 +228,21 @@ func keeperGrows(k *known) (Fact, bool) {
 	return f, true
 }
 
-// mainPath is the path that explains most samples of the first suspect; nil: there is none.
+// mainPath is the path that explains most samples of the first suspect, or of a type where small
+// Python objects grow; nil: there is none.
 func (k *known) mainPath() *keeper.Path {
-	if k.result == nil || len(k.result.Main.Suspects) == 0 {
+	if k.result == nil {
 		return nil
 	}
 
-	stacks := k.result.Main.Suspects[0].StackIDs
+	var stacks []uint64
+	if len(k.result.Main.Suspects) > 0 {
+		stacks = k.result.Main.Suspects[0].StackIDs
+	}
+	if k.cause(diagnosis.PythonObjects) >= minSites {
+		stacks = append(slices.Clone(stacks), 0)
+	}
+
 	for i := range k.result.Keepers {
 		s := &k.result.Keepers[i]
 		if len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples && slices.Contains(stacks, s.Stack) {

@@ -28,6 +28,11 @@ const (
 	ExcludedChildren ExclusionCode = "tree"          // Count other processes of the tree
 )
 
+// ExclusionCodes are all of them.
+var ExclusionCodes = []ExclusionCode{
+	ExcludedFree, ExcludedFiles, ExcludedShared, ExcludedGPU, ExcludedChildren,
+}
+
 const (
 	// maxExcluded is the share of the growth up to which an explanation is excluded.
 	maxExcluded = 0.05

@@ -60,12 +60,34 @@ const (
 // EvidenceOf converts evidence; nil: there is none.
 func EvidenceOf(e conclude.Evidence) *Evidence {
 	out := &Evidence{
-		For: e.For, Against: e.Against, Excluded: e.Excluded, UntilLeak: milli(e.UntilLeak),
+		For: rounded(e.For), Against: rounded(e.Against), UntilLeak: milli(e.UntilLeak),
+	}
+	for _, x := range e.Excluded {
+		x.Share = thousandth(x.Share)
+		out.Excluded = append(out.Excluded, x)
 	}
 	if len(e.For) == 0 && len(e.Against) == 0 && len(e.Excluded) == 0 && out.UntilLeak == nil {
 		return nil
 	}
 	return out
+}
+
+// rounded are facts with as many decimals as they deserve.
+func rounded(facts []conclude.Fact) (out []conclude.Fact) {
+	for _, f := range facts {
+		f.Share, f.Ratio = thousandth(f.Share), thousandth(f.Ratio)
+		f.PerMinute, f.Length = thousandth(f.PerMinute), thousandth(f.Length)
+		out = append(out, f)
+	}
+	return out
+}
+
+// thousandth rounds a number, and makes one that is not finite 0, which is absent.
+func thousandth(x float64) float64 {
+	if rounded := milli(x); rounded != nil {
+		return *rounded
+	}
+	return 0
 }
 
 // AddLimits adds what keeps the answer from being better to the evidence, by the other fields.

@@ -382,8 +382,15 @@ func endsInSpike(s *summary.Summary) bool {
 		return false
 	}
 	spike, last := s.Spikes.Spans[len(s.Spikes.Spans)-1].To, s.Phases[len(s.Phases)-1].To
-	return spike != nil && last != nil && *spike >= *last &&
-		float64(*s.RSS.EndBytes) > *s.LevelBytes+s.Spikes.HeightBytes/2
+	if spike == nil || last == nil || *spike < *last {
+		return false
+	}
+
+	level := *s.LevelBytes
+	if s.Rate != nil && s.LevelAt != nil {
+		level += *s.Rate / 60 * (*last - *s.LevelAt)
+	}
+	return float64(*s.RSS.EndBytes) > level+s.Spikes.HeightBytes/2
 }
 
 // minSpikeShare is the height of spikes, as a share of the level, that is worth a word beside

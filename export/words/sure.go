@@ -64,16 +64,16 @@ var factTexts = map[conclude.FactCode]factText{
 		return "what keeps it gains " + units.Thousands(units.Round(f.PerMinute)) + " entries/min"
 	},
 	conclude.FactKept:      said("a variable keeps it"),
-	conclude.FactSites:     share("WHERE explains %s"),
-	conclude.FactNoneFreed: share("WHERE explains %s, and has freed nothing"),
+	conclude.FactSites:     share("the code in WHERE explains %s"),
+	conclude.FactNoneFreed: share("the code in WHERE explains %s, and has freed nothing"),
 
 	conclude.FactSlower:   ratio("its second half rose %sx as fast as its first"),
 	conclude.FactUneven:   share("it is off a straight line by %s of its rise"),
-	conclude.FactFewSites: share("WHERE explains only %s"),
+	conclude.FactFewSites: share("the code in WHERE explains only %s"),
 	conclude.FactRecompiles: func(f conclude.Fact, _ summary.Verdict) string {
 		return fmt.Sprintf("%.1f kernels/min are compiled", f.PerMinute)
 	},
-	conclude.FactFreedKept: share("%s is freed memory that malloc keeps"),
+	conclude.FactFreedKept: share("%s is freed, and kept by malloc"),
 	conclude.FactPageCache: share("%s is page cache"),
 	conclude.FactNoCause:   share("%s has no known cause"),
 	conclude.FactFewChecks: checked("only %d of %d checks in a row found it"),
@@ -81,19 +81,17 @@ var factTexts = map[conclude.FactCode]factText{
 		return units.Thousands(f.Count) + " steps may be the first epoch"
 	},
 
-	lackOf(verdict.LackLength): length("it has lasted only %s", "it is short"),
-	lackOf(verdict.LackEpoch):  said("the first pass over the data has only just ended"),
-	lackOf(verdict.LackEarly):  said("it began late, as a new phase of the job does"),
-	lackOf(verdict.LackWarmup): length("no warm-up was seen to end (the process was %s old at first)",
-		"no warm-up was seen to end"),
-	lackOf(verdict.LackSlow): length("a warm-up can be as fast (the process was %s old at first)",
+	conclude.FactLackLength: length("it has lasted only %s", "it is short"),
+	conclude.FactLackEpoch:  said("the first pass over the data has only just ended"),
+	conclude.FactLackEarly:  said("it began late, as a new phase of the job does"),
+	conclude.FactLackWarmup: length("no warm-up has ended (the process was %s old)",
+		"no warm-up has ended"),
+	conclude.FactLackSlow: length("a warm-up can be as fast (the process was %s old)",
 		"a warm-up can be as fast"),
-	lackOf(verdict.LackAge):    length("the process was only %s old", "the process is young"),
-	lackOf(verdict.LackNew):    said("it goes back to a level that was held before"),
-	lackOf(verdict.LackSteady): said("a few jumps make up most of it"),
+	conclude.FactLackAge:    length("the process was only %s old", "the process is young"),
+	conclude.FactLackNew:    said("it goes back to a level that was held before"),
+	conclude.FactLackSteady: said("a few jumps make up most of it"),
 }
-
-func lackOf(l verdict.Lack) conclude.FactCode { return conclude.FactLack + conclude.FactCode(l) }
 
 // straightText says how straight a line is.
 func straightText(f conclude.Fact, _ summary.Verdict) string {
@@ -221,7 +219,7 @@ func limitationText(l summary.Limitation) string {
 	case summary.LimitedNoHeap:
 		return "malloc was not traced, so that no line of the heap is known"
 	case summary.LimitedPython:
-		return "this Python cannot be read: frames of C alone; CPython 3.9 to 3.14 would help"
+		return "this Python cannot be read: frames of C alone; CPython 3.8 to 3.14 would help"
 	case summary.LimitedThreads:
 		return sharePercent(l.Share) + " of the stacks lack Python frames" + inParentheses(l.Cause.String())
 	case summary.LimitedBursts:
@@ -369,7 +367,7 @@ func stableText(v summary.Verdict) string {
 	if mib, err := strconv.ParseFloat(rounded, 64); err == nil && !v.InSteps() {
 		leak += inParentheses(perDay(mib * bytesPerMiB))
 	}
-	return text + "a leak faster than " + leak + " would have been seen; a slower one would not"
+	return text + "a leak faster than " + leak + " would have been seen, a slower one not"
 }
 
 // noDataText is why there is no verdict.

@@ -56,7 +56,6 @@ const (
 const (
 	FactFewSites   FactCode = "few-sites"  // call sites of WHERE explain only Share
 	FactSlower     FactCode = "slower"     // the second half rose Ratio times as fast
-	FactLack       FactCode = "lack-"      // with a verdict.Lack behind it; Length is the age
 	FactNoEpoch    FactCode = "no-epoch"   // Count steps were seen, and no end of an epoch
 	FactUneven     FactCode = "uneven"     // it is off a straight line by Share of its rise
 	FactRecompiles FactCode = "recompiles" // PerMinute kernels are compiled newly
@@ -66,16 +65,30 @@ const (
 	FactFewChecks  FactCode = "few-checks" // only Count checks in a row found a leak, of Needed
 )
 
+// What growth lacks to be a leak, one for each verdict.Lack. Length is the age of the process, of
+// FactLackLength the length of the growth.
+const (
+	FactLackLength FactCode = "lack-length"
+	FactLackEpoch  FactCode = "lack-epoch"
+	FactLackEarly  FactCode = "lack-early"
+	FactLackWarmup FactCode = "lack-warm-up"
+	FactLackSlow   FactCode = "lack-slow"
+	FactLackAge    FactCode = "lack-age"
+	FactLackNew    FactCode = "lack-new"
+	FactLackSteady FactCode = "lack-steady"
+)
+
+// lackCode is the code of a lack.
+func lackCode(l verdict.Lack) FactCode { return FactCode("lack-" + l) }
+
 // FactCodes are the codes of all facts.
 var FactCodes = []FactCode{
 	FactChecks, FactMature, FactWarm, FactStraight, FactFaster, FactKeeper, FactKept, FactSites,
 	FactNoneFreed,
 	FactFewSites, FactSlower, FactNoEpoch, FactUneven, FactRecompiles, FactFreedKept, FactPageCache,
 	FactNoCause, FactFewChecks,
-	FactLack + FactCode(verdict.LackLength), FactLack + FactCode(verdict.LackEpoch),
-	FactLack + FactCode(verdict.LackEarly), FactLack + FactCode(verdict.LackWarmup),
-	FactLack + FactCode(verdict.LackSlow), FactLack + FactCode(verdict.LackAge),
-	FactLack + FactCode(verdict.LackNew), FactLack + FactCode(verdict.LackSteady),
+	FactLackLength, FactLackEpoch, FactLackEarly, FactLackWarmup, FactLackSlow, FactLackAge, FactLackNew,
+	FactLackSteady,
 }
 
 const (
@@ -107,7 +120,7 @@ var (
 		checks, mature, keeperGrows, callSites, straight, faster, afterWarmup,
 	}
 	speakAgainst = []rule{
-		fewChecks, recompiles, slower, freedKept, pageCache, noEpoch, lacks, fewSites, uneven,
+		fewChecks, recompiles, slower, noEpoch, lacks, freedKept, pageCache, fewSites, uneven,
 		noCause,
 	}
 )
@@ -155,8 +168,12 @@ func (k *known) evidence() Evidence {
 func (k *known) grows() bool { return k.Class.Grows() || k.Class == verdict.ClassSaturating }
 
 func checks(k *known) (Fact, bool) {
-	f := Fact{Code: FactChecks, Count: int64(k.Streak.Found), Needed: int64(k.Streak.Needed)}
-	return f, k.Class == verdict.ClassLeak && k.Streak.Needed > 1
+	if k.result == nil {
+		return Fact{}, false
+	}
+	streak := k.result.Main.Findings.Streak
+	f := Fact{Code: FactChecks, Count: int64(streak.Found), Needed: int64(streak.Needed)}
+	return f, k.Class == verdict.ClassLeak && streak.Needed > 1
 }
 
 func fewChecks(k *known) (Fact, bool) {
@@ -195,7 +212,7 @@ func slower(k *known) (Fact, bool) {
 
 // lacks is what keeps growth from being a leak.
 func lacks(k *known) (Fact, bool) {
-	f := Fact{Code: FactLack + FactCode(k.Shape.Lack), Length: k.Shape.Age}
+	f := Fact{Code: lackCode(k.Shape.Lack), Length: k.Shape.Age}
 	if k.Shape.Lack == verdict.LackLength {
 		f.Length = k.Length
 	}

@@ -88,10 +88,11 @@ func gpuCurves(g summary.GPUMemory) string {
 // ClassText is Name of a class in lower case, for a table: "stable with spikes", "growing". It is
 // empty where there is none.
 func ClassText(class verdict.Class) string {
-	if class == "" {
-		return ""
+	name := Name(summary.Verdict{Class: class})
+	if name == Name(summary.Verdict{}) && class != verdict.ClassTooShort {
+		return string(class) // of another version
 	}
-	name, _, _ := strings.Cut(strings.ToLower(Name(summary.Verdict{Class: class})), " (")
+	name, _, _ = strings.Cut(strings.ToLower(name), " (")
 	return strings.TrimSuffix(name, "?")
 }
 

@@ -252,7 +252,7 @@ func Certainty(v summary.Verdict) []string {
 	case verdict.ClassSaturating:
 		return slowingLines(v)
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
-		return []string{stableText(v)}
+		return present(stableText(v), finerText(v))
 	case verdict.ClassWrongProcess:
 		return []string{"the traced processes do not grow; the other belongs to the same job"}
 	}
@@ -368,6 +368,15 @@ func stableText(v summary.Verdict) string {
 		leak += inParentheses(perDay(mib * bytesPerMiB))
 	}
 	return text + "a leak faster than " + leak + " would have been seen, a slower one not"
+}
+
+// finerText is the leak that a longer trace would show: the bound falls as the length grows.
+func finerText(v summary.Verdict) string {
+	if v.Bound == nil || v.Segment == nil || v.WatchLonger == nil || !(*v.Segment > 0) || *v.Bound <= 0 {
+		return ""
+	}
+	bound := *v.Bound * *v.Segment / (*v.Segment + *v.WatchLonger)
+	return longerText(v, "%s more would show one of "+units.RoundedUp(bound/bytesPerMiB)+rateUnit(v))
 }
 
 // noDataText is why there is no verdict.

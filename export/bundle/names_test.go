@@ -260,7 +260,9 @@ func TestWordsOfTheUser(t *testing.T) {
 		Notes: []summary.Note{summary.ProcessNote(growth.Selection{
 			Reason: growth.SelectionAsked, Traced: "python3 worker --host heap",
 		})},
-		GPUMemory: []summary.GPUMemory{{Reason: "the heap of the cache"}},
+		GPUMemory: []summary.GPUMemory{{GPUUnknown: growth.GPUUnknown{
+			Reason: growth.GPUOther, Detail: "the heap of the cache",
+		}}},
 		Overhead: &summary.Overhead{Changes: []summary.OverheadChange{{
 			OverheadChange: growth.OverheadChange{Source: "worker", Error: "attach cache"},
 		}}},

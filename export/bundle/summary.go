@@ -47,7 +47,7 @@ var fieldRules = map[string]textRule{
 	"Related.Command":           (*pseudonyms).command,
 	"OtherGrowth.Command":       (*pseudonyms).command,
 	"GPUMemory.Command":         (*pseudonyms).command,
-	"GPUMemory.Reason":          named("text"),
+	"GPUMemory.Detail":          dropped,
 	"Objects.Python":            matching(pythonVersion),
 	"Target.BootID":             named("boot"),
 	"Continued.Folder":          named("trace"),

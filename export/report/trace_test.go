@@ -502,7 +502,7 @@ func withoutNVML(t testing.TB) *Trace {
 		trace.Rows[i].GPUUsed = growth.Unknown
 	}
 	d := &trace.Summary.GPUMemory[0]
-	d.Reason, d.HeadroomBytes, d.Curves, d.Breakdown = "there is no libnvidia-ml.so.1", nil,
+	d.Reason, d.HeadroomBytes, d.Curves, d.Breakdown = growth.GPUNotListed, nil,
 		d.Curves[1:], d.Breakdown[:4]
 	return trace
 }

@@ -256,7 +256,9 @@ func TestRowNames(t *testing.T) {
 func TestWordsOfTheUser(t *testing.T) {
 	t.Parallel()
 	s := &summary.Summary{
-		Sources: []summary.Source{{Name: "heap", Reason: "open /srv/cache: permission denied"}},
+		Sources: []summary.Source{{Name: "heap", SourceFailure: growth.SourceFailure{
+			Reason: growth.SourceOther, Detail: "open /srv/cache: permission denied",
+		}}},
 		Notes: []summary.Note{summary.ProcessNote(growth.Selection{
 			Reason: growth.SelectionAsked, Traced: "python3 worker --host heap",
 		})},

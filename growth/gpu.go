@@ -53,7 +53,7 @@ const (
 // The zero value: it is known.
 type GPUUnknown struct {
 	Reason GPUReason `json:"reason,omitempty"`
-	// NVIDIA is what the machine has where NVML is unavailable; absent: nothing.
+	// NVIDIA is the part that the machine has, where NVML is unavailable; absent: none.
 	NVIDIA NVIDIA `json:"nvidia,omitempty"`
 	// Waited is how long NVML has not answered, in seconds.
 	Waited float64 `json:"waited_s,omitempty"`

@@ -73,6 +73,7 @@ var gpuRemedies = map[growth.GPUReason]string{
 // gpuUnknown is why NVML's count is unknown, and what to do about it.
 func gpuUnknown(why growth.GPUUnknown) string {
 	text, remedy := cmp.Or(gpuReasons[why.Reason], string(why.Reason)), gpuRemedies[why.Reason]
+
 	switch why.Reason {
 	case growth.GPUOther:
 		text = why.Detail
@@ -89,6 +90,7 @@ func gpuUnknown(why growth.GPUUnknown) string {
 				"in a container: NVIDIA_DRIVER_CAPABILITIES=utility,compute"
 		}
 	}
+
 	return text + inParentheses(remedy)
 }
 

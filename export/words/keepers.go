@@ -208,6 +208,7 @@ func tensorsUnknown(o *summary.Objects) string {
 		return fmt.Sprintf("PyTorch of a layout that is not known: the likeliest one fits %d of %d tensors",
 			o.Fitting, o.Checked)
 	}
+
 	return string(o.TensorsUnknown)
 }
 

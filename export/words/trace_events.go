@@ -81,6 +81,7 @@ func SourceReason(s summary.Source) string {
 	if s.Gap != "" {
 		return SourceGap(s.Gap)
 	}
+
 	switch s.Reason {
 	case growth.SourceNotMapped:
 		return notMapped(s.Name, s.File)
@@ -102,10 +103,11 @@ func SourceReason(s summary.Source) string {
 func notMapped(source, library string) string {
 	switch source {
 	case "cuda":
-		return "CUDA's driver (" + library + ") is not mapped"
+		return "CUDA's driver (libcuda.so.1) is not mapped"
 	case "tensor": // any library may have PyTorch's allocator
 		return "no library that exports c10::alloc_cpu is mapped"
 	}
+
 	return "no library " + library + " is mapped"
 }
 

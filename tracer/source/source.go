@@ -104,8 +104,8 @@ type Status struct {
 	// Reason is why the source is not attached, or not to all its functions. It is empty if there is
 	// nothing to report.
 	Reason string
-	// Code is the kind of Reason, and File the library or the program that it is about; empty: only
-	// the text tells.
+	// Code is the kind of Reason, and File the library or the program that it is about; empty: the
+	// text alone says it.
 	Code growth.SourceReason
 	File string
 	// Gap is the data that the source does not see; empty: none.

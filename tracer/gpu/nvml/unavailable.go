@@ -29,7 +29,7 @@ var (
 // An UnavailableError is the reason why NVML cannot be read, and its remedy.
 type UnavailableError struct {
 	Err    error
-	NVIDIA growth.NVIDIA // what the machine has
+	NVIDIA growth.NVIDIA // the part that the machine has; empty: none
 	Remedy string        // empty: there is nothing to fix, as on a machine without a GPU
 }
 

@@ -52,9 +52,7 @@ func whoLines(s *summary.Summary) []string {
 }
 
 // grows reports whether the verdict is about growth that has a cause.
-func grows(s *summary.Summary) bool {
-	return s.Class.Grows() || s.Class == verdict.ClassSaturating
-}
+func grows(s *summary.Summary) bool { return s.Class.Rises() }
 
 func whoText(s *summary.Summary) string {
 	main := s.MainCause()

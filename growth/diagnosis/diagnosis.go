@@ -111,7 +111,7 @@ const (
 // the last one. It returns nil where nothing grows.
 func Diagnose(e Evidence) []Diagnosis {
 	s := e.sums()
-	if s.rss <= 0 || !e.Class.Grows() && e.Class != verdict.ClassSaturating {
+	if s.rss <= 0 || !e.Class.Rises() {
 		return nil
 	}
 

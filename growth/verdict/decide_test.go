@@ -21,13 +21,13 @@ func withoutFiles(class Class) Findings {
 	return Findings{WithoutFiles: &v}
 }
 
-// bounded is growth that ends after so many bytes. classed has no rate: see growingBy.
+// bounded is growth that ends after so many bytes. classed has no rate: see rising.
 func bounded(share, left float64) Findings {
 	return Findings{Bound: &Bound{Of: BoundMemory, Share: share, Left: left, Now: 100}}
 }
 
-// growingBy gives a verdict a rate of 10, and a limit that is met after so many X.
-func growingBy(class Class, toLimit float64) Verdict {
+// rising gives a verdict a rate of 10, and a limit that is met after so many X.
+func rising(class Class, toLimit float64) Verdict {
 	v := classed(class)
 	v.Rate, v.RateLow, v.RateHigh, v.ToLimit, v.Longer = 10, 8, 12.5, toLimit, 60
 	return v
@@ -123,16 +123,16 @@ func TestDecideBound(t *testing.T) {
 		want   Class
 		reason Reason
 	}{
-		"growth that ends":         {growingBy(ClassGrowing, never), bounded(1, 50), ClassFillsUp, ReasonBounded},
-		"a leak by its length":     {growingBy(ClassLeak, never), bounded(0.8, 50), ClassFillsUp, ReasonBounded},
-		"too little of it ends":    {growingBy(ClassGrowing, never), bounded(0.79, 50), ClassGrowing, ReasonAfterWarmup},
-		"the limit is met later":   {growingBy(ClassLeak, 5.1), bounded(1, 50), ClassFillsUp, ReasonBounded},
-		"the limit is met first":   {growingBy(ClassLeak, 4.9), bounded(1, 50), ClassLeak, ReasonBounded},
-		"first, and it may go on":  {growingBy(ClassGrowing, 0), bounded(1, 50), ClassGrowing, ReasonBounded},
-		"only files grow":          {growingBy(ClassGrowing, never), withoutFiles(ClassPlateau), ClassPlateau, ReasonPageCache},
-		"it slows down":            {growingBy(ClassSaturating, never), bounded(1, 50), ClassSaturating, ReasonAfterWarmup},
-		"stacks accumulate beside": {growingBy(ClassGrowing, never), Findings{StacksAccumulate: true, Bound: bounded(1, 50).Bound}, ClassFillsUp, ReasonBounded},
-		"checks do not matter":     {growingBy(ClassLeak, never), Findings{Streak: Streak{1, 3}, Bound: bounded(1, 50).Bound}, ClassFillsUp, ReasonBounded},
+		"growth that ends":         {rising(ClassGrowing, never), bounded(1, 50), ClassFillsUp, ReasonBounded},
+		"a leak by its length":     {rising(ClassLeak, never), bounded(0.8, 50), ClassFillsUp, ReasonBounded},
+		"too little of it ends":    {rising(ClassGrowing, never), bounded(0.79, 50), ClassGrowing, ReasonAfterWarmup},
+		"the limit is met later":   {rising(ClassLeak, 5.1), bounded(1, 50), ClassFillsUp, ReasonBounded},
+		"the limit is met first":   {rising(ClassLeak, 4.9), bounded(1, 50), ClassLeak, ReasonBounded},
+		"first, and it may go on":  {rising(ClassGrowing, 0), bounded(1, 50), ClassGrowing, ReasonBounded},
+		"only files grow":          {rising(ClassGrowing, never), withoutFiles(ClassPlateau), ClassPlateau, ReasonPageCache},
+		"it slows down":            {rising(ClassSaturating, never), bounded(1, 50), ClassSaturating, ReasonAfterWarmup},
+		"stacks accumulate beside": {rising(ClassGrowing, never), Findings{StacksAccumulate: true, Bound: bounded(1, 50).Bound}, ClassFillsUp, ReasonBounded},
+		"checks do not matter":     {rising(ClassLeak, never), Findings{Streak: Streak{1, 3}, Bound: bounded(1, 50).Bound}, ClassFillsUp, ReasonBounded},
 	} {
 		v := Decide(c.judged, c.found)
 		if v.Class != c.want || v.Reason != c.reason {
@@ -143,12 +143,12 @@ func TestDecideBound(t *testing.T) {
 		}
 	}
 
-	v := Decide(growingBy(ClassGrowing, never), bounded(0.8, 64))
+	v := Decide(rising(ClassGrowing, never), bounded(0.8, 64))
 	if want := (Fill{BoundMemory, 64, 164, 8, 6.4, 10, false}); v.Fill == nil || *v.Fill != want ||
 		v.Longer != 0 {
 		t.Errorf("%+v, %v longer; want %+v, and a final verdict", v.Fill, v.Longer, want)
 	}
-	endless := growingBy(ClassGrowing, never)
+	endless := rising(ClassGrowing, never)
 	endless.RateLow = -1
 	if v := Decide(endless, bounded(1, 50)); !math.IsInf(v.Fill.InHigh, 1) {
 		t.Errorf("full in at most %v at a rate that may be 0", v.Fill.InHigh)

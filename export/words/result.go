@@ -327,7 +327,11 @@ func spikesOf(s *summary.Summary) string {
 	if m := s.SpikeMemory; m != nil && m.PeriodS != nil {
 		text += fmt.Sprintf(", one each %s", clockText(*m.PeriodS))
 	}
-	return text + ", up to " + units.Bytes(*s.LevelBytes+s.Spikes.HeightBytes)
+	highest := *s.LevelBytes + s.Spikes.HeightBytes
+	if s.RSS.PeakBytes != nil && !s.RSS.PeakBefore {
+		highest = max(highest, float64(*s.RSS.PeakBytes))
+	}
+	return text + ", up to " + units.Bytes(highest)
 }
 
 // limitText is when the limit is met, by the clock where that is soon, and which limit it is.

@@ -122,3 +122,15 @@ func causesText(s *summary.Summary, main *summary.Diagnosis, room int) string {
 	}
 	return ""
 }
+
+// PeakText is the highest RSS that the kernel has counted and no sample shows; empty: samples do.
+func PeakText(rss summary.RSS) string {
+	switch {
+	case rss.PeakBytes == nil:
+		return ""
+	case rss.PeakBefore:
+		return "before this trace RSS has been " + units.Bytes(float64(*rss.PeakBytes)) + " (VmHWM)"
+	}
+	return "RSS has been " + units.Bytes(float64(*rss.PeakBytes)) + " for less than a second " +
+		"during this trace (VmHWM)"
+}

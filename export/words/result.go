@@ -269,16 +269,16 @@ func (b Block) lines(most int) []string {
 func fittedRows(entry string, width, most int) []string {
 	at := commandAt(entry)
 	text, command := entry[:at], entry[at:]
-	rows := rowsOf(text, command, width)
+	rows := wrappedRows(text, command, width)
 	for room := ansi.StringWidth(text) - 1; len(rows) > most && room > 2*len(cut); room-- {
-		rows = rowsOf(middleCut(text, room), command, width)
+		rows = wrappedRows(middleCut(text, room), command, width)
 	}
 	return rows
 }
 
-// rowsOf wraps a text at its spaces, and puts a command behind it in one piece. A word that is wider
+// wrappedRows wraps a text at its spaces, and puts a command behind it in one piece. A word that is wider
 // than a row loses its middle.
-func rowsOf(text, command string, width int) []string {
+func wrappedRows(text, command string, width int) []string {
 	row, rows := "", []string{}
 	for i, word := range strings.Split(text, " ") {
 		word = middleCut(word, width)
@@ -413,7 +413,11 @@ func spikesOf(s *summary.Summary) string {
 	if m := s.SpikeMemory; m != nil && m.PeriodS != nil {
 		text += fmt.Sprintf(", one each %s", clockText(*m.PeriodS))
 	}
-	return text + ", up to " + units.Bytes(*s.LevelBytes+s.Spikes.HeightBytes)
+	highest := *s.LevelBytes + s.Spikes.HeightBytes
+	if s.RSS.PeakBytes != nil && !s.RSS.PeakBefore {
+		highest = max(highest, float64(*s.RSS.PeakBytes))
+	}
+	return text + ", up to " + units.Bytes(highest)
 }
 
 // limitText is when the limit is met, by the clock where that is soon, and which limit it is.
@@ -422,6 +426,8 @@ func limitText(s *summary.Summary) string {
 	switch {
 	case s.EndedBeforeLimit:
 		return "no forecast: the process has ended"
+	case s.Class == verdict.ClassFillsUp:
+		return fillsBeforeLimit(s)
 	case text == "" && s.Class == verdict.ClassPlateau && s.WhyCode == verdict.ReasonNoGrowth:
 		return "memory does not run out at this rate"
 	case text == "":
@@ -436,6 +442,16 @@ func limitText(s *summary.Summary) string {
 		about = append(about, LimitName(*s.Limit))
 	}
 	return text + inParentheses(joined(about...))
+}
+
+// fillsBeforeLimit is how much of the memory limit is left when it is full.
+func fillsBeforeLimit(s *summary.Summary) string {
+	if s.Limit == nil || s.Fill == nil {
+		return ""
+	}
+	left := float64(s.Limit.HeadroomBytes) - s.Fill.LeftBytes
+	return fmt.Sprintf("the limit is not met: %s are left then%s", units.Bytes(max(0, left)),
+		inParentheses(LimitName(*s.Limit)))
 }
 
 // clockAt is the time of day so many seconds after the end of the trace; empty where that is no

@@ -142,7 +142,14 @@ func sureLines(s *summary.Summary) []string {
 	case s.MainCause() == nil:
 		lines = append(lines, freeUnknownLine(s))
 	}
-	return append(lines, limitsLine(s), excludedLine(s))
+
+	// A gap in the data outweighs the time that decides, which DO NEXT has, too.
+	lines = present(lines...)
+	at := len(lines)
+	if at > 0 && lines[at-1] == decidesText(s.Verdict) {
+		at--
+	}
+	return append(slices.Insert(lines, at, limitsLine(s)), excludedLine(s))
 }
 
 // explains reports whether evidence says how much of the growth has an explanation.
@@ -242,6 +249,8 @@ func Certainty(v summary.Verdict) []string {
 	case verdict.ReasonPageCache:
 		return []string{"only pages of mapped files grow: the kernel takes them back before it " +
 			"runs out of memory"}
+	case verdict.ReasonBounded:
+		return []string{fillCertainty(v)}
 	case verdict.ReasonTolerated:
 		return []string{"slower than the growth that you call harmless"}
 	}

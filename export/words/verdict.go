@@ -24,8 +24,11 @@ const (
 
 // Name is the verdict itself: "LEAK", "STABLE WITH SPIKES".
 func Name(v summary.Verdict) string {
-	if v.WhyCode == verdict.ReasonFragmentation {
+	switch v.WhyCode {
+	case verdict.ReasonFragmentation:
 		return "FRAGMENTATION"
+	case verdict.ReasonBounded:
+		return "FILLS UP"
 	}
 
 	switch v.Class {
@@ -72,6 +75,8 @@ func Pace(v summary.Verdict) string {
 			return "so far " + rate
 		}
 		return "the rate is not known yet"
+	case verdict.ClassFillsUp:
+		return joined(FillText(v), cmp.Or(paceRate(v), unknownRate))
 	case verdict.ClassSaturating:
 		text := cmp.Or(paceRate(v), unknownRate) + " and slowing"
 		if v.LevelsOffAtBytes != nil {
@@ -273,6 +278,8 @@ func Reason(v summary.Verdict) string {
 		return "freed memory that malloc keeps"
 	case verdict.ReasonPageCache:
 		return "only pages of mapped files grow, which the kernel can take back"
+	case verdict.ReasonBounded:
+		return "fills memory of a known size"
 	case verdict.ReasonOtherProcess:
 		o := v.Other
 		if o == nil {

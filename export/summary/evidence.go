@@ -5,12 +5,12 @@ import (
 	"github.com/allocscope/allocscope/growth/conclude"
 )
 
-// Evidence is what speaks for a leak and against one, by this trace. Package words has the sentences.
+// Evidence has the facts of a trace for a leak and against one. Package words has the sentences.
 type Evidence struct {
 	// For and Against have the facts, by their weight.
 	For     []conclude.Fact `json:"for,omitempty"`
 	Against []conclude.Fact `json:"against,omitempty"`
-	// Excluded are other explanations that were looked at, and do not hold.
+	// Excluded are other explanations that were checked, and do not hold.
 	Excluded []conclude.Exclusion `json:"excluded,omitempty"`
 	// Limits keep the answer from being better.
 	Limits []Limitation `json:"limits,omitempty"`
@@ -37,12 +37,12 @@ type LimitationCode string
 
 // The limitations.
 const (
-	LimitedNoHeap  LimitationCode = "no-heap"       // malloc was not traced
-	LimitedPython  LimitationCode = "no-python"     // stacks have no Python frames
-	LimitedThreads LimitationCode = "python-frames" // Share of the stacks lack Python frames
-	LimitedStacks  LimitationCode = "stacks-cut"    // Share of the stacks are cut
-	LimitedBursts  LimitationCode = "bursts"        // the heap was probed in Count bursts, for OpenS
-	LimitedCensus  LimitationCode = "census"        // objects were counted in Share of their memory
+	LimitedNoHeap  LimitationCode = "no-heap"          // malloc was not traced
+	LimitedPython  LimitationCode = "no-python"        // stacks have no Python frames
+	LimitedThreads LimitationCode = "python-frames"    // Share of the stacks lack Python frames
+	LimitedStacks  LimitationCode = "truncated-stacks" // Share of the stacks
+	LimitedBursts  LimitationCode = "bursts"           // the heap was probed in Count bursts, for OpenS
+	LimitedCensus  LimitationCode = "census"           // objects were counted in Share of their memory
 )
 
 // LimitationCodes are all of them.
@@ -51,8 +51,8 @@ var LimitationCodes = []LimitationCode{
 }
 
 const (
-	// minCutStacks is the share of the stacks that is worth a word where they lack frames.
-	minCutStacks = 0.1
+	// minShortStacks is the share of the stacks that is worth a word where they lack frames.
+	minShortStacks = 0.1
 	// minCensus is the share of the memory of small objects from which on a census is a whole one.
 	minCensus = 0.95
 )
@@ -90,7 +90,7 @@ func thousandth(x float64) float64 {
 	return 0
 }
 
-// AddLimits adds what keeps the answer from being better to the evidence, by the other fields.
+// AddLimits adds the gaps that keep the answer from being better to the evidence, by the other fields.
 func (s *Summary) AddLimits() {
 	limits := s.limitations()
 	if len(limits) == 0 {
@@ -117,14 +117,14 @@ func (s *Summary) limitations() (all []Limitation) {
 		}
 	}
 
-	if l, ok := s.cutStacks(growth.LossPythonFrames); ok {
+	if l, ok := s.shortStacks(growth.LossPythonFrames); ok {
 		l.Code = LimitedThreads
 		all = append(all, l)
 	}
 	if o := s.Overhead; o.InBursts() {
 		all = append(all, Limitation{Code: LimitedBursts, Count: int64(o.Bursts), OpenS: o.OpenS})
 	}
-	if l, ok := s.cutStacks(growth.LossTruncatedStacks); ok {
+	if l, ok := s.shortStacks(growth.LossTruncatedStacks); ok {
 		l.Code = LimitedStacks
 		all = append(all, l)
 	}
@@ -134,9 +134,9 @@ func (s *Summary) limitations() (all []Limitation) {
 	return all
 }
 
-// cutStacks is the share of the stacks that lack frames in one way, and the cause of most; false:
+// shortStacks is the share of the stacks that lack frames in one way, and the cause of most; false:
 // few do.
-func (s *Summary) cutStacks(kind growth.LossKind) (l Limitation, ok bool) {
+func (s *Summary) shortStacks(kind growth.LossKind) (l Limitation, ok bool) {
 	var most, sum uint64
 	for _, loss := range s.Losses {
 		isOwn := loss.PID == 0 || loss.PID == s.Process.PID
@@ -150,5 +150,5 @@ func (s *Summary) cutStacks(kind growth.LossKind) (l Limitation, ok bool) {
 	}
 
 	l.Share = min(1, float64(sum)/float64(max(1, s.Events.Stacks)))
-	return l, l.Share >= minCutStacks
+	return l, l.Share >= minShortStacks
 }

@@ -83,7 +83,7 @@ func heapFailed(s *summary.Summary) string {
 }
 
 // budgetNote reports where the trace has slowed the job by more than its limit, or has too few
-// samples for its call sites. What allocscope itself used is among the details.
+// samples for its call sites. The details have the CPU time of allocscope itself.
 func budgetNote(s *summary.Summary) []string {
 	o := s.Overhead
 	if o == nil || o.Limit <= 0 {

@@ -115,11 +115,11 @@ func titleLines(name, shown, subject string) []string {
 	return []string{shown + "   " + shortCommand(command, room), "  " + rest}
 }
 
-// cut stands for what was left out.
+// cut takes the place of a part that is left out.
 const cut = "..."
 
-// shortCommand shortens a command to a width: first its last arguments go, then the middle of what is
-// left.
+// shortCommand shortens a command to a width: first its last arguments go, then the middle of the
+// rest.
 func shortCommand(command string, width int) string {
 	if ansi.StringWidth(command) <= width {
 		return command
@@ -142,6 +142,7 @@ func middleCut(text string, width int) string {
 	if all <= width || width <= len(cut) {
 		return text
 	}
+
 	head := (width - len(cut) + 1) / 2
 	tail := width - len(cut) - head
 	return ansi.Truncate(text, head, "") + cut + ansi.TruncateLeft(text, all-tail, "")
@@ -269,6 +270,7 @@ func (b Block) lines(most int) []string {
 func fittedRows(entry string, width, most int) []string {
 	at := commandAt(entry)
 	text, command := entry[:at], entry[at:]
+
 	rows := wrappedRows(text, command, width)
 	for room := ansi.StringWidth(text) - 1; len(rows) > most && room > 2*len(cut); room-- {
 		rows = wrappedRows(middleCut(text, room), command, width)
@@ -460,6 +462,7 @@ func clockAt(s *summary.Summary, seconds float64) string {
 	if seconds <= 0 || !(seconds < 24*60*60) || s.Started.IsZero() || !(s.DurationS < maxClock) {
 		return ""
 	}
+
 	end := s.Started.Add(secondsOf(s.DurationS))
 	at := end.Add(secondsOf(seconds))
 	if at.YearDay() != end.YearDay() {

@@ -120,6 +120,7 @@ func packed(prefix string, texts []string) string {
 	if len(texts) == 0 {
 		return ""
 	}
+
 	line := prefix + texts[0]
 	for _, text := range texts[1:] {
 		if more := line + "; " + text; ansi.StringWidth(more) <= sureRoom {
@@ -129,7 +130,7 @@ func packed(prefix string, texts []string) string {
 	return line
 }
 
-// sureLines are the proof of the verdict, what it lacks, and what is excluded.
+// sureLines are the proof of the verdict, its gaps, and the explanations that are excluded.
 func sureLines(s *summary.Summary) []string {
 	lines := Certainty(s.Verdict)
 	if s.WhyCode == verdict.ReasonFragmentation {
@@ -170,7 +171,7 @@ var excludedTexts = map[conclude.ExclusionCode]string{
 	conclude.ExcludedChildren: "of the tree",
 }
 
-// excludedLine are the explanations that were looked at and do not hold.
+// excludedLine names the explanations that were checked and do not hold.
 func excludedLine(s *summary.Summary) string {
 	var texts []string
 	for _, e := range evidenceOf(s.Verdict).Excluded {
@@ -195,6 +196,7 @@ func listed(prefix string, texts []string) string {
 	if len(texts) == 0 {
 		return ""
 	}
+
 	line := prefix + texts[0]
 	for _, text := range texts[1:] {
 		if more := line + ", " + text; ansi.StringWidth(more) <= sureRoom {
@@ -204,7 +206,7 @@ func listed(prefix string, texts []string) string {
 	return line
 }
 
-// limitsLine is what keeps the answer from being better, and what would help.
+// limitsLine names the gaps that keep the answer from being better, and their remedies.
 func limitsLine(s *summary.Summary) string {
 	if s.Class == verdict.ClassWrongProcess {
 		return ""
@@ -220,7 +222,7 @@ func limitsLine(s *summary.Summary) string {
 	return packed("limited: ", texts)
 }
 
-// limitationText is a gap in the data, with what would help.
+// limitationText is a gap in the data, with its remedy.
 func limitationText(l summary.Limitation) string {
 	switch l.Code {
 	case summary.LimitedNoHeap:
@@ -233,7 +235,7 @@ func limitationText(l summary.Limitation) string {
 		return fmt.Sprintf("malloc was seen for %s, in %s; --overhead off would see all of it",
 			units.ShortSeconds(l.OpenS), units.Plural(int(l.Count), "burst", "bursts"))
 	case summary.LimitedStacks:
-		return sharePercent(l.Share) + " of the stacks are cut" + inParentheses(l.Cause.String()) +
+		return sharePercent(l.Share) + " of the stacks are truncated" + inParentheses(l.Cause.String()) +
 			", their sizes are right"
 	case summary.LimitedCensus:
 		return "objects were counted in " + sharePercent(l.Share) + " of their memory"
@@ -268,10 +270,11 @@ func Certainty(v summary.Verdict) []string {
 	return []string{noDataText(v)}
 }
 
-// growthLines are what speaks for a leak, what against it, and what decides.
+// growthLines are the facts for a leak, the facts against one, and the time that decides.
 func growthLines(v summary.Verdict) []string {
 	e := evidenceOf(v)
 	prefix, texts := "for a leak: ", facts(e.For, v)
+
 	switch v.Class {
 	case verdict.ClassLeak:
 		seen := slices.DeleteFunc(slices.Clone(e.For), func(f conclude.Fact) bool {
@@ -284,7 +287,7 @@ func growthLines(v summary.Verdict) []string {
 	return present(packed(prefix, texts), packed("against: ", facts(e.Against, v)), decidesText(v))
 }
 
-// slowingLines are what speaks for growth that ends.
+// slowingLines are the facts for growth that ends.
 func slowingLines(v summary.Verdict) []string {
 	text := "it slows down, as a warm-up does"
 	for _, f := range evidenceOf(v).Against {
@@ -292,6 +295,7 @@ func slowingLines(v summary.Verdict) []string {
 			text = "it slows down: " + factTexts[f.Code](f, v)
 		}
 	}
+
 	rest := "a leak below it shows only when it has levelled off"
 	if v.RateHigh != nil && *v.RateHigh > 0 {
 		leak := units.RoundedUp(*v.RateHigh/bytesPerMiB) + rateUnit(v)
@@ -313,7 +317,7 @@ func present(texts ...string) []string {
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
 
-// decidesText is what more of the growth would decide; empty: the verdict is final.
+// decidesText names the verdict that more of the growth would give; empty: this one is final.
 func decidesText(v summary.Verdict) string {
 	until := evidenceOf(v).UntilLeak
 	switch {
@@ -328,6 +332,7 @@ func decidesText(v summary.Verdict) string {
 		more = inMinutes(more)
 	}
 	span := units.Span(more, v.InSteps(), math.Ceil)
+
 	switch earlier := sooner(v); {
 	case v.ToLimit != nil && *v.ToLimit < *until:
 		return span + " more would prove a LEAK, but memory ends before that: act on what is known"
@@ -337,9 +342,10 @@ func decidesText(v summary.Verdict) string {
 	return "decided by " + span + " more: LEAK if it goes on, LEVELLING OFF if it bends"
 }
 
-// sooner is what may decide before the time does.
+// sooner names an event that may decide before the time does; empty: there is none.
 func sooner(v summary.Verdict) string {
 	e := evidenceOf(v)
+
 	for _, f := range slices.Concat(e.Against, e.For) {
 		switch f.Code {
 		case conclude.FactRecompiles:
@@ -347,7 +353,7 @@ func sooner(v summary.Verdict) string {
 		case conclude.FactNoEpoch:
 			return "the end of the epoch"
 		case conclude.FactKeeper, conclude.FactKept:
-			return "a look at what keeps it"
+			return "whether its keeper is meant to grow"
 		}
 	}
 	return ""
@@ -371,6 +377,7 @@ func stableText(v summary.Verdict) string {
 	case *bound == 0:
 		return text + "memory shrinks: a leak would have been seen"
 	}
+
 	rounded := units.RoundedUp(*bound / bytesPerMiB)
 	leak := rounded + rateUnit(v)
 	if mib, err := strconv.ParseFloat(rounded, 64); err == nil && !v.InSteps() {
@@ -384,6 +391,7 @@ func finerText(v summary.Verdict) string {
 	if v.Bound == nil || v.Segment == nil || v.WatchLonger == nil || !(*v.Segment > 0) || *v.Bound <= 0 {
 		return ""
 	}
+
 	bound := *v.Bound * *v.Segment / (*v.Segment + *v.WatchLonger)
 	return longerText(v, "%s more would show one of "+units.RoundedUp(bound/bytesPerMiB)+rateUnit(v))
 }

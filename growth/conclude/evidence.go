@@ -11,11 +11,11 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// Evidence is what a trace has found for and against a leak, as facts with numbers. It decides
-// nothing: the verdict does. Facts are in the order of their weight.
+// Evidence has the facts of a trace for and against a leak, with their numbers. It decides nothing:
+// the verdict does. Facts are in the order of their weight.
 type Evidence struct {
 	For, Against []Fact
-	// Excluded are other explanations that were looked at, and found not to hold.
+	// Excluded are other explanations that were checked, and do not hold.
 	Excluded []Exclusion
 	// UntilLeak is for how much longer the growth must last to be a leak, in X of the verdict; NaN: it
 	// is one, or no length alone proves it.
@@ -65,7 +65,7 @@ const (
 	FactFewChecks  FactCode = "few-checks" // only Count checks in a row found a leak, of Needed
 )
 
-// What growth lacks to be a leak, one for each verdict.Lack. Length is the age of the process, of
+// The facts of growth that is no leak yet, one for each verdict.Lack. Length is the age of the process, of
 // FactLackLength the length of the growth.
 const (
 	FactLackLength FactCode = "lack-length"
@@ -100,7 +100,7 @@ const (
 	minPart = 0.1
 	// minSites is the share from which on call sites are evidence.
 	minSites = 0.5
-	// maxFreed of what call sites have allocated counts as nothing.
+	// maxFreed of the memory that call sites have allocated counts as nothing.
 	maxFreed = 0.01
 )
 
@@ -210,7 +210,7 @@ func slower(k *known) (Fact, bool) {
 	return Fact{Code: FactSlower, Ratio: k.Shape.Halves}, k.Shape.Halves > 0 && k.Shape.Halves < 1/sameHalves
 }
 
-// lacks is what keeps growth from being a leak.
+// lacks is the condition of a leak that the growth does not meet.
 func lacks(k *known) (Fact, bool) {
 	f := Fact{Code: lackCode(k.Shape.Lack), Length: k.Shape.Age}
 	if k.Shape.Lack == verdict.LackLength {

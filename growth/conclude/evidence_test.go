@@ -215,7 +215,7 @@ func TestLackCodes(t *testing.T) {
 	}
 }
 
-// TestExcluded excludes only what was looked at and does not grow.
+// TestExcluded excludes explanations that were checked and do not grow, and no others.
 func TestExcluded(t *testing.T) {
 	trace := leaking()
 	r := trace.Conclude(trace.Judge())

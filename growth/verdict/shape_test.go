@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestShape tells a line from a curve, and what growth lacks to be a leak.
+// TestShape has the shape of lines, and the condition of a leak that each does not meet.
 func TestShape(t *testing.T) {
 	const mib = 1 << 20
 	series := func(seconds int, at func(x float64) float64) Series {

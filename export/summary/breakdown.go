@@ -209,11 +209,13 @@ func touchSite(s *growth.Stack) string {
 			return text
 		}
 	}
-	if s.Root == growth.RootBeforeTracing || growth.IsOwnFrame(frames[0].Function) ||
-		frames[0].Module == nil && frames[0].File == "" { // the name of a class of memory
-		return ""
+	for _, f := range frames { // a class of memory has a name, but no file
+		isLibc := f.Module != nil && strings.HasPrefix(path.Base(f.Module.Path), "libc.so")
+		if (f.Module != nil || f.File != "") && !isLibc && !growth.IsOwnFrame(f.Function) {
+			return profile.FrameText(f)
+		}
 	}
-	return profile.FrameText(frames[0])
+	return ""
 }
 
 // rootText is a root without its brackets and the kind before the colon: "free but resident" for

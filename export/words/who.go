@@ -43,7 +43,7 @@ func whoLines(s *summary.Summary) []string {
 		return []string{"in spikes only: " + allocatesIn(*c, "a spike")}
 	}
 	switch {
-	case s.WhyCode == verdict.ReasonPageCache:
+	case onlyFilesGrow(s):
 		return []string{whoText(s)}
 	case s.WhyCode == verdict.ReasonNoGrowth:
 		return []string{"nothing grows: there is no line to look at"}
@@ -51,6 +51,13 @@ func whoLines(s *summary.Summary) []string {
 		return nil
 	}
 	return []string{whoText(s), cmp.Or(OutlierLine(s.Outlier), otherCauses(s))}
+}
+
+// onlyFilesGrow reports whether RSS grows by pages of mapped files, and the verdict is about the other
+// memory.
+func onlyFilesGrow(s *summary.Summary) bool {
+	cause := growingCause(s)
+	return !grows(s) && cause != nil && cause.Cause == diagnosis.PageCache
 }
 
 // otherCauses accounts for the rest of the growth, where the main cause is not all of it.
@@ -226,7 +233,7 @@ func whereLines(s *summary.Summary) []string {
 	if c := s.SpikeSuspect(); c != nil {
 		return siteLines(*c)
 	}
-	if !grows(s) && s.WhyCode != verdict.ReasonPageCache {
+	if !grows(s) && !onlyFilesGrow(s) {
 		return nil
 	}
 

@@ -79,6 +79,9 @@ func whoText(s *summary.Summary) string {
 	case main == nil && undecidedShare(s) <= 0.5 && known != "":
 		return "no single cause: " + known
 	case main == nil && len(s.Suspects) == 0:
+		if kind, share, ok := growingKind(s); ok {
+			return Kind(kind, s.MainResident()) + ", " + sharePercent(share) + " of the growth"
+		}
 		return "not known: no traced call site accounts for the growth"
 	case main == nil:
 		return "growing most: " + allocates(s.Suspects[0])
@@ -240,6 +243,12 @@ func whereLines(s *summary.Summary) []string {
 	main := growingCause(s)
 	suspects := suspectsOfNote(s.Suspects)
 	switch {
+	case main == nil && len(suspects) == 0:
+		if kind, _, ok := growingKind(s); ok {
+			if lines := rowLines(rowsOfKinds(s, kind), "allocated or first touched here"); len(lines) > 0 {
+				return lines
+			}
+		}
 	case main == nil:
 	case main.Cause == diagnosis.Fragmentation && !isKeptBeside(s):
 		return []string{"no call site: this memory is free"}
@@ -381,6 +390,8 @@ func placeOf(frame string) string {
 func accountLine(s *summary.Summary) string {
 	main := s.MainCause()
 	switch {
+	case s.WhyCode == verdict.ReasonBounded && main == nil: // its end is known, if not its cause
+		return ""
 	case !grows(s) || main == nil:
 		return cmp.Or(freeUnknownLine(s), undecidedLine(s))
 	case main.Cause == diagnosis.Fragmentation:

@@ -428,17 +428,22 @@ func fragmentationLines(s *summary.Summary) []string {
 	return lines
 }
 
-// isAllFreed reports whether no object was found to be kept, and hardly any growth has another cause
-// than freed memory, or none.
+// isAllFreed reports whether hardly any growth is objects that are kept, and little of it has another
+// cause than freed memory, or none.
 func isAllFreed(s *summary.Summary) bool {
+	kept := 0.0
 	for _, d := range s.Diagnoses {
-		isFreed := d.Cause == diagnosis.Fragmentation
-		isKept := d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects
-		if d.Process == s.Process.PID && !isFreed && (isKept || d.Share >= minRestShare) {
+		if d.Process != s.Process.PID || d.Cause == diagnosis.Fragmentation {
+			continue
+		}
+		if d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects {
+			kept += d.Share
+		}
+		if d.Share >= minRestShare {
 			return false
 		}
 	}
-	return true
+	return kept <= 1-allShare
 }
 
 // freeKnownBy is how it is known what malloc keeps of the memory that the program has freed.

@@ -109,50 +109,61 @@ func TestFacts(t *testing.T) {
 		"nothing is known": {func(*verdict.Verdict, *Result) {}, nil, nil},
 		"straight": {
 			func(v *verdict.Verdict, _ *Result) { v.Shape.Misfit, v.Shape.Halves = 0.01, 1.1 },
-			[]FactCode{FactStraight}, nil,
+			[]FactCode{FactStraight},
+			nil,
 		},
 		"slower": {
 			func(v *verdict.Verdict, _ *Result) { v.Shape.Misfit, v.Shape.Halves = 0.04, 0.6 },
-			nil, []FactCode{FactSlower},
+			nil,
+			[]FactCode{FactSlower},
 		},
 		"faster, uneven": {
 			func(v *verdict.Verdict, _ *Result) { v.Shape.Misfit, v.Shape.Halves = 0.2, 1.6 },
-			[]FactCode{FactFaster}, []FactCode{FactUneven},
+			[]FactCode{FactFaster},
+			[]FactCode{FactUneven},
 		},
 		"few checks": {
 			func(v *verdict.Verdict, _ *Result) {
 				v.Class, v.Reason = verdict.ClassSuspected, verdict.ReasonFewRechecks
 				v.Streak = verdict.Streak{Found: 1, Needed: 3}
 			},
-			nil, []FactCode{FactFewChecks},
+			nil,
+			[]FactCode{FactFewChecks},
 		},
 		"first epoch": {
 			func(v *verdict.Verdict, r *Result) { v.Shape.Lack, r.Steps = verdict.LackWarmup, &Steps{Count: 9} },
-			nil, []FactCode{FactNoEpoch, lackCode(verdict.LackWarmup)},
+			nil,
+			[]FactCode{FactNoEpoch, lackCode(verdict.LackWarmup)},
 		},
 		"keeper grows": {
 			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.9); kept(r, 1, 30) },
-			[]FactCode{FactKeeper, FactSites}, nil,
+			[]FactCode{FactKeeper, FactSites},
+			nil,
 		},
 		"keeper of unknown growth": {
 			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.9); kept(r, 1, 0) },
-			[]FactCode{FactKept, FactSites}, nil,
+			[]FactCode{FactKept, FactSites},
+			nil,
 		},
 		"keeper of another stack": {
 			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.9); kept(r, 2, 30) },
-			[]FactCode{FactSites}, nil,
+			[]FactCode{FactSites},
+			nil,
 		},
 		"keeper of a type": {
 			func(_ *verdict.Verdict, r *Result) { cause(r, diagnosis.PythonObjects, 0.9); kept(r, 0, 30) },
-			[]FactCode{FactKeeper}, nil,
+			[]FactCode{FactKeeper},
+			nil,
 		},
 		"nothing freed": {
 			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.9); holds(r, 1000, 1000) },
-			[]FactCode{FactNoneFreed}, nil,
+			[]FactCode{FactNoneFreed},
+			nil,
 		},
 		"most freed": {
 			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.9); holds(r, 1000, 100) },
-			[]FactCode{FactSites}, nil,
+			[]FactCode{FactSites},
+			nil,
 		},
 		"nothing freed, in bursts": {
 			func(_ *verdict.Verdict, r *Result) {
@@ -160,15 +171,18 @@ func TestFacts(t *testing.T) {
 				holds(r, 1000, 1000)
 				r.Pair.End.Heap.Bursts = 3
 			},
-			[]FactCode{FactSites}, nil,
+			[]FactCode{FactSites},
+			nil,
 		},
 		"few sites": {
 			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.3); cause(r, diagnosis.Undecided, 0.7) },
-			nil, []FactCode{FactFewSites, FactNoCause},
+			nil,
+			[]FactCode{FactFewSites, FactNoCause},
 		},
 		"recompiles": {
 			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.9); r.Main.Suspects[0].NewCode = 0.1 },
-			[]FactCode{FactSites}, []FactCode{FactRecompiles},
+			[]FactCode{FactSites},
+			[]FactCode{FactRecompiles},
 		},
 		"parts": {
 			func(_ *verdict.Verdict, r *Result) {
@@ -176,7 +190,8 @@ func TestFacts(t *testing.T) {
 				cause(r, diagnosis.PageCache, 0.2)
 				cause(r, diagnosis.Undecided, 0.05)
 			},
-			nil, []FactCode{FactFreedKept, FactPageCache},
+			nil,
+			[]FactCode{FactFreedKept, FactPageCache},
 		},
 		"fragmentation": {
 			func(v *verdict.Verdict, r *Result) {

@@ -9,7 +9,7 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// fillTexts are what fills up, by its code, in a clause.
+// fillTexts name the memory that fills up, by its code.
 var fillTexts = map[verdict.BoundOf]string{
 	verdict.BoundMemory:    "memory of a known size is touched for the first time",
 	verdict.BoundContainer: "a container with a limit is filled",
@@ -21,6 +21,7 @@ func FillText(v summary.Verdict) string {
 	if v.Fill == nil {
 		return ""
 	}
+
 	text := "at most " + units.Bytes(v.Fill.LeftBytes) + " more"
 	if when := fillTime(v); when != "" {
 		text += ", " + when
@@ -46,6 +47,7 @@ func fillCertainty(v summary.Verdict) string {
 	if f == nil {
 		return "its end is known"
 	}
+
 	text := fillTexts[f.Of]
 	if f.MeetsLimit {
 		return text + fmt.Sprintf(", but the limit is met before it is full (%s)", FillText(v))

@@ -12,8 +12,8 @@ import (
 	"github.com/allocscope/allocscope/growth/diagnosis"
 )
 
-// rowKinds are the kinds of memory of the causes whose call site is that of the first touch, as far
-// as the mapping was made before the trace.
+// rowKinds are the kinds of memory of the causes whose call sites are those that touch the memory
+// first, as far as the mapping was made before the trace.
 var rowKinds = map[diagnosis.Cause][]growth.Kind{
 	diagnosis.OlderMemory:  {growth.KindOlder},
 	diagnosis.MmapGrowth:   {growth.KindMmap},
@@ -33,6 +33,7 @@ func rowsOfKinds(s *summary.Summary, kinds ...growth.Kind) (rows []summary.Break
 			rows = append(rows, r)
 		}
 	}
+
 	slices.SortStableFunc(rows, func(a, b summary.BreakdownRow) int {
 		return int(max(-1, min(1, b.DeltaBytes-a.DeltaBytes)))
 	})
@@ -51,6 +52,7 @@ func filesText(rows []summary.BreakdownRow) string {
 	if len(names) == 0 {
 		return ""
 	}
+
 	text := filepath.Base(names[0])
 	if n := len(names) - 1; n > 0 {
 		text += " and " + units.Plural(n, "other file", "other files")
@@ -80,6 +82,7 @@ func rowLines(rows []summary.BreakdownRow, reached string) (lines []string) {
 		}
 		sites += r.DeltaBytes
 	}
+
 	if 2*sites < sum {
 		return nil
 	}
@@ -109,6 +112,7 @@ const minKindShare = 0.2
 func growingKind(s *summary.Summary) (kind growth.Kind, share float64, ok bool) {
 	own := BreakdownOf(s.Breakdown, s.Process.PID)
 	grown := own.Sum().Delta
+
 	for _, k := range own.Kinds {
 		isNamed := k.Kind == growth.KindHeap && s.MainResident().HeapTraced ||
 			slices.Contains([]growth.Kind{
@@ -135,6 +139,7 @@ func causesText(s *summary.Summary, main *summary.Diagnosis, room int) string {
 		if !isOther || d.Share < minCauseShare {
 			continue
 		}
+
 		share := sharePercent(d.Share)
 		if d.Cause == diagnosis.Undecided {
 			parts = append(parts, share+" has no cause")

@@ -102,6 +102,7 @@ func whoText(s *summary.Summary) string {
 	if strings.Contains(text, "%s") {
 		text = whoseText(s, text, main.Cause)
 	}
+
 	more := ""
 	if n := otherComponents(s); n > 0 && main.Cause == diagnosis.HeapLeak {
 		more = ", and " + units.Plural(n, "other component", "other components")
@@ -109,6 +110,7 @@ func whoText(s *summary.Summary) string {
 	if len(text+more+share) > ResultWidth-labelWidth && main.Share <= allShare {
 		more = "" // the next line has the other causes
 	}
+
 	return text + more + share
 }
 
@@ -443,6 +445,7 @@ func isAllFreed(s *summary.Summary) bool {
 			return false
 		}
 	}
+
 	return kept <= 1-allShare
 }
 

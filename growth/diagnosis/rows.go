@@ -192,8 +192,8 @@ func (s *sums) heapParts(e *Evidence) []part {
 const maxRounding = 1.5
 
 // seenFreed is the growth of the heap memory that no known object takes, as far as every byte of it
-// was seen to be freed: at most what was freed over the window, and what walks of the heaps find
-// free. The rest may be rounding, or a block older than the trace.
+// was seen to be freed: at most the bytes freed over the window, and the free bytes by walks of the
+// heaps. The rest may be rounding, or a block older than the trace.
 func (s *sums) seenFreed(e *Evidence) float64 {
 	free := s.free.bytes
 	if e.Freed != nil {

@@ -34,7 +34,7 @@ type Bound struct {
 	Left, Now float64
 }
 
-// BoundOf is what ends the growth.
+// BoundOf is the reason for which the growth ends.
 type BoundOf string
 
 // The bounds.

@@ -120,7 +120,7 @@ type OtherGrowth struct {
 
 // A Fill is the end of growth that lies in memory of a known size.
 type Fill struct {
-	// Of is what fills up.
+	// Of names the bound.
 	Of BoundOf
 	// Left is how many bytes are still to come, at most, and Level the size then.
 	Left, Level float64

@@ -67,8 +67,8 @@ func (a ProcessAllocator) CheckObjects(
 	return checked, nil
 }
 
-// Rounding returns the function from the size of an object to the bytes that it takes; nil: it takes
-// what was requested, or chunks of glibc, or its malloc is not known.
+// Rounding returns the function from the size of an object to the bytes that it takes; nil: for
+// glibc, whose chunks are known otherwise, and for a malloc that is not known.
 func (a ProcessAllocator) Rounding() func(size uint64) uint64 {
 	_, isGlibc := a.Allocator.(*glibc.Malloc)
 	switch {

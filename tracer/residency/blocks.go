@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxOlderWalk is the time of the latest walk that may find blocks older than the trace: what
-	// was allocated since then is too little to matter.
+	// maxOlderWalk is the time of the latest walk that may find blocks older than the trace: the
+	// blocks allocated until then are too few to matter.
 	maxOlderWalk = 5 * time.Second
 
 	// minBlockBytes is the size from which on a block is watched, and minUntouched the least part
@@ -24,8 +24,8 @@ const (
 	maxBlocks     = 256
 )
 
-// keepOlder keeps the large chunks in use that are older than the trace: those of the first walk
-// that are in use still. A chunk in its place of the same size may be a younger one; Older leaves it
+// keepOlder keeps the large chunks that are older than the trace: the first walk has found them in
+// use, and each later one. A chunk in its place of the same size may be a younger one; Older leaves it
 // out if it is known.
 func (t *Tracker) keepOlder(inUse mem.Spans, at time.Duration) {
 	if t.older == nil {
@@ -85,7 +85,7 @@ func (t *Tracker) Blocks(rows *Rows) (blocks []growth.Block) {
 
 	for i := range rows.Segments {
 		segment := &rows.Segments[i]
-		if rows.isBlock(segment) {
+		if segment.isBlock(rows.HeapTraced) {
 			add(segment.Span(), rows.Bytes(segment), segment.Class == region.MmappedChunk)
 		}
 	}
@@ -106,18 +106,15 @@ func (t *Tracker) Blocks(rows *Rows) (blocks []growth.Block) {
 
 // isBlock reports whether a segment is one object of malloc, or a mapping whose size is known, and
 // that no allocator fills with objects.
-func (r *Rows) isBlock(segment *Segment) bool {
-	if !segment.HasInterval || segment.Origin == addrspace.Unobserved || segment.ByAllocator &&
-		segment.Class != region.MmappedChunk {
+func (s *Segment) isBlock(heapTraced bool) bool {
+	if !s.HasInterval || s.Origin == addrspace.Unobserved {
 		return false
 	}
-	switch segment.Class {
-	case region.MmappedChunk:
-		return true
-	case region.Shmem:
+	switch s.Class {
+	case region.MmappedChunk, region.Shmem:
 		return true
 	case region.Anonymous:
-		return !segment.Heap && r.HeapTraced
+		return !s.Heap && !s.Interval.ByAllocator && heapTraced
 	}
 	return false
 }

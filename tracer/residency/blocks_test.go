@@ -107,7 +107,7 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-// TestBlocks: what is not in memory as a whole is a block, until it is unmapped.
+// TestBlocks: memory that is not there as a whole is a block, until it is unmapped.
 func TestBlocks(t *testing.T) {
 	segment := func(class region.Class, from, to uint64, origin addrspace.Origin) Segment {
 		return Segment{

@@ -31,7 +31,7 @@ func (r *Rows) addObjects(objects []estimate.LiveObject) {
 // addObject adds a sampled object. It represents o.Weight objects, the inverse of the probability
 // with which it was sampled.
 func (r *Rows) addObject(segment *Segment, o estimate.LiveObject, sums mem.PrefixSums) {
-	span := r.chunkOf(o, segment.Class)
+	span := chunkOf(o, segment.Class, r.SizeClass)
 	chunk := sums.BytesIn(span.Start, span.End)
 	requested := sums.BytesIn(o.Address, o.Address+o.Size)
 
@@ -63,8 +63,10 @@ func (r *Rows) addObject(segment *Segment, o estimate.LiveObject, sums mem.Prefi
 	}
 }
 
-// chunkOf returns the chunk that the allocator has taken for an object.
-func (r *Rows) chunkOf(o estimate.LiveObject, class region.Class) mem.Span {
+// chunkOf returns the chunk that the allocator has taken for an object. sizeClass is the one of Rows.
+func chunkOf(
+	o estimate.LiveObject, class region.Class, sizeClass func(size uint64) uint64,
+) mem.Span {
 	object := heap.Object{Address: o.Address, Size: o.Size}
 	switch class {
 	case region.MainHeap, region.Arena:
@@ -72,8 +74,8 @@ func (r *Rows) chunkOf(o estimate.LiveObject, class region.Class) mem.Span {
 	case region.MmappedChunk:
 		return glibc.MmappedChunkOf(object)
 	}
-	if r.SizeClass != nil {
-		object.Size = max(object.Size, r.SizeClass(object.Size))
+	if sizeClass != nil {
+		object.Size = max(object.Size, sizeClass(object.Size))
 	}
 	return mem.Span{Start: object.Address, End: object.Address + object.Size}
 }
@@ -197,7 +199,7 @@ func (r *Rows) addHeap(segment *Segment) {
 	for origin, resident := range bytes.Resident {
 		heap.Resident[origin] += resident
 	}
-	if older := r.olderBytes(segment); older > 0 {
+	if older := olderBytes(r, segment); older > 0 {
 		heap.Resident[mem.SinceTracing] -= older
 		of := firstTouchRow{kind: growth.KindOlder, root: growth.RootOlder}
 		r.addForFirstTouch(of, older, 0)
@@ -210,7 +212,7 @@ func (r *Rows) addHeap(segment *Segment) {
 
 // olderBytes is the memory of a segment of a heap that was first touched since tracing started, in
 // blocks that are older and in use.
-func (r *Rows) olderBytes(segment *Segment) (bytes int64) {
+func olderBytes(r *Rows, segment *Segment) (bytes int64) {
 	for _, block := range r.Older.Intersect(mem.Spans{segment.Span()}) {
 		found := r.runs.BytesIn(block.Start, block.End)
 		bytes += found.Scaled(segment.factor, segment.fileFactor).Resident[mem.SinceTracing]

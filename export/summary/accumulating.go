@@ -211,6 +211,9 @@ type Suspect struct {
 	Stacks   int     `json:"stacks"`
 	// Trend is absent if it was not judged.
 	Trend growth.Trend `json:"trend,omitempty"`
+	// Replaced are the objects that are replaced by larger ones, where Trend is TrendReplaced;
+	// absent elsewhere.
+	Replaced *Replaced `json:"replaced,omitempty"`
 	// Path leads from Function to the allocation site that holds most, and Callers outwards.
 	Path    []string `json:"path"`
 	Callers []string `json:"callers"`
@@ -220,6 +223,13 @@ type Suspect struct {
 	// NewCodePerMin is how many executable files the process maps newly, per minute, where Path
 	// leads through PyTorch's compiler: kernels of recompilations. Absent elsewhere.
 	NewCodePerMin float64 `json:"new_code_per_min,omitempty"`
+}
+
+// Replaced are objects, one or a few, that are replaced by larger ones.
+type Replaced struct {
+	Objects int64 `json:"objects"`
+	// Bytes of all of them at the end.
+	Bytes int64 `json:"bytes"`
 }
 
 // A LineShare is a line of a function, and its share of the function's growth, 0 to 1.
@@ -243,6 +253,9 @@ func SuspectOf(c trend.Suspect) Suspect {
 
 	if !math.IsNaN(c.Share) {
 		out.Share = &c.Share
+	}
+	if c.Objects > 0 {
+		out.Replaced = &Replaced{units.Round(c.Objects), units.Round(c.Now)}
 	}
 
 	return out

@@ -258,6 +258,9 @@ func siteLines(c summary.Suspect) []string {
 		}
 	}
 	lines := []string{line}
+	if text := replacedText(c.Replaced); text != "" {
+		lines = append(lines, text)
+	}
 
 	for _, caller := range chain[at+1:] {
 		if summary.IsUserCode(caller) && placeOf(caller) != placeOf(chain[at]) {
@@ -265,6 +268,19 @@ func siteLines(c summary.Suspect) []string {
 		}
 	}
 	return lines
+}
+
+// replacedText is which objects are replaced by larger ones at a call site; empty: none are.
+func replacedText(r *summary.Replaced) string {
+	switch {
+	case r == nil:
+		return ""
+	case r.Objects == 1:
+		return "one object, replaced by a larger one at this line: " +
+			units.Bytes(float64(r.Bytes)) + " now"
+	}
+	return fmt.Sprintf("%d objects, replaced by larger ones at this line: %s now", r.Objects,
+		units.Bytes(float64(r.Bytes)))
 }
 
 // libraryFrame is a frame with its file or library: "Image.resize (Image.py:2192)".

@@ -277,8 +277,8 @@ func (c Case) IsSuspected(
 	}
 
 	explained := 0.0
-	for _, t := range trends {
-		if t.Trend == growth.TrendAccumulating {
+	for i := range trends {
+		if t := &trends[i]; t.Accumulates() {
 			explained += t.Share
 		}
 	}

@@ -44,8 +44,10 @@ type Suspect struct {
 	// Path is the way from Frame to the leaf along which most was allocated, Frame first, without
 	// the allocator. Above is the callers of Frame on the same stack, nearest first.
 	Path, Above []growth.Frame
-	// Trend of most of the growth.
-	Trend growth.Trend
+	// Trend of most of the growth. Where that is TrendReplaced, Objects are how many objects are
+	// replaced by larger ones, and Now their bytes at the end; else both are 0.
+	Trend        growth.Trend
+	Objects, Now float64
 	// NewCode is how many executable files the process maps newly, per second, where Path leads
 	// through PyTorch's compiler: kernels of recompilations. 0 elsewhere.
 	NewCode float64
@@ -121,12 +123,16 @@ func suspectOf(component string, b branch) Suspect {
 		c.Rate += p.Rate
 		c.Share += p.Share
 		margin += (p.Growth - p.Low) * (p.Growth - p.Low)
+		c.Objects, c.Now = c.Objects+p.Objects, c.Now+p.Now
 		byTrend[p.Trend] += p.Growth
 		if byTrend[p.Trend] > byTrend[c.Trend] {
 			c.Trend = p.Trend
 		}
 	}
 	c.Low = c.Growth - math.Sqrt(margin)
+	if c.Trend != growth.TrendReplaced {
+		c.Objects, c.Now = 0, 0
+	}
 
 	points := pointsThrough(b.paths, b.function)
 	var inclusive float64

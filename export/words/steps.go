@@ -109,7 +109,9 @@ func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	if cause == diagnosis.HeapLeak && len(s.Suspects) > 0 && s.Suspects[0].Replaced != nil {
 		return "give what that line makes larger and larger a limit, or begin a new one now and then"
 	}
-	if s.MainCause() != nil && cause == diagnosis.HeapLeak && len(suspectsOfNote(s.Suspects)) > 1 {
+	isSpread := len(s.Suspects) > 0 && s.Suspects[0].Sites > 0
+	if s.MainCause() != nil && cause == diagnosis.HeapLeak &&
+		(isSpread || len(suspectsOfNote(s.Suspects)) > 1) {
 		return strings.ReplaceAll(text, "that line allocates", "these lines allocate")
 	}
 	return text

@@ -36,7 +36,7 @@ func TestSiteLines(t *testing.T) {
 			},
 		},
 	} {
-		if got := siteLines(c.suspect); !slices.Equal(got, c.want) {
+		if got := siteLines(c.suspect, ""); !slices.Equal(got, c.want) {
 			t.Errorf("%s:\n%q, want\n%q", name, got, c.want)
 		}
 	}

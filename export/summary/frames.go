@@ -76,12 +76,14 @@ func OwnNative(inner []string) string {
 }
 
 // CalleeOf is the library's function that the user's code calls: the outermost of the frames within
-// it that is not the user's and has a name, else the outermost. It is empty where there is none.
+// it that is not the program's own and has a name, else the outermost. It is empty where there is
+// none.
 func CalleeOf(inner []string) string {
 	first := ""
 	for _, frame := range slices.Backward(inner) {
+		native, ok := nativeFrame(frame)
 		switch {
-		case IsUserCode(frame):
+		case IsUserCode(frame), ok && growth.IsOwnModule(native.Module.Path):
 		case HasName(frame):
 			return frame
 		case first == "":

@@ -68,12 +68,15 @@ func functionOf(frame string) string {
 // spreadLines are the lines about growth that is spread over many call sites: how many, the largest
 // of them, and what calls them all.
 func spreadLines(c summary.Suspect, largest string) []string {
-	lines := []string{fmt.Sprintf("%d call sites, none with more than %s; the largest:", c.Sites,
-		units.WholePercent(max(0.01, c.Explains)))}
+	lines := []string{
+		fmt.Sprintf("%d call sites, none with more than %s; the largest:", c.Sites,
+			units.WholePercent(max(0.01, c.Explains))),
+		largest,
+	}
 	if c.CommonCaller != "" {
 		lines = append(lines, callerSite(c.CommonCaller)+"   <- calls them all")
 	}
-	return append(lines, largest)
+	return lines
 }
 
 // callerSite is siteText of a caller, whose line may not be known.

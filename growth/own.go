@@ -9,7 +9,10 @@ import (
 // HasName is false of code without a symbol, which reads "lib.so+0x1234".
 func (f *Frame) HasName() bool { return !addressName.MatchString(f.Function) }
 
-var addressName = regexp.MustCompile(`\+0x[0-9a-f]+$`)
+var addressName = regexp.MustCompile(`\+0x[0-9a-f]+( ` + regexp.QuoteMeta(ByFramePointer) + `)?$`)
+
+// ByFramePointer ends the name of a function that was found by a frame pointer.
+const ByFramePointer = "[by frame pointer]"
 
 // IsOwnNative reports whether the frame is native code of the program itself: of its executable, or
 // of a library that no distribution, environment or package manager has installed. An interpreter
@@ -38,10 +41,13 @@ var (
 // executable is, wherever it is installed.
 func IsOwnModule(file string) bool {
 	if !sharedLibrary.MatchString(file) && strings.HasPrefix(file, "/") {
-		return !interpreter.MatchString(path.Base(file))
+		return !IsInterpreter(file)
 	}
 	return !installedModule.MatchString(file)
 }
+
+// IsInterpreter reports whether an executable runs programs of another language.
+func IsInterpreter(file string) bool { return interpreter.MatchString(path.Base(file)) }
 
 // wrapperName matches functions that do little but allocate, by the last part of their names:
 // zmalloc_usable, Perl_safesysmalloc, _PyObject_Malloc, g_strdup. Go's runtime has its own.
@@ -62,6 +68,6 @@ func IsAllocationWrapper(function string) bool {
 	for typeParameters.MatchString(function) {
 		function = typeParameters.ReplaceAllString(function, "")
 	}
-	name, _, _ := strings.Cut(function, "(")
+	name, _, _ := strings.Cut(strings.TrimSuffix(function, ByFramePointer), "(")
 	return wrapperName.MatchString(strings.TrimSpace(name))
 }

@@ -93,18 +93,17 @@ func CalleeOf(inner []string) string {
 	return first
 }
 
-// extension is the name of the native library that the user's code calls directly; empty: it calls
-// none.
+// extension is the name of the native library that allocates for the user's Python code: the user's
+// own, else the one that it calls directly; empty: there is none.
 func (c *Suspect) extension() string {
 	chain, at := c.UserFrame()
 	if at < 0 {
 		return ""
 	}
-	outermost := ""
+	outermost := OwnNative(chain[:at])
 	for _, frame := range slices.Backward(chain[:at]) {
-		if !IsUserCode(frame) {
+		if outermost == "" && !IsUserCode(frame) {
 			outermost = frame
-			break
 		}
 	}
 

@@ -59,6 +59,7 @@ func functionOf(frame string) string {
 		return functionText(m[1])
 	}
 	name, _, _ := strings.Cut(frame, " (/")
+	name = strings.TrimSuffix(name, " "+growth.ByFramePointer)
 	if strings.HasSuffix(name, ")") {
 		return name
 	}
@@ -93,12 +94,23 @@ func noOwnFrame(c summary.Suspect, missing string) string {
 	switch {
 	case missing != "":
 		return missing
+	case strings.HasPrefix(c.Function, "runtime."):
+		return "Go: its own heap profile (net/http/pprof) has every call site"
+	case isOfInterpreter(c.Function):
+		return "functions of " + fileOf(c.Function) + " scripts are not known to allocscope"
 	case summary.HasName(c.Function):
 		return "no frame of your code is on these stacks"
 	case strings.Contains(c.Function, "["):
 		return "generated code: its runtime's own profiler has the names"
 	}
 	return "no symbols: its -dbgsym package, or a build with -g, has the name"
+}
+
+// isOfInterpreter reports whether a frame is of an interpreter whose functions allocscope does not
+// read.
+func isOfInterpreter(frame string) bool {
+	file := fileOf(frame)
+	return growth.IsInterpreter(file) && !strings.HasPrefix(file, "python")
 }
 
 // missingPython is why the stacks of the main process lack Python frames; empty: they do not.

@@ -72,6 +72,17 @@ func TestSiteLines(t *testing.T) {
 			summary.Suspect{Function: "libruby.so.3.1+0xd8484 (/usr/lib/libruby.so.3.1)"},
 			[]string{"libruby.so.3.1+0xd8484   <- no symbols: its -dbgsym package, or a build with -g, has the name"},
 		},
+		"of another interpreter": {
+			summary.Suspect{Function: "Perl_sv_grow (/usr/bin/perl)"},
+			[]string{"Perl_sv_grow (perl)   <- functions of perl scripts are not known to allocscope"},
+		},
+		"of Go's runtime": {
+			summary.Suspect{Function: "runtime.sysMmap.abi0 (/app/goleak)"},
+			[]string{
+				"runtime.sysMmap.abi0 (goleak)   <- " +
+					"Go: its own heap profile (net/http/pprof) has every call site",
+			},
+		},
 		"spread": {
 			summary.Suspect{
 				Function: "bad_146 (/app/nist)", Path: []string{"bad_146 (/app/nist)"}, Sites: 150,

@@ -280,7 +280,7 @@ func siteLines(c summary.Suspect, missing string) []string {
 
 	lines := []string{line}
 	if inC != "" {
-		lines = append(lines, libraryFrame(inC) + "   <- your code in C")
+		lines = append(lines, libraryFrame(inC)+"   <- your code in C")
 	}
 	if text := replacedText(c.Replaced); text != "" {
 		lines = append(lines, text)

@@ -12,6 +12,9 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
+// maxFunctions bounds the names of several functions in WHO, in bytes.
+const maxFunctions = 22
+
 // holderText names whose memory the largest of some suspects holds: a library by its component, and
 // the user's own code by its functions, as the name of a script says nothing.
 func holderText(suspects []summary.Suspect) (text string, isPlural bool) {
@@ -30,13 +33,16 @@ func holderText(suspects []summary.Suspect) (text string, isPlural bool) {
 
 	switch {
 	case sites > 0:
-		return fmt.Sprintf("%d call sites of %s", sites, name), true
+		return fmt.Sprintf("%d call sites", sites), true
 	case len(functions) == 0:
 		return Component(name), false
-	case len(functions) > 2:
-		return fmt.Sprintf("%d functions of %s", len(functions), name), true
+	case len(functions) == 1:
+		return functions[0], false
 	}
-	return strings.Join(functions, " and "), len(functions) > 1
+	if both := strings.Join(functions, " and "); len(both) <= maxFunctions {
+		return both, true
+	}
+	return fmt.Sprintf("%d functions", len(functions)), true // WHERE names them
 }
 
 // fileOf is the name of a frame's source file or library, without folders; of __init__.py and

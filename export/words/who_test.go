@@ -112,19 +112,19 @@ func TestHolderText(t *testing.T) {
 	spread.Sites = 40
 
 	for want, suspects := range map[string][]summary.Suspect{
-		"load()":                    {load},
-		"load() and grow()":         {load, grow},
-		"train.py":                  {module},
-		"40 call sites of train.py": {spread},
-		"Pillow (pil)":              {suspect("pil", "load (/app/train.py:3)"), load},
-		"serve()":                   {suspect("tool", "serve (/app/tool)")},
-		"Store::add(int)":           {suspect("tool", "Store::add(int) (/app/tool)")},
-		"libruby.so":                {suspect("libruby.so", "libruby.so+0x1 (/usr/lib/libruby.so)")},
-		"main()":                    {suspect("pkg", "main (/app/pkg/__init__.py:4)")},
-		"3 functions of train.py":   {load, grow, suspect("train.py", "f (/app/train.py:8)")},
+		"load()":            {load},
+		"load() and grow()": {load, grow},
+		"train.py":          {module},
+		"40 call sites":     {spread},
+		"Pillow (pil)":      {suspect("pil", "load (/app/train.py:3)"), load},
+		"serve()":           {suspect("tool", "serve (/app/tool)")},
+		"Store::add(int)":   {suspect("tool", "Store::add(int) (/app/tool)")},
+		"libruby.so":        {suspect("libruby.so", "libruby.so+0x1 (/usr/lib/libruby.so)")},
+		"main()":            {suspect("pkg", "main (/app/pkg/__init__.py:4)")},
+		"3 functions":       {load, grow, suspect("train.py", "f (/app/train.py:8)")},
 	} {
 		if got, isPlural := holderText(suspects); got != want ||
-			isPlural != strings.Contains(want, " of ") && isPlural != strings.Contains(want, " and ") {
+			isPlural != (strings.Contains(want, " and ") || want[0] <= '9') {
 			t.Errorf("%q, plural %v, want %q", got, isPlural, want)
 		}
 	}

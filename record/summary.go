@@ -82,6 +82,8 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 	}
 	s.SnapshotsInSpikes = main.InSpikes
 	s.TargetEnded, s.Launched = r.options.EndsTarget, r.options.Launched
+	s.Evidence = summary.EvidenceOf(result.Evidence)
+	s.AddLimits()
 	return s, nil
 }
 

@@ -137,6 +137,7 @@ const (
 	TrendAccumulating Trend = "accumulating" // keeps its allocations, at a steady rate
 	TrendSaturating   Trend = "saturating"   // grew in the first half of the window, hardly since
 	TrendTransient    Trend = "transient"    // live objects are young: allocated and freed
+	TrendReplaced     Trend = "replaced"     // a constant number of objects, replaced by larger ones
 	TrendRefilled     Trend = "refilled"     // falls and rises again
 	TrendNoGrowth     Trend = "no-growth"    // growth is not proven
 	TrendUndecided    Trend = "undecided"    // grows, but the evidence from bursts is insufficient

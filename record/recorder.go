@@ -358,7 +358,7 @@ func (r *Recorder) takeSnapshot() error {
 	}
 
 	isOpenEnded := r.options.Duration == 0 || r.options.SnapshotEvery == 0 // or it was extended
-	file := r.snapshots.add(snapshot)
+	file := r.snapshots.add(snapshot, r.spikes.has(snapshot))
 	r.spikes.addSnapshot(snapshot, false)
 	r.profiles.write(folder.SnapshotFile(file), snapshot.AllHoldings(), r.began, snapshot)
 	r.snapshots.bound(isOpenEnded, r.files)

@@ -143,7 +143,7 @@ func openEnded(t *testing.T) (r *Recorder, path string) {
 func (r *Recorder) pretend(t *testing.T, elapsed time.Duration) *growth.Snapshot {
 	t.Helper()
 	snapshot := &growth.Snapshot{Elapsed: elapsed}
-	r.files.Write(folder.SnapshotFile(r.snapshots.add(snapshot)), func(w io.Writer) error {
+	r.files.Write(folder.SnapshotFile(r.snapshots.add(snapshot, false)), func(w io.Writer) error {
 		_, err := io.WriteString(w, elapsed.String())
 		return err
 	})
@@ -301,7 +301,7 @@ func TestPostpone(t *testing.T) {
 			s := newSnapshotSeries(&Options{SnapshotEvery: test.every})
 			s.period = time.Second
 			for at := time.Duration(0); at <= duration; at = s.next() {
-				s.add(&growth.Snapshot{Elapsed: at})
+				s.add(&growth.Snapshot{Elapsed: at}, false)
 				s.postpone(test.cost, 0,
 					overhead.Overhead{Limits: test.limits, Elapsed: at, Traced: at})
 			}
@@ -314,5 +314,30 @@ func TestPostpone(t *testing.T) {
 				t.Errorf("%d taken and %d left out of %d", taken, s.leftOut, planned)
 			}
 		})
+	}
+}
+
+// The latest snapshot outside spikes has its births until the next one is there.
+func TestBirthsInSpikes(t *testing.T) {
+	stack := &growth.Stack{ID: 1, PID: 42}
+	var s snapshotSeries
+	for i, inSpike := range []bool{false, true, true, false} {
+		s.add(&growth.Snapshot{
+			Alive: []int{42},
+			Holdings: []growth.Holding{{
+				Stack: stack, Kind: growth.KindHeap, Births: []growth.Birth{{Bin: i}},
+			}},
+		}, inSpike)
+
+		var with []int
+		for k, n := range s.all {
+			if n.Holdings[0].Births != nil {
+				with = append(with, k)
+			}
+		}
+		want := [][]int{{0}, {0, 1}, {0, 2}, {3}}[i]
+		if !slices.Equal(with, want) {
+			t.Errorf("after %d snapshots %v have births, want %v", i+1, with, want)
+		}
 	}
 }

@@ -40,6 +40,7 @@ type snapshotSeries struct {
 	all       []numberedSnapshot // in order, while the process lived
 	nextFile  int                // number of the next snapshot's file
 	exit      *growth.Snapshot   // of the ended process; nil: it lives
+	calm      *growth.Snapshot   // the latest outside spikes, which has its births; nil: none
 	period    time.Duration
 	isFixed   bool          // the user has set the period
 	costs     duty.Limiter  // where it is not fixed
@@ -82,10 +83,17 @@ func (s *snapshotSeries) latest() *growth.Snapshot {
 	return s.all[len(s.all)-1].Snapshot
 }
 
-// add adds a snapshot, and returns the number of its file.
-func (s *snapshotSeries) add(snapshot *growth.Snapshot) (file int) {
-	if latest := s.latest(); latest != nil {
+// add adds a snapshot, and returns the number of its file. Where it is in a spike, the latest one
+// outside keeps its births: growth is measured until there if the spike is the end of the trace.
+func (s *snapshotSeries) add(snapshot *growth.Snapshot, inSpike bool) (file int) {
+	if latest := s.latest(); latest != nil && latest != s.calm {
 		latest.DropBirths(snapshot)
+	}
+	if !inSpike {
+		if s.calm != nil {
+			s.calm.DropBirths(snapshot)
+		}
+		s.calm = snapshot
 	}
 	s.unclassifyFree(snapshot)
 

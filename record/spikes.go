@@ -54,6 +54,16 @@ func (w *spikeWatcher) addSample(history *growth.History, to Session) {
 	to.SetSpike(inSpike)
 }
 
+// has reports whether a snapshot that was taken now lies in a spike of any process.
+func (w *spikeWatcher) has(s *growth.Snapshot) bool {
+	for p, watch := range w.processes {
+		if p.IsIn(s) && watch.HasSpike(s) {
+			return true
+		}
+	}
+	return false
+}
+
 // addSnapshot adds a snapshot. isExtra is true of one that was taken for a spike alone.
 func (w *spikeWatcher) addSnapshot(s *growth.Snapshot, isExtra bool) {
 	for p, watch := range w.processes {

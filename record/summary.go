@@ -80,6 +80,7 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 	if s.SpikeMemory = e.spikeMemory(); s.SpikeMemory.IsCaptured() {
 		s.Files["spikes"] = folder.SpikesFile
 	}
+	s.SnapshotsInSpikes = main.InSpikes
 	s.TargetEnded, s.Launched = r.options.EndsTarget, r.options.Launched
 	s.Evidence = summary.EvidenceOf(result.Evidence)
 	s.AddLimits()

@@ -8,8 +8,9 @@
 
 #include "unwind/code.h"
 
-#define MAX_THREADS 512 /* interpreters and thread states that are searched */
-#define MAX_STATES 4    /* thread states per thread */
+#define MAX_THREADS 4096 /* interpreters and thread states that are searched */
+#define THREADS_AT_ONCE 64
+#define MAX_STATES 4 /* thread states per thread */
 #define FRAMES_AT_ONCE 4
 
 #define NO_INSTRUCTION 0x7fffffff /* behind the end of every line table */
@@ -82,6 +83,20 @@ __attribute__((noinline)) int try_thread(struct walk *walk)
 	return read_word(&walk->thread, from) ? SEARCH_GOES_ON : SEARCH_FAILED;
 }
 
+/* Looks at the next thread states. A function of its own, as try_thread: the verifier would follow
+ * all of MAX_THREADS in each program. */
+__attribute__((noinline)) int try_threads(struct walk *walk)
+{
+	int result;
+
+	for (int i = 0; i < THREADS_AT_ONCE; i++) {
+		result = try_thread(walk);
+		if (result != SEARCH_GOES_ON)
+			return result;
+	}
+	return SEARCH_GOES_ON;
+}
+
 /* Finds the next state of this thread, which has one in each interpreter that it has entered.
  * Returns false if there is none. */
 static __always_inline bool find_thread(struct walk *walk)
@@ -91,8 +106,8 @@ static __always_inline bool find_thread(struct walk *walk)
 	if (walk->thread && !read_word(&walk->thread, walk->thread + walk->python.thread_next))
 		return false;
 
-	for (int i = 0; i < MAX_THREADS; i++) {
-		result = try_thread(walk);
+	for (int i = 0; i < MAX_THREADS / THREADS_AT_ONCE; i++) {
+		result = try_threads(walk);
 		if (result != SEARCH_GOES_ON)
 			return result == SEARCH_FOUND;
 	}

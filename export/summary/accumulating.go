@@ -211,6 +211,14 @@ type Suspect struct {
 	Stacks   int     `json:"stacks"`
 	// Trend is absent if it was not judged.
 	Trend growth.Trend `json:"trend,omitempty"`
+	// Sites are how many call sites Bytes are spread over, where none has 10% of them; absent
+	// elsewhere. Function is then the one of the largest. CommonCaller is the user's own function
+	// that calls them all; absent where there is none.
+	Sites        int    `json:"sites,omitempty"`
+	CommonCaller string `json:"common_caller,omitempty"`
+	// Replaced are the objects that are replaced by larger ones, where Trend is TrendReplaced;
+	// absent elsewhere.
+	Replaced *Replaced `json:"replaced,omitempty"`
 	// Path leads from Function to the allocation site that holds most, and Callers outwards.
 	Path    []string `json:"path"`
 	Callers []string `json:"callers"`
@@ -220,6 +228,13 @@ type Suspect struct {
 	// NewCodePerMin is how many executable files the process maps newly, per minute, where Path
 	// leads through PyTorch's compiler: kernels of recompilations. Absent elsewhere.
 	NewCodePerMin float64 `json:"new_code_per_min,omitempty"`
+}
+
+// Replaced are objects, one or a few, that are replaced by larger ones.
+type Replaced struct {
+	Objects int64 `json:"objects"`
+	// Bytes of all of them at the end.
+	Bytes int64 `json:"bytes"`
 }
 
 // A LineShare is a line of a function, and its share of the function's growth, 0 to 1.
@@ -235,7 +250,7 @@ func SuspectOf(c trend.Suspect) Suspect {
 		BytesPerMin: units.Round(c.Rate * 60),
 		Explains:    c.Inclusive, Stacks: c.Stacks, Trend: c.Trend, Path: frameTexts(c.Path),
 		Callers: frameTexts(c.Above), Lines: []LineShare{}, NewCodePerMin: c.NewCode * 60,
-		StackIDs: stackIDs(c.StackIDs),
+		StackIDs: stackIDs(c.StackIDs), Sites: c.Sites,
 	}
 	for _, l := range c.Lines {
 		out.Lines = append(out.Lines, LineShare(l))
@@ -243,6 +258,12 @@ func SuspectOf(c trend.Suspect) Suspect {
 
 	if !math.IsNaN(c.Share) {
 		out.Share = &c.Share
+	}
+	if c.Common.Function != "" {
+		out.CommonCaller = profile.FrameText(c.Common)
+	}
+	if c.Objects > 0 {
+		out.Replaced = &Replaced{units.Round(c.Objects), units.Round(c.Now)}
 	}
 
 	return out

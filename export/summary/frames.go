@@ -16,8 +16,32 @@ func IsUserCode(frame string) bool {
 	return m != nil && growth.IsUserFile(m[2])
 }
 
+// IsOwnNative reports whether a frame is native code of the program itself, with a name, and does
+// more than to allocate for its caller.
+func IsOwnNative(frame string) bool {
+	f, ok := nativeFrame(frame)
+	return ok && f.HasName() && f.IsOwnNative() && !growth.IsAllocationWrapper(f.Function)
+}
+
+// nativeFrame reads a frame of native code without a source line: "grow (/app/libx.so)".
+func nativeFrame(frame string) (f growth.Frame, ok bool) {
+	name, file, ok := strings.Cut(strings.TrimSuffix(frame, ")"), " (/")
+	if !ok || profile.FrameWithLine.MatchString(frame) {
+		return growth.Frame{}, false
+	}
+	return growth.Frame{Function: name, Module: &growth.Module{Path: "/" + file}}, true
+}
+
+// HasName is false of a frame without a symbol, which reads "lib.so+0x1234".
+func HasName(frame string) bool {
+	name, _, _ := strings.Cut(frame, " (/")
+	f := growth.Frame{Function: name}
+	return f.HasName()
+}
+
 // UserFrame returns the frames of a suspect from the allocation site outwards, and where among them
-// the user's frame is that most of its growth passes through; -1: there is none.
+// the user's frame is that most of its growth passes through: of Python, else of the program's own
+// native code; -1: there is none.
 func (c *Suspect) UserFrame() (chain []string, at int) {
 	inner := c.Path
 	if len(inner) == 0 || inner[0] != c.Function {
@@ -28,39 +52,66 @@ func (c *Suspect) UserFrame() (chain []string, at int) {
 	slices.Reverse(chain)
 	function := len(chain) - 1
 	chain = append(chain, c.Callers...)
-	for i := function; i < len(chain); i++ {
-		if IsUserCode(chain[i]) {
-			return chain, i
+
+	for _, isOwn := range []func(string) bool{IsUserCode, IsOwnNative} {
+		if i := slices.IndexFunc(chain[function:], isOwn); i >= 0 {
+			return chain, function + i
 		}
-	}
-	for i := function - 1; i >= 0; i-- {
-		if IsUserCode(chain[i]) {
-			return chain, i
+		for i := function - 1; i >= 0; i-- {
+			if isOwn(chain[i]) {
+				return chain, i
+			}
 		}
 	}
 	return chain, -1
 }
 
-// CalleeOf is the library's function that the user's code calls: the outermost of the frames within
-// it that is not the user's. It is empty where there is none.
-func CalleeOf(inner []string) string {
-	for _, frame := range slices.Backward(inner) {
-		if !IsUserCode(frame) {
-			return frame
-		}
+// OwnNative is the program's own native function nearest to the allocation site, among the frames
+// within one of Python; empty: there is none.
+func OwnNative(inner []string) string {
+	if i := slices.IndexFunc(inner, IsOwnNative); i >= 0 {
+		return inner[i]
 	}
 	return ""
 }
 
-// extension is the name of the native library that the user's code calls directly; empty: it calls
+// CalleeOf is the library's function that the user's code calls: the outermost of the frames within
+// it that is not the program's own and has a name, else the outermost. It is empty where there is
 // none.
+func CalleeOf(inner []string) string {
+	first := ""
+	for _, frame := range slices.Backward(inner) {
+		native, ok := nativeFrame(frame)
+		switch {
+		case IsUserCode(frame), ok && growth.IsOwnModule(native.Module.Path):
+		case HasName(frame):
+			return frame
+		case first == "":
+			first = frame
+		}
+	}
+	return first
+}
+
+// extension is the name of the native library that allocates for the user's Python code: the user's
+// own, else the one that it calls directly; empty: there is none.
 func (c *Suspect) extension() string {
 	chain, at := c.UserFrame()
 	if at < 0 {
 		return ""
 	}
-	_, file, _ := strings.Cut(strings.TrimSuffix(CalleeOf(chain[:at]), ")"), " (/")
-	library := path.Base(file)
+	outermost := OwnNative(chain[:at])
+	for _, frame := range slices.Backward(chain[:at]) {
+		if outermost == "" && !IsUserCode(frame) {
+			outermost = frame
+		}
+	}
+
+	f, ok := nativeFrame(outermost)
+	if !ok {
+		return ""
+	}
+	library := path.Base(f.Module.Path)
 	if !strings.HasSuffix(library, ".so") || strings.HasPrefix(library, "libc.") {
 		return ""
 	}

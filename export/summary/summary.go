@@ -100,6 +100,10 @@ type Summary struct {
 	Mappings Mappings `json:"mappings"`
 	// SnapshotsS are the times of the snapshots, in seconds.
 	SnapshotsS []float64 `json:"snapshots_s"`
+	// SnapshotsInSpikes: fewer than two snapshots lie outside spikes of RSS, so that the growth of
+	// stacks, rows and profiles may be memory of a spike; absent: two or more do, and these are
+	// compared.
+	SnapshotsInSpikes bool `json:"snapshots_in_spikes,omitempty"`
 	// SpikeMemory is the memory alive in spikes of RSS only; absent without spikes.
 	SpikeMemory *SpikeMemory `json:"spike_memory,omitempty"`
 	// Accumulating are the stacks that hold more at the end than at the baseline, the largest

@@ -374,7 +374,7 @@ func gpuResultOf(s *summary.Summary, g *summary.GPUMemory, place Place) Result {
 	kept := s.TensorKeeper(g)
 	var site []string
 	if len(g.Suspects) > 0 {
-		site = siteLines(g.Suspects[0])
+		site = siteLines(g.Suspects[0], missingPython(s))
 	}
 	r.add(LabelWhere, withKeeper(site, KeptBy(kept, ResultWidth-labelWidth)))
 	pace := Pace(g.Verdict) + " (" + CurveText(g.Judged) + ")"

@@ -128,12 +128,17 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 // causeStep is the remedy of a cause.
 func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	text := causes[cause].step
-	if cause == diagnosis.HeapLeak && len(suspectsOfNote(s.Suspects)) == 1 {
+	if cause == diagnosis.HeapLeak && len(s.Suspects) > 0 && s.Suspects[0].Replaced != nil {
+		return "give what that line makes larger and larger a limit, or begin a new one now and then"
+	}
+	isSpread := len(s.Suspects) > 0 && s.Suspects[0].Sites > 0
+	if cause == diagnosis.HeapLeak && !isSpread && len(suspectsOfNote(s.Suspects)) == 1 {
 		if place := userPlace(s.Suspects[0]); place != "" {
 			return strings.ReplaceAll(text, "that line", place)
 		}
 	}
-	if s.MainCause() != nil && cause == diagnosis.HeapLeak && len(suspectsOfNote(s.Suspects)) > 1 {
+	if s.MainCause() != nil && cause == diagnosis.HeapLeak &&
+		(isSpread || len(suspectsOfNote(s.Suspects)) > 1) {
 		return strings.ReplaceAll(text, "that line allocates", "these lines allocate")
 	}
 	return text

@@ -96,7 +96,7 @@ func TestLostSites(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	if got := siteLines(lost); len(got) != 1 || got[0] != lost.Function {
+	if got := siteLines(lost, ""); len(got) != 1 || got[0] != lost.Function {
 		t.Errorf("siteLines of lost stacks: %q", got)
 	}
 }

@@ -114,12 +114,16 @@ func whoText(s *summary.Summary) string {
 	return text + more + share
 }
 
-// whoseText fills in whose memory it is: the component of the first suspect. Where there is none, and
+// whoseText fills in whose memory it is: the holder of the first suspect. Where there is none, and
 // WHERE has the lines that touch the memory first, nothing is said of it.
 func whoseText(s *summary.Summary, text string, cause diagnosis.Cause) string {
 	switch {
 	case len(s.Suspects) > 0:
-		return fmt.Sprintf(text, Component(s.Suspects[0].Component))
+		who, isPlural := holderText(suspectsOfNote(s.Suspects))
+		if isPlural {
+			text = strings.Replace(text, "allocates and has", "allocate and have", 1)
+		}
+		return fmt.Sprintf(text, who)
 	case len(touchLines(s, cause)) > 0:
 		before, _, _ := strings.Cut(text, ", by %s")
 		return strings.ReplaceAll(before, "%s", "this process")
@@ -131,7 +135,11 @@ func allocates(c summary.Suspect) string { return allocatesIn(c, "the growth") }
 
 // allocatesIn names the component of a suspect, and its share of a whole.
 func allocatesIn(c summary.Suspect, whole string) string {
-	text := "memory that " + Component(c.Component) + " allocates"
+	who, isPlural := holderText([]summary.Suspect{c})
+	text := "memory that " + who + " allocates"
+	if isPlural {
+		text = strings.TrimSuffix(text, "s")
+	}
 	if c.Share != nil {
 		text += ", " + sharePercent(*c.Share) + " of " + whole
 	}
@@ -236,7 +244,7 @@ func sharePercent(share float64) string { return units.WholePercent(min(share, 1
 // whereLines are the call sites that grow, the user's own frame first, and who keeps it.
 func whereLines(s *summary.Summary) []string {
 	if c := s.SpikeSuspect(); c != nil {
-		return siteLines(*c)
+		return siteLines(*c, missingPython(s))
 	}
 	if !grows(s) && !onlyFilesGrow(s) {
 		return nil
@@ -269,7 +277,7 @@ func whereLines(s *summary.Summary) []string {
 	case len(suspects) == 0:
 		return nil
 	case len(suspects) == 1:
-		return withKeeper(siteLines(suspects[0]), kept)
+		return withKeeper(siteLines(suspects[0], missingPython(s)), kept)
 	}
 
 	var lines []string
@@ -278,7 +286,7 @@ func whereLines(s *summary.Summary) []string {
 		if c.Share != nil {
 			share = sharePercent(*c.Share)
 		}
-		lines = append(lines, fmt.Sprintf("%4s  %s", share, siteLines(c)[0]))
+		lines = append(lines, fmt.Sprintf("%4s  %s", share, siteLines(c, missingPython(s))[0]))
 	}
 	if n := len(suspects) - len(lines); n > 0 {
 		lines[len(lines)-1] += fmt.Sprintf("; %d more: --details", n)
@@ -308,32 +316,65 @@ func isKeptBeside(s *summary.Summary) bool {
 const minKeptShare = 0.2
 
 // siteLines are the user's frame that is nearest to the allocations of a suspect, with the library
-// that it calls, and the frame that calls it.
-func siteLines(c summary.Suspect) []string {
+// that it calls, the user's own function in C within it, and the frame that calls it. missing is why
+// Python's frames are missing; empty: they are not.
+func siteLines(c summary.Suspect, missing string) []string {
 	if hasNoSite(c) {
 		return []string{c.Function}
 	}
 	chain, at := c.UserFrame()
 	if at < 0 {
-		return []string{siteText(c, c.Function) + "   <- no frame of your code is on these stacks"}
+		site := siteText(c, c.Function)
+		if !summary.HasName(c.Function) {
+			site, _, _ = strings.Cut(c.Function, " (/")
+		}
+		return []string{site + "   <- " + noOwnFrame(c, missing)}
 	}
 
-	line := siteText(c, chain[at]) + "   <- your code"
-	if callee := libraryFrame(summary.CalleeOf(chain[:at])); callee != "" {
+	own, mark, isOwn := chain[at], "   <- your code", summary.IsUserCode
+	inC := summary.OwnNative(chain[:at])
+	if !summary.IsUserCode(own) {
+		mark, isOwn, inC = "   <- the program's own code", summary.IsOwnNative, ""
+	}
+	line := siteText(c, own) + mark
+	if callee := libraryFrame(summary.CalleeOf(chain[:at])); callee != "" && inC == "" {
 		line += "; calls " + callee
 		if len(line) > ResultWidth-labelWidth {
 			function, _, _ := strings.Cut(callee, " (")
-			line = siteText(c, chain[at]) + "   <- your code; calls " + function
+			line = siteText(c, own) + mark + "; calls " + function
 		}
 	}
+	if c.Sites > 0 {
+		return spreadLines(c, line)
+	}
+
 	lines := []string{line}
+	if inC != "" {
+		lines = append(lines, libraryFrame(inC)+"   <- your code in C")
+	}
+	if text := replacedText(c.Replaced); text != "" {
+		lines = append(lines, text)
+	}
 
 	for _, caller := range chain[at+1:] {
-		if summary.IsUserCode(caller) && placeOf(caller) != placeOf(chain[at]) {
+		if isOwn(caller) && siteText(summary.Suspect{}, caller) != siteText(summary.Suspect{}, own) {
 			return append(lines, siteText(summary.Suspect{}, caller)+"   <- caller")
 		}
 	}
 	return lines
+}
+
+// replacedText is which objects are replaced by larger ones at a call site; empty: none are.
+func replacedText(r *summary.Replaced) string {
+	switch {
+	case r == nil:
+		return ""
+	case r.Objects == 1:
+		return "one object, replaced by a larger one at this line: " +
+			units.Bytes(float64(r.Bytes)) + " now"
+	}
+	return fmt.Sprintf("%d objects, replaced by larger ones at this line: %s now", r.Objects,
+		units.Bytes(float64(r.Bytes)))
 }
 
 // libraryFrame is a frame with its file or library: "Image.resize (Image.py:2192)".
@@ -342,8 +383,11 @@ func libraryFrame(frame string) string {
 		return Frame(frame)
 	}
 	name, file, ok := strings.Cut(strings.TrimSuffix(frame, ")"), " (/")
-	if !ok {
+	switch {
+	case !ok:
 		return frame
+	case !summary.HasName(frame): // its address is worth no room
+		return filepath.Base(file)
 	}
 	return name + " (" + filepath.Base(file) + ")"
 }
@@ -368,11 +412,13 @@ func siteText(c summary.Suspect, frame string) string {
 	return place + "  " + functionText(m[1])
 }
 
+const moduleLevel = "at module level"
+
 // functionText is a function as its user calls it. A comprehension or a lambda belongs to the
 // function around it.
 func functionText(name string) string {
 	if strings.HasPrefix(name, "<module") {
-		return "at module level"
+		return moduleLevel
 	}
 	name, _, _ = strings.Cut(name, ".<locals>.<")
 	return strings.ReplaceAll(name, "<locals>.", "") + "()"
@@ -415,7 +461,7 @@ func accountLine(s *summary.Summary) string {
 	if sum > allShare*main.Share {
 		what = "all of that"
 	}
-	if len(suspects) > 1 {
+	if len(suspects) > 1 || suspects[0].Sites > 0 {
 		return sites + "these call sites explain " + what + restText(s)
 	}
 	return sites + "this call site explains " + what + restText(s)

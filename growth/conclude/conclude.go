@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/judge"
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/growth/spike"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -144,8 +145,8 @@ func (r *Result) addGrowth() {
 	trend.Label(r.GrownOnGPUs, onGPUs)
 }
 
-// rssOf is the RSS of a process: at the start by its timeline, at the baseline and the end by the
-// snapshots of the breakdown.
+// rssOf is the RSS of a process: at the start by its timeline outside spikes, at the baseline and the
+// end by the snapshots of the breakdown.
 func rssOf(process *growth.ProcessHistory, scanned Pair) RSS {
 	if process == nil {
 		return RSS{
@@ -155,7 +156,7 @@ func rssOf(process *growth.ProcessHistory, scanned Pair) RSS {
 	}
 
 	rss := RSS{
-		Start:    process.Timeline.RSSAt(0),
+		Start:    spike.Without(process.Timeline).RSSAt(0),
 		Baseline: rssAt(scanned.Start, process), End: rssAt(scanned.End, process),
 		Peak: growth.Unknown,
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/spike"
 	"github.com/allocscope/allocscope/growth/trend"
 )
 
@@ -14,13 +15,18 @@ type Pair struct{ Start, End *growth.Snapshot }
 // Elapsed returns the time between the two.
 func (p Pair) Elapsed() time.Duration { return p.End.Elapsed - p.Start.Elapsed }
 
-// snapshotsOf returns the snapshots in which a process was traced; nil means every process.
+// snapshotsOf returns the snapshots in which a process was traced, outside its spikes; nil means
+// every process, and all snapshots.
 func (t *Trace) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapshot {
 	var own []*growth.Snapshot
 	for _, s := range t.Snapshots {
 		if process == nil || process.IsIn(s) {
 			own = append(own, s)
 		}
+	}
+
+	if process != nil {
+		own, _ = spike.Outside(own, process.Timeline)
 	}
 	return own
 }

@@ -40,7 +40,7 @@ func (e *Evidence) sums() *sums {
 	accumulates := make(map[growth.Key]bool)
 	for i := range e.Trends {
 		t := &e.Trends[i]
-		if t.Trend == growth.TrendAccumulating {
+		if t.Trend == growth.TrendAccumulating || t.Trend == growth.TrendReplaced {
 			accumulates[growth.KeyOf(t.Stack, t.Kind, t.GPU)] = true
 		}
 	}

@@ -72,7 +72,8 @@ func Judge(c judge.Case) (Judgement, bool) {
 	}
 	j.chooseVerdict()
 	j.Diagnosis = diagnose(j.Curves)
-	j.judgeStacks(c, c.OwnSnapshots())
+	snapshots, _ := c.OwnSnapshots()
+	j.judgeStacks(c, snapshots)
 	j.reconsiderTensors(c)
 
 	explained := j.Curve(j.explainedCurve())
@@ -165,7 +166,8 @@ func (j *Judgement) reconsiderTensors(c judge.Case) {
 
 	tensors := *j
 	tensors.Diagnosis = DiagnosisTensors
-	tensors.judgeStacks(c, c.OwnSnapshots())
+	snapshots, _ := c.OwnSnapshots()
+	tensors.judgeStacks(c, snapshots)
 	grown := 0.0
 	for i := range tensors.Trends {
 		if t := &tensors.Trends[i]; t.Grows() {

@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/component"
 	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/spike"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -52,6 +53,9 @@ type Judgement struct {
 	Diagnoses []diagnosis.Diagnosis
 	// StepsPerSecond in the window; NaN without steps.
 	StepsPerSecond float64
+	// InSpikes: less than two snapshots lie outside spikes of RSS, so that what is compared has
+	// memory of a spike.
+	InSpikes bool
 }
 
 // Process judges the RSS of a process, and the stacks that hold its growth.
@@ -59,14 +63,16 @@ func Process(c Case) Judgement {
 	timeline := c.Process.Timeline
 	j := Judgement{Judged: verdict.Judge(timeline.Series(), c.Setting(), c.Criteria)}
 
-	snapshots := c.OwnSnapshots()
+	snapshots, isCalm := c.OwnSnapshots()
+	j.InSpikes = !isCalm
 	j.Window = c.StackWindow(j.Judged, snapshots)
 	j.Trends = trend.JudgeStacks(snapshots, j.Window, j.Judged.Rate)
 	j.Suspects = c.Suspects(j.Trends, snapshots, j.Window)
 	j.StepsPerSecond = stepsPerSecond(timeline, j.Window)
 
+	calm := spike.Without(timeline)
 	rssAt := func(x float64) int64 {
-		return timeline.RSSAt(time.Duration(x * float64(time.Second)))
+		return calm.RSSAt(time.Duration(x * float64(time.Second)))
 	}
 	j.Findings.StacksAccumulate = c.IsSuspected(j.Judged, j.Trends, rssAt)
 	j.diagnose(c, snapshots)
@@ -202,15 +208,20 @@ func (c Case) age() float64 {
 	return max(0, (c.Process.Timeline[0].Elapsed - c.Process.Born).Seconds())
 }
 
-// OwnSnapshots are the snapshots of the process's life, with its holdings alone.
-func (c Case) OwnSnapshots() []*growth.Snapshot {
-	var own []*growth.Snapshot
+// OwnSnapshots are the snapshots of the process's life outside its spikes, with its holdings alone;
+// false as of spike.Outside.
+func (c Case) OwnSnapshots() (own []*growth.Snapshot, isCalm bool) {
 	for _, s := range c.Snapshots {
 		if c.Process.IsIn(s) {
-			own = append(own, s.Of(c.Process.PID))
+			own = append(own, s)
 		}
 	}
-	return own
+
+	own, isCalm = spike.Outside(own, c.Process.Timeline)
+	for i, s := range own {
+		own[i] = s.Of(c.Process.PID)
+	}
+	return own, isCalm
 }
 
 // minExplained is the share of the growth of RSS below which the largest suspect explains nothing.
@@ -296,8 +307,8 @@ func (c Case) IsSuspected(
 	}
 
 	explained := 0.0
-	for _, t := range trends {
-		if t.Trend == growth.TrendAccumulating {
+	for i := range trends {
+		if t := &trends[i]; t.Accumulates() {
 			explained += t.Share
 		}
 	}

@@ -19,10 +19,11 @@ const (
 	minLevelSamples = 5
 	minNoiseSamples = 14
 
-	// A spike is higher than minHeight, than a share of the level, and than a multiple of the noise.
+	// A spike is higher than minHeight, than a share of the level, and than the noise. In a process
+	// that grows evenly, all samples are above the level by as much, and the noise is no more.
 	minHeight      = 32 << 20 // bytes
 	minHeightShare = 0.05
-	noiseFactor    = 10
+	noiseFactor    = 10 // median absolute deviations above the median
 
 	// A rise longer than minLongest samples and than longestShare of all is no spike, but another
 	// level. The verdict's lower envelope follows such a rise, too.
@@ -35,11 +36,12 @@ const (
 type Detector struct {
 	recent, noise ring
 	samples       int
+	at            time.Duration // of the last sample
 
 	// The rest is of the excursion that goes on.
 	inSpike           bool
-	from              time.Duration
-	length            int // samples
+	from, before      time.Duration // its first sample, and the one before
+	length            int           // samples
 	level             int64
 	peak, last, prior int64 // RSS: the highest, of the last sample and of the one before
 }
@@ -59,14 +61,16 @@ const (
 func (d *Detector) Add(at time.Duration, rss int64) Event {
 	d.samples++
 	d.prior, d.last = d.last, rss
+	prior := d.at
+	d.at = at
 	if d.inSpike {
 		return d.addInSpike(rss)
 	}
 
 	d.level = d.recent.quantile(0.25)
 	isKnown := len(d.recent.values) >= minLevelSamples && len(d.noise.values) >= minNoiseSamples
-	if isKnown && rss > d.level+d.threshold() {
-		d.inSpike, d.from, d.length, d.peak = true, at, 1, rss
+	if isKnown && rss > d.level+minHeight && rss > d.level+d.threshold() {
+		d.inSpike, d.from, d.before, d.length, d.peak = true, at, prior, 1, rss
 		return Begun
 	}
 
@@ -85,7 +89,8 @@ func (d *Detector) addInSpike(rss int64) Event {
 	}
 
 	d.inSpike = false
-	if isLong || rss > d.level+d.threshold() { // part of it stays
+	isOld := d.length > levelSamples                    // the process may have grown meanwhile
+	if isLong || isOld || rss > d.level+d.threshold() { // or part of it stays
 		d.recent = ring{}
 	}
 	d.recent.add(rss, levelSamples)
@@ -97,7 +102,8 @@ func (d *Detector) addInSpike(rss int64) Event {
 
 // threshold is how much above the level a spike begins, in bytes.
 func (d *Detector) threshold() int64 {
-	return max(minHeight, int64(minHeightShare*float64(d.level)), noiseFactor*d.noise.quantile(0.5))
+	return max(minHeight, int64(minHeightShare*float64(d.level)),
+		d.noise.quantile(0.5)+noiseFactor*d.noise.deviation())
 }
 
 // InSpike reports whether RSS is above the level, in a possible spike.
@@ -134,6 +140,15 @@ func (r *ring) quantile(share float64) int64 {
 	}
 	sorted := slices.Sorted(slices.Values(r.values))
 	return sorted[int(share*float64(len(sorted)-1))]
+}
+
+// deviation is the median absolute deviation of the values.
+func (r *ring) deviation() int64 {
+	median, deviations := r.quantile(0.5), ring{}
+	for _, value := range r.values {
+		deviations.values = append(deviations.values, max(value-median, median-value))
+	}
+	return deviations.quantile(0.5)
 }
 
 // rssOf is the RSS of a process at a snapshot; Unknown where its pages were not scanned.

@@ -84,6 +84,13 @@ func (w *Watch) keepCurrent() {
 // InSpike reports whether RSS is in a possible spike.
 func (w *Watch) InSpike() bool { return w.detector.InSpike() }
 
+// HasSpike reports whether a snapshot that was taken now lies in a possible spike, which may have
+// begun since the last sample.
+func (w *Watch) HasSpike(s *growth.Snapshot) bool {
+	rss, d := rssOf(s, w.PID), &w.detector
+	return d.inSpike || rss != growth.Unknown && d.height(rss) > d.threshold()
+}
+
 // IsDue reports whether a snapshot now would show more of a spike than those that there are.
 func (w *Watch) IsDue() bool {
 	d := &w.detector
@@ -127,7 +134,7 @@ func (w *Watch) AddSnapshot(s *growth.Snapshot, isExtra bool) {
 		if w.usual != nil && isAsHigh && 2*height > d.height(d.peak) {
 			w.current = &Capture{Before: w.only(w.usual), At: w.only(s), Height: height}
 		}
-	case height > d.threshold(): // a spike has begun since the last sample
+	case w.HasSpike(s): // it has begun since the last sample
 	default:
 		w.usual = s
 		if w.highest != nil && w.highest.After == nil {

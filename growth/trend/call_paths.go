@@ -13,16 +13,21 @@ type callPath struct {
 	// frames, leaf first, never empty. Frames with one id are the same function.
 	frames []growth.Frame
 	ids    []int
-	// code is the highest of its frames.
+	ranks  []codeRank
+	// code is the highest of ranks.
 	code codeRank
 }
 
-// A codeRank orders code by how well the user can change it.
+// A codeRank orders code by how well the user can change it. Last are the functions that only
+// allocate for others or start a thread, and code without a name.
 type codeRank int
 
 const (
-	nativeCode codeRank = iota
+	wrapperCode codeRank = iota
+	unnamedCode
+	nativeCode
 	pythonCode
+	ownCode
 	userCode
 )
 
@@ -32,6 +37,12 @@ func rankOf(f *growth.Frame) codeRank {
 		return userCode
 	case f.Python:
 		return pythonCode
+	case f.Module != nil && !f.HasName():
+		return unnamedCode
+	case f.IsOwnNative():
+		return ownCode
+	case f.Module != nil && f.IsRoot():
+		return wrapperCode
 	}
 	return nativeCode
 }
@@ -56,12 +67,13 @@ func identityOf(f *growth.Frame) functionIdentity {
 }
 
 // callPathsOf keeps the order of the stacks.
-func callPathsOf(grown []StackTrend) []*callPath {
+func callPathsOf(grown []StackTrend, wrap wrappers) []*callPath {
 	ids := make(map[functionIdentity]int)
 	paths := make([]*callPath, len(grown))
 	for i, t := range grown {
 		p := &callPath{StackTrend: t, frames: namedFrames(t.Stack)}
-		p.ids = make([]int, len(p.frames))
+		p.ids, p.ranks = make([]int, len(p.frames)), make([]codeRank, len(p.frames))
+		wrapping := wrap.count(p.frames)
 		for j := range p.frames {
 			f := &p.frames[j]
 			id, ok := ids[identityOf(f)]
@@ -70,7 +82,10 @@ func callPathsOf(grown []StackTrend) []*callPath {
 				ids[identityOf(f)] = id
 			}
 			p.ids[j] = id
-			p.code = max(p.code, rankOf(f))
+			if j >= wrapping {
+				p.ranks[j] = rankOf(f)
+			}
+			p.code = max(p.code, p.ranks[j])
 		}
 		paths[i] = p
 	}
@@ -90,9 +105,10 @@ func namedFrames(s *growth.Stack) []growth.Frame {
 }
 
 // each calls f for every frame that may be a suspect's, leaf first, until it returns false. These
-// are frames of the user's code where the path has any, else of Python, else native ones: not a
-// library's function that all allocations go through. A root counts only as the first of them,
-// where the allocation is its own.
+// are frames of the user's Python code where the path has any, else the program's own native code,
+// else of Python, else native ones, else code without a name: not a library's function that all
+// allocations go through, nor a wrapper of malloc. A root counts only as the first of them, where
+// the allocation is its own.
 func (p *callPath) each(f func(at, id int) bool) {
 	first := true
 	for at, id := range p.ids {
@@ -100,7 +116,7 @@ func (p *callPath) each(f func(at, id int) bool) {
 		if frame.Function == growth.FramesLeftOut {
 			continue
 		}
-		if rankOf(frame) == p.code && (first || !frame.IsRoot()) {
+		if p.ranks[at] == p.code && (first || !frame.IsRoot()) {
 			if !f(at, id) {
 				return
 			}
@@ -116,55 +132,6 @@ func (p *callPath) outermost() (outermost int) {
 		return true
 	})
 	return outermost
-}
-
-// A branch is paths that meet in a function.
-type branch struct {
-	function int
-	paths    []*callPath
-	growth   float64 // of all paths
-}
-
-// branchesOf returns one branch where the paths have a lowest common function. Otherwise they part
-// below the root: each function that is called there heads a branch, whose lowest common function
-// is found in it. Branches with the same one are joined. It returns the branches with
-// minBranchShare, or else the largest; in the order of the paths.
-func branchesOf(paths []*callPath) []branch {
-	total := growthOf(paths)
-	if function, ok := lowestCommonFunction(paths); ok {
-		return []branch{{function, paths, total}}
-	}
-
-	functions := make(map[int]int) // lowest common function by outermost one
-	heads := make(map[int][]*callPath)
-	for _, p := range paths {
-		heads[p.outermost()] = append(heads[p.outermost()], p)
-	}
-	for head, below := range heads {
-		functions[head], _ = lowestCommonFunction(below) // at least head is
-	}
-
-	var branches []branch
-	for _, p := range paths {
-		function := functions[p.outermost()]
-		i := slices.IndexFunc(branches, func(b branch) bool { return b.function == function })
-		if i < 0 {
-			i = len(branches)
-			branches = append(branches, branch{function: function})
-		}
-		branches[i].paths = append(branches[i].paths, p)
-		branches[i].growth += p.Growth
-	}
-
-	largest := slices.MaxFunc(branches, func(a, b branch) int {
-		return cmp.Compare(a.growth, b.growth)
-	})
-	if largest.growth < minBranchShare*total {
-		return []branch{largest}
-	}
-	return slices.DeleteFunc(branches, func(b branch) bool {
-		return b.growth < minBranchShare*total
-	})
 }
 
 func growthOf(paths []*callPath) (total float64) {

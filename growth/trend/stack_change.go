@@ -51,6 +51,10 @@ func (c *stackChange) persistence() float64 { return growth.Share(c.younger, c.o
 // judge a stack. risk is the probability of a false proof of growth.
 func (r *snapshotRange) judge(h *stackSeries, risk float64) StackTrend {
 	c := r.changeOf(h)
+	isReplaced := r.middle != 0 && h.isReplaced(&c)
+	if isReplaced {
+		c = r.toHalves(h.replacedChange())
+	}
 	t := StackTrend{
 		Stack: h.stack, Kind: h.kind, GPU: h.gpu,
 		Growth: c.growth(), Low: c.low(growth.SignificanceLevel / 2),
@@ -64,6 +68,9 @@ func (r *snapshotRange) judge(h *stackSeries, risk float64) StackTrend {
 	case proven == 0:
 		t.Trend = growth.TrendNoGrowth
 	case r.middle == 0:
+	case isReplaced:
+		t.Trend, t.Objects, t.Now = growth.TrendReplaced, h.sizes.objects(), h.sizes.bytes()
+		t.isSteady = min(c.age(), c.persistence()) >= 0.5
 	case c.older < minAge*c.younger-c.chanceLack:
 		t.Trend = growth.TrendTransient
 	case h.isRefilled():
@@ -82,13 +89,14 @@ func (r *snapshotRange) judge(h *stackSeries, risk float64) StackTrend {
 }
 
 func (r *snapshotRange) changeOf(h *stackSeries) stackChange {
-	var c stackChange
 	if len(h.end.Births) > 0 || h.kind.IsSampled() && h.end.InuseBytes == 0 {
-		c = r.sampledChange(h)
-	} else {
-		c = exactChange(h.start.InuseBytes, h.middle, h.end.InuseBytes)
+		return r.toHalves(r.sampledChange(h))
 	}
+	return r.toHalves(exactChange(h.start.InuseBytes, h.middle, h.end.InuseBytes))
+}
 
+// toHalves scales what was born before and after the middle snapshot to half of the window.
+func (r *snapshotRange) toHalves(c stackChange) stackChange {
 	half := r.seconds() / 2
 	if first := (r.snapshots[r.middle].Elapsed - r.start().Elapsed).Seconds(); first > 0 {
 		c.older *= half / first

@@ -16,6 +16,9 @@ const (
 	// minBranchShare of a component's growth makes a branch a suspect, and of a suspect's growth a
 	// line one of its lines.
 	minBranchShare = 0.1
+	// minSpreadShare of a component's growth, in branches that are smaller, is a suspect that is
+	// spread.
+	minSpreadShare = 0.2
 	// maxStackIDs bounds Suspect.StackIDs.
 	maxStackIDs = 64
 )
@@ -41,11 +44,18 @@ type Suspect struct {
 	// Stacks is their number, and StackIDs are those that grew most, the first one most.
 	Stacks   int
 	StackIDs []uint64
+	// Sites are how many call sites the growth is spread over, none of which has 10% of it; 0 where
+	// it is not. Frame is then the function of the largest. Common is the user's own function
+	// nearest to the leaf that calls them all; its Function is empty where there is none.
+	Sites  int
+	Common growth.Frame
 	// Path is the way from Frame to the leaf along which most was allocated, Frame first, without
 	// the allocator. Above is the callers of Frame on the same stack, nearest first.
 	Path, Above []growth.Frame
-	// Trend of most of the growth.
-	Trend growth.Trend
+	// Trend of most of the growth. Where that is TrendReplaced, Objects are how many objects are
+	// replaced by larger ones, and Now their bytes at the end; else both are 0.
+	Trend        growth.Trend
+	Objects, Now float64
 	// NewCode is how many executable files the process maps newly, per second, where Path leads
 	// through PyTorch's compiler: kernels of recompilations. 0 elsewhere.
 	NewCode float64
@@ -88,10 +98,11 @@ func Suspects(trends []StackTrend, rules *component.Rules) []Suspect {
 		}
 	}
 
+	wrap := wrappersOf(trends)
 	suspects := make([]Suspect, 0, len(byComponent))
 	for component, grown := range byComponent {
 		slices.SortFunc(grown, compareGrowth)
-		for _, b := range branchesOf(callPathsOf(grown)) {
+		for _, b := range branchesOf(callPathsOf(grown, wrap)) {
 			suspects = append(suspects, suspectOf(component, b))
 		}
 	}
@@ -121,12 +132,21 @@ func suspectOf(component string, b branch) Suspect {
 		c.Rate += p.Rate
 		c.Share += p.Share
 		margin += (p.Growth - p.Low) * (p.Growth - p.Low)
+		c.Objects, c.Now = c.Objects+p.Objects, c.Now+p.Now
 		byTrend[p.Trend] += p.Growth
 		if byTrend[p.Trend] > byTrend[c.Trend] {
 			c.Trend = p.Trend
 		}
 	}
 	c.Low = c.Growth - math.Sqrt(margin)
+	if c.Trend != growth.TrendReplaced {
+		c.Objects, c.Now = 0, 0
+	}
+
+	if b.sites > 0 {
+		c.Sites = b.sites
+		c.Common, _ = commonCaller(b.paths)
+	}
 
 	points := pointsThrough(b.paths, b.function)
 	var inclusive float64

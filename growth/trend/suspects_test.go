@@ -123,7 +123,7 @@ func TestSuspects(t *testing.T) {
 		for _, c := range Suspects(numbered(trends), nil) {
 			components = append(components, c.Component+" "+c.Frame.Function)
 		}
-		want := []string{"pil train_step", "inductor-compile train_step", "nccl strdup"}
+		want := []string{"pil train_step", "inductor-compile train_step", "nccl run"}
 		if !slices.Equal(components, want) {
 			t.Errorf("components %v, want %v", components, want)
 		}

@@ -35,7 +35,14 @@ type StackTrend struct {
 	// Share of the RSS growth that it explains; NaN where the RSS did not grow.
 	Share float64
 
+	// Objects are how many objects are replaced by larger ones, and Now their bytes at the end; 0
+	// unless Trend is TrendReplaced.
+	Objects, Now float64
+
 	evidence *growth.BurstEvidence // nil where every call was probed
+	// isSteady: each half of the window has a third of the growth. Set where Trend is
+	// TrendReplaced.
+	isSteady bool
 }
 
 // Grows is true of memory that may be leaked: neither transient, refilled nor undecided.
@@ -178,6 +185,7 @@ type stackSeries struct {
 	peak, lowest, drawdown int64
 	// snapshots included in peak, lowest and drawdown: up to the last that has the stack.
 	snapshots int
+	sizes     objectSizes
 }
 
 // stacks returns all that held memory at the start or the end. Memory that no source saw being
@@ -216,6 +224,7 @@ func (r *snapshotRange) add(stack *stackSeries, at int, h *growth.Holding) {
 	}
 	bytes := h.RescaledInuse(&r.snapshots[at].Heap, &r.end().Heap)
 	stack.addBytes(bytes)
+	stack.sizes.add(h, bytes, r.middle != 0 && at > r.middle)
 
 	switch at {
 	case 0:

@@ -46,7 +46,7 @@ func gatherEvidence(s Series, setting Setting, criteria Criteria, c segmentation
 	rise, step := e.slope.rate*e.length, smallestStep(e.series.Y)
 	isProven := e.slope.rate > e.slope.margin(growthConfidence)
 	e.isGrowing = isProven && rise > 4*step && risesInThirds(base)
-	e.isSlowing = e.isGrowing && e.slowsDown()
+	e.isSlowing = e.isGrowing && e.slowsDown() && e.isSlowdownProven()
 	e.lack, e.untilLeak = e.lackOfLength()
 	switch {
 	case e.segments.isRefill:
@@ -181,6 +181,25 @@ func bendsDown(e envelope, lineSquares, effective float64) bool {
 	p, isSolved := planeThrough(u, uu, e.y)
 	return isSolved && p.q < 0 && p.p+p.q < 0.5*(p.p-p.q) &&
 		effective*math.Log(lineSquares/(p.squares+noiseFloor(e.y))) > 3
+}
+
+// isSlowdownProven is true where the segment is long enough for a slowdown to be no accident. A
+// program whose speed varies makes a short series of a constant leak bend: before a leak is possible
+// at all, the second half has to rise less than the first, with the confidence of growth.
+func (e *evidence) isSlowdownProven() bool {
+	if e.length >= e.criteria.MinLeakLength {
+		return true
+	}
+	base := e.segments.last.envelope
+	half := len(base.x) / 2
+	if e.length < e.criteria.MinPlateauLength || half < minSamples {
+		return false
+	}
+
+	first := slopeWithoutDrift(envelope{x: base.x[:half], y: base.y[:half]})
+	second := slopeWithoutDrift(envelope{x: base.x[half:], y: base.y[half:]})
+	margin := math.Hypot(first.margin(growthConfidence), second.margin(growthConfidence))
+	return first.rate-second.rate > margin
 }
 
 // isEpochOver is true where the first pass over the data ended long enough ago.

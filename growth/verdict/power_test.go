@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -120,6 +121,23 @@ func TestPower(t *testing.T) {
 		known.atLeast(t, "spiky plateaus", 85, 80)
 	})
 
+	// A program of uneven speed: a constant leak, and a fill that slows down.
+	t.Run("short series", func(t *testing.T) {
+		t.Parallel()
+		falsely, known := tally{}, tally{}
+		for seed := range uint64(300) {
+			for _, seconds := range []int{14, 30, 60, 120, 200, 300} {
+				name := fmt.Sprintf("%d s", seconds)
+				falsely.count(name, saturates(unevenLeak(seconds, seed)))
+				if seconds == 300 {
+					known.count(name, saturates(unevenFill(seconds, seed)))
+				}
+			}
+		}
+		falsely.atMost(t, "constant leaks called saturating", 2, 4)
+		known.atLeast(t, "fills called saturating", 85, 85)
+	})
+
 	t.Run("false alarms of rechecks", func(t *testing.T) {
 		t.Parallel()
 		alarms := tally{}
@@ -140,6 +158,10 @@ func TestPower(t *testing.T) {
 		}
 		found.atLeast(t, "leaks found by many checks", 85, 70)
 	})
+}
+
+func saturates(h history) bool {
+	return Judge(h.series, h.setting, InSeconds()).Class == ClassSaturating
 }
 
 // alarmed says whether a monitor that checks repeatedly while a history goes on raises the

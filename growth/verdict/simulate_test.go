@@ -169,6 +169,42 @@ func onTop(to []float64, others ...[]float64) []float64 {
 	return to
 }
 
+// unevenLeak is a leak in a program whose speed varies by 5 to 35% of its mean, for 1 to 21 s at a
+// time. It is sampled once a second.
+func unevenLeak(seconds int, seed uint64) history {
+	return uneven(seconds, seed, func(steps, _, rate float64) float64 { return rate * steps })
+}
+
+// unevenFill is memory that such a program fills, with a time constant of 15 to 45% of the series.
+func unevenFill(seconds int, seed uint64) history {
+	return uneven(seconds, seed, func(steps, scale, rate float64) float64 {
+		return 3 * rate * scale * (1 - math.Exp(-steps/scale))
+	})
+}
+
+// uneven draws a history whose memory is a function of the steps that a program has done, about one
+// a second. It comes in allocations of 64 KiB to 4 MiB.
+func uneven(
+	seconds int, seed uint64, added func(steps, scale, rate float64) float64,
+) history {
+	s := &scene{random: rand.New(rand.NewPCG(seed, uint64(seconds))), duration: float64(seconds)}
+	for at := range seconds {
+		s.x = append(s.x, float64(at)+s.uniform(0, 0.05))
+	}
+	s.anyAge()
+
+	level, rate := s.logUniform(300e6, 2e9), s.logUniform(1e6, 12e6)
+	unit, scale := s.logUniform(64<<10, 4<<20), s.during(0.15, 0.45)
+	speed := s.wander(s.uniform(0.05, 0.35), s.uniform(1, 21))
+
+	steps, y := 0.0, make([]float64, len(s.x))
+	for i := range y {
+		y[i] = math.Round(level) + math.Floor(added(steps, scale, rate)/unit)*unit
+		steps += max(0.05, 1+speed[i])
+	}
+	return history{series: Series{X: s.x, Y: y}, setting: s.setting, rate: rate}
+}
+
 // Families by the shape added to the level, and a mix of all.
 
 // spikes are of up to 2 % of the trace, cover 1 to 60 % of it, and are as high as 5 to 80 % of the

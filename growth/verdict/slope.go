@@ -19,11 +19,18 @@ func (s slope) margin(confidence float64) float64 {
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: s.freedom}.Quantile(confidence) * s.err
 }
 
-// slopeOf estimates the slope of an envelope of at least 5 points with autocorrelated errors. The
-// slopes of means over 2 and 4 points have wider intervals where errors last longer than one point:
-// slopeOf takes the widest. It adds the error of an unseen drift.
+// slopeOf estimates the slope of an envelope of at least 5 points. It adds the error of an unseen
+// drift.
 func slopeOf(e envelope) slope {
-	var widest slope
+	s := slopeWithoutDrift(e)
+	drift := unseenDriftShare * math.Abs(median(e.y)) / e.length()
+	s.err = math.Hypot(s.err, drift)
+	return s
+}
+
+// slopeWithoutDrift estimates a slope with autocorrelated errors. The slopes of means over 2 and 4
+// points have wider intervals where errors last longer than one point: it takes the widest.
+func slopeWithoutDrift(e envelope) (widest slope) {
 	for _, width := range []int{1, 2, 4} {
 		if width > 1 && len(e.x)/width < 10 {
 			break
@@ -33,10 +40,6 @@ func slopeOf(e envelope) slope {
 			widest = s
 		}
 	}
-
-	drift := unseenDriftShare * math.Abs(median(e.y)) / e.length()
-	widest.err = math.Hypot(widest.err, drift)
-
 	return widest
 }
 

@@ -188,7 +188,7 @@ func (n *Namer) nativeFrame(maps []process.Mapping, w word, isFirst bool) namedF
 
 	frame := n.frame(m, pc, lookup)
 	if w.kind() == bpf.WordFramePointer {
-		frame.Function += " [by frame pointer]"
+		frame.Function += " " + growth.ByFramePointer
 	}
 	return namedFrame{Frame: frame, isInterpreter: n.Codes.isInterpreter(m)}
 }

@@ -1,0 +1,143 @@
+package words
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// maxFunctions bounds the names of several functions in WHO, in bytes.
+const maxFunctions = 22
+
+// holderText names whose memory the largest of some suspects holds: a library by its component, and
+// the user's own code by its functions, as the name of a script says nothing.
+func holderText(suspects []summary.Suspect) (text string, isPlural bool) {
+	name, sites := suspects[0].Component, 0
+	var functions []string
+	for _, c := range suspects {
+		chain, at := c.UserFrame()
+		if c.Component != name || at < 0 || fileOf(chain[at]) != name {
+			continue
+		}
+		sites += c.Sites
+		if f := functionOf(chain[at]); f != moduleLevel && !slices.Contains(functions, f) {
+			functions = append(functions, f)
+		}
+	}
+
+	switch {
+	case sites > 0:
+		return fmt.Sprintf("%d call sites", sites), true
+	case len(functions) == 0:
+		return Component(name), false
+	case len(functions) == 1:
+		return functions[0], false
+	}
+	if both := strings.Join(functions, " and "); len(both) <= maxFunctions {
+		return both, true
+	}
+	return fmt.Sprintf("%d functions", len(functions)), true // WHERE names them
+}
+
+// fileOf is the name of a frame's source file or library, without folders; of __init__.py and
+// __main__.py it is the folder.
+func fileOf(frame string) string {
+	if m := profile.FrameWithLine.FindStringSubmatch(frame); m != nil {
+		base, folder := filepath.Base(m[2]), filepath.Base(filepath.Dir(m[2]))
+		if base == "__init__.py" || base == "__main__.py" {
+			return folder
+		}
+		return base
+	}
+	_, file, _ := strings.Cut(strings.TrimSuffix(frame, ")"), " (/")
+	return filepath.Base(file)
+}
+
+// functionOf is the function of a frame, as its user calls it.
+func functionOf(frame string) string {
+	if m := profile.FrameWithLine.FindStringSubmatch(frame); m != nil {
+		return functionText(m[1])
+	}
+	name, _, _ := strings.Cut(frame, " (/")
+	name = strings.TrimSuffix(name, " "+growth.ByFramePointer)
+	if strings.HasSuffix(name, ")") {
+		return name
+	}
+	return name + "()"
+}
+
+// spreadLines are the lines about growth that is spread over many call sites: how many, the largest
+// of them, and what calls them all.
+func spreadLines(c summary.Suspect, largest string) []string {
+	lines := []string{
+		fmt.Sprintf("%d call sites, none with more than %s; the largest:", c.Sites,
+			units.WholePercent(max(0.01, c.Explains))),
+		largest,
+	}
+	if c.CommonCaller != "" {
+		lines = append(lines, callerSite(c.CommonCaller)+"   <- calls them all")
+	}
+	return lines
+}
+
+// callerSite is siteText of a caller, whose line may not be known.
+func callerSite(frame string) string {
+	if profile.FrameWithLine.MatchString(frame) {
+		return siteText(summary.Suspect{}, frame)
+	}
+	return fileOf(frame) + "  " + functionOf(frame)
+}
+
+// noOwnFrame is why there is none of the user's code in WHERE, and what would help. missing is why
+// Python's frames are missing; empty: they are not.
+func noOwnFrame(c summary.Suspect, missing string) string {
+	switch {
+	case missing != "":
+		return missing
+	case strings.HasPrefix(c.Function, "runtime."):
+		return "Go: its own heap profile (net/http/pprof) has every call site"
+	case isOfInterpreter(c.Function):
+		return "functions of " + fileOf(c.Function) + " scripts are not known to allocscope"
+	case summary.HasName(c.Function):
+		return "no frame of your code is on these stacks"
+	case strings.Contains(c.Function, "["):
+		return "generated code: its runtime's own profiler has the names"
+	}
+	return "no symbols: its -dbgsym package, or a build with -g, has the name"
+}
+
+// isOfInterpreter reports whether a frame is of an interpreter whose functions allocscope does not
+// read.
+func isOfInterpreter(frame string) bool {
+	file := fileOf(frame)
+	return growth.IsInterpreter(file) && !strings.HasPrefix(file, "python")
+}
+
+// missingPython is why the stacks of the main process lack Python frames; empty: they do not.
+func missingPython(s *summary.Summary) string {
+	for _, source := range s.Sources {
+		isOwn := source.PID == 0 || source.PID == s.Process.PID
+		if source.Name == "python" && isOwn && source.State == summary.SourceFailed {
+			return "no Python frames: allocscope cannot read this Python"
+		}
+	}
+
+	for _, l := range s.Losses {
+		isOften := float64(l.Count) > minLostStacks*float64(s.Events.Stacks)
+		isOwn := l.PID == 0 || l.PID == s.Process.PID
+		if l.Code != growth.LossPythonFrames || !isOften || !isOwn {
+			continue
+		}
+		if l.Cause == growth.TruncatedPythonThread {
+			return "no Python frames: too many threads to find the one that allocates"
+		}
+		return "no Python frames: " + l.Cause.String()
+	}
+	return ""
+}

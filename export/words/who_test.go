@@ -1,0 +1,158 @@
+package words
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// TestSiteLines has the lines of WHERE about one suspect.
+func TestSiteLines(t *testing.T) {
+	const add, run = "Meter.add (/app/train.py:12)", "main (/app/train.py:25)"
+	for name, c := range map[string]struct {
+		suspect summary.Suspect
+		want    []string
+	}{
+		"one object": {
+			summary.Suspect{
+				Function: add, Path: []string{add}, Callers: []string{run},
+				Replaced: &summary.Replaced{Objects: 1, Bytes: 42 << 20},
+			},
+			[]string{
+				"train.py:12  Meter.add()   <- your code",
+				"one object, replaced by a larger one at this line: 42.0 MiB now",
+				"train.py:25  main()   <- caller",
+			},
+		},
+		"several objects": {
+			summary.Suspect{
+				Function: add, Path: []string{add},
+				Replaced: &summary.Replaced{Objects: 3, Bytes: 42 << 20},
+			},
+			[]string{
+				"train.py:12  Meter.add()   <- your code",
+				"3 objects, replaced by larger ones at this line: 42.0 MiB now",
+			},
+		},
+		"a function in C below Python": {
+			summary.Suspect{
+				Function: add, Callers: []string{run}, Path: []string{
+					add, "_ctypes_callproc (/usr/lib/python3.11/lib-dynload/_ctypes.so)",
+					"ffi_call (/usr/lib/x86_64-linux-gnu/libffi.so.8)",
+					"session_register (/app/libsession.so)", "xalloc (/app/libsession.so)",
+				},
+			},
+			[]string{
+				"train.py:12  Meter.add()   <- your code",
+				"session_register (libsession.so)   <- your code in C",
+				"train.py:25  main()   <- caller",
+			},
+		},
+		"a library without names": {
+			summary.Suspect{Function: add, Path: []string{add, "libx.so.1+0x4a6 (/usr/lib/libx.so.1)"}},
+			[]string{"train.py:12  Meter.add()   <- your code; calls libx.so.1"},
+		},
+		"a program in C": {
+			summary.Suspect{
+				Function: "createStringObject (/usr/bin/redis-server)",
+				Path: []string{
+					"createStringObject (/usr/bin/redis-server)", "zmalloc_usable (/usr/bin/redis-server)",
+				},
+				Callers: []string{"main (/usr/bin/redis-server)"},
+			},
+			[]string{
+				"createStringObject (redis-server)   <- the program's own code",
+				"main (redis-server)   <- caller",
+			},
+		},
+		"no name at all": {
+			summary.Suspect{Function: "libruby.so.3.1+0xd8484 (/usr/lib/libruby.so.3.1)"},
+			[]string{"libruby.so.3.1+0xd8484   <- no symbols: its -dbgsym package, or a build with -g, has the name"},
+		},
+		"of another interpreter": {
+			summary.Suspect{Function: "Perl_sv_grow (/usr/bin/perl)"},
+			[]string{"Perl_sv_grow (perl)   <- functions of perl scripts are not known to allocscope"},
+		},
+		"of Go's runtime": {
+			summary.Suspect{Function: "runtime.sysMmap.abi0 (/app/goleak)"},
+			[]string{
+				"runtime.sysMmap.abi0 (goleak)   <- " +
+					"Go: its own heap profile (net/http/pprof) has every call site",
+			},
+		},
+		"spread": {
+			summary.Suspect{
+				Function: "bad_146 (/app/nist)", Path: []string{"bad_146 (/app/nist)"}, Sites: 150,
+				Explains: 0.007, CommonCaller: "main (/app/nist)",
+			},
+			[]string{
+				"150 call sites, none with more than 1%; the largest:",
+				"bad_146 (nist)   <- the program's own code",
+				"nist  main()   <- calls them all",
+			},
+		},
+	} {
+		if got := siteLines(c.suspect, ""); !slices.Equal(got, c.want) {
+			t.Errorf("%s:\n%q, want\n%q", name, got, c.want)
+		}
+	}
+}
+
+// TestHolderText names the user's functions and no script.
+func TestHolderText(t *testing.T) {
+	suspect := func(component, frame string) summary.Suspect {
+		return summary.Suspect{Component: component, Function: frame, Path: []string{frame}}
+	}
+	load, grow := suspect("train.py", "load (/app/train.py:3)"), suspect("train.py", "grow (/app/train.py:9)")
+	module := suspect("train.py", "<module> (/app/train.py:1)")
+	spread := load
+	spread.Sites = 40
+
+	for want, suspects := range map[string][]summary.Suspect{
+		"load()":            {load},
+		"load() and grow()": {load, grow},
+		"train.py":          {module},
+		"40 call sites":     {spread},
+		"Pillow (pil)":      {suspect("pil", "load (/app/train.py:3)"), load},
+		"serve()":           {suspect("tool", "serve (/app/tool)")},
+		"Store::add(int)":   {suspect("tool", "Store::add(int) (/app/tool)")},
+		"libruby.so":        {suspect("libruby.so", "libruby.so+0x1 (/usr/lib/libruby.so)")},
+		"main()":            {suspect("pkg", "main (/app/pkg/__init__.py:4)")},
+		"3 functions":       {load, grow, suspect("train.py", "f (/app/train.py:8)")},
+	} {
+		if got, isPlural := holderText(suspects); got != want ||
+			isPlural != (strings.Contains(want, " and ") || want[0] <= '9') {
+			t.Errorf("%q, plural %v, want %q", got, isPlural, want)
+		}
+	}
+}
+
+// TestMissingPython has the reasons why stacks lack the frames of Python.
+func TestMissingPython(t *testing.T) {
+	s := &summary.Summary{Process: summary.Process{PID: 7}, Events: summary.Events{Stacks: 100}}
+	if got := missingPython(s); got != "" {
+		t.Errorf("without a reason: %q", got)
+	}
+
+	thread := summary.Loss{
+		Code: growth.LossPythonFrames, Cause: growth.TruncatedPythonThread, Count: 50, PID: 7,
+	}
+	s.Losses = []summary.Loss{thread}
+	if got := missingPython(s); !strings.Contains(got, "too many threads") {
+		t.Errorf("no thread: %q", got)
+	}
+	s.Losses[0].Count = 1
+	if got := missingPython(s); got != "" {
+		t.Errorf("one stack of a hundred: %q", got)
+	}
+
+	s.Sources = []summary.Source{{Name: "python", PID: 7, State: summary.SourceFailed}}
+	native := summary.Suspect{Function: "PyList_New (/usr/bin/python3.15)"}
+	want := "PyList_New (python3.15)   <- no Python frames: allocscope cannot read this Python"
+	if got := siteLines(native, missingPython(s)); len(got) != 1 || got[0] != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

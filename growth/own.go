@@ -1,0 +1,73 @@
+package growth
+
+import (
+	"path"
+	"regexp"
+	"strings"
+)
+
+// HasName is false of code without a symbol, which reads "lib.so+0x1234".
+func (f *Frame) HasName() bool { return !addressName.MatchString(f.Function) }
+
+var addressName = regexp.MustCompile(`\+0x[0-9a-f]+( ` + regexp.QuoteMeta(ByFramePointer) + `)?$`)
+
+// ByFramePointer ends the name of a function that was found by a frame pointer.
+const ByFramePointer = "[by frame pointer]"
+
+// IsOwnNative reports whether the frame is native code of the program itself: of its executable, or
+// of a library that no distribution, environment or package manager has installed. An interpreter
+// is not the program's own, nor is what a C++ or Rust library leaves in it as templates.
+func (f *Frame) IsOwnNative() bool {
+	return !f.Python && f.Module != nil && IsOwnModule(f.Module.Path) &&
+		!libraryTemplate.MatchString(f.Function)
+}
+
+var (
+	// installedModule matches folders of distributions, package managers and vendors, code without
+	// a file, and caches of generated code.
+	installedModule = regexp.MustCompile(`^\[|^/?(usr|lib(32|64|x32)?|nix|gnu|snap|memfd:)(/|$)|` +
+		`/usr/(local/)?lib(32|64|x32)?/|-linux-(gnu|musl)[^/]*/|^/opt/(rocm|nvidia|intel|amd|aws)[^/]*/|/(site|dist)-packages/|/lib/python[0-9][^/]*/|` +
+		`/[^/]*(conda|mamba|miniforge|pyenv)[^/]*/|/(\.rustup|\.nvm|linuxbrew)/|` +
+		`/torchinductor_[^/]*/|/\.triton/`)
+	sharedLibrary = regexp.MustCompile(`\.so(\.[0-9.]*)?( \(deleted\))?$`)
+	interpreter   = regexp.MustCompile(`^(python|pypy|perl|ruby|node|nodejs|java|php|php-fpm|lua|` +
+		`luajit|bash|dash|sh|zsh|R|Rscript|julia|beam\.smp|deno|bun|mono|dotnet|guile|tclsh)` +
+		`(-?[0-9.]+[a-z]*)?( \(deleted\))?$`)
+	libraryTemplate = regexp.MustCompile(
+		`^([\w:]+(<[^()]*>)?[*& ]+)?<?(std|__gnu_cxx|boost|absl|alloc|core|hashbrown)::`)
+)
+
+// IsOwnModule reports whether a file of native code is the program's own, as IsOwnNative. The
+// executable is, wherever it is installed.
+func IsOwnModule(file string) bool {
+	if !sharedLibrary.MatchString(file) && strings.HasPrefix(file, "/") {
+		return !IsInterpreter(file)
+	}
+	return !installedModule.MatchString(file)
+}
+
+// IsInterpreter reports whether an executable runs programs of another language.
+func IsInterpreter(file string) bool { return interpreter.MatchString(path.Base(file)) }
+
+// wrapperName matches functions that do little but allocate, by the last part of their names:
+// zmalloc_usable, Perl_safesysmalloc, _PyObject_Malloc, g_strdup. Go's runtime has its own.
+var wrapperName = regexp.MustCompile(`(?i)(alloc|allocate|memalign|strn?dup|memdup|get_?mem)` +
+	`(_?(gc|n|0|1|2|ex|nn|raw|usable|internal|default|array|aligned?|zero(ed)?|huge|large|small|` +
+	`impl|slow|fast|hook|nothrow|extended|string|bytes|chunk|from_?new_?block))*_*$|` +
+	`^(runtime|internal/runtime/\w+)\.`)
+
+// typeParameters of a name, and what stands for no name.
+var typeParameters = regexp.MustCompile(`<[^<>]*>|\(anonymous namespace\)::`)
+
+// IsAllocationWrapper reports whether a native function does little but allocate for its caller, by
+// its name.
+func IsAllocationWrapper(function string) bool {
+	if IsAllocatorFunction(function) || libraryTemplate.MatchString(function) {
+		return true
+	}
+	for typeParameters.MatchString(function) {
+		function = typeParameters.ReplaceAllString(function, "")
+	}
+	name, _, _ := strings.Cut(strings.TrimSuffix(function, ByFramePointer), "(")
+	return wrapperName.MatchString(strings.TrimSpace(name))
+}

@@ -1,0 +1,87 @@
+package growth
+
+import "testing"
+
+func TestIsOwnNative(t *testing.T) {
+	for file, want := range map[string]bool{
+		"/home/u/job/libsession.so":                                     true,
+		"/app/build/ops.cpython-311-x86_64-linux-gnu.so":                true,
+		"/root/.cache/torch_extensions/py311_cpu/ops/ops.so":            true,
+		"/opt/trainer/lib/libjob.so.2":                                  true,
+		"/home/u/nist":                                                  true,
+		"/usr/bin/redis-server":                                         true,
+		"/usr/lib/postgresql/15/bin/postgres":                           true,
+		"/usr/bin/python3.11":                                           false,
+		"/root/.pyenv/versions/3.11.7/bin/python3.11":                   false,
+		"/usr/bin/perl":                                                 false,
+		"/usr/bin/php8.2":                                               false,
+		"/usr/lib/jvm/java-17-openjdk-amd64/bin/java":                   false,
+		"/usr/lib/x86_64-linux-gnu/libz.so.1.2.13":                      false,
+		"/lib/x86_64-linux-gnu/libc.so.6":                               false,
+		"/srv/chroot/usr/lib/x86_64-linux-gnu/libc.so.6":                false,
+		"/usr/local/lib/libfoo.so":                                      false,
+		"/opt/conda/lib/libmkl_rt.so.2":                                 false,
+		"/opt/rocm-6.0/lib/libamdhip64.so":                              false,
+		"/home/u/miniconda3/envs/x/lib/libstdc++.so.6":                  false,
+		"/home/u/venv/lib/python3.11/site-packages/PIL/_imaging.so":     false,
+		"/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64.so": false,
+		"/tmp/torchinductor_u/ab/cabc.so":                               false,
+		"[vdso]":                                                        false,
+		"[anonymous]":                                                   false,
+	} {
+		f := Frame{Function: "grow", Module: &Module{Path: file}}
+		if got := f.IsOwnNative(); got != want {
+			t.Errorf("%s: %v", file, got)
+		}
+	}
+
+	template := Frame{
+		Function: "void std::vector<int>::_M_realloc_insert<int>(int&&)", Module: &Module{Path: "/app/x"},
+	}
+	if template.IsOwnNative() {
+		t.Error("a template of the library is the program's own")
+	}
+}
+
+func TestIsAllocationWrapper(t *testing.T) {
+	for _, name := range []string{
+		"malloc", "operator new(unsigned long)", "zmalloc", "zmalloc_usable",
+		"ztrymalloc_usable_internal", "xmalloc", "xcalloc", "xrealloc", "safe_malloc",
+		"Perl_safesysmalloc", "PyMem_Malloc", "PyMem_RawMalloc", "_PyObject_Malloc",
+		"PyObject_Realloc", "_PyMem_DebugRawAlloc", "g_malloc", "g_malloc0_n", "g_slice_alloc",
+		"g_strdup", "xstrndup", "av_malloc", "CRYPTO_zalloc", "sqlite3MemMalloc", "uv__malloc",
+		"AllocSetAlloc", "AllocSetAllocFromNewBlock", "palloc0", "MemoryContextAllocExtended",
+		"_emalloc_large", "zend_mm_alloc_huge", "ruby_xmalloc2", "objspace_xmalloc0", "luaM_malloc_",
+		"runtime.mallocgc", "runtime.(*mheap).sysAlloc", "c10::DefaultCPUAllocator::allocate(unsigned long)",
+		"__gnu_cxx::new_allocator<int>::allocate(unsigned long, void const*)",
+		"std::vector<int, std::allocator<int> >::push_back(int const&)",
+		"void std::__cxx11::basic_string<char>::_M_construct<char*>(char*, char*)",
+		"alloc::raw_vec::finish_grow", "<alloc::vec::Vec<T> as core::clone::Clone>::clone",
+		"(anonymous namespace)::Pool<int>::alloc(int)",
+	} {
+		if !IsAllocationWrapper(name) {
+			t.Errorf("%s is none", name)
+		}
+	}
+
+	for _, name := range []string{
+		"createStringObject", "session_register", "main", "grow", "main.remember", "deflateInit2_",
+		"app::Cache::remember(int)", "PrepareQuery", "PyList_Append", "allocation_report",
+		"Allocator::Report()", "load_allocated_pages", "mmap_index", "realloc_policy_update",
+		"Store<std::string>::add(std::string const&)", "libx.so+0x1234", "process_alloc_events",
+	} {
+		if IsAllocationWrapper(name) {
+			t.Errorf("%s is one", name)
+		}
+	}
+}
+
+func TestHasName(t *testing.T) {
+	for function, want := range map[string]bool{
+		"grow": true, "libruby.so+0xd8484": false, "[anonymous]+0x10": false, "operator+(A, B)": true,
+	} {
+		if f := (Frame{Function: function}); f.HasName() != want {
+			t.Errorf("%s: %v", function, !want)
+		}
+	}
+}

@@ -12,12 +12,13 @@ const (
 	RoleLauncher      Role = "launcher"
 	RoleCompileWorker Role = "compile-worker"
 	RoleLoaderWorker  Role = "dataloader-worker"
+	RoleWorker        Role = "worker" // a process that another has forked to work for it
 	RoleOther         Role = "other"
 )
 
 // IsWorker is true of roles whose processes come in numbers and serve another process.
 func (r Role) IsWorker() bool {
-	return r == RoleCompileWorker || r == RoleLoaderWorker || r == RoleOther
+	return r == RoleCompileWorker || r == RoleLoaderWorker || r == RoleWorker || r == RoleOther
 }
 
 // A Process is one process of the traced tree.

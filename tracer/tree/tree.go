@@ -109,6 +109,7 @@ func (t *Tree) updateMembers(elapsed time.Duration, changes *Changes) {
 			m.Info.Born = elapsed
 			changes.Executed = append(changes.Executed, m)
 		}
+		m.noticeName(elapsed)
 	}
 	t.members = alive
 

@@ -61,7 +61,7 @@ func TestScan(t *testing.T) {
 			t.Fatalf("parent %d, %v: it is no orphan, the test is wrong", stat.Parent, err)
 		}
 		orphan := j.Members()[1].Info
-		if orphan.Parent != chain[0] || orphan.Role != growth.RoleLoaderWorker {
+		if orphan.Parent != chain[0] || orphan.Role != growth.RoleWorker {
 			t.Errorf("%+v", orphan)
 		}
 	})

@@ -207,7 +207,8 @@ func (h *History) Traced() []*ProcessHistory {
 
 // Main returns the traced process that the trace is about: of the large ones the last to be alive,
 // and of several the one that grew most. A process is large if its peak RSS is at least a quarter
-// of the largest: a command after the trainer is not. Nil where none was traced.
+// of the largest: a command after the trainer is not. A worker is the one only where it is alone with
+// its size. Nil where none was traced.
 func (h *History) Main() *ProcessHistory {
 	traced := h.Traced()
 	var largest int64
@@ -215,11 +216,14 @@ func (h *History) Main() *ProcessHistory {
 		largest = max(largest, t.peakRSS)
 	}
 
+	large := slices.DeleteFunc(traced, func(t *ProcessHistory) bool { return t.peakRSS < largest/4 })
+	isWorker := func(t *ProcessHistory) bool { return t.Role.IsWorker() }
+	if !slices.ContainsFunc(large, func(t *ProcessHistory) bool { return !isWorker(t) }) {
+		isWorker = func(*ProcessHistory) bool { return false }
+	}
+
 	var main *ProcessHistory
-	for _, t := range traced {
-		if t.peakRSS < largest/4 {
-			continue
-		}
+	for _, t := range slices.DeleteFunc(large, isWorker) {
 		if main == nil || t.Last > main.Last || t.Last == main.Last && t.growth() > main.growth() {
 			main = t
 		}

@@ -43,12 +43,54 @@ type Process struct {
 	Identity Identity
 }
 
-// An OtherProcess is a process of the same job outside the traced tree, and the growth of its
-// private memory over the trace in bytes.
+// Surroundings are what is known, at the end of a trace, of the machine around the traced tree.
+type Surroundings struct {
+	// Others are processes outside the tree that have grown, the largest growth first.
+	Others []OtherProcess
+	// IsIdle: the process that the user named has hardly run since tracing began.
+	IsIdle bool
+	// RAMFiles are the file systems in RAM that the tree sees and that have grown, the largest growth
+	// first.
+	RAMFiles []RAMFiles
+}
+
+// RAMFiles are a tmpfs, as the process that the user named sees it, and how it has grown since tracing
+// began.
+type RAMFiles struct {
+	// Path of its mount.
+	Path string
+	// Growth of the whole in bytes, and Left until its own size limit; Unknown without one.
+	Growth, Left int64
+	// New counts the files that were written since then by the user of the process, and NewBytes is
+	// their size. Largest is the path of one of the largest.
+	New      int
+	NewBytes int64
+	Largest  string
+}
+
+// A Relation is how a process outside the traced tree is related to the process that the user named.
+type Relation string
+
+// The relations, the nearest first.
+const (
+	RelationStarted Relation = "started" // the named process has started it, or a process that it started
+	RelationJob     Relation = "job"     // it is of the same job
+	RelationMachine Relation = "machine" // it runs on the same machine
+)
+
+// An OtherProcess is a process outside the traced tree that has grown.
 type OtherProcess struct {
-	PID     int
-	Command string
-	Growth  int64
+	PID      int
+	Command  string
+	Relation Relation
+	// Growth of its RSS in bytes: at the end less at Since, in seconds since the trace began, when it
+	// was first seen.
+	Growth int64
+	Since  float64
+	// Rate in bytes per second of its memory without files, where that has grown all the time; else 0.
+	Rate float64
+	// InCgroup: its memory counts against the limit of the cgroup of the named process.
+	InCgroup bool
 }
 
 // A ProcessSample is the state of one process of the tree.
@@ -118,17 +160,25 @@ type Headroom struct {
 
 // Headroom is the memory left until the first limit that is known.
 func (m SystemMemory) Headroom() (first Headroom) {
+	for _, h := range m.Headrooms() {
+		first = first.Nearest(h)
+	}
+	return first
+}
+
+// Headrooms are the memory left in the machine and in the cgroup, as far as they are known.
+func (m SystemMemory) Headrooms() (all []Headroom) {
 	if m.Available != Unknown {
-		first = Headroom{Left: m.Available, Of: LimitMachine}
+		all = append(all, Headroom{Left: m.Available, Of: LimitMachine})
 	}
 	if m.CgroupLimit != Unknown && m.CgroupUsed != Unknown {
 		of := LimitCgroup
 		if m.CgroupThrottles {
 			of = LimitHigh
 		}
-		first = first.Nearest(Headroom{max(0, m.CgroupLimit-m.CgroupUsed), m.CgroupLimit, of})
+		all = append(all, Headroom{max(0, m.CgroupLimit-m.CgroupUsed), m.CgroupLimit, of})
 	}
-	return first
+	return all
 }
 
 // GivenHeadroom is the memory until a limit that the user has given, for a process tree. Several

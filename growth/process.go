@@ -137,6 +137,14 @@ type SystemMemory struct {
 	CgroupHidden bool
 	// CgroupCache is the page cache of files charged to that cgroup, without shared memory.
 	CgroupCache int64
+	// Shared is shared memory and files in RAM, and Kernel the memory that the kernel cannot drop: of
+	// that cgroup, or of the machine where no cgroup has a limit.
+	Shared, Kernel int64
+}
+
+// HasCgroupLimit reports whether a cgroup of the process has a limit that is known.
+func (m SystemMemory) HasCgroupLimit() bool {
+	return m.CgroupLimit != Unknown && m.CgroupUsed != Unknown
 }
 
 // Names of the limits of Headroom: the size at which the kernel throttles the cgroup, or ends a process
@@ -171,7 +179,7 @@ func (m SystemMemory) Headrooms() (all []Headroom) {
 	if m.Available != Unknown {
 		all = append(all, Headroom{Left: m.Available, Of: LimitMachine})
 	}
-	if m.CgroupLimit != Unknown && m.CgroupUsed != Unknown {
+	if m.HasCgroupLimit() {
 		of := LimitCgroup
 		if m.CgroupThrottles {
 			of = LimitHigh

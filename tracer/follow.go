@@ -23,9 +23,10 @@ type follower struct {
 	job      tree.Job
 	cpuTime  time.Duration // of the named process when tracing began
 	began    time.Time
-	pending  []Change         // not reported yet
-	selected growth.Selection // the last one, but for its size
-	workers  int              // that were traced since they grow
+	ramFiles process.RAMFileSystems // when tracing began
+	pending  []Change               // not reported yet
+	selected growth.Selection       // the last one, but for its size
+	workers  int                    // that were traced since they grow
 	// started are the programs that have become targets since follow was called last, and untraced
 	// counts those for which there was no room.
 	started  []int
@@ -71,6 +72,7 @@ func (s *Session) Surroundings() growth.Surroundings {
 	defer s.following.Unlock()
 	return growth.Surroundings{
 		Others: s.follower.otherProcesses(), IsIdle: s.follower.isIdle(),
+		RAMFiles: s.follower.session.Process.RAMFilesSince(s.follower.ramFiles),
 	}
 }
 
@@ -85,7 +87,7 @@ func (f *follower) open(ctx context.Context) error {
 	f.census.Update(f.session.Elapsed())
 	f.job = tree.JobOf(f.session.Process)
 	f.cpuTime, _ = f.session.Process.CPUTime()
-	f.began = time.Now()
+	f.began, f.ramFiles = time.Now(), f.session.Process.RAMFileSystems()
 
 	root, isLaunch := f.session.Process.PID, f.session.Options.Launch != nil
 	decision := tree.Decision{Trace: []int{root}}

@@ -47,6 +47,9 @@ func (t *Trace) addOthers(r *Result) {
 			found.Workers = &g.Verdict
 		}
 	}
+	if r.Outside = t.outside(); r.Outside != nil {
+		found.Outside = &r.Outside.Verdict
+	}
 	if t.IsIdle {
 		found.Other = judge.OtherGrowth(t.ownRows(), t.Others, t.Criteria)
 	}

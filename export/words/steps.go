@@ -16,7 +16,10 @@ const binary = "allocscope "
 
 // stepTexts are the steps that are no command, and depend on nothing but their code.
 var stepTexts = map[summary.StepCode]string{
-	summary.StepNothing:  "nothing to fix",
+	summary.StepNothing: "nothing to fix",
+	summary.StepLongLived: "let workers live longer (max_requests, maxtasksperchild), and trace one " +
+		"with --no-children",
+	summary.StepKernel:   "see what the kernel keeps for it: slabtop, open files, sockets",
 	summary.StepPeaks:    "no leak to fix; to lower the peaks, see what runs in them: validation, checkpoints",
 	summary.StepPeakSite: "no leak to fix; to lower the peaks, hold less at once at that line",
 	// Of fragmentation, where a limit on the arenas would not help.
@@ -80,7 +83,15 @@ func nextLines(s *summary.Summary, place Place) []string {
 func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	switch step.Code {
 	case summary.StepTrace:
-		return place.trace(step.PID, "--duration "+units.Duration(secondsOf(step.DurationS)))
+		flags := "--duration " + units.Duration(secondsOf(step.DurationS))
+		if step.NoChildren {
+			flags = "--no-children " + flags
+		}
+		return place.trace(step.PID, flags)
+	case summary.StepSave:
+		return saveStep(s)
+	case summary.StepUnlink:
+		return unlinkStep(s)
 	case summary.StepTraceNext:
 		return place.longer(s, step)
 	case summary.StepMark:

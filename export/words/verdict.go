@@ -170,7 +170,7 @@ func Certainty(v summary.Verdict) []string {
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		return []string{stableText(v)}
 	case verdict.ClassWrongProcess:
-		return []string{"the traced processes do not grow; the other belongs to the same job"}
+		return []string{"the traced process does not grow, and has hardly run: it has started the other"}
 	}
 	return []string{noDataText(v)}
 }
@@ -369,6 +369,10 @@ func Reason(v summary.Verdict) string {
 		return "freed memory that malloc keeps"
 	case verdict.ReasonPageCache:
 		return "only pages of mapped files grow, which the kernel can take back"
+	case verdict.ReasonWorkers:
+		return "workers that are not traced grow"
+	case verdict.ReasonOutside:
+		return "memory grows that no process holds"
 	case verdict.ReasonOtherProcess:
 		o := v.Other
 		if o == nil {

@@ -42,13 +42,20 @@ func whoLines(s *summary.Summary) []string {
 	if c := s.SpikeSuspect(); c != nil {
 		return []string{"in spikes only: " + allocatesIn(*c, "a spike")}
 	}
+	replaced := s.ReplacedGroup()
 	switch {
+	case s.WhyCode == verdict.ReasonWorkers:
+		return workersWho(s)
+	case s.WhyCode == verdict.ReasonOutside:
+		return outsideWho(s.Outside)
+	case replaced != nil && !grows(s):
+		return []string{"nothing that lasts: " + replacedText(replaced)}
 	case s.WhyCode == verdict.ReasonNoGrowth:
 		return []string{"nothing grows: there is no line to look at"}
 	case !grows(s):
 		return nil
 	}
-	return []string{whoText(s), OutlierLine(s.Outlier)}
+	return []string{whoText(s), groupText(s), OutlierLine(s.Outlier)}
 }
 
 // grows reports whether the verdict is about growth that has a cause.
@@ -197,7 +204,12 @@ func whereLines(s *summary.Summary) []string {
 	if c := s.SpikeSuspect(); c != nil {
 		return siteLines(*c)
 	}
-	if !grows(s) {
+	switch {
+	case s.WhyCode == verdict.ReasonWorkers:
+		return []string{"not known: none of these workers was traced"}
+	case s.WhyCode == verdict.ReasonOutside:
+		return outsideWhere(s.Outside)
+	case !grows(s):
 		return nil
 	}
 
@@ -323,6 +335,8 @@ func placeOf(frame string) string {
 func accountLine(s *summary.Summary) string {
 	main := s.MainCause()
 	switch {
+	case isElsewhere(s):
+		return ""
 	case !grows(s) || main == nil:
 		return cmp.Or(freeUnknownLine(s), undecidedLine(s))
 	case main.Cause == diagnosis.Fragmentation:

@@ -57,7 +57,9 @@ func (t *Trace) addOthers(r *Result) {
 
 	for _, o := range t.Others {
 		isHeadline := r.Main.Other != nil && r.Main.Other.PID == o.PID
-		if !isHeadline && float64(o.Growth) >= t.Criteria.MinOutsideGrowth {
+		// A process that has nothing to do with the job matters as long as it goes on growing.
+		matters := o.Relation != growth.RelationMachine || o.Rate > 0
+		if !isHeadline && matters && float64(o.Growth) >= t.Criteria.MinOutsideGrowth {
 			r.Related = append(r.Related, o)
 		}
 	}

@@ -135,9 +135,12 @@ func togetherText(s *summary.Summary) string {
 			alone = ", " + when + " alone"
 		}
 	}
-	about := joined(clockAt(s, t.ToLimitS), LimitName(t.Limit))
-	return AtLimit + " in " + units.Span(t.ToLimitS, false, math.Round) + with + othersText(t) + alone +
-		inParentheses(about)
+	text := AtLimit + " in " + units.Span(t.ToLimitS, false, math.Round) + with + othersText(t) + alone
+	clock := clockAt(s, t.ToLimitS)
+	if whole := text + inParentheses(joined(clock, LimitName(t.Limit))); len(whole) <= ResultWidth-labelWidth {
+		return whole
+	}
+	return text + inParentheses(clock)
 }
 
 // maxPIDs bounds the PIDs in a sentence.

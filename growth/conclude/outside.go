@@ -49,6 +49,9 @@ func (t *Trace) outside() *Outside {
 	shared := t.judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Shared })
 	if files := t.grownFiles(shared, inCgroup); outsideGrowth(shared) >= minOutsideGrowth &&
 		(inCgroup || files != nil) {
+		if !inCgroup {
+			shared = ofFiles(shared, files, rows)
+		}
 		return &Outside{OutsideFiles, limited(shared, files), files, inCgroup}
 	}
 	if !inCgroup {
@@ -117,6 +120,21 @@ func (t *Trace) grownFiles(v verdict.Verdict, inCgroup bool) *growth.RAMFiles {
 		}
 	}
 	return nil
+}
+
+// ofFiles is the verdict on shared memory of the machine, of which other programs have a part, with the
+// rate at which the files of the job's user grow.
+func ofFiles(v verdict.Verdict, files *growth.RAMFiles, rows []growth.Row) verdict.Verdict {
+	last := rows[len(rows)-1]
+	nan, seconds := math.NaN(), (last.Elapsed - rows[0].Elapsed).Seconds()
+	v.Rate = float64(files.NewBytes) / seconds
+	v.RateLow, v.RateHigh, v.Bound = nan, nan, nan
+
+	v.ToLimit, v.ToLimitLow, v.ToLimitHigh = nan, nan, nan
+	if first := last.System.Headroom(); first.Of != "" && v.Rate > 0 {
+		v.ToLimit = float64(first.Left) / v.Rate
+	}
+	return v
 }
 
 // limited is a verdict on files, whose file system may be full before the memory is.

@@ -21,6 +21,16 @@ func withoutFiles(class Class) Findings {
 	return Findings{WithoutFiles: &v}
 }
 
+func workers(c Class) Findings {
+	v := classed(c)
+	return Findings{Workers: &v}
+}
+
+func outside(c Class) Findings {
+	v := classed(c)
+	return Findings{Outside: &v}
+}
+
 func other() Findings { return Findings{Other: &OtherGrowth{PID: 7}} }
 
 // A decision is a verdict and what Decide makes of it.
@@ -68,6 +78,19 @@ func TestDecide(t *testing.T) {
 			{ClassLeak, withoutFiles(ClassGrowing), ClassLeak, none},
 			{ClassSaturating, withoutFiles(ClassPlateau), ClassSaturating, none},
 		}},
+		{"workers", []decision{
+			{ClassPlateau, workers(ClassGrowing), ClassGrowing, ReasonWorkers},
+			{ClassTooShort, workers(ClassLeak), ClassLeak, ReasonWorkers},
+			{ClassSaturating, workers(ClassGrowing), ClassGrowing, ReasonWorkers},
+			{ClassPlateau, workers(ClassSaturating), ClassPlateau, none},
+			{ClassGrowing, workers(ClassLeak), ClassGrowing, none},
+		}},
+		{"outside processes", []decision{
+			{ClassPlateau, outside(ClassGrowing), ClassGrowing, ReasonOutside},
+			{ClassSpikyPlateau, outside(ClassLeak), ClassLeak, ReasonOutside},
+			{ClassPlateau, outside(ClassPlateau), ClassPlateau, none},
+			{ClassLeak, outside(ClassLeak), ClassLeak, none},
+		}},
 		{"few checks", []decision{
 			{ClassLeak, fewChecks(), ClassSuspected, ReasonFewRechecks},
 			{ClassLeak, Findings{Streak: Streak{3, 3}}, ClassLeak, none},
@@ -92,7 +115,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 6 {
+	if len(overrides) != 8 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }
@@ -103,7 +126,7 @@ func TestDecideOrder(t *testing.T) {
 		return Findings{
 			StacksAccumulate: a.StacksAccumulate || b.StacksAccumulate,
 			Fragmentation:    a.Fragmentation || b.Fragmentation,
-			WithoutFiles:     a.WithoutFiles, Other: b.Other,
+			WithoutFiles:     a.WithoutFiles, Other: b.Other, Workers: a.Workers, Outside: b.Outside,
 			Streak: b.Streak, UntilEnough: b.UntilEnough,
 		}
 	}
@@ -128,6 +151,15 @@ func TestDecideOrder(t *testing.T) {
 		"only files grow here, and memory does elsewhere": {
 			ClassLeak, both(withoutFiles(ClassPlateau), other()), ClassWrongProcess,
 			ReasonOtherProcess,
+		},
+		"workers are the tree's own": {
+			ClassPlateau, both(workers(ClassGrowing), outside(ClassLeak)), ClassGrowing, ReasonWorkers,
+		},
+		"workers grow, and the process has only started them": {
+			ClassPlateau, both(workers(ClassGrowing), other()), ClassGrowing, ReasonWorkers,
+		},
+		"workers say what grows, whatever the checks": {
+			ClassPlateau, both(workers(ClassLeak), fewChecks()), ClassSuspected, ReasonWorkers,
 		},
 		"a suspected leak is growth of its own": {
 			ClassLeak, both(freed, Findings{Streak: Streak{1, 3}, Other: other().Other}),

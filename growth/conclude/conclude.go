@@ -75,6 +75,7 @@ func (t *Trace) Conclude(judged []Process) Result {
 	r.Groups, r.Outlier = t.groups(r.Headroom), outlierOf(all)
 	t.addOthers(&r)
 	r.Together = t.together(&r)
+	t.nameOthers(&r)
 
 	r.Pair = t.PairOf(r.Main.History, r.Main.Window)
 	r.Scanned = t.ScannedPair(r.Main.History, r.Pair)

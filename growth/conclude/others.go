@@ -115,9 +115,30 @@ func (t *Trace) together(r *Result) *Together {
 	return first
 }
 
+// nameOthers adds the processes outside the tree that the forecast counts to the related ones.
+func (t *Trace) nameOthers(r *Result) {
+	if r.Together == nil {
+		return
+	}
+	for _, o := range t.Others {
+		isKnown := r.Main.Other != nil && r.Main.Other.PID == o.PID || slices.ContainsFunc(r.Related,
+			func(k growth.OtherProcess) bool { return k.PID == o.PID })
+		if !isKnown && slices.Contains(r.Together.With, o.PID) {
+			r.Related = append(r.Related, o)
+		}
+	}
+}
+
+// minGrowerShare is the share of the fastest grower's rate below which another one is left out of a
+// forecast: it changes nothing.
+const minGrowerShare = 0.05
+
 func togetherIn(h growth.Headroom, all []grower) *Together {
 	sum := &Together{Headroom: h}
 	for _, g := range all {
+		if g.rate < minGrowerShare*all[0].rate {
+			break // they are in order
+		}
 		if h.Of != growth.LimitMachine && !g.inCgroup {
 			continue
 		}

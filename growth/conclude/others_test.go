@@ -134,6 +134,9 @@ func TestTogether(t *testing.T) {
 			[]member{{1, growth.RoleTrainer, true, rising(500, 60)}},
 			[]growth.OtherProcess{other(8, 100), other(9, 352)}, 20, []int{9, 8}, 0,
 		},
+		"others that grow by next to nothing": {
+			[]member{{1, growth.RoleTrainer, true, rising(500, 60)}}, []growth.OtherProcess{other(8, 2)}, 0, nil, 0,
+		},
 		"others that have stopped growing": {
 			[]member{{1, growth.RoleTrainer, true, rising(500, 60)}}, []growth.OtherProcess{other(8, 0)}, 0, nil, 0,
 		},

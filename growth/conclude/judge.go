@@ -82,7 +82,7 @@ func MainOf(all []Process) Process {
 
 func (p Process) isWorseThan(other Process) bool {
 	switch {
-	case p.Class == verdict.ClassSaturating:
+	case p.Class.Rises() && !p.Class.Grows():
 		return other.Class.IsFlat()
 	case !p.Class.Grows():
 		return false

@@ -15,7 +15,7 @@ type Group struct {
 	// the one with the largest RSS.
 	Count, Traced, Largest int
 	// Replaced counts the workers that have ended while others of the role lived on or took their
-	// place. Of them are Growing those that grew until their end, by the median Grown in a Life.
+	// place. Growing counts the ones that grew until their end, by the median Grown in a Life.
 	Replaced, Growing int
 	Grown             int64
 	Life              time.Duration
@@ -116,7 +116,7 @@ func (h *History) Groups() []Group {
 	return groups
 }
 
-// withReplaced adds what is known of the workers that have been replaced.
+// withReplaced adds the numbers of the workers that have been replaced.
 func (h *History) withReplaced(g Group) Group {
 	g.Replaced = min(g.ended, g.startedLater)
 	if g.Replaced == 0 {
@@ -141,8 +141,7 @@ func (t *ProcessHistory) hasEnded(h *History) bool {
 }
 
 // minLateShare is the share of its growth in the second half of its life from which on a process grew
-// until its end: what a worker reads at its start is there in the first half. minLifeGrowth is in
-// bytes.
+// until its end: a worker reads its data and its code in the first half. minLifeGrowth is in bytes.
 const (
 	minLateShare  = 0.3
 	minLifeGrowth = 4 << 20

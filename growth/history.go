@@ -210,7 +210,7 @@ func (h *History) Traced() []*ProcessHistory {
 // of the largest: a command after the trainer is not. A worker is the one only where it is alone with
 // its size. Nil where none was traced.
 func (h *History) Main() *ProcessHistory {
-	traced := h.Traced()
+	traced := h.withoutReplaced(h.Traced())
 	var largest int64
 	for _, t := range traced {
 		largest = max(largest, t.peakRSS)
@@ -230,6 +230,16 @@ func (h *History) Main() *ProcessHistory {
 	}
 
 	return main
+}
+
+// withoutReplaced leaves out the workers that have ended while a process that they served lives on.
+func (h *History) withoutReplaced(traced []*ProcessHistory) []*ProcessHistory {
+	lives := slices.ContainsFunc(traced, func(t *ProcessHistory) bool {
+		return !t.Role.IsWorker() && !t.hasEnded(h)
+	})
+	return slices.DeleteFunc(traced, func(t *ProcessHistory) bool {
+		return lives && t.Role.IsWorker() && t.hasEnded(h)
+	})
 }
 
 // growth of the RSS over the process's life, in bytes.

@@ -43,7 +43,7 @@ type Process struct {
 	Identity Identity
 }
 
-// Surroundings are what is known, at the end of a trace, of the machine around the traced tree.
+// Surroundings are the facts, at the end of a trace, about the machine around the traced tree.
 type Surroundings struct {
 	// Others are processes outside the tree that have grown, the largest growth first.
 	Others []OtherProcess

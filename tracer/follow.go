@@ -66,7 +66,7 @@ func (s *Session) Changes() []Change {
 	return s.follower.takeChanges()
 }
 
-// Surroundings returns what is known of the machine around the tree.
+// Surroundings returns the facts about the machine around the tree.
 func (s *Session) Surroundings() growth.Surroundings {
 	s.following.Lock()
 	defer s.following.Unlock()
@@ -329,7 +329,7 @@ func (f *follower) takeChanges() []Change {
 	return changes
 }
 
-// Bounds on the other processes that are looked at, and reported of each relation.
+// Bounds on the other processes that are classified, and reported of each relation.
 const maxOthers, maxOthersOfRelation = 64, 3
 
 // otherProcesses are processes outside the tree that have grown most since tracing began, at most

@@ -83,8 +83,8 @@ const (
 	maxTraceSeconds   = 2 * 60 * 60
 )
 
-// maxSteps bounds the steps, and soonSeconds is the time to the end of memory below which what was
-// computed has to be saved first.
+// maxSteps bounds the steps, and soonSeconds is the time to the end of memory below which a
+// checkpoint comes first.
 const (
 	maxSteps    = 3
 	soonSeconds = 30 * 60

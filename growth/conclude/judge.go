@@ -73,7 +73,9 @@ func MainOf(all []Process) Process {
 
 	worst := all[0]
 	for _, p := range all[1:] {
-		if p.isWorseThan(worst) {
+		// A worker that has ended takes its memory with it, as long as the one that it served lives.
+		isGone := p.History.Role.IsWorker() && p.History.Last < all[0].History.Last
+		if !isGone && p.isWorseThan(worst) {
 			worst = p
 		}
 	}

@@ -77,8 +77,8 @@ type Together struct {
 	Workers int
 }
 
-// A grower is what grows without slowing down: the main process, where it has neither a PID nor
-// workers, another process, or workers.
+// A grower grows without slowing down: the main process, where it has neither a PID nor workers,
+// another process, or workers.
 type grower struct {
 	pid, workers int
 	rate         float64
@@ -89,7 +89,7 @@ type grower struct {
 // deserve a forecast of its own.
 const minTogether = 1.1
 
-// together adds up all that grows in the memory of the machine and in that of the cgroup; nil: the
+// together adds up all growth in the memory of the machine and in the memory of the cgroup; nil: the
 // main process is most of it.
 func (t *Trace) together(r *Result) *Together {
 	if len(t.History.Rows) == 0 || t.HasEnded {
@@ -178,7 +178,8 @@ func (t *Trace) growers(r *Result) []grower {
 
 	for _, p := range r.All {
 		isOther := p.History != r.Main.History && !inGroups[p.History.Role]
-		if isOther && p.Class.Grows() && p.Rate > 0 {
+		isAlive := p.History.Last >= t.lastElapsed()
+		if isOther && isAlive && p.Class.Grows() && p.Rate > 0 {
 			all = append(all, grower{pid: p.History.PID, rate: p.Rate, inCgroup: true})
 		}
 	}

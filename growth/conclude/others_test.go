@@ -113,7 +113,7 @@ func TestWorstOfTree(t *testing.T) {
 	}
 }
 
-// TestTogether adds up what grows in the memory of the machine: 10 GiB are left.
+// TestTogether adds up the growth in the memory of the machine: 10 GiB are left.
 func TestTogether(t *testing.T) {
 	const minute = 60.0
 	other := func(pid int, perMinute float64) growth.OtherProcess {
@@ -188,7 +188,7 @@ func TestTogetherInCgroup(t *testing.T) {
 	}
 }
 
-// TestWrongProcess is told only where the named process has started what grows, and does nothing.
+// TestWrongProcess names another process only where the idle one has started it.
 func TestWrongProcess(t *testing.T) {
 	for name, c := range map[string]struct {
 		relation growth.Relation

@@ -16,7 +16,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/hostile"
 )
 
-// Bounds on the file systems in RAM that are looked at, and on the walk through one.
+// Bounds on the file systems in RAM that are scanned, and on the walk through one.
 const (
 	maxRAMMounts  = 32
 	maxRAMEntries = 20_000

@@ -60,6 +60,6 @@ func TestRAMMountsAreBounded(t *testing.T) {
 		text += fmt.Sprintf("%d 28 0:%d / /m%d rw - tmpfs tmpfs rw\n", 100+i, 100+i, i)
 	}
 	if n := len(parseRAMMounts([]byte(text))); n != maxRAMMounts {
-		t.Errorf("%d mounts are looked at", n)
+		t.Errorf("%d mounts are scanned", n)
 	}
 }

@@ -32,7 +32,7 @@ type privateSample struct {
 }
 
 // historySpan is how far back the private memory of a member is kept: three periods, so that growth
-// that lasts can be told from a jump.
+// that lasts differs from a jump.
 const (
 	historyPeriod = 10 * time.Second
 	historySpan   = 3 * historyPeriod

@@ -153,7 +153,8 @@ func (s selection) additional() Decision {
 }
 
 // growingWorkers returns the worker of each role that grows most, where none of its role is traced.
-// Growth far below that of the traced processes explains little: it is not worth the cost.
+// Growth far below the growth of the traced processes explains little, and is not worth the
+// cost.
 func (s selection) growingWorkers(tracedGrowth int64) []Candidate {
 	most := make(map[growth.Role]Candidate)
 	for _, c := range s.untraced {

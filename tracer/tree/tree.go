@@ -146,7 +146,7 @@ func (t *Tree) findNew() ([]newProcess, error) {
 
 	t.others = make(map[int]relation, len(pids))
 	t.others[0] = unrelated // the parent of the processes that the kernel has started
-	own := os.Getpid()      // allocscope and what it starts are not of the job, whoever has started it
+	own := os.Getpid()      // allocscope and its children are not of the job
 	if t.byPID[own] == nil {
 		t.others[own] = unrelated
 	}

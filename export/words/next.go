@@ -40,11 +40,11 @@ func noteLines(s *summary.Summary, place Place) []string {
 		say(isHidden || isUnnamed, "%s", Note(note))
 	}
 	say(s.RSS.PeakBytes != nil, "%s", PeakText(s.RSS))
+	notes = append(notes, groupNotes(s)...)
+	notes = append(notes, relatedNotes(s, place)...)
 	notes = append(notes, budgetNote(s)...)
 	notes = append(notes, lossNotes(s)...)
 	notes = append(notes, treeNote(s)...)
-	notes = append(notes, groupNotes(s)...)
-	notes = append(notes, relatedNotes(s, place)...)
 	notes = append(notes, undecidedNote(s)...)
 	for _, g := range s.GPUMemory {
 		say(s.GPUInCharge() == nil, "GPU memory: %s", Headline(g.Verdict))

@@ -16,12 +16,11 @@ const binary = "allocscope "
 
 // stepTexts are the steps that are no command, and depend on nothing but their code.
 var stepTexts = map[summary.StepCode]string{
-	summary.StepNothing: "nothing to fix",
-	summary.StepLongLived: "let workers live longer (max_requests, maxtasksperchild), and trace one " +
-		"with --no-children",
-	summary.StepKernel:   "see what the kernel keeps for it: slabtop, open files, sockets",
-	summary.StepPeaks:    "no leak to fix; to lower the peaks, see what runs in them: validation, checkpoints",
-	summary.StepPeakSite: "no leak to fix; to lower the peaks, hold less at once at that line",
+	summary.StepNothing:   "nothing to fix",
+	summary.StepLongLived: "let workers live longer (max_requests, maxtasksperchild), and trace one",
+	summary.StepKernel:    "see what the kernel keeps for it: slabtop, open files, sockets",
+	summary.StepPeaks:     "no leak to fix; to lower the peaks, see what runs in them: validation, checkpoints",
+	summary.StepPeakSite:  "no leak to fix; to lower the peaks, hold less at once at that line",
 	// Of fragmentation, where a limit on the arenas would not help.
 	summary.StepOneArena:  "restart with LD_PRELOAD=libjemalloc.so.2, or call malloc_trim(0) now and then",
 	summary.StepRecompile: "TORCH_LOGS=recompiles shows why; mark changing shapes as dynamic",

@@ -1,11 +1,8 @@
 package growth
 
 import (
-	"cmp"
 	"slices"
 	"time"
-
-	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // Bounds of a history.
@@ -21,8 +18,8 @@ const (
 // A ProcessHistory is the life of one process in a trace.
 type ProcessHistory struct {
 	Member
-	// Timeline of a process, unless it is an untraced worker: those have their Group alone, as
-	// they come and go in numbers.
+	// Timeline of a process. Untraced workers, which come and go in numbers, lose the earlier part of
+	// it where there are too many samples.
 	Timeline Timeline
 	// First and Last sample of the tree that had the process.
 	First, Last time.Duration
@@ -72,6 +69,7 @@ func (h *History) Add(m TreeSample) Row {
 	row.Sample = sumSamples(traced)
 	row.Elapsed = m.Elapsed
 
+	before := h.alive
 	h.alive, h.restored = alive, false
 	if h.thinning.dropsLast && len(h.Rows) > 1 {
 		h.Rows = h.Rows[:len(h.Rows)-1]
@@ -80,6 +78,7 @@ func (h *History) Add(m TreeSample) Row {
 	h.thin()
 	h.prune(m.Elapsed)
 	h.addGroups(m)
+	h.countReplaced(before)
 	h.addGPUs(m.GPUs)
 
 	return row
@@ -113,11 +112,10 @@ func (h *History) thin() {
 		return
 	}
 
-	samples := len(h.Rows)
-	for _, t := range h.Processes {
-		samples += len(t.Timeline)
+	if h.samples() <= maxSamples {
+		return
 	}
-	if samples <= maxSamples {
+	if h.forgetWorkers(); h.samples() <= maxSamples/2 {
 		return
 	}
 	h.thinning.Halve()
@@ -127,14 +125,29 @@ func (h *History) thin() {
 	}
 }
 
+// samples counts the samples that are kept.
+func (h *History) samples() int {
+	n := len(h.Rows)
+	for _, t := range h.Processes {
+		n += len(t.Timeline)
+	}
+	return n
+}
+
+// forgetWorkers drops all samples of untraced workers but the last.
+func (h *History) forgetWorkers() {
+	for _, t := range h.Processes {
+		if n := len(t.Timeline); n > 0 && t.Role.IsWorker() && !t.Traced {
+			t.Timeline = slices.Clone(t.Timeline[n-1:])
+		}
+	}
+}
+
 // add adds a sample, which may take the place of the last one.
 func (t *ProcessHistory) add(s Sample, dropsLast bool) {
 	t.peakRSS = max(t.peakRSS, s.RSS)
 	if s.PSS != Unknown {
 		t.pss, t.private = s.PSS, s.Private
-	}
-	if t.Role.IsWorker() && !t.Traced {
-		return
 	}
 	if n := len(t.Timeline); dropsLast && n > 1 {
 		if last := t.Timeline[n-1]; s.PSS == Unknown { // it is read now and then
@@ -194,25 +207,39 @@ func (h *History) Traced() []*ProcessHistory {
 
 // Main returns the traced process that the trace is about: of the large ones the last to be alive,
 // and of several the one that grew most. A process is large if its peak RSS is at least a quarter
-// of the largest: a command after the trainer is not. Nil where none was traced.
+// of the largest: a command after the trainer is not. A worker is the one only where it is alone with
+// its size. Nil where none was traced.
 func (h *History) Main() *ProcessHistory {
-	traced := h.Traced()
+	traced := h.withoutReplaced(h.Traced())
 	var largest int64
 	for _, t := range traced {
 		largest = max(largest, t.peakRSS)
 	}
 
+	large := slices.DeleteFunc(traced, func(t *ProcessHistory) bool { return t.peakRSS < largest/4 })
+	isWorker := func(t *ProcessHistory) bool { return t.Role.IsWorker() }
+	if !slices.ContainsFunc(large, func(t *ProcessHistory) bool { return !isWorker(t) }) {
+		isWorker = func(*ProcessHistory) bool { return false }
+	}
+
 	var main *ProcessHistory
-	for _, t := range traced {
-		if t.peakRSS < largest/4 {
-			continue
-		}
+	for _, t := range slices.DeleteFunc(large, isWorker) {
 		if main == nil || t.Last > main.Last || t.Last == main.Last && t.growth() > main.growth() {
 			main = t
 		}
 	}
 
 	return main
+}
+
+// withoutReplaced leaves out the workers that have ended while a process that they served lives on.
+func (h *History) withoutReplaced(traced []*ProcessHistory) []*ProcessHistory {
+	lives := slices.ContainsFunc(traced, func(t *ProcessHistory) bool {
+		return !t.Role.IsWorker() && !t.hasEnded(h)
+	})
+	return slices.DeleteFunc(traced, func(t *ProcessHistory) bool {
+		return lives && t.Role.IsWorker() && t.hasEnded(h)
+	})
 }
 
 // growth of the RSS over the process's life, in bytes.
@@ -249,77 +276,4 @@ func (h *History) TracedNow() int {
 // that is about to execute a command.
 func (h *History) IsShortLived(t *ProcessHistory) bool {
 	return t.First == t.Last && t.Last < h.Rows[len(h.Rows)-1].Elapsed
-}
-
-// A Group is the untraced workers of one role. Sizes are in bytes.
-type Group struct {
-	Role Role
-	// Count of the processes in the last sample.
-	Count int
-	// RSS is the median RSS of one process. Unknown if none could be read.
-	RSS int64
-	// PSS and Private are sums over the processes, by the latest reading of each; Unknown until all
-	// have been read.
-	PSS, Private int64
-	// History of Private, X in seconds since the start of the trace.
-	History verdict.Series
-}
-
-// addGroups sums the workers of a sample by role.
-func (h *History) addGroups(m TreeSample) {
-	if h.groups == nil {
-		h.groups = make(map[Role]*Group)
-	}
-	for _, g := range h.groups {
-		g.Count, g.PSS, g.Private = 0, 0, 0
-	}
-
-	resident := make(map[Role][]int64)
-	for i, member := range m.Members {
-		if member.Traced || !member.Role.IsWorker() {
-			continue
-		}
-		g := h.groups[member.Role]
-		if g == nil {
-			g = &Group{Role: member.Role}
-			h.groups[member.Role] = g
-		}
-		t := h.alive[member.PID]
-		g.Count++
-		g.PSS, g.Private = sumKnown(g.PSS, t.pss), sumKnown(g.Private, t.private)
-		if rss := m.Processes[i].RSS; rss != Unknown {
-			resident[member.Role] = append(resident[member.Role], rss)
-		}
-	}
-
-	for role, g := range h.groups {
-		g.RSS = medianSize(resident[role])
-		if g.Private != Unknown {
-			g.History.X = append(g.History.X, m.Elapsed.Seconds())
-			g.History.Y = append(g.History.Y, float64(g.Private))
-		}
-	}
-}
-
-// medianSize is the median of sizes, the upper of two; Unknown without sizes.
-func medianSize(sizes []int64) int64 {
-	if len(sizes) == 0 {
-		return Unknown
-	}
-	slices.Sort(sizes)
-	return sizes[len(sizes)/2]
-}
-
-// Groups returns the groups that have workers in the last sample, the largest first.
-func (h *History) Groups() []Group {
-	var groups []Group
-	for _, g := range h.groups {
-		if g.Count > 0 {
-			groups = append(groups, *g)
-		}
-	}
-	slices.SortFunc(groups, func(a, b Group) int {
-		return cmp.Or(cmp.Compare(b.Private, a.Private), cmp.Compare(a.Role, b.Role))
-	})
-	return groups
 }

@@ -242,8 +242,8 @@ func TestGroups(t *testing.T) {
 		1: unread(900), 2: {RSS: 400, PSS: 60, Private: 50}, 3: unread(410), 4: unread(420),
 		5: {RSS: 9, PSS: 8, Private: 7},
 	}, roles))
-	other := Group{Role: RoleOther, Count: 1, RSS: 9, PSS: 8, Private: 7}
-	compiling := Group{Role: RoleCompileWorker, Count: 3, RSS: 410, PSS: Unknown, Private: Unknown}
+	other := Group{Role: RoleOther, Count: 1, Largest: 5, RSS: 9, PSS: 8, Private: 7}
+	compiling := Group{Role: RoleCompileWorker, Count: 3, Largest: 4, RSS: 410, PSS: Unknown, Private: Unknown}
 	mustGroup(t, &h, []Group{other, compiling})
 
 	h.Add(seen(2, map[int]Sample{
@@ -254,7 +254,7 @@ func TestGroups(t *testing.T) {
 	mustGroup(t, &h, []Group{compiling, other})
 
 	h.Add(seen(3, map[int]Sample{1: unread(900), 2: {RSS: 400, PSS: 70, Private: 60}}, roles))
-	mustGroup(t, &h, []Group{{Role: RoleCompileWorker, Count: 1, RSS: 400, PSS: 70, Private: 60}})
+	mustGroup(t, &h, []Group{{Role: RoleCompileWorker, Count: 1, Largest: 2, RSS: 400, PSS: 70, Private: 60}})
 
 	want := verdict.Series{X: []float64{2, 3}, Y: []float64{153, 60}}
 	if got := h.Groups()[0].History; !reflect.DeepEqual(got, want) {
@@ -262,11 +262,68 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+func TestGroupOfReplacedWorkers(t *testing.T) {
+	const life, rate = 20, 1 << 20
+	roles := map[int]Role{1: RoleTrainer, 2: RoleWorker, 3: RoleWorker, 4: RoleWorker, 5: RoleWorker}
+
+	record := func(rss func(age int) int64) Group {
+		var h History
+		for second := range 4 * life {
+			worker := 2 + second/life // each replaces the one before
+			s := seen(second, map[int]Sample{
+				1: unread(900), worker: unread(rss(second % life)),
+			}, roles)
+			for i := range s.Members {
+				s.Members[i].Parent, s.Members[i].Traced = 1, s.Members[i].PID == 1
+			}
+			h.Add(s)
+		}
+		return h.Groups()[0]
+	}
+
+	grows := record(func(age int) int64 { return 50<<20 + int64(age)*rate })
+	if grows.Replaced != 3 || grows.Growing != 3 || grows.Grown != (life-1)*rate ||
+		grows.Life != (life-1)*time.Second {
+		t.Errorf("workers that grow until they are replaced: %+v", grows)
+	}
+	starts := record(func(age int) int64 { return int64(min(age, 3)) * 20 * rate })
+	if starts.Replaced != 3 || starts.Growing != 0 {
+		t.Errorf("workers that only start up: %+v", starts)
+	}
+
+	var h History
+	h.Add(seen(1, map[int]Sample{1: unread(900), 2: unread(5), 3: unread(5)}, roles))
+	h.Add(seen(2, map[int]Sample{1: unread(900), 2: unread(5), 3: unread(5)}, roles))
+	h.Add(seen(3, map[int]Sample{1: unread(900), 3: unread(5)}, roles))
+	if g := h.Groups()[0]; g.Count != 1 || g.Replaced != 0 {
+		t.Errorf("a worker that ended for good: %+v", g)
+	}
+}
+
+func TestGroupHasTracedWorkers(t *testing.T) {
+	roles := map[int]Role{1: RoleTrainer, 2: RoleWorker, 3: RoleWorker}
+	s := seen(1, map[int]Sample{1: unread(9), 2: {RSS: 5, Private: 5}, 3: {RSS: 6, Private: 6}}, roles)
+	s.Members[1].Traced, s.Members[1].Parent = true, 1
+	var h History
+	h.Add(s)
+	if g := h.Groups()[0]; g.Count != 2 || g.Traced != 1 || g.Private != 11 {
+		t.Errorf("%+v", g)
+	}
+
+	alone := seen(1, map[int]Sample{2: unread(5)}, roles) // the user has named a worker
+	alone.Members[0].Traced = true
+	var own History
+	own.Add(alone)
+	if groups := own.Groups(); len(groups) != 0 {
+		t.Errorf("a worker serves itself: %+v", groups)
+	}
+}
+
 func mustGroup(t *testing.T, h *History, want []Group) {
 	t.Helper()
 	got := h.Groups()
 	for i := range got {
-		got[i].History = verdict.Series{}
+		got[i].History, got[i].ended = verdict.Series{}, 0
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("groups\n%+v, want\n%+v", got, want)

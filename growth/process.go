@@ -12,12 +12,13 @@ const (
 	RoleLauncher      Role = "launcher"
 	RoleCompileWorker Role = "compile-worker"
 	RoleLoaderWorker  Role = "dataloader-worker"
+	RoleWorker        Role = "worker" // a process that another has forked to work for it
 	RoleOther         Role = "other"
 )
 
 // IsWorker is true of roles whose processes come in numbers and serve another process.
 func (r Role) IsWorker() bool {
-	return r == RoleCompileWorker || r == RoleLoaderWorker || r == RoleOther
+	return r == RoleCompileWorker || r == RoleLoaderWorker || r == RoleWorker || r == RoleOther
 }
 
 // A Process is one process of the traced tree.
@@ -42,12 +43,54 @@ type Process struct {
 	Identity Identity
 }
 
-// An OtherProcess is a process of the same job outside the traced tree, and the growth of its
-// private memory over the trace in bytes.
+// Surroundings are the facts, at the end of a trace, about the machine around the traced tree.
+type Surroundings struct {
+	// Others are processes outside the tree that have grown, the largest growth first.
+	Others []OtherProcess
+	// IsIdle: the process that the user named has hardly run since tracing began.
+	IsIdle bool
+	// RAMFiles are the file systems in RAM that the tree sees and that have grown, the largest growth
+	// first.
+	RAMFiles []RAMFiles
+}
+
+// RAMFiles are a tmpfs, as the process that the user named sees it, and how it has grown since tracing
+// began.
+type RAMFiles struct {
+	// Path of its mount.
+	Path string
+	// Growth of the whole in bytes, and Left until its own size limit; Unknown without one.
+	Growth, Left int64
+	// New counts the files that were written since then by the user of the process, and NewBytes is
+	// their size. Largest is the path of one of the largest.
+	New      int
+	NewBytes int64
+	Largest  string
+}
+
+// A Relation is how a process outside the traced tree is related to the process that the user named.
+type Relation string
+
+// The relations, the nearest first.
+const (
+	RelationStarted Relation = "started" // the named process has started it, or a process that it started
+	RelationJob     Relation = "job"     // it is of the same job
+	RelationMachine Relation = "machine" // it runs on the same machine
+)
+
+// An OtherProcess is a process outside the traced tree that has grown.
 type OtherProcess struct {
-	PID     int
-	Command string
-	Growth  int64
+	PID      int
+	Command  string
+	Relation Relation
+	// Growth of its RSS in bytes: at the end less at Since, in seconds since the trace began, when it
+	// was first seen.
+	Growth int64
+	Since  float64
+	// Rate in bytes per second of its memory without files, where that has grown all the time; else 0.
+	Rate float64
+	// InCgroup: its memory counts against the limit of the cgroup of the named process.
+	InCgroup bool
 }
 
 // A ProcessSample is the state of one process of the tree.
@@ -94,6 +137,14 @@ type SystemMemory struct {
 	CgroupHidden bool
 	// CgroupCache is the page cache of files charged to that cgroup, without shared memory.
 	CgroupCache int64
+	// Shared is shared memory and files in RAM, and Kernel the memory that the kernel cannot drop: of
+	// that cgroup, or of the machine where no cgroup has a limit.
+	Shared, Kernel int64
+}
+
+// HasCgroupLimit reports whether a cgroup of the process has a limit that is known.
+func (m SystemMemory) HasCgroupLimit() bool {
+	return m.CgroupLimit != Unknown && m.CgroupUsed != Unknown
 }
 
 // Names of the limits of Headroom: the size at which the kernel throttles the cgroup, or ends a process
@@ -117,17 +168,25 @@ type Headroom struct {
 
 // Headroom is the memory left until the first limit that is known.
 func (m SystemMemory) Headroom() (first Headroom) {
-	if m.Available != Unknown {
-		first = Headroom{Left: m.Available, Of: LimitMachine}
+	for _, h := range m.Headrooms() {
+		first = first.Nearest(h)
 	}
-	if m.CgroupLimit != Unknown && m.CgroupUsed != Unknown {
+	return first
+}
+
+// Headrooms are the memory left in the machine and in the cgroup, as far as they are known.
+func (m SystemMemory) Headrooms() (all []Headroom) {
+	if m.Available != Unknown {
+		all = append(all, Headroom{Left: m.Available, Of: LimitMachine})
+	}
+	if m.HasCgroupLimit() {
 		of := LimitCgroup
 		if m.CgroupThrottles {
 			of = LimitHigh
 		}
-		first = first.Nearest(Headroom{max(0, m.CgroupLimit-m.CgroupUsed), m.CgroupLimit, of})
+		all = append(all, Headroom{max(0, m.CgroupLimit-m.CgroupUsed), m.CgroupLimit, of})
 	}
-	return first
+	return all
 }
 
 // GivenHeadroom is the memory until a limit that the user has given, for a process tree. Several

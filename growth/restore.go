@@ -41,7 +41,7 @@ func (h *History) Restore(rows []Row, processes []EarlierProcess) {
 // file has.
 func (r *Row) forgetCounts() {
 	r.Sample.forgetCounts()
-	r.System.CgroupCache = Unknown
+	r.System.CgroupCache, r.System.Shared, r.System.Kernel = Unknown, Unknown, Unknown
 }
 
 func (s *Sample) forgetCounts() {

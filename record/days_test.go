@@ -143,8 +143,8 @@ func (d *days) HurryObjects()                 {}
 
 func (d *days) Allocators() []tracer.Allocator { return nil }
 
-func (d *days) OtherProcesses() []growth.OtherProcess { return nil }
-func (d *days) Sources() []source.Status              { return []source.Status{{Name: "heap", Attached: true}} }
+func (d *days) Surroundings() (none growth.Surroundings) { return none }
+func (d *days) Sources() []source.Status                 { return []source.Status{{Name: "heap", Attached: true}} }
 
 func (d *days) Overhead() overhead.Overhead { return overhead.Overhead{Elapsed: d.Elapsed()} }
 func (d *days) IsStopped(int) bool          { return false }

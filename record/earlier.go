@@ -304,7 +304,7 @@ func commandName(name string) string {
 func knownRole(r growth.Role) growth.Role {
 	switch r {
 	case growth.RoleTrainer, growth.RoleRank, growth.RoleLauncher, growth.RoleCompileWorker,
-		growth.RoleLoaderWorker:
+		growth.RoleLoaderWorker, growth.RoleWorker:
 		return r
 	}
 	return growth.RoleOther

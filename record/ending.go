@@ -43,7 +43,7 @@ func (e *Ending) Finish() (*Result, error) {
 	}
 
 	e.trace = r.Recorded()
-	e.trace.Others = r.session.OtherProcesses()
+	e.trace.Surroundings = r.session.Surroundings()
 	for i := range e.all {
 		e.trace.JudgeGPU(&e.all[i])
 	}

@@ -41,7 +41,7 @@ type Session interface {
 	Search(context.Context, tracer.KeeperSearch) ([]keeper.Search, error)
 	ObjectsCPUTime() time.Duration
 	HurryObjects()
-	OtherProcesses() []growth.OtherProcess
+	Surroundings() growth.Surroundings
 	Sources() []source.Status
 	Counters() (tracer.Events, growth.Losses, error)
 	Overhead() overhead.Overhead

@@ -38,7 +38,8 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
 		Notes: r.notes, Process: r.ProcessOf(main.History), Processes: processesOf(&r.history, result.All),
 		Outlier: summary.OutlierOf(result.Outlier), Groups: groupsOf(result.Groups),
-		Related: relatedOf(result.Related), Target: r.asked.summary(r.session.Started()),
+		Related: relatedOf(result.Related), Together: togetherOf(result.Together),
+		Outside: summary.OutsideOf(result.Outside), Target: r.asked.summary(r.session.Started()),
 		ContinuedFrom: r.earlier.Continued(r.began), Gaps: r.earlier.gapsUntil(r.began),
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),
@@ -148,21 +149,39 @@ func groupsOf(all []conclude.Group) []summary.Group {
 		groups = append(groups, summary.Group{
 			Role: g.Role, Processes: g.Count, EachBytes: summary.Known(g.RSS),
 			PrivateBytes: summary.Known(g.Private), PSSBytes: summary.Known(g.PSS),
-			Verdict: v.Class, RateBytesPerMin: v.Rate,
+			Verdict: v.Class, RateBytesPerMin: v.Rate, Traced: g.Traced, LargestPID: g.Largest,
+			Replaced: g.Replaced, ReplacedGrowing: g.Growing, ReplacedGrowthBytes: g.Grown,
+			ReplacedLifeS: summary.Seconds(g.Life),
 		})
 	}
 	return groups
 }
 
-// relatedOf are other processes of the job in the form of the summary.
+// relatedOf are other processes in the form of the summary.
 func relatedOf(others []growth.OtherProcess) []summary.Related {
 	var related []summary.Related
 	for _, o := range others {
-		related = append(related, summary.Related{
-			PID: o.PID, Command: o.Command, GrowthBytes: o.Growth,
-		})
+		r := summary.Related{
+			PID: o.PID, Command: o.Command, Relation: o.Relation, GrowthBytes: o.Growth,
+			SinceS: math.Round(o.Since*1000) / 1000,
+		}
+		if o.Rate > 0 {
+			r.RateBytesPerMin = summary.Finite(math.Round(o.Rate * 60))
+		}
+		related = append(related, r)
 	}
 	return related
+}
+
+// togetherOf is the forecast for a memory in the form of the summary; nil: there is none.
+func togetherOf(t *conclude.Together) *summary.Together {
+	if t == nil {
+		return nil
+	}
+	return &summary.Together{
+		Limit: *limitOf(t.Headroom), ToLimitS: math.Round(t.ToLimit*1000) / 1000,
+		RateBytesPerMin: math.Round(t.Rate * 60), PIDs: append([]int{}, t.With...), Workers: t.Workers,
+	}
 }
 
 // rssOf is the RSS of the main process in the form of the summary.

@@ -19,10 +19,14 @@ type follower struct {
 	*tree.Tree
 	session  *Session
 	failed   map[int]attachFailure // processes that could not be attached to, by PID
-	atStart  tree.ProcessTable     // all processes at the start of the trace; nil: unknown
+	census   tree.Census           // of all processes of the machine
 	job      tree.Job
-	pending  []Change         // not reported yet
-	selected growth.Selection // the last one, but for its size
+	cpuTime  time.Duration // of the named process when tracing began
+	began    time.Time
+	ramFiles process.RAMFileSystems // when tracing began
+	pending  []Change               // not reported yet
+	selected growth.Selection       // the last one, but for its size
+	workers  int                    // that were traced since they grow
 	// started are the programs that have become targets since follow was called last, and untraced
 	// counts those for which there was no room.
 	started  []int
@@ -62,12 +66,14 @@ func (s *Session) Changes() []Change {
 	return s.follower.takeChanges()
 }
 
-// OtherProcesses returns the processes of the same job outside the tree that have grown most since
-// the start of the trace, largest first.
-func (s *Session) OtherProcesses() []growth.OtherProcess {
+// Surroundings returns the facts about the machine around the tree.
+func (s *Session) Surroundings() growth.Surroundings {
 	s.following.Lock()
 	defer s.following.Unlock()
-	return s.follower.otherProcesses()
+	return growth.Surroundings{
+		Others: s.follower.otherProcesses(), IsIdle: s.follower.isIdle(),
+		RAMFiles: s.follower.session.Process.RAMFilesSince(s.follower.ramFiles),
+	}
 }
 
 // open attaches to the process of Options.PID, or to the processes of its tree that matter. It is
@@ -77,9 +83,11 @@ func (f *follower) open(ctx context.Context) error {
 	if _, err := f.Scan(f.session.Elapsed()); err != nil {
 		return err
 	}
-	f.Sample(f.session.Elapsed())          // which SelectTraced needs
-	f.atStart, _ = tree.ReadProcessTable() // without it otherProcesses returns none
+	f.Sample(f.session.Elapsed()) // which SelectTraced needs
+	f.census.Update(f.session.Elapsed())
 	f.job = tree.JobOf(f.session.Process)
+	f.cpuTime, _ = f.session.Process.CPUTime()
+	f.began, f.ramFiles = time.Now(), f.session.Process.RAMFileSystems()
 
 	root, isLaunch := f.session.Process.PID, f.session.Options.Launch != nil
 	decision := tree.Decision{Trace: []int{root}}
@@ -153,6 +161,7 @@ func (f *follower) follow(ctx context.Context) []Change {
 		f.report(Change{TreeChange: growth.TreeChange{Event: growth.TreeNotFollowed}, Err: err})
 	}
 
+	f.census.Update(f.session.Elapsed())
 	isNew := func(pid int) bool { return slices.Contains(f.started, pid) }
 	for _, m := range changes.Exited {
 		pid := m.Process.PID
@@ -225,11 +234,21 @@ func (f *follower) addSelected(ctx context.Context) {
 	}
 
 	decision := tree.SelectTraced(f.Candidates(f.session.IsTraced))
+	isWorker := decision.Selection.Reason == growth.SelectionAdded && decision.Selection.Role.IsWorker()
+	if isWorker {
+		if f.workers += len(decision.Trace); f.workers > maxAddedWorkers {
+			return
+		}
+	}
 	f.explain(decision.Selection)
 	for _, pid := range decision.Trace {
 		f.addAndReport(ctx, pid)
 	}
 }
+
+// maxAddedWorkers bounds the workers that are traced later since they grow. Each takes CPU time to
+// attach to, and where each epoch has new ones, one after the other would grow.
+const maxAddedWorkers = 8
 
 // addUntraced attaches to processes that were started below the shim, and have not reported it
 // after a while: forks that allocate nothing, and static programs.
@@ -310,10 +329,14 @@ func (f *follower) takeChanges() []Change {
 	return changes
 }
 
+// Bounds on the other processes that are classified, and reported of each relation.
+const maxOthers, maxOthersOfRelation = 64, 3
+
+// otherProcesses are processes outside the tree that have grown most since tracing began, at most
+// three of each relation.
 func (f *follower) otherProcesses() []growth.OtherProcess {
-	const maxOthers = 3
 	now, err := tree.ReadProcessTable()
-	if err != nil || f.atStart == nil {
+	if err != nil {
 		return nil
 	}
 
@@ -321,10 +344,23 @@ func (f *follower) otherProcesses() []growth.OtherProcess {
 	for _, m := range f.Members() {
 		inTree[m.Process.PID] = true
 	}
-	isRelated := func(pid int) bool { return !inTree[pid] && f.job.Has(pid, now) }
 	var others []growth.OtherProcess
-	for _, o := range f.atStart.TopGrowers(now, isRelated, maxOthers) {
-		others = append(others, growth.OtherProcess(o))
+	number := make(map[growth.Relation]int)
+	isOutside := func(pid int) bool { return !inTree[pid] }
+	for _, o := range f.census.TopGrowers(now, f.session.Elapsed(), isOutside, maxOthers) {
+		o.Relation, o.InCgroup = f.job.Relation(o.PID, now)
+		if number[o.Relation]++; number[o.Relation] <= maxOthersOfRelation {
+			others = append(others, o)
+		}
 	}
 	return others
+}
+
+// maxIdleShare is the share of a core below which a process does nothing itself.
+const maxIdleShare = 0.02
+
+// isIdle reports whether the process that the user named has hardly run since tracing began.
+func (f *follower) isIdle() bool {
+	used, err := f.session.Process.CPUTime()
+	return err == nil && (used-f.cpuTime).Seconds() < maxIdleShare*time.Since(f.began).Seconds()
 }

@@ -107,7 +107,7 @@ func mustBreakDownCopies(t *testing.T, s *summary.Summary, workers []int, want i
 	t.Helper()
 	for _, pid := range workers {
 		isWorker := func(p summary.Resident) bool {
-			return p.Process == pid && p.Role == growth.RoleLoaderWorker
+			return p.Process == pid && p.Role == growth.RoleWorker
 		}
 		if !slices.ContainsFunc(s.Residents, isWorker) {
 			t.Errorf("worker %d is not among %+v", pid, s.Residents)

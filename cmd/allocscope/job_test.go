@@ -352,10 +352,10 @@ func testWrapper(t *testing.T) {
 			wrapper.PID())
 	}
 
-	if len(v.Groups) != 1 || v.Groups[0].Role != growth.RoleLoaderWorker ||
+	if len(v.Groups) != 1 || v.Groups[0].Role != growth.RoleWorker ||
 		v.Groups[0].Processes != 4 ||
 		v.Groups[0].Verdict != verdict.ClassPlateau {
-		t.Errorf("groups %+v, want four stable DataLoader workers", v.Groups)
+		t.Errorf("groups %+v, want four stable workers", v.Groups)
 	}
 }
 

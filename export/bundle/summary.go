@@ -46,6 +46,8 @@ var fieldRules = map[string]textRule{
 	"Process.Executable":        (*pseudonyms).path,
 	"TreeProcess.Command":       (*pseudonyms).command,
 	"Related.Command":           (*pseudonyms).command,
+	"Outside.Path":              (*pseudonyms).path,
+	"Outside.Largest":           (*pseudonyms).path,
 	"OtherGrowth.Command":       (*pseudonyms).command,
 	"GPUMemory.Command":         (*pseudonyms).command,
 	"GPUMemory.Detail":          dropped,

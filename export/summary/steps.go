@@ -3,6 +3,7 @@ package summary
 import (
 	"slices"
 
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/keeper"
@@ -20,9 +21,10 @@ type Step struct {
 	// Library of StepExtension.
 	Library string `json:"library,omitempty"`
 	// PID of the process that StepTrace, StepTraceNext and StepMark are about, and DurationS how
-	// long to trace it.
-	PID       int     `json:"pid,omitempty"`
-	DurationS float64 `json:"duration_s,omitempty"`
+	// long to trace it. NoChildren: it alone is to be traced.
+	PID        int     `json:"pid,omitempty"`
+	DurationS  float64 `json:"duration_s,omitempty"`
+	NoChildren bool    `json:"no_children,omitempty"`
 }
 
 // A StepCode is the code of a step. Package words has the sentences.
@@ -31,6 +33,10 @@ type StepCode string
 // The steps.
 const (
 	StepNothing   StepCode = "nothing"    // nothing is to be fixed
+	StepSave      StepCode = "save"       // write a checkpoint, or raise the limit: memory ends soon
+	StepLongLived StepCode = "long-lived" // let workers live longer, and trace one
+	StepUnlink    StepCode = "unlink"     // unlink the files in RAM
+	StepKernel    StepCode = "kernel"     // find what the kernel keeps for the job
 	StepPeaks     StepCode = "peaks"      // see what runs in the spikes, to lower them
 	StepPeakSite  StepCode = "peak-site"  // hold less at the call site of a spike
 	StepTrace     StepCode = "trace"      // trace PID, which was not traced
@@ -79,8 +85,33 @@ const (
 	maxTraceSeconds   = 60 * 60
 )
 
+// maxSteps bounds the steps, and soonSeconds is the time to the end of memory below which a
+// checkpoint comes first.
+const (
+	maxSteps    = 3
+	soonSeconds = 30 * 60
+)
+
 // WhatNext returns what to do next by the other fields, three steps at most.
 func (s *Summary) WhatNext() []Step {
+	steps := s.steps()
+	if s.EndsSoon() && len(steps) > 0 {
+		steps = append([]Step{{Code: StepSave}}, steps...)
+	}
+	return steps[:min(len(steps), maxSteps)]
+}
+
+// EndsSoon reports whether memory runs out so soon that a checkpoint comes first.
+func (s *Summary) EndsSoon() bool {
+	if s.HasEnded() || s.GPUInCharge() != nil {
+		return false
+	}
+	return s.ToLimit != nil && *s.ToLimit < soonSeconds ||
+		s.Together != nil && s.Together.ToLimitS < soonSeconds
+}
+
+// steps are what to do next, whenever memory ends.
+func (s *Summary) steps() []Step {
 	if s.Process.PID == 0 {
 		return nil
 	}
@@ -89,6 +120,17 @@ func (s *Summary) WhatNext() []Step {
 	}
 
 	longer, view := s.traceNext(&s.Verdict), Step{Code: StepView}
+	switch s.WhyCode {
+	case verdict.ReasonWorkers:
+		if g := s.GrowingGroup(); g != nil {
+			return []Step{{
+				Code: StepTrace, PID: g.LargestPID, DurationS: otherProcessSeconds, NoChildren: true,
+			}}
+		}
+	case verdict.ReasonOutside:
+		return s.outsideSteps(longer)
+	}
+
 	switch s.Class {
 	case verdict.ClassWrongProcess:
 		if s.Other == nil {
@@ -96,7 +138,7 @@ func (s *Summary) WhatNext() []Step {
 		}
 		return []Step{{Code: StepTrace, PID: s.Other.PID, DurationS: otherProcessSeconds}}
 	case verdict.ClassTooShort:
-		return []Step{longer}
+		return withFirst(s.ReplacedGroup() != nil, Step{Code: StepLongLived}, longer)
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		return s.stableSteps(longer)
 	case verdict.ClassFillsUp:
@@ -157,6 +199,15 @@ func withFirst(isKnown bool, first Step, rest ...Step) []Step {
 	return rest
 }
 
+// outsideSteps are the steps about memory that no process holds.
+func (s *Summary) outsideSteps(longer Step) []Step {
+	step := Step{Code: StepKernel}
+	if s.Outside != nil && s.Outside.Kind == conclude.OutsideFiles {
+		step.Code = StepUnlink
+	}
+	return []Step{step, longer}
+}
+
 // traceNext is the trace that a verdict needs.
 func (s *Summary) traceNext(v *Verdict) Step {
 	step := Step{Code: StepTraceNext, PID: s.AskedPID(), DurationS: usualTraceSeconds}
@@ -191,6 +242,8 @@ func (s *Summary) HasEnded() bool {
 func (s *Summary) stableSteps(longer Step) []Step {
 	step := Step{Code: StepNothing}
 	switch {
+	case s.ReplacedGroup() != nil:
+		step.Code = StepLongLived
 	case s.WhyCode == verdict.ReasonPageCache:
 		step = Step{Code: StepCause, Cause: diagnosis.PageCache}
 	case s.SpikeSuspect() != nil:

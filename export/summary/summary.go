@@ -71,9 +71,14 @@ type Summary struct {
 	Groups    []Group       `json:"groups"`
 	// Outlier is the rank that grows unlike the others; absent if there is none.
 	Outlier *Outlier `json:"outlier,omitempty"`
-	// Related are processes of the same job outside the tree that grew much, the largest growth
-	// first; absent if there are none.
+	// Related are processes outside the tree that grew much, the largest growth first; absent if there
+	// are none.
 	Related []Related `json:"related,omitempty"`
+	// Together is when memory runs out by all that grows in it; absent where the main process is most
+	// of that.
+	Together *Together `json:"together,omitempty"`
+	// Outside is memory that the job takes and no process holds, and that grows; absent: there is none.
+	Outside *Outside `json:"outside,omitempty"`
 	// Limit that will be met first; absent if none is known.
 	Limit *Limit `json:"limit,omitempty"`
 	// Steps of training since the baseline; absent where none were seen.

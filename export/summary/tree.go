@@ -2,6 +2,7 @@ package summary
 
 import (
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -40,12 +41,61 @@ func (p *TreeProcess) SetVerdict(v verdict.Verdict) {
 	p.RateBytesPerMin, p.RateLow, p.RateHigh = of.Rate, of.RateLow, of.RateHigh
 }
 
-// A Related process belongs to the same job as the main process, but not to its tree.
+// A Related process is outside the tree of the main process, and grows.
 type Related struct {
 	PID     int    `json:"pid"`
 	Command string `json:"command"`
-	// GrowthBytes is the growth of its private memory over the trace.
-	GrowthBytes int64 `json:"growth_bytes"`
+	// Relation to the process that the user named, one of growth.Relation…; absent in folders of older
+	// versions, where it is of the same job.
+	Relation growth.Relation `json:"relation,omitempty"`
+	// GrowthBytes is its RSS at the end less its RSS at SinceS, when it was first seen.
+	GrowthBytes int64   `json:"growth_bytes"`
+	SinceS      float64 `json:"since_s"`
+	// RateBytesPerMin of its memory without files; absent where that has not grown all the time.
+	RateBytesPerMin *float64 `json:"rate_bytes_per_min,omitempty"`
+}
+
+// Together is the forecast for a memory that others fill besides the main process.
+type Together struct {
+	// Limit of the memory that is full first, in ToLimitS, by all that grows in it.
+	Limit           Limit   `json:"limit"`
+	ToLimitS        float64 `json:"to_limit_s"`
+	RateBytesPerMin float64 `json:"rate_bytes_per_min"`
+	// PIDs of the other processes that grow, the fastest first, and the number of other Workers of the
+	// tree that do.
+	PIDs    []int `json:"pids"`
+	Workers int   `json:"workers,omitempty"`
+}
+
+// Outside is memory that the job takes and no process holds, and that grows.
+type Outside struct {
+	// Kind is one of conclude.Outside….
+	Kind conclude.OutsideKind `json:"kind"`
+	// InCgroup: it counts against the limit of the cgroup.
+	InCgroup bool `json:"in_cgroup,omitempty"`
+	// Path of the file system in RAM that grows, and GrowthBytes, by how much; absent where it is not
+	// known. LeftBytes is left until its own limit; absent without one.
+	Path        string `json:"path,omitempty"`
+	GrowthBytes int64  `json:"growth_bytes,omitempty"`
+	LeftBytes   *int64 `json:"left_bytes,omitempty"`
+	// NewFiles were written during the trace by the user of the process, NewBytes in all. Largest is
+	// one of the largest.
+	NewFiles int    `json:"new_files,omitempty"`
+	NewBytes int64  `json:"new_bytes,omitempty"`
+	Largest  string `json:"largest,omitempty"`
+}
+
+// OutsideOf converts a finding; nil: there is none.
+func OutsideOf(o *conclude.Outside) *Outside {
+	if o == nil {
+		return nil
+	}
+	out := &Outside{Kind: o.Kind, InCgroup: o.InCgroup}
+	if f := o.Files; f != nil {
+		out.Path, out.GrowthBytes, out.LeftBytes = f.Path, f.Growth, Known(f.Left)
+		out.NewFiles, out.NewBytes, out.Largest = f.New, f.NewBytes, f.Largest
+	}
+	return out
 }
 
 // A Group is the workers of one role at the end of the trace.
@@ -61,6 +111,51 @@ type Group struct {
 	// Verdict on PrivateBytes over the trace, and its rate.
 	Verdict         verdict.Class `json:"verdict,omitempty"`
 	RateBytesPerMin *float64      `json:"rate_bytes_per_min,omitempty"`
+	// Traced workers are in Processes, too; absent: none is. LargestPID is the one with the largest RSS.
+	Traced     int `json:"traced,omitempty"`
+	LargestPID int `json:"largest_pid,omitempty"`
+	// Replaced workers have ended, and others have taken their place. Of them ReplacedGrowing grew
+	// until their end, by the median ReplacedGrowthBytes in ReplacedLifeS.
+	Replaced            int     `json:"replaced,omitempty"`
+	ReplacedGrowing     int     `json:"replaced_growing,omitempty"`
+	ReplacedGrowthBytes int64   `json:"replaced_growth_bytes,omitempty"`
+	ReplacedLifeS       float64 `json:"replaced_life_s,omitempty"`
+}
+
+// GrowingGroup is the group of workers behind verdict.ReasonWorkers, or the group that the main
+// process is of, where that grows; nil: there is none.
+func (s *Summary) GrowingGroup() *Group {
+	main := growth.Role("")
+	for _, p := range s.Processes {
+		if p.PID == s.Process.PID && p.Role.IsWorker() {
+			main = p.Role
+		}
+	}
+
+	var fastest *Group
+	for i := range s.Groups {
+		g := &s.Groups[i]
+		isAsked := g.Role == main || main == "" && s.WhyCode == verdict.ReasonWorkers
+		if isAsked && g.Verdict.Grows() && g.RateBytesPerMin != nil &&
+			(fastest == nil || *g.RateBytesPerMin > *fastest.RateBytesPerMin) {
+			fastest = g
+		}
+	}
+	return fastest
+}
+
+// minReplaced is the number of replaced workers that grew from which on they are worth a word.
+const minReplaced = 3
+
+// ReplacedGroup is the group of which most workers grew until they were replaced; nil: there is none.
+func (s *Summary) ReplacedGroup() *Group {
+	for i := range s.Groups {
+		g := &s.Groups[i]
+		if g.ReplacedGrowing >= minReplaced && 2*g.ReplacedGrowing > g.Replaced {
+			return g
+		}
+	}
+	return nil
 }
 
 // A Limit is the memory limit that ends the growth.

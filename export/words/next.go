@@ -42,16 +42,11 @@ func noteLines(s *summary.Summary, place Place) []string {
 		say(isHidden || isUnnamed, "%s", Note(note))
 	}
 	say(s.RSS.PeakBytes != nil, "%s", PeakText(s.RSS))
+	notes = append(notes, groupNotes(s)...)
+	notes = append(notes, relatedNotes(s, place)...)
 	notes = append(notes, budgetNote(s)...)
 	notes = append(notes, lossNotes(s)...)
 	notes = append(notes, treeNote(s, place)...)
-	for _, g := range s.Groups {
-		say(g.Verdict.Grows() && g.RateBytesPerMin != nil, "%s", Group(g))
-	}
-	for _, o := range s.Related {
-		say(true, "PID %d (%s) of the same job grew by %s: %strace %d", o.PID,
-			o.Command, units.Bytes(float64(o.GrowthBytes)), place.sudo(), o.PID)
-	}
 	notes = append(notes, undecidedNote(s)...)
 	for _, g := range s.GPUMemory {
 		say(s.GPUInCharge() == nil, "GPU memory: %s", Headline(g.Verdict))

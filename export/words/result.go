@@ -363,7 +363,8 @@ func fastLines(s *summary.Summary) []string {
 
 // rssText is the RSS at the start and the end: "RSS 306 -> 394 MiB".
 func rssText(s *summary.Summary) string {
-	if s.RSS.StartBytes == nil || s.RSS.EndBytes == nil || s.Class == verdict.ClassWrongProcess {
+	isOther := s.Class == verdict.ClassWrongProcess || isElsewhere(s)
+	if s.RSS.StartBytes == nil || s.RSS.EndBytes == nil || isOther {
 		return ""
 	}
 	start, end := units.Bytes(float64(*s.RSS.StartBytes)), units.Bytes(float64(*s.RSS.EndBytes))
@@ -425,9 +426,11 @@ func spikesOf(s *summary.Summary) string {
 // limitText is when the limit is met, by the clock where that is soon, and which limit it is.
 func limitText(s *summary.Summary) string {
 	text := LimitLine(s.Verdict, AtLimit)
-	switch {
+	switch together := togetherText(s); {
 	case s.EndedBeforeLimit:
 		return "no forecast: the process has ended"
+	case together != "":
+		return together
 	case s.Class == verdict.ClassFillsUp:
 		return fillsBeforeLimit(s)
 	case text == "" && s.Class == verdict.ClassPlateau && s.WhyCode == verdict.ReasonNoGrowth:

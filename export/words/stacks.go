@@ -37,16 +37,7 @@ func Role(p summary.TreeProcess) string {
 // Group is one line about the workers of one role: "20 compile workers: 400 MiB RSS each, 1.10 GiB
 // together (900 MiB private), stable".
 func Group(g summary.Group) string {
-	text := fmt.Sprintf("%d %s", g.Processes, RoleName(g.Role))
-	switch {
-	case g.Role == growth.RoleOther && g.Processes == 1:
-		text = "1 other process"
-	case g.Role == growth.RoleOther:
-		text += " processes"
-	case g.Processes != 1:
-		text += "s"
-	}
-
+	text := rolesText(g.Role, g.Processes)
 	if g.EachBytes != nil {
 		text += fmt.Sprintf(": %s RSS each", units.Bytes(float64(*g.EachBytes)))
 	}

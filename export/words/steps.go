@@ -17,9 +17,11 @@ const binary = "allocscope "
 
 // stepTexts are the steps that are no command, and depend on nothing but their code.
 var stepTexts = map[summary.StepCode]string{
-	summary.StepNothing:  "nothing to fix",
-	summary.StepPeaks:    "no leak to fix; to lower the peaks, see what runs in them: validation, checkpoints",
-	summary.StepPeakSite: "no leak to fix; to lower the peaks, hold less at once at that line",
+	summary.StepNothing:   "nothing to fix",
+	summary.StepLongLived: "let workers live longer (max_requests, maxtasksperchild), and trace one",
+	summary.StepKernel:    "see what the kernel keeps for it: slabtop, open files, sockets",
+	summary.StepPeaks:     "no leak to fix; to lower the peaks, see what runs in them: validation, checkpoints",
+	summary.StepPeakSite:  "no leak to fix; to lower the peaks, hold less at once at that line",
 	// Of fragmentation, where a limit on the arenas would not help.
 	summary.StepOneArena:  "call malloc_trim(0) now and then; in Python: ctypes.CDLL(None).malloc_trim(0)",
 	summary.StepRecompile: "restart with TORCH_LOGS=recompiles; mark shapes that it names as dynamic",
@@ -99,7 +101,15 @@ func nextLines(s *summary.Summary, place Place) []string {
 func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	switch step.Code {
 	case summary.StepTrace:
-		return place.trace(step.PID, "--duration "+units.Duration(secondsOf(step.DurationS)))
+		flags := "--duration " + units.Duration(secondsOf(step.DurationS))
+		if step.NoChildren {
+			flags = "--no-children " + flags
+		}
+		return place.trace(step.PID, flags)
+	case summary.StepSave:
+		return saveStep(s)
+	case summary.StepUnlink:
+		return unlinkStep(s)
 	case summary.StepTraceNext:
 		return place.longer(s, step)
 	case summary.StepMark:

@@ -265,7 +265,7 @@ func Certainty(v summary.Verdict) []string {
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		return present(stableText(v), finerText(v))
 	case verdict.ClassWrongProcess:
-		return []string{"the traced processes do not grow; the other belongs to the same job"}
+		return []string{"the traced process does not grow, and has hardly run: it has started the other"}
 	}
 	return []string{noDataText(v)}
 }

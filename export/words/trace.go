@@ -49,10 +49,7 @@ func Sizes(s *summary.Summary) []string {
 	}
 
 	for _, o := range s.Related {
-		lines = append(lines, fmt.Sprintf(
-			"PID %d (%s) of the same job, outside the traced tree, grew by %s",
-			o.PID, o.Command, units.Bytes(float64(o.GrowthBytes)),
-		))
+		lines = append(lines, RelatedText(s, o))
 	}
 
 	return lines

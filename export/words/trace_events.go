@@ -257,7 +257,7 @@ func rootText(s growth.Selection, end string) string {
 // selectedText names the processes and their memory.
 func selectedText(s growth.Selection) string {
 	size := units.Bytes(float64(s.Private))
-	text := fmt.Sprintf("%d %ss, which hold %s together", s.Processes, RoleName(s.Role), size)
+	text := fmt.Sprintf("%s, which hold %s together", rolesText(s.Role, s.Processes), size)
 	if s.Processes == 1 {
 		text = fmt.Sprintf("%s %d (%s%s, %s)", relationText(s), s.PID, roleText(s),
 			units.Command(s.Traced), size)
@@ -290,6 +290,21 @@ func roleText(s growth.Selection) string {
 	return RoleName(s.Role) + ": "
 }
 
+// rolesText is a number of processes of a role: "2 worker processes".
+func rolesText(role growth.Role, n int) string {
+	switch {
+	case role == growth.RoleOther && n == 1:
+		return "1 other process"
+	case role == growth.RoleOther:
+		return fmt.Sprintf("%d other processes", n)
+	case n == 1:
+		return "1 " + RoleName(role)
+	case role == growth.RoleWorker:
+		return fmt.Sprintf("%d %ses", n, RoleName(role))
+	}
+	return fmt.Sprintf("%d %ss", n, RoleName(role))
+}
+
 // RoleName names a role for people: "DataLoader worker".
 func RoleName(role growth.Role) string {
 	switch role {
@@ -297,6 +312,8 @@ func RoleName(role growth.Role) string {
 		return "compile worker"
 	case growth.RoleLoaderWorker:
 		return "DataLoader worker"
+	case growth.RoleWorker:
+		return "worker process"
 	}
 	return string(role)
 }

@@ -278,6 +278,10 @@ func Reason(v summary.Verdict) string {
 		return "freed memory that malloc keeps"
 	case verdict.ReasonPageCache:
 		return "only pages of mapped files grow, which the kernel can take back"
+	case verdict.ReasonWorkers:
+		return "workers that are not traced grow"
+	case verdict.ReasonOutside:
+		return "memory grows that no process holds"
 	case verdict.ReasonBounded:
 		return "fills memory of a known size"
 	case verdict.ReasonOtherProcess:

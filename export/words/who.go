@@ -42,7 +42,14 @@ func whoLines(s *summary.Summary) []string {
 	if c := s.SpikeSuspect(); c != nil {
 		return []string{"in spikes only: " + allocatesIn(*c, "a spike")}
 	}
+	replaced := s.ReplacedGroup()
 	switch {
+	case s.WhyCode == verdict.ReasonWorkers:
+		return workersWho(s)
+	case s.WhyCode == verdict.ReasonOutside:
+		return outsideWho(s.Outside)
+	case replaced != nil && !grows(s):
+		return []string{"nothing that lasts: " + replacedText(replaced)}
 	case onlyFilesGrow(s):
 		return []string{whoText(s)}
 	case s.WhyCode == verdict.ReasonNoGrowth:
@@ -50,7 +57,7 @@ func whoLines(s *summary.Summary) []string {
 	case !grows(s):
 		return nil
 	}
-	return []string{whoText(s), cmp.Or(OutlierLine(s.Outlier), otherCauses(s))}
+	return []string{whoText(s), cmp.Or(groupText(s), OutlierLine(s.Outlier), otherCauses(s))}
 }
 
 // onlyFilesGrow reports whether RSS grows by pages of mapped files, and the verdict is about the other
@@ -246,7 +253,12 @@ func whereLines(s *summary.Summary) []string {
 	if c := s.SpikeSuspect(); c != nil {
 		return siteLines(*c, missingPython(s))
 	}
-	if !grows(s) && !onlyFilesGrow(s) {
+	switch {
+	case s.WhyCode == verdict.ReasonWorkers:
+		return []string{"not known: none of these workers was traced"}
+	case s.WhyCode == verdict.ReasonOutside:
+		return outsideWhere(s.Outside)
+	case !grows(s) && !onlyFilesGrow(s):
 		return nil
 	}
 
@@ -438,6 +450,8 @@ func placeOf(frame string) string {
 func accountLine(s *summary.Summary) string {
 	main := s.MainCause()
 	switch {
+	case isElsewhere(s):
+		return ""
 	case s.WhyCode == verdict.ReasonBounded && main == nil: // its end is known, if not its cause
 		return ""
 	case !grows(s) || main == nil:

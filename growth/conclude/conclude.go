@@ -10,7 +10,6 @@ import (
 	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/diagnosis"
-	"github.com/allocscope/allocscope/growth/judge"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/spike"
 	"github.com/allocscope/allocscope/growth/trend"
@@ -20,10 +19,15 @@ import (
 // A Result is all that a trace shows.
 type Result struct {
 	// All traced processes, and the Main one, which the result is about. Its verdict alone takes
-	// other processes of the job into account. Related are the ones of them that grow much besides.
+	// other processes and memory outside of processes into account. Related are other processes that
+	// grow much besides.
 	All     []Process
 	Main    Process
 	Related []growth.OtherProcess
+	// Outside is memory that the job takes and no process holds, where it grows; nil: there is none.
+	Outside *Outside
+	// Together is when memory runs out by all that grows in it; nil: the main process is most of that.
+	Together *Together
 	// Headroom of the main process until its first limit.
 	Headroom growth.Headroom
 	Groups   []Group
@@ -49,12 +53,6 @@ type Result struct {
 
 	// Evidence for and against a leak of the main process.
 	Evidence Evidence
-}
-
-// A Group of workers with the verdict on its sum.
-type Group struct {
-	growth.Group
-	Verdict verdict.Verdict
 }
 
 // RSS of the main process in bytes; Unknown where it is.
@@ -86,9 +84,11 @@ func (t *Trace) Conclude(judged []Process) Result {
 	}
 
 	r := Result{All: all, Main: MainOf(all)}
-	t.addOthers(&r)
 	r.Headroom = t.Headroom(r.Main.History)
-	r.Groups, r.Outlier = t.groups(), outlierOf(all)
+	r.Groups, r.Outlier = t.groups(r.Headroom), outlierOf(all)
+	t.addOthers(&r)
+	r.Together = t.together(&r)
+	t.nameOthers(&r)
 
 	r.Pair = t.PairOf(r.Main.History, r.Main.Window)
 	r.Scanned = t.ScannedPair(r.Main.History, r.Pair)
@@ -103,29 +103,6 @@ func (t *Trace) Conclude(judged []Process) Result {
 	r.Evidence = t.evidence(&r)
 
 	return r
-}
-
-// addOthers decides whether another process of the job grows in place of the traced ones, and which
-// others grow much.
-func (t *Trace) addOthers(r *Result) {
-	r.Main.Findings.Other = judge.OtherGrowth(t.ownRows(), t.Others, t.Criteria)
-	r.Main.Decide()
-
-	for _, o := range t.Others {
-		isHeadline := r.Main.Other != nil && r.Main.Other.PID == o.PID
-		if !isHeadline && float64(o.Growth) >= t.Criteria.MinOutsideGrowth {
-			r.Related = append(r.Related, o)
-		}
-	}
-}
-
-// groups of workers, and whether the sum of each group grows.
-func (t *Trace) groups() []Group {
-	var groups []Group
-	for _, g := range t.History.Groups() {
-		groups = append(groups, Group{g, verdict.Judge(g.History, verdict.Setting{}, t.Criteria)})
-	}
-	return groups
 }
 
 // addGrowth adds the memory that accumulated between the ends of the pair.

@@ -20,7 +20,9 @@ func leaking() *Trace {
 	t := &Trace{
 		Options: Options{Criteria: verdict.InSeconds().Repeated()}, PID: trainerPID,
 		History: &growth.History{}, Checks: verdict.NewRechecks(verdict.InSeconds().Repeated()),
-		Others: []growth.OtherProcess{{PID: 9, Growth: 2000 * mib}},
+		Surroundings: growth.Surroundings{Others: []growth.OtherProcess{{
+			PID: 9, Relation: growth.RelationJob, Growth: 2000 * mib,
+		}}},
 	}
 	member := growth.Member{Traced: true, Process: growth.Process{
 		PID: trainerPID, Born: -3 * time.Hour, Role: growth.RoleTrainer, Rank: growth.Unknown,

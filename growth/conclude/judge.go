@@ -59,8 +59,12 @@ func (t *Trace) AddChecks(p *Process) {
 	}
 }
 
-// MainOf returns the process that a trace is about: the main one, unless another process grows and
-// its verdict is worse.
+// fasterFactor is how many times as fast as the main process another one must grow to be worse with
+// the same class.
+const fasterFactor = 2
+
+// MainOf returns the process that a trace is about: the main one, unless another process of the tree
+// grows, or fills up, and its verdict is worse.
 func MainOf(all []Process) Process {
 	if len(all) == 0 {
 		unknown := verdict.Unjudged(verdict.Series{}, verdict.InSeconds())
@@ -69,11 +73,25 @@ func MainOf(all []Process) Process {
 
 	worst := all[0]
 	for _, p := range all[1:] {
-		if p.Class.Grows() && p.Class.Severity() > worst.Class.Severity() {
+		// A worker that has ended takes its memory with it, as long as the one that it served lives.
+		isGone := p.History.Role.IsWorker() && p.History.Last < all[0].History.Last
+		if !isGone && p.isWorseThan(worst) {
 			worst = p
 		}
 	}
 	return worst
+}
+
+func (p Process) isWorseThan(other Process) bool {
+	switch {
+	case p.Class.Rises() && !p.Class.Grows():
+		return other.Class.IsFlat()
+	case !p.Class.Grows():
+		return false
+	case p.Class == other.Class:
+		return p.Rate > fasterFactor*other.Rate
+	}
+	return p.Class.Severity() > other.Class.Severity()
 }
 
 // WorstGPU returns the process with the worst verdict on GPU memory; nil: none has any.

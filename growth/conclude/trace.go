@@ -30,8 +30,8 @@ type Trace struct {
 	Exit      *growth.Snapshot
 	// HasEnded: the processes have ended, or are to end with the trace.
 	HasEnded bool
-	// Others are processes of the job outside the tree, by growth, the largest first.
-	Others []growth.OtherProcess
+	// Surroundings of the tree; zero before the end of the trace.
+	growth.Surroundings
 	// Checks of RSS and of GPU memory so far; nil: the trace is judged once.
 	Checks, GPUChecks *verdict.Rechecks
 	// Censuses in the order of time, and the latest answers on Keepers, of all processes.

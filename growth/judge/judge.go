@@ -348,18 +348,20 @@ func stepsPerSecond(timeline growth.Timeline, w trend.Window) float64 {
 	return float64(last.Steps-first.Steps) / (last.Elapsed - first.Elapsed).Seconds()
 }
 
-// OtherGrowth is the process of the same job, outside the traced tree, that grows most, where it
-// grows more than the tree; nil: none does. rows are of the time over which the others have grown,
-// which are sorted by growth. Less than the criteria's MinPlateauLength shows nothing.
+// OtherGrowth is the process outside the traced tree, started by it, that grows most, where it grows
+// more than the tree; nil: none does. rows are of the time over which the others have grown, which are
+// sorted by growth. Less than the criteria's MinPlateauLength shows nothing.
 func OtherGrowth(
 	rows []growth.Row, others []growth.OtherProcess, c verdict.Criteria,
 ) *verdict.OtherGrowth {
 	tree, ok := growthOf(rows, func(r growth.Row) int64 { return r.Tree.RSS })
-	if !ok || len(others) == 0 {
+	started := slices.IndexFunc(others,
+		func(o growth.OtherProcess) bool { return o.Relation == growth.RelationStarted })
+	if !ok || started < 0 {
 		return nil
 	}
 
-	elapsed, other := rows[len(rows)-1].Elapsed-rows[0].Elapsed, others[0]
+	elapsed, other := rows[len(rows)-1].Elapsed-rows[0].Elapsed, others[started]
 	if elapsed.Seconds() < c.MinPlateauLength || float64(other.Growth) < c.MinOutsideGrowth ||
 		tree >= other.Growth {
 		return nil

@@ -322,8 +322,9 @@ func growing(tree int64) *growth.History {
 }
 
 func TestOtherGrowth(t *testing.T) {
-	trainer := []growth.OtherProcess{{PID: 7, Command: "python3 train.py", Growth: 1100 * mib}}
-	helper := []growth.OtherProcess{{PID: 7, Command: "python3 log.py", Growth: 100 * mib}}
+	trainer := []growth.OtherProcess{{PID: 7, Relation: growth.RelationStarted, Command: "python3 train.py", Growth: 1100 * mib}}
+	helper := []growth.OtherProcess{{PID: 7, Relation: growth.RelationStarted, Command: "python3 log.py", Growth: 100 * mib}}
+	sibling := []growth.OtherProcess{{PID: 7, Relation: growth.RelationJob, Growth: 1100 * mib}}
 	for name, c := range map[string]struct {
 		tree   int64
 		others []growth.OtherProcess
@@ -333,6 +334,7 @@ func TestOtherGrowth(t *testing.T) {
 		"the tree grows too": {2000 * mib, trainer, false},
 		"little grows":       {0, helper, false},
 		"no other processes": {0, nil, false},
+		"one that the launcher of the tree has started": {3 * mib, sibling, false},
 	} {
 		criteria := verdict.Criteria{MinPlateauLength: 10, MinOutsideGrowth: 256 * mib}
 		h := growing(c.tree)

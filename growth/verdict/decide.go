@@ -18,7 +18,14 @@ type Findings struct {
 	// X, until enough of them can agree: Rechecks.AddTo sets both. Zero: it is judged once.
 	Streak      Streak
 	UntilEnough float64
-	// Other is a process outside the traced tree that grows more than the tree; nil: there is none.
+	// Workers is the verdict on the memory of workers of the tree, none of which is traced, where it
+	// grows; nil: there are none.
+	Workers *Verdict
+	// Outside is the verdict on memory that the job takes and no process holds, where it grows: files
+	// in RAM, or memory of the kernel; nil: there is none.
+	Outside *Verdict
+	// Other is a process that the traced one has started and that grows in its place, while the traced
+	// one does nothing itself; nil: there is none.
 	Other *OtherGrowth
 	// HasEnded: the process has ended, so that it meets no limit any more.
 	HasEnded bool
@@ -60,6 +67,8 @@ var overrides = []override{
 	{"fragmentation", nameFragmentation},
 	{"without files", leaveOutFiles},
 	{"fills up", nameBound},
+	{"workers", judgeWorkers},
+	{"outside processes", judgeOutside},
 	{"few checks", requireStreak},
 	{"other process", nameOther},
 	{"has ended", endForecast},
@@ -131,6 +140,23 @@ func nameBound(v *Verdict, f Findings) {
 	v.ToLimit, v.ToLimitLow, v.ToLimitHigh = math.NaN(), math.NaN(), math.NaN()
 }
 
+// judgeWorkers judges the workers in place of a process that grows less surely.
+func judgeWorkers(v *Verdict, f Findings) { v.giveWayTo(f.Workers, ReasonWorkers) }
+
+// judgeOutside judges the memory that no process holds in place of a process that grows less surely.
+func judgeOutside(v *Verdict, f Findings) { v.giveWayTo(f.Outside, ReasonOutside) }
+
+// giveWayTo takes over a verdict on other memory, where that grows and the process does not.
+func (v *Verdict) giveWayTo(other *Verdict, reason Reason) {
+	if other == nil || !other.Class.Grows() || v.Class.Grows() {
+		return
+	}
+
+	*v = *other
+	v.Reason = reason
+	v.Level, v.LevelAt = math.NaN(), math.NaN() // it is no level of the RSS
+}
+
 // requireStreak suspects a leak that too few checks in a row have found: a trace that is judged
 // often is wrong more often. Freed memory and a known end stay the reason where they are one: the
 // user can act on them.
@@ -140,14 +166,16 @@ func requireStreak(v *Verdict, f Findings) {
 	}
 
 	v.Class = ClassSuspected
-	if v.Reason != ReasonFragmentation && v.Reason != ReasonBounded {
+	switch v.Reason {
+	case ReasonFragmentation, ReasonBounded, ReasonWorkers, ReasonOutside: // they say what grows
+	default:
 		v.Reason, v.Streak = ReasonFewRechecks, f.Streak
 	}
 	v.Longer = max(v.Longer, f.UntilEnough)
 }
 
-// nameOther names a process of the same job that grows, where the traced ones do not: the wrong one
-// may be traced. A cache that fills is growth of its own.
+// nameOther names a process that grows, where the traced one has only started it: the wrong one is
+// traced. A cache that fills is growth of its own.
 func nameOther(v *Verdict, f Findings) {
 	if f.Other == nil {
 		return

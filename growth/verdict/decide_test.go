@@ -21,6 +21,16 @@ func withoutFiles(class Class) Findings {
 	return Findings{WithoutFiles: &v}
 }
 
+func workers(c Class) Findings {
+	v := classed(c)
+	return Findings{Workers: &v}
+}
+
+func outside(c Class) Findings {
+	v := classed(c)
+	return Findings{Outside: &v}
+}
+
 // bounded is growth that ends after so many bytes. classed has no rate: see rising.
 func bounded(share, left float64) Findings {
 	return Findings{Bound: &Bound{Of: BoundMemory, Share: share, Left: left, Now: 100}}
@@ -85,6 +95,19 @@ func TestDecide(t *testing.T) {
 			{ClassSaturating, bounded(1, 50), ClassSaturating, none},
 			{ClassGrowing, bounded(1, 50), ClassGrowing, none}, // at no known rate
 		}},
+		{"workers", []decision{
+			{ClassPlateau, workers(ClassGrowing), ClassGrowing, ReasonWorkers},
+			{ClassTooShort, workers(ClassLeak), ClassLeak, ReasonWorkers},
+			{ClassSaturating, workers(ClassGrowing), ClassGrowing, ReasonWorkers},
+			{ClassPlateau, workers(ClassSaturating), ClassPlateau, none},
+			{ClassGrowing, workers(ClassLeak), ClassGrowing, none},
+		}},
+		{"outside processes", []decision{
+			{ClassPlateau, outside(ClassGrowing), ClassGrowing, ReasonOutside},
+			{ClassSpikyPlateau, outside(ClassLeak), ClassLeak, ReasonOutside},
+			{ClassPlateau, outside(ClassPlateau), ClassPlateau, none},
+			{ClassLeak, outside(ClassLeak), ClassLeak, none},
+		}},
 		{"few checks", []decision{
 			{ClassLeak, fewChecks(), ClassSuspected, ReasonFewRechecks},
 			{ClassLeak, Findings{Streak: Streak{3, 3}}, ClassLeak, none},
@@ -109,7 +132,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 7 {
+	if len(overrides) != 9 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }
@@ -161,7 +184,7 @@ func TestDecideOrder(t *testing.T) {
 		return Findings{
 			StacksAccumulate: a.StacksAccumulate || b.StacksAccumulate,
 			Fragmentation:    a.Fragmentation || b.Fragmentation,
-			WithoutFiles:     a.WithoutFiles, Other: b.Other,
+			WithoutFiles:     a.WithoutFiles, Other: b.Other, Workers: a.Workers, Outside: b.Outside,
 			Streak: b.Streak, UntilEnough: b.UntilEnough,
 		}
 	}
@@ -186,6 +209,15 @@ func TestDecideOrder(t *testing.T) {
 		"only files grow here, and memory does elsewhere": {
 			ClassLeak, both(withoutFiles(ClassPlateau), other()), ClassWrongProcess,
 			ReasonOtherProcess,
+		},
+		"workers are the tree's own": {
+			ClassPlateau, both(workers(ClassGrowing), outside(ClassLeak)), ClassGrowing, ReasonWorkers,
+		},
+		"workers grow, and the process has only started them": {
+			ClassPlateau, both(workers(ClassGrowing), other()), ClassGrowing, ReasonWorkers,
+		},
+		"workers say what grows, whatever the checks": {
+			ClassPlateau, both(workers(ClassLeak), fewChecks()), ClassSuspected, ReasonWorkers,
 		},
 		"a suspected leak is growth of its own": {
 			ClassLeak, both(freed, Findings{Streak: Streak{1, 3}, Other: other().Other}),

@@ -38,6 +38,9 @@ func (c Class) Severity() int {
 	return 0
 }
 
+// IsFlat is true of a plateau, with or without spikes.
+func (c Class) IsFlat() bool { return c == ClassPlateau || c == ClassSpikyPlateau }
+
 // Grows is true of growth that does not slow down, and whose end is not known.
 func (c Class) Grows() bool { return c.Severity() >= ClassGrowing.Severity() }
 
@@ -64,6 +67,8 @@ const (
 	ReasonOtherProcess     Reason = "other-process"     // Verdict.Other grows
 	ReasonFragmentation    Reason = "fragmentation"     // steady growth of freed memory
 	ReasonPageCache        Reason = "page-cache"        // only pages of mapped files grow
+	ReasonWorkers          Reason = "workers"           // workers that are not traced grow
+	ReasonOutside          Reason = "outside-processes" // memory grows that no process holds
 	ReasonBounded          Reason = "bounded"           // Verdict.Fill: it ends by itself
 )
 

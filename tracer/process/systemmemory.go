@@ -132,12 +132,14 @@ func (r *SystemMemoryReader) readFor(membership []byte) growth.SystemMemory {
 	memory := growth.SystemMemory{
 		Available: Unknown, SwapFree: Unknown,
 		CgroupUsed: Unknown, CgroupLimit: Unknown, CgroupCache: Unknown,
+		Shared: Unknown, Kernel: Unknown,
 	}
 
 	if raw, err := os.ReadFile(filepath.Join(r.root, "proc/meminfo")); err == nil {
 		fields := parseFields(raw)
 		memory.Available = kibibytes(fields, "MemAvailable")
 		memory.SwapFree = kibibytes(fields, "SwapFree")
+		memory.Shared, memory.Kernel = kibibytes(fields, "Shmem"), kibibytes(fields, "SUnreclaim")
 	}
 
 	r.tightestCgroup(membership).describe(&memory)
@@ -151,8 +153,9 @@ type memoryFiles struct {
 	limit, high, usage string
 
 	// Lines of memory.stat that include descendants: page cache on the inactive list, all page
-	// cache including shared memory, and shared memory.
-	inactiveFile, cache, shmem string
+	// cache including shared memory, shared memory, and memory of the kernel that it cannot drop; empty:
+	// version 1 counts it apart.
+	inactiveFile, cache, shmem, kernel string
 }
 
 var (
@@ -162,7 +165,7 @@ var (
 	}
 	memoryFilesV2 = memoryFiles{
 		limit: "memory.max", high: "memory.high", usage: "memory.current",
-		inactiveFile: "inactive_file", cache: "file", shmem: "shmem",
+		inactiveFile: "inactive_file", cache: "file", shmem: "shmem", kernel: "slab_unreclaimable",
 	}
 )
 
@@ -252,9 +255,11 @@ func (h hierarchy) folder(cgroup string) (path []string, ok bool) {
 }
 
 // A cgroupMemory is the limit of a cgroup and its use, in bytes. used excludes the inactive page
-// cache, which the kernel can drop. cache is all page cache of files; Unknown if not reported.
+// cache, which the kernel can drop. cache is all page cache of files, and shared and
+// kernel are as in growth.SystemMemory; Unknown if not reported.
 type cgroupMemory struct {
 	used, limit, cache int64
+	shared, kernel     int64
 	throttles          bool // the limit is memory.high
 }
 
@@ -271,6 +276,7 @@ func (c *cgroupMemory) describe(memory *growth.SystemMemory) {
 	if c != nil {
 		memory.CgroupUsed, memory.CgroupLimit = c.used, c.limit
 		memory.CgroupCache, memory.CgroupThrottles = c.cache, c.throttles
+		memory.Shared, memory.Kernel = c.shared, c.kernel
 	}
 }
 
@@ -318,7 +324,10 @@ func (f memoryFiles) read(file func(name string) []byte) *cgroupMemory {
 		return nil
 	}
 
-	c := &cgroupMemory{used: used, limit: limit, cache: Unknown, throttles: throttles}
+	c := &cgroupMemory{
+		used: used, limit: limit, throttles: throttles,
+		cache: Unknown, shared: Unknown, kernel: Unknown,
+	}
 	stat := parseMemoryStat(file(memoryStat))
 	if inactive, ok := stat[f.inactiveFile]; ok {
 		c.used = max(0, used-max(0, inactive))
@@ -327,6 +336,12 @@ func (f memoryFiles) read(file func(name string) []byte) *cgroupMemory {
 	// Shared memory is page cache to the kernel, but it cannot be dropped.
 	cache, haveCache := stat[f.cache]
 	shmem, haveShmem := stat[f.shmem]
+	if haveShmem {
+		c.shared = shmem
+	}
+	if kernel, ok := stat[f.kernel]; ok {
+		c.kernel = kernel
+	}
 	if haveCache && haveShmem && cache >= shmem && shmem >= 0 {
 		c.cache = cache - shmem
 	}

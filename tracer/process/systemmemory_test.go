@@ -39,7 +39,8 @@ func (f files) add(v memoryFiles, folder, limit, usage, stat string) files {
 func (f files) read(t *testing.T, mounts, membership string) growth.SystemMemory {
 	t.Helper()
 	f["proc/self/mountinfo"] = mounts
-	f["proc/meminfo"] = "MemTotal:       4096 kB\nMemAvailable:   2048 kB\nSwapFree:        512 kB\n"
+	f["proc/meminfo"] = "MemTotal:       4096 kB\nMemAvailable:   2048 kB\nSwapFree:        512 kB\n" +
+		"Shmem:             64 kB\nSUnreclaim:        32 kB\n"
 	root := t.TempDir()
 	for name, text := range f {
 		path := filepath.Join(root, name)
@@ -52,7 +53,7 @@ func (f files) read(t *testing.T, mounts, membership string) growth.SystemMemory
 func (f files) mustRead(t *testing.T, mounts, membership string, used, limit int64) {
 	t.Helper()
 	got := f.read(t, mounts, membership)
-	got.CgroupCache = 0
+	got.CgroupCache, got.Shared, got.Kernel = 0, 0, 0
 	want := growth.SystemMemory{
 		Available: 2048 << 10, SwapFree: 512 << 10, CgroupUsed: used, CgroupLimit: limit,
 	}
@@ -159,6 +160,7 @@ func TestSystemMemoryReader(t *testing.T) {
 		want := growth.SystemMemory{
 			Available: Unknown, SwapFree: Unknown,
 			CgroupUsed: Unknown, CgroupLimit: Unknown, CgroupCache: Unknown,
+			Shared: Unknown, Kernel: Unknown,
 		}
 		if got := newSystemMemoryReader(t.TempDir()).readFor([]byte("0::/\n")); got != want {
 			t.Errorf("%+v, want %+v", got, want)
@@ -193,6 +195,18 @@ func TestCgroupCache(t *testing.T) {
 		if got := read[c.mounts](c.stat).CgroupCache; got != c.want {
 			t.Errorf("%q: cache of %d bytes, want %d", c.stat, got, c.want)
 		}
+	}
+}
+
+func TestSharedAndKernelMemory(t *testing.T) {
+	const stat = "anon 1\nfile 900\nshmem 200\nslab_unreclaimable 40\n"
+	f := files{}.add(memoryFilesV2, "m", "5000", "4000", stat)
+	if got := f.read(t, mountV2, "0::/m\n"); got.Shared != 200 || got.Kernel != 40 {
+		t.Errorf("of the cgroup: %+v", got)
+	}
+	unlimited := files{}.add(memoryFilesV2, "m", "max", "4000", stat)
+	if got := unlimited.read(t, mountV2, "0::/m\n"); got.Shared != 64<<10 || got.Kernel != 32<<10 {
+		t.Errorf("of the machine: %+v", got)
 	}
 }
 

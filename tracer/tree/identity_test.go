@@ -78,7 +78,7 @@ func TestIdentityOfTree(t *testing.T) {
 	}
 
 	want := growth.UnknownIdentity()
-	want.Job, want.SlurmJob, want.Role = "42", "42", growth.RoleLoaderWorker
+	want.Job, want.SlurmJob, want.Role = "42", "42", growth.RoleWorker
 	if got := identityOf(t, fork); got != want {
 		t.Errorf("fork of a rank: %+v, want %+v", got, want)
 	}

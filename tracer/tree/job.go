@@ -1,18 +1,25 @@
 package tree
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// A Job has the marks that the processes of one training job share. The same user, session, cgroup
-// or interactive shell makes no job.
+// A Job has the marks that the processes of one training job share: the launcher that started them,
+// the run of which they are ranks, or a container. The same user, session or interactive shell makes
+// no job, nor does a script that has started the script that started the process.
 type Job struct {
-	// launcher is the PID of the outermost program that launched the process, or of the process
-	// itself.
+	// named is the process itself, and namedStart its start.
+	named      int
+	namedStart time.Duration
+
+	// launcher is the PID of the program that launched the process: of several, one within the other,
+	// the outermost up to the first script of a shell. It is the process itself where none did.
 	launcher int
 
 	// start of the launcher distinguishes it from a later process with its PID.
@@ -22,6 +29,10 @@ type Job struct {
 	// is no rank. rank is the process's number in it.
 	run  []string
 	rank int
+
+	// container of the process; empty: it runs in none, or in the container of allocscope, where
+	// anything may run. cgroup is the text of its /proc/PID/cgroup.
+	container, cgroup string
 }
 
 // noRunID is TORCHELASTIC_RUN_ID of a run that was given none: the default of torchrun's --rdzv-id.
@@ -40,31 +51,49 @@ const maxAncestors = 64
 
 // JobOf returns the job of a process.
 func JobOf(p *process.Process) Job {
-	job := Job{launcher: p.PID}
+	job := Job{named: p.PID, launcher: p.PID, container: p.Container(), cgroup: p.Cgroup()}
 	job.run, job.rank = runOf(p)
+	if job.container == ownContainer() {
+		job.container = ""
+	}
 
+	hasScript := false
 	for range maxAncestors {
 		stat, err := process.ReadStat(job.launcher)
 		if err != nil {
 			break
 		}
 		job.start = stat.Start
-		if stat.Parent <= 1 || !isJobLauncher(stat.Parent) {
+		if job.launcher == job.named {
+			job.namedStart = stat.Start
+		}
+		launches, isShell := jobLauncher(stat.Parent)
+		if stat.Parent <= 1 || !launches || hasScript {
 			break
 		}
-		job.launcher = stat.Parent
+		job.launcher, hasScript = stat.Parent, isShell
 	}
 	return job
 }
 
-// isJobLauncher reports whether a process launches one job.
-func isJobLauncher(pid int) bool {
-	p, err := process.Open(pid)
+// ownContainer is the container that allocscope runs in; empty: it runs in none.
+func ownContainer() string {
+	p, err := process.OpenAny(os.Getpid())
 	if err != nil {
-		return false
+		return ""
 	}
 	defer p.Close()
-	return launchesJob(p.Arguments)
+	return p.Container()
+}
+
+// jobLauncher reports whether a process launches one job, and whether it is a shell.
+func jobLauncher(pid int) (launches, isShell bool) {
+	p, err := process.Open(pid)
+	if err != nil {
+		return false, false
+	}
+	defer p.Close()
+	return launchesJob(p.Arguments), slices.Contains(shells, parseCommand(p.Arguments).name())
 }
 
 // launchesJob reports whether a command launches one job. A terminal, a service manager and a shell
@@ -119,17 +148,49 @@ func runOf(p *process.Process) (run []string, rank int) {
 	return run, numbers.rank
 }
 
-// Has reports whether a process of the table belongs to the job: the launcher, a descendant of it,
-// or another rank of the same run.
-func (j Job) Has(pid int, table ProcessTable) bool {
-	for ancestor, n := pid, 0; ancestor > 1 && n < maxAncestors; n++ {
-		if ancestor == j.launcher && table[ancestor].start == j.start {
-			return true
+// Relation is how a process of the table is related to the process of the job. inCgroup reports
+// whether its memory counts against the limits of the cgroup of that process.
+func (j Job) Relation(pid int, table ProcessTable) (r growth.Relation, inCgroup bool) {
+	if p, err := process.OpenAny(pid); err == nil {
+		inCgroup = isWithin(p.Cgroup(), j.cgroup)
+		p.Close()
+	}
+	switch {
+	case table.isBelow(pid, j.named, j.namedStart):
+		r = growth.RelationStarted
+	case j.Has(pid, table):
+		r = growth.RelationJob
+	default:
+		r = growth.RelationMachine
+	}
+	return r, inCgroup
+}
+
+// isWithin reports whether the cgroups of a process are another's, or below them, by the texts of
+// /proc/PID/cgroup.
+func isWithin(cgroup, other string) bool {
+	own, others := strings.Split(cgroup, "\n"), strings.Split(other, "\n")
+	if cgroup == "" || len(own) != len(others) {
+		return false
+	}
+	for i, path := range own {
+		outer := strings.TrimSuffix(others[i], "/")
+		if path != others[i] && !strings.HasPrefix(path, outer+"/") {
+			return false
 		}
-		ancestor = table[ancestor].parent
+	}
+	return true
+}
+
+// Has reports whether a process of the table belongs to the job: the launcher, a descendant of it,
+// another rank of the same run, or a process of the same container.
+func (j Job) Has(pid int, table ProcessTable) bool {
+	if table.isBelow(pid, j.launcher, j.start) {
+		return true
 	}
 
-	if !slices.ContainsFunc(j.run, func(id string) bool { return id != "" }) {
+	hasRun := slices.ContainsFunc(j.run, func(id string) bool { return id != "" })
+	if !hasRun && j.container == "" {
 		return false
 	}
 	p, err := process.Open(pid)
@@ -137,6 +198,9 @@ func (j Job) Has(pid int, table ProcessTable) bool {
 		return false
 	}
 	defer p.Close()
+	if j.container != "" && p.Container() == j.container {
+		return true
+	}
 
 	run, rank := runOf(p)
 	for i, id := range run {

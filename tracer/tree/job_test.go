@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -45,6 +46,16 @@ func jobOf(t *testing.T, pid int) Job {
 	p := tracertest.Must(process.Open(pid))(t)
 	defer p.Close()
 	return JobOf(p)
+}
+
+// childOf is a child of a process; 0: it has none yet.
+func childOf(parent int, table ProcessTable) int {
+	for pid, p := range table {
+		if p.parent == parent {
+			return pid
+		}
+	}
+	return 0
 }
 
 // torchrun starts two ranks, each in a session of its own.
@@ -110,6 +121,30 @@ func TestJob(t *testing.T) {
 			}
 		})
 	}
+
+	t.Run("a script of scripts starts several jobs", func(t *testing.T) {
+		job := "sh -c '" + two + "' & sleep 1000 & wait"
+		inner, other, _ := children(t, exec.Command("bash", "-c", job))
+		awaitProgram(t, inner, "sh")
+		table := readTable(t)
+		for range 1000 {
+			if table = readTable(t); childOf(inner, table) != 0 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		traced := jobOf(t, childOf(inner, table))
+		if !traced.Has(inner, table) || traced.Has(other, table) {
+			t.Errorf("%+v: the script %v, the other job %v", traced, traced.Has(inner, table),
+				traced.Has(other, table))
+		}
+		if r, inCgroup := traced.Relation(other, table); r != growth.RelationMachine || !inCgroup {
+			t.Errorf("the other job is %q, in the cgroup: %v", r, inCgroup)
+		}
+		if r, _ := jobOf(t, inner).Relation(traced.named, table); r != growth.RelationStarted {
+			t.Errorf("what the script has started is %q", r)
+		}
+	})
 
 	t.Run("reused PID of the launcher", func(t *testing.T) {
 		job := Job{launcher: 70, start: 5}

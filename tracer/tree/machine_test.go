@@ -52,12 +52,12 @@ func TestClassifyMachine(t *testing.T) {
 	want := map[int]growth.Role{
 		1: growth.RoleLauncher, 10: growth.RoleOther, 11: growth.RoleLauncher,
 		12: growth.RoleOther,
-		20: growth.RoleLauncher, 21: growth.RoleTrainer, 22: growth.RoleLoaderWorker,
+		20: growth.RoleLauncher, 21: growth.RoleTrainer, 22: growth.RoleWorker,
 		30: growth.RoleLauncher, 31: growth.RoleRank,
 		40: growth.RoleLauncher, 41: growth.RoleTrainer,
 		50: growth.RoleOther, 51: growth.RoleOther,
 		// Workers of a trainer, of a worker and of a rank; the others have only their names.
-		60: growth.RoleLoaderWorker, 61: growth.RoleLoaderWorker, 65: growth.RoleLoaderWorker,
+		60: growth.RoleWorker, 61: growth.RoleWorker, 65: growth.RoleWorker,
 		62: growth.RoleTrainer, 63: growth.RoleTrainer, 64: growth.RoleTrainer,
 		66: growth.RoleTrainer, 67: growth.RoleTrainer, 68: growth.RoleOther,
 		69: growth.RoleTrainer,

@@ -1,6 +1,8 @@
 package tree
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
@@ -20,6 +22,7 @@ type Member struct {
 	program Program
 	rollup  account
 	history []privateSample
+	isNamed bool // its name was read again after the fork
 }
 
 // A privateSample is the private memory of a process at one moment.
@@ -28,8 +31,12 @@ type privateSample struct {
 	bytes   int64
 }
 
-// historySpan is how far back the private memory of a member is kept.
-const historySpan = 10 * time.Second
+// historySpan is how far back the private memory of a member is kept: three periods, so that growth
+// that lasts differs from a jump.
+const (
+	historyPeriod = 10 * time.Second
+	historySpan   = 3 * historyPeriod
+)
 
 // describe records the program that the process executes.
 func (m *Member) describe(stat process.Stat) {
@@ -46,6 +53,21 @@ func (m *Member) describe(stat process.Stat) {
 
 // IsForked reports whether the process is a copy of its parent and has executed nothing since.
 func (m *Member) IsForked() bool { return m.program.Forked }
+
+// namingTime is how long after its fork a worker may still get its name.
+const namingTime = 5 * time.Second
+
+// noticeName reads once more the name of a fork, which begins with the name of its parent.
+func (m *Member) noticeName(elapsed time.Duration) {
+	if m.isNamed || !m.IsForked() || elapsed-m.Info.Born < namingTime {
+		return
+	}
+	m.isNamed = true
+	if status, err := m.Process.Status(); err == nil && status.Name != m.program.Name {
+		m.program.Name = status.Name
+		m.classify()
+	}
+}
 
 // classify sets the role and the rank.
 func (m *Member) classify() {
@@ -126,12 +148,36 @@ func (t *Tree) Candidates(traced func(pid int) bool) []Candidate {
 			Private: growth.Unknown, Before: growth.Unknown,
 		}
 		if n := len(m.history); n > 0 {
-			c.Private = m.history[n-1].bytes
+			now := m.history[n-1]
+			c.Private = now.bytes
 			if n > 1 {
-				c.Before = m.history[0].bytes
+				c.Before = m.privateAt(now.elapsed - historyPeriod)
 			}
+			c.Lasting = m.lastingGrowth()
 		}
 		candidates[i] = c
 	}
 	return candidates
+}
+
+// privateAt is the private memory at the first sample from a moment on. The history has one.
+func (m *Member) privateAt(moment time.Duration) int64 {
+	i := slices.IndexFunc(m.history, func(s privateSample) bool { return s.elapsed >= moment })
+	return m.history[i].bytes
+}
+
+// lastingGrowth is the least growth of the private memory in one of the last three periods; 0 where
+// less is known.
+func (m *Member) lastingGrowth() int64 {
+	now := m.history[len(m.history)-1]
+	if now.elapsed-m.history[0].elapsed < historySpan-historyPeriod/2 {
+		return 0
+	}
+
+	least, later := int64(math.MaxInt64), now.bytes
+	for back := historyPeriod; back <= historySpan; back += historyPeriod {
+		before := m.privateAt(now.elapsed - back)
+		least, later = min(least, later-before), before
+	}
+	return max(0, least)
 }

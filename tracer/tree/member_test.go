@@ -64,10 +64,10 @@ func TestCandidates(t *testing.T) {
 		for second := range 60 {
 			j.Sample(time.Duration(second) * time.Second)
 		}
-		if c := j.Candidates(nothingTraced)[0]; c.grown() != 0 || c.Private < 20<<20 {
+		if c := j.Candidates(nothingTraced)[0]; c.grown() != 0 || c.Lasting != 0 || c.Private < 20<<20 {
 			t.Errorf("grown by %d to %d", c.grown(), c.Private)
 		}
-		if n := len(j.Members()[0].history); n > 12 {
+		if n := len(j.Members()[0].history); n > 32 {
 			t.Errorf("%d samples are kept", n)
 		}
 	})
@@ -80,7 +80,7 @@ func TestCandidates(t *testing.T) {
 		j.Sample(0)
 		child := j.Members()[1].Process.PID
 		for _, pid := range workers {
-			if got := j.role(pid); got != growth.RoleLoaderWorker {
+			if got := j.role(pid); got != growth.RoleWorker {
 				t.Errorf("worker %d is %q", pid, got)
 			}
 		}
@@ -124,8 +124,8 @@ sys.stdin.read()
 	workers := target.Await("ready")
 	j := &job{target, newTree(t, target.PID()), t}
 
-	worker, other := growth.RoleLoaderWorker, growth.RoleOther
-	want := []growth.Role{worker, worker, worker, other, other, growth.RoleTrainer}
+	worker, other := growth.RoleWorker, growth.RoleOther
+	want := []growth.Role{other, other, growth.RoleTrainer, worker, worker, worker}
 	j.await("all roles", func(Changes) bool {
 		var roles []growth.Role
 		for _, m := range j.Members() {

@@ -10,28 +10,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// A ProcessTable is the private memory of all processes of the machine at one moment, by PID.
+// A ProcessTable is the memory of all processes of the machine at one moment, by PID.
 type ProcessTable map[int]processMemory
 
 type processMemory struct {
-	start  time.Duration // distinguishes processes that had the same PID
-	bytes  int64
-	parent int
-}
-
-// An OtherProcess is a process outside of the tree.
-type OtherProcess struct {
-	PID int
-
-	// Command is a short name of the running program, printable.
-	Command string
-
-	// Growth of its private memory between two tables, in bytes: all of it for a process that is
-	// younger than the first table.
-	Growth int64
+	start        time.Duration // distinguishes processes that had the same PID
+	rss, private int64         // bytes, private without files and shared memory
+	parent       int
 }
 
 // ReadProcessTable reads two small files of each process, and omits processes that cannot be read.
@@ -44,21 +33,15 @@ func ReadProcessTable() (ProcessTable, error) {
 
 	table := make(ProcessTable, len(pids))
 	for _, pid := range pids {
-		bytes, ok := readPrivate(pid)
+		rss, shared, ok := readResident(pid)
 		if !ok {
 			continue
 		}
 		if stat, err := process.ReadStat(pid); err == nil {
-			table[pid] = processMemory{stat.Start, bytes, stat.Parent}
+			table[pid] = processMemory{stat.Start, rss, max(0, rss-shared), stat.Parent}
 		}
 	}
 	return table, nil
-}
-
-// readPrivate returns resident minus shared memory of a process in bytes.
-func readPrivate(pid int) (bytes int64, ok bool) {
-	resident, shared, ok := readResident(pid)
-	return max(0, resident-shared), ok
 }
 
 // readResident returns resident memory, and the shared part of it, of /proc/PID/statm in bytes. The
@@ -79,23 +62,79 @@ func readResident(pid int) (resident, shared int64, ok bool) {
 	return resident * page, shared * page, err1 == nil && err2 == nil
 }
 
-// TopGrowers returns up to limit processes that have grown most until a later table, largest growth
-// first, of those that matter; allocscope itself never does.
-func (c ProcessTable) TopGrowers(
-	later ProcessTable, matters func(pid int) bool, limit int,
-) []OtherProcess {
-	var grown []OtherProcess
-	for pid, now := range later {
-		before := c[pid]
-		if before.start != now.start {
-			before.bytes = 0
+// isBelow reports whether a process descends from another one, whose start is known.
+func (t ProcessTable) isBelow(pid, ancestor int, start time.Duration) bool {
+	for n := 0; pid > 1 && n < maxAncestors; n++ {
+		if pid == ancestor && t[pid].start == start {
+			return true
 		}
-		if now.bytes > before.bytes && pid != os.Getpid() && matters(pid) {
-			grown = append(grown, OtherProcess{PID: pid, Growth: now.bytes - before.bytes})
+		pid = t[pid].parent
+	}
+	return false
+}
+
+// A Census of the machine keeps the tables of a trace, to find the processes that grow. The zero
+// value is empty.
+type Census struct {
+	tables   []timedTable
+	thinning growth.Thinning
+	due      time.Duration
+}
+
+type timedTable struct {
+	ProcessTable
+	elapsed time.Duration
+}
+
+const (
+	// tablePeriod is the least time between two tables, and tableCPUShare the most CPU time that they
+	// take, as a share of a core.
+	tablePeriod   = 20 * time.Second
+	tableCPUShare = 0.001
+	// maxTables bounds the tables. Of more, every other one is dropped.
+	maxTables = 32
+)
+
+// Update reads a table where one is due. elapsed is the time since tracing started.
+func (c *Census) Update(elapsed time.Duration) {
+	if len(c.tables) > 0 && elapsed < c.due {
+		return
+	}
+
+	var table ProcessTable
+	var err error
+	cost := process.MeasureCPUTime(func() { table, err = ReadProcessTable() })
+	c.due = elapsed + max(tablePeriod, time.Duration(float64(cost)/tableCPUShare))
+	if err == nil {
+		c.add(timedTable{table, elapsed})
+	}
+}
+
+func (c *Census) add(t timedTable) {
+	if c.thinning.DropsLast() && len(c.tables) > 1 {
+		c.tables = c.tables[:len(c.tables)-1]
+	}
+	c.tables = append(c.tables, t)
+	if c.thinning.Take() && len(c.tables) > maxTables {
+		c.thinning.Halve()
+		c.tables = growth.EveryOther(c.tables)
+	}
+}
+
+// TopGrowers returns up to limit processes that have grown most until a later table, the largest
+// growth first, of those that matter. allocscope itself never does.
+func (c *Census) TopGrowers(
+	later ProcessTable, now time.Duration, matters func(pid int) bool, limit int,
+) []growth.OtherProcess {
+	var grown []growth.OtherProcess
+	for pid := range later {
+		o := c.growthOf(pid, timedTable{later, now})
+		if (o.Growth > 0 || o.Rate > 0) && pid != os.Getpid() && matters(pid) {
+			grown = append(grown, o)
 		}
 	}
 
-	slices.SortFunc(grown, func(a, b OtherProcess) int {
+	slices.SortFunc(grown, func(a, b growth.OtherProcess) int {
 		return cmp.Or(cmp.Compare(b.Growth, a.Growth), cmp.Compare(a.PID, b.PID))
 	})
 	grown = grown[:min(len(grown), limit)]
@@ -103,6 +142,52 @@ func (c ProcessTable) TopGrowers(
 		grown[i].Command = commandOf(grown[i].PID)
 	}
 	return grown
+}
+
+// growthOf is how a process has grown since the first table that has it.
+func (c *Census) growthOf(pid int, last timedTable) growth.OtherProcess {
+	var own []timedTable
+	for _, t := range c.tables {
+		if t.ProcessTable[pid].start == last.ProcessTable[pid].start {
+			own = append(own, t)
+		}
+	}
+	o := growth.OtherProcess{PID: pid, Since: last.elapsed.Seconds()}
+	if len(own) == 0 {
+		return o
+	}
+
+	first := own[0]
+	o.Since = first.elapsed.Seconds()
+	o.Growth = last.ProcessTable[pid].rss - first.ProcessTable[pid].rss
+	o.Rate = lastingRate(pid, append(own, last))
+	return o
+}
+
+// minLastingTime is the shortest time in which growth can be seen to last, and minLastShare the least
+// growth in the last third of it, as a share of the growth in the second one.
+const (
+	minLastingTime = 60 * time.Second
+	minLastShare   = 0.5
+)
+
+// lastingRate is the rate of growth, in bytes per second, over the last two thirds of the tables; 0
+// where a process has not grown in each third.
+func lastingRate(pid int, own []timedTable) float64 {
+	last := len(own) - 1
+	if last < 3 || own[last].elapsed-own[0].elapsed < minLastingTime {
+		return 0
+	}
+
+	grown := func(from, to int) float64 {
+		return float64(own[to].ProcessTable[pid].private - own[from].ProcessTable[pid].private)
+	}
+	first, second := last/3, last-last/3
+	middle, final := grown(first, second)/float64(second-first), grown(second, last)/float64(last-second)
+	if grown(0, first) <= 0 || middle <= 0 || final < minLastShare*middle {
+		return 0
+	}
+	return grown(first, last) / (own[last].elapsed - own[first].elapsed).Seconds()
 }
 
 // commandOf returns a short name of a process's program; a question mark if it has exited.

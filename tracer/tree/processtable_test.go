@@ -5,7 +5,9 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -22,7 +24,7 @@ func TestReadProcessTable(t *testing.T) {
 	stat := tracertest.Must(process.ReadStat(j.PID()))(t)
 	status, err := j.root.Status()
 	got := readTable(t)[j.PID()]
-	difference := got.bytes - status.Anonymous
+	difference := got.private - status.Anonymous
 	if err != nil || got.start != stat.Start || difference < -1<<20 || difference > 1<<20 {
 		t.Errorf("%+v; status shows %d, %v", got, status.Anonymous, err)
 	}
@@ -31,19 +33,24 @@ func TestReadProcessTable(t *testing.T) {
 func TestTopGrowers(t *testing.T) {
 	t.Run("real processes", func(t *testing.T) {
 		member, old := startJob(t), startJob(t)
-		before := readTable(t)
+		var census Census
+		census.Update(0)
 		member.order("grow", 300)
 		old.order("grow", 200)
 		young := start(t, exec.Command(program(t), "young"))
+		census.Update(time.Hour)
 		young.order("grow", 100)
 		after := readTable(t)
+		growers := func(matters func(pid int) bool, limit int) []growth.OtherProcess {
+			return census.TopGrowers(after, 2*time.Hour, matters, limit)
+		}
 
 		ours := []int{old.PID(), young.PID()} // others of this machine may grow by more
-		grown := before.TopGrowers(after, func(pid int) bool { return slices.Contains(ours, pid) }, 10)
-		find := func(pid int) OtherProcess {
-			i := slices.IndexFunc(grown, func(o OtherProcess) bool { return o.PID == pid })
+		grown := growers(func(pid int) bool { return slices.Contains(ours, pid) }, 10)
+		find := func(pid int) growth.OtherProcess {
+			i := slices.IndexFunc(grown, func(o growth.OtherProcess) bool { return o.PID == pid })
 			if i < 0 {
-				return OtherProcess{}
+				return growth.OtherProcess{}
 			}
 			return grown[i]
 		}
@@ -58,13 +65,13 @@ func TestTopGrowers(t *testing.T) {
 		if len(grown) != len(ours) {
 			t.Errorf("%+v", grown)
 		}
-		all := before.TopGrowers(after, func(pid int) bool { return pid != member.PID() }, 10)
+		all := growers(func(pid int) bool { return pid != member.PID() }, 10)
 		if len(all) > 10 || slices.ContainsFunc(all,
-			func(o OtherProcess) bool { return o.PID == member.PID() || o.PID == os.Getpid() }) {
+			func(o growth.OtherProcess) bool { return o.PID == member.PID() || o.PID == os.Getpid() }) {
 			t.Errorf("%+v", all)
 		}
 
-		one := before.TopGrowers(after, func(pid int) bool { return pid == young.PID() }, 1)
+		one := growers(func(pid int) bool { return pid == young.PID() }, 1)
 		if len(one) != 1 || one[0].PID != young.PID() {
 			t.Errorf("%+v", one)
 		}
@@ -72,12 +79,53 @@ func TestTopGrowers(t *testing.T) {
 
 	t.Run("reused PID", func(t *testing.T) {
 		const pid = 1 << 22 // beyond the largest PID
-		before := ProcessTable{pid: {1, 1000, 1}, pid + 1: {1, 500, 1}}
-		after := ProcessTable{pid: {2, 900, 1}, pid + 1: {1, 600, 1}, pid + 2: {3, 50, 1}}
-		got := before.TopGrowers(after, func(int) bool { return true }, 2)
-		want := []OtherProcess{{pid, "?", 900}, {pid + 1, "?", 100}}
+		c := Census{tables: []timedTable{
+			{ProcessTable{pid: {1, 1000, 0, 1}, pid + 1: {1, 500, 0, 1}}, 0},
+			{ProcessTable{pid: {2, 300, 0, 1}, pid + 1: {1, 550, 0, 1}}, 60 * time.Second},
+		}}
+		after := ProcessTable{pid: {2, 900, 0, 1}, pid + 1: {1, 600, 0, 1}, pid + 2: {3, 50, 0, 1}}
+		got := c.TopGrowers(after, 2*time.Minute, func(int) bool { return true }, 2)
+		want := []growth.OtherProcess{
+			{PID: pid, Command: "?", Growth: 600, Since: 60}, {PID: pid + 1, Command: "?", Growth: 100},
+		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	})
+}
+
+// TestLastingRate has the private memory of a process in MiB at tables 20 s apart.
+func TestLastingRate(t *testing.T) {
+	for name, c := range map[string]struct {
+		mib  []int64
+		want float64 // bytes per second
+	}{
+		"steady":               {[]int64{0, 10, 20, 30, 40, 50, 60}, .5 * mib},
+		"after a fast start":   {[]int64{0, 300, 310, 320, 330, 340, 350}, .5 * mib},
+		"a jump":               {[]int64{5, 5, 5, 500, 500, 500, 500}, 0},
+		"slows down and stops": {[]int64{0, 40, 60, 70, 75, 75, 75}, 0},
+		"shrinks":              {[]int64{60, 50, 40, 30, 20, 10, 0}, 0},
+		"too short":            {[]int64{0, 10, 20}, 0},
+	} {
+		var tables []timedTable
+		for i, private := range c.mib {
+			tables = append(tables, timedTable{
+				ProcessTable{5: {private: private * mib}}, time.Duration(i) * tablePeriod,
+			})
+		}
+		if got := lastingRate(5, tables); got != c.want {
+			t.Errorf("%s: %v bytes/s, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestCensusIsBounded(t *testing.T) {
+	var c Census
+	for i := range 10 * maxTables {
+		c.add(timedTable{ProcessTable{}, time.Duration(i)})
+	}
+	if n := len(c.tables); n > maxTables+1 || c.tables[0].elapsed != 0 ||
+		c.tables[n-1].elapsed != 10*maxTables-1 {
+		t.Errorf("%d tables from %d to %d", n, c.tables[0].elapsed, c.tables[n-1].elapsed)
+	}
 }

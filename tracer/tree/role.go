@@ -29,23 +29,28 @@ type Program struct {
 // Role returns the role of a process in a training job and its rank; growth.Unknown if it is no
 // rank.
 func (p Program) Role() (growth.Role, int) {
-	if p.Forked {
-		return p.forkedRole(), growth.Unknown
-	}
-
 	if role := p.workerRole(); role != "" {
 		return role, growth.Unknown
 	}
+	if p.Forked {
+		return p.forkedRole(), growth.Unknown
+	}
 	return p.ownRole()
 }
+
+// loaderName is the name that PyTorch gives to the main thread of a DataLoader worker, from 2.6 on
+// (torch/utils/data/_utils/worker.py). Without it a worker is like any other fork.
+const loaderName = "pt_data_worker"
 
 // workerRole returns the role of a worker by its name or its arguments; empty: they are of none.
 func (p Program) workerRole() growth.Role {
 	switch {
 	case parseCommand(p.Arguments).runs("torch._inductor.compile_worker"):
 		return growth.RoleCompileWorker
-	case p.Name == "pt_data_worker", slices.Contains(p.Arguments, "--multiprocessing-fork"):
+	case p.Name == loaderName:
 		return growth.RoleLoaderWorker
+	case slices.Contains(p.Arguments, "--multiprocessing-fork"):
+		return growth.RoleWorker
 	}
 	return ""
 }
@@ -89,7 +94,10 @@ func (p Program) roleAmongAll(isOfJob bool) (growth.Role, int) {
 	role, rank := p.Role()
 	serves := p.ParentRole != "" && p.ParentRole != growth.RoleLauncher &&
 		p.ParentRole != growth.RoleOther
-	if !p.Forked && !serves && p.workerRole() != "" {
+	switch isNamed := !serves && p.workerRole() != ""; {
+	case isNamed && p.Forked:
+		role, rank = p.forkedRole(), growth.Unknown
+	case isNamed:
 		role, rank = p.ownRole()
 	}
 
@@ -99,15 +107,15 @@ func (p Program) roleAmongAll(isOfJob bool) (growth.Role, int) {
 	return role, rank
 }
 
-// forkedRole returns the role of a copy of the parent: forks of trainers load data, and so do forks
-// of the fork server; other forks share their parent's role.
+// forkedRole returns the role of a copy of the parent: forks of trainers work for them, and so do
+// forks of the fork server; other forks share their parent's role.
 func (p Program) forkedRole() growth.Role {
 	switch p.ParentRole {
-	case growth.RoleTrainer, growth.RoleRank:
-		return growth.RoleLoaderWorker
+	case growth.RoleTrainer, growth.RoleRank, growth.RoleLoaderWorker:
+		return growth.RoleWorker
 	case growth.RoleOther:
 		if parseCommand(p.ParentArguments).imports("multiprocessing.forkserver") {
-			return growth.RoleLoaderWorker
+			return growth.RoleWorker
 		}
 	}
 	return p.ParentRole

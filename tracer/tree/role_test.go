@@ -23,7 +23,7 @@ func TestRoleOfCommand(t *testing.T) {
 			"PY|/usr/lib/python3/dist-packages/torch/_inductor/compile_worker/__main__.py|--x",
 			"PY|-m|torch._inductor.compile_worker|--workers=32",
 		},
-		"loader": {
+		"worker": {
 			"PY|-c|from multiprocessing.spawn import spawn_main; main()|--multiprocessing-fork",
 		},
 		"other": {
@@ -62,12 +62,12 @@ func TestRoleByParent(t *testing.T) {
 		arguments               string
 		want                    string
 	}{
-		"fork of a trainer":           {"trainer", "", true, python, "loader"},
-		"fork of a rank":              {"rank", "", true, python, "loader"},
-		"fork of a loader":            {"loader", "", true, python, "loader"},
+		"fork of a trainer":           {"trainer", "", true, python, "worker"},
+		"fork of a rank":              {"rank", "", true, python, "worker"},
+		"fork of a loader":            {"loader", "", true, python, "worker"},
 		"fork of a compile worker":    {"compiler", "", true, python, "compiler"},
 		"subshell":                    {"launcher", "", true, "sh", "launcher"},
-		"fork of the fork server":     {"other", forkserver, true, forkserver, "loader"},
+		"fork of the fork server":     {"other", forkserver, true, forkserver, "worker"},
 		"fork of a helper":            {"other", tool, true, tool, "other"},
 		"program of a launcher":       {"launcher", "", false, tool, "trainer"},
 		"tool of a trainer":           {"trainer", "", false, tool, "other"},
@@ -88,6 +88,10 @@ func TestRoleByParent(t *testing.T) {
 	named := Program{Name: "pt_data_worker", ParentRole: growth.RoleTrainer}
 	if got, _ := named.Role(); got != growth.RoleLoaderWorker {
 		t.Errorf("a named DataLoader worker is a %s", got)
+	}
+	named.Forked = true
+	if got, _ := named.Role(); got != growth.RoleLoaderWorker {
+		t.Errorf("a forked one that has its name is a %s", got)
 	}
 }
 

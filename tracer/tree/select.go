@@ -2,6 +2,7 @@ package tree
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,6 +30,9 @@ type Candidate struct {
 	// Private is the private memory now, and Before some seconds ago, in bytes; growth.Unknown
 	// where it was not read.
 	Private, Before int64
+	// Lasting is by how much it has grown at least in each of the last three periods of ten seconds;
+	// 0: it has not, or that is not known.
+	Lasting int64
 }
 
 func (c Candidate) hasHistory() bool {
@@ -62,8 +66,9 @@ type Decision struct {
 // descendant that grows. Then all ranks are traced, or else the trainer.
 //
 // Among several possible trainers SelectTraced takes the one that grows most, or else the largest.
-// It takes workers and helpers only if they clearly outgrow all others. Traced processes stay
-// traced: later decisions add to them. candidates are the living members in any order.
+// It takes workers and helpers only if they clearly outgrow all others, or if they grow for half a
+// minute: then it takes the one of each role that grows most. Traced processes stay traced: later
+// decisions add to them. candidates are the living members in any order.
 func SelectTraced(candidates []Candidate) Decision {
 	var s selection
 	for _, c := range candidates {
@@ -124,8 +129,8 @@ func (s selection) initial() Decision {
 	return s.trace([]Candidate{*main})
 }
 
-// additional decides what to add to the traced processes: new ranks, or processes that outgrow all
-// of them.
+// additional decides what to add to the traced processes: new ranks, processes that outgrow all of
+// them, or workers that grow.
 func (s selection) additional() Decision {
 	if ranks := s.ranks(); len(ranks) > 0 {
 		return s.trace(ranks)
@@ -141,8 +146,27 @@ func (s selection) additional() Decision {
 	}
 	largest.Before = largest.Private - grown
 
-	larger, _ := s.outgrowing(largest, 1)
-	return s.trace(larger)
+	if larger, _ := s.outgrowing(largest, 1); len(larger) > 0 {
+		return s.trace(larger)
+	}
+	return s.trace(s.growingWorkers(grown))
+}
+
+// growingWorkers returns the worker of each role that grows most, where none of its role is traced.
+// Growth far below the growth of the traced processes explains little, and is not worth the
+// cost.
+func (s selection) growingWorkers(tracedGrowth int64) []Candidate {
+	most := make(map[growth.Role]Candidate)
+	for _, c := range s.untraced {
+		isTraced := slices.ContainsFunc(s.traced, func(t Candidate) bool { return t.Role == c.Role })
+		least := max(minGrowthBytes, most[c.Role].Lasting+1, tracedGrowth/outgrowFactor)
+		if c.Role.IsWorker() && !isTraced && c.Lasting >= least {
+			most[c.Role] = c
+		}
+	}
+	return slices.SortedFunc(maps.Values(most), func(a, b Candidate) int {
+		return cmp.Or(cmp.Compare(b.Lasting, a.Lasting), cmp.Compare(a.PID, b.PID))
+	})
 }
 
 // ranks returns the untraced ranks by number.

@@ -16,7 +16,7 @@ const mib = 1 << 20
 // roles are the roles in the text of parseCandidates.
 var roles = map[string]growth.Role{
 	"launcher": growth.RoleLauncher, "trainer": growth.RoleTrainer, "rank": growth.RoleRank,
-	"loader": growth.RoleLoaderWorker, "compiler": growth.RoleCompileWorker,
+	"loader": growth.RoleLoaderWorker, "worker": growth.RoleWorker, "compiler": growth.RoleCompileWorker,
 	"other": growth.RoleOther,
 }
 
@@ -25,7 +25,7 @@ var roles = map[string]growth.Role{
 //	11<10 rank#1 800+2 traced
 //
 // PID 11, a child of 10, is rank 1, has 800 MiB, of which it has grown 2, and is being traced.
-// Without a parent it is the root. A question mark instead of the growth means no history, and
+// Without a parent it is the root. "+2!9" has grown by 9 in each of three periods. A question mark instead of the growth means no history, and
 // instead of the memory, too, that it cannot be read.
 func parseCandidates(t *testing.T, text string) (candidates []Candidate) {
 	t.Helper()
@@ -56,7 +56,11 @@ func parseCandidates(t *testing.T, text string) (candidates []Candidate) {
 			c.Private = int64(number(private)) * mib
 		}
 		if hasHistory {
+			grown, lasting, _ := strings.Cut(grown, "!")
 			c.Before = c.Private - int64(number(grown))*mib
+			if lasting != "" {
+				c.Lasting = int64(number(lasting)) * mib
+			}
 		}
 		candidates = append(candidates, c)
 	}
@@ -136,7 +140,13 @@ func TestSelectTraced(t *testing.T) {
 			"12<10 trainer 501+4, 13<10 trainer 501+3", "12", growth.SelectionAdded},
 		"traced: a worker outgrows": {"10 trainer 100+0 traced, 12<10 loader 399+9, " +
 			"13<10 loader 400+1", "13", growth.SelectionAdded},
-		"traced: growth unknown": {"10 trainer 100? traced, 13<10 loader 4000+9", "", ""},
+		"traced: workers that grow, one of each role": {"10 trainer 500+0 traced, " +
+			"11<10 worker 100+9!7, 12<10 worker 100+9!8, 13<10 worker 100+90, " +
+			"14<10 compiler 5+2!1", "12 14", growth.SelectionAdded},
+		"traced: one worker is enough": {"10 trainer 500+0 traced, 11<10 worker 100+9!7 traced, " +
+			"12<10 worker 100+9!9", "", ""},
+		"traced: workers grow far less": {"10 trainer 500+40 traced, 11<10 worker 100+9!9", "", ""},
+		"traced: growth unknown":        {"10 trainer 100? traced, 13<10 loader 4000+9", "", ""},
 		"traced: one of them grows too": {"10 trainer 100+0 traced, 12<10 trainer 90+9 traced, " +
 			"13<10 trainer 4000+30", "", ""},
 	} {

@@ -109,6 +109,7 @@ func (t *Tree) updateMembers(elapsed time.Duration, changes *Changes) {
 			m.Info.Born = elapsed
 			changes.Executed = append(changes.Executed, m)
 		}
+		m.noticeName(elapsed)
 	}
 	t.members = alive
 
@@ -145,11 +146,15 @@ func (t *Tree) findNew() ([]newProcess, error) {
 
 	t.others = make(map[int]relation, len(pids))
 	t.others[0] = unrelated // the parent of the processes that the kernel has started
+	own := os.Getpid()      // allocscope and its children are not of the job
+	if t.byPID[own] == nil {
+		t.others[own] = unrelated
+	}
 	unknown := make(map[int]process.Stat)
 	for _, pid := range pids {
 		if r, ok := before[pid]; ok {
 			t.others[pid] = r
-		} else if t.byPID[pid] == nil {
+		} else if t.byPID[pid] == nil && pid != own {
 			if stat, err := process.ReadStat(pid); err == nil {
 				unknown[pid] = stat
 			}

@@ -47,6 +47,20 @@ func TestScan(t *testing.T) {
 		mustBe(t, "members", pidsOf(j.scan(0).New), j.PID())
 	})
 
+	t.Run("the process that reads the tree", func(t *testing.T) {
+		p := tracertest.Must(process.Open(os.Getppid()))(t) // as of a shell that has started it
+		defer p.Close()
+		child := startJob(t)
+		own := New(p, true)
+		defer own.Close()
+		tracertest.Must(own.Scan(0))(t)
+		for _, m := range own.Members() {
+			if m.Process.PID == os.Getpid() || m.Process.PID == child.PID() {
+				t.Errorf("%d is a member", m.Process.PID)
+			}
+		}
+	})
+
 	t.Run("orphan", func(t *testing.T) {
 		j := startJob(t)
 		chain := j.order("deep", 3)
@@ -61,7 +75,7 @@ func TestScan(t *testing.T) {
 			t.Fatalf("parent %d, %v: it is no orphan, the test is wrong", stat.Parent, err)
 		}
 		orphan := j.Members()[1].Info
-		if orphan.Parent != chain[0] || orphan.Role != growth.RoleLoaderWorker {
+		if orphan.Parent != chain[0] || orphan.Role != growth.RoleWorker {
 			t.Errorf("%+v", orphan)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -77,6 +78,8 @@ func (c *Choice) Resolve(arguments []string, command string, isNeeded bool) (int
 	switch {
 	case c.given && c.name != "":
 		return 0, exit.Usage(fmt.Errorf("--name %q and PID %d: give one of them", c.name, c.pid))
+	case c.given && c.pid == os.Getpid():
+		return 0, exit.Refuse(errSelf)
 	case c.given:
 		return c.pid, nil
 	case c.name != "":
@@ -86,6 +89,11 @@ func (c *Choice) Resolve(arguments []string, command string, isNeeded bool) (int
 	}
 	return 0, nil
 }
+
+// errSelf is the error for the PID of allocscope itself, which is what $$ becomes where a shell
+// executes its last command in its own place.
+var errSelf = errors.New("this PID is allocscope itself: a shell that runs a single command with -c " +
+	"becomes that command, and so does $$ (name another process, or add \"; exit\" to the command)")
 
 // addArguments takes the PID from the arguments.
 func (c *Choice) addArguments(arguments []string, command string) error {

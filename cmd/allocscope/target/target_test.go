@@ -2,7 +2,9 @@ package target
 
 import (
 	"errors"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -112,5 +114,17 @@ func TestAge(t *testing.T) {
 		if got := ageOf(d); got != want {
 			t.Errorf("%s is %s, want %s", d, got, want)
 		}
+	}
+}
+
+// TestResolveSelf refuses to trace allocscope itself.
+func TestResolveSelf(t *testing.T) {
+	var c Choice
+	_, err := c.Resolve([]string{strconv.Itoa(os.Getpid())}, "allocscope trace", true)
+	if exit.StatusOf(err) != exit.StatusOf(exit.Refuse(errSelf)) || !errors.Is(err, errSelf) {
+		t.Errorf("its own PID: %v", err)
+	}
+	if pid, err := new(Choice).Resolve([]string{"1"}, "allocscope trace", true); pid != 1 || err != nil {
+		t.Errorf("another PID: %d, %v", pid, err)
 	}
 }

@@ -1,0 +1,194 @@
+package words
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// RelatedText is how a process outside the tree has grown: "PID 8 (python3 eval.py) of the same job
+// grew by 420 MiB in 5m".
+func RelatedText(s *summary.Summary, o summary.Related) string {
+	whose := " of the same job"
+	switch o.Relation {
+	case growth.RelationStarted:
+		whose = ", which it has started,"
+	case growth.RelationMachine:
+		whose = ", another process on this machine,"
+	}
+	return fmt.Sprintf("PID %d (%s)%s grew by %s in %s", o.PID, o.Command, whose,
+		units.Bytes(float64(o.GrowthBytes)), clockText(s.DurationS-o.SinceS))
+}
+
+// relatedNotes are the processes outside the tree, with the trace of each that may be of interest.
+func relatedNotes(s *summary.Summary, place Place) (notes []string) {
+	for _, o := range s.Related {
+		note := RelatedText(s, o)
+		if o.Relation != growth.RelationMachine {
+			note += fmt.Sprintf(": %strace %d", place.sudo(), o.PID)
+		}
+		notes = append(notes, note)
+	}
+	return notes
+}
+
+// groupNotes are the groups of workers that grow, or were replaced, beside the main process.
+func groupNotes(s *summary.Summary) (notes []string) {
+	said := s.GrowingGroup()
+	for i := range s.Groups {
+		g := &s.Groups[i]
+		if g != said && g.Verdict.Grows() && g.RateBytesPerMin != nil {
+			notes = append(notes, Group(*g))
+		}
+	}
+	if g := s.ReplacedGroup(); g != nil && grows(s) {
+		notes = append(notes, replacedText(g))
+	}
+	return notes
+}
+
+// replacedText is how the workers of a group have grown until they were replaced.
+func replacedText(g *summary.Group) string {
+	return fmt.Sprintf("%s were replaced, after %s each, when they had grown by %s",
+		rolesText(g.Role, g.Replaced), units.Span(g.ReplacedLifeS, false, math.Round),
+		units.Bytes(float64(g.ReplacedGrowthBytes)))
+}
+
+// groupText is how a group grows that the main process is of: "one of 2 worker processes, which grow
+// by 143 MiB/min together".
+func groupText(s *summary.Summary) string {
+	g := s.GrowingGroup()
+	if g == nil || g.Processes < 2 {
+		return ""
+	}
+	return fmt.Sprintf("one of %s, which grow by %s/min together", rolesText(g.Role, g.Processes),
+		units.Bytes(*g.RateBytesPerMin))
+}
+
+// workersWho names the workers that grow, none of which is traced.
+func workersWho(s *summary.Summary) []string {
+	g := s.GrowingGroup()
+	if g == nil {
+		return nil
+	}
+	text := rolesText(g.Role, g.Processes) + fmt.Sprintf(" of PID %d", s.Process.PID)
+	if g.Processes == 1 {
+		text += fmt.Sprintf(": PID %d", g.LargestPID)
+	}
+	return []string{text, "the process itself does not grow"}
+}
+
+// outsideWho names memory that no process holds.
+func outsideWho(o *summary.Outside) []string {
+	switch {
+	case o == nil:
+		return nil
+	case o.Kind == conclude.OutsideKernel:
+		return []string{"memory that the kernel keeps for the container: the processes do not grow"}
+	case o.Kind == conclude.OutsideUnknown:
+		return []string{"memory of the container that its processes do not hold"}
+	case o.Path == "":
+		return []string{"shared memory or files in RAM of the container: the processes do not grow"}
+	}
+	return []string{fmt.Sprintf("files in RAM below %s, +%s: the processes do not grow", o.Path,
+		units.Bytes(float64(o.GrowthBytes)))}
+}
+
+// outsideWhere names the files in RAM.
+func outsideWhere(o *summary.Outside) []string {
+	if o == nil || o.Largest == "" {
+		return nil
+	}
+	text := o.Largest
+	if o.NewFiles > 1 {
+		text += fmt.Sprintf(" and %s of its user, written during the trace",
+			units.Plural(o.NewFiles-1, "more file", "more files"))
+	}
+	return []string{text, units.Bytes(float64(o.NewBytes)) + " in all, which stay until they are unlinked"}
+}
+
+// isElsewhere is true of a verdict on memory that the main process does not hold.
+func isElsewhere(s *summary.Summary) bool {
+	return s.WhyCode == verdict.ReasonWorkers || s.WhyCode == verdict.ReasonOutside
+}
+
+// togetherText is when memory runs out by all that grows in it, and by the main process alone: "out of
+// memory in 14 min with PIDs 5 and 6, in 2.2 h alone". It is empty where it is the only one.
+func togetherText(s *summary.Summary) string {
+	t := s.Together
+	if t == nil || s.HasEnded() {
+		return ""
+	}
+
+	with, alone := " by ", "; not by this process"
+	if s.Class.Grows() {
+		with, alone = " with ", ""
+		if when, _ := TimeToLimit(s.Verdict); when != "" {
+			alone = ", " + when + " alone"
+		}
+	}
+	text := AtLimit + " in " + units.Span(t.ToLimitS, false, math.Round) + with + othersText(t) + alone
+	clock := clockAt(s, t.ToLimitS)
+	if whole := text + inParentheses(joined(clock, LimitName(t.Limit))); len(whole) <= ResultWidth-labelWidth {
+		return whole
+	}
+	return text + inParentheses(clock)
+}
+
+// maxPIDs bounds the PIDs in a sentence.
+const maxPIDs = 3
+
+// othersText names the others that fill a memory: "PIDs 5, 6 and 2 other workers".
+func othersText(t *summary.Together) string {
+	var parts []string
+	for _, pid := range t.PIDs[:min(len(t.PIDs), maxPIDs)] {
+		parts = append(parts, strconv.Itoa(pid))
+	}
+	if len(parts) > 0 {
+		parts[0] = "PID " + parts[0]
+		if len(parts) > 1 {
+			parts[0] = strings.Replace(parts[0], "PID", "PIDs", 1)
+		}
+	}
+	if more := len(t.PIDs) - maxPIDs; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	if t.Workers > 0 {
+		parts = append(parts, units.Plural(t.Workers, "other worker", "other workers"))
+	}
+
+	last := len(parts) - 1
+	if last < 1 {
+		return strings.Join(parts, "")
+	}
+	return strings.Join(slices.Clone(parts[:last]), ", ") + " and " + parts[last]
+}
+
+// saveStep is what to do first where memory ends soon.
+func saveStep(s *summary.Summary) string {
+	left := math.Inf(1)
+	if s.ToLimit != nil {
+		left = *s.ToLimit
+	}
+	if s.Together != nil {
+		left = min(left, s.Together.ToLimitS)
+	}
+	return "save a checkpoint, or raise the memory limit: " + units.Span(left, false, math.Floor) + " left"
+}
+
+// unlinkStep is what to do about files in RAM.
+func unlinkStep(s *summary.Summary) string {
+	where := "/dev/shm"
+	if s.Outside != nil && s.Outside.Path != "" {
+		where = s.Outside.Path
+	}
+	return "unlink what is written below " + where + " when done: SharedMemory.unlink(), os.unlink()"
+}

@@ -1,0 +1,149 @@
+package conclude
+
+import (
+	"math"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// Outside is memory that the job takes and no process holds, where it grows.
+type Outside struct {
+	Kind    OutsideKind
+	Verdict verdict.Verdict
+	// Files are the file system in RAM that grows; nil: it is not known.
+	Files *growth.RAMFiles
+	// InCgroup: the memory counts against the limit of the cgroup.
+	InCgroup bool
+}
+
+// An OutsideKind is a kind of memory that no process holds.
+type OutsideKind string
+
+// The kinds.
+const (
+	OutsideFiles   OutsideKind = "ram-files" // files of a tmpfs, and shared memory that nobody maps
+	OutsideKernel  OutsideKind = "kernel"    // memory of the kernel that it cannot drop
+	OutsideUnknown OutsideKind = "unknown"   // charged to the cgroup
+)
+
+// minOutsideGrowth is the growth in bytes of memory outside of processes from which on it counts, and
+// minNewShare the share of it that new files of the job's user must be, where the memory is the
+// machine's, and so anybody's.
+const (
+	minOutsideGrowth = 64 << 20
+	minNewShare      = 0.5
+)
+
+// outside finds memory that grows outside of the processes; nil: there is none. Memory of a cgroup
+// with a limit is the job's. Of the machine, only files count that the user of the process has
+// written since tracing began.
+func (t *Trace) outside() *Outside {
+	rows := t.ownRows()
+	if len(rows) == 0 {
+		return nil
+	}
+	last := rows[len(rows)-1].System
+	inCgroup := last.HasCgroupLimit()
+
+	shared := t.judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Shared })
+	if files := t.grownFiles(shared, inCgroup); outsideGrowth(shared) >= minOutsideGrowth &&
+		(inCgroup || files != nil) {
+		if !inCgroup {
+			shared = ofFiles(shared, files, rows)
+		}
+		return &Outside{OutsideFiles, limited(shared, files), files, inCgroup}
+	}
+	if !inCgroup {
+		return nil
+	}
+
+	kernel := t.judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Kernel })
+	if outsideGrowth(kernel) >= minOutsideGrowth {
+		return &Outside{Kind: OutsideKernel, Verdict: kernel, InCgroup: true}
+	}
+	for _, o := range t.Others {
+		if o.InCgroup {
+			return nil
+		}
+	}
+	all := t.judgeOutside(rows, func(r *growth.Row) int64 {
+		if r.System.CgroupUsed == growth.Unknown || r.Tree.RSS == growth.Unknown {
+			return growth.Unknown
+		}
+		return r.System.CgroupUsed - r.Tree.RSS
+	})
+	if outsideGrowth(all) < minOutsideGrowth {
+		return nil
+	}
+	return &Outside{Kind: OutsideUnknown, Verdict: all, InCgroup: true}
+}
+
+// judgeOutside judges one memory of the machine or the cgroup.
+func (t *Trace) judgeOutside(rows []growth.Row, of func(*growth.Row) int64) verdict.Verdict {
+	var s verdict.Series
+	for i := range rows {
+		if bytes := of(&rows[i]); bytes != growth.Unknown {
+			s.X = append(s.X, rows[i].Elapsed.Seconds())
+			s.Y = append(s.Y, float64(bytes))
+		}
+	}
+
+	var setting verdict.Setting
+	start := math.Inf(-1) // a fall is no restart
+	setting.Start = &start
+	if first := rows[len(rows)-1].System.Headroom(); first.Of != "" && len(s.Y) > 0 {
+		setting.Limit = s.Y[len(s.Y)-1] + float64(first.Left)
+	}
+	return verdict.Judge(s, setting, t.Criteria)
+}
+
+// outsideGrowth is the growth of a series that grows, in bytes; 0: it does not.
+func outsideGrowth(v verdict.Verdict) float64 {
+	if !v.Class.Grows() {
+		return 0
+	}
+	return v.Rate * v.Length
+}
+
+// grownFiles is the file system in RAM that explains growth; nil: none does.
+func (t *Trace) grownFiles(v verdict.Verdict, inCgroup bool) *growth.RAMFiles {
+	grown := outsideGrowth(v)
+	for i := range t.RAMFiles {
+		f := &t.RAMFiles[i]
+		own := float64(f.NewBytes)
+		if inCgroup {
+			own = float64(f.Growth)
+		}
+		if grown > 0 && own >= minNewShare*grown {
+			return f
+		}
+	}
+	return nil
+}
+
+// ofFiles is the verdict on shared memory of the machine, of which other programs have a part, with the
+// rate at which the files of the job's user grow.
+func ofFiles(v verdict.Verdict, files *growth.RAMFiles, rows []growth.Row) verdict.Verdict {
+	last := rows[len(rows)-1]
+	nan, seconds := math.NaN(), (last.Elapsed - rows[0].Elapsed).Seconds()
+	v.Rate = float64(files.NewBytes) / seconds
+	v.RateLow, v.RateHigh, v.Bound = nan, nan, nan
+
+	v.ToLimit, v.ToLimitLow, v.ToLimitHigh = nan, nan, nan
+	if first := last.System.Headroom(); first.Of != "" && v.Rate > 0 {
+		v.ToLimit = float64(first.Left) / v.Rate
+	}
+	return v
+}
+
+// limited is a verdict on files, whose file system may be full before the memory is.
+func limited(v verdict.Verdict, files *growth.RAMFiles) verdict.Verdict {
+	if files == nil || files.Left == growth.Unknown || v.Rate <= 0 {
+		return v
+	}
+	if until := float64(files.Left) / v.Rate; math.IsNaN(v.ToLimit) || until < v.ToLimit {
+		v.ToLimit, v.ToLimitLow, v.ToLimitHigh = until, math.NaN(), math.NaN()
+	}
+	return v
+}

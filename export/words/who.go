@@ -364,7 +364,7 @@ func siteLines(c summary.Suspect, missing string) []string {
 	if inC != "" {
 		lines = append(lines, libraryFrame(inC)+"   <- your code in C")
 	}
-	if text := replacedText(c.Replaced); text != "" {
+	if text := replacedObject(c.Replaced); text != "" {
 		lines = append(lines, text)
 	}
 
@@ -377,7 +377,7 @@ func siteLines(c summary.Suspect, missing string) []string {
 }
 
 // replacedText is which objects are replaced by larger ones at a call site; empty: none are.
-func replacedText(r *summary.Replaced) string {
+func replacedObject(r *summary.Replaced) string {
 	switch {
 	case r == nil:
 		return ""

@@ -16,7 +16,7 @@ const ByFramePointer = "[by frame pointer]"
 
 // IsOwnNative reports whether the frame is native code of the program itself: of its executable, or
 // of a library that no distribution, environment or package manager has installed. An interpreter
-// is not the program's own, nor is what a C++ or Rust library leaves in it as templates.
+// is not the program's own, nor are templates of C++ and Rust libraries in it.
 func (f *Frame) IsOwnNative() bool {
 	return !f.Python && f.Module != nil && IsOwnModule(f.Module.Path) &&
 		!libraryTemplate.MatchString(f.Function)
@@ -56,7 +56,7 @@ var wrapperName = regexp.MustCompile(`(?i)(alloc|allocate|memalign|strn?dup|memd
 	`impl|slow|fast|hook|nothrow|extended|string|bytes|chunk|from_?new_?block))*_*$|` +
 	`^(runtime|internal/runtime/\w+)\.`)
 
-// typeParameters of a name, and what stands for no name.
+// typeParameters of a name, and the mark of a namespace without one.
 var typeParameters = regexp.MustCompile(`<[^<>]*>|\(anonymous namespace\)::`)
 
 // IsAllocationWrapper reports whether a native function does little but allocate for its caller, by

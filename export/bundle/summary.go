@@ -68,6 +68,7 @@ var fieldRules = map[string]textRule{
 	"Suspect.Function":          (*pseudonyms).frame,
 	"Suspect.Path":              (*pseudonyms).frame,
 	"Suspect.Callers":           (*pseudonyms).frame,
+	"Suspect.CommonCaller":      (*pseudonyms).frame,
 	"BreakdownRow.Name":         (*pseudonyms).rowName,
 	"BreakdownRow.File":         (*pseudonyms).path,
 	"BreakdownRow.Site":         (*pseudonyms).frame,

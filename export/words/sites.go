@@ -39,6 +39,7 @@ func holderText(suspects []summary.Suspect) (text string, isPlural bool) {
 	case len(functions) == 1:
 		return functions[0], false
 	}
+
 	if both := strings.Join(functions, " and "); len(both) <= maxFunctions {
 		return both, true
 	}
@@ -73,13 +74,14 @@ func functionOf(frame string) string {
 }
 
 // spreadLines are the lines about growth that is spread over many call sites: how many, the largest
-// of them, and what calls them all.
+// of them, and their common caller.
 func spreadLines(c summary.Suspect, largest string) []string {
 	lines := []string{
 		fmt.Sprintf("%d call sites, none with more than %s; the largest:", c.Sites,
 			units.WholePercent(max(0.01, c.Explains))),
 		largest,
 	}
+
 	if c.CommonCaller != "" {
 		lines = append(lines, callerSite(c.CommonCaller)+"   <- calls them all")
 	}
@@ -94,7 +96,7 @@ func callerSite(frame string) string {
 	return fileOf(frame) + "  " + functionOf(frame)
 }
 
-// noOwnFrame is why there is none of the user's code in WHERE, and what would help. missing is why
+// noOwnFrame is why there is none of the user's code in WHERE, with a remedy. missing is why
 // Python's frames are missing; empty: they are not.
 func noOwnFrame(c summary.Suspect, missing string) string {
 	switch {
@@ -139,5 +141,6 @@ func missingPython(s *summary.Summary) string {
 		}
 		return "no Python frames: " + l.Cause.String()
 	}
+
 	return ""
 }

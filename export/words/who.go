@@ -121,7 +121,7 @@ func whoText(s *summary.Summary) string {
 	return text + more + share
 }
 
-// whoseText fills in whose memory it is: the holder of the first suspect. Where there is none, and
+// whoseText fills in whose memory it is: by the first suspect. Where there is none, and
 // WHERE has the lines that touch the memory first, nothing is said of it.
 func whoseText(s *summary.Summary, text string, cause diagnosis.Cause) string {
 	switch {

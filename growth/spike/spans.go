@@ -25,6 +25,7 @@ const maxOpenRatio = 2
 func spansOf(t growth.Timeline) (spans []span) {
 	samples := slices.DeleteFunc(slices.Clone(t),
 		func(s growth.Sample) bool { return s.RSS == growth.Unknown })
+
 	reversed := slices.Clone(samples)
 	slices.Reverse(reversed)
 
@@ -34,7 +35,9 @@ func spansOf(t growth.Timeline) (spans []span) {
 	if d.inSpike && d.height(d.peak) <= maxOpenRatio*highest {
 		spans = append(spans, span{d.before, after})
 	}
+
 	back, _ := d.pass(reversed)
+
 	for _, s := range back {
 		spans = append(spans, span{s.to, s.from})
 	}
@@ -59,6 +62,7 @@ func (d *Detector) pass(samples growth.Timeline) (spans []span, highest int64) {
 			}
 		}
 	}
+
 	return spans, highest
 }
 

@@ -77,6 +77,7 @@ func TestOutsideOfGrowth(t *testing.T) {
 			at := time.Duration(s) * time.Second
 			timeline = append(timeline, growth.Sample{Elapsed: at, RSS: rss(s)})
 		}
+
 		all := job.snapshots()
 		if calm, ok := Outside(all, timeline); !ok || len(calm) != len(all) {
 			t.Errorf("%s: %d of %d snapshots", name, len(calm), len(all))

@@ -32,6 +32,7 @@ func branchesOf(paths []*callPath) []branch {
 	for _, p := range paths {
 		heads[p.outermost()] = append(heads[p.outermost()], p)
 	}
+
 	for head, below := range heads {
 		functions[head], _ = lowestCommonFunction(below) // at least head is
 	}
@@ -69,6 +70,7 @@ func branchesOf(paths []*callPath) []branch {
 // them has minBranchShare: then it is no use to name what they meet in alone.
 func (b branch) spread() branch {
 	isOwn := func(p *callPath) bool { return p.code >= ownCode }
+
 	function, sites, largest := sitesOf(b.paths)
 	if largest < minBranchShare*b.growth && slices.ContainsFunc(b.paths, isOwn) {
 		b.function, b.sites = function, sites
@@ -77,7 +79,7 @@ func (b branch) spread() branch {
 }
 
 // sitesOf returns how many call sites the paths have: lines of functions, of the frames nearest to
-// the leaf that may be a suspect's. function is that of the largest, which has so much growth.
+// the leaf that may be a suspect's. function is the one of the largest, which has so much growth.
 func sitesOf(paths []*callPath) (function, sites int, largest float64) {
 	type site struct{ id, line int }
 	byGrowth := make(map[site]float64)
@@ -91,6 +93,7 @@ func sitesOf(paths []*callPath) (function, sites int, largest float64) {
 			return false
 		})
 	}
+
 	return function, len(byGrowth), largest
 }
 
@@ -117,5 +120,6 @@ func commonCaller(paths []*callPath) (caller growth.Frame, ok bool) {
 			}
 		}
 	}
+
 	return caller, ok
 }

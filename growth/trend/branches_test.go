@@ -12,7 +12,7 @@ func inProgram(function string) growth.Frame {
 	return growthtest.NativeFrame(function, "/app/nist")
 }
 
-// TestSpread has growth over many call sites, and what they have in common.
+// TestSpread has growth over many call sites, with their common callers.
 func TestSpread(t *testing.T) {
 	main := inProgram("main")
 	start := growthtest.NativeFrame("__libc_start_main", "/lib/x86_64-linux-gnu/libc.so.6")

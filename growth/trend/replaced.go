@@ -38,6 +38,7 @@ func (o *objectSizes) add(h *growth.Holding, bytes int64, isAfterMiddle bool) {
 	if o.seen == 0 {
 		o.first, o.middle, o.fewest = size, size, h.InuseObjects
 	}
+
 	o.seen++
 	o.last, o.peak = size, max(o.peak, size)
 	o.fall = max(o.fall, o.peak-size)
@@ -55,11 +56,12 @@ func (o *objectSizes) bytes() float64 { return o.objects() * o.last }
 
 // isReplaced is true of a stack whose objects, one or a few, are replaced by larger ones: torch.cat
 // in a loop, a bytearray that is extended, the table of a dict. All objects at the end are young, so
-// that their births look like those of transient memory.
+// that their births look like the births of transient memory.
 func (h *stackSeries) isReplaced(c *stackChange) bool {
 	o := &h.sizes
 	isOld := c.freed.Bytes < (1-maxOldShare)*float64(h.start.InuseBytes) ||
 		c.born.Bytes < (1-maxOldShare)*float64(h.end.InuseBytes)
+
 	return h.kind.IsSampled() && h.evidence() == nil && len(h.end.Births) > 0 && !isOld &&
 		o.seen >= minSizes && o.objects() <= maxReplaced && o.most < 2*o.objects()+1 &&
 		o.last > o.first && o.fall <= maxSizeFall*(o.peak-o.first)

@@ -27,6 +27,7 @@ func sizeTrace(objects func(second int) (count, size float64), seconds int) []*g
 
 	end := trace[seconds-1]
 	end.Bins = bins
+
 	h := &end.Holdings[0]
 	h.Births = []growth.Birth{{Bin: seconds - 1, InuseBytes: float64(h.InuseBytes)}}
 	return trace

@@ -95,7 +95,7 @@ func (r *snapshotRange) changeOf(h *stackSeries) stackChange {
 	return r.toHalves(exactChange(h.start.InuseBytes, h.middle, h.end.InuseBytes))
 }
 
-// toHalves scales what was born before and after the middle snapshot to half of the window.
+// toHalves scales the births before and after the middle snapshot to half of the window.
 func (r *snapshotRange) toHalves(c stackChange) stackChange {
 	half := r.seconds() / 2
 	if first := (r.snapshots[r.middle].Elapsed - r.start().Elapsed).Seconds(); first > 0 {

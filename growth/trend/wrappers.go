@@ -43,6 +43,7 @@ func wrappersOf(trends []StackTrend) wrappers {
 func (w wrappers) addLevel(trends []StackTrend) (isMore bool) {
 	callers := make(map[functionIdentity]map[functionIdentity]bool) // which of them grow
 	isElse := make(wrappers)                                        // does more than to allocate
+
 	for i := range trends {
 		frames := namedFrames(trends[i].Stack)
 		at := w.count(frames)
@@ -70,5 +71,6 @@ func (w wrappers) addLevel(trends []StackTrend) (isMore bool) {
 			w[function], isMore = true, true
 		}
 	}
+
 	return isMore
 }

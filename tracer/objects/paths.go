@@ -28,7 +28,7 @@ func (rep *reporter) stepsOf(w *way) (steps []step) {
 			}
 		}
 		steps = append(steps, step{node: w.node, ref: ref})
-		ref = w.ref
+		ref = rep.heap.named(w.ref)
 	}
 	return foldChains(steps)
 }
@@ -38,7 +38,7 @@ func (rep *reporter) stepsOf(w *way) (steps []step) {
 func (rep *reporter) through(
 	ref reference, w *way, above []step,
 ) (through reference, isHidden bool) {
-	next, t := w.ref, w.node.typ
+	next, t := rep.heap.named(w.ref), w.node.typ
 	switch {
 	case ref.isDict && next.how == keeper.HowValue: // obj.__dict__["name"] is obj.name
 		next.how, next.name = keeper.HowAttribute, next.attr

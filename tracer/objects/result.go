@@ -62,6 +62,7 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 
 	candidates := make(map[candidateKey]*candidate)
 	var rest unexplainedSamples
+	rep.ways.forget()
 	for _, n := range samples {
 		if !rep.isAlive(n) {
 			continue

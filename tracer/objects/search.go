@@ -159,7 +159,7 @@ func newSearch(h *Heap) *search {
 		heap:   h,
 		nodes:  nodes,
 		lists:  lists,
-		ways:   &wayFinder{heap: h, lists: lists},
+		ways:   newWayFinder(h, lists),
 		filter: make([]uint64, filterBits/64),
 	}
 }

@@ -198,28 +198,31 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 }
 
 // hasPointers reports whether a page has words that lead to memory that may have objects. Floats
-// and pixels that look like one address are rare, and two of them in a probe are rarer. But a mask
-// has one float a thousand times: a word that is repeated counts only if it leads to an object, as
-// the types of objects do. And a float with a zero beside it is a word below 4 GiB: in a program
-// that is linked there, more of them are needed.
+// and pixels that look like one address are rare, and two of them in a probe are rarer. But a float
+// with a zero beside it looks like an address below 4 GiB. In a program that is linked there, the
+// heap has such addresses, and more of them are needed; a mask has one float a thousand times, so
+// that a word which is repeated counts only if it leads to an object, as the types of objects do.
 func (m *memory) hasPointers(page []byte) bool {
-	var words [minLowPointers]uint64 // that differ
-	n, weight := 0, 0
+	var low [minLowPointers]uint64 // words that differ
+	high, lows := 0, 0
 	for i := 0; i+wordSize <= len(page); i += wordSize {
 		w := binary.LittleEndian.Uint64(page[i:])
-		if w%wordSize != 0 || w <= process.PageSize || w >= maxAddress || !m.isMapped(w) {
+		if w%wordSize != 0 || w <= process.PageSize || w >= maxAddress {
 			continue
 		}
 
-		if !slices.Contains(words[:n], w) {
-			words[n], n = w, n+1
-			if weight++; w > math.MaxUint32 {
-				weight += minLowPointers/minPointers - 1
-			}
-		} else if m.isObject(w) {
+		v, ok := process.FindMapping(m.maps, w)
+		switch {
+		case !ok || !v.Read:
+			continue
+		case w > math.MaxUint32 || v.IsFile():
+			high++
+		case !slices.Contains(low[:lows], w):
+			low[lows], lows = w, lows+1
+		case m.isObject(w):
 			return true
 		}
-		if weight >= minLowPointers {
+		if high >= minPointers || lows >= minLowPointers {
 			return true
 		}
 	}
@@ -246,6 +249,9 @@ func (m *memory) isObject(address uint64) bool {
 			break
 		}
 		address = typ
+	}
+	if m.areObjects == nil {
+		m.areObjects = make(map[uint64]bool)
 	}
 	if len(m.areObjects) < maxTypes {
 		m.areObjects[first] = isOne

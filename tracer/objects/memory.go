@@ -33,7 +33,7 @@ const (
 	// minPointers is the number of words in one probe that lead to objects, from which on memory
 	// is no bulk. Random words hit some GiB of 2^64 never; tables and objects have dozens.
 	minPointers = 2
-	// minLowPointers is the same for words below 4 GiB, which a float may be.
+	// minLowPointers is the same for words that may be floats: they lead to a heap below 4 GiB.
 	minLowPointers = 8
 	// A probe is made of each so many bytes, within limits.
 	probedBytes, minProbes, maxProbes = 64 << 10, 3, 64
@@ -101,8 +101,6 @@ func newMemory(p *process.Process, r reader, maps []process.Mapping) *memory {
 		maps:     maps,
 		poolSize: pymalloc.MaxPoolSize,
 		buffer:   make([]byte, pieceBytes),
-
-		areObjects: make(map[uint64]bool),
 	}
 }
 

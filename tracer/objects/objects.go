@@ -217,7 +217,7 @@ func (h *Heap) use(m *memory) {
 			python: h.python, version: h.version, pages: h.pages,
 			names: make(map[uint64]keyName),
 		},
-		types:   h.types,
+		types: h.types,
 	}
 	h.roots.types = h.types
 }

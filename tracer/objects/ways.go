@@ -152,7 +152,9 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClos
 		if !w.node.searched {
 			open = append(open, w)
 			isClosed = false
-			continue
+			if w.node.from == 0 {
+				continue
+			}
 		}
 
 		if head := f.lists.heads[w.node]; head != nil {
@@ -171,6 +173,32 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClos
 	}
 	slices.SortStableFunc(found, func(a, b rootPath) int { return cmp.Compare(a.rank, b.rank) })
 	return found, open, isClosed && len(found) == 0
+}
+
+// isSearched reports whether all references to the nodes of a way are known.
+func (w *way) isSearched() bool {
+	for ; w != nil; w = w.below {
+		if !w.node.searched {
+			return false
+		}
+	}
+	return true
+}
+
+// mayKeep reports whether an object may keep what a word of it refers to: by itself or by a table.
+func (f *wayFinder) mayKeep(e edge, isSample bool) bool {
+	if e.typ() == nil || f.heap.types == nil {
+		return true
+	}
+
+	_, ok := f.objectReference(e)
+	if !ok {
+		_, ok, _ = f.tableReference(e, e.value)
+	}
+	if !ok && isSample {
+		_, ok = f.heap.objects.bufferReference(e)
+	}
+	return ok
 }
 
 // follow adds the ways that go on from the outermost node of a way, and returns the roots that

@@ -85,10 +85,18 @@ type Path struct {
 	Complete bool `json:"complete"`
 }
 
+// minLinkGrowth is the part of the fastest growth on a path from which on the growth of a container
+// explains it: a dict that got a second key beside a list with a thousand items more does not.
+const minLinkGrowth = 0.01
+
 // GrowingLink returns the index of the first container on the way that grows; -1: none is known to.
 func (p *Path) GrowingLink() int {
+	fastest := 0.0
+	for _, l := range p.Links {
+		fastest = max(fastest, l.PerMinute)
+	}
 	for i, l := range p.Links {
-		if l.PerMinute > 0 {
+		if l.PerMinute > 0 && l.PerMinute >= minLinkGrowth*fastest {
 			return i
 		}
 	}
@@ -110,6 +118,16 @@ type Link struct {
 	Entries Entries `json:"entries,omitzero"`
 	// PerMinute is by how many entries it grows; absent where it does not, or that is unknown.
 	PerMinute float64 `json:"entries_per_min,omitempty"`
+	// GrowthS is the time between two looks at the container; absent: there were none. Steady: it
+	// has not grown meanwhile. AppendOnly: it has, and has lost none of its entries.
+	GrowthS    float64 `json:"growth_s,omitempty"`
+	Steady     bool    `json:"steady,omitempty"`
+	AppendOnly bool    `json:"append_only,omitempty"`
+	// Names are the keys of the containers in which the samples are, where they are few; absent:
+	// there is one, Name, or there are many. Entries and PerMinute are sums then.
+	Names []string `json:"names,omitempty"`
+	// Looks at the containers: one, or a few of which each has some of the samples.
+	Looks []Look `json:"-"`
 	// Repeated: there is a chain of such links, a linked list; absent: there is none.
 	Repeated bool `json:"repeated,omitempty"`
 }

@@ -299,7 +299,7 @@ func (rep *reporter) path(c *candidate) keeper.Path {
 	}
 
 	for i := from; i < len(steps); i++ {
-		l := rep.linkOf(steps[i], shared[i] && (i+1 < len(steps) || len(c.ways) == 1))
+		l := rep.linkOf(steps[i], placesOf(c.ways, i))
 		if i == from {
 			l.How, l.Name = keeper.HowVariable, ""
 		}

@@ -70,6 +70,8 @@ var fieldRules = map[string]textRule{
 	"Suspect.Path":              (*pseudonyms).frame,
 	"Suspect.Callers":           (*pseudonyms).frame,
 	"BreakdownRow.Name":         (*pseudonyms).rowName,
+	"BreakdownRow.File":         (*pseudonyms).path,
+	"BreakdownRow.Site":         (*pseudonyms).frame,
 	"GPUBreakdownRow.GPU":       number,
 	"GPUBreakdownRow.Function":  (*pseudonyms).rowName,
 	"GPUBreakdownRow.Component": (*pseudonyms).component,

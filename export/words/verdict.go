@@ -25,8 +25,11 @@ const (
 
 // Name is the verdict itself: "LEAK", "STABLE WITH SPIKES".
 func Name(v summary.Verdict) string {
-	if v.WhyCode == verdict.ReasonFragmentation {
+	switch v.WhyCode {
+	case verdict.ReasonFragmentation:
 		return "FRAGMENTATION"
+	case verdict.ReasonBounded:
+		return "FILLS UP"
 	}
 
 	switch v.Class {
@@ -73,6 +76,8 @@ func Pace(v summary.Verdict) string {
 			return "so far " + rate
 		}
 		return "the rate is not known yet"
+	case verdict.ClassFillsUp:
+		return joined(FillText(v), cmp.Or(paceRate(v), unknownRate))
 	case verdict.ClassSaturating:
 		text := cmp.Or(paceRate(v), unknownRate) + " and slowing"
 		if v.LevelsOffAtBytes != nil {
@@ -153,6 +158,8 @@ func Certainty(v summary.Verdict) []string {
 	case verdict.ReasonPageCache:
 		return []string{"only pages of mapped files grow: the kernel takes them back before it " +
 			"runs out of memory"}
+	case verdict.ReasonBounded:
+		return []string{fillCertainty(v)}
 	case verdict.ReasonTolerated:
 		return []string{"slower than the growth that you call harmless"}
 	}
@@ -369,6 +376,8 @@ func Reason(v summary.Verdict) string {
 		return "freed memory that malloc keeps"
 	case verdict.ReasonPageCache:
 		return "only pages of mapped files grow, which the kernel can take back"
+	case verdict.ReasonBounded:
+		return "fills memory of a known size"
 	case verdict.ReasonOtherProcess:
 		o := v.Other
 		if o == nil {

@@ -3,6 +3,7 @@ package summary
 import (
 	"math"
 
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -65,6 +66,8 @@ type Verdict struct {
 	Spikes *Spikes `json:"spikes,omitempty"`
 	// Other is the process outside the traced tree that grows in its place; absent: there is none.
 	Other *OtherGrowth `json:"other,omitempty"`
+	// Evidence for a leak and against one; absent where there is none.
+	Evidence *Evidence `json:"evidence,omitempty"`
 }
 
 // A Fill is the end of growth that lies in memory of a known size: at most LeftBytes more, up to
@@ -149,6 +152,7 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 		ToLimitHigh: milli(v.ToLimitHigh), WatchLonger: milli(v.Longer),
 		EndedBeforeLimit: v.EndedBeforeLimit,
 		Phases:           []VerdictPhase{},
+		Evidence:         EvidenceOf(conclude.SeriesEvidence(v)),
 	}
 
 	if v.Reason == verdict.ReasonFewRechecks {

@@ -22,8 +22,8 @@ var rowKinds = map[diagnosis.Cause][]growth.Kind{
 	diagnosis.PageCache:    {growth.KindFile},
 }
 
-// rowsOf are the rows of the main process that grow by a cause, the largest first.
-func rowsOf(s *summary.Summary, cause diagnosis.Cause) (rows []summary.BreakdownRow) {
+// rowsOfCause are the rows of the main process that grow by a cause, the largest first.
+func rowsOfCause(s *summary.Summary, cause diagnosis.Cause) (rows []summary.BreakdownRow) {
 	for _, r := range s.Breakdown {
 		if r.Process == s.Process.PID && r.DeltaBytes > 0 && slices.Contains(rowKinds[cause], r.Kind) {
 			rows = append(rows, r)
@@ -59,7 +59,7 @@ func filesText(rows []summary.BreakdownRow) string {
 // allocation was seen is in the lines of its suspects.
 func touchLines(s *summary.Summary, cause diagnosis.Cause) (lines []string) {
 	var sum, sites int64
-	for _, r := range rowsOf(s, cause) {
+	for _, r := range rowsOfCause(s, cause) {
 		sum += r.DeltaBytes
 		if r.Site == "" {
 			continue

@@ -85,7 +85,7 @@ func whoText(s *summary.Summary) string {
 	if main.Cause == diagnosis.PythonObjects {
 		text = objectsText(s, ResultWidth-labelWidth-len(share))
 	}
-	if files := filesText(rowsOf(s, main.Cause)); files != "" && main.Cause != diagnosis.CopyOnWrite {
+	if files := filesText(rowsOfCause(s, main.Cause)); files != "" && main.Cause != diagnosis.CopyOnWrite {
 		kind, _, _ := strings.Cut(text, ",")
 		text = kind + ": " + files
 	}

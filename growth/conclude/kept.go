@@ -4,10 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/keeper"
-	"github.com/allocscope/allocscope/growth/trend"
 )
 
 const (
@@ -18,55 +16,45 @@ const (
 	// it has gained meanwhile, from which on it says something that it has lost none.
 	minAppendTime = 20 * time.Second
 	minAppended   = 32
-	// maxKeptTypes is how many of the types that grow most may be the kept ones.
-	maxKeptTypes = 3
 )
 
 // addKept adds what the containers show that keep the growth of a process.
 func (t *Trace) addKept(p *Process) {
-	path := t.mainPath(p)
+	path := mainPath(p, t.KeepersOf(p.History))
 	if path == nil {
 		return
 	}
 	if at := path.GrowingLink(); at >= 0 {
-		l := &path.Links[at]
-		gained := l.PerMinute * l.GrowthS / time.Minute.Seconds()
-		p.Findings.AppendOnly = l.AppendOnly && gained >= minAppended &&
-			l.GrowthS >= minAppendTime.Seconds()
+		p.Findings.AppendOnly = isAppendOnly(&path.Links[at])
 	}
 }
 
-// mainPath is the path to most samples of what grows most in a process; nil: it is not known, or
-// what it leads to is not most of the growth.
-func (t *Trace) mainPath(p *Process) *keeper.Path {
-	for _, s := range t.KeepersOf(p.History) {
-		isMain := s.Stack != 0 && isOfMainStack(p.Suspects, s.Stack) ||
-			s.Stack == 0 && t.isMainType(p, s.Type)
-		if isMain && len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples {
+// isAppendOnly reports whether a container has gained entries for a while, and lost none.
+func isAppendOnly(l *keeper.Link) bool {
+	gained := l.PerMinute * l.GrowthS / time.Minute.Seconds()
+	return l.AppendOnly && gained >= minAppended && l.GrowthS >= minAppendTime.Seconds()
+}
+
+// mainPath is the path to most samples of what grows most in a process: of the first suspect, or of
+// a type where most growth is small Python objects. nil: it is not known, or neither is most of the
+// growth.
+func mainPath(p *Process, keepers []keeper.Search) *keeper.Path {
+	var stacks []uint64
+	if len(p.Suspects) > 0 && p.Suspects[0].Share >= minKeptShare {
+		stacks = slices.Clone(p.Suspects[0].StackIDs)
+	}
+	isOfObjects := func(d diagnosis.Diagnosis) bool {
+		return d.Cause == diagnosis.PythonObjects && d.Share >= minKeptShare
+	}
+	if slices.ContainsFunc(p.Diagnoses, isOfObjects) {
+		stacks = append(stacks, 0) // of the types that grow most
+	}
+
+	for i := range keepers {
+		s := &keepers[i]
+		if len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples && slices.Contains(stacks, s.Stack) {
 			return &s.Paths[0]
 		}
 	}
 	return nil
-}
-
-// isOfMainStack reports whether a stack is one of the first suspect, which is most of the growth.
-func isOfMainStack(suspects []trend.Suspect, stack uint64) bool {
-	return len(suspects) > 0 && suspects[0].Share >= minKeptShare &&
-		slices.Contains(suspects[0].StackIDs, stack)
-}
-
-// isMainType reports whether small objects are most of the growth, and a type is one of those that
-// grow most.
-func (t *Trace) isMainType(p *Process, name string) bool {
-	isMain := slices.ContainsFunc(p.Diagnoses, func(d diagnosis.Diagnosis) bool {
-		return d.Cause == diagnosis.PythonObjects && d.Share >= minKeptShare
-	})
-	before, after := t.CensusesOf(p.History, 0)
-	if !isMain || before == nil || after == nil {
-		return false
-	}
-
-	grown := census.Grown(before, after)
-	return slices.ContainsFunc(grown[:min(maxKeptTypes, len(grown))],
-		func(g census.TypeGrowth) bool { return g.Type == name })
 }

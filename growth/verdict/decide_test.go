@@ -56,6 +56,7 @@ func (d decision) check(t *testing.T, name string) Verdict {
 // TestDecide has the overrides in their order, each alone.
 func TestDecide(t *testing.T) {
 	stacks, freed := Findings{StacksAccumulate: true}, Findings{Fragmentation: true}
+	appended := Findings{AppendOnly: true}
 	none := ReasonAfterWarmup // of classed: nothing applies
 
 	for i, c := range []struct {
@@ -66,6 +67,12 @@ func TestDecide(t *testing.T) {
 			{ClassGrowing, stacks, ClassSuspected, ReasonStacksAccumulate},
 			{ClassLeak, stacks, ClassLeak, none},
 			{ClassPlateau, stacks, ClassPlateau, none},
+		}},
+		{"append only", []decision{
+			{ClassGrowing, appended, ClassSuspected, ReasonAppendOnly},
+			{ClassLeak, appended, ClassLeak, none},
+			{ClassSaturating, appended, ClassSaturating, none},
+			{ClassPlateau, appended, ClassPlateau, none},
 		}},
 		{"fragmentation", []decision{
 			{ClassLeak, freed, ClassLeak, ReasonFragmentation},
@@ -109,7 +116,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 7 {
+	if len(overrides) != 8 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }

@@ -3,6 +3,7 @@ package summary
 import (
 	"slices"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/keeper"
@@ -55,6 +56,8 @@ const (
 	StepKeeperCache      StepCode = "keeper-cache"      // give the lru_cache a maximum
 	StepKeeperStatic     StepCode = "keeper-static"     // native code adds to it, and removes nothing
 	StepKeeperThread     StepCode = "keeper-thread"     // a native thread uses it
+	StepKeeperWarnings   StepCode = "keeper-warnings"   // it remembers the texts of warnings
+	StepKeeperCall       StepCode = "keeper-call"       // a call that is under way keeps it
 	StepGarbage          StepCode = "garbage"           // break cycles, or collect garbage
 )
 
@@ -286,6 +289,10 @@ func (s *Summary) keeperStep(k *Keeper) StepCode {
 		return StepKeeperStatic
 	case path.Root.Kind == keeper.RootThread:
 		return StepKeeperThread
+	case path.Root.Name == "__warningregistry__":
+		return StepKeeperWarnings
+	case path.Root.IsCall() && path.Root.File != "" && !growth.IsUserFile(path.Root.File):
+		return StepKeeperCall
 	case hasType(path, "traceback"):
 		return StepKeeperTracebacks
 	case s.keepsGraphs(path):

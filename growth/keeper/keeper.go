@@ -132,6 +132,16 @@ type Link struct {
 	Repeated bool `json:"repeated,omitempty"`
 }
 
+// IsContainer reports whether a link leads to a container of CPython, by its type.
+func (l *Link) IsContainer() bool {
+	switch l.Type {
+	case "list", "dict", "set", "collections.deque", "collections.OrderedDict",
+		"collections.defaultdict":
+		return true
+	}
+	return l.Entries >= 0
+}
+
 // Entries is a number of entries; NoContainer: the object has none, and the number is absent in
 // JSON.
 type Entries int64
@@ -185,6 +195,9 @@ const (
 	RootThread    RootKind = "thread"    // a native thread's stack
 	RootStatic    RootKind = "static"    // a static variable of a program or library
 )
+
+// IsCall reports whether a root is a variable of a call that is under way, or is suspended.
+func (r Root) IsCall() bool { return r.Kind == RootLocal || r.Kind == RootGenerator }
 
 // A Root is a variable with a name, where a path begins.
 type Root struct {

@@ -140,11 +140,15 @@ func linkText(links []keeper.Link, at int) string {
 	l := links[at]
 	text := typeText(l, at == len(links)-1)
 	if n := len(l.Names); n > 1 {
-		text = strconv.Itoa(n) + " of " + text
+		text = fmt.Sprintf("%d %ss", n, text)
 	}
 	if l.Entries >= 0 {
-		text += ", " + units.Thousands(int64(l.Entries)) + " entries"
-		if l.Entries == 1 {
+		text += ", " + units.Thousands(int64(l.Entries))
+		if l.Limit > 0 {
+			text += " of at most " + units.Thousands(l.Limit)
+		}
+		text += " entries"
+		if l.Entries == 1 && l.Limit == 0 {
 			text = strings.TrimSuffix(text, "entries") + "entry"
 		}
 	}

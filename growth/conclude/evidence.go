@@ -217,11 +217,12 @@ func keeperGrows(k *known) (Fact, bool) {
 	if k.result == nil {
 		return Fact{}, false
 	}
-	path := mainPath(&k.result.Main, k.result.Keepers)
-	if path == nil {
+	found := mainSearch(&k.result.Main, k.result.Keepers)
+	if found == nil {
 		return Fact{}, false
 	}
 
+	path := &found.Paths[0]
 	at := path.GrowingLink()
 	if at < 0 {
 		return Fact{Code: FactKept}, true

@@ -39,7 +39,7 @@ func TestAppendOnly(t *testing.T) {
 	} {
 		p := holds
 		c.change(&p)
-		history := &growth.ProcessHistory{PID: 1}
+		history := &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}}
 		trace := &Trace{
 			History: &growth.History{},
 			Keepers: []keeper.Search{{
@@ -55,6 +55,44 @@ func TestAppendOnly(t *testing.T) {
 		trace.AddChecks(&process)
 		if process.Class != c.want {
 			t.Errorf("%s: %s (%s), want %s", name, process.Class, process.Reason, c.want)
+		}
+	}
+}
+
+// TestContainerLimit knows the end of growth that a container with a limit keeps.
+func TestContainerLimit(t *testing.T) {
+	full := keeper.Link{Type: "collections.deque", PerMinute: 600, GrowthS: 30, Entries: 4000, Limit: 10_000}
+	met := full
+	met.Entries = 10_000
+	none := full
+	none.Limit = 0
+
+	for name, c := range map[string]struct {
+		link    keeper.Link
+		samples int
+		want    float64 // bytes that are still to come
+	}{
+		"on its way":  {full, 16, 6000 * 100},
+		"met":         {met, 16, 0},
+		"no limit":    {none, 16, 0},
+		"some beside": {full, 12, 0},
+	} {
+		history := &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}}
+		history.Timeline.Samples = []growth.Sample{{Status: process(50 << 20)}}
+		trace := &Trace{History: &growth.History{}, Keepers: []keeper.Search{{
+			PID: 1, Stack: 7, Samples: 16, Elapsed: time.Minute,
+			Paths: []keeper.Path{{Samples: c.samples, Links: []keeper.Link{c.link}}},
+		}}}
+		p := Process{History: history, Judgement: judge.Judgement{
+			Suspects: []trend.Suspect{{Share: 0.9, Rate: 1000, StackIDs: []uint64{7}}},
+		}}
+		trace.addKept(&p)
+		got := 0.0
+		if b := p.Findings.Bound; b != nil {
+			got = b.Left
+		}
+		if got != c.want {
+			t.Errorf("%s: %.0f bytes are to come, want %.0f", name, got, c.want)
 		}
 	}
 }

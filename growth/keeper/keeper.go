@@ -118,6 +118,9 @@ type Link struct {
 	Entries Entries `json:"entries,omitzero"`
 	// PerMinute is by how many entries it grows; absent where it does not, or that is unknown.
 	PerMinute float64 `json:"entries_per_min,omitempty"`
+	// Limit is how many entries it can have: deque(maxlen), lru_cache(maxsize); absent: there is no
+	// limit, or it is not known.
+	Limit int64 `json:"limit_entries,omitempty"`
 	// GrowthS is the time between two looks at the container; absent: there were none. Steady: it
 	// has not grown meanwhile. AppendOnly: it has, and has lost none of its entries.
 	GrowthS    float64 `json:"growth_s,omitempty"`

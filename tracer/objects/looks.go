@@ -2,6 +2,7 @@ package objects
 
 import (
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
 )
 
@@ -20,6 +21,44 @@ func (o *objectReader) lookAt(n *node) keeper.Look {
 		look.Marks = append(look.Marks, keeper.Mark{Place: place, Value: value})
 	}
 	return look
+}
+
+// limitOf returns the most entries that a deque can have; 0: it has no limit.
+func (o *objectReader) limitOf(n *node) int64 {
+	if n.typ == nil || n.typ.kind != kindDeque {
+		return 0
+	}
+	maxlen, _ := o.pages.word(n.address + o.version.DequeMaxlen)
+	return limitBy(maxlen)
+}
+
+// limitBy is a limit as CPython has it: -1 where there is none.
+func limitBy(word uint64) int64 {
+	if word > maxItems {
+		return 0
+	}
+	return int64(word)
+}
+
+// cacheLink returns the link to the entries of a functools.lru_cache. One with a limit has them in a
+// list of its own, too, by which the samples may be found.
+func (o *objectReader) cacheLink(n *node) (keeper.Link, bool) {
+	dict, _ := o.pages.word(n.address + o.version.LRUCache)
+	maxsize, ok := o.pages.word(n.address + o.version.LRUMaxsize)
+	if !ok || dict == 0 {
+		return keeper.Link{}, false
+	}
+
+	typ, _ := o.pages.word(dict + cpython.ObType)
+	entries := &node{address: dict, typ: o.types.at(typ)}
+	if entries.typ == nil || entries.typ.kind != kindDict {
+		return keeper.Link{}, false
+	}
+	look := o.lookAt(entries)
+	return keeper.Link{
+		How: keeper.HowVariable, Type: entries.typ.name, Entries: look.Entries,
+		Looks: []keeper.Look{look}, Limit: limitBy(maxsize),
+	}, look.Entries >= 0
 }
 
 // ordered returns where a list, dict or deque has its first item or key, how far the next one is,

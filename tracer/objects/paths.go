@@ -130,6 +130,9 @@ func (rep *reporter) linkOf(st step, places []step) keeper.Link {
 		return l
 	}
 
+	if len(places) == 1 {
+		l.Limit = rep.heap.objects.limitOf(st.node)
+	}
 	l.Entries = 0
 	for _, at := range places {
 		look := rep.heap.objects.lookAt(at.node)
@@ -139,6 +142,7 @@ func (rep *reporter) linkOf(st step, places []step) keeper.Link {
 			l.Names = append(l.Names, name)
 		}
 	}
+	slices.Sort(l.Names)
 	return l
 }
 

@@ -56,6 +56,7 @@ const (
 	StepKeeperCache      StepCode = "keeper-cache"      // give the lru_cache a maximum
 	StepKeeperStatic     StepCode = "keeper-static"     // native code adds to it, and removes nothing
 	StepKeeperThread     StepCode = "keeper-thread"     // a native thread uses it
+	StepKeeperBounded    StepCode = "keeper-bounded"    // lower the limit that the container has
 	StepKeeperWarnings   StepCode = "keeper-warnings"   // it remembers the texts of warnings
 	StepKeeperCall       StepCode = "keeper-call"       // a call that is under way keeps it
 	StepGarbage          StepCode = "garbage"           // break cycles, or collect garbage
@@ -283,6 +284,8 @@ func (s *Summary) keeperStep(k *Keeper) StepCode {
 
 	path := &k.Paths[0]
 	switch {
+	case slices.ContainsFunc(path.Links, func(l keeper.Link) bool { return l.Limit > 0 }):
+		return StepKeeperBounded
 	case path.Root.Kind == keeper.RootCache:
 		return StepKeeperCache
 	case path.Root.Kind == keeper.RootStatic:

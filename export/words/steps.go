@@ -53,6 +53,9 @@ var keeperSteps = map[summary.StepCode][]string{
 	summary.StepKeeperClear: {
 		"set %s to None when done, or keep less in it", "clear %s when done",
 	},
+	summary.StepKeeperBounded: {
+		"lower the limit of %s, if it takes too much when full", "lower the limit of %s",
+	},
 	summary.StepKeeperWarnings: {
 		"warn with a text that stays the same: %s keeps each new one", "warn with a text that stays the same",
 	},

@@ -78,7 +78,8 @@ func TestContainerLimit(t *testing.T) {
 		"some beside": {full, 12, 0},
 	} {
 		history := &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}}
-		history.Timeline.Samples = []growth.Sample{{Status: process(50 << 20)}}
+		history.Timeline = growth.Timeline{growth.UnknownSample()}
+		history.Timeline[0].RSS = 50 << 20
 		trace := &Trace{History: &growth.History{}, Keepers: []keeper.Search{{
 			PID: 1, Stack: 7, Samples: 16, Elapsed: time.Minute,
 			Paths: []keeper.Path{{Samples: c.samples, Links: []keeper.Link{c.link}}},

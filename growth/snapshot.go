@@ -167,6 +167,9 @@ type Resident struct {
 	Role   Role
 	// RSS and Swap in bytes, and Threads, from /proc/PID/status; Unknown where it has none.
 	RSS, Swap, Threads int64
+	// Peak is the highest RSS of the process so far, as the kernel counts; 0 or Unknown: it is not
+	// known.
+	Peak int64
 	// Arenas of glibc's malloc, the main arena included; 0 where they are unknown.
 	Arenas int
 	// Walk of malloc's heaps; nil: they were not walked for this snapshot.

@@ -5,12 +5,12 @@ import (
 	"github.com/allocscope/allocscope/growth/conclude"
 )
 
-// Evidence is what speaks for a leak and against one, by this trace. Package words has the sentences.
+// Evidence has the facts of a trace for a leak and against one. Package words has the sentences.
 type Evidence struct {
 	// For and Against have the facts, by their weight.
 	For     []conclude.Fact `json:"for,omitempty"`
 	Against []conclude.Fact `json:"against,omitempty"`
-	// Excluded are other explanations that were looked at, and do not hold.
+	// Excluded are other explanations that were checked, and do not hold.
 	Excluded []conclude.Exclusion `json:"excluded,omitempty"`
 	// Limits keep the answer from being better.
 	Limits []Limitation `json:"limits,omitempty"`
@@ -37,12 +37,12 @@ type LimitationCode string
 
 // The limitations.
 const (
-	LimitedNoHeap  LimitationCode = "no-heap"       // malloc was not traced
-	LimitedPython  LimitationCode = "no-python"     // stacks have no Python frames
-	LimitedThreads LimitationCode = "python-frames" // Share of the stacks lack Python frames
-	LimitedStacks  LimitationCode = "stacks-cut"    // Share of the stacks are cut
-	LimitedBursts  LimitationCode = "bursts"        // the heap was probed in Count bursts, for OpenS
-	LimitedCensus  LimitationCode = "census"        // objects were counted in Share of their memory
+	LimitedNoHeap  LimitationCode = "no-heap"          // malloc was not traced
+	LimitedPython  LimitationCode = "no-python"        // stacks have no Python frames
+	LimitedThreads LimitationCode = "python-frames"    // Share of the stacks lack Python frames
+	LimitedStacks  LimitationCode = "truncated-stacks" // Share of the stacks
+	LimitedBursts  LimitationCode = "bursts"           // the heap was probed in Count bursts, for OpenS
+	LimitedCensus  LimitationCode = "census"           // objects were counted in Share of their memory
 )
 
 // LimitationCodes are all of them.
@@ -51,8 +51,8 @@ var LimitationCodes = []LimitationCode{
 }
 
 const (
-	// minCutStacks is the share of the stacks that is worth a word where they lack frames.
-	minCutStacks = 0.1
+	// minShortStacks is the share of the stacks that is worth a word where they lack frames.
+	minShortStacks = 0.1
 	// minCensus is the share of the memory of small objects from which on a census is a whole one.
 	minCensus = 0.95
 )
@@ -60,7 +60,11 @@ const (
 // EvidenceOf converts evidence; nil: there is none.
 func EvidenceOf(e conclude.Evidence) *Evidence {
 	out := &Evidence{
-		For: e.For, Against: e.Against, Excluded: e.Excluded, UntilLeak: milli(e.UntilLeak),
+		For: rounded(e.For), Against: rounded(e.Against), UntilLeak: milli(e.UntilLeak),
+	}
+	for _, x := range e.Excluded {
+		x.Share = thousandth(x.Share)
+		out.Excluded = append(out.Excluded, x)
 	}
 	if len(e.For) == 0 && len(e.Against) == 0 && len(e.Excluded) == 0 && out.UntilLeak == nil {
 		return nil
@@ -68,7 +72,25 @@ func EvidenceOf(e conclude.Evidence) *Evidence {
 	return out
 }
 
-// AddLimits adds what keeps the answer from being better to the evidence, by the other fields.
+// rounded are facts with as many decimals as they deserve.
+func rounded(facts []conclude.Fact) (out []conclude.Fact) {
+	for _, f := range facts {
+		f.Share, f.Ratio = thousandth(f.Share), thousandth(f.Ratio)
+		f.PerMinute, f.Length = thousandth(f.PerMinute), thousandth(f.Length)
+		out = append(out, f)
+	}
+	return out
+}
+
+// thousandth rounds a number, and makes one that is not finite 0, which is absent.
+func thousandth(x float64) float64 {
+	if rounded := milli(x); rounded != nil {
+		return *rounded
+	}
+	return 0
+}
+
+// AddLimits adds the gaps that keep the answer from being better to the evidence, by the other fields.
 func (s *Summary) AddLimits() {
 	limits := s.limitations()
 	if len(limits) == 0 {
@@ -95,14 +117,14 @@ func (s *Summary) limitations() (all []Limitation) {
 		}
 	}
 
-	if l, ok := s.cutStacks(growth.LossPythonFrames); ok {
+	if l, ok := s.shortStacks(growth.LossPythonFrames); ok {
 		l.Code = LimitedThreads
 		all = append(all, l)
 	}
 	if o := s.Overhead; o.InBursts() {
 		all = append(all, Limitation{Code: LimitedBursts, Count: int64(o.Bursts), OpenS: o.OpenS})
 	}
-	if l, ok := s.cutStacks(growth.LossTruncatedStacks); ok {
+	if l, ok := s.shortStacks(growth.LossTruncatedStacks); ok {
 		l.Code = LimitedStacks
 		all = append(all, l)
 	}
@@ -112,9 +134,9 @@ func (s *Summary) limitations() (all []Limitation) {
 	return all
 }
 
-// cutStacks is the share of the stacks that lack frames in one way, and the cause of most; false:
+// shortStacks is the share of the stacks that lack frames in one way, and the cause of most; false:
 // few do.
-func (s *Summary) cutStacks(kind growth.LossKind) (l Limitation, ok bool) {
+func (s *Summary) shortStacks(kind growth.LossKind) (l Limitation, ok bool) {
 	var most, sum uint64
 	for _, loss := range s.Losses {
 		isOwn := loss.PID == 0 || loss.PID == s.Process.PID
@@ -128,5 +150,5 @@ func (s *Summary) cutStacks(kind growth.LossKind) (l Limitation, ok bool) {
 	}
 
 	l.Share = min(1, float64(sum)/float64(max(1, s.Events.Stacks)))
-	return l, l.Share >= minCutStacks
+	return l, l.Share >= minShortStacks
 }

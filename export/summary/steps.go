@@ -131,7 +131,7 @@ func (s *Summary) WhatNext() []Step {
 	return []Step{longer, view}
 }
 
-// isLook reports whether a step is a look at a variable or a line, for which nothing is restarted.
+// isLook reports whether a step is to read a variable or a line, for which nothing is restarted.
 func (s *Step) isLook() bool {
 	switch s.Code {
 	case StepCause:

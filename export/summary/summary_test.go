@@ -62,12 +62,14 @@ func summary() Summary {
 		IntervalBytes: 512 << 10,
 		Sources: []Source{
 			{Name: "heap", State: SourceAttached},
-			{Name: "mapping", State: SourceFailed, Reason: "permission denied"},
+			{Name: "mapping", State: SourceFailed, SourceFailure: growth.SourceFailure{
+				Reason: growth.SourceOther, Detail: "permission denied",
+			}},
 		},
 		BaselineS: pointer(60.0),
 		RSS: RSS{
-			pointer[int64](0), pointer[int64](1 << 30), pointer[int64](2 << 30),
-			BytesPerMin(1<<30, 4*time.Minute),
+			StartBytes: pointer[int64](0), BaselineBytes: pointer[int64](1 << 30),
+			EndBytes: pointer[int64](2 << 30), GrowthBytesPerMin: BytesPerMin(1<<30, 4*time.Minute),
 		},
 		Live: LiveOf(holdings()),
 		Mappings: MappingsOf(growth.MappingTotals{

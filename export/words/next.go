@@ -39,6 +39,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 			s.MainCause() == nil
 		say(isHidden || isUnnamed, "%s", Note(note))
 	}
+	say(s.RSS.PeakBytes != nil, "%s", PeakText(s.RSS))
 	notes = append(notes, budgetNote(s)...)
 	notes = append(notes, lossNotes(s)...)
 	notes = append(notes, treeNote(s, place)...)
@@ -82,7 +83,7 @@ func heapFailed(s *summary.Summary) string {
 }
 
 // budgetNote reports where the trace has slowed the job by more than its limit, or has too few
-// samples for its call sites. What allocscope itself used is among the details.
+// samples for its call sites. The details have the CPU time of allocscope itself.
 func budgetNote(s *summary.Summary) []string {
 	o := s.Overhead
 	if o == nil || o.Limit <= 0 {

@@ -179,7 +179,7 @@ func TestScanned(t *testing.T) {
 	}
 }
 
-// What allocscope itself has used is no note where the result does not suffer: the folder has it. The
+// The CPU time of allocscope itself is no note where the result does not suffer: the folder has it. The
 // time that a run takes once for a program that starts is no excess, either.
 func TestBudgetNote(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -115,11 +115,11 @@ func titleLines(name, shown, subject string) []string {
 	return []string{shown + "   " + shortCommand(command, room), "  " + rest}
 }
 
-// cut stands for what was left out.
+// cut takes the place of a part that is left out.
 const cut = "..."
 
-// shortCommand shortens a command to a width: first its last arguments go, then the middle of what is
-// left.
+// shortCommand shortens a command to a width: first its last arguments go, then the middle of the
+// rest.
 func shortCommand(command string, width int) string {
 	if ansi.StringWidth(command) <= width {
 		return command
@@ -142,6 +142,7 @@ func middleCut(text string, width int) string {
 	if all <= width || width <= len(cut) {
 		return text
 	}
+
 	head := (width - len(cut) + 1) / 2
 	tail := width - len(cut) - head
 	return ansi.Truncate(text, head, "") + cut + ansi.TruncateLeft(text, all-tail, "")
@@ -269,16 +270,17 @@ func (b Block) lines(most int) []string {
 func fittedRows(entry string, width, most int) []string {
 	at := commandAt(entry)
 	text, command := entry[:at], entry[at:]
-	rows := rowsOf(text, command, width)
+
+	rows := wrappedRows(text, command, width)
 	for room := ansi.StringWidth(text) - 1; len(rows) > most && room > 2*len(cut); room-- {
-		rows = rowsOf(middleCut(text, room), command, width)
+		rows = wrappedRows(middleCut(text, room), command, width)
 	}
 	return rows
 }
 
-// rowsOf wraps a text at its spaces, and puts a command behind it in one piece. A word that is wider
+// wrappedRows wraps a text at its spaces, and puts a command behind it in one piece. A word that is wider
 // than a row loses its middle.
-func rowsOf(text, command string, width int) []string {
+func wrappedRows(text, command string, width int) []string {
 	row, rows := "", []string{}
 	for i, word := range strings.Split(text, " ") {
 		word = middleCut(word, width)
@@ -382,8 +384,15 @@ func endsInSpike(s *summary.Summary) bool {
 		return false
 	}
 	spike, last := s.Spikes.Spans[len(s.Spikes.Spans)-1].To, s.Phases[len(s.Phases)-1].To
-	return spike != nil && last != nil && *spike >= *last &&
-		float64(*s.RSS.EndBytes) > *s.LevelBytes+s.Spikes.HeightBytes/2
+	if spike == nil || last == nil || *spike < *last {
+		return false
+	}
+
+	level := *s.LevelBytes
+	if s.Rate != nil && s.LevelAt != nil {
+		level += *s.Rate / 60 * (*last - *s.LevelAt)
+	}
+	return float64(*s.RSS.EndBytes) > level+s.Spikes.HeightBytes/2
 }
 
 // minSpikeShare is the height of spikes, as a share of the level, that is worth a word beside
@@ -406,7 +415,11 @@ func spikesOf(s *summary.Summary) string {
 	if m := s.SpikeMemory; m != nil && m.PeriodS != nil {
 		text += fmt.Sprintf(", one each %s", clockText(*m.PeriodS))
 	}
-	return text + ", up to " + units.Bytes(*s.LevelBytes+s.Spikes.HeightBytes)
+	highest := *s.LevelBytes + s.Spikes.HeightBytes
+	if s.RSS.PeakBytes != nil && !s.RSS.PeakBefore {
+		highest = max(highest, float64(*s.RSS.PeakBytes))
+	}
+	return text + ", up to " + units.Bytes(highest)
 }
 
 // limitText is when the limit is met, by the clock where that is soon, and which limit it is.
@@ -449,6 +462,7 @@ func clockAt(s *summary.Summary, seconds float64) string {
 	if seconds <= 0 || !(seconds < 24*60*60) || s.Started.IsZero() || !(s.DurationS < maxClock) {
 		return ""
 	}
+
 	end := s.Started.Add(secondsOf(s.DurationS))
 	at := end.Add(secondsOf(seconds))
 	if at.YearDay() != end.YearDay() {

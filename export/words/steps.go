@@ -79,7 +79,7 @@ var lookSteps = map[summary.StepCode][]string{
 	},
 }
 
-// lookText is a look at a variable. Where it is an expression, its length shows whether it grows.
+// lookText asks about a variable. Where it is an expression, its length shows whether it grows.
 func lookText(texts []string, variable string) string {
 	if !strings.Contains(variable, " ") {
 		variable = "len(" + variable + ")"
@@ -219,9 +219,10 @@ func (p Place) longer(s *summary.Summary, step summary.Step) string {
 const maxRunChars = 120
 
 // runText is the command that starts the process by allocscope run, which asks for root's rights
-// itself. Where its command line is not known, or is not what the user has typed, there is no command.
+// itself. Where its command line is not known, or the user has typed another one, there is no command.
 func runText(s *summary.Summary, step summary.Step, what string) string {
 	length := units.Duration(secondsOf(inMinutes(step.DurationS)))
+
 	command := CommandLine(s.Process.Arguments)
 	isTyped := s.AskedPID() == s.Process.PID && !strings.ContainsFunc(command, unicode.IsControl)
 	if command == "" || !isTyped || utf8.RuneCountInString(command) > maxRunChars {

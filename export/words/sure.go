@@ -68,16 +68,16 @@ var factTexts = map[conclude.FactCode]factText{
 			units.Thousands(units.Round(f.PerMinute)), lengthText(f.Length, false))
 	},
 	conclude.FactKept:      said("a variable keeps it"),
-	conclude.FactSites:     share("WHERE explains %s"),
-	conclude.FactNoneFreed: share("WHERE explains %s, and has freed nothing"),
+	conclude.FactSites:     share("the code in WHERE explains %s"),
+	conclude.FactNoneFreed: share("the code in WHERE explains %s, and has freed nothing"),
 
 	conclude.FactSlower:   ratio("its second half rose %sx as fast as its first"),
 	conclude.FactUneven:   share("it is off a straight line by %s of its rise"),
-	conclude.FactFewSites: share("WHERE explains only %s"),
+	conclude.FactFewSites: share("the code in WHERE explains only %s"),
 	conclude.FactRecompiles: func(f conclude.Fact, _ summary.Verdict) string {
 		return fmt.Sprintf("%.1f kernels/min are compiled", f.PerMinute)
 	},
-	conclude.FactFreedKept: share("%s is freed memory that malloc keeps"),
+	conclude.FactFreedKept: share("%s is freed, and kept by malloc"),
 	conclude.FactPageCache: share("%s is page cache"),
 	conclude.FactNoCause:   share("%s has no known cause"),
 	conclude.FactFewChecks: checked("only %d of %d checks in a row found it"),
@@ -85,19 +85,17 @@ var factTexts = map[conclude.FactCode]factText{
 		return units.Thousands(f.Count) + " steps may be the first epoch"
 	},
 
-	lackOf(verdict.LackLength): length("it has lasted only %s", "it is short"),
-	lackOf(verdict.LackEpoch):  said("the first pass over the data has only just ended"),
-	lackOf(verdict.LackEarly):  said("it began late, as a new phase of the job does"),
-	lackOf(verdict.LackWarmup): length("no warm-up was seen to end (the process was %s old at first)",
-		"no warm-up was seen to end"),
-	lackOf(verdict.LackSlow): length("a warm-up can be as fast (the process was %s old at first)",
+	conclude.FactLackLength: length("it has lasted only %s", "it is short"),
+	conclude.FactLackEpoch:  said("the first pass over the data has only just ended"),
+	conclude.FactLackEarly:  said("it began late, as a new phase of the job does"),
+	conclude.FactLackWarmup: length("no warm-up has ended (the process was %s old)",
+		"no warm-up has ended"),
+	conclude.FactLackSlow: length("a warm-up can be as fast (the process was %s old)",
 		"a warm-up can be as fast"),
-	lackOf(verdict.LackAge):    length("the process was only %s old", "the process is young"),
-	lackOf(verdict.LackNew):    said("it goes back to a level that was held before"),
-	lackOf(verdict.LackSteady): said("a few jumps make up most of it"),
+	conclude.FactLackAge:    length("the process was only %s old", "the process is young"),
+	conclude.FactLackNew:    said("it goes back to a level that was held before"),
+	conclude.FactLackSteady: said("a few jumps make up most of it"),
 }
-
-func lackOf(l verdict.Lack) conclude.FactCode { return conclude.FactLack + conclude.FactCode(l) }
 
 // straightText says how straight a line is.
 func straightText(f conclude.Fact, _ summary.Verdict) string {
@@ -126,6 +124,7 @@ func packed(prefix string, texts []string) string {
 	if len(texts) == 0 {
 		return ""
 	}
+
 	line := prefix + texts[0]
 	for _, text := range texts[1:] {
 		if more := line + "; " + text; ansi.StringWidth(more) <= sureRoom {
@@ -135,7 +134,7 @@ func packed(prefix string, texts []string) string {
 	return line
 }
 
-// sureLines are the proof of the verdict, what it lacks, and what is excluded.
+// sureLines are the proof of the verdict, its gaps, and the explanations that are excluded.
 func sureLines(s *summary.Summary) []string {
 	lines := Certainty(s.Verdict)
 	if s.WhyCode == verdict.ReasonFragmentation {
@@ -148,7 +147,14 @@ func sureLines(s *summary.Summary) []string {
 	case s.MainCause() == nil:
 		lines = append(lines, freeUnknownLine(s))
 	}
-	return append(lines, limitsLine(s), excludedLine(s))
+
+	// A gap in the data outweighs the time that decides, which DO NEXT has, too.
+	lines = present(lines...)
+	at := len(lines)
+	if at > 0 && lines[at-1] == decidesText(s.Verdict) {
+		at--
+	}
+	return append(slices.Insert(lines, at, limitsLine(s)), excludedLine(s))
 }
 
 // explains reports whether evidence says how much of the growth has an explanation.
@@ -169,7 +175,7 @@ var excludedTexts = map[conclude.ExclusionCode]string{
 	conclude.ExcludedChildren: "of the tree",
 }
 
-// excludedLine are the explanations that were looked at and do not hold.
+// excludedLine names the explanations that were checked and do not hold.
 func excludedLine(s *summary.Summary) string {
 	var texts []string
 	for _, e := range evidenceOf(s.Verdict).Excluded {
@@ -194,6 +200,7 @@ func listed(prefix string, texts []string) string {
 	if len(texts) == 0 {
 		return ""
 	}
+
 	line := prefix + texts[0]
 	for _, text := range texts[1:] {
 		if more := line + ", " + text; ansi.StringWidth(more) <= sureRoom {
@@ -203,7 +210,7 @@ func listed(prefix string, texts []string) string {
 	return line
 }
 
-// limitsLine is what keeps the answer from being better, and what would help.
+// limitsLine names the gaps that keep the answer from being better, and their remedies.
 func limitsLine(s *summary.Summary) string {
 	if s.Class == verdict.ClassWrongProcess {
 		return ""
@@ -219,20 +226,20 @@ func limitsLine(s *summary.Summary) string {
 	return packed("limited: ", texts)
 }
 
-// limitationText is a gap in the data, with what would help.
+// limitationText is a gap in the data, with its remedy.
 func limitationText(l summary.Limitation) string {
 	switch l.Code {
 	case summary.LimitedNoHeap:
 		return "malloc was not traced, so that no line of the heap is known"
 	case summary.LimitedPython:
-		return "this Python cannot be read: frames of C alone; CPython 3.9 to 3.14 would help"
+		return "this Python cannot be read: frames of C alone; CPython 3.8 to 3.14 would help"
 	case summary.LimitedThreads:
 		return sharePercent(l.Share) + " of the stacks lack Python frames" + inParentheses(l.Cause.String())
 	case summary.LimitedBursts:
 		return fmt.Sprintf("malloc was seen for %s, in %s; --overhead off would see all of it",
 			units.ShortSeconds(l.OpenS), units.Plural(int(l.Count), "burst", "bursts"))
 	case summary.LimitedStacks:
-		return sharePercent(l.Share) + " of the stacks are cut" + inParentheses(l.Cause.String()) +
+		return sharePercent(l.Share) + " of the stacks are truncated" + inParentheses(l.Cause.String()) +
 			", their sizes are right"
 	case summary.LimitedCensus:
 		return "objects were counted in " + sharePercent(l.Share) + " of their memory"
@@ -260,17 +267,18 @@ func Certainty(v summary.Verdict) []string {
 	case verdict.ClassSaturating:
 		return slowingLines(v)
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
-		return []string{stableText(v)}
+		return present(stableText(v), finerText(v))
 	case verdict.ClassWrongProcess:
 		return []string{"the traced processes do not grow; the other belongs to the same job"}
 	}
 	return []string{noDataText(v)}
 }
 
-// growthLines are what speaks for a leak, what against it, and what decides.
+// growthLines are the facts for a leak, the facts against one, and the time that decides.
 func growthLines(v summary.Verdict) []string {
 	e := evidenceOf(v)
 	prefix, texts := "for a leak: ", facts(e.For, v)
+
 	switch v.Class {
 	case verdict.ClassLeak:
 		seen := slices.DeleteFunc(slices.Clone(e.For), func(f conclude.Fact) bool {
@@ -283,7 +291,7 @@ func growthLines(v summary.Verdict) []string {
 	return present(packed(prefix, texts), packed("against: ", facts(e.Against, v)), decidesText(v))
 }
 
-// slowingLines are what speaks for growth that ends.
+// slowingLines are the facts for growth that ends.
 func slowingLines(v summary.Verdict) []string {
 	text := "it slows down, as a warm-up does"
 	for _, f := range evidenceOf(v).Against {
@@ -291,6 +299,7 @@ func slowingLines(v summary.Verdict) []string {
 			text = "it slows down: " + factTexts[f.Code](f, v)
 		}
 	}
+
 	rest := "a leak below it shows only when it has levelled off"
 	if v.RateHigh != nil && *v.RateHigh > 0 {
 		leak := units.RoundedUp(*v.RateHigh/bytesPerMiB) + rateUnit(v)
@@ -312,7 +321,7 @@ func present(texts ...string) []string {
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
 
-// decidesText is what more of the growth would decide; empty: the verdict is final.
+// decidesText names the verdict that more of the growth would give; empty: this one is final.
 func decidesText(v summary.Verdict) string {
 	until := evidenceOf(v).UntilLeak
 	switch {
@@ -327,6 +336,7 @@ func decidesText(v summary.Verdict) string {
 		more = inMinutes(more)
 	}
 	span := units.Span(more, v.InSteps(), math.Ceil)
+
 	switch earlier := sooner(v); {
 	case v.ToLimit != nil && *v.ToLimit < *until:
 		return span + " more would prove a LEAK, but memory ends before that: act on what is known"
@@ -336,9 +346,10 @@ func decidesText(v summary.Verdict) string {
 	return "decided by " + span + " more: LEAK if it goes on, LEVELLING OFF if it bends"
 }
 
-// sooner is what may decide before the time does.
+// sooner names an event that may decide before the time does; empty: there is none.
 func sooner(v summary.Verdict) string {
 	e := evidenceOf(v)
+
 	for _, f := range slices.Concat(e.Against, e.For) {
 		switch f.Code {
 		case conclude.FactRecompiles:
@@ -346,7 +357,7 @@ func sooner(v summary.Verdict) string {
 		case conclude.FactNoEpoch:
 			return "the end of the epoch"
 		case conclude.FactKeeper, conclude.FactAppended, conclude.FactKept:
-			return "a look at what keeps it"
+			return "whether its keeper is meant to grow"
 		}
 	}
 	return ""
@@ -370,12 +381,23 @@ func stableText(v summary.Verdict) string {
 	case *bound == 0:
 		return text + "memory shrinks: a leak would have been seen"
 	}
+
 	rounded := units.RoundedUp(*bound / bytesPerMiB)
 	leak := rounded + rateUnit(v)
 	if mib, err := strconv.ParseFloat(rounded, 64); err == nil && !v.InSteps() {
 		leak += inParentheses(perDay(mib * bytesPerMiB))
 	}
-	return text + "a leak faster than " + leak + " would have been seen; a slower one would not"
+	return text + "a leak faster than " + leak + " would have been seen, a slower one not"
+}
+
+// finerText is the leak that a longer trace would show: the bound falls as the length grows.
+func finerText(v summary.Verdict) string {
+	if v.Bound == nil || v.Segment == nil || v.WatchLonger == nil || !(*v.Segment > 0) || *v.Bound <= 0 {
+		return ""
+	}
+
+	bound := *v.Bound * *v.Segment / (*v.Segment + *v.WatchLonger)
+	return longerText(v, "%s more would show one of "+units.RoundedUp(bound/bytesPerMiB)+rateUnit(v))
 }
 
 // noDataText is why there is no verdict.

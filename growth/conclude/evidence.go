@@ -10,11 +10,11 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// Evidence is what a trace has found for and against a leak, as facts with numbers. It decides
-// nothing: the verdict does. Facts are in the order of their weight.
+// Evidence has the facts of a trace for and against a leak, with their numbers. It decides nothing:
+// the verdict does. Facts are in the order of their weight.
 type Evidence struct {
 	For, Against []Fact
-	// Excluded are other explanations that were looked at, and found not to hold.
+	// Excluded are other explanations that were checked, and do not hold.
 	Excluded []Exclusion
 	// UntilLeak is for how much longer the growth must last to be a leak, in X of the verdict; NaN: it
 	// is one, or no length alone proves it.
@@ -56,7 +56,6 @@ const (
 const (
 	FactFewSites   FactCode = "few-sites"  // call sites of WHERE explain only Share
 	FactSlower     FactCode = "slower"     // the second half rose Ratio times as fast
-	FactLack       FactCode = "lack-"      // with a verdict.Lack behind it; Length is the age
 	FactNoEpoch    FactCode = "no-epoch"   // Count steps were seen, and no end of an epoch
 	FactUneven     FactCode = "uneven"     // it is off a straight line by Share of its rise
 	FactRecompiles FactCode = "recompiles" // PerMinute kernels are compiled newly
@@ -66,16 +65,30 @@ const (
 	FactFewChecks  FactCode = "few-checks" // only Count checks in a row found a leak, of Needed
 )
 
+// The facts of growth that is no leak yet, one for each verdict.Lack. Length is the age of the process, of
+// FactLackLength the length of the growth.
+const (
+	FactLackLength FactCode = "lack-length"
+	FactLackEpoch  FactCode = "lack-epoch"
+	FactLackEarly  FactCode = "lack-early"
+	FactLackWarmup FactCode = "lack-warm-up"
+	FactLackSlow   FactCode = "lack-slow"
+	FactLackAge    FactCode = "lack-age"
+	FactLackNew    FactCode = "lack-new"
+	FactLackSteady FactCode = "lack-steady"
+)
+
+// lackCode is the code of a lack.
+func lackCode(l verdict.Lack) FactCode { return FactCode("lack-" + l) }
+
 // FactCodes are the codes of all facts.
 var FactCodes = []FactCode{
 	FactChecks, FactMature, FactWarm, FactStraight, FactFaster, FactKeeper, FactAppended,
 	FactKept, FactSites, FactNoneFreed,
 	FactFewSites, FactSlower, FactNoEpoch, FactUneven, FactRecompiles, FactFreedKept, FactPageCache,
 	FactNoCause, FactFewChecks,
-	FactLack + FactCode(verdict.LackLength), FactLack + FactCode(verdict.LackEpoch),
-	FactLack + FactCode(verdict.LackEarly), FactLack + FactCode(verdict.LackWarmup),
-	FactLack + FactCode(verdict.LackSlow), FactLack + FactCode(verdict.LackAge),
-	FactLack + FactCode(verdict.LackNew), FactLack + FactCode(verdict.LackSteady),
+	FactLackLength, FactLackEpoch, FactLackEarly, FactLackWarmup, FactLackSlow, FactLackAge, FactLackNew,
+	FactLackSteady,
 }
 
 const (
@@ -87,7 +100,7 @@ const (
 	minPart = 0.1
 	// minSites is the share from which on call sites are evidence.
 	minSites = 0.5
-	// maxFreed of what call sites have allocated counts as nothing.
+	// maxFreed of the memory that call sites have allocated counts as nothing.
 	maxFreed = 0.01
 )
 
@@ -107,7 +120,7 @@ var (
 		checks, mature, keeperGrows, callSites, straight, faster, afterWarmup,
 	}
 	speakAgainst = []rule{
-		fewChecks, recompiles, slower, freedKept, pageCache, noEpoch, lacks, fewSites, uneven,
+		fewChecks, recompiles, slower, noEpoch, lacks, freedKept, pageCache, fewSites, uneven,
 		noCause,
 	}
 )
@@ -155,8 +168,12 @@ func (k *known) evidence() Evidence {
 func (k *known) grows() bool { return k.Class.Grows() || k.Class == verdict.ClassSaturating }
 
 func checks(k *known) (Fact, bool) {
-	f := Fact{Code: FactChecks, Count: int64(k.Streak.Found), Needed: int64(k.Streak.Needed)}
-	return f, k.Class == verdict.ClassLeak && k.Streak.Needed > 1
+	if k.result == nil {
+		return Fact{}, false
+	}
+	streak := k.result.Main.Findings.Streak
+	f := Fact{Code: FactChecks, Count: int64(streak.Found), Needed: int64(streak.Needed)}
+	return f, k.Class == verdict.ClassLeak && streak.Needed > 1
 }
 
 func fewChecks(k *known) (Fact, bool) {
@@ -193,9 +210,9 @@ func slower(k *known) (Fact, bool) {
 	return Fact{Code: FactSlower, Ratio: k.Shape.Halves}, k.Shape.Halves > 0 && k.Shape.Halves < 1/sameHalves
 }
 
-// lacks is what keeps growth from being a leak.
+// lacks is the condition of a leak that the growth does not meet.
 func lacks(k *known) (Fact, bool) {
-	f := Fact{Code: FactLack + FactCode(k.Shape.Lack), Length: k.Shape.Age}
+	f := Fact{Code: lackCode(k.Shape.Lack), Length: k.Shape.Age}
 	if k.Shape.Lack == verdict.LackLength {
 		f.Length = k.Length
 	}

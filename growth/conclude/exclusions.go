@@ -50,8 +50,8 @@ var excludedKinds = []struct {
 	{growth.KindShmem, ExcludedShared},
 }
 
-// excluded are the explanations that were looked at, and do not hold: kinds of memory where RSS
-// grows, and whatever else does not grow beside it.
+// excluded are the explanations that were checked, and do not hold: kinds of memory where RSS
+// grows, and other memory that does not grow beside it.
 func (k *known) excluded(t *Trace) []Exclusion {
 	r := k.result
 	if r.Main.History == nil || k.Class == verdict.ClassTooShort {
@@ -121,7 +121,7 @@ func (t *Trace) flatOthers(r *Result) (n int64) {
 }
 
 const (
-	// minRise in bytes, and maxRise as a share of its level, is what a flat process may rise by.
+	// A flat process rises by minRise at most, in bytes, or by maxRise of its level.
 	minRise = 1 << 20
 	maxRise = 0.01
 )

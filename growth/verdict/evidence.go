@@ -30,7 +30,7 @@ type evidence struct {
 	length float64
 	// isGrowing: growth is proven, and lasts throughout the segment. isSlowing: it also slows down.
 	isGrowing, isSlowing bool
-	// lack is what growth lacks to be a leak; empty: it can no longer be a warm-up. untilLeak is for
+	// lack is the condition of a leak that the growth does not meet; empty: it is no warm-up. untilLeak is for
 	// how much longer it must last, in X; NaN: no length alone proves it.
 	lack      Lack
 	untilLeak float64
@@ -189,8 +189,8 @@ func (e *evidence) isEpochOver() bool {
 	return end != nil && e.series.end()-*end >= e.criteria.MinLeakLength
 }
 
-// lackOfLength is what growth lacks most that more of it provides, and how much more, in X; empty:
-// it lacks nothing.
+// lackOfLength is the condition of a leak that takes longest to be met, and how much longer, in X;
+// empty: all are met.
 func (e *evidence) lackOfLength() (Lack, float64) {
 	lack, longer := e.lackOfAge()
 	if more := e.minLeakLength() - e.length; more > max(0, longer) {

@@ -6,7 +6,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// A Shape is how the last segment runs, and what growth of this shape lacks to be a leak. Numbers
+// A Shape is how the last segment runs, and the condition of a leak that it does not meet. Numbers
 // that are unknown are NaN.
 type Shape struct {
 	// Misfit is the root mean square of the lower envelope about its line, as a share of the rise of
@@ -18,13 +18,14 @@ type Shape struct {
 	// to be past its first warm-up.
 	Age      float64
 	IsMature bool
-	// Lack is what the growth lacks to be a leak; empty: nothing, or there is no growth. UntilLeak
+	// Lack is the condition of a leak that the growth does not meet; empty: it meets all, or there
+	// is no growth. UntilLeak
 	// is for how much longer it must last, in X; NaN: no length alone proves it.
 	Lack      Lack
 	UntilLeak float64
 }
 
-// A Lack is what growth lacks to be a leak.
+// A Lack is a condition of a leak that growth does not meet.
 type Lack string
 
 // The lacks.

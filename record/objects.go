@@ -53,6 +53,7 @@ const (
 const (
 	maxSearchedSuspects = 4  // of stacks
 	maxSearchedTypes    = 3  // that grow
+	maxNearestTypes     = 2  // of them, those that a user knows best
 	maxSearchSamples    = 16 // objects of each
 	// minObjectAge is how old an object is that may be leaked. Most objects of the present step are
 	// freed in a moment.
@@ -274,11 +275,17 @@ func (work *objectWork) do(ctx context.Context, of Session) {
 	}
 }
 
-// grownTypes are the types that grew most between two censuses, with objects that the first did not
-// have.
+// grownTypes are types that grow between two censuses, with objects that the first did not have:
+// those that a user knows, as fewer references lead from a variable to them, and those with most
+// bytes.
 func grownTypes(first, last *objects.Census) (suspects []objects.Suspect) {
-	for _, t := range census.Grown(&first.Result, &last.Result) {
-		if samples := last.Samples[t.Type]; len(samples) > 0 && len(suspects) < maxSearchedTypes {
+	grown := census.Grown(&first.Result, &last.Result)
+	nearest := census.Nearest(grown)
+	for _, t := range slices.Concat(nearest[:min(maxNearestTypes, len(nearest))], grown) {
+		samples := last.Samples[t.Type]
+		isKnown := slices.ContainsFunc(suspects,
+			func(s objects.Suspect) bool { return s.Type == t.Type })
+		if len(samples) > 0 && !isKnown && len(suspects) < maxSearchedTypes {
 			suspects = append(suspects, objects.Suspect{
 				Type: t.Type, Objects: samples[:min(len(samples), maxSearchSamples)],
 			})

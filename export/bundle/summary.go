@@ -94,6 +94,7 @@ var fieldRules = map[string]textRule{
 	"Root.Owner":                kept, // variables replaces these
 	"Root.Name":                 kept,
 	"Link.Name":                 kept,
+	"Link.Names":                kept,
 
 	"Report.Schema":  kept,
 	"Report.Command": dropped, // doctor's sentences have paths and names of the machine
@@ -391,6 +392,11 @@ func (r *redactor) variables(p *keeper.Path) {
 			link.Name = r.names.qualified(link.Name)
 		}
 
+		for k, name := range link.Names {
+			if !isNumber(name) {
+				link.Names[k] = r.names.replace("key", name)
+			}
+		}
 		holder = link.Type
 	}
 }

@@ -54,7 +54,7 @@ func objectsOf(s *summary.Summary) *objectsView {
 	v.Title, v.Notes = "Types that grow, Python "+o.Python, words.ObjectsNotes(o)
 	for _, t := range o.Types {
 		v.Types = append(v.Types, typeView{
-			Type: t.Type, Rate: units.PerMinute(t.PerMin), Interval: words.TypeInterval(t),
+			Type: t.Type, Rate: units.PerMinute(t.PerMin), Interval: words.TypeInterval(o, t),
 			Before: units.Thousands(t.Before), After: units.Thousands(t.After),
 			Bytes: units.Signed(float64(t.Bytes)), RateValue: t.PerMin, BeforeValue: t.Before,
 			AfterValue: t.After, BytesValue: t.Bytes,

@@ -85,6 +85,10 @@ func printable(p keeper.Path) keeper.Path {
 	links := []keeper.Link{}
 	for _, l := range p.Links[:min(maxLinks, len(p.Links))] {
 		l.Name, l.Type = key(l.Name), units.Name(l.Type)
+		l.Names, l.Looks = slices.Clone(l.Names), nil
+		for i, name := range l.Names {
+			l.Names[i] = key(name)
+		}
 		links = append(links, l)
 	}
 	p.Links = links
@@ -149,6 +153,23 @@ func (s *Summary) MainKeeper() *Keeper {
 		}
 	}
 	return nil
+}
+
+// UnansweredKeeper is the search for who keeps the memory of the first suspect, or else of a type that
+// grows, which has found no answer; nil: none was made.
+func (s *Summary) UnansweredKeeper() *Keeper {
+	if len(s.Suspects) > 0 {
+		if k := KeeperOf(s.Keepers, &s.Suspects[0]); k != nil {
+			return k
+		}
+	}
+	i := slices.IndexFunc(s.Keepers, func(k Keeper) bool {
+		return k.StackID == "" && k.PID == s.Process.PID
+	})
+	if i < 0 {
+		return nil
+	}
+	return &s.Keepers[i]
 }
 
 // TensorKeeper is who keeps the tensors of a process that retains them on GPUs; nil: it is not

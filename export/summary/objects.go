@@ -51,6 +51,18 @@ type Objects struct {
 	ReadBytes int64   `json:"read_bytes"`
 }
 
+// Nearest is the type that grows and that a user knows best; empty: none grows.
+func (o *Objects) Nearest() string {
+	var grown []census.TypeGrowth
+	for _, t := range o.Types {
+		grown = append(grown, census.TypeGrowth{Type: t.Type, PerMinute: t.PerMin})
+	}
+	if len(grown) == 0 {
+		return ""
+	}
+	return census.Nearest(grown)[0].Type
+}
+
 // A TypeGrowth is how the objects of a type became more.
 type TypeGrowth struct {
 	// Type is its name with its module.

@@ -3,6 +3,7 @@ package summary
 import (
 	"slices"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/gpu"
@@ -61,6 +62,9 @@ const (
 	StepKeeperCache      StepCode = "keeper-cache"      // give the lru_cache a maximum
 	StepKeeperStatic     StepCode = "keeper-static"     // native code adds to it, and removes nothing
 	StepKeeperThread     StepCode = "keeper-thread"     // a native thread uses it
+	StepKeeperBounded    StepCode = "keeper-bounded"    // lower the limit that the container has
+	StepKeeperWarnings   StepCode = "keeper-warnings"   // it remembers the texts of warnings
+	StepKeeperCall       StepCode = "keeper-call"       // a call that is under way keeps it
 	StepGarbage          StepCode = "garbage"           // break cycles, or collect garbage
 )
 
@@ -333,12 +337,18 @@ func (s *Summary) keeperStep(k *Keeper) StepCode {
 
 	path := &k.Paths[0]
 	switch {
+	case slices.ContainsFunc(path.Links, func(l keeper.Link) bool { return l.Limit > 0 }):
+		return StepKeeperBounded
 	case path.Root.Kind == keeper.RootCache:
 		return StepKeeperCache
 	case path.Root.Kind == keeper.RootStatic:
 		return StepKeeperStatic
 	case path.Root.Kind == keeper.RootThread:
 		return StepKeeperThread
+	case path.Root.Name == "__warningregistry__":
+		return StepKeeperWarnings
+	case path.Root.IsCall() && path.Root.File != "" && !growth.IsUserFile(path.Root.File):
+		return StepKeeperCall
 	case hasType(path, "traceback"):
 		return StepKeeperTracebacks
 	case s.keepsGraphs(path):

@@ -23,7 +23,7 @@ func KeptBy(k *summary.Keeper, width int) []string {
 		return nil
 	}
 
-	var lines []string
+	var lines, heads []string
 	for i, path := range k.Paths[:min(2, len(k.Paths))] {
 		if path.Share < summary.MinKeeperShare {
 			break
@@ -35,8 +35,10 @@ func KeptBy(k *summary.Keeper, width int) []string {
 		if path.Samples < k.Samples {
 			share = fmt.Sprintf(", in %d of %d samples", path.Samples, k.Samples)
 		}
-		room := width - len(text) - len(share)
-		lines = append(lines, text+KeeperHead(path, room)+share)
+		head := KeeperHead(path, width-len(text)-len(share))
+		if !slices.Contains(heads, head) { // another way to the same variable
+			lines, heads = append(lines, text+head+share), append(heads, head)
+		}
 	}
 	if len(lines) == 0 && k.IsGarbage() {
 		lines = []string{earlierText(k) + garbageText(k)}
@@ -116,6 +118,42 @@ var keeperReasons = map[keeper.Reason]string{
 	keeper.ReasonBudget:       "the search has used up its CPU time",
 	keeper.ReasonUnsupported:  "the objects of their CPython cannot be read",
 	keeper.ReasonChanging:     "what was found did not hold when it was checked again",
+}
+
+// shortReasons are why no keeper is known, in a few words.
+var shortReasons = map[keeper.Reason]string{
+	keeper.ReasonMany:         "each by another variable",
+	keeper.ReasonNative:       "by memory of native code without a name",
+	keeper.ReasonUnreferenced: "nothing that was searched refers to them",
+	keeper.ReasonBudget:       "no CPU time was left",
+	keeper.ReasonChanging:     "it changed meanwhile",
+	keeper.ReasonNone:         "not searched for",
+}
+
+// unkeptLine is why the keeper of Python objects that grow is not known, and the command that looks
+// for it; nil: it makes no sense to look for one.
+func unkeptLine(s *summary.Summary, place Place) []string {
+	main := s.MainCause()
+	isOfObjects := main != nil &&
+		(main.Cause == diagnosis.HeapLeak || main.Cause == diagnosis.PythonObjects)
+	if !isOfObjects || s.Objects == nil || len(s.Objects.Types) == 0 || !grows(s) {
+		return nil
+	}
+
+	why := keeper.ReasonNone
+	if k := s.UnansweredKeeper(); k != nil {
+		why = k.Reason
+	}
+	reason, isSaid := shortReasons[why]
+	if !isSaid {
+		return nil
+	}
+	text := "kept by: not found (" + reason + ")"
+	if !s.HasEnded() {
+		text += fmt.Sprintf("; %sobjects %d --keepers %s", place.sudo(), s.Process.PID,
+			ShellQuote(s.Objects.Nearest()))
+	}
+	return []string{text}
 }
 
 // KeeperTitle names the subject of a search: the objects of a stack, or of a type.
@@ -213,9 +251,13 @@ func tensorsUnknown(o *summary.Objects) string {
 }
 
 // TypeInterval is the 95% interval of the growth of a type, in objects a minute; "exact" where all
-// was read.
-func TypeInterval(t summary.TypeGrowth) string {
-	if t.LowPerMin == t.HighPerMin {
+// was read, and "not sampled" where only the objects of this type were all counted.
+func TypeInterval(o *summary.Objects, t summary.TypeGrowth) string {
+	switch {
+	case t.LowPerMin != t.HighPerMin:
+	case o.Share < 1:
+		return "not sampled"
+	default:
 		return "exact"
 	}
 	return units.Interval(units.Thousands(units.Round(t.LowPerMin)),

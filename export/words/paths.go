@@ -22,7 +22,7 @@ func KeeperPath(p keeper.Path) string {
 
 // KeeperHead is the variable of a path, the first container that grows and its content, in so many
 // characters: "train.cache (dict, 10,512 entries, +461/min) -> Image". The content is left out
-// first.
+// first; then the functions around a function go, and the middle of the variable.
 func KeeperHead(p keeper.Path, width int) string {
 	text := containerText(&p)
 	if rest := restOf(&p); len(rest) > 0 && utf8.RuneCountInString(text+rest[0]) <= width {
@@ -31,10 +31,22 @@ func KeeperHead(p keeper.Path, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text
 	}
-	const dots = "..."
-	runes := []rune(text)
-	return string(runes[:max(0, min(len(runes), width-len(dots)))]) + dots
+
+	p.Root.Owner = shortOwner(p.Root.Owner)
+	if text = containerText(&p); utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	about := strings.TrimPrefix(text, KeeperVariable(p))
+	room := width - utf8.RuneCountInString(about)
+	const least = 24 // characters of a variable
+	if room < least {
+		about, room = "", width
+	}
+	return middleCut(KeeperVariable(p), room) + about
 }
+
+// shortOwner is the name of a function without the functions and classes around it.
+func shortOwner(owner string) string { return owner[strings.LastIndexByte(owner, '.')+1:] }
 
 // containerText is the variable of a path, and the object to which it leads.
 func containerText(p *keeper.Path) string {
@@ -62,9 +74,15 @@ func containerOf(p *keeper.Path) int {
 	if at := p.GrowingLink(); at >= 0 {
 		return at
 	}
+
 	at := min(0, len(p.Links)-1)
-	for i := 1; i < len(p.Links) && p.Links[i].Name != "" && !p.Links[i].Repeated; i++ {
+	isNamed := func(l keeper.Link) bool { return l.Name != "" || len(l.Names) > 0 }
+	for i := 1; i < len(p.Links) && isNamed(p.Links[i]) && !p.Links[i].Repeated; i++ {
 		at = i
+	}
+	// What does not grow is kept by the containers in it.
+	for at >= 0 && p.Links[at].Steady && at+1 < len(p.Links) && p.Links[at+1].IsContainer() {
+		at++
 	}
 	return at
 }
@@ -80,7 +98,10 @@ func accessText(l keeper.Link) string {
 		}
 	case keeper.HowItem, keeper.HowValue:
 		text = "[" + l.Name + "]"
-		if l.Name == "" {
+		switch {
+		case len(l.Names) > 0:
+			text = "[" + strings.Join(l.Names, "] and [") + "]"
+		case l.Name == "":
 			text = "[...]"
 		}
 	case keeper.HowKey, keeper.HowElement:
@@ -118,9 +139,16 @@ func linkText(links []keeper.Link, at int) string {
 	}
 	l := links[at]
 	text := typeText(l, at == len(links)-1)
+	if n := len(l.Names); n > 1 {
+		text = fmt.Sprintf("%d %ss", n, text)
+	}
 	if l.Entries >= 0 {
-		text += ", " + units.Thousands(int64(l.Entries)) + " entries"
-		if l.Entries == 1 {
+		text += ", " + units.Thousands(int64(l.Entries))
+		if l.Limit > 0 {
+			text += " of at most " + units.Thousands(l.Limit)
+		}
+		text += " entries"
+		if l.Entries == 1 && l.Limit == 0 {
 			text = strings.TrimSuffix(text, "entries") + "entry"
 		}
 	}

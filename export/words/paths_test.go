@@ -172,7 +172,7 @@ func TestKeeperHead(t *testing.T) {
 	for width, want := range map[int]string{
 		90: "train.cache (dict, 10,512 entries, +461/min) -> Image",
 		50: "train.cache (dict, 10,512 entries, +461/min)",
-		20: "train.cache (dict...",
+		20: "train.cache",
 	} {
 		if got := KeeperHead(p, width); got != want {
 			t.Errorf("in %d characters %q, want %q", width, got, want)

@@ -78,7 +78,7 @@ func ResultOf(s *summary.Summary, place Place) Result {
 
 	r := Result{Name: Name(s.Verdict), Class: s.Class, Subject: subjectOf(s, pidText(s))}
 	r.add(LabelWho, whoLines(s))
-	r.add(LabelWhere, whereLines(s))
+	r.add(LabelWhere, whereLines(s, place))
 	r.add(LabelHowFast, fastLines(s))
 	r.add(LabelHowSure, sureLines(s))
 	r.add(LabelDoNext, nextLines(s, place))

@@ -88,7 +88,7 @@ func TestWhose(t *testing.T) {
 			"not known: no traced call site accounts for the growth", "",
 		},
 	} {
-		who, where := nonEmpty(whoLines(c.Summary)), nonEmpty(whereLines(c.Summary))
+		who, where := nonEmpty(whoLines(c.Summary)), nonEmpty(whereLines(c.Summary, Place{}))
 		if who != c.who || where != c.where {
 			t.Errorf("%s: %q, %q; want %q, %q", name, who, where, c.who, c.where)
 		}

@@ -55,6 +55,16 @@ var keeperSteps = map[summary.StepCode][]string{
 	summary.StepKeeperClear: {
 		"set %s to None when done, or keep less in it", "clear %s when done",
 	},
+	summary.StepKeeperBounded: {
+		"lower the limit of %s, if it takes too much when full", "lower the limit of %s",
+	},
+	summary.StepKeeperWarnings: {
+		"warn with a text that stays the same: %s keeps each new one", "warn with a text that stays the same",
+	},
+	summary.StepKeeperCall: {
+		"%s keeps what it has read until it ends: clear each item when done",
+		"clear each item of %s when done",
+	},
 	summary.StepKeeperStatic: {"find what adds to %s and removes nothing", "free what %s holds"},
 	summary.StepKeeperThread: {"find what the %s still uses", "see the %s"},
 	summary.StepKeeperCache: {
@@ -173,6 +183,9 @@ func keptIn(s *summary.Summary, code summary.StepCode) string {
 		return "the variable"
 	case code == summary.StepKeeperCache:
 		return k.Paths[0].Root.Owner + "()"
+	case code == summary.StepKeeperCall: // the function that was called, not one within it
+		owner, _, _ := strings.Cut(k.Paths[0].Root.Owner, ".<locals>")
+		return owner + "()"
 	}
 	return KeeperVariable(k.Paths[0])
 }
@@ -189,8 +202,7 @@ func fitted(steps []string, variable string, room int) string {
 		}
 	}
 	last := steps[len(steps)-1]
-	room += -len(last) + len("%s") - len("...")
-	return fmt.Sprintf(last, string([]rune(variable)[:room])+"...")
+	return fmt.Sprintf(last, middleCut(variable, room-len(last)+len("%s")))
 }
 
 // sudo begins a command that needs root's rights.

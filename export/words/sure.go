@@ -63,6 +63,10 @@ var factTexts = map[conclude.FactCode]factText{
 	conclude.FactKeeper: func(f conclude.Fact, _ summary.Verdict) string {
 		return "what keeps it gains " + units.Thousands(units.Round(f.PerMinute)) + " entries/min"
 	},
+	conclude.FactAppended: func(f conclude.Fact, _ summary.Verdict) string {
+		return fmt.Sprintf("what keeps it gains %s entries/min, and has lost none in %s",
+			units.Thousands(units.Round(f.PerMinute)), lengthText(f.Length, false))
+	},
 	conclude.FactKept:      said("a variable keeps it"),
 	conclude.FactSites:     share("the code in WHERE explains %s"),
 	conclude.FactNoneFreed: share("the code in WHERE explains %s, and has freed nothing"),
@@ -352,7 +356,7 @@ func sooner(v summary.Verdict) string {
 			return "the end of the compiling"
 		case conclude.FactNoEpoch:
 			return "the end of the epoch"
-		case conclude.FactKeeper, conclude.FactKept:
+		case conclude.FactKeeper, conclude.FactAppended, conclude.FactKept:
 			return "whether its keeper is meant to grow"
 		}
 	}

@@ -268,6 +268,8 @@ func Reason(v summary.Verdict) string {
 		return "steady growth for longer than a warm-up takes, without a plateau"
 	case verdict.ReasonStacksAccumulate:
 		return "steady growth, explained by stacks that accumulate"
+	case verdict.ReasonAppendOnly:
+		return "steady growth, kept by a container that gains entries and loses none"
 	case verdict.ReasonFewRechecks:
 		if v.Streak == nil {
 			break

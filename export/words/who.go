@@ -249,7 +249,7 @@ func OutlierDetails(o *summary.Outlier) []string {
 func sharePercent(share float64) string { return units.WholePercent(min(share, 1)) }
 
 // whereLines are the call sites that grow, the user's own frame first, and who keeps it.
-func whereLines(s *summary.Summary) []string {
+func whereLines(s *summary.Summary, place Place) []string {
 	if c := s.SpikeSuspect(); c != nil {
 		return siteLines(*c, missingPython(s))
 	}
@@ -281,6 +281,9 @@ func whereLines(s *summary.Summary) []string {
 	}
 
 	kept := KeptBy(s.MainKeeper(), ResultWidth-labelWidth)
+	if len(kept) == 0 {
+		kept = unkeptLine(s, place)
+	}
 	switch {
 	case len(suspects) == 0 && len(kept) > 0:
 		return kept
@@ -376,7 +379,7 @@ func siteLines(c summary.Suspect, missing string) []string {
 	return lines
 }
 
-// replacedText is which objects are replaced by larger ones at a call site; empty: none are.
+// replacedObject is which objects are replaced by larger ones at a call site; empty: none are.
 func replacedObject(r *summary.Replaced) string {
 	switch {
 	case r == nil:

@@ -52,8 +52,8 @@ type TypeCount struct {
 	// Margin is half the width of the 95% confidence interval of Count; 0: exact. It is a guess where
 	// Windows is small.
 	Margin float64
-	// Windows is the number of parts of the memory in which some were counted; 0: all were read, or
-	// none has any.
+	// Windows is the number of parts of the memory in which some were counted, of which a census may
+	// read a share; 0: they lie elsewhere, and are counted whatever the share.
 	Windows int
 }
 

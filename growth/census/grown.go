@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 )
 
 // A TypeGrowth is how the objects of one type changed between two censuses.
@@ -63,6 +64,38 @@ func Grown(before, after *Result) []TypeGrowth {
 	}
 	least := minGrowthPart * grown[0].Bytes
 	return slices.DeleteFunc(grown, func(t TypeGrowth) bool { return t.Bytes < least })
+}
+
+// Nearest sorts types that grow by how near they are to a user: first the classes of the program
+// itself, then those of libraries, then what CPython has built in. Of types that are as near, the one
+// that grew by the fewest objects comes first: the others are parts of it, such as the lines and texts
+// of a figure.
+func Nearest(grown []TypeGrowth) []TypeGrowth {
+	distance := func(t TypeGrowth) int {
+		module, _, isInModule := strings.Cut(t.Type, ".")
+		switch {
+		case module == "__main__":
+			return 0
+		case isInModule && !builtinModules[module]:
+			return 1
+		}
+		return 2
+	}
+	sorted := slices.Clone(grown)
+	slices.SortStableFunc(sorted, func(a, b TypeGrowth) int {
+		da, db := distance(a), distance(b)
+		if da != db || da == 2 { // of dicts and numbers, the ones with most bytes
+			return cmp.Compare(da, db)
+		}
+		return cmp.Compare(a.PerMinute, b.PerMinute)
+	})
+	return sorted
+}
+
+// builtinModules have types that programs use as they use dict and list.
+var builtinModules = map[string]bool{
+	"collections": true, "functools": true, "_io": true, "weakref": true, "types": true,
+	"_thread": true, "re": true, "itertools": true,
 }
 
 // unseen returns how many objects of a type the first census may have missed, beyond the interval,

@@ -30,6 +30,21 @@ func TestGrown(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 
+	// A census of a share may have missed the few windows that have all objects of a type: another one
+	// that reads everything finds them, and they are not new.
+	sampled, whole := &Result{PID: 1, Share: 0.76}, &Result{
+		PID: 1, Elapsed: time.Minute, Share: 1, Types: []TypeCount{
+			{Type: "ast.NodeDef", Count: 90, Bytes: 4320, Windows: 3},
+			{Type: "torch.Tensor", Count: 500, Bytes: 36_000}, // counted whatever the share
+		},
+	}
+	want = []TypeGrowth{
+		{Type: "torch.Tensor", After: 500, Bytes: 36_000, PerMinute: 500, Low: 500, High: 500},
+	}
+	if got := Grown(sampled, whole); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+
 	cut := *after
 	cut.Cut = true
 	other, incomplete := *after, *after

@@ -7,7 +7,6 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/diagnosis"
-	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -47,6 +46,7 @@ const (
 	FactStraight  FactCode = "straight"      // a straight line but for Share of its rise
 	FactFaster    FactCode = "faster"        // the second half rose Ratio times as fast
 	FactKeeper    FactCode = "keeper-grows"  // the container that keeps it gains PerMinute entries
+	FactAppended  FactCode = "append-only"   // the same, and it has lost none for Length seconds
 	FactKept      FactCode = "kept"          // a variable keeps it
 	FactSites     FactCode = "sites"         // call sites of WHERE explain Share
 	FactNoneFreed FactCode = "none-freed"    // they explain Share, and have freed nothing
@@ -83,8 +83,8 @@ func lackCode(l verdict.Lack) FactCode { return FactCode("lack-" + l) }
 
 // FactCodes are the codes of all facts.
 var FactCodes = []FactCode{
-	FactChecks, FactMature, FactWarm, FactStraight, FactFaster, FactKeeper, FactKept, FactSites,
-	FactNoneFreed,
+	FactChecks, FactMature, FactWarm, FactStraight, FactFaster, FactKeeper, FactAppended,
+	FactKept, FactSites, FactNoneFreed,
 	FactFewSites, FactSlower, FactNoEpoch, FactUneven, FactRecompiles, FactFreedKept, FactPageCache,
 	FactNoCause, FactFewChecks,
 	FactLackLength, FactLackEpoch, FactLackEarly, FactLackWarmup, FactLackSlow, FactLackAge, FactLackNew,
@@ -231,42 +231,25 @@ func noEpoch(k *known) (Fact, bool) {
 
 // keeperGrows is the container that keeps the memory of the first suspect, or of a type that grows.
 func keeperGrows(k *known) (Fact, bool) {
-	path := k.mainPath()
-	if path == nil {
+	if k.result == nil {
+		return Fact{}, false
+	}
+	found := mainSearch(&k.result.Main, k.result.Keepers)
+	if found == nil {
 		return Fact{}, false
 	}
 
-	f := Fact{Code: FactKept}
-	for _, l := range path.Links {
-		if l.PerMinute > f.PerMinute {
-			f.Code, f.PerMinute = FactKeeper, l.PerMinute
-		}
+	path := &found.Paths[0]
+	at := path.GrowingLink()
+	if at < 0 {
+		return Fact{Code: FactKept}, true
+	}
+	l := &path.Links[at]
+	f := Fact{Code: FactKeeper, PerMinute: l.PerMinute}
+	if isAppendOnly(l) {
+		f.Code, f.Length = FactAppended, l.GrowthS
 	}
 	return f, true
-}
-
-// mainPath is the path that explains most samples of the first suspect, or of a type where small
-// Python objects grow; nil: there is none.
-func (k *known) mainPath() *keeper.Path {
-	if k.result == nil {
-		return nil
-	}
-
-	var stacks []uint64
-	if len(k.result.Main.Suspects) > 0 {
-		stacks = k.result.Main.Suspects[0].StackIDs
-	}
-	if k.cause(diagnosis.PythonObjects) >= minSites {
-		stacks = append(slices.Clone(stacks), 0)
-	}
-
-	for i := range k.result.Keepers {
-		s := &k.result.Keepers[i]
-		if len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples && slices.Contains(stacks, s.Stack) {
-			return &s.Paths[0]
-		}
-	}
-	return nil
 }
 
 // callSites are the suspects that explain the growth, and whether they have freed anything.

@@ -48,6 +48,7 @@ func (t *Trace) AddChecks(p *Process) {
 
 	t.Checks.AddTo(&p.Findings, elapsed)
 	p.Findings.HasEnded = t.HasEnded
+	t.addKept(p)
 	p.Decide()
 
 	if p.GPU != nil {

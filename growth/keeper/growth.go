@@ -5,25 +5,34 @@ import (
 	"time"
 )
 
-// AddGrowth sets PerMinute of the containers that an earlier search of the same program had on its
-// way, too. The same root and the same links up to a container lead to the same one, unless the
-// samples were in different entries of a container before it.
+// AddGrowth sets PerMinute of the containers that an earlier search of the same program has looked
+// at, too, and whether they have lost entries since. A container that was replaced meanwhile is
+// known by its path: the same root and the same links lead to the same one, unless the samples were
+// in different entries of a container before it.
 func AddGrowth(before, after []Search) {
+	looks := looksOf(before)
 	for i := range after {
 		for j := range after[i].Paths {
 			path := &after[i].Paths[j]
+			addReplaced(before, &after[i], path)
 			for n := range path.Links {
-				link := &path.Links[n]
-				if link.isAnyEntry() {
-					break
-				}
-
-				entries, at, ok := find(before, &after[i], path, n)
-				if minutes := (after[i].Elapsed - at).Minutes(); ok && link.Entries >= 0 &&
-					minutes > 0 {
-					link.PerMinute = max(0, float64(link.Entries-entries)/minutes)
-				}
+				path.Links[n].compare(looks, &after[i])
 			}
+		}
+	}
+}
+
+// addReplaced sets the growth of the containers of a path by an earlier search with the same path.
+func addReplaced(before []Search, after *Search, path *Path) {
+	for n := range path.Links {
+		link := &path.Links[n]
+		if link.isAnyEntry() {
+			return
+		}
+
+		entries, at, ok := find(before, after, path, n)
+		if minutes := (after.Elapsed - at).Minutes(); ok && link.Entries >= 0 && minutes > 0 {
+			link.PerMinute = max(0, float64(link.Entries-entries)/minutes)
 		}
 	}
 }

@@ -149,3 +149,64 @@ func TestAddFirst(t *testing.T) {
 		t.Errorf("%+v, want the first with a path of each program", first)
 	}
 }
+
+// TestLooks compares two looks at containers: the same ones by their addresses.
+func TestLooks(t *testing.T) {
+	look := func(address uint64, entries int64, moved int64) Look {
+		l := Look{Address: address, Entries: Entries(entries)}
+		for _, place := range MarkPlaces(entries) {
+			l.Marks = append(l.Marks, Mark{place, uint64(place+moved) * 8})
+		}
+		return l
+	}
+	path := func(looks ...Look) Path {
+		return Path{Links: []Link{{How: HowItem, Type: "list", Entries: NoContainer, Looks: looks}}}
+	}
+
+	for name, c := range map[string]struct {
+		before, after Path
+		want          Link
+	}{
+		"appended": {
+			path(look(1, 100, 0)), path(look(1, 300, 0)),
+			Link{PerMinute: 100, GrowthS: 120, AppendOnly: true},
+		},
+		"a queue":    {path(look(1, 100, 0)), path(look(1, 300, 50)), Link{PerMinute: 100, GrowthS: 120}},
+		"few of old": {path(look(1, 20, 0)), path(look(1, 220, 0)), Link{PerMinute: 100, GrowthS: 120}},
+		"as many":    {path(look(1, 100, 0)), path(look(1, 100, 9)), Link{GrowthS: 120, Steady: true}},
+		"fewer":      {path(look(1, 100, 0)), path(look(1, 60, 0)), Link{GrowthS: 120, Steady: true}},
+		"another":    {path(look(1, 100, 0)), path(look(2, 300, 0)), Link{}},
+		"several": {
+			path(look(1, 100, 0), look(2, 100, 0)), path(look(2, 150, 0), look(1, 150, 0)),
+			Link{PerMinute: 50, GrowthS: 120, AppendOnly: true},
+		},
+		"one is new": {path(look(1, 100, 0)), path(look(1, 150, 0), look(2, 10, 0)), Link{}},
+	} {
+		before := []Search{{PID: 1, Elapsed: time.Minute, Paths: []Path{c.before}}}
+		after := []Search{{PID: 1, Elapsed: 3 * time.Minute, Paths: []Path{c.after}}}
+		AddGrowth(before, after)
+		got := after[0].Paths[0].Links[0]
+		if got.PerMinute != c.want.PerMinute || got.GrowthS != c.want.GrowthS ||
+			got.Steady != c.want.Steady || got.AppendOnly != c.want.AppendOnly {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// TestGrowingLink takes the first container that grows, and none that grows by the way.
+func TestGrowingLink(t *testing.T) {
+	for _, c := range []struct {
+		rates []float64
+		want  int
+	}{
+		{[]float64{0, 0}, -1}, {[]float64{0, 400, 0}, 1}, {[]float64{20, 400}, 0}, {[]float64{0.5, 400}, 1},
+	} {
+		var p Path
+		for _, rate := range c.rates {
+			p.Links = append(p.Links, Link{PerMinute: rate})
+		}
+		if got := p.GrowingLink(); got != c.want {
+			t.Errorf("%v: %d, want %d", c.rates, got, c.want)
+		}
+	}
+}

@@ -85,10 +85,18 @@ type Path struct {
 	Complete bool `json:"complete"`
 }
 
+// minLinkGrowth is the part of the fastest growth on a path from which on the growth of a container
+// explains it: a dict that got a second key beside a list with a thousand items more does not.
+const minLinkGrowth = 0.01
+
 // GrowingLink returns the index of the first container on the way that grows; -1: none is known to.
 func (p *Path) GrowingLink() int {
+	fastest := 0.0
+	for _, l := range p.Links {
+		fastest = max(fastest, l.PerMinute)
+	}
 	for i, l := range p.Links {
-		if l.PerMinute > 0 {
+		if l.PerMinute > 0 && l.PerMinute >= minLinkGrowth*fastest {
 			return i
 		}
 	}
@@ -110,8 +118,31 @@ type Link struct {
 	Entries Entries `json:"entries,omitzero"`
 	// PerMinute is by how many entries it grows; absent where it does not, or that is unknown.
 	PerMinute float64 `json:"entries_per_min,omitempty"`
+	// Limit is how many entries it can have: deque(maxlen), lru_cache(maxsize); absent: there is no
+	// limit, or it is not known.
+	Limit int64 `json:"limit_entries,omitempty"`
+	// GrowthS is the time between two looks at the container; absent: there were none. Steady: it
+	// has not grown meanwhile. AppendOnly: it has, and has lost none of its entries.
+	GrowthS    float64 `json:"growth_s,omitempty"`
+	Steady     bool    `json:"steady,omitempty"`
+	AppendOnly bool    `json:"append_only,omitempty"`
+	// Names are the keys of the containers in which the samples are, where they are few; absent:
+	// there is one, Name, or there are many. Entries and PerMinute are sums then.
+	Names []string `json:"names,omitempty"`
+	// Looks at the containers: one, or a few of which each has some of the samples.
+	Looks []Look `json:"-"`
 	// Repeated: there is a chain of such links, a linked list; absent: there is none.
 	Repeated bool `json:"repeated,omitempty"`
+}
+
+// IsContainer reports whether a link leads to a container of CPython, by its type.
+func (l *Link) IsContainer() bool {
+	switch l.Type {
+	case "list", "dict", "set", "collections.deque", "collections.OrderedDict",
+		"collections.defaultdict":
+		return true
+	}
+	return l.Entries >= 0
 }
 
 // Entries is a number of entries; NoContainer: the object has none, and the number is absent in
@@ -167,6 +198,9 @@ const (
 	RootThread    RootKind = "thread"    // a native thread's stack
 	RootStatic    RootKind = "static"    // a static variable of a program or library
 )
+
+// IsCall reports whether a root is a variable of a call that is under way, or is suspended.
+func (r Root) IsCall() bool { return r.Kind == RootLocal || r.Kind == RootGenerator }
 
 // A Root is a variable with a name, where a path begins.
 type Root struct {

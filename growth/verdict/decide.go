@@ -7,6 +7,8 @@ import "math"
 type Findings struct {
 	// StacksAccumulate: stacks that accumulate explain growth that is too short for a leak.
 	StacksAccumulate bool
+	// AppendOnly: a container that keeps most of the growth has gained entries, and lost none.
+	AppendOnly bool
 	// Fragmentation: freed memory that malloc keeps is most of the growth.
 	Fragmentation bool
 	// WithoutFiles is the verdict on the memory besides mapped files, where pages of files are most
@@ -64,6 +66,7 @@ type override struct {
 // process matters only where no growth is left.
 var overrides = []override{
 	{"stacks accumulate", suspectStacks},
+	{"append only", suspectContainer},
 	{"fragmentation", nameFragmentation},
 	{"without files", leaveOutFiles},
 	{"fills up", nameBound},
@@ -88,6 +91,14 @@ func Decide(judged Verdict, f Findings) Verdict {
 func suspectStacks(v *Verdict, f Findings) {
 	if f.StacksAccumulate && v.Class == ClassGrowing {
 		v.Class, v.Reason = ClassSuspected, ReasonStacksAccumulate
+	}
+}
+
+// suspectContainer suspects a leak where the container that keeps the growth gives nothing back: a
+// cache with a limit would have, and what is still to be filled has an end that nobody knows.
+func suspectContainer(v *Verdict, f Findings) {
+	if f.AppendOnly && v.Class.Grows() && v.Class != ClassLeak {
+		v.Class, v.Reason = ClassSuspected, ReasonAppendOnly
 	}
 }
 

@@ -66,6 +66,7 @@ func (d decision) check(t *testing.T, name string) Verdict {
 // TestDecide has the overrides in their order, each alone.
 func TestDecide(t *testing.T) {
 	stacks, freed := Findings{StacksAccumulate: true}, Findings{Fragmentation: true}
+	appended := Findings{AppendOnly: true}
 	none := ReasonAfterWarmup // of classed: nothing applies
 
 	for i, c := range []struct {
@@ -76,6 +77,12 @@ func TestDecide(t *testing.T) {
 			{ClassGrowing, stacks, ClassSuspected, ReasonStacksAccumulate},
 			{ClassLeak, stacks, ClassLeak, none},
 			{ClassPlateau, stacks, ClassPlateau, none},
+		}},
+		{"append only", []decision{
+			{ClassGrowing, appended, ClassSuspected, ReasonAppendOnly},
+			{ClassLeak, appended, ClassLeak, none},
+			{ClassSaturating, appended, ClassSaturating, none},
+			{ClassPlateau, appended, ClassPlateau, none},
 		}},
 		{"fragmentation", []decision{
 			{ClassLeak, freed, ClassLeak, ReasonFragmentation},
@@ -132,7 +139,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 9 {
+	if len(overrides) != 10 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }

@@ -63,6 +63,7 @@ const (
 	ReasonAfterWarmup      Reason = "after-warm-up"     // steady growth after warm-up
 	ReasonNoPlateau        Reason = "no-plateau"        // steady growth from the start
 	ReasonStacksAccumulate Reason = "stacks-accumulate" // steady growth, explained by stacks
+	ReasonAppendOnly       Reason = "append-only"       // their keeper gains entries, and loses none
 	ReasonFewRechecks      Reason = "few-rechecks"      // too few checks in a row found a leak
 	ReasonOtherProcess     Reason = "other-process"     // Verdict.Other grows
 	ReasonFragmentation    Reason = "fragmentation"     // steady growth of freed memory

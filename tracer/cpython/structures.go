@@ -51,6 +51,7 @@ type Structures struct {
 
 	// dequeobject, and the blocks of its items.
 	DequeLeftblock, DequeRightblock, DequeLeftindex, DequeRightindex uint64
+	DequeMaxlen                                                      uint64
 	BlockLeftlink, BlockData, BlockRightlink                         uint64
 
 	// PyFunctionObject.
@@ -62,7 +63,9 @@ type Structures struct {
 	CodeVarnames, CodeCellvars, CodeFreevars            uint64
 	CodeNlocalsplus, CodeNfreevars, CodeLocalsplusnames uint64
 
-	LRUFunc     uint64 // lru_cache_object.func
+	// lru_cache_object: func, cache and maxsize.
+	LRUFunc, LRUCache, LRUMaxsize uint64
+
 	WeakrefSize uint64 // sizeof(PyWeakReference)
 	ModuleDict  uint64 // PyModuleObject.md_dict
 

@@ -112,7 +112,7 @@ func fieldsOf(v *Version) map[string]int64 {
 // every version.
 var notInHeaders = map[string]bool{
 	"LRUFunc": true, "ModuleDict": true, "DequeLeftblock": true, "DequeRightblock": true,
-	"DequeLeftindex":  true,
+	"DequeLeftindex": true, "DequeMaxlen": true, "LRUCache": true, "LRUMaxsize": true,
 	"DequeRightindex": true, "BlockLeftlink": true, "BlockData": true, "BlockRightlink": true,
 	"KeysHeader": true, "ValuesForm": true, "ValuesHeader": true, "ValuesHeaderAt": true,
 	"ManagedDict": true, "ManagedValues": true, "PreHeader": true, "PoolSize": true,

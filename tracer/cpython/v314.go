@@ -98,10 +98,10 @@ var v314 = Version{
 		DequeLeftblock:  24,
 		DequeRightblock: 32,
 		DequeLeftindex:  40,
-		DequeRightindex: 48,
-		BlockLeftlink:   0,
-		BlockData:       8,
-		BlockRightlink:  520,
+		DequeRightindex: 48, DequeMaxlen: 64,
+		BlockLeftlink:  0,
+		BlockData:      8,
+		BlockRightlink: 520,
 
 		// https://github.com/python/cpython/blob/v3.14.0/Include/cpython/funcobject.h
 		FuncGlobals:    16,
@@ -125,7 +125,7 @@ var v314 = Version{
 		CodeLocalsplusnames: 96,
 
 		// https://github.com/python/cpython/blob/v3.14.0/Modules/_functoolsmodule.c
-		LRUFunc: 88,
+		LRUFunc: 88, LRUCache: 72, LRUMaxsize: 96,
 
 		WeakrefSize: 64,
 		ModuleDict:  16,

@@ -98,10 +98,10 @@ var v38 = Version{
 		DequeLeftblock:  24,
 		DequeRightblock: 32,
 		DequeLeftindex:  40,
-		DequeRightindex: 48,
-		BlockLeftlink:   0,
-		BlockData:       8,
-		BlockRightlink:  520,
+		DequeRightindex: 48, DequeMaxlen: 64,
+		BlockLeftlink:  0,
+		BlockData:      8,
+		BlockRightlink: 520,
 
 		// https://github.com/python/cpython/blob/v3.8.0/Include/funcobject.h
 		FuncGlobals:    24,
@@ -125,7 +125,7 @@ var v38 = Version{
 		CodeLocalsplusnames: Absent,
 
 		// https://github.com/python/cpython/blob/v3.8.0/Modules/_functoolsmodule.c
-		LRUFunc: 88,
+		LRUFunc: 88, LRUCache: 72, LRUMaxsize: 96,
 
 		WeakrefSize: 56,
 		ModuleDict:  16,

@@ -3,8 +3,10 @@ package objects
 import (
 	"cmp"
 	"encoding/binary"
+	"math"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/pymalloc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -196,16 +198,63 @@ func (m *memory) areBulk(ranges []mem.Span) ([]bool, error) {
 }
 
 // hasPointers reports whether a page has words that lead to memory that may have objects. Floats
-// and pixels that look like one address are rare, and two of them in a probe are rarer.
+// and pixels that look like one address are rare, and two of them in a probe are rarer. But a float
+// with a zero beside it looks like an address below 4 GiB. In a program that is linked there, the
+// heap has such addresses, and more of them are needed; a mask has one float a thousand times, so
+// that a word which is repeated counts only if it leads to an object, as the types of objects do.
 func (m *memory) hasPointers(page []byte) bool {
-	n := 0
+	var low [minLowPointers]uint64 // words that differ
+	high, lows := 0, 0
 	for i := 0; i+wordSize <= len(page); i += wordSize {
 		w := binary.LittleEndian.Uint64(page[i:])
-		if w%wordSize == 0 && w > process.PageSize && w < maxAddress && m.isMapped(w) {
-			if n++; n >= minPointers {
-				return true
-			}
+		if w%wordSize != 0 || w <= process.PageSize || w >= maxAddress {
+			continue
+		}
+
+		v, ok := process.FindMapping(m.maps, w)
+		switch {
+		case !ok || !v.Read:
+			continue
+		case w > math.MaxUint32 || v.IsFile():
+			high++
+		case !slices.Contains(low[:lows], w):
+			low[lows], lows = w, lows+1
+		case m.isObject(w):
+			return true
+		}
+		if high >= minPointers || lows >= minLowPointers {
+			return true
 		}
 	}
 	return false
+}
+
+// isObject reports whether a word leads to an object of CPython: it has a type, which has one, and
+// the type of all types is its own.
+func (m *memory) isObject(address uint64) bool {
+	first := address
+	isOne, isKnown := m.areObjects[first]
+	if isKnown {
+		return isOne
+	}
+
+	const maxTypeDepth = 4
+	for range maxTypeDepth {
+		head, err := m.reader.Peek([]uint64{address + cpython.ObType}, wordSize)
+		if err != nil || head[0] == nil {
+			break
+		}
+		typ := mem.Word(head[0], 0)
+		if isOne = typ == address; isOne || typ%wordSize != 0 || !m.isMapped(typ) {
+			break
+		}
+		address = typ
+	}
+	if m.areObjects == nil {
+		m.areObjects = make(map[uint64]bool)
+	}
+	if len(m.areObjects) < maxTypes {
+		m.areObjects[first] = isOne
+	}
+	return isOne
 }

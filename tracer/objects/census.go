@@ -74,7 +74,7 @@ type typeTotal struct {
 	// of all groups before.
 	inGroup, squares float64
 	groups           int     // that have any
-	exact            float64 // counted outside of the pools
+	exact            float64 // counted outside of the pools, or in pools beside the share
 	exactBytes       float64
 	seen             int // objects that samples may be of
 	samples          []uint64
@@ -496,15 +496,17 @@ func (c *counter) fill() {
 			one = &census.TypeCount{Type: name}
 			byName[name] = one
 		}
-		one.Count += t.count/c.share + t.exact
-		one.Bytes += t.bytes/c.share + t.exactBytes
+		share, groups := c.share, t.groups
+		if t.info.isTensor && c.tensorsKnown { // all of them were counted
+			share, groups = 1, 0
+		}
+		one.Count += t.count/share + t.exact
+		one.Bytes += t.bytes/share + t.exactBytes
 
 		// Horvitz and Thompson, for groups that are drawn with probability p: Σx²·(1−p)/p².
-		variance := t.squares * (1 - c.share) / (c.share * c.share)
+		variance := t.squares * (1 - share) / (share * share)
 		one.Margin = math.Hypot(one.Margin, growth.ZScore95*math.Sqrt(variance))
-		if c.share < 1 {
-			one.Windows = max(one.Windows, t.groups)
-		}
+		one.Windows = max(one.Windows, groups)
 		r.Samples[name] = append(r.Samples[name], t.samples...)
 	}
 

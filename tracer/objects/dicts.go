@@ -12,6 +12,7 @@ type dictReader struct {
 	python  *interpreter.Runtime
 	version *cpython.Version
 	pages   *pageCache
+	names   map[uint64]keyName // by the address of the key
 }
 
 // keysAt returns the shape of the PyDictKeysObject at an address.
@@ -53,9 +54,8 @@ func (d *dictReader) keysReference(keys, at uint64) (reference, bool) {
 	case within == shape.KeyAt:
 		return reference{how: keeper.HowKey}, mem.Word(content, shape.ValueAt) != 0
 	case within == shape.ValueAt:
-		r := d.keyReference(mem.Word(content, shape.KeyAt))
-		r.how = keeper.HowValue
-		return r, mem.Word(content, shape.KeyAt) != 0
+		key := mem.Word(content, shape.KeyAt)
+		return reference{how: keeper.HowValue, key: key}, key != 0
 	}
 	return reference{}, false
 }
@@ -75,14 +75,33 @@ func (d *dictReader) valuesReference(values, keys, at uint64) (reference, bool) 
 
 	index := (at - first) / wordSize
 	key, ok := d.pages.word(keys + shape.EntriesAt + index*shape.EntrySize + shape.KeyAt)
-	r := d.keyReference(key)
-	r.how = keeper.HowValue
-	return r, ok
+	return reference{how: keeper.HowValue, key: key}, ok
 }
 
-// keyReference returns the name of a key.
-func (d *dictReader) keyReference(key uint64) (r reference) {
-	r.name, _ = d.python.Repr(key)
-	r.attr, _ = d.python.Text(key)
+// A keyName is the name of a key: in Python's notation, and the text itself if it is text.
+type keyName struct{ repr, text string }
+
+// maxNames is how many names of keys are remembered.
+const maxNames = 1 << 12
+
+// named returns a reference by a dict's key with the name of the key. Most references are found on
+// ways that lead nowhere, and need no name.
+func (d *dictReader) named(r reference) reference {
+	if r.key == 0 {
+		return r
+	}
+
+	name, isKnown := d.names[r.key]
+	if !isKnown {
+		name.repr, _ = d.python.Repr(r.key)
+		name.text, _ = d.python.Text(r.key)
+		if len(d.names) < maxNames {
+			d.names[r.key] = name
+		}
+	}
+	r.key, r.name, r.attr = 0, name.repr, name.text
+	if r.how == keeper.HowAttribute {
+		r.name = r.attr
+	}
 	return r
 }

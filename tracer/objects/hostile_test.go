@@ -327,3 +327,28 @@ func TestBulk(t *testing.T) {
 		}
 	}
 }
+
+// TestMasks takes no mask for memory with pointers: a float with a zero beside it is an address of a
+// heap below 4 GiB. The table of a list is memory with pointers there, too.
+func TestMasks(t *testing.T) {
+	const one = 0x3f800000
+	m := &memory{
+		reader: newImage(nil), maps: []process.Mapping{{Start: 1 << 20, End: 1 << 31, Read: true}},
+	}
+	for name, c := range map[string]struct {
+		word func(i int) uint64
+		want bool
+	}{
+		"mask":       {func(i int) uint64 { return one * uint64(i%2) }, false},
+		"two floats": {func(i int) uint64 { return one + 0x400000*uint64(i%2) }, false},
+		"table":      {func(i int) uint64 { return 4<<20 + 64*uint64(i) }, true},
+	} {
+		page := make([]byte, probeBytes)
+		for i := range probeBytes / wordSize {
+			binary.LittleEndian.PutUint64(page[i*wordSize:], c.word(i))
+		}
+		if got := m.hasPointers(page); got != c.want {
+			t.Errorf("%s: has pointers: %t", name, got)
+		}
+	}
+}

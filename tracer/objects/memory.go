@@ -33,6 +33,8 @@ const (
 	// minPointers is the number of words in one probe that lead to objects, from which on memory
 	// is no bulk. Random words hit some GiB of 2^64 never; tables and objects have dozens.
 	minPointers = 2
+	// minLowPointers is the same for words that may be floats: they lead to a heap below 4 GiB.
+	minLowPointers = 8
 	// A probe is made of each so many bytes, within limits.
 	probedBytes, minProbes, maxProbes = 64 << 10, 3, 64
 	probeBytes                        = 1024
@@ -87,6 +89,8 @@ type memory struct {
 	budget   *budget       // of the census or search
 	bulk     uint64        // bytes that are left out
 	read     uint64        // bytes that were read
+	// areObjects are words that were looked at, and whether they lead to objects of CPython.
+	areObjects map[uint64]bool
 }
 
 // newMemory returns the memory of a process, of which find finds the part that is searched.

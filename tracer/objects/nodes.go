@@ -20,8 +20,13 @@ type node struct {
 	// nothing is known of: free blocks, blocks of unknown allocators, CPython's own variables.
 	more    bool
 	foreign int
-	// searched is set once a pass has looked for references to it.
+	// searched is set once all memory was searched for references to it.
 	searched bool
+	// A node that is found in the middle of a pass is searched for from there on: from is where.
+	// The next pass searches the rest, up to the address to. 0: all.
+	from, to uint64
+	aimed    bool // a pass searches for it, or has
+	hops     int  // nodes that the pass has found on the way to it
 	sample   bool
 	// kept are the edges that count, once they are known: see references.
 	kept                []edge

@@ -213,10 +213,21 @@ func (h *Heap) use(m *memory) {
 		python:  h.python,
 		version: h.version,
 		pages:   h.pages,
-		dicts:   &dictReader{python: h.python, version: h.version, pages: h.pages},
-		types:   h.types,
+		dicts: &dictReader{
+			python: h.python, version: h.version, pages: h.pages,
+			names: make(map[uint64]keyName),
+		},
+		types: h.types,
 	}
 	h.roots.types = h.types
+}
+
+// named returns a reference with the name of its key, if it has one.
+func (h *Heap) named(r reference) reference {
+	if h.objects == nil {
+		return r
+	}
+	return h.objects.dicts.named(r)
 }
 
 // collections returns how often the oldest generation has been collected; -1: not known.

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/growth"
@@ -28,7 +29,7 @@ func (rep *reporter) stepsOf(w *way) (steps []step) {
 			}
 		}
 		steps = append(steps, step{node: w.node, ref: ref})
-		ref = w.ref
+		ref = rep.heap.named(w.ref)
 	}
 	return foldChains(steps)
 }
@@ -38,7 +39,7 @@ func (rep *reporter) stepsOf(w *way) (steps []step) {
 func (rep *reporter) through(
 	ref reference, w *way, above []step,
 ) (through reference, isHidden bool) {
-	next, t := w.ref, w.node.typ
+	next, t := rep.heap.named(w.ref), w.node.typ
 	switch {
 	case ref.isDict && next.how == keeper.HowValue: // obj.__dict__["name"] is obj.name
 		next.how, next.name = keeper.HowAttribute, next.attr
@@ -104,9 +105,12 @@ func (rep *reporter) argument(steps []step, defaults *way) string {
 	return f.Args[i]
 }
 
-// linkOf returns a step as the domain has it. isShared is set if all samples have this very object
-// there.
-func (rep *reporter) linkOf(st step, isShared bool) keeper.Link {
+// maxLooks is how many containers a link may have that are looked at one by one.
+const maxLooks = 4
+
+// linkOf returns a step as the domain has it. places are the objects that the samples have there, if
+// they are few; nil: they are many, or the samples themselves.
+func (rep *reporter) linkOf(st step, places []step) keeper.Link {
 	l := keeper.Link{
 		How:      st.ref.how,
 		Name:     cmp.Or(st.ref.name, st.ref.attr),
@@ -120,11 +124,43 @@ func (rep *reporter) linkOf(st step, isShared bool) keeper.Link {
 	} else {
 		l.TypeSize = st.node.block.Len()
 	}
-	if isShared && rep.heap.types != nil {
-		l.Entries = keeper.Entries(rep.heap.objects.length(st.node.address, st.node.typ))
+	isContainer := rep.heap.types != nil &&
+		rep.heap.objects.length(st.node.address, st.node.typ) >= 0
+	if len(places) == 0 || !isContainer {
+		return l
 	}
 
+	if len(places) == 1 {
+		l.Limit = rep.heap.objects.limitOf(st.node)
+	}
+	l.Entries = 0
+	for _, at := range places {
+		look := rep.heap.objects.lookAt(at.node)
+		l.Looks, l.Entries = append(l.Looks, look), l.Entries+look.Entries
+		name := growth.Truncate(cmp.Or(at.ref.name, at.ref.attr), maxTypeName)
+		if l.Name == "" && name != "" && len(places) > 1 {
+			l.Names = append(l.Names, name)
+		}
+	}
+	slices.Sort(l.Names)
 	return l
+}
+
+// placesOf returns the objects that ways have at a step, if they are few beside the ways.
+func placesOf(ways [][]step, i int) (places []step) {
+	if i+1 == len(ways[0]) && len(ways) > 1 {
+		return nil
+	}
+	for _, w := range ways {
+		isKnown := slices.ContainsFunc(places, func(s step) bool { return s.node == w[i].node })
+		if !isKnown {
+			places = append(places, w[i])
+		}
+	}
+	if len(places) > 1 && (len(places) > maxLooks || len(ways) < 2*len(places)) {
+		return nil
+	}
+	return places
 }
 
 // minRepeats is the number of objects of one type that refer to each other alike, from which on

@@ -15,6 +15,9 @@ type reference struct {
 	how  keeper.How
 	name string // in Python's notation; empty: there is none
 	attr string // of a dict's key that is text, or of an attribute: the text itself
+	// key is the address of the dict's key that has the name, until dictReader.named reads it; 0:
+	// there is none.
+	key uint64
 	// isDict is set for the dict that has an object's attributes.
 	isDict bool
 }
@@ -91,7 +94,7 @@ func (o *objectReader) tableReference(e edge, at uint64) (r reference, isTable, 
 			values += cpython.ManagedValuesTag
 		}
 		r, ok = o.dicts.valuesReference(values, p.typ.cachedKeys, at)
-		r.how, r.name = keeper.HowAttribute, r.attr
+		r.how = keeper.HowAttribute
 		return r, true, ok
 
 	case p.typ.isArray && offset == numpy.ArrayData:
@@ -131,12 +134,6 @@ func (o *objectReader) isInDeque(deque *node, block, at uint64) bool {
 		return (block != ends[0] || i >= indices[0]) && (block != ends[1] || i <= indices[1])
 	}
 	return false
-}
-
-// isTable reports whether a reference leads from a container to its table.
-func (o *objectReader) isTable(e edge) bool {
-	_, isTable, _ := o.tableReference(e, e.value)
-	return isTable
 }
 
 // managedValues returns where an object has the pointer to the values of its attributes.
@@ -214,7 +211,7 @@ func (o *objectReader) objectReference(e edge) (r reference, ok bool) {
 
 	if s.InlineValues && p.typ.flags&cpython.FlagInlineValues != 0 && offset >= p.typ.basicsize {
 		r, ok = o.dicts.valuesReference(p.address+p.typ.basicsize, p.typ.cachedKeys, e.at)
-		r.how, r.name = keeper.HowAttribute, r.attr
+		r.how = keeper.HowAttribute
 		return r, ok
 	}
 	return o.memberReference(p, offset)

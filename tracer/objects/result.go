@@ -62,6 +62,7 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 
 	candidates := make(map[candidateKey]*candidate)
 	var rest unexplainedSamples
+	rep.ways.forget()
 	for _, n := range samples {
 		if !rep.isAlive(n) {
 			continue
@@ -298,13 +299,31 @@ func (rep *reporter) path(c *candidate) keeper.Path {
 	}
 
 	for i := from; i < len(steps); i++ {
-		l := rep.linkOf(steps[i], shared[i] && (i+1 < len(steps) || len(c.ways) == 1))
+		l := rep.linkOf(steps[i], placesOf(c.ways, i))
 		if i == from {
 			l.How, l.Name = keeper.HowVariable, ""
 		}
 		p.Links = append(p.Links, l)
 	}
+	if p.Root.Kind == keeper.RootCache && from > 0 {
+		rep.addCache(&p, steps[from-1].node)
+	}
 	return p
+}
+
+// addCache adds the entries of a functools.lru_cache, and its limit, to the path that it begins.
+func (rep *reporter) addCache(p *keeper.Path, cache *node) {
+	l, ok := rep.heap.objects.cacheLink(cache)
+	switch {
+	case !ok:
+	case len(p.Links) > 0 && p.Links[0].Type == l.Type:
+		p.Links[0].Limit = l.Limit
+	default:
+		if len(p.Links) > 0 {
+			p.Links[0].How = keeper.HowValue
+		}
+		p.Links = slices.Insert(p.Links, 0, l)
+	}
 }
 
 // commonSteps returns the steps of ways of one pattern, without the names that differ among them.

@@ -25,6 +25,8 @@ const (
 	maxObjects   = 64      // of a suspect
 	maxLevels    = 96      // levels of references
 	levelsAfter  = 3       // levels that are searched after every sample has a root
+	levelsNamed  = 1       // the same, where a reader can look up each of the roots
+	maxHops      = 4       // nodes after one another that one pass finds
 	maxNodes     = 1 << 17 // in all
 	maxFrontier  = 1 << 14 // nodes that are searched for at once
 	maxEdges     = 512     // references to a node that are remembered
@@ -49,6 +51,7 @@ type search struct {
 	lists   *linkedLists
 	ways    *wayFinder
 	targets map[uint64]*node // by each address that refers to them
+	aimedAt int              // nodes that have targets
 	filter  []uint64
 	low     uint64
 	high    uint64
@@ -159,7 +162,7 @@ func newSearch(h *Heap) *search {
 		heap:   h,
 		nodes:  nodes,
 		lists:  lists,
-		ways:   &wayFinder{heap: h, lists: lists},
+		ways:   newWayFinder(h, lists),
 		filter: make([]uint64, filterBits/64),
 	}
 }
@@ -179,7 +182,7 @@ func (s *search) findSamples(suspect Suspect) (found []*node) {
 func (s *search) climb(samples [][]*node) error {
 	after := 0
 	for range maxLevels {
-		frontier, isRooted := s.frontier(samples)
+		frontier, most, isRooted := s.frontier(samples)
 		if s.heap.memory.budget.check() {
 			s.late = true
 			return nil
@@ -190,7 +193,7 @@ func (s *search) climb(samples [][]*node) error {
 		if isRooted {
 			after++
 		}
-		if len(frontier) == 0 || after > levelsAfter {
+		if len(frontier) == 0 || after > most {
 			return nil
 		}
 
@@ -205,15 +208,20 @@ func (s *search) climb(samples [][]*node) error {
 }
 
 // frontier returns the nodes that references are to be searched for next. isRooted is set if each
-// sample has a root.
-func (s *search) frontier(samples [][]*node) (next []*node, isRooted bool) {
+// sample has a root, and after is how many levels are worth a search from then on.
+func (s *search) frontier(samples [][]*node) (next []*node, after int, isRooted bool) {
 	s.heap.pages.forget()
-	isRooted = true
+	isRooted, after = true, levelsNamed
 	seen := make(map[*node]bool)
 	targets := uint64(0)
 	for _, n := range slices.Concat(samples...) {
 		found, open, _ := s.ways.rootsOf(n)
+		// A node that one pass has found, and the next has not completed, may have no root after all.
+		found = slices.DeleteFunc(found, func(f rootPath) bool { return !f.way.isSearched() })
 		isRooted = isRooted && len(found) > 0
+		if len(found) > 0 && rankOf(found[0].root) > 0 {
+			after = levelsAfter
+		}
 		for _, w := range open {
 			if len(found) == 0 {
 				s.lists.note(w)
@@ -225,7 +233,7 @@ func (s *search) frontier(samples [][]*node) (next []*node, isRooted bool) {
 			}
 		}
 	}
-	return next, isRooted
+	return next, after, isRooted
 }
 
 // level searches all memory for references to nodes.
@@ -251,17 +259,38 @@ func (s *search) level(frontier []*node) error {
 
 // aim sets the targets of match: the addresses that refer to the nodes.
 func (s *search) aim(frontier []*node) {
-	s.targets = make(map[uint64]*node, len(frontier))
+	s.targets, s.aimedAt = make(map[uint64]*node, len(frontier)), 0
 	clear(s.filter)
 	s.low, s.high = ^uint64(0), 0
 	for _, n := range frontier {
-		s.eachTarget(n, func(address uint64) {
-			s.targets[address] = n
-			s.low, s.high = min(s.low, address), max(s.high, address)
-			bit := address / wordSize % filterBits
-			s.filter[bit/64] |= 1 << (bit % 64)
-		})
+		n.from, n.to, n.hops = 0, n.from, 0
+		s.aimAt(n)
 	}
+}
+
+// aimAt adds the targets of a node.
+func (s *search) aimAt(n *node) {
+	n.aimed = true
+	s.aimedAt++
+	s.eachTarget(n, func(address uint64) {
+		s.targets[address] = n
+		s.low, s.high = min(s.low, address), max(s.high, address)
+		bit := address / wordSize % filterBits
+		s.filter[bit/64] |= 1 << (bit % 64)
+	})
+}
+
+// goOn searches for the node that refers to another one, too, from the address on where it was
+// found. A pass reads all memory: so it goes up several levels at once.
+func (s *search) goOn(n *node, e edge) {
+	from := e.from
+	isEnd := from == nil || from.aimed || from.sample || n.hops >= maxHops ||
+		s.aimedAt >= maxFrontier || len(s.targets) >= maxTargets
+	if isEnd || s.heap.roots.isRoot(from) || !s.ways.mayKeep(e, n.sample) {
+		return
+	}
+	from.from, from.hops = e.at, n.hops+1
+	s.aimAt(from)
 }
 
 // eachTarget calls add with each address that refers to a node, and returns how many there are.
@@ -312,13 +341,14 @@ func (s *search) match(p *piece) {
 				return
 			}
 			s.hit(p, n, p.Start+uint64(i), w)
+			low, width = s.low, s.high-s.low
 		}
 	}
 }
 
 // hit adds a word that refers to a node.
 func (s *search) hit(p *piece, n *node, at, value uint64) {
-	if at < p.region.Start || at >= p.region.End {
+	if at < p.region.Start || at >= p.region.End || n.to != 0 && at >= n.to {
 		return
 	}
 	if len(n.edges) >= maxEdges || s.edges >= maxAllEdges {
@@ -354,4 +384,5 @@ func (s *search) hit(p *piece, n *node, at, value uint64) {
 	}
 	n.edges = append(n.edges, e)
 	s.edges++
+	s.goOn(n, e)
 }

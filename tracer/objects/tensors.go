@@ -162,9 +162,15 @@ func (c *counter) noteTensors(p *piece) {
 
 	for span := range found.Live {
 		b := block{span, blockPool}
-		if object, t := c.heap.types.objectIn(b, p.At(b.Start, found.BlockSize)); t != nil {
-			c.noteTensor(object, t)
+		object, t := c.heap.types.objectIn(b, p.At(b.Start, found.BlockSize))
+		if t == nil || !t.isTensor {
+			continue
 		}
+		c.noteTensor(object, t)
+		total := c.total(t)
+		total.exact++
+		total.exactBytes += float64(b.Len())
+		c.sample(total, object, false)
 	}
 }
 

@@ -30,7 +30,7 @@ type rootPath struct {
 }
 
 const (
-	maxRoots = 16      // of one sample
+	maxRoots = 16      // of one sample, and containers on ways to one place
 	maxWays  = 1 << 14 // of one sample
 )
 
@@ -38,12 +38,69 @@ const (
 type wayFinder struct {
 	heap  *Heap
 	lists *linkedLists
+	// tables and objects are the references that were read so far. Ways of many samples go through
+	// the same objects, level after level.
+	tables  map[tableKey]knownReference
+	objects map[uint64]knownReference // by where the word is
+}
+
+// A tableKey is a word of a container that leads to its table, and a word in the table.
+type tableKey struct{ owner, at uint64 }
+
+// A knownReference is a result of objectReader.
+type knownReference struct {
+	reference
+	isTable, ok bool
+}
+
+func newWayFinder(h *Heap, lists *linkedLists) *wayFinder {
+	f := &wayFinder{heap: h, lists: lists}
+	f.forget()
+	return f
+}
+
+// forget makes the finder read references again: the process has gone on since.
+func (f *wayFinder) forget() {
+	f.tables = make(map[tableKey]knownReference)
+	f.objects = make(map[uint64]knownReference)
+	f.heap.pages.forget()
+}
+
+// tableReference is objectReader.tableReference, read once.
+func (f *wayFinder) tableReference(e edge, at uint64) (r reference, isTable, ok bool) {
+	if e.typ() == nil {
+		return reference{}, false, false
+	}
+
+	key := tableKey{e.at, at}
+	known, isKnown := f.tables[key]
+	if !isKnown {
+		known.reference, known.isTable, known.ok = f.heap.objects.tableReference(e, at)
+		f.tables[key] = known
+	}
+	return known.reference, known.isTable, known.ok
+}
+
+// objectReference is objectReader.objectReference, read once.
+func (f *wayFinder) objectReference(e edge) (reference, bool) {
+	if e.typ() == nil {
+		return f.heap.objects.objectReference(e)
+	}
+
+	known, isKnown := f.objects[e.at]
+	if !isKnown {
+		known.reference, known.ok = f.heap.objects.objectReference(e)
+		f.objects[e.at] = known
+	}
+	return known.reference, known.ok
 }
 
 // A wayQueue has the ways that are to be followed, the shortest first.
 type wayQueue struct {
 	ways []*way
 	seen map[wayKey]bool
+	// containers counts the ways to one place that differ by their containers alone.
+	containers map[wayKey]int
 }
 
 // A wayKey is the same for ways that go on alike: only the first of them is followed. Ways through
@@ -63,8 +120,11 @@ func (q *wayQueue) push(w *way) {
 		k.at = w.words[len(w.words)-2].at
 	}
 
-	if !q.seen[k] && len(q.seen) < maxWays {
+	place := k
+	place.container = nil
+	if !q.seen[k] && len(q.seen) < maxWays && q.containers[place] < maxRoots {
 		q.seen[k] = true
+		q.containers[place]++
 		q.ways = append(q.ways, w)
 	}
 }
@@ -73,7 +133,7 @@ func (q *wayQueue) push(w *way) {
 // best first, and the ways to nodes that references have not been searched for yet. isClosed is set
 // if all that refers to the sample is known and leads to no root: then the sample is garbage.
 func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClosed bool) {
-	queue := &wayQueue{seen: make(map[wayKey]bool)}
+	queue := &wayQueue{seen: make(map[wayKey]bool), containers: make(map[wayKey]int)}
 	queue.push(&way{node: sample})
 
 	isClosed = true
@@ -92,7 +152,9 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClos
 		if !w.node.searched {
 			open = append(open, w)
 			isClosed = false
-			continue
+			if w.node.from == 0 {
+				continue
+			}
 		}
 
 		if head := f.lists.heads[w.node]; head != nil {
@@ -111,6 +173,32 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClos
 	}
 	slices.SortStableFunc(found, func(a, b rootPath) int { return cmp.Compare(a.rank, b.rank) })
 	return found, open, isClosed && len(found) == 0
+}
+
+// isSearched reports whether all references to the nodes of a way are known.
+func (w *way) isSearched() bool {
+	for ; w != nil; w = w.below {
+		if !w.node.searched {
+			return false
+		}
+	}
+	return true
+}
+
+// mayKeep reports whether an object may keep what a word of it refers to: by itself or by a table.
+func (f *wayFinder) mayKeep(e edge, isSample bool) bool {
+	if e.typ() == nil || f.heap.types == nil {
+		return true
+	}
+
+	_, ok := f.objectReference(e)
+	if !ok {
+		_, ok, _ = f.tableReference(e, e.value)
+	}
+	if !ok && isSample {
+		_, ok = f.heap.objects.bufferReference(e)
+	}
+	return ok
 }
 
 // follow adds the ways that go on from the outermost node of a way, and returns the roots that
@@ -191,7 +279,7 @@ func (f *wayFinder) owners(edges []edge, isObject bool) []edge {
 		if isObject && e.from != nil && e.from.typ == nil && f.heap.roots.isStorage(e.from) {
 			return nil
 		}
-		if e.from != nil && f.heap.objects.isTable(e) {
+		if _, isTable, _ := f.tableReference(e, e.value); isTable {
 			owners = append(owners, e)
 		}
 	}
@@ -208,7 +296,7 @@ func (f *wayFinder) isStrong(e edge) (isStrong, known bool) {
 	case e.root != nil:
 		return !isBorrower(*e.root), true
 	case e.from.typ != nil:
-		_, ok := f.heap.objects.objectReference(e)
+		_, ok := f.objectReference(e)
 		return ok, true
 	case !e.from.searched:
 		return false, f.heap.roots.isRoot(e.from)
@@ -220,7 +308,7 @@ func (f *wayFinder) isStrong(e edge) (isStrong, known bool) {
 		if owner.from == nil || owner.from.typ == nil {
 			continue
 		}
-		if _, isTable, ok := f.heap.objects.tableReference(owner, e.at); isTable && ok {
+		if _, isTable, ok := f.tableReference(owner, e.at); isTable && ok {
 			return true, true
 		}
 	}
@@ -233,7 +321,7 @@ func (f *wayFinder) up(w *way, e edge) (*way, bool) {
 	h := f.heap
 	// A table is no step of its own: the container refers to the object, by two words.
 	if h.types != nil && w.node.typ == nil && w.below != nil {
-		if r, isTable, ok := h.objects.tableReference(e, w.at); isTable {
+		if r, isTable, ok := f.tableReference(e, w.at); isTable {
 			words := append(slices.Clone(w.words), e)
 			return newWay(w.below, e, r, w.length+1, words), ok
 		}
@@ -242,7 +330,7 @@ func (f *wayFinder) up(w *way, e edge) (*way, bool) {
 	r := reference{how: keeper.HowField}
 	if h.types != nil {
 		var ok bool
-		if r, ok = h.objects.objectReference(e); !ok && w.node.typ == nil && w.below == nil {
+		if r, ok = f.objectReference(e); !ok && w.node.typ == nil && w.below == nil {
 			r, ok = h.objects.bufferReference(e)
 		}
 		if !ok {
@@ -260,12 +348,15 @@ func (f *wayFinder) rootOf(w *way) (rootPath, bool) {
 	}
 
 	if m, ok := h.roots.modules[w.node.address]; ok {
-		root := keeper.Root{Kind: keeper.RootGlobal, Module: m.Name, File: m.File, Name: w.ref.attr}
+		root := keeper.Root{
+			Kind: keeper.RootGlobal, Module: m.Name, File: m.File, Name: h.named(w.ref).attr,
+		}
 		return rootPath{root: root, way: w.below}, true
 	}
 	if t := h.roots.classOf(w.node); t != nil {
 		root := keeper.Root{
-			Kind: keeper.RootClass, Module: t.module, Owner: t.qualifiedName(), Name: w.ref.attr,
+			Kind: keeper.RootClass, Module: t.module, Owner: t.qualifiedName(),
+			Name: h.named(w.ref).attr,
 		}
 		root.File = h.roots.fileOf(t.module)
 		return rootPath{root: root, way: w.below}, true
@@ -276,7 +367,8 @@ func (f *wayFinder) rootOf(w *way) (rootPath, bool) {
 // completed returns the root of a way that ends at memory which is a root itself.
 func (f *wayFinder) completed(root keeper.Root, w *way) keeper.Root {
 	if root.Kind == keeper.RootClass {
-		root.Name, root.File = w.ref.attr, f.heap.roots.fileOf(root.Module)
+		root.Name = f.heap.named(w.ref).attr
+		root.File = f.heap.roots.fileOf(root.Module)
 	}
 	return root
 }

@@ -45,7 +45,7 @@ func printGrownTypes(out io.Writer, o *summary.Objects) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "growth\t95%\tat first\tat the end\tbytes\t  type\n")
 	for _, t := range o.Types[:min(maxTableRows, len(o.Types))] {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", units.PerMinute(t.PerMin), words.TypeInterval(t),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", units.PerMinute(t.PerMin), words.TypeInterval(o, t),
 			units.Thousands(t.Before), units.Thousands(t.After),
 			units.Signed(float64(t.Bytes)), t.Type)
 	}

@@ -20,6 +20,8 @@ type Chain struct {
 	aloneAt     uint64
 	// ahead are headers that were read before their turn, and are used at once: see readAhead.
 	ahead map[uint64][]byte
+	// alike is how many chunks of one size have followed each other before the next readAhead.
+	alike int
 }
 
 const (
@@ -100,13 +102,15 @@ func (c *Chain) header(p *mem.Piece, address uint64) []byte {
 }
 
 // readAhead reads where the headers of the next chunks are, if they are as large as this one:
-// buffers of one size often follow each other.
+// buffers of one size often follow each other. It reads as many as have done so before.
 func (c *Chain) readAhead(k Chunk) {
-	const chunks = 32
+	const most = 32
 	if c.ahead[k.End()] != nil {
 		return
 	}
 
+	chunks := min(1+c.alike, most)
+	c.alike = 0
 	var addresses []uint64
 	for at := k.End(); len(addresses) < chunks && at+HeaderSize <= c.Heap.End; at += k.Size {
 		addresses = append(addresses, at)
@@ -125,6 +129,7 @@ func (c *Chain) readAhead(k Chunk) {
 		}
 		c.ahead[addresses[i]] = header
 	}
+	c.alike = 2 * chunks
 }
 
 // resync finds the first place behind the last chunk at which several chunks fit in a row.

@@ -1,0 +1,83 @@
+package conclude
+
+import (
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+const (
+	// minKeptShare is the share of the growth that one keeper must hold before anything about the
+	// keeper is said of the process.
+	minKeptShare = 0.5
+	// minBoundSamples is the share of the samples that a container with a limit must keep.
+	minBoundSamples = 0.8
+	// minAppendTime is the time between two looks at a container, and minAppended the entries that
+	// it has gained meanwhile, from which on it says something that it has lost none.
+	minAppendTime = 20 * time.Second
+	minAppended   = 32
+)
+
+// addKept adds what the containers show that keep the growth of a process.
+func (t *Trace) addKept(p *Process) {
+	found := mainSearch(p, t.KeepersOf(p.History))
+	if found == nil {
+		return
+	}
+	path := &found.Paths[0]
+	if at := path.GrowingLink(); at >= 0 {
+		p.Findings.AppendOnly = isAppendOnly(&path.Links[at])
+		isWhole := float64(path.Samples) >= minBoundSamples*float64(found.Samples)
+		if b := boundOf(p, &path.Links[at]); b != nil && isWhole {
+			p.Findings.Bound = b
+		}
+	}
+}
+
+// boundOf is the end of growth that a container with a limit keeps; nil: it has none, or has met it.
+// An entry takes as much as the growth of the first suspect says.
+func boundOf(p *Process, l *keeper.Link) *verdict.Bound {
+	sizes := p.History.Timeline.Series().Y
+	if l.Limit <= int64(l.Entries) || len(p.Suspects) == 0 || len(sizes) == 0 {
+		return nil
+	}
+	first := &p.Suspects[0]
+	perEntry := first.Rate / (l.PerMinute / time.Minute.Seconds())
+	return &verdict.Bound{
+		Of: verdict.BoundContainer, Share: min(1, first.Share), Now: sizes[len(sizes)-1],
+		Left: perEntry * float64(l.Limit-int64(l.Entries)),
+	}
+}
+
+// isAppendOnly reports whether a container has gained entries for a while, and lost none.
+func isAppendOnly(l *keeper.Link) bool {
+	gained := l.PerMinute * l.GrowthS / time.Minute.Seconds()
+	return l.AppendOnly && gained >= minAppended && l.GrowthS >= minAppendTime.Seconds()
+}
+
+// mainSearch is the search for what grows most in a process: for the first suspect, or for a type
+// where most growth is small Python objects. Its first path explains most samples. nil: there is
+// none, or neither is most of the growth.
+func mainSearch(p *Process, keepers []keeper.Search) *keeper.Search {
+	var stacks []uint64
+	if len(p.Suspects) > 0 && p.Suspects[0].Share >= minKeptShare {
+		stacks = slices.Clone(p.Suspects[0].StackIDs)
+	}
+	isOfObjects := func(d diagnosis.Diagnosis) bool {
+		return d.Cause == diagnosis.PythonObjects && d.Share >= minKeptShare
+	}
+	if slices.ContainsFunc(p.Diagnoses, isOfObjects) {
+		stacks = append(stacks, 0) // of the types that grow most
+	}
+
+	for i := range keepers {
+		s := &keepers[i]
+		if len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples && slices.Contains(stacks, s.Stack) {
+			return s
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package conclude
+
+import (
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// TestAppendOnly raises growth to a suspicion where each premise holds, and nowhere else.
+func TestAppendOnly(t *testing.T) {
+	type premises struct {
+		link    keeper.Link
+		samples int // of 16, on the path
+		stack   uint64
+		share   float64
+	}
+	holds := premises{
+		keeper.Link{Type: "list", PerMinute: 600, GrowthS: 30, AppendOnly: true}, 12, 7, 0.8,
+	}
+
+	for name, c := range map[string]struct {
+		change func(*premises)
+		want   verdict.Class
+	}{
+		"all hold":       {func(*premises) {}, verdict.ClassSuspected},
+		"it loses some":  {func(p *premises) { p.link.AppendOnly = false }, verdict.ClassGrowing},
+		"too short":      {func(p *premises) { p.link.GrowthS = 10 }, verdict.ClassGrowing},
+		"too few":        {func(p *premises) { p.link.PerMinute = 40 }, verdict.ClassGrowing},
+		"few samples":    {func(p *premises) { p.samples = 7 }, verdict.ClassGrowing},
+		"other memory":   {func(p *premises) { p.stack = 8 }, verdict.ClassGrowing},
+		"little of it":   {func(p *premises) { p.share = 0.3 }, verdict.ClassGrowing},
+		"nothing grows":  {func(p *premises) { p.link.PerMinute = 0 }, verdict.ClassGrowing},
+		"another object": {func(p *premises) { p.link.GrowthS = 0 }, verdict.ClassGrowing},
+	} {
+		p := holds
+		c.change(&p)
+		history := &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}}
+		trace := &Trace{
+			History: &growth.History{},
+			Keepers: []keeper.Search{{
+				PID: 1, Stack: p.stack, Samples: 16, Elapsed: time.Minute,
+				Paths: []keeper.Path{{Samples: p.samples, Links: []keeper.Link{p.link}}},
+			}},
+		}
+		judged := verdict.Verdict{Class: verdict.ClassGrowing, Reason: verdict.ReasonStillGrowing}
+		process := Process{History: history, Judgement: judge.Judgement{
+			Judged:   judged,
+			Suspects: []trend.Suspect{{Share: p.share, StackIDs: []uint64{6, 7}}},
+		}}
+		trace.AddChecks(&process)
+		if process.Class != c.want {
+			t.Errorf("%s: %s (%s), want %s", name, process.Class, process.Reason, c.want)
+		}
+	}
+}
+
+// TestContainerLimit knows the end of growth that a container with a limit keeps.
+func TestContainerLimit(t *testing.T) {
+	full := keeper.Link{Type: "collections.deque", PerMinute: 600, GrowthS: 30, Entries: 4000, Limit: 10_000}
+	met := full
+	met.Entries = 10_000
+	none := full
+	none.Limit = 0
+
+	for name, c := range map[string]struct {
+		link    keeper.Link
+		samples int
+		want    float64 // bytes that are still to come
+	}{
+		"on its way":  {full, 16, 6000 * 100},
+		"met":         {met, 16, 0},
+		"no limit":    {none, 16, 0},
+		"some beside": {full, 12, 0},
+	} {
+		history := &growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 1}}}
+		history.Timeline = growth.Timeline{growth.UnknownSample()}
+		history.Timeline[0].RSS = 50 << 20
+		trace := &Trace{History: &growth.History{}, Keepers: []keeper.Search{{
+			PID: 1, Stack: 7, Samples: 16, Elapsed: time.Minute,
+			Paths: []keeper.Path{{Samples: c.samples, Links: []keeper.Link{c.link}}},
+		}}}
+		p := Process{History: history, Judgement: judge.Judgement{
+			Suspects: []trend.Suspect{{Share: 0.9, Rate: 1000, StackIDs: []uint64{7}}},
+		}}
+		trace.addKept(&p)
+		got := 0.0
+		if b := p.Findings.Bound; b != nil {
+			got = b.Left
+		}
+		if got != c.want {
+			t.Errorf("%s: %.0f bytes are to come, want %.0f", name, got, c.want)
+		}
+	}
+}

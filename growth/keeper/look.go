@@ -1,0 +1,106 @@
+package keeper
+
+import "time"
+
+// A Look is a container as a search has seen it. Two looks at the same one show whether it grows,
+// and whether it has lost any of its entries.
+type Look struct {
+	Address uint64
+	Entries Entries
+	// Marks are some entries by their place: the oldest ones, and fewer of the later ones. A
+	// container without an order has none.
+	Marks []Mark
+}
+
+// A Mark is an entry of a container, by its place and the address of the item or key there.
+type Mark struct {
+	Place int64
+	Value uint64
+}
+
+// minMarks is how many of the old entries must be at their places for a container to have lost none.
+// Where a twentieth of the entries were removed at random, this many would stay in one case of four.
+// An entry that is taken out of a list, or from the front, moves all that follow.
+const minMarks = 24
+
+// hasKept reports whether all entries that were marked are at their places, and as many as prove
+// that hardly any entry was removed.
+func (l *Look) hasKept(now *Look) bool {
+	places := make(map[int64]uint64, len(now.Marks))
+	for _, m := range now.Marks {
+		places[m.Place] = m.Value
+	}
+	for _, m := range l.Marks {
+		if places[m.Place] != m.Value {
+			return false
+		}
+	}
+	return len(l.Marks) >= minMarks
+}
+
+// MarkPlaces are the places of a container of so many entries that are marked: the same ones in each
+// look, the first ones all, then ever fewer.
+func MarkPlaces(entries int64) (places []int64) {
+	const dense, part = 16, 6 // from then on each is a sixth farther
+	for at := int64(0); at < entries; {
+		places = append(places, at)
+		at += max(1, (at-dense)/part)
+	}
+	return places
+}
+
+// compare sets the growth of the containers of a link, by earlier looks at all of them.
+func (l *Link) compare(earlier map[lookKey]timedLook, after *Search) {
+	gained, minutes, hasKept := Entries(0), 0.0, true
+	for i := range l.Looks {
+		now := &l.Looks[i]
+		was, ok := earlier[lookKey{after.PID, after.TracedSince, now.Address, l.Type}]
+		if !ok || now.Entries < 0 || after.Elapsed <= was.at {
+			return
+		}
+		gained += now.Entries - was.Entries
+		minutes = max(minutes, (after.Elapsed - was.at).Minutes())
+		hasKept = hasKept && was.hasKept(now)
+	}
+	if len(l.Looks) == 0 {
+		return
+	}
+
+	l.PerMinute = max(0, float64(gained)/minutes)
+	l.Steady, l.AppendOnly = gained <= 0, gained > 0 && hasKept
+	l.GrowthS = minutes * time.Minute.Seconds()
+}
+
+// A lookKey is a container of a program. Another one may come to lie at its address: of another type,
+// most often.
+type lookKey struct {
+	pid     int
+	since   time.Duration
+	address uint64
+	typ     string
+}
+
+type timedLook struct {
+	*Look
+	at time.Duration
+}
+
+// looksOf are the first looks at each container in some searches.
+func looksOf(searches []Search) map[lookKey]timedLook {
+	looks := make(map[lookKey]timedLook)
+	for i := range searches {
+		s := &searches[i]
+		for _, p := range s.Paths {
+			for k := range p.Links {
+				link := &p.Links[k]
+				for n := range link.Looks {
+					key := lookKey{s.PID, s.TracedSince, link.Looks[n].Address, link.Type}
+					if was, ok := looks[key]; !ok || s.Elapsed < was.at {
+						looks[key] = timedLook{&link.Looks[n], s.Elapsed}
+					}
+				}
+			}
+		}
+	}
+	return looks
+}

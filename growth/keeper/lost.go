@@ -66,8 +66,8 @@ const (
 	// reference: a word that nobody uses any more looks like one.
 	MinLost = 8
 	maxKept = 8
-	// minLookGap is the least time between the looks of a proof.
-	minLookGap = 10 * time.Second
+	// MinLookGap is the least time between the looks of a proof.
+	MinLookGap = 10 * time.Second
 )
 
 // AreMany reports whether so many of the samples are lost that a second look is worth its time.
@@ -76,6 +76,11 @@ func (l *Look) AreMany() bool {
 }
 
 func isNearlyAll(lost, all int) bool { return maxKept*lost >= (maxKept-1)*all }
+
+// IsAlike reports whether two searches are about the same suspect of the same program.
+func (s *Search) IsAlike(other *Search) bool {
+	return s.IsOfProgram(other) && s.Stack == other.Stack && s.Type == other.Type
+}
 
 // isSpread reports whether the samples are of several ages: from at least half of the time in which
 // they were chosen. What is about to be stored or freed is of the last moment.
@@ -86,7 +91,7 @@ func (s *Search) isSpread() bool {
 // Prove returns what a second look at the lost samples of a first one proves. The zero Proof: a
 // premise of one of them fails, or too few samples are lost.
 func Prove(first, second *Search) Proof {
-	isLater := second.Elapsed-first.Elapsed >= minLookGap
+	isLater := second.Elapsed-first.Elapsed >= MinLookGap
 	if !first.IsOfProgram(second) || !isLater || !first.isSpread() ||
 		!first.Look.AreMany() || second.Look.Premise != PremiseHolds {
 		return Proof{}

@@ -2,15 +2,18 @@ package objects
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // Bounds of a proof.
@@ -57,6 +60,30 @@ type member struct {
 	counted uint64
 }
 
+// Look finds which objects of suspects nothing in the process refers to, within a limit of CPU time.
+// It returns a result for each suspect, in order, that has the look alone.
+func (h *Heap) Look(
+	ctx context.Context, suspects []Suspect, limit time.Duration,
+) ([]keeper.Search, error) {
+	results := make([]keeper.Search, len(suspects))
+	looks := make([]*keeper.Look, len(suspects))
+	for i, s := range suspects {
+		own := s.Objects[:min(len(s.Objects), maxObjects)]
+		results[i] = keeper.Search{PID: h.process.PID, Stack: s.Stack, Type: s.Type}
+		looks[i] = &results[i].Look
+		*looks[i] = keeper.Look{Lost: own}
+	}
+	whole := newBudget(ctx, limit)
+	if err := h.look(whole, looks); err != nil {
+		return nil, err
+	}
+
+	for i := range results {
+		results[i].Elapsed = process.Monotonic()
+	}
+	return results, whole.canceled()
+}
+
 // look finds the samples that nothing refers to: of each suspect those in its look. It sets the
 // looks.
 func (h *Heap) look(whole *budget, looks []*keeper.Look) error {
@@ -69,9 +96,15 @@ func (h *Heap) look(whole *budget, looks []*keeper.Look) error {
 
 	// The process goes on, and moves its containers: what nothing refers to, nothing refers to in a
 	// second reading, too.
-	for range 2 {
-		if failed, err = h.lookOnce(whole, lost); err != nil {
+	alive := make([]int, len(looks))
+	for i := range 2 {
+		if failed, err = h.lookOnce(whole, lost, alive); err != nil {
 			return err
+		}
+		for k, l := range looks {
+			if i == 0 && l.Samples == 0 {
+				l.Samples = alive[k]
+			}
 		}
 		isNone := !slices.ContainsFunc(lost, func(of []uint64) bool { return len(of) > 0 })
 		if failed.Premise != keeper.PremiseHolds || isNone {
@@ -90,7 +123,10 @@ func (h *Heap) look(whole *budget, looks []*keeper.Look) error {
 }
 
 // lookOnce reads the memory of now, and leaves in lost the samples that nothing refers to.
-func (h *Heap) lookOnce(whole *budget, lost [][]uint64) (failed keeper.Look, err error) {
+// alive is set to how many of them are alive.
+func (h *Heap) lookOnce(
+	whole *budget, lost [][]uint64, alive []int,
+) (failed keeper.Look, err error) {
 	if err := h.refresh(); err != nil {
 		return failed, err
 	}
@@ -118,7 +154,7 @@ func (h *Heap) lookOnce(whole *budget, lost [][]uint64) (failed keeper.Look, err
 	}
 
 	for i := range lost {
-		lost[i] = p.lost(lost[i], samples[i])
+		lost[i], alive[i] = p.lost(lost[i], samples[i])
 	}
 	if p.isHidden && p.hasNative {
 		return keeper.Look{Premise: keeper.PremiseKernel}, nil
@@ -450,14 +486,18 @@ func (p *proof) isCollectorLink(m *member, at, word uint64) bool {
 	return false
 }
 
-// lost returns the samples that are lost.
-func (p *proof) lost(addresses []uint64, samples []*member) (lost []uint64) {
+// lost returns the samples that are lost, and how many are alive.
+func (p *proof) lost(addresses []uint64, samples []*member) (lost []uint64, alive int) {
 	for i, s := range samples {
-		if group, ok := p.groupOf(s); ok && p.isLost(group) && p.isSame(s) {
+		if s == nil || !p.isSame(s) {
+			continue
+		}
+		alive++
+		if group, ok := p.groupOf(s); ok && p.isLost(group) {
 			lost = append(lost, addresses[i])
 		}
 	}
-	return lost
+	return lost, alive
 }
 
 // isLost reports whether a group is lost: all of it was searched for, and nothing else refers to it.

@@ -16,8 +16,9 @@ const lookGap = 20 * time.Second
 // looks are the searches whose samples nothing referred to: a second look, some time later, proves
 // that these are lost.
 type looks struct {
-	waiting []keeper.Search // for their second look
-	proven  []keeper.Search
+	waiting    []keeper.Search // for their second look
+	proven     []keeper.Search
+	isRepeated bool // there was a second look
 }
 
 // add takes the results of a search.
@@ -55,13 +56,16 @@ func (l *looks) due(pid int, now, gap time.Duration) (due []keeper.Search) {
 	return due
 }
 
-// lookAgain starts a second look that is due, unless there is no budget.
+// lookAgain starts a second look that is due. The first one in a trace does not wait for the budget:
+// it proves a leak minutes before the growth alone does.
 func (w *objectWatch) lookAgain() {
 	now, gap := w.session.Elapsed(), time.Duration(float64(lookGap)/w.options.Speed)
+	hasTime := !w.looks.isRepeated || w.budget(w.session.Overhead()) > 0
 	for _, s := range w.looks.waiting {
-		if due := w.looks.due(s.PID, now, gap); len(due) > 0 && w.budget(w.session.Overhead()) > 0 {
+		if due := w.looks.due(s.PID, now, gap); len(due) > 0 && hasTime {
+			w.looks.isRepeated = true
 			w.begin(context.Background(), objectWork{
-				search: &tracer.KeeperSearch{PID: s.PID, Again: due}, isLook: true,
+				search: &tracer.KeeperSearch{PID: s.PID, Again: due}, isLook: true, limit: lookTime,
 			})
 			return
 		}

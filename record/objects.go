@@ -25,10 +25,14 @@ const (
 	objectOwnPart = 0.3
 	objectBurst   = 2 * time.Second
 
-	// minObjectTime is the least CPU time of a census with a search after it, and maxObjectTime the
-	// most.
+	// minObjectTime is the least CPU time of a census, and maxObjectTime the most of a census with a
+	// search after it.
 	minObjectTime = 300 * time.Millisecond
 	maxObjectTime = 10 * time.Second
+	// minSearchTime is the least CPU time of a search, and lookTime the most of a second look. Later
+	// work waits until the budget has them back.
+	minSearchTime = time.Second
+	lookTime      = 2 * time.Second
 
 	// firstCensusGap is the time from the first census to the second. From then on each comes when
 	// four times as much time has passed since the start: one of them is near the baseline, wherever it
@@ -289,7 +293,7 @@ func (work *objectWork) do(ctx context.Context, of Session) {
 			if counted != nil && work.first != nil {
 				k.Types = grownTypes(work.first, counted)
 			}
-			k.Limit = max(left(), minObjectTime)
+			k.Limit = max(left(), minSearchTime)
 			work.searches, err = of.Search(ctx, *k) // stacks can be searched for without a census
 			work.setAges(counted)
 			work.err = errors.Join(work.err, err)

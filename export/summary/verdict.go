@@ -163,7 +163,7 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 		ToLimit:          milli(v.ToLimit), ToLimitLow: milli(v.ToLimitLow),
 		ToLimitHigh: milli(v.ToLimitHigh), WatchLonger: milli(v.Longer),
 		EndedBeforeLimit: v.EndedBeforeLimit, Lost: lostOf(v.Lost),
-		Phases:           []VerdictPhase{},
+		Phases: []VerdictPhase{},
 	}
 
 	if v.Reason == verdict.ReasonFewRechecks {

@@ -9,6 +9,9 @@ import (
 
 // LookAt looks at the objects of a suspect, whatever a search has found.
 func (h *Heap) LookAt(ctx context.Context, addresses []uint64) (keeper.Look, error) {
+	if err := h.refresh(); err != nil {
+		return keeper.Look{}, err
+	}
 	l := keeper.Look{Lost: addresses, Samples: len(addresses)}
 	err := h.look(newBudget(ctx, time.Minute), []*keeper.Look{&l})
 	return l, err

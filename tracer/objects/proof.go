@@ -73,6 +73,9 @@ func (h *Heap) Look(
 		looks[i] = &results[i].Look
 		*looks[i] = keeper.Look{Lost: own}
 	}
+	if err := h.refresh(); err != nil {
+		return nil, err
+	}
 	whole := newBudget(ctx, limit)
 	if err := h.look(whole, looks); err != nil {
 		return nil, err
@@ -84,8 +87,8 @@ func (h *Heap) Look(
 	return results, whole.canceled()
 }
 
-// look finds the samples that nothing refers to: of each suspect those in its look. It sets the
-// looks.
+// look finds the samples that nothing refers to, in the memory of the last refresh and of now: of each
+// suspect those in its look. It sets the looks.
 func (h *Heap) look(whole *budget, looks []*keeper.Look) error {
 	var failed keeper.Look
 	var err error
@@ -98,6 +101,11 @@ func (h *Heap) look(whole *budget, looks []*keeper.Look) error {
 	// second reading, too.
 	alive := make([]int, len(looks))
 	for i := range 2 {
+		if i > 0 {
+			if err := h.refresh(); err != nil {
+				return err
+			}
+		}
 		if failed, err = h.lookOnce(whole, lost, alive); err != nil {
 			return err
 		}
@@ -122,14 +130,11 @@ func (h *Heap) look(whole *budget, looks []*keeper.Look) error {
 	return nil
 }
 
-// lookOnce reads the memory of now, and leaves in lost the samples that nothing refers to.
+// lookOnce reads the memory of the last refresh, and leaves in lost the samples that nothing refers to.
 // alive is set to how many of them are alive.
 func (h *Heap) lookOnce(
 	whole *budget, lost [][]uint64, alive []int,
 ) (failed keeper.Look, err error) {
-	if err := h.refresh(); err != nil {
-		return failed, err
-	}
 	h.memory.budget = whole
 	w, err := h.newWholeMemory(whole)
 	if err != nil {

@@ -60,6 +60,9 @@ func TestLook(t *testing.T) {
 	for i, s := range suspects {
 		looks[i] = &keeper.Look{Lost: s.Objects, Samples: len(s.Objects)}
 	}
+	if err := h.refresh(); err != nil {
+		t.Fatal(err)
+	}
 	if err := h.look(newBudget(t.Context(), time.Minute), looks); err != nil {
 		t.Fatal(err)
 	}

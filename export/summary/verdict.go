@@ -80,10 +80,12 @@ type Lost struct {
 	// Share of the growth that is lost, 0 to 1.
 	Share float64 `json:"share"`
 	// Library and Function are the code of C that made or took the last reference, and Caller the
-	// function that calls it; absent: they are not known.
+	// function of Python that calls it; absent: they are not known.
 	Library  string `json:"library,omitempty"`
 	Function string `json:"function,omitempty"`
 	Caller   string `json:"caller,omitempty"`
+	// CallsPython: Python made the objects, and Function calls it; absent: it did not.
+	CallsPython bool `json:"calls_python,omitempty"`
 }
 
 func lostOf(l *verdict.Lost) *Lost {
@@ -93,7 +95,7 @@ func lostOf(l *verdict.Lost) *Lost {
 	return &Lost{
 		Samples: l.Samples, Of: l.Of, ApartS: math.Round(l.Seconds*1000) / 1000,
 		Type: units.Name(l.Type), Share: l.Share, Library: units.Name(l.Library),
-		Function: units.Name(l.Function), Caller: units.Name(l.Caller),
+		Function: units.Name(l.Function), Caller: units.Name(l.Caller), CallsPython: l.CallsPython,
 	}
 }
 

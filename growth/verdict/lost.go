@@ -11,9 +11,17 @@ type Lost struct {
 	Type string
 	// Share of the growth that is lost, 0 to 1.
 	Share float64
-	// Library and Function are the code of C that made or took the last reference, and Caller the
-	// function that calls it; empty: not known.
+	Taker
+}
+
+// A Taker is the code of C that made or took the last reference to what is lost. The zero value: it
+// is not known.
+type Taker struct {
+	// Library is a module of Python, or a file. Caller is the function of Python that calls its
+	// Function. Each may be empty: not known, or not the same on all stacks.
 	Library, Function, Caller string
+	// CallsPython: Python made the objects, and the Function calls it.
+	CallsPython bool
 }
 
 // MinLostShare is the share of the growth that has to be lost: less of it is a leak beside another

@@ -343,6 +343,7 @@ func (w *objectWatch) take(work objectWork) {
 	w.isSearched = w.isSearched || slices.ContainsFunc(work.searches, keeper.Search.IsAnswer)
 	for i := range work.searches {
 		w.countSinceFirst(&work.searches[i])
+		work.searches[i].DropOldGarbage()
 	}
 	keeper.AddGrowth(w.first, work.searches)
 	w.first = keeper.AddFirst(w.first, work.searches)

@@ -66,6 +66,9 @@ const (
 	// reference: a word that nobody uses any more looks like one.
 	MinLost = 8
 	maxKept = 8
+	// minCollections of the whole heap in the time in which samples were allocated are one that all
+	// of the older half have seen.
+	minCollections = 2
 	// MinLookGap is the least time between the looks of a proof.
 	MinLookGap = 10 * time.Second
 )
@@ -86,6 +89,17 @@ func (s *Search) IsAlike(other *Search) bool {
 // they were chosen. What is about to be stored or freed is of the last moment.
 func (s *Search) isSpread() bool {
 	return s.Ages.Last > s.Ages.First && 2*(s.Ages.Last-s.Ages.First) >= s.Elapsed-s.Ages.Since
+}
+
+// DropOldGarbage takes back that samples are garbage where they are older than full collections of
+// the garbage collector, which would have freed them. Collections is since the first census.
+func (s *Search) DropOldGarbage() {
+	if s.Garbage > 0 && s.Collections >= minCollections && s.isSpread() {
+		s.Garbage = 0
+		if s.Reason == ReasonGarbage || s.Reason == ReasonNone {
+			s.Reason = ReasonChanging
+		}
+	}
 }
 
 // Prove returns what a second look at the lost samples of a first one proves. The zero Proof: a

@@ -31,7 +31,7 @@ type counting struct {
 	ownFloor    float64 // limit of CPU time; 0: there is none
 	collections int
 	found       []keeper.Search
-	lookedAt    time.Duration // when a second look was asked for
+	sweptAt     time.Duration // when a second sweep was asked for
 	err         error         // of the process
 
 	used     time.Duration
@@ -78,11 +78,11 @@ func (c *counting) Search(ctx context.Context, k tracer.KeeperSearch) ([]keeper.
 		return nil, err
 	}
 	if len(k.Again) > 0 {
-		c.lookedAt = c.Elapsed()
+		c.sweptAt = c.Elapsed()
 		again := slices.Clone(k.Again)
 		for i := range again {
 			again[i].Proof = keeper.Proof{
-				Lost: 16, Of: 16, First: again[i].Elapsed, Second: c.lookedAt,
+				Lost: 16, Of: 16, First: again[i].Elapsed, Second: c.sweptAt,
 			}
 		}
 		return again, nil
@@ -158,7 +158,7 @@ func kept(stack uint64, name string, entries int64) keeper.Search {
 func TestObjectWatch(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"early and at the end":            testEarlyAndEnd,
-		"second look proves a loss":       testLoss,
+		"second sweep proves a loss":      testLoss,
 		"half-way search is tried again":  testHalfwayAgain,
 		"end refutes the half-way search": testEndRefutes,
 		"command may end at any time":     testCommand,
@@ -209,15 +209,15 @@ func testEarlyAndEnd(t *testing.T) {
 func lost() keeper.Search {
 	s := keeper.Search{
 		PID: trainerPID, Type: "int", Samples: 16, Reason: keeper.ReasonUnreferenced,
-		Look: keeper.Look{Samples: 16},
+		Sweep: keeper.Sweep{Samples: 16},
 	}
 	for i := range uint64(16) {
-		s.Look.Lost = append(s.Look.Lost, 0x1000+i)
+		s.Sweep.Lost = append(s.Sweep.Lost, 0x1000+i)
 	}
 	return s
 }
 
-// What nothing refers to is looked at again, some time later, once. The proof stays, whatever is found
+// Objects that nothing refers to are searched for again, some time later, once. The proof stays, whatever is found
 // at the end.
 func testLoss(t *testing.T) {
 	c, r := newCounting(t, 4*time.Minute)
@@ -233,10 +233,10 @@ func testLoss(t *testing.T) {
 	}
 
 	if len(c.searches) != 2 || len(c.searches[1].Again) != 1 || len(c.searches[1].Stacks) != 0 {
-		t.Fatalf("%+v, want a search and one second look", c.searches)
+		t.Fatalf("%+v, want a search and one second sweep", c.searches)
 	}
-	if len(proven) != 1 || proven[0].Elapsed < firstSearch || c.lookedAt > 90*time.Second {
-		t.Fatalf("%+v at %s, want a proof within 90 s", proven, c.lookedAt)
+	if len(proven) != 1 || proven[0].Elapsed < firstSearch || c.sweptAt > 90*time.Second {
+		t.Fatalf("%+v at %s, want a proof within 90 s", proven, c.sweptAt)
 	}
 
 	c.found = []keeper.Search{{PID: trainerPID, Type: "int", Samples: 16, Reason: keeper.ReasonBudget}}

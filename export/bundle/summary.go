@@ -113,7 +113,7 @@ var (
 	}, " "))
 	sources = set("heap mapping fault python tensor cuda step breakdown")
 	mallocs = set("glibc jemalloc mimalloc tcmalloc musl")
-	// runtimes are those of tracer/objects/native.
+	// runtimes are named in tracer/objects/native.
 	runtimes = set("V8 Java ART .NET JavaScriptCore SpiderMonkey Hermes LuaJIT Racket Chez SBCL")
 
 	pythonVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*t?$`)

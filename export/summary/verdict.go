@@ -64,14 +64,14 @@ type Verdict struct {
 	Spikes *Spikes `json:"spikes,omitempty"`
 	// Other is the process outside the traced tree that grows in its place; absent: there is none.
 	Other *OtherGrowth `json:"other,omitempty"`
-	// Lost is what nothing refers to, where that decides; absent elsewhere.
+	// Lost is the memory that nothing refers to, where that decides; absent elsewhere.
 	Lost *Lost `json:"lost,omitempty"`
 }
 
 // A Lost is objects or blocks that grow, are alive, and that nothing in the process refers to.
 type Lost struct {
-	// Samples is how many were found lost by two looks, ApartS seconds apart, of Of that were looked
-	// at and alive.
+	// Samples is how many two sweeps have found lost, ApartS seconds apart, of Of that were searched
+	// for and alive.
 	Samples int     `json:"samples"`
 	Of      int     `json:"of"`
 	ApartS  float64 `json:"apart_s"`

@@ -311,25 +311,25 @@ func TestKeeperLines(t *testing.T) {
 	}
 }
 
-// Whether anything refers to the objects is said where a look was made: what it has found, or the
-// premise that fails.
-func TestLookLines(t *testing.T) {
+// Whether anything refers to the objects is said where a sweep was made: its finding, or the premise
+// that fails.
+func TestSweepLines(t *testing.T) {
 	for want, s := range map[string]keeper.Search{
 		"not found: nothing that was searched refers to them": {Samples: 3},
-		"nothing in the process refers to 2 of 3, by one look": {
-			Samples: 3, Look: keeper.Look{Lost: []uint64{1, 2}, Samples: 3},
+		"nothing in the process refers to 2 of 3, by one search": {
+			Samples: 3, Sweep: keeper.Sweep{Lost: []uint64{1, 2}, Samples: 3},
 		},
-		"lost: nothing in the process refers to 15 of 16, proven by two looks": {
+		"lost: nothing in the process refers to 15 of 16, proven by two searches": {
 			Samples: 16, Proof: keeper.Proof{Lost: 15, Of: 16},
 		},
 		"not known whether anything refers to them: 3.00 GiB are swapped out": {
-			Samples: 3, Look: keeper.Look{Premise: keeper.PremiseSwapped, Bytes: 3 << 30},
+			Samples: 3, Sweep: keeper.Sweep{Premise: keeper.PremiseSwapped, Bytes: 3 << 30},
 		},
 		"not known whether anything refers to them: the references of V8 cannot be read": {
-			Samples: 3, Look: keeper.Look{Premise: keeper.PremiseRuntime, Runtime: "V8"},
+			Samples: 3, Sweep: keeper.Sweep{Premise: keeper.PremiseRuntime, Runtime: "V8"},
 		},
 		"not known whether anything refers to them: the registers of its threads could not be read": {
-			Samples: 3, Look: keeper.Look{Premise: keeper.PremiseRegisters},
+			Samples: 3, Sweep: keeper.Sweep{Premise: keeper.PremiseRegisters},
 		},
 	} {
 		s.Reason = keeper.ReasonUnreferenced

@@ -10,13 +10,14 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
-// lostText is the proof of a leak: nothing refers to what grows.
+// lostText is the proof of a leak.
 func lostText(v summary.Verdict) string {
 	l := v.Lost
 	if l == nil {
 		return "proven: nothing in the process refers to what grows"
 	}
-	return fmt.Sprintf("proven: nothing in the process refers to %d of %d samples, in two looks %s apart",
+
+	return fmt.Sprintf("proven: nothing in the process refers to %d of %d samples, in two searches %s apart",
 		l.Samples, l.Of, clockText(l.ApartS))
 }
 
@@ -24,9 +25,11 @@ func lostText(v summary.Verdict) string {
 // memory without one.
 func LossProven(p keeper.Proof, name string) string {
 	objects := "sampled blocks"
+
 	if name != "" {
 		objects = "objects of type " + units.Name(name)
 	}
+
 	return fmt.Sprintf("LEAK (proven): nothing in the process refers to %d of %d %s", p.Lost, p.Of,
 		objects)
 }
@@ -49,10 +52,11 @@ func takerText(l *summary.Lost) string {
 	if l.Function != "" {
 		return l.Library + " " + l.Function
 	}
+
 	return l.Library
 }
 
-// lostSteps are what to do about memory that nothing refers to: %s is the code of C. The first that
+// lostSteps are the remedies for memory that nothing refers to: %s is the code of C. The first that
 // has room is taken.
 var lostSteps = struct{ library, own, python, typed, native []string }{
 	library: []string{
@@ -65,7 +69,7 @@ var lostSteps = struct{ library, own, python, typed, native []string }{
 	native: []string{"look for the missing free of what %s allocates", "see %s"},
 }
 
-// lostStep is what to do about memory that nothing refers to.
+// lostStep is the remedy for memory that nothing refers to.
 func lostStep(l *summary.Lost) string {
 	switch {
 	case l == nil || l.Library == "" && l.Type == "":
@@ -92,16 +96,18 @@ var premises = map[keeper.Premise]string{
 	keeper.PremiseRuntime:   "the references of %s cannot be read",
 }
 
-// lookLine is whether anything refers to the objects of a search, where that was looked for.
-func lookLine(k *summary.Keeper) string {
+// sweepLine is the finding of a sweep, or the premise that fails; empty: there was none.
+func sweepLine(k *summary.Keeper) string {
 	switch {
 	case k.LostProven:
-		return fmt.Sprintf("lost: nothing in the process refers to %d of %d, proven by two looks",
+		return fmt.Sprintf("lost: nothing in the process refers to %d of %d, proven by two searches",
 			k.Lost, max(k.Lost, k.Samples))
 	case k.Lost > 0:
-		return fmt.Sprintf("nothing in the process refers to %d of %d, by one look", k.Lost, k.Samples)
+		return fmt.Sprintf("nothing in the process refers to %d of %d, by one search", k.Lost, k.Samples)
+
 	case k.Unproven != keeper.PremiseHolds:
 		text := premises[k.Unproven]
+
 		switch k.Unproven {
 		case keeper.PremiseSwapped, keeper.PremiseUnread:
 			text = fmt.Sprintf(text, units.Bytes(float64(k.UnprovenBytes)))

@@ -73,8 +73,8 @@ func (t *Trace) shareOf(p *Process, s *keeper.Search) (share float64, suspect *t
 // minTakerShare is the part of the growth of a suspect whose stacks have to agree.
 const minTakerShare = 0.8
 
-// takerOf returns the code of C that made or took the last reference to what a suspect allocates:
-// the parts of it in which most of its growth agrees.
+// takerOf returns the code of C that made or took the last reference to the memory of a suspect: the
+// parts of it in which most of its growth agrees.
 func takerOf(trends []trend.StackTrend, c *trend.Suspect) (taker verdict.Taker) {
 	sum, libraries := 0.0, make(map[verdict.Taker]float64)
 	functions, callers := make(map[string]float64), make(map[string]float64)

@@ -5,53 +5,53 @@ import (
 	"time"
 )
 
-// looked is a search at a moment whose first lost of so many samples nothing refers to.
-func looked(at time.Duration, lost, samples int) Search {
-	s := Search{PID: 7, Stack: 1, Elapsed: at, Look: Look{Samples: samples}}
+// swept is a search at a moment whose first lost of so many samples nothing refers to.
+func swept(at time.Duration, lost, samples int) Search {
+	s := Search{PID: 7, Stack: 1, Elapsed: at, Sweep: Sweep{Samples: samples}}
 	for i := range lost {
-		s.Look.Lost = append(s.Look.Lost, uint64(i+1))
+		s.Sweep.Lost = append(s.Sweep.Lost, uint64(i+1))
 	}
 	s.Ages = Ages{First: time.Second, Last: at - time.Second}
 	return s
 }
 
-// A proof takes enough samples of several ages that both looks, some time apart, have found lost, and
+// A proof takes enough samples of several ages that both sweeps, some time apart, have found lost, and
 // all premises of both. Each case lacks one.
 func TestProve(t *testing.T) {
-	first, second := looked(30*time.Second, 16, 16), looked(50*time.Second, 16, 16)
+	first, second := swept(30*time.Second, 16, 16), swept(50*time.Second, 16, 16)
 	want := Proof{Lost: 16, Of: 16, First: 30 * time.Second, Second: 50 * time.Second}
 	if got := Prove(&first, &second); got != want || !got.IsProven() {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	few, less := looked(30*time.Second, 14, 16), looked(50*time.Second, 14, 14)
+	few, less := swept(30*time.Second, 14, 16), swept(50*time.Second, 14, 14)
 	if got := Prove(&few, &less); got.Lost != 14 || got.Of != 16 {
 		t.Errorf("14 of 16: %+v", got)
 	}
-	freed := looked(50*time.Second, 12, 12)
+	freed := swept(50*time.Second, 12, 12)
 	if got := Prove(&first, &freed); got.Lost != 12 || got.Of != 12 {
 		t.Errorf("four were freed: %+v", got)
 	}
 
 	for name, change := range map[string]func(a, b *Search){
-		"two are kept more":    func(a, b *Search) { b.Look.Lost = b.Look.Lost[:13] },
-		"most were kept":       func(a, b *Search) { a.Look.Lost = a.Look.Lost[:13] },
-		"few samples":          func(a, b *Search) { *a = looked(a.Elapsed, 7, 7) },
+		"two are kept more":    func(a, b *Search) { b.Sweep.Lost = b.Sweep.Lost[:13] },
+		"most were kept":       func(a, b *Search) { a.Sweep.Lost = a.Sweep.Lost[:13] },
+		"few samples":          func(a, b *Search) { *a = swept(a.Elapsed, 7, 7) },
 		"soon after":           func(a, b *Search) { b.Elapsed = a.Elapsed + 9*time.Second },
 		"of the last moment":   func(a, b *Search) { a.Ages.First = a.Ages.Last - time.Second },
 		"no ages":              func(a, b *Search) { a.Ages = Ages{} },
-		"swapped at first":     func(a, b *Search) { a.Look.Premise = PremiseSwapped },
-		"swapped later":        func(a, b *Search) { b.Look.Premise = PremiseSwapped },
+		"swapped at first":     func(a, b *Search) { a.Sweep.Premise = PremiseSwapped },
+		"swapped later":        func(a, b *Search) { b.Sweep.Premise = PremiseSwapped },
 		"another program":      func(a, b *Search) { b.TracedSince = time.Second },
-		"others are lost then": func(a, b *Search) { b.Look.Lost = []uint64{101, 102, 103, 104, 105, 106, 107, 108} },
+		"others are lost then": func(a, b *Search) { b.Sweep.Lost = []uint64{101, 102, 103, 104, 105, 106, 107, 108} },
 	} {
-		a, b := looked(30*time.Second, 16, 16), looked(50*time.Second, 16, 16)
+		a, b := swept(30*time.Second, 16, 16), swept(50*time.Second, 16, 16)
 		if change(&a, &b); Prove(&a, &b).IsProven() {
 			t.Errorf("%s: proven", name)
 		}
 	}
 }
 
-// What is older than full collections is no garbage.
+// An object that is older than full collections is no garbage.
 func TestDropOldGarbage(t *testing.T) {
 	for _, c := range []struct {
 		collections int

@@ -3,7 +3,7 @@ package verdict
 // Lost are objects or blocks of the growth that are alive, and that nothing in the process refers to:
 // a leak by definition. package keeper has the premises.
 type Lost struct {
-	// Samples is how many were lost, Of of all that were looked at and alive. The looks were
+	// Samples is how many were lost, Of of all that were searched for and alive. The sweeps were
 	// Seconds apart.
 	Samples, Of int
 	Seconds     float64
@@ -14,7 +14,7 @@ type Lost struct {
 	Taker
 }
 
-// A Taker is the code of C that made or took the last reference to what is lost. The zero value: it
+// A Taker is the code of C that made or took the last reference to lost memory. The zero value: it
 // is not known.
 type Taker struct {
 	// Library is a module of Python, or a file. Caller is the function of Python that calls its

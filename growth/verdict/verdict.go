@@ -58,7 +58,7 @@ const (
 	ReasonOtherProcess     Reason = "other-process"     // Verdict.Other grows
 	ReasonFragmentation    Reason = "fragmentation"     // steady growth of freed memory
 	ReasonPageCache        Reason = "page-cache"        // only pages of mapped files grow
-	ReasonLost             Reason = "lost"              // nothing refers to what grows
+	ReasonLost             Reason = "lost"              // nothing refers to the growth
 )
 
 // A Verdict is the judgement of a series. Rates are in bytes per X of the series; NaN where

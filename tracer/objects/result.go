@@ -88,12 +88,12 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		}
 	}
 
-	r.Look = keeper.Look{Lost: pathless, Samples: r.Samples}
+	r.Sweep = keeper.Sweep{Lost: pathless, Samples: r.Samples}
 	r.Paths = rep.paths(candidates, r.Samples)
 	r.Reason = rep.reason(r, rest)
 	if isNative := suspect.Type == "" && !slices.ContainsFunc(samples, (*node).isObject); isNative &&
 		len(r.Paths) > 0 && rep.heap.roots.statics.Runtime() != "" {
-		r.Paths, r.Reason = nil, keeper.ReasonRuntime // its references may be what keeps them
+		r.Paths, r.Reason = nil, keeper.ReasonRuntime // its references may keep them
 	}
 	return r
 }

@@ -256,11 +256,15 @@ func TestRowNames(t *testing.T) {
 func TestWordsOfTheUser(t *testing.T) {
 	t.Parallel()
 	s := &summary.Summary{
-		Sources: []summary.Source{{Name: "heap", Reason: "open /srv/cache: permission denied"}},
+		Sources: []summary.Source{{Name: "heap", SourceFailure: growth.SourceFailure{
+			Reason: growth.SourceOther, Detail: "open /srv/cache: permission denied",
+		}}},
 		Notes: []summary.Note{summary.ProcessNote(growth.Selection{
 			Reason: growth.SelectionAsked, Traced: "python3 worker --host heap",
 		})},
-		GPUMemory: []summary.GPUMemory{{Reason: "the heap of the cache"}},
+		GPUMemory: []summary.GPUMemory{{GPUUnknown: growth.GPUUnknown{
+			Reason: growth.GPUOther, Detail: "the heap of the cache",
+		}}},
 		Overhead: &summary.Overhead{Changes: []summary.OverheadChange{{
 			OverheadChange: growth.OverheadChange{Source: "worker", Error: "attach cache"},
 		}}},

@@ -5,7 +5,6 @@ import (
 	"path"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,7 +16,6 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
@@ -33,7 +31,8 @@ var fieldRules = map[string]textRule{
 	"Summary.Architecture":      kept,
 	"Summary.Files":             codeOf(traceFiles),
 	"Source.Name":               codeOf(sources),
-	"Source.Reason":             named("text"),
+	"Source.File":               (*pseudonyms).path,
+	"Source.Detail":             dropped,
 	"Source.Errno":              codeOf(errnoNames()),
 	"Source.Producers":          (*pseudonyms).path,
 	"Selection.Command":         (*pseudonyms).argument,
@@ -49,10 +48,8 @@ var fieldRules = map[string]textRule{
 	"Related.Command":           (*pseudonyms).command,
 	"OtherGrowth.Command":       (*pseudonyms).command,
 	"GPUMemory.Command":         (*pseudonyms).command,
-	"GPUMemory.Reason":          named("text"),
+	"GPUMemory.Detail":          dropped,
 	"Objects.Python":            matching(pythonVersion),
-	"Objects.TensorsUnknown":    sentenceOf(census.NoTorch, census.PartRead),
-	"Objects.Missing":           sentenceOf(census.MissingForTime, census.MissingLarge),
 	"Target.BootID":             named("boot"),
 	"Continued.Folder":          named("trace"),
 	"Mark.Text":                 (*pseudonyms).mark,
@@ -70,6 +67,8 @@ var fieldRules = map[string]textRule{
 	"Suspect.Path":              (*pseudonyms).frame,
 	"Suspect.Callers":           (*pseudonyms).frame,
 	"BreakdownRow.Name":         (*pseudonyms).rowName,
+	"BreakdownRow.File":         (*pseudonyms).path,
+	"BreakdownRow.Site":         (*pseudonyms).frame,
 	"GPUBreakdownRow.GPU":       number,
 	"GPUBreakdownRow.Function":  (*pseudonyms).rowName,
 	"GPUBreakdownRow.Component": (*pseudonyms).component,
@@ -130,16 +129,6 @@ func errnoNames() map[string]bool {
 }
 
 func dropped(*pseudonyms, string) string { return "" }
-
-// sentenceOf keeps sentences that have nothing of the process in them.
-func sentenceOf(known ...string) textRule {
-	return func(n *pseudonyms, text string) string {
-		if slices.Contains(known, text) {
-			return text
-		}
-		return n.replace("text", text)
-	}
-}
 
 // matching keeps texts of one form.
 func matching(form *regexp.Regexp) textRule {

@@ -235,12 +235,12 @@ type Source struct {
 	PID int `json:"pid,omitempty"`
 	// State is one of the constants Source….
 	State string `json:"state"`
-	// Reason is the error for which the source is not attached, or not to all its functions, and Errno
-	// the name of its system error, such as "EPERM"; absent: there was none. Gap is the data that it
-	// misses though it is attached; absent: none.
-	Reason string           `json:"reason,omitempty"`
-	Errno  string           `json:"errno,omitempty"`
-	Gap    growth.SourceGap `json:"gap,omitempty"`
+	// SourceFailure is why the source is not attached, or not to all its functions, and Errno the name
+	// of the system error, such as "EPERM"; absent: there was none. Gap is the data that it misses
+	// though it is attached; absent: none.
+	growth.SourceFailure
+	Errno string           `json:"errno,omitempty"`
+	Gap   growth.SourceGap `json:"gap,omitempty"`
 	// Producers are the files that sample the heap themselves, whose probes are used instead of
 	// malloc's; absent: malloc's are used, or the trace has preloaded the library.
 	Producers []string `json:"producers,omitempty"`
@@ -260,6 +260,10 @@ type RSS struct {
 	StartBytes    *int64 `json:"start_bytes,omitempty"`
 	BaselineBytes *int64 `json:"baseline_bytes,omitempty"`
 	EndBytes      *int64 `json:"end_bytes,omitempty"`
+	// PeakBytes is the highest RSS as the kernel counts (VmHWM), where no sample is near it; else
+	// absent. PeakBefore: it was as high before the trace; absent: it was so during the trace.
+	PeakBytes  *int64 `json:"peak_bytes,omitempty"`
+	PeakBefore bool   `json:"peak_before,omitempty"`
 	// GrowthBytesPerMin since the baseline, negative if it shrank; absent without a baseline.
 	GrowthBytesPerMin *int64 `json:"growth_bytes_per_min,omitempty"`
 }

@@ -58,6 +58,8 @@ type Verdict struct {
 	EndedBeforeLimit bool `json:"ended_before_limit,omitempty"`
 	// WatchLonger is how much longer to watch at least; 0: the verdict is final.
 	WatchLonger *float64 `json:"watch_longer,omitempty"`
+	// Fill is the end of growth that lies in memory of a known size; absent: its end is not known.
+	Fill *Fill `json:"fill,omitempty"`
 	// Phases from the start of the judged data to the end.
 	Phases []VerdictPhase `json:"phases"`
 	// Spikes above the lower envelope; absent where they are negligible.
@@ -97,6 +99,21 @@ func lostOf(l *verdict.Lost) *Lost {
 		Type: units.Name(l.Type), Share: l.Share, Library: units.Name(l.Library),
 		Function: units.Name(l.Function), Caller: units.Name(l.Caller), CallsPython: l.CallsPython,
 	}
+}
+
+// A Fill is the end of growth that lies in memory of a known size: at most LeftBytes more, up to
+// LevelBytes.
+type Fill struct {
+	// Of is one of verdict.Bound….
+	Of         verdict.BoundOf `json:"of"`
+	LeftBytes  float64         `json:"left_bytes"`
+	LevelBytes float64         `json:"level_bytes"`
+	// In is when it is full at this rate, with its 95% interval; an absent end is unknown.
+	In     *float64 `json:"in,omitempty"`
+	InLow  *float64 `json:"in_low,omitempty"`
+	InHigh *float64 `json:"in_high,omitempty"`
+	// MeetsLimit: the memory limit is met before; absent: it is not, or none is known.
+	MeetsLimit bool `json:"meets_limit,omitempty"`
 }
 
 // An OtherGrowth is a process outside the traced tree, and its growth beside the growth of the
@@ -173,6 +190,13 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 	}
 	if o := v.Other; o != nil {
 		out.Other = &OtherGrowth{o.PID, o.Command, o.Growth, o.TreeGrowth}
+	}
+	if f := v.Fill; f != nil {
+		out.Fill = &Fill{
+			Of: f.Of, LeftBytes: math.Round(f.Left), LevelBytes: math.Round(f.Level),
+			In: milli(f.In), InLow: milli(f.InLow), InHigh: milli(f.InHigh),
+			MeetsLimit: f.MeetsLimit,
+		}
 	}
 	if v.Restarted {
 		out.RestartedAt = milli(v.Start)

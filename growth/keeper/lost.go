@@ -102,7 +102,7 @@ func (s *Search) DropOldGarbage() {
 	}
 }
 
-// Prove returns the proof by a second sweep for the lost samples of a first
+// Prove returns the proof by a second sweep for the lost samples of a first one. The zero Proof: a
 // premise of one of them fails, or too few samples are lost.
 func Prove(first, second *Search) Proof {
 	isLater := second.Elapsed-first.Elapsed >= MinSweepGap

@@ -23,6 +23,18 @@ func withoutFiles(class Class) Findings {
 
 func lost(share float64) Findings { return Findings{Lost: &Lost{Share: share}} }
 
+// bounded is growth that ends after so many bytes. classed has no rate: see rising.
+func bounded(share, left float64) Findings {
+	return Findings{Bound: &Bound{Of: BoundMemory, Share: share, Left: left, Now: 100}}
+}
+
+// rising gives a verdict a rate of 10, and a limit that is met after so many X.
+func rising(class Class, toLimit float64) Verdict {
+	v := classed(class)
+	v.Rate, v.RateLow, v.RateHigh, v.ToLimit, v.Longer = 10, 8, 12.5, toLimit, 60
+	return v
+}
+
 func other() Findings { return Findings{Other: &OtherGrowth{PID: 7}} }
 
 // A decision is a verdict and what Decide makes of it.
@@ -70,6 +82,11 @@ func TestDecide(t *testing.T) {
 			{ClassLeak, withoutFiles(ClassGrowing), ClassLeak, none},
 			{ClassSaturating, withoutFiles(ClassPlateau), ClassSaturating, none},
 		}},
+		{"fills up", []decision{
+			{ClassPlateau, bounded(1, 50), ClassPlateau, none},
+			{ClassSaturating, bounded(1, 50), ClassSaturating, none},
+			{ClassGrowing, bounded(1, 50), ClassGrowing, none}, // at no known rate
+		}},
 		{"few checks", []decision{
 			{ClassLeak, fewChecks(), ClassSuspected, ReasonFewRechecks},
 			{ClassLeak, Findings{Streak: Streak{3, 3}}, ClassLeak, none},
@@ -102,8 +119,49 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 7 {
+	if len(overrides) != 8 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
+	}
+}
+
+// TestDecideBound has growth whose end is known.
+func TestDecideBound(t *testing.T) {
+	never := math.NaN()
+	for name, c := range map[string]struct {
+		judged Verdict
+		found  Findings
+		want   Class
+		reason Reason
+	}{
+		"growth that ends":         {rising(ClassGrowing, never), bounded(1, 50), ClassFillsUp, ReasonBounded},
+		"a leak by its length":     {rising(ClassLeak, never), bounded(0.8, 50), ClassFillsUp, ReasonBounded},
+		"too little of it ends":    {rising(ClassGrowing, never), bounded(0.79, 50), ClassGrowing, ReasonAfterWarmup},
+		"the limit is met later":   {rising(ClassLeak, 5.1), bounded(1, 50), ClassFillsUp, ReasonBounded},
+		"the limit is met first":   {rising(ClassLeak, 4.9), bounded(1, 50), ClassLeak, ReasonBounded},
+		"first, and it may go on":  {rising(ClassGrowing, 0), bounded(1, 50), ClassGrowing, ReasonBounded},
+		"only files grow":          {rising(ClassGrowing, never), withoutFiles(ClassPlateau), ClassPlateau, ReasonPageCache},
+		"it slows down":            {rising(ClassSaturating, never), bounded(1, 50), ClassSaturating, ReasonAfterWarmup},
+		"stacks accumulate beside": {rising(ClassGrowing, never), Findings{StacksAccumulate: true, Bound: bounded(1, 50).Bound}, ClassFillsUp, ReasonBounded},
+		"checks do not matter":     {rising(ClassLeak, never), Findings{Streak: Streak{1, 3}, Bound: bounded(1, 50).Bound}, ClassFillsUp, ReasonBounded},
+	} {
+		v := Decide(c.judged, c.found)
+		if v.Class != c.want || v.Reason != c.reason {
+			t.Errorf("%s: %s (%s), want %s (%s)", name, v.Class, v.Reason, c.want, c.reason)
+		}
+		if (v.Fill != nil) != (c.reason == ReasonBounded) {
+			t.Errorf("%s: %+v", name, v.Fill)
+		}
+	}
+
+	v := Decide(rising(ClassGrowing, never), bounded(0.8, 64))
+	if want := (Fill{BoundMemory, 64, 164, 8, 6.4, 10, false}); v.Fill == nil || *v.Fill != want ||
+		v.Longer != 0 {
+		t.Errorf("%+v, %v longer; want %+v, and a final verdict", v.Fill, v.Longer, want)
+	}
+	endless := rising(ClassGrowing, never)
+	endless.RateLow = -1
+	if v := Decide(endless, bounded(1, 50)); !math.IsInf(v.Fill.InHigh, 1) {
+		t.Errorf("full in at most %v at a rate that may be 0", v.Fill.InHigh)
 	}
 }
 

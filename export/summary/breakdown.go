@@ -32,8 +32,8 @@ type BreakdownRow struct {
 	// Lost is the loss for which these bytes are incomplete, one of growth.Loss…; absent: none.
 	Lost growth.LossKind `json:"lost,omitempty"`
 	// File is the path of the mapped file or of the shared memory; absent: it has none. Site is the
-	// frame that has touched the memory first, the user's own where there is one; absent: it is not
-	// known, or the allocation was seen.
+	// frame that has allocated the memory, or touched it first where that was not seen: the user's
+	// own where there is one; absent: it is not known.
 	File string `json:"file,omitempty"`
 	Site string `json:"site,omitempty"`
 }
@@ -123,7 +123,7 @@ func namedRows(rows []breakdown.Row) []BreakdownRow {
 			at[key] = i
 			sums = append(sums, BreakdownRow{
 				Process: r.PID, Kind: r.Kind, Name: key.name, File: fileOf(r.Stack, r.Kind),
-				Site: touchSite(r.Stack),
+				Site: siteOf(r.Stack),
 			})
 		}
 
@@ -196,9 +196,9 @@ func fileOf(s *growth.Stack, kind growth.Kind) string {
 	return units.Name(rootText(s.Root))
 }
 
-// touchSite is the frame that has touched memory first whose allocation was not seen.
-func touchSite(s *growth.Stack) string {
-	if s.Root == "" || len(s.Frames) == 0 {
+// siteOf is the frame that has allocated memory, or touched it first.
+func siteOf(s *growth.Stack) string {
+	if len(s.Frames) == 0 {
 		return ""
 	}
 	unrooted := *s
@@ -209,11 +209,13 @@ func touchSite(s *growth.Stack) string {
 			return text
 		}
 	}
-	if s.Root == growth.RootBeforeTracing || growth.IsOwnFrame(frames[0].Function) ||
-		frames[0].Module == nil && frames[0].File == "" { // the name of a class of memory
-		return ""
+	for _, f := range frames { // a class of memory has a name, but no file
+		isLibc := f.Module != nil && strings.HasPrefix(path.Base(f.Module.Path), "libc.so")
+		if (f.Module != nil || f.File != "") && !isLibc && !growth.IsOwnFrame(f.Function) {
+			return profile.FrameText(f)
+		}
 	}
-	return profile.FrameText(frames[0])
+	return ""
 }
 
 // rootText is a root without its brackets and the kind before the colon: "free but resident" for

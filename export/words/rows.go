@@ -23,9 +23,13 @@ var rowKinds = map[diagnosis.Cause][]growth.Kind{
 }
 
 // rowsOf are the rows of the main process that grow by a cause, the largest first.
-func rowsOf(s *summary.Summary, cause diagnosis.Cause) (rows []summary.BreakdownRow) {
+func rowsOf(s *summary.Summary, cause diagnosis.Cause) []summary.BreakdownRow {
+	return rowsOfKinds(s, rowKinds[cause]...)
+}
+
+func rowsOfKinds(s *summary.Summary, kinds ...growth.Kind) (rows []summary.BreakdownRow) {
 	for _, r := range s.Breakdown {
-		if r.Process == s.Process.PID && r.DeltaBytes > 0 && slices.Contains(rowKinds[cause], r.Kind) {
+		if r.Process == s.Process.PID && r.DeltaBytes > 0 && slices.Contains(kinds, r.Kind) {
 			rows = append(rows, r)
 		}
 	}
@@ -57,14 +61,20 @@ func filesText(rows []summary.BreakdownRow) string {
 // touchLines are the lines of the user's code that touch most of the memory that grows by a cause for
 // the first time: "touch_mmap.py:6  at module level   <- first touched here". Memory whose
 // allocation was seen is in the lines of its suspects.
-func touchLines(s *summary.Summary, cause diagnosis.Cause) (lines []string) {
+func touchLines(s *summary.Summary, cause diagnosis.Cause) []string {
+	return rowLines(rowsOf(s, cause), "first touched here")
+}
+
+// rowLines are the sites of most of the memory of some rows, two at most, and how it was reached
+// there.
+func rowLines(rows []summary.BreakdownRow, reached string) (lines []string) {
 	var sum, sites int64
-	for _, r := range rowsOf(s, cause) {
+	for _, r := range rows {
 		sum += r.DeltaBytes
 		if r.Site == "" {
 			continue
 		}
-		line := siteText(summary.Suspect{}, r.Site) + "   <- first touched here"
+		line := siteText(summary.Suspect{}, r.Site) + "   <- " + reached
 		if !slices.Contains(lines, line) {
 			lines = append(lines, line)
 		}
@@ -88,6 +98,28 @@ func growingCause(s *summary.Summary) *summary.Diagnosis {
 		}
 	}
 	return nil
+}
+
+// minKindShare is the share of the growth from which on a kind of memory is named, where no cause is
+// known.
+const minKindShare = 0.2
+
+// growingKind is the kind of memory that grows most, where its rows say whose it is; false: they do
+// not, or it is too little.
+func growingKind(s *summary.Summary) (kind growth.Kind, share float64, ok bool) {
+	own := BreakdownOf(s.Breakdown, s.Process.PID)
+	grown := own.Sum().Delta
+	for _, k := range own.Kinds {
+		isNamed := k.Kind == growth.KindHeap && s.MainResident().HeapTraced ||
+			slices.Contains([]growth.Kind{
+				growth.KindMmap, growth.KindOlder, growth.KindShmem, growth.KindFile, growth.KindCOW,
+				growth.KindPython, growth.KindStack, growth.KindJIT,
+			}, k.Kind)
+		if isNamed && grown > 0 && k.Delta >= minKindShare*grown {
+			return k.Kind, k.Delta / grown, true
+		}
+	}
+	return "", 0, false
 }
 
 // minCauseShare is the share of the growth from which on a cause beside the main one is said.

@@ -43,7 +43,7 @@ func whoLines(s *summary.Summary) []string {
 		return []string{"in spikes only: " + allocatesIn(*c, "a spike")}
 	}
 	switch {
-	case s.WhyCode == verdict.ReasonPageCache:
+	case onlyFilesGrow(s):
 		return []string{whoText(s)}
 	case s.WhyCode == verdict.ReasonNoGrowth:
 		return []string{"nothing grows: there is no line to look at"}
@@ -51,6 +51,13 @@ func whoLines(s *summary.Summary) []string {
 		return nil
 	}
 	return []string{whoText(s), cmp.Or(OutlierLine(s.Outlier), otherCauses(s))}
+}
+
+// onlyFilesGrow reports whether RSS grows by pages of mapped files, and the verdict is about the other
+// memory.
+func onlyFilesGrow(s *summary.Summary) bool {
+	cause := growingCause(s)
+	return !grows(s) && cause != nil && cause.Cause == diagnosis.PageCache
 }
 
 // otherCauses accounts for the rest of the growth, where the main cause is not all of it.
@@ -72,6 +79,9 @@ func whoText(s *summary.Summary) string {
 	case main == nil && undecidedShare(s) <= 0.5 && known != "":
 		return "no single cause: " + known
 	case main == nil && len(s.Suspects) == 0:
+		if kind, share, ok := growingKind(s); ok {
+			return Kind(kind, s.MainResident()) + ", " + sharePercent(share) + " of the growth"
+		}
 		return "not known: no traced call site accounts for the growth"
 	case main == nil:
 		return "growing most: " + allocates(s.Suspects[0])
@@ -226,13 +236,19 @@ func whereLines(s *summary.Summary) []string {
 	if c := s.SpikeSuspect(); c != nil {
 		return siteLines(*c)
 	}
-	if !grows(s) && s.WhyCode != verdict.ReasonPageCache {
+	if !grows(s) && !onlyFilesGrow(s) {
 		return nil
 	}
 
 	main := growingCause(s)
 	suspects := suspectsOfNote(s.Suspects)
 	switch {
+	case main == nil && len(suspects) == 0:
+		if kind, _, ok := growingKind(s); ok {
+			if lines := rowLines(rowsOfKinds(s, kind), "allocated or first touched here"); len(lines) > 0 {
+				return lines
+			}
+		}
 	case main == nil:
 	case main.Cause == diagnosis.Fragmentation && !isKeptBeside(s):
 		return []string{"no call site: this memory is free"}
@@ -379,6 +395,8 @@ func placeOf(frame string) string {
 func accountLine(s *summary.Summary) string {
 	main := s.MainCause()
 	switch {
+	case s.WhyCode == verdict.ReasonBounded && main == nil: // its end is known, if not its cause
+		return ""
 	case !grows(s) || main == nil:
 		return cmp.Or(freeUnknownLine(s), undecidedLine(s))
 	case main.Cause == diagnosis.Fragmentation:
@@ -415,17 +433,22 @@ func fragmentationLines(s *summary.Summary) []string {
 	return lines
 }
 
-// isAllFreed reports whether no object was found to be kept, and hardly any growth has another cause
-// than freed memory, or none.
+// isAllFreed reports whether hardly any growth is objects that are kept, and little of it has another
+// cause than freed memory, or none.
 func isAllFreed(s *summary.Summary) bool {
+	kept := 0.0
 	for _, d := range s.Diagnoses {
-		isFreed := d.Cause == diagnosis.Fragmentation
-		isKept := d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects
-		if d.Process == s.Process.PID && !isFreed && (isKept || d.Share >= minRestShare) {
+		if d.Process != s.Process.PID || d.Cause == diagnosis.Fragmentation {
+			continue
+		}
+		if d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects {
+			kept += d.Share
+		}
+		if d.Share >= minRestShare {
 			return false
 		}
 	}
-	return true
+	return kept <= 1-allShare
 }
 
 // freeKnownBy is how it is known what malloc keeps of the memory that the program has freed.

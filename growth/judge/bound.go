@@ -10,8 +10,12 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// minFillShare is the share of the growth from which on a block is one of those that fill.
-const minFillShare = 0.01
+const (
+	// minFillShare is the share of the growth from which on a block is one of those that fill.
+	minFillShare = 0.01
+	// maxLeftOfFull is the share of a block that a full one may have left.
+	maxLeftOfFull = 0.02
+)
 
 // boundOf is the end of the growth of a process, as far as it lies in blocks of a known size: arrays
 // and mappings whose pages are touched for the first time. Growth in a block counts from the
@@ -35,17 +39,10 @@ func boundOf(snapshots []*growth.Snapshot, e diagnosis.Evidence) *verdict.Bound 
 	}
 
 	b := &verdict.Bound{Of: verdict.BoundMemory, Now: float64(last.RSS)}
-	hasRuntime := growsInRuntime(e)
-	for _, block := range last.Blocks {
-		if !block.IsObject && hasRuntime {
-			continue
-		}
-		fills := float64(block.Touched - touchedFirst(window, block))
-		if fills < minFillShare*grown {
-			continue
-		}
-		b.Share += fills / grown
-		b.Left += float64(block.Bytes - block.Touched)
+	filling := fillingBlocks(window, minFillShare*grown, growsInRuntime(e))
+	for _, f := range filling {
+		b.Share += float64(f.fills) / grown
+		b.Left += float64(f.Bytes - f.Touched)
 	}
 	if b.Share == 0 {
 		return nil
@@ -54,16 +51,46 @@ func boundOf(snapshots []*growth.Snapshot, e diagnosis.Evidence) *verdict.Bound 
 	return b
 }
 
-// touchedFirst is how much of a block was touched at the first snapshot that has it.
-func touchedFirst(window []*growth.Snapshot, block growth.Block) int64 {
-	for _, s := range window {
+// A fillingBlock is a block of which so many bytes were touched since the first snapshot that has
+// it. It isYoung if that is not the first one of the window.
+type fillingBlock struct {
+	growth.Block
+	fills   int64
+	isYoung bool
+}
+
+// fillingBlocks are the blocks of a window that fill by so many bytes at least. A young block does
+// not count beside one that is full: then each may be followed by another one.
+func fillingBlocks(window []*growth.Snapshot, least float64, objectsOnly bool) []fillingBlock {
+	var filling []fillingBlock
+	hasFull := false
+	for _, block := range window[len(window)-1].Residents[0].Blocks {
+		if objectsOnly && !block.IsObject {
+			continue
+		}
+		f := fillingBlock{Block: block}
+		f.fills, f.isYoung = filledSince(window, block)
+		if float64(f.fills) >= least {
+			filling = append(filling, f)
+			left := float64(block.Bytes - block.Touched)
+			hasFull = hasFull || left < maxLeftOfFull*float64(block.Bytes)
+		}
+	}
+
+	return slices.DeleteFunc(filling, func(f fillingBlock) bool { return f.isYoung && hasFull })
+}
+
+// filledSince is how much of a block was touched since the first snapshot that has it, and whether
+// that is a later one than the first.
+func filledSince(window []*growth.Snapshot, block growth.Block) (bytes int64, isYoung bool) {
+	for i, s := range window {
 		for _, b := range s.Residents[0].Blocks {
 			if b.Start == block.Start && b.Bytes == block.Bytes {
-				return b.Touched
+				return block.Touched - b.Touched, i > 0
 			}
 		}
 	}
-	return block.Touched
+	return 0, true
 }
 
 // runtimes are prefixes of the files of runtimes that manage a heap in mappings of their own: these

@@ -57,6 +57,22 @@ func TestBound(t *testing.T) {
 				Start: uint64(second) << 30, Bytes: 100 * mib, Touched: 99 * mib, IsObject: true,
 			}}
 		}), verdict.ClassGrowing, 0},
+		"made in the trace, and filled slowly": {filling(800).changed(
+			func(second float64, r *growth.Resident) {
+				if second < 10 {
+					r.Blocks = nil
+				}
+			}), verdict.ClassFillsUp, 500},
+		"one is filled slowly after the other": {filling(0).changed(
+			func(second float64, r *growth.Resident) {
+				r.Blocks = nil
+				for i := range int64(second)/100 + 1 {
+					r.Blocks = append(r.Blocks, growth.Block{
+						Start: uint64(i) << 32, Bytes: 100 * mib, IsObject: true,
+						Touched: min(100, int64(second)-100*i) * mib,
+					})
+				}
+			}), verdict.ClassGrowing, 0},
 		"most grows elsewhere": {filling(800).changed(func(second float64, r *growth.Resident) {
 			r.Blocks[0].Touched = int64(0.7 * mebibytes(second))
 		}), verdict.ClassGrowing, 0},

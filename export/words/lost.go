@@ -60,11 +60,11 @@ func takerText(l *summary.Lost) string {
 // has room is taken.
 var lostSteps = struct{ library, own, python, typed, native []string }{
 	library: []string{
-		"%s does not release it: look for a missing Py_DECREF or free; report it upstream",
+		"look for a missing Py_DECREF or free in %s; report it upstream",
 		"look for a missing Py_DECREF or free in %s",
 	},
-	own:    []string{"%s does not release it: look for a missing Py_DECREF or free", "see %s"},
-	python: []string{"code of C, such as %s, does not release what that line makes: see its Py_DECREF"},
+	own:    []string{"look for a missing Py_DECREF or free in %s"},
+	python: []string{"C code that gets it, such as %s, lacks a Py_DECREF"},
 	typed:  []string{"code of C does not release %s: look for a missing Py_DECREF", "see %s"},
 	native: []string{"look for the missing free of what %s allocates", "see %s"},
 }

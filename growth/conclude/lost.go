@@ -1,7 +1,6 @@
 package conclude
 
 import (
-	"cmp"
 	"math"
 	"path"
 	"slices"
@@ -18,12 +17,15 @@ import (
 // type where that is known; nil: none is.
 func (t *Trace) lostOf(p *Process) (lost *verdict.Lost) {
 	var suspect *trend.Suspect
+	isOfStack := false
 	for _, s := range t.KeepersOf(p.History) {
 		if !s.Proof.IsProven() {
 			continue
 		}
 		share, own := t.shareOf(p, &s)
-		suspect = cmp.Or(suspect, own)
+		if own != nil && (suspect == nil || s.Stack != 0) {
+			suspect, isOfStack = own, s.Stack != 0
+		}
 		isTyped := lost != nil && lost.Type != ""
 		if lost != nil && (isTyped || s.Type == "" || share < verdict.MinLostShare) &&
 			lost.Share >= share {
@@ -37,6 +39,9 @@ func (t *Trace) lostOf(p *Process) (lost *verdict.Lost) {
 
 	if lost != nil && suspect != nil {
 		lost.Taker = takerOf(p.Trends, suspect)
+		if !isOfStack { // an arena grows in any call that comes when it is full
+			lost.Function, lost.Caller = "", ""
+		}
 	}
 	return lost
 }

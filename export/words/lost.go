@@ -44,6 +44,7 @@ func lostLine(l *summary.Lost) string {
 	case l.Caller != "":
 		return "lost by " + takerText(l) + ", which " + l.Caller + " calls"
 	}
+
 	return "lost by " + takerText(l)
 }
 
@@ -83,6 +84,7 @@ func lostStep(l *summary.Lost) string {
 	case strings.Contains(l.Library, ".so"): // no package of Python's: it may be the user's own
 		return fitted(lostSteps.own, takerText(l))
 	}
+
 	return fitted(lostSteps.library, takerText(l))
 }
 
@@ -102,6 +104,7 @@ func sweepLine(k *summary.Keeper) string {
 	case k.LostProven:
 		return fmt.Sprintf("lost: nothing in the process refers to %d of %d, proven by two searches",
 			k.Lost, max(k.Lost, k.Samples))
+
 	case k.Lost > 0:
 		return fmt.Sprintf("nothing in the process refers to %d of %d, by one search", k.Lost, k.Samples)
 
@@ -114,7 +117,9 @@ func sweepLine(k *summary.Keeper) string {
 		case keeper.PremiseRuntime:
 			text = fmt.Sprintf(text, cmp.Or(k.Runtime, "its runtime"))
 		}
+
 		return "not known whether anything refers to them: " + text
 	}
+
 	return ""
 }

@@ -14,11 +14,20 @@ import (
 // program, or by a symbol that a file exports, since many programs link the runtime statically.
 var (
 	runtimesOfFiles = []struct{ prefix, runtime string }{
-		{"libnode.so", "V8"}, {"libv8", "V8"}, {"libcef.so", "V8"}, {"libQt5WebEngineCore", "V8"},
-		{"libQt6WebEngineCore", "V8"}, {"libjvm.so", "Java"}, {"libart.so", "ART"},
-		{"libcoreclr.so", ".NET"}, {"libjavascriptcoregtk-", "JavaScriptCore"},
-		{"libJavaScriptCore.so", "JavaScriptCore"}, {"libmozjs-", "SpiderMonkey"},
-		{"libhermes.so", "Hermes"}, {"libluajit-", "LuaJIT"}, {"libracketcs", "Racket"},
+		{"libnode.so", "V8"},
+		{"libv8", "V8"},
+		{"libcef.so", "V8"},
+		{"libQt5WebEngineCore", "V8"},
+		{"libQt6WebEngineCore", "V8"},
+		{"libjvm.so", "Java"},
+		{"libart.so", "ART"},
+		{"libcoreclr.so", ".NET"},
+		{"libjavascriptcoregtk-", "JavaScriptCore"},
+		{"libJavaScriptCore.so", "JavaScriptCore"},
+		{"libmozjs-", "SpiderMonkey"},
+		{"libhermes.so", "Hermes"},
+		{"libluajit-", "LuaJIT"},
+		{"libracketcs", "Racket"},
 	}
 	runtimesOfPrograms = map[string]string{
 		"node": "V8", "nodejs": "V8", "deno": "V8", "d8": "V8", "electron": "V8", "chrome": "V8",

@@ -81,6 +81,8 @@ func (e *Ending) summarize() (*summary.Summary, error) {
 		s.Files["spikes"] = folder.SpikesFile
 	}
 	s.TargetEnded, s.Launched = r.options.EndsTarget, r.options.Launched
+	s.Evidence = summary.EvidenceOf(result.Evidence)
+	s.AddLimits()
 	return s, nil
 }
 

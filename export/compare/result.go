@@ -73,7 +73,7 @@ func (s *Side) Details() []string {
 	}
 
 	if s.Verdict != "" {
-		parts = append(parts, "verdict "+s.Verdict)
+		parts = append(parts, words.ClassText(verdict.Class(s.Verdict)))
 	}
 
 	return parts

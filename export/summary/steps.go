@@ -36,6 +36,7 @@ const (
 	StepTrace     StepCode = "trace"      // trace PID, which was not traced
 	StepTraceNext StepCode = "trace-next" // trace on, or the next run where this one has ended
 	StepMark      StepCode = "mark"       // mark the epochs of the process during a trace
+	StepRun       StepCode = "run"        // start it by allocscope run, which sees all of its heap
 	StepDiff      StepCode = "diff"       // compare with a trace of the fix
 	StepView      StepCode = "view"       // look at the timeline and the stacks
 
@@ -65,6 +66,7 @@ type StepCondition string
 // The conditions.
 const (
 	StepIfLasting   StepCondition = "if-lasting"    // if the growth lasts
+	StepLook        StepCondition = "look"          // see whether the growth is meant to be
 	StepAfterWarmup StepCondition = "after-warm-up" // nothing is to be done until then
 	StepOptional    StepCondition = "optional"
 )
@@ -76,7 +78,7 @@ const otherProcessSeconds = 5 * 60
 const (
 	usualTraceSeconds = 5 * 60
 	minTraceSeconds   = 60
-	maxTraceSeconds   = 2 * 60 * 60
+	maxTraceSeconds   = 60 * 60
 )
 
 // WhatNext returns what to do next by the other fields, three steps at most.
@@ -113,11 +115,40 @@ func (s *Summary) WhatNext() []Step {
 		return withFirst(isKnown, remedy, Step{Code: StepDiff}, view)
 	case s.Class == verdict.ClassSuspected:
 		return withFirst(isKnown, remedy, longer, view)
+	case isKnown && remedy.isLook():
+		remedy.When = StepLook
+		return []Step{remedy, longer, view}
 	case isKnown:
 		remedy.When = StepIfLasting
 		return []Step{longer, remedy, view}
+	case s.isPartlySeen() && !s.Launched:
+		return []Step{longer, {Code: StepRun, DurationS: usualTraceSeconds}, view}
+	case s.Steps != nil:
+		return []Step{longer, {Code: StepMark, PID: s.Process.PID}, view}
 	}
-	return []Step{longer, {Code: StepMark, PID: s.Process.PID}, view}
+	return []Step{longer, view}
+}
+
+// isLook reports whether a step is to read a variable or a line, for which nothing is restarted.
+func (s *Step) isLook() bool {
+	switch s.Code {
+	case StepCause:
+		switch s.Cause {
+		case diagnosis.HeapLeak, diagnosis.PythonObjects, diagnosis.MmapGrowth:
+			return true
+		}
+		return false
+	case StepRecompile, StepOneArena:
+		return false
+	}
+	return true
+}
+
+// isPartlySeen reports whether calls of malloc were missed that allocscope run would see.
+func (s *Summary) isPartlySeen() bool {
+	return s.Evidence != nil && slices.ContainsFunc(s.Evidence.Limits, func(l Limitation) bool {
+		return l.Code == LimitedBursts || l.Code == LimitedNoHeap
+	})
 }
 
 // withFirst returns steps, the first one only if it is known.
@@ -131,9 +162,17 @@ func withFirst(isKnown bool, first Step, rest ...Step) []Step {
 // traceNext is the trace that a verdict needs.
 func (s *Summary) traceNext(v *Verdict) Step {
 	step := Step{Code: StepTraceNext, PID: s.AskedPID(), DurationS: usualTraceSeconds}
-	if v.WatchLonger != nil {
-		step.DurationS = max(minTraceSeconds, min(*v.WatchLonger, maxTraceSeconds))
+	longer := v.WatchLonger
+	if v.Evidence != nil && v.Evidence.UntilLeak != nil {
+		longer = v.Evidence.UntilLeak
 	}
+	if longer != nil {
+		step.DurationS = *longer
+	}
+	if v.ToLimit != nil {
+		step.DurationS = min(step.DurationS, *v.ToLimit)
+	}
+	step.DurationS = max(minTraceSeconds, min(step.DurationS, maxTraceSeconds))
 	return step
 }
 
@@ -162,7 +201,7 @@ func (s *Summary) stableSteps(longer Step) []Step {
 		step.Code = StepPeaks
 	}
 
-	if s.WatchLonger != nil && *s.WatchLonger > 0 {
+	if s.WatchLonger != nil && *s.WatchLonger > 0 && *s.WatchLonger <= maxTraceSeconds {
 		longer.When = StepOptional
 		return []Step{step, longer}
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/export/units"
@@ -184,6 +185,11 @@ const (
 	NoteAllocator   = "allocator"    // data that its malloc keeps from being measured
 	NoteLimitHidden = "limit-hidden" // a limit of its container may be unknown
 )
+
+// HasNote reports whether a note of a code is among the notes.
+func (s *Summary) HasNote(code string) bool {
+	return slices.ContainsFunc(s.Notes, func(n Note) bool { return n.Code == code })
+}
 
 // ProcessNote is which process is traced, and why.
 func ProcessNote(s growth.Selection) Note {

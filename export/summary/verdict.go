@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -68,6 +69,8 @@ type Verdict struct {
 	Other *OtherGrowth `json:"other,omitempty"`
 	// Lost is the memory that nothing refers to, where that decides; absent elsewhere.
 	Lost *Lost `json:"lost,omitempty"`
+	// Evidence for a leak and against one; absent where there is none.
+	Evidence *Evidence `json:"evidence,omitempty"`
 }
 
 // A Lost is objects or blocks that grow, are alive, and that nothing in the process refers to.
@@ -182,7 +185,8 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 		ToLimit:          milli(v.ToLimit), ToLimitLow: milli(v.ToLimitLow),
 		ToLimitHigh: milli(v.ToLimitHigh), WatchLonger: milli(v.Longer),
 		EndedBeforeLimit: v.EndedBeforeLimit, Lost: lostOf(v.Lost),
-		Phases: []VerdictPhase{},
+		Phases:   []VerdictPhase{},
+		Evidence: EvidenceOf(conclude.SeriesEvidence(v)),
 	}
 
 	if v.Reason == verdict.ReasonFewRechecks {

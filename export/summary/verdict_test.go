@@ -54,7 +54,8 @@ func TestVerdictOf(t *testing.T) {
 			`{"verdict": "leak", "axis": "step", "why_code": "after-warm-up", "rate_bytes": 1000, "rate_low_bytes": 900, "rate_high_bytes": 1100, "bound_bytes": 1080,
 		"plateau_from": 300.123, "segment": 3300, "restarted_at": 12, "level_bytes": 5e9, "level_at": 1800.5, "levels_off_at_bytes": 6e9,
 		"to_limit": 1000, "to_limit_low": 900, "to_limit_high": 1100, "watch_longer": 60, "spikes": {"share": 0.25, "height_bytes": 1e9, "spans": [{"from": 600, "to": 601.5}]},
-		"phases": [{"kind": "warm-up", "from": 12, "to": 300, "rate_bytes": 5000}, {"kind": "growth", "from": 300, "to": 3600, "rate_bytes": 1000}]}`)
+		"phases": [{"kind": "warm-up", "from": 12, "to": 300, "rate_bytes": 5000}, {"kind": "growth", "from": 300, "to": 3600, "rate_bytes": 1000}],
+		"evidence": {"for": [{"code": "after-warm-up", "length": 288.123}]}}`)
 		v := VerdictOf(judged(), AxisSteps)
 		if got := keysOf(t, v); !reflect.DeepEqual(got, want) {
 			t.Errorf("got  %v\nwant %v", got, want)

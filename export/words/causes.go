@@ -36,7 +36,7 @@ var causes = [diagnosis.NumCauses]causeText{
 	diagnosis.Fragmentation: {
 		what: "malloc keeps memory that the program has freed",
 		long: "freed memory that malloc keeps",
-		step: "restart with MALLOC_ARENA_MAX=2, or LD_PRELOAD=libjemalloc.so.2",
+		step: "restart it with MALLOC_ARENA_MAX=2 in its environment",
 	},
 	diagnosis.MmapGrowth: {
 		what: "memory that is mapped besides malloc, by %s",

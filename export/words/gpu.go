@@ -6,6 +6,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -133,8 +134,16 @@ func gpuCurves(g summary.GPUMemory) string {
 	return strings.Join(texts, ", ")
 }
 
-// ClassText is the class of a verdict as lower-case words: "spiky plateau".
-func ClassText(class verdict.Class) string { return strings.ReplaceAll(string(class), "-", " ") }
+// ClassText is Name of a class in lower case, for a table: "stable with spikes", "growing". It is
+// empty where there is none.
+func ClassText(class verdict.Class) string {
+	name := Name(summary.Verdict{Class: class})
+	if name == Name(summary.Verdict{}) && class != verdict.ClassTooShort {
+		return string(class) // of another version
+	}
+	name, _, _ = strings.Cut(strings.ToLower(name), " (")
+	return strings.TrimSuffix(name, "?")
+}
 
 var gpuKindTexts = map[growth.Kind]string{
 	growth.KindCudaBlock:         "torch's blocks",
@@ -345,4 +354,40 @@ func curveOf(g *summary.GPUMemory, name string) *summary.GPUCurve {
 		return nil
 	}
 	return &g.Curves[i]
+}
+
+var gpuWho = map[gpu.Diagnosis]string{
+	gpu.DiagnosisTensors:       "tensors that are kept: what PyTorch has allocated grows between steps",
+	gpu.DiagnosisFragmentation: "PyTorch's cache: it reserves more, and allocates no more",
+	gpu.DiagnosisDriver:        "memory from the CUDA driver that is not PyTorch's, as of NCCL and extensions",
+	gpu.DiagnosisContext:       "memory that only NVML counts: the CUDA context, modules of kernels",
+}
+
+// gpuResultOf returns the result where GPU memory grows.
+func gpuResultOf(s *summary.Summary, g *summary.GPUMemory, place Place) Result {
+	r := Result{
+		Name: "GPU " + Name(g.Verdict), Class: g.Class,
+		Subject: subjectOf(s, strconv.Itoa(g.Process)),
+	}
+
+	r.add(LabelWho, []string{gpuWho[gpu.Diagnosis(g.Diagnosis)]})
+	kept := s.TensorKeeper(g)
+	var site []string
+	if len(g.Suspects) > 0 {
+		site = siteLines(g.Suspects[0])
+	}
+	r.add(LabelWhere, withKeeper(site, KeptBy(kept, ResultWidth-labelWidth)))
+	pace := Pace(g.Verdict) + " (" + CurveText(g.Judged) + ")"
+	limit := LimitLine(g.Verdict, AtGPULimit)
+	r.add(LabelHowFast, []string{pace, limit})
+	r.add(LabelHowSure, Certainty(g.Verdict))
+	r.add(LabelDoNext, nextLines(s, place))
+
+	var notes []string
+	if unknown := GPUCountUnknown(*g); unknown != "" {
+		notes = append(notes, unknown)
+	}
+	notes = append(notes, noteLines(s, place)...)
+	r.add(LabelNote, append(notes, "RSS: "+Headline(s.Verdict)))
+	return r
 }

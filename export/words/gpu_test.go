@@ -64,7 +64,7 @@ func TestGPULines(t *testing.T) {
 		"LEAK: +5.00 MiB/min (95% CI 4.90-5.10; 7.03 GiB/day) (allocated by torch, between steps)",
 		"out of GPU memory in 60 min",
 		"confirmed: steady growth after the warm-up",
-		"allocated 8.00 GiB → 9.00 GiB (+5.00 MiB/min, spiky plateau)",
+		"allocated 8.00 GiB → 9.00 GiB (+5.00 MiB/min, stable with spikes)",
 		GPUAdvice(&d),
 		"NVML's count is unknown: NVML does not list the process",
 	}

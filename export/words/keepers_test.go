@@ -46,7 +46,7 @@ func TestKeptBy(t *testing.T) {
 		where = "leaky_trainer.py:47  augment()   <- your code; calls Image.resize (Image.py:2192)"
 		call  = "leaky_trainer.py:62  load_batch()   <- caller"
 		cache = "kept by leaky_trainer.cache (dict, 10,512 entries, +461/min) -> Image"
-		find  = "find the list, dict or cache that keeps what that line allocates"
+		find  = "find the list, dict or cache that keeps what leaky_trainer.py:47 allocates"
 	)
 	static := pathTo("table", 8)
 	static.Root = keeper.Root{
@@ -277,7 +277,8 @@ func TestGrownTypes(t *testing.T) {
 		t.Errorf("WHERE is %q", where)
 	}
 	next := result.Block(LabelDoNext)
-	if !strings.Contains(next[1], "give leaky_trainer.history a limit") {
+	const look = "does len(leaky_trainer.history) have to grow? If not, give it a limit"
+	if !strings.HasPrefix(next[0], look) {
 		t.Errorf("DO NEXT is %q", next)
 	}
 }

@@ -76,16 +76,16 @@ func lostStep(l *summary.Lost) string {
 	case l == nil || l.Library == "" && l.Type == "":
 		return "find the free that is missing: no variable has that memory any more"
 	case l.Library == "":
-		return fitted(lostSteps.typed, "objects of type "+l.Type)
+		return fitted(lostSteps.typed, "objects of type "+l.Type, stepRoom)
 	case l.CallsPython:
-		return fitted(lostSteps.python, takerText(l))
+		return fitted(lostSteps.python, takerText(l), stepRoom)
 	case l.Type == "" && l.Caller == "":
-		return fitted(lostSteps.native, takerText(l))
+		return fitted(lostSteps.native, takerText(l), stepRoom)
 	case strings.Contains(l.Library, ".so"): // no package of Python's: it may be the user's own
-		return fitted(lostSteps.own, takerText(l))
+		return fitted(lostSteps.own, takerText(l), stepRoom)
 	}
 
-	return fitted(lostSteps.library, takerText(l))
+	return fitted(lostSteps.library, takerText(l), stepRoom)
 }
 
 // premises are why it is not known whether anything refers to objects.

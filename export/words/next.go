@@ -42,7 +42,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 	say(s.RSS.PeakBytes != nil, "%s", PeakText(s.RSS))
 	notes = append(notes, budgetNote(s)...)
 	notes = append(notes, lossNotes(s)...)
-	notes = append(notes, treeNote(s)...)
+	notes = append(notes, treeNote(s, place)...)
 	for _, g := range s.Groups {
 		say(g.Verdict.Grows() && g.RateBytesPerMin != nil, "%s", Group(g))
 	}
@@ -60,14 +60,14 @@ func noteLines(s *summary.Summary, place Place) []string {
 
 // treeNote is the growth of the other processes of the tree, where they grow more than the judged
 // process.
-func treeNote(s *summary.Summary) []string {
+func treeNote(s *summary.Summary, place Place) []string {
 	own, tree := BreakdownOf(s.Breakdown, s.Process.PID), BreakdownOf(s.Breakdown, 0)
 	others, grown := OtherProcesses(s), tree.Sum().Delta-own.Sum().Delta
 	if others == 0 || grown < minTreeGrowth || grown < own.Sum().Delta {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s of the tree grew by %s: %sshow --details",
-		units.Plural(others, "other process", "other processes"), units.Bytes(grown), binary)}
+	return []string{fmt.Sprintf("%s of the tree grew by %s: %sshow --details%s",
+		units.Plural(others, "other process", "other processes"), units.Bytes(grown), binary, place.dir())}
 }
 
 // heapFailed is why source heap is not attached to the main process; empty: it is, or was not asked
@@ -82,38 +82,30 @@ func heapFailed(s *summary.Summary) string {
 	return ""
 }
 
-// budgetNote reports where the overhead has exceeded its limit.
+// budgetNote reports where the trace has slowed the job by more than its limit, or has too few
+// samples for its call sites. The details have the CPU time of allocscope itself.
 func budgetNote(s *summary.Summary) []string {
 	o := s.Overhead
 	if o == nil || o.Limit <= 0 {
 		return nil
 	}
 
-	slowdown := o.Slowdown != nil && *o.Slowdown > maxExcess*o.Limit
-	traced := s.DurationS - s.BeganS()
-	own := isOwnAbove(s) && traced > 0
-	switch {
-	case slowdown:
-		return []string{fmt.Sprintf("over budget: the job ran %s slower (%s); %s",
-			units.Percent(*o.Slowdown), OverheadLimit(o), holdsText(s))}
-	case own:
-		return []string{fmt.Sprintf("over budget: allocscope used %.3f of a core (limit %.3f); %s",
-			o.OwnS/traced, o.OwnLimitS/traced, holdsText(s))}
-	}
-	return nil
-}
-
-// holdsText is the part of the result that holds although a trace took too much. Calls of one
-// process make the sampling coarser for all: then growth of another one may have few samples, or
-// none.
-func holdsText(s *summary.Summary) string {
 	own := BreakdownOf(s.Breakdown, s.Process.PID)
 	grown := own.Sum().Delta
-	interval := float64(s.Overhead.IntervalBytes)
-	if grows(s) && interval > max(fineInterval, grown/minSamples) {
-		return fmt.Sprintf("samples are few: one in %s", units.Bytes(interval))
+	isCoarse := grows(s) && float64(o.IntervalBytes) > max(fineInterval, grown/minSamples)
+	switch {
+	case o.Slowdown != nil && *o.Slowdown > maxExcess*o.Limit:
+		text := fmt.Sprintf("the trace slowed the job by %s (%s); ", units.Percent(*o.Slowdown),
+			OverheadLimit(o))
+		if isCoarse {
+			return []string{text + "samples are few: one in " + units.Bytes(float64(o.IntervalBytes))}
+		}
+		return []string{text + "the result holds"}
+	case isCoarse && isOwnAbove(s):
+		return []string{"samples are few, to spare the job: one in " +
+			units.Bytes(float64(o.IntervalBytes))}
 	}
-	return "the result holds"
+	return nil
 }
 
 // lossNotes are the losses that change the result, the largest first.
@@ -123,10 +115,6 @@ func lossNotes(s *summary.Summary) []string {
 	for _, l := range s.Losses {
 		switch {
 		case isSaid && l.Code == said.Kind:
-		case l.Code == growth.LossTruncatedStacks &&
-			float64(l.Count) > minLostStacks*float64(s.Events.Stacks):
-			notes = append(notes, fmt.Sprintf("%s of the stacks are truncated, their sizes are right",
-				units.WholePercent(min(1, float64(l.Count)/float64(max(1, s.Events.Stacks))))))
 		case l.Code == growth.LossUnknownStacks &&
 			float64(l.Count) > minLostStacks*float64(s.Events.Stacks):
 			notes = append(notes, "incomplete: "+lossLine(l))

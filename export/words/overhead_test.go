@@ -179,7 +179,8 @@ func TestScanned(t *testing.T) {
 	}
 }
 
-// The time that a run takes once for a program that starts is no excess: a run can be as short.
+// The CPU time of allocscope itself is no note where the result does not suffer: the folder has it. The
+// time that a run takes once for a program that starts is no excess, either.
 func TestBudgetNote(t *testing.T) {
 	for name, c := range map[string]struct {
 		own      float64
@@ -190,11 +191,17 @@ func TestBudgetNote(t *testing.T) {
 		"start of a run": {0.9, true, 0}, "run above": {1.9, true, 1},
 	} {
 		s := &summary.Summary{
-			DurationS: 5, Launched: c.launched,
-			Overhead: &summary.Overhead{Limit: 0.03, OwnS: c.own, OwnLimitS: 0.1},
+			Verdict: summary.Verdict{Class: verdict.ClassGrowing}, DurationS: 5, Launched: c.launched,
+			Overhead: &summary.Overhead{
+				Limit: 0.03, OwnS: c.own, OwnLimitS: 0.1, IntervalBytes: 1 << 30,
+			},
 		}
 		if notes := budgetNote(s); len(notes) != c.notes {
 			t.Errorf("%s: %q", name, notes)
+		}
+		s.Overhead.IntervalBytes = 1
+		if notes := budgetNote(s); len(notes) != 0 {
+			t.Errorf("%s, fine: %q", name, notes)
 		}
 	}
 }

@@ -40,7 +40,7 @@ const (
 
 // maxBlockLines bounds the lines of each block. The last one has the rest of maxResultLines.
 var maxBlockLines = map[string]int{
-	LabelWho: 2, LabelWhere: 3, LabelHowFast: 2, LabelHowSure: 2, LabelDoNext: 3, LabelNote: 2,
+	LabelWho: 2, LabelWhere: 3, LabelHowFast: 2, LabelHowSure: 4, LabelDoNext: 3, LabelNote: 2,
 }
 
 // A Result has the findings of a trace, for a reader in a hurry. The terminal, the report and
@@ -99,14 +99,53 @@ func subjectOf(s *summary.Summary, pid string) string {
 	return text
 }
 
-// shortSubject cuts a subject to a width, and of it the command: the PID and the duration stay.
-func shortSubject(subject string, width int) string {
-	at := max(0, strings.LastIndex(subject, " (PID "))
-	command, rest := subject[:at], subject[at:]
-	if room := width - ansi.StringWidth(rest); room >= minCommandChars {
-		return ansi.Truncate(command, room, "...") + rest
+// titleLines are a title within the width of a result. Of the subject the command is cut: the PID and
+// the duration stay, on a second line where the first has no room for them.
+func titleLines(name, shown, subject string) []string {
+	room := ResultWidth - len(name) - 3
+	at := strings.LastIndex(subject, " (PID ")
+	if at < 0 {
+		return []string{shown + "   " + middleCut(subject, room)}
 	}
-	return ansi.Truncate(subject, width, "...")
+
+	command, rest := subject[:at], subject[at:]
+	if left := room - ansi.StringWidth(rest); left >= minCommandChars {
+		return []string{shown + "   " + shortCommand(command, left) + rest}
+	}
+	return []string{shown + "   " + shortCommand(command, room), "  " + rest}
+}
+
+// cut takes the place of a part that is left out.
+const cut = "..."
+
+// shortCommand shortens a command to a width: first its last arguments go, then the middle of the
+// rest.
+func shortCommand(command string, width int) string {
+	if ansi.StringWidth(command) <= width {
+		return command
+	}
+
+	words := strings.Split(command, " ")
+	const leastWords = 2 // the interpreter and its program
+	for n := len(words) - 1; n >= leastWords; n-- {
+		if text := strings.Join(words[:n], " ") + " " + cut; ansi.StringWidth(text) <= width {
+			return text
+		}
+	}
+	return middleCut(command, width)
+}
+
+// middleCut cuts the middle out of a text that is wider than so many columns: both of its ends tell
+// more.
+func middleCut(text string, width int) string {
+	all := ansi.StringWidth(text)
+	if all <= width || width <= len(cut) {
+		return text
+	}
+
+	head := (width - len(cut) + 1) / 2
+	tail := width - len(cut) - head
+	return ansi.Truncate(text, head, "") + cut + ansi.TruncateLeft(text, all-tail, "")
 }
 
 // pidText is the PID of the process, and the PID of the launcher that the user has named. WHO has
@@ -168,17 +207,22 @@ func (r Result) Lines(name func(string) string) []string {
 		name = func(text string) string { return text }
 	}
 
-	room := ResultWidth - len(r.Name) - 3
-	lines := []string{name(r.Name) + "   " + shortSubject(growth.Printable(r.Subject), room), ""}
+	lines := append(titleLines(r.Name, name(r.Name), growth.Printable(r.Subject)), "")
 	for _, b := range r.Blocks {
 		room := maxResultLines - len(lines)
-		if b.Label == LabelDoNext { // its last step is the least
+		switch b.Label {
+		case LabelHowSure: // its last line is the least, but for the last step
+			room -= min(minSteps, len(r.Block(LabelDoNext))) + r.firstNoteLines()
+		case LabelDoNext: // its last step is the least
 			room -= r.firstNoteLines()
 		}
 		lines = append(lines, b.lines(min(maxBlockLines[b.Label], room))...)
 	}
 	return lines
 }
+
+// minSteps is the number of steps that always have room.
+const minSteps = 2
 
 // firstNoteLines are the lines of the first note, the most serious one.
 func (r Result) firstNoteLines() int {
@@ -187,8 +231,8 @@ func (r Result) firstNoteLines() int {
 	return len(first.lines(maxBlockLines[LabelNote]))
 }
 
-// lines wraps the entries of a block into so many lines at most. The last line that has room is cut,
-// except for a command.
+// lines wraps the entries of a block into so many lines at most. An entry that has no room loses its
+// middle, and never a part of a command.
 func (b Block) lines(most int) []string {
 	const width = ResultWidth - labelWidth
 	var wrapped []string
@@ -205,15 +249,11 @@ func (b Block) lines(most int) []string {
 		if b.Label != LabelNote { // the first note is shown whole
 			last -= len(b.Lines) - i - 1
 		}
-		rows := strings.Split(unglued(ansi.Wrap(glued(entry), width, " ")), "\n")
-		switch {
-		case b.Label == LabelDoNext && strings.Contains(entry, binary):
-			rows = []string{entry}
-		case len(rows) > max(1, last):
-			cut := ansi.Truncate(strings.Join(rows[max(1, last)-1:], " "), width, "...")
-			rows = append(rows[:max(1, last)-1], cut)
+		if b.Label == LabelDoNext && strings.Contains(entry, binary) {
+			wrapped = append(wrapped, entry)
+		} else {
+			wrapped = append(wrapped, fittedRows(entry, width, max(1, last))...)
 		}
-		wrapped = append(wrapped, rows...)
 	}
 
 	for i, row := range wrapped {
@@ -226,22 +266,49 @@ func (b Block) lines(most int) []string {
 	return wrapped
 }
 
-// noBreak is a space at which no line is broken.
-const noBreak = "\u00a0"
+// fittedRows wraps an entry into so many rows at most.
+func fittedRows(entry string, width, most int) []string {
+	at := commandAt(entry)
+	text, command := entry[:at], entry[at:]
 
-// glued keeps a command at the end of an entry in one piece.
-func glued(entry string) string {
-	i := strings.Index(entry, "sudo "+binary)
-	if i < 0 {
-		i = strings.Index(entry, binary)
+	rows := wrappedRows(text, command, width)
+	for room := ansi.StringWidth(text) - 1; len(rows) > most && room > 2*len(cut); room-- {
+		rows = wrappedRows(middleCut(text, room), command, width)
 	}
-	if i < 0 {
-		return entry
-	}
-	return entry[:i] + strings.ReplaceAll(entry[i:], " ", noBreak)
+	return rows
 }
 
-func unglued(text string) string { return strings.ReplaceAll(text, noBreak, " ") }
+// wrappedRows wraps a text at its spaces, and puts a command behind it in one piece. A word that is wider
+// than a row loses its middle.
+func wrappedRows(text, command string, width int) []string {
+	row, rows := "", []string{}
+	for i, word := range strings.Split(text, " ") {
+		word = middleCut(word, width)
+		switch {
+		case i == 0:
+			row = word
+		case ansi.StringWidth(row)+1+ansi.StringWidth(word) <= width:
+			row += " " + word
+		default:
+			rows, row = append(rows, strings.TrimRight(row, " ")), word
+		}
+	}
+
+	if ansi.StringWidth(row)+ansi.StringWidth(command) > width {
+		return append(rows, strings.TrimRight(row, " "), command)
+	}
+	return append(rows, row+command)
+}
+
+// commandAt is where the command at the end of an entry begins; its length, where it has none.
+func commandAt(entry string) int {
+	for _, begin := range []string{"sudo " + binary, binary} {
+		if at := strings.Index(entry, begin); at >= 0 {
+			return at
+		}
+	}
+	return len(entry)
+}
 
 // joined joins texts that are not empty.
 func joined(texts ...string) string {
@@ -263,7 +330,7 @@ func commandText(p summary.Process) string {
 		words = append(words, filepath.Base(argument))
 	}
 	text := strings.Join(words, " ")
-	return ansi.Truncate(growth.Printable(text), maxCommandChars, "...")
+	return shortCommand(growth.Printable(text), maxCommandChars)
 }
 
 // maxClock is the longest time in seconds that is written as one on a clock.
@@ -304,7 +371,28 @@ func rssText(s *summary.Summary) string {
 	if strings.HasSuffix(end, " "+unit) {
 		start = number
 	}
-	return "RSS " + start + " -> " + end
+	text := "RSS " + start + " -> " + end
+	if endsInSpike(s) {
+		text += " (the end is in a spike)"
+	}
+	return text
+}
+
+// endsInSpike reports whether the last sample lies in a spike, and the RSS at the end with it.
+func endsInSpike(s *summary.Summary) bool {
+	if s.Spikes == nil || len(s.Spikes.Spans) == 0 || len(s.Phases) == 0 || s.LevelBytes == nil {
+		return false
+	}
+	spike, last := s.Spikes.Spans[len(s.Spikes.Spans)-1].To, s.Phases[len(s.Phases)-1].To
+	if spike == nil || last == nil || *spike < *last {
+		return false
+	}
+
+	level := *s.LevelBytes
+	if s.Rate != nil && s.LevelAt != nil {
+		level += *s.Rate / 60 * (*last - *s.LevelAt)
+	}
+	return float64(*s.RSS.EndBytes) > level+s.Spikes.HeightBytes/2
 }
 
 // minSpikeShare is the height of spikes, as a share of the level, that is worth a word beside
@@ -374,7 +462,13 @@ func clockAt(s *summary.Summary, seconds float64) string {
 	if seconds <= 0 || !(seconds < 24*60*60) || s.Started.IsZero() || !(s.DurationS < maxClock) {
 		return ""
 	}
-	return "about " + s.Started.Add(secondsOf(s.DurationS+seconds)).Format("15:04")
+
+	end := s.Started.Add(secondsOf(s.DurationS))
+	at := end.Add(secondsOf(seconds))
+	if at.YearDay() != end.YearDay() {
+		return "about " + at.Format("15:04 on Jan 2")
+	}
+	return "about " + at.Format("15:04")
 }
 
 // LimitName names a memory limit, and its size or the memory left below it.
@@ -392,13 +486,4 @@ func LimitName(l summary.Limit) string {
 		return "machine RAM" + size
 	}
 	return cmp.Or(limitNames[l.Of], l.Of) + size
-}
-
-// sureLines are the proof of the verdict, and how much of the growth its call sites account for.
-func sureLines(s *summary.Summary) []string {
-	certainty := Certainty(s.Verdict)
-	if s.WhyCode == verdict.ReasonFragmentation {
-		certainty = fragmentationLines(s)
-	}
-	return []string{strings.Join(certainty, "; "), accountLine(s)}
 }

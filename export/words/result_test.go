@@ -33,8 +33,14 @@ func TestResultOf(t *testing.T) {
 			mustFit(t, result)
 			lines := result.Lines(nil)
 			for _, line := range lines {
-				if strings.HasSuffix(line, "...") {
+				if strings.Contains(line, cut) {
 					t.Errorf("is cut: %s", line)
+				}
+				for _, placeholder := range []string{"AFTER", "COMMAND", " PID ", " DIR", "<"} {
+					isCommand := strings.Contains(line, binary)
+					if isCommand && strings.Contains(line, placeholder) {
+						t.Errorf("has the placeholder %s: %s", placeholder, line)
+					}
 				}
 			}
 			exporttest.Golden(t, filepath.Join("results", name+".txt"), strings.Join(lines, "\n")+"\n")
@@ -153,6 +159,82 @@ func mustFit(t *testing.T, r Result) {
 	for _, line := range lines {
 		if utf8.RuneCountInString(line) > ResultWidth && !strings.Contains(line, binary) {
 			t.Errorf("%d columns: %s", utf8.RuneCountInString(line), line)
+		}
+	}
+}
+
+// Neither a command nor a PID is ever cut.
+func TestCommandsAreWhole(t *testing.T) {
+	long := strings.Repeat("/a-long-folder", 12) + "/train.py"
+	s := readSummary(t, "testdata/results/two.json")
+	s.Related = []summary.Related{{PID: 4194303, Command: "python3 " + long, GrowthBytes: 1 << 30}}
+	place := Place{Dir: "allocscope-" + strings.Repeat("x", 90), Sudo: true}
+
+	text := strings.Join(ResultOf(s, place).Lines(nil), "\n")
+	for _, want := range []string{
+		"PID 4194303", "sudo allocscope trace 4194303",
+		"sudo allocscope trace 17030 --continue " + place.Dir + " --duration 26m",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("lacks %q:\n%s", want, text)
+		}
+	}
+
+	s.Process.PID, s.Asked = 4194302, 4194301
+	s.Gaps = []summary.Gap{{FromS: 1, ToS: 3600}}
+	s.Process.Arguments = []string{"python3", long, "--data", "x"}
+	title := strings.Join(ResultOf(s, place).Lines(nil)[:2], "\n")
+	for _, want := range []string{"(PID 4194302, started by 4194301)", "traced 5m", "a gap of", "python3"} {
+		if !strings.Contains(title, want) {
+			t.Errorf("lacks %q:\n%s", want, title)
+		}
+	}
+}
+
+// The next run of a process that has ended has its own command line, or none.
+func TestNextRun(t *testing.T) {
+	s := readSummary(t, "testdata/results/short.json")
+	s.Ended = summary.EndedExit
+	s.Process.Arguments = []string{"python3", "a b.py", "--lr", "0.1"}
+	next := func() string { return ResultOf(s, Place{Dir: "dir", Sudo: true}).Block(LabelDoNext)[0] }
+	const want = "trace its next run: allocscope run --duration 11m -- python3 'a b.py' --lr 0.1"
+	if got := next(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+
+	const words = "trace its next run: start it by allocscope run, for 11m or longer"
+	s.Process.Arguments = append(s.Process.Arguments, strings.Repeat("x", 200))
+	if got := next(); got != words {
+		t.Errorf("a long command: %q, want %q", got, words)
+	}
+	s.Process.Arguments, s.Asked = []string{"python3", "rank.py"}, 1
+	if got := next(); got != words {
+		t.Errorf("not what was typed: %q, want %q", got, words)
+	}
+}
+
+// Each code of the evidence has its words.
+func TestFacts(t *testing.T) {
+	for _, code := range conclude.FactCodes {
+		f := conclude.Fact{
+			Code: code, Share: 0.5, Ratio: 0.5, PerMinute: 5, Count: 2, Needed: 3, Length: 60,
+		}
+		text := factTexts[code]
+		if text == nil || text(f, summary.Verdict{Axis: summary.AxisSeconds}) == "" {
+			t.Errorf("%s has no words", code)
+		}
+	}
+	if len(factTexts) != len(conclude.FactCodes) {
+		t.Errorf("%d facts have words, of %d", len(factTexts), len(conclude.FactCodes))
+	}
+	for _, code := range conclude.ExclusionCodes {
+		if excludedTexts[code] == "" {
+			t.Errorf("%s has no words", code)
+		}
+	}
+	for _, code := range summary.LimitationCodes {
+		if limitationText(summary.Limitation{Code: code, Share: 0.5, Count: 2}) == "" {
+			t.Errorf("%s has no words", code)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package words
 import (
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -20,8 +21,9 @@ var stepTexts = map[summary.StepCode]string{
 	summary.StepPeaks:    "no leak to fix; to lower the peaks, see what runs in them: validation, checkpoints",
 	summary.StepPeakSite: "no leak to fix; to lower the peaks, hold less at once at that line",
 	// Of fragmentation, where a limit on the arenas would not help.
-	summary.StepOneArena:  "restart with LD_PRELOAD=libjemalloc.so.2, or call malloc_trim(0) now and then",
-	summary.StepRecompile: "TORCH_LOGS=recompiles shows why; mark changing shapes as dynamic",
+	summary.StepOneArena:  "call malloc_trim(0) now and then; in Python: ctypes.CDLL(None).malloc_trim(0)",
+	summary.StepRecompile: "restart with TORCH_LOGS=recompiles; mark shapes that it names as dynamic",
+	summary.StepDiff:      "after the fix: trace it as long again, and compare both folders by allocscope diff",
 	summary.StepGraph:     "keep loss.item() or tensor.detach(), not tensors with their graph",
 	summary.StepGarbage:   "break the cycles of references, or call gc.collect() now and then",
 }
@@ -58,6 +60,23 @@ var keeperSteps = map[summary.StepCode][]string{
 	},
 }
 
+// lookSteps are keeperSteps for growth that may be meant to be.
+var lookSteps = map[summary.StepCode][]string{
+	summary.StepKeeperLimit: {
+		"does %s have to grow? If not, give it a limit, or remove entries",
+		"does %s have to grow? If not, give it a limit",
+		"does %s have to grow? If not, limit it", "limit %s if it need not grow",
+	},
+}
+
+// lookText asks about a variable. Where it is an expression, its length shows whether it grows.
+func lookText(texts []string, variable string) string {
+	if !strings.Contains(variable, " ") {
+		variable = "len(" + variable + ")"
+	}
+	return fitted(texts, variable, ResultWidth-labelWidth-len("1. "))
+}
+
 // nextLines are what to do next, at most three steps.
 func nextLines(s *summary.Summary, place Place) []string {
 	var lines []string
@@ -67,9 +86,9 @@ func nextLines(s *summary.Summary, place Place) []string {
 		case summary.StepIfLasting:
 			text = "If it lasts: " + text
 		case summary.StepAfterWarmup:
-			text = "nothing now; after the warm-up: " + text
+			text = "nothing now; when it has levelled off: " + text
 		case summary.StepOptional:
-			text = "optional: " + text
+			text = "for slower leaks: " + text
 		}
 		lines = append(lines, text)
 	}
@@ -86,8 +105,8 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	case summary.StepMark:
 		return fmt.Sprintf("%smark --pid %d epoch   # during the trace, when a pass over the data ends",
 			binary, step.PID)
-	case summary.StepDiff:
-		return place.diff()
+	case summary.StepRun:
+		return runText(s, step, "to see all of its heap: ")
 	case summary.StepView:
 		return place.view()
 	case summary.StepCause:
@@ -99,8 +118,11 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	case summary.StepGPU:
 		return gpuSteps[gpu.Diagnosis(step.Diagnosis)]
 	}
+	if texts := lookSteps[step.Code]; texts != nil && step.When == summary.StepLook {
+		return lookText(texts, keptIn(s, step.Code))
+	}
 	if texts := keeperSteps[step.Code]; texts != nil {
-		return fitted(texts, keptIn(s, step.Code))
+		return fitted(texts, keptIn(s, step.Code), stepRoom)
 	}
 	return stepTexts[step.Code]
 }
@@ -108,10 +130,23 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 // causeStep is the remedy of a cause.
 func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	text := causes[cause].step
+	if cause == diagnosis.HeapLeak && len(suspectsOfNote(s.Suspects)) == 1 {
+		if place := userPlace(s.Suspects[0]); place != "" {
+			return strings.ReplaceAll(text, "that line", place)
+		}
+	}
 	if s.MainCause() != nil && cause == diagnosis.HeapLeak && len(suspectsOfNote(s.Suspects)) > 1 {
 		return strings.ReplaceAll(text, "that line allocates", "these lines allocate")
 	}
 	return text
+}
+
+// userPlace is the file and line of the user's frame of a suspect; empty: it has none.
+func userPlace(c summary.Suspect) string {
+	if chain, at := c.UserFrame(); at >= 0 {
+		return placeOf(chain[at])
+	}
+	return ""
 }
 
 // keptIn is the variable of a step about a keeper.
@@ -133,15 +168,15 @@ func keptIn(s *summary.Summary, code summary.StepCode) string {
 const stepRoom = ResultWidth - labelWidth - len("2. If it lasts: ")
 
 // fitted is the first step that has room for a variable. Where none has, the variable is cut.
-func fitted(steps []string, variable string) string {
+func fitted(steps []string, variable string, room int) string {
 	for _, step := range steps {
 		text := fmt.Sprintf(step, variable)
-		if utf8.RuneCountInString(text) <= stepRoom {
+		if utf8.RuneCountInString(text) <= room {
 			return text
 		}
 	}
 	last := steps[len(steps)-1]
-	room := stepRoom - len(last) + len("%s") - len("...")
+	room += -len(last) + len("%s") - len("...")
 	return fmt.Sprintf(last, string([]rune(variable)[:room])+"...")
 }
 
@@ -162,14 +197,36 @@ func (p Place) trace(pid int, flags string) string {
 func (p Place) longer(s *summary.Summary, step summary.Step) string {
 	length := units.Duration(secondsOf(inMinutes(step.DurationS)))
 	switch {
-	case s.HasEnded() && s.Launched:
-		return "run it again: " + binary + "run --duration " + length + " -- COMMAND"
 	case s.HasEnded():
-		return "trace its next run: " + p.sudo() + "trace PID --duration " + length
+		return runText(s, step, "trace its next run: ")
 	case p.Dir == "":
 		return p.trace(step.PID, "--duration "+length)
 	}
 	return p.trace(step.PID, "--continue "+ShellQuote(p.Dir)+" --duration "+length)
+}
+
+// maxRunChars bounds the command line of a process that is repeated for its next run.
+const maxRunChars = 120
+
+// runText is the command that starts the process by allocscope run, which asks for root's rights
+// itself. Where its command line is not known, or the user has typed another one, there is no command.
+func runText(s *summary.Summary, step summary.Step, what string) string {
+	length := units.Duration(secondsOf(inMinutes(step.DurationS)))
+
+	command := CommandLine(s.Process.Arguments)
+	isTyped := s.AskedPID() == s.Process.PID && !strings.ContainsFunc(command, unicode.IsControl)
+	if command == "" || !isTyped || utf8.RuneCountInString(command) > maxRunChars {
+		return what + "start it by allocscope run, for " + length + " or longer"
+	}
+	return what + binary + "run --duration " + length + " -- " + command
+}
+
+// dir is the folder as the last argument of a command; empty: the latest one.
+func (p Place) dir() string {
+	if p.Dir == "" {
+		return ""
+	}
+	return " " + ShellQuote(p.Dir)
 }
 
 func (p Place) view() string {
@@ -177,12 +234,4 @@ func (p Place) view() string {
 		return ""
 	}
 	return binary + "view " + ShellQuote(p.Dir) + "   # timeline, stacks, flame graph"
-}
-
-// diff is the command that shows whether a fix has helped.
-func (p Place) diff() string {
-	if p.Dir == "" {
-		return ""
-	}
-	return binary + "diff " + ShellQuote(p.Dir) + " AFTER   # AFTER: the folder of a trace of the fix"
 }

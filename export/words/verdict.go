@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -98,7 +97,8 @@ func paceRate(v summary.Verdict) string {
 	}
 
 	note := interval
-	if *v.Rate > 0 && strings.ContainsAny(strings.Fields(rate)[0], "123456789") {
+	isProven := v.RateLow == nil || *v.RateLow > 0
+	if isProven && *v.Rate > 0 && strings.ContainsAny(strings.Fields(rate)[0], "123456789") {
 		rate = "+" + rate
 		if *v.Rate < slowRate && !v.InSteps() {
 			note = joined(interval, perDay(*v.Rate))
@@ -151,106 +151,6 @@ func lengthText(length float64, steps bool) string {
 	}
 	return units.Duration(secondsOf(length))
 }
-
-// Certainty is the proof of the verdict, and the data that would change it, a sentence each.
-func Certainty(v summary.Verdict) []string {
-	switch v.WhyCode {
-	case verdict.ReasonFragmentation:
-		return []string{"the growth is freed memory that malloc keeps"}
-	case verdict.ReasonPageCache:
-		return []string{"only pages of mapped files grow: the kernel takes them back before it " +
-			"runs out of memory"}
-	case verdict.ReasonBounded:
-		return []string{fillCertainty(v)}
-	case verdict.ReasonTolerated:
-		return []string{"slower than the growth that you call harmless"}
-	case verdict.ReasonLost:
-		return []string{lostText(v)}
-	}
-
-	switch v.Class {
-	case verdict.ClassLeak:
-		return []string{"confirmed: " + Reason(v)}
-	case verdict.ClassSuspected:
-		return []string{suspectedText(v)}
-	case verdict.ClassGrowing:
-		return []string{"undecided: first epochs, caches and torch.compile look the same" +
-			longerText(v, "; %s more may decide")}
-	case verdict.ClassSaturating:
-		return []string{"it slows down, as a warm-up does; a slow leak under it shows only afterwards"}
-	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
-		return []string{stableText(v)}
-	case verdict.ClassWrongProcess:
-		return []string{"the traced processes do not grow; the other belongs to the same job"}
-	}
-	return []string{noDataText(v)}
-}
-
-func suspectedText(v summary.Verdict) string {
-	if v.WhyCode == verdict.ReasonFewRechecks {
-		return "likely, not confirmed: " + Reason(v)
-	}
-	return "likely, not confirmed: stacks that only grow explain it" +
-		longerText(v, "; %s more may confirm it")
-}
-
-// stableText names the smallest leak that a plateau excludes.
-func stableText(v summary.Verdict) string {
-	text := ""
-	if v.RateLow != nil && *v.RateLow > 0 {
-		text = "the residual growth is not proven to last; "
-	}
-
-	// Two bounds would confuse: the upper end of the interval is the larger one.
-	bound := v.Bound
-	if bound != nil && v.RateHigh != nil && *bound > 0 && *v.RateHigh > *bound {
-		bound = v.RateHigh
-	}
-	switch {
-	case bound == nil:
-		return text + "how slow a leak it excludes is not known"
-	case *bound == 0:
-		return text + "memory shrinks: a leak would have been seen"
-	}
-	rounded := units.RoundedUp(*bound / bytesPerMiB)
-	leak := rounded + rateUnit(v)
-	if mib, err := strconv.ParseFloat(rounded, 64); err == nil && !v.InSteps() {
-		leak += inParentheses(perDay(mib * bytesPerMiB))
-	}
-	return text + "a leak faster than " + leak + " would have been seen; a slower one would not"
-}
-
-func noDataText(v summary.Verdict) string {
-	switch v.WhyCode {
-	case verdict.ReasonTooNoisy:
-		return "memory swings too much to tell growth from noise" +
-			longerText(v, "; %s more may do")
-	case verdict.ReasonPlateauTooYoung:
-		return "too short to tell what follows the growth" +
-			longerText(v, "; %s more may do")
-	}
-	return "too short for a verdict" + longerText(v, "; %s more may do")
-}
-
-// longerText fills a format with how much longer to watch. It is empty where that is not known, and
-// where it is too long to be an advice.
-func longerText(v summary.Verdict, format string) string {
-	longer := v.WatchLonger
-	if longer == nil || *longer == 0 || !v.InSteps() && *longer > maxLongerSeconds {
-		return ""
-	}
-	more := *longer
-	if !v.InSteps() {
-		more = inMinutes(more)
-	}
-	return fmt.Sprintf(format, units.Span(more, v.InSteps(), math.Ceil))
-}
-
-// inMinutes rounds seconds up to whole minutes.
-func inMinutes(seconds float64) float64 { return 60 * math.Ceil(seconds/60) }
-
-// maxLongerSeconds is the longest time to trace that is advised.
-const maxLongerSeconds = 2 * 60 * 60
 
 // LimitLine is when the memory limit will be met: "out of memory in 46 min at this rate". It is
 // empty where no limit is known, or nothing grows.

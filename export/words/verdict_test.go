@@ -25,6 +25,7 @@ func unknownVerdict(class verdict.Class, reason verdict.Reason) verdict.Verdict 
 		Class: class, Reason: reason, Rate: nan, RateLow: nan, RateHigh: nan, Bound: nan, Level: nan,
 		LevelAt: nan, From: nan, Length: nan, Start: nan, ExpectedLevel: nan,
 		ToLimit: nan, ToLimitLow: nan, ToLimitHigh: nan,
+		Shape: verdict.Shape{Misfit: nan, Halves: nan, UntilLeak: nan},
 	}
 }
 
@@ -47,9 +48,15 @@ func TestVerdictLines(t *testing.T) {
 		math.NaN()
 	suspected := with(verdict.ClassSuspected, verdict.ReasonStacksAccumulate, 1, 0.9, 1.1, 1.05)
 	suspected.ToLimit, suspected.Longer = 7300, 1201
+	suspected.Shape.Misfit, suspected.Shape.Halves, suspected.Shape.Age = 0.012, 1.05, 7200
+	suspected.Shape.IsMature, suspected.Shape.Lack = true, verdict.LackLength
+	suspected.Shape.UntilLeak, suspected.Length = 300, 301
 	growing := with(verdict.ClassGrowing, verdict.ReasonStillGrowing, 161.66, 157.94, 165.43, 164.6)
 	growing.ToLimit, growing.Longer = 119.6, 30
+	growing.Shape.Misfit, growing.Shape.Halves, growing.Shape.UntilLeak = 0.2, 0.7, 130
+	growing.Shape.Lack = verdict.LackWarmup
 	saturating := with(verdict.ClassSaturating, verdict.ReasonSlowsDown, 0.5, 0.4, 0.6, 0.58)
+	saturating.Shape.Halves = 0.41
 	saturating.ExpectedLevel, saturating.Longer, saturating.From = 12.3*1024*bytesPerMiB, 5*24*3600, 60
 	plateau := with(verdict.ClassPlateau, verdict.ReasonNoGrowth, -0.0001, -0.23, 0.23, 0.193)
 	plateau.From, plateau.Longer, plateau.Start, plateau.Restarted = 300, 91, 120, true

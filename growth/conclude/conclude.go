@@ -45,6 +45,9 @@ type Result struct {
 	// Before and After are the census nearest to the baseline and the last one; nil: there is none.
 	Before, After *census.Result
 	Keepers       []keeper.Search
+
+	// Evidence for and against a leak of the main process.
+	Evidence Evidence
 }
 
 // A Group of workers with the verdict on its sum.
@@ -96,6 +99,7 @@ func (t *Trace) Conclude(judged []Process) Result {
 	t.addCauses(&r)
 	r.Before, r.After = t.CensusesOf(r.Main.History, r.Pair.Start.Elapsed)
 	r.Keepers = t.KeepersOf(r.Main.History)
+	r.Evidence = t.evidence(&r)
 
 	return r
 }

@@ -30,8 +30,10 @@ type evidence struct {
 	length float64
 	// isGrowing: growth is proven, and lasts throughout the segment. isSlowing: it also slows down.
 	isGrowing, isSlowing bool
-	// isPastWarmup: growth can no longer be a warm-up.
-	isPastWarmup bool
+	// lack is the condition of a leak that the growth does not meet; empty: it is no warm-up. untilLeak is for
+	// how much longer it must last, in X; NaN: no length alone proves it.
+	lack      Lack
+	untilLeak float64
 }
 
 func gatherEvidence(s Series, setting Setting, criteria Criteria, c segmentation) *evidence {
@@ -45,8 +47,13 @@ func gatherEvidence(s Series, setting Setting, criteria Criteria, c segmentation
 	isProven := e.slope.rate > e.slope.margin(growthConfidence)
 	e.isGrowing = isProven && rise > 4*step && risesInThirds(base)
 	e.isSlowing = e.isGrowing && e.slowsDown()
-	e.isPastWarmup = e.isOldEnough() && e.length >= e.minLeakLength() &&
-		!e.segments.isRefill && !isStaircase(base, rise, step)
+	e.lack, e.untilLeak = e.lackOfLength()
+	switch {
+	case e.segments.isRefill:
+		e.lack, e.untilLeak = LackNew, math.NaN()
+	case isStaircase(base, rise, step):
+		e.lack, e.untilLeak = LackSteady, math.NaN()
+	}
 
 	return e
 }
@@ -182,16 +189,32 @@ func (e *evidence) isEpochOver() bool {
 	return end != nil && e.series.end()-*end >= e.criteria.MinLeakLength
 }
 
-// isOldEnough is true where the growth is not the process's first warm-up.
-func (e *evidence) isOldEnough() bool {
-	isYoung := e.setting.Age < e.criteria.MatureAge
-	switch {
-	case e.setting.EpochEnd != nil:
-		return e.isEpochOver()
-	case e.segments.isLate, isYoung && len(e.segments.earlier) == 0:
-		return e.length >= e.criteria.MinUnconfirmedLength
-	case isYoung && e.slope.rate >= e.criteria.FastRate*e.level:
-		return e.length >= e.criteria.WarmupAge
+// lackOfLength is the condition of a leak that takes longest to be met, and how much longer, in X;
+// empty: all are met.
+func (e *evidence) lackOfLength() (Lack, float64) {
+	lack, longer := e.lackOfAge()
+	if more := e.minLeakLength() - e.length; more > max(0, longer) {
+		lack, longer = LackLength, more
 	}
-	return e.series.end()-e.born() >= e.criteria.WarmupAge
+	if longer <= 0 {
+		return "", 0
+	}
+	return lack, longer
+}
+
+// lackOfAge is why growth may be the process's first warm-up, and until when, in X from now; 0 or
+// less: it is not.
+func (e *evidence) lackOfAge() (Lack, float64) {
+	isYoung := e.setting.Age < e.criteria.MatureAge
+	switch end := e.setting.EpochEnd; {
+	case end != nil:
+		return LackEpoch, e.criteria.MinLeakLength - (e.series.end() - *end)
+	case e.segments.isLate:
+		return LackEarly, e.criteria.MinUnconfirmedLength - e.length
+	case isYoung && len(e.segments.earlier) == 0:
+		return LackWarmup, e.criteria.MinUnconfirmedLength - e.length
+	case isYoung && e.slope.rate >= e.criteria.FastRate*e.level:
+		return LackSlow, e.criteria.WarmupAge - e.length
+	}
+	return LackAge, e.criteria.WarmupAge - (e.series.end() - e.born())
 }

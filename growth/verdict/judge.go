@@ -44,6 +44,7 @@ func Unjudged(s Series, criteria Criteria) Verdict {
 		Rate: nan, RateLow: nan, RateHigh: nan, Bound: nan,
 		Level: nan, LevelAt: nan, From: nan, Start: nan, ExpectedLevel: nan,
 		ToLimit: nan, ToLimitLow: nan, ToLimitHigh: nan,
+		Shape: Shape{Misfit: nan, Halves: nan, UntilLeak: nan},
 	}
 	if len(s.X) > 0 {
 		v.Start, v.Length = s.X[0], s.end()-s.X[0]
@@ -61,6 +62,7 @@ func (e *evidence) describe(v *Verdict) {
 	v.Rate, v.RateLow, v.RateHigh = e.slope.rate, e.slope.rate-margin, e.slope.rate+margin
 	v.Bound = max(e.slope.rate+e.slope.margin(.95), 0)
 	v.Level, v.LevelAt, v.Length = e.level, median(base.x), e.length
+	v.Shape = e.shape()
 
 	if len(e.segments.earlier) > 0 || e.segments.last.from > e.series.X[0] {
 		v.From = base.start()
@@ -77,7 +79,7 @@ func (e *evidence) classify(v *Verdict) {
 	switch {
 	case grows && e.isSlowing:
 		e.saturating(v)
-	case grows && e.isPastWarmup:
+	case grows && e.lack == "":
 		e.leak(v)
 	case grows:
 		e.growing(v)

@@ -108,6 +108,8 @@ type Verdict struct {
 	EndedBeforeLimit bool
 	// Longer is how much longer to watch at least, in X; 0: the verdict is final.
 	Longer float64
+	// Shape is how the last segment runs, for the evidence of a leak.
+	Shape Shape
 	// Phases from the start of the judged data to its end, each from where the one before ends.
 	Phases []Phase
 }

@@ -1,0 +1,281 @@
+package conclude
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// codesOf are the codes of facts in their order.
+func codesOf(facts []Fact) (codes []FactCode) {
+	for _, f := range facts {
+		codes = append(codes, f.Code)
+	}
+	return codes
+}
+
+// TestEvidence has the evidence of whole traces: the growth is steady, and only the age differs.
+func TestEvidence(t *testing.T) {
+	for name, c := range map[string]struct {
+		born         time.Duration
+		class        verdict.Class
+		against      []FactCode
+		first        FactCode
+		untilSeconds float64
+	}{
+		"old": {-3 * time.Hour, verdict.ClassLeak, nil, FactChecks, math.NaN()},
+		"young": {
+			-time.Minute, verdict.ClassGrowing, []FactCode{lackCode(verdict.LackWarmup)}, FactSites, 2704.5,
+		},
+	} {
+		trace := leaking()
+		trace.Others = nil
+		for _, p := range trace.History.Processes {
+			p.Born = c.born
+		}
+		judged := trace.Judge()
+		for range 3 {
+			trace.Checks.Add(judged[0].Verdict)
+		}
+		r := trace.Conclude(judged)
+
+		e := r.Evidence
+		if r.Main.Class != c.class || !slices.Equal(codesOf(e.Against), c.against) {
+			t.Errorf("%s: %s, against %v, want %s, %v", name, r.Main.Class, codesOf(e.Against), c.class,
+				c.against)
+		}
+		if len(e.For) == 0 || e.For[0].Code != c.first ||
+			!slices.Contains(codesOf(e.For), FactStraight) {
+			t.Errorf("%s: for %v", name, e.For)
+		}
+		if math.Abs(e.UntilLeak-c.untilSeconds) > 1 || math.IsNaN(e.UntilLeak) != math.IsNaN(c.untilSeconds) {
+			t.Errorf("%s: a leak after %v s more, want %v", name, e.UntilLeak, c.untilSeconds)
+		}
+
+		var excluded []ExclusionCode
+		for _, x := range e.Excluded {
+			excluded = append(excluded, x.Code)
+		}
+		if want := []ExclusionCode{ExcludedFree, ExcludedFiles, ExcludedShared}; !slices.Equal(excluded, want) {
+			t.Errorf("%s: excluded %v, want %v", name, excluded, want)
+		}
+	}
+}
+
+// growing is a verdict and a result in which nothing is known but that it grows.
+func growing() (verdict.Verdict, *Result) {
+	v := verdict.Verdict{Class: verdict.ClassGrowing, Reason: verdict.ReasonStillGrowing}
+	v.Shape.Misfit, v.Shape.Halves, v.Shape.UntilLeak = math.NaN(), math.NaN(), math.NaN()
+	snapshot := &growth.Snapshot{Interval: 1}
+	end := &growth.Snapshot{Interval: 1, Elapsed: time.Minute}
+	return v, &Result{
+		Main: Process{History: &growth.ProcessHistory{}, Judgement: judge.Judgement{Verdict: v}},
+		Pair: Pair{snapshot, end}, Scanned: Pair{snapshot, end},
+	}
+}
+
+// TestFacts finds each fact where it holds, and none where nothing is known.
+func TestFacts(t *testing.T) {
+	suspect := func(r *Result, share float64) {
+		r.Main.Suspects = []trend.Suspect{{Share: share, StackIDs: []uint64{1}}}
+	}
+	cause := func(r *Result, of diagnosis.Cause, share float64) {
+		r.Main.Diagnoses = append(r.Main.Diagnoses, diagnosis.Diagnosis{Cause: of, Share: share})
+	}
+	kept := func(r *Result, stack uint64, perMinute float64) {
+		r.Keepers = []keeper.Search{{Stack: stack, Samples: 8, Paths: []keeper.Path{{
+			Samples: 6, Links: []keeper.Link{{Entries: 5}, {Entries: 9, PerMinute: perMinute}},
+		}}}}
+	}
+	holds := func(r *Result, allocated float64, inUse int64) {
+		r.Pair.End.Holdings = []growth.Holding{{
+			Stack: &growth.Stack{ID: 1}, Kind: growth.KindHeap, AllocBytes: allocated, InuseBytes: inUse,
+		}}
+	}
+
+	for name, c := range map[string]struct {
+		change       func(*verdict.Verdict, *Result)
+		For, Against []FactCode
+	}{
+		"nothing is known": {func(*verdict.Verdict, *Result) {}, nil, nil},
+		"straight": {
+			func(v *verdict.Verdict, _ *Result) { v.Shape.Misfit, v.Shape.Halves = 0.01, 1.1 },
+			[]FactCode{FactStraight},
+			nil,
+		},
+		"slower": {
+			func(v *verdict.Verdict, _ *Result) { v.Shape.Misfit, v.Shape.Halves = 0.04, 0.6 },
+			nil,
+			[]FactCode{FactSlower},
+		},
+		"faster, uneven": {
+			func(v *verdict.Verdict, _ *Result) { v.Shape.Misfit, v.Shape.Halves = 0.2, 1.6 },
+			[]FactCode{FactFaster},
+			[]FactCode{FactUneven},
+		},
+		"few checks": {
+			func(v *verdict.Verdict, _ *Result) {
+				v.Class, v.Reason = verdict.ClassSuspected, verdict.ReasonFewRechecks
+				v.Streak = verdict.Streak{Found: 1, Needed: 3}
+			},
+			nil,
+			[]FactCode{FactFewChecks},
+		},
+		"first epoch": {
+			func(v *verdict.Verdict, r *Result) { v.Shape.Lack, r.Steps = verdict.LackWarmup, &Steps{Count: 9} },
+			nil,
+			[]FactCode{FactNoEpoch, lackCode(verdict.LackWarmup)},
+		},
+		"keeper grows": {
+			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.9); kept(r, 1, 30) },
+			[]FactCode{FactKeeper, FactSites},
+			nil,
+		},
+		"keeper of unknown growth": {
+			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.9); kept(r, 1, 0) },
+			[]FactCode{FactKept, FactSites},
+			nil,
+		},
+		"keeper of another stack": {
+			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.9); kept(r, 2, 30) },
+			[]FactCode{FactSites},
+			nil,
+		},
+		"keeper of a type": {
+			func(_ *verdict.Verdict, r *Result) { cause(r, diagnosis.PythonObjects, 0.9); kept(r, 0, 30) },
+			[]FactCode{FactKeeper},
+			nil,
+		},
+		"nothing freed": {
+			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.9); holds(r, 1000, 1000) },
+			[]FactCode{FactNoneFreed},
+			nil,
+		},
+		"most freed": {
+			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.9); holds(r, 1000, 100) },
+			[]FactCode{FactSites},
+			nil,
+		},
+		"nothing freed, in bursts": {
+			func(_ *verdict.Verdict, r *Result) {
+				suspect(r, 0.9)
+				holds(r, 1000, 1000)
+				r.Pair.End.Heap.Bursts = 3
+			},
+			[]FactCode{FactSites},
+			nil,
+		},
+		"few sites": {
+			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.3); cause(r, diagnosis.Undecided, 0.7) },
+			nil,
+			[]FactCode{FactFewSites, FactNoCause},
+		},
+		"recompiles": {
+			func(_ *verdict.Verdict, r *Result) { suspect(r, 0.9); r.Main.Suspects[0].NewCode = 0.1 },
+			[]FactCode{FactSites},
+			[]FactCode{FactRecompiles},
+		},
+		"parts": {
+			func(_ *verdict.Verdict, r *Result) {
+				cause(r, diagnosis.Fragmentation, 0.3)
+				cause(r, diagnosis.PageCache, 0.2)
+				cause(r, diagnosis.Undecided, 0.05)
+			},
+			nil,
+			[]FactCode{FactFreedKept, FactPageCache},
+		},
+		"fragmentation": {
+			func(v *verdict.Verdict, r *Result) {
+				v.Reason = verdict.ReasonFragmentation
+				suspect(r, 0.9)
+				cause(r, diagnosis.Fragmentation, 0.9)
+			},
+			nil, nil,
+		},
+		"flat": {
+			func(v *verdict.Verdict, _ *Result) {
+				v.Class, v.Shape.Misfit, v.Shape.Halves = verdict.ClassPlateau, 0.01, 1
+			},
+			nil, nil,
+		},
+	} {
+		v, r := growing()
+		c.change(&v, r)
+		k := known{Verdict: v, result: r}
+		e := k.evidence()
+		if !slices.Equal(codesOf(e.For), c.For) || !slices.Equal(codesOf(e.Against), c.Against) {
+			t.Errorf("%s: for %v, against %v", name, codesOf(e.For), codesOf(e.Against))
+		}
+	}
+}
+
+// TestLackCodes has a code for each lack.
+func TestLackCodes(t *testing.T) {
+	for _, l := range []verdict.Lack{
+		verdict.LackLength, verdict.LackEpoch, verdict.LackEarly, verdict.LackWarmup, verdict.LackSlow,
+		verdict.LackAge, verdict.LackNew, verdict.LackSteady,
+	} {
+		if !slices.Contains(FactCodes, lackCode(l)) {
+			t.Errorf("%s has no code", l)
+		}
+	}
+}
+
+// TestExcluded excludes explanations that were checked and do not grow, and no others.
+func TestExcluded(t *testing.T) {
+	trace := leaking()
+	r := trace.Conclude(trace.Judge())
+	k := known{Verdict: r.Main.Verdict, result: &r}
+	has := func(code ExclusionCode) bool {
+		return slices.ContainsFunc(k.excluded(trace), func(x Exclusion) bool { return x.Code == code })
+	}
+
+	if has(ExcludedGPU) || has(ExcludedChildren) {
+		t.Errorf("without a GPU and children: %v", k.excluded(trace))
+	}
+	r.Main.GPU = &gpu.Judgement{Verdict: verdict.Verdict{Class: verdict.ClassGrowing}}
+	if has(ExcludedGPU) {
+		t.Error("GPU memory grows")
+	}
+	r.Main.GPU.Class = verdict.ClassPlateau
+	if !has(ExcludedGPU) {
+		t.Error("GPU memory is flat")
+	}
+
+	child := &growth.ProcessHistory{Last: trace.lastElapsed()}
+	child.Timeline = growth.Timeline{{RSS: 50 * mib}, {Elapsed: child.Last, RSS: 50 * mib}}
+	trace.History.Processes = append(trace.History.Processes, child)
+	if !has(ExcludedChildren) {
+		t.Error("the child is flat")
+	}
+	child.Timeline[1].RSS += 10 * mib
+	if has(ExcludedChildren) {
+		t.Error("the child grows")
+	}
+
+	r.Scanned.End.Losses = growth.Losses{{Kind: growth.LossLiveFull, Count: 1}}
+	if has(ExcludedFree) || !has(ExcludedFiles) {
+		t.Errorf("free memory is not known: %v", k.excluded(trace))
+	}
+	for i := range r.Rows {
+		r.Rows[i].Kind = growth.KindFile
+	}
+	if has(ExcludedFiles) {
+		t.Error("files are all of the growth")
+	}
+	for i := range r.Rows {
+		r.Rows[i].Kind = growth.KindUnexplained
+	}
+	if has(ExcludedFiles) {
+		t.Error("the growth is not explained")
+	}
+}

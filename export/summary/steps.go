@@ -66,6 +66,8 @@ const (
 	StepKeeperWarnings   StepCode = "keeper-warnings"   // it remembers the texts of warnings
 	StepKeeperCall       StepCode = "keeper-call"       // a call that is under way keeps it
 	StepGarbage          StepCode = "garbage"           // break cycles, or collect garbage
+
+	StepLost StepCode = "lost" // find the free, or the release of a reference, that is missing
 )
 
 // A StepCondition is when a step is to be taken.
@@ -295,6 +297,9 @@ var componentSteps = map[string]StepCode{
 
 // remedy is what to do about the main cause, if that is known.
 func (s *Summary) remedy() (step Step, isKnown bool) {
+	if s.Lost != nil {
+		return Step{Code: StepLost}, true
+	}
 	main := s.MainCause()
 	isRecompiled := len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0
 	isOfObjects := main != nil &&

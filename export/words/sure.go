@@ -259,6 +259,8 @@ func Certainty(v summary.Verdict) []string {
 		return []string{fillCertainty(v)}
 	case verdict.ReasonTolerated:
 		return []string{"slower than the growth that you call harmless"}
+	case verdict.ReasonLost:
+		return []string{lostText(v)}
 	}
 
 	switch v.Class {

@@ -29,6 +29,8 @@ func Name(v summary.Verdict) string {
 		return "FRAGMENTATION"
 	case verdict.ReasonBounded:
 		return "FILLS UP"
+	case verdict.ReasonLost:
+		return "LEAK (proven)"
 	}
 
 	switch v.Class {
@@ -284,6 +286,8 @@ func Reason(v summary.Verdict) string {
 		return "workers that are not traced grow"
 	case verdict.ReasonOutside:
 		return "memory grows that no process holds"
+	case verdict.ReasonLost:
+		return "nothing in the process refers to what grows"
 	case verdict.ReasonBounded:
 		return "fills memory of a known size"
 	case verdict.ReasonOtherProcess:

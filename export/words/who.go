@@ -284,6 +284,9 @@ func whereLines(s *summary.Summary, place Place) []string {
 	if len(kept) == 0 {
 		kept = unkeptLine(s, place)
 	}
+	if lost := lostLine(s.Lost); lost != "" {
+		kept = []string{lost}
+	}
 	switch {
 	case len(suspects) == 0 && len(kept) > 0:
 		return kept
@@ -308,7 +311,9 @@ func whereLines(s *summary.Summary, place Place) []string {
 	}
 	if len(kept) > 0 && len(lines) < maxBlockLines[LabelWhere] {
 		const indent = "      " // as wide as a share
-		kept = KeptBy(s.MainKeeper(), ResultWidth-labelWidth-len(indent))
+		if s.Lost == nil {
+			kept = KeptBy(s.MainKeeper(), ResultWidth-labelWidth-len(indent))
+		}
 		lines = slices.Insert(lines, 1, indent+kept[0])
 	}
 	return lines

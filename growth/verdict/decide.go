@@ -29,6 +29,8 @@ type Findings struct {
 	// Other is a process that the traced one has started and that grows in its place, while the traced
 	// one does nothing itself; nil: there is none.
 	Other *OtherGrowth
+	// Lost are objects of the growth that nothing refers to; nil: none are proven to be.
+	Lost *Lost
 	// HasEnded: the process has ended, so that it meets no limit any more.
 	HasEnded bool
 }
@@ -73,6 +75,7 @@ var overrides = []override{
 	{"workers", judgeWorkers},
 	{"outside processes", judgeOutside},
 	{"few checks", requireStreak},
+	{"lost", proveLeak},
 	{"other process", nameOther},
 	{"has ended", endForecast},
 }

@@ -30,6 +30,7 @@ func outside(c Class) Findings {
 	v := classed(c)
 	return Findings{Outside: &v}
 }
+func lost(share float64) Findings { return Findings{Lost: &Lost{Share: share}} }
 
 // bounded is growth that ends after so many bytes. classed has no rate: see rising.
 func bounded(share, left float64) Findings {
@@ -120,6 +121,14 @@ func TestDecide(t *testing.T) {
 			{ClassLeak, Findings{Streak: Streak{3, 3}}, ClassLeak, none},
 			{ClassGrowing, fewChecks(), ClassGrowing, none},
 		}},
+		{"lost", []decision{
+			{ClassGrowing, lost(0.5), ClassLeak, ReasonLost},
+			{ClassSuspected, lost(1), ClassLeak, ReasonLost},
+			{ClassLeak, lost(1), ClassLeak, ReasonLost},
+			{ClassGrowing, lost(0.49), ClassGrowing, none},
+			{ClassPlateau, lost(1), ClassPlateau, none},
+			{ClassSaturating, lost(1), ClassSaturating, none},
+		}},
 		{"other process", []decision{
 			{ClassPlateau, other(), ClassWrongProcess, ReasonOtherProcess},
 			{ClassSpikyPlateau, other(), ClassWrongProcess, ReasonOtherProcess},
@@ -139,7 +148,7 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 10 {
+	if len(overrides) != 11 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
 	}
 }
@@ -189,9 +198,9 @@ func TestDecideBound(t *testing.T) {
 func TestDecideOrder(t *testing.T) {
 	both := func(a, b Findings) Findings {
 		return Findings{
-			StacksAccumulate: a.StacksAccumulate || b.StacksAccumulate,
-			Fragmentation:    a.Fragmentation || b.Fragmentation,
-			WithoutFiles:     a.WithoutFiles, Other: b.Other, Workers: a.Workers, Outside: b.Outside,
+			StacksAccumulate: a.StacksAccumulate || b.StacksAccumulate, Lost: a.Lost,
+			Fragmentation: a.Fragmentation || b.Fragmentation,
+			WithoutFiles:  a.WithoutFiles, Other: b.Other, Workers: a.Workers, Outside: b.Outside,
 			Streak: b.Streak, UntilEnough: b.UntilEnough,
 		}
 	}
@@ -226,6 +235,12 @@ func TestDecideOrder(t *testing.T) {
 		"workers say what grows, whatever the checks": {
 			ClassPlateau, both(workers(ClassLeak), fewChecks()), ClassSuspected, ReasonWorkers,
 		},
+		"a proof needs no checks": {
+			ClassLeak, both(lost(1), fewChecks()), ClassLeak, ReasonLost,
+		},
+		"freed memory is the growth, though some is lost": {
+			ClassLeak, both(lost(1), freed), ClassLeak, ReasonFragmentation,
+		},
 		"a suspected leak is growth of its own": {
 			ClassLeak, both(freed, Findings{Streak: Streak{1, 3}, Other: other().Other}),
 			ClassSuspected, ReasonFragmentation,
@@ -242,6 +257,11 @@ func TestDecideNumbers(t *testing.T) {
 		t.Errorf("too few checks: %+v, %v more", v.Streak, v.Longer)
 	}
 
+	proven := lost(1)
+	proven.Streak, proven.UntilEnough = Streak{1, 3}, 60
+	if v := Decide(classed(ClassLeak), proven); v.Lost == nil || v.Streak != (Streak{}) || v.Longer != 0 {
+		t.Errorf("a proof: %+v", v)
+	}
 	found := fewChecks()
 	found.Fragmentation = true
 	if v := Decide(classed(ClassLeak), found); v.Streak != (Streak{}) || v.Longer != 60 {

@@ -70,6 +70,7 @@ const (
 	ReasonPageCache        Reason = "page-cache"        // only pages of mapped files grow
 	ReasonWorkers          Reason = "workers"           // workers that are not traced grow
 	ReasonOutside          Reason = "outside-processes" // memory grows that no process holds
+	ReasonLost             Reason = "lost"              // nothing refers to the growth
 	ReasonBounded          Reason = "bounded"           // Verdict.Fill: it ends by itself
 )
 
@@ -84,6 +85,8 @@ type Verdict struct {
 	Fill *Fill
 	// Streak of checks behind ReasonFewRechecks, else zero.
 	Streak Streak
+	// Lost is what ReasonLost is about, else nil.
+	Lost *Lost
 	// Rate of the last segment with its 95% confidence interval. Bound is the one-sided 95% upper
 	// bound, at least 0.
 	Rate, RateLow, RateHigh, Bound float64

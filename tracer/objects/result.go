@@ -63,6 +63,7 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 	candidates := make(map[candidateKey]*candidate)
 	var rest unexplainedSamples
 	rep.ways.forget()
+	var pathless []uint64
 	for _, n := range samples {
 		if !rep.isAlive(n) {
 			continue
@@ -77,17 +78,24 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		case len(found) > 0:
 			rep.addTo(candidates, independent(found))
 		case known > 0:
+			pathless = append(pathless, n.address)
 			rest.changed++
 		case isClosed && len(n.edges) > 0:
 			r.Garbage++
 		default:
+			pathless = append(pathless, n.address)
 			rest.without++
 			rest.isNative = rest.isNative || len(n.edges) > 0 || n.foreign > 0
 		}
 	}
 
+	r.Sweep = keeper.Sweep{Lost: pathless, Samples: r.Samples}
 	r.Paths = rep.paths(candidates, r.Samples)
 	r.Reason = rep.reason(r, rest)
+	if isNative := suspect.Type == "" && !slices.ContainsFunc(samples, (*node).isObject); isNative &&
+		len(r.Paths) > 0 && rep.heap.roots.statics.Runtime() != "" {
+		r.Paths, r.Reason = nil, keeper.ReasonRuntime // its references may keep them
+	}
 	return r
 }
 
@@ -241,11 +249,12 @@ func (rep *reporter) addTo(candidates map[candidateKey]*candidate, ways []rootPa
 	}
 }
 
-// isOnly reports whether nothing but a way keeps its objects: each has one reference.
+// isOnly reports whether nothing but a way keeps its objects: each has one reference. Nothing counts
+// the references to memory without an object.
 func (rep *reporter) isOnly(w *way) bool {
 	for ; w != nil; w = w.below {
 		if w.node.typ == nil {
-			continue
+			return false
 		}
 		if kept, isComplete := rep.ways.references(w.node); !isComplete || len(kept) != 1 {
 			return false

@@ -75,12 +75,16 @@ func (h *Heap) Search(
 	if err != nil {
 		return nil, err
 	}
+	if err := h.sweepFor(whole, results); err != nil {
+		return results, whole.canceled()
+	}
 
 	// Garbage, and samples for which there was no time, are not searched again.
 	var again []Suspect
 	var indices []int // in results
 	for i, r := range results {
-		if unexplained(r) > 0 && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget {
+		if unexplained(r) > 0 && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget &&
+			len(r.Sweep.Lost) == 0 {
 			again, indices = append(again, suspects[i]), append(indices, i)
 		}
 	}
@@ -95,10 +99,28 @@ func (h *Heap) Search(
 	for k, r := range second {
 		first := &results[indices[k]]
 		if first.Took = r.Took; explained(r) > explained(*first) {
+			r.Sweep = first.Sweep
 			*first = r
 		}
 	}
 	return results, whole.canceled()
+}
+
+// sweepFor sweeps for the samples of results of which nearly none has a path.
+// The samples of an object without a path are in the sweep already.
+func (h *Heap) sweepFor(whole *budget, results []keeper.Search) error {
+	var sweeps []*keeper.Sweep
+	for i := range results {
+		if l := &results[i].Sweep; l.AreMany() {
+			sweeps = append(sweeps, l)
+		} else {
+			*l = keeper.Sweep{}
+		}
+	}
+	if len(sweeps) == 0 {
+		return nil
+	}
+	return h.sweep(whole, sweeps)
 }
 
 // explained is the number of samples that a path leads to, or that are garbage.

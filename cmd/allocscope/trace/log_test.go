@@ -14,6 +14,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/record"
@@ -62,6 +63,9 @@ func TestReporter(t *testing.T) {
 		"warn: LEAK: +60 MiB/min; most by train.py: ":    record.LeakFound{Process: process},
 		"GPU memory of PID 7: LEAK: +120":                record.LeakFound{Process: process, OnGPU: true},
 		"warn: LEAK: +60 MiB/min; out of memory in 60 s": record.LimitNear{Process: process},
+		"warn: LEAK (proven): nothing in the process refers to 15 of 16 objects of type int": record.LossProven{
+			Search: keeper.Search{Type: "int", Proof: keeper.Proof{Lost: 15, Of: 16}},
+		},
 		"settled: LEAK":                         record.Settled{Process: process},
 		"not settled yet: LEAK":                 record.Unsettled{Process: process, Next: time.Minute},
 		"searching who keeps what grows":        record.SlowSearch{},

@@ -1,4 +1,0 @@
-package main
-
-
-func stressorTasks(c *campaign) []task { return nil }

@@ -21,7 +21,7 @@ const (
 	nobody  = "lost"
 	onStack = "stack" // of a thread
 	inTLS   = "TLS"   // of a thread, or pthread_setspecific
-	unknown = "?"     // it depends on what a dead stack frame still has
+	unknown = "?"     // it depends on the contents of a dead stack frame
 )
 
 // A checked is a test program of a leak checker. Where it would end it waits, by testdata/truth/held.c.
@@ -177,14 +177,19 @@ const searchLimit = 20 * time.Second // of CPU
 // decides.
 func (r *Row) judgeBlocks(searches []keeper.Search, holders []string) {
 	truth, said, counts := newCounts(), newCounts(), make(map[Outcome]int)
-	r.Lost, r.Proven = false, false
 	for i, s := range searches {
 		holder, answer := holders[i], holderOf(s)
 		truth.add(holder)
 		said.add(answer)
 		counts[outcomeOf(holder, answer)]++
-		r.Lost = r.Lost || holder == nobody
-		r.Proven = r.Proven || answer == nobody
+		switch {
+		case holder == nobody && answer == nobody:
+			r.Lost, r.Proven = r.Lost+1, r.Proven+1
+		case holder == nobody:
+			r.Lost++
+		case answer == nobody:
+			r.False++
+		}
 	}
 
 	r.Truth, r.Said = truth.text(), said.text()
@@ -196,13 +201,9 @@ func (r *Row) judgeBlocks(searches []keeper.Search, holders []string) {
 	default:
 		r.Outcome = Right
 	}
-	// A false proof is one about a block that is held.
-	if counts[Wrong] == 0 {
-		r.Proven = r.Proven && r.Lost
-	}
 }
 
-// holderOf is what a search says about a block.
+// holderOf is the answer of a search about a block.
 func holderOf(s keeper.Search) string {
 	if len(s.Paths) == 0 {
 		if s.Reason == keeper.ReasonUnreferenced {

@@ -113,11 +113,11 @@ const (
 func leakTasks(c *campaign) (tasks []task) {
 	add := func(l leak, interpreter, form string, grows bool) {
 		t := task{Row: Row{
-			Name: l.name + form, Source: l.source, Truth: "flat", Lost: grows && l.keptBy == "",
+			Name: l.name + form, Source: l.source, Truth: "flat",
 		}}
 		switch {
 		case grows && l.keptBy == "":
-			t.Truth = "lost"
+			t.Truth, t.Lost = "lost", 1
 		case grows:
 			t.Truth = "kept by " + l.keptBy
 		}
@@ -170,7 +170,7 @@ func (c *campaign) measureLeak(
 	return nil
 }
 
-// An answer is what a trace says about a leak.
+// An answer is the result of a trace about a leak.
 type answer struct {
 	class   verdict.Class
 	reason  verdict.Reason
@@ -214,7 +214,9 @@ var (
 
 // judgeLeak compares an answer with the truth.
 func (r *Row) judgeLeak(a answer, keptBy string, slope float64, place string) {
-	r.Proven = a.proven()
+	if a.proven() {
+		r.Proven, r.False = r.Lost, 1-r.Lost
+	}
 	said := []string{a.text}
 	if a.keptBy != "" {
 		said = append(said, "kept by "+a.keptBy)
@@ -247,8 +249,8 @@ func (r *Row) judgeLeak(a answer, keptBy string, slope float64, place string) {
 	isRate := factor > 1-maxRateError && factor < 1+maxRateError
 	isMisled := !slices.Contains(grows, a.class) && a.class != verdict.ClassTooShort ||
 		a.reason == verdict.ReasonFragmentation || a.reason == verdict.ReasonPageCache
-	isMiskept := a.garbage || a.keptBy != keptBy && a.keptBy != "" || r.Proven && keptBy != ""
-	isFound := r.Proven || keptBy != "" && a.keptBy == keptBy
+	isMiskept := a.garbage || a.keptBy != keptBy && a.keptBy != "" || a.proven() && keptBy != ""
+	isFound := a.proven() || keptBy != "" && a.keptBy == keptBy
 	switch {
 	case isMisled, isMiskept, slices.Contains(grows, a.class) && !isRate:
 		r.Outcome = Wrong

@@ -1,7 +1,7 @@
-// Command truth compares what allocscope says with truths that others have written: leaks that
-// upstream has fixed and distributions still ship, the test programs of leak checkers, CPython's
-// regression tests, and memory of a known kind. `make test-truth` runs it. Its results are in
-// results.json, of which docs/reference/truth.md is made.
+// Command truth compares the answers of allocscope with truths that others have established: leaks
+// that upstream has fixed and distributions still ship, the test programs of leak checkers,
+// CPython's regression tests, and memory of a known kind. `make test-truth` runs it. Its results are
+// in results.json, of which docs/reference/truth.md is made.
 package main
 
 //go:generate go run . -page

@@ -21,21 +21,23 @@ const (
 	Right     Outcome = "right"
 	Wrong     Outcome = "wrong"     // it says what is not so
 	Undecided Outcome = "undecided" // it does not say what is so
-	NotRun    Outcome = "not run"   // the program is not here, or does not do what it should
+	NotRun    Outcome = "not run"   // the program is missing, or does not leak
 )
 
 // A Row is the answer about one program.
 type Row struct {
 	Part   string `json:"part"`
 	Name   string `json:"name"`
-	Source string `json:"source"` // the package, and what of it
-	// Truth is known from elsewhere. Said is what allocscope says.
+	Source string `json:"source"` // the package, and the part of it
+	// Truth is known from elsewhere. Said is the answer of allocscope.
 	Truth   string  `json:"truth"`
 	Said    string  `json:"said"`
 	Outcome Outcome `json:"outcome"`
-	// Proven: it says that the objects are lost. Lost: they are.
-	Proven bool `json:"proven,omitempty"`
-	Lost   bool `json:"lost,omitempty"`
+	// Lost is the number of leaks or blocks that are lost, Proven of those the number that it calls
+	// lost, and False the number of others that it calls lost.
+	Lost   int `json:"lost,omitempty"`
+	Proven int `json:"proven,omitempty"`
+	False  int `json:"false_proofs,omitempty"`
 	// Seconds that the measurement took, and CPU seconds of allocscope.
 	Seconds float64 `json:"seconds"`
 	CPU     float64 `json:"cpu_s"`
@@ -126,8 +128,7 @@ func (r Row) line() string {
 // A tally counts the rows of a part.
 type tally struct {
 	right, wrong, undecided, notRun int
-	lost, proven, falseProofs       int // truly lost, thereof proven; proven without being lost
-	suspected                       int // of the loops: LEAK SUSPECTED
+	lost, proven, falseProofs       int // as in Row
 }
 
 func tallyOf(rows []Row, part string) (t tally) {
@@ -146,14 +147,7 @@ func tallyOf(rows []Row, part string) (t tally) {
 			t.notRun++
 			continue
 		}
-		switch {
-		case r.Lost && r.Proven:
-			t.lost, t.proven = t.lost+1, t.proven+1
-		case r.Lost:
-			t.lost++
-		case r.Proven:
-			t.falseProofs++
-		}
+		t.lost, t.proven, t.falseProofs = t.lost+r.Lost, t.proven+r.Proven, t.falseProofs+r.False
 	}
 	return t
 }

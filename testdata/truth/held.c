@@ -1,7 +1,7 @@
-/* Is linked into the test programs of leak checkers, so that they live while somebody looks at
- * their memory. It notes what a program allocates, by the linker's --wrap. Where the program would
- * end, or would call delete[] with PAUSE_AT_DELETE, it prints "block NUMBER ADDRESS" for each
- * allocation and "ready PID", and waits. The notes are no pointers: see MASK. */
+/* Is linked into the test programs of leak checkers, so that they live while their memory is read.
+ * By the linker's --wrap it notes the allocations of the program. Where the program would end, or
+ * call delete[] with PAUSE_AT_DELETE, it prints "block NUMBER ADDRESS" for each allocation and
+ * "ready PID", and waits. The notes are no pointers: see MASK. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -88,7 +88,7 @@ __attribute__((constructor(101))) static void begin(void)
 	atexit(show);
 }
 
-/* What programs of LeakSanitizer call. */
+/* Functions of LeakSanitizer that its programs call. */
 void __lsan_disable(void)
 {
 }

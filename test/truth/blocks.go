@@ -131,21 +131,25 @@ func (c *campaign) checkBlocks(ctx context.Context, p checked, r *Row) error {
 	if err != nil {
 		return err
 	}
+
 	blocks, pid, stop, err := startChecked(ctx, program, strings.Fields(p.args))
 	if err != nil {
 		return err
 	}
+
 	defer stop()
 
 	target, err := process.Open(pid)
 	if err != nil {
 		return err
 	}
+
 	defer target.Close()
 	heap, err := objects.Open(target)
 	if err != nil {
 		return err
 	}
+
 	defer heap.Close()
 
 	var suspects []objects.Suspect
@@ -157,6 +161,7 @@ func (c *campaign) checkBlocks(ctx context.Context, p checked, r *Row) error {
 			holders = append(holders, holder)
 		}
 	}
+
 	if len(suspects) == 0 {
 		return fmt.Errorf("it has allocated nothing")
 	}
@@ -167,6 +172,7 @@ func (c *campaign) checkBlocks(ctx context.Context, p checked, r *Row) error {
 	if err != nil {
 		return err
 	}
+
 	r.judgeBlocks(searches, holders)
 	return nil
 }
@@ -211,6 +217,7 @@ func holderOf(s keeper.Search) string {
 		}
 		return "not known (" + string(s.Reason) + ")"
 	}
+
 	switch root := s.Paths[0].Root; root.Kind {
 	case keeper.RootStatic:
 		return root.Name
@@ -277,6 +284,7 @@ func (c *campaign) build(ctx context.Context, p checked) (program string, err er
 		}
 		return nil
 	}
+
 	flags := append(strings.Fields("-g -w -pthread"), strings.Fields(p.flags)...)
 	if err := compile("gcc", append(flags, "-c", held, "-o", program+".held.o")...); err != nil {
 		return "", err
@@ -292,6 +300,7 @@ func (c *campaign) build(ctx context.Context, p checked) (program string, err er
 		}
 		arguments = append(arguments, program+"-so.so", "-ldl")
 	}
+
 	for _, name := range []string{"malloc", "calloc", "_Znwm", "_Znam", "strdup", "_exit"} {
 		arguments = append(arguments, "-Wl,--wrap="+name)
 	}
@@ -316,6 +325,7 @@ func startChecked(
 	if err := command.Start(); err != nil {
 		return nil, 0, nil, err
 	}
+
 	stop = func() {
 		_ = command.Cancel()
 		_ = command.Wait() // it was killed
@@ -333,6 +343,7 @@ func startChecked(
 			return blocks, pid, stop, nil
 		}
 	}
+
 	stop()
 	return nil, 0, nil, fmt.Errorf("%s has ended before it was ready", filepath.Base(program))
 }

@@ -151,12 +151,14 @@ func (c *campaign) measureLeak(
 	if err != nil {
 		return err
 	}
+
 	defer stop()
 
 	s, slope, err := c.trace(ctx, pid, fileName(r.Name), r)
 	if err != nil {
 		return err
 	}
+
 	place, err := harness.Line(filepath.Join(c.testdata, "truth", l.name+".py"),
 		func(line string) bool { return strings.HasSuffix(line, "# NAMED") })
 	if err != nil {
@@ -166,6 +168,7 @@ func (c *campaign) measureLeak(
 	if grows := r.Truth != "flat"; grows != (slope > minGrowth) {
 		return fmt.Errorf("by the kernel it grows by %.1f MiB a minute", slope/mib)
 	}
+
 	r.judgeLeak(answerOf(s), l.keptBy, slope, place)
 	return nil
 }
@@ -186,9 +189,11 @@ func answerOf(s *summary.Summary) answer {
 		class: s.Class, reason: s.WhyCode, text: cmp.Or(s.Text.Verdict, string(s.Class)),
 		lines: strings.Join(append(slices.Clone(s.Text.Who), s.Text.Where...), "\n"),
 	}
+
 	if s.Rate != nil {
 		a.rate = *s.Rate
 	}
+
 	if k := s.MainKeeper(); k != nil {
 		a.garbage = k.IsGarbage()
 		if len(k.Paths) > 0 {
@@ -217,10 +222,12 @@ func (r *Row) judgeLeak(a answer, keptBy string, slope float64, place string) {
 	if a.proven() {
 		r.Proven, r.False = r.Lost, 1-r.Lost
 	}
+
 	said := []string{a.text}
 	if a.keptBy != "" {
 		said = append(said, "kept by "+a.keptBy)
 	}
+
 	if a.garbage {
 		said = append(said, "garbage")
 	}
@@ -242,6 +249,7 @@ func (r *Row) judgeLeak(a answer, keptBy string, slope float64, place string) {
 	if !isNamed {
 		said = append(said, "the line is not named")
 	}
+
 	factor := a.rate / slope
 	said = append(said, fmt.Sprintf("%.2f times the rate", factor))
 	r.Said = strings.Join(said, ", ")
@@ -267,6 +275,7 @@ func rootText(root keeper.Root) string {
 	if root.Owner != "" {
 		name = strings.TrimSuffix(root.Owner+"."+name, ".")
 	}
+
 	if root.Kind == keeper.RootGlobal || root.Kind == keeper.RootClass {
 		return strings.TrimPrefix(root.Module+"."+name, ".")
 	}
@@ -324,6 +333,7 @@ func start(ctx context.Context, argv []string) (pid int, stop func(), err error)
 	if err := command.Start(); err != nil {
 		return 0, nil, err
 	}
+
 	stop = func() {
 		_ = command.Cancel()
 		_ = command.Wait() // it was killed
@@ -340,6 +350,7 @@ func start(ctx context.Context, argv []string) (pid int, stop func(), err error)
 			return pid, stop, nil
 		}
 	}
+
 	stop()
 	return 0, nil, fmt.Errorf("%s has ended before it was ready", filepath.Base(argv[len(argv)-2]))
 }

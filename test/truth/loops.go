@@ -48,6 +48,7 @@ func (c *campaign) loop(ctx context.Context, module string, r *Row) error {
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(work)
 
 	command := exec.CommandContext(ctx, "/usr/bin/python3.11", "-m", "test", "-F", module)
@@ -60,6 +61,7 @@ func (c *campaign) loop(ctx context.Context, module string, r *Row) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
+
 	defer func() {
 		_ = command.Cancel()
 		_ = command.Wait() // it was killed
@@ -69,6 +71,7 @@ func (c *campaign) loop(ctx context.Context, module string, r *Row) error {
 	if !c.slice {
 		long.duration = loopShare * c.duration
 	}
+
 	s, slope, err := long.trace(ctx, command.Process.Pid, module, r)
 	if err != nil {
 		return err
@@ -78,6 +81,7 @@ func (c *campaign) loop(ctx context.Context, module string, r *Row) error {
 	if a.proven() {
 		r.False = 1
 	}
+
 	r.Said = fmt.Sprintf("%s; %+.1f MiB/min by the kernel", a.text, slope/mib)
 	switch {
 	case a.class == verdict.ClassLeak, a.class == verdict.ClassSuspected:
@@ -102,6 +106,7 @@ func references(ctx context.Context, work, module string) string {
 	if err == nil {
 		return "-R 3:3 finds no leak"
 	}
+
 	for line := range strings.Lines(string(output)) {
 		if strings.Contains(line, " leaked [") {
 			return "-R 3:3: " + strings.TrimSpace(line)

@@ -110,6 +110,7 @@ func (c *campaign) run(
 			fmt.Fprint(os.Stderr, rows[i].line())
 		})
 	}
+
 	all.Wait()
 	return rows, ctx.Err()
 }
@@ -126,6 +127,7 @@ func (c *campaign) measure(ctx context.Context, t task) Row {
 	if err := t.measure(ctx, c, &r); err != nil {
 		r.Outcome, r.Said = NotRun, err.Error()
 	}
+
 	r.Seconds = time.Since(began).Round(time.Second / 10).Seconds()
 	return r
 }
@@ -135,11 +137,13 @@ func (c *campaign) prepare() (err error) {
 	if c.slice {
 		c.duration = min(c.duration, time.Minute)
 	}
+
 	if c.output == "" {
 		if c.output, err = os.MkdirTemp("", "allocscope-truth-"); err != nil {
 			return err
 		}
 	}
+
 	fmt.Fprintln(os.Stderr, "traces:", c.output)
 	if c.pythons, err = pythonsOf(c.testdata); err != nil {
 		return err

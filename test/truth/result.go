@@ -84,6 +84,7 @@ func update(path string, rows []Row, about About) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+
 	if results.Parts == nil {
 		results.Parts = make(map[string]About)
 	}
@@ -97,6 +98,7 @@ func update(path string, rows []Row, about About) error {
 		}
 		results.Rows[at] = r
 	}
+
 	slices.SortStableFunc(results.Rows, func(a, b Row) int { return orderOf(a) - orderOf(b) })
 
 	text, err := json.MarshalIndent(results, "", "  ")
@@ -167,6 +169,7 @@ func boundsOf(rows []Row) (err error) {
 	miss := func(format string, values ...any) {
 		err = errors.Join(err, fmt.Errorf(format, values...))
 	}
+
 	for _, part := range parts {
 		t := tallyOf(rows, part.name)
 		if t.falseProofs > 0 {

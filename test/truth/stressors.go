@@ -34,6 +34,7 @@ var (
 	ofMalloc = []growth.Kind{
 		growth.KindHeap, growth.KindRetained, growth.KindUnclassified, growth.KindMetadata,
 	}
+
 	ofBrk   = append([]growth.Kind{growth.KindMmap}, ofMalloc...) // sbrk beside malloc
 	ofMmap  = []growth.Kind{growth.KindMmap}
 	ofShmem = []growth.Kind{growth.KindShmem}
@@ -112,6 +113,7 @@ func (c *campaign) measureStressor(ctx context.Context, one stressor, r *Row) er
 	if err != nil {
 		return err
 	}
+
 	defer os.RemoveAll(work)
 
 	command := exec.CommandContext(ctx, c.allocscope, append([]string{
@@ -126,6 +128,7 @@ func (c *campaign) measureStressor(ctx context.Context, one stressor, r *Row) er
 	if err := command.Start(); err != nil {
 		return err
 	}
+
 	defer func() {
 		killAll(stressorsOf(command.Process.Pid))
 		_ = command.Cancel()
@@ -135,18 +138,22 @@ func (c *campaign) measureStressor(ctx context.Context, one stressor, r *Row) er
 	if err := wait(ctx, holdAfter); err != nil {
 		return err
 	}
+
 	held, err := hold(ctx, command.Process.Pid, max(one.asked, one.until))
 	if err != nil {
 		return err
 	}
+
 	s, err := awaitSummary(ctx, out)
 	if err != nil {
 		return err
 	}
+
 	truth, err := kernelCount(held)
 	if err != nil {
 		return err
 	}
+
 	r.judgeRows(one, held, s, truth)
 	return nil
 }
@@ -233,6 +240,7 @@ func kernelCount(pid int) (map[class]int64, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	count := make(map[class]int64)
 	for line := range strings.Lines(string(text)) {
 		var kib int64
@@ -290,6 +298,7 @@ func (r *Row) judgeRows(one stressor, pid int, s *summary.Summary, truth map[cla
 			inKinds += row.EndBytes
 		}
 	}
+
 	rss := truth[private] + truth[shared] + truth[files]
 	in := classOf(one.kinds[0])
 	want := cmp.Or(one.asked, truth[in])
@@ -304,9 +313,11 @@ func (r *Row) judgeRows(one stressor, pid int, s *summary.Summary, truth map[cla
 		isElsewhere = true
 		faults = append(faults, fmt.Sprintf("in its rows %.1f MiB", float64(inKinds)/mib))
 	}
+
 	if abs(sum-rss) > allowed(rss) {
 		faults = append(faults, fmt.Sprintf("the rows sum to %.1f MiB", float64(sum)/mib))
 	}
+
 	if float64(abs(unexplained)) > maxUnexplained*float64(rss) && abs(unexplained) > maxRowBytes {
 		faults = append(faults, fmt.Sprintf("unexplained %.1f MiB", float64(unexplained)/mib))
 	}
@@ -328,6 +339,7 @@ func (r *Row) judgeRows(one stressor, pid int, s *summary.Summary, truth map[cla
 	default:
 		r.Outcome = Wrong
 	}
+
 	r.Said = strings.Join(append([]string{r.Said}, faults...), "; ")
 }
 
@@ -356,6 +368,7 @@ func largestKinds(byKind map[growth.Kind]int64) string {
 			kinds = append(kinds, kind)
 		}
 	}
+
 	slices.SortFunc(kinds, func(a, b growth.Kind) int {
 		return cmp.Or(cmp.Compare(byKind[b], byKind[a]), cmp.Compare(a, b))
 	})

@@ -43,8 +43,10 @@ const (
 // the options of its RUN lines, of Valgrind's by comments in the sources and by .stderr.exp. Blocks
 // after the last one of holder have the last one's.
 var checkedPrograms = []checked{
-	{name: "use_globals_initialized", file: lsan + "use_globals_initialized.cpp",
-		holder: []string{"data_var"}},
+	{
+		name: "use_globals_initialized", file: lsan + "use_globals_initialized.cpp",
+		holder: []string{"data_var"},
+	},
 	{name: "leak-cases", file: memcheck + "leak-cases.c", holder: []string{
 		"p1", "p2", "p2", nobody, nobody, nobody, "p5", "p6", "p6", "p7", "p7", "p8", "p8", nobody,
 		nobody,
@@ -52,54 +54,86 @@ var checkedPrograms = []checked{
 	{name: "leak-tree", file: memcheck + "leak-tree.c", holder: []string{
 		"t", "t", nobody, nobody, "t", nobody, nobody,
 	}},
-	{name: "use_stacks_threaded", file: lsan + "use_stacks_threaded.cpp",
-		holder: []string{onStack}},
+	{
+		name: "use_stacks_threaded", file: lsan + "use_stacks_threaded.cpp",
+		holder: []string{onStack},
+	},
 	{name: "pointer_to_self", file: lsan + "pointer_to_self.cpp", holder: []string{nobody}},
 	{name: "use_tls_static", file: lsan + "Linux/use_tls_static.cpp", holder: []string{inTLS}},
 
-	{name: "use_globals_uninitialized", file: lsan + "use_globals_uninitialized.cpp",
-		holder: []string{"bss_var"}},
-	{name: "use_globals_unused", file: lsan + "use_globals_unused.cpp", dso: "-DTEST_LIB",
-		holder: []string{"g"}},
+	{
+		name: "use_globals_uninitialized", file: lsan + "use_globals_uninitialized.cpp",
+		holder: []string{"bss_var"},
+	},
+	{
+		name: "use_globals_unused", file: lsan + "use_globals_unused.cpp", dso: "-DTEST_LIB",
+		holder: []string{"g"},
+	},
 	{name: "user_pointer", file: lsan + "user_pointer.cpp", holder: []string{"glob"}},
 	{name: "use_stacks", file: lsan + "use_stacks.cpp", holder: []string{onStack}},
 	{name: "use_after_return", file: lsan + "use_after_return.cpp", holder: []string{onStack}},
 	{name: "use_registers", file: lsan + "use_registers.cpp", holder: []string{onStack}},
-	{name: "use_registers_extra", file: lsan + "use_registers_extra.cpp",
-		holder: []string{onStack}},
-	{name: "use_tls_dynamic", file: lsan + "Linux/use_tls_dynamic.cpp", dso: "-DBUILD_DSO",
-		holder: []string{inTLS}},
-	{name: "use_tls_pthread_specific_static",
-		file: lsan + "Linux/use_tls_pthread_specific_static.cpp", holder: []string{inTLS}},
-	{name: "use_tls_pthread_specific_dynamic",
-		file: lsan + "Linux/use_tls_pthread_specific_dynamic.cpp", holder: []string{inTLS}},
-	{name: "many_tls_keys_pthread", file: lsan + "many_tls_keys_pthread.cpp",
-		holder: []string{inTLS}},
-	{name: "many_tls_keys_thread", file: lsan + "many_tls_keys_thread.cpp",
-		holder: []string{inTLS}},
+	{
+		name: "use_registers_extra", file: lsan + "use_registers_extra.cpp",
+		holder: []string{onStack},
+	},
+	{
+		name: "use_tls_dynamic", file: lsan + "Linux/use_tls_dynamic.cpp", dso: "-DBUILD_DSO",
+		holder: []string{inTLS},
+	},
+	{
+		name: "use_tls_pthread_specific_static",
+		file: lsan + "Linux/use_tls_pthread_specific_static.cpp", holder: []string{inTLS},
+	},
+	{
+		name: "use_tls_pthread_specific_dynamic",
+		file: lsan + "Linux/use_tls_pthread_specific_dynamic.cpp", holder: []string{inTLS},
+	},
+	{
+		name: "many_tls_keys_pthread", file: lsan + "many_tls_keys_pthread.cpp",
+		holder: []string{inTLS},
+	},
+	{
+		name: "many_tls_keys_thread", file: lsan + "many_tls_keys_thread.cpp",
+		holder: []string{inTLS},
+	},
 
-	{name: "stale_stack_leak", file: lsan + "stale_stack_leak.cpp", flags: "-O1",
-		holder: []string{nobody}},
-	{name: "large_allocation_leak", file: lsan + "large_allocation_leak.cpp",
-		holder: []string{nobody}},
+	{
+		name: "stale_stack_leak", file: lsan + "stale_stack_leak.cpp", flags: "-O1",
+		holder: []string{nobody},
+	},
+	{
+		name: "large_allocation_leak", file: lsan + "large_allocation_leak.cpp",
+		holder: []string{nobody},
+	},
 	{name: "leak_check_at_exit", file: lsan + "leak_check_at_exit.cpp", holder: []string{nobody}},
-	{name: "recoverable_leak_check", file: lsan + "recoverable_leak_check.cpp",
-		flags: "-DNDEBUG", holder: []string{nobody}},
+	{
+		name: "recoverable_leak_check", file: lsan + "recoverable_leak_check.cpp",
+		flags: "-DNDEBUG", holder: []string{nobody},
+	},
 	{name: "fork_and_leak", file: lsan + "Linux/fork_and_leak.cpp", holder: []string{nobody}},
 	{name: "malloc_zero", file: lsan + "malloc_zero.c", holder: []string{nobody}},
 	{name: "disabler", file: lsan + "disabler.c", holder: []string{unknown, unknown, nobody}},
-	{name: "swapcontext", file: lsan + "swapcontext.cpp", args: "foo",
-		holder: []string{unknown, nobody}},
+	{
+		name: "swapcontext", file: lsan + "swapcontext.cpp", args: "foo",
+		holder: []string{unknown, nobody},
+	},
 
 	{name: "leak-cycle", file: memcheck + "leak-cycle.c", holder: []string{nobody}},
-	{name: "leak-delta", file: memcheck + "leak-delta.c",
-		holder: []string{"b10", "b21", nobody, "b32_33"}},
-	{name: "leak-pool", file: memcheck + "leak-pool.c", args: "3",
-		holder: []string{unknown, "cells_static"}},
-	{name: "leak_cpp_interior", file: memcheck + "leak_cpp_interior.cpp",
+	{
+		name: "leak-delta", file: memcheck + "leak-delta.c",
+		holder: []string{"b10", "b21", nobody, "b32_33"},
+	},
+	{
+		name: "leak-pool", file: memcheck + "leak-pool.c", args: "3",
+		holder: []string{unknown, "cells_static"},
+	},
+	{
+		name: "leak_cpp_interior", file: memcheck + "leak_cpp_interior.cpp",
 		flags: "-DPAUSE_AT_DELETE -Wl,--wrap=_ZdaPvm", holder: []string{
 			"ptr", "ptr64", "ptr2", "ptrBCe", "ptrACe", "ptrBC", "ptrAC",
-		}},
+		},
+	},
 	{name: "trivialleak", file: memcheck + "trivialleak.c", holder: []string{nobody}},
 	{name: "nanoleak2", file: memcheck + "nanoleak2.c", holder: []string{"a"}},
 }

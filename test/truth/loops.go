@@ -83,11 +83,11 @@ func (c *campaign) loop(ctx context.Context, module string, r *Row) error {
 	}
 
 	r.Said = fmt.Sprintf("%s; %+.1f MiB/min by the kernel", a.text, slope/mib)
-	switch {
-	case a.class == verdict.ClassLeak, a.class == verdict.ClassSuspected:
+	switch a.class {
+	case verdict.ClassLeak, verdict.ClassSuspected:
 		r.Outcome = Wrong
 		r.Said += "; " + references(ctx, work, module)
-	case a.class == verdict.ClassGrowing, a.class == verdict.ClassTooShort:
+	case verdict.ClassGrowing, verdict.ClassTooShort:
 		r.Outcome = Undecided
 	default:
 		r.Outcome = Right

@@ -6,9 +6,9 @@ import "slices"
 type ProcessGPUMemory struct {
 	PID int
 	// Used is NVML's count for the process. Where NVML does not report it, Used is Unknown and
-	// Reason is the cause.
-	Used   int64
-	Reason string
+	// GPUUnknown is the cause.
+	Used int64
+	GPUUnknown
 	// Allocated and Reserved are the totals of PyTorch's caching allocator: blocks handed out, and
 	// segments. Unknown before its first event since tracing started, and in processes without it.
 	Allocated, Reserved int64
@@ -20,6 +20,45 @@ type ProcessGPUMemory struct {
 	// BlocksProbed: PyTorch's blocks have been traced all the time since tracing started, so they
 	// are in holdings of KindCudaBlock.
 	BlocksProbed bool
+}
+
+// A GPUReason is why NVML's count for a process is not known.
+type GPUReason string
+
+// Why NVML's count is not known.
+const (
+	GPUNotBuilt      GPUReason = "not-built"      // this build cannot load NVML
+	GPUNoLibrary     GPUReason = "no-library"     // there is no libnvidia-ml.so.1
+	GPUBadLibrary    GPUReason = "bad-library"    // it cannot be used: Detail
+	GPUNoDriver      GPUReason = "no-driver"      // the kernel driver is not loaded
+	GPUMismatch      GPUReason = "mismatch"       // library and driver are of different versions
+	GPUNoPermission  GPUReason = "no-permission"  // the driver's device files cannot be opened
+	GPUNoAnswer      GPUReason = "no-answer"      // NVML has not answered within Waited
+	GPUUnknownPID    GPUReason = "unknown-pid"    // the PID on the host is not known yet
+	GPUWithoutMemory GPUReason = "without-memory" // NVML lists the process without its memory
+	GPUNotListed     GPUReason = "not-listed"     // NVML does not list the process
+	GPUOther         GPUReason = "other"          // Detail
+)
+
+// An NVIDIA is the part of NVIDIA's that a machine without a usable NVML has.
+type NVIDIA string
+
+// The parts.
+const (
+	NVIDIAGPU    NVIDIA = "gpu"    // a GPU, and no driver
+	NVIDIADriver NVIDIA = "driver" // the kernel driver
+)
+
+// A GPUUnknown is why NVML's count for a process is not known, with the values that its reason has.
+// The zero value: it is known.
+type GPUUnknown struct {
+	Reason GPUReason `json:"reason,omitempty"`
+	// NVIDIA is the part that the machine has, where NVML is unavailable; absent: none.
+	NVIDIA NVIDIA `json:"nvidia,omitempty"`
+	// Waited is how long NVML has not answered, in seconds.
+	Waited float64 `json:"waited_s,omitempty"`
+	// Detail is the error, in up to 200 bytes.
+	Detail string `json:"detail,omitempty"`
 }
 
 // GPUTotals are the totals of PyTorch's caching allocator on one GPU, in bytes.

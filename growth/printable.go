@@ -18,6 +18,12 @@ func Printable(text string) string {
 	}, text)
 }
 
+// maxDetailBytes bounds the text of an error in a result.
+const maxDetailBytes = 200
+
+// Detail is the text of an error of no known kind, for a result: printable, and bounded.
+func Detail(text string) string { return Truncate(Printable(text), maxDetailBytes) }
+
 // Truncate cuts a text after the last character that ends within limit bytes, and appends an
 // ellipsis where it cut anything.
 func Truncate(text string, limit int) string {

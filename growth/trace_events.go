@@ -59,6 +59,29 @@ func (l *Losses) Add(kind LossKind, cause Truncation, count uint64) {
 	}
 }
 
+// A SourceReason is why a source is not attached, or not to all its functions.
+type SourceReason string
+
+// The reasons.
+const (
+	SourceNotMapped   SourceReason = "not-mapped"   // library File is not mapped
+	SourceNoAllocator SourceReason = "no-allocator" // no file of the process has a malloc
+	Source32Bit       SourceReason = "32-bit"       // File is a 32-bit program
+	SourceNoShim      SourceReason = "no-shim"      // the preloaded library samples nothing
+	SourceProducer    SourceReason = "producer"     // for Detail, malloc is probed instead of it
+	SourceOther       SourceReason = "other"        // Detail
+)
+
+// A SourceFailure is why a source is not attached, or not to all its functions, with the values that
+// its reason has. The zero value: there is nothing to report.
+type SourceFailure struct {
+	Reason SourceReason `json:"reason,omitempty"`
+	// File is the library, or the program, that the reason is about.
+	File string `json:"file,omitempty"`
+	// Detail is the error, in up to 200 bytes.
+	Detail string `json:"detail,omitempty"`
+}
+
 // A SourceGap is a gap in the data of an attached source.
 type SourceGap string
 

@@ -14,6 +14,9 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
+// noNVML is why NVML's count is not known in these tests.
+var noNVML = growth.GPUUnknown{Reason: growth.GPUOther, Detail: "no NVML"}
+
 func TestGPUMemory(t *testing.T) {
 	t.Run("summary", testGPUSummary)
 	t.Run("ended process", testGPUEnded)
@@ -48,7 +51,7 @@ func gpuRecorder(t *testing.T) *Recorder {
 			at := &growth.Snapshot{
 				Elapsed: s.Elapsed, Alive: []int{7},
 				GPUMemory: []growth.ProcessGPUMemory{{
-					PID: 7, Used: growth.Unknown, Reason: "no NVML",
+					PID: 7, Used: growth.Unknown, GPUUnknown: noNVML,
 					Allocated: s.CudaAllocated, Reserved: s.CudaReserved, BlocksProbed: true,
 				}},
 				GPUHoldings: []growth.Holding{{
@@ -91,7 +94,7 @@ func testGPUSummary(t *testing.T) {
 
 	d := gpuSummaries(trace, all)[0]
 	if d.Process != 7 || d.Diagnosis != string(gpu.DiagnosisTensors) || *d.HeadroomBytes != 10<<30 ||
-		d.Reason != "no NVML" || d.Suspects[0].Function != "keep" {
+		d.GPUUnknown != noNVML || d.Suspects[0].Function != "keep" {
 		t.Errorf("%+v", d)
 	}
 
@@ -126,7 +129,7 @@ func testGPUEnded(t *testing.T) {
 		end += row.EndBytes
 	}
 
-	if end != 8<<30 || d.Reason != "no NVML" {
+	if end != 8<<30 || d.GPUUnknown != noNVML {
 		t.Errorf("it ends at %d bytes: %+v", end, d.Breakdown)
 	}
 

@@ -7,7 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
@@ -21,7 +23,7 @@ func SourceName(s source.Status) string {
 
 // SourceReason is why a source is not attached, or its gap; empty where there is nothing to report.
 func SourceReason(s source.Status) string {
-	return words.SourceReason(summary.Source{Gap: s.Gap, Reason: s.Reason})
+	return words.SourceReason(summary.Source{Name: s.Name, Gap: s.Gap, SourceFailure: s.Failure()})
 }
 
 // sourcesOf are sources in the form of the summary.
@@ -36,9 +38,11 @@ func sourcesOf(all []source.Status) []summary.Source {
 			state = summary.SourceFailed
 		}
 		errno, _ := errors.AsType[unix.Errno](s.Err)
+		failure := s.Failure()
+		failure.File, failure.Detail = units.Name(failure.File), growth.Detail(failure.Detail)
 		sources = append(sources, summary.Source{
 			Name: s.Name, PID: s.PID, State: state, Producers: s.Producers,
-			Reason: s.Reason, Errno: unix.ErrnoName(errno), Gap: s.Gap,
+			SourceFailure: failure, Errno: unix.ErrnoName(errno), Gap: s.Gap,
 		})
 	}
 	return sources

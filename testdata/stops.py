@@ -27,6 +27,14 @@ def stack():
     return frames
 
 
+def is_guessed(frames):
+    """Whether gdb has lost its way: a program counter of the stack is in memory without code."""
+    with open(f"/proc/{gdb.selected_inferior().pid}/maps") as maps:
+        mappings = [line.split() for line in maps]
+    code = [[int(end, 16) for end in span.split("-")] for span, permissions, *_ in mappings if "x" in permissions]
+    return not all(any(start <= pc < end for start, end in code) for pc, _ in frames)
+
+
 def main():
     for setting in ("pagination off", "backtrace past-main on", "backtrace past-entry on", "backtrace limit unlimited"):
         gdb.execute("set " + setting)
@@ -39,14 +47,21 @@ def main():
     address = int(gdb.parse_and_eval("(long)&malloc"))
     breakpoint_ = gdb.Breakpoint(f"*{address:#x}", type=gdb.BP_HARDWARE_BREAKPOINT)
     with open(path, "w") as out:
-        for _ in range(stops):
+        written, guessed = 0, 0
+        while written < stops:
             breakpoint_.ignore_count = random.randrange(2 * skip + 1)
             gdb.execute("continue", to_string=True)
             frames = stack()
             if frames[0][0] != address:
                 raise gdb.GdbError(f"stopped at {frames[0]}, not at malloc")
+            if is_guessed(frames):
+                guessed += 1
+                if guessed > stops / 10:
+                    raise gdb.GdbError(f"{guessed} stacks lead through memory without code, the last is {frames}")
+                continue
             json.dump(frames, out)
             out.write("\n")
+            written += 1
     breakpoint_.delete()
     gdb.execute("detach")
 

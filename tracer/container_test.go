@@ -267,7 +267,7 @@ func testContainerNVMLCountsPID(t *testing.T) {
 	s := open(t, tracer.Options{PID: g.PID(), NVML: tracertest.BuildNVML(t)})
 
 	sampleUntil(t, s, "NVML is read", func(m growth.TreeSample) bool { return len(m.GPUs) == 1 })
-	mustBeUsed(t, s, growth.Unknown, "is not known before its first call of CUDA")
+	mustBeUsed(t, s, growth.Unknown, growth.GPUUnknownPID)
 	g.Do("hold malloc 1 1000")
 	moment := sampleUntil(t, s, "its own by its PID outside", usedIs(4000))
 	if !slices.Equal(moment.GPUs[0].Users, []int{g.PID()}) {

@@ -58,10 +58,7 @@ func (g *gpuState) processes() []growth.ProcessGPUMemory {
 		d := growth.ProcessGPUMemory{PID: pid, Totals: own}
 		d.DriverProbed, d.BlocksProbed = t.sources.GPU.Active()
 		d.Allocated, d.Reserved = gpu.SumTotals(own)
-		used, err := g.nvml.Used(g.kernel.InitialPID(pid))
-		if d.Used = used; err != nil {
-			d.Reason = err.Error()
-		}
+		d.Used, d.GPUUnknown = g.nvml.Used(g.kernel.InitialPID(pid))
 		processes = append(processes, d)
 	}
 	slices.SortFunc(processes, func(a, b growth.ProcessGPUMemory) int { return cmp.Compare(a.PID, b.PID) })

@@ -296,19 +296,19 @@ func testNVMLDriverCountSamples(t *testing.T) {
 	sampleUntil(t, s, "growth to 8000 bytes", usedIs(8000))
 	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", "compute.0 1:77")
 	sampleUntil(t, s, "nothing of a process that is not listed", usedIs(growth.Unknown))
-	mustBeUsed(t, s, growth.Unknown, "does not list")
+	mustBeUsed(t, s, growth.Unknown, growth.GPUNotListed)
 	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", "compute.0 !4")
 	sampleUntil(t, s, "nothing without permission", func(growth.TreeSample) bool {
-		return strings.Contains(snapshot(t, s).GPUMemory[0].Reason, "permission")
+		return strings.Contains(snapshot(t, s).GPUMemory[0].Detail, "permission")
 	})
 }
 
 // mustBeUsed wants a snapshot to report the driver's count for the only process, or why it does
 // not.
-func mustBeUsed(t *testing.T, s *tracer.Session, bytes int64, reason string) {
+func mustBeUsed(t *testing.T, s *tracer.Session, bytes int64, reason growth.GPUReason) {
 	t.Helper()
 	memory := snapshot(t, s).GPUMemory
-	if len(memory) != 1 || memory[0].Used != bytes || !strings.Contains(memory[0].Reason, reason) {
+	if len(memory) != 1 || memory[0].Used != bytes || memory[0].Reason != reason {
 		t.Errorf("devices %+v, want %d bytes, %q", memory, bytes, reason)
 	}
 }

@@ -62,7 +62,7 @@ func (t *target) statuses() []source.Status {
 
 	if t.pagesErr != nil && t.isAlive() {
 		reason := t.pagesErr.Error() + source.WithRemedy(residency.Remedy(t.pagesErr))
-		sources = append(sources, source.Status{Name: "breakdown", Reason: reason})
+		sources = append(sources, source.Status{Name: "breakdown", Reason: reason, Err: t.pagesErr})
 	}
 	for i := range sources {
 		sources[i].PID = t.process.PID

@@ -421,7 +421,7 @@ func testTensorLeak(t *testing.T) {
 	}
 
 	mustSuspect(t, d.Suspects, "gpu_job.py")
-	mustSay(t, "stdout", v.stdout, words.GPUAdvice(&d), d.Reason)
+	mustSay(t, "stdout", v.stdout, words.GPUAdvice(&d), words.GPUCountUnknown(d))
 	mustMatchBreakdown(t, v, d)
 }
 

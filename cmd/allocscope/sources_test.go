@@ -8,6 +8,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -33,7 +34,7 @@ func reasonOf(t *testing.T, s summary.Summary, name string) string {
 	t.Helper()
 	for _, source := range s.Sources {
 		if source.Name == name && source.State == summary.SourceFailed {
-			return source.Reason
+			return words.SourceReason(source)
 		}
 	}
 	t.Errorf("source %s has not failed: %+v", name, s.Sources)
@@ -116,7 +117,7 @@ func testNoPageMap(t *testing.T) {
 	sum := readSummary(t, dir)
 
 	failed := slices.IndexFunc(sum.Sources, func(s summary.Source) bool {
-		return s.State == summary.SourceFailed && strings.Contains(s.Reason, "pagemap")
+		return s.State == summary.SourceFailed && strings.Contains(s.Detail, "pagemap")
 	})
 
 	if failed < 0 {

@@ -96,7 +96,7 @@ type LeftOut struct {
 // out, and Contents says so. The error comes from w or the context, or says that nothing could be
 // read.
 func Write(ctx context.Context, w io.Writer, dir *folder.Folder, o Options) (*Contents, error) {
-	b := builder{ctx: ctx, dir: dir, options: o, names: newPseudonyms(o.Hide, o.Own)}
+	b := builder{ctx: ctx, dir: dir, options: o, redactor: newRedactor(o.Hide, o.Own)}
 	if err := b.learn(); err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ type builder struct {
 	ctx      context.Context
 	dir      *folder.Folder
 	options  Options
-	names    *pseudonyms
+	redactor *redactor
 	contents Contents
 	tar      *tar.Writer
 	written  int64
@@ -127,11 +127,12 @@ type builder struct {
 
 // learn reads all files once, so that all public names are known when the files are written.
 func (b *builder) learn() error {
+	names := b.redactor.names
 	// The profiles have the version, too: it is known before they are read.
 	_ = b.dir.ReadFile(folder.SummaryFile, func(r io.Reader) error {
 		s, err := summary.Read(r)
 		if err == nil {
-			b.names.keep(s.Version)
+			names.keep(s.Version)
 		}
 		return err
 	})
@@ -146,14 +147,14 @@ func (b *builder) learn() error {
 	}
 
 	_ = b.convert(io.Discard, folder.SummaryFile)
-	unknown := b.names.unknownHidden()
+	unknown := names.unknownHidden()
 	if b.ctx.Err() == nil && len(unknown) > 0 && !b.options.KeepNames {
 		return fmt.Errorf("hide %s: nothing in the trace has this name "+
 			"(take one that the command prints without it)", strings.Join(unknown, ", "))
 	}
 
 	b.contents = Contents{
-		Packages: packagesByRenown(b.names.packages), Libraries: sortedKeys(b.names.libraries),
+		Packages: packagesByRenown(names.packages), Libraries: sortedKeys(names.libraries),
 		LeftOut: []LeftOut{},
 	}
 
@@ -213,7 +214,7 @@ func (b *builder) writeDocuments() error {
 	for _, name := range slices.Sorted(maps.Keys(b.options.Documents)) {
 		document := b.options.Documents[name]
 		if !b.options.KeepNames {
-			b.names.document(document)
+			b.redactor.document(document)
 		}
 
 		if err := b.addJSON(name, document, now); err != nil {
@@ -224,7 +225,7 @@ func (b *builder) writeDocuments() error {
 	c := &b.contents
 	c.Schema, c.Version, c.Machine = Schema, b.options.Version, b.options.Machine
 	c.NamesKept = b.options.KeepNames
-	c.Replaced = b.names.counts
+	c.Replaced = b.redactor.names.counts
 	return b.addJSON(ContentsFile, c, now)
 }
 
@@ -333,7 +334,7 @@ func (b *builder) convertSummary(w io.Writer, r io.Reader) error {
 
 	delete(s.Files, "report") // `allocscope report` makes it of the other files
 	if !b.options.KeepNames {
-		b.names.summary(s)
+		b.redactor.summary(s)
 	}
 
 	return s.Write(w)
@@ -343,10 +344,13 @@ func (b *builder) convertTable(w io.Writer, r io.Reader, name string) error {
 	bounded := &io.LimitedReader{R: r, N: maxTableBytes}
 	leftOut := 0
 	var err error
-	if b.options.KeepNames {
+	switch {
+	case b.options.KeepNames:
 		_, err = io.Copy(w, bounded)
-	} else {
-		leftOut, err = b.names.table(w, bounded, name)
+	case name == folder.ObjectsFile:
+		leftOut, err = copyObjects(w, bounded, b.redactor.names.typeName)
+	default:
+		leftOut, err = copyTable(w, bounded)
 	}
 
 	if err == nil && leftOut > 0 {
@@ -367,7 +371,7 @@ func (b *builder) convertProfile(w io.Writer, r io.Reader) error {
 	}
 
 	if !b.options.KeepNames {
-		b.names.profile(p)
+		b.redactor.profile(p)
 	}
 
 	return p.Write(w)

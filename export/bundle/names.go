@@ -10,18 +10,17 @@ import (
 	"github.com/allocscope/allocscope/growth/component"
 )
 
-// pseudonyms replace private names in all that a bundle has, by rules for each sort of name.
+// pseudonyms replace private names, by rules for each sort of name.
 type pseudonyms struct {
 	*nameTable
 	packages  map[string]bool // whose names stay
 	libraries map[string]bool
-	own       map[string]bool // allocscope's commands and flags
 }
 
-func newPseudonyms(hide, own []string) *pseudonyms {
+func newPseudonyms(hide []string) *pseudonyms {
 	return &pseudonyms{
 		nameTable: newNameTable(hide), packages: make(map[string]bool),
-		libraries: make(map[string]bool), own: setOf(own),
+		libraries: make(map[string]bool),
 	}
 }
 

@@ -41,9 +41,9 @@ func TestEveryText(t *testing.T) {
 			fill(reflect.ValueOf(s).Elem(), text, kept, new(int))
 		}
 
-		n := newPseudonyms(nil, nil)
+		r := newRedactor(nil, nil)
 		copied := *s
-		n.summary(&copied)
+		r.summary(&copied)
 		var out bytes.Buffer
 		if err := copied.Write(&out); err != nil {
 			t.Fatal(err)
@@ -203,7 +203,7 @@ func TestEveryTextOfAProfile(t *testing.T) {
 		}, NumUnit: map[string][]string{"okapi": {"quagga"}},
 	}}
 
-	newPseudonyms(nil, nil).profile(p)
+	newRedactor(nil, nil).profile(p)
 	if err := p.CheckValid(); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestEveryTextOfAProfile(t *testing.T) {
 // TestRowNames has the names of rows in all their forms.
 func TestRowNames(t *testing.T) {
 	t.Parallel()
-	n := newPseudonyms(nil, nil)
+	n := newPseudonyms(nil)
 	n.frame("ImagingResize (/usr/lib/python3/dist-packages/PIL/_imaging.so)")
 	n.frame("Image.resize (/usr/lib/python3/dist-packages/PIL/Image.py:2192)")
 	n.frame("okapi (/srv/quagga.py:3)")
@@ -256,17 +256,21 @@ func TestRowNames(t *testing.T) {
 func TestWordsOfTheUser(t *testing.T) {
 	t.Parallel()
 	s := &summary.Summary{
-		Sources: []summary.Source{{Name: "heap", Reason: "open /srv/cache: permission denied"}},
+		Sources: []summary.Source{{Name: "heap", SourceFailure: growth.SourceFailure{
+			Reason: growth.SourceOther, Detail: "open /srv/cache: permission denied",
+		}}},
 		Notes: []summary.Note{summary.ProcessNote(growth.Selection{
 			Reason: growth.SelectionAsked, Traced: "python3 worker --host heap",
 		})},
-		GPUMemory: []summary.GPUMemory{{Reason: "the heap of the cache"}},
+		GPUMemory: []summary.GPUMemory{{GPUUnknown: growth.GPUUnknown{
+			Reason: growth.GPUOther, Detail: "the heap of the cache",
+		}}},
 		Overhead: &summary.Overhead{Changes: []summary.OverheadChange{{
 			OverheadChange: growth.OverheadChange{Source: "worker", Error: "attach cache"},
 		}}},
 		Losses: []summary.Loss{{Code: "cache", Cause: "worker"}},
 	}
-	newPseudonyms(nil, nil).summary(s)
+	newRedactor(nil, nil).summary(s)
 	var out bytes.Buffer
 	if err := s.Write(&out); err != nil {
 		t.Fatal(err)
@@ -278,7 +282,7 @@ func TestWordsOfTheUser(t *testing.T) {
 
 func TestMarks(t *testing.T) {
 	t.Parallel()
-	n := newPseudonyms(nil, nil)
+	n := newPseudonyms(nil)
 	for _, c := range []struct{ mark, want string }{
 		{"epoch 3", "epoch 3"},
 		{"Epoch_end 12", "Epoch_end 12"},
@@ -322,7 +326,7 @@ func TestAttributes(t *testing.T) {
 				{How: keeper.HowAttribute, Name: c.name, Type: "list"},
 			},
 		}
-		newPseudonyms(nil, nil).document(p)
+		newRedactor(nil, nil).document(p)
 		got := pseudonymous.ReplaceAllString(p.Links[1].Name, fields)
 		if text := words.KeeperPath(*p); got != c.want || secret.MatchString(text) {
 			t.Errorf("%s of %s is %q in %q", c.name, c.holder, got, text)
@@ -353,7 +357,7 @@ func TestVariables(t *testing.T) {
 		}, "name-2"},
 	} {
 		p := &keeper.Path{Root: c.root}
-		newPseudonyms(nil, nil).document(p)
+		newRedactor(nil, nil).document(p)
 		if p.Root.Name != c.want {
 			t.Errorf("%s of %s is %q, want %q", c.root.Name, c.root.Module, p.Root.Name, c.want)
 		}
@@ -375,9 +379,9 @@ func TestArguments(t *testing.T) {
 		{"", "postgres: okapi 10.1.2.3(4040)", "argument-1"},
 	} {
 		arguments := []string{c.first, "10.20.30.40", "123456", "/usr/share/okapi.json"}
-		n := newPseudonyms(nil, nil)
-		n.arguments(arguments, c.executable)
-		if arguments[0] != c.want || len(n.libraries) > 1 {
+		r := newRedactor(nil, nil)
+		r.arguments(arguments, c.executable)
+		if arguments[0] != c.want || len(r.names.libraries) > 1 {
 			t.Errorf("%q is %q, want %q", c.first, arguments[0], c.want)
 		}
 
@@ -389,7 +393,7 @@ func TestArguments(t *testing.T) {
 	}
 
 	title := "/usr/bin/python3 /home/alice/acme/train.py --secret"
-	if got := newPseudonyms(nil, nil).path(title); strings.Contains(got, "acme") ||
+	if got := newPseudonyms(nil).path(title); strings.Contains(got, "acme") ||
 		strings.Contains(got, "secret") {
 		t.Errorf("%q became %q", title, got)
 	}
@@ -417,7 +421,7 @@ func TestCommandLine(t *testing.T) {
 		{"allocscope run --overhead off -- okapi", "allocscope run --overhead off argument-1 argument-2"},
 	} {
 		arguments := strings.Split(c.line, " ")
-		newPseudonyms(nil, ownFlags).commandLine(arguments, 4242)
+		newRedactor(nil, ownFlags).commandLine(arguments, 4242)
 		if got := strings.Join(arguments, " "); got != c.want {
 			t.Errorf("%q became\n%q, want\n%q", c.line, got, c.want)
 		}
@@ -442,7 +446,7 @@ func TestPaths(t *testing.T) {
 		{"/usr/lib/python3.11/acme/x.py", "/usr/lib/folder-1/folder-2/name-1.py"},
 		{"/home/share/libc.so.6", "/home/user-1/libc.so.6"},
 	} {
-		if got := newPseudonyms(nil, nil).path(c.file); got != c.want {
+		if got := newPseudonyms(nil).path(c.file); got != c.want {
 			t.Errorf("%s became %s, want %s", c.file, got, c.want)
 		}
 	}
@@ -459,7 +463,7 @@ func TestHiddenNames(t *testing.T) {
 		{packages + "acme.libs/libacme-3f2a.so.3", "acme"},
 		{"/usr/lib/libz.so.1.2.13", "/usr/lib/libz.so.1.2.13"},
 	} {
-		seen := newPseudonyms(nil, nil)
+		seen := newPseudonyms(nil)
 		seen.path(c.file)
 		printed := append(sortedKeys(seen.packages), sortedKeys(seen.libraries)...)
 		if !slices.Equal(printed, []string{c.printed}) {
@@ -468,7 +472,7 @@ func TestHiddenNames(t *testing.T) {
 
 		top, _, _ := strings.Cut(strings.TrimPrefix(c.file, packages), "/")
 		for _, hide := range []string{c.printed, cmp.Or(top, c.file)} {
-			n := newPseudonyms([]string{hide, "nosuchname"}, nil)
+			n := newPseudonyms([]string{hide, "nosuchname"})
 			got := n.path(c.file)
 			if strings.Contains(got, "acme") || strings.Contains(got, "libz") {
 				t.Errorf("with --hide %s: %s", hide, got)
@@ -480,7 +484,7 @@ func TestHiddenNames(t *testing.T) {
 		}
 	}
 
-	if got := newPseudonyms([]string{"libacme.so"}, nil).isHidden("libacme.so.3"); !got {
+	if got := newPseudonyms([]string{"libacme.so"}).isHidden("libacme.so.3"); !got {
 		t.Error("--hide libacme.so leaves libacme.so.3")
 	}
 }
@@ -491,7 +495,7 @@ func FuzzSecret(f *testing.F) {
 	f.Add("open ", ": no such file", "/home/x/okapi")
 	f.Add("", " (PID 3)", "okapi:trainer")
 	f.Fuzz(func(t *testing.T, before, after, name string) {
-		n := newPseudonyms(nil, nil)
+		n := newPseudonyms(nil)
 		text := before + " okapi" + name + " " + after
 		if strings.Contains(text, "/") || strings.Contains(text, "<frozen ") {
 			t.Skip() // folders of the system keep their files

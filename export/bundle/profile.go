@@ -34,10 +34,10 @@ func number(n *pseudonyms, text string) string {
 }
 
 // profile replaces private names in a profile. Its values, lines and addresses stay.
-func (n *pseudonyms) profile(p *profile.Profile) {
-	n.locations(p)
+func (r *redactor) profile(p *profile.Profile) {
+	r.locations(p)
 	for _, m := range p.Mapping {
-		m.File = n.path(m.File)
+		m.File = r.names.path(m.File)
 		m.KernelRelocationSymbol = ""
 		if _, err := hex.DecodeString(m.BuildID); err != nil {
 			m.BuildID = ""
@@ -45,31 +45,31 @@ func (n *pseudonyms) profile(p *profile.Profile) {
 	}
 
 	for _, s := range p.Sample {
-		n.labels(s)
+		r.labels(s)
 	}
 
-	n.sampleTypes(p)
+	r.sampleTypes(p)
 
 	p.Comments = slices.DeleteFunc(p.Comments, func(line string) bool {
 		version, isVersion := strings.CutPrefix(line, "allocscope ")
-		isKept := isVersion && n.public[version] || intervalComment.MatchString(line)
+		isKept := isVersion && r.names.public[version] || intervalComment.MatchString(line)
 		return !isKept
 	})
 
 	p.DropFrames, p.KeepFrames, p.DocURL = growth.AllocatorFunctions, "", ""
 }
 
-func (n *pseudonyms) sampleTypes(p *profile.Profile) {
+func (r *redactor) sampleTypes(p *profile.Profile) {
 	types := p.SampleType
 	if p.PeriodType != nil {
 		types = append(types[:len(types):len(types)], p.PeriodType)
 	}
 
 	for _, t := range types {
-		t.Type, t.Unit = codeOf(valueTypes)(n, t.Type), codeOf(valueTypes)(n, t.Unit)
+		t.Type, t.Unit = codeOf(valueTypes)(r.names, t.Type), codeOf(valueTypes)(r.names, t.Unit)
 	}
 
-	p.DefaultSampleType = codeOf(valueTypes)(n, p.DefaultSampleType)
+	p.DefaultSampleType = codeOf(valueTypes)(r.names, p.DefaultSampleType)
 }
 
 // intervalComment is a comment of numbers. summary.json has the facts of all other comments, but for
@@ -78,7 +78,7 @@ var intervalComment = regexp.MustCompile(`^sampling interval [0-9]+ bytes$`)
 
 // locations replaces the functions. One that lies in a public file and in a private one, by its
 // name and source, becomes two.
-func (n *pseudonyms) locations(p *profile.Profile) {
+func (r *redactor) locations(p *profile.Profile) {
 	type key struct {
 		function *profile.Function
 		isPublic bool
@@ -93,9 +93,9 @@ func (n *pseudonyms) locations(p *profile.Profile) {
 				continue
 			}
 
-			k := key{f, n.isPublicCode(l, f)}
+			k := key{f, r.isPublicCode(l, f)}
 			if replaced[k] == nil {
-				replaced[k] = n.code(f, k.isPublic, l.Mapping == nil)
+				replaced[k] = r.code(f, k.isPublic, l.Mapping == nil)
 				replaced[k].ID = uint64(len(p.Function) + 1)
 				p.Function = append(p.Function, replaced[k])
 			}
@@ -106,21 +106,21 @@ func (n *pseudonyms) locations(p *profile.Profile) {
 }
 
 // isPublicCode is true of the code of a public file: of Python by its source, else by the mapping.
-func (n *pseudonyms) isPublicCode(l *profile.Location, f *profile.Function) bool {
+func (r *redactor) isPublicCode(l *profile.Location, f *profile.Function) bool {
 	if l.Mapping != nil {
-		return n.isPublic(l.Mapping.File)
+		return r.names.isPublic(l.Mapping.File)
 	}
 
-	return f.Filename != "" && n.isPublic(f.Filename)
+	return f.Filename != "" && r.names.isPublic(f.Filename)
 }
 
 // code returns a function as it is in the bundle.
-func (n *pseudonyms) code(f *profile.Function, isPublic, isUnmapped bool) *profile.Function {
+func (r *redactor) code(f *profile.Function, isPublic, isUnmapped bool) *profile.Function {
 	out := *f
 	if isUnmapped && f.Filename == "" { // allocscope's own, such as "[before tracing]"
-		out.Name = n.root(f.Name)
+		out.Name = r.names.root(f.Name)
 	} else {
-		out.Name = n.function(f.Name, isPublic)
+		out.Name = r.names.function(f.Name, isPublic)
 	}
 
 	if f.SystemName != "" {
@@ -128,17 +128,17 @@ func (n *pseudonyms) code(f *profile.Function, isPublic, isUnmapped bool) *profi
 	}
 
 	if !isPublic || isUnmapped || strings.HasPrefix(f.Filename, "/") {
-		out.Filename = n.path(f.Filename)
+		out.Filename = r.names.path(f.Filename)
 	}
 
 	return &out
 }
 
-func (n *pseudonyms) labels(s *profile.Sample) {
+func (r *redactor) labels(s *profile.Sample) {
 	labels := make(map[string][]string, len(s.Label))
 	for key, rule := range labelRules {
 		for _, value := range s.Label[key] {
-			labels[key] = append(labels[key], rule(n, value))
+			labels[key] = append(labels[key], rule(r.names, value))
 		}
 	}
 	s.Label = labels
@@ -148,7 +148,7 @@ func (n *pseudonyms) labels(s *profile.Sample) {
 	if values := s.NumLabel[size]; len(values) > 0 {
 		numbers[size] = values
 		for _, unit := range s.NumUnit[size] {
-			units[size] = append(units[size], codeOf(valueTypes)(n, unit))
+			units[size] = append(units[size], codeOf(valueTypes)(r.names, unit))
 		}
 	}
 	s.NumLabel, s.NumUnit = numbers, units

@@ -5,7 +5,6 @@ import (
 	"path"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,7 +16,6 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
@@ -33,7 +31,8 @@ var fieldRules = map[string]textRule{
 	"Summary.Architecture":      kept,
 	"Summary.Files":             codeOf(traceFiles),
 	"Source.Name":               codeOf(sources),
-	"Source.Reason":             named("text"),
+	"Source.File":               (*pseudonyms).path,
+	"Source.Detail":             dropped,
 	"Source.Errno":              codeOf(errnoNames()),
 	"Source.Producers":          (*pseudonyms).path,
 	"Selection.Command":         (*pseudonyms).argument,
@@ -49,10 +48,8 @@ var fieldRules = map[string]textRule{
 	"Related.Command":           (*pseudonyms).command,
 	"OtherGrowth.Command":       (*pseudonyms).command,
 	"GPUMemory.Command":         (*pseudonyms).command,
-	"GPUMemory.Reason":          named("text"),
+	"GPUMemory.Detail":          dropped,
 	"Objects.Python":            matching(pythonVersion),
-	"Objects.TensorsUnknown":    sentenceOf(census.NoTorch, census.PartRead),
-	"Objects.Missing":           sentenceOf(census.MissingForTime, census.MissingLarge),
 	"Target.BootID":             named("boot"),
 	"Continued.Folder":          named("trace"),
 	"Mark.Text":                 (*pseudonyms).mark,
@@ -123,16 +120,6 @@ func errnoNames() map[string]bool {
 }
 
 func dropped(*pseudonyms, string) string { return "" }
-
-// sentenceOf keeps sentences that have nothing of the process in them.
-func sentenceOf(known ...string) textRule {
-	return func(n *pseudonyms, text string) string {
-		if slices.Contains(known, text) {
-			return text
-		}
-		return n.replace("text", text)
-	}
-}
 
 // matching keeps texts of one form.
 func matching(form *regexp.Regexp) textRule {
@@ -206,17 +193,27 @@ func (n *pseudonyms) mark(text string) string {
 	return replaced
 }
 
+// A redactor replaces private names in the data of a bundle.
+type redactor struct {
+	names *pseudonyms
+	own   map[string]bool // allocscope's commands and flags
+}
+
+func newRedactor(hide, own []string) *redactor {
+	return &redactor{newPseudonyms(hide), setOf(own)}
+}
+
 // document replaces private names in the texts of a value that pointer leads to.
-func (n *pseudonyms) document(pointer any) {
-	n.value(reflect.ValueOf(pointer).Elem(), dropped)
+func (r *redactor) document(pointer any) {
+	r.value(reflect.ValueOf(pointer).Elem(), dropped)
 }
 
 // summary replaces private names in a summary. Its sentences are written again, from the
 // replaced names.
-func (n *pseudonyms) summary(s *summary.Summary) {
-	n.commandLine(s.CommandLine, s.Process.PID)
-	n.arguments(s.Process.Arguments, s.Process.Executable)
-	n.document(s)
+func (r *redactor) summary(s *summary.Summary) {
+	r.commandLine(s.CommandLine, s.Process.PID)
+	r.arguments(s.Process.Arguments, s.Process.Executable)
+	r.document(s)
 	s.Text = words.ResultOf(s, words.Place{}).Text()
 }
 
@@ -230,26 +227,26 @@ var numberFlags = set(`-d --age --cycle --duration --every --interval --keep --k
 
 // commandLine keeps allocscope's own command and flags, the values of flags for numbers, and the
 // PID.
-func (n *pseudonyms) commandLine(arguments []string, pid int) {
+func (r *redactor) commandLine(arguments []string, pid int) {
 	isOfNumberFlag := false
 	for i, argument := range arguments {
 		flag, value, hasValue := strings.Cut(argument, "=")
 		isNumberFlag := numberFlags[flag]
-		isFlag := strings.HasPrefix(flag, "-") && n.own[flag] || isNumberFlag
+		isFlag := strings.HasPrefix(flag, "-") && r.own[flag] || isNumberFlag
 		isKept := func(value string) bool {
 			return flagWords[value] || (isOfNumberFlag || isNumberFlag && hasValue) && isAmount(value)
 		}
 
 		switch {
 		case i == 0:
-			arguments[i] = n.path(argument)
-		case i == 1 && n.own[argument], isFlag && !hasValue, argument == strconv.Itoa(pid):
+			arguments[i] = r.names.path(argument)
+		case i == 1 && r.own[argument], isFlag && !hasValue, argument == strconv.Itoa(pid):
 		case isFlag:
 			if !isKept(value) {
-				arguments[i] = flag + "=" + n.argument(value)
+				arguments[i] = flag + "=" + r.names.argument(value)
 			}
 		case !isKept(argument):
-			arguments[i] = n.argument(argument)
+			arguments[i] = r.names.argument(argument)
 		}
 
 		isOfNumberFlag = isNumberFlag && !hasValue
@@ -268,16 +265,16 @@ var perTime = regexp.MustCompile(`/(s|min|h|day|step)$`)
 // arguments replaces all that a process was called with, but for its program. Its program is the
 // first if that is the path of the executable, or of a Python: a process may have written its title
 // there.
-func (n *pseudonyms) arguments(arguments []string, executable string) {
+func (r *redactor) arguments(arguments []string, executable string) {
 	for i, argument := range arguments {
 		isProgram := argument == executable || wellKnownCommand.MatchString(path.Base(argument))
 		switch {
 		case i == 0 && isProgram && !strings.ContainsAny(argument, separators):
-			arguments[i] = n.path(argument)
+			arguments[i] = r.names.path(argument)
 		case i > 0 && knownSuffix.MatchString(argument):
-			arguments[i] = n.path(argument)
+			arguments[i] = r.names.path(argument)
 		default:
-			arguments[i] = n.argument(argument)
+			arguments[i] = r.names.argument(argument)
 		}
 	}
 }
@@ -291,29 +288,29 @@ func (n *pseudonyms) argument(text string) string {
 }
 
 // value replaces the texts below a value. The rule belongs to the field around it.
-func (n *pseudonyms) value(v reflect.Value, rule textRule) {
+func (r *redactor) value(v reflect.Value, rule textRule) {
 	switch v.Kind() {
 	case reflect.String:
 		if v.CanSet() {
-			v.SetString(rule(n, v.String()))
+			v.SetString(rule(r.names, v.String()))
 		}
 	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
-			n.value(v.Elem(), rule)
+			r.value(v.Elem(), rule)
 		}
 	case reflect.Slice, reflect.Array:
 		for i := range v.Len() {
-			n.value(v.Index(i), rule)
+			r.value(v.Index(i), rule)
 		}
 	case reflect.Map:
-		n.mapValues(v, rule)
+		r.mapValues(v, rule)
 	case reflect.Struct:
-		n.structFields(v, v.Type().Name())
+		r.structFields(v, v.Type().Name())
 	}
 }
 
 // structFields replaces the texts of a struct. owner is the type that has its keys in JSON.
-func (n *pseudonyms) structFields(v reflect.Value, owner string) {
+func (r *redactor) structFields(v reflect.Value, owner string) {
 	if v.Type() == reflect.TypeFor[time.Time]() {
 		return
 	}
@@ -325,10 +322,10 @@ func (n *pseudonyms) structFields(v reflect.Value, owner string) {
 		}
 
 		if field.Anonymous {
-			n.structFields(v.Field(i), owner)
+			r.structFields(v.Field(i), owner)
 			continue
 		}
-		n.value(v.Field(i), ruleOf(owner, field))
+		r.value(v.Field(i), ruleOf(owner, field))
 	}
 
 	switch s := v.Addr().Interface().(type) {
@@ -337,7 +334,7 @@ func (n *pseudonyms) structFields(v reflect.Value, owner string) {
 			s.Function, _, _ = splitFrame(s.Stack[0])
 		}
 	case *keeper.Path:
-		n.variables(s)
+		r.variables(s)
 	}
 }
 
@@ -361,32 +358,32 @@ func ruleOf(owner string, field reflect.StructField) textRule {
 // variables replaces the names of variables, attributes and keys of a path whose types and files
 // are replaced already. These stay: local variables in public files, and the recorded attributes of
 // public types and modules. A program can give those types attributes of its own.
-func (n *pseudonyms) variables(p *keeper.Path) {
+func (r *redactor) variables(p *keeper.Path) {
 	root := &p.Root
-	isPublic := n.isPackage(topOf(root.Module))
+	isPublic := r.names.isPackage(topOf(root.Module))
 	if root.File != "" {
-		isPublic = n.isPublic(root.File)
+		isPublic = r.names.isPublic(root.File)
 	}
 
 	owner := root.Owner
 	if !isPublic {
-		root.Owner = n.qualified(root.Owner)
+		root.Owner = r.names.qualified(root.Owner)
 	}
 
 	isOfCode := root.Kind != keeper.RootGlobal && root.Kind != keeper.RootClass
 	if !isPublic || !isOfCode && !hasAttribute(root.Module+"."+owner, root.Name) {
-		root.Name = n.qualified(root.Name)
+		root.Name = r.names.qualified(root.Name)
 	}
 
 	holder := ""
 	for i := range p.Links {
 		link := &p.Links[i]
 		switch {
-		case isNumber(link.Name), n.isPublicAttribute(holder, link):
+		case isNumber(link.Name), r.isPublicAttribute(holder, link):
 		case link.How == keeper.HowValue, link.How == keeper.HowItem:
-			link.Name = n.replace("key", link.Name)
+			link.Name = r.names.replace("key", link.Name)
 		default:
-			link.Name = n.qualified(link.Name)
+			link.Name = r.names.qualified(link.Name)
 		}
 
 		holder = link.Type
@@ -412,8 +409,9 @@ func attributesOf(text string) map[string]map[string]bool {
 	return found
 }
 
-func (n *pseudonyms) isPublicAttribute(holder string, link *keeper.Link) bool {
-	return link.How == keeper.HowAttribute && n.public[holder] && hasAttribute(holder, link.Name)
+func (r *redactor) isPublicAttribute(holder string, link *keeper.Link) bool {
+	return link.How == keeper.HowAttribute && r.names.public[holder] &&
+		hasAttribute(holder, link.Name)
 }
 
 // hasAttribute is true of a recorded attribute of a type or module, or of its package.
@@ -428,7 +426,7 @@ func topOf(name string) string {
 }
 
 // mapValues replaces the keys and the values of a map.
-func (n *pseudonyms) mapValues(v reflect.Value, rule textRule) {
+func (r *redactor) mapValues(v reflect.Value, rule textRule) {
 	if v.IsNil() {
 		return
 	}
@@ -438,8 +436,8 @@ func (n *pseudonyms) mapValues(v reflect.Value, rule textRule) {
 		newKey, newValue := reflect.New(key.Type()).Elem(), reflect.New(v.Type().Elem()).Elem()
 		newKey.Set(key)
 		newValue.Set(v.MapIndex(key))
-		n.value(newKey, rule)
-		n.value(newValue, rule)
+		r.value(newKey, rule)
+		r.value(newValue, rule)
 		replaced.SetMapIndex(newKey, newValue)
 	}
 

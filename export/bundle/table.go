@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/rows"
 )
 
@@ -20,13 +19,9 @@ var (
 	headerLine  = regexp.MustCompile(`^time_s(,[a-z_]+)*$`)
 )
 
-// table copies a table. Lines that are neither numbers nor the header are left out; it returns how
-// many. Of objects.csv it replaces the types.
-func (n *pseudonyms) table(w io.Writer, r io.Reader, name string) (leftOut int, err error) {
-	if name == folder.ObjectsFile {
-		return copyObjects(w, r, n.typeName)
-	}
-
+// copyTable copies a table. Lines that are neither numbers nor the header are left out; it returns
+// how many.
+func copyTable(w io.Writer, r io.Reader) (leftOut int, err error) {
 	lines := bufio.NewScanner(r)
 	out := bufio.NewWriter(w)
 	for isFirst := true; lines.Scan(); isFirst = false {

@@ -41,7 +41,7 @@ func TestGPUSection(t *testing.T) {
 	t.Run("unknown driver count", func(t *testing.T) {
 		page := show(t, withoutNVML(t))
 		page.mustSay(t, "gpu",
-			"NVML's count is unknown: there is no libnvidia-ml.so.1",
+			"NVML's count is unknown: NVML does not list the process",
 			"At the end: all that is known")
 		if shown := text(page.byID(t, "gpu")); strings.Contains(shown, "as NVML counts") ||
 			strings.Contains(shown, "Headroom") {

@@ -83,7 +83,9 @@ func leakingSummary() summary.Summary {
 		Kernel: "6.12.0", Architecture: "amd64", IntervalBytes: 512 << 10,
 		Sources: []summary.Source{
 			{Name: "heap", PID: 42, State: summary.SourceAttached},
-			{Name: "fault", State: summary.SourceFailed, Reason: "permission denied"},
+			{Name: "fault", State: summary.SourceFailed, SourceFailure: growth.SourceFailure{
+				Reason: growth.SourceOther, Detail: "permission denied",
+			}},
 		},
 		BaselineS: pointer(60.0),
 		RSS: summary.RSS{
@@ -502,7 +504,7 @@ func withoutNVML(t testing.TB) *Trace {
 		trace.Rows[i].GPUUsed = growth.Unknown
 	}
 	d := &trace.Summary.GPUMemory[0]
-	d.Reason, d.HeadroomBytes, d.Curves, d.Breakdown = "there is no libnvidia-ml.so.1", nil,
+	d.Reason, d.HeadroomBytes, d.Curves, d.Breakdown = growth.GPUNotListed, nil,
 		d.Curves[1:], d.Breakdown[:4]
 	return trace
 }

@@ -33,8 +33,8 @@ type GPUMemory struct {
 	Curves []GPUCurve `json:"curves"`
 	// HeadroomBytes is the headroom on the GPU that has least; absent if NVML does not report it.
 	HeadroomBytes *int64 `json:"headroom_bytes,omitempty"`
-	// Reason why the driver's count is unknown; absent if it is known.
-	Reason string `json:"reason,omitempty"`
+	// GPUUnknown is why the driver's count is unknown; absent: it is known.
+	growth.GPUUnknown
 	// Breakdown of NVML's count, or of the known memory where NVML does not report it. Its rows sum
 	// to the count, at the baseline and the end.
 	Breakdown []GPUBreakdownRow `json:"breakdown"`
@@ -145,7 +145,7 @@ func GPUMemoryOf(c GPUInput) GPUMemory {
 	}
 
 	for _, state := range c.End.GPUMemory {
-		d.Reason = units.Name(state.Reason)
+		d.GPUUnknown = state.GPUUnknown
 	}
 
 	d.Accumulating = Accumulating(c.Grown(), c.period(), c.Stacks)

@@ -33,15 +33,16 @@ type Objects struct {
 	// the 50 that gained most bytes, then had most bytes.
 	Tensors []TensorGroup `json:"tensors"`
 	// TensorsUnknown is why the tensors are not known; absent: they are.
-	TensorsUnknown string `json:"tensors_unknown,omitempty"`
+	TensorsUnknown census.TensorsUnknown `json:"tensors_unknown,omitempty"`
+	census.TensorLimits
 	// InCPPOnlyBytes are CPU storages to which no tensor of Python refers, such as tensors that
 	// autograd has saved: of the allocations since tracing started, estimated from the sampled
 	// ones; absent where it is unknown. InCPPOnlyGrowthBytes is their growth since the first
 	// census.
 	InCPPOnlyBytes       *int64 `json:"in_cpp_only_bytes,omitempty"`
 	InCPPOnlyGrowthBytes *int64 `json:"in_cpp_only_growth_bytes,omitempty"`
-	// Missing names objects that are not counted; absent: none are missing.
-	Missing string `json:"missing,omitempty"`
+	// Missing is the part of the objects that is not counted; absent: none.
+	Missing census.Missing `json:"missing,omitempty"`
 	// Inconsistent is the number of pools that changed while they were read, and are left out.
 	Inconsistent int `json:"inconsistent"`
 	// OwnS is the CPU time of reading and counting the objects, in both censuses, and ReadBytes the
@@ -113,7 +114,8 @@ func ObjectsOf(before, after *census.Result) *Objects {
 		Types: []TypeGrowth{}, Largest: []TypeCount{}, Tensors: []TensorGroup{},
 		Blocks: units.Round(after.Blocks), UntypedBlocks: units.Round(after.Untyped),
 		UntypedBytes:   units.Round(after.UntypedBytes),
-		TensorsUnknown: units.Name(after.Tensors.Unknown), Missing: units.Name(after.Missing),
+		TensorsUnknown: after.Tensors.Unknown, TensorLimits: after.Tensors.TensorLimits,
+		Missing:      after.Missing,
 		Inconsistent: after.Inconsistent, OwnS: Seconds(after.Took), ReadBytes: after.ReadBytes,
 	}
 	if after.Tensors.InCPPOnly >= 0 && after.Tensors.Unknown == "" {

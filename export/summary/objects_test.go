@@ -20,7 +20,7 @@ func censusAt(elapsed time.Duration, pictures float64, margin float64) *census.R
 			{Type: "dict", Count: 4000, Bytes: 900_000},
 		},
 		Blocks: 9000.4, Untyped: 120, UntypedBytes: 4096, Inconsistent: 1,
-		Missing: "objects above 512 bytes (malloc is jemalloc's)",
+		Missing: census.MissingLarge,
 		Tensors: census.Tensors{
 			InCPPOnly: 1 << 20,
 			Groups: []census.TensorGroup{
@@ -68,7 +68,7 @@ func TestObjectsOf(t *testing.T) {
 
 	t.Run("one census", func(t *testing.T) {
 		after := censusAt(time.Minute, 7, 0)
-		after.Tensors = census.Tensors{Unknown: "PyTorch is not loaded", InCPPOnly: -1}
+		after.Tensors = census.Tensors{Unknown: census.NoTorch, InCPPOnly: -1}
 		got := ObjectsOf(nil, after)
 		if got.BeforeS != nil || len(got.Types) != 0 || len(got.Largest) != 2 ||
 			got.InCPPOnlyBytes != nil || got.TensorsUnknown == "" {

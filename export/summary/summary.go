@@ -235,12 +235,12 @@ type Source struct {
 	PID int `json:"pid,omitempty"`
 	// State is one of the constants Source….
 	State string `json:"state"`
-	// Reason is the error for which the source is not attached, or not to all its functions, and Errno
-	// the name of its system error, such as "EPERM"; absent: there was none. Gap is the data that it
-	// misses though it is attached; absent: none.
-	Reason string           `json:"reason,omitempty"`
-	Errno  string           `json:"errno,omitempty"`
-	Gap    growth.SourceGap `json:"gap,omitempty"`
+	// SourceFailure is why the source is not attached, or not to all its functions, and Errno the name
+	// of the system error, such as "EPERM"; absent: there was none. Gap is the data that it misses
+	// though it is attached; absent: none.
+	growth.SourceFailure
+	Errno string           `json:"errno,omitempty"`
+	Gap   growth.SourceGap `json:"gap,omitempty"`
 	// Producers are the files that sample the heap themselves, whose probes are used instead of
 	// malloc's; absent: malloc's are used, or the trace has preloaded the library.
 	Producers []string `json:"producers,omitempty"`

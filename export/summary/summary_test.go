@@ -62,7 +62,9 @@ func summary() Summary {
 		IntervalBytes: 512 << 10,
 		Sources: []Source{
 			{Name: "heap", State: SourceAttached},
-			{Name: "mapping", State: SourceFailed, Reason: "permission denied"},
+			{Name: "mapping", State: SourceFailed, SourceFailure: growth.SourceFailure{
+				Reason: growth.SourceOther, Detail: "permission denied",
+			}},
 		},
 		BaselineS: pointer(60.0),
 		RSS: RSS{

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
@@ -42,7 +43,55 @@ func GPUCountUnknown(g summary.GPUMemory) string {
 	if g.Reason == "" {
 		return ""
 	}
-	return "NVML's count is unknown: " + g.Reason
+	return "NVML's count is unknown: " + gpuUnknown(g.GPUUnknown)
+}
+
+var gpuReasons = map[growth.GPUReason]string{
+	growth.GPUNotBuilt:     "this static build has no NVML",
+	growth.GPUNoLibrary:    "there is no libnvidia-ml.so.1",
+	growth.GPUBadLibrary:   "libnvidia-ml.so.1 cannot be used",
+	growth.GPUNoDriver:     "the NVIDIA driver is not loaded",
+	growth.GPUMismatch:     "libnvidia-ml.so.1 and the NVIDIA driver are of different versions",
+	growth.GPUNoPermission: "no permission",
+	growth.GPUUnknownPID: "NVML lists PIDs of the host, and this process's is not known " +
+		"before its first call of CUDA since tracing started",
+	growth.GPUWithoutMemory: "NVML lists the process without its memory",
+	growth.GPUNotListed:     "NVML does not list the process",
+}
+
+// gpuRemedies are what to do, where that depends on nothing but the reason.
+var gpuRemedies = map[growth.GPUReason]string{
+	growth.GPUNotBuilt: "install a build for glibc: .deb, .rpm, .tar.gz without -static, or pip; " +
+		"from source: install gcc",
+	growth.GPUNoLibrary:    "there is an NVIDIA GPU: install its driver",
+	growth.GPUBadLibrary:   "see what nvidia-smi reports",
+	growth.GPUNoDriver:     "there is an NVIDIA GPU: modprobe nvidia; dmesg shows why it does not load",
+	growth.GPUMismatch:     "the driver was updated: reboot, or load its new modules",
+	growth.GPUNoPermission: "run as root; in a container, give it the GPUs' device files",
+}
+
+// gpuUnknown is why NVML's count is unknown, and what to do about it.
+func gpuUnknown(why growth.GPUUnknown) string {
+	text, remedy := cmp.Or(gpuReasons[why.Reason], string(why.Reason)), gpuRemedies[why.Reason]
+
+	switch why.Reason {
+	case growth.GPUOther:
+		text = why.Detail
+	case growth.GPUNoAnswer:
+		waited := time.Duration(why.Waited * float64(time.Second))
+		text = fmt.Sprintf("NVML has not answered within %v", waited)
+	case growth.GPUBadLibrary:
+		text += ": " + why.Detail
+	case growth.GPUNoLibrary, growth.GPUNotBuilt, growth.GPUNoDriver:
+		if why.NVIDIA == "" {
+			text, remedy = "no NVIDIA GPU on this machine: "+text, ""
+		} else if why.Reason == growth.GPUNoLibrary && why.NVIDIA == growth.NVIDIADriver {
+			remedy = "install the library of the driver's version, such as Debian's libnvidia-ml1; " +
+				"in a container: NVIDIA_DRIVER_CAPABILITIES=utility,compute"
+		}
+	}
+
+	return text + inParentheses(remedy)
 }
 
 // GPUHeadline is the verdict in one sentence, and the curve that it judges.

@@ -51,7 +51,7 @@ func TestGPULines(t *testing.T) {
 			RateHigh: known(5.1 * (1 << 20)), ToLimit: known(3600.0),
 		},
 		Judged: summary.GPUAllocated, Diagnosis: "retained-tensors",
-		Reason: "libnvidia-ml.so.1 is not there",
+		GPUUnknown: growth.GPUUnknown{Reason: growth.GPUNotListed},
 		Curves: []summary.GPUCurve{
 			{Name: "reserved", EndBytes: &end},
 			{
@@ -66,7 +66,7 @@ func TestGPULines(t *testing.T) {
 		"confirmed: steady growth after the warm-up",
 		"allocated 8.00 GiB → 9.00 GiB (+5.00 MiB/min, spiky plateau)",
 		GPUAdvice(&d),
-		"NVML's count is unknown: libnvidia-ml.so.1 is not there",
+		"NVML's count is unknown: NVML does not list the process",
 	}
 	if got := GPULines(d); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
@@ -74,6 +74,34 @@ func TestGPULines(t *testing.T) {
 	d.Reason, d.Curves = "", nil
 	if got := GPULines(d); len(got) != 4 || strings.Contains(strings.Join(got, ""), "→") {
 		t.Errorf("without curves: %q", got)
+	}
+}
+
+// Each reason has its sentence, and a remedy where there is one.
+func TestGPUCountUnknown(t *testing.T) {
+	for want, why := range map[string]growth.GPUUnknown{
+		"no NVIDIA GPU on this machine: there is no libnvidia-ml.so.1": {Reason: growth.GPUNoLibrary},
+		"there is no libnvidia-ml.so.1 (there is an NVIDIA GPU: install its driver)": {
+			Reason: growth.GPUNoLibrary, NVIDIA: growth.NVIDIAGPU,
+		},
+		"there is no libnvidia-ml.so.1 (install the library of the driver's version, such as " +
+			"Debian's libnvidia-ml1; in a container: NVIDIA_DRIVER_CAPABILITIES=utility,compute)": {
+			Reason: growth.GPUNoLibrary, NVIDIA: growth.NVIDIADriver,
+		},
+		"libnvidia-ml.so.1 cannot be used: bad ELF (see what nvidia-smi reports)": {
+			Reason: growth.GPUBadLibrary, Detail: "bad ELF",
+		},
+		"NVML has not answered within 500ms": {Reason: growth.GPUNoAnswer, Waited: 0.5},
+		"NVML does not list the process":     {Reason: growth.GPUNotListed},
+		"GPU 0: memory: no permission":       {Reason: growth.GPUOther, Detail: "GPU 0: memory: no permission"},
+	} {
+		got := GPUCountUnknown(summary.GPUMemory{GPUUnknown: why})
+		if got != "NVML's count is unknown: "+want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := GPUCountUnknown(summary.GPUMemory{}); got != "" {
+		t.Errorf("%q where it is known", got)
 	}
 }
 

@@ -184,12 +184,32 @@ func ObjectsNotes(o *summary.Objects) []string {
 	}
 	say(o.Share < 1, "%s of the memory of small objects was read: the counts are estimates",
 		units.Percent(o.Share))
-	say(o.Missing != "", "not counted: %s", o.Missing)
+	say(o.Missing != "", "not counted: %s", cmp.Or(missingObjects[o.Missing], string(o.Missing)))
 	say(o.Inconsistent > 0, "not counted: %s of small objects that changed meanwhile",
 		units.Plural(o.Inconsistent, "pool", "pools"))
 	isUnknown := o.TensorsUnknown != "" && o.TensorsUnknown != census.NoTorch
-	say(isUnknown, "tensors are not known: %s", o.TensorsUnknown)
+	say(isUnknown, "tensors are not known: %s", tensorsUnknown(o))
 	return notes
+}
+
+var missingObjects = map[census.Missing]string{
+	census.MissingForTime: "objects in memory for which there was no time",
+	census.MissingLarge:   "objects above 512 bytes: malloc is not glibc's, or its heap cannot be read",
+}
+
+// tensorsUnknown is why the tensors are not known.
+func tensorsUnknown(o *summary.Objects) string {
+	switch o.TensorsUnknown {
+	case census.PartRead:
+		return "only a part of the memory of small objects was read"
+	case census.TooMany:
+		return fmt.Sprintf("there are more than %d", o.Most)
+	case census.UnknownLayout:
+		return fmt.Sprintf("PyTorch of a layout that is not known: the likeliest one fits %d of %d tensors",
+			o.Fitting, o.Checked)
+	}
+
+	return string(o.TensorsUnknown)
 }
 
 // TypeInterval is the 95% interval of the growth of a type, in objects a minute; "exact" where all

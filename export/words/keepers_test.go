@@ -282,6 +282,29 @@ func TestGrownTypes(t *testing.T) {
 	}
 }
 
+// A census says which objects and tensors it lacks.
+func TestObjectsNotes(t *testing.T) {
+	const torch = "tensors are not known: "
+	of := func(why census.TensorsUnknown, limits census.TensorLimits) summary.Objects {
+		return summary.Objects{Share: 1, TensorsUnknown: why, TensorLimits: limits}
+	}
+	for want, o := range map[string]summary.Objects{
+		"": of(census.NoTorch, census.TensorLimits{}),
+		torch + "only a part of the memory of small objects was read": of(census.PartRead,
+			census.TensorLimits{}),
+		torch + "there are more than 9": of(census.TooMany, census.TensorLimits{Most: 9}),
+		torch + "PyTorch of a layout that is not known: the likeliest one fits 3 of 9 tensors": of(
+			census.UnknownLayout, census.TensorLimits{Fitting: 3, Checked: 9}),
+		"not counted: objects in memory for which there was no time": {
+			Share: 1, Missing: census.MissingForTime,
+		},
+	} {
+		if got := strings.Join(ObjectsNotes(&o), "; "); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // Whatever a search has found, the details say it.
 func TestKeeperLines(t *testing.T) {
 	for reason, want := range map[keeper.Reason]string{

@@ -120,8 +120,10 @@ func TestLost(t *testing.T) {
 func TestLongNote(t *testing.T) {
 	s := readSummary(t, "testdata/results/ranks.json")
 	s.Sources = []summary.Source{{
-		Name: "heap", State: summary.SourceFailed,
-		Reason: "attach malloc in /usr/lib/x86_64-linux-gnu/libc.so.6: permission denied",
+		Name: "heap", State: summary.SourceFailed, SourceFailure: growth.SourceFailure{
+			Reason: growth.SourceOther,
+			Detail: "attach malloc in /usr/lib/x86_64-linux-gnu/libc.so.6: permission denied",
+		},
 	}}
 	result := ResultOf(s, Place{Dir: "allocscope-ranks", Sudo: true})
 	mustFit(t, result)
@@ -169,7 +171,8 @@ func TestLongResult(t *testing.T) {
 	}
 	s.Outlier = &summary.Outlier{Rank: 1 << 30, Ranks: 1 << 30, Others: 1 << 29, Site: conclude.SiteOnlyThere}
 	s.Ended = summary.EndedExit
-	s.Sources = []summary.Source{{Name: "heap", State: summary.SourceFailed, Reason: long}}
+	failure := growth.SourceFailure{Reason: growth.SourceOther, Detail: long}
+	s.Sources = []summary.Source{{Name: "heap", State: summary.SourceFailed, SourceFailure: failure}}
 
 	for _, class := range allClasses {
 		s.Class, s.WhyCode = class, verdict.Reason(long)

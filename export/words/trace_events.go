@@ -77,7 +77,39 @@ func lossLine(l summary.Loss) string {
 }
 
 // SourceReason is why a source is not attached, or misses something; empty: neither.
-func SourceReason(s summary.Source) string { return cmp.Or(SourceGap(s.Gap), s.Reason) }
+func SourceReason(s summary.Source) string {
+	if s.Gap != "" {
+		return SourceGap(s.Gap)
+	}
+
+	switch s.Reason {
+	case growth.SourceNotMapped:
+		return notMapped(s.Name, s.File)
+	case growth.SourceNoAllocator:
+		return "no malloc symbol in any of its files (a static, stripped program?)"
+	case growth.Source32Bit:
+		return "read " + s.File + ": a 32-bit program"
+	case growth.SourceNoShim:
+		return "the shim does not see its allocations, or was not loaded"
+	case growth.SourceProducer:
+		return "malloc is probed instead: " + s.Detail
+	case growth.SourceOther:
+		return s.Detail
+	}
+	return string(s.Reason)
+}
+
+// notMapped says that a process has not mapped the library of a source.
+func notMapped(source, library string) string {
+	switch source {
+	case "cuda":
+		return "CUDA's driver (libcuda.so.1) is not mapped"
+	case "tensor": // any library may have PyTorch's allocator
+		return "no library that exports c10::alloc_cpu is mapped"
+	}
+
+	return "no library " + library + " is mapped"
+}
 
 // SourceGap is the data that a source misses. It is empty where it misses none.
 func SourceGap(gap growth.SourceGap) string {

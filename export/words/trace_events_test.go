@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -38,6 +39,37 @@ func TestSourceGap(t *testing.T) {
 			"their totals are read now and then",
 	} {
 		if got := SourceGap(gap); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestSourceReason(t *testing.T) {
+	for want, s := range map[string]summary.Source{
+		"": {},
+		"no library libx is mapped": {
+			Name: "step", SourceFailure: growth.SourceFailure{Reason: growth.SourceNotMapped, File: "libx"},
+		},
+		"CUDA's driver (libcuda.so.1) is not mapped": {
+			Name:          "cuda",
+			SourceFailure: growth.SourceFailure{Reason: growth.SourceNotMapped, File: "libcuda.so.1"},
+		},
+		"no library that exports c10::alloc_cpu is mapped": {
+			Name: "tensor", SourceFailure: growth.SourceFailure{Reason: growth.SourceNotMapped},
+		},
+		"read /bin/x: a 32-bit program": {
+			SourceFailure: growth.SourceFailure{Reason: growth.Source32Bit, File: "/bin/x"},
+		},
+		"malloc is probed instead: refused": {
+			SourceFailure: growth.SourceFailure{Reason: growth.SourceProducer, Detail: "refused"},
+		},
+		"refused": {SourceFailure: growth.SourceFailure{Reason: growth.SourceOther, Detail: "refused"}},
+		SourceGap(growth.GapBlocks): {
+			Gap:           growth.GapBlocks,
+			SourceFailure: growth.SourceFailure{Reason: growth.SourceOther, Detail: "refused"},
+		},
+	} {
+		if got := SourceReason(s); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

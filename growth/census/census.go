@@ -23,9 +23,8 @@ type Result struct {
 	// Inconsistent is the number of pools that changed while they were read, twice, and are left
 	// out.
 	Inconsistent int
-	// Missing names a part of the objects that is not counted: "objects above 512 bytes (malloc is
-	// jemalloc's)". Empty: nothing is missing.
-	Missing string
+	// Missing is the part of the objects that is not counted; empty: none.
+	Missing Missing
 	// Cut is set if the time was used up before all was read. The counts are of the part that was
 	// read.
 	Cut bool
@@ -58,20 +57,40 @@ type TypeCount struct {
 	Windows int
 }
 
-// Why objects are not counted, and tensors not known.
+// A Missing is a part of the objects that is not counted.
+type Missing string
+
+// Parts that are not counted.
 const (
-	MissingForTime = "objects in memory for which there was no time"
-	MissingLarge   = "objects above 512 bytes: malloc is not glibc's, or its heap cannot be read"
-	// NoTorch is the reason of most processes: there are no tensors.
-	NoTorch  = "PyTorch is not loaded"
-	PartRead = "only a part of the memory of small objects was read"
+	MissingForTime Missing = "time"  // objects in memory for which there was no time
+	MissingLarge   Missing = "large" // above 512 bytes: malloc is not glibc's, or cannot be read
 )
+
+// A TensorsUnknown is why the tensors of a process are not known.
+type TensorsUnknown string
+
+// Why tensors are not known.
+const (
+	NoTorch       TensorsUnknown = "no-torch" // PyTorch is not loaded, as in most processes
+	PartRead      TensorsUnknown = "part"     // only a part of the memory of small objects was read
+	TooMany       TensorsUnknown = "too-many" // more than TensorLimits.Most
+	UnknownLayout TensorsUnknown = "layout"   // no known layout of PyTorch fits them
+)
+
+// TensorLimits are the numbers of a TensorsUnknown.
+type TensorLimits struct {
+	// Most is how many tensors are read at most, with TooMany.
+	Most int `json:"tensors_most,omitempty"`
+	// Fitting of the Checked tensors fit the likeliest layout, with UnknownLayout.
+	Fitting int `json:"tensors_fitting,omitempty"`
+	Checked int `json:"tensors_checked,omitempty"`
+}
 
 // Tensors are the tensors of PyTorch that Python objects refer to.
 type Tensors struct {
-	// Unknown says why they are not known: NoTorch, "PyTorch of a layout that is not known". Empty:
-	// they are.
-	Unknown string
+	// Unknown is why they are not known, and TensorLimits its numbers; empty: they are known.
+	Unknown TensorsUnknown
+	TensorLimits
 	// Groups are the distinct storages by dtype, shape and device, the most bytes first.
 	Groups []TensorGroup
 	// InCPPOnly are bytes of CPU storages to which no tensor of Python refers, such as tensors that

@@ -94,7 +94,7 @@ func (l leak) check(s *summary.Summary, truth float64) (said string, err error) 
 	for _, source := range s.Sources {
 		isOther := source.Name != "heap" && source.Name != "mapping" && source.Name != "fault"
 		if source.State != summary.SourceAttached && !isOther {
-			return "", fmt.Errorf("source %s: %s", source.Name, source.Reason)
+			return "", fmt.Errorf("source %s: %s", source.Name, cmp.Or(source.Detail, string(source.Reason)))
 		}
 	}
 

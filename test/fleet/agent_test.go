@@ -108,7 +108,7 @@ type result struct {
 		Traced   bool
 		Identity map[string]any
 	}
-	Sources []struct{ Name, State, Reason string }
+	Sources []struct{ Name, State, Reason, Detail string }
 }
 
 // awaitTrace waits until a trace has written its files, and returns its summary.

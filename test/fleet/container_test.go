@@ -292,7 +292,7 @@ func testContainer(t *testing.T, folder string) {
 	}
 	for _, s := range r.Sources {
 		if s.State == "failed" {
-			t.Errorf("source %s failed: %s", s.Name, s.Reason)
+			t.Errorf("source %s failed: %s %s", s.Name, s.Reason, s.Detail)
 		}
 	}
 	t.Logf("memory of the container at most: %s", highWater(t, agent))

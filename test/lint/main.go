@@ -1,10 +1,10 @@
 // Command lint makes the checks that no other linter makes: that no retired word is used and no
 // placeholder is left, that comments name things, that lines are short and functions have
-// paragraphs, that packages import only packages below them, that probes are attached to files that
-// allocscope holds, that the links of pages lead somewhere, that the paths in CONTRIBUTING.md and
-// the messages that the docs quote exist, that workflows pin the code that they run and sign apart
-// from it, and that the modules of tests compile. `make lint` runs it in the project's folder. It
-// prints the faults and exits with 1 if there is one.
+// paragraphs, that no type has too many methods, that packages import only packages below them,
+// that probes are attached to files that allocscope holds, that the links of pages lead somewhere,
+// that the paths in CONTRIBUTING.md and the messages that the docs quote exist, that workflows pin
+// the code that they run and sign apart from it, and that the modules of tests compile. `make lint`
+// runs it in the project's folder. It prints the faults and exits with 1 if there is one.
 package main
 
 import (
@@ -50,12 +50,13 @@ func check(folder string) (faults []string, err error) {
 	}
 
 	var shape shape
-	imports := importsOf{}
+	imports, methods := importsOf{}, methodsOf{}
 	var quoted messages
 	for _, s := range sources {
 		faults = append(faults, words.faultsIn(s)...)
 		faults = append(faults, grammarFaults(s)...)
-		if err := errors.Join(shape.add(s), imports.add(s), quoted.add(s)); err != nil {
+		err := errors.Join(shape.add(s), imports.add(s), methods.add(s), quoted.add(s))
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -84,8 +85,8 @@ func check(folder string) (faults []string, err error) {
 	}
 
 	fmt.Println(shape)
-	return slices.Concat(faults, mistyped, unheld, loose, shape.faults(), imports.faults(), broken,
-		pathFaults(folder, sources), quoted.faults()), nil
+	return slices.Concat(faults, mistyped, unheld, loose, shape.faults(), imports.faults(),
+		methods.faults(), broken, pathFaults(folder, sources), quoted.faults()), nil
 }
 
 // A source is a text file that people write and read.

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/gpu/nvml"
@@ -62,23 +63,15 @@ func (m *Monitor) Close() error {
 	return m.monitor.Close()
 }
 
-// Errors of Used, where NVML has not reported one of its own.
-var (
-	errUnknownPID = errors.New("NVML lists PIDs of the host, and this process's is not known " +
-		"before its first call of CUDA since tracing started")
-	errWithoutMemory = errors.New("NVML lists the process without its memory")
-	errNotListed     = errors.New("NVML does not list the process")
-)
-
-// Used returns the memory of a process on all GPUs, in bytes, or growth.Unknown. The error is why
-// it is unknown; nil: NVML is being opened. pid is the process's PID in the initial PID namespace,
+// Used returns the memory of a process on all GPUs, in bytes, or growth.Unknown and why it is
+// unknown; no reason: NVML is being opened. pid is the process's PID in the initial PID namespace,
 // as NVML counts; 0: it is not known.
-func (m *Monitor) Used(pid int) (bytes int64, err error) {
+func (m *Monitor) Used(pid int) (bytes int64, why growth.GPUUnknown) {
 	if m.monitor == nil {
-		return growth.Unknown, m.err
+		return growth.Unknown, m.unavailable()
 	}
 	if pid == 0 {
-		return growth.Unknown, errUnknownPID
+		return growth.Unknown, growth.GPUUnknown{Reason: growth.GPUUnknownPID}
 	}
 
 	isListed := false
@@ -87,7 +80,7 @@ func (m *Monitor) Used(pid int) (bytes int64, err error) {
 			switch {
 			case p.PID != pid:
 			case p.Used == growth.Unknown:
-				return growth.Unknown, m.readError(errWithoutMemory)
+				return growth.Unknown, m.unread(growth.GPUWithoutMemory)
 			default:
 				bytes += p.Used
 				isListed = true
@@ -96,17 +89,50 @@ func (m *Monitor) Used(pid int) (bytes int64, err error) {
 	}
 
 	if !isListed {
-		return growth.Unknown, m.readError(errNotListed)
+		return growth.Unknown, m.unread(growth.GPUNotListed)
 	}
-	return bytes, nil
+	return bytes, growth.GPUUnknown{}
 }
 
-// readError returns why parts of the last reading are missing, or else the given error.
-func (m *Monitor) readError(otherwise error) error {
-	if m.last.Reason != "" {
-		return errors.New(m.last.Reason)
+// unavailableReasons are the errors of nvml.Open that have a code.
+var unavailableReasons = map[error]growth.GPUReason{
+	nvml.ErrNotBuilt: growth.GPUNotBuilt, nvml.ErrNoLibrary: growth.GPUNoLibrary,
+	nvml.ErrLibrary: growth.GPUBadLibrary, nvml.ErrNoDriver: growth.GPUNoDriver,
+	nvml.ErrMismatch: growth.GPUMismatch, nvml.ErrNoPermission: growth.GPUNoPermission,
+}
+
+// unavailable is why NVML could not be opened. It is empty while NVML is being opened.
+func (m *Monitor) unavailable() growth.GPUUnknown {
+	if m.err == nil {
+		return growth.GPUUnknown{}
 	}
-	return otherwise
+
+	why := growth.GPUUnknown{Reason: growth.GPUOther, Detail: growth.Detail(m.err.Error())}
+	unavailable, ok := errors.AsType[*nvml.UnavailableError](m.err)
+	if !ok {
+		return why
+	}
+	for err, reason := range unavailableReasons {
+		if errors.Is(unavailable, err) {
+			why = growth.GPUUnknown{Reason: reason, NVIDIA: unavailable.NVIDIA}
+		}
+	}
+	if why.Reason == growth.GPUBadLibrary {
+		_, detail, _ := strings.Cut(unavailable.Err.Error(), ": ")
+		why.Detail = growth.Detail(detail)
+	}
+	return why
+}
+
+// unread is why parts of the last reading are missing, or else the given reason.
+func (m *Monitor) unread(otherwise growth.GPUReason) growth.GPUUnknown {
+	switch {
+	case m.last.Waited != 0:
+		return growth.GPUUnknown{Reason: growth.GPUNoAnswer, Waited: m.last.Waited.Seconds()}
+	case m.last.Reason != "":
+		return growth.GPUUnknown{Reason: growth.GPUOther, Detail: growth.Detail(m.last.Reason)}
+	}
+	return growth.GPUUnknown{Reason: otherwise}
 }
 
 // Samples returns the memory of each GPU, and its traced users. traced maps PIDs in the initial

@@ -517,8 +517,8 @@ func (c *counter) fill() {
 	r.Types = r.Types[:min(len(r.Types), maxCensusType)]
 }
 
-// missing names the objects that the census has not seen; empty: none.
-func (c *counter) missing() string {
+// missing is the part of the objects that the census has not seen; empty: none.
+func (c *counter) missing() census.Missing {
 	if c.result.Cut {
 		return census.MissingForTime
 	}

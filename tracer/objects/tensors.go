@@ -3,7 +3,6 @@ package objects
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/allocscope/allocscope/growth/census"
@@ -181,14 +180,19 @@ func (c *counter) readTensors(ctx context.Context) error {
 		total.Unknown = census.PartRead
 		return nil
 	case len(c.tensors) > c.mostTensors():
-		total.Unknown = fmt.Sprintf("there are more than %d", c.mostTensors())
+		total.Unknown, total.Most = census.TooMany, c.mostTensors()
 		return nil
 	}
 
 	tensors, err := torch.Read(ctx, c.heap.process, c.tensors)
+	layout, isLayout := errors.AsType[*torch.LayoutError](err)
 	switch {
-	case errors.Is(err, torch.ErrNotLoaded), errors.Is(err, torch.ErrUnknownLayout):
-		total.Unknown = err.Error()
+	case errors.Is(err, torch.ErrNotLoaded):
+		total.Unknown = census.NoTorch
+		return nil
+	case isLayout:
+		total.Unknown = census.UnknownLayout
+		total.Fitting, total.Checked = layout.Fitting, layout.Checked
 		return nil
 	case err != nil:
 		return err

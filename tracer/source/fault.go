@@ -29,7 +29,8 @@ func AttachFaults(k *kernel.Kernel, interval uint64) (Status, []link.Link) {
 		links, err = openFaultEvents(program, period)
 	}
 	if err != nil {
-		status.Reason = errors.Join(err, probe.Close(links)).Error()
+		status.Err = errors.Join(err, probe.Close(links))
+		status.Reason = status.Err.Error()
 		return status, nil
 	}
 

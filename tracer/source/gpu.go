@@ -228,6 +228,7 @@ func (g *GPU) Status() Status {
 	switch {
 	case s.Reason != "":
 	case !g.usesGPU:
+		s.Code, s.File = growth.SourceNotMapped, "libcuda.so.1"
 		s.Reason = "CUDA's driver (libcuda.so.1) is not mapped"
 	case len(g.blockFiles) > 0 && g.needsTotals():
 		s.Gap = growth.GapBlocks

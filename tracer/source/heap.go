@@ -57,7 +57,7 @@ func (h *Heap) Update(maps []process.Mapping) {
 		h.enter(attached)
 		return
 	case h.shim != nil:
-		h.refuse(Status{Reason: errNoShim.Error()})
+		h.refuse(errNoShim)
 		return
 	}
 
@@ -81,7 +81,7 @@ func (h *Heap) find(maps []process.Mapping) []probe.FileSites {
 		found, err = follow(h.kernel, h.process, functions)
 	}
 	if err != nil {
-		h.setStatus(Status{Name: "heap", Reason: err.Error(), Err: err})
+		h.setStatus(failed("heap", h.process, err))
 		return nil
 	}
 
@@ -96,7 +96,7 @@ func (h *Heap) find(maps []process.Mapping) []probe.FileSites {
 
 	status := Status{Name: "heap", Attached: true, Details: lines}
 	if refusal != nil {
-		status.Reason = fmt.Sprintf("malloc is probed instead: %v", refusal)
+		status.Reason, status.Code = insteadOf+refusal.Error(), growth.SourceProducer
 	}
 	h.setStatus(status)
 	return functions
@@ -159,7 +159,7 @@ func (h *Heap) Open() {
 	}
 	if err := h.attach(); err != nil && !h.process.IsExiting() {
 		h.Functions = nil
-		h.refuse(Status{Reason: err.Error()})
+		h.refuse(err)
 	}
 }
 
@@ -181,10 +181,11 @@ func (h *Heap) attach() error {
 	return nil
 }
 
-// refuse gives the heap up, for a reason.
-func (h *Heap) refuse(why Status) {
-	why.Name = "heap"
-	h.setStatus(why)
+// refuse gives the heap up, for good. Without Err the process is not attached to again.
+func (h *Heap) refuse(why error) {
+	s := failed("heap", h.process, why)
+	s.Err = nil
+	h.setStatus(s)
 	h.enter(refused)
 }
 

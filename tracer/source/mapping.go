@@ -20,7 +20,7 @@ func attachMapping(k *kernel.Kernel, _ SystemOptions) (Status, []link.Link) {
 	status := Status{Name: "mapping"}
 	tracefs, err := kernel.OpenTracefs()
 	if err != nil {
-		status.Reason = err.Error() + WithRemedy(kernel.TracefsRemedy(err))
+		status.Reason, status.Err = err.Error()+WithRemedy(kernel.TracefsRemedy(err)), err
 		return status, nil
 	}
 	defer tracefs.Close()
@@ -28,6 +28,7 @@ func attachMapping(k *kernel.Kernel, _ SystemOptions) (Status, []link.Link) {
 	links, err := attachCalls(k, tracefs)
 	if err != nil {
 		err = errors.Join(err, probe.Close(links))
+		status.Err = err
 		status.Reason = err.Error() +
 			WithRemedy(cmp.Or(kernel.TracefsRemedy(err), EventRemedy(err)))
 		return status, nil

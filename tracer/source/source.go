@@ -37,6 +37,7 @@ package source
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf/link"
@@ -44,6 +45,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // A registration is a source: of a process, if it has library, or of all processes, if it has
@@ -102,6 +104,10 @@ type Status struct {
 	// Reason is why the source is not attached, or not to all its functions. It is empty if there is
 	// nothing to report.
 	Reason string
+	// Code is the kind of Reason, and File the library or the program that it is about; empty: the
+	// text alone says it.
+	Code growth.SourceReason
+	File string
 	// Gap is the data that the source does not see; empty: none.
 	Gap growth.SourceGap
 	// Attached is set once probes were attached, and stays set while they are closed for a time.
@@ -115,6 +121,42 @@ type Status struct {
 	Producers []string
 	// Details are lines for --debug: each probed function, its place, and the reason for the place.
 	Details []string
+}
+
+// insteadOf begins the reason of a heap whose producers are not used.
+const insteadOf = "malloc is probed instead: "
+
+// Failure is Reason by its code. Only a reason that has none, and the refusal of a producer, keep
+// their text.
+func (s Status) Failure() growth.SourceFailure {
+	failure := growth.SourceFailure{
+		Reason: s.Code, File: growth.Printable(s.File), Detail: growth.Printable(s.Reason),
+	}
+	switch s.Code {
+	case "":
+		if s.Reason != "" {
+			failure.Reason = growth.SourceOther
+		}
+	case growth.SourceProducer:
+		failure.Detail = strings.TrimPrefix(failure.Detail, insteadOf)
+	default:
+		failure.Detail = ""
+	}
+	return failure
+}
+
+// failed is the status of a source of a process that an error has refused.
+func failed(name string, p *process.Process, err error) Status {
+	s := Status{Name: name, Reason: err.Error(), Err: err}
+	switch {
+	case errors.Is(err, errNoShim):
+		s.Code = growth.SourceNoShim
+	case errors.Is(err, probe.ErrNoAllocator):
+		s.Code = growth.SourceNoAllocator
+	case errors.Is(err, probe.Err32Bit):
+		s.Code, s.File = growth.Source32Bit, p.Executable
+	}
+	return s
 }
 
 // details returns a line for each function in the files, probed or not.

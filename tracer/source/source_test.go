@@ -203,19 +203,20 @@ func TestTensorsStates(t *testing.T) {
 func TestTensorsStatus(t *testing.T) {
 	s := NewTensors(nil, nil)
 	got := s.Status()
-	if got.Attached || got.Err != nil || !strings.Contains(got.Reason, "no library") {
+	if got.Attached || got.Err != nil || got.Failure().Reason != growth.SourceNotMapped {
 		t.Errorf("new: %+v", got)
 	}
 
 	cause := errors.New("refused")
 	s.report(cause)
 	got = s.Status()
-	if got.Attached || got.Reason != "refused" || !errors.Is(got.Err, cause) || s.Pending() {
+	want := growth.SourceFailure{Reason: growth.SourceOther, Detail: "refused"}
+	if got.Attached || got.Failure() != want || !errors.Is(got.Err, cause) || s.Pending() {
 		t.Errorf("refused: %+v", got)
 	}
 
 	s.report(nil)
-	if got := s.Status(); !got.Attached || got.Reason != "" || got.Err != nil {
+	if got := s.Status(); !got.Attached || got.Failure() != (growth.SourceFailure{}) || got.Err != nil {
 		t.Errorf("attached: %+v", got)
 	}
 }
@@ -299,7 +300,8 @@ func TestStepsStatus(t *testing.T) {
 			s := NewSteps(nil, nil, c.symbol)
 			s.Update(executables("/lib/libc.so.6"))
 			got := s.Status()
-			if got.Attached || !strings.Contains(got.Reason, c.reason) ||
+			isNotMapped := got.Failure().Reason == growth.SourceNotMapped
+			if got.Attached || !strings.Contains(got.Reason, c.reason) || isNotMapped == (got.Err != nil) ||
 				s.ShouldReport(false) != (c.symbol != "") {
 				t.Errorf("%+v, want %q", got, c.reason)
 			}

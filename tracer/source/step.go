@@ -33,8 +33,9 @@ func NewSteps(k *kernel.Kernel, p *process.Process, symbol string) *Steps {
 		library:  newLibrary(k, p, "step", reason, maxStepFiles),
 		function: function, named: symbol != "",
 	}
+	s.status.Code, s.status.File = growth.SourceNotMapped, function.Library
 	if err != nil {
-		s.state, s.status.Reason, s.status.Err = refused, err.Error(), err
+		s.state, s.status = refused, failed("step", p, err)
 	}
 	return s
 }
@@ -69,7 +70,7 @@ func (s *Steps) attach(m process.Mapping) {
 	defer s.mu.Unlock()
 
 	if err != nil {
-		s.status.Reason, s.status.Err = err.Error(), err
+		s.status = failed("step", s.process, err)
 		return
 	}
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -33,7 +34,9 @@ const (
 // NewTensors returns a source that attaches as soon as Update finds the functions.
 func NewTensors(k *kernel.Kernel, p *process.Process) *Tensors {
 	const reason = "no library that exports c10::alloc_cpu is mapped"
-	return &Tensors{library: newLibrary(k, p, "tensor", reason, maxTensorFiles)}
+	t := &Tensors{library: newLibrary(k, p, "tensor", reason, maxTensorFiles)}
+	t.status.Code = growth.SourceNotMapped
+	return t
 }
 
 // Update finds the functions in the files that are mapped, and attaches to them.
@@ -61,7 +64,9 @@ func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
 
 	switch {
 	case errors.Is(err, probe.ErrNoAllocator):
-		t.setStatus(Status{Name: "tensor", Reason: err.Error()})
+		s := failed("tensor", t.process, err)
+		s.Err = nil // it may be found yet
+		t.setStatus(s)
 		return false
 	case err == nil:
 		t.libraries = append(t.libraries, file)

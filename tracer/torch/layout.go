@@ -1,7 +1,6 @@
 package torch
 
 import (
-	"fmt"
 	"slices"
 )
 
@@ -106,12 +105,7 @@ func (r *reader) chooseLayout(objects []uint64) error {
 	}
 
 	if !fitting {
-		return fmt.Errorf(
-			"%w: the likeliest one fits %d of %d tensors",
-			ErrUnknownLayout,
-			most,
-			len(sample),
-		)
+		return &LayoutError{Fitting: most, Checked: len(sample)}
 	}
 	r.layout = best
 	return nil

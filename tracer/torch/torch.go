@@ -12,20 +12,27 @@ package torch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
 
-	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// Reasons why the tensors of a process are not known.
-var (
-	ErrNotLoaded     = errors.New(census.NoTorch)
-	ErrUnknownLayout = errors.New("PyTorch of a layout that is not known")
-)
+// ErrNotLoaded is why a process without PyTorch has no tensors.
+var ErrNotLoaded = errors.New("PyTorch is not loaded")
+
+// A LayoutError is why the tensors of a process are not known: no layout fits them.
+type LayoutError struct {
+	// Fitting of the Checked tensors fit the likeliest layout.
+	Fitting, Checked int
+}
+
+func (e *LayoutError) Error() string {
+	return fmt.Sprintf("the likeliest layout of PyTorch fits %d of %d tensors", e.Fitting, e.Checked)
+}
 
 // A Tensor is a torch.Tensor of Python whose elements are in memory.
 type Tensor struct {
@@ -89,8 +96,8 @@ type Process interface {
 }
 
 // Read reads the tensors at the addresses of Python objects of type torch.Tensor and its
-// subclasses. Objects that are none any more count as inconsistent. The error is ErrNotLoaded,
-// wraps ErrUnknownLayout, or comes from ctx or from reading.
+// subclasses. Objects that are none any more count as inconsistent. The error is ErrNotLoaded or
+// a *LayoutError, or comes from ctx or from reading.
 func Read(ctx context.Context, p Process, objects []uint64) (*Tensors, error) {
 	maps, err := p.Maps()
 	if err != nil {

@@ -36,8 +36,8 @@ func gpuSummary() *summary.Summary {
 		GPUMemory: []summary.GPUMemory{{
 			Process: 42, Verdict: summary.Verdict{Class: verdict.ClassLeak, WhyCode: "steady growth"},
 			Judged: summary.GPUAllocated, BaselineS: 60,
-			Diagnosis: "retained-tensors",
-			Reason:    "libnvidia-ml.so.1 is not there",
+			Diagnosis:  "retained-tensors",
+			GPUUnknown: growth.GPUUnknown{Reason: growth.GPUNotListed},
 			Breakdown: []summary.GPUBreakdownRow{
 				{Kind: growth.KindCudaBlock, GPU: "0", StartBytes: 100 << 20, EndBytes: 150 << 20},
 				{Kind: growth.KindCudaCached, StartBytes: 80 << 20, EndBytes: 30 << 20},
@@ -67,7 +67,7 @@ func testGPUResult(t *testing.T) {
 		"Stacks that grew on the GPU since the baseline:\n\nMiB/min share bytes objects trend where\n5.00 100% 50.0 MiB 40 accumulating "+words.Where(gpuSummary().GPUMemory[0].Accumulating[0])+"\n",
 	)
 
-	if n := strings.Count(text, "libnvidia-ml.so.1 is not there"); n != 1 {
+	if n := strings.Count(text, "NVML does not list the process"); n != 1 {
 		t.Errorf("the reason is given %d times:\n%s", n, text)
 	}
 }

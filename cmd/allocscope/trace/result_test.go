@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/census"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
@@ -55,7 +56,7 @@ func testObjectsDetails(t *testing.T) {
 			StackIDs: []string{"abc"},
 		}},
 		Objects: &summary.Objects{
-			Python: "3.11", Share: 0.5, Missing: "objects above 512 bytes", InCPPOnlyBytes: &held,
+			Python: "3.11", Share: 0.5, Missing: census.MissingLarge, InCPPOnlyBytes: &held,
 			InCPPOnlyGrowthBytes: &heldMore,
 			Types: []summary.TypeGrowth{{
 				Type: "PIL.Image.Image", Before: 100, After: 1022, Bytes: 1 << 20, PerMin: 461,

@@ -3,7 +3,11 @@
 // probe sees: the driver's context and the code of kernels.
 package nvml
 
-import "github.com/allocscope/allocscope/growth"
+import (
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+)
 
 // Limits on the values accepted from a driver.
 const (
@@ -27,6 +31,8 @@ type Reading struct {
 	// Reason why parts of the reading are missing; empty: none is. It stays the same as long as the
 	// same parts are missing.
 	Reason string
+	// Waited is how long NVML has not answered; 0: it has answered.
+	Waited time.Duration
 }
 
 // A GPU is a whole GPU, or a MIG device of one. A GPU in MIG mode is listed by its MIG devices

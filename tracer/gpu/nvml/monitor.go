@@ -127,6 +127,7 @@ func (m *Monitor) accept(reading Reading) { m.last, m.busy, m.late = reading, fa
 // lateReading returns the reading for a call that NVML does not answer in time.
 func (m *Monitor) lateReading() Reading {
 	reading := m.last
+	reading.Waited = m.timeout
 	reading.Reason = fmt.Sprintf("NVML has not answered within %v", m.timeout)
 
 	if m.late++; m.late > maxStaleReadings {

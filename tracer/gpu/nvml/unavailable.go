@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 // Errors for which NVML is unavailable as a whole, wrapped by *UnavailableError.
@@ -27,7 +29,8 @@ var (
 // An UnavailableError is the reason why NVML cannot be read, and its remedy.
 type UnavailableError struct {
 	Err    error
-	Remedy string // empty: there is nothing to fix, as on a machine without a GPU
+	NVIDIA growth.NVIDIA // the part that the machine has; empty: none
+	Remedy string        // empty: there is nothing to fix, as on a machine without a GPU
 }
 
 func (u *UnavailableError) Error() string {
@@ -42,14 +45,15 @@ func (u *UnavailableError) Unwrap() error { return u.Err }
 // unavailable adds the remedy to an error of driver.start, by the files below root.
 func unavailable(err error, root string) *UnavailableError {
 	var remedy string
+	has := nvidia(root)
 	isAbsent := errors.Is(err, ErrNotBuilt) || errors.Is(err, ErrNoLibrary) ||
 		errors.Is(err, ErrNoDriver)
 
 	switch {
-	case errors.Is(err, ErrNoLibrary) && driverLoaded(root):
+	case errors.Is(err, ErrNoLibrary) && has == growth.NVIDIADriver:
 		remedy = "install the library of the driver's version, such as Debian's libnvidia-ml1; " +
 			"in a container: NVIDIA_DRIVER_CAPABILITIES=utility,compute"
-	case isAbsent && !driverLoaded(root) && !hasGPU(root):
+	case isAbsent && has == "":
 		err = fmt.Errorf("no NVIDIA GPU on this machine: %w", err)
 	case errors.Is(err, ErrNotBuilt):
 		remedy = "install a build for glibc: .deb, .rpm, .tar.gz without -static, or pip; " +
@@ -66,13 +70,18 @@ func unavailable(err error, root string) *UnavailableError {
 		remedy = "see what nvidia-smi reports"
 	}
 
-	return &UnavailableError{Err: err, Remedy: remedy}
+	return &UnavailableError{Err: err, NVIDIA: has, Remedy: remedy}
 }
 
-// driverLoaded reports whether the NVIDIA kernel driver is loaded.
-func driverLoaded(root string) bool {
-	_, err := os.Stat(filepath.Join(root, "proc/driver/nvidia/version"))
-	return err == nil
+// nvidia is the part of NVIDIA's that the machine has.
+func nvidia(root string) growth.NVIDIA {
+	if _, err := os.Stat(filepath.Join(root, "proc/driver/nvidia/version")); err == nil {
+		return growth.NVIDIADriver
+	}
+	if hasGPU(root) {
+		return growth.NVIDIAGPU
+	}
+	return ""
 }
 
 // hasGPU reports whether an NVIDIA display controller is on the PCI bus.

@@ -17,18 +17,17 @@ func (r *Runtime) Collections() (int64, bool) {
 
 	const attempts = 8 // the collector may change the lists meanwhile
 	for range attempts {
-		v := newView(r.memory)
-		if collections, ok := r.collections(v); ok {
+		if collections, ok := r.newReader().collections(); ok {
 			return collections, true
 		}
 	}
 	return 0, false
 }
 
-func (r *Runtime) collections(v *view) (sum int64, ok bool) {
-	states := r.gcStates(v)
+func (r *reader) collections() (sum int64, ok bool) {
+	states := r.gcStates()
 	for _, state := range states {
-		collections, ok := r.collectionsOf(v, state)
+		collections, ok := r.collectionsOf(state)
 		if !ok {
 			return 0, false
 		}
@@ -39,8 +38,8 @@ func (r *Runtime) collections(v *view) (sum int64, ok bool) {
 
 // gcStates returns the addresses of the garbage collectors' states: one in _PyRuntime in 3.8, since
 // then one in each interpreter.
-func (r *Runtime) gcStates(v *view) (states []uint64) {
-	interpreters := r.interpreters(v)
+func (r *reader) gcStates() (states []uint64) {
+	interpreters := r.interpreters()
 	if published := r.interpreter.State.GC; published != 0 {
 		for _, interpreter := range interpreters {
 			states = append(states, interpreter+uint64(published))
@@ -51,7 +50,7 @@ func (r *Runtime) gcStates(v *view) (states []uint64) {
 	// The main interpreter may lie in _PyRuntime.
 	for _, begin := range append(interpreters, r.interpreter.State.Runtime) {
 		for at := begin; at < begin+stateBytes; at += 8 {
-			if _, ok := r.collectionsOf(v, at); ok && !slices.Contains(states, at) {
+			if _, ok := r.collectionsOf(at); ok && !slices.Contains(states, at) {
 				states = append(states, at)
 			}
 		}
@@ -62,10 +61,10 @@ func (r *Runtime) gcStates(v *view) (states []uint64) {
 
 // collectionsOf returns the collections that a struct _gc_runtime_state has counted. Its lists of
 // objects have to be lists.
-func (r *Runtime) collectionsOf(v *view, state uint64) (int64, bool) {
+func (r *reader) collectionsOf(state uint64) (int64, bool) {
 	first := state + r.version.GCGenerations
 	if at := r.version.GCGeneration0; at != cpython.Absent {
-		generation0, ok := v.word(state + at)
+		generation0, ok := r.word(state + at)
 		if !ok || !r.version.IsFirstGeneration(generation0, state) {
 			return 0, false
 		}
@@ -74,18 +73,18 @@ func (r *Runtime) collectionsOf(v *view, state uint64) (int64, bool) {
 
 	for i := range uint64(cpython.GCNumGenerations) {
 		head := first + i*cpython.GCGenerationSize
-		next, ok := v.word(head)
+		next, ok := r.word(head)
 		if !ok {
 			return 0, false
 		}
-		back, ok := v.word(next&^cpython.GCFlags + cpython.GCPrev)
+		back, ok := r.word(next&^cpython.GCFlags + cpython.GCPrev)
 		if !ok || back&^cpython.GCFlags != head {
 			return 0, false
 		}
 	}
 
 	const statsSize = cpython.GCNumGenerations * cpython.GCGenerationStatSize
-	stats := v.bytes(state+r.version.GCGenerationStats, statsSize)
+	stats := r.bytes(state+r.version.GCGenerationStats, statsSize)
 	if stats == nil {
 		return 0, false
 	}

@@ -7,30 +7,29 @@ const maxGlobals = 1 << 14
 
 // entries calls visit with the key and the value of each entry of a dict, in their order, until it
 // returns false. It is false if the dict is none. It visits at most limit entries.
-func (r *Runtime) entries(v *view, dict uint64, limit int64, visit func(key, value uint64) bool,
-) bool {
+func (r *reader) entries(dict uint64, limit int64, visit func(key, value uint64) bool) bool {
 	s := r.version
-	if !r.isSubtype(v, dict, "PyDict_Type") {
+	if !r.isSubtype(dict, "PyDict_Type") {
 		return false
 	}
-	keys, ok := v.pointer(dict + s.DictKeys)
+	keys, ok := r.pointer(dict + s.DictKeys)
 	if !ok {
 		return false
 	}
 
-	header := v.bytes(keys, int(s.KeysHeader))
+	header := r.bytes(keys, int(s.KeysHeader))
 	shape, ok := s.Keys(header)
 	if !ok {
 		return false
 	}
-	values, ok := v.word(dict + s.DictValues)
+	values, ok := r.word(dict + s.DictValues)
 	if !ok {
 		return false
 	}
 
 	items := shape.Entries
 	if values != 0 {
-		valuesShape, ok := s.ValuesItems(v.bytes(values+uint64(s.ValuesHeaderAt), int(s.ValuesHeader)),
+		valuesShape, ok := s.ValuesItems(r.bytes(values+uint64(s.ValuesHeaderAt), int(s.ValuesHeader)),
 			shape)
 		if !ok {
 			return false
@@ -44,8 +43,8 @@ func (r *Runtime) entries(v *view, dict uint64, limit int64, visit func(key, val
 		if values != 0 {
 			at = values + i*8
 		}
-		key, _ := v.word(entry + shape.KeyAt)
-		value, ok := v.word(at)
+		key, _ := r.word(entry + shape.KeyAt)
+		value, ok := r.word(at)
 		if !ok {
 			return true
 		}
@@ -59,21 +58,19 @@ func (r *Runtime) entries(v *view, dict uint64, limit int64, visit func(key, val
 
 // Lookup returns the value of a str key of a dict, among its first entries up to a limit.
 func (r *Runtime) Lookup(dict uint64, name string, limit int64) (value uint64, ok bool) {
-	return r.lookup(newView(r.memory), dict, name, limit)
+	return r.newReader().lookup(dict, name, limit)
 }
 
-func (r *Runtime) lookup(
-	v *view, dict uint64, name string, limit int64,
-) (value uint64, ok bool) {
+func (r *reader) lookup(dict uint64, name string, limit int64) (value uint64, ok bool) {
 	length := r.interpreter.CodeLayout.UnicodeLength
 	characters := utf8.RuneCountInString(name)
-	r.entries(v, dict, limit, func(key, item uint64) bool {
+	r.entries(dict, limit, func(key, item uint64) bool {
 		// Most keys are of another length: only the others are read. A longer name was cut.
-		n, isRead := v.word(key + length)
+		n, isRead := r.word(key + length)
 		if !isRead || characters <= maxText && n != uint64(characters) {
 			return true
 		}
-		if text, isText := r.text(v, key, maxText); isText && text == name {
+		if text, isText := r.text(key, maxText); isText && text == name {
 			value, ok = item, true
 		}
 		return !ok

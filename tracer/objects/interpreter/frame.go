@@ -32,10 +32,10 @@ type Frame struct {
 // Frames returns the Python frames that all threads of all interpreters run, the innermost of a
 // thread first. Frames that cannot be read are left out.
 func (r *Runtime) Frames() ([]Frame, error) {
-	reader := &frameReader{Runtime: r, view: newView(r.memory), codes: make(map[uint64]*code)}
+	reader := &frameReader{reader: r.newReader(), codes: make(map[uint64]*code)}
 	kernel := &r.interpreter.Kernel
 	threads := 0
-	for _, interpreter := range r.interpreters(reader.view) {
+	for _, interpreter := range reader.interpreters() {
 		thread, ok := reader.pointer(interpreter + uint64(kernel.InterpreterThreads))
 		for ; ok && threads < maxThreads; threads++ {
 			reader.walk(thread)
@@ -47,8 +47,7 @@ func (r *Runtime) Frames() ([]Frame, error) {
 
 // A frameReader reads frames. It keeps code objects: frames of a recursion have the same.
 type frameReader struct {
-	*Runtime
-	*view
+	*reader
 	codes  map[uint64]*code // nil: is none
 	frames []Frame
 }
@@ -103,7 +102,7 @@ func (r *frameReader) frame(address uint64) (f Frame, ok bool) {
 	switch {
 	case s.HasFrameObjects():
 		f.Object = address
-		if !r.is(r.view, address, "PyFrame_Type") {
+		if !r.is(address, "PyFrame_Type") {
 			return Frame{}, false
 		}
 	default:
@@ -116,7 +115,7 @@ func (r *frameReader) frame(address uint64) (f Frame, ok bool) {
 			}
 		case cpython.FrameOwnedByFrameObject:
 			f.Object = address - s.FrameData
-			if !r.is(r.view, f.Object, "PyFrame_Type") {
+			if !r.is(f.Object, "PyFrame_Type") {
 				return Frame{}, false
 			}
 		default:
@@ -129,8 +128,8 @@ func (r *frameReader) frame(address uint64) (f Frame, ok bool) {
 		return Frame{}, false
 	}
 	f.Function, f.File, f.Line = c.Function, c.File, c.Line(instruction)
-	if name, ok := r.lookup(r.view, mem.Word(head, s.FrameGlobals), "__name__", maxGlobals); ok {
-		f.Module, _ = r.text(r.view, name, maxText)
+	if name, ok := r.lookup(mem.Word(head, s.FrameGlobals), "__name__", maxGlobals); ok {
+		f.Module, _ = r.text(name, maxText)
 	}
 
 	f.Names, f.Locals = c.names, address+s.FrameLocalsplus
@@ -147,7 +146,7 @@ func (r *frameReader) frame(address uint64) (f Frame, ok bool) {
 func (r *frameReader) codeAt(address uint64) *code {
 	c, known := r.codes[address]
 	if !known {
-		c, _ = r.code(r.view, address)
+		c, _ = r.code(address)
 		r.codes[address] = c
 	}
 	return c
@@ -186,7 +185,7 @@ func (r *frameReader) stackEnd(head []byte, locals uint64) uint64 {
 
 func (r *frameReader) isGenerator(object uint64) bool {
 	for _, symbol := range frameTypes {
-		if symbol != "PyFrame_Type" && r.is(r.view, object, symbol) {
+		if symbol != "PyFrame_Type" && r.is(object, symbol) {
 			return true
 		}
 	}
@@ -202,8 +201,8 @@ var frameTypes = map[string]string{
 // FrameOf returns the frame of an object of the type "frame", or of a "generator", "coroutine" or
 // "async_generator" that has not ended.
 func (r *Runtime) FrameOf(object uint64, typeName string) (*Frame, bool) {
-	reader := &frameReader{Runtime: r, view: newView(r.memory), codes: make(map[uint64]*code)}
-	if !r.is(reader.view, object, frameTypes[typeName]) {
+	reader := &frameReader{reader: r.newReader(), codes: make(map[uint64]*code)}
+	if !reader.is(object, frameTypes[typeName]) {
 		return nil, false
 	}
 	address, ok := reader.frameAddress(object, typeName == "frame")

@@ -17,12 +17,12 @@ type code struct {
 }
 
 // code reads a PyCodeObject.
-func (r *Runtime) code(v *view, address uint64) (*code, bool) {
+func (r *reader) code(address uint64) (*code, bool) {
 	s := r.version
-	if !r.is(v, address, "PyCode_Type") {
+	if !r.is(address, "PyCode_Type") {
 		return nil, false
 	}
-	read, err := python.ReadCode(v, address, r.interpreter.CodeLayout)
+	read, err := python.ReadCode(r, address, r.interpreter.CodeLayout)
 	if err != nil {
 		return nil, false
 	}
@@ -36,7 +36,7 @@ func (r *Runtime) code(v *view, address uint64) (*code, bool) {
 		if member == cpython.Absent {
 			continue
 		}
-		tuple, ok := v.pointer(address + member)
+		tuple, ok := r.pointer(address + member)
 		if !ok {
 			return nil, false
 		}
@@ -44,7 +44,7 @@ func (r *Runtime) code(v *view, address uint64) (*code, bool) {
 	}
 
 	for _, tuple := range tuples {
-		names, ok := r.names(v, tuple)
+		names, ok := r.names(tuple)
 		if !ok {
 			return nil, false
 		}
@@ -52,17 +52,17 @@ func (r *Runtime) code(v *view, address uint64) (*code, bool) {
 	}
 
 	if s.CodeNlocalsplus != cpython.Absent {
-		count, _ := v.int32(address + s.CodeNlocalsplus)
-		free, _ := v.int32(address + s.CodeNfreevars)
+		count, _ := r.int32(address + s.CodeNlocalsplus)
+		free, _ := r.int32(address + s.CodeNfreevars)
 		if int(count) != len(c.names) || free < 0 {
 			return nil, false
 		}
 		c.freevars = int(free)
 	}
 
-	arguments, _ := v.int32(address + s.CodeArgcount)
-	keywordOnly, _ := v.int32(address + s.CodeKwonlyargcount)
-	stack, ok := v.int32(address + s.CodeStacksize)
+	arguments, _ := r.int32(address + s.CodeArgcount)
+	keywordOnly, _ := r.int32(address + s.CodeKwonlyargcount)
+	stack, ok := r.int32(address + s.CodeStacksize)
 	c.argcount, c.kwonlyargcount, c.stacksize = int(arguments), int(keywordOnly), int(stack)
 	const maxStack = 1 << 20
 	if !ok || arguments < 0 || keywordOnly < 0 || c.argcount+c.kwonlyargcount > len(c.names) ||
@@ -74,14 +74,14 @@ func (r *Runtime) code(v *view, address uint64) (*code, bool) {
 }
 
 // names returns the texts in a tuple of strs.
-func (r *Runtime) names(v *view, tuple uint64) ([]string, bool) {
-	items, ok := r.items(v, tuple, maxVariables)
+func (r *reader) names(tuple uint64) ([]string, bool) {
+	items, ok := r.items(tuple, maxVariables)
 	if !ok {
 		return nil, false
 	}
 	names := make([]string, len(items))
 	for i, item := range items {
-		if names[i], ok = r.text(v, item, maxText); !ok {
+		if names[i], ok = r.text(item, maxText); !ok {
 			return nil, false
 		}
 	}
@@ -105,16 +105,16 @@ type Function struct {
 
 // Function returns the function at an address.
 func (r *Runtime) Function(address uint64) (*Function, bool) {
-	v, s := newView(r.memory), r.version
-	if !r.is(v, address, "PyFunction_Type") {
+	reader, s := r.newReader(), r.version
+	if !reader.is(address, "PyFunction_Type") {
 		return nil, false
 	}
-	at, ok := v.pointer(address + s.FuncCode)
+	at, ok := reader.pointer(address + s.FuncCode)
 	if !ok {
 		return nil, false
 	}
 
-	c, ok := r.code(v, at)
+	c, ok := reader.code(at)
 	if !ok {
 		return nil, false
 	}
@@ -124,13 +124,13 @@ func (r *Runtime) Function(address uint64) (*Function, bool) {
 		File: c.File, Line: c.FirstLine, Args: c.names[:c.argcount],
 		KeywordOnly: c.names[c.argcount:keywordOnly], FreeVars: c.names[len(c.names)-c.freevars:],
 	}
-	name, _ := v.word(address + s.FuncQualname)
-	if f.Qualname, ok = r.text(v, name, maxText); !ok {
+	name, _ := reader.word(address + s.FuncQualname)
+	if f.Qualname, ok = reader.text(name, maxText); !ok {
 		return nil, false
 	}
 
-	module, _ := v.word(address + s.FuncModule)
-	f.Module, _ = r.text(v, module, maxText)
+	module, _ := reader.word(address + s.FuncModule)
+	f.Module, _ = reader.text(module, maxText)
 
 	for _, of := range []struct {
 		field  *uint64
@@ -141,13 +141,13 @@ func (r *Runtime) Function(address uint64) (*Function, bool) {
 		{&f.KwDefaults, s.FuncKwdefaults},
 		{&f.Globals, s.FuncGlobals},
 	} {
-		if *of.field, ok = v.word(address + of.member); !ok {
+		if *of.field, ok = reader.word(address + of.member); !ok {
 			return nil, false
 		}
 	}
 
 	if f.Defaults != 0 {
-		defaults, ok := r.items(v, f.Defaults, maxVariables)
+		defaults, ok := reader.items(f.Defaults, maxVariables)
 		if !ok || len(defaults) > len(f.Args) {
 			return nil, false
 		}

@@ -199,6 +199,23 @@ func TestCorruptedMemory(t *testing.T) {
 	}
 }
 
+// TestCutInt: the digits of an int lie in a page that cannot be read.
+func TestCutInt(t *testing.T) {
+	const object = forged + pageSize - cpython.LongDigits
+	interpreter, page := interpreterOf(8), make([]byte, pageSize)
+	put := func(address, word uint64) { binary.LittleEndian.PutUint64(page[address-forged:], word) }
+	put(object+cpython.ObType, interpreter.State.Objects["PyLong_Type"])
+	put(object+cpython.ObSize, 1)
+
+	r := &Runtime{
+		memory:      fakeMemory{start: forged, bytes: page, read: new(int)},
+		interpreter: interpreter, version: known(8),
+	}
+	if text, ok := r.Repr(object); ok {
+		t.Errorf("it is %s", text)
+	}
+}
+
 // ask asks for all that a runtime answers, and checks that texts are printable.
 func (p *pythonTarget) ask(t *testing.T) {
 	t.Helper()

@@ -8,6 +8,7 @@ package interpreter
 import (
 	"errors"
 
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/python"
 )
@@ -96,6 +97,14 @@ func (v *view) pointer(address uint64) (pointer uint64, ok bool) {
 // isPointer reports whether a word can be a pointer to an object: aligned, and in the lower half of
 // the address space.
 func isPointer(word uint64) bool { return word >= pageSize && word < 1<<56 && word%8 == 0 }
+
+// typeOf returns the type of an object.
+func (v *view) typeOf(object uint64) (uint64, bool) {
+	if !isPointer(object) {
+		return 0, false
+	}
+	return v.pointer(object + cpython.ObType)
+}
 
 // int32 reads a C int.
 func (v *view) int32(address uint64) (value int32, ok bool) {

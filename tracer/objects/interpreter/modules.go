@@ -31,21 +31,21 @@ var errNoModules = errors.New("sys.modules is not where it has to be")
 // Modules returns the entries of sys.modules of all interpreters that are modules, or of a type
 // derived from them. It is an error if no interpreter has a sys.modules.
 func (r *Runtime) Modules() ([]Module, error) {
-	v := newView(r.memory)
-	states := r.interpreters(v)
-	if r.modules == 0 && !r.findModules(v, states) {
+	reader := r.newReader()
+	states := reader.interpreters()
+	if r.modules == 0 && !r.findModules(reader, states) {
 		return nil, errNoModules
 	}
 
 	found := false
 	var modules []Module
 	for _, state := range states {
-		dict, ok := v.pointer(state + r.modules)
+		dict, ok := reader.pointer(state + r.modules)
 		if !ok {
 			continue
 		}
-		found = r.entries(v, dict, maxModules, func(key, value uint64) bool {
-			if m, ok := r.module(v, key, value); ok {
+		found = reader.entries(dict, maxModules, func(key, value uint64) bool {
+			if m, ok := reader.module(key, value); ok {
 				modules = append(modules, m)
 			}
 			return len(modules) < maxModules
@@ -61,7 +61,7 @@ func (r *Runtime) Modules() ([]Module, error) {
 		if main < 0 || modules[main].File != "" {
 			break
 		}
-		modules[main].File = r.fileOf(newView(r.memory), modules[main].Dict)
+		modules[main].File = r.newReader().fileOf(modules[main].Dict)
 	}
 
 	return modules, nil
@@ -69,19 +69,19 @@ func (r *Runtime) Modules() ([]Module, error) {
 
 // findModules finds where PyInterpreterState has the pointer to sys.modules: a dict in which "sys"
 // is a module in which "modules" is that dict.
-func (r *Runtime) findModules(v *view, states []uint64) bool {
+func (r *Runtime) findModules(reader *reader, states []uint64) bool {
 	for _, state := range states {
 		for offset := uint64(0); offset < stateBytes; offset += 8 {
-			dict, ok := v.pointer(state + offset)
-			if !ok || !r.is(v, dict, "PyDict_Type") {
+			dict, ok := reader.pointer(state + offset)
+			if !ok || !reader.is(dict, "PyDict_Type") {
 				continue
 			}
-			sys, _ := r.lookup(v, dict, "sys", maxGlobals)
-			if !r.is(v, sys, "PyModule_Type") {
+			sys, _ := reader.lookup(dict, "sys", maxGlobals)
+			if !reader.is(sys, "PyModule_Type") {
 				continue
 			}
-			names, _ := v.pointer(sys + r.version.ModuleDict)
-			if back, _ := r.lookup(v, names, "modules", maxGlobals); back == dict {
+			names, _ := reader.pointer(sys + r.version.ModuleDict)
+			if back, _ := reader.lookup(names, "modules", maxGlobals); back == dict {
 				r.modules = offset
 				return true
 			}
@@ -91,22 +91,22 @@ func (r *Runtime) findModules(v *view, states []uint64) bool {
 	return false
 }
 
-func (r *Runtime) module(v *view, key, value uint64) (m Module, ok bool) {
-	if m.Name, ok = r.text(v, key, maxText); !ok || !r.isSubtype(v, value, "PyModule_Type") {
+func (r *reader) module(key, value uint64) (m Module, ok bool) {
+	if m.Name, ok = r.text(key, maxText); !ok || !r.isSubtype(value, "PyModule_Type") {
 		return Module{}, false
 	}
 	m.Object = value
-	if m.Dict, ok = v.pointer(value + r.version.ModuleDict); !ok {
+	if m.Dict, ok = r.pointer(value + r.version.ModuleDict); !ok {
 		return Module{}, false
 	}
-	m.File = r.fileOf(v, m.Dict)
+	m.File = r.fileOf(m.Dict)
 	return m, true
 }
 
 // fileOf returns the __file__ of a module, by its dict; empty if there is none.
-func (r *Runtime) fileOf(v *view, dict uint64) (path string) {
-	if file, ok := r.lookup(v, dict, "__file__", maxGlobals); ok {
-		path, _ = r.text(v, file, maxPath)
+func (r *reader) fileOf(dict uint64) (path string) {
+	if file, ok := r.lookup(dict, "__file__", maxGlobals); ok {
+		path, _ = r.text(file, maxPath)
 	}
 	return path
 }

@@ -37,21 +37,21 @@ func Open(m python.Memory, interpreter *python.Interpreter) (*Runtime, error) {
 		modules: uint64(interpreter.State.Modules),
 	}
 
-	v := newView(m)
-	if err := r.checkPublished(v); err != nil {
+	reader := r.newReader()
+	if err := reader.checkPublished(); err != nil {
 		return nil, fmt.Errorf("%w: CPython %s with unknown structures: %w", python.ErrUnsupported,
 			interpreter.Version, err)
 	}
 
 	// The type of type is type itself.
-	typeType, ok := v.pointer(interpreter.State.Objects["PyType_Type"] + cpython.ObType)
-	if back, known := v.pointer(typeType + cpython.ObType); !ok || !known || back != typeType {
+	typeType, ok := reader.pointer(interpreter.State.Objects["PyType_Type"] + cpython.ObType)
+	if back, known := reader.pointer(typeType + cpython.ObType); !ok || !known || back != typeType {
 		return nil, fmt.Errorf("%w: PyType_Type of CPython %s is no type (a modified build?)",
 			python.ErrUnsupported, interpreter.Version)
 	}
 	r.typeType = typeType
 
-	if r.hasDebugHooks(v) {
+	if r.hasDebugHooks(reader) {
 		return nil, fmt.Errorf("%w: the objects of CPython %s with debug hooks on its allocators (run a "+
 			"release build without -X dev and PYTHONMALLOC)", python.ErrUnsupported, interpreter.Version)
 	}
@@ -59,32 +59,18 @@ func Open(m python.Memory, interpreter *python.Interpreter) (*Runtime, error) {
 	return r, nil
 }
 
-// checkPublished returns an error if the interpreter publishes other offsets than its version has.
-func (r *Runtime) checkPublished(v *view) error {
-	for _, f := range r.version.Fixed() {
-		got, ok := v.word(r.interpreter.State.Runtime + f.Position)
-		if !ok {
-			return errUnreadable
-		}
-		if got != f.Want {
-			return fmt.Errorf("%s is at %d instead of %d (a modified build?)", f.Member, got, f.Want)
-		}
-	}
-	return nil
-}
-
 // hasDebugHooks reports whether the allocators put a head before each block, which the census does
 // not know.
-func (r *Runtime) hasDebugHooks(v *view) bool {
-	states := r.interpreters(v)
-	if r.modules == 0 && !r.findModules(v, states) {
+func (r *Runtime) hasDebugHooks(reader *reader) bool {
+	states := reader.interpreters()
+	if r.modules == 0 && !r.findModules(reader, states) {
 		return false
 	}
 	for _, state := range states {
-		if modules, ok := v.pointer(state + r.modules); ok {
+		if modules, ok := reader.pointer(state + r.modules); ok {
 			head := bytes.Repeat([]byte{cpython.ForbiddenByte}, cpython.ForbiddenCount)
 			block := modules - r.version.GCHead
-			return bytes.Equal(v.bytes(block-cpython.ForbiddenCount, cpython.ForbiddenCount), head)
+			return bytes.Equal(reader.bytes(block-cpython.ForbiddenCount, cpython.ForbiddenCount), head)
 		}
 	}
 	return false
@@ -96,25 +82,42 @@ func (r *Runtime) Version() *cpython.Version { return r.version }
 // TypeType returns the address of PyType_Type.
 func (r *Runtime) TypeType() uint64 { return r.typeType }
 
-// typeOf returns the type of an object.
-func (v *view) typeOf(object uint64) (uint64, bool) {
-	if !isPointer(object) {
-		return 0, false
+// A reader reads the objects of a runtime. It is for one question, as its view is.
+type reader struct {
+	*view
+	interpreter *python.Interpreter
+	version     *cpython.Version
+}
+
+func (r *Runtime) newReader() *reader {
+	return &reader{newView(r.memory), r.interpreter, r.version}
+}
+
+// checkPublished returns an error if the interpreter publishes other offsets than its version has.
+func (r *reader) checkPublished() error {
+	for _, f := range r.version.Fixed() {
+		got, ok := r.word(r.interpreter.State.Runtime + f.Position)
+		if !ok {
+			return errUnreadable
+		}
+		if got != f.Want {
+			return fmt.Errorf("%s is at %d instead of %d (a modified build?)", f.Member, got, f.Want)
+		}
 	}
-	return v.pointer(object + cpython.ObType)
+	return nil
 }
 
 // is reports whether an object is of exactly the type that the interpreter exports under a name.
-func (r *Runtime) is(v *view, object uint64, symbol string) bool {
+func (r *reader) is(object uint64, symbol string) bool {
 	want := r.interpreter.State.Objects[symbol]
-	got, ok := v.typeOf(object)
+	got, ok := r.typeOf(object)
 	return ok && want != 0 && got == want
 }
 
 // isSubtype reports whether an object is of an exported type or of one derived from it.
-func (r *Runtime) isSubtype(v *view, object uint64, symbol string) bool {
+func (r *reader) isSubtype(object uint64, symbol string) bool {
 	want := r.interpreter.State.Objects[symbol]
-	t, ok := v.typeOf(object)
+	t, ok := r.typeOf(object)
 	for range maxBases {
 		if !ok || want == 0 {
 			return false
@@ -122,17 +125,17 @@ func (r *Runtime) isSubtype(v *view, object uint64, symbol string) bool {
 		if t == want {
 			return true
 		}
-		t, ok = v.pointer(t + r.version.TypeBase)
+		t, ok = r.pointer(t + r.version.TypeBase)
 	}
 	return false
 }
 
 // interpreters returns the addresses of the PyInterpreterStates, the newest first.
-func (r *Runtime) interpreters(v *view) (states []uint64) {
+func (r *reader) interpreters() (states []uint64) {
 	kernel := &r.interpreter.Kernel
 	at := kernel.Interpreters
 	for len(states) < maxInterpreters {
-		state, ok := v.pointer(at)
+		state, ok := r.pointer(at)
 		if !ok {
 			break
 		}

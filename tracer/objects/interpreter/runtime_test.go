@@ -138,7 +138,7 @@ func (p *pythonTarget) testDicts(t *testing.T) {
 	p.each(t, "dict", func(d described) {
 		if d.First == 0 {
 			got = nil
-			p.entries(newView(p.process), d.ID, 1<<30, func(key, value uint64) bool {
+			p.newReader().entries(d.ID, 1<<30, func(key, value uint64) bool {
 				got = append(got, key, value)
 				return true
 			})
@@ -223,7 +223,7 @@ func (p *pythonTarget) testInstances(t *testing.T) {
 		if ok {
 			withValues++
 		} else {
-			p.entries(newView(p.process), p.dict(t, d.ID, class), 100, func(key, value uint64) bool {
+			p.newReader().entries(p.dict(t, d.ID, class), 100, func(key, value uint64) bool {
 				name, _ := p.Text(key)
 				got[name] = value
 				return true

@@ -26,15 +26,15 @@ const (
 
 // Text returns the first 200 characters of a str, printable.
 func (r *Runtime) Text(address uint64) (string, bool) {
-	return r.text(newView(r.memory), address, maxText)
+	return r.newReader().text(address, maxText)
 }
 
 // text returns the first characters of a str, at most limit, printable.
-func (r *Runtime) text(v *view, address uint64, limit int64) (string, bool) {
-	if !r.is(v, address, "PyUnicode_Type") {
+func (r *reader) text(address uint64, limit int64) (string, bool) {
+	if !r.is(address, "PyUnicode_Type") {
 		return "", false
 	}
-	characters, length, err := python.ReadCharacters(v, address, r.interpreter.CodeLayout, limit)
+	characters, length, err := python.ReadCharacters(r, address, r.interpreter.CodeLayout, limit)
 	if err != nil {
 		return "", false
 	}
@@ -48,12 +48,12 @@ func (r *Runtime) text(v *view, address uint64, limit int64) (string, bool) {
 // Repr returns an object that can be a key of a dict in Python's notation: a str, int, bool, None,
 // bytes or tuple of these. ok is false for others, and for those that are long.
 func (r *Runtime) Repr(address uint64) (text string, ok bool) {
-	return r.repr(newView(r.memory), address, maxTupleDepth)
+	return r.newReader().repr(address, maxTupleDepth)
 }
 
-func (r *Runtime) repr(v *view, address uint64, depth int) (string, bool) {
+func (r *reader) repr(address uint64, depth int) (string, bool) {
 	objects := r.interpreter.State.Objects
-	switch t, ok := v.typeOf(address); {
+	switch t, ok := r.typeOf(address); {
 	case !ok || t == 0:
 		return "", false
 	case address == objects["_Py_NoneStruct"]:
@@ -63,25 +63,25 @@ func (r *Runtime) repr(v *view, address uint64, depth int) (string, bool) {
 	case address == objects["_Py_FalseStruct"]:
 		return "False", true
 	case t == objects["PyUnicode_Type"]:
-		characters, length, err := python.ReadCharacters(v, address, r.interpreter.CodeLayout, maxText)
+		characters, length, err := python.ReadCharacters(r, address, r.interpreter.CodeLayout, maxText)
 		if err != nil || length > maxText || slices.ContainsFunc(characters, isNoCharacter) {
 			return "", false
 		}
 		return quote(characters), true
 	case t == objects["PyLong_Type"]:
-		return r.integer(v, address)
+		return r.integer(address)
 	case t == objects["PyBytes_Type"]:
-		return r.byteString(v, address)
+		return r.byteString(address)
 	case t == objects["PyTuple_Type"]:
-		return r.tuple(v, address, depth)
+		return r.tuple(address, depth)
 	}
 
 	return "", false
 }
 
 // integer returns an int.
-func (r *Runtime) integer(v *view, address uint64) (string, bool) {
-	size, ok := v.word(address + cpython.ObSize)
+func (r *reader) integer(address uint64) (string, bool) {
+	size, ok := r.word(address + cpython.ObSize)
 	if !ok {
 		return "", false
 	}
@@ -90,7 +90,11 @@ func (r *Runtime) integer(v *view, address uint64) (string, bool) {
 		return "", false
 	}
 
-	digits := v.bytes(address+cpython.LongDigits, int(count)*4)
+	digits := r.bytes(address+cpython.LongDigits, int(count)*4)
+	if digits == nil {
+		return "", false
+	}
+
 	value := new(big.Int)
 	for i := int(count) - 1; i >= 0; i-- {
 		digit := binary.LittleEndian.Uint32(digits[4*i:])
@@ -108,12 +112,12 @@ func (r *Runtime) integer(v *view, address uint64) (string, bool) {
 }
 
 // byteString returns a bytes object.
-func (r *Runtime) byteString(v *view, address uint64) (string, bool) {
-	size, ok := v.word(address + r.interpreter.CodeLayout.BytesSize)
+func (r *reader) byteString(address uint64) (string, bool) {
+	size, ok := r.word(address + r.interpreter.CodeLayout.BytesSize)
 	if !ok || size > maxBytesKey {
 		return "", false
 	}
-	data := v.bytes(address+r.interpreter.CodeLayout.BytesData, int(size))
+	data := r.bytes(address+r.interpreter.CodeLayout.BytesData, int(size))
 	if data == nil {
 		return "", false
 	}
@@ -126,14 +130,14 @@ func (r *Runtime) byteString(v *view, address uint64) (string, bool) {
 }
 
 // tuple returns a tuple.
-func (r *Runtime) tuple(v *view, address uint64, depth int) (string, bool) {
-	items, ok := r.items(v, address, maxTupleItems)
+func (r *reader) tuple(address uint64, depth int) (string, bool) {
+	items, ok := r.items(address, maxTupleItems)
 	if !ok || depth == 0 {
 		return "", false
 	}
 	texts := make([]string, len(items))
 	for i, item := range items {
-		if texts[i], ok = r.repr(v, item, depth-1); !ok {
+		if texts[i], ok = r.repr(item, depth-1); !ok {
 			return "", false
 		}
 	}
@@ -146,15 +150,15 @@ func (r *Runtime) tuple(v *view, address uint64, depth int) (string, bool) {
 }
 
 // items returns the items of a tuple that has at most limit of them.
-func (r *Runtime) items(v *view, address uint64, limit int) ([]uint64, bool) {
-	if !r.is(v, address, "PyTuple_Type") {
+func (r *reader) items(address uint64, limit int) ([]uint64, bool) {
+	if !r.is(address, "PyTuple_Type") {
 		return nil, false
 	}
-	size, ok := v.word(address + cpython.ObSize)
+	size, ok := r.word(address + cpython.ObSize)
 	if !ok || size > uint64(limit) {
 		return nil, false
 	}
-	memory := v.bytes(address+r.version.TupleItem, int(size)*8)
+	memory := r.bytes(address+r.version.TupleItem, int(size)*8)
 	if memory == nil {
 		return nil, false
 	}

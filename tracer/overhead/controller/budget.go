@@ -1,5 +1,7 @@
 package controller
 
+import "math"
+
 // A budget is the time that the probes of heap and tensor may take from the thread that they slow
 // down most. Its income is the limit's share of the elapsed time. Two rules hold at a time:
 //
@@ -48,6 +50,35 @@ func (b *budget) rate() float64 {
 // headroom returns the seconds that this minute still allows.
 func (b *budget) headroom() float64 {
 	return b.total.allowed - b.total.probes
+}
+
+// recentUse returns the more expensive of the last second and the last reading: a storm may just
+// have begun, while other calls come and go within a second. The probes opened since seconds ago.
+func (b *budget) recentUse(since float64) timeUse {
+	second, reading := b.spent.sum(min(1, since)), b.spent.sum(0)
+	if reading.probes*second.elapsed > second.probes*reading.elapsed {
+		return reading
+	}
+	return second
+}
+
+// ownExceeds reports whether allocscope itself took more than it may, and new stacks can be the
+// reason. A coarser interval meets fewer of them.
+func (b *budget) ownExceeds() bool {
+	u := b.spent.sum(ownMemory)
+	return u.elapsed >= ownMemory/2 && newStackCost*u.newStacks > u.own/2 &&
+		u.own > max(b.limit*u.native, usualOwnShare*u.elapsed)
+}
+
+// busyCores returns how many cores the program keeps busy between bursts; within them probes slow
+// it down. It shows the end of a storm without a burst. The last one ended since seconds ago; right
+// after it the number is unknown, which means no bound.
+func (b *budget) busyCores(since float64) float64 {
+	if since < 1 {
+		return math.MaxFloat64
+	}
+	recent := b.spent.sum(min(1, since-slotSeconds))
+	return recent.native / max(recent.elapsed, 0.01)
 }
 
 // spent keeps the time used in the last minute, in slots of a quarter of a second.

@@ -1,10 +1,6 @@
 package controller
 
-import (
-	"math"
-
-	"github.com/allocscope/allocscope/growth"
-)
+import "github.com/allocscope/allocscope/growth"
 
 // A burst is a short time in which the probes are open. Times are in seconds.
 type burst struct {
@@ -77,7 +73,7 @@ func (c *Controller) advanceBurst(u timeUse) {
 // isCalm reports whether calls would cost little if they were probed all the time, with no finer
 // interval than in mode full.
 func (c *Controller) isCalm(u timeUse) bool {
-	finer := float64(c.burstInterval) / float64(max(c.fullInterval, c.burstInterval))
+	finer := float64(c.burstInterval) / float64(max(c.fullInterval.bytes, c.burstInterval))
 	u.probes -= (1 - finer) * u.walking
 	return u.rate() < calmBudgetShare*c.budget.rate()
 }
@@ -124,7 +120,9 @@ func (c *Controller) finishBurst() {
 		c.forecast = costForecast{}
 	}
 	c.forecast.add(b.use, b.length)
-	c.tensor.finishBurst(c, b.use)
+	if c.options.hasHeapAndTensor() {
+		c.change(c.tensor.finishBurst(b.use, c.budget.rate(), c.now))
+	}
 	c.tuneBurstInterval(b.use)
 
 	if c.full.observe(b.calm) {
@@ -147,8 +145,8 @@ type burstPlan struct {
 }
 
 // dutyCycle returns the share of the time in bursts that the budget is asked for.
-func (c *Controller) dutyCycle() float64 {
-	if c.now < earlySeconds {
+func dutyCycle(now float64) float64 {
+	if now < earlySeconds {
 		return earlyDutyCycle
 	}
 	return lateDutyCycle
@@ -156,14 +154,14 @@ func (c *Controller) dutyCycle() float64 {
 
 // plan chooses the next burst, such that length * rate / spacing is the rate of the budget.
 func (c *Controller) plan() burstPlan {
-	duty := c.dutyCycle()
+	duty := dutyCycle(c.now)
 	maxSpacing := min(max(c.options.Maturity.Seconds()/2, minSpacing), 30)
 
 	// Tensor probes that are always open take their part first, but never more than 3/4.
 	income := c.budget.rate()
 	income = planShare * max(income-c.budget.total.idle/max(c.budget.total.elapsed, 1), income/4)
 
-	rate := c.forecast.rate(c.busyCores())
+	rate := c.forecast.rate(c.budget.busyCores(c.now - c.scheduleFrom))
 	length := max(minBurst, min(maxBurst, duty*maxSpacing))
 	if credit := min(maxSpacing, maxBurstCredit) * income; rate*length > credit {
 		length = max(minBurst, credit/rate)
@@ -215,15 +213,4 @@ func (b burstCost) rateAt(cores float64) float64 {
 		return 0
 	}
 	return min(b.rate, b.share*cores)
-}
-
-// busyCores returns how many cores the program keeps busy between bursts; within them probes slow
-// it down. It shows the end of a storm without a burst. Right after a burst it is unknown, which
-// means no bound.
-func (c *Controller) busyCores() float64 {
-	if c.now-c.scheduleFrom < 1 {
-		return math.MaxFloat64
-	}
-	recent := c.budget.spent.sum(min(1, c.now-c.scheduleFrom-slotSeconds))
-	return recent.native / max(recent.elapsed, 0.01)
 }

@@ -87,6 +87,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// isAuto reports whether the controller chooses the intervals.
+func (o *Options) isAuto() bool { return o.Interval == 0 }
+
+// hasHeapAndTensor reports whether tensors are probed beside the heap, and not instead of it.
+func (o *Options) hasHeapAndTensor() bool { return o.Heap && o.Tensor }
+
 // A Decision has the settings that the session applies until the next reading.
 type Decision struct {
 	// Heap and Tensor report whether the probes of these sources shall be attached.
@@ -152,17 +158,9 @@ type Controller struct {
 	scheduleFrom float64 // when the last burst ended
 	pauseFactor  float64 // the next pause as a multiple of the planned one
 
-	// tuning bounds fullInterval.
-	tuning fullTuning
-	// fullInterval and burstInterval are the sampling intervals in these modes. fullIntervalAt is
-	// when fullInterval was changed. From refineFrom on it may become finer, which was refinePause
-	// after it had become coarser.
-	fullInterval, burstInterval uint64
-	fullIntervalAt              float64
-	refineFrom, refinePause     float64
-	// throttledAt is when the steps last changed the budget, and stepCheckAt when they are
-	// checked next.
-	throttledAt, stepCheckAt float64
+	// The sampling intervals in these modes.
+	fullInterval  fullInterval
+	burstInterval uint64 // bytes
 
 	inProbes, busiest, open float64
 	bursts                  int
@@ -180,17 +178,16 @@ func New(o Options) *Controller {
 		blocks:        blocks{isOpen: o.Blocks, interval: FirstBlockInterval, finest: defaultInterval},
 		mode:          growth.HeapOff,
 		full:          newBackoff(),
-		tuning:        probeTuning,
-		fullInterval:  defaultInterval,
+		fullInterval:  fullInterval{bytes: defaultInterval, fullTuning: probeTuning},
 		burstInterval: firstBurstInterval,
 	}
 
 	if o.Interval != 0 {
-		c.fullInterval, c.burstInterval = o.Interval, o.Interval
+		c.fullInterval.bytes, c.burstInterval = o.Interval, o.Interval
 		c.tensor.interval, c.blocks.interval = o.Interval, o.Interval
 	}
 	if o.Producer {
-		c.tuning = producerTuning
+		c.fullInterval.fullTuning = producerTuning
 	}
 	return c
 }
@@ -213,9 +210,11 @@ func (c *Controller) Decide(r Reading) Decision {
 
 	c.budget.account(u)
 	c.steps.add(r.Timed, c.started)
-	c.checkSteps()
+	if c.started {
+		c.change(c.steps.check(&c.budget, c.now))
+	}
 	c.adjustMode(u)
-	c.checkBlocks(u)
+	c.change(c.blocks.check(u, &c.options))
 	return c.decision()
 }
 
@@ -231,7 +230,7 @@ func (c *Controller) decision() Decision {
 		Wait:           duration(max(c.wait(), minWait)),
 	}
 
-	if c.hasHeapAndTensor() && c.tensor.alwaysOpen {
+	if c.options.hasHeapAndTensor() && c.tensor.alwaysOpen {
 		d.TensorInterval = c.tensor.interval
 	}
 	return d
@@ -263,8 +262,11 @@ func (c *Controller) wait() float64 {
 // Mode returns the mode in force.
 func (c *Controller) Mode() growth.HeapMode { return c.mode }
 
-// change notes a change of the mode in force.
+// change notes a change of the mode in force, or of a source. Without a reason there was none.
 func (c *Controller) change(why growth.OverheadChange) {
+	if why.Reason == "" {
+		return
+	}
 	c.changes = append(c.changes, Change{At: duration(c.now), Mode: c.mode, OverheadChange: why})
 	c.changes = c.changes[max(0, len(c.changes)-maxChanges):]
 }

@@ -70,70 +70,12 @@ const liveStep = 1.0 / 16
 // producer, and so does each doubling of it: every free of the program pays for the live samples.
 const firstLiveShare = 1.0 / 1024
 
-// isAuto reports whether the controller chooses the intervals.
-func (c *Controller) isAuto() bool { return c.options.Interval == 0 }
-
 // interval returns the sampling interval in force, in bytes.
 func (c *Controller) interval() uint64 {
 	if c.started && c.mode != growth.HeapFull {
 		return c.burstInterval
 	}
-	return c.fullInterval
-}
-
-// tuneFullInterval chooses the interval of mode full: the finest one that the budget pays for. A
-// change costs no accuracy, since each sample keeps the interval with which it was taken.
-func (c *Controller) tuneFullInterval() {
-	since, pause := c.now-max(c.fullAt, c.fullIntervalAt), tuneSeconds
-	if c.fullIntervalAt < c.fullAt {
-		pause = firstTuneSeconds
-	}
-	if !c.isAuto() || since < pause {
-		return
-	}
-
-	u := c.budget.spent.sum(min(since, c.tuning.memorySeconds))
-	allowed, finest := c.budget.rate()*u.elapsed, c.withRoom(finestInterval)
-	switch {
-	case c.fullInterval < finest:
-		c.setFullInterval(2 * c.fullInterval)
-	case c.fullInterval < c.tuning.coarsest && u.walking > c.tuning.maxShare*allowed:
-		c.coarsen(growth.OverheadWalks, u)
-	case c.fullInterval < c.tuning.coarsest && c.ownExceeds():
-		c.coarsen(growth.OverheadNewStacks, u)
-	case c.fullInterval > finest && u.walking < c.tuning.minShare*allowed &&
-		c.now >= c.refineFrom && !c.ownExceeds():
-		c.refine(finest, u, c.tuning.minShare*allowed)
-	}
-}
-
-// coarsen doubles the interval until walks fit, but at least once.
-func (c *Controller) coarsen(reason growth.OverheadReason, u timeUse) {
-	interval, walking := 2*c.fullInterval, u.walking/2
-	for interval < c.tuning.coarsest && walking > c.tuning.maxShare*c.budget.rate()*u.elapsed {
-		interval *= 2
-		walking /= 2
-	}
-
-	c.setFullInterval(interval)
-	c.refinePause = min(max(c.tuning.minRefineSeconds, 2*c.refinePause), c.tuning.maxRefineSeconds)
-	c.refineFrom = c.now + c.refinePause
-	c.changeForWalks(reason, u)
-}
-
-// refine makes the interval as fine as the walks may take that long, in seconds.
-func (c *Controller) refine(finest uint64, u timeUse, longest float64) {
-	interval, walking := c.fullInterval, u.walking
-	for c.fullInterval < maxRefinement*interval && interval > finest && walking <= longest {
-		interval /= 2
-		walking *= 2
-	}
-
-	wasCoarse := c.fullInterval > defaultInterval
-	c.setFullInterval(interval)
-	if wasCoarse {
-		c.changeForWalks(growth.OverheadFewWalks, u)
-	}
+	return c.fullInterval.bytes
 }
 
 // withRoom returns the interval, or the finest one for which the live map has room, in bytes.
@@ -148,55 +90,19 @@ func (c *Controller) withRoom(interval uint64) uint64 {
 	return interval << min(steps, bits.Len64(coarsestInterval/interval)-1)
 }
 
-// ownExceeds reports whether allocscope itself took more than it may, and new stacks can be the
-// reason. A coarser interval meets fewer of them.
-func (c *Controller) ownExceeds() bool {
-	u := c.budget.spent.sum(ownMemory)
-	return u.elapsed >= ownMemory/2 && newStackCost*u.newStacks > u.own/2 &&
-		u.own > max(c.options.Limit*u.native, usualOwnShare*u.elapsed)
-}
-
-// coarsenInstead coarsens the interval instead of closing the probes, where stack walks cost too
-// much. It reports whether it did.
-func (c *Controller) coarsenInstead() bool {
-	u := c.recentUse()
-	isTraps := u.probes-u.walking > (1-c.tuning.maxShare)*c.budget.rate()*u.elapsed
-	if !c.isAuto() || c.fullInterval >= c.tuning.coarsest || isTraps {
-		return false
-	}
-
-	c.coarsen(growth.OverheadWalks, u)
-	c.budget.credit = creditSeconds * c.budget.rate() / 2
-	return true
-}
-
-func (c *Controller) setFullInterval(bytes uint64) {
-	c.fullInterval, c.fullIntervalAt = bytes, c.now
-}
-
-// changeForWalks notes a change of an interval that is, or was, coarser than usual.
-func (c *Controller) changeForWalks(reason growth.OverheadReason, u timeUse) {
-	if reason != growth.OverheadFewWalks && c.fullInterval <= defaultInterval {
-		return
-	}
-	c.change(growth.OverheadChange{
-		Reason: reason, Share: u.walking / max(u.elapsed, 1e-9), Interval: c.fullInterval,
-	})
-}
-
 // tuneBurstInterval chooses the interval of the next burst by the cost of the last one.
 func (c *Controller) tuneBurstInterval(u timeUse) {
 	traps := u.probes - u.walking
-	if !c.isAuto() || traps <= 0 {
+	if !c.options.isAuto() || traps <= 0 {
 		return
 	}
 
 	finest := c.withRoom(finestBurstInterval)
-	allowed := c.budget.rate() / c.dutyCycle() * u.elapsed
+	allowed := c.budget.rate() / dutyCycle(c.now) * u.elapsed
 	longest := max(burstWalkRatio*traps, burstWalkShare*(allowed-traps))
 
 	walking, newStacks := u.walking, u.newStacks
-	mostNew := newStacksPerSecond / c.dutyCycle() * u.elapsed
+	mostNew := newStacksPerSecond / dutyCycle(c.now) * u.elapsed
 	for (walking > longest || newStacks > mostNew) && c.burstInterval < defaultInterval {
 		c.burstInterval *= 2
 		walking /= 2
@@ -209,4 +115,90 @@ func (c *Controller) tuneBurstInterval(u timeUse) {
 		newStacks *= 2
 	}
 	c.burstInterval = max(c.burstInterval, finest)
+}
+
+// A fullInterval is the sampling interval of mode full: the finest one that the budget pays for. A
+// change costs no accuracy, since each sample keeps the interval with which it was taken.
+type fullInterval struct {
+	fullTuning
+	bytes     uint64
+	changedAt float64 // s
+	// From refineFrom on it may become finer: refinePause after it has become coarser.
+	refineFrom, refinePause float64
+}
+
+// tune chooses the interval, in bytes and not below finest. Mode full began at fullAt.
+func (i *fullInterval) tune(b *budget, finest uint64, fullAt, now float64,
+) (why growth.OverheadChange) {
+	since, pause := now-max(fullAt, i.changedAt), tuneSeconds
+	if i.changedAt < fullAt {
+		pause = firstTuneSeconds
+	}
+	if since < pause {
+		return why
+	}
+
+	u := b.spent.sum(min(since, i.memorySeconds))
+	allowed := b.rate() * u.elapsed
+	switch {
+	case i.bytes < finest:
+		i.set(2*i.bytes, now)
+	case i.bytes < i.coarsest && u.walking > i.maxShare*allowed:
+		return i.coarsen(growth.OverheadWalks, b, u, now)
+	case i.bytes < i.coarsest && b.ownExceeds():
+		return i.coarsen(growth.OverheadNewStacks, b, u, now)
+	case i.bytes > finest && u.walking < i.minShare*allowed && now >= i.refineFrom && !b.ownExceeds():
+		return i.refine(finest, u, i.minShare*allowed, now)
+	}
+	return why
+}
+
+// canSave reports whether a coarser interval saves enough, because the traps alone cost little.
+func (i *fullInterval) canSave(b *budget, u timeUse) bool {
+	return i.bytes < i.coarsest && u.probes-u.walking <= (1-i.maxShare)*b.rate()*u.elapsed
+}
+
+// coarsen doubles the interval until walks fit, but at least once. An interval up to the usual one
+// is not reported.
+func (i *fullInterval) coarsen(reason growth.OverheadReason, b *budget, u timeUse, now float64,
+) (why growth.OverheadChange) {
+	interval, walking := 2*i.bytes, u.walking/2
+	for interval < i.coarsest && walking > i.maxShare*b.rate()*u.elapsed {
+		interval *= 2
+		walking /= 2
+	}
+
+	i.set(interval, now)
+	i.refinePause = min(max(i.minRefineSeconds, 2*i.refinePause), i.maxRefineSeconds)
+	i.refineFrom = now + i.refinePause
+	if interval > defaultInterval {
+		why = i.change(reason, u)
+	}
+	return why
+}
+
+// refine makes the interval as fine as the walks may take that long, in seconds.
+func (i *fullInterval) refine(finest uint64, u timeUse, longest, now float64,
+) (why growth.OverheadChange) {
+	interval, walking := i.bytes, u.walking
+	for i.bytes < maxRefinement*interval && interval > finest && walking <= longest {
+		interval /= 2
+		walking *= 2
+	}
+
+	wasCoarse := i.bytes > defaultInterval
+	i.set(interval, now)
+	if wasCoarse {
+		why = i.change(growth.OverheadFewWalks, u)
+	}
+	return why
+}
+
+func (i *fullInterval) set(bytes uint64, now float64) { i.bytes, i.changedAt = bytes, now }
+
+// change is a change of an interval that is, or was, coarser than usual.
+func (i *fullInterval) change(reason growth.OverheadReason, u timeUse) growth.OverheadChange {
+	return growth.OverheadChange{
+		Reason: reason, Share: u.walking / max(u.elapsed, 1e-9), Interval: i.bytes,
+	}
 }

@@ -19,7 +19,7 @@ func (c *Controller) adjustMode(u timeUse) {
 	case c.mode == growth.HeapFull:
 		c.checkFull()
 	default:
-		c.checkTensor()
+		c.change(c.tensor.check(&c.budget, c.options.isAuto(), c.now))
 		c.advanceBurst(u)
 	}
 }
@@ -37,7 +37,7 @@ func (c *Controller) start() {
 		return
 	}
 
-	c.started, c.stepCheckAt = true, c.now+throttlePause
+	c.started, c.steps.checkAt = true, c.now+throttlePause
 	c.enterFull()
 	if !c.options.Producer { // no probe opens
 		c.change(growth.OverheadChange{Reason: growth.OverheadStarted, Steps: n})
@@ -54,36 +54,38 @@ func (c *Controller) enterFull() {
 
 // checkFull closes the probes when their credit is spent.
 func (c *Controller) checkFull() {
-	c.tuneFullInterval()
-	if c.budget.credit >= 0 || c.coarsenInstead() || c.options.Producer {
+	if c.options.isAuto() {
+		c.change(c.fullInterval.tune(&c.budget, c.withRoom(finestInterval), c.fullAt, c.now))
+	}
+	if c.budget.credit >= 0 {
 		return
 	}
 
-	recent := c.recentUse()
+	recent := c.budget.recentUse(c.now - c.fullAt)
+	if c.options.isAuto() && c.fullInterval.canSave(&c.budget, recent) {
+		c.change(c.fullInterval.coarsen(growth.OverheadWalks, &c.budget, recent, c.now))
+		c.budget.credit = creditSeconds * c.budget.rate() / 2
+		return
+	}
+	if c.options.Producer {
+		return
+	}
+
 	c.full.closed(c.now)
 	c.open += c.now - c.fullAt
-	c.tensor.alwaysOpen, c.tensor.from = c.tensorFits(recent, 1), c.now
+	c.tensor.alwaysOpen = c.options.hasHeapAndTensor() && tensorFits(recent, 1, c.budget.rate())
+	c.tensor.from = c.now
 	c.steps.resetRecent()
 
 	c.forecast = costForecast{}
 	c.forecast.add(recent, max(recent.elapsed, 0.01))
-	if c.isAuto() {
-		c.burstInterval = c.fullInterval
+	if c.options.isAuto() {
+		c.burstInterval = c.fullInterval.bytes
 	}
 	c.tuneBurstInterval(recent)
 
 	c.scheduleNext(burst{phase: burstDetaching})
 	c.reduce(c.plan(), recent)
-}
-
-// recentUse returns the more expensive of the last second and the last reading: a storm may just
-// have begun, while other calls come and go within a second.
-func (c *Controller) recentUse() timeUse {
-	second, reading := c.budget.spent.sum(min(1, c.now-c.fullAt)), c.budget.spent.sum(0)
-	if reading.probes*second.elapsed > second.probes*reading.elapsed {
-		return reading
-	}
-	return second
 }
 
 // reduce enters mode bursts, or off where no burst fits.

@@ -16,54 +16,49 @@ const (
 	tensorCheckSeconds = 10 // the time over which the share is measured
 )
 
-// hasHeapAndTensor reports whether tensors are probed beside the heap, and not instead of it.
-func (c *Controller) hasHeapAndTensor() bool { return c.options.Heap && c.options.Tensor }
-
-// tensorFits reports whether the traps of tensor probes would take at most this part of their
-// share. One of three tensor calls may have its return probed. Their stack walks are not counted
-// apart from the heap's: if they take too much, checkTensor sees it later.
-func (c *Controller) tensorFits(u timeUse, part float64) bool {
-	allowed := tensorBudgetShare * c.budget.rate() * u.elapsed
-	return c.hasHeapAndTensor() && u.tensorTrap <= part*allowed
+// tensorFits reports whether the traps of tensor probes would take at most this part of their share
+// of the budget's rate. One of three tensor calls may have its return probed. Their stack walks are
+// not counted apart from the heap's: if they take too much, check sees it later.
+func tensorFits(u timeUse, part, rate float64) bool {
+	return u.tensorTrap <= part*(tensorBudgetShare*rate*u.elapsed)
 }
 
 // finishBurst opens the tensor probes for all of the time after enough bursts in which they fit.
-func (t *tensor) finishBurst(c *Controller, u timeUse) {
-	if t.alwaysOpen || !t.observe(c.tensorFits(u, calmBudgetShare)) {
-		return
+func (t *tensor) finishBurst(u timeUse, rate, now float64) (why growth.OverheadChange) {
+	if !t.alwaysOpen && t.observe(tensorFits(u, calmBudgetShare, rate)) {
+		t.alwaysOpen, t.from = true, now
+		t.opened(now)
+		why.Reason = growth.OverheadFewTensors
 	}
-	t.alwaysOpen, t.from = true, c.now
-	t.opened(c.now)
-	c.change(growth.OverheadChange{Reason: growth.OverheadFewTensors})
+	return why
 }
 
-// checkTensor makes the interval of tensors coarser, or closes their probes between bursts, where
-// they take too much.
-func (c *Controller) checkTensor() {
-	t := &c.tensor
+// check makes the interval of tensors coarser, or closes their probes between bursts, where they
+// take too much.
+func (t *tensor) check(b *budget, isAuto bool, now float64) (why growth.OverheadChange) {
 	if !t.alwaysOpen {
-		return
+		return why
 	}
 
 	// The last minute may have allowed more than the time of the check.
-	recent := c.budget.spent.sum(min(tensorCheckSeconds, c.now-t.from))
-	rate := min(c.budget.rate(), recent.allowed/max(recent.elapsed, slotSeconds))
+	recent := b.spent.sum(min(tensorCheckSeconds, now-t.from))
+	rate := min(b.rate(), recent.allowed/max(recent.elapsed, slotSeconds))
 	if recent.idle <= tensorBudgetShare*rate*tensorCheckSeconds {
-		return
+		return why
 	}
 
-	t.from = c.now
-	if c.isAuto() && t.interval < coarsestInterval && 2*recent.walking > recent.probes {
+	t.from = now
+	if isAuto && t.interval < coarsestInterval && 2*recent.walking > recent.probes {
 		t.interval *= 2
-		return
+		return why
 	}
 	t.alwaysOpen = false
-	t.closed(c.now)
-	c.change(growth.OverheadChange{
+	t.closed(now)
+	return growth.OverheadChange{
 		Reason: growth.OverheadManyTensors,
 		Share:  recent.idle / max(recent.elapsed, 1e-9),
 		Calls:  recent.tensors / max(recent.elapsed, 1e-3),
-	})
+	}
 }
 
 // blocks has the state of GPU blocks of PyTorch's caching allocator. Each block is probed when it
@@ -92,44 +87,39 @@ const (
 	blockIntervalFactor   = 4
 )
 
-// checkBlocks makes the interval of blocks coarser, or closes their probes, where they take too
-// much.
-func (c *Controller) checkBlocks(u timeUse) {
-	b := &c.blocks
+// check makes the interval of blocks coarser, or closes their probes, where they take too much.
+func (b *blocks) check(u timeUse, o *Options) (why growth.OverheadChange) {
 	if !b.isOpen {
-		return
+		return why
 	}
 	b.recent.add(u)
 	if b.recent.elapsed < blockCheckSeconds {
-		return
+		return why
 	}
 
 	recent := b.recent
 	b.recent = timeUse{}
-	if allowed := blockLimitShare * c.options.Limit * recent.elapsed; recent.blocks <= allowed {
+	if allowed := blockLimitShare * o.Limit * recent.elapsed; recent.blocks <= allowed {
 		b.excess = timeUse{}
 		finer := recent.blocks + (blockIntervalFactor-1)*recent.blockWalks
-		if c.isAuto() && finer <= allowed/2 {
+		if o.isAuto() && finer <= allowed/2 {
 			b.interval = min(b.interval, max(b.interval/blockIntervalFactor, b.finest))
 		}
-		return
+		return why
 	}
 
 	b.excess.add(recent)
 	share := recent.blocks / max(recent.elapsed, 1e-9)
 	switch {
-	case c.isAuto() && b.interval < coarsestBlockInterval && recent.blockWalks > recent.blocks/3:
+	case o.isAuto() && b.interval < coarsestBlockInterval && recent.blockWalks > recent.blocks/3:
 		b.excess = timeUse{}
 		b.interval = min(blockIntervalFactor*b.interval, coarsestBlockInterval)
 		b.finest = b.interval
-		c.change(growth.OverheadChange{
-			Reason: growth.OverheadBlockWalks, Share: share, Interval: b.interval,
-		})
-	case b.excess.blocks*b.excess.elapsed > blockExcessSeconds*c.options.Limit*b.excess.elapsed:
+		why.Reason, why.Share, why.Interval = growth.OverheadBlockWalks, share, b.interval
+	case b.excess.blocks*b.excess.elapsed > blockExcessSeconds*o.Limit*b.excess.elapsed:
 		b.isOpen = false
-		c.change(growth.OverheadChange{
-			Reason: growth.OverheadManyBlocks, Share: share,
-			Calls: recent.blockEvents / max(recent.elapsed, 1e-3),
-		})
+		why.Reason, why.Share = growth.OverheadManyBlocks, share
+		why.Calls = recent.blockEvents / max(recent.elapsed, 1e-3)
 	}
+	return why
 }

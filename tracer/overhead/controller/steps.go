@@ -17,33 +17,6 @@ const (
 	minThrottle      = 1.0 / 64
 )
 
-// checkSteps halves the budget where steps are slower than the costs explain, and doubles it again
-// after ten minutes.
-func (c *Controller) checkSteps() {
-	if !c.started || c.now < c.stepCheckAt {
-		return
-	}
-	c.stepCheckAt = c.now + stepCheckSeconds
-
-	slowdown, margin, ok := c.steps.slowdown()
-	switch {
-	case ok && slowdown-margin > c.options.Limit && c.budget.throttle > minThrottle:
-		c.setThrottle(c.budget.throttle / 2)
-		c.change(growth.OverheadChange{
-			Reason: growth.OverheadSlowSteps, Slowdown: slowdown, Limit: c.options.Limit,
-		})
-	case c.budget.throttle < 1 && c.now-c.throttledAt >= throttleSeconds:
-		c.setThrottle(min(1, 2*c.budget.throttle))
-		c.change(growth.OverheadChange{Reason: growth.OverheadFastSteps})
-	}
-}
-
-func (c *Controller) setThrottle(to float64) {
-	c.budget.throttle = to
-	c.throttledAt, c.stepCheckAt = c.now, c.now+throttlePause
-	c.steps.resetRecent()
-}
-
 // steps has the durations of steps of training, the measure of overhead that needs no costs.
 type steps struct {
 	// before has the steps before any probe opened. probed and unprobed sample all later ones, and
@@ -51,6 +24,9 @@ type steps struct {
 	before, probed, unprobed     durations
 	recentProbed, recentUnprobed durations
 	random                       *rand.Rand
+	// throttledAt is when the steps last changed the budget, and checkAt when they are checked
+	// next.
+	throttledAt, checkAt float64
 }
 
 const (
@@ -94,6 +70,31 @@ func (s *steps) slowdown() (slowdown, margin float64, ok bool) {
 	with, errorWith := s.recentProbed.median()
 	without, errorWithout := control.median()
 	return share * (with/without - 1), 3 * share * math.Hypot(errorWith, errorWithout) / without, true
+}
+
+// check halves the budget where steps are slower than the costs explain, and doubles it again after
+// ten minutes.
+func (s *steps) check(b *budget, now float64) (why growth.OverheadChange) {
+	if now < s.checkAt {
+		return why
+	}
+	s.checkAt = now + stepCheckSeconds
+
+	slowdown, margin, ok := s.slowdown()
+	switch {
+	case ok && slowdown-margin > b.limit && b.throttle > minThrottle:
+		b.throttle /= 2
+		why.Reason, why.Slowdown, why.Limit = growth.OverheadSlowSteps, slowdown, b.limit
+	case b.throttle < 1 && now-s.throttledAt >= throttleSeconds:
+		b.throttle = min(1, 2*b.throttle)
+		why.Reason = growth.OverheadFastSteps
+	default:
+		return why
+	}
+
+	s.throttledAt, s.checkAt = now, now+throttlePause
+	s.resetRecent()
+	return why
 }
 
 // resetRecent starts a new comparison.

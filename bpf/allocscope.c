@@ -13,6 +13,7 @@
 #include "source/mapping.bpf.h"
 #include "source/process.bpf.h"
 #include "source/producer.bpf.h"
+#include "source/registers.bpf.h"
 #include "source/step.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

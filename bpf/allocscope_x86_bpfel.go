@@ -540,6 +540,13 @@ const (
 	TargetGone    TargetState = 2
 )
 
+type ThreadRegisters struct {
+	_       structs.HostLayout
+	Tid     uint32
+	Padding uint32
+	Words   [21]uint64
+}
+
 type Usage struct {
 	_         structs.HostLayout
 	Taken     [4]uint64
@@ -612,6 +619,7 @@ const (
 	ProgOnStep          = "on_step"
 	ProgProducerAlloc   = "producer_alloc"
 	ProgProducerFree    = "producer_free"
+	ProgReadRegisters   = "read_registers"
 	ProgShimMarker      = "shim_marker"
 	ProgShimStart       = "shim_start"
 	VarBlockInterval    = "block_interval"
@@ -630,6 +638,7 @@ const (
 	VarPidnsDevice      = "pidns_device"
 	VarPidnsInode       = "pidns_inode"
 	VarReaderTurn       = "reader_turn"
+	VarRegistersTgid    = "registers_tgid"
 	VarRepeatsDue       = "repeats_due"
 	VarShares           = "shares"
 	VarStackSeed        = "stack_seed"
@@ -698,6 +707,7 @@ type ProgramSpecs struct {
 	OnStep        *ebpf.ProgramSpec `ebpf:"on_step"`
 	ProducerAlloc *ebpf.ProgramSpec `ebpf:"producer_alloc"`
 	ProducerFree  *ebpf.ProgramSpec `ebpf:"producer_free"`
+	ReadRegisters *ebpf.ProgramSpec `ebpf:"read_registers"`
 	ShimMarker    *ebpf.ProgramSpec `ebpf:"shim_marker"`
 	ShimStart     *ebpf.ProgramSpec `ebpf:"shim_start"`
 }
@@ -763,6 +773,7 @@ type VariableSpecs struct {
 	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
 	ReaderTurn     *ebpf.VariableSpec `ebpf:"reader_turn"`
+	RegistersTgid  *ebpf.VariableSpec `ebpf:"registers_tgid"`
 	RepeatsDue     *ebpf.VariableSpec `ebpf:"repeats_due"`
 	Shares         *ebpf.VariableSpec `ebpf:"shares"`
 	StackSeed      *ebpf.VariableSpec `ebpf:"stack_seed"`
@@ -890,6 +901,7 @@ type Variables struct {
 	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
 	ReaderTurn     *ebpf.Variable `ebpf:"reader_turn"`
+	RegistersTgid  *ebpf.Variable `ebpf:"registers_tgid"`
 	RepeatsDue     *ebpf.Variable `ebpf:"repeats_due"`
 	Shares         *ebpf.Variable `ebpf:"shares"`
 	StackSeed      *ebpf.Variable `ebpf:"stack_seed"`
@@ -920,6 +932,7 @@ type Programs struct {
 	OnStep        *ebpf.Program `ebpf:"on_step"`
 	ProducerAlloc *ebpf.Program `ebpf:"producer_alloc"`
 	ProducerFree  *ebpf.Program `ebpf:"producer_free"`
+	ReadRegisters *ebpf.Program `ebpf:"read_registers"`
 	ShimMarker    *ebpf.Program `ebpf:"shim_marker"`
 	ShimStart     *ebpf.Program `ebpf:"shim_start"`
 }
@@ -942,6 +955,7 @@ func (p *Programs) Close() error {
 		p.OnStep,
 		p.ProducerAlloc,
 		p.ProducerFree,
+		p.ReadRegisters,
 		p.ShimMarker,
 		p.ShimStart,
 	)

@@ -15,6 +15,7 @@ types="
 	mapping_kind mapping
 	python_style code code_range python
 	step_count
+	thread_registers
 	table share usage deletion
 	event_kind event recent_mapping mapping_pair range release release_flags
 	constant

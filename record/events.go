@@ -7,6 +7,7 @@ import (
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/objects"
 )
@@ -44,6 +45,9 @@ type LeakFound struct {
 	conclude.Process
 	OnGPU bool
 }
+
+// A LossProven is a search whose objects are proven to be lost: nothing refers to them.
+type LossProven struct{ keeper.Search }
 
 // A LimitNear is growth that meets a limit of memory soon.
 type LimitNear struct{ conclude.Process }

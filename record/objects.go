@@ -34,9 +34,13 @@ const (
 	// four times as much time has passed since the start: one of them is near the baseline, wherever it
 	// is.
 	firstCensusGap = 10 * time.Second
+	// firstSearch is how long a trace with a fixed end lasts at most before its first search. What
+	// that has found lost is proven by a second look, lookGap later.
+	firstSearch = 25 * time.Second
 	// searchGap is the least time between two searches of a trace without a fixed end.
 	searchGap = 5 * time.Minute
-	// halfwayTries is how often the search at half of the trace is tried until one has been made.
+	// halfwayTries is how often the first search is tried in half of the trace, until one has been
+	// made.
 	halfwayTries = 20
 	// lastObjectsTimeout is how long the end of a trace waits for censuses and searches, and
 	// interruptedTimeout after a signal.
@@ -76,13 +80,14 @@ type objectWatch struct {
 
 	counted     []*objects.Census // in the order of time
 	nextCensus  time.Duration
-	nextHalfway time.Duration // the search at half of the trace is not tried before
+	nextHalfway time.Duration // the first search is not tried before
 	lastSearch  time.Duration // when one was started; 0: none was
 	isSearched  bool          // one has had an answer
 
 	// first has the earliest search of each suspect that found a keeper, and latest the latest
 	// answers.
 	first, latest []keeper.Search
+	looks         looks
 	// atEnd is the CPU time of the last census and search.
 	atEnd time.Duration
 }
@@ -93,6 +98,7 @@ type objectWork struct {
 	search *tracer.KeeperSearch // of the first of them; nil: none
 	first  *objects.Census      // of the searched process; nil: this is the first
 	limit  time.Duration        // of CPU time, of all
+	isLook bool                 // nothing is counted
 
 	counted  []*objects.Census
 	searches []keeper.Search
@@ -135,9 +141,13 @@ func (w *objectWatch) watch(recorded func() *conclude.Trace) {
 
 	elapsed, end := w.session.Elapsed(), w.end.At()
 	length := end - w.began
-	isHalf := !w.options.isRechecked() && end != 0 && !w.isSearched && elapsed >= w.began+length/2
+	wait := min(length/2, time.Duration(float64(firstSearch)/w.options.Speed))
+	isFirst := !w.options.isRechecked() && end != 0 && !w.isSearched && elapsed >= w.began+wait
+	if w.lookAgain(); w.done != nil {
+		return
+	}
 	switch {
-	case isHalf && elapsed >= w.nextHalfway:
+	case isFirst && elapsed >= w.nextHalfway:
 		w.nextHalfway = elapsed + length/2/halfwayTries
 		t := recorded()
 		w.searchKeepers(t, conclude.MainOf(t.Judge()), 0)
@@ -206,16 +216,12 @@ func suspectStacks(suspects []trend.Suspect) (stacks [][]uint64) {
 	return stacks
 }
 
-// start starts work with the CPU time that the budget allows, unless the work has its own limit.
-// The process that is searched comes first, else the main one; nil: there is none.
+// start starts work. The process that is searched comes first, else the main one; nil: there is none.
 func (w *objectWatch) start(ctx context.Context, main *growth.ProcessHistory, work objectWork) {
 	now := w.session.Elapsed()
-	if work.limit == 0 {
-		left := w.budget(w.session.Overhead())
-		work.limit = min(max(left, minObjectTime), maxObjectTime)
-	}
 	if work.search != nil {
 		w.lastSearch = now
+		work.search.Again = w.looks.due(work.search.PID, now, keeper.MinLookGap)
 	}
 	w.nextCensus = max(w.began+4*(now-w.began), now+firstCensusGap)
 
@@ -230,6 +236,16 @@ func (w *objectWatch) start(ctx context.Context, main *growth.ProcessHistory, wo
 		work.pids = slices.Insert(slices.Delete(work.pids, i, i+1), 0, first)
 	}
 
+	w.begin(ctx, work)
+}
+
+// begin has a goroutine do work, with the CPU time that the budget allows, unless the work has its
+// own limit.
+func (w *objectWatch) begin(ctx context.Context, work objectWork) {
+	if work.limit == 0 {
+		left := w.budget(w.session.Overhead())
+		work.limit = min(max(left, minObjectTime), maxObjectTime)
+	}
 	ctx, w.stop = context.WithCancel(ctx)
 	done := make(chan objectWork, 1)
 	w.done = done
@@ -244,6 +260,12 @@ func (w *objectWatch) start(ctx context.Context, main *growth.ProcessHistory, wo
 func (work *objectWork) do(ctx context.Context, of Session) {
 	before := of.ObjectsCPUTime()
 	left := func() time.Duration { return work.limit - (of.ObjectsCPUTime() - before) }
+
+	if work.isLook {
+		work.search.Limit = work.limit
+		work.searches, work.err = of.Search(ctx, *work.search)
+		return
+	}
 
 	for i, pid := range work.pids {
 		if ctx.Err() != nil || i > 0 && left() <= 0 {
@@ -269,7 +291,19 @@ func (work *objectWork) do(ctx context.Context, of Session) {
 			}
 			k.Limit = max(left(), minObjectTime)
 			work.searches, err = of.Search(ctx, *k) // stacks can be searched for without a census
+			work.setAges(counted)
 			work.err = errors.Join(work.err, err)
+		}
+	}
+}
+
+// setAges sets between which censuses the objects of types were allocated.
+func (work *objectWork) setAges(last *objects.Census) {
+	for i := range work.searches {
+		if s := &work.searches[i]; s.Stack == 0 && work.first != nil && last != nil {
+			s.Ages = keeper.Ages{
+				First: work.first.Elapsed, Last: last.Elapsed, Since: work.first.Elapsed,
+			}
 		}
 	}
 }
@@ -298,6 +332,9 @@ func (w *objectWatch) take(work objectWork) {
 		}
 	}
 	w.counted = append(w.counted, work.counted...)
+	if work.search != nil {
+		w.takeAgain(&work)
+	}
 
 	w.isSearched = w.isSearched || slices.ContainsFunc(work.searches, keeper.Search.IsAnswer)
 	for i := range work.searches {
@@ -309,7 +346,21 @@ func (w *objectWatch) take(work objectWork) {
 	if work.search != nil {
 		stacks = work.search.Stacks
 	}
-	w.latest = keeper.Update(w.latest, work.searches, stacks)
+	w.looks.add(work.searches)
+	w.latest = w.looks.addProofs(keeper.Update(w.latest, work.searches, stacks))
+}
+
+// takeAgain takes the second looks of work off its searches, and reports what they have proven. The
+// session returns these last.
+func (w *objectWatch) takeAgain(work *objectWork) {
+	n := len(work.searches) - len(work.search.Again)
+	if n < 0 {
+		return
+	}
+	for _, s := range w.looks.addAgain(work.searches[n:]) {
+		w.report(LossProven{s})
+	}
+	work.searches = work.searches[:n]
 }
 
 // countSinceFirst makes the collections of a search those since the first census of its program.

@@ -173,39 +173,84 @@ type KeeperSearch struct {
 	MaxSamples int
 	// Types are suspects whose objects are known.
 	Types []objects.Suspect
+	// Again are earlier searches whose lost samples are looked at once more.
+	Again []keeper.Search
 	// Limit of CPU time.
 	Limit time.Duration
 }
 
-// Search finds who keeps the objects of suspects, the suspects of Stacks first. It may be called
-// from any goroutine. The results know the first of a suspect's stacks.
+// Search finds who keeps the objects of suspects, the suspects of Stacks first, then looks at the
+// samples of Again. It may be called from any goroutine. The results know the first of a suspect's
+// stacks. The last ones are those of Again, each with its Proof.
 func (r *objectReader) Search(ctx context.Context, k KeeperSearch) ([]keeper.Search, error) {
 	t := r.targets.traced(k.PID)
 	if t == nil {
 		return nil, fmt.Errorf("pid %d: %w", k.PID, ErrExited)
 	}
-	suspects, err := r.sampleStacks(t, &k)
+	again, err := r.lookAgain(ctx, t, &k)
 	if err != nil {
 		return nil, err
 	}
+	suspects, ages, err := r.sampleStacks(t, &k)
+	if err != nil {
+		return again, err
+	}
 	if suspects = append(suspects, k.Types...); len(suspects) == 0 {
-		return nil, nil
+		return again, nil
 	}
 
 	answer, err := r.askWorker(ctx, t, worker.Request{Suspects: suspects, Limit: k.Limit})
 	if err != nil {
-		return nil, err
+		return again, err
 	}
 	for i := range answer.Searches {
 		found := &answer.Searches[i]
-		found.Elapsed -= time.Duration(r.clock.started)
-		found.TracedSince = t.from
+		r.setTimes(t, found)
+		if i < len(ages) {
+			found.Ages = ages[i]
+		}
 	}
-	return answer.Searches, nil
+	return append(answer.Searches, again...), nil
 }
 
-// sampleStacks returns the suspects of stacks that have sampled objects now.
-func (r *objectReader) sampleStacks(t *target, k *KeeperSearch) ([]objects.Suspect, error) {
+// setTimes sets the times of a search by the clock of the trace.
+func (r *objectReader) setTimes(t *target, found *keeper.Search) {
+	found.Elapsed -= time.Duration(r.clock.started)
+	found.TracedSince = t.from
+}
+
+// lookAgain looks at the lost samples of earlier searches, and returns these with what is proven.
+func (r *objectReader) lookAgain(
+	ctx context.Context, t *target, k *KeeperSearch,
+) (again []keeper.Search, err error) {
+	if len(k.Again) == 0 {
+		return nil, nil
+	}
+	again = slices.Clone(k.Again)
+	var suspects []objects.Suspect
+	for _, s := range again {
+		suspects = append(suspects, objects.Suspect{Stack: s.Stack, Type: s.Type, Objects: s.Look.Lost})
+	}
+	answer, err := r.askWorker(ctx, t,
+		worker.Request{Suspects: suspects, Limit: k.Limit, IsLook: true})
+	if err != nil {
+		return nil, err
+	}
+	for i := range again {
+		second := &answer.Searches[i]
+		r.setTimes(t, second)
+		again[i].Proof = keeper.Prove(&again[i], second)
+	}
+	return again, nil
+}
+
+// sampleStacks returns the suspects of stacks that have sampled objects now, with the ages of these.
+func (r *objectReader) sampleStacks(
+	t *target, k *KeeperSearch,
+) (suspects []objects.Suspect, ages []keeper.Ages, err error) {
+	if len(k.Stacks) == 0 {
+		return nil, nil, nil
+	}
 	groups := make(map[uint64]int) // by the kernel side's stack ID; -1: not wanted
 	groupOf := func(tgid uint32, id uint64) (int, bool) {
 		if tgid != uint32(t.process.PID) {
@@ -228,17 +273,22 @@ func (r *objectReader) sampleStacks(t *target, k *KeeperSearch) ([]objects.Suspe
 	candidates, err := estimate.LiveCandidates(r.kernel, groupOf, len(k.Stacks),
 		r.clock.started+uint64(k.From), r.clock.started+uint64(k.To))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 
 	r.probing.mu.Lock() // not while the maps are read: snapshots and the controller need it
 	defer r.probing.mu.Unlock()
 	estimator := r.estimator()
-	var suspects []objects.Suspect
 	for i, group := range candidates {
-		if alive := estimator.Alive(group, k.MaxSamples); len(alive) > 0 {
-			suspects = append(suspects, objects.Suspect{Stack: k.Stacks[i][0], Objects: alive})
+		alive, first, last := estimator.Alive(group, k.MaxSamples)
+		if len(alive) == 0 {
+			continue
 		}
+		suspects = append(suspects, objects.Suspect{Stack: k.Stacks[i][0], Objects: alive})
+		ages = append(ages, keeper.Ages{
+			First: time.Duration(first - r.clock.started),
+			Last:  time.Duration(last - r.clock.started), Since: k.From,
+		})
 	}
-	return suspects, nil
+	return suspects, ages, nil
 }

@@ -43,6 +43,7 @@ struct task_struct { /* include/linux/sched.h */
 	struct uprobe_task *utask;
 	struct task_struct *group_leader;
 	unsigned int flags;
+	unsigned int pid, tgid;
 	unsigned long long start_time;   /* ns */
 	unsigned long long self_exec_id; /* incremented by execve(2) */
 } KERNEL_STRUCT;

@@ -32,6 +32,16 @@ type Keeper struct {
 	// CollectionsS; absent where that is unknown.
 	Collections  *int    `json:"collections,omitempty"`
 	CollectionsS float64 `json:"collections_s,omitempty"`
+	// Lost is the number of samples that are alive and that nothing in the process refers to;
+	// absent: none are known to be. LostProven: two looks have found them lost.
+	Lost       int  `json:"lost,omitempty"`
+	LostProven bool `json:"lost_proven,omitempty"`
+	// Unproven is why it is not known whether anything refers to the samples, and UnprovenBytes how
+	// much memory that is about; Runtime is the runtime whose references cannot be read. Absent:
+	// there was no look, or it is known.
+	Unproven      keeper.Premise `json:"unproven,omitempty"`
+	UnprovenBytes uint64         `json:"unproven_bytes,omitempty"`
+	Runtime       string         `json:"runtime,omitempty"`
 	// AtS is when the entries of containers were read.
 	AtS float64 `json:"at_s"`
 	// OwnS is the CPU time of the search up to this result. Suspects are searched for together.
@@ -55,6 +65,11 @@ func KeepersOf(searches []keeper.Search) []Keeper {
 			PID: s.PID, StackID: stackID(s.Stack), Type: units.Name(s.Type), Samples: s.Samples,
 			Paths: []keeper.Path{}, Reason: s.Reason, Garbage: s.Garbage,
 			AtS: Seconds(s.Elapsed), OwnS: Seconds(s.Took), Earlier: s.IsEarlier,
+			Lost: len(s.Look.Lost), Unproven: s.Look.Premise, UnprovenBytes: s.Look.Bytes,
+			Runtime: s.Look.Runtime,
+		}
+		if s.Proof.IsProven() {
+			k.Lost, k.LostProven, k.Unproven, k.UnprovenBytes = s.Proof.Lost, true, "", 0
 		}
 		if s.Collections >= 0 {
 			k.Collections, k.CollectionsS = &s.Collections, Seconds(s.CollectionsTime)

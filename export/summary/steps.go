@@ -55,6 +55,8 @@ const (
 	StepKeeperStatic     StepCode = "keeper-static"     // native code adds to it, and removes nothing
 	StepKeeperThread     StepCode = "keeper-thread"     // a native thread uses it
 	StepGarbage          StepCode = "garbage"           // break cycles, or collect garbage
+
+	StepLost StepCode = "lost" // find the free, or the release of a reference, that is missing
 )
 
 // A StepCondition is when a step is to be taken.
@@ -182,6 +184,9 @@ var componentSteps = map[string]StepCode{
 
 // remedy is what to do about the main cause, if that is known.
 func (s *Summary) remedy() (step Step, isKnown bool) {
+	if s.Lost != nil {
+		return Step{Code: StepLost}, true
+	}
 	main := s.MainCause()
 	isRecompiled := len(s.Suspects) > 0 && s.Suspects[0].NewCodePerMin > 0
 	isOfObjects := main != nil &&

@@ -3,6 +3,7 @@ package summary
 import (
 	"math"
 
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -63,6 +64,37 @@ type Verdict struct {
 	Spikes *Spikes `json:"spikes,omitempty"`
 	// Other is the process outside the traced tree that grows in its place; absent: there is none.
 	Other *OtherGrowth `json:"other,omitempty"`
+	// Lost is what nothing refers to, where that decides; absent elsewhere.
+	Lost *Lost `json:"lost,omitempty"`
+}
+
+// A Lost is objects or blocks that grow, are alive, and that nothing in the process refers to.
+type Lost struct {
+	// Samples is how many were found lost by two looks, ApartS seconds apart, of Of that were looked
+	// at and alive.
+	Samples int     `json:"samples"`
+	Of      int     `json:"of"`
+	ApartS  float64 `json:"apart_s"`
+	// Type of the objects of Python; absent: memory without one.
+	Type string `json:"type,omitempty"`
+	// Share of the growth that is lost, 0 to 1.
+	Share float64 `json:"share"`
+	// Library and Function are the code of C that made or took the last reference, and Caller the
+	// function that calls it; absent: they are not known.
+	Library  string `json:"library,omitempty"`
+	Function string `json:"function,omitempty"`
+	Caller   string `json:"caller,omitempty"`
+}
+
+func lostOf(l *verdict.Lost) *Lost {
+	if l == nil {
+		return nil
+	}
+	return &Lost{
+		Samples: l.Samples, Of: l.Of, ApartS: math.Round(l.Seconds*1000) / 1000,
+		Type: units.Name(l.Type), Share: l.Share, Library: units.Name(l.Library),
+		Function: units.Name(l.Function), Caller: units.Name(l.Caller),
+	}
 }
 
 // An OtherGrowth is a process outside the traced tree, and its growth beside the growth of the
@@ -130,7 +162,7 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 		LevelsOffAtBytes: whole(v.ExpectedLevel),
 		ToLimit:          milli(v.ToLimit), ToLimitLow: milli(v.ToLimitLow),
 		ToLimitHigh: milli(v.ToLimitHigh), WatchLonger: milli(v.Longer),
-		EndedBeforeLimit: v.EndedBeforeLimit,
+		EndedBeforeLimit: v.EndedBeforeLimit, Lost: lostOf(v.Lost),
 		Phases:           []VerdictPhase{},
 	}
 

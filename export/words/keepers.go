@@ -111,8 +111,9 @@ var keeperReasons = map[keeper.Reason]string{
 	keeper.ReasonMany:         "each is kept by another variable",
 	keeper.ReasonAllocator:    "the blocks of their malloc are not known",
 	keeper.ReasonGarbage:      "they are in cycles of objects that wait for the garbage collector",
-	keeper.ReasonNative:       "only memory of native code refers to them, which no symbol names",
+	keeper.ReasonNative:       "memory of native code refers to them, which no symbol names",
 	keeper.ReasonUnreferenced: "nothing that was searched refers to them",
+	keeper.ReasonRuntime:      "the references of another runtime in the process cannot be read",
 	keeper.ReasonBudget:       "the search has used up its CPU time",
 	keeper.ReasonUnsupported:  "the objects of their CPython cannot be read",
 	keeper.ReasonChanging:     "what was found did not hold when it was checked again",
@@ -150,12 +151,15 @@ func WhereStack(s *summary.Summary, id string) string {
 func KeeperLines(k summary.Keeper) []string {
 	var lines []string
 	for _, path := range k.Paths {
-		about := "one of several references"
+		about := "" // of other references nothing is known
 		if path.Complete {
-			about = "no other reference"
+			about = "; no other reference"
 		}
-		lines = append(lines, fmt.Sprintf("%d of %d: %s; %s", path.Samples, k.Samples, KeeperPath(path),
+		lines = append(lines, fmt.Sprintf("%d of %d: %s%s", path.Samples, k.Samples, KeeperPath(path),
 			about))
+	}
+	if line := lookLine(&k); line != "" {
+		return append(lines, line)
 	}
 	if k.Garbage > 0 {
 		lines = append(lines, fmt.Sprintf("%d of %d: %s", k.Garbage, k.Samples, garbageText(&k)))

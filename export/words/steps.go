@@ -94,6 +94,8 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 		return causeStep(s, step.Cause)
 	case summary.StepExtension:
 		return "find what keeps what that line allocates, or the free that " + step.Library + " lacks"
+	case summary.StepLost:
+		return lostStep(s.Lost)
 	case summary.StepGPU:
 		return gpuSteps[gpu.Diagnosis(step.Diagnosis)]
 	}

@@ -28,6 +28,9 @@ func Name(v summary.Verdict) string {
 	if v.WhyCode == verdict.ReasonFragmentation {
 		return "FRAGMENTATION"
 	}
+	if v.WhyCode == verdict.ReasonLost {
+		return "LEAK (proven)"
+	}
 
 	switch v.Class {
 	case verdict.ClassLeak:
@@ -155,6 +158,8 @@ func Certainty(v summary.Verdict) []string {
 			"runs out of memory"}
 	case verdict.ReasonTolerated:
 		return []string{"slower than the growth that you call harmless"}
+	case verdict.ReasonLost:
+		return []string{lostText(v)}
 	}
 
 	switch v.Class {
@@ -369,6 +374,8 @@ func Reason(v summary.Verdict) string {
 		return "freed memory that malloc keeps"
 	case verdict.ReasonPageCache:
 		return "only pages of mapped files grow, which the kernel can take back"
+	case verdict.ReasonLost:
+		return "nothing in the process refers to what grows"
 	case verdict.ReasonOtherProcess:
 		o := v.Other
 		if o == nil {

@@ -208,6 +208,9 @@ func whereLines(s *summary.Summary) []string {
 
 	suspects := suspectsOfNote(s.Suspects)
 	kept := KeptBy(s.MainKeeper(), ResultWidth-labelWidth)
+	if lost := lostLine(s.Lost); lost != "" {
+		kept = []string{lost}
+	}
 	switch {
 	case len(suspects) == 0 && len(kept) > 0:
 		return kept
@@ -232,7 +235,9 @@ func whereLines(s *summary.Summary) []string {
 	}
 	if len(kept) > 0 && len(lines) < maxBlockLines[LabelWhere] {
 		const indent = "      " // as wide as a share
-		kept = KeptBy(s.MainKeeper(), ResultWidth-labelWidth-len(indent))
+		if s.Lost == nil {
+			kept = KeptBy(s.MainKeeper(), ResultWidth-labelWidth-len(indent))
+		}
 		lines = slices.Insert(lines, 1, indent+kept[0])
 	}
 	return lines

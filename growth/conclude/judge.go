@@ -42,12 +42,14 @@ func (t *Trace) JudgeGPU(p *Process) {
 }
 
 // AddChecks adds the findings of the checks so far to the judgements of a process: a leak is
-// suspected until enough checks agree. A process that has ended meets no limit.
+// suspected until enough checks agree, or until its objects are proven to be lost. A process that
+// has ended meets no limit.
 func (t *Trace) AddChecks(p *Process) {
 	elapsed := t.lastElapsed().Seconds()
 
 	t.Checks.AddTo(&p.Findings, elapsed)
 	p.Findings.HasEnded = t.HasEnded
+	p.Findings.Lost = t.lostOf(p)
 	p.Decide()
 
 	if p.GPU != nil {

@@ -40,6 +40,11 @@ type Search struct {
 	Took time.Duration
 	// IsEarlier is set if the search at the end of the trace was not made, or its time was used up.
 	IsEarlier bool
+	// Ages of the samples. Look is whether anything in the process refers to them, and Proof what
+	// two looks have proven.
+	Ages  Ages
+	Look  Look
+	Proof Proof
 }
 
 // A Reason says why no path is named.
@@ -68,6 +73,9 @@ const (
 	ReasonUnsupported Reason = "unsupported"
 	// ReasonChanging: the findings did not add up twice.
 	ReasonChanging Reason = "changing"
+	// ReasonRuntime: references in the runtime of another language cannot be read, and it may keep
+	// the memory of native code.
+	ReasonRuntime Reason = "runtime"
 )
 
 // A Path leads from a variable to the objects that it keeps.

@@ -18,6 +18,8 @@ type Findings struct {
 	UntilEnough float64
 	// Other is a process outside the traced tree that grows more than the tree; nil: there is none.
 	Other *OtherGrowth
+	// Lost are objects of the growth that nothing refers to; nil: none are proven to be.
+	Lost *Lost
 	// HasEnded: the process has ended, so that it meets no limit any more.
 	HasEnded bool
 }
@@ -36,6 +38,7 @@ var overrides = []override{
 	{"fragmentation", nameFragmentation},
 	{"without files", leaveOutFiles},
 	{"few checks", requireStreak},
+	{"lost", proveLeak},
 	{"other process", nameOther},
 	{"has ended", endForecast},
 }

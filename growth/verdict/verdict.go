@@ -58,6 +58,7 @@ const (
 	ReasonOtherProcess     Reason = "other-process"     // Verdict.Other grows
 	ReasonFragmentation    Reason = "fragmentation"     // steady growth of freed memory
 	ReasonPageCache        Reason = "page-cache"        // only pages of mapped files grow
+	ReasonLost             Reason = "lost"              // nothing refers to what grows
 )
 
 // A Verdict is the judgement of a series. Rates are in bytes per X of the series; NaN where
@@ -69,6 +70,8 @@ type Verdict struct {
 	Other *OtherGrowth
 	// Streak of checks behind ReasonFewRechecks, else zero.
 	Streak Streak
+	// Lost is what ReasonLost is about, else nil.
+	Lost *Lost
 	// Rate of the last segment with its 95% confidence interval. Bound is the one-sided 95% upper
 	// bound, at least 0.
 	Rate, RateLow, RateHigh, Bound float64

@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"github.com/cilium/ebpf"
@@ -58,17 +59,22 @@ func LiveCandidates(
 	return found, nil
 }
 
-// Alive returns the addresses of the first candidates that are most probably alive, at most so many.
-func (e *Estimator) Alive(candidates []Candidate, most int) (addresses []uint64) {
+// Alive returns the addresses of the first candidates that are most probably alive, at most so many,
+// and when the first and the last of them was born, in ns, CLOCK_MONOTONIC.
+func (e *Estimator) Alive(
+	candidates []Candidate, most int,
+) (addresses []uint64, first, last uint64) {
+	first = math.MaxUint64
 	for _, c := range candidates {
 		if len(addresses) == most {
 			break
 		}
 		if e.estimate(&c.key, &c.allocation).Alive >= minAlive {
 			addresses = append(addresses, c.key.Address)
+			first, last = min(first, c.allocation.Born), max(last, c.allocation.Born)
 		}
 	}
-	return addresses
+	return addresses, first, last
 }
 
 // StacksAt sets the kernel side's ID of the stack that allocated the memory at some addresses of a

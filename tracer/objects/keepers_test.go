@@ -143,6 +143,7 @@ func (s *score) judge(t *testing.T, one program, target *tracertest.Target) {
 	found := searches[0]
 	said := describe(found)
 	t.Log(said)
+	mustNotBeLost(t, one, heap, suspects[0].Objects)
 	for _, path := range found.Paths {
 		if root := rootAsCode(path.Root); !one.isTrue(root) {
 			t.Errorf("%q does not keep the objects; %q do (%s)", root, one.keptBy, said)
@@ -164,6 +165,21 @@ func (s *score) judge(t *testing.T, one program, target *tracertest.Target) {
 	if one.container != "" {
 		mustHaveContainer(t, one, before.noted, target, found.Paths[0])
 	}
+}
+
+// mustNotBeLost fails if objects that something keeps, or that wait for the garbage collector, are
+// called lost.
+func mustNotBeLost(t *testing.T, one program, heap *objects.Heap, addresses []uint64) {
+	t.Helper()
+	look, err := heap.LookAt(t.Context(), addresses)
+	if err != nil {
+		t.Error(err)
+	}
+	isLost := len(one.keptBy) == 0 && !strings.HasPrefix(one.name(), "garbage_")
+	if !isLost && len(look.Lost) > 0 {
+		t.Errorf("%d of %d are called lost", len(look.Lost), look.Samples)
+	}
+	t.Logf("%d of %d are lost (%q)", len(look.Lost), look.Samples, look.Premise)
 }
 
 // mustHaveContainer checks the first container on the way. The program may have added entries

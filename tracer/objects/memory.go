@@ -57,6 +57,10 @@ const (
 	regionStatic
 	// regionStack is the live part of a thread's stack.
 	regionStack
+	// regionOther has words and no blocks: shared memory, and pages of files that the process has
+	// changed. regionCode has words at any byte.
+	regionOther
+	regionCode
 )
 
 // A reader is a process.Memory, or a forged one in tests.

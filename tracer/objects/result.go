@@ -62,6 +62,7 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 
 	candidates := make(map[candidateKey]*candidate)
 	var rest unexplainedSamples
+	var pathless []uint64
 	for _, n := range samples {
 		if !rep.isAlive(n) {
 			continue
@@ -76,15 +77,18 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		case len(found) > 0:
 			rep.addTo(candidates, independent(found))
 		case known > 0:
+			pathless = append(pathless, n.address)
 			rest.changed++
 		case isClosed && len(n.edges) > 0:
 			r.Garbage++
 		default:
+			pathless = append(pathless, n.address)
 			rest.without++
 			rest.isNative = rest.isNative || len(n.edges) > 0 || n.foreign > 0
 		}
 	}
 
+	r.Look = keeper.Look{Lost: pathless, Samples: r.Samples}
 	r.Paths = rep.paths(candidates, r.Samples)
 	r.Reason = rep.reason(r, rest)
 	return r

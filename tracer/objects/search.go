@@ -72,12 +72,16 @@ func (h *Heap) Search(
 	if err != nil {
 		return nil, err
 	}
+	if err := h.lookAt(whole, results); err != nil {
+		return results, whole.canceled()
+	}
 
 	// Garbage, and samples for which there was no time, are not searched again.
 	var again []Suspect
 	var indices []int // in results
 	for i, r := range results {
-		if unexplained(r) > 0 && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget {
+		if unexplained(r) > 0 && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget &&
+			len(r.Look.Lost) == 0 {
 			again, indices = append(again, suspects[i]), append(indices, i)
 		}
 	}
@@ -92,10 +96,28 @@ func (h *Heap) Search(
 	for k, r := range second {
 		first := &results[indices[k]]
 		if first.Took = r.Took; explained(r) > explained(*first) {
+			r.Look = first.Look
 			*first = r
 		}
 	}
 	return results, whole.canceled()
+}
+
+// lookAt looks whether anything refers to the samples of results that have nearly none with a path.
+// The samples of an object without a path are in the look already.
+func (h *Heap) lookAt(whole *budget, results []keeper.Search) error {
+	var looks []*keeper.Look
+	for i := range results {
+		if l := &results[i].Look; l.AreMany() {
+			looks = append(looks, l)
+		} else {
+			*l = keeper.Look{}
+		}
+	}
+	if len(looks) == 0 {
+		return nil
+	}
+	return h.look(whole, looks)
 }
 
 // explained is the number of samples that a path leads to, or that are garbage.

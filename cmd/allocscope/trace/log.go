@@ -131,6 +131,8 @@ func logCheck(event record.Event) {
 			line += "; " + most
 		}
 		slog.Warn(line)
+	case record.LossProven:
+		slog.Warn(words.LossProven(e.Proof, e.Type))
 	case record.LimitNear:
 		found := summary.VerdictOf(e.Verdict, summary.AxisSeconds)
 		slog.Warn(words.Headline(found) + "; " + words.LimitLine(found, words.AtLimit))

@@ -31,6 +31,7 @@ type Statics struct {
 	variables  []variables // sorted, disjoint
 	files      map[process.FileID]*openFile
 	steps      int
+	runtime    string // whose references cannot be read; empty: none
 }
 
 // variables are writable memory of a module.
@@ -74,6 +75,7 @@ func Open(p *process.Process, maps []process.Mapping) (*Statics, error) {
 		if h == nil {
 			continue
 		}
+		s.runtime = cmp.Or(s.runtime, h.runtime)
 
 		bias, ok := h.symbols.Bias(m.Start, m.Offset)
 		at := place{m.File(), bias}
@@ -95,6 +97,7 @@ func Open(p *process.Process, maps []process.Mapping) (*Statics, error) {
 type header struct {
 	symbols       *symbol.File
 	isInterpreter bool
+	runtime       string // as Statics.Runtime
 }
 
 func readHeader(p *process.Process, m process.Mapping) (*header, error) {
@@ -109,7 +112,7 @@ func readHeader(p *process.Process, m process.Mapping) (*header, error) {
 		return nil, err
 	}
 	_, isInterpreter := file.Export("_PyRuntime")
-	return &header{file, isInterpreter}, nil
+	return &header{file, isInterpreter, runtimeOf(m, file)}, nil
 }
 
 // add adds the writable memory of a module, as the program headers of its file have it: .data, and

@@ -90,7 +90,11 @@ func answer(ask Request, firsts map[int]firstCensus) (answer Response, err error
 	}
 	defer heap.Close()
 
-	if ask.Census == nil {
+	switch {
+	case ask.IsLook:
+		answer.Searches, err = heap.Look(ctx, ask.Suspects, ask.Limit)
+		return answer, err
+	case ask.Census == nil:
 		answer.Searches, err = heap.Search(ctx, ask.Suspects, ask.Limit)
 		return answer, err
 	}

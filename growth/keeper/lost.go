@@ -1,0 +1,112 @@
+package keeper
+
+import (
+	"slices"
+	"time"
+)
+
+// Ages are when the samples of a search were allocated. All are as Search.Elapsed.
+type Ages struct {
+	// First and Last bound the births of the samples. Samples were chosen among all objects born
+	// since Since.
+	First, Last, Since time.Duration
+}
+
+// A Look is one search of all memory of a process for references to the samples that no path leads
+// to.
+type Look struct {
+	// Lost are the addresses of the samples that are alive and that nothing refers to, and Samples
+	// is the number of all samples that are alive; 0: there was no look.
+	Lost    []uint64
+	Samples int
+	// Premise is the first premise that fails: then Lost is empty.
+	Premise Premise
+	// Bytes is how much memory PremiseSwapped and PremiseUnread are about. Runtime is the runtime of
+	// PremiseRuntime: "V8".
+	Bytes   uint64
+	Runtime string
+}
+
+// A Premise is a premise of a proof that fails.
+type Premise string
+
+// Premises.
+const (
+	// PremiseHolds: none fails.
+	PremiseHolds Premise = ""
+	// PremiseSwapped: memory that may refer to the samples is swapped out.
+	PremiseSwapped Premise = "swapped"
+	// PremiseUnread: memory that may refer to the samples could not be read.
+	PremiseUnread Premise = "unread"
+	// PremiseBudget: the time was used up.
+	PremiseBudget Premise = "budget"
+	// PremiseRegisters: the registers of the threads could not be read.
+	PremiseRegisters Premise = "registers"
+	// PremiseKernel: the kernel or a device may hold pointers that cannot be read: io_uring, AIO,
+	// mappings of devices.
+	PremiseKernel Premise = "kernel"
+	// PremiseRuntime: a runtime has references in a form that is not known.
+	PremiseRuntime Premise = "runtime"
+)
+
+// A Proof is what two looks at the same samples, some time apart, have proven.
+type Proof struct {
+	// Lost is the number of samples that nothing referred to, both times, and Of the number of all
+	// that were alive; 0: nothing is proven.
+	Lost, Of int
+	// First and Second are when the looks were made, as Search.Elapsed.
+	First, Second time.Duration
+}
+
+// IsProven reports whether the samples are lost.
+func (p Proof) IsProven() bool { return p.Lost > 0 }
+
+const (
+	// MinLost is the least number of lost samples of a proof, and one sample in maxKept may have a
+	// reference: a word that nobody uses any more looks like one.
+	MinLost = 8
+	maxKept = 8
+	// MinLookGap is the least time between the looks of a proof.
+	MinLookGap = 10 * time.Second
+)
+
+// AreMany reports whether so many of the samples are lost that a second look is worth its time.
+func (l *Look) AreMany() bool {
+	return l.Premise == PremiseHolds && len(l.Lost) >= MinLost && isNearlyAll(len(l.Lost), l.Samples)
+}
+
+func isNearlyAll(lost, all int) bool { return maxKept*lost >= (maxKept-1)*all }
+
+// IsAlike reports whether two searches are about the same suspect of the same program.
+func (s *Search) IsAlike(other *Search) bool {
+	return s.IsOfProgram(other) && s.Stack == other.Stack && s.Type == other.Type
+}
+
+// isSpread reports whether the samples are of several ages: from at least half of the time in which
+// they were chosen. What is about to be stored or freed is of the last moment.
+func (s *Search) isSpread() bool {
+	return s.Ages.Last > s.Ages.First && 2*(s.Ages.Last-s.Ages.First) >= s.Elapsed-s.Ages.Since
+}
+
+// Prove returns what a second look at the lost samples of a first one proves. The zero Proof: a
+// premise of one of them fails, or too few samples are lost.
+func Prove(first, second *Search) Proof {
+	isLater := second.Elapsed-first.Elapsed >= MinLookGap
+	if !first.IsOfProgram(second) || !isLater || !first.isSpread() ||
+		!first.Look.AreMany() || second.Look.Premise != PremiseHolds {
+		return Proof{}
+	}
+
+	lost := 0
+	for _, address := range second.Look.Lost {
+		if slices.Contains(first.Look.Lost, address) {
+			lost++
+		}
+	}
+	freed := max(0, len(first.Look.Lost)-second.Look.Samples)
+	alive := first.Look.Samples - freed
+	if lost < MinLost || !isNearlyAll(lost, alive) {
+		return Proof{}
+	}
+	return Proof{Lost: lost, Of: alive, First: first.Elapsed, Second: second.Elapsed}
+}

@@ -1,0 +1,32 @@
+package verdict
+
+// Lost are objects or blocks of the growth that are alive, and that nothing in the process refers to:
+// a leak by definition. package keeper has the premises.
+type Lost struct {
+	// Samples is how many were lost, Of of all that were looked at and alive. The looks were
+	// Seconds apart.
+	Samples, Of int
+	Seconds     float64
+	// Type of the objects of Python; empty: memory without one.
+	Type string
+	// Share of the growth that is lost, 0 to 1.
+	Share float64
+	// Library and Function are the code of C that made or took the last reference, and Caller the
+	// function that calls it; empty: not known.
+	Library, Function, Caller string
+}
+
+// MinLostShare is the share of the growth that has to be lost: less of it is a leak beside another
+// growth, which the verdict is about.
+const MinLostShare = 0.5
+
+// proveLeak makes growth a leak of which most is lost, whatever the series alone would need.
+func proveLeak(v *Verdict, f Findings) {
+	if f.Lost == nil || f.Lost.Share < MinLostShare || !v.Class.Grows() ||
+		v.Reason == ReasonFragmentation {
+		return
+	}
+
+	v.Class, v.Reason, v.Lost = ClassLeak, ReasonLost, f.Lost
+	v.Streak, v.Longer = Streak{}, 0
+}

@@ -1,0 +1,530 @@
+package objects
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/cpython"
+	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/mem"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// Bounds of a proof.
+const (
+	maxProofLevels = 24
+	maxGroup       = 1024    // blocks that refer to a sample, by way of each other
+	maxProofBlocks = 1 << 15 // of all groups
+	maxReferers    = 64      // of a block: more are not followed
+	maxPageBits    = 1 << 16 // pages of targets that the filter is set for
+
+	// addressMask leaves the bits of an address in a word that has a tag in the highest 16.
+	addressMask = 1<<48 - 1
+	// packedSize is how words of packed structures are aligned: struct epoll_event.
+	packedSize = 4
+	pageBits   = 12
+)
+
+// A proof finds which blocks nothing in the process refers to. It takes any word that leads into a
+// block for a reference, whatever holds the word: so it may miss a lost block, and calls none lost
+// that is not. A search, which names keepers, does the opposite.
+type proof struct {
+	heap    *Heap
+	memory  *wholeMemory
+	nodes   *nodeTable
+	members map[*node]*member
+	held    []uint64 // by registers and by the kernel
+	// isHidden: the kernel or a device has pointers that cannot be read. They lead to buffers, and
+	// to no object of Python itself.
+	isHidden  bool
+	hasNative bool // a lost group has memory without an object
+
+	targets   []*member // of a level, in the order of their blocks
+	low, high uint64
+	filter    []uint64
+}
+
+// A member is a block that is lost if all that refers to it is.
+type member struct {
+	*node
+	searched, kept bool
+	referers       []*member // that refer to it
+	children       []*member // that it refers to
+	// counted is how many words of members have the very address of the object.
+	counted uint64
+}
+
+// Look finds which objects of suspects nothing in the process refers to, within a limit of CPU time.
+// It returns a result for each suspect, in order, that has the look alone.
+func (h *Heap) Look(
+	ctx context.Context, suspects []Suspect, limit time.Duration,
+) ([]keeper.Search, error) {
+	results := make([]keeper.Search, len(suspects))
+	looks := make([]*keeper.Look, len(suspects))
+	for i, s := range suspects {
+		own := s.Objects[:min(len(s.Objects), maxObjects)]
+		results[i] = keeper.Search{PID: h.process.PID, Stack: s.Stack, Type: s.Type}
+		looks[i] = &results[i].Look
+		*looks[i] = keeper.Look{Lost: own}
+	}
+	whole := newBudget(ctx, limit)
+	if err := h.look(whole, looks); err != nil {
+		return nil, err
+	}
+
+	for i := range results {
+		results[i].Elapsed = process.Monotonic()
+	}
+	return results, whole.canceled()
+}
+
+// look finds the samples that nothing refers to: of each suspect those in its look. It sets the
+// looks.
+func (h *Heap) look(whole *budget, looks []*keeper.Look) error {
+	var failed keeper.Look
+	var err error
+	lost := make([][]uint64, len(looks))
+	for i, l := range looks {
+		lost[i] = l.Lost
+	}
+
+	// The process goes on, and moves its containers: what nothing refers to, nothing refers to in a
+	// second reading, too.
+	alive := make([]int, len(looks))
+	for i := range 2 {
+		if failed, err = h.lookOnce(whole, lost, alive); err != nil {
+			return err
+		}
+		for k, l := range looks {
+			if i == 0 && l.Samples == 0 {
+				l.Samples = alive[k]
+			}
+		}
+		isNone := !slices.ContainsFunc(lost, func(of []uint64) bool { return len(of) > 0 })
+		if failed.Premise != keeper.PremiseHolds || isNone {
+			break
+		}
+	}
+
+	for i, l := range looks {
+		l.Lost = lost[i]
+		l.Premise, l.Bytes, l.Runtime = failed.Premise, failed.Bytes, failed.Runtime
+		if failed.Premise != keeper.PremiseHolds {
+			l.Lost = nil
+		}
+	}
+	return nil
+}
+
+// lookOnce reads the memory of now, and leaves in lost the samples that nothing refers to.
+// alive is set to how many of them are alive.
+func (h *Heap) lookOnce(
+	whole *budget, lost [][]uint64, alive []int,
+) (failed keeper.Look, err error) {
+	if err := h.refresh(); err != nil {
+		return failed, err
+	}
+	h.memory.budget = whole
+	w, err := h.newWholeMemory(whole)
+	if err != nil {
+		return failed, err
+	}
+
+	p := &proof{
+		heap: h, memory: w, members: make(map[*node]*member), filter: make([]uint64, filterBits/64),
+		nodes: &nodeTable{heap: h, byBlock: make(map[uint64]*node)},
+	}
+	samples := make([][]*member, len(lost))
+	for i, addresses := range lost {
+		for _, address := range addresses {
+			samples[i] = append(samples[i], p.sample(address))
+		}
+	}
+	if failed = p.readHeld(); failed.Premise == keeper.PremiseHolds {
+		failed, err = p.climb(slices.Concat(samples...))
+	}
+	if err != nil || failed.Premise != keeper.PremiseHolds {
+		return failed, err
+	}
+
+	for i := range lost {
+		lost[i], alive[i] = p.lost(lost[i], samples[i])
+	}
+	if p.isHidden && p.hasNative {
+		return keeper.Look{Premise: keeper.PremiseKernel}, nil
+	}
+	return failed, nil
+}
+
+// sample returns the member of a sample; nil: it is not alive.
+func (p *proof) sample(address uint64) *member {
+	n := p.nodes.at(address)
+	if n == nil {
+		return nil
+	}
+	n.sample = true
+	return p.memberOf(n)
+}
+
+// memberOf returns the member of a node. An object that is immortal or free has no count that would
+// show a lost reference: it counts as kept.
+func (p *proof) memberOf(n *node) *member {
+	m := p.members[n]
+	if m == nil {
+		m = &member{node: n, kept: n.typ != nil && n.refcnt == 0}
+		p.members[n] = m
+	}
+	return m
+}
+
+// readHeld reads the words in registers and in the kernel, and returns the premise that fails.
+func (p *proof) readHeld() keeper.Look {
+	h := p.heap
+	if runtime := h.roots.statics.Runtime(); runtime != "" {
+		return keeper.Look{Premise: keeper.PremiseRuntime, Runtime: runtime}
+	}
+	threads, err := bpf.ReadRegisters(uint32(h.process.PID))
+	if err != nil || len(threads) == 0 {
+		return keeper.Look{Premise: keeper.PremiseRegisters}
+	}
+	for _, t := range threads {
+		p.held = append(p.held, t.Words[:]...)
+	}
+
+	held, err := h.process.HeldByKernel()
+	if err != nil {
+		return keeper.Look{Premise: keeper.PremiseKernel}
+	}
+	p.held = append(p.held, held.Words...)
+	p.isHidden = held.IsHidden || p.memory.hasDevice
+	return p.unread()
+}
+
+// unread returns the premise that memory which was not read fails.
+func (p *proof) unread() keeper.Look {
+	switch w := p.memory; {
+	case w.swapped > 0:
+		return keeper.Look{Premise: keeper.PremiseSwapped, Bytes: w.swapped}
+	case w.unread > 0:
+		return keeper.Look{Premise: keeper.PremiseUnread, Bytes: w.unread}
+	}
+	return keeper.Look{}
+}
+
+// climb searches all memory for references to the samples, and to the blocks that have these. It
+// returns the premise that fails.
+func (p *proof) climb(samples []*member) (keeper.Look, error) {
+	for range maxProofLevels {
+		p.heap.pages.forget()
+		frontier := p.frontier(samples)
+		if len(frontier) == 0 {
+			break
+		}
+		p.aim(frontier)
+		for _, word := range p.held {
+			p.matchWord(nil, 0, word)
+		}
+		switch err := p.memory.visitWhole(p.match); {
+		case errors.Is(err, errLate) || err == nil && p.memory.budget.check():
+			return keeper.Look{Premise: keeper.PremiseBudget}, nil
+		case err != nil:
+			return keeper.Look{}, err
+		}
+		for _, m := range frontier {
+			m.searched = true
+		}
+	}
+	return p.unread(), nil
+}
+
+// frontier returns the members on which a sample depends that is not known to be kept, and that
+// were not searched for.
+func (p *proof) frontier(samples []*member) (next []*member) {
+	seen := make(map[*member]bool)
+	for _, s := range samples {
+		group, ok := p.groupOf(s)
+		if !ok {
+			keep(s)
+			continue
+		}
+		for _, m := range group {
+			if !m.searched && !seen[m] {
+				seen[m] = true
+				next = append(next, m)
+			}
+		}
+	}
+	return next
+}
+
+// groupOf returns all that is known to refer to a sample, itself included; none if something is
+// kept. ok is false if they are too many.
+func (p *proof) groupOf(s *member) (group []*member, ok bool) {
+	if s == nil || s.kept {
+		return nil, true
+	}
+	group, seen := []*member{s}, map[*member]bool{s: true}
+	for i := 0; i < len(group); i++ {
+		for _, r := range group[i].referers {
+			if !seen[r] {
+				seen[r] = true
+				group = append(group, r)
+			}
+		}
+		if len(group) > maxGroup {
+			return nil, false
+		}
+	}
+	return group, true
+}
+
+// keep marks a member as kept, and all that it refers to.
+func keep(m *member) {
+	for queue := []*member{m}; len(queue) > 0; {
+		m, queue = queue[0], queue[1:]
+		if m == nil || m.kept && m.children == nil {
+			continue
+		}
+		m.kept = true
+		queue = append(queue, m.children...)
+		m.children, m.referers = nil, nil
+	}
+}
+
+// aim sets the blocks that words are compared with.
+func (p *proof) aim(frontier []*member) {
+	p.targets = frontier
+	slices.SortFunc(p.targets, func(a, b *member) int {
+		return cmp.Compare(a.block.Start, b.block.Start)
+	})
+	p.low, p.high = p.targets[0].block.Start, 0
+	clear(p.filter)
+
+	pages := uint64(0)
+	for _, m := range p.targets {
+		p.high = max(p.high, m.block.End)
+		first, last := m.block.Start>>pageBits, (m.block.End-1)>>pageBits
+		if pages += last - first + 1; pages > maxPageBits {
+			for i := range p.filter {
+				p.filter[i] = ^uint64(0)
+			}
+			continue
+		}
+		for page := first; page <= last; page++ {
+			p.filter[page%filterBits/64] |= 1 << (page % 64)
+		}
+	}
+}
+
+// match finds the words of a piece that lead into a target.
+func (p *proof) match(piece *piece) {
+	step := packedSize
+	if piece.region.kind == regionCode {
+		step = 1
+	}
+	low, width, filter := p.low, p.high-p.low, p.filter
+	content := piece.Bytes
+	for i := 0; i+wordSize <= len(content); i += step {
+		w := binary.LittleEndian.Uint64(content[i:])
+		if w&addressMask-low >= width {
+			continue
+		}
+		page := w & addressMask >> pageBits
+		if filter[page%filterBits/64]>>(page%64)&1 == 1 {
+			p.matchWord(piece, piece.Start+uint64(i), w)
+		}
+	}
+}
+
+// matchWord keeps or links the target that a word leads into. piece is nil for a word of no memory.
+func (p *proof) matchWord(piece *piece, at, word uint64) {
+	address := word & addressMask
+	i := lastAt(p.targets, address, func(m *member) uint64 { return m.block.Start })
+	if i < 0 || address >= p.targets[i].block.End {
+		return
+	}
+	m := p.targets[i]
+	switch {
+	case m.kept || m.block.Start <= at && at < m.block.End:
+	case piece == nil:
+		keep(m)
+	case at >= piece.region.Start && at < piece.region.End:
+		p.hit(piece, m, at, word)
+	}
+}
+
+// hit takes a word of memory for a reference to a member, unless it is proven to be none.
+func (p *proof) hit(piece *piece, m *member, at, word uint64) {
+	b, state := p.holderAt(piece, at)
+	if state == wordDead || p.isCollectorLink(m, at, word) {
+		return
+	}
+	if state == wordRoot || len(m.referers) >= maxReferers || len(p.members) >= maxProofBlocks {
+		keep(m)
+		return
+	}
+
+	n := p.nodeOf(piece, b)
+	if n.typ != nil && n.typ.kind == kindWeakref && p.heap.objects.isWeak(n, at) {
+		return
+	}
+	from := p.memberOf(n)
+	if from.kept {
+		keep(m)
+		return
+	}
+	if m.typ != nil && word == m.address {
+		m.counted++
+	}
+	if !slices.Contains(m.referers, from) {
+		m.referers = append(m.referers, from)
+		from.children = append(from.children, m)
+	}
+}
+
+// nodeOf returns the node of a block that is in use.
+func (p *proof) nodeOf(piece *piece, b block) *node {
+	if n := p.nodes.byBlock[b.Start]; n != nil {
+		return n
+	}
+	content := piece.At(b.Start, min(b.Len(), nodeContents))
+	if content == nil {
+		content = p.heap.pages.contentOf(b)
+	}
+	n := p.nodes.newNode(b, content)
+	if n == nil { // a frame that has ended, and that its code object keeps
+		n = &node{block: b, address: b.Start}
+	}
+	p.nodes.byBlock[b.Start] = n
+	return n
+}
+
+// A wordState is where a word is.
+type wordState uint8
+
+const (
+	wordRoot    wordState = iota // in memory that is not known to be a block
+	wordInBlock                  // in a block that is in use
+	wordDead                     // in memory that an allocator has for itself
+)
+
+// holderAt returns the block in use that an address is in.
+func (p *proof) holderAt(piece *piece, at uint64) (b block, state wordState) {
+	switch piece.region.kind {
+	case regionHeap:
+		return p.chunkAt(piece, at)
+	case regionAnonymous:
+		found, isChanging := piece.poolAt(at)
+		if isChanging {
+			return b, wordRoot
+		}
+		if found != nil {
+			if b, isLive := poolBlock(found, at); isLive {
+				return b, wordInBlock
+			}
+			return b, wordDead
+		}
+		if b, isLive := p.memory.mmappedAt(at); isLive {
+			return b, wordInBlock
+		}
+	}
+	return b, wordRoot
+}
+
+// chunkAt returns the chunk in use that an address of a heap is in. A chunk that was in a cache when
+// the memory was listed may be in use again.
+func (p *proof) chunkAt(piece *piece, at uint64) (b block, state wordState) {
+	i := lastAt(piece.chunks, at, func(c glibc.Chunk) uint64 { return c.User().Start })
+	if i < 0 || at >= piece.chunks[i].User().End {
+		return b, wordRoot
+	}
+
+	switch c := piece.chunks[i]; {
+	case c.InUse:
+		return block{c.User(), blockChunk}, wordInBlock
+	case p.memory.cached[c.Start]:
+		return b, wordRoot
+	case c.End() >= piece.region.End:
+		return b, wordDead // the top chunk
+	default:
+		header, ok := p.heap.pages.peek(c.End(), glibc.HeaderSize)
+		if ok && !glibc.IsPrevInUse(header) {
+			return b, wordDead
+		}
+	}
+	return b, wordRoot
+}
+
+// isCollectorLink reports whether a word is a link of the garbage collector's lists: they lead to
+// the head of each object that it tracks, and keep none.
+func (p *proof) isCollectorLink(m *member, at, word uint64) bool {
+	if m.typ == nil || m.typ.flags&cpython.FlagHaveGC == 0 ||
+		word&^cpython.GCFlags != m.address-p.heap.version.GCHead || at%wordSize != 0 {
+		return false
+	}
+
+	// The word is _gc_next or _gc_prev of a head, whose neighbours lead back to it.
+	pages := p.heap.pages
+	for _, head := range []uint64{at, at - cpython.GCPrev} {
+		next, hasNext := pages.word(head)
+		previous, hasPrevious := pages.word(head + cpython.GCPrev)
+		if !hasNext || !hasPrevious {
+			continue
+		}
+		back, _ := pages.word(next&^cpython.GCFlags + cpython.GCPrev)
+		forth, _ := pages.word(previous &^ cpython.GCFlags)
+		if back&^cpython.GCFlags == head && forth&^cpython.GCFlags == head {
+			return true
+		}
+	}
+	return false
+}
+
+// lost returns the samples that are lost, and how many are alive.
+func (p *proof) lost(addresses []uint64, samples []*member) (lost []uint64, alive int) {
+	for i, s := range samples {
+		if s == nil || !p.isSame(s) {
+			continue
+		}
+		alive++
+		if group, ok := p.groupOf(s); ok && p.isLost(group) {
+			lost = append(lost, addresses[i])
+		}
+	}
+	return lost, alive
+}
+
+// isLost reports whether a group is lost: all of it was searched for, and nothing else refers to it.
+// Objects whose counts the group itself accounts for are a cycle, which waits for the garbage
+// collector.
+func (p *proof) isLost(group []*member) bool {
+	hasObject, hasNative, isUncounted := false, false, false
+	for _, m := range group {
+		if m.kept || !m.searched {
+			return false
+		}
+		hasObject, hasNative = hasObject || m.typ != nil, hasNative || m.typ == nil
+		isUncounted = isUncounted || len(m.referers) == 0 || m.typ != nil && m.refcnt > m.counted
+	}
+	isLost := len(group) > 0 && (isUncounted || !hasObject)
+	p.hasNative = p.hasNative || isLost && hasNative
+	return isLost
+}
+
+// isSame reports whether a sample is alive, and the same object as before.
+func (p *proof) isSame(s *member) bool {
+	rep := &reporter{heap: p.heap}
+	if s.typ == nil {
+		return rep.isAlive(s.node)
+	}
+	p.heap.pages.forget()
+	head, ok := p.heap.pages.peek(s.address, cpython.ObjectHead)
+	return ok && p.heap.version.Refcnt(mem.Word(head, cpython.ObRefcnt)) != 0 &&
+		mem.Word(head, cpython.ObType) == s.typ.address
+}

@@ -1,0 +1,79 @@
+package objects
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// readSuspects returns the suspects of the lines "NAME FATE ADDRESS..." of a program.
+func readSuspects(t *testing.T, lines []string) (names, fates []string, suspects []Suspect) {
+	t.Helper()
+	for _, line := range lines {
+		fields := strings.Fields(line)
+		if len(fields) < 3 {
+			continue
+		}
+		one := Suspect{Stack: uint64(len(suspects) + 1)}
+		for _, field := range fields[2:] {
+			address, err := strconv.ParseUint(field, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			one.Objects = append(one.Objects, address)
+		}
+		names, fates = append(names, fields[0]), append(fates, fields[1])
+		suspects = append(suspects, one)
+	}
+	return names, fates, suspects
+}
+
+func openHeap(t *testing.T, pid int) *Heap {
+	t.Helper()
+	p, err := process.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	h, err := Open(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	return h
+}
+
+// TestLook looks at the blocks of testdata/held_blocks.c, whatever a search has found: what something
+// refers to is not lost, in whatever place the reference is.
+func TestLook(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, tracertest.Build(t, "held_blocks.c", "-pthread"))
+	names, fates, suspects := readSuspects(t, target.Await("kinds end"))
+	h := openHeap(t, target.PID())
+
+	looks := make([]*keeper.Look, len(suspects))
+	for i, s := range suspects {
+		looks[i] = &keeper.Look{Lost: s.Objects, Samples: len(s.Objects)}
+	}
+	if err := h.look(newBudget(t.Context(), time.Minute), looks); err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range looks {
+		isRight := len(l.Lost) == 0
+		if fates[i] == "lost" {
+			isRight = len(l.Lost) >= len(suspects[i].Objects)-1
+		}
+		if l.Premise != keeper.PremiseHolds || !isRight {
+			t.Errorf("%s: %d of %d are lost (%q), want %s", names[i], len(l.Lost), l.Samples,
+				l.Premise, fates[i])
+		}
+	}
+	if len(names) != 19 {
+		t.Errorf("%d kinds", len(names))
+	}
+}

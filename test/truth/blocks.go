@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,10 +19,11 @@ import (
 
 // Who holds a block, besides the name of a static variable.
 const (
-	nobody  = "lost"
-	onStack = "stack" // of a thread
-	inTLS   = "TLS"   // of a thread, or pthread_setspecific
-	unknown = "?"     // it depends on the contents of a dead stack frame
+	nobody   = "lost"
+	onStack  = "stack" // of a thread
+	inTLS    = "TLS"   // of a thread, or pthread_setspecific
+	notKnown = "not known"
+	unknown  = "?" // it depends on the contents of a dead stack frame
 )
 
 // A checked is a test program of a leak checker. Where it would end it waits, by testdata/truth/held.c.
@@ -186,39 +188,73 @@ func (c *campaign) checkBlocks(ctx context.Context, p checked, r *Row) error {
 
 	defer heap.Close()
 
-	var suspects []objects.Suspect
+	var chosen []uint64
 	var holders []string
 	for i, block := range blocks {
 		holder := p.holder[min(i, len(p.holder)-1)]
-		if holder != unknown && len(suspects) < maxBlocks {
-			suspects = append(suspects, objects.Suspect{Objects: []uint64{block}})
-			holders = append(holders, holder)
+		if holder != unknown && len(chosen) < maxBlocks {
+			chosen, holders = append(chosen, block), append(holders, holder)
 		}
 	}
-
-	if len(suspects) == 0 {
-		return fmt.Errorf("it has allocated nothing")
+	if len(chosen) == 0 {
+		return errors.New("it has allocated nothing")
 	}
 
 	own := process.OwnCPUTime()
-	searches, err := heap.Search(ctx, suspects, searchLimit)
+	answers, err := answersOf(ctx, heap, chosen)
 	r.CPU = (process.OwnCPUTime() - own).Seconds()
 	if err != nil {
 		return err
 	}
 
-	r.judgeBlocks(searches, holders)
+	r.judgeBlocks(answers, holders)
 	return nil
+}
+
+// answersOf searches for who holds each block, and looks whether anything in the process refers to
+// those of which nothing is known.
+func answersOf(ctx context.Context, heap *objects.Heap, blocks []uint64) ([]string, error) {
+	var suspects, unknown []objects.Suspect
+	for _, block := range blocks {
+		suspects = append(suspects, objects.Suspect{Objects: []uint64{block}})
+	}
+	searches, err := heap.Search(ctx, suspects, searchLimit)
+	if err != nil {
+		return nil, err
+	}
+
+	var answers []string
+	var indices []int // of unknown, in answers
+	for i, s := range searches {
+		answers = append(answers, holderOf(s))
+		if len(s.Paths) == 0 {
+			unknown, indices = append(unknown, suspects[i]), append(indices, i)
+		}
+	}
+	if len(unknown) == 0 {
+		return answers, nil
+	}
+
+	looks, err := heap.Look(ctx, unknown, searchLimit)
+	for k, s := range looks {
+		switch {
+		case s.Look.Premise != keeper.PremiseHolds:
+			answers[indices[k]] = notKnown + " (" + string(s.Look.Premise) + ")"
+		case len(s.Look.Lost) > 0:
+			answers[indices[k]] = nobody
+		}
+	}
+	return answers, err
 }
 
 const searchLimit = 20 * time.Second // of CPU
 
 // judgeBlocks compares the answers about the blocks of a program with the truth. The worst one
 // decides.
-func (r *Row) judgeBlocks(searches []keeper.Search, holders []string) {
+func (r *Row) judgeBlocks(answers, holders []string) {
 	truth, said, counts := newCounts(), newCounts(), make(map[Outcome]int)
-	for i, s := range searches {
-		holder, answer := holders[i], holderOf(s)
+	for i, answer := range answers {
+		holder := holders[i]
 		truth.add(holder)
 		said.add(answer)
 		counts[outcomeOf(holder, answer)]++
@@ -246,10 +282,7 @@ func (r *Row) judgeBlocks(searches []keeper.Search, holders []string) {
 // holderOf is the answer of a search about a block.
 func holderOf(s keeper.Search) string {
 	if len(s.Paths) == 0 {
-		if s.Reason == keeper.ReasonUnreferenced {
-			return nobody
-		}
-		return "not known (" + string(s.Reason) + ")"
+		return notKnown + " (" + string(s.Reason) + ")"
 	}
 
 	switch root := s.Paths[0].Root; root.Kind {
@@ -269,7 +302,7 @@ func outcomeOf(holder, answer string) Outcome {
 	switch {
 	case answer == holder, holder == inTLS && answer == onStack:
 		return Right
-	case strings.HasPrefix(answer, "not known"), holder == nobody && answer == onStack:
+	case strings.HasPrefix(answer, notKnown), holder == nobody && answer == onStack:
 		return Undecided
 	default:
 		return Wrong
@@ -359,7 +392,6 @@ func startChecked(
 	if err := command.Start(); err != nil {
 		return nil, 0, nil, err
 	}
-
 	stop = func() {
 		_ = command.Cancel()
 		_ = command.Wait() // it was killed
@@ -368,6 +400,7 @@ func startChecked(
 
 	late := time.AfterFunc(readyTimeout, func() { _ = command.Cancel() })
 	defer late.Stop()
+
 	for lines := bufio.NewScanner(output); lines.Scan(); {
 		var number int
 		var block uint64

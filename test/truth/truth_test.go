@@ -9,7 +9,6 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -96,28 +95,20 @@ func TestJudgeLeak(t *testing.T) {
 }
 
 func TestJudgeBlocks(t *testing.T) {
-	static := keeper.Search{Paths: []keeper.Path{{Root: keeper.Root{
-		Kind: keeper.RootStatic, Name: "p",
-	}}}}
-	stack := keeper.Search{Paths: []keeper.Path{{Root: keeper.Root{Kind: keeper.RootThread}}}}
-	unreferenced := keeper.Search{Reason: keeper.ReasonUnreferenced}
-	native := keeper.Search{Reason: keeper.ReasonNative}
-
+	native := notKnown + " (native)"
 	for name, c := range map[string]struct {
-		said    []keeper.Search
+		said    []string
 		holders []string
 		want    Outcome
 		false   bool
 	}{
-		"all":              {[]keeper.Search{static, unreferenced}, []string{"p", nobody}, Right, false},
-		"another variable": {[]keeper.Search{static}, []string{"q"}, Wrong, false},
-		"a false proof": {
-			[]keeper.Search{unreferenced, unreferenced}, []string{"p", nobody}, Wrong, true,
-		},
-		"one of two":       {[]keeper.Search{static, native}, []string{"p", "p"}, Undecided, false},
-		"dead word":        {[]keeper.Search{stack}, []string{nobody}, Undecided, false},
-		"variable of lost": {[]keeper.Search{static}, []string{nobody}, Wrong, false},
-		"thread-local":     {[]keeper.Search{stack}, []string{inTLS}, Right, false},
+		"all":              {[]string{"p", nobody}, []string{"p", nobody}, Right, false},
+		"another variable": {[]string{"p"}, []string{"q"}, Wrong, false},
+		"a false proof":    {[]string{nobody, nobody}, []string{"p", nobody}, Wrong, true},
+		"one of two":       {[]string{"p", native}, []string{"p", "p"}, Undecided, false},
+		"dead word":        {[]string{onStack}, []string{nobody}, Undecided, false},
+		"variable of lost": {[]string{"p"}, []string{nobody}, Wrong, false},
+		"thread-local":     {[]string{onStack}, []string{inTLS}, Right, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Row{Part: "reachability"}

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MASK 0xa5a5000000000000ULL
+#define MASK 0x5a5a5a5a5a5a5a5aULL
 #define BLOCKS 4096
 
 static volatile uint64_t noted[BLOCKS];

@@ -101,7 +101,7 @@ var checkedPrograms = []checked{
 	},
 
 	{
-		name: "stale_stack_leak", file: lsan + "stale_stack_leak.cpp", flags: "-O1",
+		name: "stale_stack_leak", file: lsan + "stale_stack_leak.cpp", flags: "-O1 -DKEEP_STACK",
 		holder: []string{nobody},
 	},
 	{
@@ -128,7 +128,7 @@ var checkedPrograms = []checked{
 	},
 	{
 		name: "leak-pool", file: memcheck + "leak-pool.c", args: "3",
-		holder: []string{unknown, "cells_static"},
+		holder: []string{nobody},
 	},
 	{
 		name: "leak_cpp_interior", file: memcheck + "leak_cpp_interior.cpp",
@@ -257,7 +257,11 @@ func (r *Row) judgeBlocks(answers, holders []string) {
 		holder := holders[i]
 		truth.add(holder)
 		said.add(answer)
-		counts[outcomeOf(holder, answer)]++
+		outcome := outcomeOf(holder, answer)
+		counts[outcome]++
+		if r.Blocks++; outcome == Right {
+			r.BlocksRight++
+		}
 		switch {
 		case holder == nobody && answer == nobody:
 			r.Lost, r.Proven = r.Lost+1, r.Proven+1
@@ -368,7 +372,7 @@ func (c *campaign) build(ctx context.Context, p checked) (program string, err er
 		arguments = append(arguments, program+"-so.so", "-ldl")
 	}
 
-	for _, name := range []string{"malloc", "calloc", "_Znwm", "_Znam", "strdup", "_exit"} {
+	for _, name := range []string{"malloc", "calloc", "_Znwm", "_Znam", "strdup", "_exit", "main"} {
 		arguments = append(arguments, "-Wl,--wrap="+name)
 	}
 	return program, compile(compiler, arguments...)

@@ -51,8 +51,8 @@ Debian's packages when they are run.
 - **undecided**: it does not say it, and says nothing that is wrong.
 - **wrong**: it says what is not so.
 
-| part | right | undecided | wrong | lost: proven, of all | false proofs | measured |
-|---|---|---|---|---|---|---|
+| part | right | undecided | wrong | blocks: right | lost: proven | false proofs | measured |
+|---|---|---|---|---|---|---|---|
 `)
 	for _, part := range parts {
 		t, about := tallyOf(results.Rows, part.name), results.Parts[part.name]
@@ -61,9 +61,9 @@ Debian's packages when they are run.
 			measured = fmt.Sprintf("%s, traces of %d s, commit %.12s; %s", about.Date, about.TraceS,
 				about.Commit, about.Machine)
 		}
-		fmt.Fprintf(&text, "| [%s](#%s) | %d of %d | %d | %d | %d of %d | %d | %s |\n", part.name,
+		fmt.Fprintf(&text, "| [%s](#%s) | %d of %d | %d | %d | %s | %d of %d | %d | %s |\n", part.name,
 			strings.ReplaceAll(part.name, " ", "-"), t.right, t.run(), t.undecided, t.wrong,
-			t.proven, t.lost, t.falseProofs, measured)
+			blocksText(t), t.proven, t.lost, t.falseProofs, measured)
 	}
 
 	for _, part := range parts {
@@ -80,14 +80,22 @@ Debian's packages when they are run.
 	return text.String()
 }
 
+// blocksText is how many blocks are right; empty: the part has none.
+func blocksText(t tally) string {
+	if t.blocks == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d", t.blocksRight, t.blocks)
+}
+
 // tableOf is the table that the terminal shows, with the counts of each part.
 func tableOf(rows []Row) string {
 	var text strings.Builder
 	for _, part := range parts {
 		if t := tallyOf(rows, part.name); t.run()+t.notRun > 0 {
-			fmt.Fprintf(&text, "%s: %d right, %d undecided, %d wrong, %d not run; lost: %d of %d "+
-				"proven, %d false proofs\n", part.name, t.right, t.undecided, t.wrong, t.notRun,
-				t.proven, t.lost, t.falseProofs)
+			fmt.Fprintf(&text, "%s: %d right, %d undecided, %d wrong, %d not run; blocks: %d of %d "+
+				"right; lost: %d of %d proven, %d false proofs\n", part.name, t.right, t.undecided,
+				t.wrong, t.notRun, t.blocksRight, t.blocks, t.proven, t.lost, t.falseProofs)
 		}
 	}
 	return text.String()

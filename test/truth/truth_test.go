@@ -172,7 +172,7 @@ func TestBounds(t *testing.T) {
 		"nine of ten are proven": {proofs(10, 9), true},
 		"eight of ten are":       {proofs(10, 8), false},
 		"a false proof":          {[]Row{{Part: "leaks", Outcome: Undecided, False: 1}}, false},
-		"a block is undecided":   {[]Row{{Part: "reachability", Outcome: Undecided}}, false},
+		"a block is undecided":   {[]Row{{Part: "reachability", Outcome: Undecided, Blocks: 1}}, false},
 		"a false alarm":          {[]Row{{Part: "false alarms", Outcome: Wrong}}, false},
 		"a wrong row":            {[]Row{{Part: "kinds", Outcome: Wrong}}, false},
 		"a program is missing":   {[]Row{{Part: "kinds", Outcome: NotRun}}, false},

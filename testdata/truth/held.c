@@ -81,6 +81,27 @@ void __wrap__ZdaPvm(void *block, size_t size)
 }
 #endif
 
+/* Overwrites the dead frames of main, whose words would look like references. */
+static __attribute__((noinline)) void scrub(void)
+{
+	volatile char frames[3 << 20];
+
+	for (size_t i = 0; i < sizeof(frames); i++)
+		frames[i] = 0;
+}
+
+int __real_main(int argc, char **argv, char **environment);
+
+int __wrap_main(int argc, char **argv, char **environment)
+{
+	int status = __real_main(argc, argv, environment);
+
+#ifndef KEEP_STACK
+	scrub();
+#endif
+	exit(status);
+}
+
 /* Functions registered first are called last, after all destructors. */
 __attribute__((constructor(101))) static void begin(void)
 {

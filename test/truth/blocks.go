@@ -211,8 +211,8 @@ func (c *campaign) checkBlocks(ctx context.Context, p checked, r *Row) error {
 	return nil
 }
 
-// answersOf searches for who holds each block, and looks whether anything in the process refers to
-// those of which nothing is known.
+// answersOf searches for who holds each block. Where that is not known it looks whether anything in
+// the process refers to the block.
 func answersOf(ctx context.Context, heap *objects.Heap, blocks []uint64) ([]string, error) {
 	var suspects, unknown []objects.Suspect
 	for _, block := range blocks {

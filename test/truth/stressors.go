@@ -35,7 +35,6 @@ var (
 		growth.KindHeap, growth.KindRetained, growth.KindUnclassified, growth.KindMetadata,
 	}
 
-	ofBrk   = append([]growth.Kind{growth.KindMmap}, ofMalloc...) // sbrk beside malloc
 	ofMmap  = []growth.Kind{growth.KindMmap}
 	ofShmem = []growth.Kind{growth.KindShmem}
 	ofFile  = []growth.Kind{growth.KindFile}
@@ -56,7 +55,7 @@ var stressors = []stressor{
 	},
 	{
 		name: "mmap-file", args: "--mmap 1 --mmap-bytes 64M --mmap-file", kinds: ofFile,
-		until: 32 << 20,
+		until: 16 << 20,
 	},
 
 	{
@@ -76,7 +75,6 @@ var stressors = []stressor{
 		kinds: ofMmap, asked: 64 << 20,
 	},
 	{name: "bigheap", args: "--bigheap 1 --bigheap-growth 1M", kinds: ofMalloc, until: 256 << 20},
-	{name: "brk", args: "--brk 1", kinds: ofBrk, until: 6 << 20},
 	{
 		name: "stack", args: "--stack 1 --stack-fill", kinds: []growth.Kind{growth.KindStack},
 		until: 6 << 20,
@@ -84,7 +82,6 @@ var stressors = []stressor{
 	{name: "mmap", args: "--mmap 1 --mmap-bytes 64M", kinds: ofMmap, until: 32 << 20},
 	{name: "mmapmany", args: "--mmapmany 1", kinds: ofMmap, until: 16 << 20},
 	{name: "mremap", args: "--mremap 1 --mremap-bytes 64M", kinds: ofMmap, until: 16 << 20},
-	{name: "shm", args: "--shm 1 --shm-bytes 8M", kinds: ofShmem, until: 16 << 20},
 	{
 		name: "shm-sysv", args: "--shm-sysv 1 --shm-sysv-bytes 64M --shm-sysv-segs 2", kinds: ofShmem,
 		until: 60 << 20,
@@ -103,6 +100,26 @@ var stressors = []stressor{
 	{name: "hsearch", args: "--hsearch 1 --hsearch-size 1000000", kinds: ofMalloc},
 	{name: "pagemove", args: "--pagemove 1 --pagemove-bytes 64M", kinds: ofMmap, until: 32 << 20},
 	{name: "prefetch", args: "--prefetch 1", kinds: ofShmem, asked: 32 << 20},
+	{
+		name: "mergesort", args: "--mergesort 1 --mergesort-size 4194304", kinds: ofMalloc,
+		until: 30 << 20,
+	},
+	{name: "heapsort", args: "--heapsort 1 --heapsort-size 8388608", kinds: ofMalloc, until: 30 << 20},
+	{name: "bsearch", args: "--bsearch 1 --bsearch-size 4194304", kinds: ofMalloc, until: 16 << 20},
+	{name: "tsearch", args: "--tsearch 1 --tsearch-size 1000000", kinds: ofMalloc, until: 20 << 20},
+	{
+		name: "radixsort", args: "--radixsort 1 --radixsort-size 2000000", kinds: ofMalloc,
+		until: 28 << 20,
+	},
+	{
+		name: "matrix-3d", args: "--matrix-3d 1 --matrix-3d-size 256", kinds: ofMmap,
+		asked: 192 << 20,
+	},
+	{
+		name: "vm-splice", args: "--vm-splice 1 --vm-splice-bytes 32M", kinds: ofMmap,
+		asked: 32 << 20,
+	},
+	{name: "cache", args: "--cache 1", kinds: ofShmem, until: 30 << 20},
 }
 
 // stressorTasks returns the stressors.

@@ -63,6 +63,7 @@ func main() {
 	together := flag.Int("together", 2, "programs at the same time")
 	results := flag.String("results", "", "a file of results to update")
 	commit := flag.String("commit", "", "the commit of the program")
+	note := flag.String("note", "", "about the machine, for the page")
 	flag.Parse()
 
 	harness.Main(func(ctx context.Context) error {
@@ -72,9 +73,9 @@ func main() {
 		rows, err := c.run(ctx, *chosen, strings.Fields(*names), *together)
 		fmt.Print(tableOf(rows))
 		if *results != "" {
-			err = errors.Join(err, update(*results, rows, c.about(*commit)))
+			err = errors.Join(err, update(*results, rows, c.about(*commit, *note)))
 		}
-		return errors.Join(err, boundsOf(rows))
+		return errors.Join(err, boundsOf(rows, c.slice))
 	})
 }
 

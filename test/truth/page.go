@@ -60,6 +60,9 @@ Debian's packages when they are run.
 		if t.run() > 0 {
 			measured = fmt.Sprintf("%s, traces of %d s, commit %.12s; %s", about.Date, about.TraceS,
 				about.Commit, about.Machine)
+			if about.Note != "" {
+				measured += ", " + about.Note
+			}
 		}
 		fmt.Fprintf(&text, "| [%s](#%s) | %d of %d | %d | %d | %s | %d of %d | %d | %s |\n", part.name,
 			strings.ReplaceAll(part.name, " ", "-"), t.right, t.run(), t.undecided, t.wrong,

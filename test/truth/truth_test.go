@@ -177,8 +177,11 @@ func TestBounds(t *testing.T) {
 		"a wrong row":            {[]Row{{Part: "kinds", Outcome: Wrong}}, false},
 		"a program is missing":   {[]Row{{Part: "kinds", Outcome: NotRun}}, false},
 	} {
-		if err := boundsOf(c.rows); (err == nil) != c.holds {
+		if err := boundsOf(c.rows, false); (err == nil) != c.holds {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if err := boundsOf(proofs(10, 0), true); err != nil {
+		t.Errorf("a slice is too short for proofs: %v", err)
 	}
 }

@@ -104,7 +104,7 @@ var stressors = []stressor{
 		name: "mergesort", args: "--mergesort 1 --mergesort-size 4194304", kinds: ofMalloc,
 		until: 30 << 20,
 	},
-	{name: "heapsort", args: "--heapsort 1 --heapsort-size 8388608", kinds: ofMalloc, until: 30 << 20},
+	{name: "heapsort", args: "--heapsort 1 --heapsort-size 4194304", kinds: ofMalloc, until: 16 << 20},
 	{name: "bsearch", args: "--bsearch 1 --bsearch-size 4194304", kinds: ofMalloc, until: 16 << 20},
 	{name: "tsearch", args: "--tsearch 1 --tsearch-size 1000000", kinds: ofMalloc, until: 20 << 20},
 	{

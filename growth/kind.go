@@ -20,6 +20,7 @@ const (
 	KindDeviceFile    Kind = "device-file"    // VMA of a device file
 	KindKernel        Kind = "kernel"         // mapped by the kernel itself: vdso
 	KindBeforeTracing Kind = "before-tracing" // anonymous, resident since before tracing started
+	KindOlder         Kind = "older"          // of blocks and VMAs older than the trace, touched since
 
 	KindPinned Kind = "pinned" // page-locked for copies to a GPU
 

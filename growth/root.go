@@ -35,9 +35,12 @@ const (
 	// the kernel and the dynamic loader.
 	RootStart = "[start of the process]"
 
-	// RootMapped is private memory in mappings from before tracing, first touched since. Chunks of
-	// malloc that have a mapping of their own are among them.
-	RootMapped = "[mapped before tracing]"
+	// RootOlder is private memory in mappings and in blocks of malloc from before tracing, first
+	// touched since.
+	RootOlder = "[older memory, touched now]"
+
+	// RootMapped is private memory whose mapping is not known to be older or younger than the trace.
+	RootMapped = "[mapped]"
 
 	// RootUnobserved is memory that was mapped while the process was traced, by a call that source
 	// mapping did not see.
@@ -137,7 +140,7 @@ func IsLostFrame(function string) bool {
 var (
 	ownFrames = []string{
 		RootRetained, RootUnclassified, RootMetadata, RootUnknownSite, RootGrowth, RootBeforeTracing,
-		RootStart, RootMapped, RootUnobserved, RootPython, RootStacks, RootJIT, RootKernel, RootCopied,
+		RootStart, RootOlder, RootMapped, RootUnobserved, RootPython, RootStacks, RootJIT, RootKernel, RootCopied,
 		RootInherited, RootSwapped, RootUnexplained, RootCudaBeforeTracing, RootCudaUntraced,
 		RootCudaCached, RootNotAttributed, FramesLeftOut, FrameUnknownCaller, FramePythonGone,
 		unknownStack,

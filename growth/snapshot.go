@@ -167,10 +167,15 @@ type Resident struct {
 	Role   Role
 	// RSS and Swap in bytes, and Threads, from /proc/PID/status; Unknown where it has none.
 	RSS, Swap, Threads int64
+	// Peak is the highest RSS of the process so far, as the kernel counts; 0 or Unknown: it is not
+	// known.
+	Peak int64
 	// Arenas of glibc's malloc, the main arena included; 0 where they are unknown.
 	Arenas int
 	// Walk of malloc's heaps; nil: they were not walked for this snapshot.
 	Walk *HeapWalk
+	// Blocks that are not in memory as a whole, or were not at an earlier snapshot; the largest ones.
+	Blocks []Block
 	// CodeFiles are the executable files that were mapped at any time of the trace. 0: not traced.
 	CodeFiles int64
 	// Scanned is the share of its pages that was scanned, 0 to 1. The rest is extrapolated, or
@@ -187,6 +192,16 @@ type HeapWalk struct {
 	// the arenas, bins, fastbins and the caches of threads. Only pages count that have come into
 	// RAM since tracing started.
 	FreeResident int64
+}
+
+// A Block is private or shared memory of a known size: an object of malloc, or a mapping that no
+// allocator made. It can grow until all of it is touched.
+type Block struct {
+	Start uint64
+	// Bytes is its size. Touched is the part that is in RAM, or swapped out.
+	Bytes, Touched int64
+	// IsObject: malloc has returned it. A mapping may as well be the heap of a runtime.
+	IsObject bool
 }
 
 // Of returns the snapshot with the holdings and the resident memory of one process alone. A

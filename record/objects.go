@@ -25,17 +25,21 @@ const (
 	objectOwnPart = 0.3
 	objectBurst   = 2 * time.Second
 
-	// minObjectTime is the least CPU time of a census with a search after it, and maxObjectTime the
-	// most.
+	// minObjectTime is the least CPU time of a census, and maxObjectTime the most of a census with a
+	// search after it.
 	minObjectTime = 300 * time.Millisecond
 	maxObjectTime = 10 * time.Second
+	// minSearchTime is the least CPU time of a search, and sweepTime the most of a second sweep. Later
+	// work waits until the budget has them back.
+	minSearchTime = time.Second
+	sweepTime     = 2 * time.Second
 
 	// firstCensusGap is the time from the first census to the second. From then on each comes when
 	// four times as much time has passed since the start: one of them is near the baseline, wherever it
 	// is.
 	firstCensusGap = 10 * time.Second
-	// firstSearch is how long a trace with a fixed end lasts at most before its first search. What
-	// that has found lost is proven by a second look, lookGap later.
+	// firstSearch is how long a trace with a fixed end lasts at most before its first search. A
+	// second sweep, sweepGap later, proves its losses.
 	firstSearch = 25 * time.Second
 	// searchGap is the least time between two searches of a trace without a fixed end.
 	searchGap = 5 * time.Minute
@@ -87,18 +91,18 @@ type objectWatch struct {
 	// first has the earliest search of each suspect that found a keeper, and latest the latest
 	// answers.
 	first, latest []keeper.Search
-	looks         looks
+	sweeps        sweeps
 	// atEnd is the CPU time of the last census and search.
 	atEnd time.Duration
 }
 
 // An objectWork is censuses, and a search.
 type objectWork struct {
-	pids   []int                // to count, in this order
-	search *tracer.KeeperSearch // of the first of them; nil: none
-	first  *objects.Census      // of the searched process; nil: this is the first
-	limit  time.Duration        // of CPU time, of all
-	isLook bool                 // nothing is counted
+	pids    []int                // to count, in this order
+	search  *tracer.KeeperSearch // of the first of them; nil: none
+	first   *objects.Census      // of the searched process; nil: this is the first
+	limit   time.Duration        // of CPU time, of all
+	isSweep bool                 // nothing is counted
 
 	counted  []*objects.Census
 	searches []keeper.Search
@@ -143,7 +147,7 @@ func (w *objectWatch) watch(recorded func() *conclude.Trace) {
 	length := end - w.began
 	wait := min(length/2, time.Duration(float64(firstSearch)/w.options.Speed))
 	isFirst := !w.options.isRechecked() && end != 0 && !w.isSearched && elapsed >= w.began+wait
-	if w.lookAgain(); w.done != nil {
+	if w.sweepAgain(); w.done != nil {
 		return
 	}
 	switch {
@@ -221,7 +225,7 @@ func (w *objectWatch) start(ctx context.Context, main *growth.ProcessHistory, wo
 	now := w.session.Elapsed()
 	if work.search != nil {
 		w.lastSearch = now
-		work.search.Again = w.looks.due(work.search.PID, now, keeper.MinLookGap)
+		work.search.Again = w.sweeps.due(work.search.PID, now, keeper.MinSweepGap)
 	}
 	w.nextCensus = max(w.began+4*(now-w.began), now+firstCensusGap)
 
@@ -261,7 +265,7 @@ func (work *objectWork) do(ctx context.Context, of Session) {
 	before := of.ObjectsCPUTime()
 	left := func() time.Duration { return work.limit - (of.ObjectsCPUTime() - before) }
 
-	if work.isLook {
+	if work.isSweep {
 		work.search.Limit = work.limit
 		work.searches, work.err = of.Search(ctx, *work.search)
 		return
@@ -289,7 +293,7 @@ func (work *objectWork) do(ctx context.Context, of Session) {
 			if counted != nil && work.first != nil {
 				k.Types = grownTypes(work.first, counted)
 			}
-			k.Limit = max(left(), minObjectTime)
+			k.Limit = max(left(), minSearchTime)
 			work.searches, err = of.Search(ctx, *k) // stacks can be searched for without a census
 			work.setAges(counted)
 			work.err = errors.Join(work.err, err)
@@ -339,6 +343,7 @@ func (w *objectWatch) take(work objectWork) {
 	w.isSearched = w.isSearched || slices.ContainsFunc(work.searches, keeper.Search.IsAnswer)
 	for i := range work.searches {
 		w.countSinceFirst(&work.searches[i])
+		work.searches[i].DropOldGarbage()
 	}
 	keeper.AddGrowth(w.first, work.searches)
 	w.first = keeper.AddFirst(w.first, work.searches)
@@ -346,18 +351,18 @@ func (w *objectWatch) take(work objectWork) {
 	if work.search != nil {
 		stacks = work.search.Stacks
 	}
-	w.looks.add(work.searches)
-	w.latest = w.looks.addProofs(keeper.Update(w.latest, work.searches, stacks))
+	w.sweeps.add(work.searches)
+	w.latest = w.sweeps.addProofs(keeper.Update(w.latest, work.searches, stacks))
 }
 
-// takeAgain takes the second looks of work off its searches, and reports what they have proven. The
+// takeAgain takes the second sweeps of work off its searches, and reports their proofs. The
 // session returns these last.
 func (w *objectWatch) takeAgain(work *objectWork) {
 	n := len(work.searches) - len(work.search.Again)
 	if n < 0 {
 		return
 	}
-	for _, s := range w.looks.addAgain(work.searches[n:]) {
+	for _, s := range w.sweeps.addAgain(work.searches[n:]) {
 		w.report(LossProven{s})
 	}
 	work.searches = work.searches[:n]

@@ -31,7 +31,8 @@ type counting struct {
 	ownFloor    float64 // limit of CPU time; 0: there is none
 	collections int
 	found       []keeper.Search
-	err         error // of the process
+	sweptAt     time.Duration // when a second sweep was asked for
+	err         error         // of the process
 
 	used     time.Duration
 	asked    []string
@@ -75,6 +76,16 @@ func (c *counting) Search(ctx context.Context, k tracer.KeeperSearch) ([]keeper.
 	c.asked, c.searches = append(c.asked, "search"), append(c.searches, k)
 	if err := c.work(ctx, c.searchTime); err != nil {
 		return nil, err
+	}
+	if len(k.Again) > 0 {
+		c.sweptAt = c.Elapsed()
+		again := slices.Clone(k.Again)
+		for i := range again {
+			again[i].Proof = keeper.Proof{
+				Lost: 16, Of: 16, First: again[i].Elapsed, Second: c.sweptAt,
+			}
+		}
+		return again, nil
 	}
 	found := slices.Clone(c.found)
 	for i := range found {
@@ -146,7 +157,8 @@ func kept(stack uint64, name string, entries int64) keeper.Search {
 
 func TestObjectWatch(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
-		"half-way and at the end":         testHalfwayAndEnd,
+		"early and at the end":            testEarlyAndEnd,
+		"second sweep proves a loss":      testLoss,
 		"half-way search is tried again":  testHalfwayAgain,
 		"end refutes the half-way search": testEndRefutes,
 		"command may end at any time":     testCommand,
@@ -169,7 +181,7 @@ func (c *counting) finish(r *Recorder, v conclude.Process) []keeper.Search {
 	return r.Recorded().KeepersOf(v.History)
 }
 
-func testHalfwayAndEnd(t *testing.T) {
+func testEarlyAndEnd(t *testing.T) {
 	c, r := newCounting(t, 4*time.Minute)
 	c.found = []keeper.Search{kept(1, "cache", 100)}
 	for i := range int64(240) {
@@ -178,18 +190,59 @@ func testHalfwayAndEnd(t *testing.T) {
 		}
 		c.second(r, 1000+10*i)
 	}
-	if len(c.searches) != 1 || r.objects.latest[0].Elapsed < 2*time.Minute {
-		t.Fatalf("%d searches, want one half-way", len(c.searches))
+	early := r.objects.latest[0].Elapsed
+	if len(c.searches) != 1 || early < firstSearch || early > firstSearch+10*time.Second {
+		t.Fatalf("%d searches, the first at %s, want one after %s", len(c.searches), early, firstSearch)
 	}
-	halfway := r.objects.latest[0].Elapsed
 
 	got := c.finish(r, r.grows(1))
 	if len(got) != 1 || got[0].IsEarlier || got[0].Elapsed != c.Elapsed() {
 		t.Fatalf("%+v, want the answer of the end", got)
 	}
-	want := 240 / (c.Elapsed() - halfway).Minutes()
+	want := 240 / (c.Elapsed() - early).Minutes()
 	if more := got[0].Paths[0].Links[0].PerMinute; more != want {
 		t.Errorf("the dict grows by %v a minute, want %v", more, want)
+	}
+}
+
+// lost is the answer that nothing refers to the objects of a type.
+func lost() keeper.Search {
+	s := keeper.Search{
+		PID: trainerPID, Type: "int", Samples: 16, Reason: keeper.ReasonUnreferenced,
+		Sweep: keeper.Sweep{Samples: 16},
+	}
+	for i := range uint64(16) {
+		s.Sweep.Lost = append(s.Sweep.Lost, 0x1000+i)
+	}
+	return s
+}
+
+// Objects that nothing refers to are searched for again, some time later, once. The proof stays, whatever is found
+// at the end.
+func testLoss(t *testing.T) {
+	c, r := newCounting(t, 4*time.Minute)
+	var proven []LossProven
+	r.objects.report = func(e Event) {
+		if p, ok := e.(LossProven); ok {
+			proven = append(proven, p)
+		}
+	}
+	c.found, c.searchTime = []keeper.Search{lost()}, time.Second
+	for i := range int64(120) {
+		c.second(r, 1000+10*i)
+	}
+
+	if len(c.searches) != 2 || len(c.searches[1].Again) != 1 || len(c.searches[1].Stacks) != 0 {
+		t.Fatalf("%+v, want a search and one second sweep", c.searches)
+	}
+	if len(proven) != 1 || proven[0].Elapsed < firstSearch || c.sweptAt > 90*time.Second {
+		t.Fatalf("%+v at %s, want a proof within 90 s", proven, c.sweptAt)
+	}
+
+	c.found = []keeper.Search{{PID: trainerPID, Type: "int", Samples: 16, Reason: keeper.ReasonBudget}}
+	got := c.finish(r, r.grows(1))
+	if len(got) != 1 || got[0].Proof != proven[0].Proof {
+		t.Errorf("%+v, want the proof", got)
 	}
 }
 

@@ -167,6 +167,7 @@ func rssOf(r *conclude.Result) summary.RSS {
 	rss := summary.RSS{
 		StartBytes:    summary.Known(r.RSS.Start),
 		BaselineBytes: summary.Known(r.RSS.Baseline), EndBytes: summary.Known(r.RSS.End),
+		PeakBytes: summary.Known(r.RSS.Peak), PeakBefore: r.RSS.PeakBefore,
 	}
 	if r.RSS.Baseline != growth.Unknown && r.RSS.End != growth.Unknown {
 		rss.GrowthBytesPerMin = summary.BytesPerMin(r.RSS.End-r.RSS.Baseline, r.Scanned.Elapsed())

@@ -42,9 +42,9 @@ static void make(size_t size)
 		noted[i] = allocate(size);
 }
 
-static void show(const char *name, const char *fate)
+static void show(const char *name, const char *want)
 {
-	printf("%s %s", name, fate);
+	printf("%s %s", name, want);
 	for (int i = 0; i < BLOCKS; i++)
 		printf(" %lu", (unsigned long)~noted[i]);
 	printf("\n");
@@ -209,12 +209,12 @@ void *interior[BLOCKS], *tagged[BLOCKS], *copies[BLOCKS]; /* not static: the sto
 struct epoll_event packed[BLOCKS];
 struct node *head;
 
-#define KIND(name, fate, action)                                                                                       \
+#define KIND(name, want, action)                                                                                       \
 	do {                                                                                                           \
 		make(SIZE);                                                                                            \
 		action;                                                                                                \
 		wipe();                                                                                                \
-		show(name, fate);                                                                                      \
+		show(name, want);                                                                                      \
 	} while (0)
 #define EACH(statement)                                                                                                \
 	for (int i = 0; i < BLOCKS; i++)                                                                               \

@@ -38,7 +38,7 @@ const firstTouchBytes = 128 << 20
 func touchedBy(snapshot *growth.Snapshot, program string) map[string]int64 {
 	touched := make(map[string]int64)
 	for _, h := range snapshot.Holdings {
-		if h.Kind == growth.KindMmap && h.Stack.Root == "[mapped before tracing]" {
+		if h.Kind == growth.KindOlder && h.Stack.Root == "[older memory, touched now]" {
 			touched[caller(h.Stack, program)] += h.ResidentBytes
 		}
 	}

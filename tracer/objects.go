@@ -173,21 +173,21 @@ type KeeperSearch struct {
 	MaxSamples int
 	// Types are suspects whose objects are known.
 	Types []objects.Suspect
-	// Again are earlier searches whose lost samples are looked at once more.
+	// Again are earlier searches whose lost samples are searched for once more.
 	Again []keeper.Search
 	// Limit of CPU time.
 	Limit time.Duration
 }
 
-// Search finds who keeps the objects of suspects, the suspects of Stacks first, then looks at the
-// samples of Again. It may be called from any goroutine. The results know the first of a suspect's
-// stacks. The last ones are those of Again, each with its Proof.
+// Search finds who keeps the objects of suspects, the suspects of Stacks first, then sweeps for
+// the samples of Again. It may be called from any goroutine. The results know the first of a suspect's
+// stacks. The searches of Again come last, each with its Proof.
 func (r *objectReader) Search(ctx context.Context, k KeeperSearch) ([]keeper.Search, error) {
 	t := r.targets.traced(k.PID)
 	if t == nil {
 		return nil, fmt.Errorf("pid %d: %w", k.PID, ErrExited)
 	}
-	again, err := r.lookAgain(ctx, t, &k)
+	again, err := r.sweepAgain(ctx, t, &k)
 	if err != nil {
 		return nil, err
 	}
@@ -219,8 +219,8 @@ func (r *objectReader) setTimes(t *target, found *keeper.Search) {
 	found.TracedSince = t.from
 }
 
-// lookAgain looks at the lost samples of earlier searches, and returns these with what is proven.
-func (r *objectReader) lookAgain(
+// sweepAgain sweeps for the lost samples of earlier searches, and returns these with their proofs.
+func (r *objectReader) sweepAgain(
 	ctx context.Context, t *target, k *KeeperSearch,
 ) (again []keeper.Search, err error) {
 	if len(k.Again) == 0 {
@@ -229,10 +229,10 @@ func (r *objectReader) lookAgain(
 	again = slices.Clone(k.Again)
 	var suspects []objects.Suspect
 	for _, s := range again {
-		suspects = append(suspects, objects.Suspect{Stack: s.Stack, Type: s.Type, Objects: s.Look.Lost})
+		suspects = append(suspects, objects.Suspect{Stack: s.Stack, Type: s.Type, Objects: s.Sweep.Lost})
 	}
 	answer, err := r.askWorker(ctx, t,
-		worker.Request{Suspects: suspects, Limit: k.Limit, IsLook: true})
+		worker.Request{Suspects: suspects, Limit: k.Limit, IsSweep: true})
 	if err != nil {
 		return nil, err
 	}

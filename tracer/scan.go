@@ -157,6 +157,9 @@ func (s *scanner) addTarget(
 		rows.HeapComplete = false
 	}
 	rows.FromStart = t.fromStart
+	allocator := s.probing.allocatorOf(t)
+	walk := t.pages.WalkHeaps(scan, allocator, snapshot.Elapsed)
+	rows.Older, rows.SizeClass = t.pages.Older(known.Objects), allocator.Rounding()
 	if rows.HeapTraced {
 		mapped := s.probing.unprobed(t, scan.MappedObjects())
 		known.Objects = slices.Concat(known.Objects,
@@ -179,8 +182,6 @@ func (s *scanner) addTarget(
 	resident := scan.Resident(info)
 	resident.Traced, resident.HeapTraced, resident.Forked = true, rows.HeapTraced, t.pages.Forked
 	resident.CodeFiles = t.unwinder.Space.CodeFiles()
-	if !rows.HeapComplete { // else free memory is known
-		resident.Walk = t.pages.WalkHeaps(scan, s.probing.allocatorOf(t), snapshot.Elapsed)
-	}
+	resident.Walk, resident.Blocks = walk, t.pages.Blocks(rows)
 	snapshot.Residents = append(snapshot.Residents, resident)
 }

@@ -67,6 +67,8 @@ var fieldRules = map[string]textRule{
 	"Suspect.Path":              (*pseudonyms).frame,
 	"Suspect.Callers":           (*pseudonyms).frame,
 	"BreakdownRow.Name":         (*pseudonyms).rowName,
+	"BreakdownRow.File":         (*pseudonyms).path,
+	"BreakdownRow.Site":         (*pseudonyms).frame,
 	"GPUBreakdownRow.GPU":       number,
 	"GPUBreakdownRow.Function":  (*pseudonyms).rowName,
 	"GPUBreakdownRow.Component": (*pseudonyms).component,
@@ -82,6 +84,11 @@ var fieldRules = map[string]textRule{
 	"TypeCount.Type":            (*pseudonyms).typeName,
 	"Keeper.Type":               (*pseudonyms).typeName,
 	"Link.Type":                 (*pseudonyms).typeName,
+	"Keeper.Runtime":            codeOf(runtimes),
+	"Lost.Type":                 (*pseudonyms).typeName,
+	"Lost.Library":              (*pseudonyms).component,
+	"Lost.Function":             named("function"),
+	"Lost.Caller":               named("function"),
 	"TensorGroup.DType":         (*pseudonyms).dtype,
 	"TensorGroup.Device":        matching(devices),
 	"Root.Module":               (*pseudonyms).module,
@@ -105,6 +112,8 @@ var (
 	}, " "))
 	sources = set("heap mapping fault python tensor cuda step breakdown")
 	mallocs = set("glibc jemalloc mimalloc tcmalloc musl")
+	// runtimes are named in tracer/objects/native.
+	runtimes = set("V8 Java ART .NET JavaScriptCore SpiderMonkey Hermes LuaJIT Racket Chez SBCL")
 
 	pythonVersion = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*t?$`)
 	devices       = regexp.MustCompile(`^(cpu|cuda|meta|mps|xpu|hpu)(:[0-9]+)?$`)

@@ -142,7 +142,8 @@ var (
 
 // classes are all classes of verdicts.
 var classes = []verdict.Class{
-	verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
+	verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassFillsUp,
+	verdict.ClassSaturating,
 	verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
 	verdict.ClassWrongProcess,
 }

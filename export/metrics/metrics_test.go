@@ -297,7 +297,7 @@ func testSeries(t *testing.T) {
 	traced := seriesOf(t, s)
 	s.Processes[0].Trace = nil
 	untraced := seriesOf(t, s)
-	if agent != 14 || untraced-agent != 20 || traced-untraced != 87 {
+	if agent != 14 || untraced-agent != 21 || traced-untraced != 88 {
 		t.Errorf("%d of the agent, %d of a process, %d of its trace", agent, untraced-agent,
 			traced-untraced)
 	}

@@ -19,7 +19,7 @@ import (
 // the path of a suspect is in the stacks, the path of a keeper is code, IDs of stacks are their
 // names, losses and gaps of sources are in the warnings, advice explains a diagnosis, and memory in a spike has no
 // trend.
-var notShown = regexp.MustCompile(`Schema|Class|Axis|Why|Text\.|SpikeMemory\..*(Path|Trend|UndecidedReason|Untrackable)|WhyCode|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|StackID|Keepers\[\d+\]\.(Type|Reason|Paths\[\d+\]\.(Root|Links))|Groups\[\d+\]\.Verdict|Outlier\.Site|Breakdown\[\d+\]\.Name|Losses|Sources\[\d+\]\.(SourceFailure|Errno)|OverheadChange\.(Source|Error)|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command|GPUUnknown.(NVIDIA|Detail))`)
+var notShown = regexp.MustCompile(`Schema|Class|Axis|Why|Text\.|SpikeMemory\..*(Path|Trend|UndecidedReason|Untrackable)|WhyCode|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|StackID|Keepers\[\d+\]\.(Type|Reason|Unproven|Runtime|Paths\[\d+\]\.(Root|Links))|Groups\[\d+\]\.Verdict|Outlier\.Site|Breakdown\[\d+\]\.Name|Losses|Sources\[\d+\]\.(SourceFailure|Errno)|OverheadChange\.(Source|Error)|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command|GPUUnknown.(NVIDIA|Detail))`)
 
 func TestPage(t *testing.T) {
 	t.Run("all texts of the summary", func(t *testing.T) {

@@ -215,7 +215,8 @@ func sectionsOf(v *view) []section {
 
 // classes are the classes with a colour.
 var classes = []verdict.Class{
-	verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
+	verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassFillsUp,
+	verdict.ClassSaturating,
 	verdict.ClassPlateau, verdict.ClassSpikyPlateau,
 	verdict.ClassTooShort, verdict.ClassWrongProcess,
 }

@@ -31,6 +31,11 @@ type BreakdownRow struct {
 	ErrorBytes int64 `json:"error_bytes"`
 	// Lost is the loss for which these bytes are incomplete, one of growth.Loss…; absent: none.
 	Lost growth.LossKind `json:"lost,omitempty"`
+	// File is the path of the mapped file or of the shared memory; absent: it has none. Site is the
+	// frame that has allocated the memory, or touched it first where that was not seen: the user's
+	// own where there is one; absent: it is not known.
+	File string `json:"file,omitempty"`
+	Site string `json:"site,omitempty"`
 }
 
 // BreakdownOf names the rows of breakdown.RSS, and sums rows with the same name. A name is the
@@ -116,7 +121,10 @@ func namedRows(rows []breakdown.Row) []BreakdownRow {
 		if !ok {
 			i = len(sums)
 			at[key] = i
-			sums = append(sums, BreakdownRow{Process: r.PID, Kind: r.Kind, Name: key.name})
+			sums = append(sums, BreakdownRow{
+				Process: r.PID, Kind: r.Kind, Name: key.name, File: fileOf(r.Stack, r.Kind),
+				Site: siteOf(r.Stack),
+			})
 		}
 
 		sums[i].add(BreakdownRow{
@@ -178,6 +186,36 @@ func rowName(s *growth.Stack, kind growth.Kind) string {
 	}
 
 	return units.Name(cmp.Or(name, string(kind)))
+}
+
+// fileOf is the path of a mapped file or of shared memory; empty: it has none.
+func fileOf(s *growth.Stack, kind growth.Kind) string {
+	if kind != growth.KindFile && kind != growth.KindShmem || s.Root == "" {
+		return ""
+	}
+	return units.Name(rootText(s.Root))
+}
+
+// siteOf is the frame that has allocated memory, or touched it first.
+func siteOf(s *growth.Stack) string {
+	if len(s.Frames) == 0 {
+		return ""
+	}
+	unrooted := *s
+	unrooted.Root = ""
+	frames := growth.WithoutAllocator(profile.Frames(&unrooted))
+	for _, f := range frames {
+		if text := profile.FrameText(f); IsUserCode(text) {
+			return text
+		}
+	}
+	for _, f := range frames { // a class of memory has a name, but no file
+		isLibc := f.Module != nil && strings.HasPrefix(path.Base(f.Module.Path), "libc.so")
+		if (f.Module != nil || f.File != "") && !isLibc && !growth.IsOwnFrame(f.Function) {
+			return profile.FrameText(f)
+		}
+	}
+	return ""
 }
 
 // rootText is a root without its brackets and the kind before the colon: "free but resident" for

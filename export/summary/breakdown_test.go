@@ -147,11 +147,11 @@ func TestBreakdownOf(t *testing.T) {
 		losses := growth.Losses{{Kind: growth.LossLiveFull, Count: 1}} // no file depends on them
 		got := BreakdownOf(rows, 4, losses)
 		want := []BreakdownRow{
-			{1, growth.KindFile, "fell", 70, 10, -60, 0, ""},
-			{1, growth.KindFile, "grew", 0, 50, 50, 0, ""},
-			{1, growth.KindFile, "other files", 12, 15, 3, 5, ""},
-			{1, growth.KindFile, "large too", 900, 901, 1, 0, ""},
-			{1, growth.KindFile, "large", 1000, 1000, 0, 0, ""},
+			{1, growth.KindFile, "fell", 70, 10, -60, 0, "", "fell", ""},
+			{1, growth.KindFile, "grew", 0, 50, 50, 0, "", "grew", ""},
+			{1, growth.KindFile, "other files", 12, 15, 3, 5, "", "", ""},
+			{1, growth.KindFile, "large too", 900, 901, 1, 0, "", "large too", ""},
+			{1, growth.KindFile, "large", 1000, 1000, 0, 0, "", "large", ""},
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%+v, want %+v", got, want)

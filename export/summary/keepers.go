@@ -33,12 +33,12 @@ type Keeper struct {
 	Collections  *int    `json:"collections,omitempty"`
 	CollectionsS float64 `json:"collections_s,omitempty"`
 	// Lost is the number of samples that are alive and that nothing in the process refers to;
-	// absent: none are known to be. LostProven: two looks have found them lost.
+	// absent: none are known to be. LostProven: two sweeps have found them lost.
 	Lost       int  `json:"lost,omitempty"`
 	LostProven bool `json:"lost_proven,omitempty"`
 	// Unproven is why it is not known whether anything refers to the samples, and UnprovenBytes how
 	// much memory that is about; Runtime is the runtime whose references cannot be read. Absent:
-	// there was no look, or it is known.
+	// there was no sweep, or it is known.
 	Unproven      keeper.Premise `json:"unproven,omitempty"`
 	UnprovenBytes uint64         `json:"unproven_bytes,omitempty"`
 	Runtime       string         `json:"runtime,omitempty"`
@@ -65,8 +65,8 @@ func KeepersOf(searches []keeper.Search) []Keeper {
 			PID: s.PID, StackID: stackID(s.Stack), Type: units.Name(s.Type), Samples: s.Samples,
 			Paths: []keeper.Path{}, Reason: s.Reason, Garbage: s.Garbage,
 			AtS: Seconds(s.Elapsed), OwnS: Seconds(s.Took), Earlier: s.IsEarlier,
-			Lost: len(s.Look.Lost), Unproven: s.Look.Premise, UnprovenBytes: s.Look.Bytes,
-			Runtime: s.Look.Runtime,
+			Lost: len(s.Sweep.Lost), Unproven: s.Sweep.Premise, UnprovenBytes: s.Sweep.Bytes,
+			Runtime: s.Sweep.Runtime,
 		}
 		if s.Proof.IsProven() {
 			k.Lost, k.LostProven, k.Unproven, k.UnprovenBytes = s.Proof.Lost, true, "", 0

@@ -99,6 +99,8 @@ func (s *Summary) WhatNext() []Step {
 		return []Step{longer}
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		return s.stableSteps(longer)
+	case verdict.ClassFillsUp:
+		return s.fillSteps(longer, view)
 	case verdict.ClassSaturating:
 		longer.When = StepAfterWarmup
 		return []Step{longer, view}
@@ -106,7 +108,8 @@ func (s *Summary) WhatNext() []Step {
 
 	remedy, isKnown := s.remedy()
 	switch {
-	case s.WhyCode == verdict.ReasonFragmentation, s.Class == verdict.ClassLeak:
+	case s.WhyCode == verdict.ReasonFragmentation, s.WhyCode == verdict.ReasonBounded,
+		s.Class == verdict.ClassLeak:
 		return withFirst(isKnown, remedy, Step{Code: StepDiff}, view)
 	case s.Class == verdict.ClassSuspected:
 		return withFirst(isKnown, remedy, longer, view)
@@ -164,6 +167,20 @@ func (s *Summary) stableSteps(longer Step) []Step {
 		return []Step{step, longer}
 	}
 	return []Step{step}
+}
+
+// untilFlat is how long a trace goes on behind the moment when memory of a known size is full, to see
+// that it is flat then.
+const untilFlat = 3 * 60
+
+// fillSteps are the steps where the growth ends by itself: none, and a trace that sees the end.
+func (s *Summary) fillSteps(longer, view Step) []Step {
+	steps := []Step{{Code: StepNothing}}
+	if f := s.Fill; f != nil && f.In != nil && *f.In+untilFlat <= maxTraceSeconds {
+		longer.When, longer.DurationS = StepOptional, max(minTraceSeconds, *f.In+untilFlat)
+		steps = append(steps, longer)
+	}
+	return append(steps, view)
 }
 
 // SpikeSuspect is the code behind the spikes of a process that does not grow; nil: it is not known.

@@ -260,6 +260,10 @@ type RSS struct {
 	StartBytes    *int64 `json:"start_bytes,omitempty"`
 	BaselineBytes *int64 `json:"baseline_bytes,omitempty"`
 	EndBytes      *int64 `json:"end_bytes,omitempty"`
+	// PeakBytes is the highest RSS as the kernel counts (VmHWM), where no sample is near it; else
+	// absent. PeakBefore: it was as high before the trace; absent: it was so during the trace.
+	PeakBytes  *int64 `json:"peak_bytes,omitempty"`
+	PeakBefore bool   `json:"peak_before,omitempty"`
 	// GrowthBytesPerMin since the baseline, negative if it shrank; absent without a baseline.
 	GrowthBytesPerMin *int64 `json:"growth_bytes_per_min,omitempty"`
 }

@@ -68,8 +68,8 @@ func summary() Summary {
 		},
 		BaselineS: pointer(60.0),
 		RSS: RSS{
-			pointer[int64](0), pointer[int64](1 << 30), pointer[int64](2 << 30),
-			BytesPerMin(1<<30, 4*time.Minute),
+			StartBytes: pointer[int64](0), BaselineBytes: pointer[int64](1 << 30),
+			EndBytes: pointer[int64](2 << 30), GrowthBytesPerMin: BytesPerMin(1<<30, 4*time.Minute),
 		},
 		Live: LiveOf(holdings()),
 		Mappings: MappingsOf(growth.MappingTotals{

@@ -58,20 +58,22 @@ type Verdict struct {
 	EndedBeforeLimit bool `json:"ended_before_limit,omitempty"`
 	// WatchLonger is how much longer to watch at least; 0: the verdict is final.
 	WatchLonger *float64 `json:"watch_longer,omitempty"`
+	// Fill is the end of growth that lies in memory of a known size; absent: its end is not known.
+	Fill *Fill `json:"fill,omitempty"`
 	// Phases from the start of the judged data to the end.
 	Phases []VerdictPhase `json:"phases"`
 	// Spikes above the lower envelope; absent where they are negligible.
 	Spikes *Spikes `json:"spikes,omitempty"`
 	// Other is the process outside the traced tree that grows in its place; absent: there is none.
 	Other *OtherGrowth `json:"other,omitempty"`
-	// Lost is what nothing refers to, where that decides; absent elsewhere.
+	// Lost is the memory that nothing refers to, where that decides; absent elsewhere.
 	Lost *Lost `json:"lost,omitempty"`
 }
 
 // A Lost is objects or blocks that grow, are alive, and that nothing in the process refers to.
 type Lost struct {
-	// Samples is how many were found lost by two looks, ApartS seconds apart, of Of that were looked
-	// at and alive.
+	// Samples is how many two sweeps have found lost, ApartS seconds apart, of Of that were searched
+	// for and alive.
 	Samples int     `json:"samples"`
 	Of      int     `json:"of"`
 	ApartS  float64 `json:"apart_s"`
@@ -80,10 +82,12 @@ type Lost struct {
 	// Share of the growth that is lost, 0 to 1.
 	Share float64 `json:"share"`
 	// Library and Function are the code of C that made or took the last reference, and Caller the
-	// function that calls it; absent: they are not known.
+	// function of Python that calls it; absent: they are not known.
 	Library  string `json:"library,omitempty"`
 	Function string `json:"function,omitempty"`
 	Caller   string `json:"caller,omitempty"`
+	// CallsPython: Python made the objects, and Function calls it; absent: it did not.
+	CallsPython bool `json:"calls_python,omitempty"`
 }
 
 func lostOf(l *verdict.Lost) *Lost {
@@ -93,8 +97,23 @@ func lostOf(l *verdict.Lost) *Lost {
 	return &Lost{
 		Samples: l.Samples, Of: l.Of, ApartS: math.Round(l.Seconds*1000) / 1000,
 		Type: units.Name(l.Type), Share: l.Share, Library: units.Name(l.Library),
-		Function: units.Name(l.Function), Caller: units.Name(l.Caller),
+		Function: units.Name(l.Function), Caller: units.Name(l.Caller), CallsPython: l.CallsPython,
 	}
+}
+
+// A Fill is the end of growth that lies in memory of a known size: at most LeftBytes more, up to
+// LevelBytes.
+type Fill struct {
+	// Of is one of verdict.Bound….
+	Of         verdict.BoundOf `json:"of"`
+	LeftBytes  float64         `json:"left_bytes"`
+	LevelBytes float64         `json:"level_bytes"`
+	// In is when it is full at this rate, with its 95% interval; an absent end is unknown.
+	In     *float64 `json:"in,omitempty"`
+	InLow  *float64 `json:"in_low,omitempty"`
+	InHigh *float64 `json:"in_high,omitempty"`
+	// MeetsLimit: the memory limit is met before; absent: it is not, or none is known.
+	MeetsLimit bool `json:"meets_limit,omitempty"`
 }
 
 // An OtherGrowth is a process outside the traced tree, and its growth beside the growth of the
@@ -163,7 +182,7 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 		ToLimit:          milli(v.ToLimit), ToLimitLow: milli(v.ToLimitLow),
 		ToLimitHigh: milli(v.ToLimitHigh), WatchLonger: milli(v.Longer),
 		EndedBeforeLimit: v.EndedBeforeLimit, Lost: lostOf(v.Lost),
-		Phases:           []VerdictPhase{},
+		Phases: []VerdictPhase{},
 	}
 
 	if v.Reason == verdict.ReasonFewRechecks {
@@ -171,6 +190,13 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 	}
 	if o := v.Other; o != nil {
 		out.Other = &OtherGrowth{o.PID, o.Command, o.Growth, o.TreeGrowth}
+	}
+	if f := v.Fill; f != nil {
+		out.Fill = &Fill{
+			Of: f.Of, LeftBytes: math.Round(f.Left), LevelBytes: math.Round(f.Level),
+			In: milli(f.In), InLow: milli(f.InLow), InHigh: milli(f.InHigh),
+			MeetsLimit: f.MeetsLimit,
+		}
 	}
 	if v.Restarted {
 		out.RestartedAt = milli(v.Start)

@@ -148,6 +148,7 @@ var kindTexts = map[growth.Kind]string{
 	growth.KindJIT:           "generated code",
 	growth.KindDeviceFile:    "device files",
 	growth.KindBeforeTracing: "allocated before tracing started",
+	growth.KindOlder:         "older memory, touched now",
 	growth.KindPinned:        "pinned for a GPU",
 	growth.KindUnexplained:   "unexplained",
 }

@@ -43,6 +43,11 @@ var causes = [diagnosis.NumCauses]causeText{
 		long: "private memory that was mapped besides malloc",
 		step: "find what maps this memory and does not unmap it: files, buffers, threads",
 	},
+	diagnosis.OlderMemory: {
+		what: "memory that is older than the trace, and is touched for the first time",
+		long: "older memory, touched now for the first time",
+		step: "make what fills it smaller, or raise the memory limit",
+	},
 	diagnosis.SharedMemory: {
 		what: "shared memory, such as /dev/shm and memfd",
 		long: "shared memory, such as /dev/shm and memfd",

@@ -316,7 +316,7 @@ func gpuBlocks(g *summary.GPUMemory) string {
 	switch curve := curveOf(g, summary.GPUAllocated); {
 	case curve == nil || curve.Class == verdict.ClassTooShort:
 		return "are not seen to"
-	case curve.Class.Grows() || curve.Class == verdict.ClassSaturating:
+	case curve.Class.Rises():
 		return "less," + gpuRate(g, summary.GPUAllocated)
 	}
 	return "do not"

@@ -158,7 +158,7 @@ func KeeperLines(k summary.Keeper) []string {
 		lines = append(lines, fmt.Sprintf("%d of %d: %s%s", path.Samples, k.Samples, KeeperPath(path),
 			about))
 	}
-	if line := lookLine(&k); line != "" {
+	if line := sweepLine(&k); line != "" {
 		return append(lines, line)
 	}
 	if k.Garbage > 0 {

@@ -325,13 +325,40 @@ func TestKeeperLines(t *testing.T) {
 	want := []string{
 		"6 of 8: leaky_trainer.cache (dict, 10,512 entries, +461/min) -> Image -> ImagingCore; " +
 			"no other reference",
-		"5 of 8: leaky_trainer.seen (dict, 10,512 entries, +461/min) -> Image -> ImagingCore; " +
-			"one of several references",
+		"5 of 8: leaky_trainer.seen (dict, 10,512 entries, +461/min) -> Image -> ImagingCore",
 		"1 of 8: garbage: waits for gc; generation 2 has run 2 times in 1m of tracing",
 		"of the others not found: the search has used up its CPU time",
 	}
 	if got := KeeperLines(k); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// Whether anything refers to the objects is said where a sweep was made: its finding, or the premise
+// that fails.
+func TestSweepLines(t *testing.T) {
+	for want, s := range map[string]keeper.Search{
+		"not found: nothing that was searched refers to them": {Samples: 3},
+		"nothing in the process refers to 2 of 3, by one search": {
+			Samples: 3, Sweep: keeper.Sweep{Lost: []uint64{1, 2}, Samples: 3},
+		},
+		"lost: nothing in the process refers to 15 of 16, proven by two searches": {
+			Samples: 16, Proof: keeper.Proof{Lost: 15, Of: 16},
+		},
+		"not known whether anything refers to them: 3.00 GiB are swapped out": {
+			Samples: 3, Sweep: keeper.Sweep{Premise: keeper.PremiseSwapped, Bytes: 3 << 30},
+		},
+		"not known whether anything refers to them: the references of V8 cannot be read": {
+			Samples: 3, Sweep: keeper.Sweep{Premise: keeper.PremiseRuntime, Runtime: "V8"},
+		},
+		"not known whether anything refers to them: the registers of its threads could not be read": {
+			Samples: 3, Sweep: keeper.Sweep{Premise: keeper.PremiseRegisters},
+		},
+	} {
+		s.Reason = keeper.ReasonUnreferenced
+		if got := KeeperLines(summary.KeepersOf([]keeper.Search{s})[0]); !slices.Equal(got, []string{want}) {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

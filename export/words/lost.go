@@ -3,74 +3,87 @@ package words
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
-// lostText is the proof of a leak: nothing refers to what grows.
+// lostText is the proof of a leak.
 func lostText(v summary.Verdict) string {
 	l := v.Lost
 	if l == nil {
 		return "proven: nothing in the process refers to what grows"
 	}
-	return fmt.Sprintf("proven: nothing in the process refers to %d of %d %s of several ages "+
-		"that are alive, twice, %s apart", l.Samples, l.Of, lostObjects(l), clockText(l.ApartS))
+
+	return fmt.Sprintf("proven: nothing in the process refers to %d of %d samples, in two searches %s apart",
+		l.Samples, l.Of, clockText(l.ApartS))
 }
 
 // LossProven is the log's line about objects that are proven to be lost: a type of Python's, or
 // memory without one.
 func LossProven(p keeper.Proof, name string) string {
-	l := &summary.Lost{Type: units.Name(name)}
-	return fmt.Sprintf("LEAK (proven): nothing in the process refers to %d of %d %s", p.Lost, p.Of,
-		lostObjects(l))
-}
+	objects := "sampled blocks"
 
-// lostObjects names objects that are lost.
-func lostObjects(l *summary.Lost) string {
-	if l.Type != "" {
-		return "objects of type " + l.Type
+	if name != "" {
+		objects = "objects of type " + units.Name(name)
 	}
-	return "sampled blocks"
+
+	return fmt.Sprintf("LEAK (proven): nothing in the process refers to %d of %d %s", p.Lost, p.Of,
+		objects)
 }
 
 // lostLine is who lost the memory, for WHERE; empty: it is not known, or nothing is lost.
 func lostLine(l *summary.Lost) string {
-	if l == nil || l.Library == "" {
+	switch {
+	case l == nil || l.Library == "":
 		return ""
+	case l.CallsPython:
+		return "lost by code of C; " + takerText(l) + " calls that line"
+	case l.Caller != "":
+		return "lost by " + takerText(l) + ", which " + l.Caller + " calls"
 	}
-	return "lost in " + takerText(l)
+	return "lost by " + takerText(l)
 }
 
-// takerText is the code of C that made or took the last reference: "PIL._imaging (called by
-// Image.getpixel)".
+// takerText is the code of C that made or took the last reference: "PIL._imaging getpixel".
 func takerText(l *summary.Lost) string {
-	text := l.Library
 	if l.Function != "" {
-		text += " " + l.Function
+		return l.Library + " " + l.Function
 	}
-	if l.Caller != "" {
-		text += " (called by " + l.Caller + ")"
-	}
-	return text
+
+	return l.Library
 }
 
-// lostStep is what to do about memory that nothing refers to.
+// lostSteps are the remedies for memory that nothing refers to: %s is the code of C. The first that
+// has room is taken.
+var lostSteps = struct{ library, own, python, typed, native []string }{
+	library: []string{
+		"%s does not release it: look for a missing Py_DECREF or free; report it upstream",
+		"look for a missing Py_DECREF or free in %s",
+	},
+	own:    []string{"%s does not release it: look for a missing Py_DECREF or free", "see %s"},
+	python: []string{"code of C, such as %s, does not release what that line makes: see its Py_DECREF"},
+	typed:  []string{"code of C does not release %s: look for a missing Py_DECREF", "see %s"},
+	native: []string{"look for the missing free of what %s allocates", "see %s"},
+}
+
+// lostStep is the remedy for memory that nothing refers to.
 func lostStep(l *summary.Lost) string {
 	switch {
 	case l == nil || l.Library == "" && l.Type == "":
 		return "find the free that is missing: no variable has that memory any more"
 	case l.Library == "":
-		return "code of C does not release objects of type " + l.Type + ": look for a missing Py_DECREF"
+		return fitted(lostSteps.typed, "objects of type "+l.Type)
+	case l.CallsPython:
+		return fitted(lostSteps.python, takerText(l))
 	case l.Type == "" && l.Caller == "":
-		return "look for a missing free in " + takerText(l)
-	case l.Type == "":
-		return "a C extension does not release it: look for a missing free in " + takerText(l) +
-			"; report it upstream"
+		return fitted(lostSteps.native, takerText(l))
+	case strings.Contains(l.Library, ".so"): // no package of Python's: it may be the user's own
+		return fitted(lostSteps.own, takerText(l))
 	}
-	return "a C extension does not release it: look for a missing Py_DECREF in " + takerText(l) +
-		"; report it upstream"
+	return fitted(lostSteps.library, takerText(l))
 }
 
 // premises are why it is not known whether anything refers to objects.
@@ -83,16 +96,18 @@ var premises = map[keeper.Premise]string{
 	keeper.PremiseRuntime:   "the references of %s cannot be read",
 }
 
-// lookLine is whether anything refers to the objects of a search, where that was looked for.
-func lookLine(k *summary.Keeper) string {
+// sweepLine is the finding of a sweep, or the premise that fails; empty: there was none.
+func sweepLine(k *summary.Keeper) string {
 	switch {
 	case k.LostProven:
-		return fmt.Sprintf("lost: nothing in the process refers to %d of %d, proven by two looks",
+		return fmt.Sprintf("lost: nothing in the process refers to %d of %d, proven by two searches",
 			k.Lost, max(k.Lost, k.Samples))
 	case k.Lost > 0:
-		return fmt.Sprintf("nothing in the process refers to %d of %d, by one look", k.Lost, k.Samples)
+		return fmt.Sprintf("nothing in the process refers to %d of %d, by one search", k.Lost, k.Samples)
+
 	case k.Unproven != keeper.PremiseHolds:
 		text := premises[k.Unproven]
+
 		switch k.Unproven {
 		case keeper.PremiseSwapped, keeper.PremiseUnread:
 			text = fmt.Sprintf(text, units.Bytes(float64(k.UnprovenBytes)))

@@ -39,6 +39,7 @@ func noteLines(s *summary.Summary, place Place) []string {
 			s.MainCause() == nil
 		say(isHidden || isUnnamed, "%s", Note(note))
 	}
+	say(s.RSS.PeakBytes != nil, "%s", PeakText(s.RSS))
 	notes = append(notes, budgetNote(s)...)
 	notes = append(notes, lossNotes(s)...)
 	notes = append(notes, treeNote(s)...)

@@ -327,7 +327,11 @@ func spikesOf(s *summary.Summary) string {
 	if m := s.SpikeMemory; m != nil && m.PeriodS != nil {
 		text += fmt.Sprintf(", one each %s", clockText(*m.PeriodS))
 	}
-	return text + ", up to " + units.Bytes(*s.LevelBytes+s.Spikes.HeightBytes)
+	highest := *s.LevelBytes + s.Spikes.HeightBytes
+	if s.RSS.PeakBytes != nil && !s.RSS.PeakBefore {
+		highest = max(highest, float64(*s.RSS.PeakBytes))
+	}
+	return text + ", up to " + units.Bytes(highest)
 }
 
 // limitText is when the limit is met, by the clock where that is soon, and which limit it is.
@@ -336,6 +340,8 @@ func limitText(s *summary.Summary) string {
 	switch {
 	case s.EndedBeforeLimit:
 		return "no forecast: the process has ended"
+	case s.Class == verdict.ClassFillsUp:
+		return fillsBeforeLimit(s)
 	case text == "" && s.Class == verdict.ClassPlateau && s.WhyCode == verdict.ReasonNoGrowth:
 		return "memory does not run out at this rate"
 	case text == "":
@@ -350,6 +356,16 @@ func limitText(s *summary.Summary) string {
 		about = append(about, LimitName(*s.Limit))
 	}
 	return text + inParentheses(joined(about...))
+}
+
+// fillsBeforeLimit is how much of the memory limit is left when it is full.
+func fillsBeforeLimit(s *summary.Summary) string {
+	if s.Limit == nil || s.Fill == nil {
+		return ""
+	}
+	left := float64(s.Limit.HeadroomBytes) - s.Fill.LeftBytes
+	return fmt.Sprintf("the limit is not met: %s are left then%s", units.Bytes(max(0, left)),
+		inParentheses(LimitName(*s.Limit)))
 }
 
 // clockAt is the time of day so many seconds after the end of the trace; empty where that is no

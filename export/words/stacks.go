@@ -59,7 +59,7 @@ func Group(g summary.Group) string {
 	switch g.Verdict {
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		text += ", stable"
-	case verdict.ClassLeak, verdict.ClassGrowing, verdict.ClassSaturating:
+	case verdict.ClassLeak, verdict.ClassGrowing, verdict.ClassFillsUp, verdict.ClassSaturating:
 		text += ", " + growthWords[g.Verdict]
 		if g.RateBytesPerMin != nil {
 			text += fmt.Sprintf(" by %s/min private", units.Bytes(*g.RateBytesPerMin))
@@ -71,6 +71,7 @@ func Group(g summary.Group) string {
 
 var growthWords = map[verdict.Class]string{
 	verdict.ClassLeak: "LEAKING", verdict.ClassGrowing: "growing",
+	verdict.ClassFillsUp:    "filling up",
 	verdict.ClassSaturating: "growing less and less,",
 }
 

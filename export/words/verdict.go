@@ -25,10 +25,12 @@ const (
 
 // Name is the verdict itself: "LEAK", "STABLE WITH SPIKES".
 func Name(v summary.Verdict) string {
-	if v.WhyCode == verdict.ReasonFragmentation {
+	switch v.WhyCode {
+	case verdict.ReasonFragmentation:
 		return "FRAGMENTATION"
-	}
-	if v.WhyCode == verdict.ReasonLost {
+	case verdict.ReasonBounded:
+		return "FILLS UP"
+	case verdict.ReasonLost:
 		return "LEAK (proven)"
 	}
 
@@ -76,6 +78,8 @@ func Pace(v summary.Verdict) string {
 			return "so far " + rate
 		}
 		return "the rate is not known yet"
+	case verdict.ClassFillsUp:
+		return joined(FillText(v), cmp.Or(paceRate(v), unknownRate))
 	case verdict.ClassSaturating:
 		text := cmp.Or(paceRate(v), unknownRate) + " and slowing"
 		if v.LevelsOffAtBytes != nil {
@@ -156,6 +160,8 @@ func Certainty(v summary.Verdict) []string {
 	case verdict.ReasonPageCache:
 		return []string{"only pages of mapped files grow: the kernel takes them back before it " +
 			"runs out of memory"}
+	case verdict.ReasonBounded:
+		return []string{fillCertainty(v)}
 	case verdict.ReasonTolerated:
 		return []string{"slower than the growth that you call harmless"}
 	case verdict.ReasonLost:
@@ -376,6 +382,8 @@ func Reason(v summary.Verdict) string {
 		return "only pages of mapped files grow, which the kernel can take back"
 	case verdict.ReasonLost:
 		return "nothing in the process refers to what grows"
+	case verdict.ReasonBounded:
+		return "fills memory of a known size"
 	case verdict.ReasonOtherProcess:
 		o := v.Other
 		if o == nil {

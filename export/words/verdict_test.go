@@ -12,7 +12,8 @@ import (
 )
 
 var allClasses = []verdict.Class{
-	verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
+	verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassFillsUp,
+	verdict.ClassSaturating,
 	verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
 	verdict.ClassWrongProcess,
 }

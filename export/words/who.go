@@ -43,23 +43,45 @@ func whoLines(s *summary.Summary) []string {
 		return []string{"in spikes only: " + allocatesIn(*c, "a spike")}
 	}
 	switch {
+	case onlyFilesGrow(s):
+		return []string{whoText(s)}
 	case s.WhyCode == verdict.ReasonNoGrowth:
 		return []string{"nothing grows: there is no line to look at"}
 	case !grows(s):
 		return nil
 	}
-	return []string{whoText(s), OutlierLine(s.Outlier)}
+	return []string{whoText(s), cmp.Or(OutlierLine(s.Outlier), otherCauses(s))}
+}
+
+// onlyFilesGrow reports whether RSS grows by pages of mapped files, and the verdict is about the other
+// memory.
+func onlyFilesGrow(s *summary.Summary) bool {
+	cause := growingCause(s)
+	return !grows(s) && cause != nil && cause.Cause == diagnosis.PageCache
+}
+
+// otherCauses accounts for the rest of the growth, where the main cause is not all of it.
+func otherCauses(s *summary.Summary) string {
+	main := growingCause(s)
+	if main == nil || main.Share > allShare {
+		return ""
+	}
+	return causesText(s, main, ResultWidth-labelWidth)
 }
 
 // grows reports whether the verdict is about growth that has a cause.
-func grows(s *summary.Summary) bool {
-	return s.Class.Grows() || s.Class == verdict.ClassSaturating
-}
+func grows(s *summary.Summary) bool { return s.Class.Rises() }
 
 func whoText(s *summary.Summary) string {
-	main := s.MainCause()
+	main := growingCause(s)
+	known := causesText(s, nil, ResultWidth-labelWidth-len("no single cause: "))
 	switch {
+	case main == nil && undecidedShare(s) <= 0.5 && known != "":
+		return "no single cause: " + known
 	case main == nil && len(s.Suspects) == 0:
+		if kind, share, ok := growingKind(s); ok {
+			return Kind(kind, s.MainResident()) + ", " + sharePercent(share) + " of the growth"
+		}
 		return "not known: no traced call site accounts for the growth"
 	case main == nil:
 		return "growing most: " + allocates(s.Suspects[0])
@@ -73,17 +95,34 @@ func whoText(s *summary.Summary) string {
 	if main.Cause == diagnosis.PythonObjects {
 		text = objectsText(s, ResultWidth-labelWidth-len(share))
 	}
+	if files := filesText(rowsOf(s, main.Cause)); files != "" && main.Cause != diagnosis.CopyOnWrite {
+		kind, _, _ := strings.Cut(text, ",")
+		text = kind + ": " + files
+	}
 	if strings.Contains(text, "%s") {
-		who := "code that is not known"
-		if len(s.Suspects) > 0 {
-			who = Component(s.Suspects[0].Component)
-		}
-		text = fmt.Sprintf(text, who)
+		text = whoseText(s, text, main.Cause)
 	}
+	more := ""
 	if n := otherComponents(s); n > 0 && main.Cause == diagnosis.HeapLeak {
-		text += ", and " + units.Plural(n, "other component", "other components")
+		more = ", and " + units.Plural(n, "other component", "other components")
 	}
-	return text + share
+	if len(text+more+share) > ResultWidth-labelWidth && main.Share <= allShare {
+		more = "" // the next line has the other causes
+	}
+	return text + more + share
+}
+
+// whoseText fills in whose memory it is: the component of the first suspect. Where there is none, and
+// WHERE has the lines that touch the memory first, nothing is said of it.
+func whoseText(s *summary.Summary, text string, cause diagnosis.Cause) string {
+	switch {
+	case len(s.Suspects) > 0:
+		return fmt.Sprintf(text, Component(s.Suspects[0].Component))
+	case len(touchLines(s, cause)) > 0:
+		before, _, _ := strings.Cut(text, ", by %s")
+		return strings.ReplaceAll(before, "%s", "this process")
+	}
+	return fmt.Sprintf(text, "code that is not known")
 }
 
 func allocates(c summary.Suspect) string { return allocatesIn(c, "the growth") }
@@ -197,16 +236,28 @@ func whereLines(s *summary.Summary) []string {
 	if c := s.SpikeSuspect(); c != nil {
 		return siteLines(*c)
 	}
-	if !grows(s) {
+	if !grows(s) && !onlyFilesGrow(s) {
 		return nil
 	}
 
-	main := s.MainCause()
-	if main != nil && main.Cause == diagnosis.Fragmentation {
+	main := growingCause(s)
+	suspects := suspectsOfNote(s.Suspects)
+	switch {
+	case main == nil && len(suspects) == 0:
+		if kind, _, ok := growingKind(s); ok {
+			if lines := rowLines(rowsOfKinds(s, kind), "allocated or first touched here"); len(lines) > 0 {
+				return lines
+			}
+		}
+	case main == nil:
+	case main.Cause == diagnosis.Fragmentation && !isKeptBeside(s):
 		return []string{"no call site: this memory is free"}
+	case siteShare(s) < main.Share/2:
+		if lines := touchLines(s, main.Cause); len(lines) > 0 {
+			return lines
+		}
 	}
 
-	suspects := suspectsOfNote(s.Suspects)
 	kept := KeptBy(s.MainKeeper(), ResultWidth-labelWidth)
 	if lost := lostLine(s.Lost); lost != "" {
 		kept = []string{lost}
@@ -242,6 +293,22 @@ func whereLines(s *summary.Summary) []string {
 	}
 	return lines
 }
+
+// isKeptBeside reports whether so many objects are kept beside the main cause that their call sites
+// are of interest.
+func isKeptBeside(s *summary.Summary) bool {
+	for _, d := range s.Diagnoses {
+		isKept := d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects
+		if d.Process == s.Process.PID && isKept && d.Share > minKeptShare {
+			return true
+		}
+	}
+	return false
+}
+
+// minKeptShare is the share of the growth from which on objects that are kept beside a larger cause
+// are of interest.
+const minKeptShare = 0.2
 
 // siteLines are the user's frame that is nearest to the allocations of a suspect, with the library
 // that it calls, and the frame that calls it.
@@ -328,6 +395,8 @@ func placeOf(frame string) string {
 func accountLine(s *summary.Summary) string {
 	main := s.MainCause()
 	switch {
+	case s.WhyCode == verdict.ReasonBounded && main == nil: // its end is known, if not its cause
+		return ""
 	case !grows(s) || main == nil:
 		return cmp.Or(freeUnknownLine(s), undecidedLine(s))
 	case main.Cause == diagnosis.Fragmentation:
@@ -358,10 +427,28 @@ func accountLine(s *summary.Summary) string {
 // fragmentationLines are Certainty of a process whose growth is freed memory.
 func fragmentationLines(s *summary.Summary) []string {
 	lines := Certainty(s.Verdict)
-	if _, ok := claim.May(claim.NoLeak, s.Process.PID, s.Missing()); ok {
+	if _, ok := claim.May(claim.NoLeak, s.Process.PID, s.Missing()); ok && isAllFreed(s) {
 		lines[0] += ", and no leak of objects"
 	}
 	return lines
+}
+
+// isAllFreed reports whether hardly any growth is objects that are kept, and little of it has another
+// cause than freed memory, or none.
+func isAllFreed(s *summary.Summary) bool {
+	kept := 0.0
+	for _, d := range s.Diagnoses {
+		if d.Process != s.Process.PID || d.Cause == diagnosis.Fragmentation {
+			continue
+		}
+		if d.Cause == diagnosis.HeapLeak || d.Cause == diagnosis.PythonObjects {
+			kept += d.Share
+		}
+		if d.Share >= minRestShare {
+			return false
+		}
+	}
+	return kept <= 1-allShare
 }
 
 // freeKnownBy is how it is known what malloc keeps of the memory that the program has freed.

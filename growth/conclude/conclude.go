@@ -54,7 +54,16 @@ type Group struct {
 }
 
 // RSS of the main process in bytes; Unknown where it is.
-type RSS struct{ Start, Baseline, End int64 }
+type RSS struct {
+	Start, Baseline, End int64
+	// Peak is the highest RSS as the kernel counts, where that is much higher than all samples;
+	// else Unknown. PeakBefore: it was as high before the trace.
+	Peak       int64
+	PeakBefore bool
+}
+
+// minPeak is how many times the highest sample a peak is that is worth a word.
+const minPeak = 1.5
 
 // Steps of training since the baseline.
 type Steps struct {
@@ -81,6 +90,7 @@ func (t *Trace) Conclude(judged []Process) Result {
 	r.Scanned = t.ScannedPair(r.Main.History, r.Pair)
 	r.addGrowth()
 	r.RSS, r.Steps = rssOf(r.Main.History, r.Scanned), stepsOf(r.Main, r.Pair)
+	r.RSS.addPeak(r.Main.History, t.Snapshots)
 
 	r.Rows = breakdown.RSS(r.Scanned.Start, r.Scanned.End)
 	t.addCauses(&r)
@@ -134,17 +144,44 @@ func (r *Result) addGrowth() {
 // snapshots of the breakdown.
 func rssOf(process *growth.ProcessHistory, scanned Pair) RSS {
 	if process == nil {
-		return RSS{growth.Unknown, growth.Unknown, growth.Unknown}
+		return RSS{
+			Start: growth.Unknown, Baseline: growth.Unknown, End: growth.Unknown,
+			Peak: growth.Unknown,
+		}
 	}
 
 	rss := RSS{
 		Start:    process.Timeline.RSSAt(0),
 		Baseline: rssAt(scanned.Start, process), End: rssAt(scanned.End, process),
+		Peak: growth.Unknown,
 	}
 	if !isResident(scanned.Start, process) && isResident(scanned.End, process) {
 		rss.Baseline = growth.Unknown // it has ended before it was scanned: the breakdown has its end alone
 	}
 	return rss
+}
+
+// addPeak sets the peak of RSS that no sample shows. snapshots are of all processes.
+func (r *RSS) addPeak(process *growth.ProcessHistory, snapshots []*growth.Snapshot) {
+	if process == nil {
+		return
+	}
+
+	var peaks []int64
+	highest := int64(1)
+	for _, s := range snapshots {
+		for _, p := range s.Residents {
+			if p.PID == process.PID && p.Peak > 0 {
+				peaks, highest = append(peaks, p.Peak), max(highest, p.RSS)
+			}
+		}
+	}
+	for _, s := range process.Timeline {
+		highest = max(highest, s.RSS)
+	}
+	if last := len(peaks) - 1; last >= 0 && float64(peaks[last]) >= minPeak*float64(highest) {
+		r.Peak, r.PeakBefore = peaks[last], peaks[0] == peaks[last]
+	}
 }
 
 // rssAt is the RSS of a process at a snapshot, or by its timeline where the snapshot has none.

@@ -103,3 +103,34 @@ func TestOtherProcesses(t *testing.T) {
 		}
 	}
 }
+
+// TestPeak: a peak that no sample shows is the highest RSS that the kernel has counted.
+func TestPeak(t *testing.T) {
+	// RSS grows from 1,024 to 1,924 MiB.
+	for name, c := range map[string]struct {
+		first, last int64 // MiB
+		peak        int64 // 0: nothing is said
+		before      bool
+	}{
+		"between samples":    {1024, 2886, 2886, false},
+		"hardly higher":      {1024, 2885, 0, false},
+		"before the trace":   {4000, 4000, 4000, true},
+		"before, and higher": {4000, 5000, 5000, false},
+		"not known":          {0, 0, 0, false},
+	} {
+		trace := leaking()
+		for i, s := range trace.Snapshots {
+			s.Residents[0].Peak = c.last * mib
+			if i == 0 {
+				s.Residents[0].Peak = c.first * mib
+			}
+		}
+		want := c.peak * mib
+		if want == 0 {
+			want = growth.Unknown
+		}
+		if r := trace.Conclude(trace.Judge()); r.RSS.Peak != want || r.RSS.PeakBefore != c.before {
+			t.Errorf("%s: a peak of %d, before: %v; want %d", name, r.RSS.Peak, r.RSS.PeakBefore, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package conclude
 
 import (
+	"cmp"
 	"math"
 	"path"
 	"slices"
@@ -13,24 +14,29 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// lostOf returns the part of the growth of a process that is proven to be lost, the largest suspect;
-// nil: none is.
+// lostOf returns the part of the growth of a process that is proven to be lost: the largest, by its
+// type where that is known; nil: none is.
 func (t *Trace) lostOf(p *Process) (lost *verdict.Lost) {
+	var suspect *trend.Suspect
 	for _, s := range t.KeepersOf(p.History) {
 		if !s.Proof.IsProven() {
 			continue
 		}
-		share, suspect := t.shareOf(p, &s)
-		if lost != nil && lost.Share >= share {
+		share, own := t.shareOf(p, &s)
+		suspect = cmp.Or(suspect, own)
+		isTyped := lost != nil && lost.Type != ""
+		if lost != nil && (isTyped || s.Type == "" || share < verdict.MinLostShare) &&
+			lost.Share >= share {
 			continue
 		}
 		lost = &verdict.Lost{
 			Samples: s.Proof.Lost, Of: s.Proof.Of, Type: s.Type, Share: share,
 			Seconds: (s.Proof.Second - s.Proof.First).Seconds(),
 		}
-		if suspect != nil {
-			lost.Library, lost.Function, lost.Caller = takerOf(suspect)
-		}
+	}
+
+	if lost != nil && suspect != nil {
+		lost.Taker = takerOf(p.Trends, suspect)
 	}
 	return lost
 }
@@ -64,27 +70,65 @@ func (t *Trace) shareOf(p *Process, s *keeper.Search) (share float64, suspect *t
 	return share, suspect
 }
 
-// takerOf returns the code of C that made or took the last reference to what a suspect allocates, by
-// the stack that allocates most. That is the function of C that Python calls, not one that this has
-// called: a new reference is the caller's. Where Python itself makes the object, it is the function
-// of C that calls Python.
-func takerOf(c *trend.Suspect) (library, function, caller string) {
-	chain := slices.Clone(c.Path)
-	slices.Reverse(chain)
-	chain = append(chain, c.Above...)
-	isPython := func(f growth.Frame) bool { return f.Python }
+// minTakerShare is the part of the growth of a suspect whose stacks have to agree.
+const minTakerShare = 0.8
 
-	python := slices.IndexFunc(chain, isPython)
+// takerOf returns the code of C that made or took the last reference to the memory of a suspect: the
+// parts of it in which most of its growth agrees.
+func takerOf(trends []trend.StackTrend, c *trend.Suspect) (taker verdict.Taker) {
+	sum, libraries := 0.0, make(map[verdict.Taker]float64)
+	functions, callers := make(map[string]float64), make(map[string]float64)
+	for _, t := range trends {
+		if t.Growth <= 0 || !slices.Contains(c.StackIDs, t.Stack.ID) {
+			continue
+		}
+		one := takerOn(growth.WithoutAllocator(t.Stack.Frames))
+		sum += t.Growth
+		functions[one.Function] += t.Growth
+		callers[one.Caller] += t.Growth
+		one.Function, one.Caller = "", ""
+		libraries[one] += t.Growth
+	}
+
+	for one, part := range libraries {
+		if part >= minTakerShare*sum {
+			taker = one
+		}
+	}
+	if taker.Library == "" {
+		return verdict.Taker{}
+	}
+	for name, part := range functions {
+		if part >= minTakerShare*sum {
+			taker.Function = name
+		}
+	}
+	for name, part := range callers {
+		if part >= minTakerShare*sum {
+			taker.Caller = name
+		}
+	}
+	return taker
+}
+
+// takerOn returns the code of C on a stack, leaf first. That is the function of C that Python calls,
+// not one that this has called: a new reference is the caller's. Where Python itself makes the
+// object, it is the function of C that calls Python.
+func takerOn(frames []growth.Frame) verdict.Taker {
+	python := slices.IndexFunc(frames, func(f growth.Frame) bool { return f.Python })
 	switch {
 	case python > 0:
-		taker := &chain[python-1]
-		return libraryOf(taker), nameOf(taker), chain[python].Function
-	case python == 0 && len(chain) > 1 && !chain[1].Python && !chain[1].IsRoot():
-		return libraryOf(&chain[1]), nameOf(&chain[1]), ""
-	case python < 0 && len(chain) > 0 && chain[0].Module != nil:
-		return libraryOf(&chain[0]), nameOf(&chain[0]), ""
+		f := &frames[python-1]
+		return verdict.Taker{
+			Library: libraryOf(f), Function: nameOf(f), Caller: frames[python].Function,
+		}
+	case python == 0 && len(frames) > 1 && !frames[1].Python && !frames[1].IsRoot():
+		f := &frames[1]
+		return verdict.Taker{Library: libraryOf(f), Function: nameOf(f), CallsPython: true}
+	case python < 0 && len(frames) > 0:
+		return verdict.Taker{Library: libraryOf(&frames[0]), Function: nameOf(&frames[0])}
 	}
-	return "", "", ""
+	return verdict.Taker{}
 }
 
 // nameOf is the name of a function; empty: its file has no symbol for it.

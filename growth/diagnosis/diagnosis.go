@@ -29,6 +29,7 @@ const (
 	CopyOnWrite                // copies that forked processes made
 	PageCache                  // pages of mapped files, which the kernel can take back
 	Pinned                     // page-locked for copies to a GPU
+	OlderMemory                // blocks and mappings older than the trace, touched now
 	NumCauses                  // their number
 )
 
@@ -37,6 +38,7 @@ var causeNames = [NumCauses]string{
 	Undecided: "undecided", HeapLeak: "heap-leak", PythonObjects: "python-objects",
 	Fragmentation: "fragmentation", MmapGrowth: "mmap-growth", SharedMemory: "shared-memory",
 	CopyOnWrite: "copy-on-write", PageCache: "page-cache", Pinned: "pinned",
+	OlderMemory: "older-memory",
 }
 
 func (c Cause) String() string { return causeNames[c] }
@@ -90,6 +92,9 @@ type Evidence struct {
 	Trends []trend.StackTrend
 	// Missing are the data that were lost, or left out on purpose, over the window: claim.Missing.
 	Missing growth.Losses
+	// Freed are the bytes that traced stacks of the heap have freed over the window; nil: they are
+	// not known.
+	Freed *float64
 	// Walks of malloc's heaps up to the end of the window, in order.
 	Walks      []growth.HeapWalk
 	Components *component.Rules
@@ -111,7 +116,7 @@ const (
 // the last one. It returns nil where nothing grows.
 func Diagnose(e Evidence) []Diagnosis {
 	s := e.sums()
-	if s.rss <= 0 || !e.Class.Grows() && e.Class != verdict.ClassSaturating {
+	if s.rss <= 0 || !e.Class.Rises() {
 		return nil
 	}
 
@@ -153,6 +158,16 @@ func MainOf(all []Diagnosis) (Diagnosis, bool) {
 		}
 	}
 	return Diagnosis{}, false
+}
+
+// KeptShare is the share of the growth that is objects which are kept.
+func KeptShare(all []Diagnosis) (share float64) {
+	for _, d := range all {
+		if d.Cause == HeapLeak || d.Cause == PythonObjects {
+			share += d.Share
+		}
+	}
+	return share
 }
 
 // A part of the growth, in bytes.

@@ -28,7 +28,7 @@ type sums struct {
 	// live.
 	free, unknown change
 
-	arenas, mapped, shared, copied, files, pinned change
+	arenas, mapped, older, shared, copied, files, pinned change
 	// unseen is the part of mapped whose mapping no source has seen.
 	unseen float64
 	// unexplained is RSS less the other rows; it can be negative.
@@ -86,6 +86,8 @@ func (e *Evidence) addRow(s *sums, r *breakdown.Row, accumulates bool) {
 		if r.Stack.Root != "" && r.Kind == growth.KindMmap {
 			s.unseen += float64(r.Delta())
 		}
+	case growth.KindOlder: // its sum is known, if not how much of it each stack has touched
+		s.older.bytes += float64(r.Delta())
 	case growth.KindShmem:
 		s.shared.add(r)
 	case growth.KindCOW, growth.KindInherited: // a copy takes the place of an inherited page
@@ -144,7 +146,9 @@ func (s *sums) heapParts(e *Evidence) []part {
 	heap := s.live.bytes + s.free.bytes + s.unknown.bytes
 	free, confidence := s.free, High
 	walked := int64(0)
-	if _, ok := claim.May(claim.Fragmentation, e.PID, e.Missing); !ok {
+	if _, ok := claim.May(claim.Fragmentation, e.PID, e.Missing); ok {
+		free.bytes = s.seenFreed(e)
+	} else {
 		free, confidence = s.walkedFree(e)
 		if len(e.Walks) > 0 {
 			walked = e.Walks[len(e.Walks)-1].FreeResident
@@ -182,6 +186,23 @@ func (s *sums) heapParts(e *Evidence) []part {
 	}
 
 	return []part{leak, python, fragmentation}
+}
+
+// maxRounding is how much more than an object the free memory in its place may be.
+const maxRounding = 1.5
+
+// seenFreed is the growth of the heap memory that no known object takes, as far as every byte of it
+// was seen to be freed: at most what was freed over the window, and what walks of the heaps find
+// free. The rest may be rounding, or a block older than the trace.
+func (s *sums) seenFreed(e *Evidence) float64 {
+	free := s.free.bytes
+	if e.Freed != nil {
+		free = min(free, maxRounding*max(0, *e.Freed))
+	}
+	if walked, confidence := s.walkedFree(e); confidence != Low {
+		free = min(free, walked.bytes)
+	}
+	return free
 }
 
 // walkedFree is the growth of free memory by the walks of malloc's heaps. It is at most the growth
@@ -226,7 +247,7 @@ func (s *sums) mappedParts() []part {
 		mapped.most = Medium
 	}
 	return []part{
-		mapped, of(SharedMemory, s.shared), of(CopyOnWrite, s.copied), of(PageCache, s.files),
+		mapped, of(OlderMemory, s.older), of(SharedMemory, s.shared), of(CopyOnWrite, s.copied), of(PageCache, s.files),
 		of(Pinned, s.pinned),
 	}
 }

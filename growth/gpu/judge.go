@@ -217,7 +217,7 @@ func diagnose(curves []Curve) Diagnosis {
 		{CurveUsed, DiagnosisContext},
 	} {
 		curve := curveOf(curves, layer.name)
-		if curve == nil || !curve.Class.Grows() && curve.Class != verdict.ClassSaturating {
+		if curve == nil || !curve.Class.Rises() {
 			continue
 		}
 		if curve.Class.Grows() {

@@ -86,23 +86,33 @@ func (j *Judgement) diagnose(c Case, snapshots []*growth.Snapshot) {
 	}
 	j.Diagnoses = diagnosis.Diagnose(evidence)
 
+	j.Findings.Bound = boundOf(scanned(snapshots), evidence)
+
 	main, ok := diagnosis.MainOf(j.Diagnoses)
 	switch {
 	case !ok || !j.Judged.Class.Grows():
 	case main.Cause == diagnosis.Fragmentation:
-		j.Findings.Fragmentation = true
+		j.Findings.Fragmentation = diagnosis.KeptShare(j.Diagnoses) <= maxKeptShare
 	case main.Cause == diagnosis.PageCache:
 		v := c.withoutFiles()
 		j.Findings.WithoutFiles = &v
 	}
 }
 
+// maxKeptShare is the share of the growth that objects which are kept may have beside fragmentation.
+const maxKeptShare = 0.2
+
+// scanned are the snapshots at which the pages of a process were scanned.
+func scanned(snapshots []*growth.Snapshot) []*growth.Snapshot {
+	return slices.DeleteFunc(slices.Clone(snapshots),
+		func(s *growth.Snapshot) bool { return len(s.Residents) == 0 })
+}
+
 // evidence for the diagnosis of the growth over the window.
 func (j *Judgement) evidence(
 	c Case, snapshots []*growth.Snapshot,
 ) (e diagnosis.Evidence, ok bool) {
-	scanned := slices.DeleteFunc(slices.Clone(snapshots),
-		func(s *growth.Snapshot) bool { return len(s.Residents) == 0 })
+	scanned := scanned(snapshots)
 	if len(scanned) < 2 {
 		return e, false
 	}
@@ -119,6 +129,7 @@ func (j *Judgement) evidence(
 		PID: c.Process.PID, Class: j.Judged.Class, Rows: breakdown.RSS(start, end),
 		Start: start.Elapsed, Elapsed: end.Elapsed - start.Elapsed,
 		Trends: j.Trends, Missing: claim.Missing(end), Components: c.Components,
+		Freed: freedBetween(start, end),
 	}
 	for _, s := range scanned {
 		if walk := s.Residents[0].Walk; walk != nil {
@@ -126,6 +137,25 @@ func (j *Judgement) evidence(
 		}
 	}
 	return e, true
+}
+
+// freedBetween is how much traced stacks of the heap have freed between two snapshots, in bytes; nil:
+// it is not known, since the heap was probed in bursts.
+func freedBetween(start, end *growth.Snapshot) *float64 {
+	if end.Heap.Bursts > 0 || len(end.Losses) > 0 {
+		return nil
+	}
+	freed := freedUntil(end) - freedUntil(start)
+	return &freed
+}
+
+func freedUntil(s *growth.Snapshot) (bytes float64) {
+	for i := range s.Holdings {
+		if h := &s.Holdings[i]; h.Kind == growth.KindHeap {
+			bytes += h.AllocBytes - float64(h.InuseBytes)
+		}
+	}
+	return bytes
 }
 
 // withoutFiles is the verdict on the memory besides mapped files.

@@ -369,11 +369,47 @@ func growingIn(kind growth.Kind, root string) Case {
 	return c
 }
 
+// freeing adds a stack that allocates and frees as many bytes as RSS grows, times a factor.
+func (c Case) freeing(factor float64) Case {
+	for _, s := range c.Snapshots {
+		s.Holdings = append(s.Holdings, growth.Holding{
+			Stack: &growth.Stack{ID: 2, PID: judgedPID}, Kind: growth.KindHeap,
+			AllocBytes: factor * mebibytes(s.Elapsed.Seconds()),
+		})
+	}
+	return c
+}
+
 func TestProcessDiagnoses(t *testing.T) {
 	t.Run("the verdict names freed memory", func(t *testing.T) {
-		got := Process(growingIn(growth.KindRetained, "[heap: free but resident]"))
+		got := Process(growingIn(growth.KindRetained, "[heap: free but resident]").freeing(1))
 		if got.Class != verdict.ClassGrowing || got.Reason != verdict.ReasonFragmentation ||
 			len(got.Diagnoses) != 1 || got.Diagnoses[0].Cause != diagnosis.Fragmentation {
+			t.Errorf("%s (%s), %+v", got.Class, got.Reason, got.Diagnoses)
+		}
+	})
+
+	t.Run("memory that was not freed is no freed memory", func(t *testing.T) {
+		got := Process(growingIn(growth.KindRetained, "[heap: free but resident]").freeing(0))
+		if got.Reason != verdict.ReasonStillGrowing || len(got.Diagnoses) != 1 ||
+			got.Diagnoses[0].Cause != diagnosis.Undecided {
+			t.Errorf("%s (%s), %+v", got.Class, got.Reason, got.Diagnoses)
+		}
+	})
+
+	t.Run("objects are kept beside freed memory", func(t *testing.T) {
+		c := growingIn(growth.KindRetained, "[heap: free but resident]").freeing(1)
+		for i, s := range c.Snapshots {
+			kept := int64(mebibytes(s.Elapsed.Seconds()) / 3)
+			c.Snapshots[i].Holdings[0].ResidentBytes -= kept
+			s.Holdings = append(s.Holdings, growth.Holding{
+				Stack: &growth.Stack{ID: 1, PID: judgedPID}, Kind: growth.KindHeap,
+				InuseBytes: kept, ResidentBytes: kept,
+			})
+		}
+		got := Process(c)
+		if got.Reason == verdict.ReasonFragmentation || len(got.Diagnoses) != 2 ||
+			got.Diagnoses[0].Cause != diagnosis.Fragmentation {
 			t.Errorf("%s (%s), %+v", got.Class, got.Reason, got.Diagnoses)
 		}
 	})

@@ -40,10 +40,10 @@ type Search struct {
 	Took time.Duration
 	// IsEarlier is set if the search at the end of the trace was not made, or its time was used up.
 	IsEarlier bool
-	// Ages of the samples. Look is whether anything in the process refers to them, and Proof what
-	// two looks have proven.
+	// Ages of the samples. Sweep is whether anything in the process refers to them, and Proof the
+	// agreement of two sweeps.
 	Ages  Ages
-	Look  Look
+	Sweep Sweep
 	Proof Proof
 }
 

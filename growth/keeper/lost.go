@@ -12,11 +12,11 @@ type Ages struct {
 	First, Last, Since time.Duration
 }
 
-// A Look is one search of all memory of a process for references to the samples that no path leads
+// A Sweep is one search of all memory of a process for references to the samples that no path leads
 // to.
-type Look struct {
+type Sweep struct {
 	// Lost are the addresses of the samples that are alive and that nothing refers to, and Samples
-	// is the number of all samples that are alive; 0: there was no look.
+	// is the number of all samples that are alive; 0: there was no sweep.
 	Lost    []uint64
 	Samples int
 	// Premise is the first premise that fails: then Lost is empty.
@@ -49,12 +49,12 @@ const (
 	PremiseRuntime Premise = "runtime"
 )
 
-// A Proof is what two looks at the same samples, some time apart, have proven.
+// A Proof is the agreement of two sweeps for the same samples, some time apart.
 type Proof struct {
 	// Lost is the number of samples that nothing referred to, both times, and Of the number of all
 	// that were alive; 0: nothing is proven.
 	Lost, Of int
-	// First and Second are when the looks were made, as Search.Elapsed.
+	// First and Second are when the sweeps were made, as Search.Elapsed.
 	First, Second time.Duration
 }
 
@@ -66,12 +66,15 @@ const (
 	// reference: a word that nobody uses any more looks like one.
 	MinLost = 8
 	maxKept = 8
-	// MinLookGap is the least time between the looks of a proof.
-	MinLookGap = 10 * time.Second
+	// minCollections of the whole heap in the time in which samples were allocated are one that all
+	// of the older half have seen.
+	minCollections = 2
+	// MinSweepGap is the least time between the sweeps of a proof.
+	MinSweepGap = 10 * time.Second
 )
 
-// AreMany reports whether so many of the samples are lost that a second look is worth its time.
-func (l *Look) AreMany() bool {
+// AreMany reports whether so many of the samples are lost that a second sweep is worth its time.
+func (l *Sweep) AreMany() bool {
 	return l.Premise == PremiseHolds && len(l.Lost) >= MinLost && isNearlyAll(len(l.Lost), l.Samples)
 }
 
@@ -83,28 +86,39 @@ func (s *Search) IsAlike(other *Search) bool {
 }
 
 // isSpread reports whether the samples are of several ages: from at least half of the time in which
-// they were chosen. What is about to be stored or freed is of the last moment.
+// they were chosen. An object that is about to be stored or freed is of the last moment.
 func (s *Search) isSpread() bool {
 	return s.Ages.Last > s.Ages.First && 2*(s.Ages.Last-s.Ages.First) >= s.Elapsed-s.Ages.Since
 }
 
-// Prove returns what a second look at the lost samples of a first one proves. The zero Proof: a
+// DropOldGarbage takes back that samples are garbage where they are older than full collections of
+// the garbage collector, which would have freed them. Collections is since the first census.
+func (s *Search) DropOldGarbage() {
+	if s.Garbage > 0 && s.Collections >= minCollections && s.isSpread() {
+		s.Garbage = 0
+		if s.Reason == ReasonGarbage || s.Reason == ReasonNone {
+			s.Reason = ReasonChanging
+		}
+	}
+}
+
+// Prove returns the proof by a second sweep for the lost samples of a first one. The zero Proof: a
 // premise of one of them fails, or too few samples are lost.
 func Prove(first, second *Search) Proof {
-	isLater := second.Elapsed-first.Elapsed >= MinLookGap
+	isLater := second.Elapsed-first.Elapsed >= MinSweepGap
 	if !first.IsOfProgram(second) || !isLater || !first.isSpread() ||
-		!first.Look.AreMany() || second.Look.Premise != PremiseHolds {
+		!first.Sweep.AreMany() || second.Sweep.Premise != PremiseHolds {
 		return Proof{}
 	}
 
 	lost := 0
-	for _, address := range second.Look.Lost {
-		if slices.Contains(first.Look.Lost, address) {
+	for _, address := range second.Sweep.Lost {
+		if slices.Contains(first.Sweep.Lost, address) {
 			lost++
 		}
 	}
-	freed := max(0, len(first.Look.Lost)-second.Look.Samples)
-	alive := first.Look.Samples - freed
+	freed := max(0, len(first.Sweep.Lost)-second.Sweep.Samples)
+	alive := first.Sweep.Samples - freed
 	if lost < MinLost || !isNearlyAll(lost, alive) {
 		return Proof{}
 	}

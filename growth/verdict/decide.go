@@ -12,6 +12,8 @@ type Findings struct {
 	// WithoutFiles is the verdict on the memory besides mapped files, where pages of files are most
 	// of the growth; else nil.
 	WithoutFiles *Verdict
+	// Bound is the known end of the growth; nil: none is known.
+	Bound *Bound
 	// Streak of the checks of a trace that is judged repeatedly, and how much longer it must be, in
 	// X, until enough of them can agree: Rechecks.AddTo sets both. Zero: it is judged once.
 	Streak      Streak
@@ -23,6 +25,28 @@ type Findings struct {
 	// HasEnded: the process has ended, so that it meets no limit any more.
 	HasEnded bool
 }
+
+// A Bound is the end of growth that lies in memory of a known size, such as an array that is filled
+// for the first time, or in a container with a limit.
+type Bound struct {
+	Of BoundOf
+	// Share of the growth, 0 to 1, that lies in memory whose end is known.
+	Share float64
+	// Left is how many bytes are still to come there, at most. Now is the present size of the process.
+	Left, Now float64
+}
+
+// BoundOf is what ends the growth.
+type BoundOf string
+
+// The bounds.
+const (
+	BoundMemory    BoundOf = "memory"    // the size of blocks and mappings that are being touched
+	BoundContainer BoundOf = "container" // the limit of a container, such as deque(maxlen)
+)
+
+// minBoundShare is the share of the growth from which on its end is the end of the growth.
+const minBoundShare = 0.8
 
 // An override replaces a part of a verdict where a finding calls for it.
 type override struct {
@@ -37,6 +61,7 @@ var overrides = []override{
 	{"stacks accumulate", suspectStacks},
 	{"fragmentation", nameFragmentation},
 	{"without files", leaveOutFiles},
+	{"fills up", nameBound},
 	{"few checks", requireStreak},
 	{"lost", proveLeak},
 	{"other process", nameOther},
@@ -83,15 +108,42 @@ func leaveOutFiles(v *Verdict, f Findings) {
 	v.Level, v.LevelAt = math.NaN(), math.NaN() // it is no level of the RSS
 }
 
+// nameBound names the end of growth that lies in memory of a known size. That is no leak, and needs
+// no more checks. Where the limit is met first, the class stays: the process ends all the same.
+func nameBound(v *Verdict, f Findings) {
+	b := f.Bound
+	if b == nil || b.Share < minBoundShare || !v.Class.Grows() || !(v.Rate > 0) {
+		return
+	}
+
+	rate := b.Share * v.Rate
+	fill := &Fill{
+		Of: b.Of, Left: b.Left, Level: b.Now + b.Left, In: b.Left / rate,
+		InLow: b.Left / max(rate, b.Share*v.RateHigh), InHigh: math.Inf(1),
+	}
+	if v.RateLow > 0 {
+		fill.InHigh = b.Left / (b.Share * v.RateLow)
+	}
+	fill.MeetsLimit = v.ToLimit < fill.In
+
+	v.Reason, v.Fill = ReasonBounded, fill
+	if fill.MeetsLimit {
+		return
+	}
+	v.Class, v.Longer = ClassFillsUp, 0
+	v.ToLimit, v.ToLimitLow, v.ToLimitHigh = math.NaN(), math.NaN(), math.NaN()
+}
+
 // requireStreak suspects a leak that too few checks in a row have found: a trace that is judged
-// often is wrong more often. Freed memory stays the reason where it is one: the user can act on it.
+// often is wrong more often. Freed memory and a known end stay the reason where they are one: the
+// user can act on them.
 func requireStreak(v *Verdict, f Findings) {
 	if v.Class != ClassLeak || f.Streak.Found >= f.Streak.Needed {
 		return
 	}
 
 	v.Class = ClassSuspected
-	if v.Reason != ReasonFragmentation {
+	if v.Reason != ReasonFragmentation && v.Reason != ReasonBounded {
 		v.Reason, v.Streak = ReasonFewRechecks, f.Streak
 	}
 	v.Longer = max(v.Longer, f.UntilEnough)

@@ -21,6 +21,20 @@ func withoutFiles(class Class) Findings {
 	return Findings{WithoutFiles: &v}
 }
 
+func lost(share float64) Findings { return Findings{Lost: &Lost{Share: share}} }
+
+// bounded is growth that ends after so many bytes. classed has no rate: see rising.
+func bounded(share, left float64) Findings {
+	return Findings{Bound: &Bound{Of: BoundMemory, Share: share, Left: left, Now: 100}}
+}
+
+// rising gives a verdict a rate of 10, and a limit that is met after so many X.
+func rising(class Class, toLimit float64) Verdict {
+	v := classed(class)
+	v.Rate, v.RateLow, v.RateHigh, v.ToLimit, v.Longer = 10, 8, 12.5, toLimit, 60
+	return v
+}
+
 func other() Findings { return Findings{Other: &OtherGrowth{PID: 7}} }
 
 // A decision is a verdict and what Decide makes of it.
@@ -68,10 +82,23 @@ func TestDecide(t *testing.T) {
 			{ClassLeak, withoutFiles(ClassGrowing), ClassLeak, none},
 			{ClassSaturating, withoutFiles(ClassPlateau), ClassSaturating, none},
 		}},
+		{"fills up", []decision{
+			{ClassPlateau, bounded(1, 50), ClassPlateau, none},
+			{ClassSaturating, bounded(1, 50), ClassSaturating, none},
+			{ClassGrowing, bounded(1, 50), ClassGrowing, none}, // at no known rate
+		}},
 		{"few checks", []decision{
 			{ClassLeak, fewChecks(), ClassSuspected, ReasonFewRechecks},
 			{ClassLeak, Findings{Streak: Streak{3, 3}}, ClassLeak, none},
 			{ClassGrowing, fewChecks(), ClassGrowing, none},
+		}},
+		{"lost", []decision{
+			{ClassGrowing, lost(0.5), ClassLeak, ReasonLost},
+			{ClassSuspected, lost(1), ClassLeak, ReasonLost},
+			{ClassLeak, lost(1), ClassLeak, ReasonLost},
+			{ClassGrowing, lost(0.49), ClassGrowing, none},
+			{ClassPlateau, lost(1), ClassPlateau, none},
+			{ClassSaturating, lost(1), ClassSaturating, none},
 		}},
 		{"other process", []decision{
 			{ClassPlateau, other(), ClassWrongProcess, ReasonOtherProcess},
@@ -92,8 +119,49 @@ func TestDecide(t *testing.T) {
 		}
 	}
 
-	if len(overrides) != 6 {
+	if len(overrides) != 8 {
 		t.Errorf("%d overrides: one is not tested", len(overrides))
+	}
+}
+
+// TestDecideBound has growth whose end is known.
+func TestDecideBound(t *testing.T) {
+	never := math.NaN()
+	for name, c := range map[string]struct {
+		judged Verdict
+		found  Findings
+		want   Class
+		reason Reason
+	}{
+		"growth that ends":         {rising(ClassGrowing, never), bounded(1, 50), ClassFillsUp, ReasonBounded},
+		"a leak by its length":     {rising(ClassLeak, never), bounded(0.8, 50), ClassFillsUp, ReasonBounded},
+		"too little of it ends":    {rising(ClassGrowing, never), bounded(0.79, 50), ClassGrowing, ReasonAfterWarmup},
+		"the limit is met later":   {rising(ClassLeak, 5.1), bounded(1, 50), ClassFillsUp, ReasonBounded},
+		"the limit is met first":   {rising(ClassLeak, 4.9), bounded(1, 50), ClassLeak, ReasonBounded},
+		"first, and it may go on":  {rising(ClassGrowing, 0), bounded(1, 50), ClassGrowing, ReasonBounded},
+		"only files grow":          {rising(ClassGrowing, never), withoutFiles(ClassPlateau), ClassPlateau, ReasonPageCache},
+		"it slows down":            {rising(ClassSaturating, never), bounded(1, 50), ClassSaturating, ReasonAfterWarmup},
+		"stacks accumulate beside": {rising(ClassGrowing, never), Findings{StacksAccumulate: true, Bound: bounded(1, 50).Bound}, ClassFillsUp, ReasonBounded},
+		"checks do not matter":     {rising(ClassLeak, never), Findings{Streak: Streak{1, 3}, Bound: bounded(1, 50).Bound}, ClassFillsUp, ReasonBounded},
+	} {
+		v := Decide(c.judged, c.found)
+		if v.Class != c.want || v.Reason != c.reason {
+			t.Errorf("%s: %s (%s), want %s (%s)", name, v.Class, v.Reason, c.want, c.reason)
+		}
+		if (v.Fill != nil) != (c.reason == ReasonBounded) {
+			t.Errorf("%s: %+v", name, v.Fill)
+		}
+	}
+
+	v := Decide(rising(ClassGrowing, never), bounded(0.8, 64))
+	if want := (Fill{BoundMemory, 64, 164, 8, 6.4, 10, false}); v.Fill == nil || *v.Fill != want ||
+		v.Longer != 0 {
+		t.Errorf("%+v, %v longer; want %+v, and a final verdict", v.Fill, v.Longer, want)
+	}
+	endless := rising(ClassGrowing, never)
+	endless.RateLow = -1
+	if v := Decide(endless, bounded(1, 50)); !math.IsInf(v.Fill.InHigh, 1) {
+		t.Errorf("full in at most %v at a rate that may be 0", v.Fill.InHigh)
 	}
 }
 
@@ -101,9 +169,9 @@ func TestDecide(t *testing.T) {
 func TestDecideOrder(t *testing.T) {
 	both := func(a, b Findings) Findings {
 		return Findings{
-			StacksAccumulate: a.StacksAccumulate || b.StacksAccumulate,
-			Fragmentation:    a.Fragmentation || b.Fragmentation,
-			WithoutFiles:     a.WithoutFiles, Other: b.Other,
+			StacksAccumulate: a.StacksAccumulate || b.StacksAccumulate, Lost: a.Lost,
+			Fragmentation: a.Fragmentation || b.Fragmentation,
+			WithoutFiles:  a.WithoutFiles, Other: b.Other,
 			Streak: b.Streak, UntilEnough: b.UntilEnough,
 		}
 	}
@@ -129,6 +197,12 @@ func TestDecideOrder(t *testing.T) {
 			ClassLeak, both(withoutFiles(ClassPlateau), other()), ClassWrongProcess,
 			ReasonOtherProcess,
 		},
+		"a proof needs no checks": {
+			ClassLeak, both(lost(1), fewChecks()), ClassLeak, ReasonLost,
+		},
+		"freed memory is the growth, though some is lost": {
+			ClassLeak, both(lost(1), freed), ClassLeak, ReasonFragmentation,
+		},
 		"a suspected leak is growth of its own": {
 			ClassLeak, both(freed, Findings{Streak: Streak{1, 3}, Other: other().Other}),
 			ClassSuspected, ReasonFragmentation,
@@ -145,6 +219,11 @@ func TestDecideNumbers(t *testing.T) {
 		t.Errorf("too few checks: %+v, %v more", v.Streak, v.Longer)
 	}
 
+	proven := lost(1)
+	proven.Streak, proven.UntilEnough = Streak{1, 3}, 60
+	if v := Decide(classed(ClassLeak), proven); v.Lost == nil || v.Streak != (Streak{}) || v.Longer != 0 {
+		t.Errorf("a proof: %+v", v)
+	}
 	found := fewChecks()
 	found.Fragmentation = true
 	if v := Decide(classed(ClassLeak), found); v.Streak != (Streak{}) || v.Longer != 60 {

@@ -3,7 +3,7 @@ package verdict
 // Lost are objects or blocks of the growth that are alive, and that nothing in the process refers to:
 // a leak by definition. package keeper has the premises.
 type Lost struct {
-	// Samples is how many were lost, Of of all that were looked at and alive. The looks were
+	// Samples is how many were lost, Of of all that were searched for and alive. The sweeps were
 	// Seconds apart.
 	Samples, Of int
 	Seconds     float64
@@ -11,9 +11,17 @@ type Lost struct {
 	Type string
 	// Share of the growth that is lost, 0 to 1.
 	Share float64
-	// Library and Function are the code of C that made or took the last reference, and Caller the
-	// function that calls it; empty: not known.
+	Taker
+}
+
+// A Taker is the code of C that made or took the last reference to lost memory. The zero value: it
+// is not known.
+type Taker struct {
+	// Library is a module of Python, or a file. Caller is the function of Python that calls its
+	// Function. Each may be empty: not known, or not the same on all stacks.
 	Library, Function, Caller string
+	// CallsPython: Python made the objects, and the Function calls it.
+	CallsPython bool
 }
 
 // MinLostShare is the share of the growth that has to be lost: less of it is a leak beside another

@@ -10,6 +10,7 @@ const (
 	ClassLeak         Class = "leak"           // steady growth that warm-up does not explain
 	ClassSuspected    Class = "leak-suspected" // not long enough for a leak, but stacks accumulate
 	ClassGrowing      Class = "growing"        // grows, too early to tell
+	ClassFillsUp      Class = "fills-up"       // grows into memory of a known size, and ends with it
 	ClassSaturating   Class = "saturating"     // grows, and slows down
 	ClassPlateau      Class = "plateau"        // no growth beyond the bound
 	ClassSpikyPlateau Class = "spiky-plateau"  // a plateau under transient spikes
@@ -21,10 +22,12 @@ const (
 func (c Class) Severity() int {
 	switch c {
 	case ClassLeak:
-		return 5
+		return 6
 	case ClassSuspected:
-		return 4
+		return 5
 	case ClassGrowing:
+		return 4
+	case ClassFillsUp:
 		return 3
 	case ClassSaturating:
 		return 2
@@ -35,8 +38,11 @@ func (c Class) Severity() int {
 	return 0
 }
 
-// Grows is true of growth that does not slow down.
+// Grows is true of growth that does not slow down, and whose end is not known.
 func (c Class) Grows() bool { return c.Severity() >= ClassGrowing.Severity() }
+
+// Rises is true of all growth: also of growth that slows down, or whose end is known.
+func (c Class) Rises() bool { return c.Severity() >= ClassSaturating.Severity() }
 
 // A Reason is why a verdict has its class.
 type Reason string
@@ -58,16 +64,19 @@ const (
 	ReasonOtherProcess     Reason = "other-process"     // Verdict.Other grows
 	ReasonFragmentation    Reason = "fragmentation"     // steady growth of freed memory
 	ReasonPageCache        Reason = "page-cache"        // only pages of mapped files grow
-	ReasonLost             Reason = "lost"              // nothing refers to what grows
+	ReasonLost             Reason = "lost"              // nothing refers to the growth
+	ReasonBounded          Reason = "bounded"           // Verdict.Fill: it ends by itself
 )
 
 // A Verdict is the judgement of a series. Rates are in bytes per X of the series; NaN where
-// unknown. Judge never returns ClassSuspected and ClassWrongProcess: Decide does.
+// unknown. Judge never returns ClassSuspected, ClassFillsUp and ClassWrongProcess: Decide does.
 type Verdict struct {
 	Class  Class
 	Reason Reason
 	// Other is the process behind ReasonOtherProcess, else nil.
 	Other *OtherGrowth
+	// Fill is the end of the growth behind ReasonBounded, else nil.
+	Fill *Fill
 	// Streak of checks behind ReasonFewRechecks, else zero.
 	Streak Streak
 	// Lost is what ReasonLost is about, else nil.
@@ -108,6 +117,19 @@ type OtherGrowth struct {
 	PID                int
 	Command            string
 	Growth, TreeGrowth int64
+}
+
+// A Fill is the end of growth that lies in memory of a known size.
+type Fill struct {
+	// Of is what fills up.
+	Of BoundOf
+	// Left is how many bytes are still to come, at most, and Level the size then.
+	Left, Level float64
+	// In is the time from the last sample until it is full, in X, with its 95% confidence interval:
+	// at the present rate. The upper end is infinite where the growth may end.
+	In, InLow, InHigh float64
+	// MeetsLimit: the memory limit is met before it is full.
+	MeetsLimit bool
 }
 
 // A Streak is how many checks in a row have found a leak, of how many that raise the alarm.

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/allocscope/allocscope/tracer/heap"
+	"github.com/allocscope/allocscope/tracer/heap/allocators"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -16,7 +17,8 @@ var errNotGlibc = errors.New("malloc is not glibc's")
 // ProcessAllocator is the allocator of a process, or the reason why it has none that can be read.
 type ProcessAllocator struct {
 	heap.Allocator
-	err error
+	err  error
+	name string // of allocators.All; empty: it is not known
 }
 
 // AllocatorOf finds the allocator of a process.
@@ -24,6 +26,7 @@ func AllocatorOf(p *process.Process) (a ProcessAllocator) {
 	maps, err := p.Maps()
 	if err == nil {
 		a.Allocator, err = findAllocator(p, maps)
+		a.name = allocators.OfFiles(maps)
 	}
 	a.err = err
 	return a
@@ -62,6 +65,19 @@ func (a ProcessAllocator) CheckObjects(
 		}
 	}
 	return checked, nil
+}
+
+// Rounding returns the function from the size of an object to the bytes that it takes; nil: it takes
+// what was requested, or chunks of glibc, or its malloc is not known.
+func (a ProcessAllocator) Rounding() func(size uint64) uint64 {
+	_, isGlibc := a.Allocator.(*glibc.Malloc)
+	switch {
+	case a.name == "tcmalloc":
+		return heap.TCMallocClassOf
+	case a.Allocator == nil || isGlibc:
+		return nil
+	}
+	return a.SizeClass
 }
 
 // Blocks reads the free lists of the allocator, for the blocks of now. The error wraps

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -66,6 +68,7 @@ func TestWalkHeaps(t *testing.T) {
 
 	// The program's own numbers are of the same moment.
 	t.Run("to the byte, one thread", testWalkHeapsExact)
+	t.Run("the large chunks", testLargeChunks)
 
 	t.Run("memory that is not in RAM", func(t *testing.T) {
 		p, free := startFragmented(t)
@@ -144,5 +147,24 @@ func testWalkHeapsExact(t *testing.T) {
 	got, err := mustFind(t, p).(*glibc.Malloc).WalkHeaps(p, mapsOf(t, p), all)
 	if err != nil || got.Free != free || got.FreeResident != free+got.Cached {
 		t.Errorf("%+v, %v; want %d bytes free", got, err, free)
+	}
+}
+
+// testLargeChunks compares the large chunks in use with malloc_usable_size of the process.
+func testLargeChunks(t *testing.T) {
+	target := tracertest.Start(t, tracertest.Build(t, "largechunks.c"))
+	t.Cleanup(target.Hangup)
+	var want mem.Spans
+	for _, line := range target.Await("ready") {
+		var start, size uint64
+		if _, err := fmt.Sscanf(line, "chunk %d %d", &start, &size); err == nil {
+			want = append(want, mem.Span{Start: start, End: start + size})
+		}
+	}
+
+	p := openProcess(t, target.PID())
+	got, err := mustFind(t, p).(*glibc.Malloc).WalkHeaps(p, mapsOf(t, p), all)
+	if err != nil || len(want) != 5 || !slices.Equal(got.Large, want) {
+		t.Errorf("%+v, %v; want %+v", got.Large, err, want)
 	}
 }

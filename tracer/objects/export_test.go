@@ -7,9 +7,12 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 )
 
-// LookAt looks at the objects of a suspect, whatever a search has found.
-func (h *Heap) LookAt(ctx context.Context, addresses []uint64) (keeper.Look, error) {
-	l := keeper.Look{Lost: addresses, Samples: len(addresses)}
-	err := h.look(newBudget(ctx, time.Minute), []*keeper.Look{&l})
+// SweepFor sweeps for the objects of a suspect.
+func (h *Heap) SweepFor(ctx context.Context, addresses []uint64) (keeper.Sweep, error) {
+	if err := h.refresh(); err != nil {
+		return keeper.Sweep{}, err
+	}
+	l := keeper.Sweep{Lost: addresses, Samples: len(addresses)}
+	err := h.sweep(newBudget(ctx, time.Minute), []*keeper.Sweep{&l})
 	return l, err
 }

@@ -171,15 +171,15 @@ func (s *score) judge(t *testing.T, one program, target *tracertest.Target) {
 // called lost.
 func mustNotBeLost(t *testing.T, one program, heap *objects.Heap, addresses []uint64) {
 	t.Helper()
-	look, err := heap.LookAt(t.Context(), addresses)
+	sweep, err := heap.SweepFor(t.Context(), addresses)
 	if err != nil {
 		t.Error(err)
 	}
 	isLost := len(one.keptBy) == 0 && !strings.HasPrefix(one.name(), "garbage_")
-	if !isLost && len(look.Lost) > 0 {
-		t.Errorf("%d of %d are called lost", len(look.Lost), look.Samples)
+	if !isLost && len(sweep.Lost) > 0 {
+		t.Errorf("%d of %d are called lost", len(sweep.Lost), sweep.Samples)
 	}
-	t.Logf("%d of %d are lost (%q)", len(look.Lost), look.Samples, look.Premise)
+	t.Logf("%d of %d are lost (%q)", len(sweep.Lost), sweep.Samples, sweep.Premise)
 }
 
 // mustHaveContainer checks the first container on the way. The program may have added entries

@@ -65,6 +65,9 @@ func (n *node) isOwned() bool {
 	return len(n.edges) > 0 && n.foreign == 0 && !n.more && !slices.ContainsFunc(n.edges, isOther)
 }
 
+// isObject reports whether a node is an object of Python.
+func (n *node) isObject() bool { return n.typ != nil }
+
 // isContainer reports whether a node is a list, dict, set or deque.
 func (n *node) isContainer() bool {
 	if n.typ == nil {

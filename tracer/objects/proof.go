@@ -60,21 +60,24 @@ type member struct {
 	counted uint64
 }
 
-// Look finds which objects of suspects nothing in the process refers to, within a limit of CPU time.
-// It returns a result for each suspect, in order, that has the look alone.
-func (h *Heap) Look(
+// Sweep finds which objects of suspects nothing in the process refers to, within a limit of CPU time.
+// It returns a result for each suspect, in order, that has the sweep alone.
+func (h *Heap) Sweep(
 	ctx context.Context, suspects []Suspect, limit time.Duration,
 ) ([]keeper.Search, error) {
 	results := make([]keeper.Search, len(suspects))
-	looks := make([]*keeper.Look, len(suspects))
+	sweeps := make([]*keeper.Sweep, len(suspects))
 	for i, s := range suspects {
 		own := s.Objects[:min(len(s.Objects), maxObjects)]
 		results[i] = keeper.Search{PID: h.process.PID, Stack: s.Stack, Type: s.Type}
-		looks[i] = &results[i].Look
-		*looks[i] = keeper.Look{Lost: own}
+		sweeps[i] = &results[i].Sweep
+		*sweeps[i] = keeper.Sweep{Lost: own}
+	}
+	if err := h.refresh(); err != nil {
+		return nil, err
 	}
 	whole := newBudget(ctx, limit)
-	if err := h.look(whole, looks); err != nil {
+	if err := h.sweep(whole, sweeps); err != nil {
 		return nil, err
 	}
 
@@ -84,24 +87,29 @@ func (h *Heap) Look(
 	return results, whole.canceled()
 }
 
-// look finds the samples that nothing refers to: of each suspect those in its look. It sets the
-// looks.
-func (h *Heap) look(whole *budget, looks []*keeper.Look) error {
-	var failed keeper.Look
+// sweep finds the samples that nothing refers to, in the memory of the last refresh and of now: of each
+// suspect the samples of its sweep. It sets the sweeps.
+func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
+	var failed keeper.Sweep
 	var err error
-	lost := make([][]uint64, len(looks))
-	for i, l := range looks {
+	lost := make([][]uint64, len(sweeps))
+	for i, l := range sweeps {
 		lost[i] = l.Lost
 	}
 
-	// The process goes on, and moves its containers: what nothing refers to, nothing refers to in a
-	// second reading, too.
-	alive := make([]int, len(looks))
+	// The process goes on, and moves its containers: a second reading finds a reference that has
+	// moved during the first.
+	alive := make([]int, len(sweeps))
 	for i := range 2 {
-		if failed, err = h.lookOnce(whole, lost, alive); err != nil {
+		if i > 0 {
+			if err := h.refresh(); err != nil {
+				return err
+			}
+		}
+		if failed, err = h.sweepOnce(whole, lost, alive); err != nil {
 			return err
 		}
-		for k, l := range looks {
+		for k, l := range sweeps {
 			if i == 0 && l.Samples == 0 {
 				l.Samples = alive[k]
 			}
@@ -112,7 +120,7 @@ func (h *Heap) look(whole *budget, looks []*keeper.Look) error {
 		}
 	}
 
-	for i, l := range looks {
+	for i, l := range sweeps {
 		l.Lost = lost[i]
 		l.Premise, l.Bytes, l.Runtime = failed.Premise, failed.Bytes, failed.Runtime
 		if failed.Premise != keeper.PremiseHolds {
@@ -122,14 +130,11 @@ func (h *Heap) look(whole *budget, looks []*keeper.Look) error {
 	return nil
 }
 
-// lookOnce reads the memory of now, and leaves in lost the samples that nothing refers to.
+// sweepOnce reads the memory of the last refresh, and leaves in lost the samples that nothing refers to.
 // alive is set to how many of them are alive.
-func (h *Heap) lookOnce(
+func (h *Heap) sweepOnce(
 	whole *budget, lost [][]uint64, alive []int,
-) (failed keeper.Look, err error) {
-	if err := h.refresh(); err != nil {
-		return failed, err
-	}
+) (failed keeper.Sweep, err error) {
 	h.memory.budget = whole
 	w, err := h.newWholeMemory(whole)
 	if err != nil {
@@ -157,7 +162,7 @@ func (h *Heap) lookOnce(
 		lost[i], alive[i] = p.lost(lost[i], samples[i])
 	}
 	if p.isHidden && p.hasNative {
-		return keeper.Look{Premise: keeper.PremiseKernel}, nil
+		return keeper.Sweep{Premise: keeper.PremiseKernel}, nil
 	}
 	return failed, nil
 }
@@ -184,14 +189,14 @@ func (p *proof) memberOf(n *node) *member {
 }
 
 // readHeld reads the words in registers and in the kernel, and returns the premise that fails.
-func (p *proof) readHeld() keeper.Look {
+func (p *proof) readHeld() keeper.Sweep {
 	h := p.heap
 	if runtime := h.roots.statics.Runtime(); runtime != "" {
-		return keeper.Look{Premise: keeper.PremiseRuntime, Runtime: runtime}
+		return keeper.Sweep{Premise: keeper.PremiseRuntime, Runtime: runtime}
 	}
 	threads, err := bpf.ReadRegisters(uint32(h.process.PID))
 	if err != nil || len(threads) == 0 {
-		return keeper.Look{Premise: keeper.PremiseRegisters}
+		return keeper.Sweep{Premise: keeper.PremiseRegisters}
 	}
 	for _, t := range threads {
 		p.held = append(p.held, t.Words[:]...)
@@ -199,7 +204,7 @@ func (p *proof) readHeld() keeper.Look {
 
 	held, err := h.process.HeldByKernel()
 	if err != nil {
-		return keeper.Look{Premise: keeper.PremiseKernel}
+		return keeper.Sweep{Premise: keeper.PremiseKernel}
 	}
 	p.held = append(p.held, held.Words...)
 	p.isHidden = held.IsHidden || p.memory.hasDevice
@@ -207,19 +212,19 @@ func (p *proof) readHeld() keeper.Look {
 }
 
 // unread returns the premise that memory which was not read fails.
-func (p *proof) unread() keeper.Look {
+func (p *proof) unread() keeper.Sweep {
 	switch w := p.memory; {
 	case w.swapped > 0:
-		return keeper.Look{Premise: keeper.PremiseSwapped, Bytes: w.swapped}
+		return keeper.Sweep{Premise: keeper.PremiseSwapped, Bytes: w.swapped}
 	case w.unread > 0:
-		return keeper.Look{Premise: keeper.PremiseUnread, Bytes: w.unread}
+		return keeper.Sweep{Premise: keeper.PremiseUnread, Bytes: w.unread}
 	}
-	return keeper.Look{}
+	return keeper.Sweep{}
 }
 
 // climb searches all memory for references to the samples, and to the blocks that have these. It
 // returns the premise that fails.
-func (p *proof) climb(samples []*member) (keeper.Look, error) {
+func (p *proof) climb(samples []*member) (keeper.Sweep, error) {
 	for range maxProofLevels {
 		p.heap.pages.forget()
 		frontier := p.frontier(samples)
@@ -232,9 +237,9 @@ func (p *proof) climb(samples []*member) (keeper.Look, error) {
 		}
 		switch err := p.memory.visitWhole(p.match); {
 		case errors.Is(err, errLate) || err == nil && p.memory.budget.check():
-			return keeper.Look{Premise: keeper.PremiseBudget}, nil
+			return keeper.Sweep{Premise: keeper.PremiseBudget}, nil
 		case err != nil:
-			return keeper.Look{}, err
+			return keeper.Sweep{}, err
 		}
 		for _, m := range frontier {
 			m.searched = true

@@ -11,8 +11,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// readSuspects returns the suspects of the lines "NAME FATE ADDRESS..." of a program.
-func readSuspects(t *testing.T, lines []string) (names, fates []string, suspects []Suspect) {
+// readSuspects returns the suspects of the lines "NAME WANT ADDRESS..." of a program.
+func readSuspects(t *testing.T, lines []string) (names, wants []string, suspects []Suspect) {
 	t.Helper()
 	for _, line := range lines {
 		fields := strings.Fields(line)
@@ -27,10 +27,10 @@ func readSuspects(t *testing.T, lines []string) (names, fates []string, suspects
 			}
 			one.Objects = append(one.Objects, address)
 		}
-		names, fates = append(names, fields[0]), append(fates, fields[1])
+		names, wants = append(names, fields[0]), append(wants, fields[1])
 		suspects = append(suspects, one)
 	}
-	return names, fates, suspects
+	return names, wants, suspects
 }
 
 func openHeap(t *testing.T, pid int) *Heap {
@@ -48,29 +48,32 @@ func openHeap(t *testing.T, pid int) *Heap {
 	return h
 }
 
-// TestLook looks at the blocks of testdata/held_blocks.c, whatever a search has found: what something
-// refers to is not lost, in whatever place the reference is.
-func TestLook(t *testing.T) {
+// TestSweep searches for references to the blocks of testdata/held_blocks.c. A block with a reference is
+// not lost, wherever that is.
+func TestSweep(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	target := tracertest.Start(t, tracertest.Build(t, "held_blocks.c", "-pthread"))
-	names, fates, suspects := readSuspects(t, target.Await("kinds end"))
+	names, wants, suspects := readSuspects(t, target.Await("kinds end"))
 	h := openHeap(t, target.PID())
 
-	looks := make([]*keeper.Look, len(suspects))
+	sweeps := make([]*keeper.Sweep, len(suspects))
 	for i, s := range suspects {
-		looks[i] = &keeper.Look{Lost: s.Objects, Samples: len(s.Objects)}
+		sweeps[i] = &keeper.Sweep{Lost: s.Objects, Samples: len(s.Objects)}
 	}
-	if err := h.look(newBudget(t.Context(), time.Minute), looks); err != nil {
+	if err := h.refresh(); err != nil {
 		t.Fatal(err)
 	}
-	for i, l := range looks {
+	if err := h.sweep(newBudget(t.Context(), time.Minute), sweeps); err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range sweeps {
 		isRight := len(l.Lost) == 0
-		if fates[i] == "lost" {
+		if wants[i] == "lost" {
 			isRight = len(l.Lost) >= len(suspects[i].Objects)-1
 		}
 		if l.Premise != keeper.PremiseHolds || !isRight {
 			t.Errorf("%s: %d of %d are lost (%q), want %s", names[i], len(l.Lost), l.Samples,
-				l.Premise, fates[i])
+				l.Premise, wants[i])
 		}
 	}
 	if len(names) != 19 {

@@ -88,9 +88,13 @@ func (rep *reporter) result(suspect Suspect, samples []*node) keeper.Search {
 		}
 	}
 
-	r.Look = keeper.Look{Lost: pathless, Samples: r.Samples}
+	r.Sweep = keeper.Sweep{Lost: pathless, Samples: r.Samples}
 	r.Paths = rep.paths(candidates, r.Samples)
 	r.Reason = rep.reason(r, rest)
+	if isNative := suspect.Type == "" && !slices.ContainsFunc(samples, (*node).isObject); isNative &&
+		len(r.Paths) > 0 && rep.heap.roots.statics.Runtime() != "" {
+		r.Paths, r.Reason = nil, keeper.ReasonRuntime // its references may keep them
+	}
 	return r
 }
 
@@ -244,11 +248,12 @@ func (rep *reporter) addTo(candidates map[candidateKey]*candidate, ways []rootPa
 	}
 }
 
-// isOnly reports whether nothing but a way keeps its objects: each has one reference.
+// isOnly reports whether nothing but a way keeps its objects: each has one reference. Nothing counts
+// the references to memory without an object.
 func (rep *reporter) isOnly(w *way) bool {
 	for ; w != nil; w = w.below {
 		if w.node.typ == nil {
-			continue
+			return false
 		}
 		if kept, isComplete := rep.ways.references(w.node); !isComplete || len(kept) != 1 {
 			return false

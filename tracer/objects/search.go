@@ -72,7 +72,7 @@ func (h *Heap) Search(
 	if err != nil {
 		return nil, err
 	}
-	if err := h.lookAt(whole, results); err != nil {
+	if err := h.sweepFor(whole, results); err != nil {
 		return results, whole.canceled()
 	}
 
@@ -81,7 +81,7 @@ func (h *Heap) Search(
 	var indices []int // in results
 	for i, r := range results {
 		if unexplained(r) > 0 && r.Garbage < r.Samples && r.Reason != keeper.ReasonBudget &&
-			len(r.Look.Lost) == 0 {
+			len(r.Sweep.Lost) == 0 {
 			again, indices = append(again, suspects[i]), append(indices, i)
 		}
 	}
@@ -96,28 +96,28 @@ func (h *Heap) Search(
 	for k, r := range second {
 		first := &results[indices[k]]
 		if first.Took = r.Took; explained(r) > explained(*first) {
-			r.Look = first.Look
+			r.Sweep = first.Sweep
 			*first = r
 		}
 	}
 	return results, whole.canceled()
 }
 
-// lookAt looks whether anything refers to the samples of results that have nearly none with a path.
-// The samples of an object without a path are in the look already.
-func (h *Heap) lookAt(whole *budget, results []keeper.Search) error {
-	var looks []*keeper.Look
+// sweepFor sweeps for the samples of results of which nearly none has a path.
+// The samples of an object without a path are in the sweep already.
+func (h *Heap) sweepFor(whole *budget, results []keeper.Search) error {
+	var sweeps []*keeper.Sweep
 	for i := range results {
-		if l := &results[i].Look; l.AreMany() {
-			looks = append(looks, l)
+		if l := &results[i].Sweep; l.AreMany() {
+			sweeps = append(sweeps, l)
 		} else {
-			*l = keeper.Look{}
+			*l = keeper.Sweep{}
 		}
 	}
-	if len(looks) == 0 {
+	if len(sweeps) == 0 {
 		return nil
 	}
-	return h.look(whole, looks)
+	return h.sweep(whole, sweeps)
 }
 
 // explained is the number of samples that a path leads to, or that are garbage.

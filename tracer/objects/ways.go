@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/allocscope/allocscope/growth/keeper"
+	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
 )
 
@@ -71,12 +72,14 @@ func (q *wayQueue) push(w *way) {
 
 // rootsOf follows the references to a sample upwards, and returns the roots that they lead to, the
 // best first, and the ways to nodes that references have not been searched for yet. isClosed is set
-// if all that refers to the sample is known and leads to no root: then the sample is garbage.
+// if all that refers to the sample is known, leads to no root, and the garbage collector tracks some of
+// it: then the sample is garbage.
 func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClosed bool) {
 	queue := &wayQueue{seen: make(map[wayKey]bool)}
 	queue.push(&way{node: sample})
 
 	isClosed = true
+	isTracked := false
 	for len(queue.ways) > 0 && len(found) < maxRoots {
 		if f.heap.memory.budget.isSpent() {
 			isClosed = false
@@ -85,6 +88,7 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClos
 
 		w := queue.ways[0]
 		queue.ways = queue.ways[1:]
+		isTracked = isTracked || w.node.typ != nil && w.node.typ.flags&cpython.FlagHaveGC != 0
 		if root, ok := f.rootOf(w); ok {
 			found = append(found, root)
 			continue
@@ -110,7 +114,7 @@ func (f *wayFinder) rootsOf(sample *node) (found []rootPath, open []*way, isClos
 		found[i].rank = rankOf(found[i].root) + found[i].way.length
 	}
 	slices.SortStableFunc(found, func(a, b rootPath) int { return cmp.Compare(a.rank, b.rank) })
-	return found, open, isClosed && len(found) == 0
+	return found, open, isClosed && isTracked && len(found) == 0
 }
 
 // follow adds the ways that go on from the outermost node of a way, and returns the roots that

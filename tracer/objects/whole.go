@@ -102,8 +102,8 @@ func isInMemory(v process.Mapping) bool {
 		strings.HasPrefix(v.Path, "/memfd:") || strings.HasPrefix(v.Path, "/SYSV")
 }
 
-// findPages finds the pages that hold memory. Unchanged pages of a private file have what the file
-// has: no pointers.
+// findPages finds the pages that hold memory. Unchanged pages of a private file are
+// the file's: they have no pointers.
 func (w *wholeMemory) findPages() error {
 	pagemap, err := w.process.OpenPagemap()
 	if err != nil {
@@ -177,7 +177,7 @@ func usesSwap() bool {
 	return false
 }
 
-// visitWhole reads all memory, and notes what could not be read.
+// visitWhole reads all memory, and notes the pages that could not be read.
 func (w *wholeMemory) visitWhole(visit func(*piece)) error {
 	err := w.each(nil, func(p *piece) error {
 		for i, isPresent := range p.Present {

@@ -30,6 +30,9 @@ type Status struct {
 	// processor compares its returns with a shadow stack.
 	Filtered, ShadowStack bool
 
+	// Peak is the highest RSS so far, VmHWM. Unknown as RSS is.
+	Peak int64
+
 	// Anonymous, File and Shared are the parts of RSS: RssAnon, RssFile and RssShmem.
 	Anonymous, File, Shared int64
 }
@@ -56,7 +59,7 @@ func (c *counters) readStatus(name string) (Status, error) {
 func parseStatus(raw []byte) Status {
 	s := Status{
 		TGID: Unknown, Parent: Unknown, Virtual: Unknown, RSS: Unknown, Swap: Unknown,
-		Threads: Unknown, Anonymous: Unknown, File: Unknown, Shared: Unknown,
+		Threads: Unknown, Anonymous: Unknown, File: Unknown, Shared: Unknown, Peak: Unknown,
 	}
 	for line := range bytes.Lines(raw) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
@@ -76,6 +79,8 @@ func parseStatus(raw []byte) Status {
 			s.Virtual = kibibytesOf(string(value))
 		case "VmRSS":
 			s.RSS = kibibytesOf(string(value))
+		case "VmHWM":
+			s.Peak = kibibytesOf(string(value))
 		case "VmSwap":
 			s.Swap = kibibytesOf(string(value))
 		case "RssAnon":

@@ -147,6 +147,10 @@ func (r *Rows) firstTouchRowAt(
 	}
 
 	row, ok = firstTouchRowOf(run, segment)
+	if _, isOlder := r.Older.Find(f.Page); isOlder && run.Origin == mem.SinceTracing &&
+		segment.Heap && !run.File && !run.Swapped {
+		row, ok = firstTouchRow{kind: growth.KindOlder, root: growth.RootOlder}, true
+	}
 	isCopy := !run.File && run.Origin == mem.CopiedOnWrite
 	return row, run, segment, ok && (f.Copied || !isCopy)
 }

@@ -31,7 +31,7 @@ func (r *Rows) addObjects(objects []estimate.LiveObject) {
 // addObject adds a sampled object. It represents o.Weight objects, the inverse of the probability
 // with which it was sampled.
 func (r *Rows) addObject(segment *Segment, o estimate.LiveObject, sums mem.PrefixSums) {
-	span := chunkOf(o, segment.Class)
+	span := r.chunkOf(o, segment.Class)
 	chunk := sums.BytesIn(span.Start, span.End)
 	requested := sums.BytesIn(o.Address, o.Address+o.Size)
 
@@ -63,9 +63,8 @@ func (r *Rows) addObject(segment *Segment, o estimate.LiveObject, sums mem.Prefi
 	}
 }
 
-// chunkOf returns the chunk that the allocator has taken for an object. For another allocator than
-// glibc's the chunk is the object.
-func chunkOf(o estimate.LiveObject, class region.Class) mem.Span {
+// chunkOf returns the chunk that the allocator has taken for an object.
+func (r *Rows) chunkOf(o estimate.LiveObject, class region.Class) mem.Span {
 	object := heap.Object{Address: o.Address, Size: o.Size}
 	switch class {
 	case region.MainHeap, region.Arena:
@@ -73,7 +72,10 @@ func chunkOf(o estimate.LiveObject, class region.Class) mem.Span {
 	case region.MmappedChunk:
 		return glibc.MmappedChunkOf(object)
 	}
-	return mem.Span{Start: o.Address, End: o.Address + o.Size}
+	if r.SizeClass != nil {
+		object.Size = max(object.Size, r.SizeClass(object.Size))
+	}
+	return mem.Span{Start: object.Address, End: object.Address + object.Size}
 }
 
 // weightedVariance returns the variance that an object of size x, sampled with probability p = 1/w,
@@ -195,10 +197,25 @@ func (r *Rows) addHeap(segment *Segment) {
 	for origin, resident := range bytes.Resident {
 		heap.Resident[origin] += resident
 	}
+	if older := r.olderBytes(segment); older > 0 {
+		heap.Resident[mem.SinceTracing] -= older
+		of := firstTouchRow{kind: growth.KindOlder, root: growth.RootOlder}
+		r.addForFirstTouch(of, older, 0)
+	}
 	heap.Variance[mem.SinceTracing] += segment.variance
 
 	kind, root := r.heapRemainder()
 	r.addNamed(kind, bytes.File, bytes.Swapped, 0, root, heap.Name)
+}
+
+// olderBytes is the memory of a segment of a heap that was first touched since tracing started, in
+// blocks that are older and in use.
+func (r *Rows) olderBytes(segment *Segment) (bytes int64) {
+	for _, block := range r.Older.Intersect(mem.Spans{segment.Span()}) {
+		found := r.runs.BytesIn(block.Start, block.End)
+		bytes += found.Scaled(segment.factor, segment.fileFactor).Resident[mem.SinceTracing]
+	}
+	return bytes
 }
 
 // heapRemainder returns the kind and the root of heap memory that no known object takes.

@@ -22,6 +22,13 @@ type Rows struct {
 	// calls were lost: objects that were not seen, and young ones, are not known then.
 	HeapTraced, HeapComplete bool
 
+	// Older are blocks of malloc within its heaps that are older than the trace, and in use.
+	Older mem.Spans
+
+	// SizeClass returns how many bytes an object takes of a malloc that is not glibc's; nil: as many
+	// as were requested, as far as it is known.
+	SizeClass func(size uint64) uint64
+
 	// FromStart is set if the process is traced from its first allocation on.
 	FromStart bool
 
@@ -205,8 +212,11 @@ func (s *Segment) rowKind() rowKind {
 		return rowKind{kind: growth.KindShmem, root: root, anyAge: true}
 	}
 
-	if s.HasInterval && s.Origin == addrspace.Unobserved {
+	switch {
+	case s.HasInterval && s.Origin == addrspace.Unobserved:
 		return rowKind{kind: growth.KindMmap, root: growth.RootUnobserved}
+	case s.HasInterval && s.Origin == addrspace.BeforeTracing:
+		return rowKind{kind: growth.KindOlder, root: growth.RootOlder}
 	}
 	return rowKind{kind: growth.KindMmap, root: growth.RootMapped}
 }

@@ -315,7 +315,7 @@ func TestOldChunk(t *testing.T) {
 		Start: span.Start, End: span.End, Class: region.MmappedChunk, Private: true,
 	}}
 	for origin, want := range map[addrspace.Origin]growth.Kind{
-		addrspace.BeforeTracing: growth.KindMmap, addrspace.FromCall: growth.KindRetained,
+		addrspace.BeforeTracing: growth.KindOlder, addrspace.FromCall: growth.KindRetained,
 	} {
 		scan := &Scan{Segments: segmentsOf(regions, []addrspace.Interval{{
 			Start: span.Start, End: span.End, Origin: origin,

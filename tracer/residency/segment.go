@@ -171,7 +171,7 @@ func (s *Scan) firstSegmentAfter(address uint64) int {
 func (s *Scan) Resident(p growth.Process) growth.Resident {
 	return growth.Resident{
 		PID: p.PID, Parent: p.Parent, Role: p.Role,
-		RSS: s.Status.RSS, Swap: s.Status.Swap, Threads: s.Status.Threads,
+		RSS: s.Status.RSS, Peak: s.Status.Peak, Swap: s.Status.Swap, Threads: s.Status.Threads,
 		Arenas: s.arenaCount(), Scanned: s.Share,
 	}
 }

@@ -43,6 +43,13 @@ type Tracker struct {
 	// walks limits the walks of malloc's heaps.
 	walks duty.Limiter
 
+	// older are large blocks of malloc that are older than the trace, as far as it is known. It is
+	// nil before the first walk.
+	older []mem.Span
+
+	// partial are blocks that were not in memory as a whole at a scan, see Blocks.
+	partial map[mem.Span]bool
+
 	// lastRuns is how many runs the last scan has found.
 	lastRuns int
 

@@ -39,5 +39,6 @@ func (t *Tracker) WalkHeaps(
 	if err != nil {
 		return nil
 	}
+	t.keepOlder(chunks.Large, at)
 	return &growth.HeapWalk{At: at, FreeResident: int64(chunks.FreeResident)}
 }

@@ -97,7 +97,7 @@ func ColorOf(class verdict.Class) ansi.IndexedColor {
 	switch class {
 	case verdict.ClassLeak, verdict.ClassSuspected:
 		return Red
-	case verdict.ClassGrowing, verdict.ClassSaturating:
+	case verdict.ClassGrowing, verdict.ClassFillsUp, verdict.ClassSaturating:
 		return Amber
 	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		return Green

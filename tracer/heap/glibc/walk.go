@@ -1,7 +1,9 @@
 package glibc
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -16,6 +18,8 @@ type HeapChunks struct {
 	InUse, Cached, Free uint64
 	// FreeResident is the part of Cached and Free that is in RAM.
 	FreeResident uint64
+	// Large are the largest chunks in use, of minLargeChunk on, maxLargeChunks at most, by address.
+	Large mem.Spans
 }
 
 // Reasons for which heaps cannot be walked.
@@ -29,6 +33,8 @@ const (
 	maxWalkedPages  = 1 << 17 // pages that are read, and as many that are read again
 	maxPiecePages   = 1 << 6  // pages that are read at once
 	maxChainRetries = 1 << 10 // of all heaps
+	maxLargeChunks  = 1 << 12
+	minLargeChunk   = 64 << 10 // bytes
 )
 
 // WalkHeaps reads the headers of all chunks, from the start of each heap to its end. Each size
@@ -57,7 +63,8 @@ func (a *Malloc) WalkHeaps(
 			return HeapChunks{}, err
 		}
 	}
-	return w.sum, a.addCached(memory, maps, arenas, &w)
+	err = a.addCached(memory, maps, arenas, &w)
+	return w.sum, err
 }
 
 // addCached takes the chunks in tcaches and fastbins out of the chunks in use.
@@ -73,6 +80,9 @@ func (a *Malloc) addCached(
 	for object := range listed {
 		chunks = append(chunks, object-HeaderSize)
 	}
+	w.sum.Large = slices.DeleteFunc(w.sum.Large,
+		func(chunk mem.Span) bool { return listed[chunk.Start+HeaderSize] })
+	slices.SortFunc(w.sum.Large, func(a, b mem.Span) int { return cmp.Compare(a.Start, b.Start) })
 	headers, err := memory.Peek(chunks, HeaderSize)
 	if err != nil {
 		return err
@@ -153,6 +163,7 @@ func (c *HeapChunks) add(more HeapChunks) {
 	c.Cached += more.Cached
 	c.Free += more.Free
 	c.FreeResident += more.FreeResident
+	c.Large = append(c.Large, more.Large[:min(len(more.Large), maxLargeChunks-len(c.Large))]...)
 }
 
 // walkPiece reads so many pages from a chunk on, and follows the chain through them. It returns
@@ -225,6 +236,9 @@ func (w *heapWalk) close(s *chainState, next []byte) bool {
 	switch isFree := mchunkSize(next)&prevInUse == 0; {
 	case !isFree:
 		s.sum.InUse += s.size
+		if s.size >= minLargeChunk && len(s.sum.Large) < maxLargeChunks {
+			s.sum.Large = append(s.sum.Large, mem.Span{Start: s.at - s.size, End: s.at})
+		}
 	case mchunkPrevSize(next) != s.size:
 		return false
 	default:

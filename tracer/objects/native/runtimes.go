@@ -23,7 +23,7 @@ var (
 	runtimesOfPrograms = map[string]string{
 		"node": "V8", "nodejs": "V8", "deno": "V8", "d8": "V8", "electron": "V8", "chrome": "V8",
 		"chromium": "V8", "bun": "JavaScriptCore", "java": "Java", "dotnet": ".NET",
-		"luajit": "LuaJIT", "firefox": "SpiderMonkey", "racket": "Racket", "scheme": "Chez Scheme",
+		"luajit": "LuaJIT", "firefox": "SpiderMonkey", "racket": "Racket", "scheme": "Chez",
 		"sbcl": "SBCL",
 	}
 	runtimesOfSymbols = map[string]string{

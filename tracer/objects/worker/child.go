@@ -91,8 +91,8 @@ func answer(ask Request, firsts map[int]firstCensus) (answer Response, err error
 	defer heap.Close()
 
 	switch {
-	case ask.IsLook:
-		answer.Searches, err = heap.Look(ctx, ask.Suspects, ask.Limit)
+	case ask.IsSweep:
+		answer.Searches, err = heap.Sweep(ctx, ask.Suspects, ask.Limit)
 		return answer, err
 	case ask.Census == nil:
 		answer.Searches, err = heap.Search(ctx, ask.Suspects, ask.Limit)

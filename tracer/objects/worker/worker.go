@@ -42,8 +42,8 @@ type Request struct {
 
 	Suspects []objects.Suspect
 	Limit    time.Duration // of the search's CPU time
-	// IsLook: whether anything refers to the objects, and no search for keepers.
-	IsLook bool
+	// IsSweep: whether anything refers to the objects, and no search for keepers.
+	IsSweep bool
 
 	// Urgent and Timeout are set by Ask: that the child runs at normal priority, and the rest of
 	// the caller's time; 0: there is no limit.

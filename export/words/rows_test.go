@@ -1,0 +1,171 @@
+package words
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// grown is the summary of a process that grows by 100 MiB, of one class and reason.
+func grown(class verdict.Class, reason verdict.Reason) *summary.Summary {
+	s := &summary.Summary{Process: summary.Process{PID: 7}}
+	s.Verdict = summary.VerdictOf(with(class, reason, 1, 0.9, 1.1, 1), summary.AxisSeconds)
+	s.Residents = []summary.Resident{{Process: 7, HeapTraced: true}}
+	return s
+}
+
+// because adds a cause in percent of the growth.
+func because(s *summary.Summary, cause diagnosis.Cause, percent float64) *summary.Summary {
+	s.Diagnoses = append(s.Diagnoses, summary.Diagnosis{
+		Process: 7, Cause: cause, Share: percent / 100, Confidence: diagnosis.High,
+	})
+	return s
+}
+
+// row adds a row that grows by so many MiB.
+func row(s *summary.Summary, kind growth.Kind, file, site string, mib int64) *summary.Summary {
+	s.Breakdown = append(s.Breakdown, summary.BreakdownRow{
+		Process: 7, Kind: kind, File: file, Site: site, DeltaBytes: mib << 20, EndBytes: mib << 20,
+	})
+	return s
+}
+
+// TestWhose has the lines of WHO and WHERE where the breakdown knows more than the call sites.
+func TestWhose(t *testing.T) {
+	const fill, read = "fill (/src/train.py:6)", "read (/src/data.py:9)"
+	growing := func() *summary.Summary { return grown(verdict.ClassGrowing, verdict.ReasonStillGrowing) }
+
+	for name, c := range map[string]struct {
+		*summary.Summary
+		who, where string
+	}{
+		"older memory": {
+			row(because(growing(), diagnosis.OlderMemory, 99), growth.KindOlder, "", fill, 100),
+			"memory that is older than the trace, and is touched for the first time, 99% of the growth",
+			"train.py:6  fill()   <- first touched here",
+		},
+		"pages of a file, levelling off": {
+			row(because(grown(verdict.ClassSaturating, verdict.ReasonSlowsDown), diagnosis.PageCache, 100),
+				growth.KindFile, "/data/data.mdb", read, 100),
+			"pages of mapped files: data.mdb, 100% of the growth",
+			"data.py:9  read()   <- first touched here",
+		},
+		"pages of files, and nothing else": {
+			row(row(because(grown(verdict.ClassPlateau, verdict.ReasonPageCache), diagnosis.PageCache, 100),
+				growth.KindFile, "/data/a", read, 60), growth.KindFile, "/data/b", read, 40),
+			"pages of mapped files: a and 1 other file, 100% of the growth",
+			"data.py:9  read()   <- first touched here",
+		},
+		"mapped by code that is not known": {
+			row(because(growing(), diagnosis.MmapGrowth, 100), growth.KindMmap, "", "", 100),
+			"memory that is mapped besides malloc, by code that is not known, 100% of the growth", "",
+		},
+		"a second cause": {
+			because(because(because(growing(), diagnosis.OlderMemory, 60), diagnosis.Fragmentation, 37),
+				diagnosis.Undecided, 3),
+			"memory that is older than the trace, and is touched for the first time, 60% of the growth|" +
+				"37% is freed memory that malloc keeps; 3% has no cause", "",
+		},
+		"no single cause": {
+			because(because(because(growing(), diagnosis.SharedMemory, 45), diagnosis.Fragmentation, 40),
+				diagnosis.Undecided, 15),
+			"no single cause: 45% is shared memory, such as /dev/shm and memfd; 2 more: --details", "",
+		},
+		"a kind without a cause": {
+			row(row(because(growing(), diagnosis.Undecided, 100), growth.KindHeap, "", fill, 70),
+				growth.KindUnclassified, "", "", 30),
+			"heap, allocated and not freed, 70% of the growth",
+			"train.py:6  fill()   <- allocated or first touched here",
+		},
+		"a kind that is not known": {
+			row(because(growing(), diagnosis.Undecided, 100), growth.KindUnclassified, "", "", 100),
+			"not known: no traced call site accounts for the growth", "",
+		},
+	} {
+		who, where := nonEmpty(whoLines(c.Summary)), nonEmpty(whereLines(c.Summary))
+		if who != c.who || where != c.where {
+			t.Errorf("%s: %q, %q; want %q, %q", name, who, where, c.who, c.where)
+		}
+	}
+}
+
+func nonEmpty(lines []string) string {
+	lines = slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return line == "" })
+	return strings.Join(lines, "|")
+}
+
+// TestNoLeakOfObjects: that is said only where no objects were found to be kept.
+func TestNoLeakOfObjects(t *testing.T) {
+	freed := func() *summary.Summary {
+		s := grown(verdict.ClassGrowing, verdict.ReasonFragmentation)
+		return because(s, diagnosis.Fragmentation, 80)
+	}
+	for name, c := range map[string]struct {
+		*summary.Summary
+		want bool
+	}{
+		"the rest is small":     {because(freed(), diagnosis.Undecided, 5), true},
+		"a little accumulates":  {because(freed(), diagnosis.HeapLeak, 3), true},
+		"the rest is not known": {because(freed(), diagnosis.Undecided, 20), false},
+		"objects are kept":      {because(freed(), diagnosis.HeapLeak, 20), false},
+		"Python's objects":      {because(because(freed(), diagnosis.PythonObjects, 3), diagnosis.HeapLeak, 3), false},
+	} {
+		lines := strings.Join(fragmentationLines(c.Summary), " ")
+		if got := strings.Contains(lines, "no leak of objects"); got != c.want {
+			t.Errorf("%s: %q", name, lines)
+		}
+	}
+}
+
+func TestFill(t *testing.T) {
+	fills := func(meetsLimit bool, high float64) summary.Verdict {
+		v := with(verdict.ClassFillsUp, verdict.ReasonBounded, 5, 4, 6, 6)
+		v.Fill = &verdict.Fill{
+			Of: verdict.BoundMemory, Left: 1200 * bytesPerMiB, Level: 2048 * bytesPerMiB,
+			In: 720, InLow: 660, InHigh: high, MeetsLimit: meetsLimit,
+		}
+		if meetsLimit {
+			v.Class = verdict.ClassGrowing
+		}
+		return summary.VerdictOf(v, summary.AxisSeconds)
+	}
+	const pace = "+300 MiB/min (95% CI 240-360)"
+
+	for want, v := range map[string]summary.Verdict{
+		"FILLS UP: at most 1.17 GiB more, in 11-13 min; " + pace:          fills(false, 780),
+		"FILLS UP: at most 1.17 GiB more, in about 12 min; " + pace:       fills(false, 2000),
+		"FILLS UP: at most 1.17 GiB more, in about 12 min; " + pace + " ": fills(false, math.Inf(1)),
+		"FILLS UP: " + pace: fills(true, 780),
+	} {
+		if got := Headline(v); got != strings.TrimSpace(want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+
+	if got, want := Certainty(fills(true, 780))[0], "memory of a known size is touched for the first "+
+		"time, but the limit is met before it is full (at most 1.17 GiB more, in 11-13 min)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := Certainty(fills(false, 780))[0]; !strings.HasSuffix(got, "full, near 2.00 GiB") {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestPeakText(t *testing.T) {
+	peak := int64(875 << 20)
+	for want, rss := range map[string]summary.RSS{
+		"": {},
+		"before this trace RSS has been 875 MiB (VmHWM)":                        {PeakBytes: &peak, PeakBefore: true},
+		"RSS has been 875 MiB for less than a second during this trace (VmHWM)": {PeakBytes: &peak},
+	} {
+		if got := PeakText(rss); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

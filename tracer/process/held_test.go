@@ -1,0 +1,22 @@
+package process
+
+import (
+	"slices"
+	"testing"
+)
+
+// The kernel's texts, as it writes them.
+func TestHeldWords(t *testing.T) {
+	const epoll = "pos:\t0\nflags:\t02\nmnt_id:\t16\nino:\t1057\n" +
+		"tfd:        5 events:       19 data:     7f12345678a0  pos:0 ino:61af sdev:7\n" +
+		"tfd:        8 events: 80000019 data: ffffffffffffffff  pos:0 ino:61b0 sdev:7\n" +
+		"tfd: 9 events: 19 data: nonsense\ntfd: 10 data:\n"
+	if got := epollData(epoll); !slices.Equal(got, []uint64{0x7f12345678a0, 1<<64 - 1}) {
+		t.Errorf("%#x", got)
+	}
+	const timers = "ID: 1\nsignal: 60/00007fff86e452a8\nnotify: signal/pid.2634\nClockID: 0\n" +
+		"ID: 0\nsignal: 60/0000000000000001\nnotify: thread/pid.2634\nClockID: 1\nsignal: 12\n"
+	if got := timerValues(timers); !slices.Equal(got, []uint64{0x7fff86e452a8, 1}) {
+		t.Errorf("%#x", got)
+	}
+}

@@ -211,8 +211,8 @@ func (c *campaign) checkBlocks(ctx context.Context, p checked, r *Row) error {
 	return nil
 }
 
-// answersOf searches for who holds each block. Where that is not known it looks whether anything in
-// the process refers to the block.
+// answersOf searches for who holds each block. Where that is not known it sweeps the memory for
+// references to the block.
 func answersOf(ctx context.Context, heap *objects.Heap, blocks []uint64) ([]string, error) {
 	var suspects, unknown []objects.Suspect
 	for _, block := range blocks {
@@ -235,12 +235,12 @@ func answersOf(ctx context.Context, heap *objects.Heap, blocks []uint64) ([]stri
 		return answers, nil
 	}
 
-	looks, err := heap.Look(ctx, unknown, searchLimit)
-	for k, s := range looks {
+	sweeps, err := heap.Sweep(ctx, unknown, searchLimit)
+	for k, s := range sweeps {
 		switch {
-		case s.Look.Premise != keeper.PremiseHolds:
-			answers[indices[k]] = notKnown + " (" + string(s.Look.Premise) + ")"
-		case len(s.Look.Lost) > 0:
+		case s.Sweep.Premise != keeper.PremiseHolds:
+			answers[indices[k]] = notKnown + " (" + string(s.Sweep.Premise) + ")"
+		case len(s.Sweep.Lost) > 0:
 			answers[indices[k]] = nobody
 		}
 	}

@@ -357,8 +357,8 @@ func start(ctx context.Context, argv []string) (pid int, stop func(), err error)
 
 const mib = 1 << 20
 
-// trace traces a process with the defaults. It also returns the growth of RSS by the kernel's
-// count in the last three quarters, in bytes a minute.
+// trace traces a process with the defaults. It also returns the growth of RSS by the kernel's count,
+// in bytes a minute.
 func (c *campaign) trace(
 	ctx context.Context, pid int, name string, r *Row,
 ) (s *summary.Summary, slope float64, err error) {
@@ -376,8 +376,7 @@ func (c *campaign) trace(
 
 	done := make(chan error, 1)
 	go func() { done <- command.Wait() }()
-	points := []float64{}
-	began := time.Now()
+	var points []point
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -390,22 +389,37 @@ func (c *campaign) trace(
 			if err != nil {
 				return nil, 0, fmt.Errorf("the trace ends with: %w", err)
 			}
-			s, err = harness.Summary(folder)
-			return s, slopeOf(points), err
-		case <-ticker.C:
-			if time.Since(began) > c.duration/4 && time.Since(began) < c.duration {
-				points = append(points, float64(meter.RSS(pid)))
+			if s, err = harness.Summary(folder); err != nil {
+				return nil, 0, err
 			}
+			return s, slopeOf(points, s, c.duration), nil
+		case <-ticker.C:
+			points = append(points, point{time.Now(), float64(meter.RSS(pid))})
 		}
 	}
 }
 
-// slopeOf returns the growth of a series with a point a second, by its ends, in a minute.
-func slopeOf(points []float64) float64 {
+// A point is the RSS of a process at a time.
+type point struct {
+	at  time.Time
+	rss float64
+}
+
+// slopeOf returns the growth between the first and the last point of the segment that a trace has
+// judged, in a minute. The pace of a program changes with the load of the machine.
+func slopeOf(points []point, s *summary.Summary, duration time.Duration) float64 {
+	from, to := s.Started.Add(duration/4), s.Started.Add(duration)
+	if s.PlateauFrom != nil {
+		from = s.Started.Add(time.Duration(*s.PlateauFrom * float64(time.Second)))
+	}
+
+	points = slices.DeleteFunc(points,
+		func(p point) bool { return p.at.Before(from) || p.at.After(to) })
 	if len(points) < 2 {
 		return 0
 	}
-	return (points[len(points)-1] - points[0]) / float64(len(points)-1) * 60
+	first, last := points[0], points[len(points)-1]
+	return (last.rss - first.rss) / last.at.Sub(first.at).Minutes()
 }
 
 // fileName is the name of a program without spaces.

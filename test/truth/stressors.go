@@ -398,7 +398,7 @@ func (r *Row) judgeRows(one stressor, pid int, s *summary.Summary, truth map[cla
 	case len(faults) == 0:
 		r.Outcome = Right
 	case len(faults) == 1 && isElsewhere &&
-		float64(inKinds+byKind[growth.KindBeforeTracing]) > minShareOfClass*float64(want-baseBytes):
+		float64(inKinds+byKind[growth.KindBeforeTracing]+byKind[growth.KindOlder]) > minShareOfClass*float64(want-baseBytes):
 		r.Outcome = Undecided // its kind is not said
 	default:
 		r.Outcome = Wrong

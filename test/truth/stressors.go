@@ -102,14 +102,14 @@ var stressors = []stressor{
 	{name: "prefetch", args: "--prefetch 1", kinds: ofShmem, asked: 32 << 20},
 	{
 		name: "mergesort", args: "--mergesort 1 --mergesort-size 4194304", kinds: ofMalloc,
-		until: 30 << 20,
+		until: 16 << 20,
 	},
 	{name: "heapsort", args: "--heapsort 1 --heapsort-size 4194304", kinds: ofMalloc, until: 16 << 20},
 	{name: "bsearch", args: "--bsearch 1 --bsearch-size 4194304", kinds: ofMalloc, until: 16 << 20},
 	{name: "tsearch", args: "--tsearch 1 --tsearch-size 1000000", kinds: ofMalloc, until: 20 << 20},
 	{
 		name: "radixsort", args: "--radixsort 1 --radixsort-size 2000000", kinds: ofMalloc,
-		until: 28 << 20,
+		until: 16 << 20,
 	},
 	{
 		name: "matrix-3d", args: "--matrix-3d 1 --matrix-3d-size 256", kinds: ofMmap,

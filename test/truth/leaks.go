@@ -103,6 +103,9 @@ var leaks = []leak{
 	},
 }
 
+// versions are the CPythons of the interpreters.
+var versions = map[string]string{system: python, trixie: "CPython 3.13", forky: "CPython 3.14"}
+
 // minGrowth is the growth from which on a program grows by the kernel's count.
 const (
 	minGrowth    = 4 << 20 // bytes a minute
@@ -113,7 +116,8 @@ const (
 func leakTasks(c *campaign) (tasks []task) {
 	add := func(l leak, interpreter, form string, grows bool) {
 		t := task{Row: Row{
-			Name: l.name + form, Source: l.source, Truth: "flat",
+			Name: l.name + form, Truth: "flat",
+			Source: strings.Replace(l.source, python, versions[interpreter], 1),
 		}}
 		switch {
 		case grows && l.keptBy == "":

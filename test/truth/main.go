@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,6 +131,7 @@ func (c *campaign) measure(ctx context.Context, t task) Row {
 	}
 
 	r.Seconds = time.Since(began).Round(time.Second / 10).Seconds()
+	r.CPU = math.Round(10*r.CPU) / 10
 	return r
 }
 

@@ -58,8 +58,10 @@ Debian's packages when they are run.
 		t, about := tallyOf(results.Rows, part.name), results.Parts[part.name]
 		measured := "not yet"
 		if t.run() > 0 {
-			measured = fmt.Sprintf("%s, traces of %d s, commit %.12s; %s", about.Date, about.TraceS,
-				about.Commit, about.Machine)
+			measured = fmt.Sprintf("%s, commit %.12s; %s", about.Date, about.Commit, about.Machine)
+			if about.TraceS > 0 {
+				measured += fmt.Sprintf("; traces of %d s", about.TraceS)
+			}
 			if about.Note != "" {
 				measured += ", " + about.Note
 			}

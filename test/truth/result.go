@@ -51,7 +51,7 @@ type About struct {
 	Commit  string `json:"commit"`
 	Machine string `json:"machine"`
 	Date    string `json:"date"`
-	TraceS  int    `json:"trace_s"` // the length of a trace
+	TraceS  int    `json:"trace_s,omitempty"` // the length of a trace; absent: there is none
 	Note    string `json:"note,omitempty"`
 }
 
@@ -94,7 +94,11 @@ func update(path string, rows []Row, about About) error {
 	}
 
 	for _, r := range rows {
-		results.Parts[r.Part] = about
+		of := about
+		if r.Part == "reachability" {
+			of.TraceS = 0
+		}
+		results.Parts[r.Part] = of
 		at := slices.IndexFunc(results.Rows, r.isOf)
 		if at < 0 {
 			at = len(results.Rows)

@@ -5,10 +5,12 @@ import ctypes
 import paced
 
 
-def leaking(pointer=True):
-    kind = type("Point", (ctypes.Structure,), {"_fields_": [("x", ctypes.c_int)]})
-    if pointer:
-        ctypes.POINTER(kind)  # NAMED
+def point():
+    return type("Point", (ctypes.Structure,), {"_fields_": [("x", ctypes.c_int)]})
 
 
-paced.run(leaking, lambda: leaking(False), 10)
+def leaking():
+    ctypes.POINTER(point())  # NAMED
+
+
+paced.run(leaking, point, 10)

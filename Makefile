@@ -45,6 +45,8 @@ CAMPAIGN_PACKAGES := gcc libc6-dev python3 python3-torch util-linux procps linux
 GPU_PACKAGES      := gcc libc6-dev
 RUN_PACKAGES      := gcc make libc6-dev dpkg-dev debian-archive-keyring python3 python3-torch \
 	libpython3.11-testsuite libjemalloc2 busybox-static sudo passwd
+TRUTH_PACKAGES    := gcc g++ libc6-dev dpkg-dev xz-utils bzip2 debootstrap debian-archive-keyring \
+	python3 python3-pil python3-numpy libpython3.11-testsuite python3.11-dbg stress-ng
 DOCS_PACKAGES     := podman runc debootstrap slurm-wlm munge jq procps python3 python3-pil \
 	python3-torch
 FLEET_PACKAGES    := podman runc debootstrap slurm-wlm munge prometheus systemd util-linux wget \
@@ -277,6 +279,15 @@ bench-recompile: build ## Bound the cost where torch.compile compiles all the ti
 cases: build ## Check what is said of programs that users have reported, 35 minutes; CASES chooses
 	@.ci/packages $(PEERS_PACKAGES)
 	$(ROOT_GO) test/cases/run -cases "$(CASES)" $(CASES_FLAGS)
+
+# SLICE=1 takes a few programs of each part, for a minute each. TRUTH_FLAGS choose, as -parts leaks
+# -programs "syntax_error os_error".
+.PHONY: test-truth
+test-truth: build ## Compare with leaks of upstream, test programs of leak checkers, 8 hours; SLICE=1: 5 minutes
+	@.ci/packages $(TRUTH_PACKAGES)
+	$(ROOT_GO) test/truth/run $(if $(SLICE),-slice -together 4,-results test/truth/results.json) \
+		$(TRUTH_FLAGS)
+	$(GO) generate ./test/truth
 
 # WAYS chooses: names of test/run/plan.go, default all.
 .PHONY: test-run

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	resultsFile = "results.json"
+	pageFile    = "docs/reference/truth.md"
+)
+
+// introductions of the parts.
+var introductions = map[string]string{
+	"leaks": `Leaks that upstream has fixed, or knows of, in the versions that Debian ships. Each
+program of ` + "`testdata/truth`" + ` makes the call that leaks, some hundred times a second, and beside it
+(*clean*) the same call in a form that does not leak, or the fixed version. The rate is the kernel's
+count of RSS. *Lost*: nothing in the process refers to the objects.`,
+	"reachability": `The test programs of LeakSanitizer and Valgrind, from their source packages, stopped
+where the checker would look. For each block that they allocate it is known which root holds it, or
+that it is lost. A block is undecided where no root is named, and none is excluded.`,
+	"false alarms": `Modules of CPython's regression tests, each in a loop in one process. Upstream
+asserts that none leaks. Growth that is not called a leak is undecided.`,
+	"kinds": `Stressors of stress-ng hold memory of a known kind and size. The rows of the
+[RSS breakdown](../internals/measurement.md#the-rss-breakdown) must have the size within 2%, and sum
+to RSS; tracing must stay within its own limit.`,
+}
+
+// writePage writes the page of the results in a folder.
+func writePage(folder, path string) error {
+	results, err := readResults(filepath.Join(folder, resultsFile))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(pageOf(results)), 0o644)
+}
+
+// pageOf is the page of the results.
+func pageOf(results Results) string {
+	var text strings.Builder
+	fmt.Fprint(&text, `# Compared with truths of others
+
+Programs that were not written for allocscope, and whose truth others have established.
+`+"`make test-truth`"+` runs them, with a default trace of each, and writes this page:
+`+"`test/truth/results.json`"+` has its data. Nothing of theirs is part of the project: all come from
+Debian's packages when they are run.
+
+- **right**: what it says is so, and it says all that is asked for.
+- **undecided**: it does not say it, and says nothing that is wrong.
+- **wrong**: it says what is not so.
+
+| part | right | undecided | wrong | blocks: right | lost: proven | false proofs | measured |
+|---|---|---|---|---|---|---|---|
+`)
+	for _, part := range parts {
+		t, about := tallyOf(results.Rows, part.name), results.Parts[part.name]
+		measured := "not yet"
+		if t.run() > 0 {
+			measured = fmt.Sprintf("%s, commit %.12s; %s", about.Date, about.Commit, about.Machine)
+			if about.TraceS > 0 {
+				measured += fmt.Sprintf("; traces of %d s", about.TraceS)
+			}
+			if about.Note != "" {
+				measured += ", " + about.Note
+			}
+		}
+		fmt.Fprintf(&text, "| [%s](#%s) | %d of %d | %d | %d | %s | %d of %d | %d | %s |\n", part.name,
+			strings.ReplaceAll(part.name, " ", "-"), t.right, t.run(), t.undecided, t.wrong,
+			blocksText(t), t.proven, t.lost, t.falseProofs, measured)
+	}
+
+	for _, part := range parts {
+		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n", upper(part.name), introductions[part.name])
+		fmt.Fprint(&text, "| program | from | truth | said | outcome | s | CPU s |\n"+
+			"|---|---|---|---|---|---|---|\n")
+		for _, r := range results.Rows {
+			if r.Part == part.name {
+				fmt.Fprintf(&text, "| `%s` | %s | %s | %s | %s | %.0f | %.1f |\n", r.Name,
+					r.Source, cell(r.Truth), cell(r.Said), r.Outcome, r.Seconds, r.CPU)
+			}
+		}
+	}
+	return text.String()
+}
+
+// blocksText is how many blocks are right; empty: the part has none.
+func blocksText(t tally) string {
+	if t.blocks == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d", t.blocksRight, t.blocks)
+}
+
+// tableOf is the table that the terminal shows, with the counts of each part.
+func tableOf(rows []Row) string {
+	var text strings.Builder
+	for _, part := range parts {
+		if t := tallyOf(rows, part.name); t.run()+t.notRun > 0 {
+			fmt.Fprintf(&text, "%s: %d right, %d undecided, %d wrong, %d not run; blocks: %d of %d "+
+				"right; lost: %d of %d proven, %d false proofs\n", part.name, t.right, t.undecided,
+				t.wrong, t.notRun, t.blocksRight, t.blocks, t.proven, t.lost, t.falseProofs)
+		}
+	}
+	return text.String()
+}
+
+func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+// cell makes a text fit for a table.
+func cell(text string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(text) }

@@ -283,13 +283,7 @@ func whereLines(s *summary.Summary, place Place) []string {
 		}
 	}
 
-	kept := KeptBy(s.MainKeeper(), ResultWidth-labelWidth)
-	if len(kept) == 0 {
-		kept = unkeptLine(s, place)
-	}
-	if lost := lostLine(s.Lost); lost != "" {
-		kept = []string{lost}
-	}
+	kept := keptLines(s, place, ResultWidth-labelWidth)
 	switch {
 	case len(suspects) == 0 && len(kept) > 0:
 		return kept
@@ -314,12 +308,21 @@ func whereLines(s *summary.Summary, place Place) []string {
 	}
 	if len(kept) > 0 && len(lines) < maxBlockLines[LabelWhere] {
 		const indent = "      " // as wide as a share
-		if s.Lost == nil {
-			kept = KeptBy(s.MainKeeper(), ResultWidth-labelWidth-len(indent))
-		}
+		kept = keptLines(s, place, ResultWidth-labelWidth-len(indent))
 		lines = slices.Insert(lines, 1, indent+kept[0])
 	}
 	return lines
+}
+
+// keptLines are who keeps the growth, in so many columns: a variable, nobody, or not known.
+func keptLines(s *summary.Summary, place Place, width int) []string {
+	if lost := lostLine(s.Lost); lost != "" {
+		return []string{lost}
+	}
+	if kept := KeptBy(s.MainKeeper(), width); len(kept) > 0 {
+		return kept
+	}
+	return unkeptLine(s, place)
 }
 
 // isKeptBeside reports whether so many objects are kept beside the main cause that their call sites

@@ -104,6 +104,9 @@ func objectsText(s *summary.Summary, room int) string {
 	if types := GrownTypes(s.Objects, room-len(text+": ")); types != "" {
 		return text + ": " + types
 	}
+	if s.Lost != nil {
+		return text + " that nothing refers to"
+	}
 	return causes[diagnosis.PythonObjects].what
 }
 

@@ -284,8 +284,8 @@ func whereLines(s *summary.Summary, place Place) []string {
 	if len(kept) == 0 {
 		kept = unkeptLine(s, place)
 	}
-	if lost := lostLine(s.Lost); lost != "" {
-		kept = []string{lost}
+	if s.Lost != nil { // then nothing keeps it
+		kept = present(lostLine(s.Lost))
 	}
 	switch {
 	case len(suspects) == 0 && len(kept) > 0:

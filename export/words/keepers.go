@@ -104,8 +104,11 @@ func objectsText(s *summary.Summary, room int) string {
 	if types := GrownTypes(s.Objects, room-len(text+": ")); types != "" {
 		return text + ": " + types
 	}
-	if s.Lost != nil {
+	switch k := s.MainKeeper(); {
+	case s.Lost != nil:
 		return text + " that nothing refers to"
+	case k != nil && k.IsGarbage() && len(k.Paths) == 0:
+		return text + " that wait for the garbage collector"
 	}
 	return causes[diagnosis.PythonObjects].what
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -146,6 +147,21 @@ func TestProvenHasNoKeeper(t *testing.T) {
 				t.Errorf("%s, %+v: no step in\n%s", name, l, text)
 			}
 		}
+	}
+}
+
+// Objects that wait for the garbage collector are not kept.
+func TestGarbageIsNotKept(t *testing.T) {
+	s := readSummary(t, "testdata/results/objects.json")
+	s.Suspects[0].StackIDs = []string{"7"}
+	s.Keepers = []summary.Keeper{{
+		PID: s.Process.PID, StackID: "7", Samples: 8, Garbage: 8,
+		Reason: keeper.ReasonGarbage,
+	}}
+	text := strings.Join(ResultOf(s, Place{Dir: "d"}).Lines(nil), "\n")
+	if !strings.Contains(text, "that wait for the garbage collector") ||
+		!strings.Contains(text, "garbage: waits for gc") || strings.Contains(text, "kept") {
+		t.Error(text)
 	}
 }
 

@@ -130,7 +130,9 @@ func TestLost(t *testing.T) {
 func TestProvenHasNoKeeper(t *testing.T) {
 	keeps := regexp.MustCompile(`\b(kept|keep|keeper)\b|see objects`)
 	for _, l := range []summary.Lost{
-		{}, {Type: "bytes"}, {Library: "fast.so", Function: "encode"},
+		{},
+		{Type: "bytes"},
+		{Library: "fast.so", Function: "encode"},
 		{Library: "PIL._imaging", Function: "getpixel", Caller: "Image.getpixel", Type: "int"},
 	} {
 		for _, name := range []string{"history", "objects", "images", "ranks"} {
@@ -174,7 +176,8 @@ func TestFillsUpSteps(t *testing.T) {
 	want := []string{
 		"nothing to fix", "to see it end: sudo allocscope trace 4020 --continue d --duration 15m",
 	}
-	if got := ResultOf(s, Place{Dir: "d", Sudo: true}).Block(LabelDoNext); !slices.Equal(got[:2], want) {
+	got := ResultOf(s, Place{Dir: "d", Sudo: true}).Block(LabelDoNext)
+	if !slices.Equal(got[:2], want) {
 		t.Errorf("%q", got)
 	}
 }

@@ -218,8 +218,8 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// TestElsewhere: where other memory grows than the memory of the process, its call sites and kinds of
-// memory are no evidence.
+// TestElsewhere: where other memory grows than the memory of the process, its call sites and kinds
+// of memory are no evidence.
 func TestElsewhere(t *testing.T) {
 	for _, reason := range []verdict.Reason{verdict.ReasonWorkers, verdict.ReasonOutside} {
 		trace := leaking()

@@ -245,7 +245,8 @@ func (p Place) longer(s *summary.Summary, step summary.Step) string {
 const maxRunChars = 120
 
 // runText is the command that starts the process by allocscope run, which asks for root's rights
-// itself. Where its command line is not known, or the user has typed another one, there is no command.
+// itself. Where its command line is not known, or the user has typed another one, there is no
+// command.
 func runText(s *summary.Summary, step summary.Step, what string) string {
 	length := units.Duration(secondsOf(inMinutes(step.DurationS)))
 

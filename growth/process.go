@@ -68,7 +68,8 @@ type RAMFiles struct {
 	Largest  string
 }
 
-// A Relation is how a process outside the traced tree is related to the process that the user named.
+// A Relation is how a process outside the traced tree is related to the process that the user
+// named.
 type Relation string
 
 // The relations, the nearest first.
@@ -133,7 +134,8 @@ type SystemMemory struct {
 	// CgroupThrottles is set if the limit is memory.high: there the kernel slows processes down, and
 	// ends none.
 	CgroupThrottles bool
-	// CgroupHidden is set if neither we nor the process can see its cgroup: a limit of it is unknown.
+	// CgroupHidden is set if neither we nor the process can see its cgroup: a limit of it is
+	// unknown.
 	CgroupHidden bool
 	// CgroupCache is the page cache of files charged to that cgroup, without shared memory.
 	CgroupCache int64

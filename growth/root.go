@@ -39,7 +39,8 @@ const (
 	// touched since.
 	RootOlder = "[older memory, touched now]"
 
-	// RootMapped is private memory whose mapping is not known to be older or younger than the trace.
+	// RootMapped is private memory whose mapping is not known to be older or younger than the
+	// trace.
 	RootMapped = "[mapped]"
 
 	// RootUnobserved is memory that was mapped while the process was traced, by a call that source

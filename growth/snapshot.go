@@ -174,7 +174,8 @@ type Resident struct {
 	Arenas int
 	// Walk of malloc's heaps; nil: they were not walked for this snapshot.
 	Walk *HeapWalk
-	// Blocks that are not in memory as a whole, or were not at an earlier snapshot; the largest ones.
+	// Blocks that are not in memory as a whole, or were not at an earlier snapshot; the largest
+	// ones.
 	Blocks []Block
 	// CodeFiles are the executable files that were mapped at any time of the trace. 0: not traced.
 	CodeFiles int64

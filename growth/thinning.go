@@ -1,7 +1,8 @@
 package growth
 
 // A Thinning says which samples of a long series are kept: every second, fourth, ... one, and the
-// last. The judgement of a series needs samples that are equally far apart. The zero value keeps all.
+// last. The judgement of a series needs samples that are equally far apart. The zero value keeps
+// all.
 type Thinning struct {
 	// stride is the number of samples of which one is kept; 0: all are. taken counts samples since it
 	// changed.

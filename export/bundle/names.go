@@ -183,7 +183,8 @@ var (
 	plainPart = set(`__init__ __main__ allocscope`)
 )
 
-// fileName replaces the name of a file without directories, and keeps a suffix that many files have.
+// fileName replaces the name of a file without directories, and keeps a suffix that many files
+// have.
 func (n *pseudonyms) fileName(name string) string {
 	suffix := knownSuffix.FindString(name)
 	stem := strings.TrimSuffix(name, suffix)

@@ -251,7 +251,8 @@ func TestSums(t *testing.T) {
 		}
 		r := profiles(t, goHeap(100<<10), goHeap(102<<10))
 		s := rowOf(t, r, "main.cache")
-		// 100 MiB in objects of 1 KiB are 200 samples on average, each side's error 1.96 * 100 MiB / sqrt(200), and both in squares.
+		// 100 MiB in objects of 1 KiB are 200 samples on average, each side's error 1.96 * 100 MiB
+		// / sqrt(200), and both in squares.
 		if want := 1.96 * float64(100<<20) / 10; s.Change.half() < 0.95*want ||
 			s.Change.half() > 1.1*want {
 			t.Errorf("%+v, want about ± %.0f", s.Change, want)
@@ -316,7 +317,8 @@ func TestGPUMemory(t *testing.T) {
 		}
 	})
 
-	// Blocks are sampled as the heap is: the error of 100 that represent themselves with p = 1 - 1/e is 1.96 sqrt(100 (1-p)/p) blocks.
+	// Blocks are sampled as the heap is: the error of 100 that represent themselves with p = 1 -
+	// 1/e is 1.96 sqrt(100 (1-p)/p) blocks.
 	t.Run("sampled blocks", func(t *testing.T) {
 		r := bySample(t, "device_space", profileOf(t, interval),
 			profileOf(t, interval, blocks(stack(1, "step:9"), 100, interval)))

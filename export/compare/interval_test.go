@@ -80,7 +80,8 @@ func (c *comparisons) add(change Estimate, truth float64) {
 	c.changes, c.truths = append(c.changes, change), append(c.truths, truth)
 }
 
-// mustCover wants that 90% of the intervals hold the truth, and that they are no wider than the estimates scatter.
+// mustCover wants that 90% of the intervals hold the truth, and that they are no wider than the
+// estimates scatter.
 func (c *comparisons) mustCover(t *testing.T, name string) {
 	t.Helper()
 	var held int

@@ -296,7 +296,8 @@ type Difference struct {
 	Change Estimate `json:"change"`
 	// State is one of the constants State….
 	State State `json:"state"`
-	// Incomplete: a trace has lost calls that count here, so that no interval is exact; absent: not.
+	// Incomplete: a trace has lost calls that count here, so that no interval is exact; absent:
+	// not.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 

@@ -64,7 +64,8 @@ func TestAttack(t *testing.T) {
 		unharmed(t, victim)
 	})
 
-	// A file under the final name is replaced and not written to; under a name that is about to be made it is an error.
+	// A file under the final name is replaced and not written to; under a name that is about to be
+	// made it is an error.
 	t.Run("planted files", func(t *testing.T) {
 		for name, plant := range map[string]func(secret, path string) error{
 			"symbolic link": os.Symlink, "hard link": os.Link,

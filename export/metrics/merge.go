@@ -119,7 +119,8 @@ type part struct {
 	value float64
 }
 
-// partsOf returns values by their labels, in the order of these. It leaves out those beyond maxParts.
+// partsOf returns values by their labels, in the order of these. It leaves out those beyond
+// maxParts.
 func partsOf[K ~string, V int64 | uint64 | float64](values map[K]V) []part {
 	sums := make(map[string]float64)
 	for _, key := range slices.Sorted(maps.Keys(values)) {

@@ -54,7 +54,8 @@ type Process struct {
 	// interval; NaN where there is none yet.
 	Verdict                       verdict.Class
 	Growth, GrowthLow, GrowthHigh float64
-	// ToLimit is the time until the limit is met, in seconds; +Inf: never at this rate, NaN: unknown.
+	// ToLimit is the time until the limit is met, in seconds; +Inf: never at this rate, NaN:
+	// unknown.
 	ToLimit float64
 	// Trace is the last trace; nil: there was none.
 	Trace *Trace

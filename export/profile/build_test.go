@@ -87,7 +87,8 @@ func TestBuild(t *testing.T) {
 		}; !reflect.DeepEqual(first.Label, want) {
 			t.Errorf("labels %v, want %v", first.Label, want)
 		}
-		// In the order of inuse_space: 1572864/1000 ... 262144/7.6 ... 300/2 (allocated only), two without objects, -40960/-10.
+		// In the order of inuse_space: 1572864/1000 ... 262144/7.6 ... 300/2 (allocated only), two
+		// without objects, -40960/-10.
 		want := []int64{1573, 262144, 34493, 4096, 2048, 512, 100, 150, 0, 0, 4096}
 		for i, s := range p.Sample {
 			if want[i] == 0 && len(s.NumLabel) > 0 {

@@ -45,7 +45,8 @@ type Stats struct {
 	// Refused are those that the server will never take, Dropped those for which the spool had no
 	// room.
 	Refused, Dropped uint64
-	// Damaged are files of the spool that hold no profile. They are moved aside, as the refused are.
+	// Damaged are files of the spool that hold no profile. They are moved aside, as the refused
+	// are.
 	Damaged uint64
 	// Waiting in the spool, and their size in bytes.
 	Waiting      int

@@ -51,7 +51,8 @@ var (
 
 var entryName = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json$`)
 
-// openSpool opens a folder of a spool, and makes both. Both have to belong to the current user alone.
+// openSpool opens a folder of a spool, and makes both. Both have to belong to the current user
+// alone.
 func openSpool(directory, name string, limit int64) (*spool, error) {
 	directory, err := filepath.Abs(directory)
 	if err != nil {

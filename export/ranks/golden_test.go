@@ -11,7 +11,8 @@ import (
 )
 
 // testdata/traces are real traces of 8 ranks for 90 s each. All keep 25,000 bytes in each
-// train_step; rank 3 keeps 200,000 more in evaluate. Summaries are without the keys that are not used.
+// train_step; rank 3 keeps 200,000 more in evaluate. Summaries are without the keys that are not
+// used.
 func recorded(t *testing.T, number *int) *Result {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/traces/rank?")

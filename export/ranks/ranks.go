@@ -306,7 +306,8 @@ func (r *Result) score() {
 		r.Ranks[i].Z, r.Ranks[i].Chance = summary.Finite(s.Z), summary.Finite(s.Chance)
 	}
 	for _, i := range found.Outliers(r.MaxChance) {
-		// By its verdict, if there is one, it must grow: among ranks that do not, a few bytes are far out.
+		// By its verdict, if there is one, it must grow: among ranks that do not, a few bytes are
+		// far out.
 		if v := r.Ranks[i].Verdict; v == "" || v.Grows() {
 			r.Ranks[i].StandsOut = true
 			r.outliers = append(r.outliers, i)

@@ -112,7 +112,8 @@ func TestFlameGraphInBrowser(t *testing.T) {
 const legendText = `document.querySelector("#timeline-chart .legend").textContent`
 
 func TestTimelineInBrowser(t *testing.T) {
-	// The axis of GPU memory is there where the host's would not show it, and the legend says which curve is which.
+	// The axis of GPU memory is there where the host's would not show it, and the legend says which
+	// curve is which.
 	t.Run("host and GPU memory", func(t *testing.T) {
 		t.Parallel()
 		for name, c := range map[string]struct {

@@ -38,7 +38,8 @@ func FuzzHostileNames(f *testing.F) {
 	})
 }
 
-// shapeOf is the page of a trace whose names are all this, each with something of its own around it: elements and attributes.
+// shapeOf is the page of a trace whose names are all this, each with something of its own around
+// it: elements and attributes.
 func shapeOf(t testing.TB, name string) string {
 	page := show(t, named(t, name))
 	var b strings.Builder

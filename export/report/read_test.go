@@ -148,7 +148,8 @@ func TestRead(t *testing.T) {
 		}
 	})
 
-	// Where several processes are traced, timeline.csv has their sums, and the verdict is about one of them.
+	// Where several processes are traced, timeline.csv has their sums, and the verdict is about one
+	// of them.
 	t.Run("several traced processes", func(t *testing.T) {
 		want := leakingTrace(t)
 		want.Summary.Processes = append(want.Summary.Processes, summary.TreeProcess{

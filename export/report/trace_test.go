@@ -477,7 +477,8 @@ func gpuSummary() summary.GPUMemory {
 	}
 }
 
-// onGPU gives a profile the sample types of GPU memory, and a stack that has gained there and nowhere else.
+// onGPU gives a profile the sample types of GPU memory, and a stack that has gained there and
+// nowhere else.
 func onGPU(p *pprof.Profile) {
 	p.SampleType = append(p.SampleType, &pprof.ValueType{Type: "device_space", Unit: "bytes"},
 		&pprof.ValueType{Type: "device_objects", Unit: "count"},

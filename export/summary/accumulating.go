@@ -213,7 +213,7 @@ type Suspect struct {
 	Trend growth.Trend `json:"trend,omitempty"`
 	// Sites are how many call sites Bytes are spread over, where none has 10% of them; absent
 	// elsewhere. Function is then the one of the largest. CommonCaller is the user's own function
-	// that calls them all; absent where there is none.
+	// that most of Bytes leads through; absent where there is none.
 	Sites        int    `json:"sites,omitempty"`
 	CommonCaller string `json:"common_caller,omitempty"`
 	// Replaced are the objects that are replaced by larger ones, where Trend is TrendReplaced;

@@ -90,7 +90,8 @@ func thousandth(x float64) float64 {
 	return 0
 }
 
-// AddLimits adds the gaps that keep the answer from being better to the evidence, by the other fields.
+// AddLimits adds the gaps that keep the answer from being better to the evidence, by the other
+// fields.
 func (s *Summary) AddLimits() {
 	limits := limitationsOf(s)
 	if len(limits) == 0 {

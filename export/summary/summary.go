@@ -77,7 +77,8 @@ type Summary struct {
 	// Together is when memory runs out by all that grows in it; absent where the main process is most
 	// of that.
 	Together *Together `json:"together,omitempty"`
-	// Outside is memory that the job takes and no process holds, and that grows; absent: there is none.
+	// Outside is memory that the job takes and no process holds, and that grows; absent: there is
+	// none.
 	Outside *Outside `json:"outside,omitempty"`
 	// Limit that will be met first; absent if none is known.
 	Limit *Limit `json:"limit,omitempty"`
@@ -175,7 +176,8 @@ const (
 	EndedOutOfMemory = "out-of-memory"
 )
 
-// A Note is a fact that was known when a trace started, or soon after. It has the field of its code.
+// A Note is a fact that was known when a trace started, or soon after. It has the field of its
+// code.
 type Note struct {
 	// Code is one of the constants Note….
 	Code string `json:"code"`

@@ -111,7 +111,8 @@ type Group struct {
 	// Verdict on PrivateBytes over the trace, and its rate.
 	Verdict         verdict.Class `json:"verdict,omitempty"`
 	RateBytesPerMin *float64      `json:"rate_bytes_per_min,omitempty"`
-	// Traced workers are in Processes, too; absent: none is. LargestPID is the one with the largest RSS.
+	// Traced workers are in Processes, too; absent: none is. LargestPID is the one with the largest
+	// RSS.
 	Traced     int `json:"traced,omitempty"`
 	LargestPID int `json:"largest_pid,omitempty"`
 	// Replaced workers have ended, and others have taken their place. Of them ReplacedGrowing grew
@@ -147,7 +148,8 @@ func (s *Summary) GrowingGroup() *Group {
 // minReplaced is the number of replaced workers that grew from which on they are worth a word.
 const minReplaced = 3
 
-// ReplacedGroup is the group of which most workers grew until they were replaced; nil: there is none.
+// ReplacedGroup is the group of which most workers grew until they were replaced; nil: there is
+// none.
 func (s *Summary) ReplacedGroup() *Group {
 	for i := range s.Groups {
 		g := &s.Groups[i]

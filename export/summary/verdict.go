@@ -27,7 +27,8 @@ type Verdict struct {
 	// Axis is the unit of the points and lengths below: seconds, or training steps. Rates are by
 	// minute, or by step.
 	Axis Axis `json:"axis"`
-	// WhyCode is why the verdict has its class; absent where something else than the series decides.
+	// WhyCode is why the verdict has its class; absent where something else than the series
+	// decides.
 	WhyCode verdict.Reason `json:"why_code,omitempty"`
 	// Streak is how many checks in a row have found a leak, where that decides; absent elsewhere.
 	Streak *Streak `json:"streak,omitempty"`

@@ -104,6 +104,12 @@ func objectsText(s *summary.Summary, room int) string {
 	if types := GrownTypes(s.Objects, room-len(text+": ")); types != "" {
 		return text + ": " + types
 	}
+	switch k := s.MainKeeper(); {
+	case s.Lost != nil:
+		return text + " that nothing refers to"
+	case k != nil && k.IsGarbage() && len(k.Paths) == 0:
+		return text + " that wait for the garbage collector"
+	}
 	return causes[diagnosis.PythonObjects].what
 }
 

@@ -66,26 +66,32 @@ var lostSteps = struct{ library, own, python, typed, native []string }{
 	},
 	own:    []string{"look for a missing Py_DECREF or free in %s"},
 	python: []string{"C code that gets it, such as %s, lacks a Py_DECREF"},
-	typed:  []string{"code of C does not release %s: look for a missing Py_DECREF", "see %s"},
-	native: []string{"look for the missing free of what %s allocates", "see %s"},
+	typed: []string{
+		"code of C does not release %s: look for a missing Py_DECREF",
+		"look for a missing Py_DECREF of %s",
+	},
+	native: []string{
+		"look for the missing free of what %s allocates", "look for a missing free of %s",
+	},
 }
 
 // lostStep is the remedy for memory that nothing refers to.
 func lostStep(l *summary.Lost) string {
+	const room = ResultWidth - labelWidth - len("1. ")
 	switch {
 	case l == nil || l.Library == "" && l.Type == "":
 		return "find the free that is missing: no variable has that memory any more"
 	case l.Library == "":
-		return fitted(lostSteps.typed, "objects of type "+l.Type, stepRoom)
+		return fitted(lostSteps.typed, "objects of type "+l.Type, room)
 	case l.CallsPython:
-		return fitted(lostSteps.python, takerText(l), stepRoom)
+		return fitted(lostSteps.python, takerText(l), room)
 	case l.Type == "" && l.Caller == "":
-		return fitted(lostSteps.native, takerText(l), stepRoom)
+		return fitted(lostSteps.native, takerText(l), room)
 	case strings.Contains(l.Library, ".so"): // no package of Python's: it may be the user's own
-		return fitted(lostSteps.own, takerText(l), stepRoom)
+		return fitted(lostSteps.own, takerText(l), room)
 	}
 
-	return fitted(lostSteps.library, takerText(l), stepRoom)
+	return fitted(lostSteps.library, takerText(l), room)
 }
 
 // premises are why it is not known whether anything refers to objects.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -15,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/conclude"
 	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -119,6 +122,63 @@ func TestLost(t *testing.T) {
 				t.Errorf("%s: says %q:\n%s", name, no, text)
 			}
 		}
+	}
+}
+
+// A leak that is proven by objects to which nothing refers has no keeper in any line, though one
+// search has found one, and says what to look for.
+func TestProvenHasNoKeeper(t *testing.T) {
+	keeps := regexp.MustCompile(`\b(kept|keep|keeper)\b|see objects`)
+	for _, l := range []summary.Lost{
+		{},
+		{Type: "bytes"},
+		{Library: "fast.so", Function: "encode"},
+		{Library: "PIL._imaging", Function: "getpixel", Caller: "Image.getpixel", Type: "int"},
+	} {
+		for _, name := range []string{"history", "objects", "images", "ranks"} {
+			s := readSummary(t, "testdata/results/"+name+".json")
+			l.Samples, l.Of, l.ApartS, l.Share = 15, 16, 20, 0.9
+			s.Class, s.WhyCode, s.Lost = verdict.ClassLeak, verdict.ReasonLost, &l
+
+			lines := ResultOf(s, Place{Dir: "d", Sudo: true}).Lines(nil)
+			text := strings.Join(lines, "\n")
+			if found := keeps.FindString(text); found != "" {
+				t.Errorf("%s, %+v: %q in\n%s", name, l, found, text)
+			}
+			if !strings.Contains(text, "missing") {
+				t.Errorf("%s, %+v: no step in\n%s", name, l, text)
+			}
+		}
+	}
+}
+
+// Objects that wait for the garbage collector are not kept.
+func TestGarbageIsNotKept(t *testing.T) {
+	s := readSummary(t, "testdata/results/objects.json")
+	s.Suspects[0].StackIDs = []string{"7"}
+	s.Keepers = []summary.Keeper{{
+		PID: s.Process.PID, StackID: "7", Samples: 8, Garbage: 8,
+		Reason: keeper.ReasonGarbage,
+	}}
+	text := strings.Join(ResultOf(s, Place{Dir: "d"}).Lines(nil), "\n")
+	if !strings.Contains(text, "that wait for the garbage collector") ||
+		!strings.Contains(text, "garbage: waits for gc") || strings.Contains(text, "kept") {
+		t.Error(text)
+	}
+}
+
+// A trace that is not needed sees the end of growth that ends by itself.
+func TestFillsUpSteps(t *testing.T) {
+	s := readSummary(t, "testdata/results/shared.json")
+	in := 720.0
+	s.Class, s.WhyCode, s.ToLimit = verdict.ClassFillsUp, verdict.ReasonBounded, nil
+	s.Fill = &summary.Fill{Of: verdict.BoundMemory, LeftBytes: 1 << 30, LevelBytes: 2 << 30, In: &in}
+	want := []string{
+		"nothing to fix", "to see it end: sudo allocscope trace 4020 --continue d --duration 15m",
+	}
+	got := ResultOf(s, Place{Dir: "d", Sudo: true}).Block(LabelDoNext)
+	if !slices.Equal(got[:2], want) {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -83,7 +83,7 @@ func spreadLines(c summary.Suspect, largest string) []string {
 	}
 
 	if c.CommonCaller != "" {
-		lines = append(lines, callerSite(c.CommonCaller)+"   <- calls them all")
+		lines = append(lines, callerSite(c.CommonCaller)+"   <- common caller")
 	}
 	return lines
 }

@@ -84,6 +84,12 @@ func Suspect(c summary.Suspect) string {
 	if c.Explains < 0.995 {
 		text += fmt.Sprintf(" (%s of it)", units.WholePercent(c.Explains))
 	}
+	if c.Sites > 0 {
+		text += fmt.Sprintf("; the largest of %d call sites", c.Sites)
+	}
+	if c.CommonCaller != "" {
+		text += ", common caller " + Frame(c.CommonCaller)
+	}
 	if c.NewCodePerMin > 0 {
 		text += fmt.Sprintf("; recompiles: %.1f newly mapped kernels a minute", c.NewCodePerMin)
 	}

@@ -139,6 +139,13 @@ func TestSuspect(t *testing.T) {
 			summary.Suspect{Function: "grow (/bin/x)", Explains: 1, Path: []string{"grow (/bin/x)"}},
 			"grow",
 		},
+		{
+			summary.Suspect{
+				Function: "grow (/bin/x)", Explains: 0.02, Path: []string{"grow (/bin/x)"}, Sites: 150,
+				CommonCaller: "main (/bin/x)",
+			},
+			"grow (2% of it); the largest of 150 call sites, common caller main",
+		},
 	} {
 		if got := Suspect(test.suspect); got != test.want {
 			t.Errorf("reads %q, want %q", got, test.want)

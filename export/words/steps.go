@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // binary begins each command that a Result recommends.
@@ -100,11 +101,19 @@ func nextLines(s *summary.Summary, place Place) []string {
 		case summary.StepAfterWarmup:
 			text = "nothing now; when it has levelled off: " + text
 		case summary.StepOptional:
-			text = "for slower leaks: " + text
+			text = optionalText(s) + text
 		}
 		lines = append(lines, text)
 	}
 	return lines
+}
+
+// optionalText is the purpose of a trace that is not needed.
+func optionalText(s *summary.Summary) string {
+	if s.Class == verdict.ClassFillsUp {
+		return "to see it end: "
+	}
+	return "for slower leaks: "
 }
 
 // stepText is a step without its condition; empty: it needs a folder, and there is none.
@@ -236,7 +245,8 @@ func (p Place) longer(s *summary.Summary, step summary.Step) string {
 const maxRunChars = 120
 
 // runText is the command that starts the process by allocscope run, which asks for root's rights
-// itself. Where its command line is not known, or the user has typed another one, there is no command.
+// itself. Where its command line is not known, or the user has typed another one, there is no
+// command.
 func runText(s *summary.Summary, step summary.Step, what string) string {
 	length := units.Duration(secondsOf(inMinutes(step.DurationS)))
 

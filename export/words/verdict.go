@@ -100,7 +100,8 @@ func paceRate(v summary.Verdict) string {
 	isProven := v.RateLow == nil || *v.RateLow > 0
 	if isProven && *v.Rate > 0 && strings.ContainsAny(strings.Fields(rate)[0], "123456789") {
 		rate = "+" + rate
-		if *v.Rate < slowRate && !v.InSteps() {
+		isSlow := *v.Rate < slowRate && !v.InSteps()
+		if isSlow && v.Class != verdict.ClassFillsUp { // which may end before the day does
 			note = joined(interval, perDay(*v.Rate))
 		}
 	}

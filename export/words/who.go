@@ -316,8 +316,8 @@ func whereLines(s *summary.Summary, place Place) []string {
 
 // keptLines are who keeps the growth, in so many columns: a variable, nobody, or not known.
 func keptLines(s *summary.Summary, place Place, width int) []string {
-	if lost := lostLine(s.Lost); lost != "" {
-		return []string{lost}
+	if s.Lost != nil { // then nothing keeps it
+		return present(lostLine(s.Lost))
 	}
 	if kept := KeptBy(s.MainKeeper(), width); len(kept) > 0 {
 		return kept

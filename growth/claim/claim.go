@@ -14,7 +14,8 @@ type Claim string
 
 // The claims.
 const (
-	// FreeMemory: heap memory that no known object takes is free. Rows of growth.KindRetained say so.
+	// FreeMemory: heap memory that no known object takes is free. Rows of growth.KindRetained say
+	// so.
 	FreeMemory Claim = "free-memory"
 	// Fragmentation: RSS grows by that free memory. Without this claim, walks of malloc's heaps may
 	// still show it.

@@ -24,9 +24,11 @@ type Result struct {
 	All     []Process
 	Main    Process
 	Related []growth.OtherProcess
-	// Outside is memory that the job takes and no process holds, where it grows; nil: there is none.
+	// Outside is memory that the job takes and no process holds, where it grows; nil: there is
+	// none.
 	Outside *Outside
-	// Together is when memory runs out by all that grows in it; nil: the main process is most of that.
+	// Together is when memory runs out by all that grows in it; nil: the main process is most of
+	// that.
 	Together *Together
 	// Headroom of the main process until its first limit.
 	Headroom growth.Headroom

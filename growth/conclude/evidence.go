@@ -131,8 +131,14 @@ func SeriesEvidence(v verdict.Verdict) Evidence {
 	return k.evidence()
 }
 
-// evidence of the main process.
+// evidence of the main process. Where the verdict is about memory that it does not hold, its code,
+// keepers and kinds of memory say nothing of that: the series alone does.
 func (t *Trace) evidence(r *Result) Evidence {
+	switch r.Main.Reason {
+	case verdict.ReasonWorkers, verdict.ReasonOutside:
+		return SeriesEvidence(r.Main.Verdict)
+	}
+
 	k := known{Verdict: r.Main.Verdict, result: r}
 	e := k.evidence()
 	e.Excluded = k.excluded(t)

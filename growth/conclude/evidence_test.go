@@ -218,6 +218,27 @@ func TestFacts(t *testing.T) {
 	}
 }
 
+// TestElsewhere: where other memory grows than the memory of the process, its call sites and kinds
+// of memory are no evidence.
+func TestElsewhere(t *testing.T) {
+	for _, reason := range []verdict.Reason{verdict.ReasonWorkers, verdict.ReasonOutside} {
+		trace := leaking()
+		r := trace.Conclude(trace.Judge())
+		if e := r.Evidence; len(e.Excluded) == 0 || !slices.Contains(codesOf(e.For), FactSites) {
+			t.Fatalf("%+v", e)
+		}
+		r.Main.Reason = reason
+
+		e := trace.evidence(&r)
+		if len(e.Excluded) > 0 || slices.Contains(codesOf(e.For), FactSites) {
+			t.Errorf("%s: %+v", reason, e)
+		}
+		if !slices.Contains(codesOf(e.For), FactStraight) {
+			t.Errorf("%s: the line is straight all the same: %+v", reason, e)
+		}
+	}
+}
+
 // TestLackCodes has a code for each lack.
 func TestLackCodes(t *testing.T) {
 	for _, l := range []verdict.Lack{

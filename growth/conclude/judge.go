@@ -76,7 +76,8 @@ func MainOf(all []Process) Process {
 
 	worst := all[0]
 	for _, p := range all[1:] {
-		// A worker that has ended takes its memory with it, as long as the one that it served lives.
+		// A worker that has ended takes its memory with it, as long as the one that it served
+		// lives.
 		isGone := p.History.Role.IsWorker() && p.History.Last < all[0].History.Last
 		if !isGone && p.isWorseThan(worst) {
 			worst = p

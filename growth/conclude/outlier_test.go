@@ -10,7 +10,8 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// rankAt is a rank that grows by so many MiB a minute, known to 1%, at a line of train.py; 0: at none.
+// rankAt is a rank that grows by so many MiB a minute, known to 1%, at a line of train.py; 0: at
+// none.
 func rankAt(rank int, rate float64, line int) Process {
 	const perSecond = (1 << 20) / 60.
 	v := Process{

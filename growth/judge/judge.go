@@ -105,7 +105,8 @@ func (j *Judgement) diagnose(c Case, snapshots []*growth.Snapshot) {
 	}
 }
 
-// maxKeptShare is the share of the growth that objects which are kept may have beside fragmentation.
+// maxKeptShare is the share of the growth that objects which are kept may have beside
+// fragmentation.
 const maxKeptShare = 0.2
 
 // scanned are the snapshots at which the pages of a process were scanned.

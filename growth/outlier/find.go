@@ -130,7 +130,8 @@ func (q quantileRow) chance(z float64) float64 {
 }
 
 // A tail is the largest scores on one side of the median, as an exponential distribution above a
-// threshold: noise that is not normal has more large scores, and these show it (peaks over threshold).
+// threshold: noise that is not normal has more large scores, and these show it (peaks over
+// threshold).
 type tail struct {
 	threshold, mean float64 // of the growth that exceeds it
 	count           int     // of the scores above it

@@ -114,7 +114,8 @@ func (w *Watch) IsDue() bool {
 	return w.extra < maxExtra || height > minGain*float64(w.highestExtra)
 }
 
-// AddSnapshot adds a snapshot of the trace. isExtra is true of one that was taken for a spike alone.
+// AddSnapshot adds a snapshot of the trace. isExtra is true of one that was taken for a spike
+// alone.
 func (w *Watch) AddSnapshot(s *growth.Snapshot, isExtra bool) {
 	rss := rssOf(s, w.PID)
 	if rss == growth.Unknown {

@@ -22,7 +22,7 @@ type branch struct {
 // have minSpreadShare.
 func branchesOf(paths []*callPath) []branch {
 	total := growthOf(paths)
-	if function, ok := lowestCommonFunction(paths); ok {
+	if function, ok := lowestCommonFunction(paths, (*callPath).each); ok {
 		all := branch{function: function, paths: paths, growth: total}
 		return []branch{all.spread()}
 	}
@@ -34,7 +34,7 @@ func branchesOf(paths []*callPath) []branch {
 	}
 
 	for head, below := range heads {
-		functions[head], _ = lowestCommonFunction(below) // at least head is
+		functions[head], _ = lowestCommonFunction(below, (*callPath).each) // at least head is
 	}
 
 	var branches []branch
@@ -101,25 +101,25 @@ func sitesOf(paths []*callPath) (function, sites int, largest float64) {
 // growth leads through, the start of a thread or program included, without its line where there are
 // several. ok is false if there is none.
 func commonCaller(paths []*callPath) (caller growth.Frame, ok bool) {
-	inclusive := make(map[int]float64)
-	for _, p := range paths {
-		for _, id := range slices.Compact(slices.Sorted(slices.Values(p.ids))) {
-			inclusive[id] += p.Growth
-		}
+	common, ok := lowestCommonFunction(paths, (*callPath).eachOwn)
+	if !ok {
+		return caller, false
 	}
 
-	enough, common := minInclusiveShare*growthOf(paths), -1
+	isFirst := true
 	for _, p := range paths {
-		for at, id := range p.ids {
-			isFirst := !ok && p.ranks[at] >= ownCode && inclusive[id] >= enough
-			if isFirst {
-				common, caller, ok = id, p.frames[at], true
-			}
-			if id == common && p.frames[at].Line != caller.Line {
+		p.eachOwn(func(at, id int) bool {
+			switch {
+			case id != common:
+				return true
+			case isFirst:
+				caller, isFirst = p.frames[at], false
+			case p.frames[at].Line != caller.Line:
 				caller.Line = 0
 			}
-		}
+			return true
+		})
 	}
 
-	return caller, ok
+	return caller, true
 }

@@ -141,16 +141,29 @@ func growthOf(paths []*callPath) (total float64) {
 	return total
 }
 
+// eachOwn calls f for every frame of the user's own code, leaf first, until it returns false.
+func (p *callPath) eachOwn(f func(at, id int) bool) {
+	for at, id := range p.ids {
+		if p.ranks[at] >= ownCode && !f(at, id) {
+			return
+		}
+	}
+}
+
+// framesOf calls f for some frames of a path, leaf first, until it returns false.
+type framesOf func(p *callPath, f func(at, id int) bool)
+
 // lowestCommonFunction returns the id of the function nearest to the leaf that most of the growth
-// leads through. Each path votes with its growth for the one nearest to its leaf. So neither
-// recursion nor other ways to the same leaf matter. ok is false if there is none.
-func lowestCommonFunction(paths []*callPath) (function int, ok bool) {
-	inclusive := inclusiveGrowth(paths)
+// leads through, of some frames of the paths. Each path votes with its growth for the one nearest
+// to its leaf. So neither recursion nor other ways to the same leaf matter. ok is false if there is
+// none.
+func lowestCommonFunction(paths []*callPath, frames framesOf) (function int, ok bool) {
+	inclusive := inclusiveGrowth(paths, frames)
 	enough := minInclusiveShare * growthOf(paths)
 
 	votes := make(map[int]float64)
 	for _, p := range paths {
-		p.each(func(_, id int) bool {
+		frames(p, func(_, id int) bool {
 			if inclusive[id] < enough {
 				return true
 			}
@@ -167,11 +180,11 @@ func lowestCommonFunction(paths []*callPath) (function int, ok bool) {
 
 // inclusiveGrowth returns by function the growth of the paths that contain it, in bytes. A path
 // counts once for a recursive function.
-func inclusiveGrowth(paths []*callPath) map[int]float64 {
+func inclusiveGrowth(paths []*callPath, frames framesOf) map[int]float64 {
 	inclusive := make(map[int]float64)
 	last := make(map[int]*callPath) // path that counted last
 	for _, p := range paths {
-		p.each(func(_, id int) bool {
+		frames(p, func(_, id int) bool {
 			if last[id] != p {
 				last[id] = p
 				inclusive[id] += p.Growth

@@ -18,7 +18,8 @@ const (
 	maxOldShare = 0.1
 )
 
-// objectSizes follow the mean size of a stack's objects, in bytes, over the snapshots that have any.
+// objectSizes follow the mean size of a stack's objects, in bytes, over the snapshots that have
+// any.
 type objectSizes struct {
 	seen int
 	// first, last and middle, which is the last one up to the middle of the window; the deepest

@@ -51,15 +51,21 @@ func TestReplaced(t *testing.T) {
 			count, size := steady(s)
 			return count * float64(min(1, s%5)), size
 		}, growth.TrendReplaced, 18, true, 1},
-		"three": {func(s int) (float64, float64) { return 3, float64(10+s) * mib },
-			growth.TrendReplaced, 57, true, 3},
+		"three": {
+			func(s int) (float64, float64) { return 3, float64(10+s) * mib },
+			growth.TrendReplaced, 57, true, 3,
+		},
 		"a table that doubles late": {func(s int) (float64, float64) {
 			return 1, float64(20+20*(s/17)) * mib
 		}, growth.TrendReplaced, 20, false, 1},
-		"one of constant size": {func(int) (float64, float64) { return 1, 10 * mib },
-			growth.TrendNoGrowth, 0, false, 0},
-		"more and more, all young": {func(s int) (float64, float64) { return float64(1 + s), mib },
-			growth.TrendTransient, 19, false, 0},
+		"one of constant size": {
+			func(int) (float64, float64) { return 1, 10 * mib },
+			growth.TrendNoGrowth, 0, false, 0,
+		},
+		"more and more, all young": {
+			func(s int) (float64, float64) { return float64(1 + s), mib },
+			growth.TrendTransient, 19, false, 0,
+		},
 		"larger, then smaller": {func(s int) (float64, float64) {
 			return 1, float64(10+20*(s%15)) * mib
 		}, growth.TrendTransient, 80, false, 0},

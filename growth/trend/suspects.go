@@ -46,7 +46,8 @@ type Suspect struct {
 	StackIDs []uint64
 	// Sites are how many call sites the growth is spread over, none of which has 10% of it; 0 where
 	// it is not. Frame is then the function of the largest. Common is the user's own function
-	// nearest to the leaf that calls them all; its Function is empty where there is none.
+	// nearest to the leaf that most of the growth leads through; its Function is empty where there
+	// is none.
 	Sites  int
 	Common growth.Frame
 	// Path is the way from Frame to the leaf along which most was allocated, Frame first, without

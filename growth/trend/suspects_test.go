@@ -243,6 +243,9 @@ func TestBranches(t *testing.T) {
 	native := func(function string) growth.Frame {
 		return growthtest.NativeFrame(function, "/srv/server")
 	}
+	torch := func(function string) growth.Frame {
+		return growthtest.NativeFrame(function, packages+"torch/lib/libtorch_cpu.so")
+	}
 	thread := growthtest.PythonFrame(
 		"Thread._bootstrap_inner", "/usr/lib/python3.13/threading.py", 1041)
 	// numbers of the same function, each from other code below it
@@ -350,7 +353,7 @@ func TestBranches(t *testing.T) {
 		{
 			"no branch has a tenth",
 			slices.Concat(scatter(15, mainLine), []StackTrend{growingStack(1.5, line("f", 7), mainLine)}),
-			[]string{"f:7 2"},
+			[]string{"f:7 16"}, // all of it, spread; f is the largest
 		},
 		{
 			"no line has a tenth",
@@ -384,10 +387,18 @@ func TestBranches(t *testing.T) {
 		{
 			"no code of the user",
 			[]StackTrend{
-				growingStack(70, native("grow"), dynamo("compile_inner"), thread),
-				growingStack(30, native("grow"), dynamo("transform"), thread),
+				growingStack(70, torch("grow"), dynamo("compile_inner"), thread),
+				growingStack(30, torch("grow"), dynamo("transform"), thread),
 			},
 			[]string{"compile_inner:5 70", "transform:5 30"},
+		},
+		{
+			"native code of the user below Python of others",
+			[]StackTrend{
+				growingStack(70, torch("grow"), native("encode"), dynamo("compile_inner"), thread),
+				growingStack(30, torch("grow"), native("encode"), dynamo("transform"), thread),
+			},
+			[]string{"encode 100"},
 		},
 		{
 			"a gap is no code",
@@ -453,28 +464,33 @@ func TestLowestCommonFunction(t *testing.T) {
 	})
 
 	// In a tree of calls in which every function has one caller, the frames that explain enough lie
-	// on one way down from the root.
+	// on one way down from the root. Where no function allocates a tenth itself, the growth is
+	// spread, and they all meet in the common caller.
 	t.Run("random call trees", func(t *testing.T) {
-		random := rand.New(rand.NewPCG(5, 6))
-		for range 300 {
+		random, spread := rand.New(rand.NewPCG(5, 6)), 0
+		for tree := range 300 {
 			const nodes = 40
 			parent := make([]int, nodes)
 			below := make([]float64, nodes)
+			own := make([]float64, nodes)
 			var trends []StackTrend
 			for node := range nodes {
 				if node > 0 {
 					parent[node] = max(random.IntN(node), node-1-random.IntN(8))
 				}
-				bytes := math.Ceil(random.ExpFloat64() * random.ExpFloat64() * 100)
+				own[node] = math.Ceil(random.ExpFloat64() * random.ExpFloat64() * 100)
+				if tree%2 == 0 {
+					own[node] = 100 + float64(random.IntN(100))
+				}
 				var frames []growth.Frame
 				for at := node; ; at = parent[at] {
 					frames = append(frames, scriptLine(fmt.Sprint("f", at), at))
-					below[at] += bytes
+					below[at] += own[node]
 					if at == 0 {
 						break
 					}
 				}
-				trends = append(trends, growingStack(bytes, frames...))
+				trends = append(trends, growingStack(own[node], frames...))
 			}
 			want := 0
 			for node := range nodes {
@@ -482,10 +498,22 @@ func TestLowestCommonFunction(t *testing.T) {
 					want = node
 				}
 			}
-			if got := onlySuspect(t, trends); got.Frame.Line != want ||
-				math.Abs(got.Inclusive-below[want]/below[0]) > 1e-9 {
-				t.Fatalf("%+v, want f%d", got, want)
+
+			got, largest := onlySuspect(t, trends), slices.Max(own)
+			if largest >= 0.1*below[0] {
+				if got.Sites != 0 || got.Frame.Line != want ||
+					math.Abs(got.Inclusive-below[want]/below[0]) > 1e-9 {
+					t.Fatalf("%+v, want f%d", got, want)
+				}
+				continue
 			}
+			spread++
+			if got.Sites != nodes || own[got.Frame.Line] != largest || got.Common.Line != want {
+				t.Fatalf("%+v, want %d sites below f%d", got, nodes, want)
+			}
+		}
+		if spread < 100 || spread > 200 {
+			t.Errorf("the growth of %d of 300 trees is spread", spread)
 		}
 	})
 }

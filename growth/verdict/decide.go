@@ -41,7 +41,8 @@ type Bound struct {
 	Of BoundOf
 	// Share of the growth, 0 to 1, that lies in memory whose end is known.
 	Share float64
-	// Left is how many bytes are still to come there, at most. Now is the present size of the process.
+	// Left is how many bytes are still to come there, at most. Now is the present size of the
+	// process.
 	Left, Now float64
 }
 
@@ -157,7 +158,8 @@ func nameBound(v *Verdict, f Findings) {
 // judgeWorkers judges the workers in place of a process that grows less surely.
 func judgeWorkers(v *Verdict, f Findings) { v.giveWayTo(f.Workers, ReasonWorkers) }
 
-// judgeOutside judges the memory that no process holds in place of a process that grows less surely.
+// judgeOutside judges the memory that no process holds in place of a process that grows less
+// surely.
 func judgeOutside(v *Verdict, f Findings) { v.giveWayTo(f.Outside, ReasonOutside) }
 
 // giveWayTo takes over a verdict on other memory, where that grows and the process does not.

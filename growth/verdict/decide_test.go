@@ -171,7 +171,12 @@ func TestDecideBound(t *testing.T) {
 		"only files grow":          {rising(ClassGrowing, never), withoutFiles(ClassPlateau), ClassPlateau, ReasonPageCache},
 		"it slows down":            {rising(ClassSaturating, never), bounded(1, 50), ClassSaturating, ReasonAfterWarmup},
 		"stacks accumulate beside": {rising(ClassGrowing, never), Findings{StacksAccumulate: true, Bound: bounded(1, 50).Bound}, ClassFillsUp, ReasonBounded},
-		"checks do not matter":     {rising(ClassLeak, never), Findings{Streak: Streak{1, 3}, Bound: bounded(1, 50).Bound}, ClassFillsUp, ReasonBounded},
+		"what is lost is not full": {
+			rising(ClassLeak, 4.9),
+			Findings{Lost: lost(1).Lost, Bound: bounded(1, 50).Bound},
+			ClassLeak, ReasonLost,
+		},
+		"checks do not matter": {rising(ClassLeak, never), Findings{Streak: Streak{1, 3}, Bound: bounded(1, 50).Bound}, ClassFillsUp, ReasonBounded},
 	} {
 		v := Decide(c.judged, c.found)
 		if v.Class != c.want || v.Reason != c.reason {
@@ -237,6 +242,16 @@ func TestDecideOrder(t *testing.T) {
 		},
 		"a proof needs no checks": {
 			ClassLeak, both(lost(1), fewChecks()), ClassLeak, ReasonLost,
+		},
+		"what is lost is not in the workers": {
+			ClassPlateau,
+			Findings{Workers: workers(ClassGrowing).Workers, Lost: lost(1).Lost},
+			ClassGrowing, ReasonWorkers,
+		},
+		"what is lost is in the process": {
+			ClassPlateau,
+			Findings{Outside: outside(ClassGrowing).Outside, Lost: lost(1).Lost},
+			ClassGrowing, ReasonOutside,
 		},
 		"freed memory is the growth, though some is lost": {
 			ClassLeak, both(lost(1), freed), ClassLeak, ReasonFragmentation,

@@ -28,13 +28,17 @@ type Taker struct {
 // growth, which the verdict is about.
 const MinLostShare = 0.5
 
-// proveLeak makes growth a leak of which most is lost, whatever the series alone would need.
+// proveLeak makes growth a leak of which most is lost, whatever the series alone would need. It
+// says nothing of freed memory, nor of memory of other processes or of none.
 func proveLeak(v *Verdict, f Findings) {
-	if f.Lost == nil || f.Lost.Share < MinLostShare || !v.Class.Grows() ||
-		v.Reason == ReasonFragmentation {
+	if f.Lost == nil || f.Lost.Share < MinLostShare || !v.Class.Grows() {
+		return
+	}
+	switch v.Reason {
+	case ReasonFragmentation, ReasonWorkers, ReasonOutside:
 		return
 	}
 
 	v.Class, v.Reason, v.Lost = ClassLeak, ReasonLost, f.Lost
-	v.Streak, v.Longer = Streak{}, 0
+	v.Streak, v.Longer, v.Fill = Streak{}, 0, nil
 }

@@ -1,5 +1,6 @@
 // Package verdict judges whether a series of sizes over time leaks. It knows nothing of processes,
-// stacks or files. docs/reference/verdict.md has the method and the measurements behind its thresholds.
+// stacks or files. docs/reference/verdict.md has the method and the measurements behind its
+// thresholds.
 package verdict
 
 // A Class is the result of judging a series.

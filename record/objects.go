@@ -314,8 +314,8 @@ func (work *objectWork) setAges(last *objects.Census) {
 }
 
 // grownTypes are types that grow between two censuses, with objects that the first did not have:
-// those that a user knows, as fewer references lead from a variable to them, and those with most
-// bytes.
+// the types that a user knows come first, as fewer references lead from a variable to them, and then
+// the types with most bytes.
 func grownTypes(first, last *objects.Census) (suspects []objects.Suspect) {
 	grown := census.Grown(&first.Result, &last.Result)
 	nearest := census.Nearest(grown)

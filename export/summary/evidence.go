@@ -92,7 +92,7 @@ func thousandth(x float64) float64 {
 
 // AddLimits adds the gaps that keep the answer from being better to the evidence, by the other fields.
 func (s *Summary) AddLimits() {
-	limits := s.limitations()
+	limits := limitationsOf(s)
 	if len(limits) == 0 {
 		return
 	}
@@ -102,8 +102,8 @@ func (s *Summary) AddLimits() {
 	s.Evidence.Limits = limits
 }
 
-// limitations are the gaps in the data, by their weight.
-func (s *Summary) limitations() (all []Limitation) {
+// limitationsOf are the gaps in the data of a trace, by their weight.
+func limitationsOf(s *Summary) (all []Limitation) {
 	for _, source := range s.Sources {
 		isOwn := source.PID == 0 || source.PID == s.Process.PID
 		if !isOwn || source.State != SourceFailed {
@@ -117,14 +117,14 @@ func (s *Summary) limitations() (all []Limitation) {
 		}
 	}
 
-	if l, ok := s.shortStacks(growth.LossPythonFrames); ok {
+	if l, ok := shortStacks(s, growth.LossPythonFrames); ok {
 		l.Code = LimitedThreads
 		all = append(all, l)
 	}
 	if o := s.Overhead; o.InBursts() {
 		all = append(all, Limitation{Code: LimitedBursts, Count: int64(o.Bursts), OpenS: o.OpenS})
 	}
-	if l, ok := s.shortStacks(growth.LossTruncatedStacks); ok {
+	if l, ok := shortStacks(s, growth.LossTruncatedStacks); ok {
 		l.Code = LimitedStacks
 		all = append(all, l)
 	}
@@ -136,7 +136,7 @@ func (s *Summary) limitations() (all []Limitation) {
 
 // shortStacks is the share of the stacks that lack frames in one way, and the cause of most; false:
 // few do.
-func (s *Summary) shortStacks(kind growth.LossKind) (l Limitation, ok bool) {
+func shortStacks(s *Summary, kind growth.LossKind) (l Limitation, ok bool) {
 	var most, sum uint64
 	for _, loss := range s.Losses {
 		isOwn := loss.PID == 0 || loss.PID == s.Process.PID

@@ -100,7 +100,7 @@ func printable(p keeper.Path) keeper.Path {
 	links := []keeper.Link{}
 	for _, l := range p.Links[:min(maxLinks, len(p.Links))] {
 		l.Name, l.Type = key(l.Name), units.Name(l.Type)
-		l.Names, l.Looks = slices.Clone(l.Names), nil
+		l.Names, l.Readings = slices.Clone(l.Names), nil
 		for i, name := range l.Names {
 			l.Names[i] = key(name)
 		}

@@ -80,7 +80,7 @@ func containerOf(p *keeper.Path) int {
 	for i := 1; i < len(p.Links) && isNamed(p.Links[i]) && !p.Links[i].Repeated; i++ {
 		at = i
 	}
-	// What does not grow is kept by the containers in it.
+	// A container that does not grow is passed over: the containers in it do.
 	for at >= 0 && p.Links[at].Steady && at+1 < len(p.Links) && p.Links[at+1].IsContainer() {
 		at++
 	}

@@ -355,8 +355,11 @@ func fastLines(s *summary.Summary) []string {
 	if len(pace) > room {
 		pace = Pace(s.Verdict)
 	}
-	if grows(s) && len(line) > room {
+	if len(line) > room {
 		line = limitText(s)
+		if s.Class == verdict.ClassSpikyPlateau {
+			line = spikesOf(s)
+		}
 	}
 	return []string{pace, line}
 }
@@ -368,12 +371,13 @@ func rssText(s *summary.Summary) string {
 		return ""
 	}
 	start, end := units.Bytes(float64(*s.RSS.StartBytes)), units.Bytes(float64(*s.RSS.EndBytes))
+	isSame := start == end
 	number, unit, _ := strings.Cut(start, " ")
 	if strings.HasSuffix(end, " "+unit) {
 		start = number
 	}
 	text := "RSS " + start + " -> " + end
-	if endsInSpike(s) {
+	if !isSame && endsInSpike(s) {
 		text += " (the end is in a spike)"
 	}
 	return text

@@ -77,7 +77,7 @@ var lookSteps = map[summary.StepCode][]string{
 	summary.StepKeeperLimit: {
 		"does %s have to grow? If not, give it a limit, or remove entries",
 		"does %s have to grow? If not, give it a limit",
-		"does %s have to grow? If not, limit it", "limit %s if it need not grow",
+		"does %s have to grow? If not, limit it", "does %s have to grow?",
 	},
 }
 

@@ -117,6 +117,9 @@ func whoText(s *summary.Summary) string {
 	if len(text+more+share) > ResultWidth-labelWidth && main.Share <= allShare {
 		more = "" // the next line has the other causes
 	}
+	if len(text+more+share) > ResultWidth-labelWidth {
+		text = strings.Replace(text, " allocates and has not freed", " does not free", 1)
+	}
 
 	return text + more + share
 }

@@ -53,7 +53,7 @@ type TypeCount struct {
 	// Windows is small.
 	Margin float64
 	// Windows is the number of parts of the memory in which some were counted, of which a census may
-	// read a share; 0: they lie elsewhere, and are counted whatever the share.
+	// read a share; 0: they lie elsewhere, and all of them are counted.
 	Windows int
 }
 

@@ -67,7 +67,7 @@ func Grown(before, after *Result) []TypeGrowth {
 }
 
 // Nearest sorts types that grow by how near they are to a user: first the classes of the program
-// itself, then those of libraries, then what CPython has built in. Of types that are as near, the one
+// itself, then classes of libraries, then the built-in types of CPython. Among types that are as near, the one
 // that grew by the fewest objects comes first: the others are parts of it, such as the lines and texts
 // of a figure.
 func Nearest(grown []TypeGrowth) []TypeGrowth {

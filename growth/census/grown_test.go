@@ -35,7 +35,7 @@ func TestGrown(t *testing.T) {
 	sampled, whole := &Result{PID: 1, Share: 0.76}, &Result{
 		PID: 1, Elapsed: time.Minute, Share: 1, Types: []TypeCount{
 			{Type: "ast.NodeDef", Count: 90, Bytes: 4320, Windows: 3},
-			{Type: "torch.Tensor", Count: 500, Bytes: 36_000}, // counted whatever the share
+			{Type: "torch.Tensor", Count: 500, Bytes: 36_000}, // all of them are counted
 		},
 	}
 	want = []TypeGrowth{

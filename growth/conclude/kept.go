@@ -15,13 +15,13 @@ const (
 	minKeptShare = 0.5
 	// minBoundSamples is the share of the samples that a container with a limit must keep.
 	minBoundSamples = 0.8
-	// minAppendTime is the time between two looks at a container, and minAppended the entries that
+	// minAppendTime is the time between two readings at a container, and minAppended the entries that
 	// it has gained meanwhile, from which on it says something that it has lost none.
 	minAppendTime = 20 * time.Second
 	minAppended   = 32
 )
 
-// addKept adds what the containers show that keep the growth of a process.
+// addKept adds the findings on the containers that keep the growth of a process.
 func (t *Trace) addKept(p *Process) {
 	found := mainSearch(p, t.KeepersOf(p.History))
 	if found == nil {
@@ -58,7 +58,7 @@ func isAppendOnly(l *keeper.Link) bool {
 	return l.AppendOnly && gained >= minAppended && l.GrowthS >= minAppendTime.Seconds()
 }
 
-// mainSearch is the search for what grows most in a process: for the first suspect, or for a type
+// mainSearch is the search for the largest part of the growth of a process: for the first suspect, or for a type
 // where most growth is small Python objects. Its first path explains most samples. nil: there is
 // none, or neither is most of the growth.
 func mainSearch(p *Process, keepers []keeper.Search) *keeper.Search {

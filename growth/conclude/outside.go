@@ -46,8 +46,8 @@ func (t *Trace) outside() *Outside {
 	last := rows[len(rows)-1].System
 	inCgroup := last.HasCgroupLimit()
 
-	shared := t.judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Shared })
-	if files := t.grownFiles(shared, inCgroup); outsideGrowth(shared) >= minOutsideGrowth &&
+	shared := judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Shared }, t.Criteria)
+	if files := grownFiles(t.RAMFiles, shared, inCgroup); outsideGrowth(shared) >= minOutsideGrowth &&
 		(inCgroup || files != nil) {
 		if !inCgroup {
 			shared = ofFiles(shared, files, rows)
@@ -58,7 +58,7 @@ func (t *Trace) outside() *Outside {
 		return nil
 	}
 
-	kernel := t.judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Kernel })
+	kernel := judgeOutside(rows, func(r *growth.Row) int64 { return r.System.Kernel }, t.Criteria)
 	if outsideGrowth(kernel) >= minOutsideGrowth {
 		return &Outside{Kind: OutsideKernel, Verdict: kernel, InCgroup: true}
 	}
@@ -67,12 +67,12 @@ func (t *Trace) outside() *Outside {
 			return nil
 		}
 	}
-	all := t.judgeOutside(rows, func(r *growth.Row) int64 {
+	all := judgeOutside(rows, func(r *growth.Row) int64 {
 		if r.System.CgroupUsed == growth.Unknown || r.Tree.RSS == growth.Unknown {
 			return growth.Unknown
 		}
 		return r.System.CgroupUsed - r.Tree.RSS
-	})
+	}, t.Criteria)
 	if outsideGrowth(all) < minOutsideGrowth {
 		return nil
 	}
@@ -80,7 +80,9 @@ func (t *Trace) outside() *Outside {
 }
 
 // judgeOutside judges one memory of the machine or the cgroup.
-func (t *Trace) judgeOutside(rows []growth.Row, of func(*growth.Row) int64) verdict.Verdict {
+func judgeOutside(
+	rows []growth.Row, of func(*growth.Row) int64, c verdict.Criteria,
+) verdict.Verdict {
 	var s verdict.Series
 	for i := range rows {
 		if bytes := of(&rows[i]); bytes != growth.Unknown {
@@ -95,7 +97,7 @@ func (t *Trace) judgeOutside(rows []growth.Row, of func(*growth.Row) int64) verd
 	if first := rows[len(rows)-1].System.Headroom(); first.Of != "" && len(s.Y) > 0 {
 		setting.Limit = s.Y[len(s.Y)-1] + float64(first.Left)
 	}
-	return verdict.Judge(s, setting, t.Criteria)
+	return verdict.Judge(s, setting, c)
 }
 
 // outsideGrowth is the growth of a series that grows, in bytes; 0: it does not.
@@ -106,11 +108,13 @@ func outsideGrowth(v verdict.Verdict) float64 {
 	return v.Rate * v.Length
 }
 
-// grownFiles is the file system in RAM that explains growth; nil: none does.
-func (t *Trace) grownFiles(v verdict.Verdict, inCgroup bool) *growth.RAMFiles {
+// grownFiles is the one of all file systems in RAM that explains growth; nil: none does.
+func grownFiles(
+	all []growth.RAMFiles, v verdict.Verdict, inCgroup bool,
+) *growth.RAMFiles {
 	grown := outsideGrowth(v)
-	for i := range t.RAMFiles {
-		f := &t.RAMFiles[i]
+	for i := range all {
+		f := &all[i]
 		own := float64(f.NewBytes)
 		if inCgroup {
 			own = float64(f.Growth)

@@ -53,8 +53,8 @@ type Judgement struct {
 	Diagnoses []diagnosis.Diagnosis
 	// StepsPerSecond in the window; NaN without steps.
 	StepsPerSecond float64
-	// InSpikes: less than two snapshots lie outside spikes of RSS, so that what is compared has
-	// memory of a spike.
+	// InSpikes: less than two snapshots lie outside spikes of RSS, so that a compared
+	// snapshot has memory of a spike.
 	InSpikes bool
 }
 

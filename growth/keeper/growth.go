@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// AddGrowth sets PerMinute of the containers that an earlier search of the same program has looked
-// at, too, and whether they have lost entries since. A container that was replaced meanwhile is
+// AddGrowth sets PerMinute of the containers that an earlier search of the same program has read,
+// too, and whether they have lost entries since. A container that was replaced meanwhile is
 // known by its path: the same root and the same links lead to the same one, unless the samples were
 // in different entries of a container before it.
 func AddGrowth(before, after []Search) {
-	looks := looksOf(before)
+	readings := readingsOf(before)
 	for i := range after {
 		for j := range after[i].Paths {
 			path := &after[i].Paths[j]
 			addReplaced(before, &after[i], path)
 			for n := range path.Links {
-				path.Links[n].compare(looks, &after[i])
+				path.Links[n].compare(readings, &after[i])
 			}
 		}
 	}

@@ -150,17 +150,17 @@ func TestAddFirst(t *testing.T) {
 	}
 }
 
-// TestLooks compares two looks at containers: the same ones by their addresses.
-func TestLooks(t *testing.T) {
-	look := func(address uint64, entries int64, moved int64) Look {
-		l := Look{Address: address, Entries: Entries(entries)}
+// TestReadings compares two readings at containers: the same ones by their addresses.
+func TestReadings(t *testing.T) {
+	reading := func(address uint64, entries int64, moved int64) Reading {
+		l := Reading{Address: address, Entries: Entries(entries)}
 		for _, place := range MarkPlaces(entries) {
 			l.Marks = append(l.Marks, Mark{place, uint64(place+moved) * 8})
 		}
 		return l
 	}
-	path := func(looks ...Look) Path {
-		return Path{Links: []Link{{How: HowItem, Type: "list", Entries: NoContainer, Looks: looks}}}
+	path := func(readings ...Reading) Path {
+		return Path{Links: []Link{{How: HowItem, Type: "list", Entries: NoContainer, Readings: readings}}}
 	}
 
 	for name, c := range map[string]struct {
@@ -168,19 +168,19 @@ func TestLooks(t *testing.T) {
 		want          Link
 	}{
 		"appended": {
-			path(look(1, 100, 0)), path(look(1, 300, 0)),
+			path(reading(1, 100, 0)), path(reading(1, 300, 0)),
 			Link{PerMinute: 100, GrowthS: 120, AppendOnly: true},
 		},
-		"a queue":    {path(look(1, 100, 0)), path(look(1, 300, 50)), Link{PerMinute: 100, GrowthS: 120}},
-		"few of old": {path(look(1, 20, 0)), path(look(1, 220, 0)), Link{PerMinute: 100, GrowthS: 120}},
-		"as many":    {path(look(1, 100, 0)), path(look(1, 100, 9)), Link{GrowthS: 120, Steady: true}},
-		"fewer":      {path(look(1, 100, 0)), path(look(1, 60, 0)), Link{GrowthS: 120, Steady: true}},
-		"another":    {path(look(1, 100, 0)), path(look(2, 300, 0)), Link{}},
+		"a queue":    {path(reading(1, 100, 0)), path(reading(1, 300, 50)), Link{PerMinute: 100, GrowthS: 120}},
+		"few of old": {path(reading(1, 20, 0)), path(reading(1, 220, 0)), Link{PerMinute: 100, GrowthS: 120}},
+		"as many":    {path(reading(1, 100, 0)), path(reading(1, 100, 9)), Link{GrowthS: 120, Steady: true}},
+		"fewer":      {path(reading(1, 100, 0)), path(reading(1, 60, 0)), Link{GrowthS: 120, Steady: true}},
+		"another":    {path(reading(1, 100, 0)), path(reading(2, 300, 0)), Link{}},
 		"several": {
-			path(look(1, 100, 0), look(2, 100, 0)), path(look(2, 150, 0), look(1, 150, 0)),
+			path(reading(1, 100, 0), reading(2, 100, 0)), path(reading(2, 150, 0), reading(1, 150, 0)),
 			Link{PerMinute: 50, GrowthS: 120, AppendOnly: true},
 		},
-		"one is new": {path(look(1, 100, 0)), path(look(1, 150, 0), look(2, 10, 0)), Link{}},
+		"one is new": {path(reading(1, 100, 0)), path(reading(1, 150, 0), reading(2, 10, 0)), Link{}},
 	} {
 		before := []Search{{PID: 1, Elapsed: time.Minute, Paths: []Path{c.before}}}
 		after := []Search{{PID: 1, Elapsed: 3 * time.Minute, Paths: []Path{c.after}}}

@@ -98,7 +98,7 @@ func suspectStacks(v *Verdict, f Findings) {
 }
 
 // suspectContainer suspects a leak where the container that keeps the growth gives nothing back: a
-// cache with a limit would have, and what is still to be filled has an end that nobody knows.
+// cache with a limit would have, and a table that is still filled has an end that is not known.
 func suspectContainer(v *Verdict, f Findings) {
 	if f.AppendOnly && v.Class.Grows() && v.Class != ClassLeak {
 		v.Class, v.Reason = ClassSuspected, ReasonAppendOnly

@@ -125,7 +125,7 @@ func (e *evidence) flat(v *Verdict) {
 	switch {
 	case e.length < least:
 		v.Class, v.Reason = ClassTooShort, ReasonPlateauTooYoung
-		v.Longer = max(least-e.length, longer)
+		v.Longer = least - e.length
 		return
 	case v.Bound*e.length > maxPlateauRise*e.level && v.Bound > e.setting.Tolerable:
 		v.Class, v.Reason = ClassTooShort, ReasonTooNoisy

@@ -93,7 +93,7 @@ type memory struct {
 	budget   *budget       // of the census or search
 	bulk     uint64        // bytes that are left out
 	read     uint64        // bytes that were read
-	// areObjects are words that were looked at, and whether they lead to objects of CPython.
+	// areObjects are words that were checked, and whether they lead to objects of CPython.
 	areObjects map[uint64]bool
 }
 

@@ -105,8 +105,8 @@ func (rep *reporter) argument(steps []step, defaults *way) string {
 	return f.Args[i]
 }
 
-// maxLooks is how many containers a link may have that are looked at one by one.
-const maxLooks = 4
+// maxReadings is how many containers a link may have that are read one by one.
+const maxReadings = 4
 
 // linkOf returns a step as the domain has it. places are the objects that the samples have there, if
 // they are few; nil: they are many, or the samples themselves.
@@ -135,8 +135,8 @@ func (rep *reporter) linkOf(st step, places []step) keeper.Link {
 	}
 	l.Entries = 0
 	for _, at := range places {
-		look := rep.heap.objects.lookAt(at.node)
-		l.Looks, l.Entries = append(l.Looks, look), l.Entries+look.Entries
+		reading := rep.heap.objects.readContainer(at.node)
+		l.Readings, l.Entries = append(l.Readings, reading), l.Entries+reading.Entries
 		name := growth.Truncate(cmp.Or(at.ref.name, at.ref.attr), maxTypeName)
 		if l.Name == "" && name != "" && len(places) > 1 {
 			l.Names = append(l.Names, name)
@@ -157,7 +157,7 @@ func placesOf(ways [][]step, i int) (places []step) {
 			places = append(places, w[i])
 		}
 	}
-	if len(places) > 1 && (len(places) > maxLooks || len(ways) < 2*len(places)) {
+	if len(places) > 1 && (len(places) > maxReadings || len(ways) < 2*len(places)) {
 		return nil
 	}
 	return places

@@ -189,7 +189,7 @@ func (w *way) isSearched() bool {
 	return true
 }
 
-// mayKeep reports whether an object may keep what a word of it refers to: by itself or by a table.
+// mayKeep reports whether an object may keep the object that a word of it refers to: by itself or by a table.
 func (f *wayFinder) mayKeep(e edge, isSample bool) bool {
 	if e.typ() == nil || f.heap.types == nil {
 		return true

@@ -2,9 +2,9 @@ package keeper
 
 import "time"
 
-// A Look is a container as a search has seen it. Two looks at the same one show whether it grows,
+// A Reading is the state of a container as a search has read it. Two readings at the same one show whether it grows,
 // and whether it has lost any of its entries.
-type Look struct {
+type Reading struct {
 	Address uint64
 	Entries Entries
 	// Marks are some entries by their place: the oldest ones, and fewer of the later ones. A
@@ -25,21 +25,23 @@ const minMarks = 24
 
 // hasKept reports whether all entries that were marked are at their places, and as many as prove
 // that hardly any entry was removed.
-func (l *Look) hasKept(now *Look) bool {
+func (l *Reading) hasKept(now *Reading) bool {
 	places := make(map[int64]uint64, len(now.Marks))
 	for _, m := range now.Marks {
 		places[m.Place] = m.Value
 	}
+
 	for _, m := range l.Marks {
 		if places[m.Place] != m.Value {
 			return false
 		}
 	}
+
 	return len(l.Marks) >= minMarks
 }
 
 // MarkPlaces are the places of a container of so many entries that are marked: the same ones in each
-// look, the first ones all, then ever fewer.
+// reading, the first ones all, then ever fewer.
 func MarkPlaces(entries int64) (places []int64) {
 	const dense, part = 16, 6 // from then on each is a sixth farther
 	for at := int64(0); at < entries; {
@@ -49,20 +51,22 @@ func MarkPlaces(entries int64) (places []int64) {
 	return places
 }
 
-// compare sets the growth of the containers of a link, by earlier looks at all of them.
-func (l *Link) compare(earlier map[lookKey]timedLook, after *Search) {
+// compare sets the growth of the containers of a link, by earlier readings of all of them.
+func (l *Link) compare(earlier map[readingKey]timedReading, after *Search) {
 	gained, minutes, hasKept := Entries(0), 0.0, true
-	for i := range l.Looks {
-		now := &l.Looks[i]
-		was, ok := earlier[lookKey{after.PID, after.TracedSince, now.Address, l.Type}]
+
+	for i := range l.Readings {
+		now := &l.Readings[i]
+		was, ok := earlier[readingKey{after.PID, after.TracedSince, now.Address, l.Type}]
 		if !ok || now.Entries < 0 || after.Elapsed <= was.at {
 			return
 		}
+
 		gained += now.Entries - was.Entries
 		minutes = max(minutes, (after.Elapsed - was.at).Minutes())
 		hasKept = hasKept && was.hasKept(now)
 	}
-	if len(l.Looks) == 0 {
+	if len(l.Readings) == 0 {
 		return
 	}
 
@@ -71,36 +75,36 @@ func (l *Link) compare(earlier map[lookKey]timedLook, after *Search) {
 	l.GrowthS = minutes * time.Minute.Seconds()
 }
 
-// A lookKey is a container of a program. Another one may come to lie at its address: of another type,
+// A readingKey is a container of a program. Another one may come to lie at its address: of another type,
 // most often.
-type lookKey struct {
+type readingKey struct {
 	pid     int
 	since   time.Duration
 	address uint64
 	typ     string
 }
 
-type timedLook struct {
-	*Look
+type timedReading struct {
+	*Reading
 	at time.Duration
 }
 
-// looksOf are the first looks at each container in some searches.
-func looksOf(searches []Search) map[lookKey]timedLook {
-	looks := make(map[lookKey]timedLook)
+// readingsOf are the first readings of each container in some searches.
+func readingsOf(searches []Search) map[readingKey]timedReading {
+	readings := make(map[readingKey]timedReading)
 	for i := range searches {
 		s := &searches[i]
 		for _, p := range s.Paths {
 			for k := range p.Links {
 				link := &p.Links[k]
-				for n := range link.Looks {
-					key := lookKey{s.PID, s.TracedSince, link.Looks[n].Address, link.Type}
-					if was, ok := looks[key]; !ok || s.Elapsed < was.at {
-						looks[key] = timedLook{&link.Looks[n], s.Elapsed}
+				for n := range link.Readings {
+					key := readingKey{s.PID, s.TracedSince, link.Readings[n].Address, link.Type}
+					if was, ok := readings[key]; !ok || s.Elapsed < was.at {
+						readings[key] = timedReading{&link.Readings[n], s.Elapsed}
 					}
 				}
 			}
 		}
 	}
-	return looks
+	return readings
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/mem"
 )
 
-// lookAt returns the entries of a container, and some of them by their place.
-func (o *objectReader) lookAt(n *node) keeper.Look {
-	look := keeper.Look{
+// readContainer returns the entries of a container, and some of them by their place.
+func (o *objectReader) readContainer(n *node) keeper.Reading {
+	reading := keeper.Reading{
 		Address: n.address, Entries: keeper.Entries(o.length(n.address, n.typ)),
 	}
 
@@ -18,9 +18,9 @@ func (o *objectReader) lookAt(n *node) keeper.Look {
 		if !ok {
 			break
 		}
-		look.Marks = append(look.Marks, keeper.Mark{Place: place, Value: value})
+		reading.Marks = append(reading.Marks, keeper.Mark{Place: place, Value: value})
 	}
-	return look
+	return reading
 }
 
 // limitOf returns the most entries that a deque can have; 0: it has no limit.
@@ -54,11 +54,11 @@ func (o *objectReader) cacheLink(n *node) (keeper.Link, bool) {
 	if entries.typ == nil || entries.typ.kind != kindDict {
 		return keeper.Link{}, false
 	}
-	look := o.lookAt(entries)
+	reading := o.readContainer(entries)
 	return keeper.Link{
-		How: keeper.HowVariable, Type: entries.typ.name, Entries: look.Entries,
-		Looks: []keeper.Look{look}, Limit: limitBy(maxsize),
-	}, look.Entries >= 0
+		How: keeper.HowVariable, Type: entries.typ.name, Entries: reading.Entries,
+		Readings: []keeper.Reading{reading}, Limit: limitBy(maxsize),
+	}, reading.Entries >= 0
 }
 
 // ordered returns where a list, dict or deque has its first item or key, how far the next one is,
@@ -78,7 +78,7 @@ func (o *objectReader) ordered(n *node) (start, distance uint64, length int64) {
 		}
 		return keys + shape.EntriesAt + shape.KeyAt, shape.EntrySize, shape.Entries
 
-	case kindDeque: // the first block alone: what is taken from the left moves its start
+	case kindDeque: // the first block alone: an entry taken from the left moves its start
 		head, ok := o.pages.peek(n.address+s.DequeLeftblock, int(s.DequeRightindex-s.DequeLeftblock))
 		if !ok {
 			return 0, 0, 0

@@ -409,7 +409,7 @@ CASE touch_again(void)
 	check(!madvise(given, 12 * MIB, MADV_DONTNEED), "madvise");
 	touch(given, 4 * MIB);
 	truth("before", "before-tracing", (24 - 12) * MIB);
-	truth(__func__, "mmap", 4 * MIB);
+	truth(__func__, "older", 4 * MIB);
 }
 
 /* Another mapping at the place of one from before. */
@@ -425,7 +425,7 @@ CASE map_anew(void)
 CASE touch_first(void)
 {
 	touch(untouched, 32 * MIB);
-	truth(__func__, "mmap", 32 * MIB);
+	truth(__func__, "older", 32 * MIB);
 }
 
 static char *inherited;

@@ -2,8 +2,10 @@ package objects_test
 
 import (
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -272,4 +274,108 @@ func mustNameEach(t *testing.T, one program, found keeper.Search) {
 			t.Errorf("%q keeps the objects, too; named are %q", root, roots)
 		}
 	}
+}
+
+// limitsScript prints for each container its name, its limit, and the addresses of what it keeps.
+const limitsScript = `
+import collections, functools, os
+class Item:
+    pass
+class Owner:
+    pass
+
+def show(name, limit, items):
+    print(name, limit, *map(id, items))
+@functools.lru_cache(maxsize=5000)
+def cached(number):
+    return Item()
+@functools.lru_cache(maxsize=None)
+def endless(number):
+    return Item()
+show("cached", 5000, [cached(i) for i in range(300)][::40])
+show("endless", 0, [endless(i) for i in range(300)][::40])
+recent = collections.deque((Item() for i in range(300)), maxlen=6000)
+show("recent", 6000, list(recent)[::40])
+waiting = collections.deque(Item() for i in range(300))
+show("waiting", 0, list(waiting)[::40])
+owner = Owner()
+owner.recent = collections.deque((Item() for i in range(300)), 7000)
+show("owner", 7000, list(owner.recent)[::40])
+print("pid", os.getpid())
+print("done", flush=True)
+input()
+`
+
+// TestLimits reads the limits of containers of each interpreter.
+func TestLimits(t *testing.T) {
+	for _, p := range pythons(t) {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			command := append(slices.Clone(p.command), "-c", limitsScript)
+			if p.root != "" {
+				command = append([]string{"chroot", p.root}, command...)
+			}
+			target := tracertest.StartCommand(t, exec.Command(command[0], command[1:]...))
+
+			var names []string
+			var limits []int64
+			var suspects []objects.Suspect
+			pid := 0
+			for _, line := range target.Await("done") {
+				name, rest, _ := strings.Cut(line, " ")
+				numbers := numbersOf(t, rest)
+				if name == "pid" {
+					pid = int(numbers[0])
+					continue
+				}
+				names, limits = append(names, name), append(limits, int64(numbers[0]))
+				suspects = append(suspects, objects.Suspect{
+					Type: "__main__.Item", Stack: uint64(len(names)), Objects: numbers[1:],
+				})
+			}
+
+			heap, err := objects.Open(openProcess(t, pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			searches, err := heap.Search(t.Context(), suspects, time.Minute)
+			if err != nil || len(searches) != 5 {
+				t.Fatalf("%d searches, %v", len(searches), err)
+			}
+			for i, found := range searches {
+				if !hasLimit(found, limits[i]) {
+					t.Errorf("%s has not 300 entries of %d: %s, %+v", names[i], limits[i], describe(found),
+						found.Paths)
+				}
+			}
+		})
+	}
+}
+
+func numbersOf(t *testing.T, text string) (numbers []uint64) {
+	t.Helper()
+	for field := range strings.FieldsSeq(text) {
+		number, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, number)
+	}
+	return numbers
+}
+
+// hasLimit reports whether a path leads to all samples, by one container with that limit alone.
+func hasLimit(found keeper.Search, limit int64) bool {
+	if len(found.Paths) == 0 || found.Paths[0].Samples < found.Samples {
+		return false
+	}
+	containers := 0
+	for _, l := range found.Paths[0].Links {
+		if l.Entries == 300 && l.Limit == limit {
+			containers++
+		} else if l.Limit != 0 {
+			return false
+		}
+	}
+	return containers == 1
 }

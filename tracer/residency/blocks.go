@@ -114,7 +114,7 @@ func (s *Segment) isBlock(heapTraced bool) bool {
 	case region.MmappedChunk, region.Shmem:
 		return true
 	case region.Anonymous:
-		return !s.Heap && !s.Interval.ByAllocator && heapTraced
+		return !s.Heap && !s.ByAllocator && heapTraced
 	}
 	return false
 }

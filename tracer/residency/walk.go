@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
@@ -13,6 +14,10 @@ import (
 // walkCPUShare is the share of a core that the walks of a process's heaps may take: 0.6 s in five
 // minutes.
 const walkCPUShare = 0.002
+
+// chunkHeaderBytes is the size of the header that malloc writes when it makes a chunk: where its page
+// is younger than the trace, the chunk is too.
+const chunkHeaderBytes = 16
 
 // WalkHeaps walks malloc's heaps, right after a scan of their pages. It returns nil where that has
 // cost too much lately, where not all pages were scanned, and where the chunks do not add up: they
@@ -38,6 +43,12 @@ func (t *Tracker) WalkHeaps(
 	}))
 	if err != nil {
 		return nil
+	}
+
+	if t.older == nil {
+		chunks.Large = slices.DeleteFunc(chunks.Large, func(chunk mem.Span) bool {
+			return resident(chunk.Start, chunk.Start+chunkHeaderBytes) > 0
+		})
 	}
 	t.keepOlder(chunks.Large, at)
 	return &growth.HeapWalk{At: at, FreeResident: int64(chunks.FreeResident)}

@@ -129,7 +129,7 @@ type Link struct {
 	// Limit is how many entries it can have: deque(maxlen), lru_cache(maxsize); absent: there is no
 	// limit, or it is not known.
 	Limit int64 `json:"limit_entries,omitempty"`
-	// GrowthS is the time between two readings at the container; absent: there were none. Steady: it
+	// GrowthS is the time between two readings of the container; absent: there were none. Steady: it
 	// has not grown meanwhile. AppendOnly: it has, and has lost none of its entries.
 	GrowthS    float64 `json:"growth_s,omitempty"`
 	Steady     bool    `json:"steady,omitempty"`
@@ -137,7 +137,7 @@ type Link struct {
 	// Names are the keys of the containers in which the samples are, where they are few; absent:
 	// there is one, Name, or there are many. Entries and PerMinute are sums then.
 	Names []string `json:"names,omitempty"`
-	// Readings at the containers: one, or a few of which each has some of the samples.
+	// Readings of the containers: one, or a few of which each has some of the samples.
 	Readings []Reading `json:"-"`
 	// Repeated: there is a chain of such links, a linked list; absent: there is none.
 	Repeated bool `json:"repeated,omitempty"`

@@ -132,7 +132,10 @@ func TestTogether(t *testing.T) {
 		"alone": {[]member{{1, growth.RoleTrainer, true, rising(500, 60)}}, nil, 0, nil, 0},
 		"with others": {
 			[]member{{1, growth.RoleTrainer, true, rising(500, 60)}},
-			[]growth.OtherProcess{other(8, 100), other(9, 352)}, 20, []int{9, 8}, 0,
+			[]growth.OtherProcess{other(8, 100), other(9, 352)},
+			20,
+			[]int{9, 8},
+			0,
 		},
 		"others that grow by next to nothing": {
 			[]member{{1, growth.RoleTrainer, true, rising(500, 60)}}, []growth.OtherProcess{other(8, 2)}, 0, nil, 0,
@@ -145,8 +148,10 @@ func TestTogether(t *testing.T) {
 		},
 		"a traced worker and its siblings": {
 			[]member{
-				{1, growth.RoleTrainer, true, flat(500)}, {2, growth.RoleWorker, true, rising(300, 128)},
-				{3, growth.RoleWorker, false, rising(300, 128)}, {4, growth.RoleWorker, false, rising(300, 128)},
+				{1, growth.RoleTrainer, true, flat(500)},
+				{2, growth.RoleWorker, true, rising(300, 128)},
+				{3, growth.RoleWorker, false, rising(300, 128)},
+				{4, growth.RoleWorker, false, rising(300, 128)},
 			}, nil, 10240. / 384, nil, 2,
 		},
 		"ranks": {

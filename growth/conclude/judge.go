@@ -76,14 +76,20 @@ func MainOf(all []Process) Process {
 
 	worst := all[0]
 	for _, p := range all[1:] {
-		// A worker that has ended takes its memory with it, as long as the one that it served
-		// lives.
-		isGone := p.History.Role.IsWorker() && p.History.Last < all[0].History.Last
-		if !isGone && p.isWorseThan(worst) {
+		if !p.isGoneWorkerOf(all[0]) && p.isWorseThan(worst) {
 			worst = p
 		}
 	}
 	return worst
+}
+
+// isGoneWorkerOf reports whether a process is a worker that has ended before the main process: it
+// takes its memory with it, as long as the one that it served lives.
+func (p Process) isGoneWorkerOf(main Process) bool {
+	if p.History == nil || main.History == nil {
+		return false
+	}
+	return p.History.Role.IsWorker() && p.History.Last < main.History.Last
 }
 
 func (p Process) isWorseThan(other Process) bool {

@@ -24,6 +24,11 @@ const (
 	maxReferers    = 64      // of a block: more are not followed
 	maxPageBits    = 1 << 16 // pages of targets that the filter is set for
 
+	// maxPassTime bounds how long a pass may take by the clock. A list that has grown at one pace since
+	// the trace began moves at an eighth of its age, some seconds: two passes that are shorter cannot
+	// both miss it.
+	maxPassTime = 3 * time.Second
+
 	// addressMask leaves the bits of an address in a word that has a tag in the highest 16.
 	addressMask = 1<<48 - 1
 	// packedSize is how words of packed structures are aligned: struct epoll_event.
@@ -235,8 +240,12 @@ func (p *proof) climb(samples []*member) (keeper.Sweep, error) {
 		for _, word := range p.held {
 			p.matchWord(nil, 0, word)
 		}
-		switch err := p.memory.visitWhole(p.match); {
-		case errors.Is(err, errLate) || err == nil && p.memory.budget.check():
+
+		began := time.Now()
+		err := p.visit()
+		isLate := errors.Is(err, errLate) || time.Since(began) > maxPassTime
+		switch {
+		case isLate || err == nil && p.memory.budget.check():
 			return keeper.Sweep{Premise: keeper.PremiseBudget}, nil
 		case err != nil:
 			return keeper.Sweep{}, err
@@ -246,6 +255,24 @@ func (p *proof) climb(samples []*member) (keeper.Sweep, error) {
 		}
 	}
 	return p.unread(), nil
+}
+
+// visit reads all memory for references to the targets, and then the memory that has come meanwhile.
+func (p *proof) visit() error {
+	if err := p.memory.visitWhole(p.match); err != nil {
+		return err
+	}
+	added, err := p.memory.added()
+	if err != nil {
+		return err
+	}
+	if err := added.visitWhole(p.match); err != nil {
+		return err
+	}
+
+	p.memory.swapped = max(p.memory.swapped, added.swapped)
+	p.memory.unread = max(p.memory.unread, added.unread)
+	return nil
 }
 
 // frontier returns the members on which a sample depends that is not known to be kept, and that

@@ -198,6 +198,34 @@ func (w *wholeMemory) visitWhole(visit func(*piece)) error {
 	return w.checkMissing()
 }
 
+// added returns the memory that has come since the pages were listed: a table that grew meanwhile may
+// have moved there. Nothing is known of its blocks.
+func (w *wholeMemory) added() (*wholeMemory, error) {
+	maps, err := w.process.Maps()
+	if err != nil {
+		return nil, err
+	}
+	now := &wholeMemory{memory: newMemory(w.process, w.reader, maps)}
+	now.budget, now.cached, now.others = w.budget, w.cached, w.others
+
+	if err := now.findPages(); err != nil {
+		return nil, err
+	}
+	now.spans = now.spans.Subtract(w.spans)
+	for kind, spans := range now.mappedSpans() {
+		if kind == regionAnonymous {
+			kind = regionOther
+		}
+		for _, s := range mem.MergeSpans(spans) {
+			now.regions = append(now.regions, region{s, kind})
+		}
+	}
+	now.regions = disjoint(now.regions)
+
+	now.findParts()
+	return now, nil
+}
+
 // checkMissing counts the pages that were not read though they are in RAM. The process unmaps memory
 // meanwhile, and pools are read whole, with pages that nothing was written to.
 func (w *wholeMemory) checkMissing() error {

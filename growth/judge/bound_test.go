@@ -80,13 +80,17 @@ func TestBound(t *testing.T) {
 			func(second float64, r *growth.Resident) {
 				r.Blocks = append(r.Blocks, growth.Block{Start: 1, Bytes: 1 << 45, IsObject: true})
 			}), verdict.ClassFillsUp, 500},
-		"a mapping": {frames(filling(800), growth.Frame{Function: "fill", Python: true}),
-			verdict.ClassFillsUp, 500},
+		"a mapping": {
+			frames(filling(800), growth.Frame{Function: "fill", Python: true}),
+			verdict.ClassFillsUp, 500,
+		},
 		"the heap of a runtime": {frames(filling(800), growth.Frame{
 			Function: "G1Allocate", Module: &growth.Module{Path: "/usr/lib/jvm/server/libjvm.so"},
 		}), verdict.ClassGrowing, 0},
-		"code that is not known": {frames(filling(800), growth.Frame{Function: "[unknown]+0x17"}),
-			verdict.ClassGrowing, 0},
+		"code that is not known": {
+			frames(filling(800), growth.Frame{Function: "[unknown]+0x17"}),
+			verdict.ClassGrowing, 0,
+		},
 	} {
 		got := Process(c.Case)
 		if got.Class != c.want || (got.Fill != nil) != (c.left > 0) {

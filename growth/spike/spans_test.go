@@ -35,8 +35,10 @@ func (v validated) snapshots() (all []*growth.Snapshot) {
 // lies in a spike, and the first and the last ones are near the ends of the trace.
 func TestOutside(t *testing.T) {
 	for _, job := range []validated{
-		{spike: 20, period: 50, height: 300}, {spike: 12, period: 30, height: 150},
-		{spike: 5, period: 40, height: 1000}, {spike: 30, period: 80, height: 200},
+		{spike: 20, period: 50, height: 300},
+		{spike: 12, period: 30, height: 150},
+		{spike: 5, period: 40, height: 1000},
+		{spike: 30, period: 80, height: 200},
 	} {
 		for _, seconds := range []int{120, 200, 300} {
 			for phase := range job.period {

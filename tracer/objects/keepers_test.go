@@ -276,7 +276,7 @@ func mustNameEach(t *testing.T, one program, found keeper.Search) {
 	}
 }
 
-// limitsScript prints for each container its name, its limit, and the addresses of what it keeps.
+// limitsScript prints for each container its name, its limit, and the addresses of its entries.
 const limitsScript = `
 import collections, functools, os
 class Item:

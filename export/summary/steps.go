@@ -1,6 +1,7 @@
 package summary
 
 import (
+	"math"
 	"slices"
 
 	"github.com/allocscope/allocscope/growth"
@@ -102,6 +103,9 @@ const (
 func (s *Summary) WhatNext() []Step {
 	steps := s.steps()
 	if s.EndsSoon() && len(steps) > 0 {
+		steps = slices.DeleteFunc(steps, func(next Step) bool { // no trace decides in time
+			return next.Code == StepTraceNext && next.DurationS >= s.EndsIn()
+		})
 		steps = append([]Step{{Code: StepSave}}, steps...)
 	}
 	return steps[:min(len(steps), maxSteps)]
@@ -112,8 +116,20 @@ func (s *Summary) EndsSoon() bool {
 	if s.HasEnded() || s.GPUInCharge() != nil {
 		return false
 	}
-	return s.ToLimit != nil && *s.ToLimit < soonSeconds ||
-		s.Together != nil && s.Together.ToLimitS < soonSeconds
+	return s.EndsIn() < soonSeconds
+}
+
+// EndsIn is how many seconds after the trace memory runs out, by all that grows in it; infinite where
+// no limit is met.
+func (s *Summary) EndsIn() float64 {
+	left := math.Inf(1)
+	if s.ToLimit != nil && !s.InSteps() {
+		left = *s.ToLimit
+	}
+	if s.Together != nil {
+		left = min(left, s.Together.ToLimitS)
+	}
+	return left
 }
 
 // steps are what to do next, whenever memory ends.
@@ -227,7 +243,7 @@ func (s *Summary) traceNext(v *Verdict) Step {
 	if v.ToLimit != nil {
 		step.DurationS = min(step.DurationS, *v.ToLimit)
 	}
-	step.DurationS = max(minTraceSeconds, min(step.DurationS, maxTraceSeconds))
+	step.DurationS = max(minTraceSeconds, min(step.DurationS, s.EndsIn(), maxTraceSeconds))
 	return step
 }
 

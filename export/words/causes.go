@@ -44,7 +44,7 @@ var causes = [diagnosis.NumCauses]causeText{
 		step: "find what maps this memory and does not unmap it: files, buffers, threads",
 	},
 	diagnosis.OlderMemory: {
-		what: "memory that is older than the trace, and is touched for the first time",
+		what: "memory from before the trace, touched for the first time",
 		long: "older memory, touched now for the first time",
 		step: "make what fills it smaller, or raise the memory limit",
 	},

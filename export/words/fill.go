@@ -12,7 +12,7 @@ import (
 // fillTexts name the memory that fills up, by its code.
 var fillTexts = map[verdict.BoundOf]string{
 	verdict.BoundMemory:    "memory of a known size is touched for the first time",
-	verdict.BoundContainer: "a container with a limit is filled",
+	verdict.BoundContainer: "a cache or queue with a maximum is filled",
 }
 
 // FillText is the end of growth that ends by itself: "at most 1.2 GiB more, in about 12 min". It is

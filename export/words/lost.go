@@ -40,7 +40,7 @@ func lostLine(l *summary.Lost) string {
 	case l == nil || l.Library == "":
 		return ""
 	case l.CallsPython:
-		return "lost by code of C; " + takerText(l) + " calls that line"
+		return "lost by the C code that calls that line, by way of " + takerText(l)
 	case l.Caller != "":
 		return "lost by " + takerText(l) + ", which " + l.Caller + " calls"
 	}
@@ -64,8 +64,11 @@ var lostSteps = struct{ library, own, python, typed, native []string }{
 		"look for a missing Py_DECREF or free in %s; report it upstream",
 		"look for a missing Py_DECREF or free in %s",
 	},
-	own:    []string{"look for a missing Py_DECREF or free in %s"},
-	python: []string{"C code that gets it, such as %s, lacks a Py_DECREF"},
+	own: []string{"look for a missing Py_DECREF or free in %s"},
+	python: []string{
+		"look for a missing Py_DECREF in the C code that calls that line, by way of %s",
+		"look for a missing Py_DECREF in the C code that calls that line",
+	},
 	typed: []string{
 		"code of C does not release %s: look for a missing Py_DECREF",
 		"look for a missing Py_DECREF of %s",
@@ -84,7 +87,7 @@ func lostStep(l *summary.Lost) string {
 	case l.Library == "":
 		return fitted(lostSteps.typed, "objects of type "+l.Type, room)
 	case l.CallsPython:
-		return fitted(lostSteps.python, takerText(l), room)
+		return fitted(lostSteps.python, l.Library, room)
 	case l.Type == "" && l.Caller == "":
 		return fitted(lostSteps.native, takerText(l), room)
 	case strings.Contains(l.Library, ".so"): // no package of Python's: it may be the user's own

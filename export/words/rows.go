@@ -67,6 +67,14 @@ func touchLines(s *summary.Summary, cause diagnosis.Cause) []string {
 	return rowLines(rowsOf(s, cause), "first touched here")
 }
 
+// firstSite is the site of the largest row of a cause; empty: it has none.
+func firstSite(s *summary.Summary, cause diagnosis.Cause) string {
+	if rows := rowsOf(s, cause); len(rows) > 0 {
+		return rows[0].Site
+	}
+	return ""
+}
+
 // rowLines are the sites of most of the memory of some rows, two at most, and how it was reached
 // there.
 func rowLines(rows []summary.BreakdownRow, reached string) (lines []string) {

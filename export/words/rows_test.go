@@ -47,7 +47,7 @@ func TestWhose(t *testing.T) {
 	}{
 		"older memory": {
 			row(because(growing(), diagnosis.OlderMemory, 99), growth.KindOlder, "", fill, 100),
-			"memory that is older than the trace, and is touched for the first time, 99% of the growth",
+			"memory from before the trace, touched for the first time by fill(), 99% of the growth",
 			"train.py:6  fill()   <- first touched here",
 		},
 		"pages of a file, levelling off": {
@@ -69,7 +69,7 @@ func TestWhose(t *testing.T) {
 		"a second cause": {
 			because(because(because(growing(), diagnosis.OlderMemory, 60), diagnosis.Fragmentation, 37),
 				diagnosis.Undecided, 3),
-			"memory that is older than the trace, and is touched for the first time, 60% of the growth|" +
+			"memory from before the trace, touched for the first time, 60% of the growth|" +
 				"37% is freed memory that malloc keeps; 3% has no cause", "",
 		},
 		"no single cause": {

@@ -119,6 +119,10 @@ func optionalText(s *summary.Summary) string {
 // stepText is a step without its condition; empty: it needs a folder, and there is none.
 func stepText(s *summary.Summary, step summary.Step, place Place) string {
 	switch step.Code {
+	case summary.StepNothing:
+		if s.Together != nil && !s.Class.Grows() { // others fill the memory
+			return "nothing to fix in this process"
+		}
 	case summary.StepTrace:
 		flags := "--duration " + units.Duration(secondsOf(step.DurationS))
 		if step.NoChildren {

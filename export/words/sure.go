@@ -68,8 +68,8 @@ var factTexts = map[conclude.FactCode]factText{
 			units.Thousands(units.Round(f.PerMinute)), lengthText(f.Length, false))
 	},
 	conclude.FactKept:      said("a variable keeps it"),
-	conclude.FactSites:     share("the code in WHERE explains %s"),
-	conclude.FactNoneFreed: share("the code in WHERE explains %s, and has freed nothing"),
+	conclude.FactSites:     sitesText(""),
+	conclude.FactNoneFreed: sitesText(", and has freed nothing"),
 
 	conclude.FactSlower:   ratio("its second half rose %sx as fast as its first"),
 	conclude.FactUneven:   share("it is off a straight line by %s of its rise"),
@@ -88,13 +88,39 @@ var factTexts = map[conclude.FactCode]factText{
 	conclude.FactLackLength: length("it has lasted only %s", "it is short"),
 	conclude.FactLackEpoch:  said("the first pass over the data has only just ended"),
 	conclude.FactLackEarly:  said("it began late, as a new phase of the job does"),
-	conclude.FactLackWarmup: length("no warm-up has ended (the process was %s old)",
+	conclude.FactLackWarmup: length("no warm-up has ended (the trace began when the process was %s old)",
 		"no warm-up has ended"),
-	conclude.FactLackSlow: length("a warm-up can be as fast (the process was %s old)",
-		"a warm-up can be as fast"),
+	conclude.FactLackSlow:   lackSlowText,
+	conclude.FactGarbage:    said("most of it waits for the garbage collector"),
 	conclude.FactLackAge:    length("the process was only %s old", "the process is young"),
 	conclude.FactLackNew:    said("it goes back to a level that was held before"),
 	conclude.FactLackSteady: said("a few jumps make up most of it"),
+}
+
+// sitesText is a factText with how much of the growth call sites explain. WHO has the share by another
+// measure: the two never agree to the percent.
+func sitesText(more string) factText {
+	return func(f conclude.Fact, _ summary.Verdict) string {
+		if f.Share >= nearlyAll {
+			return "the code in WHERE explains all of it" + more
+		}
+		return "the code in WHERE explains most of it" + more
+	}
+}
+
+// nearlyAll is the share from which on call sites explain all of the growth.
+const nearlyAll = 0.95
+
+// lackSlowText says that the growth is as fast as growth of another kind can be.
+func lackSlowText(f conclude.Fact, v summary.Verdict) string {
+	isWarm := slices.ContainsFunc(evidenceOf(v).For, func(f conclude.Fact) bool {
+		return f.Code == conclude.FactWarm
+	})
+	if isWarm {
+		return "a new phase of the job can be as fast"
+	}
+	return length("a warm-up can be as fast (the trace began when the process was %s old)",
+		"a warm-up can be as fast")(f, v)
 }
 
 // straightText says how straight a line is.
@@ -136,7 +162,11 @@ func packed(prefix string, texts []string) string {
 
 // sureLines are the proof of the verdict, its gaps, and the explanations that are excluded.
 func sureLines(s *summary.Summary) []string {
-	lines := Certainty(s.Verdict)
+	v := s.Verdict
+	if left := s.EndsIn(); !math.IsInf(left, 1) {
+		v.ToLimit = &left
+	}
+	lines := Certainty(v)
 	if s.WhyCode == verdict.ReasonFragmentation {
 		lines = []string{strings.Join(fragmentationLines(s), "; ")}
 	}
@@ -151,7 +181,7 @@ func sureLines(s *summary.Summary) []string {
 	// A gap in the data outweighs the time that decides, which DO NEXT has, too.
 	lines = present(lines...)
 	at := len(lines)
-	if at > 0 && lines[at-1] == decidesText(s.Verdict) {
+	if at > 0 && lines[at-1] == decidesText(v) {
 		at--
 	}
 	return append(slices.Insert(lines, at, limitsLine(s)), excludedLine(s))
@@ -190,7 +220,7 @@ func excludedLine(s *summary.Summary) string {
 	case !grows(s):
 		return listed("flat as well: ", texts)
 	case s.Limit != nil && s.Limit.Of == growth.LimitMachine && !s.HasNote(summary.NoteLimitHidden):
-		texts = append(texts, "a container limit")
+		texts = append(texts, "a cgroup limit")
 	}
 	return listed("excluded: ", texts)
 }
@@ -341,7 +371,7 @@ func decidesText(v summary.Verdict) string {
 
 	switch earlier := sooner(v); {
 	case v.ToLimit != nil && *v.ToLimit < *until:
-		return span + " more would prove a LEAK, but memory ends before that: act on what is known"
+		return span + " more would show whether it leaks, but memory ends before: act on what is known"
 	case earlier != "":
 		return "decided by " + earlier + ", or by " + span + " more (LEAK if it goes on)"
 	}
@@ -354,6 +384,8 @@ func sooner(v summary.Verdict) string {
 
 	for _, f := range slices.Concat(e.Against, e.For) {
 		switch f.Code {
+		case conclude.FactGarbage:
+			return "gc.collect(), which frees it if it is garbage"
 		case conclude.FactRecompiles:
 			return "the end of the compiling"
 		case conclude.FactNoEpoch:

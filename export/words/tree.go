@@ -22,7 +22,7 @@ func RelatedText(s *summary.Summary, o summary.Related) string {
 	case growth.RelationStarted:
 		whose = ", which it has started,"
 	case growth.RelationMachine:
-		whose = ", another process on this machine,"
+		whose = ", not of this job,"
 	}
 	return fmt.Sprintf("PID %d (%s)%s grew by %s in %s", o.PID, o.Command, whose,
 		units.Bytes(float64(o.GrowthBytes)), clockText(s.DurationS-o.SinceS))
@@ -132,15 +132,20 @@ func togetherText(s *summary.Summary) string {
 	if s.Class.Grows() {
 		with, alone = " with ", ""
 		if when, _ := TimeToLimit(s.Verdict); when != "" {
-			alone = ", " + when + " alone"
+			alone = "; " + when + " alone"
 		}
 	}
-	text := AtLimit + " in " + units.Span(t.ToLimitS, false, math.Round) + with + othersText(t) + alone
-	clock := clockAt(s, t.ToLimitS)
-	if whole := text + inParentheses(joined(clock, LimitName(t.Limit))); len(whole) <= ResultWidth-labelWidth {
+	text := AtLimit
+	if clock := clockAt(s, t.ToLimitS); clock != "" {
+		text += " " + clock + ","
+	}
+	text += " in " + units.Span(t.ToLimitS, false, math.Round) + with + othersText(t) + alone
+
+	whole := text + inParentheses(LimitName(t.Limit))
+	if len(whole) <= ResultWidth-labelWidth {
 		return whole
 	}
-	return text + inParentheses(clock)
+	return text
 }
 
 // maxPIDs bounds the PIDs in a sentence.
@@ -174,14 +179,22 @@ func othersText(t *summary.Together) string {
 
 // saveStep is what to do first where memory ends soon.
 func saveStep(s *summary.Summary) string {
-	left := math.Inf(1)
-	if s.ToLimit != nil {
-		left = *s.ToLimit
+	limit := ""
+	if s.Limit != nil {
+		limit = s.Limit.Of
 	}
-	if s.Together != nil {
-		left = min(left, s.Together.ToLimitS)
+	if s.Together != nil && s.Together.ToLimitS <= s.EndsIn() {
+		limit = s.Together.Limit.Of
 	}
-	return "save a checkpoint, or raise the memory limit: " + units.Span(left, false, math.Floor) + " left"
+
+	text := "save a checkpoint"
+	if limit != growth.LimitMachine {
+		text += ", or raise the memory limit"
+	}
+	if t := s.Together; t != nil && len(t.PIDs) > 0 && !s.Class.Grows() {
+		text += fmt.Sprintf(", or stop PID %d", t.PIDs[0])
+	}
+	return text + ": " + units.Span(s.EndsIn(), false, math.Floor) + " left"
 }
 
 // unlinkStep is what to do about files in RAM.

@@ -106,6 +106,9 @@ func whoText(s *summary.Summary) string {
 		kind, _, _ := strings.Cut(text, ",")
 		text = kind + ": " + files
 	}
+	if site := firstSite(s, main.Cause); main.Cause == diagnosis.OlderMemory && site != "" {
+		text += " by " + functionOf(site)
+	}
 	if strings.Contains(text, "%s") {
 		text = whoseText(s, text, main.Cause)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/claim"
 	"github.com/allocscope/allocscope/growth/diagnosis"
+	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -62,6 +63,7 @@ const (
 	FactFreedKept  FactCode = "freed-kept" // Share is freed memory that malloc keeps
 	FactPageCache  FactCode = "page-cache" // Share is pages of mapped files
 	FactNoCause    FactCode = "no-cause"   // the cause of Share is not known
+	FactGarbage    FactCode = "garbage"    // most of it waits for the garbage collector
 	FactFewChecks  FactCode = "few-checks" // only Count checks in a row found a leak, of Needed
 )
 
@@ -86,7 +88,7 @@ var FactCodes = []FactCode{
 	FactChecks, FactMature, FactWarm, FactStraight, FactFaster, FactKeeper, FactAppended,
 	FactKept, FactSites, FactNoneFreed,
 	FactFewSites, FactSlower, FactNoEpoch, FactUneven, FactRecompiles, FactFreedKept, FactPageCache,
-	FactNoCause, FactFewChecks,
+	FactNoCause, FactGarbage, FactFewChecks,
 	FactLackLength, FactLackEpoch, FactLackEarly, FactLackWarmup, FactLackSlow, FactLackAge, FactLackNew,
 	FactLackSteady,
 }
@@ -120,7 +122,7 @@ var (
 		checks, mature, keeperGrows, callSites, straight, faster, afterWarmup,
 	}
 	speakAgainst = []rule{
-		fewChecks, recompiles, slower, noEpoch, lacks, freedKept, pageCache, fewSites, uneven,
+		fewChecks, garbage, recompiles, slower, noEpoch, lacks, freedKept, pageCache, fewSites, uneven,
 		noCause,
 	}
 )
@@ -256,6 +258,17 @@ func keeperGrows(k *known) (Fact, bool) {
 		f.Code, f.Length = FactAppended, l.GrowthS
 	}
 	return f, true
+}
+
+// garbage are objects in cycles: the collector frees them when it runs.
+func garbage(k *known) (Fact, bool) {
+	if k.result == nil {
+		return Fact{}, false
+	}
+	found := searchThat(&k.result.Main, k.result.Keepers, func(s *keeper.Search) bool {
+		return 2*s.Garbage > s.Samples
+	})
+	return Fact{Code: FactGarbage}, found != nil
 }
 
 // callSites are the suspects that explain the growth, and whether they have freed anything.

@@ -58,10 +58,20 @@ func isAppendOnly(l *keeper.Link) bool {
 	return l.AppendOnly && gained >= minAppended && l.GrowthS >= minAppendTime.Seconds()
 }
 
-// mainSearch is the search for the largest part of the growth of a process: for the first suspect, or for a type
-// where most growth is small Python objects. Its first path explains most samples. nil: there is
-// none, or neither is most of the growth.
+// mainSearch is the search of which the first path explains the largest part of the growth of a
+// process; nil: there is none.
 func mainSearch(p *Process, keepers []keeper.Search) *keeper.Search {
+	return searchThat(p, keepers, func(s *keeper.Search) bool {
+		return len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples
+	})
+}
+
+// searchThat is the search for the largest part of the growth of a process: for the first suspect, or
+// for a type where most growth is small Python objects, with an answer that explains it. nil: there is
+// none, or neither is most of the growth.
+func searchThat(
+	p *Process, keepers []keeper.Search, explains func(*keeper.Search) bool,
+) *keeper.Search {
 	var stacks []uint64
 	if len(p.Suspects) > 0 && p.Suspects[0].Share >= minKeptShare {
 		stacks = slices.Clone(p.Suspects[0].StackIDs)
@@ -75,7 +85,7 @@ func mainSearch(p *Process, keepers []keeper.Search) *keeper.Search {
 
 	for i := range keepers {
 		s := &keepers[i]
-		if len(s.Paths) > 0 && 2*s.Paths[0].Samples >= s.Samples && slices.Contains(stacks, s.Stack) {
+		if explains(s) && slices.Contains(stacks, s.Stack) {
 			return s
 		}
 	}

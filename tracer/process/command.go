@@ -55,8 +55,13 @@ func (p *Process) command() string {
 	}
 
 	program := filepath.Base(p.Arguments[0])
+	isPython, isValue := strings.HasPrefix(program, "python"), false
 	for i, a := range p.Arguments[1:] {
 		switch {
+		case isValue:
+			isValue = false
+		case isPython && (a == "-W" || a == "-X"):
+			isValue = true
 		case a == "-c":
 			return program + " -c"
 		case a == "-m" && i+2 < len(p.Arguments):

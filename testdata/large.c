@@ -105,7 +105,7 @@ CASE heap_high(void)
 CASE touch_first(void)
 {
 	memset(reserved, 1, SIZE);
-	truth(__func__, "mmap", SIZE);
+	truth(__func__, "older", SIZE);
 }
 
 int main(void)

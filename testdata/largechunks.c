@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int main(void) {
+int main(void)
+{
 	enum { count = 10 };
 	char *blocks[count];
 

@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/growth/keeper"
 	"github.com/allocscope/allocscope/tracer/cpython"
 	"github.com/allocscope/allocscope/tracer/heap/glibc"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/mem"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -199,7 +200,7 @@ func (p *proof) readHeld() keeper.Sweep {
 	if runtime := h.roots.statics.Runtime(); runtime != "" {
 		return keeper.Sweep{Premise: keeper.PremiseRuntime, Runtime: runtime}
 	}
-	threads, err := bpf.ReadRegisters(uint32(h.process.PID))
+	threads, err := h.registers()
 	if err != nil || len(threads) == 0 {
 		return keeper.Sweep{Premise: keeper.PremiseRegisters}
 	}
@@ -214,6 +215,15 @@ func (p *proof) readHeld() keeper.Sweep {
 	p.held = append(p.held, held.Words...)
 	p.isHidden = held.IsHidden || p.memory.hasDevice
 	return p.unread()
+}
+
+// registers returns the user registers of all threads. The kernel counts threads by their IDs in the
+// initial PID namespace, which are not known in another one.
+func (h *Heap) registers() ([]bpf.ThreadRegisters, error) {
+	if _, inode, err := kernel.PIDNamespace(); err != nil || inode != 0 {
+		return nil, cmp.Or(err, kernel.ErrPIDNamespace)
+	}
+	return bpf.ReadRegisters(uint32(h.process.PID))
 }
 
 // unread returns the premise that memory which was not read fails.

@@ -131,7 +131,7 @@ var keeperReasons = map[keeper.Reason]string{
 var shortReasons = map[keeper.Reason]string{
 	keeper.ReasonMany:         "each by another variable",
 	keeper.ReasonNative:       "by memory of native code without a name",
-	keeper.ReasonUnreferenced: "nothing that was searched refers to them",
+	keeper.ReasonUnreferenced: "no reference was found",
 	keeper.ReasonBudget:       "no CPU time was left",
 	keeper.ReasonChanging:     "it changed meanwhile",
 	keeper.ReasonNone:         "not searched for",

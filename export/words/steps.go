@@ -163,6 +163,10 @@ func stepText(s *summary.Summary, step summary.Step, place Place) string {
 // causeStep is the remedy of a cause.
 func causeStep(s *summary.Summary, cause diagnosis.Cause) string {
 	text := causes[cause].step
+	isOfObjects := cause == diagnosis.HeapLeak || cause == diagnosis.PythonObjects
+	if k := s.UnansweredKeeper(); isOfObjects && k != nil && k.Lost > 0 {
+		return "look for a missing Py_DECREF or free in C code: no reference to them was found"
+	}
 	if cause == diagnosis.HeapLeak && len(s.Suspects) > 0 && s.Suspects[0].Replaced != nil {
 		return "give what that line makes larger and larger a limit, or begin a new one now and then"
 	}

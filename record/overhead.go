@@ -29,7 +29,9 @@ func (m *meter) overhead() *summary.Overhead {
 	out := overheadSummary(o)
 	out.LeftOutSnapshots = m.snapshots.leftOut
 	out.SearchAtEndS = summary.Seconds(m.objects.atEnd)
-	out.OwnS = max(0, out.OwnS-out.SearchAtEndS)
+	if m.objects.atEnd > 0 { // a reading may have come since, or not
+		out.OwnS = summary.Seconds(m.objects.ownBefore)
+	}
 	return out
 }
 

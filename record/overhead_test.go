@@ -16,6 +16,7 @@ func TestOverhead(t *testing.T) {
 	t.Run("summary", testOverheadSummary)
 	t.Run("no limit", testOverheadNoLimit)
 	t.Run("changes are reported once", testChanges)
+	t.Run("the search at the end is apart", testSearchAtEnd)
 	t.Run("interval of a profile", testInterval)
 	t.Run("comments", testComments)
 }
@@ -75,9 +76,23 @@ func testOverheadNoLimit(t *testing.T) {
 type changing struct {
 	days
 	changes []overhead.Change
+	own     time.Duration
 }
 
-func (c *changing) Overhead() overhead.Overhead { return overhead.Overhead{Changes: c.changes} }
+func (c *changing) Overhead() overhead.Overhead {
+	return overhead.Overhead{Changes: c.changes, Own: c.own}
+}
+
+// The meter may be read after the search at the end, or not: the time before it is the same.
+func testSearchAtEnd(t *testing.T) {
+	watch := &objectWatch{atEnd: 3 * time.Second, ownBefore: 2 * time.Second}
+	for _, own := range []time.Duration{2 * time.Second, 5 * time.Second} {
+		m := meter{session: &changing{own: own}, snapshots: &snapshotSeries{}, objects: watch}
+		if got := m.overhead(); got.OwnS != 2 || got.SearchAtEndS != 3 {
+			t.Errorf("%v read at last: own %g s, the search %g s", own, got.OwnS, got.SearchAtEndS)
+		}
+	}
+}
 
 func testChanges(t *testing.T) {
 	var got reported

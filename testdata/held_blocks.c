@@ -1,6 +1,7 @@
 /* Blocks that something refers to in ways that are easily missed, and blocks that are lost. It
  * prints a line for each kind: its name, "held" or "lost", and the addresses of its blocks. Then it
- * waits. No address stays but where the kind has it: all others are inverted. */
+ * waits for a line, moves the references of one kind, and waits. No address stays but where the kind has it: all others
+ * are inverted. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -179,6 +180,18 @@ static void **mapped(int flags)
 	return words;
 }
 
+static void **moving;
+
+/* Moves the references of a kind to a mapping that was not there before. */
+static void move(void)
+{
+	void **old = moving;
+
+	moving = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memcpy(moving, old, 4096);
+	memset(old, 0, 4096);
+}
+
 static void hold_in_bulk(void)
 {
 	uint32_t *bulk = malloc(BULK), state = 1;
@@ -237,6 +250,7 @@ int main(void)
 	KIND("shared", "held", mapped(MAP_SHARED));
 	KIND("protected", "held", mprotect(mapped(MAP_PRIVATE), 4096, PROT_NONE));
 	KIND("bulk", "held", hold_in_bulk());
+	KIND("moving", "held", moving = mapped(MAP_PRIVATE));
 	KIND("list", "held", (link_all(0), head = block(0)));
 	KIND("lost-list", "lost", link_all(0));
 	KIND("lost-ring", "lost", link_all(1));
@@ -249,5 +263,9 @@ int main(void)
 	wipe();
 	printf("kinds end\n");
 	fflush(stdout);
-	return getchar();
+	getchar(); /* "move" */
+	move();
+	printf("moved\n");
+	fflush(stdout);
+	return pause();
 }

@@ -34,7 +34,6 @@ func noteLines(s *summary.Summary, place Place) []string {
 	say(heap != "", "malloc was not traced (%s). Fix: %sdoctor %d", heap, place.sudo(), s.AskedPID())
 	say(s.Ended == summary.EndedExit || s.Ended == summary.EndedOutOfMemory, "%s after %s: this is what was seen until then", Ended(s), clockText(s.DurationS))
 	say(s.SnapshotsInSpikes && grows(s), "nearly all snapshots lie in spikes of RSS: what WHERE names may be free again in a moment; trace longer")
-	say(missingPython(s) != "", "%s", missingPython(s))
 	for _, note := range s.Notes {
 		isHidden := note.Code == summary.NoteLimitHidden && s.Class.Grows()
 		isUnnamed := note.Code == summary.NoteAllocator && s.Overhead.InBursts() && grows(s) &&

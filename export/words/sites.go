@@ -123,24 +123,15 @@ func isOfInterpreter(frame string) bool {
 
 // missingPython is why the stacks of the main process lack Python frames; empty: they do not.
 func missingPython(s *summary.Summary) string {
-	for _, source := range s.Sources {
-		isOwn := source.PID == 0 || source.PID == s.Process.PID
-		if source.Name == "python" && isOwn && source.State == summary.SourceFailed {
+	for _, l := range evidenceOf(s.Verdict).Limits {
+		switch {
+		case l.Code == summary.LimitedPython:
 			return "no Python frames: allocscope cannot read this Python"
-		}
-	}
-
-	for _, l := range s.Losses {
-		isOften := float64(l.Count) > minLostStacks*float64(s.Events.Stacks)
-		isOwn := l.PID == 0 || l.PID == s.Process.PID
-		if l.Code != growth.LossPythonFrames || !isOften || !isOwn {
-			continue
-		}
-		if l.Cause == growth.TruncatedPythonThread {
+		case l.Code == summary.LimitedThreads && l.Cause == growth.TruncatedPythonThread:
 			return "no Python frames: too many threads to find the one that allocates"
+		case l.Code == summary.LimitedThreads:
+			return "no Python frames: " + l.Cause.String()
 		}
-		return "no Python frames: " + l.Cause.String()
 	}
-
 	return ""
 }

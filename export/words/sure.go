@@ -144,16 +144,21 @@ func facts(all []conclude.Fact, v summary.Verdict) (texts []string) {
 // sureRoom is the width of a line of HOW SURE.
 const sureRoom = ResultWidth - labelWidth
 
-// packed joins texts behind a prefix, as many as have room, at least one; empty: there is none.
-func packed(prefix string, texts []string) string {
-	texts = slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return text == "" })
+// packed joins sentences behind a prefix, as many as have room, at least one; empty: there is none.
+func packed(prefix string, sentences []string) string { return fit(prefix, "; ", sentences) }
+
+// listed is packed for the names of a list.
+func listed(prefix string, names []string) string { return fit(prefix, ", ", names) }
+
+func fit(prefix, separator string, texts []string) string {
+	texts = present(slices.Clone(texts)...)
 	if len(texts) == 0 {
 		return ""
 	}
 
 	line := prefix + texts[0]
 	for _, text := range texts[1:] {
-		if more := line + "; " + text; ansi.StringWidth(more) <= sureRoom {
+		if more := line + separator + text; ansi.StringWidth(more) <= sureRoom {
 			line = more
 		}
 	}
@@ -223,21 +228,6 @@ func excludedLine(s *summary.Summary) string {
 		texts = append(texts, "a cgroup limit")
 	}
 	return listed("excluded: ", texts)
-}
-
-// listed is a prefix with a list behind it, as much of it as has room; empty: there is nothing.
-func listed(prefix string, texts []string) string {
-	if len(texts) == 0 {
-		return ""
-	}
-
-	line := prefix + texts[0]
-	for _, text := range texts[1:] {
-		if more := line + ", " + text; ansi.StringWidth(more) <= sureRoom {
-			line = more
-		}
-	}
-	return line
 }
 
 // limitsLine names the gaps that keep the answer from being better, and their remedies.

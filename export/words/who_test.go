@@ -133,7 +133,13 @@ func TestHolderText(t *testing.T) {
 // TestMissingPython has the reasons why stacks lack the frames of Python.
 func TestMissingPython(t *testing.T) {
 	s := &summary.Summary{Process: summary.Process{PID: 7}, Events: summary.Events{Stacks: 100}}
-	if got := missingPython(s); got != "" {
+	missing := func() string {
+		s.Evidence = nil
+		s.AddLimits()
+		return missingPython(s)
+	}
+
+	if got := missing(); got != "" {
 		t.Errorf("without a reason: %q", got)
 	}
 
@@ -141,18 +147,18 @@ func TestMissingPython(t *testing.T) {
 		Code: growth.LossPythonFrames, Cause: growth.TruncatedPythonThread, Count: 50, PID: 7,
 	}
 	s.Losses = []summary.Loss{thread}
-	if got := missingPython(s); !strings.Contains(got, "too many threads") {
+	if got := missing(); !strings.Contains(got, "too many threads") {
 		t.Errorf("no thread: %q", got)
 	}
 	s.Losses[0].Count = 1
-	if got := missingPython(s); got != "" {
+	if got := missing(); got != "" {
 		t.Errorf("one stack of a hundred: %q", got)
 	}
 
 	s.Sources = []summary.Source{{Name: "python", PID: 7, State: summary.SourceFailed}}
 	native := summary.Suspect{Function: "PyList_New (/usr/bin/python3.15)"}
 	want := "PyList_New (python3.15)   <- no Python frames: allocscope cannot read this Python"
-	if got := siteLines(native, missingPython(s)); len(got) != 1 || got[0] != want {
+	if got := siteLines(native, missing()); len(got) != 1 || got[0] != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

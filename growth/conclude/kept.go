@@ -15,7 +15,7 @@ const (
 	minKeptShare = 0.5
 	// minBoundSamples is the share of the samples that a container with a limit must keep.
 	minBoundSamples = 0.8
-	// minAppendTime is the time between two readings at a container, and minAppended the entries that
+	// minAppendTime is the time between two readings of a container, and minAppended the entries that
 	// it has gained meanwhile, from which on it says something that it has lost none.
 	minAppendTime = 20 * time.Second
 	minAppended   = 32

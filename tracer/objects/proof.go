@@ -25,10 +25,11 @@ const (
 	maxReferers    = 64      // of a block: more are not followed
 	maxPageBits    = 1 << 16 // pages of targets that the filter is set for
 
-	// maxPassTime bounds how long a pass may take by the clock. A list that has grown at one pace since
-	// the trace began moves at an eighth of its age, some seconds: two passes that are shorter cannot
-	// both miss it.
-	maxPassTime = 3 * time.Second
+	// maxPassTime bounds how long a pass may take by the clock. The table of a list that has grown at
+	// one pace since the trace began moves once in an eighth of its age, which is five seconds and more
+	// at a second sweep: of two passes that are shorter, one finds it. A table that moves more often
+	// may escape both, and has to escape the searches and sweeps before, too.
+	maxPassTime = 2 * time.Second
 
 	// addressMask leaves the bits of an address in a word that has a tag in the highest 16.
 	addressMask = 1<<48 - 1
@@ -97,7 +98,6 @@ func (h *Heap) Sweep(
 // suspect the samples of its sweep. It sets the sweeps.
 func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 	var failed keeper.Sweep
-	var err error
 	lost := make([][]uint64, len(sweeps))
 	for i, l := range sweeps {
 		lost[i] = l.Lost
@@ -112,7 +112,11 @@ func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 				return err
 			}
 		}
-		if failed, err = h.sweepOnce(whole, lost, alive); err != nil {
+		p, err := h.newProof(whole)
+		if err != nil {
+			return err
+		}
+		if failed, err = p.run(lost, alive); err != nil {
 			return err
 		}
 		for k, l := range sweeps {
@@ -136,21 +140,21 @@ func (h *Heap) sweep(whole *budget, sweeps []*keeper.Sweep) error {
 	return nil
 }
 
-// sweepOnce reads the memory of the last refresh, and leaves in lost the samples that nothing refers to.
-// alive is set to how many of them are alive.
-func (h *Heap) sweepOnce(
-	whole *budget, lost [][]uint64, alive []int,
-) (failed keeper.Sweep, err error) {
+// newProof returns a proof by the memory of the last refresh.
+func (h *Heap) newProof(whole *budget) (*proof, error) {
 	h.memory.budget = whole
 	w, err := h.newWholeMemory(whole)
 	if err != nil {
-		return failed, err
+		return nil, err
 	}
-
-	p := &proof{
+	return &proof{
 		heap: h, memory: w, members: make(map[*node]*member), filter: make([]uint64, filterBits/64),
 		nodes: &nodeTable{heap: h, byBlock: make(map[uint64]*node)},
-	}
+	}, nil
+}
+
+// run leaves in lost the samples that nothing refers to. alive is set to how many of them are alive.
+func (p *proof) run(lost [][]uint64, alive []int) (failed keeper.Sweep, err error) {
 	samples := make([][]*member, len(lost))
 	for i, addresses := range lost {
 		for _, address := range addresses {

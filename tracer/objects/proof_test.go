@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -76,7 +77,35 @@ func TestSweep(t *testing.T) {
 				l.Premise, wants[i])
 		}
 	}
-	if len(names) != 19 {
+	if len(names) != 20 {
 		t.Errorf("%d kinds", len(names))
+	}
+}
+
+// TestSweepMoved moves all references to some blocks after the memory was listed, to a mapping that is
+// not in the list.
+func TestSweepMoved(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, tracertest.Build(t, "held_blocks.c", "-pthread"))
+	names, _, suspects := readSuspects(t, target.Await("kinds end"))
+	h := openHeap(t, target.PID())
+	if err := h.refresh(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := h.newProof(newBudget(t.Context(), time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	target.Say("move")
+	target.Await("moved")
+	moved := suspects[slices.Index(names, "moving")].Objects
+	lost, alive := [][]uint64{moved}, []int{0}
+	failed, err := p.run(lost, alive)
+	if err != nil || failed.Premise != keeper.PremiseHolds {
+		t.Fatalf("%q, %v", failed.Premise, err)
+	}
+	if len(lost[0]) > 0 || alive[0] != len(moved) {
+		t.Errorf("%d are lost and %d alive of %d that are held", len(lost[0]), alive[0], len(moved))
 	}
 }

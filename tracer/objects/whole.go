@@ -206,7 +206,7 @@ func (w *wholeMemory) added() (*wholeMemory, error) {
 		return nil, err
 	}
 	now := &wholeMemory{memory: newMemory(w.process, w.reader, maps)}
-	now.budget, now.cached, now.others = w.budget, w.cached, w.others
+	now.budget = w.budget
 
 	if err := now.findPages(); err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ type Events struct {
 	// Allocations are calls that ask the allocator for memory, sampled or not, without those that the
 	// allocator makes itself to serve them.
 	Allocations uint64 `json:"allocations"`
-	// Frees are calls of free with a pointer. FreesUntracked are those of objects that were not
+	// Frees are calls of free with a pointer. FreesUntracked are the Frees of objects that were not
 	// sampled, or were allocated before tracing started.
 	Frees          uint64 `json:"frees"`
 	FreesUntracked uint64 `json:"frees_untracked"`

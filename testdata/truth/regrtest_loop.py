@@ -1,4 +1,4 @@
-"""Runs a module of CPython's regression tests again and again, by the runner's own function, which
+"""Runs a module of CPython's regression tests repeatedly, by the runner's own function, which
 keeps no result: the runner's option -F appends the time of each run to a list that only grows.
 
 Usage: regrtest_loop.py MODULE
